@@ -1,0 +1,145 @@
+# Additive: one Makefile for everything. `make help` lists the targets.
+#
+#   BUILD=release|debug|asan|tsan   release goes to build/, the others to build/NAME/
+#   CC=gcc|clang
+
+BUILD ?= release
+CC = gcc
+PYTHON ?= /usr/bin/python3
+OUT := $(if $(filter release,$(BUILD)),build,build/$(BUILD))
+
+VERSION := 0.1.0
+
+# --- flags -----------------------------------------------------------------
+WARN := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
+CFLAGS_release := -O2 -g
+CFLAGS_debug := -O0 -g3
+CFLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+CFLAGS_tsan := -O1 -g -fsanitize=thread
+# The OpenMP runtime is not instrumented, so a thread sanitizer would report its barriers.
+OPENMP := $(if $(filter tsan,$(BUILD)),-fopenmp-simd,-fopenmp)
+CPPFLAGS := -I. -I$(OUT)/gen -D_GNU_SOURCE -DADDITIVE_VERSION='"$(VERSION)"'
+CFLAGS := -std=c17 $(WARN) $(CFLAGS_$(BUILD)) $(OPENMP) -fstack-protector-strong
+LDFLAGS := $(filter -fsanitize%,$(CFLAGS_$(BUILD))) $(OPENMP)
+ifeq ($(CFLAGS_$(BUILD)),)
+$(error BUILD must be release, debug, asan or tsan)
+endif
+
+# --- what is where -----------------------------------------------------------
+# A folder's sources are all its .c files; main.c of a folder is a program.
+sources = $(filter-out %/main.c,$(sort $(wildcard $(foreach d,$(1),$(d)/*.c))))
+objects = $(patsubst %.c,$(OUT)/obj/%.o,$(1))
+
+CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/text engine/train
+ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/daemon
+CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
+ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(KERNEL_OBJ)
+PROTO_OBJ = $(call objects,$(call sources,proto))
+SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/openapi.o
+CLI_OBJ = $(call objects,$(call sources,clients/cli))
+
+# Kernels are compiled once per instruction set; the backend picks at run time.
+KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))
+ISAS := baseline
+ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
+ISAS += avx2 avx512
+ISA_avx2 := -march=x86-64-v3
+ISA_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
+CPPFLAGS += -DCPU_HAS_X86_KERNELS
+endif
+KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SRC)))
+KERNEL_OPT := $(if $(filter release,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math
+
+CORE_LIBS := -ldnnl -ljansson -ldl -lm
+ENGINE_LIBS := $(CORE_LIBS) -luv -lsqlite3 -lpthread
+SERVER_LIBS := -lmicrohttpd -luv -ljansson
+CLI_LIBS := -lcurl -ljansson
+
+PROGRAMS := $(foreach p,additive-eval:engine/eval additived:engine/daemon additive-httpd:server additive:clients/cli,\
+              $(if $(wildcard $(lastword $(subst :, ,$(p)))/main.c),$(OUT)/bin/$(firstword $(subst :, ,$(p)))))
+
+.PHONY: all
+all: $(PROGRAMS)
+
+$(OUT)/bin/additive-eval: $(OUT)/obj/engine/eval/main.o $(CORE_OBJ)
+$(OUT)/bin/additive-eval: LDLIBS = $(CORE_LIBS)
+$(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
+$(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
+$(OUT)/bin/additive-httpd: $(OUT)/obj/server/main.o $(SERVER_OBJ) $(PROTO_OBJ)
+$(OUT)/bin/additive-httpd: LDLIBS = $(SERVER_LIBS)
+$(OUT)/bin/additive: $(OUT)/obj/clients/cli/main.o $(CLI_OBJ)
+$(OUT)/bin/additive: LDLIBS = $(CLI_LIBS)
+$(OUT)/bin/%:
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(LDLIBS)
+
+# Objects are rebuilt when the compiler or the flags change.
+FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT)
+$(shell mkdir -p $(OUT); echo '$(subst ','\'',$(FLAGS))' | cmp -s - $(OUT)/flags || echo '$(subst ','\'',$(FLAGS))' > $(OUT)/flags)
+
+$(OUT)/obj/%.o: %.c $(OUT)/flags
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+define kernel_rule
+$(OUT)/obj/engine/cpu/kernels/%.$(1).o: engine/cpu/kernels/%.c $(OUT)/flags
+	@mkdir -p $$(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT) $(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
+endef
+$(foreach i,$(ISAS),$(eval $(call kernel_rule,$(i))))
+
+# The HTTP contract travels inside the front end.
+$(OUT)/gen/openapi.c: proto/openapi.yaml server/embed_openapi.py
+	@mkdir -p $(@D)
+	$(PYTHON) server/embed_openapi.py $< $@
+$(OUT)/obj/gen/openapi.o: $(OUT)/gen/openapi.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+# --- tests -------------------------------------------------------------------
+UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
+UNIT_BIN := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(UNIT_SRC))
+UNIT_SUPPORT = $(call objects,$(sort $(wildcard tests/unit/support/*.c)))
+area = $(firstword $(subst /, ,$(1)))
+unit_objects = $(if $(filter server,$(1)),$(SERVER_OBJ) $(PROTO_OBJ),$(if $(filter cli,$(1)),$(CLI_OBJ),$(if $(filter proto,$(1)),$(PROTO_OBJ),$(if $(filter serve explain store daemon,$(1)),$(ENGINE_OBJ) $(PROTO_OBJ),$(CORE_OBJ)))))
+unit_libs = $(if $(filter server,$(1)),$(SERVER_LIBS),$(if $(filter cli,$(1)),$(CLI_LIBS),$(if $(filter proto,$(1)),-ljansson,$(if $(filter serve explain store daemon,$(1)),$(ENGINE_LIBS),$(CORE_LIBS)))))
+.SECONDEXPANSION:
+$(UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka $(call unit_libs,$(call area,$*)) -lm
+
+.PHONY: unit
+unit: $(UNIT_BIN)
+	@tests/run_unit $(UNIT_BIN)
+
+VENV := build/venv
+$(VENV)/ready: tests/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: pytest
+pytest: all $(VENV)/ready
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q tests/api tests/e2e
+
+.PHONY: test
+test: deps
+	$(MAKE) all unit pytest lint-arrows
+
+# --- system packages ----------------------------------------------------------
+.PHONY: deps
+deps:
+	@deploy/deps
+
+# --- housekeeping ---------------------------------------------------------------
+.PHONY: lint lint-arrows format clean help
+lint-arrows:
+	@tests/lint_arrows
+lint: lint-arrows
+	cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,portability --inline-suppr --suppress=missingInclude \
+	  -I. -D_GNU_SOURCE -DCPU_ISA=baseline --suppress=unknownMacro engine proto server clients
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h')
+clean:
+	rm -rf build
+
+-include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)

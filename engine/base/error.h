@@ -1,0 +1,35 @@
+/* error.h - a status with the words for it.
+ *
+ * Functions whose failures a user must understand take an `error *` (NULL is
+ * legal: the caller only wants the status). The first failure wins: setting
+ * an error that is already set keeps the earlier, more specific words.
+ * `param` names the offending field ("additive.config.n_heads"); it is empty
+ * when no field is to blame. Messages hold no absolute path and no user text
+ * beyond a short quoted value. */
+#ifndef ENGINE_BASE_ERROR_H
+#define ENGINE_BASE_ERROR_H
+
+#include <stdarg.h>
+
+#include "engine/base/status.h"
+
+typedef struct error {
+	status status;
+	char param[128];
+	char message[384];
+} error;
+
+#define ERROR_INIT {STATUS_OK, "", ""}
+
+/* Record `s` with a printf-style message; `param` may be NULL. Returns `s`, so
+ * that `return error_set(err, STATUS_INVALID, "n_heads", "must be …")` reads. */
+status error_set(error *err, status s, const char *param, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* Put "prefix." before a param that is set ("n_heads" -> "config.n_heads"). */
+void error_prefix(error *err, const char *prefix);
+
+/* The message, or the status's text when none was recorded. */
+const char *error_message(const error *err);
+
+#endif

@@ -1,0 +1,20 @@
+/* cpu.h - the CPU backend.
+ *
+ * Kernels in kernels/ are portable C that is compiled once per instruction set
+ * (baseline, and on x86-64 also AVX2 and AVX-512); the best table the machine
+ * can run is chosen when the backend is opened. Matrix products go through
+ * gemm.h. reference/ holds one plain scalar kernel per op with double
+ * accumulators: the definition the others are tested against. */
+#ifndef ENGINE_CPU_CPU_H
+#define ENGINE_CPU_CPU_H
+
+#include "engine/tensor/backend.h"
+
+/* Open with `threads` OpenMP threads (0: all cores allowed to this process).
+ * ADDITIVE_CPU_ISA=baseline|avx2|avx512 in the environment lowers the choice. */
+status cpu_open(backend **out, int threads, error *err);
+
+/* The same with the reference kernels: slow, for tests. */
+status cpu_reference_open(backend **out, int threads, error *err);
+
+#endif

@@ -1,0 +1,103 @@
+/* architecture.h - the mixer interface: what a language model gives the engine.
+ *
+ * An architecture is one file that describes its configuration and its parameters
+ * and builds its computation as a graph. Training, evaluation, prefill, decode
+ * and explanation are all built by the same `forward`, asked for by a
+ * forward_spec, so a model is written once. Adding one: a file with a const
+ * `architecture`, and a line in architecture.c's list. */
+#ifndef ENGINE_MODEL_ARCHITECTURE_H
+#define ENGINE_MODEL_ARCHITECTURE_H
+
+#include <jansson.h>
+
+#include "engine/base/error.h"
+#include "engine/tensor/ops.h"
+
+enum { ARCHITECTURE_MAX_LAYERS = 256 };
+
+/* What every language model has, whatever its keys are called. */
+typedef struct model_dims {
+	int64_t vocab, hidden, layers, heads, positions;
+	float dropout;
+} model_dims;
+
+/* How a parameter is initialised. */
+typedef enum parameter_init { INIT_NORMAL, INIT_ZERO, INIT_ONE } parameter_init;
+
+typedef struct parameter_spec {
+	char name[128]; /* tensor name in the checkpoint */
+	shape shape;
+	parameter_init init;
+	float std; /* INIT_NORMAL */
+	char alias[128]; /* a second checkpoint name holding the same data (tied weights), or "" */
+} parameter_spec;
+
+/* Collects parameter_specs in order; grows as needed. */
+typedef struct parameter_list {
+	parameter_spec *items;
+	int count, capacity;
+	status status;
+} parameter_list;
+void parameter_list_add(parameter_list *list, parameter_init init, float std, shape s, const char *format, ...)
+	__attribute__((format(printf, 5, 6)));
+void parameter_list_free(parameter_list *list);
+
+/* Which logits a forward computes. */
+typedef enum logits_rows { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL } logits_rows;
+
+typedef struct forward_spec {
+	int64_t batch, length; /* B sequences, N tokens each */
+	bool recurrent;        /* read N more tokens into session slots instead of starting afresh */
+	int64_t slots;         /* recurrent: slots in the state pool */
+	bool masked;           /* takes an attention_mask */
+	bool dropout;          /* training: dropout on, takes rng */
+	bool loss;             /* takes labels, gives loss */
+	bool backward;         /* gradients of all parameters as outputs "grad.NAME" */
+	bool explain;          /* scores and log-normalisers as outputs */
+	bool pooled;           /* pooled vectors as outputs too */
+	logits_rows logits;
+	float smoothing;       /* label smoothing of the loss */
+} forward_spec;
+
+/* Names of a forward's inputs and outputs in the graph.
+ * Inputs (those the spec asks for):
+ *   "input_ids" [i32] [B,N], "position_ids" [i32] [B,N] (rows of the position table),
+ *   "attention_mask" [i32] [B,N], "labels" [i32] [B,N] (already shifted: labels[i] is
+ *   the token after i, negative = ignored), "rng" [i32] [4];
+ *   recurrent: "slot", "position", "length" [i32] [B], and the state "pool"
+ *   [slots, state_floats]; LOGITS_LAST takes the row length[b]-1 of each sequence
+ *   (recurrent) or N-1.
+ * Outputs: "logits" [B,N,V] or [B,V], "loss" [], "count" [] (tokens that counted), and
+ *   per layer l and round r: "layers.l.r.score", "layers.l.r.log_normalizer" [B,N,H],
+ *   "layers.l.r.pooled" [B,N,d]; "hidden" [B,d] with LOGITS_LAST. */
+
+typedef struct architecture architecture;
+struct architecture {
+	const char *name;       /* in the API: "additive" */
+	const char *model_type; /* in config.json */
+	size_t config_bytes;
+	/* Validate keys, types and ranges; fill defaults. Unknown keys are an error
+	 * naming the key, except keys beginning with "_" and the reference ecosystem's
+	 * bookkeeping ("architectures", "transformers_version", "torch_dtype", …). */
+	status (*config_read)(void *config, const json_t *json, error *err);
+	/* All keys, as config.json holds them. New reference; NULL when out of memory. */
+	json_t *(*config_write)(const void *config);
+	void (*dims)(const void *config, model_dims *out);
+	void (*parameters)(const void *config, parameter_list *list);
+	/* Floats of recurrent state per session. Never depends on tokens read. */
+	int64_t (*state_floats)(const void *config);
+	/* Append the whole computation to g (without graph_backward). */
+	void (*forward)(const void *config, graph *g, const forward_spec *spec);
+	/* Explanation: names of the attention rounds of a layer, and the window of a
+	 * layer (0: global). */
+	const char *const *rounds;
+	int n_rounds;
+	int64_t (*window)(const void *config, int64_t layer);
+};
+
+/* By API name or by model_type; NULL when unknown. */
+const architecture *architecture_find(const char *name);
+/* The i-th architecture, NULL past the end. */
+const architecture *architecture_at(int index);
+
+#endif

@@ -1,0 +1,51 @@
+/* model.h - a model: architecture, configuration and weights on a backend.
+ *
+ * On disk a model is a folder: config.json, model.safetensors (the architecture's
+ * tensor names, f32), and tokenizer files (engine/text). Parameters live in one
+ * flat arena, each starting at a multiple of 16 floats, in parameter order, so an
+ * optimiser treats them as one vector; padding is zero.
+ * A model is read-only while served; a trainer owns the one it trains. */
+#ifndef ENGINE_MODEL_MODEL_H
+#define ENGINE_MODEL_MODEL_H
+
+#include "engine/model/architecture.h"
+#include "engine/tensor/backend.h"
+#include "engine/tensor/plan.h"
+
+typedef struct model model;
+
+/* Read a model folder. Missing, extra or misshapen tensors are errors naming the
+ * tensor. The mapping is closed after the upload. */
+status model_open(model **out, const char *folder, backend *b, error *err);
+/* A fresh model initialised from `seed` (Philox, so the same everywhere).
+ * config: the keys of config.json. */
+status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err);
+void model_free(model *m);
+
+/* Write config.json and model.safetensors into an existing folder (each atomically). */
+status model_save(const model *m, const char *folder, error *err);
+/* Check a folder as model_open would, without a device. */
+status model_check(const char *folder, error *err);
+
+const architecture *model_architecture(const model *m);
+const void *model_config(const model *m);
+const model_dims *model_dimensions(const model *m);
+backend *model_backend(const model *m);
+/* Number of scalars without padding. */
+int64_t model_parameter_count(const model *m);
+/* The flat arena: floats including padding, and its device address. */
+int64_t model_arena_floats(const model *m);
+float *model_arena(const model *m);
+int model_parameter_total(const model *m);
+const parameter_spec *model_parameter(const model *m, int index);
+/* Offset of a parameter in the arena, in floats. */
+int64_t model_parameter_offset(const model *m, int index);
+int64_t model_state_floats(const model *m);
+
+/* Build and compile the forward (and with spec->backward the backward) of a spec.
+ * Parameters are bound to the model's arena; with `gradients` (an arena laid out
+ * like the parameters, zeroed by its owner) gradients are written there instead
+ * of into the plan. pool: the state pool for a recurrent spec. */
+status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err);
+
+#endif

@@ -1,0 +1,60 @@
+/* safetensors.h - the weight file format: an 8-byte little-endian header length,
+ * a JSON header {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …,
+ * "__metadata__": {string: string}}, then raw little-endian data.
+ *
+ * A file is hostile until proven otherwise. Opening checks: header length against
+ * file size and SAFETENSORS_MAX_HEADER, JSON depth and uniqueness of names, every
+ * dtype, every shape (rank ≤ 8, no negative dimension, product without overflow),
+ * begin ≤ end, end - begin = bytes of the shape, offsets inside the data, regions
+ * neither overlapping nor leaving holes. Data is memory-mapped, never copied. */
+#ifndef ENGINE_MODEL_SAFETENSORS_H
+#define ENGINE_MODEL_SAFETENSORS_H
+
+#include <jansson.h>
+
+#include "engine/base/error.h"
+
+enum { SAFETENSORS_MAX_HEADER = 64 << 20, SAFETENSORS_MAX_RANK = 8 };
+
+typedef enum safetensors_type { ST_F64, ST_F32, ST_F16, ST_BF16, ST_I64, ST_I32, ST_I16, ST_I8, ST_U8, ST_BOOL } safetensors_type;
+
+typedef struct safetensors_entry {
+	const char *name;
+	safetensors_type type;
+	int rank;
+	int64_t dim[SAFETENSORS_MAX_RANK];
+	int64_t count;
+	const unsigned char *data; /* into the mapping; may be unaligned */
+	size_t bytes;
+} safetensors_entry;
+
+typedef struct safetensors safetensors;
+
+/* STATUS_CORRUPT with the reason for a malformed file. */
+status safetensors_open(safetensors **out, const char *path, error *err);
+void safetensors_close(safetensors *st);
+int safetensors_count(const safetensors *st);
+const safetensors_entry *safetensors_at(const safetensors *st, int index);
+/* NULL when there is no such tensor. */
+const safetensors_entry *safetensors_find(const safetensors *st, const char *name);
+/* The "__metadata__" value of a key, or NULL. */
+const char *safetensors_metadata(const safetensors *st, const char *key);
+/* Convert any float type (or integer type) element-wise into `out` (count elements).
+ * STATUS_INVALID for a type that cannot be converted. */
+status safetensors_read_f32(const safetensors_entry *e, float *out, error *err);
+status safetensors_read_i32(const safetensors_entry *e, int32_t *out, error *err);
+
+/* One tensor to be written; data in host order of `type`. */
+typedef struct safetensors_item {
+	const char *name;
+	safetensors_type type;
+	int rank;
+	int64_t dim[SAFETENSORS_MAX_RANK];
+	const void *data;
+} safetensors_item;
+
+/* Write atomically and durably; items keep their order, the header is padded with
+ * spaces to a multiple of 8. metadata: a JSON object of strings, or NULL. */
+status safetensors_write(const char *path, const safetensors_item *items, int count, const json_t *metadata, error *err);
+
+#endif

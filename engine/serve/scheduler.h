@@ -1,0 +1,156 @@
+/* scheduler.h - models, sessions and generations, and whose turn it is.
+ *
+ * The scheduler owns the served models, their state pools and every live
+ * session, and advances generations by ticks: one tick is one batched decode step
+ * (one token for every runnable generation of a model) or one prefill chunk. It has no
+ * thread and no clock of its own policy: the executor thread calls it, tests call
+ * it directly. All functions belong to that one thread, except those marked "any thread".
+ *
+ * Fairness: decode goes first; between two decode steps at most one prefill chunk of
+ * PREFILL_CHUNK tokens runs, oldest request first, so a long prompt delays nobody's
+ * tokens by more than a chunk. Parked generations (no credit) hold their slot and take no turn. */
+#ifndef ENGINE_SERVE_SCHEDULER_H
+#define ENGINE_SERVE_SCHEDULER_H
+
+#include "engine/model/model.h"
+#include "engine/serve/sampler.h"
+#include "engine/text/tokenizer.h"
+
+typedef struct scheduler scheduler;
+typedef struct served_model served_model;
+typedef struct session session;
+typedef struct generation generation;
+
+enum { SCHEDULER_ID_BYTES = 64, SCHEDULER_MAX_STOPS = 4, SCHEDULER_MAX_STOP_BYTES = 256, SCHEDULER_PREFILL_CHUNK = 256 };
+
+typedef struct scheduler_limits {
+	int max_models;      /* loaded at once; the least recently used idle one is unloaded */
+	int max_sessions;    /* live sessions, all models together */
+	int max_generations; /* running and waiting; one more is STATUS_BUSY */
+	int max_batch;       /* sequences in one decode step */
+} scheduler_limits;
+
+status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits);
+void scheduler_free(scheduler *s);
+
+/* --- models ------------------------------------------------------------ */
+
+/* The model of that id, loading its folder on first use. */
+status scheduler_model(scheduler *s, const char *id, const char *folder, served_model **out, error *err);
+/* STATUS_CONFLICT while sessions or generations use it; STATUS_OK when it was not loaded. */
+status scheduler_model_unload(scheduler *s, const char *id, error *err);
+bool scheduler_model_loaded(const scheduler *s, const char *id);
+const model *served_model_model(const served_model *m);
+const tokenizer *served_model_tokenizer(const served_model *m);
+
+/* --- sessions ---------------------------------------------------------- */
+
+typedef enum position_policy { POSITION_ERROR, POSITION_CLAMP, POSITION_WRAP } position_policy;
+
+typedef struct session_options {
+	position_policy policy;
+	bool explain; /* keep every token's scores, so that the session can be explained */
+	bool durable; /* the caller stores session_export after each change */
+} session_options;
+
+typedef struct session_info {
+	char id[SCHEDULER_ID_BYTES];
+	char model[SCHEDULER_ID_BYTES];
+	int64_t tokens;      /* read so far */
+	int64_t state_bytes; /* never depends on tokens */
+	bool busy;           /* a generation or append uses it */
+	session_options options;
+} session_info;
+
+/* A session owns one slot of the model's pool. `id` is chosen by the caller.
+ * STATUS_BUSY when the sessions are used up. */
+status scheduler_session_new(scheduler *s, served_model *m, const char *id, const session_options *o, session **out, error *err);
+session *scheduler_session_find(scheduler *s, const char *id);
+void scheduler_session_info(const session *x, session_info *out);
+/* STATUS_CONFLICT while busy. */
+status scheduler_session_delete(scheduler *s, session *x, error *err);
+/* Copy of the state under a new id. */
+status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err);
+/* A versioned, checksummed blob holding state, position, the last token's logits, the tokens read and (explain) the
+ * scores; *out is malloc'ed. Import refuses another model's (by weights hash) or a damaged one. */
+status scheduler_session_export(scheduler *s, session *x, void **out, size_t *bytes, error *err);
+status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes, session **out, error *err);
+
+/* The explain log of a session opened with `explain`: token ids read so far and, per token, layer,
+ * round and head, score and log-normaliser, as float[tokens][layers][rounds][2][heads].
+ * STATUS_CONFLICT without `explain`. Valid until the session next changes. */
+status scheduler_session_log(session *x, const int32_t **tokens, const float **scores, int64_t *count, error *err);
+
+/* --- generations --------------------------------------------------------- */
+
+typedef enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH } finish_reason;
+
+typedef struct alpha_weight {
+	int32_t token;    /* id */
+	int64_t position; /* in the session or request, 0-based */
+	float weight;
+} alpha_weight;
+
+/* One chunk of a generation. Pointers are valid during the callback only. */
+typedef struct generation_event {
+	const char *text; /* whole UTF-8 characters; may be empty while a stop sequence may be beginning */
+	size_t text_bytes;
+	const int32_t *tokens; /* the tokens sampled since the last event */
+	int n_tokens;
+	const token_logprob *logprobs;   /* n_tokens, NULL unless asked for */
+	const token_logprob *top;        /* n_tokens × n_top */
+	int n_top;
+	const alpha_weight *alpha;       /* n_alpha of the last token, best first */
+	int n_alpha;
+	double time_ms;                  /* since the previous event */
+} generation_event;
+
+typedef struct generation_result {
+	status status; /* STATUS_OK, CANCELLED, or why it ended */
+	error error;
+	finish_reason finish;
+	int64_t prompt_tokens, completion_tokens;
+	double queue_ms, prompt_ms, predicted_ms;
+} generation_result;
+
+typedef struct generation_request {
+	const int32_t *prompt; /* copied */
+	int64_t n_prompt;
+	int64_t max_tokens; /* 0: only read (append) */
+	sampling sampling;  /* bias is copied */
+	const char *stops[SCHEDULER_MAX_STOPS]; /* UTF-8, copied */
+	int n_stops;
+	bool ignore_end; /* keep going past the end-of-text token */
+	int n_logprobs;  /* -1: none; 0…20: chosen token plus this many alternatives */
+	int n_alpha;     /* 0: none */
+	/* On the scheduler's thread. event returns how many credits are left: at 0 the
+	 * generation parks until generation_grant. finished is called exactly once, after
+	 * which the generation is gone. */
+	int64_t (*event)(void *context, const generation_event *e);
+	void (*finished)(void *context, const generation_result *r);
+	void *context;
+	int64_t credit; /* events that may be sent before the first grant */
+} generation_request;
+
+/* Continue session `x`, or (x NULL) a fresh temporary session of `m`.
+ * An empty prompt on a session that has read nothing is STATUS_INVALID "prompt". A prompt or token
+ * beyond n_positions under POSITION_ERROR ends with STATUS_INVALID saying so, before any token is read if
+ * the prompt alone does not fit. While it runs, the session is busy (STATUS_CONFLICT for a second one).
+ * On failure or cancellation the session keeps what was read; nothing is half-read. */
+status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out, error *err);
+void generation_grant(generation *g, int64_t credits);
+/* finished is called with STATUS_CANCELLED before the next token. */
+void generation_cancel(generation *g);
+
+/* Is there anything that scheduler_tick could do now? */
+bool scheduler_runnable(const scheduler *s);
+/* One decode step or prefill chunk. A failing device ends every generation with STATUS_DEVICE. */
+status scheduler_tick(scheduler *s);
+
+typedef struct scheduler_stats {
+	int models, sessions, running, waiting;
+	uint64_t prompt_tokens, generated_tokens, ticks, batched_sequences;
+} scheduler_stats;
+void scheduler_stats_read(const scheduler *s, scheduler_stats *out);
+
+#endif

@@ -1,0 +1,92 @@
+/* graph.h - a computation as a list of op nodes over values, and its gradient.
+ *
+ * A graph is built once for fixed shapes, in execution order (nodes only use
+ * values that exist already), so the list is its own schedule. Values are small
+ * integers. Building never fails in the middle: the first error is remembered,
+ * later calls return VALUE_NONE, and graph_status tells at the end.
+ *
+ *   graph *g = graph_new();
+ *   value x = graph_input(g, "x", DTYPE_F32, SHAPE2(8, 128));
+ *   value w = graph_parameter(g, "w", SHAPE2(64, 128));
+ *   value y = op_matmul(g, x, w, false, true, 1);
+ *   … value loss = …;
+ *   graph_backward(g, loss);                 // appends gradient nodes
+ *   value dw = graph_gradient(g, w);         // VALUE_NONE if loss ignores w
+ *   graph_output(g, "dw", dw);
+ *   if (graph_status(g, &err) != STATUS_OK) …
+ *
+ * Not thread-safe. A graph knows no backend and owns no tensor data. */
+#ifndef ENGINE_TENSOR_GRAPH_H
+#define ENGINE_TENSOR_GRAPH_H
+
+#include "engine/base/error.h"
+#include "engine/tensor/op.h"
+#include "engine/tensor/tensor.h"
+
+typedef int32_t value;
+enum { VALUE_NONE = -1 };
+
+typedef enum value_role {
+	ROLE_INPUT,     /* filled by the caller before each run; no gradient */
+	ROLE_PARAMETER, /* bound to a weight; differentiable */
+	ROLE_STATE,     /* bound memory that ops update in place across runs */
+	ROLE_TEMPORARY  /* computed by a node */
+} value_role;
+
+typedef struct value_info {
+	const char *name; /* owned by the graph; NULL for unnamed temporaries */
+	value_role role;
+	dtype type;
+	shape shape;
+	int producer; /* node index, -1 unless ROLE_TEMPORARY */
+	bool output;  /* named by graph_output: readable after a run */
+} value_info;
+
+typedef struct op_node {
+	op_id id;
+	const void *params; /* owned by the graph */
+	int n_in, n_out;
+	value in[OP_MAX_INPUTS]; /* VALUE_NONE: absent */
+	value out[OP_MAX_OUTPUTS];
+} op_node;
+
+typedef struct graph graph;
+
+graph *graph_new(void); /* NULL when out of memory */
+void graph_free(graph *g);
+
+value graph_input(graph *g, const char *name, dtype type, shape s);
+value graph_parameter(graph *g, const char *name, shape s);
+value graph_state(graph *g, const char *name, shape s);
+/* Name a value and keep it readable after a run. Names are unique per graph
+ * (printf-style). One value may have several names; VALUE_NONE is an error. */
+void graph_output(graph *g, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Append a node; `out` receives op_get(id)->n_out values (all VALUE_NONE after an
+ * error). Used by the typed builders in ops.h. `params` is copied. */
+status graph_apply(graph *g, op_id id, const value *in, int n_in, const void *params, value *out);
+
+/* Append nodes computing d loss / d v for every value that depends on a
+ * parameter (and for graph_want_gradient inputs). Once per graph; loss is a scalar. */
+status graph_backward(graph *g, value loss);
+/* Ask for the gradient of an f32 input too (tests, attribution). Before graph_backward. */
+void graph_want_gradient(graph *g, value input);
+value graph_gradient(const graph *g, value v);
+
+/* For op backwards: does v need a gradient / the gradient that reached an
+ * output (VALUE_NONE if nothing used it) / add a contribution to v's gradient. */
+bool graph_needs_gradient(const graph *g, value v);
+value graph_output_gradient(const graph *g, const op_node *node, int out);
+void graph_accumulate(graph *g, value v, value contribution);
+
+/* First error of the building, with words in err. */
+status graph_status(const graph *g, error *err);
+
+int graph_value_count(const graph *g);
+int graph_node_count(const graph *g);
+const value_info *graph_value(const graph *g, value v);
+const op_node *graph_node(const graph *g, int index);
+/* The input, parameter, state or output of that name, or VALUE_NONE. */
+value graph_find(const graph *g, const char *name);
+
+#endif

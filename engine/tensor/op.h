@@ -1,0 +1,55 @@
+/* op.h - what an op is.
+ *
+ * An op is a row of ops.def, a typed parameter struct (ops.h), a `check`
+ * that validates the arguments and infers the outputs once for all backends, a
+ * `backward` that appends gradient nodes to the graph, and one kernel per
+ * backend. Nothing in the engine switches over ops.
+ *
+ * Kernels receive an op_call: every shape in it has passed `check`, so kernels
+ * do not validate. Absent optional inputs and unwanted outputs have
+ * data == NULL. Empty tensors (a dimension of 0) are legal and do nothing. */
+#ifndef ENGINE_TENSOR_OP_H
+#define ENGINE_TENSOR_OP_H
+
+#include "engine/base/error.h"
+#include "engine/tensor/tensor.h"
+
+enum { OP_MAX_INPUTS = 8, OP_MAX_OUTPUTS = 3 };
+
+typedef enum op_id {
+#define OP(name, ...) OP_##name,
+#include "engine/tensor/ops.def"
+#undef OP
+	OP_COUNT
+} op_id;
+
+/* The arguments of one kernel launch. */
+typedef struct op_call {
+	const void *params; /* the op's struct from ops.h, or NULL */
+	int n_in, n_out;
+	tensor in[OP_MAX_INPUTS];
+	tensor out[OP_MAX_OUTPUTS];
+	void *scratch; /* as many bytes as the kernel's scratch function asked for */
+} op_call;
+
+struct graph;
+struct op_node;
+
+typedef struct op {
+	const char *name;
+	int min_in, max_in, n_out;
+	size_t params_bytes;
+	unsigned mutates;  /* bit i: input i is updated in place */
+	unsigned in_place; /* bit i: output 0 may share the memory of input i */
+	/* Validate call->params and call->in, fill call->out[].type and .shape.
+	 * Says in err which argument is wrong and why. */
+	status (*check)(op_call *call, error *err);
+	/* Append nodes that compute the gradients of `node`'s inputs with
+	 * graph_accumulate; NULL when the op has no gradient. */
+	status (*backward)(struct graph *g, const struct op_node *node);
+} op;
+
+/* The row of an op; never NULL for a valid id. */
+const op *op_get(op_id id);
+
+#endif

@@ -1,0 +1,157 @@
+/* ops.h - every op: its parameters, its equation, its shapes, and the function
+ * that appends it to a graph.
+ *
+ * Notation: f32 unless said otherwise; `…` is any leading dimensions; [i32]
+ * is an integer tensor; "?" marks an optional input (pass VALUE_NONE).
+ * Each builder returns VALUE_NONE after a failure, which the graph remembers
+ * (graph_status), so calls chain without tests in between. */
+#ifndef ENGINE_TENSOR_OPS_H
+#define ENGINE_TENSOR_OPS_H
+
+#include "engine/tensor/graph.h"
+#include "engine/tensor/op.h"
+
+typedef struct no_params {
+	int unused;
+} no_params;
+
+/* gather: y[…, :] = table[index[…], :].
+ * table [R, D], index [i32] […] -> y […, D]. An index outside 0…R-1 reads zeros
+ * (callers validate tokens before). Row `padding_row` gets no gradient; -1: none. */
+typedef struct gather_params {
+	int64_t padding_row;
+} gather_params;
+value op_gather(graph *g, value table, value index, int64_t padding_row);
+
+/* gather_grad: dtable[r, :] = Σ over places with index = r of dy, in index order
+ * (deterministic). index [i32] […], dy […, D] -> dtable [rows, D]. */
+typedef struct gather_grad_params {
+	int64_t rows, padding_row;
+} gather_grad_params;
+value op_gather_grad(graph *g, value index, value dy, int64_t rows, int64_t padding_row);
+
+/* add, mul: elementwise over equal shapes. gate: y = a + b ⊙ c. */
+value op_add(graph *g, value a, value b);
+value op_mul(graph *g, value a, value b);
+value op_gate(graph *g, value a, value b, value c);
+
+/* scale: y = factor · x. */
+typedef struct scale_params {
+	float factor;
+} scale_params;
+value op_scale(graph *g, value x, float factor);
+
+/* bias: y[…, j] = x[…, j] + factor · b[j]; x […, D], b [D]. */
+value op_bias(graph *g, value x, value b, float factor);
+/* sum_rows: y[j] = factor · Σ_rows x[row, j]; x […, D] -> [D]. */
+value op_sum_rows(graph *g, value x, float factor);
+
+/* matmul: C = alpha · op(A) op(B) on matrix views: a tensor […, K] is the matrix
+ * [rows, K]. trans_a: A is stored [K, M] and used transposed; trans_b: B is
+ * stored [N, K]. A linear layer y = x Wᵀ is matmul(x, W, .trans_b = true).
+ * Result: [M, N], or […, N] with A's leading dimensions when !trans_a. */
+typedef struct matmul_params {
+	bool trans_a, trans_b;
+	float alpha;
+} matmul_params;
+value op_matmul(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha);
+
+/* layernorm: y = weight ⊙ (x - mean) · rstd + bias per row, rstd = 1/√(var + eps),
+ * var biased. x […, D], weight [D], bias [D] -> y […, D], mean [rows], rstd [rows]. */
+typedef struct layernorm_params {
+	float eps;
+} layernorm_params;
+value op_layernorm(graph *g, value x, value weight, value bias, float eps);
+/* layernorm_grad: x, weight, mean, rstd, dy -> dx […, D], dweight [D], dbias [D].
+ * With y' = weight ⊙ dy and x̂ = (x-mean)·rstd: dx = rstd (y' - mean(y') - x̂ mean(y' x̂)). */
+
+/* gelu: y = x Φ(x) with Φ the exact normal distribution (erf form).
+ * gelu_grad: x, dy -> dx = dy (Φ(x) + x φ(x)). */
+value op_gelu(graph *g, value x);
+
+/* dropout: y = x · keep / (1 - p). rng [i32] [4] = seed low, seed high, step, 0 as
+ * bit patterns. Element e (flat index) uses word e % 4 of philox(seed, stream, step,
+ * e / 4) and is kept when philox_uniform(word) >= p. Linear in x and self-adjoint:
+ * the backward is the same op on dy. p = 0 copies. */
+typedef struct dropout_params {
+	float p;
+	uint32_t stream;
+} dropout_params;
+value op_dropout(graph *g, value x, value rng, float p, uint32_t stream);
+
+/* One round of causal windowed additive attention, all windows empty before
+ * position 0. x [B, N, D], w [D], mask? [i32] [B, N] (0: masked)
+ *   -> g [B, N, D], score [B, N, H], log_normalizer [B, N, H].
+ *   a_j = w_h·x_j / √dh;  M_i = log Σ_{j∈W(i)} e^{a_j};  g_i = Σ_{j∈W(i)} e^{a_j - M_i} x_j,
+ *   W(i) = {max(0, i-window+1) … i}, unmasked only. window <= 0 or >= N: global.
+ * score is a_j also at masked places. An empty window has g = 0, M = -inf.
+ * Computed with the online-softmax semigroup over blocks; never a difference of sums. */
+typedef struct attention_params {
+	int64_t heads;
+	int64_t window;
+} attention_params;
+typedef struct attention_values {
+	value pooled, score, log_normalizer;
+} attention_values;
+attention_values op_additive_attention(graph *g, value x, value w, value mask, int64_t heads, int64_t window);
+/* additive_attention_grad: x, w, mask?, g, log_normalizer, dg -> dx [B, N, D], dw [D].
+ * p_ij = e^{a_j - M_i}; P_j = Σ_{i∈V(j)} p_ij dg_i, Q_j = Σ p_ij (dg_i·g_i),
+ * da_j = x_j·P_j - Q_j, dx_j = P_j + c da_j w, dw = c Σ da_j x_j, c = 1/√dh.
+ * Masked j gives 0; positions with an empty window contribute 0. */
+
+/* The recurrent form: reads `length[b]` tokens into slot `slot[b]` of a state pool
+ * and advances it; cost per token independent of window and position.
+ * x [B, N, D], w [D], pool [slots, slot_floats] (updated in place), slot [i32] [B],
+ * position [i32] [B] (tokens this slot has already read), length [i32] [B] (≤ N),
+ * mask? [i32] [B, N] -> g [B, N, D], score [B, N, H], log_normalizer [B, N, H];
+ * rows at and after length[b] are 0. Slots in one call are distinct.
+ * The state of this round is attention_state_floats() floats at `offset` in the slot,
+ * all zero at position 0 (position 0 ignores and re-initialises what is there). */
+typedef struct stream_params {
+	int64_t heads;
+	int64_t window; /* <= 0: global */
+	int64_t offset; /* floats from the start of a slot */
+} stream_params;
+attention_values op_additive_stream(graph *g, value x, value w, value pool, value slot, value position,
+				    value length, value mask, stream_params params);
+/* Floats of state for one round: layout in engine/tensor/ops/additive_stream.h. */
+int64_t attention_state_floats(int64_t d, int64_t heads, int64_t window);
+
+/* cross_entropy: mean over rows with label >= 0 of
+ *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.
+ * logits […, V], label [i32] [rows] (negative: ignored)
+ *   -> loss scalar, lse [rows], count scalar (rows that counted; loss is 0 if none). */
+typedef struct cross_entropy_params {
+	float smoothing;
+} cross_entropy_params;
+typedef struct cross_entropy_values {
+	value loss, lse, count;
+} cross_entropy_values;
+cross_entropy_values op_cross_entropy(graph *g, value logits, value label, float smoothing);
+/* cross_entropy_grad: logits, label, lse, count, dloss (scalar) -> dlogits. May overwrite logits. */
+
+/* fill: a tensor of one value. */
+typedef struct fill_params {
+	shape shape;
+	float value;
+} fill_params;
+value op_fill(graph *g, shape shape, float value);
+
+/* accumulate: sum += factor · x, in place. sum […], x […]. */
+void op_accumulate(graph *g, value sum, value x, float factor);
+
+/* sum_squares: Σ x² as a scalar, accumulated in double in a fixed order. */
+value op_sum_squares(graph *g, value x);
+
+/* adamw on flat arenas, in place on p, m, v:
+ *   c = clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1, norm = √norm2
+ *   g' = c·g;  m = β1 m + (1-β1) g';  v = β2 v + (1-β2) g'²
+ *   p = p (1 - lr·decay) - lr · (m / (1-β1^t)) / (√(v / (1-β2^t)) + eps)
+ * p [n], g [n], m [n], v [n], norm2 scalar, hyper [2] = {lr, t}. A non-finite norm2
+ * leaves p, m and v untouched. (Loshchilov and Hutter 2019; PyTorch's AdamW.) */
+typedef struct adamw_params {
+	float beta1, beta2, eps, decay, clip;
+} adamw_params;
+void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, adamw_params params);
+
+#endif

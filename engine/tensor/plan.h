@@ -1,0 +1,50 @@
+/* plan.h - a graph made ready to run on a backend.
+ *
+ * plan_new places every temporary of the graph in one arena by liveness (a
+ * tensor's bytes are reused after its last reader; outputs and unbound inputs
+ * keep their own place), sizes the scratch, and resolves every kernel call.
+ * After that a run allocates nothing.
+ *
+ * Memory of parameters, states and any other value the caller wants to place
+ * (an input shared with another plan, a gradient inside a flat arena) is given
+ * as bindings; binding a value that a node produces makes the node write there.
+ *
+ * A run can be taken in slices: plan_step runs the next node only, so that a long
+ * training step never keeps a waiting token from its turn. */
+#ifndef ENGINE_TENSOR_PLAN_H
+#define ENGINE_TENSOR_PLAN_H
+
+#include "engine/tensor/backend.h"
+#include "engine/tensor/graph.h"
+
+typedef struct plan plan;
+
+typedef struct plan_binding {
+	value v;
+	void *data; /* device memory that outlives the plan, 64-byte aligned unless the op allows less */
+} plan_binding;
+
+/* Takes ownership of g, also on failure. On error *out is NULL.
+ * STATUS_INVALID: the graph holds an error, a parameter or state is unbound.
+ * STATUS_UNSUPPORTED: the backend lacks a kernel. STATUS_NOMEM. */
+status plan_new(plan **out, graph *g, backend *b, const plan_binding *bindings, int n_bindings, error *err);
+void plan_free(plan *p);
+
+const graph *plan_graph(const plan *p);
+/* Arena and scratch bytes this plan holds. */
+size_t plan_bytes(const plan *p);
+/* Device address of an input, parameter, state or output; NULL for other temporaries. */
+void *plan_data(const plan *p, value v);
+
+/* Host <-> device for a whole input or output value. */
+status plan_write(plan *p, value input, const void *host);
+status plan_read(plan *p, value output, void *host);
+
+/* Run every node. */
+status plan_run(plan *p);
+/* Run node *cursor and advance it; *cursor starts at 0 and the run is complete
+ * when it reaches plan_node_count. */
+status plan_step(plan *p, int *cursor);
+int plan_node_count(const plan *p);
+
+#endif

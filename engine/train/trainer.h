@@ -1,0 +1,74 @@
+/* trainer.h - a training run as a resumable state machine.
+ *
+ * trainer_advance does a little work and returns, so one executor thread can train
+ * and serve. Everything that decides the future is in the trainer's checkpoint:
+ * weights, Adam moments, step, data position, seeds; a run resumed from a checkpoint
+ * continues bit for bit on the same backend. */
+#ifndef ENGINE_TRAIN_TRAINER_H
+#define ENGINE_TRAIN_TRAINER_H
+
+#include "engine/model/model.h"
+#include "engine/text/dataset.h"
+
+typedef enum schedule_type { SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_CONSTANT } schedule_type;
+
+typedef struct train_options {
+	int64_t sequence_length, batch_size, accumulation; /* blocks per micro-batch; micro-batches per step */
+	int64_t max_steps, warmup_steps;
+	double learning_rate;
+	schedule_type schedule;
+	double beta1, beta2, eps, weight_decay, clip, smoothing;
+	uint64_t seed;
+	int64_t eval_every, checkpoint_every; /* steps; 0: only at the end */
+	int64_t eval_blocks;                  /* validation blocks per evaluation; 0: all */
+} train_options;
+
+/* Defaults of the reference recipe (specs: AdamW lr 5e-4, β 0.9 0.999, eps 1e-8, decay
+ * 0.01, clip 1, linear to 0). */
+void train_options_default(train_options *o);
+/* Read the training keys of a JSON object ("sequence_length", "batch_size",
+ * "gradient_accumulation", "max_steps", "learning_rate", "schedule", "warmup_steps",
+ * "weight_decay", "betas", "clip", "label_smoothing", "precision" (only "fp32"),
+ * "eval_every", "checkpoint_every"); keys in `others` (NULL-terminated) are skipped,
+ * any further key is STATUS_INVALID naming it. */
+status train_options_read(train_options *o, const json_t *json, const char *const *others, error *err);
+json_t *train_options_write(const train_options *o);
+
+/* Learning rate at step t (0-based): linear warm-up, then the schedule down to 0. */
+double train_learning_rate(const train_options *o, int64_t step);
+
+typedef struct train_progress {
+	int64_t step, total_steps;
+	int64_t tokens;            /* trained so far, all runs of this job together */
+	double train_loss;         /* of the last finished step; NaN before */
+	double gradient_norm, learning_rate;
+	double valid_loss;         /* of the last evaluation, nats per token; NaN before */
+	double bits_per_byte;      /* of the last evaluation */
+	double tokens_per_second;  /* smoothed over the last steps */
+} train_progress;
+
+/* What one trainer_advance completed (bit set). */
+enum { TRAIN_STEP = 1, TRAIN_EVAL = 2, TRAIN_CHECKPOINT_DUE = 4, TRAIN_FINISHED = 8 };
+
+typedef struct trainer trainer;
+
+/* Takes ownership of m; borrows the datasets (valid may be NULL). Sequence length must
+ * be ≤ the model's positions. */
+status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid, error *err);
+void trainer_free(trainer *t);
+
+/* Work for about `budget_ns` (0: until the next event), at least one op; *events gets the bits of
+ * what was completed. With TRAIN_CHECKPOINT_DUE the caller should trainer_save before
+ * advancing. TRAIN_FINISHED comes once, after the last step's evaluation. Errors (a non-finite loss
+ * three steps in a row: STATUS_INVALID) are final. */
+status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err);
+const train_progress *trainer_progress(const trainer *t);
+const model *trainer_model(const trainer *t);
+
+/* Checkpoint folder: a complete model (config.json, model.safetensors) plus
+ * optimizer.safetensors and trainer.json. Written to a temporary sibling, fsynced, renamed. */
+status trainer_save(const trainer *t, const tokenizer *tok, const char *folder, error *err);
+/* Continue from a checkpoint folder written with the same options and data. */
+status trainer_resume(trainer *t, const char *folder, error *err);
+
+#endif
