@@ -1,7 +1,14 @@
-# Additive: one Makefile for everything. `make help` lists the targets.
-#
-#   BUILD=release|debug|asan|tsan   release goes to build/, the others to build/NAME/
-#   CC=gcc|clang
+# Additive: one Makefile for everything.
+#: make              build every program into build/bin
+#: make demo         train, stream and explain on this repository's text (TEXT=file: on yours)
+#: make run          the service on 127.0.0.1:8080, data in build/data
+#: make test         everything that needs no GPU; installs the packages it needs
+#: make unit pytest  its two halves
+#: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
+#: make install      programs to PREFIX/bin (PREFIX=/usr/local)
+#: make lint format deps clean
+#:   BUILD=release|debug|asan|tsan   release goes to build/, the others to build/NAME/
+#:   CC=gcc|clang
 
 BUILD ?= release
 CC = gcc
@@ -125,6 +132,22 @@ pytest: all $(VENV)/ready
 test: deps
 	$(MAKE) all unit pytest lint-arrows
 
+# --- the service -------------------------------------------------------------
+.PHONY: demo run image image-test install
+demo: deps
+	@$(MAKE) --no-print-directory all
+	@clients/examples/demo.sh $(OUT)/bin $(if $(TEXT),$(abspath $(TEXT)))
+run: all
+	$(OUT)/bin/additive serve --listen 127.0.0.1:8080 --data build/data
+image:
+	$(if $(shell docker info >/dev/null 2>&1 && echo yes),docker build,buildah bud --format docker) -t additive -f deploy/Dockerfile .
+image-test:
+	deploy/image_test
+PREFIX ?= /usr/local
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+
 # --- system packages ----------------------------------------------------------
 .PHONY: deps
 deps:
@@ -137,6 +160,8 @@ lint-arrows:
 lint: lint-arrows
 	cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,portability --inline-suppr --suppress=missingInclude \
 	  -I. -D_GNU_SOURCE -DCPU_ISA=baseline --suppress=unknownMacro engine proto server clients
+help:
+	@sed -n 's/^#: //p' Makefile
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')
 clean:

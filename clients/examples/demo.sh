@@ -1,0 +1,87 @@
+#!/bin/bash
+# The whole service once, end to end: start it on free ports with its own data folder, train a small model over HTTP for about
+# a minute and a half, stream a continuation, show which tokens mattered, stop.
+#   usage: demo.sh BIN [TEXT]     BIN: folder of the programs; TEXT: any UTF-8 text file (default: this repository's sources)
+set -euo pipefail
+bin=$(cd "$1" && pwd)
+text=${2:-}
+seconds=${DEMO_SECONDS:-90}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/additive-demo.XXXXXX")
+html=$PWD/explanation.html
+[ -d "$root/build" ] && html=$root/build/explanation.html
+
+service=
+cleanup() {
+	if [ -n "$service" ]; then
+		kill -TERM "$service" 2>/dev/null || true
+		wait "$service" 2>/dev/null || true
+	fi
+	rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+additive() { "$bin/additive" "$@"; }
+
+if [ -z "$text" ]; then
+	text=$work/repository.txt
+	(cd "$root" && find . \( -name build -o -name .git \) -prune -o -type f \( -name '*.md' -o -name '*.h' -o -name '*.c' \) -print |
+		LC_ALL=C sort | xargs cat) >"$text"
+fi
+
+say "1. Start the service"
+"$bin/additive" serve --listen 127.0.0.1:0 --data "$work/data" >"$work/serve.out" 2>"$work/serve.log" &
+service=$!
+for _ in $(seq 200); do
+	grep -q '^ready ' "$work/serve.out" && break
+	kill -0 "$service" 2>/dev/null || {
+		cat "$work/serve.log"
+		exit 1
+	}
+	sleep .1
+done
+ADDITIVE_URL=$(sed -n 's/^ready //p' "$work/serve.out" | head -1)
+[ -n "$ADDITIVE_URL" ] || {
+	echo "the service did not become ready" >&2
+	exit 1
+}
+export ADDITIVE_URL
+echo "listening on $ADDITIVE_URL"
+
+shape="--hidden 128 --heads 4 --layers 6 --windows 4,8,16,32,64,256 --sequence 256 --batch 8 --dropout 0.05"
+field() { sed -n 's/.*"'"$1"'": *"\{0,1\}\([^",}]*\).*/\1/p' | head -1; }
+
+say "2. Measure this machine with a few steps, then train for about $seconds seconds"
+# shellcheck disable=SC2086
+additive train "$text" $shape --steps 12 --name warm-up --json >"$work/warm-up.json"
+speed=$(additive jobs list --json | tr ',' '\n' | field tokens_per_second)
+steps=$(awk -v s="$seconds" -v r="${speed:-0}" 'BEGIN { n = int(s * r / (256 * 8)); print n < 40 ? 40 : n > 20000 ? 20000 : n }')
+printf '%.0f tokens/s here: %d steps of %d tokens\n' "${speed:-0}" "$steps" 2048
+# shellcheck disable=SC2086
+additive train "$text" $shape --steps "$steps" --lr 2e-3 --name demo
+
+model=$(additive models list --json | tr '{' '\n' | grep -v warm-up | field id)
+prompt=$(tail -c 2000 "$text" | head -c 1000 | iconv -c -f UTF-8 -t UTF-8 | tail -n +2 | tail -c 120)
+say "3. Stream a continuation from $model"
+additive generate --model "$model" --max-tokens 200 --temperature 0.7 --seed 1 "$prompt"
+echo
+
+say "4. Which tokens mattered for the next one"
+additive explain --model "$model" --aggregate rollout --html "$html" "$prompt"
+echo "the whole explanation, every layer, head and round: $html"
+
+say "5. Stop"
+kill -TERM "$service"
+wait "$service"
+service=
+echo "stopped cleanly"
+cat <<TRY
+
+Try next:
+  $bin/additive serve --listen 127.0.0.1:8080 --data ./data     # your own service, in one terminal
+  $bin/additive train YOUR.txt --steps 1000                     # and in another: train,
+  $bin/additive generate --model MODEL "Once upon a time"       # generate,
+  curl -N http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' \\
+       -d '{"model":"MODEL","prompt":"Once","stream":true}'     # or use any OpenAI client
+TRY
