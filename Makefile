@@ -55,7 +55,7 @@ ISA_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
 CPPFLAGS += -DCPU_HAS_X86_KERNELS
 endif
 KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SRC)))
-KERNEL_OPT := $(if $(filter release,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math
+KERNEL_OPT := $(if $(filter release,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(if $(filter release,$(BUILD)),,-Wno-pass-failed)
 
 CORE_LIBS := -ldnnl -ljansson -ldl -lm
 ENGINE_LIBS := $(CORE_LIBS) -luv -lsqlite3 -lpthread
@@ -105,18 +105,27 @@ $(OUT)/obj/gen/openapi.o: $(OUT)/gen/openapi.c
 # --- tests -------------------------------------------------------------------
 UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(UNIT_SRC))
-UNIT_SUPPORT = $(call objects,$(sort $(wildcard tests/unit/support/*.c)))
+# An archive, so that a test links only the helpers it uses.
+UNIT_SUPPORT := $(OUT)/obj/tests/unit/support.a
+$(UNIT_SUPPORT): $(call objects,$(sort $(wildcard tests/unit/support/*.c)))
+	@rm -f $@
+	$(AR) rcs $@ $^
 area = $(firstword $(subst /, ,$(1)))
 unit_objects = $(if $(filter server,$(1)),$(SERVER_OBJ) $(PROTO_OBJ),$(if $(filter cli,$(1)),$(CLI_OBJ),$(if $(filter proto,$(1)),$(PROTO_OBJ),$(if $(filter serve explain store daemon,$(1)),$(ENGINE_OBJ) $(PROTO_OBJ),$(CORE_OBJ)))))
 unit_libs = $(if $(filter server,$(1)),$(SERVER_LIBS),$(if $(filter cli,$(1)),$(CLI_LIBS),$(if $(filter proto,$(1)),-ljansson,$(if $(filter serve explain store daemon,$(1)),$(ENGINE_LIBS),$(CORE_LIBS)))))
 .SECONDEXPANSION:
 $(UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka $(call unit_libs,$(call area,$*)) -lm
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -lcmocka $(call unit_libs,$(call area,$*)) -lm
 
 .PHONY: unit
 unit: $(UNIT_BIN)
 	@tests/run_unit $(UNIT_BIN)
+
+# Programs over the compute core alone: make build/bench/train_curve
+$(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(CORE_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE_LIBS)
 
 VENV := build/venv
 $(VENV)/ready: tests/requirements.txt

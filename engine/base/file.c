@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,6 +160,12 @@ void file_map_close(file_map *map)
 	*map = (file_map){0};
 }
 
+static bool is_folder(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 status file_make_folders(const char *path, error *err)
 {
 	char part[PATH_MAX];
@@ -169,7 +176,7 @@ status file_make_folders(const char *path, error *err)
 			continue;
 		char saved = *p;
 		*p = 0;
-		if (mkdir(part, 0755) != 0 && errno != EEXIST)
+		if (mkdir(part, 0755) != 0 && !(errno == EEXIST && is_folder(part)))
 			return fail(err, part, "cannot create folder");
 		if (!saved)
 			return STATUS_OK;

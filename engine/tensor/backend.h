@@ -20,7 +20,7 @@ typedef struct backend backend;
 
 /* Run one op. Returns STATUS_DEVICE when the device is lost. */
 typedef status (*backend_kernel)(backend *b, const op_call *call);
-/* Scratch bytes a kernel needs for this call (NULL function: none). */
+/* Scratch bytes a kernel needs for this call, whose addresses are set (NULL function: none). */
 typedef size_t (*backend_scratch)(const backend *b, const op_call *call);
 
 struct backend {

@@ -67,7 +67,7 @@ void graph_output(graph *g, value v, const char *format, ...) __attribute__((for
 status graph_apply(graph *g, op_id id, const value *in, int n_in, const void *params, value *out);
 
 /* Append nodes computing d loss / d v for every value that depends on a
- * parameter (and for graph_want_gradient inputs). Once per graph; loss is a scalar. */
+ * parameter (and for graph_want_gradient inputs). Once per graph; loss has one element. */
 status graph_backward(graph *g, value loss);
 /* Ask for the gradient of an f32 input too (tests, attribution). Before graph_backward. */
 void graph_want_gradient(graph *g, value input);

@@ -45,7 +45,9 @@ typedef struct op {
 	 * Says in err which argument is wrong and why. */
 	status (*check)(op_call *call, error *err);
 	/* Append nodes that compute the gradients of `node`'s inputs with
-	 * graph_accumulate; NULL when the op has no gradient. */
+	 * graph_accumulate; NULL when the op has no gradient. Gradients flow through
+	 * output 0 only: the others (statistics, scores) are by-products, and a loss
+	 * that depends on one is an error. */
 	status (*backward)(struct graph *g, const struct op_node *node);
 } op;
 

@@ -2,7 +2,8 @@
  * that appends it to a graph.
  *
  * Notation: f32 unless said otherwise; `…` is any leading dimensions; [i32]
- * is an integer tensor; "?" marks an optional input (pass VALUE_NONE).
+ * is an integer tensor; "?" marks an optional input (pass VALUE_NONE). Shapes are
+ * compared as matrix views [rows, last dimension]: where x is [B, N, D], [B·N, D] will do.
  * Each builder returns VALUE_NONE after a failure, which the graph remembers
  * (graph_status), so calls chain without tests in between. */
 #ifndef ENGINE_TENSOR_OPS_H
@@ -16,8 +17,9 @@ typedef struct no_params {
 } no_params;
 
 /* gather: y[…, :] = table[index[…], :].
- * table [R, D], index [i32] […] -> y […, D]. An index outside 0…R-1 reads zeros
- * (callers validate tokens before). Row `padding_row` gets no gradient; -1: none. */
+ * table [R, D] (a matrix view: rows of [B, N, D] can be picked too), index [i32] […]
+ * -> y […, D]. An index outside 0…R-1 reads zeros (callers validate tokens before).
+ * Row `padding_row` gets no gradient; -1: none. */
 typedef struct gather_params {
 	int64_t padding_row;
 } gather_params;
@@ -85,6 +87,7 @@ value op_dropout(graph *g, value x, value rng, float p, uint32_t stream);
  *   a_j = w_h·x_j / √dh;  M_i = log Σ_{j∈W(i)} e^{a_j};  g_i = Σ_{j∈W(i)} e^{a_j - M_i} x_j,
  *   W(i) = {max(0, i-window+1) … i}, unmasked only. window <= 0 or >= N: global.
  * score is a_j also at masked places. An empty window has g = 0, M = -inf.
+ * Only g has a gradient: score and log_normalizer are for explanations.
  * Computed with the online-softmax semigroup over blocks; never a difference of sums. */
 typedef struct attention_params {
 	int64_t heads;
@@ -117,9 +120,9 @@ attention_values op_additive_stream(graph *g, value x, value w, value pool, valu
 /* Floats of state for one round: layout in engine/tensor/ops/additive_stream.h. */
 int64_t attention_state_floats(int64_t d, int64_t heads, int64_t window);
 
-/* cross_entropy: mean over rows with label >= 0 of
+/* cross_entropy: mean over rows whose label is a class (0…V-1) of
  *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.
- * logits […, V], label [i32] [rows] (negative: ignored)
+ * logits […, V], label [i32] [rows] (any other label: ignored)
  *   -> loss scalar, lse [rows], count scalar (rows that counted; loss is 0 if none). */
 typedef struct cross_entropy_params {
 	float smoothing;

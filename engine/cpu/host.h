@@ -1,0 +1,16 @@
+/* host.h - memory of a backend whose device is the host.
+ *
+ * The reference and the fast CPU backend share these cells of the backend
+ * table: memory is ordinary memory, every call is complete when it returns. */
+#ifndef ENGINE_CPU_HOST_H
+#define ENGINE_CPU_HOST_H
+
+#include "engine/tensor/backend.h"
+
+enum { HOST_ALIGNMENT = 64 }; /* a cache line, and the widest vector register */
+
+/* Fill the memory and synchronize cells of b, and set host_memory. Names, kernels
+ * and close are the caller's. */
+void host_init(backend *b);
+
+#endif

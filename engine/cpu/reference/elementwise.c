@@ -1,0 +1,70 @@
+#include "engine/cpu/reference/reference.h"
+
+/* y = a + b */
+status reference_add(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const float *a = call->in[0].data, *b = call->in[1].data;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = a[i] + b[i];
+	return STATUS_OK;
+}
+
+/* y = a ⊙ b */
+status reference_mul(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const float *a = call->in[0].data, *b = call->in[1].data;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = a[i] * b[i];
+	return STATUS_OK;
+}
+
+/* y = a + b ⊙ c */
+status reference_gate(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const float *a = call->in[0].data, *b = call->in[1].data, *c = call->in[2].data;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = (float)((double)a[i] + (double)b[i] * (double)c[i]);
+	return STATUS_OK;
+}
+
+/* y = factor · x */
+status reference_scale(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const scale_params *p = call->params;
+	const float *x = call->in[0].data;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = p->factor * x[i];
+	return STATUS_OK;
+}
+
+/* x [rows, D], b [D] -> y [rows, D]: y = x + factor · b */
+status reference_bias(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const scale_params *p = call->params;
+	const float *x = call->in[0].data, *b = call->in[1].data;
+	float *y = call->out[0].data;
+	int64_t width = shape_last(call->in[0].shape);
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = (float)((double)x[i] + (double)p->factor * (double)b[i % width]);
+	return STATUS_OK;
+}
+
+/* y = value everywhere */
+status reference_fill(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const fill_params *p = call->params;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = p->value;
+	return STATUS_OK;
+}

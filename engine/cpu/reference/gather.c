@@ -1,0 +1,46 @@
+#include "engine/cpu/reference/reference.h"
+
+/* table [R, D], index [n] -> y [n, D]: y[i, :] = table[index[i], :], 0 outside 0…R-1. */
+status reference_gather(backend *b, const op_call *call)
+{
+	(void)b;
+	const float *table = call->in[0].data;
+	const int32_t *index = call->in[1].data;
+	float *y = call->out[0].data;
+	int64_t rows = shape_rows(call->in[0].shape), n = shape_count(call->in[1].shape);
+	int64_t width = shape_last(call->in[0].shape);
+	for (int64_t i = 0; i < n; i++)
+		for (int64_t d = 0; d < width; d++)
+			y[i * width + d] = index[i] >= 0 && index[i] < rows ? table[index[i] * width + d] : 0;
+	return STATUS_OK;
+}
+
+size_t reference_gather_grad_scratch(const backend *b, const op_call *call)
+{
+	(void)b;
+	return (size_t)shape_count(call->out[0].shape) * sizeof(double);
+}
+
+/* index [n], dy [n, D] -> dtable [R, D]: dtable[r, :] = Σ_{i: index[i] = r} dy[i, :], but 0
+ * for r = padding_row. */
+status reference_gather_grad(backend *b, const op_call *call)
+{
+	(void)b;
+	const gather_grad_params *p = call->params;
+	const int32_t *index = call->in[0].data;
+	const float *dy = call->in[1].data;
+	float *dtable = call->out[0].data;
+	double *sum = call->scratch;
+	int64_t n = shape_count(call->in[0].shape), width = shape_last(call->in[1].shape);
+	for (int64_t e = 0; e < p->rows * width; e++)
+		sum[e] = 0;
+	for (int64_t i = 0; i < n; i++) {
+		if (index[i] < 0 || index[i] >= p->rows || index[i] == p->padding_row)
+			continue;
+		for (int64_t d = 0; d < width; d++)
+			sum[index[i] * width + d] += (double)dy[i * width + d];
+	}
+	for (int64_t e = 0; e < p->rows * width; e++)
+		dtable[e] = (float)sum[e];
+	return STATUS_OK;
+}

@@ -1,0 +1,43 @@
+#include <math.h>
+
+#include "engine/cpu/reference/reference.h"
+
+/* sum […] += factor · x […] */
+status reference_accumulate(backend *b, const op_call *call)
+{
+	(void)b;
+	const scale_params *p = call->params;
+	float *sum = call->in[0].data;
+	const float *x = call->in[1].data;
+	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++)
+		sum[i] = (float)((double)sum[i] + (double)p->factor * (double)x[i]);
+	return STATUS_OK;
+}
+
+/* p, g, m, v [n], norm2 [], hyper [2] = {lr, t}; p, m and v in place:
+ *   c = clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1,  norm = √norm2,  g' = c g
+ *   m = β1 m + (1-β1) g',  v = β2 v + (1-β2) g'²
+ *   p = p (1 - lr·decay) - lr (m / (1-β1^t)) / (√(v / (1-β2^t)) + eps) */
+status reference_adamw(backend *b, const op_call *call)
+{
+	(void)b;
+	const adamw_params *o = call->params;
+	float *p = call->in[0].data, *m = call->in[2].data, *v = call->in[3].data;
+	const float *g = call->in[1].data, *hyper = call->in[5].data;
+	double norm2 = (double)*(const float *)call->in[4].data;
+	if (!isfinite(norm2))
+		return STATUS_OK;
+	double lr = (double)hyper[0], t = (double)hyper[1], norm = sqrt(norm2), clip = (double)o->clip;
+	double beta1 = (double)o->beta1, beta2 = (double)o->beta2;
+	double c = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++) {
+		double grad = c * (double)g[i];
+		double mean = beta1 * (double)m[i] + (1 - beta1) * grad;
+		double square = beta2 * (double)v[i] + (1 - beta2) * grad * grad;
+		double step = mean / (1 - pow(beta1, t)) / (sqrt(square / (1 - pow(beta2, t))) + (double)o->eps);
+		p[i] = (float)((double)p[i] * (1 - lr * (double)o->decay) - lr * step);
+		m[i] = (float)mean;
+		v[i] = (float)square;
+	}
+	return STATUS_OK;
+}

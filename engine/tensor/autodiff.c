@@ -1,0 +1,99 @@
+/* Reverse-mode differentiation, source to source (Griewank and Walther, "Evaluating
+ * Derivatives", 2008, chapter 6): the node list is walked backwards, and each op
+ * appends the nodes that turn the gradients of its outputs into contributions to
+ * the gradients of its inputs. The result is an ordinary graph, so gradients are
+ * planned, run and captured like anything else, and there is no tape.
+ *
+ * A value's gradient is complete when its producer is reached, because every reader comes
+ * later in the list. Contributions meet in `add` nodes, which the plan runs in place. */
+#include "engine/tensor/graph_internal.h"
+#include "engine/tensor/ops.h"
+
+/* Mark what a gradient can flow to: parameters, wanted inputs, and results of nodes
+ * that read something marked. Integers never. */
+static void mark_needs(graph *g)
+{
+	for (value v = 0; v < g->values.count; v++) {
+		graph_value_slot *slot = graph_slot(g, v);
+		slot->needs = slot->info.role == ROLE_PARAMETER || slot->wanted;
+	}
+	for (int i = 0; i < g->nodes.count; i++) {
+		const op_node *node = graph_node(g, i);
+		bool needs = false;
+		for (int j = 0; j < node->n_in; j++)
+			needs |= graph_needs_gradient(g, node->in[j]);
+		for (int j = 0; j < node->n_out; j++) {
+			graph_value_slot *slot = graph_slot(g, node->out[j]);
+			slot->needs = needs && slot->info.type == DTYPE_F32;
+		}
+	}
+}
+
+/* Append the gradient of one node, if a gradient reached its output 0. */
+static status differentiate(graph *g, const op_node *node)
+{
+	const op *o = op_get(node->id);
+	for (int i = 1; i < node->n_out; i++)
+		if (graph_output_gradient(g, node, i) != VALUE_NONE)
+			return graph_fail(g, STATUS_UNSUPPORTED, o->name, "output %d of %s has no gradient", i,
+			                  o->name);
+	if (node->n_out == 0 || !graph_needs_gradient(g, node->out[0]) ||
+	    graph_output_gradient(g, node, 0) == VALUE_NONE)
+		return STATUS_OK;
+	if (!o->backward)
+		return graph_fail(g, STATUS_UNSUPPORTED, o->name, "%s has no gradient", o->name);
+	TRY(o->backward(g, node));
+	return g->error.status;
+}
+
+status graph_backward(graph *g, value loss)
+{
+	TRY(g->error.status);
+	if (g->differentiated)
+		return graph_fail(g, STATUS_INVALID, NULL, "a graph can be differentiated once");
+	if (loss == VALUE_NONE || graph_value(g, loss)->type != DTYPE_F32 ||
+	    shape_count(graph_value(g, loss)->shape) != 1)
+		return graph_fail(g, STATUS_INVALID, "loss", "the loss must be f32 with one element");
+	g->differentiated = true;
+	mark_needs(g);
+	int last = graph_node_count(g) - 1;
+	graph_slot(g, loss)->gradient = op_fill(g, graph_value(g, loss)->shape, 1);
+	for (int i = last; i >= 0; i--)
+		TRY(differentiate(g, graph_node(g, i)));
+	return g->error.status;
+}
+
+void graph_want_gradient(graph *g, value input)
+{
+	if (g->error.status != STATUS_OK)
+		return;
+	if (input == VALUE_NONE || graph_value(g, input)->role != ROLE_INPUT ||
+	    graph_value(g, input)->type != DTYPE_F32) {
+		graph_fail(g, STATUS_INVALID, NULL, "a gradient can be asked for an f32 input only");
+		return;
+	}
+	graph_slot(g, input)->wanted = true;
+}
+
+value graph_gradient(const graph *g, value v)
+{
+	return v == VALUE_NONE ? VALUE_NONE : graph_slot(g, v)->gradient;
+}
+
+bool graph_needs_gradient(const graph *g, value v)
+{
+	return v != VALUE_NONE && graph_slot(g, v)->needs;
+}
+
+value graph_output_gradient(const graph *g, const op_node *node, int out)
+{
+	return graph_gradient(g, node->out[out]);
+}
+
+void graph_accumulate(graph *g, value v, value contribution)
+{
+	if (contribution == VALUE_NONE || !graph_needs_gradient(g, v))
+		return;
+	graph_value_slot *slot = graph_slot(g, v);
+	slot->gradient = slot->gradient == VALUE_NONE ? contribution : op_add(g, slot->gradient, contribution);
+}

@@ -1,0 +1,40 @@
+/* graph_internal.h - what graph.c (building) and autodiff.c (gradients) share.
+ *
+ * Values and nodes are allocated one by one, so that a value_info or an op_node
+ * stays where it is while the graph grows. */
+#ifndef ENGINE_TENSOR_GRAPH_INTERNAL_H
+#define ENGINE_TENSOR_GRAPH_INTERNAL_H
+
+#include "engine/tensor/graph.h"
+
+typedef struct graph_value_slot {
+	value_info info;
+	bool wanted;    /* graph_want_gradient */
+	bool needs;     /* depends on something differentiable; set by graph_backward */
+	value gradient; /* sum of the contributions so far, or VALUE_NONE */
+} graph_value_slot;
+
+typedef struct graph_name {
+	char *text;
+	value v;
+} graph_name;
+
+/* A growing array of pointers. */
+typedef struct graph_list {
+	void **items;
+	int count, capacity;
+} graph_list;
+
+struct graph {
+	graph_list values; /* graph_value_slot */
+	graph_list nodes;  /* op_node */
+	graph_list names;  /* graph_name: inputs, parameters, states and outputs */
+	error error;       /* the first failure */
+	bool differentiated;
+};
+
+graph_value_slot *graph_slot(const graph *g, value v);
+/* Record the first failure; returns s. */
+status graph_fail(graph *g, status s, const char *param, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+#endif

@@ -1,0 +1,69 @@
+/* additive_attention, additive_attention_grad: a whole sequence at once. */
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+#include <inttypes.h>
+
+attention_values op_additive_attention(graph *g, value x, value w, value mask, int64_t heads, int64_t window)
+{
+	value out[3];
+	graph_apply(g, OP_additive_attention, (value[]){x, w, mask}, 3, &(attention_params){heads, window}, out);
+	return (attention_values){out[0], out[1], out[2]};
+}
+
+/* x [B, N, D], w [D], mask? [B, N], heads: what the forward and the gradient share. */
+static status check_attention(const op_call *call, int64_t heads, error *err)
+{
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	shape x = call->in[0].shape;
+	char text[96];
+	if (x.rank != 3)
+		return error_set(err, STATUS_INVALID, "x", "x is %s, must be [batch, length, hidden]",
+		                 shape_text(x, text, sizeof text));
+	if (heads < 1 || x.dim[2] < 1 || x.dim[2] % heads != 0)
+		return error_set(err, STATUS_INVALID, "heads",
+		                 "%" PRId64 " channels cannot be split into %" PRId64 " heads", x.dim[2], heads);
+	TRY(check_shape(call, 1, "w", DTYPE_F32, SHAPE1(x.dim[2]), "x's channels", err));
+	if (check_present(call, 2))
+		TRY(check_shape(call, 2, "mask", DTYPE_I32, SHAPE2(x.dim[0], x.dim[1]), "x's batch and length", err));
+	return STATUS_OK;
+}
+
+status op_additive_attention_check(op_call *call, error *err)
+{
+	const attention_params *p = call->params;
+	TRY(check_attention(call, p->heads, err));
+	shape x = call->in[0].shape, per_head = SHAPE3(x.dim[0], x.dim[1], p->heads);
+	check_output(call, 0, DTYPE_F32, x);
+	check_output(call, 1, DTYPE_F32, per_head);
+	check_output(call, 2, DTYPE_F32, per_head);
+	return STATUS_OK;
+}
+
+/* Saves g and M; scores and weights are recomputed. score and log_normalizer are for
+ * explanations and have no gradient. */
+status op_additive_attention_backward(graph *g, const op_node *node)
+{
+	value in[] = {node->in[0],  node->in[1],  node->n_in > 2 ? node->in[2] : VALUE_NONE,
+	              node->out[0], node->out[2], graph_output_gradient(g, node, 0)};
+	value grads[2];
+	TRY(graph_apply(g, OP_additive_attention_grad, in, 6, node->params, grads));
+	graph_accumulate(g, node->in[0], grads[0]);
+	graph_accumulate(g, node->in[1], grads[1]);
+	return STATUS_OK;
+}
+
+status op_additive_attention_grad_check(op_call *call, error *err)
+{
+	const attention_params *p = call->params;
+	TRY(check_attention(call, p->heads, err));
+	shape x = call->in[0].shape;
+	TRY(check_like(call, 3, "g", 0, "x", err));
+	TRY(check_shape(call, 4, "log_normalizer", DTYPE_F32, SHAPE3(x.dim[0], x.dim[1], p->heads),
+	                "x's batch and length, heads", err));
+	TRY(check_like(call, 5, "dg", 0, "x", err));
+	check_output(call, 0, DTYPE_F32, x);
+	check_output(call, 1, DTYPE_F32, SHAPE1(x.dim[2]));
+	return STATUS_OK;
+}

@@ -1,0 +1,58 @@
+/* additive_stream: the recurrent form, for generation; it has no gradient. The
+ * state it keeps is described in additive_stream.h. */
+#include "engine/tensor/ops/additive_stream.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+#include <inttypes.h>
+
+attention_values op_additive_stream(graph *g, value x, value w, value pool, value slot, value position, value length,
+                                    value mask, stream_params params)
+{
+	value out[3];
+	graph_apply(g, OP_additive_stream, (value[]){x, w, pool, slot, position, length, mask}, 7, &params, out);
+	return (attention_values){out[0], out[1], out[2]};
+}
+
+static status check_state(const op_call *call, const stream_params *p, error *err)
+{
+	TRY(check_type(call, 2, "pool", DTYPE_F32, err));
+	shape pool = call->in[2].shape;
+	char text[96];
+	if (pool.rank != 2)
+		return error_set(err, STATUS_INVALID, "pool", "pool is %s, must be [slots, floats]",
+		                 shape_text(pool, text, sizeof text));
+	int64_t floats = attention_state_floats(shape_last(call->in[0].shape), p->heads, p->window);
+	if (p->offset < 0 || floats > pool.dim[1] || p->offset > pool.dim[1] - floats)
+		return error_set(err, STATUS_INVALID, "offset",
+		                 "a state of %" PRId64 " floats at %" PRId64 " does not fit a slot of %" PRId64, floats,
+		                 p->offset, pool.dim[1]);
+	return STATUS_OK;
+}
+
+status op_additive_stream_check(op_call *call, error *err)
+{
+	const stream_params *p = call->params;
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	shape x = call->in[0].shape;
+	char text[96];
+	if (x.rank != 3)
+		return error_set(err, STATUS_INVALID, "x", "x is %s, must be [batch, length, hidden]",
+		                 shape_text(x, text, sizeof text));
+	if (p->heads < 1 || x.dim[2] < 1 || x.dim[2] % p->heads != 0)
+		return error_set(err, STATUS_INVALID, "heads",
+		                 "%" PRId64 " channels cannot be split into %" PRId64 " heads", x.dim[2], p->heads);
+	TRY(check_shape(call, 1, "w", DTYPE_F32, SHAPE1(x.dim[2]), "x's channels", err));
+	TRY(check_state(call, p, err));
+	static const char *const per_sequence[] = {"slot", "position", "length"};
+	for (int i = 0; i < 3; i++)
+		TRY(check_shape(call, 3 + i, per_sequence[i], DTYPE_I32, SHAPE1(x.dim[0]), "x's batch", err));
+	shape per_token = SHAPE2(x.dim[0], x.dim[1]), per_head = SHAPE3(x.dim[0], x.dim[1], p->heads);
+	if (check_present(call, 6))
+		TRY(check_shape(call, 6, "mask", DTYPE_I32, per_token, "x's batch and length", err));
+	check_output(call, 0, DTYPE_F32, x);
+	check_output(call, 1, DTYPE_F32, per_head);
+	check_output(call, 2, DTYPE_F32, per_head);
+	return STATUS_OK;
+}

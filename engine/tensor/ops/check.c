@@ -1,0 +1,55 @@
+#include "engine/tensor/ops/check.h"
+
+#include <inttypes.h>
+
+bool check_present(const op_call *call, int i)
+{
+	return i < call->n_in && call->in[i].data;
+}
+
+status check_type(const op_call *call, int i, const char *name, dtype type, error *err)
+{
+	if (!check_present(call, i))
+		return error_set(err, STATUS_INVALID, name, "%s is missing", name);
+	if (call->in[i].type != type)
+		return error_set(err, STATUS_INVALID, name, "%s is %s, must be %s", name, dtype_name(call->in[i].type),
+		                 dtype_name(type));
+	return STATUS_OK;
+}
+
+status check_like(const op_call *call, int i, const char *name, int j, const char *other, error *err)
+{
+	TRY(check_type(call, i, name, DTYPE_F32, err));
+	shape a = call->in[i].shape, b = call->in[j].shape;
+	if (shape_rows(a) == shape_rows(b) && shape_last(a) == shape_last(b))
+		return STATUS_OK;
+	char mine[96], theirs[96];
+	return error_set(err, STATUS_INVALID, name, "%s is %s, must be %s like %s", name,
+	                 shape_text(a, mine, sizeof mine), shape_text(b, theirs, sizeof theirs), other);
+}
+
+status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *why, error *err)
+{
+	TRY(check_type(call, i, name, type, err));
+	if (shape_equal(call->in[i].shape, s))
+		return STATUS_OK;
+	char mine[96], wanted[96];
+	return error_set(err, STATUS_INVALID, name, "%s is %s, must be %s (%s)", name,
+	                 shape_text(call->in[i].shape, mine, sizeof mine), shape_text(s, wanted, sizeof wanted), why);
+}
+
+status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *why, error *err)
+{
+	TRY(check_type(call, i, name, type, err));
+	if (shape_count(call->in[i].shape) == count)
+		return STATUS_OK;
+	char mine[96];
+	return error_set(err, STATUS_INVALID, name, "%s is %s, must have %" PRId64 " elements (%s)", name,
+	                 shape_text(call->in[i].shape, mine, sizeof mine), count, why);
+}
+
+void check_output(op_call *call, int o, dtype type, shape s)
+{
+	call->out[o].type = type;
+	call->out[o].shape = s;
+}

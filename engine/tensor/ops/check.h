@@ -1,0 +1,28 @@
+/* check.h - the argument checks that ops share.
+ *
+ * A check runs while the graph is built, before any memory exists: a present
+ * argument has a non-NULL `data` that must not be read, an absent one NULL.
+ * Arguments are compared as matrix views [rows, last dimension], because tensors are
+ * contiguous: [2, 5, 8] and [10, 8] match.
+ *
+ * Every function names the argument in err and returns STATUS_INVALID on a misfit. */
+#ifndef ENGINE_TENSOR_OPS_CHECK_H
+#define ENGINE_TENSOR_OPS_CHECK_H
+
+#include "engine/tensor/op.h"
+
+/* Was optional argument i given? */
+bool check_present(const op_call *call, int i);
+/* Argument i is there and of this type. */
+status check_type(const op_call *call, int i, const char *name, dtype type, error *err);
+/* f32 with the same matrix view as argument j (already checked). */
+status check_like(const op_call *call, int i, const char *name, int j, const char *other, error *err);
+/* `type`, exactly this shape; `why` says where the shape comes from ("x's last dimension"). */
+status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *why, error *err);
+/* `type` with this many elements, whatever the rank. */
+status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *why,
+                   error *err);
+/* Set output o. */
+void check_output(op_call *call, int o, dtype type, shape s);
+
+#endif

@@ -1,0 +1,148 @@
+/* add, mul, gate, scale, bias, fill: one output element per input element. */
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+/* --- add, mul ---------------------------------------------------------------- */
+
+static status check_binary(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "a", DTYPE_F32, err));
+	TRY(check_like(call, 1, "b", 0, "a", err));
+	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	return STATUS_OK;
+}
+
+value op_add(graph *g, value a, value b)
+{
+	value out;
+	graph_apply(g, OP_add, (value[]){a, b}, 2, NULL, &out);
+	return out;
+}
+
+status op_add_check(op_call *call, error *err)
+{
+	return check_binary(call, err);
+}
+
+status op_add_backward(graph *g, const op_node *node)
+{
+	value dy = graph_output_gradient(g, node, 0);
+	graph_accumulate(g, node->in[0], dy);
+	graph_accumulate(g, node->in[1], dy);
+	return STATUS_OK;
+}
+
+value op_mul(graph *g, value a, value b)
+{
+	value out;
+	graph_apply(g, OP_mul, (value[]){a, b}, 2, NULL, &out);
+	return out;
+}
+
+status op_mul_check(op_call *call, error *err)
+{
+	return check_binary(call, err);
+}
+
+status op_mul_backward(graph *g, const op_node *node)
+{
+	value a = node->in[0], b = node->in[1], dy = graph_output_gradient(g, node, 0);
+	if (graph_needs_gradient(g, a))
+		graph_accumulate(g, a, op_mul(g, dy, b));
+	if (graph_needs_gradient(g, b))
+		graph_accumulate(g, b, op_mul(g, dy, a));
+	return STATUS_OK;
+}
+
+/* --- gate -------------------------------------------------------------------- */
+
+value op_gate(graph *g, value a, value b, value c)
+{
+	value out;
+	graph_apply(g, OP_gate, (value[]){a, b, c}, 3, NULL, &out);
+	return out;
+}
+
+status op_gate_check(op_call *call, error *err)
+{
+	TRY(check_binary(call, err));
+	return check_like(call, 2, "c", 0, "a", err);
+}
+
+status op_gate_backward(graph *g, const op_node *node)
+{
+	value a = node->in[0], b = node->in[1], c = node->in[2], dy = graph_output_gradient(g, node, 0);
+	graph_accumulate(g, a, dy);
+	if (graph_needs_gradient(g, b))
+		graph_accumulate(g, b, op_mul(g, dy, c));
+	if (graph_needs_gradient(g, c))
+		graph_accumulate(g, c, op_mul(g, dy, b));
+	return STATUS_OK;
+}
+
+/* --- scale, bias ---------------------------------------------------------------- */
+
+value op_scale(graph *g, value x, float factor)
+{
+	value out;
+	graph_apply(g, OP_scale, &x, 1, &(scale_params){factor}, &out);
+	return out;
+}
+
+status op_scale_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	return STATUS_OK;
+}
+
+status op_scale_backward(graph *g, const op_node *node)
+{
+	const scale_params *p = node->params;
+	graph_accumulate(g, node->in[0], op_scale(g, graph_output_gradient(g, node, 0), p->factor));
+	return STATUS_OK;
+}
+
+value op_bias(graph *g, value x, value b, float factor)
+{
+	value out;
+	graph_apply(g, OP_bias, (value[]){x, b}, 2, &(scale_params){factor}, &out);
+	return out;
+}
+
+status op_bias_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_shape(call, 1, "b", DTYPE_F32, SHAPE1(shape_last(call->in[0].shape)), "x's last dimension", err));
+	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	return STATUS_OK;
+}
+
+status op_bias_backward(graph *g, const op_node *node)
+{
+	const scale_params *p = node->params;
+	value dy = graph_output_gradient(g, node, 0);
+	graph_accumulate(g, node->in[0], dy);
+	if (graph_needs_gradient(g, node->in[1]))
+		graph_accumulate(g, node->in[1], op_sum_rows(g, dy, p->factor));
+	return STATUS_OK;
+}
+
+/* --- fill ----------------------------------------------------------------------- */
+
+value op_fill(graph *g, shape s, float x)
+{
+	value out;
+	graph_apply(g, OP_fill, NULL, 0, &(fill_params){s, x}, &out);
+	return out;
+}
+
+status op_fill_check(op_call *call, error *err)
+{
+	const fill_params *p = call->params;
+	if (shape_check(p->shape) != STATUS_OK)
+		return error_set(err, STATUS_INVALID, "shape", "the shape is not valid");
+	check_output(call, 0, DTYPE_F32, p->shape);
+	return STATUS_OK;
+}

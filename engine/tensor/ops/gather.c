@@ -1,0 +1,62 @@
+/* gather, gather_grad: rows of a table by index, and their sum back into it. */
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+#include <inttypes.h>
+
+value op_gather(graph *g, value table, value index, int64_t padding_row)
+{
+	value out;
+	graph_apply(g, OP_gather, (value[]){table, index}, 2, &(gather_params){padding_row}, &out);
+	return out;
+}
+
+/* The table is a matrix view, so rows of hidden states [B, N, D] can be picked too. */
+status op_gather_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "table", DTYPE_F32, err));
+	TRY(check_type(call, 1, "index", DTYPE_I32, err));
+	shape table = call->in[0].shape, out = call->in[1].shape;
+	if (table.rank < 2)
+		return error_set(err, STATUS_INVALID, "table", "table has %d dimensions, needs rows and columns",
+		                 table.rank);
+	if (out.rank == TENSOR_MAX_RANK)
+		return error_set(err, STATUS_INVALID, "index", "index has %d dimensions, at most %d are possible",
+		                 out.rank, TENSOR_MAX_RANK - 1);
+	out.dim[out.rank++] = shape_last(table);
+	check_output(call, 0, DTYPE_F32, out);
+	return STATUS_OK;
+}
+
+status op_gather_backward(graph *g, const op_node *node)
+{
+	const gather_params *p = node->params;
+	if (graph_needs_gradient(g, node->in[0]))
+		graph_accumulate(g, node->in[0],
+		                 op_gather_grad(g, node->in[1], graph_output_gradient(g, node, 0),
+		                                shape_rows(graph_value(g, node->in[0])->shape), p->padding_row));
+	return STATUS_OK;
+}
+
+value op_gather_grad(graph *g, value index, value dy, int64_t rows, int64_t padding_row)
+{
+	value out;
+	graph_apply(g, OP_gather_grad, (value[]){index, dy}, 2, &(gather_grad_params){rows, padding_row}, &out);
+	return out;
+}
+
+status op_gather_grad_check(op_call *call, error *err)
+{
+	const gather_grad_params *p = call->params;
+	TRY(check_type(call, 0, "index", DTYPE_I32, err));
+	TRY(check_type(call, 1, "dy", DTYPE_F32, err));
+	shape dy = call->in[1].shape;
+	if (shape_rows(dy) != shape_count(call->in[0].shape))
+		return error_set(err, STATUS_INVALID, "dy", "dy has %" PRId64 " rows for %" PRId64 " indices",
+		                 shape_rows(dy), shape_count(call->in[0].shape));
+	if (p->rows < 0)
+		return error_set(err, STATUS_INVALID, "rows", "rows is %" PRId64 ", must not be negative", p->rows);
+	check_output(call, 0, DTYPE_F32, SHAPE2(p->rows, shape_last(dy)));
+	return STATUS_OK;
+}

@@ -1,0 +1,34 @@
+/* gelu, gelu_grad. */
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+value op_gelu(graph *g, value x)
+{
+	value out;
+	graph_apply(g, OP_gelu, &x, 1, NULL, &out);
+	return out;
+}
+
+status op_gelu_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	return STATUS_OK;
+}
+
+status op_gelu_backward(graph *g, const op_node *node)
+{
+	value dx;
+	TRY(graph_apply(g, OP_gelu_grad, (value[]){node->in[0], graph_output_gradient(g, node, 0)}, 2, NULL, &dx));
+	graph_accumulate(g, node->in[0], dx);
+	return STATUS_OK;
+}
+
+status op_gelu_grad_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_like(call, 1, "dy", 0, "x", err));
+	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	return STATUS_OK;
+}

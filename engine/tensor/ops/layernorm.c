@@ -1,0 +1,50 @@
+/* layernorm, layernorm_grad. */
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+value op_layernorm(graph *g, value x, value weight, value bias, float eps)
+{
+	value out[3];
+	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &(layernorm_params){eps}, out);
+	return out[0];
+}
+
+status op_layernorm_check(op_call *call, error *err)
+{
+	const layernorm_params *p = call->params;
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	shape x = call->in[0].shape;
+	TRY(check_shape(call, 1, "weight", DTYPE_F32, SHAPE1(shape_last(x)), "x's last dimension", err));
+	TRY(check_shape(call, 2, "bias", DTYPE_F32, SHAPE1(shape_last(x)), "x's last dimension", err));
+	if (!(p->eps >= 0))
+		return error_set(err, STATUS_INVALID, "eps", "eps is %g, must not be negative", (double)p->eps);
+	check_output(call, 0, DTYPE_F32, x);
+	check_output(call, 1, DTYPE_F32, SHAPE1(shape_rows(x)));
+	check_output(call, 2, DTYPE_F32, SHAPE1(shape_rows(x)));
+	return STATUS_OK;
+}
+
+status op_layernorm_backward(graph *g, const op_node *node)
+{
+	value in[] = {node->in[0], node->in[1], node->out[1], node->out[2], graph_output_gradient(g, node, 0)};
+	value grads[3];
+	TRY(graph_apply(g, OP_layernorm_grad, in, 5, NULL, grads));
+	for (int i = 0; i < 3; i++)
+		graph_accumulate(g, node->in[i], grads[i]);
+	return STATUS_OK;
+}
+
+status op_layernorm_grad_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	shape x = call->in[0].shape;
+	TRY(check_shape(call, 1, "weight", DTYPE_F32, SHAPE1(shape_last(x)), "x's last dimension", err));
+	TRY(check_shape(call, 2, "mean", DTYPE_F32, SHAPE1(shape_rows(x)), "x's rows", err));
+	TRY(check_shape(call, 3, "rstd", DTYPE_F32, SHAPE1(shape_rows(x)), "x's rows", err));
+	TRY(check_like(call, 4, "dy", 0, "x", err));
+	check_output(call, 0, DTYPE_F32, x);
+	check_output(call, 1, DTYPE_F32, SHAPE1(shape_last(x)));
+	check_output(call, 2, DTYPE_F32, SHAPE1(shape_last(x)));
+	return STATUS_OK;
+}

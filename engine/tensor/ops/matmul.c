@@ -1,0 +1,64 @@
+/* matmul: C = alpha · op(A) op(B). */
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+#include <inttypes.h>
+
+value op_matmul(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha)
+{
+	value out;
+	graph_apply(g, OP_matmul, (value[]){a, b}, 2, &(matmul_params){trans_a, trans_b, alpha}, &out);
+	return out;
+}
+
+static status check_matrix(const op_call *call, int i, const char *name, error *err)
+{
+	TRY(check_type(call, i, name, DTYPE_F32, err));
+	if (call->in[i].shape.rank >= 2)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, name, "%s has %d dimensions, a matrix needs 2", name,
+	                 call->in[i].shape.rank);
+}
+
+status op_matmul_check(op_call *call, error *err)
+{
+	const matmul_params *p = call->params;
+	TRY(check_matrix(call, 0, "a", err));
+	TRY(check_matrix(call, 1, "b", err));
+	shape a = call->in[0].shape, b = call->in[1].shape;
+	int64_t k = p->trans_a ? shape_rows(a) : shape_last(a);
+	int64_t b_k = p->trans_b ? shape_last(b) : shape_rows(b);
+	int64_t n = p->trans_b ? shape_rows(b) : shape_last(b);
+	if (k != b_k) {
+		char left[96], right[96];
+		return error_set(err, STATUS_INVALID, "b",
+		                 "a is %s%s and b is %s%s: the inner dimensions %" PRId64 " and %" PRId64 " differ",
+		                 shape_text(a, left, sizeof left), p->trans_a ? " transposed" : "",
+		                 shape_text(b, right, sizeof right), p->trans_b ? " transposed" : "", k, b_k);
+	}
+	shape c = p->trans_a ? SHAPE2(shape_last(a), n) : a;
+	c.dim[c.rank - 1] = n;
+	check_output(call, 0, DTYPE_F32, c);
+	return STATUS_OK;
+}
+
+/* With G = dC, from d⟨G, αAB⟩:
+ *   C = AB:    dA = G Bᵀ    dB = Aᵀ G        C = A Bᵀ:  dA = G B      dB = Gᵀ A
+ *   C = AᵀB:   dA = B Gᵀ    dB = A G         C = AᵀBᵀ:  dA = Bᵀ Gᵀ    dB = Gᵀ Aᵀ
+ * that is: a stored transposed swaps the factors of dA and transposes G there; the
+ * same for b and dB. */
+status op_matmul_backward(graph *g, const op_node *node)
+{
+	const matmul_params *p = node->params;
+	value a = node->in[0], b = node->in[1], dc = graph_output_gradient(g, node, 0);
+	if (graph_needs_gradient(g, a))
+		graph_accumulate(g, a,
+		                 p->trans_a ? op_matmul(g, b, dc, p->trans_b, true, p->alpha)
+		                            : op_matmul(g, dc, b, false, !p->trans_b, p->alpha));
+	if (graph_needs_gradient(g, b))
+		graph_accumulate(g, b,
+		                 p->trans_b ? op_matmul(g, dc, a, true, p->trans_a, p->alpha)
+		                            : op_matmul(g, a, dc, !p->trans_a, false, p->alpha));
+	return STATUS_OK;
+}

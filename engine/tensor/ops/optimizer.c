@@ -1,0 +1,30 @@
+/* accumulate, adamw: the ops that update memory in place and have no output. */
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+void op_accumulate(graph *g, value sum, value x, float factor)
+{
+	graph_apply(g, OP_accumulate, (value[]){sum, x}, 2, &(scale_params){factor}, NULL);
+}
+
+status op_accumulate_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "sum", DTYPE_F32, err));
+	return check_like(call, 1, "x", 0, "sum", err);
+}
+
+void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, adamw_params params)
+{
+	graph_apply(g, OP_adamw, (value[]){p, grad, m, v, norm2, hyper}, 6, &params, NULL);
+}
+
+status op_adamw_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "p", DTYPE_F32, err));
+	TRY(check_like(call, 1, "g", 0, "p", err));
+	TRY(check_like(call, 2, "m", 0, "p", err));
+	TRY(check_like(call, 3, "v", 0, "p", err));
+	TRY(check_shape(call, 4, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
+	return check_shape(call, 5, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err);
+}

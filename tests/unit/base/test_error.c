@@ -1,0 +1,83 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "engine/base/error.h"
+
+static void the_first_failure_wins(void **state)
+{
+	(void)state;
+	error err = ERROR_INIT;
+	assert_int_equal(error_set(&err, STATUS_INVALID, "n_heads", "must divide %d", 128), STATUS_INVALID);
+	assert_int_equal(error_set(&err, STATUS_IO, "file", "later"), STATUS_IO);
+	assert_int_equal(err.status, STATUS_INVALID);
+	assert_string_equal(err.param, "n_heads");
+	assert_string_equal(err.message, "must divide 128");
+}
+
+static void nobody_has_to_listen(void **state)
+{
+	(void)state;
+	assert_int_equal(error_set(NULL, STATUS_IO, NULL, "unheard"), STATUS_IO);
+	error_prefix(NULL, "config");
+}
+
+static void a_prefix_makes_a_path_of_the_field(void **state)
+{
+	(void)state;
+	error err = ERROR_INIT;
+	error_prefix(&err, "config");
+	assert_string_equal(err.param, "");
+	error_set(&err, STATUS_INVALID, "n_heads", "wrong");
+	error_prefix(&err, "config");
+	error_prefix(&err, "additive");
+	assert_string_equal(err.param, "additive.config.n_heads");
+}
+
+static void without_a_field_there_is_nothing_to_prefix(void **state)
+{
+	(void)state;
+	error err = ERROR_INIT;
+	error_set(&err, STATUS_IO, NULL, "disk");
+	error_prefix(&err, "config");
+	assert_string_equal(err.param, "");
+}
+
+static void long_words_are_cut_not_spilled(void **state)
+{
+	(void)state;
+	char words[2000];
+	memset(words, 'x', sizeof words - 1);
+	words[sizeof words - 1] = 0;
+	error err = ERROR_INIT;
+	error_set(&err, STATUS_INVALID, words, "%s", words);
+	assert_int_equal(strlen(err.param), sizeof err.param - 1);
+	assert_int_equal(strlen(err.message), sizeof err.message - 1);
+	error_prefix(&err, words); /* does not fit: stays */
+	assert_int_equal(err.param[0], 'x');
+}
+
+static void a_status_without_words_speaks_for_itself(void **state)
+{
+	(void)state;
+	error err = ERROR_INIT;
+	error_set(&err, STATUS_NOMEM, NULL, "%s", "");
+	assert_string_equal(error_message(&err), status_text(STATUS_NOMEM));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_first_failure_wins),
+	    cmocka_unit_test(nobody_has_to_listen),
+	    cmocka_unit_test(a_prefix_makes_a_path_of_the_field),
+	    cmocka_unit_test(without_a_field_there_is_nothing_to_prefix),
+	    cmocka_unit_test(long_words_are_cut_not_spilled),
+	    cmocka_unit_test(a_status_without_words_speaks_for_itself),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

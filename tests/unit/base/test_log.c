@@ -1,0 +1,73 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/log.h"
+
+/* What log_line(level, "%s", words) writes to standard error. */
+static size_t capture(log_level level, const char *words, char *out, size_t size)
+{
+	int ends[2], saved = dup(STDERR_FILENO);
+	assert_int_equal(pipe(ends), 0);
+	fflush(stderr);
+	dup2(ends[1], STDERR_FILENO);
+	log_line(level, "%s", words);
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	close(ends[1]);
+	ssize_t n = read(ends[0], out, size - 1);
+	close(ends[0]);
+	assert_true(n >= 0);
+	out[n] = 0;
+	return (size_t)n;
+}
+
+static void a_line_has_time_level_program_and_words(void **state)
+{
+	(void)state;
+	char line[2048];
+	int year, month, day, hour, minute, second, used = 0;
+	log_init("tester", LOG_INFO);
+	capture(LOG_WARN, "water is wet", line, sizeof line);
+	assert_int_equal(
+	    sscanf(line, "%4d-%2d-%2dT%2d:%2d:%2dZ%n", &year, &month, &day, &hour, &minute, &second, &used), 6);
+	assert_string_equal(line + used, " warn tester: water is wet\n");
+}
+
+static void what_is_below_the_threshold_is_not_written(void **state)
+{
+	(void)state;
+	char line[2048];
+	log_init("tester", LOG_WARN);
+	assert_int_equal(capture(LOG_INFO, "quiet", line, sizeof line), 0);
+	assert_true(capture(LOG_ERROR, "loud", line, sizeof line) > 0);
+}
+
+static void a_long_line_is_cut_and_still_ends(void **state)
+{
+	(void)state;
+	char words[5000], line[8192];
+	memset(words, 'x', sizeof words - 1);
+	words[sizeof words - 1] = 0;
+	log_init("tester", LOG_INFO);
+	size_t n = capture(LOG_INFO, words, line, sizeof line);
+	assert_in_range(n, 900, 1024);
+	assert_int_equal(line[n - 1], '\n');
+	assert_int_equal(line[n - 2], 'x');
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_line_has_time_level_program_and_words),
+	    cmocka_unit_test(what_is_below_the_threshold_is_not_written),
+	    cmocka_unit_test(a_long_line_is_cut_and_still_ends),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,72 @@
+/* The symbols of the program come before those of the C library and of a sanitizer, so
+ * defining malloc here is enough. The work is done by the sanitizer's interceptor where
+ * there is one (a weak reference is NULL otherwise), else by the C library. Not for
+ * programs whose threads allocate while a limit is set. */
+#include "tests/unit/support/allocations.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *data, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+void *__interceptor_malloc(size_t bytes) __attribute__((weak));
+void *__interceptor_calloc(size_t count, size_t size) __attribute__((weak));
+void *__interceptor_realloc(void *data, size_t bytes) __attribute__((weak));
+void *__interceptor_aligned_alloc(size_t alignment, size_t bytes) __attribute__((weak));
+
+static atomic_llong count;
+static atomic_llong left = -1; /* allowed calls; negative: all */
+
+static bool refused(void)
+{
+	count++;
+	if (left < 0)
+		return false;
+	if (left == 0)
+		return true;
+	left--;
+	return false;
+}
+
+void *malloc(size_t bytes)
+{
+	if (refused())
+		return NULL;
+	return __interceptor_malloc ? __interceptor_malloc(bytes) : __libc_malloc(bytes);
+}
+
+void *calloc(size_t n, size_t size)
+{
+	if (refused())
+		return NULL;
+	return __interceptor_calloc ? __interceptor_calloc(n, size) : __libc_calloc(n, size);
+}
+
+void *realloc(void *data, size_t bytes)
+{
+	if (refused())
+		return NULL;
+	return __interceptor_realloc ? __interceptor_realloc(data, bytes) : __libc_realloc(data, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+	if (refused())
+		return NULL;
+	return __interceptor_aligned_alloc ? __interceptor_aligned_alloc(alignment, bytes)
+	                                   : __libc_memalign(alignment, bytes);
+}
+
+int64_t allocations_count(void)
+{
+	return count;
+}
+
+void allocations_limit(int64_t calls)
+{
+	left = calls;
+}

@@ -1,0 +1,445 @@
+/* Tensors live on the device between two guards of NaN: a read outside shows as NaN in a
+ * result, a write outside as a changed guard. */
+#include "tests/unit/support/op_trial.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/tensor/ops.h"
+#include "engine/tensor/plan.h"
+#include "tests/unit/support/compare.h"
+#include "tests/unit/support/random.h"
+
+enum { GUARD = 64, POISON = 0xff };
+
+/* --- guarded device memory ------------------------------------------------------------ */
+
+static void *take(size_t bytes)
+{
+	void *data = malloc(bytes ? bytes : 1);
+	if (!data)
+		abort();
+	return data;
+}
+
+static void must(status s)
+{
+	if (s != STATUS_OK)
+		abort(); /* memory and copies: not what is on trial */
+}
+
+/* Device memory with guards on both sides, filled from `content` (NULL: poison). */
+static void *guarded_new(backend *b, const void *content, size_t bytes)
+{
+	unsigned char *image = take(bytes + 2 * GUARD);
+	memset(image, POISON, bytes + 2 * GUARD);
+	if (content)
+		memcpy(image + GUARD, content, bytes);
+	void *device;
+	must(b->allocate(b, bytes + 2 * GUARD, &device));
+	must(b->upload(b, device, image, bytes + 2 * GUARD));
+	free(image);
+	return (char *)device + GUARD;
+}
+
+/* Copy the content back (content NULL: do not) and release; false when a guard changed. */
+static bool guarded_take(backend *b, void *data, void *content, size_t bytes)
+{
+	unsigned char *image = take(bytes + 2 * GUARD);
+	must(b->download(b, image, (char *)data - GUARD, bytes + 2 * GUARD));
+	b->release(b, (char *)data - GUARD);
+	bool intact = true;
+	for (size_t i = 0; i < GUARD; i++)
+		intact = intact && image[i] == POISON && image[GUARD + bytes + i] == POISON;
+	if (content)
+		memcpy(content, image + GUARD, bytes);
+	free(image);
+	return intact;
+}
+
+/* --- a trial: the case's graph with host content for every value ----------------------- */
+
+typedef struct trial {
+	const op_case *c;
+	graph *g;
+	void **content; /* by value */
+} trial;
+
+static size_t bytes_of(const trial *t, value v)
+{
+	size_t bytes;
+	if (!shape_bytes(graph_value(t->g, v)->shape, graph_value(t->g, v)->type, &bytes))
+		abort();
+	return bytes;
+}
+
+/* What a kernel left behind. */
+typedef struct outcome {
+	void *out[OP_MAX_OUTPUTS];    /* NULL: not wanted */
+	void *updated[OP_MAX_INPUTS]; /* inputs that are updated in place */
+} outcome;
+
+static void outcome_free(outcome *o)
+{
+	for (int i = 0; i < OP_MAX_OUTPUTS; i++)
+		free(o->out[i]);
+	for (int i = 0; i < OP_MAX_INPUTS; i++)
+		free(o->updated[i]);
+}
+
+/* Which outputs are wanted, and which input output 0 overwrites (-1: none). */
+typedef struct manner {
+	unsigned wanted;
+	int victim;
+} manner;
+
+static bool complain(const trial *t, const op_node *node, manner how, const char *what)
+{
+	printf("%s (%s), wanted outputs %#x, overwriting input %d: %s\n", op_get(node->id)->name, t->c->name,
+	       how.wanted, how.victim, what);
+	return false;
+}
+
+/* Put the arguments of a node on the device. */
+static op_call load(const trial *t, const op_node *node, backend *b, manner how)
+{
+	op_call call = {.params = node->params, .n_in = node->n_in, .n_out = node->n_out};
+	for (int i = 0; i < node->n_in; i++) {
+		value v = node->in[i];
+		if (v == VALUE_NONE)
+			continue;
+		const value_info *info = graph_value(t->g, v);
+		call.in[i] = (tensor){guarded_new(b, t->content[v], bytes_of(t, v)), info->type, info->shape};
+	}
+	for (int i = 0; i < node->n_out; i++) {
+		const value_info *info = graph_value(t->g, node->out[i]);
+		call.out[i] = (tensor){NULL, info->type, info->shape};
+		if (i == 0 && how.victim >= 0)
+			call.out[i].data = call.in[how.victim].data;
+		else if (how.wanted >> i & 1)
+			call.out[i].data = guarded_new(b, NULL, bytes_of(t, node->out[i]));
+	}
+	return call;
+}
+
+/* Take everything off the device; false when a guard or a read-only input changed. */
+static bool unload(const trial *t, const op_node *node, backend *b, manner how, const op_call *call, outcome *o)
+{
+	bool fine = true;
+	for (int i = 0; i < node->n_in; i++) {
+		if (node->in[i] == VALUE_NONE || i == how.victim)
+			continue;
+		size_t bytes = bytes_of(t, node->in[i]);
+		void *content = take(bytes);
+		if (!guarded_take(b, call->in[i].data, content, bytes))
+			fine = complain(t, node, how, "it wrote outside an input");
+		if (op_get(node->id)->mutates >> i & 1) {
+			o->updated[i] = content;
+			continue;
+		}
+		if (memcmp(content, t->content[node->in[i]], bytes) != 0)
+			fine = complain(t, node, how, "it changed an input");
+		free(content);
+	}
+	for (int i = 0; i < node->n_out; i++) {
+		if (!call->out[i].data)
+			continue;
+		size_t bytes = bytes_of(t, node->out[i]);
+		o->out[i] = take(bytes);
+		if (!guarded_take(b, call->out[i].data, o->out[i], bytes))
+			fine = complain(t, node, how, "it wrote outside an output");
+	}
+	return fine;
+}
+
+/* Run one node on b. Free the outcome in any case. */
+static bool run_node(const trial *t, const op_node *node, backend *b, manner how, outcome *o)
+{
+	*o = (outcome){0};
+	op_call call = load(t, node, b, how);
+	size_t scratch = b->scratch[node->id] ? b->scratch[node->id](b, &call) : 0;
+	void *guarded = guarded_new(b, NULL, scratch);
+	call.scratch = scratch ? guarded : NULL;
+	bool fine = true;
+	if (!b->kernel[node->id] || b->kernel[node->id](b, &call) != STATUS_OK || b->synchronize(b) != STATUS_OK)
+		fine = complain(t, node, how, "the kernel failed");
+	if (!guarded_take(b, guarded, NULL, scratch))
+		fine = complain(t, node, how, "it wrote outside the scratch");
+	return unload(t, node, b, how, &call, o) && fine;
+}
+
+/* Run the nodes that make the arguments of the last one. */
+static bool prepare(trial *t, backend *reference)
+{
+	for (int i = 0; i + 1 < graph_node_count(t->g); i++) {
+		const op_node *node = graph_node(t->g, i);
+		outcome o;
+		bool fine = run_node(t, node, reference, (manner){~0u, -1}, &o);
+		for (int j = 0; j < node->n_out; j++)
+			memcpy(t->content[node->out[j]], o.out[j], bytes_of(t, node->out[j]));
+		for (int j = 0; j < node->n_in; j++)
+			if (o.updated[j])
+				memcpy(t->content[node->in[j]], o.updated[j], bytes_of(t, node->in[j]));
+		outcome_free(&o);
+		if (!fine)
+			return false;
+	}
+	return true;
+}
+
+static bool trial_open(trial *t, const op_case *c, backend *reference)
+{
+	*t = (trial){.c = c, .g = graph_new()};
+	error err = ERROR_INIT;
+	if (!t->g)
+		abort();
+	c->build(t->g, c->arg);
+	if (graph_status(t->g, &err) != STATUS_OK) {
+		printf("%s (%s): %s\n", op_get(c->id)->name, c->name, error_message(&err));
+		return false;
+	}
+	int n = graph_value_count(t->g);
+	t->content = take((size_t)n * sizeof *t->content);
+	for (value v = 0; v < n; v++) {
+		t->content[v] = take(bytes_of(t, v));
+		if (graph_value(t->g, v)->role != ROLE_TEMPORARY)
+			op_cases_fill(c, graph_value(t->g, v), t->content[v]);
+	}
+	return prepare(t, reference);
+}
+
+static void trial_close(trial *t)
+{
+	for (value v = 0; v < graph_value_count(t->g) && t->content; v++)
+		free(t->content[v]);
+	free(t->content);
+	graph_free(t->g);
+}
+
+static const op_node *trial_node(const trial *t)
+{
+	return graph_node(t->g, graph_node_count(t->g) - 1);
+}
+
+/* --- against the reference --------------------------------------------------------------- */
+
+static bool compare(const trial *t, manner how, const outcome *got, const outcome *want)
+{
+	const op_node *node = trial_node(t);
+	char what[160];
+	bool fine = true;
+	for (int i = 0; i < node->n_out; i++) {
+		snprintf(what, sizeof what, "%s (%s), output %d, wanted %#x, overwriting %d", op_get(node->id)->name,
+		         t->c->name, i, how.wanted, how.victim);
+		if (got->out[i])
+			fine &= compare_close(what, got->out[i], want->out[i],
+			                      shape_count(graph_value(t->g, node->out[i])->shape), t->c->absolute,
+			                      t->c->relative);
+	}
+	for (int i = 0; i < node->n_in; i++) {
+		snprintf(what, sizeof what, "%s (%s), updated input %d", op_get(node->id)->name, t->c->name, i);
+		if (got->updated[i])
+			fine &= compare_close(what, got->updated[i], want->updated[i],
+			                      shape_count(graph_value(t->g, node->in[i])->shape), t->c->absolute,
+			                      t->c->relative);
+	}
+	return fine;
+}
+
+static bool try_manner(const trial *t, backend *b, manner how, const outcome *want)
+{
+	outcome got;
+	bool fine = run_node(t, trial_node(t), b, how, &got);
+	fine = compare(t, how, &got, want) && fine;
+	outcome_free(&got);
+	return fine;
+}
+
+/* An argument given twice cannot be overwritten through one of its places here. */
+static bool given_once(const op_node *node, int i)
+{
+	for (int j = 0; j < node->n_in; j++)
+		if (j != i && node->in[j] == node->in[i])
+			return false;
+	return true;
+}
+
+bool op_trial_matches(const op_case *c, backend *reference, backend *b)
+{
+	trial t;
+	outcome want = {0};
+	bool fine = trial_open(&t, c, reference);
+	if (fine) {
+		const op_node *node = trial_node(&t);
+		unsigned all = (1u << node->n_out) - 1;
+		fine = node->id == c->id && run_node(&t, node, reference, (manner){all, -1}, &want);
+		for (unsigned wanted = all; fine && (wanted || !all); wanted--) {
+			fine = try_manner(&t, b, (manner){wanted, -1}, &want);
+			if (!all)
+				break;
+		}
+		for (int i = 0; i < node->n_in && fine; i++)
+			if ((op_get(c->id)->in_place >> i & 1) && given_once(node, i))
+				fine = try_manner(&t, b, (manner){all, i}, &want);
+	}
+	outcome_free(&want);
+	trial_close(&t);
+	return fine;
+}
+
+/* --- against finite differences ------------------------------------------------------------ */
+
+/* The loss is L = Σ_rd u_r y_rd v_d with random u and v, a matrix product on either side
+ * of y, or y itself when it is a scalar. Differences are taken of L summed in double
+ * from the y that the plan computed. */
+typedef struct gradient_trial {
+	const op_case *c;
+	plan *p;
+	value y;
+	float *u, *v, *host; /* host: y */
+	int64_t rows, width;
+} gradient_trial;
+
+static status gradient_graph(gradient_trial *t, graph *g)
+{
+	t->c->build(g, t->c->arg);
+	TRY(graph_status(g, NULL));
+	int n_values = graph_value_count(g);
+	t->y = graph_node(g, graph_node_count(g) - 1)->out[0];
+	shape s = graph_value(g, t->y)->shape;
+	t->rows = shape_rows(s);
+	t->width = shape_last(s);
+	for (value v = 0; v < n_values; v++)
+		if (graph_value(g, v)->role == ROLE_INPUT && graph_value(g, v)->type == DTYPE_F32)
+			graph_want_gradient(g, v);
+	value loss = t->y;
+	if (s.rank > 0) {
+		value u = graph_input(g, "loss u", DTYPE_F32, SHAPE2(1, t->rows));
+		value v = graph_input(g, "loss v", DTYPE_F32, SHAPE2(t->width, 1));
+		loss = op_matmul(g, op_matmul(g, u, t->y, false, false, 1), v, false, false, 1);
+	}
+	TRY(graph_backward(g, loss));
+	graph_output(g, t->y, "y");
+	for (value v = 0; v < n_values; v++)
+		if (graph_value(g, v)->role == ROLE_INPUT && graph_gradient(g, v) != VALUE_NONE)
+			graph_output(g, graph_gradient(g, v), "grad.%s", graph_value(g, v)->name);
+	return graph_status(g, NULL);
+}
+
+static double loss_now(gradient_trial *t)
+{
+	must(plan_run(t->p));
+	must(plan_read(t->p, t->y, t->host));
+	double loss = 0;
+	if (graph_value(plan_graph(t->p), t->y)->shape.rank == 0)
+		return (double)t->host[0];
+	for (int64_t r = 0; r < t->rows; r++)
+		for (int64_t d = 0; d < t->width; d++)
+			loss += (double)t->u[r] * (double)t->v[d] * (double)t->host[r * t->width + d];
+	return loss;
+}
+
+/* dL/dx[i] by (8 (L(+h) - L(-h)) - (L(+2h) - L(-2h))) / 12h: the error is O(h⁴). */
+static double difference(gradient_trial *t, value input, float *x, int64_t i)
+{
+	static const struct {
+		int step;
+		double weight;
+	} points[] = {{1, 8}, {-1, -8}, {2, -1}, {-2, 1}};
+	float before = x[i];
+	double sum = 0;
+	for (int k = 0; k < 4; k++) {
+		x[i] = (float)((double)before + points[k].step * t->c->step);
+		must(plan_write(t->p, input, x));
+		sum += points[k].weight * loss_now(t);
+	}
+	x[i] = before;
+	must(plan_write(t->p, input, x));
+	return sum / (12 * t->c->step);
+}
+
+static bool try_input(gradient_trial *t, value input)
+{
+	enum { SAMPLES = 40 };
+	const graph *g = plan_graph(t->p);
+	const value_info *info = graph_value(g, input);
+	int64_t count = shape_count(info->shape), stride = count / SAMPLES + 1;
+	float *x = take((size_t)count * sizeof *x), *gradient = take((size_t)count * sizeof *gradient);
+	char name[96];
+	snprintf(name, sizeof name, "grad.%s", info->name);
+	op_cases_fill(t->c, info, x);
+	must(plan_run(t->p));
+	must(plan_read(t->p, graph_find(g, name), gradient));
+	double allowed = 1e-5 + 5e-4 * compare_magnitude(gradient, count);
+	bool fine = true;
+	for (int64_t i = 0; i < count && fine; i += stride) {
+		double wanted = difference(t, input, x, i);
+		fine = fabs((double)gradient[i] - wanted) <= allowed;
+		if (!fine)
+			printf("%s (%s): %s[%lld] is %.9g, finite difference %.9g, allowed %.3g\n",
+			       op_get(t->c->id)->name, t->c->name, name, (long long)i, (double)gradient[i], wanted,
+			       allowed);
+	}
+	free(gradient);
+	free(x);
+	return fine;
+}
+
+static void fill_inputs(gradient_trial *t)
+{
+	const graph *g = plan_graph(t->p);
+	for (value v = 0; v < graph_value_count(g); v++) {
+		const value_info *info = graph_value(g, v);
+		size_t bytes;
+		if (info->role != ROLE_INPUT || !shape_bytes(info->shape, info->type, &bytes))
+			continue;
+		void *content = take(bytes);
+		op_cases_fill(t->c, info, content);
+		must(plan_write(t->p, v, content));
+		free(content);
+	}
+}
+
+bool op_trial_gradient(const op_case *c, backend *b)
+{
+	if (c->step == 0)
+		return true;
+	gradient_trial t = {.c = c};
+	error err = ERROR_INIT;
+	graph *g = graph_new();
+	if (!g)
+		abort();
+	if (gradient_graph(&t, g) != STATUS_OK) {
+		graph_status(g, &err);
+		printf("%s (%s): %s\n", op_get(c->id)->name, c->name, error_message(&err));
+		graph_free(g);
+		return false;
+	}
+	if (plan_new(&t.p, g, b, NULL, 0, &err) != STATUS_OK) {
+		printf("%s (%s): %s\n", op_get(c->id)->name, c->name, error_message(&err));
+		return false;
+	}
+	t.host = take((size_t)(t.rows * t.width) * sizeof(float));
+	t.u = take((size_t)t.rows * sizeof(float));
+	t.v = take((size_t)t.width * sizeof(float));
+	value u = graph_find(g, "loss u"), v = graph_find(g, "loss v");
+	fill_inputs(&t);
+	if (u != VALUE_NONE) {
+		op_cases_fill(c, graph_value(g, u), t.u);
+		op_cases_fill(c, graph_value(g, v), t.v);
+	}
+	bool fine = true, any = false;
+	for (value x = 0; x < graph_value_count(g) && fine; x++) {
+		if (graph_value(g, x)->role != ROLE_INPUT || x == u || x == v || graph_gradient(g, x) == VALUE_NONE)
+			continue;
+		any = true;
+		fine = try_input(&t, x);
+	}
+	free(t.v);
+	free(t.u);
+	free(t.host);
+	plan_free(t.p);
+	return fine && any;
+}

@@ -1,0 +1,202 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/cpu/cpu.h"
+
+static void memory_is_aligned_and_zeroed(void **state)
+{
+	(void)state;
+	backend *b;
+	assert_int_equal(cpu_reference_open(&b, 0, NULL), STATUS_OK);
+	assert_true(b->host_memory);
+	static const size_t sizes[] = {0, 1, 63, 64, 65, 100000};
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+		unsigned char *data;
+		assert_int_equal(b->allocate(b, sizes[i], (void **)&data), STATUS_OK);
+		assert_non_null(data);
+		assert_int_equal((uintptr_t)data % 64, 0);
+		for (size_t j = 0; j < sizes[i]; j++)
+			assert_int_equal(data[j], 0);
+		memset(data, 1, sizes[i]);
+		assert_int_equal(b->clear(b, data, sizes[i]), STATUS_OK);
+		assert_true(!sizes[i] || (data[0] == 0 && data[sizes[i] - 1] == 0));
+		b->release(b, data);
+	}
+	b->release(b, NULL);
+	backend_close(b);
+}
+
+static void too_much_memory_is_a_status(void **state)
+{
+	(void)state;
+	backend *b;
+	void *data = &b;
+	assert_int_equal(cpu_reference_open(&b, 0, NULL), STATUS_OK);
+	assert_int_equal(b->allocate(b, SIZE_MAX, &data), STATUS_NOMEM);
+	assert_null(data);
+	backend_close(b);
+	backend_close(NULL);
+}
+
+static void bytes_come_back_as_they_were_sent(void **state)
+{
+	(void)state;
+	backend *b;
+	void *first, *second;
+	char back[6];
+	assert_int_equal(cpu_reference_open(&b, 0, NULL), STATUS_OK);
+	assert_int_equal(b->allocate(b, 6, &first), STATUS_OK);
+	assert_int_equal(b->allocate(b, 6, &second), STATUS_OK);
+	assert_int_equal(b->upload(b, first, "hello", 6), STATUS_OK);
+	assert_int_equal(b->copy(b, second, first, 6), STATUS_OK);
+	assert_int_equal(b->synchronize(b), STATUS_OK);
+	assert_int_equal(b->download(b, back, second, 6), STATUS_OK);
+	assert_string_equal(back, "hello");
+	b->release(b, first);
+	b->release(b, second);
+	backend_close(b);
+}
+
+/* --- opening by name --------------------------------------------------------------------- */
+
+static void the_cpu_is_opened_by_its_opener(void **state)
+{
+	(void)state;
+	backend *b;
+	assert_int_equal(backend_open(&b, "cpu", cpu_reference_open, 0, NULL), STATUS_OK);
+	assert_string_equal(b->name, "cpu");
+	backend_close(b);
+}
+
+static void an_unknown_name_is_refused(void **state)
+{
+	(void)state;
+	backend *b;
+	error err = ERROR_INIT;
+	assert_int_equal(backend_open(&b, "abacus", cpu_reference_open, 0, &err), STATUS_INVALID);
+	assert_null(b);
+	assert_string_equal(err.param, "backend");
+	assert_non_null(strstr(err.message, "abacus"));
+}
+
+/* A folder for plug-ins of this test alone; path: where the plug-in belongs. */
+static void make_folder(char *folder, char *path)
+{
+	strcpy(folder, "/tmp/additive-plugin-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	sprintf(path, "%s/additive-cuda.so", folder);
+	setenv("ADDITIVE_PLUGIN_DIR", folder, 1);
+}
+
+static void remove_folder(const char *folder, const char *path)
+{
+	unlink(path);
+	assert_int_equal(rmdir(folder), 0);
+	unsetenv("ADDITIVE_PLUGIN_DIR");
+}
+
+static void expect_unavailable(const char *words)
+{
+	backend *b;
+	error err = ERROR_INIT;
+	assert_int_equal(backend_open(&b, "cuda", cpu_reference_open, 0, &err), STATUS_UNAVAILABLE);
+	assert_null(b);
+	if (!strstr(err.message, words) || strstr(err.message, "/tmp"))
+		fail_msg("%s", err.message);
+	assert_int_equal(backend_open(&b, "auto", cpu_reference_open, 0, NULL), STATUS_OK);
+	assert_string_equal(b->name, "cpu");
+	backend_close(b);
+}
+
+static void a_missing_plugin_is_said_and_auto_takes_the_cpu(void **state)
+{
+	(void)state;
+	char folder[64], path[96];
+	make_folder(folder, path);
+	expect_unavailable("there is no additive-cuda.so");
+	remove_folder(folder, path);
+}
+
+static void a_broken_plugin_is_said_and_auto_takes_the_cpu(void **state)
+{
+	(void)state;
+	char folder[64], path[96];
+	make_folder(folder, path);
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs("not a shared object", f);
+	assert_int_equal(fclose(f), 0);
+	expect_unavailable("cannot be loaded");
+	remove_folder(folder, path);
+}
+
+/* Compile a plug-in of one line. */
+static void compile_plugin(const char *path, const char *source)
+{
+	char command[160];
+	sprintf(command, "cc -shared -fPIC -x c - -o %s", path);
+	FILE *cc = popen(command, "w");
+	assert_non_null(cc);
+	fputs(source, cc);
+	assert_int_equal(pclose(cc), 0);
+}
+
+static void a_plugin_of_another_interface_is_refused(void **state)
+{
+	(void)state;
+	char folder[64], path[96];
+	make_folder(folder, path);
+	compile_plugin(path,
+	               "struct { int abi; char *name; void *open; } additive_backend_plugin = {999, \"cuda\", 0};");
+	expect_unavailable("built for interface 999");
+	remove_folder(folder, path);
+}
+
+static void a_library_that_is_no_plugin_is_refused(void **state)
+{
+	(void)state;
+	char folder[64], path[96];
+	make_folder(folder, path);
+	compile_plugin(path, "int something_else;");
+	expect_unavailable("not a plug-in");
+	remove_folder(folder, path);
+}
+
+static void a_plugin_without_a_device_leaves_auto_the_cpu(void **state)
+{
+	(void)state;
+	char folder[64], path[96], source[256];
+	make_folder(folder, path);
+	snprintf(source, sizeof source,
+	         "static int none(void **out, void *err) { return *out = 0, %d; }"
+	         "struct { int abi; char *name; int (*open)(); } additive_backend_plugin = {%d, \"cuda\", none};",
+	         STATUS_UNAVAILABLE, BACKEND_ABI);
+	compile_plugin(path, source);
+	expect_unavailable("the cuda backend cannot be opened");
+	remove_folder(folder, path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(memory_is_aligned_and_zeroed),
+	    cmocka_unit_test(too_much_memory_is_a_status),
+	    cmocka_unit_test(bytes_come_back_as_they_were_sent),
+	    cmocka_unit_test(the_cpu_is_opened_by_its_opener),
+	    cmocka_unit_test(an_unknown_name_is_refused),
+	    cmocka_unit_test(a_missing_plugin_is_said_and_auto_takes_the_cpu),
+	    cmocka_unit_test(a_broken_plugin_is_said_and_auto_takes_the_cpu),
+	    cmocka_unit_test(a_plugin_of_another_interface_is_refused),
+	    cmocka_unit_test(a_library_that_is_no_plugin_is_refused),
+	    cmocka_unit_test(a_plugin_without_a_device_leaves_auto_the_cpu),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

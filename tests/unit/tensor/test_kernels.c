@@ -1,0 +1,271 @@
+/* Known values: each op once against numbers worked out elsewhere, for the reference and
+ * the fast kernels, so that the reference is not its own judge. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/philox.h"
+#include "engine/cpu/cpu.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/plan.h"
+#include "tests/unit/support/compare.h"
+
+typedef struct backends {
+	backend *each[2]; /* reference, fast */
+} backends;
+
+static int open_backends(void **state)
+{
+	backends *b = calloc(1, sizeof *b);
+	*state = b;
+	return !b || cpu_reference_open(&b->each[0], 0, NULL) != STATUS_OK ||
+	       cpu_open(&b->each[1], 0, NULL) != STATUS_OK;
+}
+
+static int close_backends(void **state)
+{
+	backends *b = *state;
+	backend_close(b->each[0]);
+	backend_close(b->each[1]);
+	free(b);
+	return 0;
+}
+
+/* Run a graph whose values are bound to host arrays. Frees the graph. */
+static void run(backend *b, graph *g, const plan_binding *bindings, int n)
+{
+	plan *p;
+	error err = ERROR_INIT;
+	if (plan_new(&p, g, b, bindings, n, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	assert_int_equal(plan_run(p), STATUS_OK);
+	plan_free(p);
+}
+
+static void gelu_is_x_times_the_normal_distribution(void **state)
+{
+	const backends *b = *state;
+	float x[] = {0, 1, -1, 2, -3, 10, -10, -40}, y[8];
+	const float want[] = {0, 0.84134475f, -0.15865525f, 1.9544997f, -0.0040496939f, 10, -7.6198530e-23f, 0};
+	for (int i = 0; i < 2; i++) {
+		graph *g = graph_new();
+		value in = graph_input(g, "x", DTYPE_F32, SHAPE1(8)), out = op_gelu(g, in);
+		run(b->each[i], g, (plan_binding[]){{in, x}, {out, y}}, 2);
+		assert_true(compare_close("gelu", y, want, 8, 1e-7, 1e-6));
+	}
+}
+
+static void a_table_reads_zeros_outside_its_rows(void **state)
+{
+	const backends *b = *state;
+	float table[] = {1, 2, 3, 4}, y[10];
+	int32_t index[] = {1, 0, 2, -1, INT32_MIN};
+	const float want[] = {3, 4, 1, 2, 0, 0, 0, 0, 0, 0};
+	for (int i = 0; i < 2; i++) {
+		graph *g = graph_new();
+		value t = graph_input(g, "table", DTYPE_F32, SHAPE2(2, 2)),
+		      at = graph_input(g, "i", DTYPE_I32, SHAPE1(5));
+		value out = op_gather(g, t, at, 0);
+		run(b->each[i], g, (plan_binding[]){{t, table}, {at, index}, {out, y}}, 3);
+		assert_true(compare_same("gather", y, want, 10));
+	}
+}
+
+static void gradients_of_a_table_add_up(void **state)
+{
+	const backends *b = *state;
+	float dy[] = {1, 2, 4, 8, 16}, d[4];
+	int32_t index[] = {1, 0, 1, 7, -1};
+	const float all[] = {2, 5, 0, 0}, padded[] = {2, 0, 0, 0};
+	for (int i = 0; i < 4; i++) {
+		graph *g = graph_new();
+		value at = graph_input(g, "i", DTYPE_I32, SHAPE1(5)),
+		      in = graph_input(g, "dy", DTYPE_F32, SHAPE2(5, 1));
+		value out = op_gather_grad(g, at, in, 4, i < 2 ? -1 : 1);
+		run(b->each[i % 2], g, (plan_binding[]){{at, index}, {in, dy}, {out, d}}, 3);
+		assert_true(compare_same("gather_grad", d, i < 2 ? all : padded, 4));
+	}
+}
+
+static void a_normalised_row_has_mean_zero_and_variance_one(void **state)
+{
+	const backends *b = *state;
+	float x[] = {1, 2, 3, 4, 1e4f, 1e4f, 1e4f, 1e4f + 4}, w[] = {1, 1, 1, 2}, bias[] = {0, 0, 0, 1}, y[8];
+	const float want[] = {-1.3416408f, -0.4472136f, 0.4472136f,  2 * 1.3416408f + 1,
+	                      -0.5773503f, -0.5773503f, -0.5773503f, 2 * 1.7320508f + 1};
+	for (int i = 0; i < 2; i++) {
+		graph *g = graph_new();
+		value in = graph_input(g, "x", DTYPE_F32, SHAPE2(2, 4)),
+		      weight = graph_input(g, "w", DTYPE_F32, SHAPE1(4));
+		value add = graph_input(g, "b", DTYPE_F32, SHAPE1(4)), out = op_layernorm(g, in, weight, add, 0);
+		run(b->each[i], g, (plan_binding[]){{in, x}, {weight, w}, {add, bias}, {out, y}}, 4);
+		assert_true(compare_close("layernorm", y, want, 8, 1e-6, 1e-6));
+	}
+}
+
+static void loss_of(backend *b, float *logits, int32_t *label, int64_t rows, int64_t classes, float smoothing,
+                    float *loss, float *count)
+{
+	graph *g = graph_new();
+	value z = graph_input(g, "z", DTYPE_F32, SHAPE2(rows, classes)),
+	      t = graph_input(g, "t", DTYPE_I32, SHAPE1(rows));
+	cross_entropy_values y = op_cross_entropy(g, z, t, smoothing);
+	run(b, g, (plan_binding[]){{z, logits}, {t, label}, {y.loss, loss}, {y.count, count}}, 4);
+}
+
+static void equal_logits_cost_the_logarithm_of_the_classes(void **state)
+{
+	const backends *b = *state;
+	float logits[2 * 7] = {0}, loss, count;
+	int32_t label[] = {3, 6};
+	for (int i = 0; i < 7; i++)
+		logits[i] = 500;
+	for (int i = 0; i < 4; i++) {
+		loss_of(b->each[i % 2], logits, label, 2, 7, i < 2 ? 0 : 0.3f, &loss, &count);
+		assert_true(fabs((double)loss - log(7)) <= 1e-5);
+		assert_true(count == 2);
+	}
+}
+
+static void label_smoothing_mixes_in_the_mean(void **state)
+{
+	const backends *b = *state;
+	/* lse(0, ln 3) = ln 4; label 1: 0.8 (ln 4 - ln 3) + 0.2 (ln 4 - ln 3 / 2); the other row is ignored */
+	float logits[] = {0, (float)log(3), 9, 9}, loss, count;
+	int32_t label[] = {1, -1};
+	for (int i = 0; i < 2; i++) {
+		loss_of(b->each[i], logits, label, 2, 2, 0.2f, &loss, &count);
+		assert_true(fabs((double)loss - (log(4) - 0.9 * log(3))) <= 1e-6);
+		assert_true(count == 1);
+	}
+}
+
+static void without_labels_the_loss_is_zero(void **state)
+{
+	const backends *b = *state;
+	float logits[] = {1, 2, 3, 4}, loss, count;
+	int32_t label[] = {-1, -100};
+	for (int i = 0; i < 2; i++) {
+		loss_of(b->each[i], logits, label, 2, 2, 0, &loss, &count);
+		assert_true(loss == 0 && count == 0);
+	}
+}
+
+static void dropout_keeps_the_elements_the_generator_says(void **state)
+{
+	enum { N = 100003 };
+	const backends *b = *state;
+	static float x[N], y[N];
+	int32_t rng[] = {(int32_t)0x89abcdef, 0x01234567, 42, 0};
+	for (int i = 0; i < N; i++)
+		x[i] = 3;
+	for (int i = 0; i < 2; i++) {
+		graph *g = graph_new();
+		value in = graph_input(g, "x", DTYPE_F32, SHAPE1(N)), r = graph_input(g, "rng", DTYPE_I32, SHAPE1(4));
+		value out = op_dropout(g, in, r, 0.25f, 9);
+		run(b->each[i], g, (plan_binding[]){{in, x}, {r, rng}, {out, y}}, 3);
+		int kept = 0;
+		for (int e = 0; e < N; e++) {
+			uint32_t word = philox(0x0123456789abcdef, 9, 42, (uint64_t)e / 4).word[e % 4];
+			assert_true(fabs((double)y[e] - (philox_uniform(word) >= 0.25f ? 4 : 0)) <= 1e-6);
+			kept += y[e] != 0;
+		}
+		assert_true(abs(kept - N * 3 / 4) < 600); /* 4 standard deviations */
+	}
+}
+
+static void adamw_at(backend *b, float *p, float *grad, float *m, float *v, float norm2, float step)
+{
+	float hyper[] = {0.01f, step};
+	graph *g = graph_new();
+	shape s = SHAPE1(3);
+	value values[] = {graph_state(g, "p", s),
+	                  graph_input(g, "g", DTYPE_F32, s),
+	                  graph_state(g, "m", s),
+	                  graph_state(g, "v", s),
+	                  graph_input(g, "n", DTYPE_F32, SHAPE0()),
+	                  graph_input(g, "h", DTYPE_F32, SHAPE1(2))};
+	op_adamw(g, values[0], values[1], values[2], values[3], values[4], values[5],
+	         (adamw_params){0.9f, 0.999f, 1e-8f, 0.01f, 1});
+	run(b, g,
+	    (plan_binding[]){{values[0], p},
+	                     {values[1], grad},
+	                     {values[2], m},
+	                     {values[3], v},
+	                     {values[4], &norm2},
+	                     {values[5], hyper}},
+	    6);
+}
+
+/* Three steps of PyTorch's AdamW after clip_grad_norm_ to 1. */
+static void adamw_takes_the_steps_of_its_inventors(void **state)
+{
+	const backends *b = *state;
+	for (int i = 0; i < 2; i++) {
+		float p[] = {1, -2, 0.5f}, m[3] = {0}, v[3] = {0};
+		float grads[3][3] = {{0.3f, -0.2f, 0}, {3, 4, 0}, {0.1f, 0.1f, -0.1f}};
+		for (int t = 0; t < 3; t++) {
+			float *g = grads[t];
+			adamw_at(b->each[i], p, g, m, v, g[0] * g[0] + g[1] * g[1] + g[2] * g[2], (float)t + 1);
+		}
+		assert_true(compare_close("p", p, (float[]){0.971729398f, -2.000059366f, 0.506238103f}, 3, 1e-6, 0));
+		assert_true(compare_close("m", m, (float[]){0.08829999f, 0.065799981f, -0.010000001f}, 3, 1e-7, 0));
+		/* 1 - 0.999 is 1.3e-5 smaller in float than in PyTorch's double */
+		assert_true(
+		    compare_close("v", v, (float[]){4.594599886e-04f, 6.892798701e-04f, 1.000000066e-05f}, 3, 0, 2e-5));
+	}
+}
+
+static void a_norm_that_is_not_finite_stops_the_step(void **state)
+{
+	const backends *b = *state;
+	const float bad[] = {strtof("nan", NULL), strtof("inf", NULL)};
+	for (int i = 0; i < 4; i++) {
+		float p[] = {1, 2, 3}, g[] = {bad[i / 2], 0, 1}, m[] = {4, 5, 6}, v[] = {7, 8, 9};
+		adamw_at(b->each[i % 2], p, g, m, v, bad[i / 2], 1);
+		assert_true(compare_same("p", p, (float[]){1, 2, 3}, 3));
+		assert_true(compare_same("m", m, (float[]){4, 5, 6}, 3));
+		assert_true(compare_same("v", v, (float[]){7, 8, 9}, 3));
+	}
+}
+
+static void all_four_products_are_the_same_product(void **state)
+{
+	const backends *b = *state;
+	/* [1 2 3; 4 5 6] · [1 0; 2 1; 0 3] · 2 = [10 22; 28 46] */
+	float a[] = {1, 2, 3, 4, 5, 6}, at[] = {1, 4, 2, 5, 3, 6}, c[4];
+	float m[] = {1, 0, 2, 1, 0, 3}, mt[] = {1, 2, 0, 0, 1, 3};
+	for (int i = 0; i < 8; i++) {
+		bool ta = i & 1, tb = i & 2;
+		graph *g = graph_new();
+		value left = graph_input(g, "a", DTYPE_F32, ta ? SHAPE2(3, 2) : SHAPE2(2, 3));
+		value right = graph_input(g, "b", DTYPE_F32, tb ? SHAPE2(2, 3) : SHAPE2(3, 2));
+		value out = op_matmul(g, left, right, ta, tb, 2);
+		run(b->each[i / 4], g, (plan_binding[]){{left, ta ? at : a}, {right, tb ? mt : m}, {out, c}}, 3);
+		assert_true(compare_same("product", c, (float[]){10, 22, 28, 46}, 4));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(gelu_is_x_times_the_normal_distribution),
+	    cmocka_unit_test(a_table_reads_zeros_outside_its_rows),
+	    cmocka_unit_test(gradients_of_a_table_add_up),
+	    cmocka_unit_test(a_normalised_row_has_mean_zero_and_variance_one),
+	    cmocka_unit_test(equal_logits_cost_the_logarithm_of_the_classes),
+	    cmocka_unit_test(label_smoothing_mixes_in_the_mean),
+	    cmocka_unit_test(without_labels_the_loss_is_zero),
+	    cmocka_unit_test(dropout_keeps_the_elements_the_generator_says),
+	    cmocka_unit_test(adamw_takes_the_steps_of_its_inventors),
+	    cmocka_unit_test(a_norm_that_is_not_finite_stops_the_step),
+	    cmocka_unit_test(all_four_products_are_the_same_product),
+	};
+	return cmocka_run_group_tests(tests, open_backends, close_backends);
+}

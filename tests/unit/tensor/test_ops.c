@@ -1,0 +1,211 @@
+/* The walk over the op table: every row has cases, and every case holds on every
+ * backend. Cases: tests/unit/support/op_cases.c. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+#include "engine/tensor/ops.h"
+#include "tests/unit/support/compare.h"
+#include "tests/unit/support/op_trial.h"
+
+/* A machine without an instruction set runs the next lower one again. */
+static const char *const isas[] = {"avx512", "avx2", "baseline"};
+enum { N_ISAS = sizeof isas / sizeof isas[0] };
+
+typedef struct backends {
+	backend *reference, *cpu[N_ISAS];
+} backends;
+
+static int open_backends(void **state)
+{
+	backends *b = calloc(1, sizeof *b);
+	*state = b;
+	if (!b || cpu_reference_open(&b->reference, 0, NULL) != STATUS_OK)
+		return 1;
+	for (int i = 0; i < N_ISAS; i++) {
+		setenv("ADDITIVE_CPU_ISA", isas[i], 1);
+		if (cpu_open(&b->cpu[i], 3, NULL) != STATUS_OK)
+			return 1;
+	}
+	return unsetenv("ADDITIVE_CPU_ISA");
+}
+
+static int close_backends(void **state)
+{
+	backends *b = *state;
+	backend_close(b->reference);
+	for (int i = 0; i < N_ISAS; i++)
+		backend_close(b->cpu[i]);
+	free(b);
+	return 0;
+}
+
+static void every_op_has_a_case(void **state)
+{
+	(void)state;
+	for (int id = 0; id < OP_COUNT; id++) {
+		int found = 0;
+		for (int i = 0; i < op_cases_count(); i++)
+			found += op_cases_at(i)->id == (op_id)id;
+		if (!found)
+			print_error("no case for op %s\n", op_get((op_id)id)->name);
+		assert_true(found);
+	}
+}
+
+static void every_op_with_a_backward_has_a_gradient_case(void **state)
+{
+	(void)state;
+	for (int id = 0; id < OP_COUNT; id++) {
+		int found = 0;
+		for (int i = 0; i < op_cases_count(); i++)
+			found += op_cases_at(i)->id == (op_id)id && op_cases_at(i)->step > 0;
+		if (!found == !!op_get((op_id)id)->backward)
+			print_error("gradient cases of op %s: %d\n", op_get((op_id)id)->name, found);
+		assert_int_equal(!!found, !!op_get((op_id)id)->backward);
+	}
+}
+
+static void the_reference_keeps_its_bounds_and_its_inputs(void **state)
+{
+	const backends *b = *state;
+	int failed = 0;
+	for (int i = 0; i < op_cases_count(); i++)
+		failed += !op_trial_matches(op_cases_at(i), b->reference, b->reference);
+	assert_int_equal(failed, 0);
+}
+
+static void the_fast_kernels_agree_with_the_reference(void **state)
+{
+	const backends *b = *state;
+	int failed = 0;
+	for (int isa = 0; isa < N_ISAS; isa++)
+		for (int i = 0; i < op_cases_count(); i++)
+			failed += !op_trial_matches(op_cases_at(i), b->reference, b->cpu[isa]);
+	assert_int_equal(failed, 0);
+}
+
+static void reference_gradients_agree_with_finite_differences(void **state)
+{
+	const backends *b = *state;
+	int failed = 0;
+	for (int i = 0; i < op_cases_count(); i++)
+		failed += !op_trial_gradient(op_cases_at(i), b->reference);
+	assert_int_equal(failed, 0);
+}
+
+static void fast_gradients_agree_with_finite_differences(void **state)
+{
+	const backends *b = *state;
+	int failed = 0;
+	for (int i = 0; i < op_cases_count(); i++)
+		failed += !op_trial_gradient(op_cases_at(i), b->cpu[0]);
+	assert_int_equal(failed, 0);
+}
+
+/* --- the checker itself can fail -------------------------------------------------------- */
+
+static const op_case *case_of(op_id id)
+{
+	const op_case *found = NULL;
+	for (int i = 0; i < op_cases_count(); i++)
+		if (op_cases_at(i)->id == id && op_cases_at(i)->step > 0)
+			found = op_cases_at(i);
+	assert_non_null(found);
+	return found;
+}
+
+static status forgets_to_write(backend *b, const op_call *call)
+{
+	(void)b, (void)call;
+	return STATUS_OK;
+}
+
+static status is_a_little_wrong(backend *b, const op_call *call)
+{
+	const float *x = call->in[0].data;
+	float *y = call->out[0].data;
+	(void)b;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = -1.7501f * x[i];
+	return STATUS_OK;
+}
+
+static status writes_one_too_many(backend *b, const op_call *call)
+{
+	const float *x = call->in[0].data;
+	float *y = call->out[0].data;
+	(void)b;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = -1.75f * x[i];
+	y[shape_count(call->out[0].shape)] = 0;
+	return STATUS_OK;
+}
+
+static status changes_its_input(backend *b, const op_call *call)
+{
+	float *x = call->in[0].data, *y = call->out[0].data;
+	(void)b;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = -1.75f * x[i];
+	if (x != y)
+		x[0] += 1;
+	return STATUS_OK;
+}
+
+static void the_checker_rejects_wrong_kernels(void **state)
+{
+	const backends *b = *state;
+	static const backend_kernel wrong[] = {forgets_to_write, is_a_little_wrong, writes_one_too_many,
+	                                       changes_its_input};
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		backend broken = *b->reference;
+		broken.kernel[OP_scale] = wrong[i];
+		assert_false(op_trial_matches(case_of(OP_scale), b->reference, &broken));
+	}
+	assert_true(op_trial_matches(case_of(OP_scale), b->reference, b->reference));
+}
+
+static void the_gradient_checker_rejects_a_wrong_gradient(void **state)
+{
+	const backends *b = *state;
+	backend broken = *b->reference;
+	broken.kernel[OP_gelu_grad] = b->reference->kernel[OP_mul];
+	assert_false(op_trial_gradient(case_of(OP_gelu), &broken));
+	assert_true(op_trial_gradient(case_of(OP_gelu), b->reference));
+}
+
+static void the_comparison_rejects_nan_and_infinity(void **state)
+{
+	(void)state;
+	const float nan = strtof("nan", NULL), inf = strtof("inf", NULL), one = 1;
+	assert_false(compare_close("NaN against one", &nan, &one, 1, 1e9, 1e9));
+	assert_false(compare_close("one against NaN", &one, &nan, 1, 1e9, 1e9));
+	assert_false(compare_close("NaN against NaN", &nan, &nan, 1, 1e9, 1e9));
+	assert_false(compare_close("infinity against one", &inf, &one, 1, 1, 1));
+	assert_false(compare_close("one against infinity", &one, &inf, 1, 1e9, 1e9));
+	assert_true(compare_close("infinity", &inf, &inf, 1, 0, 0));
+	assert_true(compare_magnitude(&nan, 1) != compare_magnitude(&nan, 1));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_op_has_a_case),
+	    cmocka_unit_test(every_op_with_a_backward_has_a_gradient_case),
+	    cmocka_unit_test(the_reference_keeps_its_bounds_and_its_inputs),
+	    cmocka_unit_test(the_fast_kernels_agree_with_the_reference),
+	    cmocka_unit_test(reference_gradients_agree_with_finite_differences),
+	    cmocka_unit_test(fast_gradients_agree_with_finite_differences),
+	    cmocka_unit_test(the_checker_rejects_wrong_kernels),
+	    cmocka_unit_test(the_gradient_checker_rejects_a_wrong_gradient),
+	    cmocka_unit_test(the_comparison_rejects_nan_and_infinity),
+	};
+	return cmocka_run_group_tests(tests, open_backends, close_backends);
+}

@@ -1,0 +1,524 @@
+/* A plan that reuses memory must give the very bits of one that does not. The latter is
+ * had by binding every temporary to a buffer of its own. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+#include "engine/tensor/arena.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/plan.h"
+#include "tests/unit/support/allocations.h"
+#include "tests/unit/support/buffer.h"
+#include "tests/unit/support/compare.h"
+#include "tests/unit/support/random.h"
+
+static int open_backend(void **state)
+{
+	backend *b;
+	if (cpu_reference_open(&b, 0, NULL) != STATUS_OK)
+		return 1;
+	*state = b;
+	return 0;
+}
+
+static int close_backend(void **state)
+{
+	backend_close(*state);
+	return 0;
+}
+
+static plan *compile(backend *b, graph *g, const plan_binding *bindings, int n)
+{
+	plan *p;
+	error err = ERROR_INIT;
+	if (plan_new(&p, g, b, bindings, n, &err) != STATUS_OK)
+		print_error("%s\n", error_message(&err));
+	assert_non_null(p);
+	return p;
+}
+
+/* --- the arena ------------------------------------------------------------------------ */
+
+static void living_requests_never_overlap(void **state)
+{
+	(void)state;
+	enum { COUNT = 200, STEPS = 50 };
+	arena_request r[COUNT];
+	uint64_t seed = 1;
+	for (int round = 0; round < 50; round++) {
+		for (int i = 0; i < COUNT; i++) {
+			r[i] = (arena_request){.bytes = (size_t)random_next(&seed, 1, 5000)};
+			r[i].first = (int)random_next(&seed, 0, STEPS - 1);
+			r[i].last = (int)random_next(&seed, r[i].first, STEPS - 1);
+		}
+		size_t total, least = 0;
+		assert_int_equal(arena_place(r, COUNT, &total), STATUS_OK);
+		for (int i = 0; i < COUNT; i++) {
+			assert_int_equal(r[i].offset % ARENA_ALIGNMENT, 0);
+			assert_true(r[i].offset + r[i].bytes <= total);
+			for (int j = 0; j < i; j++)
+				assert_true(r[i].last < r[j].first || r[j].last < r[i].first ||
+				            r[i].offset + r[i].bytes <= r[j].offset ||
+				            r[j].offset + r[j].bytes <= r[i].offset);
+		}
+		for (int step = 0; step < STEPS; step++) {
+			size_t alive = 0;
+			for (int i = 0; i < COUNT; i++)
+				alive += r[i].first <= step && step <= r[i].last ? r[i].bytes : 0;
+			least = alive > least ? alive : least;
+		}
+		assert_true(total >= least && total <= least + least / 4);
+	}
+}
+
+static void an_arena_too_large_to_count_is_out_of_memory(void **state)
+{
+	(void)state;
+	size_t total;
+	arena_request r[2] = {{.bytes = SIZE_MAX / 2 + 1}, {.bytes = SIZE_MAX / 2 + 1}};
+	assert_int_equal(arena_place(r, 2, &total), STATUS_NOMEM);
+	r[0].bytes = SIZE_MAX;
+	assert_int_equal(arena_place(r, 1, &total), STATUS_NOMEM);
+	assert_int_equal(arena_place(NULL, 0, &total), STATUS_OK);
+	assert_int_equal(total, 0);
+}
+
+/* --- random graphs ---------------------------------------------------------------------- */
+
+enum { ROWS = 5, WIDTH = 7, N_NODES = 40 };
+
+/* A value to read: any that exists, so that lifetimes are long and short. */
+static value pick(uint64_t *seed, const value *pool, int n)
+{
+	return pool[random_next(seed, n > 6 && random_next(seed, 0, 2) ? n - 6 : 0, n - 1)];
+}
+
+static value random_node(graph *g, uint64_t *seed, const value *pool, int n, value w, value b)
+{
+	value x = pick(seed, pool, n), y = pick(seed, pool, n), z = pick(seed, pool, n);
+	switch (random_next(seed, 0, 7)) {
+	case 0:
+		return op_add(g, x, y);
+	case 1:
+		return op_mul(g, x, y);
+	case 2:
+		return op_gate(g, x, y, z);
+	case 3:
+		return op_scale(g, x, 0.5f);
+	case 4:
+		return op_matmul(g, x, w, false, true, 0.3f);
+	case 5:
+		return op_layernorm(g, x, b, b, 1e-5f);
+	case 6:
+		return op_bias(g, x, b, 0.5f);
+	default:
+		return op_gelu(g, x);
+	}
+}
+
+/* The same graph for the same seed. */
+static graph *random_graph(uint64_t seed)
+{
+	graph *g = graph_new();
+	value pool[N_NODES + 2];
+	value w = graph_parameter(g, "w", SHAPE2(WIDTH, WIDTH)), b = graph_parameter(g, "b", SHAPE1(WIDTH));
+	pool[0] = graph_input(g, "x", DTYPE_F32, SHAPE2(ROWS, WIDTH));
+	pool[1] = graph_input(g, "y", DTYPE_F32, SHAPE2(ROWS, WIDTH));
+	int n = 2;
+	for (int i = 0; i < N_NODES; i++, n++) {
+		pool[n] = random_node(g, &seed, pool, n, w, b);
+		if (random_next(&seed, 0, 9) == 0)
+			graph_output(g, pool[n], "out.%d", i);
+	}
+	value u = graph_input(g, "u", DTYPE_F32, SHAPE2(1, ROWS)), v = graph_input(g, "v", DTYPE_F32, SHAPE2(WIDTH, 1));
+	value row = op_matmul(g, u, pool[n - 1], false, false, 1);
+	value loss = op_matmul(g, row, v, false, false, 1);
+	graph_output(g, loss, "loss");
+	graph_backward(g, loss);
+	if (graph_gradient(g, w) != VALUE_NONE)
+		graph_output(g, graph_gradient(g, w), "grad.w");
+	assert_int_equal(graph_status(g, NULL), STATUS_OK);
+	return g;
+}
+
+static void fill_inputs(plan *p)
+{
+	const graph *g = plan_graph(p);
+	for (value v = 0; v < graph_value_count(g); v++) {
+		const value_info *info = graph_value(g, v);
+		if (info->role == ROLE_INPUT)
+			random_normal(plan_data(p, v), shape_count(info->shape), (uint64_t)v, 1);
+	}
+}
+
+/* Buffers for every value of a role, as bindings. */
+static int bind_role(const graph *g, value_role role, plan_binding *out)
+{
+	int n = 0;
+	for (value v = 0; v < graph_value_count(g); v++) {
+		const value_info *info = graph_value(g, v);
+		size_t bytes;
+		if (info->role != role || !shape_bytes(info->shape, info->type, &bytes))
+			continue;
+		out[n++] = (plan_binding){v, buffer_new(bytes)};
+		if (role == ROLE_PARAMETER)
+			random_normal(out[n - 1].data, shape_count(info->shape), 100 + (uint64_t)v, 0.5);
+	}
+	return n;
+}
+
+static void free_bindings(plan_binding *bindings, int n)
+{
+	for (int i = 0; i < n; i++) {
+		assert_true(buffer_intact(bindings[i].data));
+		buffer_free(bindings[i].data);
+	}
+}
+
+static void assert_same_outputs(plan *a, plan *b)
+{
+	const graph *g = plan_graph(a);
+	for (value v = 0; v < graph_value_count(g); v++)
+		if (graph_value(g, v)->output)
+			assert_true(compare_same(graph_value(g, v)->name, plan_data(a, v), plan_data(b, v),
+			                         shape_count(graph_value(g, v)->shape)));
+}
+
+static void reusing_memory_changes_no_bit(void **state)
+{
+	size_t reused = 0, separate = 0;
+	for (uint64_t seed = 1; seed <= 40; seed++) {
+		graph *g = random_graph(1000 * seed), *h = random_graph(1000 * seed);
+		plan_binding *all = calloc((size_t)graph_value_count(h), sizeof *all);
+		plan_binding parameters[2];
+		assert_non_null(all);
+		int n_all = bind_role(h, ROLE_PARAMETER, all);
+		memcpy(parameters, all, sizeof parameters);
+		n_all += bind_role(h, ROLE_TEMPORARY, all + n_all);
+		for (int i = 0; i < n_all; i++)
+			separate += buffer_bytes(all[i].data);
+		plan *p = compile(*state, g, parameters, 2), *q = compile(*state, h, all, n_all);
+		reused += plan_bytes(p);
+		fill_inputs(p);
+		fill_inputs(q);
+		for (int run = 0; run < 2; run++) { /* the second over what the first left */
+			assert_int_equal(plan_run(p), STATUS_OK);
+			assert_int_equal(plan_run(q), STATUS_OK);
+			assert_same_outputs(p, q);
+		}
+		plan_free(p);
+		plan_free(q);
+		free_bindings(all, n_all);
+		free(all);
+	}
+	assert_true(reused < separate / 2);
+}
+
+static void slices_give_what_a_whole_run_gives(void **state)
+{
+	plan_binding parameters[2];
+	graph *g = random_graph(77), *h = random_graph(77);
+	bind_role(g, ROLE_PARAMETER, parameters);
+	plan *p = compile(*state, g, parameters, 2), *q = compile(*state, h, parameters, 2);
+	fill_inputs(p);
+	fill_inputs(q);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	int steps = 0;
+	for (int cursor = 0; cursor < plan_node_count(q); steps++)
+		assert_int_equal(plan_step(q, &cursor), STATUS_OK);
+	assert_int_equal(steps, plan_node_count(p));
+	assert_same_outputs(p, q);
+	int past = plan_node_count(q);
+	assert_int_equal(plan_step(q, &past), STATUS_INVALID);
+	plan_free(p);
+	plan_free(q);
+	free_bindings(parameters, 2);
+}
+
+static void a_run_allocates_nothing(void **state)
+{
+	plan_binding parameters[2];
+	graph *g = random_graph(5);
+	bind_role(g, ROLE_PARAMETER, parameters);
+	plan *p = compile(*state, g, parameters, 2);
+	fill_inputs(p);
+	int64_t before = allocations_count();
+	void *volatile one = malloc(1); /* volatile: the compiler must not leave it out */
+	free(one);
+	assert_int_equal(allocations_count(), before + 1); /* the counter counts */
+	before = allocations_count();
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(allocations_count(), before);
+	plan_free(p);
+	free_bindings(parameters, 2);
+}
+
+static void every_failed_allocation_is_a_clean_status(void **state)
+{
+	plan_binding parameters[2];
+	graph *shape_of = random_graph(9);
+	bind_role(shape_of, ROLE_PARAMETER, parameters);
+	graph_free(shape_of);
+	int refused = 0;
+	for (int64_t limit = 0;; limit++) {
+		plan *p = NULL;
+		allocations_limit(limit);
+		graph *g = graph_new();
+		status s = STATUS_NOMEM;
+		if (g) {
+			value x = graph_input(g, "x", DTYPE_F32, SHAPE2(ROWS, WIDTH));
+			value w = graph_parameter(g, "w", SHAPE2(WIDTH, WIDTH));
+			value b = graph_parameter(g, "b", SHAPE1(WIDTH));
+			value index = graph_input(g, "index", DTYPE_I32, SHAPE1(ROWS));
+			value y = op_layernorm(g, op_matmul(g, x, w, false, true, 1), b, b, 1e-5f);
+			cross_entropy_values loss =
+			    op_cross_entropy(g, op_add(g, y, op_gather(g, w, index, 0)), index, 0);
+			graph_backward(g, loss.loss);
+			value dw = graph_gradient(g, w);
+			graph_output(g, dw, "dw");
+			s = plan_new(&p, g, *state, (plan_binding[]){{w, parameters[0].data}, {b, parameters[1].data}},
+			             2, NULL);
+		}
+		allocations_limit(-1);
+		plan_free(p);
+		if (s == STATUS_OK)
+			break;
+		assert_int_equal(s, STATUS_NOMEM);
+		assert_null(p);
+		refused++;
+	}
+	assert_true(refused > 50);
+	free_bindings(parameters, 2);
+}
+
+/* --- the rules of memory ------------------------------------------------------------------ */
+
+static void elementwise_chains_run_in_place(void **state)
+{
+	enum { N = 1000 };
+	graph *g = graph_new();
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(N)), y = op_scale(g, x, 2);
+	for (int i = 0; i < 10; i++)
+		y = op_gelu(g, y);
+	graph_output(g, op_scale(g, y, 2), "y");
+	plan *p = compile(*state, g, NULL, 0);
+	assert_true(plan_bytes(p) < 3 * N * sizeof(float) + 3 * ARENA_ALIGNMENT); /* x, the chain, y */
+	plan_free(p);
+}
+
+static void an_output_is_not_overwritten_by_its_reader(void **state)
+{
+	graph *g = graph_new();
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), y = op_scale(g, x, 2), z = op_scale(g, y, 3);
+	graph_output(g, y, "y");
+	graph_output(g, z, "z");
+	plan *p = compile(*state, g, NULL, 0);
+	float in[3] = {1, 2, 3}, out[3];
+	assert_int_equal(plan_write(p, x, in), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, y, out), STATUS_OK);
+	assert_true(compare_same("y", out, (float[]){2, 4, 6}, 3));
+	assert_int_equal(plan_read(p, z, out), STATUS_OK);
+	assert_true(compare_same("z", out, (float[]){6, 12, 18}, 3));
+	assert_int_equal(plan_read(p, x, out), STATUS_OK);
+	assert_true(compare_same("x", out, in, 3));
+	plan_free(p);
+}
+
+static void an_output_keeps_its_content_until_it_is_written_again(void **state)
+{
+	enum { N = 8 };
+	graph *g = graph_new();
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE2(N, N)), y = x;
+	for (int i = 0; i < 4; i++)
+		y = op_matmul(g, y, x, false, false, 0.5f);
+	graph_output(g, y, "y");
+	plan *p = compile(*state, g, NULL, 0);
+	float before[N * N];
+	random_normal(plan_data(p, x), N * N, 1, 1);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, y, before), STATUS_OK);
+	for (int cursor = 0; cursor + 1 < plan_node_count(p);) {
+		assert_int_equal(plan_step(p, &cursor), STATUS_OK);
+		assert_true(compare_same("y", plan_data(p, y), before, N * N));
+	}
+	plan_free(p);
+}
+
+/* A bias that insists on its second argument staying apart from the result. */
+static status bias_apart(backend *b, const op_call *call)
+{
+	(void)b;
+	return call->out[0].data == call->in[1].data ? STATUS_INTERNAL : STATUS_OK;
+}
+
+static void an_argument_that_must_stay_is_not_overwritten_under_another_name(void **state)
+{
+	backend spy = *(backend *)*state;
+	spy.kernel[OP_bias] = bias_apart;
+	graph *g = graph_new();
+	value y = op_scale(g, graph_input(g, "x", DTYPE_F32, SHAPE1(3)), 2);
+	graph_output(g, op_gelu(g, op_bias(g, y, y, 1)), "z"); /* y may be overwritten as x, not as b */
+	plan *p = compile(&spy, g, NULL, 0);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	plan_free(p);
+}
+
+static void nodes_nobody_needs_are_dropped(void **state)
+{
+	graph *g = graph_new();
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), y = op_scale(g, x, 2);
+	value dead = op_scale(g, op_gelu(g, y), 2), sum = graph_state(g, "sum", SHAPE1(3));
+	op_accumulate(g, sum, y, 1); /* no output, but it changes a state */
+	float total[3] = {0}, in[3] = {1, 2, 3};
+	plan *p = compile(*state, g, (plan_binding[]){{sum, total}}, 1);
+	assert_int_equal(plan_node_count(p), 2);
+	assert_null(plan_data(p, y));
+	assert_null(plan_data(p, dead));
+	assert_int_equal(plan_read(p, dead, in), STATUS_INVALID);
+	assert_int_equal(plan_write(p, x, in), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_true(compare_same("sum", total, (float[]){4, 8, 12}, 3));
+	plan_free(p);
+}
+
+static void a_bound_result_is_written_where_the_caller_wants_it(void **state)
+{
+	graph *g = graph_new();
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), y = op_scale(g, x, 2), z = op_gelu(g, y);
+	float in[3] = {1, 2, 3}, out[3] = {0};
+	graph_output(g, z, "z");
+	plan *p = compile(*state, g, (plan_binding[]){{x, in}, {y, out}}, 2);
+	assert_ptr_equal(plan_data(p, y), out);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_true(compare_same("y", out, (float[]){2, 4, 6}, 3));
+	assert_true(compare_same("x", in, (float[]){1, 2, 3}, 3));
+	plan_free(p);
+}
+
+static void unwanted_results_have_no_memory(void **state)
+{
+	graph *g = graph_new();
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE3(1, 100, 2)), w = graph_parameter(g, "w", SHAPE1(2));
+	attention_values a = op_additive_attention(g, x, w, VALUE_NONE, 2, 0);
+	graph_output(g, a.log_normalizer, "m");
+	float weights[2] = {1, 1};
+	plan *p = compile(*state, g, (plan_binding[]){{w, weights}}, 1);
+	assert_null(plan_data(p, a.pooled));
+	assert_true(plan_bytes(p) <= 2 * 100 * 2 * sizeof(float) + 2 * ARENA_ALIGNMENT);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	const float *m = plan_data(p, a.log_normalizer);
+	assert_true(fabs((double)m[2 * 99] - log(100)) <= 1e-6); /* x is zero: all scores equal */
+	plan_free(p);
+}
+
+static void an_empty_tensor_is_not_an_absent_one(void **state)
+{
+	graph *g = graph_new();
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE2(0, 3)), y = op_gelu(g, x);
+	graph_output(g, y, "y");
+	plan *p = compile(*state, g, NULL, 0);
+	assert_non_null(plan_data(p, x));
+	assert_non_null(plan_data(p, y));
+	assert_int_equal(plan_write(p, x, NULL), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	plan_free(p);
+}
+
+/* --- errors ---------------------------------------------------------------------------------- */
+
+static void expect_refusal(backend *b, graph *g, const plan_binding *bindings, int n, status s, const char *param)
+{
+	plan *p;
+	error err = ERROR_INIT;
+	assert_int_equal(plan_new(&p, g, b, bindings, n, &err), s);
+	assert_null(p);
+	assert_string_equal(err.param, param);
+	assert_true(err.message[0]);
+}
+
+static graph *one_parameter(value *w)
+{
+	graph *g = graph_new();
+	*w = graph_parameter(g, "w", SHAPE1(3));
+	graph_output(g, op_scale(g, *w, 2), "y");
+	return g;
+}
+
+static void bad_bindings_are_refused(void **state)
+{
+	value w;
+	float data[3] = {0};
+	expect_refusal(*state, one_parameter(&w), NULL, 0, STATUS_INVALID, "w");
+	expect_refusal(*state, one_parameter(&w), (plan_binding[]){{0, data}, {0, data}}, 2, STATUS_INVALID, "w");
+	expect_refusal(*state, one_parameter(&w), (plan_binding[]){{0, NULL}}, 1, STATUS_INVALID, "");
+	expect_refusal(*state, one_parameter(&w), (plan_binding[]){{99, data}}, 1, STATUS_INVALID, "");
+	expect_refusal(*state, one_parameter(&w), (plan_binding[]){{VALUE_NONE, data}}, 1, STATUS_INVALID, "");
+}
+
+static void a_graph_with_an_error_is_refused_with_its_words(void **state)
+{
+	graph *g = graph_new();
+	op_gelu(g, VALUE_NONE);
+	expect_refusal(*state, g, NULL, 0, STATUS_INVALID, "gelu.x");
+}
+
+static void a_missing_kernel_is_unsupported(void **state)
+{
+	value w;
+	float data[3] = {0};
+	backend lacking = *(backend *)*state;
+	lacking.kernel[OP_scale] = NULL;
+	expect_refusal(&lacking, one_parameter(&w), (plan_binding[]){{0, data}}, 1, STATUS_UNSUPPORTED, "");
+}
+
+static status fails(backend *b, const op_call *call)
+{
+	(void)b, (void)call;
+	return STATUS_DEVICE;
+}
+
+static void a_lost_device_ends_the_run(void **state)
+{
+	value w;
+	float data[3] = {0};
+	backend broken = *(backend *)*state;
+	broken.kernel[OP_scale] = fails;
+	plan *p = compile(&broken, one_parameter(&w), (plan_binding[]){{0, data}}, 1);
+	assert_int_equal(plan_run(p), STATUS_DEVICE);
+	plan_free(p);
+	plan_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(living_requests_never_overlap),
+	    cmocka_unit_test(an_arena_too_large_to_count_is_out_of_memory),
+	    cmocka_unit_test(reusing_memory_changes_no_bit),
+	    cmocka_unit_test(slices_give_what_a_whole_run_gives),
+	    cmocka_unit_test(a_run_allocates_nothing),
+	    cmocka_unit_test(every_failed_allocation_is_a_clean_status),
+	    cmocka_unit_test(elementwise_chains_run_in_place),
+	    cmocka_unit_test(an_output_is_not_overwritten_by_its_reader),
+	    cmocka_unit_test(an_output_keeps_its_content_until_it_is_written_again),
+	    cmocka_unit_test(an_argument_that_must_stay_is_not_overwritten_under_another_name),
+	    cmocka_unit_test(nodes_nobody_needs_are_dropped),
+	    cmocka_unit_test(a_bound_result_is_written_where_the_caller_wants_it),
+	    cmocka_unit_test(unwanted_results_have_no_memory),
+	    cmocka_unit_test(an_empty_tensor_is_not_an_absent_one),
+	    cmocka_unit_test(bad_bindings_are_refused),
+	    cmocka_unit_test(a_graph_with_an_error_is_refused_with_its_words),
+	    cmocka_unit_test(a_missing_kernel_is_unsupported),
+	    cmocka_unit_test(a_lost_device_ends_the_run),
+	};
+	return cmocka_run_group_tests(tests, open_backend, close_backend);
+}
