@@ -4,7 +4,8 @@
  * and builds its computation as a graph. Training, evaluation, prefill, decode
  * and explanation are all built by the same `forward`, asked for by a
  * forward_spec, so a model is written once. Adding one: a file with a const
- * `architecture`, and a line in architecture.c's list. */
+ * `architecture`, its declaration at the end of this header, and a line in
+ * architecture.c's list. Everything here is immutable and thread-safe. */
 #ifndef ENGINE_MODEL_ARCHITECTURE_H
 #define ENGINE_MODEL_ARCHITECTURE_H
 
@@ -32,7 +33,8 @@ typedef struct parameter_spec {
 	char alias[128]; /* a second checkpoint name holding the same data (tied weights), or "" */
 } parameter_spec;
 
-/* Collects parameter_specs in order; grows as needed. */
+/* Collects parameter_specs in order; grows as needed. Starts zeroed; `status` is
+ * STATUS_NOMEM once an item could not be added. */
 typedef struct parameter_list {
 	parameter_spec *items;
 	int count, capacity;
@@ -40,6 +42,8 @@ typedef struct parameter_list {
 } parameter_list;
 void parameter_list_add(parameter_list *list, parameter_init init, float std, shape s, const char *format, ...)
 	__attribute__((format(printf, 5, 6)));
+/* Give the last one added a second name. */
+void parameter_list_alias(parameter_list *list, const char *alias);
 void parameter_list_free(parameter_list *list);
 
 /* Which logits a forward computes. */
@@ -65,8 +69,10 @@ typedef struct forward_spec {
  *   "attention_mask" [i32] [B,N], "labels" [i32] [B,N] (already shifted: labels[i] is
  *   the token after i, negative = ignored), "rng" [i32] [4];
  *   recurrent: "slot", "position", "length" [i32] [B], and the state "pool"
- *   [slots, state_floats]; LOGITS_LAST takes the row length[b]-1 of each sequence
- *   (recurrent) or N-1.
+ *   [slots, state_floats];
+ *   LOGITS_LAST: "last" [i32] [B], the flat rows b * N + n whose logits are wanted, filled
+ *   by the caller: n = length[b] - 1 (recurrent) or N - 1, or the last token before the
+ *   padding. The vocabulary product then runs on these B rows only.
  * Outputs: "logits" [B,N,V] or [B,V], "loss" [], "count" [] (tokens that counted), and
  *   per layer l and round r: "layers.l.r.score", "layers.l.r.log_normalizer" [B,N,H],
  *   "layers.l.r.pooled" [B,N,d]; "hidden" [B,d] with LOGITS_LAST. */
@@ -86,7 +92,8 @@ struct architecture {
 	void (*parameters)(const void *config, parameter_list *list);
 	/* Floats of recurrent state per session. Never depends on tokens read. */
 	int64_t (*state_floats)(const void *config);
-	/* Append the whole computation to g (without graph_backward). */
+	/* Append the whole computation to g (without graph_backward). Every parameter of the list
+	 * is in the graph already, under its name. */
 	void (*forward)(const void *config, graph *g, const forward_spec *spec);
 	/* Explanation: names of the attention rounds of a layer, and the window of a
 	 * layer (0: global). */
@@ -97,7 +104,10 @@ struct architecture {
 
 /* By API name or by model_type; NULL when unknown. */
 const architecture *architecture_find(const char *name);
-/* The i-th architecture, NULL past the end. */
+/* The i-th architecture, NULL past the end. The first is the one that a config.json
+ * without model_type means. */
 const architecture *architecture_at(int index);
+
+extern const architecture architecture_additive;
 
 #endif

@@ -14,15 +14,18 @@
 
 typedef struct model model;
 
-/* Read a model folder. Missing, extra or misshapen tensors are errors naming the
- * tensor. The mapping is closed after the upload. */
+/* Read a model folder. A config.json without model_type is of the first architecture.
+ * Missing, extra or misshapen tensors are errors (STATUS_INVALID) naming the tensor as
+ * param; of tied names one is enough, and two must hold the same data. Any number type
+ * is converted to f32. The mapping is closed after the upload. */
 status model_open(model **out, const char *folder, backend *b, error *err);
 /* A fresh model initialised from `seed` (Philox, so the same everywhere).
  * config: the keys of config.json. */
 status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err);
 void model_free(model *m);
 
-/* Write config.json and model.safetensors into an existing folder (each atomically). */
+/* Write model.safetensors and config.json into an existing folder (each atomically, in
+ * this order). Tied weights are written under both names, as the reference does. */
 status model_save(const model *m, const char *folder, error *err);
 /* Check a folder as model_open would, without a device. */
 status model_check(const char *folder, error *err);
@@ -45,7 +48,10 @@ int64_t model_state_floats(const model *m);
 /* Build and compile the forward (and with spec->backward the backward) of a spec.
  * Parameters are bound to the model's arena; with `gradients` (an arena laid out
  * like the parameters, zeroed by its owner) gradients are written there instead
- * of into the plan. pool: the state pool for a recurrent spec. */
+ * of into the plan. A parameter that the loss does not depend on is neither written there nor
+ * an output. pool: the state pool for a recurrent spec, slots * model_state_floats.
+ * STATUS_INVALID: the spec is empty (batch, length, slots), asks for a backward without
+ * a loss or in the recurrent form, or lacks its pool. */
 status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err);
 
 #endif

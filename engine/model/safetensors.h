@@ -6,7 +6,16 @@
  * file size and SAFETENSORS_MAX_HEADER, JSON depth and uniqueness of names, every
  * dtype, every shape (rank ≤ 8, no negative dimension, product without overflow),
  * begin ≤ end, end - begin = bytes of the shape, offsets inside the data, regions
- * neither overlapping nor leaving holes. Data is memory-mapped, never copied. */
+ * neither overlapping nor leaving holes. The limit on the header bounds the memory
+ * that parsing can take (at worst about 75 bytes per byte of header) and is several
+ * times what a model of ARCHITECTURE_MAX_LAYERS layers needs.
+ *
+ * Data is memory-mapped, never copied. A mapping has one hazard that no check can
+ * remove: reading a page that another process has truncated away raises SIGBUS. So a
+ * mapped file must not be changed in place while it is open. Everything this project
+ * writes obeys that (file_write replaces a file by rename; the old content lives on
+ * under the mapping), and uploads are opened only after they are complete, in a folder
+ * that is ours alone. */
 #ifndef ENGINE_MODEL_SAFETENSORS_H
 #define ENGINE_MODEL_SAFETENSORS_H
 
@@ -14,9 +23,20 @@
 
 #include "engine/base/error.h"
 
-enum { SAFETENSORS_MAX_HEADER = 64 << 20, SAFETENSORS_MAX_RANK = 8 };
+enum { SAFETENSORS_MAX_HEADER = 4 << 20, SAFETENSORS_MAX_RANK = 8 };
 
-typedef enum safetensors_type { ST_F64, ST_F32, ST_F16, ST_BF16, ST_I64, ST_I32, ST_I16, ST_I8, ST_U8, ST_BOOL } safetensors_type;
+typedef enum safetensors_type {
+	ST_F64,
+	ST_F32,
+	ST_F16,
+	ST_BF16,
+	ST_I64,
+	ST_I32,
+	ST_I16,
+	ST_I8,
+	ST_U8,
+	ST_BOOL
+} safetensors_type;
 
 typedef struct safetensors_entry {
 	const char *name;
@@ -30,18 +50,22 @@ typedef struct safetensors_entry {
 
 typedef struct safetensors safetensors;
 
-/* STATUS_CORRUPT with the reason for a malformed file. */
+/* STATUS_CORRUPT with the reason for a malformed file; err->param is the tensor to
+ * blame, if it is one. On error *out is NULL. */
 status safetensors_open(safetensors **out, const char *path, error *err);
 void safetensors_close(safetensors *st);
+/* Entries are in the order of their names. */
 int safetensors_count(const safetensors *st);
 const safetensors_entry *safetensors_at(const safetensors *st, int index);
 /* NULL when there is no such tensor. */
 const safetensors_entry *safetensors_find(const safetensors *st, const char *name);
 /* The "__metadata__" value of a key, or NULL. */
 const char *safetensors_metadata(const safetensors *st, const char *key);
-/* Convert any float type (or integer type) element-wise into `out` (count elements).
- * STATUS_INVALID for a type that cannot be converted. */
+/* Convert element-wise into `out` (count elements) from any float or integer type;
+ * f64 and i64 are rounded to nearest, NaN stays NaN. STATUS_INVALID for bool. */
 status safetensors_read_f32(const safetensors_entry *e, float *out, error *err);
+/* The same from integer and bool (0 or 1) types. STATUS_INVALID naming the tensor for a
+ * float type or a value that does not fit. */
 status safetensors_read_i32(const safetensors_entry *e, int32_t *out, error *err);
 
 /* One tensor to be written; data in host order of `type`. */

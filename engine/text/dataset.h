@@ -1,10 +1,19 @@
 /* dataset.h - a corpus as fixed-length training blocks.
  *
  * Input: plain UTF-8 text, or JSON lines with "text" or "prompt"/"completion"
- * (documents are joined with an end-of-text token). Tokens are concatenated and cut
- * into blocks of `length`; the remainder is dropped. Block order in an epoch is a
- * Philox permutation of (seed, epoch): the same everywhere, and resumable from a
- * block number alone. */
+ * (each document is followed by an end-of-text token). A byte order mark at the beginning is
+ * dropped. Tokens are concatenated and cut into blocks of `length`; the remainder is dropped.
+ * Block order in an epoch is a Philox permutation of (seed, epoch): the same everywhere, and
+ * resumable from a block number alone. A dataset is immutable and thread-safe.
+ *
+ * The permutation of 0…n-1 is a Feistel network on pairs of h-bit halves, h >= 1 the least
+ * with 4^h >= n, walked until the result is below n:
+ *     repeat   (l, r) = (x >> h, x mod 2^h)
+ *              for round = 0…7:
+ *                  word = philox(seed, PHILOX_STREAM_SHUFFLE, epoch, round·2^32 + r).word[0]
+ *                  (l, r) = (r, l xor (word mod 2^h))
+ *              x = l·2^h + r
+ *     until x < n */
 #ifndef ENGINE_TEXT_DATASET_H
 #define ENGINE_TEXT_DATASET_H
 
@@ -13,18 +22,25 @@
 typedef struct dataset dataset;
 
 /* Tokenise text in memory. jsonl is told by content: the first non-blank line parses as a
- * JSON object with one of the keys above. Errors name the line. STATUS_INVALID for
- * invalid UTF-8, or when there are fewer than length + 1 tokens. */
+ * JSON object with one of the keys above. STATUS_INVALID: invalid UTF-8 (the message has the
+ * byte's offset), a bad line (its number), or fewer than `length` tokens (param
+ * "sequence_length"; length must be at least 2). */
 status dataset_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length, error *err);
-/* The same corpus split in two: the last `fraction` of the tokens is the second set. */
+/* The same corpus split in two: the last ⌊fraction · tokens⌋ tokens are the second set;
+ * 0 < fraction < 1, and each set needs a block. */
 status dataset_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-		     int64_t length, double fraction, error *err);
+                     int64_t length, double fraction, error *err);
 void dataset_free(dataset *d);
 
+int64_t dataset_length(const dataset *d);
 int64_t dataset_blocks(const dataset *d);
 int64_t dataset_tokens(const dataset *d);
 /* Bytes of text that the tokens of all whole blocks stand for (for bits per byte). */
 int64_t dataset_bytes(const dataset *d);
+/* Every id is below this: the tokenizer's size. */
+int32_t dataset_vocab(const dataset *d);
+/* A 64-bit hash of the tokens: tells whether a run resumes on the data it began with. */
+uint64_t dataset_fingerprint(const dataset *d);
 
 /* Block number i of the order of `epoch` (shuffled when seed != 0, else in order):
  * ids[length] and labels[length]; labels[j] = ids[j + 1], and -1 (ignored) at the end of

@@ -18,7 +18,8 @@ enum { TOKEN_PAD = 0, TOKEN_END = 1, TOKEN_UNKNOWN = 2 };
 
 typedef struct tokenizer tokenizer;
 
-/* From an API or tokenizer.json object such as {"type": "bytes"}. */
+/* From an API or tokenizer.json object such as {"type": "bytes"}; NULL: bytes.
+ * STATUS_UNSUPPORTED for an unknown type (param "type"). */
 status tokenizer_new(tokenizer **out, const json_t *spec, error *err);
 /* From a model folder. vocab: the model's vocabulary; a tokenizer with more ids than
  * that is STATUS_INVALID. */

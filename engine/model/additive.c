@@ -1,0 +1,336 @@
+/* The additive-attention language model.
+ *
+ *   h = dropout(LN(E[token] + P[position]))
+ *   each layer:  n = LN(h)
+ *                q, k, v = n Wqᵀ, n Wkᵀ, n Wvᵀ
+ *                r = n + (dropout(A(q; w_q, window)) Wpᵀ) ⊙ k      round "query"
+ *                u = r + dropout(A(LN(r); w_k, window)) ⊙ v        round "key"
+ *                h = u + dropout(gelu(LN(u) W1ᵀ) W2ᵀ)
+ *   logits = (h Eᵀ + b) / √d
+ *
+ * A(x; w, window) is one round of causal windowed additive attention (ops.h). The
+ * residual starts from the normalised n, and there is no final LayerNorm.
+ *
+ * Only A differs between the parallel form (op_additive_attention) and the recurrent one
+ * (op_additive_stream). A session's state is the concatenation of its rounds' states in
+ * the order layer 0 query, layer 0 key, layer 1 query, …, rounded up to whole cache
+ * lines. A window that reaches over all n_positions is global in both forms: it needs no
+ * ring of tokens, and sessions that go past n_positions (position policy clamp or wrap)
+ * keep everything they have read in such a layer.
+ *
+ * Dropout sites (Philox streams): 0 the embedding; 1 + 3l, 2 + 3l, 3 + 3l in layer l the
+ * query round, the key round and the feed-forward. */
+#include <math.h>
+#include <stdio.h>
+
+#include "engine/model/config.h"
+
+enum {
+	MAX_HIDDEN = 1 << 16,
+	MAX_ROWS = 1 << 24, /* vocabulary, positions */
+	MAX_WINDOW = 1 << 30,
+	FEED_FORWARD = 4, /* inner width over hidden width */
+	STATE_ALIGNMENT = 16,
+};
+#define MAX_PARAMETERS ((int64_t)1 << 34)
+#define LAYERNORM_EPS 1e-5f
+#define LAYER "fastformer_model.decoders.%d."
+#define ATTENTION LAYER "attention."
+
+typedef struct additive_config {
+	int64_t hidden, vocab, heads, positions, layers;
+	bool local, listed; /* windows at all; given by window_sizes */
+	int64_t windows[ARCHITECTURE_MAX_LAYERS];
+	double dropout, std;
+} additive_config;
+
+static const char *const rounds[] = {"query", "key"};
+enum { ROUND_QUERY, ROUND_KEY, ROUND_COUNT };
+
+/* --- configuration ---------------------------------------------------------------- */
+
+static void read_windows(additive_config *c, config_reader *r)
+{
+	const json_t *list = json_object_get(r->json, "window_sizes");
+	c->listed = list && !json_is_null(list);
+	for (int64_t l = 0; l < c->layers; l++)
+		c->windows[l] = c->local && l < c->layers - 1 ? (int64_t)4 << (l < 28 ? l : 28) : c->positions;
+	if (!c->listed)
+		return;
+	if (!c->local)
+		config_fail(r, "window_sizes", "window_sizes must be null when use_local_att is false");
+	else if (!json_is_array(list) || (int64_t)json_array_size(list) != c->layers)
+		config_fail(r, "window_sizes", "window_sizes must be null or a list of n_layer integers");
+	for (int64_t l = 0; l < c->layers && r->status == STATUS_OK; l++) {
+		const json_t *window = json_array_get(list, (size_t)l);
+		c->windows[l] = json_integer_value(window);
+		if (!json_is_integer(window) || c->windows[l] < 1 || c->windows[l] > MAX_WINDOW)
+			config_fail(r, "window_sizes", "every window must be an integer from 1 to %d", MAX_WINDOW);
+	}
+}
+
+/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
+static int64_t count_parameters(const additive_config *c)
+{
+	int64_t d = c->hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 8 * d;
+	return c->vocab * (d + 1) + c->positions * d + 2 * d + c->layers * layer;
+}
+
+static status read_config(void *config, const json_t *json, error *err)
+{
+	static const char *const keys[] = {
+	    "hidden_size",  "vocab_size",          "n_heads",           "n_positions", "n_layer", "use_local_att",
+	    "window_sizes", "hidden_dropout_prob", "initializer_range", NULL,
+	};
+	additive_config *c = config;
+	config_reader r = config_begin(json, &architecture_additive, keys, err);
+	c->hidden = config_integer(&r, "hidden_size", 256, 1, MAX_HIDDEN);
+	c->vocab = config_integer(&r, "vocab_size", 32100, 1, MAX_ROWS);
+	c->heads = config_integer(&r, "n_heads", 4, 1, MAX_HIDDEN);
+	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
+	c->layers = config_integer(&r, "n_layer", 4, 1, ARCHITECTURE_MAX_LAYERS);
+	c->local = config_bool(&r, "use_local_att", true);
+	read_windows(c, &r);
+	c->dropout = config_number(&r, "hidden_dropout_prob", 0.1, 0, 0.999);
+	c->std = config_number(&r, "initializer_range", 0.02, 0, 100);
+	if (c->hidden % c->heads != 0)
+		config_fail(&r, "n_heads", "n_heads must divide hidden_size");
+	if (count_parameters(c) > MAX_PARAMETERS)
+		config_fail(&r, NULL, "the configuration is too large: more than %lld parameters",
+		            (long long)MAX_PARAMETERS);
+	return r.status;
+}
+
+static json_t *write_config(const void *config)
+{
+	const additive_config *c = config;
+	json_t *windows = c->listed ? json_array() : json_null();
+	for (int64_t l = 0; c->listed && l < c->layers; l++) {
+		if (json_array_append_new(windows, json_integer(c->windows[l])) != 0) {
+			json_decref(windows);
+			return NULL;
+		}
+	}
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:f, s:f}", "model_type",
+	                 architecture_additive.model_type, "hidden_size", (json_int_t)c->hidden, "vocab_size",
+	                 (json_int_t)c->vocab, "n_heads", (json_int_t)c->heads, "n_positions", (json_int_t)c->positions,
+	                 "n_layer", (json_int_t)c->layers, "use_local_att", c->local, "window_sizes", windows,
+	                 "hidden_dropout_prob", c->dropout, "initializer_range", c->std);
+}
+
+static void dims(const void *config, model_dims *out)
+{
+	const additive_config *c = config;
+	*out = (model_dims){
+	    .vocab = c->vocab,
+	    .hidden = c->hidden,
+	    .layers = c->layers,
+	    .heads = c->heads,
+	    .positions = c->positions,
+	    .dropout = (float)c->dropout,
+	};
+}
+
+static int64_t window(const void *config, int64_t layer)
+{
+	const additive_config *c = config;
+	return c->windows[layer] < c->positions ? c->windows[layer] : 0;
+}
+
+static int64_t state_floats(const void *config)
+{
+	const additive_config *c = config;
+	int64_t floats = 1; /* never an empty state: a window of 1 remembers nothing */
+	for (int64_t l = 0; l < c->layers; l++)
+		floats += ROUND_COUNT * attention_state_floats(c->hidden, c->heads, window(c, l));
+	return (floats + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
+}
+
+/* --- parameters ---------------------------------------------------------------------- */
+
+static void layernorm_parameters(parameter_list *list, int64_t d, const char *prefix)
+{
+	parameter_list_add(list, INIT_ONE, 0, SHAPE1(d), "%s.weight", prefix);
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%s.bias", prefix);
+}
+
+static void parameters(const void *config, parameter_list *list)
+{
+	static const char *const square[] = {"Wquery", "Wkeys", "Wvalues", "attn_proj"};
+	static const char *const norms[] = {"attention.attn_norm", "attention.mid_norm", "boom_norm"};
+	const additive_config *c = config;
+	int64_t d = c->hidden, inner = FEED_FORWARD * d;
+	float std = (float)c->std;
+	char prefix[96];
+	parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->vocab, d), "word_embedding.weight");
+	parameter_list_alias(list, "proj_logits.weight");
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(c->vocab), "proj_logits.bias");
+	parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d),
+	                   "fastformer_model.position_embeddings.weight");
+	layernorm_parameters(list, d, "fastformer_model.LayerNorm");
+	for (int l = 0; l < c->layers; l++) {
+		for (int i = 0; i < 4; i++)
+			parameter_list_add(list, INIT_NORMAL, std, SHAPE2(d, d), ATTENTION "%s.weight", l, square[i]);
+		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), ATTENTION "query_attn", l);
+		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), ATTENTION "key_attn", l);
+		for (int i = 0; i < 3; i++) {
+			snprintf(prefix, sizeof prefix, LAYER "%s", l, norms[i]);
+			layernorm_parameters(list, d, prefix);
+		}
+		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(inner, d), LAYER "boom.weight", l);
+		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(d, inner), LAYER "unboom.weight", l);
+	}
+}
+
+/* --- forward -------------------------------------------------------------------------- */
+
+typedef struct builder {
+	const additive_config *config;
+	const forward_spec *spec;
+	graph *g;
+	value mask, rng;                    /* VALUE_NONE unless the spec asks */
+	value pool, slot, position, length; /* recurrent */
+	int64_t offset;                     /* of the next round in a slot, floats */
+	uint32_t site;                      /* next dropout site */
+} builder;
+
+static value parameter(builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static value parameter(builder *b, const char *format, ...)
+{
+	char name[sizeof((parameter_spec *)NULL)->name];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	return graph_find(b->g, name);
+}
+
+static value linear(builder *b, value x, const char *name, int layer)
+{
+	return op_matmul(b->g, x, parameter(b, LAYER "%s.weight", layer, name), false, true, 1);
+}
+
+static value layernorm(builder *b, value x, const char *name, int layer)
+{
+	value weight = parameter(b, LAYER "%s.weight", layer, name), bias = parameter(b, LAYER "%s.bias", layer, name);
+	return op_layernorm(b->g, x, weight, bias, LAYERNORM_EPS);
+}
+
+/* Sites are numbered whether or not dropout is on. */
+static value dropout(builder *b, value x)
+{
+	uint32_t site = b->site++;
+	return b->rng == VALUE_NONE || b->config->dropout == 0
+	           ? x
+	           : op_dropout(b->g, x, b->rng, (float)b->config->dropout, site);
+}
+
+/* One round of additive attention over x, scored by w. */
+static value attend(builder *b, int layer, int round, value x, value w)
+{
+	const additive_config *c = b->config;
+	int64_t k = window(c, layer);
+	attention_values a;
+	if (b->spec->recurrent) {
+		stream_params params = {c->heads, k, b->offset};
+		a = op_additive_stream(b->g, x, w, b->pool, b->slot, b->position, b->length, b->mask, params);
+		b->offset += attention_state_floats(c->hidden, c->heads, k);
+	} else {
+		a = op_additive_attention(b->g, x, w, b->mask, c->heads, k);
+	}
+	if (b->spec->explain) {
+		graph_output(b->g, a.score, "layers.%d.%s.score", layer, rounds[round]);
+		graph_output(b->g, a.log_normalizer, "layers.%d.%s.log_normalizer", layer, rounds[round]);
+	}
+	if (b->spec->pooled)
+		graph_output(b->g, a.pooled, "layers.%d.%s.pooled", layer, rounds[round]);
+	return a.pooled;
+}
+
+static value layer_forward(builder *b, int l, value h)
+{
+	graph *g = b->g;
+	value n = layernorm(b, h, "attention.attn_norm", l);
+	value query = linear(b, n, "attention.Wquery", l);
+	value pooled_query = dropout(b, attend(b, l, ROUND_QUERY, query, parameter(b, ATTENTION "query_attn", l)));
+	value keys = linear(b, n, "attention.Wkeys", l);
+	value r = op_gate(g, n, linear(b, pooled_query, "attention.attn_proj", l), keys);
+	value middle = layernorm(b, r, "attention.mid_norm", l);
+	value pooled_key = dropout(b, attend(b, l, ROUND_KEY, middle, parameter(b, ATTENTION "key_attn", l)));
+	value u = op_gate(g, r, pooled_key, linear(b, n, "attention.Wvalues", l));
+	value inner = op_gelu(g, linear(b, layernorm(b, u, "boom_norm", l), "boom", l));
+	return op_add(g, u, dropout(b, linear(b, inner, "unboom", l)));
+}
+
+static value logits(builder *b, value h)
+{
+	float factor = (float)(1 / sqrt((double)b->config->hidden));
+	value product = op_matmul(b->g, h, parameter(b, "word_embedding.weight"), false, true, factor);
+	return op_bias(b->g, product, parameter(b, "proj_logits.bias"), factor);
+}
+
+static void heads_forward(builder *b, value h)
+{
+	const forward_spec *spec = b->spec;
+	graph *g = b->g;
+	if (spec->logits == LOGITS_LAST) {
+		value last = graph_input(g, "last", DTYPE_I32, SHAPE1(spec->batch));
+		value hidden = op_gather(g, h, last, -1);
+		graph_output(g, hidden, "hidden");
+		graph_output(g, logits(b, hidden), "logits");
+	}
+	if (spec->logits != LOGITS_ALL && !spec->loss)
+		return;
+	value all = logits(b, h);
+	if (spec->logits == LOGITS_ALL)
+		graph_output(g, all, "logits");
+	if (spec->loss) {
+		value labels = graph_input(g, "labels", DTYPE_I32, SHAPE2(spec->batch, spec->length));
+		cross_entropy_values out = op_cross_entropy(g, all, labels, spec->smoothing);
+		graph_output(g, out.loss, "loss");
+		graph_output(g, out.count, "count");
+	}
+}
+
+static void forward(const void *config, graph *g, const forward_spec *spec)
+{
+	const additive_config *c = config;
+	builder b = {c, spec, g, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, 0, 0};
+	shape tokens = SHAPE2(spec->batch, spec->length), sequences = SHAPE1(spec->batch);
+	value ids = graph_input(g, "input_ids", DTYPE_I32, tokens);
+	value positions = graph_input(g, "position_ids", DTYPE_I32, tokens);
+	if (spec->masked)
+		b.mask = graph_input(g, "attention_mask", DTYPE_I32, tokens);
+	if (spec->dropout)
+		b.rng = graph_input(g, "rng", DTYPE_I32, SHAPE1(4));
+	if (spec->recurrent) {
+		b.pool = graph_state(g, "pool", SHAPE2(spec->slots, state_floats(c)));
+		b.slot = graph_input(g, "slot", DTYPE_I32, sequences);
+		b.position = graph_input(g, "position", DTYPE_I32, sequences);
+		b.length = graph_input(g, "length", DTYPE_I32, sequences);
+	}
+	/* Row 0 is the padding token's: its look-up has no gradient. */
+	value words = op_gather(g, parameter(&b, "word_embedding.weight"), ids, 0);
+	value places = op_gather(g, parameter(&b, "fastformer_model.position_embeddings.weight"), positions, -1);
+	value h = op_layernorm(g, op_add(g, words, places), parameter(&b, "fastformer_model.LayerNorm.weight"),
+	                       parameter(&b, "fastformer_model.LayerNorm.bias"), LAYERNORM_EPS);
+	h = dropout(&b, h);
+	for (int l = 0; l < c->layers; l++)
+		h = layer_forward(&b, l, h);
+	heads_forward(&b, h);
+}
+
+const architecture architecture_additive = {
+    .name = "additive",
+    .model_type = "FastformerForCausalLM",
+    .config_bytes = sizeof(additive_config),
+    .config_read = read_config,
+    .config_write = write_config,
+    .dims = dims,
+    .parameters = parameters,
+    .state_floats = state_floats,
+    .forward = forward,
+    .rounds = rounds,
+    .n_rounds = ROUND_COUNT,
+    .window = window,
+};

@@ -1,0 +1,152 @@
+/* Keys are read one by one by type; the check for unknown keys comes first, so that a misspelt
+ * key is reported rather than the default it left in place. */
+#include "engine/model/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Keys that the reference ecosystem writes into any model's config.json. They say how
+ * to load or to prompt a model, not what it computes, and are ignored here. */
+static const char *const bookkeeping[] = {
+    "add_cross_attention",
+    "architectures",
+    "auto_map",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "cross_attention_hidden_size",
+    "decoder_start_token_id",
+    "diversity_penalty",
+    "do_sample",
+    "dtype",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "eos_token_id",
+    "exponential_decay_length_penalty",
+    "finetuning_task",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "id2label",
+    "is_decoder",
+    "is_encoder_decoder",
+    "label2id",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "pad_token_id",
+    "prefix",
+    "problem_type",
+    "pruned_heads",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict",
+    "return_dict_in_generate",
+    "sep_token_id",
+    "suppress_tokens",
+    "task_specific_params",
+    "temperature",
+    "tf_legacy_loss",
+    "tie_encoder_decoder",
+    "tie_word_embeddings",
+    "tokenizer_class",
+    "top_k",
+    "top_p",
+    "torch_dtype",
+    "torchscript",
+    "transformers_version",
+    "typical_p",
+    "use_bfloat16",
+    "use_cache",
+    NULL,
+};
+
+static bool listed(const char *key, const char *const *keys)
+{
+	for (; *keys; keys++)
+		if (strcmp(key, *keys) == 0)
+			return true;
+	return false;
+}
+
+void config_fail(config_reader *r, const char *key, const char *format, ...)
+{
+	if (r->status != STATUS_OK)
+		return;
+	char message[sizeof r->err->message];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(message, sizeof message, format, args);
+	va_end(args);
+	r->status = error_set(r->err, STATUS_INVALID, key, "%s", message);
+}
+
+static void check_model_type(config_reader *r, const architecture *a)
+{
+	const json_t *type = json_object_get(r->json, "model_type");
+	const char *text = json_string_value(type);
+	if (type && (!text || (strcmp(text, a->model_type) != 0 && strcmp(text, a->name) != 0)))
+		config_fail(r, "model_type", "model_type must be \"%s\"", a->model_type);
+}
+
+config_reader config_begin(const json_t *json, const architecture *a, const char *const *keys, error *err)
+{
+	config_reader r = {json, err, STATUS_OK};
+	if (!json_is_object(json)) {
+		config_fail(&r, NULL, "a model's configuration must be a JSON object");
+		return r;
+	}
+	check_model_type(&r, a);
+	/* The iterator does not change the object; jansson's signature lacks the const. */
+	json_t *object = (json_t *)(uintptr_t)json;
+	for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i)) {
+		const char *key = json_object_iter_key(i);
+		if (key[0] != '_' && strcmp(key, "model_type") != 0 && !listed(key, keys) && !listed(key, bookkeeping))
+			config_fail(&r, key, "\"%.60s\" is not a configuration key of the architecture %s", key,
+			            a->name);
+	}
+	return r;
+}
+
+int64_t config_integer(config_reader *r, const char *key, int64_t fallback, int64_t min, int64_t max)
+{
+	const json_t *json = json_object_get(r->json, key);
+	if (r->status != STATUS_OK || !json)
+		return fallback;
+	int64_t x = json_integer_value(json);
+	if (json_is_integer(json) && x >= min && x <= max)
+		return x;
+	config_fail(r, key, "%s must be an integer from %" PRId64 " to %" PRId64, key, min, max);
+	return fallback;
+}
+
+double config_number(config_reader *r, const char *key, double fallback, double min, double max)
+{
+	const json_t *json = json_object_get(r->json, key);
+	if (r->status != STATUS_OK || !json)
+		return fallback;
+	double x = json_number_value(json);
+	if (json_is_number(json) && x >= min && x <= max)
+		return x;
+	config_fail(r, key, "%s must be a number from %g to %g", key, min, max);
+	return fallback;
+}
+
+bool config_bool(config_reader *r, const char *key, bool fallback)
+{
+	const json_t *json = json_object_get(r->json, key);
+	if (r->status != STATUS_OK || !json)
+		return fallback;
+	if (json_is_boolean(json))
+		return json_is_true(json);
+	config_fail(r, key, "%s must be true or false", key);
+	return fallback;
+}

@@ -1,0 +1,37 @@
+/* config.h - reading the keys of a config.json with types, ranges and defaults.
+ *
+ *   config_reader r = config_begin(json, &architecture_additive, keys, err);
+ *   c->heads = config_integer(&r, "n_heads", 4, 1, c->hidden);
+ *   …
+ *   return r.status;
+ *
+ * A reader remembers its first error, in r.err with the key as param, and reads
+ * defaults after it, so keys are read in sequence without tests in between. */
+#ifndef ENGINE_MODEL_CONFIG_H
+#define ENGINE_MODEL_CONFIG_H
+
+#include <stdbool.h>
+
+#include "engine/model/architecture.h"
+
+typedef struct config_reader {
+	const json_t *json; /* borrowed */
+	error *err;
+	status status;
+} config_reader;
+
+/* Checks that json is an object, that "model_type" (if there) names the architecture,
+ * and that every other key is in `keys` (NULL-terminated), begins with "_", or is one
+ * that the Hugging Face ecosystem adds to every config.json. */
+config_reader config_begin(const json_t *json, const architecture *a, const char *const *keys, error *err);
+
+/* The value of a key, or the fallback when it is absent. Errors: wrong type, not
+ * within min…max. */
+int64_t config_integer(config_reader *r, const char *key, int64_t fallback, int64_t min, int64_t max);
+double config_number(config_reader *r, const char *key, double fallback, double min, double max);
+bool config_bool(config_reader *r, const char *key, bool fallback);
+
+/* Remember an error of the caller's own, unless there is one already. */
+void config_fail(config_reader *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

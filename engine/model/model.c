@@ -1,0 +1,501 @@
+/* Opening is: configuration -> parameter list with offsets (a model without memory),
+ * then every tensor's name and shape checked against the file, and only then memory
+ * and data, one parameter at a time through a staging buffer. So a small hostile file
+ * cannot make us allocate what its configuration promises, and model_check is the same
+ * path without a backend.
+ *
+ * Normal initialisation is Box and Muller's transform on Philox words: four normals per
+ * block, parameter i on stream PHILOX_STREAM_INIT + i, in double precision. A polar or
+ * ziggurat method would be faster, but consumes a varying number of words. */
+#include "engine/model/model.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/file.h"
+#include "engine/base/memory.h"
+#include "engine/base/philox.h"
+#include "engine/model/safetensors.h"
+
+enum { ALIGNMENT = 16, CONFIG_LIMIT = 1 << 20, REAL_DIGITS = 15 };
+
+struct model {
+	const architecture *architecture;
+	void *config;
+	model_dims dims;
+	parameter_list parameters;
+	int64_t *offset; /* of each parameter in the arena, floats */
+	int64_t floats, count;
+	backend *backend; /* NULL: only being checked */
+	float *arena;     /* device memory */
+};
+
+static status no_memory(error *err)
+{
+	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a model");
+}
+
+void model_free(model *m)
+{
+	if (!m)
+		return;
+	if (m->backend)
+		m->backend->release(m->backend, m->arena);
+	parameter_list_free(&m->parameters);
+	free(m->offset);
+	free(m->config);
+	free(m);
+}
+
+/* --- configuration and layout ------------------------------------------------------- */
+
+static status lay_out(model *m, error *err)
+{
+	m->architecture->parameters(m->config, &m->parameters);
+	m->offset = memory_new((size_t)m->parameters.count, sizeof *m->offset);
+	if (m->parameters.status != STATUS_OK || !m->offset)
+		return no_memory(err);
+	for (int i = 0; i < m->parameters.count; i++) {
+		int64_t count = shape_count(m->parameters.items[i].shape);
+		m->offset[i] = m->floats;
+		m->count += count;
+		m->floats += (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	}
+	return STATUS_OK;
+}
+
+/* A model without weights. On error *out is NULL. */
+static status describe(model **out, const architecture *a, const json_t *config, error *err)
+{
+	*out = NULL;
+	model *m = memory_new(1, sizeof *m);
+	status s = m && (m->config = memory_new(1, a->config_bytes)) ? STATUS_OK : no_memory(err);
+	if (s == STATUS_OK)
+		s = a->config_read(m->config, config, err);
+	if (s == STATUS_OK) {
+		m->architecture = a;
+		a->dims(m->config, &m->dims);
+		s = lay_out(m, err);
+	}
+	if (s == STATUS_OK)
+		*out = m;
+	else
+		model_free(m);
+	return s;
+}
+
+static status allocate(model *m, backend *b, error *err)
+{
+	m->backend = b;
+	status s = b->allocate(b, (size_t)m->floats * sizeof(float), (void **)&m->arena);
+	if (s != STATUS_OK) {
+		m->arena = NULL;
+		error_set(err, s, NULL, "cannot allocate %" PRId64 " MiB for the weights on %s", m->floats >> 18,
+		          b->name);
+	}
+	return s;
+}
+
+static status upload(model *m, int index, const float *data, error *err)
+{
+	size_t bytes = (size_t)shape_count(m->parameters.items[index].shape) * sizeof *data;
+	status s = m->backend->upload(m->backend, m->arena + m->offset[index], data, bytes);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot copy the weights to %s", m->backend->name);
+}
+
+/* Room for the largest parameter; free with free. */
+static float *staging_new(const model *m)
+{
+	int64_t largest = 0;
+	for (int i = 0; i < m->parameters.count; i++) {
+		int64_t count = shape_count(m->parameters.items[i].shape);
+		largest = count > largest ? count : largest;
+	}
+	return memory_new((size_t)largest, sizeof(float));
+}
+
+/* --- reading a folder ----------------------------------------------------------------- */
+
+static status join(char path[PATH_MAX], const char *folder, const char *name, error *err)
+{
+	if ((size_t)snprintf(path, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
+		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	return STATUS_OK;
+}
+
+static const architecture *architecture_of(const json_t *config)
+{
+	const json_t *type = json_object_get(config, "model_type");
+	if (!type)
+		return architecture_at(0);
+	return json_is_string(type) ? architecture_find(json_string_value(type)) : NULL;
+}
+
+/* The model that a folder's config.json describes. */
+static status read_config(model **out, const char *folder, error *err)
+{
+	char path[PATH_MAX], *text;
+	size_t bytes;
+	*out = NULL;
+	TRY(join(path, folder, "config.json", err));
+	TRY(file_read(path, CONFIG_LIMIT, &text, &bytes, err));
+	json_error_t reason;
+	json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
+	free(text);
+	if (!json)
+		return error_set(err, STATUS_INVALID, NULL, "config.json is not valid JSON: line %d: %.100s",
+		                 reason.line, reason.text);
+	const architecture *a = architecture_of(json);
+	status s = a ? describe(out, a, json, err)
+	             : error_set(err, STATUS_INVALID, "model_type", "config.json names an unknown model_type");
+	json_decref(json);
+	return s;
+}
+
+static status check_shape(const parameter_spec *p, const safetensors_entry *e, error *err)
+{
+	bool same = e->rank == p->shape.rank;
+	for (int i = 0; i < e->rank && same; i++)
+		same = e->dim[i] == p->shape.dim[i];
+	if (same)
+		return STATUS_OK;
+	char want[96], have[96] = "more dimensions";
+	shape s = {e->rank, {0}};
+	if (e->rank <= TENSOR_MAX_RANK) {
+		memcpy(s.dim, e->dim, (size_t)e->rank * sizeof *s.dim);
+		shape_text(s, have, sizeof have);
+	}
+	return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" has shape %s, the configuration needs %s",
+	                 e->name, have, shape_text(p->shape, want, sizeof want));
+}
+
+static status unknown_tensor(const model *m, const safetensors *st, error *err)
+{
+	for (int i = 0; i < safetensors_count(st); i++) {
+		const char *name = safetensors_at(st, i)->name;
+		bool known = false;
+		for (int j = 0; j < m->parameters.count && !known; j++)
+			known = strcmp(name, m->parameters.items[j].name) == 0 ||
+			        strcmp(name, m->parameters.items[j].alias) == 0;
+		if (!known)
+			return error_set(err, STATUS_INVALID, name, "tensor \"%.100s\" is not one of this model's",
+			                 name);
+	}
+	return STATUS_OK;
+}
+
+/* Every parameter is there with its shape, and nothing else. */
+static status check_names(const model *m, const safetensors *st, error *err)
+{
+	int found = 0;
+	for (int i = 0; i < m->parameters.count; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		const safetensors_entry *e[2] = {safetensors_find(st, p->name),
+		                                 p->alias[0] ? safetensors_find(st, p->alias) : NULL};
+		if (!e[0] && !e[1])
+			return error_set(err, STATUS_INVALID, p->name, "tensor \"%s\" is missing", p->name);
+		for (int k = 0; k < 2; k++) {
+			if (!e[k])
+				continue;
+			TRY(check_shape(p, e[k], err));
+			found++;
+		}
+	}
+	return found == safetensors_count(st) ? STATUS_OK : unknown_tensor(m, st, err);
+}
+
+/* A parameter into `staging`; its alias must agree bit for bit. */
+static status read_parameter(const parameter_spec *p, const safetensors *st, float *staging, error *err)
+{
+	const safetensors_entry *e = safetensors_find(st, p->name);
+	const safetensors_entry *tied = p->alias[0] ? safetensors_find(st, p->alias) : NULL;
+	if (!e || !tied)
+		return safetensors_read_f32(e ? e : tied, staging, err);
+	float *other = memory_new((size_t)tied->count, sizeof *other);
+	status s = other ? safetensors_read_f32(tied, other, err) : no_memory(err);
+	if (s == STATUS_OK)
+		s = safetensors_read_f32(e, staging, err);
+	if (s == STATUS_OK && memcmp(staging, other, (size_t)e->count * sizeof *other) != 0)
+		s = error_set(err, STATUS_INVALID, p->alias, "tensor \"%s\" differs from \"%s\", to which it is tied",
+		              p->alias, p->name);
+	free(other);
+	return s;
+}
+
+/* Check the weights file and, with a backend, load it. */
+static status read_weights(model *m, const char *folder, backend *b, error *err)
+{
+	char path[PATH_MAX];
+	safetensors *st;
+	float *staging = NULL;
+	TRY(join(path, folder, "model.safetensors", err));
+	TRY(safetensors_open(&st, path, err));
+	status s = check_names(m, st, err);
+	if (s == STATUS_OK && !(staging = staging_new(m)))
+		s = no_memory(err);
+	if (s == STATUS_OK && b)
+		s = allocate(m, b, err);
+	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
+		s = read_parameter(&m->parameters.items[i], st, staging, err);
+		if (s == STATUS_OK && b)
+			s = upload(m, i, staging, err);
+	}
+	free(staging);
+	safetensors_close(st);
+	return s;
+}
+
+/* b may be NULL. */
+static status open_folder(model **out, const char *folder, backend *b, error *err)
+{
+	model *m;
+	*out = NULL;
+	TRY(read_config(&m, folder, err));
+	status s = read_weights(m, folder, b, err);
+	if (s == STATUS_OK)
+		*out = m;
+	else
+		model_free(m);
+	return s;
+}
+
+status model_open(model **out, const char *folder, backend *b, error *err)
+{
+	return open_folder(out, folder, b, err);
+}
+
+status model_check(const char *folder, error *err)
+{
+	model *m;
+	TRY(open_folder(&m, folder, NULL, err));
+	model_free(m);
+	return STATUS_OK;
+}
+
+/* --- a fresh model ------------------------------------------------------------------------ */
+
+static void fill_normal(float *x, int64_t count, double std, uint64_t seed, uint32_t stream)
+{
+	for (int64_t i = 0; i < count; i += 4) {
+		philox_block random = philox(seed, stream, 0, (uint64_t)i / 4);
+		for (int k = 0; k < 4 && i + k < count; k++) {
+			/* 1 - u lies in (0, 1], so its logarithm is finite. */
+			double u = 1 - (double)philox_uniform(random.word[k & 2]);
+			double angle = 2 * M_PI * (double)philox_uniform(random.word[k | 1]);
+			x[i + k] = (float)(std * sqrt(-2 * log(u)) * (k & 1 ? sin(angle) : cos(angle)));
+		}
+	}
+}
+
+status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err)
+{
+	model *m;
+	*out = NULL;
+	TRY(describe(&m, a, config, err));
+	float *staging = NULL;
+	status s = allocate(m, b, err);
+	if (s == STATUS_OK && !(staging = staging_new(m)))
+		s = no_memory(err);
+	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		int64_t count = shape_count(p->shape);
+		if (p->init == INIT_NORMAL)
+			fill_normal(staging, count, (double)p->std, seed, PHILOX_STREAM_INIT + (uint32_t)i);
+		else
+			for (int64_t k = 0; k < count; k++)
+				staging[k] = p->init == INIT_ONE ? 1.0f : 0.0f;
+		s = upload(m, i, staging, err);
+	}
+	free(staging);
+	if (s == STATUS_OK)
+		*out = m;
+	else
+		model_free(m);
+	return s;
+}
+
+/* --- writing a folder ------------------------------------------------------------------------ */
+
+static status write_config(const model *m, const char *folder, error *err)
+{
+	char path[PATH_MAX];
+	TRY(join(path, folder, "config.json", err));
+	json_t *json = m->architecture->config_write(m->config);
+	char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS)) : NULL;
+	json_decref(json);
+	if (!text)
+		return no_memory(err);
+	status s = file_write(path, (file_part[]){{text, strlen(text)}, {"\n", 1}}, 2, err);
+	free(text);
+	return s;
+}
+
+static safetensors_item item_of(const char *name, shape s, const float *data)
+{
+	safetensors_item item = {.name = name, .type = ST_F32, .rank = s.rank, .data = data};
+	memcpy(item.dim, s.dim, (size_t)s.rank * sizeof *s.dim);
+	return item;
+}
+
+/* `weights`: a host copy of the arena. */
+static status write_weights(const model *m, const char *folder, const float *weights, error *err)
+{
+	char path[PATH_MAX];
+	TRY(join(path, folder, "model.safetensors", err));
+	safetensors_item *items = memory_new(2 * (size_t)m->parameters.count, sizeof *items);
+	json_t *metadata = json_pack("{s:s}", "format", "pt");
+	int count = 0;
+	for (int i = 0; i < m->parameters.count && items; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		items[count++] = item_of(p->name, p->shape, weights + m->offset[i]);
+		if (p->alias[0])
+			items[count++] = item_of(p->alias, p->shape, weights + m->offset[i]);
+	}
+	status s = items && metadata ? safetensors_write(path, items, count, metadata, err) : no_memory(err);
+	json_decref(metadata);
+	free(items);
+	return s;
+}
+
+status model_save(const model *m, const char *folder, error *err)
+{
+	size_t bytes = (size_t)m->floats * sizeof(float);
+	float *weights = memory_new(1, bytes);
+	if (!weights)
+		return no_memory(err);
+	status s = m->backend->download(m->backend, weights, m->arena, bytes);
+	if (s != STATUS_OK)
+		error_set(err, s, NULL, "cannot copy the weights from %s", m->backend->name);
+	if (s == STATUS_OK)
+		s = write_weights(m, folder, weights, err);
+	if (s == STATUS_OK)
+		s = write_config(m, folder, err);
+	free(weights);
+	return s;
+}
+
+/* --- plans ------------------------------------------------------------------------------------ */
+
+static status check_spec(const forward_spec *spec, const float *pool, error *err)
+{
+	if (spec->batch < 1 || spec->length < 1)
+		return error_set(err, STATUS_INVALID, NULL, "a forward needs a batch and a length of at least 1");
+	if (spec->backward && (!spec->loss || spec->recurrent))
+		return error_set(err, STATUS_INVALID, NULL, "a backward needs a loss and the parallel form");
+	if (spec->recurrent && (spec->slots < 1 || !pool))
+		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
+	return STATUS_OK;
+}
+
+static graph *build(const model *m, const forward_spec *spec)
+{
+	graph *g = graph_new();
+	if (!g)
+		return NULL;
+	for (int i = 0; i < m->parameters.count; i++)
+		graph_parameter(g, m->parameters.items[i].name, m->parameters.items[i].shape);
+	m->architecture->forward(m->config, g, spec);
+	if (!spec->backward)
+		return g;
+	graph_backward(g, graph_find(g, "loss"));
+	for (int i = 0; i < m->parameters.count && graph_status(g, NULL) == STATUS_OK; i++) {
+		const char *name = m->parameters.items[i].name;
+		value gradient = graph_gradient(g, graph_find(g, name));
+		if (gradient != VALUE_NONE)
+			graph_output(g, gradient, "grad.%s", name);
+	}
+	return g;
+}
+
+/* Fills bindings (room for 2 * parameters + 1); returns how many. */
+static int bind(const model *m, const graph *g, float *gradients, float *pool, plan_binding *bindings)
+{
+	int n = 0;
+	for (int i = 0; i < m->parameters.count; i++) {
+		value v = graph_find(g, m->parameters.items[i].name);
+		value gradient = gradients ? graph_gradient(g, v) : VALUE_NONE;
+		bindings[n++] = (plan_binding){v, m->arena + m->offset[i]};
+		if (gradient != VALUE_NONE)
+			bindings[n++] = (plan_binding){gradient, gradients + m->offset[i]};
+	}
+	value state = graph_find(g, "pool");
+	if (state != VALUE_NONE)
+		bindings[n++] = (plan_binding){state, pool};
+	return n;
+}
+
+status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err)
+{
+	*out = NULL;
+	TRY(check_spec(spec, pool, err));
+	graph *g = build(m, spec);
+	plan_binding *bindings = memory_new(2 * (size_t)m->parameters.count + 1, sizeof *bindings);
+	status s = g && bindings ? graph_status(g, err) : no_memory(err);
+	if (s == STATUS_OK)
+		s = plan_new(out, g, m->backend, bindings,
+		             bind(m, g, spec->backward ? gradients : NULL, pool, bindings), err);
+	else
+		graph_free(g);
+	free(bindings);
+	return s;
+}
+
+/* --- what a model is ---------------------------------------------------------------------------- */
+
+const architecture *model_architecture(const model *m)
+{
+	return m->architecture;
+}
+
+const void *model_config(const model *m)
+{
+	return m->config;
+}
+
+const model_dims *model_dimensions(const model *m)
+{
+	return &m->dims;
+}
+
+backend *model_backend(const model *m)
+{
+	return m->backend;
+}
+
+int64_t model_parameter_count(const model *m)
+{
+	return m->count;
+}
+
+int64_t model_arena_floats(const model *m)
+{
+	return m->floats;
+}
+
+float *model_arena(const model *m)
+{
+	return m->arena;
+}
+
+int model_parameter_total(const model *m)
+{
+	return m->parameters.count;
+}
+
+const parameter_spec *model_parameter(const model *m, int index)
+{
+	return &m->parameters.items[index];
+}
+
+int64_t model_parameter_offset(const model *m, int index)
+{
+	return m->offset[index];
+}
+
+int64_t model_state_floats(const model *m)
+{
+	return m->architecture->state_floats(m->config);
+}

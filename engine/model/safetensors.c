@@ -1,0 +1,406 @@
+/* Opening walks the parsed header twice: once per tensor (dtype, shape, offsets), then
+ * over the tensors sorted by offset, where each must begin exactly where the one before
+ * it ended; that single rule excludes overlaps and holes. Names and metadata are
+ * borrowed from the JSON tree, which lives as long as the file is open.
+ *
+ * Rejected: a hand-written JSON parser (jansson already limits depth, rejects
+ * duplicate names, invalid UTF-8 and numbers beyond 64 bits), and reading the data
+ * into memory (twice the memory for the largest files, see the header on SIGBUS). */
+#include "engine/model/safetensors.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "engine/base/file.h"
+#include "engine/base/memory.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "file data is used in host order");
+
+enum { LENGTH_BYTES = 8 };
+
+struct safetensors {
+	file_map map;
+	json_t *header;
+	safetensors_entry *entries;
+	int count;
+};
+
+/* --- element types ---------------------------------------------------------------- */
+
+/* Data may lie at any address, hence memcpy. */
+#define LOADER(function, type)                                                                                         \
+	static type function(const unsigned char *p)                                                                   \
+	{                                                                                                              \
+		type element;                                                                                          \
+		memcpy(&element, p, sizeof element);                                                                   \
+		return element;                                                                                        \
+	}
+LOADER(load_f64, double)
+LOADER(load_f32, float)
+LOADER(load_u16, uint16_t)
+LOADER(load_i64, int64_t)
+LOADER(load_i32, int32_t)
+LOADER(load_i16, int16_t)
+
+static float float_of_bits(uint32_t bits)
+{
+	float f;
+	memcpy(&f, &bits, sizeof f);
+	return f;
+}
+
+static float float_of_f64(const unsigned char *p)
+{
+	return (float)load_f64(p);
+}
+
+/* IEEE 754 binary16: 1 sign, 5 exponent, 10 mantissa bits. Every value is exact in f32. */
+static float float_of_f16(const unsigned char *p)
+{
+	uint32_t half = load_u16(p), sign = (half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 1023;
+	if (exponent == 31) /* infinity, NaN */
+		return float_of_bits(sign | 0x7f800000 | mantissa << 13);
+	if (exponent == 0) { /* zero, subnormal: mantissa · 2^-24 */
+		float magnitude = (float)mantissa * 0x1p-24f;
+		return sign ? -magnitude : magnitude;
+	}
+	return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+/* The upper half of an f32. */
+static float float_of_bf16(const unsigned char *p)
+{
+	return float_of_bits((uint32_t)load_u16(p) << 16);
+}
+
+static int64_t integer_of_i32(const unsigned char *p)
+{
+	return load_i32(p);
+}
+
+static int64_t integer_of_i16(const unsigned char *p)
+{
+	return load_i16(p);
+}
+
+static int64_t integer_of_i8(const unsigned char *p)
+{
+	return (int8_t)*p;
+}
+
+static int64_t integer_of_u8(const unsigned char *p)
+{
+	return *p;
+}
+
+static int64_t integer_of_bool(const unsigned char *p)
+{
+	return *p != 0;
+}
+
+/* A type has one of the two conversions. */
+static const struct {
+	const char *name;
+	size_t bytes;
+	float (*real)(const unsigned char *p);
+	int64_t (*integer)(const unsigned char *p);
+} types[] = {
+    [ST_F64] = {"F64", 8, float_of_f64, NULL},   [ST_F32] = {"F32", 4, load_f32, NULL},
+    [ST_F16] = {"F16", 2, float_of_f16, NULL},   [ST_BF16] = {"BF16", 2, float_of_bf16, NULL},
+    [ST_I64] = {"I64", 8, NULL, load_i64},       [ST_I32] = {"I32", 4, NULL, integer_of_i32},
+    [ST_I16] = {"I16", 2, NULL, integer_of_i16}, [ST_I8] = {"I8", 1, NULL, integer_of_i8},
+    [ST_U8] = {"U8", 1, NULL, integer_of_u8},    [ST_BOOL] = {"BOOL", 1, NULL, integer_of_bool},
+};
+enum { TYPE_COUNT = sizeof types / sizeof types[0] };
+
+status safetensors_read_f32(const safetensors_entry *e, float *out, error *err)
+{
+	if (e->type == ST_BOOL)
+		return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" holds BOOL, not numbers", e->name);
+	if (e->type == ST_F32)
+		memcpy(out, e->data, e->bytes);
+	for (int64_t i = 0; i < e->count && e->type != ST_F32; i++) {
+		const unsigned char *p = e->data + (size_t)i * types[e->type].bytes;
+		out[i] = types[e->type].real ? types[e->type].real(p) : (float)types[e->type].integer(p);
+	}
+	return STATUS_OK;
+}
+
+status safetensors_read_i32(const safetensors_entry *e, int32_t *out, error *err)
+{
+	if (!types[e->type].integer)
+		return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" holds %s, not integers", e->name,
+		                 types[e->type].name);
+	for (int64_t i = 0; i < e->count; i++) {
+		int64_t x = types[e->type].integer(e->data + (size_t)i * types[e->type].bytes);
+		if (x < INT32_MIN || x > INT32_MAX)
+			return error_set(err, STATUS_INVALID, e->name,
+			                 "tensor \"%.100s\" holds %" PRId64 ", which is out of range", e->name, x);
+		out[i] = (int32_t)x;
+	}
+	return STATUS_OK;
+}
+
+static status no_memory(error *err)
+{
+	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a safetensors header");
+}
+
+/* --- opening ------------------------------------------------------------------ */
+
+static bool find_type(const char *name, safetensors_type *out)
+{
+	for (int i = 0; name && i < TYPE_COUNT; i++) {
+		if (strcmp(name, types[i].name) == 0) {
+			*out = (safetensors_type)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+static status corrupt(error *err, const char *name, const char *what)
+{
+	return error_set(err, STATUS_CORRUPT, name, "tensor \"%.100s\": %s", name, what);
+}
+
+static bool read_shape(const json_t *shape, safetensors_entry *e)
+{
+	if (!json_is_array(shape) || json_array_size(shape) > SAFETENSORS_MAX_RANK)
+		return false;
+	e->rank = (int)json_array_size(shape);
+	e->count = 1;
+	for (int i = 0; i < e->rank; i++) {
+		const json_t *dim = json_array_get(shape, (size_t)i);
+		if (!json_is_integer(dim))
+			return false;
+		e->dim[i] = json_integer_value(dim);
+		if (!memory_product(e->count, e->dim[i], &e->count))
+			return false;
+	}
+	return true;
+}
+
+static status read_entry(safetensors_entry *e, const char *name, const json_t *json, const unsigned char *data,
+                         size_t data_bytes, error *err)
+{
+	e->name = name;
+	if (!json_is_object(json))
+		return corrupt(err, name, "its header entry is not an object");
+	if (!find_type(json_string_value(json_object_get(json, "dtype")), &e->type))
+		return corrupt(err, name, "missing or unknown dtype");
+	if (!read_shape(json_object_get(json, "shape"), e))
+		return corrupt(err, name, "missing or impossible shape");
+	const json_t *offsets = json_object_get(json, "data_offsets");
+	const json_t *begin_json = json_array_get(offsets, 0), *end_json = json_array_get(offsets, 1);
+	if (json_array_size(offsets) != 2 || !json_is_integer(begin_json) || !json_is_integer(end_json))
+		return corrupt(err, name, "data_offsets are not two integers");
+	int64_t begin = json_integer_value(begin_json), end = json_integer_value(end_json), bytes;
+	if (begin < 0 || begin > end || (uint64_t)end > data_bytes)
+		return corrupt(err, name, "data_offsets lie outside the file");
+	if (!memory_product(e->count, (int64_t)types[e->type].bytes, &bytes) || bytes != end - begin)
+		return corrupt(err, name, "data_offsets do not fit the shape");
+	if (json_object_size(json) != 3)
+		return corrupt(err, name, "its header entry has an unknown field");
+	e->data = data + begin;
+	e->bytes = (size_t)bytes;
+	return STATUS_OK;
+}
+
+static status check_metadata(json_t *metadata, error *err)
+{
+	const char *key;
+	json_t *text;
+	if (!json_is_object(metadata))
+		return error_set(err, STATUS_CORRUPT, "__metadata__", "the metadata is not an object");
+	json_object_foreach(metadata, key, text) if (!json_is_string(text)) return error_set(
+	    err, STATUS_CORRUPT, "__metadata__", "the metadata holds more than strings");
+	return STATUS_OK;
+}
+
+/* Empty tensors sort before the tensor that begins at the same place. */
+static int by_offset(const void *a, const void *b)
+{
+	const safetensors_entry *x = a, *y = b;
+	if (x->data != y->data)
+		return x->data < y->data ? -1 : 1;
+	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const safetensors_entry *)a)->name, ((const safetensors_entry *)b)->name);
+}
+
+static status read_entries(safetensors *st, size_t header_bytes, error *err)
+{
+	const unsigned char *data = st->map.data + LENGTH_BYTES + header_bytes;
+	size_t data_bytes = st->map.bytes - LENGTH_BYTES - header_bytes;
+	const char *name;
+	json_t *json;
+	json_object_foreach(st->header, name, json)
+	{
+		if (strcmp(name, "__metadata__") == 0)
+			TRY(check_metadata(json, err));
+		else
+			TRY(read_entry(&st->entries[st->count++], name, json, data, data_bytes, err));
+	}
+	if (st->count > 1)
+		qsort(st->entries, (size_t)st->count, sizeof *st->entries, by_offset);
+	const unsigned char *expected = data;
+	for (int i = 0; i < st->count; i++) {
+		if (st->entries[i].data != expected)
+			return corrupt(err, st->entries[i].name, "its data overlaps another tensor's or leaves a hole");
+		expected += st->entries[i].bytes;
+	}
+	if (expected != data + data_bytes)
+		return error_set(err, STATUS_CORRUPT, NULL, "the file is longer than its tensors");
+	if (st->count > 1)
+		qsort(st->entries, (size_t)st->count, sizeof *st->entries, by_name);
+	return STATUS_OK;
+}
+
+static status read_header(safetensors *st, error *err)
+{
+	uint64_t header_bytes;
+	if (st->map.bytes < sizeof header_bytes)
+		return error_set(err, STATUS_CORRUPT, NULL, "the file is too short to be a safetensors file");
+	memcpy(&header_bytes, st->map.data, sizeof header_bytes);
+	if (header_bytes > st->map.bytes - LENGTH_BYTES)
+		return error_set(err, STATUS_CORRUPT, NULL, "the header is longer than the file (truncated?)");
+	if (header_bytes > SAFETENSORS_MAX_HEADER)
+		return error_set(err, STATUS_CORRUPT, NULL, "the header is over the limit of %d bytes",
+		                 SAFETENSORS_MAX_HEADER);
+	json_error_t reason;
+	st->header = json_loadb((const char *)st->map.data + LENGTH_BYTES, (size_t)header_bytes, JSON_REJECT_DUPLICATES,
+	                        &reason);
+	if (!st->header)
+		return error_set(err, STATUS_CORRUPT, NULL, "the header is not valid JSON: %.100s", reason.text);
+	if (!json_is_object(st->header))
+		return error_set(err, STATUS_CORRUPT, NULL, "the header is not a JSON object");
+	st->entries = memory_new(json_object_size(st->header), sizeof *st->entries);
+	if (!st->entries)
+		return no_memory(err);
+	return read_entries(st, (size_t)header_bytes, err);
+}
+
+status safetensors_open(safetensors **out, const char *path, error *err)
+{
+	*out = NULL;
+	safetensors *st = memory_new(1, sizeof *st);
+	if (!st)
+		return no_memory(err);
+	status s = file_map_open(&st->map, path, err);
+	if (s == STATUS_OK)
+		s = read_header(st, err);
+	if (s != STATUS_OK) {
+		safetensors_close(st);
+		return s;
+	}
+	*out = st;
+	return STATUS_OK;
+}
+
+void safetensors_close(safetensors *st)
+{
+	if (!st)
+		return;
+	free(st->entries);
+	json_decref(st->header);
+	file_map_close(&st->map);
+	free(st);
+}
+
+/* --- looking up ----------------------------------------------------------------- */
+
+int safetensors_count(const safetensors *st)
+{
+	return st->count;
+}
+
+const safetensors_entry *safetensors_at(const safetensors *st, int index)
+{
+	return &st->entries[index];
+}
+
+const safetensors_entry *safetensors_find(const safetensors *st, const char *name)
+{
+	const safetensors_entry key = {.name = name};
+	return st->count ? bsearch(&key, st->entries, (size_t)st->count, sizeof key, by_name) : NULL;
+}
+
+const char *safetensors_metadata(const safetensors *st, const char *key)
+{
+	return json_string_value(json_object_get(json_object_get(st->header, "__metadata__"), key));
+}
+
+/* --- writing ------------------------------------------------------------------------ */
+
+/* Adds the item to the header at data offset *end and advances it. */
+static status add_item(json_t *header, const safetensors_item *item, int64_t *end, error *err)
+{
+	json_t *shape = json_array();
+	int64_t bytes = (int64_t)types[item->type].bytes, begin = *end;
+	bool fits = true;
+	for (int i = 0; i < item->rank; i++) {
+		json_array_append_new(shape, json_integer(item->dim[i]));
+		fits = fits && memory_product(bytes, item->dim[i], &bytes);
+	}
+	if (!fits || __builtin_add_overflow(begin, bytes, end)) {
+		json_decref(shape);
+		return error_set(err, STATUS_INVALID, item->name, "tensor \"%.100s\" is too large", item->name);
+	}
+	json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[item->type].name, "shape", shape,
+	                          "data_offsets", (json_int_t)begin, (json_int_t)*end);
+	assert(!json_object_get(header, item->name));
+	return json_object_set_new(header, item->name, entry) == 0 ? STATUS_OK : no_memory(err);
+}
+
+/* The header's text padded to a multiple of 8 bytes, after its length; malloc'ed. */
+static unsigned char *header_text(const json_t *header, size_t *bytes)
+{
+	size_t length = json_dumpb(header, NULL, 0, JSON_COMPACT);
+	uint64_t padded = (length + LENGTH_BYTES - 1) / LENGTH_BYTES * LENGTH_BYTES;
+	unsigned char *text = length ? malloc(LENGTH_BYTES + padded) : NULL;
+	if (!text)
+		return NULL;
+	memset(text, ' ', LENGTH_BYTES + padded);
+	memcpy(text, &padded, sizeof padded);
+	json_dumpb(header, (char *)text + LENGTH_BYTES, length, JSON_COMPACT);
+	*bytes = LENGTH_BYTES + padded;
+	return text;
+}
+
+status safetensors_write(const char *path, const safetensors_item *items, int count, const json_t *metadata, error *err)
+{
+	status s = STATUS_OK;
+	unsigned char *text = NULL;
+	size_t text_bytes = 0;
+	int64_t end = 0;
+	json_t *header = json_object();
+	file_part *parts = memory_new((size_t)count + 1, sizeof *parts);
+	if (!header || !parts || (metadata && json_object_set_new(header, "__metadata__", json_deep_copy(metadata)))) {
+		s = no_memory(err);
+		goto done;
+	}
+	for (int i = 0; i < count; i++) {
+		int64_t begin = end;
+		s = add_item(header, &items[i], &end, err);
+		if (s != STATUS_OK)
+			goto done;
+		parts[i + 1] = (file_part){items[i].data, (size_t)(end - begin)};
+	}
+	text = header_text(header, &text_bytes);
+	if (!text) {
+		s = no_memory(err);
+		goto done;
+	}
+	parts[0] = (file_part){text, text_bytes};
+	s = file_write(path, parts, (size_t)count + 1, err);
+done:
+	free(text);
+	free(parts);
+	json_decref(header);
+	return s;
+}

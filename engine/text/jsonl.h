@@ -1,0 +1,23 @@
+/* jsonl.h - documents out of JSON lines.
+ *
+ * One object per line: {"text": "…"} or {"prompt": "…", "completion": "…"}; further keys
+ * are ignored, blank lines skipped. */
+#ifndef ENGINE_TEXT_JSONL_H
+#define ENGINE_TEXT_JSONL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "engine/base/error.h"
+
+/* Whether the first non-blank line is a JSON object with one of the keys above. */
+bool jsonl_detect(const char *text, size_t bytes);
+
+/* A piece of a document, in order; last: the document ends here. */
+typedef status (*jsonl_piece)(void *context, const char *text, size_t bytes, bool last, error *err);
+
+/* Hand over every document. Errors name the line (from 1) and stop the reading; an error of
+ * `each` is returned as it is. */
+status jsonl_read(const char *text, size_t bytes, jsonl_piece each, void *context, error *err);
+
+#endif

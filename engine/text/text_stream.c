@@ -1,0 +1,46 @@
+/* One byte at a time joins the held ones, and utf8_next judges them. A byte that breaks
+ * a character ends the maximal subpart before it and begins anew itself, so the output does not
+ * depend on how the input was cut. */
+#include "engine/text/tokenizer.h"
+
+#include <string.h>
+
+#include "engine/text/utf8.h"
+
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+enum { REPLACEMENT_BYTES = 3 };
+
+/* Put one byte in; returns the bytes written to out. */
+static size_t put(text_stream *s, unsigned char byte, char *out)
+{
+	size_t length, written = 0;
+	s->held[s->n_held++] = byte;
+	utf8_kind kind = utf8_next(s->held, (size_t)s->n_held, &length);
+	if (kind == UTF8_INVALID && s->n_held > 1) {
+		memcpy(out, replacement, REPLACEMENT_BYTES);
+		written = REPLACEMENT_BYTES;
+		s->held[0] = byte;
+		s->n_held = 1;
+		kind = utf8_next(s->held, 1, &length);
+	}
+	if (kind == UTF8_PARTIAL)
+		return written;
+	const void *text = kind == UTF8_WHOLE ? (const void *)s->held : replacement;
+	length = kind == UTF8_WHOLE ? length : REPLACEMENT_BYTES;
+	memcpy(out + written, text, length);
+	s->n_held = 0;
+	return written + length;
+}
+
+size_t text_stream_push(text_stream *s, const char *bytes, size_t n, bool flush, char *out)
+{
+	size_t written = 0;
+	for (size_t i = 0; i < n; i++)
+		written += put(s, (unsigned char)bytes[i], out + written);
+	if (flush && s->n_held > 0) {
+		memcpy(out + written, replacement, REPLACEMENT_BYTES);
+		written += REPLACEMENT_BYTES;
+		s->n_held = 0;
+	}
+	return written;
+}

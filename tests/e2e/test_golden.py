@@ -1,0 +1,27 @@
+"""The engine against golden numbers: everything additive-eval writes, in every form."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "reference"))
+
+import check_golden  # noqa: E402
+
+PROGRAM = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")) / "additive-eval"
+FILES = sorted((ROOT / "tests" / "data" / "golden").glob("*.safetensors"))
+FILES += sorted((ROOT.parent / "shared" / "golden").glob("*.safetensors"))
+
+
+def test_there_are_golden_files():
+    assert FILES
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_engine_agrees_with_golden_numbers(path, backend):
+    found = check_golden.Golden(path, PROGRAM, backend).check()
+    assert found and check_golden.failures(found) == []

@@ -1,0 +1,102 @@
+/* fixture.h - small models for the tests of this folder. */
+#ifndef TESTS_UNIT_MODEL_FIXTURE_H
+#define TESTS_UNIT_MODEL_FIXTURE_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+#include "engine/model/model.h"
+#include "tests/unit/support/random.h"
+
+/* Odd windows, a head size of 5, a global layer. */
+#define SMALL_CONFIG                                                                                                   \
+	"{\"hidden_size\": 15, \"n_heads\": 3, \"n_layer\": 3, \"vocab_size\": 37, \"n_positions\": 40,"               \
+	" \"window_sizes\": [3, 6, 40], \"hidden_dropout_prob\": 0.25}"
+
+static inline json_t *fixture_json(const char *text)
+{
+	json_t *json = json_loads(text, JSON_DECODE_ANY, NULL);
+	assert_non_null(json);
+	return json;
+}
+
+static inline backend *fixture_backend(void)
+{
+	backend *b;
+	assert_int_equal(cpu_open(&b, 1, NULL), STATUS_OK);
+	return b;
+}
+
+/* A freshly initialised model. */
+static inline model *fixture_created(const char *config, uint64_t seed, backend *b)
+{
+	json_t *json = fixture_json(config);
+	model *m;
+	assert_int_equal(model_create(&m, &architecture_additive, json, seed, b, NULL), STATUS_OK);
+	json_decref(json);
+	return m;
+}
+
+/* A model whose every weight is random, so that no term of it vanishes. */
+static inline model *fixture_model(const char *config, backend *b)
+{
+	model *m = fixture_created(config, 1, b);
+	for (int i = 0; i < model_parameter_total(m); i++) {
+		const parameter_spec *p = model_parameter(m, i);
+		int64_t count = shape_count(p->shape);
+		float *x = calloc((size_t)count, sizeof *x);
+		assert_non_null(x);
+		random_normal(x, count, 100 + (uint64_t)i, strstr(p->name, "_attn") ? 1.5 : 0.3);
+		for (int64_t k = 0; k < count && p->init == INIT_ONE; k++)
+			x[k] += 1;
+		assert_int_equal(
+		    b->upload(b, model_arena(m) + model_parameter_offset(m, i), x, (size_t)count * sizeof *x),
+		    STATUS_OK);
+		free(x);
+	}
+	return m;
+}
+
+/* A host copy of the arena; free it. */
+static inline float *fixture_weights(const model *m)
+{
+	size_t bytes = (size_t)model_arena_floats(m) * sizeof(float);
+	float *x = malloc(bytes);
+	assert_non_null(x);
+	assert_int_equal(model_backend(m)->download(model_backend(m), x, model_arena(m), bytes), STATUS_OK);
+	return x;
+}
+
+static inline void fixture_same_weights(const model *a, const model *b)
+{
+	assert_int_equal(model_arena_floats(a), model_arena_floats(b));
+	float *x = fixture_weights(a), *y = fixture_weights(b);
+	assert_memory_equal(x, y, (size_t)model_arena_floats(a) * sizeof(float));
+	free(x);
+	free(y);
+}
+
+static inline void fixture_write(plan *p, const char *name, const void *data)
+{
+	assert_int_equal(plan_write(p, graph_find(plan_graph(p), name), data), STATUS_OK);
+}
+
+static inline void fixture_read(plan *p, const char *name, void *data)
+{
+	assert_int_equal(plan_read(p, graph_find(plan_graph(p), name), data), STATUS_OK);
+}
+
+/* The plan of a spec; asserts success. */
+static inline plan *fixture_plan(const model *m, const forward_spec *spec, float *gradients, float *pool)
+{
+	plan *p;
+	error err = ERROR_INIT;
+	status s = model_plan(&p, m, spec, gradients, pool, &err);
+	if (s != STATUS_OK)
+		print_error("%s\n", error_message(&err));
+	assert_int_equal(s, STATUS_OK);
+	return p;
+}
+
+#endif

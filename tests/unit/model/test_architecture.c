@@ -1,0 +1,312 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "tests/unit/model/fixture.h"
+
+static void an_architecture_is_found_by_either_name(void **state)
+{
+	(void)state;
+	assert_ptr_equal(architecture_find("additive"), &architecture_additive);
+	assert_ptr_equal(architecture_find("FastformerForCausalLM"), &architecture_additive);
+	assert_null(architecture_find("Additive"));
+	assert_null(architecture_find(""));
+}
+
+static void the_list_of_architectures_ends_and_its_names_differ(void **state)
+{
+	(void)state;
+	int count = 0;
+	assert_null(architecture_at(-1));
+	for (; architecture_at(count); count++) {
+		assert_ptr_equal(architecture_find(architecture_at(count)->name), architecture_at(count));
+		assert_ptr_equal(architecture_find(architecture_at(count)->model_type), architecture_at(count));
+	}
+	assert_true(count >= 1);
+}
+
+/* --- configuration ------------------------------------------------------------------- */
+
+/* The status of reading a configuration; *config must be freed. */
+static status read_text(const char *text, void **config, error *err)
+{
+	json_t *json = fixture_json(text);
+	*config = calloc(1, architecture_additive.config_bytes);
+	assert_non_null(*config);
+	status s = architecture_additive.config_read(*config, json, err);
+	json_decref(json);
+	return s;
+}
+
+static void an_empty_configuration_has_the_documented_defaults(void **state)
+{
+	(void)state;
+	void *config;
+	model_dims dims;
+	assert_int_equal(read_text("{}", &config, NULL), STATUS_OK);
+	architecture_additive.dims(config, &dims);
+	assert_int_equal(dims.hidden, 256);
+	assert_int_equal(dims.vocab, 32100);
+	assert_int_equal(dims.heads, 4);
+	assert_int_equal(dims.positions, 1024);
+	assert_int_equal(dims.layers, 4);
+	assert_true(dims.dropout == 0.1f);
+	static const int64_t windows[] = {4, 8, 16, 0};
+	for (int l = 0; l < 4; l++)
+		assert_int_equal(architecture_additive.window(config, l), windows[l]);
+	json_t *json = architecture_additive.config_write(config);
+	assert_string_equal(json_string_value(json_object_get(json, "model_type")), "FastformerForCausalLM");
+	assert_true(json_is_true(json_object_get(json, "use_local_att")));
+	assert_true(json_is_null(json_object_get(json, "window_sizes")));
+	assert_true(json_real_value(json_object_get(json, "initializer_range")) == 0.02);
+	json_decref(json);
+	free(config);
+}
+
+static void good_configurations_are_accepted(void **state)
+{
+	(void)state;
+	static const char *const good[] = {
+	    "{\"model_type\": \"FastformerForCausalLM\"}",
+	    "{\"model_type\": \"additive\"}",
+	    "{\"hidden_size\": 15, \"n_heads\": 3}",
+	    "{\"hidden_size\": 1, \"n_heads\": 1, \"vocab_size\": 1, \"n_positions\": 1, \"n_layer\": 1}",
+	    "{\"n_layer\": 2, \"window_sizes\": [1, 1073741824]}",
+	    "{\"window_sizes\": null}",
+	    "{\"use_local_att\": false}",
+	    "{\"use_local_att\": false, \"window_sizes\": null}",
+	    "{\"hidden_dropout_prob\": 0, \"initializer_range\": 1}",
+	    "{\"n_layer\": 256}",
+	    "{\"_name_or_path\": \"x\", \"_anything\": {}, \"architectures\": [\"A\"], \"torch_dtype\": \"float32\","
+	    " \"transformers_version\": \"4.20\", \"pad_token_id\": 0, \"tie_word_embeddings\": true, \"use_cache\": "
+	    "1}",
+	};
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		void *config;
+		error err = ERROR_INIT;
+		status s = read_text(good[i], &config, &err);
+		if (s != STATUS_OK)
+			print_error("%s: %s\n", good[i], error_message(&err));
+		assert_int_equal(s, STATUS_OK);
+		free(config);
+	}
+}
+
+static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *param;
+	} bad[] = {
+	    {"[]", ""},
+	    {"null", ""},
+	    {"\"additive\"", ""},
+	    {"{\"model_type\": \"gpt2\"}", "model_type"},
+	    {"{\"model_type\": 1}", "model_type"},
+	    {"{\"n_head\": 4}", "n_head"},
+	    {"{\"Hidden_size\": 4}", "Hidden_size"},
+	    {"{\"\": 4}", ""},
+	    {"{\"hidden_size\": 0}", "hidden_size"},
+	    {"{\"hidden_size\": -256}", "hidden_size"},
+	    {"{\"hidden_size\": 65537}", "hidden_size"},
+	    {"{\"hidden_size\": 9223372036854775807}", "hidden_size"},
+	    {"{\"hidden_size\": 256.0}", "hidden_size"},
+	    {"{\"hidden_size\": \"256\"}", "hidden_size"},
+	    {"{\"hidden_size\": null}", "hidden_size"},
+	    {"{\"hidden_size\": true}", "hidden_size"},
+	    {"{\"n_heads\": 0}", "n_heads"},
+	    {"{\"n_heads\": 3}", "n_heads"},
+	    {"{\"hidden_size\": 8, \"n_heads\": 16}", "n_heads"},
+	    {"{\"vocab_size\": 0}", "vocab_size"},
+	    {"{\"vocab_size\": 16777217}", "vocab_size"},
+	    {"{\"n_positions\": 0}", "n_positions"},
+	    {"{\"n_positions\": 16777217}", "n_positions"},
+	    {"{\"n_layer\": 0}", "n_layer"},
+	    {"{\"n_layer\": 257}", "n_layer"},
+	    {"{\"use_local_att\": 1}", "use_local_att"},
+	    {"{\"use_local_att\": false, \"window_sizes\": [4, 8, 16, 1024]}", "window_sizes"},
+	    {"{\"use_local_att\": false, \"window_sizes\": []}", "window_sizes"},
+	    {"{\"window_sizes\": []}", "window_sizes"},
+	    {"{\"window_sizes\": 4}", "window_sizes"},
+	    {"{\"window_sizes\": {}}", "window_sizes"},
+	    {"{\"window_sizes\": [4, 8, 16]}", "window_sizes"},
+	    {"{\"window_sizes\": [4, 8, 16, 32, 64]}", "window_sizes"},
+	    {"{\"window_sizes\": [4, 8, 16, 0]}", "window_sizes"},
+	    {"{\"window_sizes\": [4, 8, 16, -1]}", "window_sizes"},
+	    {"{\"window_sizes\": [4, 8, 16, 1073741825]}", "window_sizes"},
+	    {"{\"window_sizes\": [4, 8, 16, 32.0]}", "window_sizes"},
+	    {"{\"window_sizes\": [4, 8, 16, null]}", "window_sizes"},
+	    {"{\"hidden_dropout_prob\": -0.1}", "hidden_dropout_prob"},
+	    {"{\"hidden_dropout_prob\": 1}", "hidden_dropout_prob"},
+	    {"{\"hidden_dropout_prob\": \"0.1\"}", "hidden_dropout_prob"},
+	    {"{\"hidden_dropout_prob\": null}", "hidden_dropout_prob"},
+	    {"{\"initializer_range\": -1}", "initializer_range"},
+	    {"{\"initializer_range\": 1e308}", "initializer_range"},
+	    {"{\"hidden_size\": 65536, \"n_layer\": 256}", ""},
+	    {"{\"hidden_size\": 65536, \"vocab_size\": 16777216, \"n_positions\": 16777216}", ""},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		void *config;
+		error err = ERROR_INIT;
+		status s = read_text(bad[i].text, &config, &err);
+		if (s != STATUS_INVALID || strcmp(err.param, bad[i].param) != 0)
+			print_error("%s: status %d, param \"%s\"\n", bad[i].text, (int)s, err.param);
+		assert_int_equal(s, STATUS_INVALID);
+		assert_string_equal(err.param, bad[i].param);
+		assert_true(err.message[0]);
+		free(config);
+	}
+}
+
+static void a_configuration_is_written_as_it_was_read(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {
+	    "{\"model_type\": \"FastformerForCausalLM\", \"hidden_size\": 15, \"vocab_size\": 37, \"n_heads\": 3,"
+	    " \"n_positions\": 40, \"n_layer\": 3, \"use_local_att\": true, \"window_sizes\": [3, 5, 1000],"
+	    " \"hidden_dropout_prob\": 0.25, \"initializer_range\": 0.5}",
+	    "{\"model_type\": \"FastformerForCausalLM\", \"hidden_size\": 8, \"vocab_size\": 9, \"n_heads\": 1,"
+	    " \"n_positions\": 10, \"n_layer\": 2, \"use_local_att\": false, \"window_sizes\": null,"
+	    " \"hidden_dropout_prob\": 0.0, \"initializer_range\": 0.02}",
+	};
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		void *config;
+		assert_int_equal(read_text(texts[i], &config, NULL), STATUS_OK);
+		json_t *got = architecture_additive.config_write(config), *want = fixture_json(texts[i]);
+		assert_true(json_equal(got, want));
+		json_decref(got);
+		json_decref(want);
+		free(config);
+	}
+}
+
+static void a_window_over_all_positions_is_global(void **state)
+{
+	(void)state;
+	void *config;
+	assert_int_equal(
+	    read_text("{\"n_layer\": 3, \"n_positions\": 10, \"window_sizes\": [9, 10, 11]}", &config, NULL),
+	    STATUS_OK);
+	assert_int_equal(architecture_additive.window(config, 0), 9);
+	assert_int_equal(architecture_additive.window(config, 1), 0);
+	assert_int_equal(architecture_additive.window(config, 2), 0);
+	free(config);
+}
+
+static void default_windows_double_until_they_are_global(void **state)
+{
+	(void)state;
+	void *config;
+	assert_int_equal(read_text("{\"n_layer\": 256, \"n_positions\": 1024}", &config, NULL), STATUS_OK);
+	for (int l = 0; l < 256; l++)
+		assert_int_equal(architecture_additive.window(config, l), l < 8 ? 4 << l : 0);
+	free(config);
+}
+
+/* --- parameters and state --------------------------------------------------------------- */
+
+static void parameters_have_the_names_and_shapes_of_the_checkpoint(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name;
+		shape shape;
+		parameter_init init;
+	} want[] = {
+	    {"word_embedding.weight", {2, {37, 15}}, INIT_NORMAL},
+	    {"proj_logits.bias", {1, {37}}, INIT_ZERO},
+	    {"fastformer_model.position_embeddings.weight", {2, {40, 15}}, INIT_NORMAL},
+	    {"fastformer_model.LayerNorm.weight", {1, {15}}, INIT_ONE},
+	    {"fastformer_model.LayerNorm.bias", {1, {15}}, INIT_ZERO},
+	    {"fastformer_model.decoders.2.attention.Wquery.weight", {2, {15, 15}}, INIT_NORMAL},
+	    {"fastformer_model.decoders.2.attention.Wkeys.weight", {2, {15, 15}}, INIT_NORMAL},
+	    {"fastformer_model.decoders.2.attention.Wvalues.weight", {2, {15, 15}}, INIT_NORMAL},
+	    {"fastformer_model.decoders.2.attention.attn_proj.weight", {2, {15, 15}}, INIT_NORMAL},
+	    {"fastformer_model.decoders.2.attention.query_attn", {1, {15}}, INIT_ZERO},
+	    {"fastformer_model.decoders.2.attention.key_attn", {1, {15}}, INIT_ZERO},
+	    {"fastformer_model.decoders.2.attention.attn_norm.weight", {1, {15}}, INIT_ONE},
+	    {"fastformer_model.decoders.2.attention.attn_norm.bias", {1, {15}}, INIT_ZERO},
+	    {"fastformer_model.decoders.2.attention.mid_norm.weight", {1, {15}}, INIT_ONE},
+	    {"fastformer_model.decoders.2.attention.mid_norm.bias", {1, {15}}, INIT_ZERO},
+	    {"fastformer_model.decoders.2.boom.weight", {2, {60, 15}}, INIT_NORMAL},
+	    {"fastformer_model.decoders.2.unboom.weight", {2, {15, 60}}, INIT_NORMAL},
+	    {"fastformer_model.decoders.2.boom_norm.weight", {1, {15}}, INIT_ONE},
+	    {"fastformer_model.decoders.2.boom_norm.bias", {1, {15}}, INIT_ZERO},
+	};
+	enum { OUTSIDE = 5, PER_LAYER = 14 };
+	void *config;
+	parameter_list list = {0};
+	assert_int_equal(read_text(SMALL_CONFIG, &config, NULL), STATUS_OK);
+	architecture_additive.parameters(config, &list);
+	assert_int_equal(list.status, STATUS_OK);
+	assert_int_equal(list.count, OUTSIDE + 3 * PER_LAYER);
+	assert_string_equal(list.items[0].alias, "proj_logits.weight");
+	for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+		int found = 0;
+		for (int j = 0; j < list.count; j++) {
+			if (strcmp(list.items[j].name, want[i].name) != 0)
+				continue;
+			assert_true(shape_equal(list.items[j].shape, want[i].shape));
+			assert_int_equal(list.items[j].init, want[i].init);
+			if (want[i].init == INIT_NORMAL)
+				assert_true(list.items[j].std == 0.02f);
+			found++;
+		}
+		if (found != 1)
+			print_error("%s is there %d times\n", want[i].name, found);
+		assert_int_equal(found, 1);
+	}
+	parameter_list_free(&list);
+	free(config);
+}
+
+static void state_grows_with_the_windows_only(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		int64_t windows[2];
+	} cases[] = {
+	    {"{\"hidden_size\": 12, \"n_heads\": 2, \"n_layer\": 2, \"n_positions\": 64, \"window_sizes\": [7, 64]}",
+	     {7, 0}},
+	    {"{\"hidden_size\": 12, \"n_heads\": 2, \"n_layer\": 2, \"n_positions\": 65, \"window_sizes\": [7, 64]}",
+	     {7, 64}},
+	    {"{\"hidden_size\": 12, \"n_heads\": 2, \"n_layer\": 2, \"n_positions\": 16777216, \"window_sizes\": [7, "
+	     "64]}",
+	     {7, 64}},
+	    {"{\"hidden_size\": 12, \"n_heads\": 2, \"n_layer\": 2, \"n_positions\": 64, \"window_sizes\": [1, 1]}",
+	     {1, 1}},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		void *config;
+		assert_int_equal(read_text(cases[i].text, &config, NULL), STATUS_OK);
+		int64_t rounds = 0;
+		for (int l = 0; l < 2; l++)
+			rounds += 2 * attention_state_floats(12, 2, cases[i].windows[l]);
+		int64_t floats = architecture_additive.state_floats(config);
+		assert_true(floats > rounds && floats <= rounds + 16);
+		assert_int_equal(floats % 16, 0);
+		free(config);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_architecture_is_found_by_either_name),
+	    cmocka_unit_test(the_list_of_architectures_ends_and_its_names_differ),
+	    cmocka_unit_test(an_empty_configuration_has_the_documented_defaults),
+	    cmocka_unit_test(good_configurations_are_accepted),
+	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
+	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
+	    cmocka_unit_test(a_window_over_all_positions_is_global),
+	    cmocka_unit_test(default_windows_double_until_they_are_global),
+	    cmocka_unit_test(parameters_have_the_names_and_shapes_of_the_checkpoint),
+	    cmocka_unit_test(state_grows_with_the_windows_only),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,419 @@
+/* Models on disk: what is written, what is read, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "engine/base/file.h"
+#include "engine/model/safetensors.h"
+#include "tests/unit/model/fixture.h"
+
+static char folder[] = "/tmp/test_model_folder.XXXXXX";
+static char config_path[sizeof folder + 32], weights_path[sizeof folder + 32];
+static backend *device;
+
+static int setup(void **state)
+{
+	(void)state;
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(config_path, sizeof config_path, "%s/config.json", folder);
+	snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
+	device = fixture_backend();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	backend_close(device);
+	return file_remove_tree(folder, NULL) == STATUS_OK ? 0 : -1;
+}
+
+static void write_text(const char *path, const char *text)
+{
+	assert_int_equal(file_write(path, &(file_part){text, strlen(text)}, 1, NULL), STATUS_OK);
+}
+
+/* A saved model in the folder. */
+static model *saved_model(void)
+{
+	model *m = fixture_model(SMALL_CONFIG, device);
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	return m;
+}
+
+/* --- folders ------------------------------------------------------------------------------- */
+
+static void a_saved_model_opens_bit_for_bit(void **state)
+{
+	(void)state;
+	model *saved = saved_model(), *opened;
+	assert_int_equal(model_check(folder, NULL), STATUS_OK);
+	assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+	fixture_same_weights(saved, opened);
+	json_t *a = architecture_additive.config_write(model_config(saved));
+	json_t *b = architecture_additive.config_write(model_config(opened));
+	assert_true(json_equal(a, b));
+	assert_ptr_equal(model_architecture(opened), &architecture_additive);
+	assert_ptr_equal(model_backend(opened), device);
+	assert_int_equal(model_dimensions(opened)->vocab, 37);
+	json_decref(a);
+	json_decref(b);
+	model_free(saved);
+	model_free(opened);
+}
+
+static void a_saved_model_holds_the_tied_matrix_under_both_names(void **state)
+{
+	(void)state;
+	model *m = saved_model();
+	safetensors *st;
+	assert_int_equal(safetensors_open(&st, weights_path, NULL), STATUS_OK);
+	assert_int_equal(safetensors_count(st), model_parameter_total(m) + 1);
+	const safetensors_entry *a = safetensors_find(st, "word_embedding.weight");
+	const safetensors_entry *b = safetensors_find(st, "proj_logits.weight");
+	assert_non_null(a);
+	assert_non_null(b);
+	assert_memory_equal(a->data, b->data, a->bytes);
+	assert_string_equal(safetensors_metadata(st, "format"), "pt");
+	safetensors_close(st);
+	model_free(m);
+}
+
+static void a_configuration_without_a_model_type_is_additive(void **state)
+{
+	(void)state;
+	model *saved = saved_model(), *opened;
+	write_text(config_path, SMALL_CONFIG);
+	assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+	fixture_same_weights(saved, opened);
+	model_free(saved);
+	model_free(opened);
+}
+
+static void saving_over_a_model_replaces_it(void **state)
+{
+	(void)state;
+	model *first = saved_model(), *second = fixture_created(SMALL_CONFIG, 99, device), *opened;
+	assert_int_equal(model_save(second, folder, NULL), STATUS_OK);
+	assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+	fixture_same_weights(second, opened);
+	model_free(first);
+	model_free(second);
+	model_free(opened);
+}
+
+static void saving_into_a_missing_folder_fails(void **state)
+{
+	(void)state;
+	model *m = fixture_created(SMALL_CONFIG, 1, device);
+	error err = ERROR_INIT;
+	assert_int_equal(model_save(m, "/tmp/no/such/folder", &err), STATUS_NOT_FOUND);
+	assert_true(err.message[0]);
+	model_free(m);
+}
+
+/* --- folders that are wrong ------------------------------------------------------------------- */
+
+/* Opening and checking must fail alike. */
+static void assert_refused(status want, const char *param)
+{
+	error opening = ERROR_INIT, checking = ERROR_INIT;
+	model *m = (model *)&opening;
+	status s = model_open(&m, folder, device, &opening);
+	if (s != want)
+		print_error("status %d: %s\n", (int)s, error_message(&opening));
+	assert_int_equal(s, want);
+	assert_null(m);
+	assert_string_equal(opening.param, param);
+	assert_true(opening.message[0]);
+	assert_null(strstr(opening.message, "/tmp")); /* paths stay private */
+	assert_int_equal(model_check(folder, &checking), want);
+	assert_string_equal(checking.message, opening.message);
+}
+
+static void missing_or_broken_files_are_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *config, *param;
+	} bad[] = {
+	    {"", ""},
+	    {"{", ""},
+	    {"[1]", ""},
+	    {"{\"n_layer\": 1, \"n_layer\": 2}", ""},
+	    {"{\"model_type\": \"gpt5\"}", "model_type"},
+	    {"{\"model_type\": 5}", "model_type"},
+	    {"{\"hidden_size\": -1}", "hidden_size"},
+	    {"{\"layers\": 1}", "layers"},
+	};
+	model_free(saved_model());
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		write_text(config_path, bad[i].config);
+		assert_refused(STATUS_INVALID, bad[i].param);
+	}
+	unlink(config_path);
+	assert_refused(STATUS_NOT_FOUND, "");
+	write_text(config_path, SMALL_CONFIG);
+	write_text(weights_path, "not a safetensors file");
+	assert_refused(STATUS_CORRUPT, "");
+	unlink(weights_path);
+	assert_refused(STATUS_NOT_FOUND, "");
+}
+
+static void a_configuration_of_another_size_is_refused_without_taking_its_memory(void **state)
+{
+	(void)state;
+	model_free(saved_model());
+	write_text(config_path,
+	           "{\"hidden_size\": 45, \"n_heads\": 3, \"n_layer\": 3, \"vocab_size\": 37, \"n_positions\": 40}");
+	assert_refused(STATUS_INVALID, "word_embedding.weight");
+	write_text(config_path,
+	           "{\"hidden_size\": 15, \"n_heads\": 3, \"n_layer\": 4, \"vocab_size\": 37, \"n_positions\": 40}");
+	assert_refused(STATUS_INVALID, "fastformer_model.decoders.3.attention.Wquery.weight");
+	write_text(config_path,
+	           "{\"hidden_size\": 15, \"n_heads\": 3, \"n_layer\": 2, \"vocab_size\": 37, \"n_positions\": 40}");
+	assert_refused(STATUS_INVALID, "fastformer_model.decoders.2.attention.Wkeys.weight");
+	/* 60 GiB of weights that are not there */
+	write_text(config_path, "{\"hidden_size\": 16384, \"n_layer\": 4, \"vocab_size\": 37, \"n_positions\": 40}");
+	assert_refused(STATUS_INVALID, "word_embedding.weight");
+}
+
+/* A device that runs out of memory, or is lost after `uploads` of them. */
+typedef struct broken_backend {
+	backend backend;
+	int uploads;
+	void *held;
+} broken_backend;
+
+static status allocate_nothing(backend *b, size_t bytes, void **out)
+{
+	(void)b, (void)bytes;
+	*out = (void *)b; /* what a failure leaves behind must not be used */
+	return STATUS_NOMEM;
+}
+
+static status allocate_held(backend *b, size_t bytes, void **out)
+{
+	((broken_backend *)b)->held = *out = calloc(1, bytes);
+	return STATUS_OK;
+}
+
+static void release_held(backend *b, void *data)
+{
+	broken_backend *broken = (broken_backend *)b;
+	assert_true(!data || data == broken->held);
+	if (data)
+		broken->held = NULL;
+	free(data);
+}
+
+static status upload_some(backend *b, void *to, const void *from, size_t bytes)
+{
+	memcpy(to, from, bytes);
+	return ((broken_backend *)b)->uploads-- > 0 ? STATUS_OK : STATUS_DEVICE;
+}
+
+static void a_device_that_fails_leaves_no_model_and_no_memory(void **state)
+{
+	(void)state;
+	model_free(saved_model());
+	for (int uploads = -1; uploads < 40; uploads += 10) {
+		broken_backend broken = {
+		    .backend = {.name = "broken",
+		                .allocate = uploads < 0 ? allocate_nothing : allocate_held,
+		                .release = release_held,
+		                .upload = upload_some},
+		    .uploads = uploads,
+		};
+		status want = uploads < 0 ? STATUS_NOMEM : STATUS_DEVICE;
+		error err = ERROR_INIT;
+		model *m = (model *)&err;
+		assert_int_equal(model_open(&m, folder, &broken.backend, &err), want);
+		assert_null(m);
+		assert_non_null(strstr(err.message, "broken"));
+		json_t *json = fixture_json(SMALL_CONFIG);
+		broken.uploads = uploads;
+		m = (model *)&err;
+		assert_int_equal(model_create(&m, &architecture_additive, json, 1, &broken.backend, NULL), want);
+		assert_null(m);
+		assert_null(broken.held);
+		json_decref(json);
+	}
+}
+
+/* The tensors of the saved file as items to be written again, changed. */
+typedef struct edit {
+	safetensors *st;
+	safetensors_item items[64];
+	int count;
+} edit;
+
+static edit edit_begin(void)
+{
+	edit e = {0};
+	model_free(saved_model());
+	assert_int_equal(safetensors_open(&e.st, weights_path, NULL), STATUS_OK);
+	e.count = safetensors_count(e.st);
+	assert_true(e.count < 64);
+	for (int i = 0; i < e.count; i++) {
+		const safetensors_entry *from = safetensors_at(e.st, i);
+		e.items[i] =
+		    (safetensors_item){.name = from->name, .type = from->type, .rank = from->rank, .data = from->data};
+		memcpy(e.items[i].dim, from->dim, sizeof from->dim);
+	}
+	return e;
+}
+
+static safetensors_item *edit_find(edit *e, const char *name)
+{
+	for (int i = 0; i < e->count; i++)
+		if (strcmp(e->items[i].name, name) == 0)
+			return &e->items[i];
+	fail_msg("no tensor %s", name);
+	return NULL;
+}
+
+static void edit_remove(edit *e, const char *name)
+{
+	safetensors_item *item = edit_find(e, name);
+	*item = e->items[--e->count];
+}
+
+static void edit_end(edit *e)
+{
+	assert_int_equal(safetensors_write(weights_path, e->items, e->count, NULL, NULL), STATUS_OK);
+	safetensors_close(e->st);
+}
+
+static void a_missing_tensor_is_named(void **state)
+{
+	(void)state;
+	edit e = edit_begin();
+	edit_remove(&e, "fastformer_model.decoders.1.attention.key_attn");
+	edit_end(&e);
+	assert_refused(STATUS_INVALID, "fastformer_model.decoders.1.attention.key_attn");
+}
+
+static void an_extra_tensor_is_named(void **state)
+{
+	(void)state;
+	edit e = edit_begin();
+	e.items[e.count] = e.items[0];
+	e.items[e.count++].name = "fastformer_model.decoders.9.extra";
+	edit_end(&e);
+	assert_refused(STATUS_INVALID, "fastformer_model.decoders.9.extra");
+}
+
+static void a_misshapen_tensor_is_named(void **state)
+{
+	(void)state;
+	edit e = edit_begin();
+	safetensors_item *item = edit_find(&e, "fastformer_model.decoders.0.boom.weight");
+	item->dim[0] = 15;
+	item->dim[1] = 60;
+	edit_end(&e);
+	assert_refused(STATUS_INVALID, "fastformer_model.decoders.0.boom.weight");
+	e = edit_begin();
+	edit_find(&e, "proj_logits.bias")->rank = 8;
+	for (int i = 1; i < 8; i++)
+		edit_find(&e, "proj_logits.bias")->dim[i] = 1;
+	edit_end(&e);
+	assert_refused(STATUS_INVALID, "proj_logits.bias");
+}
+
+static void tied_names_must_agree(void **state)
+{
+	(void)state;
+	float other[37 * 15];
+	edit e = edit_begin();
+	safetensors_item *item = edit_find(&e, "proj_logits.weight");
+	memcpy(other, item->data, sizeof other);
+	other[36 * 15 + 14] += 1;
+	item->data = other;
+	edit_end(&e);
+	assert_refused(STATUS_INVALID, "proj_logits.weight");
+	e = edit_begin();
+	edit_find(&e, "proj_logits.weight")->dim[0] = 36;
+	edit_end(&e);
+	assert_refused(STATUS_INVALID, "proj_logits.weight");
+}
+
+static void either_of_the_tied_names_is_enough(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"proj_logits.weight", "word_embedding.weight"};
+	model *want = fixture_model(SMALL_CONFIG, device);
+	for (int i = 0; i < 2; i++) {
+		model *opened;
+		edit e = edit_begin();
+		edit_remove(&e, names[i]);
+		edit_end(&e);
+		assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+		fixture_same_weights(want, opened);
+		model_free(opened);
+	}
+	edit e = edit_begin();
+	edit_remove(&e, names[0]);
+	edit_remove(&e, names[1]);
+	edit_end(&e);
+	assert_refused(STATUS_INVALID, "word_embedding.weight");
+	model_free(want);
+}
+
+static void fixture_weights_other_types_are_converted(void **state)
+{
+	(void)state;
+	double wide[37];
+	uint16_t brain[15];
+	model *opened;
+	edit e = edit_begin();
+	safetensors_item *bias = edit_find(&e, "proj_logits.bias");
+	for (int i = 0; i < 37; i++)
+		wide[i] = (double)((const float *)bias->data)[i];
+	bias->type = ST_F64;
+	bias->data = wide;
+	safetensors_item *norm = edit_find(&e, "fastformer_model.LayerNorm.bias");
+	for (int i = 0; i < 15; i++)
+		brain[i] = (uint16_t)(0x3f80 + i);
+	norm->type = ST_BF16;
+	norm->data = brain;
+	edit_end(&e);
+	model *want = fixture_model(SMALL_CONFIG, device);
+	assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+	float *got = fixture_weights(opened), *before = fixture_weights(want);
+	assert_memory_equal(got + model_parameter_offset(opened, 1), before + model_parameter_offset(want, 1),
+	                    37 * sizeof(float));
+	assert_true(got[model_parameter_offset(opened, 4)] == 1 &&
+	            got[model_parameter_offset(opened, 4) + 1] == 0x1.02p0f);
+	free(got);
+	free(before);
+	model_free(want);
+	model_free(opened);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_saved_model_opens_bit_for_bit),
+	    cmocka_unit_test(a_saved_model_holds_the_tied_matrix_under_both_names),
+	    cmocka_unit_test(a_configuration_without_a_model_type_is_additive),
+	    cmocka_unit_test(saving_over_a_model_replaces_it),
+	    cmocka_unit_test(saving_into_a_missing_folder_fails),
+	    cmocka_unit_test(missing_or_broken_files_are_refused),
+	    cmocka_unit_test(a_configuration_of_another_size_is_refused_without_taking_its_memory),
+	    cmocka_unit_test(a_device_that_fails_leaves_no_model_and_no_memory),
+	    cmocka_unit_test(a_missing_tensor_is_named),
+	    cmocka_unit_test(an_extra_tensor_is_named),
+	    cmocka_unit_test(a_misshapen_tensor_is_named),
+	    cmocka_unit_test(tied_names_must_agree),
+	    cmocka_unit_test(either_of_the_tied_names_is_enough),
+	    cmocka_unit_test(fixture_weights_other_types_are_converted),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,311 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/text/dataset.h"
+#include "tests/unit/support/allocations.h"
+
+static int make_tokenizer(void **state)
+{
+	tokenizer *t;
+	if (tokenizer_new(&t, NULL, NULL) != STATUS_OK)
+		return -1;
+	*state = t;
+	return 0;
+}
+
+static int drop_tokenizer(void **state)
+{
+	tokenizer_free(*state);
+	return 0;
+}
+
+/* "abcdefgh…" of n bytes. */
+static const char *letters(char *out, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		out[i] = (char)('a' + i % 26);
+	return out;
+}
+
+static void blocks_cut_the_text_and_drop_the_remainder(void **state)
+{
+	char text[33];
+	dataset *d;
+	assert_int_equal(dataset_new(&d, *state, letters(text, 33), 33, 8, NULL), STATUS_OK);
+	assert_int_equal(dataset_length(d), 8);
+	assert_int_equal(dataset_blocks(d), 4);
+	assert_int_equal(dataset_tokens(d), 33);
+	assert_int_equal(dataset_bytes(d), 32);
+	assert_int_equal(dataset_vocab(d), 259);
+	for (int64_t b = 0; b < 4; b++) {
+		int32_t ids[9], labels[9];
+		ids[8] = labels[8] = -77;
+		dataset_block(d, 0, 5, b, ids, labels);
+		for (int j = 0; j < 8; j++) {
+			assert_int_equal(ids[j], text[b * 8 + j] + 3);
+			assert_int_equal(labels[j], j < 7 ? text[b * 8 + j + 1] + 3 : -1);
+		}
+		assert_int_equal(ids[8], -77);
+		assert_int_equal(labels[8], -77);
+	}
+	dataset_free(d);
+}
+
+/* The block that position i of an epoch shows, told by its first token. */
+static int64_t block_at(const dataset *d, uint64_t seed, int64_t epoch, int64_t i)
+{
+	int32_t ids[2], labels[2];
+	dataset_block(d, seed, epoch, i, ids, labels);
+	return ids[0] - 3;
+}
+
+/* n blocks of length 2; block b begins with byte b (n <= 128). */
+static dataset *numbered(const tokenizer *t, int n)
+{
+	char text[256];
+	for (int i = 0; i < n; i++)
+		text[2 * i] = (char)i, text[2 * i + 1] = ' ';
+	dataset *d;
+	assert_int_equal(dataset_new(&d, t, text, 2 * (size_t)n, 2, NULL), STATUS_OK);
+	assert_int_equal(dataset_blocks(d), n);
+	return d;
+}
+
+static void the_order_of_an_epoch_equals_the_published_algorithm(void **state)
+{
+	/* Computed by an independent program from the definition in dataset.h. */
+	static const struct {
+		uint64_t seed;
+		int64_t epoch;
+		int order[10];
+	} known[] = {
+	    {1, 0, {2, 4, 6, 9, 7, 1, 5, 3, 8, 0}},
+	    {1, 1, {8, 6, 5, 2, 9, 1, 7, 0, 3, 4}},
+	    {0x123456789abcdef, 0, {8, 5, 3, 1, 2, 7, 6, 4, 0, 9}},
+	    {0, 1, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+	};
+	dataset *d = numbered(*state, 10);
+	for (size_t k = 0; k < sizeof known / sizeof known[0]; k++)
+		for (int i = 0; i < 10; i++)
+			assert_int_equal(block_at(d, known[k].seed, known[k].epoch, i), known[k].order[i]);
+	dataset_free(d);
+}
+
+static void every_epoch_is_a_permutation_whatever_the_number_of_blocks(void **state)
+{
+	static const int counts[] = {1, 2, 3, 4, 5, 16, 17, 31, 33, 64, 65, 128};
+	for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+		dataset *d = numbered(*state, counts[k]);
+		for (int64_t epoch = 0; epoch < 50; epoch++) {
+			int seen[128] = {0};
+			for (int i = 0; i < counts[k]; i++)
+				seen[block_at(d, 42, epoch, i)]++;
+			for (int i = 0; i < counts[k]; i++)
+				assert_int_equal(seen[i], 1);
+		}
+		dataset_free(d);
+	}
+}
+
+static void every_block_comes_first_about_equally_often(void **state)
+{
+	enum { N = 5, SEEDS = 5000 };
+	dataset *d = numbered(*state, N);
+	int first[N] = {0};
+	for (uint64_t seed = 1; seed <= SEEDS; seed++)
+		first[block_at(d, seed, 0, 0)]++;
+	for (int i = 0; i < N; i++) /* 1000 expected, standard deviation 28 */
+		assert_in_range(first[i], 860, 1140);
+	dataset_free(d);
+}
+
+static void a_split_gives_the_end_of_the_text_to_the_second_set(void **state)
+{
+	char text[103];
+	dataset *train, *valid;
+	letters(text, 103);
+	assert_int_equal(dataset_split(&train, &valid, *state, text, 103, 4, 0.1, NULL), STATUS_OK);
+	assert_int_equal(dataset_tokens(train), 93);
+	assert_int_equal(dataset_tokens(valid), 10);
+	assert_int_equal(dataset_blocks(train), 23);
+	assert_int_equal(dataset_blocks(valid), 2);
+	int32_t ids[4], labels[4];
+	dataset_block(valid, 0, 0, 0, ids, labels);
+	assert_int_equal(ids[0], text[93] + 3);
+	dataset_free(train);
+	dataset_free(valid);
+}
+
+static void a_split_without_a_block_on_either_side_is_refused(void **state)
+{
+	static const struct {
+		double fraction;
+		const char *param;
+	} bad[] = {{0, "validation_fraction"}, {1, "validation_fraction"}, {-0.5, "validation_fraction"},
+	           {0.05, "sequence_length"},  {0.95, "sequence_length"},  {0.0 / 0.0, "validation_fraction"}};
+	char text[40];
+	letters(text, 40);
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		dataset *train = (dataset *)text, *valid = (dataset *)text;
+		error err = ERROR_INIT;
+		assert_int_equal(dataset_split(&train, &valid, *state, text, 40, 4, bad[i].fraction, &err),
+		                 STATUS_INVALID);
+		assert_null(train);
+		assert_null(valid);
+		assert_string_equal(err.param, bad[i].param);
+	}
+}
+
+/* Expect a refusal of `text`; returns the message in err. */
+static void assert_refused(const tokenizer *t, const char *text, size_t bytes, int64_t length, error *err)
+{
+	dataset *d = (dataset *)err;
+	*err = (error)ERROR_INIT;
+	assert_int_equal(dataset_new(&d, t, text, bytes, length, err), STATUS_INVALID);
+	assert_null(d);
+}
+
+static void too_short_a_text_or_sequence_is_refused(void **state)
+{
+	error err;
+	assert_refused(*state, "abc", 3, 4, &err);
+	assert_string_equal(err.param, "sequence_length");
+	assert_refused(*state, "", 0, 2, &err);
+	assert_refused(*state, "abc", 3, 1, &err);
+	assert_string_equal(err.param, "sequence_length");
+	assert_refused(*state, "abc", 3, -4, &err);
+}
+
+static void invalid_utf8_is_refused_with_its_byte(void **state)
+{
+	error err;
+	assert_refused(*state, "good\xC3\xA9\xFF bad", 11, 2, &err);
+	assert_non_null(strstr(err.message, "byte 6"));
+	assert_refused(*state,
+	               "\xEF\xBB\xBF"
+	               "ab\x80"
+	               "cd",
+	               8, 2, &err);
+	assert_non_null(strstr(err.message, "byte 5"));
+}
+
+static void json_lines_become_documents_with_an_end_token_each(void **state)
+{
+	static const char text[] = "\xEF\xBB\xBF \r\n"
+	                           "{\"text\": \"ab\", \"source\": 1}\r\n"
+	                           "\n"
+	                           "{\"prompt\": \"\\u00e9\", \"completion\": \"x\\u0000\"}\n"
+	                           "{\"text\": \"\"}";
+	static const int32_t expected[] = {'a' + 3, 'b' + 3, TOKEN_END, 0xC3 + 3, 0xA9 + 3,
+	                                   'x' + 3, 3,       TOKEN_END, TOKEN_END};
+	dataset *d;
+	error err = ERROR_INIT;
+	assert_int_equal(dataset_new(&d, *state, text, sizeof text - 1, 9, &err), STATUS_OK);
+	int32_t ids[9], labels[9];
+	dataset_block(d, 0, 0, 0, ids, labels);
+	assert_int_equal(dataset_tokens(d), 9);
+	assert_memory_equal(ids, expected, sizeof expected);
+	assert_int_equal(dataset_bytes(d), 6);
+	dataset_free(d);
+}
+
+static void text_that_merely_looks_like_json_stays_text(void **state)
+{
+	static const char *const texts[] = {"{\"other\": 1}\n", "[1, 2]\n{\"text\": \"x\"}", "{\"text\": oops}",
+	                                    "\n \n"};
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		dataset *d;
+		assert_int_equal(dataset_new(&d, *state, texts[i], strlen(texts[i]), 2, NULL), STATUS_OK);
+		assert_int_equal(dataset_tokens(d), strlen(texts[i]));
+		dataset_free(d);
+	}
+}
+
+static void a_bad_json_line_is_named_by_its_number(void **state)
+{
+	static const char *const second[] = {
+	    "{\"text\": 3}",
+	    "{\"text\": \"a\", \"prompt\": \"b\"}",
+	    "{\"prompt\": \"b\"}",
+	    "{\"completion\": \"b\"}",
+	    "{\"prompt\": 1, \"completion\": \"b\"}",
+	    "{\"text\": \"a\"",
+	    "{\"text\": \"\xFF\"}",
+	    "{\"text\": \"a\", \"text\": \"b\"}",
+	    "[\"text\"]",
+	    "plain",
+	    "{}",
+	};
+	for (size_t i = 0; i < sizeof second / sizeof second[0]; i++) {
+		char text[128];
+		int n = snprintf(text, sizeof text, "{\"text\": \"fine\"}\n\n%s\n", second[i]);
+		error err;
+		assert_refused(*state, text, (size_t)n, 2, &err);
+		assert_non_null(strstr(err.message, "line 3"));
+	}
+}
+
+static void the_fingerprint_tells_texts_apart(void **state)
+{
+	dataset *a, *b, *c;
+	assert_int_equal(dataset_new(&a, *state, "abcdef", 6, 2, NULL), STATUS_OK);
+	assert_int_equal(dataset_new(&b, *state, "abcdef", 6, 3, NULL), STATUS_OK);
+	assert_int_equal(dataset_new(&c, *state, "abcdfe", 6, 2, NULL), STATUS_OK);
+	assert_true(dataset_fingerprint(a) == dataset_fingerprint(b));
+	assert_true(dataset_fingerprint(a) != dataset_fingerprint(c));
+	dataset_free(a);
+	dataset_free(b);
+	dataset_free(c);
+	dataset_free(NULL);
+}
+
+/* Of plain text; jansson's parser reports some failed allocations as syntax errors. */
+static void every_allocation_may_fail(void **state)
+{
+	for (int split = 0; split < 2; split++) {
+		dataset *train = NULL, *valid = NULL;
+		status s = STATUS_NOMEM;
+		for (int64_t limit = 0; s == STATUS_NOMEM; limit++) {
+			error err = ERROR_INIT;
+			allocations_limit(limit);
+			if (split)
+				s = dataset_split(&train, &valid, *state, "plain text", 10, 2, 0.3, &err);
+			else
+				s = dataset_new(&train, *state, "plain text", 10, 2, &err);
+			allocations_limit(-1);
+			assert_true((s == STATUS_OK) == (train != NULL));
+			assert_true((s == STATUS_OK) == (err.message[0] == 0));
+			assert_true(limit > 0 || s == STATUS_NOMEM);
+		}
+		assert_int_equal(s, STATUS_OK);
+		dataset_free(train);
+		dataset_free(valid);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(blocks_cut_the_text_and_drop_the_remainder),
+	    cmocka_unit_test(the_order_of_an_epoch_equals_the_published_algorithm),
+	    cmocka_unit_test(every_epoch_is_a_permutation_whatever_the_number_of_blocks),
+	    cmocka_unit_test(every_block_comes_first_about_equally_often),
+	    cmocka_unit_test(a_split_gives_the_end_of_the_text_to_the_second_set),
+	    cmocka_unit_test(a_split_without_a_block_on_either_side_is_refused),
+	    cmocka_unit_test(too_short_a_text_or_sequence_is_refused),
+	    cmocka_unit_test(invalid_utf8_is_refused_with_its_byte),
+	    cmocka_unit_test(json_lines_become_documents_with_an_end_token_each),
+	    cmocka_unit_test(text_that_merely_looks_like_json_stays_text),
+	    cmocka_unit_test(a_bad_json_line_is_named_by_its_number),
+	    cmocka_unit_test(the_fingerprint_tells_texts_apart),
+	    cmocka_unit_test(every_allocation_may_fail),
+	};
+	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);
+}

@@ -1,0 +1,197 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/file.h"
+#include "engine/base/philox.h"
+#include "engine/text/tokenizer.h"
+
+static int make_tokenizer(void **state)
+{
+	tokenizer *t;
+	if (tokenizer_new(&t, NULL, NULL) != STATUS_OK)
+		return -1;
+	*state = t;
+	return 0;
+}
+
+static int drop_tokenizer(void **state)
+{
+	tokenizer_free(*state);
+	return 0;
+}
+
+static void assert_round_trip(const tokenizer *t, const char *text, size_t bytes)
+{
+	int32_t *ids;
+	size_t count;
+	assert_int_equal(tokenizer_encode(t, text, bytes, &ids, &count, NULL), STATUS_OK);
+	assert_int_equal(count, bytes);
+	for (size_t i = 0; i < count; i++) {
+		char byte[2] = {'?', '!'};
+		assert_int_equal(tokenizer_token_bytes(t, ids[i], byte, 1), 1);
+		assert_int_equal(byte[0], text[i]);
+		assert_int_equal(byte[1], '!');
+	}
+	free(ids);
+}
+
+static void all_256_bytes_survive_the_round_trip(void **state)
+{
+	char all[256];
+	for (int i = 0; i < 256; i++)
+		all[i] = (char)i;
+	assert_round_trip(*state, all, sizeof all);
+	assert_round_trip(*state, all, 0);
+}
+
+/* Encode a code point; returns the bytes written. */
+static size_t put_utf8(uint32_t c, char *out)
+{
+	if (c < 0x80)
+		return out[0] = (char)c, 1;
+	if (c < 0x800)
+		return out[0] = (char)(0xC0 | c >> 6), out[1] = (char)(0x80 | (c & 63)), 2;
+	if (c < 0x10000)
+		return out[0] = (char)(0xE0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)),
+		       out[2] = (char)(0x80 | (c & 63)), 3;
+	out[0] = (char)(0xF0 | c >> 18), out[1] = (char)(0x80 | (c >> 12 & 63));
+	out[2] = (char)(0x80 | (c >> 6 & 63)), out[3] = (char)(0x80 | (c & 63));
+	return 4;
+}
+
+static void random_utf8_survives_encoding_and_streaming(void **state)
+{
+	const tokenizer *t = *state;
+	char text[4096], back[3 * 4];
+	size_t bytes = 0;
+	for (uint64_t i = 0; bytes + 4 <= sizeof text; i++) {
+		static const uint32_t ceilings[] = {0x80, 0x800, 0xD800, 0x110000};
+		philox_block r = philox(3, 0, 0, i);
+		uint32_t c = r.word[0] % ceilings[r.word[1] % 4];
+		if (c >= 0xD800 && c < 0xE000)
+			continue;
+		bytes += put_utf8(c, text + bytes);
+	}
+	assert_round_trip(t, text, bytes);
+	int32_t *ids;
+	size_t count, at = 0;
+	assert_int_equal(tokenizer_encode(t, text, bytes, &ids, &count, NULL), STATUS_OK);
+	text_stream s = {0};
+	for (size_t i = 0; i < count; i++) {
+		char byte;
+		size_t n = tokenizer_token_bytes(t, ids[i], &byte, 1);
+		n = text_stream_push(&s, &byte, n, false, back);
+		assert_memory_equal(back, text + at, n);
+		at += n;
+	}
+	assert_int_equal(at, bytes);
+	assert_int_equal(text_stream_push(&s, NULL, 0, true, back), 0);
+	free(ids);
+}
+
+static void specials_and_ids_outside_the_vocabulary_stand_for_nothing(void **state)
+{
+	const tokenizer *t = *state;
+	static const int32_t ids[] = {TOKEN_PAD, TOKEN_END, TOKEN_UNKNOWN, -1, 259, INT32_MAX, INT32_MIN};
+	assert_int_equal(tokenizer_size(t), 259);
+	assert_string_equal(tokenizer_type(t), "bytes");
+	for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+		char byte = '?';
+		assert_int_equal(tokenizer_token_bytes(t, ids[i], &byte, 1), 0);
+		assert_int_equal(byte, '?');
+	}
+	assert_int_equal(tokenizer_token_bytes(t, 'a' + 3, NULL, 0), 1);
+}
+
+static void assert_refused(const char *json, status expected, const char *param)
+{
+	json_t *spec = json_loads(json, JSON_DECODE_ANY, NULL);
+	assert_non_null(spec);
+	tokenizer *t = (tokenizer *)spec;
+	error err = ERROR_INIT;
+	assert_int_equal(tokenizer_new(&t, spec, &err), expected);
+	assert_null(t);
+	assert_string_equal(err.param, param);
+	assert_true(err.message[0]);
+	json_decref(spec);
+}
+
+static void a_bad_spec_is_refused_by_the_name_of_its_field(void **state)
+{
+	(void)state;
+	assert_refused("{}", STATUS_INVALID, "type");
+	assert_refused("[1]", STATUS_INVALID, "type");
+	assert_refused("{\"type\": 3}", STATUS_INVALID, "type");
+	assert_refused("{\"type\": \"runes\"}", STATUS_UNSUPPORTED, "type");
+	assert_refused("{\"type\": \"bytes\", \"vocab_size\": 300}", STATUS_INVALID, "vocab_size");
+}
+
+static void write_text(const char *folder, const char *name, const char *text)
+{
+	char path[256];
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	assert_int_equal(file_write(path, &(file_part){text, strlen(text)}, 1, NULL), STATUS_OK);
+}
+
+static void a_saved_tokenizer_opens_again_and_a_folder_without_one_uses_bytes(void **state)
+{
+	char folder[] = "/tmp/test_tokenizer.XXXXXX";
+	assert_non_null(mkdtemp(folder));
+	for (int saved = 0; saved < 2; saved++) {
+		tokenizer *t;
+		assert_int_equal(tokenizer_open(&t, folder, 259, NULL), STATUS_OK);
+		assert_string_equal(tokenizer_type(t), "bytes");
+		tokenizer_free(t);
+		assert_int_equal(tokenizer_save(*state, folder, NULL), STATUS_OK);
+	}
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+static void a_tokenizer_with_more_ids_than_the_model_is_refused(void **state)
+{
+	(void)state;
+	char folder[] = "/tmp/test_tokenizer.XXXXXX";
+	assert_non_null(mkdtemp(folder));
+	tokenizer *t;
+	error err = ERROR_INIT;
+	assert_int_equal(tokenizer_open(&t, folder, 258, &err), STATUS_INVALID);
+	assert_null(t);
+	assert_string_equal(err.param, "vocab_size");
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+static void a_broken_tokenizer_file_is_an_error_with_its_line(void **state)
+{
+	(void)state;
+	char folder[] = "/tmp/test_tokenizer.XXXXXX";
+	assert_non_null(mkdtemp(folder));
+	write_text(folder, "tokenizer.json", "{\n\"type\": \n}");
+	tokenizer *t;
+	error err = ERROR_INIT;
+	assert_int_equal(tokenizer_open(&t, folder, 1000, &err), STATUS_INVALID);
+	assert_null(t);
+	assert_non_null(strstr(err.message, "line 3"));
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(all_256_bytes_survive_the_round_trip),
+	    cmocka_unit_test(random_utf8_survives_encoding_and_streaming),
+	    cmocka_unit_test(specials_and_ids_outside_the_vocabulary_stand_for_nothing),
+	    cmocka_unit_test(a_bad_spec_is_refused_by_the_name_of_its_field),
+	    cmocka_unit_test(a_saved_tokenizer_opens_again_and_a_folder_without_one_uses_bytes),
+	    cmocka_unit_test(a_tokenizer_with_more_ids_than_the_model_is_refused),
+	    cmocka_unit_test(a_broken_tokenizer_file_is_an_error_with_its_line),
+	};
+	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);
+}
