@@ -5,9 +5,11 @@
 #: make test         everything that needs no GPU; installs the packages it needs
 #: make unit pytest  its two halves
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
+#: make bench        ops beside memory bandwidth, decode at position 200 and 60,000
 #: make install      programs to PREFIX/bin (PREFIX=/usr/local)
 #: make lint format deps clean
 #:   BUILD=release|debug|asan|tsan   release goes to build/, the others to build/NAME/
+#:   V=1                             show the commands
 #:   CC=gcc|clang
 
 BUILD ?= release
@@ -17,6 +19,10 @@ OUT := $(if $(filter release,$(BUILD)),build,build/$(BUILD))
 
 VERSION := 0.1.0
 
+# Short lines while building; V=1 shows the commands.
+Q := $(if $(V),,@)
+say = @$(if $(V),:,printf '  %-5s %s\n' $(1) $(2))
+
 # --- flags -----------------------------------------------------------------
 WARN := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 CFLAGS_release := -O2 -g
@@ -24,7 +30,8 @@ CFLAGS_debug := -O0 -g3
 CFLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_tsan := -O1 -g -fsanitize=thread
 # The OpenMP runtime is not instrumented, so a thread sanitizer would report its barriers.
-OPENMP := $(if $(filter tsan,$(BUILD)),-fopenmp-simd,-fopenmp)
+# Without it, what is named only in a `parallel` pragma is unused.
+OPENMP := $(if $(filter tsan,$(BUILD)),-fopenmp-simd -Wno-unused-parameter -Wno-unused-variable,-fopenmp)
 CPPFLAGS := -I. -I$(OUT)/gen -D_GNU_SOURCE -DADDITIVE_VERSION='"$(VERSION)"'
 CFLAGS := -std=c17 $(WARN) $(CFLAGS_$(BUILD)) $(OPENMP) -fstack-protector-strong
 LDFLAGS := $(filter -fsanitize%,$(CFLAGS_$(BUILD))) $(OPENMP)
@@ -55,12 +62,13 @@ ISA_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
 CPPFLAGS += -DCPU_HAS_X86_KERNELS
 endif
 KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SRC)))
-KERNEL_OPT := $(if $(filter release,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(if $(filter release,$(BUILD)),,-Wno-pass-failed)
+KERNEL_OPT := $(if $(filter release,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(if $(findstring clang,$(CC)),-Wno-pass-failed)
 
+PROTO_LIBS := -ljansson
 CORE_LIBS := -ldnnl -ljansson -ldl -lm
 ENGINE_LIBS := $(CORE_LIBS) -luv -lsqlite3 -lpthread
-SERVER_LIBS := -lmicrohttpd -luv -ljansson
-CLI_LIBS := -lcurl -ljansson
+SERVER_LIBS := -lmicrohttpd -luv -ljansson -lm
+CLI_LIBS := -lcurl -ljansson -lm
 
 PROGRAMS := $(foreach p,additive-eval:engine/eval additived:engine/daemon additive-httpd:server additive:clients/cli,\
               $(if $(wildcard $(lastword $(subst :, ,$(p)))/main.c),$(OUT)/bin/$(firstword $(subst :, ,$(p)))))
@@ -78,7 +86,8 @@ $(OUT)/bin/additive: $(OUT)/obj/clients/cli/main.o $(CLI_OBJ)
 $(OUT)/bin/additive: LDLIBS = $(CLI_LIBS)
 $(OUT)/bin/%:
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(LDLIBS)
+	$(call say,link,$@)
+	$(Q)$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(LDLIBS)
 
 # Objects are rebuilt when the compiler or the flags change.
 FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT)
@@ -86,21 +95,23 @@ $(shell mkdir -p $(OUT); echo '$(subst ','\'',$(FLAGS))' | cmp -s - $(OUT)/flags
 
 $(OUT)/obj/%.o: %.c $(OUT)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,cc,$@)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 define kernel_rule
 $(OUT)/obj/engine/cpu/kernels/%.$(1).o: engine/cpu/kernels/%.c $(OUT)/flags
 	@mkdir -p $$(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT) $(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
+	$$(call say,cc,$$@)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT) $(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call kernel_rule,$(i))))
 
 # The HTTP contract travels inside the front end.
 $(OUT)/gen/openapi.c: proto/openapi.yaml server/embed_openapi.py
 	@mkdir -p $(@D)
-	$(PYTHON) server/embed_openapi.py $< $@
+	$(Q)$(PYTHON) server/embed_openapi.py $< $@
 $(OUT)/obj/gen/openapi.o: $(OUT)/gen/openapi.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
 # --- tests -------------------------------------------------------------------
 UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
@@ -109,23 +120,20 @@ UNIT_BIN := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(UNIT_SRC))
 UNIT_SUPPORT := $(OUT)/obj/tests/unit/support.a
 $(UNIT_SUPPORT): $(call objects,$(sort $(wildcard tests/unit/support/*.c)))
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
+# What a test of an area links: the rooms up to its own.
 area = $(firstword $(subst /, ,$(1)))
-unit_objects = $(if $(filter server,$(1)),$(SERVER_OBJ) $(PROTO_OBJ),$(if $(filter cli,$(1)),$(CLI_OBJ),$(if $(filter proto,$(1)),$(PROTO_OBJ),$(if $(filter serve explain store daemon,$(1)),$(ENGINE_OBJ) $(PROTO_OBJ),$(CORE_OBJ)))))
-unit_libs = $(if $(filter server,$(1)),$(SERVER_LIBS),$(if $(filter cli,$(1)),$(CLI_LIBS),$(if $(filter proto,$(1)),-ljansson,$(if $(filter serve explain store daemon,$(1)),$(ENGINE_LIBS),$(CORE_LIBS)))))
+with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE))))
+unit_objects = $($(call with,$(1))_OBJ) $(if $(filter SERVER ENGINE,$(call with,$(1))),$(PROTO_OBJ))
 .SECONDEXPANSION:
 $(UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -lcmocka $(call unit_libs,$(call area,$*)) -lm
+	$(call say,link,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -lcmocka $($(call with,$(call area,$*))_LIBS) -lm
 
 .PHONY: unit
 unit: $(UNIT_BIN)
 	@tests/run_unit $(UNIT_BIN)
-
-# Programs over the compute core alone: make build/bench/train_curve
-$(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(CORE_OBJ)
-	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE_LIBS)
 
 VENV := build/venv
 $(VENV)/ready: tests/requirements.txt
@@ -136,6 +144,17 @@ $(VENV)/ready: tests/requirements.txt
 .PHONY: pytest
 pytest: all $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q tests/api tests/e2e
+
+# Measurements, never tests: programs on the engine's rooms.
+BENCH_BIN := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.c)))
+$(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $$(call objects,$$(call sources,engine/serve engine/explain)) $$(CORE_OBJ)
+	@mkdir -p $(@D)
+	$(call say,link,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+.PHONY: bench
+bench: $(BENCH_BIN)
+	$(OUT)/bench/bench_ops
+	$(OUT)/bench/decode_flat
 
 .PHONY: test
 test: deps

@@ -10,7 +10,8 @@
 
 #include "engine/tensor/backend.h"
 
-/* Open with `threads` OpenMP threads (0: all cores allowed to this process).
+/* Open with `threads` OpenMP threads (0: all cores allowed to this process, at most
+ * OMP_NUM_THREADS if that is set). STATUS_INVALID, STATUS_NOMEM.
  * ADDITIVE_CPU_ISA=baseline|avx2|avx512 in the environment lowers the choice. */
 status cpu_open(backend **out, int threads, error *err);
 

@@ -12,6 +12,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/threads.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 
@@ -436,6 +437,7 @@ static void evaluation_free(evaluation *e)
 
 int main(int argc, char **argv)
 {
+	threads_sleep_when_idle(argv);
 	evaluation e = {0};
 	error err = ERROR_INIT;
 	const char *blame;

@@ -1,0 +1,130 @@
+/* Opening the CPU backend: how many threads, which instruction set, what to call the
+ * device. Everything else is the kernel table of the instruction set and host.c. */
+#include "engine/cpu/cpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/memory.h"
+#include "engine/cpu/host.h"
+#include "engine/cpu/kernels/kernels.h"
+
+enum { CPU_MAX_THREADS = 1024 };
+
+/* From the plainest to the best; a processor that runs one runs those before it. */
+static const char *const isa_names[] = {"baseline", "avx2", "avx512"};
+enum { ISA_COUNT = sizeof isa_names / sizeof *isa_names };
+
+static const cpu_kernels *const isa_kernels[] = {
+    &cpu_kernels_baseline,
+#ifdef CPU_HAS_X86_KERNELS
+    &cpu_kernels_avx2,
+    &cpu_kernels_avx512,
+#endif
+};
+
+/* Index of the best that this machine can run. */
+static int isa_machine(void)
+{
+#ifdef CPU_HAS_X86_KERNELS
+	__builtin_cpu_init();
+	/* What else x86-64-v3 and v4 name came with the same processors. */
+	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2"))
+		return 0;
+	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+	    !__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq") ||
+	    !__builtin_cpu_supports("avx512vl"))
+		return 1;
+	return 2;
+#else
+	return 0;
+#endif
+}
+
+/* The same, or the lower one that the environment names. */
+static status isa_choose(const cpu_kernels **out, error *err)
+{
+	int machine = isa_machine();
+	*out = isa_kernels[machine];
+	const char *wanted = getenv("ADDITIVE_CPU_ISA");
+	if (!wanted || !*wanted)
+		return STATUS_OK;
+	for (int i = 0; i < ISA_COUNT; i++) {
+		if (strcmp(wanted, isa_names[i]) != 0)
+			continue;
+		*out = isa_kernels[i < machine ? i : machine];
+		return STATUS_OK;
+	}
+	return error_set(err, STATUS_INVALID, "ADDITIVE_CPU_ISA", "'%.32s' is not baseline, avx2 or avx512", wanted);
+}
+
+/* Cores this process may run on. */
+static int cpu_cores(void)
+{
+	cpu_set_t set;
+	if (sched_getaffinity(0, sizeof set, &set) == 0)
+		return CPU_COUNT(&set);
+	long online = sysconf(_SC_NPROCESSORS_ONLN); /* more cores than cpu_set_t has bits */
+	return online < 1 ? 1 : online > CPU_MAX_THREADS ? CPU_MAX_THREADS : (int)online;
+}
+
+/* All cores, or as many as OMP_NUM_THREADS allows. Read here, since what OpenMP makes of it is
+ * changed by every matrix product (gemm.c). */
+static int default_threads(void)
+{
+	const char *limit = getenv("OMP_NUM_THREADS");
+	int cores = cpu_cores(), wanted = limit ? atoi(limit) : 0;
+	return wanted > 0 && wanted < cores ? wanted : cores;
+}
+
+/* "AMD EPYC 9654": the processor's name, or "CPU" where the system does not tell. */
+static void cpu_model(char *out, size_t size)
+{
+	snprintf(out, size, "CPU");
+	FILE *f = fopen("/proc/cpuinfo", "r");
+	if (!f)
+		return;
+	char line[256];
+	while (fgets(line, sizeof line, f)) {
+		char *colon = strchr(line, ':');
+		if (strncmp(line, "model name", 10) != 0 || !colon)
+			continue;
+		colon += 1 + strspn(colon + 1, " ");
+		colon[strcspn(colon, "\n")] = '\0';
+		snprintf(out, size, "%s", colon);
+		break;
+	}
+	fclose(f);
+}
+
+static void cpu_close(backend *b)
+{
+	free(b);
+}
+
+status cpu_open(backend **out, int threads, error *err)
+{
+	*out = NULL;
+	if (threads < 0 || threads > CPU_MAX_THREADS)
+		return error_set(err, STATUS_INVALID, "threads", "threads is %d, must be 0 to %d", threads,
+		                 CPU_MAX_THREADS);
+	const cpu_kernels *kernels;
+	TRY(isa_choose(&kernels, err));
+	cpu *c = memory_new(1, sizeof *c);
+	if (!c)
+		return error_set(err, STATUS_NOMEM, NULL, "no memory for the CPU backend");
+	c->threads = threads ? threads : default_threads();
+	c->base.name = "cpu";
+	char model[64];
+	cpu_model(model, sizeof model);
+	snprintf(c->base.device, sizeof c->base.device, "%s, %d thread%s, %s", model, c->threads,
+	         c->threads == 1 ? "" : "s", kernels->isa);
+	memcpy(c->base.kernel, kernels->kernel, sizeof c->base.kernel);
+	memcpy(c->base.scratch, kernels->scratch, sizeof c->base.scratch);
+	host_init(&c->base);
+	c->base.close = cpu_close;
+	*out = &c->base;
+	return STATUS_OK;
+}

@@ -1,0 +1,31 @@
+/* adamw: clipping, both moments, decay and step in one pass over the arenas. */
+#include "engine/cpu/kernels/kernels.h"
+
+#include <math.h>
+
+enum { COST = 4 };
+
+status KERNEL(adamw)(backend *b, const op_call *call)
+{
+	const adamw_params *h = call->params;
+	float *p = call->in[0].data, *m = call->in[2].data, *v = call->in[3].data;
+	const float *g = call->in[1].data, *hyper = call->in[5].data;
+	const float norm2 = *(const float *)call->in[4].data, norm = sqrtf(norm2), lr = hyper[0];
+	int64_t n = shape_count(call->in[0].shape);
+	if (!isfinite(norm2))
+		return STATUS_OK;
+	const float clip = h->clip > 0.0f && norm > h->clip ? h->clip / (norm + 1e-6f) : 1.0f;
+	const float beta1 = h->beta1, beta2 = h->beta2, eps = h->eps, shrink = 1.0f - lr * h->decay;
+	/* The bias corrections in double: 1 - 0.999^t loses digits early on. */
+	const float step = (float)(lr / (1.0 - pow(beta1, hyper[1])));
+	const float root = (float)(1.0 / sqrt(1.0 - pow(beta2, hyper[1])));
+	const int threads = kernel_threads(b, n * COST);
+#pragma omp parallel for simd schedule(simd : static) num_threads(threads)
+	for (int64_t i = 0; i < n; i++) {
+		float grad = clip * g[i];
+		m[i] = beta1 * m[i] + (1.0f - beta1) * grad;
+		v[i] = beta2 * v[i] + (1.0f - beta2) * grad * grad;
+		p[i] = p[i] * shrink - step * m[i] / (sqrtf(v[i]) * root + eps);
+	}
+	return STATUS_OK;
+}

@@ -1,0 +1,56 @@
+/* gather, gather_grad: rows of a table by index, and the scatter back.
+ *
+ * The gradient adds rows of dy into the table. Threads own columns, not places: each one
+ * walks all indices in order for its own columns, so the sums are always taken in index
+ * order, and no two threads touch one address. */
+#include "engine/cpu/kernels/kernels.h"
+
+#include <string.h>
+
+enum { COLUMNS = 64 }; /* columns of one part: four cache lines of a row */
+
+status KERNEL(gather)(backend *b, const op_call *call)
+{
+	const float *table = call->in[0].data;
+	const int32_t *index = call->in[1].data;
+	float *y = call->out[0].data;
+	int64_t rows = shape_rows(call->in[0].shape), d = shape_last(call->in[0].shape);
+	int64_t places = shape_count(call->in[1].shape);
+	const int threads = kernel_threads(b, places * d);
+#pragma omp parallel for schedule(static) num_threads(threads)
+	for (int64_t i = 0; i < places; i++) {
+		bool inside = index[i] >= 0 && index[i] < rows;
+		if (inside)
+			memcpy(y + i * d, table + index[i] * d, (size_t)d * sizeof *y);
+		else
+			memset(y + i * d, 0, (size_t)d * sizeof *y);
+	}
+	return STATUS_OK;
+}
+
+status KERNEL(gather_grad)(backend *b, const op_call *call)
+{
+	const gather_grad_params *p = call->params;
+	const int32_t *index = call->in[0].data;
+	const float *dy = call->in[1].data;
+	float *dtable = call->out[0].data;
+	int64_t places = shape_count(call->in[0].shape), d = shape_last(call->in[1].shape);
+	int64_t parts = kernel_parts(d, COLUMNS);
+	const int threads = kernel_threads(b, (p->rows + places) * d);
+#pragma omp parallel for schedule(static) num_threads(threads)
+	for (int64_t part = 0; part < parts; part++) {
+		int64_t first = part * COLUMNS, count = kernel_min(COLUMNS, d - first);
+		for (int64_t r = 0; r < p->rows; r++)
+			memset(dtable + r * d + first, 0, (size_t)count * sizeof *dtable);
+		for (int64_t i = 0; i < places; i++) {
+			if (index[i] < 0 || index[i] >= p->rows || index[i] == p->padding_row)
+				continue;
+			float *to = dtable + index[i] * d + first;
+			const float *from = dy + i * d + first;
+#pragma omp simd
+			for (int64_t j = 0; j < count; j++)
+				to[j] += from[j];
+		}
+	}
+	return STATUS_OK;
+}

@@ -1,0 +1,129 @@
+/* kernels.h - what the CPU kernels share.
+ *
+ * The sources of this folder are compiled once per instruction set, with CPU_ISA
+ * naming it. Only KERNEL(...) symbols are visible outside their file, so that no two
+ * instruction sets can ever share a function; table.c collects them in one cpu_kernels
+ * per instruction set and cpu.c picks one when the backend is opened.
+ *
+ * Results must not depend on how the work was scheduled: loops are cut into parts of
+ * fixed size, and partial sums are added in the order of the parts, so a kernel gives
+ * the same bits at any number of threads (matrix products: at a fixed number).
+ *
+ * Loops are plain C with `omp simd`; the compiler's vectors are as wide as the
+ * instruction set has them. Contraction to fused multiply-adds is on, reassociation is
+ * allowed only where a `reduction` clause says so. */
+#ifndef ENGINE_CPU_KERNELS_KERNELS_H
+#define ENGINE_CPU_KERNELS_KERNELS_H
+
+#include "engine/tensor/backend.h"
+#include "engine/tensor/ops.h"
+
+/* The backend as kernels see it. */
+typedef struct cpu {
+	backend base;
+	int threads;
+} cpu;
+
+/* One instruction set's kernels. */
+typedef struct cpu_kernels {
+	const char *isa;
+	backend_kernel kernel[OP_COUNT];
+	backend_scratch scratch[OP_COUNT];
+} cpu_kernels;
+
+extern const cpu_kernels cpu_kernels_baseline;
+#ifdef CPU_HAS_X86_KERNELS
+extern const cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
+#endif
+
+#ifdef CPU_ISA
+
+/* cpu_add_avx512 and the like. */
+#define KERNEL_PASTE(name, isa) cpu_##name##_##isa
+#define KERNEL_NAME(name, isa) KERNEL_PASTE(name, isa)
+#define KERNEL(name) KERNEL_NAME(name, CPU_ISA)
+
+#define OP(name, ...) status KERNEL(name)(backend * b, const op_call *call);
+#include "engine/tensor/ops.def"
+#undef OP
+
+/* The kernels that need scratch memory. */
+size_t KERNEL(sum_rows_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(layernorm_grad_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(additive_attention_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(additive_attention_grad_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(additive_stream_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(cross_entropy_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(sum_squares_scratch)(const backend *b, const op_call *call);
+
+#endif
+
+/* Threads for a loop of `work`, in elements of an addition (kernels that do more per element
+ * say so as their COST, from tests/bench/bench_ops.c). Waking threads that sleep and waiting for the
+ * last one costs 5 to 10 µs; one core does this many in 10 µs. */
+enum { KERNEL_SERIAL_WORK = 131072 };
+
+static inline int kernel_threads(const backend *b, int64_t work)
+{
+	return work < KERNEL_SERIAL_WORK ? 1 : ((const cpu *)b)->threads;
+}
+
+/* The cut of a sum over rows into parts: at least 64 rows each, at most 64 parts, whatever
+ * the number of threads. */
+enum { KERNEL_PART_ROWS = 64, KERNEL_MAX_PARTS = 64 };
+
+/* Parts of `size` needed for `count` things. */
+static inline int64_t kernel_parts(int64_t count, int64_t size)
+{
+	return (count + size - 1) / size;
+}
+
+static inline int64_t kernel_min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64_t kernel_part_rows(int64_t rows)
+{
+	int64_t size = kernel_parts(rows, KERNEL_MAX_PARTS);
+	return size < KERNEL_PART_ROWS ? KERNEL_PART_ROWS : size;
+}
+
+/* An optional input, or NULL. */
+static inline const void *kernel_optional(const op_call *call, int i)
+{
+	return i < call->n_in ? call->in[i].data : NULL;
+}
+
+/* Kernels that need the place of an output even when nobody wants it keep it in scratch:
+ * the floats to ask for, and where output i goes (advances *scratch if it goes there). */
+static inline int64_t kernel_spare_floats(const op_call *call, int i)
+{
+	return call->out[i].data ? 0 : shape_count(call->out[i].shape);
+}
+
+static inline float *kernel_output(const op_call *call, int i, float **scratch)
+{
+	if (call->out[i].data)
+		return call->out[i].data;
+	float *spare = *scratch;
+	*scratch += kernel_spare_floats(call, i);
+	return spare;
+}
+
+/* out[j] = factor · Σ_part parts[part][j] over rows of d floats, in order. */
+static inline void kernel_sum_parts(float *out, const float *parts, int64_t count, int64_t d, float factor)
+{
+	for (int64_t j = 0; j < d; j++)
+		out[j] = 0.0f;
+	for (int64_t i = 0; i < count; i++) {
+#pragma omp simd
+		for (int64_t j = 0; j < d; j++)
+			out[j] += parts[i * d + j];
+	}
+#pragma omp simd
+	for (int64_t j = 0; j < d; j++)
+		out[j] *= factor;
+}
+
+#endif

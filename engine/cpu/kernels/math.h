@@ -1,0 +1,100 @@
+/* math.h - exp, log and erf without branches or calls, so that a loop over them
+ * becomes vector code on every instruction set.
+ *
+ * Each is a range reduction and a minimax polynomial (fitted to the relative error by
+ * Lawson's iteration on Chebyshev nodes). Errors against double, in units of the last
+ * place, over every float of the domain (tests/unit/cpu/test_math.c):
+ *
+ *   math_exp   2    any float; e^x below 2^-126 is 0, above 2^127.5 (x > 88.37) inf
+ *   math_log   2    positive normal floats
+ *   math_erf   3    any float
+ *
+ * The C library is a little more exact, but has no vector forms that can be relied on:
+ * they depend on the compiler, on the library's version and on fast-math. */
+#ifndef ENGINE_CPU_KERNELS_MATH_H
+#define ENGINE_CPU_KERNELS_MATH_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t math_bits(float x)
+{
+	uint32_t bits;
+	memcpy(&bits, &x, sizeof bits);
+	return bits;
+}
+
+static inline float math_float(uint32_t bits)
+{
+	float x;
+	memcpy(&x, &bits, sizeof x);
+	return x;
+}
+
+/* e^x. math_exp(0) is exactly 1, and e^-inf exactly 0.
+ * x = n ln 2 + r, |r| <= ln 2 / 2:  e^x = 2^n (1 + r + r² P(r)). Adding 1.5·2^23 rounds
+ * to an integer and leaves n in the low bits; ln 2 is split so that n·high is exact. */
+static inline float math_exp(float x)
+{
+	const float round = 0x1.8p23f, log2e = 0x1.715476p0f, high = 0x1.62e4p-1f, low = 0x1.7f7d1cp-20f;
+	float shifted = x * log2e + round;
+	float n = shifted - round;
+	float r = (x - n * high) - n * low;
+	float p = 0.00138145976f;
+	p = p * r + 0.00836871658f;
+	p = p * r + 0.041668389f;
+	p = p * r + 0.166665211f;
+	p = p * r + 0.49999994f;
+	float y = 1.0f + (r + r * r * p);
+	y = y * math_float((math_bits(shifted) - math_bits(round) + 127) << 23);
+	y = x < -87.3365f ? 0.0f : y;
+	return x > 88.376f ? INFINITY : y;
+}
+
+/* log x for a positive normal x = 2^e (1 + f), √½ <= 1 + f < √2:
+ * log x = e ln 2 + f - f²/2 + f³ P(f). */
+static inline float math_log(float x)
+{
+	const float high = 0x1.62e4p-1f, low = 0x1.7f7d1cp-20f;
+	uint32_t bits = math_bits(x) - 0x3f3504f3u; /* √½ becomes exponent 0 */
+	float e = (float)((int32_t)bits >> 23);
+	float f = math_float((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+	float p = -0.0763449296f;
+	p = p * f + 0.12761575f;
+	p = p * f + -0.131601825f;
+	p = p * f + 0.142017588f;
+	p = p * f + -0.166233569f;
+	p = p * f + 0.200012267f;
+	p = p * f + -0.250008196f;
+	p = p * f + 0.333333313f;
+	float square = f * f;
+	float tail = square * f * p + e * low;
+	return (f - (0.5f * square - tail)) + e * high;
+}
+
+/* erf x: below 1 an odd polynomial; above, 1 - e^{-Q(|x|)} with Q = -log erfc, a smooth
+ * function; from 3.95 on the result rounds to 1. */
+static inline float math_erf(float x)
+{
+	float t = fabsf(x), square = x * x;
+	float p = 7.85385346e-05f;
+	p = p * square + -0.000801019138f;
+	p = p * square + 0.00518832728f;
+	p = p * square + -0.026853811f;
+	p = p * square + 0.112835854f;
+	p = p * square + -0.37612626f;
+	p = p * square + 1.12837911f;
+	float u = t > 3.95f ? 3.95f : t;
+	float q = -0.000186379228f;
+	q = q * u + 0.00294765853f;
+	q = q * u + -0.0218380652f;
+	q = q * u + 0.103106759f;
+	q = q * u + 0.638144851f;
+	q = q * u + 1.12708914f;
+	q = q * u + 0.00034152274f;
+	float far = copysignf(1.0f - math_exp(-q), x);
+	return t < 1.0f ? x * p : far;
+}
+
+#endif

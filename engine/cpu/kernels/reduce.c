@@ -1,0 +1,57 @@
+/* sum_rows and sum_squares: sums cut into parts of a fixed size, the parts added in
+ * order, so that the result does not depend on who computed which part. */
+#include "engine/cpu/kernels/kernels.h"
+
+enum { SQUARES = 16384 }; /* elements of one part of sum_squares */
+
+size_t KERNEL(sum_rows_scratch)(const backend *b, const op_call *call)
+{
+	(void)b;
+	int64_t rows = shape_rows(call->in[0].shape), d = shape_last(call->in[0].shape);
+	return (size_t)(kernel_parts(rows, kernel_part_rows(rows)) * d) * sizeof(float);
+}
+
+status KERNEL(sum_rows)(backend *b, const op_call *call)
+{
+	const float factor = ((const scale_params *)call->params)->factor;
+	const float *x = call->in[0].data;
+	float *partial = call->scratch;
+	int64_t rows = shape_rows(call->in[0].shape), d = shape_last(call->in[0].shape);
+	int64_t size = kernel_part_rows(rows), parts = kernel_parts(rows, size);
+	const int threads = kernel_threads(b, rows * d);
+#pragma omp parallel for schedule(static) num_threads(threads)
+	for (int64_t part = 0; part < parts; part++) {
+		int64_t first = part * size;
+		kernel_sum_parts(partial + part * d, x + first * d, kernel_min(size, rows - first), d, 1.0f);
+	}
+	kernel_sum_parts(call->out[0].data, partial, parts, d, factor);
+	return STATUS_OK;
+}
+
+size_t KERNEL(sum_squares_scratch)(const backend *b, const op_call *call)
+{
+	(void)b;
+	return (size_t)kernel_parts(shape_count(call->in[0].shape), SQUARES) * sizeof(double);
+}
+
+status KERNEL(sum_squares)(backend *b, const op_call *call)
+{
+	const float *x = call->in[0].data;
+	double *partial = call->scratch;
+	int64_t n = shape_count(call->in[0].shape), parts = kernel_parts(n, SQUARES);
+#pragma omp parallel for schedule(static) num_threads(kernel_threads(b, n))
+	for (int64_t part = 0; part < parts; part++) {
+		const float *from = x + part * SQUARES;
+		int64_t count = kernel_min(SQUARES, n - part * SQUARES);
+		double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+		for (int64_t i = 0; i < count; i++)
+			sum += (double)from[i] * (double)from[i];
+		partial[part] = sum;
+	}
+	double total = 0.0;
+	for (int64_t part = 0; part < parts; part++)
+		total += partial[part];
+	*(float *)call->out[0].data = (float)total;
+	return STATUS_OK;
+}

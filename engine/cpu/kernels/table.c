@@ -1,0 +1,26 @@
+/* The kernels of one instruction set, collected. A row of ops.def without a kernel does
+ * not link. */
+#include "engine/cpu/kernels/kernels.h"
+
+#define ISA_TEXT(isa) #isa
+#define ISA_NAME(isa) ISA_TEXT(isa)
+
+const cpu_kernels KERNEL(kernels) = {
+    .isa = ISA_NAME(CPU_ISA),
+    .kernel =
+        {
+#define OP(name, ...) [OP_##name] = KERNEL(name),
+#include "engine/tensor/ops.def"
+#undef OP
+        },
+    .scratch =
+        {
+            [OP_sum_rows] = KERNEL(sum_rows_scratch),
+            [OP_layernorm_grad] = KERNEL(layernorm_grad_scratch),
+            [OP_additive_attention] = KERNEL(additive_attention_scratch),
+            [OP_additive_attention_grad] = KERNEL(additive_attention_grad_scratch),
+            [OP_additive_stream] = KERNEL(additive_stream_scratch),
+            [OP_cross_entropy] = KERNEL(cross_entropy_scratch),
+            [OP_sum_squares] = KERNEL(sum_squares_scratch),
+        },
+};

@@ -1,0 +1,153 @@
+/* Opening the backend, and every instruction set against the plainest. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/unit/cpu/fixture.h"
+#include "tests/unit/support/op_trial.h"
+
+static const char *const names[] = {"baseline", "avx2", "avx512"};
+
+static backend *open_isa(const char *name)
+{
+	assert_int_equal(setenv("ADDITIVE_CPU_ISA", name, 1), 0);
+	backend *b = fixture_open(2);
+	assert_int_equal(unsetenv("ADDITIVE_CPU_ISA"), 0);
+	return b;
+}
+
+static void the_environment_lowers_the_instruction_set(void **state)
+{
+	(void)state;
+	backend *b = open_isa("baseline");
+	assert_string_equal(b->name, "cpu");
+	assert_non_null(strstr(b->device, "2 threads, baseline"));
+	assert_true(b->host_memory);
+	backend_close(b);
+	b = open_isa("");
+	backend *best = fixture_open(2);
+	assert_string_equal(b->device, best->device);
+	backend_close(best);
+	backend_close(b);
+}
+
+static void an_unknown_instruction_set_is_an_error_that_names_the_variable(void **state)
+{
+	(void)state;
+	backend *b = (backend *)state;
+	error err = ERROR_INIT;
+	setenv("ADDITIVE_CPU_ISA", "avx1024", 1);
+	assert_int_equal(cpu_open(&b, 1, &err), STATUS_INVALID);
+	unsetenv("ADDITIVE_CPU_ISA");
+	assert_null(b);
+	assert_string_equal(err.param, "ADDITIVE_CPU_ISA");
+	assert_non_null(strstr(err.message, "avx1024"));
+}
+
+static void a_silly_number_of_threads_is_an_error(void **state)
+{
+	(void)state;
+	static const int threads[] = {-1, 1000000};
+	for (int i = 0; i < 2; i++) {
+		backend *b = (backend *)state;
+		error err = ERROR_INIT;
+		assert_int_equal(cpu_open(&b, threads[i], &err), STATUS_INVALID);
+		assert_null(b);
+		assert_string_equal(err.param, "threads");
+	}
+}
+
+static void zero_threads_means_all_cores(void **state)
+{
+	(void)state;
+	backend *b = fixture_open(0);
+	assert_non_null(strstr(b->device, " thread"));
+	assert_null(strstr(b->device, ", 0 thread"));
+	backend_close(b);
+}
+
+static void the_environment_limits_the_threads(void **state)
+{
+	(void)state;
+	setenv("OMP_NUM_THREADS", "1", 1);
+	backend *b = fixture_open(0);
+	unsetenv("OMP_NUM_THREADS");
+	assert_non_null(strstr(b->device, ", 1 thread,"));
+	backend_close(b);
+}
+
+static void every_row_of_the_op_table_has_a_kernel(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		backend *b = open_isa(names[i]);
+		for (int id = 0; id < OP_COUNT; id++)
+			assert_non_null(b->kernel[id]);
+		backend_close(b);
+	}
+}
+
+static void every_instruction_set_agrees_with_the_baseline(void **state)
+{
+	(void)state;
+	backend *baseline = open_isa("baseline");
+	for (int i = 1; i < 3; i++) {
+		backend *b = open_isa(names[i]); /* what the machine lacks is tried as the next lower */
+		int failed = 0;
+		for (int c = 0; c < op_cases_count(); c++)
+			failed += !op_trial_matches(op_cases_at(c), baseline, b);
+		assert_int_equal(failed, 0);
+		backend_close(b);
+	}
+	backend_close(baseline);
+}
+
+/* The functions of math.h as each instruction set compiled them, through gelu. */
+static void gelu_is_accurate_on_every_instruction_set(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		backend *b = open_isa(names[i]);
+		int64_t n = 40001;
+		op_call forward = {.n_in = 1, .in = {fixture_tensor(DTYPE_F32, SHAPE1(n))}};
+		float *x = forward.in[0].data;
+		for (int64_t j = 0; j < n; j++)
+			x[j] = (float)(j - n / 2) * 5e-4f;
+		op_call backward = {.n_in = 2, .in = {forward.in[0], fixture_tensor(DTYPE_F32, SHAPE1(n))}};
+		for (int64_t j = 0; j < n; j++)
+			((float *)backward.in[1].data)[j] = 1.0f;
+		fixture_run(b, OP_gelu, &forward);
+		fixture_run(b, OP_gelu_grad, &backward);
+		for (int64_t j = 0; j < n; j++) {
+			double v = (double)x[j], phi = exp(-0.5 * v * v) / sqrt(2 * acos(-1)),
+			       upper = 0.5 + 0.5 * erf(v / sqrt(2));
+			double y = (double)((float *)forward.out[0].data)[j],
+			       dy = (double)((float *)backward.out[0].data)[j];
+			assert_true(fabs(y - v * upper) <= 2e-7 * (1 + fabs(v)));
+			assert_true(fabs(dy - (upper + v * phi)) <= 4e-7);
+		}
+		fixture_free_outputs(&forward);
+		fixture_free(&backward);
+		backend_close(b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_environment_lowers_the_instruction_set),
+	    cmocka_unit_test(an_unknown_instruction_set_is_an_error_that_names_the_variable),
+	    cmocka_unit_test(a_silly_number_of_threads_is_an_error),
+	    cmocka_unit_test(zero_threads_means_all_cores),
+	    cmocka_unit_test(the_environment_limits_the_threads),
+	    cmocka_unit_test(every_row_of_the_op_table_has_a_kernel),
+	    cmocka_unit_test(every_instruction_set_agrees_with_the_baseline),
+	    cmocka_unit_test(gelu_is_accurate_on_every_instruction_set),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

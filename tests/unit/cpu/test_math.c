@@ -1,0 +1,90 @@
+/* exp, log and erf of the kernels against the C library in double, over the whole range. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/cpu/kernels/math.h"
+
+/* |got - want| in units of the last place of want. */
+static double ulps(float got, double want)
+{
+	float rounded = fabsf((float)want);
+	return fabs((double)got - want) / (double)(nextafterf(rounded, INFINITY) - rounded);
+}
+
+/* The largest error over the positive floats from `low` to `high` and their negatives, every
+ * 701st; NaN if any error is. */
+static double worst(float (*function)(float), double (*exact)(double), float low, float high, int negative)
+{
+	double most = 0;
+	for (uint32_t bits = math_bits(low); bits <= math_bits(high); bits += 701) {
+		float x = negative ? -math_float(bits) : math_float(bits);
+		double error = ulps(function(x), exact((double)x));
+		if (!(error <= most))
+			most = error;
+	}
+	return most;
+}
+
+static void exp_is_within_two_units_of_the_last_place(void **state)
+{
+	(void)state;
+	assert_true(worst(math_exp, exp, 1e-30f, 88.37f, 0) <= 2);
+	assert_true(worst(math_exp, exp, 1e-30f, 87.33f, 1) <= 2);
+}
+
+static void exp_is_exact_where_the_scan_relies_on_it(void **state)
+{
+	(void)state;
+	assert_true(math_exp(0.0f) == 1.0f);
+	assert_true(math_exp(-0.0f) == 1.0f);
+	assert_true(math_exp(-INFINITY) == 0.0f);
+	assert_true(math_exp(-3.4e38f) == 0.0f);
+	assert_true(math_exp(-87.34f) == 0.0f);
+	assert_true(math_exp(INFINITY) == INFINITY);
+	assert_true(math_exp(89.0f) == INFINITY);
+	assert_true(isnan(math_exp(NAN)));
+}
+
+static void log_is_within_two_units_of_the_last_place(void **state)
+{
+	(void)state;
+	assert_true(worst(math_log, log, 0x1p-126f, 3.4e38f, 0) <= 2);
+	assert_true(math_log(1.0f) == 0.0f);
+}
+
+static void erf_is_within_three_units_of_the_last_place(void **state)
+{
+	(void)state;
+	assert_true(worst(math_erf, erf, 1e-30f, 20.0f, 0) <= 3);
+	assert_true(worst(math_erf, erf, 1e-30f, 20.0f, 1) <= 3);
+	assert_true(math_erf(0.0f) == 0.0f);
+	assert_true(math_erf(INFINITY) == 1.0f);
+	assert_true(math_erf(-INFINITY) == -1.0f);
+	assert_true(isnan(math_erf(NAN)));
+}
+
+static float slightly_wrong(float x)
+{
+	return math_exp(x) * 1.0000004f;
+}
+
+static void the_measure_notices_a_small_error(void **state)
+{
+	(void)state;
+	assert_false(worst(slightly_wrong, exp, 1e-30f, 88.0f, 0) <= 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(exp_is_within_two_units_of_the_last_place),
+	    cmocka_unit_test(exp_is_exact_where_the_scan_relies_on_it),
+	    cmocka_unit_test(log_is_within_two_units_of_the_last_place),
+	    cmocka_unit_test(erf_is_within_three_units_of_the_last_place),
+	    cmocka_unit_test(the_measure_notices_a_small_error),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
