@@ -8,7 +8,9 @@
  *
  * Fairness: decode goes first; between two decode steps at most one prefill chunk of
  * PREFILL_CHUNK tokens runs, oldest request first, so a long prompt delays nobody's
- * tokens by more than a chunk. Parked generations (no credit) hold their slot and take no turn. */
+ * tokens by more than a chunk. Parked generations (no credit) hold their slot and take no turn.
+ *
+ * Callbacks may call anything here but scheduler_tick and scheduler_free. */
 #ifndef ENGINE_SERVE_SCHEDULER_H
 #define ENGINE_SERVE_SCHEDULER_H
 
@@ -21,7 +23,12 @@ typedef struct served_model served_model;
 typedef struct session session;
 typedef struct generation generation;
 
-enum { SCHEDULER_ID_BYTES = 64, SCHEDULER_MAX_STOPS = 4, SCHEDULER_MAX_STOP_BYTES = 256, SCHEDULER_PREFILL_CHUNK = 256 };
+enum {
+	SCHEDULER_ID_BYTES = 64,
+	SCHEDULER_MAX_STOPS = 4,
+	SCHEDULER_MAX_STOP_BYTES = 256,
+	SCHEDULER_PREFILL_CHUNK = 256
+};
 
 typedef struct scheduler_limits {
 	int max_models;      /* loaded at once; the least recently used idle one is unloaded */
@@ -35,7 +42,9 @@ void scheduler_free(scheduler *s);
 
 /* --- models ------------------------------------------------------------ */
 
-/* The model of that id, loading its folder on first use. */
+/* The model of that id, loading its folder on first use (blocks). *out is valid while a session or generation uses the
+ * model, otherwise until the next call of this function or of scheduler_model_unload.
+ * STATUS_BUSY when max_models are loaded and all in use. */
 status scheduler_model(scheduler *s, const char *id, const char *folder, served_model **out, error *err);
 /* STATUS_CONFLICT while sessions or generations use it; STATUS_OK when it was not loaded. */
 status scheduler_model_unload(scheduler *s, const char *id, error *err);
@@ -63,18 +72,25 @@ typedef struct session_info {
 } session_info;
 
 /* A session owns one slot of the model's pool. `id` is chosen by the caller.
- * STATUS_BUSY when the sessions are used up. */
-status scheduler_session_new(scheduler *s, served_model *m, const char *id, const session_options *o, session **out, error *err);
+ * STATUS_BUSY when the sessions are used up, STATUS_CONFLICT when the id is taken.
+ *
+ * What a session has read is what its `tokens`, log, export and forks are about, and a generation reads its own last
+ * token too before it ends: to generate n and then m tokens is to generate n + m. When the device fails in the middle
+ * of a step, the sessions in that step are lost: they answer STATUS_DEVICE and can only be deleted. */
+status scheduler_session_new(scheduler *s, served_model *m, const char *id, const session_options *o, session **out,
+                             error *err);
 session *scheduler_session_find(scheduler *s, const char *id);
 void scheduler_session_info(const session *x, session_info *out);
 /* STATUS_CONFLICT while busy. */
 status scheduler_session_delete(scheduler *s, session *x, error *err);
-/* Copy of the state under a new id. */
+/* Copy of the state under a new id. STATUS_CONFLICT while busy. */
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err);
-/* A versioned, checksummed blob holding state, position, the last token's logits, the tokens read and (explain) the
- * scores; *out is malloc'ed. Import refuses another model's (by weights hash) or a damaged one. */
+/* (STATUS_CONFLICT while busy.) A versioned, checksummed blob holding options, state, position, the last token's
+ * logits, the tokens read and (explain) the scores; *out is malloc'ed. Import refuses another model's (by weights hash)
+ * or a damaged one. */
 status scheduler_session_export(scheduler *s, session *x, void **out, size_t *bytes, error *err);
-status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes, session **out, error *err);
+status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes,
+                                session **out, error *err);
 
 /* The explain log of a session opened with `explain`: token ids read so far and, per token, layer,
  * round and head, score and log-normaliser, as float[tokens][layers][rounds][2][heads].
@@ -97,12 +113,12 @@ typedef struct generation_event {
 	size_t text_bytes;
 	const int32_t *tokens; /* the tokens sampled since the last event */
 	int n_tokens;
-	const token_logprob *logprobs;   /* n_tokens, NULL unless asked for */
-	const token_logprob *top;        /* n_tokens × n_top */
+	const token_logprob *logprobs; /* n_tokens, NULL unless asked for */
+	const token_logprob *top;      /* n_tokens × n_top */
 	int n_top;
-	const alpha_weight *alpha;       /* n_alpha of the last token, best first */
+	const alpha_weight *alpha; /* n_alpha of the last token, best first */
 	int n_alpha;
-	double time_ms;                  /* since the previous event */
+	double time_ms; /* since the previous event, or since the request */
 } generation_event;
 
 typedef struct generation_result {
@@ -116,13 +132,13 @@ typedef struct generation_result {
 typedef struct generation_request {
 	const int32_t *prompt; /* copied */
 	int64_t n_prompt;
-	int64_t max_tokens; /* 0: only read (append) */
-	sampling sampling;  /* bias is copied */
+	int64_t max_tokens;                     /* 0: only read (append) */
+	sampling sampling;                      /* bias is copied */
 	const char *stops[SCHEDULER_MAX_STOPS]; /* UTF-8, copied */
 	int n_stops;
 	bool ignore_end; /* keep going past the end-of-text token */
 	int n_logprobs;  /* -1: none; 0…20: chosen token plus this many alternatives */
-	int n_alpha;     /* 0: none */
+	int n_alpha;     /* 0: none; else every token costs time in proportion to the tokens before it */
 	/* On the scheduler's thread. event returns how many credits are left: at 0 the
 	 * generation parks until generation_grant. finished is called exactly once, after
 	 * which the generation is gone. */
@@ -133,11 +149,15 @@ typedef struct generation_request {
 } generation_request;
 
 /* Continue session `x`, or (x NULL) a fresh temporary session of `m`.
- * An empty prompt on a session that has read nothing is STATUS_INVALID "prompt". A prompt or token
- * beyond n_positions under POSITION_ERROR ends with STATUS_INVALID saying so, before any token is read if
- * the prompt alone does not fit. While it runs, the session is busy (STATUS_CONFLICT for a second one).
- * On failure or cancellation the session keeps what was read; nothing is half-read. */
-status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out, error *err);
+ * After an error `finished` is not called. An empty prompt on a session that has read nothing is STATUS_INVALID
+ * "prompt". Under POSITION_ERROR a sequence has at most n_positions tokens, prompt and completion together: a longer
+ * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with STATUS_INVALID saying
+ * so. n_alpha on a session needs `explain`. While it runs, the session is busy (STATUS_CONFLICT for a second one). On
+ * failure or cancellation the session keeps what was read; nothing is half-read, and after a cancellation it has read
+ * every token that was told. Text ends before the stop sequence; tokens do not: those of the stop sequence and the
+ * end-of-text token are sampled, told, counted and read. */
+status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
+                          error *err);
 void generation_grant(generation *g, int64_t credits);
 /* finished is called with STATUS_CANCELLED before the next token. */
 void generation_cancel(generation *g);

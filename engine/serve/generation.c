@@ -1,0 +1,291 @@
+/* generation.c - from the session's logits to an event. */
+#include "engine/serve/generation.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/memory.h"
+#include "engine/explain/explain.h"
+
+/* --- beginning ----------------------------------------------------------------- */
+
+static status generation_check_prompt(const session *x, const generation_request *r, error *err)
+{
+	int64_t vocab = model_dimensions(x->model->model)->vocab, limit = session_limit(x);
+	if (r->n_prompt < 0 || (r->n_prompt == 0 && x->tokens == 0))
+		return error_set(err, STATUS_INVALID, "prompt", "must not be empty on a session that has read nothing");
+	for (int64_t i = 0; i < r->n_prompt; i++)
+		if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
+			return error_set(err, STATUS_INVALID, "prompt", "token %d is not in the vocabulary of %lld",
+			                 (int)r->prompt[i], (long long)vocab);
+	if (r->n_prompt > limit - x->tokens)
+		return error_set(err, STATUS_INVALID, "prompt",
+		                 "%lld tokens do not fit: %lld of the %lld positions are taken", (long long)r->n_prompt,
+		                 (long long)x->tokens, (long long)limit);
+	return STATUS_OK;
+}
+
+static status generation_check(const session *x, const generation_request *r, error *err)
+{
+	TRY(session_check(x, err));
+	TRY(generation_check_prompt(x, r, err));
+	TRY(sampling_check(&r->sampling, model_dimensions(x->model->model)->vocab, err));
+	if (r->max_tokens < 0)
+		return error_set(err, STATUS_INVALID, "max_tokens", "must be at least 0");
+	if (r->n_logprobs < -1 || r->n_logprobs > GENERATION_MAX_LOGPROBS)
+		return error_set(err, STATUS_INVALID, "logprobs", "must be at most %d", GENERATION_MAX_LOGPROBS);
+	if (r->n_alpha < 0 || r->n_alpha > GENERATION_MAX_ALPHA)
+		return error_set(err, STATUS_INVALID, "alpha", "must be between 0 and %d tokens", GENERATION_MAX_ALPHA);
+	if (r->n_alpha > 0 && !x->options.explain)
+		return error_set(err, STATUS_INVALID, "alpha", "needs a session opened with explain");
+	return STATUS_OK;
+}
+
+/* How often every token occurs in what was read and will be read. */
+static status generation_count(generation *g)
+{
+	const session *x = g->session;
+	if (!sampling_penalises(&g->sampling))
+		return STATUS_OK;
+	g->counts = memory_new((size_t)model_dimensions(x->model->model)->vocab, sizeof *g->counts);
+	if (!g->counts)
+		return STATUS_NOMEM;
+	for (int64_t i = 0; i < x->tokens; i++)
+		g->counts[x->ids[i]]++;
+	for (int64_t i = 0; i < g->n_prompt; i++)
+		g->counts[g->prompt[i]]++;
+	return STATUS_OK;
+}
+
+static status generation_prepare_alpha(generation *g)
+{
+	const model_dims *d = model_dimensions(g->session->model->model);
+	int64_t n = g->session->model->rounds;
+	if (g->n_alpha == 0)
+		return STATUS_OK;
+	n = n > d->layers ? n : d->layers;
+	n = n > d->heads ? n : d->heads;
+	g->all = memory_new((size_t)n, sizeof *g->all);
+	g->alpha = memory_new((size_t)g->n_alpha, sizeof *g->alpha);
+	if (!g->all || !g->alpha)
+		return STATUS_NOMEM;
+	memset(g->all, true, (size_t)n);
+	return STATUS_OK;
+}
+
+static status generation_copy(generation *g, const generation_request *r, error *err)
+{
+	size_t bias = (size_t)r->sampling.n_bias;
+	g->credit = r->credit;
+	g->n_prompt = r->n_prompt;
+	g->max_tokens = r->max_tokens;
+	g->sampling = r->sampling;
+	g->ignore_end = r->ignore_end;
+	g->n_logprobs = r->n_logprobs;
+	g->n_alpha = r->n_alpha;
+	g->event = r->event;
+	g->finished = r->finished;
+	g->context = r->context;
+	g->prompt = memory_new((size_t)r->n_prompt, sizeof *g->prompt);
+	g->sampling.bias = memory_new(bias, sizeof *g->sampling.bias);
+	if (!g->prompt || !g->sampling.bias)
+		return STATUS_NOMEM;
+	if (r->n_prompt > 0)
+		memcpy(g->prompt, r->prompt, (size_t)r->n_prompt * sizeof *g->prompt);
+	if (bias > 0)
+		memcpy(g->sampling.bias, r->sampling.bias, bias * sizeof *g->sampling.bias);
+	TRY(stop_filter_init(&g->stop, r->stops, r->n_stops, err));
+	TRY(generation_count(g));
+	TRY(generation_prepare_alpha(g));
+	return session_reserve(g->session, r->n_prompt, err);
+}
+
+static void generation_free(generation *g)
+{
+	stop_filter_fini(&g->stop);
+	free(g->prompt);
+	free(g->sampling.bias);
+	free(g->counts);
+	free(g->piece);
+	free(g->characters);
+	free(g->weights);
+	free(g->all);
+	free(g->alpha);
+	free(g);
+}
+
+status generation_new(generation **out, session *x, bool temporary, const generation_request *r, error *err)
+{
+	*out = NULL;
+	TRY(generation_check(x, r, err));
+	generation *g = memory_new(1, sizeof *g);
+	if (!g)
+		return error_set(err, STATUS_NOMEM, NULL, "no memory for another request");
+	g->session = x;
+	g->temporary = temporary;
+	g->accepted_ns = g->told_ns = clock_ns();
+	status s = generation_copy(g, r, err);
+	if (s != STATUS_OK) {
+		generation_free(g);
+		return error_set(err, s, NULL, "no memory for another request");
+	}
+	x->busy = true;
+	*out = g;
+	return STATUS_OK;
+}
+
+/* --- sampling and telling ---------------------------------------------------------- */
+
+bool generation_runnable(const generation *g)
+{
+	return g->cancelled || g->phase == GENERATION_CLOSE || g->max_tokens == 0 || g->credit > 0;
+}
+
+/* The characters that the token completes; the pointer is valid until the next call. */
+static status generation_characters(generation *g, int32_t token, bool flush, size_t *bytes)
+{
+	const tokenizer *t = g->session->model->tokenizer;
+	size_t n = tokenizer_token_bytes(t, token, g->piece, g->piece_size);
+	if (n > g->piece_size || !g->characters) {
+		size_t size = 2 * n + 64;
+		char *piece = realloc(g->piece, size);
+		if (piece)
+			g->piece = piece;
+		char *characters = piece ? realloc(g->characters, 3 * (size + 3)) : NULL;
+		if (!characters)
+			return STATUS_NOMEM;
+		g->characters = characters;
+		g->piece_size = size;
+		tokenizer_token_bytes(t, token, g->piece, g->piece_size);
+	}
+	*bytes = text_stream_push(&g->text, g->piece, n, flush, g->characters);
+	return STATUS_OK;
+}
+
+/* The most important tokens for the prediction made after the last token read, in g->alpha. */
+static status generation_explain(generation *g, int *n_alpha)
+{
+	const session *x = g->session;
+	explain_scores scores;
+	explain_selection everything = {g->all, g->all, g->all};
+	*n_alpha = 0;
+	if (g->n_alpha == 0)
+		return STATUS_OK;
+	if (x->tokens > g->weights_size) {
+		float *bigger = realloc(g->weights, (size_t)x->capacity * sizeof *bigger);
+		if (!bigger)
+			return STATUS_NOMEM;
+		g->weights = bigger;
+		g->weights_size = x->capacity;
+	}
+	explain_from_log(x->model->model, x->scores, x->tokens, &scores);
+	TRY(explain_mean(&scores, &everything, x->tokens - 1, g->weights));
+	int n = 0;
+	for (int64_t i = 0; i < x->tokens; i++) {
+		float w = g->weights[i];
+		if (!(w > 0) || (n == g->n_alpha && w <= g->alpha[n - 1].weight))
+			continue;
+		int at = n < g->n_alpha ? n++ : n - 1;
+		for (; at > 0 && w > g->alpha[at - 1].weight; at--)
+			g->alpha[at] = g->alpha[at - 1];
+		g->alpha[at] = (alpha_weight){x->ids[i], i, w};
+	}
+	*n_alpha = n;
+	return STATUS_OK;
+}
+
+/* Send the token that was just picked as an event, with the text it completes. */
+static status generation_tell(generation *g, token_logprob picked, error *err)
+{
+	generation_event e = {.tokens = &picked.token, .n_tokens = 1};
+	size_t bytes;
+	bool end = picked.token == TOKEN_END && !g->ignore_end;
+	bool last = end || g->completed == g->max_tokens;
+	status s = generation_characters(g, picked.token, last, &bytes);
+	if (s == STATUS_OK)
+		s = stop_filter_push(&g->stop, g->characters, bytes, last, &e.text, &e.text_bytes);
+	if (s == STATUS_OK)
+		s = generation_explain(g, &e.n_alpha);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "the next token could not be told: %s", status_text(s));
+	if (end || g->stop.found)
+		g->finish = FINISH_STOP;
+	else if (last)
+		g->finish = FINISH_LENGTH;
+	if (g->n_logprobs >= 0) {
+		e.logprobs = &picked;
+		e.top = g->top;
+		e.n_top = g->n_logprobs;
+	}
+	e.alpha = e.n_alpha > 0 ? g->alpha : NULL;
+	uint64_t now = clock_ns();
+	e.time_ms = (double)(now - g->told_ns) * 1e-6;
+	g->told_ns = now;
+	g->credit = g->event(g->context, &e);
+	return STATUS_OK;
+}
+
+status generation_sample(generation *g, error *err)
+{
+	session *x = g->session;
+	if (x->tokens >= session_limit(x))
+		return error_set(err, STATUS_INVALID, "max_tokens",
+		                 "all %lld positions of the model (n_positions) are used; ask for fewer tokens, "
+		                 "or open a session with position_policy \"clamp\" or \"wrap\"",
+		                 (long long)session_limit(x));
+	TRY(session_reserve(x, 1, err));
+	if (g->phase == GENERATION_PROMPT)
+		g->prompted_ns = clock_ns();
+	token_logprob picked = sampler_pick(x->model->sampler, &g->sampling, x->logits, g->counts, (uint64_t)x->tokens,
+	                                    g->n_logprobs >= 0 ? g->top : NULL, g->n_logprobs);
+	if (picked.token < 0)
+		return error_set(err, STATUS_INTERNAL, NULL, "the model's logits are not finite");
+	if (g->counts)
+		g->counts[picked.token]++;
+	g->next = picked.token;
+	g->completed++;
+	TRY(generation_tell(g, picked, err));
+	g->phase = g->finish == FINISH_NONE ? GENERATION_DECODE : GENERATION_CLOSE;
+	return STATUS_OK;
+}
+
+/* --- ending -------------------------------------------------------------------------- */
+
+static double milliseconds(uint64_t from, uint64_t to)
+{
+	return to > from ? (double)(to - from) * 1e-6 : 0;
+}
+
+void generation_finish(generation *g, status s, const error *err)
+{
+	uint64_t now = clock_ns();
+	uint64_t started = g->started_ns ? g->started_ns : now, prompted = g->prompted_ns ? g->prompted_ns : now;
+	generation_result r = {
+	    .status = s,
+	    .error = err ? *err : (error)ERROR_INIT,
+	    .finish = s == STATUS_OK ? g->finish : FINISH_NONE,
+	    .prompt_tokens = g->n_prompt,
+	    .completion_tokens = g->completed,
+	    .queue_ms = milliseconds(g->accepted_ns, started),
+	    .prompt_ms = milliseconds(started, prompted),
+	    .predicted_ms = milliseconds(prompted, now),
+	};
+	if (s != STATUS_OK && r.error.status == STATUS_OK)
+		error_set(&r.error, s, NULL, "%s", status_text(s));
+	g->session->busy = false;
+	if (g->temporary)
+		session_free(g->session);
+	g->finished(g->context, &r);
+	generation_free(g);
+}
+
+void generation_grant(generation *g, int64_t credits)
+{
+	g->credit = credits > 0 && g->credit > INT64_MAX - credits ? INT64_MAX : g->credit + credits;
+}
+
+void generation_cancel(generation *g)
+{
+	g->cancelled = true;
+}

@@ -1,0 +1,69 @@
+/* generation.h - one request being answered on one session.
+ *
+ *   PROMPT   some of the prompt is unread, or all is read and nothing sampled yet
+ *   DECODE   `next` has been sampled and told to the client, and is not read yet
+ *   CLOSE    the same, but the generation ends as soon as `next` has been read
+ *
+ * A temporary session's last token need not be read, so such a generation never closes: it ends at
+ * once. The order is always sample, tell, read: what a session holds is all that clients were told, also
+ * after a cancellation. Executor thread only. */
+#ifndef ENGINE_SERVE_GENERATION_H
+#define ENGINE_SERVE_GENERATION_H
+
+#include "engine/serve/session.h"
+#include "engine/serve/stop_filter.h"
+
+enum { GENERATION_MAX_LOGPROBS = 20, GENERATION_MAX_ALPHA = 1000 };
+
+typedef enum generation_phase { GENERATION_PROMPT, GENERATION_DECODE, GENERATION_CLOSE } generation_phase;
+
+struct generation {
+	generation *previous, *following; /* the scheduler's list: who waited longest comes first */
+	uint64_t serial;                  /* order of arrival */
+	session *session;                 /* busy while this lives */
+	bool temporary;                   /* the session is ours and goes with us */
+	generation_phase phase;
+	finish_reason finish;
+	bool cancelled;
+	int64_t credit;
+
+	/* the request */
+	int32_t *prompt;
+	int64_t n_prompt, max_tokens;
+	sampling sampling;
+	bool ignore_end;
+	int n_logprobs, n_alpha;
+	int64_t (*event)(void *context, const generation_event *e);
+	void (*finished)(void *context, const generation_result *r);
+	void *context;
+
+	/* progress */
+	int64_t n_read;    /* of the prompt */
+	int64_t completed; /* tokens sampled */
+	int32_t next;
+	uint32_t *counts; /* [vocab] occurrences so far, with penalties only */
+	text_stream text;
+	stop_filter stop;
+	char *piece, *characters; /* a token's bytes, and the characters they complete */
+	size_t piece_size;
+	float *weights; /* α over the whole sequence */
+	int64_t weights_size;
+	bool *all;           /* [max(layers, rounds, heads)] true: every layer, round and head */
+	alpha_weight *alpha; /* [n_alpha] */
+	token_logprob top[GENERATION_MAX_LOGPROBS];
+	uint64_t accepted_ns, started_ns, prompted_ns, told_ns; /* 0: not yet */
+};
+
+/* Check and copy a request for session x, which becomes busy; with `temporary` it belongs to
+ * the generation from here on (on failure to the caller). */
+status generation_new(generation **out, session *x, bool temporary, const generation_request *r, error *err);
+/* The last call of every generation: tells `finished`, and frees it all. err: NULL or the words for s. */
+void generation_finish(generation *g, status s, const error *err);
+
+/* Would a turn be of use? Not when parked. */
+bool generation_runnable(const generation *g);
+/* Sample from the session's logits, and tell. STATUS_INVALID at the end of the positions. Afterwards
+ * g->finish says whether that was the last token. */
+status generation_sample(generation *g, error *err);
+
+#endif

@@ -1,0 +1,309 @@
+/* served_model.c - one way of reading tokens, on plans of a few fixed shapes.
+ *
+ * A plan's shape is fixed, so a batch is padded to the next power of two and a chunk to
+ * the next of three lengths. An exact plan per shape would never pad but would compile max_batch + 256
+ * plans; the padding costs at most the other half of a step that is mostly weight traffic. */
+#include "engine/serve/served_model.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/explain/outputs.h"
+
+struct served_plan {
+	served_plan *next;
+	int64_t batch, length;
+	bool scores;
+	plan *plan;
+	value input_ids, position_ids, slot, position, lengths, last, logits;
+	int32_t *ids, *rows;                 /* [batch][length] staging */
+	int32_t *slots, *at, *counts, *ends; /* [batch] staging */
+	outputs *outputs;                    /* with scores */
+};
+
+/* --- plans -------------------------------------------------------------------- */
+
+static void served_plan_free(served_plan *p)
+{
+	if (!p)
+		return;
+	plan_free(p->plan);
+	outputs_free(p->outputs);
+	free(p->ids);
+	free(p->rows);
+	free(p->slots);
+	free(p->at);
+	free(p->counts);
+	free(p->ends);
+	free(p);
+}
+
+static void served_model_drop_plans(served_model *m)
+{
+	while (m->plans) {
+		served_plan *p = m->plans;
+		m->plans = p->next;
+		served_plan_free(p);
+	}
+}
+
+static value served_plan_find(const served_plan *p, const char *name)
+{
+	value v = graph_find(plan_graph(p->plan), name);
+	assert(v != VALUE_NONE);
+	return v;
+}
+
+static status served_plan_make(served_plan *p, const served_model *m, error *err)
+{
+	size_t batch = (size_t)p->batch, tokens = batch * (size_t)p->length;
+	p->ids = memory_new(tokens, sizeof(int32_t));
+	p->rows = memory_new(tokens, sizeof(int32_t));
+	p->slots = memory_new(batch, sizeof(int32_t));
+	p->at = memory_new(batch, sizeof(int32_t));
+	p->counts = memory_new(batch, sizeof(int32_t));
+	p->ends = memory_new(batch, sizeof(int32_t));
+	if (!p->ids || !p->rows || !p->slots || !p->at || !p->counts || !p->ends)
+		return STATUS_NOMEM;
+	forward_spec spec = {.batch = p->batch,
+	                     .length = p->length,
+	                     .recurrent = true,
+	                     .slots = statepool_slots(m->pool),
+	                     .explain = p->scores,
+	                     .logits = LOGITS_LAST};
+	TRY(model_plan(&p->plan, m->model, &spec, NULL, statepool_data(m->pool), err));
+	if (p->scores)
+		TRY(outputs_new(&p->outputs, m->model, p->plan, p->length, err));
+	p->input_ids = served_plan_find(p, "input_ids");
+	p->position_ids = served_plan_find(p, "position_ids");
+	p->slot = served_plan_find(p, "slot");
+	p->position = served_plan_find(p, "position");
+	p->lengths = served_plan_find(p, "length");
+	p->last = served_plan_find(p, "last");
+	p->logits = served_plan_find(p, "logits");
+	return STATUS_OK;
+}
+
+/* The smallest of the shapes above that holds rows × length. */
+static void served_plan_shape(const served_model *m, int rows, int64_t length, int64_t *out_batch, int64_t *out_length)
+{
+	static const int64_t chunks[] = {1, 16, 64, SCHEDULER_PREFILL_CHUNK};
+	assert(rows >= 1 && rows <= m->max_batch && length >= 1 && length <= SCHEDULER_PREFILL_CHUNK);
+	assert(rows == 1 || length == 1);
+	int64_t batch = length == 1 ? 2 : 1;
+	while (batch < rows)
+		batch *= 2;
+	*out_batch = batch < m->max_batch ? batch : m->max_batch;
+	int i = 0;
+	while (chunks[i] < length)
+		i++;
+	*out_length = chunks[i];
+}
+
+status served_model_plan(served_model *m, int rows, int64_t length, bool scores, served_plan **out, error *err)
+{
+	int64_t batch;
+	*out = NULL;
+	served_plan_shape(m, rows, length, &batch, &length);
+	for (served_plan *p = m->plans; p; p = p->next)
+		if (p->batch == batch && p->length == length && p->scores == scores) {
+			*out = p;
+			return STATUS_OK;
+		}
+	served_plan *p = memory_new(1, sizeof *p);
+	if (!p)
+		return STATUS_NOMEM;
+	*p = (served_plan){.batch = batch, .length = length, .scores = scores};
+	status s = served_plan_make(p, m, err);
+	if (s != STATUS_OK) {
+		served_plan_free(p);
+		return s;
+	}
+	p->next = m->plans;
+	m->plans = p;
+	*out = p;
+	return STATUS_OK;
+}
+
+/* --- a step --------------------------------------------------------------------- */
+
+/* The row of the position table for a token at `position`. The policy "error" never gets past the table's end:
+ * the scheduler ends the generation before. */
+static int32_t position_row(position_policy policy, int64_t position, int64_t positions)
+{
+	if (position < positions)
+		return (int32_t)position;
+	return (int32_t)(policy == POSITION_WRAP ? position % positions : positions - 1);
+}
+
+static bool slot_in_rows(const served_row *rows, int n_rows, int32_t slot)
+{
+	for (int i = 0; i < n_rows; i++)
+		if (rows[i].slot == slot)
+			return true;
+	return false;
+}
+
+static void served_plan_fill(served_plan *p, const served_model *m, const served_row *rows, int n_rows)
+{
+	int64_t positions = model_dimensions(m->model)->positions;
+	memset(p->ids, 0, (size_t)(p->batch * p->length) * sizeof *p->ids);
+	memset(p->rows, 0, (size_t)(p->batch * p->length) * sizeof *p->rows);
+	for (int i = 0; i < n_rows; i++) {
+		const served_row *r = &rows[i];
+		assert(r->count >= 1 && r->count <= p->length);
+		memcpy(p->ids + i * p->length, r->tokens, (size_t)r->count * sizeof *p->ids);
+		for (int64_t t = 0; t < r->count; t++)
+			p->rows[i * p->length + t] = position_row(r->policy, r->position + t, positions);
+		p->slots[i] = r->slot;
+		p->at[i] = (int32_t)r->position;
+		p->counts[i] = (int32_t)r->count;
+		p->ends[i] = (int32_t)(i * p->length + r->count - 1);
+	}
+	int32_t other = 0;
+	for (int64_t i = n_rows; i < p->batch; i++, other++) {
+		while (slot_in_rows(rows, n_rows, other))
+			other++;
+		assert(other < statepool_slots(m->pool));
+		p->slots[i] = other;
+		p->at[i] = 1; /* position 0 would begin a state */
+		p->counts[i] = 0;
+		p->ends[i] = (int32_t)(i * p->length);
+	}
+}
+
+status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows)
+{
+	backend *b = model_backend(m->model);
+	int64_t vocab = model_dimensions(m->model)->vocab;
+	served_plan_fill(p, m, rows, n_rows);
+	TRY(plan_write(p->plan, p->input_ids, p->ids));
+	TRY(plan_write(p->plan, p->position_ids, p->rows));
+	TRY(plan_write(p->plan, p->slot, p->slots));
+	TRY(plan_write(p->plan, p->position, p->at));
+	TRY(plan_write(p->plan, p->lengths, p->counts));
+	TRY(plan_write(p->plan, p->last, p->ends));
+	TRY(plan_run(p->plan));
+	const float *logits = plan_data(p->plan, p->logits);
+	for (int i = 0; i < n_rows; i++) {
+		TRY(b->download(b, rows[i].logits, logits + i * vocab, (size_t)vocab * sizeof *logits));
+		if (rows[i].scores)
+			TRY(outputs_read(p->outputs, i, rows[i].count, rows[i].scores));
+	}
+	return STATUS_OK;
+}
+
+/* --- the model -------------------------------------------------------------------- */
+
+static status served_model_load(served_model *m, const char *folder, backend *b, int64_t max_slots, error *err)
+{
+	TRY(model_open(&m->model, folder, b, err));
+	TRY(tokenizer_open(&m->tokenizer, folder, model_dimensions(m->model)->vocab, err));
+	TRY(statepool_new(&m->pool, b, model_state_floats(m->model), max_slots));
+	TRY(sampler_new(&m->sampler, model_dimensions(m->model)->vocab));
+	m->rounds = model_architecture(m->model)->n_rounds;
+	m->score_floats = outputs_token_floats(m->model);
+	return STATUS_OK;
+}
+
+status served_model_open(served_model **out, const char *id, const char *folder, backend *b, int max_batch,
+                         int64_t max_slots, error *err)
+{
+	*out = NULL;
+	served_model *m = memory_new(1, sizeof *m);
+	if (!m)
+		return STATUS_NOMEM;
+	assert(strlen(id) < sizeof m->id);
+	strcpy(m->id, id);
+	m->max_batch = max_batch;
+	status s = served_model_load(m, folder, b, max_slots, err);
+	if (s != STATUS_OK) {
+		served_model_free(m);
+		return error_set(err, s, "model", "the model could not be loaded: %s", status_text(s));
+	}
+	*out = m;
+	return STATUS_OK;
+}
+
+void served_model_free(served_model *m)
+{
+	if (!m)
+		return;
+	assert(m->users == 0);
+	served_model_drop_plans(m);
+	sampler_free(m->sampler);
+	statepool_free(m->pool);
+	tokenizer_free(m->tokenizer);
+	model_free(m->model);
+	free(m);
+}
+
+const model *served_model_model(const served_model *m)
+{
+	return m->model;
+}
+
+const tokenizer *served_model_tokenizer(const served_model *m)
+{
+	return m->tokenizer;
+}
+
+status served_model_take(served_model *m, int32_t *slot, error *err)
+{
+	const float *before = statepool_data(m->pool);
+	status s = statepool_take(m->pool, slot);
+	if (statepool_data(m->pool) != before)
+		served_model_drop_plans(m);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "no room for another session's state: %s", status_text(s));
+	m->users++;
+	return STATUS_OK;
+}
+
+void served_model_give(served_model *m, int32_t slot)
+{
+	assert(m->users > 0);
+	statepool_give(m->pool, slot);
+	m->users--;
+}
+
+uint64_t served_model_fnv1a(uint64_t sum, const void *data, size_t bytes)
+{
+	const unsigned char *p = data;
+	for (size_t i = 0; i < bytes; i++)
+		sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
+	return sum;
+}
+
+status served_model_hash(served_model *m, uint64_t *out, error *err)
+{
+	enum { PIECE = 1 << 18 }; /* floats fetched at a time */
+	*out = m->hash;
+	if (m->hashed)
+		return STATUS_OK;
+	status s = STATUS_NOMEM;
+	backend *b = model_backend(m->model);
+	json_t *config = model_architecture(m->model)->config_write(model_config(m->model));
+	char *text = config ? json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+	float *piece = memory_new(PIECE, sizeof *piece);
+	if (!text || !piece)
+		goto done;
+	uint64_t sum = served_model_fnv1a(FNV1A_INIT, text, strlen(text));
+	int64_t floats = model_arena_floats(m->model);
+	s = STATUS_OK;
+	for (int64_t at = 0; at < floats && s == STATUS_OK; at += PIECE) {
+		size_t bytes = (size_t)(floats - at < PIECE ? floats - at : PIECE) * sizeof *piece;
+		s = b->download(b, piece, model_arena(m->model) + at, bytes);
+		sum = served_model_fnv1a(sum, piece, bytes);
+	}
+	if (s == STATUS_OK) {
+		m->hash = *out = sum;
+		m->hashed = true;
+	}
+done:
+	free(piece);
+	free(text);
+	json_decref(config);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "the model could not be hashed: %s", status_text(s));
+}

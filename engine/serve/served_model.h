@@ -1,0 +1,81 @@
+/* served_model.h - a loaded model with what serving it needs: tokenizer, state pool and
+ * plans.
+ *
+ * Everything that reads tokens is one operation, served_model_step: B rows, each a
+ * session's slot and its next few tokens. A decode step is B rows of one token, a prefill
+ * chunk one row of many. Both run on a plan of fixed shape, made on first use and kept:
+ *
+ *   decode    [2|4|8|…|max_batch, 1]    rows that are not needed have length 0
+ *   prefill   [1, 16|64|256]            tokens that are not needed lie behind `length`
+ *
+ * each in two variants, with and without scores. A padding row names a slot that is
+ * not in the batch; with length 0 it reads nothing and changes nothing.
+ *
+ * Whether the batch decides the token: the shapes a prompt is read in depend on the prompt alone. A
+ * token is decoded with whoever else is there, and a matrix product may round differently at another
+ * number of rows. A matrix library treats one row specially (as a matrix-vector product), so a decode step
+ * never has one: measured on x86-64 with oneDNN, batches of 2 to 64 give every row the same bits, while
+ * one row alone differs in the last. Where a backend rounds by batch size nevertheless, two
+ * tokens whose probabilities differ by about 1e-6 may be told apart differently under another load.
+ *
+ * Executor thread only. */
+#ifndef ENGINE_SERVE_SERVED_MODEL_H
+#define ENGINE_SERVE_SERVED_MODEL_H
+
+#include "engine/serve/scheduler.h"
+#include "engine/serve/statepool.h"
+
+typedef struct served_plan served_plan;
+
+struct served_model {
+	served_model *next; /* the scheduler's list */
+	char id[SCHEDULER_ID_BYTES];
+	uint64_t last_used; /* the scheduler's clock; the lowest idle one is unloaded first */
+	model *model;
+	tokenizer *tokenizer;
+	statepool *pool;
+	sampler *sampler;
+	int users; /* slots in use */
+	int max_batch;
+	int64_t rounds;       /* attention rounds per layer */
+	int64_t score_floats; /* of one token: layers × rounds × 2 × heads */
+	served_plan *plans;
+	bool hashed;
+	uint64_t hash;
+};
+
+/* Load a folder onto b for up to `max_slots` states. */
+status served_model_open(served_model **out, const char *id, const char *folder, backend *b, int max_batch,
+                         int64_t max_slots, error *err);
+void served_model_free(served_model *m);
+
+/* A zeroed slot for a session. STATUS_BUSY, STATUS_NOMEM, STATUS_DEVICE. */
+status served_model_take(served_model *m, int32_t *slot, error *err);
+void served_model_give(served_model *m, int32_t slot);
+
+/* Identifies configuration and weights: FNV-1a over config.json's text and the arena. Computed once, on first use. */
+status served_model_hash(served_model *m, uint64_t *out, error *err);
+
+/* Tokens for one state, and where what they yield goes. */
+typedef struct served_row {
+	int32_t slot;
+	int64_t position; /* tokens this slot has read */
+	position_policy policy;
+	const int32_t *tokens;
+	int64_t count; /* ≥ 1 */
+	float *logits; /* [vocab] after the last of them */
+	float *scores; /* [count][score_floats], or NULL */
+} served_row;
+
+/* The plan for `rows` rows of at most `length` tokens: one row of up to SCHEDULER_PREFILL_CHUNK,
+ * or up to max_batch rows of one. The first call for a shape compiles it. Touches no state. */
+status served_model_plan(served_model *m, int rows, int64_t length, bool scores, served_plan **out, error *err);
+/* Read the rows' tokens. After a failure the rows' states are undefined. */
+status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows);
+
+/* 64-bit FNV-1a (Fowler, Noll and Vo). Every step is a bijection of the running value, so two texts that
+ * differ in exactly one byte never have the same sum. */
+#define FNV1A_INIT UINT64_C(0xcbf29ce484222325)
+uint64_t served_model_fnv1a(uint64_t sum, const void *data, size_t bytes);
+
+#endif

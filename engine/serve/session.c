@@ -1,0 +1,129 @@
+/* session.c - slot, tokens, logits and scores kept in step. */
+#include "engine/serve/session.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+
+status session_new(session **out, served_model *m, const char *id, const session_options *o, error *err)
+{
+	*out = NULL;
+	if (o->explain && m->rounds < 1)
+		return error_set(err, STATUS_UNSUPPORTED, "explain", "this model has no importance weights");
+	session *x = memory_new(1, sizeof *x);
+	float *logits = memory_new((size_t)model_dimensions(m->model)->vocab, sizeof *logits);
+	int32_t slot = -1;
+	status s = x && logits ? served_model_take(m, &slot, err) : STATUS_NOMEM;
+	if (s != STATUS_OK) {
+		free(logits);
+		free(x);
+		return error_set(err, s, NULL, "no memory for another session");
+	}
+	assert(strlen(id) < sizeof x->id);
+	strcpy(x->id, id);
+	x->model = m;
+	x->options = *o;
+	x->slot = slot;
+	x->logits = logits;
+	*out = x;
+	return STATUS_OK;
+}
+
+void session_free(session *x)
+{
+	if (!x)
+		return;
+	served_model_give(x->model, x->slot);
+	free(x->ids);
+	free(x->logits);
+	free(x->scores);
+	free(x);
+}
+
+status session_check(const session *x, error *err)
+{
+	if (x->busy)
+		return error_set(err, STATUS_CONFLICT, NULL, "the session is busy with another request");
+	if (x->lost)
+		return error_set(err, STATUS_DEVICE, NULL, "the session's state was lost when the device failed");
+	return STATUS_OK;
+}
+
+/* *block = realloc to count × size bytes; the old block stays valid on failure. */
+static bool grow(void *block, int64_t count, size_t size)
+{
+	void **p = block;
+	int64_t bytes;
+	void *bigger = memory_product(count, (int64_t)size, &bytes) ? realloc(*p, (size_t)bytes) : NULL;
+	if (bigger)
+		*p = bigger;
+	return bigger != NULL;
+}
+
+status session_reserve(session *x, int64_t n, error *err)
+{
+	assert(n >= 0);
+	if (n > INT32_MAX - x->tokens)
+		return error_set(err, STATUS_TOO_LARGE, NULL, "a sequence holds at most %d tokens", INT32_MAX);
+	int64_t need = x->tokens + n;
+	if (need <= x->capacity)
+		return STATUS_OK;
+	int64_t capacity = 2 * x->capacity > need ? 2 * x->capacity : need;
+	if (capacity < 64)
+		capacity = 64;
+	size_t per_token = (size_t)x->model->score_floats * sizeof(float);
+	if (!grow(&x->ids, capacity, sizeof *x->ids) || (x->options.explain && !grow(&x->scores, capacity, per_token)))
+		return error_set(err, STATUS_NOMEM, NULL, "no memory for a sequence of %lld tokens", (long long)need);
+	x->capacity = capacity;
+	return STATUS_OK;
+}
+
+served_row session_row(session *x, const int32_t *tokens, int64_t n)
+{
+	assert(n >= 1 && x->tokens + n <= x->capacity);
+	return (served_row){
+	    .slot = x->slot,
+	    .position = x->tokens,
+	    .policy = x->options.policy,
+	    .tokens = tokens,
+	    .count = n,
+	    .logits = x->logits,
+	    .scores = x->scores ? x->scores + x->tokens * x->model->score_floats : NULL,
+	};
+}
+
+void session_commit(session *x, const int32_t *tokens, int64_t n)
+{
+	memcpy(x->ids + x->tokens, tokens, (size_t)n * sizeof *tokens);
+	x->tokens += n;
+}
+
+int64_t session_limit(const session *x)
+{
+	return x->options.policy == POSITION_ERROR ? model_dimensions(x->model->model)->positions : INT32_MAX;
+}
+
+status session_fork(session **out, session *x, const char *id, error *err)
+{
+	session *y = NULL;
+	*out = NULL;
+	TRY(session_new(&y, x->model, id, &x->options, err));
+	status s = session_reserve(y, x->tokens, err);
+	if (s == STATUS_OK)
+		s = statepool_copy(x->model->pool, y->slot, x->slot);
+	if (s != STATUS_OK) {
+		session_free(y);
+		return error_set(err, s, NULL, "the state could not be copied: %s", status_text(s));
+	}
+	if (x->tokens > 0) {
+		size_t per_token = (size_t)x->model->score_floats * sizeof(float);
+		memcpy(y->ids, x->ids, (size_t)x->tokens * sizeof *x->ids);
+		memcpy(y->logits, x->logits, (size_t)model_dimensions(x->model->model)->vocab * sizeof *x->logits);
+		if (x->scores)
+			memcpy(y->scores, x->scores, (size_t)x->tokens * per_token);
+	}
+	y->tokens = x->tokens;
+	*out = y;
+	return STATUS_OK;
+}

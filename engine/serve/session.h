@@ -1,0 +1,53 @@
+/* session.h - one sequence: a slot of recurrent state and what its host side must know.
+ *
+ *   slot      the state after `tokens` tokens, on the device
+ *   ids       the tokens read, all of them (penalties, export, explanation)
+ *   logits    what the model says after the last of them; meaningless while tokens is 0
+ *   scores    with `explain`: every token's scores and log-normalisers
+ *
+ * Everything said about a session - its count, its log, its export - is about tokens the state
+ * has read; there is no token "in between". So a generation that has sampled its last token
+ * still reads it before it ends, and logits wait for whoever continues.
+ *
+ * The state has one size for ever; ids and scores grow with the sequence, on the host.
+ * Executor thread only. */
+#ifndef ENGINE_SERVE_SESSION_H
+#define ENGINE_SERVE_SESSION_H
+
+#include "engine/serve/served_model.h"
+
+struct session {
+	session *next; /* the scheduler's list; temporary sessions are in none */
+	char id[SCHEDULER_ID_BYTES];
+	served_model *model;
+	session_options options;
+	bool busy;
+	bool lost; /* the device failed while it was being advanced */
+	int32_t slot;
+	int64_t tokens, capacity;
+	int32_t *ids;  /* [capacity] */
+	float *logits; /* [vocab] */
+	float *scores; /* [capacity][score_floats], NULL without explain */
+};
+
+/* An empty session with a slot of m. On error *out is NULL. */
+status session_new(session **out, served_model *m, const char *id, const session_options *o, error *err);
+void session_free(session *x);
+
+/* May it be used now? STATUS_CONFLICT while busy, STATUS_DEVICE when lost. */
+status session_check(const session *x, error *err);
+
+/* Room for n more tokens. STATUS_NOMEM; STATUS_TOO_LARGE past 2^31 - 1 tokens. */
+status session_reserve(session *x, int64_t n, error *err);
+/* The row that reads n ≥ 1 tokens (borrowed); they have been reserved. */
+served_row session_row(session *x, const int32_t *tokens, int64_t n);
+/* They have been read. */
+void session_commit(session *x, const int32_t *tokens, int64_t n);
+
+/* Under POSITION_ERROR the number of tokens it may hold in all, else 2^31 - 1. */
+int64_t session_limit(const session *x);
+
+/* A copy under another id. */
+status session_fork(session **out, session *x, const char *id, error *err);
+
+#endif

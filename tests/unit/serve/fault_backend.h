@@ -1,0 +1,147 @@
+/* fault_backend.h - a backend that passes everything on to another one, until the N-th call
+ * of a kind fails. */
+#ifndef TESTS_UNIT_SERVE_FAULT_BACKEND_H
+#define TESTS_UNIT_SERVE_FAULT_BACKEND_H
+
+#include <stdlib.h>
+
+#include "engine/tensor/backend.h"
+
+typedef enum fault_kind {
+	FAULT_KERNEL,   /* STATUS_DEVICE */
+	FAULT_TRANSFER, /* upload, download, copy, clear, synchronize: STATUS_DEVICE */
+	FAULT_ALLOCATE, /* STATUS_NOMEM */
+	FAULT_MALLOC    /* not here: the host's own malloc, calloc and realloc */
+} fault_kind;
+
+typedef struct fault_backend {
+	backend base;
+	backend *inner;
+	fault_kind kind;
+	int64_t left; /* calls of that kind that succeed; negative: the fault is not armed */
+	bool lasting; /* all later ones fail too */
+	bool struck;
+	int64_t memory; /* allocations not yet released */
+	bool full;      /* every allocation fails */
+} fault_backend;
+
+static inline void fault_arm(fault_backend *f, fault_kind kind, int64_t left, bool lasting)
+{
+	f->kind = kind;
+	f->left = left;
+	f->lasting = lasting;
+	f->struck = false;
+}
+
+static inline bool fault_strikes(fault_backend *f, fault_kind kind)
+{
+	if (f->left < 0 || kind != f->kind)
+		return false;
+	if (f->left > 0) {
+		f->left--;
+		return false;
+	}
+	f->left = f->lasting ? 0 : -1;
+	f->struck = true;
+	return true;
+}
+
+#define OP(name, ...)                                                                                                  \
+	static inline status fault_kernel_##name(backend *b, const op_call *call)                                      \
+	{                                                                                                              \
+		fault_backend *f = (fault_backend *)b;                                                                 \
+		if (fault_strikes(f, FAULT_KERNEL))                                                                    \
+			return STATUS_DEVICE;                                                                          \
+		return f->inner->kernel[OP_##name](f->inner, call);                                                    \
+	}                                                                                                              \
+	static inline size_t fault_scratch_##name(const backend *b, const op_call *call)                               \
+	{                                                                                                              \
+		const fault_backend *f = (const fault_backend *)b;                                                     \
+		return f->inner->scratch[OP_##name] ? f->inner->scratch[OP_##name](f->inner, call) : 0;                \
+	}
+#include "engine/tensor/ops.def"
+#undef OP
+
+static inline status fault_allocate(backend *b, size_t bytes, void **out)
+{
+	fault_backend *f = (fault_backend *)b;
+	*out = NULL;
+	if (f->full || fault_strikes(f, FAULT_ALLOCATE))
+		return STATUS_NOMEM;
+	status s = f->inner->allocate(f->inner, bytes, out);
+	f->memory += s == STATUS_OK;
+	return s;
+}
+
+static inline void fault_release(backend *b, void *data)
+{
+	fault_backend *f = (fault_backend *)b;
+	f->memory -= data != NULL;
+	f->inner->release(f->inner, data);
+}
+
+static inline status fault_upload(backend *b, void *device, const void *host, size_t bytes)
+{
+	fault_backend *f = (fault_backend *)b;
+	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : f->inner->upload(f->inner, device, host, bytes);
+}
+
+static inline status fault_download(backend *b, void *host, const void *device, size_t bytes)
+{
+	fault_backend *f = (fault_backend *)b;
+	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : f->inner->download(f->inner, host, device, bytes);
+}
+
+static inline status fault_copy(backend *b, void *to, const void *from, size_t bytes)
+{
+	fault_backend *f = (fault_backend *)b;
+	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : f->inner->copy(f->inner, to, from, bytes);
+}
+
+static inline status fault_clear(backend *b, void *device, size_t bytes)
+{
+	fault_backend *f = (fault_backend *)b;
+	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : f->inner->clear(f->inner, device, bytes);
+}
+
+static inline status fault_synchronize(backend *b)
+{
+	fault_backend *f = (fault_backend *)b;
+	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : f->inner->synchronize(f->inner);
+}
+
+static inline void fault_close(backend *b)
+{
+	backend_close(((fault_backend *)b)->inner);
+	free(b);
+}
+
+/* Owns inner. NULL when out of memory. */
+static inline fault_backend *fault_backend_new(backend *inner)
+{
+	fault_backend *f = calloc(1, sizeof *f);
+	if (!f)
+		return NULL;
+	f->inner = inner;
+	f->left = -1;
+	f->base = (backend){
+	    .name = "fault",
+	    .host_memory = inner->host_memory,
+	    .allocate = fault_allocate,
+	    .release = fault_release,
+	    .upload = fault_upload,
+	    .download = fault_download,
+	    .copy = fault_copy,
+	    .clear = fault_clear,
+	    .synchronize = fault_synchronize,
+	    .close = fault_close,
+	};
+#define OP(name, ...)                                                                                                  \
+	f->base.kernel[OP_##name] = fault_kernel_##name;                                                               \
+	f->base.scratch[OP_##name] = fault_scratch_##name;
+#include "engine/tensor/ops.def"
+#undef OP
+	return f;
+}
+
+#endif

@@ -1,0 +1,255 @@
+/* fixture.h - a small random model in a temporary folder, a scheduler that serves it, and
+ * clients that remember what they are told. */
+#ifndef TESTS_UNIT_SERVE_FIXTURE_H
+#define TESTS_UNIT_SERVE_FIXTURE_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/file.h"
+#include "engine/base/philox.h"
+#include "engine/cpu/cpu.h"
+#include "engine/serve/scheduler_state.h"
+
+enum { POSITIONS = 48, VOCAB = 259, LAYERS = 3, HEADS = 4, HIDDEN = 32 };
+
+typedef struct fixture {
+	char folder[64];  /* of the model */
+	backend *backend; /* the reference kernels: a row's result does not depend on the batch */
+	scheduler *scheduler;
+	served_model *model;
+} fixture;
+
+static const scheduler_limits roomy = {.max_models = 2, .max_sessions = 16, .max_generations = 16, .max_batch = 8};
+
+/* Scores start at zero in a fresh model; give every parameter something to say. */
+static inline void stir(model *m, uint64_t seed)
+{
+	for (int i = 0; i < model_parameter_total(m); i++) {
+		const parameter_spec *p = model_parameter(m, i);
+		float *data = model_arena(m) + model_parameter_offset(m, i);
+		for (int64_t j = 0; j < shape_count(p->shape); j++)
+			data[j] += philox_uniform(philox(seed, (uint32_t)i, 1, (uint64_t)j).word[0]) - 0.5f;
+	}
+}
+
+/* Write a model folder. positions: POSITIONS, or more, and then what comes after looks as the policy says
+ * that it should. */
+static inline void write_model(const char *folder, backend *b, uint64_t seed, int64_t positions, position_policy beyond)
+{
+	model *m;
+	error err = ERROR_INIT;
+	json_t *config = json_pack("{s:i, s:i, s:i, s:I, s:i, s:[i,i,i], s:f}", "hidden_size", HIDDEN, "vocab_size",
+	                           VOCAB, "n_heads", HEADS, "n_positions", (json_int_t)positions, "n_layer", LAYERS,
+	                           "window_sizes", 3, 5, 1 << 20, "initializer_range", 0.3);
+	assert_int_equal(model_create(&m, architecture_find("additive"), config, seed, b, &err), STATUS_OK);
+	stir(m, seed);
+	for (int i = 0; i < model_parameter_total(m); i++) {
+		float *rows = model_arena(m) + model_parameter_offset(m, i);
+		if (strcmp(model_parameter(m, i)->name, "fastformer_model.position_embeddings.weight") != 0)
+			continue;
+		for (int64_t p = POSITIONS; p < positions; p++) {
+			int64_t like = beyond == POSITION_WRAP ? p % POSITIONS : POSITIONS - 1;
+			memcpy(rows + p * HIDDEN, rows + like * HIDDEN, HIDDEN * sizeof *rows);
+		}
+	}
+	assert_int_equal(model_save(m, folder, &err), STATUS_OK);
+	model_free(m);
+	json_decref(config);
+}
+
+static inline void make_folder(char folder[64])
+{
+	strcpy(folder, "/tmp/additive-serve-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+}
+
+static inline void fixture_folder(fixture *f)
+{
+	make_folder(f->folder);
+	assert_int_equal(cpu_reference_open(&f->backend, 1, NULL), STATUS_OK);
+	write_model(f->folder, f->backend, 1, POSITIONS, POSITION_ERROR);
+}
+
+static inline void fixture_serve(fixture *f, const scheduler_limits *limits)
+{
+	error err = ERROR_INIT;
+	assert_int_equal(scheduler_new(&f->scheduler, f->backend, limits), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, &f->model, &err), STATUS_OK);
+}
+
+static inline void fixture_open(fixture *f, const scheduler_limits *limits)
+{
+	fixture_folder(f);
+	fixture_serve(f, limits);
+}
+
+static inline void fixture_close(fixture *f)
+{
+	scheduler_free(f->scheduler);
+	backend_close(f->backend);
+	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
+}
+
+/* A fixture of its own for a test. */
+static inline int setup(void **state)
+{
+	fixture *f = calloc(1, sizeof *f);
+	fixture_open(f, &roomy);
+	*state = f;
+	return 0;
+}
+
+static inline int teardown(void **state)
+{
+	fixture_close(*state);
+	free(*state);
+	return 0;
+}
+
+static inline session *open_session(fixture *f, const char *id, position_policy policy, bool explain)
+{
+	session *x;
+	session_options o = {.policy = policy, .explain = explain};
+	assert_int_equal(scheduler_session_new(f->scheduler, f->model, id, &o, &x, NULL), STATUS_OK);
+	return x;
+}
+
+static inline void drop(fixture *f, session *x)
+{
+	assert_int_equal(scheduler_session_delete(f->scheduler, x, NULL), STATUS_OK);
+}
+
+/* --- clients -------------------------------------------------------------------- */
+
+enum { CLIENT_TOKENS = 600 };
+
+typedef struct client {
+	generation *generation; /* NULL when finished */
+	int64_t credit;
+	int cancel_after; /* cancel itself in the event of this token; 0: never */
+	int32_t tokens[CLIENT_TOKENS];
+	int n_tokens, n_empty; /* events without text */
+	char text[4 * CLIENT_TOKENS];
+	size_t text_bytes;
+	token_logprob logprob, top[GENERATION_MAX_LOGPROBS];
+	int n_top;
+	alpha_weight alpha[64];
+	int n_alpha;
+	int finished;
+	generation_result result;
+	/* Called after the above, when set. */
+	void (*on_event)(struct client *c);
+	void (*on_finished)(struct client *c);
+	void *context;
+} client;
+
+static inline int64_t client_event(void *context, const generation_event *e)
+{
+	client *c = context;
+	assert_int_equal(c->finished, 0);
+	assert_int_equal(e->n_tokens, 1);
+	assert_true(c->credit > 0);
+	c->tokens[c->n_tokens++] = e->tokens[0];
+	c->n_empty += e->text_bytes == 0;
+	memcpy(c->text + c->text_bytes, e->text, e->text_bytes);
+	c->text_bytes += e->text_bytes;
+	if (e->logprobs) {
+		c->logprob = e->logprobs[0];
+		c->n_top = e->n_top;
+		memcpy(c->top, e->top, (size_t)e->n_top * sizeof *e->top);
+	}
+	c->n_alpha = e->n_alpha;
+	if (e->n_alpha > 0)
+		memcpy(c->alpha, e->alpha, (size_t)e->n_alpha * sizeof *e->alpha);
+	c->credit--;
+	if (c->n_tokens == c->cancel_after)
+		generation_cancel(c->generation);
+	if (c->on_event)
+		c->on_event(c);
+	return c->credit;
+}
+
+static inline void client_finished(void *context, const generation_result *r)
+{
+	client *c = context;
+	c->finished++;
+	c->result = *r;
+	c->generation = NULL;
+	if (c->on_finished)
+		c->on_finished(c);
+}
+
+/* A request for max_tokens after the prompt, greedy, without end of text. */
+static inline generation_request request(client *c, const int32_t *prompt, int64_t n_prompt, int64_t max_tokens)
+{
+	memset(c, 0, sizeof *c);
+	c->credit = INT32_MAX;
+	generation_request r = {.prompt = prompt,
+	                        .n_prompt = n_prompt,
+	                        .max_tokens = max_tokens,
+	                        .ignore_end = true,
+	                        .n_logprobs = -1,
+	                        .event = client_event,
+	                        .finished = client_finished,
+	                        .context = c,
+	                        .credit = INT32_MAX};
+	sampling_default(&r.sampling);
+	r.sampling.temperature = 0;
+	return r;
+}
+
+static inline void start(fixture *f, session *x, client *c, const generation_request *r)
+{
+	error err = ERROR_INIT;
+	c->credit = r->credit;
+	status s = scheduler_generate(f->scheduler, x ? NULL : f->model, x, r, &c->generation, &err);
+	if (s != STATUS_OK)
+		fail_msg("%s: %s", status_name(s), err.message);
+}
+
+/* Tick until nothing can be done. */
+static inline void drain(fixture *f)
+{
+	for (int i = 0; scheduler_runnable(f->scheduler); i++) {
+		assert_true(i < 100000);
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	}
+}
+
+static inline void run(fixture *f, session *x, client *c, const generation_request *r)
+{
+	start(f, x, c, r);
+	drain(f);
+	assert_int_equal(c->finished, 1);
+}
+
+/* n tokens of arbitrary text, never a special one. */
+static inline void random_tokens(int32_t *ids, int64_t n, uint64_t seed)
+{
+	for (int64_t i = 0; i < n; i++)
+		ids[i] = 3 + (int32_t)(philox(seed, 3, 0, (uint64_t)i).word[0] % (VOCAB - 3));
+}
+
+static inline void append(fixture *f, session *x, const int32_t *ids, int64_t n)
+{
+	client c;
+	generation_request r = request(&c, ids, n, 0);
+	run(f, x, &c, &r);
+	assert_int_equal(c.result.status, STATUS_OK);
+	assert_int_equal(c.n_tokens, 0);
+}
+
+static inline void assert_same_logits(const session *a, const session *b)
+{
+	assert_memory_equal(a->logits, b->logits, VOCAB * sizeof *a->logits);
+}
+
+#endif

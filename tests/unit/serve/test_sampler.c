@@ -1,0 +1,513 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/philox.h"
+#include "engine/serve/sampler.h"
+
+enum { DRAWS = 4000 };
+
+static int32_t pick(const sampling *how, const float *logits, int64_t vocab, uint64_t position)
+{
+	sampler *s;
+	assert_int_equal(sampler_new(&s, vocab), STATUS_OK);
+	int32_t token = sampler_pick(s, how, logits, NULL, position, NULL, 0).token;
+	sampler_free(s);
+	return token;
+}
+
+static void fill(float *x, int64_t n, uint64_t seed, float spread)
+{
+	for (int64_t i = 0; i < n; i++)
+		x[i] = spread * (philox_uniform(philox(seed, 7, 0, (uint64_t)i).word[0]) - 0.5f);
+}
+
+/* --- the plain definition ----------------------------------------------------------- */
+
+typedef struct ranked {
+	float x;
+	int32_t id;
+	double w;
+} ranked;
+
+static int by_rank(const void *pa, const void *pb)
+{
+	const ranked *a = pa, *b = pb;
+	if (a->x != b->x)
+		return a->x > b->x ? -1 : 1;
+	return a->id < b->id ? -1 : 1;
+}
+
+/* Which tokens survive, by a full sort. */
+static void survivors(const sampling *how, const float *x, int n, bool *survives)
+{
+	ranked all[300];
+	double mass = 0, reached = 0;
+	for (int i = 0; i < n; i++)
+		all[i] = (ranked){x[i], i, 0};
+	qsort(all, (size_t)n, sizeof *all, by_rank);
+	for (int i = 0; i < n; i++) {
+		all[i].w = expf((all[i].x - all[0].x) / how->temperature);
+		survives[i] = false;
+	}
+	int keep = how->top_k > 0 && how->top_k < n ? how->top_k : n;
+	for (int i = 0; i < keep; i++)
+		mass += all[i].w;
+	for (int i = 0; i < keep && (i == 0 || (reached < how->top_p * mass && all[i].w >= how->min_p)); i++) {
+		survives[all[i].id] = true;
+		reached += all[i].w;
+	}
+}
+
+static void only_what_a_full_sort_would_keep_is_ever_picked_and_all_of_it_is(void **state)
+{
+	(void)state;
+	enum { V = 33 };
+	float x[V];
+	for (uint64_t trial = 0; trial < 60; trial++) {
+		philox_block r = philox(99, 1, 0, trial);
+		sampling how;
+		sampling_default(&how);
+		fill(x, V, trial, 6);
+		if (trial % 3 == 0) /* ties */
+			for (int i = 0; i < V; i++)
+				x[i] = roundf(x[i]);
+		how.temperature = 0.5f + philox_uniform(r.word[0]);
+		how.top_k = trial % 2 ? (int32_t)(r.word[1] % 40) : 0;
+		how.top_p = trial % 4 < 2 ? 0.3f + 0.7f * philox_uniform(r.word[2]) : 1;
+		how.min_p = trial % 5 == 0 ? 0.2f * philox_uniform(r.word[3]) : 0;
+		bool survives[V], seen[V] = {false};
+		survivors(&how, x, V, survives);
+		sampler *s;
+		assert_int_equal(sampler_new(&s, V), STATUS_OK);
+		for (uint64_t p = 0; p < DRAWS; p++) {
+			int32_t token = sampler_pick(s, &how, x, NULL, p, NULL, 0).token;
+			assert_in_range(token, 0, V - 1);
+			assert_true(survives[token]);
+			seen[token] = true;
+		}
+		sampler_free(s);
+		for (int i = 0; i < V; i++) /* the likeliest cannot be missed in so many draws */
+			if (survives[i] && expf((x[i] - 3) / how.temperature) > 0.05f)
+				assert_true(seen[i]);
+	}
+}
+
+static void draws_follow_the_softmax(void **state)
+{
+	(void)state;
+	enum { V = 5, N = 40000 };
+	float x[V] = {0, 1, 2, -1, 0.5f};
+	int found[V] = {0};
+	double total = 0;
+	sampling how;
+	sampling_default(&how);
+	how.temperature = 0.7f;
+	sampler *s;
+	assert_int_equal(sampler_new(&s, V), STATUS_OK);
+	for (int i = 0; i < V; i++)
+		total += exp(x[i] / 0.7);
+	for (uint64_t p = 0; p < N; p++)
+		found[sampler_pick(s, &how, x, NULL, p, NULL, 0).token]++;
+	for (int i = 0; i < V; i++) { /* five standard deviations */
+		double expected = exp(x[i] / 0.7) / total, sd = sqrt(expected * (1 - expected) / N);
+		assert_true(fabs(found[i] / (double)N - expected) <= 5 * sd);
+	}
+	sampler_free(s);
+}
+
+static void temperature_zero_is_the_largest_logit_and_the_lowest_id_on_ties(void **state)
+{
+	(void)state;
+	float x[6] = {1, 3, -2, 3, 3, 0};
+	sampling how;
+	sampling_default(&how);
+	how.temperature = 0;
+	for (uint64_t p = 0; p < 20; p++)
+		assert_int_equal(pick(&how, x, 6, p), 1);
+}
+
+static void a_tiny_temperature_is_the_largest_logit(void **state)
+{
+	(void)state;
+	float x[5] = {1, 3, 3.0001f, -2, 0}, tiny[] = {1e-7f, 1e-30f, FLT_MIN, 1e-45f};
+	sampling how;
+	sampling_default(&how);
+	for (int i = 0; i < 4; i++)
+		for (uint64_t p = 0; p < 50; p++) {
+			how.temperature = tiny[i];
+			assert_int_equal(pick(&how, x, 5, p), 2);
+		}
+}
+
+static void a_huge_temperature_is_nearly_uniform(void **state)
+{
+	(void)state;
+	float x[4] = {-50, 0, 50, 100};
+	int found[4] = {0};
+	sampling how;
+	sampling_default(&how);
+	how.temperature = FLT_MAX;
+	for (uint64_t p = 0; p < DRAWS; p++)
+		found[pick(&how, x, 4, p)]++;
+	for (int i = 0; i < 4; i++)
+		assert_in_range(found[i], DRAWS / 5, DRAWS / 3);
+}
+
+static void a_tiny_top_p_leaves_the_likeliest_alone(void **state)
+{
+	(void)state;
+	float x[4] = {0, 0.1f, 0, 0.05f};
+	sampling how;
+	sampling_default(&how);
+	float tiny[] = {0, 1e-30f, 0.01f};
+	for (int i = 0; i < 3; i++)
+		for (uint64_t p = 0; p < 200; p++) {
+			how.top_p = tiny[i];
+			assert_int_equal(pick(&how, x, 4, p), 1);
+		}
+}
+
+static void filters_that_remove_nothing_change_nothing(void **state)
+{
+	(void)state;
+	enum { V = 257 };
+	float x[V];
+	fill(x, V, 4, 5);
+	sampling plain, wide;
+	sampling_default(&plain);
+	wide = plain;
+	wide.top_k = 100000;
+	wide.min_p = 1e-20f;
+	for (uint64_t p = 0; p < 500; p++)
+		assert_int_equal(pick(&plain, x, V, p), pick(&wide, x, V, p));
+	wide.top_k = V;
+	for (uint64_t p = 0; p < 500; p++)
+		assert_int_equal(pick(&plain, x, V, p), pick(&wide, x, V, p));
+}
+
+static void of_equal_logits_top_k_takes_the_lowest_ids(void **state)
+{
+	(void)state;
+	float x[31];
+	bool seen[31] = {false};
+	for (int i = 0; i < 31; i++)
+		x[i] = 2.5f;
+	sampling how;
+	sampling_default(&how);
+	how.top_k = 4;
+	for (uint64_t p = 0; p < DRAWS; p++) {
+		int32_t token = pick(&how, x, 31, p);
+		assert_in_range(token, 0, 3);
+		seen[token] = true;
+	}
+	assert_true(seen[0] && seen[1] && seen[2] && seen[3]);
+}
+
+static void of_equal_logits_every_token_comes_up(void **state)
+{
+	(void)state;
+	float x[31] = {0};
+	bool seen[31] = {false};
+	sampling how;
+	sampling_default(&how);
+	for (uint64_t p = 0; p < DRAWS; p++)
+		seen[pick(&how, x, 31, p)] = true;
+	for (int i = 0; i < 31; i++)
+		assert_true(seen[i]);
+}
+
+static void logits_that_are_not_finite_are_never_picked(void **state)
+{
+	(void)state;
+	float x[6] = {NAN, INFINITY, 1, -INFINITY, 0.5f, NAN};
+	sampling how;
+	for (int kind = 0; kind < 4; kind++) {
+		sampling_default(&how);
+		how.temperature = kind == 0 ? 0 : 1;
+		how.top_k = kind == 2 ? 5 : 0;
+		how.top_p = kind == 3 ? 0.99f : 1;
+		for (uint64_t p = 0; p < 500; p++) {
+			int32_t token = pick(&how, x, 6, p);
+			assert_true(token == 2 || token == 4);
+		}
+	}
+}
+
+static void without_a_finite_logit_the_token_is_minus_one(void **state)
+{
+	(void)state;
+	float x[3] = {NAN, INFINITY, -INFINITY};
+	token_logprob top[2];
+	sampler *s;
+	sampling how;
+	sampling_default(&how);
+	assert_int_equal(sampler_new(&s, 3), STATUS_OK);
+	how.top_k = 2;
+	token_logprob p = sampler_pick(s, &how, x, NULL, 0, top, 2);
+	assert_int_equal(p.token, -1);
+	assert_int_equal(top[0].token, -1);
+	how.temperature = 0;
+	assert_int_equal(sampler_pick(s, &how, x, NULL, 0, NULL, 0).token, -1);
+	sampler_free(s);
+}
+
+static void the_draw_depends_on_seed_and_position_alone(void **state)
+{
+	(void)state;
+	enum { V = 64 };
+	float x[V];
+	fill(x, V, 11, 1);
+	sampling how, other;
+	sampling_default(&how);
+	how.seed = 42;
+	other = how;
+	other.seed = 43;
+	int same = 0;
+	for (uint64_t p = 0; p < 200; p++) {
+		assert_int_equal(pick(&how, x, V, p), pick(&how, x, V, p));
+		same += pick(&how, x, V, p) == pick(&other, x, V, p);
+	}
+	assert_true(same < 20);
+}
+
+static void a_bias_of_100_forces_and_of_minus_100_forbids(void **state)
+{
+	(void)state;
+	float x[8];
+	fill(x, 8, 5, 4);
+	sampling_bias force = {3, 100}, forbid[7];
+	sampling how;
+	sampling_default(&how);
+	how.bias = &force;
+	how.n_bias = 1;
+	for (uint64_t p = 0; p < 300; p++)
+		assert_int_equal(pick(&how, x, 8, p), 3);
+	for (int i = 0; i < 7; i++)
+		forbid[i] = (sampling_bias){i, -100};
+	how.bias = forbid;
+	how.n_bias = 7;
+	for (uint64_t p = 0; p < 300; p++)
+		assert_int_equal(pick(&how, x, 8, p), 7);
+}
+
+static void penalties_follow_their_formulas(void **state)
+{
+	(void)state;
+	/* The penalised logits are all equal to the third, so that the lowest id wins or loses by a hair. */
+	float x[3] = {4, -1, 2};
+	uint32_t counts[3] = {1, 1, 0};
+	sampler *s;
+	sampling how;
+	sampling_default(&how);
+	how.temperature = 0;
+	assert_int_equal(sampler_new(&s, 3), STATUS_OK);
+	how.repetition_penalty = 2; /* 4 / 2 = 2: a tie, the lower id */
+	assert_int_equal(sampler_pick(s, &how, x, counts, 0, NULL, 0).token, 0);
+	how.repetition_penalty = 2.01f;
+	assert_int_equal(sampler_pick(s, &how, x, counts, 0, NULL, 0).token, 2);
+	float negative[2] = {-2, -3};
+	uint32_t first[2] = {1, 0};
+	how.repetition_penalty = 1.4f; /* -2 · 1.4 > -3 */
+	sampler *two;
+	assert_int_equal(sampler_new(&two, 2), STATUS_OK);
+	assert_int_equal(sampler_pick(two, &how, negative, first, 0, NULL, 0).token, 0);
+	how.repetition_penalty = 1.6f;
+	assert_int_equal(sampler_pick(two, &how, negative, first, 0, NULL, 0).token, 1);
+	sampling_default(&how);
+	how.temperature = 0;
+	how.presence_penalty = 1.5f;
+	how.frequency_penalty = 0.25f; /* 4 - 1.5 - 0.25 c against 2: loses from c = 3 on */
+	for (uint32_t c = 0; c < 5; c++) {
+		counts[0] = c;
+		assert_int_equal(sampler_pick(s, &how, x, counts, 0, NULL, 0).token, c < 3 ? 0 : 2);
+	}
+	assert_int_equal(sampler_pick(s, &how, x, NULL, 0, NULL, 0).token, 0);
+	sampler_free(two);
+	sampler_free(s);
+}
+
+static void log_probabilities_are_those_of_the_model_alone(void **state)
+{
+	(void)state;
+	float x[6] = {1, -INFINITY, 3, NAN, 2, 3};
+	double lse = log(exp(1) + exp(3) + exp(2) + exp(3));
+	sampling_bias force = {4, 100};
+	sampling how;
+	sampling_default(&how);
+	how.temperature = 0.1f;
+	how.bias = &force;
+	how.n_bias = 1;
+	token_logprob top[8];
+	memset(top, 0xff, sizeof top);
+	sampler *s;
+	assert_int_equal(sampler_new(&s, 6), STATUS_OK);
+	token_logprob p = sampler_pick(s, &how, x, NULL, 0, top, 6);
+	assert_int_equal(p.token, 4);
+	assert_true(fabs(p.logprob - (2 - lse)) <= 1e-6);
+	int32_t order[6] = {2, 5, 4, 0, -1, -1};
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(top[i].token, order[i]);
+	assert_true(fabs(top[0].logprob - (3 - lse)) <= 1e-6 && fabs(top[3].logprob - (1 - lse)) <= 1e-6);
+	assert_true(top[4].logprob == -INFINITY);
+	unsigned char untouched[sizeof top[0]];
+	memset(untouched, 0xff, sizeof untouched);
+	assert_memory_equal(&top[6], untouched, sizeof untouched);
+	p = sampler_pick(s, &how, x, NULL, 0, top, 0); /* no alternatives, but the chosen one's */
+	assert_true(fabs(p.logprob - (2 - lse)) <= 1e-6);
+	sampler_free(s);
+}
+
+static void the_likeliest_tokens_are_those_of_a_full_sort(void **state)
+{
+	(void)state;
+	enum { V = 300, TOP = 20 };
+	float x[V];
+	ranked all[V];
+	token_logprob top[TOP];
+	sampler *s;
+	sampling how;
+	sampling_default(&how);
+	assert_int_equal(sampler_new(&s, V), STATUS_OK);
+	for (uint64_t trial = 0; trial < 20; trial++) {
+		fill(x, V, trial, 9);
+		for (int i = 0; i < V; i++) {
+			x[i] = trial % 2 ? roundf(x[i]) : x[i];
+			all[i] = (ranked){x[i], i, 0};
+		}
+		qsort(all, V, sizeof *all, by_rank);
+		sampler_pick(s, &how, x, NULL, trial, top, TOP);
+		for (int i = 0; i < TOP; i++)
+			assert_int_equal(top[i].token, all[i].id);
+	}
+	sampler_free(s);
+}
+
+static void huge_logits_do_not_overflow(void **state)
+{
+	(void)state;
+	float x[4] = {FLT_MAX, -FLT_MAX, FLT_MAX, 0};
+	sampling how;
+	token_logprob top[1];
+	sampler *s;
+	sampling_default(&how);
+	how.top_p = 0.9f;
+	assert_int_equal(sampler_new(&s, 4), STATUS_OK);
+	for (uint64_t p = 0; p < 100; p++) {
+		token_logprob picked = sampler_pick(s, &how, x, NULL, p, top, 1);
+		assert_true(picked.token == 0 || picked.token == 2);
+		assert_true(isfinite(picked.logprob));
+	}
+	sampler_free(s);
+}
+
+static void a_min_p_of_one_keeps_all_that_are_as_likely_as_the_likeliest(void **state)
+{
+	(void)state;
+	float x[5] = {1, 2, 1.999f, 2, 0};
+	int found[5] = {0};
+	sampling how;
+	sampling_default(&how);
+	how.min_p = 1;
+	for (uint64_t p = 0; p < DRAWS; p++)
+		found[pick(&how, x, 5, p)]++;
+	assert_int_equal(found[1] + found[3], DRAWS);
+	assert_in_range(found[1], DRAWS * 4 / 10, DRAWS * 6 / 10);
+}
+
+static void a_vocabulary_of_one_has_one_answer(void **state)
+{
+	(void)state;
+	float x[1] = {-3};
+	sampling how;
+	sampling_default(&how);
+	how.top_k = 1;
+	how.top_p = 0.5f;
+	how.min_p = 1;
+	assert_int_equal(pick(&how, x, 1, 0), 0);
+}
+
+static void an_impossible_vocabulary_is_refused(void **state)
+{
+	(void)state;
+	sampler *s = (sampler *)&s;
+	assert_int_equal(sampler_new(&s, 0), STATUS_INVALID);
+	assert_null(s);
+	assert_int_equal(sampler_new(&s, (int64_t)1 << 40), STATUS_INVALID);
+	sampler_free(NULL);
+}
+
+static void refused(const sampling *how, const char *param)
+{
+	error err = ERROR_INIT;
+	assert_int_equal(sampling_check(how, 10, &err), STATUS_INVALID);
+	assert_string_equal(err.param, param);
+}
+
+static void settings_out_of_range_are_refused_by_name(void **state)
+{
+	(void)state;
+	sampling how;
+	sampling_default(&how);
+	assert_int_equal(sampling_check(&how, 10, NULL), STATUS_OK);
+#define REFUSED(field, value) sampling_default(&how), how.field = (value), refused(&how, #field)
+	REFUSED(temperature, -0.1f);
+	REFUSED(temperature, NAN);
+	REFUSED(temperature, INFINITY);
+	REFUSED(top_p, 1.01f);
+	REFUSED(top_p, NAN);
+	REFUSED(min_p, -1);
+	REFUSED(min_p, NAN);
+	REFUSED(top_k, -1);
+	REFUSED(repetition_penalty, 0);
+	REFUSED(repetition_penalty, NAN);
+	REFUSED(presence_penalty, INFINITY);
+	REFUSED(frequency_penalty, NAN);
+#undef REFUSED
+	sampling_bias bias = {10, 1};
+	sampling_default(&how);
+	how.bias = &bias;
+	how.n_bias = 1;
+	refused(&how, "logit_bias");
+	bias.token = -1;
+	refused(&how, "logit_bias");
+	bias = (sampling_bias){9, NAN};
+	refused(&how, "logit_bias");
+	bias.bias = -100;
+	assert_int_equal(sampling_check(&how, 10, NULL), STATUS_OK);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(only_what_a_full_sort_would_keep_is_ever_picked_and_all_of_it_is),
+	    cmocka_unit_test(draws_follow_the_softmax),
+	    cmocka_unit_test(temperature_zero_is_the_largest_logit_and_the_lowest_id_on_ties),
+	    cmocka_unit_test(a_tiny_temperature_is_the_largest_logit),
+	    cmocka_unit_test(a_huge_temperature_is_nearly_uniform),
+	    cmocka_unit_test(a_tiny_top_p_leaves_the_likeliest_alone),
+	    cmocka_unit_test(filters_that_remove_nothing_change_nothing),
+	    cmocka_unit_test(of_equal_logits_top_k_takes_the_lowest_ids),
+	    cmocka_unit_test(of_equal_logits_every_token_comes_up),
+	    cmocka_unit_test(logits_that_are_not_finite_are_never_picked),
+	    cmocka_unit_test(without_a_finite_logit_the_token_is_minus_one),
+	    cmocka_unit_test(the_draw_depends_on_seed_and_position_alone),
+	    cmocka_unit_test(a_bias_of_100_forces_and_of_minus_100_forbids),
+	    cmocka_unit_test(penalties_follow_their_formulas),
+	    cmocka_unit_test(log_probabilities_are_those_of_the_model_alone),
+	    cmocka_unit_test(the_likeliest_tokens_are_those_of_a_full_sort),
+	    cmocka_unit_test(huge_logits_do_not_overflow),
+	    cmocka_unit_test(a_min_p_of_one_keeps_all_that_are_as_likely_as_the_likeliest),
+	    cmocka_unit_test(a_vocabulary_of_one_has_one_answer),
+	    cmocka_unit_test(an_impossible_vocabulary_is_refused),
+	    cmocka_unit_test(settings_out_of_range_are_refused_by_name),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

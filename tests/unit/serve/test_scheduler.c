@@ -1,0 +1,474 @@
+/* Many at once: whose turn it is, and what nobody may do to anybody else. */
+#include "tests/unit/serve/fixture.h"
+
+static void tick(fixture *f)
+{
+	assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+}
+
+/* --- together as alone ------------------------------------------------------------ */
+
+static void everybody_gets_the_same_tokens_together_as_alone(void **state)
+{
+	fixture *f = *state;
+	enum { N = 13 };
+	client alone[N], together[N];
+	int32_t ids[N][40];
+	generation_request r[N];
+	for (int i = 0; i < N; i++) {
+		random_tokens(ids[i], 40, (uint64_t)i);
+		r[i] = request(&alone[i], ids[i], 1 + 3 * i, 48 - (1 + 3 * i) < 12 + i ? 48 - (1 + 3 * i) : 12 + i);
+		r[i].sampling.temperature = (float)(i % 3);
+		r[i].sampling.seed = (uint64_t)i;
+		r[i].n_alpha = i % 4 == 0 ? 3 : 0;
+		run(f, NULL, &alone[i], &r[i]);
+	}
+	for (int i = 0; i < N; i++) { /* they arrive while others are being served */
+		r[i].context = memset(&together[i], 0, sizeof together[i]);
+		start(f, NULL, &together[i], &r[i]);
+		tick(f);
+		tick(f);
+	}
+	drain(f);
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(together[i].finished, 1);
+		assert_int_equal(together[i].n_tokens, alone[i].n_tokens);
+		assert_memory_equal(together[i].tokens, alone[i].tokens, (size_t)alone[i].n_tokens * sizeof(int32_t));
+		assert_int_equal(together[i].n_alpha, alone[i].n_alpha);
+	}
+	assert_int_equal(f->model->users, 0);
+}
+
+static void padding_a_batch_changes_no_idle_session(void **state)
+{
+	fixture *f = *state;
+	session *idle[4], *busy[3];
+	void *before[4], *after;
+	size_t bytes[4], n;
+	client c[3];
+	int32_t ids[9];
+	char id[16];
+	random_tokens(ids, 9, 1);
+	for (int i = 0; i < 4; i++) {
+		snprintf(id, sizeof id, "i%d", i);
+		idle[i] = open_session(f, id, POSITION_ERROR, false);
+		append(f, idle[i], ids, 1 + 2 * i);
+		if (i < 3) {
+			snprintf(id, sizeof id, "b%d", i);
+			busy[i] = open_session(f, id, POSITION_ERROR, false);
+		}
+		assert_int_equal(scheduler_session_export(f->scheduler, idle[i], &before[i], &bytes[i], NULL),
+		                 STATUS_OK);
+	}
+	for (int i = 0; i < 3; i++) {
+		generation_request r = request(&c[i], ids, 9, 20);
+		start(f, busy[i], &c[i], &r);
+	}
+	drain(f);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(scheduler_session_export(f->scheduler, idle[i], &after, &n, NULL), STATUS_OK);
+		assert_int_equal(n, bytes[i]);
+		assert_memory_equal(after, before[i], n);
+		free(after);
+		free(before[i]);
+		drop(f, idle[i]);
+	}
+	for (int i = 0; i < 3; i++)
+		drop(f, busy[i]);
+}
+
+static void a_decode_step_serves_everybody_up_to_the_batch_limit_in_turn(void **state)
+{
+	fixture *f = *state;
+	enum { N = 11 }; /* max_batch is 8 */
+	client c[N];
+	int32_t ids[2];
+	scheduler_stats before, after;
+	random_tokens(ids, 2, 2);
+	for (int i = 0; i < N; i++) {
+		generation_request r = request(&c[i], ids, 2, 40);
+		start(f, NULL, &c[i], &r);
+	}
+	while (c[N - 1].n_tokens == 0)
+		tick(f);
+	for (int i = 0; i < 24; i++) {
+		scheduler_stats_read(f->scheduler, &before);
+		tick(f);
+		scheduler_stats_read(f->scheduler, &after);
+		assert_int_equal(after.batched_sequences - before.batched_sequences, 8);
+		assert_int_equal(after.running, N);
+	}
+	int least = c[0].n_tokens, most = least;
+	for (int i = 0; i < N; i++) {
+		least = c[i].n_tokens < least ? c[i].n_tokens : least;
+		most = c[i].n_tokens > most ? c[i].n_tokens : most;
+	}
+	assert_true(most - least <= N); /* whoever was first has had the turns of the others' prefills */
+	drain(f);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(c[i].n_tokens, 40);
+}
+
+static void a_long_prompt_delays_a_decoder_by_one_chunk_at_most(void **state)
+{
+	fixture *f = *state;
+	static int32_t ids[4000];
+	client decoder, reader;
+	random_tokens(ids, 4000, 3);
+	session *x = open_session(f, "x", POSITION_CLAMP, false), *y = open_session(f, "y", POSITION_CLAMP, false);
+	generation_request r = request(&decoder, ids, 2, 40);
+	start(f, x, &decoder, &r);
+	while (decoder.n_tokens < 3)
+		tick(f);
+	r = request(&reader, ids, 4000, 1);
+	start(f, y, &reader, &r);
+	while (!reader.finished && !decoder.finished) {
+		int n = decoder.n_tokens;
+		int64_t read = y->tokens;
+		tick(f);
+		tick(f);
+		assert_int_equal(decoder.n_tokens, n + 1);
+		assert_true(y->tokens - read <= SCHEDULER_PREFILL_CHUNK);
+	}
+	assert_true(reader.finished); /* 16 chunks, 16 tokens */
+	drain(f);
+	drop(f, x);
+	drop(f, y);
+}
+
+static void prompts_are_read_in_the_order_of_arrival(void **state)
+{
+	fixture *f = *state;
+	static int32_t ids[1000];
+	client c[3];
+	session *x[3];
+	char id[16];
+	random_tokens(ids, 1000, 4);
+	for (int i = 0; i < 3; i++) {
+		snprintf(id, sizeof id, "x%d", i);
+		x[i] = open_session(f, id, POSITION_WRAP, false);
+		generation_request r = request(&c[i], ids, 1000 - 300 * i, 1);
+		start(f, x[i], &c[i], &r);
+	}
+	scheduler_stats stats;
+	scheduler_stats_read(f->scheduler, &stats);
+	assert_int_equal(stats.waiting, 3);
+	assert_int_equal(stats.sessions, 3);
+	while (!c[2].finished) {
+		tick(f);
+		assert_true(x[1]->tokens == 0 || x[0]->tokens >= 1000);
+		assert_true(x[2]->tokens == 0 || x[1]->tokens >= 700);
+	}
+	drain(f);
+	for (int i = 0; i < 3; i++)
+		drop(f, x[i]);
+}
+
+static void two_models_take_turns(void **state)
+{
+	fixture *f = *state;
+	served_model *other;
+	client a, b;
+	int32_t ids[2];
+	random_tokens(ids, 2, 5);
+	assert_int_equal(scheduler_model(f->scheduler, "other", f->folder, &other, NULL), STATUS_OK);
+	generation_request r = request(&a, ids, 2, 30);
+	start(f, NULL, &a, &r);
+	r = request(&b, ids, 2, 30);
+	assert_int_equal(scheduler_generate(f->scheduler, other, NULL, &r, &b.generation, NULL), STATUS_OK);
+	while (!a.finished && !b.finished) {
+		tick(f);
+		assert_in_range(a.n_tokens - b.n_tokens + 2, 0, 4);
+	}
+	drain(f);
+	assert_memory_equal(a.tokens, b.tokens, 30 * sizeof(int32_t));
+}
+
+/* --- credit ---------------------------------------------------------------------------- */
+
+static void without_credit_a_generation_parks_and_others_go_on(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[5];
+	client parked, other, reference;
+	random_tokens(ids, 5, 6);
+	generation_request r = request(&reference, ids, 5, 20);
+	run(f, NULL, &reference, &r);
+	r.context = memset(&parked, 0, sizeof parked);
+	r.credit = 3;
+	start(f, NULL, &parked, &r);
+	r = request(&other, ids, 5, 20);
+	start(f, NULL, &other, &r);
+	drain(f);
+	assert_int_equal(other.finished, 1);
+	assert_int_equal(parked.finished, 0);
+	assert_int_equal(parked.n_tokens, 3);
+	assert_false(scheduler_runnable(f->scheduler));
+	tick(f); /* a tick too many is harmless */
+	assert_int_equal(parked.n_tokens, 3);
+	parked.credit = 1;
+	generation_grant(parked.generation, 1);
+	assert_true(scheduler_runnable(f->scheduler));
+	drain(f);
+	assert_int_equal(parked.n_tokens, 4);
+	parked.credit = 100;
+	generation_grant(parked.generation, 100);
+	drain(f);
+	assert_int_equal(parked.finished, 1);
+	assert_int_equal(parked.n_tokens, 20);
+	assert_memory_equal(parked.tokens, reference.tokens, 20 * sizeof(int32_t));
+}
+
+static void a_generation_that_begins_without_credit_waits_for_it(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[5];
+	client c;
+	random_tokens(ids, 5, 7);
+	generation_request r = request(&c, ids, 5, 4);
+	r.credit = 0;
+	start(f, NULL, &c, &r);
+	assert_false(scheduler_runnable(f->scheduler));
+	c.credit = 4;
+	generation_grant(c.generation, 4);
+	generation_grant(c.generation, INT64_MAX); /* more than can be counted */
+	drain(f);
+	assert_int_equal(c.finished, 1);
+	assert_int_equal(c.n_tokens, 4);
+}
+
+static void the_last_credit_is_enough_to_finish(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[5];
+	client c;
+	random_tokens(ids, 5, 8);
+	session *x = open_session(f, "x", POSITION_ERROR, false);
+	generation_request r = request(&c, ids, 5, 4);
+	r.credit = 4;
+	run(f, x, &c, &r);
+	assert_int_equal(x->tokens, 9); /* the last token was read after the credit was gone */
+	drop(f, x);
+}
+
+/* --- cancelling -------------------------------------------------------------------------- */
+
+static void cancelling_at_any_tick_ends_once_and_keeps_what_was_told(void **state)
+{
+	fixture *f = *state;
+	enum { PROMPT = 600, TOKENS = 8 };
+	static int32_t ids[PROMPT];
+	random_tokens(ids, PROMPT, 9);
+	for (int lasting = 0; lasting < 2; lasting++)
+		for (int when = 0;; when++) {
+			client c;
+			session *x = open_session(f, "x", POSITION_CLAMP, false);
+			generation_request r = request(&c, ids, lasting ? PROMPT : 40, TOKENS);
+			start(f, lasting ? x : NULL, &c, &r);
+			int ticks = 0;
+			for (; ticks < when && !c.finished; ticks++)
+				tick(f);
+			bool late = c.finished;
+			int told = c.n_tokens;
+			if (!late)
+				generation_cancel(c.generation);
+			drain(f);
+			assert_int_equal(c.finished, 1);
+			assert_int_equal(c.n_tokens, told); /* none after the cancellation */
+			assert_true(told == TOKENS || c.result.status == STATUS_CANCELLED);
+			assert_int_equal(c.result.completion_tokens, told);
+			assert_false(x->busy);
+			if (lasting && told > 0)
+				assert_int_equal(x->tokens, PROMPT + told);
+			else
+				assert_int_equal(x->tokens, !lasting   ? 0
+				                            : when < 3 ? when * SCHEDULER_PREFILL_CHUNK
+				                                       : PROMPT);
+			assert_int_equal(f->model->users, 1);
+			drop(f, x);
+			if (late)
+				break;
+		}
+}
+
+static void a_cancelled_session_continues_from_what_it_has_read(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[10];
+	client c, all, rest;
+	random_tokens(ids, 10, 10);
+	session *x = open_session(f, "x", POSITION_ERROR, false), *y = open_session(f, "y", POSITION_ERROR, false);
+	generation_request r = request(&all, ids, 10, 20);
+	run(f, x, &all, &r);
+	r = request(&c, ids, 10, 20);
+	c.cancel_after = 7;
+	run(f, y, &c, &r);
+	assert_int_equal(c.result.status, STATUS_CANCELLED);
+	r = request(&rest, NULL, 0, 13);
+	run(f, y, &rest, &r);
+	assert_memory_equal(c.tokens, all.tokens, 7 * sizeof(int32_t));
+	assert_memory_equal(rest.tokens, all.tokens + 7, 13 * sizeof(int32_t));
+	drop(f, x);
+	drop(f, y);
+}
+
+static void a_parked_generation_can_be_cancelled(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[5];
+	random_tokens(ids, 5, 11);
+	for (int credit = 0; credit < 3; credit++) {
+		client c;
+		generation_request r = request(&c, ids, 5, 10);
+		r.credit = credit;
+		start(f, NULL, &c, &r);
+		drain(f);
+		assert_int_equal(c.finished, 0);
+		generation_cancel(c.generation);
+		generation_cancel(c.generation); /* twice is once */
+		assert_true(scheduler_runnable(f->scheduler));
+		drain(f);
+		assert_int_equal(c.finished, 1);
+		assert_int_equal(c.result.status, STATUS_CANCELLED);
+		assert_int_equal(c.n_tokens, credit);
+	}
+	assert_int_equal(f->model->users, 0);
+}
+
+static void cancelling_in_the_last_event_is_too_late(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[5];
+	client c;
+	random_tokens(ids, 5, 12);
+	session *x = open_session(f, "x", POSITION_ERROR, false);
+	generation_request r = request(&c, ids, 5, 6);
+	c.cancel_after = 6;
+	run(f, x, &c, &r);
+	assert_int_equal(c.result.status, STATUS_OK);
+	assert_int_equal(c.result.finish, FINISH_LENGTH);
+	assert_int_equal(x->tokens, 11);
+	drop(f, x);
+}
+
+/* --- callbacks that do things ---------------------------------------------------------------- */
+
+typedef struct rivals {
+	client victim, canceller;
+	int told; /* to the victim, when it was cancelled */
+} rivals;
+
+static void cancel_the_other(client *c)
+{
+	rivals *r = c->context;
+	if (c->n_tokens == 4) {
+		generation_cancel(r->victim.generation);
+		r->told = r->victim.n_tokens;
+	}
+}
+
+static void a_callback_may_cancel_another_of_the_same_batch(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[5];
+	rivals both;
+	random_tokens(ids, 5, 13);
+	session *x = open_session(f, "x", POSITION_ERROR, false);
+	generation_request r = request(&both.victim, ids, 5, 20);
+	start(f, x, &both.victim, &r);
+	r = request(&both.canceller, ids, 5, 20);
+	start(f, NULL, &both.canceller, &r);
+	both.canceller.context = &both;
+	both.canceller.on_event = cancel_the_other;
+	while (both.canceller.n_tokens < 3)
+		tick(f);
+	assert_ptr_equal(f->scheduler->first, both.canceller.generation); /* it comes first in the batch */
+	drain(f);
+	assert_int_equal(both.victim.finished, 1);
+	assert_int_equal(both.victim.result.status, STATUS_CANCELLED);
+	assert_int_equal(both.victim.n_tokens, both.told); /* none after */
+	assert_int_equal(x->tokens, 5 + both.told);
+	assert_int_equal(both.canceller.result.status, STATUS_OK);
+	assert_int_equal(both.canceller.n_tokens, 20);
+	drop(f, x);
+}
+
+typedef struct chain {
+	fixture *f;
+	client next;
+	int left;
+} chain;
+
+static void begin_again(client *c)
+{
+	static const int32_t token = 50;
+	chain *k = c->context;
+	if (k->left-- == 0)
+		return;
+	int finished = c->finished;
+	generation_request r = request(c, &token, 1, 3);
+	c->finished = finished - 1;
+	c->context = k;
+	c->on_finished = begin_again;
+	c->credit = r.credit;
+	assert_int_equal(scheduler_generate(k->f->scheduler, k->f->model, NULL, &r, &c->generation, NULL), STATUS_OK);
+}
+
+static void finished_may_begin_the_next_one(void **state)
+{
+	fixture *f = *state;
+	static const int32_t token = 50;
+	chain k = {.f = f, .left = 5};
+	generation_request r = request(&k.next, &token, 1, 3);
+	k.next.context = &k;
+	k.next.on_finished = begin_again;
+	run(f, NULL, &k.next, &r);
+	assert_int_equal(k.left, -1);
+	assert_int_equal(f->model->users, 0);
+}
+
+static void delete_session_and_model(client *c)
+{
+	fixture *f = c->context;
+	assert_int_equal(scheduler_session_delete(f->scheduler, scheduler_session_find(f->scheduler, "x"), NULL),
+	                 STATUS_OK);
+	assert_int_equal(scheduler_model_unload(f->scheduler, "m", NULL), STATUS_OK);
+	assert_false(scheduler_model_loaded(f->scheduler, "m"));
+}
+
+static void finished_may_delete_the_session_and_unload_the_model(void **state)
+{
+	fixture *f = *state;
+	static const int32_t token = 50;
+	client c;
+	session *x = open_session(f, "x", POSITION_ERROR, false);
+	generation_request r = request(&c, &token, 1, 3);
+	c.context = f;
+	c.on_finished = delete_session_and_model;
+	run(f, x, &c, &r);
+	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, &f->model, NULL), STATUS_OK);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(everybody_gets_the_same_tokens_together_as_alone, setup, teardown),
+	    cmocka_unit_test_setup_teardown(padding_a_batch_changes_no_idle_session, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_decode_step_serves_everybody_up_to_the_batch_limit_in_turn, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_long_prompt_delays_a_decoder_by_one_chunk_at_most, setup, teardown),
+	    cmocka_unit_test_setup_teardown(prompts_are_read_in_the_order_of_arrival, setup, teardown),
+	    cmocka_unit_test_setup_teardown(two_models_take_turns, setup, teardown),
+	    cmocka_unit_test_setup_teardown(without_credit_a_generation_parks_and_others_go_on, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_generation_that_begins_without_credit_waits_for_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(the_last_credit_is_enough_to_finish, setup, teardown),
+	    cmocka_unit_test_setup_teardown(cancelling_at_any_tick_ends_once_and_keeps_what_was_told, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_cancelled_session_continues_from_what_it_has_read, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_parked_generation_can_be_cancelled, setup, teardown),
+	    cmocka_unit_test_setup_teardown(cancelling_in_the_last_event_is_too_late, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_callback_may_cancel_another_of_the_same_batch, setup, teardown),
+	    cmocka_unit_test_setup_teardown(finished_may_begin_the_next_one, setup, teardown),
+	    cmocka_unit_test_setup_teardown(finished_may_delete_the_session_and_unload_the_model, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,297 @@
+/* The same little day at the engine again and again, with the N-th call to the backend failing, for
+ * N = 1, 2, 3 … until a day passes without the fault being met. Whatever fails, every generation
+ * ends once, says nothing that it would not have said, and the day after is like any other. */
+#include "tests/unit/serve/fault_backend.h"
+#include "tests/unit/serve/fixture.h"
+#include "tests/unit/support/allocations.h"
+
+#include <math.h>
+
+enum { CLIENTS = 4, LONGEST = 8 };
+
+typedef struct day {
+	fixture *f;
+	fault_backend *fault;
+	client clients[CLIENTS];
+	bool accepted[CLIENTS];
+	int refused; /* calls that returned an error */
+	bool device; /* a tick reported STATUS_DEVICE */
+} day;
+
+static const int64_t prompt_lengths[CLIENTS] = {20, 3, 30, 7};
+static const int64_t max_tokens[CLIENTS] = {LONGEST, 6, 0, 7};
+static const scheduler_limits limits = {.max_models = 1, .max_sessions = 8, .max_generations = 8, .max_batch = 4};
+
+static void tick_until_idle(day *d)
+{
+	for (int i = 0; scheduler_runnable(d->f->scheduler); i++) {
+		assert_true(i < 1000);
+		status s = scheduler_tick(d->f->scheduler);
+		assert_true(s == STATUS_OK || s == STATUS_DEVICE);
+		d->device |= s == STATUS_DEVICE;
+	}
+}
+
+static void begin(day *d, int i, session *x)
+{
+	int32_t ids[40];
+	random_tokens(ids, 40, (uint64_t)i);
+	generation_request r = request(&d->clients[i], ids, prompt_lengths[i], max_tokens[i]);
+	r.n_alpha = i == 3 ? 2 : 0;
+	error err = ERROR_INIT;
+	status s = scheduler_generate(d->f->scheduler, d->f->model, x, &r, &d->clients[i].generation, &err);
+	d->accepted[i] = s == STATUS_OK;
+	d->refused += s != STATUS_OK;
+	assert_true(s == STATUS_OK || s == STATUS_DEVICE || s == STATUS_NOMEM);
+	assert_true(s == STATUS_OK || err.status == s);
+}
+
+/* Sessions, generations, a fork, an export, an import; the pool grows past its first four slots. */
+static void live(day *d)
+{
+	fixture *f = d->f;
+	session *x = NULL, *y = NULL, *z, *w;
+	session_options plain = {.policy = POSITION_ERROR}, explained = {.policy = POSITION_CLAMP, .explain = true};
+	void *blob = NULL;
+	size_t bytes = 0;
+	d->refused += scheduler_session_new(f->scheduler, f->model, "x", &explained, &x, NULL) != STATUS_OK;
+	d->refused += scheduler_session_new(f->scheduler, f->model, "y", &plain, &y, NULL) != STATUS_OK;
+	if (x)
+		begin(d, 0, x);
+	begin(d, 1, NULL);
+	if (y)
+		begin(d, 2, y);
+	begin(d, 3, NULL);
+	tick_until_idle(d);
+	if (x)
+		d->refused += scheduler_session_fork(f->scheduler, x, "z", &z, NULL) != STATUS_OK;
+	if (y && scheduler_session_export(f->scheduler, y, &blob, &bytes, NULL) == STATUS_OK)
+		d->refused += scheduler_session_import(f->scheduler, f->model, "w", blob, bytes, &w, NULL) != STATUS_OK;
+	else
+		d->refused++;
+	free(blob);
+}
+
+static void rise(day *d, fixture *f, fault_backend *fault)
+{
+	memset(d, 0, sizeof *d);
+	d->f = f;
+	d->fault = fault;
+	fixture_serve(f, &limits);
+}
+
+/* A session says that it is lost, or it goes on as one that reads its tokens afresh. */
+static void check_session(day *d, session *x)
+{
+	client c;
+	int32_t ids[2] = {77, 78};
+	error err = ERROR_INIT;
+	session_options o = {.policy = POSITION_CLAMP};
+	session *fresh;
+	generation_request r = request(&c, ids, 2, 0);
+	status s = scheduler_generate(d->f->scheduler, NULL, x, &r, &c.generation, &err);
+	assert_int_equal(s, x->lost ? STATUS_DEVICE : STATUS_OK);
+	drain(d->f);
+	assert_int_equal(c.finished, s == STATUS_OK);
+	if (x->lost)
+		return;
+	assert_int_equal(scheduler_session_new(d->f->scheduler, d->f->model, "fresh", &o, &fresh, NULL), STATUS_OK);
+	append(d->f, fresh, x->ids, x->tokens);
+	for (int i = 0; i < VOCAB; i++)
+		assert_true(fabs(fresh->logits[i] - x->logits[i]) <= 1e-3 * (1 + fabs(x->logits[i])));
+	assert_int_equal(scheduler_session_delete(d->f->scheduler, fresh, NULL), STATUS_OK);
+}
+
+/* With the fault gone, a request gets its golden answer. */
+static void the_day_after(day *d, const day *golden)
+{
+	client c;
+	int32_t ids[40];
+	random_tokens(ids, 40, 1);
+	d->fault->left = -1;
+	generation_request r = request(&c, ids, prompt_lengths[1], max_tokens[1]);
+	run(d->f, NULL, &c, &r);
+	assert_int_equal(c.result.status, STATUS_OK);
+	assert_memory_equal(c.tokens, golden->clients[1].tokens, (size_t)max_tokens[1] * sizeof(int32_t));
+	for (session *x = d->f->scheduler->sessions; x; x = x->next)
+		check_session(d, x);
+}
+
+static void judge(const day *d, const day *golden, fault_kind kind)
+{
+	int ended_badly = 0;
+	for (int i = 0; i < CLIENTS; i++) {
+		const client *c = &d->clients[i], *g = &golden->clients[i];
+		assert_int_equal(c->finished, d->accepted[i]);
+		if (!d->accepted[i])
+			continue;
+		assert_true(c->n_tokens <= g->n_tokens);
+		assert_memory_equal(c->tokens, g->tokens, (size_t)c->n_tokens * sizeof(int32_t));
+		if (c->result.status == STATUS_OK) {
+			assert_int_equal(c->n_tokens, g->n_tokens);
+			assert_int_equal(c->n_alpha, g->n_alpha);
+		} else {
+			assert_int_equal(c->result.status, kind >= FAULT_ALLOCATE ? STATUS_NOMEM : STATUS_DEVICE);
+			assert_true(c->result.error.message[0] != '\0');
+			ended_badly++;
+		}
+	}
+	if (kind == FAULT_ALLOCATE && !d->fault->lasting) /* memory was short once: that costs one request */
+		assert_true(ended_badly + d->refused <= 1);
+	if (kind < FAULT_ALLOCATE && ended_badly > 0)
+		assert_true(d->device);
+	assert_int_equal(d->f->model->users, d->f->scheduler->n_sessions);
+}
+
+/* Let call number n of a kind fail; was it met? */
+static bool live_with_fault(day *d, fault_kind kind, int64_t n, bool lasting)
+{
+	if (kind != FAULT_MALLOC) {
+		fault_arm(d->fault, kind, n, lasting);
+		live(d);
+		return d->fault->struck;
+	}
+	int64_t before = allocations_count();
+	allocations_limit(n);
+	live(d);
+	allocations_limit(-1);
+	return allocations_count() - before > n;
+}
+
+static void fail_each_call(fault_kind kind, bool lasting, int64_t stride)
+{
+	fixture f;
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	static day golden, d;
+	rise(&golden, &f, fault);
+	live(&golden);
+	assert_int_equal(golden.refused, 0);
+	scheduler_free(f.scheduler);
+	int64_t n = 0;
+	/* Each of the first sixty - a step has about as many kernels -, then one in so many. */
+	for (bool struck = true; struck; n += n < 60 ? 1 : stride) {
+		rise(&d, &f, fault);
+		struck = live_with_fault(&d, kind, n, lasting);
+		judge(&d, &golden, kind);
+		the_day_after(&d, &golden);
+		scheduler_free(f.scheduler);
+		assert_int_equal(fault->memory, 0);
+	}
+	assert_true(n > 10);
+	f.scheduler = NULL;
+	fixture_close(&f);
+}
+
+static void any_kernel_may_fail_once(void **state)
+{
+	(void)state;
+	fail_each_call(FAULT_KERNEL, false, 11);
+}
+
+static void any_transfer_may_fail_once(void **state)
+{
+	(void)state;
+	fail_each_call(FAULT_TRANSFER, false, 11);
+}
+
+static void any_allocation_may_fail_once(void **state)
+{
+	(void)state;
+	fail_each_call(FAULT_ALLOCATE, false, 11);
+}
+
+static void the_device_may_be_lost_for_good_at_any_kernel(void **state)
+{
+	(void)state;
+	fail_each_call(FAULT_KERNEL, true, 11);
+}
+
+static void memory_may_run_out_for_good_at_any_allocation(void **state)
+{
+	(void)state;
+	fail_each_call(FAULT_ALLOCATE, true, 11);
+}
+
+static void the_host_may_run_out_of_memory_at_any_allocation(void **state)
+{
+	(void)state;
+	fail_each_call(FAULT_MALLOC, true, 37);
+}
+
+/* Plans for one row are there, one for four cannot be made: then it is one row at a time. */
+static void too_little_memory_for_a_batch_is_enough_for_its_rows(void **state)
+{
+	(void)state;
+	fixture f;
+	client c[CLIENTS], alone;
+	int32_t token = 60;
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	fixture_serve(&f, &limits);
+	generation_request r = request(&alone, &token, 1, LONGEST);
+	run(&f, NULL, &alone, &r);
+	fault->full = true;
+	for (int i = 0; i < CLIENTS; i++) {
+		r = request(&c[i], &token, 1, LONGEST);
+		start(&f, NULL, &c[i], &r);
+	}
+	drain(&f);
+	for (int i = 0; i < CLIENTS; i++) {
+		assert_int_equal(c[i].result.status, STATUS_OK);
+		assert_memory_equal(c[i].tokens, alone.tokens, LONGEST * sizeof(int32_t));
+	}
+	/* A fifth needs a larger pool. */
+	session_options o = {.policy = POSITION_ERROR};
+	session *x[5];
+	char id[16];
+	for (int i = 0; i < 5; i++) {
+		snprintf(id, sizeof id, "x%d", i);
+		assert_int_equal(scheduler_session_new(f.scheduler, f.model, id, &o, &x[i], NULL),
+		                 i < 4 ? STATUS_OK : STATUS_NOMEM);
+	}
+	assert_null(x[4]);
+	fixture_close(&f);
+}
+
+static void loading_may_fail_at_any_call(void **state)
+{
+	(void)state;
+	fixture f;
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	for (fault_kind kind = FAULT_TRANSFER; kind <= FAULT_ALLOCATE; kind++) {
+		bool struck = true;
+		for (int64_t n = 0; struck; n++) {
+			error err = ERROR_INIT;
+			assert_int_equal(scheduler_new(&f.scheduler, f.backend, &limits), STATUS_OK);
+			fault_arm(fault, kind, n, false);
+			status s = scheduler_model(f.scheduler, "m", f.folder, &f.model, &err);
+			struck = fault->struck;
+			assert_int_equal(s == STATUS_OK, !struck);
+			assert_int_equal(scheduler_model_loaded(f.scheduler, "m"), !struck);
+			scheduler_free(f.scheduler);
+			assert_int_equal(fault->memory, 0);
+		}
+	}
+	f.scheduler = NULL;
+	fixture_close(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(any_kernel_may_fail_once),
+	    cmocka_unit_test(any_transfer_may_fail_once),
+	    cmocka_unit_test(any_allocation_may_fail_once),
+	    cmocka_unit_test(the_device_may_be_lost_for_good_at_any_kernel),
+	    cmocka_unit_test(memory_may_run_out_for_good_at_any_allocation),
+	    cmocka_unit_test(the_host_may_run_out_of_memory_at_any_allocation),
+	    cmocka_unit_test(too_little_memory_for_a_batch_is_enough_for_its_rows),
+	    cmocka_unit_test(loading_may_fail_at_any_call),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,494 @@
+#include "tests/unit/serve/fixture.h"
+
+#include <math.h>
+
+#include "engine/explain/explain.h"
+#include "engine/serve/session_blob.h"
+
+static void assert_close(const float *a, const float *b, int64_t n, double tolerance)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (!(fabs(a[i] - b[i]) <= tolerance * (1 + fabs(b[i]))))
+			fail_msg("element %lld: %g and %g", (long long)i, a[i], b[i]);
+}
+
+/* --- reading -------------------------------------------------------------------- */
+
+static void a_prompt_gives_the_same_logits_and_scores_in_pieces_of_any_size(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[POSITIONS];
+	static const int64_t pieces[] = {1, 2, 3, 5, 7, 16, 17, 31, 33, 47};
+	random_tokens(ids, POSITIONS, 1);
+	session *whole = open_session(f, "whole", POSITION_ERROR, true);
+	append(f, whole, ids, POSITIONS);
+	assert_int_equal(whole->tokens, POSITIONS);
+	for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+		session *x = open_session(f, "pieces", POSITION_ERROR, true);
+		for (int64_t at = 0; at < POSITIONS; at += pieces[p])
+			append(f, x, ids + at, POSITIONS - at < pieces[p] ? POSITIONS - at : pieces[p]);
+		assert_int_equal(x->tokens, POSITIONS);
+		assert_memory_equal(x->ids, ids, sizeof ids);
+		assert_close(x->logits, whole->logits, VOCAB, 1e-4);
+		assert_close(x->scores, whole->scores, POSITIONS * f->model->score_floats, 1e-4);
+		drop(f, x);
+	}
+	drop(f, whole);
+}
+
+static void recurrent_scores_equal_those_of_the_parallel_form(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[POSITIONS];
+	const int32_t *tokens;
+	const float *log;
+	float *data;
+	int64_t count;
+	explain_scores parallel, recurrent;
+	random_tokens(ids, POSITIONS, 2);
+	assert_int_equal(explain_run(f->model->model, ids, POSITIONS, &parallel, &data, NULL), STATUS_OK);
+	session *x = open_session(f, "log", POSITION_ERROR, true);
+	for (int64_t at = 0; at < POSITIONS; at += 6)
+		append(f, x, ids + at, 6);
+	assert_int_equal(scheduler_session_log(x, &tokens, &log, &count, NULL), STATUS_OK);
+	assert_int_equal(count, POSITIONS);
+	assert_memory_equal(tokens, ids, sizeof ids);
+	assert_close(log, parallel.data, POSITIONS * f->model->score_floats, 1e-4);
+	explain_from_log(f->model->model, log, count, &recurrent);
+	for (int64_t l = 0; l < LAYERS; l++)
+		for (int64_t round = 0; round < 2; round++)
+			for (int64_t h = 0; h < HEADS; h++)
+				for (int64_t i = 0; i < POSITIONS; i++) {
+					float a[POSITIONS], b[POSITIONS];
+					int64_t n = i - explain_window_first(&parallel, l, i) + 1;
+					explain_alpha(&parallel, l, round, h, i, a);
+					explain_alpha(&recurrent, l, round, h, i, b);
+					assert_close(a, b, n, 1e-4);
+				}
+	free(data);
+	drop(f, x);
+}
+
+static void the_log_grows_by_every_token_read_and_sampled(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[9];
+	const int32_t *tokens;
+	const float *log;
+	int64_t count;
+	random_tokens(ids, 9, 3);
+	session *x = open_session(f, "log", POSITION_ERROR, true);
+	client c;
+	generation_request r = request(&c, ids, 9, 7);
+	run(f, x, &c, &r);
+	assert_int_equal(scheduler_session_log(x, &tokens, &log, &count, NULL), STATUS_OK);
+	assert_int_equal(count, 16);
+	assert_memory_equal(tokens, ids, sizeof ids);
+	assert_memory_equal(tokens + 9, c.tokens, 7 * sizeof *tokens);
+	for (int64_t i = 0; i < count * f->model->score_floats; i++)
+		assert_true(isfinite(log[i]));
+	drop(f, x);
+}
+
+static void a_session_without_explain_has_no_log(void **state)
+{
+	fixture *f = *state;
+	const int32_t *tokens;
+	const float *log;
+	int64_t count;
+	session *x = open_session(f, "plain", POSITION_ERROR, false);
+	assert_int_equal(scheduler_session_log(x, &tokens, &log, &count, NULL), STATUS_CONFLICT);
+	assert_null(log);
+	drop(f, x);
+}
+
+static void a_session_has_the_same_state_bytes_however_much_it_has_read(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[10];
+	session_info before, after;
+	random_tokens(ids, 10, 4);
+	session *x = open_session(f, "long", POSITION_CLAMP, false);
+	scheduler_session_info(x, &before);
+	assert_int_equal(before.state_bytes, model_state_floats(f->model->model) * (int64_t)sizeof(float));
+	for (int i = 0; i < 60; i++)
+		append(f, x, ids, 10);
+	scheduler_session_info(x, &after);
+	assert_int_equal(after.tokens, 600);
+	assert_int_equal(after.state_bytes, before.state_bytes);
+	assert_string_equal(after.id, "long");
+	assert_string_equal(after.model, "m");
+	assert_false(after.busy);
+	assert_int_equal(after.options.policy, POSITION_CLAMP);
+	drop(f, x);
+}
+
+/* --- ids and limits ----------------------------------------------------------------- */
+
+static void an_id_is_used_once_and_found_until_deleted(void **state)
+{
+	fixture *f = *state;
+	session_options o = {.policy = POSITION_ERROR};
+	session *x = open_session(f, "one", POSITION_ERROR, false), *y;
+	assert_ptr_equal(scheduler_session_find(f->scheduler, "one"), x);
+	assert_int_equal(scheduler_session_new(f->scheduler, f->model, "one", &o, &y, NULL), STATUS_CONFLICT);
+	assert_null(y);
+	assert_int_equal(scheduler_session_new(f->scheduler, f->model, "", &o, &y, NULL), STATUS_INVALID);
+	char long_id[SCHEDULER_ID_BYTES + 1];
+	memset(long_id, 'x', sizeof long_id);
+	long_id[SCHEDULER_ID_BYTES] = '\0';
+	assert_int_equal(scheduler_session_new(f->scheduler, f->model, long_id, &o, &y, NULL), STATUS_INVALID);
+	drop(f, x);
+	assert_null(scheduler_session_find(f->scheduler, "one"));
+}
+
+static void more_sessions_than_allowed_are_refused_as_busy(void **state)
+{
+	fixture *f = *state;
+	session_options o = {.policy = POSITION_ERROR};
+	session *x[17];
+	char id[16];
+	for (int i = 0; i < 16; i++) {
+		snprintf(id, sizeof id, "s%d", i);
+		x[i] = open_session(f, id, POSITION_ERROR, false);
+	}
+	assert_int_equal(scheduler_session_new(f->scheduler, f->model, "more", &o, &x[16], NULL), STATUS_BUSY);
+	assert_int_equal(scheduler_session_fork(f->scheduler, x[0], "more", &x[16], NULL), STATUS_BUSY);
+	drop(f, x[7]);
+	assert_int_equal(scheduler_session_fork(f->scheduler, x[0], "more", &x[16], NULL), STATUS_OK);
+	for (int i = 0; i < 17; i++)
+		if (i != 7)
+			drop(f, x[i]);
+}
+
+/* --- fork, export, import -------------------------------------------------------------- */
+
+static void a_fork_continues_as_its_original_and_apart_from_it(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[12];
+	random_tokens(ids, 12, 5);
+	session *x = open_session(f, "original", POSITION_ERROR, true), *y, *z;
+	append(f, x, ids, 12);
+	assert_int_equal(scheduler_session_fork(f->scheduler, x, "fork", &y, NULL), STATUS_OK);
+	assert_int_equal(y->tokens, 12);
+	assert_same_logits(x, y);
+	client cx, cy, cz;
+	generation_request r = request(&cx, NULL, 0, 10);
+	run(f, x, &cx, &r);
+	assert_int_equal(scheduler_session_fork(f->scheduler, y, "fork of the fork", &z, NULL), STATUS_OK);
+	append(f, y, ids, 3); /* something else */
+	r = request(&cz, NULL, 0, 10);
+	run(f, z, &cz, &r);
+	assert_memory_equal(cx.tokens, cz.tokens, 10 * sizeof(int32_t));
+	assert_same_logits(x, z);
+	assert_memory_equal(x->scores, z->scores, (size_t)(22 * f->model->score_floats) * sizeof(float));
+	r = request(&cy, NULL, 0, 1);
+	run(f, y, &cy, &r);
+	assert_int_equal(y->tokens, 16);
+	drop(f, x);
+	drop(f, y);
+	drop(f, z);
+}
+
+static void an_empty_session_can_be_forked_and_exported(void **state)
+{
+	fixture *f = *state;
+	session *x = open_session(f, "empty", POSITION_WRAP, true), *y, *z;
+	void *blob;
+	size_t bytes;
+	int32_t ids[4];
+	random_tokens(ids, 4, 6);
+	assert_int_equal(scheduler_session_fork(f->scheduler, x, "fork", &y, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &blob, &bytes, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_import(f->scheduler, f->model, "import", blob, bytes, &z, NULL), STATUS_OK);
+	append(f, x, ids, 4);
+	append(f, y, ids, 4);
+	append(f, z, ids, 4);
+	assert_same_logits(x, y);
+	assert_same_logits(x, z);
+	free(blob);
+	drop(f, x);
+	drop(f, y);
+	drop(f, z);
+}
+
+static void an_import_continues_exactly_where_the_export_was_made(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[21];
+	void *blob, *again;
+	size_t bytes, bytes_again;
+	session_info info;
+	random_tokens(ids, 21, 7);
+	session *y;
+	session_options o = {.policy = POSITION_WRAP, .explain = true, .durable = true};
+	session *x;
+	assert_int_equal(scheduler_session_new(f->scheduler, f->model, "x", &o, &x, NULL), STATUS_OK);
+	append(f, x, ids, 21);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &blob, &bytes, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_import(f->scheduler, f->model, "y", blob, bytes, &y, NULL), STATUS_OK);
+	scheduler_session_info(y, &info);
+	assert_int_equal(info.tokens, 21);
+	assert_true(info.options.policy == POSITION_WRAP && info.options.explain && info.options.durable);
+	assert_int_equal(scheduler_session_export(f->scheduler, y, &again, &bytes_again, NULL), STATUS_OK);
+	assert_int_equal(bytes_again, bytes);
+	assert_memory_equal(again, blob, bytes);
+	client cx, cy;
+	generation_request r = request(&cx, NULL, 0, 60);
+	run(f, x, &cx, &r);
+	r = request(&cy, NULL, 0, 60);
+	run(f, y, &cy, &r);
+	assert_memory_equal(cx.tokens, cy.tokens, 60 * sizeof(int32_t));
+	assert_same_logits(x, y);
+	free(again);
+	free(blob);
+	drop(f, x);
+	drop(f, y);
+}
+
+static void equal_sessions_export_equal_bytes_whatever_their_slots_held_before(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[30];
+	void *a, *b;
+	size_t na, nb;
+	random_tokens(ids, 30, 8);
+	session *x = open_session(f, "a", POSITION_CLAMP, false);
+	append(f, x, ids, 3);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &a, &na, NULL), STATUS_OK);
+	append(f, x, ids, 27);
+	drop(f, x);
+	x = open_session(f, "b", POSITION_CLAMP, false); /* the same slot */
+	append(f, x, ids, 3);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &b, &nb, NULL), STATUS_OK);
+	assert_int_equal(na, nb);
+	assert_memory_equal(a, b, na);
+	free(a);
+	free(b);
+	drop(f, x);
+}
+
+static status import(fixture *f, const void *blob, size_t bytes)
+{
+	/* An exact copy, so that a sanitizer sees a read past the end. */
+	unsigned char *copy = malloc(bytes ? bytes : 1);
+	session *x;
+	memcpy(copy, blob, bytes);
+	status s = scheduler_session_import(f->scheduler, f->model, "imported", copy, bytes, &x, NULL);
+	free(copy);
+	if (s == STATUS_OK)
+		drop(f, x);
+	else
+		assert_null(x);
+	return s;
+}
+
+static void damage_to_any_byte_and_a_cut_anywhere_are_noticed(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[5];
+	void *out;
+	size_t bytes;
+	random_tokens(ids, 5, 9);
+	session *x = open_session(f, "x", POSITION_ERROR, true);
+	append(f, x, ids, 5);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &out, &bytes, NULL), STATUS_OK);
+	drop(f, x);
+	unsigned char *blob = out;
+	assert_int_equal(import(f, blob, bytes), STATUS_OK);
+	for (size_t i = 0; i < bytes; i++) {
+		blob[i] ^= (unsigned char)(1 << i % 8);
+		assert_int_not_equal(import(f, blob, bytes), STATUS_OK);
+		blob[i] ^= (unsigned char)(1 << i % 8);
+	}
+	for (size_t n = 0; n < bytes; n++)
+		assert_int_equal(import(f, blob, n), STATUS_CORRUPT);
+	unsigned char *longer = calloc(1, bytes + 8);
+	memcpy(longer, blob, bytes);
+	for (size_t n = 1; n <= 8; n++)
+		assert_int_equal(import(f, longer, bytes + n), STATUS_CORRUPT);
+	assert_int_equal(import(f, blob, bytes), STATUS_OK);
+	free(longer);
+	free(out);
+}
+
+static status import_resealed(fixture *f, unsigned char *blob, size_t bytes)
+{
+	uint64_t sum = served_model_fnv1a(FNV1A_INIT, blob, bytes - sizeof sum);
+	memcpy(blob + bytes - sizeof sum, &sum, sizeof sum);
+	return import(f, blob, bytes);
+}
+
+/* Whoever writes a blob can also write its checksum. */
+static void a_forged_header_is_refused_without_harm(void **state)
+{
+	fixture *f = *state;
+	static const uint64_t values[] = {0,
+	                                  1,
+	                                  6,
+	                                  48,
+	                                  49,
+	                                  1000,
+	                                  INT32_MAX,
+	                                  (uint64_t)INT32_MAX + 1,
+	                                  UINT32_MAX,
+	                                  (uint64_t)1 << 61,
+	                                  (uint64_t)1 << 62,
+	                                  INT64_MAX,
+	                                  (uint64_t)1 << 63,
+	                                  UINT64_MAX};
+	int32_t ids[5];
+	void *out;
+	size_t bytes;
+	random_tokens(ids, 5, 10);
+	session *x = open_session(f, "x", POSITION_ERROR, false);
+	append(f, x, ids, 5);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &out, &bytes, NULL), STATUS_OK);
+	drop(f, x);
+	unsigned char *blob = out, original[64];
+	memcpy(original, blob, sizeof original);
+	assert_int_equal(import_resealed(f, blob, bytes), STATUS_OK);
+	for (size_t at = 24; at < 56; at += 8) /* tokens, state floats, vocabulary, score floats */
+		for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+			bool same = memcmp(original + at, &values[i], 8) == 0;
+			memcpy(blob + at, &values[i], 8);
+			assert_int_equal(import_resealed(f, blob, bytes), same ? STATUS_OK : STATUS_CORRUPT);
+			memcpy(blob, original, sizeof original);
+		}
+	blob[16] ^= 1; /* the model's hash */
+	assert_int_equal(import_resealed(f, blob, bytes), STATUS_INVALID);
+	memcpy(blob, original, sizeof original);
+	blob[8] = 2; /* the version */
+	assert_int_equal(import_resealed(f, blob, bytes), STATUS_UNSUPPORTED);
+	memcpy(blob, original, sizeof original);
+	for (int flags = 3; flags < 256; flags++) /* 0, 1, 2 and 8 more are policies and durable */
+		if ((flags & ~8) > 2) {
+			blob[12] = (unsigned char)flags;
+			assert_int_equal(import_resealed(f, blob, bytes), STATUS_CORRUPT);
+		}
+	memcpy(blob, original, sizeof original);
+	int32_t strange[] = {-1, VOCAB, INT32_MAX, INT32_MIN};
+	unsigned char *token = blob + bytes - 8 - 3 * sizeof(int32_t);
+	for (int i = 0; i < 4; i++) {
+		memcpy(token, &strange[i], sizeof strange[i]);
+		assert_int_equal(import_resealed(f, blob, bytes), STATUS_CORRUPT);
+	}
+	free(out);
+}
+
+/* A forged state is numbers at worst: the engine survives them, and so do its other sessions. */
+static void a_forged_state_harms_nobody_else(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[20];
+	void *out;
+	size_t bytes;
+	random_tokens(ids, 20, 11);
+	session *x = open_session(f, "x", POSITION_CLAMP, false), *forged,
+	        *good = open_session(f, "good", POSITION_CLAMP, false);
+	session *reference = open_session(f, "reference", POSITION_CLAMP, false);
+	append(f, x, ids, 20);
+	append(f, good, ids, 7);
+	append(f, reference, ids, 7);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &out, &bytes, NULL), STATUS_OK);
+	unsigned char *blob = out;
+	for (size_t i = 56; i < 56 + statepool_slot_bytes(f->model->pool); i++)
+		blob[i] = (unsigned char)philox(1, 1, 0, i).word[0];
+	uint64_t sum = served_model_fnv1a(FNV1A_INIT, blob, bytes - 8);
+	memcpy(blob + bytes - 8, &sum, 8);
+	assert_int_equal(scheduler_session_import(f->scheduler, f->model, "forged", blob, bytes, &forged, NULL),
+	                 STATUS_OK);
+	client bad, fine, alone;
+	generation_request r = request(&bad, ids, 3, 30);
+	start(f, forged, &bad, &r);
+	r = request(&fine, NULL, 0, 30);
+	start(f, good, &fine, &r);
+	drain(f);
+	assert_int_equal(bad.finished, 1);
+	assert_int_equal(fine.result.status, STATUS_OK);
+	r = request(&alone, NULL, 0, 30);
+	run(f, reference, &alone, &r);
+	assert_memory_equal(fine.tokens, alone.tokens, 30 * sizeof(int32_t));
+	free(out);
+	drop(f, x);
+	drop(f, forged);
+	drop(f, good);
+	drop(f, reference);
+}
+
+static void another_models_state_is_refused(void **state)
+{
+	fixture *f = *state;
+	char folder[64];
+	void *blob;
+	size_t bytes;
+	int32_t ids[5];
+	error err = ERROR_INIT;
+	session *y;
+	served_model *other;
+	random_tokens(ids, 5, 12);
+	make_folder(folder);
+	write_model(folder, f->backend, 2, POSITIONS, POSITION_ERROR); /* the same shape, other weights */
+	session *x = open_session(f, "x", POSITION_ERROR, false);
+	append(f, x, ids, 5);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &blob, &bytes, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "other", folder, &other, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_import(f->scheduler, other, "y", blob, bytes, &y, &err), STATUS_INVALID);
+	assert_non_null(strstr(err.message, "another model"));
+	assert_string_equal(err.param, "state");
+	assert_int_equal(other->users, 0);
+	free(blob);
+	drop(f, x);
+	assert_int_equal(scheduler_model_unload(f->scheduler, "other", NULL), STATUS_OK);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+static void a_state_can_be_carried_to_another_engine_with_the_same_model(void **state)
+{
+	fixture *f = *state;
+	scheduler *elsewhere;
+	served_model *m;
+	session *y;
+	void *blob;
+	size_t bytes;
+	int32_t ids[13];
+	random_tokens(ids, 13, 13);
+	session *x = open_session(f, "x", POSITION_ERROR, false);
+	append(f, x, ids, 13);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &blob, &bytes, NULL), STATUS_OK);
+	assert_int_equal(scheduler_new(&elsewhere, f->backend, &roomy), STATUS_OK);
+	assert_int_equal(scheduler_model(elsewhere, "renamed", f->folder, &m, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_import(elsewhere, m, "y", blob, bytes, &y, NULL), STATUS_OK);
+	assert_same_logits(x, y);
+	scheduler_free(elsewhere);
+	free(blob);
+	drop(f, x);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_prompt_gives_the_same_logits_and_scores_in_pieces_of_any_size, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(recurrent_scores_equal_those_of_the_parallel_form, setup, teardown),
+	    cmocka_unit_test_setup_teardown(the_log_grows_by_every_token_read_and_sampled, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_without_explain_has_no_log, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_has_the_same_state_bytes_however_much_it_has_read, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(an_id_is_used_once_and_found_until_deleted, setup, teardown),
+	    cmocka_unit_test_setup_teardown(more_sessions_than_allowed_are_refused_as_busy, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_fork_continues_as_its_original_and_apart_from_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(an_empty_session_can_be_forked_and_exported, setup, teardown),
+	    cmocka_unit_test_setup_teardown(an_import_continues_exactly_where_the_export_was_made, setup, teardown),
+	    cmocka_unit_test_setup_teardown(equal_sessions_export_equal_bytes_whatever_their_slots_held_before, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(damage_to_any_byte_and_a_cut_anywhere_are_noticed, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_forged_header_is_refused_without_harm, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_forged_state_harms_nobody_else, setup, teardown),
+	    cmocka_unit_test_setup_teardown(another_models_state_is_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_state_can_be_carried_to_another_engine_with_the_same_model, setup,
+	                                    teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
