@@ -32,19 +32,23 @@ void train_options_default(train_options *o);
  * "eval_every", "checkpoint_every"); keys in `others` (NULL-terminated) are skipped,
  * any further key is STATUS_INVALID naming it. */
 status train_options_read(train_options *o, const json_t *json, const char *const *others, error *err);
+/* All options as an object: the keys above, and "eps", "seed" and "eval_blocks", which
+ * train_options_read takes too. New reference; NULL when out of memory. */
 json_t *train_options_write(const train_options *o);
+/* Ranges, and what the options ask of each other. STATUS_INVALID names the field. */
+status train_options_check(const train_options *o, error *err);
 
 /* Learning rate at step t (0-based): linear warm-up, then the schedule down to 0. */
 double train_learning_rate(const train_options *o, int64_t step);
 
 typedef struct train_progress {
 	int64_t step, total_steps;
-	int64_t tokens;            /* trained so far, all runs of this job together */
-	double train_loss;         /* of the last finished step; NaN before */
+	int64_t tokens;    /* trained so far, all runs of this job together */
+	double train_loss; /* of the last finished step; NaN before */
 	double gradient_norm, learning_rate;
-	double valid_loss;         /* of the last evaluation, nats per token; NaN before */
-	double bits_per_byte;      /* of the last evaluation */
-	double tokens_per_second;  /* smoothed over the last steps */
+	double valid_loss;        /* of the last evaluation, nats per token; NaN before */
+	double bits_per_byte;     /* of the last evaluation */
+	double tokens_per_second; /* smoothed over the last steps */
 } train_progress;
 
 /* What one trainer_advance completed (bit set). */
@@ -52,23 +56,32 @@ enum { TRAIN_STEP = 1, TRAIN_EVAL = 2, TRAIN_CHECKPOINT_DUE = 4, TRAIN_FINISHED 
 
 typedef struct trainer trainer;
 
-/* Takes ownership of m; borrows the datasets (valid may be NULL). Sequence length must
- * be ≤ the model's positions. */
-status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid, error *err);
+/* Takes ownership of m, also on failure; borrows the datasets (valid may be NULL).
+ * STATUS_INVALID names the option: sequence_length over the model's positions or not the
+ * datasets', batch_size over the training blocks, tokens outside the model's vocabulary. */
+status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid,
+                   error *err);
 void trainer_free(trainer *t);
 
-/* Work for about `budget_ns` (0: until the next event), at least one op; *events gets the bits of
- * what was completed. With TRAIN_CHECKPOINT_DUE the caller should trainer_save before
- * advancing. TRAIN_FINISHED comes once, after the last step's evaluation. Errors (a non-finite loss
- * three steps in a row: STATUS_INVALID) are final. */
+/* Work for about `budget_ns` (0: until the next event), at least one op, and return at the
+ * first event; *events gets the bits of what was completed. How the work is sliced changes
+ * no number. With TRAIN_CHECKPOINT_DUE the caller should trainer_save before advancing.
+ * TRAIN_FINISHED comes once, after the last step's evaluation; then nothing is left to do.
+ * Errors are final; a loss or gradient that is not finite three steps in a row is one
+ * (STATUS_INVALID). */
 status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err);
 const train_progress *trainer_progress(const trainer *t);
 const model *trainer_model(const trainer *t);
 
-/* Checkpoint folder: a complete model (config.json, model.safetensors) plus
- * optimizer.safetensors and trainer.json. Written to a temporary sibling, fsynced, renamed. */
+/* Checkpoint folder: a complete model (config.json, model.safetensors, tokenizer.json) plus
+ * optimizer.safetensors and trainer.json. Written to a temporary sibling, fsynced, renamed
+ * (an existing folder is exchanged). May be called between any two advances: a step in
+ * progress is not part of it and will be done again. */
 status trainer_save(const trainer *t, const tokenizer *tok, const char *folder, error *err);
-/* Continue from a checkpoint folder written with the same options and data. */
+/* Continue from a checkpoint folder: weights, moments, position and progress. It must have
+ * been written with the same model configuration, options and data: STATUS_INVALID names
+ * what differs. After another error the trainer's weights may be half replaced, and it must
+ * be freed. */
 status trainer_resume(trainer *t, const char *folder, error *err);
 
 #endif

@@ -1,0 +1,208 @@
+/* An existing folder of the name is exchanged for the new one in one atomic step and then
+ * removed; removing it first would leave a moment with neither. */
+#include "engine/train/checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/base/file.h"
+#include "engine/base/memory.h"
+#include "engine/model/safetensors.h"
+
+enum { STATE_MAX_BYTES = 1 << 20, CONFIG_DIGITS = 15 };
+
+static status join(char out[PATH_MAX], const char *folder, const char *name, error *err)
+{
+	if ((size_t)snprintf(out, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
+		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	return STATUS_OK;
+}
+
+/* --- writing --------------------------------------------------------------------- */
+
+static status write_moments(const char *folder, const model *m, const optimizer *o, error *err)
+{
+	char path[PATH_MAX];
+	TRY(join(path, folder, "optimizer.safetensors", err));
+	int64_t n = model_arena_floats(m);
+	float *first = memory_new((size_t)n, sizeof *first), *second = memory_new((size_t)n, sizeof *second);
+	status s = first && second ? optimizer_download(o, first, second) : STATUS_NOMEM;
+	if (s == STATUS_OK) {
+		const safetensors_item items[] = {{.name = "m", .type = ST_F32, .rank = 1, .dim = {n}, .data = first},
+		                                  {.name = "v", .type = ST_F32, .rank = 1, .dim = {n}, .data = second}};
+		s = safetensors_write(path, items, 2, NULL, err);
+	}
+	free(first);
+	free(second);
+	return s;
+}
+
+static status write_state(const char *folder, const optimizer *o, const json_t *state, error *err)
+{
+	char path[PATH_MAX];
+	TRY(join(path, folder, "trainer.json", err));
+	status s = STATUS_NOMEM;
+	char *text = NULL;
+	json_t *all = json_pack("{s:s, s:i, s:I}", "format", "additive-trainer", "version", 1, "updates",
+	                        (json_int_t)optimizer_updates(o));
+	/* 17 significant digits bring every double back exactly. */
+	if (all && json_object_update(all, (json_t *)(uintptr_t)state) == 0)
+		text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+	if (text)
+		s = file_write(path, &(file_part){text, strlen(text)}, 1, err);
+	free(text);
+	json_decref(all);
+	return s;
+}
+
+static status write_all(const char *folder, const model *m, const optimizer *o, const tokenizer *tok,
+                        const json_t *state, error *err)
+{
+	if (chmod(folder, 0755) != 0)
+		return error_set(err, STATUS_IO, NULL, "cannot make the checkpoint folder readable: %s",
+		                 strerror(errno));
+	TRY(model_save(m, folder, err));
+	TRY(tokenizer_save(tok, folder, err));
+	TRY(write_moments(folder, m, o, err));
+	TRY(write_state(folder, o, state, err));
+	return file_sync_folder(folder, err);
+}
+
+/* Give the finished temporary folder its name, durably. */
+static status publish(const char *temporary, const char *folder, error *err)
+{
+	char parent[PATH_MAX];
+	snprintf(parent, sizeof parent, "%s", folder);
+	char *slash = strrchr(parent, '/');
+	if (slash)
+		slash[slash == parent] = 0;
+	else
+		strcpy(parent, ".");
+	int rc = rename(temporary, folder);
+	if (rc != 0 && (errno == ENOTEMPTY || errno == EEXIST))
+		rc = renameat2(AT_FDCWD, temporary, AT_FDCWD, folder, RENAME_EXCHANGE);
+	if (rc != 0)
+		return error_set(err, STATUS_IO, NULL, "cannot rename the checkpoint: %s", strerror(errno));
+	TRY(file_sync_folder(parent, err));
+	return file_remove_tree(temporary, err); /* the folder that was exchanged, if there was one */
+}
+
+status checkpoint_write(const char *folder, const model *m, const optimizer *o, const tokenizer *tok,
+                        const json_t *state, error *err)
+{
+	char temporary[PATH_MAX];
+	if ((size_t)snprintf(temporary, sizeof temporary, "%s.XXXXXX", folder) >= sizeof temporary)
+		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	if (!mkdtemp(temporary))
+		return error_set(err, STATUS_IO, NULL, "cannot create the checkpoint folder: %s", strerror(errno));
+	status s = write_all(temporary, m, o, tok, state, err);
+	if (s == STATUS_OK)
+		s = publish(temporary, folder, err);
+	if (s == STATUS_OK)
+		return s;
+	file_remove_tree(temporary, NULL);
+	return error_set(err, s, NULL, "cannot write the checkpoint: %s", status_text(s));
+}
+
+/* --- reading ----------------------------------------------------------------------- */
+
+status checkpoint_read_state(const char *folder, json_t **state, error *err)
+{
+	char path[PATH_MAX], *text;
+	size_t bytes;
+	*state = NULL;
+	TRY(join(path, folder, "trainer.json", err));
+	TRY(file_read(path, STATE_MAX_BYTES, &text, &bytes, err));
+	json_error_t where;
+	json_t *read = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+	free(text);
+	if (!read)
+		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json, line %d: %s", where.line, where.text);
+	const char *format = json_string_value(json_object_get(read, "format"));
+	if (!format || strcmp(format, "additive-trainer") != 0 ||
+	    json_integer_value(json_object_get(read, "version")) != 1) {
+		json_decref(read);
+		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json is not of a format this version reads");
+	}
+	*state = read;
+	return STATUS_OK;
+}
+
+/* A model's configuration to the digits that config.json keeps. NULL when out of memory. */
+static char *configuration_text(const model *m)
+{
+	json_t *json = model_architecture(m)->config_write(model_config(m));
+	char *text = json_dumps(json, JSON_SORT_KEYS | JSON_REAL_PRECISION(CONFIG_DIGITS));
+	json_decref(json);
+	return text;
+}
+
+static bool same_configuration(const model *a, const model *b)
+{
+	char *first = configuration_text(a), *second = configuration_text(b);
+	bool same = first && second && strcmp(first, second) == 0;
+	free(first);
+	free(second);
+	return same;
+}
+
+static status load_weights(const char *folder, model *m, error *err)
+{
+	model *saved;
+	backend *b = model_backend(m);
+	TRY(model_open(&saved, folder, b, err));
+	status s = STATUS_OK;
+	if (!same_configuration(m, saved))
+		s = error_set(err, STATUS_INVALID, "config", "the checkpoint's model has another configuration");
+	else
+		s = b->copy(b, model_arena(m), model_arena(saved), (size_t)model_arena_floats(m) * sizeof(float));
+	if (s == STATUS_OK)
+		s = b->synchronize(b); /* before the source is freed */
+	model_free(saved);
+	return s;
+}
+
+static status read_moment(const safetensors *file, const char *name, int64_t n, float *out, error *err)
+{
+	const safetensors_entry *e = safetensors_find(file, name);
+	if (!e || e->type != ST_F32 || e->count != n)
+		return error_set(err, STATUS_CORRUPT, NULL, "optimizer.safetensors lacks %lld floats \"%s\"",
+		                 (long long)n, name);
+	return safetensors_read_f32(e, out, err);
+}
+
+static status load_moments(const char *folder, const model *m, optimizer *o, int64_t updates, error *err)
+{
+	char path[PATH_MAX];
+	safetensors *file;
+	TRY(join(path, folder, "optimizer.safetensors", err));
+	TRY(safetensors_open(&file, path, err));
+	int64_t n = model_arena_floats(m);
+	float *first = memory_new((size_t)n, sizeof *first), *second = memory_new((size_t)n, sizeof *second);
+	status s = first && second ? STATUS_OK : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		s = read_moment(file, "m", n, first, err);
+	if (s == STATUS_OK)
+		s = read_moment(file, "v", n, second, err);
+	if (s == STATUS_OK)
+		s = optimizer_upload(o, first, second, updates);
+	free(first);
+	free(second);
+	safetensors_close(file);
+	return s;
+}
+
+status checkpoint_load(const char *folder, const json_t *state, model *m, optimizer *o, error *err)
+{
+	const json_t *updates = json_object_get(state, "updates");
+	if (!json_is_integer(updates) || json_integer_value(updates) < 0)
+		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks \"updates\"");
+	status s = load_weights(folder, m, err);
+	if (s == STATUS_OK)
+		s = load_moments(folder, m, o, json_integer_value(updates), err);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot load the checkpoint: %s", status_text(s));
+}

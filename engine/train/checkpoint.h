@@ -1,0 +1,25 @@
+/* checkpoint.h - the folder a run continues from.
+ *
+ *   config.json, model.safetensors, tokenizer.json   a model like any other
+ *   optimizer.safetensors   "m", "v": the moments, laid out like the model's arena
+ *   trainer.json            the trainer's own state, and "updates"
+ *
+ * The folder appears whole or not at all: everything is written and fsynced in a
+ * temporary sibling (NAME.XXXXXX) that is then renamed. A crash leaves at most the
+ * sibling behind. */
+#ifndef ENGINE_TRAIN_CHECKPOINT_H
+#define ENGINE_TRAIN_CHECKPOINT_H
+
+#include "engine/train/optimizer.h"
+
+/* state: an object; borrowed. */
+status checkpoint_write(const char *folder, const model *m, const optimizer *o, const tokenizer *tok,
+                        const json_t *state, error *err);
+
+/* The state object of a folder; *state is a new reference, NULL on error. */
+status checkpoint_read_state(const char *folder, json_t **state, error *err);
+/* Load weights and moments into m and o. STATUS_INVALID (and nothing changed) when the
+ * folder's model has another configuration. */
+status checkpoint_load(const char *folder, const json_t *state, model *m, optimizer *o, error *err);
+
+#endif

@@ -1,0 +1,505 @@
+/* The run is a chain of stages, each a plan that is run node by node:
+ *
+ *   batch ──▶ gather ──▶ … ──▶ update ──▶ (evaluate …) ──▶ batch …
+ *
+ * batch computes the gradients of one micro-batch, gather adds them to the step's mean
+ * (left out when a step is one micro-batch), update changes the weights, evaluate runs over
+ * the validation blocks. A stage is a row of functions: what to do before its first node
+ * and after its last one, where the next stage is chosen. trainer_advance knows nothing
+ * else, so it can stop after any node.
+ *
+ * Everything is a function of the step number: step s, micro-batch k reads the blocks from
+ * (s·accumulation + k)·batch_size on and draws its dropout from counter s·accumulation + k.
+ * So the position to resume from is the step number, and the random numbers never repeat in
+ * a run.
+ *
+ * The weights change in the last node of `update` only, and the step number in the same call
+ * of trainer_advance: whenever that returns, weights, moments and step number belong together. */
+#include "engine/train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/memory.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/optimizer.h"
+#include "engine/train/pass.h"
+
+enum {
+	MAX_BAD_STEPS = 3,
+	/* Nodes issued between two synchronisations under a time budget: a device works behind the
+	 * host's back, and the clock must not run ahead of it. */
+	NODES_PER_SYNC = 8,
+};
+
+/* Share of the newest step in the smoothed speed. */
+static const double smoothing = 0.1;
+
+typedef struct stage {
+	plan *(*plan)(const trainer *t);
+	status (*enter)(trainer *t);
+	status (*leave)(trainer *t, unsigned *events, error *err); /* chooses t->stage */
+} stage;
+
+struct trainer {
+	model *model;
+	train_options options;
+	uint64_t shuffle;
+	const dataset *train, *valid;
+	uint64_t train_hash, valid_hash;
+	optimizer *optimizer;
+	pass *train_pass, *valid_pass; /* valid_pass: NULL without validation data */
+
+	const stage *stage; /* NULL: nothing left to do */
+	int cursor;         /* next node of the stage's plan, -1 before enter */
+	bool told_finished;
+	int64_t micro;   /* micro-batches done in this step */
+	double loss_sum; /* over them */
+	uint64_t step_began;
+	int64_t valid_blocks, valid_batch, valid_at; /* of one evaluation; blocks done */
+	double valid_sum, valid_count;
+	int64_t valid_step; /* the step after which the last evaluation was, 0: none */
+	int bad_steps;      /* not finite, in a row */
+	train_progress progress;
+	error failed; /* the final error, once there is one */
+};
+
+static const stage batch_stage, gather_stage, update_stage, evaluate_stage;
+
+static void go(trainer *t, const stage *next)
+{
+	t->stage = next;
+	t->cursor = -1;
+}
+
+static bool is_last(const trainer *t)
+{
+	return t->progress.step == t->options.max_steps;
+}
+
+/* Whether something done every `every` steps is due after the current one. */
+static bool is_due(const trainer *t, int64_t every)
+{
+	return t->progress.step > 0 && (is_last(t) || (every > 0 && t->progress.step % every == 0));
+}
+
+/* After a step and its evaluation. */
+static void settle(trainer *t, unsigned *events)
+{
+	if (is_due(t, t->options.checkpoint_every))
+		*events |= TRAIN_CHECKPOINT_DUE;
+	t->micro = 0;
+	go(t, is_last(t) ? NULL : &batch_stage);
+}
+
+static bool evaluation_is_due(const trainer *t)
+{
+	return t->valid_pass && is_due(t, t->options.eval_every) && t->valid_step != t->progress.step;
+}
+
+static void begin_evaluation(trainer *t)
+{
+	t->valid_at = 0;
+	t->valid_sum = t->valid_count = 0;
+	go(t, &evaluate_stage);
+}
+
+/* --- the stages --------------------------------------------------------------- */
+
+static plan *batch_plan(const trainer *t)
+{
+	return pass_plan(t->train_pass);
+}
+
+static status batch_enter(trainer *t)
+{
+	if (t->micro == 0) {
+		t->loss_sum = 0;
+		t->step_began = clock_ns();
+		TRY(optimizer_begin(t->optimizer));
+	}
+	int64_t number = t->progress.step * t->options.accumulation + t->micro;
+	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number));
+	return pass_load(t->train_pass, t->train, t->shuffle, number * t->options.batch_size, t->options.batch_size);
+}
+
+static status batch_leave(trainer *t, unsigned *events, error *err)
+{
+	(void)events, (void)err;
+	double loss, count;
+	TRY(pass_result(t->train_pass, &loss, &count));
+	t->loss_sum += loss;
+	t->micro++;
+	go(t, t->options.accumulation > 1 ? &gather_stage : &update_stage);
+	return STATUS_OK;
+}
+
+static const stage batch_stage = {batch_plan, batch_enter, batch_leave};
+
+static plan *gather_plan(const trainer *t)
+{
+	return optimizer_gather_plan(t->optimizer);
+}
+
+static status gather_leave(trainer *t, unsigned *events, error *err)
+{
+	(void)events, (void)err;
+	go(t, t->micro < t->options.accumulation ? &batch_stage : &update_stage);
+	return STATUS_OK;
+}
+
+static const stage gather_stage = {gather_plan, NULL, gather_leave};
+
+static plan *update_plan(const trainer *t)
+{
+	return optimizer_update_plan(t->optimizer);
+}
+
+static status update_enter(trainer *t)
+{
+	return optimizer_prepare(t->optimizer, train_learning_rate(&t->options, t->progress.step));
+}
+
+static int64_t tokens_per_step(const trainer *t)
+{
+	return t->options.sequence_length * t->options.batch_size * t->options.accumulation;
+}
+
+/* Rates are averaged, not durations: one long pause then counts as one slow step. */
+static void measure_speed(trainer *t)
+{
+	double seconds = (double)(clock_ns() - t->step_began) * 1e-9;
+	double rate = (double)tokens_per_step(t) / (seconds > 0 ? seconds : 1e-9);
+	double *speed = &t->progress.tokens_per_second;
+	*speed = *speed > 0 ? (1 - smoothing) * *speed + smoothing * rate : rate;
+}
+
+static status update_leave(trainer *t, unsigned *events, error *err)
+{
+	train_progress *p = &t->progress;
+	TRY(optimizer_finish(t->optimizer, &p->gradient_norm));
+	p->train_loss = t->loss_sum / (double)t->options.accumulation;
+	p->learning_rate = train_learning_rate(&t->options, p->step);
+	p->tokens += tokens_per_step(t);
+	p->step++;
+	measure_speed(t);
+	bool good = isfinite(p->train_loss) && isfinite(p->gradient_norm);
+	t->bad_steps = good ? 0 : t->bad_steps + 1;
+	if (t->bad_steps == MAX_BAD_STEPS)
+		return error_set(err, STATUS_INVALID, "learning_rate",
+		                 "the loss or its gradient was not finite in %d steps in a row, up to step %lld",
+		                 MAX_BAD_STEPS, (long long)p->step);
+	*events |= TRAIN_STEP;
+	if (evaluation_is_due(t))
+		begin_evaluation(t);
+	else
+		settle(t, events);
+	return STATUS_OK;
+}
+
+static const stage update_stage = {update_plan, update_enter, update_leave};
+
+static plan *evaluate_plan(const trainer *t)
+{
+	return pass_plan(t->valid_pass);
+}
+
+static int64_t evaluate_count(const trainer *t)
+{
+	int64_t left = t->valid_blocks - t->valid_at;
+	return left < t->valid_batch ? left : t->valid_batch;
+}
+
+static status evaluate_enter(trainer *t)
+{
+	return pass_load(t->valid_pass, t->valid, 0, t->valid_at, evaluate_count(t));
+}
+
+static status evaluate_leave(trainer *t, unsigned *events, error *err)
+{
+	(void)err;
+	double loss, count;
+	TRY(pass_result(t->valid_pass, &loss, &count));
+	t->valid_sum += loss * count;
+	t->valid_count += count;
+	t->valid_at += evaluate_count(t);
+	if (t->valid_at < t->valid_blocks) {
+		go(t, &evaluate_stage);
+		return STATUS_OK;
+	}
+	double tokens = (double)(dataset_blocks(t->valid) * dataset_length(t->valid));
+	t->progress.valid_loss = t->valid_sum / t->valid_count;
+	t->progress.bits_per_byte = t->progress.valid_loss / log(2) * tokens / (double)dataset_bytes(t->valid);
+	t->valid_step = t->progress.step;
+	*events |= TRAIN_EVAL;
+	settle(t, events);
+	return STATUS_OK;
+}
+
+static const stage evaluate_stage = {evaluate_plan, evaluate_enter, evaluate_leave};
+
+/* --- advancing ------------------------------------------------------------------- */
+
+static status run_stages(trainer *t, uint64_t budget_ns, unsigned *events, error *err)
+{
+	uint64_t began = clock_ns();
+	backend *b = model_backend(t->model);
+	for (int64_t nodes = 1; t->stage && !*events; nodes++) {
+		const stage *now = t->stage;
+		plan *p = now->plan(t);
+		if (t->cursor < 0 && now->enter)
+			TRY(now->enter(t));
+		t->cursor = t->cursor < 0 ? 0 : t->cursor;
+		TRY(plan_step(p, &t->cursor));
+		if (t->cursor == plan_node_count(p))
+			TRY(now->leave(t, events, err));
+		if (budget_ns > 0 && nodes % NODES_PER_SYNC == 0)
+			TRY(b->synchronize(b));
+		if (budget_ns > 0 && clock_ns() - began >= budget_ns)
+			break;
+	}
+	if (!t->stage && !t->told_finished) {
+		t->told_finished = true;
+		*events |= TRAIN_FINISHED;
+	}
+	return STATUS_OK;
+}
+
+status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err)
+{
+	*events = 0;
+	if (t->failed.status == STATUS_OK) {
+		status s = run_stages(t, budget_ns, events, &t->failed);
+		if (s == STATUS_OK)
+			return s;
+		error_set(&t->failed, s, NULL, "%s", status_text(s));
+	}
+	return error_set(err, t->failed.status, t->failed.param, "%s", t->failed.message);
+}
+
+const train_progress *trainer_progress(const trainer *t)
+{
+	return &t->progress;
+}
+
+const model *trainer_model(const trainer *t)
+{
+	return t->model;
+}
+
+/* --- making ------------------------------------------------------------------------ */
+
+static status check_dataset(const trainer *t, const dataset *d, const char *what, error *err)
+{
+	const model_dims *dims = model_dimensions(t->model);
+	if (dataset_length(d) != t->options.sequence_length)
+		return error_set(err, STATUS_INVALID, "sequence_length", "the %s data is cut in blocks of %lld", what,
+		                 (long long)dataset_length(d));
+	if (dataset_vocab(d) > dims->vocab)
+		return error_set(err, STATUS_INVALID, "vocab_size", "the tokenizer has %d ids, the model only %lld",
+		                 (int)dataset_vocab(d), (long long)dims->vocab);
+	return STATUS_OK;
+}
+
+static status check(const trainer *t, error *err)
+{
+	const train_options *o = &t->options;
+	TRY(train_options_check(o, err));
+	if (o->sequence_length > model_dimensions(t->model)->positions)
+		return error_set(err, STATUS_INVALID, "sequence_length", "must be at most the model's %lld positions",
+		                 (long long)model_dimensions(t->model)->positions);
+	TRY(check_dataset(t, t->train, "training", err));
+	if (o->batch_size > dataset_blocks(t->train))
+		return error_set(err, STATUS_INVALID, "batch_size", "must be at most the training data's %lld blocks",
+		                 (long long)dataset_blocks(t->train));
+	return t->valid ? check_dataset(t, t->valid, "validation", err) : STATUS_OK;
+}
+
+static status build(trainer *t, error *err)
+{
+	const train_options *o = &t->options;
+	forward_spec spec = {.batch = o->batch_size,
+	                     .length = o->sequence_length,
+	                     .dropout = model_dimensions(t->model)->dropout > 0,
+	                     .loss = true,
+	                     .backward = true,
+	                     .smoothing = (float)o->smoothing};
+	TRY(check(t, err));
+	t->train_hash = dataset_fingerprint(t->train);
+	TRY(optimizer_new(&t->optimizer, t->model, o, err));
+	TRY(pass_new(&t->train_pass, t->model, &spec, optimizer_gradients(t->optimizer), err));
+	if (!t->valid)
+		return STATUS_OK;
+	int64_t blocks = dataset_blocks(t->valid);
+	t->valid_hash = dataset_fingerprint(t->valid);
+	t->valid_blocks = o->eval_blocks > 0 && o->eval_blocks < blocks ? o->eval_blocks : blocks;
+	t->valid_batch = o->batch_size < t->valid_blocks ? o->batch_size : t->valid_blocks;
+	spec = (forward_spec){.batch = t->valid_batch, .length = o->sequence_length, .loss = true};
+	return pass_new(&t->valid_pass, t->model, &spec, NULL, err);
+}
+
+status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid,
+                   error *err)
+{
+	*out = NULL;
+	trainer *t = memory_new(1, sizeof *t);
+	if (!t) {
+		model_free(m);
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	}
+	t->model = m;
+	t->options = *o;
+	t->train = train;
+	t->valid = valid;
+	t->shuffle = o->seed ? o->seed : UINT64_MAX; /* a dataset takes 0 for "not shuffled" */
+	t->progress = (train_progress){.total_steps = o->max_steps,
+	                               .train_loss = NAN,
+	                               .gradient_norm = NAN,
+	                               .learning_rate = train_learning_rate(o, 0),
+	                               .valid_loss = NAN,
+	                               .bits_per_byte = NAN};
+	go(t, &batch_stage);
+	status s = build(t, err);
+	if (s != STATUS_OK) {
+		trainer_free(t);
+		return s;
+	}
+	*out = t;
+	return STATUS_OK;
+}
+
+void trainer_free(trainer *t)
+{
+	if (!t)
+		return;
+	pass_free(t->train_pass);
+	pass_free(t->valid_pass);
+	optimizer_free(t->optimizer);
+	model_free(t->model);
+	free(t);
+}
+
+/* --- saving and resuming ------------------------------------------------------------- */
+
+/* The numbers of train_progress that a run carries on; not finite is null in JSON. */
+static const struct {
+	const char *name;
+	size_t offset;
+} carried[] = {
+    {"train_loss", offsetof(train_progress, train_loss)},
+    {"gradient_norm", offsetof(train_progress, gradient_norm)},
+    {"learning_rate", offsetof(train_progress, learning_rate)},
+    {"valid_loss", offsetof(train_progress, valid_loss)},
+    {"bits_per_byte", offsetof(train_progress, bits_per_byte)},
+    {"tokens_per_second", offsetof(train_progress, tokens_per_second)},
+};
+enum { CARRIED = sizeof carried / sizeof carried[0] };
+
+static json_t *describe_data(const dataset *d, uint64_t hash)
+{
+	char hex[20];
+	snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+	return d ? json_pack("{s:I, s:s}", "tokens", (json_int_t)dataset_tokens(d), "fingerprint", hex) : json_null();
+}
+
+/* NULL when out of memory. */
+static json_t *write_progress(const train_progress *p)
+{
+	json_t *json = json_object();
+	bool ok = json != NULL;
+	for (int i = 0; i < CARRIED && ok; i++) {
+		double number;
+		memcpy(&number, (const char *)p + carried[i].offset, sizeof number);
+		ok =
+		    json_object_set_new(json, carried[i].name, isfinite(number) ? json_real(number) : json_null()) == 0;
+	}
+	if (ok)
+		return json;
+	json_decref(json);
+	return NULL;
+}
+
+/* NULL when out of memory. */
+static json_t *write_state(const trainer *t)
+{
+	return json_pack("{s:I, s:I, s:I, s:i, s:o, s:o, s:o, s:o}", "step", (json_int_t)t->progress.step, "tokens",
+	                 (json_int_t)t->progress.tokens, "valid_step", (json_int_t)t->valid_step, "bad_steps",
+	                 t->bad_steps, "options", train_options_write(&t->options), "training_data",
+	                 describe_data(t->train, t->train_hash), "validation_data",
+	                 describe_data(t->valid, t->valid_hash), "progress", write_progress(&t->progress));
+}
+
+status trainer_save(const trainer *t, const tokenizer *tok, const char *folder, error *err)
+{
+	json_t *state = write_state(t);
+	if (!state)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	status s = checkpoint_write(folder, t->model, t->optimizer, tok, state, err);
+	json_decref(state);
+	return s;
+}
+
+/* Compare what decides the future with the trainer's own. */
+static status check_state(const json_t *saved, const json_t *own, error *err)
+{
+	static const char *const data[] = {"training_data", "validation_data"};
+	const json_t *options = json_object_get(saved, "options"), *mine = json_object_get(own, "options");
+	for (void *i = json_object_iter((json_t *)(uintptr_t)mine); i;
+	     i = json_object_iter_next((json_t *)(uintptr_t)mine, i)) {
+		const char *key = json_object_iter_key(i);
+		if (!json_equal(json_object_get(options, key), json_object_iter_value(i)))
+			return error_set(err, STATUS_INVALID, key, "the checkpoint was written with another %s", key);
+	}
+	for (int i = 0; i < 2; i++)
+		if (!json_equal(json_object_get(saved, data[i]), json_object_get(own, data[i])))
+			return error_set(err, STATUS_INVALID, data[i], "the checkpoint was written with other data");
+	return STATUS_OK;
+}
+
+static status read_state(trainer *t, const json_t *state, error *err)
+{
+	json_int_t step, tokens, valid_step;
+	int bad_steps;
+	json_t *progress;
+	if (json_unpack((json_t *)(uintptr_t)state, "{s:I, s:I, s:I, s:i, s:o}", "step", &step, "tokens", &tokens,
+	                "valid_step", &valid_step, "bad_steps", &bad_steps, "progress", &progress) != 0 ||
+	    step < 0 || step > t->options.max_steps)
+		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks the run's position");
+	t->progress.step = step;
+	t->progress.tokens = tokens;
+	t->valid_step = valid_step;
+	t->bad_steps = bad_steps;
+	for (int i = 0; i < CARRIED; i++) {
+		const json_t *number = json_object_get(progress, carried[i].name);
+		double read = json_is_real(number) ? json_real_value(number) : NAN;
+		memcpy((char *)&t->progress + carried[i].offset, &read, sizeof read);
+	}
+	return STATUS_OK;
+}
+
+status trainer_resume(trainer *t, const char *folder, error *err)
+{
+	json_t *saved, *own = write_state(t);
+	status s =
+	    own ? checkpoint_read_state(folder, &saved, err) : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	if (s == STATUS_OK) {
+		s = check_state(saved, own, err);
+		if (s == STATUS_OK)
+			s = checkpoint_load(folder, saved, t->model, t->optimizer, err);
+		if (s == STATUS_OK)
+			s = read_state(t, saved, err);
+		json_decref(saved);
+	}
+	json_decref(own);
+	TRY(s);
+	t->failed = (error)ERROR_INIT;
+	t->told_finished = false;
+	t->micro = 0;
+	if (evaluation_is_due(t))
+		begin_evaluation(t);
+	else
+		go(t, is_last(t) ? NULL : &batch_stage);
+	return STATUS_OK;
+}

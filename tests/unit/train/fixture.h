@@ -1,0 +1,134 @@
+/* fixture.h - a tiny model, its text and its trainer, for the tests of this folder. */
+#ifndef TESTS_UNIT_TRAIN_FIXTURE_H
+#define TESTS_UNIT_TRAIN_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/file.h"
+#include "engine/base/philox.h"
+#include "engine/cpu/cpu.h"
+#include "engine/train/trainer.h"
+
+enum { FIXTURE_LENGTH = 16, FIXTURE_TEXT = 1200 };
+
+typedef struct fixture {
+	backend *backend;
+	tokenizer *tokenizer;
+	dataset *train, *valid; /* 67 and 7 blocks */
+	char folder[64];
+} fixture;
+
+/* Words of a three-letter alphabet: something to learn, and the same everywhere. */
+static inline void fixture_text(char *out, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		out[i] = i % 4 == 3 ? ' ' : "abc"[philox(1, 0, 0, i / 8).word[i % 4] % 3];
+}
+
+static inline int fixture_setup(void **state)
+{
+	fixture *f = calloc(1, sizeof *f);
+	char text[FIXTURE_TEXT];
+	fixture_text(text, sizeof text);
+	strcpy(f->folder, "/tmp/test_train.XXXXXX");
+	*state = f;
+	if (cpu_open(&f->backend, 2, NULL) != STATUS_OK || tokenizer_new(&f->tokenizer, NULL, NULL) != STATUS_OK)
+		return -1;
+	if (dataset_split(&f->train, &f->valid, f->tokenizer, text, sizeof text, FIXTURE_LENGTH, 0.1, NULL) !=
+	    STATUS_OK)
+		return -1;
+	return mkdtemp(f->folder) ? 0 : -1;
+}
+
+static inline int fixture_teardown(void **state)
+{
+	fixture *f = *state;
+	dataset_free(f->train);
+	dataset_free(f->valid);
+	tokenizer_free(f->tokenizer);
+	backend_close(f->backend);
+	status s = file_remove_tree(f->folder, NULL);
+	free(f);
+	return s == STATUS_OK ? 0 : -1;
+}
+
+/* Two layers of width 16, one windowed and one global. */
+static inline model *fixture_model(const fixture *f, double dropout)
+{
+	json_t *config =
+	    json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 16, "vocab_size", 259, "n_heads", 2,
+	              "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", dropout);
+	model *m;
+	error err = ERROR_INIT;
+	status s = model_create(&m, architecture_find("additive"), config, 7, f->backend, &err);
+	json_decref(config);
+	assert_string_equal(err.message, "");
+	assert_int_equal(s, STATUS_OK);
+	return m;
+}
+
+static inline train_options fixture_options(void)
+{
+	train_options o;
+	train_options_default(&o);
+	o.sequence_length = FIXTURE_LENGTH;
+	o.batch_size = 3;
+	o.max_steps = 20;
+	o.learning_rate = 1e-2;
+	return o;
+}
+
+static inline trainer *fixture_trainer(const fixture *f, double dropout, const train_options *o, const dataset *valid)
+{
+	trainer *t;
+	error err = ERROR_INIT;
+	status s = trainer_new(&t, fixture_model(f, dropout), o, f->train, valid, &err);
+	assert_string_equal(err.message, "");
+	assert_int_equal(s, STATUS_OK);
+	return t;
+}
+
+/* The weights; free() them. */
+static inline float *fixture_weights(const fixture *f, const model *m)
+{
+	size_t bytes = (size_t)model_arena_floats(m) * sizeof(float);
+	float *w = malloc(bytes);
+	assert_non_null(w);
+	assert_int_equal(f->backend->download(f->backend, w, model_arena(m), bytes), STATUS_OK);
+	return w;
+}
+
+static inline void assert_same_weights(const fixture *f, const trainer *a, const trainer *b)
+{
+	float *x = fixture_weights(f, trainer_model(a)), *y = fixture_weights(f, trainer_model(b));
+	size_t bytes = (size_t)model_arena_floats(trainer_model(a)) * sizeof(float);
+	assert_memory_equal(x, y, bytes);
+	free(x);
+	free(y);
+}
+
+/* Advance until `step` steps are done and the events that belong to it are over. */
+static inline unsigned fixture_run(trainer *t, int64_t step, uint64_t budget_ns)
+{
+	unsigned seen = 0;
+	do {
+		unsigned events;
+		error err = ERROR_INIT;
+		status s = trainer_advance(t, budget_ns, &events, &err);
+		assert_string_equal(err.message, "");
+		assert_int_equal(s, STATUS_OK);
+		seen |= events;
+	} while (trainer_progress(t)->step < step);
+	return seen;
+}
+
+#endif

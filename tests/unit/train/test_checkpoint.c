@@ -1,0 +1,371 @@
+#include "tests/unit/support/allocations.h"
+#include "tests/unit/train/fixture.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static void path_of(char out[128], const fixture *f, const char *name)
+{
+	snprintf(out, 128, "%s/%s", f->folder, name);
+}
+
+static void save(const fixture *f, const trainer *t, const char *name)
+{
+	char path[128];
+	path_of(path, f, name);
+	error err = ERROR_INIT;
+	assert_int_equal(trainer_save(t, f->tokenizer, path, &err), STATUS_OK);
+	assert_string_equal(err.message, "");
+}
+
+static status resume(const fixture *f, trainer *t, const char *name, error *err)
+{
+	char path[128];
+	path_of(path, f, name);
+	return trainer_resume(t, path, err);
+}
+
+static train_options twenty_steps(void)
+{
+	train_options o = fixture_options();
+	o.accumulation = 2;
+	o.eval_every = 4;
+	o.checkpoint_every = 10;
+	o.warmup_steps = 3;
+	return o;
+}
+
+/* Train from step `from` to the end, recording what every step and evaluation gave. */
+static void finish(trainer *t, double losses[20], double valid[20])
+{
+	unsigned events = 0;
+	while (!(events & TRAIN_FINISHED)) {
+		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+		const train_progress *p = trainer_progress(t);
+		if (events & TRAIN_STEP)
+			losses[p->step - 1] = p->train_loss;
+		if (events & TRAIN_EVAL)
+			valid[p->step - 1] = p->valid_loss;
+	}
+}
+
+static void advance_nodes(trainer *t, int nodes)
+{
+	unsigned events;
+	for (int n = 0; n < nodes; n++)
+		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK);
+}
+
+static void a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit(void **state)
+{
+	const fixture *f = *state;
+	train_options o = twenty_steps();
+	double losses[3][20] = {{0}}, valid[3][20] = {{0}};
+	trainer *whole = fixture_trainer(f, 0.1, &o, f->valid);
+	finish(whole, losses[0], valid[0]);
+	trainer *first = fixture_trainer(f, 0.1, &o, f->valid);
+	assert_true(fixture_run(first, 10, 0) & TRAIN_CHECKPOINT_DUE);
+	save(f, first, "ten");
+	memcpy(losses[1], losses[0], 10 * sizeof(double));
+	memcpy(valid[1], valid[0], 10 * sizeof(double));
+	trainer *second = fixture_trainer(f, 0.1, &o, f->valid);
+	fixture_run(second, 3, 0);
+	advance_nodes(second, 120); /* into the second micro-batch: whatever it did before is forgotten */
+	assert_int_equal(resume(f, second, "ten", NULL), STATUS_OK);
+	const train_progress *p = trainer_progress(first), *q = trainer_progress(second);
+	assert_int_equal(q->step, 10);
+	assert_int_equal(q->tokens, p->tokens);
+	assert_true(q->train_loss == p->train_loss && q->valid_loss == p->valid_loss);
+	assert_true(q->gradient_norm == p->gradient_norm && q->learning_rate == p->learning_rate);
+	assert_true(q->bits_per_byte == p->bits_per_byte && q->tokens_per_second == p->tokens_per_second);
+	finish(second, losses[1], valid[1]);
+	assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+	assert_memory_equal(valid[0], valid[1], sizeof valid[0]);
+	assert_same_weights(f, whole, second);
+	assert_int_equal(trainer_progress(second)->tokens, trainer_progress(whole)->tokens);
+	trainer_free(whole);
+	trainer_free(first);
+	trainer_free(second);
+}
+
+static void saving_in_the_middle_of_a_step_or_evaluation_loses_nothing(void **state)
+{
+	const fixture *f = *state;
+	train_options o = twenty_steps();
+	o.max_steps = 6;
+	double expected[20] = {0}, valid[20] = {0};
+	trainer *whole = fixture_trainer(f, 0.1, &o, f->valid);
+	finish(whole, expected, valid);
+	static const int nodes_after_step[] = {0, 1, 37, 150};
+	for (size_t i = 0; i < sizeof nodes_after_step / sizeof nodes_after_step[0]; i++) {
+		for (int64_t step = 3; step <= 4; step++) { /* after step 4 there is an evaluation */
+			double losses[20], valid_losses[20];
+			memcpy(losses, expected, sizeof losses);
+			memcpy(valid_losses, valid, sizeof valid);
+			trainer *t = fixture_trainer(f, 0.1, &o, f->valid);
+			while (trainer_progress(t)->step < step)
+				fixture_run(t, step, 1);
+			advance_nodes(t, nodes_after_step[i]);
+			save(f, t, "middle");
+			trainer *resumed = fixture_trainer(f, 0.1, &o, f->valid);
+			assert_int_equal(resume(f, resumed, "middle", NULL), STATUS_OK);
+			finish(resumed, losses, valid_losses);
+			assert_memory_equal(losses, expected, sizeof losses);
+			assert_memory_equal(valid_losses, valid, sizeof valid);
+			assert_same_weights(f, whole, resumed);
+			trainer_free(t);
+			trainer_free(resumed);
+		}
+	}
+	trainer_free(whole);
+}
+
+static void a_finished_run_resumes_as_finished(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	o.max_steps = 2;
+	trainer *t = fixture_trainer(f, 0, &o, f->valid);
+	double losses[20], valid[20];
+	finish(t, losses, valid);
+	save(f, t, "end");
+	trainer *resumed = fixture_trainer(f, 0, &o, f->valid);
+	assert_int_equal(resume(f, resumed, "end", NULL), STATUS_OK);
+	unsigned events;
+	assert_int_equal(trainer_advance(resumed, 0, &events, NULL), STATUS_OK);
+	assert_int_equal(events, TRAIN_FINISHED);
+	assert_int_equal(trainer_advance(resumed, 0, &events, NULL), STATUS_OK);
+	assert_int_equal(events, 0);
+	assert_true(trainer_progress(resumed)->valid_loss == valid[1]);
+	trainer_free(t);
+	trainer_free(resumed);
+}
+
+static void a_run_without_a_step_can_be_saved(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0.1, &o, NULL), *resumed = fixture_trainer(f, 0.1, &o, NULL);
+	save(f, t, "zero");
+	assert_int_equal(resume(f, resumed, "zero", NULL), STATUS_OK);
+	assert_true(isnan(trainer_progress(resumed)->train_loss)); /* not a number is null in JSON */
+	fixture_run(t, 1, 0);
+	fixture_run(resumed, 1, 0);
+	assert_same_weights(f, t, resumed);
+	trainer_free(t);
+	trainer_free(resumed);
+}
+
+static int count_entries(const char *folder)
+{
+	int n = 0;
+	DIR *dir = opendir(folder);
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n - 2; /* "." and ".." */
+}
+
+static void a_checkpoint_is_a_complete_model_and_replaces_an_older_one(void **state)
+{
+	const fixture *f = *state;
+	char parent[128], folder[128], stale[160];
+	path_of(parent, f, "jobs");
+	path_of(folder, f, "jobs/step");
+	assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
+	snprintf(stale, sizeof stale, "%s/stale", folder);
+	assert_int_equal(file_write(stale, &(file_part){"x", 1}, 1, NULL), STATUS_OK);
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, NULL);
+	for (int i = 1; i <= 2; i++) {
+		fixture_run(t, i, 0);
+		save(f, t, "jobs/step");
+		assert_int_equal(count_entries(parent), 1); /* no temporary folder remains */
+		assert_int_equal(count_entries(folder), 5);
+	}
+	model *m;
+	tokenizer *tok;
+	assert_int_equal(model_open(&m, folder, f->backend, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_open(&tok, folder, model_dimensions(m)->vocab, NULL), STATUS_OK);
+	float *x = fixture_weights(f, m), *y = fixture_weights(f, trainer_model(t));
+	assert_memory_equal(x, y, (size_t)model_arena_floats(m) * sizeof *x);
+	free(x);
+	free(y);
+	tokenizer_free(tok);
+	model_free(m);
+	trainer_free(t);
+}
+
+static void a_failed_save_leaves_nothing_behind(void **state)
+{
+	const fixture *f = *state;
+	char parent[128], folder[128];
+	path_of(parent, f, "blocked");
+	path_of(folder, f, "blocked/step");
+	assert_int_equal(file_make_folders(parent, NULL), STATUS_OK);
+	assert_int_equal(file_write(folder, &(file_part){"a file", 6}, 1, NULL), STATUS_OK);
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, NULL);
+	error err = ERROR_INIT;
+	assert_int_equal(trainer_save(t, f->tokenizer, folder, &err), STATUS_IO);
+	assert_true(err.message[0]);
+	assert_int_equal(count_entries(parent), 1);
+	path_of(folder, f, "missing/step");
+	assert_int_equal(trainer_save(t, f->tokenizer, folder, NULL), STATUS_IO);
+	trainer_free(t);
+}
+
+static void a_save_that_runs_out_of_memory_shows_nothing(void **state)
+{
+	const fixture *f = *state;
+	char parent[128], folder[128];
+	path_of(parent, f, "scarce");
+	path_of(folder, f, "scarce/step");
+	assert_int_equal(file_make_folders(parent, NULL), STATUS_OK);
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, f->valid), *resumed = fixture_trainer(f, 0, &o, f->valid);
+	status s;
+	int64_t limit = 0;
+	for (;; limit += 3) { /* not every one: a save waits for the disk */
+		error err = ERROR_INIT;
+		allocations_limit(limit);
+		s = trainer_save(t, f->tokenizer, folder, &err);
+		allocations_limit(-1);
+		if (s == STATUS_OK)
+			break;
+		assert_true(err.message[0]);
+		assert_int_not_equal(access(folder, F_OK), 0);
+		assert_int_equal(limit < 5000, 1);
+	}
+	assert_true(limit > 20);
+	assert_int_equal(resume(f, resumed, "scarce/step", NULL), STATUS_OK);
+	trainer_free(t);
+	trainer_free(resumed);
+}
+
+static void other_options_data_or_model_are_refused_by_name(void **state)
+{
+	const fixture *f = *state;
+	char text[FIXTURE_TEXT];
+	fixture_text(text, sizeof text);
+	text[0] = 'z';
+	dataset *other;
+	assert_int_equal(dataset_new(&other, f->tokenizer, text, sizeof text, FIXTURE_LENGTH, NULL), STATUS_OK);
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0.1, &o, f->valid);
+	save(f, t, "own");
+	for (int kind = 0; kind < 6; kind++) {
+		static const char *const params[] = {"learning_rate",   "seed",  "max_steps", "training_data",
+		                                     "validation_data", "config"};
+		train_options changed = o;
+		changed.learning_rate *= kind == 0 ? 1 + 1e-15 : 1;
+		changed.seed += kind == 1;
+		changed.max_steps += kind == 2;
+		trainer *wrong;
+		assert_int_equal(trainer_new(&wrong, fixture_model(f, kind == 5 ? 0.2 : 0.1), &changed,
+		                             kind == 3 ? other : f->train, kind == 4 ? NULL : f->valid, NULL),
+		                 STATUS_OK);
+		error err = ERROR_INIT;
+		assert_int_equal(resume(f, wrong, "own", &err), STATUS_INVALID);
+		assert_string_equal(err.param, params[kind]);
+		trainer_free(wrong);
+	}
+	dataset_free(other);
+	trainer_free(t);
+}
+
+static void a_configuration_with_many_digits_is_still_the_same(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 1.0 / 3, &o, NULL), *resumed = fixture_trainer(f, 1.0 / 3, &o, NULL);
+	save(f, t, "third");
+	assert_int_equal(resume(f, resumed, "third", NULL), STATUS_OK);
+	trainer_free(t);
+	trainer_free(resumed);
+}
+
+/* Replace a file of a good checkpoint (NULL: remove it) and expect `expected`. */
+static void assert_broken(const fixture *f, const char *name, const char *content, status expected)
+{
+	char path[256];
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, NULL);
+	save(f, t, "broken");
+	snprintf(path, sizeof path, "%s/broken/%s", f->folder, name);
+	if (content)
+		assert_int_equal(file_write(path, &(file_part){content, strlen(content)}, 1, NULL), STATUS_OK);
+	else
+		assert_int_equal(file_remove_tree(path, NULL), STATUS_OK);
+	error err = ERROR_INIT;
+	assert_int_equal(resume(f, t, "broken", &err), expected);
+	assert_true(err.message[0]);
+	trainer_free(t);
+}
+
+static void a_damaged_checkpoint_is_an_error_not_a_crash(void **state)
+{
+	const fixture *f = *state;
+	assert_broken(f, "trainer.json", NULL, STATUS_NOT_FOUND);
+	assert_broken(f, "trainer.json", "{", STATUS_CORRUPT);
+	assert_broken(f, "trainer.json", "{}", STATUS_CORRUPT);
+	assert_broken(f, "trainer.json", "[]", STATUS_CORRUPT);
+	assert_broken(f, "trainer.json", "{\"format\": \"additive-trainer\", \"version\": 2}", STATUS_CORRUPT);
+	assert_broken(f, "trainer.json", "{\"format\": \"additive-trainer\", \"version\": 1}", STATUS_INVALID);
+	assert_broken(f, "optimizer.safetensors", NULL, STATUS_NOT_FOUND);
+	assert_broken(f, "optimizer.safetensors", "short", STATUS_CORRUPT);
+	assert_broken(f, "optimizer.safetensors", "\x08\0\0\0\0\0\0\0{}      ", STATUS_CORRUPT);
+	assert_broken(f, "model.safetensors", NULL, STATUS_NOT_FOUND);
+	assert_broken(f, "config.json", NULL, STATUS_NOT_FOUND);
+}
+
+/* Edit a member of trainer.json and expect STATUS_CORRUPT. */
+static void assert_state_refused(const fixture *f, const char *key, json_t *member)
+{
+	char path[128];
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, NULL);
+	save(f, t, "edited");
+	path_of(path, f, "edited/trainer.json");
+	json_t *json = json_load_file(path, 0, NULL);
+	if (member)
+		json_object_set_new(json, key, member);
+	else
+		json_object_del(json, key);
+	assert_int_equal(json_dump_file(json, path, 0), 0);
+	json_decref(json);
+	assert_int_equal(resume(f, t, "edited", NULL), STATUS_CORRUPT);
+	trainer_free(t);
+}
+
+static void a_position_that_cannot_be_is_refused(void **state)
+{
+	const fixture *f = *state;
+	assert_state_refused(f, "step", json_integer(-1));
+	assert_state_refused(f, "step", json_integer(21));
+	assert_state_refused(f, "step", json_string("3"));
+	assert_state_refused(f, "tokens", NULL);
+	assert_state_refused(f, "progress", NULL);
+	assert_state_refused(f, "updates", NULL);
+	assert_state_refused(f, "updates", json_integer(-5));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit),
+	    cmocka_unit_test(saving_in_the_middle_of_a_step_or_evaluation_loses_nothing),
+	    cmocka_unit_test(a_finished_run_resumes_as_finished),
+	    cmocka_unit_test(a_run_without_a_step_can_be_saved),
+	    cmocka_unit_test(a_checkpoint_is_a_complete_model_and_replaces_an_older_one),
+	    cmocka_unit_test(a_failed_save_leaves_nothing_behind),
+	    cmocka_unit_test(a_save_that_runs_out_of_memory_shows_nothing),
+	    cmocka_unit_test(other_options_data_or_model_are_refused_by_name),
+	    cmocka_unit_test(a_configuration_with_many_digits_is_still_the_same),
+	    cmocka_unit_test(a_damaged_checkpoint_is_an_error_not_a_crash),
+	    cmocka_unit_test(a_position_that_cannot_be_is_refused),
+	};
+	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

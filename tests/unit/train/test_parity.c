@@ -1,0 +1,81 @@
+/* Twenty steps against PyTorch: tests/data/training holds the text, the initial model, the
+ * options and the losses that tests/reference/train.py got. The run covers two epochs,
+ * accumulation, warm-up, clipping, label smoothing and validation. Run from the repository's
+ * root. */
+#include "tests/unit/train/fixture.h"
+
+#define DATA "tests/data/training/"
+
+static const double tolerance = 1e-3;
+
+static trainer *open_run(const fixture *f, const json_t *curve, dataset *sets[2])
+{
+	char *text;
+	size_t bytes;
+	train_options o;
+	model *m;
+	trainer *t;
+	error err = ERROR_INIT;
+	train_options_default(&o);
+	assert_int_equal(train_options_read(&o, json_object_get(curve, "options"), NULL, &err), STATUS_OK);
+	assert_int_equal(file_read(DATA "text.txt", 1 << 20, &text, &bytes, &err), STATUS_OK);
+	assert_int_equal(dataset_split(&sets[0], &sets[1], f->tokenizer, text, bytes, o.sequence_length, 0.1, &err),
+	                 STATUS_OK);
+	free(text);
+	assert_int_equal(model_open(&m, DATA "model", f->backend, &err), STATUS_OK);
+	assert_int_equal(trainer_new(&t, m, &o, sets[0], sets[1], &err), STATUS_OK);
+	return t;
+}
+
+/* Print a line per step only when it is off. */
+static void assert_loss(double engine, const json_t *expected, const char *what, size_t step)
+{
+	double reference = json_real_value(expected);
+	if (!(fabs(engine - reference) <= tolerance))
+		print_error("%s %zu: engine %.6f, reference %.6f\n", what, step, engine, reference);
+	assert_true(json_is_real(expected) && fabs(engine - reference) <= tolerance);
+}
+
+static void every_step_and_evaluation_agrees_with_the_reference(void **state)
+{
+	const fixture *f = *state;
+	json_t *curve = json_load_file(DATA "curve20.json", 0, NULL);
+	assert_non_null(curve);
+	const json_t *losses = json_object_get(curve, "train_loss"),
+	             *evaluations = json_object_get(curve, "valid_loss");
+	assert_int_equal(json_array_size(losses), 20);
+	assert_int_equal(json_array_size(evaluations), 2);
+	dataset *sets[2];
+	trainer *t = open_run(f, curve, sets);
+	const train_progress *p = trainer_progress(t);
+	size_t steps = 0, seen = 0;
+	int clipped = 0;
+	for (unsigned events = 0; !(events & TRAIN_FINISHED);) {
+		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+		if (events & TRAIN_STEP) {
+			assert_loss(p->train_loss, json_array_get(losses, steps), "step", steps + 1);
+			clipped += p->gradient_norm > 1;
+			steps++;
+		}
+		if (events & TRAIN_EVAL) {
+			const json_t *pair = json_array_get(evaluations, seen++);
+			assert_int_equal(json_integer_value(json_array_get(pair, 0)), p->step);
+			assert_loss(p->valid_loss, json_array_get(pair, 1), "evaluation", seen);
+		}
+	}
+	assert_int_equal(steps, 20);
+	assert_int_equal(seen, 2);
+	assert_in_range(clipped, 1, 19);
+	trainer_free(t);
+	dataset_free(sets[0]);
+	dataset_free(sets[1]);
+	json_decref(curve);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_step_and_evaluation_agrees_with_the_reference),
+	};
+	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

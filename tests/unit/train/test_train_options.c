@@ -1,0 +1,201 @@
+#include "tests/unit/train/fixture.h"
+
+static void the_defaults_are_the_recipe_and_pass_the_check(void **state)
+{
+	(void)state;
+	train_options o;
+	train_options_default(&o);
+	assert_int_equal(train_options_check(&o, NULL), STATUS_OK);
+	assert_true(o.learning_rate == 5e-4 && o.beta1 == 0.9 && o.beta2 == 0.999 && o.eps == 1e-8);
+	assert_true(o.weight_decay == 0.01 && o.clip == 1 && o.smoothing == 0 && o.schedule == SCHEDULE_LINEAR);
+}
+
+static void every_key_is_read_and_written_back(void **state)
+{
+	(void)state;
+	static const char text[] =
+	    "{\"sequence_length\": 33, \"batch_size\": 3, \"gradient_accumulation\": 2, \"max_steps\": 70,"
+	    " \"warmup_steps\": 7, \"learning_rate\": 0.001, \"schedule\": \"cosine\", \"betas\": [0.8, 0.95],"
+	    " \"eps\": 1e-6, \"weight_decay\": 0.1, \"clip\": 0.5, \"label_smoothing\": 0.1, \"precision\": \"fp32\","
+	    " \"seed\": 1234567890123456789, \"eval_every\": 5, \"checkpoint_every\": 6, \"eval_blocks\": 9}";
+	json_t *json = json_loads(text, 0, NULL);
+	train_options o;
+	train_options_default(&o);
+	assert_int_equal(train_options_read(&o, json, NULL, NULL), STATUS_OK);
+	assert_true(o.sequence_length == 33 && o.batch_size == 3 && o.accumulation == 2 && o.max_steps == 70);
+	assert_true(o.warmup_steps == 7 && o.learning_rate == 0.001 && o.schedule == SCHEDULE_COSINE);
+	assert_true(o.beta1 == 0.8 && o.beta2 == 0.95 && o.eps == 1e-6 && o.weight_decay == 0.1);
+	assert_true(o.clip == 0.5 && o.smoothing == 0.1 && o.seed == 1234567890123456789);
+	assert_true(o.eval_every == 5 && o.checkpoint_every == 6 && o.eval_blocks == 9);
+	json_t *written = train_options_write(&o);
+	assert_int_equal(json_object_size(written), json_object_size(json));
+	train_options again;
+	train_options_default(&again);
+	assert_int_equal(train_options_read(&again, written, NULL, NULL), STATUS_OK);
+	json_t *twice = train_options_write(&again);
+	assert_true(json_equal(written, twice));
+	json_decref(json);
+	json_decref(written);
+	json_decref(twice);
+}
+
+static void a_seed_above_the_signed_range_survives(void **state)
+{
+	(void)state;
+	train_options o, again;
+	train_options_default(&o);
+	train_options_default(&again);
+	o.seed = UINT64_MAX - 1;
+	json_t *json = train_options_write(&o);
+	assert_int_equal(train_options_read(&again, json, NULL, NULL), STATUS_OK);
+	assert_true(again.seed == o.seed);
+	json_decref(json);
+}
+
+static void a_bad_value_is_refused_by_the_name_of_its_field(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *json, *param;
+		status expected;
+	} bad[] = {
+	    {"{\"sequence_length\": 1}", "sequence_length", STATUS_INVALID},
+	    {"{\"sequence_length\": 1e300}", "sequence_length", STATUS_INVALID},
+	    {"{\"batch_size\": 0}", "batch_size", STATUS_INVALID},
+	    {"{\"batch_size\": 2.5}", "batch_size", STATUS_INVALID},
+	    {"{\"batch_size\": \"8\"}", "batch_size", STATUS_INVALID},
+	    {"{\"gradient_accumulation\": -1}", "gradient_accumulation", STATUS_INVALID},
+	    {"{\"max_steps\": 1000000000, \"gradient_accumulation\": 5}", "gradient_accumulation", STATUS_INVALID},
+	    {"{\"max_steps\": 0}", "max_steps", STATUS_INVALID},
+	    {"{\"max_steps\": 10, \"warmup_steps\": 11}", "warmup_steps", STATUS_INVALID},
+	    {"{\"learning_rate\": 0}", "learning_rate", STATUS_INVALID},
+	    {"{\"learning_rate\": true}", "learning_rate", STATUS_INVALID},
+	    {"{\"schedule\": \"step\"}", "schedule", STATUS_INVALID},
+	    {"{\"schedule\": 1}", "schedule", STATUS_INVALID},
+	    {"{\"weight_decay\": -0.1}", "weight_decay", STATUS_INVALID},
+	    {"{\"betas\": [0.9]}", "betas", STATUS_INVALID},
+	    {"{\"betas\": [0.9, 1]}", "betas", STATUS_INVALID},
+	    {"{\"betas\": [-0.1, 0.9]}", "betas", STATUS_INVALID},
+	    {"{\"betas\": 0.9}", "betas", STATUS_INVALID},
+	    {"{\"betas\": [\"a\", 0.9]}", "betas", STATUS_INVALID},
+	    {"{\"clip\": -1}", "clip", STATUS_INVALID},
+	    {"{\"label_smoothing\": 1}", "label_smoothing", STATUS_INVALID},
+	    {"{\"precision\": \"bf16\"}", "precision", STATUS_UNSUPPORTED},
+	    {"{\"precision\": 32}", "precision", STATUS_INVALID},
+	    {"{\"eps\": 0}", "eps", STATUS_INVALID},
+	    {"{\"seed\": 1.5}", "seed", STATUS_INVALID},
+	    {"{\"eval_every\": -1}", "eval_every", STATUS_INVALID},
+	    {"{\"checkpoint_every\": -1}", "checkpoint_every", STATUS_INVALID},
+	    {"{\"learning_rates\": 1}", "learning_rates", STATUS_INVALID},
+	    {"[]", "", STATUS_INVALID},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		train_options o, before;
+		train_options_default(&o);
+		memcpy(&before, &o, sizeof o);
+		error err = ERROR_INIT;
+		json_t *json = json_loads(bad[i].json, 0, NULL);
+		assert_non_null(json);
+		assert_int_equal(train_options_read(&o, json, NULL, &err), bad[i].expected);
+		assert_string_equal(err.param, bad[i].param);
+		assert_true(err.message[0]);
+		assert_memory_equal(&o, &before, sizeof o);
+		json_decref(json);
+	}
+}
+
+static void keys_of_others_and_nulls_are_skipped(void **state)
+{
+	(void)state;
+	static const char *const others[] = {"config", "tokenizer", NULL};
+	json_t *json = json_loads("{\"config\": {}, \"tokenizer\": 3, \"batch_size\": null}", 0, NULL);
+	train_options o;
+	train_options_default(&o);
+	assert_int_equal(train_options_read(&o, json, others, NULL), STATUS_OK);
+	assert_int_equal(o.batch_size, 8);
+	assert_int_equal(train_options_read(&o, json, NULL, NULL), STATUS_INVALID);
+	json_decref(json);
+}
+
+static void a_number_that_is_not_one_fails_the_check(void **state)
+{
+	(void)state;
+	train_options o;
+	error err = ERROR_INIT;
+	train_options_default(&o);
+	o.learning_rate = NAN;
+	assert_int_equal(train_options_check(&o, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "learning_rate");
+	train_options_default(&o);
+	o.beta2 = NAN;
+	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
+	train_options_default(&o);
+	o.schedule = (schedule_type)3;
+	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
+}
+
+static void assert_near(double x, double expected)
+{
+	assert_true(fabs(x - expected) <= 1e-15);
+}
+
+static void the_rate_falls_linearly_to_nothing(void **state)
+{
+	(void)state;
+	train_options o = fixture_options();
+	o.max_steps = 10;
+	o.learning_rate = 1e-3;
+	assert_near(train_learning_rate(&o, 0), 1e-3);
+	assert_near(train_learning_rate(&o, 5), 5e-4);
+	assert_near(train_learning_rate(&o, 9), 1e-4);
+	assert_near(train_learning_rate(&o, 10), 0);
+	assert_near(train_learning_rate(&o, 1000), 0);
+}
+
+static void the_rate_warms_up_in_equal_steps(void **state)
+{
+	(void)state;
+	train_options o = fixture_options();
+	o.max_steps = 10;
+	o.warmup_steps = 4;
+	o.learning_rate = 1e-3;
+	assert_near(train_learning_rate(&o, 0), 2.5e-4);
+	assert_near(train_learning_rate(&o, 3), 1e-3);
+	assert_near(train_learning_rate(&o, 4), 1e-3);
+	assert_near(train_learning_rate(&o, 7), 5e-4);
+	o.warmup_steps = 10;
+	assert_near(train_learning_rate(&o, 9), 1e-3);
+	assert_near(train_learning_rate(&o, 10), 0);
+}
+
+static void the_other_schedules_follow_their_curves(void **state)
+{
+	(void)state;
+	train_options o = fixture_options();
+	o.max_steps = 12;
+	o.learning_rate = 1e-3;
+	o.schedule = SCHEDULE_COSINE;
+	assert_near(train_learning_rate(&o, 0), 1e-3);
+	assert_near(train_learning_rate(&o, 4), 7.5e-4);
+	assert_near(train_learning_rate(&o, 6), 5e-4);
+	assert_near(train_learning_rate(&o, 12), 0);
+	o.schedule = SCHEDULE_CONSTANT;
+	assert_near(train_learning_rate(&o, 0), 1e-3);
+	assert_near(train_learning_rate(&o, 11), 1e-3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_defaults_are_the_recipe_and_pass_the_check),
+	    cmocka_unit_test(every_key_is_read_and_written_back),
+	    cmocka_unit_test(a_seed_above_the_signed_range_survives),
+	    cmocka_unit_test(a_bad_value_is_refused_by_the_name_of_its_field),
+	    cmocka_unit_test(keys_of_others_and_nulls_are_skipped),
+	    cmocka_unit_test(a_number_that_is_not_one_fails_the_check),
+	    cmocka_unit_test(the_rate_falls_linearly_to_nothing),
+	    cmocka_unit_test(the_rate_warms_up_in_equal_steps),
+	    cmocka_unit_test(the_other_schedules_follow_their_curves),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

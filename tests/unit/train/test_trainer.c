@@ -1,0 +1,410 @@
+#include "tests/unit/support/allocations.h"
+#include "tests/unit/train/fixture.h"
+
+/* Advance until an event of `wanted`; returns the validation loss then. */
+static double run_until(trainer *t, unsigned wanted)
+{
+	unsigned events = 0;
+	while (!(events & wanted)) {
+		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+		assert_true(events); /* nothing is left to do, and it has not come */
+	}
+	return trainer_progress(t)->valid_loss;
+}
+
+static void every_event_comes_in_its_place(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	o.max_steps = 6;
+	o.eval_every = 2;
+	o.checkpoint_every = 3;
+	trainer *t = fixture_trainer(f, 0, &o, f->valid);
+	static const struct {
+		int64_t step;
+		unsigned events;
+	} expected[] = {
+	    {1, TRAIN_STEP},
+	    {2, TRAIN_STEP},
+	    {2, TRAIN_EVAL},
+	    {3, TRAIN_STEP | TRAIN_CHECKPOINT_DUE},
+	    {4, TRAIN_STEP},
+	    {4, TRAIN_EVAL},
+	    {5, TRAIN_STEP},
+	    {6, TRAIN_STEP},
+	    {6, TRAIN_EVAL | TRAIN_CHECKPOINT_DUE | TRAIN_FINISHED},
+	    {6, 0},
+	    {6, 0},
+	};
+	for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+		unsigned events;
+		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+		assert_int_equal(events, expected[i].events);
+		assert_int_equal(trainer_progress(t)->step, expected[i].step);
+	}
+	trainer_free(t);
+}
+
+static void without_validation_data_only_the_end_is_special(void **state)
+{
+	train_options o = fixture_options();
+	o.max_steps = 2;
+	o.eval_every = 1;
+	trainer *t = fixture_trainer(*state, 0, &o, NULL);
+	unsigned events;
+	assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+	assert_int_equal(events, TRAIN_STEP);
+	assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+	assert_int_equal(events, TRAIN_STEP | TRAIN_CHECKPOINT_DUE | TRAIN_FINISHED);
+	assert_true(isnan(trainer_progress(t)->valid_loss));
+	trainer_free(t);
+}
+
+static void the_loss_falls_and_the_progress_is_told(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	o.max_steps = 40;
+	trainer *t = fixture_trainer(f, 0.1, &o, f->valid);
+	const train_progress *p = trainer_progress(t);
+	assert_true(isnan(p->train_loss) && isnan(p->valid_loss) && p->step == 0 && p->tokens == 0);
+	assert_int_equal(p->total_steps, 40);
+	fixture_run(t, 1, 0);
+	double first = p->train_loss;
+	assert_true(fabs(first - log(259)) <= 0.1); /* weights are near zero: every byte is equally likely */
+	assert_true(p->learning_rate == 1e-2 && p->gradient_norm > 0 && p->tokens_per_second > 0);
+	assert_int_equal(p->tokens, 3 * FIXTURE_LENGTH);
+	run_until(t, TRAIN_FINISHED);
+	assert_true(p->train_loss < 0.5 * first);
+	assert_true(p->valid_loss < 0.5 * first);
+	assert_true(fabs(p->bits_per_byte - p->valid_loss / log(2)) <= 1e-12);
+	assert_int_equal(p->tokens, 40 * 3 * FIXTURE_LENGTH);
+	assert_true(fabs(p->learning_rate - 1e-2 / 40) <= 1e-15);
+	trainer_free(t);
+}
+
+/* Run to the end in slices of `budget_ns`, recording the loss of every step. */
+static void record(trainer *t, uint64_t budget_ns, double *losses)
+{
+	int64_t done = 0;
+	unsigned events = 0;
+	while (!(events & TRAIN_FINISHED)) {
+		assert_int_equal(trainer_advance(t, budget_ns, &events, NULL), STATUS_OK);
+		assert_in_range(trainer_progress(t)->step, done, done + 1);
+		if (events & TRAIN_STEP)
+			losses[done++] = trainer_progress(t)->train_loss;
+		else
+			assert_int_equal(trainer_progress(t)->step, done);
+	}
+}
+
+static void slicing_by_budget_changes_no_bit(void **state)
+{
+	const fixture *f = *state;
+	static const uint64_t budgets[] = {1, 30000};
+	train_options o = fixture_options();
+	o.max_steps = 5;
+	o.accumulation = 2;
+	o.eval_every = 2;
+	double whole[5], sliced[5];
+	trainer *a = fixture_trainer(f, 0.1, &o, f->valid);
+	record(a, 0, whole);
+	for (int i = 0; i < 2; i++) {
+		trainer *b = fixture_trainer(f, 0.1, &o, f->valid);
+		record(b, budgets[i], sliced);
+		assert_memory_equal(whole, sliced, sizeof whole);
+		assert_same_weights(f, a, b);
+		assert_true(trainer_progress(a)->valid_loss == trainer_progress(b)->valid_loss);
+		trainer_free(b);
+	}
+	trainer_free(a);
+}
+
+static void a_budget_of_a_nanosecond_runs_one_op_at_a_time(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, NULL);
+	int calls = 0;
+	for (unsigned events = 0; !(events & TRAIN_STEP); calls++)
+		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK);
+	assert_in_range(calls, 50, 1000); /* two layers, forward and backward */
+	trainer_free(t);
+}
+
+static void accumulated_micro_batches_equal_one_large_batch(void **state)
+{
+	const fixture *f = *state;
+	train_options large = fixture_options(), small = large;
+	large.batch_size = 6;
+	small.batch_size = 2;
+	small.accumulation = 3;
+	large.max_steps = small.max_steps = 4;
+	trainer *a = fixture_trainer(f, 0, &large, NULL), *b = fixture_trainer(f, 0, &small, NULL);
+	for (int step = 1; step <= 4; step++) {
+		fixture_run(a, step, 0);
+		fixture_run(b, step, 0);
+		const train_progress *p = trainer_progress(a), *q = trainer_progress(b);
+		assert_true(fabs(p->train_loss - q->train_loss) <= 1e-4);
+		assert_true(fabs(p->gradient_norm - q->gradient_norm) <= 1e-3 * p->gradient_norm);
+	}
+	trainer_free(a);
+	trainer_free(b);
+}
+
+static void seeds_choose_the_order_of_the_data_and_the_dropout(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	double loss[3];
+	for (uint64_t seed = 0; seed < 3; seed++) {
+		o.seed = seed;
+		trainer *t = fixture_trainer(f, 0, &o, NULL);
+		fixture_run(t, 1, 0);
+		loss[seed] = trainer_progress(t)->train_loss;
+		trainer_free(t);
+	}
+	assert_true(loss[0] != loss[1] && loss[1] != loss[2] && loss[0] != loss[2]);
+	trainer *dry = fixture_trainer(f, 0, &o, NULL), *wet = fixture_trainer(f, 0.5, &o, NULL);
+	fixture_run(dry, 1, 0);
+	fixture_run(wet, 1, 0);
+	assert_true(trainer_progress(dry)->train_loss != trainer_progress(wet)->train_loss);
+	trainer_free(dry);
+	trainer_free(wet);
+}
+
+static void micro_batches_draw_random_numbers_like_steps(void **state)
+{
+	const fixture *f = *state;
+	char text[FIXTURE_LENGTH];
+	dataset *one; /* block, so that only the masks can differ */
+	fixture_text(text, sizeof text);
+	assert_int_equal(dataset_new(&one, f->tokenizer, text, sizeof text, FIXTURE_LENGTH, NULL), STATUS_OK);
+	train_options o = fixture_options();
+	o.batch_size = 1;
+	o.learning_rate = 1e-12; /* the weights stay where they are */
+	trainer *steps, *micros;
+	assert_int_equal(trainer_new(&steps, fixture_model(f, 0.5), &o, one, NULL, NULL), STATUS_OK);
+	o.accumulation = 2;
+	assert_int_equal(trainer_new(&micros, fixture_model(f, 0.5), &o, one, NULL, NULL), STATUS_OK);
+	double loss[4];
+	for (int i = 0; i < 4; i++) {
+		fixture_run(steps, i + 1, 0);
+		loss[i] = trainer_progress(steps)->train_loss;
+		for (int j = 0; j < i; j++)
+			assert_true(fabs(loss[i] - loss[j]) >= 1e-5);
+	}
+	for (int i = 0; i < 2; i++) {
+		fixture_run(micros, i + 1, 0);
+		double mean = (loss[2 * i] + loss[2 * i + 1]) / 2;
+		assert_true(fabs(trainer_progress(micros)->train_loss - mean) <= 1e-6);
+	}
+	trainer_free(steps);
+	trainer_free(micros);
+	dataset_free(one);
+}
+
+/* Validation loss after one step of batch · accumulation blocks; seven blocks are there. */
+static double validate(const fixture *f, int64_t batch, int64_t accumulation, int64_t eval_blocks)
+{
+	train_options o = fixture_options();
+	o.max_steps = 1;
+	o.batch_size = batch;
+	o.accumulation = accumulation;
+	o.eval_blocks = eval_blocks;
+	trainer *t = fixture_trainer(f, 0, &o, f->valid);
+	double loss = run_until(t, TRAIN_EVAL);
+	trainer_free(t);
+	return loss;
+}
+
+static void a_remainder_of_the_validation_blocks_counts_like_the_rest(void **state)
+{
+	const fixture *f = *state;
+	assert_int_equal(dataset_blocks(f->valid), 7);
+	/* Six blocks a step in three forms, so the weights agree to rounding. */
+	double one = validate(f, 1, 6, 0), three = validate(f, 3, 2, 0), six = validate(f, 6, 1, 0);
+	assert_true(fabs(one - three) <= 1e-5);
+	assert_true(fabs(one - six) <= 1e-5);
+}
+
+static void validation_data_may_be_smaller_than_a_batch_and_may_be_sampled(void **state)
+{
+	const fixture *f = *state;
+	double all = validate(f, 9, 1, 0), same = validate(f, 9, 1, 100), some = validate(f, 9, 1, 2);
+	assert_true(isfinite(all) && all == same);
+	assert_true(isfinite(some) && some != all);
+}
+
+static void label_smoothing_is_for_training_only(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	double train_loss[2], valid_loss[2];
+	o.max_steps = 1;
+	o.learning_rate = 1e-12; /* the weights stay where they are */
+	for (int i = 0; i < 2; i++) {
+		trainer *t;
+		model *m = fixture_model(f, 0);
+		o.smoothing = i * 0.5;
+		/* A bias towards one byte, or else smoothing would change nothing either. */
+		const float bias = 5;
+		float *at = model_arena(m) + model_parameter_offset(m, 1) + 'a' + 3;
+		assert_string_equal(model_parameter(m, 1)->name, "proj_logits.bias");
+		assert_int_equal(f->backend->upload(f->backend, at, &bias, sizeof bias), STATUS_OK);
+		assert_int_equal(trainer_new(&t, m, &o, f->train, f->valid, NULL), STATUS_OK);
+		valid_loss[i] = run_until(t, TRAIN_EVAL);
+		train_loss[i] = trainer_progress(t)->train_loss;
+		trainer_free(t);
+	}
+	assert_true(fabs(valid_loss[0] - valid_loss[1]) <= 1e-6);
+	assert_true(train_loss[1] > train_loss[0] + 0.05);
+}
+
+/* Overwrite the first weight; returns what it was. */
+static float poke(const fixture *f, const trainer *t, float x)
+{
+	float before;
+	float *weight = model_arena(trainer_model(t)) + model_parameter_offset(trainer_model(t), 0) + 16 * (' ' + 3);
+	assert_int_equal(f->backend->download(f->backend, &before, weight, sizeof before), STATUS_OK);
+	assert_int_equal(f->backend->upload(f->backend, weight, &x, sizeof x), STATUS_OK);
+	return before;
+}
+
+static void three_bad_steps_in_a_row_end_the_run_for_good(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, f->valid);
+	fixture_run(t, 2, 0);
+	poke(f, t, NAN);
+	float *before = fixture_weights(f, trainer_model(t));
+	fixture_run(t, 4, 0);
+	assert_true(isnan(trainer_progress(t)->train_loss));
+	for (int again = 0; again < 2; again++) {
+		unsigned events = 99;
+		error err = ERROR_INIT;
+		assert_int_equal(trainer_advance(t, 0, &events, &err), STATUS_INVALID);
+		assert_int_equal(events, 0);
+		assert_string_equal(err.param, "learning_rate");
+		assert_non_null(strstr(err.message, "not finite"));
+	}
+	float *after = fixture_weights(f, trainer_model(t));
+	assert_memory_equal(before, after, (size_t)model_arena_floats(trainer_model(t)) * sizeof *after);
+	free(before);
+	free(after);
+	trainer_free(t);
+}
+
+static void a_run_recovers_from_two_bad_steps(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, NULL);
+	int64_t step = 0;
+	for (int round = 0; round < 2; round++) {
+		float good = poke(f, t, NAN);
+		fixture_run(t, step += 2, 0);
+		poke(f, t, good);
+		fixture_run(t, step += 2, 0);
+		assert_true(isfinite(trainer_progress(t)->train_loss));
+	}
+	trainer_free(t);
+}
+
+static void assert_refused(const fixture *f, const train_options *o, const dataset *train, const dataset *valid,
+                           const char *param)
+{
+	trainer *t = (trainer *)(uintptr_t)o;
+	error err = ERROR_INIT;
+	assert_int_equal(trainer_new(&t, fixture_model(f, 0), o, train, valid, &err), STATUS_INVALID);
+	assert_null(t);
+	assert_string_equal(err.param, param);
+	assert_true(err.message[0]);
+}
+
+static void what_does_not_fit_together_is_refused_by_name(void **state)
+{
+	const fixture *f = *state;
+	char text[200];
+	dataset *longer, *other;
+	fixture_text(text, sizeof text);
+	assert_int_equal(dataset_new(&longer, f->tokenizer, text, sizeof text, 25, NULL), STATUS_OK);
+	assert_int_equal(dataset_new(&other, f->tokenizer, text, sizeof text, 8, NULL), STATUS_OK);
+	train_options o = fixture_options();
+	o.sequence_length = 25; /* the model has 24 positions */
+	assert_refused(f, &o, longer, NULL, "sequence_length");
+	o.sequence_length = 17;
+	assert_refused(f, &o, f->train, NULL, "sequence_length");
+	o = fixture_options();
+	assert_refused(f, &o, f->train, other, "sequence_length");
+	o.batch_size = dataset_blocks(f->train) + 1;
+	assert_refused(f, &o, f->train, NULL, "batch_size");
+	o = fixture_options();
+	o.warmup_steps = 21;
+	assert_refused(f, &o, f->train, NULL, "warmup_steps");
+	dataset_free(longer);
+	dataset_free(other);
+}
+
+static void a_model_with_fewer_ids_than_the_tokenizer_is_refused(void **state)
+{
+	const fixture *f = *state;
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i}", "hidden_size", 8, "vocab_size", 258, "n_heads", 2,
+	                           "n_positions", 16, "n_layer", 1);
+	model *m;
+	trainer *t;
+	error err = ERROR_INIT;
+	train_options o = fixture_options();
+	assert_int_equal(model_create(&m, architecture_find("additive"), config, 1, f->backend, NULL), STATUS_OK);
+	assert_int_equal(trainer_new(&t, m, &o, f->train, NULL, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "vocab_size");
+	json_decref(config);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	o.accumulation = 2;
+	trainer *t = NULL;
+	status s = STATUS_NOMEM;
+	int64_t limit = 0;
+	for (; s == STATUS_NOMEM; limit++) {
+		error err = ERROR_INIT;
+		model *m = fixture_model(f, 0.1);
+		allocations_limit(limit);
+		s = trainer_new(&t, m, &o, f->train, f->valid, &err);
+		allocations_limit(-1);
+		assert_true((s == STATUS_OK) == (t != NULL));
+		assert_true((s == STATUS_OK) == (err.message[0] == 0));
+	}
+	assert_int_equal(s, STATUS_OK);
+	assert_true(limit > 20);
+	fixture_run(t, 1, 0);
+	trainer_free(t);
+	trainer_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_event_comes_in_its_place),
+	    cmocka_unit_test(without_validation_data_only_the_end_is_special),
+	    cmocka_unit_test(the_loss_falls_and_the_progress_is_told),
+	    cmocka_unit_test(slicing_by_budget_changes_no_bit),
+	    cmocka_unit_test(a_budget_of_a_nanosecond_runs_one_op_at_a_time),
+	    cmocka_unit_test(accumulated_micro_batches_equal_one_large_batch),
+	    cmocka_unit_test(seeds_choose_the_order_of_the_data_and_the_dropout),
+	    cmocka_unit_test(micro_batches_draw_random_numbers_like_steps),
+	    cmocka_unit_test(a_remainder_of_the_validation_blocks_counts_like_the_rest),
+	    cmocka_unit_test(validation_data_may_be_smaller_than_a_batch_and_may_be_sampled),
+	    cmocka_unit_test(label_smoothing_is_for_training_only),
+	    cmocka_unit_test(three_bad_steps_in_a_row_end_the_run_for_good),
+	    cmocka_unit_test(a_run_recovers_from_two_bad_steps),
+	    cmocka_unit_test(what_does_not_fit_together_is_refused_by_name),
+	    cmocka_unit_test(a_model_with_fewer_ids_than_the_tokenizer_is_refused),
+	    cmocka_unit_test(every_allocation_may_fail),
+	};
+	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
