@@ -53,7 +53,8 @@ typedef struct frame {
 	size_t payload_bytes;
 } frame;
 
-/* Write the header of f (bodies follow it on the wire, JSON first). */
+/* Write the header of f (bodies follow it on the wire, JSON first). The sender keeps bodies within
+ * FRAME_MAX_JSON and FRAME_MAX_PAYLOAD: more is a bug of ours (an assert). */
 void frame_encode_header(const frame *f, unsigned char out[FRAME_HEADER_BYTES]);
 
 typedef enum frame_result { FRAME_OK, FRAME_MORE, FRAME_BAD } frame_result;
@@ -64,10 +65,12 @@ typedef struct frame_decoder {
 	size_t used, capacity, consumed;
 } frame_decoder;
 
-/* Append received bytes; false when out of memory. Invalidates frames returned earlier. */
+/* Append received bytes; false when out of memory (nothing was appended). Invalidates frames
+ * returned earlier. A buffer grown by a large frame is given back once it is empty. */
 bool frame_decoder_push(frame_decoder *d, const void *data, size_t bytes);
 /* Take the next whole frame; its pointers are valid until the next push or _fini.
- * FRAME_BAD: *why says what is wrong (static text); the connection must be closed. */
+ * FRAME_BAD: *why says what is wrong (static text); the connection must be closed (asking again
+ * says the same). *why is NULL and *out zero where they mean nothing. */
 frame_result frame_decoder_next(frame_decoder *d, frame *out, const char **why);
 void frame_decoder_fini(frame_decoder *d);
 

@@ -3,8 +3,8 @@
  * The front end checks requests against these tables before the engine sees them, and
  * the engine checks again (it trusts no peer). A test holds the tables to openapi.yaml.
  * The rules are those of the API: an unknown field is an error that names it, a number must be a finite
- * number in range, an integer has no fraction. OpenAI fields without a meaning here are
- * FIELD_IGNORED: accepted, whatever they hold. */
+ * number in range, an integer has no fraction and no exponent (so json_integer_value reads it). OpenAI fields
+ * without a meaning here are FIELD_IGNORED: accepted, whatever they hold. Immutable and thread-safe. */
 #ifndef PROTO_SCHEMA_H
 #define PROTO_SCHEMA_H
 
@@ -17,41 +17,46 @@ typedef enum field_type {
 	FIELD_INTEGER, /* min, max: value */
 	FIELD_NUMBER,  /* min, max: value */
 	FIELD_BOOLEAN,
-	FIELD_OBJECT,  /* nested: its schema, or NULL for any object */
-	FIELD_ARRAY,   /* min, max: length; nested: schema of object elements, or NULL */
-	FIELD_ANY,     /* checked by the handler */
-	FIELD_IGNORED
+	FIELD_OBJECT, /* nested: its schema; or NULL: any members, min, max: how many, items: what each must be */
+	FIELD_ARRAY,  /* min, max: length; nested: schema of object elements, or items: what each must be */
+	FIELD_ANY,    /* checked by the handler */
+	FIELD_IGNORED,
+	FIELD_UNION /* items: the alternatives, up to a field with a NULL name */
 } field_type;
 
 typedef struct schema schema;
+typedef struct field field;
 
-typedef struct field {
-	const char *name;
+struct field {
+	const char *name; /* of an element or alternative: any text */
 	field_type type;
 	bool required;
-	double min, max; /* both 0: unbounded (strings: up to SCHEMA_MAX_STRING) */
-	const char *const *choices; /* FIELD_STRING: allowed values, NULL-terminated */
+	double min, max;            /* both 0: unbounded (strings: up to SCHEMA_MAX_STRING) */
+	const char *const *choices; /* FIELD_STRING, FIELD_BOOLEAN: allowed values ("false"), NULL-terminated */
 	const schema *nested;
-} field;
+	bool exclusive;     /* FIELD_NUMBER: min itself is not allowed */
+	const field *items; /* FIELD_ARRAY, FIELD_OBJECT: one field, or NULL; FIELD_UNION: several */
+};
 
 struct schema {
-	const char *name; /* the component's name in openapi.yaml */
+	const char *name;    /* the component's name in openapi.yaml */
 	const field *fields; /* ends with a NULL name */
 };
 
 enum { SCHEMA_MAX_STRING = 16 << 20 };
 
+/* Texts are whole UTF-8, shortened where need be. */
 typedef struct schema_error {
-	char param[128];  /* "additive.config.n_heads" */
-	char code[32];    /* "unknown_parameter", "missing_parameter", "invalid_type", "out_of_range", "invalid_value" */
-	char message[256];
+	char param[128]; /* "additive.config.n_heads", "stop[2]" */
+	char code[32];   /* "unknown_parameter", "missing_parameter", "invalid_type", "out_of_range", "invalid_value" */
+	char message[256]; /* names the field, what is allowed and what was given */
 } schema_error;
 
-/* True when `json` fits. A JSON null counts as absent. */
+/* True when `json` fits; *err is defined either way. A JSON null counts as absent. */
 bool schema_check(const schema *s, const json_t *json, schema_error *err);
 
 extern const schema schema_completion, schema_session_create, schema_session_generate, schema_session_append,
-	schema_explain, schema_tokenize, schema_detokenize, schema_job_create;
+    schema_session_alpha, schema_explain, schema_tokenize, schema_detokenize, schema_job_create;
 /* Every schema above, NULL-terminated, for the test that walks them. */
 extern const schema *const schema_all[];
 

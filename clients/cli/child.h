@@ -1,0 +1,41 @@
+/* child.h - a program that `serve` keeps running.
+ *
+ * It lives in a process group of its own, so that Ctrl-C reaches only the one who knows the order of stopping,
+ * and is sent SIGTERM by the kernel when its parent dies, however that happens.
+ *
+ * When it dies unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s; a minute
+ * of life makes good for all. CHILD_MAX_FAILURES deaths in a row are too many. */
+#ifndef CLI_CHILD_H
+#define CLI_CHILD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { CHILD_MAX_ARGUMENTS = 16, CHILD_MAX_FAILURES = 6, CHILD_STEADY_MS = 60000 };
+
+typedef struct child {
+	const char *name;                               /* of the program, beside our own */
+	const char *arguments[CHILD_MAX_ARGUMENTS + 1]; /* without the program itself; borrowed */
+	int n_arguments;
+	bool listen_to; /* its stdout is ours to read; else it is dropped */
+
+	pid_t pid;  /* 0: not running */
+	int output; /* read end of its stdout, or -1 */
+	int failures;
+	int64_t started_ms, restart_ms; /* restart_ms: when to start it again; 0: not waiting */
+} child;
+
+/* Milliseconds of a clock that only goes forward. */
+int64_t child_now(void);
+/* Add an option and its value; nothing when value is NULL. */
+void child_option(child *c, const char *option, const char *value);
+/* False, with a message, when it cannot be started. */
+bool child_start(child *c);
+/* It has ended with this wait status: plan to start it again. False: it has died too often. */
+bool child_died(child *c, int wait_status);
+/* Ask it to end, and wait at most ms; then, or when a further signal arrives at the signalfd `hurry`, kill it. False
+ * when that was needed. Nothing happens when it is not running. */
+bool child_stop(child *c, int ms, int hurry);
+
+#endif

@@ -1,0 +1,59 @@
+/* cli.h - what every command gets, and what a command is.
+ *
+ * A command is a row: its words, its arguments, its options and a function. Every command file exports its
+ * rows, main.c lists the files; parsing and --help come from the rows alone.
+ *
+ * Results go to stdout, everything else to stderr. With --json, stdout holds the service's own JSON, one
+ * value per line. Exit status: 0; 1 when the service or this machine refused; 2 for wrong usage. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "clients/cli/http.h"
+#include "clients/cli/options.h"
+#include "clients/cli/show.h"
+#include "clients/cli/terminal.h"
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
+
+typedef struct cli {
+	http *http;
+	options options;
+	bool json;
+	terminal out, err;
+} cli;
+
+typedef struct command {
+	const char *name;          /* "jobs show"; of "jobs" alone, the first row beginning with it is meant */
+	const char *arguments;     /* "ID" */
+	int least, most;           /* how many arguments */
+	const char *summary;       /* one line */
+	const char *details;       /* further lines of the help, or NULL */
+	const option_row *options; /* or NULL */
+	int (*run)(cli *c);        /* the exit status */
+} command;
+
+/* Each ends with a NULL name. */
+extern const command serve_commands[], train_commands[], jobs_commands[], models_commands[], files_commands[],
+    generate_commands[], explain_commands[], sessions_commands[], tokenize_commands[], version_commands[];
+
+/* "additive: …" on stderr; returns the status. */
+int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The last request failed: say why. */
+int cli_complain(const cli *c);
+
+/* The n-th argument, or NULL. */
+const char *cli_argument(const cli *c, int n);
+/* The n-th argument, or else all of stdin unless that is a terminal. malloc'ed; NULL when there is neither. */
+char *cli_argument_or_stdin(const cli *c, int n);
+
+/* One line of JSON. */
+void cli_print_json(const json_t *json);
+/* The answer of a request (stolen; NULL: it failed), shown as an object. Returns the exit status. */
+int cli_answer(const cli *c, json_t *answer);
+/* The same, shown as the table of its member `list`. */
+int cli_table(const cli *c, json_t *answer, const char *list, const show_column *columns);
+/* The whole of many commands: a request without a body on "/…/%s", the first argument being the id. */
+int cli_on_id(const cli *c, const char *method, const char *format);
+
+#endif

@@ -1,0 +1,48 @@
+/* files.c - training text on the service. */
+#include "clients/cli/cli.h"
+#include "clients/cli/transfer.h"
+
+static int files_list(cli *c)
+{
+	static const show_column columns[] = {{"ID", "id", SHOW_PLAIN},
+	                                      {"SIZE", "bytes", SHOW_BYTES},
+	                                      {"CREATED", "created_at", SHOW_TIME},
+	                                      {"NAME", "filename", SHOW_PLAIN},
+	                                      {NULL, NULL, SHOW_PLAIN}};
+
+	return cli_table(c, http_json(c->http, "GET", "/v1/files?limit=1000", NULL), "data", columns);
+}
+
+static int files_upload(cli *c)
+{
+	const http_part parts[] = {
+	    {"purpose", "fine-tune", NULL}, {"file", NULL, cli_argument(c, 0)}, {NULL, NULL, NULL}};
+
+	return cli_answer(c, http_form(c->http, "/v1/files", parts));
+}
+
+static int files_show(cli *c)
+{
+	return cli_on_id(c, "GET", "/v1/files/%s");
+}
+
+static int files_delete(cli *c)
+{
+	return cli_on_id(c, "DELETE", "/v1/files/%s");
+}
+
+static int files_download(cli *c)
+{
+	const char *target = cli_argument(c, 1);
+
+	return transfer_download(c, http_path(c->http, "/v1/files/%s/content", cli_argument(c, 0)),
+	                         target ? target : "-");
+}
+
+const command files_commands[] = {{"files list", "", 0, 0, "list files, the newest first", NULL, NULL, files_list},
+                                  {"files upload", "FILE", 1, 1, "upload a text", NULL, NULL, files_upload},
+                                  {"files show", "ID", 1, 1, "show a file", NULL, NULL, files_show},
+                                  {"files delete", "ID", 1, 1, "delete a file", NULL, NULL, files_delete},
+                                  {"files download", "ID [FILE]", 1, 2,
+                                   "download a file, to stdout unless FILE is given", NULL, NULL, files_download},
+                                  {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -1,0 +1,223 @@
+/* generate.c - stream a continuation. Text goes to stdout as it comes, byte for byte, except that on a
+ * terminal control characters are made visible. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "clients/cli/cli.h"
+
+enum { MAX_TOKENS = 256 };
+
+static const option_row generate_options[] = {
+    {"model", OPTION_TEXT, "ID", "the model", NULL},
+    {"session", OPTION_TEXT, "ID", "continue this session", NULL},
+    {"new-session", OPTION_FLAG, NULL, "open a session, and tell its id at the end", NULL},
+    {"position-policy", OPTION_TEXT, "NAME", "of the new session, past the model's positions: error, clamp or wrap",
+     NULL},
+    {"max-tokens", OPTION_INTEGER, "N", "tokens to generate at most (256)", "max_tokens"},
+    {"temperature", OPTION_NUMBER, "T", "0 takes the likeliest token each time (1)", "temperature"},
+    {"top-p", OPTION_NUMBER, "P", "sample from the likeliest tokens that have this probability together", "top_p"},
+    {"top-k", OPTION_INTEGER, "K", "sample from this many likeliest tokens", "top_k"},
+    {"min-p", OPTION_NUMBER, "P", "leave out tokens less likely than this share of the likeliest", "min_p"},
+    {"repetition-penalty", OPTION_NUMBER, "X", "divide the scores of tokens that occurred already",
+     "repetition_penalty"},
+    {"seed", OPTION_INTEGER, "S", "the same seed gives the same text", "seed"},
+    {"stop", OPTION_TEXTS, "TEXT", "end before this text (up to 4 times)", "stop"},
+    {"alpha", OPTION_INTEGER, "K", "afterwards, list the K tokens that mattered most", "alpha.top"},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+/* --- which tokens mattered: the mean over steps of the weights that the chunks carry ------------------ */
+
+typedef struct weight {
+	long long offset;
+	char text[64];
+	double sum;
+} weight;
+
+typedef struct stream {
+	const cli *c;
+	weight *weights;
+	size_t n_weights, room;
+	long long steps;
+	bool ends_line;
+} stream;
+
+static void add_weight(stream *s, const json_t *item)
+{
+	long long offset = json_integer_value(show_get(item, "token.offset"));
+	const char *piece = json_string_value(show_get(item, "token.text"));
+	size_t i = 0;
+
+	while (i < s->n_weights && s->weights[i].offset != offset)
+		i++;
+	if (i == s->room) {
+		size_t room = s->room ? 2 * s->room : 64;
+		weight *weights = realloc(s->weights, room * sizeof(*weights));
+
+		if (!weights)
+			return;
+		s->weights = weights;
+		s->room = room;
+	}
+	if (i == s->n_weights) {
+		s->weights[s->n_weights++] = (weight){.offset = offset};
+		snprintf(s->weights[i].text, sizeof(s->weights[i].text), "%s", piece ? piece : "");
+	}
+	s->weights[i].sum += json_number_value(json_object_get(item, "weight"));
+}
+
+static int heavier(const void *a, const void *b)
+{
+	const weight *x = a, *y = b;
+
+	return x->sum > y->sum ? -1 : x->sum < y->sum;
+}
+
+static void print_weights(stream *s, size_t k)
+{
+	text out = {0};
+
+	qsort(s->weights, s->n_weights, sizeof(*s->weights), heavier);
+	text_format(
+	    &out, "\nwhat mattered most, over %lld steps (a token counts where it is among the first %zu of a step):\n",
+	    s->steps, k);
+	for (size_t i = 0; i < s->n_weights && i < k; i++) {
+		text_format(&out, "%8.4f  at %-7lld  '", s->weights[i].sum / (double)s->steps, s->weights[i].offset);
+		terminal_escape(&out, s->weights[i].text, strlen(s->weights[i].text), false);
+		text_string(&out, "'\n");
+	}
+	fputs(text_get(&out), stderr);
+	text_free(&out);
+}
+
+/* --- the stream -------------------------------------------------------------------------- */
+
+static void print_text(stream *s, const char *string, size_t n)
+{
+	text shown = {0};
+
+	if (n == 0)
+		return;
+	if (s->c->out.tty)
+		terminal_escape(&shown, string, n, true);
+	else
+		text_append(&shown, string, n);
+	fwrite(text_get(&shown), 1, shown.used, stdout);
+	fflush(stdout);
+	s->ends_line = string[n - 1] == '\n';
+	text_free(&shown);
+}
+
+static bool take_chunk(void *context, const char *id, const json_t *event, const char *raw)
+{
+	stream *s = context;
+	const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
+	const json_t *string = json_object_get(choice, "text"), *alpha = json_object_get(choice, "alpha");
+
+	(void)id;
+	if (s->c->json) {
+		puts(raw);
+		return fflush(stdout) == 0;
+	}
+	print_text(s, json_string_value(string), json_string_length(string));
+	for (size_t i = 0; i < json_array_size(alpha); i++)
+		add_weight(s, json_array_get(alpha, i));
+	s->steps += json_array_size(alpha) > 0;
+	return !ferror(stdout);
+}
+
+static int finish(stream *s, http_end end, const char *opened)
+{
+	const char *k = options_text(&s->c->options, "alpha");
+
+	if (s->c->out.tty && !s->ends_line && !s->c->json)
+		putchar('\n');
+	fflush(stdout);
+	if (end == HTTP_DONE && k && s->steps > 0)
+		print_weights(s, strtoul(k, NULL, 10));
+	if (opened)
+		fprintf(stderr, "The session stays open. Go on with: additive generate --session %s\n", opened);
+	if (end == HTTP_STOPPED) /* nobody reads any more */
+		return CLI_FAILED;
+	return end == HTTP_DONE ? CLI_OK : cli_complain(s->c);
+}
+
+/* --- the request --------------------------------------------------------------------------- */
+
+/* A fresh session's id, or NULL after a complaint. */
+static char *open_session(cli *c)
+{
+	const char *policy = options_text(&c->options, "position-policy");
+	json_t *request = json_pack("{s:s, s:b}", "model", options_text(&c->options, "model"), "explain",
+	                            options_flag(&c->options, "alpha"));
+
+	if (policy)
+		json_object_set_new(request, "position_policy", json_string(policy));
+	json_t *session = http_json(c->http, "POST", "/v1/sessions", request);
+	const char *id = json_string_value(json_object_get(session, "id"));
+	char *copy = id ? strdup(id) : NULL;
+	if (!copy)
+		cli_complain(c);
+	json_decref(session);
+	return copy;
+}
+
+static json_t *make_request(cli *c, const char *prompt, const char *model)
+{
+	json_t *request = json_pack("{s:b, s:i}", "stream", 1, "max_tokens", MAX_TOKENS);
+
+	if (prompt)
+		json_object_set_new(request, "prompt", json_string(prompt));
+	if (model)
+		json_object_set_new(request, "model", json_string(model));
+	if (request && options_fill(&c->options, request) && (!prompt || json_object_get(request, "prompt")))
+		return request;
+	json_decref(request);
+	return NULL;
+}
+
+static int generate(cli *c, const char *session, const char *prompt)
+{
+	const char *model = options_text(&c->options, "model");
+	char *opened = NULL;
+	stream s = {.c = c, .ends_line = true};
+
+	if (options_flag(&c->options, "new-session") && !(session = opened = open_session(c)))
+		return CLI_FAILED;
+	json_t *request = make_request(c, prompt, session ? NULL : model);
+	if (!request) {
+		free(opened);
+		return cli_fail("the prompt is not valid UTF-8");
+	}
+	const char *path = session ? http_path(c->http, "/v1/sessions/%s/generate", session) : "/v1/completions";
+	int status = finish(&s, http_stream(c->http, "POST", path, request, "", take_chunk, &s), opened);
+	free(s.weights);
+	free(opened);
+	return status;
+}
+
+static int generate_run(cli *c)
+{
+	const char *session = options_text(&c->options, "session"), *model = options_text(&c->options, "model");
+	bool fresh = options_flag(&c->options, "new-session");
+
+	if (session && (fresh || model))
+		return cli_usage("--session has its model already: --model and --new-session do not go with it");
+	if (!session && !model)
+		return cli_usage("say which --model (additive models list shows them), or --session");
+	if (!fresh && options_text(&c->options, "position-policy"))
+		return cli_usage("--position-policy is for a --new-session");
+	char *prompt = cli_argument_or_stdin(c, 0);
+	if (!prompt && !session)
+		return cli_usage("give a PROMPT, or pipe one in");
+	/* A session may go on without being told anything. */
+	bool silent = !prompt || (session && !*prompt);
+	int status = generate(c, session, silent ? NULL : prompt);
+	free(prompt);
+	return status;
+}
+
+const command generate_commands[] = {{"generate", "--model ID [PROMPT]", 0, 1, "continue a text, streaming",
+                                      "Without PROMPT it is read from stdin. A session keeps what it has read: it goes "
+                                      "on where it stopped, with PROMPT or without.",
+                                      generate_options, generate_run},
+                                     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

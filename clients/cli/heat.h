@@ -1,0 +1,34 @@
+/* heat.h - importance weights over a text, for a terminal.
+ *
+ * A character can be several tokens; its weight is the sum of theirs. Eight levels: level
+ * = ⌈7 √(w / max)⌉, so that in a long text, where most weights are small, small differences show. */
+#ifndef CLI_HEAT_H
+#define CLI_HEAT_H
+
+#include <jansson.h>
+
+#include "clients/cli/text.h"
+
+typedef struct heat_piece {
+	const char *text; /* UTF-8, borrowed from the JSON */
+	double weight;
+	long long position; /* of its last token */
+} heat_piece;
+
+typedef struct heat {
+	heat_piece *pieces;
+	size_t n;
+	double max;
+} heat;
+
+/* From an explanation's "tokens" and one weight per token, beginning with the first. False: out of memory, or
+ * more weights than tokens. Borrows from `tokens`. */
+bool heat_new(heat *h, const json_t *tokens, const json_t *weights);
+void heat_free(heat *h);
+
+/* The text with its weights as background colours, and a legend. */
+void heat_map(const heat *h, text *out);
+/* The k heaviest pieces, heaviest first, with bars; colour as in the map. */
+void heat_top(const heat *h, size_t k, bool colour, text *out);
+
+#endif

@@ -1,0 +1,67 @@
+/* jobs.c - training jobs: list, show, watch, and tell them what to do. */
+#include "clients/cli/cli.h"
+#include "clients/cli/watch.h"
+
+static int jobs_list(cli *c)
+{
+	static const show_column columns[] = {{"ID", "id", SHOW_PLAIN},
+	                                      {"STATUS", "status", SHOW_PLAIN},
+	                                      {"STEP", "additive.step", SHOW_PLAIN},
+	                                      {"OF", "additive.total_steps", SHOW_PLAIN},
+	                                      {"LOSS", "additive.train_loss", SHOW_PLAIN},
+	                                      {"VALID", "additive.valid_loss", SHOW_PLAIN},
+	                                      {"CREATED", "created_at", SHOW_TIME},
+	                                      {"MODEL", "fine_tuned_model", SHOW_PLAIN},
+	                                      {NULL, NULL, SHOW_PLAIN}};
+
+	return cli_table(c, http_json(c->http, "GET", "/v1/fine_tuning/jobs?limit=100", NULL), "data", columns);
+}
+
+static int jobs_show(cli *c)
+{
+	return cli_on_id(c, "GET", "/v1/fine_tuning/jobs/%s");
+}
+
+static int jobs_watch(cli *c)
+{
+	return watch_job(c, cli_argument(c, 0));
+}
+
+static int jobs_cancel(cli *c)
+{
+	return cli_on_id(c, "POST", "/v1/fine_tuning/jobs/%s/cancel");
+}
+
+static int jobs_pause(cli *c)
+{
+	return cli_on_id(c, "POST", "/v1/fine_tuning/jobs/%s/pause");
+}
+
+static int jobs_resume(cli *c)
+{
+	return cli_on_id(c, "POST", "/v1/fine_tuning/jobs/%s/resume");
+}
+
+static int jobs_checkpoints(cli *c)
+{
+	static const show_column columns[] = {
+	    {"STEP", "step_number", SHOW_PLAIN},        {"MODEL", "fine_tuned_model_checkpoint", SHOW_PLAIN},
+	    {"LOSS", "metrics.train_loss", SHOW_PLAIN}, {"VALID", "metrics.valid_loss", SHOW_PLAIN},
+	    {"CREATED", "created_at", SHOW_TIME},       {NULL, NULL, SHOW_PLAIN}};
+
+	return cli_table(
+	    c,
+	    http_json(c->http, "GET",
+	              http_path(c->http, "/v1/fine_tuning/jobs/%s/checkpoints?limit=100", cli_argument(c, 0)), NULL),
+	    "data", columns);
+}
+
+const command jobs_commands[] = {
+    {"jobs list", "", 0, 0, "list training jobs, the newest first", NULL, NULL, jobs_list},
+    {"jobs show", "ID", 1, 1, "show a job", NULL, NULL, jobs_show},
+    {"jobs watch", "ID", 1, 1, "follow a job to its end", "Ctrl-C ends the watching, not the job.", NULL, jobs_watch},
+    {"jobs cancel", "ID", 1, 1, "end a job for good", NULL, NULL, jobs_cancel},
+    {"jobs pause", "ID", 1, 1, "pause a job", NULL, NULL, jobs_pause},
+    {"jobs resume", "ID", 1, 1, "resume a paused job", NULL, NULL, jobs_resume},
+    {"jobs checkpoints", "ID", 1, 1, "list a job's checkpoints, which are models", NULL, NULL, jobs_checkpoints},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

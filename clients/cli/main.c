@@ -1,0 +1,193 @@
+/* additive - the command line of the service. Finds the command, parses its options, runs it. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clients/cli/cli.h"
+
+static const char default_url[] = "http://127.0.0.1:8080";
+
+static const command *const tables[] = {serve_commands,    train_commands,  jobs_commands,  generate_commands,
+                                        explain_commands,  models_commands, files_commands, sessions_commands,
+                                        tokenize_commands, version_commands};
+enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
+
+static const option_row common[] = {
+    {"url", OPTION_TEXT, "URL", "the service (ADDITIVE_URL, or http://127.0.0.1:8080)", NULL},
+    {"api-key", OPTION_TEXT, "KEY", "its key (ADDITIVE_API_KEY)", NULL},
+    {"json", OPTION_FLAG, NULL, "the service's own JSON on stdout, one value per line", NULL},
+    {"help", OPTION_FLAG, NULL, "this text", NULL},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+/* --- help -------------------------------------------------------------------------------- */
+
+/* group "": all */
+static void print_commands(FILE *file, const char *group)
+{
+	size_t n = strlen(group);
+
+	for (int t = 0; t < TABLES; t++) {
+		for (const command *k = tables[t]; k->name; k++) {
+			char words[64];
+
+			if (n && (strncmp(k->name, group, n) != 0 || k->name[n] != ' '))
+				continue;
+			snprintf(words, sizeof(words), "%s %s", k->name, k->arguments);
+			fprintf(file, "  %-31s  %s\n", words, k->summary);
+		}
+	}
+}
+
+static void print_help(FILE *file)
+{
+	fputs("additive: train, serve and explain additive-attention language models\n\nusage: additive COMMAND "
+	      "[OPTIONS]\n\n",
+	      file);
+	print_commands(file, "");
+	fputs("\nEvery command takes --help, and:\n", file);
+	options_help(file, common);
+}
+
+static void print_command_help(FILE *file, const command *k)
+{
+	fprintf(file, "additive %s: %s\n\nusage: additive %s %s%s[OPTIONS]\n", k->name, k->summary, k->name,
+	        k->arguments, *k->arguments ? " " : "");
+	if (k->details)
+		fprintf(file, "\n%s\n", k->details);
+	fputc('\n', file);
+	if (k->options)
+		options_help(file, k->options);
+	options_help(file, common);
+}
+
+/* --- finding ------------------------------------------------------------------------------- */
+
+/* How many words of argv a command's name takes; 0 when it is another. The first of a group may be called by the group
+ * alone. */
+static int matches(const command *k, bool first, int argc, char **argv)
+{
+	const char *space = strchr(k->name, ' ');
+	size_t n = space ? (size_t)(space - k->name) : strlen(k->name);
+
+	if (argc < 1 || strlen(argv[0]) != n || memcmp(argv[0], k->name, n) != 0)
+		return 0;
+	if (!space)
+		return 1;
+	if (argc >= 2 && strcmp(argv[1], space + 1) == 0)
+		return 2;
+	return first && (argc < 2 || argv[1][0] == '-') ? 1 : 0;
+}
+
+static const command *find(int argc, char **argv, int *words)
+{
+	for (int t = 0; t < TABLES; t++)
+		for (const command *k = tables[t]; k->name; k++)
+			if ((*words = matches(k, k == tables[t], argc, argv)))
+				return k;
+	return NULL;
+}
+
+static bool is_group(const char *word)
+{
+	size_t n = strlen(word);
+
+	for (int t = 0; t < TABLES; t++)
+		if (strncmp(tables[t]->name, word, n) == 0 && tables[t]->name[n] == ' ')
+			return true;
+	return false;
+}
+
+static int unknown(int argc, char **argv)
+{
+	if (argc >= 2 && is_group(argv[0])) {
+		cli_usage("unknown command: %s %s. There are:", argv[0], argv[1]);
+		print_commands(stderr, argv[0]);
+	} else {
+		cli_usage("unknown command: %s. additive --help lists them", argv[0]);
+	}
+	return CLI_USAGE;
+}
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+static int run(const command *k, cli *c)
+{
+	const char *url = options_text(&c->options, "url"), *key = options_text(&c->options, "api-key");
+
+	if (options_flag(&c->options, "help")) {
+		print_command_help(stdout, k);
+		return CLI_OK;
+	}
+	if (c->options.n_arguments < k->least || c->options.n_arguments > k->most)
+		return cli_usage("usage: additive %s %s%s[OPTIONS]", k->name, k->arguments, *k->arguments ? " " : "");
+	if (!url)
+		url = getenv("ADDITIVE_URL");
+	if (!key)
+		key = getenv("ADDITIVE_API_KEY");
+	c->json = options_flag(&c->options, "json");
+	c->out = terminal_of(stdout);
+	c->err = terminal_of(stderr);
+	c->http = http_new(url && *url ? url : default_url, key);
+	if (!c->http)
+		return cli_fail("out of memory");
+	int status = k->run(c);
+	http_free(c->http);
+	if (fflush(stdout) != 0 || ferror(stdout))
+		return cli_fail("cannot write to stdout");
+	return status;
+}
+
+/* Options that stand before the command belong behind it: rotate them there. */
+static void move_command_first(int argc, char **argv)
+{
+	int before = 0;
+
+	while (before < argc && argv[before][0] == '-') {
+		bool takes_value = (strcmp(argv[before], "--url") == 0 || strcmp(argv[before], "--api-key") == 0);
+		before += takes_value ? 2 : 1;
+	}
+	if (before >= argc)
+		return;
+	for (int words = argc - before, w = 0; w < words; w++) {
+		char *word = argv[before + w];
+
+		memmove(&argv[w + 1], &argv[w], (size_t)before * sizeof(*argv));
+		argv[w] = word;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	char help[] = "--help";
+	cli c = {0};
+	int words = 0, status;
+
+	signal(SIGPIPE, SIG_IGN);
+	argc--;
+	argv++;
+	for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (strcmp(argv[i], "-h") == 0)
+			argv[i] = help;
+	move_command_first(argc, argv);
+	if (argc == 0 || strcmp(argv[0], "help") == 0 || strcmp(argv[0], "--help") == 0) {
+		print_help(argc == 0 ? stderr : stdout);
+		return argc == 0 ? CLI_USAGE : CLI_OK;
+	}
+	if (strcmp(argv[0], "--version") == 0) {
+		puts("additive " ADDITIVE_VERSION);
+		return CLI_OK;
+	}
+	if (argc == 2 && is_group(argv[0]) && strcmp(argv[1], help) == 0) {
+		print_commands(stdout, argv[0]);
+		return CLI_OK;
+	}
+	const command *k = find(argc, argv, &words);
+	if (!k)
+		return unknown(argc, argv);
+	if (options_parse(&c.options, argc - words, argv + words, common, k->options))
+		status = run(k, &c);
+	else
+		status = cli_usage("%s. additive %s --help lists the options", c.options.problem, k->name);
+	options_free(&c.options);
+	return status;
+}

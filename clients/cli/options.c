@@ -1,0 +1,233 @@
+/* options.c - see options.h. getopt_long was not taken: its table holds no types and no help, so each
+ * command would say everything twice. */
+#include "clients/cli/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const option_row *find(const option_row *rows, const char *name, size_t n)
+{
+	for (const option_row *r = rows; r && r->name; r++)
+		if (strlen(r->name) == n && memcmp(r->name, name, n) == 0)
+			return r;
+	return NULL;
+}
+
+/* Integers are read as long long, so that a seed keeps all its digits. */
+static bool is_integer(const char *value, const char **end)
+{
+	char *stop;
+
+	errno = 0;
+	strtoll(value, &stop, 10);
+	*end = stop;
+	return stop != value && errno == 0 && strchr(" \t\n", *value) == NULL;
+}
+
+static bool is_integers(const char *value)
+{
+	const char *end;
+
+	for (;; value = end + 1) {
+		if (!is_integer(value, &end) || (*end && *end != ','))
+			return false;
+		if (!*end)
+			return true;
+	}
+}
+
+static bool is_number(const char *value)
+{
+	char *end;
+	double x = strtod(value, &end);
+
+	return end != value && *end == '\0' && isfinite(x);
+}
+
+/* What kind of value a row wants, when this is none; else NULL. */
+static const char *fault(const option_row *row, const char *value)
+{
+	const char *end;
+
+	switch (row->type) {
+	case OPTION_INTEGER:
+		return is_integer(value, &end) && *end == '\0' ? NULL : "an integer";
+	case OPTION_NUMBER:
+		return is_number(value) ? NULL : "a number";
+	case OPTION_INTEGERS:
+		return is_integers(value) ? NULL : "integers separated by commas";
+	case OPTION_SELECTION:
+		return strcmp(value, "all") == 0 || is_integers(value) ? NULL
+		                                                       : "\"all\" or integers separated by commas";
+	default:
+		return NULL;
+	}
+}
+
+/* Take the option at argv[*i] and its value. */
+static bool take(options *o, int argc, char **argv, int *i, const option_row *common, const option_row *own)
+{
+	const char *name = argv[*i] + 2, *equals = strchr(name, '=');
+	size_t n = equals ? (size_t)(equals - name) : strlen(name);
+	const option_row *row = find(own, name, n);
+	const char *value = equals ? equals + 1 : NULL;
+
+	if (!row)
+		row = find(common, name, n);
+	if (!row) {
+		snprintf(o->problem, sizeof(o->problem), "unknown option --%.*s", (int)(n < 60 ? n : 60), name);
+		return false;
+	}
+	if (row->type == OPTION_FLAG && value) {
+		snprintf(o->problem, sizeof(o->problem), "--%s takes no value", row->name);
+		return false;
+	}
+	if (row->type != OPTION_FLAG && !value && ++*i < argc)
+		value = argv[*i];
+	if (row->type != OPTION_FLAG && !value) {
+		snprintf(o->problem, sizeof(o->problem), "--%s needs a value: %s", row->name, row->value);
+		return false;
+	}
+	const char *wanted = value ? fault(row, value) : NULL;
+	if (wanted) {
+		snprintf(o->problem, sizeof(o->problem), "--%s %.60s: expected %s", row->name, value, wanted);
+		return false;
+	}
+	o->given[o->n_given++] = (option_given){row, value ? value : ""};
+	return true;
+}
+
+bool options_parse(options *o, int argc, char **argv, const option_row *common, const option_row *own)
+{
+	bool only_arguments = false;
+	size_t room = (size_t)(argc > 0 ? argc : 1);
+
+	*o = (options){.given = calloc(room, sizeof(*o->given)), .arguments = calloc(room, sizeof(*o->arguments))};
+	if (!o->given || !o->arguments) {
+		snprintf(o->problem, sizeof(o->problem), "out of memory");
+		return false;
+	}
+	for (int i = 0; i < argc; i++) {
+		if (only_arguments || argv[i][0] != '-' || argv[i][1] == '\0') {
+			o->arguments[o->n_arguments++] = argv[i];
+		} else if (strcmp(argv[i], "--") == 0) {
+			only_arguments = true;
+		} else if (argv[i][1] != '-') {
+			snprintf(o->problem, sizeof(o->problem), "unknown option %.60s", argv[i]);
+			return false;
+		} else if (!take(o, argc, argv, &i, common, own)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+void options_free(options *o)
+{
+	free(o->given);
+	free(o->arguments);
+	*o = (options){0};
+}
+
+const char *options_text(const options *o, const char *name)
+{
+	for (int i = o->n_given; i-- > 0;)
+		if (strcmp(o->given[i].row->name, name) == 0)
+			return o->given[i].value;
+	return NULL;
+}
+
+bool options_flag(const options *o, const char *name)
+{
+	return options_text(o, name) != NULL;
+}
+
+double options_number(const options *o, const char *name, double fallback)
+{
+	const char *value = options_text(o, name);
+
+	return value ? strtod(value, NULL) : fallback;
+}
+
+/* --- requests ---------------------------------------------------------------------- */
+
+static json_t *list_of(const char *value, bool integers)
+{
+	json_t *list = json_array();
+
+	for (;;) {
+		size_t n = strcspn(value, ",");
+
+		json_array_append_new(list, integers ? json_integer(strtoll(value, NULL, 10)) : json_stringn(value, n));
+		if (value[n] == '\0')
+			return list;
+		value += n + 1;
+	}
+}
+
+/* The value of a row, as JSON. `before`: what stands at its place already, or NULL. */
+static json_t *value_of(const option_given *g, json_t *before)
+{
+	switch (g->row->type) {
+	case OPTION_FLAG:
+		return json_true();
+	case OPTION_INTEGER:
+		return json_integer(strtoll(g->value, NULL, 10));
+	case OPTION_NUMBER:
+		return json_real(strtod(g->value, NULL));
+	case OPTION_INTEGERS:
+		return list_of(g->value, true);
+	case OPTION_WORDS:
+		return list_of(g->value, false);
+	case OPTION_SELECTION:
+		return strcmp(g->value, "all") == 0 ? json_string("all") : list_of(g->value, true);
+	case OPTION_TEXTS: {
+		json_t *list = before ? json_incref(before) : json_array();
+
+		json_array_append_new(list, json_string(g->value));
+		return list;
+	}
+	default:
+		return json_string(g->value);
+	}
+}
+
+static bool write_field(json_t *object, const option_given *g)
+{
+	const char *path = g->row->field, *dot;
+
+	for (; (dot = strchr(path, '.')); path = dot + 1) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "%.*s", (int)(dot - path), path);
+		if (!json_object_get(object, name) && json_object_set_new(object, name, json_object()) != 0)
+			return false;
+		object = json_object_get(object, name);
+	}
+	return json_object_set_new(object, path, value_of(g, json_object_get(object, path))) == 0;
+}
+
+bool options_fill(const options *o, json_t *request)
+{
+	for (int i = 0; i < o->n_given; i++)
+		if (o->given[i].row->field && !write_field(request, &o->given[i]))
+			return false;
+	return true;
+}
+
+/* --- help ---------------------------------------------------------------------------- */
+
+void options_help(FILE *file, const option_row *rows)
+{
+	enum { COLUMN = 28 };
+
+	for (const option_row *r = rows; r->name; r++) {
+		int n = fprintf(file, "  --%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
+
+		if (n >= COLUMN)
+			n = fprintf(file, "\n") - 1;
+		fprintf(file, "%*s%s\n", COLUMN - n, "", r->help);
+	}
+}

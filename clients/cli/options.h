@@ -1,0 +1,66 @@
+/* options.h - command line options out of a table, and the help out of the same table.
+ *
+ *   --name VALUE, --name=VALUE, --flag; "--" ends them, so that an argument may begin with a dash.
+ *   Options may stand before, between and after arguments.
+ *
+ * A row with a `field` is part of a request: options_fill writes what was given into a JSON object at that
+ * path ("additive.config.n_heads"), in the type that the row says, so that a command that only asks is a
+ * table and a path. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+typedef enum option_type {
+	OPTION_FLAG,
+	OPTION_TEXT,
+	OPTION_INTEGER,
+	OPTION_NUMBER,
+	OPTION_INTEGERS, /* "4,8,16" */
+	OPTION_WORDS,    /* "query,key" */
+	OPTION_TEXTS,    /* given several times */
+	OPTION_SELECTION /* OPTION_INTEGERS, or the word "all" */
+} option_type;
+
+typedef struct option_row {
+	const char *name; /* "max-tokens"; NULL ends the table */
+	option_type type;
+	const char *value; /* how the help calls the value: "N"; NULL for a flag */
+	const char *help;
+	const char *field; /* path in a request, or NULL */
+} option_row;
+
+typedef struct option_given {
+	const option_row *row;
+	const char *value; /* points into argv */
+} option_given;
+
+typedef struct options {
+	option_given *given; /* in the order given */
+	int n_given;
+	const char **arguments;
+	int n_arguments;
+	char problem[200]; /* what is wrong, when parsing failed */
+} options;
+
+/* Parse argv[0 … argc) against two tables (either may be NULL). False: o->problem says why. argv must outlive o.
+ * Values of numeric options are checked here. */
+bool options_parse(options *o, int argc, char **argv, const option_row *common, const option_row *own);
+void options_free(options *o);
+
+/* The value given last, or NULL; flags: "". */
+const char *options_text(const options *o, const char *name);
+bool options_flag(const options *o, const char *name);
+/* The number given last, or the fallback. */
+double options_number(const options *o, const char *name, double fallback);
+
+/* Write all given options that have a field into `request`. False when out of memory. */
+bool options_fill(const options *o, json_t *request);
+
+/* One line per row. */
+void options_help(FILE *file, const option_row *rows);
+
+#endif

@@ -1,0 +1,93 @@
+/* terminal.c - see terminal.h. Widths are those of the blocks that matter (combining diacritics, East Asian
+ * wide, emoji): wcwidth would need a locale, and this program's output is UTF-8 whatever the locale says. */
+#include "clients/cli/terminal.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+terminal terminal_of(FILE *file)
+{
+	terminal t = {.tty = isatty(fileno(file)) != 0, .width = 80};
+	const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
+	struct winsize size;
+
+	t.colour = t.tty && !(no_colour && *no_colour) && !(term && strcmp(term, "dumb") == 0);
+	if (t.tty && ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+		t.width = size.ws_col;
+	return t;
+}
+
+/* The character at bytes, its length in *length; 0xffffffff when it is broken (length 1). */
+static uint32_t decode(const unsigned char *bytes, size_t n, size_t *length)
+{
+	unsigned char c = bytes[0];
+	size_t want = c < 0x80                ? 1
+	              : c >= 0xc2 && c < 0xe0 ? 2
+	              : c >= 0xe0 && c < 0xf0 ? 3
+	              : c >= 0xf0 && c < 0xf5 ? 4
+	                                      : 0;
+	uint32_t x = want < 2 ? c : c & (0xffu >> (want + 1));
+
+	*length = 1;
+	if (want == 0 || want > n)
+		return UINT32_MAX;
+	for (size_t i = 1; i < want; i++) {
+		if ((bytes[i] & 0xc0) != 0x80)
+			return UINT32_MAX;
+		x = x << 6 | (bytes[i] & 0x3f);
+	}
+	if ((want == 3 && (x < 0x800 || (x >= 0xd800 && x < 0xe000))) || (want == 4 && (x < 0x10000 || x > 0x10ffff)))
+		return UINT32_MAX;
+	*length = want;
+	return x;
+}
+
+static bool steers(uint32_t c)
+{
+	return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f || c == 0x2028 ||
+	       c == 0x2029 || (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+bool terminal_escape(text *out, const char *string, size_t n, bool lines)
+{
+	const unsigned char *bytes = (const unsigned char *)string;
+	bool ok = true;
+
+	for (size_t i = 0, length; i < n && ok; i += length) {
+		uint32_t c = decode(bytes + i, n - i, &length);
+
+		if (c == UINT32_MAX || (c < 0x80 && steers(c) && !(c == '\n' || (lines && c == '\t'))))
+			ok = text_format(out, "\\x%02x", bytes[i]);
+		else if (c == '\n' && !lines)
+			ok = text_string(out, "⏎");
+		else if (c >= 0x80 && steers(c))
+			ok = text_format(out, "\\u%04x", (unsigned)c);
+		else
+			ok = text_append(out, string + i, length);
+	}
+	return ok;
+}
+
+static int columns_of(uint32_t c)
+{
+	if ((c >= 0x300 && c < 0x370) || (c >= 0x200b && c <= 0x200d) || (c >= 0x20d0 && c < 0x2100) ||
+	    (c >= 0xfe00 && c < 0xfe10) || (c >= 0xfe20 && c < 0xfe30))
+		return 0;
+	if ((c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xa4d0 && c != 0x303f) || (c >= 0xac00 && c < 0xd7a4) ||
+	    (c >= 0xf900 && c < 0xfb00) || (c >= 0xfe30 && c < 0xfe70) || (c >= 0xff00 && c < 0xff61) ||
+	    (c >= 0x1f300 && c < 0x1f650) || (c >= 0x1f900 && c < 0x1fa00) || (c >= 0x20000 && c < 0x40000))
+		return 2;
+	return 1;
+}
+
+int terminal_columns(const char *string, size_t n)
+{
+	int columns = 0;
+
+	for (size_t i = 0, length; i < n; i += length)
+		columns += columns_of(decode((const unsigned char *)string + i, n - i, &length));
+	return columns;
+}

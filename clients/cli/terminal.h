@@ -1,0 +1,26 @@
+/* terminal.h - what is on the other end of stdout or stderr, and how to write to it safely. */
+#ifndef CLI_TERMINAL_H
+#define CLI_TERMINAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "clients/cli/text.h"
+
+typedef struct terminal {
+	bool tty;
+	bool colour; /* a tty, and neither NO_COLOR nor TERM=dumb */
+	int width;   /* columns; 80 when unknown */
+} terminal;
+
+terminal terminal_of(FILE *file);
+
+/* Append text with everything that could steer a terminal or reorder the line as visible escapes:
+ * C0 and C1 controls, DEL, bidirectional overrides, broken UTF-8. lines: \n and \t are let through, else \n becomes ⏎.
+ */
+bool terminal_escape(text *out, const char *bytes, size_t n, bool lines);
+/* Columns that valid UTF-8 text takes: one per character, none for combining marks, two for wide ones. */
+int terminal_columns(const char *string, size_t n);
+
+#endif

@@ -1,0 +1,89 @@
+/* train.c - upload a text, train on it, show how it goes. */
+#include "clients/cli/cli.h"
+#include "clients/cli/watch.h"
+
+static const option_row train_options[] = {
+    {"validation", OPTION_TEXT, "FILE", "text to validate on (default: the end of FILE is held back)", NULL},
+    {"model", OPTION_TEXT, "MODEL", "model to continue from, or architecture to train from scratch (additive)",
+     "model"},
+    {"name", OPTION_TEXT, "NAME", "part of the new model's id", "suffix"},
+    {"steps", OPTION_INTEGER, "N", "optimiser steps", "additive.max_steps"},
+    {"epochs", OPTION_INTEGER, "N", "passes over the text, instead of --steps", "hyperparameters.n_epochs"},
+    {"hidden", OPTION_INTEGER, "D", "width of the model", "additive.config.hidden_size"},
+    {"heads", OPTION_INTEGER, "H", "attention heads", "additive.config.n_heads"},
+    {"layers", OPTION_INTEGER, "L", "layers", "additive.config.n_layer"},
+    {"windows", OPTION_INTEGERS, "4,8,...", "attention window of each layer", "additive.config.window_sizes"},
+    {"positions", OPTION_INTEGER, "N", "longest text of a new model (default: --sequence)",
+     "additive.config.n_positions"},
+    {"dropout", OPTION_NUMBER, "P", "dropout of a new model", "additive.config.hidden_dropout_prob"},
+    {"sequence", OPTION_INTEGER, "N", "tokens per block", "additive.sequence_length"},
+    {"batch", OPTION_INTEGER, "B", "blocks per step", "additive.batch_size"},
+    {"accumulate", OPTION_INTEGER, "N", "batches gathered into one step", "additive.gradient_accumulation"},
+    {"lr", OPTION_NUMBER, "X", "highest learning rate", "additive.learning_rate"},
+    {"schedule", OPTION_TEXT, "NAME", "linear, cosine or constant", "additive.schedule"},
+    {"warmup", OPTION_INTEGER, "N", "steps until the highest rate", "additive.warmup_steps"},
+    {"weight-decay", OPTION_NUMBER, "X", "weight decay", "additive.weight_decay"},
+    {"clip", OPTION_NUMBER, "X", "largest norm of the gradients", "additive.clip"},
+    {"label-smoothing", OPTION_NUMBER, "X", "label smoothing", "additive.label_smoothing"},
+    {"eval-every", OPTION_INTEGER, "N", "steps between validations", "additive.eval_every"},
+    {"checkpoint-every", OPTION_INTEGER, "N", "steps between checkpoints", "additive.checkpoint_every"},
+    {"keep-checkpoints", OPTION_INTEGER, "N", "checkpoints to keep", "additive.keep_checkpoints"},
+    {"seed", OPTION_INTEGER, "S", "seed of initialisation, order and dropout", "seed"},
+    {"follow", OPTION_FLAG, NULL, "watch the job (the default)", NULL},
+    {"detach", OPTION_FLAG, NULL, "print the job's id and leave", NULL},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+/* Upload; the new file's id goes into the request under that name. */
+static bool upload(cli *c, const char *path, json_t *request, const char *name)
+{
+	const http_part parts[] = {{"purpose", "fine-tune", NULL}, {"file", NULL, path}, {NULL, NULL, NULL}};
+
+	if (c->err.tty)
+		fprintf(stderr, "uploading %s…\n", path);
+	json_t *file = http_form(c->http, "/v1/files", parts);
+	json_t *id = json_object_get(file, "id");
+	bool ok = id && json_object_set(request, name, id) == 0;
+	json_decref(file);
+	return ok;
+}
+
+static int train_run(cli *c)
+{
+	json_t *request = json_pack("{s:s}", "model", "additive");
+	const char *validation = options_text(&c->options, "validation");
+	json_t *job = NULL;
+
+	if (options_flag(&c->options, "detach") && options_flag(&c->options, "follow")) {
+		json_decref(request);
+		return cli_usage("--follow and --detach exclude each other");
+	}
+	if (!request || !options_fill(&c->options, request)) {
+		json_decref(request);
+		return cli_fail("out of memory");
+	}
+	if (upload(c, cli_argument(c, 0), request, "training_file") &&
+	    (!validation || upload(c, validation, request, "validation_file")))
+		job = http_json(c->http, "POST", "/v1/fine_tuning/jobs", json_incref(request));
+	json_decref(request);
+
+	const char *id = json_string_value(json_object_get(job, "id"));
+	int status = CLI_OK;
+
+	if (!id)
+		status = cli_complain(c);
+	else if (!options_flag(&c->options, "detach"))
+		status = watch_job(c, id);
+	else if (c->json)
+		cli_print_json(job);
+	else
+		printf("%s\n", id);
+	json_decref(job);
+	return status;
+}
+
+const command train_commands[] = {{"train", "FILE", 1, 1, "train a model on a text",
+                                   "FILE is plain UTF-8 text, or JSON lines with \"text\" or \"prompt\" and "
+                                   "\"completion\". The new model's id is printed at\n"
+                                   "the end. Ctrl-C leaves the job running.",
+                                   train_options, train_run},
+                                  {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

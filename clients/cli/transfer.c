@@ -1,0 +1,58 @@
+/* transfer.c - written beside the target and renamed, so that a broken transfer leaves nothing that looks whole. */
+#include "clients/cli/transfer.h"
+
+#include <errno.h>
+#include <string.h>
+
+static FILE *open_beside(const char *file, text *temporary)
+{
+	FILE *f = text_format(temporary, "%s.part", file) ? fopen(text_get(temporary), "wb") : NULL;
+
+	if (!f)
+		cli_fail("cannot write %s: %s", file, strerror(errno));
+	return f;
+}
+
+/* Close and rename, or remove. */
+static bool finish(FILE *f, const text *temporary, const char *file, bool ok)
+{
+	bool written = fclose(f) == 0;
+
+	if (ok && written && rename(text_get(temporary), file) == 0)
+		return true;
+	if (ok)
+		cli_fail("cannot write %s: %s", file, strerror(errno));
+	remove(text_get(temporary));
+	return false;
+}
+
+int transfer_download(cli *c, const char *path, const char *file)
+{
+	text temporary = {0};
+
+	if (strcmp(file, "-") == 0)
+		return http_download(c->http, path, stdout) && fflush(stdout) == 0 ? CLI_OK : cli_complain(c);
+
+	FILE *f = open_beside(file, &temporary);
+	bool ok = f && http_download(c->http, path, f);
+	if (f && !ok)
+		cli_complain(c);
+	if (f)
+		ok = finish(f, &temporary, file, ok);
+	text_free(&temporary);
+	return ok ? CLI_OK : CLI_FAILED;
+}
+
+bool transfer_write(const char *file, const char *bytes, size_t n)
+{
+	text temporary = {0};
+	FILE *f = open_beside(file, &temporary);
+	bool ok = f && fwrite(bytes, 1, n, f) == n;
+
+	if (f && !ok)
+		cli_fail("cannot write %s: %s", file, strerror(errno));
+	if (f)
+		ok = finish(f, &temporary, file, ok);
+	text_free(&temporary);
+	return ok;
+}

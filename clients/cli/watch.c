@@ -1,0 +1,213 @@
+/* watch.c - the event stream drives the display. SIGINT is blocked and comes through a descriptor that the
+ * request also waits for, so no handler and no global is needed. */
+#include "clients/cli/watch.h"
+
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clients/cli/progress.h"
+#include "clients/cli/show.h"
+
+enum { PATIENCE_SECONDS = 120, STEADY_SECONDS = 5, FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000, LINE_PERCENT = 10 };
+
+typedef struct watch {
+	cli *c;
+	char last_id[SSE_ID_BYTES];
+	progress progress;
+	int printed_percent; /* without a terminal: of the latest line */
+	double printed_valid;
+	bool drawn; /* a progress line is on the screen */
+	bool heard; /* the running stream has brought something */
+} watch;
+
+/* --- display ------------------------------------------------------------------------- */
+
+static void erase(watch *w)
+{
+	if (w->drawn)
+		fputs("\r\x1b[K", stderr);
+	w->drawn = false;
+}
+
+static void draw(watch *w)
+{
+	text line = {0};
+	bool tty = w->c->err.tty;
+
+	progress_line(&w->progress, tty ? w->c->err.width - 1 : 120, &line);
+	if (tty) {
+		fprintf(stderr, "\r\x1b[K%s", text_get(&line));
+		w->drawn = true;
+	} else {
+		fprintf(stderr, "%s\n", text_get(&line));
+	}
+	fflush(stderr);
+	text_free(&line);
+}
+
+/* Without a terminal, only what is worth a line in a log. */
+static bool worth_drawing(watch *w)
+{
+	int percent = progress_percent(&w->progress);
+	double valid = w->progress.valid_loss;
+	bool news = percent >= w->printed_percent + LINE_PERCENT || (percent == 100 && w->printed_percent < 100) ||
+	            (!isnan(valid) && !(valid == w->printed_valid));
+
+	if (!w->c->err.tty && !news)
+		return false;
+	w->printed_percent = percent;
+	w->printed_valid = valid;
+	return true;
+}
+
+static void print_message(watch *w, const json_t *event)
+{
+	const json_t *message = json_object_get(event, "message");
+	text line = {0};
+
+	if (!json_is_string(message))
+		return;
+	erase(w);
+	terminal_escape(&line, json_string_value(message), json_string_length(message), false);
+	fprintf(stderr, "%s\n", text_get(&line));
+	text_free(&line);
+}
+
+static bool take_event(void *context, const char *id, const json_t *event, const char *raw)
+{
+	watch *w = context;
+	const char *type = json_string_value(json_object_get(event, "type"));
+
+	snprintf(w->last_id, sizeof(w->last_id), "%s", id);
+	w->heard = true;
+	if (w->c->json) {
+		puts(raw);
+		return fflush(stdout) == 0;
+	}
+	const json_t *data = json_object_get(event, "data");
+	progress_update(&w->progress, data);
+	progress_estimate(&w->progress, data, json_integer_value(json_object_get(event, "created_at")));
+	if (!type || strcmp(type, "metrics") != 0)
+		print_message(w, event);
+	if (w->progress.step >= 0 && worth_drawing(w))
+		draw(w);
+	return true;
+}
+
+/* --- the end ----------------------------------------------------------------------------- */
+
+static void print_failure(const json_t *job)
+{
+	const char *message = json_string_value(show_get(job, "error.message"));
+	text line = {0};
+
+	terminal_escape(&line, message ? message : "", message ? strlen(message) : 0, false);
+	fprintf(stderr, "additive: the job failed: %s\n", text_get(&line));
+	text_free(&line);
+}
+
+static int print_end(watch *w, const char *id)
+{
+	json_t *job = http_json(w->c->http, "GET", http_path(w->c->http, "/v1/fine_tuning/jobs/%s", id), NULL);
+	const char *status = json_string_value(json_object_get(job, "status"));
+	const char *model = json_string_value(json_object_get(job, "fine_tuned_model"));
+	bool succeeded = status && strcmp(status, "succeeded") == 0;
+
+	if (!job)
+		return cli_complain(w->c);
+	progress_update(&w->progress, json_object_get(job, "additive"));
+	if (w->c->json) {
+		cli_print_json(job);
+	} else {
+		if (w->c->err.tty && w->progress.step >= 0) {
+			draw(w);
+			fputc('\n', stderr);
+			w->drawn = false;
+		}
+		if (succeeded)
+			printf("%s\n", model ? model : "");
+		else if (status && strcmp(status, "failed") == 0)
+			print_failure(job);
+		else
+			fprintf(stderr, "additive: the job is %s\n", status ? status : "in an unknown state");
+		fflush(stdout);
+	}
+	json_decref(job);
+	return succeeded ? CLI_OK : CLI_FAILED;
+}
+
+/* --- the loop ------------------------------------------------------------------------------ */
+
+/* The signal's descriptor became readable within the time? */
+static bool interrupted_within(int descriptor, int ms)
+{
+	struct pollfd wait = {.fd = descriptor, .events = POLLIN};
+
+	return poll(&wait, 1, ms) > 0;
+}
+
+/* Give up when for PATIENCE_SECONDS no attempt has lasted or brought anything. */
+static http_end follow(watch *w, const char *id, int interrupt)
+{
+	int pause_ms = FIRST_PAUSE_MS;
+	time_t good = time(NULL);
+
+	for (;;) {
+		time_t begun = time(NULL);
+		w->heard = false;
+		http_end end = http_stream(w->c->http, "GET",
+		                           http_path(w->c->http, "/v1/fine_tuning/jobs/%s/events?stream=true", id),
+		                           NULL, w->last_id, take_event, w);
+
+		if (end != HTTP_LOST)
+			return end;
+		if (w->heard || time(NULL) - begun > STEADY_SECONDS) {
+			good = time(NULL);
+			pause_ms = FIRST_PAUSE_MS;
+		}
+		if (time(NULL) - good > PATIENCE_SECONDS)
+			return end;
+		if (interrupted_within(interrupt, pause_ms))
+			return HTTP_INTERRUPTED;
+		pause_ms = pause_ms < LONGEST_PAUSE_MS ? 2 * pause_ms : LONGEST_PAUSE_MS;
+	}
+}
+
+int watch_job(cli *c, const char *id)
+{
+	watch w = {.c = c, .printed_percent = -LINE_PERCENT, .printed_valid = NAN};
+	sigset_t signals, before;
+	int status;
+
+	progress_init(&w.progress);
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigprocmask(SIG_BLOCK, &signals, &before);
+	int interrupt = signalfd(-1, &signals, SFD_CLOEXEC);
+	http_interrupt_on(c->http, interrupt);
+	http_end end = follow(&w, id, interrupt);
+	http_interrupt_on(c->http, -1);
+	erase(&w);
+	if (end == HTTP_DONE) {
+		status = print_end(&w, id);
+	} else if (end == HTTP_INTERRUPTED) {
+		fprintf(stderr, "\nThe job goes on. Look at it again with: additive jobs watch %s\n", id);
+		status = CLI_INTERRUPTED;
+	} else {
+		status = end == HTTP_STOPPED ? CLI_FAILED : cli_complain(c);
+	}
+	if (interrupt >= 0)
+		close(interrupt);
+	/* A Ctrl-C that came meanwhile has been heard. */
+	struct timespec none = {0};
+	while (sigtimedwait(&signals, NULL, &none) > 0)
+		;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return status;
+}

@@ -1,0 +1,169 @@
+/* test_heat.c - weights over a text: what belongs together, and how hot. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "clients/cli/heat.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *tokens_of(const char *const *texts)
+{
+	json_t *tokens = json_array();
+
+	for (int i = 0; texts[i]; i++)
+		json_array_append_new(tokens, json_pack("{s:i, s:s, s:i}", "id", i, "text", texts[i], "offset", i));
+	return tokens;
+}
+
+static json_t *weights_of(const double *weights, int n)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(list, json_real(weights[i]));
+	return list;
+}
+
+static void a_character_of_several_tokens_gets_the_sum(void **state)
+{
+	(void)state;
+	json_t *tokens = tokens_of((const char *const[]){"a", "", "", "☃", "b", NULL});
+	json_t *weights = weights_of((const double[]){0.1, 0.2, 0.3, 0.1, 0.3}, 5);
+	heat h;
+
+	assert_true(heat_new(&h, tokens, weights));
+	assert_int_equal(h.n, 3);
+	assert_string_equal(h.pieces[1].text, "☃");
+	assert_true(fabs(h.pieces[1].weight - 0.6) <= 1e-12);
+	assert_int_equal(h.pieces[1].position, 3);
+	assert_true(fabs(h.max - 0.6) <= 1e-12);
+	heat_free(&h);
+	json_decref(tokens);
+	json_decref(weights);
+}
+
+static void the_weight_of_an_unfinished_character_is_not_lost(void **state)
+{
+	(void)state;
+	json_t *tokens = tokens_of((const char *const[]){"a", "", "", NULL});
+	json_t *weights = weights_of((const double[]){0.5, 0.25, 0.25}, 3);
+	heat h;
+
+	assert_true(heat_new(&h, tokens, weights));
+	assert_int_equal(h.n, 2);
+	assert_string_equal(h.pieces[1].text, "");
+	assert_true(fabs(h.pieces[1].weight - 0.5) <= 1e-12);
+	heat_free(&h);
+	json_decref(tokens);
+	json_decref(weights);
+}
+
+static void more_weights_than_tokens_are_refused(void **state)
+{
+	(void)state;
+	json_t *tokens = tokens_of((const char *const[]){"a", NULL});
+	json_t *weights = weights_of((const double[]){0.5, 0.5}, 2);
+	heat h;
+
+	assert_false(heat_new(&h, tokens, weights));
+	heat_free(&h);
+	json_decref(tokens);
+	json_decref(weights);
+}
+
+static void nothing_makes_an_empty_map(void **state)
+{
+	(void)state;
+	heat h;
+	text out = {0};
+
+	assert_true(heat_new(&h, NULL, NULL));
+	assert_int_equal(h.n, 0);
+	heat_top(&h, 5, true, &out);
+	assert_string_equal(text_get(&out), "");
+	heat_map(&h, &out);
+	text_free(&out);
+	heat_free(&h);
+}
+
+static void heavier_tokens_are_hotter(void **state)
+{
+	(void)state;
+	json_t *tokens = tokens_of((const char *const[]){"a", "b", "c", "\n", NULL});
+	json_t *weights = weights_of((const double[]){0, 0.01, 0.96, 0.03}, 4);
+	heat h;
+	text out = {0};
+
+	assert_true(heat_new(&h, tokens, weights));
+	heat_map(&h, &out);
+	/* 0 has no colour; 0.01/0.96 is level 1, 0.03/0.96 level 2, the heaviest level 7 */
+	assert_true(strncmp(text_get(&out),
+	                    "a\x1b[38;5;16;48;5;230mb\x1b[0m\x1b[38;5;16;48;5;196mc\x1b[0m\x1b[38;5;16;48;5;229m⏎\x1b["
+	                    "0m\n\n\nweight ",
+	                    strlen("a\x1b[38;5;16;48;5;230mb\x1b[0m\x1b[38;5;16;48;5;196mc\x1b[0m\x1b[38;5;16;48;5;"
+	                           "229m⏎\x1b[0m\n\n\nweight ")) == 0);
+	assert_non_null(strstr(text_get(&out), "≤0.96 "));
+	text_free(&out);
+	heat_free(&h);
+	json_decref(tokens);
+	json_decref(weights);
+}
+
+static void control_characters_in_tokens_stay_harmless(void **state)
+{
+	(void)state;
+	json_t *tokens = tokens_of((const char *const[]){"\x1b[2J", "\xc2\x9b", "\xe2\x80\xae", NULL});
+	json_t *weights = weights_of((const double[]){0.2, 0.3, 0.5}, 3);
+	heat h;
+	text out = {0};
+
+	assert_true(heat_new(&h, tokens, weights));
+	heat_top(&h, 3, false, &out);
+	assert_null(strchr(text_get(&out), 0x1b));
+	assert_non_null(strstr(text_get(&out), "'\\x1b[2J'"));
+	assert_non_null(strstr(text_get(&out), "'\\u009b'"));
+	assert_non_null(strstr(text_get(&out), "'\\u202e'"));
+	text_free(&out);
+	heat_free(&h);
+	json_decref(tokens);
+	json_decref(weights);
+}
+
+static void the_list_is_sorted_and_cut(void **state)
+{
+	(void)state;
+	json_t *tokens = tokens_of((const char *const[]){"a", "b", "c", "d", NULL});
+	json_t *weights = weights_of((const double[]){0.1, 0.4, 0.1, 0.4}, 4);
+	heat h;
+	text out = {0};
+
+	assert_true(heat_new(&h, tokens, weights));
+	heat_top(&h, 3, false, &out);
+	assert_string_equal(text_get(&out), "  0.4000        1  ##############################  'b'\n"
+	                                    "  0.4000        3  ##############################  'd'\n"
+	                                    "  0.1000        0  ########                        'a'\n");
+	text_free(&out);
+	heat_free(&h);
+	json_decref(tokens);
+	json_decref(weights);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_character_of_several_tokens_gets_the_sum),
+	    cmocka_unit_test(the_weight_of_an_unfinished_character_is_not_lost),
+	    cmocka_unit_test(more_weights_than_tokens_are_refused),
+	    cmocka_unit_test(nothing_makes_an_empty_map),
+	    cmocka_unit_test(heavier_tokens_are_hotter),
+	    cmocka_unit_test(control_characters_in_tokens_stay_harmless),
+	    cmocka_unit_test(the_list_is_sorted_and_cut),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

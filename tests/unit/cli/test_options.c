@@ -1,0 +1,188 @@
+/* test_options.c - tables in, values, requests and help out. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "clients/cli/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const option_row common[] = {{"url", OPTION_TEXT, "URL", "where", NULL},
+                                    {"json", OPTION_FLAG, NULL, "raw", NULL},
+                                    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+static const option_row rows[] = {{"model", OPTION_TEXT, "ID", "the model", "model"},
+                                  {"steps", OPTION_INTEGER, "N", "steps", "additive.max_steps"},
+                                  {"rate", OPTION_NUMBER, "X", "rate", "additive.learning_rate"},
+                                  {"windows", OPTION_INTEGERS, "A,B", "windows", "additive.config.window_sizes"},
+                                  {"rounds", OPTION_WORDS, "A,B", "rounds", "rounds"},
+                                  {"layers", OPTION_SELECTION, "A,B", "layers", "layers"},
+                                  {"stop", OPTION_TEXTS, "TEXT", "stop", "stop"},
+                                  {"durable", OPTION_FLAG, NULL, "keep", "durable"},
+                                  {"a-very-long-name-of-an-option", OPTION_TEXT, "V", "long", NULL},
+                                  {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+enum { MOST = 16 };
+
+/* Parse words separated by spaces; the strings must live as long as the options. */
+static bool parse(options *o, char *line)
+{
+	char *argv[MOST];
+	int argc = 0;
+
+	for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) {
+		assert_true(argc < MOST);
+		argv[argc++] = word;
+	}
+	return options_parse(o, argc, argv, common, rows);
+}
+
+static void refuses(const char *line, const char *problem)
+{
+	char copy[200];
+	options o;
+
+	strcpy(copy, line);
+	assert_false(parse(&o, copy));
+	assert_string_equal(o.problem, problem);
+	options_free(&o);
+}
+
+static void fills(const char *line, const char *json)
+{
+	char copy[200];
+	options o;
+	json_t *request = json_object();
+
+	strcpy(copy, line);
+	assert_true(parse(&o, copy));
+	assert_true(options_fill(&o, request));
+	char *dump = json_dumps(request, JSON_COMPACT | JSON_SORT_KEYS);
+	assert_string_equal(dump, json);
+	free(dump);
+	json_decref(request);
+	options_free(&o);
+}
+
+static void options_and_arguments_mix(void **state)
+{
+	(void)state;
+	char line[] = "--json first --model=m second --url http://x - -- --third -4";
+	options o;
+
+	assert_true(parse(&o, line));
+	assert_int_equal(o.n_arguments, 5);
+	assert_string_equal(o.arguments[0], "first");
+	assert_string_equal(o.arguments[1], "second");
+	assert_string_equal(o.arguments[2], "-");
+	assert_string_equal(o.arguments[3], "--third");
+	assert_string_equal(o.arguments[4], "-4");
+	assert_true(options_flag(&o, "json"));
+	assert_false(options_flag(&o, "durable"));
+	assert_string_equal(options_text(&o, "model"), "m");
+	assert_string_equal(options_text(&o, "url"), "http://x");
+	assert_null(options_text(&o, "steps"));
+	options_free(&o);
+}
+
+static void the_last_of_several_counts(void **state)
+{
+	(void)state;
+	char line[] = "--steps 1 --steps=2 --model= --rate -1e-3";
+	options o;
+
+	assert_true(parse(&o, line));
+	assert_true(options_number(&o, "steps", 0) == 2);
+	assert_true(options_number(&o, "rate", 0) == -1e-3);
+	assert_true(options_number(&o, "nothing", 7) == 7);
+	assert_string_equal(options_text(&o, "model"), "");
+	options_free(&o);
+}
+
+static void no_arguments_are_fine(void **state)
+{
+	(void)state;
+	options o;
+
+	assert_true(options_parse(&o, 0, NULL, common, NULL));
+	assert_int_equal(o.n_arguments, 0);
+	options_free(&o);
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+	(void)state;
+	refuses("--modle x", "unknown option --modle");
+	refuses("-m x", "unknown option -m");
+	refuses("--model", "--model needs a value: ID");
+	refuses("--json=1", "--json takes no value");
+	refuses("--steps ten", "--steps ten: expected an integer");
+	refuses("--steps 1.5", "--steps 1.5: expected an integer");
+	refuses("--steps 99999999999999999999", "--steps 99999999999999999999: expected an integer");
+	refuses("--rate fast", "--rate fast: expected a number");
+	refuses("--rate nan", "--rate nan: expected a number");
+	refuses("--rate 1e999", "--rate 1e999: expected a number");
+	refuses("--windows 4,,8", "--windows 4,,8: expected integers separated by commas");
+	refuses("--windows 4,8,", "--windows 4,8,: expected integers separated by commas");
+	refuses("--layers most", "--layers most: expected \"all\" or integers separated by commas");
+}
+
+static void a_request_gets_types_and_paths_from_the_table(void **state)
+{
+	(void)state;
+	fills("", "{}");
+	fills("--json --url u", "{}");
+	fills("--model 5 --steps 7", "{\"additive\":{\"max_steps\":7},\"model\":\"5\"}");
+	fills("--windows 4,8,-1 --rate 1",
+	      "{\"additive\":{\"config\":{\"window_sizes\":[4,8,-1]},\"learning_rate\":1.0}}");
+	fills("--rounds query,key --durable", "{\"durable\":true,\"rounds\":[\"query\",\"key\"]}");
+	fills("--layers all", "{\"layers\":\"all\"}");
+	fills("--layers 3", "{\"layers\":[3]}");
+	fills("--stop a --stop b", "{\"stop\":[\"a\",\"b\"]}");
+	fills("--steps 9223372036854775807", "{\"additive\":{\"max_steps\":9223372036854775807}}");
+}
+
+static void text_that_is_not_utf8_is_refused(void **state)
+{
+	(void)state;
+	char line[] = "--model \xff";
+	options o;
+	json_t *request = json_object();
+
+	assert_true(parse(&o, line));
+	assert_false(options_fill(&o, request));
+	json_decref(request);
+	options_free(&o);
+}
+
+static void help_has_a_line_for_every_row(void **state)
+{
+	(void)state;
+	char *help = NULL;
+	size_t bytes = 0;
+	FILE *file = open_memstream(&help, &bytes);
+
+	options_help(file, rows);
+	fclose(file);
+	assert_non_null(strstr(help, "  --model ID                the model\n"));
+	assert_non_null(strstr(help, "  --durable                 keep\n"));
+	assert_non_null(strstr(help, "  --a-very-long-name-of-an-option V\n                            long\n"));
+	free(help);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(options_and_arguments_mix),
+	    cmocka_unit_test(the_last_of_several_counts),
+	    cmocka_unit_test(no_arguments_are_fine),
+	    cmocka_unit_test(what_is_wrong_is_named),
+	    cmocka_unit_test(a_request_gets_types_and_paths_from_the_table),
+	    cmocka_unit_test(text_that_is_not_utf8_is_refused),
+	    cmocka_unit_test(help_has_a_line_for_every_row),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
