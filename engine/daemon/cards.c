@@ -1,0 +1,268 @@
+/* The table of cards: a list in order of use, so the last one is the one to drop. */
+#include "engine/daemon/cards.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/memory.h"
+
+enum { CARDS_MAX_CONFIG = 1 << 20, JOB_HEX = 24 };
+#define CHECKPOINT_PREFIX "ckpt-"
+#define JOB_PREFIX "ftjob-"
+
+struct cards {
+	engine *engine;
+	card *first; /* each holds a reference of its own */
+	int count;
+};
+
+/* --- reading a folder ------------------------------------------------------------ */
+
+int64_t cards_count_parameters(const architecture *a, const void *config)
+{
+	parameter_list list = {0};
+	int64_t total = 0;
+	a->parameters(config, &list);
+	bool ok = list.status == STATUS_OK;
+	for (int i = 0; ok && i < list.count; i++)
+		ok = shape_check(list.items[i].shape) == STATUS_OK &&
+		     !__builtin_add_overflow(total, shape_count(list.items[i].shape), &total);
+	parameter_list_free(&list);
+	return ok ? total : -1;
+}
+
+static status read_config(const char *folder, json_t **out, error *err)
+{
+	char path[PATH_MAX + 16], *text;
+	size_t bytes;
+	*out = NULL;
+	snprintf(path, sizeof path, "%s/config.json", folder);
+	TRY(file_read(path, CARDS_MAX_CONFIG, &text, &bytes, err));
+	*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+	free(text);
+	return *out ? STATUS_OK : error_set(err, STATUS_CORRUPT, NULL, "config.json is not JSON");
+}
+
+static status fill_from_config(card *c, void *config, const json_t *json, error *err)
+{
+	TRY(c->architecture->config_read(config, json, err));
+	c->config = c->architecture->config_write(config);
+	c->architecture->dims(config, &c->dims);
+	c->parameters = cards_count_parameters(c->architecture, config);
+	c->state_bytes = c->architecture->state_floats(config) * (int64_t)sizeof(float);
+	return c->config && c->parameters >= 0 ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* Everything a card says that its folder knows. */
+static status fill(card *c, error *err)
+{
+	json_t *json;
+	TRY(read_config(c->folder, &json, err));
+	const char *type = json_string_value(json_object_get(json, "model_type"));
+	c->architecture = type ? architecture_find(type) : NULL;
+	status s;
+	if (c->architecture) {
+		void *config = memory_new(1, c->architecture->config_bytes);
+		s = config ? fill_from_config(c, config, json, err) : STATUS_NOMEM;
+		free(config);
+	} else {
+		s = error_set(err, STATUS_UNSUPPORTED, "model_type", "unknown architecture \"%.64s\"",
+		              type ? type : "");
+	}
+	json_decref(json);
+	return s == STATUS_OK ? tokenizer_open(&c->tokenizer, c->folder, c->dims.vocab, err) : s;
+}
+
+/* --- names ----------------------------------------------------------------------- */
+
+void cards_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES])
+{
+	snprintf(out, STORE_ID_BYTES, CHECKPOINT_PREFIX "%.*s-%lld", JOB_HEX, job + strlen(JOB_PREFIX),
+	         (long long)step);
+}
+
+bool cards_parse_checkpoint(const char *id, char job[STORE_ID_BYTES], int64_t *step)
+{
+	if (strncmp(id, CHECKPOINT_PREFIX, strlen(CHECKPOINT_PREFIX)) != 0)
+		return false;
+	const char *hex = id + strlen(CHECKPOINT_PREFIX);
+	if (strspn(hex, "0123456789abcdef") != JOB_HEX || hex[JOB_HEX] != '-')
+		return false;
+	const char *digits = hex + JOB_HEX + 1;
+	size_t n = strlen(digits);
+	if (n == 0 || n > 18 || strspn(digits, "0123456789") != n)
+		return false;
+	*step = strtoll(digits, NULL, 10);
+	snprintf(job, STORE_ID_BYTES, JOB_PREFIX "%.*s", JOB_HEX, hex);
+	return true;
+}
+
+typedef struct search {
+	const char *id;
+	int64_t created;
+	bool found;
+} search;
+
+static bool match(void *context, const json_t *row)
+{
+	search *find = context;
+	const char *id = json_string_value(json_object_get(row, "id"));
+	find->found = id && strcmp(id, find->id) == 0;
+	find->created = json_integer_value(json_object_get(row, "created_at"));
+	return !find->found;
+}
+
+static status locate_checkpoint(cards *all, card *c, const char *job, int64_t step, error *err)
+{
+	bool more;
+	store *s = all->engine->store;
+	search find = {.id = c->id};
+	TRY(store_list(s, STORE_CHECKPOINTS, &(store_page){.parent = job}, match, &find, &more, err));
+	if (!find.found)
+		return error_set(err, STATUS_NOT_FOUND, "model", "there is no checkpoint \"%.64s\"", c->id);
+	snprintf(c->owned_by, sizeof c->owned_by, "%s", job);
+	c->created = find.created;
+	store_checkpoint_folder(s, job, step, c->folder);
+	return STATUS_OK;
+}
+
+/* Where the store keeps what the card's id names. */
+static status locate(cards *all, card *c, error *err)
+{
+	char job[STORE_ID_BYTES];
+	int64_t step;
+	store_model row;
+	if (cards_parse_checkpoint(c->id, job, &step))
+		return locate_checkpoint(all, c, job, step, err);
+	TRY(store_model_get(all->engine->store, c->id, &row, err));
+	snprintf(c->owned_by, sizeof c->owned_by, "%s", row.owned_by);
+	c->created = row.created;
+	store_model_folder(all->engine->store, c->id, c->folder);
+	return STATUS_OK;
+}
+
+/* --- the table ------------------------------------------------------------------- */
+
+void cards_release(card *c)
+{
+	if (!c || --c->references > 0)
+		return;
+	json_decref(c->config);
+	tokenizer_free(c->tokenizer);
+	free(c);
+}
+
+static card *unlink_card(cards *all, card **link)
+{
+	card *c = *link;
+	*link = c->next;
+	c->next = NULL;
+	all->count--;
+	return c;
+}
+
+static void link_card(cards *all, card *c)
+{
+	c->next = all->first;
+	all->first = c;
+	all->count++;
+}
+
+static card **find_card(cards *all, const char *id)
+{
+	card **link = &all->first;
+	while (*link && strcmp((*link)->id, id) != 0)
+		link = &(*link)->next;
+	return link;
+}
+
+static void drop_oldest(cards *all)
+{
+	card **last = &all->first;
+	while ((*last)->next)
+		last = &(*last)->next;
+	cards_release(unlink_card(all, last));
+}
+
+static status read_card(cards *all, const char *id, card **out, error *err)
+{
+	card *c = memory_new(1, sizeof *c);
+	if (!c)
+		return STATUS_NOMEM;
+	c->references = 1;
+	snprintf(c->id, sizeof c->id, "%s", id);
+	status s = locate(all, c, err);
+	if (s == STATUS_OK)
+		s = fill(c, err);
+	if (s != STATUS_OK) {
+		cards_release(c);
+		c = NULL;
+	}
+	*out = c;
+	return s;
+}
+
+status cards_open(cards *all, const char *id, card **out, error *err)
+{
+	*out = NULL;
+	card **link = find_card(all, id), *c;
+	if (!store_valid_name(id) || (*link && (*link)->deleting))
+		return error_set(err, STATUS_NOT_FOUND, "model", "there is no model \"%.64s\"", id);
+	if (*link)
+		c = unlink_card(all, link);
+	else
+		TRY(read_card(all, id, &c, err));
+	link_card(all, c);
+	c->references++;
+	if (all->count > CARDS_MAX)
+		drop_oldest(all);
+	*out = c;
+	return STATUS_OK;
+}
+
+void cards_forget(cards *all, const char *id)
+{
+	card **link = find_card(all, id);
+	if (*link)
+		cards_release(unlink_card(all, link));
+}
+
+status cards_add(cards *all, const char *id, const char *folder, const char *owned_by, error *err)
+{
+	store_model row = {.created = clock_unix()};
+	card c = {.references = 1};
+	snprintf(row.id, sizeof row.id, "%s", id);
+	snprintf(row.owned_by, sizeof row.owned_by, "%s", owned_by);
+	snprintf(c.folder, sizeof c.folder, "%s", folder);
+	status s = fill(&c, err);
+	if (s == STATUS_OK) {
+		snprintf(row.architecture, sizeof row.architecture, "%s", c.architecture->name);
+		row.parameters = c.parameters;
+		s = store_model_add(all->engine->store, &row, folder, err);
+	}
+	json_decref(c.config);
+	tokenizer_free(c.tokenizer);
+	return s;
+}
+
+status cards_new(cards **out, engine *e)
+{
+	*out = memory_new(1, sizeof **out);
+	if (!*out)
+		return STATUS_NOMEM;
+	(*out)->engine = e;
+	return STATUS_OK;
+}
+
+void cards_free(cards *all)
+{
+	if (!all)
+		return;
+	while (all->first)
+		cards_release(unlink_card(all, &all->first));
+	free(all);
+}

@@ -1,0 +1,53 @@
+/* cards.h - the models that can be named in a request.
+ *
+ * A name is a model of the store ("ft:additive:demo:1a2b3c4d") or a checkpoint of a job
+ * ("ckpt-<24 hex digits of the job>-<step>"). What requests need of a model before it is on the device - configuration,
+ * vocabulary, tokenizer - is read once and kept as a card; the weights are the scheduler's affair.
+ * Cards are reference-counted, so that a request can finish on a model that is being forgotten.
+ * Loop thread only, except for the tokenizer of a card one holds. */
+#ifndef ENGINE_DAEMON_CARDS_H
+#define ENGINE_DAEMON_CARDS_H
+
+#include <limits.h>
+
+#include "engine/daemon/engine.h"
+#include "engine/model/model.h"
+
+enum { CARDS_MAX = 256 };
+
+typedef struct cards cards;
+
+typedef struct card {
+	struct card *next;
+	int references;
+	bool deleting; /* being removed: new requests do not find it */
+	char id[STORE_ID_BYTES];
+	char folder[PATH_MAX];
+	const architecture *architecture;
+	json_t *config; /* config.json, every key */
+	model_dims dims;
+	int64_t parameters, state_bytes;
+	tokenizer *tokenizer;
+	char owned_by[64];
+	int64_t created;
+} card;
+
+status cards_new(cards **out, engine *e);
+void cards_free(cards *all);
+
+/* The card of a name, with a reference for the caller. STATUS_NOT_FOUND. */
+status cards_open(cards *all, const char *id, card **out, error *err);
+void cards_release(card *c); /* NULL is legal */
+/* The name is gone from the store: requests must not find it any more. */
+void cards_forget(cards *all, const char *id);
+/* Move a finished folder in as a new model. STATUS_CONFLICT when the id exists. */
+status cards_add(cards *all, const char *id, const char *folder, const char *owned_by, error *err);
+
+/* "ckpt-…" of a job's checkpoint, and back. */
+void cards_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES]);
+bool cards_parse_checkpoint(const char *id, char job[STORE_ID_BYTES], int64_t *step);
+
+/* Scalars of all parameters of a configuration; -1 when out of memory or over INT64_MAX. */
+int64_t cards_count_parameters(const architecture *a, const void *config);
+
+#endif

@@ -1,0 +1,555 @@
+/* Who may touch what: a set and its choices belong to the loop, except for the fields marked executor, which
+ * it touches through the tasks `start` and `control` and in the scheduler's callbacks. Grants go the
+ * same way as everything else: the loop collects them in `pending`, and when `control` is not under way
+ * moves them to `handed` and submits it. So no field is ever shared, and a grant costs one task however
+ * many choices it is for. */
+#include "engine/daemon/choices.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/daemon/tokens.h"
+
+typedef struct choice {
+	choices *set;
+	int index;
+	/* executor */
+	task ended_task;
+	generation *running; /* NULL before and after */
+	int64_t credit;      /* events it may still send; set by the loop before `start` */
+	int64_t handed;      /* with `control`: credits to add */
+	bool starved;        /* an event could not be passed on for want of memory */
+	/* loop */
+	int64_t granted, pending; /* credits given and not used; of these, not handed over yet */
+	bool ended;
+	text_stream text;   /* logprobs: the tokens sampled, */
+	int64_t text_bytes; /* and the characters they make */
+	int32_t *ids;       /* alpha: the whole sequence so far, */
+	int64_t *offsets;   /* and the bytes of text before each token and after the last */
+	int64_t n_ids, ids_capacity;
+	text_stream sequence;
+	/* executor until ended_task is delivered, then loop */
+	generation_result result;
+} choice;
+
+struct choices {
+	choices_plan plan;
+	stream *stream;
+	choice *items;
+	int n, ended, turn;
+	int64_t granted; /* sum over the choices */
+	bool start_done, cancelled, control_under_way;
+	bool control_cancels; /* handed over with `control` */
+	error error;          /* the first that matters to the client */
+	/* executor until start is done */
+	task start;
+	device *device;
+	int started;
+	error start_error;
+	int32_t *prefix; /* alpha: what the session had read before */
+	int64_t n_prefix;
+	/* executor until the only choice of a session has ended */
+	session_change change;
+	task control;
+};
+
+/* One event on its way to the loop; its arrays follow it. */
+typedef struct event_message {
+	task task;
+	choice *choice;
+	size_t text_bytes;
+	int n_tokens, n_top, n_alpha;
+	bool has_logprobs;
+	double time_ms;
+	const char *text;
+	int32_t *tokens;
+	token_logprob *logprobs, *top;
+	alpha_weight *alpha;
+} event_message;
+
+static void try_finish(choices *c);
+
+/* --- dealing credits -------------------------------------------------------------- */
+
+static void run_control(task *t, device *d)
+{
+	choices *c = TASK_OWNER(t, choices, control);
+	(void)d;
+	for (int i = 0; i < c->n; i++) {
+		choice *x = &c->items[i];
+		x->credit += x->handed;
+		if (x->running && x->handed)
+			generation_grant(x->running, x->handed);
+		x->handed = 0;
+		if (x->running && c->control_cancels)
+			generation_cancel(x->running);
+	}
+}
+
+static void send_control(choices *c);
+
+static void control_done(task *t)
+{
+	choices *c = TASK_OWNER(t, choices, control);
+	bool more = c->cancelled && !c->control_cancels;
+	c->control_under_way = false;
+	for (int i = 0; i < c->n; i++)
+		more |= c->items[i].pending > 0;
+	if (more && c->ended < c->started)
+		send_control(c);
+	else
+		try_finish(c);
+}
+
+static void send_control(choices *c)
+{
+	if (c->control_under_way)
+		return; /* control_done sends what has come together */
+	for (int i = 0; i < c->n; i++) {
+		c->items[i].handed = c->items[i].pending;
+		c->items[i].pending = 0;
+	}
+	c->control_under_way = true;
+	c->control_cancels = c->cancelled;
+	c->control = (task){.run = run_control, .done = control_done};
+	executor_control(c->stream->engine->executor, &c->control);
+}
+
+/* Deal what the peer has granted; true when somebody got something. */
+static bool deal(choices *c)
+{
+	int live = c->n - c->ended;
+	int64_t left = stream_ready(c->stream) - c->granted;
+	bool any = false;
+	for (int i = 0; i < c->n && left > 0 && live > 0; i++) {
+		choice *x = &c->items[c->turn];
+		c->turn = (c->turn + 1) % c->n;
+		if (x->ended || x->granted > CHOICES_WINDOW / 2)
+			continue;
+		int64_t give = left / live > 0 ? left / live : 1;
+		if (give > CHOICES_WINDOW - x->granted)
+			give = CHOICES_WINDOW - x->granted;
+		x->granted += give;
+		x->pending += give;
+		c->granted += give;
+		left -= give;
+		any = true;
+	}
+	return any;
+}
+
+static void on_credit(stream *s)
+{
+	choices *c = s->context;
+	if (deal(c))
+		send_control(c);
+}
+
+static void on_cancel(stream *s)
+{
+	choices *c = s->context;
+	c->cancelled = true;
+	send_control(c);
+}
+
+/* --- the scheduler's callbacks: executor thread ------------------------------------ */
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + 7) & ~(size_t)7;
+}
+
+static void deliver_event(task *t);
+
+static event_message *copy_event(choice *x, const generation_event *e)
+{
+	size_t n = (size_t)e->n_tokens, n_top = e->logprobs ? n * (size_t)e->n_top : 0, n_alpha = (size_t)e->n_alpha;
+	size_t tokens = aligned(n * sizeof *e->tokens), logprobs = aligned(n * sizeof *e->logprobs),
+	       top = aligned(n_top * sizeof *e->top), alpha = aligned(n_alpha * sizeof *e->alpha);
+	event_message *m = malloc(aligned(sizeof *m) + tokens + logprobs + top + alpha + e->text_bytes);
+	if (!m)
+		return NULL;
+	*m = (event_message){.task.done = deliver_event,
+	                     .choice = x,
+	                     .text_bytes = e->text_bytes,
+	                     .n_tokens = e->n_tokens,
+	                     .n_top = e->n_top,
+	                     .n_alpha = e->n_alpha,
+	                     .has_logprobs = e->logprobs,
+	                     .time_ms = e->time_ms};
+	char *at = (char *)m + aligned(sizeof *m);
+	m->tokens = memcpy(at, e->tokens, n * sizeof *e->tokens);
+	m->logprobs = (token_logprob *)(at += tokens);
+	if (e->logprobs)
+		memcpy(at, e->logprobs, n * sizeof *e->logprobs);
+	m->top = (token_logprob *)(at += logprobs);
+	if (n_top)
+		memcpy(at, e->top, n_top * sizeof *e->top);
+	m->alpha = (alpha_weight *)(at += top);
+	if (n_alpha)
+		memcpy(at, e->alpha, n_alpha * sizeof *e->alpha);
+	m->text = at += alpha;
+	if (e->text_bytes)
+		memcpy(at, e->text, e->text_bytes);
+	return m;
+}
+
+static int64_t on_event(void *context, const generation_event *e)
+{
+	choice *x = context;
+	event_message *m = copy_event(x, e);
+	if (m) {
+		executor_post(x->set->stream->engine->executor, &m->task);
+	} else {
+		x->starved = true; /* a stream with a hole is worth nothing */
+		generation_cancel(x->running);
+	}
+	return --x->credit;
+}
+
+static void deliver_end(task *t);
+
+static void on_finished(void *context, const generation_result *r)
+{
+	choice *x = context;
+	choices *c = x->set;
+	x->running = NULL;
+	x->result = *r;
+	if (x->starved) {
+		x->result.status = STATUS_NOMEM;
+		x->result.error = (error)ERROR_INIT;
+	}
+	if (c->plan.session)
+		sessions_look(&c->change, c->device, c->plan.ticket.id, true);
+	x->ended_task = (task){.done = deliver_end};
+	executor_post(c->stream->engine->executor, &x->ended_task);
+}
+
+/* --- starting: executor thread -------------------------------------------------------- */
+
+/* What the session has read so far, for the offsets of its tokens. */
+static status copy_prefix(choices *c, session *x, error *err)
+{
+	const int32_t *ids;
+	const float *scores;
+	if (!x || c->plan.request.n_alpha == 0)
+		return STATUS_OK;
+	TRY(scheduler_session_log(x, &ids, &scores, &c->n_prefix, err));
+	c->prefix = memory_new((size_t)c->n_prefix, sizeof *c->prefix);
+	if (!c->prefix) {
+		c->n_prefix = 0;
+		return STATUS_NOMEM;
+	}
+	if (c->n_prefix)
+		memcpy(c->prefix, ids, (size_t)c->n_prefix * sizeof *ids);
+	return STATUS_OK;
+}
+
+static status start_all(choices *c, device *d, error *err)
+{
+	served_model *m;
+	session *x = NULL;
+	TRY(device_model(d, c->plan.card->id, c->plan.card->folder, &m, err));
+	if (c->plan.session) {
+		TRY(sessions_redeem(&c->plan.ticket, d, m, &x, err));
+		TRY(copy_prefix(c, x, err));
+	}
+	for (int i = 0; i < c->n; i++) {
+		choice *item = &c->items[i];
+		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
+		generation_request r = c->plan.request;
+		r.prompt = prompt->ids;
+		r.n_prompt = (int64_t)prompt->count;
+		r.sampling.seed += (uint64_t)i;
+		r.event = on_event;
+		r.finished = on_finished;
+		r.context = item;
+		r.credit = item->credit;
+		TRY(scheduler_generate(device_scheduler(d), m, x, &r, &item->running, err));
+		c->started++;
+	}
+	return STATUS_OK;
+}
+
+static void run_start(task *t, device *d)
+{
+	choices *c = TASK_OWNER(t, choices, start);
+	c->device = d;
+	status s = start_all(c, d, &c->start_error);
+	if (s == STATUS_OK)
+		return;
+	error_set(&c->start_error, s, NULL, "%s", status_text(s));
+	if (c->plan.session && c->started == 0)
+		sessions_look(&c->change, d, c->plan.ticket.id, false);
+	for (int i = 0; i < c->started; i++)
+		if (c->items[i].running)
+			generation_cancel(c->items[i].running);
+}
+
+/* --- events: loop thread -------------------------------------------------------------- */
+
+static json_t *number(float logprob)
+{
+	return json_real(logprob > -9999 ? logprob : -9999); /* OpenAI's word for minus infinity */
+}
+
+static json_t *top_object(const event_message *m, int token)
+{
+	const tokenizer *t = m->choice->set->plan.card->tokenizer;
+	json_t *object = json_object();
+	for (int j = 0; j < m->n_top; j++) {
+		const token_logprob *p = &m->top[token * m->n_top + j];
+		json_t *name = p->token >= 0 ? tokens_name(t, p->token) : NULL;
+		if (name)
+			json_object_set_new(object, json_string_value(name), number(p->logprob));
+		json_decref(name);
+	}
+	return object;
+}
+
+/* OpenAI's log-probabilities of completions. */
+static json_t *logprobs_object(const event_message *m)
+{
+	choice *x = m->choice;
+	const tokenizer *t = x->set->plan.card->tokenizer;
+	json_t *tokens = json_array(), *values = json_array(), *tops = json_array(), *offsets = json_array();
+	for (int i = 0; i < m->n_tokens; i++) {
+		json_array_append_new(tokens, tokens_name(t, m->tokens[i]));
+		json_array_append_new(values, number(m->logprobs[i].logprob));
+		json_array_append_new(tops, top_object(m, i));
+		json_array_append_new(offsets, json_integer(x->text_bytes));
+		x->text_bytes += tokens_advance(t, &x->text, m->tokens[i]);
+	}
+	return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values, "top_logprobs", tops,
+	                 "text_offset", offsets);
+}
+
+/* The sequence goes on with this token. Without memory its offsets end here, and are told as -1. */
+static void add_id(choice *x, int32_t id)
+{
+	if (x->n_ids + 1 >= x->ids_capacity) {
+		size_t capacity = 2 * (size_t)x->ids_capacity + 256;
+		int32_t *ids = realloc(x->ids, capacity * sizeof *ids);
+		if (ids)
+			x->ids = ids;
+		int64_t *offsets = ids ? realloc(x->offsets, capacity * sizeof *offsets) : NULL;
+		if (!offsets)
+			return;
+		x->offsets = offsets;
+		x->ids_capacity = (int64_t)capacity;
+		x->offsets[0] = 0;
+	}
+	x->ids[x->n_ids] = id;
+	x->offsets[x->n_ids + 1] =
+	    x->offsets[x->n_ids] + tokens_advance(x->set->plan.card->tokenizer, &x->sequence, id);
+	x->n_ids++;
+}
+
+static json_t *alpha_array(const event_message *m)
+{
+	const choice *x = m->choice;
+	const tokenizer *t = x->set->plan.card->tokenizer;
+	json_t *all = json_array();
+	for (int i = 0; i < m->n_alpha; i++) {
+		const alpha_weight *a = &m->alpha[i];
+		bool known = a->position < x->n_ids;
+		json_int_t offset = known ? x->offsets[a->position] : -1;
+		json_t *text = known ? tokens_text(t, x->ids, a->position + 1) : tokens_text(t, &a->token, 1);
+		json_array_append_new(all, json_pack("{s:{s:i, s:o, s:I}, s:f}", "token", "id", (int)a->token, "text",
+		                                     text, "offset", offset, "weight", (double)a->weight));
+	}
+	return all;
+}
+
+static json_t *event_object(const event_message *m)
+{
+	choice *x = m->choice;
+	json_t *tokens = json_array();
+	for (int i = 0; i < m->n_tokens; i++)
+		json_array_append_new(tokens, json_integer(m->tokens[i]));
+	json_t *object = json_pack("{s:i, s:s%, s:o, s:f}", "index", x->index, "text", m->text, m->text_bytes, "tokens",
+	                           tokens, "time_ms", m->time_ms);
+	if (object && m->has_logprobs)
+		json_object_set_new(object, "logprobs", logprobs_object(m));
+	if (object && m->n_alpha)
+		json_object_set_new(object, "alpha", alpha_array(m));
+	for (int i = 0; x->set->plan.request.n_alpha && i < m->n_tokens; i++)
+		add_id(x, m->tokens[i]);
+	return object;
+}
+
+static void deliver_event(task *t)
+{
+	event_message *m = (event_message *)t;
+	choice *x = m->choice;
+	choices *c = x->set;
+	x->granted--;
+	c->granted--;
+	stream_event(c->stream, event_object(m));
+	free(m);
+	if (x->granted <= CHOICES_WINDOW / 2 && deal(c))
+		send_control(c);
+}
+
+/* --- ends: loop thread ---------------------------------------------------------------- */
+
+void choices_free(choices *c)
+{
+	if (!c)
+		return;
+	choices_plan *p = &c->plan;
+	for (int i = 0; p->prompts && i < p->n_prompts; i++)
+		free(p->prompts[i].ids);
+	free(p->prompts);
+	free(p->request.sampling.bias);
+	cards_release(p->card);
+	for (int i = 0; c->items && i < c->n; i++) {
+		free(c->items[i].ids);
+		free(c->items[i].offsets);
+	}
+	free(c->items);
+	free(c->prefix);
+	free(c->change.blob);
+	free(c);
+}
+
+/* What the client is told: why it could not start, or the first failure that is not our own cancelling of
+ * the others. */
+static void choose_error(choices *c)
+{
+	if (c->start_error.status != STATUS_OK)
+		c->error = c->start_error;
+	for (int i = 0; i < c->started && c->error.status == STATUS_OK; i++) {
+		const generation_result *r = &c->items[i].result;
+		if (r->status != STATUS_OK)
+			error_set(&c->error, r->status, r->error.param, "%s",
+			          r->error.status != STATUS_OK ? error_message(&r->error) : status_text(r->status));
+	}
+}
+
+static void settle(choices *c)
+{
+	error err = ERROR_INIT;
+	sessions_settle(c->stream->engine->sessions, &c->plan.session, &c->change, &err);
+	if (c->error.status == STATUS_OK)
+		c->error = err;
+}
+
+static void try_finish(choices *c)
+{
+	if (!c->start_done || c->ended < c->started || c->control_under_way)
+		return;
+	choose_error(c);
+	c->stream->watch = NULL;
+	if (c->plan.session && !(c->plan.ticket.create && c->error.status != STATUS_OK))
+		settle(c);
+	c->plan.finished(c);
+	choices_free(c);
+}
+
+static void deliver_end(task *t)
+{
+	choice *x = TASK_OWNER(t, choice, ended_task);
+	choices *c = x->set;
+	x->ended = true;
+	c->ended++;
+	c->granted -= x->granted;
+	x->granted = x->pending = 0;
+	if (c->start_done && c->ended < c->n && deal(c))
+		send_control(c);
+	try_finish(c);
+}
+
+static void start_done(task *t)
+{
+	choices *c = TASK_OWNER(t, choices, start);
+	c->start_done = true;
+	for (int i = 0; c->plan.request.n_alpha && i < c->n; i++) {
+		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
+		for (int64_t j = 0; j < c->n_prefix; j++)
+			add_id(&c->items[i], c->prefix[j]);
+		for (size_t j = 0; j < prompt->count; j++)
+			add_id(&c->items[i], prompt->ids[j]);
+	}
+	try_finish(c);
+}
+
+/* --- beginning -------------------------------------------------------------------------- */
+
+static void refuse(choices *c, status why, const char *words)
+{
+	error_set(&c->start_error, why, NULL, "%s", words);
+	c->change.live = c->plan.session && !c->plan.ticket.create;
+	if (c->plan.session) {
+		c->change.info.tokens = c->plan.session->tokens;
+		c->change.info.state_bytes = c->plan.session->state_bytes;
+		c->change.info.options = c->plan.session->options;
+	}
+	c->start_done = true;
+	try_finish(c);
+}
+
+choices *choices_new(stream *s)
+{
+	choices *c = memory_new(1, sizeof *c);
+	if (c)
+		c->stream = s;
+	return c;
+}
+
+choices_plan *choices_get_plan(choices *c)
+{
+	return &c->plan;
+}
+
+void choices_begin(choices *c)
+{
+	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
+	stream *s = c->stream;
+	c->n = c->plan.n_prompts * c->plan.samples;
+	c->items = memory_new((size_t)c->n, sizeof *c->items);
+	s->context = c;
+	if (!c->items) {
+		refuse(c, STATUS_NOMEM, "out of memory");
+		return;
+	}
+	for (int i = 0; i < c->n; i++) {
+		c->items[i].set = c;
+		c->items[i].index = i;
+	}
+	deal(c);
+	for (int i = 0; i < c->n; i++) {
+		c->items[i].credit = c->items[i].pending;
+		c->items[i].pending = 0;
+	}
+	c->start = (task){.run = run_start, .done = start_done};
+	if (!executor_submit(s->engine->executor, &c->start)) {
+		refuse(c, STATUS_BUSY, "too many requests are waiting");
+		return;
+	}
+	s->watch = &watch;
+	if (s->cancelled)
+		on_cancel(s);
+}
+
+stream *choices_stream(const choices *c)
+{
+	return c->stream;
+}
+
+const error *choices_error(const choices *c)
+{
+	return &c->error;
+}
+
+int choices_count(const choices *c)
+{
+	return c->n;
+}
+
+const generation_result *choices_result(const choices *c, int i)
+{
+	return &c->items[i].result;
+}

@@ -1,0 +1,241 @@
+#include "engine/daemon/device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/cpu/cpu.h"
+#include "engine/daemon/training.h"
+
+const double device_tick_bounds[DEVICE_TICK_BUCKETS] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
+                                                        0.05,   0.1,   0.2,   0.5,   1,    5};
+
+struct device {
+	device_options options;
+	backend *backend;
+	scheduler *scheduler; /* NULL only while the device could not be opened again */
+	struct training *training;
+	uint64_t retry_ns; /* when to try to open it again */
+	char name[16], description[96];
+	pthread_mutex_t mutex; /* guards shared */
+	device_stats stats, shared;
+};
+
+enum { DEVICE_RETRY_NS = 1000000000 };
+
+/* --- opening ------------------------------------------------------------------- */
+
+static status start(device *d, error *err)
+{
+	TRY(backend_open(&d->backend, d->options.backend, d->options.cpu, d->options.threads, err));
+	status s = scheduler_new(&d->scheduler, d->backend, &d->options.limits);
+	if (s != STATUS_OK) {
+		backend_close(d->backend);
+		d->backend = NULL;
+		return error_set(err, s, NULL, "cannot set up the scheduler: %s", status_text(s));
+	}
+	return STATUS_OK;
+}
+
+status device_open(device **out, const device_options *options, error *err)
+{
+	*out = NULL;
+	device *d = memory_new(1, sizeof *d);
+	if (!d)
+		return STATUS_NOMEM;
+	d->options = *options;
+	if (!d->options.cpu)
+		d->options.cpu = cpu_open;
+	pthread_mutex_init(&d->mutex, NULL);
+	status s = start(d, err);
+	if (s != STATUS_OK) {
+		device_close(d);
+		return s;
+	}
+	snprintf(d->name, sizeof d->name, "%s", d->backend->name);
+	snprintf(d->description, sizeof d->description, "%s", d->backend->device);
+	*out = d;
+	return STATUS_OK;
+}
+
+void device_close(device *d)
+{
+	if (!d)
+		return;
+	scheduler_free(d->scheduler);
+	if (d->backend)
+		backend_close(d->backend);
+	pthread_mutex_destroy(&d->mutex);
+	free(d);
+}
+
+const char *device_backend_name(const device *d)
+{
+	return d->name;
+}
+
+const char *device_description(const device *d)
+{
+	return d->description;
+}
+
+/* --- the snapshot ---------------------------------------------------------------- */
+
+void device_snapshot(device *d, device_stats *out)
+{
+	pthread_mutex_lock(&d->mutex);
+	*out = d->shared;
+	pthread_mutex_unlock(&d->mutex);
+}
+
+/* Forget the models that the scheduler has unloaded meanwhile. */
+static void prune_loaded(device *d)
+{
+	int kept = 0;
+	for (int i = 0; i < d->stats.n_loaded; i++)
+		if (d->scheduler && scheduler_model_loaded(d->scheduler, d->stats.loaded[i]))
+			memmove(d->stats.loaded[kept++], d->stats.loaded[i], SCHEDULER_ID_BYTES);
+	d->stats.n_loaded = kept;
+}
+
+static void publish(device *d)
+{
+	if (d->scheduler)
+		scheduler_stats_read(d->scheduler, &d->stats.scheduler);
+	pthread_mutex_lock(&d->mutex);
+	d->shared = d->stats;
+	pthread_mutex_unlock(&d->mutex);
+}
+
+static void publish_loaded(device *d)
+{
+	prune_loaded(d);
+	publish(d);
+}
+
+/* --- models and training ------------------------------------------------------- */
+
+backend *device_backend(device *d)
+{
+	return d->backend;
+}
+
+scheduler *device_scheduler(device *d)
+{
+	return d->scheduler;
+}
+
+status device_model(device *d, const char *id, const char *folder, served_model **out, error *err)
+{
+	*out = NULL;
+	if (!d->scheduler)
+		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
+	bool loaded = scheduler_model_loaded(d->scheduler, id);
+	TRY(scheduler_model(d->scheduler, id, folder, out, err));
+	if (!loaded) {
+		prune_loaded(d);
+		if (d->stats.n_loaded < DEVICE_MAX_MODELS)
+			snprintf(d->stats.loaded[d->stats.n_loaded++], SCHEDULER_ID_BYTES, "%s", id);
+		publish(d);
+	}
+	return STATUS_OK;
+}
+
+status device_unload(device *d, const char *id, error *err)
+{
+	if (!d->scheduler)
+		return STATUS_OK;
+	status s = scheduler_model_unload(d->scheduler, id, err);
+	publish_loaded(d);
+	return s;
+}
+
+void device_train(device *d, struct training *t)
+{
+	d->training = t;
+	if (!t)
+		d->stats.training_tokens_per_second = 0;
+	publish(d);
+}
+
+struct training *device_training(device *d)
+{
+	return d->training;
+}
+
+void device_count_training(device *d, int64_t steps, int64_t tokens, double tokens_per_second)
+{
+	d->stats.training_steps += (uint64_t)steps;
+	d->stats.training_tokens += (uint64_t)tokens;
+	d->stats.training_tokens_per_second = tokens_per_second;
+	publish(d);
+}
+
+/* --- turns --------------------------------------------------------------------- */
+
+/* Everything on the device is gone; begin anew. Generations have been told by the scheduler. */
+static void restart(device *d)
+{
+	error err = ERROR_INIT;
+	if (d->training)
+		training_lose(d->training, d);
+	scheduler_free(d->scheduler);
+	d->scheduler = NULL;
+	if (d->backend)
+		backend_close(d->backend);
+	d->backend = NULL;
+	d->stats.restarts++;
+	if (start(d, &err) == STATUS_OK) {
+		log_line(LOG_WARN, "the compute device failed and was opened again");
+	} else {
+		log_line(LOG_ERROR, "the compute device failed: %s", error_message(&err));
+		d->retry_ns = clock_ns() + DEVICE_RETRY_NS;
+	}
+	publish_loaded(d);
+}
+
+static void count_tick(device *d, double seconds)
+{
+	int bucket = 0;
+	while (bucket < DEVICE_TICK_BUCKETS && seconds > device_tick_bounds[bucket])
+		bucket++;
+	d->stats.tick_count[bucket]++;
+	d->stats.tick_seconds += seconds;
+}
+
+static bool foreground(device *d)
+{
+	if (!d->scheduler) {
+		struct timespec pause = {0, 10000000};
+		if (clock_ns() >= d->retry_ns)
+			restart(d);
+		else
+			nanosleep(&pause, NULL); /* and look at the tasks again: they are answered meanwhile */
+		return true;
+	}
+	if (!scheduler_runnable(d->scheduler))
+		return false;
+	uint64_t began = clock_ns();
+	status s = scheduler_tick(d->scheduler);
+	count_tick(d, (double)(clock_ns() - began) * 1e-9);
+	if (s == STATUS_DEVICE)
+		restart(d);
+	else
+		publish(d);
+	return true;
+}
+
+static bool background(device *d, uint64_t budget_ns)
+{
+	if (!d->training)
+		return false;
+	if (training_advance(d->training, d, budget_ns) == STATUS_DEVICE)
+		restart(d);
+	return true;
+}
+
+const executor_work device_work = {foreground, background};

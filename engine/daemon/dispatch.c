@@ -1,0 +1,161 @@
+/* One row per method. A row says whether the method has an id, whether it is an upload, and which
+ * schema the remaining params must fit; handlers then read params without checking types. */
+#include "engine/daemon/dispatch.h"
+
+#include <string.h>
+
+#include "engine/daemon/completions.h"
+#include "engine/daemon/engine.h"
+#include "engine/daemon/explanations.h"
+#include "engine/daemon/files.h"
+#include "engine/daemon/jobs.h"
+#include "engine/daemon/metrics.h"
+#include "engine/daemon/models.h"
+#include "engine/daemon/sessions.h"
+#include "engine/daemon/tokens.h"
+#include "engine/daemon/visits.h"
+#include "proto/schema.h"
+
+enum { HAS_ID = 1, UPLOAD = 2 };
+
+typedef struct method {
+	const char *name;
+	void (*begin)(stream *s);
+	const schema *params;
+	unsigned flags;
+} method;
+
+enum { LIST_LIMIT = 10000 };
+static const char *const orders[] = {"asc", "desc", NULL};
+static const schema nothing = {"none", (const field[]){{0}}};
+static const schema page_params = {
+    "page", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63},
+                            {.name = "limit", .type = FIELD_INTEGER, .min = 1, .max = LIST_LIMIT},
+                            {0}}};
+static const schema watch_params = {"watch", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63}, {0}}};
+static const schema file_list_params = {
+    "file_list", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63},
+                                 {.name = "limit", .type = FIELD_INTEGER, .min = 1, .max = LIST_LIMIT},
+                                 {.name = "order", .type = FIELD_STRING, .choices = orders},
+                                 {.name = "purpose", .type = FIELD_STRING, .max = 31},
+                                 {0}}};
+static const schema file_create_params = {
+    "file_create", (const field[]){{.name = "filename", .type = FIELD_STRING, .required = true, .min = 1, .max = 255},
+                                   {.name = "purpose", .type = FIELD_STRING, .required = true, .min = 1, .max = 31},
+                                   {0}}};
+static const schema model_file_params = {
+    "model_file", (const field[]){{.name = "name", .type = FIELD_STRING, .required = true, .min = 1, .max = 255}, {0}}};
+static const schema session_import_params = {
+    "session_import",
+    (const field[]){{.name = "model", .type = FIELD_STRING, .required = true, .min = 1, .max = 63}, {0}}};
+
+static const method methods[] = {
+    {"engine.status", metrics_status, &nothing, 0},
+    {"engine.metrics", metrics_read, &nothing, 0},
+    {"model.list", models_list, &nothing, 0},
+    {"model.get", models_get, &nothing, HAS_ID},
+    {"model.delete", models_delete, &nothing, HAS_ID},
+    {"model.load", models_load, &nothing, HAS_ID},
+    {"model.unload", models_unload, &nothing, HAS_ID},
+    {"model.import", models_import, &nothing, HAS_ID | UPLOAD},
+    {"model.file", models_file, &model_file_params, HAS_ID},
+    {"file.create", files_create, &file_create_params, UPLOAD},
+    {"file.list", files_list, &file_list_params, 0},
+    {"file.get", files_get, &nothing, HAS_ID},
+    {"file.delete", files_delete, &nothing, HAS_ID},
+    {"file.content", files_content, &nothing, HAS_ID},
+    {"job.create", jobs_create, &schema_job_create, 0},
+    {"job.list", jobs_list, &page_params, 0},
+    {"job.get", jobs_get, &nothing, HAS_ID},
+    {"job.cancel", jobs_cancel, &nothing, HAS_ID},
+    {"job.pause", jobs_pause, &nothing, HAS_ID},
+    {"job.resume", jobs_resume, &nothing, HAS_ID},
+    {"job.events", jobs_events, &page_params, HAS_ID},
+    {"job.watch", jobs_watch, &watch_params, HAS_ID},
+    {"job.checkpoints", jobs_checkpoints, &page_params, HAS_ID},
+    {"completion.create", completions_create, &schema_completion, 0},
+    {"session.create", visits_create, &schema_session_create, 0},
+    {"session.list", sessions_list, &nothing, 0},
+    {"session.get", sessions_get, &nothing, HAS_ID},
+    {"session.delete", sessions_delete, &nothing, HAS_ID},
+    {"session.generate", completions_continue, &schema_session_generate, HAS_ID},
+    {"session.append", visits_append, &schema_session_append, HAS_ID},
+    {"session.fork", visits_fork, &nothing, HAS_ID},
+    {"session.export", visits_export, &nothing, HAS_ID},
+    {"session.import", visits_import, &session_import_params, UPLOAD},
+    {"session.alpha", explanations_session, &schema_session_alpha, HAS_ID},
+    {"explain", explanations_create, &schema_explain, 0},
+    {"tokenize", tokens_encode, &schema_tokenize, 0},
+    {"detokenize", tokens_decode, &schema_detokenize, 0},
+};
+
+static const method *find_method(const char *name)
+{
+	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+		if (strcmp(methods[i].name, name) == 0)
+			return &methods[i];
+	return NULL;
+}
+
+/* Move "id" from the params to s->target. False: the stream has been answered. */
+static bool take_id(stream *s)
+{
+	const json_t *id = json_object_get(s->params, "id");
+	const char *text = json_string_value(id);
+	if (!text) {
+		stream_refuse(s, STATUS_INVALID, id ? "invalid_type" : "missing_parameter", "id",
+		              "id must be a string");
+		return false;
+	}
+	if (json_string_length(id) >= sizeof s->target || strlen(text) != json_string_length(id)) {
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is nothing of this id");
+		return false;
+	}
+	strcpy(s->target, text);
+	json_object_del(s->params, "id");
+	return true;
+}
+
+/* Texts may hold U+0000; names may not, since C would not see what follows it. */
+static bool names_are_whole(stream *s)
+{
+	static const char *const texts[] = {"prompt", "text", "input", "stop"};
+	const char *key;
+	json_t *member;
+	json_object_foreach(s->params, key, member)
+	{
+		bool text = false;
+		for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+			text |= strcmp(texts[i], key) == 0;
+		if (text || !json_is_string(member) || strlen(json_string_value(member)) == json_string_length(member))
+			continue;
+		stream_refuse(s, STATUS_INVALID, "invalid_value", key, "%s must not contain U+0000", key);
+		return false;
+	}
+	return true;
+}
+
+void dispatch_request(stream *s, const char *name)
+{
+	schema_error wrong;
+	const method *m = find_method(name);
+	if (!s->params) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+	} else if (s->engine->draining) {
+		stream_refuse(s, STATUS_UNAVAILABLE, "shutting_down", NULL, "the engine is shutting down");
+	} else if (!m) {
+		stream_refuse(s, STATUS_NOT_FOUND, "unknown_method", NULL, "there is no method \"%.64s\"", name);
+	} else if (m->flags & HAS_ID && !take_id(s)) {
+		return;
+	} else if (m->params && !schema_check(m->params, s->params, &wrong)) {
+		stream_refuse(s, STATUS_INVALID, wrong.code, wrong.param, "%s", wrong.message);
+	} else if (!names_are_whole(s)) {
+		return;
+	} else if (m->flags & UPLOAD && !s->upload) {
+		stream_refuse(s, STATUS_INVALID, "missing_parameter", NULL,
+		              "the method is an upload, and nothing was sent");
+	} else {
+		s->upload = m->flags & UPLOAD;
+		m->begin(s);
+	}
+}

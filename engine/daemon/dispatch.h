@@ -1,0 +1,10 @@
+/* dispatch.h - the table of methods: what PROTOCOL.md lists, as rows. */
+#ifndef ENGINE_DAEMON_DISPATCH_H
+#define ENGINE_DAEMON_DISPATCH_H
+
+#include "engine/daemon/stream.h"
+
+/* Check the request against its method's row and hand it to the handler, or answer the error. */
+void dispatch_request(stream *s, const char *method);
+
+#endif

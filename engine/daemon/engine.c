@@ -1,0 +1,156 @@
+/* The stages of stopping are looked at every ENGINE_STOP_TICK_MS instead of being chained by callbacks: each is
+ * a condition that is simply true at some point, whatever order things end in. */
+#include "engine/daemon/engine.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/cards.h"
+#include "engine/daemon/device.h"
+#include "engine/daemon/jobs.h"
+#include "engine/daemon/listener.h"
+#include "engine/daemon/sessions.h"
+
+enum { ENGINE_STOP_TICK_MS = 10 };
+
+/* --- stopping ------------------------------------------------------------------ */
+
+static void close_loop(engine *e)
+{
+	executor_stop(e->executor);
+	uv_close((uv_handle_t *)&e->tick, NULL);
+	uv_close((uv_handle_t *)&e->terminate, NULL);
+	uv_close((uv_handle_t *)&e->interrupt, NULL);
+}
+
+static void look_at_stopping(engine *e)
+{
+	if (clock_ns() > e->stop_ns) {
+		log_line(LOG_WARN, "stopping without waiting any longer");
+		e->forced = true;
+		uv_stop(&e->loop);
+	} else if (e->streams == 0 && jobs_stopped(e->jobs) && executor_pending(e->executor) == 0) {
+		listener_close(e->listener);
+		if (listener_connections(e->listener) == 0)
+			close_loop(e);
+	}
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	engine *e = timer->data;
+	listener_tick(e->listener);
+	sessions_tick(e->sessions);
+	if (e->draining)
+		look_at_stopping(e);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+	engine *e = handle->data;
+	(void)number;
+	if (e->draining) { /* asked twice */
+		e->stop_ns = 0;
+		return;
+	}
+	log_line(LOG_INFO, "stopping");
+	e->draining = true;
+	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
+	jobs_stop(e->jobs);
+	listener_drain(e->listener);
+	uv_timer_start(&e->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
+}
+
+/* --- starting ------------------------------------------------------------------- */
+
+static status open_parts(engine *e, error *err)
+{
+	const engine_options *o = e->options;
+	device_options on = {.backend = o->backend, .threads = o->threads, .limits = o->limits};
+	TRY(store_open(&e->store, o->data, err));
+	TRY(device_open(&e->device, &on, err));
+	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
+	TRY(cards_new(&e->cards, e));
+	TRY(sessions_new(&e->sessions, e, err));
+	return jobs_new(&e->jobs, e, err);
+}
+
+static status listen_and_watch(engine *e, error *err)
+{
+	char address[LISTENER_ADDRESS_BYTES];
+	snprintf(address, sizeof address, "unix:%s/engine.sock", e->options->data);
+	TRY(listener_open(&e->listener, e, e->options->socket ? e->options->socket : address, err));
+	e->tick.data = e->terminate.data = e->interrupt.data = e;
+	uv_timer_init(&e->loop, &e->tick);
+	uv_signal_init(&e->loop, &e->terminate);
+	uv_signal_init(&e->loop, &e->interrupt);
+	if (uv_timer_start(&e->tick, on_tick, ENGINE_TICK_MS, ENGINE_TICK_MS) != 0 ||
+	    uv_signal_start(&e->terminate, on_signal, SIGTERM) != 0 ||
+	    uv_signal_start(&e->interrupt, on_signal, SIGINT) != 0)
+		return error_set(err, STATUS_IO, NULL, "cannot watch clock and signals");
+	return STATUS_OK;
+}
+
+static void announce(const engine *e)
+{
+	log_line(LOG_INFO, "%s on %s, listening on %s", device_backend_name(e->device), device_description(e->device),
+	         listener_address(e->listener));
+	printf("ready %s\n", listener_address(e->listener));
+	fflush(stdout);
+}
+
+static void close_handle(uv_handle_t *handle, void *unused)
+{
+	(void)unused;
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+static void close_parts(engine *e)
+{
+	jobs_free(e->jobs);
+	sessions_free(e->sessions);
+	cards_free(e->cards);
+	executor_free(e->executor);
+	listener_free(e->listener);
+	device_close(e->device);
+	store_close(e->store);
+}
+
+status engine_run(const engine_options *options, bool *forced, error *err)
+{
+	*forced = false;
+	engine *e = memory_new(1, sizeof *e);
+	if (!e)
+		return STATUS_NOMEM;
+	e->options = options;
+	e->started_ns = clock_ns();
+	if (uv_loop_init(&e->loop) != 0) {
+		free(e);
+		return error_set(err, STATUS_IO, NULL, "cannot set up the event loop");
+	}
+	status s = open_parts(e, err);
+	if (s == STATUS_OK)
+		s = listen_and_watch(e, err);
+	if (s == STATUS_OK) {
+		announce(e);
+		jobs_start(e->jobs);
+		uv_run(&e->loop, UV_RUN_DEFAULT);
+	} else {
+		if (e->executor)
+			executor_stop(e->executor);
+		uv_walk(&e->loop, close_handle, NULL);
+		uv_run(&e->loop, UV_RUN_DEFAULT);
+	}
+	*forced = e->forced;
+	if (*forced)
+		return s; /* threads are still at work on what would be freed */
+	close_parts(e);
+	uv_loop_close(&e->loop);
+	free(e);
+	return s;
+}

@@ -1,0 +1,102 @@
+#include "engine/daemon/files.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/daemon/download.h"
+#include "engine/daemon/engine.h"
+#include "engine/daemon/jobs.h"
+#include "engine/daemon/listing.h"
+#include "engine/daemon/upload.h"
+
+#define FILES_MAX_BYTES ((int64_t)4 << 30)
+
+static json_t *file_object(const char *id, const char *filename, const char *purpose, json_int_t bytes,
+                           json_int_t created)
+{
+	return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "id", id, "object", "file", "bytes", bytes,
+	                 "created_at", created, "filename", filename, "purpose", purpose, "status", "processed");
+}
+
+static json_t *from_file(const store_file *f)
+{
+	return file_object(f->id, f->filename, f->purpose, f->bytes, f->created);
+}
+
+static json_t *from_row(stream *s, const json_t *row)
+{
+	const char *id, *filename, *purpose;
+	json_int_t bytes, created;
+	(void)s;
+	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s:I, s:I}", "id", &id, "filename", &filename,
+	                "purpose", &purpose, "bytes", &bytes, "created", &created) != 0)
+		return NULL;
+	return file_object(id, filename, purpose, bytes, created);
+}
+
+/* --- file.create --------------------------------------------------------------- */
+
+static void received(stream *s, const char *folder)
+{
+	error err = ERROR_INIT;
+	store_file f = {0};
+	char path[PATH_MAX + 8];
+	const char *filename = json_string_value(json_object_get(s->params, "filename"));
+	const char *purpose = json_string_value(json_object_get(s->params, "purpose"));
+	snprintf(path, sizeof path, "%s/file", folder);
+	snprintf(f.filename, sizeof f.filename, "%s", filename);
+	snprintf(f.purpose, sizeof f.purpose, "%s", purpose);
+	if (store_file_add(s->engine->store, &f, path, &err) == STATUS_OK)
+		stream_result(s, from_file(&f));
+	else
+		stream_error(s, &err, NULL);
+}
+
+void files_create(stream *s)
+{
+	static const upload_part parts[] = {{"file", "file", FILES_MAX_BYTES, true}, {0}};
+	static const upload_plan what = {parts, NULL, received};
+	upload_begin(s, &what);
+}
+
+/* --- the others ------------------------------------------------------------------ */
+
+void files_list(stream *s)
+{
+	listing_answer(s, STORE_FILES, NULL, LISTING_FILES, from_row);
+}
+
+void files_get(stream *s)
+{
+	error err = ERROR_INIT;
+	store_file f;
+	if (store_file_get(s->engine->store, s->target, &f, &err) == STATUS_OK)
+		stream_result(s, from_file(&f));
+	else
+		stream_error(s, &err, NULL);
+}
+
+void files_delete(stream *s)
+{
+	error err = ERROR_INIT;
+	if (jobs_use_file(s->engine->jobs, s->target))
+		stream_refuse(s, STATUS_CONFLICT, "file_in_use", "id", "a job that has not ended reads this file");
+	else if (store_file_delete(s->engine->store, s->target, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	else
+		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", s->target, "object", "file", "deleted", 1));
+}
+
+void files_content(stream *s)
+{
+	error err = ERROR_INIT;
+	store_file f;
+	char path[PATH_MAX];
+	if (store_file_get(s->engine->store, s->target, &f, &err) != STATUS_OK) {
+		stream_error(s, &err, NULL);
+		return;
+	}
+	store_blob_path(s->engine->store, f.id, path);
+	download_file(s, path, "application/octet-stream");
+}

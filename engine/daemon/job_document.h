@@ -1,0 +1,21 @@
+/* job_document.h - the JSON of jobs, events and checkpoints, as OpenAI's API has them.
+ *
+ * A job's document is the API's object and one member more, "request" (job_request.h), which is for us. */
+#ifndef ENGINE_DAEMON_JOB_DOCUMENT_H
+#define ENGINE_DAEMON_JOB_DOCUMENT_H
+
+#include "engine/daemon/job_request.h"
+
+/* New references; NULL when out of memory. */
+json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout);
+/* Without what is ours. */
+json_t *job_document_public(const json_t *job);
+json_t *job_document_event(const char *level, const char *message);
+json_t *job_document_metrics(const train_progress *p, bool evaluated);
+json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p);
+
+/* Change a document; false when out of memory. */
+bool job_document_progress(json_t *job, const train_progress *p);
+bool job_document_end(json_t *job, const char *job_status, const error *err);
+
+#endif

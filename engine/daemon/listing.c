@@ -1,0 +1,53 @@
+#include "engine/daemon/listing.h"
+
+#include <string.h>
+
+#include "engine/daemon/engine.h"
+
+typedef struct collector {
+	stream *stream;
+	json_t *data;
+	json_t *(*convert)(stream *s, const json_t *row);
+	bool failed;
+} collector;
+
+static bool collect(void *context, const json_t *row)
+{
+	collector *c = context;
+	json_t *object = c->convert ? c->convert(c->stream, row) : json_incref((json_t *)(uintptr_t)row);
+	c->failed = json_array_append_new(c->data, object) != 0;
+	return !c->failed;
+}
+
+static const char *id_at(const json_t *data, size_t index)
+{
+	return json_string_value(json_object_get(json_array_get(data, index), "id"));
+}
+
+void listing_answer(stream *s, store_table table, const char *parent, int64_t limit,
+                    json_t *(*convert)(stream *s, const json_t *row))
+{
+	error err = ERROR_INIT;
+	bool more = false;
+	collector c = {s, json_array(), convert, false};
+	const char *order = json_string_value(json_object_get(s->params, "order"));
+	json_int_t asked = json_integer_value(json_object_get(s->params, "limit"));
+	store_page page = {.parent = parent,
+	                   .after = json_string_value(json_object_get(s->params, "after")),
+	                   .filter = json_string_value(json_object_get(s->params, "purpose")),
+	                   .limit = asked > 0 ? asked : limit,
+	                   .ascending = order && strcmp(order, "asc") == 0};
+	status result = c.data ? store_list(s->engine->store, table, &page, collect, &c, &more, &err) : STATUS_NOMEM;
+	if (result == STATUS_OK && c.failed)
+		result = STATUS_NOMEM;
+	if (result != STATUS_OK) {
+		json_decref(c.data);
+		error_set(&err, result, NULL, "%s", status_text(result));
+		stream_error(s, &err, NULL);
+		return;
+	}
+	size_t n = json_array_size(c.data);
+	json_t *list = json_pack("{s:s, s:o, s:s?, s:s?, s:b}", "object", "list", "data", c.data, "first_id",
+	                         id_at(c.data, 0), "last_id", n ? id_at(c.data, n - 1) : NULL, "has_more", more);
+	stream_result(s, list);
+}

@@ -1,0 +1,104 @@
+/* additived: the engine daemon. `additived --help` says what it takes. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/cpu/threads.h"
+#include "engine/base/log.h"
+#include "engine/daemon/engine.h"
+
+static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon of Additive\n"
+                            "\n"
+                            "  --data DIR            where everything is kept (required)\n"
+                            "  --socket ADDRESS      unix:PATH or HOST:PORT (default unix:DIR/engine.sock)\n"
+                            "  --backend NAME        auto, cpu or cuda (default auto)\n"
+                            "  --threads N           CPU threads (default 0: all cores)\n"
+                            "  --max-models N        models on the device at once (default 4)\n"
+                            "  --max-sessions N      sessions on the device at once (default 256)\n"
+                            "  --max-generations N   generations running and waiting (default 256)\n"
+                            "  --max-batch N         sequences in one decode step (default 32)\n"
+                            "  --help, --version\n"
+                            "\n"
+                            "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was "
+                            "acknowledged also survives kill -9.\n";
+
+typedef struct number {
+	const char *name;
+	int *target;
+	int min, max;
+} number;
+
+static bool read_number(const number *n, const char *text)
+{
+	char *end;
+	errno = 0;
+	long given = strtol(text, &end, 10);
+	if (errno || end == text || *end || given < n->min || given > n->max) {
+		fprintf(stderr, "additived: --%s must be a number from %d to %d\n", n->name, n->min, n->max);
+		return false;
+	}
+	*n->target = (int)given;
+	return true;
+}
+
+/* 0: go on; else the exit status plus one. */
+static int read_options(engine_options *o, int argc, char **argv)
+{
+	const number numbers[] = {{"threads", &o->threads, 0, 1024},
+	                          {"max-models", &o->limits.max_models, 1, 64},
+	                          {"max-sessions", &o->limits.max_sessions, 1, 65536},
+	                          {"max-generations", &o->limits.max_generations, 1, 65536},
+	                          {"max-batch", &o->limits.max_batch, 1, 1024}};
+	const struct {
+		const char *name, **target;
+	} texts[] = {{"data", &o->data}, {"socket", &o->socket}, {"backend", &o->backend}};
+	enum { NUMBERS = sizeof numbers / sizeof *numbers, TEXTS = sizeof texts / sizeof *texts, HELP = 100, VERSION };
+	struct option table[NUMBERS + TEXTS + 3] = {{"help", no_argument, NULL, HELP},
+	                                            {"version", no_argument, NULL, VERSION}};
+	for (int i = 0; i < NUMBERS; i++)
+		table[2 + i] = (struct option){numbers[i].name, required_argument, NULL, i};
+	for (int i = 0; i < TEXTS; i++)
+		table[2 + NUMBERS + i] = (struct option){texts[i].name, required_argument, NULL, NUMBERS + i};
+	for (int found; (found = getopt_long(argc, argv, "", table, NULL)) != -1;) {
+		if (found == HELP || found == VERSION)
+			return fputs(found == HELP ? usage : ADDITIVE_VERSION "\n", stdout), 1;
+		if (found == '?' || (found < NUMBERS && !read_number(&numbers[found], optarg)))
+			return 3;
+		if (found >= NUMBERS)
+			*texts[found - NUMBERS].target = optarg;
+	}
+	if (optind < argc || !o->data || !o->data[0]) {
+		fprintf(stderr, optind < argc ? "additived: unexpected \"%s\"\n" : "additived: --data is required%s\n",
+		        optind < argc ? argv[optind] : "");
+		return 3;
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	threads_sleep_when_idle(argv);
+	engine_options options = {
+	    .backend = "auto",
+	    .limits = {.max_models = 4, .max_sessions = 256, .max_generations = 256, .max_batch = 32}};
+	int stop = read_options(&options, argc, argv);
+	if (stop)
+		return stop - 1;
+	error err = ERROR_INIT;
+	bool forced;
+	log_init("additived", LOG_INFO);
+	umask(0077);
+	signal(SIGPIPE, SIG_IGN);
+	json_object_seed(0); /* before threads make objects */
+	status s = engine_run(&options, &forced, &err);
+	if (s != STATUS_OK)
+		log_line(LOG_ERROR, "%s", err.status == STATUS_OK ? status_text(s) : error_message(&err));
+	if (forced)
+		_exit(s == STATUS_OK ? 0 : 1);
+	return s == STATUS_OK ? 0 : 1;
+}

@@ -1,0 +1,97 @@
+/* All numbers of the executor come from its snapshot, so asking never waits for it. */
+#include "engine/daemon/metrics.h"
+
+#include "engine/base/clock.h"
+#include "engine/daemon/device.h"
+#include "engine/daemon/engine.h"
+#include "engine/daemon/jobs.h"
+#include "engine/daemon/listener.h"
+#include "engine/daemon/sessions.h"
+
+static double uptime(const engine *e)
+{
+	return (double)(clock_ns() - e->started_ns) * 1e-9;
+}
+
+void metrics_status(stream *s)
+{
+	const engine *e = s->engine;
+	device_stats d;
+	int threads = e->options->threads ? e->options->threads : (int)uv_available_parallelism();
+	device_snapshot(e->device, &d);
+	stream_result(s, json_pack("{s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i}", "version", ADDITIVE_VERSION,
+	                           "backend", device_backend_name(e->device), "device", device_description(e->device),
+	                           "uptime_seconds", uptime(e), "models_loaded", d.scheduler.models, "sessions",
+	                           sessions_count(e->sessions), "queue", d.scheduler.waiting, "running",
+	                           d.scheduler.running, "threads", threads));
+}
+
+/* --- metrics ------------------------------------------------------------------- */
+
+static void add(json_t *all, const char *name, const char *type, const char *help, double x)
+{
+	/* A count is told in full, whatever its size. */
+	json_t *number = x == (double)(json_int_t)x ? json_integer((json_int_t)x) : json_real(x);
+	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{}, s:o}]}", "name", name, "type", type, "help",
+	                                     help, "samples", "labels", "value", number));
+}
+
+static void add_ticks(json_t *all, const device_stats *d)
+{
+	json_t *buckets = json_array();
+	uint64_t below = 0;
+	for (int i = 0; i < DEVICE_TICK_BUCKETS; i++) {
+		below += d->tick_count[i];
+		json_array_append_new(buckets, json_pack("[f, I]", device_tick_bounds[i], (json_int_t)below));
+	}
+	json_array_append_new(
+	    all, json_pack("{s:s, s:s, s:s, s:o, s:f, s:I}", "name", "additive_engine_tick_seconds", "type",
+	                   "histogram", "help", "Duration of one decode step or prefill chunk.", "buckets", buckets,
+	                   "sum", d->tick_seconds, "count", (json_int_t)(below + d->tick_count[DEVICE_TICK_BUCKETS])));
+}
+
+static void add_serving(json_t *all, const engine *e, const device_stats *d)
+{
+	const scheduler_stats *s = &d->scheduler;
+	add(all, "additive_engine_prompt_tokens_total", "counter", "Prompt tokens read.", (double)s->prompt_tokens);
+	add(all, "additive_engine_generated_tokens_total", "counter", "Tokens generated.", (double)s->generated_tokens);
+	add(all, "additive_engine_ticks_total", "counter", "Decode steps and prefill chunks.", (double)s->ticks);
+	add(all, "additive_engine_batched_sequences_total", "counter",
+	    "Sequences in all decode steps; over the steps, the mean batch.", (double)s->batched_sequences);
+	add(all, "additive_engine_generations_running", "gauge", "Generations that have begun.", s->running);
+	add(all, "additive_engine_generations_waiting", "gauge", "Generations whose prompt waits.", s->waiting);
+	add(all, "additive_engine_tasks_pending", "gauge", "Requests handed to the executor and not yet begun.",
+	    executor_pending(e->executor));
+	add(all, "additive_engine_models_loaded", "gauge", "Models on the device.", s->models);
+	add(all, "additive_engine_sessions", "gauge", "Sessions known, live or stored.", sessions_count(e->sessions));
+	add(all, "additive_engine_sessions_live", "gauge", "Sessions with a state on the device.", s->sessions);
+	add_ticks(all, d);
+}
+
+static void add_training(json_t *all, const engine *e, const device_stats *d)
+{
+	add(all, "additive_engine_training_steps_total", "counter", "Optimiser steps.", (double)d->training_steps);
+	add(all, "additive_engine_training_tokens_total", "counter", "Tokens trained on.", (double)d->training_tokens);
+	add(all, "additive_engine_training_tokens_per_second", "gauge", "Speed of the running job, 0 without one.",
+	    d->training_tokens_per_second);
+	add(all, "additive_engine_jobs_waiting", "gauge", "Jobs in the queue.", jobs_waiting(e->jobs));
+	add(all, "additive_engine_jobs_running", "gauge", "1 while a job runs.", jobs_running(e->jobs));
+}
+
+void metrics_read(stream *s)
+{
+	const engine *e = s->engine;
+	device_stats d;
+	json_t *all = json_array();
+	device_snapshot(e->device, &d);
+	add(all, "additive_engine_uptime_seconds", "gauge", "Since the engine started.", uptime(e));
+	add(all, "additive_engine_connections", "gauge", "Front ends connected.", listener_connections(e->listener));
+	add(all, "additive_engine_streams", "gauge", "Requests not yet answered.", e->streams);
+	add(all, "additive_engine_results_total", "counter", "Requests answered with success.", (double)e->requests);
+	add(all, "additive_engine_errors_total", "counter", "Requests answered with an error.", (double)e->failures);
+	add(all, "additive_engine_device_restarts_total", "counter", "Times the device failed and was opened again.",
+	    (double)d.restarts);
+	add_serving(all, e, &d);
+	add_training(all, e, &d);
+	stream_result(s, json_pack("{s:o}", "metrics", all));
+}

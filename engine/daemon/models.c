@@ -1,0 +1,275 @@
+/* Deleting asks the executor first: only there is it known whether sessions or generations use the
+ * weights. Until the answer is back the card is marked, so that nobody begins on a model
+ * that is going; tasks run in order, so whoever began before counts as a user. */
+#include "engine/daemon/models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/cards.h"
+#include "engine/daemon/device.h"
+#include "engine/daemon/download.h"
+#include "engine/daemon/jobs.h"
+#include "engine/daemon/sessions.h"
+#include "engine/daemon/upload.h"
+
+enum { MODELS_MAX_CONFIG = 1 << 20, MODELS_MAX_TOKENIZER = 64 << 20 };
+#define MODELS_MAX_WEIGHTS ((int64_t)64 << 30)
+
+static bool is_loaded(const device_stats *stats, const char *id)
+{
+	for (int i = 0; i < stats->n_loaded; i++)
+		if (strcmp(stats->loaded[i], id) == 0)
+			return true;
+	return false;
+}
+
+static json_t *model_object(const card *c, bool loaded)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:I, s:I, s:s, s:b}}", "id", c->id,
+	                 "object", "model", "created", (json_int_t)c->created, "owned_by", c->owned_by, "additive",
+	                 "architecture", c->architecture->name, "parameters", (json_int_t)c->parameters, "config",
+	                 c->config, "tokenizer", "type", tokenizer_type(c->tokenizer), "vocab_size",
+	                 (int)tokenizer_size(c->tokenizer), "n_positions", (json_int_t)c->dims.positions, "state_bytes",
+	                 (json_int_t)c->state_bytes, "dtype", "fp32", "loaded", loaded);
+}
+
+static json_t *object_now(engine *e, const card *c)
+{
+	device_stats stats;
+	device_snapshot(e->device, &stats);
+	return model_object(c, is_loaded(&stats, c->id));
+}
+
+/* The card of the request's id; NULL: answered. */
+static card *open_target(stream *s)
+{
+	error err = ERROR_INIT;
+	card *c;
+	if (cards_open(s->engine->cards, s->target, &c, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	return c;
+}
+
+/* --- model.list, model.get ------------------------------------------------------- */
+
+static bool collect_id(void *context, const json_t *row)
+{
+	return json_array_append(context, json_object_get(row, "id")) == 0;
+}
+
+void models_list(stream *s)
+{
+	error err = ERROR_INIT;
+	device_stats stats;
+	bool more;
+	json_t *ids = json_array(), *data = json_array();
+	store_page page = {.ascending = true};
+	status result = ids && data ? store_list(s->engine->store, STORE_MODELS, &page, collect_id, ids, &more, &err)
+	                            : STATUS_NOMEM;
+	device_snapshot(s->engine->device, &stats);
+	for (size_t i = 0; result == STATUS_OK && i < json_array_size(ids); i++) {
+		error unreadable = ERROR_INIT;
+		card *c;
+		const char *id = json_string_value(json_array_get(ids, i));
+		if (cards_open(s->engine->cards, id, &c, &unreadable) != STATUS_OK) {
+			log_line(LOG_WARN, "model %s is left out of the list: %s", id, error_message(&unreadable));
+			continue;
+		}
+		json_array_append_new(data, model_object(c, is_loaded(&stats, id)));
+		cards_release(c);
+	}
+	json_decref(ids);
+	if (result == STATUS_OK) {
+		stream_result(s, json_pack("{s:s, s:o}", "object", "list", "data", data));
+		return;
+	}
+	json_decref(data);
+	error_set(&err, result, NULL, "%s", status_text(result));
+	stream_error(s, &err, NULL);
+}
+
+void models_get(stream *s)
+{
+	card *c = open_target(s);
+	if (!c)
+		return;
+	json_t *object = object_now(s->engine, c);
+	cards_release(c);
+	stream_result(s, object);
+}
+
+/* --- model.load, model.unload, model.delete -------------------------------------- */
+
+typedef struct errand {
+	task task;
+	stream *stream;
+	card *card;
+	status result;
+	error error;
+} errand;
+
+static void run_load(task *t, device *d)
+{
+	errand *a = (errand *)t;
+	served_model *loaded;
+	a->result = device_model(d, a->card->id, a->card->folder, &loaded, &a->error);
+}
+
+static void run_unload(task *t, device *d)
+{
+	errand *a = (errand *)t;
+	a->result = device_unload(d, a->card->id, &a->error);
+}
+
+static void errand_free(errand *a)
+{
+	cards_release(a->card);
+	free(a);
+}
+
+static void answer_model(task *t)
+{
+	errand *a = (errand *)t;
+	if (a->result != STATUS_OK) {
+		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
+		stream_error(a->stream, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
+	} else {
+		stream_result(a->stream, object_now(a->stream->engine, a->card));
+	}
+	errand_free(a);
+}
+
+static void answer_deleted(task *t)
+{
+	errand *a = (errand *)t;
+	stream *s = a->stream;
+	if (a->result == STATUS_OK)
+		a->result = store_model_delete(s->engine->store, a->card->id, &a->error);
+	if (a->result == STATUS_OK) {
+		cards_forget(s->engine->cards, a->card->id);
+		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", a->card->id, "object", "model", "deleted", 1));
+	} else {
+		a->card->deleting = false;
+		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
+		stream_error(s, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
+	}
+	errand_free(a);
+}
+
+/* Send the executor on an errand for the card, which is handed over. */
+static void send_errand(stream *s, card *c, void (*run)(task *t, device *d), void (*done)(task *t))
+{
+	errand *a = memory_new(1, sizeof *a);
+	if (a)
+		*a = (errand){.task = {.run = run, .done = done}, .stream = s, .card = c};
+	if (a && executor_submit(s->engine->executor, &a->task))
+		return;
+	c->deleting = false;
+	cards_release(c);
+	stream_refuse(s, a ? STATUS_BUSY : STATUS_NOMEM, NULL, NULL, "%s",
+	              a ? "too many requests are waiting" : "out of memory");
+	free(a);
+}
+
+void models_load(stream *s)
+{
+	card *c = open_target(s);
+	if (c)
+		send_errand(s, c, run_load, answer_model);
+}
+
+void models_unload(stream *s)
+{
+	card *c = open_target(s);
+	if (c)
+		send_errand(s, c, run_unload, answer_model);
+}
+
+void models_delete(stream *s)
+{
+	char of[STORE_ID_BYTES];
+	int64_t step;
+	card *c = open_target(s);
+	if (!c)
+		return;
+	const char *user = cards_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
+	                   : sessions_use_model(s->engine->sessions, c->id) ? "a session uses it"
+	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended begins with it"
+	                                                                    : NULL;
+	if (user) {
+		cards_release(c);
+		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "id", "the model cannot be deleted: %s", user);
+		return;
+	}
+	c->deleting = true;
+	send_errand(s, c, run_unload, answer_deleted);
+}
+
+/* --- model.import, model.file ------------------------------------------------------ */
+
+static void imported(stream *s, const char *folder)
+{
+	error err = ERROR_INIT;
+	card *c;
+	status result = cards_add(s->engine->cards, s->target, folder, "user", &err);
+	if (result == STATUS_OK)
+		result = cards_open(s->engine->cards, s->target, &c, &err);
+	if (result != STATUS_OK) {
+		error_set(&err, result, NULL, "%s", status_text(result));
+		stream_error(s, &err, result == STATUS_CONFLICT ? "model_exists" : NULL);
+		return;
+	}
+	json_t *object = object_now(s->engine, c);
+	cards_release(c);
+	stream_result(s, object);
+}
+
+void models_import(stream *s)
+{
+	static const upload_part parts[] = {{"config", "config.json", MODELS_MAX_CONFIG, true},
+	                                    {"weights", "model.safetensors", MODELS_MAX_WEIGHTS, true},
+	                                    {"tokenizer", "tokenizer.json", MODELS_MAX_TOKENIZER, false},
+	                                    {0}};
+	static const upload_plan what = {parts, model_check, imported};
+	char of[STORE_ID_BYTES];
+	int64_t step;
+	store_model taken;
+	if (!store_valid_name(s->target) || cards_parse_checkpoint(s->target, of, &step) ||
+	    architecture_find(s->target))
+		stream_refuse(
+		    s, STATUS_INVALID, "invalid_value", "id",
+		    "a model's id is 1 to 63 of A-Z a-z 0-9 . _ : -, begins with a letter or digit, and is not the "
+		    "name of an architecture or checkpoint");
+	else if (store_model_get(s->engine->store, s->target, &taken, NULL) == STATUS_OK)
+		stream_refuse(s, STATUS_CONFLICT, "model_exists", "id", "a model \"%s\" exists already", s->target);
+	else
+		upload_begin(s, &what);
+}
+
+void models_file(stream *s)
+{
+	static const struct {
+		const char *name, *type;
+	} files[] = {{"config.json", "application/json"},
+	             {"model.safetensors", "application/octet-stream"},
+	             {"tokenizer.json", "application/json"}};
+	const char *name = json_string_value(json_object_get(s->params, "name"));
+	card *c = open_target(s);
+	if (!c)
+		return;
+	char path[PATH_MAX + 32];
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+		if (strcmp(files[i].name, name) != 0)
+			continue;
+		snprintf(path, sizeof path, "%s/%s", c->folder, name);
+		cards_release(c);
+		download_file(s, path, files[i].type);
+		return;
+	}
+	cards_release(c);
+	stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "a model has no file \"%.64s\"", name);
+}

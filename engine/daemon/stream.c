@@ -1,0 +1,131 @@
+/* The answers of a stream, as frames. */
+#include "engine/daemon/stream.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/daemon/connection.h"
+#include "engine/daemon/engine.h"
+
+enum { RETRY_SECONDS = 1 };
+
+/* Sent when there is no memory for the real words. */
+static const char out_of_memory[] =
+    "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
+
+static void stream_send(stream *s, frame_type type, char *json, void *payload, size_t bytes)
+{
+	frame f = {.type = type, .stream = s->id, .json_bytes = json ? strlen(json) : 0, .payload_bytes = bytes};
+	if (s->connection) {
+		connection_send(s->connection, &f, json, payload);
+	} else {
+		free(json);
+		free(payload);
+	}
+}
+
+static void stream_end(stream *s)
+{
+	if (s->connection)
+		connection_forget(s->connection, s);
+	s->engine->streams--;
+	json_decref(s->params);
+	free(s);
+}
+
+json_t *stream_error_object(int http, const char *code, const char *message, const char *param, int retry_after)
+{
+	json_t *object = json_pack("{s:i, s:s, s:s, s:s?}", "status", http, "code", code, "message", message, "param",
+	                           param && param[0] ? param : NULL);
+	if (object && retry_after)
+		json_object_set_new(object, "retry_after", json_integer(retry_after));
+	return object;
+}
+
+void stream_error(stream *s, const error *err, const char *code)
+{
+	status why = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
+	const char *message = error_message(err);
+	if (why == STATUS_CANCELLED && s->engine->draining) {
+		why = STATUS_UNAVAILABLE;
+		code = "shutting_down";
+		message = "the engine is shutting down";
+	}
+	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
+	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
+	                                     again ? RETRY_SECONDS : 0);
+	char *text = json_dumps(object, STREAM_JSON);
+	json_decref(object);
+	s->engine->failures++;
+	stream_send(s, FRAME_ERROR, text ? text : strdup(out_of_memory), NULL, 0);
+	stream_end(s);
+}
+
+void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
+{
+	error err = {.status = why};
+	va_list args;
+	va_start(args, format);
+	vsnprintf(err.message, sizeof err.message, format, args);
+	va_end(args);
+	snprintf(err.param, sizeof err.param, "%s", param ? param : "");
+	stream_error(s, &err, code);
+}
+
+void stream_result(stream *s, json_t *result)
+{
+	char *text = json_dumps(result, STREAM_JSON);
+	json_decref(result);
+	stream_result_text(s, text);
+}
+
+void stream_result_text(stream *s, char *text)
+{
+	bool too_large = text && strlen(text) > FRAME_MAX_JSON;
+	if (text && !too_large) {
+		s->engine->requests++;
+		stream_send(s, FRAME_RESULT, text, NULL, 0);
+		stream_end(s);
+		return;
+	}
+	free(text);
+	stream_refuse(s, too_large ? STATUS_TOO_LARGE : STATUS_NOMEM, NULL, NULL, "%s",
+	              too_large ? "the answer is too large; ask for less at once" : "out of memory");
+}
+
+int64_t stream_ready(const stream *s)
+{
+	const connection *c = s->connection;
+	return c && !c->congested && !c->broken && !s->cancelled ? s->credit : 0;
+}
+
+void stream_event(stream *s, json_t *event)
+{
+	char *text = json_dumps(event, STREAM_JSON);
+	json_decref(event);
+	s->credit--;
+	if (text && strlen(text) <= FRAME_MAX_JSON) {
+		stream_send(s, FRAME_EVENT, text, NULL, 0);
+		return;
+	}
+	free(text);
+	if (s->connection)
+		s->connection->broken = true; /* a hole in a stream must not pass for a whole one */
+}
+
+void stream_data(stream *s, void *data, size_t bytes)
+{
+	assert(bytes <= FRAME_MAX_PAYLOAD);
+	s->credit--;
+	stream_send(s, FRAME_DATA, NULL, data, bytes);
+}
+
+void stream_grant(stream *s, uint32_t frames)
+{
+	if (s->connection)
+		connection_send(s->connection, &(frame){.type = FRAME_CREDIT, .stream = s->id, .credit = frames}, NULL,
+		                NULL);
+}

@@ -1,0 +1,290 @@
+/* The executor's side of a run. Reports are allocated one by one, except PROGRESS, of which
+ * at most one is under way: a slow loop sees fewer of them, not a growing queue. */
+#include "engine/daemon/training.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/device.h"
+
+enum { TRAINING_PROGRESS_NS = 100000000 };
+
+typedef struct message {
+	task task;
+	training *training;
+	training_report report;
+} message;
+
+struct training {
+	executor *executor;
+	training_plan *plan;
+	task start;
+	/* executor thread, after start */
+	trainer *trainer;
+	uint64_t saved_ns, told_ns;
+	int64_t saved_step, counted_step, counted_tokens;
+	bool ended;
+	task stop;
+	bool save_first; /* handed over with `stop` */
+	message progress, end;
+	_Atomic bool progress_under_way; /* set by the executor with the message, cleared by the loop */
+	/* loop thread */
+	bool stopping;
+	int under_way; /* of start, stop and end: ENDED is told when nothing refers to us any more */
+};
+
+/* --- telling the loop ----------------------------------------------------------- */
+
+static void deliver_allocated(task *t)
+{
+	message *m = (message *)t;
+	const training_plan *p = m->training->plan;
+	p->report(p->context, &m->report);
+	free(m);
+}
+
+static void deliver_progress(task *t)
+{
+	message *m = (message *)t;
+	training *run = m->training;
+	training_report report = m->report;
+	run->progress_under_way = false;
+	run->plan->report(run->plan->context, &report);
+}
+
+static void arrived(training *t)
+{
+	if (--t->under_way > 0)
+		return;
+	training_report report = t->end.report; /* the report may free us */
+	t->plan->report(t->plan->context, &report);
+}
+
+static void deliver_end(task *t)
+{
+	arrived(((message *)t)->training);
+}
+
+static void fill(training *t, message *m, training_kind kind)
+{
+	m->training = t;
+	m->report = (training_report){.kind = kind};
+	if (t->trainer)
+		m->report.progress = *trainer_progress(t->trainer);
+}
+
+static void tell(training *t, training_kind kind, const error *err)
+{
+	message *m = memory_new(1, sizeof *m);
+	if (!m)
+		return; /* a checkpoint the loop does not hear of has no row, so the next start removes it */
+	fill(t, m, kind);
+	if (err)
+		m->report.error = *err;
+	m->task.done = deliver_allocated;
+	executor_post(t->executor, &m->task);
+}
+
+static void tell_progress(training *t)
+{
+	uint64_t now = clock_ns();
+	if (t->progress_under_way || now - t->told_ns < TRAINING_PROGRESS_NS)
+		return;
+	t->told_ns = now;
+	t->progress_under_way = true;
+	fill(t, &t->progress, TRAINING_PROGRESS);
+	t->progress.task.done = deliver_progress;
+	executor_post(t->executor, &t->progress.task);
+}
+
+/* The run is over: leave the device, tell the loop. Afterwards the loop may free us. */
+static void end(training *t, device *d, bool finished, const error *err)
+{
+	if (t->ended)
+		return;
+	t->ended = true;
+	if (device_training(d) == t)
+		device_train(d, NULL);
+	fill(t, &t->end, TRAINING_ENDED);
+	t->end.report.finished = finished;
+	if (err)
+		t->end.report.error = *err;
+	trainer_free(t->trainer);
+	t->trainer = NULL;
+	t->end.task.done = deliver_end;
+	executor_post(t->executor, &t->end.task);
+}
+
+/* --- running -------------------------------------------------------------------- */
+
+static status open_model(training *t, device *d, model **out, error *err)
+{
+	const training_plan *p = t->plan;
+	backend *b = device_backend(d);
+	*out = NULL;
+	if (!b)
+		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
+	if (p->resume[0])
+		return model_open(out, p->resume, b, err);
+	if (p->base[0])
+		return model_open(out, p->base, b, err);
+	return model_create(out, p->architecture, p->config, p->options.seed, b, err);
+}
+
+static void run_start(task *x, device *d)
+{
+	training *t = TASK_OWNER(x, training, start);
+	const training_plan *p = t->plan;
+	error err = ERROR_INIT;
+	model *m;
+	status s = open_model(t, d, &m, &err);
+	if (s == STATUS_OK)
+		s = trainer_new(&t->trainer, m, &p->options, p->train, p->valid, &err);
+	if (s == STATUS_OK && p->resume[0])
+		s = trainer_resume(t->trainer, p->resume, &err);
+	if (s != STATUS_OK) {
+		error_set(&err, s, NULL, "%s", status_text(s));
+		end(t, d, false, &err);
+		return;
+	}
+	const train_progress *now = trainer_progress(t->trainer);
+	t->saved_step = t->counted_step = now->step;
+	t->counted_tokens = now->tokens;
+	t->saved_ns = clock_ns();
+	device_train(d, t);
+	tell(t, TRAINING_STARTED, NULL);
+}
+
+static status save(training *t)
+{
+	char folder[PATH_MAX];
+	error err = ERROR_INIT;
+	int64_t step = trainer_progress(t->trainer)->step;
+	t->saved_ns = clock_ns();
+	if (step == t->saved_step)
+		return STATUS_OK;
+	store_checkpoint_folder(t->plan->store, t->plan->job, step, folder);
+	status s = trainer_save(t->trainer, t->plan->tokenizer, folder, &err);
+	if (s == STATUS_OK)
+		t->saved_step = step;
+	tell(t, TRAINING_SAVED, &err);
+	return s;
+}
+
+/* The trained model as a folder of its own, without the optimiser. */
+static void finish(training *t, device *d)
+{
+	const training_plan *p = t->plan;
+	error err = ERROR_INIT;
+	status s = file_make_folders(p->result, &err);
+	if (s == STATUS_OK)
+		s = model_save(trainer_model(t->trainer), p->result, &err);
+	if (s == STATUS_OK)
+		s = tokenizer_save(p->tokenizer, p->result, &err);
+	if (s != STATUS_OK)
+		error_set(&err, s, NULL, "%s", status_text(s));
+	end(t, d, s == STATUS_OK, &err);
+}
+
+static void count(training *t, device *d)
+{
+	const train_progress *now = trainer_progress(t->trainer);
+	device_count_training(d, now->step - t->counted_step, now->tokens - t->counted_tokens, now->tokens_per_second);
+	t->counted_step = now->step;
+	t->counted_tokens = now->tokens;
+}
+
+status training_advance(training *t, device *d, uint64_t budget_ns)
+{
+	error err = ERROR_INIT;
+	unsigned events;
+	status s = trainer_advance(t->trainer, budget_ns, &events, &err);
+	if (s != STATUS_OK) {
+		end(t, d, false, &err);
+		return s;
+	}
+	if (events & TRAIN_STEP)
+		count(t, d);
+	if (events & TRAIN_EVAL)
+		tell(t, TRAINING_EVALUATED, NULL);
+	else if (events & TRAIN_STEP)
+		tell_progress(t);
+	bool timely = t->plan->save_ns && events & TRAIN_STEP && clock_ns() - t->saved_ns >= t->plan->save_ns;
+	if ((events & TRAIN_CHECKPOINT_DUE || timely) && save(t) == STATUS_DEVICE)
+		return STATUS_DEVICE;
+	if (events & TRAIN_FINISHED)
+		finish(t, d);
+	return STATUS_OK;
+}
+
+void training_lose(training *t, device *d)
+{
+	error err = ERROR_INIT;
+	error_set(&err, STATUS_DEVICE, NULL, "the compute device failed");
+	end(t, d, false, &err);
+}
+
+/* --- the loop's side ------------------------------------------------------------- */
+
+static void start_done(task *x)
+{
+	arrived(TASK_OWNER(x, training, start));
+}
+
+static void run_stop(task *x, device *d)
+{
+	training *t = TASK_OWNER(x, training, stop);
+	if (t->ended)
+		return;
+	if (t->save_first)
+		save(t); /* a failure has been told; the checkpoint before counts */
+	end(t, d, false, NULL);
+}
+
+static void stop_done(task *x)
+{
+	arrived(TASK_OWNER(x, training, stop));
+}
+
+void training_stop(training *t, bool save_first)
+{
+	if (t->stopping)
+		return;
+	t->stopping = true;
+	t->under_way++;
+	t->save_first = save_first;
+	t->stop = (task){.run = run_stop, .done = stop_done};
+	executor_control(t->executor, &t->stop);
+}
+
+status training_begin(training **out, executor *x, training_plan *p)
+{
+	*out = NULL;
+	training *t = memory_new(1, sizeof *t);
+	if (!t)
+		return STATUS_NOMEM;
+	t->executor = x;
+	t->plan = p;
+	t->under_way = 2; /* start and end */
+	t->start = (task){.run = run_start, .done = start_done};
+	executor_control(x, &t->start);
+	*out = t;
+	return STATUS_OK;
+}
+
+void training_free(training *t)
+{
+	free(t);
+}
+
+void training_plan_fini(training_plan *p)
+{
+	json_decref(p->config);
+	tokenizer_free(p->tokenizer);
+	dataset_free(p->train);
+	dataset_free(p->valid);
+	*p = (training_plan){0};
+}

@@ -1,0 +1,32 @@
+/* upload.h - receive the parts of an upload into a folder of their own below DATA/tmp.
+ *
+ * Frames are written as they come, on the loop: the page cache takes them. Syncing and checking, which
+ * can take long, happen on the pool. At most UPLOAD_WINDOW frames are under way per upload. */
+#ifndef ENGINE_DAEMON_UPLOAD_H
+#define ENGINE_DAEMON_UPLOAD_H
+
+#include "engine/daemon/stream.h"
+
+enum { UPLOAD_WINDOW = 8, UPLOAD_MAX_PARTS = 4 };
+
+typedef struct upload_part {
+	const char *name; /* in the frame */
+	const char *file; /* in the folder */
+	int64_t limit;    /* bytes */
+	bool required;
+} upload_part;
+
+typedef struct upload_plan {
+	const upload_part *parts; /* ends with a NULL name */
+	/* Pool thread: judge the complete folder; may be NULL. */
+	status (*check)(const char *folder, error *err);
+	/* Loop thread: everything is on disk and has passed. Answers the stream. What is left of
+	 * the folder afterwards is removed. */
+	void (*finished)(stream *s, const char *folder);
+} upload_plan;
+
+/* Begin receiving; from here to `finished` the stream belongs to the upload, which answers every failure itself.
+ * s->context is its. */
+void upload_begin(stream *s, const upload_plan *plan);
+
+#endif

@@ -1,0 +1,178 @@
+/* The schema has a version in user_version; ledger_open applies the steps that are
+ * missing, each in its own transaction, so an upgrade interrupted by a crash goes on at the
+ * next start.
+ *
+ * WAL with synchronous=FULL: a commit is one appended and synced log record. Journal mode DELETE
+ * was rejected because it syncs twice per commit; synchronous=NORMAL because a power cut may then
+ * take acknowledged rows with it. Documents are stored as JSON text: the ledger only needs
+ * to find and order them, and a new field needs no migration. */
+#include "engine/store/ledger.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Step i brings version i to i + 1. `seq` is the order of creation: paging uses it. */
+static const char *const ledger_steps[] = {
+    "CREATE TABLE files(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, filename TEXT NOT NULL,"
+    " purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);"
+    "CREATE TABLE models(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owned_by TEXT NOT NULL,"
+    " architecture TEXT NOT NULL, parameters INTEGER NOT NULL, created INTEGER NOT NULL);"
+    "CREATE TABLE jobs(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, status TEXT NOT NULL,"
+    " document TEXT NOT NULL);"
+    "CREATE INDEX jobs_status ON jobs(status, seq);"
+    "CREATE TABLE events(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, number INTEGER NOT NULL,"
+    " id TEXT NOT NULL UNIQUE, document TEXT NOT NULL, UNIQUE(job, number));"
+    "CREATE INDEX events_job ON events(job, seq);"
+    "CREATE TABLE checkpoints(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, step INTEGER NOT NULL,"
+    " id TEXT NOT NULL UNIQUE, document TEXT NOT NULL, UNIQUE(job, step));"
+    "CREATE INDEX checkpoints_job ON checkpoints(job, seq);"
+    "CREATE TABLE sessions(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+    " version INTEGER NOT NULL, document TEXT NOT NULL);",
+};
+enum { LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps, LEDGER_BUSY_MS = 5000 };
+
+static status fail(sqlite3 *db, error *err)
+{
+	int code = db ? sqlite3_errcode(db) & 0xff : SQLITE_NOMEM;
+	status s = code == SQLITE_CONSTRAINT ? STATUS_CONFLICT : code == SQLITE_NOMEM ? STATUS_NOMEM : STATUS_IO;
+	return error_set(err, s, NULL, "ledger: %s", db ? sqlite3_errmsg(db) : "out of memory");
+}
+
+static status bind_all(sqlite3_stmt *statement, const char *types, va_list args)
+{
+	for (int i = 1; *types; types++, i++) {
+		int rc;
+		if (*types == 'i') {
+			rc = sqlite3_bind_int64(statement, i, va_arg(args, int64_t));
+		} else {
+			const char *text = va_arg(args, const char *);
+			rc = sqlite3_bind_text(statement, i, text, -1, SQLITE_STATIC);
+		}
+		if (rc != SQLITE_OK)
+			return STATUS_NOMEM;
+	}
+	return STATUS_OK;
+}
+
+static status prepare(sqlite3 *db, sqlite3_stmt **out, error *err, const char *sql, const char *types, va_list args)
+{
+	*out = NULL;
+	if (sqlite3_prepare_v2(db, sql, -1, out, NULL) != SQLITE_OK)
+		return fail(db, err);
+	if (bind_all(*out, types, args) != STATUS_OK) {
+		sqlite3_finalize(*out);
+		*out = NULL;
+		return fail(db, err);
+	}
+	return STATUS_OK;
+}
+
+status ledger_prepare(sqlite3 *db, sqlite3_stmt **out, error *err, const char *sql, const char *types, ...)
+{
+	va_list args;
+	va_start(args, types);
+	status s = prepare(db, out, err, sql, types, args);
+	va_end(args);
+	return s;
+}
+
+status ledger_run(sqlite3 *db, int *changes, error *err, const char *sql, const char *types, ...)
+{
+	sqlite3_stmt *statement;
+	va_list args;
+	va_start(args, types);
+	status s = prepare(db, &statement, err, sql, types, args);
+	va_end(args);
+	while (s == STATUS_OK && ledger_step(db, statement, &s, err))
+		;
+	if (changes)
+		*changes = s == STATUS_OK ? sqlite3_changes(db) : 0;
+	sqlite3_finalize(statement);
+	return s;
+}
+
+status ledger_has(sqlite3 *db, bool *found, error *err, const char *sql, const char *first, const char *second)
+{
+	sqlite3_stmt *statement;
+	*found = false;
+	TRY(ledger_prepare(db, &statement, err, sql, second ? "tt" : "t", first, second));
+	status s;
+	*found = ledger_step(db, statement, &s, err);
+	sqlite3_finalize(statement);
+	return s;
+}
+
+bool ledger_step(sqlite3 *db, sqlite3_stmt *statement, status *s, error *err)
+{
+	int rc = sqlite3_step(statement);
+	*s = rc == SQLITE_ROW || rc == SQLITE_DONE ? STATUS_OK : fail(db, err);
+	return rc == SQLITE_ROW;
+}
+
+json_t *ledger_document(sqlite3_stmt *statement, int column)
+{
+	const char *text = (const char *)sqlite3_column_text(statement, column);
+	return text ? json_loads(text, JSON_ALLOW_NUL, NULL) : NULL;
+}
+
+void ledger_text(sqlite3_stmt *statement, int column, char *out, size_t size)
+{
+	const char *text = (const char *)sqlite3_column_text(statement, column);
+	snprintf(out, size, "%s", text ? text : "");
+}
+
+static status run_script(sqlite3 *db, error *err, const char *sql)
+{
+	return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK ? STATUS_OK : fail(db, err);
+}
+
+static status read_version(sqlite3 *db, int64_t *version, error *err)
+{
+	sqlite3_stmt *statement;
+	TRY(ledger_prepare(db, &statement, err, "PRAGMA user_version", ""));
+	status s;
+	*version = ledger_step(db, statement, &s, err) ? sqlite3_column_int64(statement, 0) : 0;
+	sqlite3_finalize(statement);
+	return s;
+}
+
+static status upgrade(sqlite3 *db, error *err)
+{
+	int64_t version;
+	TRY(read_version(db, &version, err));
+	if (version > LEDGER_VERSION)
+		return error_set(err, STATUS_UNSUPPORTED, NULL,
+		                 "the ledger has version %lld, this program knows up to %d", (long long)version,
+		                 LEDGER_VERSION);
+	for (int i = (int)version; i < LEDGER_VERSION; i++) {
+		char done[64];
+		snprintf(done, sizeof done, "PRAGMA user_version=%d; COMMIT;", i + 1);
+		TRY(run_script(db, err, "BEGIN IMMEDIATE;"));
+		TRY(run_script(db, err, ledger_steps[i]));
+		TRY(run_script(db, err, done));
+	}
+	return STATUS_OK;
+}
+
+status ledger_open(sqlite3 **out, const char *path, error *err)
+{
+	sqlite3 *db = NULL;
+	status s = STATUS_OK;
+	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
+	if (sqlite3_open_v2(path, &db, flags, NULL) != SQLITE_OK)
+		s = fail(db, err);
+	if (s == STATUS_OK) {
+		sqlite3_extended_result_codes(db, 1);
+		sqlite3_busy_timeout(db, LEDGER_BUSY_MS);
+		s = run_script(db, err, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;");
+	}
+	if (s == STATUS_OK)
+		s = upgrade(db, err);
+	if (s != STATUS_OK) {
+		sqlite3_close(db); /* rolls an unfinished step back */
+		db = NULL;
+	}
+	*out = db;
+	return s;
+}

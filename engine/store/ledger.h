@@ -1,0 +1,36 @@
+/* ledger.h - SQLite in the few shapes the store needs.
+ *
+ * Private to engine/store. A statement is prepared, bound and finalised per call: the
+ * ledger sees a few writes per second, each of which waits for the disk, so
+ * cached statements would only add state. */
+#ifndef ENGINE_STORE_LEDGER_H
+#define ENGINE_STORE_LEDGER_H
+
+#include <jansson.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+
+#include "engine/base/error.h"
+
+/* Open or create the ledger and bring its schema to the version of this program.
+ * STATUS_UNSUPPORTED when a newer program wrote it. */
+status ledger_open(sqlite3 **out, const char *path, error *err);
+
+/* Prepare `sql` and bind one argument per letter of `types`: 't' a const char *
+ * (NULL binds NULL, the text must outlive the statement), 'i' an int64_t. On success
+ * the caller finalises *out; on failure it is NULL. */
+status ledger_prepare(sqlite3 *db, sqlite3_stmt **out, error *err, const char *sql, const char *types, ...);
+/* The same, run to its end; returns when the change is on disk. *changes (may be
+ * NULL) gets the number of rows changed. STATUS_CONFLICT when a unique id exists. */
+status ledger_run(sqlite3 *db, int *changes, error *err, const char *sql, const char *types, ...);
+/* Does the query give a row? The arguments are texts: `second` may be NULL when the query has one only. */
+status ledger_has(sqlite3 *db, bool *found, error *err, const char *sql, const char *first, const char *second);
+
+/* Step to the next row: true on a row, false at the end or on failure (*s). */
+bool ledger_step(sqlite3 *db, sqlite3_stmt *statement, status *s, error *err);
+/* A text column as a JSON object (new reference; NULL when damaged or out of memory). */
+json_t *ledger_document(sqlite3_stmt *statement, int column);
+/* A text column into a fixed buffer. */
+void ledger_text(sqlite3_stmt *statement, int column, char *out, size_t size);
+
+#endif

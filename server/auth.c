@@ -1,0 +1,83 @@
+/* Every key is compared with every byte of the candidate, so neither a match nor its place can be timed. */
+#include "server/auth.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct auth {
+	char **keys;
+	size_t n_keys;
+};
+
+static bool auth_add(auth *a, const char *key, size_t bytes)
+{
+	char **keys = realloc(a->keys, (a->n_keys + 1) * sizeof *keys);
+	if (!keys)
+		return false;
+	a->keys = keys;
+	keys[a->n_keys] = strndup(key, bytes);
+	return keys[a->n_keys] && ++a->n_keys;
+}
+
+auth *auth_load(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	auth *a = file ? calloc(1, sizeof *a) : NULL;
+	char *line = NULL;
+	size_t capacity = 0;
+	bool ok = a != NULL;
+	while (ok && getline(&line, &capacity, file) >= 0) {
+		const char *key = line + strspn(line, " \t\r\n");
+		size_t bytes = strcspn(key, " \t\r\n");
+		if (bytes > 0 && *key != '#')
+			ok = auth_add(a, key, bytes);
+	}
+	if (!file)
+		fprintf(stderr, "additive-httpd: cannot read the key file: %s\n", strerror(errno));
+	else if (!ok || ferror(file))
+		fprintf(stderr, "additive-httpd: cannot read the key file\n");
+	else if (a->n_keys == 0)
+		fprintf(stderr, "additive-httpd: the key file holds no key\n");
+	if (!ok || (file && ferror(file)) || a->n_keys == 0) {
+		auth_free(a);
+		a = NULL;
+	}
+	if (file)
+		fclose(file);
+	free(line);
+	return a;
+}
+
+void auth_free(auth *a)
+{
+	if (!a)
+		return;
+	for (size_t i = 0; i < a->n_keys; i++)
+		free(a->keys[i]);
+	free(a->keys);
+	free(a);
+}
+
+static bool auth_equal(const char *key, const char *candidate, size_t bytes)
+{
+	size_t key_bytes = strlen(key);
+	unsigned differ = key_bytes != bytes;
+	for (size_t i = 0; i < bytes; i++)
+		differ |= (unsigned char)(candidate[i] ^ key[i % key_bytes]);
+	return differ == 0;
+}
+
+bool auth_allows(const auth *a, const char *header)
+{
+	if (!header || strncasecmp(header, "Bearer ", 7) != 0)
+		return false;
+	const char *candidate = header + 7 + strspn(header + 7, " ");
+	size_t bytes = strlen(candidate);
+	bool allowed = false;
+	for (size_t i = 0; i < a->n_keys; i++)
+		allowed |= auth_equal(a->keys[i], candidate, bytes);
+	return allowed;
+}

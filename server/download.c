@@ -1,0 +1,99 @@
+/* At most DOWNLOAD_WINDOW frames wait for a slow client; each is granted anew when the client has taken them all. */
+#include "server/download.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/forward.h"
+
+enum { DOWNLOAD_WINDOW = 2 };
+
+typedef struct download {
+	uint64_t left; /* bytes still to come; REPLY_SIZE_UNKNOWN: who knows */
+	uint32_t owed; /* frames received and not granted again */
+} download;
+
+/* A type such as "text/plain; charset=utf-8", or NULL for anything stranger. */
+static const char *download_type(const json_t *event)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/+-.; =_";
+	const char *type = json_string_value(json_object_get(event, "content_type"));
+	return type && type[0] && strspn(type, allowed) == strlen(type) ? type : NULL;
+}
+
+static void download_begin(request *r, const json_t *event)
+{
+	download *d = r->state;
+	const json_t *bytes = json_object_get(event, "bytes");
+	const char *type = download_type(event);
+	if (json_is_integer(bytes) && json_integer_value(bytes) >= 0)
+		d->left = (uint64_t)json_integer_value(bytes);
+	reply_header(r, "Content-Disposition", "attachment"); /* never shown as a page of this origin */
+	reply_begin(r, type ? type : "application/octet-stream", d->left, false);
+}
+
+static void download_event(void *context, const frame *f)
+{
+	request *r = context;
+	download *d = r->state;
+	d->owed++;
+	if (!r->streaming) {
+		json_t *event = f->type == FRAME_EVENT ? json_loadb(f->json, f->json_bytes, 0, NULL) : NULL;
+		download_begin(r, event);
+		json_decref(event);
+	}
+	if (f->type != FRAME_DATA)
+		return;
+	if (d->left != REPLY_SIZE_UNKNOWN) {
+		if (f->payload_bytes > d->left) {
+			reply_refuse(r, 500, "engine_error", NULL, "the engine sent more than it announced");
+			return;
+		}
+		d->left -= f->payload_bytes;
+	}
+	reply_write(r, f->payload, f->payload_bytes);
+}
+
+static void download_end(void *context, const frame *f)
+{
+	request *r = context;
+	download *d = r->state;
+	if (forward_failed(r, f))
+		return;
+	if (!r->streaming)
+		download_begin(r, NULL);
+	reply_end(r, d->left == 0 || d->left == REPLY_SIZE_UNKNOWN);
+}
+
+static void download_drained(request *r)
+{
+	download *d = r->state;
+	if (r->call && d->owed > 0) {
+		uint32_t owed = d->owed;
+		d->owed = 0;
+		engine_call_grant(r->call, owed);
+	}
+}
+
+static void download_release(request *r)
+{
+	free(r->state);
+}
+
+void download_handle(request *r)
+{
+	static const engine_events events = {.event = download_event, .end = download_end};
+	download *d = calloc(1, sizeof *d);
+	json_t *params = d ? forward_params(r) : NULL;
+	if (!d || !params) {
+		free(d);
+		if (!r->status)
+			reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+		return;
+	}
+	d->left = REPLY_SIZE_UNKNOWN;
+	r->state = d;
+	r->release = download_release;
+	r->drained = download_drained;
+	request_call(r, r->route->engine_method, params, DOWNLOAD_WINDOW, false, &events);
+}

@@ -1,0 +1,116 @@
+/* /v1/explain and a session's /alpha: importance weights as data or as a page, as the client's Accept says. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/accept.h"
+#include "server/explain_html.h"
+#include "server/forward.h"
+#include "server/resources.h"
+
+static const char *const explain_offers[] = {"application/json", "text/html"};
+
+static void explain_reply_page(request *r, const frame *f)
+{
+	json_t *explanation = forward_json(r, f);
+	if (!explanation)
+		return;
+	char nonce[40], policy[160];
+	request_make_id(nonce, sizeof nonce, "");
+	snprintf(policy, sizeof policy, "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-%s'", nonce);
+	buffer page = {0};
+	explain_html_write(explanation, nonce, &page);
+	json_decref(explanation);
+	if (page.failed)
+		buffer_fini(&page);
+	reply_header(r, "Content-Security-Policy", policy);
+	reply_header(r, "Vary", "Accept");
+	reply_bytes(r, 200, "text/html; charset=utf-8", page.data, page.used);
+}
+
+static void explain_end(void *context, const frame *f)
+{
+	request *r = context;
+	if (forward_failed(r, f))
+		return;
+	if (accept_pick(request_header_value(r, "Accept"), explain_offers, 2) == 1) {
+		explain_reply_page(r, f);
+		return;
+	}
+	reply_header(r, "Vary", "Accept");
+	reply_copy(r, 200, "application/json", f->json, f->json_bytes);
+}
+
+/* params is stolen. */
+static void explain_call(request *r, json_t *params)
+{
+	static const engine_events events = {.event = forward_ignore, .end = explain_end};
+	if (accept_pick(request_header_value(r, "Accept"), explain_offers, 2) < 0) {
+		json_decref(params);
+		reply_refuse(r, 406, "not_acceptable", NULL, "an explanation is application/json or text/html");
+		return;
+	}
+	request_call(r, r->route->engine_method, params, 0, false, &events);
+}
+
+static void explain_handle(request *r)
+{
+	json_t *params = forward_params(r);
+	if (params)
+		explain_call(r, params);
+}
+
+/* --- a session's: the selection stands in the query --------------------------------------- */
+
+/* "3" as a number, anything else as text. */
+static json_t *explain_scalar(const char *text, size_t bytes)
+{
+	char *end;
+	errno = 0;
+	long long number = strtoll(text, &end, 10);
+	if (bytes > 0 && !isspace((unsigned char)*text) && end == text + bytes && errno == 0)
+		return json_integer(number);
+	return json_stringn(text, bytes);
+}
+
+/* "all" as it is; "0,2" as a list. */
+static json_t *explain_list(const char *text)
+{
+	if (strcmp(text, "all") == 0)
+		return json_string(text);
+	json_t *list = json_array();
+	for (const char *at = text;; at++) {
+		size_t bytes = strcspn(at, ",");
+		json_array_append_new(list, explain_scalar(at, bytes));
+		at += bytes;
+		if (*at == '\0')
+			return list;
+	}
+}
+
+static void explain_session(request *r)
+{
+	json_t *params = json_object();
+	for (int i = 0; i < r->uri.n_query; i++) {
+		const uri_pair *q = &r->uri.query[i];
+		bool scalar = strcmp(q->name, "position") == 0 || strcmp(q->name, "aggregate") == 0;
+		json_object_set_new(params, q->name,
+		                    scalar ? explain_scalar(q->value, strlen(q->value)) : explain_list(q->value));
+	}
+	schema_error error;
+	if (!schema_check(&schema_session_alpha, params, &error)) {
+		problem p = problem_from_schema(&error);
+		json_decref(params);
+		reply_problem(r, &p);
+		return;
+	}
+	json_object_set_new(params, "id", json_string(r->params[0]));
+	explain_call(r, params);
+}
+
+const route explain_routes[] = {
+    {"POST", "/v1/explain", explain_handle, .engine_method = "explain", .body = BODY_JSON, .schema = &schema_explain},
+    {"GET", "/v1/sessions/{id}/alpha", explain_session, .engine_method = "session.alpha",
+     .query = "position layers heads rounds aggregate"},
+    {.method = NULL}};

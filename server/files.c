@@ -1,0 +1,54 @@
+/* /v1/files: training text. A form may name the purpose before or after the file: there is one purpose, so the
+ * upload begins with it, and a form that turns out to mean another, or none, is refused before the end is sent. */
+#include <string.h>
+
+#include "server/download.h"
+#include "server/forward.h"
+#include "server/resources.h"
+#include "server/upload.h"
+
+static const char files_purpose[] = "fine-tune";
+
+/* The last component of the client's file name; "upload" when it says none. */
+static const char *files_name(const char *given)
+{
+	const char *slash = strrchr(given, '/'), *backslash = strrchr(given, '\\');
+	const char *last = slash > backslash ? slash : backslash;
+	const char *name = last ? last + 1 : given;
+	return name[0] && strlen(name) <= 255 && uri_utf8_valid(name) ? name : "upload";
+}
+
+static bool files_create_check(request *r)
+{
+	if (strcmp(upload_value(r, "purpose"), files_purpose) == 0)
+		return true;
+	reply_refuse(r, 400, "invalid_value", "purpose", "'purpose' must be '%s'", files_purpose);
+	return false;
+}
+
+static json_t *files_create_params(request *r, const char *file_name)
+{
+	if (upload_value(r, "purpose") && !files_create_check(r))
+		return NULL;
+	json_t *params = json_pack("{s:s, s:s}", "filename", files_name(file_name), "purpose", files_purpose);
+	if (!params)
+		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+	return params;
+}
+
+static void files_create(request *r)
+{
+	static const upload_form form = {
+	    .fields = {{"file", true, true}, {"purpose", false, true}, {NULL, false, false}},
+	    .params = files_create_params,
+	    .check = files_create_check};
+	upload_form_begin(r, &form);
+}
+
+const route files_routes[] = {
+    {"GET", "/v1/files", forward_handle, .engine_method = "file.list", .query = "after limit order purpose"},
+    {"POST", "/v1/files", files_create, .engine_method = "file.create", .body = BODY_FORM},
+    {"GET", "/v1/files/{id}", forward_handle, .engine_method = "file.get"},
+    {"DELETE", "/v1/files/{id}", forward_handle, .engine_method = "file.delete"},
+    {"GET", "/v1/files/{id}/content", download_handle, .engine_method = "file.content"},
+    {.method = NULL}};

@@ -1,0 +1,321 @@
+/* An event of the engine becomes one chunk as it comes, or is added to its choice. The RESULT ends
+ * both forms: finish reasons, usage, timings, and a session's position. */
+#include "server/generation.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/forward.h"
+#include "server/sse.h"
+
+enum { GENERATION_MAX_CHOICES = 4096, GENERATION_GRANT = GENERATION_WINDOW / 2 };
+
+typedef struct choice {
+	buffer text;
+	json_t *logprobs, *alpha; /* arrays concatenated; NULL: none came */
+} choice;
+
+typedef struct generation {
+	bool stream, include_usage, timings;
+	char id[40];
+	json_int_t created;
+	json_t *model; /* a string, or NULL while unknown */
+	choice *choices;
+	size_t n_choices;
+	uint64_t sent_events;
+	uint32_t owed;      /* events received and not granted again */
+	uint64_t latest_ns; /* the latest event with tokens; 0: none yet */
+} generation;
+
+static void generation_release(request *r)
+{
+	generation *g = r->state;
+	for (size_t i = 0; i < g->n_choices; i++) {
+		buffer_fini(&g->choices[i].text);
+		json_decref(g->choices[i].logprobs);
+		json_decref(g->choices[i].alpha);
+	}
+	free(g->choices);
+	json_decref(g->model);
+	free(g);
+}
+
+static void generation_out_of_memory(request *r)
+{
+	reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+}
+
+static void generation_grant(request *r)
+{
+	generation *g = r->state;
+	uint32_t owed = g->owed;
+	g->owed = 0;
+	if (r->call)
+		engine_call_grant(r->call, owed);
+}
+
+static void generation_measure(generation *g, const request *r, const json_t *event)
+{
+	size_t tokens = json_array_size(json_object_get(event, "tokens"));
+	uint64_t now = uv_hrtime();
+	if (tokens == 0)
+		return;
+	if (g->latest_ns == 0)
+		metrics_first_token(r->server->metrics, request_seconds(r));
+	else
+		metrics_next_tokens(r->server->metrics, (double)(now - g->latest_ns) / 1e9, tokens);
+	g->latest_ns = now;
+}
+
+/* A copy of the value under key, or null. */
+static json_t *generation_copy(const json_t *from, const char *key)
+{
+	json_t *value = json_object_get(from, key);
+	return value ? json_incref(value) : json_null();
+}
+
+/* The envelope of a chunk or an answer; choices is stolen. */
+static json_t *generation_envelope(const generation *g, json_t *choices)
+{
+	json_t *json = json_pack("{s:s, s:s, s:I, s:o}", "id", g->id, "object", "text_completion", "created",
+	                         g->created, "choices", choices);
+	if (json && g->model)
+		json_object_set(json, "model", g->model);
+	return json;
+}
+
+/* --- streamed ------------------------------------------------------------------------------- */
+
+static void generation_send(request *r, json_t *chunk)
+{
+	generation *g = r->state;
+	char *text = chunk ? json_dumps(chunk, JSON_COMPACT) : NULL;
+	char id[24];
+	buffer event = {0};
+	snprintf(id, sizeof id, "%llu", (unsigned long long)++g->sent_events);
+	if (text)
+		sse_event(&event, id, text, strlen(text));
+	if (!text || event.failed)
+		generation_out_of_memory(r);
+	else
+		reply_write(r, event.data, event.used);
+	buffer_fini(&event);
+	free(text);
+	json_decref(chunk);
+}
+
+static json_t *generation_chunk(const generation *g, json_t *piece)
+{
+	json_t *choices = json_array();
+	if (piece)
+		json_array_append_new(choices, piece);
+	json_t *chunk = generation_envelope(g, choices);
+	if (chunk && g->include_usage)
+		json_object_set_new(chunk, "usage", json_null());
+	return chunk;
+}
+
+static void generation_send_event(request *r, const json_t *event)
+{
+	generation *g = r->state;
+	if (!r->streaming)
+		reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
+	json_t *piece =
+	    json_pack("{s:o, s:o, s:o, s:n}", "index", generation_copy(event, "index"), "text",
+	              generation_copy(event, "text"), "logprobs", generation_copy(event, "logprobs"), "finish_reason");
+	if (piece && json_object_get(event, "alpha"))
+		json_object_set(piece, "alpha", json_object_get(event, "alpha"));
+	generation_send(r, generation_chunk(g, piece));
+}
+
+static void generation_send_result(request *r, const json_t *result)
+{
+	static const char done[] = "data: [DONE]\n\n";
+	generation *g = r->state;
+	size_t i;
+	json_t *ended;
+	const json_t *choices = json_object_get(result, "choices");
+	if (!r->streaming)
+		reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
+	json_array_foreach(choices, i, ended)
+	{
+		json_t *piece = json_pack("{s:o, s:s, s:n, s:o}", "index", generation_copy(ended, "index"), "text", "",
+		                          "logprobs", "finish_reason", generation_copy(ended, "finish_reason"));
+		json_t *chunk = generation_chunk(g, piece);
+		bool last = i + 1 == json_array_size(choices);
+		if (chunk && last && json_object_get(result, "session"))
+			json_object_set(chunk, "session", json_object_get(result, "session"));
+		if (chunk && last && g->timings && json_object_get(result, "timings"))
+			json_object_set(chunk, "timings", json_object_get(result, "timings"));
+		generation_send(r, chunk);
+	}
+	if (g->include_usage) {
+		json_t *chunk = generation_envelope(g, json_array());
+		if (chunk)
+			json_object_set_new(chunk, "usage", generation_copy(result, "usage"));
+		generation_send(r, chunk);
+	}
+	reply_write(r, done, sizeof done - 1);
+	reply_end(r, true);
+}
+
+/* --- whole ------------------------------------------------------------------------------------ */
+
+/* The choice of an event, made on first use; NULL for an absurd index or out of memory. */
+static choice *generation_choice(generation *g, const json_t *event)
+{
+	json_int_t index = json_integer_value(json_object_get(event, "index"));
+	if (index < 0 || index >= GENERATION_MAX_CHOICES)
+		return NULL;
+	size_t needed = (size_t)index + 1;
+	if (needed > g->n_choices) {
+		choice *choices = realloc(g->choices, needed * sizeof *choices);
+		if (!choices)
+			return NULL;
+		memset(choices + g->n_choices, 0, (needed - g->n_choices) * sizeof *choices);
+		g->choices = choices;
+		g->n_choices = needed;
+	}
+	return &g->choices[index];
+}
+
+/* Append each array of `more` to the array of that name in *all. */
+static bool generation_join_logprobs(json_t **all, json_t *more)
+{
+	const char *key;
+	json_t *value;
+	if (!*all)
+		*all = json_object();
+	json_object_foreach(more, key, value)
+	{
+		json_t *array = json_object_get(*all, key);
+		if (!json_is_array(value))
+			continue;
+		if (!array ? json_object_set_new(*all, key, json_copy(value)) != 0
+		           : json_array_extend(array, value) != 0)
+			return false;
+	}
+	return *all != NULL;
+}
+
+static void generation_keep_event(request *r, const json_t *event)
+{
+	generation *g = r->state;
+	choice *c = generation_choice(g, event);
+	const json_t *text = json_object_get(event, "text"), *alpha = json_object_get(event, "alpha");
+	json_t *logprobs = json_object_get(event, "logprobs");
+	bool ok = c != NULL;
+	if (ok)
+		buffer_append(&c->text, json_string_value(text), json_string_length(text));
+	if (ok && json_is_object(logprobs))
+		ok = generation_join_logprobs(&c->logprobs, logprobs);
+	if (ok && json_is_array(alpha)) {
+		/* One list per event: the tokens that mattered for that step. */
+		if (!c->alpha)
+			c->alpha = json_array();
+		ok = json_array_append(c->alpha, (json_t *)alpha) == 0;
+	}
+	if (!ok || c->text.failed)
+		generation_out_of_memory(r);
+	else if (g->owed >= GENERATION_GRANT)
+		generation_grant(r);
+}
+
+static json_t *generation_whole_choice(const generation *g, const json_t *ended)
+{
+	static const choice none = {0};
+	json_int_t index = json_integer_value(json_object_get(ended, "index"));
+	const choice *c = index >= 0 && (size_t)index < g->n_choices ? &g->choices[index] : &none;
+	json_t *json = json_pack("{s:I, s:o, s:o, s:O?}", "index", index, "text",
+	                         json_stringn(c->text.data ? c->text.data : "", c->text.used), "finish_reason",
+	                         generation_copy(ended, "finish_reason"), "logprobs", c->logprobs);
+	if (json && c->alpha)
+		json_object_set(json, "alpha", c->alpha);
+	return json;
+}
+
+static void generation_reply(request *r, const json_t *result)
+{
+	static const char *const extras[] = {"usage", "session", "timings"};
+	generation *g = r->state;
+	size_t i, n_extras = g->timings ? 3 : 2;
+	json_t *ended, *choices = json_array();
+	json_array_foreach(json_object_get(result, "choices"), i, ended)
+	    json_array_append_new(choices, generation_whole_choice(g, ended));
+	json_t *answer = generation_envelope(g, choices);
+	for (i = 0; answer && i < n_extras; i++)
+		if (json_object_get(result, extras[i]))
+			json_object_set(answer, extras[i], json_object_get(result, extras[i]));
+	reply_json(r, 200, answer);
+}
+
+/* --- the call ------------------------------------------------------------------------------------- */
+
+static void generation_event(void *context, const frame *f)
+{
+	request *r = context;
+	generation *g = r->state;
+	json_t *event = forward_json(r, f);
+	if (!event)
+		return;
+	g->owed++;
+	generation_measure(g, r, event);
+	if (g->stream)
+		generation_send_event(r, event);
+	else
+		generation_keep_event(r, event);
+	json_decref(event);
+}
+
+static void generation_end(void *context, const frame *f)
+{
+	request *r = context;
+	generation *g = r->state;
+	if (forward_failed(r, f))
+		return;
+	json_t *result = forward_json(r, f);
+	if (!result)
+		return;
+	const json_t *queue = json_object_get(json_object_get(result, "timings"), "queue_ms");
+	if (json_is_number(queue))
+		metrics_queue(r->server->metrics, json_number_value(queue) / 1e3);
+	if (json_is_string(json_object_get(result, "model"))) {
+		json_decref(g->model);
+		g->model = json_incref(json_object_get(result, "model"));
+	}
+	if (g->stream)
+		generation_send_result(r, result);
+	else
+		generation_reply(r, result);
+	json_decref(result);
+}
+
+void generation_handle(request *r)
+{
+	static const engine_events events = {.event = generation_event, .end = generation_end};
+	generation *g = calloc(1, sizeof *g);
+	if (!g) {
+		generation_out_of_memory(r);
+		return;
+	}
+	r->state = g;
+	r->release = generation_release;
+	g->stream = json_is_true(json_object_get(r->body, "stream"));
+	g->include_usage = json_is_true(json_object_get(json_object_get(r->body, "stream_options"), "include_usage"));
+	g->timings = json_is_true(json_object_get(r->body, "timings"));
+	g->created = (json_int_t)time(NULL);
+	g->model = json_incref(json_object_get(r->body, "model"));
+	request_make_id(g->id, sizeof g->id, "cmpl-");
+	if (!g->stream && json_is_object(json_object_get(r->body, "stream_options"))) {
+		reply_refuse(r, 400, "invalid_value", "stream_options", "'stream_options' needs \"stream\": true");
+		return;
+	}
+	json_object_del(r->body, "stream");
+	json_object_del(r->body, "stream_options");
+	json_t *params = forward_params(r);
+	if (g->stream)
+		r->drained = generation_grant;
+	if (params)
+		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);
+}

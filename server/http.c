@@ -1,0 +1,408 @@
+/* One uv_poll watches the library's own epoll descriptor; MHD_run does what is ready. A uv_prepare runs before every
+ * sleep: it lets the library act on resumed connections, and asks for another turn when the library says that work is
+ * left. The library's own timeouts are off; a sweep looks at every peer's deadline. */
+#include "server/http.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/request.h"
+
+enum {
+	HTTP_BACKLOG = 512,
+	HTTP_UNSENT_BYTES = 128 << 10, /* what the kernel may hold of a stream before its client counts as slow */
+	HTTP_PROBE_SECONDS = 60,       /* a waiting client whose machine has died is found out after some minutes */
+	HTTP_FORCE_MS = 2000           /* after the grace: what still is open is cut */
+};
+
+struct http_peer {
+	http *http;
+	int fd;
+	request *request;
+	uint64_t deadline; /* loop time; 0: none */
+	uv_poll_t poll;    /* for the client's leaving, which the library misses */
+	bool polling;      /* the handle is initialised and must be closed */
+	bool left;         /* the client sends no more */
+	http_peer *previous, *next;
+};
+
+struct http {
+	server *server;
+	struct MHD_Daemon *daemon;
+	int listener;
+	char address[128];
+	uv_poll_t poll;
+	uv_prepare_t prepare;
+	uv_timer_t again, sweep;
+	bool must_run; /* the library has work: a resumed connection, or more than one turn took */
+	http_peer *peers;
+	void (*drained)(void *context);
+	void *drained_context;
+	uint64_t grace_end; /* loop time; draining only */
+	bool aborted;
+};
+
+/* --- the listener --------------------------------------------------------------------- */
+
+bool http_split_address(const char *address, char *host, size_t host_size, char *port, size_t port_size)
+{
+	const char *colon = strrchr(address, ':');
+	if (!colon || colon == address || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+	    strtoul(colon + 1, NULL, 10) > 65535)
+		return false;
+	size_t bytes = (size_t)(colon - address);
+	if (address[0] == '[' && address[bytes - 1] == ']') {
+		address++;
+		bytes -= 2;
+	} else if (memchr(address, ':', bytes)) {
+		return false;
+	}
+	if (bytes == 0 || bytes >= host_size || strlen(colon + 1) >= port_size)
+		return false;
+	memcpy(host, address, bytes);
+	host[bytes] = '\0';
+	strcpy(port, colon + 1);
+	return true;
+}
+
+static int http_bind(const struct addrinfo *at)
+{
+	int fd = socket(at->ai_family, at->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, at->ai_protocol);
+	int one = 1, unsent = HTTP_UNSENT_BYTES, idle = HTTP_PROBE_SECONDS, interval = HTTP_PROBE_SECONDS / 4;
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	/* What follows is inherited by every connection. */
+	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+	if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, HTTP_BACKLOG) == 0)
+		return fd;
+	int error = errno;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+static bool http_listen(http *h, const char *listen_address)
+{
+	char host[96], port[8];
+	if (!http_split_address(listen_address, host, sizeof host, port, sizeof port)) {
+		fprintf(stderr, "additive-httpd: --listen %s: expected HOST:PORT\n", listen_address);
+		return false;
+	}
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
+	int error = getaddrinfo(host, port, &hints, &found);
+	if (error) {
+		fprintf(stderr, "additive-httpd: --listen %s: %s\n", listen_address, gai_strerror(error));
+		return false;
+	}
+	h->listener = http_bind(found);
+	if (h->listener < 0)
+		fprintf(stderr, "additive-httpd: --listen %s: %s\n", listen_address, strerror(errno));
+	freeaddrinfo(found);
+	struct sockaddr_storage real;
+	socklen_t bytes = sizeof real;
+	if (h->listener < 0 || getsockname(h->listener, (struct sockaddr *)&real, &bytes) != 0)
+		return false;
+	unsigned real_port = real.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&real)->sin6_port)
+	                                                : ntohs(((struct sockaddr_in *)&real)->sin_port);
+	snprintf(h->address, sizeof h->address, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, real_port);
+	return true;
+}
+
+/* --- the library's callbacks --------------------------------------------------------------- */
+
+static void *http_on_target(void *context, const char *target, struct MHD_Connection *connection)
+{
+	http *h = context;
+	return request_new(h->server, connection, target);
+}
+
+static enum MHD_Result http_on_access(void *context, struct MHD_Connection *connection, const char *url,
+                                      const char *method, const char *version, const char *data, size_t *bytes,
+                                      void **request_at)
+{
+	(void)context;
+	(void)connection;
+	(void)url;
+	return *request_at ? request_access(*request_at, method, version, data, bytes) : MHD_NO;
+}
+
+static void http_on_completed(void *context, struct MHD_Connection *connection, void **request_at,
+                              enum MHD_RequestTerminationCode why)
+{
+	(void)context;
+	(void)connection;
+	(void)why;
+	if (*request_at)
+		request_over(*request_at);
+	*request_at = NULL;
+}
+
+static void http_peer_closed(uv_handle_t *handle)
+{
+	free(handle->data);
+}
+
+static void http_peer_end(http_peer *p)
+{
+	http *h = p->http;
+	if (p->previous)
+		p->previous->next = p->next;
+	else
+		h->peers = p->next;
+	if (p->next)
+		p->next->previous = p->previous;
+	/* The handle lets go of the descriptor now, before the library closes it; its memory goes later. */
+	if (p->polling)
+		uv_close((uv_handle_t *)&p->poll, http_peer_closed);
+	else
+		free(p);
+}
+
+/* The client has closed its sending side. Whoever waits for the engine on its behalf stops; whoever is being read is
+ * read to the end: shutting down our receiving side makes the library look again, which it may have missed the end
+ * because it trusts edges of readiness and skips one after a short read. */
+static void http_on_leave(uv_poll_t *poll, int status, int events)
+{
+	http_peer *p = poll->data;
+	if (status == 0 && !(events & UV_DISCONNECT))
+		return;
+	uv_poll_stop(poll);
+	p->left = true;
+	if (p->request && p->request->suspended)
+		request_gone(p->request);
+	else
+		shutdown(p->fd, SHUT_RD);
+}
+
+static void http_on_connection(void *context, struct MHD_Connection *connection, void **peer_at,
+                               enum MHD_ConnectionNotificationCode what)
+{
+	http *h = context;
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+		h->must_run = true; /* at its limit of connections the library accepts again only in its next run */
+		if (*peer_at)
+			http_peer_end(*peer_at);
+		*peer_at = NULL;
+		return;
+	}
+	http_peer *p = calloc(1, sizeof *p);
+	*peer_at = p;
+	if (!p)
+		return; /* its requests are refused by http_on_target */
+	p->http = h;
+	p->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+	p->poll.data = p;
+	p->next = h->peers;
+	if (p->next)
+		p->next->previous = p;
+	h->peers = p;
+	http_peer_deadline(p, h->server->limits.request_ms);
+	p->polling = uv_poll_init(h->server->loop, &p->poll, p->fd) == 0;
+	if (p->polling)
+		uv_poll_start(&p->poll, UV_DISCONNECT, http_on_leave);
+}
+
+/* Targets are decoded by uri.c, from the raw text. */
+static size_t http_leave_escaped(void *context, struct MHD_Connection *connection, char *text)
+{
+	(void)context;
+	(void)connection;
+	return strlen(text);
+}
+
+/* --- the loop's callbacks --------------------------------------------------------------------- */
+
+static void http_on_again(uv_timer_t *timer)
+{
+	http *h = timer->data;
+	h->must_run = true;
+}
+
+static void http_on_prepare(uv_prepare_t *prepare)
+{
+	http *h = prepare->data;
+	if (h->must_run) {
+		h->must_run = false;
+		MHD_run(h->daemon);
+	}
+	MHD_UNSIGNED_LONG_LONG wait;
+	if (h->must_run || (MHD_get_timeout(h->daemon, &wait) == MHD_YES && wait == 0))
+		uv_timer_start(&h->again, http_on_again, 0, 0);
+}
+
+static void http_on_ready(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	http *h = poll->data;
+	MHD_run(h->daemon);
+}
+
+/* Draining: end idle connections, then everything, then say that it is over. */
+static void http_sweep_draining(http *h, uint64_t now)
+{
+	bool abort_now = now >= h->grace_end && !h->aborted;
+	for (http_peer *p = h->peers, *next; p; p = next) {
+		next = p->next;
+		if (!p->request || now >= h->grace_end + HTTP_FORCE_MS)
+			shutdown(p->fd, SHUT_RDWR);
+		else if (abort_now)
+			request_abort(p->request);
+	}
+	h->aborted |= abort_now;
+	if (!h->peers && h->drained) {
+		void (*drained)(void *) = h->drained;
+		h->drained = NULL;
+		drained(h->drained_context);
+	}
+}
+
+static void http_on_sweep(uv_timer_t *timer)
+{
+	http *h = timer->data;
+	uint64_t now = uv_now(h->server->loop);
+	for (http_peer *p = h->peers; p; p = p->next) {
+		if (p->deadline && now >= p->deadline)
+			shutdown(p->fd, SHUT_RDWR); /* the library sees the end and cleans up */
+		else if (p->request)
+			reply_tick(p->request);
+	}
+	if (h->server->draining)
+		http_sweep_draining(h, now);
+}
+
+/* --- peers ---------------------------------------------------------------------------------------- */
+
+http_peer *http_peer_of(struct MHD_Connection *connection)
+{
+	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+void http_peer_set_request(http_peer *p, request *r)
+{
+	p->request = r;
+	if (!r)
+		http_peer_deadline(p, p->http->server->limits.request_ms); /* for the next request */
+}
+
+void http_peer_deadline(http_peer *p, uint64_t ms)
+{
+	p->deadline = ms ? uv_now(p->http->server->loop) + ms : 0;
+}
+
+void http_peer_extend(http_peer *p, uint64_t ms, uint64_t cap)
+{
+	uint64_t latest = uv_now(p->http->server->loop) + cap;
+	if (p->deadline)
+		p->deadline = p->deadline + ms < latest ? p->deadline + ms : latest;
+}
+
+void http_peer_watch(http_peer *p)
+{
+	if (p->left && p->polling)
+		uv_poll_start(&p->poll, UV_DISCONNECT, http_on_leave); /* says so again at once */
+}
+
+void http_peer_wake(http_peer *p)
+{
+	p->http->must_run = true;
+}
+
+void http_peer_send_last(http_peer *p, const void *data, size_t bytes)
+{
+	/* A kilobyte fits into an empty send buffer; a client that does not take it misses the reason only. */
+	ssize_t sent = send(p->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+	(void)sent;
+	shutdown(p->fd, SHUT_WR);
+}
+
+/* --- life -------------------------------------------------------------------------------------------- */
+
+static bool http_start_library(http *h)
+{
+	const server_limits *limits = &h->server->limits;
+	h->daemon = MHD_start_daemon(
+	    MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, http_on_access, h, MHD_OPTION_LISTEN_SOCKET,
+	    h->listener, MHD_OPTION_CONNECTION_LIMIT, limits->connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+	    limits->connections_per_address, MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, 0,
+	    MHD_OPTION_URI_LOG_CALLBACK, http_on_target, h, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h,
+	    MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, http_leave_escaped, h,
+	    MHD_OPTION_END);
+	if (!h->daemon)
+		fprintf(stderr, "additive-httpd: libmicrohttpd does not start\n");
+	return h->daemon != NULL;
+}
+
+http *http_new(server *s, const char *listen_address)
+{
+	http *h = calloc(1, sizeof *h);
+	if (!h)
+		return NULL;
+	h->server = s;
+	h->listener = -1;
+	if (!http_listen(h, listen_address) || !http_start_library(h)) {
+		if (h->listener >= 0)
+			close(h->listener);
+		free(h);
+		return NULL;
+	}
+	int fd = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+	uint64_t step = s->limits.request_ms / 4 < 1000 ? s->limits.request_ms / 4 : 1000;
+	uv_poll_init(s->loop, &h->poll, fd);
+	uv_prepare_init(s->loop, &h->prepare);
+	uv_timer_init(s->loop, &h->again);
+	uv_timer_init(s->loop, &h->sweep);
+	h->poll.data = h->prepare.data = h->again.data = h->sweep.data = h;
+	uv_poll_start(&h->poll, UV_READABLE, http_on_ready);
+	uv_prepare_start(&h->prepare, http_on_prepare);
+	uv_timer_start(&h->sweep, http_on_sweep, step, step);
+	return h;
+}
+
+const char *http_address(const http *h)
+{
+	return h->address;
+}
+
+void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *context)
+{
+	uint64_t now = uv_now(h->server->loop);
+	if (h->server->draining) {
+		h->grace_end = now;
+		return;
+	}
+	h->server->draining = true;
+	h->grace_end = now + grace_ms;
+	h->drained = done;
+	h->drained_context = context;
+	MHD_quiesce_daemon(h->daemon); /* hands the listener back */
+	close(h->listener);
+	h->listener = -1;
+	uv_timer_start(&h->sweep, http_on_sweep, 0, 50);
+}
+
+void http_stop(http *h)
+{
+	uv_close((uv_handle_t *)&h->poll, NULL);
+	uv_close((uv_handle_t *)&h->prepare, NULL);
+	uv_close((uv_handle_t *)&h->again, NULL);
+	uv_close((uv_handle_t *)&h->sweep, NULL);
+	MHD_stop_daemon(h->daemon);
+	h->daemon = NULL;
+}
+
+void http_free(http *h)
+{
+	free(h);
+}

@@ -1,0 +1,51 @@
+/* http.h - libmicrohttpd inside the libuv loop: the listener, its connections, their deadlines, the end.
+ *
+ * A connection ("peer") lives as long as its socket and serves one request at a time. What the library
+ * leaves open is closed here:
+ *   - it does not notice a resumed connection by itself: http_peer_wake makes it run;
+ *   - a suspended connection is blind: every connection is watched for the client's leaving. A client
+ *     that closes only its sending side and then has to wait counts as gone: the two cannot be told apart in time;
+ *   - its timeout is reset by every byte: a peer has one deadline, moved only by real progress;
+ *   - stopping it with suspended connections aborts the process: http_drain ends every request first. */
+#ifndef SERVER_HTTP_H
+#define SERVER_HTTP_H
+
+#include <microhttpd.h>
+#include <uv.h>
+
+#include "server/server.h"
+
+typedef struct http http;
+typedef struct http_peer http_peer;
+struct request;
+
+/* Listen on "HOST:PORT" or "[V6]:PORT" (port 0: any). NULL, with a message on stderr, on failure. */
+http *http_new(server *s, const char *listen);
+/* The address as in a URL, "127.0.0.1:8080", with the real port. */
+const char *http_address(const http *h);
+/* Stop accepting, let running requests end within grace_ms, then end them with an error; `done` is called
+ * once no connection is left. Calling it again makes the grace zero. */
+void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *context);
+/* After `done`: stop the library and close the handles; free after the loop has ended. */
+void http_stop(http *h);
+void http_free(http *h);
+
+/* --- for the request on a connection ---------------------------------------------- */
+
+http_peer *http_peer_of(struct MHD_Connection *connection);
+void http_peer_set_request(http_peer *p, struct request *r);
+/* Close the socket unless something happens within ms; 0: never. */
+void http_peer_deadline(http_peer *p, uint64_t ms);
+/* What is left of the deadline is lengthened by ms, up to cap ms from now. */
+void http_peer_extend(http_peer *p, uint64_t ms, uint64_t cap);
+/* The connection was suspended: request_gone is called when the client leaves, or has left. */
+void http_peer_watch(http_peer *p);
+/* The connection was resumed: let the library run before the loop sleeps. */
+void http_peer_wake(http_peer *p);
+/* Write bytes past the library and close the sending side. The library must not have begun an answer. */
+void http_peer_send_last(http_peer *p, const void *data, size_t bytes);
+
+/* "HOST:PORT" → its two halves, brackets removed; false when malformed. */
+bool http_split_address(const char *address, char *host, size_t host_size, char *port, size_t port_size);
+
+#endif

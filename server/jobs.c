@@ -1,0 +1,117 @@
+/* /v1/fine_tuning/jobs. Events come as a page, or with ?stream=true as they happen: the job is looked up first, so that
+ * an unknown one is a 404 and a known one answers at once, even when nothing happens for a while. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/forward.h"
+#include "server/resources.h"
+#include "server/sse.h"
+
+enum { JOBS_WINDOW = 32 };
+
+typedef struct job_watch {
+	uint32_t owed; /* events received and not granted again */
+} job_watch;
+
+static void jobs_watch_event(void *context, const frame *f)
+{
+	request *r = context;
+	job_watch *w = r->state;
+	w->owed++;
+	json_t *event = forward_json(r, f);
+	if (!event)
+		return;
+	const char *id = json_string_value(json_object_get(event, "id"));
+	buffer text = {0};
+	sse_event(&text, id && uri_id_valid(id) ? id : NULL, f->json, f->json_bytes);
+	if (text.failed)
+		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+	else
+		reply_write(r, text.data, text.used);
+	buffer_fini(&text);
+	json_decref(event);
+}
+
+static void jobs_watch_end(void *context, const frame *f)
+{
+	static const char done[] = "data: [DONE]\n\n";
+	request *r = context;
+	if (forward_failed(r, f))
+		return;
+	reply_write(r, done, sizeof done - 1);
+	reply_end(r, true);
+}
+
+static void jobs_watch_drained(request *r)
+{
+	job_watch *w = r->state;
+	uint32_t owed = w->owed;
+	w->owed = 0;
+	if (r->call)
+		engine_call_grant(r->call, owed);
+}
+
+static void jobs_watch_release(request *r)
+{
+	free(r->state);
+}
+
+/* The job exists: answer, then watch. */
+static void jobs_found(void *context, const frame *f)
+{
+	static const engine_events events = {.event = jobs_watch_event, .end = jobs_watch_end};
+	request *r = context;
+	if (forward_failed(r, f))
+		return;
+	const char *after = request_header_value(r, "Last-Event-ID");
+	if (!after)
+		after = uri_query(&r->uri, "after");
+	json_t *params = after ? json_pack("{s:s, s:s}", "id", r->params[0], "after", after)
+	                       : json_pack("{s:s}", "id", r->params[0]);
+	reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
+	request_call(r, "job.watch", params, JOBS_WINDOW, false, &events);
+}
+
+static void jobs_events(request *r)
+{
+	static const engine_events events = {.event = forward_ignore, .end = jobs_found};
+	const char *stream = uri_query(&r->uri, "stream");
+	const char *after = request_header_value(r, "Last-Event-ID");
+	if (!stream || strcmp(stream, "false") == 0) {
+		forward_handle(r);
+		return;
+	}
+	if (strcmp(stream, "true") != 0) {
+		reply_refuse(r, 400, "invalid_value", "stream", "'stream' must be true or false");
+		return;
+	}
+	if (after && !uri_id_valid(after)) {
+		reply_refuse(r, 400, "invalid_value", "Last-Event-ID", "Last-Event-ID is not the id of an event");
+		return;
+	}
+	job_watch *w = calloc(1, sizeof *w);
+	json_t *params = w ? json_pack("{s:s}", "id", r->params[0]) : NULL;
+	if (!params) {
+		free(w);
+		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+		return;
+	}
+	r->state = w;
+	r->drained = jobs_watch_drained;
+	r->release = jobs_watch_release;
+	request_call(r, "job.get", params, 0, false, &events);
+}
+
+const route jobs_routes[] = {
+    {"POST", "/v1/fine_tuning/jobs", forward_handle, .engine_method = "job.create", .body = BODY_JSON,
+     .schema = &schema_job_create},
+    {"GET", "/v1/fine_tuning/jobs", forward_handle, .engine_method = "job.list", .query = "after limit"},
+    {"GET", "/v1/fine_tuning/jobs/{id}", forward_handle, .engine_method = "job.get"},
+    {"POST", "/v1/fine_tuning/jobs/{id}/cancel", forward_handle, .engine_method = "job.cancel"},
+    {"POST", "/v1/fine_tuning/jobs/{id}/pause", forward_handle, .engine_method = "job.pause"},
+    {"POST", "/v1/fine_tuning/jobs/{id}/resume", forward_handle, .engine_method = "job.resume"},
+    {"GET", "/v1/fine_tuning/jobs/{id}/events", jobs_events, .engine_method = "job.events",
+     .query = "after limit stream"},
+    {"GET", "/v1/fine_tuning/jobs/{id}/checkpoints", forward_handle, .engine_method = "job.checkpoints",
+     .query = "after limit"},
+    {.method = NULL}};

@@ -1,0 +1,41 @@
+/* /v1/models: list, show, delete, import (form) and export (files). */
+#include "server/download.h"
+#include "server/forward.h"
+#include "server/resources.h"
+#include "server/upload.h"
+
+static json_t *models_import_params(request *r, const char *file_name)
+{
+	(void)file_name;
+	const char *id = upload_value(r, "id");
+	if (!id)
+		reply_refuse(r, 400, "missing_parameter", "id",
+		             "form field 'id' is required, and must stand before the files");
+	else if (!uri_id_valid(id))
+		reply_refuse(r, 400, "invalid_value", "id",
+		             "'id' must be 1 to 63 letters, digits, dots, dashes, underscores or colons");
+	else
+		return json_pack("{s:s}", "id", id);
+	return NULL;
+}
+
+static void models_import(request *r)
+{
+	static const upload_form form = {.fields = {{"id", false, true},
+	                                            {"config", true, true},
+	                                            {"weights", true, true},
+	                                            {"tokenizer", true, false},
+	                                            {NULL, false, false}},
+	                                 .params = models_import_params};
+	upload_form_begin(r, &form);
+}
+
+const route models_routes[] = {
+    {"GET", "/v1/models", forward_handle, .engine_method = "model.list"},
+    {"POST", "/v1/models", models_import, .engine_method = "model.import", .body = BODY_FORM},
+    {"GET", "/v1/models/{id}", forward_handle, .engine_method = "model.get"},
+    {"DELETE", "/v1/models/{id}", forward_handle, .engine_method = "model.delete"},
+    {"POST", "/v1/models/{id}/load", forward_handle, .engine_method = "model.load"},
+    {"POST", "/v1/models/{id}/unload", forward_handle, .engine_method = "model.unload"},
+    {"GET", "/v1/models/{id}/files/{name}", download_handle, .engine_method = "model.file"},
+    {.method = NULL}};

@@ -1,0 +1,108 @@
+/* /healthz, /readyz, /metrics, /version, /openapi.json and the page at /. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/forward.h"
+#include "server/resources.h"
+
+enum { OPERATIONS_METRICS_MS = 2000 };
+
+/* proto/openapi.yaml as JSON, embedded by embed_openapi.py. */
+extern const char openapi_json[];
+extern const size_t openapi_json_bytes;
+
+static void operations_health(request *r)
+{
+	reply_json(r, 200, json_pack("{s:s}", "status", "ok"));
+}
+
+static void operations_ready(request *r)
+{
+	const server *s = r->server;
+	if (s->draining)
+		reply_refuse(r, 503, "shutting_down", NULL, "the server is shutting down");
+	else if (!engine_link_up(s->engine))
+		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away: %s",
+		             engine_link_reason(s->engine));
+	else
+		reply_json(r, 200, json_pack("{s:s}", "status", "ready"));
+}
+
+static void operations_version(request *r)
+{
+	json_t *hello = (json_t *)engine_link_hello(r->server->engine);
+	reply_json(r, 200,
+	           json_pack("{s:s, s:s, s:i, s:O?}", "version", ADDITIVE_VERSION, "software",
+	                     "additive-httpd " ADDITIVE_VERSION, "protocol", PROTO_VERSION, "engine", hello));
+}
+
+static void operations_openapi(request *r)
+{
+	reply_copy(r, 200, "application/json", openapi_json, openapi_json_bytes);
+}
+
+/* --- metrics: ours, and the engine's when it answers in time ----------------------------- */
+
+static void operations_metrics_reply(request *r, const json_t *engine)
+{
+	buffer text = {0};
+	metrics_write(r->server->metrics, engine_link_up(r->server->engine), engine, &text);
+	if (text.failed)
+		buffer_fini(&text);
+	reply_bytes(r, 200, "text/plain; version=0.0.4; charset=utf-8", text.data, text.used);
+}
+
+static void operations_metrics_end(void *context, const frame *f)
+{
+	request *r = context;
+	r->call = NULL;
+	json_t *engine = f->type == FRAME_RESULT ? json_loadb(f->json, f->json_bytes, 0, NULL) : NULL;
+	operations_metrics_reply(r, engine);
+	json_decref(engine);
+}
+
+static void operations_metrics(request *r)
+{
+	static const engine_events events = {.event = forward_ignore, .end = operations_metrics_end};
+	r->call =
+	    engine_link_call(r->server->engine, "engine.metrics", NULL, 0, false, OPERATIONS_METRICS_MS, &events, r);
+	if (!r->call)
+		operations_metrics_reply(r, NULL);
+}
+
+/* --- the page ------------------------------------------------------------------------------ */
+
+static const char page_head[] =
+    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+    "<meta name=\"viewport\" content=\"width=device-width\"><title>Additive</title>\n<style>"
+    ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 "
+    "1rem}"
+    "code{font-family:ui-monospace,monospace}td{padding:.1rem 1rem .1rem "
+    "0}</style></head>\n<body><main><h1>Additive</h1>"
+    "<p>Trains, serves and explains additive-attention language models. This address speaks the OpenAI API and more; "
+    "<a href=\"openapi.json\">openapi.json</a> describes it all. State: <a href=\"healthz\">healthz</a>, "
+    "<a href=\"readyz\">readyz</a>, <a href=\"metrics\">metrics</a>, <a href=\"version\">version</a>.</p>\n"
+    "<h2>Endpoints</h2>\n<table>\n";
+
+static void operations_page(request *r)
+{
+	buffer page = {0};
+	buffer_string(&page, page_head);
+	const route *row;
+	for (int i = 0; (row = router_row(i)) != NULL; i++)
+		buffer_format(&page, "<tr><td><code>%s</code></td><td><code>%s</code></td></tr>\n", row->method,
+		              row->path);
+	buffer_string(&page, "</table></main></body></html>\n");
+	if (page.failed)
+		buffer_fini(&page);
+	reply_header(r, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
+	reply_bytes(r, 200, "text/html; charset=utf-8", page.data, page.used);
+}
+
+const route operations_routes[] = {{"GET", "/", operations_page, .body = BODY_NONE},
+                                   {"GET", "/healthz", operations_health, .open = true, .always = true},
+                                   {"GET", "/readyz", operations_ready, .open = true, .always = true},
+                                   {"GET", "/metrics", operations_metrics, .always = true},
+                                   {"GET", "/version", operations_version, .body = BODY_NONE},
+                                   {"GET", "/openapi.json", operations_openapi, .body = BODY_NONE},
+                                   {.method = NULL}};

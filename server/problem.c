@@ -1,0 +1,104 @@
+/* Texts are cut to fixed sizes and may hold a client's words, so a character cut in half, or one that never
+ * was UTF-8, is replaced before it becomes JSON. */
+#include "server/problem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+static void problem_copy(char *out, size_t size, const char *text, size_t bytes)
+{
+	if (bytes >= size)
+		bytes = size - 1;
+	memcpy(out, text, bytes);
+	out[bytes] = '\0';
+}
+
+problem problem_make(int status, const char *code, const char *param, const char *format, va_list arguments)
+{
+	problem p = {.status = status};
+	problem_copy(p.code, sizeof p.code, code, strlen(code));
+	if (param)
+		problem_copy(p.param, sizeof p.param, param, strlen(param));
+	vsnprintf(p.message, sizeof p.message, format, arguments);
+	if (status == 429 || status == 503)
+		p.retry_after = 1;
+	return p;
+}
+
+static void problem_take(const json_t *error, const char *key, char *out, size_t size, const char *otherwise)
+{
+	const char *text = json_string_value(json_object_get(error, key));
+	if (!text || !text[0])
+		text = otherwise;
+	problem_copy(out, size, text, strlen(text));
+}
+
+problem problem_from_frame(const frame *f)
+{
+	problem p = {.status = 500};
+	json_t *error = json_loadb(f->json, f->json_bytes, 0, NULL);
+	json_int_t status = json_integer_value(json_object_get(error, "status"));
+	double retry = json_number_value(json_object_get(error, "retry_after"));
+	if (status >= 400 && status <= 599)
+		p.status = (int)status;
+	problem_take(error, "code", p.code, sizeof p.code, "engine_error");
+	problem_take(error, "message", p.message, sizeof p.message, "the engine failed without saying why");
+	problem_take(error, "param", p.param, sizeof p.param, "");
+	if (retry > 0 && retry <= 86400)
+		p.retry_after = (int)ceil(retry);
+	else if (p.status == 429 || p.status == 503)
+		p.retry_after = 1;
+	json_decref(error);
+	return p;
+}
+
+problem problem_from_schema(const schema_error *e)
+{
+	problem p = {.status = 400};
+	problem_copy(p.code, sizeof p.code, e->code, strlen(e->code));
+	problem_copy(p.param, sizeof p.param, e->param, strlen(e->param));
+	problem_copy(p.message, sizeof p.message, e->message, strlen(e->message));
+	return p;
+}
+
+/* A JSON string of the text, with what is not UTF-8 replaced by '?'. */
+static json_t *problem_string(const char *text)
+{
+	json_t *string = json_string(text);
+	if (string)
+		return string;
+	char *copy = strdup(text);
+	for (char *c = copy; c && *c; c++)
+		if ((unsigned char)*c >= 0x80)
+			*c = '?';
+	string = copy ? json_string(copy) : NULL;
+	free(copy);
+	return string;
+}
+
+static const char *problem_type(int status)
+{
+	if (status == 401)
+		return "authentication_error";
+	if (status == 429)
+		return "rate_limit_error";
+	return status < 500 ? "invalid_request_error" : "server_error";
+}
+
+void problem_write(const problem *p, buffer *out)
+{
+	json_t *json = json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", problem_string(p->message), "type",
+	                         problem_type(p->status), "param", p->param[0] ? problem_string(p->param) : json_null(),
+	                         "code", problem_string(p->code));
+	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	if (text)
+		buffer_string(out, text);
+	else
+		out->failed = true;
+	free(text);
+	json_decref(json);
+}

@@ -1,0 +1,30 @@
+/* problem.h - an error as clients see it: {"error":{"message","type","param","code"}}.
+ *
+ * `type` follows from the status, as OpenAI's clients expect: 401 authentication_error, 429
+ * rate_limit_error, other 4xx invalid_request_error, 5xx server_error. */
+#ifndef SERVER_PROBLEM_H
+#define SERVER_PROBLEM_H
+
+#include <stdarg.h>
+
+#include "proto/frame.h"
+#include "proto/schema.h"
+#include "server/buffer.h"
+
+typedef struct problem {
+	int status; /* 400 … 599 */
+	char code[64];
+	char param[128]; /* "": null */
+	char message[512];
+	int retry_after; /* seconds; 0: not said */
+} problem;
+
+__attribute__((format(printf, 4, 0))) problem problem_make(int status, const char *code, const char *param,
+                                                           const char *format, va_list arguments);
+/* From an ERROR frame, whatever it holds. */
+problem problem_from_frame(const frame *f);
+problem problem_from_schema(const schema_error *e);
+/* Append the JSON. */
+void problem_write(const problem *p, buffer *out);
+
+#endif

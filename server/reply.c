@@ -1,0 +1,227 @@
+/* Streams: writers append to r->out, the library pulls from it when the socket has room. A reader with nothing to give
+ * suspends the connection (returning 0 alone would spin), and by then the client has taken everything, which is
+ * the moment to grant the engine more. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/request.h"
+
+enum { REPLY_BLOCK_BYTES = 32 << 10, REPLY_SLOWEST_RATE = 16 << 10 };
+
+static void reply_take_id(request *r)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
+	const char *given = request_header_value(r, "X-Request-Id");
+	size_t bytes = given ? strlen(given) : 0;
+	if (bytes > 0 && bytes < sizeof r->id && strspn(given, allowed) == bytes)
+		memcpy(r->id, given, bytes + 1);
+	else
+		request_make_id(r->id, sizeof r->id, "req_");
+}
+
+void reply_header(request *r, const char *name, const char *value)
+{
+	assert(r->n_headers < REQUEST_MAX_HEADERS);
+	request_header *h = &r->headers[r->n_headers];
+	*h = (request_header){name, strdup(value)};
+	r->n_headers += h->value != NULL;
+}
+
+/* The response is made: give it its headers and let the library come for it. */
+static void reply_set(request *r, int status, const char *type, struct MHD_Response *response)
+{
+	assert(r->status == 0);
+	r->status = status;
+	r->response = response; /* NULL, out of memory: the connection will be closed */
+	reply_take_id(r);
+	if (response) {
+		MHD_add_response_header(response, "Content-Type", type);
+		MHD_add_response_header(response, "X-Request-Id", r->id);
+		MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+		for (int i = 0; i < r->n_headers; i++)
+			MHD_add_response_header(response, r->headers[i].name, r->headers[i].value);
+		if (r->must_close)
+			MHD_add_response_header(response, "Connection", "close");
+	}
+	request_resume(r);
+}
+
+void reply_bytes(request *r, int status, const char *type, char *data, size_t bytes)
+{
+	r->answer_bytes = bytes;
+	struct MHD_Response *response =
+	    data ? MHD_create_response_from_buffer(bytes, data, MHD_RESPMEM_MUST_FREE) : NULL;
+	if (!response)
+		free(data);
+	reply_set(r, status, type, response);
+}
+
+void reply_copy(request *r, int status, const char *type, const void *data, size_t bytes)
+{
+	char *copy = malloc(bytes ? bytes : 1);
+	if (copy && bytes)
+		memcpy(copy, data, bytes);
+	reply_bytes(r, status, type, copy, bytes);
+}
+
+void reply_json(request *r, int status, json_t *json)
+{
+	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	json_decref(json);
+	reply_bytes(r, status, "application/json", text, text ? strlen(text) : 0);
+}
+
+/* --- errors -------------------------------------------------------------------------------- */
+
+static void reply_problem_event(request *r, const problem *p)
+{
+	buffer event = {0};
+	buffer_string(&event, "data: ");
+	problem_write(p, &event);
+	buffer_string(&event, "\n\n");
+	reply_write(r, event.data, event.used);
+	reply_end(r, !event.failed);
+	buffer_fini(&event);
+}
+
+void reply_problem(request *r, const problem *p)
+{
+	if (r->call)
+		engine_call_cancel(r->call);
+	r->call = NULL;
+	if (r->streaming && !r->ended) {
+		if (r->sse)
+			reply_problem_event(r, p);
+		else
+			reply_end(r, false);
+	}
+	if (r->status)
+		return;
+	r->problem = *p;
+	if (p->retry_after > 0) {
+		char seconds[16];
+		snprintf(seconds, sizeof seconds, "%d", p->retry_after);
+		reply_header(r, "Retry-After", seconds);
+	}
+	buffer body = {0};
+	problem_write(p, &body);
+	if (body.failed)
+		buffer_fini(&body);
+	reply_bytes(r, p->status, "application/json", body.data, body.used);
+}
+
+void reply_refuse(request *r, int status, const char *code, const char *param, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	problem p = problem_make(status, code, param, format, arguments);
+	va_end(arguments);
+	reply_problem(r, &p);
+}
+
+/* --- streams --------------------------------------------------------------------------------- */
+
+static ssize_t reply_read(void *context, uint64_t position, char *out, size_t room)
+{
+	(void)position;
+	request *r = context;
+	if (r->gone || r->out.failed)
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+	if (r->sent == r->out.used) {
+		buffer_clear(&r->out);
+		r->sent = 0;
+		if (!r->ended && r->drained)
+			r->drained(r);
+	}
+	size_t left = r->out.used - r->sent;
+	if (left == 0 && r->ended)
+		return r->broken ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+	if (left == 0) {
+		request_suspend(r);
+		return 0;
+	}
+	size_t bytes = left < room ? left : room;
+	memcpy(out, r->out.data + r->sent, bytes);
+	r->sent += bytes;
+	http_peer_deadline(r->peer, r->server->limits.stall_ms);
+	return (ssize_t)bytes;
+}
+
+void reply_begin(request *r, const char *type, uint64_t bytes, bool sse)
+{
+	r->streaming = true;
+	r->sse = sse;
+	r->pinged_ns = uv_hrtime();
+	if (sse) {
+		reply_header(r, "Cache-Control", "no-cache");
+		reply_header(r, "X-Accel-Buffering", "no");
+	}
+	reply_set(r, 200, type,
+	          MHD_create_response_from_callback(bytes == REPLY_SIZE_UNKNOWN ? MHD_SIZE_UNKNOWN : bytes,
+	                                            REPLY_BLOCK_BYTES, reply_read, r, NULL));
+}
+
+void reply_write(request *r, const void *data, size_t bytes)
+{
+	buffer_append(&r->out, data, bytes);
+	r->pinged_ns = uv_hrtime();
+	request_resume(r);
+}
+
+void reply_end(request *r, bool complete)
+{
+	r->ended = true;
+	r->broken = !complete;
+	request_resume(r);
+}
+
+void reply_tick(request *r)
+{
+	if (r->sse && r->suspended && !r->ended && uv_hrtime() - r->pinged_ns >= r->server->limits.ping_ms * 1000000)
+		reply_write(r, ": ping\n\n", 8);
+}
+
+/* --- to the library ---------------------------------------------------------------------------- */
+
+enum MHD_Result reply_queue(request *r)
+{
+	r->phase = REQUEST_ANSWERING;
+	struct MHD_Response *response = r->response;
+	r->response = NULL;
+	if (!response)
+		return MHD_NO;
+	/* A client must take a whole answer at no less than the slowest rate; a stream only must not stall. */
+	const server_limits *limits = &r->server->limits;
+	http_peer_deadline(r->peer, r->streaming ? limits->stall_ms
+	                                         : limits->request_ms + r->answer_bytes * 1000 / REPLY_SLOWEST_RATE);
+	enum MHD_Result queued = MHD_queue_response(r->connection, (unsigned)r->status, response);
+	MHD_destroy_response(response);
+	return queued;
+}
+
+void reply_send_last(request *r)
+{
+	buffer message = {0}, body = {0};
+	problem_write(&r->problem, &body);
+	buffer_format(&message,
+	              "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\n"
+	              "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+	              r->status, r->id, body.used);
+	buffer_append(&message, body.data, body.used);
+	if (!message.failed && !body.failed)
+		http_peer_send_last(r->peer, message.data, message.used);
+	buffer_fini(&message);
+	buffer_fini(&body);
+}
+
+void reply_fini(request *r)
+{
+	if (r->response)
+		MHD_destroy_response(r->response);
+	for (int i = 0; i < r->n_headers; i++)
+		free(r->headers[i].value);
+	buffer_fini(&r->out);
+}

@@ -1,0 +1,491 @@
+/* A request is refused as soon as its head shows why, but the body of a client that is already sending is read to its
+ * end (up to a limit) before the error goes out: closing early would make the kernel reset the connection, and
+ * the client would see the reset instead of the reason. Past that limit the error is written beside the library,
+ * which cannot answer in the middle of a body, and what still comes in is dropped for a moment.
+ *
+ * Requests whose framing two parsers could read differently (several lengths, a length and chunks, odd
+ * header names) are never read at all. */
+#include "server/request.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+
+enum {
+	REQUEST_DROP_BYTES = 4 << 20,    /* of a refused body, before the error goes out early */
+	REQUEST_LINGER_BYTES = 64 << 20, /* after it went out early */
+	REQUEST_LINGER_MS = 2000,
+	REQUEST_BODY_RATE = 4 << 10, /* bytes per second that a long body must keep up */
+	REQUEST_NO_BODY_BYTES = 64 << 10
+};
+
+/* --- the head ------------------------------------------------------------------------- */
+
+const char *request_header_value(const request *r, const char *name)
+{
+	return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+}
+
+typedef struct framing {
+	int lengths, encodings, hosts;
+	bool odd_name, chunked;
+} framing;
+
+static enum MHD_Result request_count_header(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	(void)kind;
+	framing *f = context;
+	for (const char *c = name; *c; c++)
+		f->odd_name |= !isgraph((unsigned char)*c);
+	f->odd_name |= *name == '\0';
+	f->lengths += strcasecmp(name, "Content-Length") == 0;
+	f->hosts += strcasecmp(name, "Host") == 0;
+	if (strcasecmp(name, "Transfer-Encoding") == 0) {
+		f->encodings++;
+		f->chunked = value && strcasecmp(value, "chunked") == 0;
+	}
+	return MHD_YES;
+}
+
+/* False, refused, when the message could be read in two ways. */
+static bool request_check_framing(request *r, const char *version)
+{
+	framing f = {0};
+	MHD_get_connection_values(r->connection, MHD_HEADER_KIND, request_count_header, &f);
+	bool old = strcmp(version, "HTTP/1.1") != 0;
+	const char *why = NULL;
+	if (f.odd_name)
+		why = "a header's name holds a space or a control character";
+	else if (f.lengths > 1)
+		why = "more than one Content-Length";
+	else if (f.lengths && f.encodings)
+		why = "both Content-Length and Transfer-Encoding";
+	else if (f.encodings > 1 || (f.encodings && (!f.chunked || old)))
+		why = "the only Transfer-Encoding understood is chunked, in HTTP/1.1";
+	else if (f.hosts > 1 || (f.hosts == 0 && !old))
+		why = "exactly one Host header is needed";
+	if (!why)
+		return true;
+	r->must_close = true;
+	reply_refuse(r, 400, "invalid_framing", NULL, "%s", why);
+	return false;
+}
+
+/* The Content-Length, or 0. The library has refused what is not a number. */
+static uint64_t request_length(const request *r)
+{
+	const char *length = request_header_value(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
+	return length ? strtoull(length, NULL, 10) : 0;
+}
+
+static uint64_t request_body_limit(const request *r)
+{
+	switch (r->route->body) {
+	case BODY_JSON:
+		return r->server->limits.json_bytes;
+	case BODY_FORM:
+	case BODY_OCTETS:
+		return r->server->limits.upload_bytes;
+	default:
+		return REQUEST_NO_BODY_BYTES;
+	}
+}
+
+static void request_refuse_size(request *r)
+{
+	reply_refuse(r, 413, "request_too_large", NULL, "the body is larger than %llu bytes",
+	             (unsigned long long)request_body_limit(r));
+}
+
+typedef struct query_kind {
+	const char *name;
+	enum { QUERY_ID, QUERY_COUNT, QUERY_ORDER, QUERY_WORD, QUERY_OWN } kind; /* OWN: the handler's affair */
+} query_kind;
+
+static const query_kind query_kinds[] = {{"after", QUERY_ID},     {"limit", QUERY_COUNT},   {"order", QUERY_ORDER},
+                                         {"purpose", QUERY_WORD}, {"model", QUERY_ID},      {"stream", QUERY_OWN},
+                                         {"position", QUERY_OWN}, {"layers", QUERY_OWN},    {"heads", QUERY_OWN},
+                                         {"rounds", QUERY_OWN},   {"aggregate", QUERY_OWN}, {NULL, QUERY_OWN}};
+
+static const query_kind *request_query_kind(const char *name)
+{
+	const query_kind *k = query_kinds;
+	while (k->name && strcmp(k->name, name) != 0)
+		k++;
+	return k;
+}
+
+/* Is the word one of the space-separated list? */
+static bool request_listed(const char *list, const char *word)
+{
+	size_t bytes = strlen(word);
+	for (const char *at = list; at && bytes && (at = strstr(at, word)) != NULL; at += bytes)
+		if ((at == list || at[-1] == ' ') && (at[bytes] == ' ' || at[bytes] == '\0'))
+			return true;
+	return false;
+}
+
+static bool request_count_value(const char *text, long *out)
+{
+	char *end;
+	errno = 0;
+	*out = strtol(text, &end, 10);
+	return isdigit((unsigned char)*text) && *end == '\0' && errno == 0 && *out >= 1 && *out <= 10000;
+}
+
+static bool request_query_fits(const query_kind *k, const char *value)
+{
+	long count;
+	switch (k->kind) {
+	case QUERY_ID:
+	case QUERY_WORD:
+		return uri_id_valid(value);
+	case QUERY_COUNT:
+		return request_count_value(value, &count);
+	case QUERY_ORDER:
+		return strcmp(value, "asc") == 0 || strcmp(value, "desc") == 0;
+	default:
+		return true;
+	}
+}
+
+static bool request_check_query(request *r)
+{
+	for (int i = 0; i < r->uri.n_query; i++) {
+		const uri_pair *q = &r->uri.query[i];
+		if (!request_listed(r->route->query, q->name)) {
+			reply_refuse(r, 400, "unknown_parameter", q->name, "unknown query parameter '%s'", q->name);
+			return false;
+		}
+		if (uri_query(&r->uri, q->name) != q->value ||
+		    !request_query_fits(request_query_kind(q->name), q->value)) {
+			reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' is not valid", q->name);
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool request_check_server(request *r)
+{
+	const server *s = r->server;
+	if (s->auth && !(r->route && r->route->open) &&
+	    !auth_allows(s->auth, request_header_value(r, MHD_HTTP_HEADER_AUTHORIZATION))) {
+		reply_header(r, "WWW-Authenticate", "Bearer");
+		reply_refuse(r, 401, "invalid_api_key", NULL, "a valid key is needed: Authorization: Bearer KEY");
+		return false;
+	}
+	/* Browsers let any page post forms to a local address; no page of another site has business here. */
+	const char *site = request_header_value(r, "Sec-Fetch-Site");
+	if (site && strcmp(site, "cross-site") == 0 && !(r->route && strcmp(r->route->method, "GET") == 0)) {
+		reply_refuse(r, 403, "cross_site", NULL, "requests from other sites' pages are refused");
+		return false;
+	}
+	if (s->draining && !(r->route && r->route->always)) {
+		r->must_close = true;
+		reply_refuse(r, 503, "shutting_down", NULL, "the server is shutting down");
+		return false;
+	}
+	return true;
+}
+
+static void request_refuse_path(request *r, int status, const route_match *match)
+{
+	if (status == 405)
+		reply_header(r, "Allow", match->allow);
+	if (status == 400)
+		reply_refuse(r, 400, "invalid_target", NULL, "the path or query is malformed");
+	else if (status == 404)
+		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path");
+	else if (status == 405)
+		reply_refuse(r, 405, "method_not_allowed", NULL, "this path answers %s", match->allow);
+	else
+		reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type does not fit this path");
+}
+
+/* Look at the head: afterwards the request is refused, or its body may come. */
+static void request_begin(request *r, const char *method, const char *version)
+{
+	if (!request_check_framing(r, version))
+		return;
+	route_match match = {0};
+	int status = 400;
+	if (r->uri.memory)
+		status = router_find(&r->uri, method, request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE), &match);
+	r->route = match.route;
+	memcpy(r->params, match.params, sizeof r->params);
+	if (!request_check_server(r)) /* before a 404: what exists is nobody's business without a key */
+		return;
+	if (status != 200) {
+		request_refuse_path(r, status, &match);
+		return;
+	}
+	const char *coding = request_header_value(r, MHD_HTTP_HEADER_CONTENT_ENCODING);
+	if (coding && strcasecmp(coding, "identity") != 0)
+		reply_refuse(r, 415, "unsupported_encoding", NULL, "bodies must not be compressed");
+	else if (!request_check_query(r))
+		return;
+	else if (request_length(r) > request_body_limit(r))
+		request_refuse_size(r);
+	else if (r->route->body == BODY_FORM || r->route->body == BODY_OCTETS)
+		r->route->handle(r);
+}
+
+/* --- the body ----------------------------------------------------------------------------- */
+
+/* The error goes out now, although the client is still sending. */
+static bool request_refuse_now(request *r)
+{
+	reply_send_last(r);
+	r->linger = REQUEST_LINGER_BYTES;
+	http_peer_deadline(r->peer, REQUEST_LINGER_MS);
+	return true;
+}
+
+static void request_keep_text(request *r, const char *data, size_t bytes)
+{
+	server *s = r->server;
+	if (s->buffered + bytes > s->limits.buffered_bytes) {
+		reply_refuse(r, 503, "overloaded", NULL, "too many large requests at once");
+		return;
+	}
+	s->buffered += bytes;
+	r->reserved += bytes;
+	buffer_append(&r->text, data, bytes);
+	if (r->text.failed)
+		reply_refuse(r, 503, "overloaded", NULL, "out of memory");
+}
+
+/* One piece of the body has arrived. False: close the connection. */
+static bool request_take(request *r, const char *data, size_t bytes)
+{
+	if (r->linger) {
+		r->linger = bytes < r->linger ? r->linger - bytes : 0;
+		return r->linger > 0;
+	}
+	r->body_bytes += bytes;
+	http_peer_extend(r->peer, (uint64_t)bytes * 1000 / REQUEST_BODY_RATE + 1, r->server->limits.request_ms);
+	if (!r->status && r->body_bytes > request_body_limit(r))
+		request_refuse_size(r);
+	if (r->status)
+		return r->body_bytes <= REQUEST_DROP_BYTES || request_refuse_now(r);
+	if (r->route->body == BODY_JSON)
+		request_keep_text(r, data, bytes);
+	else if (r->take)
+		r->take(r, data, bytes);
+	if (r->paused && !r->status)
+		request_suspend(r);
+	return true;
+}
+
+static bool request_parse(request *r)
+{
+	json_error_t where;
+	r->body = json_loadb(r->text.data ? r->text.data : "", r->text.used, JSON_REJECT_DUPLICATES, &where);
+	r->server->buffered -= r->reserved;
+	r->reserved = 0;
+	buffer_fini(&r->text);
+	if (!r->body) {
+		reply_refuse(r, 400, "invalid_json", NULL, "the body is not valid JSON: %s (line %d, column %d)",
+		             where.text, where.line, where.column);
+		return false;
+	}
+	if (!json_is_object(r->body)) {
+		reply_refuse(r, 400, "invalid_type", NULL, "the body must be a JSON object");
+		return false;
+	}
+	schema_error error;
+	if (r->route->schema && !schema_check(r->route->schema, r->body, &error)) {
+		problem p = problem_from_schema(&error);
+		reply_problem(r, &p);
+		return false;
+	}
+	return true;
+}
+
+/* The whole request is here. */
+static void request_work(request *r)
+{
+	r->phase = REQUEST_WORKING;
+	http_peer_deadline(r->peer, 0);
+	if (r->route->body == BODY_FORM || r->route->body == BODY_OCTETS)
+		r->taken(r);
+	else if (r->route->body != BODY_JSON || request_parse(r))
+		r->route->handle(r);
+}
+
+/* --- the library's calls --------------------------------------------------------------------- */
+
+enum MHD_Result request_access(request *r, const char *method, const char *version, const char *data, size_t *bytes)
+{
+	if (r->gone)
+		return MHD_NO;
+	if (r->phase == REQUEST_HEAD) {
+		r->phase = REQUEST_BODY;
+		request_begin(r, method, version);
+		if (r->status && (r->must_close || request_header_value(r, MHD_HTTP_HEADER_EXPECT)))
+			return reply_queue(r);
+		if (r->status && request_length(r) > REQUEST_DROP_BYTES)
+			request_refuse_now(r);
+		return MHD_YES;
+	}
+	if (r->phase == REQUEST_BODY && *bytes > 0) {
+		if (r->suspended) /* pieces already read keep coming; they stay with the library */
+			return MHD_YES;
+		bool go_on = request_take(r, data, *bytes);
+		*bytes = 0;
+		return go_on ? MHD_YES : MHD_NO;
+	}
+	if (r->linger)
+		return MHD_NO;
+	if (r->phase == REQUEST_BODY && !r->status)
+		request_work(r);
+	if (r->status)
+		return reply_queue(r);
+	request_suspend(r);
+	return MHD_YES;
+}
+
+request *request_new(server *s, struct MHD_Connection *connection, const char *target)
+{
+	http_peer *peer = http_peer_of(connection);
+	request *r = peer ? calloc(1, sizeof *r) : NULL;
+	if (!r)
+		return NULL;
+	r->server = s;
+	r->connection = connection;
+	r->peer = peer;
+	r->started_ns = uv_hrtime();
+	uri_parse(&r->uri, target ? target : ""); /* what is wrong with it is said once the head is complete */
+	http_peer_set_request(peer, r);
+	metrics_request_begins(s->metrics);
+	return r;
+}
+
+void request_suspend(request *r)
+{
+	r->suspended = true;
+	MHD_suspend_connection(r->connection);
+	http_peer_deadline(r->peer, 0);
+	http_peer_watch(r->peer);
+}
+
+void request_resume(request *r)
+{
+	if (!r->suspended)
+		return;
+	r->suspended = false;
+	MHD_resume_connection(r->connection);
+	http_peer_wake(r->peer);
+	if (r->phase == REQUEST_BODY)
+		http_peer_deadline(r->peer, r->server->limits.request_ms);
+	else if (r->streaming)
+		http_peer_deadline(r->peer, r->server->limits.stall_ms);
+}
+
+static void request_cancel(request *r)
+{
+	if (r->call)
+		engine_call_cancel(r->call);
+	r->call = NULL;
+}
+
+void request_gone(request *r)
+{
+	r->gone = true;
+	request_cancel(r);
+	request_resume(r);
+}
+
+void request_abort(request *r)
+{
+	static const problem over = {
+	    .status = 503, .code = "shutting_down", .message = "the server is shutting down", .retry_after = 1};
+	r->must_close = true;
+	reply_problem(r, &over);
+	if (r->phase == REQUEST_HEAD || r->phase == REQUEST_BODY)
+		http_peer_deadline(r->peer, 1);
+}
+
+void request_over(request *r)
+{
+	request_cancel(r);
+	if (r->release)
+		r->release(r);
+	metrics_request_ends(r->server->metrics, r->route, r->status, request_seconds(r));
+	if (r->server->access_log)
+		fprintf(stderr, "%s %s %s %d %.3f\n", r->id, r->route ? r->route->method : "-",
+		        r->route ? r->route->path : "-", r->status, request_seconds(r));
+	http_peer_set_request(r->peer, NULL);
+	r->server->buffered -= r->reserved;
+	reply_fini(r);
+	buffer_fini(&r->text);
+	json_decref(r->body);
+	uri_fini(&r->uri);
+	free(r);
+}
+
+/* --- for handlers ------------------------------------------------------------------------------ */
+
+bool request_call(request *r, const char *method, json_t *params, uint32_t credit, bool upload,
+                  const engine_events *events)
+{
+	r->call = engine_link_call(r->server->engine, method, params, credit, upload, 0, events, r);
+	if (!r->call)
+		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away; try again shortly");
+	return r->call != NULL;
+}
+
+json_t *request_params(const request *r)
+{
+	json_t *params = json_object();
+	char name[32];
+	bool ok = params != NULL;
+	for (int i = 0; ok && i < ROUTE_MAX_PARAMS && router_param_name(r->route, i, name, sizeof name); i++)
+		ok = json_object_set_new(params, name, json_string(r->params[i])) == 0;
+	for (int i = 0; ok && i < r->uri.n_query; i++) {
+		const uri_pair *q = &r->uri.query[i];
+		const query_kind *k = request_query_kind(q->name);
+		long count = 0;
+		if (k->kind == QUERY_COUNT && request_count_value(q->value, &count))
+			ok = json_object_set_new(params, q->name, json_integer(count)) == 0;
+		else if (k->kind != QUERY_OWN)
+			ok = json_object_set_new(params, q->name, json_string(q->value)) == 0;
+	}
+	if (ok)
+		return params;
+	json_decref(params);
+	return NULL;
+}
+
+void request_pause(request *r)
+{
+	r->paused = true;
+}
+
+void request_unpause(request *r)
+{
+	r->paused = false;
+	if (r->phase == REQUEST_BODY)
+		request_resume(r);
+}
+
+double request_seconds(const request *r)
+{
+	return (double)(uv_hrtime() - r->started_ns) / 1e9;
+}
+
+void request_make_id(char *out, size_t size, const char *prefix)
+{
+	unsigned char random[12] = {0};
+	/* Without entropy, which Linux has had since boot, ids would merely repeat. */
+	ssize_t got = getrandom(random, sizeof random, 0);
+	(void)got;
+	int at = snprintf(out, size, "%s", prefix);
+	for (size_t i = 0; i < sizeof random && at >= 0 && (size_t)at < size; i++)
+		at += snprintf(out + at, size - (size_t)at, "%02x", random[i]);
+}

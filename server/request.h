@@ -1,0 +1,132 @@
+/* request.h - one HTTP request from its first line to its last byte, and how to answer it.
+ *
+ *   head ──▶ body ──▶ working ──▶ answering ──▶ over
+ *      └─ refused at any point: the body is read and dropped up to a limit, then the error is sent
+ *
+ * A handler answers once: reply_bytes, reply_json, reply_refuse or reply_problem; or reply_begin, any number of
+ * reply_write, reply_end. It may do so at once or later, from an engine event. After reply_begin, reply_problem ends
+ * the stream: with an error event when it is SSE, by cutting the connection otherwise, so that a truncated
+ * answer never looks whole.
+ *
+ * While a handler works, or a stream has nothing to send, the connection is suspended. When the client leaves, the
+ * engine's call is cancelled at once. The request owns everything hanging on it; `release` is called
+ * exactly once, at the end, after which nothing is called any more. */
+#ifndef SERVER_REQUEST_H
+#define SERVER_REQUEST_H
+
+#include <jansson.h>
+
+#include "server/buffer.h"
+#include "server/http.h"
+#include "server/problem.h"
+#include "server/router.h"
+#include "server/server.h"
+#include "server/uri.h"
+
+enum { REQUEST_ID_BYTES = 128, REQUEST_MAX_HEADERS = 4 };
+
+typedef enum request_phase { REQUEST_HEAD, REQUEST_BODY, REQUEST_WORKING, REQUEST_ANSWERING } request_phase;
+
+typedef struct request_header {
+	const char *name;
+	char *value;
+} request_header;
+
+typedef struct request {
+	/* For handlers to read. */
+	server *server;
+	struct MHD_Connection *connection;
+	const route *route;                   /* NULL when none fits */
+	const char *params[ROUTE_MAX_PARAMS]; /* values of the path's {…} */
+	uri uri;
+	json_t *body;              /* BODY_JSON: checked */
+	char id[REQUEST_ID_BYTES]; /* X-Request-Id */
+	uint64_t started_ns;       /* uv_hrtime when its first line was read */
+
+	/* For handlers to set. */
+	void *state;
+	void (*release)(struct request *r);
+	void (*drained)(struct request *r); /* streams: the client has taken all that was written */
+	engine_call *call;                  /* NULL it when it has ended; cancelled with the request */
+	void (*take)(struct request *r, const char *data, size_t bytes); /* streamed bodies: a piece has arrived */
+	void (*taken)(struct request *r);                                /* streamed bodies: that was all */
+
+	/* request.c's and reply.c's own. */
+	http_peer *peer;
+	request_phase phase;
+	bool suspended, gone, paused, must_close;
+	buffer text;         /* the JSON body as it comes */
+	uint64_t body_bytes; /* of the body so far */
+	uint64_t reserved;   /* our share of server.buffered */
+	uint64_t linger;     /* after an early answer: bytes still read and dropped */
+	struct MHD_Response *response;
+	int status;            /* 0: not answered yet */
+	problem problem;       /* the error answered, if it was one */
+	uint64_t answer_bytes; /* of an answer that is not a stream */
+	request_header headers[REQUEST_MAX_HEADERS];
+	int n_headers;
+	bool streaming, sse, ended, broken;
+	uint64_t pinged_ns;
+	buffer out;  /* streams: written, */
+	size_t sent; /* … and this much of it taken */
+} request;
+
+/* --- for handlers --------------------------------------------------------------------- */
+
+const char *request_header_value(const request *r, const char *name);
+/* Open r->call. The 503 is already answered when it returns false. params is stolen. */
+bool request_call(request *r, const char *method, json_t *params, uint32_t credit, bool upload,
+                  const engine_events *events);
+/* The path's and the query's parameters as an object of the engine's types; NULL when out of memory. */
+json_t *request_params(const request *r);
+/* Stop and go on reading a streamed body. */
+void request_pause(request *r);
+void request_unpause(request *r);
+/* Seconds since the request began. */
+double request_seconds(const request *r);
+/* A fresh id: the prefix and 24 random hex digits. */
+void request_make_id(char *out, size_t size, const char *prefix);
+
+/* --- reply.c ----------------------------------------------------------------------------- */
+
+/* Add a header; before the reply. */
+void reply_header(request *r, const char *name, const char *value);
+/* data is malloc'ed and taken over; NULL: out of memory, answered with 500. */
+void reply_bytes(request *r, int status, const char *type, char *data, size_t bytes);
+void reply_copy(request *r, int status, const char *type, const void *data, size_t bytes);
+/* json is stolen. */
+void reply_json(request *r, int status, json_t *json);
+void reply_problem(request *r, const problem *p);
+__attribute__((format(printf, 5, 6))) void reply_refuse(request *r, int status, const char *code, const char *param,
+                                                        const char *format, ...);
+
+#define REPLY_SIZE_UNKNOWN UINT64_MAX
+/* Begin a stream of `bytes` bytes (or unknown). sse: errors become events and silence is filled with comments. */
+void reply_begin(request *r, const char *type, uint64_t bytes, bool sse);
+void reply_write(request *r, const void *data, size_t bytes);
+/* complete false: the connection is cut after what was written. */
+void reply_end(request *r, bool complete);
+/* Now and then: keep a silent SSE stream alive. */
+void reply_tick(request *r);
+/* Hand the answer to the library. */
+enum MHD_Result reply_queue(request *r);
+/* Write the error past the library, because the client is still sending its body. */
+void reply_send_last(request *r);
+void reply_fini(request *r);
+
+/* --- for http.c and reply.c ------------------------------------------------------------------ */
+
+/* The first line has arrived. */
+request *request_new(server *s, struct MHD_Connection *connection, const char *target);
+enum MHD_Result request_access(request *r, const char *method, const char *version, const char *data, size_t *bytes);
+/* The client has left while we were not looking at the connection. */
+void request_gone(request *r);
+/* The server is shutting down and waits no longer. */
+void request_abort(request *r);
+/* The library is done with the request; frees it. */
+void request_over(request *r);
+/* Let the library go on with a suspended request. */
+void request_resume(request *r);
+void request_suspend(request *r);
+
+#endif

@@ -1,0 +1,52 @@
+/* router.h - which function answers which request.
+ *
+ * Every resource file exports its rows (`models_routes`); router.c lists the files. A row is the
+ * whole truth about an endpoint: method, path, body, query parameters, and either a handler or,
+ * for most, just the engine's method to forward to (forward.h). */
+#ifndef SERVER_ROUTER_H
+#define SERVER_ROUTER_H
+
+#include <stdbool.h>
+
+#include "proto/schema.h"
+#include "server/uri.h"
+
+struct request;
+
+typedef enum body_kind {
+	BODY_NONE,  /* read and thrown away */
+	BODY_JSON,  /* one object, checked against the row's schema */
+	BODY_FORM,  /* multipart/form-data, streamed */
+	BODY_OCTETS /* application/octet-stream, streamed */
+} body_kind;
+
+enum { ROUTE_MAX_PARAMS = 2 };
+
+typedef struct route {
+	const char *method;
+	const char *path; /* "/v1/models/{id}/files/{name}" */
+	/* Called when the request has arrived; for BODY_FORM and BODY_OCTETS when its head has. */
+	void (*handle)(struct request *r);
+	const char *engine_method; /* for forward_handle */
+	body_kind body;
+	const schema *schema; /* BODY_JSON */
+	const char *query;    /* names of the allowed query parameters, separated by spaces; NULL: none */
+	bool open;            /* needs no key */
+	bool always;          /* answered while shutting down */
+} route;
+
+typedef struct route_match {
+	const route *route;                   /* NULL unless the status is 200 */
+	const char *params[ROUTE_MAX_PARAMS]; /* values of {…}, in order; they live in the uri */
+	char allow[64];                       /* 405: the methods there are */
+} route_match;
+
+/* 200, 404 (no such path, or a parameter that cannot be an id), 405, or 415 (the Content-Type fits no row).
+ * HEAD is answered as GET. content_type may be NULL. */
+int router_find(const uri *u, const char *method, const char *content_type, route_match *out);
+/* The i-th row of all, or NULL. */
+const route *router_row(int i);
+/* Name of the n-th {…} in a path: "id". False when there is none. */
+bool router_param_name(const route *row, int n, char *out, size_t size);
+
+#endif

@@ -1,0 +1,36 @@
+/* uri.h - the target of a request, taken apart: decoded path segments and query parameters.
+ *
+ * Decoding happens after splitting, so "%2f" never makes a new segment; a NUL, a bad escape or bytes that
+ * are not UTF-8 make the whole target invalid. */
+#ifndef SERVER_URI_H
+#define SERVER_URI_H
+
+#include <stdbool.h>
+
+enum { URI_MAX_SEGMENTS = 8, URI_MAX_QUERY = 16 };
+
+typedef struct uri_pair {
+	const char *name, *value;
+} uri_pair;
+
+typedef struct uri {
+	char *memory;
+	const char *segments[URI_MAX_SEGMENTS]; /* "/v1/models" has two, "/" none */
+	int n_segments;
+	uri_pair query[URI_MAX_QUERY];
+	int n_query;
+} uri;
+
+/* Parse a request target ("/v1/files?limit=2", or with scheme and host before it). False when it is
+ * invalid or out of memory; the uri is empty then. Free with uri_fini either way. */
+bool uri_parse(uri *u, const char *target);
+/* The parameter's value, or NULL. */
+const char *uri_query(const uri *u, const char *name);
+void uri_fini(uri *u);
+
+/* [A-Za-z0-9._:-]{1,63} and not made of dots alone: what ids and file names look like. */
+bool uri_id_valid(const char *id);
+/* Is the text UTF-8 throughout? */
+bool uri_utf8_valid(const char *text);
+
+#endif

@@ -1,0 +1,371 @@
+"""additived: training jobs, what they report, and what survives kill -9."""
+
+import random
+import struct
+import threading
+import time
+
+import pytest
+
+from engine_client import (PATIENCE, SANITIZED, TEXT, TINY, Closed, Daemon, Engine, EngineError, job_params,
+                           own_daemon, train)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with Daemon(tmp_path_factory.mktemp("jobs") / "data") as d:
+        yield d
+
+
+@pytest.fixture(scope="module")
+def engine(daemon):
+    with daemon.connect() as e:
+        yield e
+
+
+@pytest.fixture(scope="module")
+def file(engine):
+    return engine.add_file(TEXT)
+
+
+@pytest.fixture
+def endless(engine, file):
+    """A job that runs until it is cancelled."""
+    job = engine.call("job.create", job_params(file, 1000000))["id"]
+    engine.wait(lambda: engine.call("job.get", {"id": job})["additive"]["step"] > 0)
+    yield job
+    if engine.call("job.get", {"id": job})["status"] in ("queued", "running", "paused"):
+        engine.call("job.cancel", {"id": job})
+
+
+def refused(engine, method, params):
+    with pytest.raises(EngineError) as e:
+        engine.call(method, params)
+    return e.value
+
+
+def weights(engine, model):
+    return engine.download("model.file", {"id": model, "name": "model.safetensors"})[1]
+
+
+# --- from beginning to end -----------------------------------------------------------------
+
+def test_a_job_ends_with_a_model_that_can_be_used_at_once(engine, file):
+    job = engine.call("job.create", {**job_params(file, 30, checkpoint_every=8, keep_checkpoints=2), "suffix": "my own/ä",
+                                     "metadata": {"a": "b"}})
+    assert job["status"] == "queued" and job["object"] == "fine_tuning.job" and job["seed"] == 7
+    assert job["training_file"] == file and job["metadata"] == {"a": "b"} and "request" not in job
+    assert job["hyperparameters"]["batch_size"] == 4
+    done = engine.wait_job(job["id"])
+    assert done["status"] == "succeeded" and done["error"] is None and done["finished_at"] >= done["created_at"]
+    assert done["trained_tokens"] == 30 * 4 * 64
+    progress = done["additive"]
+    assert progress["step"] == progress["total_steps"] == 30 and progress["train_loss"] < 5.6
+    assert progress["valid_loss"] < 5.6 and progress["bits_per_byte"] > 0 and progress["eta_seconds"] == 0
+    model = done["fine_tuned_model"]
+    assert model.startswith("ft:additive:my-own---:")
+    assert engine.generate({"model": model, "prompt": "9", "max_tokens": 3})[2]["model"] == model
+    assert engine.call("job.get", {"id": job["id"]}) == done
+    assert engine.call("job.list", {"limit": 1})["data"] == [done]
+    checkpoints = engine.call("job.checkpoints", {"id": job["id"]})["data"]
+    assert [c["step_number"] for c in checkpoints] == [30, 24]
+    assert weights(engine, checkpoints[0]["fine_tuned_model_checkpoint"]) == weights(engine, model)
+    earlier = checkpoints[1]["fine_tuned_model_checkpoint"]
+    assert checkpoints[1]["metrics"]["train_loss"] > 0
+    assert engine.generate({"model": earlier, "prompt": "9", "max_tokens": 3})[2]["model"] == earlier
+    assert refused(engine, "model.delete", {"id": earlier}).status == 409
+
+
+def test_events_tell_the_story_in_order_and_can_be_paged(engine, file):
+    job = engine.call("job.create", job_params(file, 20, eval_every=5))["id"]
+    watch = engine.begin("job.watch", {"id": job}, credit=1)
+    told = list(watch.events(regrant=1))
+    assert watch.result()["status"] == "succeeded"
+    assert told[0]["message"].startswith("Created fine-tuning job") and told[-1]["message"].endswith("successfully completed")
+    assert all(e["object"] == "fine_tuning.job.event" and e["level"] == "info" for e in told)
+    metrics = [e["data"] for e in told if e["type"] == "metrics"]
+    assert [m["step"] for m in metrics if "valid_loss" in m] == [5, 10, 15, 20]
+    assert all(m["total_steps"] == 20 and m["train_loss"] > 0 for m in metrics)
+    paged, after = [], None
+    while True:
+        page = engine.call("job.events", {"id": job, "limit": 3, **({"after": after} if after else {})})
+        paged += page["data"]
+        after = page["last_id"]
+        if not page["has_more"]:
+            break
+    assert paged == told[::-1]
+    again = engine.begin("job.watch", {"id": job, "after": told[4]["id"]}, credit=1 << 20)
+    assert list(again.events()) == told[5:]
+    assert refused(engine, "job.watch", {"id": job, "after": "ftevent-none"}).status == 404
+    for method in ("job.get", "job.events", "job.watch", "job.checkpoints", "job.cancel", "job.pause", "job.resume"):
+        assert refused(engine, method, {"id": "ftjob-none"}).status == 404
+
+
+def test_a_model_is_trained_further_from_where_it_is(engine, file):
+    base = train(engine, 40)
+    before = engine.call("job.list", {"limit": 1})["data"][0]["additive"]["valid_loss"]
+    ask = {"model": base, "training_file": file, "additive": {"sequence_length": 64, "max_steps": 10, "learning_rate": 3e-3}}
+    job = engine.call("job.create", ask)
+    done = engine.wait_job(job["id"])
+    assert done["status"] == "succeeded" and done["model"] == base and done["additive"]["valid_loss"] < before
+    for key, given in (("config", {"n_layer": 3}), ("tokenizer", {"type": "bytes"})):
+        e = refused(engine, "job.create", {**ask, "additive": {key: given}})
+        assert (e.status, e.param) == (400, f"additive.{key}")
+
+
+def test_openais_own_fields_are_enough(engine):
+    file = engine.add_file("\n".join('{"prompt":"%d ","completion":"bottles"}' % i for i in range(3000)))
+    job = engine.call("job.create", {"model": "additive", "training_file": file, "hyperparameters": {
+        "n_epochs": 2, "batch_size": 2, "learning_rate_multiplier": 0.5}})
+    assert job["hyperparameters"] == {"n_epochs": 2, "batch_size": 2, "learning_rate_multiplier": 0.5}
+    assert job["additive"]["total_steps"] > 10
+    assert engine.call("job.cancel", {"id": job["id"]})["status"] == "cancelled"
+    method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": "auto", "batch_size": 3}}}
+    job = engine.call("job.create", {"model": "additive", "training_file": file, "method": method})
+    assert job["hyperparameters"]["batch_size"] == 3 and job["hyperparameters"]["n_epochs"] >= 1
+    engine.call("job.cancel", {"id": job["id"]})
+
+
+def test_a_validation_file_is_used_and_a_tiny_text_needs_none(engine, file):
+    other = engine.add_file("some quite different text, " * 20)
+    done = engine.wait_job(engine.call("job.create", {**job_params(file, 5), "validation_file": other})["id"])
+    assert done["status"] == "succeeded" and done["validation_file"] == other and done["additive"]["valid_loss"] > 0
+    tiny = engine.add_file("x" * 64)
+    job = engine.call("job.create", {"model": "additive", "training_file": tiny,
+                                     "additive": {"config": TINY["config"], "sequence_length": 64, "max_steps": 3}})
+    assert job["hyperparameters"]["batch_size"] == 1
+    done = engine.wait_job(job["id"])
+    assert done["status"] == "succeeded" and done["additive"]["valid_loss"] is None
+
+
+def test_a_mistake_is_an_answer_that_names_the_field(engine, file):
+    broken = engine.add_file(b"\xff\xfe broken")
+    lines = engine.add_file('{"text":"a"}\n{"txt":"b"}\n')
+    ours = {**TINY, "max_steps": 5}
+    wrong = [
+        ({"model": "nobody"}, 404, "model"), ({"training_file": "file-none"}, 400, "training_file"),
+        ({"validation_file": "file-none"}, 400, "validation_file"), ({"training_file": broken}, 400, "training_file"),
+        ({"training_file": lines}, 400, "training_file"), ({"validation_file": broken}, 400, "validation_file"),
+        ({"additive": {**ours, "config": {"n_heads": 3}}}, 400, "additive.config.n_heads"),
+        ({"additive": {**ours, "config": {"n_headz": 3}}}, 400, "additive.config.n_headz"),
+        ({"additive": {**ours, "config": {"vocab_size": 258}}}, 400, "additive.config.vocab_size"),
+        ({"additive": {**ours, "config": {"hidden_size": 65536, "n_layer": 256}}}, 400, "additive.config"),
+        ({"additive": {**ours, "sequence_length": 513}}, 400, "additive.sequence_length"),
+        ({"additive": {**ours, "batch_size": 60000}}, 400, "additive.batch_size"),
+        ({"additive": {**ours, "warmup_steps": 6}}, 400, "additive.warmup_steps"),
+        ({"additive": {**ours, "tokenizer": {"type": "runes"}}}, 400, "additive.tokenizer.type"),
+        ({"additive": {**ours, "max_steps": 1e308}}, 400, "additive.max_steps"),
+        ({"additive": {**ours, "learning_rate": 0}}, 400, "additive.learning_rate"),
+        ({"additive": {"config": TINY["config"]}, "training_file": engine.add_file("short")}, 400, "additive.sequence_length"),
+    ]
+    before = engine.call("job.list", {"limit": 1})
+    for change, status, param in wrong:
+        e = refused(engine, "job.create", {**job_params(file), **change})
+        assert (e.status, e.param) == (status, param), (change, str(e))
+    assert engine.call("job.list", {"limit": 1}) == before
+
+
+def test_a_run_that_fails_says_why(engine, file):
+    model = train(engine, 5)
+    data = weights(engine, model)
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    huge = data[:begin] + struct.pack("<f", 3e38) * ((len(data) - begin) // 4)
+    config = engine.download("model.file", {"id": model, "name": "config.json"})[1]
+    engine.upload("model.import", {"id": "huge"}, config=config, weights=huge)
+    job = engine.call("job.create", {"model": "huge", "training_file": file, "additive": {"sequence_length": 64, "max_steps": 50}})
+    done = engine.wait_job(job["id"])
+    assert done["status"] == "failed" and done["fine_tuned_model"] is None and done["finished_at"]
+    assert done["error"]["code"] == "invalid_request" and "not finite" in done["error"]["message"]
+    assert engine.call("job.events", {"id": job["id"]})["data"][0]["level"] == "error"
+    engine.call("model.delete", {"id": "huge"})
+
+
+# --- states --------------------------------------------------------------------------------
+
+def test_jobs_run_one_after_the_other(engine, file, endless):
+    waiting = engine.call("job.create", job_params(file, 5))["id"]
+    time.sleep(0.1)
+    assert engine.call("job.get", {"id": waiting})["status"] == "queued"
+    engine.call("job.cancel", {"id": endless})
+    assert engine.wait_job(waiting)["status"] == "succeeded"
+
+
+def test_a_paused_job_goes_on_where_it_stopped(engine, endless):
+    paused = engine.call("job.pause", {"id": endless})
+    assert paused["status"] == "paused"
+    e = refused(engine, "job.pause", {"id": endless})
+    assert (e.status, e.code) == (409, "invalid_job_state")
+    step = engine.wait(lambda: engine.call("job.checkpoints", {"id": endless})["data"])[0]["step_number"]
+    assert step >= paused["additive"]["step"]
+    time.sleep(0.2)
+    assert engine.call("job.get", {"id": endless})["additive"]["step"] <= step
+    assert engine.call("job.resume", {"id": endless})["status"] == "queued"
+    engine.wait(lambda: (lambda j: j if j["status"] == "running" and j["additive"]["step"] > step else None)(
+        engine.call("job.get", {"id": endless})))
+    assert refused(engine, "job.resume", {"id": endless}).status == 409
+    messages = [e["message"] for e in engine.call("job.events", {"id": endless, "limit": 100})["data"]]
+    assert f"Fine-tuning job goes on from the checkpoint at step {step}" in messages
+
+
+def test_pausing_and_resuming_at_once_loses_nothing(engine, endless):
+    for _ in range(5):
+        engine.call("job.pause", {"id": endless})
+        engine.call("job.resume", {"id": endless})
+    engine.wait(lambda: engine.call("job.get", {"id": endless})["status"] == "running")
+
+
+def test_a_cancelled_job_has_ended(engine, file, endless):
+    watch = engine.begin("job.watch", {"id": endless}, credit=1 << 20)
+    watch.next()
+    assert engine.call("job.cancel", {"id": endless})["status"] == "cancelled"
+    assert watch.result()["status"] == "cancelled"
+    for method in ("job.cancel", "job.pause", "job.resume"):
+        assert refused(engine, method, {"id": endless}).status == 409
+    assert engine.call("job.get", {"id": endless})["finished_at"]
+    queued = [engine.call("job.create", job_params(file, 1000000))["id"] for _ in range(2)]
+    for job in queued[::-1]:
+        assert engine.call("job.cancel", {"id": job})["status"] == "cancelled"
+
+
+def test_what_a_job_uses_is_not_deleted(engine, endless, file):
+    assert refused(engine, "file.delete", {"id": file}).code == "file_in_use"
+    job = engine.call("job.get", {"id": endless})
+    assert job["training_file"] == file
+    base = engine.call("model.list")["data"][0]["id"]
+    waiting = engine.call("job.create", {"model": base, "training_file": file, "additive": {"sequence_length": 64, "max_steps": 5}})
+    assert refused(engine, "model.delete", {"id": base}).code == "model_in_use"
+    engine.call("job.cancel", {"id": waiting["id"]})
+
+
+def test_requests_are_served_while_a_job_trains(engine, endless):
+    model = engine.call("model.list")["data"][0]["id"]
+    for _ in range(3):
+        before = engine.call("job.get", {"id": endless})["additive"]["step"]
+        _, events, _ = engine.generate({"model": model, "prompt": "99 bottles", "max_tokens": 50, "temperature": 0})
+        gaps = sorted(e["time_ms"] for e in events)
+        assert gaps[len(gaps) // 2] < (2000 if SANITIZED else 200)
+        engine.wait(lambda: engine.call("job.get", {"id": endless})["additive"]["step"] > before)
+
+
+# --- kill -9 -------------------------------------------------------------------------------
+
+STEPS = 120
+
+
+def resumable(file):
+    return job_params(file, STEPS, checkpoint_every=5, eval_every=20, batch_size=8)
+
+
+def test_a_job_killed_again_and_again_ends_with_the_same_weights(own_daemon, engine, file):
+    expected = weights(engine, engine.wait_job(engine.call("job.create", resumable(file))["id"])["fine_tuned_model"])
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        job = e.call("job.create", resumable(e.add_file(TEXT)))["id"]
+    seen, random_number = 0, random.Random(3)
+    for _ in range(4):
+        with daemon.connect() as e:
+            # Let it get a little further each time, then kill it at some odd moment.
+            target = min(seen + 20, STEPS)
+            state = e.wait(lambda: (lambda j: j if j["additive"]["step"] >= target or j["status"] != "running" else None)(
+                e.call("job.get", {"id": job})))
+            time.sleep(random_number.random() * 0.02)
+            acknowledged = [c["step_number"] for c in e.call("job.checkpoints", {"id": job})["data"]]
+        daemon.kill()
+        seen = state["additive"]["step"]
+        daemon.start()
+        with daemon.connect() as e:
+            now = [c["step_number"] for c in e.call("job.checkpoints", {"id": job, "limit": 100})["data"]]
+            assert not acknowledged or now and max(now) >= max(acknowledged)
+    with daemon.connect() as e:
+        done = e.wait_job(job)
+        assert done["status"] == "succeeded", done
+        assert weights(e, done["fine_tuned_model"]) == expected
+        messages = [x["message"] for x in e.call("job.events", {"id": job, "limit": 200})["data"]]
+        assert sum("goes on from the checkpoint" in m for m in messages) >= 2
+    assert daemon.stop() == 0
+
+
+def test_paused_and_queued_jobs_stay_so_over_a_kill(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        file = e.add_file(TEXT)
+        running, paused, queued = [e.call("job.create", job_params(file, 1000000))["id"] for _ in range(3)]
+        e.call("job.pause", {"id": paused})
+        e.wait(lambda: e.call("job.get", {"id": running})["additive"]["step"] > 0)
+    daemon.kill()
+    daemon.start()
+    with daemon.connect() as e:
+        e.wait(lambda: e.call("job.get", {"id": running})["additive"]["step"] > 0)
+        assert [e.call("job.get", {"id": j})["status"] for j in (running, paused, queued)] == ["running", "paused", "queued"]
+        e.call("job.cancel", {"id": running})
+        e.wait(lambda: e.call("job.get", {"id": queued})["status"] == "running")
+        assert e.call("job.get", {"id": paused})["status"] == "paused"
+    assert daemon.stop() == 0
+
+
+def test_a_kill_during_a_stream_is_noticed_and_loses_no_durable_session(own_daemon):
+    daemon = own_daemon()
+    ask = {"max_tokens": 12, "seed": 6}
+    with daemon.connect() as e:
+        model = train(e)
+        kept = e.call("session.create", {"model": model, "prompt": "99 bottles", "durable": True, "explain": True})
+        lost = e.call("session.create", {"model": model, "prompt": "99 bottles"})
+        first = e.generate({"id": kept["id"], **ask}, "session.generate")[0]
+        twin = e.call("session.fork", {"id": kept["id"]})
+        expected = e.generate({"id": twin["id"], **ask}, "session.generate")[0]
+        e.call("session.delete", {"id": twin["id"]})
+        before = e.call("session.get", {"id": kept["id"]})
+        stream = e.begin("completion.create", {"model": model, "prompt": "9", "max_tokens": 400}, credit=5)
+        stream.next()
+        daemon.kill()
+        with pytest.raises(Closed):
+            stream.result()
+    daemon.start()
+    with daemon.connect() as e:
+        assert [s["id"] for s in e.call("session.list")["data"]] == [kept["id"]]
+        now = e.call("session.get", {"id": kept["id"]})
+        assert now["tokens"] == before["tokens"] == 10 + 12 and now["durable"] and now["explain"]
+        with pytest.raises(EngineError) as gone:
+            e.call("session.get", {"id": lost["id"]})
+        assert gone.value.status == 404
+        assert e.call("session.alpha", {"id": kept["id"]})["position"] == 21
+        assert e.generate({"id": kept["id"], **ask}, "session.generate")[0] == expected
+        assert first
+        e.call("session.delete", {"id": kept["id"]})
+    daemon.kill()
+    daemon.start()
+    with daemon.connect() as e:
+        assert e.call("session.list")["data"] == []
+    assert daemon.stop() == 0
+
+
+def test_uploads_acknowledged_before_a_kill_are_there_after_it(own_daemon):
+    daemon = own_daemon()
+    acknowledged = []
+
+    def add_files():
+        try:
+            with daemon.connect() as e:
+                while True:
+                    data = b"%d" % len(acknowledged) * 5000
+                    acknowledged.append((e.add_file(data), data))
+        except (Closed, OSError, EngineError):
+            pass
+
+    for moment in (0.001, 0.004, 0.009):
+        thread = threading.Thread(target=add_files)
+        before = len(acknowledged)
+        thread.start()
+        Engine.wait(lambda: len(acknowledged) >= before + 3)
+        time.sleep(moment)
+        daemon.kill()
+        thread.join(PATIENCE)
+        daemon.start()
+        with daemon.connect() as e:
+            listed = {f["id"] for f in e.call("file.list")["data"]}
+            assert {i for i, _ in acknowledged} <= listed
+            for i, data in acknowledged[-20:]:
+                assert e.download("file.content", {"id": i})[1] == data
+            assert len(list((daemon.folder / "blobs").iterdir())) == len(listed)
+            assert not any((daemon.folder / "tmp").iterdir())
+    assert daemon.stop() == 0

@@ -1,0 +1,367 @@
+"""Routes, errors, headers, keys: what every request meets."""
+
+import json
+import re
+import subprocess
+
+import pytest
+
+from http_support import BIN, Front, engine, front, read_all, read_head, start, wait_for
+
+FORWARDED = [
+    ("GET", "/v1/models", "model.list", {}),
+    ("GET", "/v1/models/m-1", "model.get", {"id": "m-1"}),
+    ("DELETE", "/v1/models/m-1", "model.delete", {"id": "m-1"}),
+    ("POST", "/v1/models/m-1/load", "model.load", {"id": "m-1"}),
+    ("POST", "/v1/models/m-1/unload", "model.unload", {"id": "m-1"}),
+    ("GET", "/v1/files?limit=2&order=asc&purpose=fine-tune&after=file-1", "file.list",
+     {"limit": 2, "order": "asc", "purpose": "fine-tune", "after": "file-1"}),
+    ("GET", "/v1/files/file-1", "file.get", {"id": "file-1"}),
+    ("DELETE", "/v1/files/file-1", "file.delete", {"id": "file-1"}),
+    ("GET", "/v1/fine_tuning/jobs?limit=3", "job.list", {"limit": 3}),
+    ("GET", "/v1/fine_tuning/jobs/j", "job.get", {"id": "j"}),
+    ("POST", "/v1/fine_tuning/jobs/j/cancel", "job.cancel", {"id": "j"}),
+    ("POST", "/v1/fine_tuning/jobs/j/pause", "job.pause", {"id": "j"}),
+    ("POST", "/v1/fine_tuning/jobs/j/resume", "job.resume", {"id": "j"}),
+    ("GET", "/v1/fine_tuning/jobs/j/events?after=e&limit=5", "job.events", {"id": "j", "after": "e", "limit": 5}),
+    ("GET", "/v1/fine_tuning/jobs/j/checkpoints", "job.checkpoints", {"id": "j"}),
+    ("GET", "/v1/sessions", "session.list", {}),
+    ("GET", "/v1/sessions/s", "session.get", {"id": "s"}),
+    ("DELETE", "/v1/sessions/s", "session.delete", {"id": "s"}),
+    ("POST", "/v1/sessions/s/fork", "session.fork", {"id": "s"}),
+    ("GET", "/v1/sessions/s/alpha?position=-1&layers=0,2&heads=all&rounds=query,key&aggregate=mean", "session.alpha",
+     {"id": "s", "position": -1, "layers": [0, 2], "heads": "all", "rounds": ["query", "key"], "aggregate": "mean"}),
+]
+
+
+@pytest.mark.parametrize("method,path,engine_method,params", FORWARDED)
+def test_an_endpoint_is_one_call_of_the_engine(front, engine, method, path, engine_method, params):
+    answer = front.request(method, path)
+    assert answer.status == 200
+    assert answer.json == {"echo": params, "method": engine_method}
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+WITH_BODY = [
+    ("/v1/tokenize", "tokenize", {"model": "m", "text": "häl\u0001lo"}),
+    ("/v1/detokenize", "detokenize", {"model": "m", "tokens": [1, 2]}),
+    ("/v1/explain", "explain", {"model": "m", "input": "x"}),
+    ("/v1/sessions", "session.create", {"model": "m"}),
+    ("/v1/fine_tuning/jobs", "job.create", {"model": "m", "training_file": "file-1", "user_is": None}),
+]
+
+
+@pytest.mark.parametrize("path,engine_method,body", WITH_BODY)
+def test_a_body_reaches_the_engine_unchanged(front, path, engine_method, body):
+    body = {k: v for k, v in body.items() if k != "user_is"}
+    answer = front.post(path, body)
+    assert answer.json == {"echo": body, "method": engine_method}
+
+
+def test_a_session_appends_text_to_the_one_in_the_path(front):
+    answer = front.post("/v1/sessions/s-1/append", {"text": "more"})
+    assert answer.json == {"echo": {"id": "s-1", "text": "more"}, "method": "session.append"}
+
+
+def test_the_engines_error_keeps_its_status_code_and_advice(front, engine):
+    @engine.on("model.get")
+    async def _(call):
+        if call.params["id"] == "busy":
+            call.error(429, "queue_full", "too many", retry_after=7)
+        else:
+            call.error(409, "in_use", 'a "model" in use', param="id")
+
+    answer = front.get("/v1/models/busy")
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "7")
+    assert answer.error == {"message": "too many", "type": "rate_limit_error", "param": None, "code": "queue_full"}
+    answer = front.get("/v1/models/m")
+    assert answer.status == 409
+    assert answer.error == {"message": 'a "model" in use', "type": "invalid_request_error", "param": "id", "code": "in_use"}
+
+
+def test_an_absurd_engine_error_becomes_a_plain_500(front, engine):
+    @engine.on("model.get")
+    async def _(call):
+        call.error(7, 3, ["no"], retry_after="soon")
+
+    answer = front.get("/v1/models/m")
+    assert answer.status == 500
+    assert answer.error["type"] == "server_error"
+
+
+def test_unknown_paths_are_404_and_known_ones_say_what_they_answer(front):
+    for path in ["/v1", "/v1/", "/v2/models", "/v1/models/", "/v1//models", "/v1/chat"]:
+        answer = front.get(path)
+        assert (answer.status, answer.error["code"]) == (404, "not_found"), path
+    answer = front.post("/v1/models/m", {})
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD, DELETE")
+    assert front.request("PATCH", "/v1/files").headers["Allow"] == "GET, HEAD, POST"
+    assert front.request("FROBNICATE", "/healthz").status == 405
+
+
+@pytest.mark.parametrize("name", ["..", ".", "%2e%2e", "%2e%2e%2fetc", "..%2f..%2fetc%2fpasswd", "a%00b", "a%2fb", "%", "%zz", "%ff",
+                                  "a%20b", "a" * 64, "caf%C3%A9", "a%0d%0aSet-Cookie:%20x", "~root", "a\\b"])
+@pytest.mark.parametrize("pattern", ["/v1/models/{}", "/v1/models/{}/files/config.json", "/v1/models/m/files/{}", "/v1/files/{}",
+                                     "/v1/files/{}/content", "/v1/fine_tuning/jobs/{}", "/v1/sessions/{}/state"])
+def test_a_name_that_cannot_be_one_never_reaches_the_engine(module_front, pattern, name):
+    front, engine = module_front
+    before = len(engine.calls)
+    assert front.get(pattern.format(name)).status in (400, 404)
+    assert len(engine.calls) == before
+
+
+@pytest.fixture(scope="module")
+def module_front(tmp_path_factory):
+    from fake_engine import FakeEngine
+
+    with FakeEngine(tmp_path_factory.mktemp("engine") / "sock") as fake:
+        front = Front(fake)
+        yield front, fake
+        front.close()
+
+
+def test_a_head_request_gets_the_headers_alone(front):
+    answer = front.request("HEAD", "/v1/models")
+    assert (answer.status, answer.body) == (200, b"")
+    assert int(answer.headers["Content-Length"]) > 0
+
+
+def test_query_parameters_are_checked(front, engine):
+    for path, param in [("/v1/files?limt=2", "limt"), ("/v1/files?limit=0", "limit"), ("/v1/files?limit=-1", "limit"),
+                        ("/v1/files?limit=1e3", "limit"), ("/v1/files?limit=99999999999999999999", "limit"),
+                        ("/v1/files?limit=", "limit"), ("/v1/files?limit=1&limit=2", "limit"), ("/v1/files?order=up", "order"),
+                        ("/v1/files?after=../x", "after"), ("/v1/models?a=b", "a"),
+                        ("/v1/fine_tuning/jobs/j/events?stream=maybe", "stream"),
+                        ("/v1/sessions/s/alpha?position=x", "position"), ("/v1/sessions/s/alpha?layers=0,a", "layers"),
+                        ("/v1/sessions/s/alpha?layers=", "layers"), ("/v1/sessions/s/alpha?aggregate=max", "aggregate")]:
+        answer = front.get(path)
+        assert answer.status == 400, path
+        assert answer.error["param"].startswith(param), path
+    assert front.get("/v1/files?" + "&".join(f"a{i}=1" for i in range(40))).status == 400
+    assert not engine.calls
+
+
+def test_request_ids_are_echoed_when_sane_and_made_otherwise(front):
+    assert front.get("/healthz", headers={"X-Request-Id": "abc-1:2.3_4"}).headers["X-Request-Id"] == "abc-1:2.3_4"
+    made = set()
+    for strange in [None, "a b", "x" * 200, "<script>", ""]:
+        headers = {} if strange is None else {"X-Request-Id": strange}
+        for path in ["/healthz", "/nowhere"]:
+            made.add(front.get(path, headers=headers).headers["X-Request-Id"])
+    assert len(made) == 10
+    assert all(re.fullmatch(r"req_[0-9a-f]{24}", m) for m in made)
+
+
+def test_health_readiness_version_and_the_contract(front, engine):
+    assert front.get("/healthz").json == {"status": "ok"}
+    assert front.get("/readyz").json == {"status": "ready"}
+    version = front.get("/version").json
+    assert version["engine"] == {"protocol": 1, "software": "fake 0"}
+    assert version["protocol"] == 1
+    assert engine.peer_hello == {"protocol": 1, "software": "additive-httpd " + version["version"]}
+    contract = front.get("/openapi.json")
+    assert contract.headers["Content-Type"] == "application/json"
+    assert isinstance(contract.json, dict)
+
+
+def test_the_page_lists_the_endpoints(front):
+    answer = front.get("/")
+    assert answer.headers["Content-Type"].startswith("text/html")
+    page = answer.body.decode()
+    assert "/v1/completions" in page and "/v1/sessions/{id}/generate" in page
+    assert "http://" not in page and "https://" not in page
+
+
+# --- keys ------------------------------------------------------------------------------------
+
+ROUTES = sorted({(m, p.split("?")[0]) for m, p, _, _ in FORWARDED} | {("POST", p) for p, _, _ in WITH_BODY} |
+                {("POST", "/v1/files"), ("POST", "/v1/models"), ("POST", "/v1/completions"), ("GET", "/v1/files/f/content"),
+                 ("GET", "/v1/models/m/files/f"), ("GET", "/v1/sessions/s/state"), ("POST", "/v1/sessions/s/generate"),
+                 ("POST", "/v1/sessions/s/append"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/openapi.json"),
+                 ("GET", "/"), ("GET", "/nowhere"), ("PUT", "/healthz")})
+
+
+def test_every_route_but_health_needs_a_key(start, engine, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("# keys\n\nfirst-key\n  second-key  \n")
+    front = start("--api-key-file", keys)
+    for method, path in ROUTES:
+        for header in [None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer first-ke", "Bearer first-key2", "Basic first-key", "first-key"]:
+            if header is not None and path not in ("/v1/models", "/v1/completions"):
+                continue
+            headers = {} if header is None else {"Authorization": header}
+            answer = front.request(method, path, headers=headers)
+            assert answer.status == 401, (method, path, header)
+            assert answer.error["type"] == "authentication_error"
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert not engine.calls
+    for key in ["first-key", "second-key"]:
+        assert front.get("/v1/models", headers={"Authorization": "Bearer " + key}).status == 200
+        assert front.get("/nowhere", headers={"authorization": "bearer " + key}).status == 404
+    assert front.get("/healthz").status == 200
+    assert front.get("/readyz").status == 200
+
+
+def test_a_key_file_without_keys_is_refused_at_the_start(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("# nothing\n")
+    for path in [keys, tmp_path / "missing", tmp_path]:
+        done = subprocess.run([BIN / "additive-httpd", "--listen", "127.0.0.1:0", "--api-key-file", path], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "key" in done.stderr
+
+
+def test_listening_beyond_loopback_without_keys_is_warned_about(engine):
+    process = subprocess.Popen([BIN / "additive-httpd", "--listen", "0.0.0.0:0", "--engine", "unix:" + engine.path],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        process.stdout.readline()
+    finally:
+        process.terminate()
+        _, err = process.communicate(timeout=10)
+    assert "without --api-key-file" in err
+    assert process.returncode == 0
+
+
+def test_pages_of_other_sites_may_look_but_not_touch(front, engine):
+    cross = {"Sec-Fetch-Site": "cross-site"}
+    for method, path in [("POST", "/v1/models/m/unload"), ("POST", "/v1/fine_tuning/jobs/j/cancel"), ("DELETE", "/v1/models/m"), ("POST", "/v1/files")]:
+        answer = front.request(method, path, headers=cross)
+        assert (answer.status, answer.error["code"]) == (403, "cross_site")
+    assert not engine.calls
+    assert front.get("/", headers=cross).status == 200
+    for site in ["same-origin", "same-site", "none"]:
+        assert front.post("/v1/models/m/unload", headers={"Sec-Fetch-Site": site}).status == 200
+
+
+# --- options -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["--nonsense"], ["extra"], ["--max-connections", "0"], ["--max-connections", "x"],
+                                       ["--request-timeout", "nan"], ["--grace", "-1"], ["--max-upload-bytes", "1e99"], ["--listen"]])
+def test_wrong_usage_is_status_2(arguments):
+    done = subprocess.run([BIN / "additive-httpd", *arguments], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr
+
+
+def test_addresses_that_cannot_be_used_end_the_start(front):
+    for listen in ["nonsense", "127.0.0.1", "127.0.0.1:99999", "::1:80", f"127.0.0.1:{front.port}", "127.0.0.1:x"]:
+        done = subprocess.run([BIN / "additive-httpd", "--listen", listen], capture_output=True, text=True)
+        assert done.returncode == 1, listen
+        assert "--listen" in done.stderr
+    done = subprocess.run([BIN / "additive-httpd", "--listen", "127.0.0.1:0", "--engine", "nonsense"], capture_output=True, text=True)
+    assert done.returncode == 2
+
+
+def test_help_and_version_say_so(tmp_path):
+    done = subprocess.run([BIN / "additive-httpd", "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:6]) == (0, "usage:")
+    done = subprocess.run([BIN / "additive-httpd", "--version"], capture_output=True, text=True)
+    assert re.fullmatch(r"additive-httpd \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_the_health_check_tells_a_living_server_from_none(front):
+    check = [BIN / "additive-httpd", "--health-check", "--listen"]
+    assert subprocess.run([*check, f"127.0.0.1:{front.port}"]).returncode == 0
+    assert subprocess.run([*check, f"0.0.0.0:{front.port}"]).returncode == 0
+    assert subprocess.run([*check, "127.0.0.1:1"]).returncode == 1
+    assert subprocess.run([*check, "nonsense"]).returncode == 1
+
+
+# --- metrics --------------------------------------------------------------------------------------
+
+
+def test_metrics_are_prometheus_text_and_hold_the_engines(front, engine):
+    @engine.on("engine.metrics")
+    async def _(call):
+        call.result({"metrics": [
+            {"name": "additive_sessions", "type": "gauge", "help": "Live\nsessions.",
+             "samples": [{"labels": {"model": 'a"b\\c\nd'}, "value": 3}, {"labels": {}, "value": 0.5}]},
+            {"name": "additive_tick_seconds", "type": "histogram", "help": "h", "samples": [], "buckets": [[0.1, 1], [1, 2]],
+             "sum": 1.5, "count": 3},
+            {"name": "additive_http_requests_total", "type": "counter", "help": "ours", "samples": [{"labels": {}, "value": 9}]},
+            {"name": "bad name", "type": "gauge", "help": "", "samples": [{"labels": {}, "value": 9}]},
+            {"name": "additive_sessions", "type": "gauge", "help": "twice", "samples": []},
+            7]})
+
+    front.get("/v1/models")
+    front.get("/nowhere")
+    answer = front.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    text = answer.body.decode()
+    for line in text.splitlines():
+        assert re.fullmatch(r'# (HELP|TYPE) .*|[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\}|\{.*\})? [-+0-9.eEInfNa]+', line), line
+    for name in set(re.findall(r"^# TYPE (\S+)", text, re.M)):
+        assert len(re.findall(rf"^# TYPE {name} ", text, re.M)) == 1, name
+    assert 'additive_http_requests_total{method="GET",route="/v1/models",status="200"} 1\n' in text
+    assert 'additive_http_requests_total{method="",route="unmatched",status="404"} 1\n' in text
+    assert 'additive_http_request_duration_seconds_count{method="GET",route="/v1/models"} 1\n' in text
+    assert "additive_http_requests_in_flight 1\n" in text
+    assert "additive_engine_up 1\n" in text
+    assert 'additive_sessions{model="a\\"b\\\\c\\nd"} 3\n' in text
+    assert "additive_sessions{} 0.5\n" in text
+    assert "# HELP additive_sessions Live\\nsessions.\n" in text
+    assert 'additive_tick_seconds_bucket{le="+Inf"} 3\n' in text
+    assert "bad name" not in text
+
+
+def test_metrics_do_not_wait_for_a_hung_engine(front, engine):
+    @engine.on("engine.metrics")
+    async def _(call):
+        await call.read()
+
+    assert "additive_engine_up 1\n" in front.get("/metrics").body.decode()
+    wait_for(lambda: engine.calls[-1].cancelled.is_set())
+
+
+def test_the_access_log_names_the_route_not_the_content(start):
+    front = start("--access-log")
+    front.post("/v1/tokenize", {"model": "m", "text": "a secret"}, headers={"X-Request-Id": "seen-1"})
+    wait_for(lambda: any("seen-1" in line for line in front.log))
+    line = next(line for line in front.log if "seen-1" in line)
+    assert re.fullmatch(r"seen-1 POST /v1/tokenize 200 \d+\.\d{3}\n", line)
+    assert not any("secret" in line for line in front.log)
+
+
+# --- connections ------------------------------------------------------------------------------------
+
+
+def test_a_connection_serves_many_requests_one_after_another(front):
+    with front.socket() as s:
+        for i in range(5):
+            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, headers, body = read_head(s)
+            while len(body) < int(headers["content-length"]):
+                body += s.recv(4096)
+            assert (status, body) == (200, b'{"status":"ok"}')
+
+
+def test_pipelined_requests_are_answered_in_order(front, engine):
+    @engine.on("model.get")
+    async def _(call):
+        call.result({"id": call.params["id"]})
+
+    with front.socket() as s:
+        body = b'{"model":"m","text":"x"}'
+        s.sendall(b"".join(b"GET /v1/models/m%d HTTP/1.1\r\nHost: x\r\n\r\n" % i for i in range(10)) +
+                  b"POST /v1/tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body) +
+                  b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answers = read_all(s)
+    found = re.findall(rb'\r\n\r\n(\{.*?\})(?=HTTP|$)', answers)
+    assert [json.loads(f).get("id") for f in found[:10]] == [f"m{i}" for i in range(10)]
+    assert json.loads(found[10])["method"] == "tokenize"
+    assert json.loads(found[11]) == {"status": "ok"}
+
+
+def test_an_http_1_0_client_is_served_and_closed(front):
+    with front.socket() as s:
+        s.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert read_all(s).endswith(b'{"status":"ok"}')
+
+
+def test_an_absolute_target_is_understood(front):
+    with front.socket() as s:
+        s.sendall(b"GET http://example.org/healthz HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n")
+        assert read_all(s).endswith(b'{"status":"ok"}')

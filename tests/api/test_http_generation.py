@@ -1,0 +1,428 @@
+"""Completions and sessions: whole and streamed, slow clients, clients that leave."""
+
+import json
+import select
+import socket
+import time
+
+import openai
+import pytest
+
+from http_support import chunks, engine, events, front, read_all, read_head, start, unchunk, wait_for
+
+RESULT = {"choices": [{"index": 0, "finish_reason": "stop"}],
+          "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+          "timings": {"queue_ms": 1.5, "prompt_ms": 2.0, "predicted_ms": 3.0}, "model": "m"}
+REQUEST = {"model": "m", "prompt": "Once"}
+
+
+@pytest.fixture
+def two_tokens(engine):
+    @engine.on("completion.create")
+    async def _(call):
+        for i, text in enumerate(["He", "llo ☃"]):
+            await call.event({"index": 0, "text": text, "tokens": [i], "time_ms": 0.5,
+                              "logprobs": {"tokens": [text], "token_logprobs": [-0.5], "top_logprobs": [{text: -0.5}], "text_offset": [2 * i]},
+                              "alpha": [{"token": {"id": i, "text": "x", "offset": 0}, "weight": 0.9}]})
+        call.result(RESULT)
+
+    return engine
+
+
+def test_a_completion_is_collected_from_its_events(front, two_tokens):
+    before = int(time.time())
+    answer = front.post("/v1/completions", {**REQUEST, "max_tokens": 2, "logprobs": 1, "seed": 4}).json
+    assert answer["id"].startswith("cmpl-") and answer["object"] == "text_completion"
+    assert before <= answer["created"] <= time.time()
+    assert answer["model"] == "m"
+    assert answer["usage"] == RESULT["usage"]
+    choice = answer["choices"][0]
+    assert choice["text"] == "Hello ☃"
+    assert (choice["index"], choice["finish_reason"]) == (0, "stop")
+    assert choice["logprobs"] == {"tokens": ["He", "llo ☃"], "token_logprobs": [-0.5, -0.5],
+                                  "top_logprobs": [{"He": -0.5}, {"llo ☃": -0.5}], "text_offset": [0, 2]}
+    assert [step[0]["weight"] for step in choice["alpha"]] == [0.9, 0.9]
+    assert two_tokens.calls[-1].params == {**REQUEST, "max_tokens": 2, "logprobs": 1, "seed": 4}
+
+
+def test_logprobs_are_null_when_none_came(front, engine):
+    @engine.on("completion.create")
+    async def _(call):
+        await call.event({"index": 0, "text": "x", "tokens": [1]})
+        call.result(RESULT)
+
+    choice = front.post("/v1/completions", REQUEST).json["choices"][0]
+    assert choice["logprobs"] is None
+    assert "alpha" not in choice
+
+
+def test_a_stream_is_chunks_with_ids_and_ends_with_done(front, two_tokens):
+    answer = front.post("/v1/completions", {**REQUEST, "stream": True, "timings": True, "stream_options": {"include_usage": True}})
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    assert answer.headers["Cache-Control"] == "no-cache"
+    assert answer.headers["X-Accel-Buffering"] == "no"
+    assert answer.headers["X-Request-Id"]
+    assert [i for i, _ in events(answer.body)] == ["1", "2", "3", "4", None]
+    found = chunks(answer.body)
+    assert len({c["id"] for c in found}) == 1
+    assert all(c["object"] == "text_completion" and c["model"] == "m" for c in found)
+    assert [c["choices"][0]["text"] for c in found[:3]] == ["He", "llo ☃", ""]
+    assert [c["choices"][0]["finish_reason"] for c in found[:3]] == [None, None, "stop"]
+    assert [c["usage"] for c in found] == [None, None, None, RESULT["usage"]]
+    assert found[3]["choices"] == []
+    assert found[0]["choices"][0]["logprobs"]["tokens"] == ["He"]
+    assert found[0]["choices"][0]["alpha"][0]["weight"] == 0.9
+    assert found[2]["timings"] == RESULT["timings"]
+    assert "stream" not in two_tokens.calls[-1].params and "stream_options" not in two_tokens.calls[-1].params
+
+
+def test_without_include_usage_no_chunk_speaks_of_it(front, two_tokens):
+    found = chunks(front.post("/v1/completions", {**REQUEST, "stream": True}).body)
+    assert len(found) == 3
+    assert all("usage" not in c for c in found)
+
+
+def test_timings_are_told_to_those_who_ask(front, two_tokens):
+    assert front.post("/v1/completions", {**REQUEST, "timings": True}).json["timings"] == RESULT["timings"]
+    assert "timings" not in front.post("/v1/completions", REQUEST).json
+    assert all("timings" not in c for c in chunks(front.post("/v1/completions", {**REQUEST, "stream": True}).body))
+    assert front.metric("additive_queue_time_seconds_count{}") == 3
+
+
+def test_stream_options_need_a_stream(front):
+    answer = front.post("/v1/completions", {**REQUEST, "stream_options": {"include_usage": True}})
+    assert (answer.status, answer.error["param"]) == (400, "stream_options")
+
+
+def test_several_prompts_and_samples_keep_their_index(front, engine):
+    @engine.on("completion.create")
+    async def _(call):
+        for i in [3, 0, 2, 1, 0]:
+            await call.event({"index": i, "text": f"<{i}>", "tokens": [i]})
+        call.result({**RESULT, "choices": [{"index": i, "finish_reason": "length"} for i in range(4)]})
+
+    body = {"model": "m", "prompt": ["a", "b"], "n": 2}
+    answer = front.post("/v1/completions", body).json
+    assert [(c["index"], c["text"]) for c in answer["choices"]] == [(0, "<0><0>"), (1, "<1>"), (2, "<2>"), (3, "<3>")]
+    found = chunks(front.post("/v1/completions", {**body, "stream": True}).body)
+    assert [c["choices"][0]["index"] for c in found] == [3, 0, 2, 1, 0, 0, 1, 2, 3]
+
+
+def test_the_openai_client_streams_and_collects(front, two_tokens):
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="any", max_retries=0)
+    whole = client.completions.create(model="m", prompt="Once", logprobs=1)
+    assert whole.choices[0].text == "Hello ☃"
+    assert whole.usage.total_tokens == 5
+    stream = client.completions.create(model="m", prompt="Once", stream=True, stream_options={"include_usage": True})
+    found = list(stream)
+    assert "".join(c.choices[0].text for c in found if c.choices) == "Hello ☃"
+    assert found[-1].usage.total_tokens == 5
+
+
+def test_overload_is_an_http_error_before_the_stream(front, engine):
+    @engine.on("completion.create")
+    async def _(call):
+        call.error(429, "queue_full", "busy", retry_after=3)
+
+    for stream in [False, True]:
+        answer = front.post("/v1/completions", {**REQUEST, "stream": stream})
+        assert (answer.status, answer.headers["Retry-After"]) == (429, "3")
+        assert answer.headers["Content-Type"] == "application/json"
+
+
+def test_an_error_within_a_stream_is_its_last_event(front, engine):
+    @engine.on("completion.create")
+    async def _(call):
+        await call.event({"index": 0, "text": "x", "tokens": [1]})
+        call.error(500, "device_lost", "the device is gone")
+
+    found = events(front.post("/v1/completions", {**REQUEST, "stream": True}).body)
+    assert len(found) == 2
+    assert json.loads(found[1][1])["error"] == {"message": "the device is gone", "type": "server_error", "param": None, "code": "device_lost"}
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="any", max_retries=0)
+    with pytest.raises(openai.APIError, match="the device is gone"):
+        list(client.completions.create(model="m", prompt="Once", stream=True))
+
+
+def test_a_malformed_event_of_the_engine_costs_that_request_only(front, engine):
+    @engine.on("completion.create")
+    async def _(call):
+        await call.event([1])
+        await call.event({"index": 0, "text": "x", "tokens": [1]})
+        call.result(RESULT)
+
+    answer = front.post("/v1/completions", REQUEST)
+    assert (answer.status, answer.error["code"]) == (500, "engine_error")
+    assert front.get("/readyz").status == 200
+
+
+@pytest.mark.parametrize("index", [-1, 10**9, "x"])
+def test_an_absurd_index_is_no_array_index(front, engine, index):
+    @engine.on("completion.create")
+    async def _(call):
+        await call.event({"index": index, "text": "x", "tokens": [1]})
+        call.result({**RESULT, "choices": [{"index": index, "finish_reason": "stop"}]})
+
+    assert front.post("/v1/completions", REQUEST).status in (200, 500)
+    assert front.get("/readyz").status == 200
+
+
+# --- time ------------------------------------------------------------------------------------------
+
+
+def test_an_event_leaves_when_it_comes(front, engine):
+    """Nothing is held back: each token of a slow generation arrives before the next is made."""
+    seen = []
+
+    @engine.on("completion.create")
+    async def _(call):
+        for i in range(20):
+            seen.append(time.monotonic())
+            await call.event({"index": 0, "text": str(i), "tokens": [i]})
+            await __import__("asyncio").sleep(0.03)
+        call.result(RESULT)
+
+    with front.open_stream("/v1/completions", {**REQUEST, "stream": True}) as s:
+        late, data = [], b""
+        while b"[DONE]" not in data:
+            piece = s.recv(65536)
+            late.append(time.monotonic() - seen[-1])
+            data += piece
+    late.sort()
+    assert late[len(late) // 2] < 0.02, late
+
+
+def test_waiting_costs_no_processor_time(front, engine):
+    """A reader that returned nothing without suspending would spin."""
+
+    @engine.on("completion.create")
+    async def _(call):
+        await call.event({"index": 0, "text": "x", "tokens": [1]})
+        await call.read()
+
+    sockets = [front.open_stream("/v1/completions", {**REQUEST, "stream": stream}) for stream in [True, False] * 4]
+    wait_for(lambda: len(engine.calls) == 8)
+    time.sleep(0.2)
+    before = front.cpu()
+    time.sleep(1)
+    assert front.cpu() - before < 0.1
+    for s in sockets:
+        s.close()
+    wait_for(lambda: all(c.cancelled.is_set() for c in engine.calls))
+
+
+def test_a_resumed_stream_is_sent_at_once(front, engine):
+    """The library does not notice a resumed connection until it is run."""
+
+    @engine.on("completion.create")
+    async def _(call):
+        await call.event({"index": 0, "text": "x", "tokens": [1]})
+        await __import__("asyncio").sleep(0.3)
+        call.result(RESULT)
+
+    began = time.monotonic()
+    for stream in [True, False]:
+        front.post("/v1/completions", {**REQUEST, "stream": stream})
+    assert time.monotonic() - began < 1.5
+
+
+# --- clients that leave -------------------------------------------------------------------------------
+
+
+def endless(engine, method="completion.create", text="token ", events_first=10**9):
+    @engine.on(method)
+    async def _(call):
+        import asyncio
+
+        for i in range(events_first):
+            await call.event({"index": 0, "text": text, "tokens": [i]})
+            await asyncio.sleep(0.05)
+        await call.read()
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "half-close"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_cancels_within_a_token(front, engine, stream, how):
+    endless(engine)
+    s = front.open_stream("/v1/completions", {**REQUEST, "stream": stream})
+    wait_for(lambda: engine.calls and engine.calls[0].sent >= 3)
+    if how == "reset":
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    if how == "half-close":
+        s.shutdown(socket.SHUT_WR)
+    else:
+        s.close()
+    call, at = engine.calls[0], engine.calls[0].sent
+    wait_for(call.cancelled.is_set, 1, "the cancellation")
+    assert call.sent - at <= 1
+    s.close()
+    wait_for(lambda: front.metric("additive_http_requests_in_flight") == 1)
+
+
+def test_a_client_that_leaves_the_queue_cancels(front, engine):
+    endless(engine, events_first=0)
+    s = front.open_stream("/v1/completions", {**REQUEST, "stream": True})
+    wait_for(lambda: engine.calls)
+    s.close()
+    wait_for(engine.calls[0].cancelled.is_set, 1)
+
+
+def test_a_slow_client_parks_its_stream_and_nobody_elses(front, engine):
+    text = "x" * 20000
+
+    @engine.on("completion.create")
+    async def _(call):
+        for i in range(10000 if call.params["prompt"] == "slow" else 5):
+            await call.event({"index": 0, "text": text, "tokens": [i]})
+        call.result(RESULT)
+
+    before = front.rss()
+    slow = [front.open_stream("/v1/completions", {"model": "m", "prompt": "slow", "stream": True}, receive_buffer=4096) for _ in range(4)]
+    wait_for(lambda: len(engine.calls) == 4 and all(c.parked > 0 and c.credit == 0 for c in engine.calls))
+    sent = [c.sent for c in engine.calls]
+    time.sleep(0.5)
+    assert [c.sent for c in engine.calls] == sent, "a parked stream stays parked"
+    assert max(sent) < 500
+    assert front.rss() - before < 16 << 20
+    other = chunks(front.post("/v1/completions", {"model": "m", "prompt": "quick", "stream": True}).body)
+    assert len(other) == 6
+    # It goes on where it stopped once the client reads.
+    slow[0].settimeout(10)
+    got = 0
+    while got < 4 << 20:
+        got += len(slow[0].recv(1 << 20))
+    assert engine.calls[0].sent > sent[0]
+    for s in slow:
+        s.close()
+    wait_for(lambda: all(c.cancelled.is_set() for c in engine.calls[:4]), what="cancellation of what was parked")
+
+
+def test_a_client_that_takes_nothing_is_given_up_in_the_end(start, engine):
+    front = start("--stall-timeout", "0.6", "--request-timeout", "0.8")
+    endless_text = "x" * 20000
+
+    @engine.on("completion.create")
+    async def _(call):
+        for i in range(10000):
+            await call.event({"index": 0, "text": endless_text, "tokens": [i]})
+
+    s = front.open_stream("/v1/completions", {**REQUEST, "stream": True}, receive_buffer=4096)
+    wait_for(lambda: engine.calls and engine.calls[0].cancelled.is_set(), 4)
+    s.close()
+
+
+def test_a_silent_stream_outlives_every_deadline(start, engine):
+    """Waiting for the engine is not the client's fault."""
+    front = start("--stall-timeout", "0.4", "--request-timeout", "0.4")
+
+    @engine.on("completion.create")
+    async def _(call):
+        import asyncio
+
+        await asyncio.sleep(1.2)
+        await call.event({"index": 0, "text": "late", "tokens": [1]})
+        await asyncio.sleep(1.2)
+        call.result(RESULT)
+
+    assert chunks(front.post("/v1/completions", {**REQUEST, "stream": True}).body)[0]["choices"][0]["text"] == "late"
+
+
+def test_silence_is_filled_with_comments(start, engine):
+    """Proxies and clients give up what says nothing."""
+    front = start("--ping", "0.2", "--request-timeout", "0.4")
+
+    @engine.on("completion.create")
+    async def _(call):
+        import asyncio
+
+        await call.event({"index": 0, "text": "first", "tokens": [1]})
+        await asyncio.sleep(1)
+        call.result(RESULT)
+
+    body = front.post("/v1/completions", {**REQUEST, "stream": True}).body
+    assert 2 <= body.count(b": ping\n\n") <= 5
+    assert [c["choices"][0]["text"] for c in chunks(body)] == ["first", ""]
+
+
+# --- sessions -----------------------------------------------------------------------------------------
+
+
+def test_a_session_generates_with_its_position(front, engine):
+    @engine.on("session.generate")
+    async def _(call):
+        await call.event({"index": 0, "text": "more", "tokens": [1]})
+        call.result({**RESULT, "model": "small", "session": {"id": call.params["id"], "tokens": 9}})
+
+    answer = front.post("/v1/sessions/s-1/generate", {"max_tokens": 1}).json
+    assert answer["object"] == "text_completion"
+    assert (answer["model"], answer["session"]) == ("small", {"id": "s-1", "tokens": 9})
+    assert answer["choices"][0]["text"] == "more"
+    assert engine.calls[-1].params == {"id": "s-1", "max_tokens": 1}
+    found = chunks(front.post("/v1/sessions/s-1/generate", {"prompt": "go", "stream": True}).body)
+    assert found[-1]["session"] == {"id": "s-1", "tokens": 9}
+    assert found[-1]["model"] == "small"
+
+
+def test_a_busy_session_is_a_conflict(front, engine):
+    @engine.on("session.generate")
+    async def _(call):
+        call.error(409, "session_busy", "busy")
+
+    answer = front.post("/v1/sessions/s-1/generate", {"stream": True})
+    assert (answer.status, answer.error["code"]) == (409, "session_busy")
+
+
+def test_a_sessions_body_cannot_name_another_session(front, engine):
+    answer = front.post("/v1/sessions/s-1/append", {"text": "x", "id": "s-2"})
+    assert (answer.status, answer.error["param"]) == (400, "id")
+
+
+# --- job events ------------------------------------------------------------------------------------------
+
+
+def job_engine(engine):
+    log = [{"id": f"ev-{i}", "object": "fine_tuning.job.event", "message": f"step {i}"} for i in range(5)]
+
+    @engine.on("job.get")
+    async def _(call):
+        call.result({"id": "j"}) if call.params["id"] == "j" else call.error(404, "not_found", "no such job")
+
+    @engine.on("job.watch")
+    async def _(call):
+        after = call.params.get("after")
+        for event in log[int(after[3:]) + 1 if after else 0 :]:
+            await call.event(event)
+        call.result({"id": "j", "status": "succeeded"})
+
+    return log
+
+
+def test_job_events_stream_from_the_start_and_resume(front, engine):
+    log = job_engine(engine)
+    path = "/v1/fine_tuning/jobs/j/events?stream=true"
+    answer = front.get(path)
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    found = events(answer.body)
+    assert [i for i, _ in found] == [e["id"] for e in log] + [None]
+    assert [json.loads(d) for _, d in found[:-1]] == log
+    assert found[-1][1] == "[DONE]"
+    resumed = events(front.get(path, headers={"Last-Event-ID": "ev-2"}).body)
+    assert [i for i, _ in resumed] == ["ev-3", "ev-4", None]
+    assert [i for i, _ in events(front.get(path + "&after=ev-3").body)] == ["ev-4", None]
+    assert front.get(path, headers={"Last-Event-ID": "a b"}).status == 400
+    assert front.get("/v1/fine_tuning/jobs/other/events?stream=true").status == 404
+
+
+def test_a_job_watcher_gets_its_headers_before_the_first_event_and_may_leave(front, engine):
+    job_engine(engine)
+
+    @engine.on("job.watch")
+    async def _(call):
+        await call.read()
+
+    with front.socket() as s:
+        s.sendall(b"GET /v1/fine_tuning/jobs/j/events?stream=true HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_head(s)[0] == 200
+        wait_for(lambda: engine.called("job.watch"))
+    wait_for(engine.called("job.watch")[0].cancelled.is_set, 1)

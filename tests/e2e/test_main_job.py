@@ -1,0 +1,170 @@
+"""Upload a text, train, stream from a session, see which tokens mattered."""
+
+import json
+import math
+import subprocess
+
+from conftest import BIN, SMALL, TEXT
+
+
+def sse(raw):
+    """The JSON of every data line of a stream, and whether it ended with [DONE]."""
+    data = [line[6:] for line in raw.decode().splitlines() if line.startswith("data: ")]
+    return [json.loads(d) for d in data if d != "[DONE]"], bool(data) and data[-1] == "[DONE]"
+
+
+def test_training_learns_and_reports(service):
+    job = service.job(steps=60)
+    done = service.wait_job(job["id"])
+    assert done["status"] == "succeeded"
+    extra = done["additive"]
+    assert extra["step"] == extra["total_steps"] == 60
+    assert extra["valid_loss"] < math.log(259) - 1
+    assert abs(extra["bits_per_byte"] - extra["valid_loss"] / math.log(2)) < 1e-6
+    events = service.ok("GET", f"/v1/fine_tuning/jobs/{job['id']}/events?limit=100")["data"]
+    losses = [e["data"]["train_loss"] for e in reversed(events) if e["type"] == "metrics" and "train_loss" in e["data"]]
+    assert losses[-1] < losses[0]
+
+
+def test_job_events_stream_and_resume(service):
+    job = service.job(steps=20)["id"]
+    _, raw, head = service.request("GET", f"/v1/fine_tuning/jobs/{job}/events?stream=true", timeout=300)
+    assert head["Content-Type"].startswith("text/event-stream")
+    ids = [line[4:] for line in raw.decode().splitlines() if line.startswith("id: ")]
+    assert len(ids) > 3 and len(set(ids)) == len(ids)
+    _, rest, _ = service.request("GET", f"/v1/fine_tuning/jobs/{job}/events?stream=true",
+                                 headers={"Last-Event-ID": ids[1]}, timeout=300)
+    assert [line[4:] for line in rest.decode().splitlines() if line.startswith("id: ")] == ids[2:]
+
+
+def test_a_session_continues_exactly_where_it_stopped(service, model):
+    def session():
+        return service.ok("POST", "/v1/sessions", {"model": model, "prompt": "57 bottles of "})
+
+    one, two = session(), session()
+    assert one["tokens"] == len("57 bottles of ")
+    ask = {"temperature": 0.8, "seed": 11}
+    whole = service.ok("POST", f"/v1/sessions/{one['id']}/generate", {"max_tokens": 24, **ask})
+    first = service.ok("POST", f"/v1/sessions/{two['id']}/generate", {"max_tokens": 10, **ask})
+    second = service.ok("POST", f"/v1/sessions/{two['id']}/generate", {"max_tokens": 14, **ask})
+    assert first["choices"][0]["text"] + second["choices"][0]["text"] == whole["choices"][0]["text"]
+    after = service.ok("GET", f"/v1/sessions/{two['id']}")
+    assert after["tokens"] == second["session"]["tokens"] and after["state_bytes"] == two["state_bytes"]
+    for s in (one, two):
+        assert service.ok("DELETE", f"/v1/sessions/{s['id']}")["deleted"]
+    assert service.request("GET", f"/v1/sessions/{one['id']}")[0] == 404
+
+
+def test_append_then_generate_equals_one_prompt(service, model):
+    whole = service.ok("POST", "/v1/completions", {"model": model, "prompt": "31 bottles of beer", "max_tokens": 9,
+                                                   "temperature": 0})
+    s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "31 bott"})["id"]
+    service.ok("POST", f"/v1/sessions/{s}/append", {"text": "les of beer"})
+    parts = service.ok("POST", f"/v1/sessions/{s}/generate", {"max_tokens": 9, "temperature": 0})
+    assert parts["choices"][0]["text"] == whole["choices"][0]["text"]
+
+
+def test_a_session_streams_with_alpha_and_timings(service, model):
+    s = service.ok("POST", "/v1/sessions", {"model": model, "explain": True})["id"]
+    _, raw, _ = service.request("POST", f"/v1/sessions/{s}/generate",
+                                {"prompt": "8 bottles", "max_tokens": 6, "stream": True, "alpha": {"top": 3},
+                                 "timings": True})
+    chunks, done = sse(raw)
+    assert done
+    assert all(c["object"] == "text_completion" for c in chunks)
+    weights = [c["choices"][0]["alpha"] for c in chunks if c["choices"][0].get("alpha")]
+    assert weights and all(1 <= len(w) <= 3 for w in weights)
+    assert any("timings" in c for c in chunks)
+    assert chunks[-1]["session"]["tokens"] == len("8 bottles") + 6
+
+
+def test_positions_past_the_table_are_an_error_unless_asked_for(service, model):
+    long = {"max_tokens": 80, "temperature": 0, "prompt": "1"}
+    status, answer, _ = service.request("POST", "/v1/completions", {"model": model, **long})
+    assert status == 400 and "n_positions" in answer["error"]["message"]
+    for policy in ("clamp", "wrap"):
+        s = service.ok("POST", "/v1/sessions", {"model": model, "position_policy": policy})["id"]
+        out = service.ok("POST", f"/v1/sessions/{s}/generate", long)
+        assert out["usage"]["completion_tokens"] == 80
+
+
+def test_explanation_rows_sum_to_one_and_stay_in_their_window(service, model):
+    text = "45 bottles of beer on the wall"
+    out = service.ok("POST", "/v1/explain", {"model": model, "input": text, "aggregate": "mean"})
+    assert "".join(t["text"] for t in out["tokens"]) == text
+    config = SMALL["config"]
+    assert len(out["weights"]) == config["n_layer"] * config["n_heads"] * 2
+    for row in out["weights"]:
+        first, last = row["window"]
+        assert last == len(text) - 1 and len(row["alpha"]) == last - first + 1
+        assert len(row["alpha"]) <= config["window_sizes"][row["layer"]]
+        assert abs(sum(row["alpha"]) - 1) < 1e-4
+
+
+def test_all_positions_come_in_the_linear_form(service, model):
+    text = "45 bottles of beer"
+    out = service.ok("POST", "/v1/explain", {"model": model, "input": text, "position": "all", "layers": [1],
+                                             "heads": [2], "rounds": ["key"]})
+    (row,) = out["weights"]
+    assert len(row["score"]) == len(row["log_normalizer"]) == len(text)
+    one = service.ok("POST", "/v1/explain", {"model": model, "input": text, "position": 9, "layers": [1],
+                                             "heads": [2], "rounds": ["key"]})["weights"][0]
+    first = one["window"][0]
+    for j, alpha in enumerate(one["alpha"], first):
+        assert abs(math.exp(row["score"][j] - row["log_normalizer"][9]) - alpha) < 1e-5
+
+
+def test_the_html_explanation_is_one_safe_page(service, model):
+    status, page, head = service.request("POST", "/v1/explain",
+                                         {"model": model, "input": "<script>alert(1)</script> & beer"},
+                                         headers={"Accept": "text/html"})
+    page = page.decode()
+    assert status == 200 and head["Content-Type"].startswith("text/html")
+    assert "<script>alert(1)" not in page
+    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+
+
+def test_tokens_go_there_and_back(service, model):
+    text = "naïve – ☃"
+    ids = service.ok("POST", "/v1/tokenize", {"model": model, "text": text})["tokens"]
+    assert len(ids) == len(text.encode())
+    assert service.ok("POST", "/v1/detokenize", {"model": model, "tokens": ids})["text"] == text
+
+
+def test_a_model_can_be_exported_imported_and_evaluated(service, model, tmp_path):
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        status, raw, _ = service.request("GET", f"/v1/models/{model}/files/{name}")
+        assert status == 200
+        (tmp_path / name).write_bytes(raw if isinstance(raw, bytes) else json.dumps(raw).encode())
+    done = subprocess.run([BIN / "additive", "--url", service.url, "models", "import", "copy-of-it", str(tmp_path)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ask = {"prompt": "77 bottles", "max_tokens": 12, "temperature": 0}
+    texts = [service.ok("POST", "/v1/completions", {"model": m, **ask})["choices"][0]["text"]
+             for m in (model, "copy-of-it")]
+    assert texts[0] == texts[1]
+    assert service.request("DELETE", "/v1/models/copy-of-it")[0] == 200
+    assert service.request("GET", "/v1/models/copy-of-it")[0] == 404
+
+
+def test_the_command_line_does_the_same_job(service, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(TEXT)
+
+    def additive(*args, **kw):
+        return subprocess.run([BIN / "additive", "--url", service.url, *args], capture_output=True, text=True,
+                              timeout=300, **kw)
+
+    trained = additive("train", str(corpus), "--steps", "20", "--hidden", "32", "--heads", "4", "--layers", "2",
+                       "--windows", "4,64", "--sequence", "64", "--batch", "4", "--name", "cli", "--json")
+    assert trained.returncode == 0, trained.stderr
+    last = json.loads(trained.stdout.strip().splitlines()[-1])
+    model = last["fine_tuned_model"]
+    generated = additive("generate", "--model", model, "--max-tokens", "8", "12 bottles")
+    assert generated.returncode == 0 and generated.stdout
+    page = tmp_path / "page.html"
+    explained = additive("explain", "--model", model, "--html", str(page), "12 bottles of beer")
+    assert explained.returncode == 0 and page.read_text().lstrip().lower().startswith("<!doctype html")
+    missing = additive("generate", "--model", "nothing-here", "x")
+    assert missing.returncode == 1 and "nothing-here" in missing.stderr
+    assert additive("no-such-command").returncode == 2

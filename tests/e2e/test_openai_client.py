@@ -1,0 +1,110 @@
+"""The official OpenAI client, unmodified, does its whole job here."""
+
+import openai
+import pytest
+
+from conftest import SMALL, TEXT
+
+
+@pytest.fixture(scope="module")
+def client(service):
+    return openai.OpenAI(base_url=service.url + "/v1", api_key="unused", max_retries=0, timeout=60)
+
+
+def test_models_are_listed_and_retrieved(client, model):
+    assert model in [m.id for m in client.models.list()]
+    one = client.models.retrieve(model)
+    assert one.object == "model" and one.additive["architecture"] == "additive"
+
+
+def test_an_unknown_model_is_not_found(client):
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("no-such-model")
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="no-such-model", prompt="x")
+
+
+def test_a_completion_has_text_usage_and_a_finish_reason(client, model):
+    answer = client.completions.create(model=model, prompt="99 bottles", max_tokens=12, temperature=0)
+    assert answer.object == "text_completion"
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage.prompt_tokens == len("99 bottles")
+    assert answer.usage.completion_tokens == 12
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 12
+
+
+def test_a_stream_is_the_same_text_in_pieces(client, model):
+    ask = dict(model=model, prompt="99 bottles of ", max_tokens=20, temperature=0.9, seed=7)
+    whole = client.completions.create(**ask).choices[0].text
+    chunks = list(client.completions.create(stream=True, stream_options={"include_usage": True}, **ask))
+    assert "".join(c.choices[0].text for c in chunks if c.choices) == whole
+    assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 20
+    assert len(chunks) > 5
+
+
+def test_several_prompts_and_samples_are_numbered(client, model):
+    answer = client.completions.create(model=model, prompt=["ab", "cd"], n=2, max_tokens=4, seed=1, temperature=1)
+    assert [c.index for c in answer.choices] == [0, 1, 2, 3]
+
+
+def test_log_probabilities_have_openais_shape(client, model):
+    answer = client.completions.create(model=model, prompt="bottles", max_tokens=5, logprobs=3, temperature=0)
+    lp = answer.choices[0].logprobs
+    assert len(lp.tokens) == len(lp.token_logprobs) == len(lp.top_logprobs) == len(lp.text_offset) == 5
+    for chosen, top in zip(lp.token_logprobs, lp.top_logprobs):
+        assert chosen <= 0 and len(top) >= 3
+        assert abs(max(top.values()) - chosen) < 1e-6  # greedy: the chosen token is the likeliest
+
+
+def test_a_stop_string_ends_the_text_before_it(client, model):
+    ask = dict(model=model, prompt="12 bottles of beer", temperature=0)
+    whole = client.completions.create(max_tokens=40, **ask).choices[0].text
+    stop = whole[10:13]
+    cut = client.completions.create(max_tokens=40, stop=[stop], **ask)
+    assert cut.choices[0].finish_reason == "stop"
+    assert cut.choices[0].text == whole[:whole.index(stop)]
+
+
+def test_files_go_in_and_come_out_unchanged(client):
+    made = client.files.create(file=("notes.txt", TEXT.encode()), purpose="fine-tune")
+    assert made.object == "file" and made.bytes == len(TEXT.encode()) and made.filename == "notes.txt"
+    assert made.id in [f.id for f in client.files.list()]
+    assert client.files.retrieve(made.id).id == made.id
+    assert client.files.content(made.id).read() == TEXT.encode()
+    assert client.files.delete(made.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(made.id)
+
+
+def test_a_fine_tuning_job_runs_to_a_usable_model(client, service):
+    file = client.files.create(file=("corpus.txt", TEXT.encode()), purpose="fine-tune")
+    job = client.fine_tuning.jobs.create(model="additive", training_file=file.id, suffix="client", seed=3,
+                                         extra_body={"additive": dict(SMALL, max_steps=20)})
+    assert job.status in ("validating_files", "queued", "running")
+    service.wait_job(job.id)
+    job = client.fine_tuning.jobs.retrieve(job.id)
+    assert job.status == "succeeded" and job.fine_tuned_model and job.trained_tokens == 20 * 4 * 64
+    assert job.id in [j.id for j in client.fine_tuning.jobs.list()]
+    events = list(client.fine_tuning.jobs.list_events(job.id))
+    assert any(e.type == "metrics" for e in events)
+    checkpoints = list(client.fine_tuning.jobs.checkpoints.list(job.id))
+    assert checkpoints and checkpoints[0].step_number == 20
+    assert client.completions.create(model=job.fine_tuned_model, prompt="9", max_tokens=3).choices[0].text is not None
+    again = client.fine_tuning.jobs.create(model=job.fine_tuned_model, training_file=file.id,
+                                           hyperparameters={"n_epochs": 1, "batch_size": 4})
+    assert service.wait_job(again.id)["status"] == "succeeded"
+
+
+def test_a_cancelled_job_says_so(client):
+    file = client.files.create(file=("corpus.txt", TEXT.encode()), purpose="fine-tune")
+    job = client.fine_tuning.jobs.create(model="additive", training_file=file.id,
+                                         extra_body={"additive": dict(SMALL, max_steps=100000)})
+    assert client.fine_tuning.jobs.cancel(job.id).status == "cancelled"
+    with pytest.raises(openai.ConflictError):
+        client.fine_tuning.jobs.cancel(job.id)
+
+
+def test_a_bad_field_is_named(client, model):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model=model, prompt="x", extra_body={"temprature": 1})
+    assert caught.value.code == "unknown_parameter" and caught.value.param == "temprature"

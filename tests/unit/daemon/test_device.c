@@ -1,0 +1,249 @@
+/* A device that fails: whoever waits is told, and what can go on goes on. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/cpu/cpu.h"
+#include "engine/daemon/cards.h"
+#include "engine/daemon/device.h"
+#include "engine/daemon/jobs.h"
+#include "engine/daemon/sessions.h"
+
+/* The CPU backend with a matrix product that fails once, `countdown` products from now (0: never). */
+static backend_kernel honest_matmul;
+static int countdown;
+
+static status failing_matmul(backend *b, const op_call *call)
+{
+	if (countdown > 0 && --countdown == 0)
+		return STATUS_DEVICE;
+	return honest_matmul(b, call);
+}
+
+static status open_failing(backend **out, int threads, error *err)
+{
+	TRY(cpu_open(out, threads, err));
+	honest_matmul = (*out)->kernel[OP_matmul];
+	(*out)->kernel[OP_matmul] = failing_matmul;
+	return STATUS_OK;
+}
+
+typedef struct fixture {
+	engine *engine;
+	char folder[64], file[STORE_ID_BYTES];
+} fixture;
+
+static int setup(void **state)
+{
+	static const engine_options options = {.limits = {2, 4, 4, 2}};
+	device_options on = {.backend = "cpu", .threads = 1, .limits = options.limits, .cpu = open_failing};
+	fixture *f = calloc(1, sizeof *f);
+	engine *e = f->engine = memory_new(1, sizeof *e);
+	char path[PATH_MAX];
+	store_file text = {.filename = "text", .purpose = "fine-tune"};
+	countdown = 0;
+	log_init("test", LOG_ERROR);
+	strcpy(f->folder, "/tmp/additive-device-XXXXXX");
+	assert_non_null(mkdtemp(f->folder));
+	e->options = &options;
+	assert_int_equal(uv_loop_init(&e->loop), 0);
+	assert_int_equal(store_open(&e->store, f->folder, NULL), STATUS_OK);
+	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
+	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
+	assert_int_equal(cards_new(&e->cards, e), STATUS_OK);
+	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
+	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
+	store_temporary_path(e->store, path);
+	char words[4000];
+	for (size_t i = 0; i < sizeof words; i++)
+		words[i] = (char)('a' + i * i % 23);
+	assert_int_equal(file_write(path, &(file_part){words, sizeof words}, 1, NULL), STATUS_OK);
+	assert_int_equal(store_file_add(e->store, &text, path, NULL), STATUS_OK);
+	strcpy(f->file, text.id);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	engine *e = f->engine;
+	executor_stop(e->executor);
+	uv_run(&e->loop, UV_RUN_DEFAULT);
+	jobs_free(e->jobs);
+	sessions_free(e->sessions);
+	cards_free(e->cards);
+	executor_free(e->executor);
+	device_close(e->device);
+	store_close(e->store);
+	assert_int_equal(uv_loop_close(&e->loop), 0);
+	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
+	free(e);
+	free(f);
+	return 0;
+}
+
+/* Ask for a job, for a client that does not listen. */
+static void create_job(fixture *f)
+{
+	stream *s = memory_new(1, sizeof *s);
+	s->engine = f->engine;
+	s->params = json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model", "additive",
+	                      "training_file", f->file, "seed", 3, "additive", "config", "hidden_size", 16, "n_heads",
+	                      2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2, "max_steps",
+	                      12, "checkpoint_every", 4);
+	f->engine->streams++;
+	jobs_create(s);
+	while (f->engine->streams)
+		uv_run(&f->engine->loop, UV_RUN_ONCE);
+}
+
+static bool keep_newest(void *context, const json_t *row)
+{
+	*(json_t **)context = json_deep_copy(row);
+	return false;
+}
+
+/* Run the loop until the newest job has ended; its document. */
+static json_t *run_to_end(engine *e)
+{
+	for (uint64_t began = clock_ns(); clock_ns() - began < 30000000000u;) {
+		json_t *row = NULL;
+		bool more;
+		uv_run(&e->loop, UV_RUN_NOWAIT);
+		assert_int_equal(
+		    store_list(e->store, STORE_JOBS, &(store_page){.limit = 1}, keep_newest, &row, &more, NULL),
+		    STATUS_OK);
+		const char *now = json_string_value(json_object_get(row, "status"));
+		if (now && (strcmp(now, "succeeded") == 0 || strcmp(now, "failed") == 0))
+			return row;
+		json_decref(row);
+	}
+	fail_msg("the job does not end");
+	return NULL;
+}
+
+static void read_weights(engine *e, const json_t *ended, char **out, size_t *bytes)
+{
+	char path[PATH_MAX + 32];
+	assert_string_equal(json_string_value(json_object_get(ended, "status")), "succeeded");
+	store_model_folder(e->store, json_string_value(json_object_get(ended, "fine_tuned_model")), path);
+	strcat(path, "/model.safetensors");
+	assert_int_equal(file_read(path, 1 << 20, out, bytes, NULL), STATUS_OK);
+}
+
+static void a_job_on_a_failing_device_ends_with_the_same_weights(void **state)
+{
+	fixture *f = *state;
+	char *expected, *got;
+	size_t expected_bytes, got_bytes;
+	device_stats stats;
+	create_job(f);
+	json_t *ended = run_to_end(f->engine);
+	read_weights(f->engine, ended, &expected, &expected_bytes);
+	json_decref(ended);
+	device_snapshot(f->engine->device, &stats);
+	assert_int_equal(stats.restarts, 0);
+	countdown = 300; /* some steps behind the first checkpoint */
+	create_job(f);
+	ended = run_to_end(f->engine);
+	read_weights(f->engine, ended, &got, &got_bytes);
+	json_decref(ended);
+	device_snapshot(f->engine->device, &stats);
+	assert_int_equal(stats.restarts, 1);
+	assert_int_equal(got_bytes, expected_bytes);
+	assert_memory_equal(got, expected, got_bytes);
+	free(got);
+	free(expected);
+}
+
+/* --- a generation, with the device in the test's own hands ------------------------------------ */
+
+typedef struct outcome {
+	int events, finished;
+	status status;
+} outcome;
+
+static int64_t on_event(void *context, const generation_event *e)
+{
+	(void)e;
+	((outcome *)context)->events++;
+	return 1000;
+}
+
+static void on_finished(void *context, const generation_result *r)
+{
+	outcome *o = context;
+	o->finished++;
+	o->status = r->status;
+}
+
+static void generate(device *d, const char *folder, outcome *o)
+{
+	served_model *m;
+	generation *g;
+	int32_t prompt[] = {5, 6, 7};
+	generation_request r = {.prompt = prompt,
+	                        .n_prompt = 3,
+	                        .max_tokens = 10,
+	                        .n_logprobs = -1,
+	                        .event = on_event,
+	                        .finished = on_finished,
+	                        .context = o,
+	                        .credit = 1000};
+	sampling_default(&r.sampling);
+	*o = (outcome){0};
+	assert_int_equal(device_model(d, "m", folder, &m, NULL), STATUS_OK);
+	assert_int_equal(scheduler_generate(device_scheduler(d), m, NULL, &r, &g, NULL), STATUS_OK);
+	while (!o->finished)
+		assert_true(device_work.foreground(d));
+}
+
+static void a_generation_on_a_failing_device_is_told_and_the_next_one_works(void **state)
+{
+	fixture *f = *state;
+	device_options on = {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}, .cpu = open_failing};
+	device *d;
+	char folder[PATH_MAX];
+	outcome o;
+	device_stats stats;
+	create_job(f);
+	json_t *ended = run_to_end(f->engine);
+	store_model_folder(f->engine->store, json_string_value(json_object_get(ended, "fine_tuned_model")), folder);
+	json_decref(ended);
+	assert_int_equal(device_open(&d, &on, NULL), STATUS_OK);
+	generate(d, folder, &o);
+	assert_int_equal(o.status, STATUS_OK);
+	countdown = 60;
+	generate(d, folder, &o);
+	assert_int_equal(o.status, STATUS_DEVICE);
+	assert_int_equal(o.finished, 1);
+	device_snapshot(d, &stats);
+	assert_int_equal(stats.restarts, 1);
+	assert_int_equal(stats.n_loaded, 0);
+	generate(d, folder, &o);
+	assert_int_equal(o.status, STATUS_OK);
+	assert_true(o.events > 0);
+	device_close(d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_job_on_a_failing_device_ends_with_the_same_weights, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_generation_on_a_failing_device_is_told_and_the_next_one_works, setup,
+	                                    teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

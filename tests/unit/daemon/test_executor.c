@@ -1,0 +1,252 @@
+/* The executor with a device of its own making: who runs when, and what comes back. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "engine/base/clock.h"
+#include "engine/daemon/executor.h"
+
+/* Written by the executor thread, read by the test while it runs. */
+struct device {
+	atomic_uint_fast64_t foreground_ns, background_ns, foreground_turns, background_turns, last_budget;
+	atomic_uint_fast64_t unit_ns, op_ns; /* how long a turn takes; 0: there is nothing to do */
+	int order[64], n_order;
+};
+
+static void spin(uint64_t ns)
+{
+	for (uint64_t began = clock_ns(); clock_ns() - began < ns;)
+		;
+}
+
+static bool foreground(device *d)
+{
+	uint64_t began = clock_ns();
+	d->foreground_turns++;
+	if (!d->unit_ns)
+		return false;
+	spin(d->unit_ns);
+	d->foreground_ns += clock_ns() - began;
+	return true;
+}
+
+static bool background(device *d, uint64_t budget_ns)
+{
+	uint64_t began = clock_ns();
+	d->background_turns++;
+	d->last_budget = budget_ns;
+	if (!d->op_ns)
+		return false;
+	do {
+		spin(d->op_ns);
+	} while (clock_ns() - began < budget_ns);
+	d->background_ns += clock_ns() - began;
+	return true;
+}
+
+typedef struct fixture {
+	uv_loop_t loop;
+	device device;
+	executor *executor;
+} fixture;
+
+static int setup(void **state)
+{
+	static const executor_work work = {foreground, background};
+	fixture *f = calloc(1, sizeof *f);
+	assert_int_equal(uv_loop_init(&f->loop), 0);
+	assert_int_equal(executor_start(&f->executor, &f->loop, &work, &f->device, NULL), STATUS_OK);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	executor_stop(f->executor);
+	uv_run(&f->loop, UV_RUN_DEFAULT);
+	executor_free(f->executor);
+	assert_int_equal(uv_loop_close(&f->loop), 0);
+	free(f);
+	return 0;
+}
+
+typedef struct note {
+	task task;
+	int number, ran, done;
+	int *last_done;
+} note;
+
+static void run_note(task *t, device *d)
+{
+	note *n = TASK_OWNER(t, note, task);
+	n->ran++;
+	d->order[d->n_order++ % 64] = n->number;
+}
+
+static void note_done(task *t)
+{
+	note *n = TASK_OWNER(t, note, task);
+	n->done++;
+	*n->last_done = n->number;
+}
+
+static void until(fixture *f, const int *value, int wanted)
+{
+	for (uint64_t began = clock_ns(); *value != wanted && clock_ns() - began < 5000000000u;)
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_int_equal(*value, wanted);
+}
+
+static void sleep_ms(long ms)
+{
+	nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static void tasks_run_in_order_and_come_back_in_order(void **state)
+{
+	fixture *f = *state;
+	note notes[40];
+	int last = -1;
+	for (int i = 0; i < 40; i++) {
+		notes[i] = (note){.task = {.run = run_note, .done = note_done}, .number = i, .last_done = &last};
+		assert_true(executor_submit(f->executor, &notes[i].task));
+	}
+	until(f, &last, 39);
+	for (int i = 0; i < 40; i++) {
+		assert_int_equal(f->device.order[i], i);
+		assert_int_equal(notes[i].ran, 1);
+		assert_int_equal(notes[i].done, 1);
+	}
+	assert_int_equal(executor_pending(f->executor), 0);
+}
+
+static void a_full_queue_refuses_tasks_but_not_control(void **state)
+{
+	fixture *f = *state;
+	int last = -1;
+	note *notes = calloc(EXECUTOR_MAX_TASKS + 2, sizeof *notes);
+	for (int i = 0; i < EXECUTOR_MAX_TASKS + 2; i++)
+		notes[i] = (note){.task = {.run = run_note, .done = note_done}, .number = i, .last_done = &last};
+	for (int i = 0; i < EXECUTOR_MAX_TASKS; i++)
+		assert_true(executor_submit(f->executor, &notes[i].task));
+	assert_false(executor_submit(f->executor, &notes[EXECUTOR_MAX_TASKS].task));
+	executor_control(f->executor, &notes[EXECUTOR_MAX_TASKS + 1].task);
+	until(f, &last, EXECUTOR_MAX_TASKS + 1);
+	assert_int_equal(notes[EXECUTOR_MAX_TASKS].ran, 0);
+	assert_true(executor_submit(f->executor, &notes[EXECUTOR_MAX_TASKS].task));
+	until(f, &last, EXECUTOR_MAX_TASKS);
+	free(notes);
+}
+
+static void without_work_the_thread_sleeps(void **state)
+{
+	fixture *f = *state;
+	sleep_ms(30);
+	uint64_t before = f->device.foreground_turns;
+	sleep_ms(100);
+	assert_int_equal(f->device.foreground_turns, before);
+}
+
+static void training_alone_gets_whole_slices(void **state)
+{
+	fixture *f = *state;
+	int last = -1;
+	note wake = {.task = {.run = run_note, .done = note_done}, .last_done = &last};
+	f->device.op_ns = 100000;
+	assert_true(executor_submit(f->executor, &wake.task));
+	until(f, &last, 0);
+	sleep_ms(50);
+	assert_int_equal(f->device.last_budget, EXECUTOR_SLICE_NS);
+	f->device.op_ns = 0;
+}
+
+/* An op of training is many times as long as a decode step, and cannot be cut. */
+static void serving_and_training_get_half_of_the_time_each(void **state)
+{
+	fixture *f = *state;
+	int last = -1;
+	note wake = {.task = {.run = run_note, .done = note_done}, .last_done = &last};
+	f->device.unit_ns = 100000;
+	f->device.op_ns = 2000000;
+	assert_true(executor_submit(f->executor, &wake.task));
+	until(f, &last, 0);
+	sleep_ms(400);
+	double serving = (double)f->device.foreground_ns, training = (double)f->device.background_ns;
+	f->device.unit_ns = f->device.op_ns = 0;
+	assert_true(training > 0);
+	double share = serving / (serving + training);
+	assert_true(share > 0.35 && share < 0.65);
+}
+
+static void a_task_waits_for_one_slice_of_training_at_most(void **state)
+{
+	fixture *f = *state;
+	int last = -1;
+	uint64_t shortest = UINT64_MAX;
+	note first = {.task = {.run = run_note, .done = note_done}, .last_done = &last};
+	f->device.op_ns = 200000;
+	assert_true(executor_submit(f->executor, &first.task));
+	until(f, &last, 0);
+	for (int i = 1; i <= 20; i++) {
+		note n = {.task = {.run = run_note, .done = note_done}, .number = i, .last_done = &last};
+		uint64_t began = clock_ns();
+		assert_true(executor_submit(f->executor, &n.task));
+		until(f, &last, i);
+		uint64_t took = clock_ns() - began;
+		shortest = took < shortest ? took : shortest;
+	}
+	f->device.op_ns = 0;
+	assert_true(shortest < EXECUTOR_SLICE_NS + 2000000); /* the shortest of twenty: others use this machine too */
+}
+
+static void post_message(task *t, device *d)
+{
+	note *n = TASK_OWNER(t, note, task);
+	(void)d;
+	n->ran++;
+}
+
+static void stopping_runs_what_was_submitted_and_delivers_everything(void **state)
+{
+	static const executor_work work = {foreground, background};
+	uv_loop_t loop;
+	device d = {0};
+	executor *x;
+	int last = -1;
+	note notes[10];
+	(void)state;
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(executor_start(&x, &loop, &work, &d, NULL), STATUS_OK);
+	for (int i = 0; i < 10; i++) {
+		notes[i] = (note){.task = {.run = post_message, .done = note_done}, .number = i, .last_done = &last};
+		assert_true(executor_submit(x, &notes[i].task));
+	}
+	executor_stop(x);
+	for (int i = 0; i < 10; i++)
+		assert_true(notes[i].ran == 1 && notes[i].done == 1);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	executor_free(x);
+	assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    CASE(tasks_run_in_order_and_come_back_in_order),
+	    CASE(a_full_queue_refuses_tasks_but_not_control),
+	    CASE(without_work_the_thread_sleeps),
+	    CASE(training_alone_gets_whole_slices),
+	    CASE(serving_and_training_get_half_of_the_time_each),
+	    CASE(a_task_waits_for_one_slice_of_training_at_most),
+	    cmocka_unit_test(stopping_runs_what_was_submitted_and_delivers_everything),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,239 @@
+/* A job's request: what is filled in, what goes before what, and that it survives the ledger. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/device.h"
+#include "engine/daemon/job_request.h"
+
+typedef struct fixture {
+	engine *engine;
+	char folder[64], file[STORE_ID_BYTES];
+} fixture;
+
+static int setup(void **state)
+{
+	static const device_options options = {.backend = "cpu", .threads = 1, .limits = {1, 1, 1, 1}};
+	fixture *f = calloc(1, sizeof *f);
+	char path[PATH_MAX];
+	store_file text = {.filename = "text", .purpose = "fine-tune"};
+	f->engine = memory_new(1, sizeof *f->engine);
+	strcpy(f->folder, "/tmp/additive-request-XXXXXX");
+	assert_non_null(mkdtemp(f->folder));
+	log_init("test", LOG_WARN);
+	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
+	assert_int_equal(cards_new(&f->engine->cards, f->engine), STATUS_OK);
+	assert_int_equal(device_open(&f->engine->device, &options, NULL), STATUS_OK);
+	store_temporary_path(f->engine->store, path);
+	assert_int_equal(file_write(path, &(file_part){"text", 4}, 1, NULL), STATUS_OK);
+	assert_int_equal(store_file_add(f->engine->store, &text, path, NULL), STATUS_OK);
+	strcpy(f->file, text.id);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	device_close(f->engine->device);
+	cards_free(f->engine->cards);
+	store_close(f->engine->store);
+	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
+	free(f->engine);
+	free(f);
+	return 0;
+}
+
+/* Read a request given as JSON, with the fixture's file and the architecture put in. */
+static status read_json(fixture *f, job_request *out, const char *json, error *err)
+{
+	json_t *params = json_loads(json, 0, NULL);
+	assert_non_null(params);
+	json_object_set_new(params, "model", json_string("additive"));
+	json_object_set_new(params, "training_file", json_string(f->file));
+	status s = job_request_read(out, f->engine, params, err);
+	json_decref(params);
+	return s;
+}
+
+static void must_read(fixture *f, job_request *out, const char *json)
+{
+	error err = ERROR_INIT;
+	if (read_json(f, out, json, &err) != STATUS_OK)
+		fail_msg("%s: %s", err.param, error_message(&err));
+}
+
+static void a_model_and_a_file_are_enough(void **state)
+{
+	job_request r;
+	must_read(*state, &r, "{}");
+	assert_string_equal(r.architecture->name, "additive");
+	assert_int_equal(r.dims.hidden, 128);
+	assert_int_equal(r.dims.layers, 6);
+	assert_int_equal(r.dims.vocab, 259);
+	assert_int_equal(r.dims.positions, 512);
+	assert_int_equal(r.options.sequence_length, 512);
+	assert_int_equal(r.options.batch_size, 8);
+	assert_int_equal(r.keep, JOB_REQUEST_KEEP);
+	assert_int_equal(r.save_seconds, JOB_REQUEST_SAVE_SECONDS);
+	assert_true(r.options.learning_rate == 5e-4);
+	job_request_fini(&r);
+}
+
+static void longer_sequences_get_a_model_with_positions_for_them(void **state)
+{
+	job_request r;
+	must_read(*state, &r, "{\"additive\":{\"sequence_length\":700}}");
+	assert_int_equal(r.dims.positions, 700);
+	assert_int_equal(json_integer_value(json_array_get(json_object_get(r.config, "window_sizes"), 5)), 700);
+	job_request_fini(&r);
+	must_read(*state, &r, "{\"additive\":{\"sequence_length\":100}}");
+	assert_int_equal(r.dims.positions, 512);
+	job_request_fini(&r);
+}
+
+static void our_fields_go_before_openais_and_the_newer_of_those_last(void **state)
+{
+	job_request r;
+	must_read(*state, &r,
+	          "{\"method\":{\"type\":\"supervised\",\"supervised\":{\"hyperparameters\":{\"batch_size\":2,\"n_"
+	          "epochs\":7}}},"
+	          "\"hyperparameters\":{\"batch_size\":3,\"learning_rate_multiplier\":2,\"n_epochs\":\"auto\"}}");
+	assert_int_equal(r.options.batch_size, 3);
+	assert_int_equal(r.epochs, 7);
+	assert_true(r.options.learning_rate == 1e-3);
+	job_request_fini(&r);
+	must_read(*state, &r,
+	          "{\"hyperparameters\":{\"batch_size\":3,\"learning_rate_multiplier\":2},"
+	          "\"additive\":{\"batch_size\":4,\"learning_rate\":0.25,\"checkpoint_every\":10}}");
+	assert_int_equal(r.options.batch_size, 4);
+	assert_true(r.options.learning_rate == 0.25);
+	assert_int_equal(r.save_seconds, 0);
+	job_request_fini(&r);
+}
+
+static void epochs_become_steps_and_steps_epochs(void **state)
+{
+	static const struct {
+		const char *json;
+		int64_t blocks, steps, epochs, batch, eval_every;
+	} cases[] = {
+	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 80, 30, 3, 8, 3},
+	    {"{\"hyperparameters\":{\"n_epochs\":3}}", 81, 31, 3, 8, 4},
+	    {"{\"hyperparameters\":{\"n_epochs\":2}}", 5, 2, 2, 5, 1},
+	    {"{}", 8000, 1000, 1, 8, 100},
+	    {"{}", 80000, 10000, 1, 8, 1000},
+	    {"{}", 1000, 1000, 8, 8, 100},
+	    {"{}", 8, 20, 20, 8, 2},
+	    {"{\"additive\":{\"max_steps\":25}}", 80, 25, 3, 8, 3},
+	    {"{\"additive\":{\"max_steps\":25,\"eval_every\":0}}", 80, 25, 3, 8, 0},
+	    {"{\"additive\":{\"gradient_accumulation\":5},\"hyperparameters\":{\"n_epochs\":1}}", 81, 3, 1, 8, 1},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		job_request r;
+		must_read(*state, &r, cases[i].json);
+		assert_int_equal(job_request_settle(&r, cases[i].blocks, true, NULL), STATUS_OK);
+		assert_int_equal(r.options.max_steps, cases[i].steps);
+		assert_int_equal(r.epochs, cases[i].epochs);
+		assert_int_equal(r.options.batch_size, cases[i].batch);
+		assert_int_equal(r.options.eval_every, cases[i].eval_every);
+		job_request_fini(&r);
+	}
+}
+
+static void a_batch_asked_for_is_not_made_smaller_in_silence(void **state)
+{
+	job_request r;
+	error err = ERROR_INIT;
+	must_read(*state, &r, "{\"additive\":{\"batch_size\":9}}");
+	assert_int_equal(job_request_settle(&r, 8, false, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "additive.batch_size");
+	job_request_fini(&r);
+}
+
+static void what_this_machine_cannot_hold_is_refused(void **state)
+{
+	static const struct {
+		const char *json, *param;
+	} cases[] = {
+	    {"{\"additive\":{\"config\":{\"hidden_size\":32768,\"n_layer\":1,\"n_positions\":16}}}", "additive.config"},
+	    {"{\"additive\":{\"batch_size\":65536,\"sequence_length\":512}}", "additive.batch_size"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		job_request r;
+		error err = ERROR_INIT;
+		assert_int_equal(read_json(*state, &r, cases[i].json, &err), STATUS_INVALID);
+		assert_string_equal(err.param, cases[i].param);
+		job_request_fini(&r);
+	}
+}
+
+static void a_request_comes_back_from_the_ledger_as_it_was(void **state)
+{
+	fixture *f = *state;
+	job_request r;
+	corpus c;
+	train_options options;
+	const architecture *a;
+	must_read(f, &r,
+	          "{\"seed\":-5,\"additive\":{\"learning_rate\":0.1,\"betas\":[0.3,0.7],\"schedule\":\"cosine\","
+	          "\"clip\":0.3}}");
+	assert_int_equal(job_request_settle(&r, 100, true, NULL), STATUS_OK);
+	json_t *written = job_request_write(&r, CORPUS_HOLDOUT);
+	char *text = json_dumps(written, JSON_COMPACT);
+	json_t *stored = json_loads(text, 0, NULL);
+	assert_int_equal(job_request_restore(stored, f->engine, &c, &options, &a, NULL), STATUS_OK);
+	assert_memory_equal(&options, &r.options, sizeof options);
+	assert_ptr_equal(a, r.architecture);
+	assert_true(c.holdout == CORPUS_HOLDOUT);
+	assert_int_equal(c.length, 512);
+	assert_int_equal(c.vocab, 259);
+	assert_non_null(strstr(c.training, f->file));
+	assert_string_equal(c.validation, "");
+	json_decref(stored);
+	json_decref(written);
+	free(text);
+	job_request_fini(&r);
+}
+
+static void a_text_too_short_to_hold_back_from_is_used_whole(void **state)
+{
+	fixture *f = *state;
+	json_t *spec = json_pack("{s:s}", "type", "bytes");
+	corpus c = {.spec = spec, .vocab = 259, .length = 4, .holdout = -1};
+	store_blob_path(f->engine->store, f->file, c.training);
+	assert_int_equal(corpus_build(&c), STATUS_OK);
+	assert_true(c.holdout == 0);
+	assert_null(c.valid);
+	assert_int_equal(dataset_blocks(c.train), 1);
+	corpus_fini(&c);
+	c.length = 5;
+	assert_int_equal(corpus_build(&c), STATUS_INVALID);
+	assert_string_equal(c.error.param, "additive.sequence_length");
+	corpus_fini(&c);
+	json_decref(spec);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_model_and_a_file_are_enough),
+	    cmocka_unit_test(longer_sequences_get_a_model_with_positions_for_them),
+	    cmocka_unit_test(our_fields_go_before_openais_and_the_newer_of_those_last),
+	    cmocka_unit_test(epochs_become_steps_and_steps_epochs),
+	    cmocka_unit_test(a_batch_asked_for_is_not_made_smaller_in_silence),
+	    cmocka_unit_test(what_this_machine_cannot_hold_is_refused),
+	    cmocka_unit_test(a_request_comes_back_from_the_ledger_as_it_was),
+	    cmocka_unit_test(a_text_too_short_to_hold_back_from_is_used_whole),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

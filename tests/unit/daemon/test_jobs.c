@@ -1,0 +1,238 @@
+/* What may become of a job: every action in every state, and what a restart makes of each.
+ * The table of jobs is told to stop at once, so nothing runs and the states stand still. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/cards.h"
+#include "engine/daemon/jobs.h"
+#include "engine/daemon/sessions.h"
+
+typedef struct fixture {
+	engine *engine;
+	char folder[64];
+} fixture;
+
+static void open_tables(engine *e)
+{
+	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
+	jobs_stop(e->jobs);
+}
+
+static int setup(void **state)
+{
+	fixture *f = calloc(1, sizeof *f);
+	f->engine = memory_new(1, sizeof *f->engine);
+	strcpy(f->folder, "/tmp/additive-jobs-XXXXXX");
+	assert_non_null(mkdtemp(f->folder));
+	log_init("test", LOG_WARN);
+	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
+	assert_int_equal(cards_new(&f->engine->cards, f->engine), STATUS_OK);
+	assert_int_equal(sessions_new(&f->engine->sessions, f->engine, NULL), STATUS_OK);
+	open_tables(f->engine);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	jobs_free(f->engine->jobs);
+	sessions_free(f->engine->sessions);
+	cards_free(f->engine->cards);
+	store_close(f->engine->store);
+	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
+	free(f->engine);
+	free(f);
+	return 0;
+}
+
+static json_t *document(const char *id)
+{
+	return json_pack("{s:s, s:s, s:s, s:s, s:{s:s, s:s, s:i}}", "id", id, "status", "queued", "training_file",
+	                 "file-1", "model", "additive", "request", "base", "some-model", "result", "ft:additive:1",
+	                 "keep_checkpoints", 2);
+}
+
+static void add(engine *e, const char *id)
+{
+	json_t *row = document(id);
+	assert_int_equal(jobs_add(e->jobs, id, row, NULL), STATUS_OK);
+	json_decref(row);
+}
+
+/* Do what a client asks, for a client that does not listen; true when it was answered with RESULT. */
+static bool ask(engine *e, void (*method)(stream *s), const char *id)
+{
+	uint64_t before = e->requests, failed = e->failures;
+	stream *s = memory_new(1, sizeof *s);
+	s->engine = e;
+	s->params = json_object();
+	strcpy(s->target, id);
+	e->streams++;
+	method(s);
+	assert_int_equal(e->requests + e->failures, before + failed + 1); /* answered, exactly once */
+	assert_int_equal(e->streams, 0);
+	return e->requests == before + 1;
+}
+
+static void is(engine *e, const char *id, const char *expected)
+{
+	json_t *row;
+	bool ended;
+	assert_int_equal(jobs_document(e->jobs, id, &row, &ended, NULL), STATUS_OK);
+	assert_string_equal(json_string_value(json_object_get(row, "status")), expected);
+	assert_int_equal(ended, strcmp(expected, "cancelled") == 0);
+	json_decref(row);
+	assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK); /* the ledger says the same */
+	assert_string_equal(json_string_value(json_object_get(row, "status")), expected);
+	json_decref(row);
+}
+
+static void every_action_in_every_state_does_what_the_table_says(void **state)
+{
+	static const struct {
+		const char *state;
+		const char *cancel, *pause, *resume; /* the state afterwards; NULL: refused */
+	} table[] = {{"queued", "cancelled", "paused", NULL},
+	             {"paused", "cancelled", NULL, "queued"},
+	             {"cancelled", NULL, NULL, NULL}};
+	engine *e = ((fixture *)*state)->engine;
+	for (int i = 0; i < 9; i++) {
+		void (*const actions[])(stream * s) = {jobs_cancel, jobs_pause, jobs_resume};
+		const char *const after[] = {table[i / 3].cancel, table[i / 3].pause, table[i / 3].resume};
+		char id[32];
+		snprintf(id, sizeof id, "ftjob-%d", i);
+		add(e, id);
+		if (i / 3 == 1)
+			assert_true(ask(e, jobs_pause, id));
+		if (i / 3 == 2)
+			assert_true(ask(e, jobs_cancel, id));
+		assert_int_equal(ask(e, actions[i % 3], id), after[i % 3] != NULL);
+		is(e, id, after[i % 3] ? after[i % 3] : table[i / 3].state);
+	}
+}
+
+static void a_job_nobody_knows_is_refused_by_every_method(void **state)
+{
+	void (*const methods[])(stream * s) = {jobs_get,    jobs_cancel,      jobs_pause, jobs_resume,
+	                                       jobs_events, jobs_checkpoints, jobs_watch};
+	engine *e = ((fixture *)*state)->engine;
+	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+		assert_false(ask(e, methods[i], "ftjob-none"));
+}
+
+static void a_restart_keeps_queued_paused_and_cancelled_jobs_so(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	add(e, "ftjob-1");
+	add(e, "ftjob-2");
+	add(e, "ftjob-3");
+	assert_true(ask(e, jobs_pause, "ftjob-2"));
+	assert_true(ask(e, jobs_cancel, "ftjob-3"));
+	jobs_free(e->jobs);
+	open_tables(e);
+	is(e, "ftjob-1", "queued");
+	is(e, "ftjob-2", "paused");
+	is(e, "ftjob-3", "cancelled");
+	assert_int_equal(jobs_waiting(e->jobs), 1);
+	assert_true(ask(e, jobs_resume, "ftjob-2"));
+	assert_int_equal(jobs_waiting(e->jobs), 2);
+}
+
+static void a_job_that_was_running_waits_to_run_again_after_a_restart(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	json_t *row = document("ftjob-1");
+	json_object_set_new(row, "status", json_string("running"));
+	assert_int_equal(store_job_put(e->store, "ftjob-1", "running", row, NULL), STATUS_OK);
+	json_decref(row);
+	jobs_free(e->jobs);
+	open_tables(e);
+	is(e, "ftjob-1", "running");
+	assert_int_equal(jobs_waiting(e->jobs), 1);
+	assert_true(ask(e, jobs_pause, "ftjob-1"));
+	is(e, "ftjob-1", "paused");
+}
+
+static void what_a_job_uses_is_in_use_until_it_has_ended(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	add(e, "ftjob-1");
+	assert_true(jobs_use_file(e->jobs, "file-1"));
+	assert_false(jobs_use_file(e->jobs, "file-2"));
+	assert_true(jobs_use_model(e->jobs, "some-model"));
+	assert_true(jobs_name_taken(e->jobs, "ft:additive:1"));
+	assert_true(ask(e, jobs_cancel, "ftjob-1"));
+	assert_false(jobs_use_file(e->jobs, "file-1"));
+	assert_false(jobs_use_model(e->jobs, "some-model"));
+	assert_false(jobs_name_taken(e->jobs, "ft:additive:1"));
+}
+
+static bool count(void *context, const json_t *row)
+{
+	assert_non_null(json_object_get(row, "message"));
+	++*(int *)context;
+	return true;
+}
+
+static void every_change_leaves_an_event(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	int events = 0;
+	bool more;
+	add(e, "ftjob-1");
+	assert_true(ask(e, jobs_pause, "ftjob-1"));
+	assert_true(ask(e, jobs_resume, "ftjob-1"));
+	assert_true(ask(e, jobs_cancel, "ftjob-1"));
+	store_page page = {.parent = "ftjob-1"};
+	assert_int_equal(store_list(e->store, STORE_EVENTS, &page, count, &events, &more, NULL), STATUS_OK);
+	assert_int_equal(events, 3);
+}
+
+static void a_checkpoints_name_says_which_it_is(void **state)
+{
+	static const char *const others[] = {"ckpt-",
+	                                     "ckpt-0123456789abcdef01234567",
+	                                     "ckpt-0123456789abcdef01234567-",
+	                                     "ftjob-1",
+	                                     "ckpt-0123456789ABCDEF01234567-1",
+	                                     "ckpt-0123456789abcdef01234567--1",
+	                                     "ckpt-0123456789abcdef01234567-1x",
+	                                     "ckpt-0123456789abcdef01234567-99999999999999999999",
+	                                     "ckpt-0123456789abcdef0123456-12"};
+	char name[STORE_ID_BYTES], of[STORE_ID_BYTES];
+	int64_t step;
+	(void)state;
+	cards_checkpoint_name("ftjob-0123456789abcdef01234567", 1000000000, name);
+	assert_true(store_valid_name(name));
+	assert_true(cards_parse_checkpoint(name, of, &step));
+	assert_string_equal(of, "ftjob-0123456789abcdef01234567");
+	assert_int_equal(step, 1000000000);
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		assert_false(cards_parse_checkpoint(others[i], of, &step));
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    CASE(every_action_in_every_state_does_what_the_table_says),
+	    CASE(a_job_nobody_knows_is_refused_by_every_method),
+	    CASE(a_restart_keeps_queued_paused_and_cancelled_jobs_so),
+	    CASE(a_job_that_was_running_waits_to_run_again_after_a_restart),
+	    CASE(what_a_job_uses_is_in_use_until_it_has_ended),
+	    CASE(every_change_leaves_an_event),
+	    cmocka_unit_test(a_checkpoints_name_says_which_it_is),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,59 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "server/auth.h"
+
+static auth *load(const char *text)
+{
+	char path[] = "/tmp/additive-auth-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	FILE *file = fdopen(fd, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	auth *a = auth_load(path);
+	unlink(path);
+	return a;
+}
+
+static void only_whole_keys_are_let_in(void **state)
+{
+	(void)state;
+	auth *a = load("# comment\n\n  one \r\ntwo-keys\nlast");
+	assert_non_null(a);
+	assert_true(auth_allows(a, "Bearer one"));
+	assert_true(auth_allows(a, "bearer  two-keys"));
+	assert_true(auth_allows(a, "Bearer last"));
+	static const char *const wrong[] = {
+	    "",           "Bearer",    "Bearer ", "Bearer on", "Bearer onee",      "Bearer oneone",
+	    "Bearer One", "Basic one", "one",     "Bearer #",  "Bearer # comment", "Bearer one "};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		if (auth_allows(a, wrong[i]))
+			fail_msg("let in: %s", wrong[i]);
+	assert_false(auth_allows(a, NULL));
+	auth_free(a);
+}
+
+static void a_file_without_keys_is_no_key_file(void **state)
+{
+	(void)state;
+	assert_null(load(""));
+	assert_null(load("\n# x\n   \n"));
+	assert_null(auth_load("/nonexistent/keys"));
+	auth_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(only_whole_keys_are_let_in),
+	                                   cmocka_unit_test(a_file_without_keys_is_no_key_file)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,103 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "server/explain_html.h"
+#include "tests/unit/support/allocations.h"
+
+/* The page as a C string. */
+static char *page_of(const char *json, buffer *out)
+{
+	json_t *explanation = json_loads(json, 0, NULL);
+	assert_non_null(explanation);
+	explain_html_write(explanation, "abc", out);
+	buffer_append(out, "", 1);
+	assert_false(out->failed);
+	json_decref(explanation);
+	return out->data;
+}
+
+static void markup_becomes_text(void **state)
+{
+	(void)state;
+	buffer out = {0};
+	explain_html_escape(&out, "a<b>&\"'c\xe2\x98\x83");
+	buffer_append(&out, "", 1);
+	assert_string_equal(out.data, "a&lt;b&gt;&amp;&quot;&#39;c\xe2\x98\x83");
+	buffer_fini(&out);
+}
+
+static void no_token_can_end_the_data(void **state)
+{
+	(void)state;
+	buffer out = {0};
+	const char *page = page_of(
+	    "{\"model\":\"</title><b>\",\"position\":0,\"tokens\":[{\"id\":1,\"text\":\"</script><script>evil()\"}],"
+	    "\"weights\":[{\"layer\":0,\"head\":0,\"round\":\"<i>\",\"window\":[0,0],\"alpha\":[1]}]}",
+	    &out);
+	assert_null(strstr(page, "<script>"));
+	assert_null(strstr(page, "<b>"));
+	assert_null(strstr(page, "<i>"));
+	assert_non_null(strstr(page, "\\u003c/script>\\u003cscript>evil()"));
+	assert_non_null(strstr(page, "&lt;/script&gt;&lt;script&gt;evil()</span>"));
+	int ends = 0;
+	for (const char *at = page; (at = strstr(at, "</script>")) != NULL; at++)
+		ends++;
+	assert_int_equal(ends, 2);
+	buffer_fini(&out);
+}
+
+static void weights_that_are_no_weights_are_left_out(void **state)
+{
+	(void)state;
+	static const char *const odd[] = {
+	    "{}",
+	    "{\"tokens\":[{},7,null],\"weights\":[{\"alpha\":[1e308,-1,0.5],\"window\":[1,2]}]}",
+	    "{\"tokens\":[{},{}],\"weights\":[{\"alpha\":[0.5],\"window\":[-1,0]}]}",
+	    "{\"tokens\":[{},{}],\"weights\":[{\"alpha\":[0.5],\"window\":[9223372036854775807,0]}]}",
+	    "{\"tokens\":[{},{}],\"position\":\"all\",\"weights\":[{\"score\":[1e308],\"log_normalizer\":[-1e308]}]}",
+	    "{\"tokens\":[{},{}],\"position\":99,\"weights\":[{}],\"aggregate\":{\"method\":\"mean\",\"alpha\":{}}}",
+	};
+	for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+		buffer out = {0};
+		const char *page = page_of(odd[i], &out);
+		assert_null(strstr(page, "nan"));
+		assert_null(strstr(page, "inf"));
+		buffer_fini(&out);
+	}
+}
+
+static void without_memory_the_page_fails_cleanly(void **state)
+{
+	(void)state;
+	json_t *explanation = json_loads(
+	    "{\"tokens\":[{\"text\":\"a\"},{\"text\":\"b\"}],\"aggregate\":{\"method\":\"mean\",\"alpha\":[0.5,0.5]}}",
+	    0, NULL);
+	bool failed = true;
+	int64_t allowed = 0;
+	for (; failed && allowed < 1000; allowed++) {
+		buffer out = {0};
+		allocations_limit(allowed);
+		explain_html_write(explanation, "abc", &out);
+		allocations_limit(-1);
+		failed = out.failed;
+		buffer_fini(&out);
+	}
+	assert_true(allowed > 3 && allowed < 1000);
+	json_decref(explanation);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(markup_becomes_text),
+	    cmocka_unit_test(no_token_can_end_the_data),
+	    cmocka_unit_test(weights_that_are_no_weights_are_left_out),
+	    cmocka_unit_test(without_memory_the_page_fails_cleanly),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,419 @@
+/* The store: what was put in comes out, in order, and nothing else does. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <limits.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/store/store.h"
+
+typedef struct fixture {
+	char folder[64];
+	store *store;
+} fixture;
+
+static int setup(void **state)
+{
+	fixture *f = calloc(1, sizeof *f);
+	strcpy(f->folder, "/tmp/additive-store-XXXXXX");
+	assert_non_null(mkdtemp(f->folder));
+	assert_int_equal(store_open(&f->store, f->folder, NULL), STATUS_OK);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	store_close(f->store);
+	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
+	free(f);
+	return 0;
+}
+
+static void reopen(fixture *f)
+{
+	store_close(f->store);
+	error err = ERROR_INIT;
+	if (store_open(&f->store, f->folder, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+}
+
+static void write_text(const char *path, const char *text)
+{
+	assert_int_equal(file_write(path, &(file_part){text, strlen(text)}, 1, NULL), STATUS_OK);
+}
+
+static void add_file(fixture *f, store_file *out, const char *name, const char *purpose, const char *text)
+{
+	char path[PATH_MAX];
+	*out = (store_file){0};
+	snprintf(out->filename, sizeof out->filename, "%s", name);
+	snprintf(out->purpose, sizeof out->purpose, "%s", purpose);
+	store_temporary_path(f->store, path);
+	write_text(path, text);
+	assert_int_equal(store_file_add(f->store, out, path, NULL), STATUS_OK);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+static status add_model(fixture *f, const char *id)
+{
+	char folder[PATH_MAX], path[PATH_MAX + 32];
+	store_model m = {.parameters = 7, .created = 5};
+	snprintf(m.id, sizeof m.id, "%s", id);
+	strcpy(m.owned_by, "user");
+	strcpy(m.architecture, "additive");
+	store_temporary_path(f->store, folder);
+	assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
+	snprintf(path, sizeof path, "%s/config.json", folder);
+	write_text(path, "{}");
+	return store_model_add(f->store, &m, folder, NULL);
+}
+
+typedef struct collected {
+	int count, stop_after;
+	char id[64][STORE_ID_BYTES];
+} collected;
+
+static bool collect(void *context, const json_t *object)
+{
+	collected *c = context;
+	snprintf(c->id[c->count++], STORE_ID_BYTES, "%s", json_string_value(json_object_get(object, "id")));
+	return c->count != c->stop_after;
+}
+
+static void a_file_comes_back_whole_after_reopening(void **state)
+{
+	fixture *f = *state;
+	store_file added, got;
+	char path[PATH_MAX], *text;
+	size_t bytes;
+	add_file(f, &added, "näme.txt", "fine-tune", "some text");
+	reopen(f);
+	assert_int_equal(store_file_get(f->store, added.id, &got, NULL), STATUS_OK);
+	assert_string_equal(got.filename, "näme.txt");
+	assert_string_equal(got.purpose, "fine-tune");
+	assert_int_equal(got.bytes, 9);
+	assert_true(got.created > 0);
+	store_blob_path(f->store, added.id, path);
+	assert_int_equal(file_read(path, 100, &text, &bytes, NULL), STATUS_OK);
+	assert_string_equal(text, "some text");
+	free(text);
+}
+
+static void a_deleted_file_is_gone_with_its_blob(void **state)
+{
+	fixture *f = *state;
+	store_file added, got;
+	char path[PATH_MAX];
+	add_file(f, &added, "a", "p", "x");
+	store_blob_path(f->store, added.id, path);
+	assert_int_equal(store_file_delete(f->store, added.id, NULL), STATUS_OK);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(store_file_get(f->store, added.id, &got, NULL), STATUS_NOT_FOUND);
+	assert_int_equal(store_file_delete(f->store, added.id, NULL), STATUS_NOT_FOUND);
+}
+
+static void an_id_that_could_leave_the_folder_finds_nothing(void **state)
+{
+	static const char *const ids[] = {
+	    "", ".", "..", "../ledger.sqlite", "/etc/passwd", "file-%2e%2e", "a/b", "' OR 1=1 --", "file-\n"};
+	fixture *f = *state;
+	store_file file;
+	store_model model;
+	json_t *job;
+	char path[PATH_MAX];
+	for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+		assert_false(store_valid_name(ids[i]));
+		assert_int_equal(store_file_get(f->store, ids[i], &file, NULL), STATUS_NOT_FOUND);
+		assert_int_equal(store_file_delete(f->store, ids[i], NULL), STATUS_NOT_FOUND);
+		assert_int_equal(store_model_get(f->store, ids[i], &model, NULL), STATUS_NOT_FOUND);
+		assert_int_equal(store_model_delete(f->store, ids[i], NULL), STATUS_NOT_FOUND);
+		assert_int_equal(store_job_get(f->store, ids[i], &job, NULL), STATUS_NOT_FOUND);
+		assert_int_equal(store_session_delete(f->store, ids[i], NULL), STATUS_NOT_FOUND);
+		store_session_path(f->store, ids[i], path);
+		assert_string_equal(path, "");
+		assert_int_equal(add_model(f, ids[i]), STATUS_INVALID);
+	}
+}
+
+static void names_of_models_have_a_length_and_an_alphabet(void **state)
+{
+	(void)state;
+	char longest[65];
+	memset(longest, 'a', sizeof longest);
+	longest[63] = 0;
+	assert_true(store_valid_name(longest));
+	longest[63] = 'a', longest[64] = 0;
+	assert_false(store_valid_name(longest));
+	assert_true(store_valid_name("a"));
+	assert_true(store_valid_name("ft:additive:my.model_2-x"));
+	assert_false(store_valid_name("-rf"));
+	assert_false(store_valid_name(".hidden"));
+	assert_false(store_valid_name("ünï"));
+	assert_false(store_valid_name("with space"));
+}
+
+static void a_model_cannot_be_added_twice(void **state)
+{
+	fixture *f = *state;
+	store_model m;
+	assert_int_equal(add_model(f, "m"), STATUS_OK);
+	assert_int_equal(add_model(f, "m"), STATUS_CONFLICT);
+	assert_int_equal(store_model_get(f->store, "m", &m, NULL), STATUS_OK);
+	assert_string_equal(m.architecture, "additive");
+	assert_int_equal(m.parameters, 7);
+	assert_int_equal(store_model_delete(f->store, "m", NULL), STATUS_OK);
+	assert_int_equal(add_model(f, "m"), STATUS_OK);
+}
+
+static void a_job_is_replaced_by_its_next_version(void **state)
+{
+	fixture *f = *state;
+	json_t *job = json_pack("{s:s, s:s}", "id", "ftjob-1", "status", "queued"), *got;
+	assert_int_equal(store_job_put(f->store, "ftjob-1", "queued", job, NULL), STATUS_OK);
+	json_object_set_new(job, "status", json_string("running"));
+	assert_int_equal(store_job_put(f->store, "ftjob-1", "running", job, NULL), STATUS_OK);
+	reopen(f);
+	assert_int_equal(store_job_get(f->store, "ftjob-1", &got, NULL), STATUS_OK);
+	assert_true(json_equal(got, job));
+	json_decref(got);
+	collected c = {0};
+	bool more;
+	store_page page = {.filter = "queued"};
+	assert_int_equal(store_list(f->store, STORE_JOBS, &page, collect, &c, &more, NULL), STATUS_OK);
+	assert_int_equal(c.count, 0);
+	page.filter = "running";
+	assert_int_equal(store_list(f->store, STORE_JOBS, &page, collect, &c, &more, NULL), STATUS_OK);
+	assert_int_equal(c.count, 1);
+	json_decref(job);
+}
+
+static void add_events(fixture *f, const char *job, int count)
+{
+	for (int i = 0; i < count; i++) {
+		json_t *event = json_pack("{s:i}", "number", i);
+		assert_int_equal(store_event_add(f->store, job, event, NULL), STATUS_OK);
+		assert_non_null(json_object_get(event, "id"));
+		json_decref(event);
+	}
+}
+
+static void pages_cover_a_list_once_in_both_directions(void **state)
+{
+	fixture *f = *state;
+	add_events(f, "ftjob-a", 7);
+	add_events(f, "ftjob-b", 3);
+	for (int ascending = 0; ascending < 2; ascending++) {
+		char after[STORE_ID_BYTES] = "";
+		int seen = 0;
+		bool more = true;
+		while (more) {
+			collected c = {0};
+			store_page page = {
+			    .parent = "ftjob-a", .after = after[0] ? after : NULL, .limit = 3, .ascending = ascending};
+			assert_int_equal(store_list(f->store, STORE_EVENTS, &page, collect, &c, &more, NULL),
+			                 STATUS_OK);
+			seen += c.count;
+			assert_int_equal(more, seen < 7);
+			strcpy(after, c.id[c.count - 1]);
+		}
+		assert_int_equal(seen, 7);
+	}
+}
+
+static void a_page_after_an_unknown_or_foreign_row_is_not_found(void **state)
+{
+	fixture *f = *state;
+	bool more;
+	collected c = {0};
+	add_events(f, "ftjob-a", 1);
+	add_events(f, "ftjob-b", 1);
+	store_page page = {.parent = "ftjob-b"};
+	assert_int_equal(store_list(f->store, STORE_EVENTS, &page, collect, &c, &more, NULL), STATUS_OK);
+	page.parent = "ftjob-a", page.after = c.id[0];
+	assert_int_equal(store_list(f->store, STORE_EVENTS, &page, collect, &c, &more, NULL), STATUS_NOT_FOUND);
+	page.after = "nonsense";
+	assert_int_equal(store_list(f->store, STORE_EVENTS, &page, collect, &c, &more, NULL), STATUS_NOT_FOUND);
+}
+
+static void a_list_stops_when_its_reader_has_enough(void **state)
+{
+	fixture *f = *state;
+	bool more;
+	collected c = {.stop_after = 2};
+	store_page page = {.parent = "ftjob-a"};
+	add_events(f, "ftjob-a", 5);
+	assert_int_equal(store_list(f->store, STORE_EVENTS, &page, collect, &c, &more, NULL), STATUS_OK);
+	assert_int_equal(c.count, 2);
+}
+
+static void files_are_listed_by_purpose(void **state)
+{
+	fixture *f = *state;
+	store_file a, b;
+	bool more;
+	collected c = {0};
+	add_file(f, &a, "a", "fine-tune", "x");
+	add_file(f, &b, "b", "other", "y");
+	store_page page = {.filter = "other", .limit = 1};
+	assert_int_equal(store_list(f->store, STORE_FILES, &page, collect, &c, &more, NULL), STATUS_OK);
+	assert_int_equal(c.count, 1);
+	assert_false(more);
+	assert_string_equal(c.id[0], b.id);
+}
+
+static void a_checkpoint_disappears_with_its_folder(void **state)
+{
+	fixture *f = *state;
+	char folder[PATH_MAX];
+	json_t *object = json_pack("{s:s}", "id", "ckpt-1");
+	store_checkpoint_folder(f->store, "ftjob-1", 20, folder);
+	assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
+	assert_int_equal(store_checkpoint_add(f->store, "ftjob-1", 20, object, NULL), STATUS_OK);
+	assert_int_equal(store_checkpoint_add(f->store, "ftjob-1", 20, object, NULL), STATUS_OK);
+	assert_int_equal(store_checkpoint_delete(f->store, "ftjob-1", 20, NULL), STATUS_OK);
+	assert_int_equal(access(folder, F_OK), -1);
+	assert_int_equal(store_checkpoint_delete(f->store, "ftjob-1", 20, NULL), STATUS_NOT_FOUND);
+	json_decref(object);
+}
+
+static void a_sessions_document_and_state_change_together(void **state)
+{
+	fixture *f = *state;
+	char first[PATH_MAX], second[PATH_MAX], *blob;
+	size_t bytes;
+	json_t *object = json_pack("{s:s}", "id", "sess-1");
+	assert_int_equal(store_session_put(f->store, "sess-1", object, "one", 3, NULL), STATUS_OK);
+	store_session_path(f->store, "sess-1", first);
+	assert_int_equal(store_session_put(f->store, "sess-1", object, "two\0x", 5, NULL), STATUS_OK);
+	store_session_path(f->store, "sess-1", second);
+	assert_string_not_equal(first, second);
+	assert_int_equal(access(first, F_OK), -1);
+	reopen(f);
+	assert_int_equal(file_read(second, 100, &blob, &bytes, NULL), STATUS_OK);
+	assert_int_equal(bytes, 5);
+	assert_memory_equal(blob, "two\0x", 5);
+	free(blob);
+	assert_int_equal(store_session_delete(f->store, "sess-1", NULL), STATUS_OK);
+	assert_int_equal(access(second, F_OK), -1);
+	json_decref(object);
+}
+
+static void opening_removes_what_no_row_speaks_for(void **state)
+{
+	static const char *const garbage[] = {"tmp/1",
+	                                      "blobs/file-1",
+	                                      "models/half",
+	                                      "jobs/ftjob-9",
+	                                      "jobs/ftjob-1/step-3",
+	                                      "jobs/ftjob-1/step-20.tmp",
+	                                      "sessions/sess-1.7"};
+	fixture *f = *state;
+	char path[PATH_MAX];
+	store_file kept;
+	json_t *object = json_pack("{s:s}", "id", "x");
+	add_file(f, &kept, "a", "p", "x");
+	assert_int_equal(add_model(f, "m"), STATUS_OK);
+	assert_int_equal(store_job_put(f->store, "ftjob-1", "running", object, NULL), STATUS_OK);
+	store_checkpoint_folder(f->store, "ftjob-1", 20, path);
+	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
+	assert_int_equal(store_checkpoint_add(f->store, "ftjob-1", 20, object, NULL), STATUS_OK);
+	assert_int_equal(store_session_put(f->store, "sess-1", object, "s", 1, NULL), STATUS_OK);
+	json_decref(object);
+	for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
+		snprintf(path, sizeof path, "%s/%s", f->folder, garbage[i]);
+		assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
+	}
+	log_init("test", LOG_WARN);
+	reopen(f);
+	for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
+		snprintf(path, sizeof path, "%s/%s", f->folder, garbage[i]);
+		assert_int_equal(access(path, F_OK), -1);
+	}
+	store_blob_path(f->store, kept.id, path);
+	assert_int_equal(access(path, F_OK), 0);
+	store_model_folder(f->store, "m", path);
+	assert_int_equal(access(path, F_OK), 0);
+	store_checkpoint_folder(f->store, "ftjob-1", 20, path);
+	assert_int_equal(access(path, F_OK), 0);
+	store_session_path(f->store, "sess-1", path);
+	assert_int_equal(access(path, F_OK), 0);
+}
+
+static void a_folder_in_use_cannot_be_opened_again(void **state)
+{
+	fixture *f = *state;
+	store *second;
+	assert_int_equal(store_open(&second, f->folder, NULL), STATUS_CONFLICT);
+	assert_null(second);
+}
+
+static void a_ledger_of_a_newer_program_is_refused_and_left_alone(void **state)
+{
+	fixture *f = *state;
+	char path[PATH_MAX];
+	sqlite3 *db;
+	store *refused;
+	store_close(f->store);
+	f->store = NULL;
+	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "PRAGMA user_version=1000", NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+	assert_int_equal(store_open(&refused, f->folder, NULL), STATUS_UNSUPPORTED);
+	assert_null(refused);
+}
+
+static void a_damaged_ledger_is_an_error_and_removes_nothing(void **state)
+{
+	fixture *f = *state;
+	char path[PATH_MAX];
+	store_file kept;
+	store *refused;
+	add_file(f, &kept, "a", "p", "x");
+	char blob[PATH_MAX];
+	store_blob_path(f->store, kept.id, blob);
+	store_close(f->store);
+	f->store = NULL;
+	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
+	write_text(
+	    path,
+	    "this is not a database, whatever its name says, and it is longer than a header of one hundred bytes");
+	assert_int_not_equal(store_open(&refused, f->folder, NULL), STATUS_OK);
+	assert_int_equal(access(blob, F_OK), 0);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    CASE(a_file_comes_back_whole_after_reopening),
+	    CASE(a_deleted_file_is_gone_with_its_blob),
+	    CASE(an_id_that_could_leave_the_folder_finds_nothing),
+	    CASE(names_of_models_have_a_length_and_an_alphabet),
+	    CASE(a_model_cannot_be_added_twice),
+	    CASE(a_job_is_replaced_by_its_next_version),
+	    CASE(pages_cover_a_list_once_in_both_directions),
+	    CASE(a_page_after_an_unknown_or_foreign_row_is_not_found),
+	    CASE(a_list_stops_when_its_reader_has_enough),
+	    CASE(files_are_listed_by_purpose),
+	    CASE(a_checkpoint_disappears_with_its_folder),
+	    CASE(a_sessions_document_and_state_change_together),
+	    CASE(opening_removes_what_no_row_speaks_for),
+	    CASE(a_folder_in_use_cannot_be_opened_again),
+	    CASE(a_ledger_of_a_newer_program_is_refused_and_left_alone),
+	    CASE(a_damaged_ledger_is_an_error_and_removes_nothing),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
