@@ -242,7 +242,9 @@ static void generation_reply(request *r, const json_t *result)
 	size_t i, n_extras = g->timings ? 3 : 2;
 	json_t *ended, *choices = json_array();
 	json_array_foreach(json_object_get(result, "choices"), i, ended)
-	    json_array_append_new(choices, generation_whole_choice(g, ended));
+	{
+		json_array_append_new(choices, generation_whole_choice(g, ended));
+	}
 	json_t *answer = generation_envelope(g, choices);
 	for (i = 0; answer && i < n_extras; i++)
 		if (json_object_get(result, extras[i]))

@@ -8,12 +8,13 @@
 #include "server/request.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
+
+#include "server/query.h"
 
 enum {
 	REQUEST_DROP_BYTES = 4 << 20,    /* of a refused body, before the error goes out early */
@@ -101,75 +102,6 @@ static void request_refuse_size(request *r)
 	             (unsigned long long)request_body_limit(r));
 }
 
-typedef struct query_kind {
-	const char *name;
-	enum { QUERY_ID, QUERY_COUNT, QUERY_ORDER, QUERY_WORD, QUERY_OWN } kind; /* OWN: the handler's affair */
-} query_kind;
-
-static const query_kind query_kinds[] = {{"after", QUERY_ID},     {"limit", QUERY_COUNT},   {"order", QUERY_ORDER},
-                                         {"purpose", QUERY_WORD}, {"model", QUERY_ID},      {"stream", QUERY_OWN},
-                                         {"position", QUERY_OWN}, {"layers", QUERY_OWN},    {"heads", QUERY_OWN},
-                                         {"rounds", QUERY_OWN},   {"aggregate", QUERY_OWN}, {NULL, QUERY_OWN}};
-
-static const query_kind *request_query_kind(const char *name)
-{
-	const query_kind *k = query_kinds;
-	while (k->name && strcmp(k->name, name) != 0)
-		k++;
-	return k;
-}
-
-/* Is the word one of the space-separated list? */
-static bool request_listed(const char *list, const char *word)
-{
-	size_t bytes = strlen(word);
-	for (const char *at = list; at && bytes && (at = strstr(at, word)) != NULL; at += bytes)
-		if ((at == list || at[-1] == ' ') && (at[bytes] == ' ' || at[bytes] == '\0'))
-			return true;
-	return false;
-}
-
-static bool request_count_value(const char *text, long *out)
-{
-	char *end;
-	errno = 0;
-	*out = strtol(text, &end, 10);
-	return isdigit((unsigned char)*text) && *end == '\0' && errno == 0 && *out >= 1 && *out <= 10000;
-}
-
-static bool request_query_fits(const query_kind *k, const char *value)
-{
-	long count;
-	switch (k->kind) {
-	case QUERY_ID:
-	case QUERY_WORD:
-		return uri_id_valid(value);
-	case QUERY_COUNT:
-		return request_count_value(value, &count);
-	case QUERY_ORDER:
-		return strcmp(value, "asc") == 0 || strcmp(value, "desc") == 0;
-	default:
-		return true;
-	}
-}
-
-static bool request_check_query(request *r)
-{
-	for (int i = 0; i < r->uri.n_query; i++) {
-		const uri_pair *q = &r->uri.query[i];
-		if (!request_listed(r->route->query, q->name)) {
-			reply_refuse(r, 400, "unknown_parameter", q->name, "unknown query parameter '%s'", q->name);
-			return false;
-		}
-		if (uri_query(&r->uri, q->name) != q->value ||
-		    !request_query_fits(request_query_kind(q->name), q->value)) {
-			reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' is not valid", q->name);
-			return false;
-		}
-	}
-	return true;
-}
-
 static bool request_check_server(request *r)
 {
 	const server *s = r->server;
@@ -227,7 +159,7 @@ static void request_begin(request *r, const char *method, const char *version)
 	const char *coding = request_header_value(r, MHD_HTTP_HEADER_CONTENT_ENCODING);
 	if (coding && strcasecmp(coding, "identity") != 0)
 		reply_refuse(r, 415, "unsupported_encoding", NULL, "bodies must not be compressed");
-	else if (!request_check_query(r))
+	else if (!query_check(r))
 		return;
 	else if (request_length(r) > request_body_limit(r))
 		request_refuse_size(r);
@@ -447,16 +379,7 @@ json_t *request_params(const request *r)
 	bool ok = params != NULL;
 	for (int i = 0; ok && i < ROUTE_MAX_PARAMS && router_param_name(r->route, i, name, sizeof name); i++)
 		ok = json_object_set_new(params, name, json_string(r->params[i])) == 0;
-	for (int i = 0; ok && i < r->uri.n_query; i++) {
-		const uri_pair *q = &r->uri.query[i];
-		const query_kind *k = request_query_kind(q->name);
-		long count = 0;
-		if (k->kind == QUERY_COUNT && request_count_value(q->value, &count))
-			ok = json_object_set_new(params, q->name, json_integer(count)) == 0;
-		else if (k->kind != QUERY_OWN)
-			ok = json_object_set_new(params, q->name, json_string(q->value)) == 0;
-	}
-	if (ok)
+	if (ok && query_add(r, params))
 		return params;
 	json_decref(params);
 	return NULL;

@@ -367,10 +367,12 @@ bool jobs_stopped(const jobs *all)
 static bool read_job(void *context, const json_t *document)
 {
 	jobs *all = context;
-	job *j = memory_new(1, sizeof *j);
 	const char *id = text_of(document, "id");
-	if (!j || !id)
-		return free(j), true;
+	job *j = id ? memory_new(1, sizeof *j) : NULL;
+	if (!j) {
+		log_line(LOG_WARN, "a job cannot be read from the ledger");
+		return true;
+	}
 	snprintf(j->id, sizeof j->id, "%s", id);
 	j->document = json_deep_copy(document);
 	j->state = same(text_of(document, "status"), "paused") ? JOB_PAUSED : JOB_QUEUED;

@@ -102,7 +102,7 @@ class Engine:
         self.send(frame(HELLO, body={"protocol": 1, "software": "test"}))
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        assert self.greeted.wait(PATIENCE), "no HELLO"
+        assert self.greeted.wait(PATIENCE) and self.hello, f"no HELLO: {self.connection_error}"
 
     def __enter__(self):
         return self

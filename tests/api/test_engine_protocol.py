@@ -186,7 +186,12 @@ def test_one_connection_more_than_the_engine_takes_is_told_so(daemon, engine):
     finally:
         for s in others:
             s.close()
-    engine.wait(lambda: Refusable(daemon.address).kind == HELLO)
+    engine.wait(lambda: connections(engine) == 1)
+
+
+def connections(engine):
+    metrics = engine.call("engine.metrics")["metrics"]
+    return next(m for m in metrics if m["name"] == "additive_engine_connections")["samples"][0]["value"]
 
 
 class Refusable:
