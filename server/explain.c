@@ -92,21 +92,27 @@ static json_t *explain_list(const char *text)
 static void explain_session(request *r)
 {
 	json_t *params = json_object();
-	for (int i = 0; i < r->uri.n_query; i++) {
+	bool ok = params != NULL;
+	for (int i = 0; ok && i < r->uri.n_query; i++) {
 		const uri_pair *q = &r->uri.query[i];
 		bool scalar = strcmp(q->name, "position") == 0 || strcmp(q->name, "aggregate") == 0;
-		json_object_set_new(params, q->name,
-		                    scalar ? explain_scalar(q->value, strlen(q->value)) : explain_list(q->value));
+		json_t *value = scalar ? explain_scalar(q->value, strlen(q->value)) : explain_list(q->value);
+		ok = json_object_set_new(params, q->name, value) == 0;
 	}
-	schema_error error;
-	if (!schema_check(&schema_session_alpha, params, &error)) {
-		problem p = problem_from_schema(&error);
+	if (!ok) {
 		json_decref(params);
-		reply_problem(r, &p);
+		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
 		return;
 	}
-	json_object_set_new(params, "id", json_string(r->params[0]));
-	explain_call(r, params);
+	schema_error error;
+	if (schema_check(&schema_session_alpha, params, &error)) {
+		json_object_set_new(params, "id", json_string(r->params[0]));
+		explain_call(r, params);
+		return;
+	}
+	problem p = problem_from_schema(&error);
+	json_decref(params);
+	reply_problem(r, &p);
 }
 
 const route explain_routes[] = {

@@ -169,9 +169,9 @@ static void http_peer_end(http_peer *p)
 		free(p);
 }
 
-/* The client has closed its sending side. Whoever waits for the engine on its behalf stops; whoever is being read is
- * read to the end: shutting down our receiving side makes the library look again, which it may have missed the end
- * because it trusts edges of readiness and skips one after a short read. */
+/* The client has closed its sending side. Who waits for the engine on its behalf stops. Who is being read is read to
+ * the end: the library trusts edges of readiness and takes a short read for the last, so it may have missed an end that
+ * came together with data; shutting down our receiving side makes it look again. */
 static void http_on_leave(uv_poll_t *poll, int status, int events)
 {
 	http_peer *p = poll->data;
