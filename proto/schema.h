@@ -43,6 +43,9 @@ struct schema {
 	const field *fields; /* ends with a NULL name */
 };
 
+/* How both programs write JSON: nine significant digits bring every float back. */
+enum { PROTO_JSON = JSON_COMPACT | JSON_REAL_PRECISION(9) };
+
 enum { SCHEMA_MAX_STRING = 16 << 20 };
 
 /* Texts are whole UTF-8, shortened where need be. */

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/schema.h"
+
 enum { EXPLAIN_TABLE_ROWS = 20 };
 static const double explain_whole = 0.9999; /* of a row's weight: the rest is rounding */
 
@@ -207,7 +209,7 @@ static void explain_write_table(buffer *out, const json_t *tokens, const distrib
 
 static void explain_write_data(buffer *out, const json_t *explanation)
 {
-	char *text = json_dumps(explanation, JSON_COMPACT);
+	char *text = json_dumps(explanation, PROTO_JSON);
 	if (!text) {
 		out->failed = true;
 		return;

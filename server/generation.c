@@ -90,7 +90,7 @@ static json_t *generation_envelope(const generation *g, json_t *choices)
 static void generation_send(request *r, json_t *chunk)
 {
 	generation *g = r->state;
-	char *text = chunk ? json_dumps(chunk, JSON_COMPACT) : NULL;
+	char *text = chunk ? json_dumps(chunk, PROTO_JSON) : NULL;
 	char id[24];
 	buffer event = {0};
 	snprintf(id, sizeof id, "%llu", (unsigned long long)++g->sent_events);

@@ -94,7 +94,7 @@ void problem_write(const problem *p, buffer *out)
 	json_t *json = json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", problem_string(p->message), "type",
 	                         problem_type(p->status), "param", p->param[0] ? problem_string(p->param) : json_null(),
 	                         "code", problem_string(p->code));
-	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	char *text = json ? json_dumps(json, PROTO_JSON) : NULL;
 	if (text)
 		buffer_string(out, text);
 	else

@@ -69,7 +69,7 @@ void reply_copy(request *r, int status, const char *type, const void *data, size
 
 void reply_json(request *r, int status, json_t *json)
 {
-	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	char *text = json ? json_dumps(json, PROTO_JSON) : NULL;
 	json_decref(json);
 	reply_bytes(r, status, "application/json", text, text ? strlen(text) : 0);
 }

@@ -18,7 +18,7 @@ static void pool_make(uv_work_t *request)
 {
 	answer *a = request->data;
 	json_t *object = a->work.make(a->work.context, &a->error);
-	a->text = json_dumps(object, STREAM_JSON);
+	a->text = json_dumps(object, PROTO_JSON);
 	json_decref(object);
 	if (!a->text)
 		error_set(&a->error, STATUS_NOMEM, NULL, "out of memory");

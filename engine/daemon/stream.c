@@ -57,7 +57,7 @@ void stream_error(stream *s, const error *err, const char *code)
 	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
 	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
 	                                     again ? RETRY_SECONDS : 0);
-	char *text = json_dumps(object, STREAM_JSON);
+	char *text = json_dumps(object, PROTO_JSON);
 	json_decref(object);
 	s->engine->failures++;
 	stream_send(s, FRAME_ERROR, text ? text : strdup(out_of_memory), NULL, 0);
@@ -77,7 +77,7 @@ void stream_refuse(stream *s, status why, const char *code, const char *param, c
 
 void stream_result(stream *s, json_t *result)
 {
-	char *text = json_dumps(result, STREAM_JSON);
+	char *text = json_dumps(result, PROTO_JSON);
 	json_decref(result);
 	stream_result_text(s, text);
 }
@@ -104,7 +104,7 @@ int64_t stream_ready(const stream *s)
 
 void stream_event(stream *s, json_t *event)
 {
-	char *text = json_dumps(event, STREAM_JSON);
+	char *text = json_dumps(event, PROTO_JSON);
 	json_decref(event);
 	s->credit--;
 	if (text && strlen(text) <= FRAME_MAX_JSON) {

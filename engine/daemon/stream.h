@@ -16,14 +16,12 @@
 
 #include "engine/base/error.h"
 #include "proto/frame.h"
+#include "proto/schema.h"
 
 struct connection;
 struct engine;
 
-enum {
-	STREAM_TARGET_BYTES = 64,
-	STREAM_JSON = JSON_COMPACT | JSON_REAL_PRECISION(9) /* nine digits bring every float back */
-};
+enum { STREAM_TARGET_BYTES = 64 };
 
 typedef struct stream stream;
 
