@@ -115,6 +115,19 @@ static void generation_free(generation *g)
 	free(g);
 }
 
+/* Take up the character that the session's last bytes began, when this request goes on right behind them. */
+static void generation_take_up(generation *g)
+{
+	enum { UNFINISHED = 3 }; /* bytes of a character that is not whole, so tokens at most */
+	const session *x = g->session;
+	char piece[64], whole[3 * (sizeof piece + 3)];
+	int64_t first = x->tokens > UNFINISHED ? x->tokens - UNFINISHED : 0;
+	for (int64_t i = first; i < x->tokens && g->n_prompt == 0; i++) {
+		size_t n = tokenizer_token_bytes(x->model->tokenizer, x->ids[i], piece, sizeof piece);
+		text_stream_push(&g->text, piece, n < sizeof piece ? n : sizeof piece, false, whole);
+	}
+}
+
 status generation_new(generation **out, session *x, bool temporary, const generation_request *r, error *err)
 {
 	*out = NULL;
@@ -130,6 +143,7 @@ status generation_new(generation **out, session *x, bool temporary, const genera
 		generation_free(g);
 		return error_set(err, s, NULL, "no memory for another request");
 	}
+	generation_take_up(g);
 	x->busy = true;
 	*out = g;
 	return STATUS_OK;
@@ -202,7 +216,8 @@ static status generation_tell(generation *g, token_logprob picked, error *err)
 	size_t bytes;
 	bool end = picked.token == TOKEN_END && !g->ignore_end;
 	bool last = end || g->completed == g->max_tokens;
-	status s = generation_characters(g, picked.token, last, &bytes);
+	/* A session may go on with the character that max_tokens has cut. */
+	status s = generation_characters(g, picked.token, end || (last && g->temporary), &bytes);
 	if (s == STATUS_OK)
 		s = stop_filter_push(&g->stop, g->characters, bytes, last, &e.text, &e.text_bytes);
 	if (s == STATUS_OK)

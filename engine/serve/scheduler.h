@@ -154,7 +154,8 @@ typedef struct generation_request {
  * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with STATUS_INVALID saying
  * so. n_alpha on a session needs `explain`. While it runs, the session is busy (STATUS_CONFLICT for a second one). On
  * failure or cancellation the session keeps what was read; nothing is half-read, and after a cancellation it has read
- * every token that was told. Text ends before the stop sequence; tokens do not: those of the stop sequence and the
+ * every token that was told. A character that max_tokens cuts is finished by the session's next generation without a
+ * prompt; in a temporary session it is U+FFFD. Text ends before the stop sequence; tokens do not: those of the stop sequence and the
  * end-of-text token are sampled, told, counted and read. */
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err);

@@ -239,6 +239,34 @@ static void a_character_cut_off_by_the_length_is_a_replacement_character(void **
 	assert_text(&c, "a\xEF\xBF\xBD");
 }
 
+static void a_session_goes_on_within_a_character(void **state)
+{
+	fixture *f = *state;
+	int32_t start_token = 40;
+	client c;
+	script s;
+	session *x = open_session(f, "x", POSITION_ERROR, false);
+	generation_request r = scripted(&c, &s, &start_token, "a\xF0\x9F", 3);
+	run(f, x, &c, &r);
+	assert_text(&c, "a");
+	r = scripted(&c, &s, NULL, "\x98", 1);
+	r.n_prompt = 0;
+	run(f, x, &c, &r);
+	assert_text(&c, "");
+	r = scripted(&c, &s, NULL, "\x80z", 2);
+	r.n_prompt = 0;
+	run(f, x, &c, &r);
+	assert_text(&c, "\xF0\x9F\x98\x80z");
+	/* A prompt begins with a character of its own. */
+	r = scripted(&c, &s, NULL, "\xF0", 1);
+	r.n_prompt = 0;
+	run(f, x, &c, &r);
+	r = scripted(&c, &s, &start_token, "b", 1);
+	run(f, x, &c, &r);
+	assert_text(&c, "b");
+	drop(f, x);
+}
+
 static void end_of_text_stops_unless_it_is_ignored(void **state)
 {
 	fixture *f = *state;
@@ -446,6 +474,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(events_carry_whole_characters_only, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_character_cut_off_by_the_length_is_a_replacement_character, setup,
 	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_session_goes_on_within_a_character, setup, teardown),
 	    cmocka_unit_test_setup_teardown(end_of_text_stops_unless_it_is_ignored, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_request_is_copied, setup, teardown),
 	    cmocka_unit_test_setup_teardown(log_probabilities_come_with_alternatives_best_first, setup, teardown),
