@@ -11,10 +11,11 @@
 terminal terminal_of(FILE *file)
 {
 	terminal t = {.tty = isatty(fileno(file)) != 0, .width = 80};
-	const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
+	const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM"), *forced = getenv("CLICOLOR_FORCE");
+	bool can = t.tty && !(term && strcmp(term, "dumb") == 0);
 	struct winsize size;
 
-	t.colour = t.tty && !(no_colour && *no_colour) && !(term && strcmp(term, "dumb") == 0);
+	t.colour = (can || (forced && *forced && strcmp(forced, "0") != 0)) && !(no_colour && *no_colour);
 	if (t.tty && ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
 		t.width = size.ws_col;
 	return t;

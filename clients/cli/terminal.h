@@ -10,7 +10,7 @@
 
 typedef struct terminal {
 	bool tty;
-	bool colour; /* a tty, and neither NO_COLOR nor TERM=dumb */
+	bool colour; /* a tty that is not TERM=dumb, or CLICOLOR_FORCE; never with NO_COLOR */
 	int width;   /* columns; 80 when unknown */
 } terminal;
 

@@ -68,7 +68,7 @@ additive generate --model "$model" --max-tokens 200 --temperature 0.7 --seed 1 "
 echo
 
 say "4. Which tokens mattered for the next one"
-additive explain --model "$model" --aggregate rollout --html "$html" "$prompt"
+CLICOLOR_FORCE=1 additive explain --model "$model" --aggregate rollout --html "$html" "$prompt"
 echo "the whole explanation, every layer, head and round: $html"
 
 say "5. Stop"

@@ -30,6 +30,26 @@ static void plain_text_of_any_language_is_untouched(void **state)
 	escapes("", 0, true, "");
 }
 
+static void colours_can_be_forced_and_forbidden(void **state)
+{
+	(void)state;
+	FILE *file = tmpfile();
+
+	assert_non_null(file);
+	unsetenv("NO_COLOR");
+	unsetenv("CLICOLOR_FORCE");
+	assert_false(terminal_of(file).colour);
+	setenv("CLICOLOR_FORCE", "0", 1);
+	assert_false(terminal_of(file).colour);
+	setenv("CLICOLOR_FORCE", "1", 1);
+	assert_true(terminal_of(file).colour);
+	setenv("NO_COLOR", "1", 1);
+	assert_false(terminal_of(file).colour);
+	unsetenv("NO_COLOR");
+	unsetenv("CLICOLOR_FORCE");
+	fclose(file);
+}
+
 static void controls_become_visible(void **state)
 {
 	(void)state;
@@ -167,6 +187,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(plain_text_of_any_language_is_untouched),
 	    cmocka_unit_test(controls_become_visible),
+	    cmocka_unit_test(colours_can_be_forced_and_forbidden),
 	    cmocka_unit_test(line_ends_are_kept_where_lines_are_wanted),
 	    cmocka_unit_test(broken_utf8_is_shown_byte_by_byte),
 	    cmocka_unit_test(random_bytes_never_let_a_control_through),
