@@ -149,10 +149,14 @@ class Engine:
             call.credits.release()
 
     def begin(self, method, params=None, credit=0, upload=False):
+        params = params or {}
+        if method in ("completion.create", "session.generate"):
+            # A tiny model may say "end of text" at any moment; what is asked for shall come.
+            params = {"logit_bias": {"1": -100}, **params}
         with self.lock:
             self.last += 1
             call = self.calls[self.last] = Call(self, self.last)
-        self.send(frame(REQUEST, call.stream, {"method": method, "params": params or {}}, credit=credit,
+        self.send(frame(REQUEST, call.stream, {"method": method, "params": params}, credit=credit,
                         flags=0 if upload else END))
         return call
 

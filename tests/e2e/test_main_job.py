@@ -43,7 +43,7 @@ def test_a_session_continues_exactly_where_it_stopped(service, model):
 
     one, two = session(), session()
     assert one["tokens"] == len("57 bottles of ")
-    ask = {"temperature": 0.8, "seed": 11}
+    ask = {"temperature": 0.8, "seed": 11, "logit_bias": {"1": -100}}
     whole = service.ok("POST", f"/v1/sessions/{one['id']}/generate", {"max_tokens": 24, **ask})
     first = service.ok("POST", f"/v1/sessions/{two['id']}/generate", {"max_tokens": 10, **ask})
     second = service.ok("POST", f"/v1/sessions/{two['id']}/generate", {"max_tokens": 14, **ask})
@@ -68,7 +68,7 @@ def test_a_session_streams_with_alpha_and_timings(service, model):
     s = service.ok("POST", "/v1/sessions", {"model": model, "explain": True})["id"]
     _, raw, _ = service.request("POST", f"/v1/sessions/{s}/generate",
                                 {"prompt": "8 bottles", "max_tokens": 6, "stream": True, "alpha": {"top": 3},
-                                 "timings": True})
+                                 "timings": True, "logit_bias": {"1": -100}})
     chunks, done = sse(raw)
     assert done
     assert all(c["object"] == "text_completion" for c in chunks)
