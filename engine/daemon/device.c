@@ -217,8 +217,10 @@ static bool foreground(device *d)
 			nanosleep(&pause, NULL); /* and look at the tasks again: they are answered meanwhile */
 		return true;
 	}
-	if (!scheduler_runnable(d->scheduler))
+	if (!scheduler_runnable(d->scheduler)) {
+		publish(d); /* what the tasks before this turn have changed, such as a session deleted */
 		return false;
+	}
 	uint64_t began = clock_ns();
 	status s = scheduler_tick(d->scheduler);
 	count_tick(d, (double)(clock_ns() - began) * 1e-9);
