@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/cpu/threads.h"
 #include "engine/base/log.h"
+#include "engine/cpu/threads.h"
 #include "engine/daemon/engine.h"
 
 static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon of Additive\n"

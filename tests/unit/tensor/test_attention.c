@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu/cpu.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/plan.h"
+#include "tests/unit/support/backends.h"
 #include "tests/unit/support/compare.h"
 #include "tests/unit/support/random.h"
 
@@ -20,27 +20,6 @@ enum { LENGTH = 50, HEADS = 2, WIDTH = 3, HIDDEN = HEADS * WIDTH, X = LENGTH * H
 
 static const int64_t windows[] = {0, 1, 2, 3, 4, 7, 16, LENGTH - 1, LENGTH, LENGTH + 5};
 enum { N_WINDOWS = sizeof windows / sizeof windows[0] };
-
-typedef struct backends {
-	backend *each[2]; /* reference, fast */
-} backends;
-
-static int open_backends(void **state)
-{
-	backends *b = calloc(1, sizeof *b);
-	*state = b;
-	return !b || cpu_reference_open(&b->each[0], 0, NULL) != STATUS_OK ||
-	       cpu_open(&b->each[1], 0, NULL) != STATUS_OK;
-}
-
-static int close_backends(void **state)
-{
-	backends *b = *state;
-	backend_close(b->each[0]);
-	backend_close(b->each[1]);
-	free(b);
-	return 0;
-}
 
 /* One sequence through one round. */
 typedef struct round {

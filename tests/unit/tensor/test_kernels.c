@@ -11,31 +11,10 @@
 #include <string.h>
 
 #include "engine/base/philox.h"
-#include "engine/cpu/cpu.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/plan.h"
+#include "tests/unit/support/backends.h"
 #include "tests/unit/support/compare.h"
-
-typedef struct backends {
-	backend *each[2]; /* reference, fast */
-} backends;
-
-static int open_backends(void **state)
-{
-	backends *b = calloc(1, sizeof *b);
-	*state = b;
-	return !b || cpu_reference_open(&b->each[0], 0, NULL) != STATUS_OK ||
-	       cpu_open(&b->each[1], 0, NULL) != STATUS_OK;
-}
-
-static int close_backends(void **state)
-{
-	backends *b = *state;
-	backend_close(b->each[0]);
-	backend_close(b->each[1]);
-	free(b);
-	return 0;
-}
 
 /* Run a graph whose values are bound to host arrays. Frees the graph. */
 static void run(backend *b, graph *g, const plan_binding *bindings, int n)
