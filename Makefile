@@ -4,11 +4,12 @@
 #: make run          the service on 127.0.0.1:8080, data in build/data
 #: make test         everything that needs no GPU; installs the packages it needs
 #: make unit pytest  its two halves
+#: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
 #: make bench        ops beside memory bandwidth, decode at position 200 and 60,000
 #: make install      programs to PREFIX/bin (PREFIX=/usr/local)
 #: make lint format deps clean
-#:   BUILD=release|debug|asan|tsan   release goes to build/, the others to build/NAME/
+#:   BUILD=release|debug|asan|tsan|aarch64   release goes to build/, the others to build/NAME/
 #:   V=1                             show the commands
 #:   CC=gcc|clang
 
@@ -29,6 +30,12 @@ CFLAGS_release := -O2 -g
 CFLAGS_debug := -O0 -g3
 CFLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_tsan := -O1 -g -fsanitize=thread
+CFLAGS_aarch64 := -O2 -g
+ifeq ($(BUILD),aarch64)
+SYSROOT := $(CURDIR)/$(OUT)/sysroot
+CC = aarch64-linux-gnu-gcc --sysroot=$(SYSROOT)
+export RUN_UNIT = qemu-aarch64 -L $(SYSROOT)
+endif
 # The OpenMP runtime is not instrumented, so a thread sanitizer would report its barriers.
 # Without it, what is named only in a `parallel` pragma is unused.
 OPENMP := $(if $(filter tsan,$(BUILD)),-fopenmp-simd -Wno-unused-parameter -Wno-unused-variable,-fopenmp)
@@ -36,7 +43,7 @@ CPPFLAGS := -I. -I$(OUT)/gen -D_GNU_SOURCE -DADDITIVE_VERSION='"$(VERSION)"'
 CFLAGS := -std=c17 $(WARN) $(CFLAGS_$(BUILD)) $(OPENMP) -fstack-protector-strong
 LDFLAGS := $(filter -fsanitize%,$(CFLAGS_$(BUILD))) $(OPENMP)
 ifeq ($(CFLAGS_$(BUILD)),)
-$(error BUILD must be release, debug, asan or tsan)
+$(error BUILD must be release, debug, asan, tsan or aarch64)
 endif
 
 # --- what is where -----------------------------------------------------------
@@ -56,13 +63,14 @@ CLI_OBJ = $(call objects,$(call sources,clients/cli))
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))
 ISAS := baseline
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
-ISAS += avx2 avx512
+ISAS += avx2 avx512 avx512vnni
 ISA_avx2 := -march=x86-64-v3
 ISA_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
+ISA_avx512vnni := $(ISA_avx512) -mavx512vnni
 CPPFLAGS += -DCPU_HAS_X86_KERNELS
 endif
 KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SRC)))
-KERNEL_OPT := $(if $(filter release,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(if $(findstring clang,$(CC)),-Wno-pass-failed)
+KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(if $(findstring clang,$(CC)),-Wno-pass-failed)
 
 PROTO_LIBS := -ljansson
 CORE_LIBS := -ldnnl -ljansson -ldl -lm
@@ -165,6 +173,11 @@ bench: $(BENCH_BIN)
 .PHONY: test
 test: deps
 	$(MAKE) all unit pytest lint-arrows
+
+.PHONY: test-aarch64
+test-aarch64:
+	deploy/aarch64 build/aarch64/sysroot
+	$(MAKE) BUILD=aarch64 all unit
 
 # --- the service -------------------------------------------------------------
 .PHONY: demo run image image-test install

@@ -58,8 +58,8 @@ typedef struct schema_error {
 /* True when `json` fits; *err is defined either way. A JSON null counts as absent. */
 bool schema_check(const schema *s, const json_t *json, schema_error *err);
 
-extern const schema schema_completion, schema_session_create, schema_session_generate, schema_session_append,
-    schema_session_alpha, schema_explain, schema_tokenize, schema_detokenize, schema_job_create;
+extern const schema schema_model_load, schema_completion, schema_session_create, schema_session_generate,
+    schema_session_append, schema_session_alpha, schema_explain, schema_tokenize, schema_detokenize, schema_job_create;
 /* Every schema above, NULL-terminated, for the test that walks them. */
 extern const schema *const schema_all[];
 

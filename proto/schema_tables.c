@@ -107,6 +107,12 @@ static const schema alpha_options = {
 	    {.name = "seed", .type = FIELD_INTEGER}, UNION("stop", stops), COUNT("logprobs", 0, 20), FLAG("stream"),   \
 	    OBJECT("stream_options", stream_options), FLAG("timings"), OBJECT("alpha", alpha_options), IGNORED("user")
 
+/* --- models ------------------------------------------------------------------------------------ */
+
+static const char *const dtypes[] = {"fp32", "bf16", "int8", NULL};
+
+const schema schema_model_load = {"ModelLoadRequest", (const field[]){CHOICE("dtype", dtypes), END}};
+
 /* --- generation -------------------------------------------------------------------------------- */
 
 const schema schema_completion = {
@@ -202,6 +208,7 @@ static const schema training = {"TrainingOptions", (const field[]){{.name = "con
                                                                    RANGE("clip", 0, 1e9),
                                                                    RANGE("label_smoothing", 0, 0.999),
                                                                    CHOICE("precision", precisions),
+                                                                   FLAG("recompute"),
                                                                    COUNT("eval_every", 0, MAX_STEPS),
                                                                    COUNT("checkpoint_every", 0, MAX_STEPS),
                                                                    COUNT("keep_checkpoints", 1, 10000),
@@ -223,6 +230,14 @@ const schema schema_job_create = {
                     OBJECT("additive", training),
                     END}};
 
-const schema *const schema_all[] = {
-    &schema_completion, &schema_session_create, &schema_session_generate, &schema_session_append, &schema_session_alpha,
-    &schema_explain,    &schema_tokenize,       &schema_detokenize,       &schema_job_create,     NULL};
+const schema *const schema_all[] = {&schema_completion,
+                                    &schema_session_create,
+                                    &schema_session_generate,
+                                    &schema_session_append,
+                                    &schema_session_alpha,
+                                    &schema_explain,
+                                    &schema_tokenize,
+                                    &schema_detokenize,
+                                    &schema_job_create,
+                                    &schema_model_load,
+                                    NULL};

@@ -35,7 +35,8 @@ const route models_routes[] = {
     {"POST", "/v1/models", models_import, .engine_method = "model.import", .body = BODY_FORM},
     {"GET", "/v1/models/{id}", forward_handle, .engine_method = "model.get"},
     {"DELETE", "/v1/models/{id}", forward_handle, .engine_method = "model.delete"},
-    {"POST", "/v1/models/{id}/load", forward_handle, .engine_method = "model.load"},
+    {"POST", "/v1/models/{id}/load", forward_handle, .engine_method = "model.load", .body = BODY_JSON,
+     .schema = &schema_model_load, .optional = true},
     {"POST", "/v1/models/{id}/unload", forward_handle, .engine_method = "model.unload"},
     {"GET", "/v1/models/{id}/files/{name}", download_handle, .engine_method = "model.file"},
     {.method = NULL}};

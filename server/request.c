@@ -125,6 +125,11 @@ static bool request_check_server(request *r)
 	return true;
 }
 
+static void request_refuse_type(request *r)
+{
+	reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type does not fit this path");
+}
+
 static void request_refuse_path(request *r, int status, const route_match *match)
 {
 	if (status == 405)
@@ -136,7 +141,7 @@ static void request_refuse_path(request *r, int status, const route_match *match
 	else if (status == 405)
 		reply_refuse(r, 405, "method_not_allowed", NULL, "this path answers %s", match->allow);
 	else
-		reply_refuse(r, 415, "unsupported_media_type", NULL, "the Content-Type does not fit this path");
+		request_refuse_type(r);
 }
 
 /* Look at the head: afterwards the request is refused, or its body may come. */
@@ -216,6 +221,12 @@ static bool request_take(request *r, const char *data, size_t bytes)
 
 static bool request_parse(request *r)
 {
+	if (r->route->optional && r->body_bytes == 0)
+		return true;
+	if (!router_body_fits(r->route, request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE))) {
+		request_refuse_type(r);
+		return false;
+	}
 	json_error_t where;
 	r->body = json_loadb(r->text.data ? r->text.data : "", r->text.used, JSON_REJECT_DUPLICATES, &where);
 	r->server->buffered -= r->reserved;

@@ -39,7 +39,7 @@ typedef struct request {
 	const route *route;                   /* NULL when none fits */
 	const char *params[ROUTE_MAX_PARAMS]; /* values of the path's {…} */
 	uri uri;
-	json_t *body;              /* BODY_JSON: checked */
+	json_t *body;              /* BODY_JSON: checked; NULL when it was optional and absent */
 	char id[REQUEST_ID_BYTES]; /* X-Request-Id */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
 

@@ -40,7 +40,7 @@ static bool router_path_fits(const route *row, const uri *u, const char **params
 	return *p == '\0' || (u->n_segments == 0 && strcmp(p, "/") == 0);
 }
 
-static bool router_body_fits(const route *row, const char *content_type)
+bool router_body_fits(const route *row, const char *content_type)
 {
 	static const char *const types[] = {NULL, "application/json", "multipart/form-data",
 	                                    "application/octet-stream"};
@@ -78,7 +78,7 @@ int router_find(const uri *u, const char *method, const char *content_type, rout
 		if (strcmp(row->method, method) != 0)
 			continue;
 		method_known = true;
-		if (router_body_fits(row, content_type)) {
+		if (row->optional || router_body_fits(row, content_type)) {
 			out->route = row;
 			return 200;
 		}

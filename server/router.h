@@ -30,6 +30,7 @@ typedef struct route {
 	const char *engine_method; /* for forward_handle */
 	body_kind body;
 	const schema *schema; /* BODY_JSON */
+	bool optional;        /* BODY_JSON: the body may be absent; the Content-Type is judged when there is one */
 	const char *query;    /* names of the allowed query parameters, separated by spaces; NULL: none */
 	bool open;            /* needs no key */
 	bool always;          /* answered while shutting down */
@@ -44,6 +45,8 @@ typedef struct route_match {
 /* 200, 404 (no such path, or a parameter that cannot be an id), 405, or 415 (the Content-Type fits no row).
  * HEAD is answered as GET. content_type may be NULL. */
 int router_find(const uri *u, const char *method, const char *content_type, route_match *out);
+/* Is this Content-Type (may be NULL) the one of the row's body? */
+bool router_body_fits(const route *row, const char *content_type);
 /* The i-th row of all, or NULL. */
 const route *router_row(int i);
 /* Name of the n-th {…} in a path: "id". False when there is none. */

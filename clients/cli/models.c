@@ -13,6 +13,7 @@ static int models_list(cli *c)
 	                                      {"ARCHITECTURE", "additive.architecture", SHOW_PLAIN},
 	                                      {"PARAMETERS", "additive.parameters", SHOW_PLAIN},
 	                                      {"STATE", "additive.state_bytes", SHOW_BYTES},
+	                                      {"DTYPE", "additive.dtype", SHOW_PLAIN},
 	                                      {"LOADED", "additive.loaded", SHOW_PLAIN},
 	                                      {"CREATED", "created", SHOW_TIME},
 	                                      {NULL, NULL, SHOW_PLAIN}};
@@ -32,7 +33,14 @@ static int models_delete(cli *c)
 
 static int models_load(cli *c)
 {
-	return cli_on_id(c, "POST", "/v1/models/%s/load");
+	json_t *request = json_object();
+
+	if (!request || !options_fill(&c->options, request)) {
+		json_decref(request);
+		return cli_fail("out of memory");
+	}
+	return cli_answer(
+	    c, http_json(c->http, "POST", http_path(c->http, "/v1/models/%s/load", cli_argument(c, 0)), request));
 }
 
 static int models_unload(cli *c)
@@ -81,11 +89,17 @@ static int models_export(cli *c)
 	return status;
 }
 
+static const option_row models_load_options[] = {
+    {"dtype", OPTION_TEXT, "TYPE", "keep the weights as fp32, bf16 or int8 from now on (default: as last time)",
+     "dtype"},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
 const command models_commands[] = {
     {"models list", "", 0, 0, "list models", NULL, NULL, models_list},
     {"models show", "ID", 1, 1, "show a model", NULL, NULL, models_show},
     {"models delete", "ID", 1, 1, "delete a model", NULL, NULL, models_delete},
-    {"models load", "ID", 1, 1, "load a model before it is asked for", NULL, NULL, models_load},
+    {"models load", "ID", 1, 1, "load a model before it is asked for, or in another type", NULL, models_load_options,
+     models_load},
     {"models unload", "ID", 1, 1, "free a model's memory", NULL, NULL, models_unload},
     {"models import", "ID DIR", 2, 2, "make a model of DIR/config.json, model.safetensors and tokenizer.json", NULL,
      NULL, models_import},

@@ -1,11 +1,13 @@
 /* train.c - upload a text, train on it, show how it goes. */
+#include <string.h>
+
 #include "clients/cli/cli.h"
 #include "clients/cli/watch.h"
 
 static const option_row train_options[] = {
     {"validation", OPTION_TEXT, "FILE", "text to validate on (default: the end of FILE is held back)", NULL},
-    {"model", OPTION_TEXT, "MODEL", "model to continue from, or architecture to train from scratch (additive)",
-     "model"},
+    {"model", OPTION_TEXT, "MODEL",
+     "model to continue from, or architecture to train from scratch: additive (the default), gpt2", "model"},
     {"name", OPTION_TEXT, "NAME", "part of the new model's id", "suffix"},
     {"steps", OPTION_INTEGER, "N", "optimiser steps", "additive.max_steps"},
     {"epochs", OPTION_INTEGER, "N", "passes over the text, instead of --steps", "hyperparameters.n_epochs"},
@@ -25,6 +27,8 @@ static const option_row train_options[] = {
     {"weight-decay", OPTION_NUMBER, "X", "weight decay", "additive.weight_decay"},
     {"clip", OPTION_NUMBER, "X", "largest norm of the gradients", "additive.clip"},
     {"label-smoothing", OPTION_NUMBER, "X", "label smoothing", "additive.label_smoothing"},
+    {"recompute", OPTION_FLAG, NULL, "trade time for memory: compute activations again in the backward",
+     "additive.recompute"},
     {"eval-every", OPTION_INTEGER, "N", "steps between validations", "additive.eval_every"},
     {"checkpoint-every", OPTION_INTEGER, "N", "steps between checkpoints", "additive.checkpoint_every"},
     {"keep-checkpoints", OPTION_INTEGER, "N", "checkpoints to keep", "additive.keep_checkpoints"},
@@ -47,6 +51,38 @@ static bool upload(cli *c, const char *path, json_t *request, const char *name)
 	return ok;
 }
 
+/* The keys of a gpt2 configuration have names of their own. */
+static bool use_gpt2_names(json_t *config)
+{
+	static const char *const names[][2] = {{"hidden_size", "n_embd"},
+	                                       {"n_heads", "n_head"},
+	                                       {"hidden_dropout_prob", "embd_pdrop"},
+	                                       {"hidden_dropout_prob", "resid_pdrop"},
+	                                       {"hidden_dropout_prob", "attn_pdrop"}};
+	bool ok = true;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		json_t *value = json_object_get(config, names[i][0]);
+
+		ok = ok && (!value || json_object_set(config, names[i][1], value) == 0);
+	}
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		json_object_del(config, names[i][0]);
+	return ok;
+}
+
+/* What the options ask for, without the files. */
+static bool fill(cli *c, json_t *request)
+{
+	if (!options_fill(&c->options, request))
+		return false;
+
+	const char *model = json_string_value(json_object_get(request, "model"));
+	json_t *config = json_object_get(json_object_get(request, "additive"), "config");
+
+	return !config || !model || strcmp(model, "gpt2") != 0 || use_gpt2_names(config);
+}
+
 static int train_run(cli *c)
 {
 	json_t *request = json_pack("{s:s}", "model", "additive");
@@ -57,7 +93,7 @@ static int train_run(cli *c)
 		json_decref(request);
 		return cli_usage("--follow and --detach exclude each other");
 	}
-	if (!request || !options_fill(&c->options, request)) {
+	if (!request || !fill(c, request)) {
 		json_decref(request);
 		return cli_fail("out of memory");
 	}

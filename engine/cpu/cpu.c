@@ -14,7 +14,7 @@
 enum { CPU_MAX_THREADS = 1024 };
 
 /* From the plainest to the best; a processor that runs one runs those before it. */
-static const char *const isa_names[] = {"baseline", "avx2", "avx512"};
+static const char *const isa_names[] = {"baseline", "avx2", "avx512", "avx512vnni"};
 enum { ISA_COUNT = sizeof isa_names / sizeof *isa_names };
 
 static const cpu_kernels *const isa_kernels[] = {
@@ -22,6 +22,7 @@ static const cpu_kernels *const isa_kernels[] = {
 #ifdef CPU_HAS_X86_KERNELS
     &cpu_kernels_avx2,
     &cpu_kernels_avx512,
+    &cpu_kernels_avx512vnni,
 #endif
 };
 
@@ -37,7 +38,7 @@ static int isa_machine(void)
 	    !__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq") ||
 	    !__builtin_cpu_supports("avx512vl"))
 		return 1;
-	return 2;
+	return __builtin_cpu_supports("avx512vnni") ? 3 : 2;
 #else
 	return 0;
 #endif
@@ -57,7 +58,8 @@ static status isa_choose(const cpu_kernels **out, error *err)
 		*out = isa_kernels[i < machine ? i : machine];
 		return STATUS_OK;
 	}
-	return error_set(err, STATUS_INVALID, "ADDITIVE_CPU_ISA", "'%.32s' is not baseline, avx2 or avx512", wanted);
+	return error_set(err, STATUS_INVALID, "ADDITIVE_CPU_ISA", "'%.32s' is not baseline, avx2, avx512 or avx512vnni",
+	                 wanted);
 }
 
 /* Cores this process may run on. */

@@ -12,7 +12,7 @@
 
 /* Open with `threads` OpenMP threads (0: all cores allowed to this process, at most
  * OMP_NUM_THREADS if that is set). STATUS_INVALID, STATUS_NOMEM.
- * ADDITIVE_CPU_ISA=baseline|avx2|avx512 in the environment lowers the choice. */
+ * ADDITIVE_CPU_ISA=baseline|avx2|avx512|avx512vnni in the environment lowers the choice. */
 status cpu_open(backend **out, int threads, error *err);
 
 /* The same with the reference kernels: slow, for tests. */

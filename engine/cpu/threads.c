@@ -11,6 +11,6 @@ void threads_sleep_when_idle(char **argv)
 	if (getenv("OMP_WAIT_POLICY") || n <= 0)
 		return;
 	self[n] = 0;
-	if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
+	if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0 && setenv("GOMP_SPINCOUNT", THREADS_SPIN_COUNT, 0) == 0)
 		execv(self, argv);
 }

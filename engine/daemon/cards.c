@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/device.h"
 
 enum { CARDS_MAX_CONFIG = 1 << 20, JOB_HEX = 24 };
 #define CHECKPOINT_PREFIX "ckpt-"
@@ -19,6 +20,48 @@ struct cards {
 	card *first; /* each holds a reference of its own */
 	int count;
 };
+
+/* --- weights -------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	dtype weights;
+} dtypes[] = {{"fp32", DTYPE_PANEL_F32}, {"bf16", DTYPE_PANEL_BF16}, {"int8", DTYPE_PANEL_INT8}};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+
+bool cards_find_dtype(const char *name, dtype *out)
+{
+	int i = 0;
+	while (i < DTYPES && strcmp(dtypes[i].name, name) != 0)
+		i++;
+	if (i < DTYPES)
+		*out = dtypes[i].weights;
+	return i < DTYPES;
+}
+
+const char *cards_dtype_name(dtype weights)
+{
+	int i = 0;
+	while (dtypes[i].weights != weights)
+		i++;
+	return dtypes[i].name;
+}
+
+status cards_model(const card *c, device *d, served_model **out, error *err)
+{
+	return device_model(d, c->id, c->folder, c->weights, out, err);
+}
+
+static status read_weights(const cards *all, card *c, error *err)
+{
+	char name[STORE_DTYPE_BYTES];
+	dtype weights;
+	TRY(store_dtype_get(all->engine->store, c->id, name, err));
+	if (!cards_find_dtype(name, &weights))
+		return error_set(err, STATUS_CORRUPT, NULL, "the ledger holds an unknown dtype \"%s\"", name);
+	c->weights = weights;
+	return STATUS_OK;
+}
 
 /* --- reading a folder ------------------------------------------------------------ */
 
@@ -75,6 +118,14 @@ static status fill(card *c, error *err)
 	}
 	json_decref(json);
 	return s == STATUS_OK ? tokenizer_open(&c->tokenizer, c->folder, c->dims.vocab, err) : s;
+}
+
+status cards_check_explains(const card *c, const char *param, error *err)
+{
+	if (c->architecture->n_rounds > 0)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, param, "the architecture %s has no importance weights",
+	                 c->architecture->name);
 }
 
 /* --- names ----------------------------------------------------------------------- */
@@ -197,6 +248,8 @@ static status read_card(cards *all, const char *id, card **out, error *err)
 	snprintf(c->id, sizeof c->id, "%s", id);
 	status s = locate(all, c, err);
 	if (s == STATUS_OK)
+		s = read_weights(all, c, err);
+	if (s == STATUS_OK)
 		s = fill(c, err);
 	if (s != STATUS_OK) {
 		cards_release(c);
@@ -222,6 +275,14 @@ status cards_open(cards *all, const char *id, card **out, error *err)
 		drop_oldest(all);
 	*out = c;
 	return STATUS_OK;
+}
+
+status cards_keep_weights(cards *all, const card *c, error *err)
+{
+	card **known = find_card(all, c->id);
+	if (*known) /* not always c: the table may have dropped it meanwhile */
+		(*known)->weights = c->weights;
+	return store_dtype_put(all->engine->store, c->id, cards_dtype_name(c->weights), err);
 }
 
 void cards_forget(cards *all, const char *id)

@@ -4,7 +4,7 @@
  * ("ckpt-<24 hex digits of the job>-<step>"). What requests need of a model before it is on the device - configuration,
  * vocabulary, tokenizer - is read once and kept as a card; the weights are the scheduler's affair.
  * Cards are reference-counted, so that a request can finish on a model that is being forgotten.
- * Loop thread only, except for the tokenizer of a card one holds. */
+ * Loop thread only, except for cards_model and the tokenizer of a card one holds. */
 #ifndef ENGINE_DAEMON_CARDS_H
 #define ENGINE_DAEMON_CARDS_H
 
@@ -27,6 +27,7 @@ typedef struct card {
 	json_t *config; /* config.json, every key */
 	model_dims dims;
 	int64_t parameters, state_bytes;
+	_Atomic dtype weights; /* how it is kept for serving: a panel type. Changed on the executor as it is loaded */
 	tokenizer *tokenizer;
 	char owned_by[64];
 	int64_t created;
@@ -42,6 +43,17 @@ void cards_release(card *c); /* NULL is legal */
 void cards_forget(cards *all, const char *id);
 /* Move a finished folder in as a new model. STATUS_CONFLICT when the id exists. */
 status cards_add(cards *all, const char *id, const char *folder, const char *owned_by, error *err);
+
+/* Executor thread: the card's model, loaded if need be (device_model). */
+status cards_model(const card *c, struct device *d, served_model **out, error *err);
+/* It is loaded with these weights: keep the choice. */
+status cards_keep_weights(cards *all, const card *c, error *err);
+/* "fp32", "bf16", "int8". False when there is none of that name. */
+bool cards_find_dtype(const char *name, dtype *out);
+const char *cards_dtype_name(dtype weights);
+
+/* STATUS_INVALID, naming the parameter, when the architecture has no importance weights. */
+status cards_check_explains(const card *c, const char *param, error *err);
 
 /* "ckpt-…" of a job's checkpoint, and back. */
 void cards_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES]);

@@ -251,7 +251,7 @@ static status start_all(choices *c, device *d, error *err)
 {
 	served_model *m;
 	session *x = NULL;
-	TRY(device_model(d, c->plan.card->id, c->plan.card->folder, &m, err));
+	TRY(cards_model(c->plan.card, d, &m, err));
 	if (c->plan.session) {
 		TRY(sessions_redeem(&c->plan.ticket, d, m, &x, err));
 		TRY(copy_prefix(c, x, err));

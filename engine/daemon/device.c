@@ -129,13 +129,17 @@ scheduler *device_scheduler(device *d)
 	return d->scheduler;
 }
 
-status device_model(device *d, const char *id, const char *folder, served_model **out, error *err)
+status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err)
 {
 	*out = NULL;
 	if (!d->scheduler)
 		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
 	bool loaded = scheduler_model_loaded(d->scheduler, id);
-	TRY(scheduler_model(d->scheduler, id, folder, out, err));
+	status s = scheduler_model(d->scheduler, id, folder, weights, out, err);
+	if (s != STATUS_OK) {
+		publish_loaded(d); /* it may have been unloaded to be loaded with other weights */
+		return s;
+	}
 	if (!loaded) {
 		prune_loaded(d);
 		if (d->stats.n_loaded < DEVICE_MAX_MODELS)

@@ -50,7 +50,7 @@ void device_snapshot(device *d, device_stats *out);
 backend *device_backend(device *d);
 scheduler *device_scheduler(device *d);
 /* scheduler_model, remembered for the snapshot. */
-status device_model(device *d, const char *id, const char *folder, served_model **out, error *err);
+status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);
 status device_unload(device *d, const char *id, error *err);
 /* The training run that background turns advance; NULL: none. */
 void device_train(device *d, struct training *t);

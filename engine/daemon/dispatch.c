@@ -55,7 +55,7 @@ static const method methods[] = {
     {"model.list", models_list, &nothing, 0},
     {"model.get", models_get, &nothing, HAS_ID},
     {"model.delete", models_delete, &nothing, HAS_ID},
-    {"model.load", models_load, &nothing, HAS_ID},
+    {"model.load", models_load, &schema_model_load, HAS_ID},
     {"model.unload", models_unload, &nothing, HAS_ID},
     {"model.import", models_import, &nothing, HAS_ID | UPLOAD},
     {"model.file", models_file, &model_file_params, HAS_ID},

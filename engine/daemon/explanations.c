@@ -266,7 +266,7 @@ static void run_forward(task *t, device *d)
 {
 	explanation *x = (explanation *)t;
 	served_model *m;
-	x->result = device_model(d, x->log.card->id, x->log.card->folder, &m, &x->error);
+	x->result = cards_model(x->log.card, d, &m, &x->error);
 	if (x->result == STATUS_OK)
 		x->result = explain_run(served_model_model(m), x->log.tokens, x->count, &x->log.scores, &x->log.data,
 		                        &x->error);
@@ -286,6 +286,7 @@ static status read_input(explanation *x, const json_t *params, error *err)
 	choices_plan prompts = {0};
 	TRY(cards_open(x->stream->engine->cards, json_string_value(json_object_get(params, "model")), &x->log.card,
 	               err));
+	TRY(cards_check_explains(x->log.card, "model", err));
 	prompts.card = x->log.card;
 	status s = completions_read_prompts(&prompts, json_object_get(params, "input"), err);
 	if (prompts.prompts) {

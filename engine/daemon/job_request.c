@@ -18,6 +18,7 @@ static const struct {
 } small_configs[] = {
     {"additive",
      "{\"hidden_size\":128,\"n_heads\":4,\"n_layer\":6,\"window_sizes\":[4,8,16,32,64,512],\"n_positions\":512}"},
+    {"gpt2", "{\"n_embd\":128,\"n_head\":4,\"n_layer\":6,\"n_positions\":512}"},
 };
 enum { JOB_REQUEST_SEQUENCE = 512, JOB_REQUEST_BATCH = 8 };
 
@@ -183,8 +184,8 @@ static double memory_bytes(void)
 }
 
 /* A request far beyond this machine would end in the kernel killing the engine; refuse it instead. The
- * estimate is a lower bound: weights, gradients and two moments; some 24 vectors per token
- * and layer and 3 logits per vocabulary entry; a byte of text and four of tokens. */
+ * estimate is a lower bound: weights, gradients and two moments; a dozen vectors per token and layer, or
+ * with recompute one and the dozen of one layer; a byte of text and four of tokens. */
 static status check_memory(const job_request *r, const engine *e, int64_t text_bytes, error *err)
 {
 	void *config = memory_new(1, r->architecture->config_bytes);
@@ -196,7 +197,8 @@ static status check_memory(const job_request *r, const engine *e, int64_t text_b
 		return STATUS_NOMEM;
 	const model_dims *d = &r->dims;
 	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
-	double work = 4 * tokens * (24.0 * (double)d->layers * (double)d->hidden + 3.0 * (double)d->vocab);
+	double vectors = r->options.recompute ? (double)d->layers + 12 : 12 * (double)d->layers;
+	double work = 4 * tokens * vectors * (double)d->hidden;
 	double weights = 16 * parameters, text = 5 * (double)text_bytes, available = memory_bytes();
 	bool on_host = strcmp(device_backend_name(e->device), "cpu") == 0;
 	if (text > available)

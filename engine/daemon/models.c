@@ -34,7 +34,7 @@ static json_t *model_object(const card *c, bool loaded)
 	                 "architecture", c->architecture->name, "parameters", (json_int_t)c->parameters, "config",
 	                 c->config, "tokenizer", "type", tokenizer_type(c->tokenizer), "vocab_size",
 	                 (int)tokenizer_size(c->tokenizer), "n_positions", (json_int_t)c->dims.positions, "state_bytes",
-	                 (json_int_t)c->state_bytes, "dtype", "fp32", "loaded", loaded);
+	                 (json_int_t)c->state_bytes, "dtype", cards_dtype_name(c->weights), "loaded", loaded);
 }
 
 static json_t *object_now(engine *e, const card *c)
@@ -108,6 +108,8 @@ typedef struct errand {
 	task task;
 	stream *stream;
 	card *card;
+	dtype weights; /* load */
+	bool chosen;   /* load: the weights were asked for */
 	status result;
 	error error;
 } errand;
@@ -116,7 +118,10 @@ static void run_load(task *t, device *d)
 {
 	errand *a = (errand *)t;
 	served_model *loaded;
-	a->result = device_model(d, a->card->id, a->card->folder, &loaded, &a->error);
+	dtype weights = a->chosen ? a->weights : a->card->weights;
+	a->result = device_model(d, a->card->id, a->card->folder, weights, &loaded, &a->error);
+	if (a->result == STATUS_OK)
+		a->card->weights = weights; /* here, so that whoever comes next finds the model as it is */
 }
 
 static void run_unload(task *t, device *d)
@@ -143,6 +148,14 @@ static void answer_model(task *t)
 	errand_free(a);
 }
 
+static void answer_loaded(task *t)
+{
+	errand *a = (errand *)t;
+	if (a->result == STATUS_OK && a->chosen)
+		a->result = cards_keep_weights(a->stream->engine->cards, a->card, &a->error);
+	answer_model(t);
+}
+
 static void answer_deleted(task *t)
 {
 	errand *a = (errand *)t;
@@ -160,12 +173,16 @@ static void answer_deleted(task *t)
 	errand_free(a);
 }
 
-/* Send the executor on an errand for the card, which is handed over. */
-static void send_errand(stream *s, card *c, void (*run)(task *t, device *d), void (*done)(task *t))
+/* Send the executor on an errand for the card, which is handed over. chosen: the weights to load, or NULL. */
+static void send_errand(stream *s, card *c, void (*run)(task *t, device *d), void (*done)(task *t), const dtype *chosen)
 {
 	errand *a = memory_new(1, sizeof *a);
 	if (a)
-		*a = (errand){.task = {.run = run, .done = done}, .stream = s, .card = c};
+		*a = (errand){.task = {.run = run, .done = done},
+		              .stream = s,
+		              .card = c,
+		              .weights = chosen ? *chosen : 0,
+		              .chosen = chosen};
 	if (a && executor_submit(s->engine->executor, &a->task))
 		return;
 	c->deleting = false;
@@ -177,16 +194,27 @@ static void send_errand(stream *s, card *c, void (*run)(task *t, device *d), voi
 
 void models_load(stream *s)
 {
+	const char *name = json_string_value(json_object_get(s->params, "dtype"));
+	dtype weights;
 	card *c = open_target(s);
-	if (c)
-		send_errand(s, c, run_load, answer_model);
+	if (!c)
+		return;
+	bool chosen = name && cards_find_dtype(name, &weights);
+	/* A durable session's state belongs to the weights it was made with, whether it is in memory now or not. */
+	if (chosen && weights != c->weights && sessions_use_model(s->engine->sessions, c->id)) {
+		cards_release(c);
+		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "dtype",
+		              "the model's dtype cannot be changed: a session uses it");
+		return;
+	}
+	send_errand(s, c, run_load, answer_loaded, chosen ? &weights : NULL);
 }
 
 void models_unload(stream *s)
 {
 	card *c = open_target(s);
 	if (c)
-		send_errand(s, c, run_unload, answer_model);
+		send_errand(s, c, run_unload, answer_model, NULL);
 }
 
 void models_delete(stream *s)
@@ -206,7 +234,7 @@ void models_delete(stream *s)
 		return;
 	}
 	c->deleting = true;
-	send_errand(s, c, run_unload, answer_deleted);
+	send_errand(s, c, run_unload, answer_deleted, NULL);
 }
 
 /* --- model.import, model.file ------------------------------------------------------ */

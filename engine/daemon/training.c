@@ -128,9 +128,9 @@ static status open_model(training *t, device *d, model **out, error *err)
 	if (!b)
 		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
 	if (p->resume[0])
-		return model_open(out, p->resume, b, err);
+		return model_open(out, p->resume, DTYPE_F32, b, err);
 	if (p->base[0])
-		return model_open(out, p->base, b, err);
+		return model_open(out, p->base, DTYPE_F32, b, err);
 	return model_create(out, p->architecture, p->config, p->options.seed, b, err);
 }
 

@@ -59,7 +59,7 @@ static status act(visit *v, device *d)
 {
 	served_model *m;
 	session *x = NULL;
-	TRY(device_model(d, v->card->id, v->card->folder, &m, &v->error));
+	TRY(cards_model(v->card, d, &m, &v->error));
 	if (v->kind->act && v->ticket.create)
 		return v->kind->act(v, d, NULL, &v->error); /* import makes the session itself */
 	TRY(sessions_redeem(&v->ticket, d, m, &x, &v->error));
@@ -168,6 +168,8 @@ static status make_session(stream *s, session_entry **out, session_ticket *ticke
 	session_options options;
 	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
 	read_options(s->params, &options);
+	if (options.explain)
+		TRY(cards_check_explains(c, "explain", err));
 	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,
 	                 err));
 	*ticket = (session_ticket){.options = options, .create = true};
@@ -305,7 +307,7 @@ void visits_export(stream *s)
 static status act_import(visit *v, device *d, session *x, error *err)
 {
 	served_model *m;
-	TRY(device_model(d, v->card->id, v->card->folder, &m, err));
+	TRY(cards_model(v->card, d, &m, err));
 	return scheduler_session_import(device_scheduler(d), m, v->entry->id, v->blob, v->bytes, &x, err);
 }
 
@@ -367,7 +369,8 @@ static status act_log(visit *v, device *d, session *x, error *err)
 	const card *c = v->card;
 	int64_t count, floats = c->dims.layers * c->architecture->n_rounds * 2 * c->dims.heads;
 	served_model *m;
-	TRY(device_model(d, c->id, c->folder, &m, err));
+	TRY(cards_check_explains(c, NULL, err));
+	TRY(cards_model(c, d, &m, err));
 	TRY(scheduler_session_log(x, &tokens, &scores, &count, err));
 	if (count == 0)
 		return error_set(err, STATUS_INVALID, NULL, "the session has read nothing yet");

@@ -2,9 +2,10 @@
  * computed, for tests, comparisons and bug reports. It needs the compute core only.
  *
  * Both forms of the model are driven by one loop over chunks of the sequence: the parallel
- * form is a single chunk of all N tokens, the recurrent form N chunks of one token read
- * into B slots of a state pool. Columns of the inputs are cut out before each chunk and
- * rows of the outputs are put in their place after it. */
+ * form is a single chunk of all N tokens, the recurrent form chunks of a few tokens read
+ * into B slots of a state pool. Columns of the inputs are cut out before each chunk (the last one is filled
+ * up with tokens that are not read) and rows of the outputs are put in their place after it. With
+ * --loss-only nothing is kept of a chunk but its part of the loss. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,9 +15,10 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/threads.h"
 #include "engine/model/model.h"
+#include "engine/model/position.h"
 #include "engine/model/safetensors.h"
 
-enum { EXIT_ERROR = 1, EXIT_USAGE = 2, MAX_THREADS = 4096, NAME_BYTES = 160 };
+enum { EXIT_ERROR = 1, EXIT_USAGE = 2, MAX_THREADS = 4096, MAX_CHUNK = 1 << 24, NAME_BYTES = 160 };
 #define IGNORED_LABEL (-100) /* in files, as the reference ecosystem has it */
 
 static const char usage[] =
@@ -25,10 +27,15 @@ static const char usage[] =
     "  --inputs FILE          safetensors with input_ids [B,N] and, optionally, attention_mask [B,N]\n"
     "                         and labels [B,N] (not shifted; -100 is ignored; default: input_ids\n"
     "                         where they are not masked); other tensors are ignored\n"
-    "  --outputs FILE         safetensors with logits [B,N,V], loss, and of every layer L and round R\n"
+    "  --outputs FILE         safetensors with logits [B,N,V], loss, the count of tokens it is the mean of, and\n"
+    "                         of every layer L and round R (if the architecture has rounds)\n"
     "                         layers.L.R.score and .log_normalizer [B,N,H] and .pooled [B,N,D]\n"
+    "  --loss-only            only loss and count\n"
     "  --gradients            also d loss / d NAME as grad.NAME for every parameter\n"
     "  --recurrent            read token by token into recurrent state instead of all at once\n"
+    "  --chunk N              tokens read at a time (with --recurrent; default 1)\n"
+    "  --position-policy P    of tokens beyond the model's positions: error (default), clamp or wrap\n"
+    "  --dtype TYPE           of packed weights, as they are served: fp32, bf16 or int8 (default: not packed)\n"
     "  --label-smoothing E    of the loss, from 0 to below 1 (default 0)\n"
     "  --backend NAME         cpu (default), cuda, auto, or reference (slow, plain double-precision sums)\n"
     "  --threads N            CPU threads (default 0: all cores)\n"
@@ -36,15 +43,17 @@ static const char usage[] =
 
 typedef struct options {
 	const char *model, *inputs, *outputs, *backend;
-	bool gradients, recurrent;
+	bool gradients, recurrent, loss_only;
 	double smoothing;
-	long threads;
+	long threads, chunk;
+	position_policy policy;
+	dtype weights;
 } options;
 
 /* The inputs, [B,N] each. */
 typedef struct batch {
 	int64_t sequences, length;
-	int32_t *ids, *positions;
+	int32_t *ids;
 	int32_t *mask;   /* NULL: nothing is masked */
 	int32_t *labels; /* shifted: of position i the token at i + 1; negative: ignored */
 } batch;
@@ -81,6 +90,85 @@ static bool parse_number(const char *text, double min, double below, double *out
 	return end != text && !*end && *out >= min && *out < below;
 }
 
+static bool parse_long(const char *text, long min, long below, long *out)
+{
+	double number;
+	bool good = parse_number(text, (double)min, (double)below, &number);
+	*out = good ? (long)number : min;
+	return good && number == (double)*out;
+}
+
+typedef struct word {
+	const char *text;
+	int value;
+} word;
+
+static bool parse_word(const char *text, const word *words, int count, int *out)
+{
+	for (int i = 0; i < count; i++) {
+		*out = words[i].value;
+		if (strcmp(text, words[i].text) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* One option; false when its argument is not valid. */
+static bool parse_option(options *o, int option, const char *text)
+{
+	static const word types[] = {{"fp32", DTYPE_PANEL_F32}, {"bf16", DTYPE_PANEL_BF16}, {"int8", DTYPE_PANEL_INT8}};
+	static const word policies[] = {{"error", POSITION_ERROR}, {"clamp", POSITION_CLAMP}, {"wrap", POSITION_WRAP}};
+	int choice = 0;
+	bool good = true;
+	switch (option) {
+	case 'm':
+		o->model = text;
+		break;
+	case 'i':
+		o->inputs = text;
+		break;
+	case 'o':
+		o->outputs = text;
+		break;
+	case 'b':
+		o->backend = text;
+		break;
+	case 'g':
+		o->gradients = true;
+		break;
+	case 'r':
+		o->recurrent = true;
+		break;
+	case 'l':
+		o->loss_only = true;
+		break;
+	case 's':
+		good = parse_number(text, 0, 1, &o->smoothing);
+		break;
+	case 't':
+		good = parse_long(text, 0, MAX_THREADS, &o->threads);
+		break;
+	case 'c':
+		good = parse_long(text, 1, MAX_CHUNK, &o->chunk);
+		break;
+	case 'p':
+		good = parse_word(text, policies, 3, &choice);
+		o->policy = (position_policy)choice;
+		break;
+	case 'd':
+		good = parse_word(text, types, 3, &choice);
+		o->weights = (dtype)choice;
+		break;
+	}
+	return good;
+}
+
+static int wrong_usage(const char *why)
+{
+	fprintf(stderr, "additive-eval: %s\n", why);
+	return EXIT_USAGE;
+}
+
 /* 0, or the exit status after a message (-1: help was asked for). */
 static int parse_options(options *o, int argc, char **argv)
 {
@@ -88,35 +176,30 @@ static int parse_options(options *o, int argc, char **argv)
 	    {"model", required_argument, NULL, 'm'},   {"inputs", required_argument, NULL, 'i'},
 	    {"outputs", required_argument, NULL, 'o'}, {"backend", required_argument, NULL, 'b'},
 	    {"threads", required_argument, NULL, 't'}, {"label-smoothing", required_argument, NULL, 's'},
-	    {"gradients", no_argument, NULL, 'g'},     {"recurrent", no_argument, NULL, 'r'},
+	    {"chunk", required_argument, NULL, 'c'},   {"position-policy", required_argument, NULL, 'p'},
+	    {"dtype", required_argument, NULL, 'd'},   {"gradients", no_argument, NULL, 'g'},
+	    {"recurrent", no_argument, NULL, 'r'},     {"loss-only", no_argument, NULL, 'l'},
 	    {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
 	};
-	double number;
-	*o = (options){.backend = "cpu"};
+	*o = (options){.backend = "cpu", .weights = DTYPE_F32};
 	for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-		const char **text = c == 'm' ? &o->model : c == 'i' ? &o->inputs : c == 'o' ? &o->outputs : &o->backend;
 		if (c == 'h')
 			return -1;
 		if (c == '?')
 			return EXIT_USAGE;
-		if (c == 'g')
-			o->gradients = true;
-		else if (c == 'r')
-			o->recurrent = true;
-		else if (c == 's' && parse_number(optarg, 0, 1, &number))
-			o->smoothing = number;
-		else if (c == 't' && parse_number(optarg, 0, MAX_THREADS, &number) && number == (double)(long)number)
-			o->threads = (long)number;
-		else if (c == 's' || c == 't')
-			return fprintf(stderr, "additive-eval: \"%s\" is out of range\n", optarg), EXIT_USAGE;
-		else
-			*text = optarg;
+		if (!parse_option(o, c, optarg)) {
+			fprintf(stderr, "additive-eval: \"%s\" is not a valid choice\n", optarg);
+			return EXIT_USAGE;
+		}
 	}
 	if (!o->model || !o->inputs || !o->outputs || optind < argc)
-		return fprintf(stderr, "additive-eval: needs --model, --inputs and --outputs and nothing else\n"),
-		       EXIT_USAGE;
+		return wrong_usage("needs --model, --inputs and --outputs and nothing else");
 	if (o->gradients && o->recurrent)
-		return fprintf(stderr, "additive-eval: --gradients needs the parallel form\n"), EXIT_USAGE;
+		return wrong_usage("--gradients needs the parallel form");
+	if (o->gradients && o->weights != DTYPE_F32)
+		return wrong_usage("packed weights have no gradients");
+	if (o->chunk && !o->recurrent)
+		return wrong_usage("--chunk needs --recurrent");
 	return 0;
 }
 
@@ -159,7 +242,7 @@ static void shift_labels(batch *in, const int32_t *given)
 	}
 }
 
-static status fill_batch(batch *in, const safetensors *st, const model_dims *dims, error *err)
+static status fill_batch(batch *in, const safetensors *st, const model_dims *dims, position_policy policy, error *err)
 {
 	const safetensors_entry *ids = safetensors_find(st, "input_ids");
 	if (!ids)
@@ -169,7 +252,7 @@ static status fill_batch(batch *in, const safetensors *st, const model_dims *dim
 		                 "input_ids must be [sequences, tokens] and not empty");
 	in->sequences = ids->dim[0];
 	in->length = ids->dim[1];
-	if (in->length > dims->positions)
+	if (policy == POSITION_ERROR && in->length > dims->positions)
 		return error_set(err, STATUS_INVALID, "input_ids",
 		                 "input_ids has %" PRId64 " tokens per sequence, the model has %" PRId64 " positions",
 		                 in->length, dims->positions);
@@ -181,15 +264,11 @@ static status fill_batch(batch *in, const safetensors *st, const model_dims *dim
 		s = read_tokens(in, st, "labels", dims->vocab, IGNORED_LABEL, &given, err);
 	if (s == STATUS_OK) {
 		in->labels = memory_new((size_t)ids->count, sizeof *in->labels);
-		in->positions = memory_new((size_t)ids->count, sizeof *in->positions);
-		if (!in->labels || !in->positions)
+		if (!in->labels)
 			s = no_memory(err);
 	}
-	if (s == STATUS_OK) {
+	if (s == STATUS_OK)
 		shift_labels(in, given);
-		for (int64_t i = 0; i < ids->count; i++)
-			in->positions[i] = (int32_t)(i % in->length);
-	}
 	free(given);
 	return s;
 }
@@ -198,7 +277,7 @@ static status read_inputs(evaluation *e, error *err)
 {
 	safetensors *st;
 	TRY(safetensors_open(&st, e->options.inputs, err));
-	status s = fill_batch(&e->batch, st, model_dimensions(e->model), err);
+	status s = fill_batch(&e->batch, st, model_dimensions(e->model), e->options.policy, err);
 	safetensors_close(st);
 	return s;
 }
@@ -232,9 +311,11 @@ static void results_free(results *r)
 }
 
 /* The outputs that have a row per token: logits, then three per layer and round. */
-static int token_output_count(const model *m)
+static int token_output_count(const evaluation *e)
 {
-	return 1 + (int)model_dimensions(m)->layers * model_architecture(m)->n_rounds * 3;
+	if (e->options.loss_only)
+		return 0;
+	return 1 + (int)model_dimensions(e->model)->layers * model_architecture(e->model)->n_rounds * 3;
 }
 
 static void token_output_name(const model *m, int index, char name[NAME_BYTES])
@@ -252,8 +333,8 @@ static void token_output_name(const model *m, int index, char name[NAME_BYTES])
 /* Room for all results, and the per-token ones themselves in the order of their index. */
 static status make_results(evaluation *e, error *err)
 {
-	int tokens = token_output_count(e->model);
-	e->results.items = memory_new((size_t)(tokens + 1 + model_parameter_total(e->model)), sizeof(safetensors_item));
+	int tokens = token_output_count(e);
+	e->results.items = memory_new((size_t)(tokens + 2 + model_parameter_total(e->model)), sizeof(safetensors_item));
 	if (!e->results.items)
 		return no_memory(err);
 	for (int i = 0; i < tokens; i++) {
@@ -273,6 +354,7 @@ static status make_results(evaluation *e, error *err)
 static status make_plan(evaluation *e, error *err)
 {
 	const batch *in = &e->batch;
+	bool rounds = !e->options.loss_only && model_architecture(e->model)->n_rounds > 0;
 	forward_spec spec = {
 	    .batch = in->sequences,
 	    .length = e->chunk,
@@ -281,9 +363,9 @@ static status make_plan(evaluation *e, error *err)
 	    .masked = in->mask != NULL,
 	    .loss = true,
 	    .backward = e->options.gradients,
-	    .explain = true,
-	    .pooled = true,
-	    .logits = LOGITS_ALL,
+	    .explain = rounds,
+	    .pooled = rounds,
+	    .logits = e->options.loss_only ? LOGITS_NONE : LOGITS_ALL,
 	    .smoothing = (float)e->options.smoothing,
 	};
 	size_t bytes = (size_t)model_state_floats(e->model) * sizeof(float), all;
@@ -297,15 +379,37 @@ static status make_plan(evaluation *e, error *err)
 	return model_plan(&e->plan, e->model, &spec, NULL, e->pool, err);
 }
 
-/* Columns begin … begin + chunk - 1 of a [B,N] input; scratch holds [B,chunk]. */
-static status write_columns(const evaluation *e, const char *name, const int32_t *from, int64_t begin, int32_t *scratch)
+/* Tokens of the chunk that begins there. */
+static int64_t chunk_length(const evaluation *e, int64_t begin)
 {
-	value input = graph_find(plan_graph(e->plan), name);
+	int64_t left = e->batch.length - begin;
+	return left < e->chunk ? left : e->chunk;
+}
+
+static status write_input(const evaluation *e, const char *name, const int32_t *data)
+{
+	return plan_write(e->plan, graph_find(plan_graph(e->plan), name), data);
+}
+
+/* The chunk's columns of a [B,N] input, and `filling` after them; scratch holds [B,chunk]. */
+static status write_columns(const evaluation *e, const char *name, const int32_t *from, int64_t begin, int32_t filling,
+                            int32_t *scratch)
+{
+	int64_t n = chunk_length(e, begin);
 	if (!from)
 		return STATUS_OK;
 	for (int64_t b = 0; b < e->batch.sequences; b++)
-		memcpy(scratch + b * e->chunk, from + b * e->batch.length + begin, (size_t)e->chunk * sizeof *scratch);
-	return plan_write(e->plan, input, scratch);
+		for (int64_t i = 0; i < e->chunk; i++)
+			scratch[b * e->chunk + i] = i < n ? from[b * e->batch.length + begin + i] : filling;
+	return write_input(e, name, scratch);
+}
+
+static status write_positions(const evaluation *e, int64_t begin, int32_t *scratch)
+{
+	int64_t rows = model_dimensions(e->model)->positions;
+	for (int64_t i = 0; i < e->batch.sequences * e->chunk; i++)
+		scratch[i] = position_row(e->options.policy, begin + i % e->chunk, rows);
+	return write_input(e, "position_ids", scratch);
 }
 
 /* A recurrent input that is a value per sequence: first, first + step, … */
@@ -313,20 +417,20 @@ static status write_per_sequence(const evaluation *e, const char *name, int64_t 
 {
 	for (int64_t b = 0; b < e->batch.sequences; b++)
 		scratch[b] = (int32_t)(first + b * step);
-	return plan_write(e->plan, graph_find(plan_graph(e->plan), name), scratch);
+	return write_input(e, name, scratch);
 }
 
 static status write_chunk(const evaluation *e, int64_t begin, int32_t *scratch)
 {
-	TRY(write_columns(e, "input_ids", e->batch.ids, begin, scratch));
-	TRY(write_columns(e, "position_ids", e->batch.positions, begin, scratch));
-	TRY(write_columns(e, "attention_mask", e->batch.mask, begin, scratch));
-	TRY(write_columns(e, "labels", e->batch.labels, begin, scratch));
+	TRY(write_columns(e, "input_ids", e->batch.ids, begin, 0, scratch));
+	TRY(write_columns(e, "attention_mask", e->batch.mask, begin, 0, scratch));
+	TRY(write_columns(e, "labels", e->batch.labels, begin, IGNORED_LABEL, scratch));
+	TRY(write_positions(e, begin, scratch));
 	if (!e->options.recurrent)
 		return STATUS_OK;
 	TRY(write_per_sequence(e, "slot", 0, 1, scratch));
 	TRY(write_per_sequence(e, "position", begin, 0, scratch));
-	return write_per_sequence(e, "length", e->chunk, 0, scratch);
+	return write_per_sequence(e, "length", chunk_length(e, begin), 0, scratch);
 }
 
 /* Put the chunk's rows of every per-token output in their place; scratch holds the largest. */
@@ -334,13 +438,14 @@ static status read_chunk(evaluation *e, int64_t begin, float *scratch)
 {
 	const graph *g = plan_graph(e->plan);
 	float loss, count;
-	for (int i = 0; i < token_output_count(e->model); i++) {
+	for (int i = 0; i < token_output_count(e); i++) {
 		const safetensors_item *item = &e->results.items[i];
 		int64_t width = item->dim[2];
 		TRY(plan_read(e->plan, graph_find(g, item->name), scratch));
 		for (int64_t b = 0; b < e->batch.sequences; b++)
 			memcpy((float *)(uintptr_t)item->data + (b * e->batch.length + begin) * width,
-			       scratch + b * e->chunk * width, (size_t)(e->chunk * width) * sizeof *scratch);
+			       scratch + b * e->chunk * width,
+			       (size_t)(chunk_length(e, begin) * width) * sizeof *scratch);
 	}
 	TRY(plan_read(e->plan, graph_find(g, "loss"), &loss));
 	TRY(plan_read(e->plan, graph_find(g, "count"), &count));
@@ -352,7 +457,7 @@ static status read_chunk(evaluation *e, int64_t begin, float *scratch)
 static status run_chunks(evaluation *e, error *err)
 {
 	int64_t rows = e->batch.sequences * e->chunk, widest = 0;
-	for (int i = 0; i < token_output_count(e->model); i++)
+	for (int i = 0; i < token_output_count(e); i++)
 		widest = e->results.items[i].dim[2] > widest ? e->results.items[i].dim[2] : widest;
 	float *scratch = memory_new((size_t)(rows * widest), sizeof *scratch);
 	int32_t *columns = memory_new((size_t)rows, sizeof *columns);
@@ -371,29 +476,41 @@ static status run_chunks(evaluation *e, error *err)
 
 static status add_loss(evaluation *e, error *err)
 {
-	float *loss = results_add(&e->results, SHAPE0(), "loss");
-	if (!loss)
+	float *loss = results_add(&e->results, SHAPE0(), "loss"), *count = results_add(&e->results, SHAPE0(), "count");
+	if (!loss || !count)
 		return no_memory(err);
 	*loss = e->loss_count > 0 ? (float)(e->loss_sum / e->loss_count) : 0;
+	*count = (float)e->loss_count;
 	return STATUS_OK;
+}
+
+/* In the layout that the parameter has in a checkpoint. */
+static status add_gradient(evaluation *e, const parameter_spec *p, error *err)
+{
+	char name[NAME_BYTES];
+	snprintf(name, sizeof name, "grad.%s", p->name);
+	value v = graph_find(plan_graph(e->plan), name);
+	float *data = results_add(&e->results, parameter_stored_shape(p), name);
+	if (!data)
+		return no_memory(err);
+	if (v == VALUE_NONE)
+		return STATUS_OK; /* the loss does not depend on it: zero */
+	float *gradient = memory_new((size_t)shape_count(p->shape), sizeof *gradient);
+	if (!gradient)
+		return no_memory(err);
+	status s = plan_read(e->plan, v, gradient);
+	if (s == STATUS_OK)
+		parameter_store(p, gradient, data);
+	else
+		error_set(err, s, NULL, "cannot read a gradient");
+	free(gradient);
+	return s;
 }
 
 static status add_gradients(evaluation *e, error *err)
 {
-	const graph *g = plan_graph(e->plan);
-	for (int i = 0; i < model_parameter_total(e->model); i++) {
-		char name[NAME_BYTES];
-		snprintf(name, sizeof name, "grad.%s", model_parameter(e->model, i)->name);
-		value v = graph_find(g, name);
-		float *data = results_add(&e->results, model_parameter(e->model, i)->shape, name);
-		if (!data)
-			return no_memory(err);
-		if (v == VALUE_NONE)
-			continue; /* the loss does not depend on it: zero */
-		status s = plan_read(e->plan, v, data);
-		if (s != STATUS_OK)
-			return error_set(err, s, NULL, "cannot read a gradient");
-	}
+	for (int i = 0; i < model_parameter_total(e->model); i++)
+		TRY(add_gradient(e, model_parameter(e->model, i), err));
 	return STATUS_OK;
 }
 
@@ -407,10 +524,12 @@ static status evaluate(evaluation *e, const char **blame, error *err)
 	TRY(backend_open(&e->backend, reference ? "cpu" : e->options.backend, reference ? cpu_reference_open : cpu_open,
 	                 (int)e->options.threads, err));
 	*blame = e->options.model;
-	TRY(model_open(&e->model, e->options.model, e->backend, err));
+	TRY(model_open(&e->model, e->options.model, e->options.weights, e->backend, err));
 	*blame = e->options.inputs;
 	TRY(read_inputs(e, err));
-	e->chunk = e->options.recurrent ? 1 : e->batch.length;
+	e->chunk = e->options.chunk ? e->options.chunk : 1;
+	if (!e->options.recurrent || e->chunk > e->batch.length)
+		e->chunk = e->batch.length;
 	TRY(make_plan(e, err));
 	TRY(make_results(e, err));
 	TRY(run_chunks(e, err));
@@ -430,7 +549,6 @@ static void evaluation_free(evaluation *e)
 		e->backend->release(e->backend, e->pool);
 	backend_close(e->backend);
 	free(e->batch.ids);
-	free(e->batch.positions);
 	free(e->batch.mask);
 	free(e->batch.labels);
 }

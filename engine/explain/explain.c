@@ -93,13 +93,13 @@ status explain_run(const model *m, const int32_t *ids, int64_t n, explain_scores
 	float *scores = NULL;
 	status s;
 	*data = NULL;
-	describe(m, out);
 	TRY(check_input(m, ids, n, err));
 	forward_spec spec = {.batch = 1, .length = n, .explain = true, .logits = LOGITS_NONE};
 	int64_t floats = outputs_token_floats(m);
 	if ((s = model_plan(&p, m, &spec, NULL, NULL, err)) != STATUS_OK)
 		goto fail;
-	if ((s = outputs_new(&o, m, p, n, err)) != STATUS_OK)
+	describe(m, out);
+	if ((s = outputs_new(&o, m, p, n)) != STATUS_OK)
 		goto fail;
 	s = STATUS_NOMEM;
 	if (!(scores = memory_new((size_t)n, (size_t)floats * sizeof *scores)))

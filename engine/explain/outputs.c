@@ -23,15 +23,12 @@ int64_t outputs_token_floats(const model *m)
 	return d->layers * model_architecture(m)->n_rounds * 2 * d->heads;
 }
 
-status outputs_new(outputs **out, const model *m, const plan *p, int64_t length, error *err)
+status outputs_new(outputs **out, const model *m, const plan *p, int64_t length)
 {
 	static const char *const parts[] = {"score", "log_normalizer"};
 	const architecture *a = model_architecture(m);
 	const model_dims *d = model_dimensions(m);
 	*out = NULL;
-	if (a->n_rounds < 1)
-		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
-		                 a->name);
 	outputs *o = memory_new(1, sizeof *o);
 	if (!o)
 		return STATUS_NOMEM;

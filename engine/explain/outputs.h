@@ -10,9 +10,8 @@
 
 typedef struct outputs outputs;
 
-/* Find the outputs of p, a plan of m (both borrowed) with spec.explain and spec.length = length.
- * STATUS_UNSUPPORTED when the architecture has no importance weights. */
-status outputs_new(outputs **out, const model *m, const plan *p, int64_t length, error *err);
+/* Find the outputs of p, a plan of m (both borrowed) with spec.explain and spec.length = length. STATUS_NOMEM. */
+status outputs_new(outputs **out, const model *m, const plan *p, int64_t length);
 void outputs_free(outputs *o);
 
 /* Floats per token: layers × rounds × 2 × heads. */

@@ -21,8 +21,8 @@
  * Dropout sites (Philox streams): 0 the embedding; 1 + 3l, 2 + 3l, 3 + 3l in layer l the
  * query round, the key round and the feed-forward. */
 #include <math.h>
-#include <stdio.h>
 
+#include "engine/model/builder.h"
 #include "engine/model/config.h"
 
 enum {
@@ -30,7 +30,6 @@ enum {
 	MAX_ROWS = 1 << 24, /* vocabulary, positions */
 	MAX_WINDOW = 1 << 30,
 	FEED_FORWARD = 4, /* inner width over hidden width */
-	STATE_ALIGNMENT = 16,
 };
 #define MAX_PARAMETERS ((int64_t)1 << 34)
 #define LAYERNORM_EPS 1e-5f
@@ -143,16 +142,10 @@ static int64_t state_floats(const void *config)
 	int64_t floats = 1; /* never an empty state: a window of 1 remembers nothing */
 	for (int64_t l = 0; l < c->layers; l++)
 		floats += ROUND_COUNT * attention_state_floats(c->hidden, c->heads, window(c, l));
-	return (floats + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
+	return builder_state_floats(floats);
 }
 
 /* --- parameters ---------------------------------------------------------------------- */
-
-static void layernorm_parameters(parameter_list *list, int64_t d, const char *prefix)
-{
-	parameter_list_add(list, INIT_ONE, 0, SHAPE1(d), "%s.weight", prefix);
-	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%s.bias", prefix);
-}
 
 static void parameters(const void *config, parameter_list *list)
 {
@@ -161,80 +154,35 @@ static void parameters(const void *config, parameter_list *list)
 	const additive_config *c = config;
 	int64_t d = c->hidden, inner = FEED_FORWARD * d;
 	float std = (float)c->std;
-	char prefix[96];
-	parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->vocab, d), "word_embedding.weight");
-	parameter_list_alias(list, "proj_logits.weight");
+	parameter_list_add_matrix(list, std, c->vocab, d, false, "word_embedding.weight");
+	parameter_list_alias(list, "proj_logits.weight", true);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(c->vocab), "proj_logits.bias");
 	parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d),
 	                   "fastformer_model.position_embeddings.weight");
-	layernorm_parameters(list, d, "fastformer_model.LayerNorm");
+	builder_layernorm_parameters(list, d, "fastformer_model.LayerNorm");
 	for (int l = 0; l < c->layers; l++) {
 		for (int i = 0; i < 4; i++)
-			parameter_list_add(list, INIT_NORMAL, std, SHAPE2(d, d), ATTENTION "%s.weight", l, square[i]);
+			parameter_list_add_matrix(list, std, d, d, false, ATTENTION "%s.weight", l, square[i]);
 		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), ATTENTION "query_attn", l);
 		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), ATTENTION "key_attn", l);
-		for (int i = 0; i < 3; i++) {
-			snprintf(prefix, sizeof prefix, LAYER "%s", l, norms[i]);
-			layernorm_parameters(list, d, prefix);
-		}
-		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(inner, d), LAYER "boom.weight", l);
-		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(d, inner), LAYER "unboom.weight", l);
+		for (int i = 0; i < 3; i++)
+			builder_layernorm_parameters(list, d, LAYER "%s", l, norms[i]);
+		parameter_list_add_matrix(list, std, inner, d, false, LAYER "boom.weight", l);
+		parameter_list_add_matrix(list, std, d, inner, false, LAYER "unboom.weight", l);
 	}
 }
 
 /* --- forward -------------------------------------------------------------------------- */
 
-typedef struct builder {
-	const additive_config *config;
-	const forward_spec *spec;
-	graph *g;
-	value mask, rng;                    /* VALUE_NONE unless the spec asks */
-	value pool, slot, position, length; /* recurrent */
-	int64_t offset;                     /* of the next round in a slot, floats */
-	uint32_t site;                      /* next dropout site */
-} builder;
-
-static value parameter(builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static value parameter(builder *b, const char *format, ...)
-{
-	char name[sizeof((parameter_spec *)NULL)->name];
-	va_list args;
-	va_start(args, format);
-	vsnprintf(name, sizeof name, format, args);
-	va_end(args);
-	return graph_find(b->g, name);
-}
-
-static value linear(builder *b, value x, const char *name, int layer)
-{
-	return op_matmul(b->g, x, parameter(b, LAYER "%s.weight", layer, name), false, true, 1);
-}
-
-static value layernorm(builder *b, value x, const char *name, int layer)
-{
-	value weight = parameter(b, LAYER "%s.weight", layer, name), bias = parameter(b, LAYER "%s.bias", layer, name);
-	return op_layernorm(b->g, x, weight, bias, LAYERNORM_EPS);
-}
-
-/* Sites are numbered whether or not dropout is on. */
-static value dropout(builder *b, value x)
-{
-	uint32_t site = b->site++;
-	return b->rng == VALUE_NONE || b->config->dropout == 0
-	           ? x
-	           : op_dropout(b->g, x, b->rng, (float)b->config->dropout, site);
-}
-
 /* One round of additive attention over x, scored by w. */
-static value attend(builder *b, int layer, int round, value x, value w)
+static value attend(builder *b, const additive_config *c, int layer, int round, value x, value w)
 {
-	const additive_config *c = b->config;
 	int64_t k = window(c, layer);
 	attention_values a;
 	if (b->spec->recurrent) {
-		stream_params params = {c->heads, k, b->offset};
+		int64_t offset = builder_state(b, attention_state_floats(c->hidden, c->heads, k));
+		stream_params params = {c->heads, k, offset};
 		a = op_additive_stream(b->g, x, w, b->pool, b->slot, b->position, b->length, b->mask, params);
-		b->offset += attention_state_floats(c->hidden, c->heads, k);
 	} else {
 		a = op_additive_attention(b->g, x, w, b->mask, c->heads, k);
 	}
@@ -247,77 +195,38 @@ static value attend(builder *b, int layer, int round, value x, value w)
 	return a.pooled;
 }
 
-static value layer_forward(builder *b, int l, value h)
+static value layer_forward(builder *b, const additive_config *c, int l, value h)
 {
 	graph *g = b->g;
-	value n = layernorm(b, h, "attention.attn_norm", l);
-	value query = linear(b, n, "attention.Wquery", l);
-	value pooled_query = dropout(b, attend(b, l, ROUND_QUERY, query, parameter(b, ATTENTION "query_attn", l)));
-	value keys = linear(b, n, "attention.Wkeys", l);
-	value r = op_gate(g, n, linear(b, pooled_query, "attention.attn_proj", l), keys);
-	value middle = layernorm(b, r, "attention.mid_norm", l);
-	value pooled_key = dropout(b, attend(b, l, ROUND_KEY, middle, parameter(b, ATTENTION "key_attn", l)));
-	value u = op_gate(g, r, pooled_key, linear(b, n, "attention.Wvalues", l));
-	value inner = op_gelu(g, linear(b, layernorm(b, u, "boom_norm", l), "boom", l));
-	return op_add(g, u, dropout(b, linear(b, inner, "unboom", l)));
-}
-
-static value logits(builder *b, value h)
-{
-	float factor = (float)(1 / sqrt((double)b->config->hidden));
-	value product = op_matmul(b->g, h, parameter(b, "word_embedding.weight"), false, true, factor);
-	return op_bias(b->g, product, parameter(b, "proj_logits.bias"), factor);
-}
-
-static void heads_forward(builder *b, value h)
-{
-	const forward_spec *spec = b->spec;
-	graph *g = b->g;
-	if (spec->logits == LOGITS_LAST) {
-		value last = graph_input(g, "last", DTYPE_I32, SHAPE1(spec->batch));
-		value hidden = op_gather(g, h, last, -1);
-		graph_output(g, hidden, "hidden");
-		graph_output(g, logits(b, hidden), "logits");
-	}
-	if (spec->logits != LOGITS_ALL && !spec->loss)
-		return;
-	value all = logits(b, h);
-	if (spec->logits == LOGITS_ALL)
-		graph_output(g, all, "logits");
-	if (spec->loss) {
-		value labels = graph_input(g, "labels", DTYPE_I32, SHAPE2(spec->batch, spec->length));
-		cross_entropy_values out = op_cross_entropy(g, all, labels, spec->smoothing);
-		graph_output(g, out.loss, "loss");
-		graph_output(g, out.count, "count");
-	}
+	float p = (float)c->dropout;
+	value n = builder_layernorm(b, h, LAYERNORM_EPS, ATTENTION "attn_norm", l);
+	value query = builder_linear(b, n, ATTENTION "Wquery", l);
+	value pooled_query = attend(b, c, l, ROUND_QUERY, query, builder_parameter(b, ATTENTION "query_attn", l));
+	pooled_query = builder_dropout(b, pooled_query, p);
+	value keys = builder_linear(b, n, ATTENTION "Wkeys", l);
+	value r = op_gate(g, n, builder_linear(b, pooled_query, ATTENTION "attn_proj", l), keys);
+	value middle = builder_layernorm(b, r, LAYERNORM_EPS, ATTENTION "mid_norm", l);
+	value pooled_key = attend(b, c, l, ROUND_KEY, middle, builder_parameter(b, ATTENTION "key_attn", l));
+	pooled_key = builder_dropout(b, pooled_key, p);
+	value u = op_gate(g, r, pooled_key, builder_linear(b, n, ATTENTION "Wvalues", l));
+	value inner = builder_linear(b, builder_layernorm(b, u, LAYERNORM_EPS, LAYER "boom_norm", l), LAYER "boom", l);
+	value outer = builder_linear(b, op_gelu(g, inner, false), LAYER "unboom", l);
+	return op_add(g, u, builder_dropout(b, outer, p));
 }
 
 static void forward(const void *config, graph *g, const forward_spec *spec)
 {
 	const additive_config *c = config;
-	builder b = {c, spec, g, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, 0, 0};
-	shape tokens = SHAPE2(spec->batch, spec->length), sequences = SHAPE1(spec->batch);
-	value ids = graph_input(g, "input_ids", DTYPE_I32, tokens);
-	value positions = graph_input(g, "position_ids", DTYPE_I32, tokens);
-	if (spec->masked)
-		b.mask = graph_input(g, "attention_mask", DTYPE_I32, tokens);
-	if (spec->dropout)
-		b.rng = graph_input(g, "rng", DTYPE_I32, SHAPE1(4));
-	if (spec->recurrent) {
-		b.pool = graph_state(g, "pool", SHAPE2(spec->slots, state_floats(c)));
-		b.slot = graph_input(g, "slot", DTYPE_I32, sequences);
-		b.position = graph_input(g, "position", DTYPE_I32, sequences);
-		b.length = graph_input(g, "length", DTYPE_I32, sequences);
-	}
-	/* Row 0 is the padding token's: its look-up has no gradient. */
-	value words = op_gather(g, parameter(&b, "word_embedding.weight"), ids, 0);
-	value places = op_gather(g, parameter(&b, "fastformer_model.position_embeddings.weight"), positions, -1);
-	value h = op_layernorm(g, op_add(g, words, places), parameter(&b, "fastformer_model.LayerNorm.weight"),
-	                       parameter(&b, "fastformer_model.LayerNorm.bias"), LAYERNORM_EPS);
-	h = dropout(&b, h);
-	for (int l = 0; l < c->layers; l++)
-		h = layer_forward(&b, l, h);
-	heads_forward(&b, h);
+	builder b = builder_begin(g, spec, state_floats(c));
+	/* Row 0 is the padding token's. */
+	value h = builder_embed(&b, "word_embedding.weight", 0, "fastformer_model.position_embeddings.weight");
+	h = builder_layernorm(&b, h, LAYERNORM_EPS, "fastformer_model.LayerNorm");
+	h = builder_dropout(&b, h, (float)c->dropout);
+	builder_boundary(&b);
+	for (int l = 0; l < c->layers; l++, builder_boundary(&b))
+		h = layer_forward(&b, c, l, h);
+	builder_heads(&b, h, builder_parameter(&b, "word_embedding.weight"), builder_parameter(&b, "proj_logits.bias"),
+	              (float)(1 / sqrt((double)c->hidden)));
 }
 
 const architecture architecture_additive = {

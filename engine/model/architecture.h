@@ -27,11 +27,19 @@ typedef enum parameter_init { INIT_NORMAL, INIT_ZERO, INIT_ONE } parameter_init;
 
 typedef struct parameter_spec {
 	char name[128]; /* tensor name in the checkpoint */
-	shape shape;
+	shape shape;    /* in the graph; of a matrix: [outputs, inputs] */
 	parameter_init init;
-	float std; /* INIT_NORMAL */
-	char alias[128]; /* a second checkpoint name holding the same data (tied weights), or "" */
+	float std;          /* INIT_NORMAL */
+	bool matrix;        /* read by linear, linear_cross_entropy and gather only, so it may be packed (panel.h) */
+	bool transposed;    /* the checkpoint holds [inputs, outputs] */
+	char alias[128];    /* a second checkpoint name holding the same data (tied weights), or "" */
+	bool alias_written; /* under both names */
 } parameter_spec;
+
+/* The shape in the checkpoint; values from the checkpoint's layout to the graph's, and back. */
+shape parameter_stored_shape(const parameter_spec *p);
+void parameter_load(const parameter_spec *p, const float *stored, float *values);
+void parameter_store(const parameter_spec *p, const float *values, float *stored);
 
 /* Collects parameter_specs in order; grows as needed. Starts zeroed; `status` is
  * STATUS_NOMEM once an item could not be added. */
@@ -41,9 +49,12 @@ typedef struct parameter_list {
 	status status;
 } parameter_list;
 void parameter_list_add(parameter_list *list, parameter_init init, float std, shape s, const char *format, ...)
-	__attribute__((format(printf, 5, 6)));
-/* Give the last one added a second name. */
-void parameter_list_alias(parameter_list *list, const char *alias);
+    __attribute__((format(printf, 5, 6)));
+/* A matrix of n outputs and k inputs with values from N(0, std²). */
+void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64_t k, bool transposed,
+                               const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* Give the last one added a second name; `written`: checkpoints that we write hold it under both. */
+void parameter_list_alias(parameter_list *list, const char *alias, bool written);
 void parameter_list_free(parameter_list *list);
 
 /* Which logits a forward computes. */
@@ -57,10 +68,11 @@ typedef struct forward_spec {
 	bool dropout;          /* training: dropout on, takes rng */
 	bool loss;             /* takes labels, gives loss */
 	bool backward;         /* gradients of all parameters as outputs "grad.NAME" */
+	bool recompute;        /* with backward: activations of a layer are computed again instead of kept */
 	bool explain;          /* scores and log-normalisers as outputs */
 	bool pooled;           /* pooled vectors as outputs too */
 	logits_rows logits;
-	float smoothing;       /* label smoothing of the loss */
+	float smoothing; /* label smoothing of the loss */
 } forward_spec;
 
 /* Names of a forward's inputs and outputs in the graph.
@@ -90,13 +102,17 @@ struct architecture {
 	json_t *(*config_write)(const void *config);
 	void (*dims)(const void *config, model_dims *out);
 	void (*parameters)(const void *config, parameter_list *list);
+	/* What all tensor names begin with, in case that a checkpoint leaves it out; NULL: nothing. */
+	const char *prefix;
+	/* Tensors in checkpoints that are not parameters and are skipped; NULL: none. */
+	bool (*ignores)(const char *name);
 	/* Floats of recurrent state per session. Never depends on tokens read. */
 	int64_t (*state_floats)(const void *config);
 	/* Append the whole computation to g (without graph_backward). Every parameter of the list
 	 * is in the graph already, under its name. */
 	void (*forward)(const void *config, graph *g, const forward_spec *spec);
-	/* Explanation: names of the attention rounds of a layer, and the window of a
-	 * layer (0: global). */
+	/* Explanation: names of the attention rounds of a layer, and the window of a layer (0: global).
+	 * An architecture without importance weights has no rounds and no window function. */
 	const char *const *rounds;
 	int n_rounds;
 	int64_t (*window)(const void *config, int64_t layer);
@@ -109,5 +125,6 @@ const architecture *architecture_find(const char *name);
 const architecture *architecture_at(int index);
 
 extern const architecture architecture_additive;
+extern const architecture architecture_gpt2;
 
 #endif

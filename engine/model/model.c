@@ -1,6 +1,6 @@
 /* Opening is: configuration -> parameter list with offsets (a model without memory),
  * then every tensor's name and shape checked against the file, and only then memory
- * and data, one parameter at a time through a staging buffer. So a small hostile file
+ * and data, one parameter at a time through staging memory. So a small hostile file
  * cannot make us allocate what its configuration promises, and model_check is the same
  * path without a backend.
  *
@@ -9,6 +9,7 @@
  * ziggurat method would be faster, but consumes a varying number of words. */
 #include "engine/model/model.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -19,15 +20,17 @@
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
 #include "engine/model/safetensors.h"
+#include "engine/tensor/panel.h"
 
-enum { ALIGNMENT = 16, CONFIG_LIMIT = 1 << 20, REAL_DIGITS = 15 };
+enum { ALIGNMENT = 64, CONFIG_LIMIT = 1 << 20, REAL_DIGITS = 15 };
 
 struct model {
 	const architecture *architecture;
 	void *config;
 	model_dims dims;
 	parameter_list parameters;
-	int64_t *offset; /* of each parameter in the arena, floats */
+	dtype weights;
+	int64_t *offset; /* of each parameter in the arena, in floats */
 	int64_t floats, count;
 	backend *backend; /* NULL: only being checked */
 	float *arena;     /* device memory */
@@ -52,6 +55,20 @@ void model_free(model *m)
 
 /* --- configuration and layout ------------------------------------------------------- */
 
+static dtype type_of(const model *m, const parameter_spec *p)
+{
+	return p->matrix ? m->weights : DTYPE_F32;
+}
+
+/* Bytes in the arena without padding. The bounds of the configuration's keys keep this far from overflow. */
+static size_t bytes_of(const model *m, const parameter_spec *p)
+{
+	size_t bytes;
+	bool fits = shape_bytes(p->shape, type_of(m, p), &bytes);
+	assert(fits);
+	return bytes;
+}
+
 static status lay_out(model *m, error *err)
 {
 	m->architecture->parameters(m->config, &m->parameters);
@@ -59,16 +76,17 @@ static status lay_out(model *m, error *err)
 	if (m->parameters.status != STATUS_OK || !m->offset)
 		return no_memory(err);
 	for (int i = 0; i < m->parameters.count; i++) {
-		int64_t count = shape_count(m->parameters.items[i].shape);
+		const parameter_spec *p = &m->parameters.items[i];
+		size_t blocks = (bytes_of(m, p) + ALIGNMENT - 1) / ALIGNMENT;
 		m->offset[i] = m->floats;
-		m->count += count;
-		m->floats += (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+		m->count += shape_count(p->shape);
+		m->floats += (int64_t)(blocks * ALIGNMENT / sizeof(float));
 	}
 	return STATUS_OK;
 }
 
-/* A model without weights. On error *out is NULL. */
-static status describe(model **out, const architecture *a, const json_t *config, error *err)
+/* A model without memory. On error *out is NULL. */
+static status describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err)
 {
 	*out = NULL;
 	model *m = memory_new(1, sizeof *m);
@@ -77,6 +95,7 @@ static status describe(model **out, const architecture *a, const json_t *config,
 		s = a->config_read(m->config, config, err);
 	if (s == STATUS_OK) {
 		m->architecture = a;
+		m->weights = weights;
 		a->dims(m->config, &m->dims);
 		s = lay_out(m, err);
 	}
@@ -99,22 +118,48 @@ static status allocate(model *m, backend *b, error *err)
 	return s;
 }
 
-static status upload(model *m, int index, const float *data, error *err)
+/* Host memory that one parameter at a time goes through. */
+typedef struct staging {
+	float *values; /* as the graph has it */
+	void *other;   /* as the file has it, or packed */
+} staging;
+
+static void staging_free(staging *s)
 {
-	size_t bytes = (size_t)shape_count(m->parameters.items[index].shape) * sizeof *data;
-	status s = m->backend->upload(m->backend, m->arena + m->offset[index], data, bytes);
-	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot copy the weights to %s", m->backend->name);
+	free(s->values);
+	free(s->other);
 }
 
-/* Room for the largest parameter; free with free. */
-static float *staging_new(const model *m)
+/* Room for the largest parameter; on error there is nothing to free. */
+static status staging_new(staging *out, const model *m, error *err)
 {
-	int64_t largest = 0;
+	size_t values = 0, other = 0;
 	for (int i = 0; i < m->parameters.count; i++) {
-		int64_t count = shape_count(m->parameters.items[i].shape);
-		largest = count > largest ? count : largest;
+		const parameter_spec *p = &m->parameters.items[i];
+		size_t plain = (size_t)shape_count(p->shape) * sizeof(float), packed = bytes_of(m, p);
+		values = plain > values ? plain : values;
+		other = plain > other ? plain : other;
+		other = packed > other ? packed : other;
 	}
-	return memory_new((size_t)largest, sizeof(float));
+	*out = (staging){memory_new(values, 1), memory_new(other, 1)};
+	if (out->values && out->other)
+		return STATUS_OK;
+	staging_free(out);
+	return no_memory(err);
+}
+
+/* The staged values into the arena. */
+static status upload(const model *m, int index, const staging *s, error *err)
+{
+	const parameter_spec *p = &m->parameters.items[index];
+	dtype type = type_of(m, p);
+	const void *from = s->values;
+	if (dtype_is_panel(type)) {
+		panel_pack(type, s->values, shape_rows(p->shape), shape_last(p->shape), s->other);
+		from = s->other;
+	}
+	status done = m->backend->upload(m->backend, m->arena + m->offset[index], from, bytes_of(m, p));
+	return done == STATUS_OK ? done : error_set(err, done, NULL, "cannot copy the weights to %s", m->backend->name);
 }
 
 /* --- reading a folder ----------------------------------------------------------------- */
@@ -135,7 +180,7 @@ static const architecture *architecture_of(const json_t *config)
 }
 
 /* The model that a folder's config.json describes. */
-static status read_config(model **out, const char *folder, error *err)
+static status read_config(model **out, const char *folder, dtype weights, error *err)
 {
 	char path[PATH_MAX], *text;
 	size_t bytes;
@@ -149,7 +194,7 @@ static status read_config(model **out, const char *folder, error *err)
 		return error_set(err, STATUS_INVALID, NULL, "config.json is not valid JSON: line %d: %.100s",
 		                 reason.line, reason.text);
 	const architecture *a = architecture_of(json);
-	status s = a ? describe(out, a, json, err)
+	status s = a ? describe(out, a, json, weights, err)
 	             : error_set(err, STATUS_INVALID, "model_type", "config.json names an unknown model_type");
 	json_decref(json);
 	return s;
@@ -157,9 +202,10 @@ static status read_config(model **out, const char *folder, error *err)
 
 static status check_shape(const parameter_spec *p, const safetensors_entry *e, error *err)
 {
-	bool same = e->rank == p->shape.rank;
+	shape stored = parameter_stored_shape(p);
+	bool same = e->rank == stored.rank;
 	for (int i = 0; i < e->rank && same; i++)
-		same = e->dim[i] == p->shape.dim[i];
+		same = e->dim[i] == stored.dim[i];
 	if (same)
 		return STATUS_OK;
 	char want[96], have[96] = "more dimensions";
@@ -169,20 +215,35 @@ static status check_shape(const parameter_spec *p, const safetensors_entry *e, e
 		shape_text(s, have, sizeof have);
 	}
 	return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" has shape %s, the configuration needs %s",
-	                 e->name, have, shape_text(p->shape, want, sizeof want));
+	                 e->name, have, shape_text(stored, want, sizeof want));
+}
+
+/* The tensor of that name, or of what is left of the name without the architecture's prefix. */
+static const safetensors_entry *find(const model *m, const safetensors *st, const char *name)
+{
+	const char *prefix = m->architecture->prefix;
+	const safetensors_entry *e = name[0] ? safetensors_find(st, name) : NULL;
+	if (e || !prefix || strncmp(name, prefix, strlen(prefix)) != 0)
+		return e;
+	return safetensors_find(st, name + strlen(prefix));
+}
+
+static bool ignored(const model *m, const char *name)
+{
+	return m->architecture->ignores && m->architecture->ignores(name);
 }
 
 static status unknown_tensor(const model *m, const safetensors *st, error *err)
 {
 	for (int i = 0; i < safetensors_count(st); i++) {
-		const char *name = safetensors_at(st, i)->name;
-		bool known = false;
+		const safetensors_entry *e = safetensors_at(st, i);
+		bool known = ignored(m, e->name);
 		for (int j = 0; j < m->parameters.count && !known; j++)
-			known = strcmp(name, m->parameters.items[j].name) == 0 ||
-			        strcmp(name, m->parameters.items[j].alias) == 0;
+			known = find(m, st, m->parameters.items[j].name) == e ||
+			        find(m, st, m->parameters.items[j].alias) == e;
 		if (!known)
-			return error_set(err, STATUS_INVALID, name, "tensor \"%.100s\" is not one of this model's",
-			                 name);
+			return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" is not one of this model's",
+			                 e->name);
 	}
 	return STATUS_OK;
 }
@@ -193,8 +254,7 @@ static status check_names(const model *m, const safetensors *st, error *err)
 	int found = 0;
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		const safetensors_entry *e[2] = {safetensors_find(st, p->name),
-		                                 p->alias[0] ? safetensors_find(st, p->alias) : NULL};
+		const safetensors_entry *e[2] = {find(m, st, p->name), find(m, st, p->alias)};
 		if (!e[0] && !e[1])
 			return error_set(err, STATUS_INVALID, p->name, "tensor \"%s\" is missing", p->name);
 		for (int k = 0; k < 2; k++) {
@@ -204,25 +264,25 @@ static status check_names(const model *m, const safetensors *st, error *err)
 			found++;
 		}
 	}
+	for (int i = 0; i < safetensors_count(st); i++)
+		found += ignored(m, safetensors_at(st, i)->name);
 	return found == safetensors_count(st) ? STATUS_OK : unknown_tensor(m, st, err);
 }
 
-/* A parameter into `staging`; its alias must agree bit for bit. */
-static status read_parameter(const parameter_spec *p, const safetensors *st, float *staging, error *err)
+/* Stage a parameter; its alias must agree bit for bit. */
+static status read_parameter(const model *m, const parameter_spec *p, const safetensors *st, const staging *s,
+                             error *err)
 {
-	const safetensors_entry *e = safetensors_find(st, p->name);
-	const safetensors_entry *tied = p->alias[0] ? safetensors_find(st, p->alias) : NULL;
-	if (!e || !tied)
-		return safetensors_read_f32(e ? e : tied, staging, err);
-	float *other = memory_new((size_t)tied->count, sizeof *other);
-	status s = other ? safetensors_read_f32(tied, other, err) : no_memory(err);
-	if (s == STATUS_OK)
-		s = safetensors_read_f32(e, staging, err);
-	if (s == STATUS_OK && memcmp(staging, other, (size_t)e->count * sizeof *other) != 0)
-		s = error_set(err, STATUS_INVALID, p->alias, "tensor \"%s\" differs from \"%s\", to which it is tied",
-		              p->alias, p->name);
-	free(other);
-	return s;
+	const safetensors_entry *e = find(m, st, p->name), *tied = find(m, st, p->alias);
+	TRY(safetensors_read_f32(e ? e : tied, s->other, err));
+	if (e && tied) {
+		TRY(safetensors_read_f32(tied, s->values, err));
+		if (memcmp(s->values, s->other, (size_t)e->count * sizeof(float)) != 0)
+			return error_set(err, STATUS_INVALID, p->alias,
+			                 "tensor \"%s\" differs from \"%s\", to which it is tied", p->alias, p->name);
+	}
+	parameter_load(p, s->other, s->values);
+	return STATUS_OK;
 }
 
 /* Check the weights file and, with a backend, load it. */
@@ -230,30 +290,30 @@ static status read_weights(model *m, const char *folder, backend *b, error *err)
 {
 	char path[PATH_MAX];
 	safetensors *st;
-	float *staging = NULL;
+	staging room = {0};
 	TRY(join(path, folder, "model.safetensors", err));
 	TRY(safetensors_open(&st, path, err));
 	status s = check_names(m, st, err);
-	if (s == STATUS_OK && !(staging = staging_new(m)))
-		s = no_memory(err);
+	if (s == STATUS_OK)
+		s = staging_new(&room, m, err);
 	if (s == STATUS_OK && b)
 		s = allocate(m, b, err);
 	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
-		s = read_parameter(&m->parameters.items[i], st, staging, err);
+		s = read_parameter(m, &m->parameters.items[i], st, &room, err);
 		if (s == STATUS_OK && b)
-			s = upload(m, i, staging, err);
+			s = upload(m, i, &room, err);
 	}
-	free(staging);
+	staging_free(&room);
 	safetensors_close(st);
 	return s;
 }
 
 /* b may be NULL. */
-static status open_folder(model **out, const char *folder, backend *b, error *err)
+static status open_folder(model **out, const char *folder, dtype weights, backend *b, error *err)
 {
 	model *m;
 	*out = NULL;
-	TRY(read_config(&m, folder, err));
+	TRY(read_config(&m, folder, weights, err));
 	status s = read_weights(m, folder, b, err);
 	if (s == STATUS_OK)
 		*out = m;
@@ -262,15 +322,16 @@ static status open_folder(model **out, const char *folder, backend *b, error *er
 	return s;
 }
 
-status model_open(model **out, const char *folder, backend *b, error *err)
+status model_open(model **out, const char *folder, dtype weights, backend *b, error *err)
 {
-	return open_folder(out, folder, b, err);
+	assert(weights == DTYPE_F32 || dtype_is_panel(weights));
+	return open_folder(out, folder, weights, b, err);
 }
 
 status model_check(const char *folder, error *err)
 {
 	model *m;
-	TRY(open_folder(&m, folder, NULL, err));
+	TRY(open_folder(&m, folder, DTYPE_F32, NULL, err));
 	model_free(m);
 	return STATUS_OK;
 }
@@ -294,22 +355,22 @@ status model_create(model **out, const architecture *a, const json_t *config, ui
 {
 	model *m;
 	*out = NULL;
-	TRY(describe(&m, a, config, err));
-	float *staging = NULL;
+	TRY(describe(&m, a, config, DTYPE_F32, err));
+	staging room = {0};
 	status s = allocate(m, b, err);
-	if (s == STATUS_OK && !(staging = staging_new(m)))
-		s = no_memory(err);
+	if (s == STATUS_OK)
+		s = staging_new(&room, m, err);
 	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
 		int64_t count = shape_count(p->shape);
 		if (p->init == INIT_NORMAL)
-			fill_normal(staging, count, (double)p->std, seed, PHILOX_STREAM_INIT + (uint32_t)i);
+			fill_normal(room.values, count, (double)p->std, seed, PHILOX_STREAM_INIT + (uint32_t)i);
 		else
 			for (int64_t k = 0; k < count; k++)
-				staging[k] = p->init == INIT_ONE ? 1.0f : 0.0f;
-		s = upload(m, i, staging, err);
+				room.values[k] = p->init == INIT_ONE ? 1.0f : 0.0f;
+		s = upload(m, i, &room, err);
 	}
-	free(staging);
+	staging_free(&room);
 	if (s == STATUS_OK)
 		*out = m;
 	else
@@ -340,19 +401,38 @@ static safetensors_item item_of(const char *name, shape s, const float *data)
 	return item;
 }
 
-/* `weights`: a host copy of the arena. */
-static status write_weights(const model *m, const char *folder, const float *weights, error *err)
+/* Bring a host copy of the arena into the checkpoint's layout. */
+static status store_all(const model *m, float *weights, error *err)
+{
+	staging room;
+	TRY(staging_new(&room, m, err));
+	for (int i = 0; i < m->parameters.count; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		float *at = weights + m->offset[i];
+		if (!p->transposed)
+			continue;
+		memcpy(room.values, at, bytes_of(m, p));
+		parameter_store(p, room.values, at);
+	}
+	staging_free(&room);
+	return STATUS_OK;
+}
+
+/* `weights`: a host copy of the arena, which it changes. */
+static status write_weights(const model *m, const char *folder, float *weights, error *err)
 {
 	char path[PATH_MAX];
 	TRY(join(path, folder, "model.safetensors", err));
+	TRY(store_all(m, weights, err));
 	safetensors_item *items = memory_new(2 * (size_t)m->parameters.count, sizeof *items);
 	json_t *metadata = json_pack("{s:s}", "format", "pt");
 	int count = 0;
 	for (int i = 0; i < m->parameters.count && items; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		items[count++] = item_of(p->name, p->shape, weights + m->offset[i]);
-		if (p->alias[0])
-			items[count++] = item_of(p->alias, p->shape, weights + m->offset[i]);
+		shape stored = parameter_stored_shape(p);
+		items[count++] = item_of(p->name, stored, weights + m->offset[i]);
+		if (p->alias_written)
+			items[count++] = item_of(p->alias, stored, weights + m->offset[i]);
 	}
 	status s = items && metadata ? safetensors_write(path, items, count, metadata, err) : no_memory(err);
 	json_decref(metadata);
@@ -362,6 +442,8 @@ static status write_weights(const model *m, const char *folder, const float *wei
 
 status model_save(const model *m, const char *folder, error *err)
 {
+	if (m->weights != DTYPE_F32)
+		return error_set(err, STATUS_UNSUPPORTED, NULL, "a model whose weights are packed cannot be saved");
 	size_t bytes = (size_t)m->floats * sizeof(float);
 	float *weights = memory_new(1, bytes);
 	if (!weights)
@@ -379,7 +461,7 @@ status model_save(const model *m, const char *folder, error *err)
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-static status check_spec(const forward_spec *spec, const float *pool, error *err)
+static status check_spec(const model *m, const forward_spec *spec, const float *pool, error *err)
 {
 	if (spec->batch < 1 || spec->length < 1)
 		return error_set(err, STATUS_INVALID, NULL, "a forward needs a batch and a length of at least 1");
@@ -387,6 +469,11 @@ static status check_spec(const forward_spec *spec, const float *pool, error *err
 		return error_set(err, STATUS_INVALID, NULL, "a backward needs a loss and the parallel form");
 	if (spec->recurrent && (spec->slots < 1 || !pool))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
+	if (spec->backward && m->weights != DTYPE_F32)
+		return error_set(err, STATUS_UNSUPPORTED, NULL, "packed weights have no gradients");
+	if ((spec->explain || spec->pooled) && m->architecture->n_rounds < 1)
+		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
+		                 m->architecture->name);
 	return STATUS_OK;
 }
 
@@ -395,8 +482,10 @@ static graph *build(const model *m, const forward_spec *spec)
 	graph *g = graph_new();
 	if (!g)
 		return NULL;
-	for (int i = 0; i < m->parameters.count; i++)
-		graph_parameter(g, m->parameters.items[i].name, m->parameters.items[i].shape);
+	for (int i = 0; i < m->parameters.count; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		graph_weight(g, p->name, type_of(m, p), p->shape);
+	}
 	m->architecture->forward(m->config, g, spec);
 	if (!spec->backward)
 		return g;
@@ -430,7 +519,7 @@ static int bind(const model *m, const graph *g, float *gradients, float *pool, p
 status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err)
 {
 	*out = NULL;
-	TRY(check_spec(spec, pool, err));
+	TRY(check_spec(m, spec, pool, err));
 	graph *g = build(m, spec);
 	plan_binding *bindings = memory_new(2 * (size_t)m->parameters.count + 1, sizeof *bindings);
 	status s = g && bindings ? graph_status(g, err) : no_memory(err);
@@ -468,6 +557,11 @@ backend *model_backend(const model *m)
 int64_t model_parameter_count(const model *m)
 {
 	return m->count;
+}
+
+dtype model_weights(const model *m)
+{
+	return m->weights;
 }
 
 int64_t model_arena_floats(const model *m)

@@ -2,8 +2,12 @@
  *
  * On disk a model is a folder: config.json, model.safetensors (the architecture's
  * tensor names, f32), and tokenizer files (engine/text). Parameters live in one
- * flat arena, each starting at a multiple of 16 floats, in parameter order, so an
- * optimiser treats them as one vector; padding is zero.
+ * flat arena in parameter order, each beginning at a multiple of 64 bytes; padding is zero.
+ *
+ * The weights have a type. With DTYPE_F32 every parameter lies in the arena as plain floats,
+ * which an optimiser treats as one vector: such a model can be trained and saved. With a
+ * panel type (panel.h) the matrices are packed when they are read and everything else
+ * stays f32: such a model is for serving and can only be run.
  * A model is read-only while served; a trainer owns the one it trains. */
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
@@ -14,18 +18,19 @@
 
 typedef struct model model;
 
-/* Read a model folder. A config.json without model_type is of the first architecture.
- * Missing, extra or misshapen tensors are errors (STATUS_INVALID) naming the tensor as
- * param; of tied names one is enough, and two must hold the same data. Any number type
- * is converted to f32. The mapping is closed after the upload. */
-status model_open(model **out, const char *folder, backend *b, error *err);
-/* A fresh model initialised from `seed` (Philox, so the same everywhere).
+/* Read a model folder for `weights`, DTYPE_F32 or a panel type. A config.json without model_type is of the first
+ * architecture. Missing, extra or misshapen tensors are errors (STATUS_INVALID) naming the tensor as param; of tied
+ * names one is enough, and two must hold the same data. Any number type is converted to f32. The mapping is closed
+ * after the upload. */
+status model_open(model **out, const char *folder, dtype weights, backend *b, error *err);
+/* A fresh f32 model initialised from `seed` (Philox, so the same everywhere).
  * config: the keys of config.json. */
 status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err);
 void model_free(model *m);
 
 /* Write model.safetensors and config.json into an existing folder (each atomically, in
- * this order). Tied weights are written under both names, as the reference does. */
+ * this order). Tied weights are written under the names that the reference writes.
+ * STATUS_UNSUPPORTED when the weights are packed. */
 status model_save(const model *m, const char *folder, error *err);
 /* Check a folder as model_open would, without a device. */
 status model_check(const char *folder, error *err);
@@ -36,12 +41,13 @@ const model_dims *model_dimensions(const model *m);
 backend *model_backend(const model *m);
 /* Number of scalars without padding. */
 int64_t model_parameter_count(const model *m);
-/* The flat arena: floats including padding, and its device address. */
+dtype model_weights(const model *m);
+/* The flat arena: its size including padding, in units of 4 bytes whatever it holds, and its device address. */
 int64_t model_arena_floats(const model *m);
 float *model_arena(const model *m);
 int model_parameter_total(const model *m);
 const parameter_spec *model_parameter(const model *m, int index);
-/* Offset of a parameter in the arena, in floats. */
+/* Offset of a parameter in the arena, in the same units. */
 int64_t model_parameter_offset(const model *m, int index);
 int64_t model_state_floats(const model *m);
 
@@ -51,7 +57,8 @@ int64_t model_state_floats(const model *m);
  * of into the plan. A parameter that the loss does not depend on is neither written there nor
  * an output. pool: the state pool for a recurrent spec, slots * model_state_floats.
  * STATUS_INVALID: the spec is empty (batch, length, slots), asks for a backward without
- * a loss or in the recurrent form, or lacks its pool. */
+ * a loss or in the recurrent form, or lacks its pool. STATUS_UNSUPPORTED: a backward of packed weights,
+ * scores of an architecture that has none. */
 status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err);
 
 #endif

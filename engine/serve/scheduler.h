@@ -15,6 +15,7 @@
 #define ENGINE_SERVE_SCHEDULER_H
 
 #include "engine/model/model.h"
+#include "engine/model/position.h"
 #include "engine/serve/sampler.h"
 #include "engine/text/tokenizer.h"
 
@@ -42,10 +43,11 @@ void scheduler_free(scheduler *s);
 
 /* --- models ------------------------------------------------------------ */
 
-/* The model of that id, loading its folder on first use (blocks). *out is valid while a session or generation uses the
- * model, otherwise until the next call of this function or of scheduler_model_unload.
+/* The model of that id, loading its folder on first use (blocks) with weights of a panel type. A model has one type at
+ * a time: if it is loaded with another it is loaded anew, STATUS_CONFLICT while it is in use. *out is valid while a
+ * session or generation uses the model, otherwise until the next call of this function or of scheduler_model_unload.
  * STATUS_BUSY when max_models are loaded and all in use. */
-status scheduler_model(scheduler *s, const char *id, const char *folder, served_model **out, error *err);
+status scheduler_model(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out, error *err);
 /* STATUS_CONFLICT while sessions or generations use it; STATUS_OK when it was not loaded. */
 status scheduler_model_unload(scheduler *s, const char *id, error *err);
 bool scheduler_model_loaded(const scheduler *s, const char *id);
@@ -53,8 +55,6 @@ const model *served_model_model(const served_model *m);
 const tokenizer *served_model_tokenizer(const served_model *m);
 
 /* --- sessions ---------------------------------------------------------- */
-
-typedef enum position_policy { POSITION_ERROR, POSITION_CLAMP, POSITION_WRAP } position_policy;
 
 typedef struct session_options {
 	position_policy policy;

@@ -41,10 +41,14 @@ static status make_room(scheduler *s, error *err)
 	return STATUS_OK;
 }
 
-status scheduler_model(scheduler *s, const char *id, const char *folder, served_model **out, error *err)
+status scheduler_model(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out, error *err)
 {
 	served_model *m = find(s, id);
 	*out = NULL;
+	if (m && model_weights(m->model) != weights) {
+		TRY(scheduler_model_unload(s, id, err));
+		m = NULL;
+	}
 	if (!m) {
 		if (strlen(id) >= SCHEDULER_ID_BYTES)
 			return error_set(err, STATUS_INVALID, "model", "a model's id has at most %d bytes",
@@ -52,7 +56,7 @@ status scheduler_model(scheduler *s, const char *id, const char *folder, served_
 		if (s->n_models >= s->limits.max_models)
 			TRY(make_room(s, err));
 		int64_t slots = (int64_t)s->limits.max_sessions + s->limits.max_generations;
-		TRY(served_model_open(&m, id, folder, s->backend, s->limits.max_batch, slots, err));
+		TRY(served_model_open(&m, id, folder, weights, s->backend, s->limits.max_batch, slots, err));
 		m->next = s->models;
 		s->models = m;
 		s->n_models++;

@@ -74,7 +74,7 @@ static status served_plan_make(served_plan *p, const served_model *m, error *err
 	                     .logits = LOGITS_LAST};
 	TRY(model_plan(&p->plan, m->model, &spec, NULL, statepool_data(m->pool), err));
 	if (p->scores)
-		TRY(outputs_new(&p->outputs, m->model, p->plan, p->length, err));
+		TRY(outputs_new(&p->outputs, m->model, p->plan, p->length));
 	p->input_ids = served_plan_find(p, "input_ids");
 	p->position_ids = served_plan_find(p, "position_ids");
 	p->slot = served_plan_find(p, "slot");
@@ -91,7 +91,7 @@ static void served_plan_shape(const served_model *m, int rows, int64_t length, i
 	static const int64_t chunks[] = {1, 16, 64, SCHEDULER_PREFILL_CHUNK};
 	assert(rows >= 1 && rows <= m->max_batch && length >= 1 && length <= SCHEDULER_PREFILL_CHUNK);
 	assert(rows == 1 || length == 1);
-	int64_t batch = length == 1 ? 2 : 1;
+	int64_t batch = 1;
 	while (batch < rows)
 		batch *= 2;
 	*out_batch = batch < m->max_batch ? batch : m->max_batch;
@@ -127,15 +127,6 @@ status served_model_plan(served_model *m, int rows, int64_t length, bool scores,
 }
 
 /* --- a step --------------------------------------------------------------------- */
-
-/* The row of the position table for a token at `position`. The policy "error" never gets past the table's end:
- * the scheduler ends the generation before. */
-static int32_t position_row(position_policy policy, int64_t position, int64_t positions)
-{
-	if (position < positions)
-		return (int32_t)position;
-	return (int32_t)(policy == POSITION_WRAP ? position % positions : positions - 1);
-}
 
 static bool slot_in_rows(const served_row *rows, int n_rows, int32_t slot)
 {
@@ -196,9 +187,10 @@ status served_model_step(served_model *m, served_plan *p, const served_row *rows
 
 /* --- the model -------------------------------------------------------------------- */
 
-static status served_model_load(served_model *m, const char *folder, backend *b, int64_t max_slots, error *err)
+static status served_model_load(served_model *m, const char *folder, dtype weights, backend *b, int64_t max_slots,
+                                error *err)
 {
-	TRY(model_open(&m->model, folder, b, err));
+	TRY(model_open(&m->model, folder, weights, b, err));
 	TRY(tokenizer_open(&m->tokenizer, folder, model_dimensions(m->model)->vocab, err));
 	TRY(statepool_new(&m->pool, b, model_state_floats(m->model), max_slots));
 	TRY(sampler_new(&m->sampler, model_dimensions(m->model)->vocab));
@@ -207,8 +199,8 @@ static status served_model_load(served_model *m, const char *folder, backend *b,
 	return STATUS_OK;
 }
 
-status served_model_open(served_model **out, const char *id, const char *folder, backend *b, int max_batch,
-                         int64_t max_slots, error *err)
+status served_model_open(served_model **out, const char *id, const char *folder, dtype weights, backend *b,
+                         int max_batch, int64_t max_slots, error *err)
 {
 	*out = NULL;
 	served_model *m = memory_new(1, sizeof *m);
@@ -217,7 +209,7 @@ status served_model_open(served_model **out, const char *id, const char *folder,
 	assert(strlen(id) < sizeof m->id);
 	strcpy(m->id, id);
 	m->max_batch = max_batch;
-	status s = served_model_load(m, folder, b, max_slots, err);
+	status s = served_model_load(m, folder, weights, b, max_slots, err);
 	if (s != STATUS_OK) {
 		served_model_free(m);
 		return error_set(err, s, "model", "the model could not be loaded: %s", status_text(s));

@@ -5,18 +5,16 @@
  * session's slot and its next few tokens. A decode step is B rows of one token, a prefill
  * chunk one row of many. Both run on a plan of fixed shape, made on first use and kept:
  *
- *   decode    [2|4|8|…|max_batch, 1]    rows that are not needed have length 0
+ *   decode    [1|2|4|8|…|max_batch, 1]  rows that are not needed have length 0
  *   prefill   [1, 16|64|256]            tokens that are not needed lie behind `length`
  *
  * each in two variants, with and without scores. A padding row names a slot that is
  * not in the batch; with length 0 it reads nothing and changes nothing.
  *
- * Whether the batch decides the token: the shapes a prompt is read in depend on the prompt alone. A
- * token is decoded with whoever else is there, and a matrix product may round differently at another
- * number of rows. A matrix library treats one row specially (as a matrix-vector product), so a decode step
- * never has one: measured on x86-64 with oneDNN, batches of 2 to 64 give every row the same bits, while
- * one row alone differs in the last. Where a backend rounds by batch size nevertheless, two
- * tokens whose probabilities differ by about 1e-6 may be told apart differently under another load.
+ * The batch never decides a token: the matrices are panels (panel.h), by which a row is multiplied to the
+ * same bits whatever rows are beside it, and every other op works on one row or one sequence at a
+ * time. So a session's logits are the same bits alone and in any batch. The pieces in which its tokens are read change
+ * no bit of an additive model either; softmax attention adds up a long piece in another order than single tokens.
  *
  * Executor thread only. */
 #ifndef ENGINE_SERVE_SERVED_MODEL_H
@@ -44,9 +42,9 @@ struct served_model {
 	uint64_t hash;
 };
 
-/* Load a folder onto b for up to `max_slots` states. */
-status served_model_open(served_model **out, const char *id, const char *folder, backend *b, int max_batch,
-                         int64_t max_slots, error *err);
+/* Load a folder onto b, with weights of a panel type, for up to `max_slots` states. */
+status served_model_open(served_model **out, const char *id, const char *folder, dtype weights, backend *b,
+                         int max_batch, int64_t max_slots, error *err);
 void served_model_free(served_model *m);
 
 /* A zeroed slot for a session. STATUS_BUSY, STATUS_NOMEM, STATUS_DEVICE. */

@@ -29,6 +29,8 @@ static const char *const ledger_steps[] = {
     "CREATE INDEX checkpoints_job ON checkpoints(job, seq);"
     "CREATE TABLE sessions(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
     " version INTEGER NOT NULL, document TEXT NOT NULL);",
+    "ALTER TABLE models ADD COLUMN dtype TEXT NOT NULL DEFAULT 'fp32';"
+    "ALTER TABLE checkpoints ADD COLUMN dtype TEXT NOT NULL DEFAULT 'fp32';",
 };
 enum { LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps, LEDGER_BUSY_MS = 5000 };
 

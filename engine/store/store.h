@@ -22,7 +22,7 @@
 
 #include "engine/base/error.h"
 
-enum { STORE_ID_BYTES = 64 };
+enum { STORE_ID_BYTES = 64, STORE_DTYPE_BYTES = 16 };
 
 typedef struct store store;
 
@@ -63,6 +63,10 @@ typedef struct store_model {
 status store_model_add(store *s, const store_model *m, const char *temporary_folder, error *err);
 status store_model_get(store *s, const char *id, store_model *out, error *err);
 status store_model_delete(store *s, const char *id, error *err);
+
+/* How a model or checkpoint is kept in memory for serving: the word last put, "fp32" at first. STATUS_NOT_FOUND. */
+status store_dtype_get(store *s, const char *id, char out[STORE_DTYPE_BYTES], error *err);
+status store_dtype_put(store *s, const char *id, const char *dtype, error *err);
 
 /* Jobs are JSON documents (the API's job object plus "request") with an indexed status. */
 status store_job_put(store *s, const char *id, const char *job_status, const json_t *job, error *err);

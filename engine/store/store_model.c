@@ -92,3 +92,29 @@ status store_model_delete(store *s, const char *id, error *err)
 	file_remove_tree(folder, NULL); /* a failure leaves garbage that the next start removes */
 	return STATUS_OK;
 }
+
+/* No model has the name of a checkpoint, so one id is one row of the two tables together. */
+status store_dtype_get(store *s, const char *id, char out[STORE_DTYPE_BYTES], error *err)
+{
+	sqlite3_stmt *row;
+	status result;
+	out[0] = 0;
+	TRY(ledger_prepare(s->db, &row, err,
+	                   "SELECT dtype FROM models WHERE id=? UNION ALL SELECT dtype FROM checkpoints WHERE id=?",
+	                   "tt", id, id));
+	if (ledger_step(s->db, row, &result, err))
+		ledger_text(row, 0, out, STORE_DTYPE_BYTES);
+	else if (result == STATUS_OK)
+		result = no_model(err, id);
+	sqlite3_finalize(row);
+	return result;
+}
+
+status store_dtype_put(store *s, const char *id, const char *dtype, error *err)
+{
+	int changes;
+	TRY(ledger_run(s->db, &changes, err, "UPDATE models SET dtype=? WHERE id=?", "tt", dtype, id));
+	if (!changes)
+		TRY(ledger_run(s->db, &changes, err, "UPDATE checkpoints SET dtype=? WHERE id=?", "tt", dtype, id));
+	return changes ? STATUS_OK : no_model(err, id);
+}

@@ -5,7 +5,12 @@
  * planned, run and captured like anything else, and there is no tape.
  *
  * A value's gradient is complete when its producer is reached, because every reader comes
- * later in the list. Contributions meet in `add` nodes, which the plan runs in place. */
+ * later in the list. Contributions meet in `add` nodes, which the plan runs in place.
+ *
+ * With checkpoints, the nodes between two of them are copied before they are differentiated and the copies
+ * are differentiated instead. The originals then have no reader in the backward, so the plan lets their memory go
+ * as soon as the forward has used it, and copies that no gradient needs are pruned. */
+#include "engine/base/memory.h"
 #include "engine/tensor/graph_internal.h"
 #include "engine/tensor/ops.h"
 
@@ -15,7 +20,7 @@ static void mark_needs(graph *g)
 {
 	for (value v = 0; v < g->values.count; v++) {
 		graph_value_slot *slot = graph_slot(g, v);
-		slot->needs = slot->info.role == ROLE_PARAMETER || slot->wanted;
+		slot->needs = (slot->info.role == ROLE_PARAMETER && slot->info.type == DTYPE_F32) || slot->wanted;
 	}
 	for (int i = 0; i < g->nodes.count; i++) {
 		const op_node *node = graph_node(g, i);
@@ -46,6 +51,32 @@ static status differentiate(graph *g, const op_node *node)
 	return g->error.status;
 }
 
+/* Append copies of nodes first … last - 1 that read each other where the originals did. What later nodes gave the
+ * originals as gradients so far belongs to the copies. */
+static status recompute(graph *g, int first, int last)
+{
+	value *copy = memory_new((size_t)g->values.count, sizeof *copy), in[OP_MAX_INPUTS], out[OP_MAX_OUTPUTS];
+	if (!copy)
+		return graph_fail(g, STATUS_NOMEM, NULL, "out of memory while building a graph");
+	for (value v = 0; v < g->values.count; v++)
+		copy[v] = v;
+	status s = STATUS_OK;
+	for (int i = first; i < last && s == STATUS_OK; i++) {
+		const op_node *node = graph_node(g, i);
+		for (int j = 0; j < node->n_in; j++)
+			in[j] = node->in[j] == VALUE_NONE ? VALUE_NONE : copy[node->in[j]];
+		s = graph_apply(g, node->id, in, node->n_in, node->params, out);
+		for (int j = 0; j < node->n_out && s == STATUS_OK; j++) {
+			const graph_value_slot *from = graph_slot(g, node->out[j]);
+			graph_slot(g, out[j])->needs = from->needs;
+			graph_slot(g, out[j])->gradient = from->gradient;
+			copy[node->out[j]] = out[j];
+		}
+	}
+	free(copy);
+	return s;
+}
+
 status graph_backward(graph *g, value loss)
 {
 	TRY(g->error.status);
@@ -56,10 +87,20 @@ status graph_backward(graph *g, value loss)
 		return graph_fail(g, STATUS_INVALID, "loss", "the loss must be f32 with one element");
 	g->differentiated = true;
 	mark_needs(g);
-	int last = graph_node_count(g) - 1;
+	int end = graph_node_count(g);
 	graph_slot(g, loss)->gradient = op_fill(g, graph_value(g, loss)->shape, 1);
-	for (int i = last; i >= 0; i--)
-		TRY(differentiate(g, graph_node(g, i)));
+	for (int i = g->n_checkpoints; i >= 0; i--) {
+		int first = i > 0 ? g->checkpoints[i - 1] : 0, last = end;
+		end = first;
+		if (i > 0 && i < g->n_checkpoints) { /* between two boundaries */
+			int copies = graph_node_count(g);
+			TRY(recompute(g, first, last));
+			first = copies;
+			last = graph_node_count(g);
+		}
+		while (last > first)
+			TRY(differentiate(g, graph_node(g, --last)));
+	}
 	return g->error.status;
 }
 

@@ -50,6 +50,7 @@ void graph_free(graph *g)
 		free((void *)(uintptr_t)graph_node(g, i)->params);
 	for (int i = 0; i < g->names.count; i++)
 		free(((graph_name *)g->names.items[i])->text);
+	free(g->checkpoints);
 	list_free(&g->nodes);
 	list_free(&g->names);
 	list_free(&g->values);
@@ -152,7 +153,12 @@ value graph_input(graph *g, const char *name, dtype type, shape s)
 
 value graph_parameter(graph *g, const char *name, shape s)
 {
-	return add_named(g, ROLE_PARAMETER, DTYPE_F32, s, name);
+	return graph_weight(g, name, DTYPE_F32, s);
+}
+
+value graph_weight(graph *g, const char *name, dtype type, shape s)
+{
+	return add_named(g, ROLE_PARAMETER, type, s, name);
 }
 
 value graph_state(graph *g, const char *name, shape s)
@@ -283,6 +289,19 @@ static status add_node(graph *g, op_id id, const op_call *call, const value *in,
 		node->n_out++;
 	}
 	return STATUS_OK;
+}
+
+void graph_checkpoint(graph *g)
+{
+	if (g->error.status != STATUS_OK)
+		return;
+	int *marks = realloc(g->checkpoints, (size_t)(g->n_checkpoints + 1) * sizeof *marks);
+	if (!marks) {
+		no_memory(g);
+		return;
+	}
+	g->checkpoints = marks;
+	marks[g->n_checkpoints++] = g->nodes.count;
 }
 
 status graph_apply(graph *g, op_id id, const value *in, int n_in, const void *params, value *out)

@@ -57,6 +57,8 @@ void graph_free(graph *g);
 
 value graph_input(graph *g, const char *name, dtype type, shape s);
 value graph_parameter(graph *g, const char *name, shape s);
+/* A parameter of any type; only f32 ones are differentiable. */
+value graph_weight(graph *g, const char *name, dtype type, shape s);
 value graph_state(graph *g, const char *name, shape s);
 /* Name a value and keep it readable after a run. Names are unique per graph
  * (printf-style). One value may have several names; VALUE_NONE is an error. */
@@ -69,6 +71,11 @@ status graph_apply(graph *g, op_id id, const value *in, int n_in, const void *pa
 /* Append nodes computing d loss / d v for every value that depends on a
  * parameter (and for graph_want_gradient inputs). Once per graph; loss has one element. */
 status graph_backward(graph *g, value loss);
+/* Trade time for memory: mark a boundary between nodes. What lies between two boundaries is not kept for the
+ * backward but computed again there (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
+ * Cost"), from the values that cross the boundary, to the same bits. The gradients of values made between
+ * boundaries cannot be asked for afterwards. */
+void graph_checkpoint(graph *g);
 /* Ask for the gradient of an f32 input too (tests, attribution). Before graph_backward. */
 void graph_want_gradient(graph *g, value input);
 value graph_gradient(const graph *g, value v);

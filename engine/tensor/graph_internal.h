@@ -29,7 +29,9 @@ struct graph {
 	graph_list values; /* graph_value_slot */
 	graph_list nodes;  /* op_node */
 	graph_list names;  /* graph_name: inputs, parameters, states and outputs */
-	error error;       /* the first failure */
+	int *checkpoints;  /* node counts, ascending */
+	int n_checkpoints;
+	error error; /* the first failure */
 	bool differentiated;
 };
 

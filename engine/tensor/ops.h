@@ -17,7 +17,7 @@ typedef struct no_params {
 } no_params;
 
 /* gather: y[…, :] = table[index[…], :].
- * table [R, D] (a matrix view: rows of [B, N, D] can be picked too), index [i32] […]
+ * table [R, D] f32 (a matrix view: rows of [B, N, D] can be picked too) or panels, index [i32] […]
  * -> y […, D]. An index outside 0…R-1 reads zeros (callers validate tokens before).
  * Row `padding_row` gets no gradient; -1: none. */
 typedef struct gather_params {
@@ -43,8 +43,9 @@ typedef struct scale_params {
 } scale_params;
 value op_scale(graph *g, value x, float factor);
 
-/* bias: y[…, j] = x[…, j] + factor · b[j]; x […, D], b [D]. */
-value op_bias(graph *g, value x, value b, float factor);
+/* scale_by: y = s · x, s a scalar tensor. */
+value op_scale_by(graph *g, value x, value s);
+
 /* sum_rows: y[j] = factor · Σ_rows x[row, j]; x […, D] -> [D]. */
 value op_sum_rows(graph *g, value x, float factor);
 
@@ -58,6 +59,17 @@ typedef struct matmul_params {
 } matmul_params;
 value op_matmul(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha);
 
+/* linear: y = alpha (x Wᵀ + b). x […, K], weight [N, K] f32 or panels (panel.h), bias? [N] -> y […, N].
+ * Panels: y[r, n] is summed over k in order in one fused chain per output, so it has the same bits
+ * whatever the number of rows, their place in the batch and the threads. bf16: weights are widened, x
+ * stays f32. int8: a row of x becomes unsigned bytes u_k = round(x_k / s) + 128 with s = max_k |x_k| / 127,
+ * and y = alpha (s · scale[n] · (Σ_k u_k q[n][k] - 128 sum[n]) + b[n]), the sum exact in 32 bits
+ * (K ≤ 2^16). Gradients exist for f32 weights: dx = alpha dy W, dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
+typedef struct linear_params {
+	float alpha;
+} linear_params;
+value op_linear(graph *g, value x, value weight, value bias, float alpha);
+
 /* layernorm: y = weight ⊙ (x - mean) · rstd + bias per row, rstd = 1/√(var + eps),
  * var biased. x […, D], weight [D], bias [D] -> y […, D], mean [rows], rstd [rows]. */
 typedef struct layernorm_params {
@@ -67,9 +79,13 @@ value op_layernorm(graph *g, value x, value weight, value bias, float eps);
 /* layernorm_grad: x, weight, mean, rstd, dy -> dx […, D], dweight [D], dbias [D].
  * With y' = weight ⊙ dy and x̂ = (x-mean)·rstd: dx = rstd (y' - mean(y') - x̂ mean(y' x̂)). */
 
-/* gelu: y = x Φ(x) with Φ the exact normal distribution (erf form).
- * gelu_grad: x, dy -> dx = dy (Φ(x) + x φ(x)). */
-value op_gelu(graph *g, value x);
+/* gelu: y = x Φ(x) with Φ the exact normal distribution (erf form), or with `tanh`
+ *   y = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))      (Hendrycks and Gimpel 2016)
+ * gelu_grad: x, dy -> dx = dy · dy/dx. */
+typedef struct gelu_params {
+	bool tanh;
+} gelu_params;
+value op_gelu(graph *g, value x, bool tanh);
 
 /* dropout: y = x · keep / (1 - p). rng [i32] [4] = seed low, seed high, step, 0 as
  * bit patterns. Element e (flat index) uses word e % 4 of philox(seed, stream, step,
@@ -115,23 +131,59 @@ typedef struct stream_params {
 	int64_t window; /* <= 0: global */
 	int64_t offset; /* floats from the start of a slot */
 } stream_params;
-attention_values op_additive_stream(graph *g, value x, value w, value pool, value slot, value position,
-				    value length, value mask, stream_params params);
+attention_values op_additive_stream(graph *g, value x, value w, value pool, value slot, value position, value length,
+                                    value mask, stream_params params);
 /* Floats of state for one round: layout in engine/tensor/ops/additive_stream.h. */
 int64_t attention_state_floats(int64_t d, int64_t heads, int64_t window);
 
-/* cross_entropy: mean over rows whose label is a class (0…V-1) of
+/* Causal softmax attention over the last `window` tokens (<= 0: all), per head of dh = D / heads channels.
+ * qkv [B, N, 3D] = query | key | value of a token, mask? [i32] [B, N] (0: nobody attends to it),
+ * rng? [i32] [4] (with p > 0) -> y [B, N, D], log_normalizer [B, N, H].
+ *   s_ij = scale · q_i·k_j;  M_i = log Σ_{j∈W(i)} e^{s_ij};  p_ij = e^{s_ij - M_i};
+ *   y_i = Σ_{j∈W(i)} drop(p_ij) v_j,  W(i) as in additive_attention. An empty W(i) has y = 0, M = -inf.
+ * drop is dropout (below) on the matrix [B, H, N, N] in flat order, applied after the normaliser.
+ * Blocked online softmax (Milakov and Gimelshein 2018; Dao et al. 2022): memory O(N). */
+typedef struct softmax_params {
+	int64_t heads, window;
+	float scale;
+	float p; /* of dropout */
+	uint32_t stream;
+} softmax_params;
+value op_softmax_attention(graph *g, value qkv, value mask, value rng, softmax_params params);
+/* softmax_attention_grad: qkv, mask?, rng?, y, log_normalizer, dy -> dqkv [B, N, 3D].
+ *   D_i = dy_i·y_i;  ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;
+ *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i. */
+
+/* The recurrent form with a key-value cache: reads `length[b]` tokens into slot `slot[b]` of a state pool, as
+ * additive_stream does. The cache is a ring of the last `window` ≥ 1 tokens, so a session that reads on past it
+ * attends to the last `window` tokens. qkv [B, N, 3D], pool [slots, slot_floats] (updated in place), slot, position,
+ * length [i32] [B], mask? [i32] [B, N] -> y [B, N, D]; rows at and after length[b] are 0.
+ * The state of this layer is softmax_state_floats() floats at `offset` in the slot; what is in it at
+ * position 0 does not matter. Layout: engine/tensor/ops/softmax_stream.h. */
+typedef struct softmax_stream_params {
+	int64_t heads, window;
+	int64_t offset; /* floats from the start of a slot */
+	float scale;
+} softmax_stream_params;
+value op_softmax_stream(graph *g, value qkv, value pool, value slot, value position, value length, value mask,
+                        softmax_stream_params params);
+int64_t softmax_state_floats(int64_t d, int64_t window);
+
+/* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:
+ * z = alpha (h Eᵀ + b), a few rows at a time; mean over rows whose label is a class (0…V-1) of
  *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.
- * logits […, V], label [i32] [rows] (any other label: ignored)
- *   -> loss scalar, lse [rows], count scalar (rows that counted; loss is 0 if none). */
-typedef struct cross_entropy_params {
-	float smoothing;
-} cross_entropy_params;
-typedef struct cross_entropy_values {
-	value loss, lse, count;
-} cross_entropy_values;
-cross_entropy_values op_cross_entropy(graph *g, value logits, value label, float smoothing);
-/* cross_entropy_grad: logits, label, lse, count, dloss (scalar) -> dlogits. May overwrite logits. */
+ * hidden […, D], weight [V, D] f32 or panels, bias? [V], label [i32] [rows] (any other label: ignored)
+ *   -> loss scalar, count scalar (rows that counted; loss is 0 if none), and, where wanted, by-products
+ *   dhidden […, D], dweight [V, D], dbias [V]: gradients of the loss, made while a row's z is at hand
+ *   (f32 weights only). The backward scales them by dloss. */
+typedef struct linear_cross_entropy_params {
+	float alpha, smoothing;
+} linear_cross_entropy_params;
+typedef struct linear_cross_entropy_values {
+	value loss, count;
+} linear_cross_entropy_values;
+linear_cross_entropy_values op_linear_cross_entropy(graph *g, value hidden, value weight, value bias, value label,
+                                                    linear_cross_entropy_params params);
 
 /* fill: a tensor of one value. */
 typedef struct fill_params {

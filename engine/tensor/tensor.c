@@ -4,13 +4,15 @@
 #include <stdio.h>
 
 #include "engine/base/memory.h"
+#include "engine/tensor/panel.h"
 
 static const struct {
 	const char *name;
 	size_t bytes;
 } dtypes[DTYPE_COUNT] = {
-    [DTYPE_F32] = {"f32", sizeof(float)},
-    [DTYPE_I32] = {"i32", sizeof(int32_t)},
+    [DTYPE_F32] = {"f32", sizeof(float)},       [DTYPE_I32] = {"i32", sizeof(int32_t)},
+    [DTYPE_PANEL_F32] = {"panels of f32", 0},   [DTYPE_PANEL_BF16] = {"panels of bf16", 0},
+    [DTYPE_PANEL_INT8] = {"panels of int8", 0},
 };
 
 size_t dtype_bytes(dtype type)
@@ -21,6 +23,11 @@ size_t dtype_bytes(dtype type)
 const char *dtype_name(dtype type)
 {
 	return dtypes[type].name;
+}
+
+bool dtype_is_panel(dtype type)
+{
+	return dtypes[type].bytes == 0;
 }
 
 /* Zero dimensions count as one here: otherwise [2^40, 2^40, 0] would pass with an
@@ -66,6 +73,8 @@ bool shape_equal(shape a, shape b)
 
 bool shape_bytes(shape s, dtype type, size_t *out)
 {
+	if (dtype_is_panel(type))
+		return panel_bytes(type, shape_rows(s), shape_last(s), out);
 	return !__builtin_mul_overflow((size_t)shape_count(s), dtype_bytes(type), out);
 }
 

@@ -17,6 +17,11 @@ enum { TENSOR_MAX_RANK = 4 };
 typedef enum dtype {
 	DTYPE_F32,
 	DTYPE_I32,
+	/* Weights of serving, packed for products (panel.h): read by linear, gather and
+	 * linear_cross_entropy, and not differentiable. */
+	DTYPE_PANEL_F32,
+	DTYPE_PANEL_BF16,
+	DTYPE_PANEL_INT8,
 	DTYPE_COUNT
 } dtype;
 
@@ -37,8 +42,10 @@ typedef struct tensor {
 #define SHAPE3(a, b, c) ((shape){3, {(a), (b), (c)}})
 #define SHAPE4(a, b, c, d) ((shape){4, {(a), (b), (c), (d)}})
 
+/* Bytes of one element of a plain type. */
 size_t dtype_bytes(dtype type);
 const char *dtype_name(dtype type);
+bool dtype_is_panel(dtype type);
 
 /* Check rank and dimensions (0 is legal) and the overflow of their product. */
 status shape_check(shape s);

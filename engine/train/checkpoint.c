@@ -154,7 +154,7 @@ static status load_weights(const char *folder, model *m, error *err)
 {
 	model *saved;
 	backend *b = model_backend(m);
-	TRY(model_open(&saved, folder, b, err));
+	TRY(model_open(&saved, folder, DTYPE_F32, b, err));
 	status s = STATUS_OK;
 	if (!same_configuration(m, saved))
 		s = error_set(err, STATUS_INVALID, "config", "the checkpoint's model has another configuration");

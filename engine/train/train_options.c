@@ -146,6 +146,14 @@ static status read_precision(train_options *o, const json_t *json, error *err)
 	return error_set(err, name ? STATUS_UNSUPPORTED : STATUS_INVALID, "precision", "only \"fp32\" is supported");
 }
 
+static status read_recompute(train_options *o, const json_t *json, error *err)
+{
+	if (!json_is_boolean(json))
+		return error_set(err, STATUS_INVALID, "recompute", "must be true or false");
+	o->recompute = json_is_true(json);
+	return STATUS_OK;
+}
+
 static status read_seed(train_options *o, const json_t *json, error *err)
 {
 	if (!json_is_integer(json))
@@ -159,8 +167,11 @@ static status read_member(train_options *o, const char *key, const json_t *json,
 	static const struct {
 		const char *name;
 		status (*read)(train_options *o, const json_t *json, error *err);
-	} others[] = {
-	    {"schedule", read_schedule}, {"betas", read_betas}, {"precision", read_precision}, {"seed", read_seed}};
+	} others[] = {{"schedule", read_schedule},
+	              {"betas", read_betas},
+	              {"precision", read_precision},
+	              {"recompute", read_recompute},
+	              {"seed", read_seed}};
 	for (int i = 0; i < NUMBERS; i++)
 		if (strcmp(numbers[i].name, key) == 0)
 			return read_number(o, &numbers[i], json, err);
@@ -197,8 +208,9 @@ status train_options_read(train_options *o, const json_t *json, const char *cons
 
 json_t *train_options_write(const train_options *o)
 {
-	json_t *json = json_pack("{s:s, s:[f, f], s:s, s:I}", "schedule", schedules[o->schedule], "betas", o->beta1,
-	                         o->beta2, "precision", "fp32", "seed", (json_int_t)o->seed);
+	json_t *json = json_pack("{s:s, s:[f, f], s:s, s:b, s:I}", "schedule", schedules[o->schedule], "betas", o->beta1,
+	                         o->beta2, "precision", "fp32", "recompute", o->recompute, "seed",
+	                         (json_int_t)o->seed);
 	bool ok = json != NULL;
 	for (int i = 0; i < NUMBERS && ok; i++) {
 		double x = get(o, &numbers[i]);

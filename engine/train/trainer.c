@@ -325,6 +325,7 @@ static status build(trainer *t, error *err)
 	                     .dropout = model_dimensions(t->model)->dropout > 0,
 	                     .loss = true,
 	                     .backward = true,
+	                     .recompute = o->recompute,
 	                     .smoothing = (float)o->smoothing};
 	TRY(check(t, err));
 	t->train_hash = dataset_fingerprint(t->train);

@@ -21,6 +21,7 @@ typedef struct train_options {
 	uint64_t seed;
 	int64_t eval_every, checkpoint_every; /* steps; 0: only at the end */
 	int64_t eval_blocks;                  /* validation blocks per evaluation; 0: all */
+	bool recompute;                       /* activations again in the backward: the same bits, less memory, more time */
 } train_options;
 
 /* Defaults of the reference recipe (specs: AdamW lr 5e-4, β 0.9 0.999, eps 1e-8, decay
@@ -29,7 +30,7 @@ void train_options_default(train_options *o);
 /* Read the training keys of a JSON object ("sequence_length", "batch_size",
  * "gradient_accumulation", "max_steps", "learning_rate", "schedule", "warmup_steps",
  * "weight_decay", "betas", "clip", "label_smoothing", "precision" (only "fp32"),
- * "eval_every", "checkpoint_every"); keys in `others` (NULL-terminated) are skipped,
+ * "eval_every", "checkpoint_every", "recompute"); keys in `others` (NULL-terminated) are skipped,
  * any further key is STATUS_INVALID naming it. */
 status train_options_read(train_options *o, const json_t *json, const char *const *others, error *err);
 /* All options as an object: the keys above, and "eps", "seed" and "eval_blocks", which

@@ -301,8 +301,13 @@ TINY = {"config": {"hidden_size": 16, "n_heads": 2, "n_layer": 2, "n_positions":
 TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n in range(400, 0, -1))
 
 
-def job_params(file, steps=20, **more):
-    return {"model": "additive", "training_file": file, "seed": 7, "additive": {**TINY, "max_steps": steps, **more}}
+TINY_GPT2 = {"config": {"n_embd": 16, "n_head": 2, "n_layer": 2, "n_positions": 128},
+             "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3}
+
+
+def job_params(file, steps=20, architecture="additive", **more):
+    tiny = {"additive": TINY, "gpt2": TINY_GPT2}[architecture]
+    return {"model": architecture, "training_file": file, "seed": 7, "additive": {**tiny, "max_steps": steps, **more}}
 
 
 def train(engine, steps=20, **more):

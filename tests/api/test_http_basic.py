@@ -64,6 +64,25 @@ def test_a_session_appends_text_to_the_one_in_the_path(front):
     assert answer.json == {"echo": {"id": "s-1", "text": "more"}, "method": "session.append"}
 
 
+@pytest.mark.parametrize("body", [None, b"", {}, {"dtype": None}, {"dtype": "int8"}])
+@pytest.mark.parametrize("content_type", [None, "application/json", "application/x-www-form-urlencoded"])
+def test_a_model_is_loaded_with_or_without_a_body(front, body, content_type):
+    typed_wrong = isinstance(body, dict) and content_type == "application/x-www-form-urlencoded"
+    answer = front.request("POST", "/v1/models/m/load", body, {"Content-Type": content_type} if content_type else None)
+    if typed_wrong:
+        assert answer.status == 415  # never taken for a load without a choice
+    else:
+        assert answer.json == {"echo": {"id": "m", **(body or {})}, "method": "model.load"}
+
+
+@pytest.mark.parametrize("body,param", [({"dtype": "fp8"}, "dtype"), ({"dtype": 8}, "dtype"), ({"dtype": ""}, "dtype"),
+                                        ({"type": "int8"}, "type"), ([], None), (b"{", None)])
+def test_a_wrong_load_is_refused_by_name(front, engine, body, param):
+    answer = front.request("POST", "/v1/models/m/load", body, {"Content-Type": "application/json"})
+    assert answer.status == 400 and answer.error["param"] == param
+    assert not engine.called("model.load")
+
+
 def test_the_engines_error_keeps_its_status_code_and_advice(front, engine):
     @engine.on("model.get")
     async def _(call):

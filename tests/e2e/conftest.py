@@ -21,6 +21,10 @@ SMALL = {
                "window_sizes": [4, 7, 64], "hidden_dropout_prob": 0.0},
     "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3, "eval_every": 10,
 }
+SMALL_GPT2 = {
+    "config": {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64},
+    "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3, "eval_every": 20,
+}
 TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n in range(400, 0, -1))
 
 
@@ -61,9 +65,10 @@ class Service:
         return self.ok("POST", "/v1/files", body,
                        headers={"Content-Type": f"multipart/form-data; boundary={boundary}"})["id"]
 
-    def job(self, steps=30, text=TEXT, **more):
-        body = {"model": "additive", "training_file": self.upload(text), "seed": 1,
-                "additive": dict(SMALL, max_steps=steps, **more)}
+    def job(self, steps=30, text=TEXT, architecture="additive", **more):
+        small = {"additive": SMALL, "gpt2": SMALL_GPT2}[architecture]
+        body = {"model": architecture, "training_file": self.upload(text), "seed": 1,
+                "additive": dict(small, max_steps=steps, **more)}
         return self.ok("POST", "/v1/fine_tuning/jobs", body)
 
     def wait_job(self, job, until=("succeeded", "failed", "cancelled"), seconds=120):
@@ -81,6 +86,17 @@ class Service:
     def child(self, name):
         out = subprocess.run(["pgrep", "-P", str(self.process.pid), "-x", name[:15]], capture_output=True, text=True)
         return int(out.stdout.split()[0]) if out.stdout.split() else None
+
+    def kill_engine(self, seconds=30):
+        """kill -9, and wait until the engine that is started in its place answers."""
+        old = self.engine_pid()
+        os.kill(old, signal.SIGKILL)
+        deadline = time.monotonic() + seconds * (4 if SANITIZED else 1)
+        while time.monotonic() < deadline:
+            if self.engine_pid() not in (None, old) and self.request("GET", "/v1/models")[0] == 200:
+                return
+            time.sleep(0.05)
+        raise AssertionError("the service does not become ready again")
 
     def stop(self):
         if self.process.poll() is None:

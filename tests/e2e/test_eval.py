@@ -16,20 +16,29 @@ import tensors  # noqa: E402
 from check_golden import is_parameter  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")) / "additive-eval"
-GOLDEN = ROOT / "tests" / "data" / "golden" / "defaults.safetensors"
+GOLDEN = ROOT / "tests" / "data" / "golden"
 VOCABULARY, POSITIONS, LAYERS = 31, 20, 3
 
 
-@pytest.fixture
-def folder(tmp_path):
+def make_folder(tmp_path, golden):
     """A model folder beside an inputs file."""
-    arrays, metadata = tensors.read(GOLDEN)
+    arrays, metadata = tensors.read(GOLDEN / f"{golden}.safetensors")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(metadata["config"])
     weights = {name: array for name, array in arrays.items() if is_parameter(name)}
     tensors.write(tmp_path / "model" / "model.safetensors", weights)
     tensors.write(tmp_path / "inputs", {"input_ids": ids([[1, 2, 3, 4]])})
     return tmp_path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_folder(tmp_path, "defaults")
+
+
+@pytest.fixture(params=["defaults", "gpt2"])
+def any_folder(request, tmp_path):
+    return make_folder(tmp_path, request.param)
 
 
 def ids(rows):
@@ -62,7 +71,8 @@ def test_every_output_is_written(folder):
     found = outputs(folder)
     names = {f"layers.{layer}.{name}.{kind}" for layer in range(LAYERS) for name in ("query", "key")
              for kind in ("score", "log_normalizer", "pooled")}
-    assert set(found) == names | {"logits", "loss"}
+    assert set(found) == names | {"logits", "loss", "count"}
+    assert found["count"] == 3
     assert found["logits"].shape == (1, 4, VOCABULARY)
     assert found["layers.2.key.score"].shape == (1, 4, 2)
     assert found["layers.2.key.pooled"].shape == (1, 4, 14)
@@ -105,6 +115,71 @@ def test_all_positions_can_be_used_and_not_one_more(folder):
     outputs(folder, "--recurrent", inputs={"input_ids": ids([[1] * POSITIONS])})
     (folder / "outputs").unlink()
     assert_fails(folder, "input_ids", str(POSITIONS), inputs={"input_ids": ids([[1] * (POSITIONS + 1)])})
+
+
+def test_a_model_without_rounds_has_logits_only(tmp_path):
+    found = outputs(make_folder(tmp_path, "gpt2"))
+    assert set(found) == {"logits", "loss", "count"}
+
+
+def test_gradients_have_the_layout_of_the_checkpoint(tmp_path):
+    folder = make_folder(tmp_path, "gpt2")
+    weights = tensors.read(folder / "model" / "model.safetensors")[0]
+    found = outputs(folder, "--gradients")
+    for name, array in weights.items():
+        if not name.endswith((".attn.bias", ".attn.masked_bias")):
+            assert found["grad.transformer." + name].shape == array.shape
+
+
+@pytest.mark.parametrize("chunk", [2, 7, 16, 100])
+def test_tokens_may_be_read_in_chunks_of_any_size(any_folder, chunk):
+    text = {"input_ids": ids([list(range(1, 19)), list(range(2, 20))])}
+    want = outputs(any_folder, "--recurrent", inputs=text)
+    got = outputs(any_folder, "--recurrent", "--chunk", str(chunk), inputs=text)
+    assert set(got) == set(want)
+    for name, array in want.items():
+        assert numpy.abs(got[name].astype(float) - array).max() <= 1e-4
+
+
+@pytest.mark.parametrize("options", [[], ["--recurrent"], ["--recurrent", "--chunk", "5"]])
+def test_the_loss_alone_is_the_same_loss(any_folder, options):
+    text = {"input_ids": ids([list(range(1, 19)), list(range(2, 20))])}
+    want = outputs(any_folder, *options, inputs=text)
+    got = outputs(any_folder, "--loss-only", *options, inputs=text)
+    assert set(got) == {"loss", "count"}
+    assert got["count"] == want["count"] == 34
+    assert abs(got["loss"] - want["loss"]) <= 1e-5
+
+
+@pytest.mark.parametrize("policy, row", [("clamp", POSITIONS - 1), ("wrap", 0)])
+def test_tokens_beyond_the_positions_follow_the_policy(folder, policy, row):
+    """As if the position table went on."""
+    text = {"input_ids": ids([[1 + i % 30 for i in range(POSITIONS + 1)]])}
+    policy = ("--position-policy", policy)
+    parallel = outputs(folder, *policy, inputs=text)
+    recurrent = outputs(folder, *policy, "--recurrent", "--chunk", "4", inputs=text)
+    weights = tensors.read(folder / "model" / "model.safetensors")[0]
+    name = "fastformer_model.position_embeddings.weight"
+    longer = {**weights, name: numpy.vstack([weights[name], weights[name][row : row + 1]])}
+    tensors.write(folder / "model" / "model.safetensors", longer)
+    config = json.loads((folder / "model" / "config.json").read_text())
+    windows = [4, 8, POSITIONS + 1]
+    (folder / "model" / "config.json").write_text(
+        json.dumps({**config, "n_positions": POSITIONS + 1, "window_sizes": windows}))
+    want = outputs(folder, inputs=text)
+    for got in (parallel, recurrent):
+        assert numpy.abs(got["logits"].astype(float) - want["logits"]).max() <= 1e-4
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("fp32", 1e-5), ("bf16", 0.02), ("int8", 0.05)])
+def test_packed_weights_say_nearly_the_same(any_folder, dtype, tolerance):
+    text = {"input_ids": ids([list(range(1, 19))])}
+    want = outputs(any_folder, inputs=text)
+    for options in ([], ["--recurrent", "--chunk", "8"]):
+        got = outputs(any_folder, "--dtype", dtype, *options, inputs=text)
+        error = numpy.abs(got["logits"].astype(float) - want["logits"]).max()
+        assert error <= tolerance * numpy.abs(want["logits"]).max()
+        assert error > 0 or dtype == "fp32"
 
 
 @pytest.mark.parametrize("name, array", [
@@ -162,6 +237,8 @@ def test_outputs_that_cannot_be_written_are_an_error(folder):
 @pytest.mark.parametrize("options", [
     ["--nonsense"], ["stray"], ["--threads", "-1"], ["--threads", "x"], ["--threads", "1.5"], ["--threads", ""],
     ["--label-smoothing", "1"], ["--label-smoothing", "nan"], ["--model"], ["--recurrent", "--gradients"],
+    ["--dtype", "fp64"], ["--dtype", "bf16", "--gradients"], ["--position-policy", "none"], ["--chunk", "4"],
+    ["--recurrent", "--chunk", "0"], ["--recurrent", "--chunk", "x"],
 ])
 def test_wrong_usage_is_told_from_errors(folder, options):
     done = run(folder, *options)

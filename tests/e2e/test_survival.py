@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import signal
 import socket
 import threading
 import time
@@ -11,7 +10,7 @@ import urllib.parse
 
 import pytest
 
-from conftest import SANITIZED, TEXT
+from conftest import TEXT
 
 
 def address(service):
@@ -22,18 +21,6 @@ def address(service):
 def rss_kib(pid):
     with open(f"/proc/{pid}/status") as f:
         return next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
-
-
-def kill_engine(service, seconds=30):
-    """kill -9, and wait until the engine that is started in its place answers."""
-    old = service.engine_pid()
-    os.kill(old, signal.SIGKILL)
-    deadline = time.monotonic() + seconds * (4 if SANITIZED else 1)
-    while time.monotonic() < deadline:
-        if service.engine_pid() not in (None, old) and service.request("GET", "/v1/models")[0] == 200:
-            return
-        time.sleep(0.05)
-    raise AssertionError("the service does not become ready again")
 
 
 def weights(service, model):
@@ -47,7 +34,7 @@ def test_a_killed_engine_resumes_its_job_to_the_same_weights(own_service):
     while not (service.ok("GET", f"/v1/fine_tuning/jobs/{job}")["additive"]["step"] or 0) >= 25:
         time.sleep(0.01)
     front = service.child("additive-httpd")
-    kill_engine(service)
+    service.kill_engine()
     assert service.child("additive-httpd") == front, "the front end must stay up"
     done = service.wait_job(job)
     assert done["status"] == "succeeded" and done["additive"]["step"] == 120
@@ -64,7 +51,7 @@ def test_a_killed_engine_ends_a_stream_with_a_clear_error(own_service):
     answer = connection.getresponse()
     assert answer.status == 200
     answer.read(500)
-    kill_engine(service)
+    service.kill_engine()
     rest = answer.read().decode()
     errors = [e for e in (json.loads(line[6:]) for line in rest.splitlines() if line.startswith("data: {"))
               if "error" in e]
@@ -82,7 +69,7 @@ def test_a_durable_session_survives_kill_9(own_service):
     for s in made:
         service.ok("POST", f"/v1/sessions/{s}/generate", ask)
     before = service.ok("POST", f"/v1/sessions/{made[0]}/generate", ask)["choices"][0]["text"]
-    kill_engine(service)
+    service.kill_engine()
     assert service.ok("POST", f"/v1/sessions/{made[1]}/generate", ask)["choices"][0]["text"] == before
 
 

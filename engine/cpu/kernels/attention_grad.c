@@ -1,236 +1,235 @@
-/* additive_attention_grad: the forward's blocks, mirrored.
+/* additive_attention_grad: the forward's march, backwards in time (attention.h, attention_tile.h).
  *
- * Token j is in the windows V(j) = {j … j+k-1}: a suffix of its own block and a prefix of
- * the next. With "scores" -M_i and values (G_i, D_i), G = dL/dg and D_i = G_i·g_i per head,
- * the same scan gives the sums over V(j) as aggregates with maximum r, and
+ * Token j is in the windows V(j) = {j … j+k-1}. With "scores" -M_i and values (G_i, D_i), G = dL/dg and D_i = G_i·g_i
+ * per head, the sums over V(j) are aggregates with maximum r, in two parts, and
  *
- *   P_j = Σ e^{a_j - M_i} G_i = e^{a_j + r_own} S_j + e^{a_j + r_next} N_j,   Q_j likewise with D
+ *   P_j = Σ e^{a_j - M_i} G_i = e^{a_j + r_far} S_j + e^{a_j + r_near} N_j,   Q_j likewise with D
  *   da_j = x_j·P_j - Q_j,   dx_j = P_j + c da_j w,   dw = c Σ da_j x_j,   c = 1/√dh
  *
- * where no exponent is above 0, since every a_j - M_i is not. As in the forward, the suffixes S
- * are written into dx itself, right to left, and the prefix N is carried left to right.
- * A position whose window is empty has M = -inf: its score becomes -inf too, so that it
- * has no weight. The parts of dw are kept per unit and added in order. */
-#include "engine/cpu/kernels/attention.h"
-
-#include <string.h>
+ * where no exponent is above 0, since every a_j - M_i is not. S is written into dx and turned there into the gradient.
+ * x, g and dg come from memory once; a and D are made when they do. A position whose window is empty
+ * has M = -inf: its score becomes -inf too, so that it has no weight. The parts of dw are added in order. */
+#include "engine/cpu/kernels/attention_tile.h"
 
 typedef struct backward {
 	attention_cut cut;
-	const float *x, *w, *log_normalizer, *dg;
+	const float *x, *w, *g, *log_normalizer, *dg;
 	const int32_t *mask;
 	float scale;
 	float *dx;
-	float *score, *along; /* a_j and D_j of all tokens and heads */
-	float *dw;            /* [batch · spans, d]: parts */
+	float *dw; /* [batch · parts, d] */
 } backward;
 
-/* Scratch of one thread. */
-typedef struct workspace {
-	attention_scan own, next;
-	float *own_along, *next_along; /* D as the scans want it */
-	float *own_factor, *next_factor, *q;
-	float *prefix; /* N */
-} workspace;
-
-static int64_t workspace_floats(const attention_cut *c)
+/* March position r of the unit's sequence is this token of the batch. */
+static inline int64_t token_at(const attention_cut *c, const attention_unit *u, int64_t r)
 {
-	return 2 * attention_scan_floats(c->block, c->group) + 5 * c->block * c->group + c->group * c->dh;
+	return (u->sequence + 1) * c->length - 1 - r;
 }
 
-static workspace workspace_at(const attention_cut *c, float *memory)
-{
-	int64_t scan = attention_scan_floats(c->block, c->group), count = c->block * c->group;
-	workspace w;
-	w.own = attention_scan_in(memory, c->block, c->group);
-	w.next = attention_scan_in(memory + scan, c->block, c->group);
-	w.own_along = memory + 2 * scan;
-	w.next_along = w.own_along + count;
-	w.own_factor = w.next_along + count;
-	w.next_factor = w.own_factor + count;
-	w.q = w.next_factor + count;
-	w.prefix = w.q + count;
-	return w;
-}
-
-/* a_j and D_j for all tokens and heads. */
-static void products(const backend *b, const op_call *call, const backward *f)
+/* Scores -M and values D of a tile, as near ones. */
+ATTENTION_INLINE void load(const backward *f, const attention_unit *u, const attention_march *m,
+                           const attention_place *place, const int64_t dh)
 {
 	const attention_cut *c = &f->cut;
-	const float *g = call->in[3].data;
-	int64_t tokens = c->batch * c->length;
-	const int threads = kernel_threads(b, tokens * c->d * ATTENTION_COST);
-#pragma omp parallel for schedule(static) num_threads(threads)
-	for (int64_t t = 0; t < tokens; t++) {
-		for (int64_t h = 0; h < c->heads; h++) {
-			int64_t at = t * c->d + h * c->dh, e = t * c->heads + h;
-			f->score[e] = f->scale * attention_dot(f->x + at, f->w + h * c->dh, c->dh);
-			f->along[e] = attention_dot(f->dg + at, g + at, c->dh);
+	for (int64_t t = 0; t < place->tokens; t++) {
+		int64_t token = token_at(c, u, place->first + t), at = token * c->d + u->channel;
+		int64_t next = at - place->tokens * c->d;
+		if (t < place->ahead) {
+			attention_prefetch(f->x + next, c->group * dh);
+			attention_prefetch(f->g + next, c->group * dh);
 		}
-	}
-}
-
-/* Scores -M and values D of `tokens` tokens from `first` on, then absent ones up to `room`. */
-static void load(const backward *f, const attention_unit *u, int64_t first, int64_t tokens, int64_t room, float *score,
-                 float *along)
-{
-	const attention_cut *c = &f->cut;
-	for (int64_t t = 0; t < tokens; t++) {
+		const float *log_normalizer = f->log_normalizer + token * c->heads + u->head;
 		for (int64_t h = 0; h < c->group; h++) {
-			int64_t from = (first + t) * c->heads + u->head + h, to = t * c->group + h;
-			float m = f->log_normalizer[from];
-			score[to] = m == -INFINITY ? -INFINITY : -m;
-			along[to] = f->along[from];
+			int64_t e = t * c->group + h;
+			m->near.score[e] = log_normalizer[h] == -INFINITY ? -INFINITY : -log_normalizer[h];
+			m->near.value[e] = attention_dot(f->dg + at + h * dh, f->g + at + h * dh, dh);
 		}
-	}
-	for (int64_t e = tokens * c->group; e < room * c->group; e++) {
-		score[e] = -INFINITY;
-		along[e] = 0.0f;
 	}
 }
 
-/* The factors of S and N, and Q, of `tokens` tokens from `first` on. */
-static void factors(const backward *f, const attention_unit *u, const workspace *w, int64_t first, int64_t tokens)
+/* a of the same tokens. */
+ATTENTION_INLINE void scores(const backward *f, const attention_unit *u, const attention_march *m,
+                             const attention_place *place, const int64_t dh)
 {
 	const attention_cut *c = &f->cut;
-	float *score = w->own.score; /* the scan is done with them */
-	for (int64_t t = 0; t < tokens; t++) {
-		bool there = !f->mask || f->mask[first + t] != 0;
+	const float *w = f->w + u->channel;
+	for (int64_t t = 0; t < place->tokens; t++) {
+		int64_t token = token_at(c, u, place->first + t);
+		if (t < place->ahead)
+			attention_prefetch(f->dg + (token - place->tokens) * c->d + u->channel, c->group * dh);
+		const float *x = f->x + token * c->d + u->channel;
+		bool there = !f->mask || f->mask[token] != 0;
 		for (int64_t h = 0; h < c->group; h++)
-			score[t * c->group + h] = there ? f->score[(first + t) * c->heads + u->head + h] : -INFINITY;
-	}
-#pragma omp simd
-	for (int64_t e = 0; e < tokens * c->group; e++) {
-		/* Token p goes with the prefix of the next block up to p - 1. */
-		float own = math_exp(score[e] + w->own.top[e]), next = math_exp(score[e] + w->next.top[e - c->group]);
-		w->own_factor[e] = own;
-		w->next_factor[e] = next;
-		w->q[e] = own * w->own.sum[e] + next * w->next.sum[e - c->group];
+			m->extra[t * c->group + h] =
+			    there ? f->scale * attention_dot(x + h * dh, w + h * dh, dh) : -INFINITY;
 	}
 }
 
-/* S, right to left over the block, into dx. */
-static void suffixes(const backward *f, const workspace *w, const float *dg, float *dx, int64_t tokens)
+static void scans(const attention_cut *c, const attention_march *m, const attention_place *place)
 {
-	const attention_cut *c = &f->cut;
-	const float *from = w->prefix; /* zeros */
-	for (int64_t p = tokens - 1; p >= 0; p--) {
-		float *to = dx + p * c->d;
-		for (int64_t h = 0; h < c->group; h++) {
-			const float keep = w->own.keep[p * c->group + h], weight = w->own.weight[p * c->group + h];
-			int64_t first = h * c->dh, last = first + c->dh;
+	attention_scans(c, m, place, false);
+}
+
+/* The factors of S and N, and Q in the place of a. */
+static void factors(const attention_march *m, int64_t count)
+{
 #pragma omp simd
-			for (int64_t i = first; i < last; i++)
-				to[i] = keep * from[i] + weight * dg[p * c->d + i];
-		}
-		from = to;
+	for (int64_t e = 0; e < attention_padded(count); e++) {
+		float far = math_exp(m->extra[e] + m->far.top[e]), near = math_exp(m->extra[e] + m->near.top[e]);
+		m->far_factor[e] = far;
+		m->near_factor[e] = near;
+		m->extra[e] = far * m->far.sum[e] + near * m->near.sum[e];
 	}
 }
 
-/* N takes in token t of the next block. */
-static inline void carry(const backward *f, const workspace *w, int64_t t, const float *dg)
+/* Token u of a tile: N takes in dg, dx becomes the gradient, dw takes in its share. */
+ATTENTION_INLINE void token(const backward *f, const attention_march *m, int64_t u, bool first, const float *x,
+                            const float *w, const float *dg, const float *s, float *n, float *dx, float *dw,
+                            const int64_t dh)
 {
 	const attention_cut *c = &f->cut;
 	for (int64_t h = 0; h < c->group; h++) {
-		const float keep = w->next.keep[t * c->group + h], weight = w->next.weight[t * c->group + h];
-		int64_t first = h * c->dh, last = first + c->dh;
-#pragma omp simd
-		for (int64_t i = first; i < last; i++)
-			w->prefix[i] = keep * w->prefix[i] + weight * dg[i];
-	}
-}
-
-/* Token p: its row of dx holds S, and becomes the gradient; adds to dw. */
-static inline void finish(const backward *f, const workspace *w, int64_t p, const float *x, const float *weight,
-                          float *dx, float *dw)
-{
-	const attention_cut *c = &f->cut;
-	for (int64_t h = 0; h < c->group; h++) {
-		int64_t e = p * c->group + h, first = h * c->dh, last = first + c->dh;
-		const float own = w->own_factor[e], next = w->next_factor[e];
+		int64_t e = u * c->group + h, low = h * dh, high = low + dh;
+		const float keep = first ? 0.0f : m->near.keep[e], weight = m->near.weight[e];
+		const float far = m->far_factor[e], near = m->near_factor[e];
 		float sum = 0.0f;
+		if (first) {
+#pragma omp simd
+			for (int64_t i = low; i < high; i++)
+				n[i] = weight * dg[i];
+		} else {
+#pragma omp simd
+			for (int64_t i = low; i < high; i++)
+				n[i] = keep * n[i] + weight * dg[i];
+		}
 #pragma omp simd reduction(+ : sum)
-		for (int64_t i = first; i < last; i++) {
-			dx[i] = own * dx[i] + next * w->prefix[i];
+		for (int64_t i = low; i < high; i++) {
+			dx[i] = far * s[i] + near * n[i];
 			sum += x[i] * dx[i];
 		}
-		const float da = f->scale * (sum - w->q[e]);
+		const float da = f->scale * (sum - m->extra[e]);
 #pragma omp simd
-		for (int64_t i = first; i < last; i++) {
-			dx[i] += da * weight[i];
+		for (int64_t i = low; i < high; i++) {
+			dx[i] += da * w[i];
 			dw[i] += da * x[i];
 		}
 	}
 }
 
-static void backward_block(const backward *f, const attention_unit *u, const workspace *w, int64_t block, float *dw)
+ATTENTION_INLINE void tile(const backward *f, const attention_unit *u, const attention_march *m,
+                           const attention_place *place, float *dw, const int64_t dh)
 {
 	const attention_cut *c = &f->cut;
-	int64_t first = u->sequence * c->length + block * c->block;
-	int64_t tokens = kernel_min(c->block, c->length - block * c->block);
-	/* Tokens of the next block that a window can reach. */
-	int64_t reach = tokens < c->block ? 0 : kernel_min(c->block - 1, c->length - (block + 1) * c->block);
-	int64_t at = first * c->d + u->channel;
-	load(f, u, first, tokens, tokens, w->own.score, w->own_along);
-	attention_scan_run(w->own, tokens, c->group, -1, w->own_along);
-	load(f, u, first + c->block, reach, tokens, w->next.score, w->next_along);
-	attention_scan_run(w->next, tokens, c->group, 1, w->next_along);
-	factors(f, u, w, first, tokens);
-	memset(w->prefix, 0, (size_t)(c->group * c->dh) * sizeof *w->prefix);
-	suffixes(f, w, f->dg + at, f->dx + at, tokens);
-	for (int64_t p = 0; p < tokens; p++) {
-		if (p > 0 && p <= reach)
-			carry(f, w, p - 1, f->dg + at + (c->block + p - 1) * c->d);
-		finish(f, w, p, f->x + at + p * c->d, f->w + u->channel, f->dx + at + p * c->d, dw);
+	int64_t at = token_at(c, u, place->first) * c->d + u->channel, stride = -c->d;
+	const float *x = f->x + at, *dg = f->dg + at, *w = f->w + u->channel;
+	float *dx = f->dx + at;
+	load(f, u, m, place, dh);
+	scores(f, u, m, place, dh);
+	if (attention_windowed(c)) {
+		attention_exchange(c, place, m->far.score, m->near.score, m->scores);
+		attention_exchange(c, place, m->far.value, m->near.value, m->values);
+	}
+	attention_seed(c, m, place);
+	scans(c, m, place);
+	factors(m, place->tokens * c->group);
+	attention_aggregate carry = attention_carry(c, m, place);
+	for (int64_t low = 0; low < place->tokens; low += place->segment) {
+		int64_t near = kernel_min(place->segment, place->tokens - low);
+		int64_t far = kernel_min(place->segment, place->far_tokens - low);
+		bool there = place->first + low >= c->window;
+		if (there)
+			attention_far(c, m, low, near, far, dg + (low - c->window) * stride, dx + low * stride, stride,
+			              dh);
+		for (int64_t t = low; t < low + near; t++) {
+			float *to = dx + t * stride;
+			token(f, m, t, t == low, x + t * stride, w, dg + t * stride, there ? to : m->seed.vector,
+			      carry.vector, to, dw, dh);
+		}
+	}
+	attention_leave(c, m, place);
+}
+
+/* What the first block of the unit needs of the window before it. */
+ATTENTION_INLINE void warm(const backward *f, const attention_unit *u, const attention_march *m, const int64_t dh)
+{
+	const attention_cut *c = &f->cut;
+	for (int64_t t = 0; t * c->tile < c->window; t++) {
+		attention_place place = attention_place_before(c, u->block, t);
+		load(f, u, m, &place, dh);
+		attention_exchange(c, &place, m->far.score, m->near.score, m->scores);
+		attention_exchange(c, &place, m->far.value, m->near.value, m->values);
+		scans(c, m, &place);
+		attention_absorb(c, m, &place, f->dg + token_at(c, u, place.first) * c->d + u->channel, -c->d, dh);
+		attention_leave(c, m, &place);
 	}
 }
 
-static void backward_unit(const backward *f, const attention_unit *u, const workspace *w)
+ATTENTION_INLINE void unit_of(const backward *f, const attention_unit *u, const attention_march *m, const int64_t dh)
 {
 	const attention_cut *c = &f->cut;
-	float *dw = f->dw + (u->sequence * c->spans + u->span) * c->d + u->channel;
-	memset(dw, 0, (size_t)(c->group * c->dh) * sizeof *dw);
-	int64_t last = kernel_min(c->blocks, (u->span + 1) * c->span);
-	for (int64_t block = u->span * c->span; block < last; block++)
-		backward_block(f, u, w, block, dw);
+	attention_start(c, m);
+	if (u->block > 0)
+		warm(f, u, m, dh);
+	for (int64_t block = u->block; block < u->end; block++) {
+		float *dw = f->dw + (u->sequence * c->parts + block / c->part) * c->d + u->channel;
+		if (block % c->part == 0)
+			memset(dw, 0, (size_t)(c->group * dh) * sizeof *dw);
+		attention_begin(c, m);
+		for (int64_t t = 0; t < c->tiles; t++) {
+			attention_place place = attention_place_of(c, block, t);
+			if (place.tokens > 0)
+				tile(f, u, m, &place, dw, dh);
+		}
+	}
+}
+
+static void unit(const backward *f, const attention_unit *u, const attention_march *m)
+{
+	ATTENTION_WIDTHS(f->cut.dh, unit_of, f, u, m);
+}
+
+/* Every threads-th unit from `thread` on. */
+static void share(const backward *f, int thread, float *memory)
+{
+	const attention_cut *c = &f->cut;
+	attention_march m = attention_march_in(c, memory + thread * attention_march_floats(c));
+	for (int64_t i = thread; i < attention_units(c); i += c->threads) {
+		attention_unit u = attention_unit_at(c, i);
+		unit(f, &u, &m);
+	}
 }
 
 size_t KERNEL(additive_attention_grad_scratch)(const backend *b, const op_call *call)
 {
-	attention_cut c = attention_cut_of(call);
-	int64_t products = 2 * c.batch * c.length * c.heads, parts = c.batch * c.spans * c.d;
-	int64_t workspaces = ((const cpu *)b)->threads * workspace_floats(&c);
-	return (size_t)(kernel_spare_floats(call, 0) + products + parts + workspaces) * sizeof(float);
+	attention_cut c = attention_cut_of(b, call);
+	int64_t floats = kernel_spare_floats(call, 0) + c.batch * c.parts * c.d;
+	return (size_t)(floats + c.threads * attention_march_floats(&c)) * sizeof(float);
 }
 
 status KERNEL(additive_attention_grad)(backend *b, const op_call *call)
 {
 	float *memory = call->scratch;
-	backward f = {.cut = attention_cut_of(call),
+	backward f = {.cut = attention_cut_of(b, call),
 	              .x = call->in[0].data,
 	              .w = call->in[1].data,
 	              .mask = kernel_optional(call, 2),
+	              .g = call->in[3].data,
 	              .log_normalizer = call->in[4].data,
 	              .dg = call->in[5].data,
 	              .dx = kernel_output(call, 0, &memory)};
 	const attention_cut *c = &f.cut;
+	const int threads = c->threads;
 	f.scale = 1.0f / sqrtf((float)c->dh);
-	f.score = memory;
-	f.along = f.score + c->batch * c->length * c->heads;
-	f.dw = f.along + c->batch * c->length * c->heads;
-	memory = f.dw + c->batch * c->spans * c->d;
-	products(b, call, &f);
-	int64_t units = c->batch * c->spans * c->groups;
-	int threads = kernel_threads(b, c->batch * c->length * c->d * ATTENTION_COST);
+	f.dw = memory;
+	memory += c->batch * c->parts * c->d;
+	if (threads == 1) {
+		share(&f, 0, memory);
+	} else {
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
-	for (int thread = 0; thread < threads; thread++) {
-		workspace w = workspace_at(c, memory + thread * workspace_floats(c));
-		for (int64_t i = thread; i < units; i += threads) {
-			attention_unit u = attention_unit_at(c, i);
-			backward_unit(&f, &u, &w);
-		}
+		for (int thread = 0; thread < threads; thread++)
+			share(&f, thread, memory);
 	}
 	if (call->out[1].data)
-		kernel_sum_parts(call->out[1].data, f.dw, c->batch * c->spans, c->d, 1.0f);
+		kernel_sum_parts(call->out[1].data, f.dw, c->batch * c->parts, c->d, 1.0f);
 	return STATUS_OK;
 }

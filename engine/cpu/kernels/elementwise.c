@@ -1,88 +1,106 @@
-/* add, mul, gate, scale, bias, fill, accumulate: one pass over the elements, at the
+/* add, mul, gate, scale, scale_by, fill, accumulate: one pass over the elements, at the
  * speed of memory. An output may be one of the inputs: element i is read before it is
  * written, and nothing else is. */
 #include "engine/cpu/kernels/kernels.h"
 
-status KERNEL(add)(backend *b, const op_call *call)
+static void add(const op_call *call, int64_t first, int64_t last)
 {
 	const float *x = call->in[0].data, *z = call->in[1].data;
 	float *y = call->out[0].data;
-	int64_t n = shape_count(call->out[0].shape);
-#pragma omp parallel for simd schedule(simd : static) num_threads(kernel_threads(b, n))
-	for (int64_t i = 0; i < n; i++)
+#pragma omp simd
+	for (int64_t i = first; i < last; i++)
 		y[i] = x[i] + z[i];
-	return STATUS_OK;
+}
+
+status KERNEL(add)(backend *b, const op_call *call)
+{
+	return kernel_elements(b, call, 1, add);
+}
+
+static void mul(const op_call *call, int64_t first, int64_t last)
+{
+	const float *x = call->in[0].data, *z = call->in[1].data;
+	float *y = call->out[0].data;
+#pragma omp simd
+	for (int64_t i = first; i < last; i++)
+		y[i] = x[i] * z[i];
 }
 
 status KERNEL(mul)(backend *b, const op_call *call)
 {
-	const float *x = call->in[0].data, *z = call->in[1].data;
+	return kernel_elements(b, call, 1, mul);
+}
+
+static void gate(const op_call *call, int64_t first, int64_t last)
+{
+	const float *a = call->in[0].data, *g = call->in[1].data, *x = call->in[2].data;
 	float *y = call->out[0].data;
-	int64_t n = shape_count(call->out[0].shape);
-#pragma omp parallel for simd schedule(simd : static) num_threads(kernel_threads(b, n))
-	for (int64_t i = 0; i < n; i++)
-		y[i] = x[i] * z[i];
-	return STATUS_OK;
+#pragma omp simd
+	for (int64_t i = first; i < last; i++)
+		y[i] = a[i] + g[i] * x[i];
 }
 
 status KERNEL(gate)(backend *b, const op_call *call)
 {
-	const float *a = call->in[0].data, *g = call->in[1].data, *x = call->in[2].data;
+	return kernel_elements(b, call, 1, gate);
+}
+
+/* y = factor x on a range. */
+static void multiply(const op_call *call, float factor, int64_t first, int64_t last)
+{
+	const float *x = call->in[0].data;
 	float *y = call->out[0].data;
-	int64_t n = shape_count(call->out[0].shape);
-#pragma omp parallel for simd schedule(simd : static) num_threads(kernel_threads(b, n))
-	for (int64_t i = 0; i < n; i++)
-		y[i] = a[i] + g[i] * x[i];
-	return STATUS_OK;
+#pragma omp simd
+	for (int64_t i = first; i < last; i++)
+		y[i] = factor * x[i];
+}
+
+static void scale(const op_call *call, int64_t first, int64_t last)
+{
+	multiply(call, ((const scale_params *)call->params)->factor, first, last);
 }
 
 status KERNEL(scale)(backend *b, const op_call *call)
 {
-	const float factor = ((const scale_params *)call->params)->factor;
-	const float *x = call->in[0].data;
-	float *y = call->out[0].data;
-	int64_t n = shape_count(call->out[0].shape);
-#pragma omp parallel for simd schedule(simd : static) num_threads(kernel_threads(b, n))
-	for (int64_t i = 0; i < n; i++)
-		y[i] = factor * x[i];
-	return STATUS_OK;
+	return kernel_elements(b, call, 1, scale);
 }
 
-status KERNEL(bias)(backend *b, const op_call *call)
+static void scale_by(const op_call *call, int64_t first, int64_t last)
 {
-	const float factor = ((const scale_params *)call->params)->factor;
-	const float *x = call->in[0].data, *bias = call->in[1].data;
+	multiply(call, *(const float *)call->in[1].data, first, last);
+}
+
+status KERNEL(scale_by)(backend *b, const op_call *call)
+{
+	return kernel_elements(b, call, 1, scale_by);
+}
+
+static void fill(const op_call *call, int64_t first, int64_t last)
+{
+	const float filled = ((const fill_params *)call->params)->value;
 	float *y = call->out[0].data;
-	int64_t rows = shape_rows(call->out[0].shape), d = shape_last(call->out[0].shape);
-	const int threads = kernel_threads(b, rows * d);
-#pragma omp parallel for schedule(static) num_threads(threads)
-	for (int64_t r = 0; r < rows; r++) {
 #pragma omp simd
-		for (int64_t j = 0; j < d; j++)
-			y[r * d + j] = x[r * d + j] + factor * bias[j];
-	}
-	return STATUS_OK;
+	for (int64_t i = first; i < last; i++)
+		y[i] = filled;
 }
 
 status KERNEL(fill)(backend *b, const op_call *call)
 {
-	const float filled = ((const fill_params *)call->params)->value;
-	float *y = call->out[0].data;
-	int64_t n = shape_count(call->out[0].shape);
-#pragma omp parallel for simd schedule(simd : static) num_threads(kernel_threads(b, n))
-	for (int64_t i = 0; i < n; i++)
-		y[i] = filled;
-	return STATUS_OK;
+	return kernel_elements(b, call, 1, fill);
 }
 
-status KERNEL(accumulate)(backend *b, const op_call *call)
+static void accumulate(const op_call *call, int64_t first, int64_t last)
 {
 	const float factor = ((const scale_params *)call->params)->factor;
 	float *sum = call->in[0].data;
 	const float *x = call->in[1].data;
-	int64_t n = shape_count(call->in[0].shape);
-#pragma omp parallel for simd schedule(simd : static) num_threads(kernel_threads(b, n))
-	for (int64_t i = 0; i < n; i++)
+#pragma omp simd
+	for (int64_t i = first; i < last; i++)
 		sum[i] += factor * x[i];
-	return STATUS_OK;
+}
+
+status KERNEL(accumulate)(backend *b, const op_call *call)
+{
+	int64_t count = shape_count(call->in[0].shape);
+	return kernel_for(b, call, count, count, accumulate);
 }

@@ -7,25 +7,33 @@
 
 #include <string.h>
 
-enum { COLUMNS = 64 }; /* columns of one part: four cache lines of a row */
+#include "engine/tensor/panel.h"
+
+enum {
+	COLUMNS = 64,  /* of one part: four cache lines of a row */
+	PANEL_COST = 8 /* an element from a panel: a line of its own */
+};
+
+static void gather_places(const op_call *call, int64_t first, int64_t last)
+{
+	const tensor *table = &call->in[0];
+	const int32_t *index = call->in[1].data;
+	float *y = call->out[0].data;
+	int64_t rows = shape_rows(table->shape), d = shape_last(table->shape);
+	for (int64_t i = first; i < last; i++) {
+		if (index[i] < 0 || index[i] >= rows)
+			memset(y + i * d, 0, (size_t)d * sizeof *y);
+		else if (dtype_is_panel(table->type))
+			panel_row(table->type, table->data, d, index[i], y + i * d);
+		else
+			memcpy(y + i * d, (const float *)table->data + index[i] * d, (size_t)d * sizeof *y);
+	}
+}
 
 status KERNEL(gather)(backend *b, const op_call *call)
 {
-	const float *table = call->in[0].data;
-	const int32_t *index = call->in[1].data;
-	float *y = call->out[0].data;
-	int64_t rows = shape_rows(call->in[0].shape), d = shape_last(call->in[0].shape);
-	int64_t places = shape_count(call->in[1].shape);
-	const int threads = kernel_threads(b, places * d);
-#pragma omp parallel for schedule(static) num_threads(threads)
-	for (int64_t i = 0; i < places; i++) {
-		bool inside = index[i] >= 0 && index[i] < rows;
-		if (inside)
-			memcpy(y + i * d, table + index[i] * d, (size_t)d * sizeof *y);
-		else
-			memset(y + i * d, 0, (size_t)d * sizeof *y);
-	}
-	return STATUS_OK;
+	int64_t places = shape_count(call->in[1].shape), cost = dtype_is_panel(call->in[0].type) ? PANEL_COST : 1;
+	return kernel_for(b, call, places, places * shape_last(call->in[0].shape) * cost, gather_places);
 }
 
 status KERNEL(gather_grad)(backend *b, const op_call *call)

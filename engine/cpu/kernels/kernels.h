@@ -33,7 +33,7 @@ typedef struct cpu_kernels {
 
 extern const cpu_kernels cpu_kernels_baseline;
 #ifdef CPU_HAS_X86_KERNELS
-extern const cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
+extern const cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_avx512vnni;
 #endif
 
 #ifdef CPU_ISA
@@ -50,10 +50,14 @@ extern const cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
 /* The kernels that need scratch memory. */
 size_t KERNEL(sum_rows_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(layernorm_grad_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(linear_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(additive_attention_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(additive_attention_grad_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(additive_stream_scratch)(const backend *b, const op_call *call);
-size_t KERNEL(cross_entropy_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(softmax_attention_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(softmax_attention_grad_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(linear_cross_entropy_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(sum_squares_scratch)(const backend *b, const op_call *call);
 
 #endif
@@ -66,6 +70,33 @@ enum { KERNEL_SERIAL_WORK = 131072 };
 static inline int kernel_threads(const backend *b, int64_t work)
 {
 	return work < KERNEL_SERIAL_WORK ? 1 : ((const cpu *)b)->threads;
+}
+
+/* A loop whose rounds do not meet: fn does rounds first … last - 1 of `count` rounds that cost `work` in all.
+ * One thread calls it directly, since entering a parallel region costs 230 ns even alone, as much
+ * as a whole kernel of a decoding step. */
+typedef void (*kernel_range)(const op_call *call, int64_t first, int64_t last);
+
+static inline status kernel_for(const backend *b, const op_call *call, int64_t count, int64_t work, kernel_range fn)
+{
+	enum { LINE = 16 }; /* floats: no two threads write into one cache line */
+	const int threads = kernel_threads(b, work);
+	if (threads == 1) {
+		fn(call, 0, count);
+		return STATUS_OK;
+	}
+	const int64_t share = (count / threads / LINE + 1) * LINE;
+#pragma omp parallel for schedule(static, 1) num_threads(threads)
+	for (int64_t first = 0; first < count; first += share)
+		fn(call, first, first + share < count ? first + share : count);
+	return STATUS_OK;
+}
+
+/* The same over the elements of output 0, at `cost` each. */
+static inline status kernel_elements(const backend *b, const op_call *call, int64_t cost, kernel_range fn)
+{
+	int64_t count = shape_count(call->out[0].shape);
+	return kernel_for(b, call, count, count * cost, fn);
 }
 
 /* The cut of a sum over rows into parts: at least 64 rows each, at most 64 parts, whatever

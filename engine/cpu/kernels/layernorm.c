@@ -10,15 +10,13 @@
 
 enum { COST = 3 };
 
-status KERNEL(layernorm)(backend *b, const op_call *call)
+static void rows_of_layernorm(const op_call *call, int64_t first, int64_t last)
 {
 	const float eps = ((const layernorm_params *)call->params)->eps;
 	const float *x = call->in[0].data, *weight = call->in[1].data, *bias = call->in[2].data;
 	float *y = call->out[0].data, *mean = call->out[1].data, *rstd = call->out[2].data;
-	int64_t rows = shape_rows(call->in[0].shape), d = shape_last(call->in[0].shape);
-	const int threads = kernel_threads(b, rows * d * COST);
-#pragma omp parallel for schedule(static) num_threads(threads)
-	for (int64_t r = 0; r < rows; r++) {
+	int64_t d = shape_last(call->in[0].shape);
+	for (int64_t r = first; r < last; r++) {
 		const float *from = x + r * d;
 		float sum = 0.0f, squares = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -40,7 +38,12 @@ status KERNEL(layernorm)(backend *b, const op_call *call)
 		if (rstd)
 			rstd[r] = rho;
 	}
-	return STATUS_OK;
+}
+
+status KERNEL(layernorm)(backend *b, const op_call *call)
+{
+	shape x = call->in[0].shape;
+	return kernel_for(b, call, shape_rows(x), shape_count(x) * COST, rows_of_layernorm);
 }
 
 /* One row of the gradient (dx NULL: not wanted); adds to dweight and dbias. */

@@ -1,4 +1,4 @@
-/* math.h - exp, log and erf without branches or calls, so that a loop over them
+/* math.h - exp, log and the normal distribution's tail without branches or calls, so that a loop over them
  * becomes vector code on every instruction set.
  *
  * Each is a range reduction and a minimax polynomial (fitted to the relative error by
@@ -7,7 +7,7 @@
  *
  *   math_exp   2    any float; e^x below 2^-126 is 0, above 2^127.5 (x > 88.37) inf
  *   math_log   2    positive normal floats
- *   math_erf   3    any float
+ *   math_mills 9    0 to 13, where e^{-t²/2} ends
  *
  * The C library is a little more exact, but has no vector forms that can be relied on:
  * they depend on the compiler, on the library's version and on fast-math. */
@@ -73,28 +73,20 @@ static inline float math_log(float x)
 	return (f - (0.5f * square - tail)) + e * high;
 }
 
-/* erf x: below 1 an odd polynomial; above, 1 - e^{-Q(|x|)} with Q = -log erfc, a smooth
- * function; from 3.95 on the result rounds to 1. */
-static inline float math_erf(float x)
+/* e^{t²/2} (1 - Φ(t)) for t >= 0, Φ the normal distribution: the part of its tail that is not e^{-t²/2}
+ * (Mills' ratio over √(2π)), a polynomial in 1 / (1 + 0.3 t) since it falls like 1 / t. */
+static inline float math_mills(float t)
 {
-	float t = fabsf(x), square = x * x;
-	float p = 7.85385346e-05f;
-	p = p * square + -0.000801019138f;
-	p = p * square + 0.00518832728f;
-	p = p * square + -0.026853811f;
-	p = p * square + 0.112835854f;
-	p = p * square + -0.37612626f;
-	p = p * square + 1.12837911f;
-	float u = t > 3.95f ? 3.95f : t;
-	float q = -0.000186379228f;
-	q = q * u + 0.00294765853f;
-	q = q * u + -0.0218380652f;
-	q = q * u + 0.103106759f;
-	q = q * u + 0.638144851f;
-	q = q * u + 1.12708914f;
-	q = q * u + 0.00034152274f;
-	float far = copysignf(1.0f - math_exp(-q), x);
-	return t < 1.0f ? x * p : far;
+	float k = 1.0f / (1.0f + 0.3f * t);
+	float p = 0.03593174f;
+	p = p * k + -0.158276007f;
+	p = p * k + 0.208206564f;
+	p = p * k + -0.0553938188f;
+	p = p * k + 0.129469186f;
+	p = p * k + 0.0996375009f;
+	p = p * k + 0.120798364f;
+	p = p * k + 0.119626395f;
+	return p * k;
 }
 
 #endif

@@ -9,6 +9,6 @@ status KERNEL(matmul)(backend *b, const op_call *call)
 	int64_t m = p->trans_a ? shape_last(a->shape) : shape_rows(a->shape);
 	int64_t k = p->trans_a ? shape_rows(a->shape) : shape_last(a->shape);
 	int64_t n = p->trans_b ? shape_rows(w->shape) : shape_last(w->shape);
-	return gemm(((const cpu *)b)->threads, p->trans_a, p->trans_b, m, n, k, p->alpha, a->data, w->data,
+	return gemm(((const cpu *)b)->threads, p->trans_a, p->trans_b, m, n, k, p->alpha, a->data, w->data, 0,
 	            call->out[0].data);
 }

@@ -1,198 +1,443 @@
 /* additive_stream: one round, token by token, on the state of engine/tensor/ops/additive_stream.h.
  *
- * A row of the batch is one session and runs on one thread; its tokens come one after
- * another, so a prompt read in chunks of any size leaves exactly the same bits. A merge
- * costs two exps and a pass over the head's channels; there are at most four per token. */
+ * A unit of work is one row of the batch, a session, for a group of neighbouring heads; its tokens come one after
+ * another, so a prompt read in chunks of any size leaves exactly the same bits, and heads do not meet, so the grouping
+ * changes none. A token takes two steps: the scalars of all heads of the group side by side (maxima, sums,
+ * at most four exponentials), which give every factor, then one pass over the channels that does all merges
+ * of the header's steps 1 to 4 at once.
+ *
+ * A step of many sessions waits for memory more than it computes: half a dozen aggregates lie scattered over every
+ * slot. So the next session's are asked for while one is read. */
 #include "engine/cpu/kernels/attention.h"
 
 #include <assert.h>
 #include <string.h>
 
-enum { COST = 8 };
+enum {
+	COST = 8,
+	HEADS = 16, /* of a group at most */
+	LINE = 16   /* floats of a cache line */
+};
 
-/* One aggregate of one head, in a state. */
+/* The call, taken apart. */
+typedef struct stream {
+	const float *x, *w;
+	float *pool, *g, *score, *log_normalizer; /* the last two may be NULL */
+	const int32_t *slot, *position, *length, *mask;
+	int64_t rows, n, d, heads, dh;
+	int64_t window, block, width;
+	int64_t slots, slot_floats, offset;
+	int64_t group, groups; /* heads of a unit (the last of a row: maybe fewer), units of a row */
+	float scale;
+} stream;
+
+/* A group of heads of one session. */
+typedef struct unit {
+	float *state;
+	int64_t row, head, heads;
+} unit;
+
+/* One aggregate, seen from the first head of a unit. */
 typedef struct aggregate {
 	float *m, *z, *s;
 } aggregate;
 
-/* A session's state of one round, and where in it the next token goes. */
-typedef struct stream {
-	float *state;
-	int64_t heads, dh, window, width;
-	int64_t block, p; /* j and the offset in it; both 0 when there are no blocks */
-} stream;
+/* The aggregates that one token touches. */
+typedef struct place {
+	bool turns, begins, reaches; /* is there a slot to turn, does a block begin, is there a suffix */
+	aggregate prefix, running, turned, before, suffix, slot;
+} place;
 
-static inline aggregate aggregate_at(const stream *s, int64_t offset, int64_t h)
+/* Factors of one token's merges, per head. */
+typedef struct factors {
+	float turned[HEADS], before[HEADS];            /* turned := turned ⊕ before */
+	float prefix[HEADS], prefix_x[HEADS];          /* P := P ⊕ token */
+	float running[HEADS], running_x[HEADS];        /* Q := Q ⊕ token */
+	float from_running[HEADS], from_suffix[HEADS]; /* g */
+} factors;
+
+static inline aggregate aggregate_at(const stream *s, const unit *u, int64_t offset)
 {
-	float *base = s->state + offset;
-	return (aggregate){base + h, base + s->heads + h, base + 2 * s->heads + h * s->dh};
+	float *base = u->state + offset;
+	return (aggregate){base + u->head, base + s->heads + u->head, base + 2 * s->heads + u->head * s->dh};
 }
 
-static inline void clear(const stream *s, aggregate a)
+static inline aggregate slot_at(const stream *s, const unit *u, int64_t block, int64_t index)
 {
-	*a.m = STREAM_EMPTY;
-	*a.z = 0.0f;
-	memset(a.s, 0, (size_t)s->dh * sizeof *a.s);
+	return aggregate_at(s, u, stream_slot(s->width, s->window, block, index));
 }
 
-static inline void copy(const stream *s, aggregate to, aggregate from)
+/* Offset p of a block; both 0 where there are no blocks. */
+static inline place place_at(const stream *s, const unit *u, int64_t block, int64_t p)
 {
-	*to.m = *from.m;
-	*to.z = *from.z;
-	memcpy(to.s, from.s, (size_t)s->dh * sizeof *to.s);
+	const int64_t b = s->block, first = stream_first(s->window, p);
+	place at = {.prefix = aggregate_at(s, u, STREAM_PREFIX)};
+	if (b == 0)
+		return at;
+	at.turns = block >= 1 && p > 0;
+	at.begins = p == 0;
+	at.reaches = block >= 2 && first < b;
+	at.running = aggregate_at(s, u, stream_running(s->width));
+	at.slot = slot_at(s, u, block, p);
+	if (at.turns) {
+		at.turned = slot_at(s, u, block - 1, b - 1 - p);
+		at.before = slot_at(s, u, block - 1, b - p);
+	}
+	if (at.reaches)
+		at.suffix = slot_at(s, u, block, first);
+	return at;
 }
 
-/* to := to ⊕ (m, z, s). */
-static inline void merge(const stream *st, aggregate to, float m, float z, const float *s)
+/* --- scalars ------------------------------------------------------------------------------ */
+
+/* (m, z) := (m, z) ⊕ (m2, z2) with the factors of either side. */
+static inline void merge(float *m, float *z, float m2, float z2, float *factor, float *factor2)
 {
-	const float top = *to.m > m ? *to.m : m;
-	const float a = math_exp(*to.m - top), b = math_exp(m - top);
-	*to.m = top;
-	*to.z = a * *to.z + b * z;
-#pragma omp simd
-	for (int64_t i = 0; i < st->dh; i++)
-		to.s[i] = a * to.s[i] + b * s[i];
+	const float top = m2 > *m ? m2 : *m;
+	attention_exps(*m, m2, factor, factor2);
+	*z = *factor * *z + *factor2 * z2;
+	*m = top;
 }
 
-/* g and M of (m, z, s); g may be s. */
-static inline void finish(const stream *st, float m, float z, const float *s, float *g, float *log_normalizer)
+/* 1 / z and M of an aggregate. */
+static inline float finish(float m, float z, float *log_normalizer)
 {
-	const float inverse = z > 0.0f ? 1.0f / z : 0.0f;
-#pragma omp simd
-	for (int64_t i = 0; i < st->dh; i++)
-		g[i] = inverse * s[i];
 	*log_normalizer = z > 0.0f ? m + math_log(z) : -INFINITY;
+	return z > 0.0f ? 1.0f / z : 0.0f;
 }
 
-/* One token of head h in a window of two or more: steps 1 to 4 of the header. */
-static void windowed(const stream *s, int64_t h, bool there, float score, const float *x, float *g,
-                     float *log_normalizer)
+ATTENTION_INLINE void windowed_heads(const place *at, bool there, const float *score, float *log_normalizer, factors *f,
+                                     const int64_t heads)
 {
-	int64_t b = stream_block(s->window), turned = b - 1 - s->p, first = stream_first(s->window, s->p);
-	aggregate prefix = aggregate_at(s, STREAM_PREFIX, h), running = aggregate_at(s, stream_running(s->width), h);
-	if (s->block >= 1 && s->p > 0) {
-		aggregate to = aggregate_at(s, stream_slot(s->width, s->window, s->block - 1, turned), h);
-		aggregate from = aggregate_at(s, stream_slot(s->width, s->window, s->block - 1, turned + 1), h);
-		merge(s, to, *from.m, *from.z, from.s);
+	const aggregate p = at->prefix, q = at->running, turned = at->turned, before = at->before;
+	const aggregate suffix = at->suffix, slot = at->slot;
+	if (at->turns) {
+#pragma omp simd
+		for (int64_t h = 0; h < heads; h++)
+			merge(&turned.m[h], &turned.z[h], before.m[h], before.z[h], &f->turned[h], &f->before[h]);
 	}
-	if (s->p == 0) {
-		copy(s, running, prefix);
-		clear(s, prefix);
+	for (int64_t h = 0; h < heads && at->begins; h++) {
+		q.m[h] = p.m[h];
+		q.z[h] = p.z[h];
+		p.m[h] = STREAM_EMPTY;
+		p.z[h] = 0.0f;
 	}
 	if (there) {
-		merge(s, prefix, score, 1.0f, x);
-		merge(s, running, score, 1.0f, x);
+#pragma omp simd
+		for (int64_t h = 0; h < heads; h++) {
+			merge(&p.m[h], &p.z[h], score[h], 1.0f, &f->prefix[h], &f->prefix_x[h]);
+			merge(&q.m[h], &q.z[h], score[h], 1.0f, &f->running[h], &f->running_x[h]);
+		}
 	}
-	float m = *running.m, z = *running.z;
-	memcpy(g, running.s, (size_t)s->dh * sizeof *g);
-	if (s->block >= 2 && first < b) {
-		aggregate suffix = aggregate_at(s, stream_slot(s->width, s->window, s->block, first), h);
-		merge(s, (aggregate){&m, &z, g}, *suffix.m, *suffix.z, suffix.s);
+	if (at->reaches) {
+#pragma omp simd
+		for (int64_t h = 0; h < heads; h++) {
+			float m = q.m[h], z = q.z[h];
+			merge(&m, &z, suffix.m[h], suffix.z[h], &f->from_running[h], &f->from_suffix[h]);
+			const float inverse = finish(m, z, &log_normalizer[h]);
+			f->from_running[h] *= inverse;
+			f->from_suffix[h] *= inverse;
+		}
+	} else {
+#pragma omp simd
+		for (int64_t h = 0; h < heads; h++)
+			f->from_running[h] = finish(q.m[h], q.z[h], &log_normalizer[h]);
 	}
-	finish(s, m, z, g, g, log_normalizer);
-	aggregate slot = aggregate_at(s, stream_slot(s->width, s->window, s->block, s->p), h);
-	clear(s, slot);
+	for (int64_t h = 0; h < heads; h++) {
+		slot.m[h] = there ? score[h] : STREAM_EMPTY;
+		slot.z[h] = there ? 1.0f : 0.0f;
+	}
+}
+
+ATTENTION_INLINE void global_heads(const place *at, bool there, const float *score, float *log_normalizer, factors *f,
+                                   const int64_t heads)
+{
+	const aggregate p = at->prefix;
 	if (there) {
-		*slot.m = score;
-		*slot.z = 1.0f;
-		memcpy(slot.s, x, (size_t)s->dh * sizeof *x);
+#pragma omp simd
+		for (int64_t h = 0; h < heads; h++)
+			merge(&p.m[h], &p.z[h], score[h], 1.0f, &f->prefix[h], &f->prefix_x[h]);
+	}
+#pragma omp simd
+	for (int64_t h = 0; h < heads; h++)
+		f->from_running[h] = finish(p.m[h], p.z[h], &log_normalizer[h]);
+}
+
+ATTENTION_INLINE void some_heads(const stream *s, const place *at, bool there, const float *score,
+                                 float *log_normalizer, factors *f, const int64_t heads)
+{
+	if (s->block)
+		windowed_heads(at, there, score, log_normalizer, f, heads);
+	else
+		global_heads(at, there, score, log_normalizer, f, heads);
+}
+
+static void heads_of(const stream *s, const unit *u, const place *at, bool there, const float *score,
+                     float *log_normalizer, factors *f)
+{
+	switch (u->heads) { /* short loops: the compiler should know how short */
+	case 4:
+		some_heads(s, at, there, score, log_normalizer, f, 4);
+		break;
+	case 8:
+		some_heads(s, at, there, score, log_normalizer, f, 8);
+		break;
+	case 16:
+		some_heads(s, at, there, score, log_normalizer, f, 16);
+		break;
+	default:
+		some_heads(s, at, there, score, log_normalizer, f, u->heads);
 	}
 }
 
-static void global(const stream *s, int64_t h, bool there, float score, const float *x, float *g, float *log_normalizer)
+/* --- channels ------------------------------------------------------------------------------- */
+
+ATTENTION_INLINE void turn(const place *at, const factors *f, int64_t heads, const int64_t dh)
 {
-	aggregate prefix = aggregate_at(s, STREAM_PREFIX, h);
-	if (there)
-		merge(s, prefix, score, 1.0f, x);
-	finish(s, *prefix.m, *prefix.z, prefix.s, g, log_normalizer);
+	float *to = at->turned.s;
+	const float *from = at->before.s;
+	for (int64_t h = 0; h < heads; h++) {
+		const float left = f->turned[h], right = f->before[h];
+#pragma omp simd
+		for (int64_t i = h * dh; i < (h + 1) * dh; i++)
+			to[i] = left * to[i] + right * from[i];
+	}
 }
 
-/* The state before position 0. */
-static void start(const stream *s)
+/* Steps 2 to 4; x is not looked at where the token is not there. For odd windows suffix and slot are one. */
+ATTENTION_INLINE void pool(const place *at, const factors *f, bool begins, bool there, bool reaches, const float *x,
+                           float *g, int64_t heads, const int64_t dh)
 {
+	float *p = at->prefix.s, *q = at->running.s, *slot = at->slot.s;
+	const float *suffix = at->suffix.s, *older = begins ? p : q;
+	for (int64_t h = 0; h < heads; h++) {
+		const float prefix = f->prefix[h], prefix_x = f->prefix_x[h];
+		const float running = f->running[h], running_x = f->running_x[h];
+		const float from_running = f->from_running[h], from_suffix = f->from_suffix[h];
+#pragma omp simd
+		for (int64_t i = h * dh; i < (h + 1) * dh; i++) {
+			const float token = there ? x[i] : 0.0f;
+			const float sum = there ? running * older[i] + running_x * token : older[i];
+			p[i] = begins ? token : there ? prefix * p[i] + prefix_x * token : p[i];
+			q[i] = sum;
+			g[i] = reaches ? from_running * sum + from_suffix * suffix[i] : from_running * sum;
+			slot[i] = token;
+		}
+	}
+}
+
+ATTENTION_INLINE void windowed(const place *at, const factors *f, bool there, const float *x, float *g, int64_t heads,
+                               const int64_t dh)
+{
+	if (at->turns)
+		turn(at, f, heads, dh);
+	if (!there)
+		pool(at, f, at->begins, false, at->reaches, x, g, heads, dh);
+	else if (at->begins && at->reaches)
+		pool(at, f, true, true, true, x, g, heads, dh);
+	else if (at->begins)
+		pool(at, f, true, true, false, x, g, heads, dh);
+	else if (at->reaches)
+		pool(at, f, false, true, true, x, g, heads, dh);
+	else
+		pool(at, f, false, true, false, x, g, heads, dh);
+}
+
+ATTENTION_INLINE void global(const place *at, const factors *f, bool there, const float *x, float *g, int64_t heads,
+                             const int64_t dh)
+{
+	float *p = at->prefix.s;
+	for (int64_t h = 0; h < heads; h++) {
+		const float prefix = f->prefix[h], prefix_x = f->prefix_x[h], inverse = f->from_running[h];
+		for (int64_t i = h * dh; there && i < (h + 1) * dh; i++)
+			p[i] = prefix * p[i] + prefix_x * x[i];
+#pragma omp simd
+		for (int64_t i = h * dh; i < (h + 1) * dh; i++)
+			g[i] = inverse * p[i];
+	}
+}
+
+/* --- sessions ------------------------------------------------------------------------------------ */
+
+/* The state before position 0, of the unit's heads. */
+static void start(const stream *s, const unit *u)
+{
+	int64_t floats = attention_state_floats(s->d, s->heads, s->window);
+	for (int64_t offset = 0; offset < floats; offset += s->width) {
+		aggregate a = aggregate_at(s, u, offset);
+		bool running = offset == STREAM_PREFIX || (s->block && offset == stream_running(s->width));
+		for (int64_t h = 0; h < u->heads; h++) {
+			a.m[h] = running ? STREAM_EMPTY : 0.0f;
+			a.z[h] = 0.0f;
+		}
+		memset(a.s, 0, (size_t)(u->heads * s->dh) * sizeof *a.s);
+	}
+}
+
+/* Read one token: x, g, score and log_normalizer are the unit's part of its rows. */
+ATTENTION_INLINE void token(const stream *s, const unit *u, const place *at, bool there, const float *x, float *g,
+                            float *score, float *log_normalizer, const int64_t dh)
+{
+	factors f;
+	const float *w = s->w + u->head * dh;
+	for (int64_t h = 0; h < u->heads; h++)
+		score[h] = s->scale * attention_dot(x + h * dh, w + h * dh, dh);
+	if (s->window == 1) {
+		for (int64_t h = 0; h < u->heads; h++)
+			log_normalizer[h] = there ? score[h] : -INFINITY;
+		if (there)
+			memcpy(g, x, (size_t)(u->heads * dh) * sizeof *g);
+		else
+			memset(g, 0, (size_t)(u->heads * dh) * sizeof *g);
+		return;
+	}
+	heads_of(s, u, at, there, score, log_normalizer, &f);
+	if (s->block)
+		windowed(at, &f, there, x, g, u->heads, dh);
+	else
+		global(at, &f, there, x, g, u->heads, dh);
+}
+
+/* All tokens of a unit. */
+ATTENTION_INLINE void session_of(const stream *s, const unit *u, const int64_t dh)
+{
+	const int32_t position = s->position[u->row], length = s->length[u->row];
+	float score[HEADS], log_normalizer[HEADS];
+	int64_t block = s->block ? position / s->block : 0, p = s->block ? position % s->block : 0;
+	if (position == 0 && length > 0)
+		start(s, u);
+	for (int64_t t = 0; t < length; t++) {
+		const int64_t token_at = u->row * s->n + t, channel = token_at * s->d + u->head * dh;
+		const int64_t head = token_at * s->heads + u->head;
+		place at = place_at(s, u, block, p);
+		token(s, u, &at, !s->mask || s->mask[token_at] != 0, s->x + channel, s->g + channel,
+		      s->score ? s->score + head : score, s->log_normalizer ? s->log_normalizer + head : log_normalizer,
+		      dh);
+		if (s->block && ++p == s->block) {
+			p = 0;
+			block++;
+		}
+	}
+	for (int64_t t = length; t < s->n; t++) {
+		const int64_t token_at = u->row * s->n + t, head = token_at * s->heads + u->head;
+		const size_t bytes = (size_t)u->heads * sizeof *score;
+		memset(s->g + token_at * s->d + u->head * dh, 0, bytes * (size_t)dh);
+		if (s->score)
+			memset(s->score + head, 0, bytes);
+		if (s->log_normalizer)
+			memset(s->log_normalizer + head, 0, bytes);
+	}
+}
+
+static void session(const stream *s, const unit *u)
+{
+	ATTENTION_WIDTHS(s->dh, session_of, s, u);
+}
+
+static unit unit_at(const stream *s, int64_t index)
+{
+	unit u = {.row = index / s->groups, .head = index % s->groups * s->group};
+	const int32_t slot = s->slot[u.row], length = s->length[u.row];
+	assert(length >= 0 && length <= s->n && s->position[u.row] >= 0 && slot >= 0 && slot < s->slots);
+	u.heads = kernel_min(s->group, s->heads - u.head);
+	u.state = s->pool + slot * s->slot_floats + s->offset;
+	return u;
+}
+
+static void ask(const stream *s, const unit *u, aggregate a)
+{
+	if (!a.m)
+		return;
+	__builtin_prefetch(a.m, 1, 2);
+	__builtin_prefetch(a.z, 1, 2);
+	for (int64_t i = 0; i < u->heads * s->dh; i += LINE)
+		__builtin_prefetch(a.s + i, 1, 2);
+}
+
+/* Ask for the aggregates that the unit's first token touches. */
+static void prefetch(const stream *s, const unit *u)
+{
+	const int32_t position = s->position[u->row];
 	if (s->window == 1)
 		return;
-	int64_t floats = attention_state_floats(s->heads * s->dh, s->heads, s->window);
-	memset(s->state, 0, (size_t)floats * sizeof *s->state);
-	for (int64_t h = 0; h < s->heads; h++) {
-		clear(s, aggregate_at(s, STREAM_PREFIX, h));
-		if (!stream_is_global(s->window))
-			clear(s, aggregate_at(s, stream_running(s->width), h));
+	place at = s->block ? place_at(s, u, position / s->block, position % s->block) : place_at(s, u, 0, 0);
+	ask(s, u, at.prefix);
+	ask(s, u, at.running);
+	ask(s, u, at.turned);
+	ask(s, u, at.before);
+	ask(s, u, at.suffix);
+	ask(s, u, at.slot);
+}
+
+static void units(const stream *s, int64_t first, int64_t last)
+{
+	for (int64_t i = first; i < last; i++) {
+		unit u = unit_at(s, i);
+		if (i + 1 < last) {
+			unit next = unit_at(s, i + 1);
+			prefetch(s, &next);
+		}
+		session(s, &u);
 	}
 }
 
-/* Read one token: x, score, g and log_normalizer are its rows. */
-static void token(stream *s, int64_t position, bool there, const float *x, const float *score, float *g,
-                  float *log_normalizer)
+/* Few groups, but enough for the threads. */
+static void group_heads(stream *s, int threads)
 {
-	int64_t b = stream_block(s->window);
-	s->block = b ? position / b : 0;
-	s->p = b ? position % b : 0;
-	if (position == 0)
-		start(s);
-	for (int64_t h = 0; h < s->heads; h++) {
-		int64_t at = h * s->dh;
-		if (stream_is_global(s->window))
-			global(s, h, there, score[h], x + at, g + at, log_normalizer + h);
-		else if (s->window > 1)
-			windowed(s, h, there, score[h], x + at, g + at, log_normalizer + h);
-		else
-			finish(s, score[h], there ? 1.0f : 0.0f, x + at, g + at, log_normalizer + h);
-	}
-}
-
-/* All tokens of row r of the batch; g, score and log_normalizer are the whole outputs. */
-static void row(const op_call *call, int64_t r, float *g, float *score, float *log_normalizer)
-{
-	const stream_params *p = call->params;
-	shape shape_x = call->in[0].shape;
-	int64_t n = shape_x.dim[1], d = shape_x.dim[2], heads = p->heads, dh = d / heads;
-	int64_t slots = call->in[2].shape.dim[0], slot_floats = call->in[2].shape.dim[1];
-	const float *x = (const float *)call->in[0].data + r * n * d, *w = call->in[1].data;
-	const int32_t slot = ((const int32_t *)call->in[3].data)[r];
-	const int32_t position = ((const int32_t *)call->in[4].data)[r];
-	const int32_t length = ((const int32_t *)call->in[5].data)[r];
-	const int32_t *mask = kernel_optional(call, 6);
-	g += r * n * d;
-	score += r * n * heads;
-	log_normalizer += r * n * heads;
-	assert(length >= 0 && length <= n && position >= 0 && slot >= 0 && slot < slots);
-	stream s = {.state = (float *)call->in[2].data + slot * slot_floats + p->offset,
-	            .heads = heads,
-	            .dh = dh,
-	            .window = p->window,
-	            .width = stream_width(d, heads)};
-	const float scale = 1.0f / sqrtf((float)dh);
-	for (int64_t t = 0; t < length; t++) {
-		for (int64_t h = 0; h < heads; h++)
-			score[t * heads + h] = scale * attention_dot(x + t * d + h * dh, w + h * dh, dh);
-		token(&s, (int64_t)position + t, !mask || mask[r * n + t] != 0, x + t * d, score + t * heads, g + t * d,
-		      log_normalizer + t * heads);
-	}
-	memset(g + length * d, 0, (size_t)((n - length) * d) * sizeof *g);
-	memset(score + length * heads, 0, (size_t)((n - length) * heads) * sizeof *score);
-	memset(log_normalizer + length * heads, 0, (size_t)((n - length) * heads) * sizeof *log_normalizer);
+	enum { NARROW = 2 * LINE };
+	s->groups = kernel_parts(s->heads, HEADS);
+	while (!attention_balanced(s->rows * s->groups, threads) && s->groups < s->heads &&
+	       s->heads / (s->groups + 1) * s->dh >= NARROW)
+		s->groups++;
+	s->group = kernel_parts(s->heads, s->groups);
+	s->groups = kernel_parts(s->heads, s->group);
 }
 
 size_t KERNEL(additive_stream_scratch)(const backend *b, const op_call *call)
 {
 	(void)b;
-	int64_t floats = 0;
-	for (int i = 0; i < call->n_out; i++)
-		floats += kernel_spare_floats(call, i);
-	return (size_t)floats * sizeof(float);
+	return (size_t)kernel_spare_floats(call, 0) * sizeof(float);
 }
 
 status KERNEL(additive_stream)(backend *b, const op_call *call)
 {
-	shape x = call->in[0].shape;
+	const stream_params *p = call->params;
+	const shape x = call->in[0].shape, slots = call->in[2].shape;
+	float *memory = call->scratch;
+	stream s = {.x = call->in[0].data,
+	            .w = call->in[1].data,
+	            .pool = call->in[2].data,
+	            .slot = call->in[3].data,
+	            .position = call->in[4].data,
+	            .length = call->in[5].data,
+	            .mask = kernel_optional(call, 6),
+	            .g = kernel_output(call, 0, &memory),
+	            .score = call->out[1].data,
+	            .log_normalizer = call->out[2].data,
+	            .rows = x.dim[0],
+	            .n = x.dim[1],
+	            .d = x.dim[2],
+	            .heads = p->heads,
+	            .dh = x.dim[2] / p->heads,
+	            .window = p->window,
+	            .block = stream_block(p->window),
+	            .width = stream_width(x.dim[2], p->heads),
+	            .slots = slots.dim[0],
+	            .slot_floats = slots.dim[1],
+	            .offset = p->offset};
 	if (shape_count(x) == 0)
 		return STATUS_OK;
-	float *memory = call->scratch, *g = kernel_output(call, 0, &memory), *score = kernel_output(call, 1, &memory);
-	float *log_normalizer = kernel_output(call, 2, &memory);
+	s.scale = 1.0f / sqrtf((float)s.dh);
 	const int threads = kernel_threads(b, shape_count(x) * COST);
+	group_heads(&s, threads);
+	const int64_t count = s.rows * s.groups;
+	if (threads == 1) {
+		units(&s, 0, count);
+		return STATUS_OK;
+	}
+	const int64_t share = kernel_parts(count, threads);
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
-	for (int64_t r = 0; r < x.dim[0]; r++)
-		row(call, r, g, score, log_normalizer);
+	for (int64_t first = 0; first < count; first += share)
+		units(&s, first, kernel_min(count, first + share));
 	return STATUS_OK;
 }

@@ -17,10 +17,14 @@ const cpu_kernels KERNEL(kernels) = {
         {
             [OP_sum_rows] = KERNEL(sum_rows_scratch),
             [OP_layernorm_grad] = KERNEL(layernorm_grad_scratch),
+            [OP_linear] = KERNEL(linear_scratch),
             [OP_additive_attention] = KERNEL(additive_attention_scratch),
             [OP_additive_attention_grad] = KERNEL(additive_attention_grad_scratch),
             [OP_additive_stream] = KERNEL(additive_stream_scratch),
-            [OP_cross_entropy] = KERNEL(cross_entropy_scratch),
+            [OP_softmax_attention] = KERNEL(softmax_attention_scratch),
+            [OP_softmax_attention_grad] = KERNEL(softmax_attention_grad_scratch),
+            [OP_softmax_stream] = KERNEL(softmax_stream_scratch),
+            [OP_linear_cross_entropy] = KERNEL(linear_cross_entropy_scratch),
             [OP_sum_squares] = KERNEL(sum_squares_scratch),
         },
 };

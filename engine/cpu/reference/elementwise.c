@@ -45,16 +45,14 @@ status reference_scale(backend *unused, const op_call *call)
 	return STATUS_OK;
 }
 
-/* x [rows, D], b [D] -> y [rows, D]: y = x + factor · b */
-status reference_bias(backend *unused, const op_call *call)
+/* y = s · x */
+status reference_scale_by(backend *unused, const op_call *call)
 {
 	(void)unused;
-	const scale_params *p = call->params;
-	const float *x = call->in[0].data, *b = call->in[1].data;
+	const float *x = call->in[0].data, *s = call->in[1].data;
 	float *y = call->out[0].data;
-	int64_t width = shape_last(call->in[0].shape);
 	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
-		y[i] = (float)((double)x[i] + (double)p->factor * (double)b[i % width]);
+		y[i] = *s * x[i];
 	return STATUS_OK;
 }
 

@@ -1,17 +1,23 @@
 #include "engine/cpu/reference/reference.h"
+#include "engine/tensor/panel.h"
 
-/* table [R, D], index [n] -> y [n, D]: y[i, :] = table[index[i], :], 0 outside 0…R-1. */
+/* table [R, D] f32 or panels, index [n] -> y [n, D]: y[i, :] = table[index[i], :], 0 outside 0…R-1. */
 status reference_gather(backend *b, const op_call *call)
 {
 	(void)b;
-	const float *table = call->in[0].data;
+	const tensor *table = &call->in[0];
 	const int32_t *index = call->in[1].data;
 	float *y = call->out[0].data;
-	int64_t rows = shape_rows(call->in[0].shape), n = shape_count(call->in[1].shape);
-	int64_t width = shape_last(call->in[0].shape);
-	for (int64_t i = 0; i < n; i++)
+	int64_t rows = shape_rows(table->shape), n = shape_count(call->in[1].shape), width = shape_last(table->shape);
+	for (int64_t i = 0; i < n; i++) {
+		if (index[i] >= 0 && index[i] < rows && dtype_is_panel(table->type)) {
+			panel_row(table->type, table->data, width, index[i], y + i * width);
+			continue;
+		}
 		for (int64_t d = 0; d < width; d++)
-			y[i * width + d] = index[i] >= 0 && index[i] < rows ? table[index[i] * width + d] : 0;
+			y[i * width + d] =
+			    index[i] >= 0 && index[i] < rows ? ((const float *)table->data)[index[i] * width + d] : 0;
+	}
 	return STATUS_OK;
 }
 

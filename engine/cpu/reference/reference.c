@@ -23,8 +23,13 @@ status cpu_reference_open(backend **out, int threads, error *err)
 #include "engine/tensor/ops.def"
 #undef OP
 	b->scratch[OP_gather_grad] = reference_gather_grad_scratch;
+	b->scratch[OP_linear] = reference_linear_scratch;
 	b->scratch[OP_additive_attention_grad] = reference_additive_attention_grad_scratch;
 	b->scratch[OP_additive_stream] = reference_additive_stream_scratch;
+	b->scratch[OP_softmax_attention] = reference_softmax_attention_scratch;
+	b->scratch[OP_softmax_attention_grad] = reference_softmax_attention_grad_scratch;
+	b->scratch[OP_softmax_stream] = reference_softmax_stream_scratch;
+	b->scratch[OP_linear_cross_entropy] = reference_linear_cross_entropy_scratch;
 	host_init(b);
 	b->close = reference_close;
 	return STATUS_OK;

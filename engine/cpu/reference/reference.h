@@ -15,7 +15,12 @@
 
 /* Scratch of the kernels that need double sums of a whole tensor. */
 size_t reference_gather_grad_scratch(const backend *b, const op_call *call);
+size_t reference_linear_scratch(const backend *b, const op_call *call);
 size_t reference_additive_attention_grad_scratch(const backend *b, const op_call *call);
 size_t reference_additive_stream_scratch(const backend *b, const op_call *call);
+size_t reference_softmax_attention_scratch(const backend *b, const op_call *call);
+size_t reference_softmax_attention_grad_scratch(const backend *b, const op_call *call);
+size_t reference_softmax_stream_scratch(const backend *b, const op_call *call);
+size_t reference_linear_cross_entropy_scratch(const backend *b, const op_call *call);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 
+#include "engine/tensor/panel.h"
+
 bool check_present(const op_call *call, int i)
 {
 	return i < call->n_in && call->in[i].data;
@@ -46,6 +48,28 @@ status check_count(const op_call *call, int i, const char *name, dtype type, int
 	char mine[96];
 	return error_set(err, STATUS_INVALID, name, "%s is %s, must have %" PRId64 " elements (%s)", name,
 	                 shape_text(call->in[i].shape, mine, sizeof mine), count, why);
+}
+
+status check_weight(const op_call *call, int weight, int bias, int64_t inputs, error *err)
+{
+	if (!check_present(call, weight))
+		return error_set(err, STATUS_INVALID, "weight", "weight is missing");
+	const tensor *w = &call->in[weight];
+	if (w->type != DTYPE_F32 && !dtype_is_panel(w->type))
+		return error_set(err, STATUS_INVALID, "weight", "weight is %s, must be f32 or panels",
+		                 dtype_name(w->type));
+	char text[96];
+	if (w->shape.rank != 2 || w->shape.dim[1] != inputs)
+		return error_set(err, STATUS_INVALID, "weight",
+		                 "weight is %s, must have 2 dimensions and %" PRId64 " inputs",
+		                 shape_text(w->shape, text, sizeof text), inputs);
+	if (w->type == DTYPE_PANEL_INT8 && inputs > PANEL_INT8_INPUTS)
+		return error_set(err, STATUS_INVALID, "weight",
+		                 "weight has %" PRId64 " inputs, in int8 at most %d can be summed", inputs,
+		                 PANEL_INT8_INPUTS);
+	if (!check_present(call, bias))
+		return STATUS_OK;
+	return check_shape(call, bias, "bias", DTYPE_F32, SHAPE1(w->shape.dim[0]), "one for each output", err);
 }
 
 void check_output(op_call *call, int o, dtype type, shape s)

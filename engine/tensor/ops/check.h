@@ -22,6 +22,8 @@ status check_shape(const op_call *call, int i, const char *name, dtype type, sha
 /* `type` with this many elements, whatever the rank. */
 status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *why,
                    error *err);
+/* Argument `weight` is [N, inputs], f32 or panels, and argument `bias`, if given, f32 [N]. */
+status check_weight(const op_call *call, int weight, int bias, int64_t inputs, error *err);
 /* Set output o. */
 void check_output(op_call *call, int o, dtype type, shape s);
 

@@ -1,4 +1,4 @@
-/* add, mul, gate, scale, bias, fill: one output element per input element. */
+/* add, mul, gate, scale, scale_by, fill: one output element per input element. */
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -55,6 +55,23 @@ status op_mul_backward(graph *g, const op_node *node)
 	return STATUS_OK;
 }
 
+/* --- scale_by ---------------------------------------------------------------- */
+
+value op_scale_by(graph *g, value x, value s)
+{
+	value out;
+	graph_apply(g, OP_scale_by, (value[]){x, s}, 2, NULL, &out);
+	return out;
+}
+
+status op_scale_by_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_shape(call, 1, "s", DTYPE_F32, SHAPE0(), "a scalar", err));
+	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	return STATUS_OK;
+}
+
 /* --- gate -------------------------------------------------------------------- */
 
 value op_gate(graph *g, value a, value b, value c)
@@ -81,7 +98,7 @@ status op_gate_backward(graph *g, const op_node *node)
 	return STATUS_OK;
 }
 
-/* --- scale, bias ---------------------------------------------------------------- */
+/* --- scale ---------------------------------------------------------------------- */
 
 value op_scale(graph *g, value x, float factor)
 {
@@ -101,31 +118,6 @@ status op_scale_backward(graph *g, const op_node *node)
 {
 	const scale_params *p = node->params;
 	graph_accumulate(g, node->in[0], op_scale(g, graph_output_gradient(g, node, 0), p->factor));
-	return STATUS_OK;
-}
-
-value op_bias(graph *g, value x, value b, float factor)
-{
-	value out;
-	graph_apply(g, OP_bias, (value[]){x, b}, 2, &(scale_params){factor}, &out);
-	return out;
-}
-
-status op_bias_check(op_call *call, error *err)
-{
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
-	TRY(check_shape(call, 1, "b", DTYPE_F32, SHAPE1(shape_last(call->in[0].shape)), "x's last dimension", err));
-	check_output(call, 0, DTYPE_F32, call->in[0].shape);
-	return STATUS_OK;
-}
-
-status op_bias_backward(graph *g, const op_node *node)
-{
-	const scale_params *p = node->params;
-	value dy = graph_output_gradient(g, node, 0);
-	graph_accumulate(g, node->in[0], dy);
-	if (graph_needs_gradient(g, node->in[1]))
-		graph_accumulate(g, node->in[1], op_sum_rows(g, dy, p->factor));
 	return STATUS_OK;
 }
 

@@ -15,7 +15,9 @@ value op_gather(graph *g, value table, value index, int64_t padding_row)
 /* The table is a matrix view, so rows of hidden states [B, N, D] can be picked too. */
 status op_gather_check(op_call *call, error *err)
 {
-	TRY(check_type(call, 0, "table", DTYPE_F32, err));
+	const bool packed = check_present(call, 0) && dtype_is_panel(call->in[0].type);
+	if (!packed)
+		TRY(check_type(call, 0, "table", DTYPE_F32, err));
 	TRY(check_type(call, 1, "index", DTYPE_I32, err));
 	shape table = call->in[0].shape, out = call->in[1].shape;
 	if (table.rank < 2)

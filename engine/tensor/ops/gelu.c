@@ -3,10 +3,10 @@
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
 
-value op_gelu(graph *g, value x)
+value op_gelu(graph *g, value x, bool tanh)
 {
 	value out;
-	graph_apply(g, OP_gelu, &x, 1, NULL, &out);
+	graph_apply(g, OP_gelu, &x, 1, &(gelu_params){tanh}, &out);
 	return out;
 }
 
@@ -20,7 +20,8 @@ status op_gelu_check(op_call *call, error *err)
 status op_gelu_backward(graph *g, const op_node *node)
 {
 	value dx;
-	TRY(graph_apply(g, OP_gelu_grad, (value[]){node->in[0], graph_output_gradient(g, node, 0)}, 2, NULL, &dx));
+	TRY(graph_apply(g, OP_gelu_grad, (value[]){node->in[0], graph_output_gradient(g, node, 0)}, 2, node->params,
+	                &dx));
 	graph_accumulate(g, node->in[0], dx);
 	return STATUS_OK;
 }

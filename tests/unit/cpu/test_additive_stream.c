@@ -335,6 +335,38 @@ static void the_first_tokens_of_a_masked_session_pool_to_zero(void **state)
 	}
 }
 
+/* One session whose heads go to several threads: the same results and the same state. */
+static void heads_on_several_threads_give_the_same_bits(void **state)
+{
+	enum { LENGTH = 300, HEADS = 6, WIDTH = 16, CHANNELS = HEADS * WIDTH };
+	(void)state;
+	for (int i = 0; i < WINDOWS; i++) {
+		stream_params p = {HEADS, windows[i], 0};
+		int64_t floats = attention_state_floats(CHANNELS, HEADS, windows[i]);
+		op_call calls[4];
+		for (int threads = 1; threads <= 4; threads++) {
+			backend *b = fixture_open(threads);
+			op_call *call = &calls[threads - 1];
+			*call =
+			    (op_call){.params = &p,
+			              .n_in = 7,
+			              .in = {fixture_normal(SHAPE3(1, LENGTH, CHANNELS), 54, 1),
+			                     fixture_normal(SHAPE1(CHANNELS), 55, 1),
+			                     fixture_tensor(DTYPE_F32, SHAPE2(1, floats)), integers(1, (int32_t[]){0}),
+			                     integers(1, (int32_t[]){0}), integers(1, (int32_t[]){LENGTH}),
+			                     fixture_integers(SHAPE2(1, LENGTH), 56, 0, 3)}};
+			fixture_run(b, OP_additive_stream, call);
+			for (int o = 0; o < 3; o++)
+				assert_true(compare_same("output", call->out[o].data, calls[0].out[o].data,
+				                         shape_count(call->out[o].shape)));
+			assert_true(compare_same("state", call->in[2].data, calls[0].in[2].data, floats));
+			backend_close(b);
+		}
+		for (int threads = 1; threads <= 4; threads++)
+			fixture_free(&calls[threads - 1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -348,6 +380,7 @@ int main(void)
 	    cmocka_unit_test(sessions_that_take_turns_do_not_meet),
 	    cmocka_unit_test(rows_past_a_length_are_zero_and_a_length_of_zero_reads_nothing),
 	    cmocka_unit_test(the_first_tokens_of_a_masked_session_pool_to_zero),
+	    cmocka_unit_test(heads_on_several_threads_give_the_same_bits),
 	};
 	return cmocka_run_group_tests(tests, open_backend, close_backend);
 }

@@ -40,7 +40,7 @@ static void product_free(product *p)
 
 static status product_run(product *p, int threads)
 {
-	return gemm(threads, p->trans_a, p->trans_b, p->m, p->n, p->k, p->alpha, p->a, p->b, p->c);
+	return gemm(threads, p->trans_a, p->trans_b, p->m, p->n, p->k, p->alpha, p->a, p->b, 0, p->c);
 }
 
 /* Is every element near its sum in double? k roundings of partial sums up to Σ|a b|, of random sign. */
@@ -96,13 +96,25 @@ static void the_check_notices_one_wrong_element(void **state)
 	product_free(&p);
 }
 
-static void the_rows_of_a_sliced_product_are_right(void **state)
+static void a_product_is_added_to_what_is_there(void **state)
 {
 	(void)state;
-	for (int64_t rows = 1; rows <= 80; rows++) {
-		product p = product_new(rows, 40, 70, false, true, 0.5f);
+	static const int64_t shapes[][3] = {{1, 1, 1}, {1, 33, 5}, {40, 31, 70}, {3, 5, 0}};
+	static const float betas[] = {1, -0.5f};
+	for (int s = 0; s < 4 * 2 * 4; s++) {
+		const int64_t *shape = shapes[s % 4];
+		const float beta = betas[s / 4 % 2];
+		product p = product_new(shape[0], shape[1], shape[2], s / 8 & 1, s / 8 & 2, 0.5f);
 		assert_int_equal(product_run(&p, 2), STATUS_OK);
-		assert_true(product_is_right(&p));
+		int64_t count = p.m * p.n;
+		float *sum = buffer_new((size_t)count * sizeof *sum);
+		random_normal(sum, count, 13, 1);
+		for (int64_t i = 0; i < count; i++)
+			p.c[i] += beta * sum[i];
+		assert_int_equal(gemm(2, p.trans_a, p.trans_b, p.m, p.n, p.k, p.alpha, p.a, p.b, beta, sum), STATUS_OK);
+		assert_true(buffer_intact(sum));
+		assert_true(compare_close("sum", sum, p.c, count, 1e-5, 1e-6));
+		buffer_free(sum);
 		product_free(&p);
 	}
 }
@@ -149,7 +161,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_transposition_of_every_shape_is_right),
 	    cmocka_unit_test(the_check_notices_one_wrong_element),
-	    cmocka_unit_test(the_rows_of_a_sliced_product_are_right),
+	    cmocka_unit_test(a_product_is_added_to_what_is_there),
 	    cmocka_unit_test(an_empty_sum_gives_zeros_and_an_empty_result_nothing),
 	    cmocka_unit_test(a_product_has_the_same_bits_every_time),
 	};

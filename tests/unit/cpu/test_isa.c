@@ -11,7 +11,8 @@
 #include "tests/unit/cpu/fixture.h"
 #include "tests/unit/support/op_trial.h"
 
-static const char *const names[] = {"baseline", "avx2", "avx512"};
+static const char *const names[] = {"baseline", "avx2", "avx512", "avx512vnni"};
+enum { NAMES = sizeof names / sizeof *names };
 
 static backend *open_isa(const char *name)
 {
@@ -84,7 +85,7 @@ static void the_environment_limits_the_threads(void **state)
 static void every_row_of_the_op_table_has_a_kernel(void **state)
 {
 	(void)state;
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < NAMES; i++) {
 		backend *b = open_isa(names[i]);
 		for (int id = 0; id < OP_COUNT; id++)
 			assert_non_null(b->kernel[id]);
@@ -96,7 +97,7 @@ static void every_instruction_set_agrees_with_the_baseline(void **state)
 {
 	(void)state;
 	backend *baseline = open_isa("baseline");
-	for (int i = 1; i < 3; i++) {
+	for (int i = 1; i < NAMES; i++) {
 		backend *b = open_isa(names[i]); /* what the machine lacks is tried as the next lower */
 		int failed = 0;
 		for (int c = 0; c < op_cases_count(); c++)
@@ -107,32 +108,75 @@ static void every_instruction_set_agrees_with_the_baseline(void **state)
 	backend_close(baseline);
 }
 
+/* The distribution of each form of gelu and its density. */
+static double distribution(double x, bool form)
+{
+	return form ? 0.5 + 0.5 * tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)) : 0.5 + 0.5 * erf(x / sqrt(2));
+}
+
+static double density(double x, bool form)
+{
+	double p = distribution(x, true);
+	return form ? 2 * p * (1 - p) * sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x)
+	            : exp(-0.5 * x * x) / sqrt(2 * acos(-1));
+}
+
+static void check_gelu(backend *b, bool form)
+{
+	int64_t n = 40001;
+	gelu_params p = {form};
+	op_call forward = {.params = &p, .n_in = 1, .in = {fixture_tensor(DTYPE_F32, SHAPE1(n))}};
+	float *x = forward.in[0].data;
+	for (int64_t j = 0; j < n; j++)
+		x[j] = (float)(j - n / 2) * 5e-4f;
+	op_call backward = {.params = &p, .n_in = 2, .in = {forward.in[0], fixture_tensor(DTYPE_F32, SHAPE1(n))}};
+	for (int64_t j = 0; j < n; j++)
+		((float *)backward.in[1].data)[j] = 1.0f;
+	fixture_run(b, OP_gelu, &forward);
+	fixture_run(b, OP_gelu_grad, &backward);
+	for (int64_t j = 0; j < n; j++) {
+		double v = (double)x[j], upper = distribution(v, form);
+		double y = (double)((float *)forward.out[0].data)[j], dy = (double)((float *)backward.out[0].data)[j];
+		assert_true(fabs(y - v * upper) <= 2e-7 * (1 + fabs(v)));
+		assert_true(fabs(dy - (upper + v * density(v, form))) <= 4e-7);
+	}
+	fixture_free_outputs(&forward);
+	fixture_free(&backward);
+}
+
 /* The functions of math.h as each instruction set compiled them, through gelu. */
 static void gelu_is_accurate_on_every_instruction_set(void **state)
 {
 	(void)state;
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < NAMES; i++) {
 		backend *b = open_isa(names[i]);
-		int64_t n = 40001;
-		op_call forward = {.n_in = 1, .in = {fixture_tensor(DTYPE_F32, SHAPE1(n))}};
-		float *x = forward.in[0].data;
-		for (int64_t j = 0; j < n; j++)
-			x[j] = (float)(j - n / 2) * 5e-4f;
-		op_call backward = {.n_in = 2, .in = {forward.in[0], fixture_tensor(DTYPE_F32, SHAPE1(n))}};
-		for (int64_t j = 0; j < n; j++)
-			((float *)backward.in[1].data)[j] = 1.0f;
-		fixture_run(b, OP_gelu, &forward);
-		fixture_run(b, OP_gelu_grad, &backward);
-		for (int64_t j = 0; j < n; j++) {
-			double v = (double)x[j], phi = exp(-0.5 * v * v) / sqrt(2 * acos(-1)),
-			       upper = 0.5 + 0.5 * erf(v / sqrt(2));
-			double y = (double)((float *)forward.out[0].data)[j],
-			       dy = (double)((float *)backward.out[0].data)[j];
-			assert_true(fabs(y - v * upper) <= 2e-7 * (1 + fabs(v)));
-			assert_true(fabs(dy - (upper + v * phi)) <= 4e-7);
+		check_gelu(b, false);
+		check_gelu(b, true);
+		backend_close(b);
+	}
+}
+
+/* Far outside, where x² and e^{-x} leave the range of floats. */
+static void gelu_is_the_ramp_far_from_zero(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 6; i++) {
+		backend *b = open_isa(names[i / 2]);
+		gelu_params p = {i % 2};
+		op_call call = {.params = &p, .n_in = 1, .in = {fixture_tensor(DTYPE_F32, SHAPE1(20))}};
+		op_call back = {.params = &p, .n_in = 2, .in = {call.in[0], fixture_tensor(DTYPE_F32, SHAPE1(20))}};
+		for (int j = 0; j < 20; j++) {
+			((float *)call.in[0].data)[j] = (j % 2 ? 1.0f : -1.0f) * 40.0f * powf(60.0f, (float)(j / 2));
+			((float *)back.in[1].data)[j] = 3.0f;
 		}
-		fixture_free_outputs(&forward);
-		fixture_free(&backward);
+		fixture_run(b, OP_gelu, &call);
+		fixture_run(b, OP_gelu_grad, &back);
+		for (int j = 0; j < 20; j++) {
+			assert_true(((float *)call.out[0].data)[j] == (j % 2 ? ((float *)call.in[0].data)[j] : 0.0f));
+			assert_true(((float *)back.out[0].data)[j] == (j % 2 ? 3.0f : 0.0f));
+		}
+		fixture_free_outputs(&call);
+		fixture_free(&back);
 		backend_close(b);
 	}
 }
@@ -148,6 +192,7 @@ int main(void)
 	    cmocka_unit_test(every_row_of_the_op_table_has_a_kernel),
 	    cmocka_unit_test(every_instruction_set_agrees_with_the_baseline),
 	    cmocka_unit_test(gelu_is_accurate_on_every_instruction_set),
+	    cmocka_unit_test(gelu_is_the_ramp_far_from_zero),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

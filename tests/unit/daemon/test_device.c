@@ -20,22 +20,22 @@
 #include "engine/daemon/jobs.h"
 #include "engine/daemon/sessions.h"
 
-/* The CPU backend with a matrix product that fails once, `countdown` products from now (0: never). */
-static backend_kernel honest_matmul;
+/* The CPU backend with a linear layer that fails once, `countdown` layers from now (0: never). */
+static backend_kernel honest_linear;
 static int countdown;
 
-static status failing_matmul(backend *b, const op_call *call)
+static status failing_linear(backend *b, const op_call *call)
 {
 	if (countdown > 0 && --countdown == 0)
 		return STATUS_DEVICE;
-	return honest_matmul(b, call);
+	return honest_linear(b, call);
 }
 
 static status open_failing(backend **out, int threads, error *err)
 {
 	TRY(cpu_open(out, threads, err));
-	honest_matmul = (*out)->kernel[OP_matmul];
-	(*out)->kernel[OP_matmul] = failing_matmul;
+	honest_linear = (*out)->kernel[OP_linear];
+	(*out)->kernel[OP_linear] = failing_linear;
 	return STATUS_OK;
 }
 
@@ -155,7 +155,7 @@ static void a_job_on_a_failing_device_ends_with_the_same_weights(void **state)
 	json_decref(ended);
 	device_snapshot(f->engine->device, &stats);
 	assert_int_equal(stats.restarts, 0);
-	countdown = 300; /* some steps behind the first checkpoint */
+	countdown = 100; /* some steps behind the first checkpoint */
 	create_job(f);
 	ended = run_to_end(f->engine);
 	read_weights(f->engine, ended, &got, &got_bytes);
@@ -204,7 +204,7 @@ static void generate(device *d, const char *folder, outcome *o)
 	                        .credit = 1000};
 	sampling_default(&r.sampling);
 	*o = (outcome){0};
-	assert_int_equal(device_model(d, "m", folder, &m, NULL), STATUS_OK);
+	assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
 	assert_int_equal(scheduler_generate(device_scheduler(d), m, NULL, &r, &g, NULL), STATUS_OK);
 	while (!o->finished)
 		assert_true(device_work.foreground(d));

@@ -53,12 +53,13 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Read a request given as JSON, with the fixture's file and the architecture put in. */
+/* Read a request given as JSON, with the fixture's file and, if it names no model, the architecture additive put in. */
 static status read_json(fixture *f, job_request *out, const char *json, error *err)
 {
 	json_t *params = json_loads(json, 0, NULL);
 	assert_non_null(params);
-	json_object_set_new(params, "model", json_string("additive"));
+	if (!json_object_get(params, "model"))
+		json_object_set_new(params, "model", json_string("additive"));
 	json_object_set_new(params, "training_file", json_string(f->file));
 	status s = job_request_read(out, f->engine, params, err);
 	json_decref(params);
@@ -99,6 +100,36 @@ static void longer_sequences_get_a_model_with_positions_for_them(void **state)
 	must_read(*state, &r, "{\"additive\":{\"sequence_length\":100}}");
 	assert_int_equal(r.dims.positions, 512);
 	job_request_fini(&r);
+}
+
+static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
+{
+	static const struct {
+		const char *json, *param;
+	} wrong[] = {
+	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"n_head\":5}}}", "additive.config.n_head"},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"hidden_size\":32}}}", "additive.config.hidden_size"},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"vocab_size\":258}}}", "additive.config.vocab_size"},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"n_positions\":32},\"sequence_length\":33}}",
+	     "additive.sequence_length"},
+	};
+	job_request r;
+	must_read(*state, &r, "{\"model\":\"gpt2\"}");
+	assert_string_equal(r.architecture->name, "gpt2");
+	assert_int_equal(r.dims.hidden, 128);
+	assert_int_equal(r.dims.vocab, 259);
+	assert_int_equal(r.dims.positions, 512);
+	job_request_fini(&r);
+	must_read(*state, &r, "{\"model\":\"gpt2\",\"additive\":{\"sequence_length\":700,\"recompute\":true}}");
+	assert_int_equal(r.dims.positions, 700);
+	assert_true(r.options.recompute);
+	job_request_fini(&r);
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		error err = ERROR_INIT;
+		assert_int_equal(read_json(*state, &r, wrong[i].json, &err), STATUS_INVALID);
+		assert_string_equal(err.param, wrong[i].param);
+		job_request_fini(&r);
+	}
 }
 
 static void our_fields_go_before_openais_and_the_newer_of_those_last(void **state)
@@ -186,7 +217,7 @@ static void a_request_comes_back_from_the_ledger_as_it_was(void **state)
 	const architecture *a;
 	must_read(f, &r,
 	          "{\"seed\":-5,\"additive\":{\"learning_rate\":0.1,\"betas\":[0.3,0.7],\"schedule\":\"cosine\","
-	          "\"clip\":0.3}}");
+	          "\"clip\":0.3,\"recompute\":true}}");
 	assert_int_equal(job_request_settle(&r, 100, true, NULL), STATUS_OK);
 	json_t *written = job_request_write(&r, CORPUS_HOLDOUT);
 	char *text = json_dumps(written, JSON_COMPACT);
@@ -228,6 +259,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_model_and_a_file_are_enough),
 	    cmocka_unit_test(longer_sequences_get_a_model_with_positions_for_them),
+	    cmocka_unit_test(gpt2_has_a_small_configuration_and_its_own_keys),
 	    cmocka_unit_test(our_fields_go_before_openais_and_the_newer_of_those_last),
 	    cmocka_unit_test(epochs_become_steps_and_steps_epochs),
 	    cmocka_unit_test(a_batch_asked_for_is_not_made_smaller_in_silence),

@@ -28,26 +28,32 @@ static inline backend *fixture_backend(void)
 	return b;
 }
 
-/* A freshly initialised model. */
-static inline model *fixture_created(const char *config, uint64_t seed, backend *b)
+static inline model *fixture_created_as(const architecture *a, const char *config, uint64_t seed, backend *b)
 {
 	json_t *json = fixture_json(config);
 	model *m;
-	assert_int_equal(model_create(&m, &architecture_additive, json, seed, b, NULL), STATUS_OK);
+	assert_int_equal(model_create(&m, a, json, seed, b, NULL), STATUS_OK);
 	json_decref(json);
 	return m;
 }
 
-/* A model whose every weight is random, so that no term of it vanishes. */
-static inline model *fixture_model(const char *config, backend *b)
+/* A freshly initialised model. */
+static inline model *fixture_created(const char *config, uint64_t seed, backend *b)
 {
-	model *m = fixture_created(config, 1, b);
+	return fixture_created_as(&architecture_additive, config, seed, b);
+}
+
+/* A model whose every weight is random, so that no term of it vanishes. */
+static inline model *fixture_model_as(const architecture *a, const char *config, backend *b)
+{
+	model *m = fixture_created_as(a, config, 1, b);
 	for (int i = 0; i < model_parameter_total(m); i++) {
 		const parameter_spec *p = model_parameter(m, i);
 		int64_t count = shape_count(p->shape);
 		float *x = calloc((size_t)count, sizeof *x);
 		assert_non_null(x);
-		random_normal(x, count, 100 + (uint64_t)i, strstr(p->name, "_attn") ? 1.5 : 0.3);
+		bool scores = strstr(p->name, "query_attn") || strstr(p->name, "key_attn");
+		random_normal(x, count, 100 + (uint64_t)i, scores ? 1.5 : 0.3);
 		for (int64_t k = 0; k < count && p->init == INIT_ONE; k++)
 			x[k] += 1;
 		assert_int_equal(
@@ -56,6 +62,11 @@ static inline model *fixture_model(const char *config, backend *b)
 		free(x);
 	}
 	return m;
+}
+
+static inline model *fixture_model(const char *config, backend *b)
+{
+	return fixture_model_as(&architecture_additive, config, b);
 }
 
 /* A host copy of the arena; free it. */

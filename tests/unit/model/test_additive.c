@@ -373,7 +373,7 @@ static void the_vocabulary_product_of_a_prefill_has_a_row_per_sequence(void **st
 	for (int i = 0; i < graph_node_count(g); i++) {
 		const op_node *node = graph_node(g, i);
 		shape out = node->n_out ? graph_value(g, node->out[0])->shape : SHAPE0();
-		if (node->id != OP_matmul || shape_last(out) != V)
+		if (node->id != OP_linear || shape_last(out) != V)
 			continue;
 		assert_int_equal(shape_rows(out), B);
 		products++;

@@ -5,11 +5,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "engine/base/file.h"
 #include "engine/model/safetensors.h"
+#include "engine/tensor/panel.h"
 #include "tests/unit/model/fixture.h"
 
 static char folder[] = "/tmp/test_model_folder.XXXXXX";
@@ -54,7 +56,7 @@ static void a_saved_model_opens_bit_for_bit(void **state)
 	(void)state;
 	model *saved = saved_model(), *opened;
 	assert_int_equal(model_check(folder, NULL), STATUS_OK);
-	assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+	assert_int_equal(model_open(&opened, folder, DTYPE_F32, device, NULL), STATUS_OK);
 	fixture_same_weights(saved, opened);
 	json_t *a = architecture_additive.config_write(model_config(saved));
 	json_t *b = architecture_additive.config_write(model_config(opened));
@@ -90,7 +92,7 @@ static void a_configuration_without_a_model_type_is_additive(void **state)
 	(void)state;
 	model *saved = saved_model(), *opened;
 	write_text(config_path, SMALL_CONFIG);
-	assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+	assert_int_equal(model_open(&opened, folder, DTYPE_F32, device, NULL), STATUS_OK);
 	fixture_same_weights(saved, opened);
 	model_free(saved);
 	model_free(opened);
@@ -101,7 +103,7 @@ static void saving_over_a_model_replaces_it(void **state)
 	(void)state;
 	model *first = saved_model(), *second = fixture_created(SMALL_CONFIG, 99, device), *opened;
 	assert_int_equal(model_save(second, folder, NULL), STATUS_OK);
-	assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+	assert_int_equal(model_open(&opened, folder, DTYPE_F32, device, NULL), STATUS_OK);
 	fixture_same_weights(second, opened);
 	model_free(first);
 	model_free(second);
@@ -118,6 +120,80 @@ static void saving_into_a_missing_folder_fails(void **state)
 	model_free(m);
 }
 
+/* --- packed weights ---------------------------------------------------------------------------- */
+
+static void assert_packed(const model *m, const model *plain, int i)
+{
+	static const double tolerances[DTYPE_COUNT] = {[DTYPE_PANEL_BF16] = 1.0 / 256, [DTYPE_PANEL_INT8] = 1.0 / 254};
+	const parameter_spec *p = model_parameter(m, i);
+	const float *want = model_arena(plain) + model_parameter_offset(plain, i);
+	const float *got = model_arena(m) + model_parameter_offset(m, i);
+	int64_t k = shape_last(p->shape);
+	if (!p->matrix) {
+		assert_memory_equal(got, want, (size_t)shape_count(p->shape) * sizeof *got);
+		return;
+	}
+	for (int64_t row = 0; row < shape_rows(p->shape); row++, want += k) {
+		float values[60], largest = 0;
+		panel_row(model_weights(m), got, k, row, values);
+		for (int64_t j = 0; j < k; j++)
+			largest = fmaxf(largest, fabsf(want[j]));
+		for (int64_t j = 0; j < k; j++)
+			assert_true(fabs((double)values[j] - (double)want[j]) <=
+			            tolerances[model_weights(m)] * (double)largest * 1.001);
+	}
+}
+
+static void matrices_are_packed_for_serving_and_the_rest_is_not(void **state)
+{
+	(void)state;
+	static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
+	model *plain = saved_model();
+	for (int t = 0; t < 3; t++) {
+		model *m;
+		int matrices = 0;
+		int64_t end = 0;
+		assert_int_equal(model_open(&m, folder, types[t], device, NULL), STATUS_OK);
+		assert_int_equal(model_weights(m), types[t]);
+		assert_int_equal(model_parameter_count(m), model_parameter_count(plain));
+		for (int i = 0; i < model_parameter_total(m); i++) {
+			const parameter_spec *p = model_parameter(m, i);
+			size_t bytes;
+			assert_true(shape_bytes(p->shape, p->matrix ? types[t] : DTYPE_F32, &bytes));
+			assert_int_equal(model_parameter_offset(m, i), end);
+			end += (int64_t)((bytes + 63) / 64 * 16);
+			assert_packed(m, plain, i);
+			matrices += p->matrix;
+		}
+		assert_int_equal(model_arena_floats(m), end);
+		assert_int_equal(matrices, 1 + 6 * 3);
+		model_free(m);
+	}
+	assert_int_equal(model_weights(plain), DTYPE_F32);
+	model_free(plain);
+}
+
+static void packed_weights_can_only_be_run(void **state)
+{
+	(void)state;
+	const forward_spec training = {.batch = 1, .length = 2, .loss = true, .backward = true},
+	                   evaluation = {.batch = 1, .length = 2, .loss = true, .logits = LOGITS_ALL};
+	model *m;
+	plan *p;
+	error err = ERROR_INIT;
+	model_free(saved_model());
+	assert_int_equal(model_open(&m, folder, DTYPE_PANEL_BF16, device, NULL), STATUS_OK);
+	assert_int_equal(model_save(m, folder, &err), STATUS_UNSUPPORTED);
+	assert_true(err.message[0]);
+	assert_int_equal(model_check(folder, NULL), STATUS_OK);
+	err = (error)ERROR_INIT;
+	assert_int_equal(model_plan(&p, m, &training, NULL, NULL, &err), STATUS_UNSUPPORTED);
+	assert_non_null(strstr(err.message, "gradients"));
+	assert_null(p);
+	plan_free(fixture_plan(m, &evaluation, NULL, NULL));
+	model_free(m);
+}
+
 /* --- folders that are wrong ------------------------------------------------------------------- */
 
 /* Opening and checking must fail alike. */
@@ -125,7 +201,7 @@ static void assert_refused(status want, const char *param)
 {
 	error opening = ERROR_INIT, checking = ERROR_INIT;
 	model *m = (model *)&opening;
-	status s = model_open(&m, folder, device, &opening);
+	status s = model_open(&m, folder, DTYPE_F32, device, &opening);
 	if (s != want)
 		print_error("status %d: %s\n", (int)s, error_message(&opening));
 	assert_int_equal(s, want);
@@ -234,7 +310,7 @@ static void a_device_that_fails_leaves_no_model_and_no_memory(void **state)
 		status want = uploads < 0 ? STATUS_NOMEM : STATUS_DEVICE;
 		error err = ERROR_INIT;
 		model *m = (model *)&err;
-		assert_int_equal(model_open(&m, folder, &broken.backend, &err), want);
+		assert_int_equal(model_open(&m, folder, DTYPE_F32, &broken.backend, &err), want);
 		assert_null(m);
 		assert_non_null(strstr(err.message, "broken"));
 		json_t *json = fixture_json(SMALL_CONFIG);
@@ -354,7 +430,7 @@ static void either_of_the_tied_names_is_enough(void **state)
 		edit e = edit_begin();
 		edit_remove(&e, names[i]);
 		edit_end(&e);
-		assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+		assert_int_equal(model_open(&opened, folder, DTYPE_F32, device, NULL), STATUS_OK);
 		fixture_same_weights(want, opened);
 		model_free(opened);
 	}
@@ -385,7 +461,7 @@ static void fixture_weights_other_types_are_converted(void **state)
 	norm->data = brain;
 	edit_end(&e);
 	model *want = fixture_model(SMALL_CONFIG, device);
-	assert_int_equal(model_open(&opened, folder, device, NULL), STATUS_OK);
+	assert_int_equal(model_open(&opened, folder, DTYPE_F32, device, NULL), STATUS_OK);
 	float *got = fixture_weights(opened), *before = fixture_weights(want);
 	assert_memory_equal(got + model_parameter_offset(opened, 1), before + model_parameter_offset(want, 1),
 	                    37 * sizeof(float));
@@ -404,6 +480,8 @@ int main(void)
 	    cmocka_unit_test(a_saved_model_holds_the_tied_matrix_under_both_names),
 	    cmocka_unit_test(a_configuration_without_a_model_type_is_additive),
 	    cmocka_unit_test(saving_over_a_model_replaces_it),
+	    cmocka_unit_test(matrices_are_packed_for_serving_and_the_rest_is_not),
+	    cmocka_unit_test(packed_weights_can_only_be_run),
 	    cmocka_unit_test(saving_into_a_missing_folder_fails),
 	    cmocka_unit_test(missing_or_broken_files_are_refused),
 	    cmocka_unit_test(a_configuration_of_another_size_is_refused_without_taking_its_memory),

@@ -293,7 +293,7 @@ static void every_table_is_well_formed(void **state)
 		for (int i = 0; i < n; i++)
 			assert_string_not_equal(schema_all[i]->name, schema_all[n]->name);
 	}
-	assert_int_equal(n, 9);
+	assert_int_equal(n, 10);
 }
 
 /* A field that every message must name, with what is tried on it. */
@@ -349,7 +349,7 @@ static void what_openai_clients_send_is_accepted(void **state)
 	        "\"tokenizer\":{\"type\":\"bytes\"},\"sequence_length\":256,\"batch_size\":8,"
 	        "\"gradient_accumulation\":1,\"max_steps\":10,\"learning_rate\":5e-4,"
 	        "\"schedule\":\"cosine\",\"warmup_steps\":0,\"weight_decay\":0.01,\"betas\":[0.9,0.999],"
-	        "\"clip\":1,\"label_smoothing\":0,\"precision\":\"fp32\",\"eval_every\":5,"
+	        "\"clip\":1,\"label_smoothing\":0,\"precision\":\"fp32\",\"recompute\":true,\"eval_every\":5,"
 	        "\"checkpoint_every\":5,\"keep_checkpoints\":2}}");
 }
 
@@ -361,6 +361,7 @@ static void what_would_change_the_result_and_is_not_offered_is_refused(void **st
 	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"suffix\":\"end\"}", "suffix", "invalid_value");
 	refuses(&schema_job_create, "{\"model\":\"m\",\"training_file\":\"f\",\"method\":{\"type\":\"dpo\"}}",
 	        "method.type", "invalid_value");
+	refuses(&schema_model_load, "{\"dtype\":\"fp16\"}", "dtype", "invalid_value");
 	refuses(&schema_job_create, "{\"model\":\"m\",\"training_file\":\"f\",\"additive\":{\"precision\":\"bf16\"}}",
 	        "additive.precision", "invalid_value");
 }

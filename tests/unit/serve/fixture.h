@@ -65,6 +65,18 @@ static inline void write_model(const char *folder, backend *b, uint64_t seed, in
 	json_decref(config);
 }
 
+/* A GPT-2 of the same vocabulary and positions. */
+static inline void write_gpt2(const char *folder, backend *b, uint64_t seed)
+{
+	model *m;
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:f}", "n_embd", HIDDEN, "vocab_size", VOCAB, "n_head",
+	                           HEADS, "n_positions", POSITIONS, "n_layer", LAYERS, "initializer_range", 0.3);
+	assert_int_equal(model_create(&m, architecture_find("gpt2"), config, seed, b, NULL), STATUS_OK);
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	model_free(m);
+	json_decref(config);
+}
+
 static inline void make_folder(char folder[64])
 {
 	strcpy(folder, "/tmp/additive-serve-XXXXXX");
@@ -78,11 +90,16 @@ static inline void fixture_folder(fixture *f)
 	write_model(f->folder, f->backend, 1, POSITIONS, POSITION_ERROR);
 }
 
-static inline void fixture_serve(fixture *f, const scheduler_limits *limits)
+static inline void fixture_serve_as(fixture *f, const scheduler_limits *limits, dtype weights)
 {
 	error err = ERROR_INIT;
 	assert_int_equal(scheduler_new(&f->scheduler, f->backend, limits), STATUS_OK);
-	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, &f->model, &err), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, weights, &f->model, &err), STATUS_OK);
+}
+
+static inline void fixture_serve(fixture *f, const scheduler_limits *limits)
+{
+	fixture_serve_as(f, limits, DTYPE_PANEL_F32);
 }
 
 static inline void fixture_open(fixture *f, const scheduler_limits *limits)

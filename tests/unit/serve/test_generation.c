@@ -1,4 +1,5 @@
 /* What one generation says: tokens, text, stops, log-probabilities, importance weights. */
+#include "engine/tensor/panel.h"
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -446,9 +447,9 @@ static void logits_that_are_not_finite_end_the_generation(void **state)
 	fixture *f = *state;
 	int32_t ids[3];
 	random_tokens(ids, 3, 12);
-	float *arena = model_arena(f->model->model); /* the tied word embedding comes first */
+	float *arena = model_arena(f->model->model); /* the panels of the tied word embedding come first */
 	for (int64_t i = 0; i < VOCAB; i++)
-		arena[i * HIDDEN] += NAN;
+		arena[i / PANEL_WIDTH * PANEL_WIDTH * HIDDEN + i % PANEL_WIDTH] += NAN;
 	client c;
 	session *x = open_session(f, "x", POSITION_ERROR, false);
 	generation_request r = request(&c, ids, 3, 5);

@@ -171,7 +171,7 @@ static void two_models_take_turns(void **state)
 	client a, b;
 	int32_t ids[2];
 	random_tokens(ids, 2, 5);
-	assert_int_equal(scheduler_model(f->scheduler, "other", f->folder, &other, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "other", f->folder, DTYPE_PANEL_F32, &other, NULL), STATUS_OK);
 	generation_request r = request(&a, ids, 2, 30);
 	start(f, NULL, &a, &r);
 	r = request(&b, ids, 2, 30);
@@ -446,7 +446,7 @@ static void finished_may_delete_the_session_and_unload_the_model(void **state)
 	c.context = f;
 	c.on_finished = delete_session_and_model;
 	run(f, x, &c, &r);
-	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, &f->model, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, DTYPE_PANEL_F32, &f->model, NULL), STATUS_OK);
 }
 
 int main(void)

@@ -269,7 +269,7 @@ static void loading_may_fail_at_any_call(void **state)
 			error err = ERROR_INIT;
 			assert_int_equal(scheduler_new(&f.scheduler, f.backend, &limits), STATUS_OK);
 			fault_arm(fault, kind, n, false);
-			status s = scheduler_model(f.scheduler, "m", f.folder, &f.model, &err);
+			status s = scheduler_model(f.scheduler, "m", f.folder, DTYPE_PANEL_F32, &f.model, &err);
 			struck = fault->struck;
 			assert_int_equal(s == STATUS_OK, !struck);
 			assert_int_equal(scheduler_model_loaded(f.scheduler, "m"), !struck);

@@ -49,17 +49,17 @@ static void the_model_idle_for_longest_makes_room_and_none_is_busy(void **state)
 	error err = ERROR_INIT;
 	session_options o = {.policy = POSITION_ERROR};
 	session *x, *y;
-	assert_int_equal(scheduler_model(f->scheduler, "b", f->folder, &b, NULL), STATUS_OK);
-	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, &f->model, NULL), STATUS_OK);
-	assert_int_equal(scheduler_model(f->scheduler, "c", f->folder, &c, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "b", f->folder, DTYPE_PANEL_F32, &b, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, DTYPE_PANEL_F32, &f->model, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "c", f->folder, DTYPE_PANEL_F32, &c, NULL), STATUS_OK);
 	assert_true(scheduler_model_loaded(f->scheduler, "m") && !scheduler_model_loaded(f->scheduler, "b"));
 	assert_int_equal(scheduler_session_new(f->scheduler, f->model, "x", &o, &x, NULL), STATUS_OK);
 	assert_int_equal(scheduler_session_new(f->scheduler, c, "y", &o, &y, NULL), STATUS_OK);
-	assert_int_equal(scheduler_model(f->scheduler, "b", f->folder, &b, &err), STATUS_BUSY);
+	assert_int_equal(scheduler_model(f->scheduler, "b", f->folder, DTYPE_PANEL_F32, &b, &err), STATUS_BUSY);
 	assert_null(b);
 	assert_int_equal(scheduler_model_unload(f->scheduler, "c", NULL), STATUS_CONFLICT);
 	drop(f, y);
-	assert_int_equal(scheduler_model(f->scheduler, "b", f->folder, &b, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "b", f->folder, DTYPE_PANEL_F32, &b, NULL), STATUS_OK);
 	assert_false(scheduler_model_loaded(f->scheduler, "c"));
 	assert_int_equal(scheduler_model_unload(f->scheduler, "b", NULL), STATUS_OK);
 	assert_int_equal(scheduler_model_unload(f->scheduler, "never loaded", NULL), STATUS_OK);
@@ -71,7 +71,7 @@ static void a_model_that_cannot_be_loaded_leaves_nothing_behind(void **state)
 	fixture *f = *state;
 	served_model *m = f->model;
 	error err = ERROR_INIT;
-	assert_int_not_equal(scheduler_model(f->scheduler, "nowhere", "/nonexistent/model", &m, &err), STATUS_OK);
+	assert_int_not_equal(scheduler_model(f->scheduler, "nowhere", "/nonexistent/model", DTYPE_PANEL_F32, &m, &err), STATUS_OK);
 	assert_null(m);
 	assert_false(scheduler_model_loaded(f->scheduler, "nowhere"));
 	scheduler_stats stats;
@@ -173,7 +173,7 @@ static void clamp_keeps_the_last_position_and_wrap_begins_anew(void **state)
 		session_options o = {.policy = POSITION_ERROR};
 		make_folder(folder);
 		write_model(folder, f->backend, 1, 3 * POSITIONS, policy);
-		assert_int_equal(scheduler_model(f->scheduler, "longer", folder, &longer, NULL), STATUS_OK);
+		assert_int_equal(scheduler_model(f->scheduler, "longer", folder, DTYPE_PANEL_F32, &longer, NULL), STATUS_OK);
 		assert_int_equal(scheduler_session_new(f->scheduler, longer, "y", &o, &y, NULL), STATUS_OK);
 		for (int i = 0; i < 3 * POSITIONS; i += 12) { /* 48 is a border of pieces, 96 and 144 too */
 			append(f, x, ids + i, 12);

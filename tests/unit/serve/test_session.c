@@ -433,7 +433,7 @@ static void another_models_state_is_refused(void **state)
 	session *x = open_session(f, "x", POSITION_ERROR, false);
 	append(f, x, ids, 5);
 	assert_int_equal(scheduler_session_export(f->scheduler, x, &blob, &bytes, NULL), STATUS_OK);
-	assert_int_equal(scheduler_model(f->scheduler, "other", folder, &other, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "other", folder, DTYPE_PANEL_F32, &other, NULL), STATUS_OK);
 	assert_int_equal(scheduler_session_import(f->scheduler, other, "y", blob, bytes, &y, &err), STATUS_INVALID);
 	assert_non_null(strstr(err.message, "another model"));
 	assert_string_equal(err.param, "state");
@@ -458,7 +458,7 @@ static void a_state_can_be_carried_to_another_engine_with_the_same_model(void **
 	append(f, x, ids, 13);
 	assert_int_equal(scheduler_session_export(f->scheduler, x, &blob, &bytes, NULL), STATUS_OK);
 	assert_int_equal(scheduler_new(&elsewhere, f->backend, &roomy), STATUS_OK);
-	assert_int_equal(scheduler_model(elsewhere, "renamed", f->folder, &m, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(elsewhere, "renamed", f->folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
 	assert_int_equal(scheduler_session_import(elsewhere, m, "y", blob, bytes, &y, NULL), STATUS_OK);
 	assert_same_logits(x, y);
 	scheduler_free(elsewhere);

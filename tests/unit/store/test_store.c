@@ -177,6 +177,73 @@ static void a_model_cannot_be_added_twice(void **state)
 	assert_int_equal(add_model(f, "m"), STATUS_OK);
 }
 
+static void add_checkpoint(fixture *f, const char *id, int64_t step)
+{
+	char path[PATH_MAX];
+	json_t *object = json_pack("{s:s}", "id", id);
+	store_checkpoint_folder(f->store, "ftjob-1", step, path);
+	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
+	assert_int_equal(store_checkpoint_add(f->store, "ftjob-1", step, object, NULL), STATUS_OK);
+	json_decref(object);
+}
+
+static void must_have_dtype(fixture *f, const char *id, const char *expected)
+{
+	char got[STORE_DTYPE_BYTES];
+	assert_int_equal(store_dtype_get(f->store, id, got, NULL), STATUS_OK);
+	assert_string_equal(got, expected);
+}
+
+static void a_dtype_is_kept_with_its_model_or_checkpoint(void **state)
+{
+	fixture *f = *state;
+	char got[STORE_DTYPE_BYTES];
+	assert_int_equal(add_model(f, "m"), STATUS_OK);
+	assert_int_equal(add_model(f, "other"), STATUS_OK);
+	add_checkpoint(f, "ckpt-1", 10);
+	must_have_dtype(f, "m", "fp32");
+	must_have_dtype(f, "ckpt-1", "fp32");
+	assert_int_equal(store_dtype_put(f->store, "m", "int8", NULL), STATUS_OK);
+	assert_int_equal(store_dtype_put(f->store, "ckpt-1", "bf16", NULL), STATUS_OK);
+	reopen(f);
+	must_have_dtype(f, "m", "int8");
+	must_have_dtype(f, "other", "fp32");
+	must_have_dtype(f, "ckpt-1", "bf16");
+	add_checkpoint(f, "ckpt-1", 10); /* written again after a crash */
+	must_have_dtype(f, "ckpt-1", "bf16");
+	assert_int_equal(store_model_delete(f->store, "m", NULL), STATUS_OK);
+	assert_int_equal(store_dtype_get(f->store, "m", got, NULL), STATUS_NOT_FOUND);
+	assert_int_equal(store_dtype_put(f->store, "m", "int8", NULL), STATUS_NOT_FOUND);
+	assert_int_equal(add_model(f, "m"), STATUS_OK);
+	must_have_dtype(f, "m", "fp32");
+}
+
+/* A ledger as the first version wrote it. */
+static void a_ledger_of_the_first_version_is_brought_up_to_date(void **state)
+{
+	static const char undo[] = "ALTER TABLE models DROP COLUMN dtype; ALTER TABLE checkpoints DROP COLUMN dtype;"
+	                           "PRAGMA user_version=1";
+	fixture *f = *state;
+	char path[PATH_MAX];
+	sqlite3 *db;
+	store_model m;
+	assert_int_equal(add_model(f, "m"), STATUS_OK);
+	add_checkpoint(f, "ckpt-1", 10);
+	store_close(f->store);
+	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, undo, NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+	assert_int_equal(store_open(&f->store, f->folder, NULL), STATUS_OK);
+	assert_int_equal(store_model_get(f->store, "m", &m, NULL), STATUS_OK);
+	assert_int_equal(m.parameters, 7);
+	must_have_dtype(f, "m", "fp32");
+	must_have_dtype(f, "ckpt-1", "fp32");
+	assert_int_equal(store_dtype_put(f->store, "ckpt-1", "int8", NULL), STATUS_OK);
+	reopen(f);
+	must_have_dtype(f, "ckpt-1", "int8");
+}
+
 static void a_job_is_replaced_by_its_next_version(void **state)
 {
 	fixture *f = *state;
@@ -403,6 +470,8 @@ int main(void)
 	    CASE(an_id_that_could_leave_the_folder_finds_nothing),
 	    CASE(names_of_models_have_a_length_and_an_alphabet),
 	    CASE(a_model_cannot_be_added_twice),
+	    CASE(a_dtype_is_kept_with_its_model_or_checkpoint),
+	    CASE(a_ledger_of_the_first_version_is_brought_up_to_date),
 	    CASE(a_job_is_replaced_by_its_next_version),
 	    CASE(pages_cover_a_list_once_in_both_directions),
 	    CASE(a_page_after_an_unknown_or_foreign_row_is_not_found),

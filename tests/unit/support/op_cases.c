@@ -2,9 +2,11 @@
 #include "tests/unit/support/op_cases.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/tensor/ops.h"
+#include "engine/tensor/panel.h"
 #include "tests/unit/support/random.h"
 
 static value f32(graph *g, const char *name, shape s)
@@ -27,6 +29,11 @@ static void build_gather(graph *g, const int64_t *arg) /* rows, width, indices, 
 static void build_gather_deep(graph *g, const int64_t *arg) /* batch, length, width, indices */
 {
 	op_gather(g, f32(g, "table", SHAPE3(arg[0], arg[1], arg[2])), i32(g, "index", SHAPE1(arg[3])), -1);
+}
+
+static void build_gather_panels(graph *g, const int64_t *arg) /* rows, width, indices, type */
+{
+	op_gather(g, graph_weight(g, "table", (dtype)arg[3], SHAPE2(arg[0], arg[1])), i32(g, "index", SHAPE1(arg[2])), -1);
 }
 
 static void build_gather_grad(graph *g, const int64_t *arg) /* rows, width, indices, padding row */
@@ -61,9 +68,9 @@ static void build_scale(graph *g, const int64_t *arg) /* rows, width */
 	op_scale(g, f32(g, "x", SHAPE2(arg[0], arg[1])), -1.75f);
 }
 
-static void build_bias(graph *g, const int64_t *arg) /* rows, width */
+static void build_scale_by(graph *g, const int64_t *arg) /* rows, width */
 {
-	op_bias(g, f32(g, "x", SHAPE2(arg[0], arg[1])), f32(g, "b", SHAPE1(arg[1])), 0.3f);
+	op_scale_by(g, f32(g, "x", SHAPE2(arg[0], arg[1])), f32(g, "s", SHAPE0()));
 }
 
 static void build_sum_rows(graph *g, const int64_t *arg) /* rows, width */
@@ -83,6 +90,19 @@ static void build_matmul_deep(graph *g, const int64_t *arg) /* batch, length, K,
 	op_matmul(g, f32(g, "a", SHAPE3(arg[0], arg[1], arg[2])), f32(g, "b", SHAPE2(arg[3], arg[2])), false, true, 1);
 }
 
+static void build_linear(graph *g, const int64_t *arg) /* rows, outputs, inputs, biased, type of weight */
+{
+	value x = f32(g, "x", SHAPE2(arg[0], arg[2]));
+	value weight = arg[4] == DTYPE_F32 ? f32(g, "weight", SHAPE2(arg[1], arg[2]))
+	                                   : graph_weight(g, "weight", (dtype)arg[4], SHAPE2(arg[1], arg[2]));
+	op_linear(g, x, weight, arg[3] ? f32(g, "bias", SHAPE1(arg[1])) : VALUE_NONE, -0.7f);
+}
+
+static void build_linear_deep(graph *g, const int64_t *arg) /* batch, length, inputs, outputs */
+{
+	op_linear(g, f32(g, "x", SHAPE3(arg[0], arg[1], arg[2])), f32(g, "weight", SHAPE2(arg[3], arg[2])), VALUE_NONE, 1);
+}
+
 static void build_layernorm(graph *g, const int64_t *arg) /* rows, width */
 {
 	op_layernorm(g, f32(g, "x", SHAPE2(arg[0], arg[1])), f32(g, "weight", SHAPE1(arg[1])),
@@ -98,16 +118,16 @@ static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width */
 	graph_apply(g, OP_layernorm_grad, (value[]){x, weight, y[1], y[2], dy}, 5, NULL, grads);
 }
 
-static void build_gelu(graph *g, const int64_t *arg) /* rows, width */
+static void build_gelu(graph *g, const int64_t *arg) /* rows, width, tanh form */
 {
-	op_gelu(g, f32(g, "x wide", SHAPE2(arg[0], arg[1])));
+	op_gelu(g, f32(g, "x wide", SHAPE2(arg[0], arg[1])), arg[2]);
 }
 
-static void build_gelu_grad(graph *g, const int64_t *arg) /* rows, width */
+static void build_gelu_grad(graph *g, const int64_t *arg) /* rows, width, tanh form */
 {
 	value dx;
 	value in[] = {f32(g, "x wide", SHAPE2(arg[0], arg[1])), f32(g, "dy", SHAPE2(arg[0], arg[1]))};
-	graph_apply(g, OP_gelu_grad, in, 2, NULL, &dx);
+	graph_apply(g, OP_gelu_grad, in, 2, &(gelu_params){arg[2]}, &dx);
 }
 
 static void build_dropout(graph *g, const int64_t *arg) /* rows, width, percent, stream */
@@ -154,19 +174,56 @@ static void build_stream(graph *g, const int64_t *arg)
 	                   i32(g, "length", SHAPE1(arg[0])), mask, p);
 }
 
-static void build_cross_entropy(graph *g, const int64_t *arg) /* rows, classes, smoothing in percent */
+/* batch, length, channels, heads, window, masked, dropout in percent; negative: loud scores */
+static value softmax_inputs(graph *g, const int64_t *arg, value *mask, value *rng, softmax_params *p)
 {
-	op_cross_entropy(g, f32(g, "logits wide", SHAPE3(1, arg[0], arg[1])), i32(g, "label", SHAPE2(1, arg[0])),
-	                 (float)arg[2] / 100);
+	bool loud = arg[6] < 0;
+	*p = (softmax_params){.heads = arg[3], .window = arg[4], .scale = 0.4f, .stream = 3};
+	p->p = loud ? 0 : (float)arg[6] / 100;
+	*mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	*rng = p->p > 0 ? i32(g, "rng", SHAPE1(4)) : VALUE_NONE;
+	return f32(g, loud ? "qkv wide" : "qkv", SHAPE3(arg[0], arg[1], 3 * arg[2]));
 }
 
-static void build_cross_entropy_grad(graph *g, const int64_t *arg)
+static void build_softmax(graph *g, const int64_t *arg)
 {
-	value logits = f32(g, "logits wide", SHAPE2(arg[0], arg[1])), label = i32(g, "label", SHAPE1(arg[0]));
-	cross_entropy_params p = {(float)arg[2] / 100};
-	cross_entropy_values y = op_cross_entropy(g, logits, label, p.smoothing);
-	value in[] = {logits, label, y.lse, y.count, f32(g, "dloss", SHAPE0())}, dlogits;
-	graph_apply(g, OP_cross_entropy_grad, in, 5, &p, &dlogits);
+	softmax_params p;
+	value mask, rng, qkv = softmax_inputs(g, arg, &mask, &rng, &p);
+	op_softmax_attention(g, qkv, mask, rng, p);
+}
+
+static void build_softmax_grad(graph *g, const int64_t *arg)
+{
+	softmax_params p;
+	value mask, rng, qkv = softmax_inputs(g, arg, &mask, &rng, &p), y[2], dqkv;
+	graph_apply(g, OP_softmax_attention, (value[]){qkv, mask, rng}, 3, &p, y);
+	value dy = f32(g, "dy", SHAPE3(arg[0], arg[1], arg[2]));
+	graph_apply(g, OP_softmax_attention_grad, (value[]){qkv, mask, rng, y[0], y[1], dy}, 6, &p, &dqkv);
+}
+
+/* As softmax, continuing from a state as in stream; window 0: as long as both calls together. */
+static void build_softmax_stream(graph *g, const int64_t *arg)
+{
+	enum { OFFSET = 5 };
+	softmax_stream_params p = {arg[3], arg[4] ? arg[4] : 2 * arg[1] + 1, OFFSET, 0.4f};
+	shape tokens = SHAPE3(arg[0], arg[1], 3 * arg[2]);
+	int64_t floats = OFFSET + softmax_state_floats(arg[2], p.window) + 1;
+	value slot = i32(g, "slot", SHAPE1(arg[0])), pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
+	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	op_softmax_stream(g, f32(g, "x before", tokens), pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
+	                  i32(g, "length before", SHAPE1(arg[0])), mask, p);
+	op_softmax_stream(g, f32(g, arg[6] < 0 ? "x wide" : "x", tokens), pool, slot,
+	                  i32(g, "position", SHAPE1(arg[0])), i32(g, "length", SHAPE1(arg[0])), mask, p);
+}
+
+/* rows, channels, classes, smoothing in percent, biased, loud */
+static void build_linear_cross_entropy(graph *g, const int64_t *arg)
+{
+	linear_cross_entropy_params p = {0.6f, (float)arg[3] / 100};
+	value hidden = f32(g, arg[5] ? "hidden loud" : "hidden", SHAPE3(1, arg[0], arg[1]));
+	value weight = f32(g, "weight", SHAPE2(arg[2], arg[1]));
+	value bias = arg[4] ? f32(g, "bias", SHAPE1(arg[2])) : VALUE_NONE;
+	op_linear_cross_entropy(g, hidden, weight, bias, i32(g, "label", SHAPE2(1, arg[0])), p);
 }
 
 static void build_fill(graph *g, const int64_t *arg) /* rows, width */
@@ -205,6 +262,16 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, "odd", build, {3, 31}, 0, 0, tolerance, tolerance, step}, \
 	{id, "long", build, {7, LONG}, 0, 0, tolerance, tolerance, 0}
 
+#define LINEAR(id, name, type, step) \
+	{id, name ", no row", build_linear, {0, 3, 4, 1, type}, 0, 0, 0, 0, 0}, \
+	{id, name ", no output", build_linear, {3, 0, 4, 1, type}, 0, 0, 0, 0, 0}, \
+	{id, name ", nothing to sum", build_linear, {3, 5, 0, 1, type}, 0, 0, 1e-6, 1e-6, 0}, \
+	{id, name ", one element", build_linear, {1, 1, 1, 0, type}, 0, 0, 1e-6, 1e-6, step}, \
+	{id, name ", odd", build_linear, {3, 5, 7, 0, type}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, name ", odd, biased", build_linear, {5, 33, 9, 1, type}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, name ", a row", build_linear, {1, 301, 257, 1, type}, 0, 0, 1e-4, 1e-5, 0}, \
+	{id, name ", large", build_linear, {131, 1025, 66, 1, type}, 0, 0, 1e-4, 1e-5, 0}
+
 #define WINDOW(id, build, B, N, D, H, window, masked, step) \
 	{id, "window " #window " of " #N ", mask " #masked, build, {B, N, D, H, window, masked}, 0, N, 2e-5, 2e-5, step}
 #define WINDOWS(id, build, B, N, D, H, masked, step) \
@@ -224,6 +291,18 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	WINDOW(id, build, 2, 0, 4, 2, 3, 1, 0), \
 	WINDOW(id, build, 0, 5, 4, 2, 3, 0, 0), \
 	WINDOW(id, build, 1, 300, 64, 2, 64, 0, 0)
+#define SOFTMAX(id, build, dropout, step) \
+	{id, "one token", build, {1, 1, 4, 4, 0, 0, dropout}, 0, 1, 2e-6, 2e-6, step}, \
+	{id, "global, dropout " #dropout, build, {2, 33, 6, 2, 0, 0, dropout}, 0, 33, 1e-5, 1e-5, step}, \
+	{id, "masked, dropout " #dropout, build, {2, 21, 10, 2, 0, 1, dropout}, 0, 21, 1e-5, 1e-5, step}, \
+	{id, "window 1, dropout " #dropout, build, {2, 19, 6, 2, 1, 0, dropout}, 0, 19, 1e-5, 1e-5, step}, \
+	{id, "window 7, masked, dropout " #dropout, build, {2, 33, 6, 2, 7, 1, dropout}, 0, 33, 1e-5, 1e-5, step}, \
+	{id, "one wide head, dropout " #dropout, build, {1, 70, 129, 1, 0, 0, dropout}, 0, 70, 2e-5, 2e-5, 0}, \
+	{id, "tiles, dropout " #dropout, build, {2, 197, 64, 2, 0, 1, dropout}, 0, 197, 2e-5, 2e-5, 0}, \
+	{id, "tiles, window 50, dropout " #dropout, build, {1, 263, 96, 3, 50, 0, dropout}, 0, 263, 2e-5, 2e-5, 0}, \
+	{id, "tiles, window 129, dropout " #dropout, build, {1, 300, 35, 5, 129, 1, dropout}, 0, 300, 2e-5, 2e-5, 0}, \
+	{id, "no token", build, {2, 0, 4, 2, 3, 1, dropout}, 0, 0, 0, 0, 0}, \
+	{id, "no sequence", build, {0, 5, 4, 2, 3, 0, dropout}, 0, 5, 0, 0, 0}
 /* clang-format on */
 
 static const op_case cases[] = {
@@ -231,6 +310,9 @@ static const op_case cases[] = {
     {OP_gather, "padding row, outside", build_gather, {5, 3, 40, 0}, -1, 5, 0, 0, STEP},
     {OP_gather, "wide", build_gather, {101, NARROW, 31, -1}, 0, 100, 0, 0, STEP},
     {OP_gather, "rows of a deep table", build_gather_deep, {2, 5, 31, 3}, 0, 9, 0, 0, STEP},
+    {OP_gather, "panels of f32", build_gather_panels, {37, 31, 19, DTYPE_PANEL_F32}, -1, 37, 0, 0, 0},
+    {OP_gather, "panels of bf16", build_gather_panels, {37, 31, 19, DTYPE_PANEL_BF16}, -1, 37, 0, 0, 0},
+    {OP_gather, "panels of int8", build_gather_panels, {37, 31, 19, DTYPE_PANEL_INT8}, -1, 37, 0, 0, 0},
     {OP_gather_grad, "no index", build_gather_grad, {5, 3, 0, -1}, 0, 4, 1e-6, 1e-6, 0},
     {OP_gather_grad, "padding row, outside", build_gather_grad, {5, 3, 40, 0}, -1, 5, 1e-6, 1e-6, 0},
     {OP_gather_grad, "wide", build_gather_grad, {101, NARROW, 31, -1}, 0, 100, 1e-6, 1e-6, 0},
@@ -241,9 +323,13 @@ static const op_case cases[] = {
     {OP_mul, "by itself", build_square, {3, 5}, 0, 0, 1e-7, 1e-7, STEP},
     ELEMENTWISE(OP_gate, build_gate, 3e-7, STEP),
     ELEMENTWISE(OP_scale, build_scale, 1e-7, STEP),
-    ELEMENTWISE(OP_bias, build_bias, 3e-7, STEP),
+    ELEMENTWISE(OP_scale_by, build_scale_by, 1e-7, 0),
     ELEMENTWISE(OP_gelu, build_gelu, 1e-6, STEP),
     ELEMENTWISE(OP_gelu_grad, build_gelu_grad, 2e-6, 0),
+    {OP_gelu, "tanh form", build_gelu, {3, 31, 1}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_gelu, "tanh form, long", build_gelu, {7, LONG, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_gelu_grad, "tanh form", build_gelu_grad, {3, 31, 1}, 0, 0, 2e-6, 2e-6, 0},
+    {OP_gelu_grad, "tanh form, long", build_gelu_grad, {7, LONG, 1}, 0, 0, 2e-6, 2e-6, 0},
     ELEMENTWISE(OP_fill, build_fill, 0, 0),
     ELEMENTWISE(OP_accumulate, build_accumulate, 3e-7, 0),
 
@@ -265,6 +351,12 @@ static const op_case cases[] = {
     {OP_matmul, "large, both transposed", build_matmul, {129, 65, 257, 1, 1}, 0, 0, 1e-4, 1e-5, 0},
     {OP_matmul, "row vector", build_matmul, {1, 65, 257, 0, 1}, 0, 0, 1e-4, 1e-5, 0},
     {OP_matmul, "leading dimensions", build_matmul_deep, {2, 3, 5, 4}, 0, 0, 1e-5, 1e-5, STEP},
+
+    LINEAR(OP_linear, "f32", DTYPE_F32, STEP),
+    LINEAR(OP_linear, "panels of f32", DTYPE_PANEL_F32, 0),
+    LINEAR(OP_linear, "panels of bf16", DTYPE_PANEL_BF16, 0),
+    LINEAR(OP_linear, "panels of int8", DTYPE_PANEL_INT8, 0),
+    {OP_linear, "leading dimensions", build_linear_deep, {2, 3, 5, 4}, 0, 0, 1e-5, 1e-5, STEP},
 
     {OP_layernorm, "no row", build_layernorm, {0, 3}, 0, 0, 0, 0, 0},
     {OP_layernorm, "one channel", build_layernorm, {3, 1}, 0, 0, 1e-6, 1e-6, 0},
@@ -289,18 +381,24 @@ static const op_case cases[] = {
     ATTENTION(OP_additive_stream, build_stream, 0),
     {OP_additive_stream, "loud scores", build_stream, {2, 65, 32, 2, 7, 1, 1}, 0, 65, 2e-2, 1e-5, 0},
 
-    {OP_cross_entropy, "no row", build_cross_entropy, {0, 5, 0}, 0, 4, 0, 0, 0},
-    {OP_cross_entropy, "all ignored", build_cross_entropy, {3, 5, 0}, -1, -1, 1e-6, 1e-6, 0},
-    {OP_cross_entropy, "one class", build_cross_entropy, {3, 1, 10}, -1, 0, 1e-6, 1e-6, 0},
-    {OP_cross_entropy, "odd", build_cross_entropy, {5, 7, 0}, -1, 7, 1e-6, 1e-6, 4 * STEP},
-    {OP_cross_entropy, "smoothed", build_cross_entropy, {9, 7, 10}, -1, 7, 1e-6, 1e-6, 4 * STEP},
-    {OP_cross_entropy, "many classes", build_cross_entropy, {33, 1025, 10}, -1, 1025, 1e-5, 1e-6, 0},
-    {OP_cross_entropy_grad, "no row", build_cross_entropy_grad, {0, 5, 0}, 0, 4, 0, 0, 0},
-    {OP_cross_entropy_grad, "all ignored", build_cross_entropy_grad, {3, 5, 0}, -1, -1, 0, 0, 0},
-    {OP_cross_entropy_grad, "one class", build_cross_entropy_grad, {3, 1, 10}, -1, 0, 1e-6, 1e-6, 0},
-    {OP_cross_entropy_grad, "odd", build_cross_entropy_grad, {5, 7, 0}, -1, 7, 1e-6, 1e-6, 0},
-    {OP_cross_entropy_grad, "smoothed", build_cross_entropy_grad, {9, 7, 10}, -1, 7, 1e-6, 1e-6, 0},
-    {OP_cross_entropy_grad, "many classes", build_cross_entropy_grad, {33, 1025, 10}, -1, 1025, 1e-6, 1e-6, 0},
+    SOFTMAX(OP_softmax_attention, build_softmax, 0, STEP),
+    SOFTMAX(OP_softmax_attention, build_softmax, 30, STEP),
+    {OP_softmax_attention, "loud scores", build_softmax, {2, 80, 32, 2, 7, 1, -1}, 0, 0, 1e-4, 1e-5, 0},
+    SOFTMAX(OP_softmax_attention_grad, build_softmax_grad, 0, 0),
+    SOFTMAX(OP_softmax_attention_grad, build_softmax_grad, 30, 0),
+    SOFTMAX(OP_softmax_stream, build_softmax_stream, 0, 0),
+    {OP_softmax_stream, "loud scores", build_softmax_stream, {2, 80, 32, 2, 7, 1, -1}, 0, 80, 1e-4, 1e-5, 0},
+
+    {OP_linear_cross_entropy, "no row", build_linear_cross_entropy, {0, 3, 5, 0, 1}, 0, 4, 0, 0, 0},
+    {OP_linear_cross_entropy, "all ignored", build_linear_cross_entropy, {3, 4, 5, 0, 1}, -1, -1, 1e-6, 1e-6, 0},
+    {OP_linear_cross_entropy, "no channel", build_linear_cross_entropy, {3, 0, 5, 10, 1}, -1, 5, 1e-6, 1e-6, 0},
+    {OP_linear_cross_entropy, "one class", build_linear_cross_entropy, {3, 4, 1, 10, 1}, -1, 0, 1e-6, 1e-6, 0},
+    {OP_linear_cross_entropy, "plain", build_linear_cross_entropy, {5, 3, 7, 0, 0}, -1, 7, 2e-6, 2e-6, STEP},
+    {OP_linear_cross_entropy, "biased, smoothed", build_linear_cross_entropy, {9, 4, 7, 10, 1}, -1, 7, 2e-6, 2e-6, STEP},
+    {OP_linear_cross_entropy, "smoothed to the last", build_linear_cross_entropy, {5, 4, 6, 100, 1}, 0, 5, 2e-6, 2e-6, STEP},
+    {OP_linear_cross_entropy, "many classes", build_linear_cross_entropy, {33, 31, 1025, 10, 1}, -1, 1025, 1e-5, 1e-5, 0},
+    {OP_linear_cross_entropy, "chunks of rows", build_linear_cross_entropy, {2100, 5, 3, 0, 1}, -1, 3, 1e-5, 1e-5, 0},
+    {OP_linear_cross_entropy, "loud", build_linear_cross_entropy, {7, 33, 130, 10, 1, 1}, -1, 130, 2e-3, 1e-5, 0},
 
     {OP_sum_squares, "empty", build_sum_squares, {0}, 0, 0, 0, 0, 0},
     {OP_sum_squares, "odd", build_sum_squares, {31}, 0, 0, 0, 1e-6, 0},
@@ -348,6 +446,17 @@ static void fill_f32(const char *name, float *x, int64_t count)
 			x[i] *= x[i];
 }
 
+static void fill_panels(const value_info *info, void *panels)
+{
+	int64_t count = shape_count(info->shape);
+	float *weight = malloc((size_t)(count + 1) * sizeof *weight);
+	if (!weight)
+		abort();
+	fill_f32(info->name, weight, count);
+	panel_pack(info->type, weight, shape_rows(info->shape), shape_last(info->shape), panels);
+	free(weight);
+}
+
 static void fill_i32(const op_case *c, const char *name, int32_t *x, int64_t count)
 {
 	if (strcmp(name, "mask") == 0)
@@ -368,7 +477,9 @@ static void fill_i32(const op_case *c, const char *name, int32_t *x, int64_t cou
 void op_cases_fill(const op_case *c, const value_info *info, void *data)
 {
 	int64_t count = shape_count(info->shape);
-	if (info->type == DTYPE_F32)
+	if (dtype_is_panel(info->type))
+		fill_panels(info, data);
+	else if (info->type == DTYPE_F32)
 		fill_f32(info->name, data, count);
 	else
 		fill_i32(c, info->name, data, count);

@@ -64,10 +64,9 @@ static value build_model(graph *g)
 	value h = op_layernorm(g, op_gather(g, p[0], tokens, 0), p[1], p[2], 1e-5f);
 	value pooled = op_additive_attention(g, h, p[3], mask, HEADS, WINDOW).pooled;
 	value gated = op_gate(g, h, op_dropout(g, pooled, rng, 0.2f, 3), op_scale(g, op_mul(g, h, h), 0.5f));
-	value inner = op_gelu(g, op_matmul(g, gated, p[4], false, true, 1));
+	value inner = op_gelu(g, op_matmul(g, gated, p[4], false, true, 1), false);
 	value out = op_add(g, gated, op_matmul(g, inner, p[5], false, false, 1));
-	value logits = op_bias(g, op_matmul(g, out, p[0], false, true, 0.4f), p[6], 0.4f);
-	return op_cross_entropy(g, logits, labels, 0.1f).loss;
+	return op_linear_cross_entropy(g, out, p[0], p[6], labels, (linear_cross_entropy_params){0.4f, 0.1f}).loss;
 }
 
 typedef struct model {
@@ -183,6 +182,38 @@ static void contributions_of_different_ranks_meet_too(void **state)
 	plan_free(p);
 }
 
+/* The loss times `factor`, with the gradient of hidden [2, 3] in dh. */
+static void scaled_loss(backend *b, float factor, float *dh)
+{
+	graph *g = graph_new();
+	value h = graph_input(g, "h", DTYPE_F32, SHAPE2(2, 3)), w = graph_input(g, "w", DTYPE_F32, SHAPE2(4, 3)),
+	      t = graph_input(g, "t", DTYPE_I32, SHAPE1(2));
+	graph_want_gradient(g, h);
+	value loss = op_linear_cross_entropy(g, h, w, VALUE_NONE, t, (linear_cross_entropy_params){1, 0}).loss;
+	assert_int_equal(graph_backward(g, factor == 1 ? loss : op_scale(g, loss, factor)), STATUS_OK);
+	graph_output(g, graph_gradient(g, h), "dh");
+	plan *p;
+	float weight[12];
+	random_normal(weight, 12, 31, 1);
+	assert_int_equal(plan_new(&p, g, b, (plan_binding[]){{w, weight}}, 1, NULL), STATUS_OK);
+	assert_int_equal(plan_write(p, h, (float[]){1, -2, 0.5f, 3, 0, -1}), STATUS_OK);
+	assert_int_equal(plan_write(p, t, (int32_t[]){3, 0}), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, graph_find(g, "dh"), dh), STATUS_OK);
+	plan_free(p);
+}
+
+/* Its gradients are made in the forward, before anybody knows what the loss is used for. */
+static void a_scaled_loss_has_scaled_gradients(void **state)
+{
+	float once[6], four_times[6];
+	scaled_loss(*state, 1, once);
+	scaled_loss(*state, 4, four_times);
+	assert_true(compare_magnitude(once, 6) > 0.1);
+	for (int i = 0; i < 6; i++)
+		assert_true(four_times[i] == 4 * once[i]);
+}
+
 static void what_the_loss_does_not_depend_on_has_no_gradient(void **state)
 {
 	(void)state;
@@ -190,7 +221,7 @@ static void what_the_loss_does_not_depend_on_has_no_gradient(void **state)
 	shape s = SHAPE2(2, 3);
 	value x = graph_input(g, "x", DTYPE_F32, s), w = graph_parameter(g, "w", s),
 	      unused = graph_parameter(g, "unused", s);
-	value dead = op_gelu(g, unused), y = op_mul(g, x, w);
+	value dead = op_gelu(g, unused, false), y = op_mul(g, x, w);
 	int forward = graph_node_count(g);
 	assert_int_equal(graph_backward(g, total(g, y, s)), STATUS_OK);
 	assert_int_not_equal(graph_gradient(g, w), VALUE_NONE);
@@ -284,6 +315,7 @@ int main(void)
 	    cmocka_unit_test(a_whole_model_has_the_gradients_of_its_finite_differences),
 	    cmocka_unit_test(contributions_meet_in_a_sum),
 	    cmocka_unit_test(contributions_of_different_ranks_meet_too),
+	    cmocka_unit_test(a_scaled_loss_has_scaled_gradients),
 	    cmocka_unit_test(what_the_loss_does_not_depend_on_has_no_gradient),
 	    cmocka_unit_test(the_padding_row_gets_no_gradient),
 	    cmocka_unit_test(an_op_without_gradient_on_the_way_is_an_error),

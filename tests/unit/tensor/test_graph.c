@@ -28,7 +28,7 @@ static void nodes_and_values_are_in_the_order_they_were_built(void **state)
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE3(2, 3, 5));
 	value w = graph_parameter(g, "w", SHAPE2(7, 5));
 	value y = op_matmul(g, x, w, false, true, 1);
-	value z = op_gelu(g, y);
+	value z = op_gelu(g, y, false);
 	graph_output(g, z, "layers.%d.out", 3);
 	assert_int_equal(graph_status(g, NULL), STATUS_OK);
 	assert_int_equal(graph_value_count(g), 4);
@@ -84,7 +84,7 @@ static void the_first_error_is_kept_and_later_calls_do_nothing(void **state)
 	value b = graph_input(g, "b", DTYPE_F32, SHAPE2(3, 2));
 	value sum = op_add(g, a, b);
 	assert_int_equal(sum, VALUE_NONE);
-	assert_int_equal(op_gelu(g, sum), VALUE_NONE);
+	assert_int_equal(op_gelu(g, sum, false), VALUE_NONE);
 	assert_int_equal(graph_input(g, "c", DTYPE_F32, SHAPE1(1)), VALUE_NONE);
 	graph_output(g, sum, "sum");
 	assert_int_equal(graph_backward(g, sum), STATUS_INVALID);
@@ -101,7 +101,7 @@ static void errors_name_the_argument(void **state)
 	expect_error(g, STATUS_INVALID, "mul.b", "b is i32, must be f32");
 
 	g = graph_new();
-	op_gelu(g, VALUE_NONE);
+	op_gelu(g, VALUE_NONE, false);
 	expect_error(g, STATUS_INVALID, "gelu.x", "missing");
 
 	g = graph_new();

@@ -34,7 +34,20 @@ static void gelu_is_x_times_the_normal_distribution(void **state)
 	const float want[] = {0, 0.84134475f, -0.15865525f, 1.9544997f, -0.0040496939f, 10, -7.6198530e-23f, 0};
 	for (int i = 0; i < 2; i++) {
 		graph *g = graph_new();
-		value in = graph_input(g, "x", DTYPE_F32, SHAPE1(8)), out = op_gelu(g, in);
+		value in = graph_input(g, "x", DTYPE_F32, SHAPE1(8)), out = op_gelu(g, in, false);
+		run(b->each[i], g, (plan_binding[]){{in, x}, {out, y}}, 2);
+		assert_true(compare_close("gelu", y, want, 8, 1e-7, 1e-6));
+	}
+}
+
+static void the_tanh_form_of_gelu_is_that_of_gpt2(void **state)
+{
+	const backends *b = *state;
+	float x[] = {0, 1, -1, 2, -3, 10, -10, -40}, y[8];
+	const float want[] = {0, 0.841191991f, -0.158808009f, 1.95459769f, -0.00363739208f, 10, 0, 0};
+	for (int i = 0; i < 2; i++) {
+		graph *g = graph_new();
+		value in = graph_input(g, "x", DTYPE_F32, SHAPE1(8)), out = op_gelu(g, in, true);
 		run(b->each[i], g, (plan_binding[]){{in, x}, {out, y}}, 2);
 		assert_true(compare_close("gelu", y, want, 8, 1e-7, 1e-6));
 	}
@@ -88,14 +101,20 @@ static void a_normalised_row_has_mean_zero_and_variance_one(void **state)
 	}
 }
 
+/* Of logits as they are: the weight is the identity. */
 static void loss_of(backend *b, float *logits, int32_t *label, int64_t rows, int64_t classes, float smoothing,
                     float *loss, float *count)
 {
 	graph *g = graph_new();
+	float identity[7 * 7] = {0};
+	for (int64_t v = 0; v < classes; v++)
+		identity[v * classes + v] = 1;
 	value z = graph_input(g, "z", DTYPE_F32, SHAPE2(rows, classes)),
+	      e = graph_input(g, "e", DTYPE_F32, SHAPE2(classes, classes)),
 	      t = graph_input(g, "t", DTYPE_I32, SHAPE1(rows));
-	cross_entropy_values y = op_cross_entropy(g, z, t, smoothing);
-	run(b, g, (plan_binding[]){{z, logits}, {t, label}, {y.loss, loss}, {y.count, count}}, 4);
+	linear_cross_entropy_values y =
+	    op_linear_cross_entropy(g, z, e, VALUE_NONE, t, (linear_cross_entropy_params){1, smoothing});
+	run(b, g, (plan_binding[]){{z, logits}, {e, identity}, {t, label}, {y.loss, loss}, {y.count, count}}, 5);
 }
 
 static void equal_logits_cost_the_logarithm_of_the_classes(void **state)
@@ -235,6 +254,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(gelu_is_x_times_the_normal_distribution),
+	    cmocka_unit_test(the_tanh_form_of_gelu_is_that_of_gpt2),
 	    cmocka_unit_test(a_table_reads_zeros_outside_its_rows),
 	    cmocka_unit_test(gradients_of_a_table_add_up),
 	    cmocka_unit_test(a_normalised_row_has_mean_zero_and_variance_one),

@@ -15,7 +15,7 @@
 #include "tests/unit/support/op_trial.h"
 
 /* A machine without an instruction set runs the next lower one again. */
-static const char *const isas[] = {"avx512", "avx2", "baseline"};
+static const char *const isas[] = {"avx512vnni", "avx512", "avx2", "baseline"};
 enum { N_ISAS = sizeof isas / sizeof isas[0] };
 
 typedef struct backends {

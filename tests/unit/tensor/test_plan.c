@@ -117,9 +117,9 @@ static value random_node(graph *g, uint64_t *seed, const value *pool, int n, val
 	case 5:
 		return op_layernorm(g, x, b, b, 1e-5f);
 	case 6:
-		return op_bias(g, x, b, 0.5f);
+		return op_linear(g, x, w, b, 0.5f);
 	default:
-		return op_gelu(g, x);
+		return op_gelu(g, x, false);
 	}
 }
 
@@ -278,9 +278,9 @@ static void every_failed_allocation_is_a_clean_status(void **state)
 			value b = graph_parameter(g, "b", SHAPE1(WIDTH));
 			value index = graph_input(g, "index", DTYPE_I32, SHAPE1(ROWS));
 			value y = op_layernorm(g, op_matmul(g, x, w, false, true, 1), b, b, 1e-5f);
-			cross_entropy_values loss =
-			    op_cross_entropy(g, op_add(g, y, op_gather(g, w, index, 0)), index, 0);
-			graph_backward(g, loss.loss);
+			value h = op_add(g, y, op_gather(g, w, index, 0));
+			graph_backward(
+			    g, op_linear_cross_entropy(g, h, w, b, index, (linear_cross_entropy_params){1, 0}).loss);
 			value dw = graph_gradient(g, w);
 			graph_output(g, dw, "dw");
 			s = plan_new(&p, g, *state, (plan_binding[]){{w, parameters[0].data}, {b, parameters[1].data}},
@@ -306,7 +306,7 @@ static void elementwise_chains_run_in_place(void **state)
 	graph *g = graph_new();
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(N)), y = op_scale(g, x, 2);
 	for (int i = 0; i < 10; i++)
-		y = op_gelu(g, y);
+		y = op_gelu(g, y, false);
 	graph_output(g, op_scale(g, y, 2), "y");
 	plan *p = compile(*state, g, NULL, 0);
 	assert_true(plan_bytes(p) < 3 * N * sizeof(float) + 3 * ARENA_ALIGNMENT); /* x, the chain, y */
@@ -352,8 +352,8 @@ static void an_output_keeps_its_content_until_it_is_written_again(void **state)
 	plan_free(p);
 }
 
-/* A bias that insists on its second argument staying apart from the result. */
-static status bias_apart(backend *b, const op_call *call)
+/* A product that insists on its factor staying apart from the result. */
+static status factor_apart(backend *b, const op_call *call)
 {
 	(void)b;
 	return call->out[0].data == call->in[1].data ? STATUS_INTERNAL : STATUS_OK;
@@ -362,10 +362,10 @@ static status bias_apart(backend *b, const op_call *call)
 static void an_argument_that_must_stay_is_not_overwritten_under_another_name(void **state)
 {
 	backend spy = *(backend *)*state;
-	spy.kernel[OP_bias] = bias_apart;
+	spy.kernel[OP_scale_by] = factor_apart;
 	graph *g = graph_new();
-	value y = op_scale(g, graph_input(g, "x", DTYPE_F32, SHAPE1(3)), 2);
-	graph_output(g, op_gelu(g, op_bias(g, y, y, 1)), "z"); /* y may be overwritten as x, not as b */
+	value y = op_scale(g, graph_input(g, "x", DTYPE_F32, SHAPE0()), 2);
+	graph_output(g, op_gelu(g, op_scale_by(g, y, y), false), "z"); /* y may be overwritten as x, not as s */
 	plan *p = compile(&spy, g, NULL, 0);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	plan_free(p);
@@ -375,7 +375,7 @@ static void nodes_nobody_needs_are_dropped(void **state)
 {
 	graph *g = graph_new();
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), y = op_scale(g, x, 2);
-	value dead = op_scale(g, op_gelu(g, y), 2), sum = graph_state(g, "sum", SHAPE1(3));
+	value dead = op_scale(g, op_gelu(g, y, false), 2), sum = graph_state(g, "sum", SHAPE1(3));
 	op_accumulate(g, sum, y, 1); /* no output, but it changes a state */
 	float total[3] = {0}, in[3] = {1, 2, 3};
 	plan *p = compile(*state, g, (plan_binding[]){{sum, total}}, 1);
@@ -393,7 +393,7 @@ static void nodes_nobody_needs_are_dropped(void **state)
 static void a_bound_result_is_written_where_the_caller_wants_it(void **state)
 {
 	graph *g = graph_new();
-	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), y = op_scale(g, x, 2), z = op_gelu(g, y);
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), y = op_scale(g, x, 2), z = op_gelu(g, y, false);
 	float in[3] = {1, 2, 3}, out[3] = {0};
 	graph_output(g, z, "z");
 	plan *p = compile(*state, g, (plan_binding[]){{x, in}, {y, out}}, 2);
@@ -423,7 +423,7 @@ static void unwanted_results_have_no_memory(void **state)
 static void an_empty_tensor_is_not_an_absent_one(void **state)
 {
 	graph *g = graph_new();
-	value x = graph_input(g, "x", DTYPE_F32, SHAPE2(0, 3)), y = op_gelu(g, x);
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE2(0, 3)), y = op_gelu(g, x, false);
 	graph_output(g, y, "y");
 	plan *p = compile(*state, g, NULL, 0);
 	assert_non_null(plan_data(p, x));
@@ -467,7 +467,7 @@ static void bad_bindings_are_refused(void **state)
 static void a_graph_with_an_error_is_refused_with_its_words(void **state)
 {
 	graph *g = graph_new();
-	op_gelu(g, VALUE_NONE);
+	op_gelu(g, VALUE_NONE, false);
 	expect_refusal(*state, g, NULL, 0, STATUS_INVALID, "gelu.x");
 }
 

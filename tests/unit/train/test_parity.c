@@ -22,7 +22,7 @@ static trainer *open_run(const fixture *f, const json_t *curve, dataset *sets[2]
 	assert_int_equal(dataset_split(&sets[0], &sets[1], f->tokenizer, text, bytes, o.sequence_length, 0.1, &err),
 	                 STATUS_OK);
 	free(text);
-	assert_int_equal(model_open(&m, DATA "model", f->backend, &err), STATUS_OK);
+	assert_int_equal(model_open(&m, DATA "model", DTYPE_F32, f->backend, &err), STATUS_OK);
 	assert_int_equal(trainer_new(&t, m, &o, sets[0], sets[1], &err), STATUS_OK);
 	return t;
 }

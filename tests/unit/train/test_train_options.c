@@ -17,7 +17,8 @@ static void every_key_is_read_and_written_back(void **state)
 	    "{\"sequence_length\": 33, \"batch_size\": 3, \"gradient_accumulation\": 2, \"max_steps\": 70,"
 	    " \"warmup_steps\": 7, \"learning_rate\": 0.001, \"schedule\": \"cosine\", \"betas\": [0.8, 0.95],"
 	    " \"eps\": 1e-6, \"weight_decay\": 0.1, \"clip\": 0.5, \"label_smoothing\": 0.1, \"precision\": \"fp32\","
-	    " \"seed\": 1234567890123456789, \"eval_every\": 5, \"checkpoint_every\": 6, \"eval_blocks\": 9}";
+	    " \"seed\": 1234567890123456789, \"eval_every\": 5, \"checkpoint_every\": 6, \"eval_blocks\": 9,"
+	    " \"recompute\": true}";
 	json_t *json = json_loads(text, 0, NULL);
 	train_options o;
 	train_options_default(&o);
@@ -26,7 +27,7 @@ static void every_key_is_read_and_written_back(void **state)
 	assert_true(o.warmup_steps == 7 && o.learning_rate == 0.001 && o.schedule == SCHEDULE_COSINE);
 	assert_true(o.beta1 == 0.8 && o.beta2 == 0.95 && o.eps == 1e-6 && o.weight_decay == 0.1);
 	assert_true(o.clip == 0.5 && o.smoothing == 0.1 && o.seed == 1234567890123456789);
-	assert_true(o.eval_every == 5 && o.checkpoint_every == 6 && o.eval_blocks == 9);
+	assert_true(o.eval_every == 5 && o.checkpoint_every == 6 && o.eval_blocks == 9 && o.recompute);
 	json_t *written = train_options_write(&o);
 	assert_int_equal(json_object_size(written), json_object_size(json));
 	train_options again;
@@ -82,6 +83,7 @@ static void a_bad_value_is_refused_by_the_name_of_its_field(void **state)
 	    {"{\"label_smoothing\": 1}", "label_smoothing", STATUS_INVALID},
 	    {"{\"precision\": \"bf16\"}", "precision", STATUS_UNSUPPORTED},
 	    {"{\"precision\": 32}", "precision", STATUS_INVALID},
+	    {"{\"recompute\": 1}", "recompute", STATUS_INVALID},
 	    {"{\"eps\": 0}", "eps", STATUS_INVALID},
 	    {"{\"seed\": 1.5}", "seed", STATUS_INVALID},
 	    {"{\"eval_every\": -1}", "eval_every", STATUS_INVALID},

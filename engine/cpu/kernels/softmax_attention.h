@@ -1,0 +1,254 @@
+/* softmax_attention.h - what softmax attention, its gradient and its recurrent form share: how queries and keys
+ * are cut, what is hidden or dropped, and the online softmax of a block of queries.
+ *
+ * A block is up to SOFTMAX_LANES queries of one head, side by side in the lanes of vectors: element [·][l] of
+ * every tile belongs to query l, so maxima, sums and exps run down the lanes and nothing is ever summed across a
+ * vector. A tile is up to SOFTMAX_KEYS keys. Transposed once per block are only the queries and the result:
+ *
+ *   S = K Qᵀ            [keys, lanes]    K broadcast from where it lies, Qᵀ [dh, lanes]
+ *   P = e^{S - top}     [keys, lanes]    in place of S
+ *   Yᵀ += Vᵀ P          [dh, lanes]      V broadcast from where it lies
+ *
+ * with the running maximum `top` and sum `total` of each lane (Milakov and Gimelshein 2018, Dao et al. 2022).
+ * Lanes past the last query hold zeros: they are computed, stay finite, and are not stored. */
+#ifndef ENGINE_CPU_KERNELS_SOFTMAX_ATTENTION_H
+#define ENGINE_CPU_KERNELS_SOFTMAX_ATTENTION_H
+
+#include "engine/base/philox.h"
+#include "engine/cpu/kernels/kernels.h"
+#include "engine/cpu/kernels/math.h"
+#include "engine/cpu/kernels/product.h"
+
+#include <string.h>
+
+enum { SOFTMAX_LANES = 64, SOFTMAX_KEYS = 64 };
+
+/* --- one block of queries ------------------------------------------------------------------------------ */
+
+/* `count` tokens' keys and values of one head: token first + r at r · row. mask: of these tokens, or NULL. */
+typedef struct softmax_keys {
+	const float *key, *value;
+	int64_t row, first, count;
+	const int32_t *mask;
+} softmax_keys;
+
+/* Which queries a block holds: tokens first … first + count - 1 of head `head` of the sequences' heads. */
+typedef struct softmax_queries {
+	int64_t first, count, window; /* window ≥ 1 */
+	int64_t dh, head;
+} softmax_queries;
+
+/* Lanes of a block that are computed. */
+static inline int64_t softmax_lanes(const softmax_queries *q)
+{
+	return product_round(q->count);
+}
+
+/* to [width, LANES] = factor · the transpose of from [count, width]; the last lanes become zeros. */
+static inline void softmax_transpose(const softmax_queries *q, const float *from, int64_t row, float factor, float *to)
+{
+	int64_t lanes = softmax_lanes(q);
+	for (int64_t d = 0; d < q->dh; d++) {
+		for (int64_t l = 0; l < q->count; l++)
+			to[d * SOFTMAX_LANES + l] = factor * from[l * row + d];
+		for (int64_t l = q->count; l < lanes; l++)
+			to[d * SOFTMAX_LANES + l] = 0.0f;
+	}
+}
+
+/* S = -inf where a query does not attend to a key: the future, the past of the window, masked keys. */
+static inline void softmax_hide(const softmax_queries *q, const softmax_keys *k, float *score)
+{
+	int64_t lanes = softmax_lanes(q), last = k->first + k->count - 1;
+	if (!k->mask && last <= q->first && k->first > q->first + q->count - 1 - q->window)
+		return;
+	for (int64_t r = 0; r < k->count; r++) {
+		/* Lanes from … to - 1 see key r. */
+		int64_t from = k->first + r - q->first, to = from + q->window;
+		if (k->mask && !k->mask[r])
+			from = lanes;
+		for (int64_t l = 0; l < kernel_min(from, lanes); l++)
+			score[r * SOFTMAX_LANES + l] = -INFINITY;
+		for (int64_t l = to < 0 ? 0 : to; l < lanes; l++)
+			score[r * SOFTMAX_LANES + l] = -INFINITY;
+	}
+}
+
+/* What dropout needs to know; p = 0: nothing is dropped. */
+typedef struct softmax_dropout {
+	float p;
+	uint32_t stream, step;
+	uint64_t seed;
+	int64_t length; /* N of the matrix [B, H, N, N] */
+} softmax_dropout;
+
+static inline softmax_dropout softmax_dropout_of(const op_call *call)
+{
+	const softmax_params *p = call->params;
+	softmax_dropout d = {.p = p->p, .stream = p->stream, .length = call->in[0].shape.dim[1]};
+	if (p->p > 0) {
+		uint32_t rng[3];
+		memcpy(rng, call->in[2].data, sizeof rng);
+		d.seed = (uint64_t)rng[1] << 32 | rng[0];
+		d.step = rng[2];
+	}
+	return d;
+}
+
+/* Floats of `words` below: a lane's first word may be any of a Philox block. */
+enum { SOFTMAX_WORDS = (SOFTMAX_KEYS + 4) * SOFTMAX_LANES };
+
+/* keep [keys, LANES]: 1 / (1 - p) or 0, the factor of each probability. words is scratch. */
+static inline void softmax_keep(const softmax_dropout *d, const softmax_queries *q, const softmax_keys *k,
+                                uint32_t *words, float *keep)
+{
+	int64_t lanes = softmax_lanes(q);
+	uint64_t block[SOFTMAX_LANES];
+	uint32_t phase[SOFTMAX_LANES];
+	for (int64_t l = 0; l < lanes; l++) {
+		uint64_t row = (uint64_t)q->head * (uint64_t)d->length + (uint64_t)(q->first + l);
+		uint64_t element = row * (uint64_t)d->length + (uint64_t)k->first;
+		block[l] = element / 4;
+		phase[l] = element % 4;
+	}
+	for (int64_t t = 0; 4 * t < k->count + 3; t++) {
+		uint32_t *to = words + 4 * t * SOFTMAX_LANES;
+		for (int64_t v = 0; v < lanes; v += PRODUCT_VECTOR) {
+#pragma omp simd
+			for (int64_t l = v; l < v + PRODUCT_VECTOR; l++) {
+				philox_block r = philox(d->seed, d->stream, d->step, block[l] + (uint64_t)t);
+				to[l] = r.word[0];
+				to[l + SOFTMAX_LANES] = r.word[1];
+				to[l + 2 * SOFTMAX_LANES] = r.word[2];
+				to[l + 3 * SOFTMAX_LANES] = r.word[3];
+			}
+		}
+	}
+	/* philox_uniform(word) >= p, on integers. */
+	const uint32_t kept = (uint32_t)ceil((double)d->p * 0x1p24);
+	const float factor = 1.0f / (1.0f - d->p);
+	for (int64_t r = 0; r < k->count; r++) {
+		const uint32_t *from = words + r * SOFTMAX_LANES;
+#pragma omp simd
+		for (int64_t l = 0; l < lanes; l++) {
+			uint32_t low = phase[l] & 1 ? from[l + SOFTMAX_LANES] : from[l];
+			uint32_t high = phase[l] & 1 ? from[l + 3 * SOFTMAX_LANES] : from[l + 2 * SOFTMAX_LANES];
+			uint32_t word = phase[l] & 2 ? high : low;
+			keep[r * SOFTMAX_LANES + l] = word >> 8 >= kept ? factor : 0.0f;
+		}
+	}
+}
+
+/* Scratch of one block; all rows are LANES apart. */
+typedef struct softmax_block {
+	float *query;  /* [dh]: scale · Qᵀ */
+	float *pooled; /* [dh]: Yᵀ, not yet divided by total */
+	float *score;  /* [KEYS] */
+	float *top, *total, *shrink;
+	float *keep; /* [KEYS], and words */
+} softmax_block;
+
+static inline int64_t softmax_block_floats(int64_t dh, bool dropout)
+{
+	return (2 * dh + SOFTMAX_KEYS + 3 + (dropout ? SOFTMAX_KEYS : 0)) * SOFTMAX_LANES +
+	       (dropout ? SOFTMAX_WORDS : 0);
+}
+
+static inline softmax_block softmax_block_in(float *memory, int64_t dh)
+{
+	softmax_block b = {.query = memory};
+	b.pooled = b.query + dh * SOFTMAX_LANES;
+	b.score = b.pooled + dh * SOFTMAX_LANES;
+	b.top = b.score + SOFTMAX_KEYS * SOFTMAX_LANES;
+	b.total = b.top + SOFTMAX_LANES;
+	b.shrink = b.total + SOFTMAX_LANES;
+	b.keep = b.shrink + SOFTMAX_LANES;
+	return b;
+}
+
+/* Nothing attended to yet. query: the block's first row. */
+static inline void softmax_block_open(const softmax_block *b, const softmax_queries *q, const float *query, int64_t row,
+                                      float scale)
+{
+	softmax_transpose(q, query, row, scale, b->query);
+	memset(b->pooled, 0, (size_t)(q->dh * SOFTMAX_LANES) * sizeof(float));
+	for (int64_t l = 0; l < SOFTMAX_LANES; l++) {
+		b->top[l] = -INFINITY;
+		b->total[l] = 0.0f;
+	}
+}
+
+/* S becomes P, and top, total and the factor `shrink` of what was pooled before follow. */
+static inline void softmax_block_exp(const softmax_block *b, int64_t lanes, int64_t keys)
+{
+	for (int64_t v = 0; v < lanes; v += PRODUCT_VECTOR) {
+		float *score = b->score + v, *top = b->top + v, *total = b->total + v, *shrink = b->shrink + v;
+		float high[PRODUCT_VECTOR], sum[PRODUCT_VECTOR];
+#pragma omp simd
+		for (int l = 0; l < PRODUCT_VECTOR; l++)
+			high[l] = top[l];
+		for (int64_t r = 0; r < keys; r++) {
+#pragma omp simd
+			for (int l = 0; l < PRODUCT_VECTOR; l++) {
+				float s = score[r * SOFTMAX_LANES + l];
+				high[l] = s > high[l] ? s : high[l];
+			}
+		}
+#pragma omp simd
+		for (int l = 0; l < PRODUCT_VECTOR; l++) {
+			/* While all keys were hidden the maximum is -inf, and any finite number serves. */
+			float finite = high[l] > -INFINITY ? high[l] : 0.0f;
+			shrink[l] = math_exp(top[l] - finite);
+			sum[l] = total[l] * shrink[l];
+			top[l] = high[l];
+			high[l] = finite;
+		}
+		for (int64_t r = 0; r < keys; r++) {
+#pragma omp simd
+			for (int l = 0; l < PRODUCT_VECTOR; l++) {
+				float p = math_exp(score[r * SOFTMAX_LANES + l] - high[l]);
+				score[r * SOFTMAX_LANES + l] = p;
+				sum[l] += p;
+			}
+		}
+#pragma omp simd
+		for (int l = 0; l < PRODUCT_VECTOR; l++)
+			total[l] = sum[l];
+	}
+}
+
+/* Attend to a tile of keys. */
+static inline void softmax_block_tile(const softmax_block *b, const softmax_queries *q, const softmax_keys *k,
+                                      const softmax_dropout *drop)
+{
+	int64_t lanes = softmax_lanes(q);
+	product(k->count, lanes, q->dh, (product_matrix){k->key, k->row, 1}, b->query, SOFTMAX_LANES, b->score,
+	        SOFTMAX_LANES, false);
+	softmax_hide(q, k, b->score);
+	softmax_block_exp(b, lanes, k->count);
+	if (drop && drop->p > 0) {
+		softmax_keep(drop, q, k, (uint32_t *)(b->keep + SOFTMAX_KEYS * SOFTMAX_LANES), b->keep);
+		for (int64_t r = 0; r < k->count; r++)
+			for (int64_t l = 0; l < lanes; l++)
+				b->score[r * SOFTMAX_LANES + l] *= b->keep[r * SOFTMAX_LANES + l];
+	}
+	for (int64_t d = 0; d < q->dh; d++) {
+#pragma omp simd
+		for (int64_t l = 0; l < lanes; l++)
+			b->pooled[d * SOFTMAX_LANES + l] *= b->shrink[l];
+	}
+	product(q->dh, lanes, k->count, (product_matrix){k->value, 1, k->row}, b->score, SOFTMAX_LANES, b->pooled,
+	        SOFTMAX_LANES, true);
+}
+
+/* y = Y / total, the block's first row; nothing attended to: zeros. */
+static inline void softmax_block_close(const softmax_block *b, const softmax_queries *q, float *y, int64_t row)
+{
+	for (int64_t l = 0; l < q->count; l++)
+		b->shrink[l] = b->total[l] > 0.0f ? 1.0f / b->total[l] : 0.0f;
+	for (int64_t l = 0; l < q->count; l++)
+		for (int64_t d = 0; d < q->dh; d++)
+			y[l * row + d] = b->pooled[d * SOFTMAX_LANES + l] * b->shrink[l];
+}
+
+#endif

@@ -1,0 +1,139 @@
+#include "engine/model/builder.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { STATE_ALIGNMENT = 16, NAME_BYTES = sizeof(((parameter_spec *)NULL)->name), PREFIX_BYTES = NAME_BYTES - 8 };
+
+/* --- parameters and state --------------------------------------------------------- */
+
+void builder_layernorm_parameters(parameter_list *list, int64_t d, const char *format, ...)
+{
+	char prefix[PREFIX_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(prefix, sizeof prefix, format, args);
+	va_end(args);
+	parameter_list_add(list, INIT_ONE, 0, SHAPE1(d), "%s.weight", prefix);
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%s.bias", prefix);
+}
+
+int64_t builder_state_floats(int64_t floats)
+{
+	return (floats + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
+}
+
+/* --- inputs ------------------------------------------------------------------------ */
+
+builder builder_begin(graph *g, const forward_spec *spec, int64_t state_floats)
+{
+	builder b = {.g = g,
+	             .spec = spec,
+	             .mask = VALUE_NONE,
+	             .rng = VALUE_NONE,
+	             .pool = VALUE_NONE,
+	             .slot = VALUE_NONE,
+	             .position = VALUE_NONE,
+	             .length = VALUE_NONE};
+	shape sequences = SHAPE1(spec->batch);
+	if (spec->masked)
+		b.mask = graph_input(g, "attention_mask", DTYPE_I32, SHAPE2(spec->batch, spec->length));
+	if (spec->dropout)
+		b.rng = graph_input(g, "rng", DTYPE_I32, SHAPE1(4));
+	if (spec->recurrent) {
+		b.pool = graph_state(g, "pool", SHAPE2(spec->slots, state_floats));
+		b.slot = graph_input(g, "slot", DTYPE_I32, sequences);
+		b.position = graph_input(g, "position", DTYPE_I32, sequences);
+		b.length = graph_input(g, "length", DTYPE_I32, sequences);
+	}
+	return b;
+}
+
+value builder_embed(const builder *b, const char *words, int64_t padding_row, const char *places)
+{
+	shape tokens = SHAPE2(b->spec->batch, b->spec->length);
+	value ids = graph_input(b->g, "input_ids", DTYPE_I32, tokens);
+	value positions = graph_input(b->g, "position_ids", DTYPE_I32, tokens);
+	return op_add(b->g, op_gather(b->g, graph_find(b->g, words), ids, padding_row),
+	              op_gather(b->g, graph_find(b->g, places), positions, -1));
+}
+
+/* --- layers ------------------------------------------------------------------------- */
+
+value builder_parameter(const builder *b, const char *format, ...)
+{
+	char name[NAME_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	return graph_find(b->g, name);
+}
+
+value builder_linear(const builder *b, value x, const char *format, ...)
+{
+	char prefix[PREFIX_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(prefix, sizeof prefix, format, args);
+	va_end(args);
+	return op_linear(b->g, x, builder_parameter(b, "%s.weight", prefix), builder_parameter(b, "%s.bias", prefix),
+	                 1);
+}
+
+value builder_layernorm(const builder *b, value x, float eps, const char *format, ...)
+{
+	char prefix[PREFIX_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(prefix, sizeof prefix, format, args);
+	va_end(args);
+	value weight = builder_parameter(b, "%s.weight", prefix), bias = builder_parameter(b, "%s.bias", prefix);
+	return op_layernorm(b->g, x, weight, bias, eps);
+}
+
+uint32_t builder_site(builder *b)
+{
+	return b->site++;
+}
+
+value builder_dropout(builder *b, value x, float p)
+{
+	uint32_t site = builder_site(b);
+	return b->rng == VALUE_NONE || p == 0 ? x : op_dropout(b->g, x, b->rng, p, site);
+}
+
+int64_t builder_state(builder *b, int64_t floats)
+{
+	int64_t at = b->state;
+	b->state += floats;
+	return at;
+}
+
+void builder_boundary(const builder *b)
+{
+	if (b->spec->recompute)
+		graph_checkpoint(b->g);
+}
+
+/* --- heads --------------------------------------------------------------------------- */
+
+void builder_heads(const builder *b, value h, value weight, value bias, float alpha)
+{
+	const forward_spec *spec = b->spec;
+	graph *g = b->g;
+	if (spec->logits == LOGITS_LAST) {
+		value hidden = op_gather(g, h, graph_input(g, "last", DTYPE_I32, SHAPE1(spec->batch)), -1);
+		graph_output(g, hidden, "hidden");
+		graph_output(g, op_linear(g, hidden, weight, bias, alpha), "logits");
+	}
+	if (spec->logits == LOGITS_ALL)
+		graph_output(g, op_linear(g, h, weight, bias, alpha), "logits");
+	if (spec->loss) {
+		value labels = graph_input(g, "labels", DTYPE_I32, SHAPE2(spec->batch, spec->length));
+		linear_cross_entropy_params params = {alpha, spec->smoothing};
+		linear_cross_entropy_values out = op_linear_cross_entropy(g, h, weight, bias, labels, params);
+		graph_output(g, out.loss, "loss");
+		graph_output(g, out.count, "count");
+	}
+}

@@ -1,0 +1,277 @@
+/* GPT-2 (Radford et al. 2019), as Hugging Face's GPT2LMHeadModel computes it.
+ *
+ *   h = dropout(E[token] + P[position])
+ *   each layer:  h = h + dropout(A(LN(h) W_qkvᵀ + b) W_oᵀ + b)
+ *                h = h + dropout(gelu(LN(h) W_1ᵀ + b) W_2ᵀ + b)
+ *   logits = LN(h) Eᵀ
+ *
+ * A is causal softmax attention (ops.h), with dropout on its weights: op_softmax_attention in the
+ * parallel form, op_softmax_stream in the recurrent one. A session's state is the key-value caches of its layers,
+ * each a ring of the last n_positions tokens, rounded up to whole cache lines; a session that reads
+ * on past n_positions (position policy clamp or wrap) attends to the last n_positions.
+ *
+ * Checkpoints hold linear weights as [inputs, outputs] (Conv1D); ours are [outputs, inputs]. Those
+ * of the original release have no "transformer." before their names, and hold causal masks.
+ *
+ * Dropout sites (Philox streams): 0 the embedding; 1 + 3l, 2 + 3l, 3 + 3l in layer l the attention
+ * weights, the attention's output and the feed-forward. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/model/builder.h"
+#include "engine/model/config.h"
+
+enum {
+	MAX_HIDDEN = 1 << 16,
+	MAX_INNER = 1 << 18,
+	MAX_ROWS = 1 << 24, /* vocabulary, positions */
+	FEED_FORWARD = 4,   /* default inner width over hidden width */
+	END_OF_TEXT = 50256 /* what readers of a config.json take for the first and last token, if it does not say */
+};
+#define MAX_PARAMETERS ((int64_t)1 << 34)
+#define PREFIX "transformer."
+#define LAYER PREFIX "h.%d."
+
+typedef struct gpt2_config {
+	int64_t vocab, positions, hidden, layers, heads;
+	int64_t inner;            /* n_inner, or 0: null */
+	const char *gelu;         /* activation_function */
+	bool tanh;                /* which gelu that is */
+	double resid, embd, attn; /* dropout */
+	double eps, std;
+	bool scaled, scaled_by_layer;
+} gpt2_config;
+
+static const struct {
+	const char *name;
+	bool tanh;
+} activations[] = {{"gelu_new", true}, {"gelu_pytorch_tanh", true}, {"gelu", false}};
+enum { ACTIVATION_COUNT = sizeof activations / sizeof activations[0] };
+
+/* --- configuration ---------------------------------------------------------------- */
+
+static void read_activation(gpt2_config *c, config_reader *r)
+{
+	const json_t *json = json_object_get(r->json, "activation_function");
+	const char *name = json ? json_string_value(json) : activations[0].name;
+	for (int i = 0; i < ACTIVATION_COUNT && name; i++) {
+		if (strcmp(name, activations[i].name) != 0)
+			continue;
+		c->gelu = activations[i].name;
+		c->tanh = activations[i].tanh;
+		return;
+	}
+	config_fail(r, "activation_function",
+	            "activation_function must be \"gelu_new\", \"gelu_pytorch_tanh\" or \"gelu\"");
+}
+
+/* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
+static int64_t count_parameters(const gpt2_config *c, int64_t inner)
+{
+	int64_t d = c->hidden, layer = 4 * d * d + 2 * d * inner + 9 * d + inner;
+	return (c->vocab + c->positions) * d + 2 * d + c->layers * layer;
+}
+
+static int64_t inner_width(const gpt2_config *c)
+{
+	return c->inner ? c->inner : FEED_FORWARD * c->hidden;
+}
+
+static status read_config(void *config, const json_t *json, error *err)
+{
+	static const char *const keys[] = {
+	    "vocab_size",
+	    "n_positions",
+	    "n_embd",
+	    "n_layer",
+	    "n_head",
+	    "n_inner",
+	    "activation_function",
+	    "resid_pdrop",
+	    "embd_pdrop",
+	    "attn_pdrop",
+	    "layer_norm_epsilon",
+	    "initializer_range",
+	    "scale_attn_weights",
+	    "scale_attn_by_inverse_layer_idx",
+	    /* Written by some version of the ecosystem; nothing here depends on them. */
+	    "gradient_checkpointing",
+	    "n_ctx",
+	    "n_special",
+	    "predict_special_tokens",
+	    "reorder_and_upcast_attn",
+	    "summary_activation",
+	    "summary_first_dropout",
+	    "summary_proj_to_labels",
+	    "summary_type",
+	    "summary_use_proj",
+	    NULL,
+	};
+	gpt2_config *c = config;
+	config_reader r = config_begin(json, &architecture_gpt2, keys, err);
+	c->vocab = config_integer(&r, "vocab_size", 50257, 1, MAX_ROWS);
+	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
+	c->hidden = config_integer(&r, "n_embd", 768, 1, MAX_HIDDEN);
+	c->layers = config_integer(&r, "n_layer", 12, 1, ARCHITECTURE_MAX_LAYERS);
+	c->heads = config_integer(&r, "n_head", 12, 1, MAX_HIDDEN);
+	if (!json_is_null(json_object_get(json, "n_inner")))
+		c->inner = config_integer(&r, "n_inner", 0, 1, MAX_INNER);
+	read_activation(c, &r);
+	c->resid = config_number(&r, "resid_pdrop", 0.1, 0, 0.999);
+	c->embd = config_number(&r, "embd_pdrop", 0.1, 0, 0.999);
+	c->attn = config_number(&r, "attn_pdrop", 0.1, 0, 0.999);
+	c->eps = config_number(&r, "layer_norm_epsilon", 1e-5, 1e-12, 1);
+	c->std = config_number(&r, "initializer_range", 0.02, 0, 100);
+	c->scaled = config_bool(&r, "scale_attn_weights", true);
+	c->scaled_by_layer = config_bool(&r, "scale_attn_by_inverse_layer_idx", false);
+	if (!config_bool(&r, "tie_word_embeddings", true))
+		config_fail(&r, "tie_word_embeddings", "tie_word_embeddings must be true");
+	if (config_bool(&r, "add_cross_attention", false))
+		config_fail(&r, "add_cross_attention", "add_cross_attention must be false");
+	if (c->hidden % c->heads != 0)
+		config_fail(&r, "n_head", "n_head must divide n_embd");
+	if (count_parameters(c, inner_width(c)) > MAX_PARAMETERS)
+		config_fail(&r, NULL, "the configuration is too large: more than %lld parameters",
+		            (long long)MAX_PARAMETERS);
+	return r.status;
+}
+
+static json_t *write_config(const void *config)
+{
+	const gpt2_config *c = config;
+	json_t *json = json_pack(
+	    "{s:s, s:[s], s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:b}", "model_type",
+	    architecture_gpt2.model_type, "architectures", "GPT2LMHeadModel", "vocab_size", (json_int_t)c->vocab,
+	    "n_positions", (json_int_t)c->positions, "n_embd", (json_int_t)c->hidden, "n_layer", (json_int_t)c->layers,
+	    "n_head", (json_int_t)c->heads, "n_inner", c->inner ? json_integer(c->inner) : json_null(),
+	    "activation_function", c->gelu, "resid_pdrop", c->resid, "embd_pdrop", c->embd, "attn_pdrop", c->attn,
+	    "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights", c->scaled,
+	    "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
+	/* Readers would take a token that this vocabulary lacks. */
+	if (json && c->vocab <= END_OF_TEXT &&
+	    (json_object_set_new(json, "bos_token_id", json_null()) != 0 ||
+	     json_object_set_new(json, "eos_token_id", json_null()) != 0)) {
+		json_decref(json);
+		return NULL;
+	}
+	return json;
+}
+
+static void dims(const void *config, model_dims *out)
+{
+	const gpt2_config *c = config;
+	*out = (model_dims){
+	    .vocab = c->vocab,
+	    .hidden = c->hidden,
+	    .layers = c->layers,
+	    .heads = c->heads,
+	    .positions = c->positions,
+	    .dropout = (float)fmax(c->resid, fmax(c->embd, c->attn)),
+	};
+}
+
+static int64_t state_floats(const void *config)
+{
+	const gpt2_config *c = config;
+	return builder_state_floats(c->layers * softmax_state_floats(c->hidden, c->positions));
+}
+
+/* --- parameters ---------------------------------------------------------------------- */
+
+static void linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, const char *name, int layer)
+{
+	parameter_list_add_matrix(list, (float)std, n, k, true, LAYER "%s.weight", layer, name);
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(n), LAYER "%s.bias", layer, name);
+}
+
+static void parameters(const void *config, parameter_list *list)
+{
+	const gpt2_config *c = config;
+	int64_t d = c->hidden, inner = inner_width(c);
+	double residual = c->std / sqrt(2 * (double)c->layers); /* of what is added to the residual stream */
+	parameter_list_add_matrix(list, (float)c->std, c->vocab, d, false, PREFIX "wte.weight");
+	parameter_list_alias(list, "lm_head.weight", false);
+	parameter_list_add(list, INIT_NORMAL, (float)c->std, SHAPE2(c->positions, d), PREFIX "wpe.weight");
+	for (int l = 0; l < c->layers; l++) {
+		builder_layernorm_parameters(list, d, LAYER "ln_1", l);
+		linear_parameters(list, c->std, 3 * d, d, "attn.c_attn", l);
+		linear_parameters(list, residual, d, d, "attn.c_proj", l);
+		builder_layernorm_parameters(list, d, LAYER "ln_2", l);
+		linear_parameters(list, c->std, inner, d, "mlp.c_fc", l);
+		linear_parameters(list, residual, d, inner, "mlp.c_proj", l);
+	}
+	builder_layernorm_parameters(list, d, PREFIX "ln_f");
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+	return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool is_mask(const char *name)
+{
+	return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+}
+
+/* --- forward -------------------------------------------------------------------------- */
+
+static value attend(builder *b, const gpt2_config *c, int l, value qkv)
+{
+	double scale = c->scaled ? 1 / sqrt((double)c->hidden / (double)c->heads) : 1;
+	if (c->scaled_by_layer)
+		scale /= l + 1;
+	uint32_t site = builder_site(b);
+	if (b->spec->recurrent) {
+		softmax_stream_params params = {
+		    .heads = c->heads,
+		    .window = c->positions,
+		    .offset = builder_state(b, softmax_state_floats(c->hidden, c->positions)),
+		    .scale = (float)scale,
+		};
+		return op_softmax_stream(b->g, qkv, b->pool, b->slot, b->position, b->length, b->mask, params);
+	}
+	softmax_params params = {.heads = c->heads, .window = c->positions, .scale = (float)scale, .stream = site};
+	if (b->rng != VALUE_NONE)
+		params.p = (float)c->attn;
+	return op_softmax_attention(b->g, qkv, b->mask, params.p > 0 ? b->rng : VALUE_NONE, params);
+}
+
+static value layer_forward(builder *b, const gpt2_config *c, int l, value h)
+{
+	graph *g = b->g;
+	float eps = (float)c->eps, p = (float)c->resid;
+	value qkv = builder_linear(b, builder_layernorm(b, h, eps, LAYER "ln_1", l), LAYER "attn.c_attn", l);
+	value attended = builder_linear(b, attend(b, c, l, qkv), LAYER "attn.c_proj", l);
+	h = op_add(g, h, builder_dropout(b, attended, p));
+	value inner = builder_linear(b, builder_layernorm(b, h, eps, LAYER "ln_2", l), LAYER "mlp.c_fc", l);
+	value outer = builder_linear(b, op_gelu(g, inner, c->tanh), LAYER "mlp.c_proj", l);
+	return op_add(g, h, builder_dropout(b, outer, p));
+}
+
+static void forward(const void *config, graph *g, const forward_spec *spec)
+{
+	const gpt2_config *c = config;
+	builder b = builder_begin(g, spec, state_floats(c));
+	value h = builder_embed(&b, PREFIX "wte.weight", -1, PREFIX "wpe.weight");
+	h = builder_dropout(&b, h, (float)c->embd);
+	builder_boundary(&b);
+	for (int l = 0; l < c->layers; l++, builder_boundary(&b))
+		h = layer_forward(&b, c, l, h);
+	h = builder_layernorm(&b, h, (float)c->eps, PREFIX "ln_f");
+	builder_heads(&b, h, builder_parameter(&b, PREFIX "wte.weight"), VALUE_NONE, 1);
+}
+
+const architecture architecture_gpt2 = {
+    .name = "gpt2",
+    .model_type = "gpt2",
+    .config_bytes = sizeof(gpt2_config),
+    .config_read = read_config,
+    .config_write = write_config,
+    .dims = dims,
+    .parameters = parameters,
+    .prefix = PREFIX,
+    .ignores = is_mask,
+    .state_floats = state_floats,
+    .forward = forward,
+};

@@ -1,0 +1,36 @@
+/* linear: y = alpha (x Wᵀ + b). */
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+value op_linear(graph *g, value x, value weight, value bias, float alpha)
+{
+	value out;
+	graph_apply(g, OP_linear, (value[]){x, weight, bias}, 3, &(linear_params){alpha}, &out);
+	return out;
+}
+
+status op_linear_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_weight(call, 1, 2, shape_last(call->in[0].shape), err));
+	shape out = call->in[0].shape;
+	if (out.rank < 1)
+		return error_set(err, STATUS_INVALID, "x", "x is a scalar, needs rows");
+	out.dim[out.rank - 1] = call->in[1].shape.dim[0];
+	check_output(call, 0, DTYPE_F32, out);
+	return STATUS_OK;
+}
+
+status op_linear_backward(graph *g, const op_node *node)
+{
+	const linear_params *p = node->params;
+	value x = node->in[0], weight = node->in[1], bias = node->in[2], dy = graph_output_gradient(g, node, 0);
+	if (graph_needs_gradient(g, x))
+		graph_accumulate(g, x, op_matmul(g, dy, weight, false, false, p->alpha));
+	if (graph_needs_gradient(g, weight))
+		graph_accumulate(g, weight, op_matmul(g, dy, x, true, false, p->alpha));
+	if (graph_needs_gradient(g, bias))
+		graph_accumulate(g, bias, op_sum_rows(g, dy, p->alpha));
+	return STATUS_OK;
+}

@@ -1,0 +1,135 @@
+"""additived: gpt2 is trained, served and moved like any other architecture, and cannot be explained."""
+
+import json
+
+import pytest
+
+from engine_client import TINY_GPT2, Daemon, EngineError, job_params, TEXT, train
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    with Daemon(tmp_path_factory.mktemp("gpt2") / "data") as d, d.connect() as e:
+        yield e
+
+
+@pytest.fixture(scope="module")
+def model(engine):
+    return train(engine, steps=60, architecture="gpt2")
+
+
+def refused(engine, method, params):
+    with pytest.raises(EngineError) as e:
+        engine.call(method, params)
+    return e.value
+
+
+def test_it_is_shown_with_its_own_keys(engine, model):
+    shown = engine.call("model.get", {"id": model})["additive"]
+    assert shown["architecture"] == "gpt2" and model.startswith("ft:gpt2:")
+    assert {k: shown["config"][k] for k in TINY_GPT2["config"]} == TINY_GPT2["config"]
+    assert shown["config"]["model_type"] == "gpt2" and shown["config"]["vocab_size"] == 259
+    assert shown["n_positions"] == 128
+    d, layers = 16, 2
+    assert shown["parameters"] == (259 + 128) * d + layers * (12 * d * d + 13 * d) + 2 * d
+    assert shown["state_bytes"] >= layers * 2 * 128 * d * 4  # a cache of keys and values
+
+
+def test_it_learns(engine):
+    done = engine.wait_job(engine.call("job.create", job_params(engine.add_file(TEXT), 80, "gpt2"))["id"])
+    assert done["status"] == "succeeded" and done["additive"]["valid_loss"] < 4
+
+
+def test_recomputed_activations_give_the_same_weights(engine):
+    weights = [engine.download("model.file", {"id": train(engine, 6, architecture=a, recompute=r), "name": "model.safetensors"})[1]
+               for a in ("gpt2", "additive") for r in (False, True)]
+    assert weights[0] == weights[1] and weights[2] == weights[3] and weights[0] != weights[2]
+
+
+def test_training_goes_on_from_a_model_and_from_a_checkpoint(engine, model):
+    more = engine.call("job.create", {"model": model, "training_file": engine.add_file(TEXT), "seed": 1,
+                                      "additive": {"max_steps": 4, "sequence_length": 64, "checkpoint_every": 2}})
+    done = engine.wait_job(more["id"])
+    assert done["status"] == "succeeded" and done["fine_tuned_model"].startswith("ft:gpt2:")
+    checkpoint = engine.call("job.checkpoints", {"id": more["id"]})["data"][-1]["id"]
+    assert engine.generate({"model": checkpoint, "prompt": "9", "max_tokens": 4})[0]
+
+
+def test_a_session_goes_on_where_it_stopped_and_forks_and_moves(engine, model):
+    ask = {"max_tokens": 10, "temperature": 0.8, "seed": 11}
+    whole = engine.generate({"model": model, "prompt": "57 bottles of ", **ask, "max_tokens": 20})[0]
+    s = engine.call("session.create", {"model": model, "prompt": "57 bottles of "})
+    first = engine.generate({"id": s["id"], **ask}, "session.generate")[0]
+    copy = engine.call("session.fork", {"id": s["id"]})
+    state = engine.download("session.export", {"id": s["id"]})[1]
+    moved = engine.upload("session.import", {"model": model}, state=state)
+    assert copy["tokens"] == moved["tokens"] == 24 and s["state_bytes"] == moved["state_bytes"]
+    for one in (s, copy, moved):
+        assert first + engine.generate({"id": one["id"], **ask}, "session.generate")[0] == whole
+        engine.call("session.delete", {"id": one["id"]})
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
+def test_a_batch_says_what_each_says_alone(engine, model, dtype):
+    engine.call("model.load", {"id": model, "dtype": dtype})
+    prompts = ["9", "57 bottles of", "100 bottles of beer on the wall, 100"]
+    ask = {"model": model, "max_tokens": 30, "temperature": 0}
+    alone = [engine.generate({**ask, "prompt": p})[0] for p in prompts]
+    _, events, _ = engine.generate({**ask, "prompt": prompts})
+    assert ["".join(e["text"] for e in events if e["index"] == i) for i in range(3)] == alone
+
+
+def test_past_its_positions_it_says_so_or_does_as_told(engine, model):
+    long = {"max_tokens": 200, "temperature": 0}
+    e = refused(engine, "completion.create", {"model": model, "prompt": "1", **long})
+    assert e.status == 400 and "n_positions" in e.message
+    for policy in ("clamp", "wrap"):
+        s = engine.call("session.create", {"model": model, "prompt": "1", "position_policy": policy})["id"]
+        assert engine.generate({"id": s, **long}, "session.generate")[2]["usage"]["completion_tokens"] == 200
+        engine.call("session.delete", {"id": s})
+
+
+def test_it_comes_back_from_its_own_files_and_from_those_without_the_prefix(engine, model):
+    files = {part: engine.download("model.file", {"id": model, "name": name})[1] for part, name in
+             (("config", "config.json"), ("weights", "model.safetensors"), ("tokenizer", "tokenizer.json"))}
+    size = int.from_bytes(files["weights"][:8], "little")
+    header = json.loads(files["weights"][8 : 8 + size])
+    assert header["transformer.h.0.attn.c_attn.weight"]["shape"] == [16, 48]  # inputs first, as Conv1D holds them
+    assert "transformer.wte.weight" in header and "lm_head.weight" not in header
+    bare = json.dumps({k.removeprefix("transformer."): v for k, v in header.items()}).encode()
+    bare += b" " * (-len(bare) % 8)
+    other = {**files, "weights": len(bare).to_bytes(8, "little") + bare + files["weights"][8 + size :]}
+    ask = {"prompt": "9 bottles", "max_tokens": 12, "temperature": 0}
+    expected = engine.generate({"model": model, **ask})[0]
+    for name, parts in (("copy", files), ("bare", other)):
+        assert engine.upload("model.import", {"id": name}, **parts)["additive"]["architecture"] == "gpt2"
+        engine.call("model.load", {"id": name, "dtype": engine.call("model.get", {"id": model})["additive"]["dtype"]})
+        assert engine.generate({"model": name, **ask})[0] == expected
+        assert engine.download("model.file", {"id": name, "name": "model.safetensors"})[1] == parts["weights"]
+        engine.call("model.delete", {"id": name})
+
+
+def test_what_needs_importance_weights_is_refused(engine, model):
+    s = engine.call("session.create", {"model": model, "prompt": "9 bottles"})["id"]
+    for method, params, param in (
+            ("explain", {"model": model, "input": "x"}, "model"),
+            ("explain", {"session": s}, None),
+            ("session.alpha", {"id": s}, None),
+            ("session.create", {"model": model, "explain": True}, "explain"),
+            ("session.create", {"model": model, "prompt": "x", "explain": True}, "explain"),
+            ("completion.create", {"model": model, "prompt": "x", "alpha": {"top": 3}}, "alpha"),
+            ("session.generate", {"id": s, "max_tokens": 2, "alpha": {"top": 3}}, "alpha")):
+        e = refused(engine, method, params)
+        assert (e.status, e.param) == (400, param), (method, e)
+        assert e.message == "the architecture gpt2 has no importance weights"
+    assert engine.generate({"id": s, "max_tokens": 2}, "session.generate")[0]
+    engine.call("session.delete", {"id": s})
+
+
+@pytest.mark.parametrize("config,param", [({"n_head": 3}, "n_head"), ({"hidden_size": 16}, "hidden_size"),
+                                          ({"vocab_size": 258}, "vocab_size"), ({"n_embd": 2**40}, "n_embd"),
+                                          ({"window_sizes": [4, 4]}, "window_sizes"), ({"attn_pdrop": 1}, "attn_pdrop")])
+def test_a_wrong_configuration_names_its_key(engine, config, param):
+    params = job_params(engine.add_file(TEXT), architecture="gpt2", config={**TINY_GPT2["config"], **config})
+    e = refused(engine, "job.create", params)
+    assert (e.status, e.param) == (400, f"additive.config.{param}")

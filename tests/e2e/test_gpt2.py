@@ -1,0 +1,105 @@
+"""gpt2: trained, streamed, forked, moved, killed, and refused what needs importance weights."""
+
+import json
+import math
+import subprocess
+import time
+
+import pytest
+
+from conftest import BIN, SMALL_GPT2, TEXT
+
+ASK = {"temperature": 0.8, "seed": 5, "logit_bias": {"1": -100}}
+
+
+@pytest.fixture(scope="module")
+def model(service):
+    done = service.wait_job(service.job(steps=60, architecture="gpt2", recompute=True)["id"])
+    assert done["status"] == "succeeded", done
+    assert done["additive"]["valid_loss"] < math.log(259) - 1
+    return done["fine_tuned_model"]
+
+
+def generate(service, session, **ask):
+    return service.ok("POST", f"/v1/sessions/{session}/generate", ask)["choices"][0]["text"]
+
+
+def test_it_streams_what_it_says_at_once(service, model):
+    ask = {"model": model, "prompt": "57 bottles of ", "max_tokens": 20, **ASK}
+    whole = service.ok("POST", "/v1/completions", ask)["choices"][0]["text"]
+    _, raw, head = service.request("POST", "/v1/completions", {**ask, "stream": True})
+    assert head["Content-Type"].startswith("text/event-stream")
+    data = [line[6:] for line in raw.decode().splitlines() if line.startswith("data: ")]
+    assert data.pop() == "[DONE]"
+    assert "".join(c["text"] for d in data for c in json.loads(d)["choices"]) == whole
+
+
+def test_a_session_forks_and_moves(service, model):
+    ask = {"max_tokens": 12, **ASK}
+    s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "31 bottles of beer"})
+    copy = service.ok("POST", f"/v1/sessions/{s['id']}/fork")
+    state = service.ok("GET", f"/v1/sessions/{s['id']}/state")
+    moved = service.ok("POST", f"/v1/sessions?model={model}", state, headers={"Content-Type": "application/octet-stream"})
+    texts = {generate(service, one["id"], **ask) for one in (s, copy, moved)}
+    assert len(texts) == 1
+    whole = service.ok("POST", "/v1/completions", {"model": model, "prompt": "31 bottles of beer", **ask})
+    assert whole["choices"][0]["text"] in texts
+    after = service.ok("GET", f"/v1/sessions/{s['id']}")
+    assert after["state_bytes"] == s["state_bytes"] and after["tokens"] == 30
+
+
+def test_it_moves_as_files(service, model, tmp_path):
+    def additive(*args):
+        return subprocess.run([BIN / "additive", "--url", service.url, *args], capture_output=True, text=True, timeout=120)
+
+    assert additive("models", "export", model, str(tmp_path)).returncode == 0
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["model_type"] == "gpt2" and config["n_embd"] == SMALL_GPT2["config"]["n_embd"]
+    assert additive("models", "import", "copy-of-gpt2", str(tmp_path)).returncode == 0
+    ask = {"prompt": "77 bottles", "max_tokens": 12, "temperature": 0}
+    texts = {service.ok("POST", "/v1/completions", {"model": m, **ask})["choices"][0]["text"] for m in (model, "copy-of-gpt2")}
+    assert len(texts) == 1
+
+
+def test_the_command_line_trains_one(service, tmp_path):
+    (tmp_path / "corpus.txt").write_text(TEXT[:5000])
+    done = subprocess.run([BIN / "additive", "--url", service.url, "train", str(tmp_path / "corpus.txt"), "--model", "gpt2",
+                           "--steps", "3", "--hidden", "32", "--heads", "4", "--layers", "1", "--dropout", "0", "--sequence",
+                           "32", "--batch", "2", "--positions", "40", "--recompute", "--json"],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    made = service.ok("GET", f"/v1/models/{json.loads(done.stdout.strip().splitlines()[-1])['fine_tuned_model']}")["additive"]
+    wanted = {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": 40, "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0}
+    assert {k: made["config"][k] for k in wanted} == wanted
+
+
+def test_it_cannot_be_explained_and_says_why(service, model):
+    s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "1"})["id"]
+    for method, path, body in (("POST", "/v1/explain", {"model": model, "input": "x"}),
+                               ("GET", f"/v1/sessions/{s}/alpha", None),
+                               ("POST", "/v1/sessions", {"model": model, "explain": True}),
+                               ("POST", "/v1/completions", {"model": model, "prompt": "x", "alpha": {"top": 1}})):
+        status, answer, _ = service.request(method, path, body)
+        assert status == 400 and "no importance weights" in answer["error"]["message"], (path, answer)
+
+
+def test_job_and_durable_session_survive_kill_9(own_service):
+    service = own_service
+    options = {"steps": 60, "architecture": "gpt2", "checkpoint_every": 10}
+
+    def weights(job):
+        done = service.wait_job(job)
+        assert done["status"] == "succeeded", done
+        return service.request("GET", f"/v1/models/{done['fine_tuned_model']}/files/model.safetensors")[1], done["fine_tuned_model"]
+
+    calm, model = weights(service.job(**options)["id"])
+    ask = {"max_tokens": 8, **ASK}
+    one, two = (service.ok("POST", "/v1/sessions", {"model": model, "prompt": "9 bottles", "durable": True})["id"] for _ in range(2))
+    uninterrupted = [generate(service, one, **ask) for _ in range(2)]
+    first = generate(service, two, **ask)
+    job = service.job(**options)["id"]
+    while not (service.ok("GET", f"/v1/fine_tuning/jobs/{job}")["additive"]["step"] or 0) >= 15:
+        time.sleep(0.01)
+    service.kill_engine()
+    assert [first, generate(service, two, **ask)] == uninterrupted
+    assert weights(job)[0] == calm

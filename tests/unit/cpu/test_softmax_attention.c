@@ -1,0 +1,462 @@
+/* Softmax attention, its gradient and its recurrent form: against the reference at the borders of blocks and tiles, and
+ * what must hold whatever the numbers are. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/unit/cpu/fixture.h"
+
+typedef struct backends {
+	backend *reference, *fast;
+} backends;
+
+static int open_backends(void **state)
+{
+	backends *b = malloc(sizeof *b);
+	*state = b;
+	if (!b || cpu_reference_open(&b->reference, 0, NULL) != STATUS_OK)
+		return 1;
+	b->fast = fixture_open(2);
+	return 0;
+}
+
+static int close_backends(void **state)
+{
+	backends *b = *state;
+	backend_close(b->reference);
+	backend_close(b->fast);
+	free(b);
+	return 0;
+}
+
+static tensor rng_of(int32_t seed)
+{
+	tensor t = fixture_tensor(DTYPE_I32, SHAPE1(4));
+	memcpy(t.data, (int32_t[]){seed, 2, 3, 0}, 4 * sizeof(int32_t));
+	return t;
+}
+
+/* --- the parallel form --------------------------------------------------------------------------------- */
+
+typedef struct size {
+	int64_t batch, length, d;
+	softmax_params p;
+	bool masked;
+} size;
+
+/* qkv, mask, rng; masks leave some windows empty. */
+static op_call attention(const size *s)
+{
+	op_call call = {
+	    .params = &s->p, .n_in = 3, .in = {fixture_normal(SHAPE3(s->batch, s->length, 3 * s->d), 71, 1)}};
+	if (s->masked) {
+		call.in[1] = fixture_integers(SHAPE2(s->batch, s->length), 72, 0, 1);
+		for (int64_t i = 0; i < s->batch * s->length; i++)
+			((int32_t *)call.in[1].data)[i] &= i % 50 > 12;
+	}
+	if (s->p.p > 0)
+		call.in[2] = rng_of(77);
+	return call;
+}
+
+/* The gradient of a call that has run; shares its inputs and outputs but for dy. */
+static op_call attention_grad(const size *s, const op_call *forward)
+{
+	return (op_call){.params = &s->p,
+	                 .n_in = 6,
+	                 .in = {forward->in[0], forward->in[1], forward->in[2], forward->out[0], forward->out[1],
+	                        fixture_normal(SHAPE3(s->batch, s->length, s->d), 73, 1)}};
+}
+
+static bool close_outputs(const op_call *got, const op_call *want, double tolerance)
+{
+	bool same = true;
+	for (int i = 0; i < want->n_out; i++)
+		same = compare_close("output", got->out[i].data, want->out[i].data, shape_count(want->out[i].shape),
+		                     tolerance, tolerance) &&
+		       same;
+	return same;
+}
+
+static bool same_outputs(const op_call *got, const op_call *want)
+{
+	bool same = true;
+	for (int i = 0; i < want->n_out; i++)
+		same = compare_same("output", got->out[i].data, want->out[i].data, shape_count(want->out[i].shape)) &&
+		       same;
+	return same;
+}
+
+/* Forward and gradient on two backends. */
+static void check_backends(backend *a, backend *b, const size *s, bool (*agree)(const op_call *, const op_call *))
+{
+	op_call call = attention(s), other = call;
+	fixture_run(a, OP_softmax_attention, &call);
+	fixture_run(b, OP_softmax_attention, &other);
+	assert_true(agree(&other, &call));
+	op_call grad = attention_grad(s, &call), other_grad = grad;
+	fixture_run(a, OP_softmax_attention_grad, &grad);
+	fixture_run(b, OP_softmax_attention_grad, &other_grad);
+	assert_true(agree(&other_grad, &grad));
+	fixture_free_outputs(&other_grad);
+	fixture_free_outputs(&grad);
+	buffer_free(grad.in[5].data);
+	fixture_free_outputs(&other);
+	fixture_free(&call);
+}
+
+static bool agree_closely(const op_call *got, const op_call *want)
+{
+	return close_outputs(got, want, 4e-5);
+}
+
+static void the_borders_of_blocks_agree_with_the_reference_on_every_instruction_set(void **state)
+{
+	static const char *const isas[] = {"baseline", "avx2", "avx512"};
+	static const int64_t lengths[] = {1, 2, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 193};
+	static const int64_t windows[] = {0, 1, 33, 64, 65};
+	static const int64_t widths[] = {3, 16, 40, 1, 64};
+	for (int isa = 0; isa < 3; isa++) {
+		setenv("ADDITIVE_CPU_ISA", isas[isa], 1);
+		backend *b = fixture_open(2);
+		unsetenv("ADDITIVE_CPU_ISA");
+		for (int i = 0; i < 13; i++) {
+			for (int k = 0; k < 5; k++) {
+				size s = {1, lengths[i], 2 * widths[(i + k) % 5], {2, windows[k], 0.4f, 0, 9}, k % 2};
+				s.p.p = i % 3 == 0 ? 0.25f : 0;
+				check_backends(((backends *)*state)->reference, b, &s, agree_closely);
+			}
+		}
+		backend_close(b);
+	}
+}
+
+static void results_do_not_depend_on_threads(void **state)
+{
+	(void)state;
+	static const int threads[] = {2, 3, 7};
+	static const size sizes[] = {{2, 391, 40, {2, 0, 0.3f, 0, 0}, true},
+	                             {1, 450, 32, {1, 130, 0.3f, 0.1f, 4}, false},
+	                             {3, 130, 96, {12, 0, 0.3f, 0, 0}, false}};
+	backend *one = fixture_open(1);
+	for (int t = 0; t < 3; t++) {
+		backend *b = fixture_open(threads[t]);
+		for (int i = 0; i < 3; i++)
+			check_backends(one, b, &sizes[i], same_outputs);
+		backend_close(b);
+	}
+	backend_close(one);
+}
+
+/* The rows of token `changed` of sequence 0 replaced by `with`; are y and M of tokens first … last the same bits? */
+static bool unchanged(backend *b, const size *s, int64_t changed, float with, int64_t first, int64_t last)
+{
+	op_call before = attention(s), after = attention(s);
+	for (int64_t c = 0; c < 3 * s->d; c++)
+		((float *)after.in[0].data)[changed * 3 * s->d + c] = with;
+	fixture_run(b, OP_softmax_attention, &before);
+	fixture_run(b, OP_softmax_attention, &after);
+	int64_t heads = s->p.heads, count = last - first + 1;
+	bool same = memcmp((float *)before.out[0].data + first * s->d, (float *)after.out[0].data + first * s->d,
+	                   (size_t)(count * s->d) * sizeof(float)) == 0 &&
+	            memcmp((float *)before.out[1].data + first * heads, (float *)after.out[1].data + first * heads,
+	                   (size_t)(count * heads) * sizeof(float)) == 0;
+	fixture_free(&before);
+	fixture_free(&after);
+	return same;
+}
+
+static void a_token_changes_nothing_before_itself(void **state)
+{
+	backend *b = ((backends *)*state)->fast;
+	size s = {1, 150, 34, {2, 0, 0.3f, 0, 0}, false};
+	static const int64_t changed[] = {1, 15, 16, 63, 64, 65, 100, 128, 149};
+	for (int i = 0; i < 9; i++) {
+		assert_true(unchanged(b, &s, changed[i], 3, 0, changed[i] - 1));
+		for (int64_t later = changed[i]; later < s.length; later += 40)
+			assert_false(unchanged(b, &s, changed[i], 3, later, later));
+	}
+}
+
+static void a_token_changes_nothing_past_its_window(void **state)
+{
+	backend *b = ((backends *)*state)->fast;
+	static const int64_t windows[] = {1, 7, 64, 70};
+	for (int i = 0; i < 4; i++) {
+		size s = {1, 150, 34, {2, windows[i], 0.3f, 0, 0}, false};
+		for (int64_t j = 0; j + windows[i] < s.length; j += 13) {
+			assert_true(unchanged(b, &s, j, 3, j + windows[i], s.length - 1));
+			assert_false(unchanged(b, &s, j, 3, j + windows[i] - 1, j + windows[i] - 1));
+		}
+	}
+}
+
+static void a_masked_token_has_no_influence(void **state)
+{
+	backend *b = ((backends *)*state)->fast;
+	size s = {1, 150, 34, {2, 0, 0.3f, 0, 0}, true};
+	op_call call = attention(&s);
+	for (int64_t j = 0, tried = 0; j < s.length && tried < 10; j += 7) {
+		if (((int32_t *)call.in[1].data)[j])
+			continue;
+		tried++;
+		assert_true(unchanged(b, &s, j, 1e30f, 0, j - 1));
+		assert_true(unchanged(b, &s, j, 1e30f, j + 1, s.length - 1));
+	}
+	fixture_free(&call);
+}
+
+static void an_empty_window_gives_zero_and_no_gradient(void **state)
+{
+	backend *b = ((backends *)*state)->fast;
+	size s = {1, 130, 34, {2, 8, 0.3f, 0, 0}, true};
+	op_call call = attention(&s);
+	for (int64_t i = 0; i < s.length; i++)
+		((int32_t *)call.in[1].data)[i] = i < 60 || i > 90;
+	fixture_run(b, OP_softmax_attention, &call);
+	op_call grad = attention_grad(&s, &call);
+	fixture_run(b, OP_softmax_attention_grad, &grad);
+	for (int64_t i = 0; i < s.length; i++) {
+		bool empty = i >= 60 + 7 && i <= 90;
+		for (int64_t c = 0; c < s.d; c++) {
+			assert_true((((float *)call.out[0].data)[i * s.d + c] == 0) == empty);
+			assert_true(!empty || ((float *)grad.out[0].data)[i * 3 * s.d + c] == 0);
+		}
+		for (int64_t h = 0; h < 2; h++)
+			assert_true((((float *)call.out[1].data)[i * 2 + h] == -INFINITY) == empty);
+	}
+	fixture_free_outputs(&grad);
+	buffer_free(grad.in[5].data);
+	fixture_free(&call);
+}
+
+static void scores_of_ten_thousand_stay_finite(void **state)
+{
+	backends *b = *state;
+	size s = {1, 200, 32, {2, 0, 1000, 0, 0}, false};
+	op_call call = attention(&s), want = call;
+	fixture_run(b->fast, OP_softmax_attention, &call);
+	fixture_run(b->reference, OP_softmax_attention, &want);
+	assert_true(compare_magnitude(call.out[1].data, 400) >= 1e4);
+	assert_true(compare_close("log-normaliser", call.out[1].data, want.out[1].data, 400, 0, 1e-6));
+	/* Scores are rounded at 1e-3, so y may be a little off, but it stays inside what values there are. */
+	assert_true(compare_close("pooled", call.out[0].data, want.out[0].data, 200 * 32, 2e-2, 0));
+	op_call grad = attention_grad(&s, &call);
+	fixture_run(b->fast, OP_softmax_attention_grad, &grad);
+	assert_true(compare_magnitude(grad.out[0].data, 200 * 96) < 1e7);
+	fixture_free_outputs(&grad);
+	buffer_free(grad.in[5].data);
+	fixture_free_outputs(&want);
+	fixture_free(&call);
+}
+
+/* With q = 0 all probabilities are equal, and with v = 1 every y_i is the mean of what dropout, run on a matrix
+ * of ones, leaves in row i up to the diagonal. */
+static void probabilities_are_dropped_as_the_op_dropout_drops(void **state)
+{
+	backend *b = ((backends *)*state)->fast;
+	static const int64_t lengths[] = {64, 131, 129, 130}; /* rows begin at any place in a Philox block */
+	for (int n = 0; n < 4; n++) {
+		int64_t length = lengths[n], matrix = length * length;
+		size s = {2, length, 8, {2, 0, 1, 0.2f, 6}, false};
+		op_call call = attention(&s);
+		for (int64_t e = 0; e < 2 * length * 24; e++)
+			((float *)call.in[0].data)[e] = e % 24 < 16 ? 0 : 1;
+		fixture_run(b, OP_softmax_attention, &call);
+		dropout_params p = {0.2f, 6};
+		op_call drop = {
+		    .params = &p, .n_in = 2, .in = {fixture_tensor(DTYPE_F32, SHAPE2(4, matrix)), rng_of(77)}};
+		for (int64_t e = 0; e < 4 * matrix; e++)
+			((float *)drop.in[0].data)[e] = 1;
+		fixture_run(b, OP_dropout, &drop);
+		double mean = 0;
+		for (int64_t row = 0; row < 4 * length; row++) {
+			int64_t i = row % length, h = row / length % 2, sequence = row / length / 2;
+			double want = 0, got = ((float *)call.out[0].data)[(sequence * length + i) * 8 + h * 4];
+			for (int64_t j = 0; j <= i; j++)
+				want += (double)((float *)drop.out[0].data)[row * length + j] / (double)(i + 1);
+			assert_true(fabs(got - want) <= 1e-5);
+			mean += got / (double)(4 * length);
+		}
+		assert_true(fabs(mean - 1) < 0.03);
+		fixture_free(&drop);
+		fixture_free(&call);
+	}
+}
+
+/* --- the recurrent form ---------------------------------------------------------------------------------- */
+
+enum { N = 301, H = 2, DH = 19, D = H * DH, MARGIN = 5 };
+
+/* One session's tokens, its place in a pool with NaN around it, and what it answered. */
+typedef struct session {
+	backend *b;
+	softmax_stream_params p;
+	tensor qkv, mask, pool, y;
+} session;
+
+static session session_new(backend *b, int64_t window, bool masked)
+{
+	int64_t floats = softmax_state_floats(D, window) + 2 * MARGIN;
+	session s = {.b = b,
+	             .p = {H, window, MARGIN, 0.3f},
+	             .qkv = fixture_normal(SHAPE3(1, N, 3 * D), 81, 1),
+	             .pool = fixture_tensor(DTYPE_F32, SHAPE2(3, floats)),
+	             .y = fixture_tensor(DTYPE_F32, SHAPE3(1, N, D))};
+	if (masked) {
+		s.mask = fixture_integers(SHAPE2(1, N), 82, 0, 1);
+		for (int64_t i = 0; i < N; i++)
+			((int32_t *)s.mask.data)[i] &= i % 50 > 12;
+	}
+	return s;
+}
+
+static void session_free(session *s)
+{
+	buffer_free(s->qkv.data);
+	buffer_free(s->mask.data);
+	buffer_free(s->pool.data);
+	buffer_free(s->y.data);
+}
+
+static tensor integer(int32_t x)
+{
+	tensor t = fixture_tensor(DTYPE_I32, SHAPE1(1));
+	memcpy(t.data, &x, sizeof x);
+	return t;
+}
+
+static tensor part_of(const tensor *t, int64_t first, int64_t n, int64_t width)
+{
+	tensor part = fixture_tensor(t->type, t->shape.rank == 3 ? SHAPE3(1, n, width) : SHAPE2(1, n));
+	memcpy(part.data, (char *)t->data + first * width * 4, (size_t)(n * width) * 4);
+	return part;
+}
+
+/* Read tokens first … first + n - 1, in rows with `extra` more tokens than count. */
+static void session_read(session *s, int64_t first, int64_t n, int64_t extra)
+{
+	op_call call = {.params = &s->p, .n_in = 6, .in = {part_of(&s->qkv, first, n + extra, 3 * D), s->pool}};
+	call.in[2] = integer(1);
+	call.in[3] = integer((int32_t)first);
+	call.in[4] = integer((int32_t)n);
+	if (s->mask.data)
+		call.in[5] = part_of(&s->mask, first, n + extra, 1);
+	fixture_run(s->b, OP_softmax_stream, &call);
+	memcpy((float *)s->y.data + first * D, call.out[0].data, (size_t)(n * D) * sizeof(float));
+	for (int64_t e = n * D; e < (n + extra) * D; e++)
+		assert_true(((float *)call.out[0].data)[e] == 0);
+	call.in[1].data = NULL;
+	fixture_free(&call);
+}
+
+static void read_in_chunks(session *s, int64_t chunk)
+{
+	for (int64_t i = 0; i < N; i += chunk)
+		session_read(s, i, N - i < chunk ? N - i : chunk, 0);
+}
+
+static const int64_t windows[] = {1, 2, 7, 50, 64, 129, N, 2 * N};
+enum { WINDOWS = sizeof windows / sizeof windows[0] };
+
+static void reading_in_any_chunks_gives_what_the_parallel_form_gives(void **state)
+{
+	backends *b = *state;
+	static const int64_t chunks[] = {1, 3, 4, 5, 16, 63, 64, 65, 150, N};
+	for (int i = 0; i < WINDOWS * 10; i++) {
+		int64_t window = windows[i / 10];
+		session s = session_new(b->fast, window, i % 2);
+		read_in_chunks(&s, chunks[i % 10]);
+		softmax_params p = {.heads = H, .window = window, .scale = 0.3f};
+		op_call call = {.params = &p, .n_in = 2, .in = {s.qkv, s.mask}};
+		fixture_run(b->reference, OP_softmax_attention, &call);
+		assert_true(compare_close("pooled", s.y.data, call.out[0].data, N * D, 1e-5, 1e-5));
+		fixture_free_outputs(&call);
+		session_free(&s);
+	}
+}
+
+static void chunks_of_any_size_leave_the_same_state(void **state)
+{
+	backends *b = *state;
+	for (int i = 0; i < WINDOWS; i++) {
+		session one = session_new(b->fast, windows[i], true), many = session_new(b->fast, windows[i], true);
+		read_in_chunks(&one, 1);
+		read_in_chunks(&many, 70);
+		size_t bytes = (size_t)shape_count(one.pool.shape) * sizeof(float);
+		assert_memory_equal(one.pool.data, many.pool.data, bytes);
+		session_free(&one);
+		session_free(&many);
+	}
+}
+
+static void reading_touches_nothing_outside_the_state(void **state)
+{
+	backends *b = *state;
+	session s = session_new(b->fast, 50, false);
+	int64_t count = shape_count(s.pool.shape), floats = count / 3, state_floats = softmax_state_floats(D, 50);
+	float *before = malloc((size_t)count * sizeof *before), *after = s.pool.data;
+	assert_non_null(before);
+	memcpy(before, after, (size_t)count * sizeof *before);
+	session_read(&s, 0, 70, 10);
+	session_read(&s, 70, 0, 3);
+	assert_memory_equal(after, before, (size_t)(floats + MARGIN) * sizeof *before);
+	int64_t end = floats + MARGIN + state_floats;
+	assert_memory_equal(after + end, before + end, (size_t)(count - end) * sizeof *before);
+	assert_memory_not_equal(after + floats + MARGIN, before + floats + MARGIN,
+	                        (size_t)state_floats * sizeof *before);
+	free(before);
+	session_free(&s);
+}
+
+static void decoding_does_not_depend_on_threads(void **state)
+{
+	(void)state;
+	enum { B = 3, LENGTH = 70, WIDTH = 64, WINDOW = 1500 };
+	softmax_stream_params p = {4, WINDOW, 0, 0.2f};
+	float *first = NULL;
+	static const int threads[] = {1, 2, 3, 7};
+	for (int t = 0; t < 4; t++) {
+		backend *b = fixture_open(threads[t]);
+		tensor pool = fixture_normal(SHAPE2(B, softmax_state_floats(WIDTH, WINDOW)), 91, 1);
+		op_call call = {
+		    .params = &p, .n_in = 5, .in = {fixture_normal(SHAPE3(B, LENGTH, 3 * WIDTH), 92, 1), pool}};
+		for (int i = 2; i < 5; i++)
+			call.in[i] = fixture_tensor(DTYPE_I32, SHAPE1(B));
+		memcpy(call.in[2].data, (int32_t[]){2, 0, 1}, B * sizeof(int32_t));
+		memcpy(call.in[3].data, (int32_t[]){5000, 1499, 300}, B * sizeof(int32_t));
+		memcpy(call.in[4].data, (int32_t[]){1, LENGTH, 3}, B * sizeof(int32_t));
+		fixture_run(b, OP_softmax_stream, &call);
+		if (first)
+			assert_true(compare_same("y", call.out[0].data, first, B * LENGTH * WIDTH));
+		else
+			first = call.out[0].data, call.out[0].data = NULL;
+		fixture_free(&call);
+		backend_close(b);
+	}
+	buffer_free(first);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_borders_of_blocks_agree_with_the_reference_on_every_instruction_set),
+	    cmocka_unit_test(results_do_not_depend_on_threads),
+	    cmocka_unit_test(a_token_changes_nothing_before_itself),
+	    cmocka_unit_test(a_token_changes_nothing_past_its_window),
+	    cmocka_unit_test(a_masked_token_has_no_influence),
+	    cmocka_unit_test(an_empty_window_gives_zero_and_no_gradient),
+	    cmocka_unit_test(scores_of_ten_thousand_stay_finite),
+	    cmocka_unit_test(probabilities_are_dropped_as_the_op_dropout_drops),
+	    cmocka_unit_test(reading_in_any_chunks_gives_what_the_parallel_form_gives),
+	    cmocka_unit_test(chunks_of_any_size_leave_the_same_state),
+	    cmocka_unit_test(reading_touches_nothing_outside_the_state),
+	    cmocka_unit_test(decoding_does_not_depend_on_threads),
+	};
+	return cmocka_run_group_tests(tests, open_backends, close_backends);
+}

@@ -1,0 +1,687 @@
+/* GPT-2. That its numbers are right is the affair of the golden files (tests/e2e/test_golden.py); here: its
+ * configuration, its checkpoints, and that its forms agree with each other. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "engine/base/file.h"
+#include "engine/model/position.h"
+#include "engine/model/safetensors.h"
+#include "tests/unit/model/fixture.h"
+#include "tests/unit/support/compare.h"
+
+/* Fewer positions than tokens: a session that reads on past its window. */
+enum { B = 2, N = 33, V = 29, D = 12, H = 3, LAYERS = 2, POSITIONS = 10, SLOTS = 4 };
+#define CONFIG                                                                                                         \
+	"{\"model_type\": \"gpt2\", \"vocab_size\": 29, \"n_positions\": 10, \"n_embd\": 12, \"n_layer\": 2,"          \
+	" \"n_head\": 3, \"n_inner\": 20, \"resid_pdrop\": 0.25, \"embd_pdrop\": 0.125, \"attn_pdrop\": 0.5}"
+#define TOLERANCE 1e-5
+#define LOGITS_TOLERANCE 1e-4
+
+static backend *device;
+static char folder[] = "/tmp/test_gpt2.XXXXXX";
+static char weights_path[sizeof folder + 32];
+
+static int setup(void **state)
+{
+	(void)state;
+	device = fixture_backend();
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	backend_close(device);
+	return file_remove_tree(folder, NULL) == STATUS_OK ? 0 : -1;
+}
+
+static model *random_model(void)
+{
+	return fixture_model_as(&architecture_gpt2, CONFIG, device);
+}
+
+/* --- configuration -------------------------------------------------------------------------- */
+
+/* The status of reading a configuration; *config must be freed. */
+static status read_text(const char *text, void **config, error *err)
+{
+	json_t *json = fixture_json(text);
+	*config = calloc(1, architecture_gpt2.config_bytes);
+	assert_non_null(*config);
+	status s = architecture_gpt2.config_read(*config, json, err);
+	json_decref(json);
+	return s;
+}
+
+static void an_empty_configuration_is_the_small_gpt2(void **state)
+{
+	(void)state;
+	void *config;
+	model_dims dims;
+	assert_int_equal(read_text("{}", &config, NULL), STATUS_OK);
+	architecture_gpt2.dims(config, &dims);
+	assert_int_equal(dims.vocab, 50257);
+	assert_int_equal(dims.positions, 1024);
+	assert_int_equal(dims.hidden, 768);
+	assert_int_equal(dims.layers, 12);
+	assert_int_equal(dims.heads, 12);
+	assert_true(dims.dropout == 0.1f);
+	assert_int_equal(architecture_gpt2.state_floats(config), 12 * 1024 * (2 * 768 + 1));
+	parameter_list list = {0};
+	int64_t count = 0;
+	architecture_gpt2.parameters(config, &list);
+	for (int i = 0; i < list.count; i++)
+		count += shape_count(list.items[i].shape);
+	assert_int_equal(count, 124439808);
+	parameter_list_free(&list);
+	free(config);
+}
+
+static void configurations_of_the_ecosystem_are_accepted(void **state)
+{
+	(void)state;
+	static const char *const good[] = {
+	    "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1,"
+	    " \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256, \"initializer_range\": 0.02,"
+	    " \"layer_norm_epsilon\": 1e-05, \"model_type\": \"gpt2\", \"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": "
+	    "12,"
+	    " \"n_layer\": 12, \"n_positions\": 1024, \"n_special\": 0, \"predict_special_tokens\": true,"
+	    " \"resid_pdrop\": 0.1, \"summary_activation\": null, \"summary_first_dropout\": 0.1,"
+	    " \"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", \"summary_use_proj\": true,"
+	    " \"task_specific_params\": {\"text-generation\": {\"do_sample\": true}}, \"vocab_size\": 50257}",
+	    "{\"add_cross_attention\": false, \"dtype\": \"float32\", \"n_inner\": null, \"pad_token_id\": null,"
+	    " \"reorder_and_upcast_attn\": false, \"scale_attn_by_inverse_layer_idx\": false,"
+	    " \"scale_attn_weights\": true, \"tie_word_embeddings\": true, \"transformers_version\": \"5.23.0\","
+	    " \"use_cache\": true, \"resid_pdrop\": 0}",
+	    "{\"activation_function\": \"gelu_pytorch_tanh\"}",
+	    "{\"activation_function\": \"gelu\"}",
+	    "{\"n_inner\": 5}",
+	    "{\"n_embd\": 1, \"n_head\": 1, \"n_layer\": 1, \"vocab_size\": 1, \"n_positions\": 1}",
+	};
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		void *config;
+		error err = ERROR_INIT;
+		status s = read_text(good[i], &config, &err);
+		if (s != STATUS_OK)
+			print_error("%s: %s\n", good[i], error_message(&err));
+		assert_int_equal(s, STATUS_OK);
+		free(config);
+	}
+}
+
+static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *param;
+	} bad[] = {
+	    {"[]", ""},
+	    {"{\"model_type\": \"additive\"}", "model_type"},
+	    {"{\"hidden_size\": 768}", "hidden_size"},
+	    {"{\"n_embd\": 0}", "n_embd"},
+	    {"{\"n_embd\": 65537}", "n_embd"},
+	    {"{\"n_embd\": \"768\"}", "n_embd"},
+	    {"{\"n_head\": 5}", "n_head"},
+	    {"{\"n_head\": 0}", "n_head"},
+	    {"{\"n_layer\": 0}", "n_layer"},
+	    {"{\"n_layer\": 257}", "n_layer"},
+	    {"{\"n_positions\": 0}", "n_positions"},
+	    {"{\"vocab_size\": 16777217}", "vocab_size"},
+	    {"{\"n_inner\": 0}", "n_inner"},
+	    {"{\"n_inner\": 3.5}", "n_inner"},
+	    {"{\"n_inner\": 262145}", "n_inner"},
+	    {"{\"activation_function\": \"relu\"}", "activation_function"},
+	    {"{\"activation_function\": null}", "activation_function"},
+	    {"{\"resid_pdrop\": 1}", "resid_pdrop"},
+	    {"{\"embd_pdrop\": -0.1}", "embd_pdrop"},
+	    {"{\"attn_pdrop\": null}", "attn_pdrop"},
+	    {"{\"layer_norm_epsilon\": 0}", "layer_norm_epsilon"},
+	    {"{\"initializer_range\": -1}", "initializer_range"},
+	    {"{\"scale_attn_weights\": 1}", "scale_attn_weights"},
+	    {"{\"scale_attn_by_inverse_layer_idx\": null}", "scale_attn_by_inverse_layer_idx"},
+	    {"{\"tie_word_embeddings\": false}", "tie_word_embeddings"},
+	    {"{\"add_cross_attention\": true}", "add_cross_attention"},
+	    {"{\"n_embd\": 65536, \"n_head\": 1, \"n_layer\": 256}", ""},
+	    {"{\"n_embd\": 65536, \"n_head\": 1, \"vocab_size\": 16777216, \"n_layer\": 1}", ""},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		void *config;
+		error err = ERROR_INIT;
+		status s = read_text(bad[i].text, &config, &err);
+		if (s != STATUS_INVALID || strcmp(err.param, bad[i].param) != 0)
+			print_error("%s: status %d, param \"%s\"\n", bad[i].text, (int)s, err.param);
+		assert_int_equal(s, STATUS_INVALID);
+		assert_string_equal(err.param, bad[i].param);
+		assert_true(err.message[0]);
+		free(config);
+	}
+}
+
+static void a_configuration_is_written_as_it_was_read(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {
+	    "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 50257,"
+	    " \"n_positions\": 10, \"n_embd\": 12, \"n_layer\": 2, \"n_head\": 3, \"n_inner\": 20,"
+	    " \"activation_function\": \"gelu\", \"resid_pdrop\": 0.25, \"embd_pdrop\": 0.0, \"attn_pdrop\": 0.5,"
+	    " \"layer_norm_epsilon\": 0.001, \"initializer_range\": 0.5, \"scale_attn_weights\": false,"
+	    " \"scale_attn_by_inverse_layer_idx\": true, \"tie_word_embeddings\": true}",
+	    "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 50256,"
+	    " \"n_positions\": 10, \"n_embd\": 12, \"n_layer\": 2, \"n_head\": 3, \"n_inner\": null,"
+	    " \"activation_function\": \"gelu_new\", \"resid_pdrop\": 0.25, \"embd_pdrop\": 0.0, \"attn_pdrop\": 0.5,"
+	    " \"layer_norm_epsilon\": 0.001, \"initializer_range\": 0.5, \"scale_attn_weights\": true,"
+	    " \"scale_attn_by_inverse_layer_idx\": false, \"tie_word_embeddings\": true, \"bos_token_id\": null,"
+	    " \"eos_token_id\": null}",
+	};
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		void *config;
+		assert_int_equal(read_text(texts[i], &config, NULL), STATUS_OK);
+		json_t *got = architecture_gpt2.config_write(config), *want = fixture_json(texts[i]);
+		assert_true(json_equal(got, want));
+		json_decref(got);
+		json_decref(want);
+		free(config);
+	}
+}
+
+/* --- parameters -------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	shape stored; /* in the checkpoint */
+	parameter_init init;
+	bool matrix, residual;
+} parameters[] = {
+    {"transformer.wte.weight", {2, {V, D}}, INIT_NORMAL, true, false},
+    {"transformer.wpe.weight", {2, {POSITIONS, D}}, INIT_NORMAL, false, false},
+    {"transformer.h.1.ln_1.weight", {1, {D}}, INIT_ONE, false, false},
+    {"transformer.h.1.ln_1.bias", {1, {D}}, INIT_ZERO, false, false},
+    {"transformer.h.1.attn.c_attn.weight", {2, {D, 3 * D}}, INIT_NORMAL, true, false},
+    {"transformer.h.1.attn.c_attn.bias", {1, {3 * D}}, INIT_ZERO, false, false},
+    {"transformer.h.1.attn.c_proj.weight", {2, {D, D}}, INIT_NORMAL, true, true},
+    {"transformer.h.1.attn.c_proj.bias", {1, {D}}, INIT_ZERO, false, false},
+    {"transformer.h.1.ln_2.weight", {1, {D}}, INIT_ONE, false, false},
+    {"transformer.h.1.ln_2.bias", {1, {D}}, INIT_ZERO, false, false},
+    {"transformer.h.1.mlp.c_fc.weight", {2, {D, 20}}, INIT_NORMAL, true, false},
+    {"transformer.h.1.mlp.c_fc.bias", {1, {20}}, INIT_ZERO, false, false},
+    {"transformer.h.1.mlp.c_proj.weight", {2, {20, D}}, INIT_NORMAL, true, true},
+    {"transformer.h.1.mlp.c_proj.bias", {1, {D}}, INIT_ZERO, false, false},
+    {"transformer.ln_f.weight", {1, {D}}, INIT_ONE, false, false},
+    {"transformer.ln_f.bias", {1, {D}}, INIT_ZERO, false, false},
+};
+enum { PARAMETER_KINDS = sizeof parameters / sizeof parameters[0], OUTSIDE = 4, PER_LAYER = 12 };
+
+static void parameters_have_the_names_and_shapes_of_the_checkpoint(void **state)
+{
+	(void)state;
+	model *m = random_model();
+	assert_int_equal(model_parameter_total(m), OUTSIDE + LAYERS * PER_LAYER);
+	assert_int_equal(OUTSIDE + PER_LAYER, PARAMETER_KINDS);
+	for (int k = 0; k < PARAMETER_KINDS; k++) {
+		int found = 0;
+		for (int i = 0; i < model_parameter_total(m); i++) {
+			const parameter_spec *p = model_parameter(m, i);
+			if (strcmp(p->name, parameters[k].name) != 0)
+				continue;
+			assert_true(shape_equal(parameter_stored_shape(p), parameters[k].stored));
+			assert_int_equal(p->init, parameters[k].init);
+			assert_int_equal(p->matrix, parameters[k].matrix);
+			if (p->init == INIT_NORMAL)
+				assert_true(fabsf(p->std - (parameters[k].residual ? 0.01f : 0.02f)) <= 1e-8f);
+			found++;
+		}
+		if (found != 1)
+			print_error("%s is there %d times\n", parameters[k].name, found);
+		assert_int_equal(found, 1);
+	}
+	model_free(m);
+}
+
+static void fresh_weights_have_the_spread_that_their_parameters_say(void **state)
+{
+	(void)state;
+	model *m = fixture_created_as(&architecture_gpt2,
+	                              "{\"n_embd\": 64, \"n_head\": 2, \"n_layer\": 8, \"vocab_size\": 99,"
+	                              " \"n_positions\": 31, \"initializer_range\": 0.5}",
+	                              7, device);
+	float *all = fixture_weights(m);
+	for (int i = 0; i < model_parameter_total(m); i++) {
+		const parameter_spec *p = model_parameter(m, i);
+		const float *x = all + model_parameter_offset(m, i);
+		int64_t n = shape_count(p->shape);
+		double squares = 0, variance = strstr(p->name, "c_proj") ? 0.25 / 16 : 0.25;
+		for (int64_t k = 0; k < n; k++) {
+			squares += (double)x[k] * (double)x[k];
+			if (p->init != INIT_NORMAL)
+				assert_true(x[k] == (p->init == INIT_ONE ? 1.0f : 0.0f));
+		}
+		if (p->init == INIT_NORMAL) /* within five standard errors */
+			assert_true(fabs(squares / (double)n - variance) <= 5 * variance * sqrt(2 / (double)n));
+	}
+	free(all);
+	model_free(m);
+}
+
+/* --- checkpoints -------------------------------------------------------------------------------- */
+
+/* The saved model's tensors as items to be written again, changed. */
+typedef struct edit {
+	safetensors *st;
+	safetensors_item items[64];
+	int count;
+} edit;
+
+static edit edit_begin(const model *m)
+{
+	edit e = {0};
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	assert_int_equal(safetensors_open(&e.st, weights_path, NULL), STATUS_OK);
+	e.count = safetensors_count(e.st);
+	assert_true(e.count < 60);
+	for (int i = 0; i < e.count; i++) {
+		const safetensors_entry *from = safetensors_at(e.st, i);
+		e.items[i] =
+		    (safetensors_item){.name = from->name, .type = from->type, .rank = from->rank, .data = from->data};
+		memcpy(e.items[i].dim, from->dim, sizeof from->dim);
+	}
+	return e;
+}
+
+static void edit_end(edit *e)
+{
+	assert_int_equal(safetensors_write(weights_path, e->items, e->count, NULL, NULL), STATUS_OK);
+	safetensors_close(e->st);
+}
+
+static safetensors_item *edit_add(edit *e, const char *name, int64_t rows, int64_t columns, const float *data)
+{
+	e->items[e->count] =
+	    (safetensors_item){.name = name, .type = ST_F32, .rank = 2, .dim = {rows, columns}, .data = data};
+	return &e->items[e->count++];
+}
+
+static void assert_opens_as(const model *want)
+{
+	model *opened;
+	error err = ERROR_INIT;
+	status s = model_open(&opened, folder, DTYPE_F32, device, &err);
+	if (s != STATUS_OK)
+		print_error("%s\n", error_message(&err));
+	assert_int_equal(s, STATUS_OK);
+	fixture_same_weights(opened, want);
+	model_free(opened);
+}
+
+static void assert_refused(const char *param)
+{
+	model *opened;
+	error err = ERROR_INIT;
+	assert_int_equal(model_open(&opened, folder, DTYPE_F32, device, &err), STATUS_INVALID);
+	assert_string_equal(err.param, param);
+	assert_null(opened);
+}
+
+static void a_saved_model_has_the_ecosystems_layout_and_opens_bit_for_bit(void **state)
+{
+	(void)state;
+	model *m = random_model();
+	safetensors *st;
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	assert_opens_as(m);
+	assert_int_equal(safetensors_open(&st, weights_path, NULL), STATUS_OK);
+	assert_int_equal(safetensors_count(st), model_parameter_total(m)); /* no lm_head */
+	float *all = fixture_weights(m);
+	for (int k = 0; k < PARAMETER_KINDS; k++) {
+		const safetensors_entry *e = safetensors_find(st, parameters[k].name);
+		assert_non_null(e);
+		assert_int_equal(e->rank, parameters[k].stored.rank);
+		for (int i = 0; i < e->rank; i++)
+			assert_int_equal(e->dim[i], parameters[k].stored.dim[i]);
+	}
+	/* y = x W + b there, x Wᵀ + b here. */
+	for (int i = 0; i < model_parameter_total(m); i++) {
+		if (strcmp(model_parameter(m, i)->name, "transformer.h.1.mlp.c_fc.weight") != 0)
+			continue;
+		const float *here = all + model_parameter_offset(m, i);
+		const float *there = (const void *)safetensors_find(st, "transformer.h.1.mlp.c_fc.weight")->data;
+		for (int in = 0; in < D; in++)
+			for (int out = 0; out < 20; out++)
+				assert_true(there[in * 20 + out] == here[out * D + in]);
+	}
+	free(all);
+	safetensors_close(st);
+	model_free(m);
+}
+
+static void checkpoints_of_the_first_release_open(void **state)
+{
+	(void)state;
+	static const float mask[4] = {1, 0, 1, 1};
+	model *m = random_model();
+	edit e = edit_begin(m);
+	for (int i = 0; i < e.count; i++)
+		e.items[i].name += strlen("transformer.");
+	edit_add(&e, "h.0.attn.bias", 2, 2, mask);
+	edit_add(&e, "h.1.attn.masked_bias", 1, 1, mask)->rank = 0;
+	edit_end(&e);
+	assert_opens_as(m);
+	model_free(m);
+}
+
+static void a_tensor_may_not_be_there_twice(void **state)
+{
+	(void)state;
+	model *m = random_model();
+	edit e = edit_begin(m);
+	const safetensors_entry *places = safetensors_find(e.st, "transformer.wpe.weight");
+	edit_add(&e, "wpe.weight", POSITIONS, D, (const float *)(const void *)places->data);
+	edit_end(&e);
+	assert_refused("wpe.weight");
+	model_free(m);
+}
+
+static void an_output_layer_of_its_own_must_be_the_embedding(void **state)
+{
+	(void)state;
+	float head[V * D];
+	model *m = random_model();
+	edit e = edit_begin(m);
+	memcpy(head, safetensors_find(e.st, "transformer.wte.weight")->data, sizeof head);
+	edit_add(&e, "lm_head.weight", V, D, head);
+	edit_end(&e);
+	assert_opens_as(m);
+	e = edit_begin(m);
+	head[V * D - 1] += 1;
+	edit_add(&e, "lm_head.weight", V, D, head);
+	edit_end(&e);
+	assert_refused("lm_head.weight");
+	model_free(m);
+}
+
+static void a_matrix_the_other_way_round_is_misshapen(void **state)
+{
+	(void)state;
+	model *m = random_model();
+	edit e = edit_begin(m);
+	for (int i = 0; i < e.count; i++)
+		if (strcmp(e.items[i].name, "transformer.h.0.attn.c_attn.weight") == 0) {
+			e.items[i].dim[0] = 3 * D;
+			e.items[i].dim[1] = D;
+		}
+	edit_end(&e);
+	assert_refused("transformer.h.0.attn.c_attn.weight");
+	model_free(m);
+}
+
+/* --- the forms ----------------------------------------------------------------------------------- */
+
+static void fill_positions(int32_t *positions, int64_t length, int64_t first)
+{
+	for (int64_t i = 0; i < B * length; i++)
+		positions[i] = position_row(POSITION_WRAP, first + i % length, POSITIONS);
+}
+
+/* mask may be NULL. */
+static void run_parallel(const model *m, const int32_t *ids, const int32_t *mask, float *logits)
+{
+	const forward_spec spec = {.batch = B, .length = N, .masked = mask != NULL, .logits = LOGITS_ALL};
+	int32_t positions[B * N];
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	fill_positions(positions, N, 0);
+	fixture_write(p, "input_ids", ids);
+	fixture_write(p, "position_ids", positions);
+	if (mask)
+		fixture_write(p, "attention_mask", mask);
+	memset(logits, 0xff, B * N * V * sizeof *logits);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "logits", logits);
+	plan_free(p);
+}
+
+static void run_in_chunks(const model *m, const int32_t *ids, const int32_t *mask, int64_t chunk, float *logits)
+{
+	const forward_spec spec = {.batch = B,
+	                           .length = chunk,
+	                           .recurrent = true,
+	                           .slots = SLOTS,
+	                           .masked = mask != NULL,
+	                           .logits = LOGITS_ALL};
+	static const int32_t slots[B] = {3, 1};
+	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof(float);
+	float *pool, *junk = malloc(bytes), out[B * N * V];
+	assert_non_null(junk);
+	memset(junk, 0xff, bytes); /* position 0 must not care what a slot held: NaN here */
+	assert_int_equal(device->allocate(device, bytes, (void **)&pool), STATUS_OK);
+	assert_int_equal(device->upload(device, pool, junk, bytes), STATUS_OK);
+	plan *p = fixture_plan(m, &spec, NULL, pool);
+	for (int64_t begin = 0; begin < N; begin += chunk) {
+		int32_t some[B * N] = {0}, positions[B * N], read[B], length[B], masked[B * N] = {0};
+		int64_t n = N - begin < chunk ? N - begin : chunk;
+		for (int b = 0; b < B; b++) {
+			read[b] = (int32_t)begin;
+			length[b] = (int32_t)n;
+			memcpy(some + b * chunk, ids + b * N + begin, (size_t)n * sizeof *some);
+			if (mask)
+				memcpy(masked + b * chunk, mask + b * N + begin, (size_t)n * sizeof *some);
+		}
+		fill_positions(positions, chunk, begin);
+		fixture_write(p, "input_ids", some);
+		fixture_write(p, "position_ids", positions);
+		fixture_write(p, "slot", slots);
+		fixture_write(p, "position", read);
+		fixture_write(p, "length", length);
+		if (mask)
+			fixture_write(p, "attention_mask", masked);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		fixture_read(p, "logits", out);
+		for (int b = 0; b < B; b++)
+			memcpy(logits + (b * N + begin) * V, out + b * chunk * V, (size_t)(n * V) * sizeof *out);
+	}
+	plan_free(p);
+	device->release(device, pool);
+	free(junk);
+}
+
+static void chunks_of_any_size_give_the_parallel_logits_also_past_the_window(void **state)
+{
+	(void)state;
+	static const int64_t chunks[] = {1, 3, POSITIONS, 13, N};
+	static float want[B * N * V], got[B * N * V];
+	int32_t ids[B * N], mask[B * N];
+	model *m = random_model();
+	random_integers(ids, B * N, 3, 0, V - 1);
+	random_integers(mask, B * N, 4, 0, 3);
+	for (int i = 0; i < B * N; i++)
+		mask[i] = mask[i] > 0;
+	for (int masked = 0; masked < 2; masked++) {
+		run_parallel(m, ids, masked ? mask : NULL, want);
+		for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+			memset(got, 0xff, sizeof got);
+			run_in_chunks(m, ids, masked ? mask : NULL, chunks[i], got);
+			assert_true(compare_close("logits", got, want, B * N * V, LOGITS_TOLERANCE, LOGITS_TOLERANCE));
+		}
+	}
+	model_free(m);
+}
+
+static void a_token_reaches_what_comes_after_it_as_far_as_the_windows_go(void **state)
+{
+	(void)state;
+	enum { FIRST = 4, REACH = LAYERS * (POSITIONS - 1) };
+	static float before[B][N][V], after[B][N][V];
+	int32_t ids[B * N];
+	model *m = random_model();
+	random_integers(ids, B * N, 3, 0, V - 1);
+	run_parallel(m, ids, NULL, before[0][0]);
+	ids[FIRST] = (ids[FIRST] + 1) % V;
+	run_parallel(m, ids, NULL, after[0][0]);
+	assert_memory_equal(before[1], after[1], sizeof before[1]);
+	assert_true(compare_close("before", after[0][0], before[0][0], FIRST * V, TOLERANCE, 0));
+	for (int n = FIRST; n < N; n++) {
+		float largest = 0;
+		for (int v = 0; v < V; v++)
+			largest = fmaxf(largest, fabsf(after[0][n][v] - before[0][n][v]));
+		assert_true(n <= FIRST + REACH ? largest > 1e-6f : largest <= (float)TOLERANCE);
+	}
+	model_free(m);
+}
+
+/* --- what the graph is made of -------------------------------------------------------------------- */
+
+/* A graph to look at; free it. */
+static graph *build(const char *text, const forward_spec *spec)
+{
+	void *config;
+	parameter_list list = {0};
+	graph *g = graph_new();
+	assert_non_null(g);
+	assert_int_equal(read_text(text, &config, NULL), STATUS_OK);
+	architecture_gpt2.parameters(config, &list);
+	for (int i = 0; i < list.count; i++)
+		graph_parameter(g, list.items[i].name, list.items[i].shape);
+	architecture_gpt2.forward(config, g, spec);
+	assert_int_equal(graph_status(g, NULL), STATUS_OK);
+	parameter_list_free(&list);
+	free(config);
+	return g;
+}
+
+static void every_dropout_has_a_stream_and_a_probability_of_its_own(void **state)
+{
+	(void)state;
+	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .loss = true};
+	graph *g = build(CONFIG, &spec);
+	uint32_t expected = 0;
+	for (int i = 0; i < graph_node_count(g); i++) {
+		const op_node *node = graph_node(g, i);
+		if (node->id == OP_dropout) {
+			const dropout_params *p = node->params;
+			assert_int_equal(p->stream, expected);
+			assert_true(p->p == (expected == 0 ? 0.125f : 0.25f));
+			expected++;
+		} else if (node->id == OP_softmax_attention) {
+			const softmax_params *p = node->params;
+			assert_int_equal(p->stream, expected++);
+			assert_true(p->p == 0.5f && node->in[2] != VALUE_NONE);
+		}
+	}
+	assert_int_equal(expected, 1 + 3 * LAYERS);
+	graph_free(g);
+}
+
+static void nothing_is_dropped_unless_the_spec_asks(void **state)
+{
+	(void)state;
+	const forward_spec spec = {.batch = B, .length = N, .loss = true};
+	graph *g = build(CONFIG, &spec);
+	for (int i = 0; i < graph_node_count(g); i++) {
+		const op_node *node = graph_node(g, i);
+		assert_int_not_equal(node->id, OP_dropout);
+		if (node->id == OP_softmax_attention)
+			assert_true(((const softmax_params *)node->params)->p == 0);
+	}
+	graph_free(g);
+}
+
+static void scores_are_scaled_as_the_configuration_says(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *keys;
+		float scale[2];
+	} cases[] = {
+	    {"", {0.25f, 0.25f}},
+	    {", \"scale_attn_weights\": false", {1, 1}},
+	    {", \"scale_attn_by_inverse_layer_idx\": true", {0.25f, 0.125f}},
+	    {", \"scale_attn_weights\": false, \"scale_attn_by_inverse_layer_idx\": true", {1, 0.5f}},
+	};
+	for (size_t i = 0; i < 2 * (sizeof cases / sizeof cases[0]); i++) {
+		const forward_spec spec = {.batch = B, .length = 3, .recurrent = i % 2, .slots = SLOTS};
+		char text[256];
+		int layer = 0;
+		snprintf(text, sizeof text, "{\"n_embd\": 32, \"n_head\": 2, \"n_layer\": 2%s}", cases[i / 2].keys);
+		graph *g = build(text, &spec);
+		for (int k = 0; k < graph_node_count(g); k++) {
+			const op_node *node = graph_node(g, k);
+			if (node->id == OP_softmax_attention)
+				assert_true(((const softmax_params *)node->params)->scale ==
+				            cases[i / 2].scale[layer++]);
+			if (node->id == OP_softmax_stream)
+				assert_true(((const softmax_stream_params *)node->params)->scale ==
+				            cases[i / 2].scale[layer++]);
+		}
+		assert_int_equal(layer, 2);
+		graph_free(g);
+	}
+}
+
+static void the_caches_of_the_layers_lie_side_by_side(void **state)
+{
+	(void)state;
+	const forward_spec spec = {.batch = B, .length = 4, .recurrent = true, .slots = SLOTS};
+	graph *g = build(CONFIG, &spec);
+	int64_t offset = 0;
+	for (int i = 0; i < graph_node_count(g); i++) {
+		const op_node *node = graph_node(g, i);
+		if (node->id != OP_softmax_stream)
+			continue;
+		const softmax_stream_params *p = node->params;
+		assert_int_equal(p->offset, offset);
+		assert_int_equal(p->window, POSITIONS);
+		offset += softmax_state_floats(D, POSITIONS);
+	}
+	assert_int_equal(offset, LAYERS * (2 * D + 1) * POSITIONS);
+	graph_free(g);
+}
+
+static void there_are_no_importance_weights(void **state)
+{
+	(void)state;
+	static const forward_spec specs[] = {{.batch = 1, .length = 2, .explain = true},
+	                                     {.batch = 1, .length = 2, .pooled = true}};
+	model *m = random_model();
+	assert_int_equal(architecture_gpt2.n_rounds, 0);
+	for (int i = 0; i < 2; i++) {
+		plan *p;
+		error err = ERROR_INIT;
+		assert_int_equal(model_plan(&p, m, &specs[i], NULL, NULL, &err), STATUS_UNSUPPORTED);
+		assert_non_null(strstr(err.message, "importance weights"));
+		assert_null(p);
+	}
+	model_free(m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_empty_configuration_is_the_small_gpt2),
+	    cmocka_unit_test(configurations_of_the_ecosystem_are_accepted),
+	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
+	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
+	    cmocka_unit_test(parameters_have_the_names_and_shapes_of_the_checkpoint),
+	    cmocka_unit_test(fresh_weights_have_the_spread_that_their_parameters_say),
+	    cmocka_unit_test(a_saved_model_has_the_ecosystems_layout_and_opens_bit_for_bit),
+	    cmocka_unit_test(checkpoints_of_the_first_release_open),
+	    cmocka_unit_test(a_tensor_may_not_be_there_twice),
+	    cmocka_unit_test(an_output_layer_of_its_own_must_be_the_embedding),
+	    cmocka_unit_test(a_matrix_the_other_way_round_is_misshapen),
+	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits_also_past_the_window),
+	    cmocka_unit_test(a_token_reaches_what_comes_after_it_as_far_as_the_windows_go),
+	    cmocka_unit_test(every_dropout_has_a_stream_and_a_probability_of_its_own),
+	    cmocka_unit_test(nothing_is_dropped_unless_the_spec_asks),
+	    cmocka_unit_test(scores_are_scaled_as_the_configuration_says),
+	    cmocka_unit_test(the_caches_of_the_layers_lie_side_by_side),
+	    cmocka_unit_test(there_are_no_importance_weights),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
