@@ -161,7 +161,8 @@ pytest: all $(VENV)/ready
 
 # Measurements, never tests: programs on the engine's rooms.
 BENCH_BIN := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.c)))
-$(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $$(call objects,$$(call sources,engine/serve engine/explain)) $$(CORE_OBJ)
+BENCH_SUPPORT := $(call objects,$(sort $(wildcard tests/bench/support/*.c)))
+$(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(BENCH_SUPPORT) $$(call objects,$$(call sources,engine/serve engine/explain)) $$(CORE_OBJ)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)

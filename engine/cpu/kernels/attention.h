@@ -61,11 +61,14 @@ static inline int64_t attention_group(const attention_cut *c, bool balance)
 	return best;
 }
 
-/* Spans, no more than threads need and none shorter than `windows` windows; is that enough? */
+/* Equal spans, no more than threads need and none shorter than `windows` windows; is that enough? */
 static inline bool attention_cut_spans(attention_cut *c, int64_t windows)
 {
 	c->groups = c->heads / c->group;
-	for (int64_t span = c->parts; span > 0 && span * c->part * c->block >= windows * c->window; span--) {
+	for (int64_t spans = 1; spans <= c->parts; spans++) {
+		int64_t span = kernel_parts(c->parts, spans);
+		if (span * c->part * c->block < windows * c->window)
+			return false;
 		c->span = span;
 		c->spans = kernel_parts(c->parts, span);
 		if (attention_balanced(c->batch * c->groups * c->spans, c->threads))
