@@ -147,7 +147,7 @@ $(UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(ca
 
 .PHONY: unit
 unit: $(UNIT_BIN)
-	@tests/run_unit $(UNIT_BIN)
+	@CC='$(CC)' tests/run_unit $(UNIT_BIN)
 
 VENV := build/venv
 $(VENV)/ready: tests/requirements.txt

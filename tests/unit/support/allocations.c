@@ -18,12 +18,16 @@ void *__interceptor_calloc(size_t count, size_t size) __attribute__((weak));
 void *__interceptor_realloc(void *data, size_t bytes) __attribute__((weak));
 void *__interceptor_aligned_alloc(size_t alignment, size_t bytes) __attribute__((weak));
 
-static atomic_llong count;
+/* Where the program's own code lies; the linker knows. */
+extern const char __executable_start, etext;
+
+static atomic_llong count, own;
 static atomic_llong left = -1; /* allowed calls; negative: all */
 
-static bool refused(void)
+static bool refused(const void *caller)
 {
 	count++;
+	own += (const char *)caller >= &__executable_start && (const char *)caller < &etext;
 	if (left < 0)
 		return false;
 	if (left == 0)
@@ -34,28 +38,28 @@ static bool refused(void)
 
 void *malloc(size_t bytes)
 {
-	if (refused())
+	if (refused(__builtin_return_address(0)))
 		return NULL;
 	return __interceptor_malloc ? __interceptor_malloc(bytes) : __libc_malloc(bytes);
 }
 
 void *calloc(size_t n, size_t size)
 {
-	if (refused())
+	if (refused(__builtin_return_address(0)))
 		return NULL;
 	return __interceptor_calloc ? __interceptor_calloc(n, size) : __libc_calloc(n, size);
 }
 
 void *realloc(void *data, size_t bytes)
 {
-	if (refused())
+	if (refused(__builtin_return_address(0)))
 		return NULL;
 	return __interceptor_realloc ? __interceptor_realloc(data, bytes) : __libc_realloc(data, bytes);
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes)
 {
-	if (refused())
+	if (refused(__builtin_return_address(0)))
 		return NULL;
 	return __interceptor_aligned_alloc ? __interceptor_aligned_alloc(alignment, bytes)
 	                                   : __libc_memalign(alignment, bytes);
@@ -64,6 +68,11 @@ void *aligned_alloc(size_t alignment, size_t bytes)
 int64_t allocations_count(void)
 {
 	return count;
+}
+
+int64_t allocations_own(void)
+{
+	return own;
 }
 
 void allocations_limit(int64_t calls)

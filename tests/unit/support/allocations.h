@@ -9,6 +9,8 @@
 
 /* Calls so far. */
 int64_t allocations_count(void);
+/* Those that the program's own code made, not a library for itself. */
+int64_t allocations_own(void);
 /* Let every call after the next `calls` return NULL; negative: none fails. */
 void allocations_limit(int64_t calls);
 

@@ -141,8 +141,9 @@ static void a_broken_plugin_is_said_and_auto_takes_the_cpu(void **state)
 /* Compile a plug-in of one line. */
 static void compile_plugin(const char *path, const char *source)
 {
-	char command[160];
-	sprintf(command, "cc -shared -fPIC -x c - -o %s", path);
+	char command[1024];
+	const char *compiler = getenv("CC");
+	snprintf(command, sizeof command, "%s -shared -fPIC -x c - -o %s", compiler ? compiler : "cc", path);
 	FILE *cc = popen(command, "w");
 	assert_non_null(cc);
 	fputs(source, cc);
