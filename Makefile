@@ -6,7 +6,8 @@
 #: make unit pytest  its two halves
 #: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
-#: make bench        ops beside memory bandwidth, decode at position 200 and 60,000
+#: make bench        everything beside its ceilings and PyTorch, a quarter of an hour (BENCH=--quick: minutes)
+#: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what windowed and global additive attention and GPT-2 learn
 #: make install      programs to PREFIX/bin (PREFIX=/usr/local)
 #: make lint format deps clean
 #:   BUILD=release|debug|asan|tsan|aarch64   release goes to build/, the others to build/NAME/
@@ -166,10 +167,17 @@ $(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(BENCH_SUPPORT) $$(cal
 	@mkdir -p $(@D)
 	$(call say,link,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
-.PHONY: bench
-bench: $(BENCH_BIN)
-	$(OUT)/bench/bench_ops
-	$(OUT)/bench/decode_flat
+BENCH_VENV := build/bench-venv
+$(BENCH_VENV)/ready: tests/bench/requirements.txt
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+.PHONY: bench bench-quality
+bench: $(BENCH_BIN) $(BENCH_VENV)/ready
+	$(BENCH_VENV)/bin/python tests/bench/bench.py $(BENCH)
+bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
+	$(BENCH_VENV)/bin/python tests/bench/quality.py $(if $(TRAIN),--train '$(TRAIN)') $(if $(VALID),--valid '$(VALID)') \
+	  $(if $(EPOCHS),--epochs $(EPOCHS)) $(BENCH)
 
 .PHONY: test
 test: deps

@@ -1,265 +1,542 @@
-/* Speed of the CPU kernels that are not matrix products, beside the speed of memory.
+/* bench_ops - what this machine can do at most, and how near every op comes to it.
  *
  *   bench_ops [threads]
  *
- * For each op: median and best time of a call, nanoseconds per element of the largest
- * operand, and GB/s of compulsory traffic (every input read once, every output written
- * once). Small shapes stay in the cache between calls and may well pass the speed of memory.
- * The closing lines are a decode step's, where nothing is large. On a machine with other
- * work, threads wait for each other's turn: look at the best, or run with one thread. */
+ * Lines of JSON. First the ceilings: memory (a copy, read and write counted) at several sizes, matrix products at
+ * several shapes, each with one thread and with all. Then the op table: for every op its cases, with median and best
+ * time, the bytes that must move (inputs read once, outputs and what is updated in place written once; of
+ * tables and pools only the rows that are used) and, for products and softmax attention, FLOPs (two per
+ * multiply-add). Every op has a line: one without a case says so, and so does one without a kernel.
+ * Small shapes stay in the cache between calls. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <omp.h>
+
 #include "engine/base/clock.h"
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/gemm.h"
 #include "engine/cpu/threads.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/panel.h"
+#include "tests/bench/support/bench.h"
 
-enum { MAX_REPEATS = 200 };
+enum { WARM = 3, MIN_REPEATS = 15, MAX_REPEATS = 300 };
 
-static const double budget_ns = 3e8; /* per op */
+static const double budget_ns = 1.5e8; /* per case, once MIN_REPEATS are done */
 
-static void fail(const char *what)
+/* --- timing ------------------------------------------------------------------------- */
+
+typedef struct measured {
+	double median, best; /* ns */
+	int repeats;
+} measured;
+
+static measured measure(void (*call)(void *context), void *context)
 {
-	fprintf(stderr, "bench_ops: %s\n", what);
-	exit(1);
+	bench_times t = {0};
+	double spent = 0;
+	for (int i = 0; i < WARM; i++)
+		call(context);
+	while (t.count < MIN_REPEATS || (t.count < MAX_REPEATS && spent < budget_ns)) {
+		uint64_t start = clock_ns();
+		call(context);
+		double ns = (double)(clock_ns() - start);
+		bench_times_add(&t, ns);
+		spent += ns;
+	}
+	measured m = {bench_times_median(&t), bench_times_best(&t), t.count};
+	bench_times_free(&t);
+	return m;
 }
 
-static int by_value(const void *a, const void *b)
+static void print_times(measured m)
 {
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
+	printf("\"median_ns\": %.0f, \"best_ns\": %.0f, \"repeats\": %d}\n", m.median, m.best, m.repeats);
+	fflush(stdout);
 }
+
+/* --- ceilings ----------------------------------------------------------------------- */
 
 static void *device_memory(backend *b, size_t bytes)
 {
 	void *data;
 	if (b->allocate(b, bytes, &data) != STATUS_OK)
-		fail("out of memory");
+		bench_fail("out of memory");
 	return data;
 }
+
+static void fill(float *x, int64_t n)
+{
+	uint32_t state = 12345;
+	for (int64_t i = 0; i < n; i++) {
+		state = state * 1664525u + 1013904223u;
+		x[i] = (float)(state >> 8) * 0x1p-23f - 1.0f;
+	}
+}
+
+typedef struct copy_job {
+	char *to, *from;
+	size_t bytes; /* copied */
+	int threads;
+} copy_job;
+
+static void copy_all(void *context)
+{
+	const copy_job *j = context;
+	size_t part = (j->bytes / (size_t)j->threads + 63) / 64 * 64;
+#pragma omp parallel num_threads(j->threads)
+	{
+		size_t begin = (size_t)omp_get_thread_num() * part;
+		size_t end = begin + part < j->bytes ? begin + part : j->bytes;
+		if (begin < end)
+			memcpy(j->to + begin, j->from + begin, end - begin);
+	}
+}
+
+/* size: of both buffers together. */
+static void copy_ceiling(backend *b, int64_t megabytes, int threads)
+{
+	size_t bytes = (size_t)megabytes << 19;
+	copy_job j = {device_memory(b, bytes), device_memory(b, bytes), bytes, threads};
+	memset(j.from, 1, bytes);
+	memset(j.to, 2, bytes);
+	printf("{\"ceiling\": \"copy\", \"megabytes\": %d, \"threads\": %d, \"bytes\": %zu, ", (int)megabytes, threads,
+	       2 * bytes);
+	print_times(measure(copy_all, &j));
+	b->release(b, j.to);
+	b->release(b, j.from);
+}
+
+typedef struct product {
+	int threads;
+	int64_t m, n, k;
+	float *a, *b, *c;
+} product;
+
+static void run_product(void *context)
+{
+	const product *p = context;
+	if (gemm(p->threads, false, true, p->m, p->n, p->k, 1, p->a, p->b, 0, p->c) != STATUS_OK)
+		bench_fail("a matrix product failed");
+}
+
+static void product_ceiling(backend *b, const int64_t *mnk, int threads)
+{
+	int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+	product p = {threads, m, n, k, NULL, NULL, NULL};
+	p.a = device_memory(b, (size_t)(m * k) * sizeof(float));
+	p.b = device_memory(b, (size_t)(n * k) * sizeof(float));
+	p.c = device_memory(b, (size_t)(m * n) * sizeof(float));
+	fill(p.a, m * k);
+	fill(p.b, n * k);
+	printf("{\"ceiling\": \"gemm\", \"shape\": \"%d x %d x %d\", \"threads\": %d, \"flops\": %.0f, ", (int)m,
+	       (int)n, (int)k, threads, 2.0 * (double)m * (double)n * (double)k);
+	print_times(measure(run_product, &p));
+	b->release(b, p.a);
+	b->release(b, p.b);
+	b->release(b, p.c);
+}
+
+static void ceilings(backend *b, int threads)
+{
+	static const int64_t sizes[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+	static const int64_t products[][3] = {
+	    {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 8192, 128}, {4096, 512, 128}, {4096, 128, 512}};
+	for (int n = 1; n <= threads; n += threads > 1 ? threads - 1 : 1) {
+		for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+			copy_ceiling(b, sizes[i], n);
+		for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
+			product_ceiling(b, products[i], n);
+	}
+}
+
+/* --- a case ------------------------------------------------------------------------- */
+
+/* The bench as it walks: which ops had a case. */
+typedef struct walk {
+	backend *backend;
+	int threads;
+	bool seen[OP_COUNT];
+} walk;
+
+/* One trial of an op: its arguments, and what cannot be derived from them. */
+typedef struct trial {
+	op_id id;
+	const void *params;
+	tensor in[OP_MAX_INPUTS]; /* data NULL and rank 0 of f32: absent; owned by the trial */
+	int n_in;
+	double flops;
+	double bytes;      /* 0: all inputs and outputs */
+	unsigned unwanted; /* bit i: nobody wants output i */
+} trial;
 
 static size_t tensor_bytes(const tensor *t)
 {
 	size_t bytes;
 	if (!shape_bytes(t->shape, t->type, &bytes))
-		fail("a shape is too large");
+		bench_fail("a shape is too large");
 	return bytes;
 }
 
-/* Values in [-1, 1); i32 tensors count 0, 1, 2, … below `range`. */
-static tensor operand(backend *b, dtype type, shape s, int32_t range)
+static tensor reals(const walk *w, shape s)
 {
-	tensor t = {NULL, type, s};
-	int64_t n = shape_count(s);
-	t.data = device_memory(b, tensor_bytes(&t));
-	uint32_t state = 12345;
-	for (int64_t i = 0; i < n; i++) {
-		state = state * 1664525u + 1013904223u;
-		if (type == DTYPE_I32)
-			((int32_t *)t.data)[i] = (int32_t)(i % range);
-		else
-			((float *)t.data)[i] = (float)(state >> 8) * 0x1p-23f - 1.0f;
-	}
+	tensor t = {NULL, DTYPE_F32, s};
+	t.data = device_memory(w->backend, tensor_bytes(&t));
+	fill(t.data, shape_count(s));
 	return t;
 }
 
-static tensor reals(backend *b, shape s)
+/* first, first + step, first + 2 step, … below `range`. */
+static tensor integers(const walk *w, shape s, int32_t first, int32_t step, int32_t range)
 {
-	return operand(b, DTYPE_F32, s, 1);
+	tensor t = {NULL, DTYPE_I32, s};
+	t.data = device_memory(w->backend, tensor_bytes(&t));
+	for (int64_t i = 0; i < shape_count(s); i++)
+		((int32_t *)t.data)[i] = (int32_t)((first + i * step) % range);
+	return t;
 }
 
-typedef struct timing {
-	double median, best; /* ns */
-} timing;
-
-static timing time_call(backend *b, op_id id, const op_call *call)
+/* A weight [n, k] of any type. */
+static tensor weight(const walk *w, dtype type, int64_t n, int64_t k)
 {
-	double times[MAX_REPEATS];
-	int n = 0;
-	double spent = 0;
-	for (int warm = 0; warm < 2; warm++)
-		if (b->kernel[id](b, call) != STATUS_OK)
-			fail("a kernel failed");
-	while (n < 5 || (n < MAX_REPEATS && spent < budget_ns)) {
-		uint64_t start = clock_ns();
-		b->kernel[id](b, call);
-		times[n] = (double)(clock_ns() - start);
-		spent += times[n++];
-	}
-	qsort(times, (size_t)n, sizeof *times, by_value);
-	return (timing){times[n / 2], times[0]};
+	tensor plain = reals(w, SHAPE2(n, k));
+	if (type == DTYPE_F32)
+		return plain;
+	tensor packed = {NULL, type, plain.shape};
+	packed.data = device_memory(w->backend, tensor_bytes(&packed));
+	panel_pack(type, plain.data, n, k, packed.data);
+	w->backend->release(w->backend, plain.data);
+	return packed;
 }
 
-/* Run an op on `in` (released afterwards), print its line, return its median time. */
-static double bench(backend *b, const char *name, op_id id, const void *params, int n_in, const tensor *in)
+typedef struct launch {
+	backend *backend;
+	op_id id;
+	op_call call;
+} launch;
+
+static void run_launch(void *context)
 {
-	op_call call = {.params = params, .n_in = n_in, .n_out = op_get(id)->n_out};
-	size_t traffic = 0;
-	int64_t largest = 1;
-	for (int i = 0; i < n_in; i++) {
-		call.in[i] = in[i];
-		if (!in[i].data)
-			continue;
-		traffic += tensor_bytes(&in[i]);
-		if (shape_count(in[i].shape) > largest)
-			largest = shape_count(in[i].shape);
-	}
+	launch *l = context;
+	if (l->backend->kernel[l->id](l->backend, &l->call) != STATUS_OK)
+		bench_fail("%s failed", op_get(l->id)->name);
+}
+
+static double compulsory_bytes(const op_call *call, unsigned mutated)
+{
+	double bytes = 0;
+	for (int i = 0; i < call->n_in; i++)
+		if (call->in[i].data)
+			bytes += (double)tensor_bytes(&call->in[i]) * (mutated >> i & 1 ? 2 : 1);
+	for (int i = 0; i < call->n_out; i++)
+		if (call->out[i].data)
+			bytes += (double)tensor_bytes(&call->out[i]);
+	return bytes;
+}
+
+/* Time a trial, print its line, release its inputs. */
+static void bench(walk *w, const char *shape_text, trial t)
+{
+	backend *b = w->backend;
+	const op *o = op_get(t.id);
 	error err = ERROR_INIT;
-	if (op_get(id)->check(&call, &err) != STATUS_OK)
-		fail(error_message(&err));
-	for (int i = 0; i < call.n_out; i++) {
-		call.out[i].data = device_memory(b, tensor_bytes(&call.out[i]));
-		traffic += tensor_bytes(&call.out[i]);
+	launch l = {b, t.id, {.params = t.params, .n_in = t.n_in, .n_out = o->n_out}};
+	memcpy(l.call.in, t.in, sizeof t.in);
+	w->seen[t.id] = true;
+	if (o->check(&l.call, &err) != STATUS_OK)
+		bench_fail("%s %s: %s", o->name, shape_text, error_message(&err));
+	for (int i = 0; i < l.call.n_out; i++)
+		if (!(t.unwanted >> i & 1))
+			l.call.out[i].data = device_memory(b, tensor_bytes(&l.call.out[i]));
+	size_t scratch = b->scratch[t.id] ? b->scratch[t.id](b, &l.call) : 0;
+	l.call.scratch = scratch ? device_memory(b, scratch) : NULL;
+	printf("{\"op\": \"%s\", \"shape\": \"%s\", \"threads\": %d, ", o->name, shape_text, w->threads);
+	if (!b->kernel[t.id] || b->kernel[t.id](b, &l.call) == STATUS_UNSUPPORTED) {
+		printf("\"unsupported\": true}\n");
+	} else {
+		printf("\"bytes\": %.0f, \"flops\": %.0f, ",
+		       t.bytes > 0 ? t.bytes : compulsory_bytes(&l.call, o->mutates), t.flops);
+		print_times(measure(run_launch, &l));
 	}
-	call.scratch = b->scratch[id] ? device_memory(b, b->scratch[id](b, &call)) : NULL;
-	timing t = time_call(b, id, &call);
-	printf("%-44s %10.1f us %10.1f best %8.3f ns/element %7.1f GB/s\n", name, t.median / 1e3, t.best / 1e3,
-	       t.median / (double)largest, (double)traffic / t.median);
-	for (int i = 0; i < call.n_out; i++)
-		b->release(b, call.out[i].data);
-	for (int i = 0; i < n_in; i++)
-		b->release(b, call.in[i].data);
-	b->release(b, call.scratch);
-	return t.median;
+	for (int i = 0; i < l.call.n_out; i++)
+		b->release(b, l.call.out[i].data);
+	for (int i = 0; i < t.n_in; i++)
+		b->release(b, t.in[i].data);
+	b->release(b, l.call.scratch);
 }
 
-static void bench_memory(backend *b)
-{
-	size_t bytes = (size_t)256 << 20;
-	char *from = device_memory(b, bytes), *to = device_memory(b, bytes);
-	double times[9];
-	for (int i = 0; i < 9; i++) {
-		uint64_t start = clock_ns();
-		b->copy(b, to, from, bytes);
-		times[i] = (double)(clock_ns() - start);
-	}
-	qsort(times, 9, sizeof *times, by_value);
-	printf("%-44s %10.1f us %10.1f best %28.1f GB/s\n", "memcpy of 256 MB, one thread", times[4] / 1e3,
-	       times[0] / 1e3, 2.0 * (double)bytes / times[4]);
-	b->release(b, from);
-	b->release(b, to);
-	bench(b, "scale of 256 MB", OP_scale, &(scale_params){2.0f}, 1, (tensor[]){reals(b, SHAPE1(64 << 20))});
-}
+/* --- attention ---------------------------------------------------------------------- */
 
-static void bench_attention(backend *b, int64_t batch, int64_t length, int64_t d, int64_t heads, int64_t window)
+static void bench_additive(walk *w, int64_t batch, int64_t length, int64_t d, int64_t heads, int64_t window)
 {
 	attention_params p = {heads, window};
 	shape s = SHAPE3(batch, length, d), per_head = SHAPE3(batch, length, heads);
-	char name[64];
-	snprintf(name, sizeof name, "attention d%d H%d B%d N%d k%d", (int)d, (int)heads, (int)batch, (int)length,
-	         (int)window);
-	bench(b, name, OP_additive_attention, &p, 2, (tensor[]){reals(b, s), reals(b, SHAPE1(d))});
-	snprintf(name, sizeof name, "  its gradient");
-	bench(b, name, OP_additive_attention_grad, &p, 6,
-	      (tensor[]){reals(b, s), reals(b, SHAPE1(d)), {0}, reals(b, s), reals(b, per_head), reals(b, s)});
+	char text[64];
+	snprintf(text, sizeof text, "B%d N%d d%d H%d k%d", (int)batch, (int)length, (int)d, (int)heads, (int)window);
+	trial forward = {.id = OP_additive_attention,
+	                 .params = &p,
+	                 .n_in = 2,
+	                 .in = {reals(w, s), reals(w, SHAPE1(d))},
+	                 .unwanted = 2};
+	bench(w, text, forward);
+	/* The log-normaliser has to lie above the scores, which are within ±2 here, for weights to be below 1. */
+	tensor log_normalizer = reals(w, per_head);
+	for (int64_t i = 0; i < shape_count(per_head); i++)
+		((float *)log_normalizer.data)[i] += 5;
+	trial backward = {.id = OP_additive_attention_grad,
+	                  .params = &p,
+	                  .n_in = 6,
+	                  .in = {reals(w, s), reals(w, SHAPE1(d)), {0}, reals(w, s), log_normalizer, reals(w, s)}};
+	bench(w, text, backward);
 }
 
-static void bench_rows(backend *b, int64_t rows, int64_t d)
+/* Causal pairs of a sequence within a window. */
+static double pairs(int64_t length, int64_t window)
+{
+	double n = (double)length, k = window > 0 && window < length ? (double)window : n;
+	return k * (k + 1) / 2 + (n - k) * k;
+}
+
+static void bench_softmax(walk *w, int64_t batch, int64_t length, int64_t d, int64_t heads)
+{
+	softmax_params p = {.heads = heads, .scale = 1.0f / 8};
+	shape qkv = SHAPE3(batch, length, 3 * d), y = SHAPE3(batch, length, d), per_head = SHAPE3(batch, length, heads);
+	double one = 2 * pairs(length, 0) * (double)(batch * d);
+	char text[64];
+	snprintf(text, sizeof text, "B%d N%d d%d H%d", (int)batch, (int)length, (int)d, (int)heads);
+	bench(w, text,
+	      (trial){.id = OP_softmax_attention, .params = &p, .n_in = 1, .in = {reals(w, qkv)}, .flops = 2 * one});
+	tensor log_normalizer = reals(w, per_head);
+	for (int64_t i = 0; i < shape_count(per_head); i++)
+		((float *)log_normalizer.data)[i] += 10;
+	bench(w, text,
+	      (trial){.id = OP_softmax_attention_grad,
+	              .params = &p,
+	              .n_in = 6,
+	              .in = {reals(w, qkv), {0}, {0}, reals(w, y), log_normalizer, reals(w, y)},
+	              .flops = 5 * one});
+}
+
+/* `rows` sessions that have read `position` tokens read `count` more. */
+static void bench_additive_stream(walk *w, int64_t rows, int64_t count, int64_t d, int64_t heads, int64_t window)
+{
+	stream_params p = {heads, window, 0};
+	int64_t state = attention_state_floats(d, heads, window), slot = (state + 15) / 16 * 16;
+	double carry =
+	    window > 0 ? 2.0 * 32 : 2.0 * 16; /* bytes per channel and token: a state's entries read and written */
+	shape one = SHAPE1(rows);
+	char text[64];
+	snprintf(text, sizeof text, "B%d N%d d%d H%d k%d", (int)rows, (int)count, (int)d, (int)heads, (int)window);
+	bench(w, text,
+	      (trial){.id = OP_additive_stream,
+	              .params = &p,
+	              .n_in = 6,
+	              .in = {reals(w, SHAPE3(rows, count, d)), reals(w, SHAPE1(d)), reals(w, SHAPE2(rows, slot)),
+	                     integers(w, one, 0, 1, (int32_t)rows), integers(w, one, 1000, 0, 1 << 30),
+	                     integers(w, one, (int32_t)count, 0, 1 << 30)},
+	              .bytes = (double)(rows * count * d) * 8 + (double)(rows * d) * carry,
+	              .unwanted = 6});
+}
+
+static void bench_softmax_stream(walk *w, int64_t rows, int64_t context, int64_t d, int64_t heads)
+{
+	softmax_stream_params p = {heads, context, 0, 1.0f / 8};
+	shape one = SHAPE1(rows);
+	char text[64];
+	snprintf(text, sizeof text, "B%d N1 d%d H%d context %d", (int)rows, (int)d, (int)heads, (int)context);
+	bench(w, text,
+	      (trial){.id = OP_softmax_stream,
+	              .params = &p,
+	              .n_in = 5,
+	              .in = {reals(w, SHAPE3(rows, 1, 3 * d)), reals(w, SHAPE2(rows, softmax_state_floats(d, context))),
+	                     integers(w, one, 0, 1, (int32_t)rows), integers(w, one, (int32_t)context, 0, 1 << 30),
+	                     integers(w, one, 1, 0, 2)},
+	              .flops = 4.0 * (double)(rows * context * d),
+	              .bytes = 8.0 * (double)(rows * context * d)});
+}
+
+/* --- products ----------------------------------------------------------------------- */
+
+static void bench_linear(walk *w, int64_t rows, int64_t n, int64_t k, dtype type)
+{
+	linear_params p = {1};
+	char text[64];
+	snprintf(text, sizeof text, "%d x %d -> %d %s", (int)rows, (int)k, (int)n, dtype_name(type));
+	bench(w, text,
+	      (trial){.id = OP_linear,
+	              .params = &p,
+	              .n_in = 3,
+	              .in = {reals(w, SHAPE2(rows, k)), weight(w, type, n, k), reals(w, SHAPE1(n))},
+	              .flops = 2.0 * (double)(rows * n * k)});
+}
+
+static void bench_matmul(walk *w, int64_t m, int64_t n, int64_t k, bool trans_a, bool trans_b)
+{
+	matmul_params p = {trans_a, trans_b, 1};
+	char text[64];
+	snprintf(text, sizeof text, "%d x %d x %d%s%s", (int)m, (int)n, (int)k, trans_a ? " At" : "",
+	         trans_b ? " Bt" : "");
+	bench(w, text,
+	      (trial){.id = OP_matmul,
+	              .params = &p,
+	              .n_in = 2,
+	              .in = {reals(w, trans_a ? SHAPE2(k, m) : SHAPE2(m, k)),
+	                     reals(w, trans_b ? SHAPE2(n, k) : SHAPE2(k, n))},
+	              .flops = 2.0 * (double)(m * n * k)});
+}
+
+static void bench_loss(walk *w, int64_t rows, int64_t d, int64_t vocab, bool gradients)
+{
+	linear_cross_entropy_params p = {0.1f, 0};
+	char text[64];
+	snprintf(text, sizeof text, "%d x %d, V %d%s", (int)rows, (int)d, (int)vocab, gradients ? ", gradients" : "");
+	bench(w, text,
+	      (trial){.id = OP_linear_cross_entropy,
+	              .params = &p,
+	              .n_in = 4,
+	              .in = {reals(w, SHAPE2(rows, d)), reals(w, SHAPE2(vocab, d)), reals(w, SHAPE1(vocab)),
+	                     integers(w, SHAPE1(rows), 0, 1, (int32_t)vocab)},
+	              .flops = (gradients ? 6.0 : 2.0) * (double)(rows * d * vocab),
+	              .unwanted = gradients ? 0 : 4 | 8 | 16});
+}
+
+static void bench_products(walk *w)
+{
+	static const int64_t rows[] = {1, 2, 16, 256};
+	static const dtype types[] = {DTYPE_F32, DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
+	for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
+		for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+			bench_linear(w, rows[r], 4096, 1024, types[t]);
+			bench_linear(w, rows[r], 8192, 128, types[t]);
+		}
+	bench_linear(w, 4096, 384, 128, DTYPE_F32);
+	bench_linear(w, 4096, 512, 128, DTYPE_F32);
+	bench_linear(w, 4096, 128, 512, DTYPE_F32);
+	bench_matmul(w, 4096, 128, 512, false, false); /* gradients of the two above */
+	bench_matmul(w, 512, 128, 4096, true, false);
+	bench_loss(w, 4096, 128, 8192, false);
+	bench_loss(w, 4096, 128, 8192, true);
+	bench_loss(w, 4096, 128, 259, true);
+}
+
+/* --- what memory bounds ------------------------------------------------------------- */
+
+static void bench_rows(walk *w, int64_t rows, int64_t d)
 {
 	shape s = SHAPE2(rows, d), vector = SHAPE1(d), per_row = SHAPE1(rows);
-	printf("rows x d = %d x %d\n", (int)rows, (int)d);
-	bench(b, "add", OP_add, NULL, 2, (tensor[]){reals(b, s), reals(b, s)});
-	bench(b, "gate", OP_gate, NULL, 3, (tensor[]){reals(b, s), reals(b, s), reals(b, s)});
-	bench(b, "layernorm", OP_layernorm, &(layernorm_params){1e-5f}, 3,
-	      (tensor[]){reals(b, s), reals(b, vector), reals(b, vector)});
-	bench(b, "layernorm_grad", OP_layernorm_grad, NULL, 5,
-	      (tensor[]){reals(b, s), reals(b, vector), reals(b, per_row), reals(b, per_row), reals(b, s)});
-	bench(b, "gelu", OP_gelu, NULL, 1, (tensor[]){reals(b, s)});
-	bench(b, "gelu_grad", OP_gelu_grad, NULL, 2, (tensor[]){reals(b, s), reals(b, s)});
-	bench(b, "dropout", OP_dropout, &(dropout_params){0.1f, 3}, 2,
-	      (tensor[]){reals(b, s), operand(b, DTYPE_I32, SHAPE1(4), 4)});
-	bench(b, "sum_rows", OP_sum_rows, &(scale_params){1.0f}, 1, (tensor[]){reals(b, s)});
+	static const scale_params twice = {2};
+	static const layernorm_params norm = {1e-5f};
+	static const gelu_params erf = {false}, tanh = {true};
+	static const dropout_params drop = {0.1f, 3};
+	fill_params zeros = {s, 0};
+	char text[64], tanh_text[80];
+	snprintf(text, sizeof text, "%d x %d", (int)rows, (int)d);
+	snprintf(tanh_text, sizeof tanh_text, "%s tanh", text);
+	bench(w, text, (trial){.id = OP_fill, .params = &zeros});
+	bench(w, text, (trial){.id = OP_add, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
+	bench(w, text, (trial){.id = OP_mul, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
+	bench(w, text, (trial){.id = OP_gate, .n_in = 3, .in = {reals(w, s), reals(w, s), reals(w, s)}});
+	bench(w, text, (trial){.id = OP_scale, .params = &twice, .n_in = 1, .in = {reals(w, s)}});
+	bench(w, text, (trial){.id = OP_scale_by, .n_in = 2, .in = {reals(w, s), reals(w, SHAPE0())}});
+	bench(w, text, (trial){.id = OP_sum_rows, .params = &twice, .n_in = 1, .in = {reals(w, s)}});
+	bench(w, text, (trial){.id = OP_accumulate, .params = &twice, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
+	bench(w, text,
+	      (trial){.id = OP_layernorm,
+	              .params = &norm,
+	              .n_in = 3,
+	              .in = {reals(w, s), reals(w, vector), reals(w, vector)}});
+	bench(w, text,
+	      (trial){.id = OP_layernorm_grad,
+	              .n_in = 5,
+	              .in = {reals(w, s), reals(w, vector), reals(w, per_row), reals(w, per_row), reals(w, s)}});
+	bench(w, text, (trial){.id = OP_gelu, .params = &erf, .n_in = 1, .in = {reals(w, s)}});
+	bench(w, text, (trial){.id = OP_gelu_grad, .params = &erf, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
+	bench(w, tanh_text, (trial){.id = OP_gelu, .params = &tanh, .n_in = 1, .in = {reals(w, s)}});
+	bench(w, tanh_text, (trial){.id = OP_gelu_grad, .params = &tanh, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
+	bench(w, text,
+	      (trial){
+	          .id = OP_dropout, .params = &drop, .n_in = 2, .in = {reals(w, s), integers(w, SHAPE1(4), 0, 1, 4)}});
 }
 
-static void bench_ends(backend *b, int64_t rows, int64_t d, int64_t v)
+static void bench_tables(walk *w, int64_t rows, int64_t d, int64_t vocab)
 {
-	shape logits = SHAPE2(rows, v), index = SHAPE1(rows);
-	printf("vocabulary %d\n", (int)v);
-	bench(b, "gather", OP_gather, &(gather_params){-1}, 2,
-	      (tensor[]){reals(b, SHAPE2(v, d)), operand(b, DTYPE_I32, index, (int32_t)v)});
-	bench(b, "gather_grad", OP_gather_grad, &(gather_grad_params){v, -1}, 2,
-	      (tensor[]){operand(b, DTYPE_I32, index, (int32_t)v), reals(b, SHAPE2(rows, d))});
-	bench(b, "bias", OP_bias, &(scale_params){1.0f}, 2, (tensor[]){reals(b, logits), reals(b, SHAPE1(v))});
-	bench(b, "cross_entropy", OP_cross_entropy, &(cross_entropy_params){0.0f}, 2,
-	      (tensor[]){reals(b, logits), operand(b, DTYPE_I32, index, (int32_t)v)});
-	bench(b, "cross_entropy_grad", OP_cross_entropy_grad, &(cross_entropy_params){0.0f}, 5,
-	      (tensor[]){reals(b, logits), operand(b, DTYPE_I32, index, (int32_t)v), reals(b, index),
-	                 reals(b, SHAPE0()), reals(b, SHAPE0())});
+	gather_params p = {-1};
+	gather_grad_params back = {vocab, -1};
+	double used = 8.0 * (double)(rows * d);
+	char text[64];
+	snprintf(text, sizeof text, "%d of %d x %d", (int)rows, (int)vocab, (int)d);
+	bench(w, text,
+	      (trial){.id = OP_gather,
+	              .params = &p,
+	              .n_in = 2,
+	              .in = {reals(w, SHAPE2(vocab, d)), integers(w, SHAPE1(rows), 0, 17, (int32_t)vocab)},
+	              .bytes = used});
+	bench(w, text,
+	      (trial){.id = OP_gather_grad,
+	              .params = &back,
+	              .n_in = 2,
+	              .in = {integers(w, SHAPE1(rows), 0, 17, (int32_t)vocab), reals(w, SHAPE2(rows, d))}});
 }
 
-static void bench_optimizer(backend *b, int64_t n)
+static void bench_optimizer(walk *w, int64_t n)
 {
 	adamw_params p = {0.9f, 0.999f, 1e-8f, 0.01f, 1.0f};
-	tensor hyper = reals(b, SHAPE1(2)), v = reals(b, SHAPE1(n));
+	tensor hyper = reals(w, SHAPE1(2)), v = reals(w, SHAPE1(n));
+	((float *)hyper.data)[0] = 1e-6f;
 	((float *)hyper.data)[1] = 10.0f;
 	for (int64_t i = 0; i < n; i++)
 		((float *)v.data)[i] *= ((float *)v.data)[i];
-	printf("%d parameters\n", (int)n);
-	bench(b, "sum_squares", OP_sum_squares, NULL, 1, (tensor[]){reals(b, SHAPE1(n))});
-	bench(b, "adamw", OP_adamw, &p, 6,
-	      (tensor[]){reals(b, SHAPE1(n)), reals(b, SHAPE1(n)), reals(b, SHAPE1(n)), v, reals(b, SHAPE0()), hyper});
+	char text[64];
+	snprintf(text, sizeof text, "%d", (int)n);
+	bench(w, text, (trial){.id = OP_sum_squares, .n_in = 1, .in = {reals(w, SHAPE1(n))}});
+	bench(w, text,
+	      (trial){
+	          .id = OP_adamw,
+	          .params = &p,
+	          .n_in = 6,
+	          .in = {reals(w, SHAPE1(n)), reals(w, SHAPE1(n)), reals(w, SHAPE1(n)), v, reals(w, SHAPE0()), hyper}});
 }
 
-/* One token of one session at d = 128, every round at a late position. */
-static double bench_decode(backend *b, int64_t window)
-{
-	int64_t d = 128, heads = 4;
-	stream_params p = {heads, window, 0};
-	shape one = SHAPE1(1);
-	tensor position = operand(b, DTYPE_I32, one, 1), length = operand(b, DTYPE_I32, one, 1);
-	*(int32_t *)position.data = 1000;
-	*(int32_t *)length.data = 1;
-	char name[64];
-	snprintf(name, sizeof name, "stream d128 H4, one token, k%d", (int)window);
-	return bench(b, name, OP_additive_stream, &p, 6,
-	             (tensor[]){reals(b, SHAPE3(1, 1, d)), reals(b, SHAPE1(d)),
-	                        reals(b, SHAPE2(1, attention_state_floats(d, heads, window) + 1)),
-	                        operand(b, DTYPE_I32, one, 1), position, length});
-}
+/* --- the walk ----------------------------------------------------------------------- */
 
-static double bench_linear(backend *b, int64_t n, int64_t k)
+static void walk_ops(walk *w)
 {
-	char name[64];
-	snprintf(name, sizeof name, "matmul 1 x %d by [%d, %d] transposed", (int)k, (int)n, (int)k);
-	return bench(b, name, OP_matmul, &(matmul_params){false, true, 1.0f}, 2,
-	             (tensor[]){reals(b, SHAPE2(1, k)), reals(b, SHAPE2(n, k))});
-}
-
-static void bench_decode_step(backend *b)
-{
-	double ns = 0;
-	printf("decode, batch 1, d 128, 6 layers, windows 4 … 64 and global, vocabulary 256\n");
-	for (int64_t window = 4; window <= 64; window *= 2)
-		ns += 2 * bench_decode(b, window);
-	ns += 2 * bench_decode(b, 0);
-	ns += 6 * (4 * bench_linear(b, 128, 128) + bench_linear(b, 512, 128) + bench_linear(b, 128, 512));
-	ns += bench_linear(b, 256, 128);
-	printf("%-44s %10.1f us\n", "rounds and products of one step together", ns / 1e3);
+	static const int64_t wide[] = {16, 64, 1024, 0}, narrow[] = {4, 8, 16, 32, 64, 0};
+	for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++)
+		bench_additive(w, 1, 16384, 1024, 16, wide[i]);
+	for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++)
+		bench_additive(w, 2, 2048, 128, 4, narrow[i]);
+	bench_softmax(w, 2, 2048, 128, 4);
+	bench_softmax(w, 1, 2048, 1024, 16);
+	for (int64_t rows = 1; rows <= 256; rows *= 256) {
+		bench_additive_stream(w, rows, 1, 128, 4, 64);
+		bench_additive_stream(w, rows, 1, 128, 4, 0);
+		bench_softmax_stream(w, rows, 2048, 128, 4);
+	}
+	bench_additive_stream(w, 1, 256, 128, 4, 64);
+	bench_additive_stream(w, 1, 256, 128, 4, 0);
+	bench_products(w);
+	bench_rows(w, 4096, 128);
+	bench_rows(w, 4096, 512);
+	bench_rows(w, 16384, 1024);
+	bench_tables(w, 4096, 128, 8192);
+	bench_optimizer(w, 5 << 20);
+	for (int id = 0; id < OP_COUNT; id++)
+		if (!w->seen[id])
+			printf("{\"op\": \"%s\", \"missing\": true}\n", op_get((op_id)id)->name);
 }
 
 int main(int argc, char **argv)
 {
 	threads_sleep_when_idle(argv);
-	backend *b;
 	error err = ERROR_INIT;
-	if (cpu_open(&b, argc > 1 ? atoi(argv[1]) : 0, &err) != STATUS_OK)
-		fail(error_message(&err));
-	printf("%s\n", b->device);
-	bench_memory(b);
-	for (int64_t window = 4; window <= 512; window *= 2)
-		bench_attention(b, 8, 512, 128, 4, window);
-	static const int64_t wide[] = {4, 64, 1024, 0};
-	for (int i = 0; i < 4; i++)
-		bench_attention(b, 1, 16384, 1024, 16, wide[i]);
-	bench_rows(b, 4096, 128);
-	bench_rows(b, 4096, 512);
-	bench_rows(b, 16384, 1024);
-	bench_ends(b, 4096, 128, 256);
-	bench_ends(b, 4096, 128, 32000);
-	bench_optimizer(b, 5 << 20);
-	bench_decode_step(b);
-	backend_close(b);
-	return 0;
+	walk w = {.threads = argc > 1 ? atoi(argv[1]) : omp_get_max_threads()};
+	bench_check(cpu_open(&w.backend, w.threads, &err), &err);
+	printf("{\"device\": \"%s\"}\n", w.backend->device);
+	ceilings(w.backend, w.threads);
+	walk_ops(&w);
+	backend_close(w.backend);
+	return EXIT_SUCCESS;
 }

@@ -1,14 +1,15 @@
 /* train_curve - train on a text and print the curve, one JSON object per line.
  *
- *   train_curve TEXT CONFIG OPTIONS SEED
+ *   train_curve TEXT CONFIG OPTIONS SEED [VALID [FOLDER]]
  *
- * TEXT is a file; CONFIG (keys of config.json) and OPTIONS (keys of train_options_read) are
- * files or JSON text. SEED chooses the initial weights, the order of the blocks and the
- * dropout. The last tenth of the text is held out. Links the compute core only;
- * OMP_NUM_THREADS limits the threads. tests/reference/train.py is its counterpart in PyTorch.
+ * TEXT is a file; CONFIG (keys of config.json; "model_type" chooses the architecture) and OPTIONS (keys of
+ * train_options_read) are files or JSON text. SEED chooses the initial weights, the order of the blocks and the
+ * dropout. VALID is a file of held-out text; without it, or when it is "-", the last tenth of TEXT is held out. The
+ * model is saved into FOLDER. Links the compute core only; OMP_NUM_THREADS limits the threads.
+ * tests/reference/train.py is its counterpart in PyTorch.
  *
  *   {"step": 1, "train_loss": 5.561, "gradient_norm": 1.2}
- *   {"step": 600, "valid_loss": 2.4}
+ *   {"step": 600, "valid_loss": 2.4, "bits_per_byte": 3.46}
  *   {"seconds": 123, "tokens_per_second": 20000, "device": "…"} */
 #include <limits.h>
 #include <stdio.h>
@@ -23,11 +24,15 @@
 
 static const double held_out = 0.1;
 
+typedef struct arguments {
+	const char *text, *config, *options, *seed, *valid, *folder; /* the last two: NULL when absent */
+} arguments;
+
 /* What a run needs; freed in reverse. */
 typedef struct run {
 	json_t *config, *options_json;
 	train_options options;
-	file_map text;
+	file_map text, valid_text;
 	backend *backend;
 	tokenizer *tokenizer;
 	dataset *train, *valid;
@@ -44,22 +49,36 @@ static json_t *read_json(const char *argument)
 	return json;
 }
 
-static status prepare(run *r, char **arguments, error *err)
+static status read_texts(run *r, const arguments *a, error *err)
+{
+	int64_t length = r->options.sequence_length;
+	TRY(tokenizer_new(&r->tokenizer, NULL, err));
+	TRY(file_map_open(&r->text, a->text, err));
+	const char *text = (const char *)r->text.data;
+	if (!a->valid)
+		return dataset_split(&r->train, &r->valid, r->tokenizer, text, r->text.bytes, length, held_out, err);
+	TRY(file_map_open(&r->valid_text, a->valid, err));
+	TRY(dataset_new(&r->train, r->tokenizer, text, r->text.bytes, length, err));
+	return dataset_new(&r->valid, r->tokenizer, (const char *)r->valid_text.data, r->valid_text.bytes, length, err);
+}
+
+static status prepare(run *r, const arguments *a, error *err)
 {
 	model *m;
-	r->config = read_json(arguments[1]);
-	r->options_json = read_json(arguments[2]);
+	r->config = read_json(a->config);
+	r->options_json = read_json(a->options);
 	if (!r->config || !r->options_json)
 		return error_set(err, STATUS_INVALID, NULL, "CONFIG and OPTIONS must be JSON");
+	const char *type = json_string_value(json_object_get(r->config, "model_type"));
+	const architecture *kind = type ? architecture_find(type) : architecture_at(0);
+	if (!kind)
+		return error_set(err, STATUS_INVALID, "model_type", "unknown: %s", type);
 	train_options_default(&r->options);
 	TRY(train_options_read(&r->options, r->options_json, NULL, err));
-	r->options.seed = strtoull(arguments[3], NULL, 10);
-	TRY(file_map_open(&r->text, arguments[0], err));
-	TRY(tokenizer_new(&r->tokenizer, NULL, err));
-	TRY(dataset_split(&r->train, &r->valid, r->tokenizer, (const char *)r->text.data, r->text.bytes,
-	                  r->options.sequence_length, held_out, err));
+	r->options.seed = strtoull(a->seed, NULL, 10);
+	TRY(read_texts(r, a, err));
 	TRY(cpu_open(&r->backend, 0, err));
-	TRY(model_create(&m, architecture_at(0), r->config, r->options.seed, r->backend, err));
+	TRY(model_create(&m, kind, r->config, r->options.seed, r->backend, err));
 	return trainer_new(&r->trainer, m, &r->options, r->train, r->valid, err);
 }
 
@@ -73,7 +92,8 @@ static status train(run *r, error *err)
 			printf("{\"step\": %lld, \"train_loss\": %.9g, \"gradient_norm\": %.9g}\n", (long long)p->step,
 			       p->train_loss, p->gradient_norm);
 		if (events & TRAIN_EVAL)
-			printf("{\"step\": %lld, \"valid_loss\": %.9g}\n", (long long)p->step, p->valid_loss);
+			printf("{\"step\": %lld, \"valid_loss\": %.9g, \"bits_per_byte\": %.9g}\n", (long long)p->step,
+			       p->valid_loss, p->bits_per_byte);
 		fflush(stdout);
 	}
 	double seconds = (double)(clock_ns() - began) * 1e-9;
@@ -89,6 +109,7 @@ static void release(run *r)
 	dataset_free(r->train);
 	tokenizer_free(r->tokenizer);
 	backend_close(r->backend);
+	file_map_close(&r->valid_text);
 	file_map_close(&r->text);
 	json_decref(r->options_json);
 	json_decref(r->config);
@@ -97,15 +118,22 @@ static void release(run *r)
 int main(int argc, char **argv)
 {
 	threads_sleep_when_idle(argv);
-	if (argc != 5) {
-		fprintf(stderr, "usage: train_curve TEXT CONFIG OPTIONS SEED\n");
+	if (argc < 5 || argc > 7) {
+		fprintf(stderr, "usage: train_curve TEXT CONFIG OPTIONS SEED [VALID [FOLDER]]\n");
 		return 2;
 	}
+	arguments a = {argv[1], argv[2], argv[3], argv[4], NULL, NULL};
+	if (argc > 5 && strcmp(argv[5], "-") != 0)
+		a.valid = argv[5];
+	if (argc > 6)
+		a.folder = argv[6];
 	run r = {0};
 	error err = ERROR_INIT;
-	status s = prepare(&r, argv + 1, &err);
+	status s = prepare(&r, &a, &err);
 	if (s == STATUS_OK)
 		s = train(&r, &err);
+	if (s == STATUS_OK && a.folder)
+		s = trainer_save(r.trainer, r.tokenizer, a.folder, &err);
 	if (s != STATUS_OK)
 		fprintf(stderr, "train_curve: %s%s%s\n", err.param, err.param[0] ? ": " : "", error_message(&err));
 	release(&r);

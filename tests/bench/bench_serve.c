@@ -1,0 +1,316 @@
+/* bench_serve - reading and writing tokens through the scheduler, as the service does.
+ *
+ *   bench_serve decode CONFIG DTYPE CONTEXT       a contestant (support/bench.h): greedy tokens of one session, within
+ *                                                 TURN / 2 of CONTEXT; a time is that from one event to the next
+ *   bench_serve flat CONFIG DTYPE POSITION…       time per token and state of sessions at these positions (ascending)
+ *   bench_serve batch CONFIG DTYPE CONTEXT COUNT  tokens per second of COUNT sessions at once, and of one
+ *   bench_serve prefill CONFIG DTYPE TOKENS       tokens per second and growth of memory of one long prompt
+ *   bench_serve state CONFIG                      bytes of a session's state
+ *
+ * Sessions clamp positions past the end of the table. Models have random weights. Sessions that are compared take
+ * turns in short bouts, so that a machine that becomes slower or faster does so for all of them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/cpu/threads.h"
+#include "engine/serve/scheduler.h"
+#include "tests/bench/support/bench.h"
+
+enum {
+	TURN = 128,        /* tokens of a decoding bout, at most */
+	FLAT_TOKENS = 500, /* of each session */
+	FLAT_BOUT = 10,
+	MAX_POSITIONS = 8,
+	PIECE = 4096, /* tokens of a prompt given at once */
+	BATCH_ROUNDS = 3,
+	BATCH_TOKENS = 48, /* of each session in a round */
+};
+
+typedef struct service {
+	char folder[BENCH_FOLDER_BYTES];
+	backend *backend;
+	scheduler *scheduler;
+	served_model *model;
+	int64_t vocab;
+} service;
+
+static void open_service(service *s, const char *config, const char *weights, int sessions)
+{
+	error err = ERROR_INIT;
+	/* The scheduler's own batch is a power of two; a padding row needs a slot besides. */
+	scheduler_limits limits = {.max_models = 1,
+	                           .max_sessions = sessions + 2,
+	                           .max_generations = sessions + 2,
+	                           .max_batch = sessions < 2 ? 2 : sessions};
+	s->backend = bench_backend();
+	bench_model_folder(s->folder, config, s->backend);
+	bench_check(scheduler_new(&s->scheduler, s->backend, &limits), &err);
+	bench_check(scheduler_model(s->scheduler, "m", s->folder, bench_dtype(weights), &s->model, &err), &err);
+	s->vocab = model_dimensions(served_model_model(s->model))->vocab;
+	file_remove_tree(s->folder, NULL);
+}
+
+static void close_service(service *s)
+{
+	scheduler_free(s->scheduler);
+	backend_close(s->backend);
+}
+
+/* --- generations ------------------------------------------------------------------ */
+
+typedef struct listener {
+	bench_times *times; /* between events; NULL: nobody asks */
+	uint64_t last;
+} listener;
+
+static int64_t on_event(void *context, const generation_event *e)
+{
+	listener *l = context;
+	uint64_t now = clock_ns();
+	(void)e;
+	if (l->times && l->last)
+		bench_times_add(l->times, (double)(now - l->last));
+	l->last = now;
+	return 1;
+}
+
+static void on_finished(void *context, const generation_result *r)
+{
+	(void)context;
+	bench_check(r->status, &r->error);
+}
+
+static void submit(service *s, session *x, listener *l, const int32_t *prompt, int64_t n, int64_t max_tokens)
+{
+	error err = ERROR_INIT;
+	generation *g;
+	generation_request r = {.prompt = prompt,
+	                        .n_prompt = n,
+	                        .max_tokens = max_tokens,
+	                        .ignore_end = true,
+	                        .credit = 1,
+	                        .n_logprobs = -1,
+	                        .event = on_event,
+	                        .finished = on_finished,
+	                        .context = l};
+	sampling_default(&r.sampling);
+	r.sampling.temperature = 0;
+	bench_check(scheduler_generate(s->scheduler, NULL, x, &r, &g, &err), &err);
+}
+
+static void run(service *s)
+{
+	error err = ERROR_INIT;
+	while (scheduler_runnable(s->scheduler))
+		bench_check(scheduler_tick(s->scheduler), &err);
+}
+
+/* Add the times of `tokens` tokens: of one more, since a time lies between two events. */
+static void generate(service *s, session *x, int64_t tokens, bench_times *times)
+{
+	listener l = {.times = times};
+	submit(s, x, &l, NULL, 0, tokens + 1);
+	run(s);
+}
+
+static session *open_session(service *s, const char *id)
+{
+	session *x;
+	error err = ERROR_INIT;
+	session_options o = {.policy = POSITION_CLAMP};
+	bench_check(scheduler_session_new(s->scheduler, s->model, id, &o, &x, &err), &err);
+	return x;
+}
+
+/* Let a session read `length` arbitrary tokens. */
+static void read_prompt(service *s, session *x, int64_t length)
+{
+	static int32_t ids[PIECE];
+	listener nobody = {0};
+	for (int64_t at = 0; at < length; at += PIECE) {
+		int64_t n = length - at < PIECE ? length - at : PIECE;
+		for (int64_t i = 0; i < n; i++)
+			ids[i] = (int32_t)(3 + (at + i) * (at + i + 7) % (s->vocab - 3));
+		submit(s, x, &nobody, ids, n, 0);
+		run(s);
+	}
+}
+
+static session *fork_session(service *s, session *x, const char *id)
+{
+	session *copy;
+	error err = ERROR_INIT;
+	bench_check(scheduler_session_fork(s->scheduler, x, id, &copy, &err), &err);
+	return copy;
+}
+
+static void delete_session(service *s, session *x)
+{
+	error err = ERROR_INIT;
+	bench_check(scheduler_session_delete(s->scheduler, x, &err), &err);
+}
+
+static long long state_bytes(const session *x)
+{
+	session_info info;
+	scheduler_session_info(x, &info);
+	return (long long)info.state_bytes;
+}
+
+/* --- decode ----------------------------------------------------------------------- */
+
+typedef struct contest {
+	service *service;
+	session *base; /* TURN / 2 before the context */
+} contest;
+
+static void decode_bout(void *context, int count, bench_times *t)
+{
+	contest *c = context;
+	for (int left = count; left > 0; left -= TURN) {
+		session *x = fork_session(c->service, c->base, "turn");
+		generate(c->service, x, left < TURN ? left : TURN, t);
+		delete_session(c->service, x);
+	}
+}
+
+static void decode(char **arguments)
+{
+	service s;
+	open_service(&s, arguments[0], arguments[1], 1);
+	contest c = {&s, open_session(&s, "base")};
+	read_prompt(&s, c.base, atoll(arguments[2]) - TURN / 2);
+	bench_times warm = {0};
+	decode_bout(&c, TURN, &warm);
+	bench_times_free(&warm);
+	json_t *facts = json_pack("{s:s, s:I, s:I}", "device", s.backend->device, "weight_bytes",
+	                          (json_int_t)(4 * model_arena_floats(served_model_model(s.model))), "state_bytes",
+	                          (json_int_t)state_bytes(c.base));
+	bench_contest(facts, decode_bout, &c);
+	json_decref(facts);
+	close_service(&s);
+}
+
+/* --- flat ------------------------------------------------------------------------- */
+
+static void flat(char **arguments, int count)
+{
+	service s;
+	session *x[MAX_POSITIONS];
+	bench_times t[MAX_POSITIONS] = {{0}};
+	int n = count - 2 < MAX_POSITIONS ? count - 2 : MAX_POSITIONS;
+	open_service(&s, arguments[0], arguments[1], n);
+	for (int i = 0; i < n; i++) {
+		char id[16];
+		int64_t read = i ? atoll(arguments[1 + i + 1]) - atoll(arguments[1 + i]) : atoll(arguments[2]);
+		snprintf(id, sizeof id, "%d", i);
+		x[i] = i ? fork_session(&s, x[i - 1], id) : open_session(&s, id);
+		read_prompt(&s, x[i], read);
+	}
+	while (n && t[0].count < FLAT_TOKENS)
+		for (int i = 0; i < n; i++)
+			generate(&s, x[i], FLAT_BOUT, &t[i]);
+	for (int i = 0; i < n; i++)
+		printf("{\"position\": %s, \"ns\": %.0f, \"best_ns\": %.0f, \"state_bytes\": %lld}\n", arguments[2 + i],
+		       bench_times_median(&t[i]), bench_times_best(&t[i]), state_bytes(x[i]));
+	for (int i = 0; i < n; i++)
+		bench_times_free(&t[i]);
+	close_service(&s);
+}
+
+/* --- batch ------------------------------------------------------------------------ */
+
+/* Tokens per second of the first n sessions. */
+static double together(service *s, session **x, listener *l, int n)
+{
+	uint64_t began = clock_ns();
+	for (int i = 0; i < n; i++)
+		submit(s, x[i], &l[i], NULL, 0, BATCH_TOKENS);
+	run(s);
+	double seconds = (double)(clock_ns() - began) * 1e-9;
+	return n * BATCH_TOKENS / seconds;
+}
+
+static void batch(char **arguments)
+{
+	service s;
+	int count = atoi(arguments[3]);
+	session **x = calloc((size_t)count, sizeof *x);
+	listener *l = calloc((size_t)count, sizeof *l);
+	if (count < 1 || !x || !l)
+		bench_fail("%d sessions", count);
+	open_service(&s, arguments[0], arguments[1], count);
+	x[0] = open_session(&s, "0");
+	read_prompt(&s, x[0], atoll(arguments[2]));
+	for (int i = 1; i < count; i++) {
+		char id[16];
+		snprintf(id, sizeof id, "%d", i);
+		x[i] = fork_session(&s, x[0], id);
+	}
+	bench_times one = {0}, all = {0};
+	for (int round = -1; round < BATCH_ROUNDS; round++) { /* -1: warm-up */
+		double alone = together(&s, x, l, 1), crowd = together(&s, x, l, count);
+		if (round >= 0) {
+			bench_times_add(&one, alone);
+			bench_times_add(&all, crowd);
+		}
+	}
+	printf("{\"sessions\": %d, \"tokens_per_second\": %.1f, \"alone\": %.1f}\n", count, bench_times_median(&all),
+	       bench_times_median(&one));
+	bench_times_free(&one);
+	bench_times_free(&all);
+	free(x);
+	free(l);
+	close_service(&s);
+}
+
+/* --- prefill, state ----------------------------------------------------------------- */
+
+static void prefill(char **arguments)
+{
+	service s;
+	int64_t tokens = atoll(arguments[2]);
+	open_service(&s, arguments[0], arguments[1], 1);
+	session *x = open_session(&s, "long");
+	read_prompt(&s, x, PIECE);
+	bench_peak_reset();
+	double before = bench_peak();
+	uint64_t began = clock_ns();
+	read_prompt(&s, x, tokens - PIECE);
+	double seconds = (double)(clock_ns() - began) * 1e-9;
+	printf("{\"tokens\": %lld, \"tokens_per_second\": %.0f, \"peak_growth_bytes\": %.0f, \"state_bytes\": %lld}\n",
+	       (long long)tokens, (double)(tokens - PIECE) / seconds, bench_peak() - before, state_bytes(x));
+	close_service(&s);
+}
+
+static void state(char **arguments)
+{
+	backend *b = bench_backend();
+	model *m = bench_model(arguments[0], b);
+	printf("{\"state_bytes\": %lld}\n", (long long)model_state_floats(m) * 4);
+	model_free(m);
+	backend_close(b);
+}
+
+int main(int argc, char **argv)
+{
+	threads_sleep_when_idle(argv);
+	const char *mode = argc > 1 ? argv[1] : "";
+	int n = argc - 2;
+	if (strcmp(mode, "decode") == 0 && n == 3)
+		decode(argv + 2);
+	else if (strcmp(mode, "flat") == 0 && n >= 3)
+		flat(argv + 2, n);
+	else if (strcmp(mode, "batch") == 0 && n == 4)
+		batch(argv + 2);
+	else if (strcmp(mode, "prefill") == 0 && n == 3)
+		prefill(argv + 2);
+	else if (strcmp(mode, "state") == 0 && n == 1)
+		state(argv + 2);
+	else
+		bench_fail("usage: bench_serve decode|flat|batch|prefill|state CONFIG …, see the source's first lines");
+	return EXIT_SUCCESS;
+}

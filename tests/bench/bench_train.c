@@ -1,0 +1,127 @@
+/* bench_train - training steps on random tokens: a contestant (support/bench.h).
+ *
+ *   bench_train CONFIG BATCH LENGTH [recompute]
+ *
+ * A step is what the trainer does with one batch: forward, loss, backward, the gradients' norm, AdamW. The ready line
+ * holds the FLOPs of the step's matrix products (two per multiply-add; attention not counted) and the bytes of its
+ * plan; with `recompute` activations are computed again in the backward pass. The last line, after the end of standard
+ * input, holds the peak of resident memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/philox.h"
+#include "engine/cpu/threads.h"
+#include "engine/train/optimizer.h"
+#include "tests/bench/support/bench.h"
+
+typedef struct run {
+	model *model;
+	optimizer *optimizer;
+	plan *plan;
+} run;
+
+static void write_input(plan *p, const char *name, const int32_t *data)
+{
+	value v = graph_find(plan_graph(p), name);
+	if (v != VALUE_NONE && plan_write(p, v, data) != STATUS_OK)
+		bench_fail("writing %s", name);
+}
+
+static void write_inputs(plan *p, int64_t batch, int64_t length, int64_t vocab)
+{
+	int64_t n = batch * length;
+	int32_t *ids = calloc((size_t)n, sizeof *ids), *labels = calloc((size_t)n, sizeof *labels);
+	int32_t *positions = calloc((size_t)n, sizeof *positions);
+	if (!ids || !labels || !positions)
+		bench_fail("out of memory");
+	for (int64_t i = 0; i < n; i++) {
+		ids[i] = (int32_t)(3 + philox(1, 0, 0, (uint64_t)i).word[0] % (uint32_t)(vocab - 3));
+		positions[i] = (int32_t)(i % length);
+	}
+	for (int64_t i = 0; i < n; i++)
+		labels[i] = (i + 1) % length ? ids[i + 1] : -1;
+	write_input(p, "input_ids", ids);
+	write_input(p, "position_ids", positions);
+	write_input(p, "labels", labels);
+	free(ids);
+	free(labels);
+	free(positions);
+}
+
+/* Multiply-adds of one node, if it is a product. Of the loss: logits, and the gradients of their two factors. */
+static double node_products(const graph *g, const op_node *node)
+{
+	if (node->id != OP_linear && node->id != OP_matmul && node->id != OP_linear_cross_entropy)
+		return 0;
+	shape a = graph_value(g, node->in[0])->shape, b = graph_value(g, node->in[1])->shape;
+	bool plain = node->id == OP_matmul && !((const matmul_params *)node->params)->trans_b;
+	double products = (double)shape_count(a) * (double)(plain ? shape_last(b) : shape_rows(b));
+	return node->id == OP_linear_cross_entropy ? 3 * products : products;
+}
+
+static double product_flops(const graph *g)
+{
+	double flops = 0;
+	for (int i = 0; i < graph_node_count(g); i++)
+		flops += 2 * node_products(g, graph_node(g, i));
+	return flops;
+}
+
+static status step(run *r)
+{
+	double norm;
+	TRY(optimizer_begin(r->optimizer));
+	TRY(plan_run(r->plan));
+	TRY(optimizer_prepare(r->optimizer, 5e-4));
+	TRY(plan_run(optimizer_update_plan(r->optimizer)));
+	return optimizer_finish(r->optimizer, &norm);
+}
+
+static void steps(void *context, int count, bench_times *t)
+{
+	error err = ERROR_INIT;
+	for (int i = 0; i < count; i++) {
+		uint64_t began = clock_ns();
+		bench_check(step(context), &err);
+		bench_times_add(t, (double)(clock_ns() - began));
+	}
+}
+
+int main(int argc, char **argv)
+{
+	threads_sleep_when_idle(argv);
+	if (argc < 4)
+		bench_fail("usage: bench_train CONFIG BATCH LENGTH [recompute]");
+	int64_t batch = atoll(argv[2]), length = atoll(argv[3]);
+	backend *b = bench_backend();
+	run r = {.model = bench_model(argv[1], b)};
+	error err = ERROR_INIT;
+	train_options options;
+	train_options_default(&options);
+	forward_spec spec = {.batch = batch,
+	                     .length = length,
+	                     .dropout = model_dimensions(r.model)->dropout > 0,
+	                     .loss = true,
+	                     .backward = true,
+	                     .recompute = argc > 4 && strcmp(argv[4], "recompute") == 0};
+	bench_check(optimizer_new(&r.optimizer, r.model, &options, &err), &err);
+	bench_check(model_plan(&r.plan, r.model, &spec, optimizer_gradients(r.optimizer), NULL, &err), &err);
+	write_inputs(r.plan, batch, length, model_dimensions(r.model)->vocab);
+	write_input(r.plan, "rng", (int32_t[]){1, 0, 0, 0});
+	for (int warm = 0; warm < 2; warm++)
+		bench_check(step(&r), &err);
+	json_t *facts =
+	    json_pack("{s:s, s:I, s:I, s:f, s:I}", "device", b->device, "tokens", (json_int_t)(batch * length),
+	              "parameters", (json_int_t)model_parameter_count(r.model), "product_flops",
+	              product_flops(plan_graph(r.plan)), "plan_bytes", (json_int_t)plan_bytes(r.plan));
+	bench_contest(facts, steps, &r);
+	printf("{\"peak_bytes\": %.0f}\n", bench_peak());
+	json_decref(facts);
+	plan_free(r.plan);
+	optimizer_free(r.optimizer);
+	model_free(r.model);
+	backend_close(b);
+	return EXIT_SUCCESS;
+}

@@ -1,0 +1,362 @@
+"""The same work in PyTorch, as fast as we can make it: one contestant (contest.py) per process.
+
+    python peers.py train-additive '{"rounds": "doubling", "compile": "default", "threads": 2}'
+
+A contestant first compares its results with the plain definition's (PARITY; refused otherwise), compiles and warms up,
+then answers each line of standard input, a number of steps, by the time of each: {"ns": […]}.
+
+A training step reads random tokens: forward, loss, backward, clipping, fused AdamW. "train-additive" is the model of
+tests/reference with its attention rounds and its head replaced by one of the implementations below; "train-gpt2" and
+"decode-gpt2" are transformers'.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+
+import torch
+import torch._inductor.config
+import transformers
+from torch.nn import functional
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "reference"))
+import model as reference  # noqa: E402
+
+HEADS = 4
+WINDOWS = [4, 8, 16, 32, 64]  # and a global layer
+PARITY = 1e-4
+TURN = 128
+
+
+# --- one round of additive attention, several ways ------------------------------------------
+#
+# pooled[i] = Σ e^{a_j} x_j / Σ e^{a_j} over the last `window` tokens. All but `definition` and
+# `banded` scale by the largest score of the whole sequence, which is fine for the scores
+# of a benchmark and underflows where scores drift by 88: a freedom our own kernels do not take.
+
+
+def scores(x, w):
+    tokens = x.unflatten(-1, (HEADS, -1))
+    return tokens, (tokens * w.unflatten(0, (HEADS, -1))).sum(-1) / math.sqrt(tokens.shape[-1])
+
+
+def weighted(x, w):
+    """Terms of numerator and denominator, side by side: [B, N, H, dh + 1]."""
+    tokens, a = scores(x, w)
+    e = (a - a.detach().amax(1, keepdim=True)).exp()[..., None]
+    return torch.cat([tokens * e, e], -1)
+
+
+def quotient(sums):
+    return (sums[..., :-1] / sums[..., -1:]).flatten(2)
+
+
+def shifted(t, steps):
+    """Row i - steps at row i; zeros first."""
+    return functional.pad(t, (0, 0, 0, 0, steps, 0))[:, : t.shape[1]]
+
+
+def definition(x, w, window):
+    """Softmax over the masked N x N matrix."""
+    return reference_attention(x, w, HEADS, window).pooled
+
+
+def banded(x, w, window):
+    """The definition in blocks: a window of at most `block` tokens lies in a block and the one before it."""
+    block, length = max(window, 32), x.shape[1]
+    if window >= length:
+        return chunked(x, w, window)
+    tokens, a = scores(x, w)
+    tokens, a = (t.transpose(1, 2).unflatten(2, (length // block, block)) for t in (tokens, a))
+
+    def with_previous(t):
+        return torch.cat([torch.cat([torch.zeros_like(t[:, :, :1]), t[:, :, :-1]], 2), t], 3)
+
+    i, j = torch.arange(block)[:, None] + block, torch.arange(2 * block)[None, :]
+    allowed = ((j <= i) & (j > i - window)).repeat(length // block, 1, 1)
+    allowed[0] &= j >= block
+    pair = with_previous(a)[:, :, :, None, :].masked_fill(~allowed, float("-inf"))
+    return (pair.softmax(-1) @ with_previous(tokens)).flatten(2, 3).transpose(1, 2).flatten(2)
+
+
+def chunked(x, w, window):
+    """Triangular products within chunks, cumulative sums between them; windows as in `doubling`."""
+    if window < x.shape[1]:
+        return doubling(x, w, window)
+    chunks = weighted(x, w).unflatten(1, (-1, 64))
+    totals = chunks.sum(2).cumsum(1)
+    before = torch.cat([torch.zeros_like(totals[:, :1]), totals[:, :-1]], 1)
+    inside = (torch.ones(64, 64).tril() @ chunks.flatten(3)).unflatten(3, (HEADS, -1))
+    return quotient((inside + before[:, :, None]).flatten(1, 2))
+
+
+def doubling(x, w, window):
+    """Sums over 1, 2, 4, … tokens; the global layer is a cumulative sum."""
+    sums, reach = weighted(x, w), 1
+    if window >= x.shape[1]:
+        return quotient(sums.cumsum(1))
+    assert window & (window - 1) == 0, "doubling needs powers of two"
+    while reach < window:
+        sums, reach = sums + shifted(sums, reach), 2 * reach
+    return quotient(sums)
+
+
+def difference(x, w, window):
+    """The published form: the difference of two cumulative sums (it cancels: the parity gate may refuse it)."""
+    sums = weighted(x, w).cumsum(1)
+    return quotient(sums - shifted(sums, window) if window < x.shape[1] else sums)
+
+
+def sdpa(x, w, window):
+    """torch's fused softmax attention with a_j as every query's score; windows as in `doubling`."""
+    if window < x.shape[1]:
+        return doubling(x, w, window)
+    tokens, a = (t.transpose(1, 2) for t in scores(x, w))
+    key = functional.pad(a[..., None], (0, tokens.shape[-1] - 1))
+    query = functional.pad(torch.ones_like(a[..., None]), (0, tokens.shape[-1] - 1))
+    pooled = functional.scaled_dot_product_attention(query, key, tokens, is_causal=True, scale=1.0)
+    return pooled.transpose(1, 2).flatten(2)
+
+
+reference_attention = reference.additive_attention
+ROUNDS = {f.__name__: f for f in (definition, banded, chunked, doubling, difference, sdpa)}
+
+
+# --- the additive model ------------------------------------------------------------------------
+
+
+class HeadLoss(torch.autograd.Function):
+    """Vocabulary product and cross-entropy some rows at a time, gradients made on the way (as Liger's kernel does)."""
+
+    @staticmethod
+    def forward(context, hidden, weight, bias, labels, rows):
+        loss, count = hidden.new_zeros(()), (labels >= 0).sum()
+        d_hidden, d_weight, d_bias = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
+        for h, y, out in zip(hidden.split(rows), labels.split(rows), d_hidden.split(rows)):
+            z = functional.linear(h, weight, bias)
+            z -= z.amax(-1, keepdim=True)
+            true = z.gather(1, y.clamp(min=0)[:, None])
+            total = z.exp_().sum(-1, keepdim=True)
+            counts = (y >= 0)[:, None].to(z.dtype)
+            loss += ((total.log() - true) * counts).sum()
+            z *= counts / (total * count)
+            z.scatter_add_(1, y.clamp(min=0)[:, None], -counts / count)
+            torch.mm(z, weight, out=out)
+            d_weight.addmm_(z.t(), h)
+            d_bias += z.sum(0)
+        context.save_for_backward(d_hidden, d_weight, d_bias)
+        return loss / count
+
+    @staticmethod
+    def backward(context, d_loss):
+        return *(d_loss * g for g in context.saved_tensors), None, None
+
+
+class FastAdditive:
+    """The reference model's parameters with a forward of our own: one product for queries, keys and values,
+    the given rounds, the scale 1/√d taken out of the logits."""
+
+    def __init__(self, model, rounds, head_rows=0):
+        self.model, self.round, self.head_rows = model, ROUNDS[rounds], head_rows
+
+    def hidden(self, ids):
+        body, d = self.model.fastformer_model, self.model.config.hidden_size
+        h = body.LayerNorm(self.model.word_embedding(ids) + body.position_embeddings.weight[: ids.shape[1]])
+        for layer in body.decoders:
+            a = layer.attention
+            n = a.attn_norm(h)
+            merged = torch.cat([a.Wquery.weight, a.Wkeys.weight, a.Wvalues.weight])
+            q, k, v = functional.linear(n, merged).split(d, -1)
+            r = n + a.attn_proj(self.round(q, a.query_attn, a.window)) * k
+            u = r + self.round(a.mid_norm(r), a.key_attn, a.window) * v
+            h = u + layer.unboom(functional.gelu(layer.boom(layer.boom_norm(u))))
+        return h.flatten(0, 1) / math.sqrt(d)
+
+    def head(self):
+        return self.model.proj_logits.weight, self.model.proj_logits.bias / math.sqrt(self.model.config.hidden_size)
+
+    def logits(self, ids):
+        return functional.linear(self.hidden(ids), *self.head()).unflatten(0, ids.shape)
+
+    def loss(self, ids):
+        labels = functional.pad(ids[:, 1:], (0, 1), value=reference.IGNORED).flatten()
+        if self.head_rows:
+            return HeadLoss.apply(self.hidden(ids), *self.head(), labels, self.head_rows)
+        return functional.cross_entropy(functional.linear(self.hidden(ids), *self.head()), labels)
+
+
+def additive(vocab, length, rounds, head_rows):
+    torch.manual_seed(1)
+    config = reference.Config(128, vocab, HEADS, length, 6, True, WINDOWS + [length], 0.0)
+    model = reference.AdditiveLM(config)
+    with torch.no_grad():  # scores that are not all 0, so that the comparison means something
+        for layer in model.fastformer_model.decoders:
+            layer.attention.query_attn.normal_(0, 2)
+            layer.attention.key_attn.normal_(0, 2)
+    return model, FastAdditive(model, rounds, head_rows)
+
+
+def largest_difference(vocab, length, rounds, head_rows):
+    """Of logits, loss and gradients (relative to the largest) between the plain model and the fast one."""
+    model, fast = additive(vocab, length, rounds, head_rows)
+    ids = torch.randint(3, vocab, (2, length))
+    plain = model(ids, labels=ids)
+    plain.loss.backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    fast.loss(ids).backward()
+    with torch.no_grad():
+        pairs = [(plain.logits, fast.logits(ids)), (plain.loss, fast.loss(ids))]
+    pairs += [(g, p.grad) for g, p in zip(gradients, model.parameters())]
+    return max(difference(a, b) for a, b in pairs)
+
+
+# --- contestants: each returns a function that does one step, and facts for the record --------------
+
+
+def compiled(function, mode):
+    return torch.compile(function, mode=None if mode == "default" else mode) if mode else function
+
+
+def difference(a, b):
+    """Relative to the largest."""
+    return ((a - b).abs().max() / a.abs().max().clamp(min=1e-6)).item()
+
+
+def train(parameters, loss, options, facts):
+    """Refused when the compiled loss or its gradients are not those of the eager one."""
+    parameters = list(parameters)
+    adamw = torch.optim.AdamW(parameters, lr=5e-4, weight_decay=0.01, fused=True)
+    batches = torch.randint(3, options["vocab"], (8, options["batch"], options["length"]))
+    fast = compiled(loss, options["compile"])
+    count = 0
+    if options["compile"]:
+        results = []
+        for f in (loss, fast):
+            value = f(batches[0])
+            value.backward()
+            results.append([value.detach()] + [p.grad for p in parameters])
+            adamw.zero_grad()
+        facts["compiled_difference"] = max(difference(a, b) for a, b in zip(*results))
+
+    def step():
+        nonlocal count
+        fast(batches[count % 8]).backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        adamw.step()
+        adamw.zero_grad()
+        count += 1
+
+    return step
+
+
+def train_additive(options, facts):
+    facts["difference"] = largest_difference(512, 256, options["rounds"], min(options["head_rows"], 100))
+    model, fast = additive(options["vocab"], options["length"], options["rounds"], options["head_rows"])
+    return train(model.parameters(), fast.loss, options, facts)
+
+
+def gpt2(vocab, positions, attention):
+    torch.manual_seed(1)
+    config = transformers.GPT2Config(
+        vocab_size=vocab,
+        n_positions=positions,
+        n_embd=128,
+        n_layer=6,
+        n_head=HEADS,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+        bos_token_id=1,
+        eos_token_id=1,
+        attn_implementation=attention,
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def train_gpt2(options, facts):
+    model = gpt2(options["vocab"], options["length"], options["attention"])
+    return train(model.parameters(), lambda ids: model(ids, labels=ids, use_cache=False).loss, options, facts)
+
+
+def decode_gpt2(options, facts):
+    """Greedy decoding of one sequence with a key-value cache, within TURN / 2 tokens of a context of `length`: every
+    TURN tokens the cache goes back to where it was."""
+    first, last = options["length"] - TURN // 2, options["length"] + TURN // 2
+    static = options["cache"] == "static"
+    model = gpt2(options["vocab"], last, options["attention"]).eval()
+    run = compiled(lambda ids, at, cache: model(ids, position_ids=at, past_key_values=cache).logits, options["compile"])
+    if static:
+        cache = transformers.StaticCache(config=model.config, max_cache_len=last)
+    else:
+        cache = transformers.DynamicCache(config=model.config)
+    prompt = torch.randint(3, options["vocab"], (1, first + 1))
+    at, token = first, prompt[:, first:]
+    with torch.inference_mode():
+        model(prompt[:, :first], past_key_values=cache)
+
+    def rewind():
+        if static:
+            for layer in cache.layers:
+                layer.cumulative_length.fill_(first)
+        else:
+            cache.crop(first - last)
+        return first
+
+    @torch.inference_mode()
+    def step():
+        nonlocal at, token
+        if at == last:
+            at = rewind()
+        logits = run(token, torch.tensor([[at]]), cache)[:, -1]
+        token = logits.argmax(-1, keepdim=True)
+        at += 1
+        return logits
+
+    with torch.inference_mode():
+        facts["difference"] = difference(model(prompt).logits[:, -1], step())
+    return step
+
+
+CONTESTANTS = {"train-additive": train_additive, "train-gpt2": train_gpt2, "decode-gpt2": decode_gpt2}
+DEFAULTS = {
+    "threads": 2,
+    "compile": "",
+    "freezing": False,
+    "rounds": "doubling",
+    "head_rows": 0,
+    "attention": "sdpa",
+    "cache": "dynamic",
+    "batch": 2,
+    "length": 2048,
+    "vocab": 8192,
+    "warmup": 2,
+}
+
+
+def timed(step):
+    began = time.perf_counter_ns()
+    step()
+    return time.perf_counter_ns() - began
+
+
+def main():
+    options = {**DEFAULTS, **json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}")}
+    torch.set_num_threads(options["threads"])
+    torch._inductor.config.freezing = options["freezing"]
+    began, facts = time.time(), {}
+    step = CONTESTANTS[sys.argv[1]](options, facts)
+    if not max(facts.values(), default=0) <= PARITY:
+        print(json.dumps({"refused": "parity", **facts}))
+        return
+    for _ in range(options["warmup"]):
+        step()
+    print(json.dumps({"ready": round(time.time() - began, 1), **facts}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps({"ns": [timed(step) for _ in range(int(line))]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
