@@ -169,6 +169,7 @@ $(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(BENCH_SUPPORT) $$(cal
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 BENCH_VENV := build/bench-venv
 $(BENCH_VENV)/ready: tests/bench/requirements.txt
+	deploy/deps g++ python3-dev libjemalloc2 libtcmalloc-minimal4
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@

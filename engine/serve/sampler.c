@@ -13,6 +13,7 @@
  * which removes nothing changes nothing. Rank: larger logit first, then lower id. */
 #include "engine/serve/sampler.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "engine/base/memory.h"
@@ -155,14 +156,42 @@ static const float *sampler_adjust(sampler *s, const sampling *how, const float 
 	return s->logit;
 }
 
-/* The finite logit that ranks first; -1: none is finite. */
+/* The largest finite one of n logits; -inf: none is finite. LANES maxima side by side become vector code. */
+static float sampler_largest(const float *x, int64_t n)
+{
+	enum { LANES = 16 };
+	float top[LANES], most = -INFINITY;
+	for (int l = 0; l < LANES; l++)
+		top[l] = -INFINITY;
+	int64_t i = 0;
+	for (; i + LANES <= n; i += LANES) {
+#pragma omp simd
+		for (int l = 0; l < LANES; l++)
+			top[l] = x[i + l] > top[l] && x[i + l] <= FLT_MAX ? x[i + l] : top[l];
+	}
+	for (; i < n; i++)
+		top[0] = x[i] > top[0] && x[i] <= FLT_MAX ? x[i] : top[0];
+	for (int l = 0; l < LANES; l++)
+		most = top[l] > most ? top[l] : most;
+	return most;
+}
+
+/* The finite logit that ranks first; -1: none is finite. Only the stretch that holds it is searched. */
 static int32_t sampler_best(const sampler *s, const float *x)
 {
-	int32_t best = -1;
-	for (int64_t i = 0; i < s->vocab; i++)
-		if (isfinite(x[i]) && (best < 0 || x[i] > x[best]))
-			best = (int32_t)i;
-	return best;
+	enum { STRETCH = 256 };
+	int64_t at = -1;
+	float most = -INFINITY;
+	for (int64_t i = 0; i < s->vocab; i += STRETCH) {
+		float top = sampler_largest(x + i, s->vocab - i < STRETCH ? s->vocab - i : STRETCH);
+		if (top > most) {
+			most = top;
+			at = i;
+		}
+	}
+	while (at >= 0 && x[at] != most)
+		at++;
+	return (int32_t)at;
 }
 
 /* The adjusted logits of one token to come, weighed. */
