@@ -329,16 +329,16 @@ def weights(bench):
             with open(name, "wb") as file:
                 file.writelines(part)
         options = {
-            "sequence_length": 256,
+            "sequence_length": 512,
             "batch_size": 8,
-            "max_steps": 40 if bench.options.quick else 400,
-            "learning_rate": 2e-3,
+            "max_steps": 40 if bench.options.quick else 600,  # the first 250 learn the letters' frequencies only
+            "learning_rate": 5e-4,
         }
         bench.note("a short training")
         run(
-            bench.program("train_curve", train, additive(256, 259), json.dumps(options), 1, valid, model), bench.threads
+            bench.program("train_curve", train, additive(512, 259), json.dumps(options), 1, valid, model), bench.threads
         )
-        figures = run(bench.program("bench_loss", model, valid, 256), bench.threads)
+        figures = run(bench.program("bench_loss", model, valid, 512), bench.threads)
     bench.keep("weights", {"options": options, "text": bench.options.text or "sources", "losses": figures})
     bench.say(f"Held-out bits per byte after {options['max_steps']} steps, over the type of the weights")
     bench.table(
