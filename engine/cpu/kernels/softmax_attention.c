@@ -3,6 +3,8 @@
  * since it has the most keys. */
 #include "engine/cpu/kernels/softmax_attention.h"
 
+#include <stdatomic.h>
+
 typedef struct forward {
 	int64_t length, d, heads, dh, window, blocks;
 	const float *qkv;
@@ -73,14 +75,12 @@ status KERNEL(softmax_attention)(backend *b, const op_call *call)
 	        floats = softmax_block_floats(f.dh, f.drop.p > 0);
 	/* A product's step costs a quarter of an addition that comes from memory. */
 	const int threads = kernel_threads(b, call->in[0].shape.dim[0] * f.length * f.window * f.d / 4);
-	int64_t next = 0;
+	_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++) {
 		softmax_block w = softmax_block_in((float *)call->scratch + thread * floats, f.dh);
 		for (;;) {
-			int64_t unit;
-#pragma omp atomic capture
-			unit = next++;
+			const int64_t unit = atomic_fetch_add(&next, 1);
 			if (unit >= units)
 				break;
 			int64_t head = unit % (units / f.blocks), block = f.blocks - 1 - unit / (units / f.blocks);

@@ -11,6 +11,8 @@
  * dK and dV, needs no partial sums but seven products in place of five. */
 #include "engine/cpu/kernels/softmax_attention.h"
 
+#include <stdatomic.h>
+
 enum {
 	KEYS = 32, /* of a tile: fewer than the forward's, so that two tiles stay in the cache */
 	GRAIN = 32 /* units wanted; more heads than that are not cut */
@@ -266,16 +268,15 @@ size_t KERNEL(softmax_attention_grad_scratch)(const backend *b, const op_call *c
 status KERNEL(softmax_attention_grad)(backend *b, const op_call *call)
 {
 	backward f = backward_of(call);
-	int64_t heads = f.batch * f.heads, units = heads * f.spans, next = 0;
+	int64_t heads = f.batch * f.heads, units = heads * f.spans;
+	_Atomic int64_t next = 0;
 	const int threads = kernel_threads(b, f.batch * f.length * f.window * f.d / 2);
 	float *partials = (float *)call->scratch + ((const cpu *)b)->threads * workspace_floats(&f);
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int thread = 0; thread < threads; thread++) {
 		workspace w = workspace_at(&f, (float *)call->scratch + thread * workspace_floats(&f));
 		for (;;) {
-			int64_t unit;
-#pragma omp atomic capture
-			unit = next++;
+			const int64_t unit = atomic_fetch_add(&next, 1);
 			if (unit >= units)
 				break;
 			float *partial = partials + (f.spans > 1 ? unit : thread) * partial_floats(&f);

@@ -8,6 +8,7 @@
 #include "engine/tensor/ops/softmax_stream.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 
 #include "engine/cpu/kernels/softmax_attention.h"
 
@@ -261,19 +262,17 @@ status KERNEL(softmax_stream)(backend *b, const op_call *call)
 	int64_t dh = call->in[0].shape.dim[2] / 3 / p->heads, floats = softmax_block_floats(dh, false);
 	int64_t blocks = kernel_parts(n, SOFTMAX_LANES), units = call->out[0].data ? rows * p->heads * blocks : 0;
 	int threads = kernel_threads(b, work_of(call)) == 1 ? 1 : (int)kernel_min(((const cpu *)b)->threads, units);
-	int64_t next = 0;
 	if (threads <= 1) { /* a parallel region costs 0.2 µs even with one thread */
 		softmax_block w = softmax_block_in(call->scratch, dh);
-		for (; next < units; next++)
-			run(call, &w, blocks, next);
+		for (int64_t unit = 0; unit < units; unit++)
+			run(call, &w, blocks, unit);
 	} else {
+		_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 		for (int thread = 0; thread < threads; thread++) {
 			softmax_block w = softmax_block_in((float *)call->scratch + thread * floats, dh);
 			for (;;) {
-				int64_t unit;
-#pragma omp atomic capture
-				unit = next++;
+				const int64_t unit = atomic_fetch_add(&next, 1);
 				if (unit >= units)
 					break;
 				run(call, &w, blocks, unit);
