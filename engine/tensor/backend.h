@@ -14,7 +14,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/op.h"
 
-enum { BACKEND_ABI = 1 };
+enum { BACKEND_ABI = 2 };
 
 typedef struct backend backend;
 
