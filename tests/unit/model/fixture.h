@@ -21,6 +21,17 @@ static inline json_t *fixture_json(const char *text)
 	return json;
 }
 
+/* The status of reading a configuration; *config must be freed. */
+static inline status fixture_config(const architecture *a, const char *text, void **config, error *err)
+{
+	json_t *json = fixture_json(text);
+	*config = calloc(1, a->config_bytes);
+	assert_non_null(*config);
+	status s = a->config_read(*config, json, err);
+	json_decref(json);
+	return s;
+}
+
 static inline backend *fixture_backend(void)
 {
 	backend *b;

@@ -31,23 +31,12 @@ static void the_list_of_architectures_ends_and_its_names_differ(void **state)
 
 /* --- configuration ------------------------------------------------------------------- */
 
-/* The status of reading a configuration; *config must be freed. */
-static status read_text(const char *text, void **config, error *err)
-{
-	json_t *json = fixture_json(text);
-	*config = calloc(1, architecture_additive.config_bytes);
-	assert_non_null(*config);
-	status s = architecture_additive.config_read(*config, json, err);
-	json_decref(json);
-	return s;
-}
-
 static void an_empty_configuration_has_the_documented_defaults(void **state)
 {
 	(void)state;
 	void *config;
 	model_dims dims;
-	assert_int_equal(read_text("{}", &config, NULL), STATUS_OK);
+	assert_int_equal(fixture_config(&architecture_additive, "{}", &config, NULL), STATUS_OK);
 	architecture_additive.dims(config, &dims);
 	assert_int_equal(dims.hidden, 256);
 	assert_int_equal(dims.vocab, 32100);
@@ -88,7 +77,7 @@ static void good_configurations_are_accepted(void **state)
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
 		void *config;
 		error err = ERROR_INIT;
-		status s = read_text(good[i], &config, &err);
+		status s = fixture_config(&architecture_additive, good[i], &config, &err);
 		if (s != STATUS_OK)
 			print_error("%s: %s\n", good[i], error_message(&err));
 		assert_int_equal(s, STATUS_OK);
@@ -152,7 +141,7 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		void *config;
 		error err = ERROR_INIT;
-		status s = read_text(bad[i].text, &config, &err);
+		status s = fixture_config(&architecture_additive, bad[i].text, &config, &err);
 		if (s != STATUS_INVALID || strcmp(err.param, bad[i].param) != 0)
 			print_error("%s: status %d, param \"%s\"\n", bad[i].text, (int)s, err.param);
 		assert_int_equal(s, STATUS_INVALID);
@@ -175,7 +164,7 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
 		void *config;
-		assert_int_equal(read_text(texts[i], &config, NULL), STATUS_OK);
+		assert_int_equal(fixture_config(&architecture_additive, texts[i], &config, NULL), STATUS_OK);
 		json_t *got = architecture_additive.config_write(config), *want = fixture_json(texts[i]);
 		assert_true(json_equal(got, want));
 		json_decref(got);
@@ -188,9 +177,10 @@ static void a_window_over_all_positions_is_global(void **state)
 {
 	(void)state;
 	void *config;
-	assert_int_equal(
-	    read_text("{\"n_layer\": 3, \"n_positions\": 10, \"window_sizes\": [9, 10, 11]}", &config, NULL),
-	    STATUS_OK);
+	assert_int_equal(fixture_config(&architecture_additive,
+	                                "{\"n_layer\": 3, \"n_positions\": 10, \"window_sizes\": [9, 10, 11]}", &config,
+	                                NULL),
+	                 STATUS_OK);
 	assert_int_equal(architecture_additive.window(config, 0), 9);
 	assert_int_equal(architecture_additive.window(config, 1), 0);
 	assert_int_equal(architecture_additive.window(config, 2), 0);
@@ -201,7 +191,9 @@ static void default_windows_double_until_they_are_global(void **state)
 {
 	(void)state;
 	void *config;
-	assert_int_equal(read_text("{\"n_layer\": 256, \"n_positions\": 1024}", &config, NULL), STATUS_OK);
+	assert_int_equal(
+	    fixture_config(&architecture_additive, "{\"n_layer\": 256, \"n_positions\": 1024}", &config, NULL),
+	    STATUS_OK);
 	for (int l = 0; l < 256; l++)
 		assert_int_equal(architecture_additive.window(config, l), l < 8 ? 4 << l : 0);
 	free(config);
@@ -240,7 +232,7 @@ static void parameters_have_the_names_and_shapes_of_the_checkpoint(void **state)
 	enum { OUTSIDE = 5, PER_LAYER = 14 };
 	void *config;
 	parameter_list list = {0};
-	assert_int_equal(read_text(SMALL_CONFIG, &config, NULL), STATUS_OK);
+	assert_int_equal(fixture_config(&architecture_additive, SMALL_CONFIG, &config, NULL), STATUS_OK);
 	architecture_additive.parameters(config, &list);
 	assert_int_equal(list.status, STATUS_OK);
 	assert_int_equal(list.count, OUTSIDE + 3 * PER_LAYER);
@@ -283,7 +275,7 @@ static void state_grows_with_the_windows_only(void **state)
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		void *config;
-		assert_int_equal(read_text(cases[i].text, &config, NULL), STATUS_OK);
+		assert_int_equal(fixture_config(&architecture_additive, cases[i].text, &config, NULL), STATUS_OK);
 		int64_t rounds = 0;
 		for (int l = 0; l < 2; l++)
 			rounds += 2 * attention_state_floats(12, 2, cases[i].windows[l]);

@@ -52,23 +52,12 @@ static model *random_model(void)
 
 /* --- configuration -------------------------------------------------------------------------- */
 
-/* The status of reading a configuration; *config must be freed. */
-static status read_text(const char *text, void **config, error *err)
-{
-	json_t *json = fixture_json(text);
-	*config = calloc(1, architecture_gpt2.config_bytes);
-	assert_non_null(*config);
-	status s = architecture_gpt2.config_read(*config, json, err);
-	json_decref(json);
-	return s;
-}
-
 static void an_empty_configuration_is_the_small_gpt2(void **state)
 {
 	(void)state;
 	void *config;
 	model_dims dims;
-	assert_int_equal(read_text("{}", &config, NULL), STATUS_OK);
+	assert_int_equal(fixture_config(&architecture_gpt2, "{}", &config, NULL), STATUS_OK);
 	architecture_gpt2.dims(config, &dims);
 	assert_int_equal(dims.vocab, 50257);
 	assert_int_equal(dims.positions, 1024);
@@ -111,7 +100,7 @@ static void configurations_of_the_ecosystem_are_accepted(void **state)
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
 		void *config;
 		error err = ERROR_INIT;
-		status s = read_text(good[i], &config, &err);
+		status s = fixture_config(&architecture_gpt2, good[i], &config, &err);
 		if (s != STATUS_OK)
 			print_error("%s: %s\n", good[i], error_message(&err));
 		assert_int_equal(s, STATUS_OK);
@@ -157,7 +146,7 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		void *config;
 		error err = ERROR_INIT;
-		status s = read_text(bad[i].text, &config, &err);
+		status s = fixture_config(&architecture_gpt2, bad[i].text, &config, &err);
 		if (s != STATUS_INVALID || strcmp(err.param, bad[i].param) != 0)
 			print_error("%s: status %d, param \"%s\"\n", bad[i].text, (int)s, err.param);
 		assert_int_equal(s, STATUS_INVALID);
@@ -185,7 +174,7 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
 		void *config;
-		assert_int_equal(read_text(texts[i], &config, NULL), STATUS_OK);
+		assert_int_equal(fixture_config(&architecture_gpt2, texts[i], &config, NULL), STATUS_OK);
 		json_t *got = architecture_gpt2.config_write(config), *want = fixture_json(texts[i]);
 		assert_true(json_equal(got, want));
 		json_decref(got);
@@ -545,7 +534,7 @@ static graph *build(const char *text, const forward_spec *spec)
 	parameter_list list = {0};
 	graph *g = graph_new();
 	assert_non_null(g);
-	assert_int_equal(read_text(text, &config, NULL), STATUS_OK);
+	assert_int_equal(fixture_config(&architecture_gpt2, text, &config, NULL), STATUS_OK);
 	architecture_gpt2.parameters(config, &list);
 	for (int i = 0; i < list.count; i++)
 		graph_parameter(g, list.items[i].name, list.items[i].shape);
