@@ -173,7 +173,7 @@ static const char *const auto_choice[] = {"auto", NULL};
 static const char *const supervised[] = {"supervised", NULL};
 static const char *const tokenizers[] = {"bytes", NULL};
 static const char *const schedules[] = {"linear", "cosine", "constant", NULL};
-static const char *const precisions[] = {"fp32", NULL};
+static const char *const precisions[] = {"fp32", "bf16", NULL};
 
 static const field epochs[] = {CHOICE("auto", auto_choice), COUNT("epochs", 1, 10000), END};
 static const field batch_size[] = {CHOICE("auto", auto_choice), COUNT("blocks", 1, 65536), END};

@@ -27,6 +27,7 @@ static const option_row train_options[] = {
     {"weight-decay", OPTION_NUMBER, "X", "weight decay", "additive.weight_decay"},
     {"clip", OPTION_NUMBER, "X", "largest norm of the gradients", "additive.clip"},
     {"label-smoothing", OPTION_NUMBER, "X", "label smoothing", "additive.label_smoothing"},
+    {"precision", OPTION_TEXT, "NAME", "fp32 (default), or bf16 on a device that has it", "additive.precision"},
     {"recompute", OPTION_FLAG, NULL, "trade time for memory: compute activations again in the backward",
      "additive.recompute"},
     {"eval-every", OPTION_INTEGER, "N", "steps between validations", "additive.eval_every"},

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 /* From this size on, blocks ask for huge pages: long passes over memory are up to a fifth faster. */
-enum { HUGE_PAGE = 2 << 20 };
+enum { HUGE_PAGE = 2 << 20, HOST_PAGE = 65536 /* a multiple of every system's */ };
 
 static status host_allocate(backend *b, size_t bytes, void **out)
 {
@@ -52,6 +52,37 @@ static status host_clear(backend *b, void *device, size_t bytes)
 	return STATUS_OK;
 }
 
+/* Whole pages, at least one; 0: more than there are addresses. */
+static size_t host_pages(size_t bytes)
+{
+	return bytes > SIZE_MAX - HOST_PAGE ? 0 : (bytes / HOST_PAGE + (bytes % HOST_PAGE > 0 || bytes == 0)) * HOST_PAGE;
+}
+
+static status host_reserve(backend *b, size_t bytes, void **out)
+{
+	(void)b;
+	void *data = mmap(NULL, host_pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	*out = data == MAP_FAILED ? NULL : data;
+	return *out ? STATUS_OK : STATUS_NOMEM;
+}
+
+static status host_extend(backend *b, void *reserved, size_t bytes, size_t *extended)
+{
+	(void)b;
+	size_t whole = host_pages(bytes);
+	if (mprotect(reserved, whole, PROT_READ | PROT_WRITE) != 0)
+		return STATUS_NOMEM;
+	*extended = whole;
+	return STATUS_OK;
+}
+
+static void host_unreserve(backend *b, void *reserved, size_t bytes)
+{
+	(void)b;
+	if (reserved)
+		munmap(reserved, host_pages(bytes));
+}
+
 static status host_synchronize(backend *b)
 {
 	(void)b;
@@ -68,4 +99,7 @@ void host_init(backend *b)
 	b->copy = host_copy;
 	b->clear = host_clear;
 	b->synchronize = host_synchronize;
+	b->reserve = host_reserve;
+	b->extend = host_extend;
+	b->unreserve = host_unreserve;
 }

@@ -36,6 +36,8 @@ static const char usage[] =
     "  --chunk N              tokens read at a time (with --recurrent; default 1)\n"
     "  --position-policy P    of tokens beyond the model's positions: error (default), clamp or wrap\n"
     "  --dtype TYPE           of packed weights, as they are served: fp32, bf16 or int8 (default: not packed)\n"
+    "  --precision P          of the computation: fp32 (default) or bf16, as trained with (not with --recurrent or\n"
+    "                         --dtype, nor on the CPU)\n"
     "  --label-smoothing E    of the loss, from 0 to below 1 (default 0)\n"
     "  --backend NAME         cpu (default), cuda, auto, or reference (slow, plain double-precision sums)\n"
     "  --threads N            CPU threads (default 0: all cores)\n"
@@ -43,7 +45,7 @@ static const char usage[] =
 
 typedef struct options {
 	const char *model, *inputs, *outputs, *backend;
-	bool gradients, recurrent, loss_only;
+	bool gradients, recurrent, loss_only, bf16;
 	double smoothing;
 	long threads, chunk;
 	position_policy policy;
@@ -117,6 +119,7 @@ static bool parse_word(const char *text, const word *words, int count, int *out)
 static bool parse_option(options *o, int option, const char *text)
 {
 	static const word types[] = {{"fp32", DTYPE_PANEL_F32}, {"bf16", DTYPE_PANEL_BF16}, {"int8", DTYPE_PANEL_INT8}};
+	static const word precisions[] = {{"fp32", false}, {"bf16", true}};
 	static const word policies[] = {{"error", POSITION_ERROR}, {"clamp", POSITION_CLAMP}, {"wrap", POSITION_WRAP}};
 	int choice = 0;
 	bool good = true;
@@ -159,6 +162,10 @@ static bool parse_option(options *o, int option, const char *text)
 		good = parse_word(text, types, 3, &choice);
 		o->weights = (dtype)choice;
 		break;
+	case 'x':
+		good = parse_word(text, precisions, 2, &choice);
+		o->bf16 = choice;
+		break;
 	}
 	return good;
 }
@@ -173,13 +180,21 @@ static int wrong_usage(const char *why)
 static int parse_options(options *o, int argc, char **argv)
 {
 	static const struct option longs[] = {
-	    {"model", required_argument, NULL, 'm'},   {"inputs", required_argument, NULL, 'i'},
-	    {"outputs", required_argument, NULL, 'o'}, {"backend", required_argument, NULL, 'b'},
-	    {"threads", required_argument, NULL, 't'}, {"label-smoothing", required_argument, NULL, 's'},
-	    {"chunk", required_argument, NULL, 'c'},   {"position-policy", required_argument, NULL, 'p'},
-	    {"dtype", required_argument, NULL, 'd'},   {"gradients", no_argument, NULL, 'g'},
-	    {"recurrent", no_argument, NULL, 'r'},     {"loss-only", no_argument, NULL, 'l'},
-	    {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+	    {"model", required_argument, NULL, 'm'},
+	    {"inputs", required_argument, NULL, 'i'},
+	    {"outputs", required_argument, NULL, 'o'},
+	    {"backend", required_argument, NULL, 'b'},
+	    {"threads", required_argument, NULL, 't'},
+	    {"label-smoothing", required_argument, NULL, 's'},
+	    {"chunk", required_argument, NULL, 'c'},
+	    {"position-policy", required_argument, NULL, 'p'},
+	    {"dtype", required_argument, NULL, 'd'},
+	    {"gradients", no_argument, NULL, 'g'},
+	    {"recurrent", no_argument, NULL, 'r'},
+	    {"loss-only", no_argument, NULL, 'l'},
+	    {"precision", required_argument, NULL, 'x'},
+	    {"help", no_argument, NULL, 'h'},
+	    {NULL, 0, NULL, 0},
 	};
 	*o = (options){.backend = "cpu", .weights = DTYPE_F32};
 	for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
@@ -198,6 +213,8 @@ static int parse_options(options *o, int argc, char **argv)
 		return wrong_usage("--gradients needs the parallel form");
 	if (o->gradients && o->weights != DTYPE_F32)
 		return wrong_usage("packed weights have no gradients");
+	if (o->bf16 && (o->recurrent || o->weights != DTYPE_F32))
+		return wrong_usage("--precision bf16 needs the parallel form and weights that are not packed");
 	if (o->chunk && !o->recurrent)
 		return wrong_usage("--chunk needs --recurrent");
 	return 0;
@@ -365,6 +382,7 @@ static status make_plan(evaluation *e, error *err)
 	    .backward = e->options.gradients,
 	    .explain = rounds,
 	    .pooled = rounds,
+	    .bf16 = e->options.bf16,
 	    .logits = e->options.loss_only ? LOGITS_NONE : LOGITS_ALL,
 	    .smoothing = (float)e->options.smoothing,
 	};
@@ -376,6 +394,8 @@ static status make_plan(evaluation *e, error *err)
 		if (s != STATUS_OK)
 			return error_set(err, s, NULL, "cannot allocate %zu bytes of recurrent state", all);
 	}
+	if (spec.bf16)
+		TRY(model_narrow(e->model, err));
 	return model_plan(&e->plan, e->model, &spec, NULL, e->pool, err);
 }
 
@@ -521,8 +541,11 @@ static status evaluate(evaluation *e, const char **blame, error *err)
 {
 	bool reference = strcmp(e->options.backend, "reference") == 0;
 	*blame = e->options.backend;
-	TRY(backend_open(&e->backend, reference ? "cpu" : e->options.backend, reference ? cpu_reference_open : cpu_open,
-	                 (int)e->options.threads, err));
+	TRY(backend_open(&e->backend, reference ? "cpu" : e->options.backend, NULL,
+	                 reference ? cpu_reference_open : cpu_open, (int)e->options.threads, err));
+	if (e->options.bf16 && !e->backend->bf16)
+		return error_set(err, STATUS_UNSUPPORTED, "precision",
+		                 "--precision bf16: this backend computes in fp32 only");
 	*blame = e->options.model;
 	TRY(model_open(&e->model, e->options.model, e->options.weights, e->backend, err));
 	*blame = e->options.inputs;

@@ -191,7 +191,7 @@ static value attend(builder *b, const additive_config *c, int layer, int round, 
 		graph_output(b->g, a.log_normalizer, "layers.%d.%s.log_normalizer", layer, rounds[round]);
 	}
 	if (b->spec->pooled)
-		graph_output(b->g, a.pooled, "layers.%d.%s.pooled", layer, rounds[round]);
+		builder_output(b, a.pooled, "layers.%d.%s.pooled", layer, rounds[round]);
 	return a.pooled;
 }
 
@@ -207,8 +207,9 @@ static value layer_forward(builder *b, const additive_config *c, int l, value h)
 	value r = op_gate(g, n, builder_linear(b, pooled_query, ATTENTION "attn_proj", l), keys);
 	value middle = builder_layernorm(b, r, LAYERNORM_EPS, ATTENTION "mid_norm", l);
 	value pooled_key = attend(b, c, l, ROUND_KEY, middle, builder_parameter(b, ATTENTION "key_attn", l));
+	value values = builder_linear(b, n, ATTENTION "Wvalues", l); /* here: dropout, gate and norm stay neighbours */
 	pooled_key = builder_dropout(b, pooled_key, p);
-	value u = op_gate(g, r, pooled_key, builder_linear(b, n, ATTENTION "Wvalues", l));
+	value u = op_gate(g, r, pooled_key, values);
 	value inner = builder_linear(b, builder_layernorm(b, u, LAYERNORM_EPS, LAYER "boom_norm", l), LAYER "boom", l);
 	value outer = builder_linear(b, op_gelu(g, inner, false), LAYER "unboom", l);
 	return op_add(g, u, builder_dropout(b, outer, p));

@@ -118,17 +118,27 @@ void builder_boundary(const builder *b)
 
 /* --- heads --------------------------------------------------------------------------- */
 
+void builder_output(const builder *b, value v, const char *format, ...)
+{
+	char name[NAME_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	graph_output(b->g, b->spec->bf16 ? op_cast(b->g, v, DTYPE_F32) : v, "%s", name);
+}
+
 void builder_heads(const builder *b, value h, value weight, value bias, float alpha)
 {
 	const forward_spec *spec = b->spec;
 	graph *g = b->g;
 	if (spec->logits == LOGITS_LAST) {
 		value hidden = op_gather(g, h, graph_input(g, "last", DTYPE_I32, SHAPE1(spec->batch)), -1);
-		graph_output(g, hidden, "hidden");
-		graph_output(g, op_linear(g, hidden, weight, bias, alpha), "logits");
+		builder_output(b, hidden, "hidden");
+		builder_output(b, op_linear(g, hidden, weight, bias, alpha), "logits");
 	}
 	if (spec->logits == LOGITS_ALL)
-		graph_output(g, op_linear(g, h, weight, bias, alpha), "logits");
+		builder_output(b, op_linear(g, h, weight, bias, alpha), "logits");
 	if (spec->loss) {
 		value labels = graph_input(g, "labels", DTYPE_I32, SHAPE2(spec->batch, spec->length));
 		linear_cross_entropy_params params = {alpha, spec->smoothing};

@@ -51,6 +51,8 @@ void builder_boundary(const builder *b);
 /* words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names. The look-up of row
  * `padding_row` has no gradient (-1: none is like that). */
 value builder_embed(const builder *b, const char *words, int64_t padding_row, const char *places);
+/* Name an activation as an output, as f32. */
+void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The outputs that the spec asks for, of logits = alpha (h weightᵀ + bias); bias may be VALUE_NONE. */
 void builder_heads(const builder *b, value h, value weight, value bias, float alpha);
 

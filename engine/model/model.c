@@ -34,6 +34,7 @@ struct model {
 	int64_t floats, count;
 	backend *backend; /* NULL: only being checked */
 	float *arena;     /* device memory */
+	uint16_t *narrow; /* its bf16 copy, or NULL */
 };
 
 static status no_memory(error *err)
@@ -45,8 +46,10 @@ void model_free(model *m)
 {
 	if (!m)
 		return;
-	if (m->backend)
+	if (m->backend) {
+		m->backend->release(m->backend, m->narrow);
 		m->backend->release(m->backend, m->arena);
+	}
 	parameter_list_free(&m->parameters);
 	free(m->offset);
 	free(m->config);
@@ -459,6 +462,37 @@ status model_save(const model *m, const char *folder, error *err)
 	return s;
 }
 
+/* --- the bf16 copy ---------------------------------------------------------------------------- */
+
+static status fill_narrow(const model *m, error *err)
+{
+	plan *p;
+	graph *g = graph_new();
+	if (!g)
+		return no_memory(err);
+	value wide = graph_weight(g, "weights", DTYPE_F32, SHAPE1(m->floats)), narrow = op_cast(g, wide, DTYPE_BF16);
+	TRY(plan_new(&p, g, m->backend, (plan_binding[]){{wide, m->arena}, {narrow, m->narrow}}, 2, err));
+	status s = plan_run(p);
+	if (s == STATUS_OK)
+		s = m->backend->synchronize(m->backend);
+	plan_free(p);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot round the weights on %s", m->backend->name);
+}
+
+status model_narrow(model *m, error *err)
+{
+	if (m->weights != DTYPE_F32)
+		return error_set(err, STATUS_UNSUPPORTED, NULL, "packed weights have no bf16 copy");
+	void *narrow = m->narrow;
+	status s =
+	    narrow ? STATUS_OK : m->backend->allocate(m->backend, (size_t)m->floats * sizeof *m->narrow, &narrow);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "cannot allocate %" PRId64 " MiB for the bf16 weights on %s",
+		                 m->floats >> 19, m->backend->name);
+	m->narrow = narrow;
+	return fill_narrow(m, err);
+}
+
 /* --- plans ------------------------------------------------------------------------------------ */
 
 static status check_spec(const model *m, const forward_spec *spec, const float *pool, error *err)
@@ -471,10 +505,22 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
 	if (spec->backward && m->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "packed weights have no gradients");
+	if (spec->bf16 && (spec->recurrent || m->weights != DTYPE_F32))
+		return error_set(err, STATUS_UNSUPPORTED, NULL, "%s in bf16",
+		                 spec->recurrent ? "there is no recurrent form"
+		                                 : "packed weights are not computed with");
+	if (spec->bf16 && !m->narrow)
+		return error_set(err, STATUS_INVALID, NULL, "a forward in bf16 needs the bf16 copy of the weights");
 	if ((spec->explain || spec->pooled) && m->architecture->n_rounds < 1)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
 		                 m->architecture->name);
 	return STATUS_OK;
+}
+
+/* Is a parameter read from the bf16 copy? */
+static bool is_narrow(const parameter_spec *p, const forward_spec *spec)
+{
+	return spec->bf16 && p->shape.rank >= 2;
 }
 
 static graph *build(const model *m, const forward_spec *spec)
@@ -484,7 +530,7 @@ static graph *build(const model *m, const forward_spec *spec)
 		return NULL;
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		graph_weight(g, p->name, type_of(m, p), p->shape);
+		graph_weight(g, p->name, is_narrow(p, spec) ? DTYPE_BF16 : type_of(m, p), p->shape);
 	}
 	m->architecture->forward(m->config, g, spec);
 	if (!spec->backward)
@@ -500,13 +546,19 @@ static graph *build(const model *m, const forward_spec *spec)
 }
 
 /* Fills bindings (room for 2 * parameters + 1); returns how many. */
-static int bind(const model *m, const graph *g, float *gradients, float *pool, plan_binding *bindings)
+static int bind(const model *m, const forward_spec *spec, const graph *g, float *gradients, float *pool,
+                plan_binding *bindings)
 {
 	int n = 0;
 	for (int i = 0; i < m->parameters.count; i++) {
-		value v = graph_find(g, m->parameters.items[i].name);
-		value gradient = gradients ? graph_gradient(g, v) : VALUE_NONE;
-		bindings[n++] = (plan_binding){v, m->arena + m->offset[i]};
+		const parameter_spec *p = &m->parameters.items[i];
+		value v = graph_find(g, p->name);
+		value gradient = gradients && spec->backward ? graph_gradient(g, v) : VALUE_NONE;
+		bindings[n].v = v;
+		if (is_narrow(p, spec))
+			bindings[n++].data = m->narrow + m->offset[i];
+		else
+			bindings[n++].data = m->arena + m->offset[i];
 		if (gradient != VALUE_NONE)
 			bindings[n++] = (plan_binding){gradient, gradients + m->offset[i]};
 	}
@@ -524,8 +576,7 @@ status model_plan(plan **out, const model *m, const forward_spec *spec, float *g
 	plan_binding *bindings = memory_new(2 * (size_t)m->parameters.count + 1, sizeof *bindings);
 	status s = g && bindings ? graph_status(g, err) : no_memory(err);
 	if (s == STATUS_OK)
-		s = plan_new(out, g, m->backend, bindings,
-		             bind(m, g, spec->backward ? gradients : NULL, pool, bindings), err);
+		s = plan_new(out, g, m->backend, bindings, bind(m, spec, g, gradients, pool, bindings), err);
 	else
 		graph_free(g);
 	free(bindings);
@@ -572,6 +623,11 @@ int64_t model_arena_floats(const model *m)
 float *model_arena(const model *m)
 {
 	return m->arena;
+}
+
+uint16_t *model_narrowed(const model *m)
+{
+	return m->narrow;
 }
 
 int model_parameter_total(const model *m)

@@ -8,6 +8,9 @@
  * which an optimiser treats as one vector: such a model can be trained and saved. With a
  * panel type (panel.h) the matrices are packed when they are read and everything else
  * stays f32: such a model is for serving and can only be run.
+ *
+ * An f32 model may have a bf16 copy of its arena beside it: whole, with the same element offsets (so a parameter begins
+ * at a multiple of 32 bytes). A forward in bf16 reads matrices and tables there, and vectors in the arena.
  * A model is read-only while served; a trainer owns the one it trains. */
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
@@ -45,6 +48,11 @@ dtype model_weights(const model *m);
 /* The flat arena: its size including padding, in units of 4 bytes whatever it holds, and its device address. */
 int64_t model_arena_floats(const model *m);
 float *model_arena(const model *m);
+/* Make the bf16 copy, or bring it up to date with the arena (nearest even), complete on return. Whoever changes the
+ * arena keeps the copy (adamw's `narrow`) or calls this. STATUS_UNSUPPORTED: packed weights. STATUS_NOMEM. */
+status model_narrow(model *m, error *err);
+/* The copy's device address, model_arena_floats elements; NULL before model_narrow. */
+uint16_t *model_narrowed(const model *m);
 int model_parameter_total(const model *m);
 const parameter_spec *model_parameter(const model *m, int index);
 /* Offset of a parameter in the arena, in the same units. */
@@ -52,13 +60,13 @@ int64_t model_parameter_offset(const model *m, int index);
 int64_t model_state_floats(const model *m);
 
 /* Build and compile the forward (and with spec->backward the backward) of a spec.
- * Parameters are bound to the model's arena; with `gradients` (an arena laid out
- * like the parameters, zeroed by its owner) gradients are written there instead
- * of into the plan. A parameter that the loss does not depend on is neither written there nor
- * an output. pool: the state pool for a recurrent spec, slots * model_state_floats.
- * STATUS_INVALID: the spec is empty (batch, length, slots), asks for a backward without
- * a loss or in the recurrent form, or lacks its pool. STATUS_UNSUPPORTED: a backward of packed weights,
- * scores of an architecture that has none. */
+ * Parameters are bound to the model's arena, with spec->bf16 those of rank 2 and more to its bf16 copy; with
+ * `gradients` (an arena laid out like the parameters, zeroed by its owner) gradients are written there instead of into
+ * the plan. A parameter that the loss does not depend on is neither written there nor an output. pool: the state pool
+ * for a recurrent spec, slots * model_state_floats. STATUS_INVALID: the spec is empty (batch, length, slots), asks for
+ * a backward without a loss or in the recurrent form, or lacks its pool, or its bf16 copy. STATUS_UNSUPPORTED: a
+ * backward of packed weights, scores of an architecture that has none, bf16 in the recurrent form or on a backend that
+ * lacks it. */
 status model_plan(plan **out, const model *m, const forward_spec *spec, float *gradients, float *pool, error *err);
 
 #endif

@@ -1,7 +1,7 @@
-/* generation.c - from the session's logits to an event. */
+/* generation.c - from a request to what is to be sampled, and from a token to an event. */
 #include "engine/serve/generation.h"
 
-#include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "engine/base/clock.h"
@@ -42,20 +42,21 @@ static status generation_check(const session *x, const generation_request *r, er
 	return STATUS_OK;
 }
 
+static status generation_count_tokens(generation *g, const int32_t *tokens, int64_t n)
+{
+	for (int64_t i = 0; i < n && g->tally.penalises; i++) {
+		TRY(tally_reserve(&g->tally));
+		tally_add(&g->tally, tokens[i]);
+	}
+	return STATUS_OK;
+}
+
 /* How often every token occurs in what was read and will be read. */
 static status generation_count(generation *g)
 {
-	const session *x = g->session;
-	if (!sampling_penalises(&g->sampling))
-		return STATUS_OK;
-	g->counts = memory_new((size_t)model_dimensions(x->model->model)->vocab, sizeof *g->counts);
-	if (!g->counts)
-		return STATUS_NOMEM;
-	for (int64_t i = 0; i < x->tokens; i++)
-		g->counts[x->ids[i]]++;
-	for (int64_t i = 0; i < g->n_prompt; i++)
-		g->counts[g->prompt[i]]++;
-	return STATUS_OK;
+	TRY(tally_init(&g->tally, &g->sampling));
+	TRY(generation_count_tokens(g, g->session->ids, g->session->tokens));
+	return generation_count_tokens(g, g->prompt, g->n_prompt);
 }
 
 static status generation_prepare_alpha(generation *g)
@@ -106,7 +107,7 @@ static void generation_free(generation *g)
 	stop_filter_fini(&g->stop);
 	free(g->prompt);
 	free(g->sampling.bias);
-	free(g->counts);
+	tally_fini(&g->tally);
 	free(g->piece);
 	free(g->characters);
 	free(g->weights);
@@ -149,12 +150,40 @@ status generation_new(generation **out, session *x, bool temporary, const genera
 	return STATUS_OK;
 }
 
-/* --- sampling and telling ---------------------------------------------------------- */
+/* --- what is wanted ---------------------------------------------------------------- */
 
 bool generation_runnable(const generation *g)
 {
 	return g->cancelled || g->phase == GENERATION_CLOSE || g->max_tokens == 0 || g->credit > 0;
 }
+
+void generation_read(generation *g, int64_t count)
+{
+	if (g->phase == GENERATION_PROMPT)
+		g->n_read += count;
+	g->unread = false;
+}
+
+sample_row generation_wants(const generation *g)
+{
+	const session *x = g->session;
+	bool on = g->n_read == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled && g->max_tokens > 0 &&
+	          x->tokens < session_limit(x);
+	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)x->tokens};
+}
+
+status generation_leave(generation *g)
+{
+	session *x = g->session;
+	if (g->temporary || x->lost)
+		return STATUS_OK;
+	if (!g->unread)
+		return session_fetch(x);
+	x->owed = g->next;
+	return STATUS_OK;
+}
+
+/* --- telling ------------------------------------------------------------------------- */
 
 /* The characters that the token completes; the pointer is valid until the next call. */
 static status generation_characters(generation *g, int32_t token, bool flush, size_t *bytes)
@@ -241,7 +270,7 @@ static status generation_tell(generation *g, token_logprob picked, error *err)
 	return STATUS_OK;
 }
 
-status generation_sample(generation *g, error *err)
+status generation_take(generation *g, int32_t token, error *err)
 {
 	session *x = g->session;
 	if (x->tokens >= session_limit(x))
@@ -250,17 +279,23 @@ status generation_sample(generation *g, error *err)
 		                 "or open a session with position_policy \"clamp\" or \"wrap\"",
 		                 (long long)session_limit(x));
 	TRY(session_reserve(x, 1, err));
+	TRY(tally_reserve(&g->tally));
 	if (g->phase == GENERATION_PROMPT)
 		g->prompted_ns = clock_ns();
-	token_logprob picked = sampler_pick(x->model->sampler, &g->sampling, x->logits, g->counts, (uint64_t)x->tokens,
-	                                    g->n_logprobs >= 0 ? g->top : NULL, g->n_logprobs);
-	if (picked.token < 0)
+	if (token < 0)
 		return error_set(err, STATUS_INTERNAL, NULL, "the model's logits are not finite");
-	if (g->counts)
-		g->counts[picked.token]++;
-	g->next = picked.token;
+	token_logprob picked = {token, -INFINITY};
+	if (g->n_logprobs >= 0) {
+		TRY(session_fetch(x));
+		picked =
+		    sampler_logprob(x->logits, model_dimensions(x->model->model)->vocab, token, g->top, g->n_logprobs);
+	}
+	tally_add(&g->tally, token);
+	g->next = token;
 	g->completed++;
 	TRY(generation_tell(g, picked, err));
+	g->unread = true;
+	x->from_device = NULL; /* the next step's logits come after this token */
 	g->phase = g->finish == FINISH_NONE ? GENERATION_DECODE : GENERATION_CLOSE;
 	return STATUS_OK;
 }

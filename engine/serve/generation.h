@@ -6,7 +6,9 @@
  *
  * A temporary session's last token need not be read, so such a generation never closes: it ends at
  * once. The order is always sample, tell, read: what a session holds is all that clients were told, also
- * after a cancellation. Executor thread only. */
+ * after a cancellation. Whoever reads the last token that a generation has to read samples the next one behind it,
+ * for all rows of the step at once; it is taken up here, row by row, or forgotten when the generation
+ * was cancelled meanwhile. Executor thread only. */
 #ifndef ENGINE_SERVE_GENERATION_H
 #define ENGINE_SERVE_GENERATION_H
 
@@ -41,7 +43,8 @@ struct generation {
 	int64_t n_read;    /* of the prompt */
 	int64_t completed; /* tokens sampled */
 	int32_t next;
-	uint32_t *counts; /* [vocab] occurrences so far, with penalties only */
+	bool unread; /* `next` has been told and is not read */
+	tally tally; /* of the session, the prompt and what was sampled */
 	text_stream text;
 	stop_filter stop;
 	char *piece, *characters; /* a token's bytes, and the characters they complete */
@@ -62,8 +65,15 @@ void generation_finish(generation *g, status s, const error *err);
 
 /* Would a turn be of use? Not when parked. */
 bool generation_runnable(const generation *g);
-/* Sample from the session's logits, and tell. STATUS_INVALID at the end of the positions. Afterwards
- * g->finish says whether that was the last token. */
-status generation_sample(generation *g, error *err);
+/* The session has read `count` tokens of the prompt, or the one that was told. */
+void generation_read(generation *g, int64_t count);
+/* What is to be sampled now; nothing while there is a prompt to read, and when the generation ends here. */
+sample_row generation_wants(const generation *g);
+/* Take up the token that was sampled for it, and tell. STATUS_INVALID at the end of the positions; STATUS_DEVICE when
+ * the logits cannot be fetched for those who asked for log-probabilities. Afterwards g->finish says whether that
+ * was the last token. */
+status generation_take(generation *g, int32_t token, error *err);
+/* Nothing more is read: the session gets its logits, or owes the token that was told. STATUS_DEVICE: it is lost. */
+status generation_leave(generation *g);
 
 #endif

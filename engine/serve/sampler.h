@@ -1,11 +1,8 @@
-/* sampler.h - from logits to a token.
+/* sampler.h - the host's share of sampling: settings, how often tokens have occurred, log-probabilities.
  *
- * Order: repetition, presence and frequency penalties and logit bias, then
- * temperature, then top-k, top-p and min-p on the sorted distribution, then one
- * uniform draw philox(seed, PHILOX_STREAM_SAMPLE, 0, position): the same token for
- * the same seed and position whatever the batch. temperature 0 is argmax (lowest id
- * on ties). Log-probabilities are those of the model's own distribution (temperature 1,
- * no penalties), as OpenAI reports them. Logits that are not finite are never picked. */
+ * A token is drawn where its logits lie, by the op `sample` (engine/tensor/ops/sample.h says in which steps, and why
+ * it is the same token on every backend and in any batch); sample_plan.h runs it. Log-probabilities are those of
+ * the model's own distribution (temperature 1, no penalties), as OpenAI reports them. */
 #ifndef ENGINE_SERVE_SAMPLER_H
 #define ENGINE_SERVE_SAMPLER_H
 
@@ -13,6 +10,7 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
+#include "engine/tensor/ops/sample.h"
 
 typedef struct sampling_bias {
 	int32_t token;
@@ -31,27 +29,36 @@ typedef struct sampling {
 
 /* Temperature 1 and everything else off. */
 void sampling_default(sampling *s);
-/* Ranges and bias tokens; STATUS_INVALID names the field. A sampler expects a checked sampling. */
+/* Ranges and bias tokens; STATUS_INVALID names the field. What comes below expects a checked sampling. */
 status sampling_check(const sampling *s, int64_t vocab, error *err);
 /* Does it need to know how often tokens have occurred? */
 bool sampling_penalises(const sampling *s);
+/* The op's setting for the token at `position`, wanted and without rows of adjust. */
+sample_setting sampling_setting(const sampling *s, uint64_t position);
+
+/* What adjusts a sequence's logits: bias, and with penalties how often each token has occurred so far. Biases of one
+ * token add up. The rows are the op's. */
+typedef struct tally {
+	bool penalises;
+	sample_adjust *rows; /* [count] sorted by token */
+	int32_t count, capacity;
+} tally;
+
+/* An empty tally is all zeros. STATUS_NOMEM leaves it as it was. */
+status tally_init(tally *t, const sampling *s);
+void tally_fini(tally *t);
+/* Room for one more token. */
+status tally_reserve(tally *t);
+/* The token has occurred once more; there is room. Nothing without penalties. */
+void tally_add(tally *t, int32_t token);
 
 typedef struct token_logprob {
 	int32_t token;
 	float logprob;
 } token_logprob;
 
-typedef struct sampler sampler;
-
-/* Scratch for one vocabulary; reused for every token, so sampling allocates nothing. */
-status sampler_new(sampler **out, int64_t vocab);
-void sampler_free(sampler *s);
-
-/* counts[v]: how often v occurs in the context so far (NULL: no penalties).
- * top: filled with the n_top likeliest tokens, best first (token -1 where there are fewer). Without it
- * (NULL) nobody wants log-probabilities: none is computed and the logprob returned is -inf.
- * Token -1: no logit was finite. */
-token_logprob sampler_pick(sampler *s, const sampling *how, const float *logits, const uint32_t *counts,
-                           uint64_t position, token_logprob *top, int n_top);
+/* The logarithm of the token's probability. top: filled with the n_top likeliest tokens, best first (token -1
+ * where there are fewer with a finite logit). */
+token_logprob sampler_logprob(const float *logits, int64_t vocab, int32_t token, token_logprob *top, int n_top);
 
 #endif

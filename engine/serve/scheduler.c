@@ -6,8 +6,13 @@
  * (Mixing prefill rows into the decode batch would save a step, but then a prompt's rounding, and so
  * its tokens, would depend on who else is being served.)
  *
+ * A step reads tokens and then samples behind them, for the whole batch in one call; only the tokens come to the host.
+ * A row of logits follows where a session stops, and where log-probabilities are wanted.
+ *
  * Callbacks may start, cancel, grant and delete; they must not tick or free the scheduler. Nothing here
- * holds a position in the list across a callback. */
+ * holds a position in the list across a callback. A callback that makes a session read what it owes runs the plan for
+ * one row: the only generation whose logits may lie there is the one that is calling back, and it needs them no more.
+ */
 #include <assert.h>
 
 #include "engine/base/clock.h"
@@ -26,7 +31,9 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 	s->limits = *limits;
 	s->batch = memory_new((size_t)limits->max_batch, sizeof *s->batch);
 	s->rows = memory_new((size_t)limits->max_batch, sizeof *s->rows);
-	if (!s->batch || !s->rows) {
+	s->draws = memory_new((size_t)limits->max_batch, sizeof *s->draws);
+	s->tokens = memory_new((size_t)limits->max_batch, sizeof *s->tokens);
+	if (!s->batch || !s->rows || !s->draws || !s->tokens) {
 		scheduler_free(s);
 		return STATUS_NOMEM;
 	}
@@ -52,9 +59,11 @@ static void queue_remove(scheduler *s, generation *g)
 
 static void finish(scheduler *s, generation *g, status why, const error *err)
 {
+	bool failed = generation_leave(g) != STATUS_OK;
+	s->failed |= failed;
 	queue_remove(s, g);
 	s->n_generations--;
-	generation_finish(g, why, err);
+	generation_finish(g, failed ? STATUS_DEVICE : why, failed ? NULL : err);
 }
 
 /* Finish everybody who is here now; whoever is started by a callback stays. */
@@ -82,6 +91,8 @@ void scheduler_free(scheduler *s)
 	scheduler_model_free_all(s);
 	free(s->batch);
 	free(s->rows);
+	free(s->draws);
+	free(s->tokens);
 	free(s);
 }
 
@@ -97,7 +108,9 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the engine is stopping");
 	if (s->n_generations >= s->limits.max_generations)
 		return error_set(err, STATUS_BUSY, NULL, "%d requests are running or waiting", s->n_generations);
-	if (!x) {
+	if (x) {
+		TRY(session_ready(x, err));
+	} else {
 		session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0};
 		TRY(session_new(&temporary, m, "", &o, err));
 		x = temporary;
@@ -146,8 +159,8 @@ static generation *prefill_next(const scheduler *s)
 	return g;
 }
 
-/* What g does now that its session has read all it was given. */
-static void proceed(scheduler *s, generation *g)
+/* What g does now that its session has read all it was given; token: what was sampled, if it wanted one. */
+static void proceed(scheduler *s, generation *g, int32_t token)
 {
 	error err = ERROR_INIT;
 	if (g->phase == GENERATION_CLOSE) {
@@ -158,34 +171,58 @@ static void proceed(scheduler *s, generation *g)
 		g->finish = FINISH_LENGTH;
 		finish(s, g, STATUS_OK, NULL);
 	} else {
-		status why = generation_sample(g, &err);
+		status why = generation_take(g, token, &err);
 		s->counters.generated_tokens += why == STATUS_OK;
+		s->failed |= why == STATUS_DEVICE;
 		if (why != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
 			finish(s, g, why, &err);
 	}
 }
 
-/* Run the rows. On failure the states of the batch are lost and everybody is told. */
+/* Everybody is told that the device has failed. */
+static status lose_device(scheduler *s, const error *err)
+{
+	s->failed = false;
+	finish_all(s, STATUS_DEVICE, err);
+	return STATUS_DEVICE;
+}
+
+/* Read the rows, and sample for whoever wants a token. On failure the states of the batch are lost. */
 static status step(scheduler *s, served_model *m, served_plan *p, int n)
 {
 	status why = served_model_step(m, p, s->rows, n);
+	for (int i = 0; i < n && why == STATUS_OK; i++) {
+		session_commit(s->batch[i]->session, s->rows[i].tokens, s->rows[i].count, p, i);
+		generation_read(s->batch[i], s->rows[i].count);
+		s->draws[i] = generation_wants(s->batch[i]);
+	}
+	if (why == STATUS_OK)
+		why = served_model_sample(p, s->draws, n, s->tokens);
 	if (why == STATUS_OK)
 		return why;
 	for (int i = 0; i < n; i++)
 		s->batch[i]->session->lost = true;
-	finish_all(s, STATUS_DEVICE, NULL);
-	return STATUS_DEVICE;
+	return lose_device(s, NULL);
 }
 
 /* No plan could be made for g: that is g's end, unless the device is gone and with it everybody's. */
 static status no_plan(scheduler *s, generation *g, status why, const error *err)
 {
-	if (why == STATUS_DEVICE) {
-		finish_all(s, why, err);
-		return why;
-	}
+	if (why == STATUS_DEVICE)
+		return lose_device(s, err);
 	finish(s, g, why, err);
 	return STATUS_OK;
+}
+
+static status decode_plan(const scheduler *s, served_model *m, int n, served_plan **p, error *err)
+{
+	bool scores = false;
+	int64_t adjusts = 0;
+	for (int i = 0; i < n; i++) {
+		scores |= s->batch[i]->session->scores != NULL;
+		adjusts += s->batch[i]->tally.count;
+	}
+	return served_model_plan(m, n, 1, scores, adjusts, p, err);
 }
 
 static status decode(scheduler *s, served_model *m, int n)
@@ -193,13 +230,10 @@ static status decode(scheduler *s, served_model *m, int n)
 	error err;
 	served_plan *p = NULL;
 	status why;
-	bool scores = false;
-	for (int i = 0; i < n; i++)
-		scores |= s->batch[i]->session->scores != NULL;
 	/* Where memory is too short for a plan of this batch, a smaller one may do. */
 	for (;; n = (n + 1) / 2) {
 		err = (error)ERROR_INIT;
-		why = served_model_plan(m, n, 1, scores, &p, &err);
+		why = decode_plan(s, m, n, &p, &err);
 		if (why != STATUS_NOMEM || n == 1)
 			break;
 	}
@@ -210,13 +244,30 @@ static status decode(scheduler *s, served_model *m, int n)
 	TRY(step(s, m, p, n));
 	s->counters.batched_sequences += (uint64_t)n;
 	for (int i = 0; i < n; i++) {
-		session_commit(s->batch[i]->session, &s->batch[i]->next, 1);
 		queue_remove(s, s->batch[i]);
 		queue_append(s, s->batch[i]);
 	}
 	for (int i = 0; i < n; i++)
-		proceed(s, s->batch[i]);
-	return STATUS_OK;
+		proceed(s, s->batch[i], s->tokens[i]);
+	return s->failed ? lose_device(s, NULL) : STATUS_OK;
+}
+
+/* g goes on from what its session read before, whose logits lie on the host. */
+static status resume(scheduler *s, generation *g)
+{
+	session *x = g->session;
+	error err = ERROR_INIT;
+	int32_t token = -1;
+	sample_row wanted = generation_wants(g);
+	if (wanted.how) {
+		status why = served_model_prepare_row(x->model, g->tally.count, &err);
+		if (why != STATUS_OK)
+			return no_plan(s, g, why, &err);
+		if (served_model_sample_row(x->model, x->logits, &wanted, &token) != STATUS_OK)
+			return lose_device(s, NULL);
+	}
+	proceed(s, g, token);
+	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
 
 static status prefill(scheduler *s, generation *g)
@@ -227,20 +278,20 @@ static status prefill(scheduler *s, generation *g)
 	int64_t left = g->n_prompt - g->n_read, n = left < SCHEDULER_PREFILL_CHUNK ? left : SCHEDULER_PREFILL_CHUNK;
 	if (!g->started_ns)
 		g->started_ns = clock_ns();
-	if (n > 0) {
-		status why = served_model_plan(x->model, 1, n, x->scores != NULL, &p, &err);
-		if (why != STATUS_OK)
-			return no_plan(s, g, why, &err);
-		s->batch[0] = g;
-		s->rows[0] = session_row(x, g->prompt + g->n_read, n);
-		TRY(step(s, x->model, p, 1));
-		session_commit(x, g->prompt + g->n_read, n);
-		g->n_read += n;
-		s->counters.prompt_tokens += (uint64_t)n;
-	}
+	if (n == 0)
+		return resume(s, g);
+	status why = served_model_plan(x->model, 1, n, x->scores != NULL, g->tally.count, &p, &err);
+	if (why != STATUS_OK)
+		return no_plan(s, g, why, &err);
+	s->batch[0] = g;
+	s->rows[0] = session_row(x, g->prompt + g->n_read, n);
+	TRY(step(s, x->model, p, 1));
+	s->counters.prompt_tokens += (uint64_t)n;
 	if (g->n_read == g->n_prompt)
-		proceed(s, g);
-	return STATUS_OK;
+		proceed(s, g, s->tokens[0]);
+	else if (!g->temporary) /* it may be cancelled before the next chunk */
+		s->failed = session_fetch(x) != STATUS_OK;
+	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
 
 /* End those who were cancelled. A session first reads the token its client has been told. */

@@ -76,7 +76,9 @@ typedef struct session_info {
  *
  * What a session has read is what its `tokens`, log, export and forks are about, and a generation reads its own last
  * token too before it ends: to generate n and then m tokens is to generate n + m. When the device fails in the middle
- * of a step, the sessions in that step are lost: they answer STATUS_DEVICE and can only be deleted. */
+ * of a step, the sessions in that step are lost: they answer STATUS_DEVICE and can only be deleted. Sessions whose
+ * generation ends just then without being in the step, or for lack of memory, may still have to read the token
+ * that was told last: that happens when they are next used (STATUS_NOMEM then leaves them as they are). */
 status scheduler_session_new(scheduler *s, served_model *m, const char *id, const session_options *o, session **out,
                              error *err);
 session *scheduler_session_find(scheduler *s, const char *id);
@@ -155,8 +157,8 @@ typedef struct generation_request {
  * so. n_alpha on a session needs `explain`. While it runs, the session is busy (STATUS_CONFLICT for a second one). On
  * failure or cancellation the session keeps what was read; nothing is half-read, and after a cancellation it has read
  * every token that was told. A character that max_tokens cuts is finished by the session's next generation without a
- * prompt; in a temporary session it is U+FFFD. Text ends before the stop sequence; tokens do not: those of the stop sequence and the
- * end-of-text token are sampled, told, counted and read. */
+ * prompt; in a temporary session it is U+FFFD. Text ends before the stop sequence; tokens do not: those of the stop
+ * sequence and the end-of-text token are sampled, told, counted and read. */
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err);
 void generation_grant(generation *g, int64_t credits);

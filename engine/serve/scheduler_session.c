@@ -77,7 +77,7 @@ status scheduler_session_delete(scheduler *s, session *x, error *err)
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err)
 {
 	*out = NULL;
-	TRY(session_check(x, err));
+	TRY(session_ready(x, err));
 	TRY(admit(s, x->model, id, err));
 	TRY(session_fork(out, x, id, err));
 	enlist(s, *out);
@@ -88,7 +88,7 @@ status scheduler_session_export(scheduler *s, session *x, void **out, size_t *by
 {
 	*out = NULL;
 	*bytes = 0;
-	TRY(session_check(x, err));
+	TRY(session_ready(x, err));
 	scheduler_model_touch(s, x->model);
 	return session_blob_write(x, out, bytes, err);
 }

@@ -23,6 +23,9 @@ struct scheduler {
 	int turn;                 /* whose is next: the i-th model's decode step, or (n_models) the prefill */
 	generation **batch;       /* [max_batch] */
 	served_row *rows;         /* [max_batch] */
+	sample_row *draws;        /* [max_batch] what each of the batch wants sampled … */
+	int32_t *tokens;          /* [max_batch] … and gets */
+	bool failed;              /* the device, while logits were fetched */
 	scheduler_stats counters; /* the four that only grow */
 };
 

@@ -20,6 +20,7 @@ struct served_plan {
 	int32_t *ids, *rows;                 /* [batch][length] staging */
 	int32_t *slots, *at, *counts, *ends; /* [batch] staging */
 	outputs *outputs;                    /* with scores */
+	sample_plan *sample;
 };
 
 /* --- plans -------------------------------------------------------------------- */
@@ -28,6 +29,7 @@ static void served_plan_free(served_plan *p)
 {
 	if (!p)
 		return;
+	sample_plan_free(p->sample);
 	plan_free(p->plan);
 	outputs_free(p->outputs);
 	free(p->ids);
@@ -37,15 +39,6 @@ static void served_plan_free(served_plan *p)
 	free(p->counts);
 	free(p->ends);
 	free(p);
-}
-
-static void served_model_drop_plans(served_model *m)
-{
-	while (m->plans) {
-		served_plan *p = m->plans;
-		m->plans = p->next;
-		served_plan_free(p);
-	}
 }
 
 static value served_plan_find(const served_plan *p, const char *name)
@@ -69,7 +62,7 @@ static status served_plan_make(served_plan *p, const served_model *m, error *err
 	forward_spec spec = {.batch = p->batch,
 	                     .length = p->length,
 	                     .recurrent = true,
-	                     .slots = statepool_slots(m->pool),
+	                     .slots = statepool_capacity(m->pool),
 	                     .explain = p->scores,
 	                     .logits = LOGITS_LAST};
 	TRY(model_plan(&p->plan, m->model, &spec, NULL, statepool_data(m->pool), err));
@@ -82,7 +75,8 @@ static status served_plan_make(served_plan *p, const served_model *m, error *err
 	p->lengths = served_plan_find(p, "length");
 	p->last = served_plan_find(p, "last");
 	p->logits = served_plan_find(p, "logits");
-	return STATUS_OK;
+	return sample_plan_new(&p->sample, model_backend(m->model), p->batch, model_dimensions(m->model)->vocab,
+	                       plan_data(p->plan, p->logits), err);
 }
 
 /* The smallest of the shapes above that holds rows × length. */
@@ -101,27 +95,35 @@ static void served_plan_shape(const served_model *m, int rows, int64_t length, i
 	*out_length = chunks[i];
 }
 
-status served_model_plan(served_model *m, int rows, int64_t length, bool scores, served_plan **out, error *err)
+static served_plan *served_model_known(const served_model *m, int64_t batch, int64_t length, bool scores)
+{
+	served_plan *p = m->plans;
+	while (p && (p->batch != batch || p->length != length || p->scores != scores))
+		p = p->next;
+	return p;
+}
+
+status served_model_plan(served_model *m, int rows, int64_t length, bool scores, int64_t adjusts, served_plan **out,
+                         error *err)
 {
 	int64_t batch;
 	*out = NULL;
 	served_plan_shape(m, rows, length, &batch, &length);
-	for (served_plan *p = m->plans; p; p = p->next)
-		if (p->batch == batch && p->length == length && p->scores == scores) {
-			*out = p;
-			return STATUS_OK;
+	served_plan *p = served_model_known(m, batch, length, scores);
+	if (!p) {
+		p = memory_new(1, sizeof *p);
+		if (!p)
+			return STATUS_NOMEM;
+		*p = (served_plan){.batch = batch, .length = length, .scores = scores};
+		status s = served_plan_make(p, m, err);
+		if (s != STATUS_OK) {
+			served_plan_free(p);
+			return s;
 		}
-	served_plan *p = memory_new(1, sizeof *p);
-	if (!p)
-		return STATUS_NOMEM;
-	*p = (served_plan){.batch = batch, .length = length, .scores = scores};
-	status s = served_plan_make(p, m, err);
-	if (s != STATUS_OK) {
-		served_plan_free(p);
-		return s;
+		p->next = m->plans;
+		m->plans = p;
 	}
-	p->next = m->plans;
-	m->plans = p;
+	TRY(sample_plan_prepare(p->sample, adjusts, err));
 	*out = p;
 	return STATUS_OK;
 }
@@ -166,8 +168,6 @@ static void served_plan_fill(served_plan *p, const served_model *m, const served
 
 status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows)
 {
-	backend *b = model_backend(m->model);
-	int64_t vocab = model_dimensions(m->model)->vocab;
 	served_plan_fill(p, m, rows, n_rows);
 	TRY(plan_write(p->plan, p->input_ids, p->ids));
 	TRY(plan_write(p->plan, p->position_ids, p->rows));
@@ -176,13 +176,32 @@ status served_model_step(served_model *m, served_plan *p, const served_row *rows
 	TRY(plan_write(p->plan, p->lengths, p->counts));
 	TRY(plan_write(p->plan, p->last, p->ends));
 	TRY(plan_run(p->plan));
-	const float *logits = plan_data(p->plan, p->logits);
-	for (int i = 0; i < n_rows; i++) {
-		TRY(b->download(b, rows[i].logits, logits + i * vocab, (size_t)vocab * sizeof *logits));
+	for (int i = 0; i < n_rows; i++)
 		if (rows[i].scores)
 			TRY(outputs_read(p->outputs, i, rows[i].count, rows[i].scores));
-	}
 	return STATUS_OK;
+}
+
+status served_model_sample(served_plan *p, const sample_row *rows, int n_rows, int32_t *token)
+{
+	return sample_plan_run(p->sample, rows, n_rows, token);
+}
+
+const float *served_model_logits(const served_model *m, const served_plan *p, int row)
+{
+	return (const float *)plan_data(p->plan, p->logits) + row * model_dimensions(m->model)->vocab;
+}
+
+status served_model_prepare_row(served_model *m, int64_t adjusts, error *err)
+{
+	return sample_plan_prepare(m->from_row, adjusts, err);
+}
+
+status served_model_sample_row(served_model *m, const float *logits, const sample_row *row, int32_t *token)
+{
+	backend *b = model_backend(m->model);
+	TRY(b->upload(b, m->row, logits, (size_t)model_dimensions(m->model)->vocab * sizeof *logits));
+	return sample_plan_run(m->from_row, row, 1, token);
 }
 
 /* --- the model -------------------------------------------------------------------- */
@@ -191,9 +210,16 @@ static status served_model_load(served_model *m, const char *folder, dtype weigh
                                 error *err)
 {
 	TRY(model_open(&m->model, folder, weights, b, err));
-	TRY(tokenizer_open(&m->tokenizer, folder, model_dimensions(m->model)->vocab, err));
-	TRY(statepool_new(&m->pool, b, model_state_floats(m->model), max_slots));
-	TRY(sampler_new(&m->sampler, model_dimensions(m->model)->vocab));
+	int64_t vocab = model_dimensions(m->model)->vocab, floats = model_state_floats(m->model);
+	void *row;
+	TRY(tokenizer_open(&m->tokenizer, folder, vocab, err));
+	status s = statepool_new(&m->pool, b, floats, max_slots);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "no room for %lld states of %lld numbers: %s", (long long)max_slots,
+		                 (long long)floats, status_text(s));
+	TRY(b->allocate(b, (size_t)vocab * sizeof(float), &row));
+	m->row = row;
+	TRY(sample_plan_new(&m->from_row, b, 1, vocab, m->row, err));
 	m->rounds = model_architecture(m->model)->n_rounds;
 	m->score_floats = outputs_token_floats(m->model);
 	return STATUS_OK;
@@ -223,8 +249,14 @@ void served_model_free(served_model *m)
 	if (!m)
 		return;
 	assert(m->users == 0);
-	served_model_drop_plans(m);
-	sampler_free(m->sampler);
+	while (m->plans) {
+		served_plan *p = m->plans;
+		m->plans = p->next;
+		served_plan_free(p);
+	}
+	sample_plan_free(m->from_row);
+	if (m->row)
+		model_backend(m->model)->release(model_backend(m->model), m->row);
 	statepool_free(m->pool);
 	tokenizer_free(m->tokenizer);
 	model_free(m->model);
@@ -243,10 +275,7 @@ const tokenizer *served_model_tokenizer(const served_model *m)
 
 status served_model_take(served_model *m, int32_t *slot, error *err)
 {
-	const float *before = statepool_data(m->pool);
 	status s = statepool_take(m->pool, slot);
-	if (statepool_data(m->pool) != before)
-		served_model_drop_plans(m);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "no room for another session's state: %s", status_text(s));
 	m->users++;

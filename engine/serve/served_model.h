@@ -11,6 +11,9 @@
  * each in two variants, with and without scores. A padding row names a slot that is
  * not in the batch; with length 0 it reads nothing and changes nothing.
  *
+ * After a step the logits lie on the device, in the plan, until the plan's next step: that is where the next tokens are
+ * sampled, all rows in one call, and from where a row is fetched that somebody needs on the host.
+ *
  * The batch never decides a token: the matrices are panels (panel.h), by which a row is multiplied to the
  * same bits whatever rows are beside it, and every other op works on one row or one sequence at a
  * time. So a session's logits are the same bits alone and in any batch. The pieces in which its tokens are read change
@@ -20,6 +23,7 @@
 #ifndef ENGINE_SERVE_SERVED_MODEL_H
 #define ENGINE_SERVE_SERVED_MODEL_H
 
+#include "engine/serve/sample_plan.h"
 #include "engine/serve/scheduler.h"
 #include "engine/serve/statepool.h"
 
@@ -32,8 +36,9 @@ struct served_model {
 	model *model;
 	tokenizer *tokenizer;
 	statepool *pool;
-	sampler *sampler;
-	int users; /* slots in use */
+	float *row;            /* [vocab] on the device: logits that come from the host … */
+	sample_plan *from_row; /* … and what samples from them */
+	int users;             /* slots in use */
 	int max_batch;
 	int64_t rounds;       /* attention rounds per layer */
 	int64_t score_floats; /* of one token: layers × rounds × 2 × heads */
@@ -61,15 +66,24 @@ typedef struct served_row {
 	position_policy policy;
 	const int32_t *tokens;
 	int64_t count; /* ≥ 1 */
-	float *logits; /* [vocab] after the last of them */
 	float *scores; /* [count][score_floats], or NULL */
 } served_row;
 
 /* The plan for `rows` rows of at most `length` tokens: one row of up to SCHEDULER_PREFILL_CHUNK,
- * or up to max_batch rows of one. The first call for a shape compiles it. Touches no state. */
-status served_model_plan(served_model *m, int rows, int64_t length, bool scores, served_plan **out, error *err);
+ * or up to max_batch rows of one; and for sampling after it with `adjusts` rows of tallies in all. The first call for a
+ * shape compiles it. Touches no state. */
+status served_model_plan(served_model *m, int rows, int64_t length, bool scores, int64_t adjusts, served_plan **out,
+                         error *err);
 /* Read the rows' tokens. After a failure the rows' states are undefined. */
 status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows);
+/* Sample from the logits of the last step; sample_plan_run. */
+status served_model_sample(served_plan *p, const sample_row *rows, int n_rows, int32_t *token);
+/* Device address of a row's logits after its last token; they are there until the plan's next step. */
+const float *served_model_logits(const served_model *m, const served_plan *p, int row);
+
+/* Sample from one row of logits on the host. What it adjusts must have been prepared for: STATUS_NOMEM. */
+status served_model_prepare_row(served_model *m, int64_t adjusts, error *err);
+status served_model_sample_row(served_model *m, const float *logits, const sample_row *row, int32_t *token);
 
 /* 64-bit FNV-1a (Fowler, Noll and Vo). Every step is a bijection of the running value, so two texts that
  * differ in exactly one byte never have the same sum. */

@@ -26,6 +26,7 @@ status session_new(session **out, served_model *m, const char *id, const session
 	x->options = *o;
 	x->slot = slot;
 	x->logits = logits;
+	x->owed = -1;
 	*out = x;
 	return STATUS_OK;
 }
@@ -88,15 +89,53 @@ served_row session_row(session *x, const int32_t *tokens, int64_t n)
 	    .policy = x->options.policy,
 	    .tokens = tokens,
 	    .count = n,
-	    .logits = x->logits,
 	    .scores = x->scores ? x->scores + x->tokens * x->model->score_floats : NULL,
 	};
 }
 
-void session_commit(session *x, const int32_t *tokens, int64_t n)
+void session_commit(session *x, const int32_t *tokens, int64_t n, const served_plan *p, int row)
 {
 	memcpy(x->ids + x->tokens, tokens, (size_t)n * sizeof *tokens);
 	x->tokens += n;
+	x->from_device = served_model_logits(x->model, p, row);
+}
+
+status session_fetch(session *x)
+{
+	backend *b = model_backend(x->model->model);
+	const float *from = x->from_device;
+	x->from_device = NULL;
+	if (!from)
+		return STATUS_OK;
+	status s = b->download(b, x->logits, from, (size_t)model_dimensions(x->model->model)->vocab * sizeof *from);
+	x->lost |= s != STATUS_OK;
+	return s;
+}
+
+static status session_read_owed(session *x, error *err)
+{
+	served_plan *p;
+	int32_t token = x->owed;
+	TRY(session_reserve(x, 1, err));
+	TRY(served_model_plan(x->model, 1, 1, x->scores != NULL, 0, &p, err));
+	served_row row = session_row(x, &token, 1);
+	x->lost = served_model_step(x->model, p, &row, 1) != STATUS_OK;
+	if (x->lost)
+		return STATUS_DEVICE;
+	session_commit(x, &token, 1, p, 0);
+	x->owed = -1;
+	return session_fetch(x);
+}
+
+status session_ready(session *x, error *err)
+{
+	TRY(session_check(x, err));
+	if (x->owed < 0)
+		return STATUS_OK;
+	status s = session_read_owed(x, err);
+	return s == STATUS_OK
+	           ? s
+	           : error_set(err, s, NULL, "the session's last token could not be read: %s", status_text(s));
 }
 
 int64_t session_limit(const session *x)

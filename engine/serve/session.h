@@ -2,12 +2,15 @@
  *
  *   slot      the state after `tokens` tokens, on the device
  *   ids       the tokens read, all of them (penalties, export, explanation)
- *   logits    what the model says after the last of them; meaningless while tokens is 0
+ *   logits    what the model says after the last of them; meaningless while tokens is 0, and while the session is
+ *             busy: then they may lie on the device, or be those of an earlier token
  *   scores    with `explain`: every token's scores and log-normalisers
  *
  * Everything said about a session - its count, its log, its export - is about tokens the state
  * has read; there is no token "in between". So a generation that has sampled its last token
- * still reads it before it ends, and logits wait for whoever continues.
+ * still reads it before it ends, and logits wait for whoever continues. Only when a generation ends because memory or
+ * the device failed there may be a token that has been told and not read: the session owes it, and reads it as soon as
+ * it is used again.
  *
  * The state has one size for ever; ids and scores grow with the sequence, on the host.
  * Executor thread only. */
@@ -25,9 +28,11 @@ struct session {
 	bool lost; /* the device failed while it was being advanced */
 	int32_t slot;
 	int64_t tokens, capacity;
-	int32_t *ids;  /* [capacity] */
-	float *logits; /* [vocab] */
-	float *scores; /* [capacity][score_floats], NULL without explain */
+	int32_t *ids;             /* [capacity] */
+	float *logits;            /* [vocab] */
+	const float *from_device; /* the logits, when they lie there: until its plan's next step */
+	int32_t owed;             /* told, but not read; -1: none */
+	float *scores;            /* [capacity][score_floats], NULL without explain */
 };
 
 /* An empty session with a slot of m. On error *out is NULL. */
@@ -36,13 +41,17 @@ void session_free(session *x);
 
 /* May it be used now? STATUS_CONFLICT while busy, STATUS_DEVICE when lost. */
 status session_check(const session *x, error *err);
+/* The same, and it reads what it owes: STATUS_NOMEM leaves it owing, STATUS_DEVICE loses it. */
+status session_ready(session *x, error *err);
 
 /* Room for n more tokens. STATUS_NOMEM; STATUS_TOO_LARGE past 2^31 - 1 tokens. */
 status session_reserve(session *x, int64_t n, error *err);
 /* The row that reads n ≥ 1 tokens (borrowed); they have been reserved. */
 served_row session_row(session *x, const int32_t *tokens, int64_t n);
-/* They have been read. */
-void session_commit(session *x, const int32_t *tokens, int64_t n);
+/* They have been read, as row `row` of the last step of p. */
+void session_commit(session *x, const int32_t *tokens, int64_t n, const served_plan *p, int row);
+/* Bring the logits to the host, if they are not there. On failure the session is lost. */
+status session_fetch(session *x);
 
 /* Under POSITION_ERROR the number of tokens it may hold in all, else 2^31 - 1. */
 int64_t session_limit(const session *x);

@@ -1,9 +1,8 @@
-/* statepool.c - slots in one allocation that doubles. Finding a free slot is a scan of
+/* statepool.c - slots in one reservation. Finding a free slot is a scan of
  * one byte per slot: it happens once per session, a free list would gain nothing. */
 #include "engine/serve/statepool.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "engine/base/memory.h"
 
@@ -11,53 +10,51 @@ enum { STATEPOOL_FIRST = 4 }; /* slots of a new pool */
 
 struct statepool {
 	backend *backend;
-	int64_t limit, slots;
-	size_t slot_bytes;
+	int64_t limit, capacity, slots;
+	size_t slot_bytes, reserved;
 	float *data;
-	unsigned char *taken; /* [slots] */
+	unsigned char *taken; /* [capacity] */
 };
 
-static status statepool_resize(statepool *p, int64_t slots)
+/* Memory for the first `slots`. */
+static status statepool_extend(statepool *p, int64_t slots)
 {
-	int64_t bytes;
-	if (!memory_product(slots, (int64_t)p->slot_bytes, &bytes))
-		return STATUS_INVALID;
-	void *data = NULL;
-	unsigned char *taken = memory_new((size_t)slots, 1);
-	status s = taken ? p->backend->allocate(p->backend, (size_t)bytes, &data) : STATUS_NOMEM;
-	if (s == STATUS_OK && p->slots > 0)
-		s = p->backend->copy(p->backend, data, p->data, (size_t)p->slots * p->slot_bytes);
-	/* The old memory is released below: the copy must have happened. */
-	if (s == STATUS_OK)
-		s = p->backend->synchronize(p->backend);
-	if (s != STATUS_OK) {
-		p->backend->release(p->backend, data);
-		free(taken);
-		return s;
-	}
-	if (p->slots > 0)
-		memcpy(taken, p->taken, (size_t)p->slots);
-	p->backend->release(p->backend, p->data);
-	free(p->taken);
-	p->data = data;
-	p->taken = taken;
+	size_t extended;
+	TRY(p->backend->extend(p->backend, p->data, (size_t)slots * p->slot_bytes, &extended));
 	p->slots = slots;
 	return STATUS_OK;
+}
+
+static status statepool_reserve(statepool *p, int64_t floats)
+{
+	int64_t slot, bytes;
+	void *data;
+	if (!memory_product(floats, sizeof(float), &slot) || !memory_product(p->capacity, slot, &bytes))
+		return STATUS_NOMEM;
+	p->taken = memory_new((size_t)p->capacity, 1);
+	if (!p->taken)
+		return STATUS_NOMEM;
+	p->slot_bytes = (size_t)slot;
+	TRY(p->backend->reserve(p->backend, (size_t)bytes, &data));
+	p->reserved = (size_t)bytes;
+	p->data = data;
+	return statepool_extend(p, STATEPOOL_FIRST);
 }
 
 status statepool_new(statepool **out, backend *b, int64_t floats, int64_t limit)
 {
 	*out = NULL;
-	int64_t bytes;
-	if (floats < 1 || limit < 1 || limit > INT32_MAX / 2 || !memory_product(floats, sizeof(float), &bytes))
+	if (floats < 1 || limit < 1 || limit > INT32_MAX / 2)
 		return STATUS_INVALID;
 	statepool *p = memory_new(1, sizeof *p);
 	if (!p)
 		return STATUS_NOMEM;
 	p->backend = b;
 	p->limit = limit;
-	p->slot_bytes = (size_t)bytes;
-	status s = statepool_resize(p, STATEPOOL_FIRST);
+	p->capacity = STATEPOOL_FIRST;
+	while (p->capacity < limit)
+		p->capacity *= 2;
+	status s = statepool_reserve(p, floats);
 	if (s != STATUS_OK) {
 		statepool_free(p);
 		return s;
@@ -70,7 +67,7 @@ void statepool_free(statepool *p)
 {
 	if (!p)
 		return;
-	p->backend->release(p->backend, p->data);
+	p->backend->unreserve(p->backend, p->data, p->reserved);
 	free(p->taken);
 	free(p);
 }
@@ -90,7 +87,7 @@ status statepool_take(statepool *p, int32_t *slot)
 	if (i >= p->limit)
 		return STATUS_BUSY;
 	if (i == p->slots)
-		TRY(statepool_resize(p, 2 * p->slots));
+		TRY(statepool_extend(p, 2 * p->slots));
 	p->taken[i] = 1;
 	status s = p->backend->clear(p->backend, statepool_slot(p, (int32_t)i), p->slot_bytes);
 	if (s != STATUS_OK) {
@@ -110,6 +107,11 @@ void statepool_give(statepool *p, int32_t slot)
 float *statepool_data(const statepool *p)
 {
 	return p->data;
+}
+
+int64_t statepool_capacity(const statepool *p)
+{
+	return p->capacity;
 }
 
 int64_t statepool_slots(const statepool *p)

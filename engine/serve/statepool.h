@@ -1,11 +1,8 @@
 /* statepool.h - the recurrent states of live sessions, one fixed-size slot each.
  *
- * All slots of a model lie in one device allocation [slots, floats], because that is
- * what a batched step indexes. It grows by doubling: a new allocation, a copy, the old
- * one released. Plans are bound to its address, so whoever holds plans compares
- * statepool_data before and after statepool_take and drops them when it moved; that happens
- * at most log2(limit) times in a pool's life. (Allocating `limit` slots at once would be simpler, but a
- * slot may take megabytes; a list of chunks would need one plan per chunk.)
+ * All slots of a model lie in one range of addresses [capacity, floats], because that is what a batched step indexes.
+ * The addresses are reserved once, for as many slots as there can ever be, and memory is put behind them as slots are
+ * taken, twice as much each time: nothing ever moves, so plans and what was recorded of them stay good.
  *
  * A slot is zeroed when it is taken: nobody's state, nor an export of it, ever shows
  * what an earlier session left there. Executor thread only. */
@@ -16,8 +13,8 @@
 
 typedef struct statepool statepool;
 
-/* A pool of up to `limit` slots of `floats` floats on b (borrowed).
- * STATUS_INVALID (sizes not positive, or overflowing), STATUS_NOMEM, STATUS_DEVICE. */
+/* A pool of up to `limit` slots of `floats` floats on b (borrowed). STATUS_INVALID (sizes not positive),
+ * STATUS_NOMEM (there are not that many addresses, or no memory for the first slots), STATUS_DEVICE. */
 status statepool_new(statepool **out, backend *b, int64_t floats, int64_t limit);
 void statepool_free(statepool *p);
 
@@ -26,9 +23,11 @@ void statepool_free(statepool *p);
 status statepool_take(statepool *p, int32_t *slot);
 void statepool_give(statepool *p, int32_t slot);
 
-/* Device address of slot 0 and slots allocated: a power of two, so that a batch of n
- * states can be padded with other slots to the next power of two. */
+/* Device address of slot 0, the same for ever, and slots that have addresses: `limit` or more. */
 float *statepool_data(const statepool *p);
+int64_t statepool_capacity(const statepool *p);
+/* Slots that have memory: a power of two, so that a batch of n states can be padded with other slots to the next
+ * power of two. */
 int64_t statepool_slots(const statepool *p);
 size_t statepool_slot_bytes(const statepool *p);
 

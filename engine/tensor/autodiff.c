@@ -15,12 +15,12 @@
 #include "engine/tensor/ops.h"
 
 /* Mark what a gradient can flow to: parameters, wanted inputs, and results of nodes
- * that read something marked. Integers never. */
+ * that read something marked. Integers and packed weights never. */
 static void mark_needs(graph *g)
 {
 	for (value v = 0; v < g->values.count; v++) {
 		graph_value_slot *slot = graph_slot(g, v);
-		slot->needs = (slot->info.role == ROLE_PARAMETER && slot->info.type == DTYPE_F32) || slot->wanted;
+		slot->needs = (slot->info.role == ROLE_PARAMETER && dtype_is_real(slot->info.type)) || slot->wanted;
 	}
 	for (int i = 0; i < g->nodes.count; i++) {
 		const op_node *node = graph_node(g, i);
@@ -29,7 +29,7 @@ static void mark_needs(graph *g)
 			needs |= graph_needs_gradient(g, node->in[j]);
 		for (int j = 0; j < node->n_out; j++) {
 			graph_value_slot *slot = graph_slot(g, node->out[j]);
-			slot->needs = needs && slot->info.type == DTYPE_F32;
+			slot->needs = needs && dtype_is_real(slot->info.type);
 		}
 	}
 }
@@ -109,8 +109,8 @@ void graph_want_gradient(graph *g, value input)
 	if (g->error.status != STATUS_OK)
 		return;
 	if (input == VALUE_NONE || graph_value(g, input)->role != ROLE_INPUT ||
-	    graph_value(g, input)->type != DTYPE_F32) {
-		graph_fail(g, STATUS_INVALID, NULL, "a gradient can be asked for an f32 input only");
+	    !dtype_is_real(graph_value(g, input)->type)) {
+		graph_fail(g, STATUS_INVALID, NULL, "a gradient can be asked for an f32 or bf16 input only");
 		return;
 	}
 	graph_slot(g, input)->wanted = true;
@@ -119,6 +119,12 @@ void graph_want_gradient(graph *g, value input)
 value graph_gradient(const graph *g, value v)
 {
 	return v == VALUE_NONE ? VALUE_NONE : graph_slot(g, v)->gradient;
+}
+
+dtype graph_gradient_type(const graph *g, value v)
+{
+	const value_info *info = graph_value(g, v);
+	return info->role == ROLE_PARAMETER ? DTYPE_F32 : info->type;
 }
 
 bool graph_needs_gradient(const graph *g, value v)
@@ -135,6 +141,9 @@ void graph_accumulate(graph *g, value v, value contribution)
 {
 	if (contribution == VALUE_NONE || !graph_needs_gradient(g, v))
 		return;
+	const dtype type = graph_gradient_type(g, v);
+	if (graph_value(g, contribution)->type != type)
+		contribution = op_cast(g, contribution, type);
 	graph_value_slot *slot = graph_slot(g, v);
 	slot->gradient = slot->gradient == VALUE_NONE ? contribution : op_add(g, slot->gradient, contribution);
 }

@@ -57,7 +57,7 @@ static status check_plugin(const backend_plugin *plugin, const char *name, error
 
 /* The handle is kept for the life of the process: the backend's code lives there,
  * and a driver does not survive being unloaded and loaded again. */
-static status open_plugin(backend **out, const char *name, error *err)
+static status open_plugin(backend **out, const char *name, const backend_options *options, error *err)
 {
 	char path[PATH_MAX + 32];
 	TRY(plugin_path(path, sizeof path, name, err));
@@ -73,24 +73,25 @@ static status open_plugin(backend **out, const char *name, error *err)
 		dlclose(handle);
 		return s;
 	}
-	s = plugin->open(out, err);
+	s = plugin->open(out, options ? options : &(backend_options){0}, err);
 	if (s != STATUS_OK)
 		error_set(err, s, NULL, "the %s backend cannot be opened: %s", name, status_text(s));
 	return s;
 }
 
-status backend_open(backend **out, const char *name, backend_opener cpu, int threads, error *err)
+status backend_open(backend **out, const char *name, const backend_options *options, backend_opener cpu, int threads,
+                    error *err)
 {
 	*out = NULL;
 	if (strcmp(name, "cpu") == 0)
 		return cpu(out, threads, err);
 	if (strcmp(name, "cuda") == 0)
-		return open_plugin(out, name, err);
+		return open_plugin(out, name, options, err);
 	if (strcmp(name, "auto") != 0)
 		return error_set(err, STATUS_INVALID, "backend", "backend is \"%.32s\", must be auto, cpu or cuda",
 		                 name);
 	error reason = ERROR_INIT;
-	if (open_plugin(out, "cuda", &reason) == STATUS_OK)
+	if (open_plugin(out, "cuda", options, &reason) == STATUS_OK)
 		return STATUS_OK;
 	log_line(LOG_INFO, "running on the CPU: %s", error_message(&reason));
 	return cpu(out, threads, err);

@@ -7,14 +7,18 @@
  *
  * Work is issued in order on one implicit stream. On the CPU every call is
  * complete when it returns; elsewhere only after synchronize (download
- * synchronises itself). One thread uses a backend at a time. */
+ * synchronises itself, upload is done with the host's bytes when it returns). One
+ * thread uses a backend at a time. Two backends of one device are two streams: each may read what the
+ * other has written once that one has synchronised.
+ *
+ * Cells marked "NULL:" may be missing; whoever calls them has a way without. */
 #ifndef ENGINE_TENSOR_BACKEND_H
 #define ENGINE_TENSOR_BACKEND_H
 
 #include "engine/base/error.h"
 #include "engine/tensor/op.h"
 
-enum { BACKEND_ABI = 2 };
+enum { BACKEND_ABI = 3 };
 
 typedef struct backend backend;
 
@@ -23,35 +27,84 @@ typedef status (*backend_kernel)(backend *b, const op_call *call);
 /* Scratch bytes a kernel needs for this call, whose addresses are set (NULL function: none). */
 typedef size_t (*backend_scratch)(const backend *b, const op_call *call);
 
+/* Calls that a plan shows to `fuse` at a time, at most. */
+enum { BACKEND_FUSE_MAX = 32 };
+/* What a plan runs as one: the calls that `fuse` said it covers. */
+typedef status (*backend_fused_kernel)(backend *b, const op_call *const *calls);
+
 struct backend {
-	const char *name;      /* "cpu", "cuda" */
-	char device[96];       /* "AMD EPYC …, 2 threads, avx512" */
-	bool host_memory;      /* device addresses can be read by the host */
+	const char *name; /* "cpu", "cuda" */
+	char device[96];  /* "AMD EPYC …, 2 threads, avx512" */
+	bool host_memory; /* device addresses can be read by the host */
+	bool bf16;        /* kernels take DTYPE_BF16 where ops.h says "real" */
 	backend_kernel kernel[OP_COUNT];
 	backend_scratch scratch[OP_COUNT];
 
 	/* 64-byte aligned, zeroed. */
 	status (*allocate)(backend *b, size_t bytes, void **out);
-	void (*release)(backend *b, void *data); /* NULL is legal */
+	/* NULL is legal. Work issued before on this backend may still use the memory; another's must have been waited
+	 * for. */
+	void (*release)(backend *b, void *data);
 	status (*upload)(backend *b, void *device, const void *host, size_t bytes);
 	status (*download)(backend *b, void *host, const void *device, size_t bytes);
 	status (*copy)(backend *b, void *to, const void *from, size_t bytes);
 	status (*clear)(backend *b, void *device, size_t bytes);
 	status (*synchronize)(backend *b);
 	void (*close)(backend *b); /* frees b */
+
+	/* Addresses for `bytes` bytes without memory behind them, so that what grows never moves. extend gives memory,
+	 * zeroed, to at least the first `bytes` of a reservation; *extended: how many have it now (they may be more
+	 * than were reserved). STATUS_NOMEM leaves it as it was. */
+	status (*reserve)(backend *b, size_t bytes, void **out);
+	status (*extend)(backend *b, void *reserved, size_t bytes, size_t *extended);
+	void (*unreserve)(backend *b, void *reserved, size_t bytes); /* bytes as reserved; NULL is legal */
+
+	/* Is issued work still running? NULL: never. A device that was lost is not busy. */
+	bool (*busy)(backend *b);
+
+	/* Work issued between record_begin and record_end is recorded, not run; replay runs it with the addresses
+	 * and parameters it was recorded with. Only kernels may be issued meanwhile (no upload: its bytes are gone at
+	 * the replay), and each has run once before with the same shapes. NULL: this backend does not record.
+	 * record_end also ends a recording that failed (*out NULL, its status; only STATUS_DEVICE means that the device
+	 * is lost). forget(NULL) is legal; a recording is not replayed when its addresses are gone. */
+	status (*record_begin)(backend *b);
+	status (*record_end)(backend *b, void **out);
+	status (*replay)(backend *b, void *recording);
+	void (*forget)(backend *b, void *recording);
+
+	/* Can the first of these consecutive calls be one kernel? The number of calls that *out covers, at least 2, or
+	 * 0. `dead` has bit i set when nobody but these calls reads output 0 of call i, so that it need not be written.
+	 * Results must be those of the calls one by one, bit for bit. NULL: nothing is fused.
+	 *
+	 * Equal addresses are the same value, which is how calls are seen to be linked. A plan asks twice: before
+	 * memory is placed (data then only tells values apart: it is 64-byte aligned, NULL where absent, and must not
+	 * be touched), and with the real addresses, when 0 is a good answer too. The kernel gets the calls of the
+	 * second time. It may count on this: what any of its calls writes (dead outputs too, and what is updated in
+	 * place) shares memory with nothing else that they read or write. So the group's inputs stay intact, and
+	 * outputs may be written in any order. scratch is one for all calls, of as many bytes as the largest of them
+	 * asked for. */
+	int (*fuse)(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
+	            backend_fused_kernel *out);
 };
+
+/* How a plug-in's device is opened. */
+typedef struct backend_options {
+	int device;      /* which of several, from 0 */
+	bool background; /* its work gives way to that of the others on the device */
+} backend_options;
 
 typedef struct backend_plugin {
 	int abi;
 	const char *name;
-	status (*open)(backend **out, error *err);
+	status (*open)(backend **out, const backend_options *o, error *err);
 } backend_plugin;
 
 /* Open "cpu", "cuda" or "auto" (the plug-in when it and a device are there,
  * else the CPU). threads: 0 = all cores. The CPU opener is handed in, since this
- * folder knows no backend. STATUS_UNAVAILABLE says what was missing. */
+ * folder knows no backend. options: for a plug-in; NULL: device 0. STATUS_UNAVAILABLE says what was missing. */
 typedef status (*backend_opener)(backend **out, int threads, error *err);
-status backend_open(backend **out, const char *name, backend_opener cpu, int threads, error *err);
+status backend_open(backend **out, const char *name, const backend_options *options, backend_opener cpu, int threads,
+                    error *err);
 void backend_close(backend *b);
 
 #endif

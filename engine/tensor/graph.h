@@ -57,7 +57,7 @@ void graph_free(graph *g);
 
 value graph_input(graph *g, const char *name, dtype type, shape s);
 value graph_parameter(graph *g, const char *name, shape s);
-/* A parameter of any type; only f32 ones are differentiable. */
+/* A parameter of any type; f32 and bf16 ones are differentiable, packed ones are not. */
 value graph_weight(graph *g, const char *name, dtype type, shape s);
 value graph_state(graph *g, const char *name, shape s);
 /* Name a value and keep it readable after a run. Names are unique per graph
@@ -69,19 +69,22 @@ void graph_output(graph *g, value v, const char *format, ...) __attribute__((for
 status graph_apply(graph *g, op_id id, const value *in, int n_in, const void *params, value *out);
 
 /* Append nodes computing d loss / d v for every value that depends on a
- * parameter (and for graph_want_gradient inputs). Once per graph; loss has one element. */
+ * parameter (and for graph_want_gradient inputs). Once per graph; loss is f32 and has one element. */
 status graph_backward(graph *g, value loss);
 /* Trade time for memory: mark a boundary between nodes. What lies between two boundaries is not kept for the
  * backward but computed again there (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
  * Cost"), from the values that cross the boundary, to the same bits. The gradients of values made between
  * boundaries cannot be asked for afterwards. */
 void graph_checkpoint(graph *g);
-/* Ask for the gradient of an f32 input too (tests, attribution). Before graph_backward. */
+/* Ask for the gradient of an f32 or bf16 input too (tests, attribution). Before graph_backward. */
 void graph_want_gradient(graph *g, value input);
 value graph_gradient(const graph *g, value v);
+/* The type of v's gradient: f32 for a parameter, whatever its type, so that what its uses contribute is added in f32;
+ * v's own type for anything else. */
+dtype graph_gradient_type(const graph *g, value v);
 
 /* For op backwards: does v need a gradient / the gradient that reached an
- * output (VALUE_NONE if nothing used it) / add a contribution to v's gradient. */
+ * output (VALUE_NONE if nothing used it) / add a contribution to v's gradient, cast to its type if it has another. */
 bool graph_needs_gradient(const graph *g, value v);
 value graph_output_gradient(const graph *g, const op_node *node, int out);
 void graph_accumulate(graph *g, value v, value contribution);

@@ -2,7 +2,10 @@
  * that appends it to a graph.
  *
  * Notation: f32 unless said otherwise; `…` is any leading dimensions; [i32]
- * is an integer tensor; "?" marks an optional input (pass VALUE_NONE). Shapes are
+ * is an integer tensor; "?" marks an optional input (pass VALUE_NONE). [real] is an activation: f32, or bf16 on
+ * backends that have it; what is computed from it is computed in f32 and rounded once when it is stored. All [real]
+ * arguments of an op have one type, and [real] outputs have it too. Gradients of parameters, statistics and scores
+ * are f32 whatever the activations are. Shapes are
  * compared as matrix views [rows, last dimension]: where x is [B, N, D], [B·N, D] will do.
  * Each builder returns VALUE_NONE after a failure, which the graph remembers
  * (graph_status), so calls chain without tests in between. */
@@ -17,8 +20,8 @@ typedef struct no_params {
 } no_params;
 
 /* gather: y[…, :] = table[index[…], :].
- * table [R, D] f32 (a matrix view: rows of [B, N, D] can be picked too) or panels, index [i32] […]
- * -> y […, D]. An index outside 0…R-1 reads zeros (callers validate tokens before).
+ * table [R, D] [real] (a matrix view: rows of [B, N, D] can be picked too) or panels, index [i32] […]
+ * -> y […, D] of the table's type, f32 from panels. An index outside 0…R-1 reads zeros (callers validate tokens before).
  * Row `padding_row` gets no gradient; -1: none. */
 typedef struct gather_params {
 	int64_t padding_row;
@@ -26,62 +29,71 @@ typedef struct gather_params {
 value op_gather(graph *g, value table, value index, int64_t padding_row);
 
 /* gather_grad: dtable[r, :] = Σ over places with index = r of dy, in index order
- * (deterministic). index [i32] […], dy […, D] -> dtable [rows, D]. */
+ * (deterministic). index [i32] […], dy […, D] [real] -> dtable [rows, D]. */
 typedef struct gather_grad_params {
 	int64_t rows, padding_row;
 } gather_grad_params;
 value op_gather_grad(graph *g, value index, value dy, int64_t rows, int64_t padding_row);
 
-/* add, mul: elementwise over equal shapes. gate: y = a + b ⊙ c. */
+/* cast: y = x in another type; x […] [real] -> y […] of params' type, f32 or bf16 (nearest even, NaN stays NaN). */
+typedef struct cast_params {
+	dtype type;
+} cast_params;
+value op_cast(graph *g, value x, dtype type);
+
+/* add, mul: elementwise over equal shapes, [real]. gate: y = a + b ⊙ c, [real]. */
 value op_add(graph *g, value a, value b);
 value op_mul(graph *g, value a, value b);
 value op_gate(graph *g, value a, value b, value c);
 
-/* scale: y = factor · x. */
+/* scale: y = factor · x, [real]. */
 typedef struct scale_params {
 	float factor;
 } scale_params;
 value op_scale(graph *g, value x, float factor);
 
-/* scale_by: y = s · x, s a scalar tensor. */
+/* scale_by: y = s · x, x [real], s a scalar f32 tensor. */
 value op_scale_by(graph *g, value x, value s);
 
-/* sum_rows: y[j] = factor · Σ_rows x[row, j]; x […, D] -> [D]. */
+/* sum_rows: y[j] = factor · Σ_rows x[row, j]; x […, D] [real] -> [D] f32. */
 value op_sum_rows(graph *g, value x, float factor);
 
 /* matmul: C = alpha · op(A) op(B) on matrix views: a tensor […, K] is the matrix
  * [rows, K]. trans_a: A is stored [K, M] and used transposed; trans_b: B is
  * stored [N, K]. A linear layer y = x Wᵀ is matmul(x, W, .trans_b = true).
- * Result: [M, N], or […, N] with A's leading dimensions when !trans_a. */
+ * Result: [M, N], or […, N] with A's leading dimensions when !trans_a. A and B [real]; the result is
+ * of their type, or f32 when `wide` (a gradient of a weight). */
 typedef struct matmul_params {
-	bool trans_a, trans_b;
+	bool trans_a, trans_b, wide;
 	float alpha;
 } matmul_params;
 value op_matmul(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha);
+value op_matmul_wide(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha);
 
-/* linear: y = alpha (x Wᵀ + b). x […, K], weight [N, K] f32 or panels (panel.h), bias? [N] -> y […, N].
+/* linear: y = alpha (x Wᵀ + b). x […, K] [real], weight [N, K] of x's type or panels (panel.h; x f32), bias? [N] f32
+ * (where y is bf16, alpha b may be rounded to it) -> y […, N] [real].
  * Panels: y[r, n] is summed over k in order in one fused chain per output, so it has the same bits
  * whatever the number of rows, their place in the batch and the threads. bf16: weights are widened, x
  * stays f32. int8: a row of x becomes unsigned bytes u_k = round(x_k / s) + 128 with s = max_k |x_k| / 127,
  * and y = alpha (s · scale[n] · (Σ_k u_k q[n][k] - 128 sum[n]) + b[n]), the sum exact in 32 bits
- * (K ≤ 2^16). Gradients exist for f32 weights: dx = alpha dy W, dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
+ * (K ≤ 2^16). Gradients exist for [real] weights: dx = alpha dy W, dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
 typedef struct linear_params {
 	float alpha;
 } linear_params;
 value op_linear(graph *g, value x, value weight, value bias, float alpha);
 
 /* layernorm: y = weight ⊙ (x - mean) · rstd + bias per row, rstd = 1/√(var + eps),
- * var biased. x […, D], weight [D], bias [D] -> y […, D], mean [rows], rstd [rows]. */
+ * var biased. x […, D] [real], weight [D], bias [D] f32 -> y […, D] [real], mean [rows], rstd [rows]. */
 typedef struct layernorm_params {
 	float eps;
 } layernorm_params;
 value op_layernorm(graph *g, value x, value weight, value bias, float eps);
-/* layernorm_grad: x, weight, mean, rstd, dy -> dx […, D], dweight [D], dbias [D].
+/* layernorm_grad: x, weight, mean, rstd, dy -> dx […, D] [real], dweight [D], dbias [D].
  * With y' = weight ⊙ dy and x̂ = (x-mean)·rstd: dx = rstd (y' - mean(y') - x̂ mean(y' x̂)). */
 
 /* gelu: y = x Φ(x) with Φ the exact normal distribution (erf form), or with `tanh`
  *   y = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))      (Hendrycks and Gimpel 2016)
- * gelu_grad: x, dy -> dx = dy · dy/dx. */
+ * gelu_grad: x, dy -> dx = dy · dy/dx. All [real]. */
 typedef struct gelu_params {
 	bool tanh;
 } gelu_params;
@@ -90,7 +102,7 @@ value op_gelu(graph *g, value x, bool tanh);
 /* dropout: y = x · keep / (1 - p). rng [i32] [4] = seed low, seed high, step, 0 as
  * bit patterns. Element e (flat index) uses word e % 4 of philox(seed, stream, step,
  * e / 4) and is kept when philox_uniform(word) >= p. Linear in x and self-adjoint:
- * the backward is the same op on dy. p = 0 copies. */
+ * the backward is the same op on dy. p = 0 copies. x, y [real]. */
 typedef struct dropout_params {
 	float p;
 	uint32_t stream;
@@ -98,8 +110,8 @@ typedef struct dropout_params {
 value op_dropout(graph *g, value x, value rng, float p, uint32_t stream);
 
 /* One round of causal windowed additive attention, all windows empty before
- * position 0. x [B, N, D], w [D], mask? [i32] [B, N] (0: masked)
- *   -> g [B, N, D], score [B, N, H], log_normalizer [B, N, H].
+ * position 0. x [B, N, D] [real], w [D] f32, mask? [i32] [B, N] (0: masked)
+ *   -> g [B, N, D] [real], score [B, N, H], log_normalizer [B, N, H].
  *   a_j = w_h·x_j / √dh;  M_i = log Σ_{j∈W(i)} e^{a_j};  g_i = Σ_{j∈W(i)} e^{a_j - M_i} x_j,
  *   W(i) = {max(0, i-window+1) … i}, unmasked only. window <= 0 or >= N: global.
  * score is a_j also at masked places. An empty window has g = 0, M = -inf.
@@ -113,7 +125,7 @@ typedef struct attention_values {
 	value pooled, score, log_normalizer;
 } attention_values;
 attention_values op_additive_attention(graph *g, value x, value w, value mask, int64_t heads, int64_t window);
-/* additive_attention_grad: x, w, mask?, g, log_normalizer, dg -> dx [B, N, D], dw [D].
+/* additive_attention_grad: x, w, mask?, g, log_normalizer, dg -> dx [B, N, D] [real], dw [D].
  * p_ij = e^{a_j - M_i}; P_j = Σ_{i∈V(j)} p_ij dg_i, Q_j = Σ p_ij (dg_i·g_i),
  * da_j = x_j·P_j - Q_j, dx_j = P_j + c da_j w, dw = c Σ da_j x_j, c = 1/√dh.
  * Masked j gives 0; positions with an empty window contribute 0. */
@@ -137,8 +149,8 @@ attention_values op_additive_stream(graph *g, value x, value w, value pool, valu
 int64_t attention_state_floats(int64_t d, int64_t heads, int64_t window);
 
 /* Causal softmax attention over the last `window` tokens (<= 0: all), per head of dh = D / heads channels.
- * qkv [B, N, 3D] = query | key | value of a token, mask? [i32] [B, N] (0: nobody attends to it),
- * rng? [i32] [4] (with p > 0) -> y [B, N, D], log_normalizer [B, N, H].
+ * qkv [B, N, 3D] [real] = query | key | value of a token, mask? [i32] [B, N] (0: nobody attends to it),
+ * rng? [i32] [4] (with p > 0) -> y [B, N, D] [real], log_normalizer [B, N, H].
  *   s_ij = scale · q_i·k_j;  M_i = log Σ_{j∈W(i)} e^{s_ij};  p_ij = e^{s_ij - M_i};
  *   y_i = Σ_{j∈W(i)} drop(p_ij) v_j,  W(i) as in additive_attention. An empty W(i) has y = 0, M = -inf.
  * drop is dropout (below) on the matrix [B, H, N, N] in flat order, applied after the normaliser.
@@ -150,7 +162,7 @@ typedef struct softmax_params {
 	uint32_t stream;
 } softmax_params;
 value op_softmax_attention(graph *g, value qkv, value mask, value rng, softmax_params params);
-/* softmax_attention_grad: qkv, mask?, rng?, y, log_normalizer, dy -> dqkv [B, N, 3D].
+/* softmax_attention_grad: qkv, mask?, rng?, y, log_normalizer, dy -> dqkv [B, N, 3D] [real].
  *   D_i = dy_i·y_i;  ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i. */
 
@@ -172,10 +184,10 @@ int64_t softmax_state_floats(int64_t d, int64_t window);
 /* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:
  * z = alpha (h Eᵀ + b), a few rows at a time; mean over rows whose label is a class (0…V-1) of
  *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.
- * hidden […, D], weight [V, D] f32 or panels, bias? [V], label [i32] [rows] (any other label: ignored)
+ * hidden […, D] [real], weight [V, D] of hidden's type or panels (hidden f32), bias? [V] f32, label [i32] [rows] (any other label: ignored)
  *   -> loss scalar, count scalar (rows that counted; loss is 0 if none), and, where wanted, by-products
- *   dhidden […, D], dweight [V, D], dbias [V]: gradients of the loss, made while a row's z is at hand
- *   (f32 weights only). The backward scales them by dloss. */
+ *   dhidden […, D] [real], dweight [V, D], dbias [V]: gradients of the loss, made while a row's z is at hand
+ *   ([real] weights only). The backward scales them by dloss. */
 typedef struct linear_cross_entropy_params {
 	float alpha, smoothing;
 } linear_cross_entropy_params;
@@ -203,10 +215,17 @@ value op_sum_squares(graph *g, value x);
  *   g' = c·g;  m = β1 m + (1-β1) g';  v = β2 v + (1-β2) g'²
  *   p = p (1 - lr·decay) - lr · (m / (1-β1^t)) / (√(v / (1-β2^t)) + eps)
  * p [n], g [n], m [n], v [n], norm2 scalar, hyper [2] = {lr, t}. A non-finite norm2
- * leaves p, m and v untouched. (Loshchilov and Hutter 2019; PyTorch's AdamW.) */
+ * leaves p, m and v untouched. narrow? [bf16] [n] is p rounded, written whenever the op runs.
+ * (Loshchilov and Hutter 2019; PyTorch's AdamW.) */
 typedef struct adamw_params {
 	float beta1, beta2, eps, decay, clip;
 } adamw_params;
-void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, adamw_params params);
+void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow,
+              adamw_params params);
+
+/* sample: a token from each row of logits, as engine/tensor/ops/sample.h says, to the same token on every backend.
+ * logits [B, V], setting [i32] [B, SAMPLE_WORDS] (a sample_setting each), adjust [i32] [A, 3] (a sample_adjust each)
+ * -> token [i32] [B], -1 where no logit is finite. */
+value op_sample(graph *g, value logits, value setting, value adjust);
 
 #endif

@@ -4,13 +4,18 @@
  *   2. prune     drop nodes whose results nobody wants, walking backwards from
  *                outputs, bindings and in-place updates
  *   3. liveness  for each temporary, its producer and its last reader
- *   4. in place  an output takes over the bytes of an input that dies there
- *   5. place     temporaries by lifetime; inputs and outputs for ever (arena.h)
- *   6. resolve   one op_call per node, with addresses, and the scratch size
+ *   4. group     which neighbours the backend runs as one kernel
+ *   5. in place  an output takes over the bytes of an input that dies there
+ *   6. place     temporaries by lifetime; inputs and outputs for ever (arena.h)
+ *   7. resolve   one op_call per node, with addresses, and the scratch size
  *
  * Inputs, outputs and unwanted results: an input's or output's bytes are never shared, so
  * they keep their content until they are written again; an unwanted result of a node that
- * is needed for another one has data == NULL. */
+ * is needed for another one has data == NULL.
+ *
+ * Groups are found before there are addresses, because a group lives as one node does: whatever it reads or writes
+ * stays until its end. The backend is asked with addresses that only tell values apart, and once more with the
+ * real ones. */
 #include "engine/tensor/plan.h"
 
 #include <assert.h>
@@ -29,15 +34,26 @@ typedef struct plan_slot {
 	int request; /* index of its arena request, -1: none. Shared by values in place */
 } plan_slot;
 
+/* What runs at once: a step, or a group of them. */
+typedef struct plan_unit {
+	int first, count;           /* steps */
+	backend_fused_kernel fused; /* of a group */
+} plan_unit;
+
 struct plan {
 	graph *g;
 	backend *b;
 	plan_slot *slots; /* by value */
 	int *steps;       /* live nodes, in order */
-	op_call *calls;   /* by step */
-	int n_steps;
+	op_id *ids;       /* by step, as are: */
+	op_call *calls;
+	const op_call **refs;
+	plan_unit *units;
+	int n_steps, n_units;
 	void *arena, *scratch;
 	size_t arena_bytes, scratch_bytes;
+	bool ran, direct; /* at least once; never recorded, since that failed */
+	void *recording;
 };
 
 /* --- 1. bind ------------------------------------------------------------------ */
@@ -94,6 +110,23 @@ static void prune(plan *p)
 	memmove(p->steps, p->steps + at, (size_t)p->n_steps * sizeof *p->steps);
 }
 
+/* A backend without bf16 converts it and narrows weights, and computes nothing in it. */
+static status check_types(const plan *p, error *err)
+{
+	for (int step = 0; step < p->n_steps && !p->b->bf16; step++) {
+		const op_node *node = graph_node(p->g, p->steps[step]);
+		bool narrow = false;
+		for (int i = 0; i < node->n_in; i++)
+			narrow |= node->in[i] != VALUE_NONE && graph_value(p->g, node->in[i])->type == DTYPE_BF16;
+		for (int i = 0; i < node->n_out; i++)
+			narrow |= graph_value(p->g, node->out[i])->type == DTYPE_BF16;
+		if (narrow && node->id != OP_cast && node->id != OP_adamw)
+			return error_set(err, STATUS_UNSUPPORTED, NULL, "the %s backend computes in f32 only",
+			                 p->b->name);
+	}
+	return STATUS_OK;
+}
+
 static const op_node *step_node(const plan *p, int step)
 {
 	return graph_node(p->g, p->steps[step]);
@@ -111,14 +144,117 @@ static void find_lifetimes(plan *p)
 	}
 }
 
-/* --- 4. in place, 5. place ------------------------------------------------------ */
-
 /* Memory of this plan that may be reused when the value is dead. */
 static bool is_reusable(const plan *p, value v)
 {
 	const value_info *info = graph_value(p->g, v);
 	return info->role == ROLE_TEMPORARY && !info->output && !p->slots[v].bound && p->slots[v].used;
 }
+
+/* --- 4. group --------------------------------------------------------------------- */
+
+static tensor resolve_value(const plan *p, value v)
+{
+	if (v == VALUE_NONE)
+		return (tensor){0};
+	const value_info *info = graph_value(p->g, v);
+	return (tensor){p->slots[v].data, info->type, info->shape};
+}
+
+static void resolve_calls(plan *p)
+{
+	for (int step = 0; step < p->n_steps; step++) {
+		const op_node *node = step_node(p, step);
+		op_call *call = &p->calls[step];
+		*call = (op_call){.params = node->params, .n_in = node->n_in, .n_out = node->n_out};
+		for (int i = 0; i < node->n_in; i++)
+			call->in[i] = resolve_value(p, node->in[i]);
+		for (int i = 0; i < node->n_out; i++)
+			call->out[i] = resolve_value(p, node->out[i]);
+	}
+}
+
+/* Bit i: output 0 of step first + i is for these `count` steps alone. */
+static unsigned dead_outputs(const plan *p, int first, int count)
+{
+	unsigned dead = 0;
+	for (int i = 0; i < count; i++) {
+		const op_node *node = step_node(p, first + i);
+		if (!node->n_out)
+			continue;
+		const plan_slot *slot = &p->slots[node->out[0]];
+		if (!slot->used || (is_reusable(p, node->out[0]) && slot->last < first + count))
+			dead |= 1u << i;
+	}
+	return dead;
+}
+
+/* How many steps from `first` on, of `most`, are one kernel; 0: none. What is dead depends on how many they are, so a
+ * backend that covers fewer than it was shown is asked again about those. */
+static int ask_fuse(const plan *p, int first, int most, backend_fused_kernel *out)
+{
+	for (int n = most; n >= 2;) {
+		unsigned dead = dead_outputs(p, first, n);
+		int count = p->b->fuse(p->b, p->ids + first, p->refs + first, n, dead, out);
+		assert(count <= n);
+		if (count < 2)
+			return 0;
+		if (count == n || (dead & ((1u << count) - 1)) == dead_outputs(p, first, count))
+			return count;
+		n = count;
+	}
+	return 0;
+}
+
+/* What the group reads, its own results too, is there until its last step. */
+static void widen_lifetimes(plan *p, const plan_unit *u)
+{
+	const int end = u->first + u->count - 1;
+	for (int step = u->first; step <= end; step++) {
+		const op_node *node = step_node(p, step);
+		for (int i = 0; i < node->n_in; i++)
+			if (node->in[i] != VALUE_NONE && p->slots[node->in[i]].last < end)
+				p->slots[node->in[i]].last = end;
+	}
+}
+
+/* Addresses that tell values apart and are aligned as real ones are. */
+static void *pretend_addresses(plan *p)
+{
+	int n_values = graph_value_count(p->g);
+	char *all = aligned_alloc(ARENA_ALIGNMENT, ((size_t)n_values + 1) * ARENA_ALIGNMENT);
+	for (value v = 0; all && v < n_values; v++)
+		if (p->slots[v].used && !p->slots[v].bound)
+			p->slots[v].data = all + (size_t)v * ARENA_ALIGNMENT;
+	return all;
+}
+
+static status group(plan *p)
+{
+	void *pretended = NULL;
+	if (p->b->fuse) {
+		pretended = pretend_addresses(p);
+		if (!pretended)
+			return STATUS_NOMEM;
+		resolve_calls(p);
+	}
+	for (int step = 0; step < p->n_steps;) {
+		plan_unit *u = &p->units[p->n_units++];
+		int left = p->n_steps - step;
+		*u = (plan_unit){.first = step};
+		if (p->b->fuse)
+			u->count = ask_fuse(p, step, left < BACKEND_FUSE_MAX ? left : BACKEND_FUSE_MAX, &u->fused);
+		if (u->count)
+			widen_lifetimes(p, u);
+		else
+			*u = (plan_unit){step, 1, NULL};
+		step += u->count;
+	}
+	free(pretended);
+	return STATUS_OK;
+}
+
+/* --- 5. in place, 6. place ------------------------------------------------------ */
 
 /* Does `node` read v only through arguments that its output may overwrite? */
 static bool only_overwritable(const op_node *node, value v)
@@ -160,6 +296,24 @@ static int add_request(const plan *p, arena_request *requests, int n, value v)
 	return n + 1;
 }
 
+/* A group overwrites nothing that it reads. */
+static int request_outputs(const plan *p, arena_request *requests, int n, int step, bool grouped)
+{
+	const op_node *node = step_node(p, step);
+	for (int i = 0; i < node->n_out; i++) {
+		value v = node->out[i], victim = i == 0 && !grouped ? find_victim(p, step) : VALUE_NONE;
+		if (p->slots[v].bound || !p->slots[v].used)
+			continue;
+		if (victim == VALUE_NONE) {
+			n = add_request(p, requests, n, v);
+			continue;
+		}
+		p->slots[v].request = p->slots[victim].request;
+		requests[p->slots[v].request].last = p->slots[v].last;
+	}
+	return n;
+}
+
 /* One request per input, output and temporary that is needed and not bound; returns
  * their number. */
 static int make_requests(const plan *p, arena_request *requests)
@@ -168,20 +322,9 @@ static int make_requests(const plan *p, arena_request *requests)
 	for (value v = 0; v < graph_value_count(p->g); v++)
 		if (graph_value(p->g, v)->role != ROLE_TEMPORARY && !p->slots[v].bound)
 			n = add_request(p, requests, n, v);
-	for (int step = 0; step < p->n_steps; step++) {
-		const op_node *node = step_node(p, step);
-		for (int i = 0; i < node->n_out; i++) {
-			value v = node->out[i], victim = i == 0 ? find_victim(p, step) : VALUE_NONE;
-			if (p->slots[v].bound || !p->slots[v].used)
-				continue;
-			if (victim == VALUE_NONE) {
-				n = add_request(p, requests, n, v);
-				continue;
-			}
-			p->slots[v].request = p->slots[victim].request;
-			requests[p->slots[v].request].last = p->slots[v].last;
-		}
-	}
+	for (int i = 0; i < p->n_units; i++)
+		for (int j = 0; j < p->units[i].count; j++)
+			n = request_outputs(p, requests, n, p->units[i].first + j, p->units[i].count > 1);
 	return n;
 }
 
@@ -204,43 +347,102 @@ static status place(plan *p)
 	return s;
 }
 
-/* --- 6. resolve ----------------------------------------------------------------- */
+/* --- 7. resolve ----------------------------------------------------------------- */
 
-static tensor resolve_value(const plan *p, value v)
+static bool overlap(const tensor *a, const tensor *b)
 {
-	if (v == VALUE_NONE)
-		return (tensor){0};
-	const value_info *info = graph_value(p->g, v);
-	return (tensor){p->slots[v].data, info->type, info->shape};
+	size_t m = 0, n = 0;
+	if (!a->data || !b->data || !shape_bytes(a->shape, a->type, &m) || !shape_bytes(b->shape, b->type, &n))
+		return false; /* an absent one */
+	return m && n && (char *)a->data < (char *)b->data + n && (char *)b->data < (char *)a->data + m;
+}
+
+/* Does the group write nowhere over what else it reads or writes? Only memory of the caller could be there twice. */
+static bool keeps_apart(const plan *p, const plan_unit *u)
+{
+	value touched[BACKEND_FUSE_MAX * (OP_MAX_INPUTS + OP_MAX_OUTPUTS)];
+	bool written[BACKEND_FUSE_MAX * (OP_MAX_INPUTS + OP_MAX_OUTPUTS)];
+	int n = 0;
+	for (int step = u->first; step < u->first + u->count; step++) {
+		const op_node *node = step_node(p, step);
+		for (int i = 0; i < node->n_in; i++, n++) {
+			touched[n] = node->in[i];
+			written[n] = op_get(node->id)->mutates >> i & 1;
+		}
+		for (int i = 0; i < node->n_out; i++, n++) {
+			touched[n] = node->out[i];
+			written[n] = true;
+		}
+	}
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < i; j++) {
+			tensor a = resolve_value(p, touched[i]), b = resolve_value(p, touched[j]);
+			if (touched[i] != touched[j] && (written[i] || written[j]) && overlap(&a, &b))
+				return false;
+		}
+	return true;
+}
+
+/* Groups that stand with the real addresses stay; others become single steps. */
+static status settle_units(plan *p)
+{
+	plan_unit *units = memory_new((size_t)p->n_steps, sizeof *units);
+	if (!units)
+		return STATUS_NOMEM;
+	int n = 0;
+	for (int i = 0; i < p->n_units; i++) {
+		plan_unit u = p->units[i];
+		bool stands =
+		    u.count == 1 || (keeps_apart(p, &u) && ask_fuse(p, u.first, u.count, &u.fused) == u.count);
+		if (stands)
+			units[n++] = u;
+		else
+			for (int j = 0; j < u.count; j++)
+				units[n++] = (plan_unit){u.first + j, 1, NULL};
+	}
+	free(p->units);
+	p->units = units;
+	p->n_units = n;
+	return STATUS_OK;
 }
 
 static status resolve(plan *p, error *err)
 {
+	resolve_calls(p);
 	for (int step = 0; step < p->n_steps; step++) {
-		const op_node *node = step_node(p, step);
-		if (!p->b->kernel[node->id])
+		const op_id id = p->ids[step];
+		if (!p->b->kernel[id])
 			return error_set(err, STATUS_UNSUPPORTED, NULL, "the %s backend has no kernel for %s",
-			                 p->b->name, op_get(node->id)->name);
-		op_call *call = &p->calls[step];
-		*call = (op_call){.params = node->params, .n_in = node->n_in, .n_out = node->n_out};
-		for (int i = 0; i < node->n_in; i++)
-			call->in[i] = resolve_value(p, node->in[i]);
-		for (int i = 0; i < node->n_out; i++)
-			call->out[i] = resolve_value(p, node->out[i]);
-		backend_scratch scratch = p->b->scratch[node->id];
-		size_t bytes = scratch ? scratch(p->b, call) : 0;
+			                 p->b->name, op_get(id)->name);
+		size_t bytes = p->b->scratch[id] ? p->b->scratch[id](p->b, &p->calls[step]) : 0;
 		if (bytes > p->scratch_bytes)
 			p->scratch_bytes = bytes;
 	}
-	if (!p->scratch_bytes)
-		return STATUS_OK;
-	TRY(p->b->allocate(p->b, p->scratch_bytes, &p->scratch));
-	for (int step = 0; step < p->n_steps; step++)
-		p->calls[step].scratch = p->scratch;
-	return STATUS_OK;
+	if (p->scratch_bytes) {
+		TRY(p->b->allocate(p->b, p->scratch_bytes, &p->scratch));
+		for (int step = 0; step < p->n_steps; step++)
+			p->calls[step].scratch = p->scratch;
+	}
+	return settle_units(p);
 }
 
 /* --- the public face -------------------------------------------------------------- */
+
+static status make_tables(plan *p)
+{
+	const size_t n = (size_t)p->n_steps;
+	p->ids = memory_new(n, sizeof *p->ids);
+	p->calls = memory_new(n, sizeof *p->calls);
+	p->refs = memory_new(n, sizeof *p->refs);
+	p->units = memory_new(n, sizeof *p->units);
+	if (!p->ids || !p->calls || !p->refs || !p->units)
+		return STATUS_NOMEM;
+	for (int step = 0; step < p->n_steps; step++) {
+		p->ids[step] = step_node(p, step)->id;
+		p->refs[step] = &p->calls[step];
+	}
+	return STATUS_OK;
+}
 
 static status compile(plan *p, const plan_binding *bindings, int n_bindings, error *err)
 {
@@ -252,10 +454,12 @@ static status compile(plan *p, const plan_binding *bindings, int n_bindings, err
 		return STATUS_NOMEM;
 	TRY(bind(p, bindings, n_bindings, err));
 	prune(p);
+	TRY(check_types(p, err));
 	find_lifetimes(p);
+	TRY(make_tables(p));
+	TRY(group(p));
 	TRY(place(p));
-	p->calls = memory_new((size_t)p->n_steps, sizeof *p->calls);
-	return p->calls ? resolve(p, err) : STATUS_NOMEM;
+	return resolve(p, err);
 }
 
 status plan_new(plan **out, graph *g, backend *b, const plan_binding *bindings, int n_bindings, error *err)
@@ -283,9 +487,14 @@ void plan_free(plan *p)
 {
 	if (!p)
 		return;
+	if (p->recording)
+		p->b->forget(p->b, p->recording);
 	p->b->release(p->b, p->scratch);
 	p->b->release(p->b, p->arena);
+	free(p->units);
+	free(p->refs);
 	free(p->calls);
+	free(p->ids);
 	free(p->steps);
 	free(p->slots);
 	graph_free(p->g);
@@ -334,22 +543,57 @@ status plan_read(plan *p, value output, void *host)
 	return data ? p->b->download(p->b, host, data, bytes) : STATUS_INVALID;
 }
 
-status plan_step(plan *p, int *cursor)
+static status run_unit(plan *p, const plan_unit *u)
 {
-	if (*cursor < 0 || *cursor >= p->n_steps)
-		return STATUS_INVALID;
-	int step = (*cursor)++;
-	return p->b->kernel[step_node(p, step)->id](p->b, &p->calls[step]);
+	if (u->fused)
+		return u->fused(p->b, p->refs + u->first);
+	return p->b->kernel[p->ids[u->first]](p->b, &p->calls[u->first]);
 }
 
+static status run_directly(plan *p)
+{
+	for (int i = 0; i < p->n_units; i++)
+		TRY(run_unit(p, &p->units[i]));
+	return STATUS_OK;
+}
+
+/* Leaves p->recording, or a plan that is never recorded: only a lost device is an error. */
+static status record(plan *p)
+{
+	status s = p->b->record_begin(p->b);
+	if (s == STATUS_OK) {
+		s = run_directly(p);
+		status end = p->b->record_end(p->b, &p->recording);
+		s = s == STATUS_OK ? end : s;
+	}
+	if (s != STATUS_OK && p->recording) {
+		p->b->forget(p->b, p->recording);
+		p->recording = NULL;
+	}
+	p->direct = s != STATUS_OK;
+	return s == STATUS_DEVICE ? s : STATUS_OK;
+}
+
+status plan_step(plan *p, int *cursor)
+{
+	if (*cursor < 0 || *cursor >= p->n_units)
+		return STATUS_INVALID;
+	return run_unit(p, &p->units[(*cursor)++]);
+}
+
+/* The first run is direct: kernels get ready for their shapes, which cannot be recorded. */
 status plan_run(plan *p)
 {
-	for (int cursor = 0; cursor < p->n_steps;)
-		TRY(plan_step(p, &cursor));
+	if (p->ran && !p->recording && !p->direct && p->b->record_begin)
+		TRY(record(p));
+	if (p->recording)
+		return p->b->replay(p->b, p->recording);
+	TRY(run_directly(p));
+	p->ran = true;
 	return STATUS_OK;
 }
 
 int plan_node_count(const plan *p)
 {
-	return p->n_steps;
+	return p->n_units;
 }

@@ -10,7 +10,12 @@
  * as bindings; binding a value that a node produces makes the node write there.
  *
  * A run can be taken in slices: plan_step runs the next node only, so that a long
- * training step never keeps a waiting token from its turn. */
+ * training step never keeps a waiting token from its turn.
+ *
+ * Where the backend fuses, a node here is a group of the graph's nodes that runs as one kernel (backend.h says what
+ * such a kernel may count on). Where the backend records, plan_run runs directly the first time, records the second
+ * time and replays from then on: addresses and parameters are fixed in a plan, so one recording serves for good. If
+ * recording fails the plan keeps running directly. plan_step never records and never replays. */
 #ifndef ENGINE_TENSOR_PLAN_H
 #define ENGINE_TENSOR_PLAN_H
 
@@ -26,7 +31,7 @@ typedef struct plan_binding {
 
 /* Takes ownership of g, also on failure. On error *out is NULL.
  * STATUS_INVALID: the graph holds an error, a parameter or state is unbound.
- * STATUS_UNSUPPORTED: the backend lacks a kernel. STATUS_NOMEM. */
+ * STATUS_UNSUPPORTED: the backend lacks a kernel, or bf16 (but for cast, and adamw's narrow). STATUS_NOMEM. */
 status plan_new(plan **out, graph *g, backend *b, const plan_binding *bindings, int n_bindings, error *err);
 void plan_free(plan *p);
 

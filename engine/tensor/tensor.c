@@ -11,8 +11,8 @@ static const struct {
 	size_t bytes;
 } dtypes[DTYPE_COUNT] = {
     [DTYPE_F32] = {"f32", sizeof(float)},       [DTYPE_I32] = {"i32", sizeof(int32_t)},
-    [DTYPE_PANEL_F32] = {"panels of f32", 0},   [DTYPE_PANEL_BF16] = {"panels of bf16", 0},
-    [DTYPE_PANEL_INT8] = {"panels of int8", 0},
+    [DTYPE_BF16] = {"bf16", sizeof(uint16_t)},  [DTYPE_PANEL_F32] = {"panels of f32", 0},
+    [DTYPE_PANEL_BF16] = {"panels of bf16", 0}, [DTYPE_PANEL_INT8] = {"panels of int8", 0},
 };
 
 size_t dtype_bytes(dtype type)
@@ -28,6 +28,11 @@ const char *dtype_name(dtype type)
 bool dtype_is_panel(dtype type)
 {
 	return dtypes[type].bytes == 0;
+}
+
+bool dtype_is_real(dtype type)
+{
+	return type == DTYPE_F32 || type == DTYPE_BF16;
 }
 
 /* Zero dimensions count as one here: otherwise [2^40, 2^40, 0] would pass with an

@@ -17,6 +17,7 @@ enum { TENSOR_MAX_RANK = 4 };
 typedef enum dtype {
 	DTYPE_F32,
 	DTYPE_I32,
+	DTYPE_BF16, /* the upper half of a float, rounded to nearest even */
 	/* Weights of serving, packed for products (panel.h): read by linear, gather and
 	 * linear_cross_entropy, and not differentiable. */
 	DTYPE_PANEL_F32,
@@ -33,7 +34,7 @@ typedef struct shape {
 typedef struct tensor {
 	void *data; /* device address; NULL is an absent optional argument */
 	dtype type;
-	shape shape;
+	struct shape shape;
 } tensor;
 
 #define SHAPE0() ((shape){0, {0}})
@@ -46,6 +47,8 @@ typedef struct tensor {
 size_t dtype_bytes(dtype type);
 const char *dtype_name(dtype type);
 bool dtype_is_panel(dtype type);
+/* f32 or bf16: what activations are, and gradients. */
+bool dtype_is_real(dtype type);
 
 /* Check rank and dimensions (0 is legal) and the overflow of their product. */
 status shape_check(shape s);

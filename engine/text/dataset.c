@@ -20,6 +20,7 @@ enum { FEISTEL_ROUNDS = 8, MIN_LENGTH = 2 /* a block of one token has nothing to
 struct dataset {
 	int32_t *ids;
 	int64_t tokens, length, blocks, bytes;
+	int64_t *label_bytes; /* [blocks + 1]: of the blocks before */
 	int32_t vocab;
 };
 
@@ -88,9 +89,10 @@ static status make(dataset **out, const tokenizer *t, int32_t *ids, int64_t toke
                    error *err)
 {
 	dataset *d = memory_new(1, sizeof *d);
+	int64_t *label_bytes = memory_new((size_t)(tokens / length + 1), sizeof *label_bytes);
 	status s = STATUS_OK;
 	*out = NULL;
-	if (!d || !ids)
+	if (!d || !ids || !label_bytes)
 		s = error_set(err, STATUS_NOMEM, NULL, "out of memory for %lld tokens", (long long)tokens);
 	else if (tokens < length)
 		s = error_set(err, STATUS_INVALID, "sequence_length", "the %s has %lld tokens, a sequence is %lld",
@@ -98,11 +100,15 @@ static status make(dataset **out, const tokenizer *t, int32_t *ids, int64_t toke
 	if (s != STATUS_OK) {
 		free(d);
 		free(ids);
+		free(label_bytes);
 		return s;
 	}
-	*d = (dataset){ids, tokens, length, tokens / length, 0, tokenizer_size(t)};
-	for (int64_t i = 0; i < d->blocks * length; i++)
-		d->bytes += (int64_t)tokenizer_token_bytes(t, ids[i], NULL, 0);
+	*d = (dataset){ids, tokens, length, tokens / length, 0, label_bytes, tokenizer_size(t)};
+	for (int64_t i = 0; i < d->blocks * length; i++) {
+		const int64_t bytes = (int64_t)tokenizer_token_bytes(t, ids[i], NULL, 0);
+		d->bytes += bytes;
+		label_bytes[i / length + 1] += i % length ? bytes : label_bytes[i / length];
+	}
 	*out = d;
 	return STATUS_OK;
 }
@@ -150,6 +156,7 @@ void dataset_free(dataset *d)
 {
 	if (!d)
 		return;
+	free(d->label_bytes);
 	free(d->ids);
 	free(d);
 }
@@ -172,6 +179,11 @@ int64_t dataset_tokens(const dataset *d)
 int64_t dataset_bytes(const dataset *d)
 {
 	return d->bytes;
+}
+
+int64_t dataset_label_bytes(const dataset *d, int64_t blocks)
+{
+	return d->label_bytes[blocks];
 }
 
 int32_t dataset_vocab(const dataset *d)

@@ -37,6 +37,9 @@ int64_t dataset_blocks(const dataset *d);
 int64_t dataset_tokens(const dataset *d);
 /* Bytes of text that the tokens of all whole blocks stand for (for bits per byte). */
 int64_t dataset_bytes(const dataset *d);
+/* Bytes of text that the labels of the first `blocks` blocks, in order, stand for: of all their tokens but the first of
+ * each, which nothing predicts. */
+int64_t dataset_label_bytes(const dataset *d, int64_t blocks);
 /* Every id is below this: the tokenizer's size. */
 int32_t dataset_vocab(const dataset *d);
 /* A 64-bit hash of the tokens: tells whether a run resumes on the data it began with. */

@@ -36,18 +36,22 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	value first = graph_state(g, "m", SHAPE1(o->floats));
 	value second = graph_state(g, "v", SHAPE1(o->floats));
 	value gradients = graph_input(g, "gradients", DTYPE_F32, SHAPE1(o->floats));
+	value narrow = model_narrowed(m) ? graph_weight(g, "narrow", DTYPE_BF16, SHAPE1(o->floats)) : VALUE_NONE;
 	o->hyper = graph_input(g, "hyper", DTYPE_F32, SHAPE1(2));
 	o->norm2 = op_sum_squares(g, gradients);
 	graph_output(g, o->norm2, "norm2");
-	op_adamw(g, weights, gradients, first, second, o->norm2, o->hyper,
+	op_adamw(g, weights, gradients, first, second, o->norm2, o->hyper, narrow,
 	         (adamw_params){.beta1 = (float)options->beta1,
 	                        .beta2 = (float)options->beta2,
 	                        .eps = (float)options->eps,
 	                        .decay = (float)options->weight_decay,
 	                        .clip = (float)options->clip});
-	const plan_binding bindings[] = {
-	    {weights, model_arena(m)}, {first, o->m}, {second, o->v}, {gradients, o->mean ? o->mean : o->gradients}};
-	return plan_new(&o->update, g, o->backend, bindings, 4, err);
+	const plan_binding bindings[] = {{weights, model_arena(m)},
+	                                 {first, o->m},
+	                                 {second, o->v},
+	                                 {gradients, o->mean ? o->mean : o->gradients},
+	                                 {narrow, model_narrowed(m)}};
+	return plan_new(&o->update, g, o->backend, bindings, narrow == VALUE_NONE ? 4 : 5, err);
 }
 
 static status allocate(optimizer *o, float **out)

@@ -18,7 +18,7 @@
 
 typedef struct optimizer optimizer;
 
-/* Moments zero. Borrows m, whose arena it updates. */
+/* Moments zero. Borrows m, whose arena it updates, and its bf16 copy if there is one by now. */
 status optimizer_new(optimizer **out, model *m, const train_options *o, error *err);
 void optimizer_free(optimizer *o);
 

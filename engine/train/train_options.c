@@ -42,6 +42,8 @@ static const double beta_max = 0.999999;
 static const char *const schedules[] = {
     [SCHEDULE_LINEAR] = "linear", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant"};
 
+static const char *const precisions[] = {[PRECISION_FP32] = "fp32", [PRECISION_BF16] = "bf16"};
+
 static double get(const train_options *o, const number *n)
 {
 	const char *field = (const char *)o + n->offset;
@@ -95,6 +97,8 @@ status train_options_check(const train_options *o, error *err)
 		return error_set(err, STATUS_INVALID, "betas", "must be two numbers between 0 and %g", beta_max);
 	if ((unsigned)o->schedule >= sizeof schedules / sizeof schedules[0])
 		return error_set(err, STATUS_INVALID, "schedule", "must be linear, cosine or constant");
+	if ((unsigned)o->precision >= sizeof precisions / sizeof precisions[0])
+		return error_set(err, STATUS_INVALID, "precision", "must be fp32 or bf16");
 	if (o->warmup_steps > o->max_steps)
 		return error_set(err, STATUS_INVALID, "warmup_steps", "must not be over max_steps");
 	/* The random numbers of a run are counted by a 32-bit micro-batch number. */
@@ -139,11 +143,14 @@ static status read_betas(train_options *o, const json_t *json, error *err)
 
 static status read_precision(train_options *o, const json_t *json, error *err)
 {
-	(void)o;
 	const char *name = json_string_value(json);
-	if (name && strcmp(name, "fp32") == 0)
-		return STATUS_OK;
-	return error_set(err, name ? STATUS_UNSUPPORTED : STATUS_INVALID, "precision", "only \"fp32\" is supported");
+	for (int i = 0; name && i < (int)(sizeof precisions / sizeof precisions[0]); i++) {
+		if (strcmp(precisions[i], name) == 0) {
+			o->precision = (train_precision)i;
+			return STATUS_OK;
+		}
+	}
+	return error_set(err, STATUS_INVALID, "precision", "must be fp32 or bf16");
 }
 
 static status read_recompute(train_options *o, const json_t *json, error *err)
@@ -208,9 +215,9 @@ status train_options_read(train_options *o, const json_t *json, const char *cons
 
 json_t *train_options_write(const train_options *o)
 {
-	json_t *json = json_pack("{s:s, s:[f, f], s:s, s:b, s:I}", "schedule", schedules[o->schedule], "betas", o->beta1,
-	                         o->beta2, "precision", "fp32", "recompute", o->recompute, "seed",
-	                         (json_int_t)o->seed);
+	json_t *json =
+	    json_pack("{s:s, s:[f, f], s:s, s:b, s:I}", "schedule", schedules[o->schedule], "betas", o->beta1, o->beta2,
+	              "precision", precisions[o->precision], "recompute", o->recompute, "seed", (json_int_t)o->seed);
 	bool ok = json != NULL;
 	for (int i = 0; i < NUMBERS && ok; i++) {
 		double x = get(o, &numbers[i]);

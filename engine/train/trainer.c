@@ -6,7 +6,7 @@
  * (left out when a step is one micro-batch), update changes the weights, evaluate runs over
  * the validation blocks. A stage is a row of functions: what to do before its first node
  * and after its last one, where the next stage is chosen. trainer_advance knows nothing
- * else, so it can stop after any node.
+ * else, so it can stop after any node, or while a device still works.
  *
  * Everything is a function of the step number: step s, micro-batch k reads the blocks from
  * (s·accumulation + k)·batch_size on and draws its dropout from counter s·accumulation + k.
@@ -20,6 +20,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
@@ -29,9 +30,9 @@
 
 enum {
 	MAX_BAD_STEPS = 3,
-	/* Nodes issued between two synchronisations under a time budget: a device works behind the
-	 * host's back, and the clock must not run ahead of it. */
-	NODES_PER_SYNC = 8,
+	/* How long one call waits for a device that works behind the host's back, and how often it looks. */
+	WAIT_NS = 100000,
+	LOOK_NS = 10000,
 };
 
 /* Share of the newest step in the smoothed speed. */
@@ -229,9 +230,8 @@ static status evaluate_leave(trainer *t, unsigned *events, error *err)
 		go(t, &evaluate_stage);
 		return STATUS_OK;
 	}
-	double tokens = (double)(dataset_blocks(t->valid) * dataset_length(t->valid));
 	t->progress.valid_loss = t->valid_sum / t->valid_count;
-	t->progress.bits_per_byte = t->progress.valid_loss / log(2) * tokens / (double)dataset_bytes(t->valid);
+	t->progress.bits_per_byte = t->valid_sum / log(2) / (double)dataset_label_bytes(t->valid, t->valid_blocks);
 	t->valid_step = t->progress.step;
 	*events |= TRAIN_EVAL;
 	settle(t, events);
@@ -242,22 +242,45 @@ static const stage evaluate_stage = {evaluate_plan, evaluate_enter, evaluate_lea
 
 /* --- advancing ------------------------------------------------------------------- */
 
+static bool is_idle(backend *b, bool forever)
+{
+	const struct timespec pause = {0, LOOK_NS};
+	for (uint64_t began = clock_ns(); b->busy(b); nanosleep(&pause, NULL))
+		if (!forever && clock_ns() - began >= WAIT_NS)
+			return false;
+	return true;
+}
+
+/* Advance the stage's plan: a node where the host computes; on a device behind its back all of it at once, and
+ * *done when it has come to an end. */
+static status run_plan(trainer *t, plan *p, bool forever, bool *done)
+{
+	backend *b = model_backend(t->model);
+	if (!b->busy) {
+		TRY(plan_step(p, &t->cursor));
+		*done = t->cursor == plan_node_count(p);
+		return STATUS_OK;
+	}
+	if (t->cursor == 0)
+		TRY(plan_run(p));
+	t->cursor = plan_node_count(p);
+	*done = is_idle(b, forever);
+	return STATUS_OK;
+}
+
 static status run_stages(trainer *t, uint64_t budget_ns, unsigned *events, error *err)
 {
 	uint64_t began = clock_ns();
-	backend *b = model_backend(t->model);
-	for (int64_t nodes = 1; t->stage && !*events; nodes++) {
+	while (t->stage && !*events) {
 		const stage *now = t->stage;
-		plan *p = now->plan(t);
+		bool done;
 		if (t->cursor < 0 && now->enter)
 			TRY(now->enter(t));
 		t->cursor = t->cursor < 0 ? 0 : t->cursor;
-		TRY(plan_step(p, &t->cursor));
-		if (t->cursor == plan_node_count(p))
+		TRY(run_plan(t, now->plan(t), budget_ns == 0, &done));
+		if (done)
 			TRY(now->leave(t, events, err));
-		if (budget_ns > 0 && nodes % NODES_PER_SYNC == 0)
-			TRY(b->synchronize(b));
-		if (budget_ns > 0 && clock_ns() - began >= budget_ns)
+		if (budget_ns > 0 && (clock_ns() - began >= budget_ns || (!done && model_backend(t->model)->busy)))
 			break;
 	}
 	if (!t->stage && !t->told_finished) {
@@ -310,6 +333,9 @@ static status check(const trainer *t, error *err)
 	if (o->sequence_length > model_dimensions(t->model)->positions)
 		return error_set(err, STATUS_INVALID, "sequence_length", "must be at most the model's %lld positions",
 		                 (long long)model_dimensions(t->model)->positions);
+	if (o->precision == PRECISION_BF16 && !model_backend(t->model)->bf16)
+		return error_set(err, STATUS_UNSUPPORTED, "precision", "the %s backend computes in fp32 only",
+		                 model_backend(t->model)->name);
 	TRY(check_dataset(t, t->train, "training", err));
 	if (o->batch_size > dataset_blocks(t->train))
 		return error_set(err, STATUS_INVALID, "batch_size", "must be at most the training data's %lld blocks",
@@ -326,8 +352,11 @@ static status build(trainer *t, error *err)
 	                     .loss = true,
 	                     .backward = true,
 	                     .recompute = o->recompute,
+	                     .bf16 = o->precision == PRECISION_BF16,
 	                     .smoothing = (float)o->smoothing};
 	TRY(check(t, err));
+	if (spec.bf16)
+		TRY(model_narrow(t->model, err));
 	t->train_hash = dataset_fingerprint(t->train);
 	TRY(optimizer_new(&t->optimizer, t->model, o, err));
 	TRY(pass_new(&t->train_pass, t->model, &spec, optimizer_gradients(t->optimizer), err));
@@ -337,7 +366,7 @@ static status build(trainer *t, error *err)
 	t->valid_hash = dataset_fingerprint(t->valid);
 	t->valid_blocks = o->eval_blocks > 0 && o->eval_blocks < blocks ? o->eval_blocks : blocks;
 	t->valid_batch = o->batch_size < t->valid_blocks ? o->batch_size : t->valid_blocks;
-	spec = (forward_spec){.batch = t->valid_batch, .length = o->sequence_length, .loss = true};
+	spec = (forward_spec){.batch = t->valid_batch, .length = o->sequence_length, .loss = true, .bf16 = spec.bf16};
 	return pass_new(&t->valid_pass, t->model, &spec, NULL, err);
 }
 
@@ -489,6 +518,8 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 		s = check_state(saved, own, err);
 		if (s == STATUS_OK)
 			s = checkpoint_load(folder, saved, t->model, t->optimizer, err);
+		if (s == STATUS_OK && t->options.precision == PRECISION_BF16)
+			s = model_narrow(t->model, err);
 		if (s == STATUS_OK)
 			s = read_state(t, saved, err);
 		json_decref(saved);

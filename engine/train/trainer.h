@@ -12,6 +12,10 @@
 
 typedef enum schedule_type { SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_CONSTANT } schedule_type;
 
+/* bf16: activations, and what products read of the weights, have 8 significant bits; the weights themselves, their
+ * gradients and the moments stay fp32. */
+typedef enum train_precision { PRECISION_FP32, PRECISION_BF16 } train_precision;
+
 typedef struct train_options {
 	int64_t sequence_length, batch_size, accumulation; /* blocks per micro-batch; micro-batches per step */
 	int64_t max_steps, warmup_steps;
@@ -21,7 +25,8 @@ typedef struct train_options {
 	uint64_t seed;
 	int64_t eval_every, checkpoint_every; /* steps; 0: only at the end */
 	int64_t eval_blocks;                  /* validation blocks per evaluation; 0: all */
-	bool recompute;                       /* activations again in the backward: the same bits, less memory, more time */
+	train_precision precision;            /* of training and validation; bf16 needs a backend that has it */
+	bool recompute; /* activations again in the backward: the same bits, less memory, more time */
 } train_options;
 
 /* Defaults of the reference recipe (specs: AdamW lr 5e-4, β 0.9 0.999, eps 1e-8, decay
@@ -29,7 +34,7 @@ typedef struct train_options {
 void train_options_default(train_options *o);
 /* Read the training keys of a JSON object ("sequence_length", "batch_size",
  * "gradient_accumulation", "max_steps", "learning_rate", "schedule", "warmup_steps",
- * "weight_decay", "betas", "clip", "label_smoothing", "precision" (only "fp32"),
+ * "weight_decay", "betas", "clip", "label_smoothing", "precision" ("fp32" or "bf16"),
  * "eval_every", "checkpoint_every", "recompute"); keys in `others` (NULL-terminated) are skipped,
  * any further key is STATUS_INVALID naming it. */
 status train_options_read(train_options *o, const json_t *json, const char *const *others, error *err);
@@ -48,7 +53,7 @@ typedef struct train_progress {
 	double train_loss; /* of the last finished step; NaN before */
 	double gradient_norm, learning_rate;
 	double valid_loss;        /* of the last evaluation, nats per token; NaN before */
-	double bits_per_byte;     /* of the last evaluation */
+	double bits_per_byte;     /* of the last evaluation, over the bytes that were predicted */
 	double tokens_per_second; /* smoothed over the last steps */
 } train_progress;
 
@@ -59,7 +64,8 @@ typedef struct trainer trainer;
 
 /* Takes ownership of m, also on failure; borrows the datasets (valid may be NULL).
  * STATUS_INVALID names the option: sequence_length over the model's positions or not the
- * datasets', batch_size over the training blocks, tokens outside the model's vocabulary. */
+ * datasets', batch_size over the training blocks, tokens outside the model's vocabulary.
+ * STATUS_UNSUPPORTED: a precision that the backend lacks. */
 status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid,
                    error *err);
 void trainer_free(trainer *t);

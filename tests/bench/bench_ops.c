@@ -374,7 +374,7 @@ static void bench_linear(walk *w, int64_t rows, int64_t n, int64_t k, dtype type
 
 static void bench_matmul(walk *w, int64_t m, int64_t n, int64_t k, bool trans_a, bool trans_b)
 {
-	matmul_params p = {trans_a, trans_b, 1};
+	matmul_params p = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1};
 	char text[64];
 	snprintf(text, sizeof text, "%d x %d x %d%s%s", (int)m, (int)n, (int)k, trans_a ? " At" : "",
 	         trans_b ? " Bt" : "");

@@ -227,6 +227,11 @@ def test_an_unknown_or_absent_backend_is_an_error(folder):
     assert_fails(folder, "tpu", options=("--backend", "tpu"))
 
 
+def test_a_backend_that_cannot_compute_in_bf16_says_so(folder):
+    assert_fails(folder, "precision", "fp32 only", options=("--precision", "bf16"))
+    assert "loss" in outputs(folder, "--precision", "fp32")
+
+
 def test_outputs_that_cannot_be_written_are_an_error(folder):
     (folder / "outputs").mkdir()
     done = run(folder)
@@ -238,6 +243,7 @@ def test_outputs_that_cannot_be_written_are_an_error(folder):
     ["--nonsense"], ["stray"], ["--threads", "-1"], ["--threads", "x"], ["--threads", "1.5"], ["--threads", ""],
     ["--label-smoothing", "1"], ["--label-smoothing", "nan"], ["--model"], ["--recurrent", "--gradients"],
     ["--dtype", "fp64"], ["--dtype", "bf16", "--gradients"], ["--position-policy", "none"], ["--chunk", "4"],
+    ["--precision", "int8"], ["--precision", "bf16", "--recurrent"], ["--precision", "bf16", "--dtype", "bf16"],
     ["--recurrent", "--chunk", "0"], ["--recurrent", "--chunk", "x"],
 ])
 def test_wrong_usage_is_told_from_errors(folder, options):

@@ -3,7 +3,23 @@
 
 #include <math.h>
 
+#include "engine/tensor/panel.h"
+
 enum { COST = 4 };
+
+static void narrow(const op_call *call, int64_t first, int64_t last)
+{
+	const float *p = call->in[0].data;
+	uint16_t *out = call->in[6].data;
+	for (int64_t i = first; i < last; i++)
+		out[i] = panel_bf16(p[i]);
+}
+
+static status finish(backend *b, const op_call *call)
+{
+	const int64_t n = shape_count(call->in[0].shape);
+	return kernel_optional(call, 6) ? kernel_for(b, call, n, n, narrow) : STATUS_OK;
+}
 
 status KERNEL(adamw)(backend *b, const op_call *call)
 {
@@ -13,7 +29,7 @@ status KERNEL(adamw)(backend *b, const op_call *call)
 	const float norm2 = *(const float *)call->in[4].data, norm = sqrtf(norm2), lr = hyper[0];
 	int64_t n = shape_count(call->in[0].shape);
 	if (!isfinite(norm2))
-		return STATUS_OK;
+		return finish(b, call);
 	const float clip = h->clip > 0.0f && norm > h->clip ? h->clip / (norm + 1e-6f) : 1.0f;
 	const float beta1 = h->beta1, beta2 = h->beta2, eps = h->eps, shrink = 1.0f - lr * h->decay;
 	/* The bias corrections in double: 1 - 0.999^t loses digits early on. */
@@ -27,5 +43,5 @@ status KERNEL(adamw)(backend *b, const op_call *call)
 		v[i] = beta2 * v[i] + (1.0f - beta2) * grad * grad;
 		p[i] = p[i] * shrink - step * m[i] / (sqrtf(v[i]) * root + eps);
 	}
-	return STATUS_OK;
+	return finish(b, call);
 }

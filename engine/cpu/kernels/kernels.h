@@ -59,6 +59,7 @@ size_t KERNEL(softmax_attention_grad_scratch)(const backend *b, const op_call *c
 size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_cross_entropy_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(sum_squares_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(sample_scratch)(const backend *b, const op_call *call);
 
 #endif
 

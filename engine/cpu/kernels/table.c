@@ -26,5 +26,6 @@ const cpu_kernels KERNEL(kernels) = {
             [OP_softmax_stream] = KERNEL(softmax_stream_scratch),
             [OP_linear_cross_entropy] = KERNEL(linear_cross_entropy_scratch),
             [OP_sum_squares] = KERNEL(sum_squares_scratch),
+            [OP_sample] = KERNEL(sample_scratch),
         },
 };

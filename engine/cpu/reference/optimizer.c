@@ -1,6 +1,7 @@
 #include <math.h>
 
 #include "engine/cpu/reference/reference.h"
+#include "engine/tensor/panel.h"
 
 /* sum […] += factor · x […] */
 status reference_accumulate(backend *b, const op_call *call)
@@ -14,7 +15,17 @@ status reference_accumulate(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* p, g, m, v [n], norm2 [], hyper [2] = {lr, t}; p, m and v in place:
+/* narrow? [n] bf16 = p, rounded. */
+static status narrow(const op_call *call)
+{
+	const float *p = call->in[0].data;
+	uint16_t *out = call->n_in > 6 ? call->in[6].data : NULL;
+	for (int64_t i = 0; i < shape_count(call->in[0].shape) && out; i++)
+		out[i] = panel_bf16(p[i]);
+	return STATUS_OK;
+}
+
+/* p, g, m, v [n], norm2 [], hyper [2] = {lr, t}, narrow? [n]; p, m, v and narrow in place:
  *   c = clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1,  norm = √norm2,  g' = c g
  *   m = β1 m + (1-β1) g',  v = β2 v + (1-β2) g'²
  *   p = p (1 - lr·decay) - lr (m / (1-β1^t)) / (√(v / (1-β2^t)) + eps) */
@@ -26,7 +37,7 @@ status reference_adamw(backend *b, const op_call *call)
 	const float *g = call->in[1].data, *hyper = call->in[5].data;
 	double norm2 = (double)*(const float *)call->in[4].data;
 	if (!isfinite(norm2))
-		return STATUS_OK;
+		return narrow(call);
 	double lr = (double)hyper[0], t = (double)hyper[1], norm = sqrt(norm2), clip = (double)o->clip;
 	double beta1 = (double)o->beta1, beta2 = (double)o->beta2;
 	double c = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
@@ -39,5 +50,5 @@ status reference_adamw(backend *b, const op_call *call)
 		m[i] = (float)mean;
 		v[i] = (float)square;
 	}
-	return STATUS_OK;
+	return narrow(call);
 }

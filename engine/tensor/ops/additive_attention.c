@@ -15,7 +15,7 @@ attention_values op_additive_attention(graph *g, value x, value w, value mask, i
 /* x [B, N, D], w [D], mask? [B, N], heads: what the forward and the gradient share. */
 static status check_attention(const op_call *call, int64_t heads, error *err)
 {
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_real(call, 0, "x", err));
 	shape x = call->in[0].shape;
 	char text[96];
 	if (x.rank != 3)
@@ -35,7 +35,7 @@ status op_additive_attention_check(op_call *call, error *err)
 	const attention_params *p = call->params;
 	TRY(check_attention(call, p->heads, err));
 	shape x = call->in[0].shape, per_head = SHAPE3(x.dim[0], x.dim[1], p->heads);
-	check_output(call, 0, DTYPE_F32, x);
+	check_output(call, 0, call->in[0].type, x);
 	check_output(call, 1, DTYPE_F32, per_head);
 	check_output(call, 2, DTYPE_F32, per_head);
 	return STATUS_OK;
@@ -63,7 +63,7 @@ status op_additive_attention_grad_check(op_call *call, error *err)
 	TRY(check_shape(call, 4, "log_normalizer", DTYPE_F32, SHAPE3(x.dim[0], x.dim[1], p->heads),
 	                "x's batch and length, heads", err));
 	TRY(check_like(call, 5, "dg", 0, "x", err));
-	check_output(call, 0, DTYPE_F32, x);
+	check_output(call, 0, call->in[0].type, x);
 	check_output(call, 1, DTYPE_F32, SHAPE1(x.dim[2]));
 	return STATUS_OK;
 }

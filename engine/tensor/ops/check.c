@@ -19,9 +19,19 @@ status check_type(const op_call *call, int i, const char *name, dtype type, erro
 	return STATUS_OK;
 }
 
+status check_real(const op_call *call, int i, const char *name, error *err)
+{
+	if (check_present(call, i) && dtype_is_real(call->in[i].type))
+		return STATUS_OK;
+	if (!check_present(call, i))
+		return error_set(err, STATUS_INVALID, name, "%s is missing", name);
+	return error_set(err, STATUS_INVALID, name, "%s is %s, must be f32 or bf16", name,
+	                 dtype_name(call->in[i].type));
+}
+
 status check_like(const op_call *call, int i, const char *name, int j, const char *other, error *err)
 {
-	TRY(check_type(call, i, name, DTYPE_F32, err));
+	TRY(check_type(call, i, name, call->in[j].type, err));
 	shape a = call->in[i].shape, b = call->in[j].shape;
 	if (shape_rows(a) == shape_rows(b) && shape_last(a) == shape_last(b))
 		return STATUS_OK;
@@ -50,14 +60,25 @@ status check_count(const op_call *call, int i, const char *name, dtype type, int
 	                 shape_text(call->in[i].shape, mine, sizeof mine), count, why);
 }
 
-status check_weight(const op_call *call, int weight, int bias, int64_t inputs, error *err)
+/* The types of an activation and of the weight it meets. */
+static status check_weight_type(const tensor *x, const char *x_name, const tensor *w, error *err)
 {
+	if (dtype_is_panel(w->type) && x->type != DTYPE_F32)
+		return error_set(err, STATUS_INVALID, x_name, "%s is %s, must be f32 where the weight is packed",
+		                 x_name, dtype_name(x->type));
+	if (dtype_is_panel(w->type) || w->type == x->type)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "weight", "weight is %s, must be %s like %s%s", dtype_name(w->type),
+	                 dtype_name(x->type), x_name, x->type == DTYPE_F32 ? ", or panels" : "");
+}
+
+status check_weight(const op_call *call, int x, const char *x_name, int weight, int bias, error *err)
+{
+	const int64_t inputs = shape_last(call->in[x].shape);
 	if (!check_present(call, weight))
 		return error_set(err, STATUS_INVALID, "weight", "weight is missing");
 	const tensor *w = &call->in[weight];
-	if (w->type != DTYPE_F32 && !dtype_is_panel(w->type))
-		return error_set(err, STATUS_INVALID, "weight", "weight is %s, must be f32 or panels",
-		                 dtype_name(w->type));
+	TRY(check_weight_type(&call->in[x], x_name, w, err));
 	char text[96];
 	if (w->shape.rank != 2 || w->shape.dim[1] != inputs)
 		return error_set(err, STATUS_INVALID, "weight",

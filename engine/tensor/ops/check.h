@@ -15,15 +15,18 @@
 bool check_present(const op_call *call, int i);
 /* Argument i is there and of this type. */
 status check_type(const op_call *call, int i, const char *name, dtype type, error *err);
-/* f32 with the same matrix view as argument j (already checked). */
+/* Argument i is there and f32 or bf16: the first [real] argument of an op. */
+status check_real(const op_call *call, int i, const char *name, error *err);
+/* Of argument j's type and with its matrix view (already checked). */
 status check_like(const op_call *call, int i, const char *name, int j, const char *other, error *err);
 /* `type`, exactly this shape; `why` says where the shape comes from ("x's last dimension"). */
 status check_shape(const op_call *call, int i, const char *name, dtype type, shape s, const char *why, error *err);
 /* `type` with this many elements, whatever the rank. */
 status check_count(const op_call *call, int i, const char *name, dtype type, int64_t count, const char *why,
                    error *err);
-/* Argument `weight` is [N, inputs], f32 or panels, and argument `bias`, if given, f32 [N]. */
-status check_weight(const op_call *call, int weight, int bias, int64_t inputs, error *err);
+/* Argument `weight` is [N, last dimension of x] and of x's type (x is checked already) or, with an f32 x, panels;
+ * argument `bias`, if given, is f32 [N]. */
+status check_weight(const op_call *call, int x, const char *x_name, int weight, int bias, error *err);
 /* Set output o. */
 void check_output(op_call *call, int o, dtype type, shape s);
 

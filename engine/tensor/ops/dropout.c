@@ -14,11 +14,11 @@ value op_dropout(graph *g, value x, value rng, float p, uint32_t stream)
 status op_dropout_check(op_call *call, error *err)
 {
 	const dropout_params *p = call->params;
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_real(call, 0, "x", err));
 	TRY(check_shape(call, 1, "rng", DTYPE_I32, SHAPE1(4), "seed low, seed high, step, 0", err));
 	if (!(p->p >= 0 && p->p < 1))
 		return error_set(err, STATUS_INVALID, "p", "p is %g, must be at least 0 and below 1", (double)p->p);
-	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
 	return STATUS_OK;
 }
 

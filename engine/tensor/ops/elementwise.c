@@ -7,9 +7,9 @@
 
 static status check_binary(op_call *call, error *err)
 {
-	TRY(check_type(call, 0, "a", DTYPE_F32, err));
+	TRY(check_real(call, 0, "a", err));
 	TRY(check_like(call, 1, "b", 0, "a", err));
-	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
 	return STATUS_OK;
 }
 
@@ -66,9 +66,9 @@ value op_scale_by(graph *g, value x, value s)
 
 status op_scale_by_check(op_call *call, error *err)
 {
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_real(call, 0, "x", err));
 	TRY(check_shape(call, 1, "s", DTYPE_F32, SHAPE0(), "a scalar", err));
-	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
 	return STATUS_OK;
 }
 
@@ -109,8 +109,8 @@ value op_scale(graph *g, value x, float factor)
 
 status op_scale_check(op_call *call, error *err)
 {
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
-	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	TRY(check_real(call, 0, "x", err));
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
 	return STATUS_OK;
 }
 

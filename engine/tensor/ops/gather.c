@@ -17,7 +17,7 @@ status op_gather_check(op_call *call, error *err)
 {
 	const bool packed = check_present(call, 0) && dtype_is_panel(call->in[0].type);
 	if (!packed)
-		TRY(check_type(call, 0, "table", DTYPE_F32, err));
+		TRY(check_real(call, 0, "table", err));
 	TRY(check_type(call, 1, "index", DTYPE_I32, err));
 	shape table = call->in[0].shape, out = call->in[1].shape;
 	if (table.rank < 2)
@@ -27,7 +27,7 @@ status op_gather_check(op_call *call, error *err)
 		return error_set(err, STATUS_INVALID, "index", "index has %d dimensions, at most %d are possible",
 		                 out.rank, TENSOR_MAX_RANK - 1);
 	out.dim[out.rank++] = shape_last(table);
-	check_output(call, 0, DTYPE_F32, out);
+	check_output(call, 0, packed ? DTYPE_F32 : call->in[0].type, out);
 	return STATUS_OK;
 }
 
@@ -52,7 +52,7 @@ status op_gather_grad_check(op_call *call, error *err)
 {
 	const gather_grad_params *p = call->params;
 	TRY(check_type(call, 0, "index", DTYPE_I32, err));
-	TRY(check_type(call, 1, "dy", DTYPE_F32, err));
+	TRY(check_real(call, 1, "dy", err));
 	shape dy = call->in[1].shape;
 	if (shape_rows(dy) != shape_count(call->in[0].shape))
 		return error_set(err, STATUS_INVALID, "dy", "dy has %" PRId64 " rows for %" PRId64 " indices",

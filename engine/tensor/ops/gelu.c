@@ -12,8 +12,8 @@ value op_gelu(graph *g, value x, bool tanh)
 
 status op_gelu_check(op_call *call, error *err)
 {
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
-	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	TRY(check_real(call, 0, "x", err));
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
 	return STATUS_OK;
 }
 
@@ -28,8 +28,8 @@ status op_gelu_backward(graph *g, const op_node *node)
 
 status op_gelu_grad_check(op_call *call, error *err)
 {
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_real(call, 0, "x", err));
 	TRY(check_like(call, 1, "dy", 0, "x", err));
-	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
 	return STATUS_OK;
 }

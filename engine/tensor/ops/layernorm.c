@@ -13,13 +13,13 @@ value op_layernorm(graph *g, value x, value weight, value bias, float eps)
 status op_layernorm_check(op_call *call, error *err)
 {
 	const layernorm_params *p = call->params;
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_real(call, 0, "x", err));
 	shape x = call->in[0].shape;
 	TRY(check_shape(call, 1, "weight", DTYPE_F32, SHAPE1(shape_last(x)), "x's last dimension", err));
 	TRY(check_shape(call, 2, "bias", DTYPE_F32, SHAPE1(shape_last(x)), "x's last dimension", err));
 	if (!(p->eps >= 0))
 		return error_set(err, STATUS_INVALID, "eps", "eps is %g, must not be negative", (double)p->eps);
-	check_output(call, 0, DTYPE_F32, x);
+	check_output(call, 0, call->in[0].type, x);
 	check_output(call, 1, DTYPE_F32, SHAPE1(shape_rows(x)));
 	check_output(call, 2, DTYPE_F32, SHAPE1(shape_rows(x)));
 	return STATUS_OK;
@@ -37,13 +37,13 @@ status op_layernorm_backward(graph *g, const op_node *node)
 
 status op_layernorm_grad_check(op_call *call, error *err)
 {
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_real(call, 0, "x", err));
 	shape x = call->in[0].shape;
 	TRY(check_shape(call, 1, "weight", DTYPE_F32, SHAPE1(shape_last(x)), "x's last dimension", err));
 	TRY(check_shape(call, 2, "mean", DTYPE_F32, SHAPE1(shape_rows(x)), "x's rows", err));
 	TRY(check_shape(call, 3, "rstd", DTYPE_F32, SHAPE1(shape_rows(x)), "x's rows", err));
 	TRY(check_like(call, 4, "dy", 0, "x", err));
-	check_output(call, 0, DTYPE_F32, x);
+	check_output(call, 0, call->in[0].type, x);
 	check_output(call, 1, DTYPE_F32, SHAPE1(shape_last(x)));
 	check_output(call, 2, DTYPE_F32, SHAPE1(shape_last(x)));
 	return STATUS_OK;

@@ -12,13 +12,13 @@ value op_linear(graph *g, value x, value weight, value bias, float alpha)
 
 status op_linear_check(op_call *call, error *err)
 {
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
-	TRY(check_weight(call, 1, 2, shape_last(call->in[0].shape), err));
+	TRY(check_real(call, 0, "x", err));
+	TRY(check_weight(call, 0, "x", 1, 2, err));
 	shape out = call->in[0].shape;
 	if (out.rank < 1)
 		return error_set(err, STATUS_INVALID, "x", "x is a scalar, needs rows");
 	out.dim[out.rank - 1] = call->in[1].shape.dim[0];
-	check_output(call, 0, DTYPE_F32, out);
+	check_output(call, 0, call->in[0].type, out);
 	return STATUS_OK;
 }
 
@@ -29,7 +29,7 @@ status op_linear_backward(graph *g, const op_node *node)
 	if (graph_needs_gradient(g, x))
 		graph_accumulate(g, x, op_matmul(g, dy, weight, false, false, p->alpha));
 	if (graph_needs_gradient(g, weight))
-		graph_accumulate(g, weight, op_matmul(g, dy, x, true, false, p->alpha));
+		graph_accumulate(g, weight, op_matmul_wide(g, dy, x, true, false, p->alpha));
 	if (graph_needs_gradient(g, bias))
 		graph_accumulate(g, bias, op_sum_rows(g, dy, p->alpha));
 	return STATUS_OK;

@@ -18,9 +18,9 @@ linear_cross_entropy_values op_linear_cross_entropy(graph *g, value hidden, valu
 status op_linear_cross_entropy_check(op_call *call, error *err)
 {
 	const linear_cross_entropy_params *p = call->params;
-	TRY(check_type(call, 0, "hidden", DTYPE_F32, err));
+	TRY(check_real(call, 0, "hidden", err));
 	shape hidden = call->in[0].shape;
-	TRY(check_weight(call, 1, 2, shape_last(hidden), err));
+	TRY(check_weight(call, 0, "hidden", 1, 2, err));
 	shape weight = call->in[1].shape;
 	if (hidden.rank < 1 || weight.dim[0] < 1)
 		return error_set(err, STATUS_INVALID, "weight", "hidden needs rows and weight at least one class");
@@ -30,7 +30,7 @@ status op_linear_cross_entropy_check(op_call *call, error *err)
 		                 (double)p->smoothing);
 	check_output(call, 0, DTYPE_F32, SHAPE0());
 	check_output(call, 1, DTYPE_F32, SHAPE0());
-	check_output(call, 2, DTYPE_F32, hidden);
+	check_output(call, 2, call->in[0].type, hidden);
 	check_output(call, 3, DTYPE_F32, weight);
 	check_output(call, 4, DTYPE_F32, SHAPE1(weight.dim[0]));
 	return STATUS_OK;
@@ -47,7 +47,7 @@ static bool is_one(const graph *g, value v)
 status op_linear_cross_entropy_backward(graph *g, const op_node *node)
 {
 	value dloss = graph_output_gradient(g, node, 0);
-	if (graph_value(g, node->in[1])->type != DTYPE_F32)
+	if (dtype_is_panel(graph_value(g, node->in[1])->type))
 		return graph_fail(g, STATUS_UNSUPPORTED, "weight", "packed weights have no gradient");
 	for (int i = 0; i < 3; i++) {
 		value unit = node->out[2 + i];

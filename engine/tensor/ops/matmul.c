@@ -5,16 +5,25 @@
 
 #include <inttypes.h>
 
-value op_matmul(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha)
+static value apply(graph *g, value a, value b, matmul_params params)
 {
 	value out;
-	graph_apply(g, OP_matmul, (value[]){a, b}, 2, &(matmul_params){trans_a, trans_b, alpha}, &out);
+	graph_apply(g, OP_matmul, (value[]){a, b}, 2, &params, &out);
 	return out;
+}
+
+value op_matmul(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha)
+{
+	return apply(g, a, b, (matmul_params){trans_a, trans_b, false, alpha});
+}
+
+value op_matmul_wide(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha)
+{
+	return apply(g, a, b, (matmul_params){trans_a, trans_b, true, alpha});
 }
 
 static status check_matrix(const op_call *call, int i, const char *name, error *err)
 {
-	TRY(check_type(call, i, name, DTYPE_F32, err));
 	if (call->in[i].shape.rank >= 2)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, name, "%s has %d dimensions, a matrix needs 2", name,
@@ -24,6 +33,8 @@ static status check_matrix(const op_call *call, int i, const char *name, error *
 status op_matmul_check(op_call *call, error *err)
 {
 	const matmul_params *p = call->params;
+	TRY(check_real(call, 0, "a", err));
+	TRY(check_type(call, 1, "b", call->in[0].type, err));
 	TRY(check_matrix(call, 0, "a", err));
 	TRY(check_matrix(call, 1, "b", err));
 	shape a = call->in[0].shape, b = call->in[1].shape;
@@ -39,7 +50,7 @@ status op_matmul_check(op_call *call, error *err)
 	}
 	shape c = p->trans_a ? SHAPE2(shape_last(a), n) : a;
 	c.dim[c.rank - 1] = n;
-	check_output(call, 0, DTYPE_F32, c);
+	check_output(call, 0, p->wide ? DTYPE_F32 : call->in[0].type, c);
 	return STATUS_OK;
 }
 
@@ -47,18 +58,25 @@ status op_matmul_check(op_call *call, error *err)
  *   C = AB:    dA = G Bᵀ    dB = Aᵀ G        C = A Bᵀ:  dA = G B      dB = Gᵀ A
  *   C = AᵀB:   dA = B Gᵀ    dB = A G         C = AᵀBᵀ:  dA = Bᵀ Gᵀ    dB = Gᵀ Aᵀ
  * that is: a stored transposed swaps the factors of dA and transposes G there; the
- * same for b and dB. */
+ * same for b and dB. A gradient that is f32, a weight's, is not rounded on its way there. */
 status op_matmul_backward(graph *g, const op_node *node)
 {
 	const matmul_params *p = node->params;
 	value a = node->in[0], b = node->in[1], dc = graph_output_gradient(g, node, 0);
+	const dtype type = graph_value(g, a)->type;
+	if (graph_value(g, dc)->type != type) /* C was wide */
+		dc = op_cast(g, dc, type);
+	matmul_params da = {.trans_a = p->trans_a && p->trans_b,
+	                    .trans_b = p->trans_a || !p->trans_b,
+	                    .wide = graph_gradient_type(g, a) != type,
+	                    .alpha = p->alpha};
+	matmul_params db = {.trans_a = p->trans_b || !p->trans_a,
+	                    .trans_b = p->trans_a && p->trans_b,
+	                    .wide = graph_gradient_type(g, b) != type,
+	                    .alpha = p->alpha};
 	if (graph_needs_gradient(g, a))
-		graph_accumulate(g, a,
-		                 p->trans_a ? op_matmul(g, b, dc, p->trans_b, true, p->alpha)
-		                            : op_matmul(g, dc, b, false, !p->trans_b, p->alpha));
+		graph_accumulate(g, a, p->trans_a ? apply(g, b, dc, da) : apply(g, dc, b, da));
 	if (graph_needs_gradient(g, b))
-		graph_accumulate(g, b,
-		                 p->trans_b ? op_matmul(g, dc, a, true, p->trans_a, p->alpha)
-		                            : op_matmul(g, a, dc, !p->trans_a, false, p->alpha));
+		graph_accumulate(g, b, p->trans_b ? apply(g, dc, a, db) : apply(g, a, dc, db));
 	return STATUS_OK;
 }

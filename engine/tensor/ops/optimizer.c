@@ -14,9 +14,10 @@ status op_accumulate_check(op_call *call, error *err)
 	return check_like(call, 1, "x", 0, "sum", err);
 }
 
-void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, adamw_params params)
+void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow,
+              adamw_params params)
 {
-	graph_apply(g, OP_adamw, (value[]){p, grad, m, v, norm2, hyper}, 6, &params, NULL);
+	graph_apply(g, OP_adamw, (value[]){p, grad, m, v, norm2, hyper, narrow}, 7, &params, NULL);
 }
 
 status op_adamw_check(op_call *call, error *err)
@@ -26,5 +27,8 @@ status op_adamw_check(op_call *call, error *err)
 	TRY(check_like(call, 2, "m", 0, "p", err));
 	TRY(check_like(call, 3, "v", 0, "p", err));
 	TRY(check_shape(call, 4, "norm2", DTYPE_F32, SHAPE0(), "a scalar", err));
-	return check_shape(call, 5, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err);
+	TRY(check_shape(call, 5, "hyper", DTYPE_F32, SHAPE1(2), "learning rate, step", err));
+	if (!check_present(call, 6))
+		return STATUS_OK;
+	return check_count(call, 6, "narrow", DTYPE_BF16, shape_count(call->in[0].shape), "as many as p", err);
 }

@@ -12,7 +12,7 @@ value op_sum_rows(graph *g, value x, float factor)
 
 status op_sum_rows_check(op_call *call, error *err)
 {
-	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_real(call, 0, "x", err));
 	check_output(call, 0, DTYPE_F32, SHAPE1(shape_last(call->in[0].shape)));
 	return STATUS_OK;
 }

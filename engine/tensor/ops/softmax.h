@@ -4,7 +4,7 @@
 
 #include "engine/tensor/op.h"
 
-/* Argument 0 is f32 [B, N, 3D] with D a multiple of `heads` ≥ 1. */
+/* Argument 0 is [real] [B, N, 3D] with D a multiple of `heads` ≥ 1. */
 status check_qkv(const op_call *call, int64_t heads, error *err);
 
 #endif

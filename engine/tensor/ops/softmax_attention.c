@@ -31,7 +31,7 @@ status op_softmax_attention_check(op_call *call, error *err)
 	const softmax_params *p = call->params;
 	TRY(check_softmax(call, err));
 	shape qkv = call->in[0].shape;
-	check_output(call, 0, DTYPE_F32, SHAPE3(qkv.dim[0], qkv.dim[1], qkv.dim[2] / 3));
+	check_output(call, 0, call->in[0].type, SHAPE3(qkv.dim[0], qkv.dim[1], qkv.dim[2] / 3));
 	check_output(call, 1, DTYPE_F32, SHAPE3(qkv.dim[0], qkv.dim[1], p->heads));
 	return STATUS_OK;
 }
@@ -40,9 +40,12 @@ status op_softmax_attention_backward(graph *g, const op_node *node)
 {
 	if (!graph_needs_gradient(g, node->in[0]))
 		return STATUS_OK;
-	value dqkv, in[] = {node->in[0],  node->n_in > 1 ? node->in[1] : VALUE_NONE,
+	value dqkv, in[] = {node->in[0],
+	                    node->n_in > 1 ? node->in[1] : VALUE_NONE,
 	                    node->n_in > 2 ? node->in[2] : VALUE_NONE,
-	                    node->out[0], node->out[1], graph_output_gradient(g, node, 0)};
+	                    node->out[0],
+	                    node->out[1],
+	                    graph_output_gradient(g, node, 0)};
 	TRY(graph_apply(g, OP_softmax_attention_grad, in, 6, node->params, &dqkv));
 	graph_accumulate(g, node->in[0], dqkv);
 	return STATUS_OK;
@@ -53,10 +56,10 @@ status op_softmax_attention_grad_check(op_call *call, error *err)
 	const softmax_params *p = call->params;
 	TRY(check_softmax(call, err));
 	shape qkv = call->in[0].shape, y = SHAPE3(qkv.dim[0], qkv.dim[1], qkv.dim[2] / 3);
-	TRY(check_shape(call, 3, "y", DTYPE_F32, y, "the forward's output", err));
+	TRY(check_shape(call, 3, "y", call->in[0].type, y, "the forward's output", err));
 	TRY(check_shape(call, 4, "log_normalizer", DTYPE_F32, SHAPE3(qkv.dim[0], qkv.dim[1], p->heads),
 	                "one for each token and head", err));
 	TRY(check_like(call, 5, "dy", 3, "y", err));
-	check_output(call, 0, DTYPE_F32, qkv);
+	check_output(call, 0, call->in[0].type, qkv);
 	return STATUS_OK;
 }

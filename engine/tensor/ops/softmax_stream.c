@@ -15,7 +15,7 @@ int64_t softmax_state_floats(int64_t d, int64_t window)
 
 status check_qkv(const op_call *call, int64_t heads, error *err)
 {
-	TRY(check_type(call, 0, "qkv", DTYPE_F32, err));
+	TRY(check_real(call, 0, "qkv", err));
 	shape qkv = call->in[0].shape;
 	char text[96];
 	if (qkv.rank != 3 || qkv.dim[2] % 3 != 0)
@@ -38,16 +38,18 @@ value op_softmax_stream(graph *g, value qkv, value pool, value slot, value posit
 status op_softmax_stream_check(op_call *call, error *err)
 {
 	const softmax_stream_params *p = call->params;
+	TRY(check_type(call, 0, "qkv", DTYPE_F32, err));
 	TRY(check_qkv(call, p->heads, err));
 	TRY(check_type(call, 1, "pool", DTYPE_F32, err));
 	shape qkv = call->in[0].shape, pool = call->in[1].shape;
 	int64_t d = qkv.dim[2] / 3, floats;
 	if (p->window < 1 || p->window > INT32_MAX || !memory_product(p->window, 2 * d + 1, &floats))
-		return error_set(err, STATUS_INVALID, "window", "window is %" PRId64 ", must be from 1 to %d", p->window,
-		                 INT32_MAX);
+		return error_set(err, STATUS_INVALID, "window", "window is %" PRId64 ", must be from 1 to %d",
+		                 p->window, INT32_MAX);
 	if (pool.rank != 2 || p->offset < 0 || p->offset > pool.dim[1] || floats > pool.dim[1] - p->offset)
 		return error_set(err, STATUS_INVALID, "pool",
-		                 "a slot of the pool has no room for %" PRId64 " floats at %" PRId64, floats, p->offset);
+		                 "a slot of the pool has no room for %" PRId64 " floats at %" PRId64, floats,
+		                 p->offset);
 	static const char *const names[] = {"slot", "position", "length"};
 	for (int i = 0; i < 3; i++)
 		TRY(check_shape(call, 2 + i, names[i], DTYPE_I32, SHAPE1(qkv.dim[0]), "one for each sequence", err));

@@ -362,7 +362,7 @@ static void what_would_change_the_result_and_is_not_offered_is_refused(void **st
 	refuses(&schema_job_create, "{\"model\":\"m\",\"training_file\":\"f\",\"method\":{\"type\":\"dpo\"}}",
 	        "method.type", "invalid_value");
 	refuses(&schema_model_load, "{\"dtype\":\"fp16\"}", "dtype", "invalid_value");
-	refuses(&schema_job_create, "{\"model\":\"m\",\"training_file\":\"f\",\"additive\":{\"precision\":\"bf16\"}}",
+	refuses(&schema_job_create, "{\"model\":\"m\",\"training_file\":\"f\",\"additive\":{\"precision\":\"fp8\"}}",
 	        "additive.precision", "invalid_value");
 }
 

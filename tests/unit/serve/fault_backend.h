@@ -1,5 +1,5 @@
 /* fault_backend.h - a backend that passes everything on to another one, until the N-th call
- * of a kind fails. */
+ * of a kind fails. Nothing is fused, so that every kernel has a call of its own. */
 #ifndef TESTS_UNIT_SERVE_FAULT_BACKEND_H
 #define TESTS_UNIT_SERVE_FAULT_BACKEND_H
 
@@ -10,7 +10,7 @@
 typedef enum fault_kind {
 	FAULT_KERNEL,   /* STATUS_DEVICE */
 	FAULT_TRANSFER, /* upload, download, copy, clear, synchronize: STATUS_DEVICE */
-	FAULT_ALLOCATE, /* STATUS_NOMEM */
+	FAULT_ALLOCATE, /* allocate, reserve, extend: STATUS_NOMEM */
 	FAULT_MALLOC    /* not here: the host's own malloc, calloc and realloc */
 } fault_kind;
 
@@ -21,8 +21,9 @@ typedef struct fault_backend {
 	int64_t left; /* calls of that kind that succeed; negative: the fault is not armed */
 	bool lasting; /* all later ones fail too */
 	bool struck;
-	int64_t memory; /* allocations not yet released */
-	bool full;      /* every allocation fails */
+	int64_t memory;    /* allocations and reservations not yet released */
+	bool full;         /* every one of them fails, and every extension */
+	size_t downloaded; /* bytes */
 } fault_backend;
 
 static inline void fault_arm(fault_backend *f, fault_kind kind, int64_t left, bool lasting)
@@ -89,6 +90,7 @@ static inline status fault_upload(backend *b, void *device, const void *host, si
 static inline status fault_download(backend *b, void *host, const void *device, size_t bytes)
 {
 	fault_backend *f = (fault_backend *)b;
+	f->downloaded += bytes;
 	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : f->inner->download(f->inner, host, device, bytes);
 }
 
@@ -108,6 +110,63 @@ static inline status fault_synchronize(backend *b)
 {
 	fault_backend *f = (fault_backend *)b;
 	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : f->inner->synchronize(f->inner);
+}
+
+static inline status fault_reserve(backend *b, size_t bytes, void **out)
+{
+	fault_backend *f = (fault_backend *)b;
+	*out = NULL;
+	if (f->full || fault_strikes(f, FAULT_ALLOCATE))
+		return STATUS_NOMEM;
+	status s = f->inner->reserve(f->inner, bytes, out);
+	f->memory += s == STATUS_OK;
+	return s;
+}
+
+static inline status fault_extend(backend *b, void *reserved, size_t bytes, size_t *extended)
+{
+	fault_backend *f = (fault_backend *)b;
+	if (f->full || fault_strikes(f, FAULT_ALLOCATE))
+		return STATUS_NOMEM;
+	return f->inner->extend(f->inner, reserved, bytes, extended);
+}
+
+static inline void fault_unreserve(backend *b, void *reserved, size_t bytes)
+{
+	fault_backend *f = (fault_backend *)b;
+	f->memory -= reserved != NULL;
+	f->inner->unreserve(f->inner, reserved, bytes);
+}
+
+static inline bool fault_busy(backend *b)
+{
+	fault_backend *f = (fault_backend *)b;
+	return f->inner->busy(f->inner);
+}
+
+static inline status fault_record_begin(backend *b)
+{
+	fault_backend *f = (fault_backend *)b;
+	return f->inner->record_begin(f->inner);
+}
+
+static inline status fault_record_end(backend *b, void **out)
+{
+	fault_backend *f = (fault_backend *)b;
+	return f->inner->record_end(f->inner, out);
+}
+
+/* As any of the kernels that were recorded. */
+static inline status fault_replay(backend *b, void *recording)
+{
+	fault_backend *f = (fault_backend *)b;
+	return fault_strikes(f, FAULT_KERNEL) ? STATUS_DEVICE : f->inner->replay(f->inner, recording);
+}
+
+static inline void fault_forget(backend *b, void *recording)
+{
+	fault_backend *f = (fault_backend *)b;
+	f->inner->forget(f->inner, recording);
 }
 
 static inline void fault_close(backend *b)
@@ -135,6 +194,14 @@ static inline fault_backend *fault_backend_new(backend *inner)
 	    .clear = fault_clear,
 	    .synchronize = fault_synchronize,
 	    .close = fault_close,
+	    .reserve = fault_reserve,
+	    .extend = fault_extend,
+	    .unreserve = fault_unreserve,
+	    .busy = inner->busy ? fault_busy : NULL,
+	    .record_begin = inner->record_begin ? fault_record_begin : NULL,
+	    .record_end = inner->record_end ? fault_record_end : NULL,
+	    .replay = inner->replay ? fault_replay : NULL,
+	    .forget = inner->forget ? fault_forget : NULL,
 	};
 #define OP(name, ...)                                                                                                  \
 	f->base.kernel[OP_##name] = fault_kernel_##name;                                                               \

@@ -269,4 +269,13 @@ static inline void assert_same_logits(const session *a, const session *b)
 	assert_memory_equal(a->logits, b->logits, VOCAB * sizeof *a->logits);
 }
 
+/* The session's logits are those of one that has read its tokens in one go. */
+static inline void assert_reads_afresh(fixture *f, const session *x)
+{
+	session *y = open_session(f, "afresh", x->options.policy, false);
+	append(f, y, x->ids, x->tokens);
+	assert_same_logits(x, y);
+	drop(f, y);
+}
+
 #endif

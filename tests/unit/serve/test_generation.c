@@ -137,7 +137,7 @@ static void a_result_counts_its_tokens_and_times(void **state)
 /* --- forcing what is said ------------------------------------------------------------ */
 
 /* A request whose tokens are the bytes of `text`, one by one, whatever the model thinks: the test
- * changes the bias before every token. */
+ * changes what is adjusted before every token. */
 typedef struct script {
 	sampling_bias bias;
 	const char *text;
@@ -147,7 +147,7 @@ static void next_byte(client *c)
 {
 	script *s = c->context;
 	s->bias.token = 3 + (unsigned char)s->text[c->n_tokens];
-	c->generation->sampling.bias[0] = s->bias;
+	c->generation->tally.rows[0].token = s->bias.token;
 }
 
 static generation_request scripted(client *c, script *s, const int32_t *prompt, const char *text, int64_t max_tokens)

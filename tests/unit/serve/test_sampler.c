@@ -10,17 +10,71 @@
 #include <string.h>
 
 #include "engine/base/philox.h"
-#include "engine/serve/sampler.h"
+#include "engine/cpu/cpu.h"
+#include "engine/serve/sample_plan.h"
 
 enum { DRAWS = 4000 };
 
+/* What samples from one row of the vocabulary that was asked for last. */
+static struct {
+	backend *backend;
+	sample_plan *plan;
+	void *row;
+	int64_t vocab;
+} device;
+
+static int open_device(void **state)
+{
+	(void)state;
+	return cpu_open(&device.backend, 1, NULL) != STATUS_OK;
+}
+
+static int close_device(void **state)
+{
+	(void)state;
+	sample_plan_free(device.plan);
+	device.backend->release(device.backend, device.row);
+	backend_close(device.backend);
+	return 0;
+}
+
+static void use_vocabulary(int64_t vocab)
+{
+	if (device.vocab == vocab)
+		return;
+	sample_plan_free(device.plan);
+	device.backend->release(device.backend, device.row);
+	device.vocab = vocab;
+	assert_int_equal(device.backend->allocate(device.backend, (size_t)vocab * sizeof(float), &device.row),
+	                 STATUS_OK);
+	assert_int_equal(sample_plan_new(&device.plan, device.backend, 1, vocab, device.row, NULL), STATUS_OK);
+}
+
+/* counts[v]: how often v has occurred (NULL: never). */
+static int32_t pick_counted(const sampling *how, const float *logits, int64_t vocab, const uint32_t *counts,
+                            uint64_t position)
+{
+	tally t = {0};
+	int32_t token;
+	use_vocabulary(vocab);
+	assert_int_equal(device.backend->upload(device.backend, device.row, logits, (size_t)vocab * sizeof *logits),
+	                 STATUS_OK);
+	assert_int_equal(tally_init(&t, how), STATUS_OK);
+	for (int32_t v = 0; counts && v < vocab; v++)
+		for (uint32_t i = 0; i < counts[v]; i++) {
+			assert_int_equal(tally_reserve(&t), STATUS_OK);
+			tally_add(&t, v);
+		}
+	sample_row row = {how, &t, position};
+	assert_int_equal(sample_plan_prepare(device.plan, t.count, NULL), STATUS_OK);
+	assert_int_equal(sample_plan_run(device.plan, &row, 1, &token), STATUS_OK);
+	tally_fini(&t);
+	return token;
+}
+
 static int32_t pick(const sampling *how, const float *logits, int64_t vocab, uint64_t position)
 {
-	sampler *s;
-	assert_int_equal(sampler_new(&s, vocab), STATUS_OK);
-	int32_t token = sampler_pick(s, how, logits, NULL, position, NULL, 0).token;
-	sampler_free(s);
-	return token;
+	return pick_counted(how, logits, vocab, NULL, position);
 }
 
 static void fill(float *x, int64_t n, uint64_t seed, float spread)
@@ -85,15 +139,12 @@ static void only_what_a_full_sort_would_keep_is_ever_picked_and_all_of_it_is(voi
 		how.min_p = trial % 5 == 0 ? 0.2f * philox_uniform(r.word[3]) : 0;
 		bool survives[V], seen[V] = {false};
 		survivors(&how, x, V, survives);
-		sampler *s;
-		assert_int_equal(sampler_new(&s, V), STATUS_OK);
 		for (uint64_t p = 0; p < DRAWS; p++) {
-			int32_t token = sampler_pick(s, &how, x, NULL, p, NULL, 0).token;
+			int32_t token = pick(&how, x, V, p);
 			assert_in_range(token, 0, V - 1);
 			assert_true(survives[token]);
 			seen[token] = true;
 		}
-		sampler_free(s);
 		for (int i = 0; i < V; i++) /* the likeliest cannot be missed in so many draws */
 			if (survives[i] && expf((x[i] - 3) / how.temperature) > 0.05f)
 				assert_true(seen[i]);
@@ -110,17 +161,14 @@ static void draws_follow_the_softmax(void **state)
 	sampling how;
 	sampling_default(&how);
 	how.temperature = 0.7f;
-	sampler *s;
-	assert_int_equal(sampler_new(&s, V), STATUS_OK);
 	for (int i = 0; i < V; i++)
 		total += exp(x[i] / 0.7);
 	for (uint64_t p = 0; p < N; p++)
-		found[sampler_pick(s, &how, x, NULL, p, NULL, 0).token]++;
+		found[pick(&how, x, V, p)]++;
 	for (int i = 0; i < V; i++) { /* five standard deviations */
 		double expected = exp(x[i] / 0.7) / total, sd = sqrt(expected * (1 - expected) / N);
 		assert_true(fabs(found[i] / (double)N - expected) <= 5 * sd);
 	}
-	sampler_free(s);
 }
 
 static void temperature_zero_is_the_largest_logit_and_the_lowest_id_on_ties(void **state)
@@ -246,17 +294,14 @@ static void without_a_finite_logit_the_token_is_minus_one(void **state)
 	(void)state;
 	float x[3] = {NAN, INFINITY, -INFINITY};
 	token_logprob top[2];
-	sampler *s;
 	sampling how;
 	sampling_default(&how);
-	assert_int_equal(sampler_new(&s, 3), STATUS_OK);
 	how.top_k = 2;
-	token_logprob p = sampler_pick(s, &how, x, NULL, 0, top, 2);
-	assert_int_equal(p.token, -1);
-	assert_int_equal(top[0].token, -1);
+	assert_int_equal(pick(&how, x, 3, 0), -1);
 	how.temperature = 0;
-	assert_int_equal(sampler_pick(s, &how, x, NULL, 0, NULL, 0).token, -1);
-	sampler_free(s);
+	assert_int_equal(pick(&how, x, 3, 0), -1);
+	sampler_logprob(x, 3, 0, top, 2);
+	assert_int_equal(top[0].token, -1);
 }
 
 static void the_draw_depends_on_seed_and_position_alone(void **state)
@@ -304,34 +349,28 @@ static void penalties_follow_their_formulas(void **state)
 	/* The penalised logits are all equal to the third, so that the lowest id wins or loses by a hair. */
 	float x[3] = {4, -1, 2};
 	uint32_t counts[3] = {1, 1, 0};
-	sampler *s;
 	sampling how;
 	sampling_default(&how);
 	how.temperature = 0;
-	assert_int_equal(sampler_new(&s, 3), STATUS_OK);
 	how.repetition_penalty = 2; /* 4 / 2 = 2: a tie, the lower id */
-	assert_int_equal(sampler_pick(s, &how, x, counts, 0, NULL, 0).token, 0);
+	assert_int_equal(pick_counted(&how, x, 3, counts, 0), 0);
 	how.repetition_penalty = 2.01f;
-	assert_int_equal(sampler_pick(s, &how, x, counts, 0, NULL, 0).token, 2);
+	assert_int_equal(pick_counted(&how, x, 3, counts, 0), 2);
 	float negative[2] = {-2, -3};
 	uint32_t first[2] = {1, 0};
 	how.repetition_penalty = 1.4f; /* -2 · 1.4 > -3 */
-	sampler *two;
-	assert_int_equal(sampler_new(&two, 2), STATUS_OK);
-	assert_int_equal(sampler_pick(two, &how, negative, first, 0, NULL, 0).token, 0);
+	assert_int_equal(pick_counted(&how, negative, 2, first, 0), 0);
 	how.repetition_penalty = 1.6f;
-	assert_int_equal(sampler_pick(two, &how, negative, first, 0, NULL, 0).token, 1);
+	assert_int_equal(pick_counted(&how, negative, 2, first, 0), 1);
 	sampling_default(&how);
 	how.temperature = 0;
 	how.presence_penalty = 1.5f;
 	how.frequency_penalty = 0.25f; /* 4 - 1.5 - 0.25 c against 2: loses from c = 3 on */
 	for (uint32_t c = 0; c < 5; c++) {
 		counts[0] = c;
-		assert_int_equal(sampler_pick(s, &how, x, counts, 0, NULL, 0).token, c < 3 ? 0 : 2);
+		assert_int_equal(pick_counted(&how, x, 3, counts, 0), c < 3 ? 0 : 2);
 	}
-	assert_int_equal(sampler_pick(s, &how, x, NULL, 0, NULL, 0).token, 0);
-	sampler_free(two);
-	sampler_free(s);
+	assert_int_equal(pick(&how, x, 3, 0), 0);
 }
 
 static void log_probabilities_are_those_of_the_model_alone(void **state)
@@ -339,17 +378,9 @@ static void log_probabilities_are_those_of_the_model_alone(void **state)
 	(void)state;
 	float x[6] = {1, -INFINITY, 3, NAN, 2, 3};
 	double lse = log(exp(1) + exp(3) + exp(2) + exp(3));
-	sampling_bias force = {4, 100};
-	sampling how;
-	sampling_default(&how);
-	how.temperature = 0.1f;
-	how.bias = &force;
-	how.n_bias = 1;
 	token_logprob top[8];
 	memset(top, 0xff, sizeof top);
-	sampler *s;
-	assert_int_equal(sampler_new(&s, 6), STATUS_OK);
-	token_logprob p = sampler_pick(s, &how, x, NULL, 0, top, 6);
+	token_logprob p = sampler_logprob(x, 6, 4, top, 6);
 	assert_int_equal(p.token, 4);
 	assert_true(fabs(p.logprob - (2 - lse)) <= 1e-6);
 	int32_t order[6] = {2, 5, 4, 0, -1, -1};
@@ -360,9 +391,8 @@ static void log_probabilities_are_those_of_the_model_alone(void **state)
 	unsigned char untouched[sizeof top[0]];
 	memset(untouched, 0xff, sizeof untouched);
 	assert_memory_equal(&top[6], untouched, sizeof untouched);
-	p = sampler_pick(s, &how, x, NULL, 0, top, 0); /* no alternatives, but the chosen one's */
+	p = sampler_logprob(x, 6, 4, top, 0); /* no alternatives, but the chosen one's */
 	assert_true(fabs(p.logprob - (2 - lse)) <= 1e-6);
-	sampler_free(s);
 }
 
 static void the_likeliest_tokens_are_those_of_a_full_sort(void **state)
@@ -372,10 +402,6 @@ static void the_likeliest_tokens_are_those_of_a_full_sort(void **state)
 	float x[V];
 	ranked all[V];
 	token_logprob top[TOP];
-	sampler *s;
-	sampling how;
-	sampling_default(&how);
-	assert_int_equal(sampler_new(&s, V), STATUS_OK);
 	for (uint64_t trial = 0; trial < 20; trial++) {
 		fill(x, V, trial, 9);
 		for (int i = 0; i < V; i++) {
@@ -383,11 +409,10 @@ static void the_likeliest_tokens_are_those_of_a_full_sort(void **state)
 			all[i] = (ranked){x[i], i, 0};
 		}
 		qsort(all, V, sizeof *all, by_rank);
-		sampler_pick(s, &how, x, NULL, trial, top, TOP);
+		sampler_logprob(x, V, 0, top, TOP);
 		for (int i = 0; i < TOP; i++)
 			assert_int_equal(top[i].token, all[i].id);
 	}
-	sampler_free(s);
 }
 
 static void huge_logits_do_not_overflow(void **state)
@@ -396,16 +421,13 @@ static void huge_logits_do_not_overflow(void **state)
 	float x[4] = {FLT_MAX, -FLT_MAX, FLT_MAX, 0};
 	sampling how;
 	token_logprob top[1];
-	sampler *s;
 	sampling_default(&how);
 	how.top_p = 0.9f;
-	assert_int_equal(sampler_new(&s, 4), STATUS_OK);
 	for (uint64_t p = 0; p < 100; p++) {
-		token_logprob picked = sampler_pick(s, &how, x, NULL, p, top, 1);
-		assert_true(picked.token == 0 || picked.token == 2);
-		assert_true(isfinite(picked.logprob));
+		int32_t token = pick(&how, x, 4, p);
+		assert_true(token == 0 || token == 2);
+		assert_true(isfinite(sampler_logprob(x, 4, token, top, 1).logprob));
 	}
-	sampler_free(s);
 }
 
 static void a_min_p_of_one_keeps_all_that_are_as_likely_as_the_likeliest(void **state)
@@ -437,11 +459,98 @@ static void a_vocabulary_of_one_has_one_answer(void **state)
 static void an_impossible_vocabulary_is_refused(void **state)
 {
 	(void)state;
-	sampler *s = (sampler *)&s;
-	assert_int_equal(sampler_new(&s, 0), STATUS_INVALID);
-	assert_null(s);
-	assert_int_equal(sampler_new(&s, (int64_t)1 << 40), STATUS_INVALID);
-	sampler_free(NULL);
+	sample_plan *p = (sample_plan *)&p;
+	error err = ERROR_INIT;
+	float x;
+	assert_int_equal(sample_plan_new(&p, device.backend, 1, SAMPLE_MAX_VOCAB + 1, &x, &err), STATUS_INVALID);
+	assert_null(p);
+	assert_non_null(strstr(err.message, "vocabulary"));
+	sample_plan_free(NULL);
+}
+
+/* --- tallies and batches -------------------------------------------------------------- */
+
+static void a_tally_counts_every_token_and_keeps_them_sorted(void **state)
+{
+	(void)state;
+	enum { V = 97, N = 3000 };
+	int32_t counts[V] = {0};
+	sampling_bias bias[] = {{50, 1.5f}, {3, -2}, {50, 0.25f}, {96, 7}};
+	sampling how;
+	sampling_default(&how);
+	how.frequency_penalty = 0.1f;
+	how.bias = bias;
+	how.n_bias = 4;
+	tally t = {0};
+	assert_int_equal(tally_init(&t, &how), STATUS_OK);
+	assert_int_equal(t.count, 3);
+	for (uint64_t i = 0; i < N; i++) {
+		int32_t token = (int32_t)(philox(1, 2, 0, i).word[0] % V);
+		counts[token]++;
+		assert_int_equal(tally_reserve(&t), STATUS_OK);
+		tally_add(&t, token);
+	}
+	assert_int_equal(t.count, V);
+	for (int32_t v = 0; v < V; v++) {
+		assert_int_equal(t.rows[v].token, v);
+		assert_int_equal(t.rows[v].count, counts[v]);
+		assert_true(t.rows[v].bias == (v == 50 ? 1.75f : v == 3 ? -2 : v == 96 ? 7 : 0));
+	}
+	tally_fini(&t);
+	how.frequency_penalty = 0; /* nobody asks how often */
+	assert_int_equal(tally_init(&t, &how), STATUS_OK);
+	tally_add(&t, 5);
+	assert_int_equal(t.count, 3);
+	tally_fini(&t);
+}
+
+static void a_batch_draws_for_whom_it_is_asked_with_what_is_theirs(void **state)
+{
+	(void)state;
+	enum { V = 131, ROWS = 9 };
+	float x[ROWS][V];
+	void *logits;
+	sample_plan *p;
+	sampling how[ROWS];
+	tally t[ROWS] = {{0}};
+	sample_row rows[ROWS];
+	sampling_bias bias[ROWS];
+	int32_t token[ROWS], alone[ROWS];
+	int64_t adjusts = 0;
+	for (int i = 0; i < ROWS; i++) {
+		fill(x[i], V, (uint64_t)i, 5);
+		bias[i] = (sampling_bias){7 * i, 3};
+		sampling_default(&how[i]);
+		how[i].seed = (uint64_t)i;
+		how[i].presence_penalty = i % 2 ? 4 : 0;
+		how[i].bias = &bias[i];
+		how[i].n_bias = i % 3 > 0;
+		assert_int_equal(tally_init(&t[i], &how[i]), STATUS_OK);
+		for (int n = 0; n < 40; n++) {
+			assert_int_equal(tally_reserve(&t[i]), STATUS_OK);
+			tally_add(&t[i], (int32_t)(philox(9, (uint32_t)i, 0, (uint64_t)n).word[0] % V));
+		}
+		rows[i] = (sample_row){i % 4 == 3 ? NULL : &how[i], &t[i], (uint64_t)(1000 + i)};
+		adjusts += rows[i].how ? t[i].count : 0;
+		uint32_t counts[V] = {0};
+		for (int32_t r = 0; r < t[i].count; r++)
+			counts[t[i].rows[r].token] = (uint32_t)t[i].rows[r].count;
+		alone[i] = rows[i].how ? pick_counted(&how[i], x[i], V, counts, rows[i].position) : -1;
+	}
+	assert_true(adjusts > 64); /* more than the smallest plan holds */
+	assert_int_equal(device.backend->allocate(device.backend, sizeof x, &logits), STATUS_OK);
+	assert_int_equal(device.backend->upload(device.backend, logits, x, sizeof x), STATUS_OK);
+	assert_int_equal(sample_plan_new(&p, device.backend, ROWS, V, logits, NULL), STATUS_OK);
+	assert_int_equal(sample_plan_prepare(p, adjusts, NULL), STATUS_OK);
+	for (int n = ROWS; n > 0; n--) { /* the last rows may be missing */
+		memset(token, 0x55, sizeof token);
+		assert_int_equal(sample_plan_run(p, rows, n, token), STATUS_OK);
+		assert_memory_equal(token, alone, (size_t)n * sizeof *token);
+	}
+	sample_plan_free(p);
+	device.backend->release(device.backend, logits);
+	for (int i = 0; i < ROWS; i++)
+		tally_fini(&t[i]);
 }
 
 static void refused(const sampling *how, const char *param)
@@ -507,7 +616,9 @@ int main(void)
 	    cmocka_unit_test(a_min_p_of_one_keeps_all_that_are_as_likely_as_the_likeliest),
 	    cmocka_unit_test(a_vocabulary_of_one_has_one_answer),
 	    cmocka_unit_test(an_impossible_vocabulary_is_refused),
+	    cmocka_unit_test(a_tally_counts_every_token_and_keeps_them_sorted),
+	    cmocka_unit_test(a_batch_draws_for_whom_it_is_asked_with_what_is_theirs),
 	    cmocka_unit_test(settings_out_of_range_are_refused_by_name),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, open_device, close_device);
 }

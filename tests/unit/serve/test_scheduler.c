@@ -285,6 +285,8 @@ static void cancelling_at_any_tick_ends_once_and_keeps_what_was_told(void **stat
 				                            : when < 3 ? when * SCHEDULER_PREFILL_CHUNK
 				                                       : PROMPT);
 			assert_int_equal(f->model->users, 1);
+			if (x->tokens > 0)
+				assert_reads_afresh(f, x);
 			drop(f, x);
 			if (late)
 				break;
@@ -390,6 +392,7 @@ static void a_callback_may_cancel_another_of_the_same_batch(void **state)
 	assert_int_equal(x->tokens, 5 + both.told);
 	assert_int_equal(both.canceller.result.status, STATUS_OK);
 	assert_int_equal(both.canceller.n_tokens, 20);
+	assert_reads_afresh(f, x);
 	drop(f, x);
 }
 

@@ -256,6 +256,125 @@ static void too_little_memory_for_a_batch_is_enough_for_its_rows(void **state)
 	fixture_close(&f);
 }
 
+/* A session whose generation ended between a token's telling and its reading, and what the tokens should have been. */
+enum { OWING_PROMPT = 5 };
+typedef struct owing {
+	fixture f;
+	fault_backend *fault;
+	session *x;
+	client all, first;
+	int32_t prompt[OWING_PROMPT];
+} owing;
+
+static void owing_open(owing *o)
+{
+	memset(o, 0, sizeof *o);
+	fixture_folder(&o->f);
+	o->fault = fault_backend_new(o->f.backend);
+	o->f.backend = &o->fault->base;
+	fixture_serve(&o->f, &limits);
+	random_tokens(o->prompt, OWING_PROMPT, 3);
+	generation_request r = request(&o->all, o->prompt, OWING_PROMPT, LONGEST);
+	r.sampling.temperature = 1;
+	run(&o->f, NULL, &o->all, &r);
+	o->x = open_session(&o->f, "x", POSITION_ERROR, true); /* with scores, so its plans are not those of o->all */
+	r.context = memset(&o->first, 0, sizeof o->first);
+	start(&o->f, o->x, &o->first, &r);
+}
+
+/* The rest follows behind what was told. */
+static void assert_goes_on(owing *o, session *x)
+{
+	client rest;
+	int told = o->first.n_tokens;
+	assert_true(told > 0 && told < LONGEST);
+	assert_memory_equal(o->first.tokens, o->all.tokens, (size_t)told * sizeof(int32_t));
+	generation_request r = request(&rest, NULL, 0, LONGEST - told);
+	r.sampling.temperature = 1;
+	run(&o->f, x, &rest, &r);
+	assert_int_equal(rest.result.status, STATUS_OK);
+	assert_memory_equal(rest.tokens, o->all.tokens + told, (size_t)(LONGEST - told) * sizeof(int32_t));
+	assert_int_equal(x->tokens, OWING_PROMPT + LONGEST);
+	assert_reads_afresh(&o->f, x);
+}
+
+static void what_was_told_is_read_after_memory_was_short(void **state)
+{
+	(void)state;
+	owing o;
+	session *fork, *import;
+	void *blob = NULL;
+	size_t bytes;
+	error err = ERROR_INIT;
+	owing_open(&o);
+	while (o.first.n_tokens == 0)
+		assert_int_equal(scheduler_tick(o.f.scheduler), STATUS_OK);
+	o.fault->full = true; /* no plan for a decode step with scores */
+	drain(&o.f);
+	assert_int_equal(o.first.result.status, STATUS_NOMEM);
+	assert_int_equal(o.first.n_tokens, 1);
+	assert_int_equal(o.x->tokens, OWING_PROMPT);
+	assert_int_equal(scheduler_session_export(o.f.scheduler, o.x, &blob, &bytes, &err), STATUS_NOMEM);
+	assert_true(err.message[0] != '\0');
+	assert_int_equal(scheduler_session_fork(o.f.scheduler, o.x, "fork", &fork, NULL), STATUS_NOMEM);
+	o.fault->full = false;
+	assert_int_equal(scheduler_session_export(o.f.scheduler, o.x, &blob, &bytes, NULL), STATUS_OK);
+	assert_int_equal(o.x->tokens, OWING_PROMPT + 1);
+	assert_int_equal(scheduler_session_fork(o.f.scheduler, o.x, "fork", &fork, NULL), STATUS_OK);
+	assert_int_equal(scheduler_session_import(o.f.scheduler, o.f.model, "import", blob, bytes, &import, NULL),
+	                 STATUS_OK);
+	free(blob);
+	assert_goes_on(&o, o.x);
+	assert_goes_on(&o, fork);
+	assert_goes_on(&o, import);
+	fixture_close(&o.f);
+}
+
+static void what_was_told_is_read_after_the_device_failed_others(void **state)
+{
+	(void)state;
+	owing o;
+	client other;
+	owing_open(&o);
+	while (o.first.n_tokens < 3)
+		assert_int_equal(scheduler_tick(o.f.scheduler), STATUS_OK);
+	generation_request r = request(&other, o.prompt, 3, 5);
+	start(&o.f, NULL, &other, &r);
+	o.first.generation->credit = 0; /* its own step must not be the one that fails */
+	fault_arm(o.fault, FAULT_KERNEL, 0, false);
+	assert_int_equal(scheduler_tick(o.f.scheduler), STATUS_DEVICE);
+	assert_int_equal(other.result.status, STATUS_DEVICE);
+	assert_int_equal(o.first.result.status, STATUS_DEVICE);
+	assert_int_equal(o.first.n_tokens, 3);
+	assert_goes_on(&o, o.x);
+	fixture_close(&o.f);
+}
+
+static void only_tokens_come_to_the_host_until_a_session_stops(void **state)
+{
+	(void)state;
+	owing o;
+	client c;
+	owing_open(&o);
+	drain(&o.f);
+	size_t row = VOCAB * sizeof(float);
+	generation_request r = request(&c, o.prompt, OWING_PROMPT, LONGEST);
+	o.fault->downloaded = 0;
+	run(&o.f, NULL, &c, &r);
+	assert_int_equal(o.fault->downloaded, LONGEST * sizeof(int32_t));
+	session *x = open_session(&o.f, "y", POSITION_ERROR, false);
+	r.context = memset(&c, 0, sizeof c);
+	o.fault->downloaded = 0;
+	run(&o.f, x, &c, &r);
+	assert_int_equal(o.fault->downloaded, LONGEST * sizeof(int32_t) + row);
+	r.context = memset(&c, 0, sizeof c);
+	r.n_logprobs = 2;
+	o.fault->downloaded = 0;
+	run(&o.f, NULL, &c, &r);
+	assert_int_equal(o.fault->downloaded, LONGEST * (sizeof(int32_t) + row));
+	fixture_close(&o.f);
+}
+
 static void loading_may_fail_at_any_call(void **state)
 {
 	(void)state;
@@ -291,6 +410,9 @@ int main(void)
 	    cmocka_unit_test(memory_may_run_out_for_good_at_any_allocation),
 	    cmocka_unit_test(the_host_may_run_out_of_memory_at_any_allocation),
 	    cmocka_unit_test(too_little_memory_for_a_batch_is_enough_for_its_rows),
+	    cmocka_unit_test(what_was_told_is_read_after_memory_was_short),
+	    cmocka_unit_test(what_was_told_is_read_after_the_device_failed_others),
+	    cmocka_unit_test(only_tokens_come_to_the_host_until_a_session_stops),
 	    cmocka_unit_test(loading_may_fail_at_any_call),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

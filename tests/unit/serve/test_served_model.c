@@ -39,14 +39,16 @@ static void step(fixture *f, session **x, int n, const int32_t *tokens)
 	bool scores = false;
 	for (int i = 0; i < n; i++) {
 		assert_int_equal(session_reserve(x[i], 1, NULL), STATUS_OK);
-		memset(x[i]->logits, 0xff, VOCAB * sizeof *x[i]->logits);
+		memset(x[i]->logits, 0xff, VOCAB * sizeof *x[i]->logits); /* what lies on the device is to come */
 		rows[i] = session_row(x[i], tokens + i, 1);
 		scores |= x[i]->scores != NULL;
 	}
-	assert_int_equal(served_model_plan(f->model, n, 1, scores, &p, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, n, 1, scores, 0, &p, NULL), STATUS_OK);
 	assert_int_equal(served_model_step(f->model, p, rows, n), STATUS_OK);
-	for (int i = 0; i < n; i++)
-		session_commit(x[i], tokens + i, 1);
+	for (int i = 0; i < n; i++) {
+		session_commit(x[i], tokens + i, 1, p, i);
+		assert_int_equal(session_fetch(x[i]), STATUS_OK);
+	}
 }
 
 static void assert_same_reading(const fixture *f, const session *a, const session *b)
@@ -217,27 +219,30 @@ static void a_model_without_rounds_is_served_but_not_explained(void **state)
 	fixture_close(&f);
 }
 
-static void a_plan_is_made_once_and_again_when_the_pool_has_moved(void **state)
+static void a_plan_is_made_once_for_as_many_states_as_there_can_be(void **state)
 {
 	fixture *f = *state;
 	served_plan *two, *other, *scored, *chunk;
 	int32_t slot;
-	assert_int_equal(served_model_plan(f->model, 2, 1, false, &two, NULL), STATUS_OK);
-	assert_int_equal(served_model_plan(f->model, 1, 1, false, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 1, false, 0, &two, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 1, 1, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_not_equal(other, two);
-	assert_int_equal(served_model_plan(f->model, 2, 1, false, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 1, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_equal(other, two);
-	assert_int_equal(served_model_plan(f->model, 3, 1, false, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 3, 1, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_not_equal(other, two);
-	assert_int_equal(served_model_plan(f->model, 2, 1, true, &scored, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 1, true, 0, &scored, NULL), STATUS_OK);
 	assert_ptr_not_equal(scored, two);
-	assert_int_equal(served_model_plan(f->model, 1, 17, false, &chunk, NULL), STATUS_OK);
-	assert_int_equal(served_model_plan(f->model, 1, 64, false, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 1, 17, false, 0, &chunk, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 1, 64, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_equal(other, chunk);
-	for (int i = 0; i < 5; i++)
+	const float *data = statepool_data(f->model->pool);
+	for (int i = 0; i < 17; i++)
 		assert_int_equal(served_model_take(f->model, &slot, NULL), STATUS_OK);
-	assert_null(f->model->plans);
-	for (int i = 0; i < 5; i++)
+	assert_ptr_equal(statepool_data(f->model->pool), data);
+	assert_int_equal(served_model_plan(f->model, 2, 1, false, 1000, &other, NULL), STATUS_OK);
+	assert_ptr_equal(other, two);
+	for (int i = 0; i < 17; i++)
 		served_model_give(f->model, i);
 }
 
@@ -280,7 +285,8 @@ int main(void)
 	    cmocka_unit_test(weights_of_every_type_say_nearly_the_same),
 	    cmocka_unit_test(a_model_without_rounds_is_served_but_not_explained),
 	    cmocka_unit_test_setup_teardown(a_model_is_loaded_anew_for_weights_of_another_type, setup_cpu, teardown),
-	    cmocka_unit_test_setup_teardown(a_plan_is_made_once_and_again_when_the_pool_has_moved, setup_cpu, teardown),
+	    cmocka_unit_test_setup_teardown(a_plan_is_made_once_for_as_many_states_as_there_can_be, setup_cpu,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(the_hash_is_of_weights_and_configuration, setup_cpu, teardown),
 	    cmocka_unit_test(the_checksum_is_fnv1a),
 	};

@@ -6,12 +6,19 @@
 #include <string.h>
 
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/sample.h"
 #include "engine/tensor/panel.h"
 #include "tests/unit/support/random.h"
 
 static value f32(graph *g, const char *name, shape s)
 {
 	return graph_input(g, name, DTYPE_F32, s);
+}
+
+/* A [real] input, of the case's type. */
+static value real(graph *g, const int64_t *arg, const char *name, shape s)
+{
+	return graph_input(g, name, (dtype)arg[OP_CASE_REAL], s);
 }
 
 static value i32(graph *g, const char *name, shape s)
@@ -23,12 +30,12 @@ static value i32(graph *g, const char *name, shape s)
 
 static void build_gather(graph *g, const int64_t *arg) /* rows, width, indices, padding row */
 {
-	op_gather(g, f32(g, "table", SHAPE2(arg[0], arg[1])), i32(g, "index", SHAPE2(1, arg[2])), arg[3]);
+	op_gather(g, real(g, arg, "table", SHAPE2(arg[0], arg[1])), i32(g, "index", SHAPE2(1, arg[2])), arg[3]);
 }
 
 static void build_gather_deep(graph *g, const int64_t *arg) /* batch, length, width, indices */
 {
-	op_gather(g, f32(g, "table", SHAPE3(arg[0], arg[1], arg[2])), i32(g, "index", SHAPE1(arg[3])), -1);
+	op_gather(g, real(g, arg, "table", SHAPE3(arg[0], arg[1], arg[2])), i32(g, "index", SHAPE1(arg[3])), -1);
 }
 
 static void build_gather_panels(graph *g, const int64_t *arg) /* rows, width, indices, type */
@@ -38,81 +45,94 @@ static void build_gather_panels(graph *g, const int64_t *arg) /* rows, width, in
 
 static void build_gather_grad(graph *g, const int64_t *arg) /* rows, width, indices, padding row */
 {
-	op_gather_grad(g, i32(g, "index", SHAPE1(arg[2])), f32(g, "dy", SHAPE2(arg[2], arg[1])), arg[0], arg[3]);
+	op_gather_grad(g, i32(g, "index", SHAPE1(arg[2])), real(g, arg, "dy", SHAPE2(arg[2], arg[1])), arg[0], arg[3]);
+}
+
+static void build_cast(graph *g, const int64_t *arg) /* rows, width, to; from: OP_CASE_REAL */
+{
+	op_cast(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), (dtype)arg[2]);
 }
 
 static void build_add(graph *g, const int64_t *arg) /* rows, width */
 {
-	op_add(g, f32(g, "a", SHAPE2(arg[0], arg[1])), f32(g, "b", SHAPE2(arg[0], arg[1])));
+	op_add(g, real(g, arg, "a", SHAPE2(arg[0], arg[1])), real(g, arg, "b", SHAPE2(arg[0], arg[1])));
 }
 
 static void build_mul(graph *g, const int64_t *arg) /* rows, width */
 {
-	op_mul(g, f32(g, "a", SHAPE2(arg[0], arg[1])), f32(g, "b", SHAPE2(arg[0], arg[1])));
+	op_mul(g, real(g, arg, "a", SHAPE2(arg[0], arg[1])), real(g, arg, "b", SHAPE2(arg[0], arg[1])));
 }
 
 static void build_square(graph *g, const int64_t *arg) /* rows, width */
 {
-	value a = f32(g, "a", SHAPE2(arg[0], arg[1]));
+	value a = real(g, arg, "a", SHAPE2(arg[0], arg[1]));
 	op_mul(g, a, a);
 }
 
 static void build_gate(graph *g, const int64_t *arg) /* rows, width */
 {
 	shape s = SHAPE3(1, arg[0], arg[1]);
-	op_gate(g, f32(g, "a", s), f32(g, "b", s), f32(g, "c", s));
+	op_gate(g, real(g, arg, "a", s), real(g, arg, "b", s), real(g, arg, "c", s));
 }
 
 static void build_scale(graph *g, const int64_t *arg) /* rows, width */
 {
-	op_scale(g, f32(g, "x", SHAPE2(arg[0], arg[1])), -1.75f);
+	op_scale(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), -1.75f);
 }
 
 static void build_scale_by(graph *g, const int64_t *arg) /* rows, width */
 {
-	op_scale_by(g, f32(g, "x", SHAPE2(arg[0], arg[1])), f32(g, "s", SHAPE0()));
+	op_scale_by(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), f32(g, "s", SHAPE0()));
 }
 
 static void build_sum_rows(graph *g, const int64_t *arg) /* rows, width */
 {
-	op_sum_rows(g, f32(g, "x", SHAPE2(arg[0], arg[1])), 0.3f);
+	op_sum_rows(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), 0.3f);
 }
 
 static void build_matmul(graph *g, const int64_t *arg) /* M, N, K, trans_a, trans_b */
 {
 	shape a = arg[3] ? SHAPE2(arg[2], arg[0]) : SHAPE2(arg[0], arg[2]);
 	shape b = arg[4] ? SHAPE2(arg[1], arg[2]) : SHAPE2(arg[2], arg[1]);
-	op_matmul(g, f32(g, "a", a), f32(g, "b", b), arg[3], arg[4], 0.7f);
+	op_matmul(g, real(g, arg, "a", a), real(g, arg, "b", b), arg[3], arg[4], 0.7f);
+}
+
+static void build_matmul_wide(graph *g, const int64_t *arg) /* M, N, K: of a weight's gradient */
+{
+	op_matmul_wide(g, real(g, arg, "a", SHAPE2(arg[2], arg[0])), real(g, arg, "b", SHAPE2(arg[2], arg[1])), true,
+	               false, 0.7f);
 }
 
 static void build_matmul_deep(graph *g, const int64_t *arg) /* batch, length, K, N */
 {
-	op_matmul(g, f32(g, "a", SHAPE3(arg[0], arg[1], arg[2])), f32(g, "b", SHAPE2(arg[3], arg[2])), false, true, 1);
+	value a = real(g, arg, "a", SHAPE3(arg[0], arg[1], arg[2])), b = real(g, arg, "b", SHAPE2(arg[3], arg[2]));
+	op_matmul(g, a, b, false, true, 1);
 }
 
 static void build_linear(graph *g, const int64_t *arg) /* rows, outputs, inputs, biased, type of weight */
 {
-	value x = f32(g, "x", SHAPE2(arg[0], arg[2]));
-	value weight = arg[4] == DTYPE_F32 ? f32(g, "weight", SHAPE2(arg[1], arg[2]))
+	value x = arg[4] == DTYPE_F32 ? real(g, arg, "x", SHAPE2(arg[0], arg[2])) : f32(g, "x", SHAPE2(arg[0], arg[2]));
+	value weight = arg[4] == DTYPE_F32 ? real(g, arg, "weight", SHAPE2(arg[1], arg[2]))
 	                                   : graph_weight(g, "weight", (dtype)arg[4], SHAPE2(arg[1], arg[2]));
 	op_linear(g, x, weight, arg[3] ? f32(g, "bias", SHAPE1(arg[1])) : VALUE_NONE, -0.7f);
 }
 
 static void build_linear_deep(graph *g, const int64_t *arg) /* batch, length, inputs, outputs */
 {
-	op_linear(g, f32(g, "x", SHAPE3(arg[0], arg[1], arg[2])), f32(g, "weight", SHAPE2(arg[3], arg[2])), VALUE_NONE, 1);
+	value x = real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2])), w = real(g, arg, "weight", SHAPE2(arg[3], arg[2]));
+	op_linear(g, x, w, VALUE_NONE, 1);
 }
 
 static void build_layernorm(graph *g, const int64_t *arg) /* rows, width */
 {
-	op_layernorm(g, f32(g, "x", SHAPE2(arg[0], arg[1])), f32(g, "weight", SHAPE1(arg[1])),
+	op_layernorm(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), f32(g, "weight", SHAPE1(arg[1])),
 	             f32(g, "bias", SHAPE1(arg[1])), 1e-5f);
 }
 
 static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width */
 {
-	value x = f32(g, "x", SHAPE2(arg[0], arg[1])), weight = f32(g, "weight", SHAPE1(arg[1]));
-	value bias = f32(g, "bias", SHAPE1(arg[1])), dy = f32(g, "dy", SHAPE2(arg[0], arg[1]));
+	value x = real(g, arg, "x", SHAPE2(arg[0], arg[1])), weight = f32(g, "weight", SHAPE1(arg[1]));
+	value bias = f32(g, "bias", SHAPE1(arg[1])), dy = real(g, arg, "dy", SHAPE2(arg[0], arg[1]));
 	value y[3], grads[3];
 	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &(layernorm_params){1e-5f}, y);
 	graph_apply(g, OP_layernorm_grad, (value[]){x, weight, y[1], y[2], dy}, 5, NULL, grads);
@@ -120,26 +140,26 @@ static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width */
 
 static void build_gelu(graph *g, const int64_t *arg) /* rows, width, tanh form */
 {
-	op_gelu(g, f32(g, "x wide", SHAPE2(arg[0], arg[1])), arg[2]);
+	op_gelu(g, real(g, arg, "x wide", SHAPE2(arg[0], arg[1])), arg[2]);
 }
 
 static void build_gelu_grad(graph *g, const int64_t *arg) /* rows, width, tanh form */
 {
 	value dx;
-	value in[] = {f32(g, "x wide", SHAPE2(arg[0], arg[1])), f32(g, "dy", SHAPE2(arg[0], arg[1]))};
+	value in[] = {real(g, arg, "x wide", SHAPE2(arg[0], arg[1])), real(g, arg, "dy", SHAPE2(arg[0], arg[1]))};
 	graph_apply(g, OP_gelu_grad, in, 2, &(gelu_params){arg[2]}, &dx);
 }
 
 static void build_dropout(graph *g, const int64_t *arg) /* rows, width, percent, stream */
 {
-	op_dropout(g, f32(g, "x", SHAPE2(arg[0], arg[1])), i32(g, "rng", SHAPE1(4)), (float)arg[2] / 100,
+	op_dropout(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), i32(g, "rng", SHAPE1(4)), (float)arg[2] / 100,
 	           (uint32_t)arg[3]);
 }
 
 /* batch, length, channels, heads, window, masked, loud */
 static void build_attention(graph *g, const int64_t *arg)
 {
-	value x = f32(g, "x", SHAPE3(arg[0], arg[1], arg[2]));
+	value x = real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2]));
 	value w = f32(g, arg[6] ? "w loud" : "w", SHAPE1(arg[2]));
 	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
 	op_additive_attention(g, x, w, mask, arg[3], arg[4]);
@@ -147,10 +167,10 @@ static void build_attention(graph *g, const int64_t *arg)
 
 static void build_attention_grad(graph *g, const int64_t *arg)
 {
-	value x = f32(g, "x", SHAPE3(arg[0], arg[1], arg[2]));
+	value x = real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2]));
 	value w = f32(g, arg[6] ? "w loud" : "w", SHAPE1(arg[2]));
 	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
-	value dg = f32(g, "dg", SHAPE3(arg[0], arg[1], arg[2]));
+	value dg = real(g, arg, "dg", SHAPE3(arg[0], arg[1], arg[2]));
 	attention_values y = op_additive_attention(g, x, w, mask, arg[3], arg[4]);
 	value grads[2];
 	graph_apply(g, OP_additive_attention_grad, (value[]){x, w, mask, y.pooled, y.log_normalizer, dg}, 6,
@@ -182,7 +202,7 @@ static value softmax_inputs(graph *g, const int64_t *arg, value *mask, value *rn
 	p->p = loud ? 0 : (float)arg[6] / 100;
 	*mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
 	*rng = p->p > 0 ? i32(g, "rng", SHAPE1(4)) : VALUE_NONE;
-	return f32(g, loud ? "qkv wide" : "qkv", SHAPE3(arg[0], arg[1], 3 * arg[2]));
+	return real(g, arg, loud ? "qkv wide" : "qkv", SHAPE3(arg[0], arg[1], 3 * arg[2]));
 }
 
 static void build_softmax(graph *g, const int64_t *arg)
@@ -197,7 +217,7 @@ static void build_softmax_grad(graph *g, const int64_t *arg)
 	softmax_params p;
 	value mask, rng, qkv = softmax_inputs(g, arg, &mask, &rng, &p), y[2], dqkv;
 	graph_apply(g, OP_softmax_attention, (value[]){qkv, mask, rng}, 3, &p, y);
-	value dy = f32(g, "dy", SHAPE3(arg[0], arg[1], arg[2]));
+	value dy = real(g, arg, "dy", SHAPE3(arg[0], arg[1], arg[2]));
 	graph_apply(g, OP_softmax_attention_grad, (value[]){qkv, mask, rng, y[0], y[1], dy}, 6, &p, &dqkv);
 }
 
@@ -220,8 +240,8 @@ static void build_softmax_stream(graph *g, const int64_t *arg)
 static void build_linear_cross_entropy(graph *g, const int64_t *arg)
 {
 	linear_cross_entropy_params p = {0.6f, (float)arg[3] / 100};
-	value hidden = f32(g, arg[5] ? "hidden loud" : "hidden", SHAPE3(1, arg[0], arg[1]));
-	value weight = f32(g, "weight", SHAPE2(arg[2], arg[1]));
+	value hidden = real(g, arg, arg[5] ? "hidden loud" : "hidden", SHAPE3(1, arg[0], arg[1]));
+	value weight = real(g, arg, "weight", SHAPE2(arg[2], arg[1]));
 	value bias = arg[4] ? f32(g, "bias", SHAPE1(arg[2])) : VALUE_NONE;
 	op_linear_cross_entropy(g, hidden, weight, bias, i32(g, "label", SHAPE2(1, arg[0])), p);
 }
@@ -241,13 +261,19 @@ static void build_sum_squares(graph *g, const int64_t *arg) /* count */
 	op_sum_squares(g, f32(g, "x", SHAPE1(arg[0])));
 }
 
-static void build_adamw(graph *g, const int64_t *arg) /* count, clip in percent, not a number */
+static void build_adamw(graph *g, const int64_t *arg) /* count, clip in percent, not a number, narrow */
 {
 	shape s = SHAPE1(arg[0]);
 	adamw_params p = {0.9f, 0.999f, 1e-8f, 0.01f, (float)arg[1] / 100};
 	value grad = f32(g, "g", s), norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0());
 	op_adamw(g, graph_state(g, "p", s), grad, graph_state(g, "m", s), graph_state(g, "v", s), norm2,
-	         f32(g, "hyper", SHAPE1(2)), p);
+	         f32(g, "hyper", SHAPE1(2)), arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE, p);
+}
+
+static void build_sample(graph *g, const int64_t *arg) /* rows, vocabulary, rows of adjust */
+{
+	op_sample(g, f32(g, "logits wide", SHAPE2(arg[0], arg[1])), i32(g, "setting", SHAPE2(arg[0], SAMPLE_WORDS)),
+	          i32(g, "adjust", SHAPE2(arg[2], 3)));
 }
 
 /* --- the table ---------------------------------------------------------------------- */
@@ -262,13 +288,15 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, "odd", build, {3, 31}, 0, 0, tolerance, tolerance, step}, \
 	{id, "long", build, {7, LONG}, 0, 0, tolerance, tolerance, 0}
 
+/* Of few products. bf16 weights may be multiplied by an x that was cut to 16 bits: they have 8. */
+#define FEW(type) ((type) == DTYPE_PANEL_BF16 ? 1e-4 : 1e-5)
 #define LINEAR(id, name, type, step) \
 	{id, name ", no row", build_linear, {0, 3, 4, 1, type}, 0, 0, 0, 0, 0}, \
 	{id, name ", no output", build_linear, {3, 0, 4, 1, type}, 0, 0, 0, 0, 0}, \
 	{id, name ", nothing to sum", build_linear, {3, 5, 0, 1, type}, 0, 0, 1e-6, 1e-6, 0}, \
 	{id, name ", one element", build_linear, {1, 1, 1, 0, type}, 0, 0, 1e-6, 1e-6, step}, \
-	{id, name ", odd", build_linear, {3, 5, 7, 0, type}, 0, 0, 1e-5, 1e-5, step}, \
-	{id, name ", odd, biased", build_linear, {5, 33, 9, 1, type}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, name ", odd", build_linear, {3, 5, 7, 0, type}, 0, 0, FEW(type), 1e-5, step}, \
+	{id, name ", odd, biased", build_linear, {5, 33, 9, 1, type}, 0, 0, FEW(type), 1e-5, step}, \
 	{id, name ", a row", build_linear, {1, 301, 257, 1, type}, 0, 0, 1e-4, 1e-5, 0}, \
 	{id, name ", large", build_linear, {131, 1025, 66, 1, type}, 0, 0, 1e-4, 1e-5, 0}
 
@@ -318,6 +346,14 @@ static const op_case cases[] = {
     {OP_gather_grad, "wide", build_gather_grad, {101, NARROW, 31, -1}, 0, 100, 1e-6, 1e-6, 0},
     {OP_gather_grad, "one row often", build_gather_grad, {2, 31, 3000, -1}, 0, 1, 1e-4, 1e-5, 0},
 
+    {OP_cast, "empty", build_cast, {0, 3, DTYPE_BF16}, 0, 0, 0, 0, 0},
+    {OP_cast, "f32 to f32", build_cast, {3, 31, DTYPE_F32}, 0, 0, 0, 0, STEP},
+    {OP_cast, "f32 to bf16", build_cast, {3, 31, DTYPE_BF16}, 0, 0, 0, 0, 0},
+    {OP_cast, "f32 to bf16, long", build_cast, {7, LONG, DTYPE_BF16}, 0, 0, 0, 0, 0},
+    {OP_cast, "bf16 to f32", build_cast, {3, 31, DTYPE_F32, [OP_CASE_REAL] = DTYPE_BF16}, 0, 0, 0, 0, 0},
+    {OP_cast, "bf16 to f32, long", build_cast, {7, LONG, DTYPE_F32, [OP_CASE_REAL] = DTYPE_BF16}, 0, 0, 0, 0, 0},
+    {OP_cast, "bf16 to bf16", build_cast, {3, 31, DTYPE_BF16, [OP_CASE_REAL] = DTYPE_BF16}, 0, 0, 0, 0, 0},
+
     ELEMENTWISE(OP_add, build_add, 0, STEP),
     ELEMENTWISE(OP_mul, build_mul, 1e-7, STEP),
     {OP_mul, "by itself", build_square, {3, 5}, 0, 0, 1e-7, 1e-7, STEP},
@@ -350,6 +386,8 @@ static const op_case cases[] = {
     {OP_matmul, "large, a transposed", build_matmul, {129, 65, 257, 1, 0}, 0, 0, 1e-4, 1e-5, 0},
     {OP_matmul, "large, both transposed", build_matmul, {129, 65, 257, 1, 1}, 0, 0, 1e-4, 1e-5, 0},
     {OP_matmul, "row vector", build_matmul, {1, 65, 257, 0, 1}, 0, 0, 1e-4, 1e-5, 0},
+    {OP_matmul, "wide", build_matmul_wide, {33, 5, 67}, 0, 0, 1e-5, 1e-5, 0},
+    {OP_matmul, "wide, nothing to sum", build_matmul_wide, {3, 5, 0}, 0, 0, 0, 0, 0},
     {OP_matmul, "leading dimensions", build_matmul_deep, {2, 3, 5, 4}, 0, 0, 1e-5, 1e-5, STEP},
 
     LINEAR(OP_linear, "f32", DTYPE_F32, STEP),
@@ -408,6 +446,17 @@ static const op_case cases[] = {
     {OP_adamw, "clipped", build_adamw, {31, 100}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "not clipped", build_adamw, {LONG, 0}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "norm not finite", build_adamw, {33, 100, 1}, 0, 0, 0, 0, 0},
+
+    {OP_sample, "no row", build_sample, {0, 3, 0}, 0, 0, 0, 0, 0},
+    {OP_sample, "one token", build_sample, {3, 1, 0}, 0, 0, 0, 0, 0},
+    {OP_sample, "odd", build_sample, {31, 33, 0}, 0, 0, 0, 0, 0},
+    {OP_sample, "adjusted", build_sample, {24, 257, 24 * 5}, 0, 0, 0, 0, 0},
+    {OP_sample, "many rows", build_sample, {129, 1025, 129 * 3}, 0, 0, 0, 0, 0},
+    {OP_sample, "wide", build_sample, {7, LONG, 7 * 100}, 0, 0, 0, 0, 0},
+    {OP_adamw, "narrow, empty", build_adamw, {0, 100, 0, 1}, 0, 0, 0, 0, 0},
+    {OP_adamw, "narrow", build_adamw, {31, 100, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_adamw, "narrow, long", build_adamw, {LONG, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_adamw, "narrow, norm not finite", build_adamw, {33, 100, 1, 1}, 0, 0, 0, 0, 0},
 };
 
 int op_cases_count(void)
@@ -418,6 +467,24 @@ int op_cases_count(void)
 const op_case *op_cases_at(int index)
 {
 	return &cases[index];
+}
+
+bool op_cases_bf16(const op_case *c, op_case *out)
+{
+	*out = *c;
+	out->arg[OP_CASE_REAL] = DTYPE_BF16;
+	out->step = 0; /* a difference of rounded numbers is not one */
+	if (c->arg[OP_CASE_REAL] == DTYPE_BF16)
+		return false;
+	graph *g = graph_new();
+	if (!g)
+		abort();
+	out->build(g, out->arg);
+	bool found = false;
+	for (value v = 0; v < graph_value_count(g); v++)
+		found |= graph_value(g, v)->role == ROLE_INPUT && graph_value(g, v)->type == DTYPE_BF16;
+	graph_free(g);
+	return found;
 }
 
 /* --- content ------------------------------------------------------------------------- */
@@ -444,6 +511,17 @@ static void fill_f32(const char *name, float *x, int64_t count)
 	else if (strcmp(name, "v") == 0) /* a second moment is not negative */
 		for (int64_t i = 0; i < count; i++)
 			x[i] *= x[i];
+}
+
+static void fill_bf16(const char *name, uint16_t *x, int64_t count)
+{
+	float *wide = malloc((size_t)(count + 1) * sizeof *wide);
+	if (!wide)
+		abort();
+	fill_f32(name, wide, count);
+	for (int64_t i = 0; i < count; i++)
+		x[i] = panel_bf16(wide[i]);
+	free(wide);
 }
 
 static void fill_panels(const value_info *info, void *panels)
@@ -474,6 +552,34 @@ static void fill_i32(const op_case *c, const char *name, int32_t *x, int64_t cou
 		random_integers(x, count, seed_of(name), c->low, c->high);
 }
 
+/* Settings of every kind; the rows of adjust are shared out evenly. Every row is wanted, so that no token is -1. */
+static void fill_settings(const op_case *c, sample_setting *s, int64_t rows)
+{
+	static const float temperatures[] = {0, 1, 0.7f, 3}, parts[] = {1, 0.9f, 0.5f};
+	int32_t share = rows ? (int32_t)(c->arg[2] / rows) : 0;
+	for (int32_t i = 0; i < rows; i++)
+		s[i] = (sample_setting){.temperature = temperatures[i % 4],
+		                        .top_p = parts[i % 3],
+		                        .min_p = i % 5 ? 0 : 0.01f,
+		                        .top_k = i % 7 ? 0 : 20,
+		                        .repetition = i % 2 ? 1.3f : 1,
+		                        .presence = 0.1f * (float)(i % 3),
+		                        .frequency = -0.2f,
+		                        .seed_low = (uint32_t)i,
+		                        .position_low = 100,
+		                        .first = i * share,
+		                        .count = share,
+		                        .active = 1};
+}
+
+/* Tokens rise within a row's share. */
+static void fill_adjust(const op_case *c, sample_adjust *a, int64_t count)
+{
+	int64_t share = count ? c->arg[2] / c->arg[0] : 0;
+	for (int64_t i = 0; i < count; i++)
+		a[i] = (sample_adjust){(int32_t)(i % share * (c->arg[1] / share)), (int32_t)(i % 3), 0.5f * (float)(i % 4)};
+}
+
 void op_cases_fill(const op_case *c, const value_info *info, void *data)
 {
 	int64_t count = shape_count(info->shape);
@@ -481,6 +587,12 @@ void op_cases_fill(const op_case *c, const value_info *info, void *data)
 		fill_panels(info, data);
 	else if (info->type == DTYPE_F32)
 		fill_f32(info->name, data, count);
+	else if (info->type == DTYPE_BF16)
+		fill_bf16(info->name, data, count);
+	else if (strcmp(info->name, "setting") == 0)
+		fill_settings(c, data, shape_rows(info->shape));
+	else if (strcmp(info->name, "adjust") == 0)
+		fill_adjust(c, data, shape_rows(info->shape));
 	else
 		fill_i32(c, info->name, data, count);
 }

@@ -8,13 +8,17 @@
 
 #include "engine/tensor/graph.h"
 
+/* arg[OP_CASE_REAL] is the dtype of the inputs that ops.h calls [real]; left out it is f32. */
+enum { OP_CASE_REAL = 7 };
+
 typedef struct op_case {
 	op_id id;
 	const char *name;
 	void (*build)(graph *g, const int64_t *arg);
-	int64_t arg[7];
+	int64_t arg[OP_CASE_REAL + 1];
 	int32_t low, high; /* range of "index", "label" and "length" inputs */
-	/* How far a kernel may be from the reference: absolute + relative · |reference|. */
+	/* How far a kernel may be from the reference: absolute + relative · |reference|; for a bf16 result a step of
+	 * bf16, 2^-7 · |reference|, more. */
 	double absolute, relative;
 	/* Step of the finite differences; 0: the op has no gradient, or this case is not
 	 * meant for it. */
@@ -23,6 +27,10 @@ typedef struct op_case {
 
 int op_cases_count(void);
 const op_case *op_cases_at(int index);
+/* The same case with [real] inputs in bf16, for backends that have it (the name is the same). False: there is nothing
+ * to try, since the case has no [real] input or has it in bf16 already. A caller whose kernels round on the way may
+ * widen the tolerance of *out. */
+bool op_cases_bf16(const op_case *c, op_case *out);
 /* Draw the content of an input, parameter or state of the case. */
 void op_cases_fill(const op_case *c, const value_info *info, void *data);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/tensor/ops.h"
+#include "engine/tensor/panel.h"
 #include "engine/tensor/plan.h"
 #include "tests/unit/support/compare.h"
 #include "tests/unit/support/random.h"
@@ -65,6 +66,7 @@ typedef struct trial {
 	const op_case *c;
 	graph *g;
 	void **content; /* by value */
+	double of_largest;
 } trial;
 
 static size_t bytes_of(const trial *t, value v)
@@ -225,6 +227,39 @@ static const op_node *trial_node(const trial *t)
 
 /* --- against the reference --------------------------------------------------------------- */
 
+/* Two roundings to bf16 of nearly the same number are at most a step apart, and a step is up to 2^-7 of it. */
+static const double bf16_step = 1.0 / 128;
+
+static float *widened(const uint16_t *x, int64_t count)
+{
+	float *wide = take((size_t)count * sizeof *wide);
+	for (int64_t i = 0; i < count; i++)
+		wide[i] = panel_f32(x[i]);
+	return wide;
+}
+
+/* The tolerance that does not depend on the single number. */
+static double allowed(const trial *t, const float *want, int64_t count)
+{
+	return t->c->absolute + (t->of_largest > 0 ? t->of_largest * compare_magnitude(want, count) : 0);
+}
+
+/* Compare a value's content. A conversion alone is exact: there is one right rounding. */
+static bool compare_value(const trial *t, const char *what, value v, const void *got, const void *want)
+{
+	const value_info *info = graph_value(t->g, v);
+	int64_t count = shape_count(info->shape);
+	if (info->type != DTYPE_BF16)
+		return compare_close(what, got, want, count, allowed(t, want, count), t->c->relative);
+	float *wide_got = widened(got, count), *wide_want = widened(want, count);
+	double step = t->c->id == OP_cast ? 0 : bf16_step;
+	bool fine =
+	    compare_close(what, wide_got, wide_want, count, allowed(t, wide_want, count), t->c->relative + step);
+	free(wide_got);
+	free(wide_want);
+	return fine;
+}
+
 static bool compare(const trial *t, manner how, const outcome *got, const outcome *want)
 {
 	const op_node *node = trial_node(t);
@@ -234,16 +269,12 @@ static bool compare(const trial *t, manner how, const outcome *got, const outcom
 		snprintf(what, sizeof what, "%s (%s), output %d, wanted %#x, overwriting %d", op_get(node->id)->name,
 		         t->c->name, i, how.wanted, how.victim);
 		if (got->out[i])
-			fine &= compare_close(what, got->out[i], want->out[i],
-			                      shape_count(graph_value(t->g, node->out[i])->shape), t->c->absolute,
-			                      t->c->relative);
+			fine &= compare_value(t, what, node->out[i], got->out[i], want->out[i]);
 	}
 	for (int i = 0; i < node->n_in; i++) {
 		snprintf(what, sizeof what, "%s (%s), updated input %d", op_get(node->id)->name, t->c->name, i);
 		if (got->updated[i])
-			fine &= compare_close(what, got->updated[i], want->updated[i],
-			                      shape_count(graph_value(t->g, node->in[i])->shape), t->c->absolute,
-			                      t->c->relative);
+			fine &= compare_value(t, what, node->in[i], got->updated[i], want->updated[i]);
 	}
 	return fine;
 }
@@ -266,11 +297,12 @@ static bool given_once(const op_node *node, int i)
 	return true;
 }
 
-bool op_trial_matches(const op_case *c, backend *reference, backend *b)
+bool op_trial_near(const op_case *c, backend *reference, backend *b, double of_largest)
 {
 	trial t;
 	outcome want = {0};
 	bool fine = trial_open(&t, c, reference);
+	t.of_largest = of_largest;
 	if (fine) {
 		const op_node *node = trial_node(&t);
 		unsigned all = (1u << node->n_out) - 1;
@@ -287,6 +319,11 @@ bool op_trial_matches(const op_case *c, backend *reference, backend *b)
 	outcome_free(&want);
 	trial_close(&t);
 	return fine;
+}
+
+bool op_trial_matches(const op_case *c, backend *reference, backend *b)
+{
+	return op_trial_near(c, reference, b, 0);
 }
 
 /* --- against finite differences ------------------------------------------------------------ */

@@ -65,13 +65,40 @@ static void bytes_come_back_as_they_were_sent(void **state)
 	backend_close(b);
 }
 
+static void what_is_reserved_grows_in_place(void **state)
+{
+	(void)state;
+	enum { RESERVED = 1 << 20 };
+	backend *b;
+	unsigned char *data;
+	size_t have = 0, before;
+	assert_int_equal(cpu_reference_open(&b, 0, NULL), STATUS_OK);
+	assert_int_equal(b->reserve(b, RESERVED, (void **)&data), STATUS_OK);
+	for (size_t bytes = 1; bytes <= RESERVED; bytes *= 32) {
+		before = have;
+		assert_int_equal(b->extend(b, data, bytes, &have), STATUS_OK);
+		assert_true(have >= bytes && have >= before);
+		for (size_t i = before; i < have && i < RESERVED; i++) {
+			assert_int_equal(data[i], 0);
+			data[i] = (unsigned char)(i * 7);
+		}
+	}
+	for (size_t i = 0; i < RESERVED; i++)
+		assert_int_equal(data[i], (unsigned char)(i * 7));
+	b->unreserve(b, data, RESERVED);
+	b->unreserve(b, NULL, 0);
+	assert_int_equal(b->reserve(b, SIZE_MAX / 2, (void **)&data), STATUS_NOMEM);
+	assert_null(data);
+	backend_close(b);
+}
+
 /* --- opening by name --------------------------------------------------------------------- */
 
 static void the_cpu_is_opened_by_its_opener(void **state)
 {
 	(void)state;
 	backend *b;
-	assert_int_equal(backend_open(&b, "cpu", cpu_reference_open, 0, NULL), STATUS_OK);
+	assert_int_equal(backend_open(&b, "cpu", NULL, cpu_reference_open, 0, NULL), STATUS_OK);
 	assert_string_equal(b->name, "cpu");
 	backend_close(b);
 }
@@ -81,7 +108,7 @@ static void an_unknown_name_is_refused(void **state)
 	(void)state;
 	backend *b;
 	error err = ERROR_INIT;
-	assert_int_equal(backend_open(&b, "abacus", cpu_reference_open, 0, &err), STATUS_INVALID);
+	assert_int_equal(backend_open(&b, "abacus", NULL, cpu_reference_open, 0, &err), STATUS_INVALID);
 	assert_null(b);
 	assert_string_equal(err.param, "backend");
 	assert_non_null(strstr(err.message, "abacus"));
@@ -107,11 +134,11 @@ static void expect_unavailable(const char *words)
 {
 	backend *b;
 	error err = ERROR_INIT;
-	assert_int_equal(backend_open(&b, "cuda", cpu_reference_open, 0, &err), STATUS_UNAVAILABLE);
+	assert_int_equal(backend_open(&b, "cuda", NULL, cpu_reference_open, 0, &err), STATUS_UNAVAILABLE);
 	assert_null(b);
 	if (!strstr(err.message, words) || strstr(err.message, "/tmp"))
 		fail_msg("%s", err.message);
-	assert_int_equal(backend_open(&b, "auto", cpu_reference_open, 0, NULL), STATUS_OK);
+	assert_int_equal(backend_open(&b, "auto", NULL, cpu_reference_open, 0, NULL), STATUS_OK);
 	assert_string_equal(b->name, "cpu");
 	backend_close(b);
 }
@@ -157,7 +184,9 @@ static void a_plugin_of_another_interface_is_refused(void **state)
 	make_folder(folder, path);
 	compile_plugin(path,
 	               "struct { int abi; char *name; void *open; } additive_backend_plugin = {999, \"cuda\", 0};");
-	expect_unavailable("built for interface 999");
+	char words[64];
+	snprintf(words, sizeof words, "built for interface 999, this program has %d", BACKEND_ABI);
+	expect_unavailable(words);
 	remove_folder(folder, path);
 }
 
@@ -191,6 +220,7 @@ int main(void)
 	    cmocka_unit_test(memory_is_aligned_and_zeroed),
 	    cmocka_unit_test(too_much_memory_is_a_status),
 	    cmocka_unit_test(bytes_come_back_as_they_were_sent),
+	    cmocka_unit_test(what_is_reserved_grows_in_place),
 	    cmocka_unit_test(the_cpu_is_opened_by_its_opener),
 	    cmocka_unit_test(an_unknown_name_is_refused),
 	    cmocka_unit_test(a_missing_plugin_is_said_and_auto_takes_the_cpu),

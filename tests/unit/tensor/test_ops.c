@@ -11,6 +11,8 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/panel.h"
+#include "tests/unit/support/bf16_backend.h"
 #include "tests/unit/support/compare.h"
 #include "tests/unit/support/op_trial.h"
 
@@ -20,7 +22,14 @@ enum { N_ISAS = sizeof isas / sizeof isas[0] };
 
 typedef struct backends {
 	backend *reference, *cpu[N_ISAS];
+	backend *bf16, *bf16_cpu; /* around the reference and the fast kernels */
 } backends;
+
+static backend *bf16_around(backend_opener open)
+{
+	backend *inner;
+	return open(&inner, 1, NULL) == STATUS_OK ? bf16_backend_new(inner) : NULL;
+}
 
 static int open_backends(void **state)
 {
@@ -33,7 +42,11 @@ static int open_backends(void **state)
 		if (cpu_open(&b->cpu[i], 3, NULL) != STATUS_OK)
 			return 1;
 	}
-	return unsetenv("ADDITIVE_CPU_ISA");
+	if (unsetenv("ADDITIVE_CPU_ISA") != 0)
+		return 1;
+	b->bf16 = bf16_around(cpu_reference_open);
+	b->bf16_cpu = bf16_around(cpu_open);
+	return !b->bf16 || !b->bf16_cpu;
 }
 
 static int close_backends(void **state)
@@ -42,6 +55,8 @@ static int close_backends(void **state)
 	backend_close(b->reference);
 	for (int i = 0; i < N_ISAS; i++)
 		backend_close(b->cpu[i]);
+	backend_close(b->bf16);
+	backend_close(b->bf16_cpu);
 	free(b);
 	return 0;
 }
@@ -109,6 +124,40 @@ static void fast_gradients_agree_with_finite_differences(void **state)
 	assert_int_equal(failed, 0);
 }
 
+/* --- in bf16 ------------------------------------------------------------------------------ */
+
+static void every_op_on_activations_has_a_case_in_bf16(void **state)
+{
+	(void)state;
+	/* What ops.h has no [real] argument for. */
+	static const op_id f32_only[] = {OP_additive_stream, OP_softmax_stream, OP_fill,  OP_accumulate,
+	                                 OP_sum_squares,     OP_adamw,          OP_sample};
+	for (int id = 0; id < OP_COUNT; id++) {
+		bool found = false, expected = true;
+		op_case in_bf16;
+		for (size_t i = 0; i < sizeof f32_only / sizeof f32_only[0]; i++)
+			expected = expected && f32_only[i] != (op_id)id;
+		for (int i = 0; i < op_cases_count(); i++)
+			found = found || (op_cases_at(i)->id == (op_id)id && op_cases_bf16(op_cases_at(i), &in_bf16));
+		if (found != expected)
+			print_error("cases of op %s in bf16: %d\n", op_get((op_id)id)->name, found);
+		assert_int_equal(found, expected);
+	}
+}
+
+/* The second wrapper differs from the first by what the fast kernels do, and so by at most a step of bf16. */
+static void in_bf16_the_fast_kernels_agree_with_the_reference(void **state)
+{
+	const backends *b = *state;
+	int failed = 0;
+	for (int i = 0; i < op_cases_count(); i++) {
+		op_case in_bf16;
+		if (op_cases_bf16(op_cases_at(i), &in_bf16))
+			failed += !op_trial_matches(&in_bf16, b->bf16, b->bf16_cpu);
+	}
+	assert_int_equal(failed, 0);
+}
+
 /* --- the checker itself can fail -------------------------------------------------------- */
 
 static const op_case *case_of(op_id id)
@@ -172,6 +221,45 @@ static void the_checker_rejects_wrong_kernels(void **state)
 	assert_true(op_trial_matches(case_of(OP_scale), b->reference, b->reference));
 }
 
+static status is_wrong_in_bf16(backend *b, const op_call *call)
+{
+	const uint16_t *x = call->in[0].data;
+	uint16_t *y = call->out[0].data;
+	(void)b;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = panel_bf16(-1.78f * panel_f32(x[i]));
+	return STATUS_OK;
+}
+
+static status truncates(backend *b, const op_call *call)
+{
+	const uint32_t *x = call->in[0].data;
+	uint16_t *y = call->out[0].data;
+	(void)b;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = (uint16_t)(x[i] >> 16);
+	return STATUS_OK;
+}
+
+static void the_checker_rejects_wrong_kernels_in_bf16(void **state)
+{
+	const backends *b = *state;
+	op_case in_bf16;
+	backend_kernel right = b->bf16_cpu->kernel[OP_scale];
+	assert_true(op_cases_bf16(case_of(OP_scale), &in_bf16));
+	b->bf16_cpu->kernel[OP_scale] = is_wrong_in_bf16;
+	assert_false(op_trial_matches(&in_bf16, b->bf16, b->bf16_cpu));
+	b->bf16_cpu->kernel[OP_scale] = forgets_to_write;
+	assert_false(op_trial_matches(&in_bf16, b->bf16, b->bf16_cpu));
+	b->bf16_cpu->kernel[OP_scale] = right;
+	backend broken = *b->reference;
+	broken.kernel[OP_cast] = truncates;
+	for (int i = 0; i < op_cases_count(); i++) {
+		if (strcmp(op_cases_at(i)->name, "f32 to bf16") == 0)
+			assert_false(op_trial_matches(op_cases_at(i), b->reference, &broken));
+	}
+}
+
 static void the_gradient_checker_rejects_a_wrong_gradient(void **state)
 {
 	const backends *b = *state;
@@ -203,7 +291,10 @@ int main(void)
 	    cmocka_unit_test(the_fast_kernels_agree_with_the_reference),
 	    cmocka_unit_test(reference_gradients_agree_with_finite_differences),
 	    cmocka_unit_test(fast_gradients_agree_with_finite_differences),
+	    cmocka_unit_test(every_op_on_activations_has_a_case_in_bf16),
+	    cmocka_unit_test(in_bf16_the_fast_kernels_agree_with_the_reference),
 	    cmocka_unit_test(the_checker_rejects_wrong_kernels),
+	    cmocka_unit_test(the_checker_rejects_wrong_kernels_in_bf16),
 	    cmocka_unit_test(the_gradient_checker_rejects_a_wrong_gradient),
 	    cmocka_unit_test(the_comparison_rejects_nan_and_infinity),
 	};

@@ -43,6 +43,8 @@ static void blocks_cut_the_text_and_drop_the_remainder(void **state)
 	assert_int_equal(dataset_blocks(d), 4);
 	assert_int_equal(dataset_tokens(d), 33);
 	assert_int_equal(dataset_bytes(d), 32);
+	for (int64_t b = 0; b <= 4; b++)
+		assert_int_equal(dataset_label_bytes(d, b), 7 * b);
 	assert_int_equal(dataset_vocab(d), 259);
 	for (int64_t b = 0; b < 4; b++) {
 		int32_t ids[9], labels[9];
@@ -213,6 +215,7 @@ static void json_lines_become_documents_with_an_end_token_each(void **state)
 	assert_int_equal(dataset_tokens(d), 9);
 	assert_memory_equal(ids, expected, sizeof expected);
 	assert_int_equal(dataset_bytes(d), 6);
+	assert_int_equal(dataset_label_bytes(d, 1), 5);
 	dataset_free(d);
 }
 

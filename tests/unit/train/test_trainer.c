@@ -60,6 +60,40 @@ static void without_validation_data_only_the_end_is_special(void **state)
 	trainer_free(t);
 }
 
+/* Ends of documents stand for no byte, and the first token of a block is not predicted: bits are counted over the bytes
+ * of the labels, of the blocks that were evaluated. */
+static void bits_per_byte_are_over_the_bytes_that_were_predicted(void **state)
+{
+	const fixture *f = *state;
+	char text[4000] = "";
+	for (int i = 0, at = 0; i < 40; i++)
+		at += snprintf(text + at, sizeof text - (size_t)at, "{\"text\": \"%.*s\"}\n", 3 + i % 17,
+		               "abcdefghijklmnopqrst");
+	dataset *valid;
+	assert_int_equal(dataset_new(&valid, f->tokenizer, text, strlen(text), FIXTURE_LENGTH, NULL), STATUS_OK);
+	train_options o = fixture_options();
+	o.max_steps = 1;
+	o.eval_blocks = 5;
+	assert_true(dataset_blocks(valid) > o.eval_blocks);
+	trainer *t = fixture_trainer(f, 0, &o, valid);
+	run_until(t, TRAIN_FINISHED);
+	int32_t ids[FIXTURE_LENGTH], labels[FIXTURE_LENGTH];
+	int64_t bytes = 0, count = 0;
+	for (int64_t i = 0; i < o.eval_blocks; i++) {
+		dataset_block(valid, 0, 0, i, ids, labels);
+		for (int j = 0; j < FIXTURE_LENGTH; j++) {
+			count += labels[j] >= 0;
+			bytes += labels[j] >= 0 && labels[j] != TOKEN_END;
+		}
+	}
+	assert_true(bytes < count && count == o.eval_blocks * (FIXTURE_LENGTH - 1));
+	const train_progress *p = trainer_progress(t);
+	double wanted = p->valid_loss * (double)count / (double)bytes / log(2);
+	assert_true(fabs(p->bits_per_byte - wanted) <= 1e-12 * wanted);
+	trainer_free(t);
+	dataset_free(valid);
+}
+
 static void the_loss_falls_and_the_progress_is_told(void **state)
 {
 	const fixture *f = *state;
@@ -391,6 +425,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_event_comes_in_its_place),
 	    cmocka_unit_test(without_validation_data_only_the_end_is_special),
+	    cmocka_unit_test(bits_per_byte_are_over_the_bytes_that_were_predicted),
 	    cmocka_unit_test(the_loss_falls_and_the_progress_is_told),
 	    cmocka_unit_test(slicing_by_budget_changes_no_bit),
 	    cmocka_unit_test(a_budget_of_a_nanosecond_runs_one_op_at_a_time),

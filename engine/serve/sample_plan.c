@@ -1,0 +1,156 @@
+/* sample_plan.c - plans of one node, one per power of two of adjusting rows. */
+#include "engine/serve/sample_plan.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/tensor/ops.h"
+
+enum { SMALLEST = 64 }; /* adjusting rows of the smallest plan but the one for none */
+
+typedef struct variant {
+	struct variant *next;
+	int64_t adjusts;
+	plan *plan;
+	value setting, adjust, token;
+	sample_adjust *staging; /* [adjusts] */
+} variant;
+
+struct sample_plan {
+	backend *backend;
+	int64_t rows, vocab;
+	float *logits;
+	sample_setting *settings; /* [rows] staging */
+	int32_t *tokens;          /* [rows] staging */
+	variant *variants;
+};
+
+status sample_plan_new(sample_plan **out, backend *b, int64_t rows, int64_t vocab, float *logits, error *err)
+{
+	*out = NULL;
+	sample_plan *p = memory_new(1, sizeof *p);
+	if (!p)
+		return STATUS_NOMEM;
+	*p = (sample_plan){.backend = b, .rows = rows, .vocab = vocab, .logits = logits};
+	p->settings = memory_new((size_t)rows, sizeof *p->settings);
+	p->tokens = memory_new((size_t)rows, sizeof *p->tokens);
+	status s = p->settings && p->tokens ? sample_plan_prepare(p, 0, err) : STATUS_NOMEM;
+	if (s != STATUS_OK) {
+		sample_plan_free(p);
+		return s;
+	}
+	*out = p;
+	return STATUS_OK;
+}
+
+static void variant_free(variant *v)
+{
+	if (!v)
+		return;
+	plan_free(v->plan);
+	free(v->staging);
+	free(v);
+}
+
+void sample_plan_free(sample_plan *p)
+{
+	if (!p)
+		return;
+	while (p->variants) {
+		variant *v = p->variants;
+		p->variants = v->next;
+		variant_free(v);
+	}
+	free(p->settings);
+	free(p->tokens);
+	free(p);
+}
+
+static status variant_make(variant *v, const sample_plan *p, error *err)
+{
+	v->staging = memory_new((size_t)v->adjusts, sizeof *v->staging);
+	graph *g = graph_new();
+	if (!v->staging || !g) {
+		graph_free(g);
+		return STATUS_NOMEM;
+	}
+	value logits = graph_input(g, "logits", DTYPE_F32, SHAPE2(p->rows, p->vocab));
+	v->setting = graph_input(g, "setting", DTYPE_I32, SHAPE2(p->rows, SAMPLE_WORDS));
+	v->adjust = graph_input(g, "adjust", DTYPE_I32, SHAPE2(v->adjusts, 3));
+	v->token = op_sample(g, logits, v->setting, v->adjust);
+	graph_output(g, v->token, "token");
+	return plan_new(&v->plan, g, p->backend, &(plan_binding){logits, p->logits}, 1, err);
+}
+
+static variant *variant_for(const sample_plan *p, int64_t adjusts)
+{
+	variant *best = NULL;
+	for (variant *v = p->variants; v; v = v->next)
+		if (v->adjusts >= adjusts && (!best || v->adjusts < best->adjusts))
+			best = v;
+	return best;
+}
+
+status sample_plan_prepare(sample_plan *p, int64_t adjusts, error *err)
+{
+	int64_t wanted = adjusts > 0 ? SMALLEST : 0;
+	while (wanted < adjusts)
+		wanted *= 2;
+	variant *there = variant_for(p, wanted);
+	if (there && there->adjusts == wanted)
+		return STATUS_OK;
+	variant *v = memory_new(1, sizeof *v);
+	if (!v)
+		return STATUS_NOMEM;
+	v->adjusts = wanted;
+	status s = variant_make(v, p, err);
+	if (s != STATUS_OK) {
+		variant_free(v);
+		return s;
+	}
+	v->next = p->variants;
+	p->variants = v;
+	return STATUS_OK;
+}
+
+/* Settings of the first n rows, one behind the other what adjusts them. */
+static void fill(const sample_plan *p, const variant *v, const sample_row *rows, int n)
+{
+	int32_t used = 0;
+	memset(p->settings, 0, (size_t)p->rows * sizeof *p->settings);
+	for (int i = 0; i < n; i++) {
+		if (!rows[i].how)
+			continue;
+		int32_t count = rows[i].tally->count;
+		p->settings[i] = sampling_setting(rows[i].how, rows[i].position);
+		p->settings[i].first = used;
+		p->settings[i].count = count;
+		if (count > 0)
+			memcpy(v->staging + used, rows[i].tally->rows, (size_t)count * sizeof *v->staging);
+		used += count;
+	}
+}
+
+status sample_plan_run(sample_plan *p, const sample_row *rows, int n, int32_t *token)
+{
+	int64_t adjusts = 0, wanted = 0;
+	assert(n <= p->rows);
+	for (int i = 0; i < n; i++) {
+		token[i] = -1;
+		wanted += rows[i].how != NULL;
+		adjusts += rows[i].how ? rows[i].tally->count : 0;
+	}
+	if (wanted == 0)
+		return STATUS_OK;
+	variant *v = variant_for(p, adjusts);
+	assert(v);
+	fill(p, v, rows, n);
+	TRY(plan_write(v->plan, v->setting, p->settings));
+	if (adjusts > 0)
+		TRY(plan_write(v->plan, v->adjust, v->staging));
+	TRY(plan_run(v->plan));
+	TRY(plan_read(v->plan, v->token, p->tokens));
+	memcpy(token, p->tokens, (size_t)n * sizeof *token);
+	return STATUS_OK;
+}

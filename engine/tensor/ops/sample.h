@@ -1,0 +1,141 @@
+/* sample.h - from a row of logits to a token, in arithmetic that has no order.
+ *
+ * 1. penalties and bias (Keskar et al. 2019; OpenAI's), for the tokens that `adjust` names:
+ *      x = x > 0 ? x / repetition : x · repetition;  x -= presence + frequency · count;  x += bias
+ *    (the first two where count > 0)
+ * 2. temperature 0: the largest finite logit, the lowest id on ties.
+ * 3. weights: w_i = round(2^SAMPLE_BITS · e^{-t_i}), t_i = (max - x_i) / temperature, a whole number; 0 where x_i is
+ * not finite. max is the largest finite logit; a token without weight is out.
+ * 4. top-k, then top-p of what is left: the first tokens by rank (larger logit first, then lower id) up to
+ *    the one at which k are counted, or at which their weights reach ⌈top_p · mass⌉ (top_p as the next multiple of
+ *    2^-24); at least the first.
+ * 5. min-p: weights below min_p · 2^SAMPLE_BITS are out.
+ * 6. one draw: among those left, in the order of ids, the first at which the sum of weights exceeds
+ *    ⌊u · mass / 2^24⌋, u the upper 24 bits of word 0 of philox(seed, PHILOX_STREAM_SAMPLE, 0, position).
+ *
+ * Sums of whole numbers are the same in any order, and so is what weighs a token: two operations that IEEE 754 rounds
+ * in one way only, a difference and a quotient, and then whole numbers. (In floats every product followed by a sum
+ * would depend on whether the compiler fuses them; where it matters below, fmaf says so.) So the token is a function of
+ * the logits' bits and the setting: on every backend, in any batch. A vocabulary of 2^24 tokens does not overflow 64
+ * bits. Tokens 28 nats below the best weigh 0.
+ *
+ * The functions here are that arithmetic, for C and for device code. */
+#ifndef ENGINE_TENSOR_OPS_SAMPLE_H
+#define ENGINE_TENSOR_OPS_SAMPLE_H
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SAMPLE_BITS = 39, SAMPLE_MAX_VOCAB = 1 << 24 };
+
+/* One row's setting, 32-bit words. */
+typedef struct sample_setting {
+	float temperature, top_p, min_p;
+	int32_t top_k; /* 0: off */
+	float repetition, presence, frequency;
+	uint32_t seed_low, seed_high;
+	uint32_t position_low, position_high;
+	int32_t first, count; /* rows of `adjust` */
+	int32_t active;       /* 0: nobody wants this row; its token is -1 */
+} sample_setting;
+
+enum { SAMPLE_WORDS = sizeof(sample_setting) / sizeof(int32_t) };
+
+/* Sorted by token, each once; a token outside the vocabulary is nobody's. */
+typedef struct sample_adjust {
+	int32_t token;
+	int32_t count; /* of occurrences so far */
+	float bias;
+} sample_adjust;
+
+#ifdef __CUDACC__
+#define SAMPLE_FUNCTION static __host__ __device__ inline
+#else
+#define SAMPLE_FUNCTION static inline
+#endif
+
+SAMPLE_FUNCTION bool sample_finite(float x)
+{
+	return x >= -FLT_MAX && x <= FLT_MAX;
+}
+
+/* Step 1 for one logit. */
+SAMPLE_FUNCTION float sample_adjusted(float x, const sample_setting *s, const sample_adjust *a)
+{
+	if (a->count > 0) {
+		x = x > 0 ? x / s->repetition : fmaf(x, s->repetition, 0.0f);
+		x -= fmaf(s->frequency, (float)a->count, s->presence);
+	}
+	return x + a->bias;
+}
+
+/* t of step 3 for a temperature above 0, from 0 to 31; 31, which weighs nothing, also for what is not finite. It
+ * never falls when x does. */
+enum { SAMPLE_FAR = 31 };
+SAMPLE_FUNCTION float sample_distance(float x, float max, float temperature)
+{
+	float t = (max - x) / temperature;
+	bool near = (t >= 0) & (t < SAMPLE_FAR); /* without a branch, so that loops become vector code */
+	return near ? t : (float)SAMPLE_FAR;
+}
+
+/* a · b / 2^32, rounded down, for a and b below 2^32. */
+SAMPLE_FUNCTION uint64_t sample_product(uint64_t a, uint64_t b)
+{
+	return (uint64_t)(uint32_t)a * (uint32_t)b >> 32;
+}
+
+/* round(2^SAMPLE_BITS · e^-t): exactly 2^SAMPLE_BITS for t = 0, elsewhere within 2e-8 of it or half of one.
+ * e^-t = 2^-n · 2^-f with a whole n and 0 <= f < 1, and 2^-f = 1 - f·h(f), h a minimax polynomial (Lawson's iteration)
+ * whose signs alternate; f and h in units of 2^-32. */
+SAMPLE_FUNCTION uint64_t sample_weight(float t)
+{
+	const uint64_t log2e = 1549082005; /* in units of 2^-30 */
+	uint64_t z = (uint32_t)(int32_t)(t * 0x1p26f) * log2e, n = z >> 56, f = z >> 24 & 0xffffffff;
+	uint64_t h = 5475002 - sample_product(f, 468251);
+	h = 41142264 - sample_product(f, h);
+	h = 238330987 - sample_product(f, h);
+	h = 1031755804 - sample_product(f, h);
+	h = 2977043973 - sample_product(f, h);
+	uint64_t whole = ((uint64_t)1 << SAMPLE_BITS) - (sample_product(f, h) << (SAMPLE_BITS - 32));
+	return ((whole << 1 >> n) + 1) >> 1; /* rounded to the nearest, a half up */
+}
+
+/* ⌊part · mass / 2^24⌋ for part <= 2^24. */
+SAMPLE_FUNCTION uint64_t sample_share(uint32_t part, uint64_t mass)
+{
+	uint64_t high = part * (mass >> 32), low = part * (mass & 0xffffffff);
+	return (high << 8) + (low >> 24);
+}
+
+/* The mass that top-p wants: rounded up. */
+SAMPLE_FUNCTION uint64_t sample_goal(float top_p, uint64_t mass)
+{
+	float scaled = top_p * 0x1p24f;
+	uint32_t part = (uint32_t)scaled;
+	part += (float)part < scaled;
+	return sample_share(part, mass) + ((part * (mass & 0xffffff) & 0xffffff) != 0);
+}
+
+/* The least weight that min-p leaves; 1 where it is off. */
+SAMPLE_FUNCTION uint64_t sample_least(float min_p)
+{
+	float scaled = min_p * 0x1p39f;
+	uint64_t least = (uint64_t)scaled;
+	least += (float)least < scaled;
+	return least > 0 ? least : 1;
+}
+
+SAMPLE_FUNCTION uint64_t sample_seed(const sample_setting *s)
+{
+	return (uint64_t)s->seed_high << 32 | s->seed_low;
+}
+
+SAMPLE_FUNCTION uint64_t sample_position(const sample_setting *s)
+{
+	return (uint64_t)s->position_high << 32 | s->position_low;
+}
+
+#endif

@@ -1,0 +1,240 @@
+/* Plans on a backend that records: a stand-in that keeps what is issued while it records, and does it when it is
+ * replayed. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/plan.h"
+#include "tests/unit/support/compare.h"
+
+enum { MAX_CALLS = 8, N = 5 };
+
+typedef struct tape {
+	op_id ids[MAX_CALLS];
+	op_call calls[MAX_CALLS];
+	int n;
+} tape;
+
+typedef struct recorder {
+	backend base;
+	backend *inner;
+	tape *recording; /* NULL: not now */
+	int begun, replayed, forgotten, direct;
+	status begin_fails, kernel_fails, end_fails; /* STATUS_OK: does not. The kernel: only while recording */
+} recorder;
+
+static status issue(backend *b, op_id id, const op_call *call)
+{
+	recorder *r = (recorder *)b;
+	if (!r->recording) {
+		r->direct++;
+		return r->inner->kernel[id](r->inner, call);
+	}
+	if (r->kernel_fails)
+		return r->kernel_fails;
+	assert_true(r->recording->n < MAX_CALLS);
+	r->recording->ids[r->recording->n] = id;
+	r->recording->calls[r->recording->n++] = *call;
+	return STATUS_OK;
+}
+
+static status issue_scale(backend *b, const op_call *call)
+{
+	return issue(b, OP_scale, call);
+}
+
+static status issue_gelu(backend *b, const op_call *call)
+{
+	return issue(b, OP_gelu, call);
+}
+
+static status begin(backend *b)
+{
+	recorder *r = (recorder *)b;
+	assert_null(r->recording);
+	r->begun++;
+	if (r->begin_fails)
+		return r->begin_fails;
+	r->recording = calloc(1, sizeof *r->recording);
+	assert_non_null(r->recording);
+	return STATUS_OK;
+}
+
+static status end(backend *b, void **out)
+{
+	recorder *r = (recorder *)b;
+	assert_non_null(r->recording);
+	*out = r->end_fails ? NULL : r->recording;
+	if (r->end_fails)
+		free(r->recording);
+	r->recording = NULL;
+	return r->end_fails;
+}
+
+static status replay(backend *b, void *recording)
+{
+	recorder *r = (recorder *)b;
+	const tape *t = recording;
+	r->replayed++;
+	for (int i = 0; i < t->n; i++)
+		assert_int_equal(r->inner->kernel[t->ids[i]](r->inner, &t->calls[i]), STATUS_OK);
+	return STATUS_OK;
+}
+
+static void forget(backend *b, void *recording)
+{
+	((recorder *)b)->forgotten++;
+	free(recording);
+}
+
+static int open_recorder(void **state)
+{
+	recorder *r = calloc(1, sizeof *r);
+	*state = r;
+	if (!r || cpu_reference_open(&r->inner, 0, NULL) != STATUS_OK)
+		return 1;
+	r->base = *r->inner;
+	r->base.kernel[OP_scale] = issue_scale;
+	r->base.kernel[OP_gelu] = issue_gelu;
+	r->base.record_begin = begin;
+	r->base.record_end = end;
+	r->base.replay = replay;
+	r->base.forget = forget;
+	return 0;
+}
+
+static int close_recorder(void **state)
+{
+	recorder *r = *state;
+	backend_close(r->inner);
+	free(r);
+	return 0;
+}
+
+/* y = 3 gelu(2 x) */
+static plan *three_nodes(recorder *r)
+{
+	graph *g = graph_new();
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(N));
+	graph_output(g, op_scale(g, op_gelu(g, op_scale(g, x, 2), false), 3), "y");
+	plan *p;
+	assert_int_equal(plan_new(&p, g, &r->base, NULL, 0, NULL), STATUS_OK);
+	return p;
+}
+
+/* Run p on inputs that differ from run to run; the result must be that of a plan of the reference. */
+static void run_and_compare(recorder *r, plan *p, int run)
+{
+	float x[N], got[N], want[N];
+	for (int i = 0; i < N; i++)
+		x[i] = (float)(i - 2) / (float)(run + 1);
+	const value in = graph_find(plan_graph(p), "x"), out = graph_find(plan_graph(p), "y");
+	assert_int_equal(plan_write(p, in, x), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, out, got), STATUS_OK);
+	recorder plain = {.base = *r->inner};
+	plan *reference = three_nodes(&plain);
+	assert_int_equal(plan_write(reference, in, x), STATUS_OK);
+	assert_int_equal(plan_run(reference), STATUS_OK);
+	assert_int_equal(plan_read(reference, out, want), STATUS_OK);
+	assert_true(compare_same("y", got, want, N));
+	plan_free(reference);
+}
+
+static void the_second_run_is_recorded_and_replayed_from_then_on(void **state)
+{
+	recorder *r = *state;
+	plan *p = three_nodes(r);
+	run_and_compare(r, p, 0);
+	assert_int_equal(r->direct, 3);
+	assert_int_equal(r->begun, 0);
+	for (int run = 1; run < 4; run++)
+		run_and_compare(r, p, run);
+	assert_int_equal(r->direct, 3);
+	assert_int_equal(r->begun, 1);
+	assert_int_equal(r->replayed, 3);
+	assert_int_equal(r->forgotten, 0);
+	plan_free(p);
+	assert_int_equal(r->forgotten, 1);
+}
+
+static void steps_are_never_recorded(void **state)
+{
+	recorder *r = *state;
+	plan *p = three_nodes(r);
+	for (int run = 0; run < 3; run++)
+		for (int cursor = 0; cursor < plan_node_count(p);)
+			assert_int_equal(plan_step(p, &cursor), STATUS_OK);
+	assert_int_equal(r->direct, 9);
+	assert_int_equal(r->begun, 0);
+	plan_free(p);
+	assert_int_equal(r->forgotten, 0);
+}
+
+static void expect_direct_runs(recorder *r)
+{
+	plan *p = three_nodes(r);
+	for (int run = 0; run < 4; run++)
+		run_and_compare(r, p, run);
+	assert_int_equal(r->direct, 12);
+	assert_int_equal(r->begun, 1); /* and never tried again */
+	assert_int_equal(r->replayed, 0);
+	plan_free(p);
+}
+
+static void without_a_recording_runs_stay_direct(void **state)
+{
+	recorder *r = *state;
+	r->begin_fails = STATUS_UNSUPPORTED;
+	expect_direct_runs(r);
+	assert_int_equal(r->forgotten, 0);
+}
+
+static void a_kernel_that_cannot_be_recorded_leaves_direct_runs(void **state)
+{
+	recorder *r = *state;
+	r->kernel_fails = STATUS_UNSUPPORTED;
+	expect_direct_runs(r);
+	assert_int_equal(r->forgotten, 1);
+}
+
+static void a_recording_too_large_for_memory_leaves_direct_runs(void **state)
+{
+	recorder *r = *state;
+	r->end_fails = STATUS_NOMEM;
+	expect_direct_runs(r);
+	assert_int_equal(r->forgotten, 0);
+}
+
+static void a_device_lost_while_recording_ends_the_run(void **state)
+{
+	recorder *r = *state;
+	plan *p = three_nodes(r);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	r->kernel_fails = r->end_fails = STATUS_DEVICE;
+	assert_int_equal(plan_run(p), STATUS_DEVICE);
+	assert_int_equal(r->direct, 3);
+	plan_free(p);
+}
+
+int main(void)
+{
+#define EACH(test) cmocka_unit_test_setup_teardown(test, open_recorder, close_recorder)
+	const struct CMUnitTest tests[] = {
+	    EACH(the_second_run_is_recorded_and_replayed_from_then_on),
+	    EACH(steps_are_never_recorded),
+	    EACH(without_a_recording_runs_stay_direct),
+	    EACH(a_kernel_that_cannot_be_recorded_leaves_direct_runs),
+	    EACH(a_recording_too_large_for_memory_leaves_direct_runs),
+	    EACH(a_device_lost_while_recording_ends_the_run),
+	};
+#undef EACH
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,418 @@
+/* sample: the fast kernels of every instruction set, and those of the CUDA plug-in where a folder with it is named
+ * (ADDITIVE_PLUGIN_DIR, or ADDITIVE_EMULATOR for the emulated device), against the full sort, draw for draw; and the
+ * draws against the distribution that was asked for. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/philox.h"
+#include "engine/cpu/cpu.h"
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/sample.h"
+#include "engine/tensor/plan.h"
+
+/* The reference, then the fast kernels; a machine without an instruction set runs the next lower one again. */
+static const char *const isas[] = {"reference", "baseline", "avx2", "avx512", "CUDA"};
+enum { DEVICE = 4, MOST_BACKENDS };
+static int backends = DEVICE;
+
+static int open_device(backend **out)
+{
+	const char *emulator = getenv("ADDITIVE_EMULATOR");
+	error err = ERROR_INIT;
+	if (emulator)
+		setenv("ADDITIVE_PLUGIN_DIR", emulator, 0);
+	if (!getenv("ADDITIVE_PLUGIN_DIR"))
+		return 0;
+	if (backend_open(out, "cuda", NULL, cpu_open, 0, &err) != STATUS_OK) {
+		print_error("%s\n", error_message(&err));
+		return 1;
+	}
+	backends = MOST_BACKENDS;
+	return 0;
+}
+
+static int open_backends(void **state)
+{
+	backend **b = calloc(MOST_BACKENDS, sizeof *b);
+	*state = b;
+	if (!b || cpu_reference_open(&b[0], 0, NULL) != STATUS_OK)
+		return 1;
+	for (int i = 1; i < DEVICE; i++) {
+		setenv("ADDITIVE_CPU_ISA", isas[i], 1);
+		if (cpu_open(&b[i], 3, NULL) != STATUS_OK)
+			return 1;
+	}
+	return unsetenv("ADDITIVE_CPU_ISA") || open_device(&b[DEVICE]);
+}
+
+static int close_backends(void **state)
+{
+	backend **b = *state;
+	for (int i = 0; i < backends; i++)
+		backend_close(b[i]);
+	free(b);
+	return 0;
+}
+
+static const sample_setting plain = {.temperature = 1, .top_p = 1, .repetition = 1, .active = 1};
+
+static void sample(backend *b, const float *logits, int64_t rows, int64_t vocab, const sample_setting *setting,
+                   const sample_adjust *adjust, int64_t n_adjust, int32_t *token)
+{
+	plan *p;
+	error err = ERROR_INIT;
+	graph *g = graph_new();
+	value in[] = {graph_input(g, "logits", DTYPE_F32, SHAPE2(rows, vocab)),
+	              graph_input(g, "setting", DTYPE_I32, SHAPE2(rows, SAMPLE_WORDS)),
+	              graph_input(g, "adjust", DTYPE_I32, SHAPE2(n_adjust, 3))};
+	value out = op_sample(g, in[0], in[1], in[2]);
+	graph_output(g, out, "token");
+	if (plan_new(&p, g, b, NULL, 0, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	assert_int_equal(plan_write(p, in[0], logits), STATUS_OK);
+	assert_int_equal(plan_write(p, in[1], setting), STATUS_OK);
+	assert_int_equal(plan_write(p, in[2], adjust), STATUS_OK);
+	memset(token, 0x55, (size_t)rows * sizeof *token);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, out, token), STATUS_OK);
+	plan_free(p);
+}
+
+/* --- everybody against the full sort ------------------------------------------------------ */
+
+enum { ROWS = 24, WIDEST = 5003, ADJUST = 7 };
+
+static uint32_t word(uint64_t seed, uint64_t index)
+{
+	return philox(seed, 11, 0, index).word[0];
+}
+
+static float unit(uint64_t seed, uint64_t index)
+{
+	return philox_uniform(word(seed, index));
+}
+
+/* One of: spread out, ties, all equal, hardly anything finite, huge, steep, one ahead of all. */
+static void draw_logits(float *x, int64_t vocab, uint64_t seed)
+{
+	static const float odd[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, -0.0f, 0.0f, 1e-40f};
+	const uint32_t kind = word(seed, 0) % 8;
+	for (int64_t i = 0; i < vocab; i++) {
+		const float u = unit(seed, (uint64_t)i + 1) - 0.5f;
+		switch (kind) {
+		case 0:
+			x[i] = 8 * u;
+			break;
+		case 1:
+			x[i] = roundf(6 * u);
+			break;
+		case 2:
+			x[i] = -3.25f;
+			break;
+		case 3:
+			x[i] = odd[word(seed, (uint64_t)i + 1) % 8];
+			break;
+		case 4:
+			x[i] = 2 * u * FLT_MAX;
+			break;
+		case 5:
+			x[i] = -0.01f * (float)i;
+			break;
+		case 6:
+			x[i] = i == vocab / 2 ? 20 : u;
+			break;
+		default:
+			x[i] = i % 3 ? NAN : 30 * u;
+		}
+	}
+}
+
+static sample_setting draw_setting(uint64_t seed, int64_t vocab)
+{
+	static const float temperatures[] = {0, 1, 0.7f, 1e-45f, 1e-6f, 3, FLT_MAX, 1};
+	static const float parts[] = {0, 1, 0.5f, 0.9f, 0.999999f, 1e-30f, 0.05f, 1};
+	sample_setting s = plain;
+	s.temperature = temperatures[word(seed, 1) % 8];
+	s.top_p = word(seed, 2) % 3 ? parts[word(seed, 3) % 8] : unit(seed, 4);
+	s.min_p = word(seed, 5) % 3 ? 0 : word(seed, 5) % 2 ? parts[word(seed, 6) % 8] : 0.1f * unit(seed, 7);
+	s.top_k = word(seed, 8) % 2 ? 0 : (int32_t)(word(seed, 9) % (uint32_t)(vocab + 3));
+	if (word(seed, 10) % 2) {
+		s.repetition = 0.5f + unit(seed, 11);
+		s.presence = unit(seed, 12) - 0.5f;
+		s.frequency = unit(seed, 13) - 0.5f;
+	}
+	s.seed_low = word(seed, 14);
+	s.seed_high = word(seed, 15);
+	s.position_low = word(seed, 16) % 2 ? word(seed, 17) : 3;
+	s.position_high = word(seed, 18) % 4 ? 0 : 1;
+	s.active = word(seed, 19) % 8 > 0;
+	return s;
+}
+
+/* As many as the row has, some of them making ties, some outside the vocabulary. */
+static int32_t draw_adjust(sample_adjust *a, uint64_t seed, int64_t vocab, const float *x)
+{
+	int32_t n = 0;
+	for (int64_t token = word(seed, 1) % 3; n < ADJUST && token < vocab + 2; token += 1 + word(seed, 2) % 5, n++) {
+		a[n] = (sample_adjust){.token = (int32_t)token, .count = (int32_t)(word(seed, (uint64_t)n + 3) % 3)};
+		if (n % 2 && token < vocab)
+			a[n].bias = x[0] - x[token];
+		else if (n % 3 == 0)
+			a[n].bias = 100 * (unit(seed, (uint64_t)n + 20) - 0.5f);
+	}
+	return n;
+}
+
+static void every_kernel_draws_what_the_full_sort_draws(void **state)
+{
+	backend *const *b = *state;
+	static const int64_t vocabularies[] = {1, 2, 3, 31, 33, 64, 257, 1000, WIDEST};
+	static float logits[ROWS * WIDEST];
+	int64_t drawn = 0;
+	for (uint64_t trial = 0; trial < 270; trial++) {
+		int64_t vocab = vocabularies[trial % 9];
+		sample_setting setting[ROWS];
+		sample_adjust adjust[ROWS * ADJUST];
+		int32_t want[ROWS], got[ROWS], n = 0;
+		for (uint64_t row = 0; row < ROWS; row++) {
+			const uint64_t seed = trial * ROWS + row;
+			draw_logits(logits + (int64_t)row * vocab, vocab, seed);
+			setting[row] = draw_setting(seed + 1000000, vocab);
+			setting[row].first = n;
+			setting[row].count = draw_adjust(adjust + n, seed, vocab, logits + (int64_t)row * vocab);
+			if (row % 2)
+				setting[row].count = 0;
+			n += setting[row].count;
+		}
+		sample(b[0], logits, ROWS, vocab, setting, adjust, n, want);
+		for (int i = 1; i < (trial % 4 ? DEVICE : backends); i++) { /* an emulated device takes its time */
+			sample(b[i], logits, ROWS, vocab, setting, adjust, n, got);
+			for (int row = 0; row < ROWS; row++)
+				if (got[row] != want[row])
+					fail_msg("%s, trial %d, row %d of %lld tokens: %d, must be %d", isas[i],
+					         (int)trial, row, (long long)vocab, got[row], want[row]);
+		}
+		for (int row = 0; row < ROWS; row++) {
+			assert_true(want[row] >= -1 && want[row] < vocab);
+			assert_true(setting[row].active || want[row] == -1);
+			drawn += want[row] >= 0;
+		}
+	}
+	assert_true(drawn > 270 * ROWS / 2);
+}
+
+static void a_row_says_the_same_in_any_batch(void **state)
+{
+	backend *const *b = *state;
+	enum { V = 301 };
+	float logits[ROWS * V];
+	sample_setting setting[ROWS];
+	for (uint64_t row = 0; row < ROWS; row++) {
+		draw_logits(logits + row * V, V, row);
+		setting[row] = draw_setting(row + 77, V);
+	}
+	for (int i = 0; i < backends; i++) {
+		int32_t together[ROWS], alone;
+		sample(b[i], logits, ROWS, V, setting, NULL, 0, together);
+		for (int row = 0; row < ROWS; row++) {
+			sample(b[i], logits + row * V, 1, V, &setting[row], NULL, 0, &alone);
+			assert_int_equal(alone, together[row]);
+		}
+	}
+}
+
+static void nobody_is_drawn_from_nothing(void **state)
+{
+	backend *const *b = *state;
+	for (int i = 0; i < backends; i++) {
+		int32_t token[2] = {7, 7};
+		sample_setting setting[2] = {plain, plain};
+		sample(b[i], (float[]){0}, 2, 0, setting, NULL, 0, token);
+		assert_true(token[0] == -1 && token[1] == -1);
+		sample(b[i], (float[]){0}, 0, 3, setting, NULL, 0, token);
+	}
+}
+
+/* --- the distribution --------------------------------------------------------------------------- */
+
+/* χ² of DRAWS draws against probabilities that sum to one; tokens of probability 0 may not come up. */
+static double chi_square(backend *b, const float *logits, int64_t vocab, sample_setting s, const double *p)
+{
+	enum { DRAWS = 40000, BATCH = 400, MOST = 64 };
+	static float rows[BATCH * MOST];
+	static sample_setting setting[BATCH];
+	int32_t token[BATCH];
+	int64_t found[MOST] = {0};
+	assert_true(vocab <= MOST);
+	for (int i = 0; i < BATCH; i++)
+		memcpy(rows + i * vocab, logits, (size_t)vocab * sizeof *logits);
+	for (int draw = 0; draw < DRAWS; draw += BATCH) {
+		for (int i = 0; i < BATCH; i++) {
+			setting[i] = s;
+			setting[i].position_low = (uint32_t)(draw + i);
+		}
+		sample(b, rows, BATCH, vocab, setting, NULL, 0, token);
+		for (int i = 0; i < BATCH; i++)
+			found[token[i]]++;
+	}
+	double sum = 0;
+	for (int64_t i = 0; i < vocab; i++) {
+		if (p[i] == 0)
+			assert_int_equal(found[i], 0);
+		else
+			sum += ((double)found[i] - DRAWS * p[i]) * ((double)found[i] - DRAWS * p[i]) / (DRAWS * p[i]);
+	}
+	return sum;
+}
+
+/* What is left, by a sort in double; returns how many. */
+static int probabilities(const float *x, int vocab, const sample_setting *s, double *p)
+{
+	int order[64], left = 0;
+	double total = 0, reached = 0, kept = 0;
+	for (int i = 0; i < vocab; i++) {
+		int at = i;
+		for (; at > 0 && x[i] > x[order[at - 1]]; at--)
+			order[at] = order[at - 1];
+		order[at] = i;
+		p[i] = 0;
+	}
+	int k = s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
+	for (int i = 0; i < k; i++)
+		total += exp(((double)x[order[i]] - x[order[0]]) / s->temperature);
+	for (int i = 0; i < k && (i == 0 || reached < s->top_p * total); i++) {
+		double w = exp(((double)x[order[i]] - x[order[0]]) / s->temperature);
+		reached += w;
+		if (w >= s->min_p) {
+			p[order[i]] = w;
+			kept += w;
+			left++;
+		}
+	}
+	for (int i = 0; i < vocab; i++)
+		p[i] /= kept;
+	return left;
+}
+
+static void draws_follow_the_distribution_that_was_asked_for(void **state)
+{
+	backend *const *b = *state;
+	enum { V = 37 };
+	float x[V];
+	double p[V];
+	for (uint64_t trial = 0; trial < 12; trial++) {
+		sample_setting s = plain;
+		s.temperature = 0.4f + unit(5, trial);
+		s.top_k = trial % 3 == 1 ? 11 : 0;
+		s.top_p = trial % 2 ? 0.83f : 1;
+		s.min_p = trial % 4 == 2 ? 0.07f : 0;
+		s.seed_low = (uint32_t)trial;
+		for (int i = 0; i < V; i++)
+			x[i] = 4 * unit(trial, (uint64_t)i);
+		int left = probabilities(x, V, &s, p);
+		/* Mean left - 1, variance 2 (left - 1): five standard deviations. */
+		double limit = left - 1 + 5 * sqrt(2.0 * (left - 1)), found = chi_square(b[trial % 2], x, V, s, p);
+		if (!(found <= limit))
+			fail_msg("trial %d: chi-square %g of at most %g with %d tokens", (int)trial, found, limit,
+			         left);
+		p[0] += 0.05; /* a distribution that is a little off is noticed */
+		for (int i = 0; i < V; i++)
+			p[i] /= 1.05;
+		assert_true(chi_square(b[1], x, V, s, p) > limit);
+	}
+}
+
+/* --- the arithmetic ------------------------------------------------------------------------------- */
+
+static void weights_are_the_exponential_rounded(void **state)
+{
+	(void)state;
+	uint64_t before = UINT64_MAX;
+	assert_true(sample_weight(0) == (uint64_t)1 << SAMPLE_BITS);
+	for (float t = 0; t < SAMPLE_FAR; t += t < 1e-4f ? 1e-8f : 1e-5f) {
+		uint64_t weight = sample_weight(t);
+		double exact = ldexp(exp(-(double)t), SAMPLE_BITS);
+		if (!(fabs((double)weight - exact) <= 0.5 + 2e-8 * exact))
+			fail_msg("e^-%.9g: %.17g, must be %.17g", (double)t, (double)weight, exact);
+		assert_true((double)weight <= (double)before * (1 + 2e-9));
+		before = weight;
+	}
+	assert_true(sample_weight(SAMPLE_FAR) == 0);
+}
+
+static void distances_are_far_for_what_is_not_finite(void **state)
+{
+	(void)state;
+	static const float far[] = {NAN, INFINITY, -INFINITY, -FLT_MAX, -100};
+	for (int i = 0; i < 5; i++)
+		assert_true(sample_distance(far[i], 1, 1) == SAMPLE_FAR);
+	assert_true(sample_distance(-FLT_MAX, FLT_MAX, 0.5f) == SAMPLE_FAR);
+	assert_true(sample_distance(0.25f, 1, 0.5f) == 1.5f);
+	assert_true(sample_distance(-0.0f, 0, 1e-45f) == 0);
+}
+
+static void shares_are_exact(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 100000; i++) {
+		philox_block r = philox(3, 1, 0, i);
+		uint64_t mass = ((uint64_t)r.word[0] << 32 | r.word[1]) >> (1 + r.word[2] % 50);
+		uint32_t part = r.word[3] >> 8;
+		unsigned __int128 product = (unsigned __int128)part * mass;
+		assert_true(sample_share(part, mass) == (uint64_t)(product >> 24));
+		float top_p = (float)part * 0x1p-24f;
+		assert_true(sample_goal(top_p, mass) == (uint64_t)((product + 0xffffff) >> 24));
+	}
+	assert_true(sample_goal(1, UINT64_MAX >> 1) == UINT64_MAX >> 1);
+	assert_true(sample_goal(0, 77) == 0 && sample_goal(1e-30f, 77) == 1);
+	assert_true(sample_least(0) == 1 && sample_least(1e-30f) == 1 && sample_least(1) == (uint64_t)1 << SAMPLE_BITS);
+	assert_true(sample_least(0.1f) == (uint64_t)ldexp((double)0.1f, SAMPLE_BITS));
+}
+
+/* --- refusals ------------------------------------------------------------------------------------- */
+
+static void refused(shape logits, dtype type, shape setting, shape adjust, const char *param)
+{
+	error err = ERROR_INIT;
+	graph *g = graph_new();
+	op_sample(g, graph_input(g, "logits", type, logits), graph_input(g, "setting", DTYPE_I32, setting),
+	          graph_input(g, "adjust", DTYPE_I32, adjust));
+	assert_int_equal(graph_status(g, &err), STATUS_INVALID);
+	assert_non_null(strstr(err.param, param));
+	graph_free(g);
+}
+
+static void arguments_that_do_not_fit_are_refused_by_name(void **state)
+{
+	(void)state;
+	const shape setting = SHAPE2(2, SAMPLE_WORDS), none = SHAPE2(0, 3);
+	refused(SHAPE1(5), DTYPE_F32, setting, none, "logits");
+	refused(SHAPE2(2, 5), DTYPE_I32, setting, none, "logits");
+	refused(SHAPE2(2, SAMPLE_MAX_VOCAB + 1), DTYPE_F32, setting, none, "logits");
+	refused(SHAPE2(3, 5), DTYPE_F32, setting, none, "setting");
+	refused(SHAPE2(2, 5), DTYPE_F32, SHAPE2(2, SAMPLE_WORDS - 1), none, "setting");
+	refused(SHAPE2(2, 5), DTYPE_F32, setting, SHAPE2(4, 2), "adjust");
+	refused(SHAPE2(2, 5), DTYPE_F32, setting, SHAPE1(3), "adjust");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_kernel_draws_what_the_full_sort_draws),
+	    cmocka_unit_test(a_row_says_the_same_in_any_batch),
+	    cmocka_unit_test(nobody_is_drawn_from_nothing),
+	    cmocka_unit_test(draws_follow_the_distribution_that_was_asked_for),
+	    cmocka_unit_test(weights_are_the_exponential_rounded),
+	    cmocka_unit_test(distances_are_far_for_what_is_not_finite),
+	    cmocka_unit_test(shares_are_exact),
+	    cmocka_unit_test(arguments_that_do_not_fit_are_refused_by_name),
+	};
+	return cmocka_run_group_tests(tests, open_backends, close_backends);
+}
