@@ -8,6 +8,7 @@
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
 #: make bench        everything beside its ceilings and PyTorch, a quarter of an hour (BENCH=--quick: minutes)
 #: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what windowed and global additive attention and GPT-2 learn
+#: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
 #: make install      programs to PREFIX/bin (PREFIX=/usr/local)
 #: make lint format deps clean
 #:   BUILD=release|debug|asan|tsan|aarch64   release goes to build/, the others to build/NAME/
@@ -122,6 +123,83 @@ $(OUT)/obj/gen/openapi.o: $(OUT)/gen/openapi.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
+# --- CUDA ----------------------------------------------------------------------
+# The plug-in: machine code for each of these, and PTX of the first for whatever else there is. Where there are a CUDA
+# compiler and a GPU it is one of the programs; `make cuda` builds it anywhere.
+CUDA_SRC := $(sort $(wildcard cuda/*.cu))
+NVCC ?= $(firstword $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+CUDA_ARCHS ?= 80 86 89 90a 100
+CUDA_GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+                -gencode arch=compute_80,code=compute_80
+NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -D_GNU_SOURCE -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
+CUDA_OBJ := $(patsubst %.cu,$(OUT)/obj/%.o,$(CUDA_SRC))
+.PHONY: cuda
+cuda: $(OUT)/bin/additive-cuda.so
+$(CUDA_OBJ): $(OUT)/obj/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,nvcc,$@)
+	$(Q)$(NVCC) $(NVCCFLAGS) -Xptxas -v $(CUDA_GENCODE) -MMD -MP -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+$(OUT)/bin/additive-cuda.so: $(CUDA_OBJ)
+	@mkdir -p $(@D)
+	$(call say,link,$@)
+	$(Q)$(NVCC) -shared -o $@ $^ -lcublasLt -Xlinker -rpath=$(abspath $(dir $(NVCC))/../lib64)
+ifneq ($(and $(NVCC),$(wildcard /dev/nvidiactl),$(filter release,$(BUILD))),)
+PROGRAMS += $(OUT)/bin/additive-cuda.so
+all: $(OUT)/bin/additive-cuda.so
+endif
+
+# What no machine without a GPU can run, every machine with a compiler can compile and look at.
+.PHONY: cuda-check
+cuda-check: $(if $(NVCC),cuda)
+	@$(if $(NVCC),tests/cuda_resources cuda/hot_kernels $(CUDA_OBJ:.o=.ptxas),\
+	  echo 'cuda: there is no CUDA compiler here, so nothing was compiled for a GPU')
+
+# The same sources for a CPU: tests/emulator is the device. Two plug-ins: OUT/emulator/ runs whole programs, and
+# OUT/emulator/checked/ looks at every access of a kernel, for unit tests (tests/emulator/README.md).
+CXX = $(subst clang,clang++,$(subst gcc,g++,$(CC)))
+EMULATOR := $(OUT)/emulator/additive-cuda.so
+EMULATOR_CHECKED := $(OUT)/emulator/checked/additive-cuda.so
+EMULATOR_SRC := $(sort $(wildcard tests/emulator/*.cc))
+EMULATOR_FLAGS := -std=c++17 -O2 -g -fPIC -ftls-model=initial-exec -D_GNU_SOURCE -I. -Itests/emulator/include \
+                  -Wall -Wextra -Werror -Wno-unknown-pragmas
+# The calls that a thread sanitizer wants before every access are the emulator's own functions; nothing of the compiler's
+# runtime is linked. What a compiler might turn into memcpy and memset would have no such calls.
+EMULATOR_CALLS := -fsanitize=thread,alignment $(if $(findstring clang,$(CC)),\
+                  -mllvm -tsan-instrument-func-entry-exit=0 -fno-builtin-memset -fno-builtin-memcpy,\
+                  --param tsan-instrument-func-entry-exit=0 -fno-tree-loop-distribute-patterns)
+emulator_objects = $(patsubst %.cu,$(1)/%.o,$(CUDA_SRC)) $(patsubst %.cc,$(1)/%.o,$(EMULATOR_SRC))
+$(OUT)/emulator/checked/%.o: EMULATOR_FLAGS += -DEMULATOR_CHECKED
+$(OUT)/emulator/checked/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,c++,$@)
+	$(Q)$(CXX) $(EMULATOR_FLAGS) $(EMULATOR_CALLS) -include cuda_runtime.h -MMD -MP -x c++ -c -o $@ $<
+$(OUT)/emulator/checked/%.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,c++,$@)
+	$(Q)$(CXX) $(EMULATOR_FLAGS) -MMD -MP -c -o $@ $<
+$(OUT)/emulator/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,c++,$@)
+	$(Q)$(CXX) $(EMULATOR_FLAGS) -include cuda_runtime.h -MMD -MP -x c++ -c -o $@ $<
+$(OUT)/emulator/%.o: %.cc
+	@mkdir -p $(@D)
+	$(call say,c++,$@)
+	$(Q)$(CXX) $(EMULATOR_FLAGS) -MMD -MP -c -o $@ $<
+$(EMULATOR): $(call emulator_objects,$(OUT)/emulator)
+$(EMULATOR_CHECKED): $(call emulator_objects,$(OUT)/emulator/checked)
+$(EMULATOR) $(EMULATOR_CHECKED):
+	$(call say,link,$@)
+	$(Q)$(CXX) -shared -o $@ $^ -ldl
+# The emulator's own tests: kernels with planted faults.
+EMULATOR_TEST := $(OUT)/emulator/test_emulator
+$(EMULATOR_TEST): $(patsubst %.cu,$(OUT)/emulator/checked/%.o,$(sort $(wildcard tests/emulator/*.cu))) \
+                  $(patsubst %.cc,$(OUT)/emulator/checked/%.o,$(EMULATOR_SRC))
+	$(call say,link,$@)
+	$(Q)$(CXX) -o $@ $^ -ldl
+
+# Its fibres are x86-64.
+EMULATOR_ALL := $(if $(filter aarch64,$(BUILD)),,$(EMULATOR) $(EMULATOR_CHECKED) $(EMULATOR_TEST))
+
 # --- tests -------------------------------------------------------------------
 UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
 ifeq ($(BUILD),tsan)
@@ -129,6 +207,9 @@ ifeq ($(BUILD),tsan)
 # has threads. oneDNN's own threads are not instrumented, so it gets one.
 UNIT_SRC := $(filter-out tests/unit/base/test_memory.c $(shell grep -lr support/allocations.h tests/unit),$(UNIT_SRC))
 export OMP_NUM_THREADS := 1
+endif
+ifeq ($(BUILD),aarch64)
+UNIT_SRC := $(filter-out tests/unit/cuda/%,$(UNIT_SRC)) # there is no emulator
 endif
 UNIT_BIN := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(UNIT_SRC))
 # An archive, so that a test links only the helpers it uses.
@@ -138,17 +219,20 @@ $(UNIT_SUPPORT): $(call objects,$(sort $(wildcard tests/unit/support/*.c)))
 	$(Q)$(AR) rcs $@ $^
 # What a test of an area links: the rooms up to its own.
 area = $(firstword $(subst /, ,$(1)))
-with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE))))
+with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE)))))
+CUDA_TEST_OBJ = $(CORE_OBJ) $(call objects,$(call sources,engine/serve engine/explain))
+CUDA_TEST_LIBS = $(CORE_LIBS)
 unit_objects = $($(call with,$(1))_OBJ) $(if $(filter SERVER ENGINE,$(call with,$(1))),$(PROTO_OBJ))
 .SECONDEXPANSION:
 $(UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(call area,$$*)) $$(UNIT_SUPPORT)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -lcmocka $($(call with,$(call area,$*))_LIBS) -lm
+	$(Q)$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(UNIT_SUPPORT) -lcmocka $($(call with,$(call area,$*))_LIBS) -lm
 
 .PHONY: unit
-unit: $(UNIT_BIN)
-	@CC='$(CC)' tests/run_unit $(UNIT_BIN)
+unit: $(UNIT_BIN) $(EMULATOR_ALL)
+	@ADDITIVE_EMULATOR=$(abspath $(dir $(EMULATOR_CHECKED))) CC='$(CC)' tests/run_unit $(UNIT_BIN) \
+	  $(filter %/test_emulator,$(EMULATOR_ALL))
 
 VENV := build/venv
 $(VENV)/ready: tests/requirements.txt
@@ -157,7 +241,7 @@ $(VENV)/ready: tests/requirements.txt
 	@touch $@
 
 .PHONY: pytest
-pytest: all $(VENV)/ready
+pytest: all $(EMULATOR_ALL) $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q tests/api tests/e2e
 
 # Measurements, never tests: programs on the engine's rooms.
@@ -166,7 +250,7 @@ BENCH_SUPPORT := $(call objects,$(sort $(wildcard tests/bench/support/*.c)))
 $(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(BENCH_SUPPORT) $$(call objects,$$(call sources,engine/serve engine/explain)) $$(CORE_OBJ)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -rdynamic -o $@ $^ $(CORE_LIBS)
 BENCH_VENV := build/bench-venv
 $(BENCH_VENV)/ready: tests/bench/requirements.txt
 	deploy/deps g++ python3-dev libjemalloc2 libtcmalloc-minimal4
@@ -182,7 +266,17 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 
 .PHONY: test
 test: deps
-	$(MAKE) all unit pytest lint-arrows
+	$(MAKE) all unit pytest lint-arrows cuda-check
+
+# On a GPU. The kit is made where our libraries are and runs where a driver and a toolkit are (tests/gpu).
+GPU_KIT := build/gpu-kit
+.PHONY: gpu-kit test-gpu bench-gpu
+gpu-kit: all cuda $(filter $(OUT)/unit/cuda/%,$(UNIT_BIN)) $(BENCH_BIN) $(VENV)/ready
+	$(VENV)/bin/python tests/gpu/kit.py $(OUT) $(GPU_KIT)
+test-gpu: gpu-kit
+	$(PYTHON) tests/gpu/test_gpu.py --kit $(GPU_KIT)
+bench-gpu: gpu-kit
+	python3 tests/bench/bench_gpu.py --kit $(GPU_KIT) --out build/bench-gpu --table cuda/BENCHMARKS.md $(BENCH)
 
 .PHONY: test-aarch64
 test-aarch64:
@@ -203,7 +297,7 @@ image-test:
 PREFIX ?= /usr/local
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(PROGRAMS) $(wildcard $(OUT)/bin/additive-cuda.so) $(DESTDIR)$(PREFIX)/bin
 
 # --- system packages ----------------------------------------------------------
 .PHONY: deps
@@ -225,4 +319,4 @@ format:
 clean:
 	rm -rf build
 
--include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(OUT)/obj $(OUT)/emulator -name '*.d' 2>/dev/null)

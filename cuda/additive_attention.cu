@@ -1,0 +1,201 @@
+/* additive_attention: one round of causal windowed additive attention, one pass (additive_attention.cuh).
+ *
+ * x [B, N, D] real, w [D], mask? [B, N] -> g [B, N, D], score [B, N, H], log_normalizer [B, N, H]
+ *   a_j = w_h·x_j / √dh
+ *   M_i = log Σ_{j∈W(i)} e^{a_j} = top + log sum;  g_i = Σ_{j∈W(i)} e^{a_j - M_i} x_j = vector / sum
+ *
+ * Bytes per element: 4 in bf16 (2 read, 2 written), 8 in f32, and 8 per token and head for score and log_normalizer;
+ * windows read x a second time, from a cache. A tile of dh 64 in bf16 has 256 tokens (8 rows per group of 8 lanes),
+ * with a window 128, because near and far rows are there together.
+ *
+ * A head wider than a block has channels for is cut in pieces that share the scores, which a kernel of their own
+ * makes first. */
+#include "cuda/additive_attention.cuh"
+#include "cuda/kernels.h"
+
+template <class T> struct forward_call {
+	additive_cut cut;
+	const T *x;
+	const float *w;
+	const int32_t *mask;
+	const float *given; /* [B, N, H]: scores, if heads come in pieces */
+	T *g;
+	float *score, *log_normalizer;
+	float scale;
+};
+
+template <class C_, bool WINDOW_> struct forward {
+	typedef C_ C;
+	typedef typename C::T T;
+	enum { WINDOW = WINDOW_, R = WINDOW ? (C::PACKED ? 4 : 2) : (C::PACKED ? 8 : 4) };
+	const forward_call<T> &f;
+	const T *x;
+	int64_t row, channel; /* of march position 0, of element 0 */
+	int first, end;       /* march positions: of row 0, and where the tile ends */
+	int head, width;
+	bool speaks; /* of all lanes and pieces of a head, the one that writes what is there once per head */
+	float w[C::E];
+
+	__device__ __forceinline__ void start(const additive_place &p, int at)
+	{
+		row = p.sequence * f.cut.length;
+		head = p.head;
+		channel = p.head * f.cut.dh + p.chunk * ADDITIVE_CHUNK;
+		x = f.x + row * f.cut.stride + channel;
+		width = f.cut.dh - p.chunk * ADDITIVE_CHUNK;
+		speaks = p.chunk == 0 && C::lane() == 0;
+		first = at;
+		end = p.first + p.rows;
+		C::load_weight(w, f.w + channel, width);
+	}
+	__device__ __forceinline__ void rows(additive_rows<C, R> &rows, bool near, int at, int stop)
+	{
+#pragma unroll
+		for (int r = 0; r < R; r++) {
+			const bool there = at + r >= 0 && at + r < stop;
+			rows.row[r] = C::load(x + (at + r) * f.cut.stride, width, there);
+			rows.value[r] = 1;
+		}
+#pragma unroll
+		for (int r = 0; r < R; r++) {
+			const int64_t i = row + at + r;
+			const bool there = at + r >= 0 && at + r < stop;
+			float a;
+			if (!C::PACKED && f.given)
+				a = there ? f.given[i * f.cut.heads + head] : 0;
+			else
+				a = f.scale * C::dot(rows.row[r], w);
+			if (near && there && speaks && f.score)
+				f.score[i * f.cut.heads + head] = a;
+			rows.score[r] = there && (!f.mask || f.mask[i]) ? a : -INFINITY;
+		}
+	}
+	__device__ __forceinline__ void ready(void)
+	{
+	}
+	__device__ __forceinline__ void write(int r, float top, float sum, const float (&g)[C::E])
+	{
+		const int64_t i = row + first + r;
+		if (first + r >= end)
+			return;
+		if (f.g)
+			C::store(f.g + i * f.cut.stride + channel, width, g);
+		if (f.log_normalizer && speaks)
+			f.log_normalizer[i * f.cut.heads + head] = sum > 0 ? top + logf(sum) : -INFINITY;
+	}
+	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near)
+	{
+		const float share = near.sum > 0 ? 1 / near.sum : 0;
+		float g[C::E];
+#pragma unroll
+		for (int e = 0; e < C::E; e++)
+			g[e] = share * near.vector[e];
+		write(r, near.top, near.sum, g);
+	}
+	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near,
+	                                     const additive_aggregate<C::E> &far)
+	{
+		const float top = fmaxf(near.top, far.top);
+		float mine = __expf(near.top - top), theirs = __expf(far.top - top);
+		const float sum = mine * near.sum + theirs * far.sum, share = sum > 0 ? 1 / sum : 0;
+		mine *= share;
+		theirs *= share;
+		float g[C::E];
+#pragma unroll
+		for (int e = 0; e < C::E; e++)
+			g[e] = mine * near.vector[e] + theirs * far.vector[e];
+		write(r, top, sum, g);
+	}
+	__device__ __forceinline__ void end_tile(void)
+	{
+	}
+};
+
+template <class C, bool WINDOW>
+__global__ void __launch_bounds__(ADDITIVE_THREADS, 2) forward_kernel(forward_call<typename C::T> f)
+{
+	forward<C, WINDOW> work = {f, nullptr, 0, 0, 0, 0, 0, 0, false, {}};
+	additive_march(f.cut, work);
+}
+
+/* score[i, h] = w_h·x_i / √dh, a warp each: for heads in pieces. */
+template <class T>
+__global__ void __launch_bounds__(ADDITIVE_THREADS)
+    scores_kernel(float *score, const T *x, const float *w, int64_t rows, int heads, int dh, float scale)
+{
+	const int lane = threadIdx.x % WARP;
+	for (int64_t i = grid_first() / WARP; i < rows * heads; i += grid_stride() / WARP) {
+		const T *row = x + i * dh;
+		const float *weight = w + i % heads * dh;
+		float sum = 0;
+		for (int c = lane; c < dh; c += WARP)
+			sum += load_real(row + c) * weight[c];
+		sum = warp_sum(sum);
+		if (lane == 0)
+			score[i] = scale * sum;
+	}
+}
+
+/* The cut of a call: windows and the whole sequence have tiles of their own. */
+template <class C> static additive_cut forward_cut(const op_call *call)
+{
+	additive_cut c = additive_cut_of(call, C::GROUPS * forward<C, false>::R);
+	return c.global ? c : additive_cut_of(call, C::GROUPS * forward<C, true>::R);
+}
+
+static size_t given_bytes(const op_call *call, const additive_cut *c)
+{
+	const int64_t scores = shape_rows(call->in[0].shape) * c->heads;
+	return c->chunks > 1 ? ((size_t)scores * sizeof(float) + 63) / 64 * 64 : 0;
+}
+
+size_t cuda_additive_attention_scratch(const backend *, const op_call *call)
+{
+	size_t bytes = 0;
+	const attention_params *p = (const attention_params *)call->params;
+	(void)additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
+		typedef std::remove_pointer_t<decltype(lanes)> C;
+		additive_cut c = forward_cut<C>(call);
+		bytes = additive_cut_bytes(&c, C::WIDTH) + given_bytes(call, &c);
+		return STATUS_OK;
+	});
+	return bytes;
+}
+
+template <class C> static status forward_run(backend *b, const op_call *call)
+{
+	typedef typename C::T T;
+	forward_call<T> f = {};
+	f.cut = forward_cut<C>(call);
+	f.x = (const T *)call->in[0].data;
+	f.w = (const float *)call->in[1].data;
+	f.mask = (const int32_t *)cuda_optional(call, 2);
+	f.g = (T *)call->out[0].data;
+	f.score = (float *)call->out[1].data;
+	f.log_normalizer = (float *)call->out[2].data;
+	f.scale = 1 / sqrtf((float)f.cut.dh);
+	if (shape_count(call->in[0].shape) == 0)
+		return STATUS_OK;
+	if (f.cut.chunks > 1) {
+		int64_t rows = shape_rows(call->in[0].shape);
+		float *given = (float *)((char *)call->scratch + additive_cut_bytes(&f.cut, C::WIDTH));
+		f.given = given;
+		TRY(cuda_launch(b, scores_kernel<T>, cuda_blocks(b, rows * f.cut.heads, ADDITIVE_WARPS),
+		                ADDITIVE_THREADS, 0, given, f.x, f.w, rows, f.cut.heads, f.cut.dh, f.scale));
+	}
+	TRY(additive_prepare(b, &f.cut, C::WIDTH, call->scratch));
+	const unsigned blocks = (unsigned)(additive_chains(&f.cut) * f.cut.count);
+	if (f.cut.global)
+		return cuda_launch(b, forward_kernel<C, false>, blocks, ADDITIVE_THREADS,
+		                   additive_shared_bytes<forward<C, false>>(), f);
+	return cuda_launch(b, forward_kernel<C, true>, blocks, ADDITIVE_THREADS,
+	                   additive_shared_bytes<forward<C, true>>(), f);
+}
+
+status cuda_additive_attention(backend *b, const op_call *call)
+{
+	const attention_params *p = (const attention_params *)call->params;
+	return additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
+		return forward_run<std::remove_pointer_t<decltype(lanes)>>(b, call);
+	});
+}

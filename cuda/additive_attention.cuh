@@ -1,0 +1,530 @@
+/* additive_attention.cuh - the march of additive attention: forward from a sequence's first token to its last,
+ * backward from the last to the first. March position r sees the k positions r-k+1 … r in either case (k >= N: all
+ * before it). Tokens have scores, values and vectors, and are summed as aggregates (additive_lanes.cuh): the forward
+ * has score a, value 1, vector x, the backward -M, D, dg.
+ *
+ * A chain is one head of one sequence. It is cut into tiles; a block of threads works on one. Groups of L lanes hold
+ * R rows each, E channels per lane, in registers: a tile is at most ROWS = THREADS / L · R tokens.
+ *
+ *   global     tiles follow each other; before(t) = tiles 0 … t-1
+ *   k > ROWS   k tokens are cut into `tiles` equal tiles (the last may be shorter), so what lies one window before
+ *              tile t is tile t - tiles, row by row; before(t) = the tiles between the two
+ *   k <= ROWS  a tile is as many whole windows (segments) as fit; scans begin anew in each; before(t) is empty
+ *
+ *   tile t - tiles           tiles between       tile t
+ *   |      u ttttttttt|ttttttt|ttttttt|ttttttt|ttttttttt u     |   window of u = far tokens after u ⊕ before(t) ⊕
+ *           far                before             near    ^now      near tokens up to u
+ *
+ * Both scans of a tile are: rows of a group in registers, groups of a warp by shuffles, warps through shared memory.
+ *
+ * Between tiles. Merging is not associative in floats, so a look-back that folds whatever it finds published would
+ * differ from run to run. Here the shape is fixed. A tile publishes its own aggregate before it waits for anybody;
+ * SUPER tiles in a row are a super, published by its last tile: global, all of the chain up to there (the super before
+ * and the tiles of this one); windowed, those tiles alone. before(t) is folded from at most SUPER entries (global), in
+ * one order. So a chain waits serially once per SUPER tiles. By estimate a wait is two trips to L2, 1.5 µs, in which
+ * 4.3 TB/s move 98 tiles of 256 tokens of dh 64 in bf16 (64 kB, in and out): from 4 chains on that is hidden, be N a
+ * thousand or a million. Waiting for the tile before, at every tile, would take 98 chains; three phases (aggregates,
+ * their scan, tiles) read x twice. Windows never wait serially, and those of up to ROWS tokens not at all.
+ *
+ * Blocks take their tile from a counter, tile index slowest, so whoever waits waits for blocks that run already. Flags
+ * and counter are cleared before each launch, by the same stream.
+ *
+ * Bytes: every row once from memory, near; windows read it a second time, far: from L1 when k <= ROWS, else from L2, as
+ * long as the windows of the chains in flight fit there. A tile writes an aggregate of 4 (width + 2) bytes. */
+#ifndef CUDA_ADDITIVE_ATTENTION_CUH
+#define CUDA_ADDITIVE_ATTENTION_CUH
+
+#include "cuda/additive_lanes.cuh"
+#include "cuda/ptx.cuh"
+
+enum {
+	ADDITIVE_SUPER = 32, /* tiles: one per lane that waits */
+	ADDITIVE_CHUNK = 256 /* channels of a wider head that one block takes */
+};
+
+/* How work is cut; all blocks of a launch share it. Positions have 31 bits, as they have in every session. */
+typedef struct additive_cut {
+	int64_t batch, stride; /* stride: D */
+	int length, heads, dh;
+	int chunks;      /* pieces of a head that is wider than ADDITIVE_CHUNK */
+	int window;      /* k, at most N */
+	int block;       /* tokens after which tiles repeat */
+	int tile, tiles; /* tokens in a tile (the last of a block: maybe fewer), tiles in a block */
+	int segment;     /* tokens; 0: a tile is no multiple of windows */
+	int count;       /* tiles in a chain */
+	int supers;      /* of a chain; 0: not used */
+	bool global;
+	bool waits;           /* do tiles need each other? */
+	float *sums;          /* [chains, count + supers, width + 2]: vector, top, sum */
+	unsigned *flags;      /* [chains, count + supers], then the ticket */
+} additive_cut;
+
+static inline int64_t additive_chains(const additive_cut *c)
+{
+	return c->batch * c->heads * c->chunks;
+}
+
+static inline int64_t additive_parts(int64_t whole, int64_t part)
+{
+	return (whole + part - 1) / part;
+}
+
+/* rows: the most that fit a tile. */
+static inline additive_cut additive_cut_of(const op_call *call, int rows)
+{
+	const attention_params *p = (const attention_params *)call->params;
+	additive_cut c = {};
+	c.batch = call->in[0].shape.dim[0];
+	c.length = (int)call->in[0].shape.dim[1];
+	c.stride = call->in[0].shape.dim[2];
+	c.heads = (int)p->heads;
+	c.dh = (int)(c.stride / p->heads);
+	c.chunks = (int)additive_parts(c.dh, ADDITIVE_CHUNK);
+	c.global = p->window <= 0 || p->window >= c.length;
+	c.window = c.global ? c.length : (int)p->window;
+	if (c.length == 0)
+		return c;
+	if (c.global) {
+		c.block = c.length;
+		c.tile = rows;
+	} else if (c.window > rows) {
+		c.block = c.window;
+		c.tile = (int)additive_parts(c.block, additive_parts(c.block, rows));
+	} else {
+		c.segment = (int)c.window;
+		c.tile = rows / c.segment * c.segment;
+		c.block = c.tile;
+	}
+	c.tiles = (int)additive_parts(c.block, c.tile);
+	c.count = c.length / c.block * c.tiles + (int)additive_parts(c.length % c.block, c.tile);
+	c.waits = !c.segment && c.count > 1;
+	if (c.waits && (c.global || c.tiles > 2 * ADDITIVE_SUPER))
+		c.supers = c.count / ADDITIVE_SUPER;
+	return c;
+}
+
+/* --- memory between tiles -------------------------------------------------------------- */
+
+static inline int64_t additive_entries(const additive_cut *c)
+{
+	return c->waits ? additive_chains(c) * (c->count + c->supers) : 0;
+}
+static inline size_t additive_sums_bytes(const additive_cut *c, int width)
+{
+	return ((size_t)additive_entries(c) * (size_t)(width + 2) * sizeof(float) + 63) / 64 * 64;
+}
+static inline size_t additive_flags_bytes(const additive_cut *c)
+{
+	return c->waits ? ((size_t)(additive_entries(c) + 1) * sizeof(unsigned) + 63) / 64 * 64 : 0;
+}
+static inline size_t additive_cut_bytes(const additive_cut *c, int width)
+{
+	return additive_sums_bytes(c, width) + additive_flags_bytes(c);
+}
+
+/* Give the cut its memory at `at`, flags cleared. */
+static inline status additive_prepare(backend *b, additive_cut *c, int width, void *at)
+{
+	if (!c->waits)
+		return STATUS_OK;
+	c->sums = (float *)at;
+	c->flags = (unsigned *)((char *)at + additive_sums_bytes(c, width));
+	return cuda_status(cuda_of(b), cudaMemsetAsync(c->flags, 0, additive_flags_bytes(c), cuda_of(b)->stream));
+}
+
+/* --- shared memory ---------------------------------------------------------------------------- */
+
+/* What warps tell each other of one scan: the aggregate that leaves a warp, and whether a segment's border cuts it off
+ * from what came before. */
+template <int WIDTH> struct additive_board {
+	float vector[ADDITIVE_WARPS][WIDTH];
+	float top[ADDITIVE_WARPS], sum[ADDITIVE_WARPS];
+	unsigned cut[ADDITIVE_WARPS];
+};
+template <int WIDTH> struct additive_entry {
+	float vector[WIDTH], top, sum, spare[2]; /* whole 16 bytes */
+};
+template <int WIDTH> struct __align__(16) additive_shared {
+	additive_board<WIDTH> near, far;
+	additive_entry<WIDTH> own, before; /* of the tile; before(t) */
+	float slice[ADDITIVE_THREADS], factor[WARP], keep;
+	const float *entry[WARP];
+	unsigned ticket;
+};
+
+/* --- scans of a tile ------------------------------------------------------------------------------ */
+
+/* `a` becomes the aggregate of its warp's groups before this one, `back`: after it; `cut`: it reaches a border, so that
+ * other warps have no part in it. What leaves the warp goes on the board. */
+template <class C, bool back>
+__device__ __forceinline__ void additive_scan_warp(additive_aggregate<C::E> &a, bool &cut,
+                                                   additive_board<C::WIDTH> *board)
+{
+	const int place = C::group() % C::IN_WARP, warp = threadIdx.x / WARP;
+	additive_aggregate<C::E> other;
+	auto shift = [&](int by) {
+		auto from = [&](float x) {
+			return back ? __shfl_down_sync(ALL_LANES, x, by * C::L)
+			            : __shfl_up_sync(ALL_LANES, x, by * C::L);
+		};
+		other.top = from(a.top);
+		other.sum = from(a.sum);
+#pragma unroll
+		for (int e = 0; e < C::E; e++)
+			other.vector[e] = from(a.vector[e]);
+		return from(cut ? 1.0f : 0.0f) != 0.0f;
+	};
+#pragma unroll
+	for (int by = 1; by < C::IN_WARP; by *= 2) {
+		bool other_cut = shift(by), there = back ? place + by < C::IN_WARP : place >= by;
+		a.merge(other, there && !cut);
+		cut = cut || (there && other_cut);
+	}
+	if (place == (back ? 0 : C::IN_WARP - 1)) {
+#pragma unroll
+		for (int e = 0; e < C::E; e++)
+			board->vector[warp][C::channel(e)] = a.vector[e];
+		if (C::lane() == 0) {
+			board->top[warp] = a.top;
+			board->sum[warp] = a.sum;
+			board->cut[warp] = cut;
+		}
+	}
+	const bool edge = place == (back ? C::IN_WARP - 1 : 0);
+	if (C::IN_WARP > 1) {
+		cut = shift(1) && !edge;
+		a = other;
+	}
+	if (edge) {
+		cut = false;
+		a.clear();
+	}
+}
+
+/* The warps before this one (`back`: after), up to the nearest border: bits. */
+template <bool back>
+__device__ __forceinline__ unsigned additive_warps(const unsigned *cut, bool *reaches_end)
+{
+	const int warp = threadIdx.x / WARP;
+	unsigned bits = 0;
+	bool open = true;
+	for (int by = 1; by < ADDITIVE_WARPS && open; by++) {
+		int v = back ? warp + by : warp - by;
+		if (v < 0 || v >= ADDITIVE_WARPS)
+			break;
+		bits |= 1u << v;
+		open = !cut[v];
+	}
+	*reaches_end = open;
+	return bits;
+}
+
+/* a := what the warps on the board and before(t), where they belong to it, ⊕ a. */
+template <class C, bool back>
+__device__ __forceinline__ void additive_fold_warps(additive_aggregate<C::E> &a, bool cut,
+                                                    const additive_board<C::WIDTH> *board,
+                                                    const additive_entry<C::WIDTH> *before)
+{
+	if (cut)
+		return;
+	bool open;
+	const unsigned bits = additive_warps<back>(board->cut, &open);
+	const bool all = before && open;
+	float top = all ? fmaxf(a.top, before->top) : a.top;
+	for (int v = 0; v < ADDITIVE_WARPS; v++)
+		top = bits >> v & 1 ? fmaxf(top, board->top[v]) : top;
+	float keep = __expf(a.top - top);
+	a.top = top;
+	a.sum *= keep;
+#pragma unroll
+	for (int e = 0; e < C::E; e++)
+		a.vector[e] *= keep;
+	auto add = [&](float weight, float sum, const float *vector) {
+		a.sum += weight * sum;
+#pragma unroll
+		for (int e = 0; e < C::E; e++)
+			a.vector[e] += weight * vector[C::channel(e)];
+	};
+	if (all)
+		add(__expf(before->top - top), before->sum, before->vector);
+	for (int v = 0; v < ADDITIVE_WARPS; v++)
+		if (bits >> v & 1)
+			add(__expf(board->top[v] - top), board->sum[v], board->vector[v]);
+}
+
+/* --- between tiles ------------------------------------------------------------------------------------ */
+
+/* The tile's aggregate, from the near board, in shared memory. Barriers before and after are the caller's. */
+template <int WIDTH> __device__ __forceinline__ void additive_own(additive_shared<WIDTH> *s)
+{
+	const int channel = threadIdx.x;
+	if (channel >= WIDTH)
+		return;
+	float top = STREAM_EMPTY, sum = 0, vector = 0;
+	for (int v = 0; v < ADDITIVE_WARPS; v++)
+		top = fmaxf(top, s->near.top[v]);
+	for (int v = 0; v < ADDITIVE_WARPS; v++) {
+		float weight = __expf(s->near.top[v] - top);
+		sum += weight * s->near.sum[v];
+		vector += weight * s->near.vector[v][channel];
+	}
+	s->own.vector[channel] = vector;
+	if (channel == 0) {
+		s->own.top = top;
+		s->own.sum = sum;
+	}
+}
+
+/* Publish before ⊕ own (`inclusive`) or own as an entry of the chain. */
+template <int WIDTH>
+__device__ __forceinline__ void additive_publish(const additive_cut &c, const additive_shared<WIDTH> *s, int64_t entry,
+                                                 bool inclusive)
+{
+	const int channel = threadIdx.x;
+	float *to = c.sums + entry * (WIDTH + 2);
+	if (channel < WIDTH) {
+		float top = inclusive ? fmaxf(s->own.top, s->before.top) : s->own.top;
+		float own = __expf(s->own.top - top), before = inclusive ? __expf(s->before.top - top) : 0.0f;
+		to[channel] = own * s->own.vector[channel] + (inclusive ? before * s->before.vector[channel] : 0.0f);
+		if (channel == 0) {
+			to[WIDTH] = top;
+			to[WIDTH + 1] = own * s->own.sum + (inclusive ? before * s->before.sum : 0.0f);
+		}
+	}
+	__syncthreads();
+	if (threadIdx.x == 0)
+		store_release(c.flags + entry, 1);
+}
+
+/* Entries of a chain, in this order: tiles, supers, tiles. */
+typedef struct additive_span {
+	int head_first, head, super_first, supers, tail_first, tail;
+} additive_span;
+
+/* Of tiles low … high - 1. */
+__device__ __forceinline__ additive_span additive_span_of(const additive_cut &c, int low, int high)
+{
+	if (c.supers && c.global) {
+		int super = high / ADDITIVE_SUPER; /* the one before stands for all before it */
+		return {0, 0, super - 1, super > 0, super * ADDITIVE_SUPER, high - super * ADDITIVE_SUPER};
+	}
+	int first = (low + ADDITIVE_SUPER - 1) / ADDITIVE_SUPER, last = high / ADDITIVE_SUPER;
+	if (!c.supers || first >= last)
+		return {low, high > low ? high - low : 0, 0, 0, 0, 0};
+	return {low, first * ADDITIVE_SUPER - low, first, last - first, last * ADDITIVE_SUPER,
+	        high - last * ADDITIVE_SUPER};
+}
+
+__device__ __forceinline__ int64_t additive_entry_of(const additive_cut &c, int64_t chain, const additive_span &p,
+                                                     int i)
+{
+	int64_t base = chain * (c.count + c.supers);
+	if (i < p.head)
+		return base + p.head_first + i;
+	i -= p.head;
+	if (i < p.supers)
+		return base + c.count + p.super_first + i;
+	return base + p.tail_first + i - p.supers;
+}
+
+/* s->before := the entries of the span, waited for, folded WARP at a time in order. */
+template <int WIDTH>
+__device__ __forceinline__ void additive_gather(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
+                                                const additive_span &p)
+{
+	const int count = p.head + p.supers + p.tail, lane = threadIdx.x % WARP;
+	const int channel = threadIdx.x % WIDTH, first = threadIdx.x / WIDTH, slices = ADDITIVE_THREADS / WIDTH;
+	if (threadIdx.x < WIDTH)
+		s->before.vector[channel] = 0;
+	if (threadIdx.x == 0) {
+		s->before.top = STREAM_EMPTY;
+		s->before.sum = 0;
+	}
+	__syncthreads();
+	for (int base = 0; base < count; base += WARP) {
+		const int here = count - base < WARP ? count - base : WARP;
+		if (threadIdx.x < WARP) {
+			float top = STREAM_EMPTY, sum = 0;
+			if (lane < here) {
+				const int64_t entry = additive_entry_of(c, chain, p, base + lane);
+				const float *at = c.sums + entry * (WIDTH + 2);
+				while (!load_acquire(c.flags + entry))
+					;
+				top = __ldcg(at + WIDTH);
+				sum = __ldcg(at + WIDTH + 1);
+				s->entry[lane] = at;
+			}
+			const float all = fmaxf(warp_max(top), s->before.top), keep = __expf(s->before.top - all);
+			const float factor = lane < here ? __expf(top - all) : 0.0f;
+			s->factor[lane] = factor;
+			sum = warp_sum(factor * sum); /* everybody has read before.top */
+			if (lane == 0) {
+				s->keep = keep;
+				s->before.top = all;
+				s->before.sum = keep * s->before.sum + sum;
+			}
+		}
+		__syncthreads();
+		float vector = 0;
+#pragma unroll 4
+		for (int i = first; i < here; i += slices)
+			vector += s->factor[i] * __ldcg(s->entry[i] + channel);
+		s->slice[threadIdx.x] = vector;
+		__syncthreads();
+		if (threadIdx.x < WIDTH) {
+			float sum = s->keep * s->before.vector[channel];
+			for (int q = 0; q < slices; q++)
+				sum += s->slice[q * WIDTH + channel];
+			s->before.vector[channel] = sum;
+		}
+		__syncthreads();
+	}
+}
+
+/* Publish the tile and fold before(t). */
+template <int WIDTH>
+__device__ __forceinline__ void additive_exchange(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
+                                                  int t)
+{
+	const int64_t base = chain * (c.count + c.supers);
+	const int super = t / ADDITIVE_SUPER;
+	const bool closes = c.supers && t % ADDITIVE_SUPER == ADDITIVE_SUPER - 1;
+	additive_own(s);
+	__syncthreads();
+	additive_publish(c, s, base + t, false);
+	if (closes && !c.global) {
+		additive_gather(c, s, chain, {t - t % ADDITIVE_SUPER, ADDITIVE_SUPER - 1, 0, 0, 0, 0});
+		additive_publish(c, s, base + c.count + super, true);
+	}
+	int low = c.global || t < c.tiles ? 0 : t - c.tiles + 1;
+	additive_gather(c, s, chain, additive_span_of(c, low, t));
+	if (closes && c.global)
+		additive_publish(c, s, base + c.count + super, true);
+}
+
+/* --- a tile ------------------------------------------------------------------------------------------- */
+
+/* Where a block of threads works. */
+typedef struct additive_place {
+	int64_t chain, sequence;
+	int head, chunk, t;
+	int first;      /* march position */
+	int rows, full; /* tokens that are there; that there would be if the sequence went on */
+} additive_place;
+
+template <int WIDTH>
+__device__ __forceinline__ additive_place additive_place_of(const additive_cut &c, additive_shared<WIDTH> *s)
+{
+	unsigned ticket = blockIdx.x;
+	if (c.waits) {
+		const int64_t chains = c.batch * c.heads * c.chunks;
+		if (threadIdx.x == 0)
+			s->ticket = atomicAdd(c.flags + chains * (c.count + c.supers), 1u);
+		__syncthreads();
+		ticket = s->ticket;
+	}
+	additive_place p;
+	const unsigned chains = (unsigned)(c.batch * c.heads * c.chunks), chain = ticket % chains;
+	p.t = (int)(ticket / chains);
+	p.chain = chain;
+	p.chunk = (int)(chain % c.chunks);
+	p.head = (int)(chain / c.chunks % c.heads);
+	p.sequence = chain / c.chunks / c.heads;
+	const int offset = p.t % c.tiles * c.tile;
+	p.first = p.t / c.tiles * c.block + offset;
+	p.full = c.block - offset < c.tile ? c.block - offset : c.tile;
+	p.rows = c.length - p.first < p.full ? c.length - p.first : p.full;
+	return p;
+}
+
+/* Bits of this group's rows that begin a segment, and that end one. */
+template <int R>
+__device__ __forceinline__ void additive_borders(const additive_cut &c, int u, unsigned *begin, unsigned *end)
+{
+	*begin = *end = 0;
+	if (!c.segment)
+		return;
+	int phase = u % c.segment;
+#pragma unroll
+	for (int r = 0; r < R; r++) {
+		*begin |= (unsigned)(phase == 0) << r;
+		phase = phase + 1 == c.segment ? 0 : phase + 1;
+		*end |= (unsigned)(phase == 0) << r;
+	}
+}
+
+/* One tile. W says what the scores, values and vectors are, and what becomes of the windows' sums:
+ *   W::C, W::R, W::WINDOW   lanes, rows of a group, is there a far side?
+ *   start(place, first)     first march position of this group
+ *   rows(rows, near, first, end)   fill in march positions first … first + R - 1; those before 0 and from `end` on are
+ *                           not there (score -inf, row 0)
+ *   ready()                 ask for what only the end needs
+ *   done(r, near), done(r, near, far)   the sums of row r, r = 0 … R - 1; near and far ones are still to be merged
+ *   end_tile()              all threads */
+template <class W> __device__ __forceinline__ void additive_march(const additive_cut &c, W &work)
+{
+	typedef typename W::C C;
+	enum { R = W::R };
+	typedef additive_shared<C::WIDTH> space;
+	space *s = shared_memory<space>();
+	const additive_place p = additive_place_of(c, s);
+	const int u = C::group() * R;
+	unsigned begin, end;
+	additive_borders<R>(c, u, &begin, &end);
+	work.start(p, p.first + u);
+
+	additive_rows<C, R> near;
+	work.rows(near, true, p.first + u, p.first + p.rows);
+	/* Of the group: what leaves it to the right, since its last border. */
+	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u);
+	bool before_cut = begin != 0;
+	additive_scan_warp<C, false>(before, before_cut, &s->near);
+
+	/* Of the window before, what comes after each row: in shared memory, for this thread alone. */
+	additive_kept<C::E> *after = shared_memory<additive_kept<C::E>>(sizeof(space));
+	if constexpr (W::WINDOW) {
+		additive_rows<C, R> far;
+		const int last = p.first + p.full - c.window;
+		work.rows(far, false, p.first + u - c.window, last < c.length ? last : c.length);
+		additive_aggregate<C::E> sum = far.fold(end ? (2u << (__ffs((int)end) - 1)) - 1 : ~0u);
+		bool cut = end != 0;
+		additive_scan_warp<C, true>(sum, cut, &s->far);
+		__syncthreads();
+		additive_fold_warps<C, true>(sum, cut, &s->far, nullptr);
+#pragma unroll
+		for (int r = R - 1; r >= 0; r--) {
+			if (end >> r & 1)
+				sum.clear();
+			after[r].put(sum);
+			additive_append<C>(sum, far.score[r], far.value[r], far.row[r]);
+		}
+	} else {
+		__syncthreads();
+	}
+	if (!W::WINDOW)
+		work.ready();
+	if (c.waits)
+		additive_exchange(c, s, p.chain, p.t);
+	if (W::WINDOW) /* its registers are full until now */
+		work.ready();
+	additive_fold_warps<C, false>(before, before_cut, &s->near, c.waits ? &s->before : nullptr);
+#pragma unroll
+	for (int r = 0; r < R; r++) {
+		if (begin >> r & 1)
+			before.clear();
+		additive_append<C>(before, near.score[r], near.value[r], near.row[r]);
+		if constexpr (W::WINDOW)
+			work.done(r, before, after[r].get());
+		else
+			work.done(r, before);
+	}
+	work.end_tile();
+}
+
+/* Bytes of shared memory for a tile of W. */
+template <class W> static constexpr size_t additive_shared_bytes(void)
+{
+	return sizeof(additive_shared<W::C::WIDTH>) + (W::WINDOW ? W::R * sizeof(additive_kept<W::C::E>) : 0);
+}
+
+#endif

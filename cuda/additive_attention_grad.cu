@@ -1,0 +1,353 @@
+/* additive_attention_grad: the forward's march, backwards in time, one pass (additive_attention.cuh).
+ *
+ * x, w, mask?, g, log_normalizer, dg -> dx [B, N, D] real, dw [D]. Token j is in the windows V(j) = {j … j+k-1}. With
+ * scores -M_i and values D_i = dg_i·g_i the sums over V(j) are aggregates with top r, and
+ *
+ *   P_j = Σ e^{a_j - M_i} dg_i = e^{a_j + r} vector,   Q_j = e^{a_j + r} sum
+ *   da_j = x_j·P_j - Q_j,   dx_j = P_j + c da_j w,   dw = c Σ da_j x_j,   c = 1/√dh
+ *
+ * where no exponent is above 0 but for rounding, since no a_j is above its M_i. a is computed again, in the forward's
+ * order. An empty window has M = -inf and becomes a token that is not there. A masked j has a = -inf, so P = Q = 0.
+ *
+ * dw: a lane sums its channels over its rows, then the block's groups are added, in a fixed order, one row [D] per
+ * tile; these are added by a kernel, in order too.
+ *
+ * Bytes per element: 8 in bf16 (x, g, dg read, dx written), 16 in f32, 4 per token and head for M, 4 / tile for dw;
+ * windows read dg, g and M a second time, from a cache (passing D on through memory would make windows wait that need
+ * not). 4 rows per group, so that x, near and far dg fit the registers.
+ *
+ * A head wider than a block has channels for: a and D first, then P in pieces and Q, then the rest, a row at a time. */
+#include "cuda/additive_attention.cuh"
+#include "cuda/kernels.h"
+#include "cuda/reduce.cuh"
+
+template <class T> struct backward_call {
+	additive_cut cut;
+	const T *x;
+	const float *w;
+	const int32_t *mask;
+	const T *g;
+	const float *log_normalizer;
+	const T *dg;
+	T *dx;
+	float *parts; /* [B · tiles, D]: of dw; NULL: not wanted */
+	float scale;
+	/* If heads come in pieces, [B, N, H] and P [B, N, D]: */
+	float *score, *value, *q, *p;
+};
+
+template <class C_, bool WINDOW_> struct backward {
+	typedef C_ C;
+	typedef typename C::T T;
+	enum { WINDOW = WINDOW_, R = WINDOW && !C::PACKED ? 2 : 4 };
+	const backward_call<T> &f;
+	int64_t row, at;    /* token of march position 0; its channel of element 0 */
+	int64_t part;       /* of dw, the same channel */
+	int first, end;     /* march positions: of row 0, and where the tile ends */
+	int head, width;
+	bool whole, speaks; /* not in pieces; the lane that writes what is there once per head */
+	float w[C::E], a[R], da[R];
+	typename C::row x[R];
+
+	__device__ __forceinline__ void start(const additive_place &p, int from)
+	{
+		const int channel = p.head * f.cut.dh + p.chunk * ADDITIVE_CHUNK;
+		row = (p.sequence + 1) * f.cut.length - 1;
+		at = row * f.cut.stride + channel;
+		part = (p.sequence * f.cut.count + p.t) * f.cut.stride + channel;
+		head = p.head;
+		width = f.cut.dh - p.chunk * ADDITIVE_CHUNK;
+		whole = C::PACKED || !f.p;
+		speaks = p.chunk == 0 && C::lane() == 0;
+		first = from;
+		end = p.first + p.rows;
+	}
+	__device__ __forceinline__ void rows(additive_rows<C, R> &rows, bool, int from, int stop)
+	{
+		typename C::row g[R];
+#pragma unroll
+		for (int r = 0; r < R; r++) {
+			const bool there = from + r >= 0 && from + r < stop;
+			const int64_t to = at - (from + r) * f.cut.stride;
+			rows.row[r] = C::load(f.dg + to, width, there);
+			g[r] = C::load(f.g + to, width, there && whole);
+		}
+#pragma unroll
+		for (int r = 0; r < R; r++) {
+			const bool there = from + r >= 0 && from + r < stop;
+			const int64_t i = (row - from - r) * f.cut.heads + head;
+			const float m = there ? f.log_normalizer[i] : -INFINITY;
+			rows.score[r] = m == -INFINITY ? m : -m;
+			if (whole)
+				rows.value[r] = C::dot(rows.row[r], g[r]);
+			else
+				rows.value[r] = there ? f.value[i] : 0;
+		}
+	}
+	__device__ __forceinline__ void ready(void)
+	{
+#pragma unroll
+		for (int r = 0; r < R; r++)
+			x[r] = C::load(f.x + at - (first + r) * f.cut.stride, width, whole && first + r < end);
+		C::load_weight(w, f.w + head * f.cut.dh, whole ? width : 0);
+#pragma unroll
+		for (int r = 0; r < R; r++) {
+			const int64_t i = row - first - r;
+			const bool there = first + r < end;
+			if (whole)
+				a[r] = f.scale * C::dot(x[r], w);
+			else
+				a[r] = there ? f.score[i * f.cut.heads + head] : 0;
+			if (!there || (f.mask && !f.mask[i]))
+				a[r] = -INFINITY;
+		}
+	}
+	/* P and Q of row r. */
+	__device__ __forceinline__ void write(int r, const float (&p)[C::E], float q)
+	{
+		const bool there = first + r < end;
+		const int64_t to = at - (first + r) * f.cut.stride;
+		if (!whole) {
+#pragma unroll
+			for (int e = 0; e < C::E; e++)
+				if (there && C::channel(e) < width)
+					f.p[to + C::channel(e)] = p[e];
+			if (there && speaks)
+				f.q[(row - first - r) * f.cut.heads + head] = q;
+			return;
+		}
+		da[r] = f.scale * (C::dot(x[r], p) - q);
+		float dx[C::E];
+#pragma unroll
+		for (int e = 0; e < C::E; e++)
+			dx[e] = p[e] + da[r] * w[e];
+		if (there && f.dx)
+			C::store(f.dx + to, width, dx);
+	}
+	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near)
+	{
+		const float factor = __expf(a[r] + near.top);
+		float p[C::E];
+#pragma unroll
+		for (int e = 0; e < C::E; e++)
+			p[e] = factor * near.vector[e];
+		write(r, p, factor * near.sum);
+	}
+	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near,
+	                                     const additive_aggregate<C::E> &far)
+	{
+		const float mine = __expf(a[r] + near.top), theirs = __expf(a[r] + far.top);
+		float p[C::E];
+#pragma unroll
+		for (int e = 0; e < C::E; e++)
+			p[e] = mine * near.vector[e] + theirs * far.vector[e];
+		write(r, p, mine * near.sum + theirs * far.sum);
+	}
+	/* The tile's part of dw: lanes of a warp, then warps. */
+	__device__ __forceinline__ void end_tile(void)
+	{
+		float(*warps)[C::WIDTH] = shared_memory<additive_shared<C::WIDTH>>()->near.vector;
+		if (!f.parts || !whole)
+			return; /* the whole block */
+		float dw[C::E];
+#pragma unroll
+		for (int e = 0; e < C::E; e++) {
+			dw[e] = 0;
+#pragma unroll
+			for (int r = 0; r < R; r++)
+				dw[e] += da[r] * C::at(x[r], e);
+#pragma unroll
+			for (int flip = C::L; flip < WARP; flip *= 2)
+				dw[e] += __shfl_xor_sync(ALL_LANES, dw[e], flip);
+		}
+		__syncthreads(); /* the board was read */
+		if (threadIdx.x % WARP < C::L)
+#pragma unroll
+			for (int e = 0; e < C::E; e++)
+				warps[threadIdx.x / WARP][C::channel(e)] = dw[e];
+		__syncthreads();
+		const int channel = threadIdx.x;
+		if (channel >= C::WIDTH || channel >= width)
+			return;
+		float sum = 0;
+		for (int v = 0; v < ADDITIVE_WARPS; v++)
+			sum += warps[v][channel];
+		f.parts[part + channel] = sum;
+	}
+};
+
+template <class C, bool WINDOW>
+__global__ void __launch_bounds__(ADDITIVE_THREADS, 2) backward_kernel(backward_call<typename C::T> f)
+{
+	backward<C, WINDOW> work = {f, 0, 0, 0, 0, 0, 0, 0, false, false, {}, {}, {}, {}};
+	additive_march(f.cut, work);
+}
+
+/* --- heads in pieces ----------------------------------------------------------------------- */
+
+/* a and D of every token and head, a warp each. */
+template <class T> __global__ void __launch_bounds__(ADDITIVE_THREADS) dots_kernel(backward_call<T> f, int64_t rows)
+{
+	const int lane = threadIdx.x % WARP;
+	for (int64_t i = grid_first() / WARP; i < rows * f.cut.heads; i += grid_stride() / WARP) {
+		const int64_t to = i * f.cut.dh;
+		const float *w = f.w + i % f.cut.heads * f.cut.dh;
+		float score = 0, value = 0;
+		for (int c = lane; c < f.cut.dh; c += WARP) {
+			score += load_real(f.x + to + c) * w[c];
+			value += load_real(f.dg + to + c) * load_real(f.g + to + c);
+		}
+		score = warp_sum(score);
+		value = warp_sum(value);
+		if (lane == 0) {
+			f.score[i] = f.scale * score;
+			f.value[i] = value;
+		}
+	}
+}
+
+static const int64_t TOKENS = 64; /* behind one part of dw */
+
+/* da, dx and parts of dw from P and Q: a block takes TOKENS tokens of a head, a warp a token. */
+template <class T> __global__ void __launch_bounds__(ADDITIVE_THREADS) rest_kernel(backward_call<T> f, int64_t rows)
+{
+	float *da = shared_memory<float>(); /* [TOKENS] */
+	const int lane = threadIdx.x % WARP, head = blockIdx.x % f.cut.heads;
+	const int64_t first = (int64_t)(blockIdx.x / f.cut.heads) * TOKENS;
+	const int64_t tokens = rows - first < TOKENS ? rows - first : TOKENS;
+	const float *w = f.w + head * f.cut.dh;
+	for (int64_t t = threadIdx.x / WARP; t < tokens; t += ADDITIVE_WARPS) {
+		const int64_t to = (first + t) * f.cut.stride + head * f.cut.dh;
+		float sum = 0;
+		for (int c = lane; c < f.cut.dh; c += WARP)
+			sum += load_real(f.x + to + c) * f.p[to + c];
+		sum = f.scale * (warp_sum(sum) - f.q[(first + t) * f.cut.heads + head]);
+		if (lane == 0)
+			da[t] = sum;
+		for (int c = lane; c < f.cut.dh && f.dx; c += WARP)
+			store_real(f.dx + to + c, f.p[to + c] + sum * w[c]);
+	}
+	__syncthreads();
+	for (int c = threadIdx.x; c < f.cut.dh && f.parts; c += ADDITIVE_THREADS) {
+		float sum = 0;
+		for (int64_t t = 0; t < tokens; t++)
+			sum += da[t] * load_real(f.x + (first + t) * f.cut.stride + head * f.cut.dh + c);
+		f.parts[(int64_t)(blockIdx.x / f.cut.heads) * f.cut.stride + head * f.cut.dh + c] = sum;
+	}
+}
+
+/* --- dw -------------------------------------------------------------------------------------- */
+
+enum { FEW = 256, STRIDE = 128 };
+
+/* Row i of the first STRIDE parts becomes the sum of rows i, i + STRIDE, … */
+__global__ void __launch_bounds__(ADDITIVE_THREADS) fewer_parts_kernel(float *parts, int64_t n, int64_t width)
+{
+	for (int64_t i = grid_first(); i < STRIDE * width; i += grid_stride()) {
+		float sum = 0;
+#pragma unroll 8
+		for (int64_t at = i; at < n * width; at += STRIDE * width)
+			sum += parts[at];
+		parts[i] = sum;
+	}
+}
+
+static status add_parts(backend *b, float *dw, float *parts, int64_t n, int64_t width)
+{
+	if (n > FEW) {
+		TRY(cuda_launch(b, fewer_parts_kernel, cuda_blocks(b, STRIDE * width, ADDITIVE_THREADS),
+		                ADDITIVE_THREADS, 0, parts, n, width));
+		n = STRIDE;
+	}
+	return cuda_sum_parts(b, &dw, 1, parts, n, width, 1);
+}
+
+/* --- a call -------------------------------------------------------------------------------------- */
+
+template <class C> static additive_cut backward_cut(const op_call *call)
+{
+	additive_cut c = additive_cut_of(call, C::GROUPS * backward<C, false>::R);
+	return c.global ? c : additive_cut_of(call, C::GROUPS * backward<C, true>::R);
+}
+
+/* The call with its memory, taken from the scratch; *bytes: how much that is. */
+template <class C>
+static backward_call<typename C::T> backward_memory(const op_call *call, size_t *bytes, int64_t *n_parts)
+{
+	backward_call<typename C::T> f = {};
+	const int64_t rows = shape_rows(call->in[0].shape), d = shape_last(call->in[0].shape);
+	char *memory = (char *)call->scratch;
+	auto take = [&](int64_t floats) {
+		float *taken = (float *)(call->scratch ? memory + *bytes : nullptr);
+		*bytes += ((size_t)floats * sizeof(float) + 63) / 64 * 64;
+		return taken;
+	};
+	f.cut = backward_cut<C>(call);
+	*bytes = additive_cut_bytes(&f.cut, C::WIDTH);
+	*n_parts = f.cut.chunks > 1 ? additive_parts(rows, TOKENS) : f.cut.batch * f.cut.count;
+	if (call->out[1].data)
+		f.parts = take(*n_parts * d);
+	if (f.cut.chunks > 1) {
+		f.score = take(rows * f.cut.heads);
+		f.value = take(rows * f.cut.heads);
+		f.q = take(rows * f.cut.heads);
+		f.p = take(rows * d);
+	}
+	return f;
+}
+
+size_t cuda_additive_attention_grad_scratch(const backend *, const op_call *call)
+{
+	size_t bytes = 0;
+	const attention_params *p = (const attention_params *)call->params;
+	(void)additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
+		int64_t n;
+		(void)backward_memory<std::remove_pointer_t<decltype(lanes)>>(call, &bytes, &n);
+		return STATUS_OK;
+	});
+	return bytes;
+}
+
+template <class C> static status backward_run(backend *b, const op_call *call)
+{
+	typedef typename C::T T;
+	size_t bytes;
+	int64_t n;
+	const int64_t rows = shape_rows(call->in[0].shape), d = shape_last(call->in[0].shape);
+	float *dw = (float *)call->out[1].data;
+	backward_call<T> f = backward_memory<C>(call, &bytes, &n);
+	f.x = (const T *)call->in[0].data;
+	f.w = (const float *)call->in[1].data;
+	f.mask = (const int32_t *)call->in[2].data;
+	f.g = (const T *)call->in[3].data;
+	f.log_normalizer = (const float *)call->in[4].data;
+	f.dg = (const T *)call->in[5].data;
+	f.dx = (T *)call->out[0].data;
+	f.scale = 1 / sqrtf((float)f.cut.dh);
+	if (rows == 0)
+		return dw ? cuda_sum_parts(b, &dw, 1, nullptr, 0, d, 1) : STATUS_OK;
+	const bool pieces = f.cut.chunks > 1;
+	if (pieces)
+		TRY(cuda_launch(b, dots_kernel<T>, cuda_blocks(b, rows * f.cut.heads, ADDITIVE_WARPS),
+		                ADDITIVE_THREADS, 0, f, rows));
+	TRY(additive_prepare(b, &f.cut, C::WIDTH, call->scratch));
+	const unsigned blocks = (unsigned)(additive_chains(&f.cut) * f.cut.count);
+	if (f.cut.global)
+		TRY(cuda_launch(b, backward_kernel<C, false>, blocks, ADDITIVE_THREADS,
+		                additive_shared_bytes<backward<C, false>>(), f));
+	else
+		TRY(cuda_launch(b, backward_kernel<C, true>, blocks, ADDITIVE_THREADS,
+		                additive_shared_bytes<backward<C, true>>(), f));
+	if (pieces)
+		TRY(cuda_launch(b, rest_kernel<T>, (unsigned)(additive_parts(rows, TOKENS) * f.cut.heads),
+		                ADDITIVE_THREADS, TOKENS * sizeof(float), f, rows));
+	return dw ? add_parts(b, dw, f.parts, n, d) : STATUS_OK;
+}
+
+status cuda_additive_attention_grad(backend *b, const op_call *call)
+{
+	const attention_params *p = (const attention_params *)call->params;
+	return additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
+		return backward_run<std::remove_pointer_t<decltype(lanes)>>(b, call);
+	});
+}

@@ -1,0 +1,456 @@
+/* additive_stream: one round of additive attention, token by token, on the state of
+ * engine/tensor/ops/additive_stream.h.
+ *
+ * A warp owns a few neighbouring heads of one session, a part of a warp (stream.cuh) each head. Warps never meet, so
+ * the grid, and with it the batch, changes no bit. A call's tokens are read up to TILE at a time, in three passes:
+ *   1. scores, a token at a time, lanes along the channels: a = scale · w·x;
+ *   2. scalars, the first lane of each head: maxima, sums and exponentials of the tile's merges (steps 1 to 4 of the
+ *      header), which leave eight factors per token and head in shared memory;
+ *   3. channels: every lane walks over the tokens with the factors. P, Q and what was turned last stay in registers,
+ *      and a lane reads and writes its own channels alone, so nothing waits for another thread.
+ * Decode is the same with a tile of one token, so cutting the tokens into calls changes no bit either. Products and
+ * sums are spelled as instructions, which the compiler could otherwise fuse differently in different places.
+ *
+ * What the next token needs of the state is asked for while a token is computed: after the turned aggregate was
+ * stored, which may be the next token's suffix, and before the rest, which the next token does not read.
+ *
+ * Bytes per token, round and channel in decode: 24 read (P, Q, three slots, x) and 20 written (P, Q, two slots, g) in a
+ * window; 8 and 8 globally. In a prompt P and Q move once per tile and the slots of short windows lie in the caches. */
+#include "cuda/kernels.h"
+#include "cuda/stream.cuh"
+
+extern "C" {
+#include "engine/tensor/ops/additive_stream.h"
+}
+
+enum { TILE = 16, WARPS = 4 /* of a block at most */ };
+
+/* The call, taken apart. */
+struct stream_call {
+	const float *x, *w;
+	float *pool, *g, *score, *log_normalizer; /* the last three may be NULL */
+	const int32_t *slot, *position, *length, *mask;
+	int64_t rows, n, d, heads, dh, groups; /* groups: warps of a row */
+	int64_t window, block, width, aggregates;
+	int64_t slot_floats, offset;
+	float scale;
+	int tile;
+};
+
+/* A lane's part of a session. */
+struct part {
+	float *state;
+	int64_t row, head, first; /* the first of its channels in the head */
+	bool there, leads;        /* is there such a head; is this its first lane */
+};
+
+/* Factors of one token's merges, of one head. */
+struct __align__(16) factors
+{
+	float turned, before;            /* turned := turned ⊕ before */
+	float prefix, prefix_x;          /* P := P ⊕ token */
+	float running, running_x;        /* Q := Q ⊕ token */
+	float from_running, from_suffix; /* g */
+};
+
+/* --- where things are ----------------------------------------------------------------------- */
+
+/* Offset p of block j; 0, 0 where there are no blocks. */
+struct place {
+	int64_t j, p;
+};
+
+static __device__ __forceinline__ place next_place(const stream_call &c, place t)
+{
+	if (c.block == 0)
+		return t;
+	return t.p + 1 < c.block ? place{t.j, t.p + 1} : place{t.j + 1, 0};
+}
+
+static __device__ __forceinline__ bool turns(place t)
+{
+	return t.j >= 1 && t.p >= 1;
+}
+
+/* The first suffix of block j-2 in the window, as stream_first(). */
+static __device__ __forceinline__ int64_t first_suffix(const stream_call &c, place t)
+{
+	return c.window % 2 ? t.p : t.p + 1;
+}
+
+static __device__ __forceinline__ bool reaches(const stream_call &c, place t)
+{
+	return t.j >= 2 && first_suffix(c, t) < c.block;
+}
+
+/* One head of an aggregate in the state. */
+struct aggregate {
+	float *m, *z, *s;
+};
+
+static __device__ __forceinline__ aggregate aggregate_at(const stream_call &c, const part &u, int64_t index)
+{
+	float *first = u.state + index * c.width;
+	return {first + u.head, first + c.heads + u.head, first + 2 * c.heads + u.head * c.dh};
+}
+
+static __device__ __forceinline__ aggregate prefix_at(const stream_call &c, const part &u)
+{
+	return aggregate_at(c, u, 0);
+}
+
+static __device__ __forceinline__ aggregate running_at(const stream_call &c, const part &u)
+{
+	return aggregate_at(c, u, 1);
+}
+
+/* Slot `index` of block j. */
+static __device__ __forceinline__ aggregate slot_at(const stream_call &c, const part &u, int64_t j, int64_t index)
+{
+	return aggregate_at(c, u, 2 + (j & 1) * c.block + index);
+}
+
+static __device__ __forceinline__ aggregate turned_at(const stream_call &c, const part &u, place t)
+{
+	return slot_at(c, u, t.j - 1, c.block - 1 - t.p);
+}
+
+/* What a token reads of the slots, as scalars or as channels. `before` is what the token before has turned, except at
+ * the first turn of a block (and of a call). */
+template <class T> struct slots_read {
+	T turned, before, suffix;
+};
+
+template <class T, class Get>
+static __device__ __forceinline__ void look(const stream_call &c, const part &u, place t, bool fresh, Get get,
+                                            slots_read<T> &r)
+{
+	if (turns(t)) {
+		r.turned = get(turned_at(c, u, t));
+		if (fresh || t.p == 1)
+			r.before = get(slot_at(c, u, t.j - 1, c.block - t.p));
+	}
+	if (reaches(c, t))
+		r.suffix = get(slot_at(c, u, t.j, first_suffix(c, t)));
+}
+
+static __device__ __forceinline__ bool token_there(const stream_call &c, const part &u, int64_t token)
+{
+	return !c.mask || c.mask[u.row * c.n + token] != 0;
+}
+
+/* --- 1. scores ---------------------------------------------------------------------------------- */
+
+template <int LANES, bool PACKED>
+static __device__ __forceinline__ float score_of(const stream_call &c, const part &u, int64_t token)
+{
+	const float *x = c.x + (u.row * c.n + token) * c.d + u.head * c.dh, *w = c.w + u.head * c.dh;
+	float sum = 0.0f;
+	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD)
+		sum = quad_dot(load_quad<PACKED>(w, d, c.dh), load_quad<PACKED>(x, d, c.dh), sum);
+	return __fmul_rn(c.scale, warp_sum<LANES>(sum));
+}
+
+/* --- 2. scalars ------------------------------------------------------------------------------------ */
+
+struct scalars {
+	float m, z;
+};
+
+static __device__ __forceinline__ scalars load_scalars(const aggregate &a)
+{
+	return {*a.m, *a.z};
+}
+
+static __device__ __forceinline__ void store_scalars(const aggregate &a, scalars x)
+{
+	*a.m = x.m;
+	*a.z = x.z;
+}
+
+/* a := a ⊕ b with the factors of either side. */
+static __device__ __forceinline__ void merge(scalars &a, scalars b, float &fa, float &fb)
+{
+	const float top = fmaxf(a.m, b.m);
+	fa = expf(a.m - top);
+	fb = expf(b.m - top);
+	a.z = __fmaf_rn(fa, a.z, __fmul_rn(fb, b.z));
+	a.m = top;
+}
+
+/* Factors become those of g; returns M. */
+static __device__ __forceinline__ float finish(scalars total, factors &f)
+{
+	const bool empty = !(total.z > 0.0f);
+	const float inverse = empty ? 0.0f : __fdiv_rn(1.0f, total.z);
+	f.from_running = __fmul_rn(f.from_running, inverse);
+	f.from_suffix = __fmul_rn(f.from_suffix, inverse);
+	return empty ? -INFINITY : __fadd_rn(total.m, logf(total.z));
+}
+
+/* Tokens first … first + count - 1 of one head; score, f: of the tile, a token `step` after the other. */
+static __device__ __forceinline__ void scalars_of(const stream_call &c, const part &u, place t, int64_t first,
+                                                  int count, const float *score, factors *f, int step)
+{
+	slots_read<scalars> r = {};
+	scalars P = {STREAM_EMPTY, 0.0f}, Q = P;
+	if (c.aggregates > 0)
+		P = load_scalars(prefix_at(c, u));
+	if (c.block > 0)
+		Q = load_scalars(running_at(c, u));
+	look(c, u, t, true, load_scalars, r);
+	for (int i = 0; i < count; i++) {
+		const bool there = token_there(c, u, first + i);
+		const scalars token = there ? scalars{score[i * step], 1.0f} : scalars{STREAM_EMPTY, 0.0f};
+		const scalars suffix = r.suffix;
+		const place next = next_place(c, t);
+		scalars total = token;
+		factors to = {};
+		to.from_running = 1.0f;
+		if (turns(t)) {
+			merge(r.turned, r.before, to.turned, to.before);
+			store_scalars(turned_at(c, u, t), r.turned);
+			r.before = r.turned;
+		}
+		if (i + 1 < count)
+			look(c, u, next, false, load_scalars, r);
+		if (c.block > 0 && t.p == 0) {
+			Q = P;
+			P = {STREAM_EMPTY, 0.0f};
+		}
+		if (c.aggregates > 0) {
+			merge(P, token, to.prefix, to.prefix_x);
+			total = P;
+		}
+		if (c.block > 0) {
+			merge(Q, token, to.running, to.running_x);
+			total = Q;
+			if (reaches(c, t))
+				merge(total, suffix, to.from_running, to.from_suffix);
+			store_scalars(slot_at(c, u, t.j, t.p), token);
+		}
+		const float normalizer = finish(total, to);
+		const int64_t at = (u.row * c.n + first + i) * c.heads + u.head;
+		if (c.score)
+			c.score[at] = score[i * step];
+		if (c.log_normalizer)
+			c.log_normalizer[at] = normalizer;
+		f[i * step] = to;
+		t = next;
+	}
+	if (c.aggregates > 0)
+		store_scalars(prefix_at(c, u), P);
+	if (c.block > 0)
+		store_scalars(running_at(c, u), Q);
+}
+
+/* --- 3. channels ------------------------------------------------------------------------------------ */
+
+/* A quad of the aggregates that stay with a lane. */
+struct channels {
+	quad P, Q;
+	slots_read<quad> r;
+};
+
+template <bool PACKED>
+static __device__ __forceinline__ void open_channels(const stream_call &c, const part &u, place t, int64_t d,
+                                                     channels &s)
+{
+	auto get = [&](const aggregate &a) { return load_quad<PACKED>(a.s, d, c.dh); };
+	s = {};
+	if (c.aggregates > 0)
+		s.P = get(prefix_at(c, u));
+	if (c.block > 0)
+		s.Q = get(running_at(c, u));
+	look(c, u, t, true, get, s.r);
+}
+
+/* Tokens first … first + count - 1 of the channels d … d + 3. */
+template <bool PACKED>
+static __device__ __forceinline__ void channels_of(const stream_call &c, const part &u, place t, int64_t first,
+                                                   int count, const factors *f, int step, int64_t d, channels &s)
+{
+	auto get = [&](const aggregate &a) { return load_quad<PACKED>(a.s, d, c.dh); };
+	for (int i = 0; i < count; i++) {
+		const int64_t at = (u.row * c.n + first + i) * c.d + u.head * c.dh;
+		const factors by = f[i * step];
+		const quad suffix = s.r.suffix;
+		const place next = next_place(c, t);
+		quad x = {}, g;
+		if (token_there(c, u, first + i))
+			x = load_quad<PACKED>(c.x + at, d, c.dh);
+		if (turns(t)) {
+			quad_merge(s.r.turned, by.turned, s.r.before, by.before);
+			store_quad<PACKED>(turned_at(c, u, t).s, d, c.dh, s.r.turned);
+			s.r.before = s.r.turned;
+		}
+		if (i + 1 < count)
+			look(c, u, next, false, get, s.r);
+		if (c.block > 0 && t.p == 0) {
+			s.Q = s.P;
+			s.P = {};
+		}
+		quad_merge(s.P, by.prefix, x, by.prefix_x);
+		g = c.aggregates > 0 ? s.P : x;
+		if (c.block > 0) {
+			quad_merge(s.Q, by.running, x, by.running_x);
+			g = s.Q;
+			store_quad<PACKED>(slot_at(c, u, t.j, t.p).s, d, c.dh, x);
+		}
+		quad none = {};
+		quad_merge(g, by.from_running, reaches(c, t) ? suffix : none, by.from_suffix);
+		if (c.g)
+			store_quad<PACKED>(c.g + at, d, c.dh, g);
+		t = next;
+	}
+	if (c.aggregates > 0)
+		store_quad<PACKED>(prefix_at(c, u).s, d, c.dh, s.P);
+	if (c.block > 0)
+		store_quad<PACKED>(running_at(c, u).s, d, c.dh, s.Q);
+}
+
+/* --- sessions ------------------------------------------------------------------------------------- */
+
+/* The state before position 0. */
+template <int LANES, bool PACKED> static __device__ __forceinline__ void restart(const stream_call &c, const part &u)
+{
+	const quad zeros = {};
+	for (int64_t i = 0; u.there && i < c.aggregates; i++) {
+		const aggregate a = aggregate_at(c, u, i);
+		const bool running = i == 0 || (i == 1 && c.block > 0);
+		if (u.leads)
+			store_scalars(a, {running ? STREAM_EMPTY : 0.0f, 0.0f});
+		for (int64_t d = u.first; d < c.dh; d += LANES * QUAD)
+			store_quad<PACKED>(a.s, d, c.dh, zeros);
+	}
+}
+
+/* Zeros after the last token. */
+template <int LANES, bool PACKED>
+static __device__ __forceinline__ void blank(const stream_call &c, const part &u, int64_t length)
+{
+	const quad zeros = {};
+	for (int64_t i = u.row * c.n + length; u.there && i < (u.row + 1) * c.n; i++) {
+		if (u.leads && c.score)
+			c.score[i * c.heads + u.head] = 0.0f;
+		if (u.leads && c.log_normalizer)
+			c.log_normalizer[i * c.heads + u.head] = 0.0f;
+		for (int64_t d = u.first; c.g && d < c.dh; d += LANES * QUAD)
+			store_quad<PACKED>(c.g + i * c.d + u.head * c.dh, d, c.dh, zeros);
+	}
+}
+
+/* One tile of tokens. f, score: [tile][heads of the warp], seen from the lane's head. */
+template <int LANES, bool PACKED>
+static __device__ __forceinline__ void tile_of(const stream_call &c, const part &u, int64_t position, int64_t first,
+                                               int count, float *score, factors *f)
+{
+	enum { HEADS = WARP / LANES };
+	place t = {};
+	if (c.block > 0) { /* positions fit 32 bits, and so do blocks */
+		const unsigned at = (unsigned)(position + first), block = (unsigned)c.block;
+		t = {at / block, at % block};
+	}
+	channels s;
+	if (u.there && u.first < c.dh) /* asked for before the scalars, which wait for memory too */
+		open_channels<PACKED>(c, u, t, u.first, s);
+#pragma unroll 4
+	for (int i = 0; i < count; i++) {
+		const float a = score_of<LANES, PACKED>(c, u, first + i);
+		if (u.leads)
+			score[i * HEADS] = a;
+	}
+	if (u.there && u.leads)
+		scalars_of(c, u, t, first, count, score, f, HEADS);
+	__syncwarp();
+	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD) {
+		if (d != u.first)
+			open_channels<PACKED>(c, u, t, d, s);
+		channels_of<PACKED>(c, u, t, first, count, f, HEADS, d, s);
+	}
+	__syncwarp();
+}
+
+/* Shared memory of a warp: factors [tile][heads], scores [tile][heads]. */
+static inline __device__ __host__ size_t warp_bytes(int tile, int heads)
+{
+	return ((size_t)(tile * heads) * (sizeof(factors) + sizeof(float)) + 15) / 16 * 16;
+}
+
+template <int LANES, bool PACKED> __global__ void __launch_bounds__(WARPS *WARP) additive_stream_kernel(stream_call c)
+{
+	enum { HEADS = WARP / LANES };
+	const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+	const unsigned unit = blockIdx.x * (blockDim.x / WARP) + warp, groups = (unsigned)c.groups;
+	if (unit >= c.rows * c.groups)
+		return;
+	part u;
+	u.row = unit / groups;
+	u.head = (int64_t)(unit % groups) * HEADS + lane / LANES;
+	u.first = lane % LANES * QUAD;
+	u.there = u.head < c.heads;
+	u.leads = lane % LANES == 0;
+	u.state = c.pool + c.slot[u.row] * c.slot_floats + c.offset;
+	factors *f = shared_memory<factors>(warp * warp_bytes(c.tile, HEADS));
+	float *score = (float *)(f + c.tile * HEADS);
+	const int64_t position = c.position[u.row], length = c.length[u.row];
+	if (position == 0 && length > 0)
+		restart<LANES, PACKED>(c, u);
+	for (int64_t first = 0; first < length; first += c.tile) {
+		const int count = (int)(length - first < c.tile ? length - first : c.tile);
+		tile_of<LANES, PACKED>(c, u, position, first, count, score + lane / LANES, f + lane / LANES);
+	}
+	blank<LANES, PACKED>(c, u, length);
+}
+
+/* --- the call ----------------------------------------------------------------------------------------- */
+
+static stream_call stream_call_of(const op_call *call)
+{
+	const stream_params *p = (const stream_params *)call->params;
+	const shape x = call->in[0].shape;
+	stream_call c = {};
+	c.x = (const float *)call->in[0].data;
+	c.w = (const float *)call->in[1].data;
+	c.pool = (float *)call->in[2].data;
+	c.slot = (const int32_t *)call->in[3].data;
+	c.position = (const int32_t *)call->in[4].data;
+	c.length = (const int32_t *)call->in[5].data;
+	c.mask = (const int32_t *)cuda_optional(call, 6);
+	c.g = (float *)call->out[0].data;
+	c.score = (float *)call->out[1].data;
+	c.log_normalizer = (float *)call->out[2].data;
+	c.rows = x.dim[0];
+	c.n = x.dim[1];
+	c.d = x.dim[2];
+	c.heads = p->heads;
+	c.dh = c.d / c.heads;
+	c.window = p->window;
+	c.block = stream_block(p->window);
+	c.width = stream_width(c.d, c.heads);
+	c.aggregates = c.block > 0 ? 2 + 2 * c.block : p->window == 1 ? 0 : 1;
+	c.slot_floats = call->in[2].shape.dim[1];
+	c.offset = p->offset;
+	c.scale = 1.0f / sqrtf((float)c.dh);
+	c.tile = (int)min(c.n, (int64_t)TILE);
+	return c;
+}
+
+status cuda_additive_stream(backend *b, const op_call *call)
+{
+	stream_call c = stream_call_of(call);
+	if (shape_count(call->in[0].shape) == 0)
+		return STATUS_OK;
+	const bool packed =
+	    c.dh % QUAD == 0 && 2 * c.heads % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
+	return by_lanes(c.dh, [&](auto lanes) {
+		enum { LANES = decltype(lanes)::N, HEADS = WARP / LANES };
+		c.groups = (c.heads + HEADS - 1) / HEADS;
+		/* few sessions: a warp on a processor each */
+		const int64_t units = c.rows * c.groups, most = (int64_t)cuda_of(b)->processors * WARPS;
+		const int warps = units < most ? 1 : WARPS;
+		return cuda_launch(
+		    b, packed ? additive_stream_kernel<LANES, true> : additive_stream_kernel<LANES, false>,
+		    (unsigned)((units + warps - 1) / warps), warps * WARP, warps * warp_bytes(c.tile, HEADS), c);
+	});
+}

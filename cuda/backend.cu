@@ -1,0 +1,266 @@
+/* Opening a device: its stream, its name, its table of kernels; recordings; and what happens when it fails.
+ *
+ * A call of CUDA that fails for good (an illegal address, a fallen bus) leaves the process's context on the device
+ * useless, for every stream. So being lost belongs to the device: the backends of one share the mark, all of them
+ * answer STATUS_DEVICE at once, and when the last of them has been closed the context is thrown away, so that a new
+ * open begins with a new one.
+ *
+ * Recordings are CUDA graphs captured from the stream, in the mode that lets other threads go on with theirs. */
+#include "cuda/backend.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda/kernels.h"
+
+extern "C" {
+#include "engine/base/log.h"
+}
+
+/* --- devices -------------------------------------------------------------------------- */
+
+/* The context of a device is the process's, so this is too. */
+typedef struct device_record {
+	int users; /* open backends */
+	bool lost;
+} device_record;
+
+enum { MAX_DEVICES = 64, LEAST_MAJOR = 8 };
+static device_record devices[MAX_DEVICES];
+static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards users */
+
+static status device_take(cuda_backend *c, error *err)
+{
+	device_record *d = &devices[c->device];
+	status s = STATUS_OK;
+	pthread_mutex_lock(&devices_mutex);
+	c->lost = &d->lost;
+	if (cuda_lost(c))
+		s = error_set(err, STATUS_DEVICE, NULL, "CUDA device %d is lost, and still in use", c->device);
+	else
+		d->users++;
+	pthread_mutex_unlock(&devices_mutex);
+	return s;
+}
+
+static void device_leave(cuda_backend *c)
+{
+	device_record *d = &devices[c->device];
+	pthread_mutex_lock(&devices_mutex);
+	if (--d->users == 0 && cuda_lost(c)) {
+		(void)cudaSetDevice(c->device);
+		(void)cudaDeviceReset();
+		(void)cudaGetLastError();
+		__atomic_store_n(&d->lost, false, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&devices_mutex);
+}
+
+/* --- errors --------------------------------------------------------------------------- */
+
+void cuda_lose(cuda_backend *c, const char *what, const char *why)
+{
+	if (!__atomic_exchange_n(c->lost, true, __ATOMIC_ACQ_REL))
+		log_line(LOG_ERROR, "CUDA device %d is lost: %s: %s", c->device, what, why);
+}
+
+/* What a stream that is being recorded cannot do; the recording is void, the device is not. */
+static bool is_capture_error(cudaError_t e)
+{
+	return (int)e >= (int)cudaErrorStreamCaptureUnsupported && (int)e <= (int)cudaErrorStreamCaptureUnsupported + 8;
+}
+
+status cuda_status(cuda_backend *c, cudaError_t e)
+{
+	if (cuda_lost(c))
+		return STATUS_DEVICE;
+	if (e == cudaSuccess)
+		return STATUS_OK;
+	(void)cudaGetLastError(); /* or a later call would report it again */
+	if (e == cudaErrorMemoryAllocation)
+		return STATUS_NOMEM;
+	if (is_capture_error(e))
+		return STATUS_UNSUPPORTED;
+	cuda_lose(c, cudaGetErrorName(e), cudaGetErrorString(e));
+	return STATUS_DEVICE;
+}
+
+status cuda_enter(cuda_backend *c)
+{
+	return cuda_lost(c) ? STATUS_DEVICE : cuda_status(c, cudaSetDevice(c->device));
+}
+
+/* --- the stream ----------------------------------------------------------------------- */
+
+static status cuda_synchronize(backend *b)
+{
+	cuda_backend *c = cuda_of(b);
+	TRY(cuda_enter(c));
+	return cuda_status(c, cudaStreamSynchronize(c->stream));
+}
+
+static bool cuda_busy(backend *b)
+{
+	cuda_backend *c = cuda_of(b);
+	if (cuda_enter(c) != STATUS_OK)
+		return false;
+	cudaError_t e = cudaStreamQuery(c->stream);
+	if (e == cudaErrorNotReady)
+		return true;
+	(void)cuda_status(c, e);
+	return false;
+}
+
+static status cuda_record_begin(backend *b)
+{
+	cuda_backend *c = cuda_of(b);
+	TRY(cuda_enter(c));
+	TRY(cuda_status(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal)));
+	c->recording = true;
+	return STATUS_OK;
+}
+
+static status cuda_record_end(backend *b, void **out)
+{
+	cuda_backend *c = cuda_of(b);
+	cudaGraph_t graph = NULL;
+	cudaGraphExec_t recording = NULL;
+	*out = NULL;
+	c->recording = false;
+	TRY(cuda_enter(c));
+	status s = cuda_status(c, cudaStreamEndCapture(c->stream, &graph));
+	if (s == STATUS_OK)
+		s = cuda_status(c, cudaGraphInstantiate(&recording, graph, 0));
+	if (graph)
+		(void)cudaGraphDestroy(graph);
+	if (s == STATUS_OK)
+		*out = recording;
+	return s;
+}
+
+static status cuda_replay(backend *b, void *recording)
+{
+	cuda_backend *c = cuda_of(b);
+	TRY(cuda_enter(c));
+	return cuda_status(c, cudaGraphLaunch((cudaGraphExec_t)recording, c->stream));
+}
+
+/* One that still runs is freed when it has. Of a lost device too: part of it is the host's. */
+static void cuda_forget(backend *b, void *recording)
+{
+	(void)cuda_enter(cuda_of(b));
+	if (recording)
+		(void)cudaGraphExecDestroy((cudaGraphExec_t)recording);
+}
+
+/* --- opening and closing ---------------------------------------------------------------- */
+
+/* Of a device that is lost too, as far as that goes: the rest ends with its context. */
+static void cuda_close(backend *b)
+{
+	cuda_backend *c = cuda_of(b);
+	if (cuda_enter(c) == STATUS_OK && c->stream)
+		(void)cuda_status(c, cudaStreamSynchronize(c->stream));
+	cuda_products_close(c);
+	cuda_memory_close(c);
+	if (c->stream)
+		(void)cudaStreamDestroy(c->stream);
+	device_leave(c);
+	free(c);
+}
+
+static status no_driver(error *err)
+{
+	int driver = 0;
+	if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "there is no NVIDIA driver");
+	return error_set(err, STATUS_UNAVAILABLE, NULL, "the NVIDIA driver serves CUDA %d.%d, this program needs %d.%d",
+	                 driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
+static status find_device(int device, cudaDeviceProp *prop, error *err)
+{
+	int count = 0;
+	cudaError_t e = cudaGetDeviceCount(&count);
+	(void)cudaGetLastError();
+	if (e == cudaErrorInsufficientDriver)
+		return no_driver(err);
+	if (e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "there is no CUDA device");
+	if (e != cudaSuccess)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "CUDA cannot be started: %s", cudaGetErrorString(e));
+	if (device < 0 || device >= count || device >= MAX_DEVICES)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "there is no CUDA device %d, there %s %d", device,
+		                 count == 1 ? "is" : "are", count);
+	e = cudaGetDeviceProperties(prop, device);
+	if (e != cudaSuccess)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "CUDA device %d cannot be used: %s", device,
+		                 cudaGetErrorString(e));
+	if (prop->major < LEAST_MAJOR)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "%.95s has compute capability %d.%d, %d.0 is the least",
+		                 prop->name, prop->major, prop->minor, LEAST_MAJOR);
+	return STATUS_OK;
+}
+
+static void fill_table(cuda_backend *c, const cudaDeviceProp *prop)
+{
+	backend *b = &c->base;
+	b->name = "cuda";
+	snprintf(b->device, sizeof b->device, "%.60s, %zu GiB, sm_%d%d", prop->name, prop->totalGlobalMem >> 30,
+	         prop->major, prop->minor);
+	b->bf16 = true;
+#define OP(name, ...)                                                                                                  \
+	b->kernel[OP_##name] = cuda_##name;                                                                            \
+	b->scratch[OP_##name] = cuda_##name##_scratch;
+#include "engine/tensor/ops.def"
+#undef OP
+	b->synchronize = cuda_synchronize;
+	b->busy = cuda_busy;
+	b->record_begin = cuda_record_begin;
+	b->record_end = cuda_record_end;
+	b->replay = cuda_replay;
+	b->forget = cuda_forget;
+	b->fuse = cuda_fuse;
+	b->close = cuda_close;
+}
+
+static status open_parts(cuda_backend *c, bool background)
+{
+	int least = 0, greatest = 0;
+	TRY(cuda_enter(c));
+	TRY(cuda_status(c, cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+	TRY(cuda_status(
+	    c, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, background ? least : greatest)));
+	TRY(cuda_memory_open(c));
+	return cuda_products_open(c);
+}
+
+static status cuda_open(backend **out, const backend_options *o, error *err)
+{
+	*out = NULL;
+	cudaDeviceProp prop;
+	TRY(find_device(o->device, &prop, err));
+	cuda_backend *c = (cuda_backend *)calloc(1, sizeof *c);
+	if (!c)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory for the CUDA backend");
+	c->device = o->device;
+	c->processors = prop.multiProcessorCount;
+	c->shared_limit = prop.sharedMemPerBlockOptin;
+	c->memory_bytes = prop.totalGlobalMem;
+	fill_table(c, &prop);
+	status s = device_take(c, err);
+	if (s != STATUS_OK) {
+		free(c);
+		return s;
+	}
+	s = open_parts(c, o->background);
+	if (s != STATUS_OK) {
+		cuda_close(&c->base);
+		return error_set(err, s, NULL, "CUDA device %d cannot be set up: %s", o->device, status_text(s));
+	}
+	*out = &c->base;
+	return STATUS_OK;
+}
+
+extern "C" const backend_plugin additive_backend_plugin = {BACKEND_ABI, "cuda", cuda_open};

@@ -1,0 +1,108 @@
+/* backend.h - the CUDA backend as its kernels see it, and how they are launched.
+ *
+ * A backend is one stream of one device, with its own staging memory, product library handle and workspace. What it
+ * issues runs in order. Its kernels return as soon as they have issued; nothing in them waits, allocates or reads
+ * device memory, since they are also recorded. */
+#ifndef CUDA_BACKEND_H
+#define CUDA_BACKEND_H
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "engine/tensor/backend.h"
+#include "engine/tensor/ops.h"
+}
+
+typedef struct cuda_backend {
+	backend base;
+	cudaStream_t stream;
+	int device;
+	int processors;                 /* streaming multiprocessors */
+	size_t shared_limit;            /* bytes of shared memory that a block may ask for */
+	size_t memory_bytes;            /* of the whole device */
+	bool recording;                 /* between record_begin and record_end */
+	bool *lost;                     /* shared by the backends of the device */
+	struct cuda_memory *memory;     /* memory.cu */
+	struct cuda_products *products; /* gemm.cu */
+} cuda_backend;
+
+static inline cuda_backend *cuda_of(const backend *b)
+{
+	return (cuda_backend *)b;
+}
+
+/* Did a call fail for good, of this backend or another of its device? Everything answers STATUS_DEVICE then. */
+static inline bool cuda_lost(const cuda_backend *c)
+{
+	return __atomic_load_n(c->lost, __ATOMIC_ACQUIRE);
+}
+/* Mark the device as lost; the first one to do so is logged. */
+void cuda_lose(cuda_backend *c, const char *what, const char *why);
+
+/* What an answer of CUDA means: STATUS_OK, STATUS_NOMEM, STATUS_UNSUPPORTED (a recording cannot hold this), or
+ * STATUS_DEVICE, which marks the device as lost. */
+status cuda_status(cuda_backend *c, cudaError_t e);
+/* Before calls of CUDA: the thread's device is this one. STATUS_DEVICE when it is lost. */
+status cuda_enter(cuda_backend *c);
+
+/* The parts of a backend: memory and its functions in the table; products. A close is legal after an open that failed,
+ * or none. */
+status cuda_memory_open(cuda_backend *c);
+void cuda_memory_close(cuda_backend *c);
+status cuda_products_open(cuda_backend *c);
+void cuda_products_close(cuda_backend *c);
+
+/* Kernels for neighbours, the table's `fuse` (a weak name: there may be none). */
+__attribute__((weak)) int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, int n,
+                                    unsigned dead, backend_fused_kernel *out);
+
+/* One block of `threads` threads and `shared` bytes of shared memory per element of `grid`. Arguments are converted to
+ * the kernel's parameters. An empty grid does nothing. */
+template <class... P, class... A>
+status cuda_launch(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A &&...args)
+{
+	cuda_backend *c = cuda_of(b);
+	TRY(cuda_enter(c));
+	if (grid.x == 0 || grid.y == 0 || grid.z == 0)
+		return STATUS_OK;
+	if (shared > 48 << 10) {
+		status s = cuda_status(
+		    c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+		if (s != STATUS_OK)
+			return s;
+	}
+	cudaLaunchConfig_t config = {};
+	config.gridDim = grid;
+	config.blockDim = dim3(threads);
+	config.dynamicSmemBytes = shared;
+	config.stream = c->stream;
+	return cuda_status(c, cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...));
+}
+
+/* Blocks for `count` elements at `each` per block, as many as fill the device a few times over. */
+static inline unsigned cuda_blocks(const backend *b, int64_t count, int64_t each)
+{
+	int64_t blocks = (count + each - 1) / each, most = (int64_t)cuda_of(b)->processors * 16;
+	return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* Call f with a null pointer of the type that is stored: (float *)0 or (bf16 *)0. */
+template <class F> status cuda_by_type(dtype type, F f)
+{
+	return type == DTYPE_BF16 ? f((__nv_bfloat16 *)nullptr) : f((float *)nullptr);
+}
+
+/* Can 16 bytes at a time be read and written, rows of `width` elements of this type? */
+static inline bool cuda_packs(dtype type, int64_t width)
+{
+	return width * (int64_t)dtype_bytes(type) % 16 == 0;
+}
+
+/* An optional argument, or NULL. */
+static inline void *cuda_optional(const op_call *call, int i)
+{
+	return i < call->n_in ? call->in[i].data : nullptr;
+}
+
+#endif

@@ -1,0 +1,347 @@
+/* matmul, linear: products of matrices by cuBLASLt.
+ *
+ *   C [m, n] = alpha op(A) op(B) + beta C         matmul, cuda_gemm
+ *   y [M, N] = alpha (x Wᵀ + b)                   linear with f32 or bf16 weights (panels: linear_panels.cu)
+ *
+ * The library thinks in columns: our row-major C is its Cᵀ [n, m] = alpha op(B)ᵀ op(A)ᵀ + beta Cᵀ, so that the operands
+ * change places and each keeps the transposition it has here. f32 is multiplied as f32 (no TF32); bf16 with sums in
+ * f32.
+ *
+ * linear's bias rides along in the epilogue. There it comes after alpha and has the type of y: alpha b is made ready in
+ * scratch, for bf16 rounded to it (2⁻⁹ of b at most), unless b itself will do. That costs N elements where a pass over
+ * y would cost M N.
+ *
+ * The same bits: for each shape the library's first choice is kept, asked for with operands aligned to 16 bytes at
+ * most, so that where a tensor lies does not matter, and with a workspace of fixed size. Sums over parts of k may be
+ * split only where the parts are kept in f32 in the workspace and added in order by a second step (reduction in place
+ * or in the type of C is excluded). Handle and workspace are the backend's own, hence the stream's.
+ *
+ * k = 0 is no product for the library: what remains of it is written by a kernel of ours. */
+#include "cuda/gemm.h"
+
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/device.cuh"
+#include "cuda/kernels.h"
+#include "cuda/linear_panels.h"
+
+extern "C" {
+#include "engine/base/log.h"
+}
+
+enum : size_t { WORKSPACE_BYTES = 32 << 20 };
+enum { BUCKETS = 256, MOST_PLANS = 4096, ALIGNED = 16, THREADS = 256 };
+
+/* --- what the library is asked, and its answers ------------------------------------------- */
+
+/* Everything an algorithm may depend on. Compared as bytes: zeroed before it is filled. */
+typedef struct product_key {
+	int64_t m, n, k, lda, ldb, ldc;
+	uint8_t type, c_type, trans_a, trans_b;
+	uint8_t align_a, align_b, align_c, align_bias; /* bytes; align_bias 0: no bias */
+} product_key;
+
+typedef struct product_plan {
+	struct product_plan *next;
+	product_key key;
+	cublasLtMatmulDesc_t desc;
+	cublasLtMatrixLayout_t a, b, c;
+	cublasLtMatmulAlgo_t algorithm;
+} product_plan;
+
+typedef struct cuda_products {
+	cublasLtHandle_t handle;
+	void *workspace;
+	product_plan *buckets[BUCKETS];
+	int count;
+} cuda_products;
+
+/* Choosing and launching say what they cannot do; anything else is the device's end. */
+static status library_status(cuda_backend *c, cublasStatus_t e)
+{
+	if (e == CUBLAS_STATUS_SUCCESS)
+		return cuda_lost(c) ? STATUS_DEVICE : STATUS_OK;
+	if (e == CUBLAS_STATUS_ALLOC_FAILED)
+		return STATUS_NOMEM;
+	if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE || c->recording) {
+		log_line(LOG_WARN, "cuBLASLt refuses a product: %s", cublasLtGetStatusString(e));
+		return STATUS_UNSUPPORTED; /* while recording: the direct run will tell */
+	}
+	cuda_lose(c, cublasLtGetStatusName(e), cublasLtGetStatusString(e));
+	return STATUS_DEVICE;
+}
+
+static cudaDataType library_type(int type)
+{
+	return type == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static void plan_delete(product_plan *p)
+{
+	if (p->desc)
+		(void)cublasLtMatmulDescDestroy(p->desc);
+	if (p->a)
+		(void)cublasLtMatrixLayoutDestroy(p->a);
+	if (p->b)
+		(void)cublasLtMatrixLayoutDestroy(p->b);
+	if (p->c)
+		(void)cublasLtMatrixLayoutDestroy(p->c);
+	free(p);
+}
+
+static void forget_plans(cuda_products *g)
+{
+	for (int i = 0; i < BUCKETS; i++)
+		for (product_plan *p = g->buckets[i], *next; p; p = next) {
+			next = p->next;
+			plan_delete(p);
+		}
+	memset(g->buckets, 0, sizeof g->buckets);
+	g->count = 0;
+}
+
+template <class T> static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, T value)
+{
+	return cublasLtMatmulDescSetAttribute(desc, what, &value, sizeof value);
+}
+template <class T>
+static cublasStatus_t prefer(cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t what, T value)
+{
+	return cublasLtMatmulPreferenceSetAttribute(p, what, &value, sizeof value);
+}
+
+/* Our B is the library's first operand, our A its second. */
+static status describe(cuda_backend *c, product_plan *p, const void *bias)
+{
+	const product_key *key = &p->key;
+	const cudaDataType type = library_type(key->type);
+	const uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
+	TRY(library_status(c, cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+	TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, key->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N)));
+	TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, key->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N)));
+	if (bias) {
+		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS)));
+		TRY(library_status(
+		    c, set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)library_type(key->c_type))));
+		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)));
+	}
+	TRY(library_status(c, key->trans_b ? cublasLtMatrixLayoutCreate(&p->b, type, k, n, key->ldb)
+	                                   : cublasLtMatrixLayoutCreate(&p->b, type, n, k, key->ldb)));
+	TRY(library_status(c, key->trans_a ? cublasLtMatrixLayoutCreate(&p->a, type, m, k, key->lda)
+	                                   : cublasLtMatrixLayoutCreate(&p->a, type, k, m, key->lda)));
+	return library_status(c, cublasLtMatrixLayoutCreate(&p->c, library_type(key->c_type), n, m, key->ldc));
+}
+
+static status set_preference(cuda_backend *c, const product_key *key, cublasLtMatmulPreference_t p)
+{
+	TRY(library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (uint64_t)WORKSPACE_BYTES)));
+	TRY(library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+	                             (uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
+	TRY(library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)key->align_b)));
+	TRY(library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)key->align_a)));
+	TRY(library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)key->align_c)));
+	return library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)key->align_c));
+}
+
+static status choose(cuda_backend *c, product_plan *p)
+{
+	cublasLtMatmulPreference_t preference;
+	cublasLtMatmulHeuristicResult_t best = {};
+	int count = 0;
+	TRY(library_status(c, cublasLtMatmulPreferenceCreate(&preference)));
+	status s = set_preference(c, &p->key, preference);
+	if (s == STATUS_OK)
+		s = library_status(c, cublasLtMatmulAlgoGetHeuristic(c->products->handle, p->desc, p->b, p->a, p->c,
+		                                                     p->c, preference, 1, &best, &count));
+	(void)cublasLtMatmulPreferenceDestroy(preference);
+	if (s == STATUS_OK)
+		s = library_status(c, count > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED);
+	p->algorithm = best.algo;
+	return s;
+}
+
+/* The plan of a shape, made when the shape comes for the first time. Choices are the library's alone, so forgetting
+ * them (before they become too many) changes no result. */
+static status find_plan(cuda_backend *c, const product_key *key, const void *bias, product_plan **out)
+{
+	cuda_products *g = c->products;
+	uint64_t hash = 14695981039346656037u; /* FNV-1a */
+	for (size_t i = 0; i < sizeof *key; i++)
+		hash = (hash ^ ((const unsigned char *)key)[i]) * 1099511628211u;
+	product_plan **bucket = &g->buckets[hash % BUCKETS];
+	for (product_plan *p = *bucket; p; p = p->next)
+		if (memcmp(&p->key, key, sizeof *key) == 0) {
+			*out = p;
+			return STATUS_OK;
+		}
+	if (g->count == MOST_PLANS)
+		forget_plans(g);
+	product_plan *p = (product_plan *)calloc(1, sizeof *p);
+	if (!p)
+		return STATUS_NOMEM;
+	p->key = *key;
+	status s = describe(c, p, bias);
+	if (s == STATUS_OK)
+		s = choose(c, p);
+	if (s != STATUS_OK) {
+		plan_delete(p);
+		return s;
+	}
+	p->next = *bucket;
+	*bucket = p;
+	g->count++;
+	*out = p;
+	return STATUS_OK;
+}
+
+/* --- products ------------------------------------------------------------------------------- */
+
+static uint8_t alignment(const void *data)
+{
+	uint8_t bytes = 1;
+	while (bytes < ALIGNED && (uintptr_t)data % (2u * bytes) == 0)
+		bytes = (uint8_t)(2 * bytes);
+	return bytes;
+}
+
+/* C [m, n] = beta C + bias, in rows `ld` apart: the product of no columns. bias, of C's type, may be NULL; beta = 0
+ * does not read C. */
+template <class T> __global__ void no_product_kernel(T *c, const T *bias, float beta, int64_t m, int64_t n, int64_t ld)
+{
+	for (int64_t i = grid_first(); i < m * n; i += grid_stride()) {
+		T *at = c + i / n * ld + i % n;
+		store_real(at, (beta != 0.0f ? beta * load_real(at) : 0.0f) + (bias ? load_real(bias + i % n) : 0.0f));
+	}
+}
+
+static status no_product(backend *b, const cuda_gemm_args *g, const void *bias)
+{
+	return cuda_by_type(g->c_type, [&](auto *type) {
+		typedef decltype(type) T;
+		return cuda_launch(b, no_product_kernel<std::remove_pointer_t<T>>, cuda_blocks(b, g->m * g->n, THREADS),
+		                   THREADS, 0, (T)g->c, (T)bias, g->beta, g->m, g->n, g->ldc);
+	});
+}
+
+/* bias: n of C's type, added after alpha, or NULL. */
+static status product(backend *b, const cuda_gemm_args *g, const void *bias)
+{
+	cuda_backend *c = cuda_of(b);
+	TRY(cuda_enter(c));
+	if (g->m == 0 || g->n == 0)
+		return STATUS_OK;
+	if (g->k == 0)
+		return no_product(b, g, bias);
+	product_key key;
+	memset(&key, 0, sizeof key);
+	key.m = g->m, key.n = g->n, key.k = g->k;
+	key.lda = g->lda, key.ldb = g->ldb, key.ldc = g->ldc;
+	key.type = (uint8_t)g->type, key.c_type = (uint8_t)g->c_type;
+	key.trans_a = g->trans_a, key.trans_b = g->trans_b;
+	key.align_a = alignment(g->a), key.align_b = alignment(g->b), key.align_c = alignment(g->c);
+	key.align_bias = bias ? alignment(bias) : 0;
+	product_plan *p = NULL;
+	TRY(find_plan(c, &key, bias, &p));
+	if (bias)
+		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)));
+	return library_status(c, cublasLtMatmul(c->products->handle, p->desc, &g->alpha, g->b, p->b, g->a, p->a,
+	                                        &g->beta, g->c, p->c, g->c, p->c, &p->algorithm, c->products->workspace,
+	                                        WORKSPACE_BYTES, c->stream));
+}
+
+status cuda_gemm(backend *b, cuda_gemm_args args)
+{
+	return product(b, &args, NULL);
+}
+
+status cuda_matmul(backend *b, const op_call *call)
+{
+	const matmul_params *p = (const matmul_params *)call->params;
+	const tensor *x = &call->in[0], *w = &call->in[1], *y = &call->out[0];
+	cuda_gemm_args g = {};
+	g.trans_a = p->trans_a, g.trans_b = p->trans_b;
+	g.m = shape_rows(y->shape), g.n = shape_last(y->shape);
+	g.k = p->trans_a ? shape_rows(x->shape) : shape_last(x->shape);
+	g.alpha = p->alpha;
+	g.type = x->type, g.c_type = y->type;
+	g.a = x->data, g.b = w->data, g.c = y->data;
+	g.lda = shape_last(x->shape), g.ldb = shape_last(w->shape), g.ldc = g.n;
+	return product(b, &g, NULL);
+}
+
+/* --- linear ------------------------------------------------------------------------------------ */
+
+/* out = alpha b, of y's type. */
+template <class T> __global__ void scaled_bias_kernel(T *out, const float *bias, float alpha, int64_t n)
+{
+	for (int64_t i = grid_first(); i < n; i += grid_stride())
+		store_real(out + i, alpha * bias[i]);
+}
+
+static bool bias_as_it_is(const op_call *call)
+{
+	return call->out[0].type == DTYPE_F32 && ((const linear_params *)call->params)->alpha == 1.0f &&
+	       alignment(cuda_optional(call, 2)) == ALIGNED;
+}
+
+size_t cuda_linear_scratch(const backend *b, const op_call *call)
+{
+	if (dtype_is_panel(call->in[1].type))
+		return cuda_linear_panels_scratch(b, call);
+	if (!cuda_optional(call, 2))
+		return 0;
+	return (size_t)shape_last(call->out[0].shape) * dtype_bytes(call->out[0].type);
+}
+
+status cuda_linear(backend *b, const op_call *call)
+{
+	if (dtype_is_panel(call->in[1].type))
+		return cuda_linear_panels(b, call);
+	const linear_params *p = (const linear_params *)call->params;
+	const tensor *x = &call->in[0], *w = &call->in[1], *y = &call->out[0];
+	cuda_gemm_args g = {};
+	g.trans_b = true;
+	g.m = shape_rows(x->shape), g.n = w->shape.dim[0], g.k = w->shape.dim[1];
+	g.alpha = p->alpha;
+	g.type = x->type, g.c_type = y->type;
+	g.a = x->data, g.b = w->data, g.c = y->data;
+	g.lda = g.ldb = g.k, g.ldc = g.n;
+	const void *bias = cuda_optional(call, 2);
+	if (bias && !bias_as_it_is(call)) {
+		TRY(cuda_by_type(y->type, [&](auto *type) {
+			typedef decltype(type) T;
+			return cuda_launch(b, scaled_bias_kernel<std::remove_pointer_t<T>>,
+			                   cuda_blocks(b, g.n, THREADS), THREADS, 0, (T)call->scratch,
+			                   (const float *)bias, p->alpha, g.n);
+		}));
+		bias = call->scratch;
+	}
+	return product(b, &g, bias);
+}
+
+/* --- opening and closing ------------------------------------------------------------------------ */
+
+status cuda_products_open(cuda_backend *c)
+{
+	cuda_products *g = c->products = (cuda_products *)calloc(1, sizeof *g);
+	if (!g)
+		return STATUS_NOMEM;
+	TRY(library_status(c, cublasLtCreate(&g->handle)));
+	return c->base.allocate(&c->base, WORKSPACE_BYTES, &g->workspace);
+}
+
+void cuda_products_close(cuda_backend *c)
+{
+	cuda_products *g = c->products;
+	if (!g)
+		return;
+	forget_plans(g);
+	if (g->workspace)
+		c->base.release(&c->base, g->workspace);
+	if (g->handle)
+		(void)cublasLtDestroy(g->handle);
+	free(g);
+	c->products = NULL;
+}

@@ -1,0 +1,396 @@
+/* linear_cross_entropy: the vocabulary product and its loss, rows of the logits at a time.
+ *
+ *   z = alpha h Eᵀ                           a chunk of rows, f32: a product
+ *   z += alpha b, the loss of each row, dz   one block per row; dz of h's type
+ *   dh = alpha dz E                          a chunk: a product
+ *   dE += alpha dzᵀ h, db += alpha Σ dz      a group of chunks
+ *
+ * A chunk's z stays in the L2 cache (CHUNK_BYTES) between its product and its rows. z is f32 whatever h is: a loss from
+ * logits rounded to bf16 would be wrong by 2^-9 of the largest. dz is rounded to h's type as operand of the next
+ * products; in f32 it overwrites z. Each addition to dE reads and writes all of it, 8 V D bytes, and would cost as much
+ * as its product after a few hundred rows; so dz is kept for a group of chunks (GROUP_BYTES). What a chunk and a group
+ * are depends on the shapes alone, sums over rows are taken in one order, and dz is scaled by 1 / count, so the labels
+ * are counted first: on the device, nobody waits. Memory, per logit and beside the products' operands: 4 bytes of z
+ * written and read twice, in the cache; dz 2 bytes (bf16) written and read two or three times; dE 8 D / (rows of a
+ * group). */
+#include "cuda/device.cuh"
+#include "cuda/gemm.h"
+#include "cuda/kernels.h"
+
+#include <type_traits>
+
+enum {
+	COUNT_THREADS = 256,
+	COUNT_ROWS = 4096, /* of a block, at least */
+	COUNT_BLOCKS = 128,
+	SUM_THREADS = 256,
+	SUM_ROWS = 256, /* of dz that one thread adds up */
+	MOST_ROWS = 1 << 16,
+	LINE = 64,
+#ifdef __CUDACC__
+	LEAST_ROWS = 256, /* of a chunk: products of fewer are not worth reading E for */
+	CHUNK_BYTES = 32 << 20,
+	GROUP_BYTES = 128 << 20,
+#else
+	LEAST_ROWS = 32, /* small ones have chunks and groups too when there is no device */
+	CHUNK_BYTES = 64 << 10,
+	GROUP_BYTES = 128 << 10,
+#endif
+};
+
+/* --- what goes where ------------------------------------------------------------------------ */
+
+/* What was counted: by a block, and over all rows. */
+struct tally {
+	double loss;
+	int64_t count;
+};
+
+/* The rows of a call in chunks and groups of chunks, and places in its scratch. */
+struct layout {
+	int64_t rows, classes, d;
+	int64_t pitch; /* of z and dz, so that rows begin at 16 bytes */
+	int64_t chunk, group;
+	bool gradients;
+	size_t tallies, loss, z, dz, sums, bytes; /* z == dz: in place */
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static size_t take(size_t *bytes, int64_t count, size_t each)
+{
+	const size_t at = *bytes;
+	*bytes = (at + (size_t)count * each + LINE - 1) / LINE * LINE;
+	return at;
+}
+
+static layout layout_of(const op_call *call)
+{
+	layout l = {};
+	const size_t each = dtype_bytes(call->in[0].type);
+	l.rows = shape_rows(call->in[0].shape);
+	l.classes = call->in[1].shape.dim[0], l.d = call->in[1].shape.dim[1];
+	l.pitch = (l.classes + 7) / 8 * 8;
+	l.gradients = call->out[2].data || call->out[3].data || call->out[4].data;
+	int64_t most = least(CHUNK_BYTES / (l.pitch * (int64_t)sizeof(float)) / LEAST_ROWS * LEAST_ROWS, MOST_ROWS);
+	l.chunk = least(most < LEAST_ROWS ? (int64_t)LEAST_ROWS : most, l.rows ? l.rows : 1);
+	int64_t chunks = least(GROUP_BYTES / (l.pitch * (int64_t)each), MOST_ROWS) / l.chunk;
+	l.group = l.gradients && chunks > 1 ? least(chunks * l.chunk, l.rows ? l.rows : 1) : l.chunk;
+	const bool in_place = each == sizeof(float);
+	l.tallies = take(&l.bytes, COUNT_BLOCKS + 1, sizeof(tally));
+	l.loss = take(&l.bytes, l.rows, sizeof(float));
+	l.z = take(&l.bytes, (in_place ? l.group : l.chunk) * l.pitch, sizeof(float));
+	l.dz = !l.gradients || in_place ? l.z : take(&l.bytes, l.group * l.pitch, each);
+	l.sums = call->out[4].data ? take(&l.bytes, (l.group + SUM_ROWS - 1) / SUM_ROWS * l.classes, sizeof(float)) : 0;
+	return l;
+}
+
+/* --- the count, and the loss of all rows ------------------------------------------------------- */
+
+__device__ __forceinline__ bool counts(int32_t label, int64_t classes)
+{
+	return label >= 0 && label < classes;
+}
+
+/* Thread 0 gets the sum over the block, always added in one order. space: one tally per thread. */
+__device__ __forceinline__ tally block_tally(tally x, tally *space)
+{
+	space[threadIdx.x] = x;
+	__syncthreads();
+	for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+		if (threadIdx.x < half) {
+			space[threadIdx.x].loss += space[threadIdx.x + half].loss;
+			space[threadIdx.x].count += space[threadIdx.x + half].count;
+		}
+		__syncthreads();
+	}
+	return space[0];
+}
+
+/* The part of each block, of `each` rows. loss [rows], or NULL: not known yet. */
+__global__ void __launch_bounds__(COUNT_THREADS)
+    count_rows(tally *part, const int32_t *label, const float *loss, int64_t rows, int64_t each, int64_t classes)
+{
+	const int64_t first = blockIdx.x * each, end = min(first + each, rows);
+	tally mine = {};
+	for (int64_t r = first + threadIdx.x; r < end; r += COUNT_THREADS) {
+		const bool counted = counts(label[r], classes);
+		mine.count += counted;
+		if (loss && counted)
+			mine.loss += (double)loss[r];
+	}
+	mine = block_tally(mine, shared_memory<tally>());
+	if (threadIdx.x == 0)
+		part[blockIdx.x] = mine;
+}
+
+/* One block: all parts together, and the mean where it is asked for. */
+__global__ void __launch_bounds__(COUNT_BLOCKS)
+    count_parts(tally *all, const tally *part, int parts, float *loss, float *count)
+{
+	tally sum = block_tally((int)threadIdx.x < parts ? part[threadIdx.x] : tally{}, shared_memory<tally>());
+	if (threadIdx.x != 0)
+		return;
+	*all = sum;
+	if (loss)
+		*loss = sum.count ? (float)(sum.loss / (double)sum.count) : 0.0f;
+	if (count)
+		*count = (float)sum.count;
+}
+
+/* --- rows ---------------------------------------------------------------------------------------- */
+
+template <class T> struct chunk {
+	int64_t classes, pitch;
+	const int32_t *label;
+	const float *z, *bias; /* bias or NULL */
+	float alpha, smoothing;
+	const tally *all;
+	float *loss;
+	T *dz; /* or NULL; may be z */
+};
+
+enum { QUAD = 4 };
+
+/* Four logits of a row with their bias, -inf past the last. */
+__device__ __forceinline__ void load_logits(float (&z)[QUAD], const float *row, const float *bias, float alpha,
+                                            int64_t j, int64_t classes)
+{
+	const pack<float> x = load_pack(row + j);
+#pragma unroll
+	for (int i = 0; i < QUAD; i++)
+		z[i] = j + i < classes ? x.at[i] + (bias ? alpha * bias[j + i] : 0.0f) : -INFINITY;
+}
+
+__device__ __forceinline__ void store_quad(float *p, const float (&x)[QUAD])
+{
+	*(float4 *)p = make_float4(x[0], x[1], x[2], x[3]);
+}
+__device__ __forceinline__ void store_quad(bf16 *p, const float (&x)[QUAD])
+{
+	*(uint2 *)p = make_uint2(two_bf16(x[0], x[1]), two_bf16(x[2], x[3]));
+}
+
+struct softmax_sums {
+	float top, total /* Σ e^{z - top} */, sum /* Σ z */;
+};
+
+/* Over the block; space: WARP floats. */
+__device__ __forceinline__ float block_top(float x, float *space)
+{
+	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+	x = warp_max(x);
+	if (lane == 0)
+		space[warp] = x;
+	__syncthreads();
+	x = warp_max(lane < warps ? space[lane] : -FLT_MAX);
+	__syncthreads();
+	return x;
+}
+
+__device__ __forceinline__ softmax_sums row_sums(const float *row, const float *bias, float alpha, int64_t classes,
+                                                 bool smooth)
+{
+	float *space = shared_memory<float>();
+	softmax_sums s = {-FLT_MAX, 0.0f, 0.0f};
+	for (int64_t j = threadIdx.x * QUAD; j < classes; j += blockDim.x * QUAD) {
+		float z[QUAD];
+		load_logits(z, row, bias, alpha, j, classes);
+		const float top = fmaxf(fmaxf(s.top, fmaxf(z[0], z[1])), fmaxf(z[2], z[3]));
+		s.total *= expf(s.top - top);
+		s.top = top;
+#pragma unroll
+		for (int i = 0; i < QUAD; i++) {
+			s.total += expf(z[i] - top);
+			s.sum += smooth && j + i < classes ? z[i] : 0.0f;
+		}
+	}
+	const float top = block_top(s.top, space);
+	s.total = block_sum(s.total * expf(s.top - top), space);
+	s.sum = smooth ? block_sum(s.sum, space) : 0.0f;
+	s.top = top;
+	return s;
+}
+
+/* dz = (e^{z - lse} - (1-ε) [label] - ε / V) / count of a row, whose z may lie in the same place. */
+template <class T>
+__device__ __forceinline__ void row_gradient(const chunk<T> &c, const float *row, T *dz, softmax_sums s, int32_t label)
+{
+	const float each = 1.0f / (float)c.all->count, even = each * (c.smoothing / (float)c.classes);
+	const float hit = each * (1.0f - c.smoothing), factor = each / s.total;
+	for (int64_t j = threadIdx.x * QUAD; j < c.classes; j += blockDim.x * QUAD) {
+		float z[QUAD];
+		load_logits(z, row, c.bias, c.alpha, j, c.classes);
+#pragma unroll
+		for (int i = 0; i < QUAD; i++)
+			z[i] = factor * expf(z[i] - s.top) - even - (j + i == label ? hit : 0.0f);
+		store_quad(dz + j, z);
+	}
+}
+
+/* One block per row. */
+template <class T> __global__ void __launch_bounds__(512) row_losses(chunk<T> c)
+{
+	const int64_t r = blockIdx.x;
+	const int32_t label = c.label[r];
+	const float *row = c.z + r * c.pitch;
+	T *dz = c.dz ? c.dz + r * c.pitch : nullptr;
+	if (!counts(label, c.classes)) {
+		const float zeros[QUAD] = {};
+		for (int64_t j = threadIdx.x * QUAD; dz && j < c.classes; j += blockDim.x * QUAD)
+			store_quad(dz + j, zeros);
+		return;
+	}
+	const float own = row[label] + (c.bias ? c.alpha * c.bias[label] : 0.0f); /* before dz takes its place */
+	const softmax_sums s = row_sums(row, c.bias, c.alpha, c.classes, c.smoothing != 0.0f);
+	if (threadIdx.x == 0)
+		c.loss[r] = logf(s.total) + (1.0f - c.smoothing) * (s.top - own) +
+		            c.smoothing * (c.smoothing != 0.0f ? s.top - s.sum / (float)c.classes : 0.0f);
+	if (dz)
+		row_gradient(c, row, dz, s, label);
+}
+
+/* --- the gradient of the bias ---------------------------------------------------------------------- */
+
+/* part [rows / SUM_ROWS, classes] = Σ of SUM_ROWS rows of dz. */
+template <class T>
+__global__ void __launch_bounds__(SUM_THREADS)
+    sum_columns(float *part, const T *dz, int64_t rows, int64_t classes, int64_t pitch)
+{
+	const int64_t j = grid_first(), first = (int64_t)blockIdx.y * SUM_ROWS, end = min(first + SUM_ROWS, rows);
+	float sum = 0.0f;
+	if (j >= classes)
+		return;
+#pragma unroll 8
+	for (int64_t r = first; r < end; r++)
+		sum += load_real(dz + r * pitch + j);
+	part[blockIdx.y * classes + j] = sum;
+}
+
+/* dbias (or with `first` 0) += alpha Σ_parts part. */
+__global__ void __launch_bounds__(SUM_THREADS)
+    sum_parts(float *dbias, const float *part, int64_t parts, int64_t classes, float alpha, bool first)
+{
+	for (int64_t j = grid_first(); j < classes; j += grid_stride()) {
+		float sum = 0.0f;
+#pragma unroll 4
+		for (int64_t i = 0; i < parts; i++)
+			sum += part[i * classes + j];
+		dbias[j] = (first ? 0.0f : dbias[j]) + alpha * sum;
+	}
+}
+
+/* --- the op ------------------------------------------------------------------------------------------ */
+
+/* loss, count: outputs, written with the loss of all rows; NULL before it is known. */
+static status count_all(backend *b, const op_call *call, const layout &l, const float *loss, float *mean, float *count)
+{
+	tally *part = (tally *)((char *)call->scratch + l.tallies);
+	int64_t each = (l.rows + COUNT_BLOCKS - 1) / COUNT_BLOCKS;
+	each = each < COUNT_ROWS ? (int64_t)COUNT_ROWS : each;
+	const int blocks = l.rows ? (int)((l.rows + each - 1) / each) : 1;
+	TRY(cuda_launch(b, count_rows, blocks, COUNT_THREADS, COUNT_THREADS * sizeof(tally), part + 1,
+	                (const int32_t *)call->in[3].data, loss, l.rows, each, l.classes));
+	return cuda_launch(b, count_parts, 1, COUNT_BLOCKS, COUNT_BLOCKS * sizeof(tally), part, part + 1, blocks, mean,
+	                   count);
+}
+
+static unsigned row_threads(int64_t classes)
+{
+	return classes <= 512 ? 64 : classes <= 2048 ? 128 : classes <= 8192 ? 256 : 512;
+}
+
+/* Rows `first` to `first + rows`, whose group began at `group`: logits, losses, dz and dhidden. */
+template <class T>
+static status issue_chunk(backend *b, const op_call *call, const layout &l, int64_t group, int64_t first, int64_t rows)
+{
+	const linear_cross_entropy_params *p = (const linear_cross_entropy_params *)call->params;
+	const dtype type = call->in[0].type;
+	char *scratch = (char *)call->scratch;
+	T *dz = l.gradients ? (T *)(scratch + l.dz) + (first - group) * l.pitch : nullptr;
+	float *z = l.gradients && l.z == l.dz ? (float *)dz : (float *)(scratch + l.z);
+	const T *hidden = (const T *)call->in[0].data + first * l.d;
+	cuda_gemm_args product = {};
+	product.trans_b = true;
+	product.m = rows, product.n = l.classes, product.k = l.d;
+	product.alpha = p->alpha;
+	product.type = type, product.c_type = DTYPE_F32;
+	product.a = hidden, product.b = call->in[1].data, product.c = z;
+	product.lda = l.d, product.ldb = l.d, product.ldc = l.pitch;
+	TRY(cuda_gemm(b, product));
+	chunk<T> c = {};
+	c.classes = l.classes, c.pitch = l.pitch;
+	c.label = (const int32_t *)call->in[3].data + first;
+	c.z = z, c.bias = (const float *)call->in[2].data;
+	c.alpha = p->alpha, c.smoothing = p->smoothing;
+	c.all = (const tally *)(scratch + l.tallies);
+	c.loss = (float *)(scratch + l.loss) + first;
+	c.dz = dz;
+	TRY(cuda_launch(b, row_losses<T>, (unsigned)rows, row_threads(l.classes), WARP * sizeof(float), c));
+	if (!call->out[2].data)
+		return STATUS_OK;
+	product.trans_b = false;
+	product.n = l.d, product.k = l.classes;
+	product.c_type = type;
+	product.a = dz, product.c = (T *)call->out[2].data + first * l.d;
+	product.lda = l.pitch, product.ldc = l.d;
+	return cuda_gemm(b, product);
+}
+
+/* What a group adds to dweight and dbias; the group of row 0 starts them. */
+template <class T>
+static status issue_group(backend *b, const op_call *call, const layout &l, int64_t first, int64_t rows)
+{
+	const float alpha = ((const linear_cross_entropy_params *)call->params)->alpha;
+	char *scratch = (char *)call->scratch;
+	const T *dz = (const T *)(scratch + l.dz);
+	if (call->out[3].data) {
+		cuda_gemm_args product = {};
+		product.trans_a = true;
+		product.m = l.classes, product.n = l.d, product.k = rows;
+		product.alpha = alpha, product.beta = first ? 1.0f : 0.0f;
+		product.type = call->in[0].type, product.c_type = DTYPE_F32;
+		product.a = dz, product.b = (const T *)call->in[0].data + first * l.d, product.c = call->out[3].data;
+		product.lda = l.pitch, product.ldb = l.d, product.ldc = l.d;
+		TRY(cuda_gemm(b, product));
+	}
+	if (!call->out[4].data)
+		return STATUS_OK;
+	float *part = (float *)(scratch + l.sums);
+	const int64_t parts = (rows + SUM_ROWS - 1) / SUM_ROWS;
+	const dim3 grid((unsigned)((l.classes + SUM_THREADS - 1) / SUM_THREADS), (unsigned)parts);
+	TRY(cuda_launch(b, sum_columns<T>, grid, SUM_THREADS, 0, part, dz, rows, l.classes, l.pitch));
+	return cuda_launch(b, sum_parts, cuda_blocks(b, l.classes, SUM_THREADS), SUM_THREADS, 0,
+	                   (float *)call->out[4].data, (const float *)part, parts, l.classes, alpha, first == 0);
+}
+
+template <class T> static status issue(backend *b, const op_call *call)
+{
+	const layout l = layout_of(call);
+	TRY(count_all(b, call, l, nullptr, nullptr, nullptr));
+	for (int64_t group = 0; group < l.rows || group == 0; group += l.group) {
+		const int64_t end = least(group + l.group, l.rows);
+		for (int64_t first = group; first < end; first += l.chunk)
+			TRY(issue_chunk<T>(b, call, l, group, first, least(l.chunk, end - first)));
+		TRY(issue_group<T>(b, call, l, group, end - group));
+	}
+	return count_all(b, call, l, (const float *)((char *)call->scratch + l.loss), (float *)call->out[0].data,
+	                 (float *)call->out[1].data);
+}
+
+size_t cuda_linear_cross_entropy_scratch(const backend *, const op_call *call)
+{
+	return layout_of(call).bytes;
+}
+
+/* Panels are for serving, which takes no loss. */
+status cuda_linear_cross_entropy(backend *b, const op_call *call)
+{
+	if (dtype_is_panel(call->in[1].type))
+		return STATUS_UNSUPPORTED;
+	return cuda_by_type(call->in[0].type,
+	                    [&](auto *type) { return issue<std::remove_pointer_t<decltype(type)>>(b, call); });
+}

@@ -1,0 +1,336 @@
+/* Device memory, and bytes on their way to it and back.
+ *
+ *   allocate   from the device's pool, in the order of the stream: what is released serves again, or goes back to the
+ * device, once the work issued before has run. Nobody waits for it, nor the other streams of the device. upload through
+ * a ring of pinned memory, SLOTS × SLOT_BYTES: copied there by the host, from there by the device. A slot's event is
+ * recorded when it is full, and waited for when the ring has come round to it. download   through two pinned halves:
+ * the host empties one while the device fills the other. reserve    addresses without memory, by the driver's virtual
+ * memory management; extend maps memory behind more of them. The driver's functions are asked for by name, so that the
+ * plug-in loads without a driver.
+ *
+ * Bytes moved: an upload crosses the host's memory twice (read, write) and the bus once. */
+#include "cuda/backend.h"
+
+#include <assert.h>
+#include <cuda.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum : size_t { SLOT_BYTES = 4 << 20, HALF_BYTES = 2 << 20, LINE = 64, MOST_ADDRESSES = (size_t)1 << 46 };
+enum { SLOTS = 4, DRIVER_VERSION = 12000 };
+
+/* A reservation: [address, address + bytes), of which the first `extended` have memory. */
+typedef struct reservation {
+	struct reservation *next;
+	CUdeviceptr address;
+	size_t bytes, extended;
+} reservation;
+
+typedef struct cuda_memory {
+	unsigned char *ring;          /* [SLOTS][SLOT_BYTES] */
+	cudaEvent_t slot_done[SLOTS]; /* the device has read what lies in the slot */
+	int slot;                     /* being filled */
+	size_t used;                  /* bytes of it */
+
+	unsigned char *halves; /* [2][HALF_BYTES] */
+	cudaEvent_t half_done[2];
+
+	CUmemAllocationProp prop; /* of the memory behind reservations */
+	size_t granularity;
+	reservation *reservations;
+
+	decltype(&cuMemGetAllocationGranularity) get_granularity;
+	decltype(&cuMemAddressReserve) address_reserve;
+	decltype(&cuMemAddressFree) address_free;
+	decltype(&cuMemCreate) create;
+	decltype(&cuMemRelease) release;
+	decltype(&cuMemMap) map;
+	decltype(&cuMemUnmap) unmap;
+	decltype(&cuMemSetAccess) set_access;
+} cuda_memory;
+
+/* What a recording cannot hold. */
+static status enter_unrecorded(cuda_backend *c)
+{
+	return c->recording ? STATUS_INTERNAL : cuda_enter(c);
+}
+
+/* --- allocations ------------------------------------------------------------------------ */
+
+static status cuda_allocate(backend *b, size_t bytes, void **out)
+{
+	cuda_backend *c = cuda_of(b);
+	*out = NULL;
+	TRY(enter_unrecorded(c));
+	if (bytes > c->memory_bytes)
+		return STATUS_NOMEM;
+	bytes += !bytes; /* an empty tensor has an address */
+	status s = cuda_status(c, cudaMallocAsync(out, bytes, c->stream));
+	if (s == STATUS_NOMEM) { /* what was released returns to the device when the stream is waited for */
+		TRY(cuda_status(c, cudaStreamSynchronize(c->stream)));
+		s = cuda_status(c, cudaMallocAsync(out, bytes, c->stream));
+	}
+	if (s == STATUS_OK)
+		s = cuda_status(c, cudaMemsetAsync(*out, 0, bytes, c->stream));
+	if (s != STATUS_OK)
+		*out = NULL;
+	return s;
+}
+
+static void cuda_release(backend *b, void *data)
+{
+	cuda_backend *c = cuda_of(b);
+	assert(!c->recording);
+	if (data && cuda_enter(c) == STATUS_OK)
+		(void)cuda_status(c, cudaFreeAsync(data, c->stream));
+}
+
+/* --- copies ------------------------------------------------------------------------------- */
+
+static status next_slot(cuda_backend *c)
+{
+	cuda_memory *m = c->memory;
+	TRY(cuda_status(c, cudaEventRecord(m->slot_done[m->slot], c->stream)));
+	m->slot = (m->slot + 1) % SLOTS;
+	m->used = 0;
+	return cuda_status(c, cudaEventSynchronize(m->slot_done[m->slot])); /* at once when it was never recorded */
+}
+
+static status cuda_upload(backend *b, void *device, const void *host, size_t bytes)
+{
+	cuda_backend *c = cuda_of(b);
+	cuda_memory *m = c->memory;
+	TRY(enter_unrecorded(c));
+	for (size_t at = 0; at < bytes;) {
+		if (m->used == SLOT_BYTES)
+			TRY(next_slot(c));
+		size_t room = SLOT_BYTES - m->used, n = bytes - at < room ? bytes - at : room;
+		unsigned char *staged = m->ring + (size_t)m->slot * SLOT_BYTES + m->used;
+		memcpy(staged, (const char *)host + at, n);
+		TRY(cuda_status(c, cudaMemcpyAsync((char *)device + at, staged, n, cudaMemcpyHostToDevice, c->stream)));
+		m->used += (n + LINE - 1) / LINE * LINE;
+		at += n;
+	}
+	return STATUS_OK;
+}
+
+static status cuda_download(backend *b, void *host, const void *device, size_t bytes)
+{
+	cuda_backend *c = cuda_of(b);
+	cuda_memory *m = c->memory;
+	TRY(enter_unrecorded(c));
+	for (size_t issued = 0, done = 0; done < bytes;) {
+		for (; issued < bytes && issued < done + 2 * HALF_BYTES; issued += HALF_BYTES) {
+			size_t half = issued / HALF_BYTES % 2,
+			       n = bytes - issued < HALF_BYTES ? bytes - issued : HALF_BYTES;
+			TRY(cuda_status(c, cudaMemcpyAsync(m->halves + half * HALF_BYTES, (const char *)device + issued,
+			                                   n, cudaMemcpyDeviceToHost, c->stream)));
+			TRY(cuda_status(c, cudaEventRecord(m->half_done[half], c->stream)));
+		}
+		size_t half = done / HALF_BYTES % 2, n = bytes - done < HALF_BYTES ? bytes - done : HALF_BYTES;
+		TRY(cuda_status(c, cudaEventSynchronize(m->half_done[half])));
+		memcpy((char *)host + done, m->halves + half * HALF_BYTES, n);
+		done += n;
+	}
+	return STATUS_OK;
+}
+
+static status cuda_copy(backend *b, void *to, const void *from, size_t bytes)
+{
+	cuda_backend *c = cuda_of(b);
+	TRY(cuda_enter(c));
+	return bytes ? cuda_status(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream))
+	             : STATUS_OK;
+}
+
+static status cuda_clear(backend *b, void *device, size_t bytes)
+{
+	cuda_backend *c = cuda_of(b);
+	TRY(cuda_enter(c));
+	return bytes ? cuda_status(c, cudaMemsetAsync(device, 0, bytes, c->stream)) : STATUS_OK;
+}
+
+/* --- reservations --------------------------------------------------------------------------- */
+
+/* The driver numbers errors as the runtime does. */
+static status driver_status(cuda_backend *c, CUresult r)
+{
+	return cuda_status(c, (cudaError_t)r);
+}
+
+static size_t whole_granules(const cuda_memory *m, size_t bytes)
+{
+	return (bytes + m->granularity - 1) / m->granularity * m->granularity;
+}
+
+/* Where the link to the reservation at this address is; what it holds is NULL when there is none. */
+static reservation **find_reservation(cuda_memory *m, const void *reserved)
+{
+	reservation **at = &m->reservations;
+	while (*at && (*at)->address != (CUdeviceptr)(uintptr_t)reserved)
+		at = &(*at)->next;
+	return at;
+}
+
+static status cuda_reserve(backend *b, size_t bytes, void **out)
+{
+	cuda_backend *c = cuda_of(b);
+	cuda_memory *m = c->memory;
+	*out = NULL;
+	TRY(enter_unrecorded(c));
+	if (bytes > MOST_ADDRESSES)
+		return STATUS_NOMEM;
+	reservation *r = (reservation *)calloc(1, sizeof *r);
+	if (!r)
+		return STATUS_NOMEM;
+	r->bytes = whole_granules(m, bytes + !bytes);
+	status s = driver_status(c, m->address_reserve(&r->address, r->bytes, 0, 0, 0));
+	if (s != STATUS_OK) {
+		free(r);
+		return s;
+	}
+	r->next = m->reservations;
+	m->reservations = r;
+	*out = (void *)(uintptr_t)r->address;
+	return STATUS_OK;
+}
+
+/* Memory behind `bytes` addresses from `at`. */
+static status map_memory(cuda_backend *c, CUdeviceptr at, size_t bytes)
+{
+	cuda_memory *m = c->memory;
+	CUmemGenericAllocationHandle handle;
+	status s = driver_status(c, m->create(&handle, bytes, &m->prop, 0));
+	if (s == STATUS_NOMEM) { /* as in allocate */
+		TRY(cuda_status(c, cudaStreamSynchronize(c->stream)));
+		s = driver_status(c, m->create(&handle, bytes, &m->prop, 0));
+	}
+	TRY(s);
+	s = driver_status(c, m->map(at, bytes, 0, handle, 0));
+	(void)m->release(handle); /* the mapping keeps the memory */
+	TRY(s);
+	CUmemAccessDesc access = {};
+	access.location = m->prop.location;
+	access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	s = driver_status(c, m->set_access(at, bytes, &access, 1));
+	if (s != STATUS_OK)
+		(void)m->unmap(at, bytes);
+	return s;
+}
+
+static status cuda_extend(backend *b, void *reserved, size_t bytes, size_t *extended)
+{
+	cuda_backend *c = cuda_of(b);
+	reservation *r = *find_reservation(c->memory, reserved);
+	if (!r)
+		return STATUS_INVALID;
+	*extended = r->extended;
+	TRY(enter_unrecorded(c));
+	if (bytes > r->bytes)
+		return STATUS_NOMEM;
+	size_t more = whole_granules(c->memory, bytes);
+	if (more <= r->extended)
+		return STATUS_OK;
+	more -= r->extended;
+	CUdeviceptr at = r->address + r->extended;
+	TRY(map_memory(c, at, more));
+	r->extended += more;
+	*extended = r->extended;
+	return cuda_status(c, cudaMemsetAsync((void *)(uintptr_t)at, 0, more, c->stream));
+}
+
+/* Of a lost device too: this memory is not its context's, and does not end with it. */
+static void cuda_unreserve(backend *b, void *reserved, size_t)
+{
+	cuda_backend *c = cuda_of(b);
+	reservation **at = find_reservation(c->memory, reserved), *r = *at;
+	if (!reserved || !r)
+		return;
+	if (cuda_enter(c) == STATUS_OK)
+		(void)cuda_status(c, cudaStreamSynchronize(c->stream));
+	if (r->extended)
+		(void)driver_status(c, c->memory->unmap(r->address, r->extended));
+	(void)driver_status(c, c->memory->address_free(r->address, r->bytes));
+	*at = r->next;
+	free(r);
+}
+
+/* --- opening and closing ---------------------------------------------------------------------- */
+
+template <class F> static bool find_function(const char *name, F *out)
+{
+	cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+	return cudaGetDriverEntryPointByVersion(name, (void **)out, DRIVER_VERSION, cudaEnableDefault, &result) ==
+	           cudaSuccess &&
+	       result == cudaDriverEntryPointSuccess;
+}
+
+/* Streams do not take over what another has released before that one is done with it: nobody is made to wait. */
+static status open_pool(cuda_backend *c)
+{
+	cudaMemPool_t pool;
+	int no = 0;
+	TRY(cuda_status(c, cudaDeviceGetDefaultMemPool(&pool, c->device)));
+	return cuda_status(c, cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no));
+}
+
+static status open_driver(cuda_backend *c)
+{
+	cuda_memory *m = c->memory;
+	if (!find_function("cuMemGetAllocationGranularity", &m->get_granularity) ||
+	    !find_function("cuMemAddressReserve", &m->address_reserve) ||
+	    !find_function("cuMemAddressFree", &m->address_free) || !find_function("cuMemCreate", &m->create) ||
+	    !find_function("cuMemRelease", &m->release) || !find_function("cuMemMap", &m->map) ||
+	    !find_function("cuMemUnmap", &m->unmap) || !find_function("cuMemSetAccess", &m->set_access))
+		return STATUS_UNAVAILABLE;
+	m->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	m->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	m->prop.location.id = c->device;
+	return driver_status(c, m->get_granularity(&m->granularity, &m->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+}
+
+status cuda_memory_open(cuda_backend *c)
+{
+	backend *b = &c->base;
+	b->allocate = cuda_allocate;
+	b->release = cuda_release;
+	b->upload = cuda_upload;
+	b->download = cuda_download;
+	b->copy = cuda_copy;
+	b->clear = cuda_clear;
+	b->reserve = cuda_reserve;
+	b->extend = cuda_extend;
+	b->unreserve = cuda_unreserve;
+	cuda_memory *m = c->memory = (cuda_memory *)calloc(1, sizeof *m);
+	if (!m)
+		return STATUS_NOMEM;
+	TRY(open_pool(c));
+	TRY(open_driver(c));
+	TRY(cuda_status(c, cudaMallocHost((void **)&m->ring, SLOTS * SLOT_BYTES)));
+	TRY(cuda_status(c, cudaMallocHost((void **)&m->halves, 2 * HALF_BYTES)));
+	for (int i = 0; i < SLOTS; i++)
+		TRY(cuda_status(c, cudaEventCreateWithFlags(&m->slot_done[i], cudaEventDisableTiming)));
+	for (int i = 0; i < 2; i++)
+		TRY(cuda_status(c, cudaEventCreateWithFlags(&m->half_done[i], cudaEventDisableTiming)));
+	return STATUS_OK;
+}
+
+void cuda_memory_close(cuda_backend *c)
+{
+	cuda_memory *m = c->memory;
+	if (!m)
+		return;
+	while (m->reservations)
+		cuda_unreserve(&c->base, (void *)(uintptr_t)m->reservations->address, m->reservations->bytes);
+	for (int i = 0; i < SLOTS; i++)
+		if (m->slot_done[i])
+			(void)cudaEventDestroy(m->slot_done[i]);
+	for (int i = 0; i < 2; i++)
+		if (m->half_done[i])
+			(void)cudaEventDestroy(m->half_done[i]);
+	(void)cudaFreeHost(m->ring);
+	(void)cudaFreeHost(m->halves);
+	free(m);
+	c->memory = NULL;
+}

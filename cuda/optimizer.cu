@@ -1,0 +1,89 @@
+/* adamw: clipping, both moments, decay, step and the bf16 copy in one pass over the arenas.
+ *
+ * The norm is read from the device, so nothing waits for the host. What all elements share (the clip factor, and the
+ * bias corrections, in double since 1 - 0.999^t loses digits early on) is computed by one thread of each block; every
+ * thread then takes four elements at a time. A norm that is not finite leaves p, m and v alone; the copy is written all
+ * the same.
+ *
+ * Bytes per parameter: p, g, m, v read, p, m, v written, 28; with the bf16 copy 30. */
+#include "cuda/elementwise.cuh"
+#include "cuda/kernels.h"
+
+struct adamw_arguments {
+	float *p, *m, *v;
+	const float *g, *norm2, *hyper;
+	bf16 *narrow;
+	adamw_params h;
+	int64_t n;
+};
+
+/* What all elements share. */
+struct adamw_step {
+	float clip, shrink, step, root;
+	int skip;
+};
+
+static __device__ adamw_step step_of(const adamw_arguments &o)
+{
+	const float norm2 = *o.norm2, norm = sqrtf(norm2), lr = o.hyper[0];
+	const double t = (double)o.hyper[1];
+	adamw_step s;
+	s.skip = !isfinite(norm2);
+	s.clip = o.h.clip > 0.0f && norm > o.h.clip ? o.h.clip / (norm + 1e-6f) : 1.0f;
+	s.shrink = 1.0f - lr * o.h.decay;
+	s.step = (float)((double)lr / (1.0 - pow((double)o.h.beta1, t)));
+	s.root = (float)(1.0 / sqrt(1.0 - pow((double)o.h.beta2, t)));
+	return s;
+}
+
+template <int N> static __device__ __forceinline__ void update(const adamw_arguments &o, const adamw_step &s, int64_t e)
+{
+	numbers<N> p = load<N>(o.p + e);
+	if (!s.skip) {
+		const numbers<N> g = load<N>(o.g + e);
+		numbers<N> m = load<N>(o.m + e), v = load<N>(o.v + e);
+#pragma unroll
+		for (int i = 0; i < N; i++) {
+			const float grad = s.clip * g.at[i];
+			m.at[i] = o.h.beta1 * m.at[i] + (1.0f - o.h.beta1) * grad;
+			v.at[i] = o.h.beta2 * v.at[i] + (1.0f - o.h.beta2) * grad * grad;
+			p.at[i] = p.at[i] * s.shrink - s.step * m.at[i] / (sqrtf(v.at[i]) * s.root + o.h.eps);
+		}
+		store(o.m + e, m);
+		store(o.v + e, v);
+		store(o.p + e, p);
+	}
+	if (o.narrow)
+		store(o.narrow + e, p);
+}
+
+static __global__ void __launch_bounds__(ELEMENT_THREADS) adamw_kernel(adamw_arguments o)
+{
+	enum { N = 4 };
+	adamw_step *shared = shared_memory<adamw_step>();
+	if (threadIdx.x == 0)
+		*shared = step_of(o);
+	__syncthreads();
+	const adamw_step s = *shared;
+	for (int64_t i = grid_first() * N; i + N <= o.n; i += grid_stride() * N)
+		update<N>(o, s, i);
+	const int64_t last = o.n / N * N + grid_first();
+	if (last < o.n)
+		update<1>(o, s, last);
+}
+
+status cuda_adamw(backend *b, const op_call *call)
+{
+	adamw_arguments o = {};
+	o.p = (float *)call->in[0].data;
+	o.g = (const float *)call->in[1].data;
+	o.m = (float *)call->in[2].data;
+	o.v = (float *)call->in[3].data;
+	o.norm2 = (const float *)call->in[4].data;
+	o.hyper = (const float *)call->in[5].data;
+	o.narrow = (bf16 *)cuda_optional(call, 6);
+	o.h = *(const adamw_params *)call->params;
+	o.n = shape_count(call->in[0].shape);
+	return cuda_launch(b, adamw_kernel, cuda_blocks(b, o.n, ELEMENT_THREADS * 4), ELEMENT_THREADS,
+	                   sizeof(adamw_step), o);
+}

@@ -1,0 +1,82 @@
+/* ptx.cuh - instructions that the language has no name for. The emulator has its own ptx.cuh functions, found when
+ * this is not compiled by a CUDA compiler. */
+#ifndef CUDA_PTX_CUH
+#define CUDA_PTX_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#ifndef __CUDACC__
+#include <emulator_ptx.h>
+#else
+
+/* Between blocks: what was written before a release is seen after an acquire that reads what it wrote. */
+__device__ __forceinline__ void store_release(unsigned *at, unsigned x)
+{
+	asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
+}
+__device__ __forceinline__ unsigned load_acquire(const unsigned *at)
+{
+	unsigned x;
+	asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
+	return x;
+}
+
+/* d += a b for one warp: a [16, 16], b [16, 8] bf16, d [16, 8] f32 (PTX ISA, mma.m16n8k16). Lane l holds of
+ *   a: rows l/4 and l/4 + 8, columns 2 (l%4) + {0, 1} and + 8:   a[0] row, a[1] row + 8, a[2] row, columns + 8, a[3] both
+ *   b: column l/4, rows 2 (l%4) + {0, 1}: b[0], and + 8: b[1];   d: rows as a, columns 2 (l%4) + {0, 1}: d[0..1], d[2..3] */
+__device__ __forceinline__ void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
+{
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+	             "{%0, %1, %2, %3};"
+	             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Four 8x8 matrices of bf16 from shared memory (ldmatrix). Lane l names row l%8 of matrix l/8, 16 aligned bytes, and gets of
+ * matrix i in d[i]: row l/4, columns 2 (l%4) + {0, 1}; transposed: column l/4, rows 2 (l%4) + {0, 1}. */
+__device__ __forceinline__ void load_matrices(unsigned d[4], const void *row)
+{
+	unsigned at = (unsigned)__cvta_generic_to_shared(row);
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+	             : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+	             : "r"(at)
+	             : "memory");
+}
+__device__ __forceinline__ void load_matrices_transposed(unsigned d[4], const void *row)
+{
+	unsigned at = (unsigned)__cvta_generic_to_shared(row);
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+	             : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+	             : "r"(at)
+	             : "memory");
+}
+
+/* d += a b for one warp, exactly: a [16, 32], b [32, 8] signed bytes, d [16, 8] (PTX ISA, mma.m16n8k32). As above with four
+ * bytes where two bf16 were: a: columns 4 (l%4) … + 3, and + 16; b: rows likewise. */
+__device__ __forceinline__ void mma_int8(int d[4], const unsigned a[4], const unsigned b[2])
+{
+	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+	             "{%0, %1, %2, %3};"
+	             : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Copy 16 bytes from global to shared memory without waiting; `bytes` of them (0 or 16), the rest zeros. */
+__device__ __forceinline__ void copy_async(void *shared, const void *global, int bytes = 16)
+{
+	unsigned at = (unsigned)__cvta_generic_to_shared(shared);
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(bytes) : "memory");
+}
+/* What this thread has asked for since the last commit becomes a group; wait until at most `n` groups are unfinished. */
+__device__ __forceinline__ void copy_commit(void)
+{
+	asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int n> __device__ __forceinline__ void copy_wait(void)
+{
+	asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+}
+
+#endif
+#endif

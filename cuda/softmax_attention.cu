@@ -1,0 +1,302 @@
+/* softmax_attention: blocked online softmax (Milakov and Gimelshein 2018; Dao et al. 2022).
+ *
+ * A block takes a tile of queries of one head through the tiles of keys that any of them sees, so work is O(N ·
+ * window): s = scale q kᵀ, -inf outside the window and at masked keys;  top' = max(top, max_j s_j); sum = e^{top -
+ * top'} sum + Σ_j e^{s_j - top'};  out = e^{top - top'} out + Σ_j drop(e^{s_j - top'}) v_j; at the end y = out / ((1 -
+ * p) sum) and M = top + log sum, or 0 and -inf when nothing was seen.
+ *
+ * mma (bf16): 4 warps of 16 or 32 queries. Out and scores stay in registers, and what comes out of the first
+ * product (an accumulator) is the operand of the second. Keys and values come 64 at a time, the next while these are
+ * used. Exponentials are powers of 2. e^{s_j - top'} is rounded to bf16 for the product with v, not for the sum.
+ * Memory: qkv and y once, 8 D bytes per token in bf16, plus the keys and values again for each tile of queries that
+ * sees them, which are expected in the L2 cache: 2 · (window + queries) / queries · 2 D bytes per token.
+ *
+ * plain (f32, and wide heads): a block also takes 64 channels of the result, and makes the scores anew for each 64. */
+#include "cuda/kernels.h"
+#include "cuda/softmax_attention.cuh"
+
+/* --- mma ------------------------------------------------------------------------------------ */
+
+/* Queries of a warp: more where registers allow, because each of them uses the keys that were loaded. */
+template <int W> struct shape_of {
+	enum {
+		M = W <= 64 ? 2 : 1,
+		QUERIES = 4 * 16 * M,
+		BYTES = (QUERIES + 4 * ATTENTION_TILE) * W * (int)sizeof(bf16)
+	};
+};
+
+/* What a warp knows of its queries: M times 16 rows, of which a lane has two. */
+template <int W> struct queries {
+	enum { M = shape_of<W>::M };
+	int first;                                    /* token */
+	const bf16 *query;                            /* the block's tile */
+	int row;                                      /* its first in it */
+	float out[M][W / 8][4], top[M][2], sum[M][2]; /* sum: of this lane's columns */
+};
+
+/* s = q kᵀ of a tile of keys. */
+template <int W>
+__device__ __forceinline__ void score(float (&s)[shape_of<W>::M][8][4], const queries<W> &w, const bf16 *key)
+{
+	constexpr int M = shape_of<W>::M;
+#pragma unroll
+	for (int i = 0; i < M * 32; i++)
+		s[i / 32][i / 4 % 8][i % 4] = 0.0f;
+#pragma unroll
+	for (int k = 0; k < W / 16; k++) {
+		unsigned a[M][4];
+#pragma unroll
+		for (int m = 0; m < M; m++)
+			mma_a<W>(a[m], w.query, w.row + 16 * m, 16 * k);
+#pragma unroll
+		for (int n = 0; n < 8; n += 2) {
+			unsigned b[4];
+			mma_b<W>(b, key, 8 * n, 16 * k);
+#pragma unroll
+			for (int m = 0; m < M; m++) {
+				mma_bf16(s[m][n], a[m], b);
+				mma_bf16(s[m][n + 1], a[m], b + 2);
+			}
+		}
+	}
+}
+
+/* -inf where a query does not see a key. keys: attention_keys. */
+__device__ __forceinline__ void hide(float (&s)[8][4], const attention &a, int query, int key, uint64_t keys)
+{
+	const int lane = threadIdx.x % WARP;
+#pragma unroll
+	for (int i = 0; i < 32; i++) {
+		const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+		if (!(keys >> column & 1) || !attention_sees(a, query + lane / 4 + i / 2 % 2 * 8, key + column))
+			s[i / 4][i % 4] = -INFINITY;
+	}
+}
+
+/* s becomes 2^{s - top}; sum and out follow where top has risen. */
+template <int W>
+__device__ __forceinline__ void soften(float (&s)[8][4], float (&top)[2], float (&sum)[2], float (&out)[W / 8][4])
+{
+	float best[2] = {-INFINITY, -INFINITY}, fade[2];
+#pragma unroll
+	for (int i = 0; i < 32; i++)
+		best[i / 2 % 2] = fmaxf(best[i / 2 % 2], s[i / 4][i % 4]);
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		const float risen = fmaxf(top[half], warp_max<4>(best[half]));
+		best[half] = risen == -INFINITY ? 0.0f : risen;
+		fade[half] = exp2f(top[half] - best[half]);
+		sum[half] *= fade[half];
+		top[half] = risen;
+	}
+#pragma unroll
+	for (int i = 0; i < 32; i++) {
+		s[i / 4][i % 4] = exp2f(s[i / 4][i % 4] - best[i / 2 % 2]);
+		sum[i / 2 % 2] += s[i / 4][i % 4];
+	}
+#pragma unroll
+	for (int i = 0; i < W / 2; i++)
+		out[i / 4][i % 4] *= fade[i / 2 % 2];
+}
+
+/* One tile of keys, for a warp. */
+template <int W, bool drops>
+__device__ __forceinline__ void tile_of_keys(queries<W> &w, const attention &a, const attention_dropout &drop,
+                                             int64_t row, int first, const bf16 *key, const bf16 *value)
+{
+	constexpr int M = shape_of<W>::M;
+	const int last = first + ATTENTION_TILE - 1, last_query = w.first + 16 * M - 1;
+	const uint64_t keys = attention_keys(a, row, first);
+	const float scale = a.scale * LOG2_E;
+	float s[M][8][4];
+	unsigned p[4][M][4], kept[M]; /* drawn first, while registers are free */
+#pragma unroll
+	for (int m = 0; m < M && drops; m++)
+		kept[m] = attention_kept_tiles<false, 8>(drop, w.first + 16 * m, first);
+	score<W>(s, w, key);
+#pragma unroll
+	for (int m = 0; m < M; m++) {
+#pragma unroll
+		for (int i = 0; i < 32; i++)
+			s[m][i / 4][i % 4] *= scale;
+		if (~keys || !attention_all(a, w.first, last_query, first, last))
+			hide(s[m], a, w.first + 16 * m, first, keys);
+		soften<W>(s[m], w.top[m], w.sum[m], w.out[m]);
+#pragma unroll
+		for (int i = 0; i < 32 && drops; i++)
+			s[m][i / 4][i % 4] = kept[m] >> i & 1 ? s[m][i / 4][i % 4] : 0.0f;
+#pragma unroll
+		for (int n = 0; n < 4; n++)
+			mma_narrow(p[n][m], s[m][2 * n], s[m][2 * n + 1]);
+	}
+#pragma unroll
+	for (int n = 0; n < 4; n++)
+		mma_accumulate<W, M>(w.out, p[n], value, 16 * n);
+}
+
+/* y and M of the warp's queries. tile: of queries, which this warp's rows are not needed in any more. */
+template <int W>
+__device__ __forceinline__ void end(queries<W> &w, const attention &a, const attention_place &at, float factor,
+                                    bf16 *tile, bf16 *y, float *log_normalizer)
+{
+	const int lane = threadIdx.x % WARP;
+#pragma unroll
+	for (int m = 0; m < queries<W>::M; m++) {
+		float inverse[2];
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			const float sum = warp_sum<4>(w.sum[m][half]);
+			const int query = w.first + 16 * m + lane / 4 + 8 * half;
+			inverse[half] = sum == 0.0f ? 0.0f : factor / sum;
+			if (log_normalizer && lane % 4 == 0 && query < a.length)
+				log_normalizer[(at.row + query) * a.heads + at.head] =
+				    sum == 0.0f ? -INFINITY : (w.top[m][half] + log2f(sum)) * LN_2;
+		}
+		if (y)
+			mma_store<W>(w.out[m], inverse, tile, w.row + 16 * m,
+			             y + (at.row + at.first) * a.d + at.head * a.dh, a.d, a.length - at.first, a.dh);
+	}
+}
+
+template <int W, bool drops>
+__global__ void __launch_bounds__(MMA_THREADS, 2)
+    attend_mma(attention a, const bf16 *qkv, bf16 *y, float *log_normalizer)
+{
+	constexpr int QUERIES = shape_of<W>::QUERIES, TILE = ATTENTION_TILE;
+	bf16 *query = shared_memory<bf16>(), *keys = query + QUERIES * W, *values = keys + 2 * TILE * W;
+	const attention_place at = attention_here(a, QUERIES, true);
+	const attention_dropout drop = attention_drop(a, at.chain);
+	const int64_t stride = 3 * a.d;
+	const bf16 *from = qkv + at.row * stride + at.head * a.dh;
+	const int first = attention_begin(a, at.first), past = min(at.first + QUERIES, a.length);
+	auto fetch = [&](int key, int turn) {
+		const bf16 *k = from + key * stride + a.d;
+		mma_load<W>(keys + turn * TILE * W, TILE, k, stride, a.length - key, a.dh);
+		mma_load<W>(values + turn * TILE * W, TILE, k + a.d, stride, a.length - key, a.dh);
+	};
+	queries<W> w = {};
+	w.query = query;
+	w.row = (int)threadIdx.x / WARP * 16 * shape_of<W>::M;
+	w.first = at.first + w.row;
+#pragma unroll
+	for (int m = 0; m < shape_of<W>::M; m++)
+		w.top[m][0] = w.top[m][1] = -INFINITY;
+	mma_load<W>(query, QUERIES, from + at.first * stride, stride, a.length - at.first, a.dh);
+	fetch(first, 0);
+	copy_commit();
+	for (int key = first, turn = 0; key < past; key += TILE, turn ^= 1) {
+		if (key + TILE < past)
+			fetch(key + TILE, turn ^ 1);
+		copy_commit();
+		copy_wait<1>();
+		__syncthreads();
+		if (attention_any(a, w.first, w.first + 16 * shape_of<W>::M - 1, key, key + TILE - 1))
+			tile_of_keys<W, drops>(w, a, drop, at.row, key, keys + turn * TILE * W,
+			                       values + turn * TILE * W);
+		__syncthreads();
+	}
+	end<W>(w, a, at, drop.factor, query, y, log_normalizer);
+}
+
+/* --- plain ------------------------------------------------------------------------------------ */
+
+/* As soften, on a thread's 4 by 4; its rows are shared with the other 15 threads of its half warp. */
+__device__ __forceinline__ void soften_plain(float (&s)[4][4], float (&top)[4], float (&sum)[4], float (&out)[4][4])
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		const float best = fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3]));
+		const float risen = fmaxf(top[i], warp_max<16>(best)), base = risen == -INFINITY ? 0.0f : risen;
+		const float fade = expf(top[i] - base);
+		top[i] = risen;
+		float more = 0.0f;
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			s[i][j] = expf(s[i][j] - base);
+			more += s[i][j];
+			out[i][j] *= fade;
+		}
+		sum[i] = sum[i] * fade + warp_sum<16>(more);
+	}
+}
+
+/* scale s, hidden where it is not seen. */
+__device__ __forceinline__ void hide_plain(float (&s)[4][4], const attention &a, int64_t row, int query, int key)
+{
+#pragma unroll
+	for (int i = 0; i < 16; i++) {
+		const int q = query + plain_row() + i / 4, k = key + plain_column() + i % 4;
+		s[i / 4][i % 4] =
+		    attention_sees(a, q, k) && attention_key(a, row, k) ? s[i / 4][i % 4] * a.scale : -INFINITY;
+	}
+}
+
+enum { PLAIN_SPACE = (2 * ATTENTION_TILE * PLAIN_PITCH + 2 * ATTENTION_TILE * PLAIN_WIDE) * (int)sizeof(float) };
+
+template <class T>
+__global__ void __launch_bounds__(PLAIN_THREADS, 1) attend_plain(attention a, const T *qkv, T *y, float *log_normalizer)
+{
+	float *space = shared_memory<float>(), *p = space + 2 * ATTENTION_TILE * PLAIN_PITCH,
+	      *value = p + ATTENTION_TILE * PLAIN_WIDE;
+	const attention_place at = attention_here(a, ATTENTION_TILE, true);
+	const attention_dropout drop = attention_drop(a, at.chain);
+	const int64_t stride = 3 * a.d;
+	const int column = (int)blockIdx.y * PLAIN_COLUMNS, past = min(at.first + ATTENTION_TILE, a.length);
+	const T *from = qkv + at.row * stride + at.head * a.dh;
+	float s[4][4], out[4][4] = {}, top[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, sum[4] = {};
+	for (int key = attention_begin(a, at.first); key < past; key += ATTENTION_TILE) {
+		const T *k = from + key * stride + a.d;
+		plain_products<T>(s, {from + at.first * stride, stride, a.length - at.first},
+		                  {k, stride, a.length - key}, a.dh, space);
+		hide_plain(s, a, at.row, at.first, key);
+		soften_plain(s, top, sum, out);
+#pragma unroll
+		for (int i = 0; i < 4 && a.rng; i++) {
+			const unsigned kept = attention_kept(drop, at.first + plain_row() + i, key + plain_column());
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				s[i][j] = kept >> j & 1 ? s[i][j] : 0.0f;
+		}
+		plain_keep(p, s);
+		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(value, k + a.d + column, stride, a.length - key, a.dh - column);
+		__syncthreads();
+		plain_accumulate<false>(out, p, value);
+		__syncthreads();
+	}
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		const int query = at.first + plain_row() + i;
+		if (log_normalizer && blockIdx.y == 0 && threadIdx.x % 16 == 0 && query < a.length)
+			log_normalizer[(at.row + query) * a.heads + at.head] =
+			    sum[i] == 0.0f ? -INFINITY : top[i] + logf(sum[i]);
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+			out[i][j] = sum[i] == 0.0f ? 0.0f : out[i][j] / sum[i];
+	}
+	if (y)
+		plain_store(out, drop.factor, y + (at.row + at.first) * a.d + at.head * a.dh + column, a.d,
+		            a.length - at.first, a.dh - column);
+}
+
+/* --- the op ------------------------------------------------------------------------------------- */
+
+status cuda_softmax_attention(backend *b, const op_call *call)
+{
+	const attention a = attention_of(call);
+	float *log_normalizer = (float *)call->out[1].data;
+	if (attention_mma(call, a))
+		return attention_by_shape(a, [&](auto width, auto drops) {
+			constexpr int W = decltype(width)::value;
+			return cuda_launch(b, attend_mma<W, decltype(drops)::value>,
+			                   attention_grid(call, a, shape_of<W>::QUERIES), MMA_THREADS,
+			                   shape_of<W>::BYTES, a, (bf16 *)call->in[0].data, (bf16 *)call->out[0].data,
+			                   log_normalizer);
+		});
+	return cuda_by_type(call->in[0].type, [&](auto *type) {
+		typedef std::remove_pointer_t<decltype(type)> T;
+		const dim3 grid(attention_grid(call, a, ATTENTION_TILE), attention_slices(a));
+		return cuda_launch(b, attend_plain<T>, grid, PLAIN_THREADS, PLAIN_SPACE, a, (T *)call->in[0].data,
+		                   (T *)call->out[0].data, log_normalizer);
+	});
+}

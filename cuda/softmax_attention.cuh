@@ -1,0 +1,421 @@
+/* softmax_attention.cuh - what the kernels of softmax_attention and of its gradient share: which block does what, which
+ * keys a query sees, dropout, and tiles in shared memory.
+ *
+ * There are two sets of kernels. "mma": bf16 with heads of at most MMA_WIDTH channels, on tensor cores, 128 threads,
+ * tiles of 64 rows of W channels (dh and zeros up to W). "plain": everything else, on ordinary f32 arithmetic, 256
+ * threads, tiles of 64 by 64, heads in slices of channels, so that any dh will do. */
+#ifndef CUDA_SOFTMAX_ATTENTION_CUH
+#define CUDA_SOFTMAX_ATTENTION_CUH
+
+#include <type_traits>
+
+#include "cuda/backend.h"
+#include "cuda/device.cuh"
+#include "cuda/philox.cuh"
+#include "cuda/ptx.cuh"
+
+enum {
+	ATTENTION_TILE = 64,
+	MMA_THREADS = 128,
+	MMA_WIDTH = 128,
+	PLAIN_THREADS = 256,
+	PLAIN_COLUMNS = 64, /* channels of the result that a block makes */
+	PLAIN_SLICE = 32,   /* channels of a product at a time */
+	PLAIN_PITCH = PLAIN_SLICE + 1,
+	PLAIN_WIDE = ATTENTION_TILE + 4, /* a multiple of 16 bytes */
+};
+#define LOG2_E 1.4426950408889634f
+#define LN_2 0.69314718055994531f
+
+/* --- the call ----------------------------------------------------------------------------- */
+
+struct attention {
+	int length, window /* 1 … length */, heads, dh;
+	int64_t d;           /* dh · heads */
+	const int32_t *mask; /* or NULL */
+	const int32_t *rng;  /* or NULL: nothing is dropped */
+	float scale, p;
+	uint32_t stream;
+};
+
+static inline attention attention_of(const op_call *call)
+{
+	const softmax_params *p = (const softmax_params *)call->params;
+	shape s = call->in[0].shape;
+	attention a = {};
+	a.length = (int)s.dim[1];
+	a.window = (int)(p->window <= 0 || p->window > s.dim[1] ? s.dim[1] : p->window);
+	a.heads = (int)p->heads;
+	a.d = s.dim[2] / 3;
+	a.dh = (int)(a.d / p->heads);
+	a.mask = (const int32_t *)cuda_optional(call, 1);
+	a.rng = p->p > 0 ? (const int32_t *)call->in[2].data : nullptr;
+	a.scale = p->scale;
+	a.p = p->p;
+	a.stream = p->stream;
+	return a;
+}
+
+static inline bool attention_mma(const op_call *call, const attention &a)
+{
+	return call->in[0].type == DTYPE_BF16 && a.dh > 0 && a.dh <= MMA_WIDTH;
+}
+
+static inline int attention_tiles(const attention &a, int rows)
+{
+	return (a.length + rows - 1) / rows;
+}
+
+/* One block per tile of `rows` tokens, head and sequence. */
+static inline unsigned attention_grid(const op_call *call, const attention &a, int rows)
+{
+	return (unsigned)(call->in[0].shape.dim[0] * a.heads * attention_tiles(a, rows));
+}
+
+/* Blocks of one result's channels, of the plain kernels. */
+static inline unsigned attention_slices(const attention &a)
+{
+	return a.dh ? (unsigned)((a.dh + PLAIN_COLUMNS - 1) / PLAIN_COLUMNS) : 1;
+}
+
+/* Calls f with the width of a tile and whether something is dropped, as types that hold them. */
+template <class F> status attention_by_shape(const attention &a, F f)
+{
+	auto with = [&](auto width) { return a.rng ? f(width, std::true_type()) : f(width, std::false_type()); };
+	if (a.dh <= 32)
+		return with(std::integral_constant<int, 32>());
+	if (a.dh <= 64)
+		return with(std::integral_constant<int, 64>());
+	return with(std::integral_constant<int, MMA_WIDTH>());
+}
+
+/* --- which block does what ------------------------------------------------------------------ */
+
+struct attention_place {
+	int64_t row;     /* of [B·N]: token 0 of the sequence */
+	int64_t chain;   /* of [B·H] */
+	int head, first; /* token of the tile */
+};
+
+/* Sequence by sequence, so that its keys stay in the cache, and the tiles with the most work first. */
+__device__ __forceinline__ attention_place attention_here(const attention &a, int rows, bool last_first)
+{
+	const unsigned tiles = (unsigned)((a.length + rows - 1) / rows), heads = (unsigned)a.heads;
+	const unsigned sequence = blockIdx.x / (tiles * heads), rest = blockIdx.x % (tiles * heads);
+	const unsigned tile = last_first ? tiles - 1 - rest / heads : rest / heads, head = rest % heads;
+	return {(int64_t)sequence * a.length, (int64_t)sequence * heads + head, (int)head, (int)tile * rows};
+}
+
+/* The first tile of keys that query `first` sees. */
+__device__ __forceinline__ int attention_begin(const attention &a, int first)
+{
+	return first < a.window ? 0 : (first - a.window + 1) / ATTENTION_TILE * ATTENTION_TILE;
+}
+/* One past the last query that sees one of the keys before `end`. */
+__device__ __forceinline__ int attention_end(const attention &a, int end)
+{
+	return end - 1 > a.length - a.window ? a.length : end - 1 + a.window;
+}
+__device__ __forceinline__ bool attention_sees(const attention &a, int query, int key)
+{
+	return key <= query && query - key < a.window;
+}
+/* Does any of the queries see any of the keys, apart from the mask? Do all see all? Both ranges are inclusive. */
+__device__ __forceinline__ bool attention_any(const attention &a, int query, int last_query, int key, int last_key)
+{
+	return key <= last_query && query - last_key < a.window;
+}
+__device__ __forceinline__ bool attention_all(const attention &a, int query, int last_query, int key, int last_key)
+{
+	return last_key <= query && last_query - key < a.window;
+}
+__device__ __forceinline__ bool attention_key(const attention &a, int64_t row, int key)
+{
+	return key < a.length && (!a.mask || a.mask[row + key] != 0);
+}
+/* Bit l: is key first + l there and not masked? For whole warps. */
+__device__ __forceinline__ uint64_t attention_keys(const attention &a, int64_t row, int first)
+{
+	const int lane = threadIdx.x % WARP;
+	unsigned low = __ballot_sync(ALL_LANES, attention_key(a, row, first + lane));
+	unsigned high = __ballot_sync(ALL_LANES, attention_key(a, row, first + WARP + lane));
+	return (uint64_t)high << WARP | low;
+}
+
+/* --- dropout ---------------------------------------------------------------------------------- */
+
+struct attention_dropout {
+	uint32_t seed[2], step, stream, least; /* the least word that is kept */
+	float factor;                          /* 1 / (1 - p) */
+	int64_t row, length; /* element (i, j) of this head is (row + i) · length + j of [B, H, N, N] */
+};
+
+__device__ __forceinline__ attention_dropout attention_drop(const attention &a, int64_t chain)
+{
+	attention_dropout drop = {};
+	drop.factor = 1.0f;
+	if (!a.rng)
+		return drop;
+	/* philox_uniform(word) >= p: the word's upper 24 bits are at least 2^24 p, both exact. */
+	drop.least = (uint32_t)ceilf(a.p * 0x1p24f) << 8;
+	drop.factor = 1.0f / (1.0f - a.p);
+	drop.seed[0] = (uint32_t)a.rng[0], drop.seed[1] = (uint32_t)a.rng[1], drop.step = (uint32_t)a.rng[2];
+	drop.stream = a.stream;
+	drop.row = chain * a.length;
+	drop.length = a.length;
+	return drop;
+}
+
+/* Which of the four words of philox(seed, stream, step, index) keep their element, as bits. */
+__device__ __forceinline__ unsigned attention_kept_block(const attention_dropout &drop, uint64_t index)
+{
+	uint32_t word[4];
+	philox_words(word, drop.seed[0], drop.seed[1], drop.stream, drop.step, index);
+	unsigned kept = 0;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		kept |= (unsigned)(word[i] >= drop.least) << i;
+	return kept;
+}
+
+/* Bit l: is (query, key + l) kept, l < 4? One block of words where N is a multiple of 4, as key is. */
+__device__ __forceinline__ unsigned attention_kept(const attention_dropout &drop, int query, int key)
+{
+	const uint64_t e = (uint64_t)(drop.row + query) * (uint64_t)drop.length + (uint64_t)key;
+	const unsigned past = (unsigned)(e % 4);
+	unsigned kept = attention_kept_block(drop, e / 4);
+	if (past)
+		kept = (kept | attention_kept_block(drop, e / 4 + 1) << 4) >> past;
+	return kept & 15;
+}
+
+/* Bit i: is the number that this lane holds in d[i] of an mma's result kept? Its rows are queries and its columns keys,
+ * or the other way round. Each lane draws for one query and four keys, and all learn all by ballots. */
+template <bool transposed>
+__device__ __forceinline__ unsigned attention_kept_mma(const attention_dropout &drop, int query, int key)
+{
+	const int lane = threadIdx.x % WARP, row = lane / 4, pair = lane % 4;
+	const unsigned mine = transposed ? attention_kept(drop, query + lane % 8, key + lane / 8 * 4)
+	                                 : attention_kept(drop, query + lane / 2, key + lane % 2 * 4);
+	unsigned all[4]; /* of key % 4 */
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		all[i] = __ballot_sync(ALL_LANES, (int)(mine >> i & 1));
+	if (transposed) {
+		const unsigned even = row % 2 ? all[1] : all[0], odd = row % 2 ? all[3] : all[2];
+		const unsigned own = (row % 4 < 2 ? even : odd) >> (row / 4 * 8 + 2 * pair);
+		return (own & 3) | (own >> 16 & 3) << 2;
+	}
+	const unsigned left = (pair % 2 ? all[2] : all[0]) >> (2 * row + pair / 2);
+	const unsigned right = (pair % 2 ? all[3] : all[1]) >> (2 * row + pair / 2);
+	return (left & 1) | (right & 1) << 1 | (left >> 16 & 1) << 2 | (right >> 16 & 1) << 3;
+}
+
+/* The same for `tiles` results side by side (columns rise), four bits each. */
+template <bool transposed, int tiles>
+__device__ __forceinline__ unsigned attention_kept_tiles(const attention_dropout &drop, int query, int key)
+{
+	unsigned kept = 0;
+#pragma unroll 2
+	for (int n = 0; n < tiles; n++)
+		kept |= attention_kept_mma<transposed>(drop, query + (transposed ? 8 * n : 0),
+		                                       key + (transposed ? 0 : 8 * n))
+		        << 4 * n;
+	return kept;
+}
+
+/* --- mma: tiles of bf16 in shared memory -------------------------------------------------------- */
+
+/* Where element (row, column) of a tile of rows of W is. Pieces of 16 bytes change places within a row, so that one
+ * piece of each of eight rows, which is what a matrix load reads, comes from all banks. */
+template <int W> __device__ __forceinline__ unsigned mma_at(unsigned row, unsigned column)
+{
+	const unsigned turn = W >= 64 ? row % 8 : row / 2 % 4;
+	return row * W + (column ^ turn * 8);
+}
+
+/* Rows of dh channels into a tile, zeros around them; rows from `count` on are not there. To be waited for. */
+template <int W>
+__device__ __forceinline__ void mma_load(bf16 *tile, int rows, const bf16 *from, int64_t stride, int count, int dh)
+{
+	if (dh % 8 == 0) {
+		constexpr int STEP = MMA_THREADS / (W / 8); /* rows, a multiple of 8: the turn of a row stays */
+		const int first = (int)threadIdx.x / (W / 8), column = (int)threadIdx.x % (W / 8) * 8;
+		bf16 *to = tile + mma_at<W>(first, column);
+		const bf16 *source = from + first * stride + column;
+		count = column < dh ? count - first : 0;
+#pragma unroll 4
+		for (int row = 0; row < rows; row += STEP, source += STEP * stride)
+			copy_async(to + row * W, row < count ? source : from, row < count ? 16 : 0);
+		return;
+	}
+	for (int i = threadIdx.x; i < rows * W; i += MMA_THREADS) {
+		const int row = i / W, column = i % W;
+		const bool there = row < count && column < dh;
+		tile[mma_at<W>(row, column)] = there ? from[row * stride + column] : __float2bfloat16_rn(0.0f);
+	}
+}
+
+/* Operands of an mma out of a tile. a: rows from `row`, columns from `column`. b, for two results side by side: the
+ * tile holds b's columns as its rows, or in mma_b_rows b's rows. row is a multiple of 8 and column of 16, which turn
+ * nothing and are apart from the lane's place: they are constants mostly. */
+template <int W> __device__ __forceinline__ void mma_a(unsigned a[4], const bf16 *tile, unsigned row, unsigned column)
+{
+	const unsigned lane = threadIdx.x % WARP;
+	load_matrices(a, tile + (mma_at<W>(lane % 16, lane / 16 * 8) ^ column) + row * W);
+}
+template <int W> __device__ __forceinline__ void mma_b(unsigned b[4], const bf16 *tile, unsigned row, unsigned column)
+{
+	const unsigned lane = threadIdx.x % WARP;
+	load_matrices(b, tile + (mma_at<W>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8) ^ column) + row * W);
+}
+template <int W>
+__device__ __forceinline__ void mma_b_rows(unsigned b[4], const bf16 *tile, unsigned row, unsigned column)
+{
+	const unsigned lane = threadIdx.x % WARP;
+	load_matrices_transposed(b, tile + (mma_at<W>(lane % 16, lane / 16 * 8) ^ column) + row * W);
+}
+
+/* 16 columns of results of an mma, two side by side, as operand a of the next. */
+__device__ __forceinline__ void mma_narrow(unsigned (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+	a[0] = two_bf16(left[0], left[1]), a[1] = two_bf16(left[2], left[3]);
+	a[2] = two_bf16(right[0], right[1]), a[3] = two_bf16(right[2], right[3]);
+}
+
+/* out [16, W] += a times 16 rows of a tile, for M of out and a. */
+template <int W, int M>
+__device__ __forceinline__ void mma_accumulate(float (&out)[M][W / 8][4], const unsigned (&a)[M][4], const bf16 *tile,
+                                               unsigned row)
+{
+#pragma unroll
+	for (int n = 0; n < W / 8; n += 2) {
+		unsigned b[4];
+		mma_b_rows<W>(b, tile, row, 8 * n);
+#pragma unroll
+		for (int m = 0; m < M; m++) {
+			mma_bf16(out[m][n], a[m], b);
+			mma_bf16(out[m][n + 1], a[m], b + 2);
+		}
+	}
+}
+
+/* factor · out, one factor for each of the lane's two rows, to `to`, through the rows of a tile that only this warp
+ * uses. */
+template <int W>
+__device__ __forceinline__ void mma_store(const float (&out)[W / 8][4], const float (&factor)[2], bf16 *tile, int row,
+                                          bf16 *to, int64_t stride, int count, int dh)
+{
+	const int lane = threadIdx.x % WARP;
+	__syncwarp();
+#pragma unroll
+	for (int n = 0; n < W / 8; n++)
+#pragma unroll
+		for (int half = 0; half < 2; half++)
+			*(unsigned *)(tile + mma_at<W>(row + lane / 4 + 8 * half, 8 * n + lane % 4 * 2)) =
+			    two_bf16(out[n][2 * half] * factor[half], out[n][2 * half + 1] * factor[half]);
+	__syncwarp();
+	if (dh % 8 == 0) {
+		for (int i = lane; i < 16 * (W / 8); i += WARP) {
+			const int r = row + i / (W / 8), column = i % (W / 8) * 8;
+			if (r < count && column < dh)
+				*(uint4 *)(to + r * stride + column) = *(const uint4 *)(tile + mma_at<W>(r, column));
+		}
+		return;
+	}
+	for (int i = lane; i < 16 * W; i += WARP) {
+		const int r = row + i / W, column = i % W;
+		if (r < count && column < dh)
+			to[r * stride + column] = tile[mma_at<W>(r, column)];
+	}
+}
+
+/* --- plain: products of 64 by 64, 4 by 4 of them a thread's --------------------------------------- */
+
+/* The first of this thread's four rows and four columns. */
+__device__ __forceinline__ int plain_row()
+{
+	return (int)threadIdx.x / 16 * 4;
+}
+__device__ __forceinline__ int plain_column()
+{
+	return (int)threadIdx.x % 16 * 4;
+}
+
+/* A tile of `width` columns of rows as floats, zeros where there is nothing. */
+template <int width, int pitch, class T>
+__device__ __forceinline__ void plain_load(float *tile, const T *from, int64_t stride, int count, int columns)
+{
+#pragma unroll 4
+	for (int i = threadIdx.x; i < ATTENTION_TILE * width; i += PLAIN_THREADS) {
+		const int row = i / width, column = i % width;
+		tile[row * pitch + column] =
+		    row < count && column < columns ? load_real(from + row * stride + column) : 0.0f;
+	}
+}
+
+/* Rows of channels in global memory, of which `count` are there. */
+template <class T> struct plain_rows {
+	const T *at;
+	int64_t stride;
+	int count;
+};
+
+/* s = x yᵀ over dh channels; space: 2 · ATTENTION_TILE · PLAIN_PITCH floats. All threads; ends with a barrier. */
+template <class T>
+__device__ __forceinline__ void plain_products(float (&s)[4][4], plain_rows<T> x, plain_rows<T> y, int dh, float *space)
+{
+	float *a = space, *b = space + ATTENTION_TILE * PLAIN_PITCH;
+	const float *row = a + plain_row() * PLAIN_PITCH, *column = b + plain_column() * PLAIN_PITCH;
+#pragma unroll
+	for (int i = 0; i < 16; i++)
+		s[i / 4][i % 4] = 0.0f;
+	for (int k = 0; k < dh; k += PLAIN_SLICE) {
+		plain_load<PLAIN_SLICE, PLAIN_PITCH>(a, x.at + k, x.stride, x.count, dh - k);
+		plain_load<PLAIN_SLICE, PLAIN_PITCH>(b, y.at + k, y.stride, y.count, dh - k);
+		__syncthreads();
+#pragma unroll 4
+		for (int c = 0; c < PLAIN_SLICE; c++)
+#pragma unroll
+			for (int i = 0; i < 16; i++)
+				s[i / 4][i % 4] += row[i / 4 * PLAIN_PITCH + c] * column[i % 4 * PLAIN_PITCH + c];
+		__syncthreads();
+	}
+}
+
+/* Keep this thread's 4 by 4 of a tile for the others. */
+__device__ __forceinline__ void plain_keep(float *tile, const float (&s)[4][4])
+{
+#pragma unroll
+	for (int i = 0; i < 16; i++)
+		tile[(plain_row() + i / 4) * PLAIN_WIDE + plain_column() + i % 4] = s[i / 4][i % 4];
+}
+
+/* out += p x, or pᵀ x: tiles of 64 by 64 in shared memory, both of pitch PLAIN_WIDE. */
+template <bool transposed>
+__device__ __forceinline__ void plain_accumulate(float (&out)[4][4], const float *p, const float *x)
+{
+#pragma unroll 4
+	for (int k = 0; k < ATTENTION_TILE; k++) {
+		const float *row = transposed ? p + k * PLAIN_WIDE + plain_row() : p + plain_row() * PLAIN_WIDE + k;
+		const float *column = x + k * PLAIN_WIDE + plain_column();
+#pragma unroll
+		for (int i = 0; i < 16; i++)
+			out[i / 4][i % 4] += row[i / 4 * (transposed ? 1 : PLAIN_WIDE)] * column[i % 4];
+	}
+}
+
+/* factor · out to rows of channels from `column` on. */
+template <class T>
+__device__ __forceinline__ void plain_store(const float (&out)[4][4], float factor, T *to, int64_t stride, int count,
+                                            int columns)
+{
+#pragma unroll
+	for (int i = 0; i < 16; i++) {
+		const int row = plain_row() + i / 4, column = plain_column() + i % 4;
+		if (row < count && column < columns)
+			store_real(to + row * stride + column, out[i / 4][i % 4] * factor);
+	}
+}
+
+#endif

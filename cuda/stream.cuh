@@ -1,0 +1,72 @@
+/* stream.cuh - what the kernels of recurrent states share: a part of a warp, LANES lanes, works on a head, a lane on
+ * four neighbouring channels of it at a time (a quad), the next of them 4 · LANES further on. PACKED: quads are whole
+ * and 16-byte aligned. */
+#ifndef CUDA_STREAM_CUH
+#define CUDA_STREAM_CUH
+
+#include "cuda/backend.h"
+#include "cuda/device.cuh"
+
+enum { QUAD = 4 };
+
+typedef pack<float> quad;
+
+/* Channels d … d + 3 of a head of dh channels; past the last: zeros, and not stored. */
+template <bool PACKED> static __device__ __forceinline__ quad load_quad(const float *head, int64_t d, int64_t dh)
+{
+	if constexpr (PACKED) {
+		return load_pack(head + d);
+	} else {
+		quad q;
+#pragma unroll
+		for (int i = 0; i < QUAD; i++)
+			q.at[i] = d + i < dh ? head[d + i] : 0.0f;
+		return q;
+	}
+}
+template <bool PACKED>
+static __device__ __forceinline__ void store_quad(float *head, int64_t d, int64_t dh, const quad &q)
+{
+	if constexpr (PACKED) {
+		store_pack(head + d, q);
+	} else {
+#pragma unroll
+		for (int i = 0; i < QUAD; i++)
+			if (d + i < dh)
+				head[d + i] = q.at[i];
+	}
+}
+
+/* sum + a · b, channel after channel. */
+static __device__ __forceinline__ float quad_dot(const quad &a, const quad &b, float sum)
+{
+#pragma unroll
+	for (int i = 0; i < QUAD; i++)
+		sum = __fmaf_rn(a.at[i], b.at[i], sum);
+	return sum;
+}
+
+/* a = fa · a + fb · b */
+static __device__ __forceinline__ void quad_merge(quad &a, float fa, const quad &b, float fb)
+{
+#pragma unroll
+	for (int i = 0; i < QUAD; i++)
+		a.at[i] = __fmaf_rn(fa, a.at[i], __fmul_rn(fb, b.at[i]));
+}
+
+/* Call f with the lanes for a head of dh channels: as few as hold it, at least 4, at most a warp. */
+template <int lanes> struct lane_count {
+	enum { N = lanes };
+};
+template <class F> status by_lanes(int64_t dh, F f)
+{
+	if (dh <= 4 * QUAD)
+		return f(lane_count<4>());
+	if (dh <= 8 * QUAD)
+		return f(lane_count<8>());
+	if (dh <= 16 * QUAD)
+		return f(lane_count<16>());
+	return f(lane_count<32>());
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* emulator.h - between the emulator's parts.
+ *
+ *   runtime.cc  streams, events, graphs, copies: what is issued, and when it runs     driver.cc    virtual memory
+ *   memory.cc   device memory: what is whose, and since when not any more              cublaslt.cc  matrix products
+ *   kernel.cc   launches: blocks, barriers, meetings of warps, whose turn it is        fibre.cc     stacks that take turns
+ *   check.cc    every load and store of a kernel: bounds, races, shared memory that nobody wrote (checked build)
+ *   order.cc    what of others' work a thread may rely on
+ *   report.cc   how a fault is told
+ *
+ * One thread at a time is inside the emulator (runtime.cc's lock). */
+#ifndef EMULATOR_EMULATOR_H
+#define EMULATOR_EMULATOR_H
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fibre.h"
+
+namespace emulator {
+
+#ifdef EMULATOR_CHECKED
+constexpr bool checked = true;
+#else
+constexpr bool checked = false;
+#endif
+
+enum : size_t { SHARED_MOST = 227 << 10, SHARED_DEFAULT = 48 << 10, SHARED_STRIDE = 256 << 10, STACK_BYTES = 128 << 10 };
+
+/* --- order -------------------------------------------------------------------------- */
+
+/* Counts barriers, meetings and releases of a launch and goes on in the next; an access is stamped with it. */
+typedef uint32_t moment;
+
+/* What somebody knows to have happened: of a block, everything before a moment; of a warp, each lane's
+ * work before a moment. Empty in all kernels whose blocks do not talk to each other. */
+struct knowledge {
+	std::map<uint32_t, moment> blocks;
+	std::map<uint64_t, std::array<moment, 32>> warps; /* by block << 5 | warp */
+
+	bool empty() const
+	{
+		return blocks.empty() && warps.empty();
+	}
+	void add(const knowledge &other);
+	bool covers(uint32_t block, unsigned thread, moment when) const;
+};
+
+/* --- blocks --------------------------------------------------------------------------- */
+
+/* Lanes that meet; 64 bytes of each. Several may be open in a warp, of lanes that are not the same. */
+struct meeting {
+	unsigned mask, arrived, inside; /* inside: lanes that have not left yet */
+	const char *what;
+	size_t bytes;
+	const void *first_at;
+	alignas(16) unsigned char values[32][64];
+};
+
+struct warp {
+	std::vector<meeting *> open; /* not all have arrived */
+	std::vector<meeting *> spare;
+	std::deque<meeting> all;
+	moment together = 0; /* when all 32 lanes met */
+};
+
+enum fibre_state { READY, AT_BARRIER, AT_WARP, DONE };
+
+struct async_copy {
+	void *to;
+	const void *from;
+	int bytes;
+};
+
+struct block;
+
+struct fibre {
+	unsigned thread;
+	fibre_state state;
+	const meeting *waits_for;
+	context ctx;
+	block *b;
+	warp *w;
+	void *stack;
+	const void *waits_at; /* the code that waits */
+	bool fenced_now;      /* since the block's last barrier */
+	std::array<moment, 32> met; /* of each lane of the warp, what is known by meetings of a part of it */
+	knowledge known, pending, fenced;
+	std::vector<async_copy> asked;              /* since the last commit */
+	std::deque<std::vector<async_copy>> groups; /* unfinished */
+};
+
+struct shadow; /* check.cc */
+
+struct block {
+	uint3 index;
+	uint32_t number;
+	unsigned char *shared; /* SHARED_STRIDE bytes of address space */
+	shadow *shared_shadow;
+	moment began, together; /* together: the last barrier */
+	int waiting = 0, done = 0;
+	std::vector<fibre> fibres;
+	std::vector<warp> warps;
+	knowledge known, pending, fenced; /* of all its threads, as of the last barrier */
+};
+
+/* The launch that runs, and its thread whose turn it is. */
+struct now_running {
+	uintptr_t stack_low = 0, stack_bytes = 0; /* first: every access looks here */
+	fibre *self = nullptr;
+	block *b = nullptr;
+	const launch *l = nullptr;
+	uint32_t who = 0; /* block << 11 | thread << 1 */
+	moment began = 1;
+	bool moved = false; /* somebody did more than poll */
+};
+extern thread_local now_running now;
+extern moment present; /* of all launches, whichever host thread runs them */
+
+/* Run all blocks of a launch to their end. */
+void run(const launch &l);
+
+/* order.cc */
+void tick();
+void order_barrier(block *b);
+void order_meet(block *b, warp *w, size_t first, unsigned mask);
+bool order_known(uint32_t block, unsigned thread, moment when);
+void order_forget(const void *from, size_t bytes);
+
+/* --- memory ---------------------------------------------------------------------------- */
+
+struct allocation {
+	unsigned char *base;
+	size_t bytes;
+	bool live, mapped; /* mapped: by the driver's functions */
+	shadow *marks;
+};
+
+cudaError_t memory_allocate(void **out, size_t bytes);
+cudaError_t memory_free(void *at);
+void memory_forget_all();
+void memory_forget_marks();
+/* Memory of the driver's functions. */
+void memory_add(void *at, size_t bytes);
+void memory_remove(void *at);
+/* Count bytes that are taken (or, negative, given back); false: the device has no more. */
+bool memory_take(long long bytes);
+size_t memory_left();
+size_t memory_total();
+/* The allocation, live or not, that holds this address or ends nearest before it; NULL: none. */
+allocation *memory_find(const void *at);
+bool memory_is_live(const void *at, size_t bytes);
+/* Let the host touch device memory or not; kernels run between open and close. */
+void memory_open(bool open);
+void memory_report_leaks();
+
+/* May the device give memory now? runtime.cc knows of faults. */
+cudaError_t may_allocate();
+/* Forget all that the driver's functions gave. */
+void driver_reset();
+
+/* --- checks ------------------------------------------------------------------------------ */
+
+/* COPY: a write that is asked for and arrives later. */
+enum access_kind { READ, WRITE, ATOMIC_READ, ATOMIC_WRITE, COPY };
+/* The running thread touches memory in a way that the compiler does not tell us of. */
+void touch(const void *at, size_t bytes, access_kind kind, const void *code);
+/* Memory that a copy or a matrix product will touch must be live: fails otherwise. */
+void need_device(const void *at, size_t bytes, const char *what);
+shadow *shadow_new(size_t bytes);
+void shadow_free(shadow *s);
+
+/* --- reports ------------------------------------------------------------------------------- */
+
+/* "file:line" of an address in this plug-in's code, or its offset. */
+std::string code_place(const void *code);
+std::string kernel_name(const launch &l);
+void watch_faults(); /* stack overflows, and hosts that touch device memory */
+
+/* --- the stream ------------------------------------------------------------------------------ */
+
+/* Issue work to a stream, or to the graph that it records. */
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+
+} // namespace emulator
+
+#endif

@@ -1,0 +1,70 @@
+/* emulator_ptx.h - the instructions of cuda/ptx.cuh. */
+#ifndef EMULATOR_PTX_H
+#define EMULATOR_PTX_H
+
+#include <cuda_bf16.h>
+
+static inline void store_release(unsigned *at, unsigned x)
+{
+	emulator::release(at, x);
+}
+static inline unsigned load_acquire(const unsigned *at)
+{
+	return emulator::acquire(at);
+}
+
+static inline void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
+{
+	emulator::mma_bf16(d, a, b);
+}
+
+static inline void mma_int8(int d[4], const unsigned a[4], const unsigned b[2])
+{
+	unsigned rows[32][4], columns[32][2];
+	emulator::gather(0xffffffffu, "mma a", a, rows, sizeof rows[0]);
+	emulator::gather(0xffffffffu, "mma b", b, columns, sizeof columns[0]);
+	int lane = emulator_lane();
+	for (int i = 0; i < 4; i++) {
+		int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+		for (int k = 0; k < 32; k += 4)
+			d[i] = __dp4a((int)rows[row % 8 * 4 + k % 16 / 4][(row >= 8) + 2 * (k >= 16)],
+			              (int)columns[column * 4 + k % 16 / 4][k >= 16], d[i]);
+	}
+}
+
+/* Rows are read where their lane arrives, so that nobody who is already past may overwrite them. */
+static inline void load_matrices(unsigned d[4], const void *row)
+{
+	unsigned rows[32][4];
+	emulator::touch_read(row, 16);
+	emulator::gather(0xffffffffu, "ldmatrix", row, rows, sizeof rows[0]);
+	int lane = emulator_lane();
+	for (int i = 0; i < 4; i++)
+		d[i] = rows[8 * i + lane / 4][lane % 4];
+}
+static inline void load_matrices_transposed(unsigned d[4], const void *row)
+{
+	uint16_t rows[32][8];
+	emulator::touch_read(row, 16);
+	emulator::gather(0xffffffffu, "ldmatrix.trans", row, rows, sizeof rows[0]);
+	int lane = emulator_lane();
+	for (int i = 0; i < 4; i++) {
+		const uint16_t(*matrix)[8] = rows + 8 * i + 2 * (lane % 4);
+		d[i] = (unsigned)matrix[1][lane / 4] << 16 | matrix[0][lane / 4];
+	}
+}
+
+static inline void copy_async(void *shared, const void *global, int bytes = 16)
+{
+	emulator::copy_async(shared, global, bytes);
+}
+static inline void copy_commit(void)
+{
+	emulator::copy_commit();
+}
+template <int n> static inline void copy_wait(void)
+{
+	emulator::copy_wait(n);
+}
+
+#endif

@@ -1,0 +1,467 @@
+/* Launches: blocks, warps and threads.
+ *
+ * Blocks of a launch start in order, RESIDENT of them at a time, so that a block which waits for an earlier one
+ * meets it unfinished. A fibre runs until it waits; then the next one that can run does. ADDITIVE_EMULATOR_ORDER
+ * says who is next: forward (of block and thread), reverse, or shuffle[:seed], anew every turn. */
+#include "emulator.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+namespace emulator {
+
+enum { RESIDENT = 4, IDLE_TURNS = 20000 };
+
+thread_local now_running now;
+moment present = 1;
+static context scheduler;
+static std::vector<void *> spare_stacks;
+static unsigned char *shared_space;
+static shadow *shared_shadows[RESIDENT];
+static bool slot_taken[RESIDENT];
+
+uint3 thread_index()
+{
+	return {now.self->thread, 0, 0};
+}
+uint3 block_index()
+{
+	return now.b->index;
+}
+dim3 block_dimension()
+{
+	return now.l->block;
+}
+dim3 grid_dimension()
+{
+	return now.l->grid;
+}
+unsigned char *shared_address()
+{
+	return now.b->shared;
+}
+
+static void wait_as(fibre_state state, const void *code)
+{
+	fibre *self = now.self;
+	self->state = state;
+	self->waits_at = code;
+	context_switch(&self->ctx, &scheduler);
+}
+
+/* A page at the lower end stays closed. */
+static void *take_stack()
+{
+	if (!spare_stacks.empty()) {
+		void *stack = spare_stacks.back();
+		spare_stacks.pop_back();
+		return stack;
+	}
+	unsigned char *stack = (unsigned char *)mmap(nullptr, STACK_BYTES + 4096, PROT_READ | PROT_WRITE,
+	                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (stack == MAP_FAILED || mprotect(stack, 4096, PROT_NONE) != 0)
+		fail("no memory for a stack");
+	return stack + 4096;
+}
+
+static void fibre_run(void *)
+{
+	now.l->call(now.l->arguments.get());
+	wait_as(DONE, nullptr);
+	abort();
+}
+
+/* --- barriers and meetings --------------------------------------------------------------- */
+
+static void release_barrier(block *b)
+{
+	if (b->waiting == 0 || b->waiting + b->done < (int)b->fibres.size())
+		return;
+	if (b->done > 0) {
+		const fibre *waiting = nullptr, *ended = nullptr;
+		for (const fibre &f : b->fibres) {
+			if (f.state == AT_BARRIER && !waiting)
+				waiting = &f;
+			if (f.state == DONE && !ended)
+				ended = &f;
+		}
+		now.b = b;
+		fail("divergent barrier: in block %u, %d threads (thread %u first) wait at a barrier, which %d others "
+		     "(thread %u first) have ended without\n  at %s",
+		     b->number, b->waiting, waiting->thread, b->done, ended->thread, code_place(waiting->waits_at).c_str());
+	}
+	b->waiting = 0;
+	now.moved = true;
+	if (checked)
+		order_barrier(b);
+	for (fibre &f : b->fibres)
+		if (f.state == AT_BARRIER)
+			f.state = READY;
+}
+
+void barrier()
+{
+	now.b->waiting++;
+	wait_as(AT_BARRIER, __builtin_return_address(0));
+}
+
+/* The meeting that this lane has come to. */
+static meeting *come(warp *w, unsigned lane, unsigned mask, const char *what, size_t bytes, const void *code)
+{
+	if (!(mask >> lane & 1))
+		fail("%s: lane %u is not in its own mask %08x\n  at %s", what, lane, mask, code_place(code).c_str());
+	if (bytes > sizeof ((meeting *)0)->values[0])
+		fail("%s: values of %zu bytes", what, bytes);
+	for (meeting *m : w->open) {
+		if (!(m->mask & mask))
+			continue;
+		if (m->mask != mask || strcmp(m->what, what) != 0 || m->bytes != bytes)
+			fail("mismatched meeting: lane %u is at %s (mask %08x, %zu bytes), others of its warp at %s (mask %08x, %zu bytes)\n"
+			     "  at %s\n  the others at %s",
+			     lane, what, mask, bytes, m->what, m->mask, m->bytes, code_place(code).c_str(), code_place(m->first_at).c_str());
+		return m;
+	}
+	if (w->spare.empty()) {
+		w->all.emplace_back();
+		w->spare.push_back(&w->all.back());
+	}
+	meeting *m = w->spare.back();
+	w->spare.pop_back();
+	m->mask = m->inside = mask;
+	m->arrived = 0;
+	m->what = what;
+	m->bytes = bytes;
+	m->first_at = code;
+	w->open.push_back(m);
+	return m;
+}
+
+static void leave(warp *w, meeting *m, unsigned lane)
+{
+	m->inside &= ~(1u << lane);
+	if (m->inside == 0)
+		w->spare.push_back(m);
+}
+
+/* Returns when all have come; every lane has to leave(). finish, if any, is called once, by the last to arrive. */
+static meeting *meet(unsigned mask, const char *what, const void *in, size_t bytes, const void *code,
+                     void (*finish)(unsigned char (*values)[64]) = nullptr)
+{
+	fibre *self = now.self;
+	block *b = now.b;
+	warp *w = self->w;
+	unsigned lane = self->thread % 32;
+	meeting *m = come(w, lane, mask, what, bytes, code);
+	memcpy(m->values[lane], in, bytes);
+	m->arrived |= 1u << lane;
+	self->waits_for = m;
+	if (m->arrived != mask) {
+		wait_as(AT_WARP, code);
+		return m;
+	}
+	if (finish)
+		finish(m->values);
+	w->open.erase(std::find(w->open.begin(), w->open.end(), m));
+	now.moved = true;
+	size_t first = self->thread / 32 * 32;
+	if (checked)
+		order_meet(b, w, first, mask);
+	for (size_t i = first; i < first + 32 && i < b->fibres.size(); i++)
+		if (b->fibres[i].state == AT_WARP && b->fibres[i].waits_for == m)
+			b->fibres[i].state = READY;
+	return m;
+}
+
+void exchange(unsigned mask, const char *what, const void *in, void *out, size_t bytes, int from)
+{
+	const void *code = __builtin_return_address(0);
+	meeting *m = meet(mask, what, in, bytes, code);
+	from &= 31;
+	if (!(mask >> from & 1))
+		fail("%s: lane %d is read but not in the mask %08x\n  at %s", what, from, mask, code_place(code).c_str());
+	memcpy(out, m->values[from], bytes);
+	leave(now.self->w, m, now.self->thread % 32);
+}
+
+void gather(unsigned mask, const char *what, const void *in, void *all, size_t bytes)
+{
+	meeting *m = meet(mask, what, in, bytes, __builtin_return_address(0));
+	for (int i = 0; i < 32; i++)
+		memcpy((char *)all + (size_t)i * bytes, m->values[i], bytes);
+	leave(now.self->w, m, now.self->thread % 32);
+}
+
+/* --- mma.m16n8k16: fragments as the PTX ISA has them ------------------------------------------ */
+
+struct mma_lane {
+	unsigned a[4], b[2];
+	float d[4];
+};
+
+static void multiply(unsigned char (*all)[64])
+{
+	float a[16][16], b[16][8];
+	auto number = [](unsigned word, int half) { return __uint_as_float((half ? word >> 16 : word & 0xffff) << 16); };
+	for (int lane = 0; lane < 32; lane++) {
+		mma_lane *l = (mma_lane *)all[lane];
+		for (int half = 0; half < 2; half++) {
+			for (int i = 0; i < 4; i++)
+				a[lane / 4 + 8 * (i % 2)][2 * (lane % 4) + half + 8 * (i / 2)] = number(l->a[i], half);
+			for (int i = 0; i < 2; i++)
+				b[2 * (lane % 4) + half + 8 * i][lane / 4] = number(l->b[i], half);
+		}
+	}
+	for (int lane = 0; lane < 32; lane++) {
+		mma_lane *l = (mma_lane *)all[lane];
+		for (int i = 0; i < 4; i++) {
+			const float *row = a[lane / 4 + 8 * (i / 2)];
+			int column = 2 * (lane % 4) + i % 2;
+			double sum = l->d[i];
+			for (int k = 0; k < 16; k++)
+				sum += (double)row[k] * (double)b[k][column];
+			l->d[i] = (float)sum;
+		}
+	}
+}
+
+void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
+{
+	mma_lane mine;
+	memcpy(mine.a, a, sizeof mine.a);
+	memcpy(mine.b, b, sizeof mine.b);
+	memcpy(mine.d, d, sizeof mine.d);
+	meeting *m = meet(0xffffffffu, "mma", &mine, sizeof mine, __builtin_return_address(0), multiply);
+	unsigned lane = now.self->thread % 32;
+	memcpy(d, ((mma_lane *)m->values[lane])->d, sizeof mine.d);
+	leave(now.self->w, m, lane);
+}
+
+/* --- cp.async ------------------------------------------------------------------------------------ */
+
+/* The bytes arrive when their thread waits for them, not before. For the checks the copy writes twice, when it is asked
+ * for and when it arrives: whoever reads in between without being ordered is found by one or the other. */
+void copy_async(void *to, const void *from, int bytes)
+{
+	const void *code = __builtin_return_address(0);
+	if (checked) {
+		if ((uintptr_t)to % 16 != 0 || (bytes > 0 && (uintptr_t)from % 16 != 0))
+			fail("misaligned: an asynchronous copy from %p to %p\n  at %s", from, to, code_place(code).c_str());
+		touch(from, (size_t)bytes, READ, code);
+		if ((uintptr_t)to - (uintptr_t)now.b->shared >= SHARED_STRIDE)
+			fail("an asynchronous copy to %p, which is not in shared memory\n  at %s", to, code_place(code).c_str());
+		touch(to, 16, COPY, code);
+	}
+	now.self->asked.push_back({to, from, bytes});
+}
+
+void copy_commit()
+{
+	now.self->groups.push_back(std::move(now.self->asked));
+	now.self->asked.clear();
+}
+
+void copy_wait(int groups)
+{
+	const void *code = __builtin_return_address(0);
+	while ((int)now.self->groups.size() > groups) {
+		for (const async_copy &c : now.self->groups.front()) {
+			touch(c.to, 16, WRITE, code);
+			memcpy(c.to, c.from, (size_t)c.bytes);
+			memset((char *)c.to + c.bytes, 0, (size_t)(16 - c.bytes));
+		}
+		now.self->groups.pop_front();
+	}
+}
+
+void poll()
+{
+	wait_as(READY, __builtin_return_address(0));
+}
+
+/* --- running a launch ----------------------------------------------------------------------- */
+
+static int take_slot(block *b)
+{
+	if (!shared_space) {
+		void *at = mmap(nullptr, RESIDENT * SHARED_STRIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (at == MAP_FAILED)
+			fail("no memory for shared memory");
+		shared_space = (unsigned char *)at;
+	}
+	int slot = 0;
+	while (slot_taken[slot])
+		slot++;
+	slot_taken[slot] = true;
+	b->shared = shared_space + (size_t)slot * SHARED_STRIDE;
+	if (checked && !shared_shadows[slot])
+		shared_shadows[slot] = shadow_new(SHARED_STRIDE);
+	b->shared_shadow = shared_shadows[slot];
+	return slot;
+}
+
+static std::unique_ptr<block> block_start(const launch &l, unsigned number)
+{
+	auto b = std::make_unique<block>();
+	size_t threads = l.block.x;
+	b->index = {number % l.grid.x, number / l.grid.x % l.grid.y, number / l.grid.x / l.grid.y};
+	b->number = number & ((1u << 21) - 1);
+	take_slot(b.get());
+	memset(b->shared, 0xff, l.shared_bytes);
+	tick();
+	b->began = b->together = present;
+	b->fibres.resize(threads);
+	b->warps.resize((threads + 31) / 32);
+	for (size_t t = 0; t < threads; t++) {
+		fibre &f = b->fibres[t];
+		f.thread = (unsigned)t;
+		f.state = READY;
+		f.b = b.get();
+		f.w = &b->warps[t / 32];
+		f.fenced_now = false;
+		f.met = {};
+		f.stack = take_stack();
+		context_make(&f.ctx, f.stack, STACK_BYTES, fibre_run, nullptr);
+	}
+	return b;
+}
+
+static void block_end(block *b)
+{
+	if (checked)
+		order_forget(b->shared, SHARED_STRIDE);
+	slot_taken[(size_t)(b->shared - shared_space) / SHARED_STRIDE] = false;
+	for (fibre &f : b->fibres)
+		spare_stacks.push_back(f.stack);
+}
+
+static void fibre_turn(block *b, fibre *f)
+{
+	now.self = f;
+	now.b = b;
+	now.stack_low = (uintptr_t)f->stack;
+	now.stack_bytes = STACK_BYTES;
+	now.who = b->number << 11 | f->thread << 1;
+	context_switch(&scheduler, &f->ctx);
+	now.self = nullptr;
+	now.stack_bytes = 0;
+	if (f->state == DONE) {
+		b->done++;
+		now.moved = true;
+	}
+	release_barrier(b);
+}
+
+/* Whose turn it is, in which order. */
+struct order {
+	enum { FORWARD, REVERSE, SHUFFLE } how = FORWARD;
+	uint64_t seed = 1;
+	std::vector<unsigned> turn;
+
+	order()
+	{
+		const char *s = getenv("ADDITIVE_EMULATOR_ORDER");
+		if (!s || strcmp(s, "forward") == 0)
+			return;
+		if (strcmp(s, "reverse") == 0)
+			how = REVERSE;
+		else if (strncmp(s, "shuffle", 7) == 0 && (s[7] == '\0' || s[7] == ':'))
+			how = SHUFFLE;
+		else
+			fail("ADDITIVE_EMULATOR_ORDER=%s: forward, reverse, shuffle or shuffle:seed", s);
+		if (how == SHUFFLE && s[7])
+			seed = strtoull(s + 8, nullptr, 10) * 2 + 1;
+	}
+	unsigned random(unsigned below)
+	{
+		seed = seed * 6364136223846793005u + 1442695040888963407u;
+		return (unsigned)((seed >> 33) % below);
+	}
+	const std::vector<unsigned> &of(size_t n)
+	{
+		if (turn.size() != n || how == SHUFFLE) {
+			turn.resize(n);
+			for (size_t i = 0; i < n; i++)
+				turn[i] = (unsigned)(how == REVERSE ? n - 1 - i : i);
+			for (size_t i = n; how == SHUFFLE && i > 1; i--)
+				std::swap(turn[i - 1], turn[random((unsigned)i)]);
+		}
+		return turn;
+	}
+};
+
+/* Run every fibre that can; false: none could. */
+static bool block_turn(block *b, order *o)
+{
+	bool any = false;
+	for (unsigned t : o->of(b->fibres.size()))
+		if (b->fibres[t].state == READY) {
+			any = true;
+			fibre_turn(b, &b->fibres[t]);
+		}
+	return any;
+}
+
+static void report_stuck(const std::vector<std::unique_ptr<block>> &blocks, const char *how)
+{
+	const block *b = blocks[0].get();
+	const fibre *first = nullptr;
+	int at_barrier = 0, at_warp = 0, polling = 0;
+	for (const fibre &f : b->fibres) {
+		at_barrier += f.state == AT_BARRIER;
+		at_warp += f.state == AT_WARP;
+		polling += f.state == READY;
+		if (!first && f.state != DONE && f.state != AT_BARRIER)
+			first = &f;
+	}
+	now.b = blocks[0].get();
+	fail("%s: of %zu threads of block %u, %d wait at a barrier, %d for lanes of their warp, %d poll, %d have ended; thread %u waits\n"
+	     "  at %s",
+	     how, b->fibres.size(), b->number, at_barrier, at_warp, polling, b->done, first ? first->thread : 0,
+	     first ? code_place(first->waits_at).c_str() : "a barrier");
+}
+
+/* Moments have run out: forget all accesses and count anew. */
+static void restart_moments()
+{
+	memory_forget_marks();
+	for (shadow *&s : shared_shadows) {
+		shadow_free(s);
+		s = nullptr;
+	}
+	present = 1;
+}
+
+void run(const launch &l)
+{
+	order o, blocks_order = o;
+	unsigned total = l.grid.x * l.grid.y * l.grid.z, next = 0, idle = 0;
+	std::vector<std::unique_ptr<block>> blocks;
+	watch_faults();
+	now.l = &l;
+	tick();
+	if (present > UINT32_MAX / 2)
+		restart_moments();
+	now.began = present;
+	while (next < total || !blocks.empty()) {
+		while (next < total && blocks.size() < RESIDENT)
+			blocks.push_back(block_start(l, next++));
+		bool any = false;
+		now.moved = false;
+		for (unsigned i : blocks_order.of(blocks.size()))
+			any = block_turn(blocks[i].get(), &o) || any;
+		for (size_t i = blocks.size(); i-- > 0;)
+			if (blocks[i]->done == (int)blocks[i]->fibres.size()) {
+				block_end(blocks[i].get());
+				blocks.erase(blocks.begin() + (long)i);
+			}
+		if (!any && !blocks.empty())
+			report_stuck(blocks, "stuck");
+		idle = now.moved ? 0 : idle + 1;
+		if (idle > IDLE_TURNS)
+			report_stuck(blocks, "deadlock: everybody polls and nobody moves");
+	}
+	now.l = nullptr;
+	now.b = nullptr;
+}
+
+} // namespace emulator

@@ -1,0 +1,176 @@
+/* Device memory. cudaMalloc takes the next addresses of one large reservation and never takes them again, so that
+ * freed memory stays known as such; between allocations lies a page that nobody may touch, and an allocation ends
+ * less than 256 bytes before it. Fresh memory is all ones: floats are NaN, indexes far outside. */
+#include "emulator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+namespace emulator {
+
+enum : size_t { RESERVED = (size_t)4 << 40, PAGE = 4096, TOTAL = (size_t)8 << 30 };
+
+static std::map<uintptr_t, allocation> allocations; /* by base; those freed too */
+static uintptr_t reserved, next_address;
+static size_t taken;
+static bool is_open = true;
+
+static bool reserve()
+{
+	if (reserved)
+		return true;
+	void *at = mmap(nullptr, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (at == MAP_FAILED)
+		return false;
+	reserved = next_address = (uintptr_t)at;
+	return true;
+}
+
+static size_t pages(size_t bytes)
+{
+	return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static unsigned char *first_page(const allocation &a)
+{
+	return (unsigned char *)((uintptr_t)a.base / PAGE * PAGE);
+}
+
+static size_t page_bytes(const allocation &a)
+{
+	return pages((uintptr_t)a.base + a.bytes) - (uintptr_t)first_page(a);
+}
+
+bool memory_take(long long bytes)
+{
+	if (bytes > 0 && taken + (size_t)bytes > TOTAL)
+		return false;
+	taken += (size_t)bytes;
+	return true;
+}
+
+size_t memory_left()
+{
+	return TOTAL - taken;
+}
+size_t memory_total()
+{
+	return TOTAL;
+}
+
+cudaError_t memory_allocate(void **out, size_t bytes)
+{
+	*out = nullptr;
+	size_t counted = (bytes + 255) / 256 * 256, span = pages(counted);
+	if (bytes == 0)
+		return cudaSuccess;
+	if (bytes > TOTAL || !reserve() || next_address + span + PAGE > reserved + RESERVED || !memory_take((long long)counted))
+		return cudaErrorMemoryAllocation;
+	if (mprotect((void *)next_address, span, PROT_READ | PROT_WRITE) != 0) {
+		memory_take(-(long long)counted);
+		return cudaErrorMemoryAllocation;
+	}
+	unsigned char *base = (unsigned char *)next_address + span - counted;
+	memset((void *)next_address, 0xff, span);
+	if (!is_open)
+		(void)mprotect((void *)next_address, span, PROT_NONE);
+	next_address += span + PAGE;
+	allocations[(uintptr_t)base] = {base, bytes, true, false, nullptr};
+	*out = base;
+	return cudaSuccess;
+}
+
+/* Its bytes go back to the system, its addresses to nobody. */
+static void forget(allocation *a)
+{
+	(void)mmap(first_page(*a), page_bytes(*a), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	memory_take(-(long long)((a->bytes + 255) / 256 * 256));
+	shadow_free(a->marks);
+	a->marks = nullptr;
+	a->live = false;
+}
+
+cudaError_t memory_free(void *at)
+{
+	auto a = allocations.find((uintptr_t)at);
+	if (a == allocations.end() || a->second.mapped)
+		fail("cudaFree: %p was not given by cudaMalloc", at);
+	if (!a->second.live)
+		fail("cudaFree: %p, %zu bytes, was freed before", at, a->second.bytes);
+	forget(&a->second);
+	return cudaSuccess;
+}
+
+void memory_forget_all()
+{
+	for (auto &a : allocations)
+		if (a.second.live && !a.second.mapped)
+			forget(&a.second);
+}
+
+void memory_forget_marks()
+{
+	for (auto &a : allocations) {
+		shadow_free(a.second.marks);
+		a.second.marks = nullptr;
+	}
+}
+
+void memory_add(void *at, size_t bytes)
+{
+	allocations[(uintptr_t)at] = {(unsigned char *)at, bytes, true, true, nullptr};
+	if (!is_open)
+		(void)mprotect(at, bytes, PROT_NONE);
+}
+
+void memory_remove(void *at)
+{
+	auto a = allocations.find((uintptr_t)at);
+	shadow_free(a->second.marks);
+	a->second.marks = nullptr;
+	a->second.live = false;
+}
+
+allocation *memory_find(const void *at)
+{
+	auto a = allocations.upper_bound((uintptr_t)at);
+	return a == allocations.begin() ? nullptr : &std::prev(a)->second;
+}
+
+/* Mapped pieces may follow each other without a gap: together they are one range. */
+bool memory_is_live(const void *at, size_t bytes)
+{
+	uintptr_t from = (uintptr_t)at, end = from + bytes;
+	while (from < end) {
+		const allocation *a = memory_find((const void *)from);
+		if (!a || !a->live || from - (uintptr_t)a->base >= a->bytes)
+			return false;
+		from = (uintptr_t)a->base + a->bytes;
+	}
+	return true;
+}
+
+void memory_open(bool open)
+{
+	if (open == is_open)
+		return;
+	is_open = open;
+	for (auto &a : allocations)
+		if (a.second.live)
+			(void)mprotect(first_page(a.second), page_bytes(a.second), open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void memory_report_leaks()
+{
+	size_t count = 0, bytes = 0;
+	for (const auto &a : allocations)
+		if (a.second.live) {
+			count++;
+			bytes += a.second.bytes;
+		}
+	if (count > 0)
+		fail("%zu allocations of %zu bytes were never freed", count, bytes);
+}
+
+} // namespace emulator

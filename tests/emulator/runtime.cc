@@ -1,0 +1,669 @@
+/* The runtime half of the emulator. What is issued to a stream runs when the host waits for it, never earlier, as
+ * late as a device may be: whoever forgets to wait reads old bytes, and whoever reuses a buffer early sends new
+ * ones. Copies from pageable memory take their bytes at once, as CUDA's do; copies from pinned memory when the
+ * stream gets there.
+ *
+ * ADDITIVE_EMULATOR_DEVICES=0        there is no device
+ * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy or malloc from here on fails; the first two lose the device
+ * ADDITIVE_EMULATOR_LEAKS=1          memory that was never freed is a fault, at the end of the process
+ * ADDITIVE_EMULATOR_GUARD=0          let host code touch device memory unseen (checked build) */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "emulator.h"
+
+using work = std::function<void()>;
+
+struct emulator_graph {
+	std::vector<work> nodes;
+};
+struct emulator_stream {
+	std::deque<work> queue;
+	emulator_graph *capture = nullptr;
+	cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+	bool invalid = false; /* the capture is */
+};
+/* One record of an event; the event may be recorded anew before the stream gets there. */
+struct emulator_mark {
+	emulator_stream *stream;
+	bool done;
+	bool captured;
+};
+struct emulator_event {
+	std::shared_ptr<emulator_mark> mark;
+};
+
+namespace {
+
+std::recursive_mutex lock;
+cudaError_t last_error, lost; /* lost: what everything answers until the device is reset */
+std::set<emulator_stream *> streams;
+std::map<uintptr_t, size_t> pinned;
+std::map<const void *, int> shared_limits; /* of kernels */
+int at_work;
+
+cudaError_t give(cudaError_t e)
+{
+	if (e != cudaSuccess && e != cudaErrorNotReady)
+		last_error = e;
+	return e;
+}
+
+template <class F> cudaError_t call(F f)
+{
+	std::lock_guard<std::recursive_mutex> hold(lock);
+	return give(lost != cudaSuccess ? lost : f());
+}
+
+/* While this exists the device works, and its memory may be touched. */
+struct device_at_work {
+	device_at_work()
+	{
+		if (at_work++ == 0)
+			emulator::memory_open(true);
+	}
+	~device_at_work()
+	{
+		if (--at_work == 0 && guarded())
+			emulator::memory_open(false);
+	}
+	static bool guarded()
+	{
+		static const bool is = []() {
+			const char *s = getenv("ADDITIVE_EMULATOR_GUARD");
+			emulator::watch_faults();
+			return emulator::checked && !(s && strcmp(s, "0") == 0);
+		}();
+		return is;
+	}
+};
+
+/* Is this the call that ADDITIVE_EMULATOR_FAULT names? Counting begins anew when the variable changes. */
+bool is_fault(const char *what)
+{
+	static std::string named;
+	static long left;
+	const char *s = getenv("ADDITIVE_EMULATOR_FAULT");
+	if (!s)
+		s = "";
+	size_t n = strcspn(s, ":");
+	if (named != s) {
+		named = s;
+		left = s[n] ? strtol(s + n + 1, nullptr, 10) : 0;
+		std::string kind(s, n);
+		if (n > 0 && (left < 1 || (kind != "launch" && kind != "memcpy" && kind != "malloc")))
+			emulator::fail("ADDITIVE_EMULATOR_FAULT=%s: launch:N, memcpy:N or malloc:N", s);
+	}
+	return n > 0 && strlen(what) == n && strncmp(s, what, n) == 0 && left > 0 && --left == 0;
+}
+
+cudaError_t lose()
+{
+	for (emulator_stream *s : streams)
+		s->queue.clear();
+	return lost = cudaErrorIllegalAddress;
+}
+
+void next(emulator_stream *s)
+{
+	work w = std::move(s->queue.front());
+	s->queue.pop_front();
+	device_at_work at;
+	w();
+}
+
+void drain(emulator_stream *s)
+{
+	device_at_work at;
+	while (!s->queue.empty())
+		next(s);
+}
+
+void drain_all()
+{
+	for (emulator_stream *s : streams)
+		drain(s);
+}
+
+cudaError_t check_stream(emulator_stream *s)
+{
+	if (!s)
+		emulator::fail("the default stream is not used here");
+	return streams.count(s) ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
+cudaError_t issue(emulator_stream *s, work &&w)
+{
+	cudaError_t e = check_stream(s);
+	if (e != cudaSuccess)
+		return e;
+	if (s->capture && s->invalid)
+		return cudaErrorStreamCaptureInvalidated;
+	if (s->capture)
+		s->capture->nodes.push_back(std::move(w));
+	else
+		s->queue.push_back(std::move(w));
+	return cudaSuccess;
+}
+
+/* What a stream that captures does not allow ends its capture. */
+cudaError_t refuse(emulator_stream *s)
+{
+	if (s->invalid)
+		return cudaErrorStreamCaptureInvalidated;
+	s->invalid = true;
+	return cudaErrorStreamCaptureUnsupported;
+}
+
+/* What is not allowed while anybody captures, unless in relaxed mode. */
+cudaError_t check_no_capture()
+{
+	for (emulator_stream *s : streams)
+		if (s->capture && s->mode != cudaStreamCaptureModeRelaxed)
+			return refuse(s);
+	return cudaSuccess;
+}
+
+bool is_pinned(const void *at, size_t bytes)
+{
+	auto p = pinned.upper_bound((uintptr_t)at);
+	return p != pinned.begin() && (uintptr_t)at + bytes <= (--p)->first + p->second;
+}
+
+int device_count()
+{
+	const char *s = getenv("ADDITIVE_EMULATOR_DEVICES");
+	return s && strcmp(s, "0") == 0 ? 0 : 1;
+}
+
+cudaError_t check_device(int device)
+{
+	return device_count() == 0 ? cudaErrorNoDevice : device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t check_launch(const emulator::launch &l)
+{
+	if (l.grid.x == 0 || l.grid.y == 0 || l.grid.z == 0 || l.block.x == 0 || l.block.y == 0 || l.block.z == 0)
+		return cudaErrorInvalidConfiguration;
+	if ((uint64_t)l.block.x * l.block.y * l.block.z > 1024 || l.grid.x > INT32_MAX || l.grid.y > 65535 || l.grid.z > 65535)
+		return cudaErrorInvalidConfiguration;
+	auto limit = shared_limits.find(l.kernel);
+	if (l.shared_bytes > (limit == shared_limits.end() ? emulator::SHARED_DEFAULT : (size_t)limit->second))
+		return cudaErrorInvalidValue;
+	if (l.block.y != 1 || l.block.z != 1)
+		emulator::fail("%s: only blocks of one dimension are emulated", emulator::kernel_name(l).c_str());
+	if ((uint64_t)l.grid.x * l.grid.y * l.grid.z > 1 << 21)
+		emulator::fail("%s: only 2^21 blocks are emulated", emulator::kernel_name(l).c_str());
+	return cudaSuccess;
+}
+
+struct leaks {
+	~leaks()
+	{
+		const char *s = getenv("ADDITIVE_EMULATOR_LEAKS");
+		if (s && strcmp(s, "1") == 0)
+			emulator::memory_report_leaks();
+	}
+} at_end;
+
+} // namespace
+
+cudaError_t emulator::enqueue(cudaStream_t stream, work w)
+{
+	return call([&]() { return issue(stream, std::move(w)); });
+}
+
+cudaError_t emulator::may_allocate()
+{
+	return call([&]() { return is_fault("malloc") ? cudaErrorMemoryAllocation : cudaSuccess; });
+}
+
+cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
+{
+	return call([&]() {
+		cudaError_t e = check_launch(l);
+		if (e != cudaSuccess)
+			return e;
+		if (is_fault("launch"))
+			return lose();
+		return issue(stream, [l = std::move(l)]() { run(l); });
+	});
+}
+
+cudaError_t emulator::set_shared_limit(const void *kernel, cudaFuncAttribute attribute, int value)
+{
+	return call([&]() {
+		if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || (size_t)value > SHARED_MOST)
+			return cudaErrorInvalidValue;
+		shared_limits[kernel] = value;
+		return cudaSuccess;
+	});
+}
+
+extern "C" {
+
+const char *cudaGetErrorName(cudaError_t e)
+{
+	switch (e) {
+#define CUDA_ERROR(name, value, text)                                                                                  \
+	case name:                                                                                                     \
+		return #name;
+#include <emulator_errors.def>
+#undef CUDA_ERROR
+	}
+	return "unrecognized error code";
+}
+const char *cudaGetErrorString(cudaError_t e)
+{
+	switch (e) {
+#define CUDA_ERROR(name, value, text)                                                                                  \
+	case name:                                                                                                     \
+		return text;
+#include <emulator_errors.def>
+#undef CUDA_ERROR
+	}
+	return "unrecognized error code";
+}
+cudaError_t cudaGetLastError(void)
+{
+	cudaError_t e = last_error;
+	last_error = lost;
+	return e;
+}
+cudaError_t cudaPeekAtLastError(void)
+{
+	return last_error;
+}
+
+/* --- the device --------------------------------------------------------------------------- */
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+	*version = CUDART_VERSION;
+	return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int *count)
+{
+	*count = device_count();
+	return *count ? cudaSuccess : give(cudaErrorNoDevice);
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
+{
+	cudaError_t e = check_device(device);
+	if (e == cudaSuccess) {
+		*out = {};
+		snprintf(out->name, sizeof out->name, "emulated device");
+		out->totalGlobalMem = emulator::memory_total();
+		out->sharedMemPerBlockOptin = emulator::SHARED_MOST;
+		out->major = 9;
+		out->multiProcessorCount = 4;
+		out->l2CacheSize = 50 << 20;
+		out->maxThreadsPerMultiProcessor = 2048;
+	}
+	return give(e);
+}
+cudaError_t cudaSetDevice(int device)
+{
+	return call([&]() { return check_device(device); });
+}
+cudaError_t cudaDeviceSynchronize(void)
+{
+	return call([&]() {
+		cudaError_t e = check_no_capture();
+		if (e == cudaSuccess)
+			drain_all();
+		return e;
+	});
+}
+/* Everything is forgotten: memory, streams, and that the device was lost. */
+cudaError_t cudaDeviceReset(void)
+{
+	std::lock_guard<std::recursive_mutex> hold(lock);
+	for (emulator_stream *s : streams) {
+		delete s->capture;
+		delete s;
+	}
+	streams.clear();
+	emulator::memory_forget_all();
+	emulator::driver_reset();
+	lost = last_error = cudaSuccess;
+	return give(check_device(0));
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+	*least = 0;
+	*greatest = -5;
+	return give(lost);
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
+{
+	*left = emulator::memory_left();
+	*total = emulator::memory_total();
+	return give(lost);
+}
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+	return call([&]() {
+		*out = nullptr;
+		cudaError_t e = check_no_capture();
+		if (e != cudaSuccess)
+			return e;
+		return is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::memory_allocate(out, bytes);
+	});
+}
+/* As on a device, all that was issued is done first. */
+cudaError_t cudaFree(void *data)
+{
+	return call([&]() {
+		if (!data)
+			return cudaSuccess;
+		cudaError_t e = check_no_capture();
+		if (e != cudaSuccess)
+			return e;
+		drain_all();
+		return emulator::memory_free(data);
+	});
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int device)
+{
+	static int pool;
+	*out = (cudaMemPool_t)&pool;
+	return call([&]() { return check_device(device); });
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void *value)
+{
+	return give(pool && value ? lost : cudaErrorInvalidValue);
+}
+/* Memory is there when it is asked for, and gone when the stream comes to its release. */
+cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
+{
+	return call([&]() {
+		*out = nullptr;
+		cudaError_t e = bytes ? check_stream(stream) : cudaErrorInvalidValue;
+		if (e != cudaSuccess)
+			return e;
+		if (stream->capture)
+			emulator::fail("cudaMallocAsync: memory within graphs is not emulated");
+		return is_fault("malloc") ? cudaErrorMemoryAllocation : emulator::memory_allocate(out, bytes);
+	});
+}
+cudaError_t cudaFreeAsync(void *data, cudaStream_t stream)
+{
+	return call([&]() {
+		if (stream && stream->capture)
+			emulator::fail("cudaFreeAsync: memory within graphs is not emulated");
+		return issue(stream, [=]() { (void)emulator::memory_free(data); });
+	});
+}
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
+{
+	return call([&]() {
+		*out = nullptr;
+		cudaError_t e = check_no_capture();
+		if (e != cudaSuccess)
+			return e;
+		*out = malloc(bytes ? bytes : 1);
+		if (!*out)
+			return cudaErrorMemoryAllocation;
+		pinned[(uintptr_t)*out] = bytes;
+		return cudaSuccess;
+	});
+}
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+	return cudaHostAlloc(out, bytes, 0);
+}
+cudaError_t cudaFreeHost(void *data)
+{
+	std::lock_guard<std::recursive_mutex> hold(lock);
+	if (!data)
+		return give(lost);
+	if (pinned.count((uintptr_t)data) == 0)
+		emulator::fail("cudaFreeHost: %p was not given by cudaHostAlloc", data);
+	drain_all();
+	pinned.erase((uintptr_t)data);
+	free(data);
+	return give(lost);
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
+{
+	return call([&]() -> cudaError_t {
+		if (is_fault("memcpy"))
+			return lose();
+		cudaError_t e = check_stream(stream);
+		if (e != cudaSuccess)
+			return e;
+		bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+		bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+		if (!to_device && !from_device)
+			return cudaErrorInvalidMemcpyDirection;
+		if (to_device)
+			emulator::need_device(to, bytes, "cudaMemcpyAsync, destination");
+		if (from_device)
+			emulator::need_device(from, bytes, "cudaMemcpyAsync, source");
+		if (to_device && from_device && (uintptr_t)to < (uintptr_t)from + bytes && (uintptr_t)from < (uintptr_t)to + bytes && bytes)
+			emulator::fail("cudaMemcpyAsync: source and destination overlap");
+		bool pageable = (!to_device && !is_pinned(to, bytes)) || (!from_device && !is_pinned(from, bytes));
+		if (pageable && stream->capture)
+			return refuse(stream);
+		if (pageable && !from_device) {
+			std::string now((const char *)from, bytes);
+			return issue(stream, [=]() {
+				emulator::need_device(to, now.size(), "cudaMemcpyAsync, destination");
+				memcpy(to, now.data(), now.size());
+			});
+		}
+		return issue(stream, [=]() {
+			if (to_device)
+				emulator::need_device(to, bytes, "cudaMemcpyAsync, destination");
+			if (from_device)
+				emulator::need_device(from, bytes, "cudaMemcpyAsync, source");
+			memcpy(to, from, bytes);
+		});
+	});
+}
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream)
+{
+	return call([&]() {
+		emulator::need_device(to, bytes, "cudaMemsetAsync");
+		return issue(stream, [=]() {
+			emulator::need_device(to, bytes, "cudaMemsetAsync");
+			memset(to, byte, bytes);
+		});
+	});
+}
+
+/* --- streams and events ------------------------------------------------------------------------ */
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned, int)
+{
+	return call([&]() {
+		*out = new emulator_stream;
+		streams.insert(*out);
+		return cudaSuccess;
+	});
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+	return call([&]() {
+		cudaError_t e = check_stream(stream);
+		if (e != cudaSuccess)
+			return e;
+		drain(stream);
+		streams.erase(stream);
+		delete stream->capture;
+		delete stream;
+		return cudaSuccess;
+	});
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	return call([&]() {
+		cudaError_t e = check_stream(stream);
+		if (e != cudaSuccess)
+			return e;
+		if (stream->capture)
+			return refuse(stream);
+		drain(stream);
+		return lost;
+	});
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+	return call([&]() {
+		cudaError_t e = check_stream(stream);
+		if (e != cudaSuccess)
+			return e;
+		if (stream->capture)
+			return refuse(stream);
+		if (stream->queue.empty())
+			return cudaSuccess;
+		next(stream); /* a device works on while it is asked */
+		return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+	});
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
+{
+	return call([&]() {
+		*out = new emulator_event;
+		return cudaSuccess;
+	});
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+	delete event;
+	return give(lost);
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+	return call([&]() {
+		cudaError_t e = check_stream(stream);
+		if (e != cudaSuccess)
+			return e;
+		auto mark = std::make_shared<emulator_mark>(emulator_mark{stream, false, stream->capture != nullptr});
+		event->mark = mark;
+		return issue(stream, [mark]() { mark->done = true; });
+	});
+}
+static void reach(const emulator_mark &mark)
+{
+	device_at_work at;
+	while (!mark.done && streams.count(mark.stream) && !mark.stream->queue.empty())
+		next(mark.stream);
+}
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+	return call([&]() {
+		if (!event->mark || event->mark->done)
+			return cudaSuccess;
+		if (event->mark->captured)
+			return cudaErrorCapturedEvent;
+		if (streams.count(event->mark->stream) && !event->mark->stream->queue.empty())
+			next(event->mark->stream);
+		return event->mark->done ? cudaSuccess : cudaErrorNotReady;
+	});
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+	return call([&]() {
+		if (event->mark && event->mark->captured && !event->mark->done)
+			return cudaErrorCapturedEvent;
+		if (event->mark)
+			reach(*event->mark);
+		return lost;
+	});
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)
+{
+	*ms = 0;
+	return give(lost);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+	return call([&]() {
+		std::shared_ptr<emulator_mark> mark = event->mark;
+		if (!mark || mark->stream == stream)
+			return cudaSuccess;
+		if (mark->captured)
+			emulator::fail("cudaStreamWaitEvent: captures of several streams are not emulated");
+		if (stream->capture) {
+			stream->invalid = true;
+			return cudaErrorStreamCaptureIsolation;
+		}
+		return issue(stream, [mark]() { reach(*mark); });
+	});
+}
+
+/* --- graphs --------------------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
+{
+	return call([&]() {
+		cudaError_t e = check_stream(stream);
+		if (e != cudaSuccess)
+			return e;
+		if (stream->capture)
+			return cudaErrorIllegalState;
+		stream->capture = new emulator_graph;
+		stream->mode = mode;
+		stream->invalid = false;
+		return cudaSuccess;
+	});
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+	return call([&]() {
+		*out = nullptr;
+		cudaError_t e = check_stream(stream);
+		if (e != cudaSuccess)
+			return e;
+		if (!stream->capture)
+			return cudaErrorIllegalState;
+		if (stream->invalid)
+			delete stream->capture;
+		else
+			*out = stream->capture;
+		stream->capture = nullptr;
+		return stream->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+	});
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long)
+{
+	return call([&]() {
+		*out = new emulator_graph(*graph);
+		return cudaSuccess;
+	});
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+	delete graph;
+	return give(lost);
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+	delete exec;
+	return give(lost);
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+	return call([&]() {
+		if (is_fault("launch"))
+			return lose();
+		for (const work &w : exec->nodes) {
+			cudaError_t e = issue(stream, work(w));
+			if (e != cudaSuccess)
+				return e;
+		}
+		return cudaSuccess;
+	});
+}
+
+} /* extern "C" */

@@ -1,0 +1,54 @@
+/* test_emulator.h - cases of the emulator's own tests: each runs in a process of its own. */
+#ifndef TEST_EMULATOR_H
+#define TEST_EMULATOR_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda/device.cuh"
+#include "cuda/ptx.cuh"
+
+struct test_case {
+	const char *name;
+	void (*run)();
+	const char *dies; /* words of its report; NULL: it ends in silence */
+	const char *setting; /* NAME=value in the environment */
+};
+extern const test_case planted_cases[], meaning_cases[], runtime_cases[]; /* ended by a case without a name */
+
+#define EXPECT(condition)                                                                                              \
+	((condition) ? (void)0 : (fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition), exit(1)))
+
+cudaStream_t test_stream();
+
+/* Launch and wait. */
+template <class... P, class... A> void run(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
+{
+	cudaLaunchConfig_t config = {};
+	config.gridDim = grid;
+	config.blockDim = dim3(threads);
+	config.dynamicSmemBytes = shared;
+	config.stream = test_stream();
+	EXPECT(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...) == cudaSuccess);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
+
+/* Device memory, zeroed; and what it holds. */
+template <class T> T *device(size_t count)
+{
+	T *data;
+	EXPECT(cudaMalloc((void **)&data, count * sizeof(T)) == cudaSuccess);
+	EXPECT(cudaMemsetAsync(data, 0, count * sizeof(T), test_stream()) == cudaSuccess);
+	return data;
+}
+template <class T> void upload(T *to, const T *from, size_t count)
+{
+	EXPECT(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyHostToDevice, test_stream()) == cudaSuccess);
+}
+template <class T> void download(T *to, const T *from, size_t count)
+{
+	EXPECT(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDeviceToHost, test_stream()) == cudaSuccess);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
+
+#endif

@@ -1,0 +1,205 @@
+/* What kernels may rely on: barriers, shuffles, votes, atomics, matrix products, asynchronous copies, releases. */
+#include "tests/emulator/test_emulator.h"
+
+/* out [8][32]: what each lane got. */
+__global__ void shuffles(int *out, int width)
+{
+	int t = threadIdx.x, x = 100 + t;
+	out[t] = __shfl_sync(ALL_LANES, x, 3, width);
+	out[32 + t] = __shfl_up_sync(ALL_LANES, x, 2, width);
+	out[64 + t] = __shfl_down_sync(ALL_LANES, x, 2, width);
+	out[96 + t] = __shfl_xor_sync(ALL_LANES, x, 5, width);
+	out[128 + t] = (int)__ballot_sync(ALL_LANES, t % 3 == 0);
+	out[160 + t] = __any_sync(ALL_LANES, t == 31);
+	out[192 + t] = __all_sync(ALL_LANES, t < 31);
+	out[224 + t] = (int)__shfl_sync(ALL_LANES, (double)x, t + 1);
+}
+static void lanes_exchange()
+{
+	for (int width : {32, 16, 8, 4, 2}) {
+		int *out = device<int>(256), got[256];
+		run(shuffles, 1, 32, 0, out, width);
+		download(got, out, 256);
+		for (int t = 0; t < 32; t++) {
+			int first = t / width * width;
+			EXPECT(got[t] == 100 + first + 3 % width);
+			EXPECT(got[32 + t] == 100 + (t - 2 < first ? t : t - 2));
+			EXPECT(got[64 + t] == 100 + (t + 2 >= first + width ? t : t + 2));
+			/* the guide: groups after one's own cannot be read, those before can */
+			EXPECT(got[96 + t] == 100 + ((t ^ 5) / width > t / width ? t : t ^ 5));
+			EXPECT((unsigned)got[128 + t] == 0x49249249u && got[160 + t] == 1 && got[192 + t] == 0);
+			EXPECT(got[224 + t] == 100 + (t + 1) % 32);
+		}
+	}
+}
+
+__global__ void atomics(unsigned *out, int *signed_out, float *real)
+{
+	unsigned t = threadIdx.x;
+	atomicAdd(out, t);
+	atomicMax(out + 1, t);
+	atomicMin(out + 2, t);
+	atomicOr(out + 3, 1u << t % 32);
+	atomicAnd(out + 4, ~(1u << t % 32));
+	atomicSub(out + 5, 1u);
+	if (atomicCAS(out + 6, 0u, t + 1) == 0)
+		atomicAdd(out + 7, 1u);
+	atomicMin(signed_out, -(int)t);
+	if (t == 0)
+		*real = (float)atomicExch(out + 8, 7u);
+}
+static void atomics_count()
+{
+	unsigned *out = device<unsigned>(9), got[9];
+	int *signed_out = device<int>(1), low;
+	unsigned start[9] = {0, 0, 99, 0, ~0u, 64, 0, 0, 3};
+	upload(out, start, 9);
+	float *real = device<float>(1), x;
+	run(atomics, 1, 64, 0, out, signed_out, real);
+	download(got, out, 9);
+	download(&low, signed_out, 1);
+	download(&x, real, 1);
+	EXPECT(got[0] == 2016 && got[1] == 63 && got[2] == 0 && got[3] == ~0u && got[4] == 0 && got[5] == 0);
+	EXPECT(got[6] >= 1 && got[6] <= 64 && got[7] == 1 && got[8] == 7 && x == 3 && low == -63);
+}
+
+/* d [16, 8] += a [16, 16] b [16, 8], fragments as the PTX ISA's figures have them. */
+__global__ void product(float *d, const bf16 *a, const bf16 *b)
+{
+	int lane = threadIdx.x, group = lane / 4, pair = 2 * (lane % 4);
+	unsigned x[4], y[2];
+	float z[4];
+	const int rows[4] = {group, group + 8, group, group + 8}, columns[4] = {pair, pair, pair + 8, pair + 8};
+	for (int i = 0; i < 4; i++)
+		x[i] = two_bf16(load_real(a + rows[i] * 16 + columns[i]), load_real(a + rows[i] * 16 + columns[i] + 1));
+	for (int i = 0; i < 2; i++)
+		y[i] = two_bf16(load_real(b + (pair + 8 * i) * 8 + group), load_real(b + (pair + 8 * i + 1) * 8 + group));
+	for (int i = 0; i < 4; i++)
+		z[i] = d[(group + 8 * (i / 2)) * 8 + pair + i % 2];
+	mma_bf16(z, x, y);
+	for (int i = 0; i < 4; i++)
+		d[(group + 8 * (i / 2)) * 8 + pair + i % 2] = z[i];
+}
+static void matrices_multiply()
+{
+	bf16 a[256], b[128];
+	float d[128], want[128];
+	for (int i = 0; i < 256; i++)
+		a[i] = __float2bfloat16_rn((float)(i * 37 % 19 - 9));
+	for (int i = 0; i < 128; i++) {
+		b[i] = __float2bfloat16_rn((float)(i * 23 % 17 - 8));
+		d[i] = (float)i;
+	}
+	for (int i = 0; i < 128; i++) {
+		want[i] = d[i];
+		for (int k = 0; k < 16; k++)
+			want[i] += __bfloat162float(a[i / 8 * 16 + k]) * __bfloat162float(b[k * 8 + i % 8]);
+	}
+	bf16 *da = device<bf16>(256), *db = device<bf16>(128);
+	float *dd = device<float>(128);
+	upload(da, a, 256);
+	upload(db, b, 128);
+	upload(dd, d, 128);
+	run(product, 1, 32, 0, dd, da, db);
+	download(d, dd, 128);
+	for (int i = 0; i < 128; i++)
+		EXPECT(d[i] == want[i]);
+}
+
+/* Groups arrive in order; a copy of no bytes gives zeros; what has not arrived is not there. */
+__global__ void pipeline(float *out, const float *in)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	copy_async(x + 4 * t, in + 4 * t);
+	copy_commit();
+	copy_async(x + 128 + 4 * t, in + 128 + 4 * t, t == 3 ? 0 : 16);
+	copy_commit();
+	copy_wait<1>();
+	__syncthreads();
+	out[t] = x[4 * (31 - t)];
+	copy_wait<0>();
+	__syncthreads();
+	out[32 + t] = x[128 + 4 * (31 - t) + 1];
+}
+static void copies_arrive()
+{
+	float in[256], got[64], *from = device<float>(256), *out = device<float>(64);
+	for (int i = 0; i < 256; i++)
+		in[i] = (float)i;
+	upload(from, in, 256);
+	run(pipeline, 1, 32, 1024, out, from);
+	download(got, out, 64);
+	for (int t = 0; t < 32; t++)
+		EXPECT(got[t] == (float)(4 * (31 - t)) && got[32 + t] == (31 - t == 3 ? 0.0f : (float)(129 + 4 * (31 - t))));
+}
+
+__global__ void prefix(unsigned *sums, unsigned *flags)
+{
+	if (threadIdx.x == 0) {
+		unsigned before = 0;
+		if (blockIdx.x > 0) {
+			while (load_acquire(flags + blockIdx.x - 1) == 0)
+				;
+			before = sums[blockIdx.x - 1];
+		}
+		sums[blockIdx.x] = before + blockIdx.x;
+		store_release(flags + blockIdx.x, 1);
+	}
+}
+static void blocks_wait_for_blocks()
+{
+	unsigned *sums = device<unsigned>(200), *flags = device<unsigned>(200), got[200];
+	run(prefix, 200, 32, 0, sums, flags);
+	download(got, sums, 200);
+	for (unsigned i = 0; i < 200; i++)
+		EXPECT(got[i] == i * (i + 1) / 2);
+}
+
+__global__ void sums(float *out)
+{
+	out[blockIdx.x * blockDim.x + threadIdx.x] = block_sum((float)threadIdx.x, shared_memory<float>());
+}
+static void blocks_add_up()
+{
+	float *out = device<float>(1024 * 3), got[1024 * 3];
+	for (unsigned threads : {32u, 96u, 1024u}) {
+		run(sums, 3, threads, 32 * sizeof(float), out);
+		download(got, out, threads * 3);
+		for (unsigned i = 0; i < threads * 3; i++)
+			EXPECT(got[i] == (float)(threads * (threads - 1) / 2));
+	}
+}
+
+__global__ void indexes(uint3 *where, dim3 *sizes)
+{
+	unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+	if (threadIdx.x == 33)
+		where[block] = {blockIdx.x, blockIdx.y, blockIdx.z};
+	if (block == 0 && threadIdx.x == 0)
+		*sizes = dim3(gridDim.x, gridDim.y, blockDim.x);
+}
+static void every_block_runs_once()
+{
+	uint3 *where = device<uint3>(24), got[24];
+	dim3 *sizes = device<dim3>(1), size;
+	run(indexes, dim3(2, 3, 4), 64, 0, where, sizes);
+	download(got, where, 24);
+	download(&size, sizes, 1);
+	for (unsigned i = 0; i < 24; i++)
+		EXPECT(got[i].x == i % 2 && got[i].y == i / 2 % 3 && got[i].z == i / 6);
+	EXPECT(size.x == 2 && size.y == 3 && size.z == 64);
+}
+
+const test_case meaning_cases[] = {
+    {"lanes_exchange_in_groups", lanes_exchange, nullptr, nullptr},
+    {"lanes_exchange_in_groups_in_any_order", lanes_exchange, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:5"},
+    {"atomics_count", atomics_count, nullptr, nullptr},
+    {"matrices_multiply_as_the_ptx_isa_says", matrices_multiply, nullptr, nullptr},
+    {"copies_arrive_when_waited_for", copies_arrive, nullptr, nullptr},
+    {"blocks_wait_for_blocks", blocks_wait_for_blocks, nullptr, nullptr},
+    {"blocks_wait_for_blocks_in_reverse", blocks_wait_for_blocks, nullptr, "ADDITIVE_EMULATOR_ORDER=reverse"},
+    {"blocks_add_up", blocks_add_up, nullptr, nullptr},
+    {"every_block_runs_once", every_block_runs_once, nullptr, nullptr},
+    {},
+};

@@ -1,0 +1,350 @@
+/* Kernels with a fault, and their twins without. A flag says which: the kernels are the same else. */
+#include "tests/emulator/test_emulator.h"
+
+/* --- barriers ------------------------------------------------------------------------------ */
+
+__global__ void neighbours(float *out, bool correct)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	x[t] = 0;
+	__syncthreads();
+	x[t] = (float)t;
+	if (correct)
+		__syncthreads();
+	out[t] = x[t ? t - 1 : 0]; /* which, in order of threads, is there already */
+}
+/* Lanes of one warp: a __syncwarp is enough. */
+__global__ void lanes(float *out, bool correct)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	x[t] = 0;
+	__syncwarp();
+	x[t] = (float)t;
+	if (correct)
+		__syncwarp();
+	out[t] = x[t ^ 1];
+}
+__global__ void halves_of_a_warp(float *out, bool correct)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	x[t] = 0;
+	__syncwarp();
+	x[t] = (float)t;
+	__syncwarp(t < 16 ? 0x0000ffffu : 0xffff0000u);
+	out[t] = x[correct ? t ^ 1 : t ^ 16];
+}
+/* A barrier before the reads, none before the next round's writes. */
+__global__ void rounds(float *out, bool correct)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	float sum = 0;
+	for (int i = 0; i < 3; i++) {
+		x[t] = (float)(t + i);
+		__syncthreads();
+		sum += x[63 - t];
+		if (correct)
+			__syncthreads();
+	}
+	out[t] = sum;
+}
+/* All read one value, then one thread replaces it. */
+__global__ void replaced(float *out, bool correct)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	if (t == 63)
+		*x = 1;
+	__syncthreads();
+	out[t] = *x;
+	if (correct)
+		__syncthreads();
+	if (t == 63)
+		*x = 2;
+}
+__global__ void ends_early(float *out, bool correct)
+{
+	if (!correct && threadIdx.x >= 32)
+		return;
+	__syncthreads();
+	out[threadIdx.x] = 1;
+}
+__global__ void meets_elsewhere(float *out, bool correct)
+{
+	float x = (float)threadIdx.x;
+	if (correct || threadIdx.x % 32 < 16)
+		x = __shfl_xor_sync(ALL_LANES, x, 1);
+	else
+		x = __shfl_down_sync(ALL_LANES, x, 1);
+	out[threadIdx.x] = x;
+}
+__global__ void half_shuffles(float *out, bool correct)
+{
+	float x = 1;
+	if (correct || threadIdx.x < 16)
+		x = warp_sum(x);
+	__syncthreads();
+	out[threadIdx.x] = x;
+}
+/* bf16 beside bf16 in one word is no race; one byte of somebody else's is. */
+__global__ void small_neighbours(uint16_t *out, bool correct)
+{
+	uint16_t *x = shared_memory<uint16_t>();
+	int t = threadIdx.x;
+	x[t] = (uint16_t)t;
+	if (!correct && t == 5)
+		((unsigned char *)x)[13] = 1;
+	__syncthreads();
+	out[t] = x[t];
+}
+
+/* --- bounds ------------------------------------------------------------------------------------ */
+
+__global__ void writes_one_more(float *out, int n, bool correct)
+{
+	int t = threadIdx.x;
+	if (correct ? t < n : t <= n)
+		out[t] = 1;
+}
+__global__ void reads_one_more(float *out, const float *in, int n, bool correct)
+{
+	int t = threadIdx.x;
+	if (t < n)
+		out[t] = in[correct ? t : t + 1];
+}
+__global__ void shared_one_more(float *out, bool correct)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	x[correct ? t : t + 1] = 1;
+	out[t] = 1;
+}
+__global__ void unwritten(float *out, bool correct)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	if (correct || t != 7)
+		x[t] = 1;
+	__syncthreads();
+	out[t] = x[t];
+}
+__global__ void takes_apart(float *out, bool correct)
+{
+	float4 v = *(const float4 *)(out + (correct ? 4 : 1));
+	if (threadIdx.x == 0)
+		out[8] = v.x + v.y + v.z + v.w;
+}
+__global__ void deep(float *out, int depth)
+{
+	volatile float room[4096];
+	for (int i = 0; i < 4096; i++)
+		room[i] = (float)i;
+	if (depth > 0)
+		deep(out, depth - 1);
+	if (threadIdx.x == 0)
+		out[0] = room[5];
+}
+static const float table[4] = {1, 2, 3, 4};
+float variable[4] = {1, 2, 3, 4};
+__global__ void reads_a_table(float *out, bool correct)
+{
+	out[threadIdx.x] = correct ? table[threadIdx.x % 4] : variable[threadIdx.x % 4];
+}
+
+/* --- between blocks ------------------------------------------------------------------------------- */
+
+__global__ void one_place(float *out, bool correct)
+{
+	if (threadIdx.x == 0)
+		out[correct ? blockIdx.x : 0] = 1;
+}
+/* Block 0 writes, block 1 waits for its flag. */
+__global__ void hands_over(float *data, unsigned *flag, float *out, bool correct)
+{
+	int t = threadIdx.x;
+	if (blockIdx.x == 0) {
+		data[t] = (float)t;
+		if (correct)
+			__syncthreads();
+		if (t == 0)
+			store_release(flag, 1);
+	} else {
+		if (t == 0)
+			while (load_acquire(flag) == 0)
+				;
+		__syncthreads();
+		out[t] = data[(t + 40) % 64];
+	}
+}
+/* The last block to arrive adds what all have written. */
+__global__ void tickets(float *parts, unsigned *count, float *out, bool correct)
+{
+	unsigned *mine = shared_memory<unsigned>();
+	int t = threadIdx.x;
+	parts[blockIdx.x * 64 + t] = 1;
+	__syncthreads();
+	if (t == 0) {
+		if (correct)
+			__threadfence();
+		*mine = atomicAdd(count, 1u);
+		__threadfence();
+	}
+	__syncthreads();
+	if (*mine == gridDim.x - 1) {
+		float sum = 0;
+		for (unsigned i = 0; i < gridDim.x; i++)
+			sum += parts[i * 64 + t];
+		out[t] = sum;
+	}
+}
+/* Each block adds its number to what the one before it has handed on (a chain of look-backs). */
+__global__ void chain(float *sums, unsigned *flags, bool correct)
+{
+	int t = threadIdx.x, b = blockIdx.x;
+	float before = 0;
+	if (b > 0) {
+		if (t == 0 && correct)
+			while (load_acquire(flags + b - 1) == 0)
+				;
+		__syncthreads();
+		before = sums[(b - 1) * 64 + t];
+	}
+	sums[b * 64 + t] = before + (float)b;
+	__syncthreads();
+	if (t == 0)
+		store_release(flags + b, 1);
+}
+__global__ void waits_for_nobody(unsigned *flag)
+{
+	if (threadIdx.x == 0)
+		while (load_acquire(flag) == 0)
+			;
+	__syncthreads();
+}
+__global__ void counts(unsigned *count, bool correct)
+{
+	if (correct)
+		atomicAdd(count, 1u);
+	else if (threadIdx.x == 3)
+		*count = 5;
+	else
+		atomicAdd(count, 1u);
+}
+
+/* --- asynchronous copies ---------------------------------------------------------------------------- */
+
+__global__ void copies(float *out, const float *in, int fault)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	if (fault == 3) {
+		x[4 * t] = 0;
+		__syncthreads();
+		out[t] = x[4 * ((t + 1) % 64)];
+	}
+	copy_async(x + 4 * t, in + 4 * t);
+	copy_commit();
+	if (fault != 1)
+		copy_wait<0>();
+	if (fault != 2)
+		__syncthreads();
+	out[t] = x[4 * ((t + 1) % 64)];
+}
+
+template <void (*kernel)(float *, bool), bool correct> static void one_block()
+{
+	run(kernel, 1, 64, 256, device<float>(64), correct);
+}
+template <void (*kernel)(float *, bool), bool correct> static void one_warp()
+{
+	run(kernel, 1, 32, 128, device<float>(32), correct);
+}
+
+template <int fault> static void copying()
+{
+	run(copies, 1, 64, 1024, device<float>(64), device<float>(256), fault);
+}
+static void freed()
+{
+	float *x = device<float>(64);
+	EXPECT(cudaFree(x) == cudaSuccess);
+	run(writes_one_more, 1, 32, 0, x, 1, true);
+}
+static void host_pointer()
+{
+	static float x[64];
+	run(writes_one_more, 1, 32, 0, x, 1, true);
+}
+static void host_touches()
+{
+	float *x = device<float>(64);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+	*(volatile float *)x = 1;
+}
+
+const test_case planted_cases[] = {
+    {"a_missing_barrier_is_found", one_block<neighbours, false>, "race: read of 4 bytes at shared memory", nullptr},
+    {"a_missing_barrier_is_found_in_reverse", one_block<neighbours, false>, "race: ", "ADDITIVE_EMULATOR_ORDER=reverse"},
+    {"a_missing_barrier_is_found_in_any_order", one_block<neighbours, false>, "race: ", "ADDITIVE_EMULATOR_ORDER=shuffle:7"},
+    {"a_barrier_orders_neighbours", one_block<neighbours, true>, nullptr, nullptr},
+    {"a_barrier_orders_neighbours_in_any_order", one_block<neighbours, true>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle"},
+    {"a_missing_syncwarp_is_found", one_warp<lanes, false>, "race: write of 4 bytes", nullptr},
+    {"a_syncwarp_orders_lanes", one_warp<lanes, true>, nullptr, nullptr},
+    {"half_a_warp_does_not_order_the_other", one_warp<halves_of_a_warp, false>, "race: read of 4 bytes", nullptr},
+    {"half_a_warp_orders_itself", one_warp<halves_of_a_warp, true>, nullptr, nullptr},
+    {"a_write_after_reads_is_found", one_block<rounds, false>, "race: read of 4 bytes at shared memory", nullptr},
+    {"two_barriers_a_round_are_enough", one_block<rounds, true>, nullptr, nullptr},
+    {"a_write_over_what_others_read", one_block<replaced, false>, "race: write of 4 bytes at shared memory + 0, and the read by", nullptr},
+    {"a_write_after_others_have_read", one_block<replaced, true>, nullptr, nullptr},
+    {"a_barrier_that_some_never_reach", one_block<ends_early, false>, "divergent barrier: in block 0, 32 threads", nullptr},
+    {"a_barrier_that_all_reach", one_block<ends_early, true>, nullptr, nullptr},
+    {"lanes_at_different_shuffles", one_warp<meets_elsewhere, false>, "mismatched meeting: lane 16 is at __shfl_down_sync", nullptr},
+    {"lanes_at_one_shuffle", one_warp<meets_elsewhere, true>, nullptr, nullptr},
+    {"lanes_that_wait_for_lanes_at_a_barrier", one_block<half_shuffles, false>, "stuck: of 64 threads of block 0", nullptr},
+    {"lanes_that_all_shuffle", one_block<half_shuffles, true>, nullptr, nullptr},
+    {"a_byte_of_another_is_found", []() { run(small_neighbours, 1, 32, 64, device<uint16_t>(32), false); }, "race: write of", nullptr},
+    {"halves_of_a_word_are_apart", []() { run(small_neighbours, 1, 32, 64, device<uint16_t>(32), true); }, nullptr, nullptr},
+    {"one_element_too_many_is_written", []() { run(writes_one_more, 1, 64, 0, device<float>(33), 33, false); },
+     "out of bounds: write of 4 bytes at an allocation of 132 bytes", nullptr},
+    {"no_element_too_many_is_written", []() { run(writes_one_more, 1, 64, 0, device<float>(33), 33, true); }, nullptr, nullptr},
+    {"one_element_too_many_is_read", []() { run(reads_one_more, 1, 64, 0, device<float>(64), device<float>(33), 33, false); },
+     "out of bounds: read of 4 bytes at an allocation of 132 bytes", nullptr},
+    {"no_element_too_many_is_read", []() { run(reads_one_more, 1, 64, 0, device<float>(64), device<float>(33), 33, true); }, nullptr, nullptr},
+    {"shared_memory_has_an_end", one_block<shared_one_more, false>, "out of bounds: write of 4 bytes at shared memory + 256", nullptr},
+    {"shared_memory_to_its_end", one_block<shared_one_more, true>, nullptr, nullptr},
+    {"shared_memory_that_nobody_wrote", one_block<unwritten, false>, "uninitialised: read of 4 bytes at shared memory + 28", nullptr},
+    {"shared_memory_that_all_wrote", one_block<unwritten, true>, nullptr, nullptr},
+#ifndef __clang__ /* which does not tell of loads of whole structures */
+    {"a_vector_at_an_odd_place", one_warp<takes_apart, false>, "misaligned: ", nullptr},
+#endif
+    {"a_stack_that_overflows", []() { run(deep, 1, 32, 0, device<float>(1), 40); }, "stack overflow", nullptr},
+    {"a_table_of_constants_may_be_read", one_warp<reads_a_table, true>, nullptr, nullptr},
+    {"a_variable_of_the_host_may_not", one_warp<reads_a_table, false>, "host memory: read of 4 bytes", nullptr},
+    {"freed_memory_is_known_as_such", freed, "freed memory: write of 4 bytes at an allocation of 256 bytes", nullptr},
+    {"host_memory_is_none_of_a_kernel's", host_pointer, "host memory: write of 4 bytes", nullptr},
+    {"device_memory_is_none_of_the_host's", host_touches, "host code touches device memory: an allocation of 256 bytes", nullptr},
+    {"two_blocks_at_one_place", []() { run(one_place, 6, 32, 0, device<float>(6), false); }, "no release and acquire order them", nullptr},
+    {"two_blocks_at_two_places", []() { run(one_place, 6, 32, 0, device<float>(6), true); }, nullptr, nullptr},
+    {"a_release_before_all_have_written", []() { run(hands_over, 2, 64, 0, device<float>(64), device<unsigned>(1), device<float>(64), false); },
+     "race: read of 4 bytes at an allocation", nullptr},
+    {"a_release_after_a_barrier", []() { run(hands_over, 2, 64, 0, device<float>(64), device<unsigned>(1), device<float>(64), true); }, nullptr,
+     nullptr},
+    {"a_ticket_without_a_fence", []() { run(tickets, 9, 64, 4, device<float>(576), device<unsigned>(1), device<float>(64), false); },
+     "race: read of 4 bytes at an allocation", nullptr},
+    {"a_ticket_with_fences", []() { run(tickets, 9, 64, 4, device<float>(576), device<unsigned>(1), device<float>(64), true); }, nullptr, nullptr},
+    {"a_chain_that_does_not_wait", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), false); }, "race: read of", nullptr},
+    {"a_chain_that_waits", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), true); }, nullptr, nullptr},
+    {"a_chain_that_waits_in_any_order", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), true); }, nullptr,
+     "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
+    {"a_wait_that_never_ends", []() { run(waits_for_nobody, 1, 32, 0, device<unsigned>(1)); }, "deadlock: everybody polls", nullptr},
+    {"a_plain_write_among_atomics", []() { run(counts, 1, 32, 0, device<unsigned>(1), false); }, "race: ", nullptr},
+    {"atomics_among_themselves", []() { run(counts, 5, 32, 0, device<unsigned>(1), true); }, nullptr, nullptr},
+    {"a_copy_that_is_not_waited_for", copying<1>, "uninitialised: read of 4 bytes at shared memory", nullptr},
+    {"a_copy_that_others_do_not_wait_for", copying<2>, "uninitialised: read of 4 bytes at shared memory", nullptr},
+    {"a_copy_over_what_others_still_read", copying<3>, "race: write of 16 bytes at shared memory", nullptr},
+    {"a_copy_that_all_wait_for", copying<0>, nullptr, nullptr},
+    {},
+};

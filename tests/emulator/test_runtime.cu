@@ -1,0 +1,255 @@
+/* What host code may rely on, and what it may not: streams, copies, captures, limits, faults. */
+#include "tests/emulator/test_emulator.h"
+
+#include <cublasLt.h>
+#include <cuda.h>
+
+__global__ void fill(float *out, float x, int n)
+{
+	for (int i = threadIdx.x; i < n; i += blockDim.x)
+		out[i] = x;
+}
+__global__ void nothing(void)
+{
+}
+
+static cudaError_t launch(dim3 grid, unsigned threads, size_t shared)
+{
+	cudaLaunchConfig_t config = {};
+	config.gridDim = grid;
+	config.blockDim = dim3(threads);
+	config.dynamicSmemBytes = shared;
+	config.stream = test_stream();
+	return cudaLaunchKernelEx(&config, nothing);
+}
+
+static void limits()
+{
+	EXPECT(launch(1, 1025, 0) == cudaErrorInvalidConfiguration && launch(0, 32, 0) == cudaErrorInvalidConfiguration);
+	EXPECT(launch(dim3(1, 65536), 32, 0) == cudaErrorInvalidConfiguration && launch(dim3(1, 1, 65536), 32, 0) != cudaSuccess);
+	EXPECT(launch(1, 1024, 48 << 10) == cudaSuccess && launch(1, 32, (48 << 10) + 1) == cudaErrorInvalidValue);
+	EXPECT(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1) == cudaErrorInvalidValue);
+	EXPECT(cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 << 10) == cudaSuccess);
+	EXPECT(launch(1, 32, 227 << 10) == cudaSuccess && cudaStreamSynchronize(test_stream()) == cudaSuccess);
+	EXPECT(cudaGetLastError() == cudaErrorInvalidValue && cudaGetLastError() == cudaSuccess);
+}
+
+/* Work runs when it is waited for; a pageable source is taken at once, a pinned one when the stream gets there. */
+static void sources()
+{
+	float *to = device<float>(1), *pinned, pageable = 1, got;
+	EXPECT(cudaHostAlloc((void **)&pinned, sizeof(float), 0) == cudaSuccess);
+	*pinned = 1;
+	EXPECT(cudaMemcpyAsync(to, &pageable, sizeof pageable, cudaMemcpyHostToDevice, test_stream()) == cudaSuccess);
+	pageable = 2;
+	download(&got, to, 1);
+	EXPECT(got == 1);
+	EXPECT(cudaMemcpyAsync(to, pinned, sizeof got, cudaMemcpyHostToDevice, test_stream()) == cudaSuccess);
+	*pinned = 3; /* too early: the device sees it */
+	download(&got, to, 1);
+	EXPECT(got == 3);
+	EXPECT(cudaMemcpyAsync(pinned, to, sizeof got, cudaMemcpyDeviceToHost, test_stream()) == cudaSuccess);
+	*pinned = 5;
+	EXPECT(*pinned == 5 && cudaStreamQuery(test_stream()) == cudaSuccess && *pinned == 3);
+	EXPECT(cudaFreeHost(pinned) == cudaSuccess);
+}
+
+static void events()
+{
+	cudaStream_t other;
+	cudaEvent_t event;
+	float *to = device<float>(1), *pinned;
+	EXPECT(cudaHostAlloc((void **)&pinned, 2 * sizeof(float), 0) == cudaSuccess);
+	EXPECT(cudaStreamCreateWithPriority(&other, cudaStreamNonBlocking, 0) == cudaSuccess);
+	EXPECT(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess && cudaEventQuery(event) == cudaSuccess);
+	pinned[0] = 4;
+	EXPECT(cudaMemcpyAsync(to, pinned, sizeof *to, cudaMemcpyHostToDevice, test_stream()) == cudaSuccess);
+	EXPECT(cudaEventRecord(event, test_stream()) == cudaSuccess && cudaStreamWaitEvent(other, event, 0) == cudaSuccess);
+	EXPECT(cudaEventRecord(event, other) == cudaSuccess); /* the wait is for the first record */
+	EXPECT(cudaMemcpyAsync(pinned + 1, to, sizeof *to, cudaMemcpyDeviceToHost, other) == cudaSuccess);
+	EXPECT(cudaStreamSynchronize(other) == cudaSuccess && pinned[1] == 4 && cudaEventQuery(event) == cudaSuccess);
+	EXPECT(cudaStreamDestroy(other) == cudaSuccess && cudaStreamSynchronize(other) == cudaErrorInvalidResourceHandle);
+}
+
+static void captures()
+{
+	float *x = device<float>(4), got[4], host[4] = {};
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	cudaStream_t s = test_stream();
+	cudaLaunchConfig_t config = {};
+	config.gridDim = config.blockDim = dim3(1);
+	config.stream = s;
+	EXPECT(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+	EXPECT(cudaLaunchKernelEx(&config, fill, x, 2.0f, 4) == cudaSuccess);
+	EXPECT(cudaStreamEndCapture(s, &graph) == cudaSuccess && cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+	download(got, x, 4);
+	EXPECT(got[3] == 0); /* recorded, not run */
+	EXPECT(cudaGraphLaunch(exec, s) == cudaSuccess);
+	download(got, x, 4);
+	EXPECT(got[3] == 2 && cudaGraphDestroy(graph) == cudaSuccess && cudaGraphExecDestroy(exec) == cudaSuccess);
+	for (int i = 0; i < 4; i++) {
+		void *data;
+		EXPECT(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal) == cudaSuccess);
+		cudaError_t e = i == 0   ? cudaStreamSynchronize(s)
+		                : i == 1 ? cudaMalloc(&data, 4)
+		                : i == 2 ? cudaMemcpyAsync(x, host, 4, cudaMemcpyHostToDevice, s)
+		                         : cudaFree(x);
+		EXPECT(e == cudaErrorStreamCaptureUnsupported);
+		EXPECT(cudaLaunchKernelEx(&config, fill, x, 2.0f, 4) == cudaErrorStreamCaptureInvalidated);
+		EXPECT(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated && graph == nullptr);
+	}
+	EXPECT(cudaStreamEndCapture(s, &graph) == cudaErrorIllegalState);
+}
+
+static void lost()
+{
+	float *x = device<float>(4);
+	void *more;
+	cudaLaunchConfig_t config = {};
+	config.gridDim = config.blockDim = dim3(1);
+	config.stream = test_stream();
+	EXPECT(cudaLaunchKernelEx(&config, fill, x, 2.0f, 4) == cudaSuccess);
+	EXPECT(cudaLaunchKernelEx(&config, fill, x, 2.0f, 4) == cudaErrorIllegalAddress);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaErrorIllegalAddress && cudaMalloc(&more, 4) == cudaErrorIllegalAddress);
+	EXPECT(cudaGetLastError() == cudaErrorIllegalAddress && cudaGetLastError() == cudaErrorIllegalAddress);
+	EXPECT(strcmp(cudaGetErrorName(cudaErrorIllegalAddress), "cudaErrorIllegalAddress") == 0);
+	EXPECT(cudaDeviceReset() == cudaSuccess && cudaMalloc(&more, 4) == cudaSuccess);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaErrorInvalidResourceHandle); /* forgotten with the rest */
+}
+static void lost_by_a_copy()
+{
+	float *x = device<float>(1), y = 0;
+	EXPECT(cudaMemcpyAsync(x, &y, 4, cudaMemcpyHostToDevice, test_stream()) == cudaErrorIllegalAddress);
+	EXPECT(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+}
+static void refused_once()
+{
+	void *data;
+	EXPECT(cudaMalloc(&data, 4) == cudaSuccess && cudaMalloc(&data, 4) == cudaErrorMemoryAllocation && data == nullptr);
+	EXPECT(cudaMalloc(&data, 4) == cudaSuccess && cudaMalloc(&data, (size_t)9 << 30) == cudaErrorMemoryAllocation);
+}
+static void no_device()
+{
+	int count = 7;
+	cudaDeviceProp prop;
+	EXPECT(cudaGetDeviceCount(&count) == cudaErrorNoDevice && count == 0);
+	EXPECT(cudaSetDevice(0) == cudaErrorNoDevice && cudaGetDeviceProperties(&prop, 0) == cudaErrorNoDevice);
+}
+
+/* Reserved addresses get memory piece by piece, and keep their bytes. */
+static void grows()
+{
+	const size_t piece = 2 << 20;
+	CUmemAllocationProp prop = {};
+	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUdeviceptr at;
+	CUmemGenericAllocationHandle handle[2];
+	size_t granularity = 0;
+	decltype(&cuMemCreate) create;
+	prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.location = access.location;
+	EXPECT(cudaGetDriverEntryPointByVersion("cuMemCreate", (void **)&create, 12000, 0) == cudaSuccess && create);
+	EXPECT(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS && granularity == piece);
+	EXPECT(cuMemAddressReserve(&at, 8 * piece, 0, 0, 0) == CUDA_SUCCESS);
+	for (int i = 0; i < 2; i++) {
+		EXPECT(create(&handle[i], piece, &prop, 0) == CUDA_SUCCESS);
+		EXPECT(cuMemMap(at + i * piece, piece, 0, handle[i], 0) == CUDA_SUCCESS);
+		EXPECT(cuMemMap(at + i * piece, piece, 0, handle[i], 0) == CUDA_ERROR_ALREADY_MAPPED);
+		EXPECT(cuMemSetAccess(at + i * piece, piece, &access, 1) == CUDA_SUCCESS && cuMemRelease(handle[i]) == CUDA_SUCCESS);
+		run(fill, 1, 32, 0, (float *)(at + i * piece), 6.0f, 100);
+	}
+	float got;
+	download(&got, (float *)at + 99, 1);
+	EXPECT(got == 6 && cuMemAddressFree(at, 8 * piece) == CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuMemUnmap(at, 2 * piece) == CUDA_SUCCESS && cuMemAddressFree(at, 8 * piece) == CUDA_SUCCESS);
+}
+static void unmapped()
+{
+	CUdeviceptr at;
+	EXPECT(cuMemAddressReserve(&at, 2 << 20, 0, 0, 0) == CUDA_SUCCESS);
+	run(fill, 1, 32, 0, (float *)at, 6.0f, 100);
+}
+
+/* d [n, m] = 2 x [n, k] w [m, k]ᵀ + bias + 3 c, all in rows, which cuBLAS takes for the transposed in columns. */
+static void products()
+{
+	enum { M = 21, N = 18, K = 35 };
+	float w[M * K], x[N * K], bias[M], c[N * M], got[N * M], alpha = 2, beta = 3;
+	for (int i = 0; i < M * K; i++)
+		w[i] = (float)(i * 7 % 11 - 5);
+	for (int i = 0; i < N * K; i++)
+		x[i] = (float)(i * 5 % 13 - 6);
+	for (int i = 0; i < M; i++)
+		bias[i] = (float)i;
+	for (int i = 0; i < N * M; i++)
+		c[i] = (float)(i % 3);
+	float *dw = device<float>(M * K), *dx = device<float>(N * K), *db = device<float>(M), *dc = device<float>(N * M);
+	upload(dw, w, M * K);
+	upload(dx, x, N * K);
+	upload(db, bias, M);
+	cublasLtHandle_t handle;
+	cublasLtMatmulDesc_t desc;
+	cublasLtMatrixLayout_t lw, lx, ld;
+	cublasOperation_t transpose = CUBLAS_OP_T;
+	cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+	EXPECT(cublasLtCreate(&handle) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &db, sizeof db) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatrixLayoutCreate(&lw, CUDA_R_32F, K, M, K) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatrixLayoutCreate(&lx, CUDA_R_32F, K, N, K) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatrixLayoutCreate(&ld, CUDA_R_32F, M, N, M) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatmul(handle, desc, &alpha, dx, lx, dw, lw, &beta, dc, ld, dc, ld, nullptr, nullptr, 0, test_stream()) ==
+	       CUBLAS_STATUS_INVALID_VALUE);
+	for (float b : {3.0f, 0.0f}) {
+		beta = b;
+		if (b != 0)
+			upload(dc, c, N * M);
+		else /* C is not read */
+			EXPECT(cudaMemsetAsync(dc, 0xff, sizeof c, test_stream()) == cudaSuccess);
+		EXPECT(cublasLtMatmul(handle, desc, &alpha, dw, lw, dx, lx, &beta, dc, ld, dc, ld, nullptr, nullptr, 0, test_stream()) ==
+		       CUBLAS_STATUS_SUCCESS);
+		download(got, dc, N * M);
+		for (int i = 0; i < N; i++)
+			for (int j = 0; j < M; j++) {
+				float want = bias[j] + b * c[i * M + j];
+				for (int k = 0; k < K; k++)
+					want += 2 * x[i * K + k] * w[j * K + k];
+				EXPECT(got[i * M + j] == want);
+			}
+	}
+}
+
+static void freed_twice()
+{
+	float *x = device<float>(4);
+	EXPECT(cudaFree(x) == cudaSuccess);
+	(void)cudaFree(x);
+}
+static void beyond()
+{
+	float x[5] = {};
+	upload(device<float>(4), x, 5);
+}
+
+const test_case runtime_cases[] = {
+    {"launches_beyond_the_limits_are_refused", limits, nullptr, nullptr},
+    {"a_pinned_buffer_reused_too_early_shows", sources, nullptr, nullptr},
+    {"events_order_streams", events, nullptr, nullptr},
+    {"what_a_capture_forbids_ends_it", captures, nullptr, nullptr},
+    {"a_failed_launch_loses_the_device", lost, nullptr, "ADDITIVE_EMULATOR_FAULT=launch:2"},
+    {"a_failed_copy_loses_the_device", lost_by_a_copy, nullptr, "ADDITIVE_EMULATOR_FAULT=memcpy:1"},
+    {"memory_is_refused_once", refused_once, nullptr, "ADDITIVE_EMULATOR_FAULT=malloc:2"},
+    {"there_may_be_no_device", no_device, nullptr, "ADDITIVE_EMULATOR_DEVICES=0"},
+    {"reserved_memory_grows", grows, nullptr, nullptr},
+    {"reserved_addresses_are_no_memory", unmapped, "host memory: write of 4 bytes", nullptr},
+    {"matrix_products_are_cublas's", products, nullptr, nullptr},
+    {"memory_is_freed_once", freed_twice, "was freed before", nullptr},
+    {"memory_that_was_not_given_is_not_freed", []() { (void)cudaFree((char *)device<char>(9) + 1); }, "was not given by cudaMalloc", nullptr},
+    {"a_copy_of_more_than_there_is", beyond, "cudaMemcpyAsync, destination: 20 bytes at an allocation of 16 bytes", nullptr},
+    {"what_is_never_freed_is_told_when_asked", []() { device<float>(4); }, "1 allocations of 16 bytes were never freed",
+     "ADDITIVE_EMULATOR_LEAKS=1"},
+    {},
+};

@@ -1,0 +1,35 @@
+/* device.h - opening the CUDA backend for a test: the plug-in of ADDITIVE_PLUGIN_DIR, or else the emulated device, whose
+ * folder is in ADDITIVE_EMULATOR. Include after cmocka.h. */
+#ifndef TESTS_UNIT_CUDA_DEVICE_H
+#define TESTS_UNIT_CUDA_DEVICE_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+#include "engine/tensor/backend.h"
+
+static inline backend *open_device_as(const backend_options *options)
+{
+	backend *b;
+	error err = ERROR_INIT;
+	const char *emulator = getenv("ADDITIVE_EMULATOR");
+	if (emulator)
+		setenv("ADDITIVE_PLUGIN_DIR", emulator, 0);
+	if (backend_open(&b, "cuda", options, cpu_open, 0, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	return b;
+}
+
+static inline backend *open_device(void)
+{
+	return open_device_as(NULL);
+}
+
+/* Not a real one: tests take smaller sizes. */
+static inline bool device_is_emulated(const backend *b)
+{
+	return strstr(b->device, "emulated") != NULL;
+}
+
+#endif

@@ -1,0 +1,244 @@
+/* linear_cross_entropy on the CUDA backend at sizes that cross packs, chunks of rows and groups of chunks (which are
+ * small on the emulated device). In bf16 the gradient of a logit is rounded, logits are not: a loss is as exact as in
+ * f32. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/tensor/ops.h"
+#include "tests/unit/cuda/device.h"
+#include "tests/unit/cuda/tensors.h"
+#include "tests/unit/support/bf16_backend.h"
+#include "tests/unit/support/compare.h"
+#include "tests/unit/support/op_trial.h"
+
+static backend *reference, *narrow, *device; /* narrow: the reference on what bf16 can hold */
+
+static int open_all(void **state)
+{
+	(void)state;
+	backend *inner;
+	device = open_device();
+	if (cpu_reference_open(&reference, 0, NULL) != STATUS_OK || cpu_reference_open(&inner, 0, NULL) != STATUS_OK)
+		return 1;
+	narrow = bf16_backend_new(inner);
+	return 0;
+}
+
+static int close_all(void **state)
+{
+	(void)state;
+	backend_close(reference);
+	backend_close(narrow);
+	backend_close(device);
+	return 0;
+}
+
+typedef struct sizes {
+	int64_t rows, d, classes, smoothing /* in percent */;
+	bool biased;
+	int32_t low, high; /* labels; those outside the classes are ignored */
+} sizes;
+
+static const sizes list[] = {
+    {1, 8, 1, 0, true, 0, 0},          {33, 5, 1, 10, false, -1, 0},     {9, 8, 7, 0, false, 0, 6},
+    {2100, 3, 7, 10, true, -1, 7},     {9000, 2, 5, 0, true, -3, 5},     {31, 16, 1000, 0, true, 0, 999},
+    {70, 7, 1000, 10, false, -9, 999}, {33, 8, 5003, 0, true, -1, 5003}, {65, 6, 5003, 10, true, 0, 5002},
+    {40, 8, 1000, 10, true, -2, -1},   {97, 16, 264, 100, true, 0, 263},
+};
+enum { SIZES = sizeof list / sizeof list[0], TRIAL_LOGITS = 32000 /* a trial is 31 runs */ };
+
+static const char *text_of(sizes s, char text[96])
+{
+	snprintf(text, 96, "%d x %d, %d classes, smoothing %d, labels %d to %d%s", (int)s.rows, (int)s.d,
+	         (int)s.classes, (int)s.smoothing, (int)s.low, (int)s.high, s.biased ? ", biased" : "");
+	return text;
+}
+
+/* --- one call, as the ops' tables try it --------------------------------------------------- */
+
+static bool trial(sizes s, dtype type, double tolerance)
+{
+	char name[96];
+	op_case c = {0};
+	for (int i = 0; i < op_cases_count(); i++)
+		if (op_cases_at(i)->id == OP_linear_cross_entropy && strcmp(op_cases_at(i)->name, "plain") == 0)
+			c = *op_cases_at(i);
+	assert_non_null(c.build);
+	const int64_t arg[] = {s.rows, s.d, s.classes, s.smoothing, s.biased, 0, 0, type};
+	memcpy(c.arg, arg, sizeof arg);
+	c.name = text_of(s, name);
+	c.low = s.low;
+	c.high = s.high;
+	c.absolute = c.relative = tolerance;
+	return op_trial_matches(&c, type == DTYPE_BF16 ? narrow : reference, device);
+}
+
+static void every_size_and_whatever_is_wanted(void **state)
+{
+	(void)state;
+	int failed = 0;
+	for (int i = 0; i < SIZES; i++) {
+		if (list[i].rows * list[i].classes > TRIAL_LOGITS)
+			continue;
+		failed += !trial(list[i], DTYPE_F32, 2e-5);
+		failed += !trial(list[i], DTYPE_BF16, 5e-3); /* how exact: below */
+	}
+	assert_int_equal(failed, 0);
+}
+
+/* --- one call on one's own numbers ------------------------------------------------------------ */
+
+/* What an op gave; host memory. Gradients are NULL when nobody wanted them. */
+typedef struct result {
+	float loss, count, *dhidden, *dweight, *dbias;
+	size_t scratch;
+} result;
+
+static void result_free(result *r)
+{
+	free(r->dhidden);
+	free(r->dweight);
+	free(r->dbias);
+}
+
+static float *take(backend *b, tensor t)
+{
+	float *x = t.data ? tensors_get(b, t) : NULL;
+	b->release(b, t.data);
+	return x;
+}
+
+static op_call call_of(backend *b, sizes s, dtype type, const linear_cross_entropy_params *p)
+{
+	op_call call = {.params = p, .n_in = 4, .n_out = 5};
+	call.in[0] = tensors_normal(b, type, SHAPE2(s.rows, s.d), 1);
+	call.in[1] = tensors_normal(b, type, SHAPE2(s.classes, s.d), 2);
+	if (s.biased)
+		call.in[2] = tensors_normal(b, DTYPE_F32, SHAPE1(s.classes), 3);
+	call.in[3] = tensors_integers(b, SHAPE1(s.rows), 4, s.low, s.high);
+	call.out[0] = tensors_empty(b, DTYPE_F32, SHAPE0());
+	call.out[1] = tensors_empty(b, DTYPE_F32, SHAPE0());
+	return call;
+}
+
+static result run(backend *b, sizes s, dtype type, float alpha, bool gradients)
+{
+	linear_cross_entropy_params p = {alpha, (float)s.smoothing / 100};
+	op_call call = call_of(b, s, type, &p);
+	if (gradients) {
+		call.out[2] = tensors_empty(b, type, call.in[0].shape);
+		call.out[3] = tensors_empty(b, DTYPE_F32, call.in[1].shape);
+		call.out[4] = tensors_empty(b, DTYPE_F32, SHAPE1(s.classes));
+	}
+	result r = {.scratch = b->scratch[OP_linear_cross_entropy](b, &call)};
+	tensors_run(b, OP_linear_cross_entropy, &call);
+	for (int i = 0; i < 4; i++)
+		b->release(b, call.in[i].data);
+	float *loss = take(b, call.out[0]), *count = take(b, call.out[1]);
+	r.loss = *loss, r.count = *count;
+	free(loss);
+	free(count);
+	r.dhidden = take(b, call.out[2]), r.dweight = take(b, call.out[3]), r.dbias = take(b, call.out[4]);
+	return r;
+}
+
+/* f32 is held to the bounds of bf16 here, and to its own above. */
+static int failures(sizes s, dtype type)
+{
+	char text[96];
+	text_of(s, text);
+	result want = run(type == DTYPE_BF16 ? narrow : reference, s, type, 0.7f, true),
+	       got = run(device, s, type, 0.7f, true);
+	int failed = !compare_close(text, &got.loss, &want.loss, 1, 1e-6, 2e-6) + !(got.count == want.count);
+	/* Without labels, or with one class, there is nothing but zeros. */
+	if (s.classes > 1 && want.count > 0) {
+		failed += !tensors_near("dhidden", text, got.dhidden, want.dhidden, s.rows * s.d);
+		failed += !tensors_near("dweight", text, got.dweight, want.dweight, s.classes * s.d);
+		failed += !tensors_near("dbias", text, got.dbias, want.dbias, s.classes);
+	}
+	result_free(&want);
+	result_free(&got);
+	return failed;
+}
+
+static void both_types_are_the_reference_but_for_rounding(void **state)
+{
+	(void)state;
+	int failed = 0;
+	for (int i = 0; i < 2 * SIZES; i++)
+		failed += failures(list[i / 2], i % 2 ? DTYPE_BF16 : DTYPE_F32);
+	assert_int_equal(failed, 0);
+}
+
+/* Logits up to a few hundred: bf16 of them would move the loss by about 1. */
+static void a_loss_of_large_logits_is_exact_in_bf16(void **state)
+{
+	(void)state;
+	sizes s = {50, 64, 700, 10, true, 0, 699};
+	result want = run(narrow, s, DTYPE_BF16, 12, false), got = run(device, s, DTYPE_BF16, 12, false);
+	assert_true(want.loss > 100);
+	assert_true(compare_close("loss", &got.loss, &want.loss, 1, 0, 1e-6));
+}
+
+static void an_evaluation_needs_less_and_has_the_same_loss(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		dtype type = i ? DTYPE_BF16 : DTYPE_F32;
+		sizes s = {300, 8, 1003, 10, true, -1, 1002};
+		result all = run(device, s, type, 0.5f, true), loss = run(device, s, type, 0.5f, false);
+		assert_true(compare_same("loss", &loss.loss, &all.loss, 1));
+		assert_true(loss.scratch < all.scratch);
+		result_free(&all);
+	}
+}
+
+static void two_runs_have_the_same_bits(void **state)
+{
+	(void)state;
+	for (int i = 0; i < SIZES; i++) {
+		sizes s = list[i];
+		dtype type = i % 2 ? DTYPE_BF16 : DTYPE_F32;
+		result a = run(device, s, type, 0.5f, true), b = run(device, s, type, 0.5f, true);
+		assert_true(compare_same("loss", &a.loss, &b.loss, 1));
+		assert_true(compare_same("dhidden", a.dhidden, b.dhidden, s.rows * s.d));
+		assert_true(compare_same("dweight", a.dweight, b.dweight, s.classes * s.d));
+		assert_true(compare_same("dbias", a.dbias, b.dbias, s.classes));
+		result_free(&a);
+		result_free(&b);
+	}
+}
+
+static void panels_are_not_supported(void **state)
+{
+	(void)state;
+	linear_cross_entropy_params p = {1, 0};
+	op_call call = call_of(device, (sizes){3, 4, 5, 0, false, 0, 4}, DTYPE_F32, &p);
+	call.in[1].type = DTYPE_PANEL_F32;
+	assert_int_equal(device->kernel[OP_linear_cross_entropy](device, &call), STATUS_UNSUPPORTED);
+	for (int i = 0; i < 4; i++)
+		device->release(device, call.in[i].data);
+	device->release(device, call.out[0].data);
+	device->release(device, call.out[1].data);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_size_and_whatever_is_wanted),
+	    cmocka_unit_test(both_types_are_the_reference_but_for_rounding),
+	    cmocka_unit_test(a_loss_of_large_logits_is_exact_in_bf16),
+	    cmocka_unit_test(an_evaluation_needs_less_and_has_the_same_loss),
+	    cmocka_unit_test(two_runs_have_the_same_bits),
+	    cmocka_unit_test(panels_are_not_supported),
+	};
+	return cmocka_run_group_tests(tests, open_all, close_all);
+}

@@ -1,0 +1,84 @@
+/* Every op on the CUDA backend against the CPU's reference, on the emulated device: kernels run from their own source,
+ * a CUDA thread a fibre (tests/emulator). */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/cuda/device.h"
+#include "tests/unit/support/bf16_backend.h"
+#include "tests/unit/support/op_trial.h"
+
+static backend *reference, *narrow, *device; /* narrow: the reference on what bf16 can hold */
+
+static int open_both(void **state)
+{
+	(void)state;
+	backend *inner;
+	device = open_device();
+	if (cpu_reference_open(&reference, 0, NULL) != STATUS_OK || cpu_reference_open(&inner, 0, NULL) != STATUS_OK)
+		return 1;
+	narrow = bf16_backend_new(inner);
+	return 0;
+}
+
+static int close_both(void **state)
+{
+	(void)state;
+	backend_close(reference);
+	backend_close(narrow);
+	backend_close(device);
+	return 0;
+}
+
+/* OP in the environment: one op alone, while working on it. */
+static bool is_wanted(const op_case *c)
+{
+	const char *only = getenv("OP");
+	return !only || strcmp(only, op_get(c->id)->name) == 0;
+}
+
+static void ops_are_those_of_the_reference(void **state)
+{
+	(void)state;
+	int failed = 0;
+	for (int i = 0; i < op_cases_count(); i++)
+		failed += is_wanted(op_cases_at(i)) && !op_trial_matches(op_cases_at(i), reference, device);
+	assert_int_equal(failed, 0);
+}
+
+/* These round to bf16 on the way to their sums: attention weights, and the gradients of logits. */
+static bool rounds_inside(op_id id)
+{
+	return id == OP_softmax_attention || id == OP_softmax_attention_grad || id == OP_linear_cross_entropy;
+}
+
+static void ops_in_bf16_are_those_of_the_reference_rounded(void **state)
+{
+	(void)state;
+	int failed = 0, tried = 0;
+	for (int i = 0; i < op_cases_count(); i++) {
+		op_case c;
+		if (!is_wanted(op_cases_at(i)) || !op_cases_bf16(op_cases_at(i), &c))
+			continue;
+		if (c.id == OP_linear)
+			c.absolute += 1.0 / 128; /* its bias is rounded to bf16 as the weight is: 2^-9 of one of about 4 */
+		failed += !op_trial_near(&c, narrow, device, rounds_inside(c.id) ? 1.0 / 128 : 0);
+		tried++;
+	}
+	assert_int_equal(failed, 0);
+	assert_true(tried > 0 || getenv("OP"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(ops_are_those_of_the_reference),
+	    cmocka_unit_test(ops_in_bf16_are_those_of_the_reference_rounded),
+	};
+	return cmocka_run_group_tests(tests, open_both, close_both);
+}

@@ -1,0 +1,154 @@
+/* Sessions on the CUDA backend: what the CPU's say, whatever the batch, and from one device to the other. */
+#include "tests/unit/serve/fixture.h"
+
+#include <math.h>
+
+#include "tests/unit/cuda/device.h"
+
+typedef struct kind {
+	const char *architecture;
+	dtype weights;
+	double allowed; /* between logits of about ±30 here and on the CPU */
+} kind;
+
+static const kind kinds[] = {
+    {"additive", DTYPE_PANEL_F32, 1e-3}, {"additive", DTYPE_PANEL_BF16, 1e-2}, {"additive", DTYPE_PANEL_INT8, 0.5},
+    {"gpt2", DTYPE_PANEL_F32, 1e-3},     {"gpt2", DTYPE_PANEL_BF16, 1e-2},     {"gpt2", DTYPE_PANEL_INT8, 0.5},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* One model folder, served by the CPU and by the device. */
+typedef struct pair {
+	fixture cpu, device;
+} pair;
+
+static void open_pair(pair *p, const kind *k)
+{
+	memset(p, 0, sizeof *p);
+	fixture_folder(&p->cpu);
+	backend_close(p->cpu.backend);
+	assert_int_equal(cpu_open(&p->cpu.backend, 2, NULL), STATUS_OK);
+	if (strcmp(k->architecture, "gpt2") == 0)
+		write_gpt2(p->cpu.folder, p->cpu.backend, 1);
+	p->device = p->cpu;
+	p->device.backend = open_device();
+	fixture_serve_as(&p->cpu, &roomy, k->weights);
+	fixture_serve_as(&p->device, &roomy, k->weights);
+}
+
+static void close_pair(pair *p)
+{
+	scheduler_free(p->device.scheduler);
+	backend_close(p->device.backend);
+	fixture_close(&p->cpu);
+}
+
+static void assert_close_logits(const session *a, const session *b, double allowed)
+{
+	for (int i = 0; i < VOCAB; i++)
+		if (!(fabs((double)a->logits[i] - (double)b->logits[i]) <= allowed))
+			fail_msg("logit %d: %.9g on the CPU, %.9g here", i, (double)a->logits[i], (double)b->logits[i]);
+}
+
+static void logits_are_those_of_the_cpu(void **state)
+{
+	(void)state;
+	for (int k = 0; k < KINDS; k++) {
+		pair p;
+		int32_t ids[40];
+		open_pair(&p, &kinds[k]);
+		random_tokens(ids, 40, 1);
+		session *a = open_session(&p.cpu, "x", POSITION_CLAMP, false), *b = open_session(&p.device, "x", POSITION_CLAMP, false);
+		for (int from = 0; from < 40; from += 20) { /* a chunk, then another */
+			append(&p.cpu, a, ids + from, 20);
+			append(&p.device, b, ids + from, 20);
+			assert_close_logits(a, b, kinds[k].allowed);
+		}
+		close_pair(&p);
+	}
+}
+
+/* Five sessions at once say what each says alone, greedily and by chance. */
+static void the_batch_changes_no_token(void **state)
+{
+	(void)state;
+	enum { N = 5, SAID = 12 };
+	for (int k = 0; k < KINDS; k++) {
+		pair p;
+		client alone[N], together[N];
+		int32_t ids[N][9];
+		generation_request r;
+		open_pair(&p, &kinds[k]);
+		for (int i = 0; i < N; i++) {
+			random_tokens(ids[i], 9, (uint64_t)i);
+			r = request(&alone[i], ids[i], 3 + i, SAID);
+			r.sampling.temperature = (float)(i % 2);
+			r.sampling.seed = (uint64_t)i;
+			run(&p.device, NULL, &alone[i], &r);
+		}
+		for (int i = 0; i < N; i++) {
+			r = request(&together[i], ids[i], 3 + i, SAID);
+			r.sampling.temperature = (float)(i % 2);
+			r.sampling.seed = (uint64_t)i;
+			start(&p.device, NULL, &together[i], &r);
+		}
+		drain(&p.device);
+		for (int i = 0; i < N; i++) {
+			assert_int_equal(together[i].n_tokens, SAID);
+			assert_memory_equal(together[i].tokens, alone[i].tokens, SAID * sizeof(int32_t));
+		}
+		close_pair(&p);
+	}
+}
+
+/* Export there, import here, and go on as if nothing had happened. */
+static void a_session_moves_between_the_devices(void **state)
+{
+	(void)state;
+	for (int to_cpu = 0; to_cpu < 2; to_cpu++) {
+		pair p;
+		void *blob;
+		size_t bytes;
+		int32_t ids[30];
+		session *moved;
+		open_pair(&p, &kinds[0]);
+		fixture *from = to_cpu ? &p.device : &p.cpu, *to = to_cpu ? &p.cpu : &p.device;
+		random_tokens(ids, 30, 3);
+		session *stays = open_session(from, "x", POSITION_CLAMP, false);
+		append(from, stays, ids, 17);
+		assert_int_equal(scheduler_session_export(from->scheduler, stays, &blob, &bytes, NULL), STATUS_OK);
+		assert_int_equal(scheduler_session_import(to->scheduler, to->model, "x", blob, bytes, &moved, NULL), STATUS_OK);
+		append(from, stays, ids + 17, 13);
+		append(to, moved, ids + 17, 13);
+		assert_close_logits(stays, moved, kinds[0].allowed);
+		free(blob);
+		close_pair(&p);
+	}
+}
+
+static void pieces_of_a_text_leave_the_same_bits(void **state)
+{
+	(void)state;
+	pair p;
+	int32_t ids[40];
+	open_pair(&p, &kinds[1]);
+	random_tokens(ids, 40, 5);
+	session *whole = open_session(&p.device, "whole", POSITION_CLAMP, false),
+	        *pieces = open_session(&p.device, "pieces", POSITION_CLAMP, false);
+	append(&p.device, whole, ids, 40);
+	for (int at = 0, n = 1; at < 40; at += n, n = n % 7 + 1)
+		append(&p.device, pieces, ids + at, at + n < 40 ? n : 40 - at);
+	assert_same_logits(whole, pieces);
+	close_pair(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(logits_are_those_of_the_cpu),
+	    cmocka_unit_test(the_batch_changes_no_token),
+	    cmocka_unit_test(a_session_moves_between_the_devices),
+	    cmocka_unit_test(pieces_of_a_text_leave_the_same_bits),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

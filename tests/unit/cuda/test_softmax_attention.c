@@ -1,0 +1,215 @@
+/* softmax_attention and its gradient on the CUDA backend at sizes that cross tiles of queries, keys and channels. In
+ * bf16 probabilities are rounded on their way into the second product, so those results are judged as a whole
+ * (tensors_near). */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/tensor/ops.h"
+#include "tests/unit/cuda/device.h"
+#include "tests/unit/cuda/tensors.h"
+#include "tests/unit/support/bf16_backend.h"
+#include "tests/unit/support/compare.h"
+#include "tests/unit/support/op_trial.h"
+
+static backend *reference, *narrow, *device; /* narrow: the reference on what bf16 can hold */
+
+static int open_all(void **state)
+{
+	(void)state;
+	backend *inner;
+	device = open_device();
+	if (cpu_reference_open(&reference, 0, NULL) != STATUS_OK || cpu_reference_open(&inner, 0, NULL) != STATUS_OK)
+		return 1;
+	narrow = bf16_backend_new(inner);
+	return 0;
+}
+
+static int close_all(void **state)
+{
+	(void)state;
+	backend_close(reference);
+	backend_close(narrow);
+	backend_close(device);
+	return 0;
+}
+
+/* --- sizes ------------------------------------------------------------------------------ */
+
+typedef struct sizes {
+	int64_t sequences, length, heads, dh, window, masked, percent; /* of dropout */
+} sizes;
+
+static const int64_t lengths[] = {1, 63, 64, 65, 130}, windows[] = {1, 5, 64, 65, 0}, widths[] = {8, 16, 20, 64, 128};
+enum { LENGTHS = 5, WINDOWS = 5, WIDTHS = 5, SIZES = LENGTHS * WINDOWS };
+
+/* Every length with every window; the rest takes turns. */
+static sizes sizes_at(int i)
+{
+	int length = i / WINDOWS, window = i % WINDOWS;
+	return (sizes){.sequences = 1 + i % 2,
+	               .length = lengths[length],
+	               .heads = 1 + (i + length) % 3,
+	               .dh = widths[(length + window) % WIDTHS],
+	               .window = windows[window],
+	               .masked = (length + 2 * window) % 3 == 0,
+	               .percent = (2 * length + window) % 3 == 0 ? 30 : 0};
+}
+
+/* More: heads wider than the tensor cores' kernels take, a long sequence, whole words of dropout that end within a
+ * tile. */
+static const sizes beyond[] = {
+    {1, 70, 2, 136, 33, 1, 30}, {1, 65, 1, 200, 0, 0, 0},  {1, 321, 2, 64, 100, 0, 30}, {1, 300, 2, 32, 129, 1, 30},
+    {1, 132, 1, 128, 0, 1, 30}, {3, 129, 2, 48, 65, 1, 0}, {1, 191, 1, 128, 70, 0, 30}, {1, 257, 1, 24, 0, 0, 30},
+};
+enum { BEYOND = sizeof beyond / sizeof beyond[0] };
+
+static sizes each_size(int i)
+{
+	return i < SIZES ? sizes_at(i) : beyond[i - SIZES];
+}
+
+static const char *text_of(sizes s, char text[96])
+{
+	snprintf(text, 96, "%d x %d, %d heads of %d, window %d%s, dropout %d", (int)s.sequences, (int)s.length,
+	         (int)s.heads, (int)s.dh, (int)s.window, s.masked ? ", masked" : "", (int)s.percent);
+	return text;
+}
+
+/* --- one call, as the ops' tables try it --------------------------------------------------- */
+
+static bool trial(op_id id, sizes s, dtype type, double tolerance)
+{
+	char name[96];
+	op_case c = {0};
+	for (int i = 0; i < op_cases_count(); i++)
+		if (op_cases_at(i)->id == id && strcmp(op_cases_at(i)->name, "global, dropout 0") == 0)
+			c = *op_cases_at(i);
+	assert_non_null(c.build);
+	const int64_t arg[] = {s.sequences, s.length, s.heads * s.dh, s.heads, s.window, s.masked, s.percent, type};
+	memcpy(c.arg, arg, sizeof arg);
+	c.name = text_of(s, name);
+	c.absolute = c.relative = tolerance;
+	return op_trial_matches(&c, type == DTYPE_BF16 ? narrow : reference, device);
+}
+
+static void f32_is_the_reference_at_every_size(void **state)
+{
+	(void)state;
+	int failed = 0;
+	for (int i = 0; i < SIZES + BEYOND; i++) {
+		failed += !trial(OP_softmax_attention, each_size(i), DTYPE_F32, 4e-5);
+		failed += !trial(OP_softmax_attention_grad, each_size(i), DTYPE_F32, 2e-4);
+	}
+	assert_int_equal(failed, 0);
+}
+
+/* Guards, unwanted outputs, untouched inputs, empty windows; how exact: below. */
+static void bf16_keeps_to_its_memory(void **state)
+{
+	(void)state;
+	int failed = 0;
+	for (int i = 0; i < SIZES + BEYOND; i++) {
+		failed += !trial(OP_softmax_attention, each_size(i), DTYPE_BF16, 0.05);
+		failed += !trial(OP_softmax_attention_grad, each_size(i), DTYPE_BF16, 0.25);
+	}
+	assert_int_equal(failed, 0);
+}
+
+/* --- both ops on the same numbers ------------------------------------------------------------- */
+
+/* Forward and gradient of one problem; host memory. */
+typedef struct attended {
+	int64_t y_count, m_count;
+	float *y, *log_normalizer, *dqkv;
+} attended;
+
+static void attended_free(attended *a)
+{
+	free(a->y);
+	free(a->log_normalizer);
+	free(a->dqkv);
+}
+
+static attended attend(backend *b, sizes s, dtype type)
+{
+	int64_t d = s.heads * s.dh;
+	shape rows = SHAPE3(s.sequences, s.length, d), numbers = SHAPE3(s.sequences, s.length, s.heads);
+	shape triple = SHAPE3(s.sequences, s.length, 3 * d);
+	softmax_params p = {s.heads, s.window, 1 / sqrtf((float)s.dh), (float)s.percent / 100, 5};
+	op_call forward = {.params = &p, .n_in = 3, .n_out = 2};
+	forward.in[0] = tensors_normal(b, type, triple, 1);
+	if (s.masked)
+		forward.in[1] = tensors_integers(b, SHAPE2(s.sequences, s.length), 2, 0, 1);
+	if (s.percent)
+		forward.in[2] = tensors_integers(b, SHAPE1(4), 3, INT32_MIN, INT32_MAX);
+	forward.out[0] = tensors_empty(b, type, rows);
+	forward.out[1] = tensors_empty(b, DTYPE_F32, numbers);
+	tensors_run(b, OP_softmax_attention, &forward);
+	op_call backward = {.params = &p, .n_in = 6, .n_out = 1};
+	memcpy(backward.in, forward.in, 3 * sizeof(tensor));
+	memcpy(backward.in + 3, forward.out, 2 * sizeof(tensor));
+	backward.in[5] = tensors_normal(b, type, rows, 4);
+	backward.out[0] = tensors_empty(b, type, triple);
+	tensors_run(b, OP_softmax_attention_grad, &backward);
+	attended a = {shape_count(rows), shape_count(numbers), tensors_get(b, forward.out[0]),
+	              tensors_get(b, forward.out[1]), tensors_get(b, backward.out[0])};
+	for (int i = 0; i < 6; i++)
+		b->release(b, backward.in[i].data);
+	b->release(b, backward.out[0].data);
+	return a;
+}
+
+/* --- how exact bf16 is ---------------------------------------------------------------------------- */
+
+static void bf16_is_the_reference_but_for_rounding(void **state)
+{
+	(void)state;
+	int failed = 0;
+	char text[96];
+	for (int i = 0; i < SIZES + BEYOND; i++) {
+		sizes s = each_size(i);
+		if (s.masked && s.length < 3)
+			continue; /* all of it may be masked: nothing to measure with */
+		attended want = attend(narrow, s, DTYPE_BF16), got = attend(device, s, DTYPE_BF16);
+		text_of(s, text);
+		failed += !compare_close(text, got.log_normalizer, want.log_normalizer, want.m_count, 1e-5, 1e-5);
+		failed += !tensors_near("y", text, got.y, want.y, want.y_count);
+		failed += !tensors_near("dqkv", text, got.dqkv, want.dqkv, 3 * want.y_count);
+		attended_free(&want);
+		attended_free(&got);
+	}
+	assert_int_equal(failed, 0);
+}
+
+static void two_runs_have_the_same_bits(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2 * BEYOND; i++) {
+		dtype type = i % 2 ? DTYPE_BF16 : DTYPE_F32;
+		attended a = attend(device, beyond[i / 2], type), b = attend(device, beyond[i / 2], type);
+		assert_true(compare_same("y", a.y, b.y, a.y_count));
+		assert_true(compare_same("log_normalizer", a.log_normalizer, b.log_normalizer, a.m_count));
+		assert_true(compare_same("dqkv", a.dqkv, b.dqkv, 3 * a.y_count));
+		attended_free(&a);
+		attended_free(&b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(f32_is_the_reference_at_every_size),
+	    cmocka_unit_test(bf16_keeps_to_its_memory),
+	    cmocka_unit_test(bf16_is_the_reference_but_for_rounding),
+	    cmocka_unit_test(two_runs_have_the_same_bits),
+	};
+	return cmocka_run_group_tests(tests, open_all, close_all);
+}

@@ -1,0 +1,177 @@
+/* Whole training runs on the CUDA backend: the reference's twenty steps, bf16 beside fp32, and the same bits every time. */
+#include "tests/unit/train/fixture.h"
+
+#include "tests/unit/cuda/device.h"
+
+#define DATA "tests/data/training/"
+
+static backend *device;
+
+static int open_all(void **state)
+{
+	device = open_device();
+	return fixture_setup(state);
+}
+
+static int close_all(void **state)
+{
+	backend_close(device);
+	return fixture_teardown(state);
+}
+
+typedef struct run {
+	double loss[256], valid;
+	int64_t steps;
+	float *weights;
+	size_t bytes;
+} run;
+
+static void run_to_the_end(run *r, trainer *t, uint64_t budget_ns)
+{
+	const train_progress *p = trainer_progress(t);
+	const model *m = trainer_model(t);
+	error err = ERROR_INIT;
+	r->steps = 0;
+	for (unsigned events = 0; !(events & TRAIN_FINISHED);) {
+		if (trainer_advance(t, budget_ns, &events, &err) != STATUS_OK)
+			fail_msg("%s", error_message(&err));
+		if (events & TRAIN_STEP)
+			r->loss[r->steps++] = p->train_loss;
+	}
+	r->valid = p->valid_loss;
+	r->bytes = (size_t)model_arena_floats(m) * sizeof(float);
+	r->weights = malloc(r->bytes);
+	assert_int_equal(device->download(device, r->weights, model_arena(m), r->bytes), STATUS_OK);
+	trainer_free(t);
+}
+
+/* --- against the reference ---------------------------------------------------------------- */
+
+/* The run of tests/unit/train/test_parity.c, which is PyTorch's. */
+static void twenty_steps_are_those_of_the_reference(void **state)
+{
+	const fixture *f = *state;
+	char *text;
+	size_t bytes;
+	train_options o;
+	model *m;
+	trainer *t;
+	dataset *sets[2];
+	run r;
+	error err = ERROR_INIT;
+	json_t *curve = json_load_file(DATA "curve20.json", 0, NULL);
+	train_options_default(&o);
+	assert_int_equal(train_options_read(&o, json_object_get(curve, "options"), NULL, &err), STATUS_OK);
+	assert_int_equal(file_read(DATA "text.txt", 1 << 20, &text, &bytes, &err), STATUS_OK);
+	assert_int_equal(dataset_split(&sets[0], &sets[1], f->tokenizer, text, bytes, o.sequence_length, 0.1, &err),
+	                 STATUS_OK);
+	free(text);
+	assert_int_equal(model_open(&m, DATA "model", DTYPE_F32, device, &err), STATUS_OK);
+	assert_int_equal(trainer_new(&t, m, &o, sets[0], sets[1], &err), STATUS_OK);
+	run_to_the_end(&r, t, 0);
+	assert_int_equal(r.steps, 20);
+	for (size_t i = 0; i < 20; i++) {
+		double want = json_real_value(json_array_get(json_object_get(curve, "train_loss"), i));
+		if (!(fabs(r.loss[i] - want) <= 1e-3))
+			fail_msg("step %zu: %.6f, reference %.6f", i + 1, r.loss[i], want);
+	}
+	free(r.weights);
+	dataset_free(sets[0]);
+	dataset_free(sets[1]);
+	json_decref(curve);
+}
+
+/* --- on a small model ----------------------------------------------------------------------- */
+
+static model *small_model(const char *kind)
+{
+	model *m;
+	error err = ERROR_INIT;
+	json_t *config =
+	    strcmp(kind, "gpt2") == 0
+	        ? json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_embd", 32, "vocab_size", 259, "n_head", 2, "n_positions", 24,
+	                    "n_layer", 2)
+	        : json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 32, "vocab_size", 259, "n_heads", 2,
+	                    "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", 0.1);
+	if (model_create(&m, architecture_find(kind), config, 7, device, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	json_decref(config);
+	return m;
+}
+
+static void train_small(const fixture *f, run *r, const char *kind, train_options o, uint64_t budget_ns)
+{
+	trainer *t;
+	error err = ERROR_INIT;
+	if (trainer_new(&t, small_model(kind), &o, f->train, f->valid, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	run_to_the_end(r, t, budget_ns);
+}
+
+static train_options small_options(int64_t steps)
+{
+	train_options o = fixture_options();
+	o.max_steps = steps;
+	o.learning_rate = 3e-3;
+	return o;
+}
+
+static void two_runs_have_the_same_bits(void **state)
+{
+	const char *const kinds[] = {"additive", "gpt2"};
+	for (int i = 0; i < 4; i++) {
+		train_options o = small_options(4);
+		run a, b;
+		o.precision = i % 2 ? PRECISION_BF16 : PRECISION_FP32;
+		train_small(*state, &a, kinds[i / 2], o, 0);
+		train_small(*state, &b, kinds[i / 2], o, 1000000); /* and however the work is sliced */
+		assert_memory_equal(a.weights, b.weights, a.bytes);
+		assert_true(a.valid == b.valid);
+		free(a.weights);
+		free(b.weights);
+	}
+}
+
+static void recomputed_activations_change_no_bit(void **state)
+{
+	train_options o = small_options(3);
+	run kept, again;
+	o.precision = PRECISION_BF16;
+	train_small(*state, &kept, "additive", o, 0);
+	o.recompute = true;
+	train_small(*state, &again, "additive", o, 0);
+	assert_memory_equal(kept.weights, again.weights, kept.bytes);
+	free(kept.weights);
+	free(again.weights);
+}
+
+static void losses_in_bf16_are_within_a_percent_of_fp32(void **state)
+{
+	const char *const kinds[] = {"additive", "gpt2"};
+	for (int i = 0; i < 2; i++) {
+		train_options o = small_options(device_is_emulated(device) ? 20 : 200);
+		run fine, coarse;
+		train_small(*state, &fine, kinds[i], o, 0);
+		o.precision = PRECISION_BF16;
+		train_small(*state, &coarse, kinds[i], o, 0);
+		assert_true(fine.loss[fine.steps - 1] < 0.9 * fine.loss[0]);
+		for (int64_t s = 0; s < fine.steps; s++)
+			if (!(fabs(coarse.loss[s] - fine.loss[s]) <= 0.01 * fine.loss[s]))
+				fail_msg("%s, step %lld: bf16 %.6f, fp32 %.6f", kinds[i], (long long)s + 1, coarse.loss[s],
+				         fine.loss[s]);
+		assert_memory_not_equal(fine.weights, coarse.weights, fine.bytes); /* it was another arithmetic */
+		free(fine.weights);
+		free(coarse.weights);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(twenty_steps_are_those_of_the_reference),
+	    cmocka_unit_test(two_runs_have_the_same_bits),
+	    cmocka_unit_test(recomputed_activations_change_no_bit),
+	    cmocka_unit_test(losses_in_bf16_are_within_a_percent_of_fp32),
+	};
+	return cmocka_run_group_tests(tests, open_all, close_all);
+}
