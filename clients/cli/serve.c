@@ -25,6 +25,7 @@ static const option_row serve_options[] = {
     {"data", OPTION_TEXT, "DIR", "where everything is kept (required)", NULL},
     {"listen", OPTION_TEXT, "HOST:PORT", "where to listen (127.0.0.1:8080); port 0 takes any free one", NULL},
     {"backend", OPTION_TEXT, "NAME", "auto, cpu or cuda (auto)", NULL},
+    {"device", OPTION_INTEGER, "N", "which CUDA device (0)", NULL},
     {"threads", OPTION_INTEGER, "N", "CPU threads (all cores)", NULL},
     {"api-key-file", OPTION_TEXT, "FILE", "bearer keys, one per line; without it everybody may do everything", NULL},
     {"access-log", OPTION_FLAG, NULL, "a line on stderr for every request", NULL},
@@ -77,6 +78,7 @@ static void arrange(service *s, const options *o, const char *socket)
 	child_option(&s->engine, "--data", options_text(o, "data"));
 	child_option(&s->engine, "--socket", socket);
 	child_option(&s->engine, "--backend", options_text(o, "backend"));
+	child_option(&s->engine, "--device", options_text(o, "device"));
 	child_option(&s->engine, "--threads", options_text(o, "threads"));
 	s->front = (child){.name = "additive-httpd", .output = -1, .listen_to = true};
 	child_option(&s->front, "--listen", s->listen);

@@ -16,11 +16,13 @@ const double device_tick_bounds[DEVICE_TICK_BUCKETS] = {0.0005, 0.001, 0.002, 0.
 
 struct device {
 	device_options options;
-	backend *backend;
+	backend *backend;          /* serves */
+	backend *training_backend; /* a stream of its own in the background where there are streams, else the same */
 	scheduler *scheduler; /* NULL only while the device could not be opened again */
 	struct training *training;
 	uint64_t retry_ns; /* when to try to open it again */
 	char name[16], description[96];
+	bool bf16;
 	pthread_mutex_t mutex; /* guards shared */
 	device_stats stats, shared;
 };
@@ -29,16 +31,35 @@ enum { DEVICE_RETRY_NS = 1000000000 };
 
 /* --- opening ------------------------------------------------------------------- */
 
+static status open_backends(device *d, error *err)
+{
+	const device_options *o = &d->options;
+	backend_options where = {.device = o->device};
+	TRY(backend_open(&d->backend, o->backend, &where, o->cpu, o->threads, err));
+	d->training_backend = d->backend;
+	if (d->backend->host_memory)
+		return STATUS_OK;
+	where.background = true;
+	return backend_open(&d->training_backend, d->backend->name, &where, o->cpu, o->threads, err);
+}
+
+static void close_backends(device *d)
+{
+	if (d->training_backend != d->backend)
+		backend_close(d->training_backend);
+	backend_close(d->backend);
+	d->backend = d->training_backend = NULL;
+}
+
 static status start(device *d, error *err)
 {
-	TRY(backend_open(&d->backend, d->options.backend, d->options.cpu, d->options.threads, err));
-	status s = scheduler_new(&d->scheduler, d->backend, &d->options.limits);
-	if (s != STATUS_OK) {
-		backend_close(d->backend);
-		d->backend = NULL;
-		return error_set(err, s, NULL, "cannot set up the scheduler: %s", status_text(s));
-	}
-	return STATUS_OK;
+	status s = open_backends(d, err);
+	if (s == STATUS_OK)
+		s = scheduler_new(&d->scheduler, d->backend, &d->options.limits);
+	if (s == STATUS_OK)
+		return s;
+	close_backends(d);
+	return error_set(err, s, NULL, "cannot set up the scheduler: %s", status_text(s));
 }
 
 status device_open(device **out, const device_options *options, error *err)
@@ -56,6 +77,7 @@ status device_open(device **out, const device_options *options, error *err)
 		device_close(d);
 		return s;
 	}
+	d->bf16 = d->backend->bf16;
 	snprintf(d->name, sizeof d->name, "%s", d->backend->name);
 	snprintf(d->description, sizeof d->description, "%s", d->backend->device);
 	*out = d;
@@ -67,8 +89,7 @@ void device_close(device *d)
 	if (!d)
 		return;
 	scheduler_free(d->scheduler);
-	if (d->backend)
-		backend_close(d->backend);
+	close_backends(d);
 	pthread_mutex_destroy(&d->mutex);
 	free(d);
 }
@@ -81,6 +102,11 @@ const char *device_backend_name(const device *d)
 const char *device_description(const device *d)
 {
 	return d->description;
+}
+
+bool device_bf16(const device *d)
+{
+	return d->bf16;
 }
 
 /* --- the snapshot ---------------------------------------------------------------- */
@@ -119,9 +145,9 @@ static void publish_loaded(device *d)
 
 /* --- models and training ------------------------------------------------------- */
 
-backend *device_backend(device *d)
+backend *device_training_backend(device *d)
 {
-	return d->backend;
+	return d->training_backend;
 }
 
 scheduler *device_scheduler(device *d)
@@ -189,9 +215,7 @@ static void restart(device *d)
 		training_lose(d->training, d);
 	scheduler_free(d->scheduler);
 	d->scheduler = NULL;
-	if (d->backend)
-		backend_close(d->backend);
-	d->backend = NULL;
+	close_backends(d);
 	d->stats.restarts++;
 	if (start(d, &err) == STATUS_OK) {
 		log_line(LOG_WARN, "the compute device failed and was opened again");

@@ -1,7 +1,7 @@
 /* device.h - what the executor thread owns: the backend, the scheduler and the training run.
  *
  * All functions belong to the executor thread, except device_open and device_close (before it starts and
- * after it ended), the two descriptions, which never change, and device_snapshot.
+ * after it ended), the three descriptions, which never change, and device_snapshot.
  *
  * A device that fails (STATUS_DEVICE) has ended every generation with that status already. Sessions and
  * the training run are given up and the backend is opened again; durable sessions come back from the store
@@ -18,6 +18,7 @@ struct training;
 
 typedef struct device_options {
 	const char *backend;
+	int device; /* which one, for a backend that has several */
 	int threads;
 	scheduler_limits limits;
 	backend_opener cpu; /* opens the CPU backend; NULL: cpu_open */
@@ -45,9 +46,11 @@ void device_close(device *d);
 /* Any thread. */
 const char *device_backend_name(const device *d);
 const char *device_description(const device *d);
+/* Can it train in bf16? */
+bool device_bf16(const device *d);
 void device_snapshot(device *d, device_stats *out);
 
-backend *device_backend(device *d);
+backend *device_training_backend(device *d);
 scheduler *device_scheduler(device *d);
 /* scheduler_model, remembered for the snapshot. */
 status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);

@@ -70,7 +70,7 @@ static void on_signal(uv_signal_t *handle, int number)
 static status open_parts(engine *e, error *err)
 {
 	const engine_options *o = e->options;
-	device_options on = {.backend = o->backend, .threads = o->threads, .limits = o->limits};
+	device_options on = {.backend = o->backend, .device = o->device, .threads = o->threads, .limits = o->limits};
 	TRY(store_open(&e->store, o->data, err));
 	TRY(device_open(&e->device, &on, err));
 	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));

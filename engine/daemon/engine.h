@@ -23,6 +23,7 @@ typedef struct engine_options {
 	const char *data;    /* folder */
 	const char *socket;  /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
 	const char *backend; /* auto, cpu, cuda */
+	int device;          /* which of several */
 	int threads;         /* 0: all cores */
 	scheduler_limits limits;
 } engine_options;

@@ -221,6 +221,9 @@ status job_request_read(job_request *out, engine *e, const json_t *params, error
 	TRY(read_file_id(out->validation, e, params, "validation_file", &bytes, err));
 	TRY(read_model(out, e, params, ours, err));
 	TRY(read_options(out, params, ours, err));
+	if (out->options.precision == PRECISION_BF16 && !device_bf16(e->device))
+		return error_set(err, STATUS_INVALID, "additive.precision", "the %s backend trains in fp32 only",
+		                 device_backend_name(e->device));
 	return check_memory(out, e, bytes, err);
 }
 

@@ -17,6 +17,7 @@ static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon o
                             "  --data DIR            where everything is kept (required)\n"
                             "  --socket ADDRESS      unix:PATH or HOST:PORT (default unix:DIR/engine.sock)\n"
                             "  --backend NAME        auto, cpu or cuda (default auto)\n"
+                            "  --device N            which CUDA device (default 0)\n"
                             "  --threads N           CPU threads (default 0: all cores)\n"
                             "  --max-models N        models on the device at once (default 4)\n"
                             "  --max-sessions N      sessions on the device at once (default 256)\n"
@@ -50,6 +51,7 @@ static bool read_number(const number *n, const char *text)
 static int read_options(engine_options *o, int argc, char **argv)
 {
 	const number numbers[] = {{"threads", &o->threads, 0, 1024},
+	                          {"device", &o->device, 0, 1023},
 	                          {"max-models", &o->limits.max_models, 1, 64},
 	                          {"max-sessions", &o->limits.max_sessions, 1, 65536},
 	                          {"max-generations", &o->limits.max_generations, 1, 65536},

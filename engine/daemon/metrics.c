@@ -36,6 +36,15 @@ static void add(json_t *all, const char *name, const char *type, const char *hel
 	                                     help, "samples", "labels", "value", number));
 }
 
+/* What it runs on: a gauge that is always 1. */
+static void add_device(json_t *all, const engine *e)
+{
+	json_array_append_new(
+	    all, json_pack("{s:s, s:s, s:s, s:[{s:{s:s, s:s}, s:i}]}", "name", "additive_engine_info", "type", "gauge",
+	                   "help", "The backend and the device that compute.", "samples", "labels", "backend",
+	                   device_backend_name(e->device), "device", device_description(e->device), "value", 1));
+}
+
 static void add_ticks(json_t *all, const device_stats *d)
 {
 	json_t *buckets = json_array();
@@ -84,6 +93,7 @@ void metrics_read(stream *s)
 	device_stats d;
 	json_t *all = json_array();
 	device_snapshot(e->device, &d);
+	add_device(all, e);
 	add(all, "additive_engine_uptime_seconds", "gauge", "Since the engine started.", uptime(e));
 	add(all, "additive_engine_connections", "gauge", "Front ends connected.", listener_connections(e->listener));
 	add(all, "additive_engine_streams", "gauge", "Requests not yet answered.", e->streams);

@@ -27,21 +27,22 @@ static bool is_loaded(const device_stats *stats, const char *id)
 	return false;
 }
 
-static json_t *model_object(const card *c, bool loaded)
+static json_t *model_object(engine *e, const card *c, bool loaded)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:I, s:I, s:s, s:b}}", "id", c->id,
+	return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:I, s:I, s:s, s:s, s:b}}", "id", c->id,
 	                 "object", "model", "created", (json_int_t)c->created, "owned_by", c->owned_by, "additive",
 	                 "architecture", c->architecture->name, "parameters", (json_int_t)c->parameters, "config",
 	                 c->config, "tokenizer", "type", tokenizer_type(c->tokenizer), "vocab_size",
 	                 (int)tokenizer_size(c->tokenizer), "n_positions", (json_int_t)c->dims.positions, "state_bytes",
-	                 (json_int_t)c->state_bytes, "dtype", cards_dtype_name(c->weights), "loaded", loaded);
+	                 (json_int_t)c->state_bytes, "dtype", cards_dtype_name(c->weights), "backend",
+	                 device_backend_name(e->device), "loaded", loaded);
 }
 
 static json_t *object_now(engine *e, const card *c)
 {
 	device_stats stats;
 	device_snapshot(e->device, &stats);
-	return model_object(c, is_loaded(&stats, c->id));
+	return model_object(e, c, is_loaded(&stats, c->id));
 }
 
 /* The card of the request's id; NULL: answered. */
@@ -79,7 +80,7 @@ void models_list(stream *s)
 			log_line(LOG_WARN, "model %s is left out of the list: %s", id, error_message(&unreadable));
 			continue;
 		}
-		json_array_append_new(data, model_object(c, is_loaded(&stats, id)));
+		json_array_append_new(data, model_object(s->engine, c, is_loaded(&stats, id)));
 		cards_release(c);
 	}
 	json_decref(ids);

@@ -123,7 +123,7 @@ static void end(training *t, device *d, bool finished, const error *err)
 static status open_model(training *t, device *d, model **out, error *err)
 {
 	const training_plan *p = t->plan;
-	backend *b = device_backend(d);
+	backend *b = device_training_backend(d);
 	*out = NULL;
 	if (!b)
 		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
