@@ -1,10 +1,11 @@
 /* bench_train - training steps on random tokens: a contestant (support/bench.h).
  *
- *   bench_train CONFIG BATCH LENGTH [recompute]
+ *   bench_train CONFIG BATCH LENGTH [recompute|bf16]
  *
  * A step is what the trainer does with one batch: forward, loss, backward, the gradients' norm, AdamW. The ready line
  * holds the FLOPs of the step's matrix products (two per multiply-add; attention not counted) and the bytes of its
- * plan; with `recompute` activations are computed again in the backward pass. The last line, after the end of standard
+ * plan; with `recompute` activations are computed again in the backward pass, with `bf16` activations and the weights in
+ * products are bf16. The last line, after the end of standard
  * input, holds the peak of resident memory. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,19 +94,24 @@ int main(int argc, char **argv)
 {
 	threads_sleep_when_idle(argv);
 	if (argc < 4)
-		bench_fail("usage: bench_train CONFIG BATCH LENGTH [recompute]");
+		bench_fail("usage: bench_train CONFIG BATCH LENGTH [recompute|bf16]");
 	int64_t batch = atoll(argv[2]), length = atoll(argv[3]);
 	backend *b = bench_backend();
 	run r = {.model = bench_model(argv[1], b)};
 	error err = ERROR_INIT;
 	train_options options;
 	train_options_default(&options);
+	bool bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
+	options.precision = bf16 ? PRECISION_BF16 : PRECISION_FP32;
 	forward_spec spec = {.batch = batch,
 	                     .length = length,
 	                     .dropout = model_dimensions(r.model)->dropout > 0,
 	                     .loss = true,
 	                     .backward = true,
+	                     .bf16 = bf16,
 	                     .recompute = argc > 4 && strcmp(argv[4], "recompute") == 0};
+	if (bf16)
+		bench_check(model_narrow(r.model, &err), &err);
 	bench_check(optimizer_new(&r.optimizer, r.model, &options, &err), &err);
 	bench_check(model_plan(&r.plan, r.model, &spec, optimizer_gradients(r.optimizer), NULL, &err), &err);
 	write_inputs(r.plan, batch, length, model_dimensions(r.model)->vocab);

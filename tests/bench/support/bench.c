@@ -58,6 +58,12 @@ double bench_times_median(bench_times *t)
 	return t->ns[t->count / 2];
 }
 
+double bench_times_p95(bench_times *t)
+{
+	bench_times_median(t);
+	return t->ns[t->count * 95 / 100];
+}
+
 double bench_times_best(bench_times *t)
 {
 	bench_times_median(t);
@@ -70,7 +76,8 @@ backend *bench_backend(void)
 {
 	backend *b;
 	error err = ERROR_INIT;
-	bench_check(cpu_open(&b, 0, &err), &err);
+	const char *name = getenv("ADDITIVE_BENCH_BACKEND");
+	bench_check(backend_open(&b, name ? name : "cpu", NULL, cpu_open, 0, &err), &err);
 	return b;
 }
 

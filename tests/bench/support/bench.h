@@ -15,6 +15,7 @@ void bench_times_add(bench_times *t, double ns);
 void bench_times_free(bench_times *t);
 /* Sorts the times. */
 double bench_times_median(bench_times *t);
+double bench_times_p95(bench_times *t);
 double bench_times_best(bench_times *t);
 
 /* Print what went wrong and exit. */
@@ -23,7 +24,8 @@ void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2), no
  * so that a build that lacks something can still be measured. */
 void bench_check(status s, const error *err);
 
-/* The CPU backend with all threads this process may have (OMP_NUM_THREADS). */
+/* The backend that ADDITIVE_BENCH_BACKEND names; without it the CPU's, with all threads this process may have
+ * (OMP_NUM_THREADS). */
 backend *bench_backend(void);
 /* A JSON object from text. */
 json_t *bench_json(const char *text);
