@@ -197,8 +197,8 @@ $(EMULATOR_TEST): $(patsubst %.cu,$(OUT)/emulator/checked/%.o,$(sort $(wildcard 
 	$(call say,link,$@)
 	$(Q)$(CXX) -o $@ $^ -ldl
 
-# Its fibres are x86-64.
-EMULATOR_ALL := $(if $(filter aarch64,$(BUILD)),,$(EMULATOR) $(EMULATOR_CHECKED) $(EMULATOR_TEST))
+# Its fibres are x86-64, and a thread sanitizer of its own would see the calls that are meant for the emulator.
+EMULATOR_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(EMULATOR) $(EMULATOR_CHECKED) $(EMULATOR_TEST))
 
 # --- tests -------------------------------------------------------------------
 UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
@@ -208,8 +208,8 @@ ifeq ($(BUILD),tsan)
 UNIT_SRC := $(filter-out tests/unit/base/test_memory.c $(shell grep -lr support/allocations.h tests/unit),$(UNIT_SRC))
 export OMP_NUM_THREADS := 1
 endif
-ifeq ($(BUILD),aarch64)
-UNIT_SRC := $(filter-out tests/unit/cuda/%,$(UNIT_SRC)) # there is no emulator
+ifeq ($(EMULATOR_ALL),)
+UNIT_SRC := $(filter-out tests/unit/cuda/%,$(UNIT_SRC))
 endif
 UNIT_BIN := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(UNIT_SRC))
 # An archive, so that a test links only the helpers it uses.
@@ -231,7 +231,7 @@ $(UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(ca
 
 .PHONY: unit
 unit: $(UNIT_BIN) $(EMULATOR_ALL)
-	@ADDITIVE_EMULATOR=$(abspath $(dir $(EMULATOR_CHECKED))) CC='$(CC)' tests/run_unit $(UNIT_BIN) \
+	@$(if $(EMULATOR_ALL),ADDITIVE_EMULATOR=$(abspath $(dir $(EMULATOR_CHECKED)))) CC='$(CC)' tests/run_unit $(UNIT_BIN) \
 	  $(filter %/test_emulator,$(EMULATOR_ALL))
 
 VENV := build/venv
@@ -264,8 +264,11 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python tests/bench/quality.py $(if $(TRAIN),--train '$(TRAIN)') $(if $(VALID),--valid '$(VALID)') \
 	  $(if $(EPOCHS),--epochs $(EPOCHS)) $(BENCH)
 
-.PHONY: test
-test: deps
+.PHONY: test test-programs
+test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(if $(NVCC),cuda)
+test:
+	@deploy/deps g++ # for the emulated device
+	$(MAKE) -j$(shell nproc) test-programs
 	$(MAKE) all unit pytest lint-arrows cuda-check
 
 # On a GPU. The kit is made where our libraries are and runs where a driver and a toolkit are (tests/gpu).

@@ -53,9 +53,9 @@ void cuda_memory_close(cuda_backend *c);
 status cuda_products_open(cuda_backend *c);
 void cuda_products_close(cuda_backend *c);
 
-/* Kernels for neighbours, the table's `fuse` (a weak name: there may be none). */
-__attribute__((weak)) int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, int n,
-                                    unsigned dead, backend_fused_kernel *out);
+/* Kernels for neighbours, the table's `fuse`. */
+int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
+              backend_fused_kernel *out);
 
 /* One block of `threads` threads and `shared` bytes of shared memory per element of `grid`. Arguments are converted to
  * the kernel's parameters. An empty grid does nothing. */

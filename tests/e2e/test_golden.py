@@ -25,3 +25,16 @@ def test_there_are_golden_files():
 def test_the_engine_agrees_with_golden_numbers(path, backend):
     found = check_golden.Golden(path, PROGRAM, backend).check()
     assert found and check_golden.failures(found) == []
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_cuda_backend_agrees_with_golden_numbers(path, precision, monkeypatch):
+    """On the emulated device, unless ADDITIVE_PLUGIN_DIR names a real one's plug-in."""
+    plugin = os.environ.get("ADDITIVE_PLUGIN_DIR", str(PROGRAM.parent.parent / "emulator"))
+    if not (pathlib.Path(plugin) / "additive-cuda.so").exists():
+        pytest.skip("this build has no device to run on")
+    monkeypatch.setenv("ADDITIVE_PLUGIN_DIR", plugin)
+    golden = check_golden.Golden(path, PROGRAM, "cuda", precision)
+    found = golden.check()
+    assert found and check_golden.failures(found, golden.tolerance) == []

@@ -137,6 +137,7 @@ BAD_JOBS = [
     ({"additive": {"betas": [0.9, 2]}}, "additive.betas"),
     ({"additive": {"sequence_length": 10**9}}, "additive.sequence_length"),
     ({"additive": {"precision": "fp8"}}, "additive.precision"),
+    ({"additive": {"precision": "bf16"}}, "additive.precision"),  # not on a CPU
     ({"additive": {"tokenizer": {"type": "telepathy"}}}, "additive.tokenizer"),
     ({"additive": {"surprise": 1}}, "additive.surprise"),
     ({"training_file": "file-000000000000000000000000"}, "training_file"),

@@ -9,13 +9,18 @@
 #include "engine/cpu/cpu.h"
 #include "engine/tensor/backend.h"
 
+static inline void find_plugin(void)
+{
+	const char *emulator = getenv("ADDITIVE_EMULATOR");
+	if (emulator)
+		setenv("ADDITIVE_PLUGIN_DIR", emulator, 0);
+}
+
 static inline backend *open_device_as(const backend_options *options)
 {
 	backend *b;
 	error err = ERROR_INIT;
-	const char *emulator = getenv("ADDITIVE_EMULATOR");
-	if (emulator)
-		setenv("ADDITIVE_PLUGIN_DIR", emulator, 0);
+	find_plugin();
 	if (backend_open(&b, "cuda", options, cpu_open, 0, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
 	return b;
@@ -30,6 +35,16 @@ static inline backend *open_device(void)
 static inline bool device_is_emulated(const backend *b)
 {
 	return strstr(b->device, "emulated") != NULL;
+}
+
+/* For tests of faults: a real device does not fail when it is told to. */
+static inline void skip_unless_emulated(void)
+{
+	backend *b = open_device();
+	bool emulated = device_is_emulated(b);
+	backend_close(b);
+	if (!emulated)
+		skip();
 }
 
 #endif

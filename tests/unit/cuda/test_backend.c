@@ -11,35 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu/cpu.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/plan.h"
+#include "tests/unit/cuda/device.h"
 #include "tests/unit/support/compare.h"
 #include "tests/unit/support/random.h"
 
 #define MIB ((size_t)1 << 20)
 
-static int find_plugin(void **state)
+static backend *open_stream(bool background)
 {
-	(void)state;
-	const char *emulator = getenv("ADDITIVE_EMULATOR");
-	if (emulator)
-		setenv("ADDITIVE_PLUGIN_DIR", emulator, 0);
-	return 0;
-}
-
-static backend *open_device(bool background)
-{
-	backend *b;
-	error err = ERROR_INIT;
-	if (backend_open(&b, "cuda", &(backend_options){.background = background}, cpu_open, 0, &err) != STATUS_OK)
-		fail_msg("%s", error_message(&err));
-	return b;
+	return open_device_as(&(backend_options){.background = background});
 }
 
 static int open_one(void **state)
 {
-	*state = open_device(false);
+	*state = open_stream(false);
 	return 0;
 }
 
@@ -177,20 +164,21 @@ static void expect_unavailable(int answer, int devices, int driver, const char *
 static void what_is_missing_is_said(void **state)
 {
 	(void)state;
+	skip_unless_emulated();
 	enum { INITIALIZATION_ERROR = 3, INSUFFICIENT_DRIVER = 35, NO_DEVICE = 100 };
 	expect_unavailable(INSUFFICIENT_DRIVER, 0, 0, "there is no NVIDIA driver");
 	expect_unavailable(INSUFFICIENT_DRIVER, 0, 11040, "the NVIDIA driver serves CUDA 11.4, this program needs ");
 	expect_unavailable(NO_DEVICE, 0, 13000, "there is no CUDA device");
 	expect_unavailable(0, 0, 13000, "there is no CUDA device");
 	expect_unavailable(INITIALIZATION_ERROR, 0, 13000, "CUDA cannot be started: ");
-	backend_close(open_device(false));
+	backend_close(open_stream(false));
 }
 
 static void a_device_can_be_opened_again(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 3; i++) {
-		backend *b = open_device(false);
+		backend *b = open_stream(false);
 		void *data = allocate(b, 100);
 		assert_zeros(b, data, 100);
 		if (i > 0)
@@ -346,7 +334,7 @@ static void more_than_the_device_has_leaves_a_reservation_as_it_was(void **state
 
 static void two_backends_are_two_streams_of_one_memory(void **state)
 {
-	backend *front = *state, *back = open_device(true);
+	backend *front = *state, *back = open_stream(true);
 	unsigned char *host = filled(MIB, 8);
 	void *data = allocate(front, MIB), *copy = allocate(back, MIB);
 	assert_int_equal(front->upload(front, data, host, MIB), STATUS_OK);
@@ -493,7 +481,7 @@ static void expect_lost(backend *b, void *data, plan *p)
 
 static void lose_and_open_again(int runs, const char *what)
 {
-	backend *front = open_device(false), *back = open_device(true), *third;
+	backend *front = open_stream(false), *back = open_stream(true), *third;
 	float w[WIDTH * WIDTH], x[ROWS * WIDTH] = {0};
 	random_normal(w, WIDTH * WIDTH, 1, 0.3);
 	plan *p = small_plan(front, w), *q = small_plan(back, w);
@@ -526,7 +514,7 @@ static void lose_and_open_again(int runs, const char *what)
 	backend_close(back);
 	assert_true(fault.reset);
 	fault.reset = false;
-	front = open_device(false);
+	front = open_stream(false);
 	p = small_plan(front, w);
 	write_x(p, x);
 	assert_int_equal(plan_run(p), STATUS_OK);
@@ -539,6 +527,7 @@ static void lose_and_open_again(int runs, const char *what)
 static void a_lost_device_answers_so_until_all_have_closed_it(void **state)
 {
 	(void)state;
+	skip_unless_emulated();
 	lose_and_open_again(0, "launch:1"); /* a direct run */
 	lose_and_open_again(1, "launch:2"); /* while recording, or the first replay */
 	lose_and_open_again(3, "launch:1"); /* a replay */
@@ -546,6 +535,7 @@ static void a_lost_device_answers_so_until_all_have_closed_it(void **state)
 
 static void memory_that_is_short_for_a_moment_is_waited_for(void **state)
 {
+	skip_unless_emulated();
 	backend *b = *state;
 	setenv("ADDITIVE_EMULATOR_FAULT", "malloc:1", 1);
 	void *data = allocate(b, MIB);
@@ -577,5 +567,6 @@ int main(void)
 	    cmocka_unit_test(a_lost_device_answers_so_until_all_have_closed_it),
 	};
 #undef ON_ONE
-	return cmocka_run_group_tests(tests, find_plugin, NULL);
+	find_plugin();
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,23 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu/cpu.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/panel.h"
+#include "tests/unit/cuda/device.h"
 #include "tests/unit/support/random.h"
 
 enum { GUARD = 64 }; /* bytes on either side */
 
-static int open_device(void **state)
+static int setup_device(void **state)
 {
-	error err = ERROR_INIT;
-	const char *emulator = getenv("ADDITIVE_EMULATOR");
-	if (emulator)
-		setenv("ADDITIVE_PLUGIN_DIR", emulator, 0);
-	if (backend_open((backend **)state, "cuda", NULL, cpu_open, 0, &err) == STATUS_OK)
-		return 0;
-	printf("%s\n", error_message(&err));
-	return 1;
+	*state = open_device();
+	return 0;
 }
 
 static int close_device(void **state)
@@ -299,5 +293,5 @@ int main(void)
 	    cmocka_unit_test(what_the_result_held_does_not_matter),
 	    cmocka_unit_test(more_shapes_than_are_remembered_change_nothing),
 	};
-	return cmocka_run_group_tests(tests, open_device, close_device);
+	return cmocka_run_group_tests(tests, setup_device, close_device);
 }
