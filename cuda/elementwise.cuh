@@ -10,7 +10,7 @@
 
 #include "cuda/backend.h"
 #include "cuda/device.cuh"
-#include "cuda/philox.cuh"
+#include "engine/base/philox.h"
 
 enum { ELEMENT_THREADS = 256 };
 
@@ -142,8 +142,8 @@ template <int N> __device__ __forceinline__ numbers<N> dropped(const dropout_sit
 	               step = (uint32_t)__ldg(s.rng + 2);
 #pragma unroll
 	for (int i = 0; i < N; i += 4) {
-		uint32_t word[4];
-		philox_words(word, low, high, s.stream, step, (uint64_t)(e + i) / 4);
+		philox_block random = philox((uint64_t)high << 32 | low, s.stream, step, (uint64_t)(e + i) / 4);
+		uint32_t *word = random.word;
 		if constexpr (N == 1) { /* word e % 4, without an address */
 			const uint32_t pair[2] = {e & 2 ? word[2] : word[0], e & 2 ? word[3] : word[1]};
 			word[0] = e & 1 ? pair[1] : pair[0];

@@ -16,7 +16,6 @@
  * Penalised or biased rows are copied to scratch first. Bytes per row: 4 V, with adjustments 12 V. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
-#include "cuda/philox.cuh"
 #include "engine/base/philox.h"
 #include "engine/tensor/ops/sample.h"
 
@@ -340,9 +339,9 @@ __global__ void __launch_bounds__(THREADS)
 				cut(r, w, ~(u64)0, goal > 0 ? goal : 1);
 			last = w->last;
 		}
-		uint32_t word[4];
-		philox_words(word, s.seed_low, s.seed_high, PHILOX_STREAM_SAMPLE, 0, sample_position(&s));
-		chosen = draw(r, w, last, sample_least(s.min_p), word[0]);
+		const u64 seed = (u64)s.seed_high << 32 | s.seed_low;
+		const philox_block random = philox(seed, PHILOX_STREAM_SAMPLE, 0, sample_position(&s));
+		chosen = draw(r, w, last, sample_least(s.min_p), random.word[0]);
 	}
 	if (threadIdx.x == 0)
 		token[blockIdx.x] = chosen;

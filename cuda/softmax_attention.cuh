@@ -11,7 +11,7 @@
 
 #include "cuda/backend.h"
 #include "cuda/device.cuh"
-#include "cuda/philox.cuh"
+#include "engine/base/philox.h"
 #include "cuda/ptx.cuh"
 
 enum {
@@ -169,12 +169,11 @@ __device__ __forceinline__ attention_dropout attention_drop(const attention &a, 
 /* Which of the four words of philox(seed, stream, step, index) keep their element, as bits. */
 __device__ __forceinline__ unsigned attention_kept_block(const attention_dropout &drop, uint64_t index)
 {
-	uint32_t word[4];
-	philox_words(word, drop.seed[0], drop.seed[1], drop.stream, drop.step, index);
+	const philox_block random = philox((uint64_t)drop.seed[1] << 32 | drop.seed[0], drop.stream, drop.step, index);
 	unsigned kept = 0;
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		kept |= (unsigned)(word[i] >= drop.least) << i;
+		kept |= (unsigned)(random.word[i] >= drop.least) << i;
 	return kept;
 }
 

@@ -14,6 +14,8 @@
 
 #include <stdint.h>
 
+#include "engine/base/device_function.h"
+
 enum {
 	PHILOX_STREAM_SAMPLE = 0x40000000,
 	PHILOX_STREAM_SHUFFLE = 0x50000000,
@@ -25,7 +27,7 @@ typedef struct philox_block {
 } philox_block;
 
 /* Four random words for (seed, stream, step, index). */
-static inline philox_block philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index)
+DEVICE_FUNCTION philox_block philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index)
 {
 	uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = stream, c3 = step;
 	uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -39,7 +41,7 @@ static inline philox_block philox(uint64_t seed, uint32_t stream, uint32_t step,
 }
 
 /* A word as a float in [0, 1): its top 24 bits, so every value is exact. */
-static inline float philox_uniform(uint32_t word)
+DEVICE_FUNCTION float philox_uniform(uint32_t word)
 {
 	return (float)(word >> 8) * 0x1p-24f;
 }

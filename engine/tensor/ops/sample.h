@@ -28,6 +28,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/base/device_function.h"
+
 enum { SAMPLE_BITS = 39, SAMPLE_MAX_VOCAB = 1 << 24 };
 
 /* One row's setting, 32-bit words. */
@@ -50,19 +52,13 @@ typedef struct sample_adjust {
 	float bias;
 } sample_adjust;
 
-#ifdef __CUDACC__
-#define SAMPLE_FUNCTION static __host__ __device__ inline
-#else
-#define SAMPLE_FUNCTION static inline
-#endif
-
-SAMPLE_FUNCTION bool sample_finite(float x)
+DEVICE_FUNCTION bool sample_finite(float x)
 {
 	return x >= -FLT_MAX && x <= FLT_MAX;
 }
 
 /* Step 1 for one logit. */
-SAMPLE_FUNCTION float sample_adjusted(float x, const sample_setting *s, const sample_adjust *a)
+DEVICE_FUNCTION float sample_adjusted(float x, const sample_setting *s, const sample_adjust *a)
 {
 	if (a->count > 0) {
 		x = x > 0 ? x / s->repetition : fmaf(x, s->repetition, 0.0f);
@@ -74,7 +70,7 @@ SAMPLE_FUNCTION float sample_adjusted(float x, const sample_setting *s, const sa
 /* t of step 3 for a temperature above 0, from 0 to 31; 31, which weighs nothing, also for what is not finite. It
  * never falls when x does. */
 enum { SAMPLE_FAR = 31 };
-SAMPLE_FUNCTION float sample_distance(float x, float max, float temperature)
+DEVICE_FUNCTION float sample_distance(float x, float max, float temperature)
 {
 	float t = (max - x) / temperature;
 	bool near = (t >= 0) & (t < SAMPLE_FAR); /* without a branch, so that loops become vector code */
@@ -82,7 +78,7 @@ SAMPLE_FUNCTION float sample_distance(float x, float max, float temperature)
 }
 
 /* a · b / 2^32, rounded down, for a and b below 2^32. */
-SAMPLE_FUNCTION uint64_t sample_product(uint64_t a, uint64_t b)
+DEVICE_FUNCTION uint64_t sample_product(uint64_t a, uint64_t b)
 {
 	return (uint64_t)(uint32_t)a * (uint32_t)b >> 32;
 }
@@ -90,7 +86,7 @@ SAMPLE_FUNCTION uint64_t sample_product(uint64_t a, uint64_t b)
 /* round(2^SAMPLE_BITS · e^-t): exactly 2^SAMPLE_BITS for t = 0, elsewhere within 2e-8 of it or half of one.
  * e^-t = 2^-n · 2^-f with a whole n and 0 <= f < 1, and 2^-f = 1 - f·h(f), h a minimax polynomial (Lawson's iteration)
  * whose signs alternate; f and h in units of 2^-32. */
-SAMPLE_FUNCTION uint64_t sample_weight(float t)
+DEVICE_FUNCTION uint64_t sample_weight(float t)
 {
 	const uint64_t log2e = 1549082005; /* in units of 2^-30 */
 	uint64_t z = (uint32_t)(int32_t)(t * 0x1p26f) * log2e, n = z >> 56, f = z >> 24 & 0xffffffff;
@@ -104,14 +100,14 @@ SAMPLE_FUNCTION uint64_t sample_weight(float t)
 }
 
 /* ⌊part · mass / 2^24⌋ for part <= 2^24. */
-SAMPLE_FUNCTION uint64_t sample_share(uint32_t part, uint64_t mass)
+DEVICE_FUNCTION uint64_t sample_share(uint32_t part, uint64_t mass)
 {
 	uint64_t high = part * (mass >> 32), low = part * (mass & 0xffffffff);
 	return (high << 8) + (low >> 24);
 }
 
 /* The mass that top-p wants: rounded up. */
-SAMPLE_FUNCTION uint64_t sample_goal(float top_p, uint64_t mass)
+DEVICE_FUNCTION uint64_t sample_goal(float top_p, uint64_t mass)
 {
 	float scaled = top_p * 0x1p24f;
 	uint32_t part = (uint32_t)scaled;
@@ -120,7 +116,7 @@ SAMPLE_FUNCTION uint64_t sample_goal(float top_p, uint64_t mass)
 }
 
 /* The least weight that min-p leaves; 1 where it is off. */
-SAMPLE_FUNCTION uint64_t sample_least(float min_p)
+DEVICE_FUNCTION uint64_t sample_least(float min_p)
 {
 	float scaled = min_p * 0x1p39f;
 	uint64_t least = (uint64_t)scaled;
@@ -128,12 +124,12 @@ SAMPLE_FUNCTION uint64_t sample_least(float min_p)
 	return least > 0 ? least : 1;
 }
 
-SAMPLE_FUNCTION uint64_t sample_seed(const sample_setting *s)
+DEVICE_FUNCTION uint64_t sample_seed(const sample_setting *s)
 {
 	return (uint64_t)s->seed_high << 32 | s->seed_low;
 }
 
-SAMPLE_FUNCTION uint64_t sample_position(const sample_setting *s)
+DEVICE_FUNCTION uint64_t sample_position(const sample_setting *s)
 {
 	return (uint64_t)s->position_high << 32 | s->position_low;
 }

@@ -13,31 +13,8 @@
 
 #include "engine/tensor/ops.h"
 #include "engine/tensor/plan.h"
-#include "tests/unit/cuda/device.h"
-#include "tests/unit/support/bf16_backend.h"
+#include "tests/unit/cuda/judges.h"
 #include "tests/unit/support/op_trial.h"
-
-static backend *reference, *narrow, *device; /* narrow: the reference on what bf16 can hold */
-
-static int open_all(void **state)
-{
-	(void)state;
-	backend *inner;
-	device = open_device();
-	if (cpu_reference_open(&reference, 0, NULL) != STATUS_OK || cpu_reference_open(&inner, 0, NULL) != STATUS_OK)
-		return 1;
-	narrow = bf16_backend_new(inner);
-	return 0;
-}
-
-static int close_all(void **state)
-{
-	(void)state;
-	backend_close(reference);
-	backend_close(narrow);
-	backend_close(device);
-	return 0;
-}
 
 /* A case of op_cases with other sizes. */
 typedef struct resized {
@@ -239,5 +216,5 @@ int main(void)
 	    cmocka_unit_test(the_optimiser_at_whole_packs),
 	    cmocka_unit_test(two_runs_give_the_same_bits),
 	};
-	return cmocka_run_group_tests(tests, open_all, close_all);
+	return cmocka_run_group_tests(tests, open_judges, close_judges);
 }

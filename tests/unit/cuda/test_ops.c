@@ -9,31 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/cuda/device.h"
-#include "tests/unit/support/bf16_backend.h"
+#include "tests/unit/cuda/judges.h"
 #include "tests/unit/support/op_trial.h"
-
-static backend *reference, *narrow, *device; /* narrow: the reference on what bf16 can hold */
-
-static int open_both(void **state)
-{
-	(void)state;
-	backend *inner;
-	device = open_device();
-	if (cpu_reference_open(&reference, 0, NULL) != STATUS_OK || cpu_reference_open(&inner, 0, NULL) != STATUS_OK)
-		return 1;
-	narrow = bf16_backend_new(inner);
-	return 0;
-}
-
-static int close_both(void **state)
-{
-	(void)state;
-	backend_close(reference);
-	backend_close(narrow);
-	backend_close(device);
-	return 0;
-}
 
 /* OP in the environment: one op alone, while working on it. */
 static bool is_wanted(const op_case *c)
@@ -80,5 +57,5 @@ int main(void)
 	    cmocka_unit_test(ops_are_those_of_the_reference),
 	    cmocka_unit_test(ops_in_bf16_are_those_of_the_reference_rounded),
 	};
-	return cmocka_run_group_tests(tests, open_both, close_both);
+	return cmocka_run_group_tests(tests, open_judges, close_judges);
 }

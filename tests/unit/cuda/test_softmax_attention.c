@@ -13,33 +13,10 @@
 #include <string.h>
 
 #include "engine/tensor/ops.h"
-#include "tests/unit/cuda/device.h"
+#include "tests/unit/cuda/judges.h"
 #include "tests/unit/cuda/tensors.h"
-#include "tests/unit/support/bf16_backend.h"
 #include "tests/unit/support/compare.h"
 #include "tests/unit/support/op_trial.h"
-
-static backend *reference, *narrow, *device; /* narrow: the reference on what bf16 can hold */
-
-static int open_all(void **state)
-{
-	(void)state;
-	backend *inner;
-	device = open_device();
-	if (cpu_reference_open(&reference, 0, NULL) != STATUS_OK || cpu_reference_open(&inner, 0, NULL) != STATUS_OK)
-		return 1;
-	narrow = bf16_backend_new(inner);
-	return 0;
-}
-
-static int close_all(void **state)
-{
-	(void)state;
-	backend_close(reference);
-	backend_close(narrow);
-	backend_close(device);
-	return 0;
-}
 
 /* --- sizes ------------------------------------------------------------------------------ */
 
@@ -211,5 +188,5 @@ int main(void)
 	    cmocka_unit_test(bf16_is_the_reference_but_for_rounding),
 	    cmocka_unit_test(two_runs_have_the_same_bits),
 	};
-	return cmocka_run_group_tests(tests, open_all, close_all);
+	return cmocka_run_group_tests(tests, open_judges, close_judges);
 }

@@ -1,0 +1,31 @@
+/* judges.h - a device and those who judge it: the CPU's reference, and the same on what bf16 can hold. Include after
+ * cmocka.h; open_judges and close_judges are a group's setup and teardown. */
+#ifndef TESTS_UNIT_CUDA_JUDGES_H
+#define TESTS_UNIT_CUDA_JUDGES_H
+
+#include "tests/unit/cuda/device.h"
+#include "tests/unit/support/bf16_backend.h"
+
+static backend *reference, *narrow, *device;
+
+static inline int open_judges(void **state)
+{
+	(void)state;
+	backend *inner;
+	device = open_device();
+	if (cpu_reference_open(&reference, 0, NULL) != STATUS_OK || cpu_reference_open(&inner, 0, NULL) != STATUS_OK)
+		return 1;
+	narrow = bf16_backend_new(inner);
+	return 0;
+}
+
+static inline int close_judges(void **state)
+{
+	(void)state;
+	backend_close(reference);
+	backend_close(narrow);
+	backend_close(device);
+	return 0;
+}
+
+#endif
