@@ -127,7 +127,7 @@ static bool ranks_before(const float *x, int32_t a, int32_t b)
 	return x[a] == x[b] ? a < b : x[a] > x[b];
 }
 
-/* log Σ exp over the finite logits. */
+/* log Σ exp over the finite logits; -inf without any. */
 static double sampler_normalizer(const float *x, int64_t vocab)
 {
 	float most = -INFINITY;
@@ -138,7 +138,7 @@ static double sampler_normalizer(const float *x, int64_t vocab)
 	for (int64_t i = 0; i < vocab; i++)
 		if (isfinite(x[i]))
 			sum += expf(x[i] - most);
-	return most + log(sum);
+	return sum > 0 ? most + log(sum) : -INFINITY;
 }
 
 /* The n_top first by rank, by insertion: n_top is small and most tokens fail the first test. */
