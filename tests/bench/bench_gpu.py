@@ -9,7 +9,8 @@ against PyTorch's fastest forms, eager and compiled, and against GPT-2 with its 
 against GPT-2 with a static cache in CUDA graphs. A peer that disagrees with the plain definition is refused. What a part
 measured is in OUT/PART.json; the table goes to standard output and, with --table, into that file, misses included.
 
---quick: tiny sizes, to try the harness itself (with ADDITIVE_BENCH_BACKEND=cuda and a CPU for PyTorch if there is no GPU).
+--quick: tiny sizes, to try the harness itself; without a GPU PyTorch takes the CPU, and ADDITIVE_PLUGIN_DIR has to name the
+emulated device (build/emulator).
 """
 
 import argparse
