@@ -242,7 +242,11 @@ $(VENV)/ready: tests/requirements.txt
 
 .PHONY: pytest
 pytest: all $(EMULATOR_ALL) $(VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q tests/api tests/e2e
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q tests/api tests/e2e \
+	  $(if $(EMULATOR_ALL),,$(WITHOUT_EMULATOR))
+# What a build without the emulated device leaves out.
+WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_device_loss.py \
+                    --deselect=tests/e2e/test_golden.py::test_the_cuda_backend_agrees_with_golden_numbers
 
 # Measurements, never tests: programs on the engine's rooms.
 BENCH_BIN := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.c)))

@@ -2,34 +2,20 @@
  * logistic function of 2u.
  *
  * Φ's tail is e^{-x²/2} times Mills' ratio over √(2π), a polynomial in 1 / (1 + 0.3 |x|): no branch, no difference of
- * neighbouring numbers where x is negative, and the same exponential serves the gradient. The polynomial is that of
- * engine/cpu/kernels/math.h. bf16 leaves few instructions an element at the memory's speed, so the exponential and the
+ * neighbouring numbers where x is negative, and the same exponential serves the gradient. The polynomial is the
+ * CPU's. bf16 leaves few instructions an element at the memory's speed, so the exponential and the
  * quotients are the fast ones (__expf, __fdividef): a relative error of Φ's tail of at most 2^-22 + x² 2^-24, beside
  * which the bf16 that is stored (2^-9) is coarse, and f32 is exact to about 1e-6.
  *
  * A thread takes 16 bytes at a time. Bytes per element, f32 / bf16: gelu 8 / 4, gelu_grad 12 / 6. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
-
-/* 1 - Φ(t) for t = |x|, over e^{-t²/2}. */
-static __device__ __forceinline__ float mills(float t)
-{
-	const float k = __fdividef(1.0f, 1.0f + 0.3f * t);
-	float p = 0.03593174f;
-	p = p * k + -0.158276007f;
-	p = p * k + 0.208206564f;
-	p = p * k + -0.0553938188f;
-	p = p * k + 0.129469186f;
-	p = p * k + 0.0996375009f;
-	p = p * k + 0.120798364f;
-	p = p * k + 0.119626395f;
-	return p * k;
-}
+#include "engine/tensor/ops/gelu.h"
 
 /* Φ(x), bell = e^{-x²/2}. */
 static __device__ __forceinline__ float distribution(float x, float bell)
 {
-	const float tail = bell * mills(fabsf(x));
+	const float tail = bell * gelu_mills(__fdividef(1.0f, 1.0f + 0.3f * fabsf(x)));
 	return x < 0.0f ? tail : 1.0f - tail;
 }
 

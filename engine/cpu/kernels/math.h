@@ -18,6 +18,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "engine/tensor/ops/gelu.h"
+
 static inline uint32_t math_bits(float x)
 {
 	uint32_t bits;
@@ -73,20 +75,10 @@ static inline float math_log(float x)
 	return (f - (0.5f * square - tail)) + e * high;
 }
 
-/* e^{t²/2} (1 - Φ(t)) for t >= 0, Φ the normal distribution: the part of its tail that is not e^{-t²/2}
- * (Mills' ratio over √(2π)), a polynomial in 1 / (1 + 0.3 t) since it falls like 1 / t. */
+/* gelu_mills at t >= 0. */
 static inline float math_mills(float t)
 {
-	float k = 1.0f / (1.0f + 0.3f * t);
-	float p = 0.03593174f;
-	p = p * k + -0.158276007f;
-	p = p * k + 0.208206564f;
-	p = p * k + -0.0553938188f;
-	p = p * k + 0.129469186f;
-	p = p * k + 0.0996375009f;
-	p = p * k + 0.120798364f;
-	p = p * k + 0.119626395f;
-	return p * k;
+	return gelu_mills(1.0f / (1.0f + 0.3f * t));
 }
 
 #endif

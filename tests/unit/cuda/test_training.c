@@ -3,8 +3,6 @@
 
 #include "tests/unit/cuda/device.h"
 
-#define DATA "tests/data/training/"
-
 static backend *device;
 
 static int open_all(void **state)
@@ -51,24 +49,10 @@ static void run_to_the_end(run *r, trainer *t, uint64_t budget_ns)
 static void twenty_steps_are_those_of_the_reference(void **state)
 {
 	const fixture *f = *state;
-	char *text;
-	size_t bytes;
-	train_options o;
-	model *m;
-	trainer *t;
 	dataset *sets[2];
 	run r;
-	error err = ERROR_INIT;
-	json_t *curve = json_load_file(DATA "curve20.json", 0, NULL);
-	train_options_default(&o);
-	assert_int_equal(train_options_read(&o, json_object_get(curve, "options"), NULL, &err), STATUS_OK);
-	assert_int_equal(file_read(DATA "text.txt", 1 << 20, &text, &bytes, &err), STATUS_OK);
-	assert_int_equal(dataset_split(&sets[0], &sets[1], f->tokenizer, text, bytes, o.sequence_length, 0.1, &err),
-	                 STATUS_OK);
-	free(text);
-	assert_int_equal(model_open(&m, DATA "model", DTYPE_F32, device, &err), STATUS_OK);
-	assert_int_equal(trainer_new(&t, m, &o, sets[0], sets[1], &err), STATUS_OK);
-	run_to_the_end(&r, t, 0);
+	json_t *curve = json_load_file(FIXTURE_RUN "curve20.json", 0, NULL);
+	run_to_the_end(&r, fixture_reference_run(f, device, curve, sets), 0);
 	assert_int_equal(r.steps, 20);
 	for (size_t i = 0; i < 20; i++) {
 		double want = json_real_value(json_array_get(json_object_get(curve, "train_loss"), i));

@@ -116,6 +116,28 @@ static inline void assert_same_weights(const fixture *f, const trainer *a, const
 	free(y);
 }
 
+#define FIXTURE_RUN "tests/data/training/"
+
+/* The run of FIXTURE_RUN curve20.json, which is PyTorch's, on b; sets: its data. From the repository's root. */
+static inline trainer *fixture_reference_run(const fixture *f, backend *b, const json_t *curve, dataset *sets[2])
+{
+	char *text;
+	size_t bytes;
+	train_options o;
+	model *m;
+	trainer *t;
+	error err = ERROR_INIT;
+	train_options_default(&o);
+	assert_int_equal(train_options_read(&o, json_object_get(curve, "options"), NULL, &err), STATUS_OK);
+	assert_int_equal(file_read(FIXTURE_RUN "text.txt", 1 << 20, &text, &bytes, &err), STATUS_OK);
+	assert_int_equal(dataset_split(&sets[0], &sets[1], f->tokenizer, text, bytes, o.sequence_length, 0.1, &err),
+	                 STATUS_OK);
+	free(text);
+	assert_int_equal(model_open(&m, FIXTURE_RUN "model", DTYPE_F32, b, &err), STATUS_OK);
+	assert_int_equal(trainer_new(&t, m, &o, sets[0], sets[1], &err), STATUS_OK);
+	return t;
+}
+
 /* Advance until `step` steps are done and the events that belong to it are over. */
 static inline unsigned fixture_run(trainer *t, int64_t step, uint64_t budget_ns)
 {

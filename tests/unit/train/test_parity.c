@@ -4,28 +4,7 @@
  * root. */
 #include "tests/unit/train/fixture.h"
 
-#define DATA "tests/data/training/"
-
 static const double tolerance = 1e-3;
-
-static trainer *open_run(const fixture *f, const json_t *curve, dataset *sets[2])
-{
-	char *text;
-	size_t bytes;
-	train_options o;
-	model *m;
-	trainer *t;
-	error err = ERROR_INIT;
-	train_options_default(&o);
-	assert_int_equal(train_options_read(&o, json_object_get(curve, "options"), NULL, &err), STATUS_OK);
-	assert_int_equal(file_read(DATA "text.txt", 1 << 20, &text, &bytes, &err), STATUS_OK);
-	assert_int_equal(dataset_split(&sets[0], &sets[1], f->tokenizer, text, bytes, o.sequence_length, 0.1, &err),
-	                 STATUS_OK);
-	free(text);
-	assert_int_equal(model_open(&m, DATA "model", DTYPE_F32, f->backend, &err), STATUS_OK);
-	assert_int_equal(trainer_new(&t, m, &o, sets[0], sets[1], &err), STATUS_OK);
-	return t;
-}
 
 /* Print a line per step only when it is off. */
 static void assert_loss(double engine, const json_t *expected, const char *what, size_t step)
@@ -39,14 +18,14 @@ static void assert_loss(double engine, const json_t *expected, const char *what,
 static void every_step_and_evaluation_agrees_with_the_reference(void **state)
 {
 	const fixture *f = *state;
-	json_t *curve = json_load_file(DATA "curve20.json", 0, NULL);
+	json_t *curve = json_load_file(FIXTURE_RUN "curve20.json", 0, NULL);
 	assert_non_null(curve);
 	const json_t *losses = json_object_get(curve, "train_loss"),
 	             *evaluations = json_object_get(curve, "valid_loss");
 	assert_int_equal(json_array_size(losses), 20);
 	assert_int_equal(json_array_size(evaluations), 2);
 	dataset *sets[2];
-	trainer *t = open_run(f, curve, sets);
+	trainer *t = fixture_reference_run(f, f->backend, curve, sets);
 	const train_progress *p = trainer_progress(t);
 	size_t steps = 0, seen = 0;
 	int clipped = 0;
