@@ -248,6 +248,7 @@ static status cuda_open(backend **out, const backend_options *o, error *err)
 	c->processors = prop.multiProcessorCount;
 	c->shared_limit = prop.sharedMemPerBlockOptin;
 	c->memory_bytes = prop.totalGlobalMem;
+	c->early = prop.major >= 9;
 	fill_table(c, &prop);
 	status s = device_take(c, err);
 	if (s != STATUS_OK) {

@@ -21,6 +21,7 @@ typedef struct cuda_backend {
 	int processors;                 /* streaming multiprocessors */
 	size_t shared_limit;            /* bytes of shared memory that a block may ask for */
 	size_t memory_bytes;            /* of the whole device */
+	bool early;                     /* has the device programmatic dependent launches (9.0 and later)? */
 	bool recording;                 /* between record_begin and record_end */
 	bool *lost;                     /* shared by the backends of the device */
 	struct cuda_memory *memory;     /* memory.cu */
@@ -60,7 +61,8 @@ int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, i
 /* One block of `threads` threads and `shared` bytes of shared memory per element of `grid`. Arguments are converted to
  * the kernel's parameters. An empty grid does nothing. */
 template <class... P, class... A>
-status cuda_launch(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A &&...args)
+status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared,
+                      A &&...args)
 {
 	cuda_backend *c = cuda_of(b);
 	TRY(cuda_enter(c));
@@ -72,12 +74,29 @@ status cuda_launch(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads
 		if (s != STATUS_OK)
 			return s;
 	}
+	cudaLaunchAttribute attribute = {};
+	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	attribute.val.programmaticStreamSerializationAllowed = 1;
 	cudaLaunchConfig_t config = {};
 	config.gridDim = grid;
 	config.blockDim = dim3(threads);
 	config.dynamicSmemBytes = shared;
 	config.stream = c->stream;
+	config.attrs = &attribute;
+	config.numAttrs = early && c->early;
 	return cuda_status(c, cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...));
+}
+template <class... P, class... A>
+status cuda_launch(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A &&...args)
+{
+	return cuda_launch_as(b, false, kernel, grid, threads, shared, (A &&)args...);
+}
+/* The same for a kernel that may begin before the one launched before it has ended: each of its threads calls
+ * wait_for_previous (ptx.cuh) before it touches anything but its arguments and weights, and ends after that. */
+template <class... P, class... A>
+status cuda_launch_early(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A &&...args)
+{
+	return cuda_launch_as(b, true, kernel, grid, threads, shared, (A &&)args...);
 }
 
 /* Blocks for `count` elements at `each` per block, as many as fill the device a few times over. */

@@ -78,5 +78,27 @@ template <int n> __device__ __forceinline__ void copy_wait(void)
 	asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
+/* Programmatic dependent launch (PTX ISA, griddepcontrol; cuda_launch_early). wait_for_previous: until the kernel launched
+ * before this one has ended and what it wrote can be read; nothing if that is so anyway. let_next_begin: once every block
+ * has called it or ended, the next kernel may begin; only after wait_for_previous, so that no more than two kernels
+ * overlap. Both are no-ops before compute capability 9.0. */
+__device__ __forceinline__ void wait_for_previous(void)
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_begin(void)
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/* Bring the 128 bytes around this address to the L2 cache. */
+__device__ __forceinline__ void prefetch(const void *at)
+{
+	asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 #endif
 #endif

@@ -377,9 +377,12 @@ struct cudaDeviceProp {
 	size_t totalGlobalMem, sharedMemPerBlockOptin;
 	int major, minor, multiProcessorCount, l2CacheSize, maxThreadsPerMultiProcessor;
 };
+enum { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
 struct cudaLaunchAttribute {
 	int id;
-	int val;
+	union {
+		int programmaticStreamSerializationAllowed;
+	} val;
 };
 struct cudaLaunchConfig_t {
 	dim3 gridDim, blockDim;

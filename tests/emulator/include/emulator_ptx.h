@@ -67,4 +67,15 @@ template <int n> static inline void copy_wait(void)
 	emulator::copy_wait(n);
 }
 
+static inline void wait_for_previous(void)
+{
+}
+static inline void let_next_begin(void)
+{
+}
+static inline void prefetch(const void *at)
+{
+	(void)at;
+}
+
 #endif
