@@ -129,16 +129,25 @@ $(OUT)/obj/gen/openapi.o: $(OUT)/gen/openapi.c
 CUDA_SRC := $(sort $(wildcard cuda/*.cu))
 NVCC ?= $(firstword $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 CUDA_ARCHS ?= 80 86 89 90a 100
-CUDA_GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-                -gencode arch=compute_80,code=compute_80
+# Tests compile for the oldest and for the one whose figures cuda-check looks at.
+CUDA_TEST_ARCHS := 80 90a
+gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
 NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -D_GNU_SOURCE -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
 CUDA_OBJ := $(patsubst %.cu,$(OUT)/obj/%.o,$(CUDA_SRC))
+CUDA_TEST_ONLY := $(patsubst %.cu,$(OUT)/cuda-check/%.o,$(CUDA_SRC))
 .PHONY: cuda
 cuda: $(OUT)/bin/additive-cuda.so
+$(CUDA_OBJ): gencodes = $(call gencode,$(CUDA_ARCHS))
 $(CUDA_OBJ): $(OUT)/obj/%.o: %.cu
+	$(nvcc)
+$(CUDA_TEST_ONLY): gencodes = $(call gencode,$(CUDA_TEST_ARCHS))
+$(CUDA_TEST_ONLY): $(OUT)/cuda-check/%.o: %.cu
+	$(nvcc)
+define nvcc
 	@mkdir -p $(@D)
 	$(call say,nvcc,$@)
-	$(Q)$(NVCC) $(NVCCFLAGS) -Xptxas -v $(CUDA_GENCODE) -MMD -MP -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	$(Q)$(NVCC) $(NVCCFLAGS) -Xptxas -v $(gencodes) -MMD -MP -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+endef
 $(OUT)/bin/additive-cuda.so: $(CUDA_OBJ)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
@@ -150,8 +159,8 @@ endif
 
 # What no machine without a GPU can run, every machine with a compiler can compile and look at.
 .PHONY: cuda-check
-cuda-check: $(if $(NVCC),cuda)
-	@$(if $(NVCC),tests/cuda_resources cuda/hot_kernels $(CUDA_OBJ:.o=.ptxas),\
+cuda-check: $(if $(NVCC),$(CUDA_TEST_ONLY))
+	@$(if $(NVCC),tests/cuda_resources cuda/hot_kernels $(CUDA_TEST_ONLY:.o=.ptxas),\
 	  echo 'cuda: there is no CUDA compiler here, so nothing was compiled for a GPU')
 
 # The same sources for a CPU: tests/emulator is the device. Two plug-ins: OUT/emulator/ runs whole programs, and
@@ -255,6 +264,11 @@ $(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(BENCH_SUPPORT) $$(cal
 	@mkdir -p $(@D)
 	$(call say,link,$@)
 	$(Q)$(CC) $(LDFLAGS) -rdynamic -o $@ $^ $(CORE_LIBS)
+BENCH_CUDA := $(if $(NVCC),$(patsubst tests/bench/%.cu,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.cu))))
+$(BENCH_CUDA): $(OUT)/bench/%: tests/bench/%.cu
+	@mkdir -p $(@D)
+	$(call say,nvcc,$@)
+	$(Q)$(NVCC) $(NVCCFLAGS) $(CUDA_GENCODE) -o $@ $<
 BENCH_VENV := build/bench-venv
 $(BENCH_VENV)/ready: tests/bench/requirements.txt
 	deploy/deps g++ python3-dev libjemalloc2 libtcmalloc-minimal4
@@ -265,11 +279,11 @@ $(BENCH_VENV)/ready: tests/bench/requirements.txt
 bench: $(BENCH_BIN) $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python tests/bench/bench.py $(BENCH)
 bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
-	$(BENCH_VENV)/bin/python tests/bench/quality.py $(if $(TRAIN),--train '$(TRAIN)') $(if $(VALID),--valid '$(VALID)') \
+	$(BENCH_VENV)/bin/python tests/bench/quality.py $(if $(TRAIN),--train $(TRAIN)) $(if $(VALID),--valid '$(VALID)') \
 	  $(if $(EPOCHS),--epochs $(EPOCHS)) $(BENCH)
 
 .PHONY: test test-programs
-test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(if $(NVCC),cuda)
+test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(if $(NVCC),$(CUDA_TEST_ONLY))
 test:
 	@deploy/deps g++ # for the emulated device
 	$(MAKE) -j$(shell nproc) test-programs
@@ -278,7 +292,7 @@ test:
 # On a GPU. The kit is made where our libraries are and runs where a driver and a toolkit are (tests/gpu).
 GPU_KIT := build/gpu-kit
 .PHONY: gpu-kit test-gpu bench-gpu
-gpu-kit: all cuda $(filter $(OUT)/unit/cuda/%,$(UNIT_BIN)) $(BENCH_BIN) $(VENV)/ready
+gpu-kit: all cuda $(filter $(OUT)/unit/cuda/%,$(UNIT_BIN)) $(BENCH_BIN) $(BENCH_CUDA) $(VENV)/ready
 	$(VENV)/bin/python tests/gpu/kit.py $(OUT) $(GPU_KIT)
 test-gpu: gpu-kit
 	$(PYTHON) tests/gpu/test_gpu.py --kit $(GPU_KIT)
@@ -326,4 +340,4 @@ format:
 clean:
 	rm -rf build
 
--include $(shell find $(OUT)/obj $(OUT)/emulator -name '*.d' 2>/dev/null)
+-include $(shell find $(OUT)/obj $(OUT)/emulator $(OUT)/cuda-check -name '*.d' 2>/dev/null)

@@ -5,8 +5,7 @@
  *   M_i = log Σ_{j∈W(i)} e^{a_j} = top + log sum;  g_i = Σ_{j∈W(i)} e^{a_j - M_i} x_j = vector / sum
  *
  * Bytes per element: 4 in bf16 (2 read, 2 written), 8 in f32, and 8 per token and head for score and log_normalizer;
- * windows read x a second time, from a cache. A tile of dh 64 in bf16 has 256 tokens (8 rows per group of 8 lanes),
- * with a window 128, because near and far rows are there together.
+ * windows read x a second time, from L2. A tile of dh 64 in bf16 has 256 tokens: 8 rows per group of 8 lanes.
  *
  * A head wider than a block has channels for is cut in pieces that share the scores, which a kernel of their own
  * makes first. */
@@ -27,94 +26,98 @@ template <class T> struct forward_call {
 template <class C_, bool WINDOW_> struct forward {
 	typedef C_ C;
 	typedef typename C::T T;
-	enum { WINDOW = WINDOW_, R = WINDOW ? (C::PACKED ? 4 : 2) : (C::PACKED ? 8 : 4) };
+	enum { WINDOW = WINDOW_, ONES = true, R = C::PACKED ? 8 : 4, stages = WINDOW ? 2 : 1 };
 	const forward_call<T> &f;
-	const T *x;
-	int64_t row, channel; /* of march position 0, of element 0 */
-	int first, end;       /* march positions: of row 0, and where the tile ends */
-	int head, width;
-	bool speaks; /* of all lanes and pieces of a head, the one that writes what is there once per head */
+	const T *x;                          /* row 0 of the group */
+	int64_t row, scores;                 /* its token; where its scores are */
+	unsigned there, seen, far_seen;      /* bits of rows: that exist, that the mask lets in */
+	int width;
+	bool speaks; /* the piece of a head that writes what is there once per head */
+	additive_held<C, R> top, sum;
 	float w[C::E];
 
-	__device__ __forceinline__ void start(const additive_place &p, int at)
+	__device__ __forceinline__ void start(const additive_place &p, int first, unsigned bits)
 	{
-		row = p.sequence * f.cut.length;
-		head = p.head;
-		channel = p.head * f.cut.dh + p.chunk * ADDITIVE_CHUNK;
+		const int channel = p.head * f.cut.dh + p.chunk * ADDITIVE_CHUNK;
+		row = p.sequence * f.cut.length + first;
+		scores = row * f.cut.heads + p.head;
 		x = f.x + row * f.cut.stride + channel;
 		width = f.cut.dh - p.chunk * ADDITIVE_CHUNK;
-		speaks = p.chunk == 0 && C::lane() == 0;
-		first = at;
-		end = p.first + p.rows;
+		speaks = p.chunk == 0;
+		there = bits;
 		C::load_weight(w, f.w + channel, width);
 	}
-	__device__ __forceinline__ void rows(additive_rows<C, R> &rows, bool near, int at, int stop)
+	template <bool FAR>
+	__device__ __forceinline__ void fetch(const additive_rows<C, R, ONES> &rows, unsigned bits)
 	{
+		const T *from = FAR ? x - f.cut.window * f.cut.stride : x;
+#pragma unroll
+		for (int r = 0; r < R; r++)
+			rows.stage->fetch(r, from + r * f.cut.stride, width, bits >> r & 1);
+		(FAR ? far_seen : seen) =
+		    additive_seen<R>(f.mask ? f.mask + row - (FAR ? f.cut.window : 0) : nullptr, 1, bits);
+	}
+	template <bool FAR> __device__ __forceinline__ void arrive(additive_rows<C, R, ONES> &rows, unsigned bits)
+	{
+		additive_held<C, R> scaled = {};
 #pragma unroll
 		for (int r = 0; r < R; r++) {
-			const bool there = at + r >= 0 && at + r < stop;
-			rows.row[r] = C::load(x + (at + r) * f.cut.stride, width, there);
-			rows.value[r] = 1;
-		}
-#pragma unroll
-		for (int r = 0; r < R; r++) {
-			const int64_t i = row + at + r;
-			const bool there = at + r >= 0 && at + r < stop;
 			float a;
 			if (!C::PACKED && f.given)
-				a = there ? f.given[i * f.cut.heads + head] : 0;
+				a = bits >> r & 1 ? f.given[scores + (r - (FAR ? f.cut.window : 0)) * f.cut.heads] : 0;
 			else
-				a = f.scale * C::dot(rows.row[r], w);
-			if (near && there && speaks && f.score)
-				f.score[i * f.cut.heads + head] = a;
-			rows.score[r] = there && (!f.mask || f.mask[i]) ? a : -INFINITY;
+				a = f.scale * C::dot(rows.stage->get(r), w);
+			scaled.set(r, a);
+			rows.score[r] = (FAR ? far_seen : seen) >> r & 1 ? a : -INFINITY;
 		}
+		if (!FAR && speaks && f.score)
+			scaled.store(f.score + scores, f.cut.heads, there);
 	}
 	__device__ __forceinline__ void ready(void)
 	{
 	}
-	__device__ __forceinline__ void write(int r, float top, float sum, const float (&g)[C::E])
+	__device__ __forceinline__ void write(int r, float all_top, float all_sum, const float (&g)[C::E])
 	{
-		const int64_t i = row + first + r;
-		if (first + r >= end)
-			return;
-		if (f.g)
-			C::store(f.g + i * f.cut.stride + channel, width, g);
-		if (f.log_normalizer && speaks)
-			f.log_normalizer[i * f.cut.heads + head] = sum > 0 ? top + logf(sum) : -INFINITY;
+		top.set(r, all_top);
+		sum.set(r, all_sum);
+		if (f.g && there >> r & 1)
+			C::store(f.g + (x - f.x) + r * f.cut.stride, width, g);
 	}
 	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near)
 	{
-		const float share = near.sum > 0 ? 1 / near.sum : 0;
-		float g[C::E];
-#pragma unroll
-		for (int e = 0; e < C::E; e++)
-			g[e] = share * near.vector[e];
-		write(r, near.top, near.sum, g);
+		write(r, near.top, near.sum, near.vector);
 	}
 	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near,
 	                                     const additive_aggregate<C::E> &far)
 	{
-		const float top = fmaxf(near.top, far.top);
-		float mine = __expf(near.top - top), theirs = __expf(far.top - top);
-		const float sum = mine * near.sum + theirs * far.sum, share = sum > 0 ? 1 / sum : 0;
+		const float both = fmaxf(near.top, far.top);
+		float mine = additive_exp(near.top - both), theirs = additive_exp(far.top - both);
+		const float all = mine * near.sum + theirs * far.sum, share = additive_share(all);
 		mine *= share;
 		theirs *= share;
 		float g[C::E];
 #pragma unroll
 		for (int e = 0; e < C::E; e++)
 			g[e] = mine * near.vector[e] + theirs * far.vector[e];
-		write(r, top, sum, g);
+		write(r, both, all, g);
 	}
 	__device__ __forceinline__ void end_tile(void)
 	{
+		if (!speaks || !f.log_normalizer)
+			return;
+#pragma unroll
+		for (int i = 0; i < top.SLOTS; i++)
+			top.slot[i] = sum.slot[i] > 0 ? top.slot[i] + logf(sum.slot[i]) : -INFINITY;
+		top.store(f.log_normalizer + scores, f.cut.heads, there);
 	}
 };
 
+/* Blocks per processor: one that waits for memory or others leaves the arithmetic to the rest. */
 template <class C, bool WINDOW>
-__global__ void __launch_bounds__(ADDITIVE_THREADS, 2) forward_kernel(forward_call<typename C::T> f)
+__global__ void __launch_bounds__(ADDITIVE_THREADS, C::PACKED && !WINDOW ? 4 : 2)
+    forward_kernel(forward_call<typename C::T> f)
 {
-	forward<C, WINDOW> work = {f, nullptr, 0, 0, 0, 0, 0, 0, false, {}};
+	forward<C, WINDOW> work = {f, nullptr, 0, 0, 0, 0, 0, 0, false, {}, {}, {}};
 	additive_march(f.cut, work);
 }
 
@@ -136,11 +139,9 @@ __global__ void __launch_bounds__(ADDITIVE_THREADS)
 	}
 }
 
-/* The cut of a call: windows and the whole sequence have tiles of their own. */
 template <class C> static additive_cut forward_cut(const op_call *call)
 {
-	additive_cut c = additive_cut_of(call, C::GROUPS * forward<C, false>::R);
-	return c.global ? c : additive_cut_of(call, C::GROUPS * forward<C, true>::R);
+	return additive_cut_of(call, C::GROUPS * forward<C, false>::R, 2);
 }
 
 static size_t given_bytes(const op_call *call, const additive_cut *c)

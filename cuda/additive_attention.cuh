@@ -4,7 +4,7 @@
  * has score a, value 1, vector x, the backward -M, D, dg.
  *
  * A chain is one head of one sequence. It is cut into tiles; a block of threads works on one. Groups of L lanes hold
- * R rows each, E channels per lane, in registers: a tile is at most ROWS = THREADS / L · R tokens.
+ * R rows each, E channels per lane: a tile is at most ROWS = THREADS / L · R tokens.
  *
  *   global     tiles follow each other; before(t) = tiles 0 … t-1
  *   k > ROWS   k tokens are cut into `tiles` equal tiles (the last may be shorter), so what lies one window before
@@ -29,17 +29,22 @@
  * Blocks take their tile from a counter, tile index slowest, so whoever waits waits for blocks that run already. Flags
  * and counter are cleared before each launch, by the same stream.
  *
- * Bytes: every row once from memory, near; windows read it a second time, far: from L1 when k <= ROWS, else from L2, as
- * long as the windows of the chains in flight fit there. A tile writes an aggregate of 4 (width + 2) bytes. */
+ * Bytes: every row once from memory, near; windows read it a second time, far, from L2: chains are worked on in waves,
+ * so many at a time as have their windows there. A tile writes an aggregate of 4 (width + 2) bytes.
+ *
+ * A tile's rows are asked for all at once, into shared memory, each by the thread that will read it. So registers hold
+ * sums alone, three or four blocks fit a processor where there is no far side, and some have bytes in flight while
+ * others compute or wait. */
 #ifndef CUDA_ADDITIVE_ATTENTION_CUH
 #define CUDA_ADDITIVE_ATTENTION_CUH
 
 #include "cuda/additive_lanes.cuh"
-#include "cuda/ptx.cuh"
 
 enum {
 	ADDITIVE_SUPER = 32, /* tiles: one per lane that waits */
-	ADDITIVE_CHUNK = 256 /* channels of a wider head that one block takes */
+	ADDITIVE_CHUNK = 256, /* channels of a wider head that one block takes */
+	ADDITIVE_CACHE = 16 << 20, /* bytes of L2 that windows may count on */
+	ADDITIVE_WAVE = 16         /* chains at least, to work on at a time */
 };
 
 /* How work is cut; all blocks of a launch share it. Positions have 31 bits, as they have in every session. */
@@ -53,6 +58,7 @@ typedef struct additive_cut {
 	int segment;     /* tokens; 0: a tile is no multiple of windows */
 	int count;       /* tiles in a chain */
 	int supers;      /* of a chain; 0: not used */
+	int wave;        /* chains worked on at a time */
 	bool global;
 	bool waits;           /* do tiles need each other? */
 	float *sums;          /* [chains, count + supers, width + 2]: vector, top, sum */
@@ -69,8 +75,21 @@ static inline int64_t additive_parts(int64_t whole, int64_t part)
 	return (whole + part - 1) / part;
 }
 
-/* rows: the most that fit a tile. */
-static inline additive_cut additive_cut_of(const op_call *call, int rows)
+/* As many chains as have their windows in the cache, whole sequences if possible. */
+static inline int additive_wave(const additive_cut *c, int tensors, size_t real)
+{
+	const int64_t chains = additive_chains(c), heads = (int64_t)c->heads * c->chunks;
+	const int64_t bytes = ((int64_t)c->window + c->tile) * c->dh / c->chunks * tensors * (int64_t)real;
+	int64_t wave = ADDITIVE_CACHE / bytes;
+	if (wave > heads)
+		wave -= wave % heads;
+	if (wave < ADDITIVE_WAVE)
+		wave = ADDITIVE_WAVE;
+	return (int)(c->global || wave > chains ? chains : wave);
+}
+
+/* rows: the most that fit a tile; tensors: how many pass through the cache. */
+static inline additive_cut additive_cut_of(const op_call *call, int rows, int tensors)
 {
 	const attention_params *p = (const attention_params *)call->params;
 	additive_cut c = {};
@@ -100,6 +119,7 @@ static inline additive_cut additive_cut_of(const op_call *call, int rows)
 	c.waits = !c.segment && c.count > 1;
 	if (c.waits && (c.global || c.tiles > 2 * ADDITIVE_SUPER))
 		c.supers = c.count / ADDITIVE_SUPER;
+	c.wave = additive_wave(&c, tensors, dtype_bytes(call->in[0].type));
 	return c;
 }
 
@@ -129,27 +149,38 @@ static inline status additive_prepare(backend *b, additive_cut *c, int width, vo
 		return STATUS_OK;
 	c->sums = (float *)at;
 	c->flags = (unsigned *)((char *)at + additive_sums_bytes(c, width));
+	cuda_of(b)->after_kernel = false;
 	return cuda_status(cuda_of(b), cudaMemsetAsync(c->flags, 0, additive_flags_bytes(c), cuda_of(b)->stream));
 }
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
 /* What warps tell each other of one scan: the aggregate that leaves a warp, and whether a segment's border cuts it off
- * from what came before. */
-template <int WIDTH> struct additive_board {
+ * from what came before. Then: what reaches a warp from those before it. */
+template <int WIDTH> struct __align__(16) additive_board {
 	float vector[ADDITIVE_WARPS][WIDTH];
 	float top[ADDITIVE_WARPS], sum[ADDITIVE_WARPS];
+	float before_top[ADDITIVE_WARPS], before_sum[ADDITIVE_WARPS];
 	unsigned cut[ADDITIVE_WARPS];
 };
 template <int WIDTH> struct additive_entry {
 	float vector[WIDTH], top, sum, spare[2]; /* whole 16 bytes */
 };
+
+/* Where a block of threads works. */
+typedef struct additive_place {
+	int64_t chain, sequence;
+	int head, chunk, t;
+	int first;      /* march position */
+	int rows, full; /* tokens that are there; that there would be if the sequence went on */
+} additive_place;
+
 template <int WIDTH> struct __align__(16) additive_shared {
 	additive_board<WIDTH> near, far;
 	additive_entry<WIDTH> own, before; /* of the tile; before(t) */
 	float slice[ADDITIVE_THREADS], factor[WARP], keep;
 	const float *entry[WARP];
-	unsigned ticket;
+	additive_place place;
 };
 
 /* --- scans of a tile ------------------------------------------------------------------------------ */
@@ -194,86 +225,67 @@ __device__ __forceinline__ void additive_scan_warp(additive_aggregate<C::E> &a, 
 	if (C::IN_WARP > 1) {
 		cut = shift(1) && !edge;
 		a = other;
-	}
-	if (edge) {
+	} else {
 		cut = false;
-		a.clear();
 	}
+	a.clear(edge);
 }
 
-/* The warps before this one (`back`: after), up to the nearest border: bits. */
-template <bool back>
-__device__ __forceinline__ unsigned additive_warps(const unsigned *cut, bool *reaches_end)
+/* What left each warp becomes what lies before it (`back`: after it), up to the nearest border; returns all of it in
+ * `all`, if that is there. A thread per channel; `back` takes other threads, if there are enough. */
+template <int WIDTH, bool back>
+__device__ __forceinline__ void additive_scan_board(additive_board<WIDTH> *board, additive_entry<WIDTH> *all)
 {
-	const int warp = threadIdx.x / WARP;
-	unsigned bits = 0;
-	bool open = true;
-	for (int by = 1; by < ADDITIVE_WARPS && open; by++) {
-		int v = back ? warp + by : warp - by;
-		if (v < 0 || v >= ADDITIVE_WARPS)
-			break;
-		bits |= 1u << v;
-		open = !cut[v];
-	}
-	*reaches_end = open;
-	return bits;
-}
-
-/* a := what the warps on the board and before(t), where they belong to it, ⊕ a. */
-template <class C, bool back>
-__device__ __forceinline__ void additive_fold_warps(additive_aggregate<C::E> &a, bool cut,
-                                                    const additive_board<C::WIDTH> *board,
-                                                    const additive_entry<C::WIDTH> *before)
-{
-	if (cut)
+	const int channel = (int)threadIdx.x - (back && WIDTH <= ADDITIVE_THREADS / 2 ? ADDITIVE_THREADS / 2 : 0);
+	if (channel < 0 || channel >= WIDTH)
 		return;
-	bool open;
-	const unsigned bits = additive_warps<back>(board->cut, &open);
-	const bool all = before && open;
-	float top = all ? fmaxf(a.top, before->top) : a.top;
-	for (int v = 0; v < ADDITIVE_WARPS; v++)
-		top = bits >> v & 1 ? fmaxf(top, board->top[v]) : top;
-	float keep = __expf(a.top - top);
-	a.top = top;
-	a.sum *= keep;
+	float top = STREAM_EMPTY, sum = 0, vector = 0;
+#pragma unroll
+	for (int i = 0; i < ADDITIVE_WARPS; i++) {
+		const int v = back ? ADDITIVE_WARPS - 1 - i : i;
+		const float its = board->vector[v][channel], there = board->top[v];
+		const float old = board->cut[v] ? -INFINITY : top, both = fmaxf(old, there);
+		const float keep = additive_exp(old - both), weight = additive_exp(there - both);
+		board->vector[v][channel] = vector;
+		if (channel == 0) {
+			board->before_top[v] = top;
+			board->before_sum[v] = sum;
+		}
+		top = both;
+		sum = keep * sum + weight * board->sum[v];
+		vector = keep * vector + weight * its;
+	}
+	if (!all)
+		return;
+	all->vector[channel] = vector;
+	if (channel == 0) {
+		all->top = top;
+		all->sum = sum;
+	}
+}
+
+/* a := these ⊕ a, if `take`. */
+template <class C>
+__device__ __forceinline__ void additive_merge_shared(additive_aggregate<C::E> &a, float top, float sum,
+                                                      const float *vector, bool take)
+{
+	additive_aggregate<C::E> other = {top, sum, {}};
 #pragma unroll
 	for (int e = 0; e < C::E; e++)
-		a.vector[e] *= keep;
-	auto add = [&](float weight, float sum, const float *vector) {
-		a.sum += weight * sum;
-#pragma unroll
-		for (int e = 0; e < C::E; e++)
-			a.vector[e] += weight * vector[C::channel(e)];
-	};
-	if (all)
-		add(__expf(before->top - top), before->sum, before->vector);
-	for (int v = 0; v < ADDITIVE_WARPS; v++)
-		if (bits >> v & 1)
-			add(__expf(board->top[v] - top), board->sum[v], board->vector[v]);
+		other.vector[e] = vector[C::channel(e)];
+	a.merge(other, take);
+}
+
+/* a := what reaches its warp ⊕ a. */
+template <class C>
+__device__ __forceinline__ void additive_merge_warps(additive_aggregate<C::E> &a, bool cut,
+                                                     const additive_board<C::WIDTH> *board)
+{
+	const int warp = threadIdx.x / WARP;
+	additive_merge_shared<C>(a, board->before_top[warp], board->before_sum[warp], board->vector[warp], !cut);
 }
 
 /* --- between tiles ------------------------------------------------------------------------------------ */
-
-/* The tile's aggregate, from the near board, in shared memory. Barriers before and after are the caller's. */
-template <int WIDTH> __device__ __forceinline__ void additive_own(additive_shared<WIDTH> *s)
-{
-	const int channel = threadIdx.x;
-	if (channel >= WIDTH)
-		return;
-	float top = STREAM_EMPTY, sum = 0, vector = 0;
-	for (int v = 0; v < ADDITIVE_WARPS; v++)
-		top = fmaxf(top, s->near.top[v]);
-	for (int v = 0; v < ADDITIVE_WARPS; v++) {
-		float weight = __expf(s->near.top[v] - top);
-		sum += weight * s->near.sum[v];
-		vector += weight * s->near.vector[v][channel];
-	}
-	s->own.vector[channel] = vector;
-	if (channel == 0) {
-		s->own.top = top;
-		s->own.sum = sum;
-	}
-}
 
 /* Publish before ⊕ own (`inclusive`) or own as an entry of the chain. */
 template <int WIDTH>
@@ -284,7 +296,7 @@ __device__ __forceinline__ void additive_publish(const additive_cut &c, const ad
 	float *to = c.sums + entry * (WIDTH + 2);
 	if (channel < WIDTH) {
 		float top = inclusive ? fmaxf(s->own.top, s->before.top) : s->own.top;
-		float own = __expf(s->own.top - top), before = inclusive ? __expf(s->before.top - top) : 0.0f;
+		float own = additive_exp(s->own.top - top), before = inclusive ? additive_exp(s->before.top - top) : 0.0f;
 		to[channel] = own * s->own.vector[channel] + (inclusive ? before * s->before.vector[channel] : 0.0f);
 		if (channel == 0) {
 			to[WIDTH] = top;
@@ -354,8 +366,8 @@ __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_
 				sum = __ldcg(at + WIDTH + 1);
 				s->entry[lane] = at;
 			}
-			const float all = fmaxf(warp_max(top), s->before.top), keep = __expf(s->before.top - all);
-			const float factor = lane < here ? __expf(top - all) : 0.0f;
+			const float all = fmaxf(warp_max(top), s->before.top), keep = additive_exp(s->before.top - all);
+			const float factor = lane < here ? additive_exp(top - all) : 0.0f;
 			s->factor[lane] = factor;
 			sum = warp_sum(factor * sum); /* everybody has read before.top */
 			if (lane == 0) {
@@ -381,7 +393,7 @@ __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_
 	}
 }
 
-/* Publish the tile and fold before(t). */
+/* Publish the tile, s->own, and fold before(t). */
 template <int WIDTH>
 __device__ __forceinline__ void additive_exchange(const additive_cut &c, additive_shared<WIDTH> *s, int64_t chain,
                                                   int t)
@@ -389,8 +401,6 @@ __device__ __forceinline__ void additive_exchange(const additive_cut &c, additiv
 	const int64_t base = chain * (c.count + c.supers);
 	const int super = t / ADDITIVE_SUPER;
 	const bool closes = c.supers && t % ADDITIVE_SUPER == ADDITIVE_SUPER - 1;
-	additive_own(s);
-	__syncthreads();
 	additive_publish(c, s, base + t, false);
 	if (closes && !c.global) {
 		additive_gather(c, s, chain, {t - t % ADDITIVE_SUPER, ADDITIVE_SUPER - 1, 0, 0, 0, 0});
@@ -404,28 +414,16 @@ __device__ __forceinline__ void additive_exchange(const additive_cut &c, additiv
 
 /* --- a tile ------------------------------------------------------------------------------------------- */
 
-/* Where a block of threads works. */
-typedef struct additive_place {
-	int64_t chain, sequence;
-	int head, chunk, t;
-	int first;      /* march position */
-	int rows, full; /* tokens that are there; that there would be if the sequence went on */
-} additive_place;
-
-template <int WIDTH>
-__device__ __forceinline__ additive_place additive_place_of(const additive_cut &c, additive_shared<WIDTH> *s)
+/* One thread's work: it is a hundred instructions. */
+__device__ __forceinline__ additive_place additive_place_of(const additive_cut &c)
 {
-	unsigned ticket = blockIdx.x;
-	if (c.waits) {
-		const int64_t chains = c.batch * c.heads * c.chunks;
-		if (threadIdx.x == 0)
-			s->ticket = atomicAdd(c.flags + chains * (c.count + c.supers), 1u);
-		__syncthreads();
-		ticket = s->ticket;
-	}
+	const unsigned chains = (unsigned)(c.batch * c.heads * c.chunks);
+	const unsigned ticket = c.waits ? atomicAdd(c.flags + (int64_t)chains * (c.count + c.supers), 1u) : blockIdx.x;
+	const unsigned whole = (unsigned)c.wave * (unsigned)c.count, first = ticket / whole * (unsigned)c.wave;
+	const unsigned wave = chains - first < (unsigned)c.wave ? chains - first : (unsigned)c.wave;
+	const unsigned chain = first + ticket % whole % wave;
 	additive_place p;
-	const unsigned chains = (unsigned)(c.batch * c.heads * c.chunks), chain = ticket % chains;
-	p.t = (int)(ticket / chains);
+	p.t = (int)(ticket % whole / wave);
 	p.chain = chain;
 	p.chunk = (int)(chain % c.chunks);
 	p.head = (int)(chain / c.chunks % c.heads);
@@ -453,70 +451,118 @@ __device__ __forceinline__ void additive_borders(const additive_cut &c, int u, u
 	}
 }
 
+/* Bits of rows r with 0 <= from + r < stop. */
+template <int R> __device__ __forceinline__ unsigned additive_there(int from, int stop)
+{
+	const int low = from < 0 ? -from : 0, high = stop - from < R ? stop - from : (int)R;
+	return low < high ? (1u << high) - (1u << low) : 0;
+}
+
+/* Those of `bits` whose token the mask lets in; mask: of row 0, the next one `step` on; NULL: all. */
+template <int R> __device__ __forceinline__ unsigned additive_seen(const int32_t *mask, int step, unsigned bits)
+{
+	unsigned seen = bits;
+#pragma unroll
+	for (int r = 0; r < R && mask; r++)
+		if (bits >> r & 1 && !mask[r * step])
+			seen &= ~(1u << r);
+	return seen;
+}
+
 /* One tile. W says what the scores, values and vectors are, and what becomes of the windows' sums:
  *   W::C, W::R, W::WINDOW   lanes, rows of a group, is there a far side?
- *   start(place, first)     first march position of this group
- *   rows(rows, near, first, end)   fill in march positions first … first + R - 1; those before 0 and from `end` on are
- *                           not there (score -inf, row 0)
- *   ready()                 ask for what only the end needs
+ *   W::ONES                 are all values 1? With no far side, `near` of `done` has its vector divided by the sum
+ *   W::stages               of rows in shared memory: near, far (WINDOW), what W wants
+ *   start(place, first, there)     first march position of this group, bits of its rows that are there
+ *   fetch<FAR>(rows, there)        ask for the group's rows, or (FAR) those one window before
+ *   arrive<FAR>(rows, there)       these have come: their scores (-inf: not there) and values
+ *   ready()                 before the sums come
  *   done(r, near), done(r, near, far)   the sums of row r, r = 0 … R - 1; near and far ones are still to be merged
  *   end_tile()              all threads */
 template <class W> __device__ __forceinline__ void additive_march(const additive_cut &c, W &work)
 {
 	typedef typename W::C C;
-	enum { R = W::R };
+	enum { MEAN = W::ONES && !W::WINDOW, R = W::R, PART = R < 4 ? (int)R : 4 };
 	typedef additive_shared<C::WIDTH> space;
 	space *s = shared_memory<space>();
-	const additive_place p = additive_place_of(c, s);
-	const int u = C::group() * R;
-	unsigned begin, end;
-	additive_borders<R>(c, u, &begin, &end);
-	work.start(p, p.first + u);
+	additive_stage<C, R> *stage = shared_memory<additive_stage<C, R>>(sizeof(space));
+	if (threadIdx.x == 0)
+		s->place = additive_place_of(c);
+	__syncthreads();
+	const additive_place p = s->place;
+	const int u = C::group() * R, from = p.first + u;
+	unsigned begin = 0, end = 0;
+	if constexpr (W::WINDOW)
+		additive_borders<R>(c, u, &begin, &end);
 
-	additive_rows<C, R> near;
-	work.rows(near, true, p.first + u, p.first + p.rows);
-	/* Of the group: what leaves it to the right, since its last border. */
-	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u);
-	bool before_cut = begin != 0;
-	additive_scan_warp<C, false>(before, before_cut, &s->near);
-
-	/* Of the window before, what comes after each row: in shared memory, for this thread alone. */
-	additive_kept<C::E> *after = shared_memory<additive_kept<C::E>>(sizeof(space));
+	/* Everything is asked for at once, and there before anything else is done. */
+	additive_rows<C, R, W::ONES> near = {}, far = {};
+	near.stage = stage;
+	far.stage = stage + 1;
+	const unsigned there = additive_there<R>(from, p.first + p.rows);
+	const int last = p.first + p.full - c.window;
+	const unsigned far_there = W::WINDOW ? additive_there<R>(from - c.window, last < c.length ? last : c.length) : 0;
+	work.start(p, from, there);
+	work.template fetch<false>(near, there);
+	copy_commit();
 	if constexpr (W::WINDOW) {
-		additive_rows<C, R> far;
-		const int last = p.first + p.full - c.window;
-		work.rows(far, false, p.first + u - c.window, last < c.length ? last : c.length);
-		additive_aggregate<C::E> sum = far.fold(end ? (2u << (__ffs((int)end) - 1)) - 1 : ~0u);
-		bool cut = end != 0;
-		additive_scan_warp<C, true>(sum, cut, &s->far);
-		__syncthreads();
-		additive_fold_warps<C, true>(sum, cut, &s->far, nullptr);
-#pragma unroll
-		for (int r = R - 1; r >= 0; r--) {
-			if (end >> r & 1)
-				sum.clear();
-			after[r].put(sum);
-			additive_append<C>(sum, far.score[r], far.value[r], far.row[r]);
-		}
-	} else {
-		__syncthreads();
+		work.template fetch<true>(far, far_there);
+		copy_commit();
 	}
-	if (!W::WINDOW)
-		work.ready();
-	if (c.waits)
+	copy_wait<W::WINDOW>();
+
+	/* Of the group: what leaves it to the right, since its last border; then what lies before it. */
+	work.template arrive<false>(near, there);
+	additive_aggregate<C::E> before = near.fold(begin ? ~0u << (31 - __clz((int)begin)) : ~0u), after;
+	bool before_cut = begin != 0, after_cut = end != 0;
+	additive_scan_warp<C, false>(before, before_cut, &s->near);
+	if constexpr (W::WINDOW) { /* of the window before: what comes after the group */
+		copy_wait<0>();
+		work.template arrive<true>(far, far_there);
+		after = far.fold(end ? (2u << (__ffs((int)end) - 1)) - 1 : ~0u);
+		additive_scan_warp<C, true>(after, after_cut, &s->far);
+	}
+	__syncthreads();
+	additive_scan_board<C::WIDTH, false>(&s->near, &s->own);
+	if constexpr (W::WINDOW)
+		additive_scan_board<C::WIDTH, true>(&s->far, nullptr);
+	__syncthreads();
+	work.ready();
+	if (c.waits) {
 		additive_exchange(c, s, p.chain, p.t);
-	if (W::WINDOW) /* its registers are full until now */
-		work.ready();
-	additive_fold_warps<C, false>(before, before_cut, &s->near, c.waits ? &s->before : nullptr);
+		additive_merge_shared<C>(before, s->before.top, s->before.sum, s->before.vector, true);
+	}
+	additive_merge_warps<C>(before, before_cut, &s->near);
+	if constexpr (W::WINDOW)
+		additive_merge_warps<C>(after, after_cut, &s->far);
+	if (MEAN) {
+		const float share = additive_share(before.sum);
 #pragma unroll
-	for (int r = 0; r < R; r++) {
-		if (begin >> r & 1)
-			before.clear();
-		additive_append<C>(before, near.score[r], near.value[r], near.row[r]);
-		if constexpr (W::WINDOW)
-			work.done(r, before, after[r].get());
-		else
-			work.done(r, before);
+		for (int e = 0; e < C::E; e++)
+			before.vector[e] *= share;
+	}
+#pragma unroll
+	for (int part = 0; part < R; part += PART) { /* as many as registers hold the suffixes of */
+		additive_aggregate<C::E> suffix[PART], sum = after;
+		__syncwarp();
+#pragma unroll
+		for (int r = R - 1; W::WINDOW && r >= part; r--) {
+			sum.clear(end >> r & 1);
+			if (r < part + PART)
+				suffix[r - part] = sum;
+			if (r > part)
+				additive_append<false>(sum, far, r);
+		}
+#pragma unroll
+		for (int r = part; r < part + PART; r++) {
+			if (W::WINDOW)
+				before.clear(begin >> r & 1);
+			additive_append<MEAN>(before, near, r);
+			if constexpr (W::WINDOW)
+				work.done(r, before, suffix[r - part]);
+			else
+				work.done(r, before);
+		}
 	}
 	work.end_tile();
 }
@@ -524,7 +570,7 @@ template <class W> __device__ __forceinline__ void additive_march(const additive
 /* Bytes of shared memory for a tile of W. */
 template <class W> static constexpr size_t additive_shared_bytes(void)
 {
-	return sizeof(additive_shared<W::C::WIDTH>) + (W::WINDOW ? W::R * sizeof(additive_kept<W::C::E>) : 0);
+	return sizeof(additive_shared<W::C::WIDTH>) + W::stages * sizeof(additive_stage<typename W::C, W::R>);
 }
 
 #endif

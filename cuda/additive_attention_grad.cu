@@ -13,8 +13,8 @@
  * tile; these are added by a kernel, in order too.
  *
  * Bytes per element: 8 in bf16 (x, g, dg read, dx written), 16 in f32, 4 per token and head for M, 4 / tile for dw;
- * windows read dg, g and M a second time, from a cache (passing D on through memory would make windows wait that need
- * not). 4 rows per group, so that x, near and far dg fit the registers.
+ * windows read dg, g and M a second time, from L2 (passing D on through memory would make windows wait that need not).
+ * 4 rows per group, so that x, near and far dg of two blocks fit shared memory, and g the registers.
  *
  * A head wider than a block has channels for: a and D first, then P in pieces and Q, then the rest, a row at a time. */
 #include "cuda/additive_attention.cuh"
@@ -39,94 +39,107 @@ template <class T> struct backward_call {
 template <class C_, bool WINDOW_> struct backward {
 	typedef C_ C;
 	typedef typename C::T T;
-	enum { WINDOW = WINDOW_, R = WINDOW && !C::PACKED ? 2 : 4 };
+	enum { WINDOW = WINDOW_, ONES = false, R = WINDOW && !C::PACKED ? 2 : 4, stages = WINDOW ? 3 : 2 };
 	const backward_call<T> &f;
-	int64_t row, at;    /* token of march position 0; its channel of element 0 */
-	int64_t part;       /* of dw, the same channel */
-	int first, end;     /* march positions: of row 0, and where the tile ends */
+	additive_stage<C, R> *x;
+	int64_t row, at, scores; /* of row 0 of the group: its token, its channel of element 0, where its M is */
+	unsigned there, seen;    /* bits of rows: that exist, that the mask lets in */
 	int head, width;
-	bool whole, speaks; /* not in pieces; the lane that writes what is there once per head */
-	float w[C::E], a[R], da[R];
-	typename C::row x[R];
+	bool whole, speaks; /* not in pieces; the piece that writes what is there once per head */
+	additive_held<C, R> a;
+	float w[C::E], dw[C::E];
+	typename C::row g[1 + WINDOW][R]; /* until D is known */
 
-	__device__ __forceinline__ void start(const additive_place &p, int from)
+	__device__ __forceinline__ void start(const additive_place &p, int first, unsigned bits)
 	{
 		const int channel = p.head * f.cut.dh + p.chunk * ADDITIVE_CHUNK;
-		row = (p.sequence + 1) * f.cut.length - 1;
+		row = (p.sequence + 1) * f.cut.length - 1 - first;
 		at = row * f.cut.stride + channel;
-		part = (p.sequence * f.cut.count + p.t) * f.cut.stride + channel;
+		scores = row * f.cut.heads + p.head;
 		head = p.head;
 		width = f.cut.dh - p.chunk * ADDITIVE_CHUNK;
 		whole = C::PACKED || !f.p;
-		speaks = p.chunk == 0 && C::lane() == 0;
-		first = from;
-		end = p.first + p.rows;
+		speaks = p.chunk == 0;
+		there = bits;
+		x = shared_memory<additive_stage<C, R>>(sizeof(additive_shared<C::WIDTH>)) + 1 + WINDOW;
 	}
-	__device__ __forceinline__ void rows(additive_rows<C, R> &rows, bool, int from, int stop)
+	/* Rows before row 0, the far ones. */
+	template <bool FAR> __device__ __forceinline__ int back(int r) const
 	{
-		typename C::row g[R];
+		return r - (FAR ? f.cut.window : 0);
+	}
+	template <bool FAR> __device__ __forceinline__ void fetch(additive_rows<C, R, ONES> &rows, unsigned bits)
+	{
 #pragma unroll
 		for (int r = 0; r < R; r++) {
-			const bool there = from + r >= 0 && from + r < stop;
-			const int64_t to = at - (from + r) * f.cut.stride;
-			rows.row[r] = C::load(f.dg + to, width, there);
-			g[r] = C::load(f.g + to, width, there && whole);
+			const bool is = bits >> r & 1;
+			const int64_t to = at - back<FAR>(r) * f.cut.stride;
+			rows.stage->fetch(r, f.dg + to, width, is);
+			g[FAR][r] = C::load(f.g + to, width, is && whole);
+			rows.score[r] = is ? f.log_normalizer[scores - (int64_t)back<FAR>(r) * f.cut.heads] : -INFINITY;
+			if (!FAR)
+				x->fetch(r, f.x + to, width, is && whole);
 		}
+		if (!FAR)
+			seen = additive_seen<R>(f.mask ? f.mask + row : nullptr, -1, bits);
+	}
+	template <bool FAR> __device__ __forceinline__ void arrive(additive_rows<C, R, ONES> &rows, unsigned bits)
+	{
 #pragma unroll
 		for (int r = 0; r < R; r++) {
-			const bool there = from + r >= 0 && from + r < stop;
-			const int64_t i = (row - from - r) * f.cut.heads + head;
-			const float m = there ? f.log_normalizer[i] : -INFINITY;
+			const float m = rows.score[r];
 			rows.score[r] = m == -INFINITY ? m : -m;
 			if (whole)
-				rows.value[r] = C::dot(rows.row[r], g[r]);
+				rows.value[r] = C::dot(rows.stage->get(r), g[FAR][r]);
 			else
-				rows.value[r] = there ? f.value[i] : 0;
+				rows.value[r] =
+				    bits >> r & 1 ? f.value[scores - (int64_t)back<FAR>(r) * f.cut.heads] : 0;
 		}
 	}
 	__device__ __forceinline__ void ready(void)
 	{
-#pragma unroll
-		for (int r = 0; r < R; r++)
-			x[r] = C::load(f.x + at - (first + r) * f.cut.stride, width, whole && first + r < end);
 		C::load_weight(w, f.w + head * f.cut.dh, whole ? width : 0);
 #pragma unroll
+		for (int e = 0; e < C::E; e++)
+			dw[e] = 0;
+#pragma unroll
 		for (int r = 0; r < R; r++) {
-			const int64_t i = row - first - r;
-			const bool there = first + r < end;
+			float score = 0;
 			if (whole)
-				a[r] = f.scale * C::dot(x[r], w);
-			else
-				a[r] = there ? f.score[i * f.cut.heads + head] : 0;
-			if (!there || (f.mask && !f.mask[i]))
-				a[r] = -INFINITY;
+				score = f.scale * C::dot(x->get(r), w);
+			else if (there >> r & 1)
+				score = f.score[scores - (int64_t)r * f.cut.heads];
+			a.set(r, seen >> r & 1 ? score : -INFINITY);
 		}
 	}
 	/* P and Q of row r. */
 	__device__ __forceinline__ void write(int r, const float (&p)[C::E], float q)
 	{
-		const bool there = first + r < end;
-		const int64_t to = at - (first + r) * f.cut.stride;
+		const bool is = there >> r & 1;
+		const int64_t to = at - r * f.cut.stride;
 		if (!whole) {
 #pragma unroll
 			for (int e = 0; e < C::E; e++)
-				if (there && C::channel(e) < width)
+				if (is && C::channel(e) < width)
 					f.p[to + C::channel(e)] = p[e];
-			if (there && speaks)
-				f.q[(row - first - r) * f.cut.heads + head] = q;
+			if (is && speaks && C::lane() == 0)
+				f.q[scores - (int64_t)r * f.cut.heads] = q;
 			return;
 		}
-		da[r] = f.scale * (C::dot(x[r], p) - q);
+		const typename C::row own = x->get(r);
+		const float da = f.scale * (C::dot(own, p) - q);
 		float dx[C::E];
 #pragma unroll
-		for (int e = 0; e < C::E; e++)
-			dx[e] = p[e] + da[r] * w[e];
-		if (there && f.dx)
+		for (int e = 0; e < C::E; e++) {
+			dx[e] = p[e] + da * w[e];
+			dw[e] += da * C::at(own, e);
+		}
+		if (is && f.dx)
 			C::store(f.dx + to, width, dx);
 	}
 	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near)
 	{
-		const float factor = __expf(a[r] + near.top);
+		const float factor = additive_exp(a.get(r) + near.top);
 		float p[C::E];
 #pragma unroll
 		for (int e = 0; e < C::E; e++)
@@ -136,7 +149,8 @@ template <class C_, bool WINDOW_> struct backward {
 	__device__ __forceinline__ void done(int r, const additive_aggregate<C::E> &near,
 	                                     const additive_aggregate<C::E> &far)
 	{
-		const float mine = __expf(a[r] + near.top), theirs = __expf(a[r] + far.top);
+		const float score = a.get(r);
+		const float mine = additive_exp(score + near.top), theirs = additive_exp(score + far.top);
 		float p[C::E];
 #pragma unroll
 		for (int e = 0; e < C::E; e++)
@@ -146,20 +160,15 @@ template <class C_, bool WINDOW_> struct backward {
 	/* The tile's part of dw: lanes of a warp, then warps. */
 	__device__ __forceinline__ void end_tile(void)
 	{
-		float(*warps)[C::WIDTH] = shared_memory<additive_shared<C::WIDTH>>()->near.vector;
+		additive_shared<C::WIDTH> *s = shared_memory<additive_shared<C::WIDTH>>();
+		float(*warps)[C::WIDTH] = s->near.vector;
 		if (!f.parts || !whole)
 			return; /* the whole block */
-		float dw[C::E];
 #pragma unroll
-		for (int e = 0; e < C::E; e++) {
-			dw[e] = 0;
-#pragma unroll
-			for (int r = 0; r < R; r++)
-				dw[e] += da[r] * C::at(x[r], e);
+		for (int e = 0; e < C::E; e++)
 #pragma unroll
 			for (int flip = C::L; flip < WARP; flip *= 2)
 				dw[e] += __shfl_xor_sync(ALL_LANES, dw[e], flip);
-		}
 		__syncthreads(); /* the board was read */
 		if (threadIdx.x % WARP < C::L)
 #pragma unroll
@@ -172,14 +181,16 @@ template <class C_, bool WINDOW_> struct backward {
 		float sum = 0;
 		for (int v = 0; v < ADDITIVE_WARPS; v++)
 			sum += warps[v][channel];
-		f.parts[part + channel] = sum;
+		const int64_t part = s->place.sequence * f.cut.count + s->place.t;
+		f.parts[part * f.cut.stride + s->place.head * f.cut.dh + channel] = sum;
 	}
 };
 
 template <class C, bool WINDOW>
-__global__ void __launch_bounds__(ADDITIVE_THREADS, 2) backward_kernel(backward_call<typename C::T> f)
+__global__ void __launch_bounds__(ADDITIVE_THREADS, C::PACKED && !WINDOW ? 3 : C::PACKED || WINDOW ? 2 : 1)
+    backward_kernel(backward_call<typename C::T> f)
 {
-	backward<C, WINDOW> work = {f, 0, 0, 0, 0, 0, 0, 0, false, false, {}, {}, {}, {}};
+	backward<C, WINDOW> work = {f, nullptr, 0, 0, 0, 0, 0, 0, 0, false, false, {}, {}, {}, {}};
 	additive_march(f.cut, work);
 }
 
@@ -264,12 +275,6 @@ static status add_parts(backend *b, float *dw, float *parts, int64_t n, int64_t 
 
 /* --- a call -------------------------------------------------------------------------------------- */
 
-template <class C> static additive_cut backward_cut(const op_call *call)
-{
-	additive_cut c = additive_cut_of(call, C::GROUPS * backward<C, false>::R);
-	return c.global ? c : additive_cut_of(call, C::GROUPS * backward<C, true>::R);
-}
-
 /* The call with its memory, taken from the scratch; *bytes: how much that is. */
 template <class C>
 static backward_call<typename C::T> backward_memory(const op_call *call, size_t *bytes, int64_t *n_parts)
@@ -282,7 +287,9 @@ static backward_call<typename C::T> backward_memory(const op_call *call, size_t 
 		*bytes += ((size_t)floats * sizeof(float) + 63) / 64 * 64;
 		return taken;
 	};
-	f.cut = backward_cut<C>(call);
+	f.cut = additive_cut_of(call, C::GROUPS * backward<C, false>::R, 4);
+	if (!f.cut.global)
+		f.cut = additive_cut_of(call, C::GROUPS * backward<C, true>::R, 4);
 	*bytes = additive_cut_bytes(&f.cut, C::WIDTH);
 	*n_parts = f.cut.chunks > 1 ? additive_parts(rows, TOKENS) : f.cut.batch * f.cut.count;
 	if (call->out[1].data)

@@ -2,13 +2,14 @@
  *
  * Tokens have scores s, values and vectors v. An aggregate of tokens is (top, sum, vector), top the largest score in
  * it, sum = Σ e^{s - top} value, vector = Σ e^{s - top} v. A score of -inf is a token that is not there; the empty
- * aggregate is (STREAM_EMPTY, 0, 0). Nothing is ever subtracted, no exponent is above 0, and every scan has a running
- * top: one top for a block would lose what lies 87 below it. */
+ * aggregate has top -inf, whatever else it holds, or is (STREAM_EMPTY, 0, 0). Nothing is ever subtracted, no exponent
+ * is above 0, and every scan has a running top: one top for a block would lose what lies 87 below it. */
 #ifndef CUDA_ADDITIVE_LANES_CUH
 #define CUDA_ADDITIVE_LANES_CUH
 
 #include "cuda/backend.h"
 #include "cuda/device.cuh"
+#include "cuda/ptx.cuh"
 
 extern "C" {
 #include "engine/tensor/ops/additive_stream.h"
@@ -68,16 +69,19 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 			return __uint_as_float(e % 2 ? r.word[e / 2] & 0xffff0000u : r.word[e / 2] << 16);
 		return __uint_as_float(r.word[e]);
 	}
+	/* Spelled as instructions of 16 bytes, which the compiler else cuts into four. */
 	static __device__ __forceinline__ void store(T *p, int width, const float (&x)[E])
 	{
-		if (PACKED) {
-			pack<T> out;
-			if (channel(0) < width) {
-#pragma unroll
-				for (int e = 0; e < pack<T>::N; e++)
-					out.at[e] = x[e % E];
-				store_pack(p + channel(0), out);
-			}
+		if constexpr (PACKED) {
+			uint4 v;
+			if (sizeof(T) == 2)
+				v = make_uint4(two_bf16(x[0], x[1]), two_bf16(x[2], x[3]), two_bf16(x[4 % E], x[5 % E]),
+				               two_bf16(x[6 % E], x[7 % E]));
+			else
+				v = make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
+				               __float_as_uint(x[3]));
+			if (channel(0) < width)
+				__stcs((uint4 *)(p + channel(0)), v);
 		} else {
 #pragma unroll
 			for (int e = 0; e < E; e++)
@@ -88,7 +92,17 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 	static __device__ __forceinline__ void load_weight(float (&w)[E], const float *p, int width)
 	{
 #pragma unroll
-		for (int e = 0; e < E; e++)
+		for (int e = 0; e < E; e += 4) {
+			float4 v = make_float4(0, 0, 0, 0);
+			if (PACKED && channel(e) < width)
+				v = *(const float4 *)(p + channel(e));
+			w[e] = v.x;
+			w[e + 1] = v.y;
+			w[e + 2] = v.z;
+			w[e + 3] = v.w;
+		}
+#pragma unroll
+		for (int e = 0; e < E && !PACKED; e++)
 			w[e] = channel(e) < width ? p[channel(e)] : 0.0f;
 	}
 	static __device__ __forceinline__ float dot(const row &a, const float (&b)[E])
@@ -109,25 +123,68 @@ template <class T_, int L_, int E_, bool PACKED_> struct additive_lanes {
 	}
 };
 
+/* R rows of every thread in shared memory. A thread reads the rows alone that it put there: no barrier. */
+template <class C, int R> struct __align__(16) additive_stage {
+	enum { PIECES = sizeof(typename C::row) / 16 };
+	uint4 piece[R][PIECES][ADDITIVE_THREADS];
+
+	/* Row r will be this one, or zeros: after a copy_wait. */
+	__device__ __forceinline__ void fetch(int r, const typename C::T *p, int width, bool there)
+	{
+		if constexpr (C::PACKED) {
+			const bool any = there && C::channel(0) < width;
+			copy_async(&piece[r][0][threadIdx.x], p + C::channel(0), any ? 16 : 0);
+		} else {
+			const typename C::row row = C::load(p, width, there);
+#pragma unroll
+			for (int i = 0; i < PIECES; i++)
+				piece[r][i][threadIdx.x] = make_uint4(row.word[4 * i], row.word[4 * i + 1],
+				                                      row.word[4 * i + 2], row.word[4 * i + 3]);
+		}
+	}
+	__device__ __forceinline__ typename C::row get(int r) const
+	{
+		typename C::row row;
+#pragma unroll
+		for (int i = 0; i < PIECES; i++) {
+			const uint4 v = piece[r][i][threadIdx.x];
+			row.word[4 * i] = v.x;
+			row.word[4 * i + 1] = v.y;
+			row.word[4 * i + 2] = v.z;
+			row.word[4 * i + 3] = v.w;
+		}
+		return row;
+	}
+};
+
 /* --- aggregates ---------------------------------------------------------------------------- */
+
+/* e^x for x <= 0, or a little above; 0 below -87. */
+__device__ __forceinline__ float additive_exp(float x)
+{
+	return exp2_approx(x * 1.44269504f);
+}
+
+/* 1 / sum, for a sum of positive weights, one of which is 1; 0 / 0 is 0. */
+__device__ __forceinline__ float additive_share(float sum)
+{
+	return __fdividef(1, fmaxf(sum, FLT_MIN));
+}
 
 /* Of one head, this lane's channels. */
 template <int E> struct additive_aggregate {
 	float top, sum, vector[E];
 
-	__device__ __forceinline__ void clear(void)
+	/* Empty, if `now`. */
+	__device__ __forceinline__ void clear(bool now)
 	{
-		top = STREAM_EMPTY;
-		sum = 0;
-#pragma unroll
-		for (int e = 0; e < E; e++)
-			vector[e] = 0;
+		top = now ? -INFINITY : top;
 	}
 	/* := this ⊕ other, if `take`. */
 	__device__ __forceinline__ void merge(const additive_aggregate &other, bool take)
 	{
-		float both = take ? fmaxf(top, other.top) : top;
-		float mine = __expf(top - both), theirs = take ? __expf(other.top - both) : 0.0f;
+		const float others = take ? other.top : -INFINITY, both = fmaxf(fmaxf(top, others), STREAM_EMPTY);
+		const float mine = additive_exp(top - both), theirs = additive_exp(others - both);
 		top = both;
 		sum = mine * sum + theirs * other.sum;
 #pragma unroll
@@ -136,73 +193,91 @@ template <int E> struct additive_aggregate {
 	}
 };
 
-/* := a ⊕ one token. */
-template <class C>
+/* := a ⊕ one token. MEAN: values are 1, and a holds vector / sum instead of its vector. */
+template <class C, bool MEAN>
 __device__ __forceinline__ void additive_append(additive_aggregate<C::E> &a, float score, float value,
                                                 const typename C::row &row)
 {
-	float both = fmaxf(a.top, score), keep = __expf(a.top - both), weight = __expf(score - both);
+	const float both = fmaxf(fmaxf(a.top, score), STREAM_EMPTY);
+	float keep = additive_exp(a.top - both), weight = additive_exp(score - both);
 	a.top = both;
-	a.sum = keep * a.sum + weight * value;
+	if (MEAN) {
+		keep *= a.sum;
+		a.sum = keep + weight;
+		const float share = additive_share(a.sum);
+		keep *= share;
+		weight *= share;
+	} else {
+		a.sum = keep * a.sum + weight * value;
+	}
 #pragma unroll
 	for (int e = 0; e < C::E; e++)
 		a.vector[e] = keep * a.vector[e] + weight * C::at(row, e);
 }
 
-/* A group's rows with their scores and values. */
-template <class C, int R> struct additive_rows {
-	typename C::row row[R];
+/* A number per row of a group, row r's in lane r % L. */
+template <class C, int R> struct additive_held {
+	enum { SLOTS = (R + C::L - 1) / C::L };
+	float slot[SLOTS];
+
+	__device__ __forceinline__ void set(int r, float x)
+	{
+		slot[r / C::L] = C::lane() == r % C::L ? x : slot[r / C::L];
+	}
+	/* To all lanes. */
+	__device__ __forceinline__ float get(int r) const
+	{
+		return __shfl_sync(ALL_LANES, slot[r / C::L], r % C::L, C::L);
+	}
+	/* Write those whose bit is set to at[0], at[step], … */
+	__device__ __forceinline__ void store(float *at, int step, unsigned bits) const
+	{
+#pragma unroll
+		for (int i = 0; i < SLOTS; i++) {
+			const int r = i * C::L + C::lane();
+			if (r < R && bits >> r & 1)
+				at[(int64_t)r * step] = slot[i];
+		}
+	}
+};
+
+/* A group's rows, their scores and values (ONES: all 1): in every lane until they are folded, then held. */
+template <class C, int R, bool ONES> struct additive_rows {
+	additive_stage<C, R> *stage;
 	float score[R], value[R];
+	additive_held<C, R> scores, values;
 
 	/* The aggregate of those whose bit is set. */
-	__device__ __forceinline__ additive_aggregate<C::E> fold(unsigned bits) const
+	__device__ __forceinline__ additive_aggregate<C::E> fold(unsigned bits)
 	{
-		additive_aggregate<C::E> a;
-		a.clear();
+		additive_aggregate<C::E> a = {STREAM_EMPTY, 0, {}};
+		__syncwarp(); /* read the rows anew: kept in registers they would not fit */
 #pragma unroll
 		for (int r = 0; r < R; r++)
 			a.top = bits >> r & 1 ? fmaxf(a.top, score[r]) : a.top;
 #pragma unroll
 		for (int r = 0; r < R; r++) {
-			float weight = bits >> r & 1 ? __expf(score[r] - a.top) : 0.0f;
-			a.sum += weight * value[r];
+			const float weight = bits >> r & 1 ? additive_exp(score[r] - a.top) : 0.0f;
+			const typename C::row row = stage->get(r);
+			a.sum += ONES ? weight : weight * value[r];
 #pragma unroll
 			for (int e = 0; e < C::E; e++)
-				a.vector[e] += weight * C::at(row[r], e);
+				a.vector[e] += weight * C::at(row, e);
+			scores.set(r, score[r]);
+			if (!ONES)
+				values.set(r, value[r]);
 		}
 		return a;
 	}
 };
 
-/* An aggregate of every thread. */
-template <int E> struct __align__(16) additive_kept {
-	float4 vector[E / 4][ADDITIVE_THREADS];
-	float2 head[ADDITIVE_THREADS];
-
-	__device__ __forceinline__ void put(const additive_aggregate<E> &a)
-	{
-#pragma unroll
-		for (int e = 0; e < E; e += 4)
-			vector[e / 4][threadIdx.x] =
-			    make_float4(a.vector[e], a.vector[e + 1], a.vector[e + 2], a.vector[e + 3]);
-		head[threadIdx.x] = make_float2(a.top, a.sum);
-	}
-	__device__ __forceinline__ additive_aggregate<E> get(void) const
-	{
-		additive_aggregate<E> a;
-#pragma unroll
-		for (int e = 0; e < E; e += 4) {
-			const float4 v = vector[e / 4][threadIdx.x];
-			a.vector[e] = v.x;
-			a.vector[e + 1] = v.y;
-			a.vector[e + 2] = v.z;
-			a.vector[e + 3] = v.w;
-		}
-		a.top = head[threadIdx.x].x;
-		a.sum = head[threadIdx.x].y;
-		return a;
-	}
-};
+/* := a ⊕ row r. */
+template <bool MEAN, class C, int R, bool ONES>
+__device__ __forceinline__ void additive_append(additive_aggregate<C::E> &a, const additive_rows<C, R, ONES> &rows,
+                                                int r)
+{
+	additive_append<C, MEAN>(a, rows.scores.get(r), ONES ? 1 : rows.values.get(r), rows.stage->get(r));
+}
 
 /* --- widths ---------------------------------------------------------------------------------------------- */
 

@@ -14,9 +14,13 @@
  * What the next token needs of the state is asked for while a token is computed: after the turned aggregate was
  * stored, which may be the next token's suffix, and before the rest, which the next token does not read.
  *
+ * In decode of few sessions the kernel may normalise x and gate g too (stream_chain): every warp sums its row then, in
+ * the order of layernorm.cuh, and g goes nowhere.
+ *
  * Bytes per token, round and channel in decode: 24 read (P, Q, three slots, x) and 20 written (P, Q, two slots, g) in a
  * window; 8 and 8 globally. In a prompt P and Q move once per tile and the slots of short windows lie in the caches. */
 #include "cuda/kernels.h"
+#include "cuda/layernorm.cuh"
 #include "cuda/stream.cuh"
 
 extern "C" {
@@ -35,6 +39,9 @@ struct stream_call {
 	int64_t slot_floats, offset;
 	float scale;
 	int tile;
+	row_norm norm; /* chained: of x */
+	const float *base, *factor;
+	float *y; /* base + g ⊙ factor */
 };
 
 /* A lane's part of a session. */
@@ -42,6 +49,7 @@ struct part {
 	float *state;
 	int64_t row, head, first; /* the first of its channels in the head */
 	bool there, leads;        /* is there such a head; is this its first lane */
+	float mean, rstd;         /* chained: of the row */
 };
 
 /* Factors of one token's merges, of one head. */
@@ -139,15 +147,63 @@ static __device__ __forceinline__ bool token_there(const stream_call &c, const p
 	return !c.mask || c.mask[u.row * c.n + token] != 0;
 }
 
+/* --- x and g ------------------------------------------------------------------------------------ */
+
+/* Chained, a call is of one token. */
+static __device__ __forceinline__ void find_statistics(const stream_call &c, part &u)
+{
+	const float *x = c.x + u.row * c.d;
+	const int at = threadIdx.x % WARP % c.norm.group, warps = row_warps(c.norm);
+	float sum = 0.0f, squares = 0.0f;
+#pragma unroll 4
+	for (int i = 0; i < warps; i++)
+		sum = __fadd_rn(sum, warp_share<false>(c.norm, x, at + i * WARP));
+	u.mean = mean_of(sum, c.norm.share);
+#pragma unroll 4
+	for (int i = 0; i < warps; i++)
+		squares = __fadd_rn(squares, warp_share<true>(c.norm, x, at + i * WARP, u.mean));
+	u.rstd = rstd_of(squares, c.norm.share, c.norm.eps);
+}
+
+template <bool PACKED, bool CHAINED>
+static __device__ __forceinline__ quad load_x(const stream_call &c, const part &u, int64_t token, int64_t d)
+{
+	const int64_t head = u.head * c.dh;
+	quad x = load_quad<PACKED>(c.x + (u.row * c.n + token) * c.d + head, d, c.dh);
+	if constexpr (CHAINED) {
+		const quad weight = load_quad<PACKED>(c.norm.weight + head, d, c.dh),
+		           bias = load_quad<PACKED>(c.norm.bias + head, d, c.dh);
+#pragma unroll
+		for (int i = 0; i < QUAD; i++)
+			x.at[i] = __fmaf_rn(weight.at[i], normalised(x.at[i], u.mean, u.rstd), bias.at[i]);
+	}
+	return x;
+}
+
+/* Element `at` + d of g, or of what it is gated with. */
+template <bool PACKED, bool CHAINED>
+static __device__ __forceinline__ void store_g(const stream_call &c, int64_t at, int64_t d, quad g, const quad &base,
+                                               const quad &factor)
+{
+	if constexpr (CHAINED) {
+#pragma unroll
+		for (int i = 0; i < QUAD; i++)
+			g.at[i] = __fmaf_rn(g.at[i], factor.at[i], base.at[i]);
+		store_quad<PACKED>(c.y + at, d, c.dh, g);
+	} else if (c.g) {
+		store_quad<PACKED>(c.g + at, d, c.dh, g);
+	}
+}
+
 /* --- 1. scores ---------------------------------------------------------------------------------- */
 
-template <int LANES, bool PACKED>
+template <int LANES, bool PACKED, bool CHAINED>
 static __device__ __forceinline__ float score_of(const stream_call &c, const part &u, int64_t token)
 {
-	const float *x = c.x + (u.row * c.n + token) * c.d + u.head * c.dh, *w = c.w + u.head * c.dh;
+	const float *w = c.w + u.head * c.dh;
 	float sum = 0.0f;
 	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD)
-		sum = quad_dot(load_quad<PACKED>(w, d, c.dh), load_quad<PACKED>(x, d, c.dh), sum);
+		sum = quad_dot(load_quad<PACKED>(w, d, c.dh), load_x<PACKED, CHAINED>(c, u, token, d), sum);
 	return __fmul_rn(c.scale, warp_sum<LANES>(sum));
 }
 
@@ -250,14 +306,26 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 struct channels {
 	quad P, Q;
 	slots_read<quad> r;
+	quad base, factor; /* chained */
 };
 
+/* Chained: what g is gated with. */
 template <bool PACKED>
+static __device__ __forceinline__ void read_operands(const stream_call &c, const part &u, int64_t d, channels &s)
+{
+	const int64_t at = u.row * c.d + u.head * c.dh;
+	s.base = load_quad<PACKED>(c.base + at, d, c.dh);
+	s.factor = load_quad<PACKED>(c.factor + at, d, c.dh);
+}
+
+template <bool PACKED, bool CHAINED>
 static __device__ __forceinline__ void open_channels(const stream_call &c, const part &u, place t, int64_t d,
                                                      channels &s)
 {
 	auto get = [&](const aggregate &a) { return load_quad<PACKED>(a.s, d, c.dh); };
 	s = {};
+	if constexpr (CHAINED)
+		read_operands<PACKED>(c, u, d, s);
 	if (c.aggregates > 0)
 		s.P = get(prefix_at(c, u));
 	if (c.block > 0)
@@ -266,7 +334,7 @@ static __device__ __forceinline__ void open_channels(const stream_call &c, const
 }
 
 /* Tokens first … first + count - 1 of the channels d … d + 3. */
-template <bool PACKED>
+template <bool PACKED, bool CHAINED>
 static __device__ __forceinline__ void channels_of(const stream_call &c, const part &u, place t, int64_t first,
                                                    int count, const factors *f, int step, int64_t d, channels &s)
 {
@@ -278,7 +346,7 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
 		const place next = next_place(c, t);
 		quad x = {}, g;
 		if (token_there(c, u, first + i))
-			x = load_quad<PACKED>(c.x + at, d, c.dh);
+			x = load_x<PACKED, CHAINED>(c, u, first + i, d);
 		if (turns(t)) {
 			quad_merge(s.r.turned, by.turned, s.r.before, by.before);
 			store_quad<PACKED>(turned_at(c, u, t).s, d, c.dh, s.r.turned);
@@ -299,8 +367,7 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
 		}
 		quad none = {};
 		quad_merge(g, by.from_running, reaches(c, t) ? suffix : none, by.from_suffix);
-		if (c.g)
-			store_quad<PACKED>(c.g + at, d, c.dh, g);
+		store_g<PACKED, CHAINED>(c, at, d, g, s.base, s.factor);
 		t = next;
 	}
 	if (c.aggregates > 0)
@@ -326,23 +393,27 @@ template <int LANES, bool PACKED> static __device__ __forceinline__ void restart
 }
 
 /* Zeros after the last token. */
-template <int LANES, bool PACKED>
+template <int LANES, bool PACKED, bool CHAINED>
 static __device__ __forceinline__ void blank(const stream_call &c, const part &u, int64_t length)
 {
 	const quad zeros = {};
+	channels s = {};
 	for (int64_t i = u.row * c.n + length; u.there && i < (u.row + 1) * c.n; i++) {
 		if (u.leads && c.score)
 			c.score[i * c.heads + u.head] = 0.0f;
 		if (u.leads && c.log_normalizer)
 			c.log_normalizer[i * c.heads + u.head] = 0.0f;
-		for (int64_t d = u.first; c.g && d < c.dh; d += LANES * QUAD)
-			store_quad<PACKED>(c.g + i * c.d + u.head * c.dh, d, c.dh, zeros);
+		for (int64_t d = u.first; d < c.dh; d += LANES * QUAD) {
+			if constexpr (CHAINED)
+				read_operands<PACKED>(c, u, d, s);
+			store_g<PACKED, CHAINED>(c, i * c.d + u.head * c.dh, d, zeros, s.base, s.factor);
+		}
 	}
 }
 
 /* One tile of tokens. f, score: [tile][heads of the warp], seen from the lane's head. */
-template <int LANES, bool PACKED>
-static __device__ __forceinline__ void tile_of(const stream_call &c, const part &u, int64_t position, int64_t first,
+template <int LANES, bool PACKED, bool CHAINED>
+static __device__ __forceinline__ void tile_of(const stream_call &c, part &u, int64_t position, int64_t first,
                                                int count, float *score, factors *f)
 {
 	enum { HEADS = WARP / LANES };
@@ -353,10 +424,12 @@ static __device__ __forceinline__ void tile_of(const stream_call &c, const part 
 	}
 	channels s;
 	if (u.there && u.first < c.dh) /* asked for before the scalars, which wait for memory too */
-		open_channels<PACKED>(c, u, t, u.first, s);
+		open_channels<PACKED, CHAINED>(c, u, t, u.first, s);
+	if constexpr (CHAINED)
+		find_statistics(c, u);
 #pragma unroll 4
 	for (int i = 0; i < count; i++) {
-		const float a = score_of<LANES, PACKED>(c, u, first + i);
+		const float a = score_of<LANES, PACKED, CHAINED>(c, u, first + i);
 		if (u.leads)
 			score[i * HEADS] = a;
 	}
@@ -365,8 +438,8 @@ static __device__ __forceinline__ void tile_of(const stream_call &c, const part 
 	__syncwarp();
 	for (int64_t d = u.first; u.there && d < c.dh; d += LANES * QUAD) {
 		if (d != u.first)
-			open_channels<PACKED>(c, u, t, d, s);
-		channels_of<PACKED>(c, u, t, first, count, f, HEADS, d, s);
+			open_channels<PACKED, CHAINED>(c, u, t, d, s);
+		channels_of<PACKED, CHAINED>(c, u, t, first, count, f, HEADS, d, s);
 	}
 	__syncwarp();
 }
@@ -377,11 +450,29 @@ static inline __device__ __host__ size_t warp_bytes(int tile, int heads)
 	return ((size_t)(tile * heads) * (sizeof(factors) + sizeof(float)) + 15) / 16 * 16;
 }
 
-template <int LANES, bool PACKED> __global__ void __launch_bounds__(WARPS *WARP) additive_stream_kernel(stream_call c)
+/* Ask the L2 cache for the weights of channels first … first + count - 1. */
+static __device__ __forceinline__ void prefetch_weights(const stream_call &c, int64_t first, int64_t count, int lane,
+                                                        bool chained)
+{
+	enum { LINE = 128 / sizeof(float) };
+	for (int64_t i = first + lane * LINE; i < min(first + count, c.d); i += WARP * LINE) {
+		prefetch(c.w + i);
+		if (chained) {
+			prefetch(c.norm.weight + i);
+			prefetch(c.norm.bias + i);
+		}
+	}
+}
+
+template <int LANES, bool PACKED, bool CHAINED>
+__global__ void __launch_bounds__(WARPS *WARP) additive_stream_kernel(stream_call c)
 {
 	enum { HEADS = WARP / LANES };
 	const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 	const unsigned unit = blockIdx.x * (blockDim.x / WARP) + warp, groups = (unsigned)c.groups;
+	prefetch_weights(c, unit % groups * HEADS * c.dh, HEADS * c.dh, lane, CHAINED);
+	wait_for_previous();
+	let_next_begin();
 	if (unit >= c.rows * c.groups)
 		return;
 	part u;
@@ -397,10 +488,10 @@ template <int LANES, bool PACKED> __global__ void __launch_bounds__(WARPS *WARP)
 	if (position == 0 && length > 0)
 		restart<LANES, PACKED>(c, u);
 	for (int64_t first = 0; first < length; first += c.tile) {
-		const int count = (int)(length - first < c.tile ? length - first : c.tile);
-		tile_of<LANES, PACKED>(c, u, position, first, count, score + lane / LANES, f + lane / LANES);
+		const int count = CHAINED ? 1 : (int)(length - first < c.tile ? length - first : c.tile);
+		tile_of<LANES, PACKED, CHAINED>(c, u, position, first, count, score + lane / LANES, f + lane / LANES);
 	}
-	blank<LANES, PACKED>(c, u, length);
+	blank<LANES, PACKED, CHAINED>(c, u, length);
 }
 
 /* --- the call ----------------------------------------------------------------------------------------- */
@@ -436,21 +527,76 @@ static stream_call stream_call_of(const op_call *call)
 	return c;
 }
 
+/* Are quads whole and aligned? */
+static bool is_packed(const stream_call &c)
+{
+	return c.dh % QUAD == 0 && 2 * c.heads % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
+}
+
+/* So few sessions that each warp has a processor's quarter to itself. */
+static bool is_sparse(const backend *b, const stream_call &c)
+{
+	return c.rows * c.groups < (int64_t)cuda_of(b)->processors * WARPS;
+}
+
+template <int LANES> static int64_t groups_of(const stream_call &c)
+{
+	enum { HEADS = WARP / LANES };
+	return (c.heads + HEADS - 1) / HEADS;
+}
+
+template <int LANES, bool PACKED, bool CHAINED> static status launch(backend *b, const stream_call &c)
+{
+	const int warps = is_sparse(b, c) ? 1 : WARPS; /* few sessions: a warp on a processor each */
+	return cuda_launch_early(b, additive_stream_kernel<LANES, PACKED, CHAINED>,
+	                         (unsigned)((c.rows * c.groups + warps - 1) / warps), warps * WARP,
+	                         warps * warp_bytes(c.tile, WARP / LANES), c);
+}
+
 status cuda_additive_stream(backend *b, const op_call *call)
 {
 	stream_call c = stream_call_of(call);
 	if (shape_count(call->in[0].shape) == 0)
 		return STATUS_OK;
-	const bool packed =
-	    c.dh % QUAD == 0 && 2 * c.heads % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
 	return by_lanes(c.dh, [&](auto lanes) {
-		enum { LANES = decltype(lanes)::N, HEADS = WARP / LANES };
-		c.groups = (c.heads + HEADS - 1) / HEADS;
-		/* few sessions: a warp on a processor each */
-		const int64_t units = c.rows * c.groups, most = (int64_t)cuda_of(b)->processors * WARPS;
-		const int warps = units < most ? 1 : WARPS;
-		return cuda_launch(
-		    b, packed ? additive_stream_kernel<LANES, true> : additive_stream_kernel<LANES, false>,
-		    (unsigned)((units + warps - 1) / warps), warps * WARP, warps * warp_bytes(c.tile, HEADS), c);
+		enum { LANES = decltype(lanes)::N };
+		c.groups = groups_of<LANES>(c);
+		return is_packed(c) ? launch<LANES, true, false>(b, c) : launch<LANES, false, false>(b, c);
 	});
+}
+
+/* --- with what stands around it ------------------------------------------------------------------------ */
+
+/* The chain's call; false if it must be taken apart. */
+static bool chained_call_of(const backend *b, const stream_chain *chain, stream_call *c)
+{
+	const op_call *norm = chain->norm;
+	row_plan plan;
+	*c = stream_call_of(chain->stream);
+	if (norm->out[1].data || norm->out[2].data || c->rows == 0 || c->n != 1 || !is_packed(*c) ||
+	    !layernorm_plan(&plan, b, &norm->in[0]))
+		return false;
+	c->norm = row_norm_of(norm, &plan);
+	c->x = (const float *)norm->in[0].data;
+	c->base = chain->base;
+	c->factor = chain->factor;
+	c->y = chain->y;
+	return by_lanes(c->dh, [&](auto lanes) {
+		       c->groups = groups_of<decltype(lanes)::N>(*c);
+		       return is_sparse(b, *c) ? STATUS_OK : STATUS_UNSUPPORTED;
+	       }) == STATUS_OK;
+}
+
+bool cuda_stream_can_chain(const backend *b, const stream_chain *chain)
+{
+	stream_call c;
+	return chained_call_of(b, chain, &c);
+}
+
+status cuda_stream_run_chain(backend *b, const stream_chain *chain)
+{
+	stream_call c;
+	if (!chained_call_of(b, chain, &c))
+		return STATUS_UNSUPPORTED;
+	return by_lanes(c.dh, [&](auto lanes) { return launch<decltype(lanes)::N, true, true>(b, c); });
 }

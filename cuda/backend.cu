@@ -118,6 +118,7 @@ static status cuda_record_begin(backend *b)
 	TRY(cuda_enter(c));
 	TRY(cuda_status(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal)));
 	c->recording = true;
+	c->after_kernel = false;
 	return STATUS_OK;
 }
 
@@ -143,6 +144,7 @@ static status cuda_replay(backend *b, void *recording)
 {
 	cuda_backend *c = cuda_of(b);
 	TRY(cuda_enter(c));
+	c->after_kernel = false;
 	return cuda_status(c, cudaGraphLaunch((cudaGraphExec_t)recording, c->stream));
 }
 

@@ -22,6 +22,7 @@ typedef struct cuda_backend {
 	size_t shared_limit;            /* bytes of shared memory that a block may ask for */
 	size_t memory_bytes;            /* of the whole device */
 	bool early;                     /* has the device programmatic dependent launches (9.0 and later)? */
+	bool after_kernel;              /* was a kernel of ours what was issued last? */
 	bool recording;                 /* between record_begin and record_end */
 	bool *lost;                     /* shared by the backends of the device */
 	struct cuda_memory *memory;     /* memory.cu */
@@ -57,6 +58,9 @@ void cuda_products_close(cuda_backend *c);
 /* Kernels for neighbours, the table's `fuse`. */
 int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
               backend_fused_kernel *out);
+/* Those of a decode step (fuse_serving.cu). */
+int cuda_fuse_serving(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
+                      backend_fused_kernel *out);
 
 /* One block of `threads` threads and `shared` bytes of shared memory per element of `grid`. Arguments are converted to
  * the kernel's parameters. An empty grid does nothing. */
@@ -83,7 +87,8 @@ status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, u
 	config.dynamicSmemBytes = shared;
 	config.stream = c->stream;
 	config.attrs = &attribute;
-	config.numAttrs = early && c->early;
+	config.numAttrs = early && c->early && c->after_kernel; /* no other work lets a kernel begin early */
+	c->after_kernel = true;
 	return cuda_status(c, cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...));
 }
 template <class... P, class... A>

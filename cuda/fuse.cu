@@ -6,6 +6,9 @@
  * templates with less around them, and values are rounded where they would have been stored, so the bits are the same;
  * what is dead is not stored.
  *
+ * A matrix product and the add it goes into (a residual; gradients that meet in what several layers read) are one
+ * product that begins from the other term: D = AB + C. Its sum is rounded once, not twice, so here the bits are others.
+ *
  * Bytes per element in bf16, single and fused (nobody else reads what is dead; the dropout of a gate is kept for the
  * backward):
  *
@@ -15,9 +18,11 @@
  *   dropout, gate, layernorm               16  12     layernorm_grad, add, mul, mul                   24  16
  *   dropout, add                           10   6     layernorm_grad, add, mul, mul, dropout          28  16
  *   dropout, gate                          12  10     layernorm_grad, add, add, mul, mul              30  18
+ *   matmul or linear, add (the result)      8   4
  *
  * A fused kernel is told its calls and nothing else, so which chain it is and what is dead is part of the function:
  * RUN. */
+#include "cuda/gemm.h"
 #include "cuda/layernorm.cuh"
 
 #include <utility>
@@ -45,6 +50,8 @@ static const chain chains[] = {
     {3, {OP_layernorm_grad, OP_add, OP_dropout}},
     {2, {OP_layernorm_grad, OP_add}},
     {2, {OP_layernorm_grad, OP_dropout}},
+    {2, {OP_matmul, OP_add}},
+    {2, {OP_linear, OP_add}},
 };
 enum { CHAINS = sizeof chains / sizeof chains[0] };
 
@@ -233,18 +240,54 @@ static bool fits_backward(const backend *b, const meeting *m)
 	return tail_of(m, &tail) && layernorm_grad_plan(&plan, b, &m->calls[0]->in[0]);
 }
 
+/* --- products ------------------------------------------------------------------------------------------- */
+
+/* The other term of the sum. Packed weights are serving's, whose rows are summed in one order (linear_panels.h). */
+static const void *product_term(const meeting *m)
+{
+	const bool packed = dtype_is_panel(m->calls[0]->in[1].type), kept = !(m->dead & 1);
+	return packed || kept ? nullptr : operand(m, 1, 0);
+}
+
+static status run_product(backend *b, const meeting *m)
+{
+	const void *term = product_term(m);
+	void *sum = m->calls[1]->out[0].data;
+	if (!term)
+		return STATUS_UNSUPPORTED;
+	return m->c->ids[0] == OP_matmul ? cuda_matmul_plus(b, m->calls[0], term, sum)
+	                                 : cuda_linear_plus(b, m->calls[0], term, sum);
+}
+
+static bool fits_product(const backend *b, const meeting *m)
+{
+	(void)b;
+	return product_term(m);
+}
+
 /* --- fuse ----------------------------------------------------------------------------------------------- */
 
-static bool is_backward(const chain *c)
+/* The kernel of chains that begin with this op. */
+typedef struct family {
+	bool (*fits)(const backend *b, const meeting *m);
+	status (*run)(backend *b, const meeting *m);
+} family;
+
+static family family_of(const chain *c)
 {
-	return c->ids[0] == OP_layernorm_grad;
+	const op_id first = c->ids[0];
+	if (first == OP_layernorm_grad)
+		return {fits_backward, run_backward};
+	if (first == OP_matmul || first == OP_linear)
+		return {fits_product, run_product};
+	return {fits_forward, run_forward};
 }
 
 /* The chain and its dead results, as a function. */
 template <size_t RUN> static status run(backend *b, const op_call *const *calls)
 {
 	const meeting m = {&chains[RUN / CHAIN_MASKS], calls, RUN % CHAIN_MASKS};
-	return is_backward(m.c) ? run_backward(b, &m) : run_forward(b, &m);
+	return family_of(m.c).run(b, &m);
 }
 
 template <size_t... RUN> static backend_fused_kernel run_at(size_t i, std::index_sequence<RUN...>)
@@ -269,13 +312,16 @@ static bool is_chain(const chain *c, const op_id *ids, const op_call *const *cal
 int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
               backend_fused_kernel *out)
 {
+	const int serving = cuda_fuse_serving(b, ids, calls, n, dead, out);
+	if (serving)
+		return serving;
 	for (size_t i = 0; i < CHAINS; i++) {
 		const chain *c = &chains[i];
 		if (!is_chain(c, ids, calls, n))
 			continue;
 		const unsigned mask = dead & ((1u << (c->n - 1)) - 1);
 		const meeting m = {c, calls, mask};
-		if (!(is_backward(c) ? fits_backward(b, &m) : fits_forward(b, &m)))
+		if (!family_of(c).fits(b, &m))
 			continue;
 		*out = run_at(i * CHAIN_MASKS + mask, std::make_index_sequence<CHAINS * CHAIN_MASKS>());
 		return c->n;

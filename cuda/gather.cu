@@ -5,7 +5,9 @@
  * words of a panel lie 64 bytes apart, so each costs a sector of 32.
  *
  * gather_grad: the places are sorted by index, stably, so the places of a table's row follow one another in their
- * order. The sort is a radix sort, DIGIT_BITS at a time (count, scan, place), of 8 bytes a place and pass. Then a warp
+ * order. The sort is a radix sort, DIGIT_BITS at a time (count, place), of 8 bytes a place and pass. Every block that
+ * places adds up the counts of all tiles itself, which are few (MOST_TILES), so that no kernel of one block stands
+ * between; a place that adds to no row lies among those of the last one and is passed over. Then a warp
  * takes CHUNK places of the sorted list and a strip of columns, and sums runs of equal indices. A run within the chunk
  * is a row of the result; of a run that reaches over chunks, every chunk leaves a partial sum, and a second kernel adds
  * them in order. So a row that is everywhere is summed by many warps, one that is nowhere costs its zeros, and two runs
@@ -130,14 +132,13 @@ status cuda_gather(backend *b, const op_call *call)
 enum {
 	DIGIT_BITS = 8,
 	DIGITS = 1 << DIGIT_BITS,
-	ROUNDS = 8, /* of places that a thread takes */
-	TILE = THREADS * ROUNDS,
-	SCAN_THREADS = 1024,
-	SCAN_EACH = 4,
+	ROUNDS = 8, /* of places that a thread takes, or more where there would be too many tiles */
+	MOST_TILES = 256,
 	CHUNK = WARP,
 };
+static_assert((int)DIGITS == (int)THREADS, "a thread for every digit");
 
-/* A place, and the row that it adds to; `rows` for one that adds to none. */
+/* A place, and the row that it adds to. One that adds to none is -1, of the last row. */
 struct entry {
 	int32_t row, place;
 };
@@ -146,9 +147,9 @@ struct sort_arguments {
 	const entry *from; /* NULL: made of the indices */
 	entry *to;
 	const int32_t *index;
-	unsigned *counts; /* [DIGITS, tiles] */
+	unsigned *counts; /* [tiles, DIGITS] */
 	int64_t n, rows, padding_row;
-	int shift;
+	int shift, rounds;
 };
 
 static __device__ __forceinline__ entry entry_at(const sort_arguments &o, int64_t i)
@@ -156,7 +157,8 @@ static __device__ __forceinline__ entry entry_at(const sort_arguments &o, int64_
 	if (o.from)
 		return o.from[i];
 	const int32_t row = o.index[i];
-	return {row < 0 || row >= o.rows || row == o.padding_row ? (int32_t)o.rows : row, (int32_t)i};
+	const bool adds = row >= 0 && row < o.rows && row != o.padding_row;
+	return {adds ? row : (int32_t)(o.rows - 1), adds ? (int32_t)i : -1};
 }
 
 static __device__ __forceinline__ unsigned digit_of(const sort_arguments &o, entry e)
@@ -164,10 +166,18 @@ static __device__ __forceinline__ unsigned digit_of(const sort_arguments &o, ent
 	return (unsigned)e.row >> o.shift & (DIGITS - 1);
 }
 
-/* The place of a thread's round: every warp has ROUNDS · WARP neighbours of the block's tile. */
-static __device__ __forceinline__ int64_t place_of(int round)
+/* The place of a thread's round: every warp has rounds · WARP neighbours of the block's tile. */
+static __device__ __forceinline__ int64_t place_of(const sort_arguments &o, int round)
 {
-	return (int64_t)blockIdx.x * TILE + (threadIdx.x / WARP * ROUNDS + round) * WARP + threadIdx.x % WARP;
+	return (((int64_t)blockIdx.x * WARPS + threadIdx.x / WARP) * o.rounds + round) * WARP + threadIdx.x % WARP;
+}
+
+/* How many of the thread's places, in this round, there are of every digit, into the counts of its block or warp. */
+static __device__ __forceinline__ void count_places(const sort_arguments &o, unsigned *count)
+{
+	for (int i = 0; i < o.rounds; i++)
+		if (place_of(o, i) < o.n)
+			atomicAdd(&count[digit_of(o, entry_at(o, place_of(o, i)))], 1u);
 }
 
 static __global__ void __launch_bounds__(THREADS) count_kernel(sort_arguments o)
@@ -175,41 +185,9 @@ static __global__ void __launch_bounds__(THREADS) count_kernel(sort_arguments o)
 	unsigned *count = shared_memory<unsigned>();
 	count[threadIdx.x] = 0;
 	__syncthreads();
-	for (int i = 0; i < ROUNDS; i++)
-		if (place_of(i) < o.n)
-			atomicAdd(&count[digit_of(o, entry_at(o, place_of(i)))], 1u);
+	count_places(o, count);
 	__syncthreads();
-	o.counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = count[threadIdx.x];
-}
-
-/* Each count becomes the sum of those before it; n is a multiple of SCAN_EACH. One block. */
-static __global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(unsigned *counts, int64_t n)
-{
-	unsigned *space = shared_memory<unsigned>();
-	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-	unsigned before = 0;
-	for (int64_t first = 0; first < n; first += SCAN_THREADS * SCAN_EACH) {
-		const int64_t i = first + threadIdx.x * SCAN_EACH;
-		const uint4 mine = i < n ? *(const uint4 *)(counts + i) : uint4{};
-		const unsigned own = mine.x + mine.y + mine.z + mine.w;
-		unsigned sum = own, total = 0;
-		for (int by = 1; by < WARP; by *= 2) {
-			const unsigned left = __shfl_up_sync(ALL_LANES, sum, by);
-			sum += lane >= by ? left : 0;
-		}
-		if (lane == WARP - 1)
-			space[warp] = sum;
-		__syncthreads();
-		for (int w = 0; w < SCAN_THREADS / WARP; w++) {
-			sum += w < warp ? space[w] : 0;
-			total += space[w];
-		}
-		__syncthreads();
-		const unsigned at = before + sum - own;
-		if (i < n)
-			*(uint4 *)(counts + i) = make_uint4(at, at + mine.x, at + mine.x + mine.y, at + own - mine.w);
-		before += total;
-	}
+	o.counts[blockIdx.x * DIGITS + threadIdx.x] = count[threadIdx.x];
 }
 
 /* The lanes with this lane's digit, itself included; those without a place have digit DIGITS. */
@@ -224,29 +202,50 @@ static __device__ __forceinline__ unsigned lanes_alike(unsigned digit)
 	return alike;
 }
 
+/* Where the block's first entry of the thread's digit goes: behind all of smaller digits, and those of this one in
+ * tiles before. space: WARPS numbers. */
+static __device__ __forceinline__ unsigned first_of_digit(const sort_arguments &o, unsigned *space)
+{
+	const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+	unsigned before = 0, total = 0;
+	for (unsigned tile = 0; tile < gridDim.x; tile++) {
+		const unsigned count = o.counts[tile * DIGITS + threadIdx.x];
+		before += tile < blockIdx.x ? count : 0;
+		total += count;
+	}
+	unsigned sum = total;
+	for (unsigned by = 1; by < WARP; by *= 2) {
+		const unsigned left = __shfl_up_sync(ALL_LANES, sum, by);
+		sum += lane >= by ? left : 0;
+	}
+	if (lane == WARP - 1)
+		space[warp] = sum;
+	__syncthreads();
+	for (unsigned w = 0; w < warp; w++)
+		before += space[w];
+	return before + sum - total;
+}
+
 /* Where the next entry of every digit goes, per warp, [WARPS, DIGITS]: first its count, then the sum of what comes
  * before. */
 static __global__ void __launch_bounds__(THREADS) place_kernel(sort_arguments o)
 {
-	unsigned *all = shared_memory<unsigned>(), *next = all + threadIdx.x / WARP * DIGITS;
+	unsigned *all = shared_memory<unsigned>() + WARPS, *next = all + threadIdx.x / WARP * DIGITS;
 	const unsigned lane = threadIdx.x % WARP;
 	for (int i = threadIdx.x; i < WARPS * DIGITS; i += THREADS)
 		all[i] = 0;
 	__syncthreads();
-	for (int i = 0; i < ROUNDS; i++)
-		if (place_of(i) < o.n)
-			atomicAdd(&next[digit_of(o, entry_at(o, place_of(i)))], 1u);
-	__syncthreads();
-	unsigned at = o.counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x];
+	count_places(o, next);
+	unsigned at = first_of_digit(o, shared_memory<unsigned>()); /* a barrier, so that all have counted */
 	for (int w = 0; w < WARPS; w++) {
 		const unsigned count = all[w * DIGITS + threadIdx.x];
 		all[w * DIGITS + threadIdx.x] = at;
 		at += count;
 	}
 	__syncthreads();
-	for (int i = 0; i < ROUNDS; i++) {
-		const bool there = place_of(i) < o.n;
-		const entry e = there ? entry_at(o, place_of(i)) : entry{};
+	for (int i = 0; i < o.rounds; i++) {
+		const bool there = place_of(o, i) < o.n;
+		const entry e = there ? entry_at(o, place_of(o, i)) : entry{};
 		const unsigned digit = there ? digit_of(o, e) : (unsigned)DIGITS, alike = lanes_alike(digit);
 		const unsigned rank = __popc(alike & ((1u << lane) - 1));
 		if (there)
@@ -265,7 +264,7 @@ struct run_arguments {
 	const void *dy;
 	float *dtable;
 	float *parts; /* [chunks, 2, width]: of the run from the chunk before, of the run into the chunk after */
-	int64_t n, rows, width;
+	int64_t n, width;
 };
 
 /* Is there a place i, and is its row this one? */
@@ -292,46 +291,77 @@ template <class T, int N> static __global__ void __launch_bounds__(THREADS) sum_
 	const int lane = threadIdx.x % WARP;
 	const int64_t chunk = grid_warp(), first = chunk * CHUNK, column = ((int64_t)blockIdx.y * WARP + lane) * N;
 	const int count = o.n - first < CHUNK ? (int)(o.n - first) : (int)CHUNK;
-	const entry mine = lane < count ? o.sorted[first + lane] : entry{(int32_t)o.rows, 0};
+	const int32_t my_row = lane < count ? o.sorted[first + lane].row : -1;
+	const int32_t my_place = lane < count ? o.sorted[first + lane].place : -1;
+	const int64_t from = column < o.width ? column : 0; /* who has nothing to read reads what is there: no branch */
 	numbers<N> sum = {};
 	int begin = 0;
 	for (int i = 0; i < count; i++) {
-		const int32_t row = __shfl_sync(ALL_LANES, mine.row, i), place = __shfl_sync(ALL_LANES, mine.place, i);
-		const int32_t after = __shfl_sync(ALL_LANES, mine.row, i + 1 < count ? i + 1 : i);
-		if (row >= o.rows)
-			break;
-		if (column < o.width)
-			sum = sum_of(sum, load<N>((const T *)o.dy + place * o.width + column));
+		const int32_t row = __shfl_sync(ALL_LANES, my_row, i), place = __shfl_sync(ALL_LANES, my_place, i);
+		const int32_t after = __shfl_sync(ALL_LANES, my_row, i + 1 < count ? i + 1 : i);
+		const numbers<N> more = load<N>((const T *)o.dy + (place < 0 ? 0 : place) * o.width + from);
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			sum.at[j] = __fadd_rn(sum.at[j], place < 0 ? 0.0f : more.at[j]);
 		if (i + 1 < count && after == row)
 			continue;
+		float *target = run_target(o, chunk, first + begin, first + i + 1, row);
 		if (column < o.width)
-			store(run_target(o, chunk, first + begin, first + i + 1, row) + column, sum);
+			store(target + column, sum);
 		sum = {};
 		begin = i + 1;
 	}
 }
 
-/* Runs over several chunks: the warp of the chunk where one begins adds its parts. */
+/* The first place behind the run of this row that place `at` is in. */
+static __device__ __forceinline__ int64_t run_end(const run_arguments &o, int64_t at, int32_t row)
+{
+	int64_t end = o.n;
+	while (at + 1 < end) {
+		const int64_t middle = (at + end) / 2;
+		if (o.sorted[middle].row == row)
+			at = middle;
+		else
+			end = middle;
+	}
+	return end;
+}
+
+/* Runs over several chunks: the block of the chunk where one begins adds its parts, each warp every WARPS-th, since a
+ * frequent token has thousands. */
 template <int N> static __global__ void __launch_bounds__(THREADS) join_runs_kernel(run_arguments o)
 {
-	const int64_t chunk = grid_warp(), last = (chunk + 1) * CHUNK - 1;
-	const int64_t column = ((int64_t)blockIdx.y * WARP + threadIdx.x % WARP) * N;
-	if (last + 1 >= o.n || column >= o.width)
+	float *space = shared_memory<float>(); /* [WARPS, WARP · N] */
+	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+	const int64_t chunk = blockIdx.x, next = (chunk + 1) * CHUNK;
+	const int64_t column = ((int64_t)blockIdx.y * WARP + lane) * N;
+	if (next >= o.n)
+		return; /* here and below: the whole block */
+	const int32_t row = o.sorted[next].row;
+	const bool before = is_row(o, chunk * CHUNK, row) && is_row(o, chunk * CHUNK - 1, row);
+	if (o.sorted[next - 1].row != row || before)
 		return;
-	const int32_t row = o.sorted[last].row;
-	const bool inside = !(is_row(o, chunk * CHUNK, row) && is_row(o, chunk * CHUNK - 1, row));
-	if (row >= o.rows || !inside || !is_row(o, last + 1, row))
+	const int64_t last = (run_end(o, next, row) - 1) / CHUNK;
+	numbers<N> sum = {};
+	if (column < o.width && warp == 0)
+		sum = load<N>(o.parts + (chunk * 2 + 1) * o.width + column);
+#pragma unroll 4
+	for (int64_t c = chunk + 1 + warp; c <= last; c += WARPS)
+		if (column < o.width)
+			sum = sum_of(sum, load<N>(o.parts + c * 2 * o.width + column));
+	store(space + threadIdx.x * N, sum);
+	__syncthreads();
+	if (warp > 0 || column >= o.width)
 		return;
-	numbers<N> sum = load<N>(o.parts + (chunk * 2 + 1) * o.width + column);
-	for (int64_t c = chunk + 1; is_row(o, c * CHUNK, row); c++)
-		sum = sum_of(sum, load<N>(o.parts + c * 2 * o.width + column));
+	for (int w = 1; w < WARPS; w++)
+		sum = sum_of(sum, load<N>(space + (w * WARP + lane) * N));
 	store(o.dtable + row * o.width + column, sum);
 }
 
 /* --- gather_grad ------------------------------------------------------------------------------- */
 
 struct grad_sizes {
-	int64_t n, tiles, chunks, entry_bytes, count_bytes, part_bytes;
+	int64_t n, rounds, tiles, chunks, entry_bytes, count_bytes, part_bytes;
 };
 
 static int64_t cache_lines(int64_t bytes)
@@ -343,7 +373,9 @@ static grad_sizes grad_sizes_of(const op_call *call)
 {
 	grad_sizes s;
 	s.n = shape_count(call->in[0].shape);
-	s.tiles = (s.n + TILE - 1) / TILE;
+	s.rounds = (s.n + MOST_TILES * THREADS - 1) / (MOST_TILES * THREADS);
+	s.rounds = s.rounds < ROUNDS ? (int64_t)ROUNDS : s.rounds;
+	s.tiles = (s.n + s.rounds * THREADS - 1) / (s.rounds * THREADS);
 	s.chunks = (s.n + CHUNK - 1) / CHUNK;
 	s.entry_bytes = cache_lines(s.n * (int64_t)sizeof(entry));
 	s.count_bytes = cache_lines(s.tiles * DIGITS * (int64_t)sizeof(unsigned));
@@ -369,12 +401,12 @@ static status sort_places(backend *b, const op_call *call, const grad_sizes &s, 
 	o.n = s.n;
 	o.rows = p->rows;
 	o.padding_row = p->padding_row;
-	for (int turn = 0; turn == 0 || p->rows >> o.shift; turn ^= 1, o.shift += DIGIT_BITS) {
+	o.rounds = (int)s.rounds;
+	for (int turn = 0; o.shift == 0 || (p->rows - 1) >> o.shift; turn ^= 1, o.shift += DIGIT_BITS) {
 		o.to = entries[turn];
 		TRY(cuda_launch(b, count_kernel, (unsigned)s.tiles, THREADS, DIGITS * sizeof(unsigned), o));
-		TRY(cuda_launch(b, scan_kernel, 1, SCAN_THREADS, SCAN_THREADS / WARP * sizeof(unsigned), counts,
-		                s.tiles * DIGITS));
-		TRY(cuda_launch(b, place_kernel, (unsigned)s.tiles, THREADS, WARPS * DIGITS * sizeof(unsigned), o));
+		TRY(cuda_launch(b, place_kernel, (unsigned)s.tiles, THREADS, WARPS * (1 + DIGITS) * sizeof(unsigned),
+		                o));
 		o.from = *sorted = o.to;
 	}
 	return STATUS_OK;
@@ -382,9 +414,10 @@ static status sort_places(backend *b, const op_call *call, const grad_sizes &s, 
 
 template <class T, int N> static status sum_runs(backend *b, const run_arguments &o, int64_t chunks)
 {
-	const dim3 grid((unsigned)((chunks + WARPS - 1) / WARPS), (unsigned)((o.width + WARP * N - 1) / (WARP * N)));
-	TRY(cuda_launch(b, sum_runs_kernel<T, N>, grid, THREADS, 0, o));
-	return cuda_launch(b, join_runs_kernel<N>, grid, THREADS, 0, o);
+	const unsigned strips = (unsigned)((o.width + WARP * N - 1) / (WARP * N));
+	TRY(cuda_launch(b, sum_runs_kernel<T, N>, dim3((unsigned)((chunks + WARPS - 1) / WARPS), strips), THREADS, 0, o));
+	return cuda_launch(b, join_runs_kernel<N>, dim3((unsigned)chunks, strips), THREADS,
+	                   THREADS * N * sizeof(float), o);
 }
 
 status cuda_gather_grad(backend *b, const op_call *call)
@@ -406,8 +439,7 @@ status cuda_gather_grad(backend *b, const op_call *call)
 	const entry *sorted = nullptr;
 	TRY(sort_places(b, call, s, entries, (unsigned *)at, &sorted));
 	const run_arguments o = {
-	    sorted, dy->data, (float *)dtable->data, (float *)(at + s.count_bytes), s.n, shape_rows(dtable->shape),
-	    width};
+	    sorted, dy->data, (float *)dtable->data, (float *)(at + s.count_bytes), s.n, width};
 	return cuda_by_type(dy->type, [&](auto *type) {
 		typedef std::remove_pointer_t<decltype(type)> T;
 		return cuda_packs(dy->type, width) ? sum_runs<T, packed<T>::N>(b, o, s.chunks)

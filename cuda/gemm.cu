@@ -5,7 +5,8 @@
  *
  * The library thinks in columns: our row-major C is its Cᵀ [n, m] = alpha op(B)ᵀ op(A)ᵀ + beta Cᵀ, so that the operands
  * change places and each keeps the transposition it has here. f32 is multiplied as f32 (no TF32); bf16 with sums in
- * f32.
+ * f32. C may be read from another tensor than the one that is written: that is how a product and the sum that it goes
+ * into are one kernel (fuse.cu).
  *
  * linear's bias rides along in the epilogue. There it comes after alpha and has the type of y: alpha b is made ready in
  * scratch, for bf16 rounded to it (2⁻⁹ of b at most), unless b itself will do. That costs N elements where a pass over
@@ -32,7 +33,7 @@ extern "C" {
 }
 
 enum : size_t { WORKSPACE_BYTES = 32 << 20 };
-enum { BUCKETS = 256, MOST_PLANS = 4096, ALIGNED = 16, THREADS = 256 };
+enum { BUCKETS = 256, MOST_PLANS = 4096, MOST_CHOICES = 16, ALIGNED = 16, THREADS = 256 };
 
 /* --- what the library is asked, and its answers ------------------------------------------- */
 
@@ -40,7 +41,7 @@ enum { BUCKETS = 256, MOST_PLANS = 4096, ALIGNED = 16, THREADS = 256 };
 typedef struct product_key {
 	int64_t m, n, k, lda, ldb, ldc;
 	uint8_t type, c_type, trans_a, trans_b;
-	uint8_t align_a, align_b, align_c, align_bias; /* bytes; align_bias 0: no bias */
+	uint8_t align_a, align_b, align_c, align_from, align_bias; /* bytes; from: what beta multiplies; 0: no bias */
 } product_key;
 
 typedef struct product_plan {
@@ -141,21 +142,29 @@ static status set_preference(cuda_backend *c, const product_key *key, cublasLtMa
 	                             (uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
 	TRY(library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)key->align_b)));
 	TRY(library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)key->align_a)));
-	TRY(library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)key->align_c)));
+	TRY(library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)key->align_from)));
 	return library_status(c, prefer(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)key->align_c));
 }
 
-static status choose(cuda_backend *c, product_plan *p)
+/* The library's choices, best guess first: as many as there are, `most` at most. */
+static status ask(cuda_backend *c, const product_plan *p, int most, cublasLtMatmulHeuristicResult_t *out, int *count)
 {
 	cublasLtMatmulPreference_t preference;
-	cublasLtMatmulHeuristicResult_t best = {};
-	int count = 0;
+	*count = 0;
 	TRY(library_status(c, cublasLtMatmulPreferenceCreate(&preference)));
 	status s = set_preference(c, &p->key, preference);
 	if (s == STATUS_OK)
 		s = library_status(c, cublasLtMatmulAlgoGetHeuristic(c->products->handle, p->desc, p->b, p->a, p->c,
-		                                                     p->c, preference, 1, &best, &count));
+		                                                     p->c, preference, most, out, count));
 	(void)cublasLtMatmulPreferenceDestroy(preference);
+	return s;
+}
+
+static status choose(cuda_backend *c, product_plan *p)
+{
+	cublasLtMatmulHeuristicResult_t best = {};
+	int count;
+	status s = ask(c, p, 1, &best, &count);
 	if (s == STATUS_OK)
 		s = library_status(c, count > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED);
 	p->algorithm = best.algo;
@@ -206,57 +215,71 @@ static uint8_t alignment(const void *data)
 	return bytes;
 }
 
-/* C [m, n] = beta C + bias, in rows `ld` apart: the product of no columns. bias, of C's type, may be NULL; beta = 0
- * does not read C. */
-template <class T> __global__ void no_product_kernel(T *c, const T *bias, float beta, int64_t m, int64_t n, int64_t ld)
+/* c [m, n] = beta from + bias, in rows `ld` apart: the product of no columns. from may be c; bias, of their type, may be
+ * NULL; beta = 0 does not read from. */
+template <class T>
+__global__ void no_product_kernel(T *c, const T *from, const T *bias, float beta, int64_t m, int64_t n, int64_t ld)
 {
 	for (int64_t i = grid_first(); i < m * n; i += grid_stride()) {
-		T *at = c + i / n * ld + i % n;
-		store_real(at, (beta != 0.0f ? beta * load_real(at) : 0.0f) + (bias ? load_real(bias + i % n) : 0.0f));
+		const int64_t at = i / n * ld + i % n;
+		store_real(c + at,
+		           (beta != 0.0f ? beta * load_real(from + at) : 0.0f) + (bias ? load_real(bias + i % n) : 0.0f));
 	}
 }
 
-static status no_product(backend *b, const cuda_gemm_args *g, const void *bias)
+static status no_product(backend *b, const cuda_gemm_args *g, const void *from, const void *bias)
 {
 	return cuda_by_type(g->c_type, [&](auto *type) {
 		typedef decltype(type) T;
 		return cuda_launch(b, no_product_kernel<std::remove_pointer_t<T>>, cuda_blocks(b, g->m * g->n, THREADS),
-		                   THREADS, 0, (T)g->c, (T)bias, g->beta, g->m, g->n, g->ldc);
+		                   THREADS, 0, (T)g->c, (T)from, (T)bias, g->beta, g->m, g->n, g->ldc);
 	});
 }
 
-/* bias: n of C's type, added after alpha, or NULL. */
-static status product(backend *b, const cuda_gemm_args *g, const void *bias)
+/* from: what beta multiplies, laid out as C; C itself may be. bias: n of C's type, added after alpha, or NULL. */
+static status plan_of(cuda_backend *c, const cuda_gemm_args *g, const void *from, const void *bias, product_plan **out)
 {
-	cuda_backend *c = cuda_of(b);
-	TRY(cuda_enter(c));
-	if (g->m == 0 || g->n == 0)
-		return STATUS_OK;
-	if (g->k == 0)
-		return no_product(b, g, bias);
 	product_key key;
 	memset(&key, 0, sizeof key);
 	key.m = g->m, key.n = g->n, key.k = g->k;
 	key.lda = g->lda, key.ldb = g->ldb, key.ldc = g->ldc;
 	key.type = (uint8_t)g->type, key.c_type = (uint8_t)g->c_type;
 	key.trans_a = g->trans_a, key.trans_b = g->trans_b;
-	key.align_a = alignment(g->a), key.align_b = alignment(g->b), key.align_c = alignment(g->c);
+	key.align_a = alignment(g->a), key.align_b = alignment(g->b);
+	key.align_c = alignment(g->c), key.align_from = alignment(from);
 	key.align_bias = bias ? alignment(bias) : 0;
-	product_plan *p = NULL;
-	TRY(find_plan(c, &key, bias, &p));
-	if (bias)
-		TRY(library_status(c, set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)));
+	TRY(find_plan(c, &key, bias, out));
+	return bias ? library_status(c, set((*out)->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)) : STATUS_OK;
+}
+
+static status issue(cuda_backend *c, const cuda_gemm_args *g, const void *from, const product_plan *p,
+                    const cublasLtMatmulAlgo_t *algorithm)
+{
+	c->after_kernel = false;
 	return library_status(c, cublasLtMatmul(c->products->handle, p->desc, &g->alpha, g->b, p->b, g->a, p->a,
-	                                        &g->beta, g->c, p->c, g->c, p->c, &p->algorithm, c->products->workspace,
+	                                        &g->beta, from, p->c, g->c, p->c, algorithm, c->products->workspace,
 	                                        WORKSPACE_BYTES, c->stream));
+}
+
+static status product(backend *b, const cuda_gemm_args *g, const void *from, const void *bias)
+{
+	cuda_backend *c = cuda_of(b);
+	product_plan *p = NULL;
+	TRY(cuda_enter(c));
+	if (g->m == 0 || g->n == 0)
+		return STATUS_OK;
+	if (g->k == 0)
+		return no_product(b, g, from, bias);
+	TRY(plan_of(c, g, from, bias, &p));
+	return issue(c, g, from, p, &p->algorithm);
 }
 
 status cuda_gemm(backend *b, cuda_gemm_args args)
 {
-	return product(b, &args, NULL);
+	return product(b, &args, args.c, NULL);
 }
 
-status cuda_matmul(backend *b, const op_call *call)
+static cuda_gemm_args matmul_args(const op_call *call)
 {
 	const matmul_params *p = (const matmul_params *)call->params;
 	const tensor *x = &call->in[0], *w = &call->in[1], *y = &call->out[0];
@@ -268,7 +291,38 @@ status cuda_matmul(backend *b, const op_call *call)
 	g.type = x->type, g.c_type = y->type;
 	g.a = x->data, g.b = w->data, g.c = y->data;
 	g.lda = shape_last(x->shape), g.ldb = shape_last(w->shape), g.ldc = g.n;
-	return product(b, &g, NULL);
+	return g;
+}
+
+status cuda_matmul(backend *b, const op_call *call)
+{
+	return cuda_gemm(b, matmul_args(call));
+}
+
+status cuda_matmul_plus(backend *b, const op_call *call, const void *add, void *out)
+{
+	cuda_gemm_args g = matmul_args(call);
+	g.c = out;
+	g.beta = 1.0f;
+	return product(b, &g, add, NULL);
+}
+
+status additive_cuda_matmul_choice(backend *b, const op_call *call, int i, int *count)
+{
+	cuda_backend *c = cuda_of(b);
+	const cuda_gemm_args g = matmul_args(call);
+	cublasLtMatmulHeuristicResult_t choices[MOST_CHOICES] = {};
+	product_plan *p = NULL;
+	*count = 0;
+	TRY(cuda_enter(c));
+	if (g.m == 0 || g.n == 0 || g.k == 0)
+		return STATUS_INVALID;
+	TRY(plan_of(c, &g, g.c, NULL, &p));
+	TRY(ask(c, p, MOST_CHOICES, choices, count));
+	if (i < 0 || i >= *count)
+		return STATUS_INVALID;
+	TRY(library_status(c, choices[i].state));
+	return issue(c, &g, g.c, p, &choices[i].algo);
 }
 
 /* --- linear ------------------------------------------------------------------------------------ */
@@ -295,18 +349,17 @@ size_t cuda_linear_scratch(const backend *b, const op_call *call)
 	return (size_t)shape_last(call->out[0].shape) * dtype_bytes(call->out[0].type);
 }
 
-status cuda_linear(backend *b, const op_call *call)
+/* y = alpha (x Wᵀ + bias) + beta from */
+static status linear(backend *b, const op_call *call, float beta, const void *from, void *out)
 {
-	if (dtype_is_panel(call->in[1].type))
-		return cuda_linear_panels(b, call);
 	const linear_params *p = (const linear_params *)call->params;
 	const tensor *x = &call->in[0], *w = &call->in[1], *y = &call->out[0];
 	cuda_gemm_args g = {};
 	g.trans_b = true;
 	g.m = shape_rows(x->shape), g.n = w->shape.dim[0], g.k = w->shape.dim[1];
-	g.alpha = p->alpha;
+	g.alpha = p->alpha, g.beta = beta;
 	g.type = x->type, g.c_type = y->type;
-	g.a = x->data, g.b = w->data, g.c = y->data;
+	g.a = x->data, g.b = w->data, g.c = out;
 	g.lda = g.ldb = g.k, g.ldc = g.n;
 	const void *bias = cuda_optional(call, 2);
 	if (bias && !bias_as_it_is(call)) {
@@ -318,7 +371,18 @@ status cuda_linear(backend *b, const op_call *call)
 		}));
 		bias = call->scratch;
 	}
-	return product(b, &g, bias);
+	return product(b, &g, from, bias);
+}
+
+status cuda_linear(backend *b, const op_call *call)
+{
+	void *y = call->out[0].data;
+	return dtype_is_panel(call->in[1].type) ? cuda_linear_panels(b, call) : linear(b, call, 0.0f, y, y);
+}
+
+status cuda_linear_plus(backend *b, const op_call *call, const void *add, void *out)
+{
+	return linear(b, call, 1.0f, add, out);
 }
 
 /* --- opening and closing ------------------------------------------------------------------------ */

@@ -20,4 +20,14 @@ typedef struct cuda_gemm_args {
 /* Issue a product to the backend's stream. The same call gives the same bits. */
 status cuda_gemm(backend *b, cuda_gemm_args args);
 
+/* out = the result of `call`, a matmul or a linear with [real] weights, + add, rounded once. add and out are of the
+ * result's type and shape; the call's own output is not written. */
+status cuda_matmul_plus(backend *b, const op_call *call, const void *add, void *out);
+status cuda_linear_plus(backend *b, const op_call *call, const void *add, void *out);
+
+/* For benchmarks, found by name in the plug-in: run a matmul by the library's i-th choice for its shape, best guess
+ * first; 0 is the one that matmul takes. *count: how many there are, 16 at most. STATUS_INVALID beyond them. Asks the
+ * library every time, so it is to be timed by its device events, and not recorded. */
+extern "C" status additive_cuda_matmul_choice(backend *b, const op_call *call, int i, int *count);
+
 #endif

@@ -19,20 +19,23 @@ template <class T>
 static __global__ void __launch_bounds__(ROW_THREADS) layernorm_any_kernel(const T *x, layernorm_arguments o)
 {
 	float *space = shared_memory<float>();
+	const row_norm &norm = o.norm;
+	wait_for_previous();
+	let_next_begin();
 	for (int64_t row = blockIdx.x; row < o.rows; row += gridDim.x) {
-		const T *from = x + row * o.width;
+		const T *from = x + row * norm.width;
 		float sum = 0.0f, squares = 0.0f;
-		for (int j = threadIdx.x; j < o.width; j += ROW_THREADS)
+		for (int j = threadIdx.x; j < norm.width; j += ROW_THREADS)
 			sum += load_real(from + j);
-		const float mean = block_sum(sum, space) * o.share;
-		for (int j = threadIdx.x; j < o.width; j += ROW_THREADS) {
+		const float mean = block_sum(sum, space) * norm.share;
+		for (int j = threadIdx.x; j < norm.width; j += ROW_THREADS) {
 			const float off = load_real(from + j) - mean;
 			squares += off * off;
 		}
-		const float rstd = rsqrtf(block_sum(squares, space) * o.share + o.eps);
-		for (int j = threadIdx.x; j < o.width && o.y; j += ROW_THREADS)
-			store_real((T *)o.y + row * o.width + j,
-			           __fmaf_rn(o.weight[j], normalised(load_real(from + j), mean, rstd), o.bias[j]));
+		const float rstd = rsqrtf(block_sum(squares, space) * norm.share + norm.eps);
+		for (int j = threadIdx.x; j < norm.width && o.y; j += ROW_THREADS)
+			store_real((T *)o.y + row * norm.width + j,
+			           __fmaf_rn(norm.weight[j], normalised(load_real(from + j), mean, rstd), norm.bias[j]));
 		if (threadIdx.x == 0 && o.mean)
 			o.mean[row] = mean;
 		if (threadIdx.x == 0 && o.rstd)
@@ -42,19 +45,15 @@ static __global__ void __launch_bounds__(ROW_THREADS) layernorm_any_kernel(const
 
 template <class T> static status layernorm_any(backend *b, const op_call *call)
 {
-	const shape x = call->in[0].shape;
-	layernorm_arguments o = {};
-	o.y = call->out[0].data;
-	o.mean = (float *)call->out[1].data;
-	o.rstd = (float *)call->out[2].data;
-	o.weight = (const float *)call->in[1].data;
-	o.bias = (const float *)call->in[2].data;
-	o.eps = ((const layernorm_params *)call->params)->eps;
-	o.rows = shape_rows(x);
-	o.width = (int)shape_last(x);
-	o.share = 1.0f / (float)shape_last(x);
-	return cuda_launch(b, layernorm_any_kernel<T>, cuda_blocks(b, o.rows, 1), ROW_THREADS, WARP * sizeof(float),
-	                   (const T *)call->in[0].data, o);
+	const row_plan none = {};
+	const layernorm_arguments o = {nullptr,
+	                               call->out[0].data,
+	                               (float *)call->out[1].data,
+	                               (float *)call->out[2].data,
+	                               row_norm_of(call, &none),
+	                               shape_rows(call->in[0].shape)};
+	return cuda_launch_early(b, layernorm_any_kernel<T>, cuda_blocks(b, o.rows, 1), ROW_THREADS,
+	                         WARP * sizeof(float), (const T *)call->in[0].data, o);
 }
 
 status cuda_layernorm(backend *b, const op_call *call)

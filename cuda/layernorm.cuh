@@ -11,6 +11,7 @@
 #define CUDA_LAYERNORM_CUH
 
 #include "cuda/elementwise.cuh"
+#include "cuda/ptx.cuh"
 
 enum {
 	ROW_THREADS = 256,
@@ -79,6 +80,15 @@ static __device__ __forceinline__ float lanes_sum(float x, int group)
 	return x;
 }
 
+/* The sums of a group's warps, in their order. */
+static __device__ __forceinline__ float sum_of_warps(const float *sums, int warps)
+{
+	float x = sums[0];
+	for (int i = 1; i < warps; i++)
+		x += sums[i];
+	return x;
+}
+
 /* Every thread of a group gets the group's sum. space: a float per warp; another one than in the call before. */
 static __device__ __forceinline__ float group_sum(float x, int group, float *space)
 {
@@ -89,10 +99,7 @@ static __device__ __forceinline__ float group_sum(float x, int group, float *spa
 	if (threadIdx.x % WARP == 0)
 		space[warp] = x;
 	__syncthreads();
-	x = space[first];
-	for (int i = 1; i < warps; i++)
-		x += space[first + i];
-	return x;
+	return sum_of_warps(space + first, warps);
 }
 
 /* Both at once, for one barrier. space: two floats per warp; another one than in the call before. */
@@ -115,20 +122,97 @@ static __device__ __forceinline__ float2 group_sums(float x, float y, int group,
 
 /* --- layernorm --------------------------------------------------------------------------------- */
 
-struct layernorm_arguments {
-	void *r, *y; /* what the front makes, and the result; NULL: not stored */
-	float *mean, *rstd;
-	const float *weight, *bias;
-	float eps;
-	int64_t rows;
-	int width, group;
-	float share; /* 1 / width */
-};
+/* A row's sums are one tree, whoever computes them: thread `at` of its group adds its packs at and at + group, number
+ * after number; the lanes of each warp meet (lanes_sum); the warps' sums are added in their order. What follows is that
+ * tree for kernels that normalise a row of floats on their way (linear_narrow.cu, additive_stream.cu), too. */
+template <int N> static __device__ __forceinline__ float plus(float sum, const numbers<N> &x)
+{
+#pragma unroll
+	for (int j = 0; j < N; j++)
+		sum = __fadd_rn(sum, x.at[j]);
+	return sum;
+}
+
+template <int N> static __device__ __forceinline__ float plus_squares(float sum, const numbers<N> &x, float mean)
+{
+#pragma unroll
+	for (int j = 0; j < N; j++)
+		sum = __fmaf_rn(x.at[j] - mean, x.at[j] - mean, sum);
+	return sum;
+}
+
+static __device__ __forceinline__ float mean_of(float sum, float share)
+{
+	return __fmul_rn(sum, share);
+}
+
+static __device__ __forceinline__ float rstd_of(float squares, float share, float eps)
+{
+	return rsqrtf(__fmaf_rn(squares, share, eps));
+}
 
 static __device__ __forceinline__ float normalised(float x, float mean, float rstd)
 {
 	return __fmul_rn(x - mean, rstd);
 }
+
+/* weight ⊙ (x - mean) rstd + bias */
+template <int N>
+static __device__ __forceinline__ numbers<N> normalised(numbers<N> x, float mean, float rstd, const numbers<N> &weight,
+                                                        const numbers<N> &bias)
+{
+#pragma unroll
+	for (int j = 0; j < N; j++)
+		x.at[j] = __fmaf_rn(weight.at[j], normalised(x.at[j], mean, rstd), bias.at[j]);
+	return x;
+}
+
+/* How a row of floats is normalised outside this kernel; weight NULL: not at all. */
+struct row_norm {
+	const float *weight, *bias;
+	float eps, share; /* share: 1 / width */
+	int width, group;
+};
+
+static inline row_norm row_norm_of(const op_call *call, const row_plan *plan)
+{
+	const shape x = call->in[0].shape;
+	return {(const float *)call->in[1].data,
+	        (const float *)call->in[2].data,
+	        ((const layernorm_params *)call->params)->eps,
+	        1.0f / (float)shape_last(x),
+	        (int)shape_last(x),
+	        plan->group};
+}
+
+/* The sum of the warp that has thread `at` of a row: of its numbers or, SQUARES, of the squares of what they are off the
+ * mean. Lanes without a row bring NULL. */
+template <bool SQUARES>
+static __device__ __forceinline__ float warp_share(const row_norm &o, const float *row, int at, float mean = 0.0f)
+{
+	enum { N = packed<float>::N };
+	float sum = 0.0f;
+#pragma unroll
+	for (int i = 0; i < NORM_PER; i++) {
+		const int column = (at + i * o.group) * N;
+		if (row && column < o.width)
+			sum = SQUARES ? plus_squares(sum, load<N>(row + column), mean) : plus(sum, load<N>(row + column));
+	}
+	return lanes_sum(sum, o.group);
+}
+
+/* Warps of a row. */
+static inline __device__ __host__ int row_warps(const row_norm &o)
+{
+	return o.group < WARP ? 1 : o.group / WARP;
+}
+
+struct layernorm_arguments {
+	void *r, *y; /* what the front makes, and the result; NULL: not stored */
+	float *mean, *rstd;
+	row_norm norm;
+	int64_t rows;
+};
 
 /* r = front as stored, y = layernorm(r): the mean first, then the variance from the differences to it. */
 template <class T, class F>
@@ -136,8 +220,10 @@ __global__ void __launch_bounds__(NORM_LIMIT, 2) layernorm_kernel(F f, layernorm
 {
 	enum { N = packed<T>::N };
 	float *space = shared_memory<float>();
-	const row_place place = row_place_of(o.group);
-	const int groups = blockDim.x / o.group;
+	const int group = o.norm.group, width = o.norm.width, groups = blockDim.x / group;
+	const row_place place = row_place_of(group);
+	wait_for_previous();
+	let_next_begin();
 	for (int64_t first = (int64_t)blockIdx.x * groups; first < o.rows; first += (int64_t)gridDim.x * groups) {
 		const int64_t row = first + place.group;
 		numbers<N> x[NORM_PER] = {};
@@ -145,35 +231,28 @@ __global__ void __launch_bounds__(NORM_LIMIT, 2) layernorm_kernel(F f, layernorm
 		float sum = 0.0f, squares = 0.0f;
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++) {
-			const int column = (place.at + i * o.group) * N;
-			mine[i] = row < o.rows && column < o.width;
+			const int column = (place.at + i * group) * N;
+			mine[i] = row < o.rows && column < width;
 			if (!mine[i])
 				continue;
-			x[i] = rounded<T>(f.template at<N>(row * o.width + column));
+			x[i] = rounded<T>(f.template at<N>(row * width + column));
 			if (o.r)
-				store((T *)o.r + row * o.width + column, x[i]);
-#pragma unroll
-			for (int j = 0; j < N; j++)
-				sum = __fadd_rn(sum, x[i].at[j]);
+				store((T *)o.r + row * width + column, x[i]);
+			sum = plus(sum, x[i]);
 		}
-		const float mean = __fmul_rn(group_sum(sum, o.group, space), o.share);
+		const float mean = mean_of(group_sum(sum, group, space), o.norm.share);
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++)
-#pragma unroll
-			for (int j = 0; j < N; j++)
-				if (mine[i])
-					squares = __fmaf_rn(x[i].at[j] - mean, x[i].at[j] - mean, squares);
-		const float rstd = rsqrtf(__fmaf_rn(group_sum(squares, o.group, space + WARP), o.share, o.eps));
+			if (mine[i])
+				squares = plus_squares(squares, x[i], mean);
+		const float rstd = rstd_of(group_sum(squares, group, space + WARP), o.norm.share, o.norm.eps);
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++) {
 			if (!mine[i] || !o.y)
 				continue;
-			const int column = (place.at + i * o.group) * N;
-			const numbers<N> weight = load<N>(o.weight + column), bias = load<N>(o.bias + column);
-#pragma unroll
-			for (int j = 0; j < N; j++)
-				x[i].at[j] = __fmaf_rn(weight.at[j], normalised(x[i].at[j], mean, rstd), bias.at[j]);
-			store((T *)o.y + row * o.width + column, x[i]);
+			const int column = (place.at + i * group) * N;
+			store((T *)o.y + row * width + column,
+			      normalised(x[i], mean, rstd, load<N>(o.norm.weight + column), load<N>(o.norm.bias + column)));
 		}
 		if (place.at == 0 && row < o.rows) {
 			if (o.mean)
@@ -187,22 +266,14 @@ __global__ void __launch_bounds__(NORM_LIMIT, 2) layernorm_kernel(F f, layernorm
 template <class T, class F>
 status layernorm_launch(backend *b, const op_call *call, const row_plan *plan, const F &f, void *r)
 {
-	const shape x = call->in[0].shape;
-	const layernorm_arguments o = {
-	    r,
-	    call->out[0].data,
-	    (float *)call->out[1].data,
-	    (float *)call->out[2].data,
-	    (const float *)call->in[1].data,
-	    (const float *)call->in[2].data,
-	    ((const layernorm_params *)call->params)->eps,
-	    shape_rows(x),
-	    (int)shape_last(x),
-	    plan->group,
-	    1.0f / (float)shape_last(x),
-	};
-	return cuda_launch(b, layernorm_kernel<T, F>, plan->blocks, (unsigned)(plan->group * plan->groups),
-	                   2 * WARP * sizeof(float), f, o);
+	const layernorm_arguments o = {r,
+	                               call->out[0].data,
+	                               (float *)call->out[1].data,
+	                               (float *)call->out[2].data,
+	                               row_norm_of(call, plan),
+	                               shape_rows(call->in[0].shape)};
+	return cuda_launch_early(b, layernorm_kernel<T, F>, plan->blocks, (unsigned)(plan->group * plan->groups),
+	                         2 * WARP * sizeof(float), f, o);
 }
 
 /* --- layernorm_grad ----------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* linear_cross_entropy: the vocabulary product and its loss, rows of the logits at a time.
+/* linear_cross_entropy: the vocabulary product and its loss, rows of the logits at a time. bf16 of few channels goes
+ * another way (vocabulary_softmax.cu); counting rows and adding up their losses is done here for both.
  *
  *   z = alpha h Eᵀ                           a chunk of rows, f32: a product
  *   z += alpha b, the loss of each row, dz   one block per row; dz of h's type
@@ -16,6 +17,7 @@
 #include "cuda/device.cuh"
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
+#include "cuda/vocabulary_softmax.h"
 
 #include <type_traits>
 
@@ -26,11 +28,10 @@ enum {
 	SUM_THREADS = 256,
 	SUM_ROWS = 256, /* of dz that one thread adds up */
 	MOST_ROWS = 1 << 16,
-	LINE = 64,
 #ifdef __CUDACC__
 	LEAST_ROWS = 256, /* of a chunk: products of fewer are not worth reading E for */
 	CHUNK_BYTES = 32 << 20,
-	GROUP_BYTES = 128 << 20,
+	GROUP_BYTES = 256 << 20,
 #else
 	LEAST_ROWS = 32, /* small ones have chunks and groups too when there is no device */
 	CHUNK_BYTES = 64 << 10,
@@ -40,14 +41,9 @@ enum {
 
 /* --- what goes where ------------------------------------------------------------------------ */
 
-/* What was counted: by a block, and over all rows. */
-struct tally {
-	double loss;
-	int64_t count;
-};
-
 /* The rows of a call in chunks and groups of chunks, and places in its scratch. */
 struct layout {
+	bool fused; /* vocabulary_softmax.h: has no chunks here, and its scratch at z */
 	int64_t rows, classes, d;
 	int64_t pitch; /* of z and dz, so that rows begin at 16 bytes */
 	int64_t chunk, group;
@@ -55,36 +51,29 @@ struct layout {
 	size_t tallies, loss, z, dz, sums, bytes; /* z == dz: in place */
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
-static size_t take(size_t *bytes, int64_t count, size_t each)
-{
-	const size_t at = *bytes;
-	*bytes = (at + (size_t)count * each + LINE - 1) / LINE * LINE;
-	return at;
-}
-
-static layout layout_of(const op_call *call)
+static layout layout_of(const backend *b, const op_call *call)
 {
 	layout l = {};
 	const size_t each = dtype_bytes(call->in[0].type);
 	l.rows = shape_rows(call->in[0].shape);
 	l.classes = call->in[1].shape.dim[0], l.d = call->in[1].shape.dim[1];
 	l.pitch = (l.classes + 7) / 8 * 8;
-	l.gradients = call->out[2].data || call->out[3].data || call->out[4].data;
+	l.gradients = loss_has_gradients(call);
+	l.tallies = loss_scratch(&l.bytes, COUNT_BLOCKS + 1, sizeof(loss_tally));
+	l.loss = loss_scratch(&l.bytes, l.rows, sizeof(float));
+	l.fused = cuda_vocabulary_takes(b, call);
+	if (l.fused) {
+		l.z = loss_scratch(&l.bytes, 1, cuda_vocabulary_scratch(b, call));
+		return l;
+	}
 	int64_t most = least(CHUNK_BYTES / (l.pitch * (int64_t)sizeof(float)) / LEAST_ROWS * LEAST_ROWS, MOST_ROWS);
 	l.chunk = least(most < LEAST_ROWS ? (int64_t)LEAST_ROWS : most, l.rows ? l.rows : 1);
 	int64_t chunks = least(GROUP_BYTES / (l.pitch * (int64_t)each), MOST_ROWS) / l.chunk;
 	l.group = l.gradients && chunks > 1 ? least(chunks * l.chunk, l.rows ? l.rows : 1) : l.chunk;
 	const bool in_place = each == sizeof(float);
-	l.tallies = take(&l.bytes, COUNT_BLOCKS + 1, sizeof(tally));
-	l.loss = take(&l.bytes, l.rows, sizeof(float));
-	l.z = take(&l.bytes, (in_place ? l.group : l.chunk) * l.pitch, sizeof(float));
-	l.dz = !l.gradients || in_place ? l.z : take(&l.bytes, l.group * l.pitch, each);
-	l.sums = call->out[4].data ? take(&l.bytes, (l.group + SUM_ROWS - 1) / SUM_ROWS * l.classes, sizeof(float)) : 0;
+	l.z = loss_scratch(&l.bytes, (in_place ? l.group : l.chunk) * l.pitch, sizeof(float));
+	l.dz = !l.gradients || in_place ? l.z : loss_scratch(&l.bytes, l.group * l.pitch, each);
+	l.sums = call->out[4].data ? loss_scratch(&l.bytes, parts_of(l.group, SUM_ROWS) * l.classes, sizeof(float)) : 0;
 	return l;
 }
 
@@ -96,7 +85,7 @@ __device__ __forceinline__ bool counts(int32_t label, int64_t classes)
 }
 
 /* Thread 0 gets the sum over the block, always added in one order. space: one tally per thread. */
-__device__ __forceinline__ tally block_tally(tally x, tally *space)
+__device__ __forceinline__ loss_tally block_tally(loss_tally x, loss_tally *space)
 {
 	space[threadIdx.x] = x;
 	__syncthreads();
@@ -112,26 +101,27 @@ __device__ __forceinline__ tally block_tally(tally x, tally *space)
 
 /* The part of each block, of `each` rows. loss [rows], or NULL: not known yet. */
 __global__ void __launch_bounds__(COUNT_THREADS)
-    count_rows(tally *part, const int32_t *label, const float *loss, int64_t rows, int64_t each, int64_t classes)
+    count_rows(loss_tally *part, const int32_t *label, const float *loss, int64_t rows, int64_t each, int64_t classes)
 {
 	const int64_t first = blockIdx.x * each, end = min(first + each, rows);
-	tally mine = {};
+	loss_tally mine = {};
 	for (int64_t r = first + threadIdx.x; r < end; r += COUNT_THREADS) {
 		const bool counted = counts(label[r], classes);
 		mine.count += counted;
 		if (loss && counted)
 			mine.loss += (double)loss[r];
 	}
-	mine = block_tally(mine, shared_memory<tally>());
+	mine = block_tally(mine, shared_memory<loss_tally>());
 	if (threadIdx.x == 0)
 		part[blockIdx.x] = mine;
 }
 
 /* One block: all parts together, and the mean where it is asked for. */
 __global__ void __launch_bounds__(COUNT_BLOCKS)
-    count_parts(tally *all, const tally *part, int parts, float *loss, float *count)
+    count_parts(loss_tally *all, const loss_tally *part, int parts, float *loss, float *count)
 {
-	tally sum = block_tally((int)threadIdx.x < parts ? part[threadIdx.x] : tally{}, shared_memory<tally>());
+	loss_tally sum =
+	    block_tally((int)threadIdx.x < parts ? part[threadIdx.x] : loss_tally{}, shared_memory<loss_tally>());
 	if (threadIdx.x != 0)
 		return;
 	*all = sum;
@@ -148,7 +138,7 @@ template <class T> struct chunk {
 	const int32_t *label;
 	const float *z, *bias; /* bias or NULL */
 	float alpha, smoothing;
-	const tally *all;
+	const loss_tally *all;
 	float *loss;
 	T *dz; /* or NULL; may be z */
 };
@@ -270,17 +260,23 @@ __global__ void __launch_bounds__(SUM_THREADS)
 	part[blockIdx.y * classes + j] = sum;
 }
 
-/* dbias (or with `first` 0) += alpha Σ_parts part. */
 __global__ void __launch_bounds__(SUM_THREADS)
-    sum_parts(float *dbias, const float *part, int64_t parts, int64_t classes, float alpha, bool first)
+    sum_parts(float *out, const float *part, int64_t parts, int64_t n, float factor, bool first)
 {
-	for (int64_t j = grid_first(); j < classes; j += grid_stride()) {
+	for (int64_t j = grid_first(); j < n; j += grid_stride()) {
 		float sum = 0.0f;
 #pragma unroll 4
 		for (int64_t i = 0; i < parts; i++)
-			sum += part[i * classes + j];
-		dbias[j] = (first ? 0.0f : dbias[j]) + alpha * sum;
+			sum += part[i * n + j];
+		out[j] = (first ? 0.0f : out[j]) + factor * sum;
 	}
+}
+
+status cuda_loss_sum_parts(backend *b, float *out, const float *part, int64_t parts, int64_t n, float factor,
+                           bool first)
+{
+	return cuda_launch(b, sum_parts, cuda_blocks(b, n, SUM_THREADS), SUM_THREADS, 0, out, part, parts, n, factor,
+	                   first);
 }
 
 /* --- the op ------------------------------------------------------------------------------------------ */
@@ -288,14 +284,14 @@ __global__ void __launch_bounds__(SUM_THREADS)
 /* loss, count: outputs, written with the loss of all rows; NULL before it is known. */
 static status count_all(backend *b, const op_call *call, const layout &l, const float *loss, float *mean, float *count)
 {
-	tally *part = (tally *)((char *)call->scratch + l.tallies);
+	loss_tally *part = (loss_tally *)((char *)call->scratch + l.tallies);
 	int64_t each = (l.rows + COUNT_BLOCKS - 1) / COUNT_BLOCKS;
 	each = each < COUNT_ROWS ? (int64_t)COUNT_ROWS : each;
 	const int blocks = l.rows ? (int)((l.rows + each - 1) / each) : 1;
-	TRY(cuda_launch(b, count_rows, blocks, COUNT_THREADS, COUNT_THREADS * sizeof(tally), part + 1,
+	TRY(cuda_launch(b, count_rows, blocks, COUNT_THREADS, COUNT_THREADS * sizeof(loss_tally), part + 1,
 	                (const int32_t *)call->in[3].data, loss, l.rows, each, l.classes));
-	return cuda_launch(b, count_parts, 1, COUNT_BLOCKS, COUNT_BLOCKS * sizeof(tally), part, part + 1, blocks, mean,
-	                   count);
+	return cuda_launch(b, count_parts, 1, COUNT_BLOCKS, COUNT_BLOCKS * sizeof(loss_tally), part, part + 1, blocks,
+	                   mean, count);
 }
 
 static unsigned row_threads(int64_t classes)
@@ -326,7 +322,7 @@ static status issue_chunk(backend *b, const op_call *call, const layout &l, int6
 	c.label = (const int32_t *)call->in[3].data + first;
 	c.z = z, c.bias = (const float *)call->in[2].data;
 	c.alpha = p->alpha, c.smoothing = p->smoothing;
-	c.all = (const tally *)(scratch + l.tallies);
+	c.all = (const loss_tally *)(scratch + l.tallies);
 	c.loss = (float *)(scratch + l.loss) + first;
 	c.dz = dz;
 	TRY(cuda_launch(b, row_losses<T>, (unsigned)rows, row_threads(l.classes), WARP * sizeof(float), c));
@@ -360,30 +356,26 @@ static status issue_group(backend *b, const op_call *call, const layout &l, int6
 	if (!call->out[4].data)
 		return STATUS_OK;
 	float *part = (float *)(scratch + l.sums);
-	const int64_t parts = (rows + SUM_ROWS - 1) / SUM_ROWS;
-	const dim3 grid((unsigned)((l.classes + SUM_THREADS - 1) / SUM_THREADS), (unsigned)parts);
+	const int64_t parts = parts_of(rows, SUM_ROWS);
+	const dim3 grid((unsigned)parts_of(l.classes, SUM_THREADS), (unsigned)parts);
 	TRY(cuda_launch(b, sum_columns<T>, grid, SUM_THREADS, 0, part, dz, rows, l.classes, l.pitch));
-	return cuda_launch(b, sum_parts, cuda_blocks(b, l.classes, SUM_THREADS), SUM_THREADS, 0,
-	                   (float *)call->out[4].data, (const float *)part, parts, l.classes, alpha, first == 0);
+	return cuda_loss_sum_parts(b, (float *)call->out[4].data, part, parts, l.classes, alpha, first == 0);
 }
 
-template <class T> static status issue(backend *b, const op_call *call)
+template <class T> static status issue_chunks(backend *b, const op_call *call, const layout &l)
 {
-	const layout l = layout_of(call);
-	TRY(count_all(b, call, l, nullptr, nullptr, nullptr));
 	for (int64_t group = 0; group < l.rows || group == 0; group += l.group) {
 		const int64_t end = least(group + l.group, l.rows);
 		for (int64_t first = group; first < end; first += l.chunk)
 			TRY(issue_chunk<T>(b, call, l, group, first, least(l.chunk, end - first)));
 		TRY(issue_group<T>(b, call, l, group, end - group));
 	}
-	return count_all(b, call, l, (const float *)((char *)call->scratch + l.loss), (float *)call->out[0].data,
-	                 (float *)call->out[1].data);
+	return STATUS_OK;
 }
 
-size_t cuda_linear_cross_entropy_scratch(const backend *, const op_call *call)
+size_t cuda_linear_cross_entropy_scratch(const backend *b, const op_call *call)
 {
-	return layout_of(call).bytes;
+	return layout_of(b, call).bytes;
 }
 
 /* Panels are for serving, which takes no loss. */
@@ -391,6 +383,15 @@ status cuda_linear_cross_entropy(backend *b, const op_call *call)
 {
 	if (dtype_is_panel(call->in[1].type))
 		return STATUS_UNSUPPORTED;
-	return cuda_by_type(call->in[0].type,
-	                    [&](auto *type) { return issue<std::remove_pointer_t<decltype(type)>>(b, call); });
+	const layout l = layout_of(b, call);
+	char *scratch = (char *)call->scratch;
+	float *loss = (float *)(scratch + l.loss);
+	TRY(count_all(b, call, l, nullptr, nullptr, nullptr));
+	if (l.fused)
+		TRY(cuda_vocabulary_softmax(b, call, scratch + l.z, (const loss_tally *)(scratch + l.tallies), loss));
+	else
+		TRY(cuda_by_type(call->in[0].type, [&](auto *type) {
+			return issue_chunks<std::remove_pointer_t<decltype(type)>>(b, call, l);
+		}));
+	return count_all(b, call, l, loss, (float *)call->out[0].data, (float *)call->out[1].data);
 }

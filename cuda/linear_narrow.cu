@@ -1,115 +1,495 @@
-/* linear over panels for few rows: a block has one panel, its slices side by side on warps. */
+/* linear over panels for few rows: a block has one panel, its slices side by side on warps.
+ *
+ * Decode is many small kernels, so a kernel here does what stands around its product too (panel_chain): a layernorm of
+ * x, or its bytes, which every block makes anew for the rows that it has; products with the same x side by side in the
+ * grid; and what is done with y, by the thread that finishes an output. And it begins early (cuda_launch_early): before
+ * it waits for the kernel that writes x it asks for its weights, each warp for its slice: the first AT_ONCE steps into
+ * registers, the rest into the L2 cache.
+ *
+ * Bytes that a block has in flight: all of its panel. Chains of instructions: a warp's slice, ⌈K / 128⌉ steps of two
+ * dependent products in bf16 (about 33 clocks each), ⌈K / 256⌉ of one in int8. */
+#include "cuda/gelu.cuh"
 #include "cuda/linear_panels.cuh"
 
-enum { NARROW_THREADS = SLICES * WARP, F32_NARROW_THREADS = F32_SLICES * 4 };
+enum { NARROW_THREADS = SLICES * WARP, F32_NARROW_THREADS = F32_SLICES * 4, LINE = 128 /* bytes of a prefetch */ };
 
-/* Block: panel blockIdx.x, rows from blockIdx.y · T · ROWS. */
-template <class W, int T> __global__ void __launch_bounds__(NARROW_THREADS) narrow_kernel(panel_product p)
+/* Where a block's x comes from: from memory as products take it (floats, or bytes for int8), or it is made here. */
+enum x_source {
+	X_READY,
+	X_ODD,   /* floats in rows that are not whole packs of 16 bytes */
+	X_BYTES, /* int8: bytes of floats */
+	X_NORM   /* layernorm of floats; int8: then bytes */
+};
+
+/* --- siblings -------------------------------------------------------------------------------- */
+
+/* The product that block blockIdx.x is of, and its panel there. */
+static __device__ __forceinline__ panel_product product_here(const panel_product &first, const panel_chain &c,
+                                                             int64_t &panel)
+{
+	panel_product p = first;
+	panel = blockIdx.x;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		const panel_sibling &s = c.sibling[i];
+		if (i >= c.siblings || panel < p.panel_count)
+			break;
+		panel -= p.panel_count;
+		p.panels = s.panels;
+		p.panel_count = s.panel_count;
+		p.n = s.n;
+		p.bias = s.bias;
+		p.y = s.y;
+	}
+	return p;
+}
+
+/* Ask the L2 cache for bytes first … last - 1 from `from` on, by `threads` threads, this one number `at`. */
+static __device__ __forceinline__ void prefetch_bytes(const unsigned char *from, int64_t first, int64_t last, int at,
+                                                      int threads)
+{
+	for (int64_t i = first + at * LINE; i < last; i += threads * LINE)
+		prefetch(from + i);
+}
+
+/* --- x ------------------------------------------------------------------------------------------ */
+
+/* Shared memory of a block: layernorm's weight and bias [K] each, two sums per warp of a row, the largest value per row
+ * and warp of the block, and then what the sums of slices take. */
+struct narrow_space {
+	float *weight, *bias, *sums, *squares;
+	unsigned *tops;
+	size_t bytes; /* of all these */
+};
+
+static inline __device__ __host__ narrow_space narrow_space_of(const row_norm &o, x_source source, bool bytes, int rows,
+                                                               int warps, unsigned char *base)
+{
+	narrow_space s = {};
+	const int width = source == X_NORM ? o.width : 0, sums = source == X_NORM ? rows * row_warps(o) : 0;
+	s.weight = (float *)base;
+	s.bias = s.weight + width;
+	s.sums = s.bias + width;
+	s.squares = s.sums + sums;
+	s.tops = (unsigned *)(s.squares + sums);
+	s.bytes = ((size_t)(2 * width + 2 * sums + (bytes ? rows * warps : 0)) * sizeof(float) + 15) / 16 * 16;
+	return s;
+}
+
+/* Before x is there: layernorm's weight and bias come to shared memory. */
+static __device__ __forceinline__ void bring_norm(const row_norm &o, const narrow_space &s)
+{
+	for (int i = 4 * threadIdx.x; i < o.width; i += 4 * blockDim.x) {
+		copy_async(s.weight + i, o.weight + i);
+		copy_async(s.bias + i, o.bias + i);
+	}
+	copy_commit();
+}
+
+/* The warps' shares of the rows' sums: x [rows, width]. */
+template <bool SQUARES>
+static __device__ __forceinline__ void sum_rows(const row_norm &o, const narrow_space &s, const float *x, int rows)
+{
+	const int threads = rows * o.group, warps = row_warps(o);
+	for (int i = threadIdx.x; i / WARP * WARP < threads; i += blockDim.x) { /* whole warps */
+		const int row = i / o.group, at = i % o.group;
+		const float *from = row < rows ? x + (int64_t)row * o.width : nullptr;
+		float mean = 0.0f;
+		if (SQUARES && from)
+			mean = mean_of(sum_of_warps(s.sums + row * warps, warps), o.share);
+		const float sum = warp_share<SQUARES>(o, from, at, mean);
+		if (from && at % WARP == 0)
+			(SQUARES ? s.squares : s.sums)[row * warps + at / WARP] = sum;
+	}
+	__syncthreads();
+}
+
+/* A row as this block's lanes see it. */
+struct narrow_row {
+	bool there;
+	const float *x;
+	float mean, rstd, scale;
+};
+
+/* Row `row` of the block's `rows`, after sum_rows. first: the block's first. */
+template <x_source SOURCE>
+static __device__ __forceinline__ narrow_row row_of(const panel_product &p, const row_norm &o, const narrow_space &s,
+                                                    int64_t first, int row, int rows)
+{
+	narrow_row r = {row < rows, p.x + (first + row) * p.k, 0.0f, 0.0f, 0.0f};
+	if (SOURCE == X_NORM && r.there) {
+		const int warps = row_warps(o);
+		r.mean = mean_of(sum_of_warps(s.sums + row * warps, warps), o.share);
+		r.rstd = rstd_of(sum_of_warps(s.squares + row * warps, warps), o.share, o.eps);
+	}
+	return r;
+}
+
+/* x[k … k + 3], normalised if it is to be; zeros past the end. */
+template <x_source SOURCE>
+static __device__ __forceinline__ float4 four_of_row(const panel_product &p, const narrow_space &s, const narrow_row &r,
+                                                     int k)
+{
+	if (!r.there || k >= p.k)
+		return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+	const float4 x = SOURCE == X_ODD ? four_of(p, r.x, k) : *(const float4 *)(r.x + k);
+	if (SOURCE != X_NORM)
+		return x;
+	const numbers<4> y = normalised(numbers<4>{{x.x, x.y, x.z, x.w}}, r.mean, r.rstd, load<4>(s.weight + k),
+	                                load<4>(s.bias + k));
+	return make_float4(y.at[0], y.at[1], y.at[2], y.at[3]);
+}
+
+/* The warps' largest values of the rows that become bytes. */
+template <x_source SOURCE>
+static __device__ __forceinline__ void find_tops(const panel_product &p, const row_norm &o, const narrow_space &s,
+                                                 int64_t first, int rows)
+{
+	const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+	for (int row = 0; row < rows; row++) {
+		const narrow_row r = row_of<SOURCE>(p, o, s, first, row, rows);
+		unsigned top = 0;
+		for (int k = 4 * threadIdx.x; k < p.k; k += 4 * blockDim.x)
+			top = largest(top, four_of_row<SOURCE>(p, s, r, k));
+		top = largest_of_lanes(top);
+		if (threadIdx.x % WARP == 0)
+			s.tops[row * warps + warp] = top;
+	}
+	__syncthreads();
+}
+
+template <x_source SOURCE>
+static __device__ __forceinline__ float scale_of(const panel_product &p, const narrow_space &s, int64_t first, int row)
+{
+	if (SOURCE == X_READY)
+		return p.row_scale[first + row];
+	unsigned top = 0;
+	for (int i = 0; i < NARROW_THREADS / WARP; i++)
+		top = max(top, s.tops[row * (NARROW_THREADS / WARP) + i]);
+	return row_scale_of(top);
+}
+
+/* What others read of layernorm's result: every block stores its 16 columns of it, and the next ones past the grid. */
+static __device__ __forceinline__ void store_normalised(const panel_product &p, const panel_chain &c,
+                                                        const narrow_space &s, int64_t first, int rows)
+{
+	for (int i = threadIdx.x; i < rows * PANEL_WIDTH; i += blockDim.x) {
+		const int row = i / PANEL_WIDTH;
+		const narrow_row r = row_of<X_NORM>(p, c.norm, s, first, row, rows);
+		for (int k = blockIdx.x * PANEL_WIDTH + i % PANEL_WIDTH; k < c.norm.width; k += gridDim.x * PANEL_WIDTH)
+			store(c.normalised + (first + row) * p.k + k,
+			      normalised(load<1>(r.x + k), r.mean, r.rstd, load<1>(s.weight + k), load<1>(s.bias + k)));
+	}
+}
+
+/* What there is to do once x is there: sums of rows and what follows from them alone. */
+template <x_source SOURCE, bool BYTES>
+static __device__ __forceinline__ void open_rows(const panel_product &p, const panel_chain &c, const narrow_space &s,
+                                                 int64_t first, int rows)
+{
+	if (SOURCE == X_NORM) {
+		copy_wait<0>();
+		sum_rows<false>(c.norm, s, p.x + first * p.k, rows);
+		sum_rows<true>(c.norm, s, p.x + first * p.k, rows);
+		if (c.normalised)
+			store_normalised(p, c, s, first, rows);
+	}
+	if (BYTES && SOURCE != X_READY)
+		find_tops<SOURCE>(p, c.norm, s, first, rows);
+}
+
+/* --- y ------------------------------------------------------------------------------------------ */
+
+/* An output of a row, and what it needs beside its sum, which is asked for long before that is there. */
+struct closing {
+	bool there;
+	int64_t at; /* in y */
+	int row;    /* of the block's */
+	float bias, scale, base, factor;
+};
+
+/* Output v of the block's rows · 16; what comes with the weights. */
+template <bool BYTES>
+static __device__ __forceinline__ closing closing_of(const panel_product &p, int64_t panel, int64_t first, int rows,
+                                                     int v)
+{
+	const int64_t output = panel * PANEL_WIDTH + v % PANEL_WIDTH;
+	closing o = {};
+	o.row = v / PANEL_WIDTH;
+	o.there = o.row < rows && output < p.n;
+	o.at = (first + o.row) * p.n + output;
+	if (o.there && p.bias)
+		o.bias = p.bias[output];
+	if (o.there && BYTES)
+		o.scale = ((const panel_header *)(p.panels + panel * p.panel_bytes))->scale[v % PANEL_WIDTH];
+	return o;
+}
+
+/* What comes with x. */
+static __device__ __forceinline__ void read_operands(const panel_chain &c, closing &o)
+{
+	if (o.there && c.base)
+		o.base = c.base[o.at];
+	if (o.there && c.factor)
+		o.factor = c.factor[o.at];
+}
+
+/* As gelu, gate and add compute it (gelu.cu, elementwise.cuh). */
+static __device__ __forceinline__ void close(const panel_product &p, const panel_chain &c, const closing &o, float sum)
+{
+	float y = with_bias(p, sum, o.bias);
+	if (c.end == END_GELU)
+		y = gelu_of<false>(y);
+	if (c.end == END_GELU_TANH)
+		y = gelu_of<true>(y);
+	if (c.end == END_GATE)
+		y = __fmaf_rn(y, o.factor, o.base);
+	if (c.end == END_ADD)
+		y = __fadd_rn(y, o.base);
+	p.y[o.at] = y;
+}
+
+/* --- bf16 and int8 --------------------------------------------------------------------------------- */
+
+/* A lane's share of a row in a step. */
+template <class W, x_source SOURCE>
+static __device__ __forceinline__ typename W::operand share_of(const panel_product &p, const narrow_space &s,
+                                                               const narrow_row &r, int64_t row, int at)
+{
+	if constexpr ((int)W::GROUP == PANEL_PAIR)
+		return W::make(four_of_row<SOURCE>(p, s, r, 4 * at));
+	else if constexpr (SOURCE == X_READY)
+		return W::load(p, row, at);
+	else
+		return make_uint2(four_bytes(four_of_row<SOURCE>(p, s, r, 8 * at), r.scale),
+		                  four_bytes(four_of_row<SOURCE>(p, s, r, 8 * at + 4), r.scale));
+}
+
+/* Block: panel blockIdx.x, of the siblings' one after another, rows from blockIdx.y · T · ROWS. */
+template <class W, int T, x_source SOURCE>
+__global__ void __launch_bounds__(NARROW_THREADS, 2) narrow_kernel(panel_product whole, panel_chain c)
 {
 	typedef typename W::sum sum;
-	enum { AT_ONCE = T > 2 ? 2 : 4 }; /* steps in flight */
+	enum {
+		AT_ONCE = T > 2 ? 4 : 8, /* steps whose weights a lane holds or has asked for */
+		TAKEN = T > 1 ? 2 : 4,   /* steps whose x it holds */
+		BYTES = (int)W::GROUP == PANEL_GROUP,
+		FINISHED = (T * ROWS * PANEL_WIDTH + NARROW_THREADS - 1) / NARROW_THREADS, /* outputs of a thread */
+		STEP_BYTES = STEP_WORDS * PANEL_WIDTH * sizeof(unsigned)
+	};
 	const int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP;
-	const int64_t panel = blockIdx.x, row = (int64_t)blockIdx.y * T * ROWS;
-	const int64_t last = min((slice + 1) * p.slice, p.steps),
-	              slices = p.slice ? (p.steps + p.slice - 1) / p.slice : 0;
-	sum d[T][4] = {};
-	for (int64_t step = slice * p.slice; step < last; step += AT_ONCE) {
-		unsigned a[AT_ONCE][4] = {};
-		typename W::raw x[AT_ONCE][T] = {};
+	int64_t panel;
+	const panel_product p = product_here(whole, c, panel);
+	const int64_t row = (int64_t)blockIdx.y * T * ROWS;
+	const int rows = (int)min(p.rows - row, (int64_t)T * ROWS);
+	const int length = (int)p.slice, steps = (int)p.steps, slices = length ? (steps + length - 1) / length : 0;
+	const int first = slice * length, last = min(first + length, steps);
+	const narrow_space space = narrow_space_of(c.norm, SOURCE, BYTES && SOURCE != X_READY, T * ROWS, SLICES,
+	                                           shared_memory<unsigned char>());
+	unsigned a[AT_ONCE][4] = {};
+	closing closings[FINISHED];
 #pragma unroll
-		for (int i = 0; i < AT_ONCE; i++) {
-			if (step + i >= last)
-				continue;
-			load_weights<W>(p, panel, step + i, a[i]);
+	for (int i = 0; i < AT_ONCE; i++)
+		if (first + i < last)
+			load_weights<W>(p, panel, first + i, a[i]);
+	prefetch_bytes(p.panels + panel * p.panel_bytes, W::HEADER + (int64_t)(first + AT_ONCE) * STEP_BYTES,
+	               min(W::HEADER + (int64_t)last * STEP_BYTES, p.panel_bytes), lane, WARP);
+	if (SOURCE == X_NORM)
+		bring_norm(c.norm, space);
 #pragma unroll
-			for (int t = 0; t < T; t++)
-				x[i][t] = W::load(p, row + t * ROWS + lane / 4, (step + i) * 4 + lane % 4);
-		}
+	for (int i = 0; i < FINISHED; i++)
+		closings[i] = closing_of<BYTES>(p, panel, row, rows, threadIdx.x + i * NARROW_THREADS);
+	wait_for_previous();
+	let_next_begin();
 #pragma unroll
-		for (int i = 0; i < AT_ONCE; i++)
+	for (int i = 0; i < FINISHED; i++)
+		read_operands(c, closings[i]);
+	open_rows<SOURCE, BYTES>(p, c, space, row, rows);
+	narrow_row r[T];
 #pragma unroll
-			for (int t = 0; t < T; t++)
-				if (step + i < last)
-					W::product(d[t], a[i], W::make(x[i][t]));
+	for (int t = 0; t < T; t++) {
+		r[t] = row_of<SOURCE>(p, c.norm, space, row, t * ROWS + lane / 4, rows);
+		if (BYTES && SOURCE != X_READY && r[t].there)
+			r[t].scale = scale_of<SOURCE>(p, space, row, t * ROWS + lane / 4);
 	}
-	sum *sums = shared_memory<sum>(); /* [slice][t][element][lane] */
+	sum d[T][4] = {};
+	for (int step = first; step < last; step += AT_ONCE)
+#pragma unroll
+		for (int at = 0; at < AT_ONCE; at += TAKEN) {
+			typename W::operand x[TAKEN][T];
+#pragma unroll
+			for (int i = 0; i < TAKEN; i++)
+#pragma unroll
+				for (int t = 0; t < T; t++)
+					x[i][t] = share_of<W, SOURCE>(p, space, r[t], row + t * ROWS + lane / 4,
+					                              (step + at + i) * 4 + lane % 4);
+#pragma unroll
+			for (int i = 0; i < TAKEN; i++) {
+				if (step + at + i >= last)
+					continue;
+#pragma unroll
+				for (int t = 0; t < T; t++)
+					W::product(d[t], a[at + i], x[i][t]);
+				if (step + at + i + AT_ONCE < last)
+					load_weights<W>(p, panel, step + at + i + AT_ONCE, a[at + i]);
+			}
+		}
+	sum *sums = shared_memory<sum>(space.bytes); /* [slice][t][element][lane] */
 #pragma unroll
 	for (int t = 0; t < T; t++)
 #pragma unroll
 		for (int e = 0; e < 4; e++)
 			sums[((slice * T + t) * 4 + e) * WARP + lane] = d[t][e];
 	__syncthreads();
-	for (int v = threadIdx.x; v < T * ROWS * PANEL_WIDTH; v += NARROW_THREADS) {
-		const int output = v % PANEL_WIDTH, r = v / PANEL_WIDTH % ROWS, t = v / PANEL_WIDTH / ROWS;
-		const sum *from = sums + (t * 4 + output % 2 * 2 + r % 2) * WARP + output / 2 * 4 + r / 2;
+#pragma unroll
+	for (int i = 0; i < FINISHED; i++) {
+		const closing &o = closings[i];
+		if (!o.there)
+			continue;
+		const int v = threadIdx.x + i * NARROW_THREADS, output = v % PANEL_WIDTH, side = o.row % ROWS;
+		const sum *from = sums + (o.row / ROWS * 4 + output % 2 * 2 + side % 2) * WARP + output / 2 * 4 + side / 2;
 		sum total = 0;
-		for (int s = 0; s < slices; s++)
-			total += from[s * T * 4 * WARP];
-		W::store(p, row + t * ROWS + r, panel * PANEL_WIDTH + output, total);
+		for (int j = 0; j < slices; j++)
+			total += from[j * T * 4 * WARP];
+		if constexpr (BYTES)
+			close(p, c, o, with_scales(total, scale_of<SOURCE>(p, space, row, o.row), o.scale));
+		else
+			close(p, c, o, total);
 	}
+}
+
+/* --- f32 ------------------------------------------------------------------------------------------------ */
+
+/* Four inputs' weights, zeros past K. */
+static __device__ __forceinline__ void load_four(float4 w[4], const float *from, int64_t k, int64_t end)
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		w[i] = k + i < end ? *(const float4 *)(from + (k + i) * PANEL_WIDTH) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
 /* Block: panel blockIdx.x, R rows from blockIdx.y · R. Four lanes for a slice, four outputs each. */
-template <int R> __global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4) f32_narrow_kernel(panel_product p)
+template <int R, x_source SOURCE>
+__global__ void __launch_bounds__(F32_NARROW_THREADS, R > 4 ? 3 : 4)
+    f32_narrow_kernel(panel_product whole, panel_chain c)
 {
+	enum { FINISHED = (R * PANEL_WIDTH + F32_NARROW_THREADS - 1) / F32_NARROW_THREADS };
 	const int slice = threadIdx.x / 4, column = threadIdx.x % 4 * 4;
-	const int64_t panel = blockIdx.x, row = (int64_t)blockIdx.y * R;
-	const int64_t last = min((slice + 1) * p.slice, p.k), slices = p.slice ? (p.k + p.slice - 1) / p.slice : 0;
-	const float *from = (const float *)(p.panels + panel * p.panel_bytes) + column;
+	int64_t panel;
+	const panel_product p = product_here(whole, c, panel);
+	const int64_t row = (int64_t)blockIdx.y * R;
+	const int rows = (int)min(p.rows - row, (int64_t)R);
+	const int length = (int)p.slice, slices = length ? ((int)p.k + length - 1) / length : 0;
+	const int64_t first = slice * p.slice, last = min(first + p.slice, p.k);
+	const unsigned char *weights = p.panels + panel * p.panel_bytes;
+	const float *from = (const float *)weights + column;
+	const narrow_space space =
+	    narrow_space_of(c.norm, SOURCE, false, R, F32_NARROW_THREADS / WARP, shared_memory<unsigned char>());
+	float4 w[4];
+	closing closings[FINISHED];
+	load_four(w, from, first, last);
+	prefetch_bytes(weights, 0, p.panel_bytes, threadIdx.x, F32_NARROW_THREADS);
+	if (SOURCE == X_NORM)
+		bring_norm(c.norm, space);
+#pragma unroll
+	for (int i = 0; i < FINISHED; i++)
+		closings[i] = closing_of<false>(p, panel, row, rows, threadIdx.x + i * F32_NARROW_THREADS);
+	wait_for_previous();
+	let_next_begin();
+#pragma unroll
+	for (int i = 0; i < FINISHED; i++)
+		read_operands(c, closings[i]);
+	open_rows<SOURCE, false>(p, c, space, row, rows);
+	narrow_row r[R > 4 ? 1 : R]; /* more are found again where they are used, which is one product without a layernorm */
+#pragma unroll
+	for (int i = 0; i < R && R <= 4; i++)
+		r[i] = row_of<SOURCE>(p, c.norm, space, row, i, rows);
 	float sum[R][4] = {};
-#pragma unroll(R > 4 ? 1 : 2)
-	for (int64_t k = slice * p.slice; k < last; k += 4) {
-		float4 w[4];
+#pragma unroll 1
+	for (int64_t k = first; k < last; k += 4) {
+		float4 next[4];
+		load_four(next, from, k + 4, last);
+#pragma unroll
+		for (int i = 0; i < R; i++) {
+			const narrow_row one = R > 4 ? row_of<SOURCE>(p, c.norm, space, row, i, rows) : r[R > 4 ? 0 : i];
+			add_four(sum[i], four_of_row<SOURCE>(p, space, one, (int)k), w);
+		}
 #pragma unroll
 		for (int i = 0; i < 4; i++)
-			w[i] = k + i < p.k ? *(const float4 *)(from + (k + i) * PANEL_WIDTH)
-			                   : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-		for (int r = 0; r < R; r++)
-			add_four(sum[r], four_of_x(p, row + r, k), w);
+			w[i] = next[i];
 	}
-	float *sums = shared_memory<float>(); /* [slice][r][PANEL_WIDTH] */
+	float *sums = shared_memory<float>(space.bytes); /* [slice][row][PANEL_WIDTH] */
 #pragma unroll
-	for (int r = 0; r < R; r++)
-		*(float4 *)(sums + (slice * R + r) * PANEL_WIDTH + column) =
-		    make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+	for (int i = 0; i < R; i++)
+		*(float4 *)(sums + (slice * R + i) * PANEL_WIDTH + column) =
+		    make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
 	__syncthreads();
-	for (int v = threadIdx.x; v < R * PANEL_WIDTH; v += F32_NARROW_THREADS) {
+#pragma unroll
+	for (int i = 0; i < FINISHED; i++) {
+		if (!closings[i].there)
+			continue;
 		float total = 0.0f;
 #pragma unroll 8
-		for (int s = 0; s < slices; s++)
-			total += sums[s * R * PANEL_WIDTH + v];
-		finish(p, row + v / PANEL_WIDTH, panel * PANEL_WIDTH + v % PANEL_WIDTH, total);
+		for (int j = 0; j < slices; j++)
+			total += sums[j * R * PANEL_WIDTH + threadIdx.x + i * F32_NARROW_THREADS];
+		close(p, c, closings[i], total);
 	}
 }
 
-static dim3 narrow_grid(const panel_product &p, int rows)
+/* --- launches -------------------------------------------------------------------------------------------- */
+
+static dim3 narrow_grid(const panel_product &p, const panel_chain &c, int rows)
 {
-	return dim3((unsigned)p.panel_count, (unsigned)panel_parts(p.rows, rows));
+	int64_t panels = p.panel_count;
+	for (int i = 0; i < c.siblings; i++)
+		panels += c.sibling[i].panel_count;
+	return dim3((unsigned)panels, (unsigned)panel_parts(p.rows, rows));
 }
 
-template <class W, int T> static status narrow(backend *b, const panel_product &p)
+template <class W, int T, x_source SOURCE>
+static status narrow(backend *b, const panel_product &p, const panel_chain &c)
 {
-	return cuda_launch(b, narrow_kernel<W, T>, narrow_grid(p, T * ROWS), NARROW_THREADS,
-	                   SLICES * T * 4 * WARP * sizeof(typename W::sum), p);
+	const bool bytes = (int)W::GROUP == PANEL_GROUP && SOURCE != X_READY;
+	const size_t before = narrow_space_of(c.norm, SOURCE, bytes, T * ROWS, SLICES, nullptr).bytes;
+	return cuda_launch_early(b, narrow_kernel<W, T, SOURCE>, narrow_grid(p, c, T * ROWS), NARROW_THREADS,
+	                         before + SLICES * T * 4 * WARP * sizeof(typename W::sum), p, c);
 }
 
-template <class W> static status words(backend *b, const panel_product &p)
+/* Whose x is made here they are MADE_ROWS at most. */
+template <class W, x_source SOURCE> static status made(backend *b, const panel_product &p, const panel_chain &c)
 {
-	return p.rows <= ROWS ? narrow<W, 1>(b, p) : p.rows <= 2 * ROWS ? narrow<W, 2>(b, p) : narrow<W, 4>(b, p);
+	return p.rows <= ROWS ? narrow<W, 1, SOURCE>(b, p, c) : narrow<W, 2, SOURCE>(b, p, c);
 }
 
-template <int R> static status f32_narrow(backend *b, const panel_product &p)
+template <class W> static status words(backend *b, const panel_product &p, const panel_chain &c)
 {
-	return cuda_launch(b, f32_narrow_kernel<R>, narrow_grid(p, R), F32_NARROW_THREADS,
-	                   F32_SLICES * R * PANEL_WIDTH * sizeof(float), p);
+	return p.rows <= 2 * ROWS ? made<W, X_READY>(b, p, c) : narrow<W, 4, X_READY>(b, p, c);
 }
 
-status cuda_panels_narrow(backend *b, const panel_product &p, dtype type)
+template <int R, x_source SOURCE> static status f32_narrow(backend *b, const panel_product &p, const panel_chain &c)
 {
+	const size_t before =
+	    narrow_space_of(c.norm, SOURCE, false, R, F32_NARROW_THREADS / WARP, nullptr).bytes;
+	return cuda_launch_early(b, f32_narrow_kernel<R, SOURCE>, narrow_grid(p, c, R), F32_NARROW_THREADS,
+	                         before + F32_SLICES * R * PANEL_WIDTH * sizeof(float), p, c);
+}
+
+status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type)
+{
+	const bool norm = c.norm.weight;
+	if (!p.packed && type == DTYPE_PANEL_BF16)
+		return narrow<bf16_words, 2, X_ODD>(b, p, c);
+	if (!p.packed && type == DTYPE_PANEL_F32)
+		return f32_narrow<4, X_ODD>(b, p, c);
 	if (type == DTYPE_PANEL_BF16)
-		return words<bf16_words>(b, p);
+		return norm ? made<bf16_words, X_NORM>(b, p, c) : words<bf16_words>(b, p, c);
 	if (type == DTYPE_PANEL_INT8)
-		return words<int8_words>(b, p);
-	return p.rows <= 1 ? f32_narrow<1>(b, p) : p.rows <= 4 ? f32_narrow<4>(b, p) : f32_narrow<16>(b, p);
+		return norm      ? made<int8_words, X_NORM>(b, p, c)
+		       : p.bytes ? words<int8_words>(b, p, c)
+		                 : made<int8_words, X_BYTES>(b, p, c);
+	if (norm)
+		return p.rows <= 1 ? f32_narrow<1, X_NORM>(b, p, c) : f32_narrow<F32_MADE_ROWS, X_NORM>(b, p, c);
+	return p.rows <= 1   ? f32_narrow<1, X_READY>(b, p, c)
+	       : p.rows <= 4 ? f32_narrow<4, X_READY>(b, p, c)
+	                     : f32_narrow<16, X_READY>(b, p, c);
 }

@@ -8,8 +8,8 @@
  * Every byte of the weight is read once, straight into registers, and that is what the time goes to; the sums of the
  * slices meet in shared memory.
  *
- * Wide, for many rows (prompts, large batches): a block has 4 panels and 64 rows. It walks over K with x (f32: and the
- * panels) in shared memory, one stage ahead, and closes a slice when it comes to its end.
+ * Wide, for many rows (prompts, large batches): a block has 4 or 8 panels and 64 or 128 rows. It walks over K with x and
+ * the panels in shared memory, some stages ahead, and closes a slice when it comes to its end.
  *
  * bf16 and int8 panels are 32-bit words w[word][16], a word two or four inputs of an output. That is what a lane gives
  * to a tensor core, with the weights as the left side: 16 outputs by 8 rows of x by 8 words a step. A lane reads two
@@ -19,11 +19,9 @@
  * little beside the 2^-8 of the weights. For int8 rows become bytes first, v = round(x / s): Σ v q is Σ u q - 128 Σ q.
  *
  * Bytes: narrow reads the weight (4, 2 or 1 bytes an element) once for up to 32 rows (f32: 16), and x once per panel,
- * from the caches; wide reads the weight once for 64 rows and x once for 64 outputs. Making bytes
+ * from the caches; wide reads the weight once for 64 or 128 rows and x once for 64 or 128 outputs. Making bytes
  * of x for int8 reads 4 and writes 1 an element; the products then read 1 where the others read 4. */
 #include "cuda/linear_panels.h"
-
-#include <float.h>
 
 #include "cuda/linear_panels.cuh"
 
@@ -31,51 +29,27 @@ enum { QUANTISE_THREADS = 128 };
 
 /* --- int8: rows become bytes ----------------------------------------------------------------- */
 
-/* The largest |x| of a row by its bits, in which inf and NaN are the largest. */
-static __device__ __forceinline__ unsigned largest(const panel_product &p, int64_t row, unsigned *space)
+/* Block: row blockIdx.x. */
+static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_kernel(panel_product p)
 {
-	unsigned top = 0;
-	for (int64_t k = 4 * (int64_t)threadIdx.x; k < p.k; k += 4 * QUANTISE_THREADS) {
-		const float4 x = four_of_x(p, row, k);
-		top = max(max(top, __float_as_uint(fabsf(x.x))), __float_as_uint(fabsf(x.y)));
-		top = max(max(top, __float_as_uint(fabsf(x.z))), __float_as_uint(fabsf(x.w)));
-	}
-#pragma unroll
-	for (int flip = WARP / 2; flip > 0; flip /= 2)
-		top = max(top, __shfl_xor_sync(ALL_LANES, top, flip));
+	unsigned *space = shared_memory<unsigned>(), top = 0;
+	const int64_t row = blockIdx.x;
+	wait_for_previous();
+	let_next_begin();
+	for (int64_t k = 4 * (int64_t)threadIdx.x; k < p.k; k += 4 * QUANTISE_THREADS)
+		top = largest(top, four_of_x(p, row, k));
+	top = largest_of_lanes(top);
 	if (threadIdx.x % WARP == 0)
 		space[threadIdx.x / WARP] = top;
 	__syncthreads();
 	for (int i = 0; i < QUANTISE_THREADS / WARP; i++)
 		top = max(top, space[i]);
-	return top;
-}
-
-/* v = round(x / s), four of them. */
-static __device__ __forceinline__ unsigned four_bytes(float4 x, float s)
-{
-	const int v[4] = {__float2int_rn(__fdiv_rn(x.x, s)), __float2int_rn(__fdiv_rn(x.y, s)),
-	                  __float2int_rn(__fdiv_rn(x.z, s)), __float2int_rn(__fdiv_rn(x.w, s))};
-	return (v[0] & 0xff) | (v[1] & 0xff) << 8 | (v[2] & 0xff) << 16 | (unsigned)v[3] << 24;
-}
-
-/* Block: row blockIdx.x. s = max |x| / 127, not below the smallest normal float; NaN if a value is not finite. */
-static __global__ void __launch_bounds__(QUANTISE_THREADS) quantise_kernel(panel_product p)
-{
-	const int64_t row = blockIdx.x;
-	const unsigned top = largest(p, row, shared_memory<unsigned>());
-	const bool finite = top < 0x7f800000u;
-	const float s = fmaxf(__fdiv_rn(finite ? __uint_as_float(top) : 0.0f, PANEL_INT8_MAX), FLT_MIN);
-	for (int64_t at = threadIdx.x; at < 4 * p.steps; at += QUANTISE_THREADS) {
-		uint2 bytes = make_uint2(0, 0);
-		if (finite) {
-			bytes.x = four_bytes(four_of_x(p, row, 8 * at), s);
-			bytes.y = four_bytes(four_of_x(p, row, 8 * at + 4), s);
-		}
-		p.bytes[row * 4 * p.steps + at] = bytes;
-	}
+	const float s = row_scale_of(top);
+	for (int64_t at = threadIdx.x; at < 4 * p.steps; at += QUANTISE_THREADS)
+		p.bytes[row * 4 * p.steps + at] =
+		    make_uint2(four_bytes(four_of_x(p, row, 8 * at), s), four_bytes(four_of_x(p, row, 8 * at + 4), s));
 	if (threadIdx.x == 0)
-		p.row_scale[row] = finite ? s : NAN;
+		p.row_scale[row] = s;
 }
 
 /* --- the call -------------------------------------------------------------------------------------- */
@@ -101,32 +75,107 @@ static panel_product product_of(const op_call *call)
 	p.bias = (const float *)cuda_optional(call, 2);
 	p.y = (float *)call->out[0].data;
 	p.alpha = params->alpha;
+	p.type = weight->type;
 	p.steps = panel_parts(p.k, step_inputs(weight->type));
 	p.slice = weight->type == DTYPE_PANEL_F32 ? panel_parts(panel_parts(p.k, F32_SLICES), 4) * 4 : panel_parts(p.steps, SLICES);
 	p.packed = cuda_packs(DTYPE_F32, p.k);
 	return p;
 }
 
+/* Is it worth that every block of a product makes what it needs of x anew, rather than that a kernel before does? What a
+ * processor then reads of x, at about 64 bytes a clock, must take less than a kernel costs. */
+static bool makes_x(const backend *b, const panel_product &p, int64_t panels)
+{
+	enum { MOST_BYTES = 96 << 10 };
+	return p.packed && p.rows <= (p.type == DTYPE_PANEL_F32 ? F32_MADE_ROWS : MADE_ROWS) &&
+	       panel_parts(panels, cuda_of(b)->processors) * p.rows * p.k * (int64_t)sizeof(float) <= MOST_BYTES;
+}
+
+static bool needs_bytes(const backend *b, const panel_product &p)
+{
+	return cuda_panels_is_wide(b, p) || !makes_x(b, p, p.panel_count);
+}
+
 size_t cuda_linear_panels_scratch(const backend *b, const op_call *call)
 {
-	(void)b;
 	const panel_product p = product_of(call);
-	if (call->in[1].type != DTYPE_PANEL_INT8)
+	if (call->in[1].type != DTYPE_PANEL_INT8 || !needs_bytes(b, p))
 		return 0;
 	return (size_t)p.rows * ((size_t)p.steps * 4 * sizeof(uint2) + sizeof(float));
 }
 
-status cuda_linear_panels(backend *b, const op_call *call)
+/* c: what stands around it; only where the product is narrow. */
+static status product(backend *b, const op_call *call, const panel_product &whole, const panel_chain &c)
 {
 	const dtype type = call->in[1].type;
-	panel_product p = product_of(call);
+	panel_product p = whole;
 	if (p.rows == 0 || p.n == 0)
 		return STATUS_OK;
-	if (type == DTYPE_PANEL_INT8) {
+	if (type == DTYPE_PANEL_INT8 && !c.norm.weight && needs_bytes(b, p)) {
 		p.bytes = (uint2 *)call->scratch;
 		p.row_scale = (float *)(p.bytes + p.rows * p.steps * 4);
-		TRY(cuda_launch(b, quantise_kernel, (unsigned)p.rows, QUANTISE_THREADS,
-		                QUANTISE_THREADS / WARP * sizeof(unsigned), p));
+		TRY(cuda_launch_early(b, quantise_kernel, (unsigned)p.rows, QUANTISE_THREADS,
+		                      QUANTISE_THREADS / WARP * sizeof(unsigned), p));
 	}
-	return cuda_panels_is_wide(b, p) ? cuda_panels_wide(b, p, type) : cuda_panels_narrow(b, p, type);
+	return cuda_panels_is_wide(b, p) ? cuda_panels_wide(b, p, type) : cuda_panels_narrow(b, p, c, type);
+}
+
+status cuda_linear_panels(backend *b, const op_call *call)
+{
+	return product(b, call, product_of(call), {});
+}
+
+/* --- with what stands around it ----------------------------------------------------------------------- */
+
+static bool are_siblings(const op_call *a, const op_call *b)
+{
+	return a->in[0].data == b->in[0].data && a->in[1].type == b->in[1].type &&
+	       ((const linear_params *)a->params)->alpha == ((const linear_params *)b->params)->alpha;
+}
+
+/* The chain's description; false if it must be taken apart. */
+static bool chain_of(const backend *b, const panel_chain_calls *calls, panel_product *p, panel_chain *c)
+{
+	int64_t panels = 0;
+	*c = {};
+	for (int i = 0; i < calls->products; i++) {
+		const panel_product one = product_of(calls->product[i]);
+		if (one.rows == 0 || one.n == 0 || cuda_panels_is_wide(b, one) ||
+		    !are_siblings(calls->product[0], calls->product[i]))
+			return false;
+		panels += one.panel_count;
+		if (i == 0)
+			*p = one;
+		else
+			c->sibling[c->siblings++] = {one.panels, one.n, one.panel_count, one.bias, one.y};
+	}
+	if (calls->norm) {
+		row_plan plan;
+		if (calls->norm->out[1].data || calls->norm->out[2].data || !makes_x(b, *p, panels) ||
+		    !layernorm_plan(&plan, b, &calls->norm->in[0]))
+			return false;
+		c->norm = row_norm_of(calls->norm, &plan);
+		c->normalised = calls->keeps_norm ? (float *)calls->norm->out[0].data : nullptr;
+		p->x = (const float *)calls->norm->in[0].data;
+	}
+	c->end = calls->end;
+	c->base = calls->base;
+	c->factor = calls->factor;
+	if (calls->y)
+		p->y = calls->y;
+	return true;
+}
+
+bool cuda_panels_can_chain(const backend *b, const panel_chain_calls *calls)
+{
+	panel_product p;
+	panel_chain c;
+	return chain_of(b, calls, &p, &c);
+}
+
+status cuda_panels_run_chain(backend *b, const panel_chain_calls *calls)
+{
+	panel_product p;
+	panel_chain c;
+	return chain_of(b, calls, &p, &c) ? product(b, calls->product[0], p, c) : STATUS_UNSUPPORTED;
 }

@@ -1,20 +1,42 @@
-/* linear_panels.cuh - what the kernels of linear over panels share: the call taken apart, and what a lane gives to a tensor
- * core. linear_panels.cu says how the work is cut. */
+/* linear_panels.cuh - what the kernels of linear over panels share: the call taken apart, what stands around it, and what a lane
+ * gives to a tensor core. linear_panels.cu says how the work is cut. */
 #ifndef CUDA_LINEAR_PANELS_CUH
 #define CUDA_LINEAR_PANELS_CUH
 
-#include "cuda/backend.h"
-#include "cuda/device.cuh"
-#include "cuda/ptx.cuh"
+#include "cuda/layernorm.cuh"
+#include "cuda/linear_panels.h"
 
 extern "C" {
 #include "engine/tensor/panel.h"
 }
 
+/* More products with the same x, K, type and alpha. */
+struct panel_sibling {
+	const unsigned char *panels;
+	int64_t n, panel_count;
+	const float *bias;
+	float *y;
+};
+
+enum panel_end { END_NONE, END_GELU, END_GELU_TANH, END_GATE, END_ADD };
+
+/* What stands around a product in one kernel: x is layernorm of p.x, there are siblings, and y becomes gelu(y),
+ * base + y ⊙ factor or base + y. */
+struct panel_chain {
+	row_norm norm;     /* weight NULL: none */
+	float *normalised; /* where layernorm's result goes; NULL: nowhere */
+	int siblings;
+	panel_sibling sibling[2];
+	panel_end end;
+	const float *base, *factor;
+};
+
 enum {
 	STEP_WORDS = 8, /* of K in one product */
 	SLICES = 8,     /* of bf16 and int8 */
 	ROWS = 8,       /* of one product */
+	MADE_ROWS = 2 * ROWS, /* whose layernorm or bytes a narrow block makes itself, at most */
+	F32_MADE_ROWS = 4,
 	F32_SLICES = 32
 };
 
@@ -29,25 +51,89 @@ struct panel_product {
 	const float *bias;
 	float *y;
 	float alpha;
+	dtype type;           /* of the panels */
 	int64_t steps, slice; /* of K; of a slice (f32: inputs) */
 	bool packed;          /* rows of x are 16-byte aligned */
 };
 
+/* A sum over bytes, times what the row of x and the output's weights are multiples of. */
+__device__ __forceinline__ float with_scales(int sum, float row_scale, float weight_scale)
+{
+	return __fmul_rn(__fmul_rn(row_scale, weight_scale), (float)sum);
+}
+/* alpha (sum + bias) */
+__device__ __forceinline__ float with_bias(const panel_product &p, float sum, float bias)
+{
+	return __fmul_rn(p.alpha, p.bias ? __fadd_rn(sum, bias) : sum);
+}
+
+/* A sum over bytes times the two scales; floats have none. */
+__device__ __forceinline__ float real_sum(const panel_product &p, int64_t row, int64_t output, int sum)
+{
+	const panel_header *header = (const panel_header *)(p.panels + output / PANEL_WIDTH * p.panel_bytes);
+	return with_scales(sum, p.row_scale[row], header->scale[output % PANEL_WIDTH]);
+}
+__device__ __forceinline__ float real_sum(const panel_product &, int64_t, int64_t, float sum)
+{
+	return sum;
+}
+/* An output of a sum. */
+__device__ __forceinline__ float finished(const panel_product &p, int64_t output, float sum)
+{
+	return with_bias(p, sum, p.bias ? p.bias[output] : 0.0f);
+}
 __device__ __forceinline__ void finish(const panel_product &p, int64_t row, int64_t output, float sum)
 {
 	if (row < p.rows && output < p.n)
-		p.y[row * p.n + output] = __fmul_rn(p.alpha, p.bias ? __fadd_rn(sum, p.bias[output]) : sum);
+		p.y[row * p.n + output] = finished(p, output, sum);
 }
 
-/* x[row][k … k + 3], zeros outside. */
-__device__ __forceinline__ float4 four_of_x(const panel_product &p, int64_t row, int64_t k)
+/* x[k … k + 3] of a row, zeros past its end. */
+__device__ __forceinline__ float4 four_of(const panel_product &p, const float *row, int64_t k)
 {
-	const float *x = p.x + row * p.k + k;
-	if (row >= p.rows || k >= p.k)
+	const float *x = row + k;
+	if (k >= p.k)
 		return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 	if (p.packed)
 		return *(const float4 *)x;
 	return make_float4(x[0], k + 1 < p.k ? x[1] : 0.0f, k + 2 < p.k ? x[2] : 0.0f, k + 3 < p.k ? x[3] : 0.0f);
+}
+/* x[row][k … k + 3], zeros outside. */
+__device__ __forceinline__ float4 four_of_x(const panel_product &p, int64_t row, int64_t k)
+{
+	return row < p.rows ? four_of(p, p.x + row * p.k, k) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+/* --- int8: rows become bytes -------------------------------------------------------------- */
+
+/* The largest |x| so far, by its bits, in which inf and NaN are the largest. */
+__device__ __forceinline__ unsigned largest(unsigned top, float4 x)
+{
+	top = max(max(top, __float_as_uint(fabsf(x.x))), __float_as_uint(fabsf(x.y)));
+	return max(max(top, __float_as_uint(fabsf(x.z))), __float_as_uint(fabsf(x.w)));
+}
+__device__ __forceinline__ unsigned largest_of_lanes(unsigned top)
+{
+#pragma unroll
+	for (int flip = WARP / 2; flip > 0; flip /= 2)
+		top = max(top, __shfl_xor_sync(ALL_LANES, top, flip));
+	return top;
+}
+
+/* s = max |x| / 127, not below the smallest normal float; NaN if a value of the row is not finite. */
+__device__ __forceinline__ float row_scale_of(unsigned top)
+{
+	return top < 0x7f800000u ? fmaxf(__fdiv_rn(__uint_as_float(top), PANEL_INT8_MAX), FLT_MIN) : NAN;
+}
+
+/* v = round(x / s), four of them; zeros if s is NaN. */
+__device__ __forceinline__ unsigned four_bytes(float4 x, float s)
+{
+	if (isnan(s))
+		return 0;
+	const int v[4] = {__float2int_rn(__fdiv_rn(x.x, s)), __float2int_rn(__fdiv_rn(x.y, s)),
+	                  __float2int_rn(__fdiv_rn(x.z, s)), __float2int_rn(__fdiv_rn(x.w, s))};
+	return (v[0] & 0xff) | (v[1] & 0xff) << 8 | (v[2] & 0xff) << 16 | (unsigned)v[3] << 24;
 }
 
 /* --- words: bf16 and int8 ----------------------------------------------------------------- */
@@ -59,12 +145,13 @@ __device__ __forceinline__ void split(float a, float b, unsigned &high, unsigned
 	low = two_bf16(a - __uint_as_float(high << 16), b - __uint_as_float(high & 0xffff0000u));
 }
 
-/* What the types differ in. A raw is a lane's share of a row of x in a step, an operand is it as products take it. */
+/* What the types differ in. Are sums EXACT, so that any order will do? A raw is a lane's share of a row of x in a step, an
+ * operand is it as products take it. */
 struct bf16_words {
 	typedef float4 raw;
 	typedef uint4 operand;
 	typedef float sum;
-	enum { GROUP = PANEL_PAIR, HEADER = 0 };
+	enum { GROUP = PANEL_PAIR, HEADER = 0, TERMS = 2, EXACT = false };
 	static __device__ __forceinline__ raw load(const panel_product &p, int64_t row, int64_t at)
 	{
 		return four_of_x(p, row, 4 * at);
@@ -76,11 +163,16 @@ struct bf16_words {
 		split(x.z, x.w, o.y, o.w);
 		return o;
 	}
-	static __device__ __forceinline__ void product(sum d[4], const unsigned a[4], operand x)
+	/* A step adds TERMS products, in this order. */
+	static __device__ __forceinline__ void term(sum d[4], const unsigned a[4], operand x, int i)
 	{
 		const unsigned low[2] = {x.z, x.w}, high[2] = {x.x, x.y};
-		mma_bf16(d, a, low);
-		mma_bf16(d, a, high);
+		mma_bf16(d, a, i ? high : low);
+	}
+	static __device__ __forceinline__ void product(sum d[4], const unsigned a[4], operand x)
+	{
+		term(d, a, x, 0);
+		term(d, a, x, 1);
 	}
 	static __device__ __forceinline__ void store(const panel_product &p, int64_t row, int64_t output, sum total)
 	{
@@ -92,7 +184,7 @@ struct int8_words {
 	typedef uint2 raw;
 	typedef uint2 operand;
 	typedef int sum;
-	enum { GROUP = PANEL_GROUP, HEADER = sizeof(panel_header) };
+	enum { GROUP = PANEL_GROUP, HEADER = sizeof(panel_header), TERMS = 1, EXACT = true };
 	static __device__ __forceinline__ raw load(const panel_product &p, int64_t row, int64_t at)
 	{
 		return row < p.rows && at < 4 * p.steps ? p.bytes[row * 4 * p.steps + at] : make_uint2(0, 0);
@@ -101,18 +193,19 @@ struct int8_words {
 	{
 		return x;
 	}
-	static __device__ __forceinline__ void product(sum d[4], const unsigned a[4], operand x)
+	static __device__ __forceinline__ void term(sum d[4], const unsigned a[4], operand x, int)
 	{
 		const unsigned b[2] = {x.x, x.y};
 		mma_int8(d, a, b);
 	}
+	static __device__ __forceinline__ void product(sum d[4], const unsigned a[4], operand x)
+	{
+		term(d, a, x, 0);
+	}
 	static __device__ __forceinline__ void store(const panel_product &p, int64_t row, int64_t output, sum total)
 	{
-		if (row >= p.rows || output >= p.n)
-			return;
-		const panel_header *header = (const panel_header *)(p.panels + output / PANEL_WIDTH * p.panel_bytes);
-		const float unit = __fmul_rn(p.row_scale[row], header->scale[output % PANEL_WIDTH]);
-		finish(p, row, output, __fmul_rn(unit, (float)total));
+		if (row < p.rows && output < p.n)
+			finish(p, row, output, real_sum(p, row, output, total));
 	}
 };
 
@@ -153,10 +246,27 @@ static inline int64_t panel_parts(int64_t count, int64_t size)
 	return (count + size - 1) / size;
 }
 
-/* Each builds the same tree of sums; narrow for few rows, wide for many. `type` is the panels'. */
-status cuda_panels_narrow(backend *b, const panel_product &p, dtype type);
+/* Each builds the same tree of sums; narrow for few rows, wide for many. `type` is the panels'. Narrow alone knows what
+ * stands around a product; where it makes bytes of x itself, p.bytes is NULL. */
+status cuda_panels_narrow(backend *b, const panel_product &p, const panel_chain &c, dtype type);
 status cuda_panels_wide(backend *b, const panel_product &p, dtype type);
 /* Are the blocks of the wide kernels enough for the device? A block of theirs does the work of several narrow ones. */
 bool cuda_panels_is_wide(const backend *b, const panel_product &p);
+
+/* --- chains: fuse_serving.cu finds them, linear_panels.cu runs them ------------------------------------ */
+
+/* Calls that one narrow kernel may run: layernorm?, products over one x, and what `end` does with the only one's y. */
+struct panel_chain_calls {
+	const op_call *norm; /* or NULL */
+	bool keeps_norm;     /* its result is read elsewhere too */
+	int products;
+	const op_call *product[3];
+	panel_end end;
+	const float *base, *factor;
+	float *y; /* of the end */
+};
+/* Not where the product is wide, or a layernorm of its own is cheaper than one in every block. */
+bool cuda_panels_can_chain(const backend *b, const panel_chain_calls *calls);
+status cuda_panels_run_chain(backend *b, const panel_chain_calls *calls);
 
 #endif

@@ -4,7 +4,8 @@
  * device, once the work issued before has run. Nobody waits for it, nor the other streams of the device. upload through
  * a ring of pinned memory, SLOTS × SLOT_BYTES: copied there by the host, from there by the device. A slot's event is
  * recorded when it is full, and waited for when the ring has come round to it. download   through two pinned halves:
- * the host empties one while the device fills the other. reserve    addresses without memory, by the driver's virtual
+ * the host empties one while the device fills the other. fetch   into a pinned box, one of a few that take turns, each
+ * with an event: nobody waits for what was issued later. reserve    addresses without memory, by the driver's virtual
  * memory management; extend maps memory behind more of them. The driver's functions are asked for by name, so that the
  * plug-in loads without a driver.
  *
@@ -36,6 +37,10 @@ typedef struct cuda_memory {
 	unsigned char *halves; /* [2][HALF_BYTES] */
 	cudaEvent_t half_done[2];
 
+	unsigned char *boxes; /* [BACKEND_FETCHES][BACKEND_FETCH_BYTES] */
+	cudaEvent_t box_done[BACKEND_FETCHES];
+	unsigned fetches; /* issued so far */
+
 	CUmemAllocationProp prop; /* of the memory behind reservations */
 	size_t granularity;
 	reservation *reservations;
@@ -53,6 +58,7 @@ typedef struct cuda_memory {
 /* What a recording cannot hold. */
 static status enter_unrecorded(cuda_backend *c)
 {
+	c->after_kernel = false;
 	return c->recording ? STATUS_INTERNAL : cuda_enter(c);
 }
 
@@ -133,6 +139,42 @@ static status cuda_download(backend *b, void *host, const void *device, size_t b
 		memcpy((char *)host + done, m->halves + half * HALF_BYTES, n);
 		done += n;
 	}
+	return STATUS_OK;
+}
+
+static status cuda_fetch(backend *b, const void *device, size_t bytes, unsigned *number)
+{
+	cuda_backend *c = cuda_of(b);
+	cuda_memory *m = c->memory;
+	assert(bytes <= BACKEND_FETCH_BYTES);
+	TRY(enter_unrecorded(c));
+	*number = m->fetches++;
+	unsigned box = *number % BACKEND_FETCHES;
+	TRY(cuda_status(c, cudaMemcpyAsync(m->boxes + box * BACKEND_FETCH_BYTES, device, bytes, cudaMemcpyDeviceToHost,
+	                                   c->stream)));
+	return cuda_status(c, cudaEventRecord(m->box_done[box], c->stream));
+}
+
+static bool cuda_fetched(backend *b, unsigned number)
+{
+	cuda_backend *c = cuda_of(b);
+	if (cuda_enter(c) != STATUS_OK)
+		return true;
+	cudaError_t e = cudaEventQuery(c->memory->box_done[number % BACKEND_FETCHES]);
+	if (e == cudaErrorNotReady)
+		return false;
+	(void)cuda_status(c, e);
+	return true;
+}
+
+static status cuda_fetch_take(backend *b, unsigned number, void *host, size_t bytes)
+{
+	cuda_backend *c = cuda_of(b);
+	const unsigned box = number % BACKEND_FETCHES;
+	assert(c->memory->fetches - number <= BACKEND_FETCHES);
+	TRY(cuda_enter(c));
+	TRY(cuda_status(c, cudaEventSynchronize(c->memory->box_done[box])));
+	memcpy(host, c->memory->boxes + box * BACKEND_FETCH_BYTES, bytes);
 	return STATUS_OK;
 }
 
@@ -297,6 +339,9 @@ status cuda_memory_open(cuda_backend *c)
 	b->release = cuda_release;
 	b->upload = cuda_upload;
 	b->download = cuda_download;
+	b->fetch = cuda_fetch;
+	b->fetched = cuda_fetched;
+	b->fetch_take = cuda_fetch_take;
 	b->copy = cuda_copy;
 	b->clear = cuda_clear;
 	b->reserve = cuda_reserve;
@@ -309,10 +354,14 @@ status cuda_memory_open(cuda_backend *c)
 	TRY(open_driver(c));
 	TRY(cuda_status(c, cudaMallocHost((void **)&m->ring, SLOTS * SLOT_BYTES)));
 	TRY(cuda_status(c, cudaMallocHost((void **)&m->halves, 2 * HALF_BYTES)));
+	TRY(cuda_status(c, cudaMallocHost((void **)&m->boxes, BACKEND_FETCHES * BACKEND_FETCH_BYTES)));
 	for (int i = 0; i < SLOTS; i++)
 		TRY(cuda_status(c, cudaEventCreateWithFlags(&m->slot_done[i], cudaEventDisableTiming)));
 	for (int i = 0; i < 2; i++)
 		TRY(cuda_status(c, cudaEventCreateWithFlags(&m->half_done[i], cudaEventDisableTiming)));
+	for (int i = 0; i < BACKEND_FETCHES; i++) /* waited for without a spinning core */
+		TRY(cuda_status(
+		    c, cudaEventCreateWithFlags(&m->box_done[i], cudaEventDisableTiming | cudaEventBlockingSync)));
 	return STATUS_OK;
 }
 
@@ -329,8 +378,12 @@ void cuda_memory_close(cuda_backend *c)
 	for (int i = 0; i < 2; i++)
 		if (m->half_done[i])
 			(void)cudaEventDestroy(m->half_done[i]);
+	for (int i = 0; i < BACKEND_FETCHES; i++)
+		if (m->box_done[i])
+			(void)cudaEventDestroy(m->box_done[i]);
 	(void)cudaFreeHost(m->ring);
 	(void)cudaFreeHost(m->halves);
+	(void)cudaFreeHost(m->boxes);
 	free(m);
 	c->memory = NULL;
 }

@@ -1,19 +1,22 @@
 /* adamw: clipping, both moments, decay, step and the bf16 copy in one pass over the arenas.
  *
  * The norm is read from the device, so nothing waits for the host. What all elements share (the clip factor, and the
- * bias corrections, in double since 1 - 0.999^t loses digits early on) is computed by one thread of each block; every
- * thread then takes four elements at a time. A norm that is not finite leaves p, m and v alone; the copy is written all
- * the same.
+ * bias corrections, 1 - β^t = -expm1(t log β) in double) is computed by two threads of each block, one per moment, side
+ * by side; every thread then takes four elements at a time. A norm that is not finite leaves p, m and v alone; the copy
+ * is written all the same.
  *
  * Bytes per parameter: p, g, m, v read, p, m, v written, 28; with the bf16 copy 30. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
+
+#include <math.h>
 
 struct adamw_arguments {
 	float *p, *m, *v;
 	const float *g, *norm2, *hyper;
 	bf16 *narrow;
 	adamw_params h;
+	double log_beta1, log_beta2;
 	int64_t n;
 };
 
@@ -23,17 +26,20 @@ struct adamw_step {
 	int skip;
 };
 
-static __device__ adamw_step step_of(const adamw_arguments &o)
+/* By two threads, 0 and 1. */
+static __device__ void prepare_step(const adamw_arguments &o, adamw_step *s)
 {
+	const bool second = threadIdx.x;
+	const double correction = -expm1((double)o.hyper[1] * (second ? o.log_beta2 : o.log_beta1));
+	if (second) {
+		s->root = (float)(1.0 / sqrt(correction));
+		return;
+	}
 	const float norm2 = *o.norm2, norm = sqrtf(norm2), lr = o.hyper[0];
-	const double t = (double)o.hyper[1];
-	adamw_step s;
-	s.skip = !isfinite(norm2);
-	s.clip = o.h.clip > 0.0f && norm > o.h.clip ? o.h.clip / (norm + 1e-6f) : 1.0f;
-	s.shrink = 1.0f - lr * o.h.decay;
-	s.step = (float)((double)lr / (1.0 - pow((double)o.h.beta1, t)));
-	s.root = (float)(1.0 / sqrt(1.0 - pow((double)o.h.beta2, t)));
-	return s;
+	s->skip = !isfinite(norm2);
+	s->clip = o.h.clip > 0.0f && norm > o.h.clip ? o.h.clip / (norm + 1e-6f) : 1.0f;
+	s->shrink = 1.0f - lr * o.h.decay;
+	s->step = (float)((double)lr / correction);
 }
 
 template <int N> static __device__ __forceinline__ void update(const adamw_arguments &o, const adamw_step &s, int64_t e)
@@ -61,8 +67,8 @@ static __global__ void __launch_bounds__(ELEMENT_THREADS) adamw_kernel(adamw_arg
 {
 	enum { N = 4 };
 	adamw_step *shared = shared_memory<adamw_step>();
-	if (threadIdx.x == 0)
-		*shared = step_of(o);
+	if (threadIdx.x < 2)
+		prepare_step(o, shared);
 	__syncthreads();
 	const adamw_step s = *shared;
 	for (int64_t i = grid_first() * N; i + N <= o.n; i += grid_stride() * N)
@@ -83,6 +89,8 @@ status cuda_adamw(backend *b, const op_call *call)
 	o.hyper = (const float *)call->in[5].data;
 	o.narrow = (bf16 *)cuda_optional(call, 6);
 	o.h = *(const adamw_params *)call->params;
+	o.log_beta1 = log((double)o.h.beta1);
+	o.log_beta2 = log((double)o.h.beta2);
 	o.n = shape_count(call->in[0].shape);
 	return cuda_launch(b, adamw_kernel, cuda_blocks(b, o.n, ELEMENT_THREADS * 4), ELEMENT_THREADS,
 	                   sizeof(adamw_step), o);

@@ -78,6 +78,22 @@ template <int n> __device__ __forceinline__ void copy_wait(void)
 	asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
+/* 2^x to 2^-22 of it; a result below 2^-126 is 0. */
+__device__ __forceinline__ float exp2_approx(float x)
+{
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+/* 1 / x to 2^-23 of it, of a normal x. */
+__device__ __forceinline__ float reciprocal_approx(float x)
+{
+	float y;
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
 /* Programmatic dependent launch (PTX ISA, griddepcontrol; cuda_launch_early). wait_for_previous: until the kernel launched
  * before this one has ended and what it wrote can be read; nothing if that is so anyway. let_next_begin: once every block
  * has called it or ended, the next kernel may begin; only after wait_for_previous, so that no more than two kernels

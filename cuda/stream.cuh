@@ -69,4 +69,14 @@ template <class F> status by_lanes(int64_t dh, F f)
 	return f(lane_count<32>());
 }
 
+/* layernorm, additive_stream over its result and y = base + g ⊙ factor as one kernel (additive_stream.cu): where it reads
+ * one token of each of a few sessions, and nobody else reads what the first two make. */
+typedef struct stream_chain {
+	const op_call *norm, *stream;
+	const float *base, *factor;
+	float *y;
+} stream_chain;
+bool cuda_stream_can_chain(const backend *b, const stream_chain *chain);
+status cuda_stream_run_chain(backend *b, const stream_chain *chain);
+
 #endif

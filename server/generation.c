@@ -9,7 +9,11 @@
 #include "server/forward.h"
 #include "server/sse.h"
 
-enum { GENERATION_MAX_CHOICES = 4096, GENERATION_GRANT = GENERATION_WINDOW / 2 };
+enum {
+	GENERATION_MAX_CHOICES = 4096,
+	GENERATION_GRANT = GENERATION_WINDOW / 2, /* of a whole answer */
+	GENERATION_DRAINED_GRANT = GENERATION_WINDOW / 4
+};
 
 typedef struct choice {
 	buffer text;
@@ -24,6 +28,8 @@ typedef struct generation {
 	choice *choices;
 	size_t n_choices;
 	uint64_t sent_events;
+	buffer envelope;    /* of a plain chunk: what comes before its index; from `tail` on, after its text */
+	size_t tail;
 	uint32_t owed;      /* events received and not granted again */
 	uint64_t latest_ns; /* the latest event with tokens; 0: none yet */
 } generation;
@@ -37,6 +43,7 @@ static void generation_release(request *r)
 		json_decref(g->choices[i].alpha);
 	}
 	free(g->choices);
+	buffer_fini(&g->envelope);
 	json_decref(g->model);
 	free(g);
 }
@@ -55,9 +62,16 @@ static void generation_grant(request *r)
 		engine_call_grant(r->call, owed);
 }
 
-static void generation_measure(generation *g, const request *r, const json_t *event)
+/* The client has taken everything. A grant is a frame, so it is for several events: with fewer than that owed the
+ * engine still has leave to send most of a window. */
+static void generation_drained(request *r)
 {
-	size_t tokens = json_array_size(json_object_get(event, "tokens"));
+	if (((generation *)r->state)->owed >= GENERATION_DRAINED_GRANT)
+		generation_grant(r);
+}
+
+static void generation_measure(generation *g, const request *r, size_t tokens)
+{
 	uint64_t now = uv_hrtime();
 	if (tokens == 0)
 		return;
@@ -160,6 +174,116 @@ static void generation_send_result(request *r, const json_t *result)
 	reply_end(r, true);
 }
 
+/* --- plain events ------------------------------------------------------------------------------ */
+
+/* Nearly every event is {"index":I,"text":"…","tokens":[…],"time_ms":T}, written just so. Such a one is not parsed: its
+ * text, which is a JSON string already, goes into the chunk as it is. Whatever else comes is left to the parser. */
+typedef struct plain_event {
+	const char *index, *text; /* the digits; the characters between the quotes */
+	size_t index_bytes, text_bytes, tokens;
+} plain_event;
+
+typedef struct scan {
+	const char *at, *end;
+} scan;
+
+static bool scan_word(scan *s, const char *word)
+{
+	size_t bytes = strlen(word);
+	if ((size_t)(s->end - s->at) < bytes || memcmp(s->at, word, bytes) != 0)
+		return false;
+	s->at += bytes;
+	return true;
+}
+
+static size_t scan_digits(scan *s)
+{
+	const char *first = s->at;
+	while (s->at < s->end && *s->at >= '0' && *s->at <= '9')
+		s->at++;
+	return (size_t)(s->at - first);
+}
+
+/* To the closing quote. */
+static bool scan_string(scan *s)
+{
+	for (; s->at < s->end && *s->at != '"'; s->at++) {
+		if ((unsigned char)*s->at < ' ')
+			return false;
+		if (*s->at == '\\' && ++s->at == s->end)
+			return false;
+	}
+	return s->at < s->end;
+}
+
+static bool scan_plain(plain_event *e, const frame *f)
+{
+	scan s = {f->json, f->json + f->json_bytes};
+	if (!scan_word(&s, "{\"index\":"))
+		return false;
+	e->index = s.at;
+	e->index_bytes = scan_digits(&s);
+	if (e->index_bytes == 0 || !scan_word(&s, ",\"text\":\""))
+		return false;
+	e->text = s.at;
+	if (!scan_string(&s))
+		return false;
+	e->text_bytes = (size_t)(s.at - e->text);
+	if (!scan_word(&s, "\",\"tokens\":["))
+		return false;
+	e->tokens = 0;
+	do
+		e->tokens++;
+	while (scan_digits(&s) > 0 && scan_word(&s, ","));
+	if (s.at[-1] == '[' || s.at[-1] == ',' || !scan_word(&s, "],\"time_ms\":") || scan_digits(&s) == 0)
+		return false;
+	return scan_word(&s, ".") && scan_digits(&s) > 0 && scan_word(&s, "}") && s.at == s.end;
+}
+
+/* Made from a chunk as it would be written for an event. */
+static bool generation_make_envelope(generation *g)
+{
+	static const char empty[] = "0,\"text\":\"\"";
+	json_t *piece = json_pack("{s:i, s:s, s:n, s:n}", "index", 0, "text", "", "logprobs", "finish_reason");
+	json_t *chunk = generation_chunk(g, piece);
+	char *text = chunk ? json_dumps(chunk, PROTO_JSON) : NULL;
+	char *at = text ? strstr(text, empty) : NULL;
+	if (at) {
+		buffer_string(&g->envelope, "\ndata: ");
+		buffer_append(&g->envelope, text, (size_t)(at - text));
+		g->tail = g->envelope.used;
+		buffer_string(&g->envelope, at + sizeof empty - 2);
+		buffer_string(&g->envelope, "\n\n");
+	}
+	free(text);
+	json_decref(chunk);
+	return at && !g->envelope.failed;
+}
+
+static bool generation_send_plain(request *r, const plain_event *e)
+{
+	static const char middle[] = ",\"text\":\"";
+	generation *g = r->state;
+	char id[32] = "id: ";
+	if (!g->envelope.data && !generation_make_envelope(g))
+		return false;
+	if (!r->streaming)
+		reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
+	size_t digits = 0;
+	char number[24];
+	for (uint64_t n = ++g->sent_events; n > 0; n /= 10)
+		number[digits++] = (char)('0' + n % 10);
+	for (size_t i = 0; i < digits; i++)
+		id[4 + i] = number[digits - 1 - i];
+	buffer_append(&r->out, id, 4 + digits);
+	buffer_append(&r->out, g->envelope.data, g->tail);
+	buffer_append(&r->out, e->index, e->index_bytes);
+	buffer_append(&r->out, middle, sizeof middle - 1);
+	buffer_append(&r->out, e->text, e->text_bytes);
+	reply_write(r, g->envelope.data + g->tail, g->envelope.used - g->tail);
+	return true;
+}
+
 /* --- whole ------------------------------------------------------------------------------------ */
 
 /* The choice of an event, made on first use; NULL for an absurd index or out of memory. */
@@ -258,11 +382,17 @@ static void generation_event(void *context, const frame *f)
 {
 	request *r = context;
 	generation *g = r->state;
+	plain_event plain;
+	if (g->stream && scan_plain(&plain, f) && generation_send_plain(r, &plain)) {
+		g->owed++;
+		generation_measure(g, r, plain.tokens);
+		return;
+	}
 	json_t *event = forward_json(r, f);
 	if (!event)
 		return;
 	g->owed++;
-	generation_measure(g, r, event);
+	generation_measure(g, r, json_array_size(json_object_get(event, "tokens")));
 	if (g->stream)
 		generation_send_event(r, event);
 	else
@@ -317,7 +447,7 @@ void generation_handle(request *r)
 	json_object_del(r->body, "stream_options");
 	json_t *params = forward_params(r);
 	if (g->stream)
-		r->drained = generation_grant;
+		r->drained = generation_drained;
 	if (params)
 		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);
 }

@@ -380,6 +380,65 @@ static json_t *event_object(const event_message *m)
 	return object;
 }
 
+/* Nearly every event is a text and a token: written here, without a document. */
+enum { PLAIN_TEXT = 256, PLAIN_TOKENS = 8, PLAIN_BYTES = 128 + 6 * PLAIN_TEXT + 12 * PLAIN_TOKENS };
+
+static char *put_text(char *at, const char *text)
+{
+	size_t n = strlen(text);
+	memcpy(at, text, n);
+	return at + n;
+}
+
+static char *put_number(char *at, uint64_t n)
+{
+	char digits[20];
+	int i = 0;
+	do
+		digits[i++] = (char)('0' + n % 10);
+	while (n /= 10);
+	while (i > 0)
+		*at++ = digits[--i];
+	return at;
+}
+
+/* The characters of a JSON string. */
+static char *put_escaped(char *at, const char *text, size_t bytes)
+{
+	static const char hex[] = "0123456789abcdef";
+	for (size_t i = 0; i < bytes; i++) {
+		unsigned char c = (unsigned char)text[i];
+		if (c == '"' || c == '\\') {
+			*at++ = '\\';
+			*at++ = (char)c;
+		} else if (c < ' ') {
+			at = put_text(at, "\\u00");
+			*at++ = hex[c >> 4];
+			*at++ = hex[c & 15];
+		} else {
+			*at++ = (char)c;
+		}
+	}
+	return at;
+}
+
+static void send_plain(const event_message *m)
+{
+	char json[PLAIN_BYTES];
+	uint64_t us = m->time_ms > 0 ? (uint64_t)(m->time_ms * 1000 + 0.5) : 0;
+	char *at = put_number(put_text(json, "{\"index\":"), (uint64_t)m->choice->index);
+	at = put_escaped(put_text(at, ",\"text\":\""), m->text, m->text_bytes);
+	at = put_text(at, "\",\"tokens\":[");
+	for (int i = 0; i < m->n_tokens; i++)
+		at = put_number(i > 0 ? put_text(at, ",") : at, (uint64_t)m->tokens[i]);
+	at = put_number(put_text(at, "],\"time_ms\":"), us / 1000);
+	*at++ = '.';
+	for (uint64_t unit = 100; unit > 0; unit /= 10)
+		*at++ = (char)('0' + us / unit % 10);
+	*at++ = '}';
+	stream_event_text(m->choice->set->stream, json, (size_t)(at - json));
+}
+
 static void deliver_event(task *t)
 {
 	event_message *m = (event_message *)t;
@@ -387,7 +446,10 @@ static void deliver_event(task *t)
 	choices *c = x->set;
 	x->granted--;
 	c->granted--;
-	stream_event(c->stream, event_object(m));
+	if (m->text_bytes <= PLAIN_TEXT && m->n_tokens <= PLAIN_TOKENS && !m->has_logprobs && !c->plan.request.n_alpha)
+		send_plain(m);
+	else
+		stream_event(c->stream, event_object(m));
 	free(m);
 	if (x->granted <= CHOICES_WINDOW / 2 && deal(c))
 		send_control(c);

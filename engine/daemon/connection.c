@@ -1,5 +1,6 @@
-/* A frame goes out as one uv_write of header, JSON and payload, none of them copied: the write
- * owns them until it is done. Reading uses one buffer for all connections, since libuv
+/* Frames are gathered, copied one behind the other, and written before the loop sleeps, many at once: a system call
+ * costs more than a frame. Only one with a payload goes out by itself, as one uv_write of header, JSON and payload,
+ * none of them copied: the write owns them until it is done. Reading uses one buffer for all connections, since libuv
  * hands each chunk over before it reads the next. */
 #include "engine/daemon/connection.h"
 
@@ -12,6 +13,9 @@
 #include "engine/daemon/device.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/engine.h"
+
+/* Of gathered frames: the first allocation, and what is kept when all has been written. */
+enum { FIRST_BYTES = 16 << 10, KEEP_BYTES = 1 << 20 };
 
 typedef struct outgoing {
 	uv_write_t request;
@@ -26,8 +30,18 @@ static void on_closed(uv_handle_t *handle)
 {
 	connection *c = handle->data;
 	frame_decoder_fini(&c->decoder);
+	free(c->out.data);
 	free(c->streams);
 	c->gone(c);
+}
+
+static void forget_unflushed(connection *c)
+{
+	connection **at = &c->engine->unflushed;
+	while (*at != c)
+		at = &(*at)->unflushed;
+	*at = c->unflushed;
+	c->out.used = 0;
 }
 
 static void shut(connection *c)
@@ -35,6 +49,8 @@ static void shut(connection *c)
 	if (c->state == CONNECTION_CLOSED)
 		return;
 	c->state = CONNECTION_CLOSED;
+	if (c->out.used)
+		forget_unflushed(c);
 	uv_close(&c->socket.handle, on_closed);
 }
 
@@ -52,6 +68,11 @@ static void abandon_streams(connection *c)
 	}
 }
 
+static size_t queued(const connection *c)
+{
+	return c->out.used + uv_stream_get_write_queue_size(&c->socket.stream);
+}
+
 void connection_close(connection *c)
 {
 	if (c->state >= CONNECTION_CLOSING)
@@ -60,7 +81,7 @@ void connection_close(connection *c)
 	c->heard_ms = uv_now(&c->engine->loop);
 	uv_read_stop(&c->socket.stream);
 	abandon_streams(c);
-	if (uv_stream_get_write_queue_size(&c->socket.stream) == 0)
+	if (queued(c) == 0)
 		shut(c);
 }
 
@@ -95,6 +116,21 @@ static void decongest(connection *c)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out);
 static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer);
 
+/* Some of what was queued has gone out. */
+static void written(connection *c, bool failed)
+{
+	if (c->state == CONNECTION_CLOSED)
+		return;
+	if (failed || (c->state == CONNECTION_CLOSING && queued(c) == 0)) {
+		abandon_streams(c);
+		shut(c);
+	} else if (c->congested && c->state == CONNECTION_OPEN && queued(c) < CONNECTION_LOW) {
+		decongest(c);
+		if (c->state == CONNECTION_OPEN && !c->congested)
+			uv_read_start(&c->socket.stream, on_alloc, on_read);
+	}
+}
+
 static void on_written(uv_write_t *request, int failed)
 {
 	outgoing *o = request->data;
@@ -102,48 +138,131 @@ static void on_written(uv_write_t *request, int failed)
 	free(o->json);
 	free(o->payload);
 	free(o);
-	size_t queued = uv_stream_get_write_queue_size(&c->socket.stream);
-	if (c->state == CONNECTION_CLOSED)
-		return;
-	if (failed || (c->state == CONNECTION_CLOSING && queued == 0)) {
-		abandon_streams(c);
-		shut(c);
-	} else if (c->congested && c->state == CONNECTION_OPEN && queued < CONNECTION_LOW) {
-		decongest(c);
-		if (c->state == CONNECTION_OPEN && !c->congested)
-			uv_read_start(&c->socket.stream, on_alloc, on_read);
+	written(c, failed != 0);
+}
+
+/* Give the pieces to libuv; o owns them. */
+static bool write_pieces(connection *c, outgoing *o, const uv_buf_t *pieces, unsigned n)
+{
+	o->request.data = o;
+	if (uv_write(&o->request, &c->socket.stream, pieces, n, on_written) == 0)
+		return true;
+	free(o->json);
+	free(o->payload);
+	free(o);
+	return false;
+}
+
+/* What the socket does not take at once waits in libuv's queue. False: the connection is of no more use. */
+static bool flush(connection *c)
+{
+	char *data = c->out.data;
+	size_t used = c->out.used, done = 0;
+	if (used == 0)
+		return true;
+	forget_unflushed(c);
+	if (uv_stream_get_write_queue_size(&c->socket.stream) == 0) {
+		int n = uv_try_write(&c->socket.stream, &(uv_buf_t){data, used}, 1);
+		if (n < 0 && n != UV_EAGAIN)
+			return false;
+		done = n > 0 ? (size_t)n : 0;
 	}
+	if (done < used) {
+		outgoing *o = memory_new(1, sizeof *o);
+		uv_buf_t rest = {data + done, used - done};
+		if (o)
+			o->json = data;
+		c->out.data = NULL;
+		c->out.capacity = 0;
+		if (!o)
+			free(data);
+		return o && write_pieces(c, o, &rest, 1);
+	}
+	if (c->out.capacity > KEEP_BYTES) {
+		free(data);
+		c->out.data = NULL;
+		c->out.capacity = 0;
+	}
+	return true;
+}
+
+void connection_flush_all(struct engine *e)
+{
+	while (e->unflushed) {
+		connection *c = e->unflushed;
+		written(c, !flush(c));
+	}
+}
+
+static char *reserve(connection *c, size_t bytes)
+{
+	size_t needed = c->out.used + bytes;
+	if (needed > c->out.capacity) {
+		size_t capacity = needed > 2 * c->out.capacity ? needed + FIRST_BYTES : 2 * c->out.capacity;
+		char *data = realloc(c->out.data, capacity);
+		if (!data)
+			return NULL;
+		c->out.data = data;
+		c->out.capacity = capacity;
+	}
+	return c->out.data + c->out.used;
+}
+
+static void look_at_queue(connection *c)
+{
+	c->broken |= queued(c) > CONNECTION_MAX_QUEUE;
+	if (queued(c) > CONNECTION_HIGH && !c->congested) {
+		c->congested = true;
+		uv_read_stop(&c->socket.stream);
+	}
+}
+
+void connection_send_copy(connection *c, const frame *f)
+{
+	size_t bytes = FRAME_HEADER_BYTES + f->json_bytes;
+	char *at = c->state < CONNECTION_CLOSING && !c->broken ? reserve(c, bytes) : NULL;
+	if (!at) {
+		c->broken = true; /* a frame that is missing would leave the peer waiting for ever */
+		return;
+	}
+	frame_encode_header(f, (unsigned char *)at);
+	if (f->json_bytes)
+		memcpy(at + FRAME_HEADER_BYTES, f->json, f->json_bytes);
+	if (c->out.used == 0) {
+		c->unflushed = c->engine->unflushed;
+		c->engine->unflushed = c;
+	}
+	c->out.used += bytes;
+	look_at_queue(c);
 }
 
 void connection_send(connection *c, const frame *f, char *json, void *payload)
 {
+	if (!payload) {
+		frame whole = *f;
+		whole.json = json;
+		connection_send_copy(c, &whole);
+		free(json);
+		return;
+	}
+	c->broken |= !flush(c);
 	outgoing *o = c->state < CONNECTION_CLOSING && !c->broken ? memory_new(1, sizeof *o) : NULL;
 	if (!o) {
 		free(json);
 		free(payload);
-		c->broken = true; /* a frame that is missing would leave the peer waiting for ever */
+		c->broken = true;
 		return;
 	}
 	frame_encode_header(f, o->header);
 	o->json = json;
 	o->payload = payload;
-	o->request.data = o;
 	uv_buf_t pieces[] = {uv_buf_init((char *)o->header, sizeof o->header),
 	                     uv_buf_init(json, (unsigned)f->json_bytes),
 	                     uv_buf_init(payload, (unsigned)f->payload_bytes)};
-	if (uv_write(&o->request, &c->socket.stream, pieces, 3, on_written) != 0) {
-		free(o->json);
-		free(o->payload);
-		free(o);
+	if (!write_pieces(c, o, pieces, 3))
 		c->broken = true;
-		return;
-	}
-	size_t queued = uv_stream_get_write_queue_size(&c->socket.stream);
-	c->broken |= queued > CONNECTION_MAX_QUEUE;
-	if (queued > CONNECTION_HIGH && !c->congested) {
-		c->congested = true;
-		uv_read_stop(&c->socket.stream);
-	}
+	else
+		look_at_queue(c);
 }
 
 /* --- streams ------------------------------------------------------------------ */

@@ -42,6 +42,11 @@ struct connection {
 	int n_streams, capacity;
 	uint64_t heard_ms; /* last byte from the peer, or when closing began */
 	enum { CONNECTION_GREETING, CONNECTION_OPEN, CONNECTION_CLOSING, CONNECTION_CLOSED } state;
+	struct {
+		char *data;
+		size_t used, capacity;
+	} out;                  /* frames that go out with the next flush */
+	connection *unflushed;  /* the next one that has some */
 	bool congested, pinged;
 	bool broken; /* a frame could not be queued; closed at the next tick, not under the feet of its sender */
 	void (*gone)(connection *c); /* called when the socket is closed; frees it */
@@ -61,6 +66,11 @@ void connection_cancel_streams(connection *c);
 /* Send a frame. json (malloc'ed or NULL) and payload (malloc'ed or NULL) are taken over. Never closes the
  * connection at once, so a stream in use by its handler stays. */
 void connection_send(connection *c, const frame *f, char *json, void *payload);
+/* The same, of f's own JSON, which is copied; without payload. */
+void connection_send_copy(connection *c, const frame *f);
+/* Write what has been sent since the last time: the loop does before it sleeps and when it wakes up, so all frames of
+ * a step are one write. */
+void connection_flush_all(struct engine *e);
 /* The stream has been answered. */
 void connection_forget(connection *c, stream *s);
 

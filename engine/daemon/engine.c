@@ -10,6 +10,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/cards.h"
+#include "engine/daemon/connection.h"
 #include "engine/daemon/device.h"
 #include "engine/daemon/jobs.h"
 #include "engine/daemon/listener.h"
@@ -19,10 +20,22 @@ enum { ENGINE_STOP_TICK_MS = 10 };
 
 /* --- stopping ------------------------------------------------------------------ */
 
+static void on_prepare(uv_prepare_t *handle)
+{
+	connection_flush_all(handle->data);
+}
+
+static void on_check(uv_check_t *handle)
+{
+	connection_flush_all(handle->data);
+}
+
 static void close_loop(engine *e)
 {
 	executor_stop(e->executor);
 	uv_close((uv_handle_t *)&e->tick, NULL);
+	uv_close((uv_handle_t *)&e->before_sleep, NULL);
+	uv_close((uv_handle_t *)&e->after_sleep, NULL);
 	uv_close((uv_handle_t *)&e->terminate, NULL);
 	uv_close((uv_handle_t *)&e->interrupt, NULL);
 }
@@ -84,7 +97,11 @@ static status listen_and_watch(engine *e, error *err)
 	char address[LISTENER_ADDRESS_BYTES];
 	snprintf(address, sizeof address, "unix:%s/engine.sock", e->options->data);
 	TRY(listener_open(&e->listener, e, e->options->socket ? e->options->socket : address, err));
-	e->tick.data = e->terminate.data = e->interrupt.data = e;
+	e->tick.data = e->terminate.data = e->interrupt.data = e->before_sleep.data = e->after_sleep.data = e;
+	uv_prepare_init(&e->loop, &e->before_sleep);
+	uv_check_init(&e->loop, &e->after_sleep);
+	uv_prepare_start(&e->before_sleep, on_prepare);
+	uv_check_start(&e->after_sleep, on_check);
 	uv_timer_init(&e->loop, &e->tick);
 	uv_signal_init(&e->loop, &e->terminate);
 	uv_signal_init(&e->loop, &e->interrupt);

@@ -40,6 +40,9 @@ typedef struct engine {
 	uv_loop_t loop;
 	uv_timer_t tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, the end of stopping */
 	uv_signal_t terminate, interrupt;
+	uv_prepare_t before_sleep; /* these two write what connections have gathered */
+	uv_check_t after_sleep;
+	struct connection *unflushed; /* connections that have */
 	store *store;
 	struct device *device; /* its snapshot only, once the executor runs */
 	struct executor *executor;

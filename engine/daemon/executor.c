@@ -24,6 +24,7 @@ struct executor {
 	queue tasks;
 	bool stopping;
 	int64_t owed_ns;               /* to the background; executor thread */
+	queue posted;                  /* since the last look; executor thread */
 	pthread_mutex_t message_mutex; /* guards messages */
 	queue messages;
 	uv_async_t async;
@@ -54,9 +55,19 @@ static task *queue_take_all(queue *q)
 
 void executor_post(executor *x, task *t)
 {
+	queue_push(&x->posted, t);
+}
+
+/* The messages of a turn wake the loop once. */
+static void publish(executor *x)
+{
+	if (!x->posted.first)
+		return;
 	pthread_mutex_lock(&x->message_mutex);
-	queue_push(&x->messages, t);
+	*x->messages.last = x->posted.first;
+	x->messages.last = x->posted.last;
 	pthread_mutex_unlock(&x->message_mutex);
+	queue_init(&x->posted);
 	uv_async_send(&x->async);
 }
 
@@ -80,14 +91,17 @@ static bool take_turn(executor *x, bool *idle)
 	bool stop = x->stopping && !all;
 	pthread_mutex_unlock(&x->mutex);
 	run_tasks(x, all);
+	publish(x);
 	if (stop)
 		return false;
 	uint64_t began = clock_ns();
 	bool served = x->work.foreground(x->device);
 	uint64_t between = clock_ns();
+	publish(x);
 	x->owed_ns = served ? x->owed_ns + (int64_t)(between - began) : EXECUTOR_SLICE_NS;
 	x->owed_ns = x->owed_ns > EXECUTOR_SLICE_NS ? EXECUTOR_SLICE_NS : x->owed_ns;
 	bool trained = x->owed_ns > 0 && x->work.background(x->device, (uint64_t)x->owed_ns);
+	publish(x);
 	x->owed_ns -= trained ? (int64_t)(clock_ns() - between) : 0;
 	x->owed_ns = x->owed_ns < -EXECUTOR_MAX_DEBT_NS ? -EXECUTOR_MAX_DEBT_NS : x->owed_ns;
 	*idle = !served && !trained;
@@ -159,6 +173,7 @@ status executor_start(executor **out, uv_loop_t *loop, const executor_work *work
 	x->device = d;
 	queue_init(&x->tasks);
 	queue_init(&x->messages);
+	queue_init(&x->posted);
 	pthread_mutex_init(&x->mutex, NULL);
 	pthread_mutex_init(&x->message_mutex, NULL);
 	pthread_cond_init(&x->wake, NULL);

@@ -3,7 +3,7 @@
  *        loop thread                                executor thread
  *   executor_submit(task)  ──▶ tasks    ──▶  task->run(task, device)
  *        task->done(task)  ◀── messages ◀──  (posted when run returns)
- *        task->done(task)  ◀── messages ◀──  executor_post(task)
+ *        task->done(task)  ◀── messages ◀──  executor_post(task), all of a turn at once
  *
  * A task is embedded in whatever it works for. Handing it over hands over the right to touch
  * that object's fields: between submit and done only `run` may. Both queues are first in, first
@@ -61,7 +61,8 @@ void executor_free(executor *x);
 /* Loop thread. False: the queue is full and the task untouched. */
 bool executor_submit(executor *x, task *t);
 void executor_control(executor *x, task *t);
-/* Executor thread: have t->done called on the loop. */
+/* Executor thread: have t->done called on the loop, which hears of it at the end of the turn: a step's events wake it
+ * once. */
 void executor_post(executor *x, task *t);
 /* Tasks submitted and not yet done. Loop thread. */
 int executor_pending(const executor *x);

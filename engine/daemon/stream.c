@@ -116,6 +116,17 @@ void stream_event(stream *s, json_t *event)
 		s->connection->broken = true; /* a hole in a stream must not pass for a whole one */
 }
 
+void stream_event_text(stream *s, const char *json, size_t bytes)
+{
+	assert(bytes <= FRAME_MAX_JSON);
+	s->credit--;
+	if (s->connection)
+		connection_send_copy(s->connection, &(frame){.type = FRAME_EVENT,
+		                                             .stream = s->id,
+		                                             .json = json,
+		                                             .json_bytes = bytes});
+}
+
 void stream_data(stream *s, void *data, size_t bytes)
 {
 	assert(bytes <= FRAME_MAX_PAYLOAD);

@@ -59,6 +59,8 @@ void stream_refuse(stream *s, status why, const char *code, const char *param, c
 int64_t stream_ready(const stream *s);
 /* Send one frame; each costs a credit, which must be there. json and data (malloc'ed) are taken over. */
 void stream_event(stream *s, json_t *event);
+/* The same of JSON text, at most FRAME_MAX_JSON bytes, which is copied. */
+void stream_event_text(stream *s, const char *json, size_t bytes);
 void stream_data(stream *s, void *data, size_t bytes);
 /* Let the peer send `frames` more DATA frames. */
 void stream_grant(stream *s, uint32_t frames);

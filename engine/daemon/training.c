@@ -162,12 +162,14 @@ static status save(training *t)
 {
 	char folder[PATH_MAX];
 	error err = ERROR_INIT;
+	status s = trainer_settle(t->trainer, &err);
 	int64_t step = trainer_progress(t->trainer)->step;
 	t->saved_ns = clock_ns();
-	if (step == t->saved_step)
+	if (s == STATUS_OK && step == t->saved_step)
 		return STATUS_OK;
 	store_checkpoint_folder(t->plan->store, t->plan->job, step, folder);
-	status s = trainer_save(t->trainer, t->plan->tokenizer, folder, &err);
+	if (s == STATUS_OK)
+		s = trainer_save(t->trainer, t->plan->tokenizer, folder, &err);
 	if (s == STATUS_OK)
 		t->saved_step = step;
 	tell(t, TRAINING_SAVED, &err);

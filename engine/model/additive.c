@@ -200,14 +200,15 @@ static value layer_forward(builder *b, const additive_config *c, int l, value h)
 	graph *g = b->g;
 	float p = (float)c->dropout;
 	value n = builder_layernorm(b, h, LAYERNORM_EPS, ATTENTION "attn_norm", l);
+	/* Next to each other, so that a backend may make one product of them; and dropout, gate and norm are neighbours below. */
 	value query = builder_linear(b, n, ATTENTION "Wquery", l);
+	value keys = builder_linear(b, n, ATTENTION "Wkeys", l);
+	value values = builder_linear(b, n, ATTENTION "Wvalues", l);
 	value pooled_query = attend(b, c, l, ROUND_QUERY, query, builder_parameter(b, ATTENTION "query_attn", l));
 	pooled_query = builder_dropout(b, pooled_query, p);
-	value keys = builder_linear(b, n, ATTENTION "Wkeys", l);
 	value r = op_gate(g, n, builder_linear(b, pooled_query, ATTENTION "attn_proj", l), keys);
 	value middle = builder_layernorm(b, r, LAYERNORM_EPS, ATTENTION "mid_norm", l);
 	value pooled_key = attend(b, c, l, ROUND_KEY, middle, builder_parameter(b, ATTENTION "key_attn", l));
-	value values = builder_linear(b, n, ATTENTION "Wvalues", l); /* here: dropout, gate and norm stay neighbours */
 	pooled_key = builder_dropout(b, pooled_key, p);
 	value u = op_gate(g, r, pooled_key, values);
 	value inner = builder_linear(b, builder_layernorm(b, u, LAYERNORM_EPS, LAYER "boom_norm", l), LAYER "boom", l);

@@ -60,6 +60,12 @@ void parameter_list_free(parameter_list *list);
 /* Which logits a forward computes. */
 typedef enum logits_rows { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL } logits_rows;
 
+/* Where the caller has memory for an input (plan_binding). */
+typedef struct forward_input {
+	const char *name;
+	void *data;
+} forward_input;
+
 typedef struct forward_spec {
 	int64_t batch, length; /* B sequences, N tokens each */
 	bool recurrent;        /* read N more tokens into session slots instead of starting afresh */
@@ -74,6 +80,8 @@ typedef struct forward_spec {
 	bool bf16;             /* matrices and tables are read, and activations kept, in bf16; not recurrent */
 	logits_rows logits;
 	float smoothing; /* label smoothing of the loss */
+	const forward_input *inputs; /* those that the caller places; the others lie in the plan */
+	int n_inputs;
 } forward_spec;
 
 /* Names of a forward's inputs and outputs in the graph.

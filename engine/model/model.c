@@ -545,7 +545,7 @@ static graph *build(const model *m, const forward_spec *spec)
 	return g;
 }
 
-/* Fills bindings (room for 2 * parameters + 1); returns how many. */
+/* Fills bindings (room for 2 * parameters + 1 + inputs); returns how many. */
 static int bind(const model *m, const forward_spec *spec, const graph *g, float *gradients, float *pool,
                 plan_binding *bindings)
 {
@@ -565,6 +565,8 @@ static int bind(const model *m, const forward_spec *spec, const graph *g, float 
 	value state = graph_find(g, "pool");
 	if (state != VALUE_NONE)
 		bindings[n++] = (plan_binding){state, pool};
+	for (int i = 0; i < spec->n_inputs; i++)
+		bindings[n++] = (plan_binding){graph_find(g, spec->inputs[i].name), spec->inputs[i].data};
 	return n;
 }
 
@@ -573,7 +575,7 @@ status model_plan(plan **out, const model *m, const forward_spec *spec, float *g
 	*out = NULL;
 	TRY(check_spec(m, spec, pool, err));
 	graph *g = build(m, spec);
-	plan_binding *bindings = memory_new(2 * (size_t)m->parameters.count + 1, sizeof *bindings);
+	plan_binding *bindings = memory_new(2 * (size_t)m->parameters.count + 1 + (size_t)spec->n_inputs, sizeof *bindings);
 	status s = g && bindings ? graph_status(g, err) : no_memory(err);
 	if (s == STATUS_OK)
 		s = plan_new(out, g, m->backend, bindings, bind(m, spec, g, gradients, pool, bindings), err);

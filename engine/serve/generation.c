@@ -164,12 +164,12 @@ void generation_read(generation *g, int64_t count)
 	g->unread = false;
 }
 
-sample_row generation_wants(const generation *g)
+sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 {
 	const session *x = g->session;
-	bool on = g->n_read == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled && g->max_tokens > 0 &&
-	          x->tokens < session_limit(x);
-	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)x->tokens};
+	bool on = g->n_read + prompt == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled &&
+	          g->max_tokens > 0 && x->tokens + tokens < session_limit(x);
+	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)(x->tokens + tokens)};
 }
 
 status generation_leave(generation *g)
@@ -278,12 +278,13 @@ status generation_take(generation *g, int32_t token, error *err)
 		                 "all %lld positions of the model (n_positions) are used; ask for fewer tokens, "
 		                 "or open a session with position_policy \"clamp\" or \"wrap\"",
 		                 (long long)session_limit(x));
+	g->next = token;
+	if (token < 0)
+		return error_set(err, STATUS_INTERNAL, NULL, "the model's logits are not finite");
 	TRY(session_reserve(x, 1, err));
 	TRY(tally_reserve(&g->tally));
 	if (g->phase == GENERATION_PROMPT)
 		g->prompted_ns = clock_ns();
-	if (token < 0)
-		return error_set(err, STATUS_INTERNAL, NULL, "the model's logits are not finite");
 	token_logprob picked = {token, -INFINITY};
 	if (g->n_logprobs >= 0) {
 		TRY(session_fetch(x));
@@ -291,7 +292,6 @@ status generation_take(generation *g, int32_t token, error *err)
 		    sampler_logprob(x->logits, model_dimensions(x->model->model)->vocab, token, g->top, g->n_logprobs);
 	}
 	tally_add(&g->tally, token);
-	g->next = token;
 	g->completed++;
 	TRY(generation_tell(g, picked, err));
 	g->unread = true;
@@ -337,5 +337,6 @@ void generation_grant(generation *g, int64_t credits)
 
 void generation_cancel(generation *g)
 {
+	*g->cancellations += !g->cancelled;
 	g->cancelled = true;
 }

@@ -15,6 +15,7 @@
 #include "engine/serve/session.h"
 #include "engine/serve/stop_filter.h"
 
+enum { FLIGHTS = 2 /* steps issued at a time */ };
 enum { GENERATION_MAX_LOGPROBS = 20, GENERATION_MAX_ALPHA = 1000 };
 
 typedef enum generation_phase { GENERATION_PROMPT, GENERATION_DECODE, GENERATION_CLOSE } generation_phase;
@@ -24,6 +25,7 @@ struct generation {
 	uint64_t serial;                  /* order of arrival */
 	session *session;                 /* busy while this lives */
 	bool temporary;                   /* the session is ours and goes with us */
+	bool prompting;                   /* counted among those with a prompt to read, or a first token to sample */
 	generation_phase phase;
 	finish_reason finish;
 	bool cancelled;
@@ -44,6 +46,8 @@ struct generation {
 	int64_t completed; /* tokens sampled */
 	int32_t next;
 	bool unread; /* `next` has been told and is not read */
+	generation **row[FLIGHTS]; /* in the batch of a step that has been issued, and is not taken; NULL: in none */
+	int *cancellations;        /* the scheduler's count */
 	tally tally; /* of the session, the prompt and what was sampled */
 	text_stream text;
 	stop_filter stop;
@@ -67,8 +71,9 @@ void generation_finish(generation *g, status s, const error *err);
 bool generation_runnable(const generation *g);
 /* The session has read `count` tokens of the prompt, or the one that was told. */
 void generation_read(generation *g, int64_t count);
-/* What is to be sampled now; nothing while there is a prompt to read, and when the generation ends here. */
-sample_row generation_wants(const generation *g);
+/* What is to be sampled once the session has read so many more tokens, `prompt` of them of the prompt; nothing while
+ * there is a prompt to read, and when the generation ends there. */
+sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt);
 /* Take up the token that was sampled for it, and tell. STATUS_INVALID at the end of the positions; STATUS_DEVICE when
  * the logits cannot be fetched for those who asked for log-probabilities. Afterwards g->finish says whether that
  * was the last token. */

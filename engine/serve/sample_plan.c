@@ -13,29 +13,28 @@ typedef struct variant {
 	struct variant *next;
 	int64_t adjusts;
 	plan *plan;
-	value setting, adjust, token;
+	value setting, adjust;
 	sample_adjust *staging; /* [adjusts] */
 } variant;
 
 struct sample_plan {
 	backend *backend;
 	int64_t rows, vocab;
-	float *logits;
+	sample_place place;
 	sample_setting *settings; /* [rows] staging */
-	int32_t *tokens;          /* [rows] staging */
-	variant *variants;
+	variant *variants;        /* the first is the one without adjusting rows */
 };
 
-status sample_plan_new(sample_plan **out, backend *b, int64_t rows, int64_t vocab, float *logits, error *err)
+status sample_plan_new(sample_plan **out, backend *b, int64_t rows, int64_t vocab, const sample_place *place,
+                       error *err)
 {
 	*out = NULL;
 	sample_plan *p = memory_new(1, sizeof *p);
 	if (!p)
 		return STATUS_NOMEM;
-	*p = (sample_plan){.backend = b, .rows = rows, .vocab = vocab, .logits = logits};
+	*p = (sample_plan){.backend = b, .rows = rows, .vocab = vocab, .place = *place};
 	p->settings = memory_new((size_t)rows, sizeof *p->settings);
-	p->tokens = memory_new((size_t)rows, sizeof *p->tokens);
-	status s = p->settings && p->tokens ? sample_plan_prepare(p, 0, err) : STATUS_NOMEM;
+	status s = p->settings ? sample_plan_prepare(p, 0, err) : STATUS_NOMEM;
 	if (s != STATUS_OK) {
 		sample_plan_free(p);
 		return s;
@@ -63,7 +62,6 @@ void sample_plan_free(sample_plan *p)
 		variant_free(v);
 	}
 	free(p->settings);
-	free(p->tokens);
 	free(p);
 }
 
@@ -78,9 +76,11 @@ static status variant_make(variant *v, const sample_plan *p, error *err)
 	value logits = graph_input(g, "logits", DTYPE_F32, SHAPE2(p->rows, p->vocab));
 	v->setting = graph_input(g, "setting", DTYPE_I32, SHAPE2(p->rows, SAMPLE_WORDS));
 	v->adjust = graph_input(g, "adjust", DTYPE_I32, SHAPE2(v->adjusts, 3));
-	v->token = op_sample(g, logits, v->setting, v->adjust);
-	graph_output(g, v->token, "token");
-	return plan_new(&v->plan, g, p->backend, &(plan_binding){logits, p->logits}, 1, err);
+	value token = op_sample(g, logits, v->setting, v->adjust);
+	graph_output(g, token, "token");
+	plan_binding bindings[] = {
+	    {logits, p->place.logits}, {token, p->place.tokens}, {v->setting, p->place.settings}};
+	return plan_new(&v->plan, g, p->backend, bindings, v->adjusts > 0 ? 2 : 3, err);
 }
 
 static variant *variant_for(const sample_plan *p, int64_t adjusts)
@@ -109,48 +109,63 @@ status sample_plan_prepare(sample_plan *p, int64_t adjusts, error *err)
 		variant_free(v);
 		return s;
 	}
-	v->next = p->variants;
-	p->variants = v;
+	if (p->variants) {
+		v->next = p->variants->next;
+		p->variants->next = v;
+	} else {
+		p->variants = v;
+	}
 	return STATUS_OK;
 }
 
-/* Settings of the first n rows, one behind the other what adjusts them. */
-static void fill(const sample_plan *p, const variant *v, const sample_row *rows, int n)
+static int64_t count_adjusts(const sample_row *rows, int n)
+{
+	int64_t adjusts = 0;
+	for (int i = 0; i < n; i++)
+		adjusts += rows[i].how ? rows[i].tally->count : 0;
+	return adjusts;
+}
+
+/* Settings of the first n rows; one behind the other what adjusts them, in `adjusts`. */
+static void fill(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings, sample_adjust *adjusts)
 {
 	int32_t used = 0;
-	memset(p->settings, 0, (size_t)p->rows * sizeof *p->settings);
+	memset(settings, 0, (size_t)p->rows * sizeof *settings);
 	for (int i = 0; i < n; i++) {
 		if (!rows[i].how)
 			continue;
 		int32_t count = rows[i].tally->count;
-		p->settings[i] = sampling_setting(rows[i].how, rows[i].position);
-		p->settings[i].first = used;
-		p->settings[i].count = count;
+		settings[i] = sampling_setting(rows[i].how, rows[i].position);
+		settings[i].first = used;
+		settings[i].count = count;
 		if (count > 0)
-			memcpy(v->staging + used, rows[i].tally->rows, (size_t)count * sizeof *v->staging);
+			memcpy(adjusts + used, rows[i].tally->rows, (size_t)count * sizeof *adjusts);
 		used += count;
 	}
 }
 
-status sample_plan_run(sample_plan *p, const sample_row *rows, int n, int32_t *token)
+bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings)
 {
-	int64_t adjusts = 0, wanted = 0;
 	assert(n <= p->rows);
-	for (int i = 0; i < n; i++) {
-		token[i] = -1;
-		wanted += rows[i].how != NULL;
-		adjusts += rows[i].how ? rows[i].tally->count : 0;
-	}
-	if (wanted == 0)
-		return STATUS_OK;
+	bool plain = count_adjusts(rows, n) == 0;
+	fill(p, rows, plain ? n : 0, settings, NULL);
+	return plain;
+}
+
+plan *sample_plan_follower(const sample_plan *p)
+{
+	return p->variants->plan;
+}
+
+status sample_plan_run(sample_plan *p, const sample_row *rows, int n)
+{
+	int64_t adjusts = count_adjusts(rows, n);
+	assert(n <= p->rows);
 	variant *v = variant_for(p, adjusts);
 	assert(v);
-	fill(p, v, rows, n);
+	fill(p, rows, n, p->settings, v->staging);
 	TRY(plan_write(v->plan, v->setting, p->settings));
 	if (adjusts > 0)
 		TRY(plan_write(v->plan, v->adjust, v->staging));
-	TRY(plan_run(v->plan));
-	TRY(plan_read(v->plan, v->token, p->tokens));
-	memcpy(token, p->tokens, (size_t)n * sizeof *token);
-	return STATUS_OK;
+	return plan_run(v->plan);
 }

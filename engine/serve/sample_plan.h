@@ -2,7 +2,8 @@
  *
  * One call serves a whole batch. The rows that adjust logits are as many as the sequences have said, so there is a plan
  * for each power of two of them, made when it is first needed and kept; addresses never change, so each can be
- * recorded. Executor thread only. */
+ * recorded. The one for none is special: it may follow another plan, whose logits it reads, with settings that came
+ * with that plan's inputs. Executor thread only. */
 #ifndef ENGINE_SERVE_SAMPLE_PLAN_H
 #define ENGINE_SERVE_SAMPLE_PLAN_H
 
@@ -18,14 +19,28 @@ typedef struct sample_row {
 	uint64_t position; /* of the token to come */
 } sample_row;
 
-/* For [rows, vocab] logits at a device address, which outlive this; b is borrowed. */
-status sample_plan_new(sample_plan **out, backend *b, int64_t rows, int64_t vocab, float *logits, error *err);
+/* Device addresses, which outlive the plan. */
+typedef struct sample_place {
+	float *logits;   /* [rows, vocab] */
+	void *settings;  /* [rows] of those without adjusting rows */
+	int32_t *tokens; /* [rows] */
+} sample_place;
+
+/* b is borrowed. */
+status sample_plan_new(sample_plan **out, backend *b, int64_t rows, int64_t vocab, const sample_place *place,
+                       error *err);
 void sample_plan_free(sample_plan *p);
 
 /* Make the plan for so many rows of adjust in all, unless it is there. STATUS_NOMEM. */
 status sample_plan_prepare(sample_plan *p, int64_t adjusts, error *err);
-/* token[i] for each of the first n rows; -1 where none is wanted or no logit is finite. What the rows adjust
- * has been prepared for. STATUS_DEVICE. */
-status sample_plan_run(sample_plan *p, const sample_row *rows, int n, int32_t *token);
+/* Fill `settings` [rows], on the host, for the plan that follows another one. False: some of the rows adjust logits;
+ * nobody is drawn for by that plan then, and sample_plan_run has to. */
+bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings);
+/* The plan that reads those settings at their place. */
+plan *sample_plan_follower(const sample_plan *p);
+
+/* tokens[i] for each of the first n rows, on the device; -1 where none is wanted or no logit is finite. What the rows
+ * adjust has been prepared for. STATUS_DEVICE. */
+status sample_plan_run(sample_plan *p, const sample_row *rows, int n);
 
 #endif

@@ -9,10 +9,26 @@
  * A step reads tokens and then samples behind them, for the whole batch in one call; only the tokens come to the host.
  * A row of logits follows where a session stops, and where log-probabilities are wanted.
  *
+ * Ahead. On a device the host must not be waited for, so where it can be, the next decode step is issued before the
+ * tokens of the last one are taken: a row that is in both reads the token that is still on the device. Between two
+ * ticks a step is then under way (s->ahead), and what it reads has been told by the time that it is taken. So
+ *
+ *   - a generation that turns out to have ended (end of text, stop sequence) has its last token read already: a session
+ *     needed that anyway, to a temporary one it does not matter; what was sampled behind it is forgotten.
+ *   - a token that is being read is told, also when its generation is cancelled by a callback of the same tick; only
+ *     when there is no memory for telling it, the session holds it untold. A token of -1 that is being read loses the
+ *     session, whose logits are not finite.
+ *   - a step is not overtaken when its logits are needed afterwards, which the next step's replace: by
+ *     log-probabilities, by a session that stops there; nor when the host has to count its tokens before more are
+ *     sampled (penalties), or its scores are read (explain). Then the next step waits, as everywhere without a device.
+ *   - a row goes on only if that is sure: its token is not the last by max_tokens or the positions, and there
+ *     is credit for two. Otherwise it is in the step after.
+ *   - whoever ends for another reason while a step reads its token (the scheduler is freed) waits for that step.
+ *
  * Callbacks may start, cancel, grant and delete; they must not tick or free the scheduler. Nothing here
  * holds a position in the list across a callback. A callback that makes a session read what it owes runs the plan for
- * one row: the only generation whose logits may lie there is the one that is calling back, and it needs them no more.
- */
+ * one row: the only generation whose logits may lie there is the one that is calling back, and it needs them no more;
+ * or the one of a step ahead, for which there is scheduler_land. */
 #include <assert.h>
 
 #include "engine/base/clock.h"
@@ -29,16 +45,115 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 		return STATUS_NOMEM;
 	s->backend = b;
 	s->limits = *limits;
-	s->batch = memory_new((size_t)limits->max_batch, sizeof *s->batch);
 	s->rows = memory_new((size_t)limits->max_batch, sizeof *s->rows);
 	s->draws = memory_new((size_t)limits->max_batch, sizeof *s->draws);
-	s->tokens = memory_new((size_t)limits->max_batch, sizeof *s->tokens);
-	if (!s->batch || !s->rows || !s->draws || !s->tokens) {
+	bool complete = s->rows && s->draws;
+	for (int i = 0; i < FLIGHTS; i++) {
+		s->flights[i].batch = memory_new((size_t)limits->max_batch, sizeof *s->flights[i].batch);
+		s->flights[i].tokens = memory_new((size_t)limits->max_batch, sizeof *s->flights[i].tokens);
+		complete &= s->flights[i].batch && s->flights[i].tokens;
+	}
+	if (!complete) {
 		scheduler_free(s);
 		return STATUS_NOMEM;
 	}
 	*out = s;
 	return STATUS_OK;
+}
+
+/* --- steps under way ------------------------------------------------------------- */
+
+enum { SPIN_NS = 200000 /* a thread that sleeps takes tens of microseconds to wake up */ };
+
+static bool is_fetched(const scheduler *s, const flight *f)
+{
+	return s->backend->fetch && (size_t)f->n * sizeof *f->tokens <= BACKEND_FETCH_BYTES;
+}
+
+static void lose_rows(const flight *f)
+{
+	for (int i = 0; i < f->n; i++)
+		if (f->batch[i])
+			f->batch[i]->session->lost = true;
+}
+
+/* Issue f's step, whose batch is there, with s->rows and s->draws. On failure the states of the batch are lost. */
+static status issue(scheduler *s, flight *f)
+{
+	f->live = f->n;
+	f->landed = f->fetched = f->wanted = false;
+	for (int i = 0; i < f->n; i++)
+		f->wanted |= s->draws[i].how != NULL;
+	f->why = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
+	if (f->why == STATUS_OK && f->wanted && is_fetched(s, f))
+		f->why = s->backend->fetch(s->backend, served_model_sampled(f->plan), (size_t)f->n * sizeof *f->tokens,
+		                           &f->fetch);
+	for (int i = 0; i < f->n && f->why == STATUS_OK; i++)
+		f->batch[i]->row[f - s->flights] = &f->batch[i];
+	if (f->why != STATUS_OK)
+		lose_rows(f);
+	return f->why;
+}
+
+/* Wait for f's tokens. On failure the states of the batch are lost. */
+static status land(const scheduler *s, flight *f)
+{
+	backend *b = s->backend;
+	size_t bytes = (size_t)f->n * sizeof *f->tokens;
+	if (f->landed)
+		return f->why;
+	f->landed = true;
+	if (f->wanted && is_fetched(s, f)) {
+		uint64_t until = clock_ns() + SPIN_NS;
+		while (!b->fetched(b, f->fetch) && clock_ns() < until)
+			;
+		f->why = b->fetch_take(b, f->fetch, f->tokens, bytes);
+	} else if (f->wanted) {
+		f->why = b->download(b, f->tokens, served_model_sampled(f->plan), bytes);
+	}
+	if (f->why != STATUS_OK)
+		lose_rows(f);
+	return f->why;
+}
+
+void scheduler_land(scheduler *s)
+{
+	flight *f = s->ahead;
+	if (!f || land(s, f) != STATUS_OK || f->fetched || served_plan_batch(f->plan) > 1)
+		return;
+	session *x = f->batch[0]->session;
+	x->from_device = served_model_logits(f->model, f->plan, 0);
+	f->fetched = true;
+	f->why = session_fetch(x);
+}
+
+/* Row i of a step that has landed is read. */
+static void commit(const scheduler *s, const flight *f, int i)
+{
+	generation *g = f->batch[i];
+	int64_t n = f->count ? f->count : 1;
+	session_commit(g->session, f->count ? g->prompt + g->n_read : &g->next, n, f->plan, i);
+	if (f->fetched)
+		g->session->from_device = NULL;
+	generation_read(g, n);
+	g->row[f - s->flights] = NULL;
+}
+
+/* g ends. A session has read what is being read. */
+static void leave_flights(scheduler *s, generation *g)
+{
+	for (int i = 0; i < FLIGHTS; i++) {
+		flight *f = &s->flights[i];
+		generation **row = g->row[i];
+		if (!row)
+			continue;
+		if (!g->temporary && !g->session->lost && land(s, f) == STATUS_OK)
+			commit(s, f, (int)(row - f->batch));
+		*row = NULL;
+		g->row[i] = NULL;
+		if (--f->live == 0 && s->ahead == f)
+			s->ahead = NULL;
+	}
 }
 
 /* --- the queue of generations ---------------------------------------------------- */
@@ -57,12 +172,22 @@ static void queue_remove(scheduler *s, generation *g)
 	*(g->following ? &g->following->previous : &s->last) = g->previous;
 }
 
+static void left_prompt(scheduler *s, generation *g)
+{
+	s->n_prompts -= g->prompting;
+	g->prompting = false;
+}
+
 static void finish(scheduler *s, generation *g, status why, const error *err)
 {
+	leave_flights(s, g);
 	bool failed = generation_leave(g) != STATUS_OK;
 	s->failed |= failed;
 	queue_remove(s, g);
+	left_prompt(s, g);
 	s->n_generations--;
+	s->n_waiting -= !g->started_ns;
+	s->n_cancelled -= g->cancelled;
 	generation_finish(g, failed ? STATUS_DEVICE : why, failed ? NULL : err);
 }
 
@@ -89,10 +214,12 @@ void scheduler_free(scheduler *s)
 	finish_all(s, STATUS_CANCELLED, NULL);
 	scheduler_session_free_all(s);
 	scheduler_model_free_all(s);
-	free(s->batch);
+	for (int i = 0; i < FLIGHTS; i++) {
+		free(s->flights[i].batch);
+		free(s->flights[i].tokens);
+	}
 	free(s->rows);
 	free(s->draws);
-	free(s->tokens);
 	free(s);
 }
 
@@ -109,7 +236,7 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 	if (s->n_generations >= s->limits.max_generations)
 		return error_set(err, STATUS_BUSY, NULL, "%d requests are running or waiting", s->n_generations);
 	if (x) {
-		TRY(session_ready(x, err));
+		TRY(scheduler_session_ready(s, x, err));
 	} else {
 		session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0};
 		TRY(session_new(&temporary, m, "", &o, err));
@@ -121,6 +248,10 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 		return why;
 	}
 	g->serial = s->serial++;
+	g->cancellations = &s->n_cancelled;
+	g->prompting = true;
+	s->n_prompts++;
+	s->n_waiting++;
 	scheduler_model_touch(s, x->model);
 	queue_append(s, g);
 	s->n_generations++;
@@ -139,33 +270,64 @@ static served_model *turn_model(const scheduler *s, int turn)
 	return m;
 }
 
-/* Those of m who can decode, longest waiting first; returns how many. */
-static int decode_gather(const scheduler *s, const served_model *m, generation **batch)
+static void enter(flight *f, served_model *m)
 {
-	int n = 0;
-	for (generation *g = s->first; g && n < s->limits.max_batch; g = g->following)
+	f->model = m;
+	f->n = 0;
+	f->count = 0;
+}
+
+/* The next row: g reads its next token, which is row `from` of the step under way, or told already. */
+static void add_row(scheduler *s, flight *f, generation *g, int from)
+{
+	int64_t ahead = from >= 0;
+	served_row *r = &s->rows[f->n];
+	*r = session_row(g->session, &g->next, 1);
+	r->position += ahead;
+	r->from = from;
+	s->draws[f->n] = generation_wants(g, 1 + ahead, 0);
+	f->batch[f->n++] = g;
+}
+
+/* Those of m who can decode, longest waiting first. */
+static void decode_gather(scheduler *s, served_model *m, flight *f)
+{
+	enter(f, m);
+	for (generation *g = s->first; g && f->n < s->limits.max_batch; g = g->following)
 		if (g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g))
-			batch[n++] = g;
-	return n;
+			add_row(s, f, g, -1);
 }
 
 /* The oldest request with something to read, or to sample for the first time. It is the first in the list: only
  * those who decode ever change places. */
 static generation *prefill_next(const scheduler *s)
 {
-	generation *g = s->first;
+	generation *g = s->n_prompts > 0 ? s->first : NULL;
 	while (g && !(g->phase == GENERATION_PROMPT && generation_runnable(g)))
 		g = g->following;
 	return g;
 }
 
-/* What g does now that its session has read all it was given; token: what was sampled, if it wanted one. */
-static void proceed(scheduler *s, generation *g, int32_t token)
+/* A token could not be told, although the step behind it has been issued. */
+static void untold(generation *g, int32_t token)
+{
+	bool reading = false;
+	for (int i = 0; i < FLIGHTS; i++)
+		reading |= g->row[i] != NULL;
+	if (token < 0)
+		g->session->lost = true;
+	else if (!reading)
+		g->unread = true; /* its logits have gone */
+}
+
+/* What g does now that its session has read all it was given; token: what was sampled, if it wanted one. overtaken: the
+ * next step has been issued. */
+static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 {
 	error err = ERROR_INIT;
 	if (g->phase == GENERATION_CLOSE) {
 		finish(s, g, g->finish == FINISH_NONE ? STATUS_CANCELLED : STATUS_OK, NULL);
-	} else if (g->cancelled) {
+	} else if (g->cancelled && (!overtaken || g->temporary)) {
 		finish(s, g, STATUS_CANCELLED, NULL);
 	} else if (g->max_tokens == 0) {
 		g->finish = FINISH_LENGTH;
@@ -174,8 +336,12 @@ static void proceed(scheduler *s, generation *g, int32_t token)
 		status why = generation_take(g, token, &err);
 		s->counters.generated_tokens += why == STATUS_OK;
 		s->failed |= why == STATUS_DEVICE;
+		if (why != STATUS_OK && overtaken && !g->temporary)
+			untold(g, token);
 		if (why != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
 			finish(s, g, why, &err);
+		else
+			left_prompt(s, g);
 	}
 }
 
@@ -184,25 +350,28 @@ static status lose_device(scheduler *s, const error *err)
 {
 	s->failed = false;
 	finish_all(s, STATUS_DEVICE, err);
+	s->ahead = NULL;
 	return STATUS_DEVICE;
 }
 
-/* Read the rows, and sample for whoever wants a token. On failure the states of the batch are lost. */
-static status step(scheduler *s, served_model *m, served_plan *p, int n)
+/* Take the tokens of a step, the oldest one. */
+static status take(scheduler *s, flight *f)
 {
-	status why = served_model_step(m, p, s->rows, n);
-	for (int i = 0; i < n && why == STATUS_OK; i++) {
-		session_commit(s->batch[i]->session, s->rows[i].tokens, s->rows[i].count, p, i);
-		generation_read(s->batch[i], s->rows[i].count);
-		s->draws[i] = generation_wants(s->batch[i]);
+	if (land(s, f) != STATUS_OK)
+		return lose_device(s, NULL);
+	for (int i = 0; i < f->n; i++)
+		if (f->batch[i])
+			commit(s, f, i);
+	if (f->count && f->batch[0]->n_read < f->batch[0]->n_prompt) {
+		if (!f->batch[0]->temporary) /* it may be cancelled before the next chunk */
+			s->failed = session_fetch(f->batch[0]->session) != STATUS_OK;
+	} else {
+		bool overtaken = s->ahead && s->ahead->model == f->model;
+		for (int i = 0; i < f->n; i++)
+			if (f->batch[i])
+				proceed(s, f->batch[i], f->wanted ? f->tokens[i] : -1, overtaken && !f->count);
 	}
-	if (why == STATUS_OK)
-		why = served_model_sample(p, s->draws, n, s->tokens);
-	if (why == STATUS_OK)
-		return why;
-	for (int i = 0; i < n; i++)
-		s->batch[i]->session->lost = true;
-	return lose_device(s, NULL);
+	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
 
 /* No plan could be made for g: that is g's end, unless the device is gone and with it everybody's. */
@@ -214,42 +383,109 @@ static status no_plan(scheduler *s, generation *g, status why, const error *err)
 	return STATUS_OK;
 }
 
-static status decode_plan(const scheduler *s, served_model *m, int n, served_plan **p, error *err)
+static status decode_plan(flight *f, error *err)
 {
 	bool scores = false;
 	int64_t adjusts = 0;
-	for (int i = 0; i < n; i++) {
-		scores |= s->batch[i]->session->scores != NULL;
-		adjusts += s->batch[i]->tally.count;
+	for (int i = 0; i < f->n; i++) {
+		scores |= f->batch[i]->session->scores != NULL;
+		adjusts += f->batch[i]->tally.count;
 	}
-	return served_model_plan(m, n, 1, scores, adjusts, p, err);
+	return served_model_plan(f->model, f->n, 1, scores, adjusts, &f->plan, err);
 }
 
-static status decode(scheduler *s, served_model *m, int n)
+/* Issue a decode step; its batch goes to the end of the queue. */
+static status decode_issue(scheduler *s, flight *f)
+{
+	TRY(issue(s, f));
+	s->counters.batched_sequences += (uint64_t)f->n;
+	for (int i = 0; i < f->n; i++) {
+		queue_remove(s, f->batch[i]);
+		queue_append(s, f->batch[i]);
+	}
+	return STATUS_OK;
+}
+
+/* May the next step be issued before the tokens of this one are taken? */
+static bool may_be_overtaken(const scheduler *s, const flight *f)
+{
+	if (!is_fetched(s, f) || served_plan_scores(f->plan) || (s->ahead && s->ahead != f))
+		return false;
+	for (int i = 0; i < f->n; i++) {
+		const generation *g = f->batch[i];
+		if (!g)
+			continue;
+		session *x = g->session;
+		bool stops = g->phase == GENERATION_CLOSE || x->tokens + 1 >= session_limit(x);
+		if ((stops && !g->temporary) || g->tally.penalises || g->n_logprobs >= 0 ||
+		    session_reserve(x, 2, NULL) != STATUS_OK)
+			return false;
+	}
+	return true;
+}
+
+/* Will g, in a step whose token it does not know, read that token and want another one? */
+static bool goes_on(const generation *g)
+{
+	const session *x = g->session;
+	return g->phase == GENERATION_DECODE && !g->cancelled && g->completed + 1 < g->max_tokens && g->credit >= 2 &&
+	       x->tokens + 2 < session_limit(x);
+}
+
+/* Issue the step behind `now`, if that can be done: s->ahead is that step then, else NULL. STATUS_DEVICE. */
+static status run_ahead(scheduler *s, flight *now)
+{
+	flight *next = &s->flights[now == &s->flights[0]];
+	if (!may_be_overtaken(s, now))
+		return STATUS_OK;
+	s->ahead = NULL;
+	enter(next, now->model);
+	for (generation *g = s->first; g && next->n < s->limits.max_batch; g = g->following) {
+		generation **row = g->row[now - s->flights];
+		if (g->session->model != now->model || g->phase == GENERATION_PROMPT ||
+		    !(row ? goes_on(g) : generation_runnable(g)))
+			continue;
+		if (g->session->scores)
+			return STATUS_OK;
+		add_row(s, next, g, row ? (int)(row - now->batch) : -1);
+		if (row && now->landed) { /* what it has sampled may be gone from the device */
+			s->rows[next->n - 1].from = -1;
+			s->rows[next->n - 1].tokens = &now->tokens[row - now->batch];
+		}
+	}
+	if (next->n == 0 || decode_plan(next, NULL) != STATUS_OK)
+		return STATUS_OK;
+	TRY(decode_issue(s, next));
+	s->ahead = next;
+	return STATUS_OK;
+}
+
+/* A decode step of m: the one that is under way, or (n > 0) that of the batch in f. */
+static status decode(scheduler *s, flight *f)
 {
 	error err;
-	served_plan *p = NULL;
-	status why;
+	status why = STATUS_OK;
 	/* Where memory is too short for a plan of this batch, a smaller one may do. */
-	for (;; n = (n + 1) / 2) {
+	for (; f != s->ahead; f->n = (f->n + 1) / 2) {
 		err = (error)ERROR_INIT;
-		why = decode_plan(s, m, n, &p, &err);
-		if (why != STATUS_NOMEM || n == 1)
-			break;
+		why = decode_plan(f, &err);
+		if (why == STATUS_NOMEM && f->n > 1)
+			continue;
+		if (why != STATUS_OK)
+			return no_plan(s, f->batch[0], why, &err);
+		why = decode_issue(s, f);
+		break;
 	}
-	if (why != STATUS_OK)
-		return no_plan(s, s->batch[0], why, &err);
-	for (int i = 0; i < n; i++)
-		s->rows[i] = session_row(s->batch[i]->session, &s->batch[i]->next, 1);
-	TRY(step(s, m, p, n));
-	s->counters.batched_sequences += (uint64_t)n;
-	for (int i = 0; i < n; i++) {
-		queue_remove(s, s->batch[i]);
-		queue_append(s, s->batch[i]);
+	bool was_ahead = f == s->ahead;
+	if (why == STATUS_OK)
+		why = run_ahead(s, f);
+	if (why != STATUS_OK) {
+		lose_rows(f);
+		return lose_device(s, NULL);
 	}
-	for (int i = 0; i < n; i++)
-		proceed(s, s->batch[i], s->tokens[i]);
-	return s->failed ? lose_device(s, NULL) : STATUS_OK;
+	if (was_ahead && s->ahead == f)
+		s->ahead = NULL;
+	return take(s, f);
 }
 
 /* g goes on from what its session read before, whose logits lie on the host. */
@@ -258,7 +494,7 @@ static status resume(scheduler *s, generation *g)
 	session *x = g->session;
 	error err = ERROR_INIT;
 	int32_t token = -1;
-	sample_row wanted = generation_wants(g);
+	sample_row wanted = generation_wants(g, 0, 0);
 	if (wanted.how) {
 		status why = served_model_prepare_row(x->model, g->tally.count, &err);
 		if (why != STATUS_OK)
@@ -266,38 +502,49 @@ static status resume(scheduler *s, generation *g)
 		if (served_model_sample_row(x->model, x->logits, &wanted, &token) != STATUS_OK)
 			return lose_device(s, NULL);
 	}
-	proceed(s, g, token);
+	proceed(s, g, token, false);
 	return s->failed ? lose_device(s, NULL) : STATUS_OK;
+}
+
+/* The flight that is free between ticks. */
+static flight *free_flight(scheduler *s)
+{
+	return &s->flights[s->ahead == &s->flights[0]];
 }
 
 static status prefill(scheduler *s, generation *g)
 {
 	session *x = g->session;
-	served_plan *p = NULL;
+	flight *f = free_flight(s);
 	error err = ERROR_INIT;
 	int64_t left = g->n_prompt - g->n_read, n = left < SCHEDULER_PREFILL_CHUNK ? left : SCHEDULER_PREFILL_CHUNK;
-	if (!g->started_ns)
+	if (!g->started_ns) {
 		g->started_ns = clock_ns();
+		s->n_waiting--;
+	}
 	if (n == 0)
 		return resume(s, g);
-	status why = served_model_plan(x->model, 1, n, x->scores != NULL, g->tally.count, &p, &err);
+	status why = served_model_plan(x->model, 1, n, x->scores != NULL, g->tally.count, &f->plan, &err);
 	if (why != STATUS_OK)
 		return no_plan(s, g, why, &err);
-	s->batch[0] = g;
+	if (n == 1) /* the plan is one that decodes */
+		scheduler_land(s);
+	enter(f, x->model);
+	f->n = 1;
+	f->count = n;
+	f->batch[0] = g;
 	s->rows[0] = session_row(x, g->prompt + g->n_read, n);
-	TRY(step(s, x->model, p, 1));
+	s->draws[0] = generation_wants(g, n, n);
+	if (issue(s, f) != STATUS_OK)
+		return lose_device(s, NULL);
 	s->counters.prompt_tokens += (uint64_t)n;
-	if (g->n_read == g->n_prompt)
-		proceed(s, g, s->tokens[0]);
-	else if (!g->temporary) /* it may be cancelled before the next chunk */
-		s->failed = session_fetch(x) != STATUS_OK;
-	return s->failed ? lose_device(s, NULL) : STATUS_OK;
+	return take(s, f);
 }
 
 /* End those who were cancelled. A session first reads the token its client has been told. */
 static void reap(scheduler *s)
 {
-	generation *g = s->first;
+	generation *g = s->n_cancelled > 0 ? s->first : NULL;
 	while (g) {
 		bool ended = g->cancelled && g->phase != GENERATION_CLOSE;
 		if (ended && g->phase == GENERATION_DECODE && !g->temporary) {
@@ -312,10 +559,10 @@ static void reap(scheduler *s)
 
 bool scheduler_runnable(const scheduler *s)
 {
-	for (const generation *g = s->first; g; g = g->following)
+	for (const generation *g = s->first; g && !s->ahead; g = g->following)
 		if (generation_runnable(g))
 			return true;
-	return false;
+	return s->ahead != NULL;
 }
 
 status scheduler_tick(scheduler *s)
@@ -326,9 +573,11 @@ status scheduler_tick(scheduler *s)
 		served_model *m = turn_model(s, s->turn);
 		s->turn = m ? s->turn + 1 : 0;
 		if (m) {
-			int n = decode_gather(s, m, s->batch);
-			if (n > 0)
-				return decode(s, m, n);
+			flight *f = s->ahead;
+			if (!f || f->model != m)
+				decode_gather(s, m, f = free_flight(s));
+			if (f->n > 0)
+				return decode(s, f);
 		} else {
 			generation *g = prefill_next(s);
 			if (g)
@@ -343,6 +592,6 @@ void scheduler_stats_read(const scheduler *s, scheduler_stats *out)
 	*out = s->counters;
 	out->models = s->n_models;
 	out->sessions = s->n_sessions;
-	for (const generation *g = s->first; g; g = g->following)
-		*(g->started_ns ? &out->running : &out->waiting) += 1;
+	out->waiting = s->n_waiting;
+	out->running = s->n_generations - s->n_waiting;
 }

@@ -1,4 +1,5 @@
 /* scheduler_model.c - the loaded models. A list: there are a handful. */
+#include <assert.h>
 #include <string.h>
 
 #include "engine/serve/scheduler_state.h"
@@ -24,6 +25,7 @@ static void unload(scheduler *s, served_model *m)
 	*link = m->next;
 	s->n_models--;
 	s->turn = 0;
+	assert(!s->ahead || s->ahead->model != m);
 	served_model_free(m);
 }
 

@@ -4,6 +4,21 @@
 
 #include "engine/serve/generation.h"
 
+/* A step that has been issued, and whose tokens have not been taken. */
+typedef struct flight {
+	served_model *model;
+	served_plan *plan;
+	generation **batch; /* [max_batch] by row; NULL: it has ended, and the row is nobody's */
+	int32_t *tokens;    /* [max_batch] sampled; once landed */
+	int64_t count;      /* of the prompt's tokens that its one row reads; 0: a decode step */
+	int n, live;        /* rows, and those that are somebody's */
+	bool wanted;        /* somebody wants a token */
+	bool landed;        /* the host has the tokens, or `why` not */
+	bool fetched;       /* and the session of its one row the logits */
+	unsigned fetch;     /* the backend's number */
+	status why;
+} flight;
+
 struct scheduler {
 	backend *backend;
 	scheduler_limits limits;
@@ -17,22 +32,27 @@ struct scheduler {
 	int n_sessions;
 
 	generation *first, *last;
-	int n_generations;
+	int n_generations, n_waiting; /* waiting: never had a turn */
+	int n_prompts, n_cancelled;   /* in GENERATION_PROMPT; cancelled and not ended */
 	uint64_t serial; /* of the next generation */
 
 	int turn;                 /* whose is next: the i-th model's decode step, or (n_models) the prefill */
-	generation **batch;       /* [max_batch] */
-	served_row *rows;         /* [max_batch] */
-	sample_row *draws;        /* [max_batch] what each of the batch wants sampled … */
-	int32_t *tokens;          /* [max_batch] … and gets */
+	flight flights[FLIGHTS];
+	flight *ahead;            /* the one that waits to be taken between ticks; NULL: none */
+	served_row *rows;         /* [max_batch] of the step being issued */
+	sample_row *draws;        /* [max_batch] what each of them wants sampled */
 	bool failed;              /* the device, while logits were fetched */
 	scheduler_stats counters; /* the four that only grow */
 };
 
+/* Before a plan for one row runs outside of a turn: what a step issued ahead has left there comes to the host. */
+void scheduler_land(scheduler *s);
 /* A model has been used now. */
 void scheduler_model_touch(scheduler *s, served_model *m);
 /* Free every model; none is in use any more. */
 void scheduler_model_free_all(scheduler *s);
 void scheduler_session_free_all(scheduler *s);
+/* session_ready, for which a plan may have to run. */
+status scheduler_session_ready(scheduler *s, session *x, error *err);
 
 #endif

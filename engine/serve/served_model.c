@@ -10,18 +10,83 @@
 
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
+#include "engine/tensor/arena.h"
+#include "engine/tensor/ops.h"
+
+/* A step's inputs, one behind the other in a block. The first two are of decode steps only where ids may come from the
+ * device. */
+typedef enum input {
+	INPUT_IDS, /* first: it lies behind the tokens sampled */
+	INPUT_FROM,
+	INPUT_POSITION_IDS,
+	INPUT_SLOT,
+	INPUT_POSITION,
+	INPUT_LENGTH,
+	INPUT_LAST,
+	INPUT_SETTING,
+	INPUT_COUNT
+} input;
 
 struct served_plan {
 	served_plan *next;
 	int64_t batch, length;
 	bool scores;
-	plan *plan;
-	value input_ids, position_ids, slot, position, lengths, last, logits;
-	int32_t *ids, *rows;                 /* [batch][length] staging */
-	int32_t *slots, *at, *counts, *ends; /* [batch] staging */
-	outputs *outputs;                    /* with scores */
+	plan *pick, *plan; /* pick: input_ids; NULL: they are uploaded */
+	value logits;
+	size_t at[INPUT_COUNT], bytes;  /* of the block */
+	int32_t *staging[INPUT_COUNT];  /* within the first, which is the block on the host */
+	const int32_t *sampled;         /* [batch] on the device */
+	outputs *outputs;               /* with scores */
 	sample_plan *sample;
 };
+
+/* --- where things lie on the device ------------------------------------------ */
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+}
+
+/* Words of each input per row of a batch. */
+static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t batch, int64_t length)
+{
+	const int64_t words[INPUT_COUNT] = {
+	    [INPUT_IDS] = length,  [INPUT_FROM] = 1,   [INPUT_POSITION_IDS] = length, [INPUT_SLOT] = 1,
+	    [INPUT_POSITION] = 1,  [INPUT_LENGTH] = 1, [INPUT_LAST] = 1,              [INPUT_SETTING] = SAMPLE_WORDS};
+	*bytes = 0;
+	for (int i = 0; i < INPUT_COUNT; i++) {
+		at[i] = *bytes;
+		*bytes += aligned((size_t)(batch * words[i]) * sizeof(int32_t));
+	}
+}
+
+/* The block is: tokens that decode steps sample, the token of a prompt's step, that of a row from the host and its
+ * setting, then a step's inputs, sized for the largest shapes. */
+static size_t prompt_token_at(const served_model *m)
+{
+	return aligned((size_t)m->max_batch * sizeof(int32_t));
+}
+
+static size_t row_token_at(const served_model *m)
+{
+	return prompt_token_at(m) + ARENA_ALIGNMENT;
+}
+
+static size_t inputs_at(const served_model *m)
+{
+	return row_token_at(m) + ARENA_ALIGNMENT + aligned(sizeof(sample_setting));
+}
+
+static status allocate_block(served_model *m, backend *b)
+{
+	size_t at[INPUT_COUNT], decode, prefill;
+	void *block;
+	lay_out(at, &decode, m->max_batch, 1);
+	lay_out(at, &prefill, 1, SCHEDULER_PREFILL_CHUNK);
+	TRY(b->allocate(b, inputs_at(m) + (decode > prefill ? decode : prefill), &block));
+	m->block = block;
+	return STATUS_OK;
+}
 
 /* --- plans -------------------------------------------------------------------- */
 
@@ -30,53 +95,72 @@ static void served_plan_free(served_plan *p)
 	if (!p)
 		return;
 	sample_plan_free(p->sample);
+	plan_free(p->pick);
 	plan_free(p->plan);
 	outputs_free(p->outputs);
-	free(p->ids);
-	free(p->rows);
-	free(p->slots);
-	free(p->at);
-	free(p->counts);
-	free(p->ends);
+	free(p->staging[0]);
 	free(p);
 }
 
-static value served_plan_find(const served_plan *p, const char *name)
+static status make_staging(served_plan *p)
 {
-	value v = graph_find(plan_graph(p->plan), name);
-	assert(v != VALUE_NONE);
-	return v;
+	lay_out(p->at, &p->bytes, p->batch, p->length);
+	char *block = memory_new(p->bytes, 1);
+	for (int i = 0; block && i < INPUT_COUNT; i++)
+		p->staging[i] = (int32_t *)(block + p->at[i]);
+	return block ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* ids[i] = (tokens sampled, then ids uploaded)[from[i]]. */
+static status make_pick(served_plan *p, const served_model *m, char *inputs, error *err)
+{
+	graph *g = graph_new();
+	if (!g)
+		return STATUS_NOMEM;
+	int64_t known = (int64_t)(inputs_at(m) / sizeof(int32_t)) + p->batch;
+	value all = graph_input(g, "tokens", DTYPE_I32, SHAPE2(known, 1));
+	value from = graph_input(g, "from", DTYPE_I32, SHAPE1(p->batch));
+	value ids = op_gather(g, all, from, -1);
+	graph_output(g, ids, "ids");
+	value input_ids = graph_find(plan_graph(p->plan), "input_ids");
+	plan_binding bindings[] = {
+	    {all, m->block}, {from, inputs + p->at[INPUT_FROM]}, {ids, plan_data(p->plan, input_ids)}};
+	TRY(plan_new(&p->pick, g, model_backend(m->model), bindings, 3, err));
+	plan_follow(p->pick, p->plan);
+	return STATUS_OK;
 }
 
 static status served_plan_make(served_plan *p, const served_model *m, error *err)
 {
-	size_t batch = (size_t)p->batch, tokens = batch * (size_t)p->length;
-	p->ids = memory_new(tokens, sizeof(int32_t));
-	p->rows = memory_new(tokens, sizeof(int32_t));
-	p->slots = memory_new(batch, sizeof(int32_t));
-	p->at = memory_new(batch, sizeof(int32_t));
-	p->counts = memory_new(batch, sizeof(int32_t));
-	p->ends = memory_new(batch, sizeof(int32_t));
-	if (!p->ids || !p->rows || !p->slots || !p->at || !p->counts || !p->ends)
-		return STATUS_NOMEM;
+	backend *b = model_backend(m->model);
+	char *inputs = m->block + inputs_at(m);
+	bool picks = b->fetch && p->length == 1;
+	TRY(make_staging(p));
+	const forward_input places[] = {
+	    {"position_ids", inputs + p->at[INPUT_POSITION_IDS]}, {"slot", inputs + p->at[INPUT_SLOT]},
+	    {"position", inputs + p->at[INPUT_POSITION]},         {"length", inputs + p->at[INPUT_LENGTH]},
+	    {"last", inputs + p->at[INPUT_LAST]},                 {"input_ids", inputs + p->at[INPUT_IDS]}};
 	forward_spec spec = {.batch = p->batch,
 	                     .length = p->length,
 	                     .recurrent = true,
 	                     .slots = statepool_capacity(m->pool),
 	                     .explain = p->scores,
-	                     .logits = LOGITS_LAST};
+	                     .logits = LOGITS_LAST,
+	                     .inputs = places,
+	                     .n_inputs = picks ? 5 : 6};
 	TRY(model_plan(&p->plan, m->model, &spec, NULL, statepool_data(m->pool), err));
 	if (p->scores)
 		TRY(outputs_new(&p->outputs, m->model, p->plan, p->length));
-	p->input_ids = served_plan_find(p, "input_ids");
-	p->position_ids = served_plan_find(p, "position_ids");
-	p->slot = served_plan_find(p, "slot");
-	p->position = served_plan_find(p, "position");
-	p->lengths = served_plan_find(p, "length");
-	p->last = served_plan_find(p, "last");
-	p->logits = served_plan_find(p, "logits");
-	return sample_plan_new(&p->sample, model_backend(m->model), p->batch, model_dimensions(m->model)->vocab,
-	                       plan_data(p->plan, p->logits), err);
+	if (picks)
+		TRY(make_pick(p, m, inputs, err));
+	p->logits = graph_find(plan_graph(p->plan), "logits");
+	sample_place place = {.logits = plan_data(p->plan, p->logits),
+	                      .settings = inputs + p->at[INPUT_SETTING],
+	                      .tokens = (int32_t *)(m->block + (p->length == 1 ? 0 : prompt_token_at(m)))};
+	p->sampled = place.tokens;
+	TRY(sample_plan_new(&p->sample, b, p->batch, model_dimensions(m->model)->vocab, &place, err));
+	plan_follow(p->plan, sample_plan_follower(p->sample));
+	return STATUS_OK;
 }
 
 /* The smallest of the shapes above that holds rows × length. */
@@ -130,61 +214,77 @@ status served_model_plan(served_model *m, int rows, int64_t length, bool scores,
 
 /* --- a step --------------------------------------------------------------------- */
 
-static bool slot_in_rows(const served_row *rows, int n_rows, int32_t slot)
+/* Rows that are not needed name slots that are not in the batch. */
+static void pad_rows(served_plan *p, const served_model *m, int n_rows)
 {
+	int32_t other = 0;
 	for (int i = 0; i < n_rows; i++)
-		if (rows[i].slot == slot)
-			return true;
-	return false;
+		m->taken[p->staging[INPUT_SLOT][i]] = true;
+	for (int64_t i = n_rows; i < p->batch; i++, other++) {
+		while (m->taken[other])
+			other++;
+		assert(other < statepool_slots(m->pool));
+		p->staging[INPUT_SLOT][i] = other;
+		p->staging[INPUT_POSITION][i] = 1; /* position 0 would begin a state */
+		p->staging[INPUT_LAST][i] = (int32_t)(i * p->length);
+	}
+	for (int i = 0; i < n_rows; i++)
+		m->taken[p->staging[INPUT_SLOT][i]] = false;
 }
 
 static void served_plan_fill(served_plan *p, const served_model *m, const served_row *rows, int n_rows)
 {
 	int64_t positions = model_dimensions(m->model)->positions;
-	memset(p->ids, 0, (size_t)(p->batch * p->length) * sizeof *p->ids);
-	memset(p->rows, 0, (size_t)(p->batch * p->length) * sizeof *p->rows);
+	int32_t uploaded = (int32_t)(inputs_at(m) / sizeof(int32_t));
+	memset(p->staging[0], 0, p->at[INPUT_SETTING]);
 	for (int i = 0; i < n_rows; i++) {
 		const served_row *r = &rows[i];
-		assert(r->count >= 1 && r->count <= p->length);
-		memcpy(p->ids + i * p->length, r->tokens, (size_t)r->count * sizeof *p->ids);
+		assert(r->count >= 1 && r->count <= p->length && (r->from < 0 || p->pick));
+		p->staging[INPUT_FROM][i] = r->from >= 0 ? r->from : uploaded + i;
+		if (r->from < 0)
+			memcpy(p->staging[INPUT_IDS] + i * p->length, r->tokens, (size_t)r->count * sizeof(int32_t));
 		for (int64_t t = 0; t < r->count; t++)
-			p->rows[i * p->length + t] = position_row(r->policy, r->position + t, positions);
-		p->slots[i] = r->slot;
-		p->at[i] = (int32_t)r->position;
-		p->counts[i] = (int32_t)r->count;
-		p->ends[i] = (int32_t)(i * p->length + r->count - 1);
+			p->staging[INPUT_POSITION_IDS][i * p->length + t] =
+			    position_row(r->policy, r->position + t, positions);
+		p->staging[INPUT_SLOT][i] = r->slot;
+		p->staging[INPUT_POSITION][i] = (int32_t)r->position;
+		p->staging[INPUT_LENGTH][i] = (int32_t)r->count;
+		p->staging[INPUT_LAST][i] = (int32_t)(i * p->length + r->count - 1);
 	}
-	int32_t other = 0;
-	for (int64_t i = n_rows; i < p->batch; i++, other++) {
-		while (slot_in_rows(rows, n_rows, other))
-			other++;
-		assert(other < statepool_slots(m->pool));
-		p->slots[i] = other;
-		p->at[i] = 1; /* position 0 would begin a state */
-		p->counts[i] = 0;
-		p->ends[i] = (int32_t)(i * p->length);
-	}
+	pad_rows(p, m, n_rows);
+	for (int64_t i = n_rows; i < p->batch; i++)
+		p->staging[INPUT_FROM][i] = uploaded + (int32_t)i;
 }
 
-status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows)
+status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws)
 {
+	backend *b = model_backend(m->model);
 	served_plan_fill(p, m, rows, n_rows);
-	TRY(plan_write(p->plan, p->input_ids, p->ids));
-	TRY(plan_write(p->plan, p->position_ids, p->rows));
-	TRY(plan_write(p->plan, p->slot, p->slots));
-	TRY(plan_write(p->plan, p->position, p->at));
-	TRY(plan_write(p->plan, p->lengths, p->counts));
-	TRY(plan_write(p->plan, p->last, p->ends));
-	TRY(plan_run(p->plan));
+	sample_setting *settings = (sample_setting *)p->staging[INPUT_SETTING];
+	bool drawn = sample_plan_settings(p->sample, draws, draws ? n_rows : 0, settings);
+	TRY(b->upload(b, m->block + inputs_at(m), p->staging[0], p->bytes));
+	TRY(plan_run(p->pick ? p->pick : p->plan));
+	if (!drawn)
+		TRY(sample_plan_run(p->sample, draws, n_rows));
 	for (int i = 0; i < n_rows; i++)
 		if (rows[i].scores)
 			TRY(outputs_read(p->outputs, i, rows[i].count, rows[i].scores));
 	return STATUS_OK;
 }
 
-status served_model_sample(served_plan *p, const sample_row *rows, int n_rows, int32_t *token)
+const int32_t *served_model_sampled(const served_plan *p)
 {
-	return sample_plan_run(p->sample, rows, n_rows, token);
+	return p->sampled;
+}
+
+int64_t served_plan_batch(const served_plan *p)
+{
+	return p->batch;
+}
+
+bool served_plan_scores(const served_plan *p)
+{
+	return p->scores;
 }
 
 const float *served_model_logits(const served_model *m, const served_plan *p, int row)
@@ -201,7 +301,8 @@ status served_model_sample_row(served_model *m, const float *logits, const sampl
 {
 	backend *b = model_backend(m->model);
 	TRY(b->upload(b, m->row, logits, (size_t)model_dimensions(m->model)->vocab * sizeof *logits));
-	return sample_plan_run(m->from_row, row, 1, token);
+	TRY(sample_plan_run(m->from_row, row, 1));
+	return b->download(b, token, m->block + row_token_at(m), sizeof *token);
 }
 
 /* --- the model -------------------------------------------------------------------- */
@@ -219,7 +320,13 @@ static status served_model_load(served_model *m, const char *folder, dtype weigh
 		                 (long long)floats, status_text(s));
 	TRY(b->allocate(b, (size_t)vocab * sizeof(float), &row));
 	m->row = row;
-	TRY(sample_plan_new(&m->from_row, b, 1, vocab, m->row, err));
+	m->taken = memory_new((size_t)statepool_capacity(m->pool), sizeof *m->taken);
+	if (!m->taken)
+		return STATUS_NOMEM;
+	TRY(allocate_block(m, b));
+	char *token = m->block + row_token_at(m); /* its setting lies behind it */
+	sample_place place = {m->row, token + ARENA_ALIGNMENT, (int32_t *)token};
+	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
 	m->rounds = model_architecture(m->model)->n_rounds;
 	m->score_floats = outputs_token_floats(m->model);
 	return STATUS_OK;
@@ -257,6 +364,9 @@ void served_model_free(served_model *m)
 	sample_plan_free(m->from_row);
 	if (m->row)
 		model_backend(m->model)->release(model_backend(m->model), m->row);
+	if (m->block)
+		model_backend(m->model)->release(model_backend(m->model), m->block);
+	free(m->taken);
 	statepool_free(m->pool);
 	tokenizer_free(m->tokenizer);
 	model_free(m->model);

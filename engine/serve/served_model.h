@@ -11,8 +11,14 @@
  * each in two variants, with and without scores. A padding row names a slot that is
  * not in the batch; with length 0 it reads nothing and changes nothing.
  *
- * After a step the logits lie on the device, in the plan, until the plan's next step: that is where the next tokens are
- * sampled, all rows in one call, and from where a row is fetched that somebody needs on the host.
+ * A step reads tokens and samples the next ones behind them: one upload (all inputs lie in one block, the sampling
+ * settings among them), one run of linked plans, which a device replays as one recording, and one download of the
+ * tokens sampled. Where the backend has `fetch`, that download waits for nothing issued later, and a decode step can be
+ * issued before the host knows the tokens of the one before: its first node picks each row's id from what that one has
+ * sampled, or from the ids uploaded.
+ *
+ * After a step the logits lie on the device, in the plan, until the plan's next step, from where a row is fetched that
+ * somebody needs on the host.
  *
  * The batch never decides a token: the matrices are panels (panel.h), by which a row is multiplied to the
  * same bits whatever rows are beside it, and every other op works on one row or one sequence at a
@@ -38,6 +44,8 @@ struct served_model {
 	statepool *pool;
 	float *row;            /* [vocab] on the device: logits that come from the host … */
 	sample_plan *from_row; /* … and what samples from them */
+	char *block;           /* on the device: tokens sampled, settings and tokens of from_row, a step's inputs */
+	bool *taken;           /* [slots] false between uses: those of a batch */
 	int users;             /* slots in use */
 	int max_batch;
 	int64_t rounds;       /* attention rounds per layer */
@@ -67,6 +75,7 @@ typedef struct served_row {
 	const int32_t *tokens;
 	int64_t count; /* ≥ 1 */
 	float *scores; /* [count][score_floats], or NULL */
+	int from;      /* ≥ 0: the token is what the last decode step sampled for that row, and `tokens` unused */
 } served_row;
 
 /* The plan for `rows` rows of at most `length` tokens: one row of up to SCHEDULER_PREFILL_CHUNK,
@@ -74,10 +83,14 @@ typedef struct served_row {
  * shape compiles it. Touches no state. */
 status served_model_plan(served_model *m, int rows, int64_t length, bool scores, int64_t adjusts, served_plan **out,
                          error *err);
-/* Read the rows' tokens. After a failure the rows' states are undefined. */
-status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows);
-/* Sample from the logits of the last step; sample_plan_run. */
-status served_model_sample(served_plan *p, const sample_row *rows, int n_rows, int32_t *token);
+/* Issue a step: read the rows' tokens, and sample for those of `draws` [n_rows] (NULL: for nobody). Complete on return
+ * where there is no `fetch`, and in a plan with scores. After a failure the rows' states are undefined. */
+status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws);
+/* Where the step's tokens are, on the device; those of decode steps until the next one samples. */
+const int32_t *served_model_sampled(const served_plan *p);
+/* Rows and tokens that a plan was made for, and whether it gives scores. */
+int64_t served_plan_batch(const served_plan *p);
+bool served_plan_scores(const served_plan *p);
 /* Device address of a row's logits after its last token; they are there until the plan's next step. */
 const float *served_model_logits(const served_model *m, const served_plan *p, int row);
 

@@ -90,6 +90,7 @@ served_row session_row(session *x, const int32_t *tokens, int64_t n)
 	    .tokens = tokens,
 	    .count = n,
 	    .scores = x->scores ? x->scores + x->tokens * x->model->score_floats : NULL,
+	    .from = -1,
 	};
 }
 
@@ -119,7 +120,7 @@ static status session_read_owed(session *x, error *err)
 	TRY(session_reserve(x, 1, err));
 	TRY(served_model_plan(x->model, 1, 1, x->scores != NULL, 0, &p, err));
 	served_row row = session_row(x, &token, 1);
-	x->lost = served_model_step(x->model, p, &row, 1) != STATUS_OK;
+	x->lost = served_model_step(x->model, p, &row, 1, NULL) != STATUS_OK;
 	if (x->lost)
 		return STATUS_DEVICE;
 	session_commit(x, &token, 1, p, 0);

@@ -18,7 +18,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/op.h"
 
-enum { BACKEND_ABI = 3 };
+enum { BACKEND_ABI = 4 };
 
 typedef struct backend backend;
 
@@ -27,6 +27,8 @@ typedef status (*backend_kernel)(backend *b, const op_call *call);
 /* Scratch bytes a kernel needs for this call, whose addresses are set (NULL function: none). */
 typedef size_t (*backend_scratch)(const backend *b, const op_call *call);
 
+/* Bytes of a `fetch`, at most, and how many may be under way. */
+enum { BACKEND_FETCH_BYTES = 16 << 10, BACKEND_FETCHES = 8 };
 /* Calls that a plan shows to `fuse` at a time, at most. */
 enum { BACKEND_FUSE_MAX = 32 };
 /* What a plan runs as one: the calls that `fuse` said it covers. */
@@ -62,6 +64,14 @@ struct backend {
 	/* Is issued work still running? NULL: never. A device that was lost is not busy. */
 	bool (*busy)(backend *b);
 
+	/* A download that waits for nothing issued after it. fetch issues it, behind the work issued before, and gives
+	 * its number; fetched says whether the bytes are there (those of a lost device are); fetch_take waits for them
+	 * and hands them over, and must come before BACKEND_FETCHES more have been issued. NULL, all three: a backend
+	 * that is never busy. */
+	status (*fetch)(backend *b, const void *device, size_t bytes, unsigned *number);
+	bool (*fetched)(backend *b, unsigned number);
+	status (*fetch_take)(backend *b, unsigned number, void *host, size_t bytes);
+
 	/* Work issued between record_begin and record_end is recorded, not run; replay runs it with the addresses
 	 * and parameters it was recorded with. Only kernels may be issued meanwhile (no upload: its bytes are gone at
 	 * the replay), and each has run once before with the same shapes. NULL: this backend does not record.
@@ -74,7 +84,8 @@ struct backend {
 
 	/* Can the first of these consecutive calls be one kernel? The number of calls that *out covers, at least 2, or
 	 * 0. `dead` has bit i set when nobody but these calls reads output 0 of call i, so that it need not be written.
-	 * Results must be those of the calls one by one, bit for bit. NULL: nothing is fused.
+	 * Results must be those of the calls one by one, or what these are before they are rounded on the way: a value
+	 * that is not written need not be rounded to its type. The same calls give the same bits. NULL: nothing is fused.
 	 *
 	 * Equal addresses are the same value, which is how calls are seen to be linked. A plan asks twice: before
 	 * memory is placed (data then only tells values apart: it is 64-byte aligned, NULL where absent, and must not

@@ -20,7 +20,7 @@ typedef struct no_params {
 } no_params;
 
 /* gather: y[…, :] = table[index[…], :].
- * table [R, D] [real] (a matrix view: rows of [B, N, D] can be picked too) or panels, index [i32] […]
+ * table [R, D] [real] or [i32] (a matrix view: rows of [B, N, D] can be picked too) or panels, index [i32] […]
  * -> y […, D] of the table's type, f32 from panels. An index outside 0…R-1 reads zeros (callers validate tokens before).
  * Row `padding_row` gets no gradient; -1: none. */
 typedef struct gather_params {

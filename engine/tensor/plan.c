@@ -52,6 +52,7 @@ struct plan {
 	int n_steps, n_units;
 	void *arena, *scratch;
 	size_t arena_bytes, scratch_bytes;
+	plan *next;       /* runs behind this one; NULL: none */
 	bool ran, direct; /* at least once; never recorded, since that failed */
 	void *recording;
 };
@@ -552,8 +553,9 @@ static status run_unit(plan *p, const plan_unit *u)
 
 static status run_directly(plan *p)
 {
-	for (int i = 0; i < p->n_units; i++)
-		TRY(run_unit(p, &p->units[i]));
+	for (; p; p = p->next)
+		for (int i = 0; i < p->n_units; i++)
+			TRY(run_unit(p, &p->units[i]));
 	return STATUS_OK;
 }
 
@@ -572,6 +574,13 @@ static status record(plan *p)
 	}
 	p->direct = s != STATUS_OK;
 	return s == STATUS_DEVICE ? s : STATUS_OK;
+}
+
+void plan_follow(plan *first, plan *next)
+{
+	assert(!first->recording && first->b == next->b);
+	first->next = next;
+	first->ran = false;
 }
 
 status plan_step(plan *p, int *cursor)

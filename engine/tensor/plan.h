@@ -45,6 +45,10 @@ void *plan_data(const plan *p, value v);
 status plan_write(plan *p, value input, const void *host);
 status plan_read(plan *p, value output, void *host);
 
+/* From now on a run of `first` runs `next` behind it, and what follows that one, as one recording. Same backend, and
+ * `first` has not been recorded; plan_step stays within a plan, and `next` can still be run alone. */
+void plan_follow(plan *first, plan *next);
+
 /* Run every node. */
 status plan_run(plan *p);
 /* Run node *cursor and advance it; *cursor starts at 0 and the run is complete

@@ -131,13 +131,23 @@ status optimizer_prepare(optimizer *o, double learning_rate)
 	return plan_write(o->update, o->hyper, hyper);
 }
 
+const float *optimizer_norm2(const optimizer *o)
+{
+	return plan_data(o->update, o->norm2);
+}
+
+double optimizer_count(optimizer *o, float norm2)
+{
+	if (isfinite(norm2))
+		o->updates++;
+	return sqrt((double)norm2);
+}
+
 status optimizer_finish(optimizer *o, double *norm)
 {
 	float norm2;
 	TRY(plan_read(o->update, o->norm2, &norm2));
-	*norm = sqrt((double)norm2);
-	if (isfinite(norm2))
-		o->updates++;
+	*norm = optimizer_count(o, norm2);
 	return STATUS_OK;
 }
 

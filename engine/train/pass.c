@@ -94,6 +94,11 @@ status pass_seed(pass *p, uint64_t seed, uint32_t step)
 	return p->rng == VALUE_NONE ? STATUS_OK : plan_write(p->plan, p->rng, words);
 }
 
+const float *pass_loss(const pass *p)
+{
+	return plan_data(p->plan, p->loss);
+}
+
 status pass_result(pass *p, double *loss, double *count)
 {
 	float l, c;

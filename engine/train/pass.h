@@ -22,6 +22,8 @@ plan *pass_plan(const pass *p);
 status pass_load(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count);
 /* Set the random numbers of this run (nothing happens without dropout). */
 status pass_seed(pass *p, uint64_t seed, uint32_t step);
+/* Where a run leaves its mean loss, on the device. */
+const float *pass_loss(const pass *p);
 /* After a run: the mean loss and the number of tokens it is the mean of. */
 status pass_result(pass *p, double *loss, double *count);
 

@@ -1,12 +1,22 @@
 /* The run is a chain of stages, each a plan that is run node by node:
  *
- *   batch ──▶ gather ──▶ … ──▶ update ──▶ (evaluate …) ──▶ batch …
+ *   batch ──▶ take ──▶ gather ──▶ … ──▶ update ──▶ take ──▶ (evaluate …) ──▶ batch …
  *
  * batch computes the gradients of one micro-batch, gather adds them to the step's mean
  * (left out when a step is one micro-batch), update changes the weights, evaluate runs over
- * the validation blocks. A stage is a row of functions: what to do before its first node
+ * the validation blocks. take has no plan: there the numbers come to the host that the stages before have made, losses
+ * and, ending a step, the norm. A stage is a row of functions: what to do before its first node
  * and after its last one, where the next stage is chosen. trainer_advance knows nothing
  * else, so it can stop after any node, or while a device still works.
+ *
+ * A device behind the host's back never waits for the host: the take after a batch leaves that batch's loss on its way
+ * and waits for what came before it, and no take comes between an update and the next batch (unless an evaluation or
+ * the end does). So what the host does between them, it does while the device is busy with a batch:
+ *
+ *   device  … │ batch n │ update n │ batch n + 1        │ update n + 1 │ batch n + 2 …
+ *   host           issues both ───▶│ takes step n in, issues both ─────▶│
+ *
+ * Nothing is computed on trust: an update is issued when all about the update before it is known.
  *
  * Everything is a function of the step number: step s, micro-batch k reads the blocks from
  * (s·accumulation + k)·batch_size on and draws its dropout from counter s·accumulation + k.
@@ -14,9 +24,11 @@
  * a run.
  *
  * The weights change in the last node of `update` only, and the step number in the same call
- * of trainer_advance: whenever that returns, weights, moments and step number belong together. */
+ * of trainer_advance, or, on such a device, when its numbers are taken in; until then trainer_settle waits for them.
+ * So whenever a run is saved, weights, moments and step number belong together. */
 #include "engine/train/trainer.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,17 +44,26 @@ enum {
 	MAX_BAD_STEPS = 3,
 	/* How long one call waits for a device that works behind the host's back, and how often it looks. */
 	WAIT_NS = 100000,
-	LOOK_NS = 10000,
+	LOOK_NS = 20000,
+	MAX_AWAITED = 3, /* a loss, the norm after it, the loss of the batch ahead */
 };
 
 /* Share of the newest step in the smoothed speed. */
 static const double smoothing = 0.1;
 
 typedef struct stage {
-	plan *(*plan)(const trainer *t);
+	plan *(*plan)(const trainer *t); /* NULL: it has none */
 	status (*enter)(trainer *t);
+	bool (*ready)(const trainer *t);                           /* for its end, when all is issued; NULL: at once */
 	status (*leave)(trainer *t, unsigned *events, error *err); /* chooses t->stage */
 } stage;
+
+/* A number on its way: a micro-batch's loss, or the squared norm of the gradients, which ends a step. */
+typedef struct awaited {
+	const float *at; /* on the device */
+	unsigned fetch;
+	bool ends_step;
+} awaited;
 
 struct trainer {
 	model *model;
@@ -56,8 +77,12 @@ struct trainer {
 	const stage *stage; /* NULL: nothing left to do */
 	int cursor;         /* next node of the stage's plan, -1 before enter */
 	bool told_finished;
-	int64_t micro;   /* micro-batches done in this step */
-	double loss_sum; /* over them */
+	unsigned owed;                /* events of trainer_settle, for the next advance */
+	int64_t issued;               /* steps whose update is issued: progress.step or one more */
+	int64_t micro;                /* micro-batches of the step after those */
+	awaited awaited[MAX_AWAITED]; /* oldest first */
+	int n_awaited, n_left;        /* how many, and how many of them the stage `take` leaves on their way */
+	double loss_sum;              /* of what was taken of a step */
 	uint64_t step_began;
 	int64_t valid_blocks, valid_batch, valid_at; /* of one evaluation; blocks done */
 	double valid_sum, valid_count;
@@ -67,7 +92,7 @@ struct trainer {
 	error failed; /* the final error, once there is one */
 };
 
-static const stage batch_stage, gather_stage, update_stage, evaluate_stage;
+static const stage batch_stage, gather_stage, update_stage, take_stage, evaluate_stage;
 
 static void go(trainer *t, const stage *next)
 {
@@ -75,29 +100,26 @@ static void go(trainer *t, const stage *next)
 	t->cursor = -1;
 }
 
-static bool is_last(const trainer *t)
+/* Whether something done every `every` steps is due after `step` of them. */
+static bool is_due(const trainer *t, int64_t step, int64_t every)
 {
-	return t->progress.step == t->options.max_steps;
+	return step > 0 && (step == t->options.max_steps || (every > 0 && step % every == 0));
 }
 
-/* Whether something done every `every` steps is due after the current one. */
-static bool is_due(const trainer *t, int64_t every)
+static bool evaluation_is_due(const trainer *t, int64_t step)
 {
-	return t->progress.step > 0 && (is_last(t) || (every > 0 && t->progress.step % every == 0));
+	return t->valid_pass && is_due(t, step, t->options.eval_every) && t->valid_step != step;
 }
 
 /* After a step and its evaluation. */
-static void settle(trainer *t, unsigned *events)
+static unsigned checkpoint_event(const trainer *t)
 {
-	if (is_due(t, t->options.checkpoint_every))
-		*events |= TRAIN_CHECKPOINT_DUE;
-	t->micro = 0;
-	go(t, is_last(t) ? NULL : &batch_stage);
+	return is_due(t, t->progress.step, t->options.checkpoint_every) ? TRAIN_CHECKPOINT_DUE : 0;
 }
 
-static bool evaluation_is_due(const trainer *t)
+static void begin_step(trainer *t)
 {
-	return t->valid_pass && is_due(t, t->options.eval_every) && t->valid_step != t->progress.step;
+	go(t, t->progress.step == t->options.max_steps ? NULL : &batch_stage);
 }
 
 static void begin_evaluation(trainer *t)
@@ -117,27 +139,42 @@ static plan *batch_plan(const trainer *t)
 static status batch_enter(trainer *t)
 {
 	if (t->micro == 0) {
-		t->loss_sum = 0;
-		t->step_began = clock_ns();
+		if (t->n_awaited == 0)
+			t->step_began = clock_ns();
 		TRY(optimizer_begin(t->optimizer));
 	}
-	int64_t number = t->progress.step * t->options.accumulation + t->micro;
+	int64_t number = t->issued * t->options.accumulation + t->micro;
 	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number));
 	return pass_load(t->train_pass, t->train, t->shuffle, number * t->options.batch_size, t->options.batch_size);
+}
+
+/* The number will be taken in by the stage `take`. */
+static status await(trainer *t, const float *at, bool ends_step)
+{
+	backend *b = model_backend(t->model);
+	assert(t->n_awaited < MAX_AWAITED);
+	awaited *a = &t->awaited[t->n_awaited++];
+	*a = (awaited){.at = at, .ends_step = ends_step};
+	return b->fetch ? b->fetch(b, at, sizeof *at, &a->fetch) : STATUS_OK;
+}
+
+/* n_left: how many of the newest need not be waited for. */
+static void go_take(trainer *t, int n_left)
+{
+	t->n_left = n_left;
+	go(t, &take_stage);
 }
 
 static status batch_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
-	double loss, count;
-	TRY(pass_result(t->train_pass, &loss, &count));
-	t->loss_sum += loss;
+	TRY(await(t, pass_loss(t->train_pass), false));
 	t->micro++;
-	go(t, t->options.accumulation > 1 ? &gather_stage : &update_stage);
+	go_take(t, model_backend(t->model)->fetch != NULL);
 	return STATUS_OK;
 }
 
-static const stage batch_stage = {batch_plan, batch_enter, batch_leave};
+static const stage batch_stage = {batch_plan, batch_enter, NULL, batch_leave};
 
 static plan *gather_plan(const trainer *t)
 {
@@ -151,7 +188,7 @@ static status gather_leave(trainer *t, unsigned *events, error *err)
 	return STATUS_OK;
 }
 
-static const stage gather_stage = {gather_plan, NULL, gather_leave};
+static const stage gather_stage = {gather_plan, NULL, NULL, gather_leave};
 
 static plan *update_plan(const trainer *t)
 {
@@ -160,8 +197,25 @@ static plan *update_plan(const trainer *t)
 
 static status update_enter(trainer *t)
 {
+	assert(t->issued == t->progress.step);
 	return optimizer_prepare(t->optimizer, train_learning_rate(&t->options, t->progress.step));
 }
+
+static status update_leave(trainer *t, unsigned *events, error *err)
+{
+	(void)events, (void)err;
+	TRY(await(t, optimizer_norm2(t->optimizer), true));
+	t->issued++;
+	t->micro = 0;
+	bool more = t->issued < t->options.max_steps && !evaluation_is_due(t, t->issued);
+	if (more && model_backend(t->model)->fetch)
+		go(t, &batch_stage);
+	else
+		go_take(t, 0);
+	return STATUS_OK;
+}
+
+static const stage update_stage = {update_plan, update_enter, NULL, update_leave};
 
 static int64_t tokens_per_step(const trainer *t)
 {
@@ -171,17 +225,20 @@ static int64_t tokens_per_step(const trainer *t)
 /* Rates are averaged, not durations: one long pause then counts as one slow step. */
 static void measure_speed(trainer *t)
 {
-	double seconds = (double)(clock_ns() - t->step_began) * 1e-9;
+	uint64_t now = clock_ns();
+	double seconds = (double)(now - t->step_began) * 1e-9;
 	double rate = (double)tokens_per_step(t) / (seconds > 0 ? seconds : 1e-9);
 	double *speed = &t->progress.tokens_per_second;
 	*speed = *speed > 0 ? (1 - smoothing) * *speed + smoothing * rate : rate;
+	t->step_began = now; /* of the next one, if that is under way */
 }
 
-static status update_leave(trainer *t, unsigned *events, error *err)
+static status end_step(trainer *t, float norm2, unsigned *events, error *err)
 {
 	train_progress *p = &t->progress;
-	TRY(optimizer_finish(t->optimizer, &p->gradient_norm));
+	p->gradient_norm = optimizer_count(t->optimizer, norm2);
 	p->train_loss = t->loss_sum / (double)t->options.accumulation;
+	t->loss_sum = 0;
 	p->learning_rate = train_learning_rate(&t->options, p->step);
 	p->tokens += tokens_per_step(t);
 	p->step++;
@@ -192,15 +249,46 @@ static status update_leave(trainer *t, unsigned *events, error *err)
 		return error_set(err, STATUS_INVALID, "learning_rate",
 		                 "the loss or its gradient was not finite in %d steps in a row, up to step %lld",
 		                 MAX_BAD_STEPS, (long long)p->step);
-	*events |= TRAIN_STEP;
-	if (evaluation_is_due(t))
-		begin_evaluation(t);
-	else
-		settle(t, events);
+	*events |= TRAIN_STEP | (evaluation_is_due(t, p->step) ? 0 : checkpoint_event(t));
 	return STATUS_OK;
 }
 
-static const stage update_stage = {update_plan, update_enter, update_leave};
+static status take_oldest(trainer *t, unsigned *events, error *err)
+{
+	backend *b = model_backend(t->model);
+	awaited a = t->awaited[0];
+	float number;
+	TRY(b->fetch ? b->fetch_take(b, a.fetch, &number, sizeof number)
+	             : b->download(b, &number, a.at, sizeof number));
+	t->n_awaited--;
+	memmove(t->awaited, t->awaited + 1, (size_t)t->n_awaited * sizeof *t->awaited);
+	if (a.ends_step)
+		return end_step(t, number, events, err);
+	t->loss_sum += number;
+	return STATUS_OK;
+}
+
+static bool take_ready(const trainer *t)
+{
+	backend *b = model_backend(t->model);
+	int last = t->n_awaited - t->n_left - 1;
+	return last < 0 || !b->fetch || b->fetched(b, t->awaited[last].fetch);
+}
+
+static status take_leave(trainer *t, unsigned *events, error *err)
+{
+	while (t->n_awaited > t->n_left)
+		TRY(take_oldest(t, events, err));
+	if (t->micro > 0)
+		go(t, t->options.accumulation > 1 ? &gather_stage : &update_stage);
+	else if (evaluation_is_due(t, t->progress.step))
+		begin_evaluation(t);
+	else
+		begin_step(t);
+	return STATUS_OK;
+}
+
+static const stage take_stage = {NULL, NULL, take_ready, take_leave};
 
 static plan *evaluate_plan(const trainer *t)
 {
@@ -218,6 +306,12 @@ static status evaluate_enter(trainer *t)
 	return pass_load(t->valid_pass, t->valid, 0, t->valid_at, evaluate_count(t));
 }
 
+static bool evaluate_ready(const trainer *t)
+{
+	backend *b = model_backend(t->model);
+	return !b->busy || !b->busy(b);
+}
+
 static status evaluate_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)err;
@@ -233,39 +327,37 @@ static status evaluate_leave(trainer *t, unsigned *events, error *err)
 	t->progress.valid_loss = t->valid_sum / t->valid_count;
 	t->progress.bits_per_byte = t->valid_sum / log(2) / (double)dataset_label_bytes(t->valid, t->valid_blocks);
 	t->valid_step = t->progress.step;
-	*events |= TRAIN_EVAL;
-	settle(t, events);
+	*events |= TRAIN_EVAL | checkpoint_event(t);
+	begin_step(t);
 	return STATUS_OK;
 }
 
-static const stage evaluate_stage = {evaluate_plan, evaluate_enter, evaluate_leave};
+static const stage evaluate_stage = {evaluate_plan, evaluate_enter, evaluate_ready, evaluate_leave};
 
 /* --- advancing ------------------------------------------------------------------- */
 
-static bool is_idle(backend *b, bool forever)
+/* Advance the stage's plan: a node where the host computes; on a device behind its back all of it is issued at once. */
+static status run_plan(trainer *t, plan *p, bool *issued)
 {
-	const struct timespec pause = {0, LOOK_NS};
-	for (uint64_t began = clock_ns(); b->busy(b); nanosleep(&pause, NULL))
-		if (!forever && clock_ns() - began >= WAIT_NS)
-			return false;
-	return true;
-}
-
-/* Advance the stage's plan: a node where the host computes; on a device behind its back all of it at once, and
- * *done when it has come to an end. */
-static status run_plan(trainer *t, plan *p, bool forever, bool *done)
-{
-	backend *b = model_backend(t->model);
-	if (!b->busy) {
+	if (!model_backend(t->model)->busy) {
 		TRY(plan_step(p, &t->cursor));
-		*done = t->cursor == plan_node_count(p);
+		*issued = t->cursor == plan_node_count(p);
 		return STATUS_OK;
 	}
 	if (t->cursor == 0)
 		TRY(plan_run(p));
 	t->cursor = plan_node_count(p);
-	*done = is_idle(b, forever);
 	return STATUS_OK;
+}
+
+/* The device has a batch before it meanwhile, so what a sleep takes too long costs nothing. */
+static bool wait_until_ready(const trainer *t, const stage *s, bool forever)
+{
+	const struct timespec pause = {0, LOOK_NS};
+	for (uint64_t began = clock_ns(); s->ready && !s->ready(t); nanosleep(&pause, NULL))
+		if (!forever && clock_ns() - began >= WAIT_NS)
+			return false;
+	return true;
 }
 
 static status run_stages(trainer *t, uint64_t budget_ns, unsigned *events, error *err)
@@ -273,14 +365,19 @@ static status run_stages(trainer *t, uint64_t budget_ns, unsigned *events, error
 	uint64_t began = clock_ns();
 	while (t->stage && !*events) {
 		const stage *now = t->stage;
-		bool done;
+		bool issued = true;
 		if (t->cursor < 0 && now->enter)
 			TRY(now->enter(t));
 		t->cursor = t->cursor < 0 ? 0 : t->cursor;
-		TRY(run_plan(t, now->plan(t), budget_ns == 0, &done));
-		if (done)
+		if (now->plan)
+			TRY(run_plan(t, now->plan(t), &issued));
+		if (issued) {
+			if (!wait_until_ready(t, now, budget_ns == 0))
+				break;
 			TRY(now->leave(t, events, err));
-		if (budget_ns > 0 && (clock_ns() - began >= budget_ns || (!done && model_backend(t->model)->busy)))
+		}
+		/* What the host has made is taken in the same call. */
+		if (budget_ns > 0 && t->stage != &take_stage && clock_ns() - began >= budget_ns)
 			break;
 	}
 	if (!t->stage && !t->told_finished) {
@@ -290,16 +387,31 @@ static status run_stages(trainer *t, uint64_t budget_ns, unsigned *events, error
 	return STATUS_OK;
 }
 
+/* A failure is final: every call answers it from here on. */
+static status conclude(trainer *t, status s, error *err)
+{
+	if (s == STATUS_OK)
+		return s;
+	error_set(&t->failed, s, NULL, "%s", status_text(s));
+	return error_set(err, t->failed.status, t->failed.param, "%s", t->failed.message);
+}
+
 status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err)
 {
-	*events = 0;
-	if (t->failed.status == STATUS_OK) {
-		status s = run_stages(t, budget_ns, events, &t->failed);
-		if (s == STATUS_OK)
-			return s;
-		error_set(&t->failed, s, NULL, "%s", status_text(s));
-	}
-	return error_set(err, t->failed.status, t->failed.param, "%s", t->failed.message);
+	status s = t->failed.status;
+	*events = t->owed;
+	t->owed = 0;
+	if (s == STATUS_OK && !*events)
+		s = run_stages(t, budget_ns, events, &t->failed);
+	return conclude(t, s, err);
+}
+
+status trainer_settle(trainer *t, error *err)
+{
+	status s = t->failed.status;
+	while (s == STATUS_OK && t->issued > t->progress.step)
+		s = take_oldest(t, &t->owed, &t->failed);
+	return conclude(t, s, err);
 }
 
 const train_progress *trainer_progress(const trainer *t)
@@ -461,8 +573,9 @@ static json_t *write_state(const trainer *t)
 	                 describe_data(t->valid, t->valid_hash), "progress", write_progress(&t->progress));
 }
 
-status trainer_save(const trainer *t, const tokenizer *tok, const char *folder, error *err)
+status trainer_save(trainer *t, const tokenizer *tok, const char *folder, error *err)
 {
+	TRY(trainer_settle(t, err));
 	json_t *state = write_state(t);
 	if (!state)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
@@ -528,10 +641,14 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 	TRY(s);
 	t->failed = (error)ERROR_INIT;
 	t->told_finished = false;
+	t->issued = t->progress.step;
 	t->micro = 0;
-	if (evaluation_is_due(t))
+	t->n_awaited = 0; /* what was under way is forgotten */
+	t->loss_sum = 0;
+	t->owed = 0;
+	if (evaluation_is_due(t, t->progress.step))
 		begin_evaluation(t);
 	else
-		go(t, is_last(t) ? NULL : &batch_stage);
+		begin_step(t);
 	return STATUS_OK;
 }

@@ -80,11 +80,14 @@ status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *
 const train_progress *trainer_progress(const trainer *t);
 const model *trainer_model(const trainer *t);
 
+/* A device may have been given the update of a step whose numbers are not in the progress yet: wait for them, so that
+ * weights and progress belong together. What it completed is told by the next advance. Errors are final. */
+status trainer_settle(trainer *t, error *err);
 /* Checkpoint folder: a complete model (config.json, model.safetensors, tokenizer.json) plus
  * optimizer.safetensors and trainer.json. Written to a temporary sibling, fsynced, renamed
- * (an existing folder is exchanged). May be called between any two advances: a step in
+ * (an existing folder is exchanged). May be called between any two advances: it settles first, and a step in
  * progress is not part of it and will be done again. */
-status trainer_save(const trainer *t, const tokenizer *tok, const char *folder, error *err);
+status trainer_save(trainer *t, const tokenizer *tok, const char *folder, error *err);
 /* Continue from a checkpoint folder: weights, moments, position and progress. It must have
  * been written with the same model configuration, options and data: STATUS_INVALID names
  * what differs. After another error the trainer's weights may be half replaced, and it must

@@ -1,21 +1,30 @@
 #!/usr/bin/env python3
 """make bench-gpu: what this GPU can do at most, how near the engine comes to it, and how fast PyTorch is beside it.
 
-    bench_gpu.py --kit build/gpu-kit --out build/bench-gpu [--quick] [--parts device,rounds,training,decoding] [--table FILE]
+    bench_gpu.py --kit build/gpu-kit --out build/bench-gpu [--part device,rounds,…] [--budget SECONDS] [--quick] [--table FILE]
 
-One run of a few minutes. The ceilings come first (copies, products, the cost of a node of a graph), then the ops beside
-them; then the contests, whose contestants take turns (contest.py): one round of attention and whole training steps
-against PyTorch's fastest forms, eager and compiled, and against GPT-2 with its fastest attention and fused AdamW; decoding
-against GPT-2 with a static cache in CUDA graphs. A peer that disagrees with the plain definition is refused. What a part
-measured is in OUT/PART.json; the table goes to standard output and, with --table, into that file, misses included.
+The work is cut into parts, and parts into items of a minute or so. What an item measured is kept in OUT/PART.json at
+once; an item that is there is not measured again (--again does), and none begins that would outlast the budget: the next
+call with the same OUT goes on. The tables are made of everything in OUT (gpu_report.py): on standard output and, with --table, in that file
+below its mark, targets and misses included. --list says what there is and about how long it takes, --report measures nothing.
 
---quick: tiny sizes, to try the harness itself; without a GPU PyTorch takes the CPU, and ADDITIVE_PLUGIN_DIR has to name the
-emulated device (build/emulator).
+    device     ceilings: copies, products, nodes, launches; rounds and ops beside them       (no PyTorch)
+    choices    the product library's best guess beside its next ones                         (no PyTorch)
+    decoding   one session, 256 and 4096 of them, 10,000 that live; latency by position; drawing tokens
+    http       256 streams through the service beside the engine alone                       (no PyTorch)
+    training   whole steps at d 128, 768 and 2048 beside the same model in PyTorch, eager and compiled
+    gpt2       whole steps at d 768 beside GPT-2, compiled, at 2048, 8192 and 32768 tokens
+    rounds     one round, forward and backward, beside the fastest of PyTorch
+
+Contestants take turns, two or a few at a time (contest.py). A peer that disagrees with the plain definition is refused, one that runs out
+of memory tries half the batch. --quick: tiny sizes, to try the harness itself; without a GPU PyTorch takes the CPU, and
+ADDITIVE_PLUGIN_DIR has to name the emulated device (build/emulator).
 """
 
 import argparse
 import concurrent.futures
 import datetime
+import importlib.util
 import json
 import os
 import pathlib
@@ -25,6 +34,8 @@ import subprocess
 import sys
 import time
 
+import gpu_report
+import http_load
 from contest import Contestant, Failure, run, take_turns
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -33,9 +44,9 @@ import kit as gpu_kit  # noqa: E402
 
 PEERS = HERE / "peers.py"
 VOCAB = 32768
-MARK = "<!-- measured: written by make bench-gpu -->"
 # width, layers, heads, batch, length of a training step
-SIZES = [(128, 6, 4, 32, 2048), (768, 12, 12, 8, 2048), (2048, 24, 32, 4, 2048)]
+SIZES = {"d128": (128, 6, 4, 32, 2048), "d768": (768, 12, 12, 16, 2048), "d2048": (2048, 24, 32, 4, 2048)}
+TINY = (64, 2, 2, 1, 128)
 
 
 def additive(width, layers, heads, positions, vocab=VOCAB):
@@ -47,8 +58,10 @@ def additive(width, layers, heads, positions, vocab=VOCAB):
 
 class Bench:
     def __init__(self, options):
-        self.options, self.lines, self.began = options, [], time.time()
+        self.options, self.began = options, time.time()
+        self.quick = options.quick
         self.gpu = shutil.which("nvidia-smi") is not None
+        self.torch = importlib.util.find_spec("torch") and importlib.util.find_spec("transformers")
         self.log = str(options.out / "bench.log")
         toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
         libraries = f"{options.kit / 'lib'}:{toolkit}/lib64:{os.environ.get('LD_LIBRARY_PATH', '')}"
@@ -58,27 +71,44 @@ class Bench:
     def note(self, text):
         print(f"[{time.time() - self.began:4.0f} s] {text}", file=sys.stderr, flush=True)
 
-    def say(self, text=""):
-        print(text, flush=True)
-        self.lines.append(text)
+    # --- what was measured ---
 
-    def table(self, header, rows):
-        for row in [header, ["---"] * len(header), *rows]:
-            self.say("| " + " | ".join(str(c) for c in row) + " |")
-        self.say()
+    def file(self, part):
+        return self.options.out / f"{part}.json"
 
-    def keep(self, part, figures):
-        (self.options.out / f"{part}.json").write_text(json.dumps(figures, indent=1) + "\n")
+    def done(self, part):
+        return json.loads(self.file(part).read_text()) if self.file(part).exists() else {}
+
+    def keep(self, part, item, result):
+        found = {**self.done(part), item: result}
+        self.file(part).with_suffix(".new").write_text(json.dumps(found, indent=1) + "\n")
+        self.file(part).with_suffix(".new").replace(self.file(part))
+
+    # --- programs ---
 
     def program(self, name, *arguments):
         return [str(self.options.kit / "bench" / name), *map(str, arguments)]
+
+    def lines(self, name, *arguments):
+        return run(self.program(name, *arguments), 8, self.ours)
 
     def our(self, name, *arguments):
         return lambda: Contestant(self.program(name, *arguments), 8, self.ours, self.log)
 
     def peer(self, kind, **options):
         options = {"device": "cuda" if self.gpu else "cpu", "threads": 8, "bf16": True, "vocab": VOCAB, **options}
-        return lambda: Contestant([sys.executable, str(PEERS), kind, json.dumps(options)], 8, None, self.log)
+
+        def start():
+            if not self.torch:
+                raise Failure("PyTorch and transformers are not here")
+            while True:
+                contestant = Contestant([sys.executable, str(PEERS), kind, json.dumps(options)], 8, None, self.log)
+                if contestant.facts.get("refused") != "memory" or options.get("batch", 1) < 2:
+                    return contestant
+                contestant.close()
+                options["batch"] //= 2
+
+        return start
 
     def contest(self, what, makers, steps, rounds):
         """{name: times or the reason why there are none}; contestants start side by side, then take turns."""
@@ -105,167 +135,195 @@ class Bench:
         except (Failure, OSError) as failure:
             self.note(f"{what}: {failure}")
         for name, contestant in able.items():
-            rest = contestant.close()
-            times = contestant.times
+            times, rest = list(contestant.times), contestant.close()
             if times:
                 found[name] = {"median_s": statistics.median(times), "p95_s": sorted(times)[len(times) * 95 // 100],
                                "times": len(times), **contestant.facts, **rest}
+            else:
+                found[name] = {"failed": "no times"}
         return found
 
 
-def milliseconds(figure):
-    return f"{figure['median_s'] * 1e3:.3f}" if "median_s" in figure else "refused" if "refused" in figure else "failed"
-
-
-def best_of(found, prefix):
-    able = {name: f for name, f in found.items() if name.startswith(prefix) and "median_s" in f}
-    return min(able.items(), key=lambda item: item[1]["median_s"], default=(None, None))
-
-
-# --- parts -------------------------------------------------------------------------------------
-
-
-def nearest_copy(ceilings, bytes_moved):
-    """Bytes per second of the copy whose size is nearest."""
-    copies = [c for c in ceilings if c.get("ceiling") == "copy"]
-    best = min(copies, key=lambda c: abs(c["bytes"] - bytes_moved))
-    return best["bytes"] / best["median_ns"] * 1e9
+# --- parts: {item: (seconds it takes, about; function)} ---------------------------------------------
 
 
 def device(bench):
-    lines = run(bench.program("bench_device", *(["quick"] if bench.options.quick else [])), 8, bench.ours)
-    bench.keep("device", lines)
-    products = [x for x in lines if x.get("op") == "product"]
-    rate = max((p["flops"] / p["median_ns"] * 1e9 for p in products), default=1)
-    bench.say("### Ceilings\n")
-    bench.table(["what", "median", "rate"],
-                [[f"copy {c['megabytes']} MB", f"{c['median_ns'] / 1e3:.1f} µs", f"{c['bytes'] / c['median_ns']:.0f} GB/s"]
-                 for c in lines if c.get("ceiling") == "copy"]
-                + [[f"bf16 product {p['case']}", f"{p['median_ns'] / 1e3:.1f} µs", f"{p['flops'] / p['median_ns'] / 1e3:.0f} TFLOP/s"]
-                   for p in products]
-                + [["a node of a recorded plan", f"{n['median_ns'] / 256 / 1e3:.2f} µs", ""] for n in lines if n.get("op") == "node"])
-    bench.say("### Ops, of the ceiling of their bytes or products\n")
-    rows = []
-    for op in lines:
-        if "op" not in op or op["op"] in ("product", "node"):
-            continue
-        floor = op["flops"] / rate * 1e9 if op["flops"] else op["bytes"] / nearest_copy(lines, op["bytes"]) * 1e9
-        rows.append([op["op"], op["case"], "cold" if op["cold"] else "warm", f"{op['median_ns'] / 1e3:.1f}",
-                     f"{op['p95_ns'] / 1e3:.1f}", f"{floor / op['median_ns']:.0%}"])
-    bench.table(["op", "case", "buffers", "median µs", "p95 µs", "of the ceiling"], rows)
+    quick = ["quick"] if bench.quick else []
+    items = {part: (seconds, lambda part=part: bench.lines("bench_device", *quick, part))
+             for part, seconds in (("ceilings", 40), ("rounds", 60), ("ops", 60))}
+    if bench.gpu:
+        items["launches"] = (10, lambda: bench.lines("bench_launch", *quick))
+    return items
+
+
+def choices(bench):
+    quick = ["quick"] if bench.quick else []
+    return {"products": (60, lambda: bench.lines("bench_device", *quick, "choices"))}
+
+
+ROUND = dict(batch=8, length=16384, width=1024, heads=16)  # 268 MB in bf16
+WINDOWS = (0, 16, 64, 256, 1024)
 
 
 def rounds(bench):
-    shape = dict(batch=1, length=256, width=128, heads=2) if bench.options.quick else dict(batch=8, length=8192, width=1024, heads=16)
-    lines = json.loads((bench.options.out / "device.json").read_text())
-    results, rows = {}, []
-    for window in (0, 64):
-        names = ["chunked", "doubling", "difference"] + (["flex", "sdpa"] if bench.gpu else [])
+    shape = dict(batch=1, length=256, width=128, heads=2) if bench.quick else ROUND
+    modes = [""] if bench.quick else ["", "default"]
+
+    def measure(window):
+        names = ["doubling", "difference", "banded"] if window else ["chunked", "logspace", "doubling"]
+        names += ["flex"] + ([] if window else ["sdpa"]) if bench.gpu else []
         makers = {f"{mode or 'eager'} {name}": bench.peer("round", rounds=name, window=window, compile=mode, **shape)
-                  for name in names for mode in ([""] if bench.options.quick else ["", "default"])}
-        found = results[str(window)] = bench.contest(f"a round, window {window}", makers, 10, 3)
-        case = f"B {shape['batch']}, N {shape['length']}, D {shape['width']}, H {shape['heads']}, window {window}"
-        ours = sum(x["median_ns"] for x in lines if x.get("case") == case and x["cold"]) * 1e-9
-        for kind in ("eager", "default"):
-            name, figure = best_of(found, kind)
-            if name:
-                rows.append([case, name, f"{ours * 1e3:.3f}", milliseconds(figure), f"{figure['median_s'] / ours:.1f} ×"])
-    bench.keep("rounds", results)
-    bench.say("### One round, forward and backward, against the best PyTorch\n")
-    bench.table(["case", "peer", "ours ms", "peer ms", "ratio"], rows)
+                  for name in names for mode in modes if not (name == "flex" and not mode)}  # eager it is no fused kernel
+        return bench.contest(f"a round, window {window}", makers, 10, 3)
+
+    return {f"window {w}": (90, lambda w=w: measure(w)) for w in WINDOWS}
+
+
+def pair(bench, what, ours, name, peer):
+    """Two at a time, since the largest models of five contestants do not fit beside each other."""
+    return bench.contest(f"{what} beside {name}", {"ours": ours, name: peer}, 2 if bench.quick else 8, 3)
 
 
 def training(bench):
-    results, rows = {}, []
-    for width, layers, heads, batch, length in [(64, 2, 2, 1, 128)] if bench.options.quick else SIZES:
-        vocab = 512 if bench.options.quick else VOCAB
+    def measure(size, mode):
+        width, layers, heads, batch, length = TINY if bench.quick else SIZES[size]
+        vocab = 512 if bench.quick else VOCAB
         shape = dict(width=width, layers=layers, heads=heads, batch=batch, length=length, vocab=vocab)
-        makers = {"ours": bench.our("bench_train", additive(width, layers, heads, length, vocab), batch, length, "bf16"),
-                  "eager additive": bench.peer("train-additive", rounds="doubling", **shape),
-                  "eager gpt2": bench.peer("train-gpt2", **shape)}
-        if not bench.options.quick:
-            makers["compiled additive"] = bench.peer("train-additive", rounds="doubling", compile="default", **shape)
-            makers["compiled gpt2"] = bench.peer("train-gpt2", compile="default", **shape)
-        found = results[f"d{width}"] = bench.contest(f"training, d {width}", makers, 2 if bench.options.quick else 8, 3)
-        ours = found["ours"].get("median_s")
-        for name, figure in found.items():
-            rate = f"{batch * length / figure['median_s']:,.0f}" if "median_s" in figure else "-"
-            ratio = f"{figure['median_s'] / ours:.2f} ×" if ours and "median_s" in figure and name != "ours" else ""
-            rows.append([f"d {width}, L {layers}, {batch} × {length}", name, milliseconds(figure), rate, ratio])
-    bench.keep("training", results)
-    bench.say("### Training steps in bf16\n")
-    bench.table(["model", "who", "ms per step", "tokens/s", "peer / ours"], rows)
+        ours = bench.our("bench_train", additive(width, layers, heads, length, vocab), batch, length, "bf16")
+        peer = bench.peer("train-additive", rounds="doubling", most_window=256,
+                          compile="default" if mode == "compiled" else "", **shape)
+        return {"shape": shape, **pair(bench, size, ours, mode, peer)}
+
+    if bench.quick:
+        return {"tiny eager": (30, lambda: measure("tiny", "eager"))}
+    seconds = {"d128": (40, 80), "d768": (50, 120), "d2048": (80, 240)}
+    return {f"{size} {mode}": (seconds[size][mode == "compiled"], lambda size=size, mode=mode: measure(size, mode))
+            for size in SIZES for mode in ("eager", "compiled")}
+
+
+def gpt2(bench):
+    width, layers, heads, _, _ = TINY if bench.quick else SIZES["d768"]
+    vocab = 512 if bench.quick else VOCAB
+
+    def measure(length, batch):
+        shape = dict(width=width, layers=layers, heads=heads, batch=batch, length=length, vocab=vocab)
+        ours = bench.our("bench_train", additive(width, layers, heads, length, vocab), batch, length, "bf16")
+        peer = bench.peer("train-gpt2", compile="" if bench.quick else "default", **shape)
+        return {"shape": shape, **pair(bench, f"{length} tokens", ours, "gpt2", peer)}
+
+    lengths = ((128, 1),) if bench.quick else ((2048, 16), (8192, 4), (32768, 1))
+    return {f"{n} tokens": (90, lambda n=n, b=b: measure(n, b)) for n, b in lengths}
 
 
 def decoding(bench):
-    results, rows = {}, []
-    width, layers, heads, context = (64, 2, 2, 128) if bench.options.quick else (768, 12, 12, 2048)
-    vocab = 512 if bench.options.quick else VOCAB
-    shape = dict(width=width, layers=layers, heads=heads, length=context, vocab=vocab, cache="static")
+    quick = bench.quick
+    sizes = {"tiny": (*TINY[:3], 128)} if quick else {s: (*SIZES[s][:3], 2048) for s in ("d768", "d2048")}
+    vocab = 512 if quick else VOCAB
+    width, layers, heads, context = next(iter(sizes.values()))
     config = additive(width, layers, heads, context, vocab)
-    for batch in (1, 4 if bench.options.quick else 256):
-        mode = "" if bench.options.quick else "reduce-overhead"
-        makers = {"gpt2": bench.peer("decode-gpt2", batch=batch, compile=mode, **shape)}
-        if batch == 1:
-            makers["ours"] = bench.our("bench_serve", "decode", config, "bf16", context)
-        found = results[f"batch {batch}"] = bench.contest(f"decoding, batch {batch}", makers, 64, 3)
-        if batch > 1:
-            line = run(bench.program("bench_serve", "batch", config, "bf16", context, batch), 8, bench.ours)[-1]
-            found["ours"] = {"median_s": batch / line["tokens_per_second"], **line}
-        ours = found["ours"].get("median_s")
-        for name, figure in found.items():
-            rate = f"{batch / figure['median_s']:,.0f}" if "median_s" in figure else "-"
-            ratio = f"{figure['median_s'] / ours:.1f} ×" if ours and "median_s" in figure and name != "ours" else ""
-            rows.append([f"batch {batch}, context {context}", name, milliseconds(figure), rate, ratio])
-    near, far = (100, 200) if bench.options.quick else (1000, 32000)
-    results["flat"] = run(bench.program("bench_serve", "flat", config, "bf16", near, far), 8, bench.ours)
-    bench.keep("decoding", results)
-    bench.say("### Decoding in bf16, through the scheduler\n")
-    bench.table(["case", "who", "ms per step", "tokens/s", "peer / ours"], rows)
-    bench.say(f"Latency by position: `{json.dumps(results['flat'])}`\n")
+    many, crowd, live = (4, 8, 16) if quick else (256, 4096, 10000)
+
+    def peer(size, batch):
+        width, layers, heads, context = sizes[size]
+        return bench.peer("decode-gpt2", batch=batch, cache="static", compile="" if quick else "reduce-overhead",
+                          width=width, layers=layers, heads=heads, length=context, vocab=vocab)
+
+    def alone(size):
+        ours = bench.our("bench_serve", "decode", additive(*sizes[size], vocab), "bf16", context)
+        return bench.contest(f"decoding, {size}", {"ours": ours, "gpt2": peer(size, 1)}, 64, 3)
+
+    def together():
+        line = bench.lines("bench_serve", "batch", config, "bf16", context, many)[-1]
+        return {"ours": line, **bench.contest(f"decoding, batch {many}", {"gpt2": peer(next(iter(sizes)), many)}, 64, 3)}
+
+    def lives():
+        small = TINY[:3] if quick else SIZES["d128"][:3]
+        return bench.lines("bench_serve", "batch", additive(*small, context, vocab), "bf16", 64, live, min(live, crowd))[-1]
+
+    items = {f"one session, {size}": (60, lambda size=size: alone(size)) for size in sizes}
+    near, far = (100, 200) if quick else (1000, 32000)
+    items["latency by position"] = (60, lambda: bench.lines("bench_serve", "flat", config, "bf16", near, far))
+    items["many sessions"] = (90, together)
+    items["a crowd"] = (40, lambda: bench.lines("bench_serve", "batch", config, "bf16", 64, crowd)[-1])
+    items["live sessions"] = (60, lives)
+    return items
 
 
-PARTS = {f.__name__: f for f in (device, rounds, training, decoding)}
+def http(bench):
+    shape = TINY[:3] if bench.quick else SIZES["d768"][:3]
+    context, streams = (128, 4) if bench.quick else (2048, 256)
+    config = json.loads(additive(*shape, context, 259))
+
+    def measure():
+        alone = bench.lines("bench_serve", "batch", json.dumps(config), "bf16", 64, streams)[-1]
+        return {"engine": alone, "service": http_load.measure(bench.options.kit / "bin", config, streams,
+                                                              5 if bench.quick else 20, bench.ours, bench.log)}
+
+    return {f"{streams} streams": (90, measure)}
 
 
-def describe(bench):
-    card = "no GPU: the emulated device, sizes to try the harness with"
-    if bench.gpu:
-        card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit",
-                               "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
-    bench.say(f"{datetime.date.today().isoformat()}, {card}; `{' '.join(sys.argv)}`\n")
+PARTS = {f.__name__: f for f in (device, choices, decoding, http, training, gpt2, rounds)}
 
 
-def write_table(bench):
-    """Replace what is below the mark."""
-    file = bench.options.table
-    before = file.read_text().split(MARK)[0] if file.exists() else "# Benchmarks on a GPU\n\n"
-    file.write_text(before + MARK + "\n\n" + "\n".join(bench.lines))
+def card():
+    asked = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit",
+                            "--format=csv,noheader"], capture_output=True, text=True)
+    return asked.stdout.strip()
+
+
+def measure(bench, parts):
+    """What was left for want of time."""
+    left = []
+    for part in parts:
+        for item, (seconds, function) in PARTS[part](bench).items():
+            if item in bench.done(part) and not bench.options.again:
+                continue
+            if time.time() - bench.began + seconds > bench.options.budget:
+                left.append(f"{part}: {item}")
+                continue
+            began = time.time()
+            try:
+                result = function()
+            except (Failure, KeyError, IndexError, OSError) as failure:
+                bench.note(f"{part}, {item}: failed: {failure}")
+                continue
+            bench.keep(part, item, {"measured": result, "date": datetime.date.today().isoformat(), "device": card() if bench.gpu else
+                                    "no GPU: the emulated device, sizes to try the harness with",
+                                    "command": " ".join(sys.argv), "took_s": round(time.time() - began, 1)})
+            bench.note(f"{part}, {item}: done in {time.time() - began:.0f} s")
+    return left
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kit", type=pathlib.Path, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--kit", type=pathlib.Path, default="build/gpu-kit")
+    parser.add_argument("--out", type=pathlib.Path, default="build/bench-gpu")
     parser.add_argument("--table", type=pathlib.Path)
-    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--part", "--parts", default=",".join(PARTS))
+    parser.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--again", action="store_true", help="measure what is there already")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--report", action="store_true", help="only make the tables")
     options = parser.parse_args()
+    parts = options.part.split(",")
+    if not set(parts) <= set(PARTS):
+        parser.error(f"parts are {', '.join(PARTS)}")
     options.kit = options.kit.resolve()
-    gpu_kit.unpack(options.kit)
     options.out.mkdir(parents=True, exist_ok=True)
     bench = Bench(options)
-    if not bench.gpu and not options.quick:
-        sys.exit("bench-gpu: there is no NVIDIA GPU here (nvidia-smi finds none)")
-    describe(bench)
-    for part in options.parts.split(","):
-        try:
-            PARTS[part](bench)
-        except (Failure, KeyError, OSError) as failure:
-            bench.say(f"{part}: failed: {failure}\n")
-        bench.note(f"{part} done")
-    if options.table:
-        write_table(bench)
+    if options.list:
+        for part in parts:
+            items = PARTS[part](bench)
+            print(f"{part}: {sum(seconds for seconds, _ in items.values()) / 60:.1f} min: {', '.join(items)}")
+        return
+    if not options.report:
+        gpu_kit.unpack(options.kit)
+        if not bench.gpu and not options.quick:
+            sys.exit("bench-gpu: there is no NVIDIA GPU here (nvidia-smi finds none)")
+        for left in measure(bench, parts):
+            bench.note(f"no time left for {left}: call again")
+    gpu_report.write({part: bench.done(part) for part in PARTS}, options.table)
 
 
 if __name__ == "__main__":

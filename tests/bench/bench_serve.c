@@ -3,7 +3,9 @@
  *   bench_serve decode CONFIG DTYPE CONTEXT       a contestant (support/bench.h): greedy tokens of one session, within
  *                                                 TURN / 2 of CONTEXT; a time is that from one event to the next
  *   bench_serve flat CONFIG DTYPE POSITION…       time per token and state of sessions at these positions (ascending)
- *   bench_serve batch CONFIG DTYPE CONTEXT COUNT  tokens per second of COUNT sessions at once, and of one
+ *   bench_serve batch CONFIG DTYPE CONTEXT COUNT [ROWS]
+ *                                                 tokens per second of COUNT sessions at once, ROWS of them in a step
+ *                                                 (all), and of one: greedy tokens, and drawn ones
  *   bench_serve prefill CONFIG DTYPE TOKENS       tokens per second and growth of memory of one long prompt
  *   bench_serve state CONFIG                      bytes of a session's state
  *
@@ -20,8 +22,8 @@
 #include "tests/bench/support/bench.h"
 
 enum {
-	TURN = 128,        /* tokens of a decoding bout, at most */
-	FLAT_TOKENS = 500, /* of each session */
+	TURN = 128,         /* tokens of a decoding bout, at most */
+	FLAT_TOKENS = 1000, /* of each session */
 	FLAT_BOUT = 10,
 	MAX_POSITIONS = 8,
 	PIECE = 4096, /* tokens of a prompt given at once */
@@ -37,14 +39,14 @@ typedef struct service {
 	int64_t vocab;
 } service;
 
-static void open_service(service *s, const char *config, const char *weights, int sessions)
+static void open_service(service *s, const char *config, const char *weights, int sessions, int rows)
 {
 	error err = ERROR_INIT;
 	/* The scheduler's own batch is a power of two; a padding row needs a slot besides. */
 	scheduler_limits limits = {.max_models = 1,
 	                           .max_sessions = sessions + 2,
 	                           .max_generations = sessions + 2,
-	                           .max_batch = sessions < 2 ? 2 : sessions};
+	                           .max_batch = rows < 2 ? 2 : rows};
 	s->backend = bench_backend();
 	bench_model_folder(s->folder, config, s->backend);
 	bench_check(scheduler_new(&s->scheduler, s->backend, &limits), &err);
@@ -83,7 +85,9 @@ static void on_finished(void *context, const generation_result *r)
 	bench_check(r->status, &r->error);
 }
 
-static void submit(service *s, session *x, listener *l, const int32_t *prompt, int64_t n, int64_t max_tokens)
+/* temperature 0: greedy; else drawn, of the 50 likeliest that make up 0.95. */
+static void submit(service *s, session *x, listener *l, const int32_t *prompt, int64_t n, int64_t max_tokens,
+                   float temperature)
 {
 	error err = ERROR_INIT;
 	generation *g;
@@ -97,7 +101,10 @@ static void submit(service *s, session *x, listener *l, const int32_t *prompt, i
 	                        .finished = on_finished,
 	                        .context = l};
 	sampling_default(&r.sampling);
-	r.sampling.temperature = 0;
+	r.sampling.temperature = temperature;
+	r.sampling.top_k = 50;
+	r.sampling.top_p = 0.95f;
+	r.sampling.seed = 1;
 	bench_check(scheduler_generate(s->scheduler, NULL, x, &r, &g, &err), &err);
 }
 
@@ -112,7 +119,7 @@ static void run(service *s)
 static void generate(service *s, session *x, int64_t tokens, bench_times *times)
 {
 	listener l = {.times = times};
-	submit(s, x, &l, NULL, 0, tokens + 1);
+	submit(s, x, &l, NULL, 0, tokens + 1, 0);
 	run(s);
 }
 
@@ -134,7 +141,7 @@ static void read_prompt(service *s, session *x, int64_t length)
 		int64_t n = length - at < PIECE ? length - at : PIECE;
 		for (int64_t i = 0; i < n; i++)
 			ids[i] = (int32_t)(3 + (at + i) * (at + i + 7) % (s->vocab - 3));
-		submit(s, x, &nobody, ids, n, 0);
+		submit(s, x, &nobody, ids, n, 0, 0);
 		run(s);
 	}
 }
@@ -180,7 +187,7 @@ static void decode_bout(void *context, int count, bench_times *t)
 static void decode(char **arguments)
 {
 	service s;
-	open_service(&s, arguments[0], arguments[1], 1);
+	open_service(&s, arguments[0], arguments[1], 1, 1);
 	contest c = {&s, open_session(&s, "base")};
 	read_prompt(&s, c.base, atoll(arguments[2]) - TURN / 2);
 	bench_times warm = {0};
@@ -202,7 +209,7 @@ static void flat(char **arguments, int count)
 	session *x[MAX_POSITIONS];
 	bench_times t[MAX_POSITIONS] = {{0}};
 	int n = count - 2 < MAX_POSITIONS ? count - 2 : MAX_POSITIONS;
-	open_service(&s, arguments[0], arguments[1], n);
+	open_service(&s, arguments[0], arguments[1], n, n);
 	for (int i = 0; i < n; i++) {
 		char id[16];
 		int64_t read = i ? atoll(arguments[1 + i + 1]) - atoll(arguments[1 + i]) : atoll(arguments[2]);
@@ -214,8 +221,9 @@ static void flat(char **arguments, int count)
 		for (int i = 0; i < n; i++)
 			generate(&s, x[i], FLAT_BOUT, &t[i]);
 	for (int i = 0; i < n; i++)
-		printf("{\"position\": %s, \"ns\": %.0f, \"best_ns\": %.0f, \"state_bytes\": %lld}\n", arguments[2 + i],
-		       bench_times_median(&t[i]), bench_times_best(&t[i]), state_bytes(x[i]));
+		printf("{\"position\": %s, \"ns\": %.0f, \"p99_ns\": %.0f, \"best_ns\": %.0f, \"state_bytes\": %lld}\n",
+		       arguments[2 + i], bench_times_median(&t[i]), bench_times_p99(&t[i]), bench_times_best(&t[i]),
+		       state_bytes(x[i]));
 	for (int i = 0; i < n; i++)
 		bench_times_free(&t[i]);
 	close_service(&s);
@@ -224,25 +232,25 @@ static void flat(char **arguments, int count)
 /* --- batch ------------------------------------------------------------------------ */
 
 /* Tokens per second of the first n sessions. */
-static double together(service *s, session **x, listener *l, int n)
+static double together(service *s, session **x, listener *l, int n, float temperature)
 {
 	uint64_t began = clock_ns();
 	for (int i = 0; i < n; i++)
-		submit(s, x[i], &l[i], NULL, 0, BATCH_TOKENS);
+		submit(s, x[i], &l[i], NULL, 0, BATCH_TOKENS, temperature);
 	run(s);
 	double seconds = (double)(clock_ns() - began) * 1e-9;
 	return n * BATCH_TOKENS / seconds;
 }
 
-static void batch(char **arguments)
+static void batch(char **arguments, int n)
 {
 	service s;
-	int count = atoi(arguments[3]);
+	int count = atoi(arguments[3]), rows = n > 4 ? atoi(arguments[4]) : count;
 	session **x = calloc((size_t)count, sizeof *x);
 	listener *l = calloc((size_t)count, sizeof *l);
 	if (count < 1 || !x || !l)
 		bench_fail("%d sessions", count);
-	open_service(&s, arguments[0], arguments[1], count);
+	open_service(&s, arguments[0], arguments[1], count, rows);
 	x[0] = open_session(&s, "0");
 	read_prompt(&s, x[0], atoll(arguments[2]));
 	for (int i = 1; i < count; i++) {
@@ -250,18 +258,23 @@ static void batch(char **arguments)
 		snprintf(id, sizeof id, "%d", i);
 		x[i] = fork_session(&s, x[0], id);
 	}
-	bench_times one = {0}, all = {0};
+	bench_times one = {0}, all = {0}, drawn = {0};
 	for (int round = -1; round < BATCH_ROUNDS; round++) { /* -1: warm-up */
-		double alone = together(&s, x, l, 1), crowd = together(&s, x, l, count);
+		double alone = together(&s, x, l, 1, 0), crowd = together(&s, x, l, count, 0),
+		       drawing = together(&s, x, l, count, 0.8f);
 		if (round >= 0) {
 			bench_times_add(&one, alone);
 			bench_times_add(&all, crowd);
+			bench_times_add(&drawn, drawing);
 		}
 	}
-	printf("{\"sessions\": %d, \"tokens_per_second\": %.1f, \"alone\": %.1f}\n", count, bench_times_median(&all),
-	       bench_times_median(&one));
+	printf("{\"sessions\": %d, \"rows\": %d, \"tokens_per_second\": %.1f, \"drawn\": %.1f, \"alone\": %.1f, "
+	       "\"state_bytes\": %lld}\n",
+	       count, rows, bench_times_median(&all), bench_times_median(&drawn), bench_times_median(&one),
+	       state_bytes(x[0]));
 	bench_times_free(&one);
 	bench_times_free(&all);
+	bench_times_free(&drawn);
 	free(x);
 	free(l);
 	close_service(&s);
@@ -273,7 +286,7 @@ static void prefill(char **arguments)
 {
 	service s;
 	int64_t tokens = atoll(arguments[2]);
-	open_service(&s, arguments[0], arguments[1], 1);
+	open_service(&s, arguments[0], arguments[1], 1, 1);
 	session *x = open_session(&s, "long");
 	read_prompt(&s, x, PIECE);
 	bench_peak_reset();
@@ -304,8 +317,8 @@ int main(int argc, char **argv)
 		decode(argv + 2);
 	else if (strcmp(mode, "flat") == 0 && n >= 3)
 		flat(argv + 2, n);
-	else if (strcmp(mode, "batch") == 0 && n == 4)
-		batch(argv + 2);
+	else if (strcmp(mode, "batch") == 0 && (n == 4 || n == 5))
+		batch(argv + 2, n);
 	else if (strcmp(mode, "prefill") == 0 && n == 3)
 		prefill(argv + 2);
 	else if (strcmp(mode, "state") == 0 && n == 1)

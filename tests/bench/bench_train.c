@@ -2,11 +2,11 @@
  *
  *   bench_train CONFIG BATCH LENGTH [recompute|bf16]
  *
- * A step is what the trainer does with one batch: forward, loss, backward, the gradients' norm, AdamW. The ready line
+ * A step is what the trainer does with one batch: forward, loss, backward, the gradients' norm, AdamW; on a device it
+ * takes the step's numbers in while the next batch is computed, as the trainer does. The ready line
  * holds the FLOPs of the step's matrix products (two per multiply-add; attention not counted) and the bytes of its
- * plan; with `recompute` activations are computed again in the backward pass, with `bf16` activations and the weights in
- * products are bf16. The last line, after the end of standard
- * input, holds the peak of resident memory. */
+ * plan; with `recompute` activations are computed again in the backward pass, with `bf16` activations and the weights
+ * in products are bf16. The last line, after the end of standard input, holds the peak of resident memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,23 +70,45 @@ static double product_flops(const graph *g)
 	return flops;
 }
 
-static status step(run *r)
+static status batch(run *r)
 {
-	double norm;
 	TRY(optimizer_begin(r->optimizer));
-	TRY(plan_run(r->plan));
-	TRY(optimizer_prepare(r->optimizer, 5e-4));
-	TRY(plan_run(optimizer_update_plan(r->optimizer)));
-	return optimizer_finish(r->optimizer, &norm);
+	return plan_run(r->plan);
 }
 
+/* The update behind a batch, the batch after it unless it is the last, and then the update's norm. */
+static status step(run *r, bool last)
+{
+	backend *b = model_backend(r->model);
+	unsigned number = 0;
+	float norm2;
+	double norm;
+	TRY(optimizer_prepare(r->optimizer, 5e-4));
+	TRY(plan_run(optimizer_update_plan(r->optimizer)));
+	if (!b->fetch) {
+		TRY(optimizer_finish(r->optimizer, &norm));
+		return last ? STATUS_OK : batch(r);
+	}
+	TRY(b->fetch(b, optimizer_norm2(r->optimizer), sizeof norm2, &number));
+	if (!last)
+		TRY(batch(r));
+	TRY(b->fetch_take(b, number, &norm2, sizeof norm2));
+	optimizer_count(r->optimizer, norm2);
+	return STATUS_OK;
+}
+
+/* A time is that from one update's end to the next; the first begins with its batch. */
 static void steps(void *context, int count, bench_times *t)
 {
+	run *r = context;
 	error err = ERROR_INIT;
+	uint64_t began = clock_ns();
+	bench_check(batch(r), &err);
 	for (int i = 0; i < count; i++) {
-		uint64_t began = clock_ns();
-		bench_check(step(context), &err);
-		bench_times_add(t, (double)(clock_ns() - began));
+		bench_check(step(r, i == count - 1), &err);
+		uint64_t now = clock_ns();
+		bench_times_add(t, (double)(now - began));
+		began = now;
 	}
 }
 
@@ -95,7 +117,7 @@ int main(int argc, char **argv)
 	threads_sleep_when_idle(argv);
 	if (argc < 4)
 		bench_fail("usage: bench_train CONFIG BATCH LENGTH [recompute|bf16]");
-	int64_t batch = atoll(argv[2]), length = atoll(argv[3]);
+	int64_t rows = atoll(argv[2]), length = atoll(argv[3]);
 	backend *b = bench_backend();
 	run r = {.model = bench_model(argv[1], b)};
 	error err = ERROR_INIT;
@@ -103,7 +125,7 @@ int main(int argc, char **argv)
 	train_options_default(&options);
 	bool bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
 	options.precision = bf16 ? PRECISION_BF16 : PRECISION_FP32;
-	forward_spec spec = {.batch = batch,
+	forward_spec spec = {.batch = rows,
 	                     .length = length,
 	                     .dropout = model_dimensions(r.model)->dropout > 0,
 	                     .loss = true,
@@ -114,12 +136,13 @@ int main(int argc, char **argv)
 		bench_check(model_narrow(r.model, &err), &err);
 	bench_check(optimizer_new(&r.optimizer, r.model, &options, &err), &err);
 	bench_check(model_plan(&r.plan, r.model, &spec, optimizer_gradients(r.optimizer), NULL, &err), &err);
-	write_inputs(r.plan, batch, length, model_dimensions(r.model)->vocab);
+	write_inputs(r.plan, rows, length, model_dimensions(r.model)->vocab);
 	write_input(r.plan, "rng", (int32_t[]){1, 0, 0, 0});
-	for (int warm = 0; warm < 2; warm++)
-		bench_check(step(&r), &err);
+	bench_times warm = {0};
+	steps(&r, 3, &warm);
+	bench_times_free(&warm);
 	json_t *facts =
-	    json_pack("{s:s, s:I, s:I, s:f, s:I}", "device", b->device, "tokens", (json_int_t)(batch * length),
+	    json_pack("{s:s, s:I, s:I, s:f, s:I}", "device", b->device, "tokens", (json_int_t)(rows * length),
 	              "parameters", (json_int_t)model_parameter_count(r.model), "product_flops",
 	              product_flops(plan_graph(r.plan)), "plan_bytes", (json_int_t)plan_bytes(r.plan));
 	bench_contest(facts, steps, &r);

@@ -1,14 +1,17 @@
 """make bench-quality: what three models of one size learn from one text.
 
-    quality.py --bin build/bench --out build/bench/quality [--train FILE [--valid FILE]] [--steps N | --epochs E]
+    quality.py --bin build/bench --out build/bench/quality [--train FILE … [--valid FILE]] [--steps N | --epochs E]
+               [--sizes d128,d512] [--backend cuda --precision bf16] [--batch N] [--budget SECONDS] [--report]
 
-Windowed additive attention, all-global additive attention and GPT-2 (d 128, 4 heads, 6 layers, dropout 0.1, sequences
-of 2048 bytes), trained by the same program with the same recipe (AdamW, learning rate 5e-4 falling linearly to 0, betas
-0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1, batch 2), several seeds each. Reports the best validation loss over
+Windowed additive attention, all-global additive attention and GPT-2 (dropout 0.1, sequences of 2048 bytes; d128: 4 heads, 6
+layers; d512: 8 heads, 8 layers), trained by the same program with the same recipe (AdamW, learning rate 5e-4 falling linearly to 0, betas
+0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), several seeds each. Reports the best validation loss over
 the evaluations of a run: mean and range over the seeds, in nats per token and bits per byte.
 
 A finished run is a file in OUT, named after everything that decides it, and is not repeated: interrupt and go on at
-will. Without --train the text is this repository's sources; without --valid the last tenth of it is held out.
+will. With --budget no run is begun that would outlast it, going by the longest so far of its size. --report trains nothing:
+it makes the table (table.md) and the curves (curves.svg) of what is there. Without --train the text is this repository's sources; without
+--valid the last tenth of each text is held out.
 """
 
 import argparse
@@ -18,31 +21,15 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 
-from bench import sources
 from contest import Failure, environment
-from plots import pyplot, save
 
-LENGTH, BATCH, VOCAB = 2048, 2, 259
-ADDITIVE = {
-    "model_type": "FastformerForCausalLM",
-    "hidden_size": 128,
-    "vocab_size": VOCAB,
-    "n_heads": 4,
-    "n_positions": LENGTH,
-    "n_layer": 6,
-    "hidden_dropout_prob": 0.1,
-}
-GPT2 = {"model_type": "gpt2", "n_embd": 128, "vocab_size": VOCAB, "n_head": 4, "n_positions": LENGTH, "n_layer": 6}
-MODELS = {
-    "additive, windows": {**ADDITIVE, "window_sizes": [4, 8, 16, 32, 64, LENGTH]},
-    "additive, all global": {**ADDITIVE, "use_local_att": False},
-    "gpt2": {**GPT2, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
-}
+LENGTH, VOCAB = 2048, 259
+SIZES = {"d128": (128, 4, 6), "d512": (512, 8, 8)}  # width, heads, layers
 COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "gpt2": "#c4622d"}
 RECIPE = {
     "sequence_length": LENGTH,
-    "batch_size": BATCH,
     "learning_rate": 5e-4,
     "schedule": "linear",
     "betas": [0.9, 0.999],
@@ -52,14 +39,46 @@ RECIPE = {
 }
 
 
+def models(width, heads, layers):
+    additive = {
+        "model_type": "FastformerForCausalLM",
+        "hidden_size": width,
+        "vocab_size": VOCAB,
+        "n_heads": heads,
+        "n_positions": LENGTH,
+        "n_layer": layers,
+        "hidden_dropout_prob": 0.1,
+    }
+    gpt2 = {"model_type": "gpt2", "n_embd": width, "vocab_size": VOCAB, "n_head": heads, "n_positions": LENGTH, "n_layer": layers}
+    return {
+        "additive, windows": {**additive, "window_sizes": [4 * 2**layer for layer in range(layers - 1)] + [LENGTH]},
+        "additive, all global": {**additive, "use_local_att": False},
+        "gpt2": {**gpt2, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
+    }
+
+
+def cut(paths, valid, out):
+    """What is trained on and what is held out, as two files: all texts but their last tenths, and those; or as told."""
+    kept, held = [], []
+    for path in paths:
+        with open(path, "rb") as file:
+            text = file.read()
+        end = len(text) if valid else text.rfind(b"\n", 0, len(text) * 9 // 10) + 1 or len(text) * 9 // 10
+        kept.append(text[:end])
+        held.append(text[end:])
+    files = [os.path.join(out, "train.txt"), valid or os.path.join(out, "valid.txt")]
+    for path, pieces in zip(files, [kept] if valid else [kept, held]):
+        with open(path, "wb") as file:
+            file.write(b"\n".join(pieces))
+    return files
+
+
 def digest(path):
-    if not path:
-        return "the last tenth of the text"
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def train(program, paths, settings, threads):
+def train(program, paths, settings, arguments):
     """The lines of a run, evaluations told on standard error as they come."""
     command = [
         program,
@@ -69,7 +88,8 @@ def train(program, paths, settings, threads):
         str(settings["seed"]),
     ]
     lines = []
-    with subprocess.Popen(command + paths[1:], env=environment(threads), stdout=subprocess.PIPE, text=True) as process:
+    own = environment(arguments.threads, {"ADDITIVE_BENCH_BACKEND": arguments.backend})
+    with subprocess.Popen(command + paths[1:], env=own, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             lines.append(json.loads(line))
             if "valid_loss" in lines[-1]:
@@ -86,22 +106,28 @@ def finished(out, name, settings):
 
 
 def collect(arguments, paths, options):
-    """Runs by model, doing those that are not there yet. One seed of every model first, then the next seed."""
-    texts = {"train": digest(paths[0]), "valid": digest(paths[1] if len(paths) > 1 else None)}
-    runs = {name: [] for name in MODELS}
+    """{(size, model): runs}, doing those that are not there yet. One seed of every model first, then the next seed."""
+    texts = {"train": digest(paths[0]), "valid": digest(paths[1]), "backend": arguments.backend}
+    began, runs, longest = time.time(), {}, {}
     for seed in range(1, arguments.seeds + 1):
-        for name, config in MODELS.items():
-            settings = {"config": config, "options": options, "seed": seed, **texts}
-            path = finished(arguments.out, name, settings)
-            if not os.path.exists(path):
-                print(f"{name}, seed {seed}: {options['max_steps']} steps", file=sys.stderr, flush=True)
-                program = os.path.join(arguments.bin, "train_curve")
-                lines = train(program, paths, settings, arguments.threads)
-                with open(path + ".part", "w") as file:
-                    json.dump({"settings": settings, "lines": lines}, file)
-                os.replace(path + ".part", path)
-            with open(path) as file:
-                runs[name].append(json.load(file)["lines"])
+        for size in arguments.sizes.split(","):
+            for name, config in models(*SIZES[size]).items():
+                settings = {"config": config, "options": options, "seed": seed, **texts}
+                path = finished(arguments.out, f"{size} {name}", settings)
+                late = time.time() - began + longest.get(size, 0) > arguments.budget
+                if not os.path.exists(path) and not arguments.report and not late:
+                    print(f"{size}, {name}, seed {seed}: {options['max_steps']} steps", file=sys.stderr, flush=True)
+                    started = time.time()
+                    lines = train(os.path.join(arguments.bin, "train_curve"), paths, settings, arguments)
+                    longest[size] = max(longest.get(size, 0), time.time() - started)
+                    with open(path + ".part", "w") as file:
+                        json.dump({"settings": settings, "lines": lines}, file)
+                    os.replace(path + ".part", path)
+                if not os.path.exists(path):
+                    print(f"{size}, {name}, seed {seed}: not there yet", file=sys.stderr, flush=True)
+                    continue
+                with open(path) as file:
+                    runs.setdefault((size, name), []).append(json.load(file)["lines"])
     return runs
 
 
@@ -113,15 +139,15 @@ def spread(values, digits=4):
     return f"{statistics.mean(values):.{digits}f} ({min(values):.{digits}f} … {max(values):.{digits}f})"
 
 
-def report(runs, options, out):
-    rows = [
-        f"Best validation loss, mean and range of {len(next(iter(runs.values())))} seeds, {options['max_steps']} steps"
-    ]
-    rows += ["| model | nats per token | bits per byte | tokens/s |", "| --- | --- | --- | --- |"]
-    for name, curves in runs.items():
+def report(runs, options, out, held_out):
+    device = next(iter(runs.values()))[0][-1]["device"]
+    rows = [f"Best validation loss, mean and range over seeds: {options['max_steps']} steps of {options['batch_size']} x {LENGTH} bytes, "
+            f"{options['precision']}, held out: {held_out}; {device}\n"]
+    rows += ["| size | model | seeds | nats per token | bits per byte | tokens/s |", "| --- | --- | --- | --- | --- | --- |"]
+    for (size, name), curves in runs.items():
         bests = [best(lines) for lines in curves]
         rows.append(
-            f"| {name} | {spread([b['valid_loss'] for b in bests])} | {spread([b['bits_per_byte'] for b in bests])} "
+            f"| {size} | {name} | {len(curves)} | {spread([b['valid_loss'] for b in bests])} | {spread([b['bits_per_byte'] for b in bests])} "
             f"| {statistics.median(lines[-1]['tokens_per_second'] for lines in curves):,.0f} |"
         )
     print("\n".join(rows))
@@ -130,12 +156,15 @@ def report(runs, options, out):
 
 
 def plot(runs, out):
-    for name, curves in runs.items():
+    from plots import pyplot, save  # it needs matplotlib
+
+    for (size, name), curves in runs.items():
         points = [[(line["step"], line["valid_loss"]) for line in lines if "valid_loss" in line] for lines in curves]
         steps = [step for step, _ in points[0]]
         losses = list(zip(*([loss for _, loss in curve] for curve in points)))
         low, high = [min(values) for values in losses], [max(values) for values in losses]
-        pyplot.plot(steps, [statistics.mean(values) for values in losses], label=name, color=COLORS[name])
+        style = "-" if size == next(iter(SIZES)) else "--"
+        pyplot.plot(steps, [statistics.mean(values) for values in losses], style, label=f"{name}, {size}", color=COLORS[name])
         pyplot.fill_between(steps, low, high, color=COLORS[name], alpha=0.2, linewidth=0)
     pyplot.legend()
     save(os.path.join(out, "curves.svg"), "Validation loss, mean and range over seeds", "step", "nats per token")
@@ -145,30 +174,43 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="build/bench", help="folder of the measuring programs")
     parser.add_argument("--out", default="build/bench/quality", help="folder for results")
-    parser.add_argument("--train", help="text to train on")
+    parser.add_argument("--train", nargs="+", help="texts to train on")
     parser.add_argument("--valid", help="held-out text")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--epochs", type=float, help="instead of steps")
+    parser.add_argument("--sizes", default="d128", help=", ".join(SIZES))
+    parser.add_argument("--batch", type=int, default=2, help="sequences of a step")
+    parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--precision", default="fp32", help="or bf16, on a device that has it")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--evaluations", type=int, default=20, help="of each run")
     parser.add_argument("--eval-blocks", type=int, default=0, help="blocks of an evaluation; 0: all")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--report", action="store_true", help="train nothing")
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
-    paths = [arguments.train] if arguments.train else [os.path.join(arguments.out, "sources.txt")]
+    texts = arguments.train or [os.path.join(arguments.out, "sources.txt")]
     if not arguments.train:
-        sources(paths[0])
-    if arguments.valid:
-        paths.append(arguments.valid)
+        from bench import sources
+
+        sources(texts[0])
+    paths = cut(texts, arguments.valid, arguments.out)
     steps = arguments.steps
     if arguments.epochs:
-        share = 1 if arguments.valid else 0.9
-        steps = max(1, int(arguments.epochs * share * os.path.getsize(paths[0]) / (LENGTH * BATCH)))
+        steps = max(1, int(arguments.epochs * os.path.getsize(paths[0]) / (LENGTH * arguments.batch)))
     every = max(1, steps // arguments.evaluations)
-    options = {**RECIPE, "max_steps": steps, "eval_every": every, "eval_blocks": arguments.eval_blocks}
+    options = {**RECIPE, "batch_size": arguments.batch, "precision": arguments.precision, "max_steps": steps, "eval_every": every,
+               "eval_blocks": arguments.eval_blocks}
     runs = collect(arguments, paths, options)
-    report(runs, options, arguments.out)
-    plot(runs, arguments.out)
+    if not runs:
+        sys.exit("quality: there is no run yet")
+    held_out = os.path.basename(arguments.valid) if arguments.valid else "the last tenth of " + ", ".join(map(os.path.basename, texts))
+    report(runs, options, arguments.out, held_out)
+    try:
+        plot(runs, arguments.out)
+    except ImportError:
+        print("quality: the curves need matplotlib; --report makes them later", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
  * TEXT is a file; CONFIG (keys of config.json; "model_type" chooses the architecture) and OPTIONS (keys of
  * train_options_read) are files or JSON text. SEED chooses the initial weights, the order of the blocks and the
  * dropout. VALID is a file of held-out text; without it, or when it is "-", the last tenth of TEXT is held out. The
- * model is saved into FOLDER. Links the compute core only; OMP_NUM_THREADS limits the threads.
- * tests/reference/train.py is its counterpart in PyTorch.
+ * model is saved into FOLDER. On the backend that ADDITIVE_BENCH_BACKEND names; OMP_NUM_THREADS limits the CPU's
+ * threads. tests/reference/train.py is its counterpart in PyTorch.
  *
  *   {"step": 1, "train_loss": 5.561, "gradient_norm": 1.2}
  *   {"step": 600, "valid_loss": 2.4, "bits_per_byte": 3.46}
@@ -18,9 +18,9 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
-#include "engine/cpu/cpu.h"
 #include "engine/cpu/threads.h"
 #include "engine/train/trainer.h"
+#include "tests/bench/support/bench.h"
 
 static const double held_out = 0.1;
 
@@ -77,7 +77,7 @@ static status prepare(run *r, const arguments *a, error *err)
 	TRY(train_options_read(&r->options, r->options_json, NULL, err));
 	r->options.seed = strtoull(a->seed, NULL, 10);
 	TRY(read_texts(r, a, err));
-	TRY(cpu_open(&r->backend, 0, err));
+	r->backend = bench_backend();
 	TRY(model_create(&m, kind, r->config, r->options.seed, r->backend, err));
 	return trainer_new(&r->trainer, m, &r->options, r->train, r->valid, err);
 }

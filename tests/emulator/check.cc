@@ -35,6 +35,7 @@ static_assert(sizeof(cell) == 64, "a cell is a cache line");
 struct shadow {
 	cell *cells;
 	size_t mapped;
+	uint32_t *touched; /* count.cc's; NULL: never counted */
 	std::deque<std::array<cell, 4>> parts;
 	std::vector<uint32_t> spare;
 };
@@ -48,16 +49,25 @@ static uintptr_t code_base()
 	return base;
 }
 
+static void *zeros(size_t bytes)
+{
+	void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (at == MAP_FAILED)
+		fail("no address space for %zu bytes of checks", bytes);
+	return at;
+}
+
 shadow *shadow_new(size_t bytes)
 {
-	size_t mapped = (bytes + 3) / 4 * sizeof(cell);
-	void *at = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (at == MAP_FAILED)
-		fail("no address space for the checks of %zu bytes", bytes);
-	shadow *s = new shadow;
-	s->cells = (cell *)at;
-	s->mapped = mapped;
+	shadow *s = new shadow();
+	s->mapped = (bytes + 3) / 4 * sizeof(cell);
+	s->cells = (cell *)zeros(s->mapped);
 	return s;
+}
+
+static size_t touched_bytes(const shadow *s)
+{
+	return s->mapped / sizeof(cell) * sizeof *s->touched;
 }
 
 void shadow_free(shadow *s)
@@ -65,6 +75,8 @@ void shadow_free(shadow *s)
 	if (!s)
 		return;
 	munmap(s->cells, s->mapped);
+	if (s->touched)
+		munmap(s->touched, touched_bytes(s));
 	delete s;
 }
 
@@ -209,12 +221,18 @@ static inline bool ordered(stamp s, moment since)
 	     what, number_of(other), thread_of(other), hint, here.c_str(), there.c_str());
 }
 
+/* Of the launch before, which this one may overlap with. */
+static inline bool is_before(stamp s)
+{
+	return when_of(s) >= overlapped.began && when_of(s) < overlapped.ended;
+}
+
 static inline void remember_read(cell *c, stamp s, uint32_t code)
 {
 	stamp r = c->read[0];
 	int keep = 0; /* where the former last read goes */
-	if (r && !is_mine(r)) {
-		if (number_of(r) != now.who >> 11) {
+	if (r && (!is_mine(r) || is_before(r))) {
+		if (number_of(r) != now.who >> 11 || is_before(r)) {
 			c->read[1] = c->read[2] = 0;
 			keep = 3;
 		} else if (thread_of(r) / 32 != (now.who >> 1 & 1023) / 32) {
@@ -296,11 +314,50 @@ template <access_kind kind> static inline void mark_all(place p, size_t bytes, c
 	}
 }
 
+[[noreturn]] static void fail_early(const place &p, size_t bytes, access_kind kind, const void *code, const char *what,
+                                    const std::string &by)
+{
+	fail("early launch: %s of %zu bytes at an allocation of %zu bytes (%p) + %zu before wait_for_previous, and the %s by %s\n"
+	     "  at %s",
+	     verb(kind), bytes, p.memory->bytes, (void *)p.memory->base, p.offset, what, by.c_str(), code_place(code).c_str());
+}
+
+/* A thread that has not waited for the work before: it may read what that did not write, and write what that did not touch. */
+static void check_ahead(const place &p, uintptr_t at, size_t bytes, access_kind kind, const void *code)
+{
+	const bool writes = kind != READ && kind != ATOMIC_READ;
+	for (const previous_work::range &r : overlapped.ranges)
+		if ((r.written || writes) && at < r.from + r.bytes && r.from < at + bytes)
+			fail_early(p, bytes, kind, code, r.written ? "write" : "read", "the matrix product before");
+	for (size_t i = p.offset; i < p.offset + bytes; i++) {
+		const cell *c = p.marks->cells + i / 4;
+		if (c->parts)
+			c = p.marks->parts[c->parts - 1].data() + i % 4;
+		uint32_t by = 0;
+		if (is_before(c->write))
+			by = c->write_code;
+		for (int k = 0; writes && !by && k < 4; k++)
+			if (is_before(c->read[k]))
+				by = c->read_code[k];
+		if (by)
+			fail_early(p, bytes, kind, code, is_before(c->write) ? "write" : "read",
+			           "the kernel before, at " + code_place((const void *)(code_base() + by)));
+	}
+}
+
 template <access_kind kind> static void look(uintptr_t at, size_t bytes, const void *code)
 {
 	place p;
-	if (bytes > 0 && find(at, bytes, kind, code, &p))
-		mark_all<kind>(p, bytes, code);
+	if (bytes == 0 || !find(at, bytes, kind, code, &p))
+		return;
+	if (p.memory && now.ahead)
+		check_ahead(p, at, bytes, kind, code);
+	if (p.memory && counting) {
+		if (!p.marks->touched)
+			p.marks->touched = (uint32_t *)zeros(touched_bytes(p.marks));
+		count_access(p.marks->touched, at, p.offset, bytes, kind, code);
+	}
+	mark_all<kind>(p, bytes, code);
 }
 
 void touch(const void *at, size_t bytes, access_kind kind, const void *code)

@@ -92,6 +92,7 @@ struct product {
 
 	void run() const;
 	void run_one(int batch) const;
+	void count(size_t bias) const;
 	float finish(float sum, int64_t at_c, int64_t row, const void *c_from) const;
 };
 
@@ -136,25 +137,46 @@ void product::run_one(int batch) const
 }
 
 /* From the first element of a batch of matrices to the last. */
-void need(const void *data, const emulator_layout &l, const char *what)
+void need(const void *data, const emulator_layout &l, const char *what, bool written = false)
 {
 	if (l.rows == 0 || l.columns == 0)
 		return;
 	steps s = steps_of(l);
 	int64_t last = (l.batch - 1) * l.offset + (int64_t)(l.rows - 1) * s.row + (int64_t)(l.columns - 1) * s.column;
-	emulator::need_device(data, (size_t)(last + 1) * element(l.type), what);
+	size_t bytes = (size_t)(last + 1) * element(l.type);
+	emulator::need_device(data, bytes, what);
+	emulator::previous->ranges.push_back({(uintptr_t)data, bytes, written});
+}
+
+/* Bytes of a batch of matrices; one that all share counts once. */
+size_t bytes_of(const emulator_layout &l)
+{
+	return (size_t)(l.rows * l.columns) * element(l.type) * (l.offset ? (size_t)l.batch : 1);
+}
+
+void product::count(size_t bias) const
+{
+	const unsigned depth = (unsigned)(desc.transpose_a ? a.rows : a.columns), m = (unsigned)d.rows, n = (unsigned)d.columns;
+	const unsigned size[3] = {m, n, depth};
+	size_t read = bytes_of(a) + bytes_of(b) + (beta != 0 ? bytes_of(c) : 0) + bias;
+	emulator::count_work(EMULATOR_PRODUCT, a.type == CUDA_R_16BF ? "product of bf16" : "product of f32", read, bytes_of(d), size,
+	                     (unsigned)d.batch, 2 * (uint64_t)m * n * depth * (uint64_t)d.batch);
 }
 
 void product::run() const
 {
+	const size_t bias = desc.epilogue & CUBLASLT_EPILOGUE_BIAS
+	                        ? d.rows * element(desc.bias_type < 0 ? d.type : (cudaDataType)desc.bias_type)
+	                        : 0;
+	emulator::previous->began = emulator::previous->ended = 0;
+	emulator::previous->ranges.clear();
 	need(a_data, a, "cublasLtMatmul, A");
 	need(b_data, b, "cublasLtMatmul, B");
-	need(d_data, d, "cublasLtMatmul, D");
+	need(d_data, d, "cublasLtMatmul, D", true);
 	if (beta != 0)
 		need(c_data, c, "cublasLtMatmul, C");
-	if (desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
-		emulator::need_device(desc.bias, d.rows * element(desc.bias_type < 0 ? d.type : (cudaDataType)desc.bias_type),
-		                      "cublasLtMatmul, bias");
+	emulator::need_device(desc.bias, bias, "cublasLtMatmul, bias");
+	count(bias);
 	for (int i = 0; i < d.batch; i++)
 		run_one(i);
 }

@@ -5,6 +5,7 @@
  *   kernel.cc   launches: blocks, barriers, meetings of warps, whose turn it is        fibre.cc     stacks that take turns
  *   check.cc    every load and store of a kernel: bounds, races, shared memory that nobody wrote (checked build)
  *   order.cc    what of others' work a thread may rely on
+ *   count.cc    what ran and what it moved (count.h)
  *   report.cc   how a fault is told
  *
  * One thread at a time is inside the emulator (runtime.cc's lock). */
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "fibre.h"
+#include "tests/emulator/count.h"
 
 namespace emulator {
 
@@ -62,8 +64,11 @@ struct meeting {
 	alignas(16) unsigned char values[32][64];
 };
 
+struct requests; /* count.cc */
+
 struct warp {
-	std::vector<meeting *> open; /* not all have arrived */
+	std::shared_ptr<requests> asked; /* what was counted */
+	std::vector<meeting *> open;     /* not all have arrived */
 	std::vector<meeting *> spare;
 	std::deque<meeting> all;
 	moment together = 0; /* when all 32 lanes met */
@@ -89,6 +94,7 @@ struct fibre {
 	void *stack;
 	const void *waits_at; /* the code that waits */
 	bool fenced_now;      /* since the block's last barrier */
+	bool waited;          /* for the work before an early launch */
 	std::array<moment, 32> met; /* of each lane of the warp, what is known by meetings of a part of it */
 	knowledge known, pending, fenced;
 	std::vector<async_copy> asked;              /* since the last commit */
@@ -104,10 +110,30 @@ struct block {
 	shadow *shared_shadow;
 	moment began, together; /* together: the last barrier */
 	int waiting = 0, done = 0;
+	bool waited = false; /* somebody did, before the last barrier */
 	std::vector<fibre> fibres;
 	std::vector<warp> warps;
 	knowledge known, pending, fenced; /* of all its threads, as of the last barrier */
 };
+
+/* What a stream's last piece of work has touched: a kernel between two moments, a matrix product in ranges of addresses.
+ * Copies and sets end before anything after them begins: nothing. */
+struct previous_work {
+	moment began = 0, ended = 0;
+	struct range {
+		uintptr_t from;
+		size_t bytes;
+		bool written;
+	};
+	std::vector<range> ranges;
+
+	bool any() const
+	{
+		return ended > began || !ranges.empty();
+	}
+};
+extern previous_work *previous;  /* of the stream that runs */
+extern previous_work overlapped; /* what the running launch may begin before the end of */
 
 /* The launch that runs, and its thread whose turn it is. */
 struct now_running {
@@ -118,6 +144,7 @@ struct now_running {
 	uint32_t who = 0; /* block << 11 | thread << 1 */
 	moment began = 1;
 	bool moved = false; /* somebody did more than poll */
+	bool ahead = false; /* the thread may run while `overlapped` is unfinished */
 };
 extern thread_local now_running now;
 extern moment present; /* of all launches, whichever host thread runs them */
@@ -175,6 +202,17 @@ void need_device(const void *at, size_t bytes, const char *what);
 shadow *shadow_new(size_t bytes);
 void shadow_free(shadow *s);
 
+/* --- counts ------------------------------------------------------------------------------- */
+
+extern bool counting;
+void count_launch(const launch &l);
+void count_launch_end();
+/* A kernel's access to an allocation; touched: a word for each of the allocation's words, zeros at first. */
+void count_access(uint32_t *touched, uintptr_t at, size_t offset, size_t bytes, access_kind kind, const void *code);
+/* All other work; the name is kept as it is. */
+void count_work(emulator_kind kind, const char *name, size_t read, size_t written, const unsigned grid[3] = nullptr,
+                unsigned threads = 0, uint64_t flop = 0);
+
 /* --- reports ------------------------------------------------------------------------------- */
 
 /* "file:line" of an address in this plug-in's code, or its offset. */
@@ -186,6 +224,8 @@ void watch_faults(); /* stack overflows, and hosts that touch device memory */
 
 /* Issue work to a stream, or to the graph that it records. */
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+/* Run all that was issued. */
+void finish_all();
 
 } // namespace emulator
 

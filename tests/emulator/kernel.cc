@@ -14,6 +14,7 @@ enum { RESIDENT = 4, IDLE_TURNS = 20000 };
 
 thread_local now_running now;
 moment present = 1;
+previous_work *previous, overlapped;
 static context scheduler;
 static std::vector<void *> spare_stacks;
 static unsigned char *shared_space;
@@ -67,6 +68,8 @@ static void *take_stack()
 static void fibre_run(void *)
 {
 	now.l->call(now.l->arguments.get());
+	if (now.l->early && !now.self->waited && !now.b->waited)
+		fail("early launch: the thread ends without wait_for_previous");
 	wait_as(DONE, nullptr);
 	abort();
 }
@@ -94,9 +97,11 @@ static void release_barrier(block *b)
 	now.moved = true;
 	if (checked)
 		order_barrier(b);
-	for (fibre &f : b->fibres)
+	for (fibre &f : b->fibres) {
+		b->waited = b->waited || f.waited;
 		if (f.state == AT_BARRIER)
 			f.state = READY;
+	}
 }
 
 void barrier()
@@ -278,6 +283,21 @@ void poll()
 	wait_as(READY, __builtin_return_address(0));
 }
 
+/* --- programmatic dependent launch ------------------------------------------------------------- */
+
+void wait_for_previous()
+{
+	now.self->waited = true;
+	now.ahead = false;
+}
+
+/* Not before the wait: else three kernels might run at once, and who waits for the one before knows nothing of the first. */
+void let_next_begin()
+{
+	if (now.l->early && !now.self->waited && !now.b->waited)
+		fail("early launch: let_next_begin before wait_for_previous\n  at %s", code_place(__builtin_return_address(0)).c_str());
+}
+
 /* --- running a launch ----------------------------------------------------------------------- */
 
 static int take_slot(block *b)
@@ -317,7 +337,7 @@ static std::unique_ptr<block> block_start(const launch &l, unsigned number)
 		f.state = READY;
 		f.b = b.get();
 		f.w = &b->warps[t / 32];
-		f.fenced_now = false;
+		f.fenced_now = f.waited = false;
 		f.met = {};
 		f.stack = take_stack();
 		context_make(&f.ctx, f.stack, STACK_BYTES, fibre_run, nullptr);
@@ -341,6 +361,7 @@ static void fibre_turn(block *b, fibre *f)
 	now.stack_low = (uintptr_t)f->stack;
 	now.stack_bytes = STACK_BYTES;
 	now.who = b->number << 11 | f->thread << 1;
+	now.ahead = overlapped.any() && !f->waited && !b->waited;
 	context_switch(&scheduler, &f->ctx);
 	now.self = nullptr;
 	now.stack_bytes = 0;
@@ -429,6 +450,8 @@ static void restart_moments()
 		s = nullptr;
 	}
 	present = 1;
+	if (previous)
+		*previous = {};
 }
 
 void run(const launch &l)
@@ -442,6 +465,8 @@ void run(const launch &l)
 	if (present > UINT32_MAX / 2)
 		restart_moments();
 	now.began = present;
+	overlapped = l.early && previous ? *previous : previous_work();
+	count_launch(l);
 	while (next < total || !blocks.empty()) {
 		while (next < total && blocks.size() < RESIDENT)
 			blocks.push_back(block_start(l, next++));
@@ -462,6 +487,10 @@ void run(const launch &l)
 	}
 	now.l = nullptr;
 	now.b = nullptr;
+	count_launch_end();
+	tick();
+	if (previous)
+		*previous = {now.began, present, {}};
 }
 
 } // namespace emulator

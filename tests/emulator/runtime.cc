@@ -5,6 +5,7 @@
  *
  * ADDITIVE_EMULATOR_DEVICES=0        there is no device
  * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy or malloc from here on fails; the first two lose the device
+ * ADDITIVE_EMULATOR_COUNT=FILE       what runs is written down (count.cc)
  * ADDITIVE_EMULATOR_LEAKS=1          memory that was never freed is a fault, at the end of the process
  * ADDITIVE_EMULATOR_GUARD=0          let host code touch device memory unseen (checked build) */
 #include <stdio.h>
@@ -24,6 +25,7 @@ struct emulator_graph {
 };
 struct emulator_stream {
 	std::deque<work> queue;
+	emulator::previous_work last;
 	emulator_graph *capture = nullptr;
 	cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
 	bool invalid = false; /* the capture is */
@@ -114,7 +116,10 @@ void next(emulator_stream *s)
 	work w = std::move(s->queue.front());
 	s->queue.pop_front();
 	device_at_work at;
+	emulator::previous_work *outer = emulator::previous; /* a stream that waits for this one */
+	emulator::previous = &s->last;
 	w();
+	emulator::previous = outer;
 }
 
 void drain(emulator_stream *s)
@@ -175,6 +180,13 @@ bool is_pinned(const void *at, size_t bytes)
 	return p != pinned.begin() && (uintptr_t)at + bytes <= (--p)->first + p->second;
 }
 
+/* A copy or a set runs; it ends before anything after it begins. */
+void did(emulator_kind kind, const char *name, size_t read, size_t written)
+{
+	emulator::count_work(kind, name, read, written);
+	*emulator::previous = {};
+}
+
 int device_count()
 {
 	const char *s = getenv("ADDITIVE_EMULATOR_DEVICES");
@@ -212,6 +224,12 @@ struct leaks {
 } at_end;
 
 } // namespace
+
+void emulator::finish_all()
+{
+	std::lock_guard<std::recursive_mutex> hold(lock);
+	drain_all();
+}
 
 cudaError_t emulator::enqueue(cudaStream_t stream, work w)
 {
@@ -458,6 +476,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 			std::string now((const char *)from, bytes);
 			return issue(stream, [=]() {
 				emulator::need_device(to, now.size(), "cudaMemcpyAsync, destination");
+				did(EMULATOR_COPY, "copy to the device", 0, now.size());
 				memcpy(to, now.data(), now.size());
 			});
 		}
@@ -466,6 +485,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 				emulator::need_device(to, bytes, "cudaMemcpyAsync, destination");
 			if (from_device)
 				emulator::need_device(from, bytes, "cudaMemcpyAsync, source");
+			did(EMULATOR_COPY, !to_device ? "copy to the host" : from_device ? "copy" : "copy to the device",
+			    from_device ? bytes : 0, to_device ? bytes : 0);
 			memcpy(to, from, bytes);
 		});
 	});
@@ -476,6 +497,7 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t strea
 		emulator::need_device(to, bytes, "cudaMemsetAsync");
 		return issue(stream, [=]() {
 			emulator::need_device(to, bytes, "cudaMemsetAsync");
+			did(EMULATOR_SET, "set", 0, bytes);
 			memset(to, byte, bytes);
 		});
 	});

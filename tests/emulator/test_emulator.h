@@ -21,15 +21,26 @@ extern const test_case planted_cases[], meaning_cases[], runtime_cases[]; /* end
 
 cudaStream_t test_stream();
 
-/* Launch and wait. */
-template <class... P, class... A> void run(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
+/* Launch; early: it may begin before the work before it has ended. */
+template <class... P, class... A>
+void issue(bool early, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
 {
+	cudaLaunchAttribute attribute = {};
 	cudaLaunchConfig_t config = {};
+	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	attribute.val.programmaticStreamSerializationAllowed = 1;
 	config.gridDim = grid;
 	config.blockDim = dim3(threads);
 	config.dynamicSmemBytes = shared;
 	config.stream = test_stream();
+	config.attrs = &attribute;
+	config.numAttrs = early;
 	EXPECT(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...) == cudaSuccess);
+}
+/* Launch and wait. */
+template <class... P, class... A> void run(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A... args)
+{
+	issue(false, kernel, grid, threads, shared, args...);
 	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
 }
 

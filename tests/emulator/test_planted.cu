@@ -254,6 +254,77 @@ __global__ void copies(float *out, const float *in, int fault)
 	out[t] = x[4 * ((t + 1) % 64)];
 }
 
+/* --- early launches ------------------------------------------------------------------------------------ */
+
+enum ahead { WAITS_FIRST, READS_WRITTEN, WRITES_WRITTEN, WRITES_READ, READS_READ, BLOCK_WAITS, WARP_WAITS, NEVER_WAITS, BEGINS_NEXT, COPIES };
+
+__global__ void goes_before(float *written, const float *read)
+{
+	int t = threadIdx.x;
+	written[t] = read[t];
+}
+/* A thread that waits at the end may touch before only what the kernel before left alone. */
+__global__ void goes_ahead(float *written, float *read, float *out, int how)
+{
+	float *x = shared_memory<float>();
+	int t = threadIdx.x;
+	if (how == NEVER_WAITS && t == 5)
+		return;
+	if (how == BEGINS_NEXT)
+		let_next_begin();
+	if (how == WAITS_FIRST || how == NEVER_WAITS || (how == BLOCK_WAITS && t == 40) || (how == WARP_WAITS && t < 32))
+		wait_for_previous();
+	if (how == BLOCK_WAITS)
+		__syncthreads();
+	if (how == READS_READ)
+		out[t] = read[t];
+	else if (how == COPIES)
+		copy_async(x + 4 * t, written + 4 * (t % 16));
+	else if (how == WRITES_READ)
+		read[t] = 1;
+	else if (how == WRITES_WRITTEN)
+		((unsigned char *)written)[4 * t + 1] = 0;
+	else
+		out[t] = written[t];
+	if (how != BLOCK_WAITS)
+		wait_for_previous();
+	let_next_begin();
+	read[t] = written[t] = 3;
+	copy_commit();
+	copy_wait<0>();
+}
+template <int how, bool early> static void ahead_of_a_kernel()
+{
+	float *written = device<float>(64), *read = device<float>(64), *out = device<float>(64);
+	issue(false, goes_before, 1, 64, 0, written, read);
+	issue(early, goes_ahead, 1, 64, 1024, written, read, out, how);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
+/* The same as a graph, replayed on another stream. */
+template <int how> static void ahead_in_a_graph()
+{
+	float *written = device<float>(64), *read = device<float>(64), *out = device<float>(64);
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	cudaStream_t other;
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+	EXPECT(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+	issue(false, goes_before, 1, 64, 0, written, read);
+	issue(true, goes_ahead, 1, 64, 1024, written, read, out, how);
+	EXPECT(cudaStreamEndCapture(test_stream(), &graph) == cudaSuccess && cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+	EXPECT(cudaStreamCreateWithPriority(&other, cudaStreamNonBlocking, 0) == cudaSuccess);
+	EXPECT(cudaGraphLaunch(exec, other) == cudaSuccess && cudaStreamSynchronize(other) == cudaSuccess);
+}
+/* What is written before a copy is there when the copy has ended, and so is the copy. */
+static void ahead_of_a_copy()
+{
+	float *written = device<float>(64), *read = device<float>(64), *out = device<float>(64);
+	issue(false, goes_before, 1, 64, 0, written, read);
+	EXPECT(cudaMemsetAsync(written, 0, 64 * sizeof(float), test_stream()) == cudaSuccess);
+	issue(true, goes_ahead, 1, 64, 1024, written, read, out, READS_WRITTEN);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
+
 template <void (*kernel)(float *, bool), bool correct> static void one_block()
 {
 	run(kernel, 1, 64, 256, device<float>(64), correct);
@@ -346,5 +417,24 @@ const test_case planted_cases[] = {
     {"a_copy_that_others_do_not_wait_for", copying<2>, "uninitialised: read of 4 bytes at shared memory", nullptr},
     {"a_copy_over_what_others_still_read", copying<3>, "race: write of 16 bytes at shared memory", nullptr},
     {"a_copy_that_all_wait_for", copying<0>, nullptr, nullptr},
+    {"an_early_launch_reads_what_the_one_before_writes", ahead_of_a_kernel<READS_WRITTEN, true>,
+     "early launch: read of 4 bytes at an allocation of 256 bytes", nullptr},
+    {"an_early_launch_copies_what_the_one_before_writes", ahead_of_a_kernel<COPIES, true>, "early launch: read of 16 bytes", nullptr},
+    {"an_early_launch_writes_what_the_one_before_writes", ahead_of_a_kernel<WRITES_WRITTEN, true>, "early launch: write of 1 bytes", nullptr},
+    {"an_early_launch_writes_what_the_one_before_reads", ahead_of_a_kernel<WRITES_READ, true>,
+     "and the read by the kernel before", nullptr},
+    {"an_early_launch_of_which_a_warp_waits", ahead_of_a_kernel<WARP_WAITS, true>, "early launch: read of 4 bytes", nullptr},
+    {"an_early_launch_that_waits", ahead_of_a_kernel<WAITS_FIRST, true>, nullptr, nullptr},
+    {"an_early_launch_that_waits_in_any_order", ahead_of_a_kernel<WAITS_FIRST, true>, nullptr, "ADDITIVE_EMULATOR_ORDER=shuffle:5"},
+    {"an_early_launch_reads_what_the_one_before_reads", ahead_of_a_kernel<READS_READ, true>, nullptr, nullptr},
+    {"an_early_launch_of_which_one_waits_before_a_barrier", ahead_of_a_kernel<BLOCK_WAITS, true>, nullptr, nullptr},
+    {"an_early_launch_that_never_waits", ahead_of_a_kernel<NEVER_WAITS, true>, "early launch: the thread ends without wait_for_previous", nullptr},
+    {"an_early_launch_that_lets_the_next_begin_too_early", ahead_of_a_kernel<BEGINS_NEXT, true>,
+     "early launch: let_next_begin before wait_for_previous", nullptr},
+    {"a_launch_that_is_not_early_reads_what_it_likes", ahead_of_a_kernel<READS_WRITTEN, false>, nullptr, nullptr},
+    {"a_launch_that_is_not_early_need_not_wait", ahead_of_a_kernel<BEGINS_NEXT, false>, nullptr, nullptr},
+    {"an_early_launch_in_a_graph_that_does_not_wait", ahead_in_a_graph<READS_WRITTEN>, "early launch: read of 4 bytes", nullptr},
+    {"an_early_launch_in_a_graph_that_waits", ahead_in_a_graph<WAITS_FIRST>, nullptr, nullptr},
+    {"nothing_is_ahead_of_a_copy", ahead_of_a_copy, nullptr, nullptr},
     {},
 };

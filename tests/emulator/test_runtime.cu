@@ -1,6 +1,8 @@
 /* What host code may rely on, and what it may not: streams, copies, captures, limits, faults. */
 #include "tests/emulator/test_emulator.h"
 
+#include "tests/emulator/count.h"
+
 #include <cublasLt.h>
 #include <cuda.h>
 
@@ -222,6 +224,83 @@ static void products()
 	}
 }
 
+/* d += a b after what wrote a: an early launch may not read d before it has waited. */
+__global__ void reads_ahead(const float *d, bool correct)
+{
+	if (correct)
+		wait_for_previous();
+	float x = d[threadIdx.x];
+	wait_for_previous();
+	if (x == 12345)
+		__syncwarp();
+}
+static void after_a_product(bool correct)
+{
+	float *a = device<float>(64), *d = device<float>(64), alpha = 1, beta = 0;
+	cublasLtHandle_t handle;
+	cublasLtMatmulDesc_t desc;
+	cublasLtMatrixLayout_t layout;
+	EXPECT(cublasLtCreate(&handle) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, 8, 8, 8) == CUBLAS_STATUS_SUCCESS);
+	EXPECT(cublasLtMatmul(handle, desc, &alpha, a, layout, a, layout, &beta, d, layout, d, layout, nullptr, nullptr, 0, test_stream()) ==
+	       CUBLAS_STATUS_SUCCESS);
+	issue(true, reads_ahead, 1, 64, 0, d, correct);
+	EXPECT(cudaStreamSynchronize(test_stream()) == cudaSuccess);
+}
+
+/* --- counts ------------------------------------------------------------------------------------------ */
+
+/* Thread t of one warp: read in[step t] and in[0], write out[t] twice; one float4 and two neighbours of 2 bytes. */
+__global__ void moves(float *out, const float *in, int step)
+{
+	int t = threadIdx.x;
+	float x = in[step * t];
+	out[t] = x;
+	float y = in[step * 0];
+	__syncwarp();
+	out[t] = x + y;
+}
+__global__ void moves_vectors(float4 *out, const float4 *in, uint16_t *half)
+{
+	int t = threadIdx.x;
+	out[t] = in[t];
+	half[2 * t] = half[2 * t + 1] = 1;
+}
+static void expect_work(const emulator_work &w, const char *name, emulator_kind kind, uint64_t read, uint64_t read_once, uint64_t written,
+                        uint64_t written_once, uint64_t moved, uint64_t used)
+{
+	EXPECT(strcmp(w.name, name) == 0 && w.kind == kind && !w.early && w.flop == 0);
+	EXPECT(w.read == read && w.read_once == read_once && w.written == written && w.written_once == written_once);
+	EXPECT(w.moved == moved && w.used == used);
+}
+static void counts()
+{
+	float *in = device<float>(1024), *out = device<float>(1024), host[4];
+	uint16_t *half = device<uint16_t>(64);
+	size_t n;
+	issue(false, fill, 1, 32, 0, out, 1.0f, 8); /* before: not counted */
+	emulator_count_begin();
+	for (int step : {1, 8})
+		issue(false, moves, 1, 32, 0, out, in, step);
+	issue(false, moves_vectors, 1, 32, 0, (float4 *)out, (const float4 *)in, half);
+	EXPECT(cudaMemcpyAsync(host, out, sizeof host, cudaMemcpyDeviceToHost, test_stream()) == cudaSuccess);
+	const emulator_work *w = emulator_count_end(&n);
+	EXPECT(n == 4 && w[0].grid[0] == 1 && w[0].threads == 32);
+	/* sectors: 4 or 32 of in, 1 of in[0], twice 4 of out */
+	expect_work(w[0], "moves", EMULATOR_KERNEL, 256, 128, 256, 128, 32 * (4 + 1 + 8), 128 + 4 + 256);
+	expect_work(w[1], "moves", EMULATOR_KERNEL, 256, 128, 256, 128, 32 * (32 + 1 + 8), 128 + 4 + 256);
+	expect_work(w[2], "moves_vectors", EMULATOR_KERNEL, 512, 512, 640, 640, 1152, 1152);
+	expect_work(w[3], "copy to the host", EMULATOR_COPY, 16, 16, 0, 0, 0, 0);
+	issue(true, reads_ahead, 1, 64, 0, in, true); /* after: not counted */
+	after_a_product(true);
+	emulator_count_begin();
+	after_a_product(true);
+	w = emulator_count_end(&n);
+	EXPECT(n == 4 && w[2].kind == EMULATOR_PRODUCT && w[2].flop == 2 * 8 * 8 * 8 && w[2].read == 512 && w[2].written == 256);
+	EXPECT(w[3].early && w[3].read == 256);
+}
+
 static void freed_twice()
 {
 	float *x = device<float>(4);
@@ -246,6 +325,9 @@ const test_case runtime_cases[] = {
     {"reserved_memory_grows", grows, nullptr, nullptr},
     {"reserved_addresses_are_no_memory", unmapped, "host memory: write of 4 bytes", nullptr},
     {"matrix_products_are_cublas's", products, nullptr, nullptr},
+    {"an_early_launch_reads_what_a_product_before_writes", []() { after_a_product(false); }, "and the write by the matrix product before", nullptr},
+    {"an_early_launch_waits_for_a_product", []() { after_a_product(true); }, nullptr, nullptr},
+    {"bytes_and_sectors_are_counted", counts, nullptr, nullptr},
     {"memory_is_freed_once", freed_twice, "was freed before", nullptr},
     {"memory_that_was_not_given_is_not_freed", []() { (void)cudaFree((char *)device<char>(9) + 1); }, "was not given by cudaMalloc", nullptr},
     {"a_copy_of_more_than_there_is", beyond, "cudaMemcpyAsync, destination: 20 bytes at an allocation of 16 bytes", nullptr},

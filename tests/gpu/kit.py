@@ -28,7 +28,7 @@ def libraries(program):
 
 
 def copy_programs(build, kit):
-    programs = [*build.glob("bin/*"), *build.glob("unit/cuda/*"), *build.glob("bench/bench_*")]
+    programs = [*build.glob("bin/*"), *build.glob("unit/cuda/*"), *build.glob("bench/bench_*"), *build.glob("bench/train_curve")]
     for program in programs:
         folder = kit / program.relative_to(build).parts[0]
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ value op_gather(graph *g, value table, value index, int64_t padding_row)
 status op_gather_check(op_call *call, error *err)
 {
 	const bool packed = check_present(call, 0) && dtype_is_panel(call->in[0].type);
-	if (!packed)
+	if (!packed && !(check_present(call, 0) && call->in[0].type == DTYPE_I32))
 		TRY(check_real(call, 0, "table", err));
 	TRY(check_type(call, 1, "index", DTYPE_I32, err));
 	shape table = call->in[0].shape, out = call->in[1].shape;

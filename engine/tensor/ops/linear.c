@@ -26,11 +26,11 @@ status op_linear_backward(graph *g, const op_node *node)
 {
 	const linear_params *p = node->params;
 	value x = node->in[0], weight = node->in[1], bias = node->in[2], dy = graph_output_gradient(g, node, 0);
-	if (graph_needs_gradient(g, x))
-		graph_accumulate(g, x, op_matmul(g, dy, weight, false, false, p->alpha));
 	if (graph_needs_gradient(g, weight))
 		graph_accumulate(g, weight, op_matmul_wide(g, dy, x, true, false, p->alpha));
 	if (graph_needs_gradient(g, bias))
 		graph_accumulate(g, bias, op_sum_rows(g, dy, p->alpha));
+	if (graph_needs_gradient(g, x)) /* last: what reads dx follows, and a backend may run both as one */
+		graph_accumulate(g, x, op_matmul(g, dy, weight, false, false, p->alpha));
 	return STATUS_OK;
 }

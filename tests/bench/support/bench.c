@@ -64,6 +64,12 @@ double bench_times_p95(bench_times *t)
 	return t->ns[t->count * 95 / 100];
 }
 
+double bench_times_p99(bench_times *t)
+{
+	bench_times_median(t);
+	return t->ns[t->count * 99 / 100];
+}
+
 double bench_times_best(bench_times *t)
 {
 	bench_times_median(t);

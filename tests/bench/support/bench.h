@@ -16,6 +16,7 @@ void bench_times_free(bench_times *t);
 /* Sorts the times. */
 double bench_times_median(bench_times *t);
 double bench_times_p95(bench_times *t);
+double bench_times_p99(bench_times *t);
 double bench_times_best(bench_times *t);
 
 /* Print what went wrong and exit. */

@@ -114,6 +114,9 @@ void atomic_end(void *at, const void *value, size_t bytes);
 void copy_async(void *shared, const void *global, int bytes);
 void copy_commit();
 void copy_wait(int groups);
+/* Programmatic dependent launch. */
+void wait_for_previous();
+void let_next_begin();
 /* For functions of the emulator that read or write memory in a kernel's name. */
 void touch_read(const void *at, size_t bytes);
 void touch_write(void *at, size_t bytes);
@@ -356,7 +359,7 @@ enum cudaMemcpyKind {
 	cudaMemcpyDefault
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
-enum { cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+enum { cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
 enum { cudaEnableDefault = 0 };
 enum cudaDriverEntryPointQueryResult {
 	cudaDriverEntryPointSuccess = 0,
@@ -447,6 +450,7 @@ struct launch {
 	void (*call)(const void *arguments);
 	std::shared_ptr<void> arguments;
 	size_t argument_bytes;
+	bool early; /* may begin before the launch before it has ended */
 };
 cudaError_t submit(cudaStream_t stream, launch &&l);
 cudaError_t set_shared_limit(const void *kernel, cudaFuncAttribute attribute, int value);
@@ -465,8 +469,12 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (
 	typedef std::pair<void (*)(P...), std::tuple<P...>> packed;
 	auto arguments = std::make_shared<packed>(kernel, std::tuple<P...>(static_cast<P>(std::forward<A>(args))...));
 	auto call = [](const void *p) { std::apply(((const packed *)p)->first, ((const packed *)p)->second); };
+	bool early = false;
+	for (unsigned i = 0; i < c->numAttrs; i++)
+		if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+			early = c->attrs[i].val.programmaticStreamSerializationAllowed != 0;
 	return emulator::submit(c->stream, {(const void *)kernel, c->gridDim, c->blockDim, c->dynamicSmemBytes, call,
-	                                    std::move(arguments), sizeof(packed)});
+	                                    std::move(arguments), sizeof(packed), early});
 }
 
 #endif

@@ -54,6 +54,15 @@ static inline void load_matrices_transposed(unsigned d[4], const void *row)
 	}
 }
 
+static inline float exp2_approx(float x)
+{
+	return x < -126 ? 0 : exp2f(x);
+}
+static inline float reciprocal_approx(float x)
+{
+	return 1.0f / x;
+}
+
 static inline void copy_async(void *shared, const void *global, int bytes = 16)
 {
 	emulator::copy_async(shared, global, bytes);
@@ -69,9 +78,11 @@ template <int n> static inline void copy_wait(void)
 
 static inline void wait_for_previous(void)
 {
+	emulator::wait_for_previous();
 }
 static inline void let_next_begin(void)
 {
+	emulator::let_next_begin();
 }
 static inline void prefetch(const void *at)
 {

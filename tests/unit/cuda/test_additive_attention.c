@@ -468,6 +468,21 @@ static void long_chains_match(void **state)
 	assert_int_equal(failed, 0);
 }
 
+/* Windows of 16 chains are all that the cache is thought to hold: the last wave is a short one. */
+static void more_chains_than_a_wave_match(void **state)
+{
+	(void)state;
+	assert_int_equal(failures((attention_case){.batch = 3,
+	                                           .length = 640,
+	                                           .heads = 6,
+	                                           .dh = 256,
+	                                           .window = 600,
+	                                           .type = DTYPE_F32,
+	                                           .masking = NO_MASK,
+	                                           .loud = 1}),
+	                 0);
+}
+
 /* Wider than what a block holds: in pieces. */
 static void heads_in_pieces_match(void **state)
 {
@@ -554,6 +569,7 @@ int main(void)
 	    cmocka_unit_test(odd_heads_match_at_every_border),
 	    cmocka_unit_test(wide_rows_match_at_borders),
 	    cmocka_unit_test(long_chains_match),
+	    cmocka_unit_test(more_chains_than_a_wave_match),
 	    cmocka_unit_test(heads_in_pieces_match),
 	    cmocka_unit_test(loud_scores_stay_finite_and_right),
 	    cmocka_unit_test(equal_scores_give_means),

@@ -349,6 +349,28 @@ static void two_backends_are_two_streams_of_one_memory(void **state)
 	free(host);
 }
 
+/* As many as may be under way, each of what lay there when it was issued, and taken in any order. */
+static void a_fetch_is_not_held_up_by_what_comes_later(void **state)
+{
+	backend *b = *state;
+	unsigned number[BACKEND_FETCHES];
+	int *data = allocate(b, BACKEND_FETCH_BYTES);
+	for (int round = 0; round < 2; round++) { /* the boxes serve again */
+		for (int i = 0; i < BACKEND_FETCHES; i++) {
+			int there[] = {round, i};
+			assert_int_equal(b->upload(b, data, there, sizeof there), STATUS_OK);
+			assert_int_equal(b->fetch(b, data, i ? sizeof there : BACKEND_FETCH_BYTES, &number[i]),
+			                 STATUS_OK);
+		}
+		for (int i = BACKEND_FETCHES - 1; i >= 0; i--) {
+			int there[2];
+			assert_int_equal(b->fetch_take(b, number[i], there, sizeof there), STATUS_OK);
+			assert_true(there[0] == round && there[1] == i && b->fetched(b, number[i]));
+		}
+	}
+	b->release(b, data);
+}
+
 static void a_backend_is_busy_until_its_work_is_done(void **state)
 {
 	backend *b = *state;
@@ -467,6 +489,10 @@ static void expect_lost(backend *b, void *data, plan *p)
 	assert_null(out);
 	assert_int_equal(b->upload(b, data, host, 16), STATUS_DEVICE);
 	assert_int_equal(b->download(b, host, data, 16), STATUS_DEVICE);
+	unsigned number;
+	assert_int_equal(b->fetch(b, data, 16, &number), STATUS_DEVICE);
+	assert_true(b->fetched(b, 0));
+	assert_int_equal(b->fetch_take(b, 0, host, 16), STATUS_DEVICE);
 	assert_int_equal(b->copy(b, data, data, 16), STATUS_DEVICE);
 	assert_int_equal(b->clear(b, data, 16), STATUS_DEVICE);
 	assert_int_equal(b->synchronize(b), STATUS_DEVICE);
@@ -561,6 +587,7 @@ int main(void)
 	    ON_ONE(what_is_reserved_grows_in_place),
 	    ON_ONE(more_than_the_device_has_leaves_a_reservation_as_it_was),
 	    ON_ONE(two_backends_are_two_streams_of_one_memory),
+	    ON_ONE(a_fetch_is_not_held_up_by_what_comes_later),
 	    ON_ONE(a_backend_is_busy_until_its_work_is_done),
 	    ON_ONE(replays_give_the_bits_of_direct_runs),
 	    ON_ONE(only_kernels_are_recorded),

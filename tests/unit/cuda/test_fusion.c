@@ -1,4 +1,5 @@
-/* Neighbouring calls as one kernel: the same bits as one by one, whatever of them is kept. */
+/* Neighbouring calls as one kernel: the same bits as one by one, whatever of them is kept. A matrix product with an add
+ * is rounded once where they are rounded twice: as near as that. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include "engine/tensor/ops.h"
 #include "engine/tensor/plan.h"
 #include "tests/unit/cuda/device.h"
+#include "tests/unit/cuda/tensors.h"
 #include "tests/unit/support/op_cases.h"
 #include "tests/unit/support/random.h"
 
@@ -27,6 +29,13 @@ static int fuse_and_count(const backend *b, const op_id *ids, const op_call *con
 	int count = fuse(b, ids, calls, n, dead, out);
 	fused = count > fused ? count : fused;
 	return count;
+}
+
+/* Without products, whose bits are others. */
+static int fuse_but_products(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
+                             backend_fused_kernel *out)
+{
+	return ids[0] == OP_matmul || ids[0] == OP_linear ? 0 : fuse_and_count(b, ids, calls, n, dead, out);
 }
 
 static int open_one(void **state)
@@ -200,6 +209,51 @@ static const struct {
 };
 enum { CHAINS = sizeof chains / sizeof chains[0], MADE = 9 };
 
+static value weights(graph *g, const sizes *s)
+{
+	return graph_input(g, "w", s->type, SHAPE2(s->width, s->width));
+}
+
+static int product_add(graph *g, const sizes *s, value made[])
+{
+	made[0] = op_matmul(g, real(g, s, "x"), weights(g, s), false, false, 0.5f);
+	made[1] = op_add(g, real(g, s, "a"), made[0]);
+	return 2;
+}
+
+/* The gradient of a weight that is used twice: f32 from any type. */
+static int wide_product_add(graph *g, const sizes *s, value made[])
+{
+	made[0] = op_matmul_wide(g, real(g, s, "dy"), real(g, s, "x"), true, false, 1);
+	made[1] = op_add(g, graph_input(g, "a", DTYPE_F32, SHAPE2(s->width, s->width)), made[0]);
+	return 2;
+}
+
+static int linear_add(graph *g, const sizes *s, value made[])
+{
+	made[0] = op_linear(g, real(g, s, "x"), weights(g, s), VALUE_NONE, 1);
+	made[1] = op_add(g, made[0], real(g, s, "a"));
+	return 2;
+}
+
+static int linear_bias_add(graph *g, const sizes *s, value made[])
+{
+	made[0] = op_linear(g, real(g, s, "x"), weights(g, s), graph_input(g, "bias", DTYPE_F32, SHAPE1(s->width)), 2);
+	made[1] = op_add(g, real(g, s, "a"), made[0]);
+	return 2;
+}
+
+static const struct {
+	const char *name;
+	chain_builder build;
+} products[] = {
+    {"matmul, add", product_add},
+    {"matmul to f32, add", wide_product_add},
+    {"linear, add", linear_add},
+    {"linear with a bias, add", linear_bias_add},
+};
+enum { PRODUCTS = sizeof products / sizeof products[0] };
+
 /* Does a later node read v? */
 static bool is_read(const graph *g, value v)
 {
@@ -229,11 +283,11 @@ static void fill_inputs(plan *p)
 
 /* Run a chain; what nobody in it reads is kept, and of the rest the bits of `keep`. Results one after another in *out.
  */
-static size_t run_chain(int which, const sizes *s, unsigned keep, char **out)
+static size_t run_chain(chain_builder build, const sizes *s, unsigned keep, char **out)
 {
 	graph *g = graph_new();
 	value made[MADE];
-	const int n = chains[which].build(g, s, made);
+	const int n = build(g, s, made);
 	size_t bytes[MADE] = {0}, total = 0;
 	for (int i = 0; i < n; i++) {
 		if (is_read(g, made[i]) && !(keep >> i & 1))
@@ -262,9 +316,9 @@ static void compare(int which, const sizes *s, unsigned keep, int calls)
 	char *together, *single;
 	fused = 0;
 	device->fuse = fuse_and_count;
-	const size_t bytes = run_chain(which, s, keep, &together);
+	const size_t bytes = run_chain(chains[which].build, s, keep, &together);
 	device->fuse = NULL;
-	assert_int_equal(run_chain(which, s, keep, &single), bytes);
+	assert_int_equal(run_chain(chains[which].build, s, keep, &single), bytes);
 	device->fuse = fuse;
 	if (fused != calls || memcmp(together, single, bytes) != 0)
 		fail_msg("%s, %s, %lld rows of %lld, kept %#x: %s", chains[which].name, dtype_name(s->type),
@@ -272,6 +326,83 @@ static void compare(int which, const sizes *s, unsigned keep, int calls)
 		         fused != calls ? "not the calls that were to be one" : "other bits");
 	free(together);
 	free(single);
+}
+
+/* What a chain leaves last, as floats. */
+static float *numbers_of(const sizes *s, const char *bytes, size_t n, int64_t *count)
+{
+	const bool half = s->type == DTYPE_BF16;
+	*count = (int64_t)(n / (half ? 2 : 4));
+	float *x = tensors_room((size_t)*count * sizeof *x);
+	for (int64_t i = 0; i < *count; i++) {
+		if (half)
+			x[i] = panel_f32(((const uint16_t *)(const void *)bytes)[i]);
+		else
+			x[i] = ((const float *)(const void *)bytes)[i];
+	}
+	return x;
+}
+
+static void try_product(int which, const sizes *s)
+{
+	char *together, *again, *single;
+	int64_t count;
+	const sizes result = {products[which].build == wide_product_add ? DTYPE_F32 : s->type, 0, 0};
+	fused = 0;
+	device->fuse = fuse_and_count;
+	const size_t bytes = run_chain(products[which].build, s, 0, &together);
+	assert_int_equal(run_chain(products[which].build, s, 0, &again), bytes);
+	assert_int_equal(fused, 2);
+	device->fuse = NULL;
+	assert_int_equal(run_chain(products[which].build, s, 0, &single), bytes);
+	device->fuse = fuse;
+	assert_memory_equal(together, again, bytes);
+	float *got = numbers_of(&result, together, bytes, &count), *want = numbers_of(&result, single, bytes, &count);
+	const distance d = tensors_distance(got, want, count);
+	const double coarse = result.type == DTYPE_BF16 ? 1 : 1e-4;
+	if (!(d.rms <= 0.008 * coarse && d.worst <= 0.02 * coarse)) /* two roundings, of 2^-9 at most */
+		fail_msg("%s, %s, %lld rows of %lld: error %g, at worst %g", products[which].name, dtype_name(s->type),
+		         (long long)s->rows, (long long)s->width, d.rms, d.worst);
+	free(together);
+	free(again);
+	free(single);
+	free(got);
+	free(want);
+}
+
+static void a_product_takes_the_other_term_of_a_sum(void **state)
+{
+	(void)state;
+	static const int64_t rows[] = {1, 37, 130}, widths[] = {8, 33, 96};
+	for (int which = 0; which < PRODUCTS; which++)
+		for (int i = 0; i < 9; i++)
+			for (int half = 0; half < 2; half++) {
+				const sizes s = {half ? DTYPE_BF16 : DTYPE_F32, rows[i / 3], widths[i % 3]};
+				try_product(which, &s);
+			}
+}
+
+/* Of no columns: the other term and a bias are all there is. */
+static void a_sum_with_an_empty_product(void **state)
+{
+	(void)state;
+	float x[6] = {1, 2, 3, 4, 5, 6}, y[6];
+	graph *g = graph_new();
+	value a = graph_input(g, "a", DTYPE_F32, SHAPE2(2, 3));
+	value sum = op_add(g, a,
+	                   op_linear(g, graph_input(g, "x", DTYPE_F32, SHAPE2(2, 0)),
+	                             graph_input(g, "w", DTYPE_F32, SHAPE2(3, 0)),
+	                             graph_input(g, "bias", DTYPE_F32, SHAPE1(3)), 2));
+	graph_output(g, sum, "sum");
+	plan *p;
+	assert_int_equal(plan_new(&p, g, device, NULL, 0, NULL), STATUS_OK);
+	assert_int_equal(plan_write(p, a, x), STATUS_OK);
+	assert_int_equal(plan_write(p, graph_find(g, "bias"), x + 1), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, sum, y), STATUS_OK);
+	for (int i = 0; i < 6; i++)
+		assert_true(y[i] == x[i] + 2 * x[1 + i % 3]);
+	plan_free(p);
 }
 
 static void a_chain_has_the_bits_of_its_calls(void **state)
@@ -333,6 +464,13 @@ static int product_with_dx(graph *g, const sizes *s, value made[])
 	return n + 2;
 }
 
+static int product_twice(graph *g, const sizes *s, value made[])
+{
+	made[0] = op_linear(g, real(g, s, "x"), weights(g, s), VALUE_NONE, 1);
+	made[1] = op_add(g, made[0], made[0]);
+	return 2;
+}
+
 /* How many calls from the first on are taken as one. */
 static int taken(chain_builder build)
 {
@@ -357,6 +495,8 @@ static void calls_that_do_not_follow_one_another_stay_apart(void **state)
 	assert_int_equal(taken(add_to_itself), 0);
 	assert_int_equal(taken(norm_of_another), 0);
 	assert_int_equal(taken(product_with_dx), 2); /* layernorm_grad and add */
+	assert_int_equal(taken(product_add), 0); /* the product is an output, so it has to be written */
+	assert_int_equal(taken(product_twice), 0);
 }
 
 /* --- models ----------------------------------------------------------------------------------------- */
@@ -391,6 +531,14 @@ static float train(const model *m, const forward_spec *spec, float *out)
 	return loss;
 }
 
+/* Gradients whose products began from the other terms of sums, beside those that were rounded between. */
+static void compare_gradients(const float *got, const float *want, int64_t count, bool half)
+{
+	const distance d = tensors_distance(got, want, count);
+	if (!(d.rms <= (half ? 0.02 : 1e-5)))
+		fail_msg("error %g, at worst %g", d.rms, d.worst);
+}
+
 /* With and without fusion; `calls`: the longest chain that there is. */
 static void compare_models(const architecture *a, const char *config, int calls)
 {
@@ -412,13 +560,15 @@ static void compare_models(const architecture *a, const char *config, int calls)
 		                           .recompute = manner & 1,
 		                           .bf16 = manner & 2};
 		fused = 0;
-		device->fuse = fuse_and_count;
+		device->fuse = fuse_but_products;
 		const float loss = train(m, &spec, together);
 		device->fuse = NULL;
 		assert_true(train(m, &spec, single) == loss);
-		device->fuse = fuse;
 		assert_int_equal(fused, calls);
 		assert_memory_equal(together, single, bytes);
+		device->fuse = fuse;
+		assert_true(fabsf(train(m, &spec, together) - loss) <= 0.01f * loss);
+		compare_gradients(together, single, model_arena_floats(m), spec.bf16);
 	}
 	free(together);
 	free(single);
@@ -443,6 +593,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_chain_has_the_bits_of_its_calls),
 	    cmocka_unit_test(whatever_of_it_is_kept),
+	    cmocka_unit_test(a_product_takes_the_other_term_of_a_sum),
+	    cmocka_unit_test(a_sum_with_an_empty_product),
 	    cmocka_unit_test(rows_that_do_not_fit_have_the_same_bits),
 	    cmocka_unit_test(calls_that_do_not_follow_one_another_stay_apart),
 	    cmocka_unit_test(a_model_trains_to_the_same_bits),

@@ -6,6 +6,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,6 +284,39 @@ static void more_shapes_than_are_remembered_change_nothing(void **state)
 	try_product(*state, &(product){.m = 1, .n = 1, .k = 1, .alpha = 1});
 }
 
+/* What benchmarks ask the plug-in for by name: every choice of the library is the same product. */
+static void every_choice_is_the_product(void **state)
+{
+	status (*choose)(backend * b, const op_call *call, int i, int *count);
+	const char *folder = getenv("ADDITIVE_PLUGIN_DIR");
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/additive-cuda.so", folder ? folder : "build/bin");
+	void *plugin = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+	if (!plugin)
+		skip();
+	*(void **)&choose = dlsym(plugin, "additive_cuda_matmul_choice");
+	assert_non_null((void *)(uintptr_t)choose);
+	backend *b = *state;
+	const product p = {.m = 40, .n = 24, .k = 56, .type = DTYPE_BF16, .trans_b = true, .alpha = 1};
+	operand a = operand_new(b, p.type, SHAPE2(p.m, p.k), 1, 0), w = operand_new(b, p.type, SHAPE2(p.n, p.k), 2, 0);
+	operand y = operand_new(b, p.type, SHAPE2(p.m, p.n), 0, 0);
+	const matmul_params params = {p.trans_a, p.trans_b, p.wide, p.alpha};
+	const op_call call = {.params = &params, .n_in = 2, .n_out = 1, .in = {a.t, w.t}, .out = {y.t}};
+	int count = 0;
+	for (int i = 0; i == 0 || i < count; i++) {
+		assert_int_equal(choose(b, &call, i, &count), STATUS_OK);
+		void *got = operand_read(b, &y);
+		compare(&p, &a, &w, NULL, &y, got);
+		free(got);
+	}
+	assert_int_equal(choose(b, &call, count, &count), STATUS_INVALID);
+	assert_int_equal(choose(b, &call, -1, &count), STATUS_INVALID);
+	operand_free(b, &a);
+	operand_free(b, &w);
+	operand_free(b, &y);
+	dlclose(plugin);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -292,6 +327,7 @@ int main(void)
 	    cmocka_unit_test(empty_results_are_legal),
 	    cmocka_unit_test(what_the_result_held_does_not_matter),
 	    cmocka_unit_test(more_shapes_than_are_remembered_change_nothing),
+	    cmocka_unit_test(every_choice_is_the_product),
 	};
 	return cmocka_run_group_tests(tests, setup_device, close_device);
 }

@@ -8,11 +8,14 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "engine/tensor/panel.h"
+#include "engine/tensor/plan.h"
 #include "tests/unit/cuda/call.h"
 #include "tests/unit/cuda/device.h"
 #include "tests/unit/support/compare.h"
+#include "tests/unit/support/op_cases.h"
 
 static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
 enum { TYPES = 3 };
@@ -149,8 +152,7 @@ static void long_sums_and_many_outputs_are_right(void **state)
 	}
 }
 
-/* Enough blocks for the wide kernels on up to 150 processors: rows and outputs past a block's, K past stages and
- * slices. */
+/* Rows and outputs past a block's, K past stages and slices. */
 static void large_products_are_right(void **state)
 {
 	static const int64_t inputs[] = {1, 16, 64, 65, 132, 515};
@@ -187,6 +189,48 @@ static void a_row_has_the_same_bits_in_any_batch(void **state)
 		call_run(*state, OP_linear, &whole);
 		for (int j = 0; j < 12; j++)
 			assert_true(rows_are_those_of(*state, &whole, batches[j][0], batches[j][1]));
+		call_free(&whole);
+	}
+}
+
+/* The same again with a row that is not finite: nothing else changes. */
+static void one_row_is_spoilt(backend *b, op_call *call)
+{
+	const int64_t rows = shape_rows(call->in[0].shape), k = shape_last(call->in[0].shape),
+	              n = shape_last(call->out[0].shape), spoilt = rows - 2;
+	tensor before = call->out[0];
+	((float *)call->in[0].data)[spoilt * k + k / 2] = NAN;
+	call_run(b, OP_linear, call);
+	const float *y = call->out[0].data, *want = before.data;
+	for (int64_t i = 0; i < n; i++)
+		assert_true(isnan(y[spoilt * n + i]));
+	assert_true(compare_same("rows before", y, want, spoilt * n));
+	assert_true(compare_same("the last row", y + (rows - 1) * n, want + (rows - 1) * n, n));
+	buffer_free(before.data);
+}
+
+/* Sizes for which a device with 4 processors, or with 100 to 150, takes each tile of the wide kernels
+ * (cuda/linear_wide.cu), some of them with rows of x that are no multiple of 16 bytes. Parts of the batches are narrow. */
+static void tiles_of_every_size_add_in_the_same_order(void **state)
+{
+	static const int64_t few[][3] = {{64, 130, 1028}, {60, 50, 4201}, {60, 510, 1028},
+	                                 {33, 300, 301},  {97, 270, 515}, {110, 250, 772}};
+	static const int64_t many[][3] = {{250, 1000, 3070}, {250, 700, 8192}, {256, 3072, 768}, {1030, 3002, 517}};
+	const bool emulated = device_is_emulated(*state);
+	for (int i = 0; i < (emulated ? 6 : 4) * 2; i++) {
+		const int64_t *size = emulated ? few[i / 2] : many[i / 2], rows = size[0], n = size[1], k = size[2];
+		const dtype type = types[1 + i % 2];
+		op_call whole = call_of(call_normal(SHAPE2(rows, k), 82, 1), random_weight(type, n, k),
+		                        call_normal(SHAPE1(n), 83, 1));
+		call_run(*state, OP_linear, &whole);
+		if (type == DTYPE_PANEL_INT8)
+			check_bytes(&whole);
+		else
+			check_sums(&whole, type);
+		assert_true(rows_are_those_of(*state, &whole, 0, 1));
+		assert_true(rows_are_those_of(*state, &whole, rows / 2 - 4, 9));
+		assert_true(rows_are_those_of(*state, &whole, rows - 2, 2));
+		one_row_is_spoilt(*state, &whole);
 		call_free(&whole);
 	}
 }
@@ -265,6 +309,168 @@ static void an_output_that_is_not_finite_spoils_itself_only(void **state)
 	}
 }
 
+/* --- with what stands around it ------------------------------------------------------------------- */
+
+/* layernorm?, products of one x, and an op on the only product's result. */
+typedef struct form {
+	const char *name;
+	bool norm, kept; /* is layernorm's result wanted too? */
+	int products;
+	op_id end; /* OP_COUNT: none */
+	bool tanh;
+} form;
+
+static const form forms[] = {
+    {"layernorm, three products", true, true, 3, OP_COUNT, false},
+    {"layernorm, two products", true, false, 2, OP_COUNT, false},
+    {"layernorm, product", true, true, 1, OP_COUNT, false},
+    {"layernorm, product, gelu", true, false, 1, OP_gelu, false},
+    {"layernorm, product, gate", true, true, 1, OP_gate, false},
+    {"layernorm, product, add", true, false, 1, OP_add, false},
+    {"three products", false, false, 3, OP_COUNT, false},
+    {"two products", false, false, 2, OP_COUNT, false},
+    {"product, gelu", false, false, 1, OP_gelu, true},
+    {"product, gate", false, false, 1, OP_gate, false},
+    {"product, add", false, false, 1, OP_add, false},
+};
+enum { FORMS = sizeof forms / sizeof forms[0], RESULTS = 4 };
+
+typedef struct sizes {
+	dtype type;
+	int64_t rows, n, k;
+	bool biased;
+} sizes;
+
+static value named(graph *g, const char *name, int i, dtype type, shape s)
+{
+	char text[32];
+	(void)snprintf(text, sizeof text, "%s %d", name, i);
+	return graph_input(g, text, type, s);
+}
+
+/* What the form computes is an output each; returns their number. */
+static int build(const form *f, const sizes *s, graph *g, value results[RESULTS])
+{
+	int n = 0;
+	value x = graph_input(g, "x", DTYPE_F32, SHAPE2(s->rows, s->k)), y = VALUE_NONE;
+	if (f->norm)
+		x = op_layernorm(g, x, graph_input(g, "scale", DTYPE_F32, SHAPE1(s->k)),
+		                 graph_input(g, "shift", DTYPE_F32, SHAPE1(s->k)), 1e-5f);
+	if (f->kept)
+		results[n++] = x;
+	for (int i = 0; i < f->products; i++) { /* of different widths */
+		const int64_t outputs = s->n + (f->products > 1 ? 13 * i : 0);
+		const value bias = s->biased ? named(g, "bias", i, DTYPE_F32, SHAPE1(outputs)) : VALUE_NONE;
+		y = op_linear(g, x, named(g, "w", i, s->type, SHAPE2(outputs, s->k)), bias, params.alpha);
+		if (f->end == OP_COUNT)
+			results[n++] = y;
+	}
+	const value a = f->end == OP_COUNT ? VALUE_NONE : graph_input(g, "a", DTYPE_F32, SHAPE2(s->rows, s->n));
+	if (f->end == OP_gelu)
+		results[n++] = op_gelu(g, y, f->tanh);
+	if (f->end == OP_gate)
+		results[n++] = op_gate(g, a, y, graph_input(g, "b", DTYPE_F32, SHAPE2(s->rows, s->n)));
+	if (f->end == OP_add)
+		results[n++] = op_add(g, a, y);
+	for (int i = 0; i < n; i++)
+		graph_output(g, results[i], "result %d", i);
+	return n;
+}
+
+static void fill(plan *p)
+{
+	const graph *g = plan_graph(p);
+	const op_case none = {0};
+	for (value v = 0; v < graph_value_count(g); v++) {
+		const value_info *info = graph_value(g, v);
+		const tensor t = {NULL, info->type, info->shape};
+		if (info->role != ROLE_INPUT)
+			continue;
+		void *content = buffer_new(call_bytes(&t));
+		op_cases_fill(&none, info, content);
+		assert_int_equal(plan_write(p, v, content), STATUS_OK);
+		buffer_free(content);
+	}
+}
+
+/* The results one after another, buffer_free afterwards; how many floats they are and in how many kernels they came. */
+static float *run_form(backend *b, const form *f, const sizes *s, int64_t *floats, int *kernels)
+{
+	graph *g = graph_new();
+	value results[RESULTS];
+	const int n = build(f, s, g, results);
+	plan *p;
+	error err = ERROR_INIT;
+	if (plan_new(&p, g, b, NULL, 0, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	fill(p);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	*kernels = plan_node_count(p);
+	*floats = 0;
+	for (int i = 0; i < n; i++)
+		*floats += shape_count(graph_value(g, results[i])->shape);
+	float *out = buffer_new((size_t)*floats * sizeof *out), *at = out;
+	for (int i = 0; i < n; at += shape_count(graph_value(g, results[i])->shape), i++)
+		assert_int_equal(plan_read(p, results[i], at), STATUS_OK);
+	plan_free(p);
+	return out;
+}
+
+/* The bits of the calls one by one; in as many kernels as this many, unless 0. */
+static void compare_form(backend *b, const form *f, const sizes *s, int kernels)
+{
+	int64_t floats, same;
+	int together, single;
+	float *got = run_form(b, f, s, &floats, &together);
+	__typeof__(b->fuse) fuse = b->fuse;
+	b->fuse = NULL;
+	float *want = run_form(b, f, s, &same, &single);
+	b->fuse = fuse;
+	if ((kernels && together != kernels) || !compare_same(f->name, got, want, floats))
+		fail_msg("%s, %s, %d rows, N %d, K %d, %s bias: %d kernels", f->name, dtype_name(s->type), (int)s->rows,
+		         (int)s->n, (int)s->k, s->biased ? "with" : "without", together);
+	buffer_free(got);
+	buffer_free(want);
+}
+
+/* Few enough rows that the blocks make the layernorm anew. */
+static bool is_small(const sizes *s)
+{
+	return s->rows <= (s->type == DTYPE_PANEL_F32 ? 4 : 16);
+}
+
+static void neighbours_in_one_kernel_give_the_same_bits(void **state)
+{
+	static const int64_t rows[] = {1, 3, 4, 5, 8, 9, 16, 17, 33};
+	static const int64_t widths[][2] = {{17, 132}, {16, 16}, {1, 4}, {33, 260}};
+	for (int i = 0; i < FORMS * TYPES * 9; i++) {
+		const int at = i % 9, t = i / 9 % TYPES, f = i / 9 / TYPES;
+		const int64_t *width = widths[(at + f) % 4];
+		const sizes s = {types[t], rows[at], width[0], width[1], (at + f) % 3};
+		compare_form(*state, &forms[f], &s, is_small(&s) || !forms[f].norm ? 1 : 0);
+	}
+}
+
+/* Such rows have a layernorm of their own, but their products may still be together. */
+static void rows_of_no_whole_packs_give_the_same_bits(void **state)
+{
+	for (int f = 0; f < FORMS; f++)
+		for (int t = 0; t < TYPES; t++) {
+			const sizes s = {types[t], 1 + 4 * t, 17, 35, t % 2};
+			compare_form(*state, &forms[f], &s, 1 + forms[f].norm);
+		}
+}
+
+/* Rows of several warps, and slices of more steps than a warp has in registers. */
+static void wide_rows_in_one_kernel_give_the_same_bits(void **state)
+{
+	for (int f = 0; f < FORMS; f++)
+		for (int t = 0; t < TYPES; t++) {
+			const sizes s = {types[t], 1 + 2 * (t > 0), 17, 1300 + 740 * (f % 2), true};
+			compare_form(*state, &forms[f], &s, 0);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -273,10 +479,14 @@ int main(void)
 	    cmocka_unit_test(long_sums_and_many_outputs_are_right),
 	    cmocka_unit_test(large_products_are_right),
 	    cmocka_unit_test(a_row_has_the_same_bits_in_any_batch),
+	    cmocka_unit_test(tiles_of_every_size_add_in_the_same_order),
 	    cmocka_unit_test(sums_of_bytes_do_not_overflow),
 	    cmocka_unit_test(rows_of_zeros_and_of_large_and_tiny_values_are_right),
 	    cmocka_unit_test(a_row_that_is_not_finite_spoils_itself_only),
 	    cmocka_unit_test(an_output_that_is_not_finite_spoils_itself_only),
+	    cmocka_unit_test(neighbours_in_one_kernel_give_the_same_bits),
+	    cmocka_unit_test(rows_of_no_whole_packs_give_the_same_bits),
+	    cmocka_unit_test(wide_rows_in_one_kernel_give_the_same_bits),
 	};
 	return cmocka_run_group_tests(tests, open_it, close_it);
 }

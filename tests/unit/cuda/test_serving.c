@@ -142,6 +142,32 @@ static void pieces_of_a_text_leave_the_same_bits(void **state)
 	close_pair(&p);
 }
 
+/* Decode with neighbouring calls as one kernel, and without. */
+static void neighbours_as_one_kernel_change_no_bit(void **state)
+{
+	(void)state;
+	for (int k = 0; k < KINDS; k++) {
+		pair p;
+		int32_t ids[15];
+		open_pair(&p, &kinds[k]);
+		fixture single = p.cpu;
+		single.backend = open_device();
+		assert_non_null(single.backend->fuse);
+		single.backend->fuse = NULL;
+		fixture_serve_as(&single, &roomy, kinds[k].weights);
+		random_tokens(ids, 15, 7);
+		session *a = open_session(&p.device, "x", POSITION_CLAMP, false), *b = open_session(&single, "x", POSITION_CLAMP, false);
+		for (int at = 0; at < 15; at += at ? 1 : 9) {
+			append(&p.device, a, ids + at, at ? 1 : 9);
+			append(&single, b, ids + at, at ? 1 : 9);
+			assert_same_logits(a, b);
+		}
+		scheduler_free(single.scheduler);
+		backend_close(single.backend);
+		close_pair(&p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -149,6 +175,7 @@ int main(void)
 	    cmocka_unit_test(the_batch_changes_no_token),
 	    cmocka_unit_test(a_session_moves_between_the_devices),
 	    cmocka_unit_test(pieces_of_a_text_leave_the_same_bits),
+	    cmocka_unit_test(neighbours_as_one_kernel_change_no_bit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "engine/tensor/plan.h"
 #include "tests/unit/cuda/call.h"
 #include "tests/unit/cuda/device.h"
 #include "tests/unit/support/compare.h"
@@ -499,6 +500,94 @@ static void unwanted_outputs_change_nothing_else(void **state)
 	}
 }
 
+/* --- with what stands around it ------------------------------------------------------------------------ */
+
+/* layernorm, additive_stream, gate, a token of every session a run. */
+typedef struct chained {
+	plan *p;
+	tensor pool;
+} chained;
+
+enum { CHAINED_ROWS = 3 };
+
+static chained chained_new(stream_kind kind)
+{
+	const int64_t floats = (state_floats(kind) + 3) / 4 * 4;
+	const shape x = SHAPE3(CHAINED_ROWS, 1, kind.d), weight = SHAPE1(kind.d), rows = SHAPE1(CHAINED_ROWS);
+	graph *g = graph_new();
+	value r = graph_input(g, "x", DTYPE_F32, x);
+	value n = op_layernorm(g, r, graph_input(g, "weight", DTYPE_F32, weight), graph_input(g, "bias", DTYPE_F32, weight), 1e-5f);
+	value pool = graph_state(g, "pool", SHAPE2(CHAINED_ROWS, floats));
+	value slot = graph_input(g, "slot", DTYPE_I32, rows), position = graph_input(g, "position", DTYPE_I32, rows),
+	      length = graph_input(g, "length", DTYPE_I32, rows);
+	attention_values a = op_additive_stream(g, n, graph_input(g, "w", DTYPE_F32, weight), pool, slot, position, length,
+	                                        VALUE_NONE, (stream_params){kind.heads, kind.window, 0});
+	graph_output(g, op_gate(g, r, a.pooled, graph_input(g, "values", DTYPE_F32, x)), "y");
+	tensor t = call_tensor(DTYPE_F32, SHAPE2(CHAINED_ROWS, floats));
+	chained c = {.pool = t};
+	c.pool.data = call_up(device, t.data, call_bytes(&t));
+	buffer_free(t.data);
+	plan_binding binding = {pool, c.pool.data};
+	error err = ERROR_INIT;
+	if (plan_new(&c.p, g, device, &binding, 1, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	return c;
+}
+
+static void chained_write(chained *c, const char *name, tensor t)
+{
+	assert_int_equal(plan_write(c->p, graph_find(plan_graph(c->p), name), t.data), STATUS_OK);
+	buffer_free(t.data);
+}
+
+/* Token i of all sessions but one, into y. */
+static void chained_read(chained *c, stream_kind kind, int32_t i, tensor y)
+{
+	const int32_t slot[] = {2, 0, 1}, position[] = {i, i, i}, length[] = {1, i % 5 != 3, 1};
+	const shape rows = SHAPE1(CHAINED_ROWS), x = SHAPE3(CHAINED_ROWS, 1, kind.d);
+	chained_write(c, "slot", call_integers(rows, slot));
+	chained_write(c, "position", call_integers(rows, position));
+	chained_write(c, "length", call_integers(rows, length));
+	chained_write(c, "x", call_normal(x, 100 + (uint64_t)i, 1));
+	chained_write(c, "values", call_normal(x, 200 + (uint64_t)i, 1));
+	chained_write(c, "weight", call_normal(SHAPE1(kind.d), 81, 1));
+	chained_write(c, "bias", call_normal(SHAPE1(kind.d), 82, 1));
+	chained_write(c, "w", call_normal(SHAPE1(kind.d), 83, 1));
+	assert_int_equal(plan_run(c->p), STATUS_OK);
+	assert_int_equal(plan_read(c->p, graph_find(plan_graph(c->p), "y"), y.data), STATUS_OK);
+}
+
+static void a_round_with_its_layernorm_and_gate_gives_the_same_bits(void **state)
+{
+	(void)state;
+	static const stream_kind kinds[] = {
+	    {OP_additive_stream, 16, 2, 4},   {OP_additive_stream, 24, 2, 0},  {OP_additive_stream, 64, 2, 5},
+	    {OP_additive_stream, 128, 2, 16}, {OP_additive_stream, 384, 2, 1}, {OP_additive_stream, 384, 6, 3},
+	    {OP_additive_stream, 768, 2, 7},  {OP_additive_stream, 18, 2, 4},
+	};
+	__typeof__(device->fuse) fuse = device->fuse;
+	for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+		chained one = chained_new(kinds[k]);
+		device->fuse = NULL;
+		chained single = chained_new(kinds[k]);
+		device->fuse = fuse;
+		assert_int_equal(plan_node_count(one.p), kinds[k].d == 18 ? 3 : 1);
+		assert_int_equal(plan_node_count(single.p), 3);
+		tensor got = call_tensor(DTYPE_F32, SHAPE2(CHAINED_ROWS, kinds[k].d)), want = call_tensor(DTYPE_F32, got.shape);
+		for (int32_t i = 0; i < 23; i++) {
+			chained_read(&one, kinds[k], i, got);
+			chained_read(&single, kinds[k], i, want);
+			assert_true(compare_same("y", got.data, want.data, shape_count(got.shape)));
+		}
+		buffer_free(got.data);
+		buffer_free(want.data);
+		plan_free(one.p);
+		plan_free(single.p);
+		device->release(device, one.pool.data);
+		device->release(device, single.pool.data);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -512,6 +601,7 @@ int main(void)
 	    cmocka_unit_test(masked_tokens_at_the_beginning_pool_to_zero),
 	    cmocka_unit_test(a_long_ring_gives_the_numbers_of_the_cpu),
 	    cmocka_unit_test(unwanted_outputs_change_nothing_else),
+	    cmocka_unit_test(a_round_with_its_layernorm_and_gate_gives_the_same_bits),
 	};
 	return cmocka_run_group_tests(tests, open_both, close_both);
 }

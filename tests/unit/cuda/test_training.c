@@ -1,4 +1,5 @@
-/* Whole training runs on the CUDA backend: the reference's twenty steps, bf16 beside fp32, and the same bits every time. */
+/* Whole training runs on the CUDA backend: the reference's twenty steps, bf16 beside fp32, and the same bits every
+ * time. */
 #include "tests/unit/train/fixture.h"
 
 #include "tests/unit/cuda/device.h"
@@ -73,23 +74,28 @@ static model *small_model(const char *kind)
 	error err = ERROR_INIT;
 	json_t *config =
 	    strcmp(kind, "gpt2") == 0
-	        ? json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_embd", 32, "vocab_size", 259, "n_head", 2, "n_positions", 24,
-	                    "n_layer", 2)
-	        : json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 32, "vocab_size", 259, "n_heads", 2,
-	                    "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", 0.1);
+	        ? json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_embd", 32, "vocab_size", 259, "n_head", 2, "n_positions",
+	                    24, "n_layer", 2)
+	        : json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:f}", "hidden_size", 32, "vocab_size", 259, "n_heads",
+	                    2, "n_positions", 24, "n_layer", 2, "window_sizes", 4, 24, "hidden_dropout_prob", 0.1);
 	if (model_create(&m, architecture_find(kind), config, 7, device, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
 	json_decref(config);
 	return m;
 }
 
-static void train_small(const fixture *f, run *r, const char *kind, train_options o, uint64_t budget_ns)
+static trainer *small_trainer(const fixture *f, const char *kind, const train_options *o)
 {
 	trainer *t;
 	error err = ERROR_INIT;
-	if (trainer_new(&t, small_model(kind), &o, f->train, f->valid, &err) != STATUS_OK)
+	if (trainer_new(&t, small_model(kind), o, f->train, f->valid, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
-	run_to_the_end(r, t, budget_ns);
+	return t;
+}
+
+static void train_small(const fixture *f, run *r, const char *kind, train_options o, uint64_t budget_ns)
+{
+	run_to_the_end(r, small_trainer(f, kind, &o), budget_ns);
 }
 
 static train_options small_options(int64_t steps)
@@ -141,12 +147,164 @@ static void losses_in_bf16_are_within_a_percent_of_fp32(void **state)
 		assert_true(fine.loss[fine.steps - 1] < 0.9 * fine.loss[0]);
 		for (int64_t s = 0; s < fine.steps; s++)
 			if (!(fabs(coarse.loss[s] - fine.loss[s]) <= 0.01 * fine.loss[s]))
-				fail_msg("%s, step %lld: bf16 %.6f, fp32 %.6f", kinds[i], (long long)s + 1, coarse.loss[s],
-				         fine.loss[s]);
+				fail_msg("%s, step %lld: bf16 %.6f, fp32 %.6f", kinds[i], (long long)s + 1,
+				         coarse.loss[s], fine.loss[s]);
 		assert_memory_not_equal(fine.weights, coarse.weights, fine.bytes); /* it was another arithmetic */
 		free(fine.weights);
 		free(coarse.weights);
 	}
+}
+
+/* --- ahead of the host ------------------------------------------------------------------------ */
+
+/* The device's own functions, and how often they were called. */
+static backend plain;
+static int downloads, waits, early; /* early: taken while nothing had been issued behind it */
+static unsigned newest;
+
+static status counted_download(backend *b, void *host, const void *from, size_t bytes)
+{
+	downloads++;
+	return plain.download(b, host, from, bytes);
+}
+
+static status counted_synchronize(backend *b)
+{
+	waits++;
+	return plain.synchronize(b);
+}
+
+static status counted_fetch(backend *b, const void *from, size_t bytes, unsigned *number)
+{
+	status s = plain.fetch(b, from, bytes, number);
+	newest = *number;
+	return s;
+}
+
+static status counted_take(backend *b, unsigned number, void *host, size_t bytes)
+{
+	early += number == newest;
+	return plain.fetch_take(b, number, host, bytes);
+}
+
+static void count_calls(void)
+{
+	plain = *device;
+	device->download = counted_download;
+	device->synchronize = counted_synchronize;
+	device->fetch = counted_fetch;
+	device->fetch_take = counted_take;
+}
+
+static void forget_calls(void)
+{
+	device->download = plain.download;
+	device->synchronize = plain.synchronize;
+	device->fetch = plain.fetch;
+	device->fetch_take = plain.fetch_take;
+}
+
+static void the_device_always_has_a_batch_before_it(void **state)
+{
+	for (int64_t accumulation = 1; accumulation <= 3; accumulation += 2) {
+		train_options o = small_options(6);
+		o.accumulation = accumulation;
+		trainer *t = small_trainer(*state, "additive", &o);
+		count_calls();
+		fixture_run(t, 1, 0);
+		downloads = waits = early = 0;
+		fixture_run(t, 5, 0);
+		assert_int_equal(downloads, 0);
+		assert_int_equal(waits, 0);
+		assert_int_equal(early, 0);
+		fixture_run(t, 6, 0); /* the last has nothing behind it */
+		assert_int_equal(early, 1);
+		forget_calls();
+		trainer_free(t);
+	}
+}
+
+static void being_ahead_changes_no_bit(void **state)
+{
+	for (int64_t accumulation = 1; accumulation <= 3; accumulation += 2) {
+		train_options o = small_options(5);
+		run ahead, behind;
+		o.accumulation = accumulation;
+		o.eval_every = 2;
+		train_small(*state, &ahead, "additive", o, 0);
+		plain = *device;
+		device->fetch = NULL;
+		train_small(*state, &behind, "additive", o, 0);
+		device->fetch = plain.fetch;
+		assert_memory_equal(ahead.weights, behind.weights, ahead.bytes);
+		assert_memory_equal(ahead.loss, behind.loss, 5 * sizeof *ahead.loss);
+		assert_true(ahead.valid == behind.valid);
+		free(ahead.weights);
+		free(behind.weights);
+	}
+}
+
+static void steps_that_go_wrong_are_told_as_they_would_be_without(void **state)
+{
+	char message[2][512];
+	for (int i = 0; i < 2; i++) {
+		train_options o = small_options(20);
+		error err = ERROR_INIT;
+		unsigned events;
+		const float wrong = NAN;
+		plain = *device;
+		if (i)
+			device->fetch = NULL;
+		trainer *t = small_trainer(*state, "additive", &o);
+		const model *m = trainer_model(t);
+		float *last = model_arena(m) + model_parameter_offset(m, model_parameter_total(m) - 1);
+		assert_int_equal(device->upload(device, last, &wrong, sizeof wrong), STATUS_OK);
+		while (trainer_advance(t, 0, &events, &err) == STATUS_OK)
+			assert_int_equal(events, TRAIN_STEP);
+		device->fetch = plain.fetch;
+		assert_int_equal(err.status, STATUS_INVALID);
+		snprintf(message[i], sizeof message[i], "%s", err.message);
+		trainer_free(t);
+	}
+	assert_string_equal(message[0], message[1]);
+}
+
+/* A checkpoint may be asked for at any moment, and is that of the step it says. */
+static void a_run_saved_while_the_device_works_goes_on_from_there(void **state)
+{
+	const fixture *f = *state;
+	train_options o = small_options(3);
+	run whole, resumed;
+	char path[128];
+	unsigned events = 0;
+	int moved = 0;
+	snprintf(path, sizeof path, "%s/ahead", f->folder);
+	o.accumulation = 2;
+	train_small(f, &whole, "additive", o, 0);
+	trainer *t = small_trainer(f, "additive", &o);
+	const train_progress *p = trainer_progress(t);
+	while (!(events & TRAIN_FINISHED)) {
+		error err = ERROR_INIT;
+		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK);
+		int64_t step = p->step;
+		if (trainer_save(t, f->tokenizer, path, &err) != STATUS_OK)
+			fail_msg("%s", error_message(&err));
+		if (p->step == step)
+			continue;
+		moved++;
+		assert_int_equal(p->step, step + 1);
+		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK); /* told late, but once */
+		assert_true(events & TRAIN_STEP && p->step == step + 1);
+		trainer *u = small_trainer(f, "additive", &o);
+		assert_int_equal(trainer_resume(u, path, NULL), STATUS_OK);
+		run_to_the_end(&resumed, u, 0);
+		assert_memory_equal(whole.weights, resumed.weights, whole.bytes);
+		free(resumed.weights);
+	}
+	assert_in_range(moved, 2, 3);
+	assert_true(p->valid_loss == whole.valid);
+	trainer_free(t);
+	free(whole.weights);
 }
 
 int main(void)
@@ -156,6 +314,10 @@ int main(void)
 	    cmocka_unit_test(two_runs_have_the_same_bits),
 	    cmocka_unit_test(recomputed_activations_change_no_bit),
 	    cmocka_unit_test(losses_in_bf16_are_within_a_percent_of_fp32),
+	    cmocka_unit_test(the_device_always_has_a_batch_before_it),
+	    cmocka_unit_test(being_ahead_changes_no_bit),
+	    cmocka_unit_test(steps_that_go_wrong_are_told_as_they_would_be_without),
+	    cmocka_unit_test(a_run_saved_while_the_device_works_goes_on_from_there),
 	};
 	return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -4,6 +4,7 @@
 #define TESTS_UNIT_SERVE_FAULT_BACKEND_H
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/tensor/backend.h"
 
@@ -24,7 +25,12 @@ typedef struct fault_backend {
 	int64_t memory;    /* allocations and reservations not yet released */
 	bool full;         /* every one of them fails, and every extension */
 	size_t downloaded; /* bytes */
+	unsigned fetches;
+	char boxes[BACKEND_FETCHES][BACKEND_FETCH_BYTES];
 } fault_backend;
+
+/* Have those that are made from now on `fetch`, so that steps are issued ahead. */
+static bool fault_fetches;
 
 static inline void fault_arm(fault_backend *f, fault_kind kind, int64_t left, bool lasting)
 {
@@ -92,6 +98,30 @@ static inline status fault_download(backend *b, void *host, const void *device, 
 	fault_backend *f = (fault_backend *)b;
 	f->downloaded += bytes;
 	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : f->inner->download(f->inner, host, device, bytes);
+}
+
+static inline status fault_fetch(backend *b, const void *device, size_t bytes, unsigned *number)
+{
+	fault_backend *f = (fault_backend *)b;
+	*number = f->fetches++;
+	f->downloaded += bytes;
+	if (fault_strikes(f, FAULT_TRANSFER))
+		return STATUS_DEVICE;
+	return f->inner->download(f->inner, f->boxes[*number % BACKEND_FETCHES], device, bytes);
+}
+
+static inline bool fault_fetched(backend *b, unsigned number)
+{
+	(void)b;
+	(void)number;
+	return true;
+}
+
+static inline status fault_fetch_take(backend *b, unsigned number, void *host, size_t bytes)
+{
+	fault_backend *f = (fault_backend *)b;
+	memcpy(host, f->boxes[number % BACKEND_FETCHES], bytes);
+	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : STATUS_OK;
 }
 
 static inline status fault_copy(backend *b, void *to, const void *from, size_t bytes)
@@ -197,6 +227,9 @@ static inline fault_backend *fault_backend_new(backend *inner)
 	    .reserve = fault_reserve,
 	    .extend = fault_extend,
 	    .unreserve = fault_unreserve,
+	    .fetch = fault_fetches ? fault_fetch : NULL,
+	    .fetched = fault_fetches ? fault_fetched : NULL,
+	    .fetch_take = fault_fetches ? fault_fetch_take : NULL,
 	    .busy = inner->busy ? fault_busy : NULL,
 	    .record_begin = inner->record_begin ? fault_record_begin : NULL,
 	    .record_end = inner->record_end ? fault_record_end : NULL,

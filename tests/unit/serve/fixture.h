@@ -17,6 +17,7 @@
 #include "engine/base/philox.h"
 #include "engine/cpu/cpu.h"
 #include "engine/serve/scheduler_state.h"
+#include "tests/unit/serve/fault_backend.h"
 
 enum { POSITIONS = 48, VOCAB = 259, LAYERS = 3, HEADS = 4, HIDDEN = 32 };
 
@@ -26,6 +27,15 @@ typedef struct fixture {
 	scheduler *scheduler;
 	served_model *model;
 } fixture;
+
+/* Each test as it is, and with steps that are issued before the tokens of the last one are taken. */
+#define RUN_BOTH_WAYS(tests) run_both_ways(tests, sizeof(tests) / sizeof *(tests))
+static inline int run_both_ways(const struct CMUnitTest *tests, size_t n)
+{
+	int failed = _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
+	fault_fetches = true;
+	return failed + _cmocka_run_group_tests("ahead", tests, n, NULL, NULL);
+}
 
 static const scheduler_limits roomy = {.max_models = 2, .max_sessions = 16, .max_generations = 16, .max_batch = 8};
 
@@ -87,6 +97,8 @@ static inline void fixture_folder(fixture *f)
 {
 	make_folder(f->folder);
 	assert_int_equal(cpu_reference_open(&f->backend, 1, NULL), STATUS_OK);
+	if (fault_fetches)
+		f->backend = &fault_backend_new(f->backend)->base;
 	write_model(f->folder, f->backend, 1, POSITIONS, POSITION_ERROR);
 }
 

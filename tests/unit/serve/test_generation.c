@@ -158,6 +158,7 @@ static generation_request scripted(client *c, script *s, const int32_t *prompt, 
 	c->on_event = next_byte;
 	r.sampling.bias = &s->bias;
 	r.sampling.n_bias = 1;
+	r.n_logprobs = 0; /* no step is issued before the bias is changed */
 	return r;
 }
 
@@ -486,5 +487,5 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(impossible_requests_are_refused_by_name_and_never_finish, setup, teardown),
 	    cmocka_unit_test_setup_teardown(logits_that_are_not_finite_end_the_generation, setup, teardown),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_BOTH_WAYS(tests);
 }

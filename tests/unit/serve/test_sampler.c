@@ -19,14 +19,15 @@ enum { DRAWS = 4000 };
 static struct {
 	backend *backend;
 	sample_plan *plan;
-	void *row;
+	void *row, *out; /* logits; a token, and a setting behind it */
 	int64_t vocab;
 } device;
 
 static int open_device(void **state)
 {
 	(void)state;
-	return cpu_open(&device.backend, 1, NULL) != STATUS_OK;
+	return cpu_open(&device.backend, 1, NULL) != STATUS_OK ||
+	       device.backend->allocate(device.backend, 64 + sizeof(sample_setting), &device.out) != STATUS_OK;
 }
 
 static int close_device(void **state)
@@ -34,6 +35,7 @@ static int close_device(void **state)
 	(void)state;
 	sample_plan_free(device.plan);
 	device.backend->release(device.backend, device.row);
+	device.backend->release(device.backend, device.out);
 	backend_close(device.backend);
 	return 0;
 }
@@ -47,7 +49,8 @@ static void use_vocabulary(int64_t vocab)
 	device.vocab = vocab;
 	assert_int_equal(device.backend->allocate(device.backend, (size_t)vocab * sizeof(float), &device.row),
 	                 STATUS_OK);
-	assert_int_equal(sample_plan_new(&device.plan, device.backend, 1, vocab, device.row, NULL), STATUS_OK);
+	sample_place place = {device.row, (char *)device.out + 64, device.out};
+	assert_int_equal(sample_plan_new(&device.plan, device.backend, 1, vocab, &place, NULL), STATUS_OK);
 }
 
 /* counts[v]: how often v has occurred (NULL: never). */
@@ -67,7 +70,8 @@ static int32_t pick_counted(const sampling *how, const float *logits, int64_t vo
 		}
 	sample_row row = {how, &t, position};
 	assert_int_equal(sample_plan_prepare(device.plan, t.count, NULL), STATUS_OK);
-	assert_int_equal(sample_plan_run(device.plan, &row, 1, &token), STATUS_OK);
+	assert_int_equal(sample_plan_run(device.plan, &row, 1), STATUS_OK);
+	assert_int_equal(device.backend->download(device.backend, &token, device.out, sizeof token), STATUS_OK);
 	tally_fini(&t);
 	return token;
 }
@@ -462,7 +466,8 @@ static void an_impossible_vocabulary_is_refused(void **state)
 	sample_plan *p = (sample_plan *)&p;
 	error err = ERROR_INIT;
 	float x;
-	assert_int_equal(sample_plan_new(&p, device.backend, 1, SAMPLE_MAX_VOCAB + 1, &x, &err), STATUS_INVALID);
+	sample_place place = {&x, &x, device.out};
+	assert_int_equal(sample_plan_new(&p, device.backend, 1, SAMPLE_MAX_VOCAB + 1, &place, &err), STATUS_INVALID);
 	assert_null(p);
 	assert_non_null(strstr(err.message, "vocabulary"));
 	sample_plan_free(NULL);
@@ -509,7 +514,8 @@ static void a_batch_draws_for_whom_it_is_asked_with_what_is_theirs(void **state)
 	(void)state;
 	enum { V = 131, ROWS = 9 };
 	float x[ROWS][V];
-	void *logits;
+	void *logits, *settings, *tokens;
+	sample_setting plain[ROWS];
 	sample_plan *p;
 	sampling how[ROWS];
 	tally t[ROWS] = {{0}};
@@ -540,14 +546,27 @@ static void a_batch_draws_for_whom_it_is_asked_with_what_is_theirs(void **state)
 	assert_true(adjusts > 64); /* more than the smallest plan holds */
 	assert_int_equal(device.backend->allocate(device.backend, sizeof x, &logits), STATUS_OK);
 	assert_int_equal(device.backend->upload(device.backend, logits, x, sizeof x), STATUS_OK);
-	assert_int_equal(sample_plan_new(&p, device.backend, ROWS, V, logits, NULL), STATUS_OK);
+	assert_int_equal(device.backend->allocate(device.backend, sizeof plain, &settings), STATUS_OK);
+	assert_int_equal(device.backend->allocate(device.backend, sizeof token, &tokens), STATUS_OK);
+	sample_place place = {logits, settings, tokens};
+	assert_int_equal(sample_plan_new(&p, device.backend, ROWS, V, &place, NULL), STATUS_OK);
 	assert_int_equal(sample_plan_prepare(p, adjusts, NULL), STATUS_OK);
 	for (int n = ROWS; n > 0; n--) { /* the last rows may be missing */
 		memset(token, 0x55, sizeof token);
-		assert_int_equal(sample_plan_run(p, rows, n, token), STATUS_OK);
+		assert_int_equal(device.backend->upload(device.backend, tokens, token, sizeof token), STATUS_OK);
+		assert_int_equal(sample_plan_run(p, rows, n), STATUS_OK);
+		assert_int_equal(device.backend->download(device.backend, token, tokens, sizeof token), STATUS_OK);
 		assert_memory_equal(token, alone, (size_t)n * sizeof *token);
+		bool adjusted = false;
+		for (int i = 0; i < n; i++)
+			adjusted |= rows[i].how && t[i].count > 0;
+		assert_int_equal(sample_plan_settings(p, rows, n, plain), !adjusted);
+		for (int i = 0; i < ROWS; i++)
+			assert_int_equal(plain[i].active, !adjusted && i < n && rows[i].how);
 	}
 	sample_plan_free(p);
+	device.backend->release(device.backend, settings);
+	device.backend->release(device.backend, tokens);
 	device.backend->release(device.backend, logits);
 	for (int i = 0; i < ROWS; i++)
 		tally_fini(&t[i]);

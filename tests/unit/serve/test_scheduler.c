@@ -122,7 +122,7 @@ static void a_long_prompt_delays_a_decoder_by_one_chunk_at_most(void **state)
 		tick(f);
 	r = request(&reader, ids, 4000, 1);
 	start(f, y, &reader, &r);
-	while (!reader.finished && !decoder.finished) {
+	while (reader.n_tokens == 0 && !decoder.finished) {
 		int n = decoder.n_tokens;
 		int64_t read = y->tokens;
 		tick(f);
@@ -130,7 +130,7 @@ static void a_long_prompt_delays_a_decoder_by_one_chunk_at_most(void **state)
 		assert_int_equal(decoder.n_tokens, n + 1);
 		assert_true(y->tokens - read <= SCHEDULER_PREFILL_CHUNK);
 	}
-	assert_true(reader.finished); /* 16 chunks, 16 tokens */
+	assert_int_equal(reader.n_tokens, 1); /* 16 chunks, 16 tokens */
 	drain(f);
 	drop(f, x);
 	drop(f, y);
@@ -388,8 +388,8 @@ static void a_callback_may_cancel_another_of_the_same_batch(void **state)
 	drain(f);
 	assert_int_equal(both.victim.finished, 1);
 	assert_int_equal(both.victim.result.status, STATUS_CANCELLED);
-	assert_int_equal(both.victim.n_tokens, both.told); /* none after */
-	assert_int_equal(x->tokens, 5 + both.told);
+	assert_int_equal(both.victim.n_tokens, both.told + fault_fetches); /* none after what is being read */
+	assert_int_equal(x->tokens, 5 + both.victim.n_tokens);
 	assert_int_equal(both.canceller.result.status, STATUS_OK);
 	assert_int_equal(both.canceller.n_tokens, 20);
 	assert_reads_afresh(f, x);
@@ -473,5 +473,5 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(finished_may_begin_the_next_one, setup, teardown),
 	    cmocka_unit_test_setup_teardown(finished_may_delete_the_session_and_unload_the_model, setup, teardown),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_BOTH_WAYS(tests);
 }

@@ -44,7 +44,7 @@ static void step(fixture *f, session **x, int n, const int32_t *tokens)
 		scores |= x[i]->scores != NULL;
 	}
 	assert_int_equal(served_model_plan(f->model, n, 1, scores, 0, &p, NULL), STATUS_OK);
-	assert_int_equal(served_model_step(f->model, p, rows, n), STATUS_OK);
+	assert_int_equal(served_model_step(f->model, p, rows, n, NULL), STATUS_OK);
 	for (int i = 0; i < n; i++) {
 		session_commit(x[i], tokens + i, 1, p, i);
 		assert_int_equal(session_fetch(x[i]), STATUS_OK);
@@ -290,5 +290,5 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_hash_is_of_weights_and_configuration, setup_cpu, teardown),
 	    cmocka_unit_test(the_checksum_is_fnv1a),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_BOTH_WAYS(tests);
 }

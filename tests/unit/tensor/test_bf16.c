@@ -67,7 +67,7 @@ static const typed table[] = {
     {OP_gather, &gathered, {{H, MATRIX}, {I, INDEX}}, NULL, {H}},
     {OP_gather, &gathered, {{F, MATRIX}, {I, INDEX}}, NULL, {F}},
     {OP_gather, &gathered, {{DTYPE_PANEL_BF16, MATRIX}, {I, INDEX}}, NULL, {F}},
-    {OP_gather, &gathered, {{I, MATRIX}, {I, INDEX}}, "table", {0}},
+    {OP_gather, &gathered, {{I, MATRIX}, {I, INDEX}}, NULL, {I}},
     {OP_gather, &gathered, {{NONE}, {I, INDEX}}, "table", {0}},
     {OP_gather_grad, &scattered, {{I, INDEX}, {H, SHAPE2(V, D)}}, NULL, {F}},
     {OP_gather_grad, &scattered, {{I, INDEX}, {I, SHAPE2(V, D)}}, "dy", {0}},

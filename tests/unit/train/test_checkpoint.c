@@ -10,7 +10,7 @@ static void path_of(char out[128], const fixture *f, const char *name)
 	snprintf(out, 128, "%s/%s", f->folder, name);
 }
 
-static void save(const fixture *f, const trainer *t, const char *name)
+static void save(const fixture *f, trainer *t, const char *name)
 {
 	char path[128];
 	path_of(path, f, name);

@@ -1,0 +1,48 @@
+/* vocabulary_softmax.h - linear_cross_entropy without logits in memory, for bf16 of few channels, on tensor cores; and
+ * what that shares with the plain way (linear_cross_entropy.cu). */
+#ifndef CUDA_VOCABULARY_SOFTMAX_H
+#define CUDA_VOCABULARY_SOFTMAX_H
+
+#include "cuda/backend.h"
+
+/* What was counted: by a block, and over all rows. */
+struct loss_tally {
+	double loss;
+	int64_t count;
+};
+
+static inline int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+/* Parts of `each` that n make, the last one perhaps smaller. */
+static inline int64_t parts_of(int64_t n, int64_t each)
+{
+	return (n + each - 1) / each;
+}
+
+/* Where the next `count` of `each` bytes lie in scratch memory of which `bytes` are taken. */
+static inline size_t loss_scratch(size_t *bytes, int64_t count, size_t each)
+{
+	enum { LINE = 64 };
+	const size_t at = *bytes;
+	*bytes = (at + (size_t)count * each + LINE - 1) / LINE * LINE;
+	return at;
+}
+
+static inline bool loss_has_gradients(const op_call *call)
+{
+	return call->out[2].data || call->out[3].data || call->out[4].data;
+}
+
+/* out [n] (or with `first` 0) += factor Σ_parts part [parts, n], in their order. linear_cross_entropy.cu. */
+status cuda_loss_sum_parts(backend *b, float *out, const float *part, int64_t parts, int64_t n, float factor,
+                           bool first);
+
+/* Is the call one for this way? Of shapes and types alone. */
+bool cuda_vocabulary_takes(const backend *b, const op_call *call);
+size_t cuda_vocabulary_scratch(const backend *b, const op_call *call);
+/* The losses [rows] of rows that count, and the gradients. all: how many rows count, on the device. */
+status cuda_vocabulary_softmax(backend *b, const op_call *call, char *scratch, const loss_tally *all, float *loss);
+
+#endif

@@ -1,0 +1,268 @@
+/* How many pieces of work a token that is served and a training step take, counted on the emulated device: kernels, copies
+ * and matrix products, of a layer and of all else. Two depths of one model are counted; the difference is a layer. Each
+ * launch costs about a microsecond whatever it does, so for small batches this is the time.
+ *
+ * When a count changes, the failure lists all work by name, and the table below is brought up to date. LAUNCHES=1 in the
+ * environment prints the lists. */
+#include "tests/unit/serve/fixture.h"
+
+#include "engine/train/trainer.h"
+#include "tests/emulator/count.h"
+#include "tests/unit/cuda/device.h"
+
+enum { LOW = 2, HIGH = 3, KINDS = 4 };
+
+typedef struct counts {
+	int of[KINDS]; /* by emulator_kind; launches, products, copies, sets */
+} counts;
+
+typedef struct expected {
+	const char *what;
+	counts layer, rest;
+} expected;
+
+/*                                                            layer: kernels, products, copies, sets   all else */
+static const expected decode_1 = {"a token of one session",    {{6, 0, 0, 0}}, {{7, 0, 2, 0}}};
+static const expected decode_8 = {"a token of eight sessions", {{6, 0, 0, 0}}, {{7, 0, 2, 0}}};
+static const expected train_step = {"a training step",         {{17, 18, 0, 0}}, {{29, 0, 5, 0}}};
+
+static backend *device;
+static emulator_counter counter;
+
+static int open_all(void **state)
+{
+	(void)state;
+	device = open_device();
+	counter = emulator_counting();
+	return 0;
+}
+
+static int close_all(void **state)
+{
+	(void)state;
+	backend_close(device);
+	return 0;
+}
+
+static json_t *config_of(int layers)
+{
+	json_t *windows = json_array();
+	for (int i = 0; i < layers; i++)
+		assert_int_equal(json_array_append_new(windows, json_integer(i == 0 ? 1 << 20 : 8)), 0); /* one global round */
+	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:o, s:f}", "hidden_size", 32, "vocab_size", VOCAB, "n_heads", 2,
+	                 "n_positions", 64, "n_layer", layers, "window_sizes", windows, "hidden_dropout_prob", 0.0);
+}
+
+static model *model_of(int layers)
+{
+	model *m;
+	error err = ERROR_INIT;
+	json_t *config = config_of(layers);
+	if (model_create(&m, architecture_find("additive"), config, 7, device, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	json_decref(config);
+	return m;
+}
+
+/* --- lists of work ------------------------------------------------------------------------------- */
+
+typedef struct work {
+	emulator_work *at;
+	size_t n;
+} work;
+
+static work work_end(void)
+{
+	work w;
+	const emulator_work *from = counter.end(&w.n);
+	w.at = calloc(w.n + 1, sizeof *w.at);
+	assert_non_null(w.at);
+	memcpy(w.at, from, w.n * sizeof *w.at);
+	return w;
+}
+
+static counts count(work w)
+{
+	counts c = {{0}};
+	for (size_t i = 0; i < w.n; i++)
+		c.of[w.at[i].kind]++;
+	return c;
+}
+
+static int times(work w, const char *name)
+{
+	int n = 0;
+	for (size_t i = 0; i < w.n; i++)
+		n += strcmp(w.at[i].name, name) == 0;
+	return n;
+}
+
+/* Every name with how often it is there at the two depths, over `steps` steps. */
+static void print_names(work low, work high, int steps)
+{
+	for (size_t i = 0; i < high.n; i++) {
+		size_t first = 0;
+		while (strcmp(high.at[first].name, high.at[i].name) != 0)
+			first++;
+		if (first == i)
+			printf("  %6.2f  %6.2f  %s\n", (double)times(low, high.at[i].name) / steps,
+			       (double)times(high, high.at[i].name) / steps, high.at[i].name);
+	}
+}
+
+static void assert_counts(const expected *e, work low, work high, int steps)
+{
+	static const char *const names[KINDS] = {"kernels", "products", "copies", "sets"};
+	const counts a = count(low), b = count(high);
+	bool good = true;
+	for (int k = 0; k < KINDS; k++) {
+		const double layer = (double)(b.of[k] - a.of[k]) / steps, rest = (double)a.of[k] / steps - LOW * layer;
+		const bool same = layer == e->layer.of[k] && rest == e->rest.of[k];
+		if (!same || getenv("LAUNCHES"))
+			printf("%s: %g %s of a layer and %g of all else; the table says %d and %d\n", e->what, layer, names[k], rest,
+			       e->layer.of[k], e->rest.of[k]);
+		good = good && same;
+	}
+	if (!good || getenv("LAUNCHES")) {
+		printf("all of it, with %d and %d layers:\n", LOW, HIGH);
+		print_names(low, high, steps);
+	}
+	free(low.at);
+	free(high.at);
+	assert_true(good);
+}
+
+/* --- serving --------------------------------------------------------------------------------------- */
+
+enum { SESSIONS = 8, SHORT = 4, STEPS = 4 };
+
+/* What `tokens` tokens of each of n sessions take from the prompt on. */
+static work generate(fixture *f, int n, int tokens)
+{
+	client clients[SESSIONS];
+	counter.begin();
+	for (int i = 0; i < n; i++) {
+		const int32_t prompt = 3 + i;
+		const generation_request r = request(&clients[i], &prompt, 1, tokens);
+		start(f, NULL, &clients[i], &r);
+	}
+	drain(f);
+	return work_end();
+}
+
+/* Of `all`, what is not in `part` too: the last pieces, as both begin alike. */
+static work rest_of(work all, work part)
+{
+	work w = {calloc(all.n + 1, sizeof *w.at), 0};
+	assert_non_null(w.at);
+	for (size_t i = 0; i < all.n; i++) {
+		const char *name = all.at[i].name;
+		int before = 0;
+		for (size_t j = 0; j < i; j++)
+			before += strcmp(all.at[j].name, name) == 0;
+		if (before >= times(part, name))
+			w.at[w.n++] = all.at[i];
+	}
+	free(all.at);
+	free(part.at);
+	return w;
+}
+
+/* STEPS decode steps: the difference between two generations, after all plans were made and recorded. */
+static work decode(int layers, int sessions)
+{
+	fixture f;
+	error err = ERROR_INIT;
+	memset(&f, 0, sizeof f);
+	f.backend = device;
+	make_folder(f.folder);
+	model *m = model_of(layers);
+	assert_int_equal(model_save(m, f.folder, &err), STATUS_OK);
+	model_free(m);
+	fixture_serve_as(&f, &roomy, DTYPE_PANEL_BF16);
+	for (int i = 0; i < 2; i++)
+		free(generate(&f, sessions, SHORT + STEPS).at);
+	const work some = generate(&f, sessions, SHORT), more = generate(&f, sessions, SHORT + STEPS);
+	scheduler_free(f.scheduler);
+	assert_int_equal(file_remove_tree(f.folder, NULL), STATUS_OK);
+	return rest_of(more, some);
+}
+
+static void a_decode_step_takes_so_many_launches(void **state)
+{
+	(void)state;
+	if (!counter.begin)
+		skip();
+	assert_counts(&decode_1, decode(LOW, 1), decode(HIGH, 1), STEPS);
+}
+
+static void a_decode_step_of_eight_takes_so_many_launches(void **state)
+{
+	(void)state;
+	if (!counter.begin)
+		skip();
+	assert_counts(&decode_8, decode(LOW, SESSIONS), decode(HIGH, SESSIONS), STEPS);
+}
+
+/* --- training ----------------------------------------------------------------------------------------- */
+
+enum { LENGTH = 16, FIRST_STEPS = 3, TRAIN_STEPS = 2, TEXT = 2000 };
+
+static void advance(trainer *t, int64_t steps)
+{
+	error err = ERROR_INIT;
+	unsigned events;
+	while (trainer_progress(t)->step < steps)
+		if (trainer_advance(t, 0, &events, &err) != STATUS_OK)
+			fail_msg("%s", error_message(&err));
+}
+
+/* TRAIN_STEPS steps of training in bf16, after those in which plans are made and recorded. */
+static work train(int layers)
+{
+	static char text[TEXT];
+	tokenizer *words;
+	dataset *blocks;
+	trainer *t;
+	train_options o;
+	error err = ERROR_INIT;
+	for (int i = 0; i < TEXT; i++)
+		text[i] = (char)('a' + philox(1, 0, 0, (uint64_t)i).word[0] % 20);
+	assert_int_equal(tokenizer_new(&words, NULL, NULL), STATUS_OK);
+	dataset *none;
+	assert_int_equal(dataset_split(&blocks, &none, words, text, TEXT, LENGTH, 0.1, &err), STATUS_OK);
+	train_options_default(&o);
+	o.sequence_length = LENGTH;
+	o.batch_size = 2;
+	o.max_steps = 100;
+	o.precision = PRECISION_BF16;
+	if (trainer_new(&t, model_of(layers), &o, blocks, NULL, &err) != STATUS_OK)
+		fail_msg("%s", error_message(&err));
+	advance(t, FIRST_STEPS);
+	counter.begin();
+	advance(t, FIRST_STEPS + TRAIN_STEPS);
+	const work w = work_end();
+	trainer_free(t);
+	dataset_free(blocks);
+	dataset_free(none);
+	tokenizer_free(words);
+	return w;
+}
+
+static void a_training_step_takes_so_many_launches(void **state)
+{
+	(void)state;
+	if (!counter.begin)
+		skip();
+	assert_counts(&train_step, train(LOW), train(HIGH), TRAIN_STEPS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_decode_step_takes_so_many_launches),
+	    cmocka_unit_test(a_decode_step_of_eight_takes_so_many_launches),
+	    cmocka_unit_test(a_training_step_takes_so_many_launches),
+	};
+	return cmocka_run_group_tests(tests, open_all, close_all);
+}

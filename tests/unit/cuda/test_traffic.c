@@ -1,0 +1,350 @@
+/* What kernels move, on the checked emulated device, which counts it (tests/emulator/count.h).
+ *
+ * Each case runs one op. Its floor is every argument read once and every result written once, or a formula. Asserted are
+ *   once     bytes of device memory that were touched, each counted once per launch, over the floor: 1, and what
+ *            partial sums, tiles' states and second kernels add. That is what memory moves when caches are perfect.
+ *   asked    bytes that threads asked for, over those: what is left to the caches. Weights and rows that all blocks
+ *            share count here.
+ *   sectors  of the 32-byte sectors that the requests of warps move, the part that they asked for: 0.95 and more, but
+ *            where a lane reads eight f32 weights in two halves (each leaves the other half of a sector to the cache),
+ *            and where a warp reads or writes a statistic of a row, 4 bytes of a sector.
+ * Sizes are small, so what a block or a tile adds looks large: the bound says how large it is here.
+ *
+ * TRAFFIC=1 in the environment prints all figures; a NAME prints and tries the cases of that op alone. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/sample.h"
+#include "tests/emulator/count.h"
+#include "tests/unit/cuda/device.h"
+#include "tests/unit/cuda/tensors.h"
+
+static backend *device;
+static emulator_counter counter;
+
+static int open_all(void **state)
+{
+	(void)state;
+	device = open_device();
+	counter = emulator_counting();
+	return 0;
+}
+
+static int close_all(void **state)
+{
+	(void)state;
+	backend_close(device);
+	return 0;
+}
+
+/* --- calls: arg is what stands in the table --------------------------------------------------- */
+
+typedef struct traffic_case traffic_case;
+struct traffic_case {
+	op_id id;
+	const char *what;
+	int types; /* F32, BF16 or both */
+	void (*build)(op_call *call, const traffic_case *c, dtype type);
+	int64_t arg[4];
+	double once, asked, sectors;               /* at most, at most, at least */
+	double (*floor)(const op_call *call);      /* NULL: all arguments and results */
+	const void *params;
+	unsigned unwanted; /* bit i: output i */
+};
+enum { F32 = 1, BF16 = 2, BOTH = 3 };
+#define LEAST 0.98 /* of the floor: a word of a header or of a generator's state may be of no use */
+
+static tensor normal(dtype type, shape s)
+{
+	return tensors_normal(device, type, s, 7);
+}
+
+static void elementwise(op_call *call, const traffic_case *c, dtype type) /* inputs, rows, width */
+{
+	for (int64_t i = 0; i < c->arg[0]; i++)
+		call->in[call->n_in++] = normal(type, SHAPE2(c->arg[1], c->arg[2]));
+}
+
+static void dropout(op_call *call, const traffic_case *c, dtype type) /* rows, width */
+{
+	call->in[call->n_in++] = normal(type, SHAPE2(c->arg[0], c->arg[1]));
+	call->in[call->n_in++] = tensors_integers(device, SHAPE1(4), 1, 0, 9);
+}
+
+static void layernorm(op_call *call, const traffic_case *c, dtype type) /* rows, width */
+{
+	call->in[call->n_in++] = normal(type, SHAPE2(c->arg[0], c->arg[1]));
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[1]));
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[1]));
+}
+
+static void layernorm_grad(op_call *call, const traffic_case *c, dtype type) /* rows, width */
+{
+	call->in[call->n_in++] = normal(type, SHAPE2(c->arg[0], c->arg[1]));
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[1]));
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[0]));
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[0]));
+	call->in[call->n_in++] = normal(type, SHAPE2(c->arg[0], c->arg[1]));
+}
+
+static void attention(op_call *call, const traffic_case *c, dtype type) /* batch, length, d */
+{
+	const shape x = SHAPE3(c->arg[0], c->arg[1], c->arg[2]);
+	call->in[call->n_in++] = normal(type, x);
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[2]));
+	call->in[call->n_in++] = (tensor){0};
+}
+
+static void attention_grad(op_call *call, const traffic_case *c, dtype type) /* batch, length, d */
+{
+	const attention_params *p = c->params;
+	attention(call, c, type);
+	call->in[call->n_in++] = normal(type, call->in[0].shape);
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE3(c->arg[0], c->arg[1], p->heads));
+	call->in[call->n_in++] = normal(type, call->in[0].shape);
+}
+
+static void adamw(op_call *call, const traffic_case *c, dtype type) /* parameters */
+{
+	(void)type;
+	for (int i = 0; i < 4; i++)
+		call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[0]));
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE0());
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(2));
+	call->in[call->n_in++] = normal(DTYPE_BF16, SHAPE1(c->arg[0]));
+}
+/* p, g, m, v are read; p, m, v and the narrow copy are written. */
+static double adamw_floor(const op_call *call)
+{
+	return (double)shape_count(call->in[0].shape) * (4 * 4 + 3 * 4 + 2);
+}
+
+/* Every row of the table once. */
+static void gather(op_call *call, const traffic_case *c, dtype type) /* rows, width */
+{
+	int32_t *index = tensors_room((size_t)c->arg[0] * sizeof *index);
+	for (int64_t i = 0; i < c->arg[0]; i++)
+		index[i] = (int32_t)(i * 7 % c->arg[0]);
+	call->in[call->n_in++] = normal(type, SHAPE2(c->arg[0], c->arg[1]));
+	call->in[call->n_in++] = (tensor){tensors_put(device, index, (size_t)c->arg[0] * sizeof *index), DTYPE_I32, SHAPE2(1, c->arg[0])};
+	free(index);
+}
+
+static void cross_entropy(op_call *call, const traffic_case *c, dtype type) /* rows, classes, d */
+{
+	call->in[call->n_in++] = normal(type, SHAPE2(c->arg[0], c->arg[2]));
+	call->in[call->n_in++] = normal(type, SHAPE2(c->arg[1], c->arg[2]));
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[1]));
+	call->in[call->n_in++] = tensors_integers(device, SHAPE1(c->arg[0]), 1, 0, (int32_t)c->arg[1]);
+}
+/* What is beside the products: a row's logits become their gradients, in place. */
+static double cross_entropy_floor(const op_call *call)
+{
+	return (double)(shape_rows(call->in[0].shape) * call->in[1].shape.dim[0]) * 2 * (double)dtype_bytes(call->in[0].type);
+}
+
+/* One token of each session, each within its history. */
+static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions, d */
+{
+	const stream_params *p = c->params;
+	const int64_t rows = c->arg[0], floats = attention_state_floats(c->arg[1], p->heads, p->window);
+	call->in[call->n_in++] = normal(type, SHAPE3(rows, 1, c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE1(c->arg[1]));
+	call->in[call->n_in++] = normal(type, SHAPE2(rows, floats));
+	int32_t *numbers = tensors_room((size_t)rows * sizeof *numbers);
+	for (int i = 0; i < 3; i++) {
+		for (int64_t r = 0; r < rows; r++)
+			numbers[r] = i == 0 ? (int32_t)(rows - 1 - r) : i == 1 ? (int32_t)(300 + r) : 1;
+		call->in[call->n_in++] = (tensor){tensors_put(device, numbers, (size_t)rows * sizeof *numbers), DTYPE_I32, SHAPE1(rows)};
+	}
+	free(numbers);
+}
+/* Of each channel: the token, the result, and of the state a number read and written; with a window twice as much. */
+static double stream_floor(const op_call *call)
+{
+	const stream_params *p = call->params;
+	return (double)shape_count(call->in[0].shape) * (8 + (p->window > 0 ? 16 : 8));
+}
+
+static void panels(op_call *call, const traffic_case *c, dtype type) /* rows, outputs, inputs, type of weight */
+{
+	(void)type;
+	const shape s = SHAPE2(c->arg[1], c->arg[2]);
+	size_t bytes;
+	assert_true(shape_bytes(s, (dtype)c->arg[3], &bytes));
+	float *w = tensors_room((size_t)shape_count(s) * sizeof *w);
+	void *packed = tensors_room(bytes);
+	random_normal(w, shape_count(s), 3, 1);
+	panel_pack((dtype)c->arg[3], w, c->arg[1], c->arg[2], packed);
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE2(c->arg[0], c->arg[2]));
+	call->in[call->n_in++] = (tensor){tensors_put(device, packed, bytes), (dtype)c->arg[3], s};
+	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[1]));
+	free(w);
+	free(packed);
+}
+
+static void sample(op_call *call, const traffic_case *c, dtype type) /* rows, vocabulary */
+{
+	const int64_t rows = c->arg[0];
+	sample_setting *s = calloc((size_t)rows, sizeof *s);
+	assert_non_null(s);
+	for (int64_t i = 0; i < rows; i++)
+		s[i] = *(const sample_setting *)c->params, s[i].seed_low = (uint32_t)i;
+	call->params = NULL;
+	call->in[call->n_in++] = normal(type, SHAPE2(rows, c->arg[1]));
+	call->in[call->n_in++] = (tensor){tensors_put(device, s, (size_t)rows * sizeof *s), DTYPE_I32, SHAPE2(rows, SAMPLE_WORDS)};
+	call->in[call->n_in++] = tensors_integers(device, SHAPE2(1, 3), 1, 0, 9);
+	free(s);
+}
+static double sample_floor(const op_call *call)
+{
+	return (double)shape_count(call->in[0].shape) * 4;
+}
+
+static const sample_setting greedy = {.top_p = 1, .repetition = 1, .active = 1};
+static const sample_setting nucleus = {.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .repetition = 1, .active = 1};
+static const attention_params everything = {4, 0}, near = {4, 16}, far = {4, 200};
+static const stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
+static const linear_params by_one = {1};
+static const linear_cross_entropy_params plain_loss = {1, 0};
+static const layernorm_params epsilon = {1e-5f};
+static const dropout_params tenth = {0.1f, 1};
+static const adamw_params betas = {0.9f, 0.95f, 1e-8f, 0.1f, 1};
+static const gelu_params erf_form = {false};
+
+/* clang-format off */
+static const traffic_case cases[] = {
+	/* op                        what                types  arguments              arguments' sizes          once  asked sectors */
+	{OP_add,                     "",                 BOTH, elementwise,     {2, 512, 128},                   1.001, 1.001, 0.95, NULL, NULL, 0},
+	{OP_gate,                    "",                 BOTH, elementwise,     {3, 512, 128},                   1.001, 1.001, 0.95, NULL, NULL, 0},
+	{OP_gelu,                    "",                 BOTH, elementwise,     {1, 512, 128},                   1.001, 1.001, 0.95, NULL, &erf_form, 0},
+	{OP_gelu_grad,               "",                 BOTH, elementwise,     {2, 512, 128},                   1.001, 1.001, 0.95, NULL, &erf_form, 0},
+	{OP_dropout,                 "",                 BOTH, dropout,         {512, 128},                      1.001, 1.4,   0.97, NULL, &tenth, 0},
+	{OP_layernorm,               "",                 BOTH, layernorm,       {512, 128},                      1.001, 3.0,   0.74, NULL, &epsilon, 0},
+	{OP_layernorm_grad,          "",                 BOTH, layernorm_grad,  {512, 128},                      1.12,  1.5,   0.86, NULL, NULL, 0},
+	{OP_sum_squares,             "",                 F32,  elementwise,     {1, 512, 128},                   1.02,  1.02,  0.95, NULL, NULL, 0},
+	{OP_adamw,                   "",                 F32,  adamw,           {1 << 16},                       1.001, 1.01,  0.95, adamw_floor, &betas, 0},
+	{OP_gather,                  "",                 BOTH, gather,          {512, 128},                      1.001, 1.3,   0.94, NULL, &(gather_params){-1}, 0},
+	{OP_additive_attention,      "everything",       BOTH, attention,       {2, 512, 128},                   1.02,  1.2,   0.90, NULL, &everything, 2},
+	{OP_additive_attention,      "window 16",        BOTH, attention,       {2, 512, 128},                   1.02,  1.7,   0.92, NULL, &near, 2},
+	{OP_additive_attention,      "window 200",       BOTH, attention,       {2, 512, 128},                   1.02,  1.8,   0.92, NULL, &far, 2},
+	{OP_additive_attention_grad, "everything",       BOTH, attention_grad,  {2, 512, 128},                   1.02,  1.2,   0.88, NULL, &everything, 0},
+	{OP_additive_attention_grad, "window 16",        BOTH, attention_grad,  {2, 512, 128},                   1.02,  1.8,   0.86, NULL, &near, 0},
+	{OP_additive_attention_grad, "window 200",       BOTH, attention_grad,  {2, 512, 128},                   1.03,  1.8,   0.86, NULL, &far, 0},
+	/* f32: two passes over the logits of each chunk. bf16: its own products too, which read rows and classes again. */
+	{OP_linear_cross_entropy,    "beside products",  F32,  cross_entropy,   {256, 512, 64},                  1.6,   2.3,   0.49, cross_entropy_floor, &plain_loss, 0},
+	{OP_linear_cross_entropy,    "with products",    BF16, cross_entropy,   {256, 512, 64},                  1.7,   2.2,   0.88, cross_entropy_floor, &plain_loss, 0},
+	{OP_additive_stream,         "everything",       F32,  stream,          {8, 128},                        1.1,   1.7,   0.95, stream_floor, &stream_everything, 6},
+	{OP_additive_stream,         "window 64",        F32,  stream,          {8, 128},                        2.0,   1.3,   0.94, stream_floor, &stream_near, 6},
+	{OP_linear,                  "panels, 1 row",    F32,  panels,          {1, 512, 256, DTYPE_PANEL_BF16}, 1.001, 1.5,   0.95, NULL, &by_one, 0},
+	{OP_linear,                  "panels, 8 rows",   F32,  panels,          {8, 512, 256, DTYPE_PANEL_BF16}, 1.001, 4.1,   0.95, NULL, &by_one, 0},
+	{OP_linear,                  "panels, 256 rows", F32,  panels,          {256, 256, 128, DTYPE_PANEL_BF16}, 1.001, 2.1,   0.90, NULL, &by_one, 0},
+	{OP_linear,                  "int8, 1 row",      F32,  panels,          {1, 512, 256, DTYPE_PANEL_INT8}, 1.001, 2.4,   0.67, NULL, &by_one, 0},
+	{OP_sample,                  "greedy",           F32,  sample,          {4, 4096},                       1.01,  2.9,   0.95, sample_floor, &greedy, 0},
+	{OP_sample,                  "top-k, top-p",     F32,  sample,          {4, 4096},                       1.01,  9.0,   0.95, sample_floor, &nucleus, 0},
+};
+/* clang-format on */
+
+/* --- trying them ------------------------------------------------------------------------------ */
+
+static double bytes_of(tensor t)
+{
+	size_t bytes = 0;
+	assert_true(shape_bytes(t.shape, t.type, &bytes));
+	return t.data ? (double)bytes : 0;
+}
+
+static double floor_of(const traffic_case *c, const op_call *call)
+{
+	double bytes = 0;
+	if (c->floor)
+		return c->floor(call);
+	for (int i = 0; i < call->n_in; i++)
+		bytes += bytes_of(call->in[i]) * (1 + (op_get(c->id)->mutates >> i & 1));
+	for (int i = 0; i < call->n_out; i++)
+		bytes += bytes_of(call->out[i]);
+	return bytes;
+}
+
+typedef struct figures {
+	double once, asked, moved, used;
+	char kernels[600];
+} figures;
+
+static figures count(const traffic_case *c, op_call *call)
+{
+	figures f = {0};
+	size_t n;
+	call->scratch = tensors_put(device, NULL, device->scratch[c->id] ? device->scratch[c->id](device, call) : 0);
+	counter.begin();
+	assert_int_equal(device->kernel[c->id](device, call), STATUS_OK);
+	const emulator_work *w = counter.end(&n);
+	device->release(device, call->scratch);
+	for (size_t i = 0; i < n; i++) {
+		if (w[i].kind == EMULATOR_PRODUCT)
+			continue;
+		f.once += (double)(w[i].read_once + w[i].written_once);
+		f.asked += (double)(w[i].read + w[i].written);
+		f.moved += (double)w[i].moved;
+		f.used += (double)w[i].used;
+		size_t end = strlen(f.kernels);
+		snprintf(f.kernels + end, sizeof f.kernels - end, "%s%s", end ? ", " : "", w[i].name);
+	}
+	return f;
+}
+
+static bool holds(const traffic_case *c, dtype type)
+{
+	op_call call = {.params = c->params};
+	error err = ERROR_INIT;
+	c->build(&call, c, type);
+	call.n_out = op_get(c->id)->n_out;
+	if (op_get(c->id)->check(&call, &err) != STATUS_OK)
+		fail_msg("%s: %s", op_get(c->id)->name, error_message(&err));
+	for (int i = 0; i < call.n_out; i++)
+		if (!(c->unwanted >> i & 1))
+			call.out[i] = tensors_empty(device, call.out[i].type, call.out[i].shape);
+	const figures f = count(c, &call);
+	const double floor = floor_of(c, &call), once = f.once / floor, asked = f.asked / f.once, sectors = f.used / f.moved;
+	const bool good = once >= LEAST && once <= c->once && asked <= c->asked && sectors >= c->sectors;
+	if (!good || getenv("TRAFFIC"))
+		printf("%s %s, %s: floor %.0f bytes, once %.3f (%.3f), asked %.3f (%.3f), sectors %.3f (%.3f)%s\n    %s\n",
+		       op_get(c->id)->name, dtype_name(type), c->what, floor, once, c->once, asked, c->asked, sectors, c->sectors,
+		       good ? "" : "  <-- NOT SO", f.kernels);
+	for (int i = 0; i < call.n_in; i++)
+		device->release(device, call.in[i].data);
+	for (int i = 0; i < call.n_out; i++)
+		device->release(device, call.out[i].data);
+	return good;
+}
+
+static void kernels_move_what_they_must(void **state)
+{
+	(void)state;
+	int failed = 0;
+	const char *only = getenv("TRAFFIC");
+	if (!counter.begin)
+		skip();
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const traffic_case *c = &cases[i];
+		if (only && strcmp(only, "1") != 0 && strcmp(only, op_get(c->id)->name) != 0)
+			continue;
+		if (c->types & F32)
+			failed += !holds(c, DTYPE_F32);
+		if (c->types & BF16)
+			failed += !holds(c, DTYPE_BF16);
+	}
+	assert_int_equal(failed, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(kernels_move_what_they_must),
+	};
+	return cmocka_run_group_tests(tests, open_all, close_all);
+}
