@@ -51,11 +51,17 @@ static void close_backends(device *d)
 	d->backend = d->training_backend = NULL;
 }
 
+/* Rows of a step where nobody has said how many: a device takes hardly longer for many than for one, a CPU in proportion. */
+enum { BATCH_ON_CPU = 32, BATCH_ON_DEVICE = 256 };
+
 static status start(device *d, error *err)
 {
 	status s = open_backends(d, err);
+	scheduler_limits limits = d->options.limits;
+	if (s == STATUS_OK && limits.max_batch == 0)
+		limits.max_batch = d->backend->host_memory ? BATCH_ON_CPU : BATCH_ON_DEVICE;
 	if (s == STATUS_OK)
-		s = scheduler_new(&d->scheduler, d->backend, &d->options.limits);
+		s = scheduler_new(&d->scheduler, d->backend, &limits);
 	if (s == STATUS_OK)
 		return s;
 	close_backends(d);

@@ -20,7 +20,7 @@ typedef struct device_options {
 	const char *backend;
 	int device; /* which one, for a backend that has several */
 	int threads;
-	scheduler_limits limits;
+	scheduler_limits limits; /* max_batch 0: as suits the backend */
 	backend_opener cpu; /* opens the CPU backend; NULL: cpu_open */
 } device_options;
 

@@ -22,7 +22,7 @@ static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon o
                             "  --max-models N        models on the device at once (default 4)\n"
                             "  --max-sessions N      sessions on the device at once (default 256)\n"
                             "  --max-generations N   generations running and waiting (default 256)\n"
-                            "  --max-batch N         sequences in one decode step (default 32)\n"
+                            "  --max-batch N         sequences in one decode step (default 32, 256 on a GPU)\n"
                             "  --help, --version\n"
                             "\n"
                             "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was "
@@ -55,7 +55,7 @@ static int read_options(engine_options *o, int argc, char **argv)
 	                          {"max-models", &o->limits.max_models, 1, 64},
 	                          {"max-sessions", &o->limits.max_sessions, 1, 65536},
 	                          {"max-generations", &o->limits.max_generations, 1, 65536},
-	                          {"max-batch", &o->limits.max_batch, 1, 1024}};
+	                          {"max-batch", &o->limits.max_batch, 1, 4096}};
 	const struct {
 		const char *name, **target;
 	} texts[] = {{"data", &o->data}, {"socket", &o->socket}, {"backend", &o->backend}};
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
 	threads_sleep_when_idle(argv);
 	engine_options options = {
 	    .backend = "auto",
-	    .limits = {.max_models = 4, .max_sessions = 256, .max_generations = 256, .max_batch = 32}};
+	    .limits = {.max_models = 4, .max_sessions = 256, .max_generations = 256}}; /* max_batch: the device's */
 	int stop = read_options(&options, argc, argv);
 	if (stop)
 		return stop - 1;
