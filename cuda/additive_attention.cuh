@@ -43,8 +43,12 @@
 enum {
 	ADDITIVE_SUPER = 32, /* tiles: one per lane that waits */
 	ADDITIVE_CHUNK = 256, /* channels of a wider head that one block takes */
+#ifdef __CUDACC__
 	ADDITIVE_CACHE = 16 << 20, /* bytes of L2 that windows may count on */
-	ADDITIVE_WAVE = 16         /* chains at least, to work on at a time */
+#else
+	ADDITIVE_CACHE = 32 << 10, /* small calls have waves too when there is no device */
+#endif
+	ADDITIVE_WAVE = 16 /* chains at least, to work on at a time */
 };
 
 /* How work is cut; all blocks of a launch share it. Positions have 31 bits, as they have in every session. */

@@ -437,9 +437,9 @@ static void wide_rows_match_at_borders(void **state)
 			    {T + 9, T - 1}, {2 * T + 1, T}, {3 * T + 5, T + 1}, {3 * T + 5, 2 * T + 3},
 			};
 			for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++, turn++)
-				failed += failures((attention_case){.batch = 1 + turn % 2,
+				failed += failures((attention_case){.batch = 1,
 				                                    .length = shapes[s][0],
-				                                    .heads = 1 + turn / 2 % 2,
+				                                    .heads = 1 + turn % 2,
 				                                    .dh = widths[i],
 				                                    .window = shapes[s][1],
 				                                    .type = type,
@@ -472,11 +472,12 @@ static void long_chains_match(void **state)
 static void more_chains_than_a_wave_match(void **state)
 {
 	(void)state;
+	const bool emulated = device_is_emulated(device); /* it has a small one */
 	assert_int_equal(failures((attention_case){.batch = 3,
-	                                           .length = 640,
+	                                           .length = emulated ? 130 : 640,
 	                                           .heads = 6,
-	                                           .dh = 256,
-	                                           .window = 600,
+	                                           .dh = emulated ? 3 : 256,
+	                                           .window = emulated ? 60 : 600,
 	                                           .type = DTYPE_F32,
 	                                           .masking = NO_MASK,
 	                                           .loud = 1}),

@@ -8,6 +8,7 @@ static backend *device;
 
 static int open_all(void **state)
 {
+	find_plain_plugin();
 	device = open_device();
 	return fixture_setup(state);
 }
