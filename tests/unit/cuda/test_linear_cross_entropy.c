@@ -34,7 +34,7 @@ static const sizes list[] = {
     {33, 8, 72, 10, true, -1, 71},
 };
 /* A trial is 31 runs; tiles of tensor cores take long where there are none. */
-enum { SIZES = sizeof list / sizeof list[0], TRIAL_PRODUCTS = 100000, TRIAL_TILED = 2500 };
+enum { SIZES = sizeof list / sizeof list[0], TRIAL_PRODUCTS = 50000, TRIAL_TILED = 2500 };
 
 static const char *text_of(sizes s, char text[96])
 {
