@@ -14,10 +14,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Errors name the last path segment only: absolute paths stay private. */
-static status fail(error *err, const char *path, const char *what)
+static status status_of(int number)
 {
-	status s = errno == ENOENT ? STATUS_NOT_FOUND : errno == ENOMEM ? STATUS_NOMEM : STATUS_IO;
+	switch (number) {
+	case ENOENT:
+		return STATUS_NOT_FOUND;
+	case ENOMEM:
+		return STATUS_NOMEM;
+	case ENOSPC:
+	case EDQUOT:
+	case EFBIG:
+		return STATUS_FULL;
+	default:
+		return STATUS_IO;
+	}
+}
+
+status file_error(error *err, const char *path, const char *what)
+{
+	status s = status_of(errno);
 	const char *slash = strrchr(path, '/');
 	return error_set(err, s, NULL, "%s \"%s\": %s", what, slash ? slash + 1 : path, strerror(errno));
 }
@@ -52,10 +67,10 @@ status file_sync_folder(const char *path, error *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		return fail(err, path, "cannot open folder");
+		return file_error(err, path, "cannot open folder");
 	int rc = fsync(fd);
 	close(fd);
-	return rc ? fail(err, path, "cannot sync folder") : STATUS_OK;
+	return rc ? file_error(err, path, "cannot sync folder") : STATUS_OK;
 }
 
 status file_write(const char *path, const file_part *parts, size_t count, error *err)
@@ -65,7 +80,7 @@ status file_write(const char *path, const file_part *parts, size_t count, error 
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	int fd = mkostemp(temporary, O_CLOEXEC);
 	if (fd < 0)
-		return fail(err, path, "cannot create");
+		return file_error(err, path, "cannot create");
 	int rc = fchmod(fd, 0644);
 	for (size_t i = 0; i < count && rc == 0; i++)
 		rc = write_all(fd, parts[i].data, parts[i].bytes);
@@ -79,7 +94,7 @@ status file_write(const char *path, const file_part *parts, size_t count, error 
 	if (rc != 0) {
 		unlink(temporary);
 		errno = saved;
-		return fail(err, path, "cannot write");
+		return file_error(err, path, "cannot write");
 	}
 	parent_of(path, parent, sizeof parent);
 	return file_sync_folder(parent, err);
@@ -91,7 +106,7 @@ status file_read(const char *path, size_t limit, char **out, size_t *bytes, erro
 	*bytes = 0;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return fail(err, path, "cannot open");
+		return file_error(err, path, "cannot open");
 	struct stat st;
 	char *data = NULL;
 	status s = STATUS_OK;
@@ -115,7 +130,7 @@ status file_read(const char *path, size_t limit, char **out, size_t *bytes, erro
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			s = fail(err, path, "cannot read");
+			s = file_error(err, path, "cannot read");
 			goto done;
 		}
 		if (n == 0)
@@ -137,7 +152,7 @@ status file_map_open(file_map *out, const char *path, error *err)
 	*out = (file_map){0};
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return fail(err, path, "cannot open");
+		return file_error(err, path, "cannot open");
 	struct stat st;
 	status s = STATUS_OK;
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -145,7 +160,7 @@ status file_map_open(file_map *out, const char *path, error *err)
 	} else if (st.st_size > 0) {
 		void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 		if (data == MAP_FAILED)
-			s = fail(err, path, "cannot map");
+			s = file_error(err, path, "cannot map");
 		else
 			*out = (file_map){data, (size_t)st.st_size};
 	}
@@ -177,7 +192,7 @@ status file_make_folders(const char *path, error *err)
 		char saved = *p;
 		*p = 0;
 		if (mkdir(part, 0755) != 0 && !(errno == EEXIST && is_folder(part)))
-			return fail(err, part, "cannot create folder");
+			return file_error(err, part, "cannot create folder");
 		if (!saved)
 			return STATUS_OK;
 		*p = saved;
@@ -193,6 +208,6 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
 status file_remove_tree(const char *path, error *err)
 {
 	if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
-		return fail(err, path, "cannot remove");
+		return file_error(err, path, "cannot remove");
 	return STATUS_OK;
 }

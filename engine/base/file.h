@@ -17,6 +17,10 @@ typedef struct file_part {
 	size_t bytes;
 } file_part;
 
+/* The status of errno, with "WHAT "NAME": reason" as its message: STATUS_NOT_FOUND, STATUS_NOMEM, STATUS_FULL (disk
+ * or quota), else STATUS_IO. NAME is the last segment of `path`: absolute paths stay private. */
+status file_error(error *err, const char *path, const char *what);
+
 /* Replace `path` by the concatenation of `parts`, atomically and durably. */
 status file_write(const char *path, const file_part *parts, size_t count, error *err);
 

@@ -1,0 +1,31 @@
+/* The library is compiled in: the compute core links nothing for it. */
+#include "engine/base/digest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+uint64_t digest_bytes(const void *data, size_t bytes)
+{
+	return XXH3_64bits(data, bytes);
+}
+
+void digest_write(uint64_t digest, char out[DIGEST_TEXT_BYTES])
+{
+	snprintf(out, DIGEST_TEXT_BYTES, "%016" PRIx64, digest);
+}
+
+bool digest_read(const char *text, uint64_t *out)
+{
+	*out = 0;
+	for (int i = 0; i < DIGEST_TEXT_BYTES - 1; i++) {
+		char c = text[i];
+		int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+		if (digit < 0)
+			return false;
+		*out = *out << 4 | (uint64_t)digit;
+	}
+	return true;
+}

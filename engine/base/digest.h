@@ -1,0 +1,21 @@
+/* digest.h - the hash that tells damaged data from whole data: XXH3, 64 bits (the xxHash library).
+ *
+ * It finds what disks, copies and crashes do to data. It is no protection against somebody who changes data
+ * on purpose. */
+#ifndef ENGINE_BASE_DIGEST_H
+#define ENGINE_BASE_DIGEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DIGEST_TEXT_BYTES = 17 }; /* 16 hex digits and a NUL */
+
+uint64_t digest_bytes(const void *data, size_t bytes);
+
+/* 16 lower-case hex digits. */
+void digest_write(uint64_t digest, char out[DIGEST_TEXT_BYTES]);
+/* The first 16 characters of `text`; false when they are not hex digits. */
+bool digest_read(const char *text, uint64_t *out);
+
+#endif

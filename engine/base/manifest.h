@@ -1,0 +1,71 @@
+/* manifest.h - what a blob of the data folder says about itself.
+ *
+ * A blob is one file (an upload) or a folder of files (a model, a checkpoint). Its manifest is a JSON file beside or
+ * inside it:
+ *
+ *   {"format": "additive-manifest", "version": 1,
+ *    "kind": "model", "id": "ft:…",       what it is
+ *    "about": {…},                        what the ledger's row says of it
+ *    "chunk_bytes": 4194304,
+ *    "files": [{"name": "model.safetensors", "bytes": 123, "xxh3": "<16 hex digits per chunk>"}, …],
+ *    "seal": "<16 hex digits>"}           hash of all the text before `,"seal"`
+ *
+ * With it a reader finds damage before it uses a byte, chunk by chunk, and a lost ledger can be made again from the
+ * blobs. A manifest is immutable; it is written after the files and before the blob gets its name.
+ *
+ * Damage is STATUS_STORAGE with the file's name in the message. All functions block on the disk; a manifest may be read
+ * by several threads. */
+#ifndef ENGINE_BASE_MANIFEST_H
+#define ENGINE_BASE_MANIFEST_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/base/error.h"
+
+#define MANIFEST_NAME "manifest.json"  /* in a folder */
+#define MANIFEST_SUFFIX ".manifest"    /* behind the name of a single file */
+enum { MANIFEST_CHUNK_BYTES = 4 << 20, MANIFEST_MAX_BYTES = 16 << 20 };
+
+typedef struct manifest manifest;
+
+/* Hash every regular file of `folder` but the manifest, and write folder/manifest.json durably. about: an object, or
+ * NULL for an empty one. */
+status manifest_write(const char *folder, const char *kind, const char *id, const json_t *about, error *err);
+/* The same for the file `path`: writes path.manifest; `name` is the name that the file will have in its folder. */
+status manifest_write_file(const char *path, const char *name, const char *kind, const char *id, const json_t *about,
+                           error *err);
+/* The same for a manifest without files: `about` alone, at `path`. */
+status manifest_write_document(const char *path, const char *kind, const char *id, const json_t *about, error *err);
+
+/* Read the manifest at `path`. STATUS_NOT_FOUND; STATUS_STORAGE when it is damaged. On error *out is NULL. */
+status manifest_open(manifest **out, const char *path, error *err);
+/* The manifest of a folder. STATUS_OK and *out NULL when it has none: there is nothing to verify then. */
+status manifest_open_folder(manifest **out, const char *folder, error *err);
+/* From its text, `bytes` of it; `name` is for messages. */
+status manifest_parse(manifest **out, const char *text, size_t bytes, const char *name, error *err);
+void manifest_free(manifest *m); /* NULL is legal */
+
+const char *manifest_kind(const manifest *m);
+const char *manifest_id(const manifest *m);
+const json_t *manifest_about(const manifest *m); /* borrowed */
+/* Its text as it stands in the file, NUL-terminated. */
+const char *manifest_text(const manifest *m);
+/* Bytes of all its files. */
+int64_t manifest_bytes(const manifest *m);
+/* Bytes of one file; -1: it lists none of that name. */
+int64_t manifest_file_bytes(const manifest *m, const char *name);
+
+/* Does chunk `index` (from index * MANIFEST_CHUNK_BYTES on; the last may be shorter) of a file hold what was written?
+ * m NULL: nothing to verify. STATUS_STORAGE, also when the manifest has no such file or chunk, or of another length. */
+status manifest_check_chunk(const manifest *m, const char *name, int64_t index, const void *data, size_t bytes,
+                            error *err);
+/* The same for a whole file that is in memory. m NULL: nothing to verify. */
+status manifest_check_data(const manifest *m, const char *name, const void *data, size_t bytes, error *err);
+/* Read all files below `folder` and compare. STATUS_STORAGE when one is missing, of another size, or damaged. */
+status manifest_check(const manifest *m, const char *folder, error *err);
+/* Look at presence and sizes only. */
+status manifest_check_sizes(const manifest *m, const char *folder, error *err);
+
+#endif
