@@ -7,12 +7,9 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
-#include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/device.h"
-
-enum { SESSIONS_MAX_STATE = 1 << 30 };
 
 struct sessions {
 	engine *engine;
@@ -140,9 +137,9 @@ static void make_room(sessions *all)
 
 static status restore(const session_ticket *t, scheduler *s, served_model *m, session **out, error *err)
 {
-	char *blob;
+	void *blob;
 	size_t bytes;
-	TRY(file_read(t->state, SESSIONS_MAX_STATE, &blob, &bytes, err));
+	TRY(store_session_read(t->state, t->id, &blob, &bytes, err));
 	status result = scheduler_session_import(s, m, t->id, blob, bytes, out, err);
 	free(blob);
 	return result;
@@ -240,8 +237,14 @@ static status store_entry(sessions *all, const session_entry *e, const session_c
 	json_t *object = sessions_object(e);
 	status s =
 	    object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0 ? STATUS_OK : STATUS_NOMEM;
+	char path[PATH_MAX];
+	int64_t version = store_session_next(all->engine->store, e->id, path);
 	if (s == STATUS_OK)
-		s = store_session_put(all->engine->store, e->id, object, change->blob, change->bytes, err);
+		s = store_session_write(path, e->id, object, change->blob, change->bytes, err);
+	if (s == STATUS_OK)
+		s = store_session_keep(all->engine->store, e->id, version, object, err);
+	if (s != STATUS_OK)
+		store_session_discard(path);
 	json_decref(object);
 	return s;
 }

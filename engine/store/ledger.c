@@ -31,13 +31,20 @@ static const char *const ledger_steps[] = {
     " version INTEGER NOT NULL, document TEXT NOT NULL);",
     "ALTER TABLE models ADD COLUMN dtype TEXT NOT NULL DEFAULT 'fp32';"
     "ALTER TABLE checkpoints ADD COLUMN dtype TEXT NOT NULL DEFAULT 'fp32';",
+    "CREATE TABLE answers(key TEXT PRIMARY KEY, request INTEGER NOT NULL, created INTEGER NOT NULL,"
+    " answer TEXT NOT NULL);"
+    "CREATE INDEX answers_created ON answers(created);",
 };
 enum { LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps, LEDGER_BUSY_MS = 5000 };
 
 static status fail(sqlite3 *db, error *err)
 {
 	int code = db ? sqlite3_errcode(db) & 0xff : SQLITE_NOMEM;
-	status s = code == SQLITE_CONSTRAINT ? STATUS_CONFLICT : code == SQLITE_NOMEM ? STATUS_NOMEM : STATUS_IO;
+	status s = code == SQLITE_CONSTRAINT ? STATUS_CONFLICT
+	           : code == SQLITE_NOMEM    ? STATUS_NOMEM
+	           : code == SQLITE_FULL     ? STATUS_FULL
+	           : code == SQLITE_CORRUPT  ? STATUS_STORAGE
+	                                     : STATUS_IO;
 	return error_set(err, s, NULL, "ledger: %s", db ? sqlite3_errmsg(db) : "out of memory");
 }
 

@@ -74,6 +74,25 @@ void store_close(store *s)
 	free(s);
 }
 
+status store_begin(store *s, error *err)
+{
+	return ledger_run(s->db, NULL, err, "BEGIN IMMEDIATE", "");
+}
+
+status store_commit(store *s, error *err)
+{
+	status result = ledger_run(s->db, NULL, err, "COMMIT", "");
+	if (result != STATUS_OK)
+		store_rollback(s);
+	return result;
+}
+
+void store_rollback(store *s)
+{
+	if (!sqlite3_get_autocommit(s->db)) /* an error may have rolled back by itself */
+		ledger_run(s->db, NULL, NULL, "ROLLBACK", "");
+}
+
 void store_new_id(char out[STORE_ID_BYTES], const char *prefix)
 {
 	unsigned char random[12];

@@ -68,9 +68,18 @@ status store_model_delete(store *s, const char *id, error *err);
 status store_dtype_get(store *s, const char *id, char out[STORE_DTYPE_BYTES], error *err);
 status store_dtype_put(store *s, const char *id, const char *dtype, error *err);
 
+/* Several changes as one commit: all of them or none. Not nested. Blobs that were moved in meanwhile and whose rows do
+ * not come to be are set aside at the next start. store_commit rolls back when it fails. */
+status store_begin(store *s, error *err);
+status store_commit(store *s, error *err);
+void store_rollback(store *s);
+
 /* Jobs are JSON documents (the API's job object plus "request") with an indexed status. */
 status store_job_put(store *s, const char *id, const char *job_status, const json_t *job, error *err);
 status store_job_get(store *s, const char *id, json_t **out, error *err);
+
+/* Forget a job with its events and checkpoints; its folder goes too. STATUS_NOT_FOUND. */
+status store_job_delete(store *s, const char *id, error *err);
 
 /* Append an event object (the API's; "id" is filled in). */
 status store_event_add(store *s, const char *job, json_t *event, error *err);
@@ -78,9 +87,28 @@ status store_checkpoint_add(store *s, const char *job, int64_t step, const json_
 /* Forget a checkpoint and remove its folder. */
 status store_checkpoint_delete(store *s, const char *job, int64_t step, error *err);
 
-/* Durable sessions: the row is a JSON document, the state is in store_session_path. */
-status store_session_put(store *s, const char *id, const json_t *session, const void *blob, size_t bytes, error *err);
+/* Durable sessions. Each version of a state is a file of its own, and the row says which version counts. To save one:
+ * the loop asks for the next version's path, any thread writes the file, the loop keeps it; then the version before goes.
+ * A version that is not kept is void: store_session_discard, or the next start sets it aside. */
+int64_t store_session_next(store *s, const char *id, char *path);
+/* Any thread: write the file, durably. `session` is the row's document, as it will be. */
+status store_session_write(const char *path, const char *id, const json_t *session, const void *blob, size_t bytes,
+                           error *err);
+/* Make `version` the one that counts. STATUS_INVALID when `id` is not a name. */
+status store_session_keep(store *s, const char *id, int64_t version, const json_t *session, error *err);
+void store_session_discard(const char *path);
+/* Any thread: the state in a file that store_session_path named; *blob is malloc'ed. STATUS_STORAGE: damaged, missing. */
+status store_session_read(const char *path, const char *id, void **blob, size_t *bytes, error *err);
 status store_session_delete(store *s, const char *id, error *err);
+
+/* Answers of requests that carried a key of the client's own, so that the request can be repeated: the answer is put in
+ * the same commit as what the request did. `request` is a hash of what was asked. */
+enum { STORE_ANSWER_SECONDS = 24 * 3600 };
+/* *answer: a new reference; NULL when no answer of that key is kept. */
+status store_answer_get(store *s, const char *key, uint64_t *request, json_t **answer, error *err);
+status store_answer_put(store *s, const char *key, uint64_t request, const json_t *answer, error *err);
+/* Forget those older than STORE_ANSWER_SECONDS. */
+status store_answers_expire(store *s, error *err);
 
 /* Listings: call `each` per row in the order asked for, until it returns false. */
 typedef bool (*store_each)(void *context, const json_t *object);

@@ -34,6 +34,29 @@ status store_job_get(store *s, const char *id, json_t **out, error *err)
 	return result;
 }
 
+status store_job_delete(store *s, const char *id, error *err)
+{
+	char folder[PATH_MAX];
+	int changes = 0;
+	status result = store_begin(s, err);
+	if (result == STATUS_OK)
+		result = ledger_run(s->db, NULL, err, "DELETE FROM events WHERE job=?", "t", id);
+	if (result == STATUS_OK)
+		result = ledger_run(s->db, NULL, err, "DELETE FROM checkpoints WHERE job=?", "t", id);
+	if (result == STATUS_OK)
+		result = ledger_run(s->db, &changes, err, "DELETE FROM jobs WHERE id=?", "t", id);
+	if (result == STATUS_OK && !changes)
+		result = error_set(err, STATUS_NOT_FOUND, "id", "there is no job \"%.64s\"", id);
+	if (result != STATUS_OK) {
+		store_rollback(s);
+		return result;
+	}
+	TRY(store_commit(s, err));
+	store_job_folder(s, id, folder);
+	file_remove_tree(folder, NULL);
+	return STATUS_OK;
+}
+
 status store_event_add(store *s, const char *job, json_t *event, error *err)
 {
 	char id[STORE_ID_BYTES];

@@ -222,6 +222,7 @@ static void a_dtype_is_kept_with_its_model_or_checkpoint(void **state)
 static void a_ledger_of_the_first_version_is_brought_up_to_date(void **state)
 {
 	static const char undo[] = "ALTER TABLE models DROP COLUMN dtype; ALTER TABLE checkpoints DROP COLUMN dtype;"
+	                           "DROP TABLE answers;"
 	                           "PRAGMA user_version=1";
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -355,20 +356,29 @@ static void a_checkpoint_disappears_with_its_folder(void **state)
 	json_decref(object);
 }
 
+static status save_session(store *s, const json_t *session, const void *state, size_t bytes)
+{
+	char path[PATH_MAX];
+	int64_t version = store_session_next(s, "sess-1", path);
+	TRY(store_session_write(path, "sess-1", session, state, bytes, NULL));
+	return store_session_keep(s, "sess-1", version, session, NULL);
+}
+
 static void a_sessions_document_and_state_change_together(void **state)
 {
 	fixture *f = *state;
-	char first[PATH_MAX], second[PATH_MAX], *blob;
+	char first[PATH_MAX], second[PATH_MAX];
+	void *blob;
 	size_t bytes;
 	json_t *object = json_pack("{s:s}", "id", "sess-1");
-	assert_int_equal(store_session_put(f->store, "sess-1", object, "one", 3, NULL), STATUS_OK);
+	assert_int_equal(save_session(f->store, object, "one", 3), STATUS_OK);
 	store_session_path(f->store, "sess-1", first);
-	assert_int_equal(store_session_put(f->store, "sess-1", object, "two\0x", 5, NULL), STATUS_OK);
+	assert_int_equal(save_session(f->store, object, "two\0x", 5), STATUS_OK);
 	store_session_path(f->store, "sess-1", second);
 	assert_string_not_equal(first, second);
 	assert_int_equal(access(first, F_OK), -1);
 	reopen(f);
-	assert_int_equal(file_read(second, 100, &blob, &bytes, NULL), STATUS_OK);
+	assert_int_equal(store_session_read(second, "sess-1", &blob, &bytes, NULL), STATUS_OK);
 	assert_int_equal(bytes, 5);
 	assert_memory_equal(blob, "two\0x", 5);
 	free(blob);
@@ -396,7 +406,7 @@ static void opening_removes_what_no_row_speaks_for(void **state)
 	store_checkpoint_folder(f->store, "ftjob-1", 20, path);
 	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
 	assert_int_equal(store_checkpoint_add(f->store, "ftjob-1", 20, object, NULL), STATUS_OK);
-	assert_int_equal(store_session_put(f->store, "sess-1", object, "s", 1, NULL), STATUS_OK);
+	assert_int_equal(save_session(f->store, object, "s", 1), STATUS_OK);
 	json_decref(object);
 	for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
 		snprintf(path, sizeof path, "%s/%s", f->folder, garbage[i]);

@@ -67,7 +67,9 @@ static void add_one_of_each(store *s, int64_t n, int out)
 	need(write(out, &a, sizeof a) == sizeof a);
 
 	json_t *session = json_pack("{s:s, s:I}", "id", "sess-1", "tokens", (json_int_t)n);
-	need(store_session_put(s, "sess-1", session, blob, BLOB_BYTES, NULL) == STATUS_OK);
+	int64_t version = store_session_next(s, "sess-1", path);
+	need(store_session_write(path, "sess-1", session, blob, BLOB_BYTES, NULL) == STATUS_OK);
+	need(store_session_keep(s, "sess-1", version, session, NULL) == STATUS_OK);
 	a.kind = 's';
 	need(write(out, &a, sizeof a) == sizeof a);
 
@@ -90,15 +92,22 @@ static void child(const char *folder, int64_t first, int out)
 		add_one_of_each(s, n, out);
 }
 
-static void check_blob(const char *path, int64_t number)
+/* `got` is freed. */
+static void check_content(void *got, size_t bytes, int64_t number)
 {
-	char expected[BLOB_BYTES], *got;
-	size_t bytes;
+	char expected[BLOB_BYTES];
 	fill(expected, number);
-	assert_int_equal(file_read(path, 2 * BLOB_BYTES, &got, &bytes, NULL), STATUS_OK);
 	assert_int_equal(bytes, BLOB_BYTES);
 	assert_memory_equal(got, expected, BLOB_BYTES);
 	free(got);
+}
+
+static void check_blob(const char *path, int64_t number)
+{
+	char *got;
+	size_t bytes;
+	assert_int_equal(file_read(path, 2 * BLOB_BYTES, &got, &bytes, NULL), STATUS_OK);
+	check_content(got, bytes, number);
 }
 
 static void check_one(store *s, const acknowledged *a)
@@ -143,8 +152,11 @@ static void check_session(store *s, int64_t acknowledged_tokens)
 	assert_true(tokens >= acknowledged_tokens);
 	if (tokens < 0)
 		return;
+	void *state;
+	size_t bytes;
 	store_session_path(s, "sess-1", path);
-	check_blob(path, tokens);
+	assert_int_equal(store_session_read(path, "sess-1", &state, &bytes, NULL), STATUS_OK);
+	check_content(state, bytes, tokens);
 }
 
 static int entries(const char *folder, const char *name)
