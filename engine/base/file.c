@@ -76,7 +76,7 @@ status file_sync_folder(const char *path, error *err)
 status file_write(const char *path, const file_part *parts, size_t count, error *err)
 {
 	char temporary[PATH_MAX], parent[PATH_MAX];
-	if ((size_t)snprintf(temporary, sizeof temporary, "%s.XXXXXX", path) >= sizeof temporary)
+	if ((size_t)snprintf(temporary, sizeof temporary, "%s" FILE_TEMPORARY "XXXXXX", path) >= sizeof temporary)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	int fd = mkostemp(temporary, O_CLOEXEC);
 	if (fd < 0)
@@ -181,6 +181,16 @@ static bool is_folder(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* Make one folder; when it is new, its name is durable on return. */
+static status make_folder(const char *path, error *err)
+{
+	char parent[PATH_MAX];
+	if (mkdir(path, 0755) != 0)
+		return errno == EEXIST && is_folder(path) ? STATUS_OK : file_error(err, path, "cannot create folder");
+	parent_of(path, parent, sizeof parent);
+	return file_sync_folder(parent, err);
+}
+
 status file_make_folders(const char *path, error *err)
 {
 	char part[PATH_MAX];
@@ -191,8 +201,7 @@ status file_make_folders(const char *path, error *err)
 			continue;
 		char saved = *p;
 		*p = 0;
-		if (mkdir(part, 0755) != 0 && !(errno == EEXIST && is_folder(part)))
-			return file_error(err, part, "cannot create folder");
+		TRY(make_folder(part, err));
 		if (!saved)
 			return STATUS_OK;
 		*p = saved;

@@ -21,6 +21,9 @@ typedef struct file_part {
  * or quota), else STATUS_IO. NAME is the last segment of `path`: absolute paths stay private. */
 status file_error(error *err, const char *path, const char *what);
 
+/* Unfinished files and folders are called NAME.tmp-XXXXXX, so that whoever finds one knows that it is nothing. */
+#define FILE_TEMPORARY ".tmp-"
+
 /* Replace `path` by the concatenation of `parts`, atomically and durably. */
 status file_write(const char *path, const file_part *parts, size_t count, error *err);
 
@@ -37,7 +40,7 @@ typedef struct file_map {
 status file_map_open(file_map *out, const char *path, error *err);
 void file_map_close(file_map *map);
 
-/* mkdir -p; an existing folder is fine. */
+/* mkdir -p, durably; an existing folder is fine. */
 status file_make_folders(const char *path, error *err);
 /* fsync a folder, so that renames in it survive a power cut. */
 status file_sync_folder(const char *path, error *err);

@@ -58,6 +58,7 @@ static void on_tick(uv_timer_t *timer)
 	engine *e = timer->data;
 	listener_tick(e->listener);
 	sessions_tick(e->sessions);
+	store_tick(e->store);
 	if (e->draining)
 		look_at_stopping(e);
 }

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/digest.h"
+
 /* Step i brings version i to i + 1. `seq` is the order of creation: paging uses it. */
 static const char *const ledger_steps[] = {
     "CREATE TABLE files(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, filename TEXT NOT NULL,"
@@ -34,6 +36,31 @@ static const char *const ledger_steps[] = {
     "CREATE TABLE answers(key TEXT PRIMARY KEY, request INTEGER NOT NULL, created INTEGER NOT NULL,"
     " answer TEXT NOT NULL);"
     "CREATE INDEX answers_created ON answers(created);",
+    /* One table for all: rows differ in their documents only, and all have a digest. */
+    "CREATE TABLE objects(seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, id TEXT NOT NULL,"
+    " parent TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL, bytes INTEGER NOT NULL,"
+    " document TEXT NOT NULL, manifest TEXT, digest INTEGER NOT NULL, UNIQUE(kind, id));"
+    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest) SELECT 'file', id, '', 0, purpose,"
+    " bytes, json_object('id', id, 'filename', filename, 'purpose', purpose, 'bytes', bytes, 'created', created), 0"
+    " FROM files ORDER BY seq;"
+    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest) SELECT 'model', id, '', 0, dtype, 0,"
+    " json_object('id', id, 'owned_by', owned_by, 'architecture', architecture, 'parameters', parameters,"
+    " 'created', created), 0 FROM models ORDER BY seq;"
+    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest)"
+    " SELECT 'job', id, '', 0, status, 0, document, 0 FROM jobs ORDER BY seq;"
+    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest)"
+    " SELECT 'event', id, job, number, '', 0, document, 0 FROM events ORDER BY seq;"
+    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest)"
+    " SELECT 'checkpoint', id, job, step, dtype, 0, document, 0 FROM checkpoints ORDER BY seq;"
+    "INSERT INTO objects(kind, id, parent, number, state, bytes, document, digest)"
+    " SELECT 'session', id, '', version, '', 0, document, 0 FROM sessions ORDER BY seq;"
+    "DROP TABLE files; DROP TABLE models; DROP TABLE jobs; DROP TABLE events; DROP TABLE checkpoints;"
+    "DROP TABLE sessions;"
+    "UPDATE objects SET digest=row_digest(kind, id, parent, number, state, bytes, document, manifest);"
+    "CREATE INDEX objects_page ON objects(kind, parent, seq);"
+    "CREATE INDEX objects_number ON objects(kind, parent, number);"
+    "CREATE INDEX objects_state ON objects(kind, state, seq);"
+    "CREATE TABLE removals(path TEXT PRIMARY KEY);",
 };
 enum { LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps, LEDGER_BUSY_MS = 5000 };
 
@@ -43,8 +70,8 @@ static status fail(sqlite3 *db, error *err)
 	status s = code == SQLITE_CONSTRAINT ? STATUS_CONFLICT
 	           : code == SQLITE_NOMEM    ? STATUS_NOMEM
 	           : code == SQLITE_FULL     ? STATUS_FULL
-	           : code == SQLITE_CORRUPT  ? STATUS_STORAGE
-	                                     : STATUS_IO;
+	           : code == SQLITE_CORRUPT || code == SQLITE_NOTADB ? STATUS_STORAGE
+	                                                                 : STATUS_IO;
 	return error_set(err, s, NULL, "ledger: %s", db ? sqlite3_errmsg(db) : "out of memory");
 }
 
@@ -131,25 +158,59 @@ void ledger_text(sqlite3_stmt *statement, int column, char *out, size_t size)
 	snprintf(out, size, "%s", text ? text : "");
 }
 
+/* row_digest(…): one number over all its arguments, as texts with a separator. */
+static void row_digest(sqlite3_context *context, int count, sqlite3_value **values)
+{
+	sqlite3_str *all = sqlite3_str_new(NULL);
+	for (int i = 0; i < count; i++) {
+		const char *text = (const char *)sqlite3_value_text(values[i]);
+		sqlite3_str_append(all, text ? text : "", sqlite3_value_bytes(values[i]));
+		sqlite3_str_appendchar(all, 1, '\x1f');
+	}
+	int failed = sqlite3_str_errcode(all), bytes = sqlite3_str_length(all);
+	char *text = sqlite3_str_finish(all);
+	if (failed || !text)
+		sqlite3_result_error_nomem(context);
+	else
+		sqlite3_result_int64(context, (sqlite3_int64)digest_bytes(text, (size_t)bytes));
+	sqlite3_free(text);
+}
+
 static status run_script(sqlite3 *db, error *err, const char *sql)
 {
 	return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK ? STATUS_OK : fail(db, err);
 }
 
-static status read_version(sqlite3 *db, int64_t *version, error *err)
+/* The first column of the first row. */
+static status read_number(sqlite3 *db, const char *sql, int64_t *out, error *err)
 {
 	sqlite3_stmt *statement;
-	TRY(ledger_prepare(db, &statement, err, "PRAGMA user_version", ""));
+	TRY(ledger_prepare(db, &statement, err, sql, ""));
 	status s;
-	*version = ledger_step(db, statement, &s, err) ? sqlite3_column_int64(statement, 0) : 0;
+	*out = ledger_step(db, statement, &s, err) ? sqlite3_column_int64(statement, 0) : 0;
 	sqlite3_finalize(statement);
+	return s;
+}
+
+/* Pages, their order, and that indexes and tables say the same. */
+static status check_whole(sqlite3 *db, error *err)
+{
+	sqlite3_stmt *statement;
+	char said[160] = "ok";
+	status s;
+	TRY(ledger_prepare(db, &statement, err, "PRAGMA integrity_check(1)", ""));
+	if (ledger_step(db, statement, &s, err))
+		ledger_text(statement, 0, said, sizeof said);
+	sqlite3_finalize(statement);
+	if (s == STATUS_OK && strcmp(said, "ok") != 0)
+		s = error_set(err, STATUS_STORAGE, NULL, "the ledger is damaged: %s", said);
 	return s;
 }
 
 static status upgrade(sqlite3 *db, error *err)
 {
 	int64_t version;
-	TRY(read_version(db, &version, err));
+	TRY(read_number(db, "PRAGMA user_version", &version, err));
 	if (version > LEDGER_VERSION)
 		return error_set(err, STATUS_UNSUPPORTED, NULL,
 		                 "the ledger has version %lld, this program knows up to %d", (long long)version,
@@ -169,13 +230,17 @@ status ledger_open(sqlite3 **out, const char *path, error *err)
 	sqlite3 *db = NULL;
 	status s = STATUS_OK;
 	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
-	if (sqlite3_open_v2(path, &db, flags, NULL) != SQLITE_OK)
+	if (sqlite3_open_v2(path, &db, flags, NULL) != SQLITE_OK ||
+	    sqlite3_create_function(db, "row_digest", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, row_digest, NULL,
+	                            NULL) != SQLITE_OK)
 		s = fail(db, err);
 	if (s == STATUS_OK) {
 		sqlite3_extended_result_codes(db, 1);
 		sqlite3_busy_timeout(db, LEDGER_BUSY_MS);
 		s = run_script(db, err, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;");
 	}
+	if (s == STATUS_OK)
+		s = check_whole(db, err);
 	if (s == STATUS_OK)
 		s = upgrade(db, err);
 	if (s != STATUS_OK) {
@@ -184,4 +249,10 @@ status ledger_open(sqlite3 **out, const char *path, error *err)
 	}
 	*out = db;
 	return s;
+}
+
+status ledger_checkpoint(sqlite3 *db, error *err)
+{
+	int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+	return rc == SQLITE_OK || rc == SQLITE_BUSY ? STATUS_OK : fail(db, err);
 }

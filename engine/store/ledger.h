@@ -12,16 +12,20 @@
 
 #include "engine/base/error.h"
 
-/* Open or create the ledger and bring its schema to the version of this program.
- * STATUS_UNSUPPORTED when a newer program wrote it. */
+/* Open or create the ledger, check it as a whole, and bring its schema to the version of this program. STATUS_STORAGE
+ * when it is damaged; STATUS_UNSUPPORTED when a newer program wrote it. */
 status ledger_open(sqlite3 **out, const char *path, error *err);
+/* Move the write-ahead log into the ledger and empty it: the log's records are chained, so one damaged record takes all
+ * behind it. Another reader makes it a later call's work. */
+status ledger_checkpoint(sqlite3 *db, error *err);
 
 /* Prepare `sql` and bind one argument per letter of `types`: 't' a const char *
  * (NULL binds NULL, the text must outlive the statement), 'i' an int64_t. On success
  * the caller finalises *out; on failure it is NULL. */
 status ledger_prepare(sqlite3 *db, sqlite3_stmt **out, error *err, const char *sql, const char *types, ...);
 /* The same, run to its end; returns when the change is on disk. *changes (may be
- * NULL) gets the number of rows changed. STATUS_CONFLICT when a unique id exists. */
+ * NULL) gets the number of rows changed. STATUS_CONFLICT when a unique id exists, STATUS_FULL,
+ * STATUS_STORAGE. */
 status ledger_run(sqlite3 *db, int *changes, error *err, const char *sql, const char *types, ...);
 /* Does the query give a row? The arguments are texts: `second` may be NULL when the query has one only. */
 status ledger_has(sqlite3 *db, bool *found, error *err, const char *sql, const char *first, const char *second);

@@ -1,7 +1,8 @@
-/* Opening is: make the folders, take the lock, open the ledger, throw away what no row
- * speaks for. There is no recovery step: every write orders itself so that any prefix of it is a legal state. */
+/* Opening is: make the folders, take the lock, open the ledger, hold folders and rows against each other. After a crash
+ * there is nothing to repair: every write orders itself so that any prefix of it is a legal state. */
 #include "engine/store/store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,59 +10,153 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/base/file.h"
+#include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/store/store_private.h"
 
+static const char *const folders[] = {"blobs", "models", "jobs", "sessions", "lost", "tmp"};
+
 static status make_folders(const store *s, error *err)
 {
-	static const char *const names[] = {"blobs", "models", "jobs", "sessions", "tmp"};
 	TRY(file_make_folders(s->folder, err));
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
 		char path[PATH_MAX];
-		snprintf(path, sizeof path, "%s/%s", s->folder, names[i]);
+		snprintf(path, sizeof path, "%s/%s", s->folder, folders[i]);
 		TRY(file_make_folders(path, err));
 	}
-	return file_sync_folder(s->folder, err);
+	return STATUS_OK;
+}
+
+static status open_lock(const store *s, const char *name, int *out, error *err)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/%s", s->folder, name);
+	*out = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return *out >= 0 ? STATUS_OK : file_error(err, path, "cannot open");
 }
 
 static status take_lock(store *s, error *err)
 {
-	char path[PATH_MAX];
-	snprintf(path, sizeof path, "%s/lock", s->folder);
-	s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (s->lock < 0)
-		return error_set(err, STATUS_IO, NULL, "cannot open the lock of the data folder: %s", strerror(errno));
+	TRY(open_lock(s, "lock", &s->lock, err));
 	if (flock(s->lock, LOCK_EX | LOCK_NB) != 0)
 		return error_set(err, STATUS_CONFLICT, NULL, "the data folder is in use by another process");
+	return open_lock(s, "backup.lock", &s->backup, err);
+}
+
+/* --- the ledger ------------------------------------------------------------------------------- */
+
+static void ledger_path(const store *s, char *out)
+{
+	snprintf(out, PATH_MAX, "%s/ledger.sqlite", s->folder);
+}
+
+static int count_entries(const store *s, const char *folder)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/%s", s->folder, folder);
+	DIR *dir = opendir(path);
+	int n = 0;
+	for (struct dirent *e; dir && (e = readdir(dir));)
+		n += e->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+/* A new ledger beside blobs is a lost ledger. */
+static status refuse_lost_ledger(const store *s, error *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int models = count_entries(s, "models"), jobs = count_entries(s, "jobs"), files = count_entries(s, "blobs") / 2,
+	    sessions = count_entries(s, "sessions");
+	ledger_path(s, path);
+	if ((stat(path, &st) == 0 && st.st_size > 0) || models + jobs + files + sessions == 0)
+		return STATUS_OK;
+	return error_set(err, STATUS_STORAGE, NULL,
+	                 "ledger.sqlite is missing or empty, but the data folder holds %d models, %d jobs, %d files and %d "
+	                 "session states: put the ledger back, restore a backup (additive restore), or make a new one from "
+	                 "what is stored (additive fsck --rebuild)",
+	                 models, jobs, files, sessions);
+}
+
+static status remember_ledger(store *s, error *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	ledger_path(s, path);
+	if (stat(path, &st) != 0)
+		return file_error(err, path, "cannot look at");
+	s->ledger_device = st.st_dev;
+	s->ledger_inode = st.st_ino;
 	return STATUS_OK;
 }
 
-status store_open(store **out, const char *folder, error *err)
+static status open_ledger(store *s, error *err)
 {
 	char path[PATH_MAX];
-	status result;
+	error why = ERROR_INIT;
+	bool damaged = false;
+	ledger_path(s, path);
+	status result = ledger_open(&s->db, path, &why);
+	if (result == STATUS_OK)
+		TRY(salvage_is_needed(s, &damaged, err));
+	else if (result != STATUS_STORAGE)
+		return error_set(err, result, NULL, "%s", error_message(&why));
+	if (!damaged && result == STATUS_OK)
+		return remember_ledger(s, err);
+	log_line(LOG_ERROR, "%s; a new one is made from its whole rows and from the blobs",
+	         damaged ? "the ledger has damaged rows" : error_message(&why));
+	sqlite3_close(s->db);
+	s->db = NULL;
+	TRY(salvage_ledger(s, err));
+	return remember_ledger(s, err);
+}
+
+static status open_all(store *s, bool rebuild, error *err)
+{
+	TRY(make_folders(s, err));
+	TRY(take_lock(s, err));
+	if (!rebuild)
+		TRY(refuse_lost_ledger(s, err));
+	TRY(open_ledger(s, err));
+	if (rebuild)
+		TRY(salvage_rebuild(s, err));
+	TRY(store_arrange(s, err));
+	return ledger_checkpoint(s->db, err);
+}
+
+static status open_folder(store **out, const char *folder, bool rebuild, error *err)
+{
 	*out = NULL;
 	store *s = memory_new(1, sizeof *s);
 	if (!s)
 		return STATUS_NOMEM;
-	s->lock = -1;
-	if (!folder[0] || (size_t)snprintf(s->folder, sizeof s->folder, "%s", folder) >= sizeof s->folder) {
+	s->lock = s->backup = -1;
+	status result;
+	if (!folder[0] || (size_t)snprintf(s->folder, sizeof s->folder, "%s", folder) >= sizeof s->folder)
 		result = error_set(err, STATUS_INVALID, NULL, "the path of the data folder is empty or too long");
-		goto fail;
-	}
-	if ((result = make_folders(s, err)) != STATUS_OK || (result = take_lock(s, err)) != STATUS_OK)
-		goto fail;
-	snprintf(path, sizeof path, "%s/ledger.sqlite", s->folder);
-	if ((result = ledger_open(&s->db, path, err)) != STATUS_OK || (result = store_clean(s, err)) != STATUS_OK)
-		goto fail;
-	*out = s;
-	return STATUS_OK;
-fail:
-	store_close(s);
+	else
+		result = open_all(s, rebuild, err);
+	if (result == STATUS_OK)
+		*out = s;
+	else
+		store_close(s);
 	return result;
+}
+
+status store_open(store **out, const char *folder, error *err)
+{
+	return open_folder(out, folder, false, err);
+}
+
+status store_rebuild(store **out, const char *folder, error *err)
+{
+	return open_folder(out, folder, true, err);
 }
 
 void store_close(store *s)
@@ -71,27 +166,138 @@ void store_close(store *s)
 	sqlite3_close(s->db);
 	if (s->lock >= 0)
 		close(s->lock);
+	if (s->backup >= 0)
+		close(s->backup);
+	free(s->damaged);
 	free(s);
 }
 
+/* --- commits ------------------------------------------------------------------------------------- */
+
 status store_begin(store *s, error *err)
 {
-	return ledger_run(s->db, NULL, err, "BEGIN IMMEDIATE", "");
+	TRY(ledger_run(s->db, NULL, err, s->depth ? "SAVEPOINT inner" : "BEGIN IMMEDIATE", ""));
+	s->depth++;
+	return STATUS_OK;
 }
 
 status store_commit(store *s, error *err)
 {
-	status result = ledger_run(s->db, NULL, err, "COMMIT", "");
-	if (result != STATUS_OK)
+	status result = ledger_run(s->db, NULL, err, s->depth > 1 ? "RELEASE inner" : "COMMIT", "");
+	if (result != STATUS_OK) {
 		store_rollback(s);
+		return result;
+	}
+	s->dirty = true;
+	if (--s->depth == 0)
+		removal_finish(s, true);
+	return STATUS_OK;
+}
+
+/* An error may have rolled back by itself: then no commit is under way any more, and the outer ones fail in turn. */
+void store_rollback(store *s)
+{
+	if (!sqlite3_get_autocommit(s->db)) {
+		if (s->depth > 1)
+			ledger_run(s->db, NULL, NULL, "ROLLBACK TO inner", "");
+		ledger_run(s->db, NULL, NULL, s->depth > 1 ? "RELEASE inner" : "ROLLBACK", "");
+	}
+	if (--s->depth == 0)
+		removal_finish(s, false);
+}
+
+status store_end(store *s, status result, error *err)
+{
+	if (result == STATUS_OK)
+		return store_commit(s, err);
+	store_rollback(s);
 	return result;
 }
 
-void store_rollback(store *s)
+/* --- now and then ------------------------------------------------------------------------------------ */
+
+void store_tick(store *s)
 {
-	if (!sqlite3_get_autocommit(s->db)) /* an error may have rolled back by itself */
-		ledger_run(s->db, NULL, NULL, "ROLLBACK", "");
+	error err = ERROR_INIT;
+	if (!s->dirty)
+		return;
+	s->dirty = false;
+	status result = removal_sweep(s, &err);
+	if (result == STATUS_OK)
+		result = ledger_checkpoint(s->db, &err);
+	s->dirty = result != STATUS_OK;
 }
+
+const char *store_problem(store *s)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	const char *before = s->problem[0] ? s->problem : NULL, *now = NULL;
+	for (size_t i = 0; i < sizeof folders / sizeof *folders && !now; i++) {
+		snprintf(path, sizeof path, "%s/%s", s->folder, folders[i]);
+		if (access(path, W_OK) != 0)
+			now = errno == ENOENT ? "a folder of the data folder is missing" : "the data folder cannot be written";
+	}
+	ledger_path(s, path);
+	if (!now && stat(path, &st) != 0)
+		now = "the ledger is missing";
+	else if (!now && (st.st_dev != s->ledger_device || st.st_ino != s->ledger_inode))
+		now = "the ledger was replaced by another file";
+	if (now && !before)
+		log_line(LOG_ERROR, "%s", now);
+	snprintf(s->problem, sizeof s->problem, "%s", now ? now : "");
+	return now;
+}
+
+/* --- damage --------------------------------------------------------------------------------------------- */
+
+void store_note_damage(store *s, store_table table, const char *id, const char *problem)
+{
+	const char *kind = store_kind(table);
+	for (int i = 0; i < s->n_damaged; i++)
+		if (s->damaged[i].kind == kind && strcmp(s->damaged[i].id, id) == 0)
+			return;
+	log_line(LOG_ERROR, "%s \"%s\" is damaged: %s", kind, id, problem);
+	store_damage *more =
+	    s->n_damaged < STORE_MAX_DAMAGED ? realloc(s->damaged, (size_t)(s->n_damaged + 1) * sizeof *more) : NULL;
+	if (!more)
+		return;
+	s->damaged = more;
+	store_damage *d = &more[s->n_damaged++];
+	d->kind = kind;
+	snprintf(d->id, sizeof d->id, "%s", id);
+	snprintf(d->problem, sizeof d->problem, "%s", problem);
+}
+
+json_t *store_damaged(const store *s)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < s->n_damaged && list; i++) {
+		const store_damage *d = &s->damaged[i];
+		json_t *one = json_pack("{s:s, s:s, s:s}", "kind", d->kind, "id", d->id, "problem", d->problem);
+		if (json_array_append_new(list, one) != 0) {
+			json_decref(list);
+			list = NULL;
+		}
+	}
+	return list;
+}
+
+status store_check_blob(store *s, store_table table, const char *id, bool contents, error *err)
+{
+	store_row row;
+	status result = row_find(s, table, id, &row, err);
+	if (result == STATUS_OK)
+		result = row_check_blob(s, table, &row, contents, err);
+	else if (result == STATUS_NOT_FOUND)
+		error_set(err, STATUS_NOT_FOUND, NULL, "there is no %s \"%.64s\"", store_kind(table), id);
+	if (result == STATUS_STORAGE && err)
+		store_note_damage(s, table, id, error_message(err));
+	row_fini(&row);
+	return result;
+}
+
+/* --- names -------------------------------------------------------------------------------------------------- */
 
 void store_new_id(char out[STORE_ID_BYTES], const char *prefix)
 {

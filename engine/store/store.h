@@ -1,17 +1,24 @@
 /* store.h - what must survive: the ledger and the blobs beside it.
  *
  *   DATA/ledger.sqlite          files, jobs, events, checkpoints, models, durable sessions
- *   DATA/blobs/file-…           uploaded files
- *   DATA/models/<id>/           config.json, model.safetensors, tokenizer.json
- *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimiser)
+ *   DATA/blobs/file-…           uploaded files, each with file-….manifest
+ *   DATA/models/<id>/           config.json, model.safetensors, tokenizer.json, manifest.json
+ *   DATA/jobs/<id>/job.json     a copy of the job
+ *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimiser, manifest.json)
  *   DATA/sessions/<id>.<n>      durable session states; the row says which n counts
+ *   DATA/lost/KIND/             blobs that no row speaks for, set aside; damaged ledgers
  *   DATA/tmp/                   uploads in progress; emptied at start
  *
- * SQLite in WAL mode with synchronous=FULL: what was acknowledged is on disk. A row is
- * written only after its blob is durable, and a blob without a row is garbage that the next start
- * removes; so a crash needs no repair. All ids are made here (prefix plus 24 random hex digits, or a
- * validated model name), so no path is ever built from unchecked input.
- * One thread (the loop) uses a store; calls block for a disk write at most. */
+ * SQLite in WAL mode with synchronous=FULL: what was acknowledged is on disk. A row is written only after its blob is
+ * durable, and a blob is unlinked only after a commit has listed it for removal; so a crash needs no repair.
+ *
+ * Damage. Rows, manifests and states carry hashes, and blobs are verified against their manifests when they are read. What is
+ * damaged is STATUS_STORAGE for whoever needs it, is listed by store_damaged, and harms nothing else. A damaged ledger is
+ * made again from its whole rows and from what the blobs say of themselves. Nothing that a row does not speak for is
+ * deleted; a ledger that is missing or empty beside blobs is refused with STATUS_STORAGE.
+ *
+ * All ids are made here (prefix plus 24 random hex digits, or a validated model name), so no path is ever built from
+ * unchecked input. One thread (the loop) uses a store, except where said; calls block for a disk write at most. */
 #ifndef ENGINE_STORE_STORE_H
 #define ENGINE_STORE_STORE_H
 
@@ -26,9 +33,37 @@ enum { STORE_ID_BYTES = 64, STORE_DTYPE_BYTES = 16 };
 
 typedef struct store store;
 
+typedef enum store_table {
+	STORE_FILES,
+	STORE_MODELS,
+	STORE_JOBS,
+	STORE_EVENTS,
+	STORE_CHECKPOINTS,
+	STORE_SESSIONS
+} store_table;
+
 /* Open or create; STATUS_CONFLICT when another process holds the data folder (flock). */
 status store_open(store **out, const char *folder, error *err);
+/* The same, but a ledger that is missing, empty or older is completed from the blobs. */
+status store_rebuild(store **out, const char *folder, error *err);
 void store_close(store *s);
+
+/* Now and then: unlink what waits for it, empty the write-ahead log. What fails is tried again. */
+void store_tick(store *s);
+/* NULL while the data folder can be relied on; else what is wrong with it as a whole, in words. Looks at the disk. */
+const char *store_problem(store *s);
+/* Remember and log that an object is damaged, once per object. */
+void store_note_damage(store *s, store_table table, const char *id, const char *problem);
+/* What was found damaged: [{"kind", "id", "problem"}]. NULL when out of memory. */
+json_t *store_damaged(const store *s);
+
+/* At most so many bytes of data; 0: as much as fits. */
+void store_set_budget(store *s, int64_t bytes);
+/* STATUS_FULL when `bytes` more are over the budget. */
+status store_check_room(store *s, int64_t bytes, error *err);
+/* {"data_bytes", "budget_bytes", "disk_free_bytes", "kinds": […], "lost": […]} of a data folder. Any thread: it reads
+ * folders, not the ledger. NULL when out of memory. */
+json_t *store_usage(const char *folder, int64_t budget);
 
 /* "file-" + 24 hex digits. */
 void store_new_id(char out[STORE_ID_BYTES], const char *prefix);
@@ -42,7 +77,7 @@ void store_model_folder(const store *s, const char *id, char *out);
 void store_job_folder(const store *s, const char *id, char *out);
 void store_checkpoint_folder(const store *s, const char *job, int64_t step, char *out);
 /* The current state of a durable session; "" when there is none. */
-void store_session_path(const store *s, const char *id, char *out);
+void store_session_path(store *s, const char *id, char *out);
 /* A fresh name in DATA/tmp. */
 void store_temporary_path(store *s, char *out);
 
@@ -50,16 +85,22 @@ typedef struct store_file {
 	char id[STORE_ID_BYTES], filename[256], purpose[32];
 	int64_t bytes, created;
 } store_file;
-/* Move a finished temporary file in (fsync, rename, row); id, bytes and created are filled in. */
+/* Any thread: sync and hash a finished temporary file; id, bytes and created are filled in, the manifest lies beside it. */
+status store_file_seal(store_file *f, const char *temporary, error *err);
+/* Move it in (rename, row). One that is not sealed (no id) is sealed first. STATUS_FULL: over the budget. */
 status store_file_add(store *s, store_file *f, const char *temporary, error *err);
 status store_file_get(store *s, const char *id, store_file *out, error *err);
+/* Verify its blob. STATUS_STORAGE: missing or damaged. */
+status store_file_check(store *s, const char *id, error *err);
 status store_file_delete(store *s, const char *id, error *err);
 
 typedef struct store_model {
 	char id[STORE_ID_BYTES], owned_by[64], architecture[64];
 	int64_t created, parameters;
 } store_model;
-/* Move a finished temporary folder in; STATUS_CONFLICT when the id exists. */
+/* Any thread: sync and hash a finished temporary folder, and write its manifest. */
+status store_model_seal(const store_model *m, const char *folder, error *err);
+/* Move it in; one that is not sealed with these values is sealed first. STATUS_CONFLICT when the id exists; STATUS_FULL. */
 status store_model_add(store *s, const store_model *m, const char *temporary_folder, error *err);
 status store_model_get(store *s, const char *id, store_model *out, error *err);
 status store_model_delete(store *s, const char *id, error *err);
@@ -68,11 +109,14 @@ status store_model_delete(store *s, const char *id, error *err);
 status store_dtype_get(store *s, const char *id, char out[STORE_DTYPE_BYTES], error *err);
 status store_dtype_put(store *s, const char *id, const char *dtype, error *err);
 
-/* Several changes as one commit: all of them or none. Not nested. Blobs that were moved in meanwhile and whose rows do
- * not come to be are set aside at the next start. store_commit rolls back when it fails. */
+/* Several changes as one commit: all of them or none. They nest; the outermost one counts, and an inner rollback undoes the
+ * inner changes only. Blobs that were moved in meanwhile and whose rows do not come to be are set aside at the next start.
+ * store_commit rolls back when it fails. */
 status store_begin(store *s, error *err);
 status store_commit(store *s, error *err);
 void store_rollback(store *s);
+/* Commit when `result` is STATUS_OK, else roll back and return it. */
+status store_end(store *s, status result, error *err);
 
 /* Jobs are JSON documents (the API's job object plus "request") with an indexed status. */
 status store_job_put(store *s, const char *id, const char *job_status, const json_t *job, error *err);
@@ -83,6 +127,9 @@ status store_job_delete(store *s, const char *id, error *err);
 
 /* Append an event object (the API's; "id" is filled in). */
 status store_event_add(store *s, const char *job, json_t *event, error *err);
+/* Any thread: write the manifest of a checkpoint's folder. `checkpoint` is the row's document, with an "id". */
+status store_checkpoint_seal(const char *folder, const json_t *checkpoint, error *err);
+/* Its folder is there; one that is not sealed with this document is sealed first. */
 status store_checkpoint_add(store *s, const char *job, int64_t step, const json_t *checkpoint, error *err);
 /* Forget a checkpoint and remove its folder. */
 status store_checkpoint_delete(store *s, const char *job, int64_t step, error *err);
@@ -119,14 +166,8 @@ typedef struct store_page {
 	int64_t limit;      /* ≤ 0: all */
 	bool ascending;
 } store_page;
-typedef enum store_table {
-	STORE_FILES,
-	STORE_MODELS,
-	STORE_JOBS,
-	STORE_EVENTS,
-	STORE_CHECKPOINTS,
-	STORE_SESSIONS
-} store_table;
+/* Verify the blob of a file, model or checkpoint against the ledger: with `contents` every byte. STATUS_STORAGE. */
+status store_check_blob(store *s, store_table table, const char *id, bool contents, error *err);
 /* STATUS_NOT_FOUND when `after` names no row. *has_more: rows remained behind the limit. `each` must not
  * change the store. */
 status store_list(store *s, store_table table, const store_page *page, store_each each, void *context, bool *has_more,

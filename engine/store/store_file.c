@@ -1,8 +1,8 @@
-/* Uploaded files: blob first, then row; to delete, row first, then blob. So a row always
- * has its blob, and a blob without a row is only garbage. */
+/* Uploaded files: blob first, then row; to delete, row first, then blob. So a row always has its blob. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,69 +16,130 @@ static status no_file(error *err, const char *id)
 	return error_set(err, STATUS_NOT_FOUND, "id", "there is no file \"%.64s\"", id);
 }
 
-/* Sync a finished upload and tell its size. */
+static json_t *document_of(const store_file *f)
+{
+	return json_pack("{s:s, s:s, s:s, s:I, s:I}", "id", f->id, "filename", f->filename, "purpose", f->purpose,
+	                 "bytes", (json_int_t)f->bytes, "created", (json_int_t)f->created);
+}
+
 static status sync_blob(const char *path, int64_t *bytes, error *err)
 {
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	int rc = fd < 0 || fstat(fd, &st) != 0 ? -1 : fsync(fd);
-	int saved = errno;
+	status result = fd < 0 || fstat(fd, &st) != 0 || fsync(fd) != 0 ? file_error(err, path, "cannot sync") : STATUS_OK;
+	*bytes = result == STATUS_OK ? st.st_size : 0;
 	if (fd >= 0)
 		close(fd);
-	if (rc != 0)
-		return error_set(err, STATUS_IO, NULL, "cannot sync the upload: %s", strerror(saved));
-	*bytes = st.st_size;
-	return STATUS_OK;
+	return result;
+}
+
+status store_file_seal(store_file *f, const char *temporary, error *err)
+{
+	store_new_id(f->id, "file-");
+	f->created = clock_unix();
+	TRY(sync_blob(temporary, &f->bytes, err));
+	json_t *about = document_of(f);
+	status result = about ? manifest_write_file(temporary, f->id, store_kind(STORE_FILES), f->id, about, err)
+	                      : STATUS_NOMEM;
+	json_decref(about);
+	return result;
+}
+
+/* Give the blob and its manifest their names; on failure they have their temporary ones again. */
+static status move_in(store *s, const char *temporary, const char *blob, error *err)
+{
+	char from[PATH_MAX + 16], to[PATH_MAX + 16], folder[PATH_MAX];
+	snprintf(from, sizeof from, "%s" MANIFEST_SUFFIX, temporary);
+	snprintf(to, sizeof to, "%s" MANIFEST_SUFFIX, blob);
+	if (rename(from, to) != 0)
+		return file_error(err, from, "cannot keep");
+	if (rename(temporary, blob) != 0) {
+		status result = file_error(err, temporary, "cannot keep");
+		rename(to, from);
+		return result;
+	}
+	snprintf(folder, sizeof folder, "%s/blobs", s->folder);
+	return file_sync_folder(folder, err);
+}
+
+static void move_out(const char *temporary, const char *blob)
+{
+	char from[PATH_MAX + 16], to[PATH_MAX + 16];
+	snprintf(from, sizeof from, "%s" MANIFEST_SUFFIX, temporary);
+	snprintf(to, sizeof to, "%s" MANIFEST_SUFFIX, blob);
+	rename(to, from);
+	rename(blob, temporary);
+}
+
+static status put_row(store *s, const store_file *f, const char *blob, error *err)
+{
+	char path[PATH_MAX + 16];
+	manifest *m;
+	store_row row = {.bytes = f->bytes};
+	snprintf(path, sizeof path, "%s" MANIFEST_SUFFIX, blob);
+	TRY(manifest_open(&m, path, err));
+	snprintf(row.id, sizeof row.id, "%s", f->id);
+	snprintf(row.state, sizeof row.state, "%s", f->purpose);
+	row.document = document_of(f);
+	row.manifest = strdup(manifest_text(m));
+	status result = row.document && row.manifest ? row_put(s, STORE_FILES, &row, err) : STATUS_NOMEM;
+	row_fini(&row);
+	manifest_free(m);
+	return result;
 }
 
 status store_file_add(store *s, store_file *f, const char *temporary, error *err)
 {
-	char blob[PATH_MAX], folder[PATH_MAX];
-	store_new_id(f->id, "file-");
-	f->created = clock_unix();
-	TRY(sync_blob(temporary, &f->bytes, err));
+	char blob[PATH_MAX];
+	if (!f->id[0])
+		TRY(store_file_seal(f, temporary, err));
+	TRY(store_check_room(s, f->bytes, err));
 	store_blob_path(s, f->id, blob);
-	if (rename(temporary, blob) != 0)
-		return error_set(err, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
-	snprintf(folder, sizeof folder, "%s/blobs", s->folder);
-	status result = file_sync_folder(folder, err);
+	status result = move_in(s, temporary, blob, err);
 	if (result == STATUS_OK)
-		result = ledger_run(s->db, NULL, err,
-		                    "INSERT INTO files(id, filename, purpose, bytes, created) VALUES(?,?,?,?,?)",
-		                    "tttii", f->id, f->filename, f->purpose, f->bytes, f->created);
+		result = put_row(s, f, blob, err);
 	if (result != STATUS_OK)
-		unlink(blob);
+		move_out(temporary, blob);
 	return result;
 }
 
 status store_file_get(store *s, const char *id, store_file *out, error *err)
 {
-	sqlite3_stmt *row;
+	store_row row;
 	*out = (store_file){0};
-	TRY(ledger_prepare(s->db, &row, err, "SELECT id, filename, purpose, bytes, created FROM files WHERE id=?", "t",
-	                   id));
-	status result;
-	if (ledger_step(s->db, row, &result, err)) {
-		ledger_text(row, 0, out->id, sizeof out->id);
-		ledger_text(row, 1, out->filename, sizeof out->filename);
-		ledger_text(row, 2, out->purpose, sizeof out->purpose);
-		out->bytes = sqlite3_column_int64(row, 3);
-		out->created = sqlite3_column_int64(row, 4);
-	} else if (result == STATUS_OK) {
-		result = no_file(err, id);
+	status result = row_find(s, STORE_FILES, id, &row, err);
+	if (result == STATUS_OK) {
+		const char *filename = json_string_value(json_object_get(row.document, "filename"));
+		snprintf(out->id, sizeof out->id, "%s", row.id);
+		snprintf(out->filename, sizeof out->filename, "%s", filename ? filename : "");
+		snprintf(out->purpose, sizeof out->purpose, "%s", row.state);
+		out->bytes = row.bytes;
+		out->created = json_integer_value(json_object_get(row.document, "created"));
 	}
-	sqlite3_finalize(row);
-	return result;
+	row_fini(&row);
+	return result == STATUS_NOT_FOUND ? no_file(err, id) : result;
+}
+
+status store_file_check(store *s, const char *id, error *err)
+{
+	return store_check_blob(s, STORE_FILES, id, true, err);
 }
 
 status store_file_delete(store *s, const char *id, error *err)
 {
-	char blob[PATH_MAX];
-	int changes;
-	TRY(ledger_run(s->db, &changes, err, "DELETE FROM files WHERE id=?", "t", id));
-	if (!changes)
+	char blob[STORE_ID_BYTES + 8], beside[STORE_ID_BYTES + 24];
+	bool found = false;
+	if (!store_valid_name(id))
 		return no_file(err, id);
-	store_blob_path(s, id, blob);
-	unlink(blob); /* a failure leaves garbage that the next start removes */
-	return STATUS_OK;
+	snprintf(blob, sizeof blob, "blobs/%s", id);
+	snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, blob);
+	TRY(store_begin(s, err));
+	status result = row_delete(s, STORE_FILES, id, &found, err);
+	if (result == STATUS_OK && !found)
+		result = no_file(err, id);
+	if (result == STATUS_OK)
+		result = removal_queue(s, blob, err);
+	if (result == STATUS_OK)
+		result = removal_queue(s, beside, err);
+	return store_end(s, result, err);
 }

@@ -1,8 +1,8 @@
 /* Models: a folder is filled elsewhere (DATA/tmp), then moved in whole. */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,20 +14,25 @@ static status no_model(error *err, const char *id)
 	return error_set(err, STATUS_NOT_FOUND, "model", "there is no model \"%.64s\"", id);
 }
 
+static json_t *document_of(const store_model *m)
+{
+	return json_pack("{s:s, s:s, s:s, s:I, s:I}", "id", m->id, "owned_by", m->owned_by, "architecture",
+	                 m->architecture, "parameters", (json_int_t)m->parameters, "created", (json_int_t)m->created);
+}
+
 /* fsync every file of a folder, then the folder. */
 static status sync_tree(const char *folder, error *err)
 {
 	DIR *dir = opendir(folder);
 	if (!dir)
-		return error_set(err, STATUS_IO, NULL, "cannot open the model's folder: %s", strerror(errno));
+		return file_error(err, folder, "cannot open folder");
 	status result = STATUS_OK;
 	for (struct dirent *e; result == STATUS_OK && (e = readdir(dir));) {
 		if (e->d_name[0] == '.')
 			continue;
 		int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 		if (fd < 0 || fsync(fd) != 0)
-			result =
-			    error_set(err, STATUS_IO, NULL, "cannot sync \"%.64s\": %s", e->d_name, strerror(errno));
+			result = file_error(err, e->d_name, "cannot sync");
 		if (fd >= 0)
 			close(fd);
 	}
@@ -35,86 +40,151 @@ static status sync_tree(const char *folder, error *err)
 	return result == STATUS_OK ? file_sync_folder(folder, err) : result;
 }
 
+status store_model_seal(const store_model *m, const char *folder, error *err)
+{
+	json_t *about = document_of(m);
+	TRY(sync_tree(folder, err));
+	status result =
+	    about ? manifest_write(folder, store_kind(STORE_MODELS), m->id, about, err) : STATUS_NOMEM;
+	json_decref(about);
+	return result;
+}
+
+/* The manifest of a folder that says the same as the row will; sealed now if it does not. */
+static status sealed(const store_model *m, const json_t *document, const char *folder, manifest **out, error *err)
+{
+	TRY(manifest_open_folder(out, folder, err));
+	if (*out && json_equal(manifest_about(*out), document))
+		return STATUS_OK;
+	manifest_free(*out);
+	*out = NULL;
+	TRY(store_model_seal(m, folder, err));
+	return manifest_open_folder(out, folder, err);
+}
+
+static status fill_row(store_row *row, const store_model *m, const char *folder, error *err)
+{
+	manifest *seal;
+	snprintf(row->id, sizeof row->id, "%s", m->id);
+	snprintf(row->state, sizeof row->state, "fp32");
+	row->document = document_of(m);
+	if (!row->document)
+		return STATUS_NOMEM;
+	TRY(sealed(m, row->document, folder, &seal, err));
+	row->manifest = strdup(manifest_text(seal));
+	row->bytes = manifest_bytes(seal);
+	manifest_free(seal);
+	return row->manifest ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* What lies at the model's place without a row: the rest of a model that was deleted, or a stray. */
+static status clear_place(store *s, const char *id, const char *folder, error *err)
+{
+	char path[STORE_ID_BYTES + 8];
+	bool pending;
+	if (access(folder, F_OK) != 0)
+		return STATUS_OK;
+	snprintf(path, sizeof path, "models/%s", id);
+	TRY(removal_pending(s, path, &pending, err));
+	if (!pending)
+		return lost_keep(s, STORE_MODELS, folder, id, err);
+	char aside[PATH_MAX];
+	store_temporary_path(s, aside);
+	if (rename(folder, aside) != 0)
+		return file_error(err, folder, "cannot remove");
+	file_remove_tree(aside, NULL);
+	return removal_cancel(s, path, err);
+}
+
+static status move_in(store *s, const char *id, const char *temporary, const char *folder, error *err)
+{
+	char parent[PATH_MAX];
+	TRY(clear_place(s, id, folder, err));
+	if (rename(temporary, folder) != 0)
+		return file_error(err, folder, "cannot keep");
+	snprintf(parent, sizeof parent, "%s/models", s->folder);
+	return file_sync_folder(parent, err);
+}
+
 status store_model_add(store *s, const store_model *m, const char *temporary_folder, error *err)
 {
-	char folder[PATH_MAX], parent[PATH_MAX];
-	bool exists;
+	char folder[PATH_MAX];
+	store_row row = {0};
 	if (!store_valid_name(m->id))
 		return error_set(err, STATUS_INVALID, "id",
 		                 "a model's id is 1 to 63 of A-Z a-z 0-9 . _ : - and begins with a letter or digit");
-	TRY(ledger_has(s->db, &exists, err, "SELECT 1 FROM models WHERE id=?", m->id, NULL));
-	if (exists)
+	status result = row_find(s, STORE_MODELS, m->id, &row, NULL);
+	row_fini(&row);
+	if (result == STATUS_OK || result == STATUS_STORAGE)
 		return error_set(err, STATUS_CONFLICT, "id", "a model \"%s\" exists already", m->id);
-	TRY(sync_tree(temporary_folder, err));
 	store_model_folder(s, m->id, folder);
-	if (rename(temporary_folder, folder) != 0)
-		return error_set(err, STATUS_IO, NULL, "cannot keep the model: %s", strerror(errno));
-	snprintf(parent, sizeof parent, "%s/models", s->folder);
-	status result = file_sync_folder(parent, err);
+	result = fill_row(&row, m, temporary_folder, err);
 	if (result == STATUS_OK)
-		result =
-		    ledger_run(s->db, NULL, err,
-		               "INSERT INTO models(id, owned_by, architecture, parameters, created) VALUES(?,?,?,?,?)",
-		               "tttii", m->id, m->owned_by, m->architecture, m->parameters, m->created);
-	if (result != STATUS_OK)
-		file_remove_tree(folder, NULL);
+		result = store_check_room(s, row.bytes, err);
+	if (result == STATUS_OK)
+		result = move_in(s, m->id, temporary_folder, folder, err);
+	if (result == STATUS_OK) {
+		result = row_put(s, STORE_MODELS, &row, err);
+		if (result != STATUS_OK)
+			rename(folder, temporary_folder);
+	}
+	row_fini(&row);
 	return result;
 }
 
 status store_model_get(store *s, const char *id, store_model *out, error *err)
 {
-	sqlite3_stmt *row;
+	store_row row;
 	*out = (store_model){0};
-	TRY(ledger_prepare(s->db, &row, err,
-	                   "SELECT id, owned_by, architecture, parameters, created FROM models WHERE id=?", "t", id));
-	status result;
-	if (ledger_step(s->db, row, &result, err)) {
-		ledger_text(row, 0, out->id, sizeof out->id);
-		ledger_text(row, 1, out->owned_by, sizeof out->owned_by);
-		ledger_text(row, 2, out->architecture, sizeof out->architecture);
-		out->parameters = sqlite3_column_int64(row, 3);
-		out->created = sqlite3_column_int64(row, 4);
-	} else if (result == STATUS_OK) {
-		result = no_model(err, id);
+	status result = row_find(s, STORE_MODELS, id, &row, err);
+	if (result == STATUS_OK) {
+		const char *owner = json_string_value(json_object_get(row.document, "owned_by"));
+		const char *architecture = json_string_value(json_object_get(row.document, "architecture"));
+		snprintf(out->id, sizeof out->id, "%s", row.id);
+		snprintf(out->owned_by, sizeof out->owned_by, "%s", owner ? owner : "");
+		snprintf(out->architecture, sizeof out->architecture, "%s", architecture ? architecture : "");
+		out->parameters = json_integer_value(json_object_get(row.document, "parameters"));
+		out->created = json_integer_value(json_object_get(row.document, "created"));
 	}
-	sqlite3_finalize(row);
-	return result;
+	row_fini(&row);
+	return result == STATUS_NOT_FOUND ? no_model(err, id) : result;
 }
 
 status store_model_delete(store *s, const char *id, error *err)
 {
-	char folder[PATH_MAX];
-	int changes;
-	TRY(ledger_run(s->db, &changes, err, "DELETE FROM models WHERE id=?", "t", id));
-	if (!changes)
+	char path[STORE_ID_BYTES + 8];
+	bool found = false;
+	if (!store_valid_name(id))
 		return no_model(err, id);
-	store_model_folder(s, id, folder);
-	file_remove_tree(folder, NULL); /* a failure leaves garbage that the next start removes */
-	return STATUS_OK;
+	snprintf(path, sizeof path, "models/%s", id);
+	TRY(store_begin(s, err));
+	status result = row_delete(s, STORE_MODELS, id, &found, err);
+	if (result == STATUS_OK && !found)
+		result = no_model(err, id);
+	if (result == STATUS_OK)
+		result = removal_queue(s, path, err);
+	return store_end(s, result, err);
 }
 
 /* No model has the name of a checkpoint, so one id is one row of the two tables together. */
 status store_dtype_get(store *s, const char *id, char out[STORE_DTYPE_BYTES], error *err)
 {
-	sqlite3_stmt *row;
-	status result;
-	out[0] = 0;
-	TRY(ledger_prepare(s->db, &row, err,
-	                   "SELECT dtype FROM models WHERE id=? UNION ALL SELECT dtype FROM checkpoints WHERE id=?",
-	                   "tt", id, id));
-	if (ledger_step(s->db, row, &result, err))
-		ledger_text(row, 0, out, STORE_DTYPE_BYTES);
-	else if (result == STATUS_OK)
-		result = no_model(err, id);
-	sqlite3_finalize(row);
-	return result;
+	store_row row;
+	status result = row_find(s, STORE_MODELS, id, &row, err);
+	if (result == STATUS_NOT_FOUND) {
+		row_fini(&row);
+		result = row_find(s, STORE_CHECKPOINTS, id, &row, err);
+	}
+	snprintf(out, STORE_DTYPE_BYTES, "%.*s", STORE_DTYPE_BYTES - 1, row.state);
+	row_fini(&row);
+	return result == STATUS_NOT_FOUND ? no_model(err, id) : result;
 }
 
 status store_dtype_put(store *s, const char *id, const char *dtype, error *err)
 {
-	int changes;
-	TRY(ledger_run(s->db, &changes, err, "UPDATE models SET dtype=? WHERE id=?", "tt", dtype, id));
-	if (!changes)
-		TRY(ledger_run(s->db, &changes, err, "UPDATE checkpoints SET dtype=? WHERE id=?", "tt", dtype, id));
-	return changes ? STATUS_OK : no_model(err, id);
+	bool found;
+	TRY(row_set_state(s, STORE_MODELS, id, dtype, &found, err));
+	if (!found)
+		TRY(row_set_state(s, STORE_CHECKPOINTS, id, dtype, &found, err));
+	return found ? STATUS_OK : no_model(err, id);
 }

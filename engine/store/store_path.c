@@ -2,6 +2,7 @@
  * id that is not a valid name cannot reach this file, which is asserted. */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,17 +38,44 @@ void store_checkpoint_folder(const store *s, const char *job, int64_t step, char
 	assert(n > 0 && (size_t)n < PATH_MAX - used);
 }
 
-void store_session_path(const store *s, const char *id, char *out)
+void store_session_path(store *s, const char *id, char *out)
 {
 	char name[2 * STORE_ID_BYTES];
-	sqlite3_stmt *statement;
-	status result = ledger_prepare(s->db, &statement, NULL, "SELECT version FROM sessions WHERE id=?", "t", id);
+	store_row row;
 	out[0] = 0;
-	if (result == STATUS_OK && ledger_step(s->db, statement, &result, NULL)) {
-		snprintf(name, sizeof name, "%s.%lld", id, (long long)sqlite3_column_int64(statement, 0));
+	status found = row_find(s, STORE_SESSIONS, id, &row, NULL);
+	snprintf(name, sizeof name, "%.63s.%lld", id, (long long)row.number);
+	row_fini(&row);
+	if (found == STATUS_OK)
 		join(s, "sessions", name, out);
-	}
-	sqlite3_finalize(statement);
+}
+
+/* --- by kind ------------------------------------------------------------------------- */
+
+void store_manifest_base(const store *s, store_table table, const store_row *row, char *out)
+{
+	if (table == STORE_FILES)
+		snprintf(out, PATH_MAX, "%s/blobs", s->folder);
+	else if (table == STORE_MODELS)
+		store_model_folder(s, row->id, out);
+	else
+		store_checkpoint_folder(s, row->parent, row->number, out);
+}
+
+void store_manifest_path(const store *s, store_table table, const store_row *row, char *out)
+{
+	store_manifest_base(s, table, row, out);
+	size_t used = strlen(out);
+	if (table == STORE_FILES)
+		snprintf(out + used, PATH_MAX - used, "/%s" MANIFEST_SUFFIX, row->id);
+	else
+		snprintf(out + used, PATH_MAX - used, "/" MANIFEST_NAME);
+}
+
+int64_t checkpoint_name_step(const char *name)
+{
+	size_t digits = strncmp(name, "step-", 5) == 0 ? strspn(name + 5, "0123456789") : 0;
+	return digits > 0 && digits <= 18 && !name[5 + digits] ? strtoll(name + 5, NULL, 10) : -1;
 }
 
 void store_temporary_path(store *s, char *out)

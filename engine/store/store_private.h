@@ -2,22 +2,132 @@
 #ifndef ENGINE_STORE_STORE_PRIVATE_H
 #define ENGINE_STORE_STORE_PRIVATE_H
 
+#include "engine/base/manifest.h"
 #include "engine/store/ledger.h"
 #include "engine/store/store.h"
 
 #include <limits.h>
 
+enum { STORE_STATE_BYTES = 32, STORE_MAX_DAMAGED = 1000 };
+
+typedef struct store_damage {
+	const char *kind;
+	char id[STORE_ID_BYTES], problem[160];
+} store_damage;
+
 struct store {
 	char folder[PATH_MAX - 256]; /* room for every name the store appends */
 	sqlite3 *db;
-	int lock; /* descriptor holding the flock */
+	int lock;   /* descriptor holding the flock */
+	int backup; /* descriptor of the lock under which blobs are unlinked; a backup holds it shared */
 	uint64_t temporaries;
+	int64_t budget; /* bytes; 0: none */
+	uint64_t ledger_device, ledger_inode; /* of the file that is open, to notice that it was replaced */
+	bool dirty;                           /* commits since the log was last checkpointed */
+	char problem[160];                    /* "" while all is well */
+	int depth;     /* of commits under way */
+	char **unlink; /* queued by the commit under way */
+	int n_unlink;
+	store_damage *damaged;
+	int n_damaged;
 };
 
-/* Remove every blob, folder and temporary that no row speaks for: what a crash
- * left between writing a blob and writing its row. */
-status store_clean(store *s, error *err);
+/* --- rows (store_row.c) ------------------------------------------------------------------------ */
+
+/* One row of the ledger. Its meaning by kind:
+ *
+ *   kind        parent  number    state          document               manifest
+ *   file                          purpose        the file               of the blob
+ *   model                         dtype          the model's row        of the folder
+ *   job                           status         the job
+ *   event       job     sequence                 the event
+ *   checkpoint  job     step      dtype          the checkpoint         of the folder
+ *   session             version                  the session
+ */
+typedef struct store_row {
+	char id[STORE_ID_BYTES], parent[STORE_ID_BYTES], state[STORE_STATE_BYTES];
+	int64_t number, bytes;
+	json_t *document;
+	char *manifest; /* NULL: it has none */
+} store_row;
+
+/* What the rows of a table are called in the ledger, in lost/ and in manifests: "file", "model", … */
+const char *store_kind(store_table table);
+/* The table of a kind; false when there is none. */
+bool store_find_kind(const char *kind, store_table *out);
+
+/* STATUS_NOT_FOUND, with the message left to the caller; STATUS_STORAGE when the row is damaged. row_fini also after
+ * failure. */
+status row_find(store *s, store_table table, const char *id, store_row *out, error *err);
+void row_fini(store_row *row);
+/* Insert, or replace the row of that id, which keeps its place in the order of creation. */
+status row_put(store *s, store_table table, const store_row *row, error *err);
+/* *found: there was one. */
+status row_delete(store *s, store_table table, const char *id, bool *found, error *err);
+/* Is there a row of the parent with that number? */
+status row_has_number(store *s, store_table table, const char *parent, int64_t number, bool *found, error *err);
+/* Change the state of a row that is whole. *found: there was one. */
+status row_set_state(store *s, store_table table, const char *id, const char *state, bool *found, error *err);
+/* Call `each` for every whole row, in order of creation, until it fails; rows that are damaged are passed over and
+ * noted. parent may be NULL. `each` must not change the table. */
+typedef status (*row_each)(void *context, const store_row *row, error *err);
+status row_walk(store *s, store_table table, const char *parent, row_each each, void *context, error *err);
+
+/* --- blobs ---------------------------------------------------------------------------------------- */
+
+/* The paths of an object: its blob, and the manifest beside or in it. */
+void store_manifest_path(const store *s, store_table table, const store_row *row, char *out);
+/* The folder that the names of a manifest's files are relative to. */
+void store_manifest_base(const store *s, store_table table, const store_row *row, char *out);
+
+/* Hold the blob against the ledger's copy of its manifest: sizes, or with `contents` every byte. A manifest that is missing
+ * or damaged is written again when the files are whole. STATUS_STORAGE. */
+status row_check_blob(store *s, store_table table, const store_row *row, bool contents, error *err);
+/* Write jobs/<id>/job.json; a failure is logged. */
+void job_write_copy(store *s, const char *id, const json_t *job);
+
+/* Queue a path below the data folder for removal, in the commit under way. */
+status removal_queue(store *s, const char *path, error *err);
+/* Something new lies at the path. */
+status removal_cancel(store *s, const char *path, error *err);
+/* The commit is over: unlink what it queued unless a backup is being made. What is left, the next sweep tries. */
+void removal_finish(store *s, bool committed);
+status removal_sweep(store *s, error *err);
+/* Is it queued? */
+status removal_pending(store *s, const char *path, bool *pending, error *err);
+
+/* Move `path`, a blob that no row speaks for, to lost/KIND/NAME, with its manifest. */
+status lost_keep(store *s, store_table table, const char *path, const char *name, error *err);
+
+/* Make the row of a blob that lies in its place from what it says about itself. STATUS_STORAGE: it does not say enough,
+ * or is damaged. job: of a checkpoint. */
+status adopt_file(store *s, const char *name, error *err);
+status adopt_model(store *s, const char *name, error *err);
+status adopt_job(store *s, const char *name, error *err);
+status adopt_checkpoint(store *s, const char *job, const char *name, error *err);
+status adopt_session(store *s, const char *name, error *err);
+
+/* Bring folders and rows together after opening: see store_arrange.c. */
+status store_arrange(store *s, error *err);
+/* Is every row of the open ledger whole? */
+status salvage_is_needed(store *s, bool *needed, error *err);
+/* The ledger, closed, is damaged: make a new one of its whole rows and of what the blobs say, keep the damaged one in lost/,
+ * and open the new one. */
+status salvage_ledger(store *s, error *err);
+/* Make rows of all blobs that lie in their places and have none. */
+status salvage_rebuild(store *s, error *err);
+
+/* --- documents ---------------------------------------------------------------------------------------- */
+
 /* A document as text for the ledger; NULL when out of memory. Free with free(). */
 char *store_text(const json_t *document);
+/* The document of a session file, and its version; NULL and STATUS_STORAGE when the file is damaged. */
+status session_file_document(const char *path, json_t **document, int64_t *version, error *err);
+/* Give a state file of a version without headers its header. */
+status session_file_convert(const char *path, const char *id, const json_t *session, error *err);
+/* "ID.VERSION". */
+bool session_file_name(const char *name, char id[STORE_ID_BYTES], int64_t *version);
+/* "step-N"; -1: it is none. */
+int64_t checkpoint_name_step(const char *name);
 
 #endif

@@ -6,36 +6,54 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/store/store_private.h"
 
-static status current_version(store *s, const char *id, int64_t *version, error *err)
+static int64_t current_version(store *s, const char *id)
 {
-	sqlite3_stmt *row;
-	*version = 0;
-	TRY(ledger_prepare(s->db, &row, err, "SELECT version FROM sessions WHERE id=?", "t", id));
-	status result;
-	if (ledger_step(s->db, row, &result, err))
-		*version = sqlite3_column_int64(row, 0);
-	sqlite3_finalize(row);
-	return result;
+	store_row row;
+	row_find(s, STORE_SESSIONS, id, &row, NULL); /* a ledger that fails now fails again when the version is kept */
+	int64_t version = row.number;
+	row_fini(&row);
+	return version;
 }
 
 int64_t store_session_next(store *s, const char *id, char *path)
 {
-	int64_t version = 0;
+	int64_t version = current_version(s, id) + 1;
 	assert(store_valid_name(id));
-	current_version(s, id, &version, NULL); /* a ledger that fails now fails again when the version is to be kept */
-	snprintf(path, PATH_MAX, "%s/sessions/%s.%lld", s->folder, id, (long long)version + 1);
-	return version + 1;
+	snprintf(path, PATH_MAX, "%s/sessions/%s.%lld", s->folder, id, (long long)version);
+	return version;
+}
+
+bool session_file_name(const char *name, char id[STORE_ID_BYTES], int64_t *version)
+{
+	const char *dot = strrchr(name, '.');
+	size_t digits = dot ? strspn(dot + 1, "0123456789") : 0;
+	if (!dot || digits == 0 || digits > 18 || dot[1 + digits] || dot - name >= STORE_ID_BYTES)
+		return false;
+	snprintf(id, STORE_ID_BYTES, "%.*s", (int)(dot - name), name);
+	*version = strtoll(dot + 1, NULL, 10);
+	return store_valid_name(id);
+}
+
+/* The version that a path names; -1: it names none. */
+static int64_t version_of(const char *path)
+{
+	char id[STORE_ID_BYTES];
+	int64_t version;
+	const char *slash = strrchr(path, '/');
+	return session_file_name(slash ? slash + 1 : path, id, &version) ? version : -1;
 }
 
 /* The file: a header, the row's document, the state. */
 typedef struct state_header {
 	char magic[8];
+	int64_t version; /* the one that the file's name says: an older file under a newer name is damage */
 	uint64_t document_bytes, state_bytes;
 	uint64_t document, state; /* digests */
 	uint64_t header;          /* digest of all before */
@@ -58,13 +76,15 @@ static bool is_sealed(const state_header *h)
 status store_session_write(const char *path, const char *id, const json_t *session, const void *blob, size_t bytes,
                            error *err)
 {
-	json_t *whole = json_pack("{s:s, s:O}", "id", id, "session", session);
-	char *text = whole ? store_text(whole) : NULL;
-	json_decref(whole);
+	char *text = store_text(session), named[STORE_ID_BYTES];
+	int64_t version;
 	if (!text)
-		return STATUS_NOMEM;
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	bool fits = session_file_name(strrchr(path, '/') + 1, named, &version) && strcmp(named, id) == 0;
+	assert(fits);
 	size_t length = strlen(text);
-	state_header h = {.document_bytes = length,
+	state_header h = {.version = version,
+	                  .document_bytes = length,
 	                  .state_bytes = bytes,
 	                  .document = digest_bytes(text, length),
 	                  .state = digest_bytes(blob, bytes)};
@@ -76,22 +96,23 @@ status store_session_write(const char *path, const char *id, const json_t *sessi
 
 status store_session_keep(store *s, const char *id, int64_t version, const json_t *session, error *err)
 {
-	char before[PATH_MAX];
+	char path[STORE_ID_BYTES + 48], file[PATH_MAX];
+	struct stat st;
+	store_row row = {.number = version, .document = (json_t *)(uintptr_t)session};
 	if (!store_valid_name(id))
 		return error_set(err, STATUS_INVALID, "id", "not a session id");
-	store_session_path(s, id, before);
-	char *text = store_text(session);
-	status result = text ? STATUS_OK : STATUS_NOMEM;
-	if (result == STATUS_OK)
-		result =
-		    ledger_run(s->db, NULL, err,
-		               "INSERT INTO sessions(id, version, document) VALUES(?,?,?) "
-		               "ON CONFLICT(id) DO UPDATE SET version=excluded.version, document=excluded.document",
-		               "tit", id, version, text);
-	free(text);
-	if (result == STATUS_OK && before[0])
-		unlink(before);
-	return result;
+	int64_t before = current_version(s, id);
+	snprintf(row.id, sizeof row.id, "%s", id);
+	snprintf(file, sizeof file, "%s/sessions/%s.%lld", s->folder, id, (long long)version);
+	if (stat(file, &st) != 0)
+		return file_error(err, file, "cannot keep");
+	row.bytes = st.st_size;
+	TRY(store_begin(s, err));
+	status result = row_put(s, STORE_SESSIONS, &row, err);
+	snprintf(path, sizeof path, "sessions/%s.%lld", id, (long long)before);
+	if (result == STATUS_OK && before > 0 && before != version)
+		result = removal_queue(s, path, err);
+	return store_end(s, result, err);
 }
 
 void store_session_discard(const char *path)
@@ -99,9 +120,9 @@ void store_session_discard(const char *path)
 	unlink(path);
 }
 
-static bool is_whole(const state_header *h, const char *data, size_t bytes)
+static bool is_whole(const state_header *h, const char *data, size_t bytes, int64_t version)
 {
-	if (bytes < sizeof *h || !is_sealed(h) || h->document_bytes > bytes || h->state_bytes > bytes ||
+	if (bytes < sizeof *h || !is_sealed(h) || h->version != version || h->document_bytes > bytes || h->state_bytes > bytes ||
 	    sizeof *h + h->document_bytes + h->state_bytes != bytes)
 		return false;
 	const char *document = data + sizeof *h;
@@ -109,42 +130,72 @@ static bool is_whole(const state_header *h, const char *data, size_t bytes)
 	       h->state == digest_bytes(document + h->document_bytes, h->state_bytes);
 }
 
+/* Read a whole state file; *data is malloc'ed. */
+static status read_file(const char *path, char **data, state_header *h, error *err)
+{
+	size_t bytes;
+	error why = ERROR_INIT;
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	status s = file_read(path, STATE_LIMIT, data, &bytes, &why);
+	if (s != STATUS_OK)
+		return error_set(err, s == STATUS_NOT_FOUND ? STATUS_STORAGE : s, NULL, "%s", error_message(&why));
+	memcpy(h, *data, bytes < sizeof *h ? bytes : sizeof *h);
+	if (is_whole(h, *data, bytes, version_of(path)))
+		return STATUS_OK;
+	free(*data);
+	*data = NULL;
+	return error_set(err, STATUS_STORAGE, NULL, "the session state %.80s is damaged", name);
+}
+
 status store_session_read(const char *path, const char *id, void **blob, size_t *bytes, error *err)
 {
 	char *data;
-	size_t all;
-	error why = ERROR_INIT;
 	state_header h = {0};
 	*blob = NULL;
 	*bytes = 0;
-	status s = file_read(path, STATE_LIMIT, &data, &all, &why);
+	status s = read_file(path, &data, &h, err);
 	if (s != STATUS_OK)
-		return error_set(err, s == STATUS_NOT_FOUND ? STATUS_STORAGE : s, NULL, "the state of %.64s: %s", id,
-		                 error_message(&why));
-	if (all < sizeof magic || memcmp(data, magic, sizeof magic) != 0) { /* of a version without headers */
-		*blob = data;
-		*bytes = all;
-		return STATUS_OK;
-	}
-	memcpy(&h, data, all < sizeof h ? all : sizeof h);
-	if (!is_whole(&h, data, all)) {
-		free(data);
-		return error_set(err, STATUS_STORAGE, NULL, "the state of %.64s is damaged", id);
-	}
+		return error_set(err, s, NULL, "the state of session \"%.64s\" cannot be read", id);
 	memmove(data, data + sizeof h + h.document_bytes, h.state_bytes);
 	*blob = data;
 	*bytes = h.state_bytes;
 	return STATUS_OK;
 }
 
+status session_file_document(const char *path, json_t **document, int64_t *version, error *err)
+{
+	char *data;
+	state_header h = {0};
+	*document = NULL;
+	TRY(read_file(path, &data, &h, err));
+	*version = h.version;
+	*document = json_loadb(data + sizeof h, h.document_bytes, JSON_ALLOW_NUL, NULL);
+	free(data);
+	return *document ? STATUS_OK : STATUS_NOMEM;
+}
+
+status session_file_convert(const char *path, const char *id, const json_t *session, error *err)
+{
+	char *data;
+	size_t bytes;
+	TRY(file_read(path, STATE_LIMIT, &data, &bytes, err));
+	bool old = bytes < sizeof magic || memcmp(data, magic, sizeof magic) != 0;
+	status s = old ? store_session_write(path, id, session, data, bytes, err) : STATUS_OK;
+	free(data);
+	return s;
+}
+
 status store_session_delete(store *s, const char *id, error *err)
 {
-	char path[PATH_MAX];
-	int changes;
-	store_session_path(s, id, path);
-	TRY(ledger_run(s->db, &changes, err, "DELETE FROM sessions WHERE id=?", "t", id));
-	if (!changes)
-		return error_set(err, STATUS_NOT_FOUND, "id", "there is no session \"%.64s\"", id);
-	unlink(path);
-	return STATUS_OK;
+	char path[STORE_ID_BYTES + 48];
+	bool found = false;
+	int64_t version = current_version(s, id);
+	snprintf(path, sizeof path, "sessions/%.63s.%lld", id, (long long)version);
+	TRY(store_begin(s, err));
+	status result = row_delete(s, STORE_SESSIONS, id, &found, err);
+	if (result == STATUS_OK && !found)
+		result = error_set(err, STATUS_NOT_FOUND, "id", "there is no session \"%.64s\"", id);
+	if (result == STATUS_OK)
+		result = removal_queue(s, path, err);
+	return store_end(s, result, err);
 }

@@ -95,7 +95,7 @@ status checkpoint_write(const char *folder, const model *m, const optimizer *o, 
                         const json_t *state, error *err)
 {
 	char temporary[PATH_MAX];
-	if ((size_t)snprintf(temporary, sizeof temporary, "%s.XXXXXX", folder) >= sizeof temporary)
+	if ((size_t)snprintf(temporary, sizeof temporary, "%s" FILE_TEMPORARY "XXXXXX", folder) >= sizeof temporary)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	if (!mkdtemp(temporary))
 		return error_set(err, STATUS_IO, NULL, "cannot create the checkpoint folder: %s", strerror(errno));

@@ -5,7 +5,7 @@
  *   trainer.json            the trainer's own state, and "updates"
  *
  * The folder appears whole or not at all: everything is written and fsynced in a
- * temporary sibling (NAME.XXXXXX) that is then renamed. A crash leaves at most the
+ * temporary sibling (NAME.tmp-XXXXXX) that is then renamed. A crash leaves at most the
  * sibling behind. */
 #ifndef ENGINE_TRAIN_CHECKPOINT_H
 #define ENGINE_TRAIN_CHECKPOINT_H

@@ -218,31 +218,101 @@ static void a_dtype_is_kept_with_its_model_or_checkpoint(void **state)
 	must_have_dtype(f, "m", "fp32");
 }
 
-/* A ledger as the first version wrote it. */
-static void a_ledger_of_the_first_version_is_brought_up_to_date(void **state)
+/* A data folder as the first version wrote it: a table per kind, no manifests, states without headers. */
+static const char first_version[] =
+    "CREATE TABLE files(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, filename TEXT NOT NULL,"
+    " purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);"
+    "CREATE TABLE models(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owned_by TEXT NOT NULL,"
+    " architecture TEXT NOT NULL, parameters INTEGER NOT NULL, created INTEGER NOT NULL);"
+    "CREATE TABLE jobs(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, status TEXT NOT NULL,"
+    " document TEXT NOT NULL);"
+    "CREATE INDEX jobs_status ON jobs(status, seq);"
+    "CREATE TABLE events(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, number INTEGER NOT NULL,"
+    " id TEXT NOT NULL UNIQUE, document TEXT NOT NULL, UNIQUE(job, number));"
+    "CREATE INDEX events_job ON events(job, seq);"
+    "CREATE TABLE checkpoints(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, step INTEGER NOT NULL,"
+    " id TEXT NOT NULL UNIQUE, document TEXT NOT NULL, UNIQUE(job, step));"
+    "CREATE INDEX checkpoints_job ON checkpoints(job, seq);"
+    "CREATE TABLE sessions(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+    " version INTEGER NOT NULL, document TEXT NOT NULL);"
+    "INSERT INTO files(id, filename, purpose, bytes, created) VALUES('file-1', 'a.txt', 'fine-tune', 3, 9);"
+    "INSERT INTO models(id, owned_by, architecture, parameters, created) VALUES('m', 'user', 'additive', 7, 5);"
+    "INSERT INTO jobs(id, status, document) VALUES('ftjob-1', 'paused', '{\"id\":\"ftjob-1\"}');"
+    "INSERT INTO events(job, number, id, document) VALUES('ftjob-1', 1, 'e-1', '{\"id\":\"e-1\"}');"
+    "INSERT INTO checkpoints(job, step, id, document) VALUES('ftjob-1', 10, 'ckpt-1', '{\"id\":\"ckpt-1\"}');"
+    "INSERT INTO sessions(id, version, document) VALUES('sess-1', 4, '{\"id\":\"sess-1\"}');"
+    "PRAGMA user_version=1";
+
+static void put_text(fixture *f, const char *name, const char *text)
 {
-	static const char undo[] = "ALTER TABLE models DROP COLUMN dtype; ALTER TABLE checkpoints DROP COLUMN dtype;"
-	                           "DROP TABLE answers;"
-	                           "PRAGMA user_version=1";
+	char path[PATH_MAX], *slash;
+	snprintf(path, sizeof path, "%s/%s", f->folder, name);
+	slash = strrchr(path, '/');
+	*slash = 0;
+	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
+	*slash = '/';
+	write_text(path, text);
+}
+
+static void must_exist(fixture *f, const char *name, bool exists)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/%s", f->folder, name);
+	if ((access(path, F_OK) == 0) != exists)
+		fail_msg("%s: wanted %d", name, exists);
+}
+
+static void count_damaged(fixture *f, size_t expected)
+{
+	json_t *damaged = store_damaged(f->store);
+	assert_int_equal(json_array_size(damaged), expected);
+	json_decref(damaged);
+}
+
+static void a_folder_of_the_first_version_is_brought_up_to_date(void **state)
+{
 	fixture *f = *state;
 	char path[PATH_MAX];
+	void *blob;
+	size_t bytes;
 	sqlite3 *db;
 	store_model m;
-	assert_int_equal(add_model(f, "m"), STATUS_OK);
-	add_checkpoint(f, "ckpt-1", 10);
+	store_file file;
 	store_close(f->store);
 	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
+	unlink(path);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, undo, NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, first_version, NULL, NULL, NULL), SQLITE_OK);
 	sqlite3_close(db);
+	put_text(f, "blobs/file-1", "abc");
+	put_text(f, "models/m/config.json", "{}");
+	put_text(f, "jobs/ftjob-1/step-10/config.json", "{}");
+	put_text(f, "sessions/sess-1.4", "state");
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(store_open(&f->store, f->folder, NULL), STATUS_OK);
+		count_damaged(f, 0);
+		assert_int_equal(store_model_get(f->store, "m", &m, NULL), STATUS_OK);
+		assert_int_equal(m.parameters, 7);
+		assert_int_equal(store_file_get(f->store, "file-1", &file, NULL), STATUS_OK);
+		assert_string_equal(file.filename, "a.txt");
+		assert_string_equal(file.purpose, "fine-tune");
+		assert_int_equal(store_file_check(f->store, "file-1", NULL), STATUS_OK);
+		assert_int_equal(store_check_blob(f->store, STORE_MODELS, "m", true, NULL), STATUS_OK);
+		assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-1", true, NULL), STATUS_OK);
+		must_have_dtype(f, "m", "fp32");
+		must_have_dtype(f, "ckpt-1", i ? "int8" : "fp32");
+		assert_int_equal(store_dtype_put(f->store, "ckpt-1", "int8", NULL), STATUS_OK);
+		store_session_path(f->store, "sess-1", path);
+		assert_int_equal(store_session_read(path, "sess-1", &blob, &bytes, NULL), STATUS_OK);
+		assert_int_equal(bytes, 5);
+		assert_memory_equal(blob, "state", 5);
+		free(blob);
+		store_close(f->store);
+	}
+	must_exist(f, "models/m/manifest.json", true);
+	must_exist(f, "blobs/file-1.manifest", true);
+	must_exist(f, "jobs/ftjob-1/job.json", true);
 	assert_int_equal(store_open(&f->store, f->folder, NULL), STATUS_OK);
-	assert_int_equal(store_model_get(f->store, "m", &m, NULL), STATUS_OK);
-	assert_int_equal(m.parameters, 7);
-	must_have_dtype(f, "m", "fp32");
-	must_have_dtype(f, "ckpt-1", "fp32");
-	assert_int_equal(store_dtype_put(f->store, "ckpt-1", "int8", NULL), STATUS_OK);
-	reopen(f);
-	must_have_dtype(f, "ckpt-1", "int8");
 }
 
 static void a_job_is_replaced_by_its_next_version(void **state)
@@ -387,45 +457,181 @@ static void a_sessions_document_and_state_change_together(void **state)
 	json_decref(object);
 }
 
-static void opening_removes_what_no_row_speaks_for(void **state)
+/* One object of each kind: file, model "m", job "ftjob-1" with a checkpoint at step 20, session "sess-1". */
+static void add_one_of_each(fixture *f, store_file *file)
 {
-	static const char *const garbage[] = {"tmp/1",
-	                                      "blobs/file-1",
-	                                      "models/half",
-	                                      "jobs/ftjob-9",
-	                                      "jobs/ftjob-1/step-3",
-	                                      "jobs/ftjob-1/step-20.tmp",
-	                                      "sessions/sess-1.7"};
-	fixture *f = *state;
 	char path[PATH_MAX];
-	store_file kept;
-	json_t *object = json_pack("{s:s}", "id", "x");
-	add_file(f, &kept, "a", "p", "x");
+	json_t *job = json_pack("{s:s, s:s}", "id", "ftjob-1", "status", "running"), *session = json_pack("{s:s}", "id", "sess-1");
+	json_t *checkpoint = json_pack("{s:s, s:i}", "id", "ckpt-20", "step_number", 20);
+	json_t *event = json_pack("{s:s}", "message", "begun");
+	add_file(f, file, "a", "p", "x");
 	assert_int_equal(add_model(f, "m"), STATUS_OK);
-	assert_int_equal(store_job_put(f->store, "ftjob-1", "running", object, NULL), STATUS_OK);
-	store_checkpoint_folder(f->store, "ftjob-1", 20, path);
-	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
-	assert_int_equal(store_checkpoint_add(f->store, "ftjob-1", 20, object, NULL), STATUS_OK);
-	assert_int_equal(save_session(f->store, object, "s", 1), STATUS_OK);
-	json_decref(object);
-	for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
-		snprintf(path, sizeof path, "%s/%s", f->folder, garbage[i]);
-		assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
-	}
-	log_init("test", LOG_WARN);
-	reopen(f);
-	for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
-		snprintf(path, sizeof path, "%s/%s", f->folder, garbage[i]);
-		assert_int_equal(access(path, F_OK), -1);
-	}
-	store_blob_path(f->store, kept.id, path);
-	assert_int_equal(access(path, F_OK), 0);
-	store_model_folder(f->store, "m", path);
-	assert_int_equal(access(path, F_OK), 0);
-	store_checkpoint_folder(f->store, "ftjob-1", 20, path);
-	assert_int_equal(access(path, F_OK), 0);
+	assert_int_equal(store_job_put(f->store, "ftjob-1", "running", job, NULL), STATUS_OK);
+	assert_int_equal(store_event_add(f->store, "ftjob-1", event, NULL), STATUS_OK);
+	put_text(f, "jobs/ftjob-1/step-20/config.json", "{}");
+	assert_int_equal(store_checkpoint_add(f->store, "ftjob-1", 20, checkpoint, NULL), STATUS_OK);
+	assert_int_equal(save_session(f->store, session, "s", 1), STATUS_OK);
+	store_blob_path(f->store, file->id, path);
+	json_decref(job);
+	json_decref(session);
+	json_decref(checkpoint);
+	json_decref(event);
+}
+
+static void must_have_one_of_each(fixture *f, const store_file *file)
+{
+	char path[PATH_MAX];
+	store_file got;
+	store_model m;
+	json_t *job;
+	void *blob;
+	size_t bytes;
+	assert_int_equal(store_file_get(f->store, file->id, &got, NULL), STATUS_OK);
+	assert_string_equal(got.filename, "a");
+	assert_string_equal(got.purpose, "p");
+	assert_int_equal(store_file_check(f->store, file->id, NULL), STATUS_OK);
+	assert_int_equal(store_model_get(f->store, "m", &m, NULL), STATUS_OK);
+	assert_int_equal(m.parameters, 7);
+	assert_int_equal(store_check_blob(f->store, STORE_MODELS, "m", true, NULL), STATUS_OK);
+	assert_int_equal(store_job_get(f->store, "ftjob-1", &job, NULL), STATUS_OK);
+	assert_string_equal(json_string_value(json_object_get(job, "status")), "running");
+	json_decref(job);
+	assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-20", true, NULL), STATUS_OK);
 	store_session_path(f->store, "sess-1", path);
+	assert_int_equal(store_session_read(path, "sess-1", &blob, &bytes, NULL), STATUS_OK);
+	assert_memory_equal(blob, "s", 1);
+	free(blob);
+}
+
+static void opening_unlinks_temporary_names_only_and_sets_strays_aside(void **state)
+{
+	static const char *const temporary[] = {"tmp/1", "jobs/ftjob-1/step-20.tmp-a1B2c3", "jobs/ftjob-1/job.json.tmp-abcdef",
+	                                        "sessions/sess-1.7.tmp-000000"};
+	static const struct {
+		const char *at, *kept;
+	} strays[] = {{"blobs/file-1", "lost/file/file-1"},
+	              {"models/half", "lost/model/half"},
+	              {"jobs/ftjob-9", "lost/job/ftjob-9"},
+	              {"jobs/ftjob-1/step-3", "lost/checkpoint/ftjob-1.step-3"},
+	              {"sessions/sess-1.7", "lost/session/sess-1.7"},
+	              {"sessions/sess-2.1", "lost/session/sess-2.1"}};
+	fixture *f = *state;
+	store_file kept;
+	char name[PATH_MAX];
+	add_one_of_each(f, &kept);
+	for (size_t i = 0; i < sizeof temporary / sizeof *temporary; i++) {
+		snprintf(name, sizeof name, "%s/x", temporary[i]);
+		put_text(f, name, "x");
+	}
+	for (int again = 0; again < 2; again++) { /* the second time the names in lost/ are taken */
+		for (size_t i = 0; i < sizeof strays / sizeof *strays; i++)
+			put_text(f, strays[i].at, "x");
+		log_init("test", LOG_ERROR);
+		reopen(f);
+		for (size_t i = 0; i < sizeof temporary / sizeof *temporary; i++)
+			must_exist(f, temporary[i], false);
+		for (size_t i = 0; i < sizeof strays / sizeof *strays; i++) {
+			must_exist(f, strays[i].at, false);
+			snprintf(name, sizeof name, "%s%s", strays[i].kept, again ? "~1" : "");
+			must_exist(f, name, true);
+		}
+		must_have_one_of_each(f, &kept);
+		count_damaged(f, 0);
+	}
+}
+
+static void a_finished_checkpoint_whose_row_a_crash_has_prevented_is_kept(void **state)
+{
+	fixture *f = *state;
+	store_file kept;
+	char folder[PATH_MAX];
+	json_t *checkpoint = json_pack("{s:s, s:i}", "id", "ckpt-30", "step_number", 30);
+	add_one_of_each(f, &kept);
+	put_text(f, "jobs/ftjob-1/step-30/config.json", "{}");
+	store_checkpoint_folder(f->store, "ftjob-1", 30, folder);
+	assert_int_equal(store_checkpoint_seal(folder, checkpoint, NULL), STATUS_OK);
+	json_decref(checkpoint);
+	reopen(f);
+	assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-30", true, NULL), STATUS_OK);
+	must_have_dtype(f, "ckpt-30", "fp32");
+}
+
+static void what_was_deleted_does_not_come_back(void **state)
+{
+	fixture *f = *state;
+	store_file file;
+	add_one_of_each(f, &file);
+	assert_int_equal(store_model_delete(f->store, "m", NULL), STATUS_OK);
+	assert_int_equal(store_job_delete(f->store, "ftjob-1", NULL), STATUS_OK);
+	assert_int_equal(store_session_delete(f->store, "sess-1", NULL), STATUS_OK);
+	assert_int_equal(store_file_delete(f->store, file.id, NULL), STATUS_OK);
+	store_close(f->store);
+	assert_int_equal(store_rebuild(&f->store, f->folder, NULL), STATUS_OK);
+	static const store_table tables[] = {STORE_FILES, STORE_MODELS, STORE_JOBS, STORE_EVENTS, STORE_CHECKPOINTS, STORE_SESSIONS};
+	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+		collected c = {0};
+		bool more;
+		assert_int_equal(store_list(f->store, tables[i], &(store_page){0}, collect, &c, &more, NULL), STATUS_OK);
+		assert_int_equal(c.count, 0);
+	}
+	must_exist(f, "models/m", false);
+	must_exist(f, "jobs/ftjob-1", false);
+	must_exist(f, "lost/model", false);
+}
+
+static void a_rolled_back_deletion_unlinks_nothing(void **state)
+{
+	fixture *f = *state;
+	store_file file;
+	add_one_of_each(f, &file);
+	assert_int_equal(store_begin(f->store, NULL), STATUS_OK);
+	assert_int_equal(store_model_delete(f->store, "m", NULL), STATUS_OK);
+	json_t *session = json_pack("{s:s}", "id", "sess-1");
+	assert_int_equal(save_session(f->store, session, "t", 1), STATUS_OK);
+	json_decref(session);
+	store_rollback(f->store);
+	must_have_one_of_each(f, &file);
+	reopen(f);
+	must_have_one_of_each(f, &file);
+}
+
+static void an_inner_commit_fails_alone(void **state)
+{
+	fixture *f = *state;
+	json_t *event = json_pack("{s:s}", "message", "a");
+	collected c = {0};
+	bool more;
+	assert_int_equal(store_begin(f->store, NULL), STATUS_OK);
+	assert_int_equal(store_event_add(f->store, "ftjob-1", event, NULL), STATUS_OK);
+	assert_int_equal(store_begin(f->store, NULL), STATUS_OK);
+	assert_int_equal(store_event_add(f->store, "ftjob-1", event, NULL), STATUS_OK);
+	assert_int_equal(store_end(f->store, STATUS_INVALID, NULL), STATUS_INVALID);
+	assert_int_equal(store_end(f->store, STATUS_OK, NULL), STATUS_OK);
+	json_decref(event);
+	reopen(f);
+	assert_int_equal(store_list(f->store, STORE_EVENTS, &(store_page){0}, collect, &c, &more, NULL), STATUS_OK);
+	assert_int_equal(c.count, 1);
+}
+
+static void a_budget_refuses_what_does_not_fit(void **state)
+{
+	fixture *f = *state;
+	store_file file = {0};
+	error err = ERROR_INIT;
+	char path[PATH_MAX];
+	store_set_budget(f->store, 100);
+	store_temporary_path(f->store, path);
+	write_text(path, "123456789 123456789 123456789 123456789 123456789 123456789 ");
+	assert_int_equal(store_file_add(f->store, &file, path, NULL), STATUS_OK);
+	file = (store_file){0};
+	write_text(path, "123456789 123456789 123456789 123456789 123456789 123456789 ");
+	assert_int_equal(store_file_add(f->store, &file, path, &err), STATUS_FULL);
+	assert_string_equal(err.message, "the data budget of 100 bytes does not hold 60 more: 60 are in use");
 	assert_int_equal(access(path, F_OK), 0);
+	json_t *usage = store_usage(f->folder, 100);
+	assert_true(json_integer_value(json_object_get(usage, "data_bytes")) > 60);
+	assert_int_equal(json_integer_value(json_object_get(usage, "budget_bytes")), 100);
+	json_decref(usage);
 }
 
 static void a_folder_in_use_cannot_be_opened_again(void **state)
@@ -452,25 +658,6 @@ static void a_ledger_of_a_newer_program_is_refused_and_left_alone(void **state)
 	assert_null(refused);
 }
 
-static void a_damaged_ledger_is_an_error_and_removes_nothing(void **state)
-{
-	fixture *f = *state;
-	char path[PATH_MAX];
-	store_file kept;
-	store *refused;
-	add_file(f, &kept, "a", "p", "x");
-	char blob[PATH_MAX];
-	store_blob_path(f->store, kept.id, blob);
-	store_close(f->store);
-	f->store = NULL;
-	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
-	write_text(
-	    path,
-	    "this is not a database, whatever its name says, and it is longer than a header of one hundred bytes");
-	assert_int_not_equal(store_open(&refused, f->folder, NULL), STATUS_OK);
-	assert_int_equal(access(blob, F_OK), 0);
-}
-
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -481,7 +668,7 @@ int main(void)
 	    CASE(names_of_models_have_a_length_and_an_alphabet),
 	    CASE(a_model_cannot_be_added_twice),
 	    CASE(a_dtype_is_kept_with_its_model_or_checkpoint),
-	    CASE(a_ledger_of_the_first_version_is_brought_up_to_date),
+	    CASE(a_folder_of_the_first_version_is_brought_up_to_date),
 	    CASE(a_job_is_replaced_by_its_next_version),
 	    CASE(pages_cover_a_list_once_in_both_directions),
 	    CASE(a_page_after_an_unknown_or_foreign_row_is_not_found),
@@ -489,10 +676,14 @@ int main(void)
 	    CASE(files_are_listed_by_purpose),
 	    CASE(a_checkpoint_disappears_with_its_folder),
 	    CASE(a_sessions_document_and_state_change_together),
-	    CASE(opening_removes_what_no_row_speaks_for),
+	    CASE(opening_unlinks_temporary_names_only_and_sets_strays_aside),
+	    CASE(a_finished_checkpoint_whose_row_a_crash_has_prevented_is_kept),
+	    CASE(what_was_deleted_does_not_come_back),
+	    CASE(a_rolled_back_deletion_unlinks_nothing),
+	    CASE(an_inner_commit_fails_alone),
+	    CASE(a_budget_refuses_what_does_not_fit),
 	    CASE(a_folder_in_use_cannot_be_opened_again),
 	    CASE(a_ledger_of_a_newer_program_is_refused_and_left_alone),
-	    CASE(a_damaged_ledger_is_an_error_and_removes_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

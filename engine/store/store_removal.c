@@ -1,0 +1,109 @@
+/* A blob is removed in two steps: the commit that deletes its row also lists its path in `removals`; once it is
+ * on the disk the path is unlinked. Only what is listed there is ever unlinked, so a ledger that has lost rows costs no blob; and a crash
+ * between the two steps leaves nothing behind, since the next start finds the list.
+ *
+ * While a backup is being made nothing is unlinked: it holds DATA/backup.lock shared, an unlinking holds it exclusive. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+
+#include "engine/base/file.h"
+#include "engine/store/store_private.h"
+
+status removal_queue(store *s, const char *path, error *err)
+{
+	char **more = realloc(s->unlink, (size_t)(s->n_unlink + 1) * sizeof *more);
+	char *copy = more ? strdup(path) : NULL;
+	if (more)
+		s->unlink = more;
+	if (!copy)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	s->unlink[s->n_unlink++] = copy;
+	s->dirty = true;
+	return ledger_run(s->db, NULL, err, "INSERT OR IGNORE INTO removals(path) VALUES(?)", "t", path);
+}
+
+status removal_cancel(store *s, const char *path, error *err)
+{
+	s->dirty = true;
+	return ledger_run(s->db, NULL, err, "DELETE FROM removals WHERE path=?", "t", path);
+}
+
+static bool is_gone(store *s, const char *path)
+{
+	char whole[PATH_MAX];
+	if ((size_t)snprintf(whole, sizeof whole, "%s/%s", s->folder, path) >= sizeof whole)
+		return true;
+	return file_remove_tree(whole, NULL) == STATUS_OK;
+}
+
+static bool may_unlink(const store *s)
+{
+	return flock(s->backup, LOCK_EX | LOCK_NB) == 0;
+}
+
+void removal_finish(store *s, bool committed)
+{
+	bool now = committed && s->n_unlink > 0 && may_unlink(s);
+	for (int i = 0; i < s->n_unlink; i++) {
+		if (now)
+			is_gone(s, s->unlink[i]);
+		free(s->unlink[i]);
+	}
+	if (now)
+		flock(s->backup, LOCK_UN);
+	free(s->unlink);
+	s->unlink = NULL;
+	s->n_unlink = 0;
+}
+
+/* The list, as an array of texts: it must not change while it is read. */
+static status read_list(store *s, json_t **out, error *err)
+{
+	sqlite3_stmt *rows;
+	status result;
+	*out = NULL;
+	TRY(ledger_prepare(s->db, &rows, err, "SELECT path FROM removals", ""));
+	json_t *list = json_array();
+	while (ledger_step(s->db, rows, &result, err)) {
+		const char *path = (const char *)sqlite3_column_text(rows, 0);
+		if (json_array_append_new(list, json_string(path ? path : "")) != 0) {
+			result = STATUS_NOMEM;
+			break;
+		}
+	}
+	sqlite3_finalize(rows);
+	if (result == STATUS_OK)
+		*out = list;
+	else
+		json_decref(list);
+	return result;
+}
+
+status removal_sweep(store *s, error *err)
+{
+	json_t *list, *path;
+	size_t i;
+	TRY(read_list(s, &list, err));
+	if (json_array_size(list) == 0 || !may_unlink(s)) {
+		json_decref(list);
+		return STATUS_OK;
+	}
+	status result = store_begin(s, err);
+	json_array_foreach(list, i, path)
+	{
+		const char *text = json_string_value(path);
+		if (result == STATUS_OK && is_gone(s, text))
+			result = ledger_run(s->db, NULL, err, "DELETE FROM removals WHERE path=?", "t", text);
+	}
+	result = store_end(s, result, err);
+	flock(s->backup, LOCK_UN);
+	json_decref(list);
+	return result;
+}
+
+status removal_pending(store *s, const char *path, bool *pending, error *err)
+{
+	return ledger_has(s->db, pending, err, "SELECT 1 FROM removals WHERE path=?", path, NULL);
+}
