@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/digest.h"
 
@@ -62,7 +63,18 @@ static const char *const ledger_steps[] = {
     "CREATE INDEX objects_state ON objects(kind, state, seq);"
     "CREATE TABLE removals(path TEXT PRIMARY KEY);",
 };
-enum { LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps, LEDGER_BUSY_MS = 5000 };
+enum {
+	LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps,
+	LEDGER_MARKED = 4,
+	LEDGER_MARK = 0x0add0000,
+	LEDGER_BUSY_MS = 5000
+};
+
+/* SQLITE_ERROR: our statements are right, so the schema or the format that they meet is not. */
+static bool is_damage(int code)
+{
+	return code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR;
+}
 
 static status fail(sqlite3 *db, error *err)
 {
@@ -70,8 +82,8 @@ static status fail(sqlite3 *db, error *err)
 	status s = code == SQLITE_CONSTRAINT ? STATUS_CONFLICT
 	           : code == SQLITE_NOMEM    ? STATUS_NOMEM
 	           : code == SQLITE_FULL     ? STATUS_FULL
-	           : code == SQLITE_CORRUPT || code == SQLITE_NOTADB ? STATUS_STORAGE
-	                                                                 : STATUS_IO;
+	           : is_damage(code)         ? STATUS_STORAGE
+	                                     : STATUS_IO;
 	return error_set(err, s, NULL, "ledger: %s", db ? sqlite3_errmsg(db) : "out of memory");
 }
 
@@ -192,6 +204,15 @@ static status read_number(sqlite3 *db, const char *sql, int64_t *out, error *err
 	return s;
 }
 
+/* A header may say that the format is too new to be written. */
+static status check_writable(sqlite3 *db, const char *path, error *err)
+{
+	error why = ERROR_INIT;
+	status s = run_script(db, &why, "BEGIN IMMEDIATE; ROLLBACK;");
+	bool header = s != STATUS_OK && (sqlite3_errcode(db) & 0xff) == SQLITE_READONLY && access(path, W_OK) == 0;
+	return s == STATUS_OK ? s : error_set(err, header ? STATUS_STORAGE : s, NULL, "%s", error_message(&why));
+}
+
 /* Pages, their order, and that indexes and tables say the same. */
 static status check_whole(sqlite3 *db, error *err)
 {
@@ -207,17 +228,30 @@ static status check_whole(sqlite3 *db, error *err)
 	return s;
 }
 
+/* The version stands in the header twice, so that a changed bit there is damage, not another version. Schemas before
+ * LEDGER_MARKED have it once. */
+static status read_version(sqlite3 *db, int64_t *version, error *err)
+{
+	int64_t mark;
+	TRY(read_number(db, "PRAGMA user_version", version, err));
+	TRY(read_number(db, "PRAGMA application_id", &mark, err));
+	if (mark == LEDGER_MARK + *version || (mark == 0 && *version < LEDGER_MARKED))
+		return STATUS_OK;
+	return error_set(err, STATUS_STORAGE, NULL, "the ledger is damaged: its version is unclear");
+}
+
 static status upgrade(sqlite3 *db, error *err)
 {
 	int64_t version;
-	TRY(read_number(db, "PRAGMA user_version", &version, err));
+	TRY(read_version(db, &version, err));
 	if (version > LEDGER_VERSION)
 		return error_set(err, STATUS_UNSUPPORTED, NULL,
 		                 "the ledger has version %lld, this program knows up to %d", (long long)version,
 		                 LEDGER_VERSION);
 	for (int i = (int)version; i < LEDGER_VERSION; i++) {
-		char done[64];
-		snprintf(done, sizeof done, "PRAGMA user_version=%d; COMMIT;", i + 1);
+		char done[96];
+		int mark = i + 1 < LEDGER_MARKED ? 0 : LEDGER_MARK + i + 1;
+		snprintf(done, sizeof done, "PRAGMA user_version=%d; PRAGMA application_id=%d; COMMIT;", i + 1, mark);
 		TRY(run_script(db, err, "BEGIN IMMEDIATE;"));
 		TRY(run_script(db, err, ledger_steps[i]));
 		TRY(run_script(db, err, done));
@@ -225,20 +259,39 @@ static status upgrade(sqlite3 *db, error *err)
 	return STATUS_OK;
 }
 
-status ledger_open(sqlite3 **out, const char *path, error *err)
+/* A connection that knows row_digest. On error *out is NULL. */
+static status connect(sqlite3 **out, const char *path, int flags, error *err)
 {
 	sqlite3 *db = NULL;
 	status s = STATUS_OK;
-	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
-	if (sqlite3_open_v2(path, &db, flags, NULL) != SQLITE_OK ||
+	if (sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK ||
 	    sqlite3_create_function(db, "row_digest", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, row_digest, NULL,
 	                            NULL) != SQLITE_OK)
 		s = fail(db, err);
 	if (s == STATUS_OK) {
 		sqlite3_extended_result_codes(db, 1);
 		sqlite3_busy_timeout(db, LEDGER_BUSY_MS);
-		s = run_script(db, err, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;");
+	} else {
+		sqlite3_close(db);
+		db = NULL;
 	}
+	*out = db;
+	return s;
+}
+
+status ledger_open_damaged(sqlite3 **out, const char *path, error *err)
+{
+	return connect(out, path, 0, err);
+}
+
+status ledger_open(sqlite3 **out, const char *path, error *err)
+{
+	sqlite3 *db;
+	status s = connect(&db, path, SQLITE_OPEN_CREATE, err);
+	if (s == STATUS_OK)
+		s = run_script(db, err, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;");
+	if (s == STATUS_OK)
+		s = check_writable(db, path, err);
 	if (s == STATUS_OK)
 		s = check_whole(db, err);
 	if (s == STATUS_OK)

@@ -15,6 +15,8 @@
 /* Open or create the ledger, check it as a whole, and bring its schema to the version of this program. STATUS_STORAGE
  * when it is damaged; STATUS_UNSUPPORTED when a newer program wrote it. */
 status ledger_open(sqlite3 **out, const char *path, error *err);
+/* Open one as it is, to read what can be read. */
+status ledger_open_damaged(sqlite3 **out, const char *path, error *err);
 /* Move the write-ahead log into the ledger and empty it: the log's records are chained, so one damaged record takes all
  * behind it. Another reader makes it a later call's work. */
 status ledger_checkpoint(sqlite3 *db, error *err);

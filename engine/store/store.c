@@ -49,6 +49,8 @@ static status take_lock(store *s, error *err)
 
 /* --- the ledger ------------------------------------------------------------------------------- */
 
+enum { LEDGER_LEAST_BYTES = 512 }; /* SQLite takes a shorter file for a new one */
+
 static void ledger_path(const store *s, char *out)
 {
 	snprintf(out, PATH_MAX, "%s/ledger.sqlite", s->folder);
@@ -102,7 +104,12 @@ static status open_ledger(store *s, error *err)
 	error why = ERROR_INIT;
 	bool damaged = false;
 	ledger_path(s, path);
-	status result = ledger_open(&s->db, path, &why);
+	struct stat st;
+	status result;
+	if (stat(path, &st) == 0 && st.st_size > 0 && st.st_size < LEDGER_LEAST_BYTES)
+		result = error_set(&why, STATUS_STORAGE, NULL, "the ledger is damaged: it is %d bytes long", (int)st.st_size);
+	else
+		result = ledger_open(&s->db, path, &why);
 	if (result == STATUS_OK)
 		TRY(salvage_is_needed(s, &damaged, err));
 	else if (result != STATUS_STORAGE)
@@ -114,7 +121,8 @@ static status open_ledger(store *s, error *err)
 	sqlite3_close(s->db);
 	s->db = NULL;
 	TRY(salvage_ledger(s, err));
-	return remember_ledger(s, err);
+	TRY(remember_ledger(s, err));
+	return salvage_rebuild(s, err);
 }
 
 static status open_all(store *s, bool rebuild, error *err)
@@ -172,10 +180,29 @@ void store_close(store *s)
 	free(s);
 }
 
+/* Is the file that is open still the ledger? What is written to one that was moved or replaced is lost at the next start. */
+static const char *ledger_problem(const store *s)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	ledger_path(s, path);
+	if (stat(path, &st) != 0)
+		return "the ledger is missing";
+	return st.st_dev == s->ledger_device && st.st_ino == s->ledger_inode ? NULL
+	                                                                     : "the ledger was replaced by another file";
+}
+
+status store_writable(const store *s, error *err)
+{
+	const char *problem = ledger_problem(s);
+	return problem ? error_set(err, STATUS_STORAGE, NULL, "%s", problem) : STATUS_OK;
+}
+
 /* --- commits ------------------------------------------------------------------------------------- */
 
 status store_begin(store *s, error *err)
 {
+	TRY(store_writable(s, err));
 	TRY(ledger_run(s->db, NULL, err, s->depth ? "SAVEPOINT inner" : "BEGIN IMMEDIATE", ""));
 	s->depth++;
 	return STATUS_OK;
@@ -231,18 +258,14 @@ void store_tick(store *s)
 const char *store_problem(store *s)
 {
 	char path[PATH_MAX];
-	struct stat st;
 	const char *before = s->problem[0] ? s->problem : NULL, *now = NULL;
 	for (size_t i = 0; i < sizeof folders / sizeof *folders && !now; i++) {
 		snprintf(path, sizeof path, "%s/%s", s->folder, folders[i]);
 		if (access(path, W_OK) != 0)
 			now = errno == ENOENT ? "a folder of the data folder is missing" : "the data folder cannot be written";
 	}
-	ledger_path(s, path);
-	if (!now && stat(path, &st) != 0)
-		now = "the ledger is missing";
-	else if (!now && (st.st_dev != s->ledger_device || st.st_ino != s->ledger_inode))
-		now = "the ledger was replaced by another file";
+	if (!now)
+		now = ledger_problem(s);
 	if (now && !before)
 		log_line(LOG_ERROR, "%s", now);
 	snprintf(s->problem, sizeof s->problem, "%s", now ? now : "");

@@ -23,6 +23,7 @@ status store_answer_get(store *s, const char *key, uint64_t *request, json_t **a
 
 status store_answer_put(store *s, const char *key, uint64_t request, const json_t *answer, error *err)
 {
+	TRY(store_writable(s, err));
 	char *text = store_text(answer);
 	if (!text)
 		return STATUS_NOMEM;

@@ -249,7 +249,7 @@ status row_check_blob(store *s, store_table table, const store_row *row, bool co
 typedef struct visit {
 	store *store;
 	store_table table;
-	json_t *unsealed; /* ids: rows must not change while they are walked */
+	json_t *old; /* ids of rows to be completed: they must not change while they are walked */
 } visit;
 
 static status check_row(void *context, const store_row *row, error *err)
@@ -257,7 +257,7 @@ static status check_row(void *context, const store_row *row, error *err)
 	visit *v = context;
 	error why = ERROR_INIT;
 	if (!row->manifest)
-		return json_array_append_new(v->unsealed, json_string(row->id)) == 0 ? STATUS_OK : STATUS_NOMEM;
+		return json_array_append_new(v->old, json_string(row->id)) == 0 ? STATUS_OK : STATUS_NOMEM;
 	status result = row_check_blob(v->store, v->table, row, false, &why);
 	if (result == STATUS_STORAGE)
 		store_note_damage(v->store, v->table, row->id, error_message(&why));
@@ -267,35 +267,32 @@ static status check_row(void *context, const store_row *row, error *err)
 	return STATUS_OK;
 }
 
-static status check_rows(store *s, store_table table, error *err)
+/* A state of a version without headers gets its header. */
+static status convert_session(store *s, store_row *row, error *err)
 {
-	visit v = {s, table, json_array()};
-	size_t i;
-	json_t *id;
-	status result = v.unsealed ? row_walk(s, table, NULL, check_row, &v, err) : STATUS_NOMEM;
-	json_array_foreach(v.unsealed, i, id)
-	{
-		store_row row;
-		error why = ERROR_INIT;
-		if (result == STATUS_OK && row_find(s, table, json_string_value(id), &row, NULL) == STATUS_OK) {
-			if (seal_old(s, table, &row, &why) != STATUS_OK)
-				store_note_damage(s, table, row.id, error_message(&why));
-			row_fini(&row);
-		}
-	}
-	json_decref(v.unsealed);
-	return result;
+	char path[PATH_MAX];
+	struct stat st;
+	store_session_path(s, row->id, path);
+	TRY(session_file_convert(path, row->id, row->document, err));
+	if (stat(path, &st) != 0)
+		return file_error(err, path, "cannot look at");
+	row->bytes = st.st_size;
+	return row_put(s, STORE_SESSIONS, row, err);
 }
 
 static status check_session(void *context, const store_row *row, error *err)
 {
-	store *s = context;
+	visit *v = context;
 	char path[PATH_MAX];
-	error why = ERROR_INIT;
+	struct stat st;
 	(void)err;
-	store_session_path(s, row->id, path);
-	if (session_file_convert(path, row->id, row->document, &why) != STATUS_OK)
-		store_note_damage(s, STORE_SESSIONS, row->id, error_message(&why));
+	if (row->bytes == 0)
+		return json_array_append_new(v->old, json_string(row->id)) == 0 ? STATUS_OK : STATUS_NOMEM;
+	store_session_path(v->store, row->id, path);
+	if (stat(path, &st) != 0)
+		store_note_damage(v->store, STORE_SESSIONS, row->id, "its state is missing");
+	else if (st.st_size != row->bytes)
+		store_note_damage(v->store, STORE_SESSIONS, row->id, "its state has another length than was written");
 	return STATUS_OK;
 }
 
@@ -314,6 +311,27 @@ static status check_job(void *context, const store_row *row, error *err)
 	return STATUS_OK;
 }
 
+static status check_rows(store *s, store_table table, row_each check, error *err)
+{
+	visit v = {s, table, json_array()};
+	size_t i;
+	json_t *id;
+	status result = v.old ? row_walk(s, table, NULL, check, &v, err) : STATUS_NOMEM;
+	json_array_foreach(v.old, i, id)
+	{
+		store_row row;
+		error why = ERROR_INIT;
+		if (result == STATUS_OK && row_find(s, table, json_string_value(id), &row, NULL) == STATUS_OK) {
+			status done = table == STORE_SESSIONS ? convert_session(s, &row, &why) : seal_old(s, table, &row, &why);
+			if (done != STATUS_OK)
+				store_note_damage(s, table, row.id, error_message(&why));
+			row_fini(&row);
+		}
+	}
+	json_decref(v.old);
+	return result;
+}
+
 status store_arrange(store *s, error *err)
 {
 	TRY(walk_folder(s, "tmp", "tmp", arrange_temporary, err));
@@ -322,9 +340,9 @@ status store_arrange(store *s, error *err)
 	TRY(walk_folder(s, "sessions", "sessions", arrange_session, err));
 	TRY(walk_folder(s, "blobs", "blobs", arrange_blob, err));
 	TRY(walk_folder(s, "models", "models", arrange_model, err));
-	TRY(check_rows(s, STORE_FILES, err));
-	TRY(check_rows(s, STORE_MODELS, err));
-	TRY(check_rows(s, STORE_CHECKPOINTS, err));
+	TRY(check_rows(s, STORE_FILES, check_row, err));
+	TRY(check_rows(s, STORE_MODELS, check_row, err));
+	TRY(check_rows(s, STORE_CHECKPOINTS, check_row, err));
 	TRY(row_walk(s, STORE_JOBS, NULL, check_job, s, err));
-	return row_walk(s, STORE_SESSIONS, NULL, check_session, s, err);
+	return check_rows(s, STORE_SESSIONS, check_session, err);
 }

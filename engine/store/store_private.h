@@ -32,6 +32,9 @@ struct store {
 	int n_damaged;
 };
 
+/* STATUS_STORAGE when the ledger was moved or replaced: nothing must be acknowledged then. */
+status store_writable(const store *s, error *err);
+
 /* --- rows (store_row.c) ------------------------------------------------------------------------ */
 
 /* One row of the ledger. Its meaning by kind:

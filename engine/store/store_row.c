@@ -85,6 +85,7 @@ status row_has_number(store *s, store_table table, const char *parent, int64_t n
 
 status row_put(store *s, store_table table, const store_row *row, error *err)
 {
+	TRY(store_writable(s, err));
 	char *text = store_text(row->document);
 	if (!text)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
@@ -103,6 +104,8 @@ status row_put(store *s, store_table table, const store_row *row, error *err)
 status row_delete(store *s, store_table table, const char *id, bool *found, error *err)
 {
 	int changes;
+	*found = false;
+	TRY(store_writable(s, err));
 	status result =
 	    ledger_run(s->db, &changes, err, "DELETE FROM objects WHERE kind=? AND id=?", "tt", kinds[table], id);
 	*found = changes > 0;
@@ -113,6 +116,8 @@ status row_delete(store *s, store_table table, const char *id, bool *found, erro
 status row_set_state(store *s, store_table table, const char *id, const char *state, bool *found, error *err)
 {
 	int changes;
+	*found = false;
+	TRY(store_writable(s, err));
 	status result = ledger_run(s->db, &changes, err,
 	                           "UPDATE objects SET state=?3, digest=row_digest(kind, id, parent, number, ?3, bytes,"
 	                           " document, manifest) WHERE kind=?1 AND id=?2 AND digest=" DIGEST,

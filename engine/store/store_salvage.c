@@ -34,23 +34,17 @@ status salvage_is_needed(store *s, bool *needed, error *err)
 
 /* --- copying rows ---------------------------------------------------------------------------------- */
 
-/* Copy in one direction until a page cannot be read: page by page, so that what was copied stays. */
-static int64_t copy_rows(sqlite3 *to, bool ascending)
+/* Copy what a query gives until a page cannot be read. */
+static int64_t copy_rows(sqlite3 *from, sqlite3 *to, const char *query, const char *insert)
 {
-	char sql[512];
-	sqlite3_stmt *rows, *put;
+	sqlite3_stmt *rows, *put = NULL;
 	int64_t copied = 0;
 	status result;
-	snprintf(sql, sizeof sql,
-	         "SELECT seq, kind, id, parent, number, state, bytes, document, manifest, digest FROM damaged.objects "
-	         "NOT INDEXED WHERE " IS_WHOLE " ORDER BY seq %s",
-	         ascending ? "ASC" : "DESC");
-	if (ledger_prepare(to, &rows, NULL, sql, "") != STATUS_OK)
+	if (ledger_prepare(from, &rows, NULL, query, "") != STATUS_OK)
 		return 0;
-	if (ledger_prepare(to, &put, NULL, "INSERT OR IGNORE INTO main.objects VALUES(?,?,?,?,?,?,?,?,?,?)", "") ==
-	    STATUS_OK) {
-		while (ledger_step(to, rows, &result, NULL)) {
-			for (int i = 0; i < 10; i++)
+	if (ledger_prepare(to, &put, NULL, insert, "") == STATUS_OK) {
+		while (ledger_step(from, rows, &result, NULL)) {
+			for (int i = 0; i < sqlite3_column_count(rows); i++)
 				sqlite3_bind_value(put, i + 1, sqlite3_column_value(rows, i));
 			copied += sqlite3_step(put) == SQLITE_DONE && sqlite3_changes(to) > 0;
 			sqlite3_reset(put);
@@ -61,22 +55,29 @@ static int64_t copy_rows(sqlite3 *to, bool ascending)
 	return copied;
 }
 
-static status copy_ledger(sqlite3 *to, const char *damaged, error *err)
+#define OBJECTS "SELECT seq, kind, id, parent, number, state, bytes, document, manifest, digest FROM objects " \
+	        "NOT INDEXED WHERE " IS_WHOLE " ORDER BY seq "
+
+static status copy_ledger(const char *damaged, sqlite3 *to, error *err)
 {
+	static const char insert[] = "INSERT OR IGNORE INTO objects VALUES(?,?,?,?,?,?,?,?,?,?)";
+	sqlite3 *from;
 	error ignored = ERROR_INIT;
-	if (ledger_run(to, NULL, &ignored, "ATTACH ? AS damaged", "t", damaged) != STATUS_OK) {
+	if (ledger_open_damaged(&from, damaged, &ignored) != STATUS_OK) {
 		log_line(LOG_WARN, "nothing of the damaged ledger can be read: %s", error_message(&ignored));
 		return STATUS_OK;
 	}
-	TRY(ledger_run(to, NULL, err, "BEGIN", ""));
-	int64_t copied = copy_rows(to, true);
-	copied += copy_rows(to, false);
-	ledger_run(to, NULL, NULL, "INSERT OR IGNORE INTO main.answers SELECT * FROM damaged.answers", "");
-	ledger_run(to, NULL, NULL, "INSERT OR IGNORE INTO main.removals SELECT * FROM damaged.removals", "");
-	TRY(ledger_run(to, NULL, err, "COMMIT", ""));
+	status result = ledger_run(to, NULL, err, "BEGIN", "");
+	int64_t copied = copy_rows(from, to, OBJECTS "ASC", insert);
+	copied += copy_rows(from, to, OBJECTS "DESC", insert);
+	copy_rows(from, to, "SELECT key, request, created, answer FROM answers NOT INDEXED",
+	          "INSERT OR IGNORE INTO answers VALUES(?,?,?,?)");
+	copy_rows(from, to, "SELECT path FROM removals NOT INDEXED", "INSERT OR IGNORE INTO removals VALUES(?)");
+	if (result == STATUS_OK)
+		result = ledger_run(to, NULL, err, "COMMIT", "");
+	sqlite3_close(from);
 	log_line(LOG_WARN, "%lld rows of the damaged ledger are whole", (long long)copied);
-	ledger_run(to, NULL, NULL, "DETACH damaged", "");
-	return STATUS_OK;
+	return result;
 }
 
 /* --- changing places --------------------------------------------------------------------------------- */
@@ -110,7 +111,7 @@ status salvage_ledger(store *s, error *err)
 	beside(s, "ledger.sqlite", path);
 	unlink(fresh);
 	TRY(ledger_open(&db, fresh, err));
-	status result = copy_ledger(db, path, err);
+	status result = copy_ledger(path, db, err);
 	if (result == STATUS_OK)
 		result = ledger_checkpoint(db, err);
 	sqlite3_close(db);
@@ -120,9 +121,7 @@ status salvage_ledger(store *s, error *err)
 		result = file_error(err, fresh, "cannot keep");
 	if (result == STATUS_OK)
 		result = file_sync_folder(s->folder, err);
-	if (result == STATUS_OK)
-		result = ledger_open(&s->db, path, err);
-	return result == STATUS_OK ? salvage_rebuild(s, err) : result;
+	return result == STATUS_OK ? ledger_open(&s->db, path, err) : result;
 }
 
 /* --- rows from blobs ------------------------------------------------------------------------------------ */

@@ -1,84 +1,8 @@
 /* The store: what was put in comes out, in order, and nothing else does. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
-#include <limits.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "engine/base/file.h"
-#include "engine/base/log.h"
-#include "engine/store/store.h"
-
-typedef struct fixture {
-	char folder[64];
-	store *store;
-} fixture;
-
-static int setup(void **state)
-{
-	fixture *f = calloc(1, sizeof *f);
-	strcpy(f->folder, "/tmp/additive-store-XXXXXX");
-	assert_non_null(mkdtemp(f->folder));
-	assert_int_equal(store_open(&f->store, f->folder, NULL), STATUS_OK);
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fixture *f = *state;
-	store_close(f->store);
-	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
-	free(f);
-	return 0;
-}
-
-static void reopen(fixture *f)
-{
-	store_close(f->store);
-	error err = ERROR_INIT;
-	if (store_open(&f->store, f->folder, &err) != STATUS_OK)
-		fail_msg("%s", error_message(&err));
-}
-
-static void write_text(const char *path, const char *text)
-{
-	assert_int_equal(file_write(path, &(file_part){text, strlen(text)}, 1, NULL), STATUS_OK);
-}
-
-static void add_file(fixture *f, store_file *out, const char *name, const char *purpose, const char *text)
-{
-	char path[PATH_MAX];
-	*out = (store_file){0};
-	snprintf(out->filename, sizeof out->filename, "%s", name);
-	snprintf(out->purpose, sizeof out->purpose, "%s", purpose);
-	store_temporary_path(f->store, path);
-	write_text(path, text);
-	assert_int_equal(store_file_add(f->store, out, path, NULL), STATUS_OK);
-	assert_int_equal(access(path, F_OK), -1);
-}
-
-static status add_model(fixture *f, const char *id)
-{
-	char folder[PATH_MAX], path[PATH_MAX + 32];
-	store_model m = {.parameters = 7, .created = 5};
-	snprintf(m.id, sizeof m.id, "%s", id);
-	strcpy(m.owned_by, "user");
-	strcpy(m.architecture, "additive");
-	store_temporary_path(f->store, folder);
-	assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
-	snprintf(path, sizeof path, "%s/config.json", folder);
-	write_text(path, "{}");
-	return store_model_add(f->store, &m, folder, NULL);
-}
+#include "tests/unit/store/fixture.h"
 
 typedef struct collected {
 	int count, stop_after;
@@ -243,32 +167,6 @@ static const char first_version[] =
     "INSERT INTO sessions(id, version, document) VALUES('sess-1', 4, '{\"id\":\"sess-1\"}');"
     "PRAGMA user_version=1";
 
-static void put_text(fixture *f, const char *name, const char *text)
-{
-	char path[PATH_MAX], *slash;
-	snprintf(path, sizeof path, "%s/%s", f->folder, name);
-	slash = strrchr(path, '/');
-	*slash = 0;
-	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
-	*slash = '/';
-	write_text(path, text);
-}
-
-static void must_exist(fixture *f, const char *name, bool exists)
-{
-	char path[PATH_MAX];
-	snprintf(path, sizeof path, "%s/%s", f->folder, name);
-	if ((access(path, F_OK) == 0) != exists)
-		fail_msg("%s: wanted %d", name, exists);
-}
-
-static void count_damaged(fixture *f, size_t expected)
-{
-	json_t *damaged = store_damaged(f->store);
-	assert_int_equal(json_array_size(damaged), expected);
-	json_decref(damaged);
-}
-
 static void a_folder_of_the_first_version_is_brought_up_to_date(void **state)
 {
 	fixture *f = *state;
@@ -426,14 +324,6 @@ static void a_checkpoint_disappears_with_its_folder(void **state)
 	json_decref(object);
 }
 
-static status save_session(store *s, const json_t *session, const void *state, size_t bytes)
-{
-	char path[PATH_MAX];
-	int64_t version = store_session_next(s, "sess-1", path);
-	TRY(store_session_write(path, "sess-1", session, state, bytes, NULL));
-	return store_session_keep(s, "sess-1", version, session, NULL);
-}
-
 static void a_sessions_document_and_state_change_together(void **state)
 {
 	fixture *f = *state;
@@ -455,52 +345,6 @@ static void a_sessions_document_and_state_change_together(void **state)
 	assert_int_equal(store_session_delete(f->store, "sess-1", NULL), STATUS_OK);
 	assert_int_equal(access(second, F_OK), -1);
 	json_decref(object);
-}
-
-/* One object of each kind: file, model "m", job "ftjob-1" with a checkpoint at step 20, session "sess-1". */
-static void add_one_of_each(fixture *f, store_file *file)
-{
-	char path[PATH_MAX];
-	json_t *job = json_pack("{s:s, s:s}", "id", "ftjob-1", "status", "running"), *session = json_pack("{s:s}", "id", "sess-1");
-	json_t *checkpoint = json_pack("{s:s, s:i}", "id", "ckpt-20", "step_number", 20);
-	json_t *event = json_pack("{s:s}", "message", "begun");
-	add_file(f, file, "a", "p", "x");
-	assert_int_equal(add_model(f, "m"), STATUS_OK);
-	assert_int_equal(store_job_put(f->store, "ftjob-1", "running", job, NULL), STATUS_OK);
-	assert_int_equal(store_event_add(f->store, "ftjob-1", event, NULL), STATUS_OK);
-	put_text(f, "jobs/ftjob-1/step-20/config.json", "{}");
-	assert_int_equal(store_checkpoint_add(f->store, "ftjob-1", 20, checkpoint, NULL), STATUS_OK);
-	assert_int_equal(save_session(f->store, session, "s", 1), STATUS_OK);
-	store_blob_path(f->store, file->id, path);
-	json_decref(job);
-	json_decref(session);
-	json_decref(checkpoint);
-	json_decref(event);
-}
-
-static void must_have_one_of_each(fixture *f, const store_file *file)
-{
-	char path[PATH_MAX];
-	store_file got;
-	store_model m;
-	json_t *job;
-	void *blob;
-	size_t bytes;
-	assert_int_equal(store_file_get(f->store, file->id, &got, NULL), STATUS_OK);
-	assert_string_equal(got.filename, "a");
-	assert_string_equal(got.purpose, "p");
-	assert_int_equal(store_file_check(f->store, file->id, NULL), STATUS_OK);
-	assert_int_equal(store_model_get(f->store, "m", &m, NULL), STATUS_OK);
-	assert_int_equal(m.parameters, 7);
-	assert_int_equal(store_check_blob(f->store, STORE_MODELS, "m", true, NULL), STATUS_OK);
-	assert_int_equal(store_job_get(f->store, "ftjob-1", &job, NULL), STATUS_OK);
-	assert_string_equal(json_string_value(json_object_get(job, "status")), "running");
-	json_decref(job);
-	assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-20", true, NULL), STATUS_OK);
-	store_session_path(f->store, "sess-1", path);
-	assert_int_equal(store_session_read(path, "sess-1", &blob, &bytes, NULL), STATUS_OK);
-	assert_memory_equal(blob, "s", 1);
-	free(blob);
 }
 
 static void opening_unlinks_temporary_names_only_and_sets_strays_aside(void **state)
@@ -652,7 +496,7 @@ static void a_ledger_of_a_newer_program_is_refused_and_left_alone(void **state)
 	f->store = NULL;
 	snprintf(path, sizeof path, "%s/ledger.sqlite", f->folder);
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, "PRAGMA user_version=1000", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "PRAGMA user_version=1000; PRAGMA application_id=182256616", NULL, NULL, NULL), SQLITE_OK);
 	sqlite3_close(db);
 	assert_int_equal(store_open(&refused, f->folder, NULL), STATUS_UNSUPPORTED);
 	assert_null(refused);
