@@ -12,6 +12,7 @@
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/models.h"
 #include "engine/daemon/sessions.h"
+#include "engine/daemon/storage.h"
 #include "engine/daemon/tokens.h"
 #include "engine/daemon/visits.h"
 #include "proto/schema.h"
@@ -52,6 +53,7 @@ static const schema session_import_params = {
 static const method methods[] = {
     {"engine.status", metrics_status, &nothing, 0},
     {"engine.metrics", metrics_read, &nothing, 0},
+    {"storage.usage", storage_usage, &nothing, 0},
     {"model.list", models_list, &nothing, 0},
     {"model.get", models_get, &nothing, HAS_ID},
     {"model.delete", models_delete, &nothing, HAS_ID},

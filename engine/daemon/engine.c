@@ -15,6 +15,7 @@
 #include "engine/daemon/jobs.h"
 #include "engine/daemon/listener.h"
 #include "engine/daemon/sessions.h"
+#include "engine/daemon/storage.h"
 
 enum { ENGINE_STOP_TICK_MS = 10 };
 
@@ -59,6 +60,7 @@ static void on_tick(uv_timer_t *timer)
 	listener_tick(e->listener);
 	sessions_tick(e->sessions);
 	store_tick(e->store);
+	storage_tick(e);
 	if (e->draining)
 		look_at_stopping(e);
 }
@@ -86,6 +88,7 @@ static status open_parts(engine *e, error *err)
 	const engine_options *o = e->options;
 	device_options on = {.backend = o->backend, .device = o->device, .threads = o->threads, .limits = o->limits};
 	TRY(store_open(&e->store, o->data, err));
+	store_set_budget(e->store, o->data_budget);
 	TRY(device_open(&e->device, &on, err));
 	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
 	TRY(cards_new(&e->cards, e));

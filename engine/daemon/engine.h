@@ -25,6 +25,7 @@ typedef struct engine_options {
 	const char *backend; /* auto, cpu, cuda */
 	int device;          /* which of several */
 	int threads;         /* 0: all cores */
+	int64_t data_budget; /* bytes in the data folder; 0: as much as fits */
 	scheduler_limits limits;
 } engine_options;
 
@@ -50,6 +51,8 @@ typedef struct engine {
 	struct cards *cards;
 	struct sessions *sessions;
 	struct jobs *jobs;
+	uint64_t storage_looked_ns; /* storage.c's */
+	bool storage_warned;
 	uint64_t started_ns, stop_ns; /* stop_ns: deadline of stopping, 0 before */
 	uint64_t requests, failures;  /* answered with RESULT, with ERROR */
 	int streams;                  /* not yet answered, of connections that have gone too */

@@ -1,6 +1,7 @@
 /* additived: the engine daemon. `additived --help` says what it takes. */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon o
                             "  --max-sessions N      sessions on the device at once (default 256)\n"
                             "  --max-generations N   generations running and waiting (default 256)\n"
                             "  --max-batch N         sequences in one decode step (default 32, 256 on a GPU)\n"
+                            "  --data-budget MIB     refuse what would make the data larger (default 0: no limit)\n"
                             "  --help, --version\n"
                             "\n"
                             "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was "
@@ -50,12 +52,14 @@ static bool read_number(const number *n, const char *text)
 /* 0: go on; else the exit status plus one. */
 static int read_options(engine_options *o, int argc, char **argv)
 {
+	int budget_mib = 0;
 	const number numbers[] = {{"threads", &o->threads, 0, 1024},
 	                          {"device", &o->device, 0, 1023},
 	                          {"max-models", &o->limits.max_models, 1, 64},
 	                          {"max-sessions", &o->limits.max_sessions, 1, 65536},
 	                          {"max-generations", &o->limits.max_generations, 1, 65536},
-	                          {"max-batch", &o->limits.max_batch, 1, 4096}};
+	                          {"max-batch", &o->limits.max_batch, 1, 4096},
+	                          {"data-budget", &budget_mib, 0, INT_MAX}};
 	const struct {
 		const char *name, **target;
 	} texts[] = {{"data", &o->data}, {"socket", &o->socket}, {"backend", &o->backend}};
@@ -79,6 +83,7 @@ static int read_options(engine_options *o, int argc, char **argv)
 		        optind < argc ? argv[optind] : "");
 		return 3;
 	}
+	o->data_budget = (int64_t)budget_mib << 20;
 	return 0;
 }
 

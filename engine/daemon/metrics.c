@@ -7,6 +7,7 @@
 #include "engine/daemon/jobs.h"
 #include "engine/daemon/listener.h"
 #include "engine/daemon/sessions.h"
+#include "engine/daemon/storage.h"
 
 static double uptime(const engine *e)
 {
@@ -15,15 +16,15 @@ static double uptime(const engine *e)
 
 void metrics_status(stream *s)
 {
-	const engine *e = s->engine;
+	engine *e = s->engine;
 	device_stats d;
 	int threads = e->options->threads ? e->options->threads : (int)uv_available_parallelism();
 	device_snapshot(e->device, &d);
-	stream_result(s, json_pack("{s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i}", "version", ADDITIVE_VERSION,
+	stream_result(s, json_pack("{s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "version", ADDITIVE_VERSION,
 	                           "backend", device_backend_name(e->device), "device", device_description(e->device),
 	                           "uptime_seconds", uptime(e), "models_loaded", d.scheduler.models, "sessions",
 	                           sessions_count(e->sessions), "queue", d.scheduler.waiting, "running",
-	                           d.scheduler.running, "threads", threads));
+	                           d.scheduler.running, "threads", threads, "storage", storage_state(e)));
 }
 
 /* --- metrics ------------------------------------------------------------------- */
@@ -101,6 +102,10 @@ void metrics_read(stream *s)
 	add(all, "additive_engine_errors_total", "counter", "Requests answered with an error.", (double)e->failures);
 	add(all, "additive_engine_device_restarts_total", "counter", "Times the device failed and was opened again.",
 	    (double)d.restarts);
+	add(all, "additive_engine_storage_ok", "gauge", "0 while the data folder cannot be relied on.",
+	    store_problem(e->store) == NULL);
+	add(all, "additive_engine_storage_damaged", "gauge", "Objects found damaged since the start.",
+	    store_damaged_count(e->store));
 	add_serving(all, e, &d);
 	add_training(all, e, &d);
 	stream_result(s, json_pack("{s:o}", "metrics", all));

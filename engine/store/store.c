@@ -292,6 +292,11 @@ void store_note_damage(store *s, store_table table, const char *id, const char *
 	snprintf(d->problem, sizeof d->problem, "%s", problem);
 }
 
+int store_damaged_count(const store *s)
+{
+	return s->n_damaged;
+}
+
 json_t *store_damaged(const store *s)
 {
 	json_t *list = json_array();

@@ -56,9 +56,12 @@ const char *store_problem(store *s);
 void store_note_damage(store *s, store_table table, const char *id, const char *problem);
 /* What was found damaged: [{"kind", "id", "problem"}]. NULL when out of memory. */
 json_t *store_damaged(const store *s);
+int store_damaged_count(const store *s);
 
 /* At most so many bytes of data; 0: as much as fits. */
 void store_set_budget(store *s, int64_t bytes);
+/* Bytes that rows speak for. */
+status store_bytes(store *s, int64_t *out, error *err);
 /* STATUS_FULL when `bytes` more are over the budget. */
 status store_check_room(store *s, int64_t bytes, error *err);
 /* {"data_bytes", "budget_bytes", "disk_free_bytes", "kinds": […], "lost": […]} of a data folder. Any thread: it reads

@@ -16,16 +16,24 @@ void store_set_budget(store *s, int64_t bytes)
 	s->budget = bytes;
 }
 
-status store_check_room(store *s, int64_t bytes, error *err)
+status store_bytes(store *s, int64_t *out, error *err)
 {
 	sqlite3_stmt *row;
 	status result;
+	*out = 0;
+	TRY(ledger_prepare(s->db, &row, err, "SELECT coalesce(sum(bytes), 0) FROM objects WHERE kind IN ('file', 'model', 'checkpoint', 'session')", ""));
+	if (ledger_step(s->db, row, &result, err))
+		*out = sqlite3_column_int64(row, 0);
+	sqlite3_finalize(row);
+	return result;
+}
+
+status store_check_room(store *s, int64_t bytes, error *err)
+{
+	int64_t used;
 	if (s->budget <= 0)
 		return STATUS_OK;
-	TRY(ledger_prepare(s->db, &row, err, "SELECT coalesce(sum(bytes), 0) FROM objects", ""));
-	int64_t used = ledger_step(s->db, row, &result, err) ? sqlite3_column_int64(row, 0) : 0;
-	sqlite3_finalize(row);
-	TRY(result);
+	TRY(store_bytes(s, &used, err));
 	if (bytes <= s->budget - used)
 		return STATUS_OK;
 	return error_set(err, STATUS_FULL, NULL,
