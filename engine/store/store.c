@@ -135,6 +135,7 @@ static status open_all(store *s, bool rebuild, error *err)
 	if (rebuild)
 		TRY(salvage_rebuild(s, err));
 	TRY(store_arrange(s, err));
+	reserve_take(s);
 	return ledger_checkpoint(s->db, err);
 }
 
@@ -249,6 +250,7 @@ void store_tick(store *s)
 	if (!s->dirty)
 		return;
 	s->dirty = false;
+	reserve_take(s);
 	status result = removal_sweep(s, &err);
 	if (result == STATUS_OK)
 		result = ledger_checkpoint(s->db, &err);

@@ -8,6 +8,7 @@
  *   DATA/sessions/<id>.<n>      durable session states; the row says which n counts
  *   DATA/lost/KIND/             blobs that no row speaks for, set aside; damaged ledgers
  *   DATA/tmp/                   uploads in progress; emptied at start
+ *   DATA/reserve                room for deletions on a full disk
  *
  * SQLite in WAL mode with synchronous=FULL: what was acknowledged is on disk. A row is written only after its blob is
  * durable, and a blob is unlinked only after a commit has listed it for removal; so a crash needs no repair.

@@ -125,8 +125,9 @@ status store_file_check(store *s, const char *id, error *err)
 	return store_check_blob(s, STORE_FILES, id, true, err);
 }
 
-status store_file_delete(store *s, const char *id, error *err)
+static status delete_file(store *s, const char *id, int64_t number, error *err)
 {
+	(void)number;
 	char blob[STORE_ID_BYTES + 8], beside[STORE_ID_BYTES + 24];
 	bool found = false;
 	if (!store_valid_name(id))
@@ -142,4 +143,9 @@ status store_file_delete(store *s, const char *id, error *err)
 	if (result == STATUS_OK)
 		result = removal_queue(s, beside, err);
 	return store_end(s, result, err);
+}
+
+status store_file_delete(store *s, const char *id, error *err)
+{
+	return store_with_reserve(s, delete_file, id, 0, err);
 }

@@ -51,8 +51,9 @@ static status delete_children(store *s, const char *id, error *err)
 	                  "t", id);
 }
 
-status store_job_delete(store *s, const char *id, error *err)
+static status delete_job(store *s, const char *id, int64_t number, error *err)
 {
+	(void)number;
 	char path[STORE_ID_BYTES + 8];
 	bool found = false;
 	snprintf(path, sizeof path, "jobs/%s", id);
@@ -65,6 +66,11 @@ status store_job_delete(store *s, const char *id, error *err)
 	if (result == STATUS_OK)
 		result = removal_queue(s, path, err);
 	return store_end(s, result, err);
+}
+
+status store_job_delete(store *s, const char *id, error *err)
+{
+	return store_with_reserve(s, delete_job, id, 0, err);
 }
 
 static status next_number(store *s, const char *job, int64_t *out, error *err)
@@ -158,7 +164,7 @@ status store_checkpoint_add(store *s, const char *job, int64_t step, const json_
 	return result;
 }
 
-status store_checkpoint_delete(store *s, const char *job, int64_t step, error *err)
+static status delete_checkpoint(store *s, const char *job, int64_t step, error *err)
 {
 	char path[STORE_ID_BYTES + 48];
 	int changes = 0;
@@ -173,4 +179,9 @@ status store_checkpoint_delete(store *s, const char *job, int64_t step, error *e
 	if (result == STATUS_OK)
 		result = removal_queue(s, path, err);
 	return store_end(s, result, err);
+}
+
+status store_checkpoint_delete(store *s, const char *job, int64_t step, error *err)
+{
+	return store_with_reserve(s, delete_checkpoint, job, step, err);
 }

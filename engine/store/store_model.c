@@ -150,8 +150,9 @@ status store_model_get(store *s, const char *id, store_model *out, error *err)
 	return result == STATUS_NOT_FOUND ? no_model(err, id) : result;
 }
 
-status store_model_delete(store *s, const char *id, error *err)
+static status delete_model(store *s, const char *id, int64_t number, error *err)
 {
+	(void)number;
 	char path[STORE_ID_BYTES + 8];
 	bool found = false;
 	if (!store_valid_name(id))
@@ -164,6 +165,11 @@ status store_model_delete(store *s, const char *id, error *err)
 	if (result == STATUS_OK)
 		result = removal_queue(s, path, err);
 	return store_end(s, result, err);
+}
+
+status store_model_delete(store *s, const char *id, error *err)
+{
+	return store_with_reserve(s, delete_model, id, 0, err);
 }
 
 /* No model has the name of a checkpoint, so one id is one row of the two tables together. */

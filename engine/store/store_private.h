@@ -99,6 +99,12 @@ status removal_sweep(store *s, error *err);
 /* Is it queued? */
 status removal_pending(store *s, const char *path, bool *pending, error *err);
 
+/* A removal that is tried again with the room of the reserve when the disk is full. `number`: of a checkpoint. */
+typedef status (*store_removal)(store *s, const char *id, int64_t number, error *err);
+status store_with_reserve(store *s, store_removal remove, const char *id, int64_t number, error *err);
+/* Take the reserve back when there is room. */
+void reserve_take(store *s);
+
 /* Move `path`, a blob that no row speaks for, to lost/KIND/NAME, with its manifest. */
 status lost_keep(store *s, store_table table, const char *path, const char *name, error *err);
 

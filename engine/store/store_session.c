@@ -185,8 +185,9 @@ status session_file_convert(const char *path, const char *id, const json_t *sess
 	return s;
 }
 
-status store_session_delete(store *s, const char *id, error *err)
+static status delete_session(store *s, const char *id, int64_t number, error *err)
 {
+	(void)number;
 	char path[STORE_ID_BYTES + 48];
 	bool found = false;
 	int64_t version = current_version(s, id);
@@ -198,4 +199,9 @@ status store_session_delete(store *s, const char *id, error *err)
 	if (result == STATUS_OK)
 		result = removal_queue(s, path, err);
 	return store_end(s, result, err);
+}
+
+status store_session_delete(store *s, const char *id, error *err)
+{
+	return store_with_reserve(s, delete_session, id, 0, err);
 }

@@ -2,6 +2,7 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include "engine/store/store_private.h"
 #include "tests/unit/store/fixture.h"
 
 typedef struct collected {
@@ -478,6 +479,31 @@ static void a_budget_refuses_what_does_not_fit(void **state)
 	json_decref(usage);
 }
 
+static int removals_tried;
+
+/* As on a disk that is full until the reserve is given up. */
+static status remove_on_a_full_disk(store *s, const char *id, int64_t number, error *err)
+{
+	char path[PATH_MAX];
+	removals_tried++;
+	(void)number;
+	snprintf(path, sizeof path, "%s/reserve", s->folder);
+	return access(path, F_OK) == 0 ? error_set(err, STATUS_FULL, NULL, "%s: the disk is full", id) : STATUS_OK;
+}
+
+static void a_full_disk_can_be_emptied_with_the_reserve(void **state)
+{
+	fixture *f = *state;
+	error err = ERROR_INIT;
+	must_exist(f, "reserve", true);
+	assert_int_equal(store_with_reserve(f->store, remove_on_a_full_disk, "x", 0, &err), STATUS_OK);
+	assert_int_equal(removals_tried, 2);
+	assert_int_equal(err.status, STATUS_OK);
+	must_exist(f, "reserve", false);
+	store_tick(f->store);
+	must_exist(f, "reserve", true);
+}
+
 static void a_folder_in_use_cannot_be_opened_again(void **state)
 {
 	fixture *f = *state;
@@ -526,6 +552,7 @@ int main(void)
 	    CASE(a_rolled_back_deletion_unlinks_nothing),
 	    CASE(an_inner_commit_fails_alone),
 	    CASE(a_budget_refuses_what_does_not_fit),
+	    CASE(a_full_disk_can_be_emptied_with_the_reserve),
 	    CASE(a_folder_in_use_cannot_be_opened_again),
 	    CASE(a_ledger_of_a_newer_program_is_refused_and_left_alone),
 	};

@@ -1,0 +1,50 @@
+/* DATA/reserve: a file of room that is given up so that a deletion can be committed on a full disk, and taken back when there is
+ * room again. Without it a full disk could not be emptied through the service: a commit needs to write too. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "engine/store/store_private.h"
+
+enum { RESERVE_BYTES = 2 << 20, RESERVE_ROOM = 8 * RESERVE_BYTES }; /* it is taken back when so much is free */
+
+static void reserve_path(const store *s, char *out)
+{
+	snprintf(out, PATH_MAX, "%s/reserve", s->folder);
+}
+
+void reserve_take(store *s)
+{
+	char path[PATH_MAX];
+	struct statvfs disk;
+	struct stat st;
+	reserve_path(s, path);
+	if ((lstat(path, &st) == 0 && st.st_size == RESERVE_BYTES) || statvfs(s->folder, &disk) != 0 ||
+	    disk.f_bavail * disk.f_frsize < RESERVE_ROOM)
+		return;
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return;
+	bool taken = posix_fallocate(fd, 0, RESERVE_BYTES) == 0;
+	close(fd);
+	if (!taken)
+		unlink(path);
+}
+
+status store_with_reserve(store *s, store_removal remove, const char *id, int64_t number, error *err)
+{
+	char path[PATH_MAX];
+	error why = ERROR_INIT;
+	status result = remove(s, id, number, &why);
+	reserve_path(s, path);
+	if (result == STATUS_FULL && unlink(path) == 0) {
+		s->dirty = true; /* the next tick takes it back */
+		why = (error)ERROR_INIT;
+		result = remove(s, id, number, &why);
+	}
+	if (result != STATUS_OK)
+		error_set(err, result, why.param[0] ? why.param : NULL, "%s", error_message(&why));
+	return result;
+}
