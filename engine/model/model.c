@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
 #include "engine/model/safetensors.h"
@@ -133,7 +134,7 @@ static void staging_free(staging *s)
 	free(s->other);
 }
 
-/* Room for the largest parameter; on error there is nothing to free. */
+/* Room for the largest parameter. On error *out is empty: staging_free may be called or not. */
 static status staging_new(staging *out, const model *m, error *err)
 {
 	size_t values = 0, other = 0;
@@ -148,6 +149,7 @@ static status staging_new(staging *out, const model *m, error *err)
 	if (out->values && out->other)
 		return STATUS_OK;
 	staging_free(out);
+	*out = (staging){0};
 	return no_memory(err);
 }
 
@@ -189,7 +191,9 @@ static status read_config(model **out, const char *folder, dtype weights, error 
 	size_t bytes;
 	*out = NULL;
 	TRY(join(path, folder, "config.json", err));
-	TRY(file_read(path, CONFIG_LIMIT, &text, &bytes, err));
+	status s = file_read(path, CONFIG_LIMIT, &text, &bytes, err);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "cannot read config.json: %s", status_text(s));
 	json_error_t reason;
 	json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(text);
@@ -197,7 +201,7 @@ static status read_config(model **out, const char *folder, dtype weights, error 
 		return error_set(err, STATUS_INVALID, NULL, "config.json is not valid JSON: line %d: %.100s",
 		                 reason.line, reason.text);
 	const architecture *a = architecture_of(json);
-	status s = a ? describe(out, a, json, weights, err)
+	s = a ? describe(out, a, json, weights, err)
 	             : error_set(err, STATUS_INVALID, "model_type", "config.json names an unknown model_type");
 	json_decref(json);
 	return s;
@@ -388,7 +392,7 @@ static status write_config(const model *m, const char *folder, error *err)
 	char path[PATH_MAX];
 	TRY(join(path, folder, "config.json", err));
 	json_t *json = m->architecture->config_write(m->config);
-	char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS)) : NULL;
+	char *text = json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
 	if (!text)
 		return no_memory(err);

@@ -342,14 +342,15 @@ static status add_item(json_t *header, const safetensors_item *item, int64_t *en
 {
 	json_t *shape = json_array();
 	int64_t bytes = (int64_t)types[item->type].bytes, begin = *end;
-	bool fits = true;
+	bool fits = true, kept = shape != NULL;
 	for (int i = 0; i < item->rank; i++) {
-		json_array_append_new(shape, json_integer(item->dim[i]));
+		kept = kept && json_array_append_new(shape, json_integer(item->dim[i])) == 0;
 		fits = fits && memory_product(bytes, item->dim[i], &bytes);
 	}
-	if (!fits || __builtin_add_overflow(begin, bytes, end)) {
+	if (!kept || !fits || __builtin_add_overflow(begin, bytes, end)) {
 		json_decref(shape);
-		return error_set(err, STATUS_INVALID, item->name, "tensor \"%.100s\" is too large", item->name);
+		return kept ? error_set(err, STATUS_INVALID, item->name, "tensor \"%.100s\" is too large", item->name)
+		            : no_memory(err);
 	}
 	json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[item->type].name, "shape", shape,
 	                          "data_offsets", (json_int_t)begin, (json_int_t)*end);
@@ -367,7 +368,10 @@ static unsigned char *header_text(const json_t *header, size_t *bytes)
 		return NULL;
 	memset(text, ' ', LENGTH_BYTES + padded);
 	memcpy(text, &padded, sizeof padded);
-	json_dumpb(header, (char *)text + LENGTH_BYTES, length, JSON_COMPACT);
+	if (json_dumpb(header, (char *)text + LENGTH_BYTES, length, JSON_COMPACT) != length) {
+		free(text); /* it needs memory each time */
+		return NULL;
+	}
 	*bytes = LENGTH_BYTES + padded;
 	return text;
 }

@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
 #include "engine/tensor/arena.h"
@@ -416,7 +417,7 @@ status served_model_hash(served_model *m, uint64_t *out, error *err)
 	status s = STATUS_NOMEM;
 	backend *b = model_backend(m->model);
 	json_t *config = model_architecture(m->model)->config_write(model_config(m->model));
-	char *text = config ? json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+	char *text = json_text(config, JSON_COMPACT | JSON_SORT_KEYS);
 	float *piece = memory_new(PIECE, sizeof *piece);
 	if (!text || !piece)
 		goto done;

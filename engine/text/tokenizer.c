@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/text/tokenizer_kind.h"
 
@@ -107,7 +108,7 @@ status tokenizer_save(const tokenizer *t, const char *folder, error *err)
 	if (spec && t->kind->save)
 		s = t->kind->save(t, spec, folder, err);
 	if (spec && s == STATUS_OK)
-		text = json_dumps(spec, JSON_INDENT(2));
+		text = json_text(spec, JSON_INDENT(2));
 	if (text)
 		s = file_write(path, &(file_part){text, strlen(text)}, 1, err);
 	else if (s == STATUS_OK)

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/model/safetensors.h"
 
@@ -51,7 +52,7 @@ static status write_state(const char *folder, const optimizer *o, const json_t *
 	                        (json_int_t)optimizer_updates(o));
 	/* 17 significant digits bring every double back exactly. */
 	if (all && json_object_update(all, (json_t *)(uintptr_t)state) == 0)
-		text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+		text = json_text(all, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
 	if (text)
 		s = file_write(path, &(file_part){text, strlen(text)}, 1, err);
 	free(text);
@@ -136,7 +137,7 @@ status checkpoint_read_state(const char *folder, json_t **state, error *err)
 static char *configuration_text(const model *m)
 {
 	json_t *json = model_architecture(m)->config_write(model_config(m));
-	char *text = json_dumps(json, JSON_SORT_KEYS | JSON_REAL_PRECISION(CONFIG_DIGITS));
+	char *text = json_text(json, JSON_SORT_KEYS | JSON_REAL_PRECISION(CONFIG_DIGITS));
 	json_decref(json);
 	return text;
 }

@@ -5,7 +5,6 @@
 #include "tests/unit/support/allocations.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -23,17 +22,23 @@ extern const char __executable_start, etext;
 
 static atomic_llong count, own;
 static atomic_llong left = -1; /* allowed calls; negative: all */
+static atomic_bool once, only_own, any_refused;
 
 static bool refused(const void *caller)
 {
+	bool is_own = (const char *)caller >= &__executable_start && (const char *)caller < &etext;
 	count++;
-	own += (const char *)caller >= &__executable_start && (const char *)caller < &etext;
-	if (left < 0)
+	own += is_own;
+	if (left < 0 || (only_own && !is_own))
 		return false;
-	if (left == 0)
-		return true;
-	left--;
-	return false;
+	if (left > 0) {
+		left--;
+		return false;
+	}
+	any_refused = true;
+	if (once)
+		left = -1;
+	return true;
 }
 
 void *malloc(size_t bytes)
@@ -75,7 +80,27 @@ int64_t allocations_own(void)
 	return own;
 }
 
+static void start(int64_t calls, bool one, bool of_own)
+{
+	any_refused = false;
+	once = one;
+	only_own = of_own;
+	left = calls;
+}
+
 void allocations_limit(int64_t calls)
 {
-	left = calls;
+	bool before = any_refused;
+	start(calls, false, false);
+	any_refused = calls < 0 && before; /* ending a limit keeps what it did */
+}
+
+void allocations_fail(int64_t calls, bool of_own)
+{
+	start(calls, true, of_own);
+}
+
+bool allocations_refused(void)
+{
+	return any_refused;
 }
