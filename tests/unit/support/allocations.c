@@ -24,7 +24,8 @@ static atomic_llong count, own;
 static atomic_llong left = -1; /* allowed calls; negative: all */
 static atomic_bool once, only_own, any_refused;
 
-static bool refused(const void *caller)
+/* Called before a sanitizer is ready, so not watched by it. */
+__attribute__((no_sanitize("address", "undefined"))) static bool refused(const void *caller)
 {
 	bool is_own = (const char *)caller >= &__executable_start && (const char *)caller < &etext;
 	count++;
