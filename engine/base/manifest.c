@@ -16,6 +16,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
+#include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 
 #define SEAL_BEFORE ",\"seal\":\""
@@ -123,7 +124,7 @@ static char *sealed_text(const char *kind, const char *id, const json_t *about, 
 	json_t *document =
 	    json_pack("{s:s, s:i, s:s, s:s, s:o, s:i, s:o}", "format", "additive-manifest", "version", VERSION, "kind",
 	              kind, "id", id, "about", object, "chunk_bytes", MANIFEST_CHUNK_BYTES, "files", files);
-	char *plain = document ? json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+	char *plain = json_text(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
 	size_t bytes = plain ? strlen(plain) - 1 : 0; /* without the closing brace */
 	char *text = plain ? realloc(plain, bytes + SEAL_BYTES + 1) : NULL;
 	json_decref(document);
@@ -382,6 +383,32 @@ status manifest_check_data(const manifest *m, const char *name, const void *data
 		                left < MANIFEST_CHUNK_BYTES ? left : MANIFEST_CHUNK_BYTES, err));
 	}
 	return STATUS_OK;
+}
+
+status manifest_read(const manifest *m, const char *folder, const char *name, size_t limit, char **out, size_t *bytes,
+                     error *err)
+{
+	char path[PATH_MAX];
+	error why = ERROR_INIT;
+	*out = NULL;
+	*bytes = 0;
+	if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
+		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	status s = file_read(path, limit, out, bytes, &why);
+	bool listed = m && find_file(m, name);
+	if (listed && s == STATUS_NOT_FOUND)
+		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", name);
+	if (listed && s == STATUS_TOO_LARGE)
+		return damaged(err, name, "it has another length than was written");
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "%s: %s", name, why.message[0] ? why.message : status_text(s));
+	s = manifest_check_data(m, name, *out, *bytes, err);
+	if (s != STATUS_OK) {
+		free(*out);
+		*out = NULL;
+		*bytes = 0;
+	}
+	return s;
 }
 
 /* A missing file is damage too. */

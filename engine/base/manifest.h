@@ -63,6 +63,10 @@ status manifest_check_chunk(const manifest *m, const char *name, int64_t index, 
                             error *err);
 /* The same for a whole file that is in memory. m NULL: nothing to verify. */
 status manifest_check_data(const manifest *m, const char *name, const void *data, size_t bytes, error *err);
+/* file_read of a small file of `folder`, verified: a file that m lists is STATUS_STORAGE when it is missing or differs.
+ * m NULL: nothing to verify. Without m, or when m does not list it, a missing file is STATUS_NOT_FOUND. */
+status manifest_read(const manifest *m, const char *folder, const char *name, size_t limit, char **out, size_t *bytes,
+                     error *err);
 /* Read all files below `folder` and compare. STATUS_STORAGE when one is missing, of another size, or damaged. */
 status manifest_check(const manifest *m, const char *folder, error *err);
 /* Look at presence and sizes only. */

@@ -58,12 +58,35 @@ static size_t host_pages(size_t bytes)
 	return bytes > SIZE_MAX - HOST_PAGE ? 0 : (bytes / HOST_PAGE + (bytes % HOST_PAGE > 0 || bytes == 0)) * HOST_PAGE;
 }
 
+static void *host_addresses(size_t bytes)
+{
+	void *data = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return data == MAP_FAILED ? NULL : data;
+}
+
+/* A large one begins at a huge page: a page more is mapped, and what is too much before and behind given back. */
 static status host_reserve(backend *b, size_t bytes, void **out)
 {
 	(void)b;
-	void *data = mmap(NULL, host_pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	*out = data == MAP_FAILED ? NULL : data;
-	return *out ? STATUS_OK : STATUS_NOMEM;
+	size_t whole = host_pages(bytes);
+	*out = NULL;
+	if (whole < HUGE_PAGE || whole > SIZE_MAX - HUGE_PAGE) {
+		*out = whole ? host_addresses(whole) : NULL;
+		return *out ? STATUS_OK : STATUS_NOMEM;
+	}
+	char *data = host_addresses(whole + HUGE_PAGE);
+	if (!data)
+		return STATUS_NOMEM;
+	size_t before = (HUGE_PAGE - (uintptr_t)data % HUGE_PAGE) % HUGE_PAGE;
+	if (before)
+		munmap(data, before);
+	if (before < HUGE_PAGE)
+		munmap(data + before + whole, HUGE_PAGE - before);
+	*out = data + before;
+#ifdef MADV_HUGEPAGE
+	(void)madvise(*out, whole, MADV_HUGEPAGE);
+#endif
+	return STATUS_OK;
 }
 
 static status host_extend(backend *b, void *reserved, size_t bytes, size_t *extended)

@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/cards.h"
 #include "engine/daemon/device.h"
 
 enum { TRAINING_PROGRESS_NS = 100000000 };
@@ -160,7 +161,7 @@ static void run_start(task *x, device *d)
 
 static status save(training *t)
 {
-	char folder[PATH_MAX];
+	char folder[PATH_MAX], id[STORE_ID_BYTES];
 	error err = ERROR_INIT;
 	status s = trainer_settle(t->trainer, &err);
 	int64_t step = trainer_progress(t->trainer)->step;
@@ -168,8 +169,9 @@ static status save(training *t)
 	if (s == STATUS_OK && step == t->saved_step)
 		return STATUS_OK;
 	store_checkpoint_folder(t->plan->store, t->plan->job, step, folder);
+	cards_checkpoint_name(t->plan->job, step, id);
 	if (s == STATUS_OK)
-		s = trainer_save(t->trainer, t->plan->tokenizer, folder, &err);
+		s = trainer_save(t->trainer, t->plan->tokenizer, folder, id, NULL, &err);
 	if (s == STATUS_OK)
 		t->saved_step = step;
 	tell(t, TRAINING_SAVED, &err);

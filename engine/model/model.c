@@ -1,10 +1,4 @@
-/* Opening is: configuration -> parameter list with offsets (a model without memory),
- * then every tensor's name and shape checked against the file, and only then memory
- * and data, one parameter at a time through staging memory. So a small hostile file
- * cannot make us allocate what its configuration promises, and model_check is the same
- * path without a backend.
- *
- * Normal initialisation is Box and Muller's transform on Philox words: four normals per
+/* Normal initialisation is Box and Muller's transform on Philox words: four normals per
  * block, parameter i on stream PHILOX_STREAM_INIT + i, in double precision. A polar or
  * ziggurat method would be faster, but consumes a varying number of words. */
 #include "engine/model/model.h"
@@ -20,25 +14,13 @@
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
+#include "engine/model/model_loader.h"
+#include "engine/model/model_private.h"
 #include "engine/model/safetensors.h"
-#include "engine/tensor/panel.h"
 
-enum { ALIGNMENT = 64, CONFIG_LIMIT = 1 << 20, REAL_DIGITS = 15 };
+enum { ALIGNMENT = 64, REAL_DIGITS = 15 };
 
-struct model {
-	const architecture *architecture;
-	void *config;
-	model_dims dims;
-	parameter_list parameters;
-	dtype weights;
-	int64_t *offset; /* of each parameter in the arena, in floats */
-	int64_t floats, count;
-	backend *backend; /* NULL: only being checked */
-	float *arena;     /* device memory */
-	uint16_t *narrow; /* its bf16 copy, or NULL */
-};
-
-static status no_memory(error *err)
+status model_no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a model");
 }
@@ -49,7 +31,10 @@ void model_free(model *m)
 		return;
 	if (m->backend) {
 		m->backend->release(m->backend, m->narrow);
-		m->backend->release(m->backend, m->arena);
+		if (m->reserved)
+			m->backend->unreserve(m->backend, m->arena, m->reserved);
+		else
+			m->backend->release(m->backend, m->arena);
 	}
 	parameter_list_free(&m->parameters);
 	free(m->offset);
@@ -59,16 +44,16 @@ void model_free(model *m)
 
 /* --- configuration and layout ------------------------------------------------------- */
 
-static dtype type_of(const model *m, const parameter_spec *p)
+dtype model_stored_type(const model *m, const parameter_spec *p)
 {
 	return p->matrix ? m->weights : DTYPE_F32;
 }
 
-/* Bytes in the arena without padding. The bounds of the configuration's keys keep this far from overflow. */
-static size_t bytes_of(const model *m, const parameter_spec *p)
+/* The bounds of the configuration's keys keep this far from overflow. */
+size_t model_stored_bytes(const model *m, const parameter_spec *p)
 {
 	size_t bytes;
-	bool fits = shape_bytes(p->shape, type_of(m, p), &bytes);
+	bool fits = shape_bytes(p->shape, model_stored_type(m, p), &bytes);
 	assert(fits);
 	return bytes;
 }
@@ -78,10 +63,10 @@ static status lay_out(model *m, error *err)
 	m->architecture->parameters(m->config, &m->parameters);
 	m->offset = memory_new((size_t)m->parameters.count, sizeof *m->offset);
 	if (m->parameters.status != STATUS_OK || !m->offset)
-		return no_memory(err);
+		return model_no_memory(err);
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		size_t blocks = (bytes_of(m, p) + ALIGNMENT - 1) / ALIGNMENT;
+		size_t blocks = (model_stored_bytes(m, p) + ALIGNMENT - 1) / ALIGNMENT;
 		m->offset[i] = m->floats;
 		m->count += shape_count(p->shape);
 		m->floats += (int64_t)(blocks * ALIGNMENT / sizeof(float));
@@ -89,12 +74,11 @@ static status lay_out(model *m, error *err)
 	return STATUS_OK;
 }
 
-/* A model without memory. On error *out is NULL. */
-static status describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err)
+status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err)
 {
 	*out = NULL;
 	model *m = memory_new(1, sizeof *m);
-	status s = m && (m->config = memory_new(1, a->config_bytes)) ? STATUS_OK : no_memory(err);
+	status s = m && (m->config = memory_new(1, a->config_bytes)) ? STATUS_OK : model_no_memory(err);
 	if (s == STATUS_OK)
 		s = a->config_read(m->config, config, err);
 	if (s == STATUS_OK) {
@@ -122,52 +106,16 @@ static status allocate(model *m, backend *b, error *err)
 	return s;
 }
 
-/* Host memory that one parameter at a time goes through. */
-typedef struct staging {
-	float *values; /* as the graph has it */
-	void *other;   /* as the file has it, or packed */
-} staging;
-
-static void staging_free(staging *s)
+/* Host memory for the largest parameter as plain floats; NULL when out of memory. */
+static float *staging_new(const model *m)
 {
-	free(s->values);
-	free(s->other);
-}
-
-/* Room for the largest parameter. On error *out is empty: staging_free may be called or not. */
-static status staging_new(staging *out, const model *m, error *err)
-{
-	size_t values = 0, other = 0;
+	int64_t largest = 0;
 	for (int i = 0; i < m->parameters.count; i++) {
-		const parameter_spec *p = &m->parameters.items[i];
-		size_t plain = (size_t)shape_count(p->shape) * sizeof(float), packed = bytes_of(m, p);
-		values = plain > values ? plain : values;
-		other = plain > other ? plain : other;
-		other = packed > other ? packed : other;
+		int64_t count = shape_count(m->parameters.items[i].shape);
+		largest = count > largest ? count : largest;
 	}
-	*out = (staging){memory_new(values, 1), memory_new(other, 1)};
-	if (out->values && out->other)
-		return STATUS_OK;
-	staging_free(out);
-	*out = (staging){0};
-	return no_memory(err);
+	return memory_new((size_t)largest, sizeof(float));
 }
-
-/* The staged values into the arena. */
-static status upload(const model *m, int index, const staging *s, error *err)
-{
-	const parameter_spec *p = &m->parameters.items[index];
-	dtype type = type_of(m, p);
-	const void *from = s->values;
-	if (dtype_is_panel(type)) {
-		panel_pack(type, s->values, shape_rows(p->shape), shape_last(p->shape), s->other);
-		from = s->other;
-	}
-	status done = m->backend->upload(m->backend, m->arena + m->offset[index], from, bytes_of(m, p));
-	return done == STATUS_OK ? done : error_set(err, done, NULL, "cannot copy the weights to %s", m->backend->name);
-}
-
-/* --- reading a folder ----------------------------------------------------------------- */
 
 static status join(char path[PATH_MAX], const char *folder, const char *name, error *err)
 {
@@ -176,162 +124,26 @@ static status join(char path[PATH_MAX], const char *folder, const char *name, er
 	return STATUS_OK;
 }
 
-static const architecture *architecture_of(const json_t *config)
-{
-	const json_t *type = json_object_get(config, "model_type");
-	if (!type)
-		return architecture_at(0);
-	return json_is_string(type) ? architecture_find(json_string_value(type)) : NULL;
-}
-
-/* The model that a folder's config.json describes. */
-static status read_config(model **out, const char *folder, dtype weights, error *err)
-{
-	char path[PATH_MAX], *text;
-	size_t bytes;
-	*out = NULL;
-	TRY(join(path, folder, "config.json", err));
-	status s = file_read(path, CONFIG_LIMIT, &text, &bytes, err);
-	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "cannot read config.json: %s", status_text(s));
-	json_error_t reason;
-	json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
-	free(text);
-	if (!json)
-		return error_set(err, STATUS_INVALID, NULL, "config.json is not valid JSON: line %d: %.100s",
-		                 reason.line, reason.text);
-	const architecture *a = architecture_of(json);
-	s = a ? describe(out, a, json, weights, err)
-	             : error_set(err, STATUS_INVALID, "model_type", "config.json names an unknown model_type");
-	json_decref(json);
-	return s;
-}
-
-static status check_shape(const parameter_spec *p, const safetensors_entry *e, error *err)
-{
-	shape stored = parameter_stored_shape(p);
-	bool same = e->rank == stored.rank;
-	for (int i = 0; i < e->rank && same; i++)
-		same = e->dim[i] == stored.dim[i];
-	if (same)
-		return STATUS_OK;
-	char want[96], have[96] = "more dimensions";
-	shape s = {e->rank, {0}};
-	if (e->rank <= TENSOR_MAX_RANK) {
-		memcpy(s.dim, e->dim, (size_t)e->rank * sizeof *s.dim);
-		shape_text(s, have, sizeof have);
-	}
-	return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" has shape %s, the configuration needs %s",
-	                 e->name, have, shape_text(stored, want, sizeof want));
-}
-
-/* The tensor of that name, or of what is left of the name without the architecture's prefix. */
-static const safetensors_entry *find(const model *m, const safetensors *st, const char *name)
-{
-	const char *prefix = m->architecture->prefix;
-	const safetensors_entry *e = name[0] ? safetensors_find(st, name) : NULL;
-	if (e || !prefix || strncmp(name, prefix, strlen(prefix)) != 0)
-		return e;
-	return safetensors_find(st, name + strlen(prefix));
-}
-
-static bool ignored(const model *m, const char *name)
-{
-	return m->architecture->ignores && m->architecture->ignores(name);
-}
-
-static status unknown_tensor(const model *m, const safetensors *st, error *err)
-{
-	for (int i = 0; i < safetensors_count(st); i++) {
-		const safetensors_entry *e = safetensors_at(st, i);
-		bool known = ignored(m, e->name);
-		for (int j = 0; j < m->parameters.count && !known; j++)
-			known = find(m, st, m->parameters.items[j].name) == e ||
-			        find(m, st, m->parameters.items[j].alias) == e;
-		if (!known)
-			return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" is not one of this model's",
-			                 e->name);
-	}
-	return STATUS_OK;
-}
-
-/* Every parameter is there with its shape, and nothing else. */
-static status check_names(const model *m, const safetensors *st, error *err)
-{
-	int found = 0;
-	for (int i = 0; i < m->parameters.count; i++) {
-		const parameter_spec *p = &m->parameters.items[i];
-		const safetensors_entry *e[2] = {find(m, st, p->name), find(m, st, p->alias)};
-		if (!e[0] && !e[1])
-			return error_set(err, STATUS_INVALID, p->name, "tensor \"%s\" is missing", p->name);
-		for (int k = 0; k < 2; k++) {
-			if (!e[k])
-				continue;
-			TRY(check_shape(p, e[k], err));
-			found++;
-		}
-	}
-	for (int i = 0; i < safetensors_count(st); i++)
-		found += ignored(m, safetensors_at(st, i)->name);
-	return found == safetensors_count(st) ? STATUS_OK : unknown_tensor(m, st, err);
-}
-
-/* Stage a parameter; its alias must agree bit for bit. */
-static status read_parameter(const model *m, const parameter_spec *p, const safetensors *st, const staging *s,
-                             error *err)
-{
-	const safetensors_entry *e = find(m, st, p->name), *tied = find(m, st, p->alias);
-	TRY(safetensors_read_f32(e ? e : tied, s->other, err));
-	if (e && tied) {
-		TRY(safetensors_read_f32(tied, s->values, err));
-		if (memcmp(s->values, s->other, (size_t)e->count * sizeof(float)) != 0)
-			return error_set(err, STATUS_INVALID, p->alias,
-			                 "tensor \"%s\" differs from \"%s\", to which it is tied", p->alias, p->name);
-	}
-	parameter_load(p, s->other, s->values);
-	return STATUS_OK;
-}
-
-/* Check the weights file and, with a backend, load it. */
-static status read_weights(model *m, const char *folder, backend *b, error *err)
-{
-	char path[PATH_MAX];
-	safetensors *st;
-	staging room = {0};
-	TRY(join(path, folder, "model.safetensors", err));
-	TRY(safetensors_open(&st, path, err));
-	status s = check_names(m, st, err);
-	if (s == STATUS_OK)
-		s = staging_new(&room, m, err);
-	if (s == STATUS_OK && b)
-		s = allocate(m, b, err);
-	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
-		s = read_parameter(m, &m->parameters.items[i], st, &room, err);
-		if (s == STATUS_OK && b)
-			s = upload(m, i, &room, err);
-	}
-	staging_free(&room);
-	safetensors_close(st);
-	return s;
-}
+/* --- reading a folder ----------------------------------------------------------------- */
 
 /* b may be NULL. */
 static status open_folder(model **out, const char *folder, dtype weights, backend *b, error *err)
 {
-	model *m;
+	model_loader *l;
+	bool done = false;
 	*out = NULL;
-	TRY(read_config(&m, folder, weights, err));
-	status s = read_weights(m, folder, b, err);
+	TRY(model_loader_new(&l, folder, weights, b, err));
+	status s = STATUS_OK;
+	while (s == STATUS_OK && !done)
+		s = model_loader_step(l, &done, err);
 	if (s == STATUS_OK)
-		*out = m;
-	else
-		model_free(m);
+		*out = model_loader_take(l);
+	model_loader_free(l);
 	return s;
 }
 
 status model_open(model **out, const char *folder, dtype weights, backend *b, error *err)
 {
-	assert(weights == DTYPE_F32 || dtype_is_panel(weights));
 	return open_folder(out, folder, weights, b, err);
 }
 
@@ -358,26 +170,33 @@ static void fill_normal(float *x, int64_t count, double std, uint64_t seed, uint
 	}
 }
 
+static void fill(float *x, const parameter_spec *p, uint64_t seed, uint32_t stream)
+{
+	int64_t count = shape_count(p->shape);
+	if (p->init == INIT_NORMAL)
+		fill_normal(x, count, (double)p->std, seed, stream);
+	else
+		for (int64_t k = 0; k < count; k++)
+			x[k] = p->init == INIT_ONE ? 1.0f : 0.0f;
+}
+
 status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err)
 {
 	model *m;
 	*out = NULL;
-	TRY(describe(&m, a, config, DTYPE_F32, err));
-	staging room = {0};
+	TRY(model_describe(&m, a, config, DTYPE_F32, err));
 	status s = allocate(m, b, err);
-	if (s == STATUS_OK)
-		s = staging_new(&room, m, err);
+	float *values = s == STATUS_OK ? staging_new(m) : NULL;
+	if (s == STATUS_OK && !values)
+		s = model_no_memory(err);
 	for (int i = 0; i < m->parameters.count && s == STATUS_OK; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		int64_t count = shape_count(p->shape);
-		if (p->init == INIT_NORMAL)
-			fill_normal(room.values, count, (double)p->std, seed, PHILOX_STREAM_INIT + (uint32_t)i);
-		else
-			for (int64_t k = 0; k < count; k++)
-				room.values[k] = p->init == INIT_ONE ? 1.0f : 0.0f;
-		s = upload(m, i, &room, err);
+		fill(values, p, seed, PHILOX_STREAM_INIT + (uint32_t)i);
+		s = b->upload(b, m->arena + m->offset[i], values, model_stored_bytes(m, p));
+		if (s != STATUS_OK)
+			error_set(err, s, NULL, "cannot copy the weights to %s", b->name);
 	}
-	staging_free(&room);
+	free(values);
 	if (s == STATUS_OK)
 		*out = m;
 	else
@@ -395,7 +214,7 @@ static status write_config(const model *m, const char *folder, error *err)
 	char *text = json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
 	if (!text)
-		return no_memory(err);
+		return model_no_memory(err);
 	status s = file_write(path, (file_part[]){{text, strlen(text)}, {"\n", 1}}, 2, err);
 	free(text);
 	return s;
@@ -411,17 +230,18 @@ static safetensors_item item_of(const char *name, shape s, const float *data)
 /* Bring a host copy of the arena into the checkpoint's layout. */
 static status store_all(const model *m, float *weights, error *err)
 {
-	staging room;
-	TRY(staging_new(&room, m, err));
+	float *values = staging_new(m);
+	if (!values)
+		return model_no_memory(err);
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
 		float *at = weights + m->offset[i];
 		if (!p->transposed)
 			continue;
-		memcpy(room.values, at, bytes_of(m, p));
-		parameter_store(p, room.values, at);
+		memcpy(values, at, model_stored_bytes(m, p));
+		parameter_store(p, values, at);
 	}
-	staging_free(&room);
+	free(values);
 	return STATUS_OK;
 }
 
@@ -441,7 +261,7 @@ static status write_weights(const model *m, const char *folder, float *weights, 
 		if (p->alias_written)
 			items[count++] = item_of(p->alias, stored, weights + m->offset[i]);
 	}
-	status s = items && metadata ? safetensors_write(path, items, count, metadata, err) : no_memory(err);
+	status s = items && metadata ? safetensors_write(path, items, count, metadata, err) : model_no_memory(err);
 	json_decref(metadata);
 	free(items);
 	return s;
@@ -454,7 +274,7 @@ status model_save(const model *m, const char *folder, error *err)
 	size_t bytes = (size_t)m->floats * sizeof(float);
 	float *weights = memory_new(1, bytes);
 	if (!weights)
-		return no_memory(err);
+		return model_no_memory(err);
 	status s = m->backend->download(m->backend, weights, m->arena, bytes);
 	if (s != STATUS_OK)
 		error_set(err, s, NULL, "cannot copy the weights from %s", m->backend->name);
@@ -473,7 +293,7 @@ static status fill_narrow(const model *m, error *err)
 	plan *p;
 	graph *g = graph_new();
 	if (!g)
-		return no_memory(err);
+		return model_no_memory(err);
 	value wide = graph_weight(g, "weights", DTYPE_F32, SHAPE1(m->floats)), narrow = op_cast(g, wide, DTYPE_BF16);
 	TRY(plan_new(&p, g, m->backend, (plan_binding[]){{wide, m->arena}, {narrow, m->narrow}}, 2, err));
 	status s = plan_run(p);
@@ -534,7 +354,7 @@ static graph *build(const model *m, const forward_spec *spec)
 		return NULL;
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		graph_weight(g, p->name, is_narrow(p, spec) ? DTYPE_BF16 : type_of(m, p), p->shape);
+		graph_weight(g, p->name, is_narrow(p, spec) ? DTYPE_BF16 : model_stored_type(m, p), p->shape);
 	}
 	m->architecture->forward(m->config, g, spec);
 	if (!spec->backward)
@@ -579,8 +399,9 @@ status model_plan(plan **out, const model *m, const forward_spec *spec, float *g
 	*out = NULL;
 	TRY(check_spec(m, spec, pool, err));
 	graph *g = build(m, spec);
-	plan_binding *bindings = memory_new(2 * (size_t)m->parameters.count + 1 + (size_t)spec->n_inputs, sizeof *bindings);
-	status s = g && bindings ? graph_status(g, err) : no_memory(err);
+	plan_binding *bindings =
+	    memory_new(2 * (size_t)m->parameters.count + 1 + (size_t)spec->n_inputs, sizeof *bindings);
+	status s = g && bindings ? graph_status(g, err) : model_no_memory(err);
 	if (s == STATUS_OK)
 		s = plan_new(out, g, m->backend, bindings, bind(m, spec, g, gradients, pool, bindings), err);
 	else

@@ -23,8 +23,8 @@ typedef struct model model;
 
 /* Read a model folder for `weights`, DTYPE_F32 or a panel type. A config.json without model_type is of the first
  * architecture. Missing, extra or misshapen tensors are errors (STATUS_INVALID) naming the tensor as param; of tied
- * names one is enough, and two must hold the same data. Any number type is converted to f32. The mapping is closed
- * after the upload. */
+ * names one is enough, and two must hold the same data. Any number type is converted to f32. What differs from the
+ * folder's manifest.json, if it has one, is STATUS_STORAGE. model_loader.h does the same in steps. */
 status model_open(model **out, const char *folder, dtype weights, backend *b, error *err);
 /* A fresh f32 model initialised from `seed` (Philox, so the same everywhere).
  * config: the keys of config.json. */
@@ -35,7 +35,7 @@ void model_free(model *m);
  * this order). Tied weights are written under the names that the reference writes.
  * STATUS_UNSUPPORTED when the weights are packed. */
 status model_save(const model *m, const char *folder, error *err);
-/* Check a folder as model_open would, without a device. */
+/* Check a folder as model_open would, all its data too, without a device. */
 status model_check(const char *folder, error *err);
 
 const architecture *model_architecture(const model *m);

@@ -3,24 +3,44 @@
  * it ended; that single rule excludes overlaps and holes. Names and metadata are
  * borrowed from the JSON tree, which lives as long as the file is open.
  *
+ * A verified file is read through two windows of a chunk each: two, because the data of tied tensors is compared from
+ * two places of the file at once.
+ *
  * Rejected: a hand-written JSON parser (jansson already limits depth, rejects
- * duplicate names, invalid UTF-8 and numbers beyond 64 bits), and reading the data
- * into memory (twice the memory for the largest files, see the header on SIGBUS). */
+ * duplicate names, invalid UTF-8 and numbers beyond 64 bits), and reading all data
+ * into memory (twice the memory for the largest files). */
 #include "engine/model/safetensors.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "file data is used in host order");
 
-enum { LENGTH_BYTES = 8 };
+enum { LENGTH_BYTES = 8, WINDOWS = 2, PIECE_BYTES = 1 << 16 };
+
+/* A chunk of the file in memory. */
+typedef struct window {
+	unsigned char *data; /* NULL before its first use */
+	int64_t index;       /* -1: none */
+	size_t bytes;
+} window;
 
 struct safetensors {
-	file_map map;
+	file_map map; /* mapped */
+	int fd;       /* verified; -1: mapped */
+	const manifest *manifest;
+	const char *name; /* of the file */
+	char *path;
+	window windows[WINDOWS]; /* the one used last comes first */
+	size_t bytes;            /* of the file */
 	json_t *header;
 	safetensors_entry *entries;
 	int count;
@@ -114,21 +134,32 @@ static const struct {
 };
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };
 
-status safetensors_read_f32(const safetensors_entry *e, float *out, error *err)
+static status check_numeric(const safetensors_entry *e, error *err)
 {
 	if (e->type == ST_BOOL)
 		return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" holds BOOL, not numbers", e->name);
-	if (e->type == ST_F32)
-		memcpy(out, e->data, e->bytes);
-	for (int64_t i = 0; i < e->count && e->type != ST_F32; i++) {
-		const unsigned char *p = e->data + (size_t)i * types[e->type].bytes;
-		out[i] = types[e->type].real ? types[e->type].real(p) : (float)types[e->type].integer(p);
-	}
+	return STATUS_OK;
+}
+
+static void convert(safetensors_type type, const unsigned char *from, int64_t count, float *out)
+{
+	if (type == ST_F32 && count)
+		memcpy(out, from, (size_t)count * sizeof *out);
+	for (int64_t i = 0; i < count && type != ST_F32; i++, from += types[type].bytes)
+		out[i] = types[type].real ? types[type].real(from) : (float)types[type].integer(from);
+}
+
+status safetensors_read_f32(const safetensors_entry *e, float *out, error *err)
+{
+	assert(e->data);
+	TRY(check_numeric(e, err));
+	convert(e->type, e->data, e->count, out);
 	return STATUS_OK;
 }
 
 status safetensors_read_i32(const safetensors_entry *e, int32_t *out, error *err)
 {
+	assert(e->data);
 	if (!types[e->type].integer)
 		return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" holds %s, not integers", e->name,
 		                 types[e->type].name);
@@ -145,6 +176,83 @@ status safetensors_read_i32(const safetensors_entry *e, int32_t *out, error *err
 static status no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for a safetensors header");
+}
+
+/* --- reading ------------------------------------------------------------------ */
+
+/* Fill a window with chunk `index`, as it was written. */
+static status read_chunk(const safetensors *st, window *w, int64_t index, error *err)
+{
+	size_t from = (size_t)index * MANIFEST_CHUNK_BYTES, left = st->bytes - from, used = 0;
+	size_t bytes = left < MANIFEST_CHUNK_BYTES ? left : MANIFEST_CHUNK_BYTES;
+	w->index = -1;
+	if (!w->data && !(w->data = malloc(MANIFEST_CHUNK_BYTES)))
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory for a part of %.100s", st->name);
+	while (used < bytes) {
+		ssize_t n = pread(st->fd, w->data + used, bytes - used, (off_t)(from + used));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return file_error(err, st->path, "cannot read");
+		if (n == 0)
+			return error_set(err, st->manifest ? STATUS_STORAGE : STATUS_IO, NULL,
+			                 "%.100s was truncated while it was read", st->name);
+		used += (size_t)n;
+	}
+	TRY(manifest_check_chunk(st->manifest, st->name, index, w->data, bytes, err));
+	w->index = index;
+	w->bytes = bytes;
+	(void)posix_fadvise(st->fd, (off_t)(from + bytes), MANIFEST_CHUNK_BYTES, POSIX_FADV_WILLNEED);
+	return STATUS_OK;
+}
+
+/* The window that holds chunk `index`, then windows[0]. */
+static status find_window(safetensors *st, int64_t index, error *err)
+{
+	int i = 0;
+	while (i < WINDOWS - 1 && st->windows[i].index != index)
+		i++;
+	window found = st->windows[i];
+	memmove(st->windows + 1, st->windows, (size_t)i * sizeof found);
+	st->windows[0] = found;
+	return found.index == index ? STATUS_OK : read_chunk(st, &st->windows[0], index, err);
+}
+
+/* Bytes `offset` to `offset + bytes` of the file, which are inside it. */
+static status copy_bytes(safetensors *st, size_t offset, size_t bytes, unsigned char *out, error *err)
+{
+	if (st->fd < 0 && bytes)
+		memcpy(out, st->map.data + offset, bytes);
+	while (st->fd >= 0 && bytes) {
+		TRY(find_window(st, (int64_t)(offset / MANIFEST_CHUNK_BYTES), err));
+		const window *w = &st->windows[0];
+		size_t at = offset % MANIFEST_CHUNK_BYTES, n = w->bytes - at < bytes ? w->bytes - at : bytes;
+		memcpy(out, w->data + at, n);
+		offset += n;
+		out += n;
+		bytes -= n;
+	}
+	return STATUS_OK;
+}
+
+status safetensors_load_f32(safetensors *st, const safetensors_entry *e, int64_t first, int64_t count, float *out,
+                            error *err)
+{
+	unsigned char piece[PIECE_BYTES];
+	size_t element = types[e->type].bytes, offset = e->offset + (size_t)first * element;
+	assert(first >= 0 && count >= 0 && count <= e->count - first);
+	TRY(check_numeric(e, err));
+	if (e->type == ST_F32)
+		return copy_bytes(st, offset, (size_t)count * element, (unsigned char *)out, err);
+	while (count) {
+		int64_t most = (int64_t)(sizeof piece / element), n = count < most ? count : most;
+		TRY(copy_bytes(st, offset, (size_t)n * element, piece, err));
+		convert(e->type, piece, n, out);
+		offset += (size_t)n * element;
+		out += n;
+		count -= n;
+	}
+	return STATUS_OK;
 }
 
 /* --- opening ------------------------------------------------------------------ */
@@ -182,8 +290,9 @@ static bool read_shape(const json_t *shape, safetensors_entry *e)
 	return true;
 }
 
-static status read_entry(safetensors_entry *e, const char *name, const json_t *json, const unsigned char *data,
-                         size_t data_bytes, error *err)
+/* The data of all tensors are data_bytes bytes from `data` on. */
+static status read_entry(safetensors_entry *e, const char *name, const json_t *json, size_t data, size_t data_bytes,
+                         error *err)
 {
 	e->name = name;
 	if (!json_is_object(json))
@@ -203,7 +312,7 @@ static status read_entry(safetensors_entry *e, const char *name, const json_t *j
 		return corrupt(err, name, "data_offsets do not fit the shape");
 	if (json_object_size(json) != 3)
 		return corrupt(err, name, "its header entry has an unknown field");
-	e->data = data + begin;
+	e->offset = data + (size_t)begin;
 	e->bytes = (size_t)bytes;
 	return STATUS_OK;
 }
@@ -223,8 +332,8 @@ static status check_metadata(json_t *metadata, error *err)
 static int by_offset(const void *a, const void *b)
 {
 	const safetensors_entry *x = a, *y = b;
-	if (x->data != y->data)
-		return x->data < y->data ? -1 : 1;
+	if (x->offset != y->offset)
+		return x->offset < y->offset ? -1 : 1;
 	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
@@ -235,8 +344,7 @@ static int by_name(const void *a, const void *b)
 
 static status read_entries(safetensors *st, size_t header_bytes, error *err)
 {
-	const unsigned char *data = st->map.data + LENGTH_BYTES + header_bytes;
-	size_t data_bytes = st->map.bytes - LENGTH_BYTES - header_bytes;
+	size_t data = LENGTH_BYTES + header_bytes, data_bytes = st->bytes - data;
 	const char *name;
 	json_t *json;
 	json_object_foreach(st->header, name, json)
@@ -248,11 +356,12 @@ static status read_entries(safetensors *st, size_t header_bytes, error *err)
 	}
 	if (st->count > 1)
 		qsort(st->entries, (size_t)st->count, sizeof *st->entries, by_offset);
-	const unsigned char *expected = data;
+	size_t expected = data;
 	for (int i = 0; i < st->count; i++) {
-		if (st->entries[i].data != expected)
+		if (st->entries[i].offset != expected)
 			return corrupt(err, st->entries[i].name, "its data overlaps another tensor's or leaves a hole");
 		expected += st->entries[i].bytes;
+		st->entries[i].data = st->map.data ? st->map.data + st->entries[i].offset : NULL;
 	}
 	if (expected != data + data_bytes)
 		return error_set(err, STATUS_CORRUPT, NULL, "the file is longer than its tensors");
@@ -261,51 +370,127 @@ static status read_entries(safetensors *st, size_t header_bytes, error *err)
 	return STATUS_OK;
 }
 
-static status read_header(safetensors *st, error *err)
+/* Parse `bytes` bytes of JSON behind the header's length. */
+static status parse_header(safetensors *st, size_t bytes, error *err)
 {
-	uint64_t header_bytes;
-	if (st->map.bytes < sizeof header_bytes)
-		return error_set(err, STATUS_CORRUPT, NULL, "the file is too short to be a safetensors file");
-	memcpy(&header_bytes, st->map.data, sizeof header_bytes);
-	if (header_bytes > st->map.bytes - LENGTH_BYTES)
-		return error_set(err, STATUS_CORRUPT, NULL, "the header is longer than the file (truncated?)");
-	if (header_bytes > SAFETENSORS_MAX_HEADER)
-		return error_set(err, STATUS_CORRUPT, NULL, "the header is over the limit of %d bytes",
-		                 SAFETENSORS_MAX_HEADER);
 	json_error_t reason;
-	st->header = json_loadb((const char *)st->map.data + LENGTH_BYTES, (size_t)header_bytes, JSON_REJECT_DUPLICATES,
-	                        &reason);
+	char *copy = st->fd >= 0 ? memory_new(bytes, 1) : NULL;
+	const char *text = copy ? copy : (const char *)st->map.data + LENGTH_BYTES;
+	if (st->fd >= 0) {
+		status s = copy ? copy_bytes(st, LENGTH_BYTES, bytes, (unsigned char *)copy, err) : no_memory(err);
+		if (s != STATUS_OK) {
+			free(copy);
+			return s;
+		}
+	}
+	st->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
+	free(copy);
 	if (!st->header)
 		return error_set(err, STATUS_CORRUPT, NULL, "the header is not valid JSON: %.100s", reason.text);
 	if (!json_is_object(st->header))
 		return error_set(err, STATUS_CORRUPT, NULL, "the header is not a JSON object");
+	return STATUS_OK;
+}
+
+static status read_header(safetensors *st, error *err)
+{
+	uint64_t header_bytes;
+	if (st->bytes < sizeof header_bytes)
+		return error_set(err, STATUS_CORRUPT, NULL, "the file is too short to be a safetensors file");
+	TRY(copy_bytes(st, 0, sizeof header_bytes, (unsigned char *)&header_bytes, err));
+	if (header_bytes > st->bytes - LENGTH_BYTES)
+		return error_set(err, STATUS_CORRUPT, NULL, "the header is longer than the file (truncated?)");
+	if (header_bytes > SAFETENSORS_MAX_HEADER)
+		return error_set(err, STATUS_CORRUPT, NULL, "the header is over the limit of %d bytes",
+		                 SAFETENSORS_MAX_HEADER);
+	TRY(parse_header(st, (size_t)header_bytes, err));
 	st->entries = memory_new(json_object_size(st->header), sizeof *st->entries);
 	if (!st->entries)
 		return no_memory(err);
 	return read_entries(st, (size_t)header_bytes, err);
 }
 
+static status map_file(safetensors *st, const char *path, error *err)
+{
+	TRY(file_map_open(&st->map, path, err));
+	st->bytes = st->map.bytes;
+	return STATUS_OK;
+}
+
+/* The file's descriptor and length. One that its manifest lists is there, with that length. */
+static status open_file(safetensors *st, const char *path, error *err)
+{
+	struct stat about;
+	error why = ERROR_INIT;
+	status s = STATUS_OK;
+	const char *slash = strrchr(path, '/');
+	st->path = strdup(path);
+	if (!st->path)
+		return no_memory(err);
+	st->name = st->path + (slash ? slash + 1 - path : 0);
+	st->fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (st->fd < 0 || fstat(st->fd, &about) != 0)
+		s = file_error(&why, path, "cannot open");
+	else if (!S_ISREG(about.st_mode))
+		s = error_set(&why, STATUS_IO, NULL, "not a regular file");
+	int64_t written = st->manifest ? manifest_file_bytes(st->manifest, st->name) : -1;
+	if (s == STATUS_NOT_FOUND && written >= 0)
+		return error_set(err, STATUS_STORAGE, NULL, "%.100s is missing", st->name);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "%s", why.message);
+	if (st->manifest && written != about.st_size)
+		return error_set(err, STATUS_STORAGE, NULL, "%.100s is damaged: it has another length than was written",
+		                 st->name);
+	st->bytes = (size_t)about.st_size;
+	return STATUS_OK;
+}
+
+static status finish_opening(safetensors **out, safetensors *st, status s, error *err)
+{
+	if (s == STATUS_OK)
+		s = read_header(st, err);
+	if (s == STATUS_OK)
+		*out = st;
+	else
+		safetensors_close(st);
+	return s;
+}
+
+static safetensors *safetensors_new(const manifest *m)
+{
+	safetensors *st = memory_new(1, sizeof *st);
+	if (!st)
+		return NULL;
+	st->fd = -1;
+	st->manifest = m;
+	for (int i = 0; i < WINDOWS; i++)
+		st->windows[i].index = -1;
+	return st;
+}
+
 status safetensors_open(safetensors **out, const char *path, error *err)
 {
 	*out = NULL;
-	safetensors *st = memory_new(1, sizeof *st);
-	if (!st)
-		return no_memory(err);
-	status s = file_map_open(&st->map, path, err);
-	if (s == STATUS_OK)
-		s = read_header(st, err);
-	if (s != STATUS_OK) {
-		safetensors_close(st);
-		return s;
-	}
-	*out = st;
-	return STATUS_OK;
+	safetensors *st = safetensors_new(NULL);
+	return st ? finish_opening(out, st, map_file(st, path, err), err) : no_memory(err);
+}
+
+status safetensors_open_verified(safetensors **out, const char *path, const manifest *m, error *err)
+{
+	*out = NULL;
+	safetensors *st = safetensors_new(m);
+	return st ? finish_opening(out, st, open_file(st, path, err), err) : no_memory(err);
 }
 
 void safetensors_close(safetensors *st)
 {
 	if (!st)
 		return;
+	if (st->fd >= 0)
+		close(st->fd);
+	for (int i = 0; i < WINDOWS; i++)
+		free(st->windows[i].data);
+	free(st->path);
 	free(st->entries);
 	json_decref(st->header);
 	file_map_close(&st->map);

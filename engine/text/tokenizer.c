@@ -8,6 +8,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/json_text.h"
+#include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/text/tokenizer_kind.h"
 
@@ -58,26 +59,33 @@ status tokenizer_new(tokenizer **out, const json_t *spec, error *err)
 	return open_spec(out, spec, NULL, err);
 }
 
+static status parse_spec(json_t **spec, const char *text, size_t bytes, error *err)
+{
+	json_error_t where;
+	*spec = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+	if (*spec)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, NULL, "tokenizer.json, line %d: %s", where.line, where.text);
+}
+
 /* The parsed tokenizer.json of a folder; *spec is NULL when there is none. */
 static status read_spec(json_t **spec, const char *folder, error *err)
 {
-	char path[PATH_MAX], *text;
+	manifest *about;
+	char *text;
 	size_t bytes;
-	*spec = NULL;
-	if ((size_t)snprintf(path, sizeof path, "%s/tokenizer.json", folder) >= sizeof path)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	error why = ERROR_INIT;
-	status s = file_read(path, SPEC_MAX_BYTES, &text, &bytes, &why);
+	*spec = NULL;
+	TRY(manifest_open_folder(&about, folder, err));
+	status s = manifest_read(about, folder, "tokenizer.json", SPEC_MAX_BYTES, &text, &bytes, &why);
+	manifest_free(about);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", error_message(&why));
-	json_error_t where;
-	*spec = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+	s = parse_spec(spec, text, bytes, err);
 	free(text);
-	if (!*spec)
-		return error_set(err, STATUS_INVALID, NULL, "tokenizer.json, line %d: %s", where.line, where.text);
-	return STATUS_OK;
+	return s;
 }
 
 status tokenizer_open(tokenizer **out, const char *folder, int64_t vocab, error *err)

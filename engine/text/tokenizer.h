@@ -22,7 +22,8 @@ typedef struct tokenizer tokenizer;
  * STATUS_UNSUPPORTED for an unknown type (param "type"). */
 status tokenizer_new(tokenizer **out, const json_t *spec, error *err);
 /* From a model folder. vocab: the model's vocabulary; a tokenizer with more ids than
- * that is STATUS_INVALID. */
+ * that is STATUS_INVALID. A tokenizer.json that differs from the folder's manifest.json, if it has one, is
+ * STATUS_STORAGE. */
 status tokenizer_open(tokenizer **out, const char *folder, int64_t vocab, error *err);
 status tokenizer_save(const tokenizer *t, const char *folder, error *err);
 void tokenizer_free(tokenizer *t);

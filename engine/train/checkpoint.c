@@ -11,6 +11,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/json_text.h"
+#include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/model/safetensors.h"
 
@@ -69,8 +70,7 @@ static status write_all(const char *folder, const model *m, const optimizer *o, 
 	TRY(model_save(m, folder, err));
 	TRY(tokenizer_save(tok, folder, err));
 	TRY(write_moments(folder, m, o, err));
-	TRY(write_state(folder, o, state, err));
-	return file_sync_folder(folder, err);
+	return write_state(folder, o, state, err);
 }
 
 /* Give the finished temporary folder its name, durably. */
@@ -93,7 +93,7 @@ static status publish(const char *temporary, const char *folder, error *err)
 }
 
 status checkpoint_write(const char *folder, const model *m, const optimizer *o, const tokenizer *tok,
-                        const json_t *state, error *err)
+                        const json_t *state, const char *id, const json_t *about, error *err)
 {
 	char temporary[PATH_MAX];
 	if ((size_t)snprintf(temporary, sizeof temporary, "%s" FILE_TEMPORARY "XXXXXX", folder) >= sizeof temporary)
@@ -101,6 +101,10 @@ status checkpoint_write(const char *folder, const model *m, const optimizer *o, 
 	if (!mkdtemp(temporary))
 		return error_set(err, STATUS_IO, NULL, "cannot create the checkpoint folder: %s", strerror(errno));
 	status s = write_all(temporary, m, o, tok, state, err);
+	if (s == STATUS_OK)
+		s = manifest_write(temporary, "checkpoint", id, about, err);
+	if (s == STATUS_OK)
+		s = file_sync_folder(temporary, err);
 	if (s == STATUS_OK)
 		s = publish(temporary, folder, err);
 	if (s == STATUS_OK)
@@ -111,16 +115,10 @@ status checkpoint_write(const char *folder, const model *m, const optimizer *o, 
 
 /* --- reading ----------------------------------------------------------------------- */
 
-status checkpoint_read_state(const char *folder, json_t **state, error *err)
+static status parse_state(const char *text, size_t bytes, json_t **state, error *err)
 {
-	char path[PATH_MAX], *text;
-	size_t bytes;
-	*state = NULL;
-	TRY(join(path, folder, "trainer.json", err));
-	TRY(file_read(path, STATE_MAX_BYTES, &text, &bytes, err));
 	json_error_t where;
 	json_t *read = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-	free(text);
 	if (!read)
 		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json, line %d: %s", where.line, where.text);
 	const char *format = json_string_value(json_object_get(read, "format"));
@@ -133,6 +131,23 @@ status checkpoint_read_state(const char *folder, json_t **state, error *err)
 	return STATUS_OK;
 }
 
+status checkpoint_read_state(const char *folder, json_t **state, error *err)
+{
+	manifest *about;
+	char *text;
+	size_t bytes;
+	*state = NULL;
+	status s = manifest_open_folder(&about, folder, err);
+	if (s == STATUS_OK)
+		s = manifest_read(about, folder, "trainer.json", STATE_MAX_BYTES, &text, &bytes, err);
+	if (s == STATUS_OK) {
+		s = parse_state(text, bytes, state, err);
+		free(text);
+	}
+	manifest_free(about);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot read the checkpoint: %s", status_text(s));
+}
+
 /* A model's configuration to the digits that config.json keeps. NULL when out of memory. */
 static char *configuration_text(const model *m)
 {
@@ -142,13 +157,17 @@ static char *configuration_text(const model *m)
 	return text;
 }
 
-static bool same_configuration(const model *a, const model *b)
+static status check_configuration(const model *m, const model *saved, error *err)
 {
-	char *first = configuration_text(a), *second = configuration_text(b);
-	bool same = first && second && strcmp(first, second) == 0;
-	free(first);
-	free(second);
-	return same;
+	char *own = configuration_text(m), *other = configuration_text(saved);
+	status s = STATUS_OK;
+	if (!own || !other)
+		s = STATUS_NOMEM;
+	else if (strcmp(own, other) != 0)
+		s = error_set(err, STATUS_INVALID, "config", "the checkpoint's model has another configuration");
+	free(own);
+	free(other);
+	return s;
 }
 
 static status load_weights(const char *folder, model *m, error *err)
@@ -156,10 +175,8 @@ static status load_weights(const char *folder, model *m, error *err)
 	model *saved;
 	backend *b = model_backend(m);
 	TRY(model_open(&saved, folder, DTYPE_F32, b, err));
-	status s = STATUS_OK;
-	if (!same_configuration(m, saved))
-		s = error_set(err, STATUS_INVALID, "config", "the checkpoint's model has another configuration");
-	else
+	status s = check_configuration(m, saved, err);
+	if (s == STATUS_OK)
 		s = b->copy(b, model_arena(m), model_arena(saved), (size_t)model_arena_floats(m) * sizeof(float));
 	if (s == STATUS_OK)
 		s = b->synchronize(b); /* before the source is freed */
@@ -167,21 +184,17 @@ static status load_weights(const char *folder, model *m, error *err)
 	return s;
 }
 
-static status read_moment(const safetensors *file, const char *name, int64_t n, float *out, error *err)
+static status read_moment(safetensors *file, const char *name, int64_t n, float *out, error *err)
 {
 	const safetensors_entry *e = safetensors_find(file, name);
 	if (!e || e->type != ST_F32 || e->count != n)
 		return error_set(err, STATUS_CORRUPT, NULL, "optimizer.safetensors lacks %lld floats \"%s\"",
 		                 (long long)n, name);
-	return safetensors_read_f32(e, out, err);
+	return safetensors_load_f32(file, e, 0, n, out, err);
 }
 
-static status load_moments(const char *folder, const model *m, optimizer *o, int64_t updates, error *err)
+static status upload_moments(safetensors *file, const model *m, optimizer *o, int64_t updates, error *err)
 {
-	char path[PATH_MAX];
-	safetensors *file;
-	TRY(join(path, folder, "optimizer.safetensors", err));
-	TRY(safetensors_open(&file, path, err));
 	int64_t n = model_arena_floats(m);
 	float *first = memory_new((size_t)n, sizeof *first), *second = memory_new((size_t)n, sizeof *second);
 	status s = first && second ? STATUS_OK : STATUS_NOMEM;
@@ -193,7 +206,21 @@ static status load_moments(const char *folder, const model *m, optimizer *o, int
 		s = optimizer_upload(o, first, second, updates);
 	free(first);
 	free(second);
+	return s;
+}
+
+static status load_moments(const char *folder, const model *m, optimizer *o, int64_t updates, error *err)
+{
+	char path[PATH_MAX];
+	manifest *about;
+	safetensors *file = NULL;
+	TRY(join(path, folder, "optimizer.safetensors", err));
+	TRY(manifest_open_folder(&about, folder, err));
+	status s = safetensors_open_verified(&file, path, about, err);
+	if (s == STATUS_OK)
+		s = upload_moments(file, m, o, updates, err);
 	safetensors_close(file);
+	manifest_free(about);
 	return s;
 }
 

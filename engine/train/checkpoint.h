@@ -3,6 +3,7 @@
  *   config.json, model.safetensors, tokenizer.json   a model like any other
  *   optimizer.safetensors   "m", "v": the moments, laid out like the model's arena
  *   trainer.json            the trainer's own state, and "updates"
+ *   manifest.json           written last: the hashes of all of these (manifest.h)
  *
  * The folder appears whole or not at all: everything is written and fsynced in a
  * temporary sibling (NAME.tmp-XXXXXX) that is then renamed. A crash leaves at most the
@@ -12,10 +13,12 @@
 
 #include "engine/train/optimizer.h"
 
-/* state: an object; borrowed. */
+/* state: an object; borrowed. id, about: of the manifest, whose kind is "checkpoint"; about may be NULL. */
 status checkpoint_write(const char *folder, const model *m, const optimizer *o, const tokenizer *tok,
-                        const json_t *state, error *err);
+                        const json_t *state, const char *id, const json_t *about, error *err);
 
+/* What follows verifies all that it reads against the manifest, where there is one: STATUS_STORAGE names the damaged
+ * or missing file. */
 /* The state object of a folder; *state is a new reference, NULL on error. */
 status checkpoint_read_state(const char *folder, json_t **state, error *err);
 /* Load weights and moments into m and o. STATUS_INVALID (and nothing changed) when the

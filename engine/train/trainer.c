@@ -573,13 +573,14 @@ static json_t *write_state(const trainer *t)
 	                 describe_data(t->valid, t->valid_hash), "progress", write_progress(&t->progress));
 }
 
-status trainer_save(trainer *t, const tokenizer *tok, const char *folder, error *err)
+status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
+                    error *err)
 {
 	TRY(trainer_settle(t, err));
 	json_t *state = write_state(t);
 	if (!state)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	status s = checkpoint_write(folder, t->model, t->optimizer, tok, state, err);
+	status s = checkpoint_write(folder, t->model, t->optimizer, tok, state, id, about, err);
 	json_decref(state);
 	return s;
 }

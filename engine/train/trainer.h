@@ -84,13 +84,14 @@ const model *trainer_model(const trainer *t);
  * weights and progress belong together. What it completed is told by the next advance. Errors are final. */
 status trainer_settle(trainer *t, error *err);
 /* Checkpoint folder: a complete model (config.json, model.safetensors, tokenizer.json) plus
- * optimizer.safetensors and trainer.json. Written to a temporary sibling, fsynced, renamed
- * (an existing folder is exchanged). May be called between any two advances: it settles first, and a step in
+ * optimizer.safetensors, trainer.json and a manifest with `id` and `about` (an object or NULL). Written to a temporary
+ * sibling, fsynced, renamed (an existing folder is exchanged). May be called between any two advances: it settles first, and a step in
  * progress is not part of it and will be done again. */
-status trainer_save(trainer *t, const tokenizer *tok, const char *folder, error *err);
+status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
+                    error *err);
 /* Continue from a checkpoint folder: weights, moments, position and progress. It must have
  * been written with the same model configuration, options and data: STATUS_INVALID names
- * what differs. After another error the trainer's weights may be half replaced, and it must
+ * what differs. STATUS_STORAGE: a file of it is damaged or missing. After another error the trainer's weights may be half replaced, and it must
  * be freed. */
 status trainer_resume(trainer *t, const char *folder, error *err);
 

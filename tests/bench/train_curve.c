@@ -133,7 +133,7 @@ int main(int argc, char **argv)
 	if (s == STATUS_OK)
 		s = train(&r, &err);
 	if (s == STATUS_OK && a.folder)
-		s = trainer_save(r.trainer, r.tokenizer, a.folder, &err);
+		s = trainer_save(r.trainer, r.tokenizer, a.folder, "step", NULL, &err);
 	if (s != STATUS_OK)
 		fprintf(stderr, "train_curve: %s%s%s\n", err.param, err.param[0] ? ": " : "", error_message(&err));
 	release(&r);

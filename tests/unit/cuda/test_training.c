@@ -288,7 +288,7 @@ static void a_run_saved_while_the_device_works_goes_on_from_there(void **state)
 		error err = ERROR_INIT;
 		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK);
 		int64_t step = p->step;
-		if (trainer_save(t, f->tokenizer, path, &err) != STATUS_OK)
+		if (trainer_save(t, f->tokenizer, path, "step", NULL, &err) != STATUS_OK)
 			fail_msg("%s", error_message(&err));
 		if (p->step == step)
 			continue;

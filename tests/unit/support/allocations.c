@@ -4,6 +4,7 @@
  * programs whose threads allocate while a limit is set. */
 #include "tests/unit/support/allocations.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ __attribute__((no_sanitize("address", "undefined"))) static bool refused(const v
 		return false;
 	}
 	any_refused = true;
+	errno = ENOMEM; /* as the real ones do */
 	if (once)
 		left = -1;
 	return true;

@@ -80,7 +80,7 @@ static void a_resumed_run_is_the_same_bit_for_bit(void **state)
 	o.accumulation = 2;
 	trainer *whole = fixture_trainer(f, 0.1, &o, f->valid), *second = fixture_trainer(f, 0.1, &o, f->valid);
 	fixture_run(whole, 7, 0);
-	assert_int_equal(trainer_save(whole, f->tokenizer, path, NULL), STATUS_OK);
+	assert_int_equal(trainer_save(whole, f->tokenizer, path, "step", NULL, NULL), STATUS_OK);
 	fixture_run(whole, 20, 0);
 	assert_int_equal(trainer_resume(second, path, NULL), STATUS_OK);
 	assert_copied(f, trainer_model(second));
@@ -99,7 +99,7 @@ static void a_checkpoint_of_another_precision_is_refused_by_name(void **state)
 	snprintf(path, sizeof path, "%s/fp32", f->folder);
 	trainer *t = fixture_trainer(f, 0, &o, NULL), *u = fixture_trainer(f, 0, &other, NULL);
 	error err = ERROR_INIT;
-	assert_int_equal(trainer_save(t, f->tokenizer, path, NULL), STATUS_OK);
+	assert_int_equal(trainer_save(t, f->tokenizer, path, "step", NULL, NULL), STATUS_OK);
 	assert_int_equal(trainer_resume(u, path, &err), STATUS_INVALID);
 	assert_string_equal(err.param, "precision");
 	trainer_free(t);

@@ -15,7 +15,7 @@ static void save(const fixture *f, trainer *t, const char *name)
 	char path[128];
 	path_of(path, f, name);
 	error err = ERROR_INIT;
-	assert_int_equal(trainer_save(t, f->tokenizer, path, &err), STATUS_OK);
+	assert_int_equal(trainer_save(t, f->tokenizer, path, "step", NULL, &err), STATUS_OK);
 	assert_string_equal(err.message, "");
 }
 
@@ -183,7 +183,7 @@ static void a_checkpoint_is_a_complete_model_and_replaces_an_older_one(void **st
 		fixture_run(t, i, 0);
 		save(f, t, "jobs/step");
 		assert_int_equal(count_entries(parent), 1); /* no temporary folder remains */
-		assert_int_equal(count_entries(folder), 5);
+		assert_int_equal(count_entries(folder), 6);
 	}
 	model *m;
 	tokenizer *tok;
@@ -209,11 +209,11 @@ static void a_failed_save_leaves_nothing_behind(void **state)
 	train_options o = fixture_options();
 	trainer *t = fixture_trainer(f, 0, &o, NULL);
 	error err = ERROR_INIT;
-	assert_int_equal(trainer_save(t, f->tokenizer, folder, &err), STATUS_IO);
+	assert_int_equal(trainer_save(t, f->tokenizer, folder, "step", NULL, &err), STATUS_IO);
 	assert_true(err.message[0]);
 	assert_int_equal(count_entries(parent), 1);
 	path_of(folder, f, "missing/step");
-	assert_int_equal(trainer_save(t, f->tokenizer, folder, NULL), STATUS_IO);
+	assert_int_equal(trainer_save(t, f->tokenizer, folder, "step", NULL, NULL), STATUS_IO);
 	trainer_free(t);
 }
 
@@ -231,7 +231,7 @@ static void a_save_that_runs_out_of_memory_shows_nothing(void **state)
 	for (;; limit += 3) { /* not every one: a save waits for the disk */
 		error err = ERROR_INIT;
 		allocations_limit(limit);
-		s = trainer_save(t, f->tokenizer, folder, &err);
+		s = trainer_save(t, f->tokenizer, folder, "step", NULL, &err);
 		allocations_limit(-1);
 		if (s == STATUS_OK)
 			break;
@@ -287,7 +287,15 @@ static void a_configuration_with_many_digits_is_still_the_same(void **state)
 	trainer_free(resumed);
 }
 
-/* Replace a file of a good checkpoint (NULL: remove it) and expect `expected`. */
+/* As one that was written before there were manifests. */
+static void remove_manifest(const fixture *f, const char *name)
+{
+	char path[128];
+	snprintf(path, sizeof path, "%s/%s/manifest.json", f->folder, name);
+	assert_int_equal(unlink(path), 0);
+}
+
+/* Replace a file of a good checkpoint (NULL: remove it): damage by its manifest, and without one `expected`. */
 static void assert_broken(const fixture *f, const char *name, const char *content, status expected)
 {
 	char path[256];
@@ -299,6 +307,10 @@ static void assert_broken(const fixture *f, const char *name, const char *conten
 		assert_int_equal(file_write(path, &(file_part){content, strlen(content)}, 1, NULL), STATUS_OK);
 	else
 		assert_int_equal(file_remove_tree(path, NULL), STATUS_OK);
+	error found = ERROR_INIT;
+	assert_int_equal(resume(f, t, "broken", &found), STATUS_STORAGE);
+	assert_non_null(strstr(found.message, name));
+	remove_manifest(f, "broken");
 	error err = ERROR_INIT;
 	assert_int_equal(resume(f, t, "broken", &err), expected);
 	assert_true(err.message[0]);
@@ -321,6 +333,40 @@ static void a_damaged_checkpoint_is_an_error_not_a_crash(void **state)
 	assert_broken(f, "config.json", NULL, STATUS_NOT_FOUND);
 }
 
+/* One bit, the end, or all of a file is not what was written. */
+static void damage(const char *path, int kind)
+{
+	char *data;
+	size_t bytes;
+	assert_int_equal(file_read(path, 1 << 20, &data, &bytes, NULL), STATUS_OK);
+	data[bytes / 2] ^= kind == 0 ? 0x10 : 0;
+	bytes = kind == 1 ? bytes - 1 : kind == 2 ? 0 : bytes;
+	assert_int_equal(file_write(path, &(file_part){data, bytes}, 1, NULL), STATUS_OK);
+	free(data);
+}
+
+static void damage_of_any_file_is_found_and_named(void **state)
+{
+	const fixture *f = *state;
+	static const char *const names[] = {"config.json", "model.safetensors", "optimizer.safetensors", "trainer.json",
+	                                    "manifest.json"};
+	char path[256];
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, NULL);
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		for (int kind = 0; kind < 3; kind++) {
+			save(f, t, "damaged");
+			snprintf(path, sizeof path, "%s/damaged/%s", f->folder, names[i]);
+			damage(path, kind);
+			error err = ERROR_INIT;
+			assert_int_equal(resume(f, t, "damaged", &err), STATUS_STORAGE);
+			assert_non_null(strstr(err.message, names[i]));
+		}
+	save(f, t, "damaged");
+	assert_int_equal(resume(f, t, "damaged", NULL), STATUS_OK);
+	trainer_free(t);
+}
+
 /* Edit a member of trainer.json and expect STATUS_CORRUPT. */
 static void assert_state_refused(const fixture *f, const char *key, json_t *member)
 {
@@ -336,6 +382,7 @@ static void assert_state_refused(const fixture *f, const char *key, json_t *memb
 		json_object_del(json, key);
 	assert_int_equal(json_dump_file(json, path, 0), 0);
 	json_decref(json);
+	remove_manifest(f, "edited");
 	assert_int_equal(resume(f, t, "edited", NULL), STATUS_CORRUPT);
 	trainer_free(t);
 }
@@ -365,6 +412,7 @@ int main(void)
 	    cmocka_unit_test(other_options_data_or_model_are_refused_by_name),
 	    cmocka_unit_test(a_configuration_with_many_digits_is_still_the_same),
 	    cmocka_unit_test(a_damaged_checkpoint_is_an_error_not_a_crash),
+	    cmocka_unit_test(damage_of_any_file_is_found_and_named),
 	    cmocka_unit_test(a_position_that_cannot_be_is_refused),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

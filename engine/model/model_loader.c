@@ -1,0 +1,393 @@
+/* Opening is: configuration -> parameter list with offsets (a model without memory),
+ * then every tensor's name and shape checked against the file, and only then memory
+ * and data. So a small hostile file cannot make us allocate what its configuration promises.
+ *
+ * Parameters are read in the order of the file, so that each of its chunks is read and verified once. A piece is some
+ * rows of a parameter: read, converted, packed and uploaded at once, while it is in the processor's cache. A transposed
+ * matrix is read whole before its first piece, because a row of it lies all over the file.
+ *
+ * The arena is a reservation that gets memory as it fills: clearing an allocation of that size would be one long step.
+ */
+#include "engine/model/model_loader.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/manifest.h"
+#include "engine/base/memory.h"
+#include "engine/model/model_private.h"
+#include "engine/model/safetensors.h"
+#include "engine/tensor/panel.h"
+
+/* The arena grows by whole huge pages. */
+enum { CONFIG_LIMIT = 1 << 20, PIECE_FLOATS = 1 << 18, EXTEND_BYTES = 16 << 20 };
+
+/* A parameter and where it lies in the file. */
+typedef struct place {
+	int parameter;
+	const safetensors_entry *entry, *tied; /* tied: the same data under the other name, or NULL */
+} place;
+
+struct model_loader {
+	manifest *manifest; /* NULL: nothing to verify */
+	model *model;
+	backend *backend; /* NULL: only check */
+	safetensors *file;
+	place *places;   /* by offset in the file */
+	size_t extended; /* bytes of the arena that have memory */
+	int at;          /* place being read */
+	int64_t row;     /* of it, next */
+	int64_t staged;  /* floats of a transposed matrix in `whole` */
+	float *whole;    /* of the largest transposed matrix, as it is stored; or NULL */
+	float *piece;    /* some rows */
+	void *other;     /* the same as their tied name has them, then packed */
+};
+
+/* --- configuration ----------------------------------------------------------------------- */
+
+static const architecture *architecture_of(const json_t *config)
+{
+	const json_t *type = json_object_get(config, "model_type");
+	if (!type)
+		return architecture_at(0);
+	return json_is_string(type) ? architecture_find(json_string_value(type)) : NULL;
+}
+
+/* The model that a folder's config.json describes. */
+static status read_config(model **out, const manifest *about, const char *folder, dtype weights, error *err)
+{
+	char *text;
+	size_t bytes;
+	*out = NULL;
+	TRY(manifest_read(about, folder, "config.json", CONFIG_LIMIT, &text, &bytes, err));
+	json_error_t reason;
+	json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
+	free(text);
+	if (!json)
+		return error_set(err, STATUS_INVALID, NULL, "config.json is not valid JSON: line %d: %.100s",
+		                 reason.line, reason.text);
+	const architecture *a = architecture_of(json);
+	status s = a ? model_describe(out, a, json, weights, err)
+	             : error_set(err, STATUS_INVALID, "model_type", "config.json names an unknown model_type");
+	json_decref(json);
+	return s;
+}
+
+/* --- names and shapes ---------------------------------------------------------------------- */
+
+static status check_shape(const parameter_spec *p, const safetensors_entry *e, error *err)
+{
+	shape stored = parameter_stored_shape(p);
+	bool same = e->rank == stored.rank;
+	for (int i = 0; i < e->rank && same; i++)
+		same = e->dim[i] == stored.dim[i];
+	if (same)
+		return STATUS_OK;
+	char want[96], have[96] = "more dimensions";
+	shape s = {e->rank, {0}};
+	if (e->rank <= TENSOR_MAX_RANK) {
+		memcpy(s.dim, e->dim, (size_t)e->rank * sizeof *s.dim);
+		shape_text(s, have, sizeof have);
+	}
+	return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" has shape %s, the configuration needs %s",
+	                 e->name, have, shape_text(stored, want, sizeof want));
+}
+
+/* The tensor of that name, or of what is left of the name without the architecture's prefix. */
+static const safetensors_entry *find(const model *m, const safetensors *st, const char *name)
+{
+	const char *prefix = m->architecture->prefix;
+	const safetensors_entry *e = name[0] ? safetensors_find(st, name) : NULL;
+	if (e || !prefix || strncmp(name, prefix, strlen(prefix)) != 0)
+		return e;
+	return safetensors_find(st, name + strlen(prefix));
+}
+
+static bool ignored(const model *m, const char *name)
+{
+	return m->architecture->ignores && m->architecture->ignores(name);
+}
+
+static status unknown_tensor(const model *m, const safetensors *st, error *err)
+{
+	for (int i = 0; i < safetensors_count(st); i++) {
+		const safetensors_entry *e = safetensors_at(st, i);
+		bool known = ignored(m, e->name);
+		for (int j = 0; j < m->parameters.count && !known; j++)
+			known = find(m, st, m->parameters.items[j].name) == e ||
+			        find(m, st, m->parameters.items[j].alias) == e;
+		if (!known)
+			return error_set(err, STATUS_INVALID, e->name, "tensor \"%.100s\" is not one of this model's",
+			                 e->name);
+	}
+	return STATUS_OK;
+}
+
+/* Every parameter is there with its shape, and nothing else. */
+static status check_names(const model *m, const safetensors *st, error *err)
+{
+	int found = 0;
+	for (int i = 0; i < m->parameters.count; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		const safetensors_entry *e[2] = {find(m, st, p->name), find(m, st, p->alias)};
+		if (!e[0] && !e[1])
+			return error_set(err, STATUS_INVALID, p->name, "tensor \"%s\" is missing", p->name);
+		for (int k = 0; k < 2; k++) {
+			if (!e[k])
+				continue;
+			TRY(check_shape(p, e[k], err));
+			found++;
+		}
+	}
+	for (int i = 0; i < safetensors_count(st); i++)
+		found += ignored(m, safetensors_at(st, i)->name);
+	return found == safetensors_count(st) ? STATUS_OK : unknown_tensor(m, st, err);
+}
+
+/* --- preparing ------------------------------------------------------------------------------ */
+
+static int by_offset(const void *a, const void *b)
+{
+	const place *x = a, *y = b;
+	return (x->entry->offset > y->entry->offset) - (x->entry->offset < y->entry->offset);
+}
+
+static status find_places(model_loader *l, error *err)
+{
+	const model *m = l->model;
+	l->places = memory_new((size_t)m->parameters.count, sizeof *l->places);
+	if (!l->places)
+		return model_no_memory(err);
+	for (int i = 0; i < m->parameters.count; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		const safetensors_entry *e = find(m, l->file, p->name), *tied = find(m, l->file, p->alias);
+		l->places[i] = (place){i, e ? e : tied, e ? tied : NULL};
+	}
+	qsort(l->places, (size_t)m->parameters.count, sizeof *l->places, by_offset);
+	return STATUS_OK;
+}
+
+/* Rows of a parameter in a piece: whole panels, at least one. */
+static int64_t piece_rows(const parameter_spec *p)
+{
+	int64_t k = shape_last(p->shape), rows = k ? PIECE_FLOATS / k / PANEL_WIDTH * PANEL_WIDTH : PANEL_WIDTH;
+	int64_t all = shape_rows(p->shape);
+	rows = rows < PANEL_WIDTH ? PANEL_WIDTH : rows;
+	return rows < all ? rows : all;
+}
+
+static status make_staging(model_loader *l, error *err)
+{
+	const model *m = l->model;
+	int64_t whole = 0, piece = 0;
+	size_t packed = 0;
+	for (int i = 0; i < m->parameters.count; i++) {
+		const parameter_spec *p = &m->parameters.items[i];
+		int64_t floats = piece_rows(p) * shape_last(p->shape);
+		size_t bytes = (size_t)floats * sizeof(float);
+		if (dtype_is_panel(model_stored_type(m, p)) &&
+		    !panel_bytes(m->weights, piece_rows(p), shape_last(p->shape), &bytes))
+			return model_no_memory(err);
+		packed = bytes > packed ? bytes : packed;
+		piece = floats > piece ? floats : piece;
+		if (p->transposed && shape_count(p->shape) > whole)
+			whole = shape_count(p->shape);
+	}
+	packed = packed > (size_t)piece * sizeof(float) ? packed : (size_t)piece * sizeof(float);
+	l->piece = memory_new((size_t)piece, sizeof *l->piece);
+	l->other = memory_new(packed, 1);
+	l->whole = whole ? memory_new((size_t)whole, sizeof *l->whole) : NULL;
+	return l->piece && l->other && (l->whole || !whole) ? STATUS_OK : model_no_memory(err);
+}
+
+static status no_room(const model *m, backend *b, status s, error *err)
+{
+	return error_set(err, s, NULL, "cannot allocate %" PRId64 " MiB for the weights on %s", m->floats >> 18,
+	                 b->name);
+}
+
+static status reserve(model_loader *l, error *err)
+{
+	model *m = l->model;
+	backend *b = l->backend;
+	size_t bytes = (size_t)m->floats * sizeof(float);
+	void *arena = NULL;
+	m->backend = b;
+	status s = b->reserve ? b->reserve(b, bytes, &arena) : b->allocate(b, bytes, &arena);
+	if (s != STATUS_OK)
+		return no_room(m, b, s, err);
+	m->arena = arena;
+	m->reserved = b->reserve ? bytes : 0;
+	l->extended = b->reserve ? 0 : bytes;
+	return STATUS_OK;
+}
+
+static status prepare(model_loader *l, const char *folder, dtype weights, error *err)
+{
+	char path[PATH_MAX];
+	if ((size_t)snprintf(path, sizeof path, "%s/model.safetensors", folder) >= sizeof path)
+		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	TRY(manifest_open_folder(&l->manifest, folder, err));
+	TRY(read_config(&l->model, l->manifest, folder, weights, err));
+	TRY(safetensors_open_verified(&l->file, path, l->manifest, err));
+	TRY(check_names(l->model, l->file, err));
+	TRY(find_places(l, err));
+	TRY(make_staging(l, err));
+	return l->backend ? reserve(l, err) : STATUS_OK;
+}
+
+status model_loader_new(model_loader **out, const char *folder, dtype weights, backend *b, error *err)
+{
+	assert(weights == DTYPE_F32 || dtype_is_panel(weights));
+	*out = NULL;
+	model_loader *l = memory_new(1, sizeof *l);
+	if (!l)
+		return model_no_memory(err);
+	l->backend = b;
+	status s = prepare(l, folder, weights, err);
+	if (s == STATUS_OK)
+		*out = l;
+	else
+		model_loader_free(l);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", status_text(s));
+}
+
+void model_loader_free(model_loader *l)
+{
+	if (!l)
+		return;
+	free(l->whole);
+	free(l->piece);
+	free(l->other);
+	free(l->places);
+	safetensors_close(l->file);
+	model_free(l->model);
+	manifest_free(l->manifest);
+	free(l);
+}
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+static const parameter_spec *parameter_at(const model_loader *l, const place *from)
+{
+	return &l->model->parameters.items[from->parameter];
+}
+
+/* Elements first … first + count - 1 as they are stored; a tied name must agree bit for bit. */
+static status read_stored(model_loader *l, const place *from, int64_t first, int64_t count, float *out, error *err)
+{
+	const parameter_spec *p = parameter_at(l, from);
+	TRY(safetensors_load_f32(l->file, from->entry, first, count, out, err));
+	if (!from->tied)
+		return STATUS_OK;
+	TRY(safetensors_load_f32(l->file, from->tied, first, count, l->other, err));
+	if (memcmp(l->other, out, (size_t)count * sizeof(float)) == 0)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, p->alias, "tensor \"%s\" differs from \"%s\", to which it is tied",
+	                 p->alias, p->name);
+}
+
+/* Read more of a transposed matrix. */
+static status stage(model_loader *l, const place *from, int64_t rows, error *err)
+{
+	const parameter_spec *p = parameter_at(l, from);
+	int64_t all = shape_count(p->shape), left = all - l->staged, most = rows * shape_last(p->shape);
+	int64_t count = left < most ? left : most;
+	TRY(read_stored(l, from, l->staged, count, l->whole + l->staged, err));
+	l->staged += count;
+	return STATUS_OK;
+}
+
+/* Rows `row` to `row + rows` of the matrix whose transpose [inputs, outputs] is in `whole`. */
+static void transpose(const model_loader *l, const parameter_spec *p, int64_t rows)
+{
+	int64_t n = p->shape.dim[0], k = p->shape.dim[1];
+	for (int64_t i = 0; i < k; i++)
+		for (int64_t j = 0; j < rows; j++)
+			l->piece[j * k + i] = l->whole[i * n + l->row + j];
+}
+
+/* Memory of the arena up to byte `end`. */
+static status extend(model_loader *l, size_t end, error *err)
+{
+	const model *m = l->model;
+	size_t all = (size_t)m->floats * sizeof(float);
+	if (end <= l->extended)
+		return STATUS_OK;
+	end = all - end < EXTEND_BYTES ? all : end + EXTEND_BYTES - end % EXTEND_BYTES;
+	status s = l->backend->extend(l->backend, m->arena, end, &l->extended);
+	return s == STATUS_OK ? s : no_room(m, l->backend, s, err);
+}
+
+/* The piece's rows into the arena. */
+static status upload(model_loader *l, const place *from, int64_t rows, error *err)
+{
+	const model *m = l->model;
+	const parameter_spec *p = parameter_at(l, from);
+	dtype type = model_stored_type(m, p);
+	int64_t k = shape_last(p->shape);
+	size_t bytes = (size_t)(rows * k) * sizeof(float), before = (size_t)(l->row * k) * sizeof(float);
+	const void *data = l->piece;
+	if (dtype_is_panel(type)) {
+		bool fits = panel_bytes(type, rows, k, &bytes);
+		assert(fits && l->row % PANEL_WIDTH == 0);
+		before = (size_t)(l->row / PANEL_WIDTH) * panel_stride(type, k);
+		panel_pack(type, l->piece, rows, k, l->other);
+		data = l->other;
+	}
+	size_t at = (size_t)m->offset[from->parameter] * sizeof(float) + before;
+	TRY(extend(l, at + bytes, err));
+	status s = l->backend->upload(l->backend, (char *)m->arena + at, data, bytes);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot copy the weights to %s", l->backend->name);
+}
+
+/* Read the next rows into `piece`; *rows 0: the parameter is not whole yet. */
+static status read_piece(model_loader *l, const place *from, int64_t *rows, error *err)
+{
+	const parameter_spec *p = parameter_at(l, from);
+	int64_t k = shape_last(p->shape), left = shape_rows(p->shape) - l->row, most = piece_rows(p);
+	*rows = left < most ? left : most;
+	if (!p->transposed)
+		return read_stored(l, from, l->row * k, *rows * k, l->piece, err);
+	if (l->staged < shape_count(p->shape)) {
+		int64_t more = *rows;
+		*rows = 0;
+		return stage(l, from, more, err);
+	}
+	transpose(l, p, *rows);
+	return STATUS_OK;
+}
+
+status model_loader_step(model_loader *l, bool *done, error *err)
+{
+	const model *m = l->model;
+	int64_t rows;
+	*done = false;
+	if (l->at < m->parameters.count) {
+		const place *from = &l->places[l->at];
+		TRY(read_piece(l, from, &rows, err));
+		if (rows && l->backend)
+			TRY(upload(l, from, rows, err));
+		l->row += rows;
+		if (l->row == shape_rows(parameter_at(l, from)->shape)) {
+			l->at++;
+			l->row = l->staged = 0;
+		}
+	}
+	*done = l->at == m->parameters.count;
+	if (*done && l->backend) /* padding behind the last parameter */
+		TRY(extend(l, (size_t)m->floats * sizeof(float), err));
+	return STATUS_OK;
+}
+
+model *model_loader_take(model_loader *l)
+{
+	model *m = l->backend ? l->model : NULL;
+	assert(l->at == l->model->parameters.count);
+	if (m)
+		l->model = NULL;
+	return m;
+}

@@ -1,0 +1,29 @@
+/* model_loader.h - reading a model folder in steps, so that one thread can load a model and do other work in between.
+ *
+ *   model_loader *l;
+ *   TRY(model_loader_new(&l, folder, weights, b, err));
+ *   while (s == STATUS_OK && !done)
+ *       s = model_loader_step(l, &done, err);      // about a megabyte of weights
+ *   model *m = s == STATUS_OK ? model_loader_take(l) : NULL;
+ *   model_loader_free(l);
+ *
+ * Where the folder has a manifest, everything is verified before it is used: damage is STATUS_STORAGE. The files are
+ * read with read(2), so that one that is truncated meanwhile is an error and not a SIGBUS. */
+#ifndef ENGINE_MODEL_MODEL_LOADER_H
+#define ENGINE_MODEL_MODEL_LOADER_H
+
+#include "engine/model/model.h"
+
+typedef struct model_loader model_loader;
+
+/* Read the configuration and the names and shapes of all tensors: errors as of model_open. b NULL: the weights are only
+ * checked, and there is no model to take. On error *out is NULL. */
+status model_loader_new(model_loader **out, const char *folder, dtype weights, backend *b, error *err);
+/* Read, convert and upload the next piece. *done: that was the last. After an error only model_loader_free is legal. */
+status model_loader_step(model_loader *l, bool *done, error *err);
+/* The model, once all is done; the caller's. */
+model *model_loader_take(model_loader *l);
+/* Free the loader, and the model unless it was taken. NULL is legal. */
+void model_loader_free(model_loader *l);
+
+#endif

@@ -1,0 +1,28 @@
+/* model_private.h - what model.c and model_loader.c share. Private to engine/model. */
+#ifndef ENGINE_MODEL_MODEL_PRIVATE_H
+#define ENGINE_MODEL_MODEL_PRIVATE_H
+
+#include "engine/model/model.h"
+
+struct model {
+	const architecture *architecture;
+	void *config;
+	model_dims dims;
+	parameter_list parameters;
+	dtype weights;
+	int64_t *offset; /* of each parameter in the arena, in floats */
+	int64_t floats, count;
+	backend *backend; /* NULL: only being checked */
+	float *arena;     /* device memory */
+	size_t reserved;  /* the arena is a reservation of that many bytes; 0: an allocation */
+	uint16_t *narrow; /* its bf16 copy, or NULL */
+};
+
+status model_no_memory(error *err);
+/* A model without memory. On error *out is NULL. */
+status model_describe(model **out, const architecture *a, const json_t *config, dtype weights, error *err);
+/* Type of a parameter in the arena, and its bytes there without padding. */
+dtype model_stored_type(const model *m, const parameter_spec *p);
+size_t model_stored_bytes(const model *m, const parameter_spec *p);
+
+#endif
