@@ -89,7 +89,9 @@ static status publish(const char *temporary, const char *folder, error *err)
 	if (rc != 0)
 		return error_set(err, STATUS_IO, NULL, "cannot rename the checkpoint: %s", strerror(errno));
 	TRY(file_sync_folder(parent, err));
-	return file_remove_tree(temporary, err); /* the folder that was exchanged, if there was one */
+	/* The folder that was exchanged, if there was one. What cannot be removed is garbage beside a good checkpoint. */
+	file_remove_tree(temporary, NULL);
+	return STATUS_OK;
 }
 
 status checkpoint_write(const char *folder, const model *m, const optimizer *o, const tokenizer *tok,

@@ -1,0 +1,111 @@
+/* Every allocation of an explanation fails once in turn: the caller gets an error and keeps nothing to free. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "engine/cpu/cpu.h"
+#include "engine/explain/explain.h"
+#include "engine/explain/outputs.h"
+#include "tests/unit/support/allocations.h"
+
+enum { TOKENS = 5 };
+static const int32_t ids[TOKENS] = {3, 1, 4, 1, 5};
+static const bool every[2] = {true, true};
+static const explain_selection everything = {every, every, every};
+
+typedef struct fixture {
+	backend *backend;
+	model *model;
+	explain_scores scores; /* of ids */
+	float *data;
+} fixture;
+
+static int setup(void **state)
+{
+	fixture *f = calloc(1, sizeof *f);
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i}", "hidden_size", 8, "n_heads", 2, "n_layer", 2,
+	                           "vocab_size", 11, "n_positions", 16);
+	assert_int_equal(cpu_open(&f->backend, 1, NULL), STATUS_OK);
+	assert_int_equal(model_create(&f->model, architecture_find("additive"), config, 1, f->backend, NULL),
+	                 STATUS_OK);
+	assert_int_equal(explain_run(f->model, ids, TOKENS, &f->scores, &f->data, NULL), STATUS_OK);
+	json_decref(config);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	free(f->data);
+	model_free(f->model);
+	backend_close(f->backend);
+	free(f);
+	return 0;
+}
+
+/* Repeat `attempt` with the first, second, … of our allocations failing, until none fails. */
+static void fail_each(status (*attempt)(const fixture *f, error *err), const fixture *f, int64_t expected)
+{
+	for (int64_t n = 0;; n++) {
+		error err = ERROR_INIT;
+		allocations_fail(n, true);
+		status s = attempt(f, &err);
+		allocations_limit(-1);
+		if (!allocations_refused()) {
+			assert_int_equal(s, STATUS_OK);
+			assert_true(n >= expected);
+			return;
+		}
+		assert_int_equal(s, STATUS_NOMEM);
+	}
+}
+
+static status run(const fixture *f, error *err)
+{
+	explain_scores scores;
+	float *data;
+	status s = explain_run(f->model, ids, TOKENS, &scores, &data, err);
+	assert_true((s == STATUS_OK) == (data != NULL));
+	assert_true((s == STATUS_OK) == (err->message[0] == 0));
+	free(data);
+	return s;
+}
+
+static void an_input_is_explained_or_there_is_an_error(void **state)
+{
+	fail_each(run, *state, 50);
+}
+
+static status mean(const fixture *f, error *err)
+{
+	(void)err;
+	float out[TOKENS];
+	return explain_mean(&f->scores, &everything, TOKENS - 1, out);
+}
+
+static status rollout(const fixture *f, error *err)
+{
+	(void)err;
+	float out[TOKENS];
+	return explain_rollout(&f->scores, &everything, TOKENS - 1, out);
+}
+
+static void scores_are_aggregated_or_there_is_an_error(void **state)
+{
+	fail_each(mean, *state, 1);
+	fail_each(rollout, *state, 5);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_input_is_explained_or_there_is_an_error),
+	    cmocka_unit_test(scores_are_aggregated_or_there_is_an_error),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
