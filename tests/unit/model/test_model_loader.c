@@ -1,0 +1,285 @@
+/* Loading in steps: the same bits as in one go, and no wrong number from a file that is damaged or changes meanwhile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "engine/base/file.h"
+#include "engine/base/manifest.h"
+#include "engine/model/model_loader.h"
+#include "engine/model/safetensors.h"
+#include "engine/tensor/panel.h"
+#include "tests/unit/model/fixture.h"
+
+/* Several chunks of 4 MiB, and matrices of several pieces and of no whole number of panels. */
+#define LARGE_ADDITIVE                                                                                                 \
+	"{\"hidden_size\": 390, \"n_heads\": 3, \"n_layer\": 1, \"vocab_size\": 2053, \"n_positions\": 40}"
+#define LARGE_GPT2 "{\"n_embd\": 390, \"n_head\": 2, \"n_layer\": 1, \"vocab_size\": 2053, \"n_positions\": 40}"
+
+static const struct {
+	const char *name, *config;
+} kinds[] = {{"additive", LARGE_ADDITIVE}, {"gpt2", LARGE_GPT2}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static char folder[] = "/tmp/test_model_loader.XXXXXX";
+static char weights_path[sizeof folder + 32];
+static backend *device;
+
+static int setup(void **state)
+{
+	(void)state;
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
+	device = fixture_backend();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	backend_close(device);
+	return file_remove_tree(folder, NULL) == STATUS_OK ? 0 : -1;
+}
+
+/* A model as it was saved; with_manifest: as the store keeps one. */
+static model *saved(int kind, bool with_manifest)
+{
+	char path[sizeof folder + 32];
+	model *m = fixture_model_as(architecture_find(kinds[kind].name), kinds[kind].config, device);
+	snprintf(path, sizeof path, "%s/" MANIFEST_NAME, folder);
+	unlink(path);
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	if (with_manifest)
+		assert_int_equal(manifest_write(folder, "model", "m", NULL, NULL), STATUS_OK);
+	return m;
+}
+
+/* All steps, with the number of them; NULL: err says why not. */
+static model *load(dtype weights, backend *b, int *steps, error *err)
+{
+	model_loader *l;
+	bool done = false;
+	*steps = 0;
+	status s = model_loader_new(&l, folder, weights, b, err);
+	for (; s == STATUS_OK && !done; ++*steps)
+		s = model_loader_step(l, &done, err);
+	model *m = s == STATUS_OK ? model_loader_take(l) : NULL;
+	model_loader_free(l);
+	return m;
+}
+
+static void assert_parameter(const model *m, const model *plain, int i)
+{
+	const parameter_spec *p = model_parameter(m, i);
+	dtype type = p->matrix ? model_weights(m) : DTYPE_F32;
+	const float *want = model_arena(plain) + model_parameter_offset(plain, i);
+	const float *got = model_arena(m) + model_parameter_offset(m, i);
+	int64_t n = shape_rows(p->shape), k = shape_last(p->shape);
+	size_t bytes = (size_t)(n * k) * sizeof *want;
+	void *packed = NULL;
+	if (dtype_is_panel(type)) {
+		assert_true(panel_bytes(type, n, k, &bytes));
+		packed = malloc(bytes);
+		panel_pack(type, want, n, k, packed);
+	}
+	assert_memory_equal(got, packed ? packed : want, bytes);
+	free(packed);
+}
+
+static void assert_loads(const model *plain, int least_steps)
+{
+	static const dtype types[] = {DTYPE_F32, DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
+	for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+		int steps;
+		error err = ERROR_INIT;
+		model *m = load(types[t], device, &steps, &err);
+		assert_string_equal(err.message, "");
+		assert_true(steps >= least_steps);
+		for (int i = 0; i < model_parameter_total(m); i++)
+			assert_parameter(m, plain, i);
+		model_free(m);
+	}
+}
+
+static void steps_load_what_was_saved_bit_for_bit(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < KINDS; kind++)
+		for (int sealed = 0; sealed < 2; sealed++) {
+			model *m = saved(kind, sealed);
+			assert_loads(m, 20);
+			model_free(m);
+		}
+}
+
+/* Write the tensors of the file again, the last one first, as `type`. */
+static void rewrite(safetensors_type type)
+{
+	safetensors *st;
+	safetensors_item items[64];
+	uint16_t *narrow[64] = {0};
+	assert_int_equal(safetensors_open(&st, weights_path, NULL), STATUS_OK);
+	int n = safetensors_count(st);
+	assert_true(n <= 64);
+	for (int i = 0; i < n; i++) {
+		const safetensors_entry *e = safetensors_at(st, n - 1 - i);
+		items[i] = (safetensors_item){.name = e->name, .type = type, .rank = e->rank, .data = e->data};
+		memcpy(items[i].dim, e->dim, sizeof e->dim);
+		if (type != ST_BF16)
+			continue;
+		narrow[i] = malloc((size_t)e->count * sizeof **narrow);
+		for (int64_t k = 0; k < e->count; k++) {
+			float x;
+			memcpy(&x, e->data + (size_t)k * sizeof x, sizeof x);
+			narrow[i][k] = panel_bf16(x);
+		}
+		items[i].data = narrow[i];
+	}
+	assert_int_equal(safetensors_write(weights_path, items, n, NULL, NULL), STATUS_OK);
+	for (int i = 0; i < n; i++)
+		free(narrow[i]);
+	safetensors_close(st);
+}
+
+static void a_file_in_another_order_loads_to_the_same_bits(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < KINDS; kind++) {
+		model *m = saved(kind, false);
+		rewrite(ST_F32);
+		assert_loads(m, 20);
+		model_free(m);
+	}
+}
+
+static void numbers_of_another_type_are_converted_across_chunks(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < KINDS; kind++) {
+		model *m = saved(kind, false);
+		rewrite(ST_BF16);
+		for (int i = 0; i < model_parameter_total(m); i++) {
+			float *x = model_arena(m) + model_parameter_offset(m, i);
+			for (int64_t k = 0; k < shape_count(model_parameter(m, i)->shape); k++)
+				x[k] = panel_f32(panel_bf16(x[k]));
+		}
+		assert_loads(m, 20);
+		model_free(m);
+	}
+}
+
+static void flip(const char *path, long at)
+{
+	FILE *f = fopen(path, "r+b");
+	assert_non_null(f);
+	fseek(f, at, SEEK_SET);
+	int c = fgetc(f);
+	fseek(f, at, SEEK_SET);
+	fputc(c ^ 1, f);
+	fclose(f);
+}
+
+static void assert_storage_error(const char *words)
+{
+	int steps;
+	error err = ERROR_INIT;
+	assert_null(load(DTYPE_PANEL_F32, device, &steps, &err));
+	assert_int_equal(err.status, STATUS_STORAGE);
+	assert_non_null(strstr(err.message, words));
+	assert_int_equal(model_check(folder, NULL), STATUS_STORAGE);
+}
+
+static void one_flipped_bit_of_the_weights_is_found_with_its_place(void **state)
+{
+	(void)state;
+	static const struct {
+		long at;
+		const char *words;
+	} places[] = {{3, "model.safetensors is damaged: bytes 0 to 4194303 differ"},
+	              {100, "model.safetensors is damaged: bytes 0 to 4194303 differ"},
+	              {5 << 20, "model.safetensors is damaged: bytes 4194304 to 8388607 differ"}};
+	for (int kind = 0; kind < KINDS; kind++) {
+		model_free(saved(kind, true));
+		for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+			flip(weights_path, places[i].at);
+			assert_storage_error(places[i].words);
+			flip(weights_path, places[i].at);
+		}
+		assert_int_equal(model_check(folder, NULL), STATUS_OK);
+	}
+}
+
+static void a_damaged_or_missing_file_of_a_sealed_folder_is_named(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"config.json", "model.safetensors", MANIFEST_NAME};
+	char path[sizeof folder + 32];
+	for (int i = 0; i < 3; i++) {
+		model_free(saved(0, true));
+		snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+		flip(path, 20);
+		assert_storage_error(names[i]);
+		assert_int_equal(truncate(path, 10), 0);
+		assert_storage_error(names[i]);
+		assert_int_equal(truncate(path, 0), 0);
+		assert_storage_error(names[i]);
+		unlink(path);
+		if (i < 2)
+			assert_storage_error(names[i]);
+	}
+}
+
+static void a_file_truncated_while_it_is_read_is_an_error(void **state)
+{
+	(void)state;
+	for (int sealed = 0; sealed < 2; sealed++) {
+		model_loader *l;
+		bool done = false;
+		error err = ERROR_INIT;
+		model_free(saved(0, sealed));
+		assert_int_equal(model_loader_new(&l, folder, DTYPE_F32, device, NULL), STATUS_OK);
+		assert_int_equal(model_loader_step(l, &done, NULL), STATUS_OK);
+		assert_int_equal(truncate(weights_path, 5 << 20), 0);
+		status s = STATUS_OK;
+		while (s == STATUS_OK && !done)
+			s = model_loader_step(l, &done, &err);
+		assert_int_equal(s, sealed ? STATUS_STORAGE : STATUS_IO);
+		assert_string_equal(err.message, "model.safetensors was truncated while it was read");
+		model_loader_free(l);
+	}
+}
+
+static void a_loader_may_be_left_at_any_step(void **state)
+{
+	(void)state;
+	model_free(saved(1, true));
+	bool done = false;
+	for (int steps = 0; !done; steps++) {
+		model_loader *l;
+		assert_int_equal(model_loader_new(&l, folder, DTYPE_PANEL_INT8, device, NULL), STATUS_OK);
+		for (int i = 0; i < steps && !done; i++)
+			assert_int_equal(model_loader_step(l, &done, NULL), STATUS_OK);
+		model_loader_free(l);
+	}
+	model_loader_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(steps_load_what_was_saved_bit_for_bit),
+	    cmocka_unit_test(a_file_in_another_order_loads_to_the_same_bits),
+	    cmocka_unit_test(numbers_of_another_type_are_converted_across_chunks),
+	    cmocka_unit_test(one_flipped_bit_of_the_weights_is_found_with_its_place),
+	    cmocka_unit_test(a_damaged_or_missing_file_of_a_sealed_folder_is_named),
+	    cmocka_unit_test(a_file_truncated_while_it_is_read_is_an_error),
+	    cmocka_unit_test(a_loader_may_be_left_at_any_step),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
