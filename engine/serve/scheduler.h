@@ -48,7 +48,14 @@ void scheduler_free(scheduler *s);
  * session or generation uses the model, otherwise until the next call of this function or of scheduler_model_unload.
  * STATUS_BUSY when max_models are loaded and all in use. */
 status scheduler_model(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out, error *err);
-/* STATUS_CONFLICT while sessions or generations use it; STATUS_OK when it was not loaded. */
+/* The same without blocking: loads for about a millisecond. *out NULL with STATUS_OK: not there yet, call again. One
+ * model is loaded at a time: while it is another one, or this one with other weights, nothing is done for this one. After
+ * an error nothing is left of the attempt. scheduler_model gives up what is being loaded here if it is another model. */
+status scheduler_model_step(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out,
+                            error *err);
+/* Give up what scheduler_model_step has begun. */
+void scheduler_model_abandon(scheduler *s);
+/* STATUS_CONFLICT while it is being loaded, or sessions or generations use it; STATUS_OK when it was not loaded. */
 status scheduler_model_unload(scheduler *s, const char *id, error *err);
 bool scheduler_model_loaded(const scheduler *s, const char *id);
 const model *served_model_model(const served_model *m);

@@ -1,4 +1,6 @@
-/* scheduler_model.c - the loaded models. A list: there are a handful. */
+/* scheduler_model.c - the loaded models, and the one that is being loaded. A list: there are a handful.
+ *
+ * One at a time is loaded: two at once would finish later, both. */
 #include <assert.h>
 #include <string.h>
 
@@ -43,34 +45,82 @@ static status make_room(scheduler *s, error *err)
 	return STATUS_OK;
 }
 
-status scheduler_model(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out, error *err)
+static bool is_loading(const scheduler *s, const char *id)
+{
+	return s->loading && strcmp(s->loading->id, id) == 0;
+}
+
+void scheduler_model_abandon(scheduler *s)
+{
+	served_model_free(s->loading);
+	s->loading = NULL;
+}
+
+static status begin(scheduler *s, const char *id, const char *folder, dtype weights, error *err)
+{
+	if (strlen(id) >= SCHEDULER_ID_BYTES)
+		return error_set(err, STATUS_INVALID, "model", "a model's id has at most %d bytes",
+		                 SCHEDULER_ID_BYTES - 1);
+	if (s->n_models >= s->limits.max_models)
+		TRY(make_room(s, err));
+	int64_t slots = (int64_t)s->limits.max_sessions + s->limits.max_generations;
+	return served_model_new(&s->loading, id, folder, weights, s->backend, s->limits.max_batch, slots, err);
+}
+
+/* One step of the model that is being loaded, of that id or not; when it is whole it joins the others. */
+static status go_on(scheduler *s, error *err)
+{
+	bool done;
+	status result = served_model_load(s->loading, &done, err);
+	if (result != STATUS_OK) {
+		scheduler_model_abandon(s);
+		return result;
+	}
+	if (done) {
+		s->loading->next = s->models;
+		s->models = s->loading;
+		s->loading = NULL;
+		s->n_models++;
+	}
+	return STATUS_OK;
+}
+
+status scheduler_model_step(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out,
+                            error *err)
 {
 	served_model *m = find(s, id);
 	*out = NULL;
-	if (m && model_weights(m->model) != weights) {
+	if (m && m->weights != weights) {
 		TRY(scheduler_model_unload(s, id, err));
 		m = NULL;
 	}
+	if (!m && s->loading && (!is_loading(s, id) || s->loading->weights != weights))
+		return STATUS_OK; /* another one first */
 	if (!m) {
-		if (strlen(id) >= SCHEDULER_ID_BYTES)
-			return error_set(err, STATUS_INVALID, "model", "a model's id has at most %d bytes",
-			                 SCHEDULER_ID_BYTES - 1);
-		if (s->n_models >= s->limits.max_models)
-			TRY(make_room(s, err));
-		int64_t slots = (int64_t)s->limits.max_sessions + s->limits.max_generations;
-		TRY(served_model_open(&m, id, folder, weights, s->backend, s->limits.max_batch, slots, err));
-		m->next = s->models;
-		s->models = m;
-		s->n_models++;
+		TRY(s->loading ? go_on(s, err) : begin(s, id, folder, weights, err));
+		m = find(s, id);
 	}
-	scheduler_model_touch(s, m);
+	if (m)
+		scheduler_model_touch(s, m);
 	*out = m;
+	return STATUS_OK;
+}
+
+status scheduler_model(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out, error *err)
+{
+	if (!is_loading(s, id) || s->loading->weights != weights)
+		scheduler_model_abandon(s);
+	do
+		TRY(scheduler_model_step(s, id, folder, weights, out, err));
+	while (!*out);
 	return STATUS_OK;
 }
 
 status scheduler_model_unload(scheduler *s, const char *id, error *err)
 {
 	served_model *m = find(s, id);
+	if (is_loading(s, id))
+		return error_set(err, STATUS_CONFLICT, "model", "the model is being loaded");
 	if (m && m->users > 0)
 		return error_set(err, STATUS_CONFLICT, "model", "the model is in use by %d sessions or requests",
 		                 m->users);
@@ -86,6 +136,7 @@ bool scheduler_model_loaded(const scheduler *s, const char *id)
 
 void scheduler_model_free_all(scheduler *s)
 {
+	scheduler_model_abandon(s);
 	while (s->models)
 		unload(s, s->models);
 }

@@ -25,6 +25,7 @@ struct scheduler {
 	bool closing; /* being freed: nothing new begins */
 
 	served_model *models;
+	served_model *loading; /* not one of them yet; NULL: none */
 	int n_models;
 	uint64_t clock; /* counts uses, for the least recently used model */
 

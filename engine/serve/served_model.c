@@ -11,6 +11,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
+#include "engine/model/model_loader.h"
 #include "engine/tensor/arena.h"
 #include "engine/tensor/ops.h"
 
@@ -34,10 +35,10 @@ struct served_plan {
 	bool scores;
 	plan *pick, *plan; /* pick: input_ids; NULL: they are uploaded */
 	value logits;
-	size_t at[INPUT_COUNT], bytes;  /* of the block */
-	int32_t *staging[INPUT_COUNT];  /* within the first, which is the block on the host */
-	const int32_t *sampled;         /* [batch] on the device */
-	outputs *outputs;               /* with scores */
+	size_t at[INPUT_COUNT], bytes; /* of the block */
+	int32_t *staging[INPUT_COUNT]; /* within the first, which is the block on the host */
+	const int32_t *sampled;        /* [batch] on the device */
+	outputs *outputs;              /* with scores */
 	sample_plan *sample;
 };
 
@@ -51,9 +52,14 @@ static size_t aligned(size_t bytes)
 /* Words of each input per row of a batch. */
 static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t batch, int64_t length)
 {
-	const int64_t words[INPUT_COUNT] = {
-	    [INPUT_IDS] = length,  [INPUT_FROM] = 1,   [INPUT_POSITION_IDS] = length, [INPUT_SLOT] = 1,
-	    [INPUT_POSITION] = 1,  [INPUT_LENGTH] = 1, [INPUT_LAST] = 1,              [INPUT_SETTING] = SAMPLE_WORDS};
+	const int64_t words[INPUT_COUNT] = {[INPUT_IDS] = length,
+	                                    [INPUT_FROM] = 1,
+	                                    [INPUT_POSITION_IDS] = length,
+	                                    [INPUT_SLOT] = 1,
+	                                    [INPUT_POSITION] = 1,
+	                                    [INPUT_LENGTH] = 1,
+	                                    [INPUT_LAST] = 1,
+	                                    [INPUT_SETTING] = SAMPLE_WORDS};
 	*bytes = 0;
 	for (int i = 0; i < INPUT_COUNT; i++) {
 		at[i] = *bytes;
@@ -137,10 +143,12 @@ static status served_plan_make(served_plan *p, const served_model *m, error *err
 	char *inputs = m->block + inputs_at(m);
 	bool picks = b->fetch && p->length == 1;
 	TRY(make_staging(p));
-	const forward_input places[] = {
-	    {"position_ids", inputs + p->at[INPUT_POSITION_IDS]}, {"slot", inputs + p->at[INPUT_SLOT]},
-	    {"position", inputs + p->at[INPUT_POSITION]},         {"length", inputs + p->at[INPUT_LENGTH]},
-	    {"last", inputs + p->at[INPUT_LAST]},                 {"input_ids", inputs + p->at[INPUT_IDS]}};
+	const forward_input places[] = {{"position_ids", inputs + p->at[INPUT_POSITION_IDS]},
+	                                {"slot", inputs + p->at[INPUT_SLOT]},
+	                                {"position", inputs + p->at[INPUT_POSITION]},
+	                                {"length", inputs + p->at[INPUT_LENGTH]},
+	                                {"last", inputs + p->at[INPUT_LAST]},
+	                                {"input_ids", inputs + p->at[INPUT_IDS]}};
 	forward_spec spec = {.batch = p->batch,
 	                     .length = p->length,
 	                     .recurrent = true,
@@ -308,16 +316,31 @@ status served_model_sample_row(served_model *m, const float *logits, const sampl
 
 /* --- the model -------------------------------------------------------------------- */
 
-static status served_model_load(served_model *m, const char *folder, dtype weights, backend *b, int64_t max_slots,
-                                error *err)
+struct served_model_loading {
+	model_loader *weights;
+	backend *backend;
+	int64_t max_slots;
+	char folder[]; /* for the tokenizer */
+};
+
+static void loading_free(served_model_loading *l)
 {
-	TRY(model_open(&m->model, folder, weights, b, err));
+	if (!l)
+		return;
+	model_loader_free(l->weights);
+	free(l);
+}
+
+/* What a model needs beside its weights. */
+static status served_model_equip(served_model *m, const served_model_loading *l, error *err)
+{
+	backend *b = l->backend;
 	int64_t vocab = model_dimensions(m->model)->vocab, floats = model_state_floats(m->model);
 	void *row;
-	TRY(tokenizer_open(&m->tokenizer, folder, vocab, err));
-	status s = statepool_new(&m->pool, b, floats, max_slots);
+	TRY(tokenizer_open(&m->tokenizer, l->folder, vocab, err));
+	status s = statepool_new(&m->pool, b, floats, l->max_slots);
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "no room for %lld states of %lld numbers: %s", (long long)max_slots,
+		return error_set(err, s, NULL, "no room for %lld states of %lld numbers: %s", (long long)l->max_slots,
 		                 (long long)floats, status_text(s));
 	TRY(b->allocate(b, (size_t)vocab * sizeof(float), &row));
 	m->row = row;
@@ -333,23 +356,63 @@ static status served_model_load(served_model *m, const char *folder, dtype weigh
 	return STATUS_OK;
 }
 
-status served_model_open(served_model **out, const char *id, const char *folder, dtype weights, backend *b,
-                         int max_batch, int64_t max_slots, error *err)
+static status not_loaded(status s, error *err)
+{
+	return s == STATUS_OK ? s : error_set(err, s, "model", "the model could not be loaded: %s", status_text(s));
+}
+
+status served_model_load(served_model *m, bool *done, error *err)
+{
+	served_model_loading *l = m->loading;
+	bool read = m->model != NULL;
+	status s = STATUS_OK;
+	*done = false;
+	if (read)
+		s = served_model_equip(m, l, err);
+	else
+		s = model_loader_step(l->weights, &read, err);
+	if (s != STATUS_OK)
+		return not_loaded(s, err);
+	if (!m->model) {
+		m->model = read ? model_loader_take(l->weights) : NULL;
+		return STATUS_OK;
+	}
+	loading_free(l);
+	m->loading = NULL;
+	*done = true;
+	return STATUS_OK;
+}
+
+static status served_model_begin(served_model *m, const char *folder, dtype weights, backend *b, int64_t max_slots,
+                                 error *err)
+{
+	size_t bytes = strlen(folder) + 1;
+	served_model_loading *l = m->loading = memory_new(1, sizeof *l + bytes);
+	if (!l)
+		return STATUS_NOMEM;
+	l->backend = b;
+	l->max_slots = max_slots;
+	memcpy(l->folder, folder, bytes);
+	return model_loader_new(&l->weights, folder, weights, b, err);
+}
+
+status served_model_new(served_model **out, const char *id, const char *folder, dtype weights, backend *b,
+                        int max_batch, int64_t max_slots, error *err)
 {
 	*out = NULL;
 	served_model *m = memory_new(1, sizeof *m);
 	if (!m)
-		return STATUS_NOMEM;
+		return not_loaded(STATUS_NOMEM, err);
 	assert(strlen(id) < sizeof m->id);
 	strcpy(m->id, id);
+	m->weights = weights;
 	m->max_batch = max_batch;
-	status s = served_model_load(m, folder, weights, b, max_slots, err);
-	if (s != STATUS_OK) {
+	status s = served_model_begin(m, folder, weights, b, max_slots, err);
+	if (s == STATUS_OK)
+		*out = m;
+	else
 		served_model_free(m);
-		return error_set(err, s, "model", "the model could not be loaded: %s", status_text(s));
-	}
-	*out = m;
-	return STATUS_OK;
+	return not_loaded(s, err);
 }
 
 void served_model_free(served_model *m)
@@ -357,6 +420,7 @@ void served_model_free(served_model *m)
 	if (!m)
 		return;
 	assert(m->users == 0);
+	loading_free(m->loading);
 	while (m->plans) {
 		served_plan *p = m->plans;
 		m->plans = p->next;

@@ -34,12 +34,14 @@
 #include "engine/serve/statepool.h"
 
 typedef struct served_plan served_plan;
+typedef struct served_model_loading served_model_loading;
 
 struct served_model {
 	served_model *next; /* the scheduler's list */
 	char id[SCHEDULER_ID_BYTES];
 	uint64_t last_used; /* the scheduler's clock; the lowest idle one is unloaded first */
-	model *model;
+	dtype weights;
+	model *model; /* NULL: its weights are being read */
 	tokenizer *tokenizer;
 	statepool *pool;
 	float *row;            /* [vocab] on the device: logits that come from the host … */
@@ -53,11 +55,15 @@ struct served_model {
 	served_plan *plans;
 	bool hashed;
 	uint64_t hash;
+	served_model_loading *loading; /* NULL: it is whole */
 };
 
-/* Load a folder onto b, with weights of a panel type, for up to `max_slots` states. */
-status served_model_open(served_model **out, const char *id, const char *folder, dtype weights, backend *b,
-                         int max_batch, int64_t max_slots, error *err);
+/* Begin to load a folder onto b, with weights of a panel type, for up to `max_slots` states. Until it is whole only
+ * served_model_load and served_model_free are legal. */
+status served_model_new(served_model **out, const char *id, const char *folder, dtype weights, backend *b, int max_batch,
+                        int64_t max_slots, error *err);
+/* The next step, of about a millisecond; *done: the model is whole. After an error only served_model_free is legal. */
+status served_model_load(served_model *m, bool *done, error *err);
 void served_model_free(served_model *m);
 
 /* A zeroed slot for a session. STATUS_BUSY, STATUS_NOMEM, STATUS_DEVICE. */
