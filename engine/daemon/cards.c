@@ -47,6 +47,11 @@ const char *cards_dtype_name(dtype weights)
 	return dtypes[i].name;
 }
 
+bool cards_prepare(const card *c, device *d)
+{
+	return device_prepare(d, c->id, c->folder, c->weights);
+}
+
 status cards_model(const card *c, device *d, served_model **out, error *err)
 {
 	return device_model(d, c->id, c->folder, c->weights, out, err);

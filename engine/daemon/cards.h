@@ -44,7 +44,8 @@ void cards_forget(cards *all, const char *id);
 /* Move a finished folder in as a new model. STATUS_CONFLICT when the id exists. */
 status cards_add(cards *all, const char *id, const char *folder, const char *owned_by, error *err);
 
-/* Executor thread: the card's model, loaded if need be (device_model). */
+/* Executor thread: the `prepare` of a task that calls cards_model (device_prepare), and the card's model (device_model). */
+bool cards_prepare(const card *c, struct device *d);
 status cards_model(const card *c, struct device *d, served_model **out, error *err);
 /* It is loaded with these weights: keep the choice. */
 status cards_keep_weights(cards *all, const card *c, error *err);

@@ -45,6 +45,7 @@ struct choices {
 	error error;          /* the first that matters to the client */
 	/* executor until start is done */
 	task start;
+	bool start_cancelled; /* while it waited for its model */
 	device *device;
 	int started;
 	error start_error;
@@ -77,6 +78,7 @@ static void run_control(task *t, device *d)
 {
 	choices *c = TASK_OWNER(t, choices, control);
 	(void)d;
+	c->start_cancelled |= c->control_cancels;
 	for (int i = 0; i < c->n; i++) {
 		choice *x = &c->items[i];
 		x->credit += x->handed;
@@ -97,7 +99,7 @@ static void control_done(task *t)
 	c->control_under_way = false;
 	for (int i = 0; i < c->n; i++)
 		more |= c->items[i].pending > 0;
-	if (more && c->ended < c->started)
+	if (more && (!c->start_done || c->ended < c->started))
 		send_control(c);
 	else
 		try_finish(c);
@@ -251,6 +253,8 @@ static status start_all(choices *c, device *d, error *err)
 {
 	served_model *m;
 	session *x = NULL;
+	if (c->start_cancelled)
+		return error_set(err, STATUS_CANCELLED, NULL, "cancelled");
 	TRY(cards_model(c->plan.card, d, &m, err));
 	if (c->plan.session) {
 		TRY(sessions_redeem(&c->plan.ticket, d, m, &x, err));
@@ -271,6 +275,11 @@ static status start_all(choices *c, device *d, error *err)
 		c->started++;
 	}
 	return STATUS_OK;
+}
+
+static bool prepare_start(task *t, device *d)
+{
+	return cards_prepare(TASK_OWNER(t, choices, start)->plan.card, d);
 }
 
 static void run_start(task *t, device *d)
@@ -586,7 +595,7 @@ void choices_begin(choices *c)
 		c->items[i].credit = c->items[i].pending;
 		c->items[i].pending = 0;
 	}
-	c->start = (task){.run = run_start, .done = start_done};
+	c->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
 	if (!executor_submit(s->engine->executor, &c->start)) {
 		refuse(c, STATUS_BUSY, "too many requests are waiting");
 		return;

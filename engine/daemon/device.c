@@ -18,11 +18,15 @@ struct device {
 	device_options options;
 	backend *backend;          /* serves */
 	backend *training_backend; /* a stream of its own in the background where there are streams, else the same */
-	scheduler *scheduler; /* NULL only while the device could not be opened again */
+	scheduler *scheduler;      /* NULL only while the device could not be opened again */
 	struct training *training;
 	uint64_t retry_ns; /* when to try to open it again */
 	char name[16], description[96];
 	bool bf16;
+	/* Loading. Of this turn: was a load asked for, has it had its time, and which one has failed. */
+	bool asked, spent;
+	char failed_id[SCHEDULER_ID_BYTES]; /* "": none */
+	error failed;
 	pthread_mutex_t mutex; /* guards shared */
 	device_stats stats, shared;
 };
@@ -51,7 +55,8 @@ static void close_backends(device *d)
 	d->backend = d->training_backend = NULL;
 }
 
-/* Rows of a step where nobody has said how many: a device takes hardly longer for many than for one, a CPU in proportion. */
+/* Rows of a step where nobody has said how many: a device takes hardly longer for many than for one, a CPU in
+ * proportion. */
 enum { BATCH_ON_CPU = 32, BATCH_ON_DEVICE = 256 };
 
 static status start(device *d, error *err)
@@ -161,24 +166,88 @@ scheduler *device_scheduler(device *d)
 	return d->scheduler;
 }
 
+/* Whatever is wrong with the folder of a stored model is damage, and not what the client asked for. */
+static status blame_storage(const char *id, status s, error *err)
+{
+	if (s == STATUS_OK || s == STATUS_BUSY || s == STATUS_CONFLICT || s == STATUS_NOMEM || s == STATUS_DEVICE)
+		return s;
+	error why = ERROR_INIT;
+	error_set(&why, STATUS_STORAGE, "model", "the model \"%s\" cannot be loaded: %.250s", id,
+	          err->message[0] ? err->message : status_text(s));
+	log_line(LOG_ERROR, "%s", why.message);
+	*err = why;
+	return STATUS_STORAGE;
+}
+
+/* The scheduler has the model now, or has unloaded it to load it with other weights. */
+static void note_models(device *d, const char *id, bool loaded)
+{
+	prune_loaded(d);
+	bool known = false;
+	for (int i = 0; i < d->stats.n_loaded; i++)
+		known |= strcmp(d->stats.loaded[i], id) == 0;
+	if (loaded && !known && d->stats.n_loaded < DEVICE_MAX_MODELS)
+		snprintf(d->stats.loaded[d->stats.n_loaded++], SCHEDULER_ID_BYTES, "%s", id);
+	publish(d);
+}
+
+/* What the tasks of this turn that wait for this model are to be answered. */
+static void keep_failure(device *d, const char *id, status s, const error *err)
+{
+	snprintf(d->failed_id, sizeof d->failed_id, "%s", id);
+	d->failed = *err;
+	error_set(&d->failed, s, NULL, "%s", status_text(s));
+}
+
+bool device_prepare(device *d, const char *id, const char *folder, dtype weights)
+{
+	if (!d->scheduler || strcmp(d->failed_id, id) == 0)
+		return true;
+	bool loaded = scheduler_model_loaded(d->scheduler, id);
+	if (d->spent && !loaded)
+		return false;
+	for (uint64_t began = clock_ns(); clock_ns() - began < DEVICE_LOAD_NS; loaded = false) {
+		served_model *m;
+		error err = ERROR_INIT;
+		status s = scheduler_model_step(d->scheduler, id, folder, weights, &m, &err);
+		s = blame_storage(id, s, &err);
+		if (s != STATUS_OK)
+			keep_failure(d, id, s, &err);
+		if ((m && !loaded) || s != STATUS_OK)
+			note_models(d, id, m != NULL);
+		if (m || s != STATUS_OK)
+			return true;
+		if (!scheduler_model_loading(d->scheduler, id))
+			return false; /* another one is first */
+		d->asked = true;
+	}
+	d->spent = true;
+	return false;
+}
+
 status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err)
 {
 	*out = NULL;
 	if (!d->scheduler)
 		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
+	if (strcmp(d->failed_id, id) == 0)
+		return error_set(err, d->failed.status, d->failed.param, "%s", d->failed.message);
+	error why = ERROR_INIT;
 	bool loaded = scheduler_model_loaded(d->scheduler, id);
-	status s = scheduler_model(d->scheduler, id, folder, weights, out, err);
-	if (s != STATUS_OK) {
-		publish_loaded(d); /* it may have been unloaded to be loaded with other weights */
-		return s;
-	}
-	if (!loaded) {
-		prune_loaded(d);
-		if (d->stats.n_loaded < DEVICE_MAX_MODELS)
-			snprintf(d->stats.loaded[d->stats.n_loaded++], SCHEDULER_ID_BYTES, "%s", id);
-		publish(d);
-	}
-	return STATUS_OK;
+	status s = blame_storage(id, scheduler_model(d->scheduler, id, folder, weights, out, &why), &why);
+	if (s != STATUS_OK || !loaded)
+		note_models(d, id, s == STATUS_OK);
+	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", error_message(&why));
+}
+
+/* A turn is over: who asks next begins anew. */
+static void end_turn(device *d)
+{
+	if (d->scheduler && !d->asked)
+		scheduler_model_abandon(d->scheduler);
+	d->asked = d->spent = false;
+	d->failed_id[0] = 0;
+	d->failed = (error)ERROR_INIT;
 }
 
 status device_unload(device *d, const char *id, error *err)
@@ -243,6 +312,7 @@ static void count_tick(device *d, double seconds)
 
 static bool foreground(device *d)
 {
+	end_turn(d);
 	if (!d->scheduler) {
 		struct timespec pause = {0, 10000000};
 		if (clock_ns() >= d->retry_ns)

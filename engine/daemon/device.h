@@ -5,14 +5,14 @@
  *
  * A device that fails (STATUS_DEVICE) has ended every generation with that status already. Sessions and
  * the training run are given up and the backend is opened again; durable sessions come back from the store
- * when they are next used, and the job from its last checkpoint. */
+ * when they are next used, and the job from its last checkpoint. A model that was being loaded is begun anew. */
 #ifndef ENGINE_DAEMON_DEVICE_H
 #define ENGINE_DAEMON_DEVICE_H
 
 #include "engine/daemon/executor.h"
 #include "engine/serve/scheduler.h"
 
-enum { DEVICE_MAX_MODELS = 64, DEVICE_TICK_BUCKETS = 12 };
+enum { DEVICE_MAX_MODELS = 64, DEVICE_TICK_BUCKETS = 12, DEVICE_LOAD_NS = 2000000 };
 
 struct training;
 
@@ -52,7 +52,13 @@ void device_snapshot(device *d, device_stats *out);
 
 backend *device_training_backend(device *d);
 scheduler *device_scheduler(device *d);
-/* scheduler_model, remembered for the snapshot. */
+/* A task's `prepare`: bring the model of that id on its way, for DEVICE_LOAD_NS per turn, whoever asks how often. True:
+ * device_model answers at once now, in this turn. The model of the first task that waits is loaded first; one that no
+ * task has asked for in a turn is given up. */
+bool device_prepare(device *d, const char *id, const char *folder, dtype weights);
+/* The model of that id, which lies in the store: loaded if need be (blocks, unless device_prepare said true), remembered
+ * for the snapshot. STATUS_STORAGE: its folder is damaged or missing; that has been logged. BUSY, CONFLICT, NOMEM and
+ * DEVICE as of scheduler_model. */
 status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);
 status device_unload(device *d, const char *id, error *err);
 /* The training run that background turns advance; NULL: none. */

@@ -25,6 +25,7 @@ struct executor {
 	bool stopping;
 	int64_t owed_ns;               /* to the background; executor thread */
 	queue posted;                  /* since the last look; executor thread */
+	queue waiting;                 /* for their `prepare`; executor thread */
 	pthread_mutex_t message_mutex; /* guards messages */
 	queue messages;
 	uv_async_t async;
@@ -71,12 +72,17 @@ static void publish(executor *x)
 	uv_async_send(&x->async);
 }
 
+/* Run the tasks that are ready; the others wait behind those that wait already. */
 static void run_tasks(executor *x, task *t)
 {
 	while (t) {
 		task *next = t->next;
-		t->run(t, x->device);
-		executor_post(x, t);
+		if (t->prepare && !t->prepare(t, x->device)) {
+			queue_push(&x->waiting, t);
+		} else {
+			t->run(t, x->device);
+			executor_post(x, t);
+		}
 		t = next;
 	}
 }
@@ -85,11 +91,12 @@ static void run_tasks(executor *x, task *t)
 static bool take_turn(executor *x, bool *idle)
 {
 	pthread_mutex_lock(&x->mutex);
-	while (*idle && !x->tasks.first && !x->stopping)
+	while (*idle && !x->tasks.first && !x->waiting.first && !x->stopping)
 		pthread_cond_wait(&x->wake, &x->mutex);
 	task *all = queue_take_all(&x->tasks);
-	bool stop = x->stopping && !all;
+	bool stop = x->stopping && !all && !x->waiting.first;
 	pthread_mutex_unlock(&x->mutex);
+	run_tasks(x, queue_take_all(&x->waiting));
 	run_tasks(x, all);
 	publish(x);
 	if (stop)
@@ -174,6 +181,7 @@ status executor_start(executor **out, uv_loop_t *loop, const executor_work *work
 	queue_init(&x->tasks);
 	queue_init(&x->messages);
 	queue_init(&x->posted);
+	queue_init(&x->waiting);
 	pthread_mutex_init(&x->mutex, NULL);
 	pthread_mutex_init(&x->message_mutex, NULL);
 	pthread_cond_init(&x->wake, NULL);

@@ -7,11 +7,16 @@
  *
  * A task is embedded in whatever it works for. Handing it over hands over the right to touch
  * that object's fields: between submit and done only `run` may. Both queues are first in, first
- * out, so tasks run, and answers arrive, in the order they were caused.
+ * out, so tasks that need not wait run, and answers arrive, in the order they were caused.
+ *
+ * A task may have to wait for what takes long, such as a model that is being read. It then has a `prepare`, which does a
+ * little of it (a few milliseconds) and returns false until all is there; once per turn it is called again. Tasks behind it
+ * do not wait for it: they run when they are ready. Those that wait are called in the order of their submission, before
+ * the tasks that came since.
  *
  * Bounds: at most EXECUTOR_MAX_TASKS submitted tasks wait or run; one more is refused, which is the
  * engine's "overloaded". executor_control is for tasks that must get through (cancel, grant, stop): an
- * object has at most one of those under way, so the number of objects bounds them. Posted
+ * object has at most one of those under way, and it may run before a task of the object that waits, so the number of objects bounds them. Posted
  * messages are bounded by their senders (a generation by its credits, a training run by its rate).
  *
  * Turns: between two looks at the queue the thread does at most one unit of foreground work (one decode step
@@ -36,8 +41,9 @@ typedef struct executor executor;
 
 typedef struct task task;
 struct task {
-	void (*run)(task *t, device *d); /* executor thread; NULL for a message */
-	void (*done)(task *t);           /* loop thread; may free the task; NULL: nothing to tell */
+	bool (*prepare)(task *t, device *d); /* executor thread; true: run it now. NULL: it need not wait */
+	void (*run)(task *t, device *d);     /* executor thread; NULL for a message */
+	void (*done)(task *t);               /* loop thread; may free the task; NULL: nothing to tell */
 	task *next;
 	bool counted;
 };

@@ -262,6 +262,11 @@ void explanations_session(stream *s)
 
 /* --- of an input ---------------------------------------------------------------------------- */
 
+static bool prepare_forward(task *t, device *d)
+{
+	return cards_prepare(((explanation *)t)->log.card, d);
+}
+
 static void run_forward(task *t, device *d)
 {
 	explanation *x = (explanation *)t;
@@ -310,7 +315,7 @@ static void explain_input(stream *s)
 		return;
 	status why = read_input(x, s->params, &x->error);
 	if (why == STATUS_OK) {
-		x->task = (task){.run = run_forward, .done = forward_done};
+		x->task = (task){.prepare = prepare_forward, .run = run_forward, .done = forward_done};
 		if (executor_submit(s->engine->executor, &x->task))
 			return;
 		why = error_set(&x->error, STATUS_BUSY, NULL, "too many requests are waiting");

@@ -115,11 +115,22 @@ typedef struct errand {
 	error error;
 } errand;
 
+static dtype wanted_weights(const errand *a)
+{
+	return a->chosen ? a->weights : a->card->weights;
+}
+
+static bool prepare_load(task *t, device *d)
+{
+	const errand *a = (errand *)t;
+	return device_prepare(d, a->card->id, a->card->folder, wanted_weights(a));
+}
+
 static void run_load(task *t, device *d)
 {
 	errand *a = (errand *)t;
 	served_model *loaded;
-	dtype weights = a->chosen ? a->weights : a->card->weights;
+	dtype weights = wanted_weights(a);
 	a->result = device_model(d, a->card->id, a->card->folder, weights, &loaded, &a->error);
 	if (a->result == STATUS_OK)
 		a->card->weights = weights; /* here, so that whoever comes next finds the model as it is */
@@ -179,7 +190,7 @@ static void send_errand(stream *s, card *c, void (*run)(task *t, device *d), voi
 {
 	errand *a = memory_new(1, sizeof *a);
 	if (a)
-		*a = (errand){.task = {.run = run, .done = done},
+		*a = (errand){.task = {.prepare = run == run_load ? prepare_load : NULL, .run = run, .done = done},
 		              .stream = s,
 		              .card = c,
 		              .weights = chosen ? *chosen : 0,

@@ -66,6 +66,11 @@ static status act(visit *v, device *d)
 	return v->kind->act ? v->kind->act(v, d, x, &v->error) : STATUS_OK;
 }
 
+static bool prepare_visit(task *t, device *d)
+{
+	return cards_prepare(((visit *)t)->card, d);
+}
+
 static void run_visit(task *t, device *d)
 {
 	visit *v = (visit *)t;
@@ -97,7 +102,7 @@ static void visit_done(task *t)
 
 static void begin(visit *v)
 {
-	v->task = (task){.run = run_visit, .done = visit_done};
+	v->task = (task){.prepare = prepare_visit, .run = run_visit, .done = visit_done};
 	if (executor_submit(v->stream->engine->executor, &v->task))
 		return;
 	if (v->parent)

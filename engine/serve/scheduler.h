@@ -53,6 +53,8 @@ status scheduler_model(scheduler *s, const char *id, const char *folder, dtype w
  * an error nothing is left of the attempt. scheduler_model gives up what is being loaded here if it is another model. */
 status scheduler_model_step(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out,
                             error *err);
+/* Is it the one that is being loaded? */
+bool scheduler_model_loading(const scheduler *s, const char *id);
 /* Give up what scheduler_model_step has begun. */
 void scheduler_model_abandon(scheduler *s);
 /* STATUS_CONFLICT while it is being loaded, or sessions or generations use it; STATUS_OK when it was not loaded. */

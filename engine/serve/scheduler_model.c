@@ -45,7 +45,7 @@ static status make_room(scheduler *s, error *err)
 	return STATUS_OK;
 }
 
-static bool is_loading(const scheduler *s, const char *id)
+bool scheduler_model_loading(const scheduler *s, const char *id)
 {
 	return s->loading && strcmp(s->loading->id, id) == 0;
 }
@@ -94,7 +94,7 @@ status scheduler_model_step(scheduler *s, const char *id, const char *folder, dt
 		TRY(scheduler_model_unload(s, id, err));
 		m = NULL;
 	}
-	if (!m && s->loading && (!is_loading(s, id) || s->loading->weights != weights))
+	if (!m && s->loading && (!scheduler_model_loading(s, id) || s->loading->weights != weights))
 		return STATUS_OK; /* another one first */
 	if (!m) {
 		TRY(s->loading ? go_on(s, err) : begin(s, id, folder, weights, err));
@@ -108,7 +108,7 @@ status scheduler_model_step(scheduler *s, const char *id, const char *folder, dt
 
 status scheduler_model(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out, error *err)
 {
-	if (!is_loading(s, id) || s->loading->weights != weights)
+	if (!scheduler_model_loading(s, id) || s->loading->weights != weights)
 		scheduler_model_abandon(s);
 	do
 		TRY(scheduler_model_step(s, id, folder, weights, out, err));
@@ -119,7 +119,7 @@ status scheduler_model(scheduler *s, const char *id, const char *folder, dtype w
 status scheduler_model_unload(scheduler *s, const char *id, error *err)
 {
 	served_model *m = find(s, id);
-	if (is_loading(s, id))
+	if (scheduler_model_loading(s, id))
 		return error_set(err, STATUS_CONFLICT, "model", "the model is being loaded");
 	if (m && m->users > 0)
 		return error_set(err, STATUS_CONFLICT, "model", "the model is in use by %d sessions or requests",

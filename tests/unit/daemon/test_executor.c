@@ -80,6 +80,8 @@ static int teardown(void **state)
 typedef struct note {
 	task task;
 	int number, ran, done;
+	atomic_int asked; /* calls of prepare */
+	atomic_int wanted; /* of them, until it is ready */
 	uint64_t slices; /* of training begun when it ran */
 	int *last_done;
 } note;
@@ -90,6 +92,13 @@ static void run_note(task *t, device *d)
 	n->ran++;
 	n->slices = d->background_turns;
 	d->order[d->n_order++ % 64] = n->number;
+}
+
+static bool prepare_note(task *t, device *d)
+{
+	(void)d;
+	note *n = TASK_OWNER(t, note, task);
+	return ++n->asked >= n->wanted;
 }
 
 static void note_done(task *t)
@@ -237,6 +246,73 @@ static void stopping_runs_what_was_submitted_and_delivers_everything(void **stat
 	assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+static note waiting_note(int number, int wanted, int *last)
+{
+	return (note){.task = {.prepare = prepare_note, .run = run_note, .done = note_done},
+	              .number = number,
+	              .wanted = wanted,
+	              .last_done = last};
+}
+
+static void a_task_that_waits_delays_no_other_and_no_work(void **state)
+{
+	fixture *f = *state;
+	int last = -1;
+	f->device.unit_ns = 10000;
+	note slow = waiting_note(1, INT32_MAX, &last), quick = {.task = {.run = run_note, .done = note_done},
+	                                                         .number = 2,
+	                                                         .last_done = &last};
+	assert_true(executor_submit(f->executor, &slow.task));
+	assert_true(executor_submit(f->executor, &quick.task));
+	until(f, &last, 2);
+	uint64_t turns = f->device.foreground_turns;
+	int asked = slow.asked;
+	sleep_ms(30);
+	assert_true(f->device.foreground_turns > turns + 100);
+	assert_true(slow.asked > asked + 100);
+	assert_int_equal(executor_pending(f->executor), 1);
+	slow.wanted = 0; /* read by the executor at its next turn */
+	until(f, &last, 1);
+	f->device.unit_ns = 0;
+}
+
+static void tasks_that_wait_keep_their_order_and_come_before_newer_ones(void **state)
+{
+	fixture *f = *state;
+	enum { WAITING = 5 };
+	note notes[WAITING];
+	int last = -1;
+	for (int i = 0; i < WAITING; i++) {
+		notes[i] = waiting_note(i, 50, &last);
+		assert_true(executor_submit(f->executor, &notes[i].task));
+	}
+	until(f, &last, WAITING - 1);
+	for (int i = 0; i < WAITING; i++) {
+		assert_int_equal(f->device.order[i], i);
+		assert_int_equal(notes[i].asked, 50); /* once a turn, also without other work */
+	}
+}
+
+static void stopping_waits_for_what_has_to_wait(void **state)
+{
+	static const executor_work work = {foreground, background};
+	uv_loop_t loop;
+	device d = {0};
+	executor *x;
+	int last = -1;
+	(void)state;
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(executor_start(&x, &loop, &work, &d, NULL), STATUS_OK);
+	note slow = waiting_note(3, 1000, &last);
+	assert_true(executor_submit(x, &slow.task));
+	executor_stop(x);
+	assert_int_equal(slow.ran, 1);
+	assert_int_equal(last, 3);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	executor_free(x);
+	assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -247,6 +323,9 @@ int main(void)
 	    CASE(training_alone_gets_whole_slices),
 	    CASE(serving_and_training_get_half_of_the_time_each),
 	    CASE(a_task_waits_for_one_slice_of_training_at_most),
+	    CASE(a_task_that_waits_delays_no_other_and_no_work),
+	    CASE(tasks_that_wait_keep_their_order_and_come_before_newer_ones),
+	    cmocka_unit_test(stopping_waits_for_what_has_to_wait),
 	    cmocka_unit_test(stopping_runs_what_was_submitted_and_delivers_everything),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

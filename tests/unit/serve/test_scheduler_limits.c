@@ -194,6 +194,51 @@ static void clamp_keeps_the_last_position_and_wrap_begins_anew(void **state)
 	}
 }
 
+static void a_model_is_loaded_in_steps_while_others_serve(void **state)
+{
+	fixture *f = *state;
+	served_model *m = NULL, *other;
+	client c;
+	int steps = 0;
+	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, DTYPE_PANEL_F32, &f->model, NULL), STATUS_OK);
+	for (; !m; steps++) {
+		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
+		if (m)
+			break;
+		assert_true(scheduler_model_loading(f->scheduler, "b") && !scheduler_model_loaded(f->scheduler, "b"));
+		assert_int_equal(scheduler_model_unload(f->scheduler, "b", NULL), STATUS_CONFLICT);
+		/* One at a time; what is loaded is there as ever. */
+		assert_int_equal(scheduler_model_step(f->scheduler, "c", f->folder, DTYPE_PANEL_F32, &other, NULL),
+		                 STATUS_OK);
+		assert_null(other);
+		assert_int_equal(scheduler_model_step(f->scheduler, "m", f->folder, DTYPE_PANEL_F32, &other, NULL),
+		                 STATUS_OK);
+		assert_ptr_equal(other, f->model);
+		if (steps > 2)
+			continue;
+		int32_t prompt[3] = {3, 4, 5};
+		generation_request r = request(&c, prompt, 3, 4);
+		run(f, NULL, &c, &r);
+		assert_int_equal(c.result.status, STATUS_OK);
+	}
+	assert_true(steps > 5);
+	assert_true(scheduler_model_loaded(f->scheduler, "b") && !scheduler_model_loading(f->scheduler, "b"));
+}
+
+static void a_load_that_is_given_up_leaves_nothing(void **state)
+{
+	fixture *f = *state;
+	served_model *m;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
+	assert_null(m);
+	scheduler_model_abandon(f->scheduler);
+	assert_false(scheduler_model_loading(f->scheduler, "b") || scheduler_model_loaded(f->scheduler, "b"));
+	assert_int_equal(scheduler_model_unload(f->scheduler, "b", NULL), STATUS_OK);
+	for (int i = 0; i < 4; i++) /* and one that is under way at the end */
+		assert_int_equal(scheduler_model_step(f->scheduler, "b", f->folder, DTYPE_PANEL_INT8, &m, NULL), STATUS_OK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +246,8 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(the_model_idle_for_longest_makes_room_and_none_is_busy, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_model_that_cannot_be_loaded_leaves_nothing_behind, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_model_is_loaded_in_steps_while_others_serve, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_load_that_is_given_up_leaves_nothing, setup, teardown),
 	    cmocka_unit_test_setup_teardown(impossible_limits_are_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(freeing_the_scheduler_ends_everybody_once, setup, teardown),
 	    cmocka_unit_test_setup_teardown(past_the_last_position_is_an_error_unless_asked_for, setup, teardown),
