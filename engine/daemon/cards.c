@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
-#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/device.h"
 
@@ -52,9 +53,20 @@ bool cards_prepare(const card *c, device *d)
 	return device_prepare(d, c->id, c->folder, c->weights);
 }
 
-status cards_model(const card *c, device *d, served_model **out, error *err)
+status cards_model(card *c, device *d, served_model **out, error *err)
 {
-	return device_model(d, c->id, c->folder, c->weights, out, err);
+	return cards_load(c, d, c->weights, out, err);
+}
+
+status cards_load(card *c, device *d, dtype weights, served_model **out, error *err)
+{
+	error why = ERROR_INIT;
+	status s = device_model(d, c->id, c->folder, weights, out, &why);
+	if (s == STATUS_STORAGE && !c->load_problem[0])
+		snprintf(c->load_problem, sizeof c->load_problem, "%.255s", why.message);
+	if (s == STATUS_OK || s == STATUS_STORAGE)
+		c->unloadable = s == STATUS_STORAGE;
+	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
 }
 
 static status read_weights(const cards *all, card *c, error *err)
@@ -85,11 +97,14 @@ int64_t cards_count_parameters(const architecture *a, const void *config)
 
 static status read_config(const char *folder, json_t **out, error *err)
 {
-	char path[PATH_MAX + 16], *text;
+	manifest *about;
+	char *text;
 	size_t bytes;
 	*out = NULL;
-	snprintf(path, sizeof path, "%s/config.json", folder);
-	TRY(file_read(path, CARDS_MAX_CONFIG, &text, &bytes, err));
+	TRY(manifest_open_folder(&about, folder, err));
+	status s = manifest_read(about, folder, "config.json", CARDS_MAX_CONFIG, &text, &bytes, err);
+	manifest_free(about);
+	TRY(s);
 	*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
 	free(text);
 	return *out ? STATUS_OK : error_set(err, STATUS_CORRUPT, NULL, "config.json is not JSON");
@@ -244,27 +259,44 @@ static void drop_oldest(cards *all)
 	cards_release(unlink_card(all, last));
 }
 
-static status read_card(cards *all, const char *id, card **out, error *err)
+/* What a card says, from the row and the folder. */
+static status read_object(cards *all, card *c, error *err)
 {
-	card *c = memory_new(1, sizeof *c);
-	if (!c)
-		return STATUS_NOMEM;
-	c->references = 1;
-	snprintf(c->id, sizeof c->id, "%s", id);
-	status s = locate(all, c, err);
-	if (s == STATUS_OK)
-		s = read_weights(all, c, err);
-	if (s == STATUS_OK)
-		s = fill(c, err);
-	if (s != STATUS_OK) {
-		cards_release(c);
-		c = NULL;
-	}
-	*out = c;
-	return s;
+	char job[STORE_ID_BYTES];
+	int64_t step;
+	bool checkpoint = cards_parse_checkpoint(c->id, job, &step);
+	TRY(locate(all, c, err));
+	TRY(store_check_blob(all->engine->store, checkpoint ? STORE_CHECKPOINTS : STORE_MODELS, c->id, false, err));
+	TRY(read_weights(all, c, err));
+	return fill(c, err);
 }
 
-status cards_open(cards *all, const char *id, card **out, error *err)
+/* Whatever is wrong with what the store has is damage, and not what the client asked for. */
+static status read_card(cards *all, const char *id, card **out, error *err)
+{
+	error why = ERROR_INIT;
+	*out = NULL;
+	card *c = memory_new(1, sizeof *c);
+	if (!c)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	c->references = 1;
+	c->weights = DTYPE_PANEL_F32;
+	snprintf(c->id, sizeof c->id, "%s", id);
+	status s = read_object(all, c, &why);
+	bool known = c->folder[0] || s == STATUS_STORAGE;
+	if (s == STATUS_NOMEM || (s != STATUS_OK && !known)) {
+		cards_release(c);
+		return error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
+	}
+	if (s != STATUS_OK) {
+		snprintf(c->problem, sizeof c->problem, "%.255s", why.message[0] ? why.message : status_text(s));
+		store_note_damage(all->engine->store, STORE_MODELS, id, c->problem);
+	}
+	*out = c;
+	return STATUS_OK;
+}
+
+status cards_inspect(cards *all, const char *id, card **out, error *err)
 {
 	*out = NULL;
 	card **link = find_card(all, id), *c;
@@ -274,12 +306,35 @@ status cards_open(cards *all, const char *id, card **out, error *err)
 		c = unlink_card(all, link);
 	else
 		TRY(read_card(all, id, &c, err));
+	*out = c;
+	if (c->problem[0])
+		return STATUS_OK; /* read again next time: it may have been put right */
 	link_card(all, c);
 	c->references++;
 	if (all->count > CARDS_MAX)
 		drop_oldest(all);
+	return STATUS_OK;
+}
+
+status cards_open(cards *all, const char *id, card **out, error *err)
+{
+	card *c;
+	*out = NULL;
+	TRY(cards_inspect(all, id, &c, err));
+	if (c->problem[0]) {
+		error why = ERROR_INIT;
+		error_set(&why, STATUS_STORAGE, "model", "the model \"%s\" is damaged: %s", id, c->problem);
+		log_line(LOG_ERROR, "%s", why.message);
+		cards_release(c);
+		return error_set(err, STATUS_STORAGE, why.param, "%s", why.message);
+	}
 	*out = c;
 	return STATUS_OK;
+}
+
+const char *cards_problem(const card *c)
+{
+	return c->problem[0] ? c->problem : c->unloadable ? c->load_problem : NULL;
 }
 
 status cards_keep_weights(cards *all, const card *c, error *err)
@@ -297,22 +352,42 @@ void cards_forget(cards *all, const char *id)
 		cards_release(unlink_card(all, link));
 }
 
-status cards_add(cards *all, const char *id, const char *folder, const char *owned_by, error *err)
+/* The row of a finished folder. What it is sealed with already stays. */
+static status describe(store_model *row, const char *id, const char *folder, const char *owned_by, error *err)
 {
-	store_model row = {.created = clock_unix()};
 	card c = {.references = 1};
-	snprintf(row.id, sizeof row.id, "%s", id);
-	snprintf(row.owned_by, sizeof row.owned_by, "%s", owned_by);
+	manifest *about = NULL;
+	*row = (store_model){.created = clock_unix()};
+	snprintf(row->id, sizeof row->id, "%s", id);
+	snprintf(row->owned_by, sizeof row->owned_by, "%s", owned_by);
 	snprintf(c.folder, sizeof c.folder, "%s", folder);
 	status s = fill(&c, err);
+	if (s == STATUS_OK)
+		s = manifest_open_folder(&about, folder, err);
 	if (s == STATUS_OK) {
-		snprintf(row.architecture, sizeof row.architecture, "%s", c.architecture->name);
-		row.parameters = c.parameters;
-		s = store_model_add(all->engine->store, &row, folder, err);
+		snprintf(row->architecture, sizeof row->architecture, "%s", c.architecture->name);
+		row->parameters = c.parameters;
 	}
+	if (about && strcmp(manifest_id(about), id) == 0)
+		row->created = json_integer_value(json_object_get(manifest_about(about), "created"));
+	manifest_free(about);
 	json_decref(c.config);
 	tokenizer_free(c.tokenizer);
 	return s;
+}
+
+status cards_seal(const char *id, const char *folder, const char *owned_by, error *err)
+{
+	store_model row;
+	TRY(describe(&row, id, folder, owned_by, err));
+	return store_model_seal(&row, folder, err);
+}
+
+status cards_add(cards *all, const char *id, const char *folder, const char *owned_by, error *err)
+{
+	store_model row;
+	TRY(describe(&row, id, folder, owned_by, err));
+	return store_model_add(all->engine->store, &row, folder, err);
 }
 
 status cards_new(cards **out, engine *e)

@@ -31,22 +31,38 @@ typedef struct card {
 	tokenizer *tokenizer;
 	char owned_by[64];
 	int64_t created;
+	char problem[256]; /* why it cannot be used: its row, configuration or tokenizer is damaged; "": nothing. Then
+	                    * what these would say is not there */
+	_Atomic bool unloadable; /* its weights could not be loaded when this was last tried, */
+	char load_problem[256];  /* and why; written before the flag is set for the first time */
 } card;
 
 status cards_new(cards **out, engine *e);
 void cards_free(cards *all);
 
-/* The card of a name, with a reference for the caller. STATUS_NOT_FOUND. */
+/* The card of a name, with a reference for the caller. STATUS_NOT_FOUND; STATUS_STORAGE, logged: what the store has
+ * under this name is damaged. */
 status cards_open(cards *all, const char *id, card **out, error *err);
+/* The same for what only shows or deletes: a damaged one has a card too, with its `problem`. */
+status cards_inspect(cards *all, const char *id, card **out, error *err);
+/* Why the model cannot be used, as far as is known; NULL: nothing is wrong. */
+const char *cards_problem(const card *c);
 void cards_release(card *c); /* NULL is legal */
 /* The name is gone from the store: requests must not find it any more. */
 void cards_forget(cards *all, const char *id);
-/* Move a finished folder in as a new model. STATUS_CONFLICT when the id exists. */
+/* Any thread: write the manifest of a finished folder that is to be this model (store_model_seal). STATUS_INVALID,
+ * UNSUPPORTED: it is none. */
+status cards_seal(const char *id, const char *folder, const char *owned_by, error *err);
+/* Move a finished folder in as a new model; one that is not sealed is sealed first. STATUS_CONFLICT when the id exists.
+ */
 status cards_add(cards *all, const char *id, const char *folder, const char *owned_by, error *err);
 
-/* Executor thread: the `prepare` of a task that calls cards_model (device_prepare), and the card's model (device_model). */
+/* Executor thread: the `prepare` of a task that calls cards_model (device_prepare), and the card's model
+ * (device_model). */
 bool cards_prepare(const card *c, struct device *d);
-status cards_model(const card *c, struct device *d, served_model **out, error *err);
+status cards_model(card *c, struct device *d, served_model **out, error *err);
+/* The same with other weights than it has been served with. */
+status cards_load(card *c, struct device *d, dtype weights, served_model **out, error *err);
 /* It is loaded with these weights: keep the choice. */
 status cards_keep_weights(cards *all, const card *c, error *err);
 /* "fp32", "bf16", "int8". False when there is none of that name. */

@@ -92,11 +92,20 @@ void files_content(stream *s)
 {
 	error err = ERROR_INIT;
 	store_file f;
-	char path[PATH_MAX];
-	if (store_file_get(s->engine->store, s->target, &f, &err) != STATUS_OK) {
-		stream_error(s, &err, NULL);
-		return;
+	manifest *seal = NULL;
+	char path[PATH_MAX], beside[PATH_MAX + 16];
+	status result = store_file_get(s->engine->store, s->target, &f, &err);
+	if (result == STATUS_OK) {
+		store_blob_path(s->engine->store, f.id, path);
+		snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, path);
+		result = manifest_open(&seal, beside, &err);
+		if (result == STATUS_NOT_FOUND) {
+			err = (error)ERROR_INIT;
+			result = error_set(&err, STATUS_STORAGE, NULL, "the file's manifest is missing");
+		}
 	}
-	store_blob_path(s->engine->store, f.id, path);
-	download_file(s, path, "application/octet-stream");
+	if (result != STATUS_OK)
+		stream_error(s, &err, NULL);
+	else
+		download_file(s, path, "application/octet-stream", seal);
 }

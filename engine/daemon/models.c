@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/log.h"
+#include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/cards.h"
 #include "engine/daemon/device.h"
@@ -27,15 +29,33 @@ static bool is_loaded(const device_stats *stats, const char *id)
 	return false;
 }
 
+/* What is known of a model's row alone. */
+static json_t *damaged_object(const card *c)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b}}", "id", c->id, "object", "model", "created",
+	                 (json_int_t)c->created, "owned_by", c->owned_by, "additive", "damaged", c->problem, "loaded",
+	                 0);
+}
+
+/* NULL when out of memory. */
 static json_t *model_object(engine *e, const card *c, bool loaded)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:I, s:I, s:s, s:s, s:b}}", "id", c->id,
-	                 "object", "model", "created", (json_int_t)c->created, "owned_by", c->owned_by, "additive",
-	                 "architecture", c->architecture->name, "parameters", (json_int_t)c->parameters, "config",
-	                 c->config, "tokenizer", "type", tokenizer_type(c->tokenizer), "vocab_size",
-	                 (int)tokenizer_size(c->tokenizer), "n_positions", (json_int_t)c->dims.positions, "state_bytes",
-	                 (json_int_t)c->state_bytes, "dtype", cards_dtype_name(c->weights), "backend",
-	                 device_backend_name(e->device), "loaded", loaded);
+	if (c->problem[0])
+		return damaged_object(c);
+	json_t *object = json_pack(
+	    "{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:I, s:I, s:s, s:s, s:b}}", "id", c->id, "object",
+	    "model", "created", (json_int_t)c->created, "owned_by", c->owned_by, "additive", "architecture",
+	    c->architecture->name, "parameters", (json_int_t)c->parameters, "config", c->config, "tokenizer", "type",
+	    tokenizer_type(c->tokenizer), "vocab_size", (int)tokenizer_size(c->tokenizer), "n_positions",
+	    (json_int_t)c->dims.positions, "state_bytes", (json_int_t)c->state_bytes, "dtype",
+	    cards_dtype_name(c->weights), "backend", device_backend_name(e->device), "loaded", loaded);
+	const char *problem = cards_problem(c);
+	if (object && problem &&
+	    json_object_set_new(json_object_get(object, "additive"), "damaged", json_string(problem)) != 0) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
 }
 
 static json_t *object_now(engine *e, const card *c)
@@ -55,11 +75,41 @@ static card *open_target(stream *s)
 	return c;
 }
 
+/* The same, also of a damaged model. */
+static card *inspect_target(stream *s)
+{
+	error err = ERROR_INIT;
+	card *c;
+	if (cards_inspect(s->engine->cards, s->target, &c, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	return c;
+}
+
 /* --- model.list, model.get ------------------------------------------------------- */
 
 static bool collect_id(void *context, const json_t *row)
 {
-	return json_array_append(context, json_object_get(row, "id")) == 0;
+	json_t **ids = context;
+	if (json_array_append(*ids, json_object_get(row, "id")) == 0)
+		return true;
+	json_decref(*ids);
+	*ids = NULL;
+	return false;
+}
+
+/* Append the object of a model; one that is being deleted is left out. */
+static status list_model(engine *e, const char *id, const device_stats *stats, json_t *data, error *err)
+{
+	error why = ERROR_INIT;
+	card *c;
+	status s = cards_inspect(e->cards, id, &c, &why);
+	if (s == STATUS_NOT_FOUND)
+		return STATUS_OK;
+	if (s != STATUS_OK)
+		return error_set(err, s, why.param, "%s", why.message);
+	s = json_array_append_new(data, model_object(e, c, is_loaded(stats, c->id))) == 0 ? STATUS_OK : STATUS_NOMEM;
+	cards_release(c);
+	return s;
 }
 
 void models_list(stream *s)
@@ -69,20 +119,13 @@ void models_list(stream *s)
 	bool more;
 	json_t *ids = json_array(), *data = json_array();
 	store_page page = {.ascending = true};
-	status result = ids && data ? store_list(s->engine->store, STORE_MODELS, &page, collect_id, ids, &more, &err)
+	status result = ids && data ? store_list(s->engine->store, STORE_MODELS, &page, collect_id, &ids, &more, &err)
 	                            : STATUS_NOMEM;
+	if (result == STATUS_OK && !ids)
+		result = STATUS_NOMEM;
 	device_snapshot(s->engine->device, &stats);
-	for (size_t i = 0; result == STATUS_OK && i < json_array_size(ids); i++) {
-		error unreadable = ERROR_INIT;
-		card *c;
-		const char *id = json_string_value(json_array_get(ids, i));
-		if (cards_open(s->engine->cards, id, &c, &unreadable) != STATUS_OK) {
-			log_line(LOG_WARN, "model %s is left out of the list: %s", id, error_message(&unreadable));
-			continue;
-		}
-		json_array_append_new(data, model_object(s->engine, c, is_loaded(&stats, id)));
-		cards_release(c);
-	}
+	for (size_t i = 0; result == STATUS_OK && i < json_array_size(ids); i++)
+		result = list_model(s->engine, json_string_value(json_array_get(ids, i)), &stats, data, &err);
 	json_decref(ids);
 	if (result == STATUS_OK) {
 		stream_result(s, json_pack("{s:s, s:o}", "object", "list", "data", data));
@@ -95,7 +138,7 @@ void models_list(stream *s)
 
 void models_get(stream *s)
 {
-	card *c = open_target(s);
+	card *c = inspect_target(s);
 	if (!c)
 		return;
 	json_t *object = object_now(s->engine, c);
@@ -131,7 +174,7 @@ static void run_load(task *t, device *d)
 	errand *a = (errand *)t;
 	served_model *loaded;
 	dtype weights = wanted_weights(a);
-	a->result = device_model(d, a->card->id, a->card->folder, weights, &loaded, &a->error);
+	a->result = cards_load(a->card, d, weights, &loaded, &a->error);
 	if (a->result == STATUS_OK)
 		a->card->weights = weights; /* here, so that whoever comes next finds the model as it is */
 }
@@ -233,7 +276,7 @@ void models_delete(stream *s)
 {
 	char of[STORE_ID_BYTES];
 	int64_t step;
-	card *c = open_target(s);
+	card *c = inspect_target(s);
 	if (!c)
 		return;
 	const char *user = cards_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
@@ -268,13 +311,20 @@ static void imported(stream *s, const char *folder)
 	stream_result(s, object);
 }
 
+/* Pool thread. */
+static status check_import(const stream *s, const char *folder, error *err)
+{
+	TRY(model_check(folder, err));
+	return cards_seal(s->target, folder, "user", err);
+}
+
 void models_import(stream *s)
 {
 	static const upload_part parts[] = {{"config", "config.json", MODELS_MAX_CONFIG, true},
 	                                    {"weights", "model.safetensors", MODELS_MAX_WEIGHTS, true},
 	                                    {"tokenizer", "tokenizer.json", MODELS_MAX_TOKENIZER, false},
 	                                    {0}};
-	static const upload_plan what = {parts, model_check, imported};
+	static const upload_plan what = {parts, check_import, imported};
 	char of[STORE_ID_BYTES];
 	int64_t step;
 	store_model taken;
@@ -290,6 +340,27 @@ void models_import(stream *s)
 		upload_begin(s, &what);
 }
 
+/* The card is handed over. A model may lack a tokenizer.json, which no manifest lists then. */
+static void send_file(stream *s, card *c, const char *name, const char *type)
+{
+	char path[PATH_MAX + 32];
+	manifest *about;
+	error err = ERROR_INIT;
+	snprintf(path, sizeof path, "%s/%s", c->folder, name);
+	status result = manifest_open_folder(&about, c->folder, &err);
+	cards_release(c);
+	if (result != STATUS_OK) {
+		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", s->target, error_message(&err));
+		stream_error(s, &err, NULL);
+	} else if (strcmp(name, "tokenizer.json") == 0 && (!about || manifest_file_bytes(about, name) < 0) &&
+	           access(path, F_OK) != 0) {
+		manifest_free(about);
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "the model has no file \"%s\"", name);
+	} else {
+		download_file(s, path, type, about);
+	}
+}
+
 void models_file(stream *s)
 {
 	static const struct {
@@ -301,14 +372,11 @@ void models_file(stream *s)
 	card *c = open_target(s);
 	if (!c)
 		return;
-	char path[PATH_MAX + 32];
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-		if (strcmp(files[i].name, name) != 0)
-			continue;
-		snprintf(path, sizeof path, "%s/%s", c->folder, name);
-		cards_release(c);
-		download_file(s, path, files[i].type);
-		return;
+		if (strcmp(files[i].name, name) == 0) {
+			send_file(s, c, name, files[i].type);
+			return;
+		}
 	}
 	cards_release(c);
 	stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "a model has no file \"%.64s\"", name);

@@ -64,7 +64,7 @@ static void pool_check(uv_work_t *work)
 		if (u->seen[i])
 			s = sync_part(u, &u->plan->parts[i], &u->error);
 	if (s == STATUS_OK && u->plan->check)
-		s = u->plan->check(u->folder, &u->error);
+		s = u->plan->check(u->stream, u->folder, &u->error);
 	if (s != STATUS_OK)
 		error_set(&u->error, s, NULL, "%s", status_text(s));
 }

@@ -18,8 +18,8 @@ typedef struct upload_part {
 
 typedef struct upload_plan {
 	const upload_part *parts; /* ends with a NULL name */
-	/* Pool thread: judge the complete folder; may be NULL. */
-	status (*check)(const char *folder, error *err);
+	/* Pool thread: judge the complete folder; of the stream, target and params may be read. May be NULL. */
+	status (*check)(const stream *s, const char *folder, error *err);
 	/* Loop thread: everything is on disk and has passed. Answers the stream. What is left of
 	 * the folder afterwards is removed. */
 	void (*finished)(stream *s, const char *folder);

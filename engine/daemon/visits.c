@@ -371,7 +371,7 @@ static status act_log(visit *v, device *d, session *x, error *err)
 {
 	const int32_t *tokens;
 	const float *scores;
-	const card *c = v->card;
+	card *c = v->card;
 	int64_t count, floats = c->dims.layers * c->architecture->n_rounds * 2 * c->dims.heads;
 	served_model *m;
 	TRY(cards_check_explains(c, NULL, err));
