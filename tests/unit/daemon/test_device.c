@@ -238,12 +238,94 @@ static void a_generation_on_a_failing_device_is_told_and_the_next_one_works(void
 	device_close(d);
 }
 
+/* A folder of a model that takes several turns to load, and a device without its thread. */
+static device *loading_setup(char folder[64])
+{
+	static const device_options on = {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}};
+	device *d;
+	backend *b;
+	model *m;
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i}", "hidden_size", 512, "n_heads", 4, "n_layer", 4,
+	                           "vocab_size", 259, "n_positions", 32);
+	strcpy(folder, "/tmp/additive-loading-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	log_init("test", LOG_ERROR + 1);
+	assert_int_equal(cpu_open(&b, 1, NULL), STATUS_OK);
+	assert_int_equal(model_create(&m, architecture_find("additive"), config, 1, b, NULL), STATUS_OK);
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	model_free(m);
+	backend_close(b);
+	json_decref(config);
+	assert_int_equal(device_open(&d, &on, NULL), STATUS_OK);
+	return d;
+}
+
+static void loading_teardown(device *d, const char *folder)
+{
+	device_close(d);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+static void a_load_goes_on_turn_by_turn_and_is_given_up_when_no_task_asks(void **state)
+{
+	(void)state;
+	char folder[64];
+	int turns = 0;
+	served_model *m;
+	device_stats stats;
+	device *d = loading_setup(folder);
+	assert_false(device_prepare(d, "m", folder, DTYPE_PANEL_F32));
+	uint64_t began = clock_ns();
+	assert_false(device_prepare(d, "m", folder, DTYPE_PANEL_F32)); /* once a turn only */
+	assert_true(clock_ns() - began < DEVICE_LOAD_NS);
+	assert_false(device_prepare(d, "other", folder, DTYPE_PANEL_F32));
+	device_work.foreground(d);
+	assert_true(scheduler_model_loading(device_scheduler(d), "m"));
+	device_work.foreground(d); /* a turn in which no task asks */
+	assert_false(scheduler_model_loading(device_scheduler(d), "m"));
+	for (; !device_prepare(d, "m", folder, DTYPE_PANEL_F32); turns++)
+		device_work.foreground(d);
+	assert_true(turns > 1);
+	assert_true(device_prepare(d, "m", folder, DTYPE_PANEL_F32));
+	assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
+	device_snapshot(d, &stats);
+	assert_int_equal(stats.n_loaded, 1);
+	loading_teardown(d, folder);
+}
+
+static void a_load_that_fails_is_told_to_all_tasks_of_the_turn_and_tried_again_in_the_next(void **state)
+{
+	(void)state;
+	char folder[64], path[96], moved[96];
+	served_model *m;
+	device *d = loading_setup(folder);
+	snprintf(path, sizeof path, "%s/model.safetensors", folder);
+	snprintf(moved, sizeof moved, "%s/elsewhere", folder);
+	assert_int_equal(rename(path, moved), 0);
+	for (int i = 0; i < 2; i++) {
+		error err = ERROR_INIT;
+		assert_true(device_prepare(d, "m", folder, DTYPE_PANEL_F32));
+		assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, &err), STATUS_STORAGE);
+		assert_non_null(strstr(err.message, "\"m\""));
+		assert_non_null(strstr(err.message, "model.safetensors"));
+		assert_int_equal(rename(i ? path : moved, i ? moved : path), 0); /* made good: not in this turn */
+	}
+	assert_int_equal(rename(moved, path), 0);
+	device_work.foreground(d);
+	while (!device_prepare(d, "m", folder, DTYPE_PANEL_F32))
+		device_work.foreground(d);
+	assert_int_equal(device_model(d, "m", folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
+	loading_teardown(d, folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(a_job_on_a_failing_device_ends_with_the_same_weights, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_generation_on_a_failing_device_is_told_and_the_next_one_works, setup,
 	                                    teardown),
+	    cmocka_unit_test(a_load_goes_on_turn_by_turn_and_is_given_up_when_no_task_asks),
+	    cmocka_unit_test(a_load_that_fails_is_told_to_all_tasks_of_the_turn_and_tried_again_in_the_next),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

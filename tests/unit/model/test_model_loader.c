@@ -1,4 +1,5 @@
-/* Loading in steps: the same bits as in one go, and no wrong number from a file that is damaged or changes meanwhile. */
+/* Loading in steps: the same bits as in one go, and no wrong number from a file that is damaged or changes meanwhile.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

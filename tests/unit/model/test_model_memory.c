@@ -1,5 +1,6 @@
-/* Every allocation of making, reading, writing and compiling a model fails once in turn: the caller gets an error, keeps
- * nothing to free, and the next attempt succeeds. Under an address sanitizer this finds what is freed twice or never.
+/* Every allocation of making, reading, writing and compiling a model fails once in turn: the caller gets an error,
+ * keeps nothing to free, and the next attempt succeeds. Under an address sanitizer this finds what is freed twice or
+ * never.
  *
  * Only the engine's own calls fail where a document is parsed; jansson's parser is left its memory. */
 #include <setjmp.h>
