@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,11 +26,13 @@ enum {
 struct http_peer {
 	http *http;
 	int fd;
-	request *request;
-	uint64_t deadline; /* loop time; 0: none */
-	uv_poll_t poll;    /* for the client's leaving, which the library misses */
-	bool polling;      /* the handle is initialised and must be closed */
-	bool left;         /* the client sends no more */
+	request *request;    /* owned; NULL between two requests */
+	uint64_t seen_bytes; /* of the body, at the latest sweep that found input waiting */
+	bool waiting;        /* that sweep was the latest one */
+	uint64_t deadline;   /* loop time; 0: none */
+	uv_poll_t poll;      /* for the client's leaving, which the library misses */
+	bool polling;        /* the handle is initialised and must be closed */
+	bool left;           /* the client sends no more */
 	http_peer *previous, *next;
 };
 
@@ -121,31 +124,61 @@ static bool http_listen(http *h, const char *listen_address)
 
 /* --- the library's callbacks --------------------------------------------------------------- */
 
+static void http_peer_end_request(http_peer *p)
+{
+	request *r = p->request;
+	p->request = NULL;
+	if (!r)
+		return;
+	request_over(r);
+	p->waiting = false;
+	http_peer_deadline(p, p->http->server->limits.request_ms); /* for the next request */
+}
+
+/* The library now adds every query argument to the connection's memory. When that runs out, it forgets that it has
+ * begun an error answer: the connection is neither answered nor read again. The arguments are uri.c's affair, so their
+ * text is taken out of the library's buffer, which is writable, and there is nothing to add. */
+static void http_hide_arguments(const char *target)
+{
+	char *mark = target ? strchr(target, '?') : NULL;
+	if (mark)
+		mark[1] = '\0';
+}
+
+/* After this call the library may end the request without http_on_completed, for instance when a second error follows a
+ * first one. So the peer owns the request: it ends at the latest with the connection. */
 static void *http_on_target(void *context, const char *target, struct MHD_Connection *connection)
 {
 	http *h = context;
-	return request_new(h->server, connection, target);
+	http_peer *p = http_peer_of(connection);
+	if (p) {
+		http_peer_end_request(p);
+		p->request = request_new(h->server, p, connection, target);
+	}
+	http_hide_arguments(target);
+	return NULL;
 }
 
 static enum MHD_Result http_on_access(void *context, struct MHD_Connection *connection, const char *url,
                                       const char *method, const char *version, const char *data, size_t *bytes,
-                                      void **request_at)
+                                      void **state)
 {
 	(void)context;
-	(void)connection;
 	(void)url;
-	return *request_at ? request_access(*request_at, method, version, data, bytes) : MHD_NO;
+	(void)state;
+	const http_peer *p = http_peer_of(connection);
+	return p && p->request ? request_access(p->request, method, version, data, bytes) : MHD_NO;
 }
 
-static void http_on_completed(void *context, struct MHD_Connection *connection, void **request_at,
+static void http_on_completed(void *context, struct MHD_Connection *connection, void **state,
                               enum MHD_RequestTerminationCode why)
 {
 	(void)context;
-	(void)connection;
+	(void)state;
 	(void)why;
-	if (*request_at)
-		request_over(*request_at);
-	*request_at = NULL;
+	http_peer *p = http_peer_of(connection);
+	if (p)
+		http_peer_end_request(p);
 }
 
 static void http_peer_closed(uv_handle_t *handle)
@@ -156,6 +189,8 @@ static void http_peer_closed(uv_handle_t *handle)
 static void http_peer_end(http_peer *p)
 {
 	http *h = p->http;
+	http_peer_end_request(p);
+	metrics_connection_ends(h->server->metrics);
 	if (p->previous)
 		p->previous->next = p->next;
 	else
@@ -199,7 +234,7 @@ static void http_on_connection(void *context, struct MHD_Connection *connection,
 	http_peer *p = calloc(1, sizeof *p);
 	*peer_at = p;
 	if (!p)
-		return; /* its requests are refused by http_on_target */
+		return; /* its requests are refused by http_on_access */
 	p->http = h;
 	p->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 	p->poll.data = p;
@@ -207,6 +242,7 @@ static void http_on_connection(void *context, struct MHD_Connection *connection,
 	if (p->next)
 		p->next->previous = p;
 	h->peers = p;
+	metrics_connection_begins(h->server->metrics);
 	http_peer_deadline(p, h->server->limits.request_ms);
 	p->polling = uv_poll_init(h->server->loop, &p->poll, p->fd) == 0;
 	if (p->polling)
@@ -249,6 +285,39 @@ static void http_on_ready(uv_poll_t *poll, int status, int events)
 	MHD_run(h->daemon);
 }
 
+/* Is the library, as far as we can see, reading? */
+static bool http_peer_reading(const http_peer *p)
+{
+	const request *r = p->request;
+	return !r || ((r->phase == REQUEST_HEAD || r->phase == REQUEST_BODY) && !r->suspended && !r->linger);
+}
+
+/* A reading library takes what there is. When input waits at two sweeps and nothing of it has become a body, the
+ * library has no room for what it wants to see whole (the extension of a chunk), and never will. */
+static bool http_peer_stuck(http_peer *p, bool unread)
+{
+	uint64_t body = p->request ? p->request->body_bytes : 0;
+	bool waiting = p->request && unread && http_peer_reading(p);
+	bool stuck = waiting && p->waiting && p->seen_bytes == body;
+	p->waiting = waiting;
+	p->seen_bytes = body;
+	return stuck;
+}
+
+static void http_sweep_peer(http_peer *p, uint64_t now)
+{
+	int unread = 0;
+	bool known = ioctl(p->fd, FIONREAD, &unread) == 0;
+	if (p->deadline && now >= p->deadline)
+		shutdown(p->fd, SHUT_RDWR); /* the library sees the end and cleans up */
+	else if (p->left && known && unread == 0 && http_peer_reading(p))
+		shutdown(p->fd, SHUT_RDWR); /* it has missed the end of the input; see http_on_leave */
+	else if (http_peer_stuck(p, known && unread > 0))
+		request_stuck(p->request);
+	else if (p->request)
+		reply_tick(p->request);
+}
+
 /* Draining: end idle connections, then everything, then say that it is over. */
 static void http_sweep_draining(http *h, uint64_t now)
 {
@@ -272,12 +341,9 @@ static void http_on_sweep(uv_timer_t *timer)
 {
 	http *h = timer->data;
 	uint64_t now = uv_now(h->server->loop);
-	for (http_peer *p = h->peers; p; p = p->next) {
-		if (p->deadline && now >= p->deadline)
-			shutdown(p->fd, SHUT_RDWR); /* the library sees the end and cleans up */
-		else if (p->request)
-			reply_tick(p->request);
-	}
+	MHD_run(h->daemon); /* so that what is unread afterwards is what the library leaves */
+	for (http_peer *p = h->peers; p; p = p->next)
+		http_sweep_peer(p, now);
 	if (h->server->draining)
 		http_sweep_draining(h, now);
 }
@@ -287,13 +353,6 @@ static void http_on_sweep(uv_timer_t *timer)
 http_peer *http_peer_of(struct MHD_Connection *connection)
 {
 	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-}
-
-void http_peer_set_request(http_peer *p, request *r)
-{
-	p->request = r;
-	if (!r)
-		http_peer_deadline(p, p->http->server->limits.request_ms); /* for the next request */
 }
 
 void http_peer_deadline(http_peer *p, uint64_t ms)

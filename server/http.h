@@ -6,6 +6,8 @@
  *   - a suspended connection is blind: every connection is watched for the client's leaving. A client
  *     that closes only its sending side and then has to wait counts as gone: the two cannot be told apart in time;
  *   - its timeout is reset by every byte: a peer has one deadline, moved only by real progress;
+ *   - it may end a request without saying so: the peer owns its request and frees it at the latest with itself;
+ *   - it may read no further and wait for ever: the sweep finds input that stays unread, and ends the connection;
  *   - stopping it with suspended connections aborts the process: http_drain ends every request first. */
 #ifndef SERVER_HTTP_H
 #define SERVER_HTTP_H
@@ -33,7 +35,6 @@ void http_free(http *h);
 /* --- for the request on a connection ---------------------------------------------- */
 
 http_peer *http_peer_of(struct MHD_Connection *connection);
-void http_peer_set_request(http_peer *p, struct request *r);
 /* Close the socket unless something happens within ms; 0: never. */
 void http_peer_deadline(http_peer *p, uint64_t ms);
 /* What is left of the deadline is lengthened by ms, up to cap ms from now. */

@@ -33,7 +33,7 @@ typedef struct row_metrics {
 
 struct metrics {
 	int n_rows;
-	uint64_t in_flight;
+	uint64_t connections, in_flight;
 	histogram first_token, next_token, queue;
 	row_metrics rows[];
 };
@@ -62,6 +62,16 @@ static void histogram_add(histogram *h, double seconds, uint64_t times)
 	h->counts[i] += times;
 	h->total += times;
 	h->sum += seconds * (double)times;
+}
+
+void metrics_connection_begins(metrics *m)
+{
+	m->connections++;
+}
+
+void metrics_connection_ends(metrics *m)
+{
+	m->connections--;
 }
 
 void metrics_request_begins(metrics *m)
@@ -266,7 +276,10 @@ void metrics_write(const metrics *m, bool engine_up, const json_t *engine, buffe
 {
 	metrics_head(out, "additive_engine_up", "gauge", "1 while the engine is connected.");
 	buffer_format(out, "additive_engine_up %d\n", engine_up);
-	metrics_head(out, "additive_http_requests_in_flight", "gauge", "Requests being read, worked on or answered.");
+	metrics_head(out, "additive_http_connections", "gauge", "Open connections.");
+	buffer_format(out, "additive_http_connections %llu\n", (unsigned long long)m->connections);
+	metrics_head(out, "additive_http_requests_in_flight", "gauge",
+	             "Requests in memory: being read, worked on or answered.");
 	buffer_format(out, "additive_http_requests_in_flight %llu\n", (unsigned long long)m->in_flight);
 	metrics_write_rows(m, out);
 	metrics_head(out, "additive_time_to_first_token_seconds", "histogram",

@@ -15,6 +15,9 @@ typedef struct metrics metrics;
 metrics *metrics_new(void);
 void metrics_free(metrics *m);
 
+void metrics_connection_begins(metrics *m);
+void metrics_connection_ends(metrics *m);
+/* Called when a request is allocated, and when it is freed. */
 void metrics_request_begins(metrics *m);
 /* fitted NULL: no row did. status 0: ended without an answer, counted as 499. */
 void metrics_request_ends(metrics *m, const struct route *fitted, int status, double seconds);

@@ -293,10 +293,9 @@ enum MHD_Result request_access(request *r, const char *method, const char *versi
 	return MHD_YES;
 }
 
-request *request_new(server *s, struct MHD_Connection *connection, const char *target)
+request *request_new(server *s, http_peer *peer, struct MHD_Connection *connection, const char *target)
 {
-	http_peer *peer = http_peer_of(connection);
-	request *r = peer ? calloc(1, sizeof *r) : NULL;
+	request *r = calloc(1, sizeof *r);
 	if (!r)
 		return NULL;
 	r->server = s;
@@ -304,7 +303,6 @@ request *request_new(server *s, struct MHD_Connection *connection, const char *t
 	r->peer = peer;
 	r->started_ns = uv_hrtime();
 	uri_parse(&r->uri, target ? target : ""); /* what is wrong with it is said once the head is complete */
-	http_peer_set_request(peer, r);
 	metrics_request_begins(s->metrics);
 	return r;
 }
@@ -354,6 +352,15 @@ void request_abort(request *r)
 		http_peer_deadline(r->peer, 1);
 }
 
+void request_stuck(request *r)
+{
+	r->must_close = true;
+	if (!r->status)
+		reply_refuse(r, 400, "invalid_framing", NULL, "a part of the message's framing is too long");
+	reply_send_last(r);
+	http_peer_deadline(r->peer, 1);
+}
+
 void request_over(request *r)
 {
 	request_cancel(r);
@@ -363,7 +370,6 @@ void request_over(request *r)
 	if (r->server->access_log)
 		fprintf(stderr, "%s %s %s %d %.3f\n", r->id, r->route ? r->route->method : "-",
 		        r->route ? r->route->path : "-", r->status, request_seconds(r));
-	http_peer_set_request(r->peer, NULL);
 	r->server->buffered -= r->reserved;
 	reply_fini(r);
 	buffer_fini(&r->text);

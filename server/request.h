@@ -117,13 +117,15 @@ void reply_fini(request *r);
 /* --- for http.c and reply.c ------------------------------------------------------------------ */
 
 /* The first line has arrived. */
-request *request_new(server *s, struct MHD_Connection *connection, const char *target);
+request *request_new(server *s, http_peer *peer, struct MHD_Connection *connection, const char *target);
 enum MHD_Result request_access(request *r, const char *method, const char *version, const char *data, size_t *bytes);
 /* The client has left while we were not looking at the connection. */
 void request_gone(request *r);
 /* The server is shutting down and waits no longer. */
 void request_abort(request *r);
-/* The library is done with the request; frees it. */
+/* The library has stopped reading in the middle of the request: say so past it and close. */
+void request_stuck(request *r);
+/* The library is done with the request, or its connection is gone; frees it. */
 void request_over(request *r);
 /* Let the library go on with a suspended request. */
 void request_resume(request *r);
