@@ -47,7 +47,7 @@ static void files_create(request *r)
 
 const route files_routes[] = {
     {"GET", "/v1/files", forward_handle, .engine_method = "file.list", .query = "after limit order purpose"},
-    {"POST", "/v1/files", files_create, .engine_method = "file.create", .body = BODY_FORM},
+    {"POST", "/v1/files", files_create, .engine_method = "file.create", .body = BODY_FORM, .idempotent = true},
     {"GET", "/v1/files/{id}", forward_handle, .engine_method = "file.get"},
     {"DELETE", "/v1/files/{id}", forward_handle, .engine_method = "file.delete"},
     {"GET", "/v1/files/{id}/content", download_handle, .engine_method = "file.content"},

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "server/forward.h"
+#include "server/idempotency.h"
 #include "server/sse.h"
 
 enum {
@@ -28,7 +29,7 @@ typedef struct generation {
 	choice *choices;
 	size_t n_choices;
 	uint64_t sent_events;
-	buffer envelope;    /* of a plain chunk: what comes before its index; from `tail` on, after its text */
+	buffer envelope; /* of a plain chunk: what comes before its index; from `tail` on, after its text */
 	size_t tail;
 	uint32_t owed;      /* events received and not granted again */
 	uint64_t latest_ns; /* the latest event with tokens; 0: none yet */
@@ -441,6 +442,11 @@ void generation_handle(request *r)
 	request_make_id(g->id, sizeof g->id, "cmpl-");
 	if (!g->stream && json_is_object(json_object_get(r->body, "stream_options"))) {
 		reply_refuse(r, 400, "invalid_value", "stream_options", "'stream_options' needs \"stream\": true");
+		return;
+	}
+	if (g->stream && idempotency_key(r)) {
+		reply_refuse(r, 400, "invalid_value", "Idempotency-Key",
+		             "Idempotency-Key is for whole answers; this request has \"stream\": true");
 		return;
 	}
 	json_object_del(r->body, "stream");

@@ -104,9 +104,10 @@ static void jobs_events(request *r)
 
 const route jobs_routes[] = {
     {"POST", "/v1/fine_tuning/jobs", forward_handle, .engine_method = "job.create", .body = BODY_JSON,
-     .schema = &schema_job_create},
+     .schema = &schema_job_create, .idempotent = true},
     {"GET", "/v1/fine_tuning/jobs", forward_handle, .engine_method = "job.list", .query = "after limit"},
     {"GET", "/v1/fine_tuning/jobs/{id}", forward_handle, .engine_method = "job.get"},
+    {"DELETE", "/v1/fine_tuning/jobs/{id}", forward_handle, .engine_method = "job.delete"},
     {"POST", "/v1/fine_tuning/jobs/{id}/cancel", forward_handle, .engine_method = "job.cancel"},
     {"POST", "/v1/fine_tuning/jobs/{id}/pause", forward_handle, .engine_method = "job.pause"},
     {"POST", "/v1/fine_tuning/jobs/{id}/resume", forward_handle, .engine_method = "job.resume"},
@@ -114,4 +115,6 @@ const route jobs_routes[] = {
      .query = "after limit stream"},
     {"GET", "/v1/fine_tuning/jobs/{id}/checkpoints", forward_handle, .engine_method = "job.checkpoints",
      .query = "after limit"},
+    {"DELETE", "/v1/fine_tuning/jobs/{id}/checkpoints/{checkpoint}", forward_handle,
+     .engine_method = "checkpoint.delete"},
     {.method = NULL}};

@@ -32,7 +32,7 @@ static void models_import(request *r)
 
 const route models_routes[] = {
     {"GET", "/v1/models", forward_handle, .engine_method = "model.list"},
-    {"POST", "/v1/models", models_import, .engine_method = "model.import", .body = BODY_FORM},
+    {"POST", "/v1/models", models_import, .engine_method = "model.import", .body = BODY_FORM, .idempotent = true},
     {"GET", "/v1/models/{id}", forward_handle, .engine_method = "model.get"},
     {"DELETE", "/v1/models/{id}", forward_handle, .engine_method = "model.delete"},
     {"POST", "/v1/models/{id}/load", forward_handle, .engine_method = "model.load", .body = BODY_JSON,

@@ -5,7 +5,7 @@
 #include "server/forward.h"
 #include "server/resources.h"
 
-enum { OPERATIONS_METRICS_MS = 2000 };
+enum { OPERATIONS_ENGINE_MS = 2000 };
 
 /* proto/openapi.yaml as JSON, embedded by embed_openapi.py. */
 extern const char openapi_json[];
@@ -16,8 +16,29 @@ static void operations_health(request *r)
 	reply_json(r, 200, json_pack("{s:s}", "status", "ok"));
 }
 
+/* --- readiness: the engine is there, and its data folder works ---------------------------- */
+
+static void operations_ready_end(void *context, const frame *f)
+{
+	request *r = context;
+	r->call = NULL;
+	json_t *status = f->type == FRAME_RESULT ? json_loadb(f->json, f->json_bytes, 0, NULL) : NULL;
+	const json_t *storage = json_object_get(status, "storage");
+	const char *why = json_string_value(json_object_get(storage, "problem"));
+	if (f->type != FRAME_RESULT)
+		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine does not report its state");
+	else if (!status)
+		reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
+	else if (json_is_false(json_object_get(storage, "ok")))
+		reply_refuse(r, 503, "storage_error", NULL, "the engine's storage: %s", why ? why : "no reason given");
+	else
+		reply_json(r, 200, json_pack("{s:s}", "status", "ready"));
+	json_decref(status);
+}
+
 static void operations_ready(request *r)
 {
+	static const engine_events events = {.event = forward_ignore, .end = operations_ready_end};
 	const server *s = r->server;
 	if (s->draining)
 		reply_refuse(r, 503, "shutting_down", NULL, "the server is shutting down");
@@ -25,7 +46,10 @@ static void operations_ready(request *r)
 		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away: %s",
 		             engine_link_reason(s->engine));
 	else
-		reply_json(r, 200, json_pack("{s:s}", "status", "ready"));
+		r->call =
+		    engine_link_call(s->engine, "engine.status", NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
+	if (!r->status && !r->call)
+		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away; try again shortly");
 }
 
 static void operations_version(request *r)
@@ -65,7 +89,7 @@ static void operations_metrics(request *r)
 {
 	static const engine_events events = {.event = forward_ignore, .end = operations_metrics_end};
 	r->call =
-	    engine_link_call(r->server->engine, "engine.metrics", NULL, 0, false, OPERATIONS_METRICS_MS, &events, r);
+	    engine_link_call(r->server->engine, "engine.metrics", NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
 	if (!r->call)
 		operations_metrics_reply(r, NULL);
 }

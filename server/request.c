@@ -14,6 +14,7 @@
 #include <strings.h>
 #include <sys/random.h>
 
+#include "server/idempotency.h"
 #include "server/query.h"
 
 enum {
@@ -164,7 +165,7 @@ static void request_begin(request *r, const char *method, const char *version)
 	const char *coding = request_header_value(r, MHD_HTTP_HEADER_CONTENT_ENCODING);
 	if (coding && strcasecmp(coding, "identity") != 0)
 		reply_refuse(r, 415, "unsupported_encoding", NULL, "bodies must not be compressed");
-	else if (!query_check(r))
+	else if (!query_check(r) || !idempotency_check(r))
 		return;
 	else if (request_length(r) > request_body_limit(r))
 		request_refuse_size(r);
@@ -383,6 +384,12 @@ void request_over(request *r)
 bool request_call(request *r, const char *method, json_t *params, uint32_t credit, bool upload,
                   const engine_events *events)
 {
+	const char *key = idempotency_key(r);
+	if (key && json_object_set_new(params, "idempotency_key", json_string(key)) != 0) {
+		json_decref(params);
+		reply_refuse(r, 503, "out_of_memory", NULL, "out of memory");
+		return false;
+	}
 	r->call = engine_link_call(r->server->engine, method, params, credit, upload, 0, events, r);
 	if (!r->call)
 		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away; try again shortly");

@@ -11,6 +11,7 @@ extern const route completions_routes[];
 extern const route sessions_routes[];
 extern const route explain_routes[];
 extern const route tokenize_routes[];
+extern const route storage_routes[];
 extern const route operations_routes[];
 
 #endif

@@ -6,8 +6,9 @@
 
 #include "server/resources.h"
 
-static const route *const tables[] = {models_routes,   files_routes,   jobs_routes,     completions_routes,
-                                      sessions_routes, explain_routes, tokenize_routes, operations_routes};
+static const route *const tables[] = {models_routes,      files_routes,    jobs_routes,
+                                      completions_routes, sessions_routes, explain_routes,
+                                      tokenize_routes,    storage_routes,  operations_routes};
 
 const route *router_row(int i)
 {

@@ -32,6 +32,7 @@ typedef struct route {
 	const schema *schema; /* BODY_JSON */
 	bool optional;        /* BODY_JSON: the body may be absent; the Content-Type is judged when there is one */
 	const char *query;    /* names of the allowed query parameters, separated by spaces; NULL: none */
+	bool idempotent;      /* the engine gets the Idempotency-Key header as a member of params */
 	bool open;            /* needs no key */
 	bool always;          /* answered while shutting down */
 } route;

@@ -19,18 +19,18 @@ static void sessions_restore(request *r)
 		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
 }
 
-const route sessions_routes[] = {{"GET", "/v1/sessions", forward_handle, .engine_method = "session.list"},
-                                 {"POST", "/v1/sessions", forward_handle, .engine_method = "session.create",
-                                  .body = BODY_JSON, .schema = &schema_session_create},
-                                 {"POST", "/v1/sessions", sessions_restore, .engine_method = "session.import",
-                                  .body = BODY_OCTETS, .query = "model"},
-                                 {"GET", "/v1/sessions/{id}", forward_handle, .engine_method = "session.get"},
-                                 {"DELETE", "/v1/sessions/{id}", forward_handle, .engine_method = "session.delete"},
-                                 {"POST", "/v1/sessions/{id}/generate", generation_handle,
-                                  .engine_method = "session.generate", .body = BODY_JSON,
-                                  .schema = &schema_session_generate},
-                                 {"POST", "/v1/sessions/{id}/append", forward_handle, .engine_method = "session.append",
-                                  .body = BODY_JSON, .schema = &schema_session_append},
-                                 {"POST", "/v1/sessions/{id}/fork", forward_handle, .engine_method = "session.fork"},
-                                 {"GET", "/v1/sessions/{id}/state", download_handle, .engine_method = "session.export"},
-                                 {.method = NULL}};
+const route sessions_routes[] = {
+    {"GET", "/v1/sessions", forward_handle, .engine_method = "session.list"},
+    {"POST", "/v1/sessions", forward_handle, .engine_method = "session.create", .body = BODY_JSON,
+     .schema = &schema_session_create, .idempotent = true},
+    {"POST", "/v1/sessions", sessions_restore, .engine_method = "session.import", .body = BODY_OCTETS, .query = "model",
+     .idempotent = true},
+    {"GET", "/v1/sessions/{id}", forward_handle, .engine_method = "session.get"},
+    {"DELETE", "/v1/sessions/{id}", forward_handle, .engine_method = "session.delete"},
+    {"POST", "/v1/sessions/{id}/generate", generation_handle, .engine_method = "session.generate", .body = BODY_JSON,
+     .schema = &schema_session_generate, .idempotent = true},
+    {"POST", "/v1/sessions/{id}/append", forward_handle, .engine_method = "session.append", .body = BODY_JSON,
+     .schema = &schema_session_append, .idempotent = true},
+    {"POST", "/v1/sessions/{id}/fork", forward_handle, .engine_method = "session.fork", .idempotent = true},
+    {"GET", "/v1/sessions/{id}/state", download_handle, .engine_method = "session.export"},
+    {.method = NULL}};

@@ -6,7 +6,8 @@
             call.result({"id": call.params["id"]})
 
 Methods without a handler answer {"echo": PARAMS, "method": NAME}. The engine runs in a thread of its own; handlers are
-coroutines on its loop, one task per stream, cancelled with the connection. `engine.calls` records every stream.
+coroutines on its loop, one task per stream, cancelled with the connection. `engine.calls` records every stream, but for
+`engine.status`, which a check of readiness sends.
 """
 
 import asyncio
@@ -140,7 +141,8 @@ class Connection:
         elif kind == REQUEST:
             call = Call(self, stream, body["method"], body.get("params", {}), credit, flags & END)
             self.calls[stream] = call
-            engine.calls.append(call)
+            if call.method != "engine.status":
+                engine.calls.append(call)
             task = asyncio.ensure_future(engine.serve(call))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
