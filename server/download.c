@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/json_memory.h"
 #include "server/forward.h"
 
 enum { DOWNLOAD_WINDOW = 2 };
@@ -38,7 +39,11 @@ static void download_event(void *context, const frame *f)
 	download *d = r->state;
 	d->owed++;
 	if (!r->streaming) {
-		json_t *event = f->type == FRAME_EVENT ? json_loadb(f->json, f->json_bytes, 0, NULL) : NULL;
+		json_t *event = f->type == FRAME_EVENT ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
+		if (json_memory_failed()) {
+			reply_out_of_memory(r);
+			return;
+		}
 		download_begin(r, event);
 		json_decref(event);
 	}
@@ -88,7 +93,7 @@ void download_handle(request *r)
 	if (!d || !params) {
 		free(d);
 		if (!r->status)
-			reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+			reply_out_of_memory(r);
 		return;
 	}
 	d->left = REPLY_SIZE_UNKNOWN;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/json_memory.h"
+
 enum {
 	LINK_BUCKETS = 1024,
 	LINK_READ_BYTES = 64 << 10,
@@ -80,6 +82,7 @@ static void link_end_call(engine_link *l, engine_call *c, const frame *f)
 {
 	engine_call **slot = link_slot(l, c->id);
 	*slot = c->next;
+	json_memory_forget();
 	if (c->events)
 		c->events->end(c->context, f);
 	free(c);
@@ -206,7 +209,7 @@ static void link_refuse_protocol(engine_link *l, int protocol)
 static void link_greet(engine_link *l, const frame *f)
 {
 	json_t *hello =
-	    f->type == FRAME_HELLO ? json_loadb(f->json, f->json_bytes, JSON_REJECT_DUPLICATES, NULL) : NULL;
+	    f->type == FRAME_HELLO ? json_memory_parse(f->json, f->json_bytes, JSON_REJECT_DUPLICATES, NULL) : NULL;
 	const json_t *protocol = json_object_get(hello, "protocol");
 	if (!json_is_integer(protocol)) {
 		json_decref(hello);
@@ -236,6 +239,7 @@ static void link_dispatch_connection(engine_link *l, const frame *f)
 
 static void link_dispatch(engine_link *l, const frame *f)
 {
+	json_memory_forget();
 	if (l->state == LINK_GREETING) {
 		link_greet(l, f);
 		return;
@@ -382,6 +386,7 @@ static void link_expire_calls(engine_link *l, uint64_t now)
 		void *context = c->context;
 		engine_call_cancel(c);
 		frame f = {.type = FRAME_ERROR, .json = link_timeout, .json_bytes = sizeof link_timeout - 1};
+		json_memory_forget();
 		events->end(context, &f);
 	}
 }
@@ -490,12 +495,13 @@ const json_t *engine_link_hello(const engine_link *l)
 static bool link_send_request(engine_link *l, uint64_t id, const char *method, json_t *params, uint32_t credit,
                               bool upload)
 {
+	/* What params were built from may have failed already, so nothing is forgotten here. */
 	json_t *request = json_pack("{s:s}", "method", method);
 	if (params && request && json_object_set(request, "params", params) != 0) {
 		json_decref(request);
 		request = NULL;
 	}
-	char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
+	char *text = json_memory_print(request, JSON_COMPACT);
 	json_decref(request);
 	frame f = {.type = FRAME_REQUEST,
 	           .stream = id,

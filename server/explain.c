@@ -101,7 +101,7 @@ static void explain_session(request *r)
 	}
 	if (!ok) {
 		json_decref(params);
-		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+		reply_out_of_memory(r);
 		return;
 	}
 	schema_error error;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/json_memory.h"
 #include "proto/schema.h"
 
 enum { EXPLAIN_TABLE_ROWS = 20 };
@@ -209,7 +210,7 @@ static void explain_write_table(buffer *out, const json_t *tokens, const distrib
 
 static void explain_write_data(buffer *out, const json_t *explanation)
 {
-	char *text = json_dumps(explanation, PROTO_JSON);
+	char *text = json_memory_print(explanation, PROTO_JSON);
 	if (!text) {
 		out->failed = true;
 		return;

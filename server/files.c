@@ -32,7 +32,7 @@ static json_t *files_create_params(request *r, const char *file_name)
 		return NULL;
 	json_t *params = json_pack("{s:s, s:s}", "filename", files_name(file_name), "purpose", files_purpose);
 	if (!params)
-		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+		reply_out_of_memory(r);
 	return params;
 }
 

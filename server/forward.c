@@ -1,6 +1,8 @@
 /* The engine's JSON is the API's JSON, so it is passed on as bytes. */
 #include "server/forward.h"
 
+#include "proto/json_memory.h"
+
 void forward_ignore(void *context, const frame *f)
 {
 	(void)context;
@@ -19,10 +21,14 @@ bool forward_failed(request *r, const frame *f)
 
 json_t *forward_json(request *r, const frame *f)
 {
-	json_t *json = json_loadb(f->json, f->json_bytes, JSON_ALLOW_NUL, NULL);
+	json_t *json = json_memory_parse(f->json, f->json_bytes, JSON_ALLOW_NUL, NULL);
 	if (json_is_object(json))
 		return json;
 	json_decref(json);
+	if (json_memory_failed()) {
+		reply_out_of_memory(r);
+		return NULL;
+	}
 	reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
 	return NULL;
 }
@@ -37,7 +43,7 @@ json_t *forward_params(request *r)
 	if (ok)
 		return params;
 	json_decref(params);
-	reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+	reply_out_of_memory(r);
 	return NULL;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "proto/json_memory.h"
 #include "server/forward.h"
 #include "server/idempotency.h"
 #include "server/sse.h"
@@ -47,11 +48,6 @@ static void generation_release(request *r)
 	buffer_fini(&g->envelope);
 	json_decref(g->model);
 	free(g);
-}
-
-static void generation_out_of_memory(request *r)
-{
-	reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
 }
 
 static void generation_grant(request *r)
@@ -105,14 +101,14 @@ static json_t *generation_envelope(const generation *g, json_t *choices)
 static void generation_send(request *r, json_t *chunk)
 {
 	generation *g = r->state;
-	char *text = chunk ? json_dumps(chunk, PROTO_JSON) : NULL;
+	char *text = json_memory_print(chunk, PROTO_JSON);
 	char id[24];
 	buffer event = {0};
 	snprintf(id, sizeof id, "%llu", (unsigned long long)++g->sent_events);
 	if (text)
 		sse_event(&event, id, text, strlen(text));
 	if (!text || event.failed)
-		generation_out_of_memory(r);
+		reply_out_of_memory(r);
 	else
 		reply_write(r, event.data, event.used);
 	buffer_fini(&event);
@@ -247,7 +243,7 @@ static bool generation_make_envelope(generation *g)
 	static const char empty[] = "0,\"text\":\"\"";
 	json_t *piece = json_pack("{s:i, s:s, s:n, s:n}", "index", 0, "text", "", "logprobs", "finish_reason");
 	json_t *chunk = generation_chunk(g, piece);
-	char *text = chunk ? json_dumps(chunk, PROTO_JSON) : NULL;
+	char *text = json_memory_print(chunk, PROTO_JSON);
 	char *at = text ? strstr(text, empty) : NULL;
 	if (at) {
 		buffer_string(&g->envelope, "\ndata: ");
@@ -258,7 +254,10 @@ static bool generation_make_envelope(generation *g)
 	}
 	free(text);
 	json_decref(chunk);
-	return at && !g->envelope.failed;
+	if (at && !g->envelope.failed)
+		return true;
+	buffer_fini(&g->envelope);
+	return false;
 }
 
 static bool generation_send_plain(request *r, const plain_event *e)
@@ -287,12 +286,9 @@ static bool generation_send_plain(request *r, const plain_event *e)
 
 /* --- whole ------------------------------------------------------------------------------------ */
 
-/* The choice of an event, made on first use; NULL for an absurd index or out of memory. */
-static choice *generation_choice(generation *g, const json_t *event)
+/* The choice of that index, made on first use; NULL when out of memory. */
+static choice *generation_choice(generation *g, json_int_t index)
 {
-	json_int_t index = json_integer_value(json_object_get(event, "index"));
-	if (index < 0 || index >= GENERATION_MAX_CHOICES)
-		return NULL;
 	size_t needed = (size_t)index + 1;
 	if (needed > g->n_choices) {
 		choice *choices = realloc(g->choices, needed * sizeof *choices);
@@ -327,7 +323,12 @@ static bool generation_join_logprobs(json_t **all, json_t *more)
 static void generation_keep_event(request *r, const json_t *event)
 {
 	generation *g = r->state;
-	choice *c = generation_choice(g, event);
+	json_int_t index = json_integer_value(json_object_get(event, "index"));
+	if (index < 0 || index >= GENERATION_MAX_CHOICES) {
+		reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
+		return;
+	}
+	choice *c = generation_choice(g, index);
 	const json_t *text = json_object_get(event, "text"), *alpha = json_object_get(event, "alpha");
 	json_t *logprobs = json_object_get(event, "logprobs");
 	bool ok = c != NULL;
@@ -341,8 +342,8 @@ static void generation_keep_event(request *r, const json_t *event)
 			c->alpha = json_array();
 		ok = json_array_append(c->alpha, (json_t *)alpha) == 0;
 	}
-	if (!ok || c->text.failed)
-		generation_out_of_memory(r);
+	if (!ok || c->text.failed || json_memory_failed())
+		reply_out_of_memory(r);
 	else if (g->owed >= GENERATION_GRANT)
 		generation_grant(r);
 }
@@ -429,7 +430,7 @@ void generation_handle(request *r)
 	static const engine_events events = {.event = generation_event, .end = generation_end};
 	generation *g = calloc(1, sizeof *g);
 	if (!g) {
-		generation_out_of_memory(r);
+		reply_out_of_memory(r);
 		return;
 	}
 	r->state = g;

@@ -4,6 +4,7 @@
 #include "server/http.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,6 +21,7 @@ enum {
 	HTTP_BACKLOG = 512,
 	HTTP_UNSENT_BYTES = 128 << 10, /* what the kernel may hold of a stream before its client counts as slow */
 	HTTP_PROBE_SECONDS = 60,       /* a waiting client whose machine has died is found out after some minutes */
+	HTTP_OTHER_DESCRIPTORS = 64,   /* beside the connections'; above them lies nothing that is watched */
 	HTTP_FORCE_MS = 2000           /* after the grace: what still is open is cut */
 };
 
@@ -388,6 +390,13 @@ void http_peer_send_last(http_peer *p, const void *data, size_t bytes)
 
 /* --- life -------------------------------------------------------------------------------------------- */
 
+static void http_on_reserved(uv_poll_t *poll, int status, int events)
+{
+	(void)poll;
+	(void)status;
+	(void)events;
+}
+
 static bool http_start_library(http *h)
 {
 	const server_limits *limits = &h->server->limits;
@@ -403,6 +412,22 @@ static bool http_start_library(http *h)
 	return h->daemon != NULL;
 }
 
+/* libuv aborts the process when its table of watched descriptors cannot grow, so it grows once, here: the table is as
+ * long as the highest descriptor ever watched. */
+static void http_reserve_watchers(http *h)
+{
+	uv_poll_t highest;
+	int fd = fcntl(h->listener, F_DUPFD_CLOEXEC, (int)h->server->limits.connections + HTTP_OTHER_DESCRIPTORS);
+	if (fd < 0 || uv_poll_init(h->server->loop, &highest, fd) != 0) {
+		close(fd);
+		return;
+	}
+	uv_poll_start(&highest, UV_READABLE, http_on_reserved);
+	uv_close((uv_handle_t *)&highest, NULL);
+	uv_run(h->server->loop, UV_RUN_NOWAIT);
+	close(fd);
+}
+
 http *http_new(server *s, const char *listen_address)
 {
 	http *h = calloc(1, sizeof *h);
@@ -416,6 +441,7 @@ http *http_new(server *s, const char *listen_address)
 		free(h);
 		return NULL;
 	}
+	http_reserve_watchers(h);
 	int fd = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
 	uint64_t step = s->limits.request_ms / 4 < 1000 ? s->limits.request_ms / 4 : 1000;
 	uv_poll_init(s->loop, &h->poll, fd);

@@ -25,7 +25,7 @@ static void jobs_watch_event(void *context, const frame *f)
 	buffer text = {0};
 	sse_event(&text, id && uri_id_valid(id) ? id : NULL, f->json, f->json_bytes);
 	if (text.failed)
-		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+		reply_out_of_memory(r);
 	else
 		reply_write(r, text.data, text.used);
 	buffer_fini(&text);
@@ -93,7 +93,7 @@ static void jobs_events(request *r)
 	json_t *params = w ? json_pack("{s:s}", "id", r->params[0]) : NULL;
 	if (!params) {
 		free(w);
-		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+		reply_out_of_memory(r);
 		return;
 	}
 	r->state = w;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "proto/json_memory.h"
 #include "server/health_check.h"
 #include "server/http.h"
 #include "server/server.h"
@@ -225,6 +226,7 @@ int main(int argc, char **argv)
 	if (o.health_check)
 		return health_check(o.listen);
 	signal(SIGPIPE, SIG_IGN);
+	json_memory_install();
 	warn_if_open(&o);
 	auth *keys = o.key_file ? auth_load(o.key_file) : NULL;
 	if (o.key_file && !keys)

@@ -154,6 +154,7 @@ static void metrics_write_rows(const metrics *m, buffer *out)
 		buffer_format(&labels, "method=\"%s\",route=\"%s\",", row ? row->method : "",
 		              row ? row->path : "unmatched");
 		buffer_append(&labels, "", 1);
+		out->failed |= labels.failed;
 		if (m->rows[i].seconds.total && !labels.failed)
 			metrics_histogram(out, seconds, labels.data, &m->rows[i].seconds);
 		buffer_fini(&labels);
@@ -171,10 +172,11 @@ static bool metrics_name_valid(const char *name)
 }
 
 /* Has a metric of that name been written already? */
-static bool metrics_name_taken(const char *name, const buffer *written)
+static bool metrics_name_taken(const char *name, buffer *written)
 {
 	buffer mark = {0};
 	buffer_format(&mark, "# TYPE %s ", name);
+	written->failed |= mark.failed;
 	bool taken =
 	    mark.failed || written->failed || memmem(written->data, written->used, mark.data, mark.used) != NULL;
 	buffer_fini(&mark);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/json_memory.h"
 #include "server/forward.h"
 #include "server/resources.h"
 
@@ -22,10 +23,12 @@ static void operations_ready_end(void *context, const frame *f)
 {
 	request *r = context;
 	r->call = NULL;
-	json_t *status = f->type == FRAME_RESULT ? json_loadb(f->json, f->json_bytes, 0, NULL) : NULL;
+	json_t *status = f->type == FRAME_RESULT ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
 	const json_t *storage = json_object_get(status, "storage");
 	const char *why = json_string_value(json_object_get(storage, "problem"));
-	if (f->type != FRAME_RESULT)
+	if (json_memory_failed())
+		reply_out_of_memory(r);
+	else if (f->type != FRAME_RESULT)
 		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine does not report its state");
 	else if (!status)
 		reply_refuse(r, 500, "engine_error", NULL, "the engine's answer is malformed");
@@ -80,8 +83,11 @@ static void operations_metrics_end(void *context, const frame *f)
 {
 	request *r = context;
 	r->call = NULL;
-	json_t *engine = f->type == FRAME_RESULT ? json_loadb(f->json, f->json_bytes, 0, NULL) : NULL;
-	operations_metrics_reply(r, engine);
+	json_t *engine = f->type == FRAME_RESULT ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
+	if (json_memory_failed())
+		reply_out_of_memory(r);
+	else
+		operations_metrics_reply(r, engine);
 	json_decref(engine);
 }
 

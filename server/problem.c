@@ -9,6 +9,8 @@
 
 #include <jansson.h>
 
+#include "proto/json_memory.h"
+
 static void problem_copy(char *out, size_t size, const char *text, size_t bytes)
 {
 	if (bytes >= size)
@@ -39,8 +41,12 @@ static void problem_take(const json_t *error, const char *key, char *out, size_t
 
 problem problem_from_frame(const frame *f)
 {
+	static const problem memory = {
+	    .status = 503, .code = "out_of_memory", .message = "out of memory", .retry_after = 1};
 	problem p = {.status = 500};
-	json_t *error = json_loadb(f->json, f->json_bytes, 0, NULL);
+	json_t *error = json_memory_parse(f->json, f->json_bytes, 0, NULL);
+	if (json_memory_failed())
+		return memory;
 	json_int_t status = json_integer_value(json_object_get(error, "status"));
 	double retry = json_number_value(json_object_get(error, "retry_after"));
 	if (status >= 400 && status <= 599)
@@ -91,10 +97,11 @@ static const char *problem_type(int status)
 
 void problem_write(const problem *p, buffer *out)
 {
+	json_memory_forget();
 	json_t *json = json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", problem_string(p->message), "type",
 	                         problem_type(p->status), "param", p->param[0] ? problem_string(p->param) : json_null(),
 	                         "code", problem_string(p->code));
-	char *text = json ? json_dumps(json, PROTO_JSON) : NULL;
+	char *text = json_memory_print(json, PROTO_JSON);
 	if (text)
 		buffer_string(out, text);
 	else

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "proto/json_memory.h"
 #include "server/request.h"
 
 enum { REPLY_BLOCK_BYTES = 32 << 10, REPLY_SLOWEST_RATE = 16 << 10 };
@@ -28,24 +29,56 @@ void reply_header(request *r, const char *name, const char *value)
 	request_header *h = &r->headers[r->n_headers];
 	*h = (request_header){name, strdup(value)};
 	r->n_headers += h->value != NULL;
+	r->headerless |= h->value == NULL;
 }
 
-/* The response is made: give it its headers and let the library come for it. */
+static const char reply_memory_text[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\","
+                                        "\"param\":null,\"code\":\"out_of_memory\"}}";
+
+static bool reply_add_headers(const request *r, const char *type, struct MHD_Response *response)
+{
+	bool ok = response && !r->headerless;
+	ok = ok && MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
+	ok = ok && MHD_add_response_header(response, "X-Request-Id", r->id) == MHD_YES;
+	ok = ok && MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
+	for (int i = 0; ok && i < r->n_headers; i++)
+		ok = MHD_add_response_header(response, r->headers[i].name, r->headers[i].value) == MHD_YES;
+	return ok && (!r->must_close || MHD_add_response_header(response, "Connection", "close") == MHD_YES);
+}
+
+/* A whole answer could not be made: this one takes a few small allocations only. */
+static struct MHD_Response *reply_memory_response(request *r)
+{
+	struct MHD_Response *response = MHD_create_response_from_buffer(
+	    sizeof reply_memory_text - 1, (char *)reply_memory_text, MHD_RESPMEM_PERSISTENT);
+	r->status = 503;
+	r->problem = (problem){.status = 503, .code = "out_of_memory", .message = "out of memory"};
+	r->answer_bytes = sizeof reply_memory_text - 1;
+	r->headerless = false;
+	for (int i = 0; i < r->n_headers; i++)
+		free(r->headers[i].value);
+	r->n_headers = 0;
+	reply_header(r, "Retry-After", "1");
+	if (reply_add_headers(r, "application/json", response))
+		return response;
+	if (response)
+		MHD_destroy_response(response);
+	return NULL;
+}
+
+/* The response is made: give it its headers and let the library come for it. A stream, and whatever cannot be replaced
+ * by an error, has a NULL response: the connection will be closed. */
 static void reply_set(request *r, int status, const char *type, struct MHD_Response *response)
 {
 	assert(r->status == 0);
 	r->status = status;
-	r->response = response; /* NULL, out of memory: the connection will be closed */
 	reply_take_id(r);
-	if (response) {
-		MHD_add_response_header(response, "Content-Type", type);
-		MHD_add_response_header(response, "X-Request-Id", r->id);
-		MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-		for (int i = 0; i < r->n_headers; i++)
-			MHD_add_response_header(response, r->headers[i].name, r->headers[i].value);
-		if (r->must_close)
-			MHD_add_response_header(response, "Connection", "close");
+	if (!reply_add_headers(r, type, response)) {
+		if (response)
+			MHD_destroy_response(response);
+		response = r->streaming ? NULL : reply_memory_response(r);
 	}
+	r->response = response;
 	request_resume(r);
 }
 
@@ -69,7 +102,7 @@ void reply_copy(request *r, int status, const char *type, const void *data, size
 
 void reply_json(request *r, int status, json_t *json)
 {
-	char *text = json ? json_dumps(json, PROTO_JSON) : NULL;
+	char *text = json_memory_print(json, PROTO_JSON);
 	json_decref(json);
 	reply_bytes(r, status, "application/json", text, text ? strlen(text) : 0);
 }
@@ -111,6 +144,11 @@ void reply_problem(request *r, const problem *p)
 	if (body.failed)
 		buffer_fini(&body);
 	reply_bytes(r, p->status, "application/json", body.data, body.used);
+}
+
+void reply_out_of_memory(request *r)
+{
+	reply_refuse(r, 503, "out_of_memory", NULL, "out of memory");
 }
 
 void reply_refuse(request *r, int status, const char *code, const char *param, const char *format, ...)

@@ -14,6 +14,7 @@
 #include <strings.h>
 #include <sys/random.h>
 
+#include "proto/json_memory.h"
 #include "server/idempotency.h"
 #include "server/query.h"
 
@@ -158,6 +159,10 @@ static void request_begin(request *r, const char *method, const char *version)
 	memcpy(r->params, match.params, sizeof r->params);
 	if (!request_check_server(r)) /* before a 404: what exists is nobody's business without a key */
 		return;
+	if (r->uri.out_of_memory) {
+		reply_out_of_memory(r);
+		return;
+	}
 	if (status != 200) {
 		request_refuse_path(r, status, &match);
 		return;
@@ -195,7 +200,7 @@ static void request_keep_text(request *r, const char *data, size_t bytes)
 	r->reserved += bytes;
 	buffer_append(&r->text, data, bytes);
 	if (r->text.failed)
-		reply_refuse(r, 503, "overloaded", NULL, "out of memory");
+		reply_out_of_memory(r);
 }
 
 /* One piece of the body has arrived. False: close the connection. */
@@ -229,10 +234,14 @@ static bool request_parse(request *r)
 		return false;
 	}
 	json_error_t where;
-	r->body = json_loadb(r->text.data ? r->text.data : "", r->text.used, JSON_REJECT_DUPLICATES, &where);
+	r->body = json_memory_parse(r->text.data ? r->text.data : "", r->text.used, JSON_REJECT_DUPLICATES, &where);
 	r->server->buffered -= r->reserved;
 	r->reserved = 0;
 	buffer_fini(&r->text);
+	if (!r->body && json_memory_failed()) {
+		reply_out_of_memory(r);
+		return false;
+	}
 	if (!r->body) {
 		reply_refuse(r, 400, "invalid_json", NULL, "the body is not valid JSON: %s (line %d, column %d)",
 		             where.text, where.line, where.column);
@@ -266,6 +275,7 @@ static void request_work(request *r)
 
 enum MHD_Result request_access(request *r, const char *method, const char *version, const char *data, size_t *bytes)
 {
+	json_memory_forget();
 	if (r->gone)
 		return MHD_NO;
 	if (r->phase == REQUEST_HEAD) {
@@ -387,11 +397,13 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 	const char *key = idempotency_key(r);
 	if (key && json_object_set_new(params, "idempotency_key", json_string(key)) != 0) {
 		json_decref(params);
-		reply_refuse(r, 503, "out_of_memory", NULL, "out of memory");
+		reply_out_of_memory(r);
 		return false;
 	}
 	r->call = engine_link_call(r->server->engine, method, params, credit, upload, 0, events, r);
-	if (!r->call)
+	if (!r->call && engine_link_up(r->server->engine))
+		reply_out_of_memory(r);
+	else if (!r->call)
 		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away; try again shortly");
 	return r->call != NULL;
 }

@@ -65,6 +65,7 @@ typedef struct request {
 	uint64_t answer_bytes; /* of an answer that is not a stream */
 	request_header headers[REQUEST_MAX_HEADERS];
 	int n_headers;
+	bool headerless; /* one of them could not be kept */
 	bool streaming, sse, ended, broken;
 	uint64_t pinged_ns;
 	buffer out;  /* streams: written, */
@@ -91,14 +92,17 @@ void request_make_id(char *out, size_t size, const char *prefix);
 
 /* Add a header; before the reply. */
 void reply_header(request *r, const char *name, const char *value);
-/* data is malloc'ed and taken over; NULL: out of memory, answered with 500. */
+/* data is malloc'ed and taken over; NULL: out of memory, answered with 503. */
 void reply_bytes(request *r, int status, const char *type, char *data, size_t bytes);
 void reply_copy(request *r, int status, const char *type, const void *data, size_t bytes);
-/* json is stolen. */
+/* json is stolen; when any of it could not be built, the answer is a 503. */
 void reply_json(request *r, int status, json_t *json);
 void reply_problem(request *r, const problem *p);
 __attribute__((format(printf, 5, 6))) void reply_refuse(request *r, int status, const char *code, const char *param,
                                                         const char *format, ...);
+
+/* 503 out_of_memory. */
+void reply_out_of_memory(request *r);
 
 #define REPLY_SIZE_UNKNOWN UINT64_MAX
 /* Begin a stream of `bytes` bytes (or unknown). sse: errors become events and silence is filled with comments. */

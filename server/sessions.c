@@ -16,7 +16,7 @@ static void sessions_restore(request *r)
 	if (params)
 		upload_octets_begin(r, "state", params);
 	else
-		reply_refuse(r, 500, "out_of_memory", NULL, "out of memory");
+		reply_out_of_memory(r);
 }
 
 const route sessions_routes[] = {

@@ -64,7 +64,7 @@ static void upload_append(request *r, const char *part, const char *data, size_t
 	if (!s || part || s->data.used + bytes > UPLOAD_WINDOW) {
 		s = calloc(1, sizeof *s);
 		if (!s) {
-			reply_refuse(r, 503, "overloaded", NULL, "out of memory");
+			reply_out_of_memory(r);
 			return;
 		}
 		s->part = part;
@@ -77,7 +77,7 @@ static void upload_append(request *r, const char *part, const char *data, size_t
 	buffer_append(&s->data, data, bytes);
 	u->waiting += bytes;
 	if (s->data.failed)
-		reply_refuse(r, 503, "overloaded", NULL, "out of memory");
+		reply_out_of_memory(r);
 }
 
 static void upload_on_credit(void *context)
@@ -133,6 +133,8 @@ static bool upload_begin_part(request *r, const char *name, const char *file_nam
 		return true;
 	if (!r->call) {
 		json_t *params = u->form->params(r, file_name ? file_name : "");
+		if (!params && !r->status)
+			reply_out_of_memory(r);
 		if (!params || !request_call(r, r->route->engine_method, params, 0, true, &upload_events))
 			return false;
 	}
@@ -258,7 +260,7 @@ static upload *upload_new(request *r)
 {
 	upload *u = calloc(1, sizeof *u);
 	if (!u) {
-		reply_refuse(r, 503, "overloaded", NULL, "out of memory");
+		reply_out_of_memory(r);
 		return NULL;
 	}
 	r->state = u;
@@ -280,7 +282,7 @@ void upload_form_begin(request *r, const upload_form *form)
 	r->take = upload_take_form;
 	r->taken = upload_taken_form;
 	if (!u->parser)
-		reply_refuse(r, 400, "invalid_form", NULL, "the form's boundary is missing or malformed");
+		reply_out_of_memory(r); /* the boundary is valid */
 }
 
 static void upload_take_octets(request *r, const char *data, size_t bytes)

@@ -1,10 +1,9 @@
 /* One copy of the target is cut and decoded in place: decoding never lengthens. */
 #include "server/uri.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <jansson.h>
 
 static int uri_hex(char c)
 {
@@ -86,6 +85,7 @@ bool uri_parse(uri *u, const char *target)
 		target = path;
 	}
 	u->memory = strdup(target);
+	u->out_of_memory = !u->memory;
 	if (!u->memory)
 		return false;
 	char *query = strchr(u->memory, '?');
@@ -118,9 +118,26 @@ bool uri_id_valid(const char *id)
 	return bytes >= 1 && bytes <= 63 && strspn(id, allowed) == bytes && strspn(id, ".") < bytes;
 }
 
+/* Bytes of the UTF-8 character at `c`, 0 when there is none: too long, a surrogate, beyond U+10FFFF. */
+static size_t uri_character(const unsigned char *c)
+{
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	size_t bytes = *c < 0x80 ? 1 : *c < 0xc0 ? 0 : *c < 0xe0 ? 2 : *c < 0xf0 ? 3 : *c < 0xf8 ? 4 : 0;
+	uint32_t code = bytes < 2 ? *c : *c & (0x7fu >> bytes);
+	for (size_t i = 1; i < bytes; i++) {
+		if ((c[i] & 0xc0) != 0x80)
+			return 0;
+		code = code << 6 | (c[i] & 0x3f);
+	}
+	bool surrogate = code >= 0xd800 && code <= 0xdfff;
+	return code >= least[bytes] && code <= 0x10ffff && !surrogate ? bytes : 0;
+}
+
 bool uri_utf8_valid(const char *text)
 {
-	json_t *probe = json_string(text); /* refuses what is not UTF-8 */
-	json_decref(probe);
-	return probe != NULL;
+	const unsigned char *c = (const unsigned char *)text;
+	for (size_t bytes; *c; c += bytes)
+		if ((bytes = uri_character(c)) == 0)
+			return false;
+	return true;
 }

@@ -19,6 +19,7 @@ typedef struct uri {
 	int n_segments;
 	uri_pair query[URI_MAX_QUERY];
 	int n_query;
+	bool out_of_memory; /* why it is empty */
 } uri;
 
 /* Parse a request target ("/v1/files?limit=2", or with scheme and host before it). False when it is
