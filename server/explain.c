@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/json_memory.h"
 #include "server/accept.h"
 #include "server/explain_html.h"
 #include "server/forward.h"
@@ -99,7 +100,7 @@ static void explain_session(request *r)
 		json_t *value = scalar ? explain_scalar(q->value, strlen(q->value)) : explain_list(q->value);
 		ok = json_object_set_new(params, q->name, value) == 0;
 	}
-	if (!ok) {
+	if (!ok || json_memory_failed()) { /* a list may have lost an item */
 		json_decref(params);
 		reply_out_of_memory(r);
 		return;

@@ -74,6 +74,16 @@ void metrics_connection_ends(metrics *m)
 	m->connections--;
 }
 
+uint64_t metrics_connections(const metrics *m)
+{
+	return m->connections;
+}
+
+uint64_t metrics_requests(const metrics *m)
+{
+	return m->in_flight;
+}
+
 void metrics_request_begins(metrics *m)
 {
 	m->in_flight++;

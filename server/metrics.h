@@ -6,6 +6,7 @@
 #define SERVER_METRICS_H
 
 #include <jansson.h>
+#include <stdint.h>
 
 #include "server/buffer.h"
 
@@ -17,6 +18,8 @@ void metrics_free(metrics *m);
 
 void metrics_connection_begins(metrics *m);
 void metrics_connection_ends(metrics *m);
+uint64_t metrics_connections(const metrics *m);
+uint64_t metrics_requests(const metrics *m);
 /* Called when a request is allocated, and when it is freed. */
 void metrics_request_begins(metrics *m);
 /* fitted NULL: no row did. status 0: ended without an answer, counted as 499. */

@@ -52,7 +52,7 @@ static void operations_ready(request *r)
 		r->call =
 		    engine_link_call(s->engine, "engine.status", NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
 	if (!r->status && !r->call)
-		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away; try again shortly");
+		reply_out_of_memory(r);
 }
 
 static void operations_version(request *r)
@@ -96,7 +96,9 @@ static void operations_metrics(request *r)
 	static const engine_events events = {.event = forward_ignore, .end = operations_metrics_end};
 	r->call =
 	    engine_link_call(r->server->engine, "engine.metrics", NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
-	if (!r->call)
+	if (!r->call && engine_link_up(r->server->engine))
+		reply_out_of_memory(r);
+	else if (!r->call)
 		operations_metrics_reply(r, NULL);
 }
 
