@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "proto/json_memory.h"
 #include "server/explain_html.h"
 #include "tests/unit/support/allocations.h"
 
@@ -81,6 +82,7 @@ static void without_memory_the_page_fails_cleanly(void **state)
 	int64_t allowed = 0;
 	for (; failed && allowed < 1000; allowed++) {
 		buffer out = {0};
+		json_memory_forget();
 		allocations_limit(allowed);
 		explain_html_write(explanation, "abc", &out);
 		allocations_limit(-1);
