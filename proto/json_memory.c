@@ -20,10 +20,12 @@ typedef struct json_memory {
 } json_memory;
 
 static _Thread_local json_memory memory;
+static json_malloc_t base_allocate = malloc; /* set once, before there are threads */
+static json_free_t base_release = free;
 
 static void *json_memory_allocate(size_t bytes)
 {
-	void *data = malloc(bytes);
+	void *data = base_allocate(bytes);
 	if (data)
 		return data;
 	memory.failed = true;
@@ -34,9 +36,11 @@ static void *json_memory_allocate(size_t bytes)
 	return data;
 }
 
-void json_memory_install(void)
+void json_memory_install(json_malloc_t allocate, json_free_t release)
 {
-	json_set_alloc_funcs(json_memory_allocate, free);
+	base_allocate = allocate;
+	base_release = release;
+	json_set_alloc_funcs(json_memory_allocate, release);
 }
 
 bool json_memory_failed(void)
@@ -93,11 +97,12 @@ json_t *json_memory_parse(const char *text, size_t bytes, size_t flags, json_err
 	size_t token = json_memory_longest_token(text, bytes);
 	/* The growth of the buffer that holds the token, its first byte and its end: at most twice that. */
 	memory.spare_bytes = token < LEXER_BYTES - 1 ? 0 : 2 * (token + 2);
-	memory.spare = memory.spare_bytes ? malloc(memory.spare_bytes) : NULL;
+	memory.spare = memory.spare_bytes ? base_allocate(memory.spare_bytes) : NULL;
 	memory.failed = memory.spare_bytes && !memory.spare;
 	json_memory_text from = {text, text + bytes};
 	json_t *json = memory.failed ? NULL : json_load_callback(json_memory_next, &from, flags, error);
-	free(memory.spare);
+	if (memory.spare)
+		base_release(memory.spare);
 	memory.spare = NULL;
 	if (memory.failed) {
 		json_decref(json);
@@ -116,6 +121,7 @@ char *json_memory_print(const json_t *document, size_t flags)
 	if (text && !memory.failed)
 		return text;
 	memory.failed = true;
-	free(text);
+	if (text)
+		base_release(text);
 	return NULL;
 }

@@ -7,22 +7,23 @@
  *   - every allocation that fails inside jansson is remembered, and json_memory_print gives no text then: an answer is
  *     whole or there is none, whether or not the code that built it looked at every result.
  *
- * What is remembered belongs to the thread. Blocks are malloc's: free() takes what jansson returns. */
+ * What is remembered belongs to the thread. */
 #ifndef PROTO_JSON_MEMORY_H
 #define PROTO_JSON_MEMORY_H
 
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Once, before anything else of jansson is called. */
-void json_memory_install(void);
+/* Once, before anything else of jansson is called. Its memory comes from `allocate` and goes to `release`: malloc and
+ * free, or those of a program with a reserve of its own. */
+void json_memory_install(json_malloc_t allocate, json_free_t release);
 
 /* As json_loadb, for texts from anyone. NULL when the text is not valid JSON, or when memory ran out, which
  * json_memory_failed then says. What failed before the call is forgotten. */
 json_t *json_memory_parse(const char *text, size_t bytes, size_t flags, json_error_t *error);
 
-/* As json_dumps; NULL also when an allocation of jansson's has failed since json_memory_forget or
- * json_memory_parse. What failed stays remembered. `document` may be NULL. */
+/* As json_dumps, the text to be given to `release`; NULL also when an allocation of jansson's has failed since
+ * json_memory_forget or json_memory_parse. What failed stays remembered. `document` may be NULL. */
 char *json_memory_print(const json_t *document, size_t flags);
 
 /* Has an allocation of jansson's failed on this thread since the latest json_memory_forget or json_memory_parse? */

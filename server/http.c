@@ -21,7 +21,7 @@ enum {
 	HTTP_BACKLOG = 512,
 	HTTP_UNSENT_BYTES = 128 << 10, /* what the kernel may hold of a stream before its client counts as slow */
 	HTTP_PROBE_SECONDS = 60,       /* a waiting client whose machine has died is found out after some minutes */
-	HTTP_OTHER_DESCRIPTORS = 64,   /* beside the connections'; above them lies nothing that is watched */
+	HTTP_OTHER_DESCRIPTORS = 63,   /* main.c leaves 64 beside the connections' */
 	HTTP_FORCE_MS = 2000           /* after the grace: what still is open is cut */
 };
 

@@ -226,7 +226,7 @@ int main(int argc, char **argv)
 	if (o.health_check)
 		return health_check(o.listen);
 	signal(SIGPIPE, SIG_IGN);
-	json_memory_install();
+	json_memory_install(malloc, free);
 	warn_if_open(&o);
 	auth *keys = o.key_file ? auth_load(o.key_file) : NULL;
 	if (o.key_file && !keys)

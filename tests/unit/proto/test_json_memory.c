@@ -134,7 +134,7 @@ static void what_failed_is_remembered_until_the_next_answer(void **state)
 
 int main(void)
 {
-	json_memory_install();
+	json_memory_install(malloc, free);
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_parse_without_memory_gives_nothing_and_breaks_nothing),
 	    cmocka_unit_test(what_is_wrong_with_a_text_is_not_blamed_on_memory),

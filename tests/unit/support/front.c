@@ -219,7 +219,7 @@ front *front_new(uint64_t request_ms)
 	if (!f)
 		return NULL;
 	signal(SIGPIPE, SIG_IGN);
-	json_memory_install();
+	json_memory_install(malloc, free);
 	strcpy(f->folder, "/tmp/additive-front-XXXXXX");
 	if (!mkdtemp(f->folder) || uv_loop_init(&f->loop) != 0)
 		abort();
