@@ -81,7 +81,7 @@ static size_t ask(const scripted *s, int64_t fails_after, char *answer)
 	if (s->body)
 		n += snprintf(sent + n, sizeof sent - (size_t)n, "Content-Length: %zu\r\n", strlen(s->body));
 	n += snprintf(sent + n, sizeof sent - (size_t)n, "\r\n%s", s->body ? s->body : "");
-	allocations_fail_once(fails_after);
+	allocations_fail(fails_after, false);
 	int client = front_client(the_front);
 	assert_true(client >= 0);
 	bool ended;
