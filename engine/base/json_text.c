@@ -1,42 +1,44 @@
-/* The failure is kept beside the text, so it does not matter which results jansson looks at. */
 #include "engine/base/json_text.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BYTES = 256 };
+#include "engine/base/reserve.h"
 
 typedef struct buffer {
-	char *text;
-	size_t bytes, capacity; /* the capacity has room for a NUL */
-	bool failed;
+	char *data;
+	size_t used, capacity;
+	bool failed; /* jansson does not look at every result of `append` */
 } buffer;
 
-static int append(const char *piece, size_t bytes, void *context)
+static int append(const char *text, size_t bytes, void *context)
 {
 	buffer *b = context;
-	if (!b->failed && bytes >= b->capacity - b->bytes) {
-		size_t capacity = 2 * b->capacity + bytes;
-		char *text = realloc(b->text, capacity);
-		b->failed = !text;
-		b->text = text ? text : b->text;
-		b->capacity = text ? capacity : b->capacity;
-	}
 	if (b->failed)
 		return -1;
-	memcpy(b->text + b->bytes, piece, bytes);
-	b->bytes += bytes;
+	if (b->capacity - b->used <= bytes) {
+		size_t capacity = 2 * b->capacity + bytes + 256;
+		char *data = realloc(b->data, capacity);
+		b->failed = !data;
+		if (!data)
+			return -1;
+		b->data = data;
+		b->capacity = capacity;
+	}
+	memcpy(b->data + b->used, text, bytes);
+	b->used += bytes;
+	b->data[b->used] = 0;
 	return 0;
 }
 
-char *json_text(const json_t *json, size_t flags)
+char *json_text(const json_t *document, size_t flags)
 {
-	buffer b = {.text = malloc(FIRST_BYTES), .capacity = FIRST_BYTES};
-	if (b.text && json && json_dump_callback(json, append, &b, flags) == 0 && !b.failed) {
-		b.text[b.bytes] = 0;
-		return b.text;
-	}
-	free(b.text);
+	buffer b = {0};
+	bool whole = document && json_dump_callback(document, append, &b, flags) == 0 && !b.failed && !reserve_failed();
+	reserve_forget();
+	if (whole)
+		return b.data;
+	free(b.data);
 	return NULL;
 }

@@ -1,13 +1,16 @@
 /* json_text.h - a JSON document as text, whole or not at all.
  *
- * jansson's own json_dumps (2.14) ignores it when the text before a member's name cannot be kept for want of memory,
- * and returns a text with a hole. */
+ * In place of json_dumps: its text may come from the reserve (reserve.h), which free() does not take, and it ignores
+ * some failed allocations, so that a document with a hole would pass for a whole one. */
 #ifndef ENGINE_BASE_JSON_TEXT_H
 #define ENGINE_BASE_JSON_TEXT_H
 
 #include <jansson.h>
+#include <stddef.h>
 
-/* json_dumps, malloc'ed. NULL: out of memory, or json is NULL. */
-char *json_text(const json_t *json, size_t flags);
+/* The text of `document` with json_dumps's flags, to be released with free(). NULL when the document is NULL or
+ * memory is short, also when an allocation for JSON has failed on this thread since reserve_forget: what was built
+ * since then may have a hole. That failure is then forgotten. */
+char *json_text(const json_t *document, size_t flags);
 
 #endif

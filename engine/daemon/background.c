@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <uv.h>
 
+#include "engine/base/json_text.h"
 #include "engine/base/memory.h"
+#include "engine/base/reserve.h"
 #include "engine/daemon/engine.h"
 
 typedef struct answer {
@@ -17,8 +19,9 @@ typedef struct answer {
 static void pool_make(uv_work_t *request)
 {
 	answer *a = request->data;
+	reserve_forget();
 	json_t *object = a->work.make(a->work.context, &a->error);
-	a->text = json_dumps(object, PROTO_JSON);
+	a->text = json_text(object, PROTO_JSON);
 	json_decref(object);
 	if (!a->text)
 		error_set(&a->error, STATUS_NOMEM, NULL, "out of memory");

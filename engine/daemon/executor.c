@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
+#include "engine/base/reserve.h"
 
 typedef struct queue {
 	task *first, **last;
@@ -77,6 +78,7 @@ static void run_tasks(executor *x, task *t)
 {
 	while (t) {
 		task *next = t->next;
+		reserve_forget();
 		if (t->prepare && !t->prepare(t, x->device)) {
 			queue_push(&x->waiting, t);
 		} else {
@@ -105,6 +107,7 @@ static bool take_turn(executor *x, bool *idle)
 	bool served = x->work.foreground(x->device);
 	uint64_t between = clock_ns();
 	publish(x);
+	reserve_forget();
 	x->owed_ns = served ? x->owed_ns + (int64_t)(between - began) : EXECUTOR_SLICE_NS;
 	x->owed_ns = x->owed_ns > EXECUTOR_SLICE_NS ? EXECUTOR_SLICE_NS : x->owed_ns;
 	bool trained = x->owed_ns > 0 && x->work.background(x->device, (uint64_t)x->owed_ns);
@@ -135,6 +138,7 @@ static void deliver(executor *x)
 		task *next = t->next;
 		x->pending -= t->counted;
 		t->counted = false;
+		reserve_forget(); /* what one task could not build says nothing about the next */
 		if (t->done)
 			t->done(t);
 		t = next;

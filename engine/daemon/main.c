@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "engine/base/log.h"
+#include "engine/base/reserve.h"
 #include "engine/cpu/threads.h"
 #include "engine/daemon/engine.h"
 
@@ -101,6 +102,8 @@ int main(int argc, char **argv)
 	log_init("additived", LOG_INFO);
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
+	json_set_alloc_funcs(reserve_malloc, reserve_free);
+	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
 	json_object_seed(0); /* before threads make objects */
 	status s = engine_run(&options, &forced, &err);
 	if (s != STATUS_OK)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/store/store_private.h"
@@ -353,5 +354,5 @@ bool store_valid_name(const char *id)
 
 char *store_text(const json_t *document)
 {
-	return json_dumps(document, JSON_COMPACT);
+	return json_text(document, JSON_COMPACT);
 }

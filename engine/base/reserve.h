@@ -1,0 +1,27 @@
+/* reserve.h - memory for libraries that do not survive a failed allocation.
+ *
+ * jansson ignores some failures, so a document comes out with a hole or is not JSON; libuv aborts on some. Both get
+ * their memory here: from the C library, and when that has none, from a fixed reserve that is in the program's image.
+ * The reserve is whole again once all of its blocks have been freed. It outlasts a shortage of moments, in which
+ * requests that need more than a few small blocks are refused; an endless one uses it up, and then allocations fail.
+ *
+ * All functions may be called from any thread. */
+#ifndef ENGINE_BASE_RESERVE_H
+#define ENGINE_BASE_RESERVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { RESERVE_BYTES = 1 << 20, RESERVE_MAX_BLOCK = 64 << 10 };
+
+/* As malloc, calloc, realloc and free. A block of more than RESERVE_MAX_BLOCK comes from the C library only. */
+void *reserve_malloc(size_t bytes);
+void *reserve_calloc(size_t count, size_t size);
+void *reserve_realloc(void *data, size_t bytes);
+void reserve_free(void *data);
+
+/* Whether an allocation has failed on this thread, reserve and all, since reserve_forget. */
+bool reserve_failed(void);
+void reserve_forget(void);
+
+#endif
