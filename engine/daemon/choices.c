@@ -335,7 +335,17 @@ static json_t *logprobs_object(const event_message *m)
 	                 "text_offset", offsets);
 }
 
-/* The sequence goes on with this token. Without memory its offsets end here, and are told as -1. */
+/* The answer cannot be made whole: end it with an error. */
+static void give_up(choices *c)
+{
+	if (c->error.status != STATUS_OK)
+		return;
+	error_set(&c->error, STATUS_NOMEM, NULL, "out of memory");
+	c->cancelled = true;
+	send_control(c);
+}
+
+/* The sequence goes on with this token. */
 static void add_id(choice *x, int32_t id)
 {
 	if (x->n_ids + 1 >= x->ids_capacity) {
@@ -344,8 +354,10 @@ static void add_id(choice *x, int32_t id)
 		if (ids)
 			x->ids = ids;
 		int64_t *offsets = ids ? realloc(x->offsets, capacity * sizeof *offsets) : NULL;
-		if (!offsets)
+		if (!offsets) {
+			give_up(x->set);
 			return;
+		}
 		x->offsets = offsets;
 		x->ids_capacity = (int64_t)capacity;
 		x->offsets[0] = 0;
@@ -455,7 +467,10 @@ static void deliver_event(task *t)
 	choices *c = x->set;
 	x->granted--;
 	c->granted--;
-	if (m->text_bytes <= PLAIN_TEXT && m->n_tokens <= PLAIN_TOKENS && !m->has_logprobs && !c->plan.request.n_alpha)
+	if (c->error.status != STATUS_OK)
+		; /* given up */
+	else if (m->text_bytes <= PLAIN_TEXT && m->n_tokens <= PLAIN_TOKENS && !m->has_logprobs &&
+	         !c->plan.request.n_alpha)
 		send_plain(m);
 	else
 		stream_event(c->stream, event_object(m));

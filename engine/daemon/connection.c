@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/base/reserve.h"
 #include "engine/daemon/device.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/engine.h"
@@ -24,13 +26,37 @@ typedef struct outgoing {
 	unsigned char header[FRAME_HEADER_BYTES];
 } outgoing;
 
+/* Sent when there is no memory for the real words. */
+static const char out_of_memory[] =
+    "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
+
+static void send_text(connection *c, const frame *f, char *text, const char *otherwise)
+{
+	frame whole = *f;
+	whole.json = text ? text : otherwise;
+	whole.json_bytes = strlen(whole.json);
+	connection_send_copy(c, &whole);
+	free(text);
+}
+
 /* --- closing ------------------------------------------------------------------ */
+
+static void forget_broken(connection *c)
+{
+	for (connection **at = &c->engine->broken; *at; at = &(*at)->next_broken) {
+		if (*at == c) {
+			*at = c->next_broken;
+			return;
+		}
+	}
+}
 
 static void on_closed(uv_handle_t *handle)
 {
 	connection *c = handle->data;
+	forget_broken(c);
 	frame_decoder_fini(&c->decoder);
-	free(c->out.data);
+	reserve_free(c->out.data);
 	free(c->streams);
 	c->gone(c);
 }
@@ -85,13 +111,33 @@ void connection_close(connection *c)
 		shut(c);
 }
 
+void connection_break(connection *c)
+{
+	if (c->broken)
+		return;
+	c->broken = true;
+	c->next_broken = c->engine->broken;
+	c->engine->broken = c;
+}
+
+static void drop_broken(struct engine *e)
+{
+	for (connection *c; (c = e->broken);) {
+		e->broken = c->next_broken;
+		if (c->state >= CONNECTION_CLOSING)
+			continue;
+		log_line(LOG_WARN, "dropping a connection that does not take its answers, or for want of memory");
+		abandon_streams(c);
+		shut(c);
+	}
+}
+
 void connection_refuse(connection *c, int http, const char *code, const char *message)
 {
 	json_t *object = stream_error_object(http, code, message, NULL, http == 503);
-	char *text = json_dumps(object, JSON_COMPACT);
+	char *text = json_text(object, JSON_COMPACT);
 	json_decref(object);
-	if (text)
-		connection_send(c, &(frame){.type = FRAME_ERROR, .json_bytes = strlen(text)}, text, NULL);
+	send_text(c, &(frame){.type = FRAME_ERROR}, text, out_of_memory);
 	connection_close(c);
 }
 
@@ -135,9 +181,9 @@ static void on_written(uv_write_t *request, int failed)
 {
 	outgoing *o = request->data;
 	connection *c = request->handle->data;
-	free(o->json);
+	reserve_free(o->json);
 	free(o->payload);
-	free(o);
+	reserve_free(o);
 	written(c, failed != 0);
 }
 
@@ -147,9 +193,9 @@ static bool write_pieces(connection *c, outgoing *o, const uv_buf_t *pieces, uns
 	o->request.data = o;
 	if (uv_write(&o->request, &c->socket.stream, pieces, n, on_written) == 0)
 		return true;
-	free(o->json);
+	reserve_free(o->json);
 	free(o->payload);
-	free(o);
+	reserve_free(o);
 	return false;
 }
 
@@ -168,18 +214,18 @@ static bool flush(connection *c)
 		done = n > 0 ? (size_t)n : 0;
 	}
 	if (done < used) {
-		outgoing *o = memory_new(1, sizeof *o);
+		outgoing *o = reserve_calloc(1, sizeof *o);
 		uv_buf_t rest = {data + done, used - done};
 		if (o)
 			o->json = data;
 		c->out.data = NULL;
 		c->out.capacity = 0;
 		if (!o)
-			free(data);
+			reserve_free(data);
 		return o && write_pieces(c, o, &rest, 1);
 	}
 	if (c->out.capacity > KEEP_BYTES) {
-		free(data);
+		reserve_free(data);
 		c->out.data = NULL;
 		c->out.capacity = 0;
 	}
@@ -192,6 +238,7 @@ void connection_flush_all(struct engine *e)
 		connection *c = e->unflushed;
 		written(c, !flush(c));
 	}
+	drop_broken(e);
 }
 
 static char *reserve(connection *c, size_t bytes)
@@ -199,7 +246,7 @@ static char *reserve(connection *c, size_t bytes)
 	size_t needed = c->out.used + bytes;
 	if (needed > c->out.capacity) {
 		size_t capacity = needed > 2 * c->out.capacity ? needed + FIRST_BYTES : 2 * c->out.capacity;
-		char *data = realloc(c->out.data, capacity);
+		char *data = reserve_realloc(c->out.data, capacity);
 		if (!data)
 			return NULL;
 		c->out.data = data;
@@ -210,7 +257,8 @@ static char *reserve(connection *c, size_t bytes)
 
 static void look_at_queue(connection *c)
 {
-	c->broken |= queued(c) > CONNECTION_MAX_QUEUE;
+	if (queued(c) > CONNECTION_MAX_QUEUE)
+		connection_break(c);
 	if (queued(c) > CONNECTION_HIGH && !c->congested) {
 		c->congested = true;
 		uv_read_stop(&c->socket.stream);
@@ -222,7 +270,7 @@ void connection_send_copy(connection *c, const frame *f)
 	size_t bytes = FRAME_HEADER_BYTES + f->json_bytes;
 	char *at = c->state < CONNECTION_CLOSING && !c->broken ? reserve(c, bytes) : NULL;
 	if (!at) {
-		c->broken = true; /* a frame that is missing would leave the peer waiting for ever */
+		connection_break(c); /* a frame that is missing would leave the peer waiting for ever */
 		return;
 	}
 	frame_encode_header(f, (unsigned char *)at);
@@ -245,12 +293,13 @@ void connection_send(connection *c, const frame *f, char *json, void *payload)
 		free(json);
 		return;
 	}
-	c->broken |= !flush(c);
-	outgoing *o = c->state < CONNECTION_CLOSING && !c->broken ? memory_new(1, sizeof *o) : NULL;
+	if (!flush(c))
+		connection_break(c);
+	outgoing *o = c->state < CONNECTION_CLOSING && !c->broken ? reserve_calloc(1, sizeof *o) : NULL;
 	if (!o) {
 		free(json);
 		free(payload);
-		c->broken = true;
+		connection_break(c);
 		return;
 	}
 	frame_encode_header(f, o->header);
@@ -260,7 +309,7 @@ void connection_send(connection *c, const frame *f, char *json, void *payload)
 	                     uv_buf_init(json, (unsigned)f->json_bytes),
 	                     uv_buf_init(payload, (unsigned)f->payload_bytes)};
 	if (!write_pieces(c, o, pieces, 3))
-		c->broken = true;
+		connection_break(c);
 	else
 		look_at_queue(c);
 }
@@ -310,10 +359,9 @@ static stream *add_stream(connection *c, const frame *f)
 static void refuse_stream(connection *c, uint64_t id, int http, const char *code, const char *message)
 {
 	json_t *object = stream_error_object(http, code, message, NULL, 1);
-	char *text = json_dumps(object, JSON_COMPACT);
+	char *text = json_text(object, JSON_COMPACT);
 	json_decref(object);
-	connection_send(c, &(frame){.type = FRAME_ERROR, .stream = id, .json_bytes = text ? strlen(text) : 0}, text,
-	                NULL);
+	send_text(c, &(frame){.type = FRAME_ERROR, .stream = id}, text, out_of_memory);
 }
 
 void connection_cancel_streams(connection *c)
@@ -333,12 +381,15 @@ void connection_cancel_streams(connection *c)
 static void on_hello(connection *c, const frame *f)
 {
 	char why[128];
+	reserve_forget();
 	json_t *hello = f->type == FRAME_HELLO && f->stream == 0 ? json_loadb(f->json, f->json_bytes, 0, NULL) : NULL;
 	const json_t *version = json_object_get(hello, "protocol");
 	json_int_t theirs = json_integer_value(version);
 	bool said = json_is_integer(version);
 	json_decref(hello);
-	if (!said) {
+	if (!hello && reserve_failed()) {
+		connection_refuse(c, 503, "out_of_memory", "out of memory");
+	} else if (!said) {
 		protocol_error(c, "the first frame must be HELLO with the protocol's version");
 	} else if (theirs != PROTO_VERSION) {
 		snprintf(why, sizeof why, "the engine speaks protocol %d, the peer %lld", PROTO_VERSION,
@@ -355,7 +406,12 @@ static void on_request(connection *c, const frame *f)
 		protocol_error(c, "a REQUEST needs a fresh stream id");
 		return;
 	}
+	reserve_forget();
 	json_t *request = json_loadb(f->json, f->json_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+	if (!request && reserve_failed()) {
+		refuse_stream(c, f->stream, 503, "out_of_memory", "out of memory");
+		return;
+	}
 	json_t *params = json_object_get(request, "params");
 	const char *method = json_string_value(json_object_get(request, "method"));
 	if (!method || (params && !json_is_object(params) && !json_is_null(params))) {
@@ -363,9 +419,11 @@ static void on_request(connection *c, const frame *f)
 		protocol_error(c, "a REQUEST needs a JSON object with a method and params");
 		return;
 	}
-	stream *s = c->n_streams < CONNECTION_MAX_STREAMS ? add_stream(c, f) : NULL;
+	bool full = c->n_streams >= CONNECTION_MAX_STREAMS;
+	stream *s = full ? NULL : add_stream(c, f);
 	if (!s) {
-		refuse_stream(c, f->stream, 429, "too_many_streams", "too many requests at once on this connection");
+		refuse_stream(c, f->stream, full ? 429 : 503, full ? "too_many_streams" : "out_of_memory",
+		              full ? "too many requests at once on this connection" : "out of memory");
 		json_decref(request);
 		return;
 	}
@@ -459,12 +517,17 @@ void connection_begin(connection *c)
 {
 	c->socket.handle.data = c;
 	c->heard_ms = uv_now(&c->engine->loop);
+	reserve_forget();
 	json_t *hello = json_pack("{s:i, s:s, s:s, s:s}", "protocol", PROTO_VERSION, "software",
 	                          "additived " ADDITIVE_VERSION, "backend", device_backend_name(c->engine->device),
 	                          "device", device_description(c->engine->device));
-	char *text = json_dumps(hello, JSON_COMPACT);
+	char *text = json_text(hello, JSON_COMPACT);
 	json_decref(hello);
-	connection_send(c, &(frame){.type = FRAME_HELLO, .json_bytes = text ? strlen(text) : 0}, text, NULL);
+	if (!text) {
+		connection_refuse(c, 503, "out_of_memory", "out of memory");
+		return;
+	}
+	connection_send(c, &(frame){.type = FRAME_HELLO, .json_bytes = strlen(text)}, text, NULL);
 	if (c->state == CONNECTION_GREETING && uv_read_start(&c->socket.stream, on_alloc, on_read) != 0)
 		connection_close(c);
 }
@@ -472,11 +535,7 @@ void connection_begin(connection *c)
 void connection_tick(connection *c, uint64_t now_ms)
 {
 	uint64_t silent = now_ms - c->heard_ms;
-	if (c->broken && c->state < CONNECTION_CLOSING) {
-		log_line(LOG_WARN, "dropping a connection that does not take its answers");
-		abandon_streams(c);
-		shut(c);
-	} else if (c->state == CONNECTION_CLOSING && silent > CONNECTION_FLUSH_MS) {
+	if (c->state == CONNECTION_CLOSING && silent > CONNECTION_FLUSH_MS) {
 		shut(c);
 	} else if (c->state == CONNECTION_GREETING && silent > CONNECTION_GREETING_MS) {
 		protocol_error(c, "no HELLO in time");

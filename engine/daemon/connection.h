@@ -45,10 +45,11 @@ struct connection {
 	struct {
 		char *data;
 		size_t used, capacity;
-	} out;                  /* frames that go out with the next flush */
-	connection *unflushed;  /* the next one that has some */
+	} out;                 /* frames that go out with the next flush */
+	connection *unflushed; /* the next one that has some */
 	bool congested, pinged;
-	bool broken; /* a frame could not be queued; closed at the next tick, not under the feet of its sender */
+	bool broken; /* a frame could not be queued; see connection_break */
+	connection *next_broken;
 	void (*gone)(connection *c); /* called when the socket is closed; frees it */
 };
 
@@ -56,6 +57,9 @@ struct connection {
 void connection_begin(connection *c);
 /* Refuse it: say why on stream 0 and close. */
 void connection_refuse(connection *c, int http, const char *code, const char *message);
+/* End it without writing what is queued: a frame is missing. Its sender may still be at work, so this happens when
+ * the loop goes to sleep or wakes up. */
+void connection_break(connection *c);
 /* Close once what is queued has been written, or after CONNECTION_FLUSH_MS. Cancels its streams. */
 void connection_close(connection *c);
 /* Look at the clock: silent peers, late greetings, stuck flushes. */

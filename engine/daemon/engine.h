@@ -44,6 +44,7 @@ typedef struct engine {
 	uv_prepare_t before_sleep; /* these two write what connections have gathered */
 	uv_check_t after_sleep;
 	struct connection *unflushed; /* connections that have */
+	struct connection *broken;    /* connections to drop */
 	store *store;
 	struct device *device; /* its snapshot only, once the executor runs */
 	struct executor *executor;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/json_text.h"
+#include "engine/base/reserve.h"
 #include "engine/daemon/connection.h"
 #include "engine/daemon/engine.h"
 
@@ -25,6 +27,14 @@ static void stream_send(stream *s, frame_type type, char *json, void *payload, s
 		free(json);
 		free(payload);
 	}
+}
+
+/* Text that outlives everything: it needs no memory of its own. */
+static void stream_send_static(stream *s, frame_type type, const char *json)
+{
+	if (s->connection)
+		connection_send_copy(s->connection,
+		                     &(frame){.type = type, .stream = s->id, .json = json, .json_bytes = strlen(json)});
 }
 
 static void stream_end(stream *s)
@@ -55,12 +65,16 @@ void stream_error(stream *s, const error *err, const char *code)
 		message = "the engine is shutting down";
 	}
 	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
+	reserve_forget(); /* what could not be built is not sent */
 	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
 	                                     again ? RETRY_SECONDS : 0);
-	char *text = json_dumps(object, PROTO_JSON);
+	char *text = json_text(object, PROTO_JSON);
 	json_decref(object);
 	s->engine->failures++;
-	stream_send(s, FRAME_ERROR, text ? text : strdup(out_of_memory), NULL, 0);
+	if (text)
+		stream_send(s, FRAME_ERROR, text, NULL, 0);
+	else
+		stream_send_static(s, FRAME_ERROR, out_of_memory);
 	stream_end(s);
 }
 
@@ -77,7 +91,7 @@ void stream_refuse(stream *s, status why, const char *code, const char *param, c
 
 void stream_result(stream *s, json_t *result)
 {
-	char *text = json_dumps(result, PROTO_JSON);
+	char *text = json_text(result, PROTO_JSON);
 	json_decref(result);
 	stream_result_text(s, text);
 }
@@ -104,7 +118,7 @@ int64_t stream_ready(const stream *s)
 
 void stream_event(stream *s, json_t *event)
 {
-	char *text = json_dumps(event, PROTO_JSON);
+	char *text = json_text(event, PROTO_JSON);
 	json_decref(event);
 	s->credit--;
 	if (text && strlen(text) <= FRAME_MAX_JSON) {
@@ -113,7 +127,7 @@ void stream_event(stream *s, json_t *event)
 	}
 	free(text);
 	if (s->connection)
-		s->connection->broken = true; /* a hole in a stream must not pass for a whole one */
+		connection_break(s->connection); /* a hole in a stream must not pass for a whole one */
 }
 
 void stream_event_text(stream *s, const char *json, size_t bytes)
@@ -121,10 +135,8 @@ void stream_event_text(stream *s, const char *json, size_t bytes)
 	assert(bytes <= FRAME_MAX_JSON);
 	s->credit--;
 	if (s->connection)
-		connection_send_copy(s->connection, &(frame){.type = FRAME_EVENT,
-		                                             .stream = s->id,
-		                                             .json = json,
-		                                             .json_bytes = bytes});
+		connection_send_copy(s->connection,
+		                     &(frame){.type = FRAME_EVENT, .stream = s->id, .json = json, .json_bytes = bytes});
 }
 
 void stream_data(stream *s, void *data, size_t bytes)
