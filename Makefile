@@ -4,6 +4,8 @@
 #: make run          the service on 127.0.0.1:8080, data in build/data
 #: make test         everything that needs no GPU; installs the packages it needs
 #: make unit pytest  its two halves
+#: make test-slow    what takes long: every failing call, killed engines on full disks, the fuzzers, sanitizers (25 minutes)
+#: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
 #: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
 #: make bench        everything beside its ceilings and PyTorch, a quarter of an hour (BENCH=--quick: minutes)
@@ -249,9 +251,17 @@ $(VENV)/ready: tests/requirements.txt
 	$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
+# A library that lets calls of a program fail (tests/faults). It replaces malloc, so the compiler must not know it.
+FAULTS := $(OUT)/faults/faults.so
+$(FAULTS): tests/faults/faults.c tests/faults/faults.h
+	@mkdir -p $(@D)
+	$(call say,link,$@)
+	$(Q)$(CC) $(CPPFLAGS) -std=c17 $(WARN) -O2 -g -fPIC -fvisibility=hidden -fno-builtin -shared -o $@ $< -ldl
+FAULTS_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(FAULTS))
+
 .PHONY: pytest
-pytest: all $(EMULATOR_ALL) $(VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q tests/api tests/e2e \
+pytest: all $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults) \
 	  $(if $(EMULATOR_ALL),,$(WITHOUT_EMULATOR))
 # What a build without the emulated device leaves out.
 WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_device_loss.py \

@@ -242,9 +242,10 @@ def read_frames(s):
 class Daemon:
     """additived on a data folder, which outlives it."""
 
-    def __init__(self, folder, *options):
+    def __init__(self, folder, *options, environment=None):
         self.folder = pathlib.Path(folder)
         self.options = [str(o) for o in options]
+        self.environment = environment or {}
         self.log = self.folder.parent / f"{self.folder.name}.log"
         self.start()
 
@@ -261,7 +262,7 @@ class Daemon:
     def start(self):
         self.process = subprocess.Popen(
             [BIN / "additived", "--data", self.folder, "--backend", "cpu", "--threads", "1", *self.options],
-            stdout=subprocess.PIPE, stderr=open(self.log, "ab"))
+            stdout=subprocess.PIPE, stderr=open(self.log, "ab"), env={**os.environ, **self.environment})
         readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
         line = self.process.stdout.readline().decode() if readable else ""
         assert line.startswith("ready "), (line, self.log.read_text()[-2000:])

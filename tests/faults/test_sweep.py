@@ -1,0 +1,87 @@
+"""Each memory and disk call of the engine fails once in turn. Budget: SWEEP_SECONDS; SWEEP_ONLY names scenarios."""
+
+import os
+import queue
+import time
+
+import pytest
+
+from control import BUILD
+from trial import SANITIZED, Closed, EngineError, Findings, Trial, Wrong, one_fault, reference, scenarios
+
+
+def scattered(items):
+    """In an order whose every beginning is spread over the whole list."""
+    order = sorted(range(len(items)), key=lambda i: (i * 0.6180339887498949) % 1)
+    return [items[i] for i in order]
+
+
+def revive(trial):
+    """After a finding: a running engine without what the failed trial has left behind."""
+    trial.faults_off()
+    for _ in range(2):
+        try:
+            if not trial.alive():
+                trial.restart()
+            else:
+                trial.reconnect()
+            trial.tidy()
+            if trial.content(trial.kept) == trial.kept_content:
+                return
+        except (EngineError, Closed, OSError, AssertionError, queue.Empty):
+            trial.daemon.kill()
+    raise AssertionError("the engine does not come back: " + "\n".join(trial.log_tail()))
+
+
+def sweep(trial, seconds, findings):
+    """Every (request, class, call) in scattered order until the time is up. (done, all)"""
+    only = os.environ.get("SWEEP_ONLY")
+    chosen = [s for s in scenarios() if not only or s.name in only.split(",")]
+    references, work = {}, []
+    for s in chosen:
+        references[s], calls = reference(trial, s, s.classes)
+        work += [(s, kind, n) for kind in s.classes for n in range(1, calls[kind] + 1)]
+    assert len(work) > 10 * len(chosen), "calls are not counted"
+    done, end, since_kill = 0, time.monotonic() + seconds, 0
+    for s, kind, n in scattered(work):
+        if time.monotonic() > end:
+            break
+        try:
+            one_fault(trial, s, kind, n, references[s])
+        except (Wrong, EngineError, Closed, AssertionError, OSError, queue.Empty) as e:
+            findings.add(s.name, kind, n, f"{type(e).__name__ if not isinstance(e, Wrong) else ''} {e}".strip(),
+                         trial.faults.last_stack())
+            revive(trial)
+        done += 1
+        since_kill += 1
+        if since_kill == 200:  # what was acknowledged is also there after a kill
+            since_kill = 0
+            trial.restart()
+            if trial.sessions() != [trial.kept] or trial.content(trial.kept) != trial.kept_content:
+                findings.add(s.name, kind, n, "after a restart the durable session is another", [])
+    return done, len(work)
+
+
+def run(tmp_path, seconds):
+    findings = Findings()
+    trial = Trial(tmp_path)
+    trial.faults_off = lambda: None
+    try:
+        done, total = sweep(trial, seconds, findings)
+    finally:
+        status = trial.close()
+    report = findings.report()
+    text = f"{done} of {total} calls failed once; {len(findings.found)} distinct findings; exit status {status}\n{report}\n"
+    (BUILD / "faults" / "sweep.txt").write_text(text)
+    print(text)
+    assert not findings.found, text
+    assert status == 0, text + "\n".join(trial.log_tail(60))
+
+
+def test_a_failing_call_is_an_error_or_nothing_at_all(tmp_path):
+    run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "30")))
+
+
+@pytest.mark.slow
+def test_every_failing_call_is_an_error_or_nothing_at_all(tmp_path):
+    run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "240")))
