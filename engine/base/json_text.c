@@ -9,6 +9,7 @@
 typedef struct buffer {
 	char *data;
 	size_t used, capacity;
+	void *(*grow)(void *data, size_t bytes);
 	bool failed; /* jansson does not look at every result of `append` */
 } buffer;
 
@@ -19,7 +20,7 @@ static int append(const char *text, size_t bytes, void *context)
 		return -1;
 	if (b->capacity - b->used <= bytes) {
 		size_t capacity = 2 * b->capacity + bytes + 256;
-		char *data = realloc(b->data, capacity);
+		char *data = b->grow(b->data, capacity);
 		b->failed = !data;
 		if (!data)
 			return -1;
@@ -32,13 +33,23 @@ static int append(const char *text, size_t bytes, void *context)
 	return 0;
 }
 
-char *json_text(const json_t *document, size_t flags)
+static char *print(const json_t *document, size_t flags, void *(*grow)(void *data, size_t bytes))
 {
-	buffer b = {0};
+	buffer b = {.grow = grow};
 	bool whole = document && json_dump_callback(document, append, &b, flags) == 0 && !b.failed && !reserve_failed();
 	reserve_forget();
 	if (whole)
 		return b.data;
-	free(b.data);
+	reserve_free(b.data);
 	return NULL;
+}
+
+char *json_text(const json_t *document, size_t flags)
+{
+	return print(document, flags, realloc);
+}
+
+char *json_text_reserve(const json_t *document, size_t flags)
+{
+	return print(document, flags, reserve_realloc);
 }

@@ -12,5 +12,8 @@
  * memory is short, also when an allocation for JSON has failed on this thread since reserve_forget: what was built
  * since then may have a hole. That failure is then forgotten. */
 char *json_text(const json_t *document, size_t flags);
+/* The same, to be released with reserve_free(): a text of up to RESERVE_MAX_BLOCK bytes may come from the reserve. For
+ * answers: what has been done is also acknowledged. */
+char *json_text_reserve(const json_t *document, size_t flags);
 
 #endif

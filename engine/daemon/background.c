@@ -21,7 +21,7 @@ static void pool_make(uv_work_t *request)
 	answer *a = request->data;
 	reserve_forget();
 	json_t *object = a->work.make(a->work.context, &a->error);
-	a->text = json_text(object, PROTO_JSON);
+	a->text = json_text_reserve(object, PROTO_JSON);
 	json_decref(object);
 	if (!a->text)
 		error_set(&a->error, STATUS_NOMEM, NULL, "out of memory");

@@ -36,7 +36,7 @@ static void send_text(connection *c, const frame *f, char *text, const char *oth
 	whole.json = text ? text : otherwise;
 	whole.json_bytes = strlen(whole.json);
 	connection_send_copy(c, &whole);
-	free(text);
+	reserve_free(text);
 }
 
 /* --- closing ------------------------------------------------------------------ */
@@ -135,7 +135,7 @@ static void drop_broken(struct engine *e)
 void connection_refuse(connection *c, int http, const char *code, const char *message)
 {
 	json_t *object = stream_error_object(http, code, message, NULL, http == 503);
-	char *text = json_text(object, JSON_COMPACT);
+	char *text = json_text_reserve(object, JSON_COMPACT);
 	json_decref(object);
 	send_text(c, &(frame){.type = FRAME_ERROR}, text, out_of_memory);
 	connection_close(c);
@@ -290,14 +290,14 @@ void connection_send(connection *c, const frame *f, char *json, void *payload)
 		frame whole = *f;
 		whole.json = json;
 		connection_send_copy(c, &whole);
-		free(json);
+		reserve_free(json);
 		return;
 	}
 	if (!flush(c))
 		connection_break(c);
 	outgoing *o = c->state < CONNECTION_CLOSING && !c->broken ? reserve_calloc(1, sizeof *o) : NULL;
 	if (!o) {
-		free(json);
+		reserve_free(json);
 		free(payload);
 		connection_break(c);
 		return;
@@ -359,7 +359,7 @@ static stream *add_stream(connection *c, const frame *f)
 static void refuse_stream(connection *c, uint64_t id, int http, const char *code, const char *message)
 {
 	json_t *object = stream_error_object(http, code, message, NULL, 1);
-	char *text = json_text(object, JSON_COMPACT);
+	char *text = json_text_reserve(object, JSON_COMPACT);
 	json_decref(object);
 	send_text(c, &(frame){.type = FRAME_ERROR, .stream = id}, text, out_of_memory);
 }
@@ -521,7 +521,7 @@ void connection_begin(connection *c)
 	json_t *hello = json_pack("{s:i, s:s, s:s, s:s}", "protocol", PROTO_VERSION, "software",
 	                          "additived " ADDITIVE_VERSION, "backend", device_backend_name(c->engine->device),
 	                          "device", device_description(c->engine->device));
-	char *text = json_text(hello, JSON_COMPACT);
+	char *text = json_text_reserve(hello, JSON_COMPACT);
 	json_decref(hello);
 	if (!text) {
 		connection_refuse(c, 503, "out_of_memory", "out of memory");

@@ -67,7 +67,7 @@ void connection_tick(connection *c, uint64_t now_ms);
 /* Tell every stream to stop (the engine does); they answer through the open connection. */
 void connection_cancel_streams(connection *c);
 
-/* Send a frame. json (malloc'ed or NULL) and payload (malloc'ed or NULL) are taken over. Never closes the
+/* Send a frame. json (of json_text_reserve or NULL) and payload (malloc'ed or NULL) are taken over. Never closes the
  * connection at once, so a stream in use by its handler stays. */
 void connection_send(connection *c, const frame *f, char *json, void *payload);
 /* The same, of f's own JSON, which is copied; without payload. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "engine/base/log.h"
+#include "engine/base/file.h"
 #include "engine/base/memory.h"
 
 _Static_assert(MANIFEST_CHUNK_BYTES % DOWNLOAD_CHUNK == 0, "a frame holds bytes of one verified chunk");
@@ -136,6 +137,8 @@ static status open_file(download *d, const char *path, error *err)
 	const char *slash = strrchr(path, '/');
 	snprintf(d->name, sizeof d->name, "%s", slash ? slash + 1 : path);
 	d->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (d->fd < 0 && errno != ENOENT)
+		return file_error(err, path, "cannot read");
 	if (d->fd < 0 || fstat(d->fd, &st) != 0 || !S_ISREG(st.st_mode))
 		return error_set(err, STATUS_STORAGE, NULL, "%s is missing", d->name);
 	d->bytes = st.st_size;

@@ -24,7 +24,7 @@ static void stream_send(stream *s, frame_type type, char *json, void *payload, s
 	if (s->connection) {
 		connection_send(s->connection, &f, json, payload);
 	} else {
-		free(json);
+		reserve_free(json);
 		free(payload);
 	}
 }
@@ -68,7 +68,7 @@ void stream_error(stream *s, const error *err, const char *code)
 	reserve_forget(); /* what could not be built is not sent */
 	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
 	                                     again ? RETRY_SECONDS : 0);
-	char *text = json_text(object, PROTO_JSON);
+	char *text = json_text_reserve(object, PROTO_JSON);
 	json_decref(object);
 	s->engine->failures++;
 	if (text)
@@ -91,7 +91,7 @@ void stream_refuse(stream *s, status why, const char *code, const char *param, c
 
 void stream_result(stream *s, json_t *result)
 {
-	char *text = json_text(result, PROTO_JSON);
+	char *text = json_text_reserve(result, PROTO_JSON);
 	json_decref(result);
 	stream_result_text(s, text);
 }
@@ -105,7 +105,7 @@ void stream_result_text(stream *s, char *text)
 		stream_end(s);
 		return;
 	}
-	free(text);
+	reserve_free(text);
 	stream_refuse(s, too_large ? STATUS_TOO_LARGE : STATUS_NOMEM, NULL, NULL, "%s",
 	              too_large ? "the answer is too large; ask for less at once" : "out of memory");
 }
@@ -118,14 +118,14 @@ int64_t stream_ready(const stream *s)
 
 void stream_event(stream *s, json_t *event)
 {
-	char *text = json_text(event, PROTO_JSON);
+	char *text = json_text_reserve(event, PROTO_JSON);
 	json_decref(event);
 	s->credit--;
 	if (text && strlen(text) <= FRAME_MAX_JSON) {
 		stream_send(s, FRAME_EVENT, text, NULL, 0);
 		return;
 	}
-	free(text);
+	reserve_free(text);
 	if (s->connection)
 		connection_break(s->connection); /* a hole in a stream must not pass for a whole one */
 }

@@ -47,7 +47,7 @@ struct stream {
 
 /* The answer; both free the stream. `result` is taken over; NULL is answered as out of memory. */
 void stream_result(stream *s, json_t *result);
-/* The same from JSON text (malloc'ed, taken over). */
+/* The same from JSON text (of json_text_reserve, taken over). */
 void stream_result_text(stream *s, char *text);
 /* code: a stable word; NULL: the status's name. A cancellation while the engine stops is told as such. */
 void stream_error(stream *s, const error *err, const char *code);

@@ -108,6 +108,21 @@ static void a_document_built_in_a_shortage_is_whole(void **state)
 	free(expected);
 }
 
+static void an_answer_is_printed_without_memory(void **state)
+{
+	(void)state;
+	limit(0);
+	json_t *answer = numbers(200);
+	char *text = json_text_reserve(answer, JSON_COMPACT);
+	limit(-1);
+	char *expected = json_text(answer, JSON_COMPACT);
+	json_decref(answer);
+	assert_non_null(text);
+	assert_string_equal(text, expected);
+	reserve_free(text);
+	free(expected);
+}
+
 static void a_document_with_a_hole_has_no_text(void **state)
 {
 	(void)state;
@@ -153,6 +168,7 @@ int main(void)
 	    cmocka_unit_test(an_exhausted_reserve_fails_says_so_and_comes_again),
 	    cmocka_unit_test(large_blocks_do_not_use_the_reserve_up),
 	    cmocka_unit_test(a_document_built_in_a_shortage_is_whole),
+	    cmocka_unit_test(an_answer_is_printed_without_memory),
 	    cmocka_unit_test(a_document_with_a_hole_has_no_text),
 	    cmocka_unit_test(a_text_is_whole_or_null_whichever_allocation_fails),
 	};
