@@ -90,10 +90,10 @@ class Faults:
     def trace(self, on):
         struct.pack_into("<I", self.memory, TRACE, int(on))
 
-    def last_stack(self):
-        """The stack of the last failed call, unresolved: ["object+0x12", …]."""
+    def first_stack(self):
+        """The stack of the first failed call since forget_stacks, unresolved: ["object+0x12", …]."""
         lines = self.trace_file.read_bytes().decode(errors="replace").splitlines()
-        return lines[-1].split()[2:] if lines else []
+        return lines[0].split()[2:] if lines else []
 
     def forget_stacks(self):
         os.truncate(self.trace_file, 0)

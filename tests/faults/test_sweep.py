@@ -1,5 +1,6 @@
 """Each memory and disk call of the engine fails once in turn. Budget: SWEEP_SECONDS; SWEEP_ONLY names scenarios."""
 
+import itertools
 import os
 import queue
 import time
@@ -7,13 +8,15 @@ import time
 import pytest
 
 from control import BUILD
-from trial import SANITIZED, Closed, EngineError, Findings, Trial, Wrong, one_fault, reference, scenarios
+from trial import SANITIZED, Closed, EngineError, Findings, Trial, Wrong, faults_of, one_fault, reference, scenarios
 
 
-def scattered(items):
-    """In an order whose every beginning is spread over the whole list."""
-    order = sorted(range(len(items)), key=lambda i: (i * 0.6180339887498949) % 1)
-    return [items[i] for i in order]
+def scattered(groups):
+    """All items, in an order whose every beginning is spread over all groups and over each group."""
+    def one(items):
+        return [items[i] for i in sorted(range(len(items)), key=lambda i: (i * 0.6180339887498949) % 1)]
+    rows = itertools.zip_longest(*(one(g) for g in groups))
+    return [item for row in rows for item in row if item is not None]
 
 
 def revive(trial):
@@ -37,20 +40,22 @@ def sweep(trial, seconds, findings):
     """Every (request, class, call) in scattered order until the time is up. (done, all)"""
     only = os.environ.get("SWEEP_ONLY")
     chosen = [s for s in scenarios() if not only or s.name in only.split(",")]
-    references, work = {}, []
+    references, groups = {}, []
     for s in chosen:
         references[s], calls = reference(trial, s, s.classes)
-        work += [(s, kind, n) for kind in s.classes for n in range(1, calls[kind] + 1)]
+        groups += [[(s, kind, fault, n) for n in range(1, calls[kind] + 1)]
+                   for kind in s.classes for fault in faults_of(kind)]
+    work = scattered(groups)
     assert len(work) > 10 * len(chosen), "calls are not counted"
     done, end, since_kill = 0, time.monotonic() + seconds, 0
-    for s, kind, n in scattered(work):
+    for s, kind, (label, count, error), n in work:
         if time.monotonic() > end:
             break
         try:
-            one_fault(trial, s, kind, n, references[s])
+            one_fault(trial, s, kind, n, references[s], count, error)
         except (Wrong, EngineError, Closed, AssertionError, OSError, queue.Empty) as e:
-            findings.add(s.name, kind, n, f"{type(e).__name__ if not isinstance(e, Wrong) else ''} {e}".strip(),
-                         trial.faults.last_stack())
+            findings.add(s.name, label, n, f"{type(e).__name__ if not isinstance(e, Wrong) else ''} {e}".strip(),
+                         trial.faults.first_stack())
             revive(trial)
         done += 1
         since_kill += 1
@@ -58,7 +63,7 @@ def sweep(trial, seconds, findings):
             since_kill = 0
             trial.restart()
             if trial.sessions() != [trial.kept] or trial.content(trial.kept) != trial.kept_content:
-                findings.add(s.name, kind, n, "after a restart the durable session is another", [])
+                findings.add(s.name, label, n, "after a restart the durable session is another", [])
     return done, len(work)
 
 

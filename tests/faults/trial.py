@@ -4,6 +4,7 @@ A scenario prepares, acts once with the fault armed, and judges: the answer is t
 with a known code; what was not acknowledged is not applied; the same request, made again, succeeds."""
 
 import collections
+import errno
 import hashlib
 import json
 import pathlib
@@ -17,12 +18,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
 import engine_client  # noqa: E402
 from engine_client import SANITIZED, TEXT, Closed, Daemon, EngineError, job_params, train  # noqa: E402
 
-from control import Faults, resolve  # noqa: E402
+from control import FOR_EVER, SHORT, Faults, resolve  # noqa: E402
 
 ANSWER_SECONDS = 60 if SANITIZED else 15
 KNOWN = {"out_of_memory", "io_error", "storage_error", "storage_full", "unavailable", "device_error"}
 STORED = ["allocation", "open", "write", "sync", "truncate", "rename", "folder", "unlink", "link"]
-TRIES = 3
 
 Outcome = collections.namedtuple("Outcome", "kind value")  # ok: the answer; error: its code; closed; hang
 
@@ -406,10 +406,7 @@ class Train(Scenario):
     def act(self, t, state):
         job = t.engine.call("job.create", job_params(t.file, 3, checkpoint_every=1, eval_every=2))
         state["jobs"].append(job["id"])
-        try:
-            done = t.engine.call("job.watch", {"id": job["id"]})
-        except EngineError:
-            done = None
+        done = self.watch(t, job["id"])
         t.faults_off()
         if done is None or done["status"] != "succeeded":
             done = self.bring_to_end(t, job["id"])
@@ -417,8 +414,26 @@ class Train(Scenario):
         return {"weights": weights, "step": done["additive"]["step"]}
 
     @staticmethod
-    def bring_to_end(t, job):
+    def watch(t, job):
+        """The job when it has ended; None when it has not a moment after the fault. A waiting job may be a paused one."""
+        call = t.engine.begin("job.watch", {"id": job}, credit=1 << 20)
         end = time.monotonic() + ANSWER_SECONDS
+        while time.monotonic() < end:
+            fired = t.fired()
+            try:
+                while True:
+                    kind, body, _ = call.next(timeout=0.1)
+                    if kind in (engine_client.RESULT, engine_client.ERROR):
+                        return body if kind == engine_client.RESULT else None
+            except queue.Empty:
+                if fired:
+                    break
+        call.cancel()
+        return None
+
+    @staticmethod
+    def bring_to_end(t, job):
+        end = time.monotonic() + ANSWER_SECONDS / 2
         while time.monotonic() < end:
             state = t.engine.call("job.get", {"id": job})
             if state["status"] == "succeeded":
@@ -456,7 +471,7 @@ def scenarios():
         Ask("list sessions", "session.list", lambda t: {}),
         Ask("get a session", "session.get", lambda t: {"id": t.kept}),
         Ask("get a model", "model.get", lambda t: {"id": t.model}),
-        Ask("status", "engine.status", lambda t: {}, only=["version", "backend", "device", "models_loaded", "threads"]),
+        Ask("status", "engine.status", lambda t: {}, only=["version", "backend", "device", "threads"]),
         Metrics(),
     ]
 
@@ -514,6 +529,7 @@ def difference(expected, found, path=""):
 def reference(t, scenario, kinds):
     """(the undisturbed answer, calls of each class during the request)"""
     calls = {}
+    t.faults_off, t.fired = lambda: None, lambda: False
     for _ in range(2):  # the first warms caches up
         state = scenario.prepare(t)
         for kind in kinds:
@@ -526,11 +542,26 @@ def reference(t, scenario, kinds):
     return value, calls
 
 
-def one_fault(t, scenario, kind, number, expected, error=None, count=1):
-    """Let one call fail during a request. Raises Wrong; False: the request makes fewer calls."""
+# What a call meets: (class, how it reads in a report, how many fail, errno)
+FAULTS = {
+    "allocation": [("allocation", 1, None), ("allocation and all after it", FOR_EVER, None)],
+    "open": [("open", 1, errno.EIO), ("open and all after it", FOR_EVER, errno.ENOSPC)],
+    "write": [("write", 1, errno.EIO), ("short write", 1, SHORT), ("write and all after it", FOR_EVER, errno.ENOSPC)],
+    "folder": [("folder", 1, errno.ENOSPC)],
+}
+
+
+def faults_of(kind):
+    return FAULTS.get(kind, [(kind, 1, None)])
+
+
+def one_fault(t, scenario, kind, number, expected, count=1, error=None):
+    """Let one call fail during a request, or all from there on until it is answered. Raises Wrong; False: the request
+    makes fewer calls."""
     state = scenario.prepare(t)
     t.faults.forget_stacks()
     t.faults_off = lambda: t.faults.disarm(kind)
+    t.fired = lambda: t.faults.failed(kind) > 0
     t.faults.arm(kind, number, count, error)
     outcome = attempt(t, scenario, state)
     fired = t.faults.failed(kind) > 0
