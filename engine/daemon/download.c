@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/base/log.h"
 #include "engine/base/file.h"
+#include "engine/base/log.h"
 #include "engine/base/memory.h"
 
 _Static_assert(MANIFEST_CHUNK_BYTES % DOWNLOAD_CHUNK == 0, "a frame holds bytes of one verified chunk");

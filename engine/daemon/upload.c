@@ -12,6 +12,7 @@
 
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
+#include "engine/base/reserve.h"
 #include "engine/daemon/engine.h"
 
 typedef struct upload {
@@ -44,16 +45,25 @@ static void upload_fail(upload *u, const char *code)
 
 /* --- the pool's part ----------------------------------------------------------- */
 
+/* The status of errno. */
+static status keep_failed(error *err, const char *name)
+{
+	status s = file_error(err, name, "cannot keep the upload");
+	if (s != STATUS_NOT_FOUND)
+		return s;
+	*err = (error)ERROR_INIT; /* it is the server's own folder that is not there */
+	return error_set(err, STATUS_STORAGE, NULL, "cannot keep the upload: the data folder is damaged");
+}
+
 static status sync_part(const upload *u, const upload_part *part, error *err)
 {
 	char path[PATH_MAX + 64];
 	snprintf(path, sizeof path, "%s/%s", u->folder, part->file);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	int rc = fd < 0 ? -1 : fsync(fd);
-	int saved = errno;
+	status s = fd < 0 || fsync(fd) != 0 ? keep_failed(err, part->file) : STATUS_OK;
 	if (fd >= 0)
 		close(fd);
-	return rc == 0 ? STATUS_OK : error_set(err, STATUS_IO, NULL, "cannot sync the upload: %s", strerror(saved));
+	return s;
 }
 
 static void pool_check(uv_work_t *work)
@@ -109,7 +119,10 @@ static void complete(upload *u)
 static status begin_part(upload *u, const char *json, size_t bytes)
 {
 	char path[PATH_MAX + 64];
+	reserve_forget();
 	json_t *object = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, NULL);
+	if (!object && reserve_failed())
+		return error_set(&u->error, STATUS_NOMEM, NULL, "out of memory");
 	const char *name = json_string_value(json_object_get(object, "part"));
 	const upload_part *parts = u->plan->parts;
 	int i = 0;
@@ -128,8 +141,7 @@ static status begin_part(upload *u, const char *json, size_t bytes)
 	u->bytes = 0;
 	snprintf(path, sizeof path, "%s/%s", u->folder, parts[i].file);
 	u->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	return u->fd >= 0 ? STATUS_OK
-	                  : error_set(&u->error, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
+	return u->fd >= 0 ? STATUS_OK : keep_failed(&u->error, parts[i].file);
 }
 
 static status write_part(upload *u, const char *data, size_t bytes)
@@ -143,7 +155,7 @@ static status write_part(upload *u, const char *data, size_t bytes)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return error_set(&u->error, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
+			return keep_failed(&u->error, u->part->file);
 		data += n;
 		bytes -= (size_t)n;
 	}
@@ -189,7 +201,7 @@ void upload_begin(stream *s, const upload_plan *what)
 	s->context = u;
 	store_temporary_path(s->engine->store, u->folder);
 	if (mkdir(u->folder, 0700) != 0) {
-		error_set(&u->error, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
+		keep_failed(&u->error, "upload");
 		upload_fail(u, NULL);
 		return;
 	}
