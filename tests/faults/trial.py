@@ -16,7 +16,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "api"))
 import engine_client  # noqa: E402
-from engine_client import SANITIZED, TEXT, Closed, Daemon, EngineError, job_params, train  # noqa: E402
+from engine_client import (BIN, PATIENCE, SANITIZED, TEXT, Closed, Daemon, Engine, EngineError, job_params,  # noqa: E402
+                           train)
 
 from control import FOR_EVER, SHORT, Faults, resolve  # noqa: E402
 
