@@ -267,6 +267,24 @@ pytest: all $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
 WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_device_loss.py \
                     --deselect=tests/e2e/test_golden.py::test_the_cuda_backend_agrees_with_golden_numbers
 
+# What takes too long for `make test`. Budgets: SWEEP_SECONDS (of each sweep), KILLS, FUZZ_SECONDS (of each driver).
+# The sanitizer build looks for leaks and for memory touched after a failed call.
+FUZZ_SECONDS ?= 20
+.PHONY: pytest-slow pytest-faults test-slow soak
+pytest-slow: all $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow tests/api tests/e2e tests/faults
+pytest-faults: all $(FAULTS) $(VENV)/ready
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q -m slow tests/faults
+test-slow:
+	@deploy/deps g++ clang
+	$(MAKE) -j$(shell nproc) all
+	$(MAKE) pytest-slow
+	$(MAKE) -j$(shell nproc) BUILD=asan all
+	$(MAKE) BUILD=asan KILLS=$(or $(KILLS),30) SWEEP_SECONDS=$(or $(SWEEP_SECONDS),120) pytest-faults
+	tests/fuzz/run $(FUZZ_SECONDS)
+soak: all $(VENV)/ready
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin $(VENV)/bin/python tests/faults/soak.py --minutes $(or $(MINUTES),30) $(SOAK)
+
 # Measurements, never tests: programs on the engine's rooms.
 BENCH_BIN := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.c)))
 BENCH_SUPPORT := $(call objects,$(sort $(wildcard tests/bench/support/*.c)))
