@@ -45,25 +45,16 @@ static void upload_fail(upload *u, const char *code)
 
 /* --- the pool's part ----------------------------------------------------------- */
 
-/* The status of errno. */
-static status keep_failed(error *err, const char *name)
-{
-	status s = file_error(err, name, "cannot keep the upload");
-	if (s != STATUS_NOT_FOUND)
-		return s;
-	*err = (error)ERROR_INIT; /* it is the server's own folder that is not there */
-	return error_set(err, STATUS_STORAGE, NULL, "cannot keep the upload: the data folder is damaged");
-}
-
 static status sync_part(const upload *u, const upload_part *part, error *err)
 {
 	char path[PATH_MAX + 64];
 	snprintf(path, sizeof path, "%s/%s", u->folder, part->file);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	status s = fd < 0 || fsync(fd) != 0 ? keep_failed(err, part->file) : STATUS_OK;
+	int rc = fd < 0 ? -1 : fsync(fd);
+	int saved = errno;
 	if (fd >= 0)
 		close(fd);
-	return s;
+	return rc == 0 ? STATUS_OK : error_set(err, STATUS_IO, NULL, "cannot sync the upload: %s", strerror(saved));
 }
 
 static void pool_check(uv_work_t *work)
@@ -141,7 +132,8 @@ static status begin_part(upload *u, const char *json, size_t bytes)
 	u->bytes = 0;
 	snprintf(path, sizeof path, "%s/%s", u->folder, parts[i].file);
 	u->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	return u->fd >= 0 ? STATUS_OK : keep_failed(&u->error, parts[i].file);
+	return u->fd >= 0 ? STATUS_OK
+	                  : error_set(&u->error, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
 }
 
 static status write_part(upload *u, const char *data, size_t bytes)
@@ -155,7 +147,7 @@ static status write_part(upload *u, const char *data, size_t bytes)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return keep_failed(&u->error, u->part->file);
+			return error_set(&u->error, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
 		data += n;
 		bytes -= (size_t)n;
 	}
@@ -201,7 +193,7 @@ void upload_begin(stream *s, const upload_plan *what)
 	s->context = u;
 	store_temporary_path(s->engine->store, u->folder);
 	if (mkdir(u->folder, 0700) != 0) {
-		keep_failed(&u->error, "upload");
+		error_set(&u->error, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
 		upload_fail(u, NULL);
 		return;
 	}

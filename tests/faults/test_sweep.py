@@ -24,10 +24,7 @@ def revive(trial):
     trial.faults_off()
     for _ in range(2):
         try:
-            if not trial.alive():
-                trial.restart()
-            else:
-                trial.reconnect()
+            trial.restart()  # what is wrong in memory must not be taken for further findings
             trial.tidy()
             if trial.content(trial.kept) == trial.kept_content:
                 return

@@ -95,6 +95,9 @@ class Trial:
         for m in self.engine.call("model.list")["data"]:
             if m["id"] not in (self.model, self.other):
                 self.engine.call("model.delete", {"id": m["id"]})
+        for j in self.engine.call("job.list")["data"]:
+            if j["status"] in ("queued", "running", "paused"):
+                self.engine.call("job.cancel", {"id": j["id"]})
 
     def alive(self):
         return self.daemon.process.poll() is None
@@ -559,8 +562,8 @@ def faults_of(kind):
 def one_fault(t, scenario, kind, number, expected, count=1, error=None):
     """Let one call fail during a request, or all from there on until it is answered. Raises Wrong; False: the request
     makes fewer calls."""
-    state = scenario.prepare(t)
     t.faults.forget_stacks()
+    state = scenario.prepare(t)
     t.faults_off = lambda: t.faults.disarm(kind)
     t.fired = lambda: t.faults.failed(kind) > 0
     t.faults.arm(kind, number, count, error)
