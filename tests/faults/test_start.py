@@ -126,3 +126,14 @@ def test_a_start_with_a_failing_call_loses_nothing(tmp_path):
 @pytest.mark.slow
 def test_a_start_with_any_failing_call_loses_nothing(tmp_path):
     run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "120")))
+
+
+def test_a_model_with_the_name_of_a_deleted_one_outlives_a_kill(tmp_path):
+    trial = Trial(tmp_path)
+    for _ in range(2):
+        trial.engine.upload("model.import", {"id": "again"}, **trial.parts)
+        trial.engine.call("model.delete", {"id": "again"})
+    trial.engine.upload("model.import", {"id": "again"}, **trial.parts)
+    trial.restart()
+    assert trial.engine.download("model.file", {"id": "again", "name": "model.safetensors"})[1] == trial.parts["weights"]
+    assert trial.close() == 0
