@@ -259,14 +259,18 @@ static void drop_oldest(cards *all)
 	cards_release(unlink_card(all, last));
 }
 
-/* What a card says, from the row and the folder. */
-static status read_object(cards *all, card *c, error *err)
+static store_table table_of(const card *c)
 {
 	char job[STORE_ID_BYTES];
 	int64_t step;
-	bool checkpoint = cards_parse_checkpoint(c->id, job, &step);
+	return cards_parse_checkpoint(c->id, job, &step) ? STORE_CHECKPOINTS : STORE_MODELS;
+}
+
+/* What a card says, from the row and the folder. */
+static status read_object(cards *all, card *c, error *err)
+{
 	TRY(locate(all, c, err));
-	TRY(store_check_blob(all->engine->store, checkpoint ? STORE_CHECKPOINTS : STORE_MODELS, c->id, false, err));
+	TRY(store_check_blob(all->engine->store, table_of(c), c->id, false, err));
 	TRY(read_weights(all, c, err));
 	return fill(c, err);
 }
@@ -290,7 +294,7 @@ static status read_card(cards *all, const char *id, card **out, error *err)
 	}
 	if (s != STATUS_OK) {
 		snprintf(c->problem, sizeof c->problem, "%.255s", why.message[0] ? why.message : status_text(s));
-		store_note_damage(all->engine->store, STORE_MODELS, id, c->problem);
+		store_note_damage(all->engine->store, table_of(c), id, c->problem);
 	}
 	*out = c;
 	return STATUS_OK;
