@@ -1,5 +1,7 @@
 """additived: a model's weights are read a little at a time, while everything else goes on."""
 
+import time
+
 import pytest
 
 from engine_client import ERROR, RESULT, TEXT, Daemon, EngineError, job_params, train
@@ -36,21 +38,30 @@ def large(engine, trained):
     return trained
 
 
+def longest_pause_of_a_load(engine, stream, model):
+    """The longest time between two tokens of a stream while the model is loaded, as a share of the load's time."""
+    engine.call("model.unload", {"id": model})
+    while not stream.frames.empty():
+        stream.next()
+    began = time.monotonic()
+    assert engine.call("model.load", {"id": model})["additive"]["loaded"]
+    seconds = time.monotonic() - began
+    pauses = []
+    while not pauses or not stream.frames.empty():
+        kind, event, _ = stream.next()
+        assert kind not in (RESULT, ERROR)
+        pauses.append(event["time_ms"])
+    return max(pauses) / 1000 / seconds
+
+
 def test_a_stream_goes_on_while_another_model_is_loaded(engine, small, large):
     session = engine.call("session.create", {"model": small, "position_policy": "wrap"})["id"]
     stream = engine.begin("session.generate", {"id": session, "prompt": "99", "max_tokens": 60000,
-                                               "logit_bias": {"1": -100}}, credit=16)
-    while stream.frames.empty():
-        pass
-    load = engine.begin("model.load", {"id": large})
-    told = 0
-    while load.frames.empty():
-        kind, _, _ = stream.next()
-        assert kind not in (RESULT, ERROR)
-        stream.grant(1)
-        told += 1
-    assert load.result()["additive"]["loaded"]
-    assert told >= 16 + 10  # more than was granted before: grants pass the task that waits
+                                               "logit_bias": {"1": -100}}, credit=1 << 20)
+    shares = []
+    while not shares or (shares[-1] > 0.5 and len(shares) < 5):  # again: the machine may have been busy elsewhere
+        shares.append(longest_pause_of_a_load(engine, stream, large))
+    assert shares[-1] <= 0.5, shares
     stream.cancel()
     with pytest.raises(EngineError):
         stream.result()
