@@ -591,7 +591,7 @@ void scheduler_stats_read(const scheduler *s, scheduler_stats *out)
 {
 	*out = s->counters;
 	out->models = s->n_models;
-	out->sessions = s->n_sessions;
+	out->sessions = (int)s->sessions.count;
 	out->waiting = s->n_waiting;
 	out->running = s->n_generations - s->n_waiting;
 }

@@ -1,5 +1,4 @@
-/* scheduler_session.c - the live sessions, by id. Looked up once per request, so a list
- * is fast enough for as many as there are slots. */
+/* scheduler_session.c - the live sessions, by id. */
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -9,7 +8,7 @@
 /* May another session of that id be opened? */
 static status admit(scheduler *s, served_model *m, const char *id, error *err)
 {
-	if (s->n_sessions >= s->limits.max_sessions)
+	if ((int64_t)s->sessions.count >= s->limits.max_sessions)
 		return error_set(err, STATUS_BUSY, NULL, "all %d sessions are in use", s->limits.max_sessions);
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);
@@ -19,20 +18,19 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 	return STATUS_OK;
 }
 
-static void enlist(scheduler *s, session *x)
+/* Take a new session over; on failure it is freed and *x is NULL. */
+static status enlist(scheduler *s, session **x, error *err)
 {
-	x->next = s->sessions;
-	s->sessions = x;
-	s->n_sessions++;
+	if (string_table_add(&s->sessions, &(*x)->node, (*x)->id) == STATUS_OK)
+		return STATUS_OK;
+	session_free(*x);
+	*x = NULL;
+	return error_set(err, STATUS_NOMEM, NULL, "no memory for another session");
 }
 
 static void discard(scheduler *s, session *x)
 {
-	session **link = &s->sessions;
-	while (*link != x)
-		link = &(*link)->next;
-	*link = x->next;
-	s->n_sessions--;
+	string_table_remove(&s->sessions, &x->node);
 	session_free(x);
 }
 
@@ -42,16 +40,12 @@ status scheduler_session_new(scheduler *s, served_model *m, const char *id, cons
 	*out = NULL;
 	TRY(admit(s, m, id, err));
 	TRY(session_new(out, m, id, o, err));
-	enlist(s, *out);
-	return STATUS_OK;
+	return enlist(s, out, err);
 }
 
 session *scheduler_session_find(scheduler *s, const char *id)
 {
-	session *x = s->sessions;
-	while (x && strcmp(x->id, id) != 0)
-		x = x->next;
-	return x;
+	return STRING_TABLE_OWNER(string_table_find(&s->sessions, id), session, node);
 }
 
 void scheduler_session_info(const session *x, session_info *out)
@@ -87,8 +81,7 @@ status scheduler_session_fork(scheduler *s, session *x, const char *id, session 
 	TRY(scheduler_session_ready(s, x, err));
 	TRY(admit(s, x->model, id, err));
 	TRY(session_fork(out, x, id, err));
-	enlist(s, *out);
-	return STATUS_OK;
+	return enlist(s, out, err);
 }
 
 status scheduler_session_export(scheduler *s, session *x, void **out, size_t *bytes, error *err)
@@ -106,8 +99,7 @@ status scheduler_session_import(scheduler *s, served_model *m, const char *id, c
 	*out = NULL;
 	TRY(admit(s, m, id, err));
 	TRY(session_blob_read(out, m, id, blob, bytes, err));
-	enlist(s, *out);
-	return STATUS_OK;
+	return enlist(s, out, err);
 }
 
 status scheduler_session_log(session *x, const int32_t **tokens, const float **scores, int64_t *count, error *err)
@@ -125,6 +117,7 @@ status scheduler_session_log(session *x, const int32_t **tokens, const float **s
 
 void scheduler_session_free_all(scheduler *s)
 {
-	while (s->sessions)
-		discard(s, s->sessions);
+	for (string_node *n; (n = string_table_any(&s->sessions));)
+		discard(s, STRING_TABLE_OWNER(n, session, node));
+	string_table_fini(&s->sessions);
 }

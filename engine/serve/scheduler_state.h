@@ -29,8 +29,7 @@ struct scheduler {
 	int n_models;
 	uint64_t clock; /* counts uses, for the least recently used model */
 
-	session *sessions;
-	int n_sessions;
+	string_table sessions; /* the live ones, by id */
 
 	generation *first, *last;
 	int n_generations, n_waiting; /* waiting: never had a turn */

@@ -17,10 +17,11 @@
 #ifndef ENGINE_SERVE_SESSION_H
 #define ENGINE_SERVE_SESSION_H
 
+#include "engine/base/string_table.h"
 #include "engine/serve/served_model.h"
 
 struct session {
-	session *next; /* the scheduler's list; temporary sessions are in none */
+	string_node node; /* in the scheduler's table; temporary sessions are in none */
 	char id[SCHEDULER_ID_BYTES];
 	served_model *model;
 	session_options options;
