@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -10,6 +11,33 @@
 uint64_t digest_bytes(const void *data, size_t bytes)
 {
 	return XXH3_64bits(data, bytes);
+}
+
+struct digest_stream {
+	XXH3_state_t state;
+};
+
+digest_stream *digest_stream_new(void)
+{
+	digest_stream *d = aligned_alloc(_Alignof(digest_stream), sizeof *d);
+	if (d)
+		XXH3_64bits_reset(&d->state);
+	return d;
+}
+
+void digest_stream_add(digest_stream *d, const void *data, size_t bytes)
+{
+	XXH3_64bits_update(&d->state, data, bytes);
+}
+
+uint64_t digest_stream_value(const digest_stream *d)
+{
+	return XXH3_64bits_digest(&d->state);
+}
+
+void digest_stream_free(digest_stream *d)
+{
+	free(d);
 }
 
 void digest_write(uint64_t digest, char out[DIGEST_TEXT_BYTES])

@@ -13,6 +13,15 @@ enum { DIGEST_TEXT_BYTES = 17 }; /* 16 hex digits and a NUL */
 
 uint64_t digest_bytes(const void *data, size_t bytes);
 
+/* The same of data that comes in pieces, however it is cut. */
+typedef struct digest_stream digest_stream;
+/* NULL when out of memory. */
+digest_stream *digest_stream_new(void);
+void digest_stream_add(digest_stream *d, const void *data, size_t bytes);
+/* Of all that was added so far. */
+uint64_t digest_stream_value(const digest_stream *d);
+void digest_stream_free(digest_stream *d); /* NULL is legal */
+
 /* 16 lower-case hex digits. */
 void digest_write(uint64_t digest, char out[DIGEST_TEXT_BYTES]);
 /* The first 16 characters of `text`; false when they are not hex digits. */

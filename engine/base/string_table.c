@@ -72,6 +72,16 @@ string_node *string_table_any(string_table *t)
 	return t->count ? t->buckets[t->first] : NULL;
 }
 
+string_node *string_table_next(const string_table *t, const string_node *n)
+{
+	if (n && n->next)
+		return n->next;
+	size_t i = n ? (n->hash & (t->n_buckets - 1)) + 1 : t->first;
+	while (i < t->n_buckets && !t->buckets[i])
+		i++;
+	return i < t->n_buckets ? t->buckets[i] : NULL;
+}
+
 void string_table_fini(string_table *t)
 {
 	free(t->buckets);

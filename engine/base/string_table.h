@@ -24,8 +24,7 @@ typedef struct string_table {
 } string_table;
 
 /* The object that a node is a member of; NULL for NULL. */
-#define STRING_TABLE_OWNER(node, type, member)                                                                         \
-	((node) ? (type *)((char *)(node) - offsetof(type, member)) : (type *)NULL)
+#define STRING_TABLE_OWNER(node, type, member) ((node) ? (type *)((char *)(node)-offsetof(type, member)) : (type *)NULL)
 
 /* NULL: there is none. */
 string_node *string_table_find(const string_table *t, const char *key);
@@ -35,6 +34,8 @@ status string_table_add(string_table *t, string_node *n, const char *key);
 void string_table_remove(string_table *t, string_node *n);
 /* Any node; NULL when the table is empty. */
 string_node *string_table_any(string_table *t);
+/* The node behind `n` in an order without meaning, the first one for NULL; NULL at the end. */
+string_node *string_table_next(const string_table *t, const string_node *n);
 /* Free the buckets; the nodes are their owners'. */
 void string_table_fini(string_table *t);
 

@@ -38,9 +38,14 @@ static void what_was_added_is_found_until_it_is_removed(void **state)
 		string_table_remove(&t, &things[i].node);
 	for (int i = 0; i < MANY; i++)
 		assert_ptr_equal(find(&t, things[i].name), i % 2 ? &things[i] : NULL);
+	int seen = 0;
+	for (const string_node *n = NULL; (n = string_table_next(&t, n));)
+		seen += STRING_TABLE_OWNER((string_node *)(uintptr_t)n, thing, node)->name[6] != 0;
+	assert_int_equal(seen, MANY / 2);
 	for (string_node *n; (n = string_table_any(&t));)
 		string_table_remove(&t, n);
 	assert_int_equal(t.count, 0);
+	assert_null(string_table_next(&t, NULL));
 	string_table_fini(&t);
 }
 

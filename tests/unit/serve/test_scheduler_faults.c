@@ -113,8 +113,9 @@ static void the_day_after(day *d, const day *golden)
 	run(d->f, NULL, &c, &r);
 	assert_int_equal(c.result.status, STATUS_OK);
 	assert_memory_equal(c.tokens, golden->clients[1].tokens, (size_t)max_tokens[1] * sizeof(int32_t));
-	for (session *x = d->f->scheduler->sessions; x; x = x->next)
-		check_session(d, x);
+	const string_table *all = &d->f->scheduler->sessions;
+	for (string_node *n = NULL; (n = string_table_next(all, n));)
+		check_session(d, STRING_TABLE_OWNER(n, session, node));
 }
 
 static void judge(const day *d, const day *golden, fault_kind kind)
@@ -140,7 +141,7 @@ static void judge(const day *d, const day *golden, fault_kind kind)
 		assert_true(ended_badly + d->refused <= 1);
 	if (kind < FAULT_ALLOCATE && ended_badly > 0)
 		assert_true(d->device);
-	assert_int_equal(d->f->model->users, d->f->scheduler->n_sessions);
+	assert_int_equal(d->f->model->users, d->f->scheduler->sessions.count);
 }
 
 /* Let call number n of a kind fail; was it met? */
