@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/idempotency.h"
 #include "engine/daemon/tokens.h"
 
 typedef struct choice {
@@ -54,6 +55,8 @@ struct choices {
 	/* executor until the only choice of a session has ended */
 	session_change change;
 	task control;
+	/* loop, at the end */
+	session_settlement settlement;
 };
 
 /* One event on its way to the loop; its arrays follow it. */
@@ -152,6 +155,10 @@ static void on_credit(stream *s)
 static void on_cancel(stream *s)
 {
 	choices *c = s->context;
+	if (idempotency_detached(s)) { /* it goes on: its repeat gets the answer */
+		on_credit(s);
+		return;
+	}
 	c->cancelled = true;
 	send_control(c);
 }
@@ -515,12 +522,31 @@ static void choose_error(choices *c)
 	}
 }
 
+static json_t *settled_result(session_settlement *x)
+{
+	choices *c = TASK_OWNER(x, choices, settlement);
+	return c->plan.result(c);
+}
+
+static void settled(session_settlement *x)
+{
+	choices_free(TASK_OWNER(x, choices, settlement));
+}
+
 static void settle(choices *c)
 {
-	error err = ERROR_INIT;
-	sessions_settle(c->stream->engine->sessions, &c->plan.session, &c->change, &err);
-	if (c->error.status == STATUS_OK)
-		c->error = err;
+	c->settlement = (session_settlement){.stream = c->stream,
+	                                     .entry = c->plan.session,
+	                                     .ticket = &c->plan.ticket,
+	                                     .making = c->plan.ticket.create,
+	                                     .changed = c->started > 0,
+	                                     .whole = c->plan.whole || c->stream->key,
+	                                     .change = c->change,
+	                                     .error = c->error,
+	                                     .result = settled_result,
+	                                     .settled = settled};
+	c->change.blob = NULL;
+	session_settle(&c->settlement);
 }
 
 static void try_finish(choices *c)
@@ -529,9 +555,14 @@ static void try_finish(choices *c)
 		return;
 	choose_error(c);
 	c->stream->watch = NULL;
-	if (c->plan.session && !(c->plan.ticket.create && c->error.status != STATUS_OK))
+	if (c->plan.session) {
 		settle(c);
-	c->plan.finished(c);
+		return;
+	}
+	if (c->error.status == STATUS_OK)
+		stream_result(c->stream, c->plan.result(c));
+	else
+		stream_error(c->stream, &c->error, NULL);
 	choices_free(c);
 }
 
@@ -566,15 +597,13 @@ static void start_done(task *t)
 
 static void refuse(choices *c, status why, const char *words)
 {
-	error_set(&c->start_error, why, NULL, "%s", words);
-	c->change.live = c->plan.session && !c->plan.ticket.create;
-	if (c->plan.session) {
-		c->change.info.tokens = c->plan.session->tokens;
-		c->change.info.state_bytes = c->plan.session->state_bytes;
-		c->change.info.options = c->plan.session->options;
-	}
-	c->start_done = true;
-	try_finish(c);
+	sessions *all = c->stream->engine->sessions;
+	if (c->plan.session && c->plan.ticket.create)
+		sessions_remove(all, c->plan.session, NULL);
+	else if (c->plan.session)
+		sessions_release(all, c->plan.session);
+	stream_refuse(c->stream, why, NULL, NULL, "%s", words);
+	choices_free(c);
 }
 
 choices *choices_new(stream *s)
@@ -618,16 +647,6 @@ void choices_begin(choices *c)
 	s->watch = &watch;
 	if (s->cancelled)
 		on_cancel(s);
-}
-
-stream *choices_stream(const choices *c)
-{
-	return c->stream;
-}
-
-const error *choices_error(const choices *c)
-{
-	return &c->error;
 }
 
 int choices_count(const choices *c)

@@ -5,11 +5,11 @@
  * choice without credit is parked by the scheduler, one that ends returns what it did not use.
  *
  * A set is made, given its plan, and begun; it lives until every generation it started has ended, its session has been
- * settled and `finished` has answered the stream. Loop thread, except for the callbacks that the scheduler makes. */
+ * settled and the stream is answered. Loop thread, except for the callbacks that the scheduler makes. */
 #ifndef ENGINE_DAEMON_CHOICES_H
 #define ENGINE_DAEMON_CHOICES_H
 
-#include "engine/daemon/sessions.h"
+#include "engine/daemon/session_settle.h"
 
 enum { CHOICES_WINDOW = 32 };
 
@@ -29,23 +29,21 @@ typedef struct choices_plan {
 	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
 	 * seed + i. */
 	generation_request request;
-	void (*finished)(choices *c); /* answers the stream */
+	bool whole;                    /* with a session: all or nothing (session_settle.h) */
+	json_t *(*result)(choices *c); /* the RESULT, when every choice ended well; NULL when out of memory */
 } choices_plan;
 
 /* An empty set for s; NULL when out of memory. */
 choices *choices_new(stream *s);
-/* To be filled in before choices_begin, and read in `finished`. */
+/* To be filled in before choices_begin, and read in `result`. */
 choices_plan *choices_get_plan(choices *c);
-/* Begin. `finished` is called once, even when nothing could be started; then the set is freed. Uses s->watch
+/* Begin. The stream is answered, also when nothing could be started; then the set is freed. Uses s->watch
  * and s->context. */
 void choices_begin(choices *c);
 /* Free a set that was not begun; a session in its plan is the caller's to settle. */
 void choices_free(choices *c);
 
-/* For `finished`. A session that was to be created, and failed, is still in the plan: to be removed. */
-stream *choices_stream(const choices *c);
-/* STATUS_OK when every choice ended well. */
-const error *choices_error(const choices *c);
+/* For `result`. */
 int choices_count(const choices *c);
 const generation_result *choices_result(const choices *c, int i);
 

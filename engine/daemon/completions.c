@@ -172,32 +172,36 @@ static json_t *timings_object(const choices *c, int64_t prompt, int64_t completi
 	                 queue);
 }
 
+static json_t *list_object(const choices *c, int64_t *prompt, int64_t *completion)
+{
+	int samples = choices_get_plan((choices *)(uintptr_t)c)->samples;
+	json_t *list = json_array();
+	bool whole = list;
+	for (int i = 0; whole && i < choices_count(c); i++) {
+		const generation_result *r = choices_result(c, i);
+		*prompt += i % samples == 0 ? r->prompt_tokens : 0; /* OpenAI counts a prompt once */
+		*completion += r->completion_tokens;
+		whole = json_array_append_new(list, json_pack("{s:i, s:s}", "index", i, "finish_reason",
+		                                              r->finish == FINISH_STOP ? "stop" : "length")) == 0;
+	}
+	if (whole)
+		return list;
+	json_decref(list);
+	return NULL;
+}
+
 static json_t *result_object(choices *c)
 {
 	const choices_plan *wanted = choices_get_plan(c);
 	int64_t prompt = 0, completion = 0;
-	json_t *list = json_array();
-	for (int i = 0; i < choices_count(c); i++) {
-		const generation_result *r = choices_result(c, i);
-		prompt += i % wanted->samples == 0 ? r->prompt_tokens : 0; /* OpenAI counts a prompt once */
-		completion += r->completion_tokens;
-		json_array_append_new(list, json_pack("{s:i, s:s}", "index", i, "finish_reason",
-		                                      r->finish == FINISH_STOP ? "stop" : "length"));
-	}
+	json_t *list = list_object(c, &prompt, &completion);
 	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage_object(prompt, completion),
 	                           "timings", timings_object(c, prompt, completion), "model", wanted->card->id);
-	if (result && wanted->session)
-		json_object_set_new(result, "session", sessions_position(wanted->session));
-	return result;
-}
-
-static void answer(choices *c)
-{
-	const error *err = choices_error(c);
-	if (err->status == STATUS_OK)
-		stream_result(choices_stream(c), result_object(c));
-	else
-		stream_error(choices_stream(c), err, NULL);
+	if (!result || !wanted->session ||
+	    json_object_set_new(result, "session", sessions_position(wanted->session)) == 0)
+		return result;
+	json_decref(result);
+	return NULL;
 }
 
 /* --- the methods ----------------------------------------------------------------- */
@@ -231,7 +235,7 @@ void completions_create(stream *s)
 		refuse(s, c, why, &err);
 		return;
 	}
-	choices_get_plan(c)->finished = answer;
+	choices_get_plan(c)->result = result_object;
 	choices_begin(c);
 }
 
@@ -263,6 +267,6 @@ void completions_continue(stream *s)
 		refuse(s, c, why, &err);
 		return;
 	}
-	wanted->finished = answer;
+	wanted->result = result_object;
 	choices_begin(c);
 }

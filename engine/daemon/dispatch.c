@@ -8,6 +8,7 @@
 #include "engine/daemon/engine.h"
 #include "engine/daemon/explanations.h"
 #include "engine/daemon/files.h"
+#include "engine/daemon/idempotency.h"
 #include "engine/daemon/jobs.h"
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/models.h"
@@ -17,7 +18,7 @@
 #include "engine/daemon/visits.h"
 #include "proto/schema.h"
 
-enum { HAS_ID = 1, UPLOAD = 2 };
+enum { HAS_ID = 1, UPLOAD = 2, KEYED = 4 /* takes an idempotency key */ };
 
 typedef struct method {
 	const char *name;
@@ -59,14 +60,14 @@ static const method methods[] = {
     {"model.delete", models_delete, &nothing, HAS_ID},
     {"model.load", models_load, &schema_model_load, HAS_ID},
     {"model.unload", models_unload, &nothing, HAS_ID},
-    {"model.import", models_import, &nothing, HAS_ID | UPLOAD},
+    {"model.import", models_import, &nothing, HAS_ID | UPLOAD | KEYED},
     {"model.file", models_file, &model_file_params, HAS_ID},
-    {"file.create", files_create, &file_create_params, UPLOAD},
+    {"file.create", files_create, &file_create_params, UPLOAD | KEYED},
     {"file.list", files_list, &file_list_params, 0},
     {"file.get", files_get, &nothing, HAS_ID},
     {"file.delete", files_delete, &nothing, HAS_ID},
     {"file.content", files_content, &nothing, HAS_ID},
-    {"job.create", jobs_create, &schema_job_create, 0},
+    {"job.create", jobs_create, &schema_job_create, KEYED},
     {"job.list", jobs_list, &page_params, 0},
     {"job.get", jobs_get, &nothing, HAS_ID},
     {"job.cancel", jobs_cancel, &nothing, HAS_ID},
@@ -76,15 +77,15 @@ static const method methods[] = {
     {"job.watch", jobs_watch, &watch_params, HAS_ID},
     {"job.checkpoints", jobs_checkpoints, &page_params, HAS_ID},
     {"completion.create", completions_create, &schema_completion, 0},
-    {"session.create", visits_create, &schema_session_create, 0},
+    {"session.create", visits_create, &schema_session_create, KEYED},
     {"session.list", sessions_list, &nothing, 0},
     {"session.get", sessions_get, &nothing, HAS_ID},
     {"session.delete", sessions_delete, &nothing, HAS_ID},
-    {"session.generate", completions_continue, &schema_session_generate, HAS_ID},
-    {"session.append", visits_append, &schema_session_append, HAS_ID},
-    {"session.fork", visits_fork, &nothing, HAS_ID},
+    {"session.generate", completions_continue, &schema_session_generate, HAS_ID | KEYED},
+    {"session.append", visits_append, &schema_session_append, HAS_ID | KEYED},
+    {"session.fork", visits_fork, &nothing, HAS_ID | KEYED},
     {"session.export", visits_export, &nothing, HAS_ID},
-    {"session.import", visits_import, &session_import_params, UPLOAD},
+    {"session.import", visits_import, &session_import_params, UPLOAD | KEYED},
     {"session.alpha", explanations_session, &schema_session_alpha, HAS_ID},
     {"explain", explanations_create, &schema_explain, 0},
     {"tokenize", tokens_encode, &schema_tokenize, 0},
@@ -149,6 +150,8 @@ void dispatch_request(stream *s, const char *name)
 		stream_refuse(s, STATUS_NOT_FOUND, "unknown_method", NULL, "there is no method \"%.64s\"", name);
 	} else if (m->flags & HAS_ID && !take_id(s)) {
 		return;
+	} else if (m->flags & KEYED && !idempotency_take(s)) {
+		return;
 	} else if (m->params && !schema_check(m->params, s->params, &wrong)) {
 		stream_refuse(s, STATUS_INVALID, wrong.code, wrong.param, "%s", wrong.message);
 	} else if (!names_are_whole(s)) {
@@ -156,7 +159,7 @@ void dispatch_request(stream *s, const char *name)
 	} else if (m->flags & UPLOAD && !s->upload) {
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", NULL,
 		              "the method is an upload, and nothing was sent");
-	} else {
+	} else if (idempotency_admit(s, name, m->flags & UPLOAD)) {
 		s->upload = m->flags & UPLOAD;
 		m->begin(s);
 	}

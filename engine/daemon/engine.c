@@ -12,6 +12,7 @@
 #include "engine/daemon/cards.h"
 #include "engine/daemon/connection.h"
 #include "engine/daemon/device.h"
+#include "engine/daemon/idempotency.h"
 #include "engine/daemon/jobs.h"
 #include "engine/daemon/listener.h"
 #include "engine/daemon/sessions.h"
@@ -61,6 +62,7 @@ static void on_tick(uv_timer_t *timer)
 	sessions_tick(e->sessions);
 	store_tick(e->store);
 	storage_tick(e);
+	idempotency_tick(e);
 	if (e->draining)
 		look_at_stopping(e);
 }
@@ -78,6 +80,7 @@ static void on_signal(uv_signal_t *handle, int number)
 	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
 	jobs_stop(e->jobs);
 	listener_drain(e->listener);
+	idempotency_drain(e);
 	uv_timer_start(&e->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
 }
 
@@ -91,6 +94,7 @@ static status open_parts(engine *e, error *err)
 	store_set_budget(e->store, o->data_budget);
 	TRY(device_open(&e->device, &on, err));
 	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
+	TRY(idempotency_new(&e->idempotency));
 	TRY(cards_new(&e->cards, e));
 	TRY(sessions_new(&e->sessions, e, err));
 	return jobs_new(&e->jobs, e, err);
@@ -136,6 +140,7 @@ static void close_parts(engine *e)
 	jobs_free(e->jobs);
 	sessions_free(e->sessions);
 	cards_free(e->cards);
+	idempotency_free(e->idempotency);
 	executor_free(e->executor);
 	listener_free(e->listener);
 	device_close(e->device);

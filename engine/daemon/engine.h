@@ -27,6 +27,7 @@ typedef struct engine_options {
 	int threads;         /* 0: all cores */
 	int64_t data_budget; /* bytes in the data folder; 0: as much as fits */
 	scheduler_limits limits;
+	int max_known_sessions; /* live and stored together */
 } engine_options;
 
 struct device;
@@ -35,6 +36,7 @@ struct listener;
 struct cards;
 struct sessions;
 struct jobs;
+struct idempotency;
 
 typedef struct engine {
 	const engine_options *options;
@@ -54,6 +56,7 @@ typedef struct engine {
 	struct jobs *jobs;
 	uint64_t storage_looked_ns; /* storage.c's */
 	bool storage_warned;
+	struct idempotency *idempotency;
 	uint64_t started_ns, stop_ns; /* stop_ns: deadline of stopping, 0 before */
 	uint64_t requests, failures;  /* answered with RESULT, with ERROR */
 	int streams;                  /* not yet answered, of connections that have gone too */

@@ -6,6 +6,7 @@
 
 #include "engine/daemon/download.h"
 #include "engine/daemon/engine.h"
+#include "engine/daemon/idempotency.h"
 #include "engine/daemon/jobs.h"
 #include "engine/daemon/listing.h"
 #include "engine/daemon/upload.h"
@@ -41,22 +42,36 @@ static void received(stream *s, const char *folder)
 {
 	error err = ERROR_INIT;
 	store_file f = {0};
-	char path[PATH_MAX + 8];
+	char path[PATH_MAX + 8], blob[PATH_MAX];
 	const char *filename = json_string_value(json_object_get(s->params, "filename"));
 	const char *purpose = json_string_value(json_object_get(s->params, "purpose"));
 	snprintf(path, sizeof path, "%s/file", folder);
 	snprintf(f.filename, sizeof f.filename, "%s", filename);
 	snprintf(f.purpose, sizeof f.purpose, "%s", purpose);
-	if (store_file_add(s->engine->store, &f, path, &err) == STATUS_OK)
-		stream_result(s, from_file(&f));
-	else
-		stream_error(s, &err, NULL);
+	json_t *result = NULL;
+	status why = idempotency_begin(s, &err);
+	if (why == STATUS_OK) {
+		why = store_file_add(s->engine->store, &f, path, &err);
+		result = why == STATUS_OK ? from_file(&f) : NULL;
+		bool moved = why == STATUS_OK;
+		why = idempotency_commit(s, why, result, &err);
+		if (moved && why != STATUS_OK) { /* no row: back to the upload, which is removed */
+			store_blob_path(s->engine->store, f.id, blob);
+			rename(blob, path);
+		}
+	}
+	if (why == STATUS_OK) {
+		stream_result(s, result);
+		return;
+	}
+	json_decref(result);
+	stream_error(s, &err, NULL);
 }
 
 void files_create(stream *s)
 {
 	static const upload_part parts[] = {{"file", "file", FILES_MAX_BYTES, true}, {0}};
-	static const upload_plan what = {parts, NULL, received};
+	static const upload_plan what = {.parts = parts, .finished = received};
 	upload_begin(s, &what);
 }
 

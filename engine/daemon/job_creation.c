@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/idempotency.h"
 #include "engine/daemon/job_document.h"
 
 enum { SUFFIX_BYTES = 32 };
@@ -85,6 +86,30 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	return jobs_add(all, id, *document, err);
 }
 
+/* The job, its first events and the kept answer are one commit. */
+static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **object, error *err)
+{
+	jobs *all = c->stream->engine->jobs;
+	TRY(idempotency_begin(c->stream, err));
+	status result = create(c, id, document, err);
+	bool added = result == STATUS_OK;
+	if (added) {
+		jobs_say(all, id, "info", "Created fine-tuning job: %s", id);
+		jobs_say(all, id, "info", "Files validated: %lld tokens to train on%s",
+		         (long long)dataset_tokens(c->corpus.train),
+		         c->corpus.holdout > 0 ? ", the last tenth held back for validation" : "");
+		*object = job_document_public(*document);
+	}
+	result = idempotency_commit(c->stream, result, *object, err);
+	if (result == STATUS_OK)
+		return STATUS_OK;
+	if (added)
+		jobs_discard(all, id);
+	json_decref(*object);
+	*object = NULL;
+	return result;
+}
+
 static void pool_check(uv_work_t *work)
 {
 	job_creation *c = work->data;
@@ -101,18 +126,14 @@ static void checked(uv_work_t *work, int cancelled)
 	(void)cancelled; /* nothing cancels a request */
 	if (err.status == STATUS_OK && c->stream->cancelled)
 		error_set(&err, STATUS_CANCELLED, NULL, "cancelled");
-	status result = err.status == STATUS_OK ? create(c, id, &document, &err) : err.status;
+	json_t *object = NULL;
+	status result = err.status == STATUS_OK ? add(c, id, &document, &object, &err) : err.status;
+	json_decref(document);
 	if (result != STATUS_OK) {
-		json_decref(document);
 		refuse(c, result, &err);
 		return;
 	}
-	jobs_say(all, id, "info", "Created fine-tuning job: %s", id);
-	jobs_say(all, id, "info", "Files validated: %lld tokens to train on%s",
-	         (long long)dataset_tokens(c->corpus.train),
-	         c->corpus.holdout > 0 ? ", the last tenth held back for validation" : "");
-	stream_result(c->stream, job_document_public(document));
-	json_decref(document);
+	stream_result(c->stream, object);
 	creation_free(c);
 	jobs_start(all);
 }

@@ -434,6 +434,15 @@ status jobs_add(jobs *all, const char *id, json_t *document, error *err)
 	return STATUS_OK;
 }
 
+void jobs_discard(jobs *all, const char *id)
+{
+	job *j = find(all, id);
+	if (!j)
+		return;
+	take_out(all, j);
+	job_free(j);
+}
+
 void jobs_create(stream *s)
 {
 	jobs *all = s->engine->jobs;

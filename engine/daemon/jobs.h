@@ -43,6 +43,8 @@ void jobs_free(jobs *all);
 status jobs_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err);
 /* A job with a document whose files and options have been checked; it is queued. The document is shared. */
 status jobs_add(jobs *all, const char *id, json_t *document, error *err);
+/* Forget a job that was added in a commit which has failed. */
+void jobs_discard(jobs *all, const char *id);
 /* Is this the name of a model, or will a job give it to one? */
 bool jobs_name_taken(const jobs *all, const char *result);
 /* Add an event to the job's. */

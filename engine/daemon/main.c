@@ -13,6 +13,7 @@
 #include "engine/base/reserve.h"
 #include "engine/cpu/threads.h"
 #include "engine/daemon/engine.h"
+#include "engine/daemon/sessions.h"
 
 static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon of Additive\n"
                             "\n"
@@ -23,6 +24,7 @@ static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon o
                             "  --threads N           CPU threads (default 0: all cores)\n"
                             "  --max-models N        models on the device at once (default 4)\n"
                             "  --max-sessions N      sessions on the device at once (default 256)\n"
+                            "  --max-known-sessions N  sessions on the device and stored (default 65536)\n"
                             "  --max-generations N   generations running and waiting (default 256)\n"
                             "  --max-batch N         sequences in one decode step (default 32, 256 on a GPU)\n"
                             "  --data-budget MIB     refuse what would make the data larger (default 0: no limit)\n"
@@ -58,6 +60,7 @@ static int read_options(engine_options *o, int argc, char **argv)
 	                          {"device", &o->device, 0, 1023},
 	                          {"max-models", &o->limits.max_models, 1, 64},
 	                          {"max-sessions", &o->limits.max_sessions, 1, 65536},
+	                          {"max-known-sessions", &o->max_known_sessions, 1, 1 << 24},
 	                          {"max-generations", &o->limits.max_generations, 1, 65536},
 	                          {"max-batch", &o->limits.max_batch, 1, 4096},
 	                          {"data-budget", &budget_mib, 0, INT_MAX}};
@@ -85,6 +88,11 @@ static int read_options(engine_options *o, int argc, char **argv)
 		return 3;
 	}
 	o->data_budget = (int64_t)budget_mib << 20;
+	if (o->max_known_sessions < o->limits.max_sessions) {
+		fprintf(stderr, "additived: --max-known-sessions must be at least --max-sessions (%d)\n",
+		        o->limits.max_sessions);
+		return 3;
+	}
 	return 0;
 }
 
@@ -93,7 +101,8 @@ int main(int argc, char **argv)
 	threads_sleep_when_idle(argv);
 	engine_options options = {
 	    .backend = "auto",
-	    .limits = {.max_models = 4, .max_sessions = 256, .max_generations = 256}}; /* max_batch: the device's */
+	    .limits = {.max_models = 4, .max_sessions = 256, .max_generations = 256}, /* max_batch: the device's */
+	    .max_known_sessions = SESSIONS_MAX_KNOWN};
 	int stop = read_options(&options, argc, argv);
 	if (stop)
 		return stop - 1;
@@ -104,6 +113,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	json_set_alloc_funcs(reserve_malloc, reserve_free);
 	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
+	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error like a full disk */
 	json_object_seed(0); /* before threads make objects */
 	status s = engine_run(&options, &forced, &err);
 	if (s != STATUS_OK)

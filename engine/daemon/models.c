@@ -14,6 +14,7 @@
 #include "engine/daemon/cards.h"
 #include "engine/daemon/device.h"
 #include "engine/daemon/download.h"
+#include "engine/daemon/idempotency.h"
 #include "engine/daemon/jobs.h"
 #include "engine/daemon/sessions.h"
 #include "engine/daemon/upload.h"
@@ -294,21 +295,39 @@ void models_delete(stream *s)
 
 /* --- model.import, model.file ------------------------------------------------------ */
 
+static status add_imported(stream *s, const char *folder, json_t **object, error *err)
+{
+	card *c;
+	TRY(cards_add(s->engine->cards, s->target, folder, "user", err));
+	TRY(cards_open(s->engine->cards, s->target, &c, err));
+	*object = object_now(s->engine, c);
+	cards_release(c);
+	return *object ? STATUS_OK : STATUS_NOMEM;
+}
+
 static void imported(stream *s, const char *folder)
 {
 	error err = ERROR_INIT;
-	card *c;
-	status result = cards_add(s->engine->cards, s->target, folder, "user", &err);
-	if (result == STATUS_OK)
-		result = cards_open(s->engine->cards, s->target, &c, &err);
-	if (result != STATUS_OK) {
-		error_set(&err, result, NULL, "%s", status_text(result));
-		stream_error(s, &err, result == STATUS_CONFLICT ? "model_exists" : NULL);
+	char kept[PATH_MAX];
+	json_t *object = NULL;
+	status result = idempotency_begin(s, &err);
+	if (result == STATUS_OK) {
+		result = add_imported(s, folder, &object, &err);
+		bool moved = result == STATUS_OK;
+		result = idempotency_commit(s, result, object, &err);
+		if (moved && result != STATUS_OK) { /* no row: back to the upload, which is removed */
+			store_model_folder(s->engine->store, s->target, kept);
+			rename(kept, folder);
+			cards_forget(s->engine->cards, s->target);
+		}
+	}
+	if (result == STATUS_OK) {
+		stream_result(s, object);
 		return;
 	}
-	json_t *object = object_now(s->engine, c);
-	cards_release(c);
-	stream_result(s, object);
+	json_decref(object);
+	error_set(&err, result, NULL, "%s", status_text(result));
+	stream_error(s, &err, result == STATUS_CONFLICT ? "model_exists" : NULL);
 }
 
 /* Pool thread. */
@@ -324,7 +343,7 @@ void models_import(stream *s)
 	                                    {"weights", "model.safetensors", MODELS_MAX_WEIGHTS, true},
 	                                    {"tokenizer", "tokenizer.json", MODELS_MAX_TOKENIZER, false},
 	                                    {0}};
-	static const upload_plan what = {parts, check_import, imported};
+	static const upload_plan what = {.parts = parts, .check = check_import, .finished = imported};
 	char of[STORE_ID_BYTES];
 	int64_t step;
 	store_model taken;

@@ -1,4 +1,6 @@
-/* The table is a list; a few hundred string comparisons per request do not show. */
+/* Entries are found by id in a hash table and listed newest first; those whose slot may be taken are in a list of their
+ * own, longest idle first. The tick looks at all entries only when one of them may have expired: a use moves expiry
+ * later, so the soonest expiry seen at the last look is a lower bound. */
 #include "engine/daemon/sessions.h"
 
 #include <assert.h>
@@ -11,28 +13,64 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/device.h"
 
+/* How many sessions use a model. */
+typedef struct model_use {
+	string_node node;
+	int64_t sessions;
+	char id[STORE_ID_BYTES];
+} model_use;
+
+typedef struct eviction {
+	task task;
+	char id[STORE_ID_BYTES];
+} eviction;
+
 struct sessions {
 	engine *engine;
-	session_entry *first;
-	int count;
-	uint64_t clock;
+	session_entry *newest, *oldest;
+	session_entry *idle_first, *idle_last;
+	string_table ids, models;
+	int live;
+	uint64_t soonest_ns; /* none expires before */
+	status opened;       /* while the stored ones are read */
 };
 
 static const char *const policies[] = {
     [POSITION_ERROR] = "error", [POSITION_CLAMP] = "clamp", [POSITION_WRAP] = "wrap"};
 
+enum { NS_PER_SECOND = 1000000000 };
+
 /* --- objects ------------------------------------------------------------------- */
+
+static int64_t expires_at(const session_entry *e)
+{
+	int64_t left = (int64_t)(e->expires_ns - clock_ns());
+	return (clock_unix_ns() + left) / NS_PER_SECOND;
+}
 
 json_t *sessions_object(const session_entry *e)
 {
-	json_t *object =
-	    json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:n, s:b, s:b, s:s}", "id", e->id, "object", "session", "model",
-	              e->model, "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
-	              (json_int_t)e->created, "expires_at", "durable", e->options.durable, "explain",
-	              e->options.explain, "position_policy", policies[e->options.policy]);
-	if (object && e->expires)
-		json_object_set_new(object, "expires_at", json_integer(e->expires));
+	json_t *object = json_pack(
+	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s}", "id", e->id, "object", "session", "model", e->model,
+	    "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
+	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
+	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy]);
+	if (object && e->damaged && json_object_set_new(object, "damaged", json_true()) != 0) {
+		json_decref(object);
+		return NULL;
+	}
 	return object;
+}
+
+json_t *sessions_document(const session_entry *e)
+{
+	json_t *object = sessions_object(e);
+	if (object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0) {
+		json_object_del(object, "damaged"); /* what is stored now is whole */
+		return object;
+	}
+	json_decref(object);
+	return NULL;
 }
 
 json_t *sessions_position(const session_entry *e)
@@ -52,100 +90,177 @@ position_policy sessions_policy(const char *name)
 
 static session_entry *find(const sessions *all, const char *id)
 {
-	session_entry *e = all->first;
-	while (e && strcmp(e->id, id) != 0)
-		e = e->next;
-	return e;
+	return STRING_TABLE_OWNER(string_table_find(&all->ids, id), session_entry, node);
+}
+
+static status use_model(sessions *all, session_entry *e)
+{
+	model_use *use = STRING_TABLE_OWNER(string_table_find(&all->models, e->model), model_use, node);
+	if (!use) {
+		use = memory_new(1, sizeof *use);
+		if (!use)
+			return STATUS_NOMEM;
+		snprintf(use->id, sizeof use->id, "%s", e->model);
+		if (string_table_add(&all->models, &use->node, use->id) != STATUS_OK) {
+			free(use);
+			return STATUS_NOMEM;
+		}
+	}
+	use->sessions++;
+	e->use = use;
+	return STATUS_OK;
+}
+
+static void leave_model(sessions *all, session_entry *e)
+{
+	if (--e->use->sessions > 0)
+		return;
+	string_table_remove(&all->models, &e->use->node);
+	free(e->use);
+}
+
+/* The entry is not freed on failure. */
+static status link_entry(sessions *all, session_entry *e)
+{
+	if (find(all, e->id))
+		return STATUS_CONFLICT;
+	TRY(use_model(all, e));
+	if (string_table_add(&all->ids, &e->node, e->id) != STATUS_OK) {
+		leave_model(all, e);
+		return STATUS_NOMEM;
+	}
+	e->older = all->newest;
+	*(e->older ? &e->older->newer : &all->oldest) = e;
+	all->newest = e;
+	return STATUS_OK;
+}
+
+static void set_idle(sessions *all, session_entry *e, bool idle)
+{
+	if (e->idle) {
+		*(e->idle_previous ? &e->idle_previous->idle_next : &all->idle_first) = e->idle_next;
+		*(e->idle_next ? &e->idle_next->idle_previous : &all->idle_last) = e->idle_previous;
+	}
+	e->idle = idle;
+	if (!idle)
+		return;
+	e->idle_next = NULL;
+	e->idle_previous = all->idle_last;
+	*(all->idle_last ? &all->idle_last->idle_next : &all->idle_first) = e;
+	all->idle_last = e;
+}
+
+static void set_live(sessions *all, session_entry *e, bool live)
+{
+	all->live += live - e->live;
+	e->live = live;
 }
 
 static void unlink_entry(sessions *all, session_entry *e)
 {
-	session_entry **link = &all->first;
-	while (*link != e)
-		link = &(*link)->next;
-	*link = e->next;
-	all->count--;
+	set_idle(all, e, false);
+	set_live(all, e, false);
+	*(e->newer ? &e->newer->older : &all->newest) = e->older;
+	*(e->older ? &e->older->newer : &all->oldest) = e->newer;
+	string_table_remove(&all->ids, &e->node);
+	leave_model(all, e);
+	free(e->eviction);
 	free(e);
+}
+
+static void expire_in(sessions *all, session_entry *e, int64_t seconds)
+{
+	e->expires_ns = seconds >= 0 ? clock_ns() + (uint64_t)seconds * NS_PER_SECOND : 0;
+	if (e->expires_ns && (!all->soonest_ns || e->expires_ns < all->soonest_ns))
+		all->soonest_ns = e->expires_ns;
 }
 
 static void touch(sessions *all, session_entry *e)
 {
-	int64_t ttl = e->ttl < 0 && !e->options.durable ? SESSIONS_TTL_SECONDS : e->ttl;
-	e->used = ++all->clock;
-	e->expires = ttl >= 0 ? clock_unix() + ttl : 0;
+	expire_in(all, e, e->ttl < 0 && !e->options.durable ? SESSIONS_TTL_SECONDS : e->ttl);
+}
+
+/* No request uses it any more. */
+static void set_free(sessions *all, session_entry *e)
+{
+	e->busy = false;
+	set_idle(all, e, e->live && e->options.durable);
 }
 
 bool sessions_use_model(const sessions *all, const char *id)
 {
-	for (const session_entry *e = all->first; e; e = e->next)
-		if (strcmp(e->model, id) == 0)
-			return true;
-	return false;
+	return string_table_find(&all->models, id) != NULL;
 }
 
 int sessions_count(const sessions *all)
 {
-	return all->count;
+	return (int)all->ids.count;
 }
 
-/* --- slots: whoever is durable and idle can give his ----------------------------- */
+/* --- slots: those of durable sessions that are idle can be given to others ---------------- */
 
-typedef struct dismissal {
-	task task;
-	char id[STORE_ID_BYTES];
-} dismissal;
-
-static void run_dismissal(task *t, device *d)
+static void run_eviction(task *t, device *d)
 {
-	const dismissal *x = (dismissal *)t;
+	const eviction *x = (eviction *)t;
 	session *live = device_scheduler(d) ? scheduler_session_find(device_scheduler(d), x->id) : NULL;
 	if (live)
 		scheduler_session_delete(device_scheduler(d), live, NULL);
 }
 
-static void dismissed(task *t)
+static void evicted(task *t)
 {
 	free(t);
 }
 
-static void dismiss(sessions *all, session_entry *e)
+/* The executor runs tasks in order, so whoever uses the session next does not find its state on the device. */
+static void evict(sessions *all, session_entry *e)
 {
-	dismissal *x = memory_new(1, sizeof *x);
-	if (!x)
-		return; /* the slot stays taken until the device is restarted */
-	x->task = (task){.run = run_dismissal, .done = dismissed};
+	eviction *x = e->eviction;
+	e->eviction = NULL;
+	x->task = (task){.run = run_eviction, .done = evicted};
 	snprintf(x->id, sizeof x->id, "%s", e->id);
 	executor_control(all->engine->executor, &x->task);
-	e->live = false;
+	set_idle(all, e, false);
+	set_live(all, e, false);
 }
 
-/* Before a session becomes live: when all slots are taken, dismiss the one that has been idle longest. */
-static void make_room(sessions *all)
+/* A session that is not live becomes so: when all slots are taken, evict the one that has been idle longest. */
+static status make_live(sessions *all, session_entry *e)
 {
-	int live = 0;
-	session_entry *oldest = NULL;
-	for (session_entry *e = all->first; e; e = e->next) {
-		live += e->live;
-		if (e->live && !e->busy && e->options.durable && (!oldest || e->used < oldest->used))
-			oldest = e;
-	}
-	if (live >= all->engine->options->limits.max_sessions && oldest)
-		dismiss(all, oldest);
+	if (!e->eviction)
+		e->eviction = memory_new(1, sizeof *e->eviction);
+	if (!e->eviction)
+		return STATUS_NOMEM;
+	if (all->live >= all->engine->options->limits.max_sessions && all->idle_first)
+		evict(all, all->idle_first);
+	set_live(all, e, true);
+	return STATUS_OK;
 }
 
 /* --- on the executor --------------------------------------------------------------- */
 
-static status restore(const session_ticket *t, scheduler *s, served_model *m, session **out, error *err)
+static status restore(session_ticket *t, scheduler *s, served_model *m, session **out, error *err)
 {
-	void *blob;
+	void *blob = NULL;
 	size_t bytes;
-	TRY(store_session_read(t->state, t->id, &blob, &bytes, err));
-	status result = scheduler_session_import(s, m, t->id, blob, bytes, out, err);
+	error why = ERROR_INIT;
+	t->read = true;
+	status result = store_session_read(t->state, t->id, &blob, &bytes, &why);
+	if (result == STATUS_OK)
+		result = scheduler_session_import(s, m, t->id, blob, bytes, out, &why);
 	free(blob);
-	return result;
+	t->damaged = result == STATUS_STORAGE || result == STATUS_CORRUPT || result == STATUS_INVALID ||
+	             result == STATUS_UNSUPPORTED;
+	if (!t->damaged) {
+		*err = why;
+		return result;
+	}
+	log_line(LOG_ERROR, "the stored state of %s cannot be used: %s", t->id, error_message(&why));
+	return error_set(err, STATUS_STORAGE, NULL, "the stored state of %.64s cannot be used: %s", t->id,
+	                 error_message(&why));
 }
 
-status sessions_redeem(const session_ticket *t, device *d, served_model *m, session **out, error *err)
+status sessions_redeem(session_ticket *t, device *d, served_model *m, session **out, error *err)
 {
 	scheduler *s = device_scheduler(d);
 	*out = scheduler_session_find(s, t->id);
@@ -155,6 +270,11 @@ status sessions_redeem(const session_ticket *t, device *d, served_model *m, sess
 		return scheduler_session_new(s, m, t->id, &t->options, out, err);
 	if (t->state[0])
 		return restore(t, s, m, out, err);
+	if (t->options.durable) {
+		t->read = t->damaged = true;
+		log_line(LOG_ERROR, "the stored state of %s is missing", t->id);
+		return error_set(err, STATUS_STORAGE, NULL, "the stored state of %.64s is missing", t->id);
+	}
 	return error_set(err, STATUS_NOT_FOUND, "id", "the session was lost when the compute device failed");
 }
 
@@ -166,36 +286,50 @@ void sessions_look(session_change *out, device *d, const char *id, bool export)
 	if (!x)
 		return;
 	scheduler_session_info(x, &out->info);
-	if (!export || !out->info.options.durable)
-		return;
-	status why = scheduler_session_export(s, x, &out->blob, &out->bytes, &out->error);
-	if (why != STATUS_OK)
-		error_set(&out->error, why, NULL, "%s", status_text(why));
+	if (export && out->info.options.durable) {
+		status why = scheduler_session_export(s, x, &out->blob, &out->bytes, &out->error);
+		if (why != STATUS_OK)
+			error_set(&out->error, why, NULL, "%s", status_text(why));
+		scheduler_session_info(x, &out->info); /* it may have read one token more */
+	}
 }
 
-/* --- taking and settling ------------------------------------------------------------ */
+/* --- taking and giving back ------------------------------------------------------------ */
+
+static status begin_entry(sessions *all, session_entry *e)
+{
+	TRY(make_live(all, e));
+	status s = link_entry(all, e);
+	if (s != STATUS_OK)
+		set_live(all, e, false);
+	return s;
+}
 
 status sessions_add(sessions *all, const card *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err)
 {
 	*out = NULL;
-	if (all->count >= SESSIONS_MAX_KNOWN)
-		return error_set(err, STATUS_BUSY, NULL, "all %d sessions are in use", SESSIONS_MAX_KNOWN);
+	int most = all->engine->options->max_known_sessions;
+	if (sessions_count(all) >= most)
+		return error_set(err, STATUS_BUSY, NULL, "all %d sessions are in use", most);
 	session_entry *e = memory_new(1, sizeof *e);
 	if (!e)
 		return STATUS_NOMEM;
-	make_room(all);
 	store_new_id(e->id, "sess-");
 	snprintf(e->model, sizeof e->model, "%s", c->id);
 	e->options = *o;
 	e->state_bytes = c->state_bytes;
 	e->created = clock_unix();
 	e->ttl = ttl;
-	e->busy = e->live = true;
+	e->stored_tokens = -1;
+	e->busy = true;
+	status s = begin_entry(all, e);
+	if (s != STATUS_OK) {
+		free(e->eviction);
+		free(e);
+		return s;
+	}
 	touch(all, e);
-	e->next = all->first;
-	all->first = e;
-	all->count++;
 	*out = e;
 	return STATUS_OK;
 }
@@ -212,13 +346,23 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		stream_refuse(s, STATUS_CONFLICT, "session_busy", "id", "another request uses the session");
 		return NULL;
 	}
+	if (!e->model[0]) {
+		stream_refuse(s, STATUS_STORAGE, NULL, NULL, "the row of %s is damaged", e->id);
+		return NULL;
+	}
 	if (cards_open(all->engine->cards, e->model, c, &err) != STATUS_OK) {
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
-	if (!e->live)
-		make_room(all);
-	e->busy = e->live = true;
+	e->was_live = e->live;
+	if (!e->live && make_live(all, e) != STATUS_OK) {
+		cards_release(*c);
+		*c = NULL;
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return NULL;
+	}
+	e->busy = true;
+	set_idle(all, e, false);
 	*ticket = (session_ticket){.options = e->options};
 	snprintf(ticket->id, sizeof ticket->id, "%s", e->id);
 	if (e->options.durable)
@@ -228,103 +372,138 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 
 void sessions_release(sessions *all, session_entry *e)
 {
-	e->busy = false;
+	set_live(all, e, e->was_live);
 	touch(all, e);
+	set_free(all, e);
 }
 
-static status store_entry(sessions *all, const session_entry *e, const session_change *change, error *err)
+void sessions_adopt(sessions *all, session_entry *e, const session_change *change)
 {
-	json_t *object = sessions_object(e);
-	status s =
-	    object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0 ? STATUS_OK : STATUS_NOMEM;
-	char path[PATH_MAX];
-	int64_t version = store_session_next(all->engine->store, e->id, path);
-	if (s == STATUS_OK)
-		s = store_session_write(path, e->id, object, change->blob, change->bytes, err);
-	if (s == STATUS_OK)
-		s = store_session_keep(all->engine->store, e->id, version, object, err);
-	if (s != STATUS_OK)
-		store_session_discard(path);
-	json_decref(object);
-	return s;
+	assert(e->busy);
+	set_live(all, e, change->live);
+	touch(all, e);
+	if (!change->live)
+		return;
+	e->tokens = change->info.tokens;
+	e->state_bytes = change->info.state_bytes;
+	e->options = change->info.options;
 }
 
-status sessions_settle(sessions *all, session_entry **taken, session_change *change, error *err)
+status sessions_return(sessions *all, session_entry **taken, const session_ticket *ticket, const session_change *change,
+                       error *err)
 {
 	session_entry *e = *taken;
-	status s = STATUS_OK;
-	assert(e->busy);
-	e->busy = false;
-	e->live = change->live;
-	if (change->live) {
-		e->tokens = change->info.tokens;
-		e->state_bytes = change->info.state_bytes;
-		e->options = change->info.options;
-	}
-	touch(all, e);
-	if (change->error.status != STATUS_OK)
-		s = error_set(err, change->error.status, NULL, "%s", change->error.message);
-	else if (change->blob)
-		s = store_entry(all, e, change, err);
-	free(change->blob);
-	change->blob = NULL;
-	if (!e->live && !e->options.durable) {
-		unlink_entry(all, e);
-		*taken = NULL;
-		return error_set(err, STATUS_NOT_FOUND, "id", "the session was lost when the compute device failed");
-	}
-	return s;
+	sessions_adopt(all, e, change);
+	if (ticket->read)
+		e->damaged = ticket->damaged;
+	set_free(all, e);
+	if (e->live || e->options.durable)
+		return STATUS_OK;
+	unlink_entry(all, e);
+	*taken = NULL;
+	return error_set(err, STATUS_NOT_FOUND, "id", "the session was lost when the compute device failed");
+}
+
+void sessions_settled(sessions *all, session_entry *e)
+{
+	e->stored_tokens = e->tokens;
+	e->damaged = false;
+	set_free(all, e);
+}
+
+void sessions_revert(sessions *all, session_entry *e)
+{
+	assert(e->options.durable && e->stored_tokens >= 0);
+	if (e->live)
+		evict(all, e);
+	e->tokens = e->stored_tokens;
+	set_free(all, e);
 }
 
 status sessions_remove(sessions *all, session_entry *e, error *err)
 {
-	status s = e->options.durable ? store_session_delete(all->engine->store, e->id, err) : STATUS_OK;
-	if (s != STATUS_OK && s != STATUS_NOT_FOUND) /* one that failed before it was first stored */
-		return s;
+	if (e->options.durable && e->stored_tokens >= 0) {
+		status s = store_session_delete(all->engine->store, e->id, err);
+		if (s != STATUS_OK && s != STATUS_NOT_FOUND)
+			return s;
+	}
 	if (e->live)
-		dismiss(all, e);
+		evict(all, e);
 	unlink_entry(all, e);
 	return STATUS_OK;
 }
 
 void sessions_tick(sessions *all)
 {
-	int64_t now = clock_unix();
-	for (session_entry *e = all->first, *next; e; e = next) {
-		next = e->next;
-		if (!e->busy && e->expires && now >= e->expires)
-			sessions_remove(all, e, NULL); /* a failing disk is tried again at the next tick */
+	uint64_t now = clock_ns(), soonest = 0;
+	if (!all->soonest_ns || now < all->soonest_ns)
+		return;
+	for (session_entry *e = all->newest, *older; e; e = older) {
+		older = e->older;
+		if (!e->busy && e->expires_ns && now >= e->expires_ns && sessions_remove(all, e, NULL) == STATUS_OK)
+			continue; /* a failing disk is tried again at the next tick */
+		if (e->expires_ns && (!soonest || e->expires_ns < soonest))
+			soonest = e->expires_ns;
 	}
+	all->soonest_ns = soonest;
 }
 
 /* --- opening -------------------------------------------------------------------- */
 
-static bool read_entry(void *context, const json_t *row)
+/* What is left of a lifetime of e->ttl seconds that ends at `at` by the wall clock, which may have jumped. */
+static int64_t remaining(const session_entry *e, int64_t at)
 {
-	sessions *all = context;
-	const char *id, *of, *policy;
+	int64_t left = at - clock_unix(), least = e->ttl < SESSIONS_GRACE_SECONDS ? e->ttl : SESSIONS_GRACE_SECONDS;
+	return left < least ? least : left > e->ttl ? e->ttl : left;
+}
+
+static bool fill_entry(session_entry *e, const json_t *row)
+{
+	const char *of, *policy;
 	json_int_t tokens, state_bytes, created, ttl;
 	int explain;
-	session_entry *e = memory_new(1, sizeof *e);
-	if (!e || json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:I}", "id", &id, "model",
-	                      &of, "tokens", &tokens, "state_bytes", &state_bytes, "created", &created, "explain",
-	                      &explain, "position_policy", &policy, "ttl_seconds", &ttl) != 0) {
-		log_line(LOG_WARN, "a stored session cannot be read");
-		free(e);
-		return true;
-	}
-	snprintf(e->id, sizeof e->id, "%s", id);
+	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:I, s:I, s:I, s:b, s:s, s:I}", "model", &of, "tokens",
+	                &tokens, "state_bytes", &state_bytes, "created", &created, "explain", &explain,
+	                "position_policy", &policy, "ttl_seconds", &ttl) != 0)
+		return false;
 	snprintf(e->model, sizeof e->model, "%s", of);
 	e->options = (session_options){sessions_policy(policy), explain, true};
-	e->tokens = tokens;
+	e->tokens = e->stored_tokens = tokens;
 	e->state_bytes = state_bytes;
 	e->created = created;
 	e->ttl = ttl;
-	e->expires = json_integer_value(json_object_get(row, "expires_at"));
-	e->next = all->first;
-	all->first = e;
-	all->count++;
 	return true;
+}
+
+/* A row that cannot be read leaves a session that can only be deleted. */
+static bool read_entry(void *context, const json_t *row)
+{
+	sessions *all = context;
+	const char *id = json_string_value(json_object_get(row, "id"));
+	if (!id || !store_valid_name(id)) {
+		log_line(LOG_ERROR, "a stored session is left out: its row is damaged");
+		return true;
+	}
+	session_entry *e = memory_new(1, sizeof *e);
+	if (!e) {
+		all->opened = STATUS_NOMEM;
+		return false;
+	}
+	snprintf(e->id, sizeof e->id, "%s", id);
+	if (!fill_entry(e, row)) {
+		log_line(LOG_ERROR, "the row of the stored session %s is damaged", id);
+		e->options.durable = e->damaged = true;
+		e->ttl = -1;
+	}
+	status s = link_entry(all, e);
+	if (s == STATUS_OK) {
+		if (e->ttl >= 0)
+			expire_in(all, e, remaining(e, json_integer_value(json_object_get(row, "expires_at"))));
+		return true;
+	}
+	free(e);
+	all->opened = s == STATUS_NOMEM ? s : all->opened;
+	return all->opened == STATUS_OK;
 }
 
 status sessions_new(sessions **out, engine *e, error *err)
@@ -334,15 +513,18 @@ status sessions_new(sessions **out, engine *e, error *err)
 	if (!all)
 		return STATUS_NOMEM;
 	all->engine = e;
-	return store_list(e->store, STORE_SESSIONS, &(store_page){.ascending = true}, read_entry, all, &more, err);
+	TRY(store_list(e->store, STORE_SESSIONS, &(store_page){.ascending = true}, read_entry, all, &more, err));
+	return all->opened;
 }
 
 void sessions_free(sessions *all)
 {
 	if (!all)
 		return;
-	while (all->first)
-		unlink_entry(all, all->first);
+	while (all->newest)
+		unlink_entry(all, all->newest);
+	string_table_fini(&all->ids);
+	string_table_fini(&all->models);
 	free(all);
 }
 
@@ -351,9 +533,12 @@ void sessions_free(sessions *all)
 void sessions_list(stream *s)
 {
 	json_t *data = json_array();
-	for (const session_entry *e = s->engine->sessions->first; data && e; e = e->next)
-		json_array_append_new(data, sessions_object(e));
-	stream_result(s, json_pack("{s:s, s:o}", "object", "list", "data", data));
+	bool whole = data;
+	for (const session_entry *e = s->engine->sessions->newest; whole && e; e = e->older)
+		whole = json_array_append_new(data, sessions_object(e)) == 0;
+	json_t *list = whole ? json_pack("{s:s, s:O}", "object", "list", "data", data) : NULL;
+	json_decref(data);
+	stream_result(s, list);
 }
 
 void sessions_get(stream *s)

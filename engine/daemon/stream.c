@@ -11,6 +11,7 @@
 #include "engine/base/reserve.h"
 #include "engine/daemon/connection.h"
 #include "engine/daemon/engine.h"
+#include "engine/daemon/idempotency.h"
 
 enum { RETRY_SECONDS = 1 };
 
@@ -42,6 +43,7 @@ static void stream_end(stream *s)
 	if (s->connection)
 		connection_forget(s->connection, s);
 	s->engine->streams--;
+	idempotency_end(s);
 	json_decref(s->params);
 	free(s);
 }
@@ -101,6 +103,7 @@ void stream_result_text(stream *s, char *text)
 	bool too_large = text && strlen(text) > FRAME_MAX_JSON;
 	if (text && !too_large) {
 		s->engine->requests++;
+		idempotency_result(s, text);
 		stream_send(s, FRAME_RESULT, text, NULL, 0);
 		stream_end(s);
 		return;
@@ -113,6 +116,8 @@ void stream_result_text(stream *s, char *text)
 int64_t stream_ready(const stream *s)
 {
 	const connection *c = s->connection;
+	if (idempotency_detached(s))
+		return INT32_MAX;
 	return c && !c->congested && !c->broken && !s->cancelled ? s->credit : 0;
 }
 
@@ -122,6 +127,7 @@ void stream_event(stream *s, json_t *event)
 	json_decref(event);
 	s->credit--;
 	if (text && strlen(text) <= FRAME_MAX_JSON) {
+		idempotency_event(s, text, strlen(text));
 		stream_send(s, FRAME_EVENT, text, NULL, 0);
 		return;
 	}
@@ -134,6 +140,7 @@ void stream_event_text(stream *s, const char *json, size_t bytes)
 {
 	assert(bytes <= FRAME_MAX_JSON);
 	s->credit--;
+	idempotency_event(s, json, bytes);
 	if (s->connection)
 		connection_send_copy(s->connection,
 		                     &(frame){.type = FRAME_EVENT, .stream = s->id, .json = json, .json_bytes = bytes});

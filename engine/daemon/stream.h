@@ -42,7 +42,8 @@ struct stream {
 	bool upload;                      /* DATA frames are expected */
 	bool cancelled;
 	const stream_watch *watch;
-	void *context; /* the handler's */
+	void *context;           /* the handler's */
+	struct request_key *key; /* idempotency.h; NULL: the request has none */
 };
 
 /* The answer; both free the stream. `result` is taken over; NULL is answered as out of memory. */

@@ -14,6 +14,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/engine.h"
+#include "engine/daemon/idempotency.h"
 
 typedef struct upload {
 	stream *stream;
@@ -24,6 +25,8 @@ typedef struct upload {
 	bool seen[UPLOAD_MAX_PARTS];
 	uv_work_t work;
 	error error;
+	char *content; /* in memory */
+	size_t content_bytes;
 	char folder[PATH_MAX];
 } upload;
 
@@ -32,6 +35,7 @@ static void upload_free(upload *u)
 	if (u->fd >= 0)
 		close(u->fd);
 	file_remove_tree(u->folder, NULL);
+	free(u->content);
 	free(u);
 }
 
@@ -51,17 +55,27 @@ static status sync_part(const upload *u, const upload_part *part, error *err)
 	snprintf(path, sizeof path, "%s/%s", u->folder, part->file);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	int rc = fd < 0 ? -1 : fsync(fd);
-	int saved = errno;
+	status s = rc == 0 ? STATUS_OK : file_error(err, path, "cannot sync the upload");
 	if (fd >= 0)
 		close(fd);
-	return rc == 0 ? STATUS_OK : error_set(err, STATUS_IO, NULL, "cannot sync the upload: %s", strerror(saved));
+	return s;
+}
+
+static status read_content(upload *u, error *err)
+{
+	char path[PATH_MAX + 64];
+	const upload_part *part = u->plan->parts;
+	snprintf(path, sizeof path, "%s/%s", u->folder, part->file);
+	return file_read(path, (size_t)part->limit, &u->content, &u->content_bytes, err);
 }
 
 static void pool_check(uv_work_t *work)
 {
 	upload *u = work->data;
 	status s = STATUS_OK;
-	for (int i = 0; s == STATUS_OK && u->plan->parts[i].name; i++)
+	if (u->plan->in_memory)
+		s = read_content(u, &u->error);
+	for (int i = 0; s == STATUS_OK && !u->plan->in_memory && u->plan->parts[i].name; i++)
 		if (u->seen[i])
 			s = sync_part(u, &u->plan->parts[i], &u->error);
 	if (s == STATUS_OK && u->plan->check)
@@ -127,18 +141,19 @@ static status begin_part(upload *u, const char *json, size_t bytes)
 	TRY(s);
 	if (u->fd >= 0)
 		close(u->fd);
+	idempotency_part(u->stream, parts[i].name);
 	u->part = &parts[i];
 	u->seen[i] = true;
 	u->bytes = 0;
 	snprintf(path, sizeof path, "%s/%s", u->folder, parts[i].file);
 	u->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	return u->fd >= 0 ? STATUS_OK
-	                  : error_set(&u->error, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
+	return u->fd >= 0 ? STATUS_OK : file_error(&u->error, u->folder, "cannot keep the upload");
 }
 
 static status write_part(upload *u, const char *data, size_t bytes)
 {
 	u->bytes += (int64_t)bytes;
+	idempotency_bytes(u->stream, data, bytes);
 	if (u->bytes > u->part->limit)
 		return error_set(&u->error, STATUS_TOO_LARGE, u->part->name, "the part is over the limit of %lld bytes",
 		                 (long long)u->part->limit);
@@ -147,7 +162,7 @@ static status write_part(upload *u, const char *data, size_t bytes)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return error_set(&u->error, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
+			return file_error(&u->error, u->folder, "cannot keep the upload");
 		data += n;
 		bytes -= (size_t)n;
 	}
@@ -179,6 +194,15 @@ static void on_cancel(stream *s)
 	upload_fail(u, NULL);
 }
 
+void *upload_take(stream *s, size_t *bytes)
+{
+	upload *u = s->context;
+	char *content = u->content;
+	u->content = NULL;
+	*bytes = u->content_bytes;
+	return content;
+}
+
 void upload_begin(stream *s, const upload_plan *what)
 {
 	static const stream_watch watch = {.data = on_data, .cancel = on_cancel};
@@ -193,7 +217,7 @@ void upload_begin(stream *s, const upload_plan *what)
 	s->context = u;
 	store_temporary_path(s->engine->store, u->folder);
 	if (mkdir(u->folder, 0700) != 0) {
-		error_set(&u->error, STATUS_IO, NULL, "cannot keep the upload: %s", strerror(errno));
+		file_error(&u->error, u->folder, "cannot keep the upload");
 		upload_fail(u, NULL);
 		return;
 	}

@@ -20,6 +20,8 @@ typedef struct upload_plan {
 	const upload_part *parts; /* ends with a NULL name */
 	/* Pool thread: judge the complete folder; of the stream, target and params may be read. May be NULL. */
 	status (*check)(const stream *s, const char *folder, error *err);
+	/* The upload has one part, which is read into memory on the pool instead of being synced: see upload_take. */
+	bool in_memory;
 	/* Loop thread: everything is on disk and has passed. Answers the stream. What is left of
 	 * the folder afterwards is removed. */
 	void (*finished)(stream *s, const char *folder);
@@ -28,5 +30,7 @@ typedef struct upload_plan {
 /* Begin receiving; from here to `finished` the stream belongs to the upload, which answers every failure itself.
  * s->context is its. */
 void upload_begin(stream *s, const upload_plan *plan);
+/* In `finished` of an upload in memory: its bytes, which are the caller's now. */
+void *upload_take(stream *s, size_t *bytes);
 
 #endif

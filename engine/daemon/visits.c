@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/completions.h"
 #include "engine/daemon/download.h"
@@ -20,8 +19,8 @@ typedef struct visit visit;
 
 typedef struct visit_kind {
 	status (*act)(visit *v, device *d, session *x, error *err); /* executor thread; NULL: being there is enough */
-	void (*answer)(visit *v);                                   /* loop thread; answers the stream */
-	bool exports; /* the session looked at has changed: store it if it is durable */
+	void (*answer)(
+	    visit *v); /* loop thread; answers the stream. NULL: the visit makes a session, which is the answer */
 } visit_kind;
 
 struct visit {
@@ -33,6 +32,7 @@ struct visit {
 	session_entry *parent; /* fork: the one copied from */
 	session_ticket ticket; /* of entry; fork: of the parent */
 	session_change change, parent_change;
+	session_settlement settlement; /* of the session that is made */
 	status result;
 	error error;
 	void *blob; /* import: to read; export: to send */
@@ -77,26 +77,50 @@ static void run_visit(task *t, device *d)
 	v->result = act(v, d);
 	if (v->result != STATUS_OK)
 		error_set(&v->error, v->result, NULL, "%s", status_text(v->result));
-	sessions_look(&v->change, d, v->entry->id, v->kind->exports && v->result == STATUS_OK);
+	sessions_look(&v->change, d, v->entry->id, !v->kind->answer && v->result == STATUS_OK);
 	if (v->parent)
 		sessions_look(&v->parent_change, d, v->parent->id, false);
+}
+
+static json_t *made_object(session_settlement *x)
+{
+	return sessions_object(x->entry);
+}
+
+static void made(session_settlement *x)
+{
+	visit_free(TASK_OWNER(x, visit, settlement));
+}
+
+static void settle_made(visit *v)
+{
+	static const session_ticket fresh = {.create = true};
+	v->settlement = (session_settlement){.stream = v->stream,
+	                                     .entry = v->entry,
+	                                     .ticket = &fresh,
+	                                     .making = true,
+	                                     .change = v->change,
+	                                     .error = v->error,
+	                                     .result = made_object,
+	                                     .settled = made};
+	v->change.blob = NULL;
+	session_settle(&v->settlement);
 }
 
 static void visit_done(task *t)
 {
 	visit *v = (visit *)t;
-	bool making = v->ticket.create || v->parent;
 	if (v->parent)
-		sessions_settle(table(v), &v->parent, &v->parent_change, &v->error);
-	if (!making || v->result == STATUS_OK)
-		sessions_settle(table(v), &v->entry, &v->change, &v->error);
-	if (v->error.status == STATUS_OK) {
-		v->kind->answer(v);
-	} else {
-		if (making && v->entry)
-			sessions_remove(table(v), v->entry, NULL);
-		stream_error(v->stream, &v->error, NULL);
+		sessions_return(table(v), &v->parent, &v->ticket, &v->parent_change, &v->error);
+	if (!v->kind->answer) {
+		settle_made(v);
+		return;
 	}
+	sessions_return(table(v), &v->entry, &v->ticket, &v->change, &v->error);
+	if (v->error.status == STATUS_OK)
+		v->kind->answer(v);
+	else
+		stream_error(v->stream, &v->error, NULL);
 	visit_free(v);
 }
 
@@ -140,11 +164,6 @@ static visit *visit_existing(stream *s, const char *id, const visit_kind *kind)
 	return v;
 }
 
-static void answer_session(visit *v)
-{
-	stream_result(v->stream, sessions_object(v->entry));
-}
-
 /* --- create and append ------------------------------------------------------------- */
 
 static void read_options(const json_t *params, session_options *out)
@@ -154,18 +173,9 @@ static void read_options(const json_t *params, session_options *out)
 	                         json_is_true(json_object_get(params, "durable"))};
 }
 
-static void answer_read(choices *c)
+static json_t *read_object(choices *c)
 {
-	stream *s = choices_stream(c);
-	const choices_plan *wanted = choices_get_plan(c);
-	const error *err = choices_error(c);
-	if (err->status == STATUS_OK) {
-		stream_result(s, sessions_object(wanted->session));
-		return;
-	}
-	if (wanted->ticket.create && wanted->session)
-		sessions_remove(s->engine->sessions, wanted->session, NULL);
-	stream_error(s, err, NULL);
+	return sessions_object(choices_get_plan(c)->session);
 }
 
 static status make_session(stream *s, session_entry **out, session_ticket *ticket, const card *c, error *err)
@@ -188,14 +198,15 @@ static status prepare_create(stream *s, choices_plan *wanted, error *err)
 	TRY(completions_read_prompts(wanted, json_object_get(s->params, "prompt"), err));
 	wanted->request.n_logprobs = -1;
 	sampling_default(&wanted->request.sampling);
-	wanted->finished = answer_read;
+	wanted->result = read_object;
+	wanted->whole = true;
 	return make_session(s, &wanted->session, &wanted->ticket, wanted->card, err);
 }
 
 /* A session without a prompt: nothing to read. */
 static void create_empty(stream *s)
 {
-	static const visit_kind kind = {NULL, answer_session, true};
+	static const visit_kind kind = {NULL, NULL};
 	error err = ERROR_INIT;
 	visit *v = visit_new(s, &kind);
 	if (!v)
@@ -256,7 +267,8 @@ void visits_append(stream *s)
 	}
 	wanted->request.n_logprobs = -1;
 	sampling_default(&wanted->request.sampling);
-	wanted->finished = answer_read;
+	wanted->result = read_object;
+	wanted->whole = true;
 	choices_begin(c);
 }
 
@@ -270,7 +282,7 @@ static status act_fork(visit *v, device *d, session *x, error *err)
 
 void visits_fork(stream *s)
 {
-	static const visit_kind kind = {act_fork, answer_session, true};
+	static const visit_kind kind = {act_fork, NULL};
 	error err = ERROR_INIT;
 	visit *v = visit_existing(s, s->target, &kind);
 	if (!v)
@@ -303,7 +315,7 @@ static void answer_export(visit *v)
 
 void visits_export(stream *s)
 {
-	static const visit_kind kind = {act_export, answer_export, false};
+	static const visit_kind kind = {act_export, answer_export};
 	visit *v = visit_existing(s, s->target, &kind);
 	if (v)
 		begin(v);
@@ -319,17 +331,15 @@ static status act_import(visit *v, device *d, session *x, error *err)
 /* The state is here; what kind of session it is stands in the blob, and is known once it has been read. */
 static void received(stream *s, const char *folder)
 {
-	static const visit_kind kind = {act_import, answer_session, true};
-	char path[PATH_MAX + 8];
+	static const visit_kind kind = {act_import, NULL};
 	error err = ERROR_INIT;
 	visit *v = visit_new(s, &kind);
 	if (!v)
 		return;
-	snprintf(path, sizeof path, "%s/state", folder);
-	status why = file_read(path, VISITS_MAX_STATE, (char **)&v->blob, &v->bytes, &err);
-	if (why == STATUS_OK)
-		why = cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &v->card,
-		                 &err);
+	(void)folder;
+	v->blob = upload_take(s, &v->bytes);
+	status why =
+	    cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &v->card, &err);
 	if (why == STATUS_OK)
 		why = sessions_add(s->engine->sessions, v->card, &(session_options){0}, -1, &v->entry, &err);
 	if (why == STATUS_OK) {
@@ -345,7 +355,7 @@ static void received(stream *s, const char *folder)
 void visits_import(stream *s)
 {
 	static const upload_part parts[] = {{"state", "state", VISITS_MAX_STATE, true}, {0}};
-	static const upload_plan wanted = {parts, NULL, received};
+	static const upload_plan wanted = {.parts = parts, .in_memory = true, .finished = received};
 	error err = ERROR_INIT;
 	card *c;
 	if (cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &c, &err) !=
@@ -400,7 +410,7 @@ static void answer_log(visit *v)
 
 void visits_log(stream *s, const char *id, void (*fetched)(stream *s, session_log *log))
 {
-	static const visit_kind kind = {act_log, answer_log, false};
+	static const visit_kind kind = {act_log, answer_log};
 	visit *v = visit_existing(s, id, &kind);
 	if (!v)
 		return;

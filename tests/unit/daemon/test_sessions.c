@@ -1,0 +1,152 @@
+/* Lifetimes of stored sessions, on clocks that the test sets. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/sessions.h"
+
+/* Seconds by which each clock is ahead of the machine's. */
+static int64_t wall_ahead, monotonic_ahead;
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+	long rc = syscall(SYS_clock_gettime, clock, t);
+	t->tv_sec += clock == CLOCK_REALTIME ? wall_ahead : clock == CLOCK_MONOTONIC ? monotonic_ahead : 0;
+	return (int)rc;
+}
+
+typedef struct fixture {
+	engine *engine;
+	char folder[64];
+} fixture;
+
+static int setup(void **state)
+{
+	fixture *f = calloc(1, sizeof *f);
+	f->engine = memory_new(1, sizeof *f->engine);
+	wall_ahead = monotonic_ahead = 0;
+	strcpy(f->folder, "/tmp/additive-sessions-XXXXXX");
+	assert_non_null(mkdtemp(f->folder));
+	log_init("test", LOG_ERROR);
+	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	sessions_free(f->engine->sessions);
+	store_close(f->engine->store);
+	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
+	free(f->engine);
+	free(f);
+	return 0;
+}
+
+/* A durable session of a lifetime of `ttl` seconds of which `left` are left by the wall clock. */
+static void keep(const fixture *f, const char *id, int64_t ttl, int64_t left)
+{
+	char path[PATH_MAX];
+	store *s = f->engine->store;
+	json_t *row = json_pack("{s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:I, s:I}", "id", id, "model", "some-model",
+	                        "tokens", 3, "state_bytes", 4, "created", 5, "explain", 0, "position_policy", "error",
+	                        "ttl_seconds", (json_int_t)ttl, "expires_at", (json_int_t)(clock_unix() + left));
+	int64_t version = store_session_next(s, id, path);
+	assert_int_equal(store_session_write(path, id, row, "state", 5, NULL), STATUS_OK);
+	assert_int_equal(store_session_keep(s, id, version, row, NULL), STATUS_OK);
+	json_decref(row);
+}
+
+static void start(const fixture *f)
+{
+	assert_int_equal(sessions_new(&f->engine->sessions, f->engine, NULL), STATUS_OK);
+}
+
+/* How many sessions there are when so many seconds have passed by the monotonic clock. */
+static int after(const fixture *f, int64_t seconds)
+{
+	monotonic_ahead = seconds;
+	sessions_tick(f->engine->sessions);
+	return sessions_count(f->engine->sessions);
+}
+
+static void a_jump_of_the_wall_clock_deletes_no_session_while_the_engine_runs(void **state)
+{
+	fixture *f = *state;
+	keep(f, "sess-1", 3600, 3000);
+	start(f);
+	wall_ahead = 7200;
+	assert_int_equal(after(f, 0), 1);
+	assert_int_equal(after(f, 2990), 1);
+	assert_int_equal(after(f, 3001), 0);
+}
+
+static void a_session_whose_time_has_passed_by_the_wall_clock_has_ten_minutes_from_the_start(void **state)
+{
+	fixture *f = *state;
+	keep(f, "sess-1", 3600, -7200);
+	keep(f, "sess-2", 3600, 3);
+	start(f);
+	assert_int_equal(after(f, 590), 2);
+	assert_int_equal(after(f, 601), 0);
+}
+
+static void a_short_lifetime_begins_anew_at_the_start(void **state)
+{
+	fixture *f = *state;
+	keep(f, "sess-1", 20, -7200);
+	start(f);
+	assert_int_equal(after(f, 19), 1);
+	assert_int_equal(after(f, 21), 0);
+}
+
+static void a_jump_backwards_makes_no_session_immortal(void **state)
+{
+	fixture *f = *state;
+	keep(f, "sess-1", 3600, 864000);
+	start(f);
+	wall_ahead = -864000;
+	assert_int_equal(after(f, 3590), 1);
+	assert_true(sessions_use_model(f->engine->sessions, "some-model"));
+	assert_int_equal(after(f, 3601), 0);
+	assert_false(sessions_use_model(f->engine->sessions, "some-model"));
+}
+
+static void sessions_without_a_lifetime_stay(void **state)
+{
+	fixture *f = *state;
+	keep(f, "sess-1", -1, 0);
+	keep(f, "sess-2", 700, 650);
+	start(f);
+	assert_int_equal(after(f, 651), 1);
+	assert_int_equal(after(f, 864000), 1);
+	assert_true(sessions_use_model(f->engine->sessions, "some-model"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_jump_of_the_wall_clock_deletes_no_session_while_the_engine_runs, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(
+	        a_session_whose_time_has_passed_by_the_wall_clock_has_ten_minutes_from_the_start, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_short_lifetime_begins_anew_at_the_start, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_jump_backwards_makes_no_session_immortal, setup, teardown),
+	    cmocka_unit_test_setup_teardown(sessions_without_a_lifetime_stay, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
