@@ -311,18 +311,29 @@ static json_t *number(float logprob)
 	return json_real(logprob > -9999 ? logprob : -9999); /* OpenAI's word for minus infinity */
 }
 
+/* NULL when not all of it could be built. */
+static json_t *whole_or_none(json_t *document, bool whole)
+{
+	if (whole)
+		return document;
+	json_decref(document);
+	return NULL;
+}
+
 static json_t *top_object(const event_message *m, int token)
 {
 	const tokenizer *t = m->choice->set->plan.card->tokenizer;
 	json_t *object = json_object();
-	for (int j = 0; j < m->n_top; j++) {
+	bool whole = object;
+	for (int j = 0; whole && j < m->n_top; j++) {
 		const token_logprob *p = &m->top[token * m->n_top + j];
-		json_t *name = p->token >= 0 ? tokens_name(t, p->token) : NULL;
-		if (name)
-			json_object_set_new(object, json_string_value(name), number(p->logprob));
+		if (p->token < 0)
+			continue;
+		json_t *name = tokens_name(t, p->token);
+		whole = name && json_object_set_new(object, json_string_value(name), number(p->logprob)) == 0;
 		json_decref(name);
 	}
-	return object;
+	return whole_or_none(object, whole);
 }
 
 /* OpenAI's log-probabilities of completions. */
@@ -331,15 +342,17 @@ static json_t *logprobs_object(const event_message *m)
 	choice *x = m->choice;
 	const tokenizer *t = x->set->plan.card->tokenizer;
 	json_t *tokens = json_array(), *values = json_array(), *tops = json_array(), *offsets = json_array();
+	bool whole = true;
 	for (int i = 0; i < m->n_tokens; i++) {
-		json_array_append_new(tokens, tokens_name(t, m->tokens[i]));
-		json_array_append_new(values, number(m->logprobs[i].logprob));
-		json_array_append_new(tops, top_object(m, i));
-		json_array_append_new(offsets, json_integer(x->text_bytes));
+		whole &= json_array_append_new(tokens, tokens_name(t, m->tokens[i])) == 0;
+		whole &= json_array_append_new(values, number(m->logprobs[i].logprob)) == 0;
+		whole &= json_array_append_new(tops, top_object(m, i)) == 0;
+		whole &= json_array_append_new(offsets, json_integer(x->text_bytes)) == 0;
 		x->text_bytes += tokens_advance(t, &x->text, m->tokens[i]);
 	}
-	return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values, "top_logprobs", tops,
-	                 "text_offset", offsets);
+	return whole_or_none(json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
+	                               "top_logprobs", tops, "text_offset", offsets),
+	                     whole);
 }
 
 /* The answer cannot be made whole: end it with an error. */
@@ -380,32 +393,35 @@ static json_t *alpha_array(const event_message *m)
 	const choice *x = m->choice;
 	const tokenizer *t = x->set->plan.card->tokenizer;
 	json_t *all = json_array();
-	for (int i = 0; i < m->n_alpha; i++) {
+	bool whole = all;
+	for (int i = 0; whole && i < m->n_alpha; i++) {
 		const alpha_weight *a = &m->alpha[i];
 		bool known = a->position < x->n_ids;
 		json_int_t offset = known ? x->offsets[a->position] : -1;
 		json_t *text = known ? tokens_text(t, x->ids, a->position + 1) : tokens_text(t, &a->token, 1);
-		json_array_append_new(all, json_pack("{s:{s:i, s:o, s:I}, s:f}", "token", "id", (int)a->token, "text",
-		                                     text, "offset", offset, "weight", (double)a->weight));
+		whole = json_array_append_new(all, json_pack("{s:{s:i, s:o, s:I}, s:f}", "token", "id", (int)a->token,
+		                                             "text", text, "offset", offset, "weight",
+		                                             (double)a->weight)) == 0;
 	}
-	return all;
+	return whole_or_none(all, whole);
 }
 
 static json_t *event_object(const event_message *m)
 {
 	choice *x = m->choice;
 	json_t *tokens = json_array();
+	bool whole = true;
 	for (int i = 0; i < m->n_tokens; i++)
-		json_array_append_new(tokens, json_integer(m->tokens[i]));
+		whole &= json_array_append_new(tokens, json_integer(m->tokens[i])) == 0;
 	json_t *object = json_pack("{s:i, s:s%, s:o, s:f}", "index", x->index, "text", m->text, m->text_bytes, "tokens",
 	                           tokens, "time_ms", m->time_ms);
-	if (object && m->has_logprobs)
-		json_object_set_new(object, "logprobs", logprobs_object(m));
-	if (object && m->n_alpha)
-		json_object_set_new(object, "alpha", alpha_array(m));
+	if (m->has_logprobs)
+		whole &= json_object_set_new(object, "logprobs", logprobs_object(m)) == 0;
+	if (m->n_alpha)
+		whole &= json_object_set_new(object, "alpha", alpha_array(m)) == 0;
 	for (int i = 0; x->set->plan.request.n_alpha && i < m->n_tokens; i++)
 		add_id(x, m->tokens[i]);
-	return object;
+	return whole_or_none(object, whole);
 }
 
 /* Nearly every event is a text and a token: written here, without a document. */

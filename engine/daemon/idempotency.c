@@ -19,7 +19,8 @@
 typedef struct request_key {
 	string_node node; /* while running */
 	stream *stream;
-	bool running, kept, upload, overflow;
+	bool running, kept, upload;
+	status lost; /* not STATUS_OK: not all events are there */
 	digest_stream *digest;
 	uint64_t request;   /* hash of all that was asked; an upload's at its end */
 	int64_t part_bytes; /* of an upload's part so far */
@@ -313,15 +314,20 @@ bool idempotency_detached(const stream *s)
 void idempotency_event(stream *s, const char *json, size_t bytes)
 {
 	request_key *k = s->key;
-	if (!k || !k->running || k->overflow)
+	if (!k || !k->running || k->lost != STATUS_OK)
 		return;
+	if (!json) {
+		k->lost = STATUS_NOMEM;
+		return;
+	}
 	size_t needed = k->events_bytes + bytes + 1;
 	if (needed > k->capacity) {
 		size_t capacity = 2 * needed;
 		char *bigger = needed <= IDEMPOTENCY_MAX_EVENTS ? realloc(k->events, capacity) : NULL;
-		k->overflow = !bigger;
-		if (!bigger)
+		if (!bigger) {
+			k->lost = needed <= IDEMPOTENCY_MAX_EVENTS ? STATUS_NOMEM : STATUS_TOO_LARGE;
 			return;
+		}
 		k->events = bigger;
 		k->capacity = capacity;
 	}
@@ -332,7 +338,7 @@ void idempotency_event(stream *s, const char *json, size_t bytes)
 
 static void remember(struct idempotency *all, request_key *k, const char *result)
 {
-	answer *a = k->overflow ? NULL : memory_new(1, sizeof *a);
+	answer *a = k->lost != STATUS_OK ? NULL : memory_new(1, sizeof *a);
 	if (a) {
 		a->request = request_hash(k);
 		a->kept_ns = clock_ns();
@@ -378,9 +384,11 @@ status idempotency_keep(stream *s, const json_t *result, error *err)
 	request_key *k = s->key;
 	if (!k)
 		return STATUS_OK;
-	if (k->overflow)
+	if (k->lost == STATUS_NOMEM)
+		return STATUS_NOMEM;
+	if (k->lost != STATUS_OK)
 		return error_set(
-		    err, STATUS_TOO_LARGE, NULL,
+		    err, k->lost, NULL,
 		    "the answer is too large to be kept for a repeat; ask for less at once, or without " PARAM);
 	json_t *whole =
 	    json_pack("{s:O, s:s%}", "result", result, "events", k->events ? k->events : "", k->events_bytes);
@@ -399,13 +407,10 @@ status idempotency_begin(stream *s, error *err)
 
 status idempotency_commit(stream *s, status why, const json_t *result, error *err)
 {
-	store *all = s->engine->store;
 	if (why == STATUS_OK)
 		why = result ? idempotency_keep(s, result, err) : STATUS_NOMEM;
-	if (why == STATUS_OK)
-		return store_commit(all, err);
-	store_rollback(all);
-	return error_set(err, why, NULL, "%s", status_text(why));
+	why = store_end(s->engine->store, why, err);
+	return why == STATUS_OK ? why : error_set(err, why, NULL, "%s", status_text(why));
 }
 
 /* --- the engine's -------------------------------------------------------------------------------- */

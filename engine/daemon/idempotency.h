@@ -38,7 +38,7 @@ bool idempotency_take(stream *s);
 bool idempotency_admit(stream *s, const char *method, bool upload);
 
 /* stream and upload: what a stream with a key sends and receives. */
-void idempotency_event(stream *s, const char *json, size_t bytes);
+void idempotency_event(stream *s, const char *json, size_t bytes); /* NULL: one that could not be built */
 void idempotency_result(stream *s, const char *json);
 void idempotency_end(stream *s);
 void idempotency_part(stream *s, const char *name);

@@ -91,16 +91,11 @@ static status commit(session_settlement *x, const json_t *result, error *err)
 {
 	stream *s = x->stream;
 	store *all = s->engine->store;
-	if (!result || !s->key)
-		return store_session_keep(all, x->entry->id, x->version, x->document, err);
 	TRY(store_begin(all, err));
 	status why = store_session_keep(all, x->entry->id, x->version, x->document, err);
-	if (why == STATUS_OK)
+	if (why == STATUS_OK && result)
 		why = idempotency_keep(s, result, err);
-	if (why == STATUS_OK)
-		return store_commit(all, err);
-	store_rollback(all);
-	return why;
+	return store_end(all, why, err);
 }
 
 static void give_up(session_settlement *x, status why, error *err)

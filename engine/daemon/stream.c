@@ -132,6 +132,7 @@ void stream_event(stream *s, json_t *event)
 		return;
 	}
 	reserve_free(text);
+	idempotency_event(s, NULL, 0);
 	if (s->connection)
 		connection_break(s->connection); /* a hole in a stream must not pass for a whole one */
 }

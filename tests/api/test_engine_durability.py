@@ -2,7 +2,6 @@
 
 import contextlib
 import resource
-import signal
 import subprocess
 import threading
 import time
