@@ -28,6 +28,7 @@ static const option_row serve_options[] = {
     {"device", OPTION_INTEGER, "N", "which CUDA device (0)", NULL},
     {"threads", OPTION_INTEGER, "N", "CPU threads (all cores)", NULL},
     {"max-sessions", OPTION_INTEGER, "N", "sessions on the device at once (256)", NULL},
+    {"max-known-sessions", OPTION_INTEGER, "N", "sessions on the device and stored (65536)", NULL},
     {"max-generations", OPTION_INTEGER, "N", "generations running and waiting (256)", NULL},
     {"max-batch", OPTION_INTEGER, "N", "sequences in one decode step (32, on a GPU 256)", NULL},
     {"api-key-file", OPTION_TEXT, "FILE", "bearer keys, one per line; without it everybody may do everything", NULL},
@@ -84,6 +85,7 @@ static void arrange(service *s, const options *o, const char *socket)
 	child_option(&s->engine, "--device", options_text(o, "device"));
 	child_option(&s->engine, "--threads", options_text(o, "threads"));
 	child_option(&s->engine, "--max-sessions", options_text(o, "max-sessions"));
+	child_option(&s->engine, "--max-known-sessions", options_text(o, "max-known-sessions"));
 	child_option(&s->engine, "--max-generations", options_text(o, "max-generations"));
 	child_option(&s->engine, "--max-batch", options_text(o, "max-batch"));
 	s->front = (child){.name = "additive-httpd", .output = -1, .listen_to = true};

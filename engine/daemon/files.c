@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/manifest.h"
 #include "engine/daemon/download.h"
 #include "engine/daemon/engine.h"
 #include "engine/daemon/idempotency.h"
@@ -38,25 +39,33 @@ static json_t *from_row(stream *s, const json_t *row)
 
 /* --- file.create --------------------------------------------------------------- */
 
+static status seal(const json_t *params, const char *folder, store_file *out, error *err)
+{
+	char path[PATH_MAX + 8];
+	snprintf(path, sizeof path, "%s/file", folder);
+	snprintf(out->filename, sizeof out->filename, "%s", json_string_value(json_object_get(params, "filename")));
+	snprintf(out->purpose, sizeof out->purpose, "%s", json_string_value(json_object_get(params, "purpose")));
+	return store_file_seal(out, path, err);
+}
+
 static void received(stream *s, const char *folder)
 {
 	error err = ERROR_INIT;
-	store_file f = {0};
-	char path[PATH_MAX + 8], blob[PATH_MAX];
-	const char *filename = json_string_value(json_object_get(s->params, "filename"));
-	const char *purpose = json_string_value(json_object_get(s->params, "purpose"));
-	snprintf(path, sizeof path, "%s/file", folder);
-	snprintf(f.filename, sizeof f.filename, "%s", filename);
-	snprintf(f.purpose, sizeof f.purpose, "%s", purpose);
+	store_file *f = upload_sealed(s);
+	char path[PATH_MAX + 32], blob[PATH_MAX + 32];
 	json_t *result = NULL;
+	snprintf(path, sizeof path, "%s/file", folder);
 	status why = idempotency_begin(s, &err);
 	if (why == STATUS_OK) {
-		why = store_file_add(s->engine->store, &f, path, &err);
-		result = why == STATUS_OK ? from_file(&f) : NULL;
+		why = store_file_add(s->engine->store, f, path, &err);
+		result = why == STATUS_OK ? from_file(f) : NULL;
 		bool moved = why == STATUS_OK;
 		why = idempotency_commit(s, why, result, &err);
 		if (moved && why != STATUS_OK) { /* no row: back to the upload, which is removed */
-			store_blob_path(s->engine->store, f.id, blob);
+			store_blob_path(s->engine->store, f->id, blob);
+			rename(blob, path);
+			strcat(path, MANIFEST_SUFFIX);
+			strcat(blob, MANIFEST_SUFFIX);
 			rename(blob, path);
 		}
 	}
@@ -71,7 +80,7 @@ static void received(stream *s, const char *folder)
 void files_create(stream *s)
 {
 	static const upload_part parts[] = {{"file", "file", FILES_MAX_BYTES, true}, {0}};
-	static const upload_plan what = {.parts = parts, .finished = received};
+	static const upload_plan what = {.parts = parts, .seal = seal, .finished = received};
 	upload_begin(s, &what);
 }
 

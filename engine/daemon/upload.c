@@ -25,6 +25,7 @@ typedef struct upload {
 	bool seen[UPLOAD_MAX_PARTS];
 	uv_work_t work;
 	error error;
+	store_file sealed;
 	char *content; /* in memory */
 	size_t content_bytes;
 	char folder[PATH_MAX];
@@ -80,6 +81,8 @@ static void pool_check(uv_work_t *work)
 			s = sync_part(u, &u->plan->parts[i], &u->error);
 	if (s == STATUS_OK && u->plan->check)
 		s = u->plan->check(u->stream, u->folder, &u->error);
+	if (s == STATUS_OK && u->plan->seal)
+		s = u->plan->seal(u->stream->params, u->folder, &u->sealed, &u->error);
 	if (s != STATUS_OK)
 		error_set(&u->error, s, NULL, "%s", status_text(s));
 }
@@ -192,6 +195,11 @@ static void on_cancel(stream *s)
 	upload *u = s->context;
 	error_set(&u->error, STATUS_CANCELLED, NULL, "cancelled");
 	upload_fail(u, NULL);
+}
+
+store_file *upload_sealed(stream *s)
+{
+	return &((upload *)s->context)->sealed;
 }
 
 void *upload_take(stream *s, size_t *bytes)
