@@ -218,6 +218,7 @@ ifeq ($(BUILD),tsan)
 # has threads. oneDNN's own threads are not instrumented, so it gets one.
 UNIT_SRC := $(filter-out tests/unit/base/test_memory.c $(shell grep -lr support/allocations.h tests/unit),$(UNIT_SRC))
 export OMP_NUM_THREADS := 1
+export TSAN_OPTIONS ?= suppressions=$(CURDIR)/tests/tsan.supp
 endif
 ifeq ($(EMULATOR_ALL),)
 UNIT_SRC := $(filter-out tests/unit/cuda/%,$(UNIT_SRC))
