@@ -366,6 +366,6 @@ def test_uploads_acknowledged_before_a_kill_are_there_after_it(own_daemon):
             assert {i for i, _ in acknowledged} <= listed
             for i, data in acknowledged[-20:]:
                 assert e.download("file.content", {"id": i})[1] == data
-            assert len(list((daemon.folder / "blobs").iterdir())) == len(listed)
+            assert len(list((daemon.folder / "blobs").iterdir())) == 2 * len(listed)  # each with its manifest
             assert not any((daemon.folder / "tmp").iterdir())
     assert daemon.stop() == 0
