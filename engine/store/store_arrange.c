@@ -1,7 +1,7 @@
 /* After opening, folders and rows are held against each other. What is found, and what becomes of it:
  *
  *   a temporary name                                    unlinked
- *   a path in `removals`                                unlinked: its row was deleted
+ *   a path in `removals`                                unlinked: its row was deleted; left alone during a backup
  *   a checkpoint without a row, of a job with one       adopted when it is whole: it was finished
  *   a session's newer version, the row's own damaged    adopted when it is whole: the ledger is older than the state
  *   any other blob without a row                        set aside in lost/, with a warning
@@ -24,7 +24,17 @@
 
 typedef status (*name_each)(store *s, const char *parent, const char *name, error *err);
 
-/* Call `each` for every entry of DATA/folder. A missing folder is an empty one. */
+/* A path whose removal waits for the end of a backup. */
+static bool is_pending(store *s, const char *folder, const char *name)
+{
+	char path[PATH_MAX];
+	bool pending = false;
+	if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path)
+		removal_pending(s, path, &pending, NULL);
+	return pending;
+}
+
+/* Call `each` for every entry of DATA/folder that is not to be removed. A missing folder is an empty one. */
 static status walk_folder(store *s, const char *folder, const char *parent, name_each each, error *err)
 {
 	char path[PATH_MAX];
@@ -36,7 +46,8 @@ static status walk_folder(store *s, const char *folder, const char *parent, name
 	status result = STATUS_OK;
 	for (int i = 0; i < n; i++) {
 		const char *name = names[i]->d_name;
-		if (result == STATUS_OK && strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
+		if (result == STATUS_OK && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+		    !is_pending(s, folder, name))
 			result = each(s, parent, name, err);
 		free(names[i]);
 	}

@@ -82,9 +82,9 @@ static status clear_place(store *s, const char *id, const char *folder, error *e
 {
 	char path[STORE_ID_BYTES + 8];
 	bool pending;
-	if (access(folder, F_OK) != 0)
-		return STATUS_OK;
 	snprintf(path, sizeof path, "models/%s", id);
+	if (access(folder, F_OK) != 0)
+		return removal_cancel(s, path, err); /* unlinked already, but listed until the next sweep */
 	TRY(removal_pending(s, path, &pending, err));
 	if (!pending)
 		return lost_keep(s, STORE_MODELS, folder, id, err);

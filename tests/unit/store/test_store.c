@@ -1,5 +1,7 @@
 /* The store: what was put in comes out, in order, and nothing else does. */
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "engine/store/store_private.h"
@@ -47,6 +49,49 @@ static void a_deleted_file_is_gone_with_its_blob(void **state)
 	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(store_file_get(f->store, added.id, &got, NULL), STATUS_NOT_FOUND);
 	assert_int_equal(store_file_delete(f->store, added.id, NULL), STATUS_NOT_FOUND);
+}
+
+static void a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep(void **state)
+{
+	fixture *f = *state;
+	char folder[PATH_MAX];
+	assert_int_equal(add_model(f, "again"), STATUS_OK);
+	assert_int_equal(store_model_delete(f->store, "again", NULL), STATUS_OK);
+	assert_int_equal(add_model(f, "again"), STATUS_OK);
+	store_tick(f->store);
+	reopen(f);
+	store_model_folder(f->store, "again", folder);
+	assert_int_equal(access(folder, F_OK), 0);
+	assert_int_equal(store_check_blob(f->store, STORE_MODELS, "again", true, NULL), STATUS_OK);
+}
+
+/* A backup holds the lock under which blobs are unlinked. */
+static int begin_backup(const fixture *f)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/backup.lock", f->folder);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0 && flock(fd, LOCK_SH) == 0);
+	return fd;
+}
+
+static void what_is_deleted_during_a_backup_stays_deleted_after_a_restart(void **state)
+{
+	fixture *f = *state;
+	store_file file;
+	char blob[PATH_MAX], path[PATH_MAX];
+	add_file(f, &file, "a", "p", "x");
+	store_blob_path(f->store, file.id, blob);
+	int backup = begin_backup(f);
+	assert_int_equal(store_file_delete(f->store, file.id, NULL), STATUS_OK);
+	reopen(f);
+	assert_int_equal(access(blob, F_OK), 0);
+	snprintf(path, sizeof path, "%s/lost/file/%s", f->folder, file.id);
+	assert_int_equal(access(path, F_OK), -1);
+	close(backup);
+	reopen(f);
+	assert_int_equal(access(blob, F_OK), -1);
+	assert_int_equal(access(path, F_OK), -1);
 }
 
 static void an_id_that_could_leave_the_folder_finds_nothing(void **state)
@@ -534,6 +579,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    CASE(a_file_comes_back_whole_after_reopening),
 	    CASE(a_deleted_file_is_gone_with_its_blob),
+	    CASE(a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep),
+	    CASE(what_is_deleted_during_a_backup_stays_deleted_after_a_restart),
 	    CASE(an_id_that_could_leave_the_folder_finds_nothing),
 	    CASE(names_of_models_have_a_length_and_an_alphabet),
 	    CASE(a_model_cannot_be_added_twice),
