@@ -6,7 +6,7 @@
 #ifndef ENGINE_BASE_LOG_H
 #define ENGINE_BASE_LOG_H
 
-typedef enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR } log_level;
+typedef enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_NOTHING } log_level;
 
 /* Set once at start, before threads: program name (not copied) and threshold. */
 void log_init(const char *program, log_level threshold);

@@ -67,7 +67,8 @@ enum {
 	LEDGER_VERSION = sizeof ledger_steps / sizeof *ledger_steps,
 	LEDGER_MARKED = 4,
 	LEDGER_MARK = 0x0add0000,
-	LEDGER_BUSY_MS = 5000
+	LEDGER_BUSY_MS = 5000,
+	LEDGER_PAUSE_MS = 20
 };
 
 /* SQLITE_ERROR: our statements are right, so the schema or the format that they meet is not. */
@@ -264,7 +265,7 @@ static status connect(sqlite3 **out, const char *path, int flags, error *err)
 {
 	sqlite3 *db = NULL;
 	status s = STATUS_OK;
-	if (sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK ||
+	if (sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK ||
 	    sqlite3_create_function(db, "row_digest", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, row_digest, NULL,
 	                            NULL) != SQLITE_OK)
 		s = fail(db, err);
@@ -281,13 +282,13 @@ static status connect(sqlite3 **out, const char *path, int flags, error *err)
 
 status ledger_open_damaged(sqlite3 **out, const char *path, error *err)
 {
-	return connect(out, path, 0, err);
+	return connect(out, path, SQLITE_OPEN_READWRITE, err);
 }
 
 status ledger_open(sqlite3 **out, const char *path, error *err)
 {
 	sqlite3 *db;
-	status s = connect(&db, path, SQLITE_OPEN_CREATE, err);
+	status s = connect(&db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
 	if (s == STATUS_OK)
 		s = run_script(db, err, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;");
 	if (s == STATUS_OK)
@@ -301,6 +302,54 @@ status ledger_open(sqlite3 **out, const char *path, error *err)
 		db = NULL;
 	}
 	*out = db;
+	return s;
+}
+
+/* A copy is ours to write: when it cannot be written, its header says so. */
+status ledger_verify(sqlite3 *db, error *err)
+{
+	status s = run_script(db, err, "BEGIN IMMEDIATE; ROLLBACK;");
+	if (s != STATUS_OK && (sqlite3_errcode(db) & 0xff) == SQLITE_READONLY)
+		return STATUS_STORAGE;
+	TRY(s);
+	TRY(check_whole(db, err));
+	return upgrade(db, err);
+}
+
+/* All pages in one read transaction. Page by page would begin anew with every commit of the other process. */
+static status copy_pages(sqlite3 *to, sqlite3 *from, error *err)
+{
+	sqlite3_backup *copying = sqlite3_backup_init(to, "main", from, "main");
+	int rc = SQLITE_OK;
+	for (int waited = 0; copying && waited <= LEDGER_BUSY_MS; waited += LEDGER_PAUSE_MS) {
+		rc = sqlite3_backup_step(copying, -1) & 0xff;
+		if (rc != SQLITE_BUSY && rc != SQLITE_LOCKED)
+			break;
+		sqlite3_sleep(LEDGER_PAUSE_MS);
+	}
+	bool done = copying && rc == SQLITE_DONE;
+	int end = copying ? sqlite3_backup_finish(copying) : SQLITE_OK; /* leaves its code in `to` */
+	if (done && end == SQLITE_OK)
+		return STATUS_OK;
+	return rc == SQLITE_BUSY || rc == SQLITE_LOCKED
+	           ? error_set(err, STATUS_BUSY, NULL, "the ledger is in use for too long")
+	           : fail(to, err);
+}
+
+status ledger_copy(sqlite3 **out, const char *from, const char *to, error *err)
+{
+	sqlite3 *source = NULL, *copy = NULL;
+	status s = connect(&source, from, SQLITE_OPEN_READONLY, err);
+	if (s == STATUS_OK)
+		s = connect(&copy, to, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
+	if (s == STATUS_OK)
+		s = copy_pages(copy, source, err);
+	sqlite3_close(source);
+	if (s != STATUS_OK) {
+		sqlite3_close(copy);
+		copy = NULL;
+	}
+	*out = copy;
 	return s;
 }
 

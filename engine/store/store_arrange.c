@@ -230,18 +230,6 @@ static status heal_manifest(store *s, store_table table, const store_row *row, c
 	return file_write(path, &(file_part){row->manifest, strlen(row->manifest)}, 1, err);
 }
 
-static bool same_manifest(store *s, store_table table, const store_row *row)
-{
-	char path[PATH_MAX], *text;
-	size_t bytes;
-	store_manifest_path(s, table, row, path);
-	if (file_read(path, MANIFEST_MAX_BYTES, &text, &bytes, NULL) != STATUS_OK)
-		return false;
-	bool same = strcmp(text, row->manifest) == 0;
-	free(text);
-	return same;
-}
-
 status row_check_blob(store *s, store_table table, const store_row *row, bool contents, error *err)
 {
 	char base[PATH_MAX];
@@ -251,7 +239,7 @@ status row_check_blob(store *s, store_table table, const store_row *row, bool co
 	store_manifest_base(s, table, row, base);
 	TRY(manifest_parse(&copy, row->manifest, strlen(row->manifest), "the ledger's copy of a manifest", err));
 	status result = contents ? manifest_check(copy, base, err) : manifest_check_sizes(copy, base, err);
-	if (result == STATUS_OK && !same_manifest(s, table, row))
+	if (result == STATUS_OK && !verify_manifest(s, table, row))
 		result = heal_manifest(s, table, row, copy, err);
 	manifest_free(copy);
 	return result;

@@ -126,6 +126,37 @@ status salvage_ledger(store *s, error *err);
 /* Make rows of all blobs that lie in their places and have none. */
 status salvage_rebuild(store *s, error *err);
 
+/* --- beside a running engine (store_verify.c, store_tree.c) --------------------------------------- */
+
+/* While *out, a descriptor to be closed, is open, an engine on this folder unlinks no blob. Waits for an unlinking.
+ * STATUS_NOT_FOUND when `folder` is no data folder; *out is -1 on failure. */
+status verify_lock(const char *folder, int *out, error *err);
+/* A store that must only be read: the blobs of `folder`, and a copy of `ledger` that is made at `copy` (":memory:" is legal).
+ * STATUS_NOT_FOUND when there is no ledger, STATUS_STORAGE when it is damaged as a whole. */
+status verify_open(store **out, const char *folder, const char *ledger, const char *copy, error *err);
+/* Is an object what its row says, in every byte? Changes nothing. */
+status verify_row(const store *s, store_table table, const store_row *row, error *err);
+/* Is the manifest in the folder the row's? Is the copy of a job what its row says? */
+bool verify_manifest(const store *s, store_table table, const store_row *row);
+bool verify_job_copy(const store *s, const store_row *row);
+/* Verify all, calling `prepare` (may be NULL) for each row before. Damage is noted in the store and does not fail. Puts
+ * "objects", "bytes" and "damaged" into the report. */
+typedef status (*verify_each)(void *context, store_table table, const store_row *row, error *err);
+status verify_all(store *s, verify_each prepare, void *context, json_t *report, error *err);
+/* Has any row whose object was found damaged changed in `ledger` since it was copied? Then it was the copy that was too old. */
+status verify_is_stale(store *s, const char *ledger, bool *stale, error *err);
+
+/* How files came into a tree. */
+typedef struct tree_counts {
+	int64_t linked, copied; /* bytes */
+} tree_counts;
+/* The file `to` becomes a hard link of `from`, or a durable copy where that is not possible or `copy` is asked for. */
+status tree_take(const char *from, const char *to, bool copy, tree_counts *counts, error *err);
+/* Copy the folder `from` with all below it, except temporary names. */
+status tree_copy(const char *from, const char *to, tree_counts *counts, error *err);
+/* fsync every folder of the tree. */
+status tree_sync(const char *path, error *err);
+
 /* --- documents ---------------------------------------------------------------------------------------- */
 
 /* A document as text for the ledger; NULL when out of memory. Free with free(). */
