@@ -30,7 +30,8 @@ static status adopt(store *s, store_table table, const char *path, const char *b
 	TRY(result);
 	const json_t *about = manifest_about(m);
 	snprintf(row->id, sizeof row->id, "%s", text_of(about, "id"));
-	if (strcmp(manifest_kind(m), store_kind(table)) != 0 || !store_valid_name(row->id))
+	bool named = table == STORE_CHECKPOINTS || strcmp(row->id, name) == 0; /* a checkpoint's place is its step */
+	if (strcmp(manifest_kind(m), store_kind(table)) != 0 || !store_valid_name(row->id) || !named)
 		result = strange(err, table, name);
 	if (result == STATUS_OK)
 		result = manifest_check(m, base, err);
@@ -52,7 +53,9 @@ status adopt_file(store *s, const char *name, error *err)
 	snprintf(base, sizeof base, "%s/blobs", s->folder);
 	snprintf(path, sizeof path, "%.*s/%.128s" MANIFEST_SUFFIX, PATH_MAX - 160, base, name);
 	manifest *m;
-	TRY(manifest_open(&m, path, err));
+	status opened = manifest_open(&m, path, NULL);
+	if (opened != STATUS_OK)
+		return opened == STATUS_NOMEM ? opened : strange(err, STORE_FILES, name);
 	snprintf(row.state, sizeof row.state, "%s", text_of(manifest_about(m), "purpose"));
 	manifest_free(m);
 	status result = adopt(s, STORE_FILES, path, base, name, &row, err);
