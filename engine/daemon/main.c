@@ -13,6 +13,7 @@
 #include "engine/base/reserve.h"
 #include "engine/cpu/threads.h"
 #include "engine/daemon/engine.h"
+#include "engine/daemon/maintenance.h"
 #include "engine/daemon/sessions.h"
 
 static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon of Additive\n"
@@ -29,6 +30,11 @@ static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon o
                             "  --max-batch N         sequences in one decode step (default 32, 256 on a GPU)\n"
                             "  --data-budget MIB     refuse what would make the data larger (default 0: no limit)\n"
                             "  --help, --version\n"
+                            "\n"
+                            "Beside or instead of a running engine:\n"
+                            "  additived backup --data DIR TO        back up; \"additived backup --help\" says how\n"
+                            "  additived restore FROM --data DIR     restore a backup into an empty folder\n"
+                            "  additived fsck --data DIR             check what is stored; lost blobs\n"
                             "\n"
                             "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was "
                             "acknowledged also survives kill -9.\n";
@@ -98,6 +104,8 @@ static int read_options(engine_options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	if (maintenance_is_asked(argc, argv))
+		return maintenance_run(argc - 1, argv + 1);
 	threads_sleep_when_idle(argv);
 	engine_options options = {
 	    .backend = "auto",
