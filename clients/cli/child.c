@@ -35,8 +35,7 @@ void child_option(child *c, const char *option, const char *value)
 	c->arguments[c->n_arguments++] = value;
 }
 
-/* The path of a program beside this one. */
-static bool find(const char *name, char path[PATH_MAX])
+bool child_find(const char *name, char *path)
 {
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
 
@@ -80,7 +79,7 @@ bool child_start(child *c)
 	pid_t parent = getpid();
 
 	c->restart_ms = 0;
-	if (!find(c->name, path)) {
+	if (!child_find(c->name, path)) {
 		cli_fail("cannot find %s beside this program", c->name);
 		return false;
 	}

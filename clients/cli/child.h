@@ -28,6 +28,8 @@ typedef struct child {
 
 /* Milliseconds of a clock that only goes forward. */
 int64_t child_now(void);
+/* The path of a program beside this one; path needs PATH_MAX. */
+bool child_find(const char *name, char *path);
 /* Add an option and its value; nothing when value is NULL. */
 void child_option(child *c, const char *option, const char *value);
 /* False, with a message, when it cannot be started. */
