@@ -1,5 +1,5 @@
-/* maintenance.c - backup, restore and fsck work on a data folder of this machine, so they are the engine's: this program becomes
- * the `additived` beside it, which takes the same options, the terminal and the exit status. */
+/* maintenance.c - backup, restore and fsck work on a data folder of this machine, so they are the engine's: this
+ * program becomes the `additived` beside it, which takes the same options, the terminal and the exit status. */
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -10,10 +10,9 @@
 #include "clients/cli/child.h"
 #include "clients/cli/cli.h"
 
-static const option_row backup_options[] = {
-    {"data", OPTION_TEXT, "DIR", "the data folder (required)", NULL},
-    {"copy", OPTION_FLAG, NULL, "copy every file instead of linking it", NULL},
-    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+static const option_row backup_options[] = {{"data", OPTION_TEXT, "DIR", "the data folder (required)", NULL},
+                                            {"copy", OPTION_FLAG, NULL, "copy every file instead of linking it", NULL},
+                                            {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static const option_row restore_options[] = {
     {"data", OPTION_TEXT, "DIR", "the data folder to make; it must be missing or empty (required)", NULL},
@@ -88,7 +87,8 @@ static int fsck_run(cli *c)
 
 const command maintenance_commands[] = {
     {"backup", "TO --data DIR", 1, 1, "back up a data folder, while the service runs or not",
-     "TO is made. On the same disk its files are hard links and take no space until the service deletes them. Status 1: "
+     "TO is made. On the same disk its files are hard links and take no space until the service deletes them. Status "
+     "1: "
      "something in the\ndata folder is damaged; it is named, and the backup holds everything else.",
      backup_options, backup_run},
     {"restore", "FROM --data DIR", 1, 1, "make a data folder from a backup",

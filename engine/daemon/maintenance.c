@@ -81,8 +81,8 @@ static size_t print_damaged(const json_t *report)
 {
 	const json_t *damaged = json_object_get(report, "damaged"), *one;
 	size_t i;
-	json_array_foreach(damaged, i, one) printf("damaged: %s \"%s\": %s\n", text_of(one, "kind"), text_of(one, "id"),
-	                                           text_of(one, "problem"));
+	json_array_foreach(damaged, i, one)
+	    printf("damaged: %s \"%s\": %s\n", text_of(one, "kind"), text_of(one, "id"), text_of(one, "problem"));
 	return json_array_size(damaged);
 }
 
@@ -111,7 +111,8 @@ static int run_backup(const asked *a)
 	if (damaged)
 		printf("The backup is complete but for the %zu damaged above, which are damaged in the data folder. To "
 		       "restore it, add --partial.\n"
-		       "Delete the damaged objects through the service, or restore them from an earlier backup, and back up "
+		       "Delete the damaged objects through the service, or restore them from an earlier backup, and "
+		       "back up "
 		       "again.\n",
 		       damaged);
 	json_decref(report);
@@ -241,7 +242,8 @@ static void print_lost(const json_t *report)
 		putchar('\n');
 	}
 	if (json_array_size(lost))
-		printf("Lost blobs have no row in the ledger. --adopt KIND/NAME makes it again; --remove KIND/NAME deletes the "
+		printf("Lost blobs have no row in the ledger. --adopt KIND/NAME makes it again; --remove KIND/NAME "
+		       "deletes the "
 		       "blob.\n");
 }
 
@@ -260,10 +262,12 @@ static void print_check(const json_t *report)
 	print_objects(report);
 	printf("\n");
 	if (json_array_size(json_object_get(report, "unclaimed")))
-		printf("What has no row is set aside in lost/ by the next start, from where --adopt brings it back; if an older "
+		printf("What has no row is set aside in lost/ by the next start, from where --adopt brings it back; if "
+		       "an older "
 		       "ledger was put back, --rebuild makes the missing rows.\n");
 	if (damaged)
-		printf("Delete what is damaged through the service, or take it from a backup; everything else is served.\n");
+		printf("Delete what is damaged through the service, or take it from a backup; everything else is "
+		       "served.\n");
 	if (json_is_true(json_object_get(report, "clean")))
 		printf("clean\n");
 }
@@ -365,7 +369,8 @@ static bool read_options(asked *a, const command *c, int argc, char **argv)
 			return false;
 	if (c->takes_argument && optind < argc)
 		a->argument = argv[optind++];
-	return a->help || (optind == argc && a->data && a->data[0] && (!c->takes_argument || (a->argument && a->argument[0])));
+	return a->help ||
+	       (optind == argc && a->data && a->data[0] && (!c->takes_argument || (a->argument && a->argument[0])));
 }
 
 bool maintenance_is_asked(int argc, char **argv)

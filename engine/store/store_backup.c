@@ -1,8 +1,8 @@
-/* A backup is made in three steps: copy the ledger, link the blob of every row of the copy, read everything back. The shared
- * lock is taken before the ledger is copied, so a blob that a row of the copy speaks for is there until the end; what is saved
- * meanwhile gets new names and is not looked at. Two things can still change under a name: a model that is deleted and added
- * again, a checkpoint that is written again. Then a blob differs from the copied row; when the ledger says so too by now,
- * the backup begins anew with a new copy. */
+/* A backup is made in three steps: copy the ledger, link the blob of every row of the copy, read everything back. The
+ * shared lock is taken before the ledger is copied, so a blob that a row of the copy speaks for is there until the end;
+ * what is saved meanwhile gets new names and is not looked at. Two things can still change under a name: a model that
+ * is deleted and added again, a checkpoint that is written again. Then a blob differs from the copied row; when the
+ * ledger says so too by now, the backup begins anew with a new copy. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,8 @@ enum { BACKUP_TRIES = 5 };
 typedef struct backup {
 	char data[PATH_MAX - 256];
 	bool copy;
-	store *made; /* the ledger's copy, and the blobs as far as they are linked */
+	store_table taking; /* the rows that are walked */
+	store *made;        /* the ledger's copy, and the blobs as far as they are linked */
 	tree_counts counts;
 } backup;
 
@@ -152,9 +153,10 @@ static status take_any(backup *b, store_table table, const store_row *row, error
 }
 
 /* What cannot be read is damage of that object; what cannot be written ends the backup. */
-static status take_row(void *context, store_table table, const store_row *row, error *err)
+static status take_row(void *context, const store_row *row, error *err)
 {
 	backup *b = context;
+	store_table table = b->taking;
 	error why = ERROR_INIT;
 	if (!store_valid_name(row->id) || (table == STORE_CHECKPOINTS && !store_valid_name(row->parent)))
 		return error_set(err, STATUS_STORAGE, NULL, "the ledger has a row without a name");
@@ -163,6 +165,17 @@ static status take_row(void *context, store_table table, const store_row *row, e
 		store_note_damage(b->made, table, row->id, error_message(&why));
 	else if (result != STATUS_OK)
 		return error_set(err, result, NULL, "%s", error_message(&why));
+	return STATUS_OK;
+}
+
+/* First what can be replaced under its name: linking takes moments, reading everything back takes long. */
+static status take_all(backup *b, error *err)
+{
+	static const store_table order[] = {STORE_MODELS, STORE_CHECKPOINTS, STORE_JOBS, STORE_FILES, STORE_SESSIONS};
+	for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+		b->taking = order[i];
+		TRY(row_walk(b->made, order[i], NULL, take_row, b, err));
+	}
 	return STATUS_OK;
 }
 
@@ -206,7 +219,9 @@ static status fill(backup *b, const char *folder, json_t *report, bool *stale, e
 	TRY(verify_open(&b->made, folder, ledger, copy, err));
 	status result = make_folders(b, err);
 	if (result == STATUS_OK)
-		result = verify_all(b->made, take_row, b, report, err);
+		result = take_all(b, err);
+	if (result == STATUS_OK)
+		result = verify_all(b->made, report, err);
 	if (result == STATUS_OK)
 		result = verify_is_stale(b->made, ledger, stale, err);
 	if (result == STATUS_OK && !*stale)
@@ -228,7 +243,8 @@ static status fill_until_steady(backup *b, const char *folder, json_t *report, e
 			return tree_sync(folder, err);
 		TRY(file_remove_tree(folder, err));
 	}
-	return error_set(err, STATUS_BUSY, NULL, "models or checkpoints change faster than they can be verified; try again");
+	return error_set(err, STATUS_BUSY, NULL,
+	                 "models or checkpoints change faster than they can be verified; try again");
 }
 
 /* The folder that `to` will lie in, and the name in it. */
@@ -249,11 +265,13 @@ static status find_parent(const char *data, const char *to, char *parent, error 
 		return file_error(err, to, "there is no folder to put the backup into for");
 	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
 		char joined[PATH_MAX];
-		if ((size_t)snprintf(joined, sizeof joined, "%s/%s", data, ours[i]) >= sizeof joined || !realpath(joined, own))
+		if ((size_t)snprintf(joined, sizeof joined, "%s/%s", data, ours[i]) >= sizeof joined ||
+		    !realpath(joined, own))
 			continue;
 		size_t n = strlen(own);
 		if (strncmp(parent, own, n) == 0 && (!parent[n] || parent[n] == '/'))
-			return error_set(err, STATUS_CONFLICT, NULL, "a backup must not lie among the blobs of its data folder");
+			return error_set(err, STATUS_CONFLICT, NULL,
+			                 "a backup must not lie among the blobs of its data folder");
 	}
 	return STATUS_OK;
 }

@@ -1,4 +1,5 @@
-/* Checking reads a copy of the ledger and every byte of every blob, and writes nothing; so it may run beside an engine. */
+/* Checking reads a copy of the ledger and every byte of every blob, and writes nothing; so it may run beside an engine.
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -75,7 +76,9 @@ static void look_at(search *f, store_table table, const char *folder, const char
 	if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
 	    (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
 		return;
-	json_t *list = strstr(name, FILE_TEMPORARY) ? f->temporary : is_claimed(f->store, table, name) ? NULL : f->unclaimed;
+	json_t *list = strstr(name, FILE_TEMPORARY)        ? f->temporary
+	               : is_claimed(f->store, table, name) ? NULL
+	                                                   : f->unclaimed;
 	if (list == f->unclaimed && removal_pending(f->store, path, &pending, NULL) == STATUS_OK && pending)
 		list = NULL;
 	f->failed = f->failed || (list && json_array_append_new(list, json_string(path)) != 0);
@@ -115,8 +118,8 @@ static status check_once(const char *data, const char *ledger, json_t *report, b
 		return error_set(err, result, NULL, "%s", error_message(&why));
 	if (result != STATUS_OK)
 		return json_object_set_new(report, "problem", json_string(error_message(&why))) == 0 ? STATUS_OK
-		                                                                                    : STATUS_NOMEM;
-	result = verify_all(s, NULL, NULL, report, err);
+		                                                                                     : STATUS_NOMEM;
+	result = verify_all(s, report, err);
 	if (result == STATUS_OK)
 		result = verify_is_stale(s, ledger, stale, err);
 	if (result == STATUS_OK && !*stale && !json_is_true(json_object_get(report, "running")))

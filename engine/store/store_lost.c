@@ -128,9 +128,10 @@ static status require_free(store *s, const lost_blob *b, error *err)
 	else
 		taken = taken || found != STATUS_NOT_FOUND;
 	if (!has_job)
-		return error_set(err, STATUS_CONFLICT, NULL, "there is no job \"%s\" for this checkpoint: adopt the job first",
-		                 b->id);
-	return taken ? error_set(err, STATUS_CONFLICT, NULL, "there is a %s \"%s\" already", store_kind(b->table), b->name)
+		return error_set(err, STATUS_CONFLICT, NULL,
+		                 "there is no job \"%s\" for this checkpoint: adopt the job first", b->id);
+	return taken ? error_set(err, STATUS_CONFLICT, NULL, "there is a %s \"%s\" already", store_kind(b->table),
+	                         b->name)
 	             : STATUS_OK;
 }
 
@@ -220,7 +221,8 @@ status lost_remove(const char *data, const char *kind, const char *name, error *
 	char path[PATH_MAX], beside[PATH_MAX + 16];
 	struct stat st;
 	if (!is_plain(kind) || !is_plain(name) ||
-	    (size_t)snprintf(path, sizeof path, "%s/lost/%s/%s", data, kind, name) >= sizeof path || lstat(path, &st) != 0)
+	    (size_t)snprintf(path, sizeof path, "%s/lost/%s/%s", data, kind, name) >= sizeof path ||
+	    lstat(path, &st) != 0)
 		return no_such(err, kind, name);
 	snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, path);
 	unlink(beside);

@@ -139,10 +139,8 @@ status verify_row(const store *s, store_table table, const store_row *row, error
 /* Is the manifest in the folder the row's? Is the copy of a job what its row says? */
 bool verify_manifest(const store *s, store_table table, const store_row *row);
 bool verify_job_copy(const store *s, const store_row *row);
-/* Verify all, calling `prepare` (may be NULL) for each row before. Damage is noted in the store and does not fail. Puts
- * "objects", "bytes" and "damaged" into the report. */
-typedef status (*verify_each)(void *context, store_table table, const store_row *row, error *err);
-status verify_all(store *s, verify_each prepare, void *context, json_t *report, error *err);
+/* Verify all. Damage is noted in the store and does not fail. Puts "objects", "bytes" and "damaged" into the report. */
+status verify_all(store *s, json_t *report, error *err);
 /* Has any row whose object was found damaged changed in `ledger` since it was copied? Then it was the copy that was too old. */
 status verify_is_stale(store *s, const char *ledger, bool *stale, error *err);
 

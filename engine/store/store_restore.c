@@ -1,5 +1,5 @@
-/* The ledger is put into its place last: a data folder whose restoring was cut short holds blobs and no ledger, which a start
- * refuses. Blobs are copied, never linked: the backup stays as it is whatever happens to the restored folder. */
+/* The ledger is put into its place last: a data folder whose restoring was cut short holds blobs and no ledger, which a
+ * start refuses. Blobs are copied, never linked: the backup stays as it is whatever happens to the restored folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,8 @@ static bool add_damage(json_t *report, const char *kind, const char *id, const c
 	json_t *list = json_object_get(report, "damaged");
 	if (!list && json_object_set_new(report, "damaged", list = json_array()) != 0)
 		return false;
-	return json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "kind", kind, "id", id, "problem", problem)) == 0;
+	return json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "kind", kind, "id", id, "problem", problem)) ==
+	       0;
 }
 
 /* Every page of the ledger, also those that no row lies in. */
@@ -57,7 +58,7 @@ static status verify_backup(const char *from, json_t *report, bool *usable, erro
 	if (result != STATUS_OK)
 		return add_damage(report, "ledger", "ledger.sqlite", error_message(&why)) ? STATUS_OK : STATUS_NOMEM;
 	*usable = true;
-	result = verify_all(s, NULL, NULL, report, err);
+	result = verify_all(s, report, err);
 	store_close(s);
 	return result == STATUS_OK ? verify_ledger(from, report) : result;
 }
@@ -91,7 +92,8 @@ static status require_empty(const char *data, error *err)
 	for (struct dirent *e; (e = readdir(dir));)
 		n += counts(e->d_name);
 	closedir(dir);
-	return n == 0 ? STATUS_OK : error_set(err, STATUS_CONFLICT, NULL, "the data folder to restore into is not empty");
+	return n == 0 ? STATUS_OK
+	              : error_set(err, STATUS_CONFLICT, NULL, "the data folder to restore into is not empty");
 }
 
 static void empty(const char *data)
@@ -165,8 +167,9 @@ static status restore_verified(const char *from, const char *data, bool partial,
 	TRY(verify_backup(from, report, &usable, err));
 	size_t damaged = json_array_size(json_object_get(report, "damaged"));
 	if (damaged > 0 && !partial)
-		return error_set(err, STATUS_STORAGE, NULL,
-		                 "the backup is damaged, and nothing was restored; with --partial what is left of it is");
+		return error_set(
+		    err, STATUS_STORAGE, NULL,
+		    "the backup is damaged, and nothing was restored; with --partial what is left of it is");
 	status result = restore(from, data, usable, &counted, err);
 	if (result != STATUS_OK)
 		empty(data);

@@ -1,5 +1,5 @@
-/* Trees of files for backups. Data of a linked file is durable already, since every blob was synced before it got its name;
- * names are synced folder by folder at the end (tree_sync). */
+/* Trees of files for backups. Data of a linked file is durable already, since every blob was synced before it got its
+ * name; names are synced folder by folder at the end (tree_sync). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -59,8 +59,8 @@ static status copy_file(const char *from, const char *to, tree_counts *counts, e
 	return result;
 }
 
-/* A link fails across file systems, where there are no links, and for files of another user; a copy says whether there is
- * more to it. */
+/* A link fails across file systems, where there are no links, and for files of another user; a copy says whether there
+ * is more to it. */
 status tree_take(const char *from, const char *to, bool copy, tree_counts *counts, error *err)
 {
 	struct stat st;

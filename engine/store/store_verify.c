@@ -39,7 +39,8 @@ status verify_lock(const char *folder, int *out, error *err)
 	if (*out < 0 && errno == ENOENT) {
 		*out = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (*out >= 0 && stat(folder, &st) == 0 && fchown(*out, st.st_uid, st.st_gid) != 0)
-			errno = 0; /* the same user, or one that may not give files away: then the folder is not theirs */
+			errno =
+			    0; /* the same user, or one that may not give files away: then the folder is not theirs */
 	}
 	if (*out >= 0 && flock(*out, LOCK_SH) == 0)
 		return STATUS_OK;
@@ -95,16 +96,18 @@ static status verify_blob(const store *s, store_table table, const store_row *ro
 	char base[PATH_MAX];
 	manifest *m;
 	if (!row->manifest)
-		return error_set(err, STATUS_STORAGE, NULL,
-		                 "it has no manifest to be verified with: an engine of this version writes it at its start");
+		return error_set(
+		    err, STATUS_STORAGE, NULL,
+		    "it has no manifest to be verified with: an engine of this version writes it at its start");
 	TRY(manifest_parse(&m, row->manifest, strlen(row->manifest), "the ledger's copy of a manifest", err));
 	store_manifest_base(s, table, row, base);
 	status result = manifest_check(m, base, err);
 	manifest_free(m);
 	if (result == STATUS_OK && !verify_manifest(s, table, row))
-		result = error_set(err, STATUS_STORAGE, NULL,
-		                   "its manifest is missing or damaged; its contents are whole, and the next start writes "
-		                   "the manifest again");
+		result =
+		    error_set(err, STATUS_STORAGE, NULL,
+		              "its manifest is missing or damaged; its contents are whole, and the next start writes "
+		              "the manifest again");
 	return result;
 }
 
@@ -167,8 +170,6 @@ status verify_row(const store *s, store_table table, const store_row *row, error
 typedef struct round {
 	store *store;
 	store_table table;
-	verify_each prepare;
-	void *context;
 	int64_t objects, bytes;
 } round_of;
 
@@ -176,8 +177,6 @@ static status verify_one(void *context, const store_row *row, error *err)
 {
 	round_of *r = context;
 	error why = ERROR_INIT;
-	if (r->prepare)
-		TRY(r->prepare(r->context, r->table, row, err));
 	status result = verify_row(r->store, r->table, row, &why);
 	if (result == STATUS_NOMEM)
 		return error_set(err, result, NULL, "%s", error_message(&why));
@@ -188,15 +187,15 @@ static status verify_one(void *context, const store_row *row, error *err)
 	return STATUS_OK;
 }
 
-status verify_all(store *s, verify_each prepare, void *context, json_t *report, error *err)
+status verify_all(store *s, json_t *report, error *err)
 {
-	static const store_table order[] = {STORE_FILES, STORE_MODELS,      STORE_JOBS,
+	static const store_table order[] = {STORE_FILES,  STORE_MODELS,      STORE_JOBS,
 	                                    STORE_EVENTS, STORE_CHECKPOINTS, STORE_SESSIONS};
 	json_t *objects = json_object();
 	int64_t bytes = 0;
 	status result = STATUS_OK;
 	for (size_t i = 0; i < sizeof order / sizeof *order && result == STATUS_OK; i++) {
-		round_of r = {s, order[i], prepare, context, 0, 0};
+		round_of r = {s, order[i], 0, 0};
 		result = row_walk(s, order[i], NULL, verify_one, &r, err);
 		bytes += r.bytes;
 		if (json_object_set_new(objects, store_kind(order[i]), json_integer(r.objects)) != 0)
@@ -231,7 +230,8 @@ status verify_is_stale(store *s, const char *ledger, bool *stale, error *err)
 	*stale = false;
 	if (s->n_damaged == 0)
 		return STATUS_OK;
-	nanosleep(&(struct timespec){.tv_nsec = VERIFY_PAUSE_MS * 1000000L}, NULL); /* a blob changes shortly before its row */
+	nanosleep(&(struct timespec){.tv_nsec = VERIFY_PAUSE_MS * 1000000L},
+	          NULL); /* a blob changes shortly before its row */
 	TRY(verify_open(&now, s->folder, ledger, ":memory:", err));
 	for (int i = 0; i < s->n_damaged && !*stale; i++)
 		*stale = !same_row(s, now, &s->damaged[i]);
