@@ -156,6 +156,16 @@ static status adopt_state(store *s, const char *parent, const char *name, error 
 	return found == STATUS_OK && current >= version ? STATUS_OK : adopt_session(s, name, err);
 }
 
+/* A deleted blob that a backup keeps from being unlinked. */
+static bool is_pending(store *s, const char *folder, const char *name)
+{
+	char path[PATH_MAX];
+	bool pending = false;
+	if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path)
+		removal_pending(s, path, &pending, NULL);
+	return pending;
+}
+
 static void adopt_all(store *s, const char *folder, const char *parent, store_table table, adopt_one adopt)
 {
 	char path[PATH_MAX];
@@ -165,7 +175,7 @@ static void adopt_all(store *s, const char *folder, const char *parent, store_ta
 		store_row row;
 		error err = ERROR_INIT;
 		bool known;
-		if (e->d_name[0] == '.' || strstr(e->d_name, FILE_TEMPORARY))
+		if (e->d_name[0] == '.' || strstr(e->d_name, FILE_TEMPORARY) || is_pending(s, folder, e->d_name))
 			continue;
 		if (table == STORE_CHECKPOINTS) {
 			if (checkpoint_name_step(e->d_name) < 0 ||

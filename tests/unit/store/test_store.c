@@ -75,7 +75,7 @@ static int begin_backup(const fixture *f)
 	return fd;
 }
 
-static void what_is_deleted_during_a_backup_stays_deleted_after_a_restart(void **state)
+static void what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_rebuild(void **state)
 {
 	fixture *f = *state;
 	store_file file;
@@ -85,6 +85,9 @@ static void what_is_deleted_during_a_backup_stays_deleted_after_a_restart(void *
 	int backup = begin_backup(f);
 	assert_int_equal(store_file_delete(f->store, file.id, NULL), STATUS_OK);
 	reopen(f);
+	store_close(f->store);
+	assert_int_equal(store_rebuild(&f->store, f->folder, NULL), STATUS_OK);
+	assert_int_equal(store_file_get(f->store, file.id, &(store_file){0}, NULL), STATUS_NOT_FOUND);
 	assert_int_equal(access(blob, F_OK), 0);
 	snprintf(path, sizeof path, "%s/lost/file/%s", f->folder, file.id);
 	assert_int_equal(access(path, F_OK), -1);
@@ -580,7 +583,7 @@ int main(void)
 	    CASE(a_file_comes_back_whole_after_reopening),
 	    CASE(a_deleted_file_is_gone_with_its_blob),
 	    CASE(a_model_added_again_under_a_deleted_ones_name_outlives_the_sweep),
-	    CASE(what_is_deleted_during_a_backup_stays_deleted_after_a_restart),
+	    CASE(what_is_deleted_during_a_backup_stays_deleted_after_a_restart_and_a_rebuild),
 	    CASE(an_id_that_could_leave_the_folder_finds_nothing),
 	    CASE(names_of_models_have_a_length_and_an_alphabet),
 	    CASE(a_model_cannot_be_added_twice),

@@ -182,6 +182,26 @@ static void a_missing_ledger_is_a_problem_and_can_be_rebuilt(void **state)
 	need_clean(f);
 }
 
+static void no_damaged_ledger_passes_for_a_clean_one(void **state)
+{
+	fixture *f = *state;
+	char path[128], *whole;
+	size_t bytes;
+	stop(f);
+	snprintf(path, sizeof path, "%s/ledger.sqlite", f->data);
+	assert_int_equal(file_read(path, 1 << 24, &whole, &bytes, NULL), STATUS_OK);
+	whole[100] ^= 4; /* the kind of the first page */
+	const size_t lengths[] = {0, 1, 100, 511, 512, bytes / 2, bytes - 1, bytes};
+	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+		assert_int_equal(file_write(path, &(file_part){whole, lengths[i]}, 1, NULL), STATUS_OK);
+		json_t *report = check(f);
+		assert_false(is(report, "clean"));
+		assert_non_null(json_string_value(json_object_get(report, "problem")));
+		json_decref(report);
+	}
+	free(whole);
+}
+
 static void a_temporary_name_is_listed_and_is_no_damage(void **state)
 {
 	fixture *f = *state;
@@ -358,6 +378,7 @@ int main(void)
 	    CASE(a_changed_row_is_named),
 	    CASE(a_damaged_manifest_is_named_and_gone_after_a_start),
 	    CASE(a_missing_ledger_is_a_problem_and_can_be_rebuilt),
+	    CASE(no_damaged_ledger_passes_for_a_clean_one),
 	    CASE(a_temporary_name_is_listed_and_is_no_damage),
 	    CASE(what_is_newer_than_an_older_ledger_is_set_aside_and_adopted_whole),
 	    CASE(a_rebuilding_completes_an_older_ledger),
