@@ -303,7 +303,8 @@ static const command commands[] = {
      "additived backup --data DIR [--copy] [--json] TO\n"
      "\n"
      "Back up the data folder DIR to the new folder TO, while the engine runs or not. Everything is verified.\n"
-     "Files are hard links where TO is on the same disk; --copy copies them.\n",
+     "Files are hard links where TO is on the same disk; --copy copies them. An interrupted backup leaves TO.tmp-…,\n"
+     "which can be deleted.\n",
      true, "c", run_backup},
     {"restore",
      "additived restore --data DIR [--partial] [--json] FROM\n"
