@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/store/maintenance.h"
 
@@ -36,12 +37,15 @@ static int fail(const char *word, const error *err)
 	return FAILED;
 }
 
-/* Steals the report. */
-static void print_json(json_t *report)
+/* Steals the report; returns the exit status. */
+static int print_json(json_t *report, int ending)
 {
-	json_dumpf(report, stdout, JSON_COMPACT);
-	putchar('\n');
+	char *text = json_text(report, JSON_COMPACT);
 	json_decref(report);
+	if (!text || puts(text) < 0)
+		ending = FAILED;
+	free(text);
+	return ending;
 }
 
 static int64_t number_of(const json_t *object, const char *key)
@@ -96,10 +100,8 @@ static int run_backup(const asked *a)
 	if (backup_make(a->data, a->argument, a->copy, &report, &err) != STATUS_OK)
 		return fail("backup", &err);
 	size_t damaged = json_array_size(json_object_get(report, "damaged"));
-	if (a->json) {
-		print_json(report);
-		return damaged ? DAMAGED : DONE;
-	}
+	if (a->json)
+		return print_json(report, damaged ? DAMAGED : DONE);
 	print_damaged(report);
 	printf("backed up: ");
 	print_objects(report);
@@ -132,7 +134,7 @@ static int run_restore(const asked *a)
 	size_t damaged = json_array_size(json_object_get(report, "damaged"));
 	int ending = result != STATUS_OK && !damaged ? FAILED : damaged ? DAMAGED : DONE;
 	if (a->json) {
-		print_json(report);
+		ending = print_json(report, ending);
 	} else {
 		print_damaged(report);
 		if (result == STATUS_OK) {
@@ -287,10 +289,8 @@ static int run_fsck(const asked *a)
 	if (fsck_check(a->data, &report, &err) != STATUS_OK)
 		return fail("fsck", &err);
 	int ending = json_is_true(json_object_get(report, "clean")) ? DONE : DAMAGED;
-	if (a->json) {
-		print_json(report);
-		return ending;
-	}
+	if (a->json)
+		return print_json(report, ending);
 	print_check(report);
 	json_decref(report);
 	return ending;
