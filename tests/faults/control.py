@@ -119,7 +119,7 @@ def resolve(stack, frames=9):
             # Without lines a name is that of the nearest exported symbol: of no use.
             _symbols[f] = pathlib.Path(path).name.split(".so")[0] if place.startswith("??") else \
                 f"{name} {place.rsplit('/', 1)[-1]}"
-    names = [_symbols[f] for f in wanted]
+    names = [_symbols[f] for f in wanted if not _symbols[f].startswith("__interceptor_")]
     return [n for i, n in enumerate(names) if i == 0 or n != names[i - 1]][:frames]
 
 

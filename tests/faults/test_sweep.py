@@ -8,7 +8,7 @@ import time
 import pytest
 
 from control import BUILD
-from trial import SANITIZED, Closed, EngineError, Findings, Trial, Wrong, faults_of, one_fault, reference, scenarios
+from trial import Closed, EngineError, Findings, Trial, Wrong, complaint, faults_of, one_fault, reference, scenarios
 
 
 def scattered(groups):
@@ -19,12 +19,14 @@ def scattered(groups):
     return [item for row in rows for item in row if item is not None]
 
 
-def revive(trial):
+def revive(trial, findings):
     """After a finding: a running engine without what the failed trial has left behind."""
     trial.faults_off()
     for _ in range(2):
         try:
-            trial.restart()  # what is wrong in memory must not be taken for further findings
+            status = trial.restart()  # what is wrong in memory must not be taken for further findings
+            if status != 0:
+                findings.add("any before", "", 0, f"status {status} at the end: {complaint(trial)}", [])
             trial.tidy()
             if trial.content(trial.kept) == trial.kept_content:
                 return
@@ -53,12 +55,14 @@ def sweep(trial, seconds, findings):
         except (Wrong, EngineError, Closed, AssertionError, OSError, queue.Empty) as e:
             findings.add(s.name, label, n, f"{type(e).__name__ if not isinstance(e, Wrong) else ''} {e}".strip(),
                          trial.faults.first_stack())
-            revive(trial)
+            revive(trial, findings)
         done += 1
         since_kill += 1
         if since_kill == 200:  # what was acknowledged is also there after a kill
             since_kill = 0
-            trial.restart()
+            status = trial.restart()
+            if status != 0:
+                findings.add(s.name, label, n, f"status {status} at the end: {complaint(trial)}", [])
             if trial.sessions() != [trial.kept] or trial.content(trial.kept) != trial.kept_content:
                 findings.add(s.name, label, n, "after a restart the durable session is another", [])
     return done, len(work)
@@ -81,7 +85,7 @@ def run(tmp_path, seconds):
 
 
 def test_a_failing_call_is_an_error_or_nothing_at_all(tmp_path):
-    run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "30")))
+    run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "25")))
 
 
 @pytest.mark.slow

@@ -108,13 +108,15 @@ class Trial:
         self.engine.close()
         self.engine = self.daemon.connect()
 
-    def restart(self, kill=True):
-        """Start the engine again on its data; every acknowledged session must be there."""
+    def restart(self):
+        """Start the engine again on its data, after kill -9; a sanitized one ends by itself, to report leaks. The status."""
+        status = 0
         if self.alive():
-            self.daemon.kill() if kill else self.daemon.stop()
+            status = self.daemon.stop() if SANITIZED else self.daemon.kill()
         self.engine.close()
         self.daemon.start()
         self.engine = self.daemon.connect()
+        return status or 0
 
     def log_tail(self, lines=12):
         return self.daemon.log.read_text(errors="replace").splitlines()[-lines:]
@@ -597,6 +599,13 @@ def repeat(t, scenario, state, expected):
     if again != Outcome("ok", expected):
         raise Wrong(f"asked again: {again.kind} " +
                     (str(again.value) if again.kind != "ok" else difference(expected, again.value)))
+
+
+def complaint(t):
+    """What a sanitizer has reported last."""
+    lines = t.log_tail(400)
+    begins = [i for i, line in enumerate(lines) if "ERROR: " in line or "runtime error" in line]
+    return "\n".join(line.strip() for line in lines[begins[-1]:][:25]) if begins else ""
 
 
 def death(t):
