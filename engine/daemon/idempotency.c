@@ -8,8 +8,10 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/digest.h"
+#include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/base/reserve.h"
 #include "engine/base/string_table.h"
 #include "engine/daemon/upload.h"
 
@@ -93,7 +95,7 @@ static bool insert(struct idempotency *all, answer *a)
 
 static bool hash_request(request_key *k, const char *method, const stream *s)
 {
-	char *params = json_dumps(s->params, JSON_COMPACT | JSON_SORT_KEYS);
+	char *params = json_text(s->params, JSON_COMPACT | JSON_SORT_KEYS);
 	k->digest = params ? digest_stream_new() : NULL;
 	if (k->digest) {
 		digest_stream_add(k->digest, method, strlen(method) + 1);
@@ -236,7 +238,7 @@ static status look_up(request_key *k, engine *e, error *err)
 	if (!kept)
 		return STATUS_OK;
 	const json_t *events = json_object_get(kept, "events");
-	k->result = json_dumps(json_object_get(kept, "result"), PROTO_JSON);
+	k->result = json_text_reserve(json_object_get(kept, "result"), PROTO_JSON);
 	k->events_bytes = json_string_length(events);
 	k->events = copy(json_string_value(events), k->events_bytes);
 	json_decref(kept);
@@ -372,7 +374,7 @@ void idempotency_end(stream *s)
 		string_table_remove(&s->engine->idempotency->running, &k->node);
 	digest_stream_free(k->digest);
 	free(k->events);
-	free(k->result);
+	reserve_free(k->result);
 	free(k);
 	s->key = NULL;
 }

@@ -4,7 +4,9 @@
 
 #include <stdlib.h>
 
+#include "engine/base/json_text.h"
 #include "engine/base/log.h"
+#include "engine/base/reserve.h"
 #include "engine/daemon/idempotency.h"
 
 static sessions *table(const session_settlement *x)
@@ -16,7 +18,7 @@ static void finish(session_settlement *x)
 {
 	json_decref(x->document);
 	free(x->change.blob);
-	free(x->answer);
+	reserve_free(x->answer);
 	x->settled(x);
 }
 
@@ -50,8 +52,9 @@ static void take_back(session_settlement *x)
 /* Make the answer, as text too. On failure there is none. */
 static status make_answer(session_settlement *x, json_t **result, error *err)
 {
+	reserve_forget(); /* a result with a hole is none */
 	*result = x->result(x);
-	x->answer = *result ? json_dumps(*result, PROTO_JSON) : NULL;
+	x->answer = json_text_reserve(*result, PROTO_JSON);
 	if (x->answer)
 		return STATUS_OK;
 	json_decref(*result);
