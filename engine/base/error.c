@@ -5,7 +5,7 @@
 
 status error_set(error *err, status s, const char *param, const char *format, ...)
 {
-	if (!err || err->status != STATUS_OK)
+	if (!err || s == STATUS_OK || err->status != STATUS_OK)
 		return s;
 	err->status = s;
 	snprintf(err->param, sizeof err->param, "%s", param ? param : "");
@@ -14,6 +14,11 @@ status error_set(error *err, status s, const char *param, const char *format, ..
 	vsnprintf(err->message, sizeof err->message, format, args);
 	va_end(args);
 	return s;
+}
+
+status error_settle(error *err, status s)
+{
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", status_text(s));
 }
 
 void error_prefix(error *err, const char *prefix)
@@ -28,5 +33,6 @@ void error_prefix(error *err, const char *prefix)
 
 const char *error_message(const error *err)
 {
-	return err->message[0] ? err->message : status_text(err->status);
+	status s = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
+	return err->message[0] ? err->message : status_text(s);
 }

@@ -2,7 +2,7 @@
  *
  * Functions whose failures a user must understand take an `error *` (NULL is
  * legal: the caller only wants the status). The first failure wins: setting
- * an error that is already set keeps the earlier, more specific words.
+ * an error that is already set keeps the earlier, more specific words. STATUS_OK sets nothing.
  * `param` names the offending field ("additive.config.n_heads"); it is empty
  * when no field is to blame. Messages hold no absolute path and no user text
  * beyond a short quoted value. */
@@ -26,10 +26,15 @@ typedef struct error {
 status error_set(error *err, status s, const char *param, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
+/* Let err say `s` when it says nothing yet, in the status's own words: for a failure whose cause left no words.
+ * STATUS_OK changes nothing. Returns `s`. */
+status error_settle(error *err, status s);
+
 /* Put "prefix." before a param that is set ("n_heads" -> "config.n_heads"). */
 void error_prefix(error *err, const char *prefix);
 
-/* The message, or the status's text when none was recorded. */
+/* The message, or the status's text when none was recorded. Only failures are put into words: an error that was never
+ * set reads "internal error", not "success". */
 const char *error_message(const error *err);
 
 #endif

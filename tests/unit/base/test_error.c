@@ -26,6 +26,21 @@ static void nobody_has_to_listen(void **state)
 	error_prefix(NULL, "config");
 }
 
+static void a_failure_without_words_has_its_statuss_and_never_says_success(void **state)
+{
+	(void)state;
+	error err = ERROR_INIT;
+	assert_string_not_equal(error_message(&err), status_text(STATUS_OK));
+	assert_int_equal(error_settle(&err, STATUS_OK), STATUS_OK);
+	assert_int_equal(error_set(&err, STATUS_OK, NULL, "%s", "no failure"), STATUS_OK);
+	assert_string_equal(err.message, "");
+	assert_int_equal(err.status, STATUS_OK);
+	assert_int_equal(error_settle(&err, STATUS_NOMEM), STATUS_NOMEM);
+	assert_string_equal(err.message, status_text(STATUS_NOMEM));
+	assert_int_equal(error_settle(&err, STATUS_IO), STATUS_IO);
+	assert_int_equal(err.status, STATUS_NOMEM); /* the first words stay */
+}
+
 static void a_prefix_makes_a_path_of_the_field(void **state)
 {
 	(void)state;
@@ -74,6 +89,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_first_failure_wins),
 	    cmocka_unit_test(nobody_has_to_listen),
+	    cmocka_unit_test(a_failure_without_words_has_its_statuss_and_never_says_success),
 	    cmocka_unit_test(a_prefix_makes_a_path_of_the_field),
 	    cmocka_unit_test(without_a_field_there_is_nothing_to_prefix),
 	    cmocka_unit_test(long_words_are_cut_not_spilled),
