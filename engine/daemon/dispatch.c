@@ -35,6 +35,9 @@ static const schema page_params = {
                             {.name = "limit", .type = FIELD_INTEGER, .min = 1, .max = LIST_LIMIT},
                             {0}}};
 static const schema watch_params = {"watch", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63}, {0}}};
+static const schema checkpoint_params = {
+    "checkpoint",
+    (const field[]){{.name = "checkpoint", .type = FIELD_STRING, .required = true, .min = 1, .max = 63}, {0}}};
 static const schema file_list_params = {
     "file_list", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63},
                                  {.name = "limit", .type = FIELD_INTEGER, .min = 1, .max = LIST_LIMIT},
@@ -73,9 +76,11 @@ static const method methods[] = {
     {"job.cancel", jobs_cancel, &nothing, HAS_ID},
     {"job.pause", jobs_pause, &nothing, HAS_ID},
     {"job.resume", jobs_resume, &nothing, HAS_ID},
+    {"job.delete", jobs_delete, &nothing, HAS_ID},
     {"job.events", jobs_events, &page_params, HAS_ID},
     {"job.watch", jobs_watch, &watch_params, HAS_ID},
     {"job.checkpoints", jobs_checkpoints, &page_params, HAS_ID},
+    {"checkpoint.delete", jobs_delete_checkpoint, &checkpoint_params, HAS_ID},
     {"completion.create", completions_create, &schema_completion, 0},
     {"session.create", visits_create, &schema_session_create, KEYED},
     {"session.list", sessions_list, &nothing, 0},

@@ -63,6 +63,7 @@ static void on_tick(uv_timer_t *timer)
 	store_tick(e->store);
 	storage_tick(e);
 	idempotency_tick(e);
+	jobs_tick(e->jobs);
 	if (e->draining)
 		look_at_stopping(e);
 }

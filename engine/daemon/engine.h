@@ -26,6 +26,8 @@ typedef struct engine_options {
 	int device;          /* which of several */
 	int threads;         /* 0: all cores */
 	int64_t data_budget; /* bytes in the data folder; 0: as much as fits */
+	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
+	int64_t retain_bytes; /* of all of those together; 0: without limit */
 	scheduler_limits limits;
 	int max_known_sessions; /* live and stored together */
 } engine_options;
@@ -41,7 +43,7 @@ struct idempotency;
 typedef struct engine {
 	const engine_options *options;
 	uv_loop_t loop;
-	uv_timer_t tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, the end of stopping */
+	uv_timer_t tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, retries of jobs, the end of stopping */
 	uv_signal_t terminate, interrupt;
 	uv_prepare_t before_sleep; /* these two write what connections have gathered */
 	uv_check_t after_sleep;

@@ -54,7 +54,7 @@ static void creation_free(job_creation *c)
 
 static void refuse(job_creation *c, status why, error *err)
 {
-	error_set(err, why, NULL, "%s", status_text(why));
+	error_settle(err, why);
 	stream_error(c->stream, err, NULL);
 	creation_free(c);
 }
@@ -83,7 +83,12 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	*document = job_document_new(id, c->stream->params, &c->request, c->corpus.holdout);
 	if (json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
 		return STATUS_NOMEM;
-	return jobs_add(all, id, *document, err);
+	json_t *events =
+	    json_pack("[o, o]", job_document_event("info", "Created fine-tuning job: %s", id),
+	              job_document_event("info", "Files validated: %lld tokens to train on%s",
+	                                 (long long)dataset_tokens(c->corpus.train),
+	                                 c->corpus.holdout > 0 ? ", the last tenth held back for validation" : ""));
+	return jobs_add(all, id, *document, events, err);
 }
 
 /* The job, its first events and the kept answer are one commit. */
@@ -93,13 +98,8 @@ static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	TRY(idempotency_begin(c->stream, err));
 	status result = create(c, id, document, err);
 	bool added = result == STATUS_OK;
-	if (added) {
-		jobs_say(all, id, "info", "Created fine-tuning job: %s", id);
-		jobs_say(all, id, "info", "Files validated: %lld tokens to train on%s",
-		         (long long)dataset_tokens(c->corpus.train),
-		         c->corpus.holdout > 0 ? ", the last tenth held back for validation" : "");
+	if (added)
 		*object = job_document_public(*document);
-	}
 	result = idempotency_commit(c->stream, result, *object, err);
 	if (result == STATUS_OK)
 		return STATUS_OK;

@@ -1,6 +1,7 @@
 #include "engine/daemon/job_document.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,10 +21,10 @@ static double eta(const train_progress *p)
 
 static json_t *progress_object(const train_progress *p)
 {
-	return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)p->step, "total_steps",
+	return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:n}", "step", (json_int_t)p->step, "total_steps",
 	                 (json_int_t)p->total_steps, "tokens_per_second", number(p->tokens_per_second), "train_loss",
 	                 number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte",
-	                 number(p->bits_per_byte), "eta_seconds", number(eta(p)));
+	                 number(p->bits_per_byte), "eta_seconds", number(eta(p)), "paused_reason");
 }
 
 static json_t *hyperparameters(const job_request *r)
@@ -55,7 +56,8 @@ json_t *job_document_new(const char *id, const json_t *params, const job_request
 json_t *job_document_public(const json_t *job)
 {
 	json_t *copy = json_copy((json_t *)(uintptr_t)job);
-	json_object_del(copy, "request");
+	if (copy)
+		json_object_del(copy, "request");
 	return copy;
 }
 
@@ -66,8 +68,13 @@ static json_t *event_object(const char *level, const char *message, const char *
 	                 "data", data);
 }
 
-json_t *job_document_event(const char *level, const char *message)
+json_t *job_document_event(const char *level, const char *format, ...)
 {
+	char message[512];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(message, sizeof message, format, args);
+	va_end(args);
 	return event_object(level, message, "message", json_null());
 }
 
@@ -82,38 +89,119 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated)
 	                         (json_int_t)p->total_steps, "train_loss", number(p->train_loss), "learning_rate",
 	                         number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
 	                         "tokens_per_second", number(p->tokens_per_second));
-	if (data && evaluated) {
-		json_object_set_new(data, "valid_loss", number(p->valid_loss));
-		json_object_set_new(data, "bits_per_byte", number(p->bits_per_byte));
+	if (evaluated && (json_object_set_new(data, "valid_loss", number(p->valid_loss)) != 0 ||
+	                  json_object_set_new(data, "bits_per_byte", number(p->bits_per_byte)) != 0)) {
+		json_decref(data);
+		return NULL;
 	}
 	return event_object("info", message, "metrics", data);
 }
 
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:{s:I, s:o, s:o, s:o}}", "id", name, "object",
+	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:{s:I, s:o, s:o, s:o}, s:{s:n}}", "id", name, "object",
 	                 "fine_tuning.job.checkpoint", "created_at", (json_int_t)clock_unix(),
 	                 "fine_tuned_model_checkpoint", name, "step_number", (json_int_t)p->step, "fine_tuning_job_id",
 	                 job, "metrics", "step", (json_int_t)p->step, "train_loss", number(p->train_loss), "valid_loss",
-	                 number(p->valid_loss), "bits_per_byte", number(p->bits_per_byte));
+	                 number(p->valid_loss), "bits_per_byte", number(p->bits_per_byte), "additive", "damaged");
+}
+
+static const json_t *ours(const json_t *object)
+{
+	return json_object_get(object, "additive");
+}
+
+json_t *job_document_damaged(const json_t *checkpoint, const char *why)
+{
+	json_t *copy = json_copy((json_t *)(uintptr_t)checkpoint);
+	if (json_object_set_new(copy, "additive", json_pack("{s:s}", "damaged", why)) == 0)
+		return copy;
+	json_decref(copy);
+	return NULL;
+}
+
+bool job_document_is_damaged(const json_t *checkpoint)
+{
+	return json_is_string(json_object_get(ours(checkpoint), "damaged"));
+}
+
+/* --- changed jobs --------------------------------------------------------------------- */
+
+/* A copy with these members (taken over) replaced; any of them NULL is out of memory. */
+static json_t *changed(const json_t *job, const char *const *names, json_t **values, size_t n)
+{
+	json_t *copy = json_copy((json_t *)(uintptr_t)job);
+	bool ok = copy != NULL;
+	for (size_t i = 0; i < n; i++)
+		ok = json_object_set_new(copy, names[i], values[i]) == 0 && ok;
+	if (ok)
+		return copy;
+	json_decref(copy);
+	return NULL;
+}
+
+/* The progress with another reason (taken over). */
+static json_t *with_reason(const json_t *job, json_t *reason)
+{
+	const json_t *progress = ours(job);
+	json_t *copy = progress ? json_copy((json_t *)(uintptr_t)progress) : json_object();
+	if (json_object_set_new(copy, "paused_reason", reason) == 0)
+		return copy;
+	json_decref(copy);
+	return NULL;
+}
+
+json_t *job_document_in_state(const json_t *job, const char *job_status)
+{
+	static const char *const names[] = {"status", "additive", "finished_at", "error"};
+	json_t *values[] = {json_string(job_status), with_reason(job, json_null()), json_null(), json_null()};
+	return changed(job, names, values, 4);
+}
+
+json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at)
+{
+	static const char *const names[] = {"status", "additive", "estimated_finish"};
+	json_t *why = json_pack("{s:s, s:s, s:I}", "code", status_name(reason->status), "message",
+	                        error_message(reason), "retry_at", (json_int_t)retry_at);
+	json_t *values[] = {json_string("paused"), with_reason(job, why), json_null()};
+	return changed(job, names, values, 3);
+}
+
+static json_t *error_object(const error *err)
+{
+	status s = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
+	return json_pack("{s:s, s:s, s:s?}", "code", status_name(s), "message", error_message(err), "param",
+	                 err->param[0] ? err->param : NULL);
+}
+
+json_t *job_document_ended(const json_t *job, const char *job_status, const error *why)
+{
+	static const char *const names[] = {"status", "additive", "finished_at", "estimated_finish", "error"};
+	json_t *values[] = {json_string(job_status), with_reason(job, json_null()), json_integer(clock_unix()),
+	                    json_null(), why ? error_object(why) : json_null()};
+	return changed(job, names, values, 5);
+}
+
+json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p)
+{
+	static const char *const names[] = {"additive", "fine_tuned_model", "trained_tokens"};
+	json_t *ended = job_document_ended(job, "succeeded", NULL);
+	json_t *values[] = {progress_object(p), json_string(name), json_integer(p->tokens)};
+	json_t *done = changed(ended, names, values, 3);
+	json_decref(ended);
+	return done;
 }
 
 bool job_document_progress(json_t *job, const train_progress *p)
 {
 	double left = eta(p);
 	json_t *finish = isfinite(left) ? json_integer(clock_unix() + (json_int_t)left) : json_null();
-	return json_object_set_new(job, "additive", progress_object(p)) == 0 &&
+	json_t *progress = progress_object(p);
+	if (!finish || !progress) {
+		json_decref(finish);
+		json_decref(progress);
+		return false;
+	}
+	return json_object_set_new(job, "additive", progress) == 0 &&
 	       json_object_set_new(job, "estimated_finish", finish) == 0;
-}
-
-bool job_document_end(json_t *job, const char *job_status, const error *err)
-{
-	json_t *why = json_null();
-	if (err)
-		why = json_pack("{s:s, s:s, s:s?}", "code", status_name(err->status), "message", error_message(err),
-		                "param", err->param[0] ? err->param : NULL);
-	return json_object_set_new(job, "status", json_string(job_status)) == 0 &&
-	       json_object_set_new(job, "finished_at", json_integer(clock_unix())) == 0 &&
-	       json_object_set_new(job, "estimated_finish", json_null()) == 0 &&
-	       json_object_set_new(job, "error", why) == 0;
 }

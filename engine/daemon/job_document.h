@@ -10,12 +10,20 @@
 json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout);
 /* Without what is ours. */
 json_t *job_document_public(const json_t *job);
-json_t *job_document_event(const char *level, const char *message);
+json_t *job_document_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 json_t *job_document_metrics(const train_progress *p, bool evaluated);
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p);
+/* The row of a checkpoint that was found damaged: additive.damaged says why. */
+json_t *job_document_damaged(const json_t *checkpoint, const char *why);
+bool job_document_is_damaged(const json_t *checkpoint);
 
-/* Change a document; false when out of memory. */
+/* A changed copy of a job, which shares what is not changed. NULL when out of memory. */
+json_t *job_document_in_state(const json_t *job, const char *job_status); /* without a reason, error or end */
+json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at);
+json_t *job_document_ended(const json_t *job, const char *job_status, const error *why); /* why: NULL unless failed */
+json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p);
+
+/* Change a document; false when out of memory: it is as it was. */
 bool job_document_progress(json_t *job, const train_progress *p);
-bool job_document_end(json_t *job, const char *job_status, const error *err);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/device.h"
+#include "engine/daemon/job_check.h"
 
 /* From scratch without a configuration: what a CPU trains in minutes. */
 static const struct {
@@ -73,22 +74,23 @@ static status take_config(job_request *r, const json_t *config, error *err)
 	return s;
 }
 
-/* The small configuration, with positions enough for the sequences asked for. */
+/* The small configuration, with positions enough for the sequences asked for. NULL when out of memory. */
 static json_t *small_config(const architecture *a, const json_t *ours)
 {
 	json_int_t length = json_integer_value(json_object_get(ours, "sequence_length"));
-	json_t *config = json_object();
-	for (size_t i = 0; i < sizeof small_configs / sizeof *small_configs; i++)
-		if (strcmp(small_configs[i].architecture, a->name) == 0)
-			json_object_update_new(config, json_loads(small_configs[i].config, 0, NULL));
-	if (length > JOB_REQUEST_SEQUENCE) {
-		json_t *windows = json_object_get(config, "window_sizes");
-		json_object_set_new(config, "n_positions", json_integer(length));
-		if (windows)
-			json_array_set_new(windows, json_array_size(windows) - 1,
-			                   json_integer(length)); /* the global layer */
-	}
-	return config;
+	json_t *config = NULL;
+	size_t n = sizeof small_configs / sizeof *small_configs, i = 0;
+	while (i < n && strcmp(small_configs[i].architecture, a->name) != 0)
+		i++;
+	config = i < n ? json_loads(small_configs[i].config, 0, NULL) : json_object();
+	if (length <= JOB_REQUEST_SEQUENCE)
+		return config;
+	json_t *windows = json_object_get(config, "window_sizes"); /* the last is the global layer's */
+	if (json_object_set_new(config, "n_positions", json_integer(length)) == 0 &&
+	    (!windows || json_array_set_new(windows, json_array_size(windows) - 1, json_integer(length)) == 0))
+		return config;
+	json_decref(config);
+	return NULL;
 }
 
 static status from_scratch(job_request *r, const json_t *ours, error *err)
@@ -104,9 +106,11 @@ static status from_scratch(job_request *r, const json_t *ours, error *err)
 	status s = tokenizer_new(&t, r->tokenizer, err);
 	error_prefix(err, "additive.tokenizer");
 	if (s == STATUS_OK) {
-		if (!present(config, "vocab_size"))
-			json_object_set_new(config, "vocab_size", json_integer(tokenizer_size(t)));
-		s = take_config(r, config, err);
+		if (!present(config, "vocab_size") &&
+		    json_object_set_new(config, "vocab_size", json_integer(tokenizer_size(t))) != 0)
+			s = STATUS_NOMEM;
+		if (s == STATUS_OK)
+			s = take_config(r, config, err);
 		if (s == STATUS_OK && r->dims.vocab < tokenizer_size(t))
 			s = error_set(err, STATUS_INVALID, "additive.config.vocab_size",
 			              "must be at least the tokenizer's %d ids", (int)tokenizer_size(t));
@@ -306,7 +310,7 @@ status job_request_restore(const json_t *stored, engine *e, corpus *c, train_opt
 		store_blob_path(e->store, validation, c->validation);
 	if (base) {
 		card *from;
-		TRY(cards_open(e->cards, base, &from, err));
+		TRY(job_check_blame(err, cards_open(e->cards, base, &from, err), "model", base));
 		snprintf(c->folder, sizeof c->folder, "%s", from->folder);
 		c->vocab = from->dims.vocab;
 		cards_release(from);

@@ -1,38 +1,26 @@
-/* Every change of a job's state is written to the ledger before anyone hears of it. The order when a job
- * succeeds is model, then job: a crash between the two leaves a running job, whose resumed run ends with the same
- * model; finding it there already is then a success. */
+/* The table of jobs and the methods that clients call. Changes of state are job_state.c's, runs are job_runner.c's, and
+ * what is deleted goes through job_removal.c. */
 #include "engine/daemon/jobs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/job_creation.h"
 #include "engine/daemon/job_document.h"
-#include "engine/daemon/job_run.h"
-#include "engine/daemon/job_watch.h"
+#include "engine/daemon/job_removal.h"
+#include "engine/daemon/job_runner.h"
+#include "engine/daemon/job_state.h"
+#include "engine/daemon/jobs_private.h"
 #include "engine/daemon/listing.h"
-#include "engine/daemon/sessions.h"
 
-enum { JOBS_MAX_ACTIVE = 1000, JOBS_MAX_CHECKING = 8, JOBS_MAX_DEVICE_FAILURES = 3 };
-
-struct jobs {
-	engine *engine;
-	job *first; /* those that have not ended, in the order they will run */
-	job_run *run;
-	job_creation *creations; /* not jobs yet */
-	job_watch *watches;
-	int active;
-	bool stopping;
-};
-
-static const char *const state_names[] = {[JOB_QUEUED] = "queued", [JOB_RUNNING] = "running", [JOB_PAUSED] = "paused"};
+enum { JOBS_MAX_ACTIVE = 1000, JOBS_MAX_CHECKING = 8 };
 
 /* --- the table -------------------------------------------------------------------- */
 
-static job *find(const jobs *all, const char *id)
+job *jobs_find(const jobs *all, const char *id)
 {
 	job *j = all->first;
 	while (j && strcmp(j->id, id) != 0)
@@ -40,7 +28,7 @@ static job *find(const jobs *all, const char *id)
 	return j;
 }
 
-static void append(jobs *all, job *j)
+void jobs_append(jobs *all, job *j)
 {
 	job **link = &all->first;
 	while (*link)
@@ -50,7 +38,7 @@ static void append(jobs *all, job *j)
 	all->active++;
 }
 
-static void take_out(jobs *all, job *j)
+void jobs_take_out(jobs *all, job *j)
 {
 	job **link = &all->first;
 	while (*link != j)
@@ -59,13 +47,36 @@ static void take_out(jobs *all, job *j)
 	all->active--;
 }
 
-static void job_free(job *j)
+job *jobs_make(const char *id, json_t *document)
+{
+	job *j = memory_new(1, sizeof *j);
+	if (!j)
+		return NULL;
+	snprintf(j->id, sizeof j->id, "%s", id);
+	j->document = json_incref(document);
+	j->unwritten = json_array();
+	j->state = JOB_QUEUED;
+	j->metrics_step = -1;
+	j->best_step = json_integer_value(json_object_get(json_object_get(document, "additive"), "step"));
+	if (j->document && j->unwritten)
+		return j;
+	jobs_release(j);
+	return NULL;
+}
+
+void jobs_release(job *j)
 {
 	json_decref(j->document);
+	json_decref(j->unwritten);
 	free(j);
 }
 
-static const char *text_of(const json_t *document, const char *key)
+bool jobs_is_run_of(const jobs *all, const char *id)
+{
+	return all->run && strcmp(job_run_id(all->run), id) == 0;
+}
+
+const char *jobs_text(const json_t *document, const char *key)
 {
 	return json_string_value(json_object_get(document, key));
 }
@@ -77,7 +88,7 @@ static bool same(const char *a, const char *b)
 
 status jobs_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err)
 {
-	const job *j = find(all, id);
+	const job *j = jobs_find(all, id);
 	*ended = !j;
 	*out = NULL;
 	if (!j)
@@ -89,8 +100,8 @@ status jobs_document(const jobs *all, const char *id, json_t **out, bool *ended,
 bool jobs_use_file(const jobs *all, const char *id)
 {
 	for (const job *j = all->first; j; j = j->next)
-		if (same(text_of(j->document, "training_file"), id) ||
-		    same(text_of(j->document, "validation_file"), id))
+		if (same(jobs_text(j->document, "training_file"), id) ||
+		    same(jobs_text(j->document, "validation_file"), id))
 			return true;
 	return job_creation_uses_file(all->creations, id);
 }
@@ -98,7 +109,7 @@ bool jobs_use_file(const jobs *all, const char *id)
 bool jobs_use_model(const jobs *all, const char *id)
 {
 	for (const job *j = all->first; j; j = j->next)
-		if (same(text_of(json_object_get(j->document, "request"), "base"), id))
+		if (same(jobs_text(json_object_get(j->document, "request"), "base"), id))
 			return true;
 	return job_creation_uses_model(all->creations, id);
 }
@@ -116,238 +127,18 @@ int jobs_running(const jobs *all)
 	return all->run != NULL;
 }
 
-/* --- telling ------------------------------------------------------------------------ */
-
-static void note_event(jobs *all, const char *id, json_t *event)
-{
-	error err = ERROR_INIT;
-	if (!event || store_event_add(all->engine->store, id, event, &err) != STATUS_OK)
-		log_line(LOG_WARN, "an event of %s is lost: %s", id, event ? error_message(&err) : "out of memory");
-	json_decref(event);
-}
-
-static void add_event(jobs *all, const char *id, json_t *event)
-{
-	note_event(all, id, event);
-	job_watch_pump(all->watches, id);
-}
-
-void jobs_say(jobs *all, const char *id, const char *level, const char *format, ...)
-{
-	char message[512];
-	va_list args;
-	va_start(args, format);
-	vsnprintf(message, sizeof message, format, args);
-	va_end(args);
-	add_event(all, id, job_document_event(level, message));
-}
-
-/* --- changes of state ---------------------------------------------------------------- */
-
-/* Write a job that has not ended in a new state. */
-static status put_state(jobs *all, job *j, job_state state, error *err)
-{
-	json_t *before = json_incref(json_object_get(j->document, "status"));
-	status s =
-	    json_object_set_new(j->document, "status", json_string(state_names[state])) == 0 ? STATUS_OK : STATUS_NOMEM;
-	if (s == STATUS_OK)
-		s = store_job_put(all->engine->store, j->id, state_names[state], j->document, err);
-	if (s == STATUS_OK)
-		j->state = state;
-	else
-		json_object_set(j->document, "status", before);
-	json_decref(before);
-	return s;
-}
-
-/* End a job. why: NULL unless it failed. */
-static status put_end(jobs *all, job *j, const char *name, const error *why, error *err)
-{
-	json_t *before = json_deep_copy(j->document);
-	status s = before && job_document_end(j->document, name, why) ? STATUS_OK : STATUS_NOMEM;
-	if (s == STATUS_OK)
-		s = store_job_put(all->engine->store, j->id, name, j->document, err);
-	if (s == STATUS_OK) {
-		take_out(all, j);
-		json_decref(before);
-	} else if (before) {
-		json_decref(j->document);
-		j->document = before;
-	}
-	return s;
-}
-
-static void fail(jobs *all, job *j, const error *why)
-{
-	error err = ERROR_INIT;
-	if (put_end(all, j, "failed", why, &err) != STATUS_OK) {
-		/* It stays as it was, and is tried again at the next start. */
-		log_line(LOG_ERROR, "cannot note that %s failed: %s", j->id, error_message(&err));
-		j->state = JOB_PAUSED;
-		return;
-	}
-	jobs_say(all, j->id, "error", "The job failed: %s", error_message(why));
-	job_free(j);
-}
-
-static status keep_result(jobs *all, job *j, const char *folder, const char *name, error *err)
-{
-	error why = ERROR_INIT;
-	status s = cards_add(all->engine->cards, name, folder, "user", &why);
-	if (s == STATUS_OK || s == STATUS_CONFLICT)
-		return STATUS_OK;
-	jobs_say(all, j->id, "error", "The model could not be kept: %s", error_message(&why));
-	return error_set(err, s, NULL, "%s", error_message(&why));
-}
-
-static void succeed(jobs *all, job *j, const char *folder, const train_progress *p)
-{
-	error err = ERROR_INIT;
-	const char *name = text_of(json_object_get(j->document, "request"), "result");
-	status s = keep_result(all, j, folder, name, &err);
-	if (s == STATUS_OK) {
-		job_document_progress(j->document, p);
-		json_object_set_new(j->document, "fine_tuned_model", json_string(name));
-		json_object_set_new(j->document, "trained_tokens", json_integer(p->tokens));
-		s = put_end(all, j, "succeeded", NULL, &err);
-	}
-	if (s != STATUS_OK) {
-		error_set(&err, s, NULL, "%s", status_text(s));
-		json_object_set_new(j->document, "fine_tuned_model", json_null());
-		fail(all, j, &err);
-		return;
-	}
-	char created[128];
-	snprintf(created, sizeof created, "New fine-tuned model created: %s", name);
-	note_event(all, j->id, job_document_event("info", created)); /* a watch ends when it hears of an ended job */
-	jobs_say(all, j->id, "info", "The job has successfully completed");
-	job_free(j);
-}
-
-/* --- what a run tells ------------------------------------------------------------------ */
-
-static void on_progress(jobs *all, const char *id, const train_progress *p)
-{
-	job *j = find(all, id);
-	if (j && j->state == JOB_RUNNING) {
-		if (p->step > json_integer_value(json_object_get(json_object_get(j->document, "additive"), "step")))
-			j->device_failures = 0;
-		job_document_progress(j->document, p);
-	}
-}
-
-static void on_event(jobs *all, const char *id, json_t *event)
-{
-	const job *j = find(all, id);
-	if (j && j->state == JOB_RUNNING)
-		add_event(all, id, event);
-	else
-		json_decref(event);
-}
-
-/* Steps and names of a job's checkpoints. */
-static bool collect(void *context, const json_t *row)
-{
-	return json_array_append(context, (json_t *)(uintptr_t)row) == 0;
-}
-
-static void prune(jobs *all, const char *id, size_t keep)
-{
-	bool more;
-	json_t *rows = json_array();
-	store_page page = {.parent = id, .ascending = true};
-	store_list(all->engine->store, STORE_CHECKPOINTS, &page, collect, rows, &more, NULL);
-	size_t n = json_array_size(rows);
-	for (size_t i = 0; i + keep < n; i++) {
-		const json_t *row = json_array_get(rows, i);
-		const char *name = text_of(row, "id");
-		if (sessions_use_model(all->engine->sessions, name) || jobs_use_model(all, name))
-			continue; /* the next checkpoint tries again */
-		store_checkpoint_delete(all->engine->store, id, json_integer_value(json_object_get(row, "step_number")),
-		                        NULL);
-		cards_forget(all->engine->cards, name);
-	}
-	json_decref(rows);
-}
-
-static void on_checkpoint(jobs *all, const char *id, const train_progress *p)
-{
-	error err = ERROR_INIT;
-	char name[STORE_ID_BYTES];
-	const job *j = find(all, id);
-	cards_checkpoint_name(id, p->step, name);
-	json_t *row = job_document_checkpoint(id, name, p);
-	status s = row ? store_checkpoint_add(all->engine->store, id, p->step, row, &err) : STATUS_NOMEM;
-	json_decref(row);
-	if (s != STATUS_OK) {
-		jobs_say(all, id, "warn", "The checkpoint at step %lld is lost: %s", (long long)p->step,
-		         error_message(&err));
-		return;
-	}
-	if (!j)
-		return;
-	json_int_t keep =
-	    json_integer_value(json_object_get(json_object_get(j->document, "request"), "keep_checkpoints"));
-	store_job_put(all->engine->store, id, text_of(j->document, "status"), j->document,
-	              NULL); /* its progress, for after a crash */
-	jobs_say(all, id, "info", "Checkpoint created at step %lld: %s", (long long)p->step, name);
-	prune(all, id, keep > 0 ? (size_t)keep : 1);
-}
-
-static void on_ended(jobs *all, const char *id, const char *result, const train_progress *p, const error *err)
-{
-	job *j = find(all, id);
-	all->run = NULL;
-	if (j && j->state == JOB_RUNNING) {
-		if (result) {
-			succeed(all, j, result, p);
-		} else if (err->status == STATUS_DEVICE && ++j->device_failures <= JOBS_MAX_DEVICE_FAILURES) {
-			j->state = JOB_QUEUED;
-			jobs_say(all, id, "warn",
-			         "The compute device failed; the job goes on from its last checkpoint");
-		} else if (err->status != STATUS_OK) {
-			fail(all, j, err);
-		}
-	}
-	jobs_start(all);
-}
-
-static const job_run_listener listener = {on_progress, on_event, on_checkpoint, on_ended};
-
 /* --- running --------------------------------------------------------------------------- */
-
-static bool read_step(void *context, const json_t *row)
-{
-	*(int64_t *)context = json_integer_value(json_object_get(row, "step_number"));
-	return false;
-}
-
-/* Begin the run of j. Its state is written first: a job whose run begins is "running", also after a crash. */
-static status begin(jobs *all, job *j, error *err)
-{
-	bool more;
-	int64_t step = -1;
-	TRY(store_list(all->engine->store, STORE_CHECKPOINTS, &(store_page){.parent = j->id, .limit = 1}, read_step,
-	               &step, &more, err));
-	TRY(put_state(all, j, JOB_RUNNING, err));
-	return job_run_begin(&all->run, all, all->engine, j, step, &listener, err);
-}
 
 void jobs_start(jobs *all)
 {
-	while (!all->run && !all->stopping) {
-		error err = ERROR_INIT;
-		job *j = all->first;
-		while (j && j->state != JOB_QUEUED)
-			j = j->next;
-		if (!j)
-			return;
-		status s = begin(all, j, &err);
-		if (s == STATUS_OK)
-			return;
-		error_set(&err, s, NULL, "%s", status_text(s));
-		fail(all, j, &err);
-	}
+	job_runner_next(all);
+}
+
+void jobs_tick(jobs *all)
+{
+	job_state_tick(all);
+	job_removal_sweep(all);
+	job_runner_next(all);
 }
 
 void jobs_stop(jobs *all)
@@ -364,19 +155,31 @@ bool jobs_stopped(const jobs *all)
 
 /* --- opening ------------------------------------------------------------------------------ */
 
+typedef struct reading {
+	jobs *jobs;
+	bool failed;
+} reading;
+
 static bool read_job(void *context, const json_t *document)
 {
-	jobs *all = context;
-	const char *id = text_of(document, "id");
-	job *j = id ? memory_new(1, sizeof *j) : NULL;
-	if (!j) {
+	reading *r = context;
+	const char *id = jobs_text(document, "id");
+	if (!id || !store_valid_name(id)) {
 		log_line(LOG_WARN, "a job cannot be read from the ledger");
 		return true;
 	}
-	snprintf(j->id, sizeof j->id, "%s", id);
-	j->document = json_deep_copy(document);
-	j->state = same(text_of(document, "status"), "paused") ? JOB_PAUSED : JOB_QUEUED;
-	append(all, j);
+	json_t *copy = json_deep_copy(document);
+	job *j = copy ? jobs_make(id, copy) : NULL;
+	json_decref(copy);
+	r->failed = !j;
+	if (!j)
+		return false;
+	if (same(jobs_text(document, "status"), "paused")) {
+		const json_t *reason = json_object_get(json_object_get(document, "additive"), "paused_reason");
+		j->state = JOB_PAUSED;
+		j->retry_ns = json_is_object(reason); /* long past: at once */
+	}
+	jobs_append(r->jobs, j);
 	return true;
 }
 
@@ -388,9 +191,14 @@ status jobs_new(jobs **out, engine *e, error *err)
 	if (!all)
 		return STATUS_NOMEM;
 	all->engine = e;
+	all->began_ns = clock_ns();
+	all->began_unix = clock_unix();
+	reading r = {.jobs = all};
 	for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
 		store_page page = {.filter = states[i], .ascending = true};
-		TRY(store_list(e->store, STORE_JOBS, &page, read_job, all, &more, err));
+		TRY(store_list(e->store, STORE_JOBS, &page, read_job, &r, &more, err));
+		if (r.failed)
+			return STATUS_NOMEM;
 	}
 	return STATUS_OK;
 }
@@ -401,8 +209,8 @@ void jobs_free(jobs *all)
 		return;
 	while (all->first) {
 		job *j = all->first;
-		take_out(all, j);
-		job_free(j);
+		jobs_take_out(all, j);
+		jobs_release(j);
 	}
 	free(all);
 }
@@ -413,34 +221,33 @@ bool jobs_name_taken(const jobs *all, const char *result)
 {
 	store_model taken;
 	for (const job *j = all->first; j; j = j->next)
-		if (same(text_of(json_object_get(j->document, "request"), "result"), result))
+		if (same(jobs_text(json_object_get(j->document, "request"), "result"), result))
 			return true;
 	return store_model_get(all->engine->store, result, &taken, NULL) == STATUS_OK;
 }
 
-status jobs_add(jobs *all, const char *id, json_t *document, error *err)
+status jobs_add(jobs *all, const char *id, json_t *document, json_t *events, error *err)
 {
-	job *j = memory_new(1, sizeof *j);
-	if (!j)
+	job *j = jobs_make(id, document);
+	if (!j) {
+		json_decref(events);
 		return STATUS_NOMEM;
-	snprintf(j->id, sizeof j->id, "%s", id);
-	j->document = json_incref(document);
-	status s = put_state(all, j, JOB_QUEUED, err);
-	if (s != STATUS_OK) {
-		job_free(j);
-		return s;
 	}
-	append(all, j);
-	return STATUS_OK;
+	status s = job_state_change(all, j, JOB_QUEUED, json_incref(document), events, err);
+	if (s == STATUS_OK)
+		jobs_append(all, j);
+	else
+		jobs_release(j);
+	return s;
 }
 
 void jobs_discard(jobs *all, const char *id)
 {
-	job *j = find(all, id);
+	job *j = jobs_find(all, id);
 	if (!j)
 		return;
-	take_out(all, j);
-	job_free(j);
+	jobs_take_out(all, j);
+	jobs_release(j);
 }
 
 void jobs_create(stream *s)
@@ -466,7 +273,7 @@ void jobs_get(stream *s)
 
 static json_t *from_row(stream *s, const json_t *row)
 {
-	const job *j = find(s->engine->jobs, text_of(row, "id"));
+	const job *j = jobs_find(s->engine->jobs, jobs_text(row, "id"));
 	return job_document_public(j ? j->document : row);
 }
 
@@ -483,6 +290,7 @@ static bool exists(stream *s)
 	bool ended;
 	status result = jobs_document(s->engine->jobs, s->target, &document, &ended, &err);
 	json_decref(document);
+	error_settle(&err, result);
 	if (result != STATUS_OK)
 		stream_error(s, &err, NULL);
 	return result == STATUS_OK;
@@ -514,77 +322,147 @@ static void refuse_state(stream *s, const char *verb)
 		stream_error(s, &err, NULL);
 	else
 		stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
-		              text_of(document, "status"), verb);
+		              jobs_text(document, "status"), verb);
 	json_decref(document);
 }
 
-/* Is the run on the executor this job's? */
-static bool is_run_of(const jobs *all, const job *j)
+/* An array of one event; NULL when out of memory. */
+static json_t *event(const char *message)
 {
-	return all->run && strcmp(job_run_id(all->run), j->id) == 0;
-}
-
-static void answer_change(stream *s, job *j, status result, const error *err)
-{
-	if (result == STATUS_OK)
-		stream_result(s, job_document_public(j->document));
-	else
-		stream_error(s, err, NULL);
+	return json_pack("[o]", job_document_event("info", "%s", message));
 }
 
 void jobs_cancel(stream *s)
 {
 	jobs *all = s->engine->jobs;
 	error err = ERROR_INIT;
-	job *j = find(all, s->target);
+	job *j = jobs_find(all, s->target);
 	if (!j) {
 		refuse_state(s, "cancelled");
 		return;
 	}
-	bool runs = is_run_of(all, j);
-	status result = put_end(all, j, "cancelled", NULL, &err);
-	answer_change(s, j, result, &err);
-	if (result != STATUS_OK)
+	json_t *next = job_document_ended(j->document, "cancelled", NULL);
+	json_t *answer = next ? job_document_public(next) : NULL;
+	status result = answer ? STATUS_OK : STATUS_NOMEM;
+	if (!answer)
+		json_decref(next);
+	else
+		result = job_state_end(all, j, next, event("The job was cancelled"), &err);
+	if (result == STATUS_OK) {
+		if (jobs_is_run_of(all, s->target))
+			job_run_stop(all->run, false);
+		stream_result(s, answer);
 		return;
-	if (runs)
-		job_run_stop(all->run, false);
-	jobs_say(all, j->id, "info", "The job was cancelled");
-	job_free(j);
+	}
+	json_decref(answer);
+	error_settle(&err, result);
+	stream_error(s, &err, NULL);
 }
 
+/* Change the state of a job that has not ended, and answer. */
+static bool change(stream *s, job *j, job_state state, const char *name, const char *message)
+{
+	error err = ERROR_INIT;
+	json_t *next = job_document_in_state(j->document, name);
+	if (job_state_change(s->engine->jobs, j, state, next, event(message), &err) != STATUS_OK) {
+		error_settle(&err, STATUS_NOMEM);
+		stream_error(s, &err, NULL);
+		return false;
+	}
+	j->failures = j->device_failures = 0;
+	j->retry_ns = 0;
+	j->unsettled = false;
+	j->reason = (error)ERROR_INIT;
+	stream_result(s, job_document_public(j->document));
+	return true;
+}
+
+/* A pause of the machine's becomes the client's: no more tries. */
 void jobs_pause(stream *s)
 {
 	jobs *all = s->engine->jobs;
-	error err = ERROR_INIT;
-	job *j = find(all, s->target);
-	if (!j || j->state == JOB_PAUSED) {
+	job *j = jobs_find(all, s->target);
+	if (!j || (j->state == JOB_PAUSED && !j->retry_ns))
 		refuse_state(s, "paused");
+	else if (change(s, j, JOB_PAUSED, "paused", "The job was paused") && jobs_is_run_of(all, j->id))
+		job_run_stop(all->run, true);
+}
+
+/* --- job.resume ----------------------------------------------------------------------------- */
+
+static bool is_intact(void *context, const json_t *row)
+{
+	*(bool *)context = !job_document_is_damaged(row);
+	return !*(bool *)context;
+}
+
+/* Is there all that a job which has ended needs to go on? */
+static status check_resumable(const jobs *all, const json_t *document, error *err)
+{
+	static const char *const keys[] = {"training_file", "validation_file"};
+	store *s = all->engine->store;
+	store_page page = {.parent = jobs_text(document, "id")};
+	const json_t *request = json_object_get(document, "request");
+	const char *base = jobs_text(request, "base"), *result = jobs_text(request, "result");
+	bool intact = false, more;
+	store_file file;
+	if (same(jobs_text(document, "status"), "succeeded"))
+		return error_set(err, STATUS_CONFLICT, "id", "a job that is succeeded cannot be resumed");
+	TRY(store_list(s, STORE_CHECKPOINTS, &page, is_intact, &intact, &more, err));
+	if (!intact)
+		return error_set(err, STATUS_CONFLICT, "id", "a job that is %s and has no checkpoint cannot be resumed",
+		                 jobs_text(document, "status"));
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+		const char *id = jobs_text(document, keys[i]);
+		if (id && store_file_get(s, id, &file, NULL) != STATUS_OK)
+			return error_set(err, STATUS_CONFLICT, "id", "its %s %.64s has been deleted", keys[i], id);
+	}
+	if (base) {
+		card *from;
+		TRY(cards_open(all->engine->cards, base, &from, err));
+		cards_release(from);
+	}
+	if (result && jobs_name_taken(all, result))
+		return error_set(err, STATUS_CONFLICT, "id", "there is a model \"%.64s\" already", result);
+	return all->active < JOBS_MAX_ACTIVE ? STATUS_OK
+	                                     : error_set(err, STATUS_BUSY, NULL, "too many jobs are waiting");
+}
+
+/* Put a job that has ended into the queue again. */
+static void resume_ended(stream *s)
+{
+	jobs *all = s->engine->jobs;
+	error err = ERROR_INIT;
+	json_t *document;
+	status result = store_job_get(all->engine->store, s->target, &document, &err);
+	if (result == STATUS_OK)
+		result = check_resumable(all, document, &err);
+	job *j = result == STATUS_OK ? jobs_make(s->target, document) : NULL;
+	json_decref(document);
+	if (!j) {
+		error_settle(&err, result == STATUS_OK ? STATUS_NOMEM : result);
+		stream_error(s, &err, err.status == STATUS_CONFLICT ? "invalid_job_state" : NULL);
 		return;
 	}
-	status result = put_state(all, j, JOB_PAUSED, &err);
-	answer_change(s, j, result, &err);
-	if (result != STATUS_OK)
+	if (!change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
+		jobs_release(j);
 		return;
-	if (is_run_of(all, j))
-		job_run_stop(all->run, true);
-	jobs_say(all, j->id, "info", "The job was paused");
+	}
+	jobs_append(all, j);
+	job_runner_next(all);
 }
 
 void jobs_resume(stream *s)
 {
 	jobs *all = s->engine->jobs;
-	error err = ERROR_INIT;
-	job *j = find(all, s->target);
-	if (!j || j->state != JOB_PAUSED) {
+	job *j = jobs_find(all, s->target);
+	if (!j) {
+		resume_ended(s);
+	} else if (j->state != JOB_PAUSED) {
 		refuse_state(s, "resumed");
-		return;
+	} else if (change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
+		jobs_take_out(all, j); /* behind those that waited meanwhile */
+		jobs_append(all, j);
+		job_runner_next(all);
 	}
-	status result = put_state(all, j, JOB_QUEUED, &err);
-	answer_change(s, j, result, &err);
-	if (result != STATUS_OK)
-		return;
-	take_out(all, j); /* behind those that waited meanwhile */
-	append(all, j);
-	jobs_say(all, j->id, "info", "The job was resumed");
-	jobs_start(all);
 }

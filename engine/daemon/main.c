@@ -29,6 +29,8 @@ static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon o
                             "  --max-generations N   generations running and waiting (default 256)\n"
                             "  --max-batch N         sequences in one decode step (default 32, 256 on a GPU)\n"
                             "  --data-budget MIB     refuse what would make the data larger (default 0: no limit)\n"
+                            "  --retain-days N       remove checkpoints of ended jobs when so old (default 0: never)\n"
+                            "  --retain-bytes N      keep so many bytes of them, the newest (default 0: all)\n"
                             "  --help, --version\n"
                             "\n"
                             "Beside or instead of a running engine:\n"
@@ -42,7 +44,8 @@ static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon o
 typedef struct number {
 	const char *name;
 	int *target;
-	int min, max;
+	int64_t min, max;
+	int64_t *wide; /* instead of target */
 } number;
 
 static bool read_number(const number *n, const char *text)
@@ -51,10 +54,14 @@ static bool read_number(const number *n, const char *text)
 	errno = 0;
 	long given = strtol(text, &end, 10);
 	if (errno || end == text || *end || given < n->min || given > n->max) {
-		fprintf(stderr, "additived: --%s must be a number from %d to %d\n", n->name, n->min, n->max);
+		fprintf(stderr, "additived: --%s must be a number from %lld to %lld\n", n->name, (long long)n->min,
+		        (long long)n->max);
 		return false;
 	}
-	*n->target = (int)given;
+	if (n->wide)
+		*n->wide = given;
+	else
+		*n->target = (int)given;
 	return true;
 }
 
@@ -62,14 +69,16 @@ static bool read_number(const number *n, const char *text)
 static int read_options(engine_options *o, int argc, char **argv)
 {
 	int budget_mib = 0;
-	const number numbers[] = {{"threads", &o->threads, 0, 1024},
-	                          {"device", &o->device, 0, 1023},
-	                          {"max-models", &o->limits.max_models, 1, 64},
-	                          {"max-sessions", &o->limits.max_sessions, 1, 65536},
-	                          {"max-known-sessions", &o->max_known_sessions, 1, 1 << 24},
-	                          {"max-generations", &o->limits.max_generations, 1, 65536},
-	                          {"max-batch", &o->limits.max_batch, 1, 4096},
-	                          {"data-budget", &budget_mib, 0, INT_MAX}};
+	const number numbers[] = {{"threads", &o->threads, 0, 1024, NULL},
+	                          {"device", &o->device, 0, 1023, NULL},
+	                          {"max-models", &o->limits.max_models, 1, 64, NULL},
+	                          {"max-sessions", &o->limits.max_sessions, 1, 65536, NULL},
+	                          {"max-known-sessions", &o->max_known_sessions, 1, 1 << 24, NULL},
+	                          {"max-generations", &o->limits.max_generations, 1, 65536, NULL},
+	                          {"max-batch", &o->limits.max_batch, 1, 4096, NULL},
+	                          {"data-budget", &budget_mib, 0, INT_MAX, NULL},
+	                          {"retain-days", &o->retain_days, 0, 36500, NULL},
+	                          {"retain-bytes", NULL, 0, INT64_MAX, &o->retain_bytes}};
 	const struct {
 		const char *name, **target;
 	} texts[] = {{"data", &o->data}, {"socket", &o->socket}, {"backend", &o->backend}};

@@ -10,8 +10,9 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/cards.h"
 #include "engine/daemon/device.h"
+#include "engine/daemon/job_check.h"
 
-enum { TRAINING_PROGRESS_NS = 100000000 };
+enum { TRAINING_PROGRESS_NS = 100000000, SECOND_NS = 1000000000 };
 
 typedef struct message {
 	task task;
@@ -27,6 +28,8 @@ struct training {
 	trainer *trainer;
 	uint64_t saved_ns, told_ns;
 	int64_t saved_step, counted_step, counted_tokens;
+	bool unsaved; /* the last save failed */
+	bool damaged; /* plan.resume cannot be read */
 	bool ended;
 	task stop;
 	bool save_first; /* handed over with `stop` */
@@ -77,16 +80,20 @@ static void fill(training *t, message *m, training_kind kind)
 		m->report.progress = *trainer_progress(t->trainer);
 }
 
-static void tell(training *t, training_kind kind, const error *err)
+static void post(training *t, message *m)
+{
+	m->task.done = deliver_allocated;
+	executor_post(t->executor, &m->task);
+}
+
+static status tell(training *t, training_kind kind)
 {
 	message *m = memory_new(1, sizeof *m);
 	if (!m)
-		return; /* a checkpoint the loop does not hear of has no row, so the next start removes it */
+		return STATUS_NOMEM;
 	fill(t, m, kind);
-	if (err)
-		m->report.error = *err;
-	m->task.done = deliver_allocated;
-	executor_post(t->executor, &m->task);
+	post(t, m);
+	return STATUS_OK;
 }
 
 static void tell_progress(training *t)
@@ -111,6 +118,7 @@ static void end(training *t, device *d, bool finished, const error *err)
 		device_train(d, NULL);
 	fill(t, &t->end, TRAINING_ENDED);
 	t->end.report.finished = finished;
+	t->end.report.damaged = t->damaged;
 	if (err)
 		t->end.report.error = *err;
 	trainer_free(t->trainer);
@@ -135,47 +143,89 @@ static status open_model(training *t, device *d, model **out, error *err)
 	return model_create(out, p->architecture, p->config, p->options.seed, b, err);
 }
 
+/* The checkpoint is whole, but of other data: the files have changed since. */
+static bool has_other_data(const error *err)
+{
+	return err->status == STATUS_INVALID &&
+	       (strcmp(err->param, "training_data") == 0 || strcmp(err->param, "validation_data") == 0);
+}
+
+/* A failure to read what is stored sets t->damaged when another checkpoint may do, else it is STATUS_STORAGE. */
+static status open_trainer(training *t, device *d, error *err)
+{
+	const training_plan *p = t->plan;
+	model *m;
+	status s = open_model(t, d, &m, err);
+	t->damaged = p->resume[0] && job_check_is_damage(s);
+	if (s == STATUS_CORRUPT && !t->damaged && p->base[0])
+		s = job_check_blame(err, s, "model", strrchr(p->base, '/') + 1);
+	TRY(s);
+	TRY(trainer_new(&t->trainer, m, &p->options, p->train, p->valid, err));
+	s = p->resume[0] ? trainer_resume(t->trainer, p->resume, err) : STATUS_OK;
+	if (has_other_data(err)) {
+		err->status = STATUS_STORAGE;
+		return STATUS_STORAGE;
+	}
+	t->damaged = job_check_is_damage(s);
+	return s;
+}
+
 static void run_start(task *x, device *d)
 {
 	training *t = TASK_OWNER(x, training, start);
-	const training_plan *p = t->plan;
 	error err = ERROR_INIT;
-	model *m;
-	status s = open_model(t, d, &m, &err);
-	if (s == STATUS_OK)
-		s = trainer_new(&t->trainer, m, &p->options, p->train, p->valid, &err);
-	if (s == STATUS_OK && p->resume[0])
-		s = trainer_resume(t->trainer, p->resume, &err);
-	if (s != STATUS_OK) {
-		error_set(&err, s, NULL, "%s", status_text(s));
-		end(t, d, false, &err);
+	status s = open_trainer(t, d, &err);
+	if (s == STATUS_OK) {
+		const train_progress *now = trainer_progress(t->trainer);
+		t->saved_step = t->counted_step = now->step;
+		t->counted_tokens = now->tokens;
+		t->saved_ns = clock_ns();
+		s = tell(t, TRAINING_STARTED);
+	}
+	if (s == STATUS_OK) {
+		device_train(d, t);
 		return;
 	}
-	const train_progress *now = trainer_progress(t->trainer);
-	t->saved_step = t->counted_step = now->step;
-	t->counted_tokens = now->tokens;
-	t->saved_ns = clock_ns();
-	device_train(d, t);
-	tell(t, TRAINING_STARTED, NULL);
+	error_settle(&err, s);
+	end(t, d, false, &err);
 }
 
+/* A failure is reported, and the training goes on without. */
 static status save(training *t)
 {
 	char folder[PATH_MAX], id[STORE_ID_BYTES];
 	error err = ERROR_INIT;
-	status s = trainer_settle(t->trainer, &err);
+	message *m = memory_new(1, sizeof *m);
+	status s = m ? trainer_settle(t->trainer, &err) : STATUS_NOMEM;
 	int64_t step = trainer_progress(t->trainer)->step;
 	t->saved_ns = clock_ns();
-	if (s == STATUS_OK && step == t->saved_step)
-		return STATUS_OK;
+	t->unsaved = s != STATUS_OK || step != t->saved_step;
+	if (!m || !t->unsaved) {
+		free(m);
+		return s;
+	}
 	store_checkpoint_folder(t->plan->store, t->plan->job, step, folder);
 	cards_checkpoint_name(t->plan->job, step, id);
 	if (s == STATUS_OK)
 		s = trainer_save(t->trainer, t->plan->tokenizer, folder, id, NULL, &err);
-	if (s == STATUS_OK)
+	if (s == STATUS_OK) {
 		t->saved_step = step;
-	tell(t, TRAINING_SAVED, &err);
+		t->unsaved = false;
+	}
+	fill(t, m, TRAINING_SAVED);
+	error_settle(&err, s);
+	m->report.error = err;
+	post(t, m);
 	return s;
+}
+
+/* Is it time to save, whatever the trainer says? */
+static bool save_is_due(const training *t)
+{
+	uint64_t wait = t->plan->save_ns, again = (uint64_t)TRAINING_RESAVE_SECONDS * SECOND_NS;
+	if (t->unsaved && (wait == 0 || wait > again))
+		wait = again;
+	return wait && clock_ns() - t->saved_ns >= wait;
 }
 
 /* The trained model as a folder of its own, without the optimiser. */
@@ -188,8 +238,7 @@ static void finish(training *t, device *d)
 		s = model_save(trainer_model(t->trainer), p->result, &err);
 	if (s == STATUS_OK)
 		s = tokenizer_save(p->tokenizer, p->result, &err);
-	if (s != STATUS_OK)
-		error_set(&err, s, NULL, "%s", status_text(s));
+	error_settle(&err, s);
 	end(t, d, s == STATUS_OK, &err);
 }
 
@@ -201,23 +250,32 @@ static void count(training *t, device *d)
 	t->counted_tokens = now->tokens;
 }
 
+/* The numbers of what was completed. */
+static status tell_events(training *t, device *d, unsigned events)
+{
+	if (events & TRAIN_STEP)
+		count(t, d);
+	if (events & TRAIN_EVAL)
+		return tell(t, TRAINING_EVALUATED);
+	if (events & TRAIN_STEP)
+		tell_progress(t);
+	return STATUS_OK;
+}
+
 status training_advance(training *t, device *d, uint64_t budget_ns)
 {
 	error err = ERROR_INIT;
 	unsigned events;
 	status s = trainer_advance(t->trainer, budget_ns, &events, &err);
+	if (s == STATUS_OK)
+		s = tell_events(t, d, events);
 	if (s != STATUS_OK) {
+		error_settle(&err, s);
 		end(t, d, false, &err);
 		return s;
 	}
-	if (events & TRAIN_STEP)
-		count(t, d);
-	if (events & TRAIN_EVAL)
-		tell(t, TRAINING_EVALUATED, NULL);
-	else if (events & TRAIN_STEP)
-		tell_progress(t);
-	bool timely = t->plan->save_ns && events & TRAIN_STEP && clock_ns() - t->saved_ns >= t->plan->save_ns;
-	if ((events & TRAIN_CHECKPOINT_DUE || timely) && save(t) == STATUS_DEVICE)
+	bool due = events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(t));
+	if (due && save(t) == STATUS_DEVICE)
 		return STATUS_DEVICE;
 	if (events & TRAIN_FINISHED)
 		finish(t, d);

@@ -5,7 +5,8 @@
  *
  * Reports come in this order: STARTED, then any of PROGRESS, EVALUATED and SAVED, then ENDED, once and last.
  * PROGRESS comes at most ten times a second. Checkpoints are saved when the trainer says so, when
- * `save_ns` have passed since the last, and when the run is told to stop with one. */
+ * `save_ns` have passed since the last, and when the run is told to stop with one. A save that fails is reported and
+ * does not end the run: the next one comes when it is due, or TRAINING_RESAVE_SECONDS later. */
 #ifndef ENGINE_DAEMON_TRAINING_H
 #define ENGINE_DAEMON_TRAINING_H
 
@@ -14,6 +15,8 @@
 #include "engine/daemon/executor.h"
 #include "engine/store/store.h"
 #include "engine/train/trainer.h"
+
+enum { TRAINING_RESAVE_SECONDS = 30 };
 
 typedef struct training training;
 
@@ -29,6 +32,7 @@ typedef struct training_report {
 	training_kind kind;
 	train_progress progress;
 	bool finished;
+	bool damaged; /* ENDED: the checkpoint of plan.resume cannot be read, as error says */
 	error error;
 } training_report;
 

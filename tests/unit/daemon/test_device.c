@@ -122,6 +122,7 @@ static json_t *run_to_end(engine *e)
 		json_t *row = NULL;
 		bool more;
 		uv_run(&e->loop, UV_RUN_NOWAIT);
+		jobs_tick(e->jobs);
 		assert_int_equal(
 		    store_list(e->store, STORE_JOBS, &(store_page){.limit = 1}, keep_newest, &row, &more, NULL),
 		    STATUS_OK);

@@ -66,7 +66,7 @@ static json_t *document(const char *id)
 static void add(engine *e, const char *id)
 {
 	json_t *row = document(id);
-	assert_int_equal(jobs_add(e->jobs, id, row, NULL), STATUS_OK);
+	assert_int_equal(jobs_add(e->jobs, id, row, json_array(), NULL), STATUS_OK);
 	json_decref(row);
 }
 
