@@ -56,8 +56,10 @@ json_t *job_document_new(const char *id, const json_t *params, const job_request
 json_t *job_document_public(const json_t *job)
 {
 	json_t *copy = json_copy((json_t *)(uintptr_t)job);
-	if (copy)
+	if (copy) {
 		json_object_del(copy, "request");
+		json_object_del(copy, "damaged");
+	}
 	return copy;
 }
 
@@ -99,11 +101,11 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated)
 
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:{s:I, s:o, s:o, s:o}, s:{s:n}}", "id", name, "object",
+	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:{s:I, s:o, s:o, s:o}}", "id", name, "object",
 	                 "fine_tuning.job.checkpoint", "created_at", (json_int_t)clock_unix(),
 	                 "fine_tuned_model_checkpoint", name, "step_number", (json_int_t)p->step, "fine_tuning_job_id",
 	                 job, "metrics", "step", (json_int_t)p->step, "train_loss", number(p->train_loss), "valid_loss",
-	                 number(p->valid_loss), "bits_per_byte", number(p->bits_per_byte), "additive", "damaged");
+	                 number(p->valid_loss), "bits_per_byte", number(p->bits_per_byte));
 }
 
 static const json_t *ours(const json_t *object)
@@ -111,18 +113,39 @@ static const json_t *ours(const json_t *object)
 	return json_object_get(object, "additive");
 }
 
-json_t *job_document_damaged(const json_t *checkpoint, const char *why)
+static const char *step_key(char out[24], int64_t step)
 {
+	snprintf(out, 24, "%lld", (long long)step);
+	return out;
+}
+
+const char *job_document_damage(const json_t *job, int64_t step)
+{
+	char key[24];
+	return json_string_value(json_object_get(json_object_get(job, "damaged"), step_key(key, step)));
+}
+
+bool job_document_set_damage(json_t *job, int64_t step, const char *why)
+{
+	char key[24];
+	json_t *all = json_object_get(job, "damaged");
+	if (!why) {
+		json_object_del(all, step_key(key, step));
+		return true;
+	}
+	if (all)
+		return json_object_set_new(all, step_key(key, step), json_string(why)) == 0;
+	return json_object_set_new(job, "damaged", json_pack("{s:s}", step_key(key, step), why)) == 0;
+}
+
+json_t *job_document_shown(const json_t *checkpoint, const json_t *job)
+{
+	json_int_t step = json_integer_value(json_object_get(checkpoint, "step_number"));
 	json_t *copy = json_copy((json_t *)(uintptr_t)checkpoint);
-	if (json_object_set_new(copy, "additive", json_pack("{s:s}", "damaged", why)) == 0)
+	if (json_object_set_new(copy, "additive", json_pack("{s:s?}", "damaged", job_document_damage(job, step))) == 0)
 		return copy;
 	json_decref(copy);
 	return NULL;
-}
-
-bool job_document_is_damaged(const json_t *checkpoint)
-{
-	return json_is_string(json_object_get(ours(checkpoint), "damaged"));
 }
 
 /* --- changed jobs --------------------------------------------------------------------- */

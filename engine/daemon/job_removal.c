@@ -49,11 +49,26 @@ static bool collect(void *context, const json_t *document)
 	all->items = more;
 	row *r = &more[all->n++];
 	*r = (row){.step = json_integer_value(json_object_get(document, "step_number")),
-	           .created = json_integer_value(json_object_get(document, "created_at")),
-	           .damaged = job_document_is_damaged(document)};
+	           .created = json_integer_value(json_object_get(document, "created_at"))};
 	copy_text(r->job, document, "fine_tuning_job_id");
 	copy_text(r->name, document, "id");
 	return true;
+}
+
+/* What the job, ended or not, has noted of them. */
+static void mark_damaged(const jobs *all, rows *of)
+{
+	json_t *document = NULL;
+	bool ended;
+	for (size_t i = 0; i < of->n; i++) {
+		row *r = &of->items[i];
+		if (i == 0 || strcmp(of->items[i - 1].job, r->job) != 0) {
+			json_decref(document);
+			jobs_document(all, r->job, &document, &ended, NULL); /* NULL when it cannot be read */
+		}
+		r->damaged = job_document_damage(document, r->step);
+	}
+	json_decref(document);
 }
 
 static void mark_newest(rows *all)
@@ -81,6 +96,7 @@ static status read_rows(const jobs *all, const char *of, rows *out, error *err)
 		*out = (rows){0};
 		return error_settle(err, s);
 	}
+	mark_damaged(all, out);
 	mark_newest(out);
 	return STATUS_OK;
 }

@@ -97,7 +97,7 @@ static void tell_saved(job_run *r, const training_report *report)
 	uint64_t now = clock_ns();
 	r->unsaved = why;
 	if (why == STATUS_OK) {
-		r->listener->checkpoint(r->jobs, r->id, &report->progress);
+		r->listener->checkpoint(r->jobs, r->id, report->checkpoint);
 		return;
 	}
 	if (why == before && now - r->unsaved_ns < (uint64_t)UNSAVED_SECONDS * SECOND_NS && !r->stopping)

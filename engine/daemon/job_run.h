@@ -14,8 +14,8 @@ typedef struct job_run job_run;
 typedef struct job_run_listener {
 	void (*progress)(jobs *all, const char *id, const train_progress *p);
 	void (*metrics)(jobs *all, const char *id, const train_progress *p, bool evaluated);
-	void (*event)(jobs *all, const char *id, json_t *event); /* taken over; NULL: there was no memory for it */
-	void (*checkpoint)(jobs *all, const char *id, const train_progress *p);
+	void (*event)(jobs *all, const char *id, json_t *event);    /* taken over; NULL: there was no memory for it */
+	void (*checkpoint)(jobs *all, const char *id, json_t *row); /* borrowed */
 	/* A checkpoint cannot be used. Not STATUS_OK: that could not be noted, and the run ends. */
 	status (*damaged)(jobs *all, const char *id, int64_t step, const error *why);
 	/* The run is over and will be freed. result: the finished model's folder, NULL when it did not finish;

@@ -54,68 +54,45 @@ static void on_metrics(jobs *all, const char *id, const train_progress *p, bool 
 	on_event(all, id, job_document_metrics(p, evaluated));
 }
 
-/* The job was cancelled meanwhile: its checkpoint is one all the same. */
-static status add_checkpoint_of_ended(jobs *all, const char *id, int64_t step, json_t *row, error *err)
+static status keep_checkpoint(jobs *all, const char *id, int64_t step, json_t *row, error *err)
 {
-	status s = row ? store_checkpoint_add(all->engine->store, id, step, row, err) : STATUS_NOMEM;
-	json_decref(row);
-	return s;
+	job *j = jobs_find(all, id);
+	if (!j) /* it was cancelled meanwhile: its checkpoint is one all the same */
+		return store_checkpoint_add(all->engine->store, id, step, row, err);
+	TRY(job_state_note(j, json_incref(row)));
+	TRY(job_state_note(j, job_document_event("info", "Checkpoint created at step %lld: %s", (long long)step,
+	                                         jobs_text(row, "id"))));
+	job_document_set_damage(j->document, step, NULL);
+	j->stale = true; /* its progress, for after a crash */
+	job_state_write_soon(all, j);
+	if (!j->stale)
+		job_removal_prune(all, j);
+	return STATUS_OK;
 }
 
-static void on_checkpoint(jobs *all, const char *id, const train_progress *p)
+static void on_checkpoint(jobs *all, const char *id, json_t *row)
 {
 	error err = ERROR_INIT;
-	char name[STORE_ID_BYTES];
-	job *j = jobs_find(all, id);
-	cards_checkpoint_name(id, p->step, name);
-	json_t *row = job_document_checkpoint(id, name, p);
-	if (!j) {
-		error_settle(&err, add_checkpoint_of_ended(all, id, p->step, row, &err));
-	} else if (error_settle(&err, job_state_note(j, row)) == STATUS_OK) {
-		error_settle(&err, job_state_note(j, job_document_event("info", "Checkpoint created at step %lld: %s",
-		                                                        (long long)p->step, name)));
-		job_state_write_soon(all, j);
-		if (!j->stale)
-			job_removal_prune(all, j);
-	}
-	cards_forget(all->engine->cards, name); /* one of the same step may have been replaced */
-	if (err.status != STATUS_OK)
-		log_line(LOG_WARN, "the checkpoint of %s at step %lld is lost: %s", id, (long long)p->step,
+	int64_t step = json_integer_value(json_object_get(row, "step_number"));
+	if (error_settle(&err, keep_checkpoint(all, id, step, row, &err)) != STATUS_OK)
+		log_line(LOG_WARN, "the checkpoint of %s at step %lld is lost: %s", id, (long long)step,
 		         error_message(&err));
-}
-
-typedef struct search {
-	int64_t step;
-	json_t *found;
-} search;
-
-static bool match_step(void *context, const json_t *row)
-{
-	search *s = context;
-	if (json_integer_value(json_object_get(row, "step_number")) == s->step)
-		s->found = json_incref((json_t *)(uintptr_t)row);
-	return !s->found;
+	cards_forget(all->engine->cards, jobs_text(row, "id")); /* it may replace one of the same step */
 }
 
 static status on_damaged(jobs *all, const char *id, int64_t step, const error *why)
 {
-	bool more;
-	error err = ERROR_INIT;
-	search find = {.step = step};
+	char name[STORE_ID_BYTES];
 	job *j = find_running(all, id);
-	store_page page = {.parent = id};
 	if (!j)
 		return STATUS_OK;
-	log_line(LOG_ERROR, "the checkpoint of %s at step %lld is damaged: %s", id, (long long)step,
-	         error_message(why));
-	TRY(store_list(all->engine->store, STORE_CHECKPOINTS, &page, match_step, &find, &more, &err));
-	if (!find.found)
-		return STATUS_OK; /* a job cannot lose its row while it runs */
-	status s = job_state_note(j, job_document_damaged(find.found, error_message(why)));
-	if (s == STATUS_OK)
-		s = job_state_note(j, job_document_event("warn", "The checkpoint at step %lld is damaged: %s",
-		                                         (long long)step, error_message(why)));
-	json_decref(find.found);
+	cards_checkpoint_name(id, step, name);
+	store_note_damage(all->engine->store, STORE_CHECKPOINTS, name, error_message(why));
+	if (!job_document_set_damage(j->document, step, error_message(why)))
+		return STATUS_NOMEM;
+	status s = job_state_note(j, job_document_event("warn", "The checkpoint at step %lld is damaged: %s",
+	                                                (long long)step, error_message(why)));
+	j->stale = true;
 	job_state_write_soon(all, j);
 	return s;
 }
@@ -166,6 +143,7 @@ static const job_run_listener listener = {on_progress, on_metrics, on_event, on_
 /* --- beginning --------------------------------------------------------------------------- */
 
 typedef struct collection {
+	const json_t *job;
 	job_run_from *from;
 	bool failed;
 } collection;
@@ -173,7 +151,8 @@ typedef struct collection {
 static bool collect_step(void *context, const json_t *row)
 {
 	collection *c = context;
-	if (job_document_is_damaged(row)) {
+	int64_t step = json_integer_value(json_object_get(row, "step_number"));
+	if (job_document_damage(c->job, step)) {
 		c->from->damaged = true;
 		return true;
 	}
@@ -182,7 +161,7 @@ static bool collect_step(void *context, const json_t *row)
 	if (!more)
 		return false;
 	c->from->steps = more;
-	more[c->from->n++] = json_integer_value(json_object_get(row, "step_number"));
+	more[c->from->n++] = step;
 	return true;
 }
 
@@ -195,7 +174,7 @@ static int by_step(const void *a, const void *b)
 static status find_checkpoints(const jobs *all, const job *j, job_run_from *from, error *err)
 {
 	bool more;
-	collection c = {.from = from};
+	collection c = {.job = j->document, .from = from};
 	status s = store_list(all->engine->store, STORE_CHECKPOINTS, &(store_page){.parent = j->id}, collect_step, &c,
 	                      &more, err);
 	s = c.failed ? STATUS_NOMEM : s;

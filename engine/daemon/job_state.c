@@ -35,7 +35,8 @@ static status write_all(store *s, const job *j, error *err)
 	size_t i;
 	json_t *item;
 	const char *name = jobs_text(j->document, "status");
-	TRY(store_job_put(s, j->id, name ? name : "", j->document, err));
+	if (j->stale)
+		TRY(store_job_put(s, j->id, name ? name : "", j->document, err));
 	json_array_foreach(j->unwritten, i, item) TRY(write_item(s, j->id, item, err));
 	return STATUS_OK;
 }
@@ -44,17 +45,12 @@ status job_state_write(jobs *all, job *j, error *err)
 {
 	store *s = all->engine->store;
 	status result = store_begin(s, err);
-	if (result == STATUS_OK) {
-		result = write_all(s, j, err);
-		if (result == STATUS_OK)
-			result = store_commit(s, err);
-		else
-			store_rollback(s);
-	}
+	if (result == STATUS_OK)
+		result = store_end(s, write_all(s, j, err), err);
 	if (result != STATUS_OK)
 		return error_settle(err, result);
 	json_array_clear(j->unwritten);
-	j->stale = false;
+	j->stale = j->late = false;
 	job_watch_pump(all->watches, j->id);
 	return STATUS_OK;
 }
@@ -62,13 +58,11 @@ status job_state_write(jobs *all, job *j, error *err)
 void job_state_write_soon(jobs *all, job *j)
 {
 	error err = ERROR_INIT;
-	bool first = !j->stale;
-	if (job_state_write(all, j, &err) == STATUS_OK)
+	if (job_state_write(all, j, &err) == STATUS_OK || j->late)
 		return;
-	j->stale = true;
-	if (first)
-		log_line(LOG_WARN, "the ledger cannot take the state of %s, which is tried again: %s", j->id,
-		         error_message(&err));
+	j->late = true;
+	log_line(LOG_WARN, "the ledger cannot take the state of %s, which is tried again: %s", j->id,
+	         error_message(&err));
 }
 
 /* --- changing ------------------------------------------------------------------------- */
@@ -84,11 +78,13 @@ status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t
 	size_t n = json_array_size(j->unwritten);
 	json_t *before = j->document;
 	job_state was = j->state;
+	bool stale = j->stale;
 	status s = next && events && json_array_extend(j->unwritten, events) == 0 ? STATUS_OK : STATUS_NOMEM;
 	json_decref(events);
 	if (s == STATUS_OK) {
 		j->document = next;
 		j->state = state;
+		j->stale = true;
 		s = job_state_write(all, j, err);
 	}
 	if (s == STATUS_OK) {
@@ -98,6 +94,7 @@ status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t
 	truncate_to(j->unwritten, n);
 	j->document = before;
 	j->state = was;
+	j->stale = stale;
 	json_decref(next);
 	return error_settle(err, s);
 }
@@ -113,6 +110,7 @@ status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t
 	json_decref(j->document);
 	j->document = next;
 	j->state = state;
+	j->stale = true;
 	job_state_write_soon(all, j);
 	return STATUS_OK;
 }
@@ -231,7 +229,7 @@ void job_state_tick(jobs *all)
 			job_state_fail(all, j, &why);
 		else if (j->state == JOB_PAUSED && j->retry_ns && clock_ns() >= j->retry_ns)
 			retry(all, j);
-		else if (j->stale)
+		else if (j->stale || json_array_size(j->unwritten) > 0)
 			job_state_write_soon(all, j);
 	}
 }

@@ -14,9 +14,10 @@ enum {
 
 /* Keep an event or a checkpoint's row (taken over; NULL: STATUS_NOMEM) for the next commit. */
 status job_state_note(job *j, json_t *item);
-/* Write the job's row and what has been noted as one commit, and serve the watches. On failure all of it is kept. */
+/* Write the job's row, if it is stale, and what has been noted as one commit, and serve the watches. On failure all of
+ * it is kept. */
 status job_state_write(jobs *all, job *j, error *err);
-/* The same for what has happened already: a failure is logged, and jobs_tick tries again. */
+/* The same for what has happened already: a failure is logged, and jobs_tick tries again. The row with it: stale. */
 void job_state_write_soon(jobs *all, job *j);
 
 /* Change a job that a client may change: everything or, on failure, nothing. next, events (an array): taken over;

@@ -302,10 +302,20 @@ void jobs_events(stream *s)
 		listing_answer(s, STORE_EVENTS, s->target, LISTING_JOBS, NULL);
 }
 
+static json_t *shown_checkpoint(stream *s, const json_t *row)
+{
+	bool ended;
+	json_t *document;
+	jobs_document(s->engine->jobs, s->target, &document, &ended, NULL);
+	json_t *shown = job_document_shown(row, document);
+	json_decref(document);
+	return shown;
+}
+
 void jobs_checkpoints(stream *s)
 {
 	if (exists(s))
-		listing_answer(s, STORE_CHECKPOINTS, s->target, LISTING_CHECKPOINTS, NULL);
+		listing_answer(s, STORE_CHECKPOINTS, s->target, LISTING_CHECKPOINTS, shown_checkpoint);
 }
 
 void jobs_watch(stream *s)
@@ -390,10 +400,16 @@ void jobs_pause(stream *s)
 
 /* --- job.resume ----------------------------------------------------------------------------- */
 
+typedef struct search {
+	const json_t *job;
+	bool found;
+} search;
+
 static bool is_intact(void *context, const json_t *row)
 {
-	*(bool *)context = !job_document_is_damaged(row);
-	return !*(bool *)context;
+	search *s = context;
+	s->found = !job_document_damage(s->job, json_integer_value(json_object_get(row, "step_number")));
+	return !s->found;
 }
 
 /* Is there all that a job which has ended needs to go on? */
@@ -404,12 +420,13 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 	store_page page = {.parent = jobs_text(document, "id")};
 	const json_t *request = json_object_get(document, "request");
 	const char *base = jobs_text(request, "base"), *result = jobs_text(request, "result");
-	bool intact = false, more;
+	search intact = {.job = document};
+	bool more;
 	store_file file;
 	if (same(jobs_text(document, "status"), "succeeded"))
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is succeeded cannot be resumed");
 	TRY(store_list(s, STORE_CHECKPOINTS, &page, is_intact, &intact, &more, err));
-	if (!intact)
+	if (!intact.found)
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is %s and has no checkpoint cannot be resumed",
 		                 jobs_text(document, "status"));
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

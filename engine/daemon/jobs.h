@@ -40,7 +40,8 @@ typedef struct job {
 	job_state state;
 	json_t *document;  /* what the API answers; the ledger's row, unless `stale` */
 	json_t *unwritten; /* array: events and checkpoints for the next commit, oldest first */
-	bool stale;        /* the ledger's row is older than the state */
+	bool stale;        /* the document has changed since it was written, in more than its progress */
+	bool late;         /* the ledger has refused, and that was logged */
 	bool unsettled;    /* its run has ended with `reason`, and there was no memory to change the state */
 	error reason;      /* the machine's last failure; STATUS_OK: none since the last progress */
 	int failures, device_failures; /* in a row */

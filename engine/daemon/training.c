@@ -11,6 +11,7 @@
 #include "engine/daemon/cards.h"
 #include "engine/daemon/device.h"
 #include "engine/daemon/job_check.h"
+#include "engine/daemon/job_document.h"
 
 enum { TRAINING_PROGRESS_NS = 100000000, SECOND_NS = 1000000000 };
 
@@ -47,6 +48,7 @@ static void deliver_allocated(task *t)
 	message *m = (message *)t;
 	const training_plan *p = m->training->plan;
 	p->report(p->context, &m->report);
+	json_decref(m->report.checkpoint);
 	free(m);
 }
 
@@ -190,10 +192,26 @@ static void run_start(task *x, device *d)
 	end(t, d, false, &err);
 }
 
+/* Write the checkpoint and its manifest. *row: what the ledger is to say of it. */
+static status write_checkpoint(training *t, json_t **row, error *err)
+{
+	char folder[PATH_MAX], id[STORE_ID_BYTES];
+	const train_progress *now = trainer_progress(t->trainer);
+	store_checkpoint_folder(t->plan->store, t->plan->job, now->step, folder);
+	cards_checkpoint_name(t->plan->job, now->step, id);
+	*row = job_document_checkpoint(t->plan->job, id, now);
+	status s = *row ? trainer_save(t->trainer, t->plan->tokenizer, folder, id, *row, err) : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		return s;
+	json_decref(*row);
+	*row = NULL;
+	return error_settle(err, s);
+}
+
 /* A failure is reported, and the training goes on without. */
 static status save(training *t)
 {
-	char folder[PATH_MAX], id[STORE_ID_BYTES];
+	json_t *row = NULL;
 	error err = ERROR_INIT;
 	message *m = memory_new(1, sizeof *m);
 	status s = m ? trainer_settle(t->trainer, &err) : STATUS_NOMEM;
@@ -204,10 +222,8 @@ static status save(training *t)
 		free(m);
 		return s;
 	}
-	store_checkpoint_folder(t->plan->store, t->plan->job, step, folder);
-	cards_checkpoint_name(t->plan->job, step, id);
 	if (s == STATUS_OK)
-		s = trainer_save(t->trainer, t->plan->tokenizer, folder, id, NULL, &err);
+		s = write_checkpoint(t, &row, &err);
 	if (s == STATUS_OK) {
 		t->saved_step = step;
 		t->unsaved = false;
@@ -215,6 +231,7 @@ static status save(training *t)
 	fill(t, m, TRAINING_SAVED);
 	error_settle(&err, s);
 	m->report.error = err;
+	m->report.checkpoint = row;
 	post(t, m);
 	return s;
 }

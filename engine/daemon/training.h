@@ -32,7 +32,8 @@ typedef struct training_report {
 	training_kind kind;
 	train_progress progress;
 	bool finished;
-	bool damaged; /* ENDED: the checkpoint of plan.resume cannot be read, as error says */
+	bool damaged;       /* ENDED: the checkpoint of plan.resume cannot be read, as error says */
+	json_t *checkpoint; /* SAVED without error: its row, which its manifest says too; borrowed */
 	error error;
 } training_report;
 
