@@ -50,7 +50,8 @@ status job_state_write(jobs *all, job *j, error *err)
 	if (result != STATUS_OK)
 		return error_settle(err, result);
 	json_array_clear(j->unwritten);
-	j->stale = j->late = false;
+	j->stale = false;
+	j->late_ns = 0;
 	job_watch_pump(all->watches, j->id);
 	return STATUS_OK;
 }
@@ -58,11 +59,13 @@ status job_state_write(jobs *all, job *j, error *err)
 void job_state_write_soon(jobs *all, job *j)
 {
 	error err = ERROR_INIT;
-	if (job_state_write(all, j, &err) == STATUS_OK || j->late)
+	if (job_state_write(all, j, &err) == STATUS_OK)
 		return;
-	j->late = true;
-	log_line(LOG_WARN, "the ledger cannot take the state of %s, which is tried again: %s", j->id,
-	         error_message(&err));
+	bool known = j->late_ns;
+	j->late_ns = clock_ns() + SECOND_NS;
+	if (!known)
+		log_line(LOG_WARN, "the ledger cannot take the state of %s, which is tried again: %s", j->id,
+		         error_message(&err));
 }
 
 /* --- changing ------------------------------------------------------------------------- */
@@ -229,7 +232,7 @@ void job_state_tick(jobs *all)
 			job_state_fail(all, j, &why);
 		else if (j->state == JOB_PAUSED && j->retry_ns && clock_ns() >= j->retry_ns)
 			retry(all, j);
-		else if (j->stale || json_array_size(j->unwritten) > 0)
+		else if (j->late_ns && clock_ns() >= j->late_ns)
 			job_state_write_soon(all, j);
 	}
 }

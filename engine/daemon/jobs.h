@@ -41,7 +41,7 @@ typedef struct job {
 	json_t *document;  /* what the API answers; the ledger's row, unless `stale` */
 	json_t *unwritten; /* array: events and checkpoints for the next commit, oldest first */
 	bool stale;        /* the document has changed since it was written, in more than its progress */
-	bool late;         /* the ledger has refused, and that was logged */
+	uint64_t late_ns;  /* the ledger has refused it: when to try again; 0: it has not */
 	bool unsettled;    /* its run has ended with `reason`, and there was no memory to change the state */
 	error reason;      /* the machine's last failure; STATUS_OK: none since the last progress */
 	int failures, device_failures; /* in a row */
