@@ -10,11 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/cards.h"
+#include "engine/daemon/device.h"
+#include "engine/daemon/job_removal.h"
+#include "engine/daemon/job_state.h"
 #include "engine/daemon/jobs.h"
+#include "engine/daemon/jobs_private.h"
 #include "engine/daemon/sessions.h"
 
 typedef struct fixture {
@@ -34,7 +39,7 @@ static int setup(void **state)
 	f->engine = memory_new(1, sizeof *f->engine);
 	strcpy(f->folder, "/tmp/additive-jobs-XXXXXX");
 	assert_non_null(mkdtemp(f->folder));
-	log_init("test", LOG_WARN);
+	log_init("test", LOG_ERROR);
 	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
 	assert_int_equal(cards_new(&f->engine->cards, f->engine), STATUS_OK);
 	assert_int_equal(sessions_new(&f->engine->sessions, f->engine, NULL), STATUS_OK);
@@ -199,6 +204,201 @@ static void every_change_leaves_an_event(void **state)
 	assert_int_equal(events, 3);
 }
 
+/* --- failures ----------------------------------------------------------------------------- */
+
+static const json_t *member(engine *e, const char *id, const char *name)
+{
+	const json_t *document = jobs_find(e->jobs, id)->document;
+	return json_object_get(json_object_get(document, "additive"), name);
+}
+
+static void failures_of_the_machine_pause_a_job_and_those_of_the_job_end_it(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	for (int why = STATUS_OK; why < STATUS_COUNT; why++) {
+		static const status passing[] = {STATUS_IO,      STATUS_FULL, STATUS_NOMEM,      STATUS_DEVICE,
+		                                 STATUS_STORAGE, STATUS_BUSY, STATUS_UNAVAILABLE};
+		char id[32];
+		bool passes = false;
+		json_t *row;
+		snprintf(id, sizeof id, "ftjob-%d", why);
+		add(e, id);
+		job_state_fail(e->jobs, jobs_find(e->jobs, id), &(error){.status = (status)why});
+		for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
+			passes |= passing[i] == (status)why;
+		assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK);
+		const json_t *reason = passes ? member(e, id, "paused_reason") : json_object_get(row, "error");
+		assert_string_equal(json_string_value(json_object_get(row, "status")), passes ? "paused" : "failed");
+		assert_string_equal(json_string_value(json_object_get(reason, "code")),
+		                    status_name(why ? (status)why : STATUS_INTERNAL));
+		assert_string_not_equal(json_string_value(json_object_get(reason, "message")), status_text(STATUS_OK));
+		json_decref(row);
+	}
+}
+
+static void a_job_is_tried_again_later_and_later_until_it_gets_further(void **state)
+{
+	static const int seconds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300};
+	engine *e = ((fixture *)*state)->engine;
+	add(e, "ftjob-1");
+	job *j = jobs_find(e->jobs, "ftjob-1");
+	for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
+		uint64_t before = clock_ns();
+		job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
+		uint64_t wait = j->retry_ns - before;
+		assert_true(wait >= seconds[i] * 1000000000ull && wait < (seconds[i] + 5) * 1000000000ull);
+		job_state_tick(e->jobs);
+		is(e, "ftjob-1", "paused"); /* it is not time yet */
+		j->retry_ns = 1;
+		job_state_tick(e->jobs);
+		is(e, "ftjob-1", "queued");
+		assert_true(json_is_null(member(e, "ftjob-1", "paused_reason")));
+	}
+	job_state_progress(j, 1);
+	job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
+	assert_true(j->retry_ns - clock_ns() <= 1000000000u);
+}
+
+static void a_device_that_fails_four_times_in_a_row_ends_the_job_unless_it_got_further(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	add(e, "ftjob-1");
+	job *j = jobs_find(e->jobs, "ftjob-1");
+	for (int i = 1; i <= 7; i++) {
+		assert_ptr_equal(jobs_find(e->jobs, "ftjob-1"), j);
+		job_state_fail(e->jobs, j, &(error){.status = STATUS_DEVICE});
+		if (i == 3)
+			job_state_progress(j, 10);
+	}
+	assert_null(jobs_find(e->jobs, "ftjob-1"));
+}
+
+static void a_pause_by_a_failure_survives_a_restart_and_is_tried_at_once(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	add(e, "ftjob-1");
+	add(e, "ftjob-2");
+	job_state_fail(e->jobs, jobs_find(e->jobs, "ftjob-1"), &(error){.status = STATUS_FULL});
+	assert_true(ask(e, jobs_pause, "ftjob-2"));
+	jobs_free(e->jobs);
+	open_tables(e);
+	is(e, "ftjob-1", "paused");
+	job_state_tick(e->jobs);
+	is(e, "ftjob-1", "queued");
+	is(e, "ftjob-2", "paused"); /* a client's pause stays */
+}
+
+static void a_client_can_pause_and_resume_what_a_failure_has_paused(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	add(e, "ftjob-1");
+	job *j = jobs_find(e->jobs, "ftjob-1");
+	job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
+	assert_true(ask(e, jobs_resume, "ftjob-1"));
+	is(e, "ftjob-1", "queued");
+	job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
+	assert_true(ask(e, jobs_pause, "ftjob-1"));
+	assert_int_equal(j->retry_ns, 0);
+	assert_false(ask(e, jobs_pause, "ftjob-1"));
+	is(e, "ftjob-1", "paused");
+}
+
+/* --- checkpoints of jobs that have ended ----------------------------------------------------- */
+
+enum { HOUR = 3600, DAY = 24 * HOUR };
+
+/* A job that ended so long ago, with checkpoints at steps 1, 2, …, each of 100 bytes and as old. */
+static void add_ended(engine *e, const char *id, const char *ended_as, int checkpoints, int64_t seconds_ago)
+{
+	json_t *row = document(id);
+	json_object_set_new(row, "status", json_string(ended_as));
+	json_object_set_new(row, "finished_at", json_integer(clock_unix() - seconds_ago));
+	assert_int_equal(store_job_put(e->store, id, ended_as, row, NULL), STATUS_OK);
+	json_decref(row);
+	for (int step = 1; step <= checkpoints; step++) {
+		char folder[PATH_MAX + 16], name[STORE_ID_BYTES], bytes[100] = "";
+		store_checkpoint_folder(e->store, id, step, folder);
+		assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
+		strcat(folder, "/weights");
+		assert_int_equal(file_write(folder, &(file_part){bytes, sizeof bytes}, 1, NULL), STATUS_OK);
+		cards_checkpoint_name(id, step, name);
+		json_t *checkpoint = json_pack("{s:s, s:s, s:i, s:I}", "id", name, "fine_tuning_job_id", id,
+		                               "step_number", step, "created_at", clock_unix() - seconds_ago);
+		assert_int_equal(store_checkpoint_add(e->store, id, step, checkpoint, NULL), STATUS_OK);
+		json_decref(checkpoint);
+	}
+}
+
+static bool count_row(void *context, const json_t *row)
+{
+	(void)row;
+	++*(int *)context;
+	return true;
+}
+
+static int checkpoints_left(engine *e, const char *id)
+{
+	int n = 0;
+	bool more;
+	assert_int_equal(
+	    store_list(e->store, STORE_CHECKPOINTS, &(store_page){.parent = id}, count_row, &n, &more, NULL),
+	    STATUS_OK);
+	return n;
+}
+
+static void sweep(engine *e, int days, int64_t bytes)
+{
+	engine_options options = {.retain_days = days, .retain_bytes = bytes};
+	e->options = &options;
+	assert_int_equal(
+	    device_open(&e->device, &(device_options){.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}}, NULL),
+	    STATUS_OK);
+	e->jobs->sweep_ns = 0;
+	for (int i = 0; i < 20; i++)
+		job_removal_sweep(e->jobs);
+	device_close(e->device);
+}
+
+#define SUCCEEDED "ftjob-000000000000000000000001"
+#define FAILED "ftjob-000000000000000000000002"
+#define RUNNING "ftjob-000000000000000000000003"
+
+static void retention_by_age_spares_running_jobs_and_what_a_failed_one_needs_for_a_day(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	add_ended(e, SUCCEEDED, "succeeded", 3, 3 * DAY);
+	add_ended(e, FAILED, "failed", 3, 23 * HOUR);
+	add_ended(e, RUNNING, "paused", 3, 30 * DAY);
+	jobs_free(e->jobs);
+	open_tables(e);
+	sweep(e, 0, 0);
+	assert_int_equal(checkpoints_left(e, SUCCEEDED), 3);
+	sweep(e, 2, 0);
+	assert_int_equal(checkpoints_left(e, SUCCEEDED), 0);
+	assert_int_equal(checkpoints_left(e, FAILED), 3);
+	assert_int_equal(checkpoints_left(e, RUNNING), 3);
+	e->jobs->began_unix -= 40 * DAY; /* the table believes in its own clock */
+	sweep(e, 1, 0);
+	assert_int_equal(checkpoints_left(e, FAILED), 3);
+	e->jobs->began_unix += 40 * DAY + 2 * HOUR;
+	sweep(e, 1, 0);
+	assert_int_equal(checkpoints_left(e, FAILED), 0);
+}
+
+static void retention_by_bytes_removes_the_oldest_until_the_rest_fits(void **state)
+{
+	engine *e = ((fixture *)*state)->engine;
+	add_ended(e, SUCCEEDED, "succeeded", 3, 2 * HOUR);
+	add_ended(e, FAILED, "cancelled", 3, HOUR);
+	sweep(e, 0, 1 << 20);
+	assert_int_equal(checkpoints_left(e, SUCCEEDED) + checkpoints_left(e, FAILED), 6);
+	sweep(e, 0, 1500); /* with their manifests, each has some 400 */
+	assert_int_equal(checkpoints_left(e, SUCCEEDED), 0);
+	assert_int_equal(checkpoints_left(e, FAILED), 3);
+	sweep(e, 0, 1);
+	assert_int_equal(checkpoints_left(e, FAILED), 1); /* to resume from */
+}
+
 static void a_checkpoints_name_says_which_it_is(void **state)
 {
 	static const char *const others[] = {"ckpt-",
@@ -232,6 +432,13 @@ int main(void)
 	    CASE(a_job_that_was_running_waits_to_run_again_after_a_restart),
 	    CASE(what_a_job_uses_is_in_use_until_it_has_ended),
 	    CASE(every_change_leaves_an_event),
+	    CASE(failures_of_the_machine_pause_a_job_and_those_of_the_job_end_it),
+	    CASE(a_job_is_tried_again_later_and_later_until_it_gets_further),
+	    CASE(a_device_that_fails_four_times_in_a_row_ends_the_job_unless_it_got_further),
+	    CASE(a_pause_by_a_failure_survives_a_restart_and_is_tried_at_once),
+	    CASE(a_client_can_pause_and_resume_what_a_failure_has_paused),
+	    CASE(retention_by_age_spares_running_jobs_and_what_a_failed_one_needs_for_a_day),
+	    CASE(retention_by_bytes_removes_the_oldest_until_the_rest_fits),
 	    cmocka_unit_test(a_checkpoints_name_says_which_it_is),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
