@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { CHILD_MAX_ARGUMENTS = 20, CHILD_MAX_FAILURES = 6, CHILD_STEADY_MS = 60000 };
+enum { CHILD_MAX_ARGUMENTS = 40, CHILD_MAX_FAILURES = 6, CHILD_STEADY_MS = 60000 };
 
 typedef struct child {
 	const char *name;                               /* of the program, beside our own */

@@ -12,6 +12,7 @@ static int jobs_list(cli *c)
 	                                      {"VALID", "additive.valid_loss", SHOW_PLAIN},
 	                                      {"CREATED", "created_at", SHOW_TIME},
 	                                      {"MODEL", "fine_tuned_model", SHOW_PLAIN},
+	                                      {"PAUSED BECAUSE", "additive.paused_reason.message", SHOW_PLAIN},
 	                                      {NULL, NULL, SHOW_PLAIN}};
 
 	return cli_table(c, http_json(c->http, "GET", "/v1/fine_tuning/jobs?limit=100", NULL), "data", columns);
@@ -42,12 +43,24 @@ static int jobs_resume(cli *c)
 	return cli_on_id(c, "POST", "/v1/fine_tuning/jobs/%s/resume");
 }
 
+static int jobs_delete(cli *c)
+{
+	const char *id = cli_argument(c, 0), *checkpoint = cli_argument(c, 1);
+
+	if (!checkpoint)
+		return cli_on_id(c, "DELETE", "/v1/fine_tuning/jobs/%s");
+	return cli_answer(
+	    c, http_json(c->http, "DELETE",
+	                 http_path(c->http, "/v1/fine_tuning/jobs/%s/checkpoints/%s", id, checkpoint), NULL));
+}
+
 static int jobs_checkpoints(cli *c)
 {
 	static const show_column columns[] = {
 	    {"STEP", "step_number", SHOW_PLAIN},        {"MODEL", "fine_tuned_model_checkpoint", SHOW_PLAIN},
 	    {"LOSS", "metrics.train_loss", SHOW_PLAIN}, {"VALID", "metrics.valid_loss", SHOW_PLAIN},
-	    {"CREATED", "created_at", SHOW_TIME},       {NULL, NULL, SHOW_PLAIN}};
+	    {"CREATED", "created_at", SHOW_TIME},       {"DAMAGED", "additive.damaged", SHOW_PLAIN},
+	    {NULL, NULL, SHOW_PLAIN}};
 
 	return cli_table(
 	    c,
@@ -62,6 +75,9 @@ const command jobs_commands[] = {
     {"jobs watch", "ID", 1, 1, "follow a job to its end", "Ctrl-C ends the watching, not the job.", NULL, jobs_watch},
     {"jobs cancel", "ID", 1, 1, "end a job for good", NULL, NULL, jobs_cancel},
     {"jobs pause", "ID", 1, 1, "pause a job", NULL, NULL, jobs_pause},
-    {"jobs resume", "ID", 1, 1, "resume a paused job", NULL, NULL, jobs_resume},
+    {"jobs resume", "ID", 1, 1, "resume a job that is paused, or one that failed or was cancelled",
+     "One that failed or was cancelled goes on from its newest checkpoint.", NULL, jobs_resume},
+    {"jobs delete", "ID [CHECKPOINT]", 1, 2, "delete a job that has ended, or one checkpoint of a job",
+     "A job's events and checkpoints go with it; the model it made stays.", NULL, jobs_delete},
     {"jobs checkpoints", "ID", 1, 1, "list a job's checkpoints, which are models", NULL, NULL, jobs_checkpoints},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
