@@ -259,7 +259,7 @@ static void drop_oldest(cards *all)
 	cards_release(unlink_card(all, last));
 }
 
-static store_table table_of(const card *c)
+store_table cards_table(const card *c)
 {
 	char job[STORE_ID_BYTES];
 	int64_t step;
@@ -270,7 +270,7 @@ static store_table table_of(const card *c)
 static status read_object(cards *all, card *c, error *err)
 {
 	TRY(locate(all, c, err));
-	TRY(store_check_blob(all->engine->store, table_of(c), c->id, false, err));
+	TRY(store_check_blob(all->engine->store, cards_table(c), c->id, false, err));
 	TRY(read_weights(all, c, err));
 	return fill(c, err);
 }
@@ -294,7 +294,7 @@ static status read_card(cards *all, const char *id, card **out, error *err)
 	}
 	if (s != STATUS_OK) {
 		snprintf(c->problem, sizeof c->problem, "%.255s", why.message[0] ? why.message : status_text(s));
-		store_note_damage(all->engine->store, table_of(c), id, c->problem);
+		store_note_damage(all->engine->store, cards_table(c), id, c->problem);
 	}
 	*out = c;
 	return STATUS_OK;

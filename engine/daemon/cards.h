@@ -72,6 +72,8 @@ const char *cards_dtype_name(dtype weights);
 /* STATUS_INVALID, naming the parameter, when the architecture has no importance weights. */
 status cards_check_explains(const card *c, const char *param, error *err);
 
+/* Where the store has it: STORE_MODELS or STORE_CHECKPOINTS. */
+store_table cards_table(const card *c);
 /* "ckpt-…" of a job's checkpoint, and back. */
 void cards_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES]);
 bool cards_parse_checkpoint(const char *id, char job[STORE_ID_BYTES], int64_t *step);

@@ -9,14 +9,15 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
-#include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/engine.h"
 
 _Static_assert(MANIFEST_CHUNK_BYTES % DOWNLOAD_CHUNK == 0, "a frame holds bytes of one verified chunk");
 
 typedef struct download {
 	int fd; /* -1: from memory */
 	char *data;
+	store_table table;  /* of the stream's target */
 	manifest *manifest; /* NULL: nothing to verify */
 	char *verified;     /* with a manifest: the chunk that is being sent */
 	int64_t bytes, sent;
@@ -76,7 +77,7 @@ static status read_chunk(download *d, char *out, size_t bytes, error *err)
 static void fail(stream *s, download *d, const error *err)
 {
 	if (err->status == STATUS_STORAGE)
-		log_line(LOG_ERROR, "a download of \"%s\": %s", s->target, err->message);
+		store_note_damage(s->engine->store, d->table, s->target, err->message);
 	download_free(d);
 	s->watch = NULL;
 	stream_error(s, err, NULL);
@@ -148,7 +149,7 @@ static status open_file(download *d, const char *path, error *err)
 	return verify(d, err);
 }
 
-void download_file(stream *s, const char *path, const char *content_type, manifest *m)
+void download_file(stream *s, const char *path, const char *content_type, store_table table, manifest *m)
 {
 	error err = ERROR_INIT;
 	download *d = memory_new(1, sizeof *d);
@@ -157,7 +158,7 @@ void download_file(stream *s, const char *path, const char *content_type, manife
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
-	*d = (download){.fd = -1, .manifest = m, .content_type = content_type};
+	*d = (download){.fd = -1, .table = table, .manifest = m, .content_type = content_type};
 	if (open_file(d, path, &err) == STATUS_OK)
 		begin(s, d);
 	else

@@ -7,13 +7,14 @@
 
 #include "engine/base/manifest.h"
 #include "engine/daemon/stream.h"
+#include "engine/store/store.h"
 
 enum { DOWNLOAD_CHUNK = 256 << 10 };
 
 /* Both answer the stream; s->context is theirs. */
 /* A file of the store. m: the manifest that lists it, taken over; every chunk is verified before a byte of it is sent,
  * the first one before anything. NULL: nothing to verify. STATUS_STORAGE, logged: missing, truncated or damaged. */
-void download_file(stream *s, const char *path, const char *content_type, manifest *m);
+void download_file(stream *s, const char *path, const char *content_type, store_table table, manifest *m);
 /* data is malloc'ed and taken over. */
 void download_bytes(stream *s, void *data, size_t bytes, const char *content_type);
 

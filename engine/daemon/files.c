@@ -52,22 +52,14 @@ static void received(stream *s, const char *folder)
 {
 	error err = ERROR_INIT;
 	store_file *f = upload_sealed(s);
-	char path[PATH_MAX + 32], blob[PATH_MAX + 32];
+	char path[PATH_MAX + 8];
 	json_t *result = NULL;
 	snprintf(path, sizeof path, "%s/file", folder);
 	status why = idempotency_begin(s, &err);
 	if (why == STATUS_OK) {
 		why = store_file_add(s->engine->store, f, path, &err);
 		result = why == STATUS_OK ? from_file(f) : NULL;
-		bool moved = why == STATUS_OK;
 		why = idempotency_commit(s, why, result, &err);
-		if (moved && why != STATUS_OK) { /* no row: back to the upload, which is removed */
-			store_blob_path(s->engine->store, f->id, blob);
-			rename(blob, path);
-			strcat(path, MANIFEST_SUFFIX);
-			strcat(blob, MANIFEST_SUFFIX);
-			rename(blob, path);
-		}
 	}
 	if (why == STATUS_OK) {
 		stream_result(s, result);
@@ -116,20 +108,15 @@ void files_content(stream *s)
 {
 	error err = ERROR_INIT;
 	store_file f;
-	manifest *seal = NULL;
-	char path[PATH_MAX], beside[PATH_MAX + 16];
+	manifest *about = NULL;
+	char path[PATH_MAX];
 	status result = store_file_get(s->engine->store, s->target, &f, &err);
-	if (result == STATUS_OK) {
-		store_blob_path(s->engine->store, f.id, path);
-		snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, path);
-		result = manifest_open(&seal, beside, &err);
-		if (result == STATUS_NOT_FOUND) {
-			err = (error)ERROR_INIT;
-			result = error_set(&err, STATUS_STORAGE, NULL, "the file's manifest is missing");
-		}
-	}
-	if (result != STATUS_OK)
+	if (result == STATUS_OK)
+		result = store_manifest(s->engine->store, STORE_FILES, f.id, &about, &err);
+	if (result != STATUS_OK) {
 		stream_error(s, &err, NULL);
-	else
-		download_file(s, path, "application/octet-stream", seal);
+		return;
+	}
+	store_blob_path(s->engine->store, f.id, path);
+	download_file(s, path, "application/octet-stream", STORE_FILES, about);
 }

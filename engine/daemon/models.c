@@ -308,18 +308,13 @@ static status add_imported(stream *s, const char *folder, json_t **object, error
 static void imported(stream *s, const char *folder)
 {
 	error err = ERROR_INIT;
-	char kept[PATH_MAX];
 	json_t *object = NULL;
 	status result = idempotency_begin(s, &err);
 	if (result == STATUS_OK) {
 		result = add_imported(s, folder, &object, &err);
-		bool moved = result == STATUS_OK;
 		result = idempotency_commit(s, result, object, &err);
-		if (moved && result != STATUS_OK) { /* no row: back to the upload, which is removed */
-			store_model_folder(s->engine->store, s->target, kept);
-			rename(kept, folder);
+		if (result != STATUS_OK)
 			cards_forget(s->engine->cards, s->target);
-		}
 	}
 	if (result == STATUS_OK) {
 		stream_result(s, object);
@@ -366,7 +361,8 @@ static void send_file(stream *s, card *c, const char *name, const char *type)
 	manifest *about;
 	error err = ERROR_INIT;
 	snprintf(path, sizeof path, "%s/%s", c->folder, name);
-	status result = manifest_open_folder(&about, c->folder, &err);
+	store_table table = cards_table(c);
+	status result = store_manifest(s->engine->store, table, c->id, &about, &err);
 	cards_release(c);
 	if (result != STATUS_OK) {
 		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", s->target, error_message(&err));
@@ -376,7 +372,7 @@ static void send_file(stream *s, card *c, const char *name, const char *type)
 		manifest_free(about);
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "the model has no file \"%s\"", name);
 	} else {
-		download_file(s, path, type, about);
+		download_file(s, path, type, table, about);
 	}
 }
 

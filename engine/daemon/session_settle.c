@@ -158,6 +158,8 @@ void session_settle(session_settlement *x)
 	bool durable = e->options.durable || (x->change.live && x->change.info.options.durable);
 	if (x->ticket->read)
 		e->damaged = x->ticket->damaged;
+	if (x->ticket->read && x->ticket->damaged)
+		store_note_damage(x->stream->engine->store, STORE_SESSIONS, e->id, error_message(&x->error));
 	if (!durable || (failed && !x->making && !x->changed)) {
 		settle_in_memory(x);
 	} else if (failed && (x->making || x->whole || !x->change.blob)) {

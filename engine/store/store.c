@@ -99,7 +99,8 @@ static status remember_ledger(store *s, error *err)
 	return STATUS_OK;
 }
 
-static status open_ledger(store *s, error *err)
+/* salvaged: rows may be missing. */
+static status open_ledger(store *s, bool *salvaged, error *err)
 {
 	char path[PATH_MAX];
 	error why = ERROR_INIT;
@@ -121,9 +122,9 @@ static status open_ledger(store *s, error *err)
 	         damaged ? "the ledger has damaged rows" : error_message(&why));
 	sqlite3_close(s->db);
 	s->db = NULL;
+	*salvaged = true;
 	TRY(salvage_ledger(s, err));
-	TRY(remember_ledger(s, err));
-	return salvage_rebuild(s, err);
+	return remember_ledger(s, err);
 }
 
 static status open_all(store *s, bool rebuild, error *err)
@@ -132,7 +133,8 @@ static status open_all(store *s, bool rebuild, error *err)
 	TRY(take_lock(s, err));
 	if (!rebuild)
 		TRY(refuse_lost_ledger(s, err));
-	TRY(open_ledger(s, err));
+	TRY(open_ledger(s, &rebuild, err));
+	TRY(commit_init(s, err));
 	if (rebuild)
 		TRY(salvage_rebuild(s, err));
 	TRY(store_arrange(s, err));
@@ -173,6 +175,7 @@ void store_close(store *s)
 {
 	if (!s)
 		return;
+	commit_fini(s);
 	sqlite3_close(s->db);
 	if (s->lock >= 0)
 		close(s->lock);
@@ -198,49 +201,6 @@ status store_writable(const store *s, error *err)
 {
 	const char *problem = ledger_problem(s);
 	return problem ? error_set(err, STATUS_STORAGE, NULL, "%s", problem) : STATUS_OK;
-}
-
-/* --- commits ------------------------------------------------------------------------------------- */
-
-status store_begin(store *s, error *err)
-{
-	TRY(store_writable(s, err));
-	TRY(ledger_run(s->db, NULL, err, s->depth ? "SAVEPOINT inner" : "BEGIN IMMEDIATE", ""));
-	s->depth++;
-	return STATUS_OK;
-}
-
-status store_commit(store *s, error *err)
-{
-	status result = ledger_run(s->db, NULL, err, s->depth > 1 ? "RELEASE inner" : "COMMIT", "");
-	if (result != STATUS_OK) {
-		store_rollback(s);
-		return result;
-	}
-	s->dirty = true;
-	if (--s->depth == 0)
-		removal_finish(s, true);
-	return STATUS_OK;
-}
-
-/* An error may have rolled back by itself: then no commit is under way any more, and the outer ones fail in turn. */
-void store_rollback(store *s)
-{
-	if (!sqlite3_get_autocommit(s->db)) {
-		if (s->depth > 1)
-			ledger_run(s->db, NULL, NULL, "ROLLBACK TO inner", "");
-		ledger_run(s->db, NULL, NULL, s->depth > 1 ? "RELEASE inner" : "ROLLBACK", "");
-	}
-	if (--s->depth == 0)
-		removal_finish(s, false);
-}
-
-status store_end(store *s, status result, error *err)
-{
-	if (result == STATUS_OK)
-		return store_commit(s, err);
-	store_rollback(s);
-	return result;
 }
 
 /* --- now and then ------------------------------------------------------------------------------------ */
@@ -324,6 +284,19 @@ status store_check_blob(store *s, store_table table, const char *id, bool conten
 		error_set(err, STATUS_NOT_FOUND, NULL, "there is no %s \"%.64s\"", store_kind(table), id);
 	if (result == STATUS_STORAGE && err)
 		store_note_damage(s, table, id, error_message(err));
+	row_fini(&row);
+	return result;
+}
+
+status store_manifest(store *s, store_table table, const char *id, manifest **out, error *err)
+{
+	store_row row;
+	*out = NULL;
+	status result = row_find(s, table, id, &row, err);
+	if (result == STATUS_NOT_FOUND)
+		error_set(err, result, NULL, "there is no %s \"%.64s\"", store_kind(table), id);
+	if (result == STATUS_OK && row.manifest)
+		result = manifest_parse(out, row.manifest, strlen(row.manifest), "the ledger's copy of a manifest", err);
 	row_fini(&row);
 	return result;
 }

@@ -29,6 +29,7 @@
 #include <jansson.h>
 
 #include "engine/base/error.h"
+#include "engine/base/manifest.h"
 
 enum { STORE_ID_BYTES = 64, STORE_DTYPE_BYTES = 16 };
 
@@ -114,7 +115,7 @@ status store_dtype_get(store *s, const char *id, char out[STORE_DTYPE_BYTES], er
 status store_dtype_put(store *s, const char *id, const char *dtype, error *err);
 
 /* Several changes as one commit: all of them or none. They nest; the outermost one counts, and an inner rollback undoes the
- * inner changes only. Blobs that were moved in meanwhile and whose rows do not come to be are set aside at the next start.
+ * inner changes only. Files and models that were moved in meanwhile lie at their temporary names again after a rollback.
  * store_commit rolls back when it fails. */
 status store_begin(store *s, error *err);
 status store_commit(store *s, error *err);
@@ -172,6 +173,8 @@ typedef struct store_page {
 } store_page;
 /* Verify the blob of a file, model or checkpoint against the ledger: with `contents` every byte. STATUS_STORAGE. */
 status store_check_blob(store *s, store_table table, const char *id, bool contents, error *err);
+/* The ledger's copy of an object's manifest. STATUS_NOT_FOUND; STATUS_OK and *out NULL: it has none. */
+status store_manifest(store *s, store_table table, const char *id, manifest **out, error *err);
 /* STATUS_NOT_FOUND when `after` names no row. *has_more: rows remained behind the limit. `each` must not
  * change the store. */
 status store_list(store *s, store_table table, const store_page *page, store_each each, void *context, bool *has_more,

@@ -305,7 +305,7 @@ static status check_job(void *context, const store_row *row, error *err)
 	store_job_folder(s, row->id, path);
 	strcat(path, "/job.json");
 	if (manifest_open(&copy, path, NULL) != STATUS_OK)
-		job_write_copy(s, row->id, row->document);
+		job_write_copy(s, row->id);
 	manifest_free(copy);
 	return STATUS_OK;
 }

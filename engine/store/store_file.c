@@ -1,5 +1,4 @@
 /* Uploaded files: blob first, then row; to delete, row first, then blob. So a row always has its blob. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,30 +44,16 @@ status store_file_seal(store_file *f, const char *temporary, error *err)
 	return result;
 }
 
-/* Give the blob and its manifest their names; on failure they have their temporary ones again. */
+/* Give the blob and its manifest their names. */
 static status move_in(store *s, const char *temporary, const char *blob, error *err)
 {
 	char from[PATH_MAX + 16], to[PATH_MAX + 16], folder[PATH_MAX];
 	snprintf(from, sizeof from, "%s" MANIFEST_SUFFIX, temporary);
 	snprintf(to, sizeof to, "%s" MANIFEST_SUFFIX, blob);
-	if (rename(from, to) != 0)
-		return file_error(err, from, "cannot keep");
-	if (rename(temporary, blob) != 0) {
-		status result = file_error(err, temporary, "cannot keep");
-		rename(to, from);
-		return result;
-	}
+	TRY(commit_rename(s, from, to, err));
+	TRY(commit_rename(s, temporary, blob, err));
 	snprintf(folder, sizeof folder, "%s/blobs", s->folder);
 	return file_sync_folder(folder, err);
-}
-
-static void move_out(const char *temporary, const char *blob)
-{
-	char from[PATH_MAX + 16], to[PATH_MAX + 16];
-	snprintf(from, sizeof from, "%s" MANIFEST_SUFFIX, temporary);
-	snprintf(to, sizeof to, "%s" MANIFEST_SUFFIX, blob);
-	rename(to, from);
-	rename(blob, temporary);
 }
 
 static status put_row(store *s, const store_file *f, const char *blob, error *err)
@@ -82,9 +67,9 @@ static status put_row(store *s, const store_file *f, const char *blob, error *er
 	snprintf(row.state, sizeof row.state, "%s", f->purpose);
 	row.document = document_of(f);
 	row.manifest = strdup(manifest_text(m));
-	status result = row.document && row.manifest ? row_put(s, STORE_FILES, &row, err) : STATUS_NOMEM;
-	row_fini(&row);
 	manifest_free(m);
+	status result = row.document && row.manifest ? row_put(s, STORE_FILES, &row, err) : error_settle(err, STATUS_NOMEM);
+	row_fini(&row);
 	return result;
 }
 
@@ -95,12 +80,11 @@ status store_file_add(store *s, store_file *f, const char *temporary, error *err
 		TRY(store_file_seal(f, temporary, err));
 	TRY(store_check_room(s, f->bytes, err));
 	store_blob_path(s, f->id, blob);
+	TRY(store_begin(s, err));
 	status result = move_in(s, temporary, blob, err);
 	if (result == STATUS_OK)
 		result = put_row(s, f, blob, err);
-	if (result != STATUS_OK)
-		move_out(temporary, blob);
-	return result;
+	return store_end(s, result, err);
 }
 
 status store_file_get(store *s, const char *id, store_file *out, error *err)
@@ -128,20 +112,20 @@ status store_file_check(store *s, const char *id, error *err)
 static status delete_file(store *s, const char *id, int64_t number, error *err)
 {
 	(void)number;
-	char blob[STORE_ID_BYTES + 8], beside[STORE_ID_BYTES + 24];
+	char path[STORE_ID_BYTES + 24];
 	bool found = false;
 	if (!store_valid_name(id))
 		return no_file(err, id);
-	snprintf(blob, sizeof blob, "blobs/%s", id);
-	snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, blob);
 	TRY(store_begin(s, err));
 	status result = row_delete(s, STORE_FILES, id, &found, err);
 	if (result == STATUS_OK && !found)
 		result = no_file(err, id);
+	snprintf(path, sizeof path, "blobs/%s", id);
 	if (result == STATUS_OK)
-		result = removal_queue(s, blob, err);
+		result = removal_queue(s, path, err);
+	strcat(path, MANIFEST_SUFFIX);
 	if (result == STATUS_OK)
-		result = removal_queue(s, beside, err);
+		result = removal_queue(s, path, err);
 	return store_end(s, result, err);
 }
 

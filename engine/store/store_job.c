@@ -10,15 +10,21 @@
 #include "engine/store/store_private.h"
 
 /* A copy for the worst case: that it could not be written costs nothing as long as the ledger lives. */
-void job_write_copy(store *s, const char *id, const json_t *job)
+void job_write_copy(store *s, const char *id)
 {
 	char folder[PATH_MAX], path[PATH_MAX + 16];
 	error err = ERROR_INIT;
+	store_row row;
 	store_job_folder(s, id, folder);
 	snprintf(path, sizeof path, "%s/job.json", folder);
-	if (file_make_folders(folder, &err) != STATUS_OK ||
-	    manifest_write_document(path, store_kind(STORE_JOBS), id, job, &err) != STATUS_OK)
+	status result = row_find(s, STORE_JOBS, id, &row, &err);
+	if (result == STATUS_OK)
+		result = file_make_folders(folder, &err);
+	if (result == STATUS_OK)
+		result = manifest_write_document(path, store_kind(STORE_JOBS), id, row.document, &err);
+	if (result != STATUS_OK && result != STATUS_NOT_FOUND)
 		log_line(LOG_WARN, "the copy of %s is not up to date: %s", id, error_message(&err));
+	row_fini(&row);
 }
 
 status store_job_put(store *s, const char *id, const char *job_status, const json_t *job, error *err)
@@ -28,9 +34,11 @@ status store_job_put(store *s, const char *id, const char *job_status, const jso
 		return error_set(err, STATUS_INVALID, "id", "not a job's id");
 	snprintf(row.id, sizeof row.id, "%s", id);
 	snprintf(row.state, sizeof row.state, "%s", job_status);
-	TRY(row_put(s, STORE_JOBS, &row, err));
-	job_write_copy(s, id, job);
-	return STATUS_OK;
+	TRY(store_begin(s, err));
+	status result = row_put(s, STORE_JOBS, &row, err);
+	if (result == STATUS_OK)
+		result = after_add(&s->copies, id, err);
+	return store_end(s, result, err);
 }
 
 status store_job_get(store *s, const char *id, json_t **out, error *err)

@@ -100,8 +100,7 @@ static status move_in(store *s, const char *id, const char *temporary, const cha
 {
 	char parent[PATH_MAX];
 	TRY(clear_place(s, id, folder, err));
-	if (rename(temporary, folder) != 0)
-		return file_error(err, folder, "cannot keep");
+	TRY(commit_rename(s, temporary, folder, err));
 	snprintf(parent, sizeof parent, "%s/models", s->folder);
 	return file_sync_folder(parent, err);
 }
@@ -122,11 +121,12 @@ status store_model_add(store *s, const store_model *m, const char *temporary_fol
 	if (result == STATUS_OK)
 		result = store_check_room(s, row.bytes, err);
 	if (result == STATUS_OK)
-		result = move_in(s, m->id, temporary_folder, folder, err);
+		result = store_begin(s, err);
 	if (result == STATUS_OK) {
-		result = row_put(s, STORE_MODELS, &row, err);
-		if (result != STATUS_OK)
-			rename(folder, temporary_folder);
+		result = move_in(s, m->id, temporary_folder, folder, err);
+		if (result == STATUS_OK)
+			result = row_put(s, STORE_MODELS, &row, err);
+		result = store_end(s, result, err);
 	}
 	row_fini(&row);
 	return result;

@@ -15,6 +15,28 @@ typedef struct store_damage {
 	char id[STORE_ID_BYTES], problem[160];
 } store_damage;
 
+typedef enum commit_statement {
+	COMMIT_BEGIN,
+	COMMIT_END,
+	COMMIT_UNDO,
+	COMMIT_SAVE,
+	COMMIT_RELEASE,
+	COMMIT_UNDO_INNER,
+	COMMIT_STATEMENTS
+} commit_statement;
+enum { COMMIT_DEPTH = 8 };
+
+/* Texts that wait for the outermost commit. */
+typedef struct after_list {
+	char **texts;
+	int n;
+} after_list;
+
+/* Lengths of the lists when a commit began. */
+typedef struct commit_mark {
+	int unlink, copies, renames;
+} commit_mark;
+
 struct store {
 	char folder[PATH_MAX - 256]; /* room for every name the store appends */
 	sqlite3 *db;
@@ -25,15 +47,26 @@ struct store {
 	uint64_t ledger_device, ledger_inode; /* of the file that is open, to notice that it was replaced */
 	bool dirty;                           /* commits since the log was last checkpointed */
 	char problem[160];                    /* "" while all is well */
-	int depth;     /* of commits under way */
-	char **unlink; /* queued by the commit under way */
-	int n_unlink;
+	sqlite3_stmt *commit[COMMIT_STATEMENTS];
+	int depth;   /* of commits under way */
+	bool broken; /* an inner one could not be rolled back */
+	commit_mark marks[COMMIT_DEPTH];
+	after_list unlink, copies, renames; /* paths; ids of jobs; paths in pairs */
 	store_damage *damaged;
 	int n_damaged;
 };
 
 /* STATUS_STORAGE when the ledger was moved or replaced: nothing must be acknowledged then. */
 status store_writable(const store *s, error *err);
+
+/* --- commits (store_commit.c) ------------------------------------------------------------- */
+
+status commit_init(store *s, error *err);
+void commit_fini(store *s);
+/* Inside a commit: give a blob its name, which a rollback takes back. */
+status commit_rename(store *s, const char *from, const char *to, error *err);
+/* Inside a commit. */
+status after_add(after_list *list, const char *text, error *err);
 
 /* --- rows (store_row.c) ------------------------------------------------------------------------ */
 
@@ -86,15 +119,15 @@ void store_manifest_base(const store *s, store_table table, const store_row *row
 /* Hold the blob against the ledger's copy of its manifest: sizes, or with `contents` every byte. A manifest that is missing
  * or damaged is written again when the files are whole. STATUS_STORAGE. */
 status row_check_blob(store *s, store_table table, const store_row *row, bool contents, error *err);
-/* Write jobs/<id>/job.json; a failure is logged. */
-void job_write_copy(store *s, const char *id, const json_t *job);
+/* Write jobs/<id>/job.json as the row says; a failure is logged. */
+void job_write_copy(store *s, const char *id);
 
 /* Queue a path below the data folder for removal, in the commit under way. */
 status removal_queue(store *s, const char *path, error *err);
 /* Something new lies at the path. */
 status removal_cancel(store *s, const char *path, error *err);
-/* The commit is over: unlink what it queued unless a backup is being made. What is left, the next sweep tries. */
-void removal_finish(store *s, bool committed);
+/* The commit is on the disk: unlink what it queued unless a backup is being made. What is left, the next sweep tries. */
+void removal_unlink_all(store *s);
 status removal_sweep(store *s, error *err);
 /* Is it queued? */
 status removal_pending(store *s, const char *path, bool *pending, error *err);

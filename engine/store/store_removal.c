@@ -1,6 +1,9 @@
-/* A blob is removed in two steps: the commit that deletes its row also lists its path in `removals`; once it is
- * on the disk the path is unlinked. Only what is listed there is ever unlinked, so a ledger that has lost rows costs no blob; and a crash
- * between the two steps leaves nothing behind, since the next start finds the list.
+/* A blob is removed in two steps: the commit that deletes its row also lists its path in `removals`; once it is on the disk the path
+ * is unlinked. Only what is listed there is ever unlinked, so a ledger that has lost rows costs no blob; and a crash between
+ * the two steps leaves nothing behind, since the next start finds the list.
+ *
+ * To list blobs before they arrive, so that a crash before their row's commit leaves nothing, was rejected: a log that lost
+ * its end would then have what was acknowledged removed. Such blobs go to lost/ (store_arrange.c).
  *
  * While a backup is being made nothing is unlinked: it holds DATA/backup.lock shared, an unlinking holds it exclusive. */
 #include <stdio.h>
@@ -13,13 +16,7 @@
 
 status removal_queue(store *s, const char *path, error *err)
 {
-	char **more = realloc(s->unlink, (size_t)(s->n_unlink + 1) * sizeof *more);
-	char *copy = more ? strdup(path) : NULL;
-	if (more)
-		s->unlink = more;
-	if (!copy)
-		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	s->unlink[s->n_unlink++] = copy;
+	TRY(after_add(&s->unlink, path, err));
 	s->dirty = true;
 	return ledger_run(s->db, NULL, err, "INSERT OR IGNORE INTO removals(path) VALUES(?)", "t", path);
 }
@@ -43,19 +40,13 @@ static bool may_unlink(const store *s)
 	return flock(s->backup, LOCK_EX | LOCK_NB) == 0;
 }
 
-void removal_finish(store *s, bool committed)
+void removal_unlink_all(store *s)
 {
-	bool now = committed && s->n_unlink > 0 && may_unlink(s);
-	for (int i = 0; i < s->n_unlink; i++) {
-		if (now)
-			is_gone(s, s->unlink[i]);
-		free(s->unlink[i]);
-	}
-	if (now)
-		flock(s->backup, LOCK_UN);
-	free(s->unlink);
-	s->unlink = NULL;
-	s->n_unlink = 0;
+	if (!may_unlink(s))
+		return;
+	for (int i = 0; i < s->unlink.n; i++)
+		is_gone(s, s->unlink.texts[i]);
+	flock(s->backup, LOCK_UN);
 }
 
 /* The list, as an array of texts: it must not change while it is read. */

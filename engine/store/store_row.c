@@ -53,7 +53,7 @@ static status read_row(store *s, store_table table, sqlite3_stmt *statement, sto
 	}
 	out->document = ledger_document(statement, 5);
 	out->manifest = sealed ? strdup(sealed) : NULL;
-	return out->document && (out->manifest || !sealed) ? STATUS_OK : STATUS_NOMEM;
+	return error_settle(err, out->document && (out->manifest || !sealed) ? STATUS_OK : STATUS_NOMEM);
 }
 
 status row_find(store *s, store_table table, const char *id, store_row *out, error *err)

@@ -1,0 +1,167 @@
+/* Changes of a job without memory: for every allocation in turn, all from it on fail. The change is made or not, is the
+ * same in memory and in the ledger once there is memory again, and nothing is lost or leaks. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/cards.h"
+#include "engine/daemon/job_document.h"
+#include "engine/daemon/job_state.h"
+#include "engine/daemon/jobs.h"
+#include "engine/daemon/jobs_private.h"
+#include "engine/daemon/sessions.h"
+#include "tests/unit/support/allocations.h"
+
+enum { MAX_ALLOCATIONS = 20000, STEPS = 3 }; /* in one change; between two that are tried */
+
+static engine *make_engine(char folder[64])
+{
+	engine *e = memory_new(1, sizeof *e);
+	strcpy(folder, "/tmp/additive-jobs-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	log_init("test", LOG_ERROR + 1);
+	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
+	assert_int_equal(cards_new(&e->cards, e), STATUS_OK);
+	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
+	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
+	jobs_stop(e->jobs);
+	return e;
+}
+
+static void free_engine(engine *e, const char *folder)
+{
+	jobs_free(e->jobs);
+	sessions_free(e->sessions);
+	cards_free(e->cards);
+	store_close(e->store);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+	free(e);
+}
+
+static job *add(engine *e, const char *id)
+{
+	json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:{s:i}, s:{s:s, s:i}}", "id", id, "status", "queued",
+	                        "training_file", "file-1", "model", "additive", "additive", "step", 3, "request",
+	                        "result", "ft:additive:1", "keep_checkpoints", 2);
+	error err = ERROR_INIT;
+	status s = jobs_add(e->jobs, id, row, json_array(), &err);
+	if (s != STATUS_OK)
+		fail_msg("%s: %s", id, error_message(&err));
+	json_decref(row);
+	return jobs_find(e->jobs, id);
+}
+
+static bool ask(engine *e, void (*method)(stream *s), const char *id, int64_t allocations)
+{
+	uint64_t before = e->requests + e->failures;
+	stream *s = memory_new(1, sizeof *s);
+	s->engine = e;
+	s->params = json_object();
+	strcpy(s->target, id);
+	e->streams++;
+	allocations_limit(allocations);
+	method(s);
+	allocations_limit(-1);
+	assert_int_equal(e->streams, 0);
+	assert_int_equal(e->requests + e->failures, before + 1); /* answered once */
+	return true;
+}
+
+/* With memory again: memory and ledger agree, on one of these states. */
+static const char *settled(engine *e, const char *id)
+{
+	static const char *const names[] = {"queued", "running", "paused"};
+	static char in_ledger[16];
+	json_t *row;
+	job *j = jobs_find(e->jobs, id);
+	if (j && j->late_ns)
+		j->late_ns = 1; /* a second has passed */
+	job_state_tick(e->jobs);
+	j = jobs_find(e->jobs, id);
+	assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK);
+	snprintf(in_ledger, sizeof in_ledger, "%s", jobs_text(row, "status"));
+	json_decref(row);
+	if (j) {
+		assert_false(j->unsettled);
+		assert_string_equal(jobs_text(j->document, "status"), names[j->state]);
+		assert_string_equal(in_ledger, names[j->state]);
+		assert_int_equal(json_array_size(j->unwritten), 0);
+		assert_int_equal(json_integer_value(json_object_get(json_object_get(j->document, "additive"), "step")),
+		                 3);
+	}
+	return in_ledger;
+}
+
+typedef struct trial {
+	const char *before, *after; /* states */
+	void (*method)(stream *s);  /* NULL: a failure of the run, */
+	status why;                 /* this one */
+} trial;
+
+static bool try_change(engine *e, const trial *t, const char *id, int64_t allocations)
+{
+	job *j = add(e, id);
+	if (strcmp(t->before, "paused") == 0)
+		ask(e, jobs_pause, id, -1);
+	if (strcmp(t->before, "running") == 0)
+		assert_int_equal(job_state_change(e->jobs, j, JOB_RUNNING,
+		                                  job_document_in_state(j->document, "running"), json_array(), NULL),
+		                 STATUS_OK);
+	if (t->method) {
+		ask(e, t->method, id, allocations);
+	} else {
+		allocations_limit(allocations);
+		job_state_fail(e->jobs, j, &(error){.status = t->why});
+		allocations_limit(-1);
+	}
+	const char *after = settled(e, id);
+	bool changed = strcmp(after, t->after) == 0;
+	/* A failure that could not be written is one of memory until it can: the job is tried again. */
+	assert_true(changed || strcmp(after, t->method ? t->before : "paused") == 0);
+	return changed;
+}
+
+static void a_change_without_memory_is_made_whole_or_not_at_all(void **state)
+{
+	static const trial trials[] = {
+	    {"queued", "cancelled", jobs_cancel, 0},  {"queued", "paused", jobs_pause, 0},
+	    {"running", "paused", jobs_pause, 0},     {"paused", "queued", jobs_resume, 0},
+	    {"running", "paused", NULL, STATUS_FULL}, {"running", "failed", NULL, STATUS_INVALID}};
+	char folder[64], id[STORE_ID_BYTES];
+	(void)state;
+	for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+		engine *e = make_engine(folder);
+		int64_t before = allocations_count();
+		assert_true(try_change(e, &trials[i], "ftjob-0", -1));
+		int64_t most = allocations_count() - before;
+		assert_true(most > 10 && most < MAX_ALLOCATIONS);
+		int unmade = 0;
+		for (int64_t n = 0; n < most; n += STEPS) {
+			snprintf(id, sizeof id, "ftjob-%d", (int)n + 1);
+			unmade += !try_change(e, &trials[i], id, n);
+			if (n % 50 == 49) { /* each change looks at all jobs */
+				free_engine(e, folder);
+				e = make_engine(folder);
+			}
+		}
+		assert_true(unmade > 0 || !trials[i].method);
+		free_engine(e, folder);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_change_without_memory_is_made_whole_or_not_at_all),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
