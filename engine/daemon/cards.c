@@ -341,6 +341,13 @@ const char *cards_problem(const card *c)
 	return c->problem[0] ? c->problem : c->unloadable ? c->load_problem : NULL;
 }
 
+void cards_note_damage(cards *all)
+{
+	for (const card *c = all->first; c; c = c->next)
+		if (c->unloadable)
+			store_note_damage(all->engine->store, cards_table(c), c->id, c->load_problem);
+}
+
 status cards_keep_weights(cards *all, const card *c, error *err)
 {
 	card **known = find_card(all, c->id);

@@ -47,6 +47,8 @@ status cards_open(cards *all, const char *id, card **out, error *err);
 status cards_inspect(cards *all, const char *id, card **out, error *err);
 /* Why the model cannot be used, as far as is known; NULL: nothing is wrong. */
 const char *cards_problem(const card *c);
+/* Tell the store of models that the executor could not load. */
+void cards_note_damage(cards *all);
 void cards_release(card *c); /* NULL is legal */
 /* The name is gone from the store: requests must not find it any more. */
 void cards_forget(cards *all, const char *id);

@@ -7,6 +7,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/background.h"
+#include "engine/daemon/cards.h"
 #include "engine/daemon/engine.h"
 
 enum { STORAGE_LOOK_NS = 1000000000, STORAGE_WARN_PERCENT = 90 };
@@ -18,19 +19,25 @@ json_t *storage_state(engine *e)
 	                 store_damaged_count(e->store));
 }
 
-void storage_tick(engine *e)
+static void watch_budget(engine *e)
 {
 	int64_t budget = e->options->data_budget, used;
-	if (budget <= 0 || clock_ns() - e->storage_looked_ns < STORAGE_LOOK_NS)
-		return;
-	e->storage_looked_ns = clock_ns();
-	if (store_bytes(e->store, &used, NULL) != STATUS_OK)
+	if (budget <= 0 || store_bytes(e->store, &used, NULL) != STATUS_OK)
 		return;
 	bool near = used / STORAGE_WARN_PERCENT >= budget / 100;
 	if (near && !e->storage_warned)
 		log_line(LOG_WARN, "%lld of %lld bytes of the data budget are used: delete checkpoints, files or models",
 		         (long long)used, (long long)budget);
 	e->storage_warned = near;
+}
+
+void storage_tick(engine *e)
+{
+	if (clock_ns() - e->storage_looked_ns < STORAGE_LOOK_NS)
+		return;
+	e->storage_looked_ns = clock_ns();
+	cards_note_damage(e->cards);
+	watch_budget(e);
 }
 
 /* --- storage.usage -------------------------------------------------------------------- */
@@ -62,6 +69,7 @@ static void usage_free(void *context)
 void storage_usage(stream *s)
 {
 	usage *u = memory_new(1, sizeof *u);
+	cards_note_damage(s->engine->cards);
 	if (u)
 		u->damaged = store_damaged(s->engine->store);
 	if (!u || !u->damaged) {

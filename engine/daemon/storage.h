@@ -7,7 +7,7 @@
 
 /* The member "storage" of engine.status: {"ok", "problem", "damaged"}. NULL when out of memory. */
 json_t *storage_state(struct engine *e);
-/* Now and then: warn when the data budget is nearly used up. */
+/* Now and then: collect what was found damaged, warn when the data budget is nearly used up. */
 void storage_tick(struct engine *e);
 
 void storage_usage(stream *s);
