@@ -15,6 +15,7 @@
 #include "engine/daemon/device.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/engine.h"
+#include "proto/json_memory.h"
 
 /* Of gathered frames: the first allocation, and what is kept when all has been written. */
 enum { FIRST_BYTES = 16 << 10, KEEP_BYTES = 1 << 20 };
@@ -382,7 +383,7 @@ static void on_hello(connection *c, const frame *f)
 {
 	char why[128];
 	reserve_forget();
-	json_t *hello = f->type == FRAME_HELLO && f->stream == 0 ? json_loadb(f->json, f->json_bytes, 0, NULL) : NULL;
+	json_t *hello = f->type == FRAME_HELLO && f->stream == 0 ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
 	const json_t *version = json_object_get(hello, "protocol");
 	json_int_t theirs = json_integer_value(version);
 	bool said = json_is_integer(version);
@@ -407,8 +408,8 @@ static void on_request(connection *c, const frame *f)
 		return;
 	}
 	reserve_forget();
-	json_t *request = json_loadb(f->json, f->json_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-	if (!request && reserve_failed()) {
+	json_t *request = json_memory_parse(f->json, f->json_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+	if (!request && json_memory_failed()) {
 		refuse_stream(c, f->stream, 503, "out_of_memory", "out of memory");
 		return;
 	}

@@ -14,6 +14,7 @@
 #include "engine/base/reserve.h"
 #include "engine/base/string_table.h"
 #include "engine/daemon/upload.h"
+#include "proto/json_memory.h"
 
 #define PARAM "idempotency_key"
 
@@ -188,7 +189,7 @@ static void answer_again(stream *s)
 static void on_data(stream *s, const frame *f)
 {
 	if (f->json_bytes) {
-		json_t *object = json_loadb(f->json, f->json_bytes, JSON_REJECT_DUPLICATES, NULL);
+		json_t *object = json_memory_parse(f->json, f->json_bytes, JSON_REJECT_DUPLICATES, NULL);
 		const char *name = json_string_value(json_object_get(object, "part"));
 		idempotency_part(s, name ? name : "");
 		json_decref(object);

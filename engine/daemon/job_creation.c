@@ -142,6 +142,7 @@ static status prepare(job_creation *c, error *err)
 {
 	engine *e = c->stream->engine;
 	TRY(job_request_read(&c->request, e, c->stream->params, err));
+	TRY(store_check_room(e->store, 1, err)); /* what it will save is not known yet */
 	job_request_corpus(&c->request, e->store, &c->corpus);
 	c->work.data = c;
 	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;

@@ -256,6 +256,7 @@ static status describe(job_run *r, error *err)
 	const store *s = r->engine->store;
 	char folder[PATH_MAX];
 	const char *base = json_string_value(json_object_get(r->request, "base"));
+	const char *result = json_string_value(json_object_get(r->request, "result"));
 	TRY(job_request_restore(r->request, r->engine, &r->corpus, &p->options, &p->architecture, err));
 	p->config = json_deep_copy(json_object_get(r->request, "config"));
 	p->save_ns = (uint64_t)json_integer_value(json_object_get(r->request, "save_seconds")) * 1000000000u;
@@ -263,6 +264,7 @@ static status describe(job_run *r, error *err)
 	p->report = on_report;
 	p->context = r;
 	snprintf(p->job, sizeof p->job, "%s", r->id);
+	snprintf(p->name, sizeof p->name, "%s", result ? result : "");
 	store_temporary_path(r->engine->store, p->result);
 	if (base)
 		snprintf(p->base, sizeof p->base, "%s", r->corpus.folder);

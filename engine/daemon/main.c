@@ -15,6 +15,7 @@
 #include "engine/daemon/engine.h"
 #include "engine/daemon/maintenance.h"
 #include "engine/daemon/sessions.h"
+#include "proto/json_memory.h"
 
 static const char usage[] = "additived " ADDITIVE_VERSION ": the engine daemon of Additive\n"
                             "\n"
@@ -128,7 +129,7 @@ int main(int argc, char **argv)
 	log_init("additived", LOG_INFO);
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
-	json_set_alloc_funcs(reserve_malloc, reserve_free);
+	json_memory_install(reserve_malloc, reserve_free);
 	uv_replace_allocator(reserve_malloc, reserve_realloc, reserve_calloc, reserve_free);
 	signal(SIGXFSZ, SIG_IGN); /* a file over the process's limit is an error like a full disk */
 	json_object_seed(0); /* before threads make objects */

@@ -144,6 +144,10 @@ static void settle_durably(session_settlement *x)
 	error err = ERROR_INIT;
 	engine *e = x->stream->engine;
 	sessions_adopt(table(x), x->entry, &x->change);
+	if (store_check_room(e->store, (int64_t)x->change.bytes, &err) != STATUS_OK) {
+		give_up(x, err.status, &err);
+		return;
+	}
 	x->document = sessions_document(x->entry);
 	x->version = store_session_next(e->store, x->entry->id, x->path);
 	x->work.data = x;

@@ -255,6 +255,8 @@ static void finish(training *t, device *d)
 		s = model_save(trainer_model(t->trainer), p->result, &err);
 	if (s == STATUS_OK)
 		s = tokenizer_save(p->tokenizer, p->result, &err);
+	if (s == STATUS_OK)
+		s = cards_seal(p->name, p->result, "user", &err);
 	error_settle(&err, s);
 	end(t, d, s == STATUS_OK, &err);
 }

@@ -49,7 +49,8 @@ typedef struct training_plan {
 	dataset *train, *valid; /* valid may be NULL */
 	const store *store;     /* for the paths of checkpoints only, which any thread may make */
 	char job[STORE_ID_BYTES];
-	char result[PATH_MAX];                                   /* folder to leave the finished model in */
+	char name[STORE_ID_BYTES];                               /* of the finished model */
+	char result[PATH_MAX];                                   /* folder to leave it in */
 	void (*report)(void *context, const training_report *r); /* loop thread */
 	void *context;
 } training_plan;

@@ -15,6 +15,7 @@
 #include "engine/base/reserve.h"
 #include "engine/daemon/engine.h"
 #include "engine/daemon/idempotency.h"
+#include "proto/json_memory.h"
 
 typedef struct upload {
 	stream *stream;
@@ -128,8 +129,8 @@ static status begin_part(upload *u, const char *json, size_t bytes)
 {
 	char path[PATH_MAX + 64];
 	reserve_forget();
-	json_t *object = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, NULL);
-	if (!object && reserve_failed())
+	json_t *object = json_memory_parse(json, bytes, JSON_REJECT_DUPLICATES, NULL);
+	if (!object && json_memory_failed())
 		return error_set(&u->error, STATUS_NOMEM, NULL, "out of memory");
 	const char *name = json_string_value(json_object_get(object, "part"));
 	const upload_part *parts = u->plan->parts;

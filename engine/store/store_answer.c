@@ -15,7 +15,7 @@ status store_answer_get(store *s, const char *key, uint64_t *request, json_t **a
 	if (ledger_step(s->db, row, &result, err)) {
 		*request = (uint64_t)sqlite3_column_int64(row, 0);
 		*answer = ledger_document(row, 1);
-		result = *answer ? STATUS_OK : STATUS_NOMEM;
+		result = error_settle(err, *answer ? STATUS_OK : STATUS_NOMEM);
 	}
 	sqlite3_finalize(row);
 	return result;
@@ -26,7 +26,7 @@ status store_answer_put(store *s, const char *key, uint64_t request, const json_
 	TRY(store_writable(s, err));
 	char *text = store_text(answer);
 	if (!text)
-		return STATUS_NOMEM;
+		return error_settle(err, STATUS_NOMEM);
 	status result = ledger_run(s->db, NULL, err,
 	                           "INSERT INTO answers(key, request, created, answer) VALUES(?,?,?,?) "
 	                           "ON CONFLICT(key) DO UPDATE SET request=excluded.request, created=excluded.created, "

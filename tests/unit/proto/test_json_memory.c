@@ -55,10 +55,15 @@ static void each_failing_allocation_of_a_parse(void (*refuse)(int64_t calls))
 	free(text);
 }
 
+static void fail_one(int64_t after)
+{
+	allocations_fail(after, false);
+}
+
 static void a_parse_without_memory_gives_nothing_and_breaks_nothing(void **state)
 {
 	(void)state;
-	each_failing_allocation_of_a_parse(allocations_fail_once);
+	each_failing_allocation_of_a_parse(fail_one);
 	each_failing_allocation_of_a_parse(allocations_limit);
 }
 
@@ -97,7 +102,7 @@ static char *an_answer(void)
 static void an_answer_without_memory_is_none(void **state)
 {
 	(void)state;
-	void (*const fails[])(int64_t) = {allocations_fail_once, allocations_limit};
+	void (*const fails[])(int64_t) = {fail_one, allocations_limit};
 	char *whole = an_answer();
 	assert_non_null(whole);
 	for (size_t f = 0; f < 2; f++) {
