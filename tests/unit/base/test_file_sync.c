@@ -1,0 +1,80 @@
+/* Which folders are synced: a name is on the disk when the folder that holds it is. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "engine/base/file.h"
+
+static char synced[16][PATH_MAX];
+static int n_synced;
+
+/* In place of the C library's. */
+int fsync(int fd)
+{
+	char link[64];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	if (n_synced < 16) {
+		ssize_t n = readlink(link, synced[n_synced], PATH_MAX - 1);
+		synced[n_synced++][n > 0 ? n : 0] = 0;
+	}
+	return (int)syscall(SYS_fsync, fd);
+}
+
+static bool was_synced(const char *folder, const char *name)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s%s", folder, name);
+	for (int i = 0; i < n_synced; i++)
+		if (strcmp(synced[i], path) == 0)
+			return true;
+	return false;
+}
+
+static void the_parents_of_new_folders_are_synced(void **state)
+{
+	(void)state;
+	char folder[] = "/tmp/additive-sync-XXXXXX", path[PATH_MAX];
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/data/models", folder);
+	n_synced = 0;
+	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
+	assert_true(was_synced(folder, ""));
+	assert_true(was_synced(folder, "/data"));
+	n_synced = 0;
+	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
+	assert_int_equal(n_synced, 0); /* nothing is new */
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+static void a_written_file_and_its_folder_are_synced(void **state)
+{
+	(void)state;
+	char folder[] = "/tmp/additive-sync-XXXXXX", path[PATH_MAX];
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/file", folder);
+	n_synced = 0;
+	assert_int_equal(file_write(path, &(file_part){"x", 1}, 1, NULL), STATUS_OK);
+	assert_int_equal(n_synced, 2);
+	assert_non_null(strstr(synced[0], "/file" FILE_TEMPORARY)); /* before it gets its name */
+	assert_true(was_synced(folder, ""));
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_parents_of_new_folders_are_synced),
+	    cmocka_unit_test(a_written_file_and_its_folder_are_synced),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
