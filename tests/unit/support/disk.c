@@ -40,15 +40,28 @@ static bool fails_path(const char *path)
 	return false;
 }
 
+static void path_of(int fd, char path[PATH_MAX])
+{
+	char link[64];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(link, path, PATH_MAX - 1);
+	path[n > 0 ? n : 0] = 0;
+}
+
 static bool fails(int fd)
 {
-	char link[64], path[PATH_MAX];
+	char path[PATH_MAX];
 	if (!failing)
 		return false;
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	ssize_t n = readlink(link, path, sizeof path - 1);
-	path[n > 0 ? n : 0] = 0;
+	path_of(fd, path);
 	return path[0] == '/' && fails_path(path);
+}
+
+static void (*_Atomic watch)(const char *path);
+
+void disk_watch(void (*synced)(const char *path))
+{
+	watch = synced;
 }
 
 ssize_t write(int fd, const void *data, size_t bytes)
@@ -78,6 +91,11 @@ int ftruncate64(int fd, off64_t bytes)
 
 int fsync(int fd)
 {
+	char path[PATH_MAX];
+	if (watch) {
+		path_of(fd, path);
+		watch(path);
+	}
 	return fails(fd) ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
