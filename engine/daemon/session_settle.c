@@ -144,15 +144,16 @@ static void settle_durably(session_settlement *x)
 	error err = ERROR_INIT;
 	engine *e = x->stream->engine;
 	sessions_adopt(table(x), x->entry, &x->change);
-	if (store_check_room(e->store, (int64_t)x->change.bytes, &err) != STATUS_OK) {
-		give_up(x, err.status, &err);
-		return;
-	}
-	x->document = sessions_document(x->entry);
-	x->version = store_session_next(e->store, x->entry->id, x->path);
+	status why = store_check_room(e->store, (int64_t)x->change.bytes, &err);
+	if (why == STATUS_OK)
+		why = store_session_next(e->store, x->entry->id, &x->version, x->path, &err);
+	if (why == STATUS_OK && !(x->document = sessions_document(x->entry)))
+		why = STATUS_NOMEM;
 	x->work.data = x;
-	if (!x->document || uv_queue_work(&e->loop, &x->work, pool_write, written) != 0)
-		give_up(x, STATUS_NOMEM, &err);
+	if (why == STATUS_OK && uv_queue_work(&e->loop, &x->work, pool_write, written) != 0)
+		why = STATUS_NOMEM;
+	if (why != STATUS_OK)
+		give_up(x, why, &err);
 }
 
 void session_settle(session_settlement *x)

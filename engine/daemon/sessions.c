@@ -354,6 +354,13 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
+	char state[PATH_MAX] = "";
+	if (e->options.durable && store_session_path(all->engine->store, e->id, state, &err) != STATUS_OK) {
+		cards_release(*c);
+		*c = NULL;
+		stream_error(s, &err, NULL);
+		return NULL;
+	}
 	e->was_live = e->live;
 	if (!e->live && make_live(all, e) != STATUS_OK) {
 		cards_release(*c);
@@ -365,8 +372,7 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 	set_idle(all, e, false);
 	*ticket = (session_ticket){.options = e->options};
 	snprintf(ticket->id, sizeof ticket->id, "%s", e->id);
-	if (e->options.durable)
-		store_session_path(all->engine->store, e->id, ticket->state);
+	snprintf(ticket->state, sizeof ticket->state, "%s", state);
 	return e;
 }
 

@@ -81,8 +81,8 @@ void store_blob_path(const store *s, const char *id, char *out);
 void store_model_folder(const store *s, const char *id, char *out);
 void store_job_folder(const store *s, const char *id, char *out);
 void store_checkpoint_folder(const store *s, const char *job, int64_t step, char *out);
-/* The current state of a durable session; "" when there is none. */
-void store_session_path(store *s, const char *id, char *out);
+/* The current state of a durable session; "" when there is none. STATUS_OK then too. */
+status store_session_path(store *s, const char *id, char *out, error *err);
 /* A fresh name in DATA/tmp. */
 void store_temporary_path(store *s, char *out);
 
@@ -140,9 +140,9 @@ status store_checkpoint_add(store *s, const char *job, int64_t step, const json_
 status store_checkpoint_delete(store *s, const char *job, int64_t step, error *err);
 
 /* Durable sessions. Each version of a state is a file of its own, and the row says which version counts. To save one:
- * the loop asks for the next version's path, any thread writes the file, the loop keeps it; then the version before goes.
+ * the loop asks for the next version and its path, any thread writes the file, the loop keeps it; then the version before goes.
  * A version that is not kept is void: store_session_discard, or the next start sets it aside. */
-int64_t store_session_next(store *s, const char *id, char *path);
+status store_session_next(store *s, const char *id, int64_t *version, char *path, error *err);
 /* Any thread: write the file, durably. `session` is the row's document, as it will be. */
 status store_session_write(const char *path, const char *id, const json_t *session, const void *blob, size_t bytes,
                            error *err);

@@ -131,7 +131,7 @@ static status arrange_version(store *s, const char *name, const store_row *row, 
 	json_t *document;
 	int64_t current;
 	error ignored = ERROR_INIT;
-	store_session_path(s, row->id, path);
+	TRY(store_session_path(s, row->id, path, err));
 	status now = session_file_document(path, &document, &current, &ignored);
 	json_decref(document);
 	if (now != STATUS_STORAGE || version < row->number)
@@ -271,7 +271,7 @@ static status convert_session(store *s, store_row *row, error *err)
 {
 	char path[PATH_MAX];
 	struct stat st;
-	store_session_path(s, row->id, path);
+	TRY(store_session_path(s, row->id, path, err));
 	TRY(session_file_convert(path, row->id, row->document, err));
 	if (stat(path, &st) != 0)
 		return file_error(err, path, "cannot look at");
@@ -284,10 +284,9 @@ static status check_session(void *context, const store_row *row, error *err)
 	visit *v = context;
 	char path[PATH_MAX];
 	struct stat st;
-	(void)err;
 	if (row->bytes == 0)
 		return json_array_append_new(v->old, json_string(row->id)) == 0 ? STATUS_OK : STATUS_NOMEM;
-	store_session_path(v->store, row->id, path);
+	TRY(store_session_path(v->store, row->id, path, err));
 	if (stat(path, &st) != 0)
 		store_note_damage(v->store, STORE_SESSIONS, row->id, "its state is missing");
 	else if (st.st_size != row->bytes)

@@ -38,16 +38,17 @@ void store_checkpoint_folder(const store *s, const char *job, int64_t step, char
 	assert(n > 0 && (size_t)n < PATH_MAX - used);
 }
 
-void store_session_path(store *s, const char *id, char *out)
+status store_session_path(store *s, const char *id, char *out, error *err)
 {
 	char name[2 * STORE_ID_BYTES];
 	store_row row;
 	out[0] = 0;
-	status found = row_find(s, STORE_SESSIONS, id, &row, NULL);
+	status found = row_find(s, STORE_SESSIONS, id, &row, err);
 	snprintf(name, sizeof name, "%.63s.%lld", id, (long long)row.number);
 	row_fini(&row);
 	if (found == STATUS_OK)
 		join(s, "sessions", name, out);
+	return found == STATUS_NOT_FOUND ? STATUS_OK : found;
 }
 
 /* --- by kind ------------------------------------------------------------------------- */

@@ -13,21 +13,24 @@
 #include "engine/base/file.h"
 #include "engine/store/store_private.h"
 
-static int64_t current_version(store *s, const char *id)
+/* 0 when there is no row. */
+static status current_version(store *s, const char *id, int64_t *version, error *err)
 {
 	store_row row;
-	row_find(s, STORE_SESSIONS, id, &row, NULL); /* a ledger that fails now fails again when the version is kept */
-	int64_t version = row.number;
+	status result = row_find(s, STORE_SESSIONS, id, &row, err);
+	*version = row.number;
 	row_fini(&row);
-	return version;
+	return result == STATUS_NOT_FOUND ? STATUS_OK : result;
 }
 
-int64_t store_session_next(store *s, const char *id, char *path)
+status store_session_next(store *s, const char *id, int64_t *version, char *path, error *err)
 {
-	int64_t version = current_version(s, id) + 1;
 	assert(store_valid_name(id));
-	snprintf(path, PATH_MAX, "%s/sessions/%s.%lld", s->folder, id, (long long)version);
-	return version;
+	path[0] = 0;
+	TRY(current_version(s, id, version, err));
+	++*version;
+	snprintf(path, PATH_MAX, "%s/sessions/%s.%lld", s->folder, id, (long long)*version);
+	return STATUS_OK;
 }
 
 bool session_file_name(const char *name, char id[STORE_ID_BYTES], int64_t *version)
@@ -101,7 +104,8 @@ status store_session_keep(store *s, const char *id, int64_t version, const json_
 	store_row row = {.number = version, .document = (json_t *)(uintptr_t)session};
 	if (!store_valid_name(id))
 		return error_set(err, STATUS_INVALID, "id", "not a session id");
-	int64_t before = current_version(s, id);
+	int64_t before;
+	TRY(current_version(s, id, &before, err));
 	snprintf(row.id, sizeof row.id, "%s", id);
 	snprintf(file, sizeof file, "%s/sessions/%s.%lld", s->folder, id, (long long)version);
 	if (stat(file, &st) != 0)
@@ -190,13 +194,17 @@ static status delete_session(store *s, const char *id, int64_t number, error *er
 	(void)number;
 	char path[STORE_ID_BYTES + 48];
 	bool found = false;
-	int64_t version = current_version(s, id);
+	int64_t version;
+	error why = ERROR_INIT;
+	status known = current_version(s, id, &version, &why); /* of a damaged row it is not: then lost/ gets the state */
+	if (known != STATUS_OK && known != STATUS_STORAGE)
+		return error_set(err, known, NULL, "%s", error_message(&why));
 	snprintf(path, sizeof path, "sessions/%.63s.%lld", id, (long long)version);
 	TRY(store_begin(s, err));
 	status result = row_delete(s, STORE_SESSIONS, id, &found, err);
 	if (result == STATUS_OK && !found)
 		result = error_set(err, STATUS_NOT_FOUND, "id", "there is no session \"%.64s\"", id);
-	if (result == STATUS_OK)
+	if (result == STATUS_OK && known == STATUS_OK)
 		result = removal_queue(s, path, err);
 	return store_end(s, result, err);
 }

@@ -65,7 +65,8 @@ static void keep(const fixture *f, const char *id, int64_t ttl, int64_t left)
 	json_t *row = json_pack("{s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:I, s:I}", "id", id, "model", "some-model",
 	                        "tokens", 3, "state_bytes", 4, "created", 5, "explain", 0, "position_policy", "error",
 	                        "ttl_seconds", (json_int_t)ttl, "expires_at", (json_int_t)(clock_unix() + left));
-	int64_t version = store_session_next(s, id, path);
+	int64_t version;
+	assert_int_equal(store_session_next(s, id, &version, path, NULL), STATUS_OK);
 	assert_int_equal(store_session_write(path, id, row, "state", 5, NULL), STATUS_OK);
 	assert_int_equal(store_session_keep(s, id, version, row, NULL), STATUS_OK);
 	json_decref(row);

@@ -110,7 +110,8 @@ static inline void count_damaged(fixture *f, size_t expected)
 static inline status save_session(store *s, const json_t *session, const void *state, size_t bytes)
 {
 	char path[PATH_MAX];
-	int64_t version = store_session_next(s, "sess-1", path);
+	int64_t version;
+	assert_int_equal(store_session_next(s, "sess-1", &version, path, NULL), STATUS_OK);
 	TRY(store_session_write(path, "sess-1", session, state, bytes, NULL));
 	return store_session_keep(s, "sess-1", version, session, NULL);
 }
@@ -155,7 +156,7 @@ static inline void must_have_one_of_each(fixture *f, const store_file *file)
 	assert_string_equal(json_string_value(json_object_get(job, "status")), "running");
 	json_decref(job);
 	assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-20", true, NULL), STATUS_OK);
-	store_session_path(f->store, "sess-1", path);
+	assert_int_equal(store_session_path(f->store, "sess-1", path, NULL), STATUS_OK);
 	assert_int_equal(store_session_read(path, "sess-1", &blob, &bytes, NULL), STATUS_OK);
 	assert_memory_equal(blob, "s", 1);
 	free(blob);

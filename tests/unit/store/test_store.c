@@ -114,7 +114,7 @@ static void an_id_that_could_leave_the_folder_finds_nothing(void **state)
 		assert_int_equal(store_model_delete(f->store, ids[i], NULL), STATUS_NOT_FOUND);
 		assert_int_equal(store_job_get(f->store, ids[i], &job, NULL), STATUS_NOT_FOUND);
 		assert_int_equal(store_session_delete(f->store, ids[i], NULL), STATUS_NOT_FOUND);
-		store_session_path(f->store, ids[i], path);
+		assert_int_equal(store_session_path(f->store, ids[i], path, NULL), STATUS_OK);
 		assert_string_equal(path, "");
 		assert_int_equal(add_model(f, ids[i]), STATUS_INVALID);
 	}
@@ -249,7 +249,7 @@ static void a_folder_of_the_first_version_is_brought_up_to_date(void **state)
 		must_have_dtype(f, "m", "fp32");
 		must_have_dtype(f, "ckpt-1", i ? "int8" : "fp32");
 		assert_int_equal(store_dtype_put(f->store, "ckpt-1", "int8", NULL), STATUS_OK);
-		store_session_path(f->store, "sess-1", path);
+		assert_int_equal(store_session_path(f->store, "sess-1", path, NULL), STATUS_OK);
 		assert_int_equal(store_session_read(path, "sess-1", &blob, &bytes, NULL), STATUS_OK);
 		assert_int_equal(bytes, 5);
 		assert_memory_equal(blob, "state", 5);
@@ -381,9 +381,9 @@ static void a_sessions_document_and_state_change_together(void **state)
 	size_t bytes;
 	json_t *object = json_pack("{s:s}", "id", "sess-1");
 	assert_int_equal(save_session(f->store, object, "one", 3), STATUS_OK);
-	store_session_path(f->store, "sess-1", first);
+	assert_int_equal(store_session_path(f->store, "sess-1", first, NULL), STATUS_OK);
 	assert_int_equal(save_session(f->store, object, "two\0x", 5), STATUS_OK);
-	store_session_path(f->store, "sess-1", second);
+	assert_int_equal(store_session_path(f->store, "sess-1", second, NULL), STATUS_OK);
 	assert_string_not_equal(first, second);
 	assert_int_equal(access(first, F_OK), -1);
 	reopen(f);

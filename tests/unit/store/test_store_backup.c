@@ -383,7 +383,7 @@ static int64_t session_number(store *s, const char *id)
 	void *blob;
 	size_t bytes;
 	error err = ERROR_INIT;
-	store_session_path(s, id, path);
+	assert_int_equal(store_session_path(s, id, path, NULL), STATUS_OK);
 	if (store_session_read(path, id, &blob, &bytes, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
 	int64_t n = data_folder_number(blob, bytes);

@@ -67,7 +67,8 @@ static void add_one_of_each(store *s, int64_t n, int out)
 	need(write(out, &a, sizeof a) == sizeof a);
 
 	json_t *session = json_pack("{s:s, s:I}", "id", "sess-1", "tokens", (json_int_t)n);
-	int64_t version = store_session_next(s, "sess-1", path);
+	int64_t version;
+	need(store_session_next(s, "sess-1", &version, path, NULL) == STATUS_OK);
 	need(store_session_write(path, "sess-1", session, blob, BLOB_BYTES, NULL) == STATUS_OK);
 	need(store_session_keep(s, "sess-1", version, session, NULL) == STATUS_OK);
 	a.kind = 's';
@@ -154,7 +155,7 @@ static void check_session(store *s, int64_t acknowledged_tokens)
 		return;
 	void *state;
 	size_t bytes;
-	store_session_path(s, "sess-1", path);
+	assert_int_equal(store_session_path(s, "sess-1", path, NULL), STATUS_OK);
 	assert_int_equal(store_session_read(path, "sess-1", &state, &bytes, NULL), STATUS_OK);
 	check_content(state, bytes, tokens);
 }

@@ -1,4 +1,5 @@
 /* Damage to the data folder: what is lost is at most the damaged object, it is named, and nothing is deleted. */
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -320,7 +321,7 @@ static void only_the_damaged_object_is_lost_and_it_is_named(void **state)
 				char path[PATH_MAX];
 				void *data;
 				size_t bytes;
-				store_session_path(f->store, "sess-1", path);
+				assert_int_equal(store_session_path(f->store, "sess-1", path, NULL), STATUS_OK);
 				s = store_session_read(path, "sess-1", &data, &bytes, &err);
 			} else {
 				s = store_check_blob(f->store, t->table, t->id, true, &err);
@@ -338,6 +339,28 @@ static void only_the_damaged_object_is_lost_and_it_is_named(void **state)
 				assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-20", true, NULL), STATUS_OK);
 		}
 	}
+}
+
+/* A version that was made up would be the name of a state that counts. */
+static void no_state_is_written_for_a_session_whose_row_cannot_be_read(void **state)
+{
+	fixture *f = *state;
+	store_file file;
+	char path[PATH_MAX] = "x";
+	int64_t version;
+	sqlite3 *db;
+	log_init("test", LOG_ERROR + 1);
+	add_one_of_each(f, &file);
+	assert_int_equal(sqlite3_open(at(f, "ledger.sqlite"), &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "UPDATE objects SET digest=0 WHERE kind='session'", NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+	assert_int_equal(store_session_next(f->store, "sess-1", &version, path, NULL), STATUS_STORAGE);
+	assert_string_equal(path, "");
+	assert_int_equal(store_session_path(f->store, "sess-1", path, NULL), STATUS_STORAGE);
+	must_exist(f, "sessions/sess-1.1", true);
+	close_it(f);
+	open_it(f); /* the row is made again from the state */
+	must_have_one_of_each(f, &file);
 }
 
 /* --- while it runs ---------------------------------------------------------------------------------- */
@@ -384,6 +407,7 @@ int main(void)
 	    CASE(a_damaged_log_costs_no_blob_and_nothing_of_before),
 	    CASE(the_log_is_emptied_often),
 	    CASE(only_the_damaged_object_is_lost_and_it_is_named),
+	    CASE(no_state_is_written_for_a_session_whose_row_cannot_be_read),
 	    CASE(a_folder_that_goes_away_is_a_problem_with_a_name),
 	    CASE(nothing_is_acknowledged_into_a_ledger_that_is_not_there),
 	};

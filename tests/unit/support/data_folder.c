@@ -83,7 +83,8 @@ void data_folder_put_session(store *s, const char *id, int64_t number)
 	error err = ERROR_INIT;
 	json_t *document = json_pack("{s:s, s:I}", "id", id, "tokens", (json_int_t)number);
 	fill(blob, number);
-	int64_t version = store_session_next(s, id, path);
+	int64_t version;
+	assert_int_equal(store_session_next(s, id, &version, path, NULL), STATUS_OK);
 	need(store_session_write(path, id, document, blob, sizeof blob, &err), &err);
 	need(store_session_keep(s, id, version, document, &err), &err);
 	json_decref(document);
@@ -140,7 +141,7 @@ void data_folder_check(store *s, const data_objects *o)
 	need(store_job_get(s, o->job, &job, &err), &err);
 	assert_string_equal(json_string_value(json_object_get(job, "status")), "paused");
 	json_decref(job);
-	store_session_path(s, o->session, path);
+	assert_int_equal(store_session_path(s, o->session, path, NULL), STATUS_OK);
 	need(store_session_read(path, o->session, &blob, &bytes, &err), &err);
 	assert_int_equal(data_folder_number(blob, bytes), o->number);
 	free(blob);
