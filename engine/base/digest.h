@@ -1,7 +1,6 @@
-/* digest.h - the hash that tells damaged data from whole data: XXH3, 64 bits (the xxHash library).
+/* digest.h - the hash by which damaged data is found: XXH3, 64 bits (the xxHash library).
  *
- * It finds what disks, copies and crashes do to data. It is no protection against somebody who changes data
- * on purpose. */
+ * It finds what disks, copies and crashes do to data. It does not protect against deliberate changes. */
 #ifndef ENGINE_BASE_DIGEST_H
 #define ENGINE_BASE_DIGEST_H
 

@@ -21,7 +21,7 @@ typedef struct file_part {
  * or quota), else STATUS_IO. NAME is the last segment of `path`: absolute paths stay private. */
 status file_error(error *err, const char *path, const char *what);
 
-/* Unfinished files and folders are called NAME.tmp-XXXXXX, so that whoever finds one knows that it is nothing. */
+/* Unfinished files and folders are called NAME.tmp-XXXXXX, and may be removed by the next start. */
 #define FILE_TEMPORARY ".tmp-"
 
 /* Replace `path` by the concatenation of `parts`, atomically and durably. */

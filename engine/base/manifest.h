@@ -1,4 +1,4 @@
-/* manifest.h - what a blob of the data folder says about itself.
+/* manifest.h - the description that lies with each blob of the data folder.
  *
  * A blob is one file (an upload) or a folder of files (a model, a checkpoint). Its manifest is a JSON file beside or
  * inside it:

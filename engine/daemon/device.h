@@ -52,7 +52,7 @@ void device_snapshot(device *d, device_stats *out);
 
 backend *device_training_backend(device *d);
 scheduler *device_scheduler(device *d);
-/* A task's `prepare`: bring the model of that id on its way, for DEVICE_LOAD_NS per turn, whoever asks how often. True:
+/* A task's `prepare`: load the model of that id for DEVICE_LOAD_NS per turn, however many tasks ask. True:
  * device_model answers at once now, in this turn. The model of the first task that waits is loaded first; one that no
  * task has asked for in a turn is given up. */
 bool device_prepare(device *d, const char *id, const char *folder, dtype weights);

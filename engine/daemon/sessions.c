@@ -212,7 +212,7 @@ static void evicted(task *t)
 	free(t);
 }
 
-/* The executor runs tasks in order, so whoever uses the session next does not find its state on the device. */
+/* The executor runs tasks in order, so the next task that uses the session does not find its state on the device. */
 static void evict(sessions *all, session_entry *e)
 {
 	eviction *x = e->eviction;

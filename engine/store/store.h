@@ -6,7 +6,7 @@
  *   DATA/jobs/<id>/job.json     a copy of the job
  *   DATA/jobs/<id>/step-N/      checkpoints (complete models plus the optimiser, manifest.json)
  *   DATA/sessions/<id>.<n>      durable session states; the row says which n counts
- *   DATA/lost/KIND/             blobs that no row speaks for, set aside; damaged ledgers
+ *   DATA/lost/KIND/             blobs that no row names, set aside; damaged ledgers
  *   DATA/tmp/                   uploads in progress; emptied at start
  *   DATA/reserve                room for deletions on a full disk
  *
@@ -15,7 +15,7 @@
  *
  * Damage. Rows, manifests and states carry hashes, and blobs are verified against their manifests when they are read. What is
  * damaged is STATUS_STORAGE for whoever needs it, is listed by store_damaged, and harms nothing else. A damaged ledger is
- * made again from its whole rows and from what the blobs say of themselves. Nothing that a row does not speak for is
+ * made again from its whole rows and from the blobs' manifests. No blob without a row is
  * deleted; a ledger that is missing or empty beside blobs is refused with STATUS_STORAGE.
  *
  * All ids are made here (prefix plus 24 random hex digits, or a validated model name), so no path is ever built from
@@ -62,7 +62,7 @@ int store_damaged_count(const store *s);
 
 /* At most so many bytes of data; 0: as much as fits. */
 void store_set_budget(store *s, int64_t bytes);
-/* Bytes that rows speak for. */
+/* Bytes of all blobs that rows name. */
 status store_bytes(store *s, int64_t *out, error *err);
 /* STATUS_FULL when `bytes` more are over the budget. */
 status store_check_room(store *s, int64_t bytes, error *err);

@@ -83,7 +83,7 @@ static status has_row(store *s, store_table table, const char *id, bool *found, 
 	return error_set(err, result, NULL, "%s", error_message(&ignored));
 }
 
-/* A name below DATA/folder that no row speaks for. */
+/* A name below DATA/folder that no row names. */
 static status set_aside(store *s, store_table table, const char *folder, const char *name, const char *kept, error *err)
 {
 	char path[PATH_MAX];

@@ -1,4 +1,4 @@
-/* DATA/lost/KIND/NAME: blobs that no row speaks for. They are set aside, never deleted, until an
+/* DATA/lost/KIND/NAME: blobs that no row names. They are set aside, never deleted, until an
  * operator adopts or removes them (maintenance.h). A name that is taken gets "~" and a number behind it. */
 #include <dirent.h>
 #include <errno.h>

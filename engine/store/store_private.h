@@ -138,7 +138,7 @@ status store_with_reserve(store *s, store_removal remove, const char *id, int64_
 /* Take the reserve back when there is room. */
 void reserve_take(store *s);
 
-/* Move `path`, a blob that no row speaks for, to lost/KIND/NAME, with its manifest. */
+/* Move `path`, a blob that no row names, to lost/KIND/NAME, with its manifest. */
 status lost_keep(store *s, store_table table, const char *path, const char *name, error *err);
 
 /* Make the row of a blob that lies in its place from what it says about itself. STATUS_STORAGE: it does not say enough,

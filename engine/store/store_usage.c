@@ -1,4 +1,4 @@
-/* What uses how much. The budget counts what rows speak for; the report counts what lies in the folders. */
+/* What uses how much. The budget counts the blobs that rows name; the report counts what lies in the folders. */
 #include <dirent.h>
 #include <ftw.h>
 #include <inttypes.h>
