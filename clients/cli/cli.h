@@ -35,7 +35,7 @@ typedef struct command {
 /* Each ends with a NULL name. */
 extern const command serve_commands[], train_commands[], jobs_commands[], models_commands[], files_commands[],
     generate_commands[], explain_commands[], sessions_commands[], tokenize_commands[], version_commands[],
-    maintenance_commands[];
+    maintenance_commands[], storage_commands[];
 
 /* "additive: …" on stderr; returns the status. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

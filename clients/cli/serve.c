@@ -31,6 +31,7 @@ static const option_row serve_options[] = {
     {"max-known-sessions", OPTION_INTEGER, "N", "sessions on the device and stored (65536)", NULL},
     {"max-generations", OPTION_INTEGER, "N", "generations running and waiting (256)", NULL},
     {"max-batch", OPTION_INTEGER, "N", "sequences in one decode step (32, on a GPU 256)", NULL},
+    {"data-budget", OPTION_INTEGER, "MIB", "refuse what would make the data larger (no limit)", NULL},
     {"retain-days", OPTION_INTEGER, "N", "remove checkpoints of ended jobs when so old (never)", NULL},
     {"retain-bytes", OPTION_INTEGER, "N", "keep so many bytes of them, the newest (all)", NULL},
     {"api-key-file", OPTION_TEXT, "FILE", "bearer keys, one per line; without it everybody may do everything", NULL},
@@ -90,6 +91,7 @@ static void arrange(service *s, const options *o, const char *socket)
 	child_option(&s->engine, "--max-known-sessions", options_text(o, "max-known-sessions"));
 	child_option(&s->engine, "--max-generations", options_text(o, "max-generations"));
 	child_option(&s->engine, "--max-batch", options_text(o, "max-batch"));
+	child_option(&s->engine, "--data-budget", options_text(o, "data-budget"));
 	child_option(&s->engine, "--retain-days", options_text(o, "retain-days"));
 	child_option(&s->engine, "--retain-bytes", options_text(o, "retain-bytes"));
 	s->front = (child){.name = "additive-httpd", .output = -1, .listen_to = true};

@@ -165,6 +165,8 @@ def test_the_command_line_does_the_same_job(service, tmp_path):
     page = tmp_path / "page.html"
     explained = additive("explain", "--model", model, "--html", str(page), "12 bottles of beer")
     assert explained.returncode == 0 and page.read_text().lstrip().lower().startswith("<!doctype html")
+    stored = additive("storage")
+    assert stored.returncode == 0 and "checkpoints" in stored.stdout and "Damaged" not in stored.stdout
     missing = additive("generate", "--model", "nothing-here", "x")
     assert missing.returncode == 1 and "nothing-here" in missing.stderr
     assert additive("no-such-command").returncode == 2
