@@ -120,7 +120,7 @@ def run(tmp_path, seconds):
 
 
 def test_a_start_with_a_failing_call_loses_nothing(tmp_path):
-    run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "8")))
+    run(tmp_path, float(os.environ.get("SWEEP_SECONDS", "5")))
 
 
 @pytest.mark.slow

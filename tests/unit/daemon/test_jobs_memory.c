@@ -21,7 +21,7 @@
 #include "engine/daemon/sessions.h"
 #include "tests/unit/support/allocations.h"
 
-enum { MAX_ALLOCATIONS = 20000, STEPS = 3 }; /* in one change; between two that are tried */
+enum { MAX_ALLOCATIONS = 20000, STEPS = 7 }; /* in one change; between two that are tried */
 
 static engine *make_engine(char folder[64])
 {
