@@ -48,8 +48,12 @@ static status read_file_id(char out[STORE_ID_BYTES], engine *e, const json_t *pa
 	out[0] = 0;
 	if (!id)
 		return STATUS_OK;
-	if (store_file_get(e->store, id, &f, NULL) != STATUS_OK)
+	error why = ERROR_INIT;
+	status s = store_file_get(e->store, id, &f, &why);
+	if (s == STATUS_NOT_FOUND)
 		return error_set(err, STATUS_INVALID, key, "there is no file \"%.64s\"", id);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "%s", error_message(&why));
 	*bytes += f.bytes;
 	snprintf(out, STORE_ID_BYTES, "%s", f.id);
 	return STATUS_OK;

@@ -167,7 +167,7 @@ void session_settle(session_settlement *x)
 		store_note_damage(x->stream->engine->store, STORE_SESSIONS, e->id, error_message(&x->error));
 	if (!durable || (failed && !x->making && !x->changed)) {
 		settle_in_memory(x);
-	} else if (failed && (x->making || x->whole || !x->change.blob)) {
+	} else if (failed && (x->making || x->whole || !x->change.blob || x->error.status != STATUS_CANCELLED)) {
 		take_back(x);
 	} else if (!x->change.blob) {
 		error why = x->change.error;

@@ -6,9 +6,9 @@
  * removed, and one that there was before goes back to what is stored: its slot on the device is freed, so that the next
  * use reads the stored state.
  *
- * A request that has failed may still have changed its session: a generation that is cancelled leaves the tokens that
- * were streamed. That change is stored too, unless the request is `whole`, before the stream is answered with the
- * error. A session that is not durable keeps what it has read.
+ * A generation that is cancelled leaves the tokens that were streamed: that change is stored too, unless the request is
+ * `whole`, before the stream is answered with the error. Any other failure is taken back. A session that is not durable
+ * keeps what it has read.
  *
  * Loop thread only. */
 #ifndef ENGINE_DAEMON_SESSION_SETTLE_H

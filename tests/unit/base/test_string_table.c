@@ -11,7 +11,7 @@
 enum { MANY = 5000 };
 
 typedef struct thing {
-	char name[16];
+	char name[24];
 	string_node node;
 } thing;
 static thing things[MANY];
