@@ -54,7 +54,9 @@ static void *take(size_t bytes)
 void *reserve_malloc(size_t bytes)
 {
 	void *data = malloc(bytes);
-	return data || bytes == 0 ? data : take(bytes);
+	if (!data && bytes > 0)
+		data = take(bytes);
+	return data;
 }
 
 void *reserve_calloc(size_t count, size_t size)

@@ -451,8 +451,10 @@ void idempotency_tick(engine *e)
 
 void idempotency_drain(engine *e)
 {
-	for (string_node *n = NULL; (n = string_table_next(&e->idempotency->running, n));) {
-		stream *s = STRING_TABLE_OWNER(n, request_key, node)->stream;
+	string_node *next = string_table_next(&e->idempotency->running, NULL);
+	for (request_key *key; (key = STRING_TABLE_OWNER(next, request_key, node));) {
+		stream *s = key->stream;
+		next = string_table_next(&e->idempotency->running, next); /* the cancelled one may end at once */
 		if ((s->cancelled || !s->connection) && s->watch && s->watch->cancel)
 			s->watch->cancel(s);
 	}

@@ -199,7 +199,7 @@ static status arrange_job(store *s, const char *parent, const char *name, error 
 static status seal_old(store *s, store_table table, store_row *row, error *err)
 {
 	char path[PATH_MAX], base[PATH_MAX], blob[PATH_MAX];
-	manifest *m;
+	manifest *m = NULL;
 	store_manifest_base(s, table, row, base);
 	store_manifest_path(s, table, row, path);
 	status result;
