@@ -42,8 +42,8 @@ static status sync_tree(const char *folder, error *err)
 
 status store_model_seal(const store_model *m, const char *folder, error *err)
 {
-	json_t *about = document_of(m);
 	TRY(sync_tree(folder, err));
+	json_t *about = document_of(m);
 	status result =
 	    about ? manifest_write(folder, store_kind(STORE_MODELS), m->id, about, err) : STATUS_NOMEM;
 	json_decref(about);
