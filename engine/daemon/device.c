@@ -55,7 +55,7 @@ static void close_backends(device *d)
 	d->backend = d->training_backend = NULL;
 }
 
-/* Rows of a step where nobody has said how many: a device takes hardly longer for many than for one, a CPU in
+/* Rows of a step when no option sets them: a device takes hardly longer for many than for one, a CPU in
  * proportion. */
 enum { BATCH_ON_CPU = 32, BATCH_ON_DEVICE = 256 };
 

@@ -14,7 +14,7 @@
  * durable, and a blob is unlinked only after a commit has listed it for removal; so a crash needs no repair.
  *
  * Damage. Rows, manifests and states carry hashes, and blobs are verified against their manifests when they are read. What is
- * damaged is STATUS_STORAGE for whoever needs it, is listed by store_damaged, and harms nothing else. A damaged ledger is
+ * damaged is STATUS_STORAGE for each request that needs it, is listed by store_damaged, and harms nothing else. A damaged ledger is
  * made again from its whole rows and from the blobs' manifests. No blob without a row is
  * deleted; a ledger that is missing or empty beside blobs is refused with STATUS_STORAGE.
  *

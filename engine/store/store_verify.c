@@ -25,7 +25,7 @@ static bool is_data_folder(const char *folder)
 	       stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* A lock file that is made here belongs to the owner of the folder, whoever runs this. */
+/* A lock file that is made here belongs to the owner of the folder, under any user. */
 status verify_lock(const char *folder, int *out, error *err)
 {
 	char path[PATH_MAX];
