@@ -34,10 +34,10 @@ static inline float math_float(uint32_t bits)
 	return x;
 }
 
-/* e^x. math_exp(0) is exactly 1, and e^-inf exactly 0.
+/* e^x for x from -87 to 88; math_exp_near(0) is exactly 1.
  * x = n ln 2 + r, |r| <= ln 2 / 2:  e^x = 2^n (1 + r + r² P(r)). Adding 1.5·2^23 rounds
  * to an integer and leaves n in the low bits; ln 2 is split so that n·high is exact. */
-static inline float math_exp(float x)
+static inline float math_exp_near(float x)
 {
 	const float round = 0x1.8p23f, log2e = 0x1.715476p0f, high = 0x1.62e4p-1f, low = 0x1.7f7d1cp-20f;
 	float shifted = x * log2e + round;
@@ -49,7 +49,13 @@ static inline float math_exp(float x)
 	p = p * r + 0.166665211f;
 	p = p * r + 0.49999994f;
 	float y = 1.0f + (r + r * r * p);
-	y = y * math_float((math_bits(shifted) - math_bits(round) + 127) << 23);
+	return y * math_float((math_bits(shifted) - math_bits(round) + 127) << 23);
+}
+
+/* e^x. math_exp(0) is exactly 1, and e^-inf exactly 0. */
+static inline float math_exp(float x)
+{
+	float y = math_exp_near(x);
 	y = x < -87.3365f ? 0.0f : y;
 	return x > 88.376f ? INFINITY : y;
 }

@@ -1,0 +1,269 @@
+/* sample_estimate.h - the token of a row by floats, where they are certain of it.
+ *
+ * Weights as whole numbers take several times as long as e^-t in floats, and nearly every draw has the same outcome
+ * with both: the sum that matters is far from the token's bounds. So masses are estimated with a bound on their error,
+ * and whenever a comparison is closer than that, the answer is "unknown" and the caller weighs exactly. The token is
+ * the definition's either way.
+ *
+ * The error. t is the definition's t: the quotient is the correctly rounded one (below). math_exp(-t) is within 8.5e-8
+ * of the weight, relatively, and 2^-40 of one absolutely: checked for every float from 0 to 31. Of four of them added
+ * in pairs the sum is within 2 · 2^-24; everything else is in double. Together below 2^-22 of a sum and 2^-40 for each
+ * token.
+ *
+ * Masses are in units of the largest logit's weight. */
+#ifndef ENGINE_CPU_KERNELS_SAMPLE_ESTIMATE_H
+#define ENGINE_CPU_KERNELS_SAMPLE_ESTIMATE_H
+
+#include "engine/cpu/kernels/math.h"
+#include "engine/cpu/kernels/sample_list.h"
+
+/* How far any sum over a row of n tokens with this mass may be from the estimate. */
+static inline double sample_slack(double mass, int64_t n)
+{
+	return 0x1p-22 * mass + 0x1p-39 * (double)(n + 2);
+}
+
+/* Temperatures for which no step of sample_quotient overflows or underflows where it matters. */
+static inline bool sample_estimable(float temperature)
+{
+	return temperature >= 0x1p-20f && temperature <= 0x1p20f;
+}
+
+/* distance / temperature, rounded as IEEE 754 does, or what is not between 0 and SAMPLE_FAR where the quotient is not.
+ * With a fused multiply-add by way of the reciprocal: after one correction the quotient is within an ulp, and from
+ * there another one rounds correctly (Markstein 1990). It takes a quarter of a division. */
+static inline __attribute__((always_inline)) float sample_quotient(float distance, float temperature, float reciprocal)
+{
+#ifdef FP_FAST_FMAF
+	float q = distance * reciprocal;
+	q = fmaf(fmaf(-q, temperature, distance), reciprocal, q);
+	return fmaf(fmaf(-q, temperature, distance), reciprocal, q);
+#else
+	(void)reciprocal;
+	return distance / temperature;
+#endif
+}
+
+/* estimate[i] = e^-t of all n logits; 0 where they are too far or not finite. */
+static inline void sample_estimates(const sample_list *l, float max, float temperature, float *estimate)
+{
+	const float reciprocal = 1 / temperature, *x = l->x;
+	const int64_t n = l->n;
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++) {
+		const float t = sample_quotient(max - x[i], temperature, reciprocal);
+		estimate[i] = ((t >= 0) & (t < SAMPLE_FAR)) ? math_exp_near(-t) : 0;
+	}
+}
+
+/* The mass of the n tokens whose logits are at least `bound`. */
+static inline double sample_mass_from(const float *x, const float *estimate, int64_t n, float bound)
+{
+	double sum[SAMPLE_LANES] = {0}, mass = 0;
+	int64_t i = 0;
+	for (; i + 4 * SAMPLE_LANES <= n; i += 4 * SAMPLE_LANES) {
+		float part[4 * SAMPLE_LANES];
+#pragma omp simd
+		for (int l = 0; l < 4 * SAMPLE_LANES; l++) {
+			const float e = estimate[i + l]; /* read in any case, so that a comparison makes a mask */
+			part[l] = x[i + l] >= bound ? e : 0;
+		}
+#pragma omp simd
+		for (int l = 0; l < SAMPLE_LANES; l++)
+			sum[l] += (double)((part[l] + part[l + SAMPLE_LANES]) +
+			                   (part[l + 2 * SAMPLE_LANES] + part[l + 3 * SAMPLE_LANES]));
+	}
+	for (; i < n; i++)
+		mass += x[i] >= bound ? (double)estimate[i] : 0;
+#pragma omp simd reduction(+ : mass)
+	for (int l = 0; l < SAMPLE_LANES; l++)
+		mass += sum[l];
+	return mass;
+}
+
+/* A search for the logit at which the mass of all larger ones passes a goal: no token before it reaches `wanted`, and
+ * one that reaches `enough` is it or behind it. */
+typedef struct sample_search {
+	double wanted, enough;
+	float low, high;     /* it is in low <= x < high; high is infinite at first */
+	double below, above; /* masses from low on and from high on */
+} sample_search;
+
+/* Move a bound of the search to `bound`, from which on the mass is `found`; not where that is between wanted and
+ * enough. */
+static inline void sample_search_move(sample_search *s, float bound, double found)
+{
+	if (found < s->wanted && bound < s->high) {
+		s->high = bound;
+		s->above = found;
+	} else if (found >= s->enough && bound > s->low) {
+		s->low = bound;
+		s->below = found;
+	}
+}
+
+/* Narrow a search among n tokens, which are all those that it is still about; at most to a few. */
+static inline void sample_search_halve(sample_search *s, const float *x, const float *estimate, int64_t n, float max)
+{
+	enum { ROUNDS = 10 };
+	const double before = s->above; /* what these tokens lack */
+	for (int round = 0; round < ROUNDS; round++) {
+		const float bound = 0.5f * s->low + 0.5f * (s->high < max ? s->high : max);
+		sample_search_move(s, bound, before + sample_mass_from(x, estimate, n, bound));
+	}
+}
+
+/* Of every `stride` blocks of LANES tokens the first; returns how many tokens. */
+static inline int64_t sample_thin(const float *x, const float *estimate, int64_t n, int64_t stride, float *to_x,
+                                  float *to_estimate)
+{
+	int64_t thin = 0;
+	for (int64_t i = 0; i + SAMPLE_LANES <= n; i += stride * SAMPLE_LANES, thin += SAMPLE_LANES) {
+		memcpy(to_x + thin, x + i, SAMPLE_LANES * sizeof *x);
+		memcpy(to_estimate + thin, estimate + i, SAMPLE_LANES * sizeof *x);
+	}
+	return thin;
+}
+
+/* Narrow the search among all of l: guess from some of the tokens, look on both sides of the guess, and go on among
+ * those between. Returns how many are left; m->listed and m->id have them. */
+static inline int64_t sample_search_all(sample_search *s, const sample_list *l, const sample_memory *m, float max)
+{
+	enum { SOME = 512, NEAR = 32 };
+	float *estimate = (float *)m->weight; /* of the listed */
+	const float near = (max - s->low) / NEAR;
+	if (l->n > 4 * SOME) {
+		const int64_t thin = sample_thin(l->x, m->estimate, l->n, l->n / SAMPLE_LANES / (SOME / SAMPLE_LANES),
+		                                 m->listed, estimate);
+		sample_search guess = *s;
+		guess.wanted = guess.enough =
+		    s->wanted / s->below * sample_mass_from(m->listed, estimate, thin, -INFINITY);
+		sample_search_halve(&guess, m->listed, estimate, thin, max);
+		for (int side = -1; side <= 1; side += 2) {
+			const float bound = guess.low + (float)side * near;
+			sample_search_move(s, bound, sample_mass_from(l->x, m->estimate, l->n, bound));
+		}
+	}
+	int64_t n = sample_collect(l->x, 0, l->n, s->low, s->high, m->listed, m->id, 0);
+	for (int64_t i = 0; i < n; i++)
+		estimate[i] = m->estimate[m->id[i]];
+	sample_search_halve(s, m->listed, estimate, n, max);
+	n = sample_collect(m->listed, 0, n, s->low, s->high, m->listed, m->item, 0);
+	for (int64_t i = 0; i < n; i++)
+		m->id[i] = m->id[m->item[i]];
+	return n;
+}
+
+/* The first tokens by rank: those before `last` at the logit `bound`, and all larger ones. */
+typedef struct sample_front {
+	float bound;
+	int32_t last;
+} sample_front;
+
+/* Where top-p cuts the row of this mass, in the bracket; its few tokens are weighed exactly. False: unknown. */
+static inline bool sample_front_of(const sample_list *l, const sample_memory *m, float max, const sample_setting *s,
+                                   double mass, sample_bracket *b, sample_front *out)
+{
+	const double slack = sample_slack(mass, l->n);
+	const double wanted = ceil((double)s->top_p * 0x1p24) * 0x1p-24 * mass - 2 * slack;
+	if (!(wanted > 0))
+		return false;
+	const float *x = l->x;
+	float least = max;
+#pragma omp simd reduction(min : least)
+	for (int64_t i = 0; i < l->n; i++)
+		least = ((x[i] < least) & (x[i] >= -FLT_MAX)) ? x[i] : least;
+	const double far = max - (SAMPLE_FAR + 1) * (double)s->temperature;
+	sample_search search = {.wanted = wanted,
+	                        .enough = wanted + 4 * slack,
+	                        .low = least > far ? least : (float)far,
+	                        .high = INFINITY,
+	                        .below = mass};
+	const int64_t n = sample_search_all(&search, l, m, max);
+	*b = (sample_bracket){search.low, search.high};
+	sample_weigh(m->listed, n, max, s->temperature, m->weight);
+	for (int64_t i = 0; i < n; i++)
+		m->item[i] = (int32_t)i;
+	const uint64_t missing = (uint64_t)((wanted - search.above) * 0x1p39);
+	const sample_cut c =
+	    sample_find_cut((sample_cut){.last = -1}, m->listed, m->weight, m->item, n, INT64_MAX, missing);
+	if (c.last < 0 || (double)c.reached < (double)missing + 4 * slack * 0x1p39)
+		return false;
+	*out = (sample_front){m->listed[c.last], m->id[c.last]};
+	return true;
+}
+
+/* Leave the estimates of those within the front. */
+static inline void sample_keep(const sample_list *l, float *estimate, sample_front front)
+{
+	const float *x = l->x, bound = front.bound;
+	const int32_t n = (int32_t)l->n, last = front.last;
+#pragma omp simd
+	for (int32_t i = 0; i < n; i++) {
+		const float e = estimate[i];
+		estimate[i] = ((x[i] > bound) | ((x[i] == bound) & (i <= last))) ? e : 0;
+	}
+}
+
+/* Leave the estimates that min-p leaves. False: unknown, because a logit is too near to the limit. */
+static inline bool sample_keep_likely(const sample_list *l, float *estimate, float max, const sample_setting *s)
+{
+	const double margin = 1e-5, limit = -log((double)s->min_p), scale = s->temperature;
+	const float in = nextafterf((float)(max - scale * (limit - margin)), INFINITY), *x = l->x;
+	const float out = nextafterf((float)(max - scale * (limit + margin)), -INFINITY);
+	const int64_t n = l->n;
+	int near = 0;
+	if (!(s->min_p >= 0x1p-16f && in < max))
+		return false;
+#pragma omp simd reduction(| : near)
+	for (int64_t i = 0; i < n; i++) {
+		const float e = estimate[i];
+		near |= (x[i] >= out) & (x[i] < in);
+		estimate[i] = x[i] >= in ? e : 0;
+	}
+	return !near;
+}
+
+/* The token at which the sum of estimates exceeds the target; -1: unknown, because a sum is too near to it. */
+static inline int32_t sample_estimated_draw(const sample_list *l, const float *estimate, double target, double slack)
+{
+	double sum = 0;
+	int64_t i = 0;
+	for (int64_t step = 2048; step >= 2 * SAMPLE_LANES; step /= 8)
+		while (i + step <= l->n) {
+			const double more = sample_mass_from(l->x + i, estimate + i, step, -INFINITY);
+			if (sum + more > target)
+				break;
+			sum += more;
+			i += step;
+		}
+	for (; i < l->n && sum + (double)estimate[i] <= target; i++)
+		sum += (double)estimate[i];
+	if (i == l->n || sum + slack > target || sum + (double)estimate[i] - slack <= target)
+		return -1;
+	return (int32_t)i;
+}
+
+/* The index of the token of a row without top-k, or -1: unknown, but for the bracket of top-p's cut. */
+static inline int32_t sample_estimated(const sample_list *l, const sample_memory *m, float max, const sample_setting *s,
+                                       sample_bracket *b)
+{
+	if (!sample_estimable(s->temperature))
+		return -1;
+	sample_estimates(l, max, s->temperature, m->estimate);
+	double mass = sample_mass_from(l->x, m->estimate, l->n, -INFINITY);
+	if (s->top_p < 1) {
+		sample_front front;
+		if (!sample_front_of(l, m, max, s, mass, b, &front))
+			return -1;
+		sample_keep(l, m->estimate, front);
+	}
+	if (s->min_p > 0 && !sample_keep_likely(l, m->estimate, max, s))
+		return -1;
+	if (s->top_p < 1 || s->min_p > 0)
+		mass = sample_mass_from(l->x, m->estimate, l->n, -INFINITY);
+	const double target = sample_random(s) * 0x1p-24 * mass;
+	return sample_estimated_draw(l, m->estimate, target, 2 * sample_slack(mass, l->n));
+}
+
+#endif
