@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "engine/cpu/kernels/math.h"
+#include "engine/tensor/ops/sample.h"
 
 /* |got - want| in units of the last place of want. */
 static double ulps(float got, double want)
@@ -48,6 +49,18 @@ static void exp_is_exact_where_the_scan_relies_on_it(void **state)
 	assert_true(isnan(math_exp(NAN)));
 }
 
+/* What the estimates of the sampler allow: a relative error of 8.5e-8, and half a unit of a weight. */
+static void exp_is_near_enough_to_the_weights_of_tokens(void **state)
+{
+	(void)state;
+	for (uint32_t bits = 0; bits < math_bits(31.0f); bits += 701) {
+		const float t = math_float(bits);
+		const double weight = (double)sample_weight(t) * 0x1p-39;
+		if (!(fabs((double)math_exp_near(-t) - weight) <= 8.5e-8 * weight + 0x1p-40))
+			fail_msg("e^-%.9g: %.9g for a weight of %.17g", (double)t, (double)math_exp_near(-t), weight);
+	}
+}
+
 static void log_is_within_two_units_of_the_last_place(void **state)
 {
 	(void)state;
@@ -86,6 +99,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(exp_is_within_two_units_of_the_last_place),
 	    cmocka_unit_test(exp_is_exact_where_the_scan_relies_on_it),
+	    cmocka_unit_test(exp_is_near_enough_to_the_weights_of_tokens),
 	    cmocka_unit_test(log_is_within_two_units_of_the_last_place),
 	    cmocka_unit_test(the_normal_tail_is_within_nine_units_of_the_last_place),
 	    cmocka_unit_test(the_measure_notices_a_small_error),

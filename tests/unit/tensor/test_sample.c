@@ -208,6 +208,75 @@ static void every_kernel_draws_what_the_full_sort_draws(void **state)
 	assert_true(drawn > 270 * ROWS / 2);
 }
 
+/* A normal variate. */
+static float normal(uint64_t seed, uint64_t index)
+{
+	const double u = 1 - (double)philox_uniform(word(seed, 2 * index)), v = (double)unit(seed, 2 * index + 1);
+	return (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
+}
+
+/* Rows as models make them: flat, spread, peaked, one far ahead, rounded to ties, masked. */
+static void draw_model_logits(float *x, int64_t vocab, uint64_t seed)
+{
+	static const float spread[] = {0.2f, 1, 4, 0.01f, 1, 1};
+	const uint64_t kind = seed % 6;
+	for (int64_t i = 0; i < vocab; i++) {
+		x[i] = spread[kind] * normal(seed, (uint64_t)i);
+		if (kind == 3 && i == vocab / 3)
+			x[i] = 12;
+		else if (kind == 4)
+			x[i] = roundf(8 * x[i]) / 8;
+		else if (kind == 5 && i % 7 > 2)
+			x[i] = i % 7 == 3 ? NAN : i % 7 == 4 ? INFINITY : -INFINITY;
+	}
+}
+
+static sample_setting usual_setting(uint64_t seed)
+{
+	static const struct {
+		float temperature, top_p, min_p;
+		int32_t top_k;
+	} usual[] = {{1, 1, 0, 0},          {0.8f, 1, 0, 0},       {0.8f, 0.95f, 0, 50}, {0.8f, 0.95f, 0, 0},
+	             {1, 0.5f, 0, 0},       {0.8f, 1, 0.05f, 0},   {1, 0.9f, 0.02f, 0},  {0.7f, 1, 0, 50},
+	             {1, 0.95f, 0, 1000},   {0.3f, 1, 0, 1},       {1.5f, 0.99f, 0, 0},  {1e-7f, 0.9f, 0, 0},
+	             {1e7f, 0.9f, 0.1f, 0}, {1, 0.001f, 1e-6f, 0}, {1, 1, 1, 0},         {1, 0.7f, 0, 1 << 30}};
+	const uint64_t i = seed * 7 % (sizeof usual / sizeof usual[0]);
+	sample_setting s = plain;
+	s.temperature = usual[i].temperature;
+	s.top_p = usual[i].top_p;
+	s.min_p = usual[i].min_p;
+	s.top_k = usual[i].top_k;
+	s.seed_low = (uint32_t)seed;
+	return s;
+}
+
+static void rows_of_models_draw_what_the_full_sort_draws(void **state)
+{
+	backend *const *b = *state;
+	enum { MOST_ROWS = 48, MOST = 50257, SHAPES = 7 };
+	static const int64_t vocabularies[SHAPES] = {1, 7, 31, 33, 2047, 8192, MOST};
+	float *logits = malloc((size_t)MOST_ROWS * MOST * sizeof *logits);
+	assert_non_null(logits);
+	for (uint64_t i = 0; i < SHAPES; i++) {
+		const int64_t vocab = vocabularies[i], rows = vocab < MOST ? MOST_ROWS : MOST_ROWS / 3;
+		sample_setting setting[MOST_ROWS];
+		int32_t want[MOST_ROWS], got[MOST_ROWS];
+		for (int64_t row = 0; row < rows; row++) {
+			draw_model_logits(logits + row * vocab, vocab, i * 1000 + (uint64_t)row);
+			setting[row] = usual_setting(i * 1000 + (uint64_t)row);
+		}
+		sample(b[0], logits, rows, vocab, setting, NULL, 0, want);
+		for (int k = 1; k < (vocab > 33 ? DEVICE : backends); k++) { /* an emulated device takes its time */
+			sample(b[k], logits, rows, vocab, setting, NULL, 0, got);
+			for (int row = 0; row < rows; row++)
+				if (got[row] != want[row])
+					fail_msg("%s, row %d of %lld tokens: %d, must be %d", isas[k], row,
+					         (long long)vocab, got[row], want[row]);
+		}
+	}
+	free(logits);
+}
+
 static void a_row_says_the_same_in_any_batch(void **state)
 {
 	backend *const *b = *state;
@@ -406,6 +475,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_kernel_draws_what_the_full_sort_draws),
+	    cmocka_unit_test(rows_of_models_draw_what_the_full_sort_draws),
 	    cmocka_unit_test(a_row_says_the_same_in_any_batch),
 	    cmocka_unit_test(nobody_is_drawn_from_nothing),
 	    cmocka_unit_test(draws_follow_the_distribution_that_was_asked_for),
