@@ -19,6 +19,7 @@
 #include "engine/cpu/gemm.h"
 #include "engine/cpu/threads.h"
 #include "engine/tensor/ops.h"
+#include "engine/tensor/ops/sample.h"
 #include "engine/tensor/panel.h"
 #include "tests/bench/support/bench.h"
 
@@ -501,6 +502,54 @@ static void bench_optimizer(walk *w, int64_t n)
 
 /* --- the walk ----------------------------------------------------------------------- */
 
+/* --- sampling ----------------------------------------------------------------------- */
+
+/* A normal variate, near enough: the sum of four uniform ones. */
+static void fill_normal(float *x, int64_t n, float deviation)
+{
+	static float uniform[4];
+	uint32_t state = 12345;
+	for (int64_t i = 0; i < n; i++) {
+		for (int k = 0; k < 4; k++) {
+			state = state * 1664525u + 1013904223u;
+			uniform[k] = (float)(state >> 8) * 0x1p-23f - 1;
+		}
+		x[i] = deviation * 0.866f * (uniform[0] + uniform[1] + uniform[2] + uniform[3]);
+	}
+}
+
+/* Flat logits are those of a model that has learned nothing. */
+static void bench_sample(walk *w, int64_t rows, int64_t vocab, float deviation)
+{
+	static const struct {
+		const char *name;
+		sample_setting setting;
+	} draws[] = {{"greedy", {.temperature = 0, .top_p = 1}},
+	             {"temperature", {.temperature = 0.8f, .top_p = 1}},
+	             {"top-k 50", {.temperature = 0.8f, .top_p = 1, .top_k = 50}},
+	             {"top-k 50, top-p 0.95", {.temperature = 0.8f, .top_p = 0.95f, .top_k = 50}},
+	             {"top-p 0.95", {.temperature = 0.8f, .top_p = 0.95f}},
+	             {"min-p 0.05", {.temperature = 0.8f, .top_p = 1, .min_p = 0.05f}}};
+	for (size_t i = 0; i < sizeof draws / sizeof draws[0]; i++) {
+		char text[96];
+		snprintf(text, sizeof text, "B%d V%d deviation %g, %s", (int)rows, (int)vocab, (double)deviation,
+		         draws[i].name);
+		tensor logits = reals(w, SHAPE2(rows, vocab));
+		tensor settings = integers(w, SHAPE2(rows, SAMPLE_WORDS), 0, 0, 1);
+		fill_normal(logits.data, rows * vocab, deviation);
+		for (int64_t row = 0; row < rows; row++) {
+			sample_setting *s = (sample_setting *)settings.data + row;
+			*s = draws[i].setting;
+			s->repetition = 1;
+			s->seed_low = (uint32_t)row;
+			s->active = 1;
+		}
+		bench(
+		    w, text,
+		    (trial){.id = OP_sample, .n_in = 3, .in = {logits, settings, integers(w, SHAPE2(0, 3), 0, 0, 1)}});
+	}
+}
+
 static void walk_ops(walk *w)
 {
 	static const int64_t wide[] = {16, 64, 1024, 0}, narrow[] = {4, 8, 16, 32, 64, 0};
@@ -523,6 +572,10 @@ static void walk_ops(walk *w)
 	bench_rows(w, 16384, 1024);
 	bench_tables(w, 4096, 128, 8192);
 	bench_optimizer(w, 5 << 20);
+	for (int64_t vocab = 8192; vocab <= 50257; vocab += 50257 - 8192) {
+		bench_sample(w, 256, vocab, 0.2f);
+		bench_sample(w, 256, vocab, 4);
+	}
 	for (int id = 0; id < OP_COUNT; id++)
 		if (!w->seen[id])
 			printf("{\"op\": \"%s\", \"missing\": true}\n", op_get((op_id)id)->name);
