@@ -61,7 +61,7 @@ CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
 ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(KERNEL_OBJ)
 PROTO_OBJ = $(call objects,$(call sources,proto))
 SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/openapi.o
-CLI_OBJ = $(call objects,$(call sources,clients/cli))
+CLI_OBJ = $(call objects,$(call sources,clients/cli) proto/nearest.c proto/options.c)
 
 # Kernels are compiled once per instruction set; the backend picks at run time.
 KERNEL_SRC := $(sort $(wildcard engine/cpu/kernels/*.c))

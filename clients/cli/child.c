@@ -27,12 +27,23 @@ int64_t child_now(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-void child_option(child *c, const char *option, const char *value)
+bool child_argument(child *c, char *argument)
 {
-	if (!value || c->n_arguments + 2 > CHILD_MAX_ARGUMENTS)
-		return;
-	c->arguments[c->n_arguments++] = option;
-	c->arguments[c->n_arguments++] = value;
+	bool ok = argument && c->n_arguments < CHILD_MAX_ARGUMENTS;
+
+	if (ok)
+		c->arguments[c->n_arguments++] = argument;
+	else
+		free(argument);
+	return ok;
+}
+
+void child_fini(child *c)
+{
+	for (int i = 0; i < c->n_arguments; i++)
+		free(c->arguments[i]);
+	c->n_arguments = 0;
+	text_free(&c->line);
 }
 
 bool child_find(const char *name, char *path)
@@ -58,7 +69,7 @@ static void become(const child *c, char *path, pid_t parent, int output)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	for (int i = 0; i < c->n_arguments; i++)
-		argv[i + 1] = (char *)(uintptr_t)c->arguments[i];
+		argv[i + 1] = c->arguments[i];
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	setpgid(0, 0);
@@ -66,7 +77,7 @@ static void become(const child *c, char *path, pid_t parent, int output)
 	if (getppid() != parent)
 		_exit(1);
 	dup2(null, STDIN_FILENO);
-	dup2(output >= 0 ? output : null, STDOUT_FILENO);
+	dup2(output, STDOUT_FILENO);
 	execv(path, argv);
 	fprintf(stderr, "additive: cannot start %s: %s\n", path, strerror(errno));
 	_exit(127);
@@ -83,23 +94,22 @@ bool child_start(child *c)
 		cli_fail("cannot find %s beside this program", c->name);
 		return false;
 	}
-	if (c->listen_to && pipe2(ends, O_CLOEXEC) != 0) {
+	if (pipe2(ends, O_CLOEXEC) != 0) {
 		cli_fail("cannot make a pipe: %s", strerror(errno));
 		return false;
 	}
 	c->pid = fork();
 	if (c->pid == 0)
 		become(c, path, parent, ends[1]);
-	if (ends[1] >= 0)
-		close(ends[1]);
+	close(ends[1]);
+	text_clear(&c->line);
 	c->output = ends[0];
 	c->started_ms = child_now();
 	if (c->pid > 0)
 		return true;
 	cli_fail("cannot start %s: %s", c->name, strerror(errno));
 	c->pid = 0;
-	if (c->output >= 0)
-		close(c->output);
+	close(c->output);
 	c->output = -1;
 	return false;
 }

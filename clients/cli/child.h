@@ -12,16 +12,18 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { CHILD_MAX_ARGUMENTS = 40, CHILD_MAX_FAILURES = 6, CHILD_STEADY_MS = 60000 };
+#include "clients/cli/text.h"
+
+enum { CHILD_MAX_ARGUMENTS = 128, CHILD_MAX_FAILURES = 6, CHILD_STEADY_MS = 60000 };
 
 typedef struct child {
-	const char *name;                               /* of the program, beside our own */
-	const char *arguments[CHILD_MAX_ARGUMENTS + 1]; /* without the program itself; borrowed */
+	const char *name;                         /* of the program, beside our own */
+	char *arguments[CHILD_MAX_ARGUMENTS + 1]; /* without the program itself; owned */
 	int n_arguments;
-	bool listen_to; /* its stdout is ours to read; else it is dropped */
 
 	pid_t pid;  /* 0: not running */
 	int output; /* read end of its stdout, or -1 */
+	text line;  /* of it, as far as it has come */
 	int failures;
 	int64_t started_ms, restart_ms; /* restart_ms: when to start it again; 0: not waiting */
 } child;
@@ -30,8 +32,10 @@ typedef struct child {
 int64_t child_now(void);
 /* The path of a program beside this one; path needs PATH_MAX. */
 bool child_find(const char *name, char *path);
-/* Add an option and its value; nothing when value is NULL. */
-void child_option(child *c, const char *option, const char *value);
+/* Add an argument, malloc'ed, which becomes the child's. False when it is NULL or one too many. */
+bool child_argument(child *c, char *argument);
+/* Free what it holds; it has been stopped. */
+void child_fini(child *c);
 /* False, with a message, when it cannot be started. */
 bool child_start(child *c);
 /* It has ended with this wait status: plan to start it again. False: it has died too often. */

@@ -9,7 +9,7 @@
 #define CLI_CLI_H
 
 #include "clients/cli/http.h"
-#include "clients/cli/options.h"
+#include "proto/options.h"
 #include "clients/cli/show.h"
 #include "clients/cli/terminal.h"
 

@@ -33,18 +33,6 @@ static bool is_for_engine(const option_row *row)
 	return strcmp(row->name, "url") != 0 && strcmp(row->name, "api-key") != 0;
 }
 
-/* --name=VALUE, malloc'ed; the process ends or becomes another. */
-static char *write_option(const option_given *given)
-{
-	const char *value = given->row->type == OPTION_FLAG ? "" : given->value;
-	size_t bytes = strlen(given->row->name) + strlen(value) + 4;
-	char *out = malloc(bytes);
-
-	if (out)
-		snprintf(out, bytes, "--%s%s%s", given->row->name, given->row->type == OPTION_FLAG ? "" : "=", value);
-	return out;
-}
-
 static int become(cli *c, const char *word)
 {
 	const options *o = &c->options;
@@ -61,7 +49,7 @@ static int become(cli *c, const char *word)
 	argv[n++] = path;
 	argv[n++] = (char *)(uintptr_t)word;
 	for (int i = 0; i < o->n_given; i++)
-		if (is_for_engine(o->given[i].row) && !(argv[n++] = write_option(&o->given[i])))
+		if (is_for_engine(o->given[i].row) && !(argv[n++] = options_write(&o->given[i])))
 			return cli_fail("out of memory");
 	argv[n++] = (char *)(uintptr_t) "--";
 	for (int i = 0; i < o->n_arguments; i++)

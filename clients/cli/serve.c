@@ -1,8 +1,10 @@
 /* serve.c - the engine and the front end together, in the foreground.
  *
- * One loop waits for signals, for the front end's first line (which says where it listens) and for the time
- * to start something again. Until both have been ready once, a death is an error of the setup and ends all; after that
- * the dead are restarted. To stop, the front end goes first, so that requests can end while there is an engine. */
+ * One loop waits for signals, for what the two print, and for the time to start something again. The front end starts
+ * once the engine has printed "ready": an engine that does not get the data folder must not leave a front end that
+ * finds the socket of the engine that has it. Until the service has been ready once, a death is an error of the setup
+ * and ends all; after that the dead are restarted. To stop, the front end goes first, so that requests can end while
+ * there is an engine. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,30 +21,25 @@
 #include "clients/cli/child.h"
 #include "clients/cli/cli.h"
 
-enum { PROBE_MS = 50, FRONT_STOP_MS = 20000, ENGINE_STOP_MS = 20000 };
+enum { PROBE_MS = 50, STOP_MS = 20000, AFTER_GRACE_MS = 10000 };
 
-static const option_row serve_options[] = {
-    {"data", OPTION_TEXT, "DIR", "where everything is kept (required)", NULL},
-    {"listen", OPTION_TEXT, "HOST:PORT", "where to listen (127.0.0.1:8080); port 0 takes any free one", NULL},
-    {"backend", OPTION_TEXT, "NAME", "auto, cpu or cuda (auto)", NULL},
-    {"device", OPTION_INTEGER, "N", "which CUDA device (0)", NULL},
-    {"threads", OPTION_INTEGER, "N", "CPU threads (all cores)", NULL},
-    {"max-sessions", OPTION_INTEGER, "N", "sessions on the device at once (256)", NULL},
-    {"max-known-sessions", OPTION_INTEGER, "N", "sessions on the device and stored (65536)", NULL},
-    {"max-generations", OPTION_INTEGER, "N", "generations running and waiting (256)", NULL},
-    {"max-batch", OPTION_INTEGER, "N", "sequences in one decode step (32, on a GPU 256)", NULL},
-    {"data-budget", OPTION_INTEGER, "MIB", "refuse what would make the data larger (no limit)", NULL},
-    {"retain-days", OPTION_INTEGER, "N", "remove checkpoints of ended jobs when so old (never)", NULL},
-    {"retain-bytes", OPTION_INTEGER, "N", "keep so many bytes of them, the newest (all)", NULL},
-    {"api-key-file", OPTION_TEXT, "FILE", "bearer keys, one per line; without it everybody may do everything", NULL},
-    {"access-log", OPTION_FLAG, NULL, "a line on stderr for every request", NULL},
+static const option_row engine_rows[] = {
+#include "proto/engine_options.def"
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+static const option_row serve_options[] = {{"", OPTION_FLAG, NULL, "The engine:", NULL},
+#include "proto/engine_options.def"
+                                           {"", OPTION_FLAG, NULL, "The HTTP front end:", NULL},
+#include "proto/front_options.def"
+                                           {"", OPTION_FLAG, NULL, "Every command:", NULL},
+                                           {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 typedef struct service {
 	child engine, front;
 	int signals; /* signalfd of SIGINT, SIGTERM and SIGCHLD */
-	text line;   /* of the front end's output, as far as it has come */
-	char url[256], listen[256];
+	int front_stop_ms;
+	char url[256];
+	bool engine_ready; /* once */
 	bool ready, stopping, broken;
 } service;
 
@@ -79,61 +76,79 @@ static int open_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static void arrange(service *s, const options *o, const char *socket)
+/* "NAME=VALUE" as an argument of a child. False: out of memory. */
+static bool add(child *c, const char *name, const char *value)
 {
+	const option_row row = {.name = name, .type = OPTION_TEXT};
+
+	return child_argument(c, options_write(&(option_given){&row, value}));
+}
+
+/* Each option goes to the program that takes it. */
+static bool arrange(service *s, const options *o, const char *socket)
+{
+	bool ok;
+
 	s->engine = (child){.name = "additived", .output = -1};
-	child_option(&s->engine, "--data", options_text(o, "data"));
-	child_option(&s->engine, "--socket", socket);
-	child_option(&s->engine, "--backend", options_text(o, "backend"));
-	child_option(&s->engine, "--device", options_text(o, "device"));
-	child_option(&s->engine, "--threads", options_text(o, "threads"));
-	child_option(&s->engine, "--max-sessions", options_text(o, "max-sessions"));
-	child_option(&s->engine, "--max-known-sessions", options_text(o, "max-known-sessions"));
-	child_option(&s->engine, "--max-generations", options_text(o, "max-generations"));
-	child_option(&s->engine, "--max-batch", options_text(o, "max-batch"));
-	child_option(&s->engine, "--data-budget", options_text(o, "data-budget"));
-	child_option(&s->engine, "--retain-days", options_text(o, "retain-days"));
-	child_option(&s->engine, "--retain-bytes", options_text(o, "retain-bytes"));
-	s->front = (child){.name = "additive-httpd", .output = -1, .listen_to = true};
-	child_option(&s->front, "--listen", s->listen);
-	child_option(&s->front, "--engine", socket);
-	child_option(&s->front, "--api-key-file", options_text(o, "api-key-file"));
-	if (options_flag(o, "access-log"))
-		s->front.arguments[s->front.n_arguments++] = "--access-log";
+	s->front = (child){.name = "additive-httpd", .output = -1};
+	s->front_stop_ms = (int)(options_number(o, "grace", 0) * 1000) + AFTER_GRACE_MS;
+	s->front_stop_ms = s->front_stop_ms < STOP_MS ? STOP_MS : s->front_stop_ms;
+	ok = add(&s->engine, "socket", socket) && add(&s->front, "engine", socket);
+	for (int i = 0; i < o->n_given && ok; i++) {
+		const option_row *row = o->given[i].row;
+
+		if (options_find(engine_rows, row->name))
+			ok = child_argument(&s->engine, options_write(&o->given[i]));
+		else if (options_find(serve_options, row->name))
+			ok = child_argument(&s->front, options_write(&o->given[i]));
+	}
+	return ok;
 }
 
 /* --- the middle ---------------------------------------------------------------------------- */
 
+/* "ready ADDRESS": now there is an engine to connect to. */
+static void take_engine_line(service *s, const char *line)
+{
+	if (s->engine_ready || strncmp(line, "ready ", 6) != 0)
+		return;
+	s->engine_ready = true;
+	if (!child_start(&s->front))
+		s->broken = s->stopping = true;
+}
+
 /* "listening on http://HOST:PORT": remember it, also for a restart on the same port. */
-static void take_line(service *s, const char *line)
+static void take_front_line(service *s, const char *line)
 {
 	static const char begin[] = "listening on http://";
 
-	if (strncmp(line, begin, sizeof(begin) - 1) == 0) {
-		snprintf(s->listen, sizeof(s->listen), "%s", line + sizeof(begin) - 1);
-		snprintf(s->url, sizeof(s->url), "http://%.200s", s->listen);
-	} else {
+	if (strncmp(line, begin, sizeof(begin) - 1) != 0) {
 		fprintf(stderr, "%s\n", line);
+		return;
 	}
+	line += sizeof(begin) - 1;
+	if (!s->url[0] && !add(&s->front, "listen", line))
+		s->broken = s->stopping = true;
+	snprintf(s->url, sizeof(s->url), "http://%.200s", line);
 }
 
-static void read_front(service *s)
+static void read_output(service *s, child *c, void (*take)(service *s, const char *line))
 {
 	char bytes[512];
-	ssize_t n = read(s->front.output, bytes, sizeof(bytes));
+	ssize_t n = read(c->output, bytes, sizeof(bytes));
 
 	if (n <= 0) { /* it is about to die */
-		close(s->front.output);
-		s->front.output = -1;
+		close(c->output);
+		c->output = -1;
 		return;
 	}
 	for (ssize_t i = 0; i < n; i++) {
 		if (bytes[i] != '\n') {
-			text_append(&s->line, &bytes[i], 1);
+			text_append(&c->line, &bytes[i], 1);
 			continue;
 		}
-		take_line(s, text_get(&s->line));
-		text_clear(&s->line);
+		take(s, text_get(&c->line));
+		text_clear(&c->line);
 	}
 }
 
@@ -195,15 +210,18 @@ static void start_due(service *s)
 static void run(service *s)
 {
 	while (!s->stopping) {
-		struct pollfd wait[2] = {{.fd = s->signals, .events = POLLIN},
+		struct pollfd wait[3] = {{.fd = s->signals, .events = POLLIN},
+		                         {.fd = s->engine.output, .events = POLLIN},
 		                         {.fd = s->front.output, .events = POLLIN}};
 		bool waiting = s->engine.restart_ms || s->front.restart_ms || (!s->ready && s->url[0]);
 
-		poll(wait, 2, waiting ? PROBE_MS : -1);
+		poll(wait, 3, waiting ? PROBE_MS : -1);
 		if (wait[0].revents)
 			read_signals(s);
-		if (s->front.output >= 0 && wait[1].revents)
-			read_front(s);
+		if (s->engine.output >= 0 && wait[1].revents)
+			read_output(s, &s->engine, take_engine_line);
+		if (s->front.output >= 0 && wait[2].revents)
+			read_output(s, &s->front, take_front_line);
 		if (!s->stopping && !s->ready && s->url[0])
 			probe(s);
 		if (!s->stopping)
@@ -215,22 +233,21 @@ static void run(service *s)
 
 static int serve(service *s)
 {
-	if (child_start(&s->engine) && child_start(&s->front))
+	if (child_start(&s->engine))
 		run(s);
 	else
 		s->broken = true;
-	bool gentle = child_stop(&s->front, FRONT_STOP_MS, s->signals);
-	gentle = child_stop(&s->engine, ENGINE_STOP_MS, s->signals) && gentle;
-	text_free(&s->line);
-	close(s->signals);
+	bool gentle = child_stop(&s->front, s->front_stop_ms, s->signals);
+	gentle = child_stop(&s->engine, STOP_MS, s->signals) && gentle;
 	return gentle && !s->broken ? CLI_OK : CLI_FAILED;
 }
 
 static int serve_run(cli *c)
 {
-	const char *data = options_text(&c->options, "data"), *listen = options_text(&c->options, "listen");
+	const char *data = options_text(&c->options, "data");
 	char address[sizeof("unix:") + sizeof(((struct sockaddr_un *)0)->sun_path)];
-	service s = {0};
+	service s = {.signals = -1};
+	int status;
 
 	if (!data)
 		return cli_usage("say where everything is to be kept: --data DIR");
@@ -239,12 +256,17 @@ static int serve_run(cli *c)
 		return cli_fail("the path %s is too long to hold a socket", data);
 	if (!make_folder(data))
 		return cli_fail("cannot make the folder %s: %s", data, strerror(errno));
-	snprintf(s.listen, sizeof(s.listen), "%s", listen ? listen : "127.0.0.1:8080");
-	arrange(&s, &c->options, address);
-	s.signals = open_signals();
-	if (s.signals < 0)
-		return cli_fail("cannot wait for signals: %s", strerror(errno));
-	return serve(&s);
+	if (!arrange(&s, &c->options, address))
+		status = cli_fail("out of memory");
+	else if ((s.signals = open_signals()) < 0)
+		status = cli_fail("cannot wait for signals: %s", strerror(errno));
+	else
+		status = serve(&s);
+	child_fini(&s.engine);
+	child_fini(&s.front);
+	if (s.signals >= 0)
+		close(s.signals);
+	return status;
 }
 
 const command serve_commands[] = {{"serve", "--data DIR", 0, 0, "run the service: the engine and the HTTP front end",

@@ -1,15 +1,19 @@
-/* options.h - command line options out of a table, and the help out of the same table.
+/* options.h - command line options out of a table, and the help out of the same table. For all three programs.
  *
- *   --name VALUE, --name=VALUE, --flag; "--" ends them, so that an argument may begin with a dash.
- *   Options may stand before, between and after arguments.
+ *   --name VALUE, --name=VALUE, --flag, -h (--help), -v (--version); "--" ends them, so that an argument may begin
+ *   with a dash. Options may stand before, between and after arguments.
  *
  * A row with a `field` is part of a request: options_fill writes what was given into a JSON object at that
  * path ("additive.config.n_heads"), in the type that the row says, so that a command that only asks is a
- * table and a path. */
-#ifndef CLI_OPTIONS_H
-#define CLI_OPTIONS_H
+ * table and a path.
+ *
+ * engine_options.def and front_options.def hold the rows of the daemons. A daemon includes its own, `additive serve`
+ * includes both: a new option is one row there, and its use in its program. */
+#ifndef PROTO_OPTIONS_H
+#define PROTO_OPTIONS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include <jansson.h>
@@ -19,18 +23,20 @@ typedef enum option_type {
 	OPTION_TEXT,
 	OPTION_INTEGER,
 	OPTION_NUMBER,
-	OPTION_INTEGERS, /* "4,8,16" */
-	OPTION_WORDS,    /* "query,key" */
-	OPTION_TEXTS,    /* given several times */
-	OPTION_SELECTION /* OPTION_INTEGERS, or the word "all" */
+	OPTION_INTEGERS,  /* "4,8,16" */
+	OPTION_WORDS,     /* "query,key" */
+	OPTION_TEXTS,     /* given several times */
+	OPTION_SELECTION, /* OPTION_INTEGERS, or the word "all" */
+	OPTION_COUNT,     /* an integer; the row's `field` is its range, "1 to 64" */
+	OPTION_SECONDS    /* a number; likewise */
 } option_type;
 
 typedef struct option_row {
-	const char *name; /* "max-tokens"; NULL ends the table */
+	const char *name; /* "max-tokens"; NULL ends the table; "": the help is a heading */
 	option_type type;
 	const char *value; /* how the help calls the value: "N"; NULL for a flag */
 	const char *help;
-	const char *field; /* path in a request, or NULL */
+	const char *field; /* path in a request, range, or NULL */
 } option_row;
 
 typedef struct option_given {
@@ -56,10 +62,16 @@ const char *options_text(const options *o, const char *name);
 bool options_flag(const options *o, const char *name);
 /* The number given last, or the fallback. */
 double options_number(const options *o, const char *name, double fallback);
+int64_t options_integer(const options *o, const char *name, int64_t fallback);
+
+/* An option as another program reads it, "--name=VALUE", malloc'ed; NULL: out of memory. */
+char *options_write(const option_given *given);
 
 /* Write all given options that have a field into `request`. False when out of memory. */
 bool options_fill(const options *o, json_t *request);
 
+/* The row of that name, or NULL. */
+const option_row *options_find(const option_row *rows, const char *name);
 /* One line per row. */
 void options_help(FILE *file, const option_row *rows);
 

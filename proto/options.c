@@ -1,18 +1,25 @@
 /* options.c - see options.h. getopt_long was not taken: its table holds no types and no help, so each
  * command would say everything twice. */
-#include "clients/cli/options.h"
+#include "proto/options.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/nearest.h"
+
 static const option_row *find(const option_row *rows, const char *name, size_t n)
 {
 	for (const option_row *r = rows; r && r->name; r++)
-		if (strlen(r->name) == n && memcmp(r->name, name, n) == 0)
+		if (n && strlen(r->name) == n && memcmp(r->name, name, n) == 0)
 			return r;
 	return NULL;
+}
+
+const option_row *options_find(const option_row *rows, const char *name)
+{
+	return find(rows, name, strlen(name));
 }
 
 /* Integers are read as long long, so that a seed keeps all its digits. */
@@ -46,7 +53,15 @@ static bool is_number(const char *value)
 	return end != value && *end == '\0' && isfinite(x);
 }
 
-/* What kind of value a row wants, when this is none; else NULL. */
+/* Is it within "1 to 64"? */
+static bool in_range(const char *range, const char *value)
+{
+	double least, most, x = strtod(value, NULL);
+
+	return sscanf(range, "%lf to %lf", &least, &most) == 2 && x >= least && x <= most;
+}
+
+/* What kind of value a row wants, when this is none; else NULL. A range is said by the caller. */
 static const char *fault(const option_row *row, const char *value)
 {
 	const char *end;
@@ -54,8 +69,13 @@ static const char *fault(const option_row *row, const char *value)
 	switch (row->type) {
 	case OPTION_INTEGER:
 		return is_integer(value, &end) && *end == '\0' ? NULL : "an integer";
+	case OPTION_COUNT:
+		return is_integer(value, &end) && *end == '\0' && in_range(row->field, value) ? NULL
+		                                                                              : "an integer from ";
 	case OPTION_NUMBER:
 		return is_number(value) ? NULL : "a number";
+	case OPTION_SECONDS:
+		return is_number(value) && in_range(row->field, value) ? NULL : "a number from ";
 	case OPTION_INTEGERS:
 		return is_integers(value) ? NULL : "integers separated by commas";
 	case OPTION_SELECTION:
@@ -66,10 +86,28 @@ static const char *fault(const option_row *row, const char *value)
 	}
 }
 
+static void refuse_unknown(options *o, const char *name, size_t n, const option_row *common, const option_row *own)
+{
+	const option_row *const tables[] = {own, common};
+	char word[NEAREST_BYTES];
+
+	snprintf(word, sizeof(word), "%.*s", (int)(n < sizeof(word) ? n : sizeof(word) - 1), name);
+	nearest near = nearest_of(word);
+	for (int i = 0; i < 2; i++)
+		for (const option_row *r = tables[i]; r && r->name; r++)
+			nearest_offer(&near, r->name);
+	const char *best = nearest_found(&near);
+	snprintf(o->problem, sizeof(o->problem),
+	         best ? "unknown option --%s (did you mean --%s?)" : "unknown option --%s", word, best);
+}
+
 /* Take the option at argv[*i] and its value. */
 static bool take(options *o, int argc, char **argv, int *i, const option_row *common, const option_row *own)
 {
-	const char *name = argv[*i] + 2, *equals = strchr(name, '=');
+	const char *name = strcmp(argv[*i], "-h") == 0   ? "help"
+	                   : strcmp(argv[*i], "-v") == 0 ? "version"
+	                                                 : argv[*i] + 2;
+	const char *equals = strchr(name, '=');
 	size_t n = equals ? (size_t)(equals - name) : strlen(name);
 	const option_row *row = find(own, name, n);
 	const char *value = equals ? equals + 1 : NULL;
@@ -77,7 +115,7 @@ static bool take(options *o, int argc, char **argv, int *i, const option_row *co
 	if (!row)
 		row = find(common, name, n);
 	if (!row) {
-		snprintf(o->problem, sizeof(o->problem), "unknown option --%.*s", (int)(n < 60 ? n : 60), name);
+		refuse_unknown(o, name, n, common, own);
 		return false;
 	}
 	if (row->type == OPTION_FLAG && value) {
@@ -92,7 +130,9 @@ static bool take(options *o, int argc, char **argv, int *i, const option_row *co
 	}
 	const char *wanted = value ? fault(row, value) : NULL;
 	if (wanted) {
-		snprintf(o->problem, sizeof(o->problem), "--%s %.60s: expected %s", row->name, value, wanted);
+		bool ranged = row->type == OPTION_COUNT || row->type == OPTION_SECONDS;
+		snprintf(o->problem, sizeof(o->problem), "--%s %.60s: expected %s%s", row->name, value, wanted,
+		         ranged ? row->field : "");
 		return false;
 	}
 	o->given[o->n_given++] = (option_given){row, value ? value : ""};
@@ -114,7 +154,7 @@ bool options_parse(options *o, int argc, char **argv, const option_row *common, 
 			o->arguments[o->n_arguments++] = argv[i];
 		} else if (strcmp(argv[i], "--") == 0) {
 			only_arguments = true;
-		} else if (argv[i][1] != '-') {
+		} else if (argv[i][1] != '-' && strcmp(argv[i], "-h") != 0 && strcmp(argv[i], "-v") != 0) {
 			snprintf(o->problem, sizeof(o->problem), "unknown option %.60s", argv[i]);
 			return false;
 		} else if (!take(o, argc, argv, &i, common, own)) {
@@ -149,6 +189,24 @@ double options_number(const options *o, const char *name, double fallback)
 	const char *value = options_text(o, name);
 
 	return value ? strtod(value, NULL) : fallback;
+}
+
+int64_t options_integer(const options *o, const char *name, int64_t fallback)
+{
+	const char *value = options_text(o, name);
+
+	return value ? strtoll(value, NULL, 10) : fallback;
+}
+
+char *options_write(const option_given *given)
+{
+	const char *value = given->row->type == OPTION_FLAG ? "" : given->value;
+	size_t bytes = strlen(given->row->name) + strlen(value) + 4;
+	char *out = malloc(bytes);
+
+	if (out)
+		snprintf(out, bytes, "--%s%s%s", given->row->name, given->row->type == OPTION_FLAG ? "" : "=", value);
+	return out;
 }
 
 /* --- requests ---------------------------------------------------------------------- */
@@ -212,7 +270,8 @@ static bool write_field(json_t *object, const option_given *g)
 bool options_fill(const options *o, json_t *request)
 {
 	for (int i = 0; i < o->n_given; i++)
-		if (o->given[i].row->field && !write_field(request, &o->given[i]))
+		if (o->given[i].row->field && o->given[i].row->type < OPTION_COUNT &&
+		    !write_field(request, &o->given[i]))
 			return false;
 	return true;
 }
@@ -224,6 +283,10 @@ void options_help(FILE *file, const option_row *rows)
 	enum { COLUMN = 28 };
 
 	for (const option_row *r = rows; r->name; r++) {
+		if (!*r->name) {
+			fprintf(file, "%s%s\n", r == rows ? "" : "\n", r->help);
+			continue;
+		}
 		int n = fprintf(file, "  --%s%s%s", r->name, r->value ? " " : "", r->value ? r->value : "");
 
 		if (n >= COLUMN)

@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "clients/cli/options.h"
+#include "proto/options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +13,17 @@
 static const option_row common[] = {{"url", OPTION_TEXT, "URL", "where", NULL},
                                     {"json", OPTION_FLAG, NULL, "raw", NULL},
                                     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
-static const option_row rows[] = {{"model", OPTION_TEXT, "ID", "the model", "model"},
+static const option_row rows[] = {{"", OPTION_FLAG, NULL, "First:", NULL},
+                                  {"model", OPTION_TEXT, "ID", "the model", "model"},
                                   {"steps", OPTION_INTEGER, "N", "steps", "additive.max_steps"},
                                   {"rate", OPTION_NUMBER, "X", "rate", "additive.learning_rate"},
                                   {"windows", OPTION_INTEGERS, "A,B", "windows", "additive.config.window_sizes"},
                                   {"rounds", OPTION_WORDS, "A,B", "rounds", "rounds"},
                                   {"layers", OPTION_SELECTION, "A,B", "layers", "layers"},
                                   {"stop", OPTION_TEXTS, "TEXT", "stop", "stop"},
+                                  {"models", OPTION_COUNT, "N", "models", "1 to 64"},
+                                  {"ping", OPTION_SECONDS, "S", "silence", "0.1 to 86400"},
+                                  {"", OPTION_FLAG, NULL, "Second:", NULL},
                                   {"durable", OPTION_FLAG, NULL, "keep", "durable"},
                                   {"a-very-long-name-of-an-option", OPTION_TEXT, "V", "long", NULL},
                                   {NULL, OPTION_FLAG, NULL, NULL, NULL}};
@@ -101,6 +105,38 @@ static void the_last_of_several_counts(void **state)
 	options_free(&o);
 }
 
+static void a_range_is_not_a_field_of_a_request(void **state)
+{
+	(void)state;
+	char line[] = "--models 64 --ping 0.1";
+	options o;
+	json_t *request = json_object();
+
+	assert_true(parse(&o, line));
+	assert_int_equal(options_integer(&o, "models", 0), 64);
+	assert_int_equal(options_integer(&o, "steps", -7), -7);
+	assert_true(options_number(&o, "ping", 0) == 0.1);
+	assert_true(options_fill(&o, request));
+	assert_int_equal(json_object_size(request), 0);
+	json_decref(request);
+	options_free(&o);
+}
+
+static void an_option_can_be_handed_to_another_program(void **state)
+{
+	(void)state;
+	char line[] = "--model a=b --durable";
+	options o;
+
+	assert_true(parse(&o, line));
+	char *first = options_write(&o.given[0]), *second = options_write(&o.given[1]);
+	assert_string_equal(first, "--model=a=b");
+	assert_string_equal(second, "--durable");
+	free(first);
+	free(second);
+	options_free(&o);
+}
+
 static void no_arguments_are_fine(void **state)
 {
 	(void)state;
@@ -114,7 +150,10 @@ static void no_arguments_are_fine(void **state)
 static void what_is_wrong_is_named(void **state)
 {
 	(void)state;
-	refuses("--modle x", "unknown option --modle");
+	refuses("--modle x", "unknown option --modle (did you mean --model?)");
+	refuses("--durabel", "unknown option --durabel (did you mean --durable?)");
+	refuses("--nothing-like-it", "unknown option --nothing-like-it");
+	refuses("--=x", "unknown option --");
 	refuses("-m x", "unknown option -m");
 	refuses("--model", "--model needs a value: ID");
 	refuses("--json=1", "--json takes no value");
@@ -126,6 +165,11 @@ static void what_is_wrong_is_named(void **state)
 	refuses("--rate 1e999", "--rate 1e999: expected a number");
 	refuses("--windows 4,,8", "--windows 4,,8: expected integers separated by commas");
 	refuses("--windows 4,8,", "--windows 4,8,: expected integers separated by commas");
+	refuses("--models 65", "--models 65: expected an integer from 1 to 64");
+	refuses("--models 0", "--models 0: expected an integer from 1 to 64");
+	refuses("--models 1.5", "--models 1.5: expected an integer from 1 to 64");
+	refuses("--ping 0.05", "--ping 0.05: expected a number from 0.1 to 86400");
+	refuses("--ping nan", "--ping nan: expected a number from 0.1 to 86400");
 	refuses("--layers most", "--layers most: expected \"all\" or integers separated by commas");
 }
 
@@ -166,7 +210,8 @@ static void help_has_a_line_for_every_row(void **state)
 
 	options_help(file, rows);
 	fclose(file);
-	assert_non_null(strstr(help, "  --model ID                the model\n"));
+	assert_ptr_equal(strstr(help, "First:\n  --model ID                the model\n"), help);
+	assert_non_null(strstr(help, "\n\nSecond:\n  --durable"));
 	assert_non_null(strstr(help, "  --durable                 keep\n"));
 	assert_non_null(strstr(help, "  --a-very-long-name-of-an-option V\n                            long\n"));
 	free(help);
@@ -177,6 +222,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(options_and_arguments_mix),
 	    cmocka_unit_test(the_last_of_several_counts),
+	    cmocka_unit_test(a_range_is_not_a_field_of_a_request),
+	    cmocka_unit_test(an_option_can_be_handed_to_another_program),
 	    cmocka_unit_test(no_arguments_are_fine),
 	    cmocka_unit_test(what_is_wrong_is_named),
 	    cmocka_unit_test(a_request_gets_types_and_paths_from_the_table),
