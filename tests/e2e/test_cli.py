@@ -36,3 +36,12 @@ def test_serve_hands_each_option_to_its_program(tmp_path):
     assert "--max-models=2" in lines["additived"] and "--access-log" not in lines["additived"]
     assert {"--stall-timeout=7.5", "--grace=1", "--access-log"} <= set(lines["additive-httpd"])
     assert not any(a.startswith("--max-models") for a in lines["additive-httpd"])
+
+
+def test_serve_leaves_a_data_folder_in_use_alone_and_names_the_process_that_has_it(own_service):
+    second = subprocess.run([BIN / "additive", "serve", "--listen", "127.0.0.1:0", "--data", own_service.data],
+                            capture_output=True, text=True, timeout=60)
+    assert second.returncode == 1 and second.stdout == ""
+    assert f"in use by another process (pid {own_service.engine_pid()})" in second.stderr
+    assert "starting" not in second.stderr
+    assert own_service.request("GET", "/readyz")[0] == 200
