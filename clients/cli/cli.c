@@ -1,16 +1,50 @@
 /* cli.c - what commands have in common. */
 #include "clients/cli/cli.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static void say(const char *format, va_list arguments)
+#include "proto/nearest.h"
+
+/* --- errors ---------------------------------------------------------------------------- */
+
+static bool errors_as_json;
+
+void cli_errors_as_json(void)
 {
-	fputs("additive: ", stderr);
-	vfprintf(stderr, format, arguments);
+	errors_as_json = true;
+}
+
+/* status 0: no answer of a service. */
+static void print_error(const char *message, const char *code, const char *param, int status)
+{
+	json_t *json;
+
+	if (!errors_as_json) {
+		fprintf(stderr, "additive: %s\n", message);
+		return;
+	}
+	json = json_pack("{s:{s:s, s:s, s:s*, s:o*}}", "error", "message", message, "code", code, "param",
+	                 *param ? param : NULL, "status", status ? json_integer(status) : NULL);
+	json_dumpf(json, stderr, JSON_COMPACT);
 	fputc('\n', stderr);
+	json_decref(json);
+}
+
+/* Text of any origin as one that a terminal, and a JSON string, can bear. */
+static void print_local(const char *code, const char *format, va_list arguments)
+{
+	char message[1024];
+	text shown = {0};
+
+	vsnprintf(message, sizeof(message), format, arguments);
+	terminal_escape(&shown, message, strlen(message), true);
+	print_error(text_get(&shown), code, "", 0);
+	text_free(&shown);
 }
 
 int cli_fail(const char *format, ...)
@@ -18,7 +52,7 @@ int cli_fail(const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	say(format, arguments);
+	print_local("failed", format, arguments);
 	va_end(arguments);
 	return CLI_FAILED;
 }
@@ -28,16 +62,110 @@ int cli_usage(const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	say(format, arguments);
+	print_local("usage", format, arguments);
 	va_end(arguments);
 	return CLI_USAGE;
 }
 
+void cli_note(const cli *c, const char *format, ...)
+{
+	va_list arguments;
+
+	if (c->json)
+		return;
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fputc('\n', stderr);
+}
+
+/* --- names that do not exist --------------------------------------------------------------- */
+
+/* The name that the command asked for, and the list it should stand in. NULL: none is known. */
+static const char *asked_name(const cli *c, const char **list)
+{
+	static const char *const groups[][2] = {{"models ", "/v1/models"},
+	                                        {"jobs ", "/v1/fine_tuning/jobs?limit=1000"},
+	                                        {"files ", "/v1/files?limit=1000"},
+	                                        {"sessions ", "/v1/sessions"}};
+	const char *session = options_text(&c->options, "session"), *model = options_text(&c->options, "model");
+
+	*list = session ? groups[3][1] : groups[0][1];
+	if (session || model)
+		return session ? session : model;
+	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+		if (c->command && strncmp(c->command->name, groups[i][0], strlen(groups[i][0])) == 0) {
+			*list = groups[i][1];
+			return cli_argument(c, 0);
+		}
+	return NULL;
+}
+
+/* Append " (did you mean …?)" when a name like the one asked for exists. */
+static void suggest(const cli *c, text *message)
+{
+	const char *list, *name = asked_name(c, &list);
+	size_t i;
+	json_t *entry, *all = name ? http_json(c->http, "GET", list, NULL) : NULL;
+	nearest near = nearest_of(name ? name : "");
+
+	json_array_foreach(json_object_get(all, "data"), i, entry)
+	{
+		const char *id = json_string_value(json_object_get(entry, "id"));
+
+		if (id)
+			nearest_offer(&near, id);
+	}
+	if (nearest_found(&near) && near.distance > 0) {
+		text_string(message, " (did you mean ");
+		terminal_escape(message, near.best, strlen(near.best), false);
+		text_string(message, "?)");
+	}
+	json_decref(all);
+}
+
 int cli_complain(const cli *c)
 {
-	http_complain(c->http);
+	const http_problem p = *http_get_problem(c->http);
+	text message = {0};
+
+	if (ferror(stdout)) /* that is why, and cli_flush says so */
+		return CLI_FAILED;
+	terminal_escape(&message, p.message, strlen(p.message), true);
+	if (p.param[0] && !strstr(p.message, p.param) && !errors_as_json) {
+		text_string(&message, " (field ");
+		terminal_escape(&message, p.param, strlen(p.param), false);
+		text_string(&message, ")");
+	}
+	if (p.status == 404)
+		suggest(c, &message);
+	print_error(text_get(&message), p.code[0] ? p.code : "unreachable", p.param, p.status);
+	text_free(&message);
 	return CLI_FAILED;
 }
+
+/* --- output ---------------------------------------------------------------------------------- */
+
+/* Does nothing read this any more? */
+static bool is_unread(int descriptor)
+{
+	struct pollfd p = {.fd = descriptor};
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
+}
+
+int cli_flush(int status)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return status;
+	if (is_unread(STDOUT_FILENO)) {
+		signal(SIGPIPE, SIG_DFL);
+		raise(SIGPIPE);
+	}
+	return cli_fail("cannot write to stdout");
+}
+
+/* --- arguments and answers --------------------------------------------------------------------- */
 
 const char *cli_argument(const cli *c, int n)
 {

@@ -4,7 +4,9 @@
  * rows, main.c lists the files; parsing and --help come from the rows alone.
  *
  * Results go to stdout, everything else to stderr. With --json, stdout holds the service's own JSON, one
- * value per line. Exit status: 0; 1 when the service or this machine refused; 2 for wrong usage. */
+ * value per line, and stderr {"error": {…}} for what went wrong, in the form of the API's errors. Exit status: 0; 1
+ * when the service or this machine refused; 2 for wrong usage; a reader of stdout that goes away ends the program as
+ * SIGPIPE does. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
@@ -17,6 +19,7 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
 typedef struct cli {
 	http *http;
+	const struct command *command;
 	options options;
 	bool json;
 	terminal out, err;
@@ -37,11 +40,18 @@ extern const command serve_commands[], train_commands[], jobs_commands[], models
     generate_commands[], explain_commands[], sessions_commands[], tokenize_commands[], version_commands[],
     maintenance_commands[], storage_commands[];
 
+/* From now on errors are JSON. Set once, before the first can happen: the form of stderr is the process's. */
+void cli_errors_as_json(void);
 /* "additive: …" on stderr; returns the status. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The last request failed: say why. */
+/* The last request failed: say why, and which name may have been meant. CLI_FAILED. */
 int cli_complain(const cli *c);
+/* A line for people on stderr, none with --json. */
+void cli_note(const cli *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* All output is written, or the reader of stdout has gone (then the program ends as if SIGPIPE had not been ignored);
+ * else a complaint and CLI_FAILED. */
+int cli_flush(int status);
 
 /* The n-th argument, or NULL. */
 const char *cli_argument(const cli *c, int n);

@@ -135,7 +135,7 @@ static int finish(stream *s, http_end end, const char *opened)
 	if (end == HTTP_DONE && k && s->steps > 0)
 		print_weights(s, strtoul(k, NULL, 10));
 	if (opened)
-		fprintf(stderr, "The session stays open. Go on with: additive generate --session %s\n", opened);
+		cli_note(s->c, "The session stays open. Go on with: additive generate --session %s", opened);
 	if (end == HTTP_STOPPED) /* nobody reads any more */
 		return CLI_FAILED;
 	return end == HTTP_DONE ? CLI_OK : cli_complain(s->c);

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clients/cli/terminal.h"
 
 enum { CONNECT_SECONDS = 10, SILENCE_SECONDS = 120, POLL_MS = 1000 };
 
@@ -151,21 +150,6 @@ static void read_failure(http *h, CURLcode code)
 		         h->url);
 	else
 		snprintf(p->message, sizeof(p->message), "%s: %s", h->url, why);
-}
-
-void http_complain(const http *h)
-{
-	text line = {0};
-	const http_problem *p = &h->problem;
-
-	terminal_escape(&line, p->message, strlen(p->message), true);
-	if (p->param[0] && !strstr(p->message, p->param)) {
-		text_string(&line, " (field ");
-		terminal_escape(&line, p->param, strlen(p->param), false);
-		text_string(&line, ")");
-	}
-	fprintf(stderr, "additive: %s\n", text_get(&line));
-	text_free(&line);
 }
 
 /* --- one request ------------------------------------------------------------------------- */

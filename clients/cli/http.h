@@ -64,7 +64,5 @@ http_end http_stream(http *h, const char *method, const char *path, json_t *body
                      http_event each, void *context);
 
 const http_problem *http_get_problem(const http *h);
-/* Print it on stderr, as "additive: …". */
-void http_complain(const http *h);
 
 #endif

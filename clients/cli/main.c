@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "clients/cli/cli.h"
+#include "proto/nearest.h"
 
 static const char default_url[] = "http://127.0.0.1:8080";
 
@@ -16,8 +17,9 @@ enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
 static const option_row common[] = {
     {"url", OPTION_TEXT, "URL", "the service (ADDITIVE_URL, or http://127.0.0.1:8080)", NULL},
     {"api-key", OPTION_TEXT, "KEY", "its key (ADDITIVE_API_KEY)", NULL},
-    {"json", OPTION_FLAG, NULL, "the service's own JSON on stdout, one value per line", NULL},
-    {"help", OPTION_FLAG, NULL, "this text", NULL},
+    {"json", OPTION_FLAG, NULL, "the service's own JSON on stdout, one value per line; errors as JSON on stderr", NULL},
+    {"version", OPTION_FLAG, NULL, "the version of this program (-v)", NULL},
+    {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* --- help -------------------------------------------------------------------------------- */
@@ -98,18 +100,46 @@ static bool is_group(const char *word)
 	return false;
 }
 
+/* The command nearest to what was typed: within its group, or by the first word of all. */
+static const char *nearest_command(int argc, char **argv, nearest *near)
+{
+	bool grouped = argc >= 2 && is_group(argv[0]);
+	size_t n = grouped ? strlen(argv[0]) + 1 : 0;
+
+	*near = nearest_of(argv[grouped]);
+	for (int t = 0; t < TABLES; t++)
+		for (const command *k = tables[t]; k->name; k++) {
+			char word[NEAREST_BYTES];
+
+			if (grouped && (strncmp(k->name, argv[0], n - 1) != 0 || k->name[n - 1] != ' '))
+				continue;
+			snprintf(word, sizeof(word), "%.*s", (int)strcspn(k->name + n, " "), k->name + n);
+			nearest_offer(near, word);
+		}
+	return nearest_found(near);
+}
+
 static int unknown(int argc, char **argv)
 {
-	if (argc >= 2 && is_group(argv[0])) {
-		cli_usage("unknown command: %s %s. There are:", argv[0], argv[1]);
-		print_commands(stderr, argv[0]);
-	} else {
-		cli_usage("unknown command: %s. additive --help lists them", argv[0]);
-	}
-	return CLI_USAGE;
+	bool grouped = argc >= 2 && is_group(argv[0]);
+	const char *group = grouped ? argv[0] : "", *space = grouped ? " " : "";
+	nearest near;
+	const char *meant = nearest_command(argc, argv, &near);
+
+	if (meant)
+		return cli_usage("unknown command: %s%s%s (did you mean %s%s%s?)", group, space, argv[grouped], group,
+		                 space, meant);
+	return cli_usage("unknown command: %s%s%s. additive %s%s--help lists them", group, space, argv[grouped], group,
+	                 space);
 }
 
 /* --- running ---------------------------------------------------------------------------------- */
+
+static int print_version(void)
+{
+	puts("additive " ADDITIVE_VERSION);
+	return cli_flush(CLI_OK);
+}
 
 static int run(const command *k, cli *c)
 {
@@ -117,14 +147,17 @@ static int run(const command *k, cli *c)
 
 	if (options_flag(&c->options, "help")) {
 		print_command_help(stdout, k);
-		return CLI_OK;
+		return cli_flush(CLI_OK);
 	}
+	if (options_flag(&c->options, "version"))
+		return print_version();
 	if (c->options.n_arguments < k->least || c->options.n_arguments > k->most)
 		return cli_usage("usage: additive %s %s%s[OPTIONS]", k->name, k->arguments, *k->arguments ? " " : "");
 	if (!url)
 		url = getenv("ADDITIVE_URL");
 	if (!key)
 		key = getenv("ADDITIVE_API_KEY");
+	c->command = k;
 	c->json = options_flag(&c->options, "json");
 	c->out = terminal_of(stdout);
 	c->err = terminal_of(stderr);
@@ -133,9 +166,7 @@ static int run(const command *k, cli *c)
 		return cli_fail("out of memory");
 	int status = k->run(c);
 	http_free(c->http);
-	if (fflush(stdout) != 0 || ferror(stdout))
-		return cli_fail("cannot write to stdout");
-	return status;
+	return cli_flush(status);
 }
 
 /* Options that stand before the command belong behind it: rotate them there. */
@@ -157,9 +188,42 @@ static void move_command_first(int argc, char **argv)
 	}
 }
 
+static bool is_word(const char *argument, const char *word, const char *letter)
+{
+	return strcmp(argument, word) == 0 || strcmp(argument, letter) == 0;
+}
+
+/* What is asked of the program itself, or -1: help [COMMAND], --help, --version. */
+static int run_own(int argc, char **argv)
+{
+	int words;
+
+	if (argc == 0) {
+		print_help(stderr);
+		return CLI_USAGE;
+	}
+	if (is_word(argv[0], "--version", "-v"))
+		return print_version();
+	bool help = strcmp(argv[0], "help") == 0;
+	if (is_word(argv[0], "--help", "-h") || (help && argc == 1)) {
+		print_help(stdout);
+	} else if ((argc == 2 && is_group(argv[0]) && is_word(argv[1], "--help", "-h")) ||
+	           (help && argc == 2 && is_group(argv[1]))) {
+		print_commands(stdout, argv[help]);
+	} else if (help) {
+		const command *k = find(argc - 1, argv + 1, &words);
+
+		if (!k)
+			return unknown(argc - 1, argv + 1);
+		print_command_help(stdout, k);
+	} else {
+		return -1;
+	}
+	return cli_flush(CLI_OK);
+}
+
 int main(int argc, char **argv)
 {
-	char help[] = "--help";
 	cli c = {0};
 	int words = 0, status;
 
@@ -167,21 +231,11 @@ int main(int argc, char **argv)
 	argc--;
 	argv++;
 	for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-		if (strcmp(argv[i], "-h") == 0)
-			argv[i] = help;
+		if (strcmp(argv[i], "--json") == 0)
+			cli_errors_as_json();
 	move_command_first(argc, argv);
-	if (argc == 0 || strcmp(argv[0], "help") == 0 || strcmp(argv[0], "--help") == 0) {
-		print_help(argc == 0 ? stderr : stdout);
-		return argc == 0 ? CLI_USAGE : CLI_OK;
-	}
-	if (strcmp(argv[0], "--version") == 0) {
-		puts("additive " ADDITIVE_VERSION);
-		return CLI_OK;
-	}
-	if (argc == 2 && is_group(argv[0]) && strcmp(argv[1], help) == 0) {
-		print_commands(stdout, argv[0]);
-		return CLI_OK;
-	}
+	if ((status = run_own(argc, argv)) >= 0)
+		return status;
 	const command *k = find(argc, argv, &words);
 	if (!k)
 		return unknown(argc, argv);

@@ -108,7 +108,7 @@ static void print_failure(const json_t *job)
 	text line = {0};
 
 	terminal_escape(&line, message ? message : "", message ? strlen(message) : 0, false);
-	fprintf(stderr, "additive: the job failed: %s\n", text_get(&line));
+	cli_fail("the job failed: %s", text_get(&line));
 	text_free(&line);
 }
 
@@ -135,7 +135,7 @@ static int print_end(watch *w, const char *id)
 		else if (status && strcmp(status, "failed") == 0)
 			print_failure(job);
 		else
-			fprintf(stderr, "additive: the job is %s\n", status ? status : "in an unknown state");
+			cli_fail("the job is %s", status ? status : "in an unknown state");
 		fflush(stdout);
 	}
 	json_decref(job);
@@ -197,7 +197,7 @@ int watch_job(cli *c, const char *id)
 	if (end == HTTP_DONE) {
 		status = print_end(&w, id);
 	} else if (end == HTTP_INTERRUPTED) {
-		fprintf(stderr, "\nThe job goes on. Look at it again with: additive jobs watch %s\n", id);
+		cli_note(c, "\nThe job goes on. Look at it again with: additive jobs watch %s", id);
 		status = CLI_INTERRUPTED;
 	} else {
 		status = end == HTTP_STOPPED ? CLI_FAILED : cli_complain(c);
