@@ -214,7 +214,7 @@ int cli_table(const cli *c, json_t *answer, const char *list, const show_column 
 {
 	if (!answer || c->json)
 		return cli_answer(c, answer);
-	show_table(stdout, json_object_get(answer, list), columns);
+	show_table(stdout, c->out.width, json_object_get(answer, list), columns);
 	json_decref(answer);
 	return CLI_OK;
 }

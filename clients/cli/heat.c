@@ -7,7 +7,7 @@
 
 #include "clients/cli/terminal.h"
 
-enum { LEVELS = 7, BAR = 30 };
+enum { LEVELS = 7, BAR = 30, NUMBERS = 19, QUOTES = 4, LEAST_PIECE = 8 };
 static const int colours[LEVELS + 1] = {0, 230, 229, 222, 215, 209, 203, 196};
 
 bool heat_new(heat *h, const json_t *tokens, const json_t *weights)
@@ -45,34 +45,53 @@ static int colour_of(const heat *h, double weight)
 	return colours[h->max > 0 && weight > 0 ? (int)fmin(LEVELS, ceil(LEVELS * sqrt(weight / h->max))) : 0];
 }
 
-/* colour 0: none */
-static void write_coloured(text *out, int colour, const char *string, size_t n)
+/* colour 0: none; width 0: any. Returns the columns written. */
+static int write_coloured(text *out, int colour, const char *string, int width)
 {
+	text shown = {0};
+
+	terminal_escape(&shown, string, strlen(string), false);
+	int columns = terminal_columns(text_get(&shown), shown.used);
 	if (colour > 0)
 		text_format(out, "\x1b[38;5;16;48;5;%dm", colour);
-	terminal_escape(out, string, n, false);
+	terminal_cut(out, text_get(&shown), shown.used, width > 0 ? width : columns);
 	if (colour > 0)
 		text_string(out, "\x1b[0m");
+	text_free(&shown);
+	return columns;
 }
 
-void heat_map(const heat *h, text *out)
+static void write_legend(const heat *h, int width, text *out)
+{
+	int used = 0;
+
+	text_string(out, "\n\n");
+	for (int level = 0; level <= LEVELS; level++) {
+		char label[32] = "weight  ";
+
+		if (level > 0)
+			snprintf(label, sizeof(label), " ≤%.2g ", h->max * level * level / (LEVELS * LEVELS));
+		int columns = terminal_columns(label, strlen(label));
+		if (width > 0 && used > 0 && used + columns > width) {
+			text_string(out, "\n");
+			used = 0;
+		}
+		used += write_coloured(out, colours[level], label, 0);
+	}
+	text_string(out, "\n");
+}
+
+void heat_map(const heat *h, int width, text *out)
 {
 	for (size_t i = 0; i < h->n; i++) {
 		const char *string = h->pieces[i].text;
 		bool newline = strcmp(string, "\n") == 0;
 
-		write_coloured(out, colour_of(h, h->pieces[i].weight), string, strlen(string));
+		write_coloured(out, colour_of(h, h->pieces[i].weight), string, 0);
 		if (newline)
 			text_string(out, "\n");
 	}
-	text_string(out, "\n\nweight  ");
-	for (int level = 1; level <= LEVELS; level++) {
-		char label[32];
-
-		snprintf(label, sizeof(label), " ≤%.2g ", h->max * level * level / (LEVELS * LEVELS));
-		write_coloured(out, colours[level], label, strlen(label));
-	}
-	text_string(out, "\n");
+	write_legend(h, width, out);
 }
 
 static int heavier(const void *a, const void *b)
@@ -84,8 +103,13 @@ static int heavier(const void *a, const void *b)
 	return x->position < y->position ? -1 : x->position > y->position;
 }
 
-void heat_top(const heat *h, size_t k, bool colour, text *out)
+void heat_top(const heat *h, size_t k, bool colour, int width, text *out)
 {
+	/* "%8.4f  %7lld  ", the bar, "  ", and the piece in quotes */
+	int room = width - NUMBERS - QUOTES,
+	    bar_width = width > 0 && room - LEAST_PIECE < BAR ? room - LEAST_PIECE : BAR;
+	bar_width = bar_width < 0 ? 0 : bar_width;
+	int piece = width > 0 ? room - bar_width : 0;
 	size_t n = h->n < k ? h->n : k;
 	heat_piece *sorted = malloc((h->n ? h->n : 1) * sizeof(*sorted));
 
@@ -95,13 +119,13 @@ void heat_top(const heat *h, size_t k, bool colour, text *out)
 	qsort(sorted, h->n, sizeof(*sorted), heavier);
 	for (size_t i = 0; i < n; i++) {
 		const heat_piece *p = &sorted[i];
-		int bar = h->max > 0 ? (int)lround(BAR * p->weight / h->max) : 0;
+		int bar = h->max > 0 ? (int)lround(bar_width * p->weight / h->max) : 0;
 
 		text_format(out, "%8.4f  %7lld  ", p->weight, p->position);
-		for (int b = 0; b < BAR; b++)
+		for (int b = 0; b < bar_width; b++)
 			text_string(out, b < bar ? "#" : " ");
 		text_string(out, "  '");
-		write_coloured(out, colour ? colour_of(h, p->weight) : 0, p->text, strlen(p->text));
+		write_coloured(out, colour ? colour_of(h, p->weight) : 0, p->text, piece);
 		text_string(out, "'\n");
 	}
 	free(sorted);

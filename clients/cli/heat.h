@@ -26,9 +26,10 @@ typedef struct heat {
 bool heat_new(heat *h, const json_t *tokens, const json_t *weights);
 void heat_free(heat *h);
 
-/* The text with its weights as background colours, and a legend. */
-void heat_map(const heat *h, text *out);
-/* The k heaviest pieces, heaviest first, with bars; colour as in the map. */
-void heat_top(const heat *h, size_t k, bool colour, text *out);
+/* The text with its weights as background colours, and a legend of lines of at most `width` columns (0: one line). */
+void heat_map(const heat *h, int width, text *out);
+/* The k heaviest pieces, heaviest first, with bars; colour as in the map. Lines have at most `width` columns (0: no
+ * limit): the bar gets shorter, then the piece is cut. */
+void heat_top(const heat *h, size_t k, bool colour, int width, text *out);
 
 #endif

@@ -18,7 +18,9 @@ struct http {
 	CURLM *multi;
 	char *url, *key;
 	text path;
-	int interrupt;
+	int descriptor; /* of http_wake_on */
+	http_wake wake;
+	void *wake_context;
 	http_problem problem;
 	char curl_error[CURL_ERROR_SIZE];
 
@@ -44,7 +46,7 @@ http *http_new(const char *url, const char *key)
 		free(h);
 		return NULL;
 	}
-	h->interrupt = -1;
+	h->descriptor = -1;
 	h->url = strndup(url, n);
 	h->key = key && *key ? strdup(key) : NULL;
 	h->curl = curl_easy_init();
@@ -75,9 +77,11 @@ const char *http_url(const http *h)
 	return h->url;
 }
 
-void http_interrupt_on(http *h, int descriptor)
+void http_wake_on(http *h, int descriptor, http_wake wake, void *context)
 {
-	h->interrupt = descriptor;
+	h->descriptor = descriptor;
+	h->wake = wake;
+	h->wake_context = context;
 }
 
 const http_problem *http_get_problem(const http *h)
@@ -243,13 +247,14 @@ static CURLcode drive(http *h)
 	if (curl_multi_add_handle(h->multi, h->curl) != CURLM_OK)
 		return CURLE_OUT_OF_MEMORY;
 	while (running && !h->interrupted) {
-		struct curl_waitfd extra = {.fd = h->interrupt, .events = CURL_WAIT_POLLIN};
+		struct curl_waitfd extra = {.fd = h->descriptor, .events = CURL_WAIT_POLLIN};
 
 		if (curl_multi_perform(h->multi, &running) != CURLM_OK)
 			break;
 		if (running)
-			curl_multi_poll(h->multi, &extra, h->interrupt >= 0 ? 1 : 0, POLL_MS, NULL);
-		h->interrupted = running && h->interrupt >= 0 && (extra.revents & CURL_WAIT_POLLIN);
+			curl_multi_poll(h->multi, &extra, h->descriptor >= 0 ? 1 : 0, POLL_MS, NULL);
+		if (running && h->descriptor >= 0 && (extra.revents & CURL_WAIT_POLLIN))
+			h->interrupted = h->wake(h->wake_context);
 	}
 	for (CURLMsg *m; (m = curl_multi_info_read(h->multi, &messages));)
 		if (m->msg == CURLMSG_DONE)

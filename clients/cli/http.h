@@ -27,8 +27,9 @@ http *http_new(const char *url, const char *key);
 void http_free(http *h);
 const char *http_url(const http *h);
 
-/* Give up the running request when this descriptor becomes readable (-1: none). */
-void http_interrupt_on(http *h, int descriptor);
+/* Call `wake` whenever this descriptor is readable during a request (-1: none); true: give the request up. */
+typedef bool (*http_wake)(void *context);
+void http_wake_on(http *h, int descriptor, http_wake wake, void *context);
 
 /* "/v1/jobs/%s/events" with every %s replaced by the next string, percent-encoded. Valid until the next call. */
 const char *http_path(http *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -53,7 +54,7 @@ json_t *http_octets(http *h, const char *path, const char *file);
 typedef enum http_end {
 	HTTP_DONE,        /* the stream ended with [DONE] */
 	HTTP_STOPPED,     /* the callback wanted no more */
-	HTTP_INTERRUPTED, /* the descriptor of http_interrupt_on became readable */
+	HTTP_INTERRUPTED, /* given up by the function of http_wake_on */
 	HTTP_LOST,        /* no connection, or it broke: the service may come back */
 	HTTP_FAILED       /* the service refused, or reported an error within the stream */
 } http_end;

@@ -228,6 +228,7 @@ int main(int argc, char **argv)
 	int words = 0, status;
 
 	signal(SIGPIPE, SIG_IGN);
+	terminal_begin();
 	argc--;
 	argv++;
 	for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)

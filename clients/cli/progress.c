@@ -114,9 +114,15 @@ void progress_line(const progress *p, int width, text *out)
 	/* head, space, bar in brackets, space, percent, and two spaces before each part */
 	int room = width - (int)strlen(head) - BAR_LEAST - 8;
 
+	if (room < 0) {
+		text_format(out, "%.*s", width, head);
+		if (width >= (int)strlen(head) + 5)
+			text_format(out, " %3d%%", progress_percent(p));
+		return;
+	}
 	while (shown < n && room >= (int)strlen(parts[shown]) + 2)
 		room -= (int)strlen(parts[shown++]) + 2;
-	int bar = BAR_LEAST + (room > 0 ? room : 0);
+	int bar = BAR_LEAST + room;
 	bar = bar > BAR_MOST ? BAR_MOST : bar;
 	int full = bar * progress_percent(p) / 100;
 

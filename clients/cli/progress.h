@@ -19,7 +19,7 @@ void progress_update(progress *p, const json_t *data);
  * or since the latest silence of a minute, in which the job was paused or the service away. Call after progress_update.
  */
 void progress_estimate(progress *p, const json_t *data, long long time);
-/* Append a line of at most `width` columns (at least 20); what has no room is left out from the right. */
+/* Append a line of at most `width` columns; what has no room is left out from the right, then the bar. */
 void progress_line(const progress *p, int width, text *out);
 /* 0 … 100; 0 while the total is unknown. */
 int progress_percent(const progress *p);

@@ -8,7 +8,7 @@
 #include "clients/cli/terminal.h"
 #include "clients/cli/text.h"
 
-enum { MAX_COLUMNS = 12 };
+enum { MAX_COLUMNS = 12, GAP = 2, LEAST_TEXT = 8 };
 
 const json_t *show_get(const json_t *json, const char *path)
 {
@@ -112,39 +112,117 @@ void show_object(FILE *file, const json_t *object)
 
 /* --- tables ------------------------------------------------------------------------------ */
 
+typedef struct column {
+	show_column is;
+	int width;  /* in columns of the terminal */
+	bool text;  /* a cell is a string, which may be cut */
+	bool empty; /* no cell has a value */
+} column;
+
+static void write_cell(const column *k, const json_t *row, text *cell)
+{
+	text_clear(cell);
+	write_value(show_get(row, k->is.path), k->is.kind, cell);
+}
+
+static int measure(column *all, const json_t *array, const show_column *columns)
+{
+	text cell = {0};
+	int n = 0;
+
+	for (; n < MAX_COLUMNS && columns[n].title; n++) {
+		column *k = &all[n];
+		size_t i;
+		json_t *row;
+
+		*k = (column){.is = columns[n], .width = (int)strlen(columns[n].title), .empty = true};
+		json_array_foreach(array, i, row)
+		{
+			const json_t *value = show_get(row, k->is.path);
+
+			write_cell(k, row, &cell);
+			int used = terminal_columns(text_get(&cell), cell.used);
+			k->width = used > k->width ? used : k->width;
+			k->text = k->text || json_is_string(value);
+			k->empty = k->empty && (!value || json_is_null(value));
+		}
+	}
+	text_free(&cell);
+	return n;
+}
+
+static int table_width(const column *all, int n)
+{
+	int sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += all[i].width + (i > 0 ? GAP : 0);
+	return sum;
+}
+
+static int leave_out(column *all, int n, int i)
+{
+	memmove(&all[i], &all[i + 1], (size_t)(n - i - 1) * sizeof(*all));
+	return n - 1;
+}
+
+/* The widest column of texts after the first that is wider than `least`; -1: none. */
+static int widest_text(const column *all, int n, int least)
+{
+	int widest = -1;
+
+	for (int i = 1; i < n; i++)
+		if (all[i].text && all[i].width > least && (widest < 0 || all[i].width > all[widest].width))
+			widest = i;
+	return widest;
+}
+
+/* Make the table fit, 0: any width. First columns without values go, then texts are cut, then columns go from the
+ * right; what stands first (the id) is cut last. Returns how many columns are left. */
+static int fit(column *all, int n, int width)
+{
+	if (width <= 0)
+		return n;
+	for (int i = n - 1; i > 0; i--)
+		if (table_width(all, n) > width && all[i].empty)
+			n = leave_out(all, n, i);
+	for (int i; table_width(all, n) > width && (i = widest_text(all, n, LEAST_TEXT)) >= 0;)
+		all[i].width--;
+	while (table_width(all, n) > width && n > 1)
+		n--;
+	if (table_width(all, n) > width && n > 0)
+		all[0].width = width;
+	return n;
+}
+
 static void print_cell(FILE *file, const char *cell, int width, bool last)
 {
-	int used = terminal_columns(cell, strlen(cell));
+	text shown = {0};
 
-	fputs(cell, file);
+	terminal_cut(&shown, cell, strlen(cell), width);
+	fputs(text_get(&shown), file);
 	if (last)
 		fputc('\n', file);
 	else
-		fprintf(file, "%*s", width - used + 2, "");
+		fprintf(file, "%*s", width - terminal_columns(text_get(&shown), shown.used) + GAP, "");
+	text_free(&shown);
 }
 
-void show_table(FILE *file, const json_t *array, const show_column *columns)
+void show_table(FILE *file, int width, const json_t *array, const show_column *columns)
 {
-	int width[MAX_COLUMNS] = {0}, n = 0;
+	column all[MAX_COLUMNS];
+	int n = fit(all, measure(all, array, columns), width);
 	text cell = {0};
+	size_t i;
+	json_t *row;
 
-	for (; n < MAX_COLUMNS && columns[n].title; n++)
-		width[n] = (int)strlen(columns[n].title);
-	/* The first round only measures. */
-	for (int round = 0; round < 2; round++) {
-		for (int k = 0; round == 1 && k < n; k++)
-			print_cell(file, columns[k].title, width[k], k == n - 1);
-		for (size_t i = 0; i < json_array_size(array); i++) {
-			for (int k = 0; k < n; k++) {
-				text_clear(&cell);
-				write_value(show_get(json_array_get(array, i), columns[k].path), columns[k].kind,
-				            &cell);
-				int used = terminal_columns(text_get(&cell), cell.used);
-				if (round == 1)
-					print_cell(file, text_get(&cell), width[k], k == n - 1);
-				else if (used > width[k])
-					width[k] = used;
-			}
+	for (int k = 0; k < n; k++)
+		print_cell(file, all[k].is.title, all[k].width, k == n - 1);
+	json_array_foreach(array, i, row)
+	{
+		for (int k = 0; k < n; k++) {
+			write_cell(&all[k], row, &cell);
+			print_cell(file, text_get(&cell), all[k].width, k == n - 1);
 		}
 	}
 	text_free(&cell);

@@ -2,14 +2,15 @@
 #include "clients/cli/cli.h"
 
 /* A list of the answer, under a title; nothing for an empty one. */
-static void show_list(const json_t *answer, const char *list, const char *title, const show_column *columns)
+static void show_list(const cli *c, const json_t *answer, const char *list, const char *title,
+                      const show_column *columns)
 {
 	const json_t *rows = json_object_get(answer, list);
 
 	if (json_array_size(rows) == 0)
 		return;
 	printf("\n%s\n", title);
-	show_table(stdout, rows, columns);
+	show_table(stdout, c->out.width, rows, columns);
 }
 
 static int storage_run(cli *c)
@@ -29,12 +30,12 @@ static int storage_run(cli *c)
 	if (!answer || c->json)
 		return cli_answer(c, answer);
 	json_t *whole = json_pack("[O]", answer);
-	show_table(stdout, whole, totals);
+	show_table(stdout, c->out.width, whole, totals);
 	json_decref(whole);
 	putchar('\n');
-	show_table(stdout, json_object_get(answer, "kinds"), kinds);
-	show_list(answer, "damaged", "Damaged:", damaged);
-	show_list(answer, "lost", "Without a row, set aside (additive fsck adopts or removes them):", lost);
+	show_table(stdout, c->out.width, json_object_get(answer, "kinds"), kinds);
+	show_list(c, answer, "damaged", "Damaged:", damaged);
+	show_list(c, answer, "lost", "Without a row, set aside (additive fsck adopts or removes them):", lost);
 	json_decref(answer);
 	return CLI_OK;
 }

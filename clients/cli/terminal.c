@@ -1,23 +1,30 @@
-/* terminal.c - see terminal.h. Widths are those of the blocks that matter (combining diacritics, East Asian
- * wide, emoji): wcwidth would need a locale, and this program's output is UTF-8 whatever the locale says. */
+/* terminal.c - see terminal.h. This program's output is UTF-8 whatever the environment says, so the locale of
+ * characters is always C.UTF-8, which wcwidth needs. */
 #include "clients/cli/terminal.h"
 
+#include <locale.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <wchar.h>
+
+void terminal_begin(void)
+{
+	setlocale(LC_CTYPE, "C.UTF-8");
+}
 
 terminal terminal_of(FILE *file)
 {
-	terminal t = {.tty = isatty(fileno(file)) != 0, .width = 80};
+	terminal t = {.tty = isatty(fileno(file)) != 0};
 	const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM"), *forced = getenv("CLICOLOR_FORCE");
 	bool can = t.tty && !(term && strcmp(term, "dumb") == 0);
 	struct winsize size;
 
 	t.colour = (can || (forced && *forced && strcmp(forced, "0") != 0)) && !(no_colour && *no_colour);
-	if (t.tty && ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-		t.width = size.ws_col;
+	if (t.tty)
+		t.width = ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 	return t;
 }
 
@@ -74,14 +81,9 @@ bool terminal_escape(text *out, const char *string, size_t n, bool lines)
 
 static int columns_of(uint32_t c)
 {
-	if ((c >= 0x300 && c < 0x370) || (c >= 0x200b && c <= 0x200d) || (c >= 0x20d0 && c < 0x2100) ||
-	    (c >= 0xfe00 && c < 0xfe10) || (c >= 0xfe20 && c < 0xfe30))
-		return 0;
-	if ((c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xa4d0 && c != 0x303f) || (c >= 0xac00 && c < 0xd7a4) ||
-	    (c >= 0xf900 && c < 0xfb00) || (c >= 0xfe30 && c < 0xfe70) || (c >= 0xff00 && c < 0xff61) ||
-	    (c >= 0x1f300 && c < 0x1f650) || (c >= 0x1f900 && c < 0x1fa00) || (c >= 0x20000 && c < 0x40000))
-		return 2;
-	return 1;
+	int columns = wcwidth((wchar_t)c);
+
+	return columns < 0 ? 1 : columns;
 }
 
 int terminal_columns(const char *string, size_t n)
@@ -91,4 +93,24 @@ int terminal_columns(const char *string, size_t n)
 	for (size_t i = 0, length; i < n; i += length)
 		columns += columns_of(decode((const unsigned char *)string + i, n - i, &length));
 	return columns;
+}
+
+void terminal_cut(text *out, const char *string, size_t n, int columns)
+{
+	size_t fits = 0;
+
+	if (terminal_columns(string, n) <= columns) {
+		text_append(out, string, n);
+		return;
+	}
+	if (columns < 1)
+		return;
+	for (size_t length; fits < n; fits += length) {
+		uint32_t c = decode((const unsigned char *)string + fits, n - fits, &length);
+
+		if (terminal_columns(string, fits) + columns_of(c) > columns - 1)
+			break;
+	}
+	text_append(out, string, fits);
+	text_string(out, "…");
 }

@@ -11,9 +11,11 @@
 typedef struct terminal {
 	bool tty;
 	bool colour; /* a tty that is not TERM=dumb, or CLICOLOR_FORCE; never with NO_COLOR */
-	int width;   /* columns; 80 when unknown */
+	int width;   /* columns; 80 when a tty does not say, 0 without a tty: no limit */
 } terminal;
 
+/* Call first: the widths of characters are the C library's, which needs a locale for them. */
+void terminal_begin(void);
 terminal terminal_of(FILE *file);
 
 /* Append text with everything that could steer a terminal or reorder the line as visible escapes:
@@ -22,5 +24,7 @@ terminal terminal_of(FILE *file);
 bool terminal_escape(text *out, const char *bytes, size_t n, bool lines);
 /* Columns that valid UTF-8 text takes: one per character, none for combining marks, two for wide ones. */
 int terminal_columns(const char *string, size_t n);
+/* Append as much of valid UTF-8 text as `columns` hold; what is cut ends with an ellipsis. */
+void terminal_cut(text *out, const char *string, size_t n, int columns);
 
 #endif

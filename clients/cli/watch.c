@@ -1,4 +1,4 @@
-/* watch.c - the event stream drives the display. SIGINT is blocked and comes through a descriptor that the
+/* watch.c - the event stream drives the display. SIGINT and SIGWINCH are blocked and come through a descriptor that the
  * request also waits for, so no handler and no global is needed. */
 #include "clients/cli/watch.h"
 
@@ -18,6 +18,7 @@ enum { PATIENCE_SECONDS = 120, STEADY_SECONDS = 5, FIRST_PAUSE_MS = 250, LONGEST
 
 typedef struct watch {
 	cli *c;
+	int signals; /* descriptor */
 	char last_id[SSE_ID_BYTES];
 	progress progress;
 	int printed_percent; /* without a terminal: of the latest line */
@@ -40,7 +41,7 @@ static void draw(watch *w)
 	text line = {0};
 	bool tty = w->c->err.tty;
 
-	progress_line(&w->progress, tty ? w->c->err.width - 1 : 120, &line);
+	progress_line(&w->progress, tty ? terminal_of(stderr).width - 1 : 120, &line);
 	if (tty) {
 		fprintf(stderr, "\r\x1b[K%s", text_get(&line));
 		w->drawn = true;
@@ -144,16 +145,30 @@ static int print_end(watch *w, const char *id)
 
 /* --- the loop ------------------------------------------------------------------------------ */
 
-/* The signal's descriptor became readable within the time? */
-static bool interrupted_within(int descriptor, int ms)
+/* Signals have come. True: Ctrl-C. */
+static bool take_signals(void *context)
 {
-	struct pollfd wait = {.fd = descriptor, .events = POLLIN};
+	watch *w = context;
+	struct signalfd_siginfo info;
+	bool interrupted = false;
 
-	return poll(&wait, 1, ms) > 0;
+	while (read(w->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		interrupted = interrupted || info.ssi_signo == SIGINT;
+		if (info.ssi_signo == SIGWINCH && w->drawn)
+			draw(w);
+	}
+	return interrupted;
+}
+
+static bool interrupted_within(watch *w, int ms)
+{
+	struct pollfd wait = {.fd = w->signals, .events = POLLIN};
+
+	return poll(&wait, 1, ms) > 0 && take_signals(w);
 }
 
 /* Give up when for PATIENCE_SECONDS no attempt has lasted or brought anything. */
-static http_end follow(watch *w, const char *id, int interrupt)
+static http_end follow(watch *w, const char *id)
 {
 	int pause_ms = FIRST_PAUSE_MS;
 	time_t good = time(NULL);
@@ -173,7 +188,7 @@ static http_end follow(watch *w, const char *id, int interrupt)
 		}
 		if (time(NULL) - good > PATIENCE_SECONDS)
 			return end;
-		if (interrupted_within(interrupt, pause_ms))
+		if (interrupted_within(w, pause_ms))
 			return HTTP_INTERRUPTED;
 		pause_ms = pause_ms < LONGEST_PAUSE_MS ? 2 * pause_ms : LONGEST_PAUSE_MS;
 	}
@@ -188,11 +203,12 @@ int watch_job(cli *c, const char *id)
 	progress_init(&w.progress);
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGWINCH);
 	sigprocmask(SIG_BLOCK, &signals, &before);
-	int interrupt = signalfd(-1, &signals, SFD_CLOEXEC);
-	http_interrupt_on(c->http, interrupt);
-	http_end end = follow(&w, id, interrupt);
-	http_interrupt_on(c->http, -1);
+	w.signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	http_wake_on(c->http, w.signals, take_signals, &w);
+	http_end end = follow(&w, id);
+	http_wake_on(c->http, -1, NULL, NULL);
 	erase(&w);
 	if (end == HTTP_DONE) {
 		status = print_end(&w, id);
@@ -202,9 +218,9 @@ int watch_job(cli *c, const char *id)
 	} else {
 		status = end == HTTP_STOPPED ? CLI_FAILED : cli_complain(c);
 	}
-	if (interrupt >= 0)
-		close(interrupt);
-	/* A Ctrl-C that came meanwhile has been heard. */
+	if (w.signals >= 0)
+		close(w.signals);
+	/* A Ctrl-C that came meanwhile has been taken. */
 	struct timespec none = {0};
 	while (sigtimedwait(&signals, NULL, &none) > 0)
 		;

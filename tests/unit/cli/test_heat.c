@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "clients/cli/heat.h"
+#include "clients/cli/terminal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -84,9 +85,9 @@ static void nothing_makes_an_empty_map(void **state)
 
 	assert_true(heat_new(&h, NULL, NULL));
 	assert_int_equal(h.n, 0);
-	heat_top(&h, 5, true, &out);
+	heat_top(&h, 5, true, 0, &out);
 	assert_string_equal(text_get(&out), "");
-	heat_map(&h, &out);
+	heat_map(&h, 0, &out);
 	text_free(&out);
 	heat_free(&h);
 }
@@ -100,7 +101,7 @@ static void heavier_tokens_are_hotter(void **state)
 	text out = {0};
 
 	assert_true(heat_new(&h, tokens, weights));
-	heat_map(&h, &out);
+	heat_map(&h, 0, &out);
 	/* 0 has no colour; 0.01/0.96 is level 1, 0.03/0.96 level 2, the heaviest level 7 */
 	assert_true(strncmp(text_get(&out),
 	                    "a\x1b[38;5;16;48;5;230mb\x1b[0m\x1b[38;5;16;48;5;196mc\x1b[0m\x1b[38;5;16;48;5;229m⏎\x1b["
@@ -123,7 +124,7 @@ static void control_characters_in_tokens_stay_harmless(void **state)
 	text out = {0};
 
 	assert_true(heat_new(&h, tokens, weights));
-	heat_top(&h, 3, false, &out);
+	heat_top(&h, 3, false, 0, &out);
 	assert_null(strchr(text_get(&out), 0x1b));
 	assert_non_null(strstr(text_get(&out), "'\\x1b[2J'"));
 	assert_non_null(strstr(text_get(&out), "'\\u009b'"));
@@ -143,11 +144,35 @@ static void the_list_is_sorted_and_cut(void **state)
 	text out = {0};
 
 	assert_true(heat_new(&h, tokens, weights));
-	heat_top(&h, 3, false, &out);
+	heat_top(&h, 3, false, 0, &out);
 	assert_string_equal(text_get(&out), "  0.4000        1  ##############################  'b'\n"
 	                                    "  0.4000        3  ##############################  'd'\n"
 	                                    "  0.1000        0  ########                        'a'\n");
 	text_free(&out);
+	heat_free(&h);
+	json_decref(tokens);
+	json_decref(weights);
+}
+
+static void lines_fit_the_terminal(void **state)
+{
+	(void)state;
+	json_t *tokens = tokens_of((const char *const[]){"a", "a long piece of text 漢字", "c", NULL});
+	json_t *weights = weights_of((const double[]){0.1, 0.7, 0.2}, 3);
+	heat h;
+
+	assert_true(heat_new(&h, tokens, weights));
+	for (int width = 32; width < 90; width++) {
+		text out = {0};
+
+		heat_top(&h, 3, false, width, &out);
+		heat_map(&h, width, &out);
+		assert_true(width < 61 || strstr(text_get(&out), "##############################"));
+		for (char *line = strtok(out.data, "\n"); line; line = strtok(NULL, "\n"))
+			if (!strchr(line, 0x1b)) /* colours have no width */
+				assert_true(terminal_columns(line, strlen(line)) <= width);
+		text_free(&out);
+	}
 	heat_free(&h);
 	json_decref(tokens);
 	json_decref(weights);
@@ -163,7 +188,9 @@ int main(void)
 	    cmocka_unit_test(heavier_tokens_are_hotter),
 	    cmocka_unit_test(control_characters_in_tokens_stay_harmless),
 	    cmocka_unit_test(the_list_is_sorted_and_cut),
+	    cmocka_unit_test(lines_fit_the_terminal),
 	};
 
+	terminal_begin();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

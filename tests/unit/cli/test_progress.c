@@ -59,7 +59,7 @@ static void what_has_no_room_is_left_out_from_the_right(void **state)
 	    of("{\"step\":500,\"total_steps\":2000,\"train_loss\":2.34567,\"valid_loss\":2.5,\"bits_per_byte\":3.6067,"
 	       "\"tokens_per_second\":12345.6,\"eta_seconds\":83.4}");
 
-	for (int width = 30; width < 200; width++) {
+	for (int width = 1; width < 200; width++) {
 		text out = {0};
 
 		progress_line(&p, width, &out);

@@ -113,9 +113,38 @@ static void columns_are_what_a_terminal_counts(void **state)
 	assert_int_equal(terminal_columns("ä☃", strlen("ä☃")), 2);
 	assert_int_equal(terminal_columns("漢字", strlen("漢字")), 4);
 	assert_int_equal(terminal_columns("e\xcc\x81", 3), 1);
+	assert_int_equal(terminal_columns("🙂🚀✅", strlen("🙂🚀✅")), 6);
 }
 
-static char *table(const char *json, const show_column *columns)
+static void cuts(const char *in, int columns, const char *want)
+{
+	text out = {0};
+
+	terminal_cut(&out, in, strlen(in), columns);
+	assert_string_equal(text_get(&out), want);
+	assert_true(terminal_columns(text_get(&out), out.used) <= columns);
+	text_free(&out);
+}
+
+static void text_without_room_ends_with_an_ellipsis(void **state)
+{
+	(void)state;
+	cuts("abcdef", 6, "abcdef");
+	cuts("abcdef", 5, "abcd…");
+	cuts("abcdef", 1, "…");
+	cuts("abcdef", 0, "");
+	cuts("漢字漢字", 8, "漢字漢字");
+	cuts("漢字漢字", 7, "漢字漢…");
+	cuts("漢字漢字", 6, "漢字…");
+	cuts("e\xcc\x81"
+	     "e\xcc\x81"
+	     "xyz",
+	     3,
+	     "e\xcc\x81"
+	     "e\xcc\x81…");
+}
+
+static char *table(const char *json, int width, const show_column *columns)
 {
 	char *out = NULL;
 	size_t bytes = 0;
@@ -123,7 +152,7 @@ static char *table(const char *json, const show_column *columns)
 	json_t *list = json_loads(json, 0, NULL);
 
 	assert_non_null(list);
-	show_table(file, list, columns);
+	show_table(file, width, list, columns);
 	fclose(file);
 	json_decref(list);
 	return out;
@@ -136,13 +165,42 @@ static void a_table_lines_up_and_shows_what_is_missing(void **state)
 	                                      {"SIZE", "more.bytes", SHOW_BYTES},
 	                                      {"N", "n", SHOW_PLAIN},
 	                                      {NULL, NULL, SHOW_PLAIN}};
-	char *out =
-	    table("[{\"id\":\"漢\",\"more\":{\"bytes\":1500},\"n\":1.5},{\"id\":\"long\\u001b\",\"n\":null}]", columns);
+	char *out = table("[{\"id\":\"漢\",\"more\":{\"bytes\":1500},\"n\":1.5},{\"id\":\"long\\u001b\",\"n\":null}]",
+	                  0, columns);
 
 	assert_string_equal(out, "ID        SIZE    N\n"
 	                         "漢        1.5 kB  1.5\n"
 	                         "long\\x1b  -       -\n");
 	free(out);
+}
+
+static void a_table_is_never_wider_than_the_terminal(void **state)
+{
+	(void)state;
+	static const show_column columns[] = {{"ID", "id", SHOW_PLAIN},
+	                                      {"WHY", "why", SHOW_PLAIN},
+	                                      {"N", "n", SHOW_PLAIN},
+	                                      {"NAME", "name", SHOW_PLAIN},
+	                                      {NULL, NULL, SHOW_PLAIN}};
+	static const char rows[] = "[{\"id\":\"file-0123456789\",\"n\":123456,\"name\":\"漢字漢字漢字漢字\"}]";
+
+	for (int width = 1; width < 60; width++) {
+		char *out = table(rows, width, columns);
+
+		for (char *line = strtok(out, "\n"); line; line = strtok(NULL, "\n"))
+			assert_true(terminal_columns(line, strlen(line)) <= width);
+		free(out);
+	}
+	char *whole = table(rows, 46, columns), *cut = table(rows, 36, columns), *few = table(rows, 24, columns);
+	assert_string_equal(whole, "ID               WHY  N       NAME\n"
+	                           "file-0123456789  -    123456  漢字漢字漢字漢字\n");
+	assert_string_equal(cut, "ID               N       NAME\n"
+	                         "file-0123456789  123456  漢字漢字漢…\n");
+	assert_string_equal(few, "ID               N\n"
+	                         "file-0123456789  123456\n");
+	free(whole);
+	free(cut);
+	free(few);
 }
 
 static void a_path_reaches_into_objects(void **state)
@@ -193,10 +251,13 @@ int main(void)
 	    cmocka_unit_test(random_bytes_never_let_a_control_through),
 	    cmocka_unit_test(columns_are_what_a_terminal_counts),
 	    cmocka_unit_test(a_table_lines_up_and_shows_what_is_missing),
+	    cmocka_unit_test(text_without_room_ends_with_an_ellipsis),
+	    cmocka_unit_test(a_table_is_never_wider_than_the_terminal),
 	    cmocka_unit_test(a_path_reaches_into_objects),
 	    cmocka_unit_test(ids_are_encoded_in_paths),
 	    cmocka_unit_test(a_refused_connection_says_how_to_start_the_service),
 	};
 
+	terminal_begin();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
