@@ -219,8 +219,9 @@ static const field metadata_value = {.name = "value", .type = FIELD_STRING, .max
 const schema schema_job_create = {
     "FineTuningJobRequest",
     (const field[]){MODEL,
-                    REQUIRED_TEXT("training_file", 1, MAX_ID),
+                    TEXT("training_file", 1, MAX_ID), /* required but in a dry run */
                     TEXT("validation_file", 1, MAX_ID),
+                    FLAG("dry_run"),
                     TEXT("suffix", 1, 64),
                     {.name = "seed", .type = FIELD_INTEGER},
                     OBJECT("hyperparameters", hyperparameters),

@@ -1,5 +1,6 @@
 /* files.c - training text on the service. */
 #include "clients/cli/cli.h"
+#include "clients/cli/source.h"
 #include "clients/cli/transfer.h"
 
 static int files_list(cli *c)
@@ -15,10 +16,13 @@ static int files_list(cli *c)
 
 static int files_upload(cli *c)
 {
-	const http_part parts[] = {
-	    {"purpose", "fine-tune", NULL}, {"file", NULL, cli_argument(c, 0)}, {NULL, NULL, NULL}};
+	source s;
+	int status = CLI_FAILED;
 
-	return cli_answer(c, http_form(c->http, "/v1/files", parts));
+	if (source_open(&s, cli_argument(c, 0)))
+		status = cli_answer(c, source_upload(c, &s));
+	source_close(&s);
+	return status;
 }
 
 static int files_show(cli *c)
@@ -40,7 +44,7 @@ static int files_download(cli *c)
 }
 
 const command files_commands[] = {{"files list", "", 0, 0, "list files, the newest first", NULL, NULL, files_list},
-                                  {"files upload", "FILE", 1, 1, "upload a text", NULL, NULL, files_upload},
+                                  {"files upload", "FILE", 1, 1, "upload a text; - is stdin", NULL, NULL, files_upload},
                                   {"files show", "ID", 1, 1, "show a file", NULL, NULL, files_show},
                                   {"files delete", "ID", 1, 1, "delete a file", NULL, NULL, files_delete},
                                   {"files download", "ID [FILE]", 1, 2,

@@ -406,7 +406,8 @@ json_t *http_form(http *h, const char *path, const http_part *parts)
 
 		if (!p || curl_mime_name(p, parts->name) != CURLE_OK ||
 		    (parts->value && curl_mime_data(p, parts->value, CURL_ZERO_TERMINATED) != CURLE_OK) ||
-		    (parts->file && curl_mime_filedata(p, parts->file) != CURLE_OK)) {
+		    (parts->file && curl_mime_filedata(p, parts->file) != CURLE_OK) ||
+		    (parts->filename && curl_mime_filename(p, parts->filename) != CURLE_OK)) {
 			snprintf(h->problem.message, sizeof(h->problem.message), "cannot read %s",
 			         parts->file ? parts->file : parts->name);
 			curl_mime_free(s.form);

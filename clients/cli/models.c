@@ -57,11 +57,11 @@ static int models_import(cli *c)
 	if (text_format(&config, "%s/config.json", folder) && text_format(&weights, "%s/model.safetensors", folder) &&
 	    text_format(&tokenizer, "%s/tokenizer.json", folder)) {
 		bool has_tokenizer = access(text_get(&tokenizer), F_OK) == 0;
-		const http_part parts[] = {{"id", cli_argument(c, 0), NULL},
-		                           {"config", NULL, text_get(&config)},
-		                           {"weights", NULL, text_get(&weights)},
-		                           {has_tokenizer ? "tokenizer" : NULL, NULL, text_get(&tokenizer)},
-		                           {NULL, NULL, NULL}};
+		const http_part parts[] = {{"id", cli_argument(c, 0), NULL, NULL},
+		                           {"config", NULL, text_get(&config), NULL},
+		                           {"weights", NULL, text_get(&weights), NULL},
+		                           {has_tokenizer ? "tokenizer" : NULL, NULL, text_get(&tokenizer), NULL},
+		                           {NULL, NULL, NULL, NULL}};
 		status = cli_answer(c, http_form(c->http, "/v1/models", parts));
 	}
 	text_free(&config);

@@ -14,27 +14,29 @@
 
 #define FILES_MAX_BYTES ((int64_t)4 << 30)
 
+/* digest: NULL for a file stored before there were digests */
 static json_t *file_object(const char *id, const char *filename, const char *purpose, json_int_t bytes,
-                           json_int_t created)
+                           json_int_t created, const char *digest)
 {
-	return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "id", id, "object", "file", "bytes", bytes,
-	                 "created_at", created, "filename", filename, "purpose", purpose, "status", "processed");
+	return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s?}", "id", id, "object", "file", "bytes", bytes,
+	                 "created_at", created, "filename", filename, "purpose", purpose, "status", "processed", "xxh3",
+	                 digest);
 }
 
 static json_t *from_file(const store_file *f)
 {
-	return file_object(f->id, f->filename, f->purpose, f->bytes, f->created);
+	return file_object(f->id, f->filename, f->purpose, f->bytes, f->created, f->digest[0] ? f->digest : NULL);
 }
 
 static json_t *from_row(stream *s, const json_t *row)
 {
-	const char *id, *filename, *purpose;
+	const char *id, *filename, *purpose, *digest = NULL;
 	json_int_t bytes, created;
 	(void)s;
-	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s:I, s:I}", "id", &id, "filename", &filename,
-	                "purpose", &purpose, "bytes", &bytes, "created", &created) != 0)
+	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s:I, s:I, s?s}", "id", &id, "filename", &filename,
+	                "purpose", &purpose, "bytes", &bytes, "created", &created, "xxh3", &digest) != 0)
 		return NULL;
-	return file_object(id, filename, purpose, bytes, created);
+	return file_object(id, filename, purpose, bytes, created, digest);
 }
 
 /* --- file.create --------------------------------------------------------------- */

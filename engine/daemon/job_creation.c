@@ -16,6 +16,7 @@ struct job_creation {
 	stream *stream;
 	job_request request;
 	corpus corpus;
+	bool dry_run;
 };
 
 int job_creation_count(const job_creation *list)
@@ -110,6 +111,25 @@ static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	return result;
 }
 
+/* The answer of a dry run; tokens: of the training file, NULL without one. */
+static void answer_dry_run(job_creation *c, json_t *tokens)
+{
+	stream_result(c->stream,
+	              json_pack("{s:s, s:b, s:s, s:o?}", "object", "fine_tuning.job", "dry_run", 1, "model",
+	                        json_string_value(json_object_get(c->stream->params, "model")), "tokens", tokens));
+	creation_free(c);
+}
+
+static void settle_dry_run(job_creation *c)
+{
+	error err = ERROR_INIT;
+	status result = job_request_settle(&c->request, dataset_blocks(c->corpus.train), c->corpus.valid != NULL, &err);
+	if (result == STATUS_OK)
+		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.train)));
+	else
+		refuse(c, result, &err);
+}
+
 static void pool_check(uv_work_t *work)
 {
 	job_creation *c = work->data;
@@ -126,6 +146,10 @@ static void checked(uv_work_t *work, int cancelled)
 	(void)cancelled; /* nothing cancels a request */
 	if (err.status == STATUS_OK && c->stream->cancelled)
 		error_set(&err, STATUS_CANCELLED, NULL, "cancelled");
+	if (err.status == STATUS_OK && c->dry_run) {
+		settle_dry_run(c);
+		return;
+	}
 	json_t *object = NULL;
 	status result = err.status == STATUS_OK ? add(c, id, &document, &object, &err) : err.status;
 	json_decref(document);
@@ -143,6 +167,10 @@ static status prepare(job_creation *c, error *err)
 	engine *e = c->stream->engine;
 	TRY(job_request_read(&c->request, e, c->stream->params, err));
 	TRY(store_check_room(e->store, 1, err)); /* what it will save is not known yet */
+	if (!c->request.training[0]) {
+		answer_dry_run(c, NULL);
+		return STATUS_OK;
+	}
 	job_request_corpus(&c->request, e->store, &c->corpus);
 	c->work.data = c;
 	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
@@ -151,12 +179,18 @@ static status prepare(job_creation *c, error *err)
 void job_creation_begin(job_creation **list, stream *s)
 {
 	error err = ERROR_INIT;
+	bool dry_run = json_is_true(json_object_get(s->params, "dry_run"));
+	if (!dry_run && !json_is_string(json_object_get(s->params, "training_file"))) {
+		stream_refuse(s, STATUS_INVALID, "missing_parameter", "training_file", "'training_file' is required");
+		return;
+	}
 	job_creation *c = memory_new(1, sizeof *c);
 	if (!c) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
 	c->stream = s;
+	c->dry_run = dry_run;
 	c->next = *list;
 	c->link = list;
 	if (c->next)

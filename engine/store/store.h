@@ -28,6 +28,7 @@
 
 #include <jansson.h>
 
+#include "engine/base/digest.h"
 #include "engine/base/error.h"
 #include "engine/base/manifest.h"
 
@@ -88,9 +89,11 @@ void store_temporary_path(store *s, char *out);
 
 typedef struct store_file {
 	char id[STORE_ID_BYTES], filename[256], purpose[32];
+	char digest[DIGEST_TEXT_BYTES]; /* of its bytes; "" for one stored before there were digests */
 	int64_t bytes, created;
 } store_file;
-/* Any thread: sync and hash a finished temporary file; id, bytes and created are filled in, the manifest lies beside it. */
+/* Any thread: sync and hash a finished temporary file; id, bytes, digest and created are filled in, the manifest lies
+ * beside it. */
 status store_file_seal(store_file *f, const char *temporary, error *err);
 /* Move it in (rename, row). One that is not sealed (no id) is sealed first. STATUS_FULL: over the budget. */
 status store_file_add(store *s, store_file *f, const char *temporary, error *err);

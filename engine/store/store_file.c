@@ -1,4 +1,5 @@
 /* Uploaded files: blob first, then row; to delete, row first, then blob. So a row always has its blob. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,16 +18,37 @@ static status no_file(error *err, const char *id)
 
 static json_t *document_of(const store_file *f)
 {
-	return json_pack("{s:s, s:s, s:s, s:I, s:I}", "id", f->id, "filename", f->filename, "purpose", f->purpose,
-	                 "bytes", (json_int_t)f->bytes, "created", (json_int_t)f->created);
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:s}", "id", f->id, "filename", f->filename, "purpose", f->purpose,
+	                 "bytes", (json_int_t)f->bytes, "created", (json_int_t)f->created, "xxh3", f->digest);
 }
 
-static status sync_blob(const char *path, int64_t *bytes, error *err)
+static status hash_blob(store_file *f, int fd, const char *path, error *err)
+{
+	enum { PIECE = 256 << 10 };
+	digest_stream *d = digest_stream_new();
+	char *piece = malloc(PIECE);
+	ssize_t n = 0;
+	while (d && piece && ((n = read(fd, piece, PIECE)) > 0 || (n < 0 && errno == EINTR)))
+		if (n > 0)
+			digest_stream_add(d, piece, (size_t)n);
+	status result = !d || !piece ? error_settle(err, STATUS_NOMEM)
+	                : n < 0      ? file_error(err, path, "cannot read")
+	                             : STATUS_OK;
+	if (result == STATUS_OK)
+		digest_write(digest_stream_value(d), f->digest);
+	digest_stream_free(d);
+	free(piece);
+	return result;
+}
+
+static status sync_blob(store_file *f, const char *path, error *err)
 {
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	status result = fd < 0 || fstat(fd, &st) != 0 || fsync(fd) != 0 ? file_error(err, path, "cannot sync") : STATUS_OK;
-	*bytes = result == STATUS_OK ? st.st_size : 0;
+	f->bytes = result == STATUS_OK ? st.st_size : 0;
+	if (result == STATUS_OK)
+		result = hash_blob(f, fd, path, err);
 	if (fd >= 0)
 		close(fd);
 	return result;
@@ -36,7 +58,7 @@ status store_file_seal(store_file *f, const char *temporary, error *err)
 {
 	store_new_id(f->id, "file-");
 	f->created = clock_unix();
-	TRY(sync_blob(temporary, &f->bytes, err));
+	TRY(sync_blob(f, temporary, err));
 	json_t *about = document_of(f);
 	status result = about ? manifest_write_file(temporary, f->id, store_kind(STORE_FILES), f->id, about, err)
 	                      : STATUS_NOMEM;
@@ -94,9 +116,11 @@ status store_file_get(store *s, const char *id, store_file *out, error *err)
 	status result = row_find(s, STORE_FILES, id, &row, err);
 	if (result == STATUS_OK) {
 		const char *filename = json_string_value(json_object_get(row.document, "filename"));
+		const char *digest = json_string_value(json_object_get(row.document, "xxh3"));
 		snprintf(out->id, sizeof out->id, "%s", row.id);
 		snprintf(out->filename, sizeof out->filename, "%s", filename ? filename : "");
 		snprintf(out->purpose, sizeof out->purpose, "%s", row.state);
+		snprintf(out->digest, sizeof out->digest, "%s", digest ? digest : "");
 		out->bytes = row.bytes;
 		out->created = json_integer_value(json_object_get(row.document, "created"));
 	}

@@ -165,6 +165,23 @@ def test_a_mistake_is_an_answer_that_names_the_field(engine, file):
     assert engine.call("job.list", {"limit": 1}) == before
 
 
+def test_a_dry_run_checks_everything_and_creates_nothing(engine, file):
+    before = engine.call("job.list", {"limit": 1})
+    ask = job_params(file)
+    assert engine.call("job.create", {**ask, "dry_run": True})["tokens"] > 0
+    without = {k: v for k, v in ask.items() if k != "training_file"}
+    assert engine.call("job.create", {**without, "dry_run": True}) == {
+        "object": "fine_tuning.job", "dry_run": True, "model": ask["model"], "tokens": None}
+    for change, param in (({"additive": {**TINY, "batch_size": 60000}}, "additive.batch_size"),
+                          ({"training_file": engine.add_file(b"\xff broken")}, "training_file"),
+                          ({"additive": {"config": {"n_heads": 3}}}, "additive.config.n_heads")):
+        e = refused(engine, "job.create", {**ask, "dry_run": True, **change})
+        assert (e.status, e.param) == (400, param)
+    e = refused(engine, "job.create", without)
+    assert (e.status, e.code, e.param) == (400, "missing_parameter", "training_file")
+    assert engine.call("job.list", {"limit": 1}) == before
+
+
 def test_a_run_that_fails_says_why(engine, file):
     model = train(engine, 5)
     data = weights(engine, model)

@@ -90,7 +90,7 @@ def options_in(text):
 
 
 def test_serve_takes_every_option_of_the_programs_that_it_starts():
-    own = {"socket", "engine", "health-check", "version"}
+    own = {"socket", "allow-remote", "engine", "health-check", "version"}  # serve sets these, or has its own
     wanted = (options_in(help_of("additived")) | options_in(help_of("additive-httpd"))) - own
     assert "stall-timeout" in wanted and "max-models" in wanted
     assert wanted <= options_in(help_of("additive", "serve"))
@@ -199,3 +199,67 @@ def test_the_progress_line_follows_a_resize(service):
     status, screen = terminal.end()
     assert status == 130 and f"additive jobs watch {job}" in screen
     service.ok("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
+
+
+# --- training ---------------------------------------------------------------------------------------
+
+TRAIN = ("--steps", 2, "--hidden", 32, "--heads", 4, "--layers", 1, "--windows", 64, "--sequence", 64, "--batch", 4)
+
+
+def files(service):
+    return {f["id"] for f in service.ok("GET", "/v1/files?limit=1000")["data"]}
+
+
+def test_a_refused_job_leaves_no_file(service, tmp_path):
+    before = files(service)
+    good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
+    good.write_text("never seen before: " + TEXT)
+    bad.write_bytes(b"\xff" * 5000)
+    for words, why in (([good, "--heads", "5"], "n_heads"), ([good, "--model", "nothing-here"], "nothing-here"),
+                       ([bad], "training_file"), ([good, "--validation", bad], "validation_file"),
+                       ([good, "--validation", tmp_path / "none.txt"], "none.txt: No such file"),
+                       ([tmp_path / "none.txt"], "none.txt: No such file"), ([tmp_path], "directory")):
+        out = additive("train", *words, url=service.url)
+        assert out.returncode == 1 and why in out.stderr, out.stderr
+        assert files(service) == before, words
+
+
+def test_what_cannot_be_read_is_not_said_to_be_uploaded(service, tmp_path):
+    status, screen = Terminal("train", tmp_path / "none.txt", url=service.url).end()
+    assert status == 1 and "cannot read" in screen and "uploading" not in screen
+
+
+def test_a_text_is_uploaded_once(service, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(TEXT + "once")
+    before = files(service)
+    for _ in range(2):
+        out = additive("train", corpus, *TRAIN, url=service.url)
+        assert out.returncode == 0, out.stderr
+    assert len(files(service) - before) == 1
+    corpus.write_text(TEXT + "twice")
+    assert additive("train", corpus, *TRAIN, url=service.url).returncode == 0
+    assert len(files(service) - before) == 2
+
+
+def test_a_file_says_its_hash_and_keeps_it(own_service):
+    empty, abc = own_service.upload(""), own_service.upload("abc")
+    known = {empty: "2d06800538d394c2", abc: "78af5f94892f3950"}  # XXH3-64, its reference implementation's
+    own_service.kill_engine()
+    assert {f["id"]: f["xxh3"] for f in own_service.ok("GET", "/v1/files")["data"]} == known
+    assert own_service.ok("GET", f"/v1/files/{abc}")["xxh3"] == known[abc]
+
+
+def test_a_text_can_come_from_a_pipe(service, tmp_path):
+    out = additive("train", "-", *TRAIN, "--json", url=service.url, input=TEXT + "piped")
+    assert out.returncode == 0, out.stderr
+    job = json.loads(out.stdout.splitlines()[-1])
+    file = service.ok("GET", f"/v1/files/{job['training_file']}")
+    assert file["filename"] == "stdin" and file["bytes"] == len(TEXT) + 5
+    uploaded = additive("files", "upload", "-", "--json", url=service.url, input=TEXT + "piped")
+    assert json.loads(uploaded.stdout)["xxh3"] == file["xxh3"]
+    service.ok("DELETE", f"/v1/files/{json.loads(uploaded.stdout)['id']}")
+    again = subprocess.run(["bash", "-c", 'exec "$0" train <(cat) "${@}"', BIN / "additive", *map(str, TRAIN), "--json"],
+                           input=TEXT + "piped", capture_output=True, text=True, timeout=60,
+                           env={**os.environ, "ADDITIVE_URL": service.url})
+    assert json.loads(again.stdout.splitlines()[-1])["training_file"] == job["training_file"]

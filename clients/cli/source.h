@@ -1,0 +1,32 @@
+/* source.h - a training text on its way to the service: a file, or what stdin or another pipe brings.
+ *
+ * A text that the service has already, by size and hash, is not sent again. */
+#ifndef CLI_SOURCE_H
+#define CLI_SOURCE_H
+
+#include "clients/cli/cli.h"
+
+enum { SOURCE_DIGEST_BYTES = 17, SOURCE_ID_BYTES = 64 };
+
+typedef struct source {
+	const char *name; /* as the user wrote it, or "stdin" */
+	char path[32];    /* of the copy of a pipe; "": it is a file */
+	FILE *file;
+	long long bytes;
+	char digest[SOURCE_DIGEST_BYTES];
+	char id[SOURCE_ID_BYTES]; /* on the service */
+	bool uploaded;            /* by this command */
+} source;
+
+/* Open it; "-" is stdin, and a pipe is read to its end into a file without a name. False: it cannot be read, after a
+ * complaint. Close it either way. */
+bool source_open(source *s, const char *argument);
+/* Upload it as a new file of the service; the file's object, or NULL. */
+json_t *source_upload(cli *c, const source *s);
+/* Fill in the id: of a file that the service has with these bytes, or of a new one. False after a complaint. */
+bool source_send(cli *c, source *s);
+/* Delete what this command has uploaded. */
+void source_take_back(cli *c, source *s);
+void source_close(source *s);
+
+#endif
