@@ -11,6 +11,7 @@ import struct
 import subprocess
 import termios
 import time
+import urllib.request
 
 from conftest import BIN, SANITIZED, TEXT, Service
 
@@ -199,6 +200,34 @@ def test_the_progress_line_follows_a_resize(service):
     status, screen = terminal.end()
     assert status == 130 and f"additive jobs watch {job}" in screen
     service.ok("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
+
+
+# --- what runs --------------------------------------------------------------------------------------
+
+
+def test_ps_shows_what_runs_and_nothing_that_has_ended(service, model):
+    session = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "12 bottles"})["id"]
+    job = service.job(steps=100000)["id"]
+    table = additive("ps", url=service.url).stdout
+    assert table.startswith("generations: 0 running, 0 waiting\n")
+    assert {job, model, session} <= {line.split()[0] for line in table.splitlines()[2:]}
+    now = json.loads(additive("ps", "--json", url=service.url).stdout)
+    assert [j["id"] for j in now["jobs"]] == [job] and model in [m["id"] for m in now["models"]]
+    service.ok("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
+    service.wait_job(job)
+    service.ok("DELETE", f"/v1/sessions/{session}")
+    after = additive("ps", url=service.url).stdout
+    assert job not in after and session not in after
+
+
+def test_ps_counts_the_generations_that_run(service, model):
+    session = service.ok("POST", "/v1/sessions", {"model": model, "position_policy": "wrap"})["id"]
+    ask = urllib.request.Request(f"{service.url}/v1/sessions/{session}/generate", method="POST", data=json.dumps(
+        {"prompt": "12", "max_tokens": 1000000, "logit_bias": {"1": -100}, "stream": True}).encode(),
+        headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(ask, timeout=20) as stream:
+        assert stream.readline()
+        assert additive("ps", url=service.url).stdout.startswith("generations: 1 running")
 
 
 # --- training ---------------------------------------------------------------------------------------
