@@ -80,7 +80,7 @@ PROTO_LIBS := -ljansson
 CORE_LIBS := -ldnnl -ljansson -ldl -lm
 ENGINE_LIBS := $(CORE_LIBS) -luv -lsqlite3 -lpthread
 SERVER_LIBS := -lmicrohttpd -luv -ljansson -lm
-CLI_LIBS := -lcurl -ljansson -lm
+CLI_LIBS := -lcurl -ledit -ljansson -lm
 
 PROGRAMS := $(foreach p,additive-eval:engine/eval additived:engine/daemon additive-httpd:server additive:clients/cli,\
               $(if $(wildcard $(lastword $(subst :, ,$(p)))/main.c),$(OUT)/bin/$(firstword $(subst :, ,$(p)))))

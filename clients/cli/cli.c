@@ -1,11 +1,14 @@
 /* cli.c - what commands have in common. */
 #include "clients/cli/cli.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/nearest.h"
@@ -163,6 +166,24 @@ int cli_flush(int status)
 		raise(SIGPIPE);
 	}
 	return cli_fail("cannot write to stdout");
+}
+
+bool cli_make_folder(const char *path)
+{
+	char part[PATH_MAX];
+	size_t n = strlen(path);
+
+	if (n == 0 || n >= sizeof(part))
+		return false;
+	for (size_t i = 1; i <= n; i++) {
+		if (path[i] != '/' && path[i] != '\0')
+			continue;
+		memcpy(part, path, i);
+		part[i] = '\0';
+		if (mkdir(part, 0700) != 0 && errno != EEXIST)
+			return false;
+	}
+	return true;
 }
 
 /* --- arguments and answers --------------------------------------------------------------------- */

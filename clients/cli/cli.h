@@ -53,6 +53,9 @@ void cli_note(const cli *c, const char *format, ...) __attribute__((format(print
  * else a complaint and CLI_FAILED. */
 int cli_flush(int status);
 
+/* Make a folder of the user's alone, with those above it. False: errno says why. */
+bool cli_make_folder(const char *path);
+
 /* The n-th argument, or NULL. */
 const char *cli_argument(const cli *c, int n);
 /* The n-th argument, or else all of stdin unless that is a terminal. malloc'ed; NULL when there is neither. */

@@ -1,16 +1,19 @@
 /* generate.c - stream a continuation. Text goes to stdout as it comes, byte for byte, except that on a
  * terminal control characters are made visible. */
+#include "clients/cli/generate.h"
+
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "clients/cli/cli.h"
+#include "clients/cli/interactive.h"
 
 enum { MAX_TOKENS = 256 };
 
 static const option_row generate_options[] = {
     {"model", OPTION_TEXT, "ID", "the model", NULL},
     {"session", OPTION_TEXT, "ID", "continue this session", NULL},
-    {"new-session", OPTION_FLAG, NULL, "open a session, and tell its id at the end", NULL},
+    {"new-session", OPTION_FLAG, NULL, "open a session, and print its id at the end", NULL},
     {"position-policy", OPTION_TEXT, "NAME", "of the new session, past the model's positions: error, clamp or wrap",
      NULL},
     {"max-tokens", OPTION_INTEGER, "N", "tokens to generate at most (256)", "max_tokens"},
@@ -38,7 +41,7 @@ typedef struct stream {
 	weight *weights;
 	size_t n_weights, room;
 	long long steps;
-	bool ends_line;
+	bool any, ends_line; /* has text come, and does it end with a newline? */
 } stream;
 
 static void add_weight(stream *s, const json_t *item)
@@ -103,6 +106,7 @@ static void print_text(stream *s, const char *string, size_t n)
 		text_append(&shown, string, n);
 	fwrite(text_get(&shown), 1, shown.used, stdout);
 	fflush(stdout);
+	s->any = true;
 	s->ends_line = string[n - 1] == '\n';
 	text_free(&shown);
 }
@@ -125,7 +129,7 @@ static bool take_chunk(void *context, const char *id, const json_t *event, const
 	return !ferror(stdout);
 }
 
-static int finish(stream *s, http_end end, const char *opened)
+static void finish(stream *s, http_end end)
 {
 	const char *k = options_text(&s->c->options, "alpha");
 
@@ -134,17 +138,11 @@ static int finish(stream *s, http_end end, const char *opened)
 	fflush(stdout);
 	if (end == HTTP_DONE && k && s->steps > 0)
 		print_weights(s, strtoul(k, NULL, 10));
-	if (opened)
-		cli_note(s->c, "The session stays open. Go on with: additive generate --session %s", opened);
-	if (end == HTTP_STOPPED) /* nobody reads any more */
-		return CLI_FAILED;
-	return end == HTTP_DONE ? CLI_OK : cli_complain(s->c);
 }
 
 /* --- the request --------------------------------------------------------------------------- */
 
-/* A fresh session's id, or NULL after a complaint. */
-static char *open_session(cli *c)
+char *generate_open_session(cli *c)
 {
 	const char *policy = options_text(&c->options, "position-policy");
 	json_t *request = json_pack("{s:s, s:b}", "model", options_text(&c->options, "model"), "explain",
@@ -175,24 +173,41 @@ static json_t *make_request(cli *c, const char *prompt, const char *model)
 	return NULL;
 }
 
+http_end generate_stream(cli *c, const char *session, const char *prompt, bool *ends_line)
+{
+	stream s = {.c = c, .ends_line = true};
+	json_t *request = make_request(c, prompt, session ? NULL : options_text(&c->options, "model"));
+	http_end end = HTTP_STOPPED;
+
+	if (request) {
+		const char *path =
+		    session ? http_path(c->http, "/v1/sessions/%s/generate", session) : "/v1/completions";
+
+		end = http_stream(c->http, "POST", path, request, "", take_chunk, &s);
+		finish(&s, end);
+	} else {
+		cli_fail("the prompt is not valid UTF-8");
+	}
+	if (s.any)
+		*ends_line = s.ends_line;
+	free(s.weights);
+	return end;
+}
+
 static int generate(cli *c, const char *session, const char *prompt)
 {
-	const char *model = options_text(&c->options, "model");
 	char *opened = NULL;
-	stream s = {.c = c, .ends_line = true};
+	bool ends_line;
 
-	if (options_flag(&c->options, "new-session") && !(session = opened = open_session(c)))
+	if (options_flag(&c->options, "new-session") && !(session = opened = generate_open_session(c)))
 		return CLI_FAILED;
-	json_t *request = make_request(c, prompt, session ? NULL : model);
-	if (!request) {
-		free(opened);
-		return cli_fail("the prompt is not valid UTF-8");
-	}
-	const char *path = session ? http_path(c->http, "/v1/sessions/%s/generate", session) : "/v1/completions";
-	int status = finish(&s, http_stream(c->http, "POST", path, request, "", take_chunk, &s), opened);
-	free(s.weights);
+	http_end end = generate_stream(c, session, prompt, &ends_line);
+	if (opened)
+		cli_note(c, "The session stays open. Go on with: additive generate --session %s", opened);
 	free(opened);
-	return status;
+	if (end == HTTP_STOPPED) /* said already, or nothing reads any more */
+		return CLI_FAILED;
+	return end == HTTP_DONE ? CLI_OK : cli_complain(c);
 }
 
 static int generate_run(cli *c)
@@ -206,10 +221,12 @@ static int generate_run(cli *c)
 		return cli_usage("say which --model (additive models list shows them), or --session");
 	if (!fresh && options_text(&c->options, "position-policy"))
 		return cli_usage("--position-policy is for a --new-session");
+	if (!cli_argument(c, 0) && !c->json && c->out.tty && isatty(STDIN_FILENO))
+		return interactive_run(c, session);
 	char *prompt = cli_argument_or_stdin(c, 0);
 	if (!prompt && !session)
 		return cli_usage("give a PROMPT, or pipe one in");
-	/* A session may go on without being told anything. */
+	/* A session may go on without a prompt. */
 	bool silent = !prompt || (session && !*prompt);
 	int status = generate(c, session, silent ? NULL : prompt);
 	free(prompt);
@@ -217,7 +234,10 @@ static int generate_run(cli *c)
 }
 
 const command generate_commands[] = {{"generate", "--model ID [PROMPT]", 0, 1, "continue a text, streaming",
-                                      "Without PROMPT it is read from stdin. A session keeps what it has read: it goes "
-                                      "on where it stopped, with PROMPT or without.",
+                                      "Without PROMPT it is read from stdin; at a terminal a conversation begins: what "
+                                      "you type and what the model\n"
+                                      "writes are one text. A session keeps what it has read: it goes on where it "
+                                      "stopped, with PROMPT or without\n"
+                                      "(at a terminal, with an empty one).",
                                       generate_options, generate_run},
                                      {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

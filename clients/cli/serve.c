@@ -45,24 +45,6 @@ typedef struct service {
 
 /* --- the beginning ---------------------------------------------------------------------- */
 
-static bool make_folder(const char *path)
-{
-	char part[PATH_MAX];
-	size_t n = strlen(path);
-
-	if (n == 0 || n >= sizeof(part))
-		return false;
-	for (size_t i = 1; i <= n; i++) {
-		if (path[i] != '/' && path[i] != '\0')
-			continue;
-		memcpy(part, path, i);
-		part[i] = '\0';
-		if (mkdir(part, 0700) != 0 && errno != EEXIST)
-			return false;
-	}
-	return true;
-}
-
 static int open_signals(void)
 {
 	sigset_t set;
@@ -254,7 +236,7 @@ static int serve_run(cli *c)
 	int n = snprintf(address, sizeof(address), "unix:%s/engine.sock", data);
 	if (n >= (int)sizeof(address) - 1)
 		return cli_fail("the path %s is too long to hold a socket", data);
-	if (!make_folder(data))
+	if (!cli_make_folder(data))
 		return cli_fail("cannot make the folder %s: %s", data, strerror(errno));
 	if (!arrange(&s, &c->options, address))
 		status = cli_fail("out of memory");

@@ -230,6 +230,89 @@ def test_ps_counts_the_generations_that_run(service, model):
         assert additive("ps", url=service.url).stdout.startswith("generations: 1 running")
 
 
+# --- the interactive prompt ---------------------------------------------------------------------------
+
+
+def sessions(service):
+    return {s["id"]: s["tokens"] for s in service.ok("GET", "/v1/sessions")["data"]}
+
+
+def only_new(service, before):
+    """(id, tokens) of the one session that was not there before."""
+    (new,) = [s for s in sessions(service).items() if s[0] not in before]
+    return new
+
+
+def converse(service, model, tmp_path, *options):
+    terminal = Terminal("generate", *(("--model", model) if model else ()), "--temperature", "0", *options,
+                        url=service.url, XDG_STATE_HOME=str(tmp_path))
+    terminal.until(r">>> ")
+    return terminal
+
+
+def test_a_terminal_without_a_prompt_converses_in_one_text(service, model, tmp_path):
+    before = sessions(service)
+    terminal = converse(service, model, tmp_path, "--max-tokens", "9")
+    terminal.type("57 bottles of \r")
+    answer = terminal.until(r"\n>>> ")
+    expected = service.ok("POST", "/v1/completions", {"model": model, "prompt": "57 bottles of ", "max_tokens": 9,
+                                                      "temperature": 0})["choices"][0]["text"]
+    assert answer.split("57 bottles of ")[-1].startswith("\r\n" + expected.replace("\n", "\r\n"))
+    session, tokens = only_new(service, before)
+    assert tokens == len("57 bottles of ") + 9
+    terminal.type("12\r")
+    terminal.until(r"\n>>> ")
+    newline = 0 if expected.endswith("\n") else 1
+    assert sessions(service)[session] == tokens + newline + len("12") + 9
+    terminal.type("\x04")
+    assert terminal.end()[0] == 0
+    assert session not in sessions(service)
+
+
+def test_at_the_prompt_ctrl_c_stops_the_answer_or_the_line_and_no_more(service, model, tmp_path):
+    session = service.ok("POST", "/v1/sessions", {"model": model, "position_policy": "wrap"})["id"]
+    terminal = converse(service, None, tmp_path, "--session", session, "--max-tokens", "1000000")
+    for _ in range(2):  # the session goes on after an answer that was stopped
+        known = sessions(service)[session]
+        terminal.type("99 bottles\r")
+        terminal.until(r"99 bottles\r\n[^>]{80}")
+        terminal.type("\x03")
+        terminal.until(r"\n>>> ")
+        while sessions(service)[session] == known:  # until the service has seen that the client went
+            time.sleep(0.02)
+        assert sessions(service)[session] > known + 80
+    known = sessions(service)[session]
+    terminal.type("never sent\x03")
+    terminal.until(r"never sent\^C\r\n>>> ")
+    terminal.type("/hlep\r")
+    assert "did you mean /help?" in terminal.until(r"\n>>> ")
+    terminal.type("/exit\r")
+    status, screen = terminal.end()
+    assert status == 0 and f"--session {session}" in screen
+    assert sessions(service)[session] == known
+    service.ok("DELETE", f"/v1/sessions/{session}")
+
+
+def test_the_prompt_takes_several_lines_and_remembers_them(service, model, tmp_path):
+    before = sessions(service)
+    terminal = converse(service, model, tmp_path, "--max-tokens", "1", "--new-session")
+    for keys in ('"""one\r', "two\r", 'three"""\r'):
+        terminal.type(keys)
+        terminal.until(r"(\.\.\.|>>>) ")
+    session, tokens = only_new(service, before)
+    assert tokens == len("one\ntwo\nthree") + 1
+    terminal.type("/exit\r")
+    assert session in terminal.end()[1]
+    service.ok("DELETE", f"/v1/sessions/{session}")
+    again = converse(service, model, tmp_path, "--max-tokens", "1")
+    again.type("\x1b[A")
+    again.until("/exit")
+    again.type("\x1b[A")
+    again.until('three"""')
+    again.type("\x03\x04")
+    assert again.end()[0] == 0
+
+
 # --- training ---------------------------------------------------------------------------------------
 
 TRAIN = ("--steps", 2, "--hidden", 32, "--heads", 4, "--layers", 1, "--windows", 64, "--sequence", 64, "--batch", 4)
