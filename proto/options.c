@@ -147,6 +147,7 @@ bool options_parse(options *o, int argc, char **argv, const option_row *common, 
 	*o = (options){.given = calloc(room, sizeof(*o->given)), .arguments = calloc(room, sizeof(*o->arguments))};
 	if (!o->given || !o->arguments) {
 		snprintf(o->problem, sizeof(o->problem), "out of memory");
+		o->out_of_memory = true;
 		return false;
 	}
 	for (int i = 0; i < argc; i++) {

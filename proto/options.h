@@ -50,6 +50,7 @@ typedef struct options {
 	const char **arguments;
 	int n_arguments;
 	char problem[200]; /* what is wrong, when parsing failed */
+	bool out_of_memory; /* that is */
 } options;
 
 /* Parse argv[0 … argc) against two tables (either may be NULL). False: o->problem says why. argv must outlive o.

@@ -188,7 +188,7 @@ int main(int argc, char **argv)
 	if (!ok)
 		fprintf(stderr, "additive-httpd: %s%s. additive-httpd --help lists the options\n",
 		        o.problem[0] ? o.problem : "unexpected ", o.problem[0] ? "" : o.arguments[0]);
-	int status = ok ? start(&o) : 2;
+	int status = ok ? start(&o) : o.out_of_memory ? 1 : 2;
 	options_free(&o);
 	return status;
 }

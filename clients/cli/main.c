@@ -242,6 +242,8 @@ int main(int argc, char **argv)
 		return unknown(argc, argv);
 	if (options_parse(&c.options, argc - words, argv + words, common, k->options))
 		status = run(k, &c);
+	else if (c.options.out_of_memory)
+		status = cli_fail("out of memory");
 	else
 		status = cli_usage("%s. additive %s --help lists the options", c.options.problem, k->name);
 	options_free(&c.options);

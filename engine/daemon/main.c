@@ -68,7 +68,6 @@ static int run(const engine_options *o)
 {
 	error err = ERROR_INIT;
 	bool forced;
-	log_init("additived", LOG_INFO);
 	umask(0077);
 	signal(SIGPIPE, SIG_IGN);
 	json_memory_install(reserve_malloc, reserve_free);
@@ -105,10 +104,13 @@ int main(int argc, char **argv)
 	if (maintenance_is_asked(argc, argv))
 		return maintenance_run(argc - 1, argv + 1);
 	threads_sleep_when_idle(argv);
+	log_init("additived", LOG_INFO);
 	bool ok = options_parse(&o, argc - 1, argv + 1, NULL, rows);
-	if (!ok)
+	if (o.out_of_memory)
+		log_line(LOG_ERROR, "%s", o.problem);
+	else if (!ok)
 		fprintf(stderr, "additived: %s. additived --help lists the options\n", o.problem);
-	int code = ok ? start(&o) : 2;
+	int code = ok ? start(&o) : o.out_of_memory ? 1 : 2;
 	options_free(&o);
 	return code;
 }
