@@ -256,8 +256,8 @@ def http(bench):
 
     def measure():
         alone = bench.lines("bench_serve", "batch", json.dumps(config), "bf16", 64, streams)[-1]
-        return {"engine": alone, "service": http_load.measure(bench.options.kit / "bin", config, streams,
-                                                              5 if bench.quick else 20, bench.ours, bench.log)}
+        return {"engine": alone, "service": http_load.measure(bench.options.kit / "bin", bench.options.kit / "bench" / "bench_http", config,
+                                                              streams, 5 if bench.quick else 20, bench.ours, bench.log)}
 
     return {f"{streams} streams": (90, measure)}
 
