@@ -1,12 +1,17 @@
 /* Both queues are intrusive lists under one mutex each; the receiver takes the whole list at once, so
  * the mutex is held for a few instructions and never while anything runs. A lock-free
  * ring was rejected: at thousands of tasks per second the mutex does not show, and
- * intrusive tasks cannot fail for want of memory. */
+ * intrusive tasks cannot fail for want of memory.
+ *
+ * The loop is woken through a descriptor of our own. libuv's uv_async_send marks its handle as busy until its write
+ * returns, and a loop that this write wakes on the same core spins until the mark goes, a time slice long. */
 #include "engine/daemon/executor.h"
 
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
@@ -29,7 +34,8 @@ struct executor {
 	queue waiting;                 /* for their `prepare`; executor thread */
 	pthread_mutex_t message_mutex; /* guards messages */
 	queue messages;
-	uv_async_t async;
+	int wake_fd; /* an eventfd: messages have come; -1: not open */
+	uv_poll_t poll;
 	int pending; /* loop thread */
 };
 
@@ -60,17 +66,19 @@ void executor_post(executor *x, task *t)
 	queue_push(&x->posted, t);
 }
 
-/* The messages of a turn wake the loop once. */
+/* The messages of a turn wake the loop once, and not at all while it has others to take. */
 static void publish(executor *x)
 {
 	if (!x->posted.first)
 		return;
 	pthread_mutex_lock(&x->message_mutex);
+	bool first = !x->messages.first;
 	*x->messages.last = x->posted.first;
 	x->messages.last = x->posted.last;
 	pthread_mutex_unlock(&x->message_mutex);
 	queue_init(&x->posted);
-	uv_async_send(&x->async);
+	if (first)
+		eventfd_write(x->wake_fd, 1);
 }
 
 /* Run the tasks that are ready; the others wait behind those that wait already. */
@@ -145,9 +153,25 @@ static void deliver(executor *x)
 	}
 }
 
-static void on_async(uv_async_t *async)
+/* The descriptor is reset before the messages are taken: those that come in between wake the loop once more. */
+static void on_messages(uv_poll_t *poll, int failed, int events)
 {
-	deliver(async->data);
+	executor *x = poll->data;
+	eventfd_t count;
+	(void)failed;
+	(void)events;
+	eventfd_read(x->wake_fd, &count);
+	deliver(x);
+}
+
+static bool watch_messages(executor *x, uv_loop_t *loop)
+{
+	x->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (x->wake_fd < 0 || uv_poll_init(loop, &x->poll, x->wake_fd) != 0)
+		return false;
+	x->poll.data = x;
+	uv_poll_start(&x->poll, UV_READABLE, on_messages); /* fails for handles that are closing only */
+	return true;
 }
 
 void executor_control(executor *x, task *t)
@@ -182,6 +206,7 @@ status executor_start(executor **out, uv_loop_t *loop, const executor_work *work
 		return STATUS_NOMEM;
 	x->work = *work;
 	x->device = d;
+	x->wake_fd = -1;
 	queue_init(&x->tasks);
 	queue_init(&x->messages);
 	queue_init(&x->posted);
@@ -189,14 +214,13 @@ status executor_start(executor **out, uv_loop_t *loop, const executor_work *work
 	pthread_mutex_init(&x->mutex, NULL);
 	pthread_mutex_init(&x->message_mutex, NULL);
 	pthread_cond_init(&x->wake, NULL);
-	if (uv_async_init(loop, &x->async, on_async) != 0) {
+	if (!watch_messages(x, loop)) {
 		executor_free(x);
 		return error_set(err, STATUS_IO, NULL, "cannot watch the executor");
 	}
-	x->async.data = x;
 	if (pthread_create(&x->thread, NULL, executor_thread, x) != 0) {
 		/* The handle must be closed by the loop before its memory goes. */
-		uv_close((uv_handle_t *)&x->async, NULL);
+		uv_close((uv_handle_t *)&x->poll, NULL);
 		uv_run(loop, UV_RUN_NOWAIT);
 		executor_free(x);
 		return error_set(err, STATUS_NOMEM, NULL, "cannot start the executor thread");
@@ -213,7 +237,7 @@ void executor_stop(executor *x)
 	pthread_mutex_unlock(&x->mutex);
 	pthread_join(x->thread, NULL);
 	deliver(x);
-	uv_close((uv_handle_t *)&x->async, NULL);
+	uv_close((uv_handle_t *)&x->poll, NULL);
 }
 
 void executor_free(executor *x)
@@ -223,5 +247,7 @@ void executor_free(executor *x)
 	pthread_mutex_destroy(&x->mutex);
 	pthread_mutex_destroy(&x->message_mutex);
 	pthread_cond_destroy(&x->wake);
+	if (x->wake_fd >= 0)
+		close(x->wake_fd);
 	free(x);
 }
