@@ -10,6 +10,7 @@
 
 #include "proto/json_memory.h"
 #include "proto/options.h"
+#include "proto/short_slice.h"
 #include "server/health_check.h"
 #include "server/http.h"
 #include "server/server.h"
@@ -125,6 +126,7 @@ static int run(program *p, const options *o)
 	watch_signal(p, &p->interrupt, SIGINT);
 	printf("listening on http://%s\n", http_address(p->http));
 	fflush(stdout);
+	short_slice_take();
 	uv_run(&p->loop, UV_RUN_DEFAULT);
 	engine_link_free(s->engine);
 	http_free(p->http);

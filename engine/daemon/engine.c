@@ -17,6 +17,7 @@
 #include "engine/daemon/listener.h"
 #include "engine/daemon/sessions.h"
 #include "engine/daemon/storage.h"
+#include "proto/short_slice.h"
 
 enum { ENGINE_STOP_TICK_MS = 10 };
 
@@ -166,6 +167,7 @@ status engine_run(const engine_options *options, bool *forced, error *err)
 	if (s == STATUS_OK) {
 		announce(e);
 		jobs_start(e->jobs);
+		short_slice_take(); /* a token goes out when it is there, also from the core that computes the next one */
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	} else {
 		if (e->executor)

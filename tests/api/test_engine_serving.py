@@ -2,6 +2,10 @@
 
 import json
 import math
+import os
+import pathlib
+import platform
+import re
 import time
 
 import pytest
@@ -62,6 +66,27 @@ def test_a_completion_has_text_tokens_usage_and_timings(engine, model):
     assert result["choices"] == [{"index": 0, "finish_reason": "length"}]
     assert result["model"] == model and result["timings"]["predicted_n"] == 12
     assert text == "".join(e["text"] for e in events)
+
+
+def sleeps(pid, thread):
+    """How often a thread of a process has gone to sleep."""
+    return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", pathlib.Path(f"/proc/{pid}/task/{thread}/status").read_text(), re.M)[1])
+
+
+@pytest.mark.skipif(tuple(map(int, re.findall(r"\d+", platform.release())[:2])) < (6, 12), reason="Linux has had slices since 6.12")
+def test_tokens_leave_one_by_one_also_from_the_core_that_computes_them(daemon, engine, model):
+    pid, tokens = daemon.process.pid, 400
+    threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
+    allowed = {thread: os.sched_getaffinity(thread) for thread in threads}
+    for thread in threads:
+        os.sched_setaffinity(thread, {min(allowed[thread])})
+    try:
+        before = sleeps(pid, pid)
+        engine.generate({"model": model, "prompt": "99", "max_tokens": tokens, "seed": 1})
+        assert sleeps(pid, pid) - before > tokens / 4  # the event loop passes on what there is, then sleeps
+    finally:
+        for thread, cores in allowed.items():
+            os.sched_setaffinity(thread, cores)
 
 
 def test_a_seed_fixes_the_text_and_the_default_seed_does_not(engine, model):
