@@ -2,6 +2,7 @@
  * device. Everything else is the kernel table of the instruction set and host.c. */
 #include "engine/cpu/cpu.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,6 +102,13 @@ static void cpu_model(char *out, size_t size)
 	fclose(f);
 }
 
+static void cpu_use_threads(backend *b, int threads)
+{
+	cpu *c = (cpu *)b;
+	assert(threads >= 1 && threads <= c->threads);
+	c->sharing = threads;
+}
+
 static void cpu_close(backend *b)
 {
 	free(b);
@@ -117,7 +125,8 @@ status cpu_open(backend **out, int threads, error *err)
 	cpu *c = memory_new(1, sizeof *c);
 	if (!c)
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for the CPU backend");
-	c->threads = threads ? threads : default_threads();
+	c->threads = c->sharing = c->base.threads = threads ? threads : default_threads();
+	c->base.use_threads = cpu_use_threads;
 	c->base.name = "cpu";
 	char model[64];
 	cpu_model(model, sizeof model);

@@ -8,10 +8,12 @@
 #include <assert.h>
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
 #include "engine/model/model_loader.h"
+#include "engine/serve/thread_choice.h"
 #include "engine/tensor/arena.h"
 #include "engine/tensor/ops.h"
 
@@ -40,6 +42,7 @@ struct served_plan {
 	const int32_t *sampled;        /* [batch] on the device */
 	outputs *outputs;              /* with scores */
 	sample_plan *sample;
+	thread_choice threads;
 };
 
 /* --- where things lie on the device ------------------------------------------ */
@@ -265,6 +268,26 @@ static void served_plan_fill(served_plan *p, const served_model *m, const served
 		p->staging[INPUT_FROM][i] = uploaded + (int32_t)i;
 }
 
+static status served_plan_run(served_plan *p, const sample_row *draws, int n_rows, bool drawn)
+{
+	TRY(plan_run(p->pick ? p->pick : p->plan));
+	return drawn ? STATUS_OK : sample_plan_run(p->sample, draws, n_rows);
+}
+
+/* The same with as many threads as are worth it; what runs next has all of them. */
+static status served_plan_run_shared(served_plan *p, backend *b, const sample_row *draws, int n_rows, bool drawn)
+{
+	if (b->threads <= 1)
+		return served_plan_run(p, draws, n_rows, drawn);
+	if (!thread_choice_all(&p->threads))
+		b->use_threads(b, 1);
+	uint64_t began = clock_ns();
+	status s = served_plan_run(p, draws, n_rows, drawn);
+	thread_choice_took(&p->threads, clock_ns() - began, p->batch * p->length);
+	b->use_threads(b, b->threads);
+	return s;
+}
+
 status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws)
 {
 	backend *b = model_backend(m->model);
@@ -272,9 +295,7 @@ status served_model_step(served_model *m, served_plan *p, const served_row *rows
 	sample_setting *settings = (sample_setting *)p->staging[INPUT_SETTING];
 	bool drawn = sample_plan_settings(p->sample, draws, draws ? n_rows : 0, settings);
 	TRY(b->upload(b, m->block + inputs_at(m), p->staging[0], p->bytes));
-	TRY(plan_run(p->pick ? p->pick : p->plan));
-	if (!drawn)
-		TRY(sample_plan_run(p->sample, draws, n_rows));
+	TRY(served_plan_run_shared(p, b, draws, n_rows, drawn));
 	for (int i = 0; i < n_rows; i++)
 		if (rows[i].scores)
 			TRY(outputs_read(p->outputs, i, rows[i].count, rows[i].scores));

@@ -18,7 +18,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/op.h"
 
-enum { BACKEND_ABI = 4 };
+enum { BACKEND_ABI = 5 };
 
 typedef struct backend backend;
 
@@ -41,6 +41,12 @@ struct backend {
 	bool bf16;        /* kernels take DTYPE_BF16 where ops.h says "real" */
 	backend_kernel kernel[OP_COUNT];
 	backend_scratch scratch[OP_COUNT];
+
+	/* From now on a kernel shares its loops among at most this many threads of the host, 1 to `threads`, which is
+	 * where it begins. Changes no bit of a result, and scratch for more threads is enough for fewer. NULL, with
+	 * threads 0: a device, or a backend that has one thread anyway. */
+	int threads;
+	void (*use_threads)(backend *b, int threads);
 
 	/* 64-byte aligned, zeroed. */
 	status (*allocate)(backend *b, size_t bytes, void **out);
@@ -85,7 +91,8 @@ struct backend {
 	/* Can the first of these consecutive calls be one kernel? The number of calls that *out covers, at least 2, or
 	 * 0. `dead` has bit i set when nobody but these calls reads output 0 of call i, so that it need not be written.
 	 * Results must be those of the calls one by one, or what these are before they are rounded on the way: a value
-	 * that is not written need not be rounded to its type. The same calls give the same bits. NULL: nothing is fused.
+	 * that is not written need not be rounded to its type. The same calls give the same bits. NULL: nothing is
+	 * fused.
 	 *
 	 * Equal addresses are the same value, which is how calls are seen to be linked. A plan asks twice: before
 	 * memory is placed (data then only tells values apart: it is 64-byte aligned, NULL where absent, and must not

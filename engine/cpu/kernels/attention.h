@@ -83,7 +83,7 @@ static inline attention_cut attention_cut_of(const backend *b, const op_call *ca
 	const attention_params *p = call->params;
 	shape x = call->in[0].shape;
 	attention_cut c = {.batch = x.dim[0], .length = x.dim[1], .d = x.dim[2], .heads = p->heads};
-	c.threads = kernel_threads(b, shape_count(x) * ATTENTION_COST);
+	c.threads = kernel_fixed_threads(b, shape_count(x) * ATTENTION_COST);
 	c.dh = c.d / c.heads;
 	c.window = p->window <= 0 || p->window > c.length ? c.length : p->window;
 	if (c.window == 0)

@@ -21,7 +21,8 @@
 /* The backend as kernels see it. */
 typedef struct cpu {
 	backend base;
-	int threads;
+	int threads; /* of matrix products, whose bits depend on it; scratch is for so many */
+	int sharing; /* of loops, at most; use_threads sets it */
 } cpu;
 
 /* One instruction set's kernels. */
@@ -69,6 +70,12 @@ size_t KERNEL(sample_scratch)(const backend *b, const op_call *call);
 enum { KERNEL_SERIAL_WORK = 131072 };
 
 static inline int kernel_threads(const backend *b, int64_t work)
+{
+	return work < KERNEL_SERIAL_WORK ? 1 : ((const cpu *)b)->sharing;
+}
+
+/* The same whatever use_threads says, for kernels that cut their scratch by the number of threads. */
+static inline int kernel_fixed_threads(const backend *b, int64_t work)
 {
 	return work < KERNEL_SERIAL_WORK ? 1 : ((const cpu *)b)->threads;
 }

@@ -261,7 +261,7 @@ status KERNEL(softmax_stream)(backend *b, const op_call *call)
 	int64_t rows = call->in[0].shape.dim[0], n = call->in[0].shape.dim[1];
 	int64_t dh = call->in[0].shape.dim[2] / 3 / p->heads, floats = softmax_block_floats(dh, false);
 	int64_t blocks = kernel_parts(n, SOFTMAX_LANES), units = call->out[0].data ? rows * p->heads * blocks : 0;
-	int threads = kernel_threads(b, work_of(call)) == 1 ? 1 : (int)kernel_min(((const cpu *)b)->threads, units);
+	int threads = (int)kernel_min(kernel_threads(b, work_of(call)), units);
 	if (threads <= 1) { /* a parallel region costs 0.2 µs even with one thread */
 		softmax_block w = softmax_block_in(call->scratch, dh);
 		for (int64_t unit = 0; unit < units; unit++)

@@ -37,8 +37,9 @@ static inline tensor fixture_integers(shape s, uint64_t seed, int32_t low, int32
 	return t;
 }
 
-/* Check, run, and look at the guards. Outputs are allocated. */
-static inline void fixture_run(backend *b, op_id id, op_call *call)
+/* Check, run on `threads` of the backend's threads (0: all) with scratch for all of them, and look at the guards.
+ * Outputs are allocated. */
+static inline void fixture_narrow(backend *b, int threads, op_id id, op_call *call)
 {
 	error err = ERROR_INIT;
 	call->n_out = op_get(id)->n_out;
@@ -48,13 +49,22 @@ static inline void fixture_run(backend *b, op_id id, op_call *call)
 		call->out[i] = fixture_tensor(call->out[i].type, call->out[i].shape);
 	void *scratch = buffer_new(b->scratch[id] ? b->scratch[id](b, call) : 0);
 	call->scratch = scratch;
+	if (threads)
+		b->use_threads(b, threads);
 	assert_int_equal(b->kernel[id](b, call), STATUS_OK);
+	if (threads)
+		b->use_threads(b, b->threads);
 	assert_true(buffer_intact(scratch));
 	buffer_free(scratch);
 	for (int i = 0; i < call->n_out; i++)
 		assert_true(buffer_intact(call->out[i].data));
 	for (int i = 0; i < call->n_in; i++)
 		assert_true(!call->in[i].data || buffer_intact(call->in[i].data));
+}
+
+static inline void fixture_run(backend *b, op_id id, op_call *call)
+{
+	fixture_narrow(b, 0, id, call);
 }
 
 static inline void fixture_free_outputs(op_call *call)

@@ -17,7 +17,7 @@ static bool same_outputs(const op_call *got, const op_call *want)
 	return same;
 }
 
-/* Run once on one thread, then several times on one to three; free the call. */
+/* Run once on one thread, then several times on one to three, and on fewer than the backend has; free the call. */
 static void repeat(op_id id, op_call *call)
 {
 	backend *one = fixture_open(1);
@@ -28,6 +28,12 @@ static void repeat(op_id id, op_call *call)
 		for (int again = 0; again < 2; again++) {
 			op_call got = *call;
 			fixture_run(b, id, &got);
+			assert_true(same_outputs(&got, &want));
+			fixture_free_outputs(&got);
+		}
+		for (int fewer = 1; fewer < threads; fewer++) {
+			op_call got = *call;
+			fixture_narrow(b, fewer, id, &got);
 			assert_true(same_outputs(&got, &want));
 			fixture_free_outputs(&got);
 		}
@@ -97,6 +103,23 @@ static void elementwise_work_does_not_depend_on_threads(void **state)
 	}
 }
 
+/* Its bits are those of a number of threads, which is the backend's. */
+static void a_product_of_plain_weights_does_not_depend_on_how_many_threads_share_loops(void **state)
+{
+	(void)state;
+	backend *b = fixture_open(3);
+	op_call all = {.params = &(linear_params){1},
+	               .n_in = 3,
+	               .in = {reals(SHAPE2(500, 300)), reals(SHAPE2(700, 300)), reals(SHAPE1(700))}},
+	        one = all;
+	fixture_run(b, OP_linear, &all);
+	fixture_narrow(b, 1, OP_linear, &one);
+	assert_true(same_outputs(&one, &all));
+	fixture_free_outputs(&one);
+	fixture_free(&all);
+	backend_close(b);
+}
+
 static void adamw_does_not_depend_on_threads(void **state)
 {
 	(void)state;
@@ -132,6 +155,7 @@ int main(void)
 	    cmocka_unit_test(the_scattered_gradient_does_not_depend_on_threads),
 	    cmocka_unit_test(dropout_does_not_depend_on_threads),
 	    cmocka_unit_test(elementwise_work_does_not_depend_on_threads),
+	    cmocka_unit_test(a_product_of_plain_weights_does_not_depend_on_how_many_threads_share_loops),
 	    cmocka_unit_test(adamw_does_not_depend_on_threads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,150 @@
+/* test_thread_choice.c - what a plan chooses on machines whose step times are given. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/serve/thread_choice.h"
+
+enum { MANY = 20000, WORK = 64 };
+
+/* Nanoseconds of a step; every `rare`-th step takes ten times as long. */
+typedef struct machine {
+	uint64_t one, all;
+	int rare;
+} machine;
+
+typedef struct account {
+	int steps, with_all; /* of the last run */
+	uint64_t ns, ns_all;
+} account;
+
+static account run(thread_choice *c, const machine *m, int steps)
+{
+	account a = {0};
+	for (int i = 1; i <= steps; i++) {
+		bool all = thread_choice_all(c);
+		uint64_t ns = (all ? m->all : m->one) * (m->rare && i % m->rare == 0 ? 10 : 1);
+		thread_choice_took(c, ns, WORK);
+		a.steps++;
+		a.with_all += all;
+		a.ns += ns;
+		a.ns_all += all ? ns : 0;
+	}
+	return a;
+}
+
+static const machine idle = {2000000, 1200000, 0}, busy = {2000000, 7000000, 0}, serial = {80000, 80000, 0};
+
+static void a_plan_begins_with_one_thread(void **state)
+{
+	(void)state;
+	thread_choice c = {0};
+	assert_false(thread_choice_all(&c));
+}
+
+static void an_idle_machine_gives_all_threads_to_a_plan_they_make_faster_within_seven_steps(void **state)
+{
+	(void)state;
+	thread_choice c = {0};
+	run(&c, &idle, 1 + 2 * THREAD_CHOICE_PAIRS);
+	assert_true(thread_choice_all(&c));
+	account a = run(&c, &idle, MANY);
+	assert_true(a.ns - a.ns_all <= a.ns / THREAD_CHOICE_SHARE);
+}
+
+static void a_busy_machine_computes_on_one_thread_and_trials_take_a_hundredth(void **state)
+{
+	(void)state;
+	thread_choice c = {0};
+	run(&c, &busy, 1 + 2 * THREAD_CHOICE_PAIRS);
+	assert_false(thread_choice_all(&c));
+	account a = run(&c, &busy, MANY);
+	assert_true(a.with_all > 0 && a.ns_all <= a.ns / THREAD_CHOICE_SHARE);
+}
+
+static void a_step_that_threads_do_not_help_stays_on_one(void **state)
+{
+	(void)state;
+	thread_choice c = {0};
+	account a = run(&c, &serial, MANY);
+	assert_true(a.ns_all <= a.ns / THREAD_CHOICE_SHARE + THREAD_CHOICE_PAIRS * serial.all);
+}
+
+static void the_choice_follows_the_machine_both_ways(void **state)
+{
+	(void)state;
+	thread_choice c = {0};
+	for (int turn = 0; turn < 3; turn++) {
+		run(&c, &idle, MANY);
+		assert_true(c.all);
+		run(&c, &busy, MANY);
+		assert_false(c.all);
+	}
+}
+
+static void a_small_gain_neither_begins_nor_ends_the_use_of_all_threads(void **state)
+{
+	(void)state;
+	const machine small = {1300000, 1000000, 0};
+	thread_choice c = {0};
+	run(&c, &small, MANY);
+	assert_false(c.all);
+	run(&c, &idle, MANY);
+	run(&c, &small, MANY);
+	assert_true(c.all);
+}
+
+static void single_slow_steps_change_nothing(void **state)
+{
+	(void)state;
+	for (int rare = 7; rare < 12; rare++) {
+		const machine idle_at_times = {idle.one, idle.all, rare}, busy_at_times = {busy.one, busy.all, rare};
+		thread_choice c = {0};
+		account a = run(&c, &idle_at_times, MANY);
+		assert_true(a.with_all > a.steps * 98 / 100);
+		c = (thread_choice){0};
+		a = run(&c, &busy_at_times, MANY);
+		assert_true(a.with_all < a.steps / 100);
+	}
+}
+
+static void a_process_that_was_stopped_for_an_hour_tries_again_soon(void **state)
+{
+	(void)state;
+	thread_choice c = {0};
+	run(&c, &busy, 1);
+	thread_choice_took(&c, 3600 * UINT64_C(1000000000), WORK);
+	run(&c, &busy, 2 * THREAD_CHOICE_PAIRS - 1);
+	run(&c, &idle, 2000);
+	assert_true(c.all);
+}
+
+static void steps_of_different_work_are_compared_by_their_time_for_a_unit(void **state)
+{
+	(void)state;
+	thread_choice c = {0};
+	for (int i = 0; i < MANY; i++) {
+		int64_t work = 1 + i % 97;
+		thread_choice_took(&c, (uint64_t)work * (thread_choice_all(&c) ? 30000 : 10000), work);
+	}
+	assert_false(c.all);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_plan_begins_with_one_thread),
+	    cmocka_unit_test(an_idle_machine_gives_all_threads_to_a_plan_they_make_faster_within_seven_steps),
+	    cmocka_unit_test(a_busy_machine_computes_on_one_thread_and_trials_take_a_hundredth),
+	    cmocka_unit_test(a_step_that_threads_do_not_help_stays_on_one),
+	    cmocka_unit_test(the_choice_follows_the_machine_both_ways),
+	    cmocka_unit_test(a_small_gain_neither_begins_nor_ends_the_use_of_all_threads),
+	    cmocka_unit_test(single_slow_steps_change_nothing),
+	    cmocka_unit_test(a_process_that_was_stopped_for_an_hour_tries_again_soon),
+	    cmocka_unit_test(steps_of_different_work_are_compared_by_their_time_for_a_unit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
