@@ -11,7 +11,8 @@ prompts are token ids then. --keep leaves the model's folder for the next run.
 
 Columns: events/s; time to the first token (median and 99th percentile of a bout's requests); events per read of a client
 (1: each token comes by itself) and the 99th percentile of the time between two such reads; cores that the engine, the front end and the client
-kept busy; the rate over the best of the case.
+kept busy; events per second of engine and front end, which a busy machine disturbs less than the rate; the rate over the best of the case.
+A case with long bouts has fewer of them (--case-seconds).
 """
 
 import argparse
@@ -23,13 +24,16 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 
 import http_load
 from contest import Failure
 
 CONFIG = {"hidden_size": 128, "n_heads": 4, "n_layer": 6, "n_positions": 8192}
 HERE = pathlib.Path(__file__).resolve().parents[2]
-COLUMNS = ["streams", "prompt", "service", "events/s", "first p50 ms", "p99", "events/read", "reads p99 ms", "engine", "front", "client", "of best"]
+COLUMNS = ["streams", "prompt", "service", "events/s", "first p50 ms", "p99", "events/read", "reads p99 ms", "engine", "front", "client",
+           "events/CPU s", "of best"]
+PAUSE = 0.3  # seconds, for the streams that a bout leaves to be cancelled
 
 
 class Foreign:
@@ -61,7 +65,7 @@ def prepare(options, first, folder):
 def start(services, name, words, source, model, options, folder):
     own = folder / name
     shutil.copytree(source / "data", own / "data")
-    many = max(options.streams) + 64
+    many = 2 * max(options.streams) + 64
     limits = ["--backend", "cpu", "--max-generations", many, "--max-sessions", many]
     service = http_load.Service(words[0], own, [*limits, *words[1:]], log=folder / f"{name}.log")
     services.append(service)
@@ -78,6 +82,7 @@ def request(service, prompt, options):
 
 def bout(service, streams, prompt, options):
     # All streams begin at once, and a bout counts when the first crowd has had its prompts read.
+    time.sleep(PAUSE)
     crowd = streams * prompt / options.prompt_rate
     found = http_load.load(options.client, service.address, request(service, prompt, options), streams, options.warm + crowd,
                            options.seconds + crowd, service.processes(), options.close)
@@ -95,6 +100,7 @@ def summary(bouts):
                "arrival_p99": median(lambda b: b["arrival_ms"]["p99"])}
     for name in bouts[0]["cpu"]:
         figures[name] = median(lambda b: b["cpu"][name] / b["seconds"])
+    figures["per_cpu"] = median(lambda b: b["events"] / max(b["cpu"].get("engine", 0) + b["cpu"].get("front", 0), 0.01))
     return figures
 
 
@@ -104,7 +110,8 @@ def line(values):
 
 def case(services, streams, prompt, options):
     bouts = {s.name: [] for s in services}
-    for number in range(options.rounds):
+    seconds = PAUSE + options.warm + options.seconds + 2 * streams * prompt / options.prompt_rate
+    for number in range(max(1, min(options.rounds, int(options.case_seconds / seconds / len(services))))):
         for s in services if number % 2 == 0 else services[::-1]:
             bouts[s.name].append(bout(s, streams, prompt, options))
     figures = {name: summary(all) for name, all in bouts.items()}
@@ -112,7 +119,7 @@ def case(services, streams, prompt, options):
     for name, f in figures.items():
         cores = [f"{f[part]:.2f}" if part in f else "" for part in ("engine", "front", "client")]
         print(line([str(streams), str(prompt), name, f"{f['rate']:,.0f}", f"{f['first_p50']:.2f}", f"{f['first_p99']:.2f}", f"{f['burst']:.2f}",
-                    f"{f['arrival_p99']:.2f}", *cores, f"{f['rate'] / best:.2f}"]), flush=True)
+                    f"{f['arrival_p99']:.2f}", *cores, f"{f['per_cpu']:,.0f}", f"{f['rate'] / best:.2f}"]), flush=True)
     return {"streams": streams, "prompt": prompt, "figures": figures, "bouts": bouts}
 
 
@@ -136,6 +143,7 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=2, help="of a bout that count")
     parser.add_argument("--prompt-rate", type=float, default=60000, help="tokens/s of prompts: bouts are longer by what the first prompts take")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--case-seconds", type=float, default=240, help="of all bouts of a case, about; one bout of each service at least")
     parser.add_argument("--close", action="store_true", help="a new connection for each request")
     parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER", help="the data folder with the model: made if missing, then reused")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "build/bench/http.json")
