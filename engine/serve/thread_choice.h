@@ -1,13 +1,16 @@
 /* thread_choice.h - one thread or all of them for the next step of a plan.
  *
- * What all threads are worth depends on the plan's work and on what else the machine does: on 2 cores a chunk of 64
- * tokens takes 1.3 ms on one thread, and 0.9 or 4.6 on two, as the other core is idle or busy with clients. So it is
- * measured. Each plan has a choice. It starts with one thread and now and then tries the other number:
- * THREAD_CHOICE_PAIRS steps with it, each followed by one with the number in use, and compares the medians. All threads
- * are used while they make a step THREAD_CHOICE_GAIN times as fast, since the cores that they take have other work too:
- * the event loop, the front end, clients. Trials take at most one part in THREAD_CHOICE_SHARE of the plan's time.
+ * What all threads are worth depends on the plan's work, on the caches that the cores share, and on what else the
+ * machine does. A prompt of 27 tokens takes 1.3 ms on one thread; on two it took 4.6 ms under load, since a thread that
+ * has to wait for its core delays the other at the end of each loop. So it is measured.
  *
- * Nothing between one and all: OpenMP ends its threads when a smaller team runs and starts new ones for the next larger
+ * Each plan has a choice. It begins with one thread and tries the other number now and then, in up to
+ * THREAD_CHOICE_PAIRS steps, each followed by a step with the number in use, and compares the medians. All threads are
+ * used while they make a step THREAD_CHOICE_GAIN times as fast: the cores that they take have other work too, that of
+ * the event loop, the front end and the clients. The steps that try take one part in THREAD_CHOICE_SHARE of the plan's
+ * time.
+ *
+ * Nothing between one and all: OpenMP ends threads when a smaller team runs and starts new ones for the next larger
  * one, and training uses all of them in between.
  *
  * Plain data, zeroed to begin with; no clock of its own. */
@@ -21,13 +24,17 @@
 /* The same for a plan that uses all threads already, so that it does not go back and forth. */
 #define THREAD_CHOICE_GAIN_KEPT 1.25
 enum { THREAD_CHOICE_PAIRS = 3, THREAD_CHOICE_SHARE = 100 };
+/* A trial ends with the pair that makes it so long: steps of a large model are few, and what disturbs them is short. */
+#define THREAD_CHOICE_TRIAL_NS UINT64_C(50000000)
+#define THREAD_CHOICE_MAX_WAIT_NS UINT64_C(60000000000)
 
 typedef struct thread_choice {
-	bool warm;        /* the first step, which touches the plan's memory for the first time, has run */
-	bool all;         /* in use */
-	int trial;        /* steps of the trial that have run */
-	uint64_t wait_ns; /* of the plan's own time until the next trial */
-	double tried[THREAD_CHOICE_PAIRS], used[THREAD_CHOICE_PAIRS]; /* ns per unit of work */
+	bool warm;         /* the first step has run, which touches memory for the first time */
+	bool all;          /* in use */
+	int trial;         /* steps of the trial that have run, */
+	uint64_t trial_ns; /* and how long they took */
+	double tried[THREAD_CHOICE_PAIRS], used[THREAD_CHOICE_PAIRS]; /* ns per unit of work, by pair */
+	uint64_t wait_ns;                                             /* of the plan's own time until the next trial */
 } thread_choice;
 
 /* Does the next step use all threads? */

@@ -110,14 +110,24 @@ static void single_slow_steps_change_nothing(void **state)
 	}
 }
 
-static void a_process_that_was_stopped_for_an_hour_tries_again_soon(void **state)
+static void a_large_model_reads_the_fourth_chunk_of_its_first_prompt_with_all_threads(void **state)
+{
+	(void)state;
+	const machine large = {230000000, 110000000, 0};
+	thread_choice c = {0};
+	run(&c, &large, 3);
+	assert_true(thread_choice_all(&c));
+	account a = run(&c, &large, 100);
+	assert_int_equal(a.with_all, a.steps);
+}
+
+static void a_process_that_was_stopped_for_an_hour_tries_again_within_a_minute_of_work(void **state)
 {
 	(void)state;
 	thread_choice c = {0};
 	run(&c, &busy, 1);
 	thread_choice_took(&c, 3600 * UINT64_C(1000000000), WORK);
-	run(&c, &busy, 2 * THREAD_CHOICE_PAIRS - 1);
-	run(&c, &idle, 2000);
+	run(&c, &idle, 60000);
 	assert_true(c.all);
 }
 
@@ -142,7 +152,8 @@ int main(void)
 	    cmocka_unit_test(the_choice_follows_the_machine_both_ways),
 	    cmocka_unit_test(a_small_gain_neither_begins_nor_ends_the_use_of_all_threads),
 	    cmocka_unit_test(single_slow_steps_change_nothing),
-	    cmocka_unit_test(a_process_that_was_stopped_for_an_hour_tries_again_soon),
+	    cmocka_unit_test(a_large_model_reads_the_fourth_chunk_of_its_first_prompt_with_all_threads),
+	    cmocka_unit_test(a_process_that_was_stopped_for_an_hour_tries_again_within_a_minute_of_work),
 	    cmocka_unit_test(steps_of_different_work_are_compared_by_their_time_for_a_unit),
 	};
 
