@@ -9,6 +9,7 @@
 #: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
 #: make bench        everything beside its ceilings and PyTorch, a quarter of an hour (BENCH=--quick: minutes)
+#: make bench-http   load over HTTP, --threads default and 1 (BENCH='--service …': other programs, see tests/bench/bench_http.py)
 #: make bench-quality   TRAIN=file VALID=file EPOCHS=1: what windowed and global additive attention and GPT-2 learn
 #: make cuda         the CUDA plug-in (needs nvcc); gpu-kit test-gpu bench-gpu: see cuda/README.md
 #: make install      programs to PREFIX/bin (PREFIX=/usr/local)
@@ -304,9 +305,11 @@ $(BENCH_VENV)/ready: tests/bench/requirements.txt
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
-.PHONY: bench bench-quality
+.PHONY: bench bench-http bench-quality
 bench: $(BENCH_BIN) $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python tests/bench/bench.py $(BENCH)
+bench-http: all $(OUT)/bench/bench_http
+	python3 tests/bench/bench_http.py $(BENCH)
 bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 	$(BENCH_VENV)/bin/python tests/bench/quality.py $(if $(TRAIN),--train $(TRAIN)) $(if $(VALID),--valid '$(VALID)') \
 	  $(if $(EPOCHS),--epochs $(EPOCHS)) $(BENCH)

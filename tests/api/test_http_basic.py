@@ -1,6 +1,7 @@
 """Routes, errors, headers, keys: what every request meets."""
 
 import json
+import pathlib
 import re
 import subprocess
 
@@ -279,6 +280,15 @@ def test_help_and_version_say_so(tmp_path):
     assert (done.returncode, done.stdout[:6]) == (0, "usage:")
     done = subprocess.run([BIN / "additive-httpd", "--version"], capture_output=True, text=True)
     assert re.fullmatch(r"additive-httpd \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_the_front_end_runs_before_threads_that_compute_when_it_wakes(front):
+    def slice_ns(process):
+        found = pathlib.Path(f"/proc/{process}/sched")
+        match = re.search(r"^se\.slice\s*:\s*(\d+)", found.read_text(), re.M) if found.exists() else None
+        return int(match[1]) if match else pytest.skip("this kernel does not show slices")
+
+    assert slice_ns(front.process.pid) < slice_ns("self")
 
 
 def test_the_health_check_tells_a_living_server_from_none(front):

@@ -145,6 +145,28 @@ static void chunks_say_what_token_by_token_says_additive_ones_to_the_bit(void **
 	}
 }
 
+static int threads_now, fewest_threads;
+
+static void note_threads(backend *b, int threads)
+{
+	(void)b;
+	threads_now = threads;
+	fewest_threads = threads < fewest_threads ? threads : fewest_threads;
+}
+
+static void the_first_step_takes_one_thread_and_leaves_all_to_what_runs_next(void **state)
+{
+	fixture *f = *state;
+	session *x = open_session(f, "x", POSITION_CLAMP, false);
+	threads_now = fewest_threads = f->backend->threads;
+	assert_int_equal(fewest_threads, 2);
+	f->backend->use_threads = note_threads;
+	append(f, x, (int32_t[]){5}, 1);
+	assert_int_equal(fewest_threads, 1);
+	assert_int_equal(threads_now, 2);
+	drop(f, x);
+}
+
 static void weights_of_every_type_say_nearly_the_same(void **state)
 {
 	(void)state;
@@ -282,6 +304,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(rows_of_a_batch_of_any_size_have_the_bits_of_each_alone),
 	    cmocka_unit_test(chunks_say_what_token_by_token_says_additive_ones_to_the_bit),
+	    cmocka_unit_test_setup_teardown(the_first_step_takes_one_thread_and_leaves_all_to_what_runs_next, setup_cpu,
+	                                    teardown),
 	    cmocka_unit_test(weights_of_every_type_say_nearly_the_same),
 	    cmocka_unit_test(a_model_without_rounds_is_served_but_not_explained),
 	    cmocka_unit_test_setup_teardown(a_model_is_loaded_anew_for_weights_of_another_type, setup_cpu, teardown),
