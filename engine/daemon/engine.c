@@ -167,7 +167,8 @@ status engine_run(const engine_options *options, bool *forced, error *err)
 	if (s == STATUS_OK) {
 		announce(e);
 		jobs_start(e->jobs);
-		short_slice_take(); /* a token goes out when it is there, also from the core that computes the next one */
+		short_slice_take(); /* a token goes out when it is there, also from the core that computes the next one
+		                     */
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	} else {
 		if (e->executor)
