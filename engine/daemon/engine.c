@@ -167,8 +167,7 @@ status engine_run(const engine_options *options, bool *forced, error *err)
 	if (s == STATUS_OK) {
 		announce(e);
 		jobs_start(e->jobs);
-		short_slice_take(); /* a token goes out when it is there, also from the core that computes the next one
-		                     */
+		short_slice_take(); /* a token goes out when it is there, also on the core that computes the next */
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	} else {
 		if (e->executor)
