@@ -11,24 +11,30 @@ bool thread_choice_all(const thread_choice *c)
 	return trying(c) && c->trial % 2 == 0 ? !c->all : c->all;
 }
 
-/* Of n times; of two, the smaller. */
-static double median(const double *times, int n)
+static void sort(double *times, int n)
 {
-	double sorted[THREAD_CHOICE_PAIRS];
-	for (int i = 0; i < n; i++) {
-		int at = i;
-		for (; at > 0 && times[i] < sorted[at - 1]; at--)
-			sorted[at] = sorted[at - 1];
-		sorted[at] = times[i];
-	}
-	return sorted[(n - 1) / 2];
+	for (int i = 1; i < n; i++)
+		for (int j = i; j > 0 && times[j] < times[j - 1]; j--) {
+			double larger = times[j - 1];
+			times[j - 1] = times[j];
+			times[j] = larger;
+		}
 }
 
 static void decide(thread_choice *c, int pairs, int64_t work)
 {
-	double tried = median(c->tried, pairs), used = median(c->used, pairs);
-	double wait = tried * (double)work * pairs * THREAD_CHOICE_SHARE;
-	c->all = c->all ? tried >= used * THREAD_CHOICE_GAIN_KEPT : used >= tried * THREAD_CHOICE_GAIN;
+	const int median = (pairs - 1) / 2;
+	sort(c->tried, pairs);
+	sort(c->used, pairs);
+	double wait = c->tried[median] * (double)work * pairs;
+	if (c->all) {
+		c->all = c->tried[median] >= c->used[median] * THREAD_CHOICE_GAIN_KEPT;
+		c->share = c->all && 2 * c->share < THREAD_CHOICE_SHARE ? 2 * c->share : THREAD_CHOICE_SHARE;
+	} else {
+		c->all = c->used[median] >= c->tried[pairs - 1] * THREAD_CHOICE_GAIN;
+		c->share = c->all ? THREAD_CHOICE_FIRST_SHARE : THREAD_CHOICE_SHARE;
+	}
+	wait *= c->share;
 	c->wait_ns = wait < THREAD_CHOICE_MAX_WAIT_NS ? 1 + (uint64_t)wait : THREAD_CHOICE_MAX_WAIT_NS;
 	c->trial = 0;
 	c->trial_ns = 0;

@@ -44,14 +44,14 @@ static void a_plan_begins_with_one_thread(void **state)
 	assert_false(thread_choice_all(&c));
 }
 
-static void an_idle_machine_gives_all_threads_to_a_plan_they_make_faster_within_seven_steps(void **state)
+static void an_idle_machine_gives_all_threads_to_a_plan_they_make_faster_within_eleven_steps(void **state)
 {
 	(void)state;
 	thread_choice c = {0};
 	run(&c, &idle, 1 + 2 * THREAD_CHOICE_PAIRS);
 	assert_true(thread_choice_all(&c));
 	account a = run(&c, &idle, MANY);
-	assert_true(a.ns - a.ns_all <= a.ns / THREAD_CHOICE_SHARE);
+	assert_true(a.ns - a.ns_all <= a.ns * 2 / THREAD_CHOICE_SHARE); /* the first trials come early */
 }
 
 static void a_busy_machine_computes_on_one_thread_and_trials_take_a_hundredth(void **state)
@@ -96,18 +96,44 @@ static void a_small_gain_neither_begins_nor_ends_the_use_of_all_threads(void **s
 	assert_true(c.all);
 }
 
-static void single_slow_steps_change_nothing(void **state)
+static void single_slow_steps_change_little(void **state)
 {
 	(void)state;
-	for (int rare = 7; rare < 12; rare++) {
+	for (int rare = 17; rare < 24; rare++) {
 		const machine idle_at_times = {idle.one, idle.all, rare}, busy_at_times = {busy.one, busy.all, rare};
 		thread_choice c = {0};
 		account a = run(&c, &idle_at_times, MANY);
-		assert_true(a.with_all > a.steps * 98 / 100);
+		assert_true(a.with_all > a.steps * 9 / 10);
 		c = (thread_choice){0};
 		a = run(&c, &busy_at_times, MANY);
 		assert_true(a.with_all < a.steps / 100);
 	}
+}
+
+/* The other core is free for half of the steps. */
+static void a_machine_that_is_busy_by_turns_computes_on_one_thread(void **state)
+{
+	(void)state;
+	thread_choice c = {0};
+	uint32_t random = 1;
+	int with_all = 0;
+	for (int i = 0; i < MANY; i++) {
+		bool all = thread_choice_all(&c);
+		random = random * 1664525u + 1013904223u;
+		with_all += all;
+		thread_choice_took(&c, !all ? idle.one : random >> 31 ? idle.all : busy.all, WORK);
+	}
+	assert_true(with_all < MANY / 20);
+}
+
+static void a_mistake_is_found_out_within_a_hundred_steps(void **state)
+{
+	(void)state;
+	thread_choice c = {0};
+	run(&c, &idle, 1 + 2 * THREAD_CHOICE_PAIRS);
+	assert_true(c.all);
+	run(&c, &busy, 100);
+	assert_false(c.all);
 }
 
 static void a_large_model_reads_the_fourth_chunk_of_its_first_prompt_with_all_threads(void **state)
@@ -118,7 +144,7 @@ static void a_large_model_reads_the_fourth_chunk_of_its_first_prompt_with_all_th
 	run(&c, &large, 3);
 	assert_true(thread_choice_all(&c));
 	account a = run(&c, &large, 100);
-	assert_int_equal(a.with_all, a.steps);
+	assert_true(a.with_all >= a.steps * 95 / 100);
 }
 
 static void a_process_that_was_stopped_for_an_hour_tries_again_within_a_minute_of_work(void **state)
@@ -146,12 +172,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_plan_begins_with_one_thread),
-	    cmocka_unit_test(an_idle_machine_gives_all_threads_to_a_plan_they_make_faster_within_seven_steps),
+	    cmocka_unit_test(an_idle_machine_gives_all_threads_to_a_plan_they_make_faster_within_eleven_steps),
 	    cmocka_unit_test(a_busy_machine_computes_on_one_thread_and_trials_take_a_hundredth),
 	    cmocka_unit_test(a_step_that_threads_do_not_help_stays_on_one),
 	    cmocka_unit_test(the_choice_follows_the_machine_both_ways),
 	    cmocka_unit_test(a_small_gain_neither_begins_nor_ends_the_use_of_all_threads),
-	    cmocka_unit_test(single_slow_steps_change_nothing),
+	    cmocka_unit_test(single_slow_steps_change_little),
+	    cmocka_unit_test(a_machine_that_is_busy_by_turns_computes_on_one_thread),
+	    cmocka_unit_test(a_mistake_is_found_out_within_a_hundred_steps),
 	    cmocka_unit_test(a_large_model_reads_the_fourth_chunk_of_its_first_prompt_with_all_threads),
 	    cmocka_unit_test(a_process_that_was_stopped_for_an_hour_tries_again_within_a_minute_of_work),
 	    cmocka_unit_test(steps_of_different_work_are_compared_by_their_time_for_a_unit),
