@@ -10,12 +10,11 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/choice_events.h"
 #include "engine/daemon/idempotency.h"
-#include "engine/daemon/tokens.h"
 
 typedef struct choice {
 	choices *set;
-	int index;
 	/* executor */
 	task ended_task;
 	generation *running; /* NULL before and after */
@@ -25,12 +24,7 @@ typedef struct choice {
 	/* loop */
 	int64_t granted, pending; /* credits given and not used; of these, not handed over yet */
 	bool ended;
-	text_stream text;   /* logprobs: the tokens sampled, */
-	int64_t text_bytes; /* and the characters they make */
-	int32_t *ids;       /* alpha: the whole sequence so far, */
-	int64_t *offsets;   /* and the bytes of text before each token and after the last */
-	int64_t n_ids, ids_capacity;
-	text_stream sequence;
+	choice_events events;
 	/* executor until ended_task is delivered, then loop */
 	generation_result result;
 } choice;
@@ -63,14 +57,7 @@ struct choices {
 typedef struct event_message {
 	task task;
 	choice *choice;
-	size_t text_bytes;
-	int n_tokens, n_top, n_alpha;
-	bool has_logprobs;
-	double time_ms;
-	const char *text;
-	int32_t *tokens;
-	token_logprob *logprobs, *top;
-	alpha_weight *alpha;
+	generation_event event;
 } event_message;
 
 static void try_finish(choices *c);
@@ -172,36 +159,34 @@ static size_t aligned(size_t bytes)
 
 static void deliver_event(task *t);
 
+/* A copy of `from` at *at, which moves on. */
+static const void *copy_array(char **at, const void *from, size_t bytes)
+{
+	void *copy = *at;
+	if (bytes)
+		memcpy(copy, from, bytes);
+	*at += aligned(bytes);
+	return copy;
+}
+
 static event_message *copy_event(choice *x, const generation_event *e)
 {
-	size_t n = (size_t)e->n_tokens, n_top = e->logprobs ? n * (size_t)e->n_top : 0, n_alpha = (size_t)e->n_alpha;
-	size_t tokens = aligned(n * sizeof *e->tokens), logprobs = aligned(n * sizeof *e->logprobs),
-	       top = aligned(n_top * sizeof *e->top), alpha = aligned(n_alpha * sizeof *e->alpha);
-	event_message *m = malloc(aligned(sizeof *m) + tokens + logprobs + top + alpha + e->text_bytes);
+	size_t n = (size_t)e->n_tokens, tokens = n * sizeof *e->tokens, logprobs = n * sizeof *e->logprobs;
+	size_t top = e->logprobs ? n * (size_t)e->n_top * sizeof *e->top : 0,
+	       alpha = (size_t)e->n_alpha * sizeof *e->alpha;
+	event_message *m = malloc(aligned(sizeof *m) + aligned(tokens) + aligned(logprobs) + aligned(top) +
+	                          aligned(alpha) + aligned(e->text_bytes));
 	if (!m)
 		return NULL;
-	*m = (event_message){.task.done = deliver_event,
-	                     .choice = x,
-	                     .text_bytes = e->text_bytes,
-	                     .n_tokens = e->n_tokens,
-	                     .n_top = e->n_top,
-	                     .n_alpha = e->n_alpha,
-	                     .has_logprobs = e->logprobs,
-	                     .time_ms = e->time_ms};
+	*m = (event_message){.task.done = deliver_event, .choice = x, .event = *e};
 	char *at = (char *)m + aligned(sizeof *m);
-	m->tokens = memcpy(at, e->tokens, n * sizeof *e->tokens);
-	m->logprobs = (token_logprob *)(at += tokens);
-	if (e->logprobs)
-		memcpy(at, e->logprobs, n * sizeof *e->logprobs);
-	m->top = (token_logprob *)(at += logprobs);
-	if (n_top)
-		memcpy(at, e->top, n_top * sizeof *e->top);
-	m->alpha = (alpha_weight *)(at += top);
-	if (n_alpha)
-		memcpy(at, e->alpha, n_alpha * sizeof *e->alpha);
-	m->text = at += alpha;
-	if (e->text_bytes)
-		memcpy(at, e->text, e->text_bytes);
+	m->event.tokens = copy_array(&at, e->tokens, tokens);
+	if (e->logprobs) {
+		m->event.logprobs = copy_array(&at, e->logprobs, logprobs);
+		m->event.top = copy_array(&at, e->top, top);
+	}
+	m->event.alpha = copy_array(&at, e->alpha, alpha);
+	m->event.text = copy_array(&at, e->text, e->text_bytes);
 	return m;
 }
 
@@ -306,55 +291,6 @@ static void run_start(task *t, device *d)
 
 /* --- events: loop thread -------------------------------------------------------------- */
 
-static json_t *number(float logprob)
-{
-	return json_real(logprob > -9999 ? logprob : -9999); /* OpenAI's word for minus infinity */
-}
-
-/* NULL when not all of it could be built. */
-static json_t *whole_or_none(json_t *document, bool whole)
-{
-	if (whole)
-		return document;
-	json_decref(document);
-	return NULL;
-}
-
-static json_t *top_object(const event_message *m, int token)
-{
-	const tokenizer *t = m->choice->set->plan.card->tokenizer;
-	json_t *object = json_object();
-	bool whole = object;
-	for (int j = 0; whole && j < m->n_top; j++) {
-		const token_logprob *p = &m->top[token * m->n_top + j];
-		if (p->token < 0)
-			continue;
-		json_t *name = tokens_name(t, p->token);
-		whole = name && json_object_set_new(object, json_string_value(name), number(p->logprob)) == 0;
-		json_decref(name);
-	}
-	return whole_or_none(object, whole);
-}
-
-/* OpenAI's log-probabilities of completions. */
-static json_t *logprobs_object(const event_message *m)
-{
-	choice *x = m->choice;
-	const tokenizer *t = x->set->plan.card->tokenizer;
-	json_t *tokens = json_array(), *values = json_array(), *tops = json_array(), *offsets = json_array();
-	bool whole = true;
-	for (int i = 0; i < m->n_tokens; i++) {
-		whole &= json_array_append_new(tokens, tokens_name(t, m->tokens[i])) == 0;
-		whole &= json_array_append_new(values, number(m->logprobs[i].logprob)) == 0;
-		whole &= json_array_append_new(tops, top_object(m, i)) == 0;
-		whole &= json_array_append_new(offsets, json_integer(x->text_bytes)) == 0;
-		x->text_bytes += tokens_advance(t, &x->text, m->tokens[i]);
-	}
-	return whole_or_none(json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
-	                               "top_logprobs", tops, "text_offset", offsets),
-	                     whole);
-}
-
 /* The answer cannot be made whole: end it with an error. */
 static void give_up(choices *c)
 {
@@ -365,122 +301,11 @@ static void give_up(choices *c)
 	send_control(c);
 }
 
-/* The sequence goes on with this token. */
-static void add_id(choice *x, int32_t id)
+/* The sequence goes on with these tokens. */
+static void remember(choice *x, const int32_t *ids, int64_t n)
 {
-	if (x->n_ids + 1 >= x->ids_capacity) {
-		size_t capacity = 2 * (size_t)x->ids_capacity + 256;
-		int32_t *ids = realloc(x->ids, capacity * sizeof *ids);
-		if (ids)
-			x->ids = ids;
-		int64_t *offsets = ids ? realloc(x->offsets, capacity * sizeof *offsets) : NULL;
-		if (!offsets) {
-			give_up(x->set);
-			return;
-		}
-		x->offsets = offsets;
-		x->ids_capacity = (int64_t)capacity;
-		x->offsets[0] = 0;
-	}
-	x->ids[x->n_ids] = id;
-	x->offsets[x->n_ids + 1] =
-	    x->offsets[x->n_ids] + tokens_advance(x->set->plan.card->tokenizer, &x->sequence, id);
-	x->n_ids++;
-}
-
-static json_t *alpha_array(const event_message *m)
-{
-	const choice *x = m->choice;
-	const tokenizer *t = x->set->plan.card->tokenizer;
-	json_t *all = json_array();
-	bool whole = all;
-	for (int i = 0; whole && i < m->n_alpha; i++) {
-		const alpha_weight *a = &m->alpha[i];
-		bool known = a->position < x->n_ids;
-		json_int_t offset = known ? x->offsets[a->position] : -1;
-		json_t *text = known ? tokens_text(t, x->ids, a->position + 1) : tokens_text(t, &a->token, 1);
-		whole = json_array_append_new(all, json_pack("{s:{s:i, s:o, s:I}, s:f}", "token", "id", (int)a->token,
-		                                             "text", text, "offset", offset, "weight",
-		                                             (double)a->weight)) == 0;
-	}
-	return whole_or_none(all, whole);
-}
-
-static json_t *event_object(const event_message *m)
-{
-	choice *x = m->choice;
-	json_t *tokens = json_array();
-	bool whole = true;
-	for (int i = 0; i < m->n_tokens; i++)
-		whole &= json_array_append_new(tokens, json_integer(m->tokens[i])) == 0;
-	json_t *object = json_pack("{s:i, s:s%, s:o, s:f}", "index", x->index, "text", m->text, m->text_bytes, "tokens",
-	                           tokens, "time_ms", m->time_ms);
-	if (m->has_logprobs)
-		whole &= json_object_set_new(object, "logprobs", logprobs_object(m)) == 0;
-	if (m->n_alpha)
-		whole &= json_object_set_new(object, "alpha", alpha_array(m)) == 0;
-	for (int i = 0; x->set->plan.request.n_alpha && i < m->n_tokens; i++)
-		add_id(x, m->tokens[i]);
-	return whole_or_none(object, whole);
-}
-
-/* Nearly every event is a text and a token: written here, without a document. */
-enum { PLAIN_TEXT = 256, PLAIN_TOKENS = 8, PLAIN_BYTES = 128 + 6 * PLAIN_TEXT + 12 * PLAIN_TOKENS };
-
-static char *put_text(char *at, const char *text)
-{
-	size_t n = strlen(text);
-	memcpy(at, text, n);
-	return at + n;
-}
-
-static char *put_number(char *at, uint64_t n)
-{
-	char digits[20];
-	int i = 0;
-	do
-		digits[i++] = (char)('0' + n % 10);
-	while (n /= 10);
-	while (i > 0)
-		*at++ = digits[--i];
-	return at;
-}
-
-/* The characters of a JSON string. */
-static char *put_escaped(char *at, const char *text, size_t bytes)
-{
-	static const char hex[] = "0123456789abcdef";
-	for (size_t i = 0; i < bytes; i++) {
-		unsigned char c = (unsigned char)text[i];
-		if (c == '"' || c == '\\') {
-			*at++ = '\\';
-			*at++ = (char)c;
-		} else if (c < ' ') {
-			at = put_text(at, "\\u00");
-			*at++ = hex[c >> 4];
-			*at++ = hex[c & 15];
-		} else {
-			*at++ = (char)c;
-		}
-	}
-	return at;
-}
-
-static void send_plain(const event_message *m)
-{
-	char json[PLAIN_BYTES];
-	uint64_t us = m->time_ms > 0 ? (uint64_t)(m->time_ms * 1000 + 0.5) : 0;
-	char *at = put_number(put_text(json, "{\"index\":"), (uint64_t)m->choice->index);
-	at = put_escaped(put_text(at, ",\"text\":\""), m->text, m->text_bytes);
-	at = put_text(at, "\",\"tokens\":[");
-	for (int i = 0; i < m->n_tokens; i++)
-		at = put_number(i > 0 ? put_text(at, ",") : at, (uint64_t)m->tokens[i]);
-	at = put_number(put_text(at, "],\"time_ms\":"), us / 1000);
-	*at++ = '.';
-	for (uint64_t unit = 100; unit > 0; unit /= 10)
-		*at++ = (char)('0' + us / unit % 10);
-	*at++ = '}';
-	stream_event_text(m->choice->set->stream, json, (size_t)(at - json));
+	if (choice_events_remember(&x->events, ids, n) != STATUS_OK)
+		give_up(x->set);
 }
 
 static void deliver_event(task *t)
@@ -488,15 +313,17 @@ static void deliver_event(task *t)
 	event_message *m = (event_message *)t;
 	choice *x = m->choice;
 	choices *c = x->set;
+	char plain[CHOICE_EVENTS_PLAIN];
 	x->granted--;
 	c->granted--;
 	if (c->error.status != STATUS_OK)
 		; /* given up */
-	else if (m->text_bytes <= PLAIN_TEXT && m->n_tokens <= PLAIN_TOKENS && !m->has_logprobs &&
-	         !c->plan.request.n_alpha)
-		send_plain(m);
+	else if (choice_events_plain(&m->event))
+		stream_event_text(c->stream, plain, choice_events_write(&x->events, &m->event, plain));
 	else
-		stream_event(c->stream, event_object(m));
+		stream_event(c->stream, choice_events_object(&x->events, &m->event));
+	if (c->plan.request.n_alpha)
+		remember(x, m->event.tokens, m->event.n_tokens);
 	free(m);
 	if (x->granted <= CHOICES_WINDOW / 2 && deal(c))
 		send_control(c);
@@ -514,10 +341,8 @@ void choices_free(choices *c)
 	free(p->prompts);
 	free(p->request.sampling.bias);
 	cards_release(p->card);
-	for (int i = 0; c->items && i < c->n; i++) {
-		free(c->items[i].ids);
-		free(c->items[i].offsets);
-	}
+	for (int i = 0; c->items && i < c->n; i++)
+		choice_events_fini(&c->items[i].events);
 	free(c->items);
 	free(c->prefix);
 	free(c->change.blob);
@@ -601,10 +426,8 @@ static void start_done(task *t)
 	c->start_done = true;
 	for (int i = 0; c->plan.request.n_alpha && i < c->n; i++) {
 		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
-		for (int64_t j = 0; j < c->n_prefix; j++)
-			add_id(&c->items[i], c->prefix[j]);
-		for (size_t j = 0; j < prompt->count; j++)
-			add_id(&c->items[i], prompt->ids[j]);
+		remember(&c->items[i], c->prefix, c->n_prefix);
+		remember(&c->items[i], prompt->ids, (int64_t)prompt->count);
 	}
 	try_finish(c);
 }
@@ -648,7 +471,7 @@ void choices_begin(choices *c)
 	}
 	for (int i = 0; i < c->n; i++) {
 		c->items[i].set = c;
-		c->items[i].index = i;
+		c->items[i].events = (choice_events){.tokenizer = c->plan.card->tokenizer, .index = i};
 	}
 	deal(c);
 	for (int i = 0; i < c->n; i++) {
