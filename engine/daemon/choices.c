@@ -6,6 +6,7 @@
 #include "engine/daemon/choices.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -282,6 +283,8 @@ static void run_start(task *t, device *d)
 	if (s == STATUS_OK)
 		return;
 	error_set(&c->start_error, s, NULL, "%s", status_text(s));
+	if (c->plan.prompt_field && strcmp(c->start_error.param, "prompt") == 0)
+		snprintf(c->start_error.param, sizeof c->start_error.param, "%s", c->plan.prompt_field);
 	if (c->plan.session && c->started == 0)
 		sessions_look(&c->change, d, c->plan.ticket.id, false);
 	for (int i = 0; i < c->started; i++)

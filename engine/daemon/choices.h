@@ -29,6 +29,7 @@ typedef struct choices_plan {
 	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
 	 * seed + i. */
 	generation_request request;
+	const char *prompt_field;      /* what errors call the prompt; NULL: "prompt" */
 	bool whole;                    /* with a session: all or nothing (session_settle.h) */
 	json_t *(*result)(choices *c); /* the RESULT, when every choice ended well; NULL when out of memory */
 } choices_plan;

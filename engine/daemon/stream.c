@@ -57,10 +57,25 @@ json_t *stream_error_object(int http, const char *code, const char *message, con
 	return object;
 }
 
+/* A message that only says what its parameter must be gets that as its subject. */
+static const char *whole_message(const error *err, char *out, size_t size)
+{
+	static const char *const verbs[] = {"must ", "needs ", "times "};
+	const char *message = error_message(err);
+	for (size_t i = 0; err->param[0] && i < sizeof verbs / sizeof *verbs; i++) {
+		if (strncmp(message, verbs[i], strlen(verbs[i])) == 0) {
+			snprintf(out, size, "'%s' %s", err->param, message);
+			return out;
+		}
+	}
+	return message;
+}
+
 void stream_error(stream *s, const error *err, const char *code)
 {
+	char words[sizeof err->param + sizeof err->message + 8];
 	status why = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
-	const char *message = error_message(err);
+	const char *message = whole_message(err, words, sizeof words);
 	if (why == STATUS_CANCELLED && s->engine->draining) {
 		why = STATUS_UNAVAILABLE;
 		code = "shutting_down";

@@ -268,6 +268,7 @@ void visits_append(stream *s)
 	wanted->request.n_logprobs = -1;
 	sampling_default(&wanted->request.sampling);
 	wanted->result = read_object;
+	wanted->prompt_field = "text";
 	wanted->whole = true;
 	choices_begin(c);
 }

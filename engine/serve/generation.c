@@ -10,11 +10,12 @@
 
 /* --- beginning ----------------------------------------------------------------- */
 
-static status generation_check_prompt(const session *x, const generation_request *r, error *err)
+static status generation_check_prompt(const session *x, bool temporary, const generation_request *r, error *err)
 {
 	int64_t vocab = model_dimensions(x->model->model)->vocab, limit = session_limit(x);
 	if (r->n_prompt < 0 || (r->n_prompt == 0 && x->tokens == 0))
-		return error_set(err, STATUS_INVALID, "prompt", "must not be empty on a session that has read nothing");
+		return error_set(err, STATUS_INVALID, "prompt", "must not be empty%s",
+		                 temporary ? "" : " on a session that has read nothing");
 	for (int64_t i = 0; i < r->n_prompt; i++)
 		if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
 			return error_set(err, STATUS_INVALID, "prompt", "token %d is not in the vocabulary of %lld",
@@ -26,10 +27,10 @@ static status generation_check_prompt(const session *x, const generation_request
 	return STATUS_OK;
 }
 
-static status generation_check(const session *x, const generation_request *r, error *err)
+static status generation_check(const session *x, bool temporary, const generation_request *r, error *err)
 {
 	TRY(session_check(x, err));
-	TRY(generation_check_prompt(x, r, err));
+	TRY(generation_check_prompt(x, temporary, r, err));
 	TRY(sampling_check(&r->sampling, model_dimensions(x->model->model)->vocab, err));
 	if (r->max_tokens < 0)
 		return error_set(err, STATUS_INVALID, "max_tokens", "must be at least 0");
@@ -78,9 +79,10 @@ static status generation_prepare_alpha(generation *g)
 static status generation_copy(generation *g, const generation_request *r, error *err)
 {
 	size_t bias = (size_t)r->sampling.n_bias;
+	int64_t room = session_limit(g->session) - g->session->tokens - r->n_prompt;
 	g->credit = r->credit;
 	g->n_prompt = r->n_prompt;
-	g->max_tokens = r->max_tokens;
+	g->max_tokens = r->max_tokens < room ? r->max_tokens : room;
 	g->sampling = r->sampling;
 	g->ignore_end = r->ignore_end;
 	g->n_logprobs = r->n_logprobs;
@@ -132,7 +134,7 @@ static void generation_take_up(generation *g)
 status generation_new(generation **out, session *x, bool temporary, const generation_request *r, error *err)
 {
 	*out = NULL;
-	TRY(generation_check(x, r, err));
+	TRY(generation_check(x, temporary, r, err));
 	generation *g = memory_new(1, sizeof *g);
 	if (!g)
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for another request");
@@ -168,7 +170,7 @@ sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 {
 	const session *x = g->session;
 	bool on = g->n_read + prompt == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled &&
-	          g->max_tokens > 0 && x->tokens + tokens < session_limit(x);
+	          g->max_tokens > 0;
 	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)(x->tokens + tokens)};
 }
 
@@ -273,11 +275,6 @@ static status generation_tell(generation *g, token_logprob picked, error *err)
 status generation_take(generation *g, int32_t token, error *err)
 {
 	session *x = g->session;
-	if (x->tokens >= session_limit(x))
-		return error_set(err, STATUS_INVALID, "max_tokens",
-		                 "all %lld positions of the model (n_positions) are used; ask for fewer tokens, "
-		                 "or open a session with position_policy \"clamp\" or \"wrap\"",
-		                 (long long)session_limit(x));
 	g->next = token;
 	if (token < 0)
 		return error_set(err, STATUS_INTERNAL, NULL, "the model's logits are not finite");

@@ -33,7 +33,7 @@ struct generation {
 
 	/* the request */
 	int32_t *prompt;
-	int64_t n_prompt, max_tokens;
+	int64_t n_prompt, max_tokens; /* no more than there are positions for */
 	sampling sampling;
 	bool ignore_end;
 	int n_logprobs, n_alpha;
@@ -74,9 +74,8 @@ void generation_read(generation *g, int64_t count);
 /* What is to be sampled once the session has read so many more tokens, `prompt` of them of the prompt; nothing while
  * there is a prompt to read, and when the generation ends there. */
 sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt);
-/* Take up the token that was sampled for it, and tell. STATUS_INVALID at the end of the positions; STATUS_DEVICE when
- * the logits cannot be fetched for those who asked for log-probabilities. Afterwards g->finish says whether that
- * was the last token. */
+/* Take up the token that was sampled for it, and tell. STATUS_DEVICE when the logits cannot be fetched for those who
+ * asked for log-probabilities. Afterwards g->finish says whether that was the last token. */
 status generation_take(generation *g, int32_t token, error *err);
 /* Nothing more is read: the session gets its logits, or owes the token that was told. STATUS_DEVICE: it is lost. */
 status generation_leave(generation *g);

@@ -21,7 +21,7 @@
  *   - a step is not overtaken when its logits are needed afterwards, which the next step's replace: by
  *     log-probabilities, by a session that stops there; nor when the host has to count its tokens before more are
  *     sampled (penalties), or its scores are read (explain). Then the next step waits, as everywhere without a device.
- *   - a row goes on only if that is sure: its token is not the last by max_tokens or the positions, and there
+ *   - a row goes on only if that is sure: its token is not the last by max_tokens, and there
  *     is credit for two. Otherwise it is in the step after.
  *   - whoever ends for another reason while a step reads its token (the scheduler is freed) waits for that step.
  *
@@ -416,8 +416,7 @@ static bool may_be_overtaken(const scheduler *s, const flight *f)
 		if (!g)
 			continue;
 		session *x = g->session;
-		bool stops = g->phase == GENERATION_CLOSE || x->tokens + 1 >= session_limit(x);
-		if ((stops && !g->temporary) || g->tally.penalises || g->n_logprobs >= 0 ||
+		if ((g->phase == GENERATION_CLOSE && !g->temporary) || g->tally.penalises || g->n_logprobs >= 0 ||
 		    session_reserve(x, 2, NULL) != STATUS_OK)
 			return false;
 	}
@@ -427,9 +426,7 @@ static bool may_be_overtaken(const scheduler *s, const flight *f)
 /* Will g, in a step whose token it does not know, read that token and want another one? */
 static bool goes_on(const generation *g)
 {
-	const session *x = g->session;
-	return g->phase == GENERATION_DECODE && !g->cancelled && g->completed + 1 < g->max_tokens && g->credit >= 2 &&
-	       x->tokens + 2 < session_limit(x);
+	return g->phase == GENERATION_DECODE && !g->cancelled && g->completed + 1 < g->max_tokens && g->credit >= 2;
 }
 
 /* Issue the step behind `now`, if that can be done: s->ahead is that step then, else NULL. STATUS_DEVICE. */

@@ -305,18 +305,30 @@ def test_a_busy_session_refuses_a_second_request(engine, session):
     assert engine.call("session.append", {"id": s["id"], "text": "x"})["tokens"] == 3
 
 
-def test_past_its_positions_a_session_says_so_or_does_as_told(engine, session):
+def test_a_session_ends_with_length_at_its_last_position_or_goes_on_as_told(engine, session):
     s = session(prompt="x" * 510)
-    call = engine.begin("session.generate", {"id": s["id"], "max_tokens": 10}, credit=100)
-    events = list(call.events())
-    with pytest.raises(EngineError) as e:
-        call.result()
-    assert e.value.status == 400 and "positions" in e.value.message and len(events) <= 3
+    for made in (2, 0):
+        _, _, result = engine.generate({"id": s["id"], "max_tokens": 10, "temperature": 0}, "session.generate")
+        assert result["choices"] == [{"index": 0, "finish_reason": "length"}]
+        assert result["usage"]["completion_tokens"] == made and result["session"]["tokens"] == 512
+    for method, field in (("session.append", "text"), ("session.generate", "prompt")):
+        e = refused(engine, method, {"id": s["id"], field: "x"})
+        assert (e.status, e.param) == (400, field) and "512" in e.message
     for policy in ("clamp", "wrap"):
         s = session(prompt="x" * 510, position_policy=policy)
         _, _, result = engine.generate({"id": s["id"], "max_tokens": 10, "temperature": 0}, "session.generate")
         assert result["session"]["tokens"] == 510 + result["usage"]["completion_tokens"] > 512
         engine.call("session.delete", {"id": s["id"]})
+
+
+def test_every_completion_ends_with_length_at_the_last_position(engine, model):
+    ask = {"model": model, "n": 2, "max_tokens": 400, "logit_bias": {"256": -100, "257": -100, "258": -100}}
+    text, _, result = engine.generate({**ask, "prompt": ["x" * 509, "x" * 512]})
+    assert [c["finish_reason"] for c in result["choices"]] == ["length"] * 4
+    assert result["usage"]["completion_tokens"] == 2 * 3 and text
+    e = refused(engine, "completion.create", {**ask, "prompt": ["x" * 3, "x" * 513]})
+    assert (e.status, e.param) == (400, "prompt")
+    assert refused(engine, "completion.create", {**ask, "prompt": ""}).message == "'prompt' must not be empty"
 
 
 def test_a_session_expires_when_nobody_uses_it(engine, session):

@@ -116,7 +116,7 @@ static void freeing_the_scheduler_ends_everybody_once(void **state)
 
 /* --- positions ------------------------------------------------------------------------------------ */
 
-static void past_the_last_position_is_an_error_unless_asked_for(void **state)
+static void a_text_ends_with_length_at_the_last_position(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[POSITIONS + 1];
@@ -131,16 +131,37 @@ static void past_the_last_position_is_an_error_unless_asked_for(void **state)
 	assert_int_equal(x->tokens, 40); /* nothing was read */
 	r = request(&c, ids, 3, 20);     /* room for five more */
 	run(f, x, &c, &r);
-	assert_int_equal(c.result.status, STATUS_INVALID);
-	assert_non_null(strstr(c.result.error.message, "48 positions"));
+	assert_int_equal(c.result.status, STATUS_OK);
+	assert_int_equal(c.result.finish, FINISH_LENGTH);
 	assert_int_equal(c.n_tokens, 5);
 	assert_int_equal(c.result.completion_tokens, 5);
 	assert_int_equal(x->tokens, POSITIONS);
 	r = request(&c, NULL, 0, 1);
 	run(f, x, &c, &r);
-	assert_int_equal(c.result.status, STATUS_INVALID);
+	assert_int_equal(c.result.status, STATUS_OK);
+	assert_int_equal(c.result.finish, FINISH_LENGTH);
 	assert_int_equal(c.n_tokens, 0);
 	drop(f, x);
+}
+
+static void a_text_of_its_own_ends_with_length_at_the_last_position(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[POSITIONS + 1];
+	random_tokens(ids, POSITIONS + 1, 16);
+	for (int n = 1; n <= POSITIONS; n += n == 1 ? POSITIONS - 2 : 1) {
+		client c;
+		generation_request r = request(&c, ids, n, 2 * POSITIONS);
+		run(f, NULL, &c, &r);
+		assert_int_equal(c.result.status, STATUS_OK);
+		assert_int_equal(c.result.finish, FINISH_LENGTH);
+		assert_int_equal(c.n_tokens, POSITIONS - n);
+	}
+	client c;
+	error err = ERROR_INIT;
+	generation_request r = request(&c, ids, POSITIONS + 1, 1);
+	assert_int_equal(scheduler_generate(f->scheduler, f->model, NULL, &r, &c.generation, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "prompt");
 }
 
 static void clamp_and_wrap_go_on_for_ever(void **state)
@@ -250,7 +271,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_load_that_is_given_up_leaves_nothing, setup, teardown),
 	    cmocka_unit_test_setup_teardown(impossible_limits_are_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(freeing_the_scheduler_ends_everybody_once, setup, teardown),
-	    cmocka_unit_test_setup_teardown(past_the_last_position_is_an_error_unless_asked_for, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_text_ends_with_length_at_the_last_position, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_text_of_its_own_ends_with_length_at_the_last_position, setup, teardown),
 	    cmocka_unit_test_setup_teardown(clamp_and_wrap_go_on_for_ever, setup, teardown),
 	    cmocka_unit_test_setup_teardown(clamp_keeps_the_last_position_and_wrap_begins_anew, setup, teardown),
 	};
