@@ -9,6 +9,7 @@
  * element; only its errors are reported, so [1, "a"] is an array of integers with a bad element. */
 #include "proto/schema.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -63,7 +64,9 @@ static void write_place(const place *at, char *out, size_t size)
 /* " from A to B" of a value; " of A to B UNIT" of a length. */
 static void write_bounds(const field *f, const char *unit, char *out, size_t size)
 {
-	if (f->min == 0 && f->max == 0)
+	if (f->min == 0 && f->max == 0 && f->type == FIELD_INTEGER)
+		append(out, size, " from %lld to %lld", LLONG_MIN, LLONG_MAX);
+	else if (f->min == 0 && f->max == 0)
 		append(out, size, "%s%s", f->type == FIELD_ARRAY ? " of" : "", f->type == FIELD_ARRAY ? unit : "");
 	else if (f->exclusive)
 		append(out, size, " above %.10g and at most %.10g", f->min, f->max);
@@ -119,6 +122,24 @@ static void write_expected(const field *f, char *out, size_t size)
 	}
 }
 
+/* A string, or any string inside. The parser refuses names of members that hold one. */
+static bool holds_nul(const json_t *json)
+{
+	const char *key;
+	json_t *value;
+	bool held = false;
+
+	if (json_is_string(json))
+		return strlen(json_string_value(json)) != json_string_length(json);
+	for (size_t i = 0; !held && i < json_array_size(json); i++)
+		held = holds_nul(json_array_get(json, i));
+	json_object_foreach((json_t *)(uintptr_t)json, key, value)
+	{
+		held = held || holds_nul(value);
+	}
+	return held;
+}
+
 static void write_real(double x, char *out, size_t size)
 {
 	char text[32];
@@ -131,7 +152,9 @@ static void write_given(const json_t *json, char *out, size_t size)
 {
 	switch (json_typeof(json)) {
 	case JSON_STRING:
-		if (json_string_length(json) <= SHOWN_STRING)
+		if (holds_nul(json))
+			append(out, size, "one with U+0000");
+		else if (json_string_length(json) <= SHOWN_STRING)
 			append(out, size, "\"%s\"", json_string_value(json));
 		else
 			append(out, size, "a string of %zu bytes", json_string_length(json));
@@ -337,6 +360,18 @@ static bool check_union(const field *f, const json_t *json, const place *at, sch
 	return mismatch(f, json, at, strcmp(err->code, "out_of_range") == 0 ? "out_of_range" : "invalid_value", err);
 }
 
+/* Nothing is said of what is inside. */
+static bool is_open(const field *f)
+{
+	return (f->type == FIELD_OBJECT || f->type == FIELD_ARRAY) && !f->nested && !f->items;
+}
+
+/* A parser may give an integer of more than 63 bits as a real. */
+static bool beyond_integers(const field *f, const json_t *json)
+{
+	return f->type == FIELD_INTEGER && json_is_real(json) && fabs(json_real_value(json)) >= 0x1p63;
+}
+
 static bool check(const field *f, const json_t *json, const place *at, schema_error *err)
 {
 	if (f->type == FIELD_ANY || f->type == FIELD_IGNORED)
@@ -344,7 +379,9 @@ static bool check(const field *f, const json_t *json, const place *at, schema_er
 	if (f->type == FIELD_UNION)
 		return check_union(f, json, at, err);
 	if (!type_fits(f, json))
-		return mismatch(f, json, at, "invalid_type", err);
+		return mismatch(f, json, at, beyond_integers(f, json) ? "out_of_range" : "invalid_type", err);
+	if (!f->nul && (json_is_string(json) || is_open(f)) && holds_nul(json))
+		return wrong(at, "invalid_value", err, "must not contain U+0000");
 	if (f->choices && !is_choice(f, json))
 		return mismatch(f, json, at, "invalid_value", err);
 	if (f->type != FIELD_BOOLEAN && !in_range(f, json))

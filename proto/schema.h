@@ -3,7 +3,8 @@
  * The front end checks requests against these tables before the engine sees them, and
  * the engine checks again (it trusts no peer). A test holds the tables to openapi.yaml.
  * The rules are those of the API: an unknown field is an error that names it, a number must be a finite
- * number in range, an integer has no fraction and no exponent (so json_integer_value reads it). OpenAI fields
+ * number in range, an integer has no fraction and no exponent (so json_integer_value reads it), and a string holds
+ * U+0000 only where its row says so (so json_string_value reads all of the others). OpenAI fields
  * without a meaning here are FIELD_IGNORED: accepted, whatever they hold. Immutable and thread-safe. */
 #ifndef PROTO_SCHEMA_H
 #define PROTO_SCHEMA_H
@@ -35,6 +36,7 @@ struct field {
 	const char *const *choices; /* FIELD_STRING, FIELD_BOOLEAN: allowed values ("false"), NULL-terminated */
 	const schema *nested;
 	bool exclusive;     /* FIELD_NUMBER: min itself is not allowed */
+	bool nul;           /* FIELD_STRING: may hold U+0000, as text for a model may and names may not */
 	const field *items; /* FIELD_ARRAY, FIELD_OBJECT: one field, or NULL; FIELD_UNION: several */
 };
 

@@ -74,11 +74,11 @@ static const char *const empty_choice[] = {"", NULL};
 
 static const field token = COUNT("token", 0, MAX_TOKEN);
 static const field token_array = ARRAY("tokens", 1, MAX_TOKENS, &token);
-static const field text = {.name = "text", .type = FIELD_STRING};
+static const field text = {.name = "text", .type = FIELD_STRING, .nul = true};
 
 static const field text_or_tokens[] = {
-    {.name = "text", .type = FIELD_STRING}, ARRAY("tokens", 1, MAX_TOKENS, &token), END};
-static const field prompts[] = {{.name = "text", .type = FIELD_STRING},
+    {.name = "text", .type = FIELD_STRING, .nul = true}, ARRAY("tokens", 1, MAX_TOKENS, &token), END};
+static const field prompts[] = {{.name = "text", .type = FIELD_STRING, .nul = true},
                                 ARRAY("texts", 1, MAX_PROMPTS, &text),
                                 ARRAY("tokens", 1, MAX_TOKENS, &token),
                                 ARRAY("token lists", 1, MAX_PROMPTS, &token_array),
@@ -136,7 +136,7 @@ const schema schema_session_generate = {"SessionGenerateRequest",
                                         (const field[]){UNION("prompt", text_or_tokens), SAMPLING, END}};
 
 const schema schema_session_append = {"SessionAppendRequest",
-                                      (const field[]){{.name = "text", .type = FIELD_STRING, .required = true}, END}};
+                                      (const field[]){{.name = "text", .type = FIELD_STRING, .required = true, .nul = true}, END}};
 
 /* --- explanation --------------------------------------------------------------------------------- */
 
@@ -160,7 +160,10 @@ const schema schema_explain = {"ExplainRequest",
 
 /* --- tokens ------------------------------------------------------------------------------------------ */
 
-const schema schema_tokenize = {"TokenizeRequest", (const field[]){MODEL, REQUIRED_TEXT("text", 0, MAX_TOKENIZE), END}};
+const schema schema_tokenize = {
+    "TokenizeRequest",
+    (const field[]){
+        MODEL, {.name = "text", .type = FIELD_STRING, .max = MAX_TOKENIZE, .required = true, .nul = true}, END}};
 
 const schema schema_detokenize = {
     "DetokenizeRequest",

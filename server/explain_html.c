@@ -36,7 +36,9 @@ static const char explain_script[] =
     "'use strict';\n"
     "const "
     "$=id=>document.getElementById(id),d=JSON.parse($('data').textContent),all=d.position==='all',n=d.tokens.length;\n"
-    "const shown=t=>t.text===''?'\\u00b7':t.text.replaceAll('\\n','\\u21b5\\n'),percent=w=>(100*w).toFixed(2)+' %';\n"
+    "const "
+    "shown=t=>t.text===''?'\\u00b7':t.text.replaceAll('\\n','\\u21b5\\n').replaceAll('\\0','\\u2400'),percent=w=>(100*"
+    "w).toFixed(2)+' %';\n"
     "const rows=d.weights||[],views=[];\n"
     "function weights(row,p){\n"
     " const out=new Array(n).fill(0);\n"
@@ -156,15 +158,18 @@ static void explain_choose(distribution *d, const json_t *explanation)
 /* A token as it is shown: something visible for nothing, and for the end of a line. */
 static void explain_write_token(buffer *out, const json_t *tokens, size_t i)
 {
-	const char *text = json_string_value(json_object_get(json_array_get(tokens, i), "text"));
-	if (!text || !*text) {
+	const json_t *text = json_object_get(json_array_get(tokens, i), "text");
+	const char *first = json_string_value(text), *end = first + json_string_length(text);
+	if (first == end) {
 		buffer_string(out, "·");
 		return;
 	}
 	char one[2] = "";
-	for (const char *c = text; *c; c++) {
+	for (const char *c = first; c < end; c++) {
 		if (*c == '\n')
 			buffer_string(out, "↵");
+		if (*c == '\0')
+			buffer_string(out, "␀"); /* no page may hold U+0000 */
 		one[0] = *c;
 		explain_html_escape(out, one);
 	}

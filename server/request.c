@@ -16,6 +16,7 @@
 
 #include "proto/json_memory.h"
 #include "server/idempotency.h"
+#include "server/json_body.h"
 #include "server/query.h"
 
 enum {
@@ -233,31 +234,21 @@ static bool request_parse(request *r)
 		request_refuse_type(r);
 		return false;
 	}
-	json_error_t where;
-	r->body = json_memory_parse(r->text.data ? r->text.data : "", r->text.used, JSON_REJECT_DUPLICATES, &where);
+	problem p;
+	char none[1] = "";
+	r->body = json_body_parse(r->text.data ? r->text.data : none, r->text.used, &p);
 	r->server->buffered -= r->reserved;
 	r->reserved = 0;
 	buffer_fini(&r->text);
-	if (!r->body && json_memory_failed()) {
-		reply_out_of_memory(r);
-		return false;
-	}
-	if (!r->body) {
-		reply_refuse(r, 400, "invalid_json", NULL, "the body is not valid JSON: %s (line %d, column %d)",
-		             where.text, where.line, where.column);
-		return false;
-	}
-	if (!json_is_object(r->body)) {
-		reply_refuse(r, 400, "invalid_type", NULL, "the body must be a JSON object");
-		return false;
-	}
 	schema_error error;
-	if (r->route->schema && !schema_check(r->route->schema, r->body, &error)) {
-		problem p = problem_from_schema(&error);
-		reply_problem(r, &p);
-		return false;
+	bool ok = r->body != NULL;
+	if (ok && r->route->schema && !schema_check(r->route->schema, r->body, &error)) {
+		p = problem_from_schema(&error);
+		ok = false;
 	}
-	return true;
+	if (!ok)
+		reply_problem(r, &p);
+	return ok;
 }
 
 /* The whole request is here. */

@@ -124,25 +124,6 @@ static bool take_id(stream *s)
 	return true;
 }
 
-/* Texts may hold U+0000; names may not, since C would not see what follows it. */
-static bool names_are_whole(stream *s)
-{
-	static const char *const texts[] = {"prompt", "text", "input", "stop"};
-	const char *key;
-	json_t *member;
-	json_object_foreach(s->params, key, member)
-	{
-		bool text = false;
-		for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-			text |= strcmp(texts[i], key) == 0;
-		if (text || !json_is_string(member) || strlen(json_string_value(member)) == json_string_length(member))
-			continue;
-		stream_refuse(s, STATUS_INVALID, "invalid_value", key, "%s must not contain U+0000", key);
-		return false;
-	}
-	return true;
-}
-
 void dispatch_request(stream *s, const char *name)
 {
 	schema_error wrong;
@@ -159,8 +140,6 @@ void dispatch_request(stream *s, const char *name)
 		return;
 	} else if (m->params && !schema_check(m->params, s->params, &wrong)) {
 		stream_refuse(s, STATUS_INVALID, wrong.code, wrong.param, "%s", wrong.message);
-	} else if (!names_are_whole(s)) {
-		return;
 	} else if (m->flags & UPLOAD && !s->upload) {
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", NULL,
 		              "the method is an upload, and nothing was sent");

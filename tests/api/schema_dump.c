@@ -1,6 +1,7 @@
 /* schema_dump - print the tables of proto/schema_tables.c as JSON Schema, for the test that compares them with
  * openapi.yaml:   schema_dump > tables.json
  * With an argument, check the JSON value on standard input against the table of that name; prints what is wrong. */
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +37,10 @@ static json_t *reference(const schema *s)
 
 static void set_bounds(json_t *out, const field *f, const char *min, const char *max)
 {
+	if (f->min == 0 && f->max == 0 && f->type == FIELD_INTEGER) {
+		json_object_set_new(out, min, json_real((double)INT64_MIN));
+		json_object_set_new(out, max, json_real((double)INT64_MAX));
+	}
 	if (f->min == 0 && f->max == 0)
 		return;
 	json_object_set_new(out, min, json_real(f->min));
@@ -94,6 +99,8 @@ static json_t *describe(const field *f)
 		set_bounds(out, f, "minLength", "maxLength");
 		if (!f->choices && f->min == 0 && f->max == 0)
 			json_object_set_new(out, "maxLength", json_real(SCHEMA_MAX_STRING));
+		if (!f->choices && !f->nul)
+			json_object_set_new(out, "pattern", json_string("^[^\\u0000]*$"));
 	} else {
 		set_bounds(out, f, f->exclusive ? "exclusiveMinimum" : "minimum", "maximum");
 	}

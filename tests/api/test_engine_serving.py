@@ -166,6 +166,16 @@ def test_text_may_hold_any_character(engine, model):
 
 # --- flow control --------------------------------------------------------------------------
 
+def test_a_model_may_say_a_nul(engine, model, session):
+    ask = {"max_tokens": 3, "temperature": 0, "logit_bias": {"3": 100}}
+    for more in ({}, {"logprobs": 1}):
+        text, _, _ = engine.generate({"model": model, "prompt": "a\0b", **ask, **more})
+        assert text == "\0\0\0"
+    s = session(prompt="\0", explain=True)
+    assert engine.generate({"id": s["id"], **ask, "alpha": {"top": 1}}, "session.generate")[0] == "\0\0\0"
+    assert "".join(t["text"] for t in engine.call("session.alpha", {"id": s["id"]})["tokens"]) == "\0\0\0\0"
+
+
 def test_without_credit_a_stream_parks_and_holds_up_nobody(engine, model):
     ask = {"model": model, "prompt": "99 bottles", "max_tokens": 20, "seed": 9}
     whole = engine.generate(ask)[0]

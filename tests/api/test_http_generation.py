@@ -45,6 +45,19 @@ def test_a_completion_is_collected_from_its_events(front, two_tokens):
     assert two_tokens.calls[-1].params == {**REQUEST, "max_tokens": 2, "logprobs": 1, "seed": 4}
 
 
+@pytest.mark.parametrize("more", [{}, {"alpha": []}])
+def test_a_nul_of_the_model_reaches_the_client(front, engine, more):
+    @engine.on("completion.create")
+    async def _(call):
+        for _ in range(2):
+            await call.event({"index": 0, "text": "a\0b", "tokens": [1], "time_ms": 0.5, **more})
+        call.result(RESULT)
+
+    assert front.post("/v1/completions", REQUEST).json["choices"][0]["text"] == "a\0ba\0b"
+    streamed = chunks(front.post("/v1/completions", {**REQUEST, "stream": True}).body)
+    assert "".join(c["choices"][0]["text"] for c in streamed) == "a\0ba\0b"
+
+
 def test_logprobs_are_null_when_none_came(front, engine):
     @engine.on("completion.create")
     async def _(call):

@@ -15,7 +15,7 @@ static schema_error last;
 static bool fits(const schema *s, const char *text)
 {
 	json_error_t where;
-	json_t *json = json_loads(text, JSON_DECODE_ANY, &where);
+	json_t *json = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
 
 	if (!json)
 		fail_msg("%s: %s", where.text, text);
@@ -163,6 +163,20 @@ static void an_integer_has_no_fraction_and_no_exponent(void **state)
 	refuses(&all, "{\"count\":-9223372036854775808}", "count", "out_of_range");
 	accepts(&all, "{\"any_count\":9223372036854775807}");
 	refuses(&all, "{\"any_count\":1e18}", "any_count", "invalid_type");
+	refuses(&all, "{\"any_count\":1e19}", "any_count", "out_of_range");
+}
+
+static void a_string_holds_a_nul_only_where_its_row_says_so(void **state)
+{
+	static const field both[] = {{.name = "text", .type = FIELD_STRING, .nul = true},
+	                             {.name = "name", .type = FIELD_STRING},
+	                             {.name = "open", .type = FIELD_OBJECT},
+	                             {.name = NULL}};
+	const schema s = {"S", both};
+	(void)state;
+	accepts(&s, "{\"text\":\"a\\u0000b\",\"name\":\"ab\",\"open\":{\"a\":[{\"b\":\"c\"}]}}");
+	refuses(&s, "{\"name\":\"a\\u0000b\"}", "name", "invalid_value");
+	refuses(&s, "{\"open\":{\"a\":[{\"b\":\"\\u0000\"}]}}", "open", "invalid_value");
 }
 
 static void a_number_is_in_range_or_refused(void **state)
@@ -409,6 +423,7 @@ int main(void)
 	    cmocka_unit_test(an_unbounded_string_ends_at_the_common_limit),
 	    cmocka_unit_test(a_choice_is_one_of_its_words),
 	    cmocka_unit_test(an_integer_has_no_fraction_and_no_exponent),
+	    cmocka_unit_test(a_string_holds_a_nul_only_where_its_row_says_so),
 	    cmocka_unit_test(a_number_is_in_range_or_refused),
 	    cmocka_unit_test(objects_and_maps_are_checked_member_by_member),
 	    cmocka_unit_test(arrays_are_checked_element_by_element),

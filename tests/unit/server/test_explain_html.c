@@ -13,7 +13,7 @@
 /* The page as a C string. */
 static char *page_of(const char *json, buffer *out)
 {
-	json_t *explanation = json_loads(json, 0, NULL);
+	json_t *explanation = json_loads(json, JSON_ALLOW_NUL, NULL);
 	assert_non_null(explanation);
 	explain_html_write(explanation, "abc", out);
 	buffer_append(out, "", 1);
@@ -49,6 +49,17 @@ static void no_token_can_end_the_data(void **state)
 	for (const char *at = page; (at = strstr(at, "</script>")) != NULL; at++)
 		ends++;
 	assert_int_equal(ends, 2);
+	buffer_fini(&out);
+}
+
+static void a_nul_is_shown_and_ends_nothing(void **state)
+{
+	(void)state;
+	buffer out = {0};
+	const char *page =
+	    page_of("{\"position\":0,\"tokens\":[{\"id\":1,\"text\":\"a\\u0000b\"}],\"weights\":[]}", &out);
+	assert_int_equal(strlen(page) + 1, out.used);
+	assert_non_null(strstr(page, "a␀b</span>"));
 	buffer_fini(&out);
 }
 
@@ -98,6 +109,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(markup_becomes_text),
 	    cmocka_unit_test(no_token_can_end_the_data),
+	    cmocka_unit_test(a_nul_is_shown_and_ends_nothing),
 	    cmocka_unit_test(weights_that_are_no_weights_are_left_out),
 	    cmocka_unit_test(without_memory_the_page_fails_cleanly),
 	};

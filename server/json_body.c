@@ -1,0 +1,69 @@
+/* The parser refuses an integer of more than 63 bits as it reads it, where nothing is known of its field. Such a number
+ * is made a real of nearly the same value by writing "e2" over its last two digits, and the text is read once more: so
+ * the field's own check refuses it, with the field's name and range. */
+#include "server/json_body.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "proto/json_memory.h"
+
+enum { JSON_BODY_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, JSON_BODY_DIGITS = 19 };
+
+__attribute__((format(printf, 3, 4))) static problem json_body_problem(int status, const char *code, const char *format,
+                                                                       ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	problem p = problem_make(status, code, NULL, format, arguments);
+	va_end(arguments);
+	return p;
+}
+
+/* Make the integer that ends at `end` a real. False when there is none as large. */
+static bool json_body_widen(char *text, size_t end)
+{
+	size_t digits = 0;
+	while (digits < end && isdigit((unsigned char)text[end - 1 - digits]))
+		digits++;
+	if (digits < JSON_BODY_DIGITS)
+		return false;
+	memcpy(text + end - 2, "e2", 2);
+	return true;
+}
+
+static problem json_body_wrong(const json_error_t *where)
+{
+	if (json_memory_failed())
+		return json_body_problem(503, "out_of_memory", "out of memory");
+	switch (json_error_code(where)) {
+	case json_error_null_byte_in_key:
+		return json_body_problem(400, "invalid_value", "the name of a member holds U+0000 (line %d, column %d)",
+		                         where->line, where->column);
+	case json_error_numeric_overflow:
+		return json_body_problem(400, "out_of_range",
+		                         "a number is out of range (line %d, column %d): integers have at most 63 bits "
+		                         "and a sign",
+		                         where->line, where->column);
+	default:
+		return json_body_problem(400, "invalid_json", "the body is not valid JSON: %s (line %d, column %d)",
+		                         where->text, where->line, where->column);
+	}
+}
+
+json_t *json_body_parse(char *text, size_t bytes, problem *out)
+{
+	json_error_t where;
+	json_t *json = json_memory_parse(text, bytes, JSON_BODY_FLAGS, &where);
+	if (!json && !json_memory_failed() && json_error_code(&where) == json_error_numeric_overflow &&
+	    json_body_widen(text, (size_t)where.position))
+		json = json_memory_parse(text, bytes, JSON_BODY_FLAGS, &where);
+	if (!json)
+		*out = json_body_wrong(&where);
+	else if (!json_is_object(json))
+		*out = json_body_problem(400, "invalid_type", "the body must be a JSON object");
+	if (json_is_object(json))
+		return json;
+	json_decref(json);
+	return NULL;
+}
