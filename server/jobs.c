@@ -1,5 +1,6 @@
-/* /v1/fine_tuning/jobs. Events come as a page, or with ?stream=true as they happen: the job is looked up first, so that
- * an unknown one is a 404 and a known one answers at once, even when nothing happens for a while. */
+/* /v1/fine_tuning/jobs. Events come as a page, or with ?stream=true as they happen: the job, or the event
+ * to begin after, is looked up first, so that an unknown one is a 404, at which an EventSource gives up, and a known
+ * one answers at once, even when nothing happens for a while. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,16 +57,21 @@ static void jobs_watch_release(request *r)
 	free(r->state);
 }
 
-/* The job exists: answer, then watch. */
+/* The event to begin after, or NULL. */
+static const char *jobs_watch_after(const request *r)
+{
+	const char *after = request_header_value(r, "Last-Event-ID");
+	return after ? after : uri_query(&r->uri, "after");
+}
+
+/* The job exists, and the event too: answer, then watch. */
 static void jobs_found(void *context, const frame *f)
 {
 	static const engine_events events = {.event = jobs_watch_event, .end = jobs_watch_end};
 	request *r = context;
 	if (forward_failed(r, f))
 		return;
-	const char *after = request_header_value(r, "Last-Event-ID");
-	if (!after)
-		after = uri_query(&r->uri, "after");
+	const char *after = jobs_watch_after(r);
 	json_t *params = after ? json_pack("{s:s, s:s}", "id", r->params[0], "after", after)
 	                       : json_pack("{s:s}", "id", r->params[0]);
 	reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
@@ -76,7 +82,7 @@ static void jobs_events(request *r)
 {
 	static const engine_events events = {.event = forward_ignore, .end = jobs_found};
 	const char *stream = uri_query(&r->uri, "stream");
-	const char *after = request_header_value(r, "Last-Event-ID");
+	const char *after = jobs_watch_after(r);
 	if (!stream || strcmp(stream, "false") == 0) {
 		forward_handle(r);
 		return;
@@ -90,7 +96,9 @@ static void jobs_events(request *r)
 		return;
 	}
 	job_watch *w = calloc(1, sizeof *w);
-	json_t *params = w ? json_pack("{s:s}", "id", r->params[0]) : NULL;
+	json_t *params = !w      ? NULL
+	                 : after ? json_pack("{s:s, s:s, s:i}", "id", r->params[0], "after", after, "limit", 1)
+	                         : json_pack("{s:s}", "id", r->params[0]);
 	if (!params) {
 		free(w);
 		reply_out_of_memory(r);
@@ -99,7 +107,7 @@ static void jobs_events(request *r)
 	r->state = w;
 	r->drained = jobs_watch_drained;
 	r->release = jobs_watch_release;
-	request_call(r, "job.get", params, 0, false, &events);
+	request_call(r, after ? "job.events" : "job.get", params, 0, false, &events);
 }
 
 const route jobs_routes[] = {

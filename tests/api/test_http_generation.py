@@ -401,6 +401,11 @@ def job_engine(engine):
     async def _(call):
         call.result({"id": "j"}) if call.params["id"] == "j" else call.error(404, "not_found", "no such job")
 
+    @engine.on("job.events")
+    async def _(call):
+        known = call.params["id"] == "j" and call.params["after"] in [e["id"] for e in log]
+        call.result({"data": []}) if known else call.error(404, "not_found", "no such row", param="after")
+
     @engine.on("job.watch")
     async def _(call):
         after = call.params.get("after")
@@ -424,6 +429,9 @@ def test_job_events_stream_from_the_start_and_resume(front, engine):
     assert [i for i, _ in resumed] == ["ev-3", "ev-4", None]
     assert [i for i, _ in events(front.get(path + "&after=ev-3").body)] == ["ev-4", None]
     assert front.get(path, headers={"Last-Event-ID": "a b"}).status == 400
+    for unknown in (front.get(path, headers={"Last-Event-ID": "ev-9"}), front.get(path + "&after=ev-9")):
+        assert (unknown.status, unknown.error["code"]) == (404, "not_found")
+    assert len(engine.called("job.watch")) == 3
     assert front.get("/v1/fine_tuning/jobs/other/events?stream=true").status == 404
 
 
