@@ -43,8 +43,8 @@ static json_t *logprobs_object(choice_events *c, const generation_event *e)
 		whole &= json_array_append_new(tokens, tokens_name(c->tokenizer, e->tokens[i])) == 0;
 		whole &= json_array_append_new(values, number(e->logprobs[i].logprob)) == 0;
 		whole &= json_array_append_new(tops, top_object(c, e, i)) == 0;
-		whole &= json_array_append_new(offsets, json_integer(c->text_bytes)) == 0;
-		c->text_bytes += tokens_advance(c->tokenizer, &c->text, e->tokens[i]);
+		whole &= json_array_append_new(offsets, json_integer(c->characters)) == 0;
+		c->characters += tokens_advance_characters(c->tokenizer, &c->text, e->tokens[i]);
 	}
 	return whole_or_none(json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
 	                               "top_logprobs", tops, "text_offset", offsets),

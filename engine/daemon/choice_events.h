@@ -21,7 +21,7 @@ typedef struct choice_events {
 	const tokenizer *tokenizer;
 	int index;
 	text_stream text;   /* logprobs: the tokens sampled, */
-	int64_t text_bytes; /* and the characters they make */
+	int64_t characters; /* and how many characters they make */
 	int32_t *ids;       /* alpha: the whole sequence so far, */
 	int64_t *offsets;   /* and the bytes of text before each token and after the last */
 	int64_t n_ids, ids_capacity;

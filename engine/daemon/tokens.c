@@ -53,6 +53,16 @@ int64_t tokens_advance(const tokenizer *t, text_stream *text, int32_t id)
 	return (int64_t)text_stream_push(text, bytes, token_bytes(t, id, bytes), false, characters);
 }
 
+int64_t tokens_advance_characters(const tokenizer *t, text_stream *text, int32_t id)
+{
+	char bytes[TOKEN_BYTES], characters[3 * (TOKEN_BYTES + 3)];
+	size_t used = text_stream_push(text, bytes, token_bytes(t, id, bytes), false, characters);
+	int64_t n = 0;
+	for (size_t i = 0; i < used; i++)
+		n += ((unsigned char)characters[i] & 0xc0) != 0x80; /* the first byte of each */
+	return n;
+}
+
 json_t *tokens_name(const tokenizer *t, int32_t id)
 {
 	char bytes[TOKEN_BYTES], escaped[sizeof "bytes:" + 4 * TOKEN_BYTES] = "bytes:";

@@ -15,6 +15,8 @@ json_t *tokens_pieces(const tokenizer *t, const int32_t *ids, int64_t n);
 json_t *tokens_text(const tokenizer *t, const int32_t *ids, int64_t n);
 /* Bytes of the characters that a token completes, after those put into `text` before. Any thread. */
 int64_t tokens_advance(const tokenizer *t, text_stream *text, int32_t id);
+/* The same in characters. */
+int64_t tokens_advance_characters(const tokenizer *t, text_stream *text, int32_t id);
 /* One token as log-probabilities name it: its characters, or "bytes:\xe2\x82" when it is
  * not whole characters. New reference; any thread. */
 json_t *tokens_name(const tokenizer *t, int32_t id);

@@ -132,6 +132,14 @@ def test_logprobs_name_the_token_and_its_likeliest_rivals(engine, model):
         assert len(lp["top_logprobs"][0]) == 3
 
 
+def test_text_offsets_count_characters(engine, model):
+    ask = {"max_tokens": 20, "seed": 2, "logprobs": 0, "logit_bias": {str(b + 3): 100 for b in "é".encode()}}
+    text, events, _ = engine.generate({"model": model, "prompt": "99", **ask})
+    assert "é" in text
+    for i, e in enumerate(events):
+        assert e["logprobs"]["text_offset"] == [len("".join(x["text"] for x in events[:i]))]
+
+
 def test_alpha_comes_with_each_event_best_first(engine, model):
     _, events, _ = engine.generate({"model": model, "prompt": "99 bottles", "max_tokens": 6, "seed": 3, "alpha": {"top": 4}})
     for e in events:
