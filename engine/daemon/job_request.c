@@ -51,7 +51,7 @@ static status read_file_id(char out[STORE_ID_BYTES], engine *e, const json_t *pa
 	error why = ERROR_INIT;
 	status s = store_file_get(e->store, id, &f, &why);
 	if (s == STATUS_NOT_FOUND)
-		return error_set(err, STATUS_INVALID, key, "there is no file \"%.64s\"", id);
+		return error_set(err, s, key, "there is no file \"%.64s\"", id);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", error_message(&why));
 	*bytes += f.bytes;

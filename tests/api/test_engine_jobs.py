@@ -143,8 +143,8 @@ def test_a_mistake_is_an_answer_that_names_the_field(engine, file):
     lines = engine.add_file('{"text":"a"}\n{"txt":"b"}\n')
     ours = {**TINY, "max_steps": 5}
     wrong = [
-        ({"model": "nobody"}, 404, "model"), ({"training_file": "file-none"}, 400, "training_file"),
-        ({"validation_file": "file-none"}, 400, "validation_file"), ({"training_file": broken}, 400, "training_file"),
+        ({"model": "nobody"}, 404, "model"), ({"training_file": "file-none"}, 404, "training_file"),
+        ({"validation_file": "file-none"}, 404, "validation_file"), ({"training_file": broken}, 400, "training_file"),
         ({"training_file": lines}, 400, "training_file"), ({"validation_file": broken}, 400, "validation_file"),
         ({"additive": {**ours, "config": {"n_heads": 3}}}, 400, "additive.config.n_heads"),
         ({"additive": {**ours, "config": {"n_headz": 3}}}, 400, "additive.config.n_headz"),
