@@ -394,6 +394,8 @@ static void generation_event(void *context, const frame *f)
 	if (!event)
 		return;
 	g->owed++;
+	if (!g->model && json_is_string(json_object_get(event, "model")))
+		g->model = json_incref(json_object_get(event, "model"));
 	generation_measure(g, r, json_array_size(json_object_get(event, "tokens")));
 	if (g->stream)
 		generation_send_event(r, event);

@@ -103,6 +103,9 @@ json_t *choice_events_object(choice_events *c, const generation_event *e)
 		whole &= json_array_append_new(tokens, json_integer(e->tokens[i])) == 0;
 	json_t *object = json_pack("{s:i, s:s%, s:o, s:f}", "index", c->index, "text", e->text, e->text_bytes, "tokens",
 	                           tokens, "time_ms", e->time_ms);
+	if (c->model)
+		whole &= json_object_set_new(object, "model", json_string(c->model)) == 0;
+	c->model = NULL;
 	if (e->logprobs)
 		whole &= json_object_set_new(object, "logprobs", logprobs_object(c, e)) == 0;
 	if (e->n_alpha)
@@ -112,10 +115,10 @@ json_t *choice_events_object(choice_events *c, const generation_event *e)
 
 /* --- plain events ----------------------------------------------------------------------- */
 
-bool choice_events_plain(const generation_event *e)
+bool choice_events_plain(const choice_events *c, const generation_event *e)
 {
 	return e->text_bytes <= CHOICE_EVENTS_TEXT && e->n_tokens <= CHOICE_EVENTS_TOKENS && !e->logprobs &&
-	       !e->n_alpha;
+	       !e->n_alpha && !c->model;
 }
 
 static char *put_text(char *at, const char *text)

@@ -16,10 +16,11 @@ enum {
 	CHOICE_EVENTS_PLAIN = 128 + 6 * CHOICE_EVENTS_TEXT + 12 * CHOICE_EVENTS_TOKENS
 };
 
-/* Zero but for the first two members before the first event. */
+/* Zero but for the first three members before the first event. */
 typedef struct choice_events {
 	const tokenizer *tokenizer;
 	int index;
+	const char *model;  /* named by the next event; NULL: by none */
 	text_stream text;   /* logprobs: the tokens sampled, */
 	int64_t characters; /* and how many characters they make */
 	int32_t *ids;       /* alpha: the whole sequence so far, */
@@ -30,7 +31,7 @@ typedef struct choice_events {
 
 void choice_events_fini(choice_events *c);
 /* Can the event be written into CHOICE_EVENTS_PLAIN bytes? */
-bool choice_events_plain(const generation_event *e);
+bool choice_events_plain(const choice_events *c, const generation_event *e);
 /* Write a plain event; returns its bytes, which no NUL ends. */
 size_t choice_events_write(const choice_events *c, const generation_event *e, char *json);
 /* Any event as a document; NULL when out of memory. */

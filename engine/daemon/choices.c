@@ -321,7 +321,7 @@ static void deliver_event(task *t)
 	c->granted--;
 	if (c->error.status != STATUS_OK)
 		; /* given up */
-	else if (choice_events_plain(&m->event))
+	else if (choice_events_plain(&x->events, &m->event))
 		stream_event_text(c->stream, plain, choice_events_write(&x->events, &m->event, plain));
 	else
 		stream_event(c->stream, choice_events_object(&x->events, &m->event));
@@ -474,7 +474,9 @@ void choices_begin(choices *c)
 	}
 	for (int i = 0; i < c->n; i++) {
 		c->items[i].set = c;
-		c->items[i].events = (choice_events){.tokenizer = c->plan.card->tokenizer, .index = i};
+		c->items[i].events = (choice_events){.tokenizer = c->plan.card->tokenizer,
+		                                     .index = i,
+		                                     .model = c->plan.session ? c->plan.card->id : NULL};
 	}
 	deal(c);
 	for (int i = 0; i < c->n; i++) {

@@ -275,9 +275,11 @@ def test_a_session_goes_on_where_it_stopped(engine, model, session):
         more, _, result = engine.generate({"id": s["id"], "max_tokens": 6, "temperature": 0}, "session.generate")
         text += more
         assert result["session"]["id"] == s["id"]
+    _, events, _ = engine.generate({"id": s["id"], "max_tokens": 3, "temperature": 0}, "session.generate")
+    assert [e.get("model") for e in events] == [model, None, None]
     assert text == whole
     now = engine.call("session.get", {"id": s["id"]})
-    assert now["tokens"] == 37 and now["state_bytes"] == s["state_bytes"]
+    assert now["tokens"] == 40 and now["state_bytes"] == s["state_bytes"]
 
 
 def test_a_fork_shares_the_past_and_not_the_future(engine, session):

@@ -377,6 +377,17 @@ def test_a_session_generates_with_its_position(front, engine):
     assert found[-1]["model"] == "small"
 
 
+def test_every_chunk_of_a_session_names_the_model(front, engine):
+    @engine.on("session.generate")
+    async def _(call):
+        for more in ({"model": "small"}, {}, {}):
+            await call.event({"index": 0, "text": "more", "tokens": [1], "time_ms": 0.5, **more})
+        call.result({**RESULT, "model": "small", "session": {"id": call.params["id"], "tokens": 9}})
+
+    found = chunks(front.post("/v1/sessions/s-1/generate", {"stream": True}).body)
+    assert [c["model"] for c in found] == ["small"] * 4
+
+
 def test_a_busy_session_is_a_conflict(front, engine):
     @engine.on("session.generate")
     async def _(call):
