@@ -217,7 +217,7 @@ static bool request_take(request *r, const char *data, size_t bytes)
 		request_refuse_size(r);
 	if (r->status)
 		return r->body_bytes <= REQUEST_DROP_BYTES || request_refuse_now(r);
-	if (r->route->body == BODY_JSON)
+	if (r->route->body == BODY_JSON || r->route->body == BODY_NONE)
 		request_keep_text(r, data, bytes);
 	else if (r->take)
 		r->take(r, data, bytes);
@@ -226,9 +226,14 @@ static bool request_take(request *r, const char *data, size_t bytes)
 	return true;
 }
 
+/* What a request without fields may say: nothing, or {}. */
+static const schema request_nothing = {"nothing", (const field[]){{.name = NULL}}};
+
+/* Read the body of BODY_JSON and BODY_NONE. */
 static bool request_parse(request *r)
 {
-	if (r->route->optional && r->body_bytes == 0)
+	const schema *wanted = r->route->body == BODY_NONE ? &request_nothing : r->route->schema;
+	if ((r->route->optional || r->route->body == BODY_NONE) && r->body_bytes == 0)
 		return true;
 	if (!router_body_fits(r->route, request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE))) {
 		request_refuse_type(r);
@@ -242,7 +247,7 @@ static bool request_parse(request *r)
 	buffer_fini(&r->text);
 	schema_error error;
 	bool ok = r->body != NULL;
-	if (ok && r->route->schema && !schema_check(r->route->schema, r->body, &error)) {
+	if (ok && wanted && !schema_check(wanted, r->body, &error)) {
 		p = problem_from_schema(&error);
 		ok = false;
 	}
@@ -258,7 +263,7 @@ static void request_work(request *r)
 	http_peer_deadline(r->peer, 0);
 	if (r->route->body == BODY_FORM || r->route->body == BODY_OCTETS)
 		r->taken(r);
-	else if (r->route->body != BODY_JSON || request_parse(r))
+	else if (request_parse(r))
 		r->route->handle(r);
 }
 

@@ -14,7 +14,7 @@
 struct request;
 
 typedef enum body_kind {
-	BODY_NONE,  /* read and thrown away */
+	BODY_NONE,  /* none; an object without members is taken for one */
 	BODY_JSON,  /* one object, checked against the row's schema */
 	BODY_FORM,  /* multipart/form-data, streamed */
 	BODY_OCTETS /* application/octet-stream, streamed */

@@ -84,6 +84,19 @@ def test_a_wrong_load_is_refused_by_name(front, engine, body, param):
     assert not engine.called("model.load")
 
 
+@pytest.mark.parametrize("method,path", [("POST", f"/v1/{p}") for p in (
+    "sessions/s/fork", "models/m/unload", "fine_tuning/jobs/j/cancel", "fine_tuning/jobs/j/pause", "fine_tuning/jobs/j/resume")]
+    + [("DELETE", "/v1/files/f"), ("GET", "/v1/models")])
+def test_a_request_without_fields_refuses_any(front, engine, method, path):
+    assert front.request(method, path, {}).status == 200
+    before = len(engine.calls)
+    error = front.request(method, path, {"durable": True}).error
+    assert (error["code"], error["param"]) == ("unknown_parameter", "durable")
+    assert front.request(method, path, b"durable=true").error["code"] == "invalid_json"
+    assert front.request(method, path, b"[]").error["code"] == "invalid_type"
+    assert len(engine.calls) == before
+
+
 def test_the_engines_error_keeps_its_status_code_and_advice(front, engine):
     @engine.on("model.get")
     async def _(call):
