@@ -22,14 +22,46 @@ static const char *download_type(const json_t *event)
 	return type && type[0] && strspn(type, allowed) == strlen(type) ? type : NULL;
 }
 
+/* RFC 6266: the name in ASCII for every client, and as it is for those that read filename*. */
+static void download_disposition(buffer *out, const char *name)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+	buffer_string(out, "attachment");
+	if (!name || !name[0])
+		return;
+	bool whole = true;
+	buffer_string(out, "; filename=\"");
+	for (const char *c = name; *c; c++) {
+		bool quotable = *c >= ' ' && *c <= '~' && !strchr("\"\\%", *c);
+		if ((*c & 0xc0) != 0x80) /* one for each character */
+			buffer_append(out, quotable ? c : "_", 1);
+		whole &= quotable;
+	}
+	buffer_string(out, "\"");
+	if (whole)
+		return;
+	buffer_string(out, "; filename*=UTF-8''");
+	for (const char *c = name; *c; c++) {
+		if (strchr(plain, *c))
+			buffer_append(out, c, 1);
+		else
+			buffer_format(out, "%%%02X", (unsigned char)*c);
+	}
+}
+
 static void download_begin(request *r, const json_t *event)
 {
+	buffer disposition = {0};
 	download *d = r->state;
 	const json_t *bytes = json_object_get(event, "bytes");
 	const char *type = download_type(event);
 	if (json_is_integer(bytes) && json_integer_value(bytes) >= 0)
 		d->left = (uint64_t)json_integer_value(bytes);
-	reply_header(r, "Content-Disposition", "attachment"); /* never shown as a page of this origin */
+	/* An attachment is never shown as a page of this origin. */
+	download_disposition(&disposition, json_string_value(json_object_get(event, "filename")));
+	buffer_append(&disposition, "", 1);
+	reply_header(r, "Content-Disposition", disposition.failed ? "attachment" : disposition.data);
+	buffer_fini(&disposition);
 	reply_begin(r, type ? type : "application/octet-stream", d->left, false);
 }
 

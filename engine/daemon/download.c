@@ -23,7 +23,8 @@ typedef struct download {
 	int64_t bytes, sent;
 	const char *content_type;
 	bool announced;
-	char name[64]; /* of the file */
+	char name[64];      /* of the file here, */
+	char filename[256]; /* and at the client */
 } download;
 
 static void download_free(download *d)
@@ -88,8 +89,8 @@ static void on_credit(stream *s)
 	download *d = s->context;
 	if (!d->announced && stream_ready(s) > 0) {
 		d->announced = true;
-		stream_event(s,
-		             json_pack("{s:I, s:s}", "bytes", (json_int_t)d->bytes, "content_type", d->content_type));
+		stream_event(s, json_pack("{s:I, s:s, s:s}", "bytes", (json_int_t)d->bytes, "content_type",
+		                          d->content_type, "filename", d->filename));
 	}
 	while (d->sent < d->bytes && stream_ready(s) > 0) {
 		int64_t left = d->bytes - d->sent;
@@ -149,7 +150,8 @@ static status open_file(download *d, const char *path, error *err)
 	return verify(d, err);
 }
 
-void download_file(stream *s, const char *path, const char *content_type, store_table table, manifest *m)
+void download_file(stream *s, const char *path, const char *filename, const char *content_type, store_table table,
+                   manifest *m)
 {
 	error err = ERROR_INIT;
 	download *d = memory_new(1, sizeof *d);
@@ -159,13 +161,14 @@ void download_file(stream *s, const char *path, const char *content_type, store_
 		return;
 	}
 	*d = (download){.fd = -1, .table = table, .manifest = m, .content_type = content_type};
+	snprintf(d->filename, sizeof d->filename, "%s", filename);
 	if (open_file(d, path, &err) == STATUS_OK)
 		begin(s, d);
 	else
 		fail(s, d, &err);
 }
 
-void download_bytes(stream *s, void *data, size_t bytes, const char *content_type)
+void download_bytes(stream *s, void *data, size_t bytes, const char *filename, const char *content_type)
 {
 	download *d = memory_new(1, sizeof *d);
 	if (!d) {
@@ -174,5 +177,6 @@ void download_bytes(stream *s, void *data, size_t bytes, const char *content_typ
 		return;
 	}
 	*d = (download){.fd = -1, .data = data, .bytes = (int64_t)bytes, .content_type = content_type};
+	snprintf(d->filename, sizeof d->filename, "%s", filename);
 	begin(s, d);
 }

@@ -120,5 +120,5 @@ void files_content(stream *s)
 		return;
 	}
 	store_blob_path(s->engine->store, f.id, path);
-	download_file(s, path, "application/octet-stream", STORE_FILES, about);
+	download_file(s, path, f.filename, "application/octet-stream", STORE_FILES, about);
 }

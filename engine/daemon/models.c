@@ -372,7 +372,7 @@ static void send_file(stream *s, card *c, const char *name, const char *type)
 		manifest_free(about);
 		stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "the model has no file \"%s\"", name);
 	} else {
-		download_file(s, path, type, table, about);
+		download_file(s, path, name, type, table, about);
 	}
 }
 

@@ -310,8 +310,10 @@ static status act_export(visit *v, device *d, session *x, error *err)
 static void answer_export(visit *v)
 {
 	void *blob = v->blob;
+	char filename[STORE_ID_BYTES + 8];
 	v->blob = NULL;
-	download_bytes(v->stream, blob, v->bytes, "application/octet-stream");
+	snprintf(filename, sizeof filename, "%s.state", v->stream->target);
+	download_bytes(v->stream, blob, v->bytes, filename, "application/octet-stream");
 }
 
 void visits_export(stream *s)

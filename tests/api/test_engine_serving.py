@@ -298,6 +298,7 @@ def test_an_exported_state_goes_on_as_another_session(engine, model, session):
     a = session(prompt="99 bottles", explain=True)
     announced, state = engine.download("session.export", {"id": a["id"]})
     assert announced["bytes"] == len(state) and announced["content_type"] == "application/octet-stream"
+    assert announced["filename"] == f"{a['id']}.state"
     b = engine.upload("session.import", {"model": model}, state=state)
     ask = {"max_tokens": 10, "seed": 4}
     assert engine.generate({"id": a["id"], **ask}, "session.generate")[0] == \
@@ -491,6 +492,7 @@ def test_files_are_kept_listed_and_removed(daemon, engine):
     assert (one["bytes"], one["filename"], one["purpose"], one["object"]) == (len(data) + 1, "file 0", "fine-tune", "file")
     announced, content = engine.download("file.content", {"id": ids[2]})
     assert content == data + b"\2" and announced["bytes"] == len(content)
+    assert announced["filename"] == "file 2"
     newest = engine.call("file.list", {"limit": 2})
     assert [f["id"] for f in newest["data"]] == [ids[2], ids[1]] and newest["has_more"]
     assert newest["last_id"] == ids[1]

@@ -366,6 +366,23 @@ def test_a_download_is_the_engines_bytes(front, engine, path, method, size):
     assert (answer.body, answer.headers["Content-Type"]) == (payload, "application/octet-stream")
 
 
+@pytest.mark.parametrize("name,header", [
+    ("tales.txt", 'attachment; filename="tales.txt"'), ("a b-(1).txt", 'attachment; filename="a b-(1).txt"'),
+    ("Märchen ☃.txt", "attachment; filename=\"M_rchen _.txt\"; filename*=UTF-8''M%C3%A4rchen%20%E2%98%83.txt"),
+    ('a"b\\c%41', "attachment; filename=\"a_b_c_41\"; filename*=UTF-8''a%22b%5Cc%2541"),
+    ("a\r\nSet-Cookie: x", "attachment; filename=\"a__Set-Cookie: x\"; filename*=UTF-8''a%0D%0ASet-Cookie%3A%20x"),
+    ("", "attachment"), (7, "attachment"), (None, "attachment"), ("x" * 255, f'attachment; filename="{"x" * 255}"')])
+def test_a_download_has_the_files_name(front, engine, name, header):
+    @engine.on("file.content")
+    async def _(call):
+        await call.event({"bytes": 1, "content_type": "text/plain", "filename": name})
+        await call.data(b"x")
+        call.result({"bytes": 1})
+
+    answer = front.get("/v1/files/f/content")
+    assert (answer.headers["Content-Disposition"], answer.headers["Set-Cookie"]) == (header, None)
+
+
 def test_a_file_name_reaches_the_engine(front, engine):
     sender(engine, "model.file", b"x")
     front.get("/v1/models/m/files/config.json")
