@@ -41,6 +41,9 @@ static bool reply_add_headers(const request *r, const char *type, struct MHD_Res
 	ok = ok && MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
 	ok = ok && MHD_add_response_header(response, "X-Request-Id", r->id) == MHD_YES;
 	ok = ok && MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
+	char milliseconds[24];
+	snprintf(milliseconds, sizeof milliseconds, "%.0f", request_seconds(r) * 1e3);
+	ok = ok && MHD_add_response_header(response, "openai-processing-ms", milliseconds) == MHD_YES;
 	for (int i = 0; ok && i < r->n_headers; i++)
 		ok = MHD_add_response_header(response, r->headers[i].name, r->headers[i].value) == MHD_YES;
 	return ok && (!r->must_close || MHD_add_response_header(response, "Connection", "close") == MHD_YES);

@@ -137,8 +137,11 @@ static void request_refuse_path(request *r, int status, const route_match *match
 {
 	if (status == 405)
 		reply_header(r, "Allow", match->allow);
+	const char *nearest = status == 404 ? router_nearest(&r->uri) : NULL;
 	if (status == 400)
 		reply_refuse(r, 400, "invalid_target", NULL, "the path or query is malformed");
+	else if (nearest)
+		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path; the nearest one is %s", nearest);
 	else if (status == 404)
 		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path");
 	else if (status == 405)

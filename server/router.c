@@ -1,6 +1,7 @@
 /* Rows are tried in order; forty of them cost less than one header line. */
 #include "server/router.h"
 
+#include <stdint.h>
 #include <string.h>
 #include <strings.h>
 
@@ -100,4 +101,78 @@ bool router_param_name(const route *row, int n, char *out, size_t size)
 	memcpy(out, open + 1, bytes);
 	out[bytes] = '\0';
 	return true;
+}
+
+/* --- the nearest path ---------------------------------------------------------------- */
+
+/* Changes of a segment are counted in characters, and one that is missing or too many as NEAREST_SEGMENT; what stands
+ * for a parameter counts as one. */
+enum { NEAREST_BYTES = 32, NEAREST_SEGMENT = 3 };
+
+static size_t router_least(size_t a, size_t b, size_t c)
+{
+	size_t least = a < b ? a : b;
+	return least < c ? least : c;
+}
+
+static size_t router_segment_bytes(const char *segment)
+{
+	size_t bytes = strcspn(segment, "/");
+	return bytes < NEAREST_BYTES ? bytes : NEAREST_BYTES;
+}
+
+/* Levenshtein's distance of the segments' first NEAREST_BYTES bytes. */
+static size_t router_segment_distance(const char *a, const char *b)
+{
+	size_t n = router_segment_bytes(a), m = router_segment_bytes(b), row[NEAREST_BYTES + 1];
+	if (*b == '{')
+		return 1;
+	for (size_t j = 0; j <= m; j++)
+		row[j] = j;
+	for (size_t i = 1; i <= n; i++) {
+		size_t diagonal = row[0];
+		row[0] = i;
+		for (size_t j = 1; j <= m; j++) {
+			size_t above = row[j];
+			row[j] = router_least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+			diagonal = above;
+		}
+	}
+	return row[m];
+}
+
+/* The same over segments. */
+static size_t router_distance(const uri *u, const char *path)
+{
+	size_t row[URI_MAX_SEGMENTS + 1];
+	for (int i = 0; i <= u->n_segments; i++)
+		row[i] = NEAREST_SEGMENT * (size_t)i;
+	for (const char *at = strchr(path, '/'); at; at = strchr(at + 1, '/')) {
+		size_t diagonal = row[0];
+		row[0] += NEAREST_SEGMENT;
+		for (int i = 1; i <= u->n_segments; i++) {
+			size_t above = row[i];
+			row[i] = router_least(above + NEAREST_SEGMENT, row[i - 1] + NEAREST_SEGMENT,
+			                      diagonal + router_segment_distance(u->segments[i - 1], at + 1));
+			diagonal = above;
+		}
+	}
+	return row[u->n_segments];
+}
+
+const char *router_nearest(const uri *u)
+{
+	const char *nearest = NULL;
+	size_t least = SIZE_MAX;
+	const route *row;
+	if (u->n_segments == 0 || strcmp(u->segments[0], "v1") != 0)
+		return NULL;
+	for (int i = 0; (row = router_row(i)) != NULL; i++) {
+		size_t changes = strncmp(row->path, "/v1/", 4) == 0 ? router_distance(u, row->path) : SIZE_MAX;
+		if (changes < least) {
+			least = changes;
+			nearest = row->path;
+		}
+	}
+	return nearest;
 }

@@ -46,6 +46,8 @@ typedef struct route_match {
 /* 200, 404 (no such path, or a parameter that cannot be an id), 405, or 415 (the Content-Type fits no row).
  * HEAD is answered as GET. content_type may be NULL. */
 int router_find(const uri *u, const char *method, const char *content_type, route_match *out);
+/* The path under /v1/ that the fewest changes make of this one, as its row has it; NULL for what is not under /v1/. */
+const char *router_nearest(const uri *u);
 /* Is this Content-Type (may be NULL) the one of the row's body? */
 bool router_body_fits(const route *row, const char *content_type);
 /* The i-th row of all, or NULL. */

@@ -133,6 +133,31 @@ def test_unknown_paths_are_404_and_known_ones_say_what_they_answer(front):
     assert front.request("FROBNICATE", "/healthz").status == 405
 
 
+@pytest.mark.parametrize("path,nearest", [
+    ("/v1/chat/completions", "/v1/completions"), ("/v1/completion", "/v1/completions"), ("/v1/fine-tuning/jobs", "/v1/fine_tuning/jobs"),
+    ("/v1/fine_tuning/jobs/j/event", "/v1/fine_tuning/jobs/{id}/events"), ("/v1/model/m", "/v1/models/{id}"),
+    ("/v1/session/s/generate", "/v1/sessions/{id}/generate"), ("/v1/files/f/contents", "/v1/files/{id}/content"),
+    ("/v1/Models", "/v1/models"), ("/v1/jobs", "/v1/fine_tuning/jobs"), (f"/v1/{'a' * 8000}/m", None), ("/v1/a/b/c/d/e/f/g", None)],
+    ids=lambda value: value and value[:40])
+def test_an_unknown_path_is_told_the_nearest_one(front, path, nearest):
+    answer = front.get(path)
+    assert answer.status == 404
+    named = answer.error["message"].removeprefix("there is nothing at this path; the nearest one is ")
+    assert named == nearest if nearest else named.startswith("/v1/")
+
+
+def test_an_answer_says_how_long_it_took(front, engine):
+    @engine.on("model.get")
+    async def _(call):
+        import asyncio
+
+        await asyncio.sleep(0.05)
+        call.result({"id": "m"})
+
+    assert int(front.get("/v1/models/m").headers["openai-processing-ms"]) >= 50
+    assert int(front.get("/v1/nothing").headers["openai-processing-ms"]) >= 0
+
+
 @pytest.mark.parametrize("name", ["..", ".", "%2e%2e", "%2e%2e%2fetc", "..%2f..%2fetc%2fpasswd", "a%00b", "a%2fb", "%", "%zz", "%ff",
                                   "a%20b", "a" * 64, "caf%C3%A9", "a%0d%0aSet-Cookie:%20x", "~root", "a\\b"])
 @pytest.mark.parametrize("pattern", ["/v1/models/{}", "/v1/models/{}/files/config.json", "/v1/models/m/files/{}", "/v1/files/{}",
