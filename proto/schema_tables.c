@@ -119,7 +119,7 @@ const schema schema_completion = {
     "CompletionRequest", (const field[]){MODEL,
                                          {.name = "prompt", .type = FIELD_UNION, .items = prompts, .required = true},
                                          SAMPLING,
-                                         COUNT("n", 1, 16),
+                                         COUNT("n", 1, 128),
                                          /* OpenAI's, and not offered: only the value that switches them off. */
                                          COUNT("best_of", 0, 1),
                                          {.name = "echo", .type = FIELD_BOOLEAN, .choices = false_choice},

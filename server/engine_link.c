@@ -60,6 +60,7 @@ struct engine_link {
 	uint64_t backoff_ms, since_ms, heard_ms, pinged_ms;
 	frame_decoder decoder;
 	json_t *hello;
+	char fingerprint[24]; /* of the latest */
 	uint64_t last_id;
 	engine_call *calls[LINK_BUCKETS];
 	char read_buffer[LINK_READ_BYTES];
@@ -206,6 +207,15 @@ static void link_refuse_protocol(engine_link *l, int protocol)
 	link_drop(l, reason);
 }
 
+/* FNV-1a: neither secret nor guarded against. */
+static void link_fingerprint(engine_link *l, const frame *f)
+{
+	uint64_t hash = 0xcbf29ce484222325;
+	for (size_t i = 0; i < f->json_bytes; i++)
+		hash = (hash ^ (unsigned char)f->json[i]) * 0x100000001b3;
+	snprintf(l->fingerprint, sizeof l->fingerprint, "fp_%016llx", (unsigned long long)hash);
+}
+
 static void link_greet(engine_link *l, const frame *f)
 {
 	json_t *hello =
@@ -220,6 +230,7 @@ static void link_greet(engine_link *l, const frame *f)
 		link_refuse_protocol(l, theirs >= 0 && theirs <= 1000000 ? (int)theirs : -1);
 	} else {
 		l->hello = hello;
+		link_fingerprint(l, f);
 		l->state = LINK_UP;
 		l->backoff_ms = LINK_BACKOFF_FIRST_MS;
 		l->reason[0] = '\0';
@@ -483,6 +494,11 @@ const char *engine_link_reason(const engine_link *l)
 	if (l->state == LINK_UP)
 		return "";
 	return l->reason[0] ? l->reason : "connecting";
+}
+
+const char *engine_link_fingerprint(const engine_link *l)
+{
+	return l->fingerprint;
 }
 
 const json_t *engine_link_hello(const engine_link *l)

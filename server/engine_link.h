@@ -47,6 +47,8 @@ bool engine_link_up(const engine_link *l);
 const char *engine_link_reason(const engine_link *l);
 /* The engine's HELLO, or NULL while away; borrowed. */
 const json_t *engine_link_hello(const engine_link *l);
+/* A short word that changes when the greeting does: another version, backend or device. "" before the first one. */
+const char *engine_link_fingerprint(const engine_link *l);
 
 /* Open a stream. `params` is stolen and may be NULL. upload: DATA frames of ours follow. timeout_ms 0: none.
  * NULL when the link is not up (or memory is out): nothing is called back. */

@@ -24,7 +24,7 @@ typedef struct choice {
 
 typedef struct generation {
 	bool stream, include_usage, timings;
-	char id[40];
+	char id[40], fingerprint[24];
 	json_int_t created;
 	json_t *model; /* a string, or NULL while unknown */
 	choice *choices;
@@ -89,8 +89,8 @@ static json_t *generation_copy(const json_t *from, const char *key)
 /* The envelope of a chunk or an answer; choices is stolen. */
 static json_t *generation_envelope(const generation *g, json_t *choices)
 {
-	json_t *json = json_pack("{s:s, s:s, s:I, s:o}", "id", g->id, "object", "text_completion", "created",
-	                         g->created, "choices", choices);
+	json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", g->id, "object", "text_completion", "created",
+	                         g->created, "system_fingerprint", g->fingerprint, "choices", choices);
 	if (json && g->model)
 		json_object_set(json, "model", g->model);
 	return json;
@@ -442,6 +442,7 @@ void generation_handle(request *r)
 	g->timings = json_is_true(json_object_get(r->body, "timings"));
 	g->created = (json_int_t)time(NULL);
 	g->model = json_incref(json_object_get(r->body, "model"));
+	snprintf(g->fingerprint, sizeof g->fingerprint, "%s", engine_link_fingerprint(r->server->engine));
 	request_make_id(g->id, sizeof g->id, "cmpl-");
 	if (!g->stream && json_is_object(json_object_get(r->body, "stream_options"))) {
 		reply_refuse(r, 400, "invalid_value", "stream_options", "'stream_options' needs \"stream\": true");

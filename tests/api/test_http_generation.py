@@ -377,6 +377,13 @@ def test_a_session_generates_with_its_position(front, engine):
     assert found[-1]["model"] == "small"
 
 
+def test_a_fingerprint_stays_as_long_as_the_engine_does(start, engine, two_tokens):
+    fronts = [start(), start()]
+    found = {f.post("/v1/completions", REQUEST).json["system_fingerprint"] for f in fronts}
+    found |= {c["system_fingerprint"] for c in chunks(fronts[0].post("/v1/completions", {**REQUEST, "stream": True}).body)}
+    assert len(found) == 1 and found.pop().startswith("fp_")
+
+
 def test_every_chunk_of_a_session_names_the_model(front, engine):
     @engine.on("session.generate")
     async def _(call):
