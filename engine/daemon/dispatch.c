@@ -34,6 +34,12 @@ static const schema page_params = {
     "page", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63},
                             {.name = "limit", .type = FIELD_INTEGER, .min = 1, .max = LIST_LIMIT},
                             {0}}};
+static const field metadata_value = {.name = "value", .type = FIELD_STRING, .max = 512};
+static const schema job_list_params = {
+    "job_list", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63},
+                                {.name = "limit", .type = FIELD_INTEGER, .min = 1, .max = LIST_LIMIT},
+                                {.name = "metadata", .type = FIELD_OBJECT, .max = 16, .items = &metadata_value},
+                                {0}}};
 static const schema watch_params = {"watch", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63}, {0}}};
 static const schema checkpoint_params = {
     "checkpoint",
@@ -71,7 +77,7 @@ static const method methods[] = {
     {"file.delete", files_delete, &nothing, HAS_ID},
     {"file.content", files_content, &nothing, HAS_ID},
     {"job.create", jobs_create, &schema_job_create, KEYED},
-    {"job.list", jobs_list, &page_params, 0},
+    {"job.list", jobs_list, &job_list_params, 0},
     {"job.get", jobs_get, &nothing, HAS_ID},
     {"job.cancel", jobs_cancel, &nothing, HAS_ID},
     {"job.pause", jobs_pause, &nothing, HAS_ID},

@@ -9,7 +9,7 @@
 enum { LISTING_FILES = 10000, LISTING_JOBS = 20, LISTING_CHECKPOINTS = 10 };
 
 /* Answer {"object":"list","data":[…],"first_id","last_id","has_more"} with the rows the request's "after", "limit",
- * "order" and "purpose" ask for, `limit` unless it says otherwise; newest first unless the order is "asc". `convert`
+ * "order", "purpose" and "metadata" ask for, `limit` unless it says otherwise; newest first unless the order is "asc". `convert`
  * makes the API's object of a row (new reference); NULL: the row itself. */
 void listing_answer(stream *s, store_table table, const char *parent, int64_t limit,
                     json_t *(*convert)(stream *s, const json_t *row));

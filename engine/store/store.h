@@ -171,6 +171,8 @@ typedef struct store_page {
 	const char *parent; /* events and checkpoints: the job */
 	const char *after;  /* id of the row to begin behind, or NULL */
 	const char *filter; /* files: purpose; jobs: status; or NULL */
+	bool (*match)(const void *context, const json_t *object); /* false leaves a row out; NULL: none */
+	const void *match_context;
 	int64_t limit;      /* ≤ 0: all */
 	bool ascending;
 } store_page;

@@ -188,16 +188,16 @@ status store_list(store *s, store_table table, const store_page *page, store_eac
 	bool wanted = true;
 	while (wanted && ledger_step(s->db, rows, &result, err)) {
 		store_row row = {0};
-		if (page->limit > 0 && given == page->limit) {
-			*has_more = true;
-			break;
-		}
 		result = read_row(s, table, rows, &row, NULL);
-		if (result == STATUS_OK) {
+		bool matches = result == STATUS_OK && (!page->match || page->match(page->match_context, row.document));
+		*has_more = matches && page->limit > 0 && given == page->limit;
+		if (matches && !*has_more) {
 			wanted = each(context, row.document);
 			given++;
 		}
 		row_fini(&row);
+		if (*has_more)
+			break;
 		if (result == STATUS_NOMEM) {
 			error_set(err, STATUS_NOMEM, NULL, "out of memory");
 			break;

@@ -126,6 +126,23 @@ def test_openais_own_fields_are_enough(engine):
     engine.call("job.cancel", {"id": job["id"]})
 
 
+def test_jobs_are_found_by_their_metadata(engine, file):
+    def listed(**more):
+        page = engine.call("job.list", more)
+        return [j["id"] for j in page["data"]], page["has_more"]
+
+    jobs = [engine.call("job.create", {**job_params(file, 1), "metadata": m})["id"]
+            for m in ({"owner": "x", "n": "1"}, {"owner": "x", "n": "2"}, {"owner": "y"}, {})]
+    assert listed(metadata={"owner": "x"}) == ([jobs[1], jobs[0]], False)
+    assert listed(metadata={"owner": "x"}, limit=1) == ([jobs[1]], True)
+    assert listed(metadata={"owner": "x"}, limit=1, after=jobs[1]) == ([jobs[0]], False)
+    assert listed(metadata={"owner": "x", "n": "1"}) == ([jobs[0]], False)
+    assert listed(metadata={"owner": "z"}) == listed(metadata={"own": "x"}) == ([], False)
+    assert jobs[3] in listed(metadata={})[0] and jobs[2] not in listed(metadata={})[0]
+    for job in jobs:
+        engine.wait_job(job)
+
+
 def test_a_validation_file_is_used_and_a_tiny_text_needs_none(engine, file):
     other = engine.add_file("some quite different text, " * 20)
     done = engine.wait_job(engine.call("job.create", {**job_params(file, 5), "validation_file": other})["id"])
