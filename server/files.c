@@ -1,5 +1,7 @@
 /* /v1/files: training text. A form may name the purpose before or after the file: there is one purpose, so the
  * upload begins with it, and a form that turns out to mean another, or none, is refused before the end is sent. */
+#include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/download.h"
@@ -18,11 +20,32 @@ static const char *files_name(const char *given)
 	return name[0] && strlen(name) <= 255 && uri_utf8_valid(name) ? name : "upload";
 }
 
+static const char files_anchor[] = "expires_after[anchor]", files_seconds[] = "expires_after[seconds]";
+
 static bool files_create_check(request *r)
 {
 	if (strcmp(upload_value(r, "purpose"), files_purpose) == 0)
 		return true;
 	reply_refuse(r, 400, "invalid_value", "purpose", "'purpose' must be '%s'", files_purpose);
+	return false;
+}
+
+/* OpenAI's two fields as the member expires_after of params, whose values the engine checks. */
+static bool files_add_expiry(request *r, json_t *params)
+{
+	const char *anchor = upload_value(r, files_anchor), *seconds = upload_value(r, files_seconds);
+	if (!anchor && !seconds)
+		return true;
+	char *end = NULL;
+	long long count = seconds ? strtoll(seconds, &end, 10) : 0;
+	if (!seconds || *end || end == seconds || isspace((unsigned char)*seconds)) {
+		reply_refuse(r, 400, "invalid_value", files_seconds, "'%s' must be a number of seconds", files_seconds);
+		return false;
+	}
+	json_t *expiry = json_pack("{s:s?, s:I}", "anchor", anchor, "seconds", (json_int_t)count);
+	if (json_object_set_new(params, "expires_after", expiry) == 0)
+		return true;
+	reply_out_of_memory(r);
 	return false;
 }
 
@@ -33,15 +56,21 @@ static json_t *files_create_params(request *r, const char *file_name)
 	json_t *params = json_pack("{s:s, s:s}", "filename", files_name(file_name), "purpose", files_purpose);
 	if (!params)
 		reply_out_of_memory(r);
-	return params;
+	if (params && files_add_expiry(r, params))
+		return params;
+	json_decref(params);
+	return NULL;
 }
 
 static void files_create(request *r)
 {
-	static const upload_form form = {
-	    .fields = {{"file", true, true}, {"purpose", false, true}, {NULL, false, false}},
-	    .params = files_create_params,
-	    .check = files_create_check};
+	static const upload_form form = {.fields = {{.name = "file", .streamed = true, .required = true},
+	                                            {.name = "purpose", .required = true},
+	                                            {.name = files_anchor, .early = true},
+	                                            {.name = files_seconds, .early = true},
+	                                            {.name = NULL}},
+	                                 .params = files_create_params,
+	                                 .check = files_create_check};
 	upload_form_begin(r, &form);
 }
 

@@ -21,11 +21,11 @@ static json_t *models_import_params(request *r, const char *file_name)
 
 static void models_import(request *r)
 {
-	static const upload_form form = {.fields = {{"id", false, true},
-	                                            {"config", true, true},
-	                                            {"weights", true, true},
-	                                            {"tokenizer", true, false},
-	                                            {NULL, false, false}},
+	static const upload_form form = {.fields = {{.name = "id", .required = true, .early = true},
+	                                            {.name = "config", .streamed = true, .required = true},
+	                                            {.name = "weights", .streamed = true, .required = true},
+	                                            {.name = "tokenizer", .streamed = true},
+	                                            {.name = NULL}},
 	                                 .params = models_import_params};
 	upload_form_begin(r, &form);
 }

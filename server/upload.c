@@ -126,6 +126,10 @@ static bool upload_begin_part(request *r, const char *name, const char *file_nam
 		reply_refuse(r, 400, "invalid_value", name, "form field '%s' was given twice", name);
 		return false;
 	}
+	if (found->early && r->call) {
+		reply_refuse(r, 400, "invalid_value", name, "form field '%s' must stand before the files", name);
+		return false;
+	}
 	u->current = found;
 	u->untouched = true;
 	u->seen |= bit;

@@ -17,6 +17,7 @@ typedef struct upload_field {
 	const char *name;
 	bool streamed;
 	bool required;
+	bool early; /* stands before the first streamed part */
 } upload_field;
 
 typedef struct upload_form {

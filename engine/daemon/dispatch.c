@@ -50,9 +50,16 @@ static const schema file_list_params = {
                                  {.name = "order", .type = FIELD_STRING, .choices = orders},
                                  {.name = "purpose", .type = FIELD_STRING, .max = 31},
                                  {0}}};
+static const char *const anchors[] = {"created_at", NULL};
+static const schema expiry = {
+    "expires_after",
+    (const field[]){{.name = "anchor", .type = FIELD_STRING, .choices = anchors, .required = true},
+                    {.name = "seconds", .type = FIELD_INTEGER, .min = 3600, .max = 2592000, .required = true},
+                    {0}}};
 static const schema file_create_params = {
     "file_create", (const field[]){{.name = "filename", .type = FIELD_STRING, .required = true, .min = 1, .max = 255},
                                    {.name = "purpose", .type = FIELD_STRING, .required = true, .min = 1, .max = 31},
+                                   {.name = "expires_after", .type = FIELD_OBJECT, .nested = &expiry},
                                    {0}}};
 static const schema model_file_params = {
     "model_file", (const field[]){{.name = "name", .type = FIELD_STRING, .required = true, .min = 1, .max = 255}, {0}}};

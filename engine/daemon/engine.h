@@ -57,7 +57,7 @@ typedef struct engine {
 	struct sessions *sessions;
 	struct jobs *jobs;
 	uint64_t storage_looked_ns; /* storage.c's */
-	bool storage_warned;
+	bool storage_warned, expiry_failed;
 	struct idempotency *idempotency;
 	uint64_t started_ns, stop_ns; /* stop_ns: deadline of stopping, 0 before */
 	uint64_t requests, failures;  /* answered with RESULT, with ERROR */

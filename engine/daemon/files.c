@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/log.h"
 #include "engine/base/manifest.h"
 #include "engine/daemon/download.h"
 #include "engine/daemon/engine.h"
@@ -16,27 +17,33 @@
 
 /* digest: NULL for a file stored before there were digests */
 static json_t *file_object(const char *id, const char *filename, const char *purpose, json_int_t bytes,
-                           json_int_t created, const char *digest)
+                           json_int_t created, const char *digest, json_int_t expires)
 {
-	return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s?}", "id", id, "object", "file", "bytes", bytes,
-	                 "created_at", created, "filename", filename, "purpose", purpose, "status", "processed", "xxh3",
-	                 digest);
+	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s?}", "id", id, "object", "file", "bytes",
+	                           bytes, "created_at", created, "filename", filename, "purpose", purpose, "status",
+	                           "processed", "xxh3", digest);
+	if (expires == 0 || (object && json_object_set_new(object, "expires_at", json_integer(expires)) == 0))
+		return object;
+	json_decref(object);
+	return NULL;
 }
 
 static json_t *from_file(const store_file *f)
 {
-	return file_object(f->id, f->filename, f->purpose, f->bytes, f->created, f->digest[0] ? f->digest : NULL);
+	return file_object(f->id, f->filename, f->purpose, f->bytes, f->created, f->digest[0] ? f->digest : NULL,
+	                   f->expires);
 }
 
 static json_t *from_row(stream *s, const json_t *row)
 {
 	const char *id, *filename, *purpose, *digest = NULL;
-	json_int_t bytes, created;
+	json_int_t bytes, created, expires = 0;
 	(void)s;
-	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s:I, s:I, s?s}", "id", &id, "filename", &filename,
-	                "purpose", &purpose, "bytes", &bytes, "created", &created, "xxh3", &digest) != 0)
+	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s:I, s:I, s?s, s?I}", "id", &id, "filename",
+	                &filename, "purpose", &purpose, "bytes", &bytes, "created", &created, "xxh3", &digest,
+	                "expires", &expires) != 0)
 		return NULL;
-	return file_object(id, filename, purpose, bytes, created, digest);
+	return file_object(id, filename, purpose, bytes, created, digest, expires);
 }
 
 /* --- file.create --------------------------------------------------------------- */
@@ -47,6 +54,7 @@ static status seal(const json_t *params, const char *folder, store_file *out, er
 	snprintf(path, sizeof path, "%s/file", folder);
 	snprintf(out->filename, sizeof out->filename, "%s", json_string_value(json_object_get(params, "filename")));
 	snprintf(out->purpose, sizeof out->purpose, "%s", json_string_value(json_object_get(params, "purpose")));
+	out->lifetime = json_integer_value(json_object_get(json_object_get(params, "expires_after"), "seconds"));
 	return store_file_seal(out, path, err);
 }
 
@@ -121,4 +129,22 @@ void files_content(stream *s)
 	}
 	store_blob_path(s->engine->store, f.id, path);
 	download_file(s, path, f.filename, "application/octet-stream", STORE_FILES, about);
+}
+
+status files_expire(engine *e, int64_t now, error *err)
+{
+	json_t *ids = json_array(), *id;
+	size_t i;
+	status result = ids ? store_files_expired(e->store, now, ids, err) : error_settle(err, STATUS_NOMEM);
+	json_array_foreach(ids, i, id)
+	{
+		const char *name = json_string_value(id);
+		if (result != STATUS_OK || jobs_use_file(e->jobs, name))
+			continue; /* it goes when the job has ended */
+		result = store_file_delete(e->store, name, err);
+		if (result == STATUS_OK)
+			log_line(LOG_INFO, "the file %s has expired", name);
+	}
+	json_decref(ids);
+	return result;
 }

@@ -4,10 +4,15 @@
 
 #include "engine/daemon/stream.h"
 
+struct engine;
+
 void files_create(stream *s);
 void files_list(stream *s);
 void files_get(stream *s);
 void files_delete(stream *s);
 void files_content(stream *s);
+
+/* Delete the files that have expired at that Unix time, except those that a job which has not ended reads. */
+status files_expire(struct engine *e, int64_t now, error *err);
 
 #endif

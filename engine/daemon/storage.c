@@ -9,6 +9,7 @@
 #include "engine/daemon/background.h"
 #include "engine/daemon/cards.h"
 #include "engine/daemon/engine.h"
+#include "engine/daemon/files.h"
 
 enum { STORAGE_LOOK_NS = 1000000000, STORAGE_WARN_PERCENT = 90 };
 
@@ -26,9 +27,19 @@ static void watch_budget(engine *e)
 		return;
 	bool near = used / STORAGE_WARN_PERCENT >= budget / 100;
 	if (near && !e->storage_warned)
-		log_line(LOG_WARN, "%lld of %lld bytes of the data budget are used: delete checkpoints, files or models",
+		log_line(LOG_WARN,
+		         "%lld of %lld bytes of the data budget are used: delete checkpoints, files or models",
 		         (long long)used, (long long)budget);
 	e->storage_warned = near;
+}
+
+static void expire_files(engine *e)
+{
+	error err = ERROR_INIT;
+	bool failed = files_expire(e, clock_unix(), &err) != STATUS_OK;
+	if (failed && !e->expiry_failed)
+		log_line(LOG_WARN, "files that have expired stay for now: %s", error_message(&err));
+	e->expiry_failed = failed;
 }
 
 void storage_tick(engine *e)
@@ -37,6 +48,7 @@ void storage_tick(engine *e)
 		return;
 	e->storage_looked_ns = clock_ns();
 	cards_note_damage(e->cards);
+	expire_files(e);
 	watch_budget(e);
 }
 

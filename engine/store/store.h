@@ -91,9 +91,11 @@ typedef struct store_file {
 	char id[STORE_ID_BYTES], filename[256], purpose[32];
 	char digest[DIGEST_TEXT_BYTES]; /* of its bytes; "" for one stored before there were digests */
 	int64_t bytes, created;
+	int64_t lifetime; /* seconds; 0: for ever. To be set before it is sealed */
+	int64_t expires;  /* Unix time; 0: never */
 } store_file;
-/* Any thread: sync and hash a finished temporary file; id, bytes, digest and created are filled in, the manifest lies
- * beside it. */
+/* Any thread: sync and hash a finished temporary file; id, bytes, digest, created and expires are filled in, the
+ * manifest lies beside it. */
 status store_file_seal(store_file *f, const char *temporary, error *err);
 /* Move it in (rename, row). One that is not sealed (no id) is sealed first. STATUS_FULL: over the budget. */
 status store_file_add(store *s, store_file *f, const char *temporary, error *err);
@@ -101,6 +103,8 @@ status store_file_get(store *s, const char *id, store_file *out, error *err);
 /* Verify its blob. STATUS_STORAGE: missing or damaged. */
 status store_file_check(store *s, const char *id, error *err);
 status store_file_delete(store *s, const char *id, error *err);
+/* Append the ids of the files that have expired to the array. */
+status store_files_expired(store *s, int64_t now, json_t *ids, error *err);
 
 typedef struct store_model {
 	char id[STORE_ID_BYTES], owned_by[64], architecture[64];

@@ -57,6 +57,7 @@ status adopt_file(store *s, const char *name, error *err)
 	if (opened != STATUS_OK)
 		return opened == STATUS_NOMEM ? opened : strange(err, STORE_FILES, name);
 	snprintf(row.state, sizeof row.state, "%s", text_of(manifest_about(m), "purpose"));
+	row.number = json_integer_value(json_object_get(manifest_about(m), "expires"));
 	manifest_free(m);
 	status result = adopt(s, STORE_FILES, path, base, name, &row, err);
 	row_fini(&row);

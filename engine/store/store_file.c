@@ -18,8 +18,9 @@ static status no_file(error *err, const char *id)
 
 static json_t *document_of(const store_file *f)
 {
-	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:s}", "id", f->id, "filename", f->filename, "purpose", f->purpose,
-	                 "bytes", (json_int_t)f->bytes, "created", (json_int_t)f->created, "xxh3", f->digest);
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:I}", "id", f->id, "filename", f->filename, "purpose", f->purpose,
+	                 "bytes", (json_int_t)f->bytes, "created", (json_int_t)f->created, "xxh3", f->digest, "expires",
+	                 (json_int_t)f->expires);
 }
 
 static status hash_blob(store_file *f, int fd, const char *path, error *err)
@@ -58,6 +59,7 @@ status store_file_seal(store_file *f, const char *temporary, error *err)
 {
 	store_new_id(f->id, "file-");
 	f->created = clock_unix();
+	f->expires = f->lifetime > 0 ? f->created + f->lifetime : 0;
 	TRY(sync_blob(f, temporary, err));
 	json_t *about = document_of(f);
 	status result = about ? manifest_write_file(temporary, f->id, store_kind(STORE_FILES), f->id, about, err)
@@ -82,7 +84,7 @@ static status put_row(store *s, const store_file *f, const char *blob, error *er
 {
 	char path[PATH_MAX + 16];
 	manifest *m;
-	store_row row = {.bytes = f->bytes};
+	store_row row = {.bytes = f->bytes, .number = f->expires};
 	snprintf(path, sizeof path, "%s" MANIFEST_SUFFIX, blob);
 	TRY(manifest_open(&m, path, err));
 	snprintf(row.id, sizeof row.id, "%s", f->id);
@@ -123,6 +125,7 @@ status store_file_get(store *s, const char *id, store_file *out, error *err)
 		snprintf(out->digest, sizeof out->digest, "%s", digest ? digest : "");
 		out->bytes = row.bytes;
 		out->created = json_integer_value(json_object_get(row.document, "created"));
+		out->expires = row.number;
 	}
 	row_fini(&row);
 	return result == STATUS_NOT_FOUND ? no_file(err, id) : result;
@@ -156,4 +159,23 @@ static status delete_file(store *s, const char *id, int64_t number, error *err)
 status store_file_delete(store *s, const char *id, error *err)
 {
 	return store_with_reserve(s, delete_file, id, 0, err);
+}
+
+status store_files_expired(store *s, int64_t now, json_t *ids, error *err)
+{
+	sqlite3_stmt *rows;
+	status result;
+	TRY(ledger_prepare(s->db, &rows, err,
+	                   "SELECT id FROM objects WHERE kind=? AND parent='' AND number>0 AND number<=?", "ti",
+	                   store_kind(STORE_FILES), now));
+	while (ledger_step(s->db, rows, &result, err)) {
+		char id[STORE_ID_BYTES];
+		ledger_text(rows, 0, id, sizeof id);
+		if (json_array_append_new(ids, json_string(id)) != 0) {
+			result = error_set(err, STATUS_NOMEM, NULL, "out of memory");
+			break;
+		}
+	}
+	sqlite3_finalize(rows);
+	return result;
 }

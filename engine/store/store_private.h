@@ -73,7 +73,7 @@ status after_add(after_list *list, const char *text, error *err);
 /* One row of the ledger. Its meaning by kind:
  *
  *   kind        parent  number    state          document               manifest
- *   file                          purpose        the file               of the blob
+ *   file                expires   purpose        the file               of the blob
  *   model                         dtype          the model's row        of the folder
  *   job                           status         the job
  *   event       job     sequence                 the event

@@ -505,6 +505,21 @@ def test_files_are_kept_listed_and_removed(daemon, engine):
         assert not (daemon.folder / "blobs" / i).exists()
 
 
+def test_a_file_says_when_it_expires(engine):
+    def keep(**expiry):
+        return engine.upload("file.create", {"filename": "f", "purpose": "fine-tune", "expires_after": expiry}, file=b"x")
+
+    kept = keep(anchor="created_at", seconds=3600)
+    assert kept["expires_at"] == kept["created_at"] + 3600
+    assert engine.call("file.get", {"id": kept["id"]}) == kept == engine.call("file.list", {"limit": 1})["data"][0]
+    assert "expires_at" not in engine.call("file.get", {"id": engine.add_file("y")})
+    for expiry, param in [({"seconds": 3600}, "anchor"), ({"anchor": "created_at"}, "seconds"), ({"anchor": "now", "seconds": 3600}, "anchor"),
+                          ({"anchor": "created_at", "seconds": 3599}, "seconds"), ({"anchor": "created_at", "seconds": 2592001}, "seconds")]:
+        with pytest.raises(EngineError) as e:
+            keep(**expiry)
+        assert (e.value.status, e.value.param) == (400, f"expires_after.{param}")
+
+
 def test_an_empty_file_is_a_file(engine):
     i = engine.add_file(b"")
     assert engine.call("file.get", {"id": i})["bytes"] == 0

@@ -61,6 +61,12 @@ def test_the_openai_client_stores_a_file(front, keeper):
     assert keeper.kept == [({"filename": "train.jsonl", "purpose": "fine-tune"}, {"file": b'{"text":"x"}\n'})]
 
 
+def test_the_openai_client_stores_a_file_for_a_while(front, keeper):
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="any", max_retries=0)
+    client.files.create(file=("a", b"x"), purpose="fine-tune", expires_after={"anchor": "created_at", "seconds": 7200})
+    assert keeper.kept[0][0]["expires_after"] == {"anchor": "created_at", "seconds": 7200}
+
+
 @pytest.mark.parametrize("content", [b"", b"\r", b"\r\n", b"\r\n-", b"\r\n--x-boundary", b"-", b"\0" * 10, b"\r\n" * 5000, b"--x-boundary-x\r\n",
                                      bytes(range(256)) * 300], ids=range(10))
 @pytest.mark.parametrize("piece", [1 << 30, 1000, 7])
@@ -99,6 +105,9 @@ BAD_FORMS = [
     ("unknown field", [("purpose", "fine-tune"), ("color", "red"), ("file", b"x", "f")], "color"),
     ("twice", [("purpose", "fine-tune"), ("file", b"x", "f"), ("file", b"y", "f")], "file"),
     ("long purpose", [("purpose", "f" * 1000), ("file", b"x", "f")], "purpose"),
+    ("seconds that are none", [("expires_after[seconds]", "1h"), ("purpose", "fine-tune"), ("file", b"x", "f")], "expires_after[seconds]"),
+    ("an anchor alone", [("expires_after[anchor]", "created_at"), ("purpose", "fine-tune"), ("file", b"x", "f")], "expires_after[seconds]"),
+    ("an anchor too late", [("purpose", "fine-tune"), ("file", b"x", "f"), ("expires_after[anchor]", "created_at")], "expires_after[anchor]"),
     ("NUL in purpose", [("purpose", b"fine-tune\0"), ("file", b"x", "f")], "purpose"),
 ]
 

@@ -1,0 +1,127 @@
+/* Files that expire: an engine without its sockets and its device. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/daemon/engine.h"
+#include "engine/daemon/files.h"
+#include "engine/daemon/jobs.h"
+
+enum { HOUR = 3600 };
+
+typedef struct fixture {
+	engine engine;
+	char folder[64];
+} fixture;
+
+static int setup(void **state)
+{
+	fixture *f = calloc(1, sizeof *f);
+	log_init("test", LOG_ERROR);
+	strcpy(f->folder, "/tmp/additive-files-XXXXXX");
+	assert_non_null(mkdtemp(f->folder));
+	assert_int_equal(store_open(&f->engine.store, f->folder, NULL), STATUS_OK);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	jobs_free(f->engine.jobs);
+	store_close(f->engine.store);
+	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
+	free(f);
+	return 0;
+}
+
+static store_file add(fixture *f, int64_t lifetime)
+{
+	store_file file = {.filename = "text", .purpose = "fine-tune", .lifetime = lifetime};
+	char path[PATH_MAX];
+	store_temporary_path(f->engine.store, path);
+	assert_int_equal(file_write(path, &(file_part){"text", 4}, 1, NULL), STATUS_OK);
+	assert_int_equal(store_file_add(f->engine.store, &file, path, NULL), STATUS_OK);
+	assert_true(file.expires == (lifetime ? file.created + lifetime : 0));
+	return file;
+}
+
+static bool is_there(fixture *f, const store_file *file)
+{
+	store_file found;
+	status s = store_file_get(f->engine.store, file->id, &found, NULL);
+	assert_true(s == STATUS_OK || s == STATUS_NOT_FOUND);
+	assert_true(s != STATUS_OK || found.expires == file->expires);
+	return s == STATUS_OK;
+}
+
+static void a_file_goes_when_its_time_is_over_and_others_stay(void **state)
+{
+	fixture *f = *state;
+	char path[PATH_MAX];
+	store_file first = add(f, HOUR), later = add(f, 2 * HOUR), lasting = add(f, 0);
+	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
+	assert_int_equal(files_expire(&f->engine, first.expires - 1, NULL), STATUS_OK);
+	assert_true(is_there(f, &first) && is_there(f, &later) && is_there(f, &lasting));
+	assert_int_equal(files_expire(&f->engine, first.expires, NULL), STATUS_OK);
+	assert_false(is_there(f, &first));
+	assert_true(is_there(f, &later) && is_there(f, &lasting));
+	store_blob_path(f->engine.store, first.id, path);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(files_expire(&f->engine, INT64_MAX, NULL), STATUS_OK);
+	assert_false(is_there(f, &later));
+	assert_true(is_there(f, &lasting));
+}
+
+static void a_file_stays_as_long_as_a_job_needs_it(void **state)
+{
+	fixture *f = *state;
+	store_file file = add(f, HOUR);
+	json_t *paused = json_pack("{s:s, s:s, s:s}", "id", "ftjob-1", "status", "paused", "training_file", file.id);
+	assert_int_equal(store_job_put(f->engine.store, "ftjob-1", "paused", paused, NULL), STATUS_OK);
+	json_decref(paused);
+	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
+	assert_int_equal(files_expire(&f->engine, file.expires, NULL), STATUS_OK);
+	assert_true(is_there(f, &file));
+	jobs_free(f->engine.jobs);
+	assert_int_equal(store_job_delete(f->engine.store, "ftjob-1", NULL), STATUS_OK);
+	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
+	assert_int_equal(files_expire(&f->engine, file.expires, NULL), STATUS_OK);
+	assert_false(is_there(f, &file));
+}
+
+static void a_rebuilt_ledger_knows_when_files_expire(void **state)
+{
+	fixture *f = *state;
+	char path[PATH_MAX];
+	store_file file = add(f, HOUR);
+	store_close(f->engine.store);
+	for (size_t i = 0; i < 3; i++) {
+		static const char *const ends[] = {"", "-wal", "-shm"};
+		snprintf(path, sizeof path, "%s/ledger.sqlite%s", f->folder, ends[i]);
+		unlink(path);
+	}
+	assert_int_equal(store_rebuild(&f->engine.store, f->folder, NULL), STATUS_OK);
+	assert_true(is_there(f, &file));
+	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);
+	assert_int_equal(files_expire(&f->engine, file.expires, NULL), STATUS_OK);
+	assert_false(is_there(f, &file));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_file_goes_when_its_time_is_over_and_others_stay, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_file_stays_as_long_as_a_job_needs_it, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_rebuilt_ledger_knows_when_files_expire, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
