@@ -229,7 +229,7 @@ static void upload_taken_form(request *r)
 		upload_finish(r);
 }
 
-/* RFC 2046: up to 70 of these characters; a quoted one is refused by nobody, so quotes may surround it. */
+/* RFC 2046: up to 70 of these characters, between quotes or not. The processor takes no boundary of one. */
 static bool upload_boundary_valid(const char *content_type)
 {
 	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789'()+_,-./:=?";
@@ -241,7 +241,7 @@ static bool upload_boundary_valid(const char *content_type)
 	boundary += quoted;
 	size_t bytes = strspn(boundary, allowed);
 	const char *end = boundary + bytes;
-	return bytes >= 1 && bytes <= UPLOAD_MAX_BOUNDARY && (quoted ? strcmp(end, "\"") == 0 : *end == '\0');
+	return bytes >= 2 && bytes <= UPLOAD_MAX_BOUNDARY && (quoted ? strcmp(end, "\"") == 0 : *end == '\0');
 }
 
 /* --- life ----------------------------------------------------------------------------------------- */

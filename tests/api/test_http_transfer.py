@@ -122,7 +122,7 @@ def test_a_wrong_form_names_its_field_and_stores_nothing(front, keeper, name, pa
 
 @pytest.mark.parametrize("content_type", ["multipart/form-data", "multipart/form-data; boundary=", 'multipart/form-data; boundary="',
                                           'multipart/form-data; boundary=""', "multipart/form-data; boundary=" + "b" * 5000,
-                                          "multipart/form-data; boundary=a\tb", 'multipart/form-data; boundary="a', "multipart/form-data; x=y"])
+                                          "multipart/form-data; boundary=a\tb", "multipart/form-data; boundary=b", 'multipart/form-data; boundary="a', "multipart/form-data; x=y"])
 def test_a_malformed_boundary_is_refused(front, content_type):
     answer = front.post("/v1/files", b"x" * 100, headers={"Content-Type": content_type})
     assert (answer.status, answer.error["code"]) == (400, "invalid_form")
