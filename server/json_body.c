@@ -4,6 +4,7 @@
 #include "server/json_body.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 #include "proto/json_memory.h"
@@ -51,6 +52,32 @@ static problem json_body_wrong(const json_error_t *where)
 	}
 }
 
+/* A real without a fraction, such as 1.0 or 1e3, is an integer, as in JSON Schema, where a double holds it exactly. */
+static json_t *json_body_integer(const json_t *real)
+{
+	double x = json_real_value(real);
+	return fabs(x) <= 0x1p53 && x == trunc(x) ? json_integer((json_int_t)x) : NULL;
+}
+
+static void json_body_make_integers(json_t *json)
+{
+	const char *key;
+	json_t *member, *integer;
+	size_t i;
+	json_object_foreach(json, key, member)
+	{
+		json_body_make_integers(member);
+		if (json_is_real(member) && (integer = json_body_integer(member)) != NULL)
+			json_object_set_new(json, key, integer);
+	}
+	json_array_foreach(json, i, member)
+	{
+		json_body_make_integers(member);
+		if (json_is_real(member) && (integer = json_body_integer(member)) != NULL)
+			json_array_set_new(json, i, integer);
+	}
+}
+
 json_t *json_body_parse(char *text, size_t bytes, problem *out)
 {
 	json_error_t where;
@@ -62,8 +89,10 @@ json_t *json_body_parse(char *text, size_t bytes, problem *out)
 		*out = json_body_wrong(&where);
 	else if (!json_is_object(json))
 		*out = json_body_problem(400, "invalid_type", "the body must be a JSON object");
-	if (json_is_object(json))
+	if (json_is_object(json)) {
+		json_body_make_integers(json);
 		return json;
+	}
 	json_decref(json);
 	return NULL;
 }

@@ -238,6 +238,15 @@ def test_an_integer_beyond_63_bits_is_refused_with_its_field_and_range(front, en
     assert not engine.calls
 
 
+def test_an_integer_may_be_written_as_json_schema_allows(front, engine):
+    front.post("/v1/completions", b'{"model":"m","prompt":[1.0,2e1],"max_tokens":5e0,"temperature":1.0,"logit_bias":{"3":-1.50}}', headers=JSON)
+    found = engine.calls[-1].params
+    assert found == {"model": "m", "prompt": [1, 20], "max_tokens": 5, "temperature": 1, "logit_bias": {"3": -1.5}}
+    assert all(type(x) is int for x in [*found["prompt"], found["max_tokens"]])
+    error = front.post("/v1/completions", b'{"model":"m","prompt":"x","max_tokens":1.5}', headers=JSON).error
+    assert error["message"] == "'max_tokens' must be an integer from 1 to 1000000, not 1.5"
+
+
 @pytest.mark.parametrize("body,code", [(b'{"model":"m","text":1e999}', "out_of_range"), (b'{"a\\u0000":1}', "invalid_value")])
 def test_what_cannot_be_held_is_said_in_words_of_the_api(front, body, code):
     error = front.post("/v1/tokenize", body, headers=JSON).error
@@ -261,9 +270,9 @@ NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_p
 VALUES = ["-1", "-3", "0", "1000001", str(2**31), str(2**63), str(2**64), "1e308", "-1e308", "1e999", "NaN", "Infinity", '"1"', "[1]", "{}", "true", "1.5", "0.5", "1e0"]
 # What the API allows of the values above.
 ALLOWED = {
-    "max_tokens": [], "temperature": ["0", "1.5", "0.5", "1e0"], "top_p": ["0.5", "1e0"], "top_k": ["0", "1000001"],
+    "max_tokens": ["1e0"], "temperature": ["0", "1.5", "0.5", "1e0"], "top_p": ["0.5", "1e0"], "top_k": ["0", "1000001", "1e0"],
     "min_p": ["0", "0.5", "1e0"], "repetition_penalty": ["1.5", "0.5", "1e0"], "presence_penalty": ["-1", "0", "1.5", "0.5", "1e0"],
-    "frequency_penalty": ["-1", "0", "1.5", "0.5", "1e0"], "seed": ["-1", "-3", "0", "1000001", str(2**31)], "logprobs": ["0"], "n": [], "best_of": ["0"],
+    "frequency_penalty": ["-1", "0", "1.5", "0.5", "1e0"], "seed": ["-1", "-3", "0", "1000001", str(2**31), "1e0"], "logprobs": ["0", "1e0"], "n": ["1e0"], "best_of": ["0", "1e0"],
 }
 
 
