@@ -83,16 +83,16 @@ static void jobs_events(request *r)
 	static const engine_events events = {.event = forward_ignore, .end = jobs_found};
 	const char *stream = uri_query(&r->uri, "stream");
 	const char *after = jobs_watch_after(r);
+	if (after && !uri_id_valid(after)) {
+		reply_refuse(r, 400, "invalid_value", "Last-Event-ID", "Last-Event-ID is not the id of an event");
+		return;
+	}
 	if (!stream || strcmp(stream, "false") == 0) {
 		forward_handle(r);
 		return;
 	}
 	if (strcmp(stream, "true") != 0) {
 		reply_refuse(r, 400, "invalid_value", "stream", "'stream' must be true or false");
-		return;
-	}
-	if (after && !uri_id_valid(after)) {
-		reply_refuse(r, 400, "invalid_value", "Last-Event-ID", "Last-Event-ID is not the id of an event");
 		return;
 	}
 	job_watch *w = calloc(1, sizeof *w);

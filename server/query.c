@@ -26,7 +26,7 @@ static const query_kind query_kinds[] = {
     {NULL, QUERY_OWN}};
 
 /* OpenAI's filter: "metadata[KEY]=VALUE" for each member, or "metadata=null" for rows without any. */
-enum { QUERY_KEY_BYTES = 64, QUERY_VALUE_BYTES = 512 };
+enum { QUERY_KEY_BYTES = 4 * 64, QUERY_VALUE_BYTES = 4 * 512 }; /* of as many characters */
 static const char query_metadata[] = "metadata[";
 
 /* The KEY, into out; false when the name is another one. */

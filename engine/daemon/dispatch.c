@@ -34,7 +34,7 @@ static const schema page_params = {
     "page", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63},
                             {.name = "limit", .type = FIELD_INTEGER, .min = 1, .max = LIST_LIMIT},
                             {0}}};
-static const field metadata_value = {.name = "value", .type = FIELD_STRING, .max = 512};
+static const field metadata_value = {.name = "value", .type = FIELD_STRING, .max = 2048};
 static const schema job_list_params = {
     "job_list", (const field[]){{.name = "after", .type = FIELD_STRING, .max = 63},
                                 {.name = "limit", .type = FIELD_INTEGER, .min = 1, .max = LIST_LIMIT},

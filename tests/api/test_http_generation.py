@@ -447,6 +447,7 @@ def test_job_events_stream_from_the_start_and_resume(front, engine):
     assert [i for i, _ in resumed] == ["ev-3", "ev-4", None]
     assert [i for i, _ in events(front.get(path + "&after=ev-3").body)] == ["ev-4", None]
     assert front.get(path, headers={"Last-Event-ID": "a b"}).status == 400
+    assert front.get(path.removesuffix("?stream=true"), headers={"Last-Event-ID": "a b"}).status == 400
     for unknown in (front.get(path, headers={"Last-Event-ID": "ev-9"}), front.get(path + "&after=ev-9")):
         assert (unknown.status, unknown.error["code"]) == (404, "not_found")
     assert len(engine.called("job.watch")) == 3
