@@ -5,6 +5,7 @@
 #: make test         everything that needs no GPU; installs the packages it needs
 #: make unit pytest  its two halves
 #: make test-slow    what takes long: failing calls, killed engines on full disks, the fuzzers, sanitizers (25 minutes)
+#: make fuzz-api     API_SECONDS=480: generated requests for all of proto/openapi.yaml (installs schemathesis, 90 MB)
 #: make soak         MINUTES=30: mixed load on the service; fails when memory, files, threads or disk grow
 #: make test-aarch64 every program cross-built for aarch64, the unit tests run in an emulator
 #: make image        the container image; make image-test builds and runs it (root, no Docker engine needed)
@@ -284,6 +285,14 @@ test-slow:
 	$(MAKE) -j$(shell nproc) BUILD=asan all
 	$(MAKE) BUILD=asan KILLS=$(or $(KILLS),30) SWEEP_SECONDS=$(or $(SWEEP_SECONDS),120) pytest-faults
 	tests/fuzz/run $(FUZZ_SECONDS)
+FUZZ_VENV := build/fuzz-venv
+$(FUZZ_VENV)/ready: tests/fuzz/requirements.txt
+	$(PYTHON) -m venv $(FUZZ_VENV)
+	$(FUZZ_VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+.PHONY: fuzz-api
+fuzz-api: all $(FUZZ_VENV)/ready
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(FUZZ_VENV)/bin/python tests/fuzz/openapi.py $(or $(API_SECONDS),480) $(FUZZ_API)
 soak: all $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin $(VENV)/bin/python tests/faults/soak.py --minutes $(or $(MINUTES),30) $(SOAK)
 
