@@ -21,8 +21,8 @@
  *   - a step is not overtaken when its logits are needed afterwards, which the next step's replace: by
  *     log-probabilities, by a session that stops there; nor when the host has to count its tokens before more are
  *     sampled (penalties), or its scores are read (explain). Then the next step waits, as everywhere without a device.
- *   - a row goes on only if that is sure: its token is not the last by max_tokens, and there
- *     is credit for two. Otherwise it is in the step after.
+ *   - a row goes on only if that is sure: its token is not the last by max_tokens, and there is credit for
+ *     two. Otherwise it is in the step after.
  *   - whoever ends for another reason while a step reads its token (the scheduler is freed) waits for that step.
  *
  * Callbacks may start, cancel, grant and delete; they must not tick or free the scheduler. Nothing here
