@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/admission.h"
 #include "engine/daemon/choice_events.h"
 #include "engine/daemon/idempotency.h"
 
@@ -39,6 +40,7 @@ struct choices {
 	bool start_done, cancelled, control_under_way;
 	bool control_cancels; /* handed over with `control` */
 	error error;          /* the first that matters to the client */
+	admitted place;
 	/* executor until start is done */
 	task start;
 	bool start_cancelled; /* while it waited for its model */
@@ -133,11 +135,34 @@ static bool deal(choices *c)
 	return any;
 }
 
+/* A stream without credit counts as stalled from its last credit on, because a CREDIT says that the peer has taken
+ * something. */
+static void look_at_credit(choices *c)
+{
+	if (c->place.stalled || c->stream->credit > 0 || idempotency_detached(c->stream))
+		return;
+	c->place.stalled = true;
+	c->place.stalled_ms = uv_now(&c->stream->engine->loop);
+}
+
 static void on_credit(stream *s)
 {
 	choices *c = s->context;
+	c->place.stalled = false;
+	look_at_credit(c);
 	if (deal(c))
 		send_control(c);
+}
+
+static void evict(admitted *x)
+{
+	choices *c = TASK_OWNER(x, choices, place);
+	if (c->error.status == STATUS_OK)
+		error_set(&c->error, STATUS_BUSY, NULL,
+		          "the stream was not read for %d s while other requests waited for its place",
+		          ADMISSION_STALL_MS / 1000);
+	c->cancelled = true;
+	send_control(c);
 }
 
 static void on_cancel(stream *s)
@@ -327,6 +352,10 @@ static void deliver_event(task *t)
 		stream_event(c->stream, choice_events_object(&x->events, &m->event));
 	if (c->plan.request.n_alpha)
 		remember(x, m->event.tokens, m->event.n_tokens);
+	if (c->place.tokens == 0)
+		c->place.first_ms = uv_now(&c->stream->engine->loop);
+	c->place.tokens += m->event.n_tokens;
+	look_at_credit(c);
 	free(m);
 	if (x->granted <= CHOICES_WINDOW / 2 && deal(c))
 		send_control(c);
@@ -393,12 +422,19 @@ static void settle(choices *c)
 	session_settle(&c->settlement);
 }
 
+static void leave(choices *c)
+{
+	engine *e = c->stream->engine;
+	admission_leave(e->admission, &c->place, uv_now(&e->loop));
+}
+
 static void try_finish(choices *c)
 {
 	if (!c->start_done || c->ended < c->started || c->control_under_way)
 		return;
 	choose_error(c);
 	c->stream->watch = NULL;
+	leave(c);
 	if (c->plan.session) {
 		settle(c);
 		return;
@@ -440,6 +476,7 @@ static void start_done(task *t)
 static void refuse(choices *c, status why, const char *words)
 {
 	sessions *all = c->stream->engine->sessions;
+	leave(c);
 	if (c->plan.session && c->plan.ticket.create)
 		sessions_remove(all, c->plan.session, NULL);
 	else if (c->plan.session)
@@ -461,6 +498,17 @@ choices_plan *choices_get_plan(choices *c)
 	return &c->plan;
 }
 
+/* Take the places of all choices. */
+static status enter(choices *c, error *err)
+{
+	stream *s = c->stream;
+	int64_t most = c->plan.request.max_tokens;
+	c->place = (admitted){.slots = c->n, .most_tokens = most * c->n, .evict = evict};
+	look_at_credit(c);
+	return admission_enter(s->engine->admission, &c->place, s->owner, uv_now(&s->engine->loop), &s->retry_after,
+	                       err);
+}
+
 void choices_begin(choices *c)
 {
 	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
@@ -470,6 +518,12 @@ void choices_begin(choices *c)
 	s->context = c;
 	if (!c->items) {
 		refuse(c, STATUS_NOMEM, "out of memory");
+		return;
+	}
+	error err = ERROR_INIT;
+	status why = enter(c, &err);
+	if (why != STATUS_OK) {
+		refuse(c, why, error_message(&err));
 		return;
 	}
 	for (int i = 0; i < c->n; i++) {

@@ -415,6 +415,7 @@ static void on_request(connection *c, const frame *f)
 	}
 	json_t *params = json_object_get(request, "params");
 	const char *method = json_string_value(json_object_get(request, "method"));
+	const char *owner = json_string_value(json_object_get(request, "owner"));
 	if (!method || (params && !json_is_object(params) && !json_is_null(params))) {
 		json_decref(request);
 		protocol_error(c, "a REQUEST needs a JSON object with a method and params");
@@ -429,6 +430,7 @@ static void on_request(connection *c, const frame *f)
 		return;
 	}
 	s->upload = !(f->flags & FRAME_FLAG_END);
+	snprintf(s->owner, sizeof s->owner, "%s", owner ? owner : "");
 	s->params = json_is_object(params) ? json_incref(params) : json_object();
 	dispatch_request(s, method);
 	json_decref(request);
@@ -446,7 +448,7 @@ static void on_stream_frame(connection *c, const frame *f)
 			protocol_error(c, "DATA on a stream that takes none");
 	} else if (f->type == FRAME_CREDIT) {
 		s->credit = s->credit < INT32_MAX ? s->credit + f->credit : s->credit;
-		if (s->watch && s->watch->credit && stream_ready(s) > 0)
+		if (s->watch && s->watch->credit && (stream_ready(s) > 0 || f->credit == 0))
 			s->watch->credit(s);
 	} else if (!s->cancelled) {
 		s->cancelled = true;

@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/admission.h"
 #include "engine/daemon/cards.h"
 #include "engine/daemon/connection.h"
 #include "engine/daemon/device.h"
@@ -92,6 +93,8 @@ static status open_parts(engine *e, error *err)
 {
 	const engine_options *o = e->options;
 	device_options on = {.backend = o->backend, .device = o->device, .threads = o->threads, .limits = o->limits};
+	on.limits.max_generations = admission_limit(o->limits.max_generations);
+	TRY(admission_new(&e->admission, o->limits.max_generations));
 	TRY(store_open(&e->store, o->data, err));
 	store_set_budget(e->store, o->data_budget);
 	TRY(device_open(&e->device, &on, err));
@@ -143,6 +146,7 @@ static void close_parts(engine *e)
 	sessions_free(e->sessions);
 	cards_free(e->cards);
 	idempotency_free(e->idempotency);
+	admission_free(e->admission);
 	executor_free(e->executor);
 	listener_free(e->listener);
 	device_close(e->device);

@@ -39,6 +39,7 @@ struct cards;
 struct sessions;
 struct jobs;
 struct idempotency;
+struct admission;
 
 typedef struct engine {
 	const engine_options *options;
@@ -59,6 +60,7 @@ typedef struct engine {
 	uint64_t storage_looked_ns; /* storage.c's */
 	bool storage_warned, expiry_failed;
 	struct idempotency *idempotency;
+	struct admission *admission;
 	uint64_t started_ns, stop_ns; /* stop_ns: deadline of stopping, 0 before */
 	uint64_t requests, failures;  /* answered with RESULT, with ERROR */
 	int streams;                  /* not yet answered, of connections that have gone too */

@@ -84,7 +84,7 @@ void stream_error(stream *s, const error *err, const char *code)
 	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
 	reserve_forget(); /* what could not be built is not sent */
 	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
-	                                     again ? RETRY_SECONDS : 0);
+	                                     !again ? 0 : s->retry_after ? s->retry_after : RETRY_SECONDS);
 	char *text = json_text_reserve(object, PROTO_JSON);
 	json_decref(object);
 	s->engine->failures++;

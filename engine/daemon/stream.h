@@ -21,13 +21,13 @@
 struct connection;
 struct engine;
 
-enum { STREAM_TARGET_BYTES = 64 };
+enum { STREAM_TARGET_BYTES = 64, STREAM_OWNER_BYTES = 64 };
 
 typedef struct stream stream;
 
 /* How a handler hears of its stream; each may be NULL. Any of them may answer the stream. */
 typedef struct stream_watch {
-	void (*credit)(stream *s);               /* more may be sent */
+	void (*credit)(stream *s);               /* more may be sent, or the peer has taken something */
 	void (*data)(stream *s, const frame *f); /* a DATA frame of an upload */
 	void (*cancel)(stream *s);               /* at most once */
 } stream_watch;
@@ -38,6 +38,8 @@ struct stream {
 	uint64_t id;
 	int64_t credit;                   /* EVENT and DATA frames the peer still takes */
 	char target[STREAM_TARGET_BYTES]; /* the "id" of methods that have one */
+	char owner[STREAM_OWNER_BYTES];   /* whose request it is, as the front end says; "" when it does not */
+	int retry_after;                  /* seconds, of an error that may pass; 0: the default */
 	json_t *params;                   /* an object, checked against the method's schema */
 	bool upload;                      /* DATA frames are expected */
 	bool cancelled;

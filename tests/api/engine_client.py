@@ -148,7 +148,7 @@ class Engine:
             call.refused = True
             call.credits.release()
 
-    def begin(self, method, params=None, credit=0, upload=False):
+    def begin(self, method, params=None, credit=0, upload=False, owner=None):
         params = params or {}
         if method in ("completion.create", "session.generate"):
             # A tiny model may say "end of text" at any moment; what is asked for shall come.
@@ -156,7 +156,8 @@ class Engine:
         with self.lock:
             self.last += 1
             call = self.calls[self.last] = Call(self, self.last)
-        self.send(frame(REQUEST, call.stream, {"method": method, "params": params}, credit=credit,
+        named = {} if owner is None else {"owner": owner}
+        self.send(frame(REQUEST, call.stream, {"method": method, "params": params, **named}, credit=credit,
                         flags=0 if upload else END))
         return call
 

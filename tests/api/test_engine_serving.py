@@ -251,6 +251,38 @@ def test_a_full_queue_is_told_at_once_with_a_time_to_retry(engine, model):
     assert engine.generate({**ask, "max_tokens": 2})[2]
 
 
+def ended(call):
+    with pytest.raises(EngineError) as e:
+        call.result()
+    return e.value
+
+
+def test_a_stream_that_is_not_read_loses_its_place_to_a_request_that_needs_it_and_a_slow_one_does_not(engine, model):
+    ask = {"model": model, "prompt": "9", "max_tokens": 100}
+    slow, stalled = (engine.begin("completion.create", {**ask, "n": 4}, credit=1) for _ in range(2))
+    stalled.next()
+    assert refused(engine, "completion.create", ask, credit=1000).status == 429
+    for frames in (1, 0, 1):  # 0: the client reads, and has not taken everything
+        time.sleep(0.8)
+        slow.grant(frames)
+    assert engine.generate({**ask, "max_tokens": 2})[2]
+    e = ended(stalled)
+    assert (e.status, e.code) == (429, "overloaded") and "not read" in e.message
+    slow.grant(1000)
+    assert len(slow.result()["choices"]) == 4
+
+
+def test_an_owner_within_its_share_is_served_while_another_has_every_place(engine, model):
+    ask = {"model": model, "prompt": "9", "max_tokens": 400}
+    heavy = engine.begin("completion.create", {**ask, "n": 8}, credit=1, owner="heavy")
+    heavy.next()
+    light = engine.begin("completion.create", {**ask, "max_tokens": 5, "n": 4}, credit=1000, owner="light")
+    assert light.result()["usage"]["completion_tokens"] == 20
+    assert ended(engine.begin("completion.create", ask, credit=1, owner="heavy")).status == 429
+    heavy.cancel()
+    assert ended(heavy).code == "cancelled"
+
+
 def test_a_peer_that_does_not_read_delays_nobody(daemon, engine, model):
     ask = json.dumps({"method": "completion.create", "params": {"model": model, "prompt": "9", "max_tokens": 500, "logprobs": 20}})
     with dial(daemon.address) as deaf:

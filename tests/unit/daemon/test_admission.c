@@ -1,0 +1,235 @@
+/* Slots, shares, eviction and the time to try again, with a clock that the test turns. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "engine/daemon/admission.h"
+
+enum { SLOTS = 8, MAX = 64 };
+
+typedef struct fixture {
+	admission *all;
+	uint64_t now_ms;
+	admitted held[MAX];
+	int n, evicted;
+} fixture;
+
+static fixture *current;
+
+static void on_evict(admitted *x)
+{
+	(void)x;
+	current->evicted++;
+}
+
+static int setup(void **state)
+{
+	static fixture f;
+	f = (fixture){.now_ms = 1000000};
+	current = &f;
+	*state = &f;
+	return admission_new(&f.all, SLOTS) != STATUS_OK;
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	for (int i = 0; i < f->n; i++)
+		admission_leave(f->all, &f->held[i], f->now_ms);
+	admission_free(f->all);
+	return 0;
+}
+
+/* 0: admitted, as the next of f->held; else the seconds to wait. */
+static int ask(fixture *f, const char *owner, int slots)
+{
+	error err = ERROR_INIT;
+	int retry_after;
+	admitted *x = &f->held[f->n];
+	*x = (admitted){.slots = slots, .most_tokens = 100 * slots, .first_ms = f->now_ms, .evict = on_evict};
+	status s = admission_enter(f->all, x, owner, f->now_ms, &retry_after, &err);
+	assert_true(s == STATUS_OK || s == STATUS_BUSY);
+	assert_int_equal(s == STATUS_OK, retry_after == 0);
+	f->n += s == STATUS_OK;
+	return retry_after;
+}
+
+static void stall(fixture *f, admitted *x)
+{
+	x->stalled = true;
+	x->stalled_ms = f->now_ms;
+}
+
+static void end(fixture *f, int i)
+{
+	admission_leave(f->all, &f->held[i], f->now_ms);
+}
+
+static void one_owner_may_use_every_slot_and_no_more(void **state)
+{
+	fixture *f = *state;
+	assert_int_equal(ask(f, "a", 7), 0);
+	assert_true(ask(f, "a", 2) > 0);
+	assert_int_equal(ask(f, "a", 1), 0);
+	assert_true(ask(f, "a", 1) > 0);
+	end(f, 1);
+	assert_int_equal(ask(f, "a", 1), 0);
+}
+
+static void an_owner_within_its_share_gets_in_when_another_uses_every_slot(void **state)
+{
+	fixture *f = *state;
+	assert_int_equal(ask(f, "heavy", SLOTS), 0);
+	for (int i = 0; i < SLOTS / 2; i++)
+		assert_int_equal(ask(f, "light", 1), 0);
+	assert_true(ask(f, "light", 1) > 0);
+	assert_true(ask(f, "heavy", 1) > 0);
+	for (int i = 0; i < SLOTS / 4; i++)
+		assert_int_equal(ask(f, "third", 1), 0);
+	assert_true(ask(f, "third", 1) > 0);
+	assert_int_equal(f->evicted, 0);
+}
+
+static void what_runs_at_one_time_is_bounded_however_many_owners_there_are(void **state)
+{
+	static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+	fixture *f = *state;
+	int used = 0;
+	for (size_t o = 0; o < sizeof names / sizeof *names; o++)
+		while (ask(f, names[o], 1) == 0)
+			used++;
+	assert_in_range(used, SLOTS + 1, admission_limit(SLOTS));
+}
+
+static void a_stalled_stream_loses_its_slots_when_another_request_needs_them(void **state)
+{
+	fixture *f = *state;
+	assert_int_equal(ask(f, "a", SLOTS / 2), 0);
+	assert_int_equal(ask(f, "a", SLOTS / 2), 0);
+	stall(f, &f->held[0]);
+	f->now_ms += ADMISSION_STALL_MS - 1;
+	assert_true(ask(f, "a", 1) > 0);
+	f->now_ms += 1;
+	assert_int_equal(ask(f, "a", 1), 0);
+	assert_int_equal(f->evicted, 1);
+	assert_true(f->held[0].evicted);
+}
+
+static void a_stalled_stream_stays_while_no_request_needs_its_slots(void **state)
+{
+	fixture *f = *state;
+	assert_int_equal(ask(f, "a", SLOTS - 1), 0);
+	stall(f, &f->held[0]);
+	f->now_ms += 100 * ADMISSION_STALL_MS;
+	assert_int_equal(ask(f, "a", 1), 0);
+	assert_int_equal(f->evicted, 0);
+}
+
+static void a_stalled_stream_within_its_owners_share_is_not_evicted_for_others(void **state)
+{
+	fixture *f = *state;
+	assert_int_equal(ask(f, "slow", SLOTS / 2), 0);
+	assert_int_equal(ask(f, "busy", SLOTS / 2), 0);
+	stall(f, &f->held[0]);
+	f->now_ms += ADMISSION_STALL_MS;
+	assert_true(ask(f, "busy", 1) > 0);
+	assert_int_equal(f->evicted, 0);
+}
+
+static void the_owner_with_most_slots_loses_its_longest_stalled_stream_first(void **state)
+{
+	fixture *f = *state;
+	assert_int_equal(ask(f, "small", 3), 0);
+	assert_int_equal(ask(f, "large", 3), 0);
+	stall(f, &f->held[0]);
+	f->now_ms += 1;
+	assert_int_equal(ask(f, "large", 2), 0);
+	stall(f, &f->held[2]);
+	f->now_ms += 1;
+	stall(f, &f->held[1]);
+	f->now_ms += ADMISSION_STALL_MS;
+	assert_int_equal(ask(f, "new", 1), 0);
+	assert_int_equal(f->evicted, 1);
+	assert_true(f->held[2].evicted);
+}
+
+static void nothing_is_evicted_for_a_request_that_is_refused_all_the_same(void **state)
+{
+	fixture *f = *state;
+	assert_int_equal(ask(f, "a", 1), 0);
+	assert_int_equal(ask(f, "a", SLOTS - 1), 0);
+	stall(f, &f->held[0]);
+	f->now_ms += ADMISSION_STALL_MS;
+	assert_true(ask(f, "a", 2) > 0);
+	assert_int_equal(f->evicted, 0);
+}
+
+/* All slots are held by requests of one token per 0.1 s that have 60 tokens left. */
+static void be_busy(fixture *f)
+{
+	for (int i = 0; i < SLOTS; i++)
+		assert_int_equal(ask(f, "a", 1), 0);
+	f->now_ms += 4000;
+	for (int i = 0; i < SLOTS; i++)
+		f->held[i].tokens = 40;
+}
+
+static void a_refused_request_is_told_when_a_slot_will_be_free(void **state)
+{
+	fixture *f = *state;
+	be_busy(f);
+	f->held[3].tokens = 90; /* ends after 0.4 s, and its slot is promised to the first */
+	assert_int_equal(ask(f, "a", 1), 1);
+	assert_in_range(ask(f, "a", 1), 5, 9); /* those of 0.1 s a token */
+}
+
+static void refused_requests_are_spread_over_the_rounds_in_which_slots_are_free(void **state)
+{
+	fixture *f = *state;
+	be_busy(f);
+	int first = ask(f, "a", 1), last = first;
+	for (int i = 1; i < 2 * SLOTS; i++) {
+		int after = ask(f, "a", 1);
+		assert_true(after >= last);
+		last = after;
+	}
+	assert_true(last > first);
+	for (int i = 0; i < 1000; i++)
+		assert_in_range(ask(f, "a", 1), 1, ADMISSION_MAX_RETRY);
+}
+
+static void the_pace_of_past_requests_is_the_estimate_where_there_is_no_other(void **state)
+{
+	fixture *f = *state;
+	for (int i = 0; i < MAX / 2; i++) {
+		assert_int_equal(ask(f, "a", 1), 0);
+		f->now_ms += 30000;
+		f->held[i].tokens = 100;
+		end(f, i);
+	}
+	assert_int_equal(ask(f, "a", SLOTS), 0);
+	assert_in_range(ask(f, "a", 1), 31, 40);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    T(one_owner_may_use_every_slot_and_no_more),
+	    T(an_owner_within_its_share_gets_in_when_another_uses_every_slot),
+	    T(what_runs_at_one_time_is_bounded_however_many_owners_there_are),
+	    T(a_stalled_stream_loses_its_slots_when_another_request_needs_them),
+	    T(a_stalled_stream_stays_while_no_request_needs_its_slots),
+	    T(a_stalled_stream_within_its_owners_share_is_not_evicted_for_others),
+	    T(the_owner_with_most_slots_loses_its_longest_stalled_stream_first),
+	    T(nothing_is_evicted_for_a_request_that_is_refused_all_the_same),
+	    T(a_refused_request_is_told_when_a_slot_will_be_free),
+	    T(refused_requests_are_spread_over_the_rounds_in_which_slots_are_free),
+	    T(the_pace_of_past_requests_is_the_estimate_where_there_is_no_other),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
