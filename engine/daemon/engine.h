@@ -22,6 +22,7 @@ enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
 typedef struct engine_options {
 	const char *data;    /* folder */
 	const char *socket;  /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
+	bool allow_remote;   /* the socket may be reachable from other machines, which need no key */
 	const char *backend; /* auto, cpu, cuda */
 	int device;          /* which of several */
 	int threads;         /* 0: all cores */

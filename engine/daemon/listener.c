@@ -89,6 +89,14 @@ static status resolve(uv_loop_t *loop, const char *host, const char *port, struc
 	return STATUS_OK;
 }
 
+static bool is_loopback(const struct sockaddr_storage *name)
+{
+	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)name;
+	if (name->ss_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
+	return ntohl(((const struct sockaddr_in *)name)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 static void describe_tcp(listener *l)
 {
 	struct sockaddr_storage name;
@@ -108,10 +116,17 @@ static status bind_tcp(listener *l, const char *address, error *err)
 	struct sockaddr_storage name;
 	const char *colon = strrchr(address, ':');
 	if (!colon || colon == address || !colon[1] || strlen(address) >= sizeof host)
-		return error_set(err, STATUS_INVALID, "socket", "an address is unix:PATH or HOST:PORT");
+		return error_set(err, STATUS_INVALID, "socket",
+		                 "an address is unix:PATH or HOST:PORT, for example 127.0.0.1:9000");
 	bool brackets = address[0] == '[' && colon[-1] == ']';
 	snprintf(host, sizeof host, "%.*s", (int)(colon - address) - 2 * brackets, address + brackets);
 	TRY(resolve(&l->engine->loop, host, colon + 1, &name, err));
+	if (!l->engine->options->allow_remote && !is_loopback(&name))
+		return error_set(
+		    err, STATUS_INVALID, "socket",
+		    "%.64s can be reached from other machines, and the engine has no authentication: listen on "
+		    "a Unix socket or on loopback, or allow it with --allow-remote",
+		    address);
 	uv_tcp_init(&l->engine->loop, &l->socket.tcp);
 	l->open = true;
 	int rc = uv_tcp_bind(&l->socket.tcp, (const struct sockaddr *)&name, 0);

@@ -19,6 +19,7 @@ static const option_row rows[] = {
     {"", OPTION_FLAG, NULL, "additived " ADDITIVE_VERSION ": the engine daemon of Additive", NULL},
 #include "proto/engine_options.def"
     {"socket", OPTION_TEXT, "ADDRESS", "unix:PATH or HOST:PORT (unix:DIR/engine.sock)", NULL},
+    {"allow-remote", OPTION_FLAG, NULL, "let HOST be other than loopback: every peer has full access", NULL},
     {"version", OPTION_FLAG, NULL, "the version (-v)", NULL},
     {"help", OPTION_FLAG, NULL, "this text (-h)", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
@@ -38,6 +39,7 @@ static engine_options engine_options_of(const options *o)
 	const char *name = options_text(o, "backend");
 	return (engine_options){.data = options_text(o, "data"),
 	                        .socket = options_text(o, "socket"),
+	                        .allow_remote = options_flag(o, "allow-remote"),
 	                        .backend = name ? name : "auto",
 	                        .device = (int)options_integer(o, "device", 0),
 	                        .threads = (int)options_integer(o, "threads", 0),

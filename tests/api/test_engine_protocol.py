@@ -232,6 +232,19 @@ def test_a_socket_left_by_a_dead_engine_is_replaced(own_daemon):
     assert not (daemon.folder / "engine.sock").exists()
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "9000"])
+def test_other_machines_reach_the_engine_only_when_that_is_allowed(tmp_path, address):
+    command = [BIN / "additived", "--data", tmp_path / "data", "--backend", "cpu", "--threads", "1", "--socket", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert "unix:PATH or HOST:PORT" in done.stderr if address == "9000" else "--allow-remote" in done.stderr
+
+
+def test_the_engine_listens_beyond_this_machine_when_told_so(own_daemon):
+    with own_daemon("--socket", "0.0.0.0:0", "--allow-remote") as daemon:
+        assert daemon.address.startswith("0.0.0.0:")
+
+
 def test_tcp_takes_any_free_port_and_says_which(own_daemon):
     with own_daemon("--socket", "127.0.0.1:0") as daemon:
         assert daemon.address.startswith("127.0.0.1:") and not daemon.address.endswith(":0")
