@@ -70,14 +70,16 @@ static bool auth_equal(const char *key, const char *candidate, size_t bytes)
 	return differ == 0;
 }
 
-bool auth_allows(const auth *a, const char *header)
+size_t auth_find(const auth *a, const char *header)
 {
 	if (!header || strncasecmp(header, "Bearer ", 7) != 0)
-		return false;
+		return 0;
 	const char *candidate = header + 7 + strspn(header + 7, " ");
 	size_t bytes = strlen(candidate);
-	bool allowed = false;
-	for (size_t i = 0; i < a->n_keys; i++)
-		allowed |= auth_equal(a->keys[i], candidate, bytes);
-	return allowed;
+	size_t found = 0;
+	for (size_t i = 0; i < a->n_keys; i++) {
+		size_t here = auth_equal(a->keys[i], candidate, bytes);
+		found = here * (i + 1) + (1 - here) * found;
+	}
+	return found;
 }

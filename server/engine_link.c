@@ -508,11 +508,11 @@ const json_t *engine_link_hello(const engine_link *l)
 
 /* --- the callers' side --------------------------------------------------------------- */
 
-static bool link_send_request(engine_link *l, uint64_t id, const char *method, json_t *params, uint32_t credit,
-                              bool upload)
+static bool link_send_request(engine_link *l, uint64_t id, const char *method, const char *owner, json_t *params,
+                              uint32_t credit, bool upload)
 {
 	/* What params were built from may have failed already, so nothing is forgotten here. */
-	json_t *request = json_pack("{s:s}", "method", method);
+	json_t *request = json_pack("{s:s, s:s*}", "method", method, "owner", owner);
 	if (params && request && json_object_set(request, "params", params) != 0) {
 		json_decref(request);
 		request = NULL;
@@ -530,11 +530,11 @@ static bool link_send_request(engine_link *l, uint64_t id, const char *method, j
 	return sent;
 }
 
-engine_call *engine_link_call(engine_link *l, const char *method, json_t *params, uint32_t credit, bool upload,
-                              uint64_t timeout_ms, const engine_events *events, void *context)
+engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params, uint32_t credit,
+                              bool upload, uint64_t timeout_ms, const engine_events *events, void *context)
 {
 	engine_call *c = l->state == LINK_UP ? calloc(1, sizeof *c) : NULL;
-	if (c && !link_send_request(l, l->last_id + 1, method, params, credit, upload)) {
+	if (c && !link_send_request(l, l->last_id + 1, method, owner, params, credit, upload)) {
 		free(c);
 		c = NULL;
 	}
@@ -556,6 +556,12 @@ void engine_call_grant(engine_call *c, uint32_t frames)
 {
 	if (frames > 0 && c->link->state == LINK_UP)
 		link_send_control(c->link, FRAME_CREDIT, c->id, frames);
+}
+
+void engine_call_alive(engine_call *c)
+{
+	if (c->link->state == LINK_UP)
+		link_send_control(c->link, FRAME_CREDIT, c->id, 0);
 }
 
 uint32_t engine_call_credit(const engine_call *c)

@@ -50,12 +50,14 @@ const json_t *engine_link_hello(const engine_link *l);
 /* A short word that changes when the greeting does: another version, backend or device. "" before the first one. */
 const char *engine_link_fingerprint(const engine_link *l);
 
-/* Open a stream. `params` is stolen and may be NULL. upload: DATA frames of ours follow. timeout_ms 0: none.
+/* Open a stream. owner: whose request it is, NULL: nobody's in particular. `params` is stolen and may be NULL. upload: DATA frames of ours follow. timeout_ms 0: none.
  * NULL when the link is not up (or memory is out): nothing is called back. */
-engine_call *engine_link_call(engine_link *l, const char *method, json_t *params, uint32_t credit, bool upload,
-                              uint64_t timeout_ms, const engine_events *events, void *context);
+engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params, uint32_t credit,
+                              bool upload, uint64_t timeout_ms, const engine_events *events, void *context);
 /* Grant the engine `frames` more EVENT or DATA frames. */
 void engine_call_grant(engine_call *c, uint32_t frames);
+/* Say that the call's client takes what it was sent, though not all of it yet. */
+void engine_call_alive(engine_call *c);
 /* How many DATA frames may be sent now. */
 uint32_t engine_call_credit(const engine_call *c);
 /* Send one DATA frame, at most FRAME_MAX_PAYLOAD bytes; costs one credit, which must be there.

@@ -67,6 +67,12 @@ static void generation_drained(request *r)
 		generation_grant(r);
 }
 
+static void generation_taking(request *r)
+{
+	if (r->call)
+		engine_call_alive(r->call);
+}
+
 static void generation_measure(generation *g, const request *r, size_t tokens)
 {
 	uint64_t now = uv_hrtime();
@@ -404,10 +410,18 @@ static void generation_event(void *context, const frame *f)
 	json_decref(event);
 }
 
+/* The mean of the latest few. */
+static void generation_measure_all(request *r)
+{
+	double *mean = &r->server->generation_ms;
+	*mean += (request_seconds(r) * 1e3 - *mean) / 8;
+}
+
 static void generation_end(void *context, const frame *f)
 {
 	request *r = context;
 	generation *g = r->state;
+	generation_measure_all(r);
 	if (forward_failed(r, f))
 		return;
 	json_t *result = forward_json(r, f);
@@ -456,8 +470,10 @@ void generation_handle(request *r)
 	json_object_del(r->body, "stream");
 	json_object_del(r->body, "stream_options");
 	json_t *params = forward_params(r);
-	if (g->stream)
+	if (g->stream) {
 		r->drained = generation_drained;
+		r->taking = generation_taking;
+	}
 	if (params)
 		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);
 }

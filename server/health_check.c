@@ -9,7 +9,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "server/http.h"
+#include "server/address.h"
 
 static int health_check_connect(const char *host, const char *port)
 {
@@ -35,7 +35,7 @@ int health_check(const char *listen)
 	static const char question[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 	static const char wanted[] = "HTTP/1.1 200 ";
 	char host[96], port[8], answer[sizeof wanted] = "";
-	if (!http_split_address(listen, host, sizeof host, port, sizeof port))
+	if (!address_split(listen, host, sizeof host, port, sizeof port))
 		return 1;
 	if (strcmp(host, "0.0.0.0") == 0)
 		strcpy(host, "127.0.0.1");

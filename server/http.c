@@ -11,10 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "server/address.h"
 #include "server/request.h"
 
 enum {
@@ -22,13 +24,19 @@ enum {
 	HTTP_UNSENT_BYTES = 128 << 10, /* what the kernel may hold of a stream before its client counts as slow */
 	HTTP_PROBE_SECONDS = 60,       /* a waiting client whose machine has died is found out after some minutes */
 	HTTP_OTHER_DESCRIPTORS = 63,   /* main.c leaves 64 beside the connections' */
-	HTTP_FORCE_MS = 2000           /* after the grace: what still is open is cut */
+	HTTP_FORCE_MS = 2000,          /* after the grace: what still is open is cut */
+	HTTP_EXCESS_MS = 2000          /* for the request of a connection that is only there to be refused */
 };
 
 struct http_peer {
 	http *http;
 	int fd;
+	address_bytes address;     /* the client's */
+	bool counted;        /* in http.counts */
+	bool excess;         /* one more than its address may have when it was accepted */
+	bool loopback;       /* it came in on a loopback address */
 	request *request;    /* owned; NULL between two requests */
+	int unsent;          /* bytes that the client has not acknowledged, at the latest sweep */
 	uint64_t seen_bytes; /* of the body, at the latest sweep that found input waiting */
 	bool waiting;        /* that sweep was the latest one */
 	uint64_t deadline;   /* loop time; 0: none */
@@ -48,6 +56,8 @@ struct http {
 	uv_timer_t again, sweep;
 	bool must_run; /* the library has work: a resumed connection, or more than one turn took */
 	http_peer *peers;
+	address_counts counts; /* of connections by their client's address */
+	bool loopback;         /* the listener's address */
 	void (*drained)(void *context);
 	void *drained_context;
 	uint64_t grace_end; /* loop time; draining only */
@@ -55,27 +65,6 @@ struct http {
 };
 
 /* --- the listener --------------------------------------------------------------------- */
-
-bool http_split_address(const char *address, char *host, size_t host_size, char *port, size_t port_size)
-{
-	const char *colon = strrchr(address, ':');
-	if (!colon || colon == address || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
-	    strtoul(colon + 1, NULL, 10) > 65535)
-		return false;
-	size_t bytes = (size_t)(colon - address);
-	if (address[0] == '[' && address[bytes - 1] == ']') {
-		address++;
-		bytes -= 2;
-	} else if (memchr(address, ':', bytes)) {
-		return false;
-	}
-	if (bytes == 0 || bytes >= host_size || strlen(colon + 1) >= port_size)
-		return false;
-	memcpy(host, address, bytes);
-	host[bytes] = '\0';
-	strcpy(port, colon + 1);
-	return true;
-}
 
 static int http_bind(const struct addrinfo *at)
 {
@@ -100,8 +89,11 @@ static int http_bind(const struct addrinfo *at)
 static bool http_listen(http *h, const char *listen_address)
 {
 	char host[96], port[8];
-	if (!http_split_address(listen_address, host, sizeof host, port, sizeof port)) {
-		fprintf(stderr, "additive-httpd: --listen %s: expected HOST:PORT\n", listen_address);
+	if (!address_split(listen_address, host, sizeof host, port, sizeof port)) {
+		fprintf(stderr,
+		        "additive-httpd: --listen %s: expected HOST:PORT, or PORT for 127.0.0.1; 0.0.0.0:PORT or "
+		        "[::]:PORT listen on every address\n",
+		        listen_address);
 		return false;
 	}
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
@@ -120,6 +112,8 @@ static bool http_listen(http *h, const char *listen_address)
 		return false;
 	unsigned real_port = real.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&real)->sin6_port)
 	                                                : ntohs(((struct sockaddr_in *)&real)->sin_port);
+	address_bytes bound = address_of((struct sockaddr *)&real);
+	h->loopback = address_is_loopback(&bound);
 	snprintf(h->address, sizeof h->address, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, real_port);
 	return true;
 }
@@ -192,6 +186,8 @@ static void http_peer_end(http_peer *p)
 {
 	http *h = p->http;
 	http_peer_end_request(p);
+	if (p->counted)
+		address_counts_remove(&h->counts, &p->address);
 	metrics_connection_ends(h->server->metrics);
 	if (p->previous)
 		p->previous->next = p->next;
@@ -222,6 +218,32 @@ static void http_on_leave(uv_poll_t *poll, int status, int events)
 		shutdown(p->fd, SHUT_RD);
 }
 
+/* An address has up to twice as many connections as it may use, so that those beyond its limit can be refused in words;
+ * further ones are closed at once. */
+static enum MHD_Result http_on_accept(void *context, const struct sockaddr *name, socklen_t bytes)
+{
+	const http *h = context;
+	address_bytes a = address_of(name);
+	unsigned limit = h->server->limits.connections_per_address;
+	(void)bytes;
+	return limit == 0 || address_counts_get(&h->counts, &a) / 2 < limit ? MHD_YES : MHD_NO;
+}
+
+static void http_peer_locate(http_peer *p, struct MHD_Connection *connection)
+{
+	struct sockaddr_storage local;
+	socklen_t bytes = sizeof local;
+	unsigned limit = p->http->server->limits.connections_per_address;
+	p->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+	p->address = address_of(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
+	p->counted = limit > 0 && address_counts_add(&p->http->counts, &p->address);
+	p->excess = p->counted && address_counts_get(&p->http->counts, &p->address) > limit;
+	if (getsockname(p->fd, (struct sockaddr *)&local, &bytes) == 0) {
+		address_bytes a = address_of((struct sockaddr *)&local);
+		p->loopback = address_is_loopback(&a);
+	}
+}
+
 static void http_on_connection(void *context, struct MHD_Connection *connection, void **peer_at,
                                enum MHD_ConnectionNotificationCode what)
 {
@@ -238,14 +260,15 @@ static void http_on_connection(void *context, struct MHD_Connection *connection,
 	if (!p)
 		return; /* its requests are refused by http_on_access */
 	p->http = h;
-	p->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+	http_peer_locate(p, connection);
 	p->poll.data = p;
 	p->next = h->peers;
 	if (p->next)
 		p->next->previous = p;
 	h->peers = p;
 	metrics_connection_begins(h->server->metrics);
-	http_peer_deadline(p, h->server->limits.request_ms);
+	uint64_t patience = h->server->limits.request_ms;
+	http_peer_deadline(p, p->excess && patience > HTTP_EXCESS_MS ? HTTP_EXCESS_MS : patience);
 	p->polling = uv_poll_init(h->server->loop, &p->poll, p->fd) == 0;
 	if (p->polling)
 		uv_poll_start(&p->poll, UV_DISCONNECT, http_on_leave);
@@ -306,8 +329,16 @@ static bool http_peer_stuck(http_peer *p, bool unread)
 	return stuck;
 }
 
+/* Has the client taken some of what the kernel holds for it? */
+static bool http_peer_takes(http_peer *p)
+{
+	int before = p->unsent;
+	return ioctl(p->fd, SIOCOUTQ, &p->unsent) == 0 && p->unsent < before;
+}
+
 static void http_sweep_peer(http_peer *p, uint64_t now)
 {
+	bool takes = http_peer_takes(p);
 	int unread = 0;
 	bool known = ioctl(p->fd, FIONREAD, &unread) == 0;
 	if (p->deadline && now >= p->deadline)
@@ -317,7 +348,7 @@ static void http_sweep_peer(http_peer *p, uint64_t now)
 	else if (http_peer_stuck(p, known && unread > 0))
 		request_stuck(p->request);
 	else if (p->request)
-		reply_tick(p->request);
+		reply_tick(p->request, takes);
 }
 
 /* Draining: end idle connections, then everything, then say that it is over. */
@@ -355,6 +386,27 @@ static void http_on_sweep(uv_timer_t *timer)
 http_peer *http_peer_of(struct MHD_Connection *connection)
 {
 	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+request *http_peer_request(const http_peer *p)
+{
+	return p->request;
+}
+
+void http_peer_client(const http_peer *p, char out[ADDRESS_TEXT_BYTES])
+{
+	address_client(&p->address, out);
+}
+
+bool http_peer_loopback(const http_peer *p)
+{
+	return p->loopback;
+}
+
+bool http_peer_excess(const http_peer *p)
+{
+	return p->excess &&
+	       address_counts_get(&p->http->counts, &p->address) > p->http->server->limits.connections_per_address;
 }
 
 void http_peer_deadline(http_peer *p, uint64_t ms)
@@ -401,9 +453,9 @@ static bool http_start_library(http *h)
 {
 	const server_limits *limits = &h->server->limits;
 	h->daemon = MHD_start_daemon(
-	    MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, http_on_access, h, MHD_OPTION_LISTEN_SOCKET,
-	    h->listener, MHD_OPTION_CONNECTION_LIMIT, limits->connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-	    limits->connections_per_address, MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, 0,
+	    MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, http_on_accept, h, http_on_access, h,
+	    MHD_OPTION_LISTEN_SOCKET, h->listener, MHD_OPTION_CONNECTION_LIMIT, limits->connections,
+	    MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, 0,
 	    MHD_OPTION_URI_LOG_CALLBACK, http_on_target, h, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h,
 	    MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, http_leave_escaped, h,
 	    MHD_OPTION_END);
@@ -458,6 +510,11 @@ http *http_new(server *s, const char *listen_address)
 const char *http_address(const http *h)
 {
 	return h->address;
+}
+
+bool http_on_loopback(const http *h)
+{
+	return h->loopback;
 }
 
 void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *context)

@@ -15,16 +15,18 @@
 #include <microhttpd.h>
 #include <uv.h>
 
+#include "server/address.h"
 #include "server/server.h"
 
 typedef struct http http;
 typedef struct http_peer http_peer;
 struct request;
 
-/* Listen on "HOST:PORT" or "[V6]:PORT" (port 0: any). NULL, with a message on stderr, on failure. */
+/* Listen on an address of address_split (port 0: any). NULL, with a message on stderr, on failure. */
 http *http_new(server *s, const char *listen);
 /* The address as in a URL, "127.0.0.1:8080", with the real port. */
 const char *http_address(const http *h);
+bool http_on_loopback(const http *h);
 /* Stop accepting, let running requests end within grace_ms, then end them with an error; `done` is called
  * once no connection is left. Calling it again makes the grace zero. */
 void http_drain(http *h, uint64_t grace_ms, void (*done)(void *context), void *context);
@@ -35,6 +37,14 @@ void http_free(http *h);
 /* --- for the request on a connection ---------------------------------------------- */
 
 http_peer *http_peer_of(struct MHD_Connection *connection);
+/* The request under way; NULL: none. */
+struct request *http_peer_request(const http_peer *p);
+/* The client, as address_client writes it. */
+void http_peer_client(const http_peer *p, char out[ADDRESS_TEXT_BYTES]);
+/* Did the connection come in on a loopback address? */
+bool http_peer_loopback(const http_peer *p);
+/* Is it one of those that its address has beyond its limit? */
+bool http_peer_excess(const http_peer *p);
 /* Close the socket unless something happens within ms; 0: never. */
 void http_peer_deadline(http_peer *p, uint64_t ms);
 /* What is left of the deadline is lengthened by ms, up to cap ms from now. */
@@ -43,10 +53,8 @@ void http_peer_extend(http_peer *p, uint64_t ms, uint64_t cap);
 void http_peer_watch(http_peer *p);
 /* The connection was resumed: let the library run before the loop sleeps. */
 void http_peer_wake(http_peer *p);
-/* Write bytes past the library and close the sending side. The library must not have begun an answer. */
+/* Write bytes past the library and close the sending side: what it sends afterwards fails. It must not have begun an
+ * answer. */
 void http_peer_send_last(http_peer *p, const void *data, size_t bytes);
-
-/* "HOST:PORT" → its two halves, brackets removed; false when malformed. */
-bool http_split_address(const char *address, char *host, size_t host_size, char *port, size_t port_size);
 
 #endif

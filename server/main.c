@@ -97,13 +97,30 @@ static void watch_signal(program *p, uv_signal_t *signal, int number)
 
 /* --- the beginning ---------------------------------------------------------------------------- */
 
-static void warn_if_open(const options *o)
+static void warn_if_open(const options *o, const http *h)
 {
-	const char *at = listen_address(o);
-	bool local = strncmp(at, "127.", 4) == 0 || strncmp(at, "localhost:", 10) == 0 || strncmp(at, "[::1]:", 6) == 0;
-	if (!local && !options_text(o, "api-key-file"))
-		fprintf(stderr,
-		        "additive-httpd: listening on %s without --api-key-file: whoever reaches it may use it\n", at);
+	if (!http_on_loopback(h) && !options_text(o, "api-key-file"))
+		fprintf(
+		    stderr,
+		    "additive-httpd: listening on %s without --api-key-file: every client that reaches it may use it\n",
+		    http_address(h));
+}
+
+/* The names of --allow-host, into list->names, which has room for all options. False: one is no name. */
+static bool read_sites(const options *o, site_list *list)
+{
+	for (int i = 0; i < o->n_given; i++) {
+		const char *name = o->given[i].value;
+		if (strcmp(o->given[i].row->name, "allow-host") != 0)
+			continue;
+		if (!site_name_valid(name)) {
+			fprintf(stderr, "additive-httpd: --allow-host %s: expected a name without scheme and port\n",
+			        name);
+			return false;
+		}
+		list->names[list->count++] = name;
+	}
+	return true;
 }
 
 static int run(program *p, const options *o)
@@ -114,6 +131,7 @@ static int run(program *p, const options *o)
 	p->http = http_new(s, listen_address(o));
 	if (!p->http)
 		return 1;
+	warn_if_open(o, p->http);
 	s->engine = engine_link_new(&p->loop, &link);
 	if (!s->engine) {
 		fprintf(stderr, "additive-httpd: --engine %s: expected unix:PATH or HOST:PORT\n", link.address);
@@ -145,7 +163,7 @@ static server_limits limits_of(const options *o)
 	                       .upload_bytes = (uint64_t)options_integer(o, "max-upload-bytes", 1 << 30)};
 }
 
-static int serve(const options *o)
+static int serve(const options *o, const site_list *sites)
 {
 	const char *key_file = options_text(o, "api-key-file");
 	auth *keys = key_file ? auth_load(key_file) : NULL;
@@ -155,6 +173,7 @@ static int serve(const options *o)
 	p.server = (server){.loop = &p.loop,
 	                    .limits = limits_of(o),
 	                    .auth = keys,
+	                    .sites = *sites,
 	                    .metrics = metrics_new(),
 	                    .access_log = options_flag(o, "access-log")};
 	int status = 1;
@@ -179,8 +198,10 @@ static int start(const options *o)
 		return health_check(listen_address(o));
 	signal(SIGPIPE, SIG_IGN);
 	json_memory_install(malloc, free);
-	warn_if_open(o);
-	return serve(o);
+	site_list sites = {.names = calloc((size_t)o->n_given + 1, sizeof *sites.names)};
+	int status = !sites.names ? 1 : read_sites(o, &sites) ? serve(o, &sites) : 2;
+	free(sites.names);
+	return status;
 }
 
 int main(int argc, char **argv)

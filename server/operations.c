@@ -50,7 +50,7 @@ static void operations_ready(request *r)
 		             engine_link_reason(s->engine));
 	else
 		r->call =
-		    engine_link_call(s->engine, "engine.status", NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
+		    engine_link_call(s->engine, "engine.status", NULL, NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
 	if (!r->status && !r->call)
 		reply_out_of_memory(r);
 }
@@ -95,7 +95,7 @@ static void operations_metrics(request *r)
 {
 	static const engine_events events = {.event = forward_ignore, .end = operations_metrics_end};
 	r->call =
-	    engine_link_call(r->server->engine, "engine.metrics", NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
+	    engine_link_call(r->server->engine, "engine.metrics", NULL, NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
 	if (!r->call && engine_link_up(r->server->engine))
 		reply_out_of_memory(r);
 	else if (!r->call)

@@ -120,6 +120,7 @@ static void reply_problem_event(request *r, const problem *p)
 	buffer_string(&event, "\n\n");
 	reply_write(r, event.data, event.used);
 	reply_end(r, !event.failed);
+	http_peer_deadline(r->peer, reply_patience_ms(r));
 	buffer_fini(&event);
 }
 
@@ -129,6 +130,7 @@ void reply_problem(request *r, const problem *p)
 		engine_call_cancel(r->call);
 	r->call = NULL;
 	if (r->streaming && !r->ended) {
+		r->problem = *p;
 		if (r->sse)
 			reply_problem_event(r, p);
 		else
@@ -187,7 +189,7 @@ static ssize_t reply_read(void *context, uint64_t position, char *out, size_t ro
 	size_t bytes = left < room ? left : room;
 	memcpy(out, r->out.data + r->sent, bytes);
 	r->sent += bytes;
-	http_peer_deadline(r->peer, r->server->limits.stall_ms);
+	http_peer_deadline(r->peer, reply_patience_ms(r));
 	return (ssize_t)bytes;
 }
 
@@ -219,8 +221,18 @@ void reply_end(request *r, bool complete)
 	request_resume(r);
 }
 
-void reply_tick(request *r)
+/* A stream that has ended with an error holds its connection no longer than a whole answer would. */
+uint64_t reply_patience_ms(const request *r)
 {
+	const server_limits *limits = &r->server->limits;
+	bool failed = r->ended && r->problem.status;
+	return failed && limits->request_ms < limits->stall_ms ? limits->request_ms : limits->stall_ms;
+}
+
+void reply_tick(request *r, bool takes)
+{
+	if (takes && r->streaming && r->taking)
+		r->taking(r);
 	if (r->sse && r->suspended && !r->ended && uv_hrtime() - r->pinged_ns >= r->server->limits.ping_ms * 1000000)
 		reply_write(r, ": ping\n\n", 8);
 }
@@ -238,24 +250,35 @@ enum MHD_Result reply_queue(request *r)
 	const server_limits *limits = &r->server->limits;
 	http_peer_deadline(r->peer, r->streaming ? limits->stall_ms
 	                                         : limits->request_ms + r->answer_bytes * 1000 / REPLY_SLOWEST_RATE);
+	r->queueing = true;
 	enum MHD_Result queued = MHD_queue_response(r->connection, (unsigned)r->status, response);
+	r->queueing = false;
 	MHD_destroy_response(response);
 	return queued;
 }
 
-void reply_send_last(request *r)
+void reply_past_library(http_peer *peer, request *r, const problem *p)
 {
 	buffer message = {0}, body = {0};
-	problem_write(&r->problem, &body);
+	char id[32];
+	if (r && !r->id[0])
+		reply_take_id(r);
+	request_make_id(id, sizeof id, "req_");
+	problem_write(p, &body);
 	buffer_format(&message,
-	              "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\n"
+	              "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\n"
 	              "Content-Length: %zu\r\nConnection: close\r\n\r\n",
-	              r->status, r->id, body.used);
+	              p->status, MHD_get_reason_phrase_for((unsigned)p->status), r ? r->id : id, body.used);
 	buffer_append(&message, body.data, body.used);
 	if (!message.failed && !body.failed)
-		http_peer_send_last(r->peer, message.data, message.used);
+		http_peer_send_last(peer, message.data, message.used);
 	buffer_fini(&message);
 	buffer_fini(&body);
+}
+
+void reply_send_last(request *r)
+{
+	reply_past_library(r->peer, r, &r->problem);
 }
 
 void reply_fini(request *r)

@@ -8,6 +8,7 @@
 #include "server/request.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,14 +56,26 @@ static enum MHD_Result request_count_header(void *context, enum MHD_ValueKind ki
 	return MHD_YES;
 }
 
+/* Is there a NUL in method or target? The library hands them out as C strings. In its buffer each of them is followed by
+ * a NUL of its own, in place of the space behind it, and by the next of method, target and version. */
+static bool request_is_cut(const request *r, const char *method, const char *version)
+{
+	const char *next = method + strlen(method) + 1;
+	while (next < r->target && *next == ' ')
+		next++;
+	return next != r->target || version != r->target_end;
+}
+
 /* False, refused, when the message could be read in two ways. */
-static bool request_check_framing(request *r, const char *version)
+static bool request_check_framing(request *r, const char *method, const char *version)
 {
 	framing f = {0};
 	MHD_get_connection_values(r->connection, MHD_HEADER_KIND, request_count_header, &f);
 	bool old = strcmp(version, "HTTP/1.1") != 0;
 	const char *why = NULL;
-	if (f.odd_name)
+	if (request_is_cut(r, method, version))
+		why = "the request line holds a NUL";
+	else if (f.odd_name)
 		why = "a header's name holds a space or a control character";
 	else if (f.lengths > 1)
 		why = "more than one Content-Length";
@@ -105,21 +118,63 @@ static void request_refuse_size(request *r)
 	             (unsigned long long)request_body_limit(r));
 }
 
+/* The address has too many connections: this one was accepted to say so. */
+static bool request_check_connection(request *r)
+{
+	enum { LONGEST_WAIT = 60 };
+	if (!http_peer_excess(r->peer))
+		return true;
+	double wait = ceil(r->server->generation_ms / 1000);
+	problem p = {.status = 429,
+	             .code = "too_many_connections",
+	             .retry_after = wait < 1 ? 1 : wait > LONGEST_WAIT ? LONGEST_WAIT : (int)wait};
+	snprintf(p.message, sizeof p.message,
+	         "%u connections of one address are open, as many as may be (--max-connections-per-ip)",
+	         r->server->limits.connections_per_address);
+	r->must_close = true;
+	reply_problem(r, &p);
+	return false;
+}
+
+static bool request_check_key(request *r)
+{
+	const auth *keys = r->server->auth;
+	if (keys)
+		r->key = auth_find(keys, request_header_value(r, MHD_HTTP_HEADER_AUTHORIZATION));
+	if (!keys || r->key > 0 || (r->route && r->route->open))
+		return true;
+	reply_header(r, "WWW-Authenticate", "Bearer");
+	reply_refuse(r, 401, "invalid_api_key", NULL, "a valid key is needed: Authorization: Bearer KEY");
+	return false;
+}
+
+/* Browsers let any page send requests to a local address. Without keys only the names in them tell such requests apart;
+ * site.h says how. */
+static bool request_check_site(request *r)
+{
+	const site_list *sites = &r->server->sites;
+	const char *host = request_header_value(r, MHD_HTTP_HEADER_HOST);
+	const char *origin = request_header_value(r, "Origin"), *from = request_header_value(r, "Sec-Fetch-Site");
+	bool get = r->route && strcmp(r->route->method, "GET") == 0;
+	if (r->server->auth)
+		return true;
+	if (!site_allows_host(sites, host, http_peer_loopback(r->peer))) {
+		reply_refuse(r, 403, "forbidden_host", NULL,
+		             "this server does not go by the name of the Host header; --allow-host NAME adds one");
+		return false;
+	}
+	if (origin ? site_allows_origin(sites, origin, host) : get || !from || strcmp(from, "cross-site") != 0)
+		return true;
+	reply_refuse(r, 403, "cross_site", NULL,
+	             "requests from other sites' pages are refused; --allow-host NAME allows a site");
+	return false;
+}
+
 static bool request_check_server(request *r)
 {
 	const server *s = r->server;
-	if (s->auth && !(r->route && r->route->open) &&
-	    !auth_allows(s->auth, request_header_value(r, MHD_HTTP_HEADER_AUTHORIZATION))) {
-		reply_header(r, "WWW-Authenticate", "Bearer");
-		reply_refuse(r, 401, "invalid_api_key", NULL, "a valid key is needed: Authorization: Bearer KEY");
+	if (!request_check_connection(r) || !request_check_key(r) || !request_check_site(r))
 		return false;
-	}
-	/* Browsers let any page post forms to a local address; no page of another site has business here. */
-	const char *site = request_header_value(r, "Sec-Fetch-Site");
-	if (site && strcmp(site, "cross-site") == 0 && !(r->route && strcmp(r->route->method, "GET") == 0)) {
-		reply_refuse(r, 403, "cross_site", NULL, "requests from other sites' pages are refused");
-		return false;
-	}
 	if (s->draining && !(r->route && r->route->always)) {
 		r->must_close = true;
 		reply_refuse(r, 503, "shutting_down", NULL, "the server is shutting down");
@@ -153,7 +208,7 @@ static void request_refuse_path(request *r, int status, const route_match *match
 /* Look at the head: afterwards the request is refused, or its body may come. */
 static void request_begin(request *r, const char *method, const char *version)
 {
-	if (!request_check_framing(r, version))
+	if (!request_check_framing(r, method, version))
 		return;
 	route_match match = {0};
 	int status = 400;
@@ -312,6 +367,8 @@ request *request_new(server *s, http_peer *peer, struct MHD_Connection *connecti
 	r->connection = connection;
 	r->peer = peer;
 	r->started_ns = uv_hrtime();
+	r->target = target;
+	r->target_end = target ? target + strlen(target) + 1 : NULL;
 	uri_parse(&r->uri, target ? target : ""); /* what is wrong with it is said once the head is complete */
 	metrics_request_begins(s->metrics);
 	return r;
@@ -335,7 +392,7 @@ void request_resume(request *r)
 	if (r->phase == REQUEST_BODY)
 		http_peer_deadline(r->peer, r->server->limits.request_ms);
 	else if (r->streaming)
-		http_peer_deadline(r->peer, r->server->limits.stall_ms);
+		http_peer_deadline(r->peer, reply_patience_ms(r));
 }
 
 static void request_cancel(request *r)
@@ -399,7 +456,12 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 		reply_out_of_memory(r);
 		return false;
 	}
-	r->call = engine_link_call(r->server->engine, method, params, credit, upload, 0, events, r);
+	char owner[ADDRESS_TEXT_BYTES];
+	if (r->key > 0)
+		snprintf(owner, sizeof owner, "key %zu", r->key);
+	else
+		http_peer_client(r->peer, owner);
+	r->call = engine_link_call(r->server->engine, method, owner, params, credit, upload, 0, events, r);
 	if (!r->call && engine_link_up(r->server->engine))
 		reply_out_of_memory(r);
 	else if (!r->call)

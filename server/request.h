@@ -40,6 +40,7 @@ typedef struct request {
 	const char *params[ROUTE_MAX_PARAMS]; /* values of the path's {…} */
 	uri uri;
 	json_t *body;              /* BODY_JSON: checked; NULL when it was optional and absent */
+	size_t key;                /* the API key it came with, counted from 1; 0: none was needed */
 	char id[REQUEST_ID_BYTES]; /* X-Request-Id */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
 
@@ -47,21 +48,24 @@ typedef struct request {
 	void *state;
 	void (*release)(struct request *r);
 	void (*drained)(struct request *r); /* streams: the client has taken all that was written */
+	void (*taking)(struct request *r);  /* streams: the client has taken some of it, at most once a second */
 	engine_call *call;                  /* NULL it when it has ended; cancelled with the request */
 	void (*take)(struct request *r, const char *data, size_t bytes); /* streamed bodies: a piece has arrived */
 	void (*taken)(struct request *r);                                /* streamed bodies: that was all */
 
 	/* request.c's and reply.c's own. */
 	http_peer *peer;
+	const char *target, *target_end; /* as it lies in the library's buffer; compared, and never read */
 	request_phase phase;
 	bool suspended, gone, paused, must_close;
+	bool queueing;       /* our answer is being given to the library (refusal.c) */
 	buffer text;         /* the JSON body as it comes */
 	uint64_t body_bytes; /* of the body so far */
 	uint64_t reserved;   /* our share of server.buffered */
 	uint64_t linger;     /* after an early answer: bytes still read and dropped */
 	struct MHD_Response *response;
 	int status;            /* 0: not answered yet */
-	problem problem;       /* the error answered, if it was one */
+	problem problem;       /* the error answered or that ended the stream, if there was one */
 	uint64_t answer_bytes; /* of an answer that is not a stream */
 	request_header headers[REQUEST_MAX_HEADERS];
 	int n_headers;
@@ -110,12 +114,17 @@ void reply_begin(request *r, const char *type, uint64_t bytes, bool sse);
 void reply_write(request *r, const void *data, size_t bytes);
 /* complete false: the connection is cut after what was written. */
 void reply_end(request *r, bool complete);
-/* Now and then: keep a silent SSE stream alive. */
-void reply_tick(request *r);
+/* Now and then: keep a silent SSE stream alive. takes: the client has taken something since the last time. */
+void reply_tick(request *r, bool takes);
+/* How long the client may take nothing of a stream. */
+uint64_t reply_patience_ms(const request *r);
 /* Hand the answer to the library. */
 enum MHD_Result reply_queue(request *r);
 /* Write the error past the library, because the client is still sending its body. */
 void reply_send_last(request *r);
+/* Write an error past the library, as the last of the connection. r: the request it is for, NULL when its first line could
+ * not be read. */
+void reply_past_library(http_peer *peer, request *r, const problem *p);
 void reply_fini(request *r);
 
 /* --- for http.c and reply.c ------------------------------------------------------------------ */

@@ -7,10 +7,11 @@
 #include "server/auth.h"
 #include "server/engine_link.h"
 #include "server/metrics.h"
+#include "server/site.h"
 
 typedef struct server_limits {
 	unsigned connections;             /* open at once */
-	unsigned connections_per_address; /* 0: no limit of its own */
+	unsigned connections_per_address; /* 0: no limit of its own; answered with 429 beyond it */
 	uint64_t request_ms;     /* a request must have arrived by then; a long body must keep a minimum rate */
 	uint64_t stall_ms;       /* a client that takes nothing of its stream for so long is given up */
 	uint64_t ping_ms;        /* after so long a silence a stream gets a comment */
@@ -25,6 +26,8 @@ typedef struct server {
 	engine_link *engine;
 	metrics *metrics;
 	const auth *auth;  /* NULL: no keys, everybody may */
+	site_list sites;   /* names allowed as Host and Origin, without keys */
+	double generation_ms; /* how long generations have taken lately, from request to answer */
 	uint64_t buffered; /* bytes of JSON bodies in memory now */
 	bool draining;     /* shutting down: running requests may end, new ones are refused */
 	bool access_log;

@@ -34,7 +34,7 @@ enum {
 typedef struct scheduler_limits {
 	int max_models;      /* loaded at once; the least recently used idle one is unloaded */
 	int max_sessions;    /* live sessions, all models together */
-	int max_generations; /* running and waiting; one more is STATUS_BUSY */
+	int max_generations; /* running and waiting; one more is STATUS_BUSY (the daemon decides earlier: admission.h) */
 	int max_batch;       /* sequences in one decode step */
 } scheduler_limits;
 

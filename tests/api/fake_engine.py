@@ -28,12 +28,14 @@ def pack(kind, stream=0, body=None, payload=b"", credit=0, flags=0):
 class Call:
     """One stream, as a handler sees it."""
 
-    def __init__(self, connection, stream, method, params, credit, ended):
+    def __init__(self, connection, stream, method, params, credit, ended, owner):
         self.connection = connection
         self.stream = stream
         self.method = method
         self.params = params
         self.credit = credit
+        self.owner = owner
+        self.alive = 0  # CREDIT frames of nothing: the client reads
         self.upload = not ended
         self.cancelled = threading.Event()  # for tests
         self.finished = threading.Event()
@@ -139,7 +141,7 @@ class Connection:
             engine.pings += 1
             self.write(pack(PONG))
         elif kind == REQUEST:
-            call = Call(self, stream, body["method"], body.get("params", {}), credit, flags & END)
+            call = Call(self, stream, body["method"], body.get("params", {}), credit, flags & END, body.get("owner"))
             self.calls[stream] = call
             if call.method != "engine.status":
                 engine.calls.append(call)
@@ -152,6 +154,7 @@ class Connection:
             call.error(499, "cancelled", "cancelled")
         elif kind == CREDIT and call:
             call.credit += credit
+            call.alive += credit == 0
             call.changed.set()
         elif kind == DATA and call:
             call.received.append(((body or {}).get("part"), payload, bool(flags & END)))

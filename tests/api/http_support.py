@@ -93,7 +93,7 @@ class Front:
         s.settimeout(10)
         s.connect(("127.0.0.1", self.port))
         text = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
         head += "".join(f"{k}: {v}\r\n" for k, v in (headers or {}).items())
         s.sendall(head.encode() + b"\r\n" + text)
         return s

@@ -10,13 +10,13 @@ import pytest
 
 from http_support import engine, front, read_all, read_head, start, wait_for
 
-GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
-POST = b"POST /v1/tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def arguments(n, path=b"/healthz"):
-    return b"GET " + path + b"?" + b"a=b&" * n + b" HTTP/1.1\r\nHost: x\r\n"
+    return b"GET " + path + b"?" + b"a=b&" * n + b" HTTP/1.1\r\nHost: localhost\r\n"
 
 
 # What the front end must end by itself, at once: an answer or a close.
@@ -26,14 +26,14 @@ ENDED = {
     "a thousand arguments": arguments(1000) + b"\r\n",
     "six thousand arguments": arguments(6000) + b"\r\n",
     "arguments up to the edge of the memory": arguments(460) + b"\r\n" + b"x" * 40000,
-    "arguments without a path": b"GET ?" + b"a=b&" * 600 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    "arguments without values": b"GET /healthz?" + b"a&" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    "one long argument": b"GET /healthz?a=" + b"b" * 31000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    "arguments of a POST": b"POST /v1/tokenize?" + b"a=b&" * 700 + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+    "arguments without a path": b"GET ?" + b"a=b&" * 600 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "arguments without values": b"GET /healthz?" + b"a&" * 3000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "one long argument": b"GET /healthz?a=" + b"b" * 31000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "arguments of a POST": b"POST /v1/tokenize?" + b"a=b&" * 700 + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
     "arguments and an oversized head": arguments(300) + b"X: y\r\n" * 5000 + b"\r\n",
     "arguments and a line that is no header": arguments(600) + b"nonsense\r\n\r\n",
-    "a long target": b"GET /" + b"a" * 31000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    "a target beyond the memory": b"GET /" + b"a" * 60000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a long target": b"GET /" + b"a" * 31000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a target beyond the memory": b"GET /" + b"a" * 60000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "five thousand headers": GET + b"a: b\r\n" * 5000 + b"\r\n",
     "a huge header": GET + b"X: " + b"a" * 100000 + b"\r\n\r\n",
     "a header folded for ever": GET + b"a: b\r\n" + b" ccccccc\r\n" * 5000 + b"\r\n",
@@ -47,12 +47,12 @@ ENDED = {
     "endless trailers": CHUNKED + b"2\r\n{}\r\n0\r\n" + b"a: b\r\n" * 8000 + b"\r\n",
     "a trailer that is none": CHUNKED + b"2\r\n{}\r\n0\r\nabc\r\n\r\n",
     "a length that is none": POST + b"Content-Length: x\r\n\r\n{}",
-    "another version": b"GET /healthz HTTP/9.9\r\nHost: x\r\n\r\n",
+    "another version": b"GET /healthz HTTP/9.9\r\nHost: localhost\r\n\r\n",
     "no target": b"GET\r\n\r\n",
-    "an unknown method": b"BREW /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    "HEAD": b"HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    "HEAD of nothing": b"HEAD /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    "OPTIONS of everything": b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    "an unknown method": b"BREW /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    "HEAD": b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    "HEAD of nothing": b"HEAD /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    "OPTIONS of everything": b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     "requests in a row": (GET + b"\r\n") * 100 + GET + b"Connection: close\r\n\r\n",
     "requests in a row, the last with arguments": (GET + b"\r\n") * 20 + arguments(1000) + b"Connection: close\r\n\r\n",
 }
@@ -66,9 +66,9 @@ UNFINISHED = {
     "half a head after a request": GET + b"\r\n" + GET,
     "half a body": POST + b"Content-Length: 90\r\n\r\n{",
     "half a chunk": CHUNKED + b"50\r\n{",
-    "half a form": b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 900\r\n\r\n--b\r\nContent-Disposition: form-data; name=file; filename=f\r\n\r\nabc",
-    "half a state": b"POST /v1/sessions?model=m HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\nContent-Length: 900\r\n\r\nabc",
-    "a request that the engine never answers": b"GET /v1/models/hang HTTP/1.1\r\nHost: x\r\n\r\n",
+    "half a form": b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 900\r\n\r\n--b\r\nContent-Disposition: form-data; name=file; filename=f\r\n\r\nabc",
+    "half a state": b"POST /v1/sessions?model=m HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 900\r\n\r\nabc",
+    "a request that the engine never answers": b"GET /v1/models/hang HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a stream that never ends": POST.replace(b"tokenize", b"completions") + b'Content-Length: 42\r\n\r\n{"model":"m","prompt":"x","stream": true } ',
 }
 

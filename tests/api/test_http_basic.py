@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import socket
 import subprocess
 
 import pytest
@@ -300,6 +301,76 @@ def test_pages_of_other_sites_may_look_but_not_touch(front, engine):
         assert front.post("/v1/models/m/unload", headers={"Sec-Fetch-Site": site}).status == 200
 
 
+DANGEROUS = [("POST", "/v1/models/m/unload"), ("DELETE", "/v1/models/m"), ("POST", "/v1/files"), ("GET", "/v1/files/f/content"), ("GET", "/v1/models")]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "evil-localhost", "", ":80", "[::1", "x y"])
+def test_a_page_that_points_its_name_at_this_machine_gets_nothing(front, engine, host):
+    """DNS rebinding: the browser takes the page's own name for the server's."""
+    for method, path in DANGEROUS:
+        answer = front.request(method, path, headers={"Host": host, "Origin": f"http://{host}"})
+        assert (answer.status, answer.error["code"]) == (403, "forbidden_host")
+    assert not engine.calls
+
+
+def test_the_names_of_this_machine_are_always_good(front):
+    for host in ["localhost", f"LocalHost:{front.port}", "localhost.:9", "app.localhost", "127.0.0.1:1", "[::1]:8080", "[::1]", "192.168.1.7:8080"]:
+        for origin in [{}, {"Origin": f"http://{host}"}, {"Origin": f"https://{host}"}]:
+            assert front.post("/v1/models/m/unload", headers={"Host": host, **origin}).status == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost", "http://127.0.0.1:1", "http://localhost:PORT.evil.example", "", "localhost:PORT"])
+def test_pages_of_another_origin_are_refused(front, engine, origin):
+    for method, path in DANGEROUS:
+        answer = front.request(method, path, headers={"Host": f"localhost:{front.port}", "Origin": origin.replace("PORT", str(front.port))})
+        assert (answer.status, answer.error["code"]) == (403, "cross_site")
+    assert not engine.calls
+
+
+def test_allowed_names_are_good_as_host_and_as_origin(start):
+    front = start("--allow-host", "api.example.org", "--allow-host", "app.example.org")
+    for headers in [{"Host": "api.example.org"}, {"Host": "API.example.org:443", "Origin": "https://app.example.org"}, {"Origin": "https://app.example.org:99", "Sec-Fetch-Site": "cross-site"}]:
+        assert front.post("/v1/models/m/unload", headers=headers).status == 200
+    assert front.post("/v1/models/m/unload", headers={"Host": "www.example.org"}).status == 403
+    anything = start("--allow-host", "*")
+    assert anything.post("/v1/models/m/unload", headers={"Host": "evil.example", "Origin": "null"}).status == 200
+
+
+def test_with_keys_every_name_is_good(start, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("key")
+    front = start("--api-key-file", keys)
+    headers = {"Host": "api.example.org", "Origin": "https://app.example.org", "Authorization": "Bearer key"}
+    assert front.post("/v1/models/m/unload", headers=headers).status == 200
+
+
+def test_a_server_for_other_machines_is_reached_under_any_name_until_its_names_are_listed(engine):
+    """In a container, behind a proxy, it does not know its names. Over loopback the names are those of this machine."""
+    own = socket.gethostbyname(socket.gethostname())
+    for options, wanted in [([], 200), (["--allow-host", "api.example.org"], 403)]:
+        process = subprocess.Popen([BIN / "additive-httpd", "--listen", "0.0.0.0:0", "--engine", "unix:" + engine.path, *options],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            port = int(process.stdout.readline().rsplit(":", 1)[1])
+            for address, status in [(own, 403 if own.startswith("127.") else wanted), ("127.0.0.1", 403)]:
+                with socket.create_connection((address, port), timeout=10) as s:
+                    s.sendall(b"GET /healthz HTTP/1.1\r\nHost: service.internal:8080\r\n\r\n")
+                    assert read_head(s)[0] == status, (address, options)
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def test_the_engine_is_told_whose_request_it_is(start, engine, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("first\nsecond\n")
+    front = start("--api-key-file", keys)
+    for key in ["second", "first"]:
+        front.get("/v1/models", headers={"Authorization": "Bearer " + key})
+    start().get("/v1/models")
+    assert [call.owner for call in engine.calls] == ["key 2", "key 1", "127.0.0.1"]
+
+
 # --- options -----------------------------------------------------------------------------------
 
 
@@ -312,12 +383,22 @@ def test_wrong_usage_is_status_2(arguments):
 
 
 def test_addresses_that_cannot_be_used_end_the_start(front):
-    for listen in ["nonsense", "127.0.0.1", "127.0.0.1:99999", "::1:80", f"127.0.0.1:{front.port}", "127.0.0.1:x"]:
+    for listen in ["nonsense", "127.0.0.1", "127.0.0.1:99999", "::1:80", ":8110", "*:8110", "[]:8110", "[::1]", "811000", "", f"127.0.0.1:{front.port}", "127.0.0.1:x"]:
         done = subprocess.run([BIN / "additive-httpd", "--listen", listen], capture_output=True, text=True)
         assert done.returncode == 1, listen
         assert "--listen" in done.stderr
     done = subprocess.run([BIN / "additive-httpd", "--listen", "127.0.0.1:0", "--engine", "nonsense"], capture_output=True, text=True)
     assert done.returncode == 2
+
+
+def test_a_port_alone_is_on_this_machine_only(engine):
+    process = subprocess.Popen([BIN / "additive-httpd", "--listen", "0", "--engine", "unix:" + engine.path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline().startswith("listening on http://127.0.0.1:")
+    finally:
+        process.terminate()
+        _, err = process.communicate(timeout=10)
+    assert "without --api-key-file" not in err
 
 
 def test_help_and_version_say_so(tmp_path):
@@ -405,7 +486,7 @@ def test_the_access_log_names_the_route_not_the_content(start):
 def test_a_connection_serves_many_requests_one_after_another(front):
     with front.socket() as s:
         for i in range(5):
-            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             status, headers, body = read_head(s)
             while len(body) < int(headers["content-length"]):
                 body += s.recv(4096)
@@ -419,9 +500,9 @@ def test_pipelined_requests_are_answered_in_order(front, engine):
 
     with front.socket() as s:
         body = b'{"model":"m","text":"x"}'
-        s.sendall(b"".join(b"GET /v1/models/m%d HTTP/1.1\r\nHost: x\r\n\r\n" % i for i in range(10)) +
-                  b"POST /v1/tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body) +
-                  b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        s.sendall(b"".join(b"GET /v1/models/m%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % i for i in range(10)) +
+                  b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body) +
+                  b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answers = read_all(s)
     found = re.findall(rb'\r\n\r\n(\{.*?\})(?=HTTP|$)', answers)
     assert [json.loads(f).get("id") for f in found[:10]] == [f"m{i}" for i in range(10)]
@@ -437,5 +518,5 @@ def test_an_http_1_0_client_is_served_and_closed(front):
 
 def test_an_absolute_target_is_understood(front):
     with front.socket() as s:
-        s.sendall(b"GET http://example.org/healthz HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n")
+        s.sendall(b"GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert read_all(s).endswith(b'{"status":"ok"}')

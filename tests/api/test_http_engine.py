@@ -253,9 +253,9 @@ def test_it_ends_with_status_0_although_streams_are_open(engine, number):
     whole = [front.open_stream("/v1/completions", REQUEST) for _ in range(3)]
     idle = [front.socket() for _ in range(3)]
     half = front.socket()
-    half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+    half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
     unary = front.socket()
-    unary.sendall(b"GET /v1/models/m HTTP/1.1\r\nHost: x\r\n\r\n")
+    unary.sendall(b"GET /v1/models/m HTTP/1.1\r\nHost: localhost\r\n\r\n")
     wait_for(lambda: len(engine.calls) == 9)
     began = time.monotonic()
     assert front.stop(number) == 0
@@ -322,10 +322,10 @@ def test_a_kept_connection_hears_that_the_end_is_near(engine):
     long_generation(engine, tokens=60)
     front = Front(engine, "--grace", "5")
     with front.open_stream("/v1/completions", {**REQUEST, "stream": True}) as busy, front.socket() as kept:
-        kept.sendall(b"GET /v1/models/m HTTP/1.1\r\nHost: x\r\n\r\n")
+        kept.sendall(b"GET /v1/models/m HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_head(kept)[0] == 200
         slow = front.socket()
-        slow.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n")  # its head is not complete yet
+        slow.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n")  # its head is not complete yet
         wait_for(lambda: engine.called("completion.create") and engine.called("completion.create")[0].sent > 2)
         time.sleep(0.1)
         front.process.send_signal(signal.SIGTERM)

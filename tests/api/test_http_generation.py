@@ -311,6 +311,44 @@ def test_a_slow_client_parks_its_stream_and_nobody_elses(front, engine):
     wait_for(lambda: all(c.cancelled.is_set() for c in engine.calls[:4]), what="cancellation of what was parked")
 
 
+def test_the_engine_is_told_that_a_slow_client_reads(start, engine):
+    front = start("--request-timeout", "2")  # looks at clients twice a second
+
+    @engine.on("completion.create")
+    async def _(call):
+        for i in range(10000):
+            await call.event({"index": 0, "text": "x" * 20000, "tokens": [i]})
+
+    with front.open_stream("/v1/completions", {**REQUEST, "stream": True}, receive_buffer=4096) as s:
+        wait_for(lambda: engine.calls and engine.calls[0].parked > 0 and engine.calls[0].credit == 0)
+        call = engine.calls[0]
+        time.sleep(1.2)
+        assert call.alive <= 1, "a client that reads nothing is not alive"
+        before = call.alive
+        got = 0
+        while call.alive == before:
+            got += len(s.recv(1024))
+            time.sleep(0.01)
+            assert got < 1 << 20
+        assert call.credit == 0, "a little is not everything"
+
+
+def test_a_stream_that_was_ended_by_an_error_does_not_keep_its_connection(start, engine):
+    front = start("--request-timeout", "0.8")
+
+    @engine.on("completion.create")
+    async def _(call):
+        for i in range(100):
+            if call.credit == 0:
+                break
+            await call.event({"index": 0, "text": "x" * 200000, "tokens": [i]})
+        call.error(429, "overloaded", "the stream was not read")
+
+    with front.open_stream("/v1/completions", {**REQUEST, "stream": True}, receive_buffer=4096):
+        wait_for(lambda: engine.calls and engine.calls[0].finished.is_set())
+        wait_for(lambda: front.metric("additive_http_connections") == 1, 4)
+
+
 def test_a_client_that_takes_nothing_is_given_up_in_the_end(start, engine):
     front = start("--stall-timeout", "0.6", "--request-timeout", "0.8")
     endless_text = "x" * 20000
@@ -462,7 +500,7 @@ def test_a_job_watcher_gets_its_headers_before_the_first_event_and_may_leave(fro
         await call.read()
 
     with front.socket() as s:
-        s.sendall(b"GET /v1/fine_tuning/jobs/j/events?stream=true HTTP/1.1\r\nHost: x\r\n\r\n")
+        s.sendall(b"GET /v1/fine_tuning/jobs/j/events?stream=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_head(s)[0] == 200
         wait_for(lambda: engine.called("job.watch"))
     wait_for(engine.called("job.watch")[0].cancelled.is_set, 1)

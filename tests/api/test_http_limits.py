@@ -57,15 +57,23 @@ SMUGGLED = [
 
 @pytest.mark.parametrize("name,rest", SMUGGLED, ids=[n for n, _ in SMUGGLED])
 def test_a_message_with_two_readings_is_refused_and_the_connection_closed(front, engine, name, rest):
-    hidden = b"GET /v1/models/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
-    status, _, _, closed = talk(front, b"POST /v1/models/m/load HTTP/1.1\r\nHost: x\r\n" + rest + hidden)
+    hidden = b"GET /v1/models/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    status, _, _, closed = talk(front, b"POST /v1/models/m/load HTTP/1.1\r\nHost: localhost\r\n" + rest + hidden)
+    assert (status, closed) == (400, True)
+    assert not engine.calls
+
+
+@pytest.mark.parametrize("line", [b"DELETE /v1/models/m\0 HTTP/1.1", b"DELETE /v1/models/m\0x HTTP/1.1", b"DELETE /v1/models/m\0HTTP/1.1 HTTP/1.1", b"GET /v1/files?limit=1\0 HTTP/1.1",
+                                  b"DELETE\0 /v1/models/m HTTP/1.1", b"DELETE\0GET /v1/models/m HTTP/1.1", b"\0DELETE /v1/models/m HTTP/1.1", b"DELETE  \0/v1/models/m HTTP/1.1"])
+def test_nothing_is_done_for_a_request_line_that_holds_a_nul(front, engine, line):
+    status, _, _, closed = talk(front, line + b"\r\nHost: localhost\r\n\r\n")
     assert (status, closed) == (400, True)
     assert not engine.calls
 
 
 @pytest.mark.parametrize("rest", [b"Content-Length: 99999999999999999999999\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"])
 def test_an_absurd_size_is_413(front, rest):
-    status, _, _, closed = talk(front, b"POST /v1/models/m/load HTTP/1.1\r\nHost: x\r\n" + rest)
+    status, _, _, closed = talk(front, b"POST /v1/models/m/load HTTP/1.1\r\nHost: localhost\r\n" + rest)
     assert (status, closed) == (413, True)
 
 
@@ -76,8 +84,8 @@ def test_a_request_without_host_is_refused(front):
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 500 + b"\r\n\r\n", b"NONSENSE\r\n\r\n", b"\r\n" * 1000 + b"\0\r\n\r\n",
-                                  b"GET\r\n\r\n", b"GET /healthz HTTP/9.9\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-                                  b"GET /healthz HTTP/1.1\r\nHost: x\r\nno colon here\r\n\r\n"], ids=range(7))
+                                  b"GET\r\n\r\n", b"GET /healthz HTTP/9.9\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                                  b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nno colon here\r\n\r\n"], ids=range(7))
 def test_what_is_not_http_does_not_hurt(start, data):
     """Among it the first message of TLS, which this server does not speak."""
     front = start("--request-timeout", "0.5")
@@ -92,8 +100,8 @@ def test_a_client_that_leaves_is_noticed_even_when_its_end_came_with_its_last_by
     """The library waits for a change of readiness that has already happened."""
     before = front.descriptors()
     left = []
-    for data in [b"", b"GET", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: x\r\n",
-                 b"POST /v1/tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{}"] * 10:
+    for data in [b"", b"GET", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
+                 b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{}"] * 10:
         s = front.socket()
         s.sendall(data)
         s.shutdown(socket.SHUT_WR)
@@ -107,7 +115,7 @@ def test_a_client_that_leaves_is_noticed_even_when_its_end_came_with_its_last_by
 
 def test_random_heads_never_hurt(front):
     rng = random.Random(7)
-    good = b"POST /v1/tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+    good = b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
     for _ in range(200):
         data = bytearray(good)
         for _ in range(rng.randrange(1, 6)):
@@ -129,7 +137,7 @@ def test_a_giant_header_is_431(front):
     before = front.rss()
     with front.socket() as s:
         try:
-            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Big: " + b"a" * (10 << 20) + b"\r\n\r\n")
+            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Big: " + b"a" * (10 << 20) + b"\r\n\r\n")
         except ConnectionError:
             pass
         try:
@@ -138,12 +146,12 @@ def test_a_giant_header_is_431(front):
             answer = b"HTTP/1.1 431 "
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert front.rss() - before < 4 << 20
-    status, _, _, _ = talk(front, b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(3000)) + b"\r\n")
+    status, _, _, _ = talk(front, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(3000)) + b"\r\n")
     assert status == 431
 
 
 def test_a_giant_target_is_refused(front):
-    status, _, _, _ = talk(front, b"GET /v1/models/" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    status, _, _, _ = talk(front, b"GET /v1/models/" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert status in (400, 404, 414, 431)
 
 
@@ -161,7 +169,7 @@ def test_many_large_bodies_at_once_are_bounded_in_memory(start):
     sockets = []
     for _ in range(100):
         s = front.socket()
-        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {half}\r\n\r\n".encode())
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {half}\r\n\r\n".encode())
         s.sendall(b" " * (half - 1))
         sockets.append(s)
     refused = 0
@@ -332,9 +340,9 @@ def test_a_client_in_another_script_gets_its_words_back_whole(front):
 # --- slowness -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: " + b"a" * 1000,
-                                  b"POST /v1/tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n" + b" " * 1000,
-                                  b"POST /v1/tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 300], ids=["nothing", "a head", "a body", "chunks"])
+@pytest.mark.parametrize("data", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"a" * 1000,
+                                  b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n" + b" " * 1000,
+                                  b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 300], ids=["nothing", "a head", "a body", "chunks"])
 def test_one_byte_at_a_time_does_not_hold_a_connection(start, data):
     """The library's own timeout is put off by every byte."""
     front = start("--request-timeout", "1")
@@ -363,7 +371,7 @@ def test_a_kept_connection_has_a_deadline_for_its_next_request(start):
     with front.socket() as s:
         for _ in range(4):  # busy for longer than the deadline: fine
             time.sleep(0.3)
-            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert read_head(s)[0] == 200
         began = time.monotonic()
         assert s.recv(1000) in (b"", b'{"status":"ok"}') and read_all(s) == b""
@@ -378,7 +386,7 @@ def test_a_steady_upload_may_take_longer_than_the_deadline(start, engine):
 
     front = start("--request-timeout", "0.5")
     with front.socket() as s:
-        s.sendall(b"POST /v1/sessions?model=m HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\nContent-Length: 80000\r\n\r\n")
+        s.sendall(b"POST /v1/sessions?model=m HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 80000\r\n\r\n")
         for _ in range(8):
             time.sleep(0.2)
             s.sendall(b"z" * 10000)
@@ -399,19 +407,37 @@ def test_more_connections_than_allowed_wait_for_their_turn(start):
         s.close()
 
 
-def test_one_address_may_not_take_every_connection(start):
-    front = start("--max-connections-per-ip", "4", "--request-timeout", "20", connected=False)
+def test_an_address_with_too_many_connections_is_told_so(start, engine):
+    front = start("--max-connections-per-ip", "4", "--request-timeout", "20")
+    wait_for(lambda: front.metric("additive_http_connections") == 1)
     idle = [front.socket() for _ in range(4)]
-    time.sleep(0.2)
-    with front.socket() as s:
-        try:
-            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert s.recv(1) == b""
-        except ConnectionError:
-            pass
-    for s in idle:
+    wait_for(lambda: talk(front, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")[0] == 429)
+    body = b"{}" * 40000
+    status, headers, answer, closed = talk(front, b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    assert (status, headers["retry-after"], closed) == (429, "1", True)
+    assert json.loads(answer)["error"]["code"] == "too_many_connections"
+    assert not engine.called("tokenize")
+    beyond = [front.socket() for _ in range(20)]  # only so many are answered: the rest is closed
+    wait_for(lambda: _closed(beyond[-1]))
+    for s in idle + beyond:
         s.close()
     wait_for(lambda: _healthy(front))
+
+
+def _closed(s):
+    s.settimeout(0.01)
+    try:
+        return s.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_a_connection_beyond_the_limit_that_asks_nothing_is_closed_soon(start):
+    front = start("--max-connections-per-ip", "1", "--request-timeout", "0.4", connected=False)
+    with front.socket(), front.socket() as s:
+        assert s.recv(1) == b""
 
 
 def _healthy(front):
@@ -435,7 +461,7 @@ def test_the_limit_of_open_files_bounds_the_connections(engine):
         for s in sockets:
             s.close()
         with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
-            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert s.recv(100).startswith(b"HTTP/1.1 200")
     finally:
         process.terminate()

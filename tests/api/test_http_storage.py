@@ -122,7 +122,7 @@ def test_the_key_reaches_the_engine_with_what_it_protects(front, keeps, method):
 @pytest.mark.parametrize("lines", ["Idempotency-Key:", "Idempotency-Key: " + "x" * 256, "Idempotency-Key: a\x01b", "Idempotency-Key: \xe4", "Idempotency-Key: a\r\nIdempotency-Key: b"])
 def test_a_key_that_is_none_is_refused_before_anything_is_done(front, keeps, method, lines):
     path, body, headers = CREATING[method]
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{lines}\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items())
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{lines}\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items())
     with front.socket() as s:
         s.sendall(head.encode("latin-1") + b"\r\n" + body)
         status, _, rest = read_head(s)

@@ -76,7 +76,7 @@ def test_content_arrives_as_it_was_however_it_is_cut(front, keeper, content, pie
         piece = 77
     with front.socket() as s:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
         for at in range(0, len(body), piece):
             s.sendall(body[at : at + piece])
         assert read_head(s)[0] == 200
@@ -212,7 +212,7 @@ def test_an_upload_waits_for_the_engine_with_bounded_memory(front, engine):
     head, tail = body[: body.rindex(b"\r\n--" + BOUNDARY.encode())], body[body.rindex(b"\r\n--" + BOUNDARY.encode()) :]
     before = front.rss()
     with front.socket() as s:
-        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: {len(body) + total}\r\n\r\n".encode() + head)
+        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: {len(body) + total}\r\n\r\n".encode() + head)
         s.settimeout(0.5)
         sent, block = 0, b"z" * 65536
         with pytest.raises(TimeoutError):
@@ -253,7 +253,7 @@ def test_a_client_that_leaves_an_upload_cancels_it(front, engine):
                 await __import__("asyncio").sleep(60)
 
         s = front.socket()
-        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: 10000000\r\n\r\n".encode() +
+        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: 10000000\r\n\r\n".encode() +
                   form(("file", b"z" * 300000, "f"))[:-60])
         wait_for(lambda: engine.calls and engine.calls[-1].method == "file.create" and not engine.calls[-1].cancelled.is_set())
         time.sleep(0.1)
@@ -271,7 +271,7 @@ def test_an_upload_over_the_limit_is_413_at_once(start, engine):
     for path, content_type in [("/v1/files", FORM["Content-Type"]), ("/v1/models", FORM["Content-Type"]),
                                ("/v1/sessions?model=m", "application/octet-stream")]:
         with front.socket() as s:
-            s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\nContent-Length: 10000000000\r\n\r\n".encode())
+            s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: 10000000000\r\n\r\n".encode())
             status, headers, body = read_head(s)
             assert (status, headers["connection"]) == (413, "close")
             assert json.loads(body)["error"]["code"] == "request_too_large"
@@ -281,14 +281,14 @@ def test_an_upload_over_the_limit_is_413_at_once(start, engine):
 def test_a_client_that_asks_first_is_refused_without_sending(start):
     front = start("--max-upload-bytes", 1000)
     with front.socket() as s:
-        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: 5000\r\n\r\n".encode())
+        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: 5000\r\n\r\n".encode())
         assert read_head(s)[0] == 413
 
 
 def test_a_client_that_asks_first_and_may_goes_on(front, keeper):
     body = form(("purpose", "fine-tune"), ("file", b"x", "f"))
     with front.socket() as s:
-        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
         assert s.recv(100).startswith(b"HTTP/1.1 100 ")
         s.sendall(body)
         assert read_head(s)[0] == 200
@@ -301,7 +301,7 @@ def test_an_endless_chunked_body_is_cut_at_the_limit(start, keeper, path, conten
     front = start("--max-upload-bytes", 20 << 20)
     before = front.rss()
     with front.socket() as s:
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n" + (f"Content-Type: {content_type}\r\n" if content_type else "")
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n" + (f"Content-Type: {content_type}\r\n" if content_type else "")
         s.sendall(head.encode() + b"\r\n")
         start_of_form = form(("file", b"", "f"))[:-20] if "multipart" in (content_type or "") else b""
         if start_of_form:
@@ -329,7 +329,7 @@ def test_a_body_a_little_over_the_limit_is_answered_to_a_client_that_writes_firs
     """Clients that read only after sending everything see the reason, not a reset connection."""
     for size in [(4 << 20) + 1, 8 << 20, 40 << 20]:
         with front.socket() as s:
-            s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode())
+            s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode())
             s.sendall(b"z" * size)
             assert read_head(s)[0] == 413
 
@@ -337,12 +337,12 @@ def test_a_body_a_little_over_the_limit_is_answered_to_a_client_that_writes_firs
 def test_a_refused_small_body_leaves_the_connection_usable(front):
     with front.socket() as s:
         for _ in range(3):
-            s.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + b"z" * 100000)
+            s.sendall(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"z" * 100000)
             status, headers, body = read_head(s)
             assert status == 404
             while len(body) < int(headers["content-length"]):
                 body += s.recv(4096)
-        s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_head(s)[0] == 200
 
 
@@ -426,7 +426,7 @@ def test_a_slow_download_parks_with_bounded_memory(front, engine):
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     s.settimeout(10)
     s.connect(("127.0.0.1", front.port))
-    s.sendall(b"GET /v1/files/f/content HTTP/1.1\r\nHost: x\r\n\r\n")
+    s.sendall(b"GET /v1/files/f/content HTTP/1.1\r\nHost: localhost\r\n\r\n")
     wait_for(lambda: engine.calls and engine.calls[0].parked and engine.calls[0].credit == 0)
     time.sleep(0.3)
     sent = engine.calls[0].sent
@@ -471,6 +471,6 @@ def test_leaving_a_download_cancels_it(front, engine):
         await call.read()
 
     with front.socket() as s:
-        s.sendall(b"GET /v1/files/f/content HTTP/1.1\r\nHost: x\r\n\r\n")
+        s.sendall(b"GET /v1/files/f/content HTTP/1.1\r\nHost: localhost\r\n\r\n")
         read_head(s)
     wait_for(engine.calls[0].cancelled.is_set, 1)

@@ -82,7 +82,7 @@ def test_a_client_that_goes_away_frees_its_slot(service, model):
     s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "1", "position_policy": "wrap"})["id"]
     raw = socket.create_connection(address(service))
     body = json.dumps({"max_tokens": 1000000, "stream": True, "logit_bias": {"1": -100}}).encode()
-    raw.sendall(f"POST /v1/sessions/{s}/generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    raw.sendall(f"POST /v1/sessions/{s}/generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
     raw.recv(1000)
     raw.close()
@@ -186,7 +186,7 @@ def test_an_endless_body_is_cut_with_bounded_memory(service):
     pids = [service.child("additive-httpd"), service.engine_pid()]
     before = [rss_kib(p) for p in pids]
     raw = socket.create_connection(address(service))
-    raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Transfer-Encoding: chunked\r\n\r\n")
     chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
     sent, answer = 0, b""

@@ -110,7 +110,7 @@ class Load(threading.Thread):
     def leave(self):
         u = urllib.parse.urlsplit(self.service.url)
         body = json.dumps({"model": self.model, "prompt": self.prompt(), "stream": True, "max_tokens": 400}).encode()
-        head = (f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(body)}\r\n\r\n").encode()
         whole = (head + body)[: self.random.choice([20, len(head), len(head) + 5, len(head) + len(body)])]
         with socket.create_connection((u.hostname, u.port), timeout=10) as s:

@@ -16,7 +16,7 @@
 
 enum { ANSWER_BYTES = 512 << 10, QUIET_MS = 3000, TURNS = 3000 };
 
-#define HEAD " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+#define HEAD " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 #define JSON HEAD "Content-Type: application/json\r\n"
 #define FORM HEAD "Content-Type: multipart/form-data; boundary=bound\r\n"
 #define PART(name, rest, content)                                                                                      \

@@ -1,0 +1,99 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "server/site.h"
+
+static const char *names[] = {"api.example.org", "app.example.org"};
+static const site_list none, some = {names, 2};
+
+static void names_that_cannot_be_rebound_are_always_good(void **state)
+{
+	static const char *const good[] = {"localhost",       "localhost:8080", "LOCALHOST.",
+	                                   "a.b.localhost:1", "127.0.0.1",      "10.1.2.3:80",
+	                                   "[::1]",           "[fe80::1]:8080", "[::ffff:1.2.3.4]"};
+	(void)state;
+	for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+		if (!site_allows_host(&none, good[i], true) || !site_allows_host(&some, good[i], false))
+			fail_msg("refused: %s", good[i]);
+	}
+	assert_true(site_allows_host(&some, NULL, true));
+}
+
+static void other_names_are_good_off_loopback_until_there_is_a_list(void **state)
+{
+	static const char *const other[] = {
+	    "evil.example", "evil.example:8080",   "xlocalhost", "localhost.evil", "1.2.3", "0x7f.1",
+	    "::1",          "api.example.org.evil"};
+	(void)state;
+	for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+		if (site_allows_host(&none, other[i], true) || site_allows_host(&some, other[i], false) ||
+		    site_allows_host(&some, other[i], true))
+			fail_msg("accepted: %s", other[i]);
+	}
+	assert_true(site_allows_host(&none, "evil.example:8080", false));
+	assert_true(site_allows_host(&some, "API.example.org:443", true));
+	assert_true(site_allows_host(&some, "api.example.org.", false));
+}
+
+static void malformed_hosts_are_good_nowhere(void **state)
+{
+	static const char *const bad[] = {"", ":80", "[", "[]", "[::1", "[::1]x", "a:b", "a:80:80", "[::1]:x"};
+	(void)state;
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		if (site_allows_host(&none, bad[i], false))
+			fail_msg("accepted: %s", bad[i]);
+}
+
+static void an_origin_is_the_host_or_on_the_list(void **state)
+{
+	(void)state;
+	assert_true(site_allows_origin(&none, "http://localhost:8080", "localhost:8080"));
+	assert_true(site_allows_origin(&none, "https://API.example.org", "api.example.org"));
+	assert_true(site_allows_origin(&some, "https://app.example.org:8443", "localhost:8080"));
+	assert_true(site_allows_origin(&some, "app://app.example.org", "localhost"));
+	assert_false(site_allows_origin(&none, "http://localhost:3000", "localhost:8080"));
+	assert_false(site_allows_origin(&none, "http://localhost", "localhost:8080"));
+	assert_false(site_allows_origin(&some, "null", "localhost"));
+	assert_false(site_allows_origin(&some, "", ""));
+	assert_false(site_allows_origin(&some, "https://app.example.org@evil.example", "localhost"));
+	assert_false(site_allows_origin(&some, "https://evil.example/app.example.org", "localhost"));
+	assert_false(site_allows_origin(&none, "http://localhost", NULL));
+}
+
+static void a_star_is_every_name(void **state)
+{
+	static const char *star[] = {"*"};
+	static const site_list all = {star, 1};
+	(void)state;
+	assert_true(site_allows_host(&all, "evil.example", true));
+	assert_true(site_allows_host(&all, "", true));
+	assert_true(site_allows_origin(&all, "null", "localhost"));
+}
+
+static void what_is_no_name_is_not_listed(void **state)
+{
+	(void)state;
+	assert_true(site_name_valid("api.example.org"));
+	assert_true(site_name_valid("*"));
+	assert_false(site_name_valid(""));
+	assert_false(site_name_valid("https://api.example.org"));
+	assert_false(site_name_valid("api.example.org:80"));
+	assert_false(site_name_valid("api.example.org."));
+	assert_false(site_name_valid("a b"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(names_that_cannot_be_rebound_are_always_good),
+	    cmocka_unit_test(other_names_are_good_off_loopback_until_there_is_a_list),
+	    cmocka_unit_test(malformed_hosts_are_good_nowhere),
+	    cmocka_unit_test(an_origin_is_the_host_or_on_the_list),
+	    cmocka_unit_test(a_star_is_every_name),
+	    cmocka_unit_test(what_is_no_name_is_not_listed),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
