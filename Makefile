@@ -81,7 +81,7 @@ KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -f
 PROTO_LIBS := -ljansson
 CORE_LIBS := -ldnnl -ljansson -ldl -lm
 ENGINE_LIBS := $(CORE_LIBS) -luv -lsqlite3 -lpthread
-SERVER_LIBS := -lmicrohttpd -luv -ljansson -lm
+SERVER_LIBS := -lmicrohttpd -luv -ljansson -ldl -lm
 CLI_LIBS := -lcurl -ledit -ljansson -lm
 
 PROGRAMS := $(foreach p,additive-eval:engine/eval additived:engine/daemon additive-httpd:server additive:clients/cli,\

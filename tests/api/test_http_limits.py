@@ -77,6 +77,27 @@ def test_an_absurd_size_is_413(front, rest):
     assert (status, closed) == (413, True)
 
 
+@pytest.mark.parametrize("data", [b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n{}" % n
+                                  for n in [b"5x", b"+5", b"-5", b"", b"5 5", b"0x5", b"-0", b"9" * 30]] +
+                         [b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nno colon here\r\n\r\n", b"GET /healthz HTTP/9.9\r\nHost: localhost\r\n\r\n",
+                          b"GET /" + b"x" * 40000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40000 + b"\r\n\r\n",
+                          b"GET / HTTP/1.1\r\nHost: localhost\r\nCookie: " + b"a=b; " * 6000 + b"\r\n\r\n",
+                          b"POST /v1/tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"], ids=range(14))
+def test_what_the_library_refuses_gets_one_answer_like_any_other(front, data):
+    with front.socket() as s:
+        s.sendall(data)
+        answer = b""
+        try:
+            while piece := s.recv(65536):
+                answer += piece
+        except ConnectionError:
+            pass
+    head, body = answer.split(b"\r\n\r\n", 1)
+    assert re.match(rb"HTTP/1\.1 (400|413|414|431|505) [A-Z]", head) and answer.count(b"HTTP/1.1 ") == 1 + body.count(b"HTTP/1.1 ")
+    assert b"X-Request-Id: req_" in head and b"Content-Length: %d" % len(body) in head
+    assert json.loads(body)["error"]["type"] in ("invalid_request_error", "server_error")
+
+
 def test_a_request_without_host_is_refused(front):
     status, _, body, closed = talk(front, b"GET /healthz HTTP/1.1\r\n\r\n")
     assert (status, closed) == (400, True)

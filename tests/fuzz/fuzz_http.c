@@ -1,5 +1,6 @@
 /* fuzz_http - the front end as a client finds it: bytes on connections, cut and ended where the input says. Answers are
- * well-formed, and afterwards neither a request nor a connection is left.
+ * well-formed, say what their body is, and end with the one that closes the connection; afterwards neither a request nor
+ * a connection is left.
  *
  * In the input 0xff is followed by what to do: 1 another connection, 2 let the server read, 3 reset the connection,
  * 4 close the sending side, 5 close; anything else stands for itself. */
@@ -19,8 +20,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MAX_CLIENTS = 4, ANSWER_BYTES = 256 << 10, QUIET_TURNS = 3, PATIENCE_MS = 4000, REQUEST_MS = 200 };
+enum { FINISH = 256 /* close the sending side, after listening */ };
 
 static char answer[ANSWER_BYTES];
+static size_t answer_bytes;
 
 static void require(bool condition, const char *what, size_t bytes)
 {
@@ -42,6 +45,7 @@ static uint64_t now_ms(void)
 typedef struct reading {
 	const char *at, *end;
 	size_t bytes; /* of all, for messages */
+	bool closing; /* the latest answer is the last */
 } reading;
 
 /* The line up to CR LF; false at the end of what has come. */
@@ -97,9 +101,10 @@ static bool take_answer(reading *r)
 {
 	const char *line;
 	size_t bytes, length = 0;
-	bool chunked = false, json = false;
+	bool chunked = false, json = false, typed = false;
 	if (!take_line(r, &line, &bytes))
 		return false;
+	require(!r->closing, "an answer behind the last", r->bytes);
 	require(bytes >= 12 && memcmp(line, "HTTP/1.", 7) == 0 && line[8] == ' ' && line[9] >= '1' && line[9] <= '5',
 	        "a first line", r->bytes);
 	bool interim = line[9] == '1';
@@ -108,21 +113,27 @@ static bool take_answer(reading *r)
 		if (strncasecmp(line, "Content-Length: ", 16) == 0)
 			length = strtoul(line + 16, NULL, 10);
 		chunked |= strncasecmp(line, "Transfer-Encoding: chunked", 26) == 0;
+		r->closing |= strncasecmp(line, "Connection: close", 17) == 0;
+		typed |= strncasecmp(line, "Content-Type: ", 14) == 0;
 		json |= strncasecmp(line, "Content-Type: application/json", 30) == 0;
 	}
 	if (bytes > 0 || r->at > r->end)
 		return false;
+	require(interim || typed, "an answer without a type", r->bytes);
 	return interim || (chunked ? take_chunks(r) : take_body(r, length, json));
 }
 
 /* --- clients --------------------------------------------------------------------------------------- */
 
-static void listen_to(front *f, int client)
+/* again: what comes now goes on with what this client has received before. */
+static void listen_to(front *f, int client, bool again)
 {
 	bool ended;
-	size_t got = front_receive(f, client, answer, sizeof answer - 1, QUIET_TURNS, &ended);
-	answer[got] = '\0';
-	reading r = {answer, answer + got, got};
+	size_t before = again ? answer_bytes : 0;
+	answer_bytes =
+	    before + front_receive(f, client, answer + before, sizeof answer - 1 - before, QUIET_TURNS, &ended);
+	answer[answer_bytes] = '\0';
+	reading r = {answer, answer + answer_bytes, answer_bytes, false};
 	while (r.at < r.end && take_answer(&r))
 		;
 }
@@ -133,9 +144,9 @@ static void leave(front *f, int *client, int how)
 		return;
 	if (how == 3)
 		setsockopt(*client, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
-	if (how == 4) {
+	if (how == 4 || how == FINISH) {
 		shutdown(*client, SHUT_WR);
-		listen_to(f, *client);
+		listen_to(f, *client, how == FINISH);
 	}
 	close(*client);
 	*client = -1;
@@ -164,8 +175,8 @@ static void speak(front *f, const uint8_t *data, size_t size)
 	}
 	for (int i = 0; i < MAX_CLIENTS; i++) {
 		if (clients[i] >= 0)
-			listen_to(f, clients[i]);
-		leave(f, &clients[i], i % 2 ? 5 : 4);
+			listen_to(f, clients[i], false);
+		leave(f, &clients[i], i % 2 ? 5 : FINISH);
 	}
 }
 
