@@ -302,9 +302,7 @@ static status read_input(explanation *x, const json_t *params, error *err)
 	if (err->param[0] && s != STATUS_OK)
 		strcpy(err->param, "input");
 	TRY(s);
-	if (x->count < 1 || x->count > x->log.card->dims.positions)
-		return error_set(err, STATUS_INVALID, "input", "%lld tokens, must be 1 to the model's %lld positions",
-		                 (long long)x->count, (long long)x->log.card->dims.positions);
+	TRY(explain_check_length(&x->log.card->dims, x->count, err));
 	return read_selection(x, params, x->log.card, x->count, err);
 }
 

@@ -427,6 +427,8 @@ static status write_columns(const evaluation *e, const char *name, const int32_t
 static status write_positions(const evaluation *e, int64_t begin, int32_t *scratch)
 {
 	int64_t rows = model_dimensions(e->model)->positions;
+	if (graph_find(plan_graph(e->plan), "position_ids") == VALUE_NONE)
+		return STATUS_OK;
 	for (int64_t i = 0; i < e->batch.sequences * e->chunk; i++)
 		scratch[i] = position_row(e->options.policy, begin + i % e->chunk, rows);
 	return write_input(e, "position_ids", scratch);

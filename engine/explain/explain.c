@@ -49,20 +49,26 @@ int64_t explain_window_first(const explain_scores *s, int64_t layer, int64_t pos
 
 /* --- a forward's scores ------------------------------------------------------------ */
 
-static status run(plan *p, const int32_t *ids, int64_t n)
+static status write_positions(plan *p, int64_t n)
 {
+	value rows = graph_find(plan_graph(p), "position_ids");
+	if (rows == VALUE_NONE)
+		return STATUS_OK;
 	int32_t *positions = memory_new((size_t)n, sizeof *positions);
 	if (!positions)
 		return STATUS_NOMEM;
 	for (int64_t i = 0; i < n; i++)
 		positions[i] = (int32_t)i;
-	status s = plan_write(p, graph_find(plan_graph(p), "input_ids"), ids);
-	if (s == STATUS_OK)
-		s = plan_write(p, graph_find(plan_graph(p), "position_ids"), positions);
-	if (s == STATUS_OK)
-		s = plan_run(p);
+	status s = plan_write(p, rows, positions);
 	free(positions);
 	return s;
+}
+
+static status run(plan *p, const int32_t *ids, int64_t n)
+{
+	TRY(plan_write(p, graph_find(plan_graph(p), "input_ids"), ids));
+	TRY(write_positions(p, n));
+	return plan_run(p);
 }
 
 static bool all_finite(const float *x, int64_t n)
@@ -73,12 +79,22 @@ static bool all_finite(const float *x, int64_t n)
 	return true;
 }
 
-static status check_input(const model *m, const int32_t *ids, int64_t n, error *err)
+status explain_check_length(const model_dims *d, int64_t n, error *err)
 {
-	const model_dims *d = model_dimensions(m);
 	if (n < 1 || n > d->positions)
 		return error_set(err, STATUS_INVALID, "input", "%lld tokens, must be 1 to the model's %lld positions",
 		                 (long long)n, (long long)d->positions);
+	if (n > EXPLAIN_MAX_TOKENS)
+		return error_set(err, STATUS_INVALID, "input",
+		                 "%lld tokens, must be at most %d; a session that explains may be longer", (long long)n,
+		                 EXPLAIN_MAX_TOKENS);
+	return STATUS_OK;
+}
+
+static status check_input(const model *m, const int32_t *ids, int64_t n, error *err)
+{
+	const model_dims *d = model_dimensions(m);
+	TRY(explain_check_length(d, n, err));
 	for (int64_t i = 0; i < n; i++)
 		if (ids[i] < 0 || ids[i] >= d->vocab)
 			return error_set(err, STATUS_INVALID, "input", "token %d is not in the vocabulary of %lld",

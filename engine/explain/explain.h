@@ -8,6 +8,9 @@
 
 #include "engine/model/model.h"
 
+/* The longest sequence that explain_run takes in one piece; a session's log may be longer. */
+enum { EXPLAIN_MAX_TOKENS = 1 << 16 };
+
 /* Scores of one sequence: float[tokens][layers][rounds][2][heads], [0] = a, [1] = M. */
 typedef struct explain_scores {
 	int64_t tokens, layers, rounds, heads;
@@ -16,9 +19,10 @@ typedef struct explain_scores {
 } explain_scores;
 
 /* Run `ids` through the model (parallel form) and collect its scores; *data is
- * malloc'ed and out->data points to it. STATUS_INVALID when n is 0 or over the model's positions, a
- * token is unknown, or the model's scores are not finite; STATUS_UNSUPPORTED when the architecture has
- * no importance weights. */
+ * malloc'ed and out->data points to it. STATUS_INVALID when n is 0, over the model's positions or over
+ * EXPLAIN_MAX_TOKENS, a token is unknown, or the model's scores are not finite; STATUS_UNSUPPORTED when the
+ * architecture has no importance weights. */
+status explain_check_length(const model_dims *d, int64_t n, error *err); /* the errors of n */
 status explain_run(const model *m, const int32_t *ids, int64_t n, explain_scores *out, float **data, error *err);
 /* Fill layers, rounds, heads and windows of a session's log. */
 void explain_from_log(const model *m, const float *log, int64_t tokens, explain_scores *out);

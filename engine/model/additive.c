@@ -1,6 +1,6 @@
 /* The additive-attention language model.
  *
- *   h = dropout(LN(E[token] + P[position]))
+ *   h = dropout(LN(E[token] + P[position]))          P: only with "position_embedding": "learned"
  *   each layer:  n = LN(h)
  *                q, k, v = n Wqᵀ, n Wkᵀ, n Wvᵀ
  *                r = n + (dropout(A(q; w_q, window)) Wpᵀ) ⊙ k      round "query"
@@ -15,12 +15,16 @@
  * (op_additive_stream). A session's state is the concatenation of its rounds' states in
  * the order layer 0 query, layer 0 key, layer 1 query, …, rounded up to whole cache
  * lines. A window that reaches over all n_positions is global in both forms: it needs no
- * ring of tokens, and sessions that go past n_positions (position policy clamp or wrap)
- * keep everything they have read in such a layer.
+ * ring of tokens, and sequences that go past n_positions keep everything they have read in
+ * such a layer.
+ *
+ * The windows already give the order of the tokens, so P can be left out ("none"): then a
+ * sequence has no bound and n_positions only says how long those of the training were.
  *
  * Dropout sites (Philox streams): 0 the embedding; 1 + 3l, 2 + 3l, 3 + 3l in layer l the
  * query round, the key round and the feed-forward. */
 #include <math.h>
+#include <string.h>
 
 #include "engine/model/builder.h"
 #include "engine/model/config.h"
@@ -35,10 +39,12 @@ enum {
 #define LAYERNORM_EPS 1e-5f
 #define LAYER "fastformer_model.decoders.%d."
 #define ATTENTION LAYER "attention."
+#define POSITION_TABLE "fastformer_model.position_embeddings.weight"
 
 typedef struct additive_config {
-	int64_t hidden, vocab, heads, positions, layers;
+	int64_t hidden, vocab, heads, positions, layers, trained;
 	bool local, listed; /* windows at all; given by window_sizes */
+	bool learned;       /* has a position table */
 	int64_t windows[ARCHITECTURE_MAX_LAYERS];
 	double dropout, std;
 } additive_config;
@@ -72,14 +78,26 @@ static void read_windows(additive_config *c, config_reader *r)
 static int64_t count_parameters(const additive_config *c)
 {
 	int64_t d = c->hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 8 * d;
-	return c->vocab * (d + 1) + c->positions * d + 2 * d + c->layers * layer;
+	return c->vocab * (d + 1) + (c->learned ? c->positions * d : 0) + 2 * d + c->layers * layer;
+}
+
+/* Configurations of the reference ecosystem lack the key: their models have the table. */
+static bool read_learned(config_reader *r)
+{
+	const json_t *kind = json_object_get(r->json, "position_embedding");
+	const char *name = kind ? json_string_value(kind) : "learned";
+	bool none = name && strcmp(name, "none") == 0;
+	if (!none && !(name && strcmp(name, "learned") == 0))
+		config_fail(r, "position_embedding", "position_embedding must be \"none\" or \"learned\"");
+	return !none;
 }
 
 static status read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
-	    "hidden_size",  "vocab_size",          "n_heads",           "n_positions", "n_layer", "use_local_att",
-	    "window_sizes", "hidden_dropout_prob", "initializer_range", NULL,
+	    "hidden_size", "vocab_size",    "n_heads",      "n_positions",         "position_embedding",
+	    "n_layer",     "use_local_att", "window_sizes", "hidden_dropout_prob", "initializer_range",
+	    NULL,
 	};
 	additive_config *c = config;
 	config_reader r = config_begin(json, &architecture_additive, keys, err);
@@ -87,6 +105,8 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->vocab = config_integer(&r, "vocab_size", 32100, 1, MAX_ROWS);
 	c->heads = config_integer(&r, "n_heads", 4, 1, MAX_HIDDEN);
 	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
+	c->learned = read_learned(&r);
+	c->trained = config_trained(&r, c->positions, c->learned ? c->positions : MODEL_UNBOUNDED);
 	c->layers = config_integer(&r, "n_layer", 4, 1, ARCHITECTURE_MAX_LAYERS);
 	c->local = config_bool(&r, "use_local_att", true);
 	read_windows(c, &r);
@@ -110,9 +130,10 @@ static json_t *write_config(const void *config)
 			return NULL;
 		}
 	}
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:f, s:f}", "model_type",
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:b, s:o, s:f, s:f}", "model_type",
 	                 architecture_additive.model_type, "hidden_size", (json_int_t)c->hidden, "vocab_size",
 	                 (json_int_t)c->vocab, "n_heads", (json_int_t)c->heads, "n_positions", (json_int_t)c->positions,
+	                 "position_embedding", c->learned ? "learned" : "none", CONFIG_TRAINED, (json_int_t)c->trained,
 	                 "n_layer", (json_int_t)c->layers, "use_local_att", c->local, "window_sizes", windows,
 	                 "hidden_dropout_prob", c->dropout, "initializer_range", c->std);
 }
@@ -125,9 +146,16 @@ static void dims(const void *config, model_dims *out)
 	    .hidden = c->hidden,
 	    .layers = c->layers,
 	    .heads = c->heads,
-	    .positions = c->positions,
+	    .positions = c->learned ? c->positions : MODEL_UNBOUNDED,
+	    .trained = c->trained,
 	    .dropout = (float)c->dropout,
 	};
+}
+
+static void train_on(void *config, int64_t length)
+{
+	additive_config *c = config;
+	c->trained = length > c->trained ? length : c->trained;
 }
 
 static int64_t window(const void *config, int64_t layer)
@@ -157,8 +185,8 @@ static void parameters(const void *config, parameter_list *list)
 	parameter_list_add_matrix(list, std, c->vocab, d, false, "word_embedding.weight");
 	parameter_list_alias(list, "proj_logits.weight", true);
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(c->vocab), "proj_logits.bias");
-	parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d),
-	                   "fastformer_model.position_embeddings.weight");
+	if (c->learned)
+		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d), POSITION_TABLE);
 	builder_layernorm_parameters(list, d, "fastformer_model.LayerNorm");
 	for (int l = 0; l < c->layers; l++) {
 		for (int i = 0; i < 4; i++)
@@ -200,7 +228,8 @@ static value layer_forward(builder *b, const additive_config *c, int l, value h)
 	graph *g = b->g;
 	float p = (float)c->dropout;
 	value n = builder_layernorm(b, h, LAYERNORM_EPS, ATTENTION "attn_norm", l);
-	/* Next to each other, so that a backend may make one product of them; and dropout, gate and norm are neighbours below. */
+	/* Next to each other, so that a backend may make one product of them; and dropout, gate and norm are neighbours
+	 * below. */
 	value query = builder_linear(b, n, ATTENTION "Wquery", l);
 	value keys = builder_linear(b, n, ATTENTION "Wkeys", l);
 	value values = builder_linear(b, n, ATTENTION "Wvalues", l);
@@ -221,7 +250,7 @@ static void forward(const void *config, graph *g, const forward_spec *spec)
 	const additive_config *c = config;
 	builder b = builder_begin(g, spec, state_floats(c));
 	/* Row 0 is the padding token's. */
-	value h = builder_embed(&b, "word_embedding.weight", 0, "fastformer_model.position_embeddings.weight");
+	value h = builder_embed(&b, "word_embedding.weight", 0, c->learned ? POSITION_TABLE : NULL);
 	h = builder_layernorm(&b, h, LAYERNORM_EPS, "fastformer_model.LayerNorm");
 	h = builder_dropout(&b, h, (float)c->dropout);
 	builder_boundary(&b);
@@ -238,6 +267,7 @@ const architecture architecture_additive = {
     .config_read = read_config,
     .config_write = write_config,
     .dims = dims,
+    .train_on = train_on,
     .parameters = parameters,
     .state_floats = state_floats,
     .forward = forward,

@@ -16,9 +16,14 @@
 
 enum { ARCHITECTURE_MAX_LAYERS = 256 };
 
+/* model_dims.positions of a model whose sequences have no bound of its own: tokens are counted in int32. */
+#define MODEL_UNBOUNDED ((int64_t)INT32_MAX)
+
 /* What every language model has, whatever its keys are called. */
 typedef struct model_dims {
-	int64_t vocab, hidden, layers, heads, positions;
+	int64_t vocab, hidden, layers, heads;
+	int64_t positions; /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
+	int64_t trained;   /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
 	float dropout;
 } model_dims;
 
@@ -80,13 +85,14 @@ typedef struct forward_spec {
 	bool bf16;             /* matrices and tables are read, and activations kept, in bf16; not recurrent */
 	logits_rows logits;
 	float smoothing; /* label smoothing of the loss */
-	const forward_input *inputs; /* those that the caller places; the others lie in the plan */
+	const forward_input
+	    *inputs; /* those that the caller places, if the graph has them; the others lie in the plan */
 	int n_inputs;
 } forward_spec;
 
 /* Names of a forward's inputs and outputs in the graph.
  * Inputs (those the spec asks for):
- *   "input_ids" [i32] [B,N], "position_ids" [i32] [B,N] (rows of the position table),
+ *   "input_ids" [i32] [B,N], "position_ids" [i32] [B,N] (rows of the position table; absent from models without one),
  *   "attention_mask" [i32] [B,N], "labels" [i32] [B,N] (already shifted: labels[i] is
  *   the token after i, negative = ignored), "rng" [i32] [4];
  *   recurrent: "slot", "position", "length" [i32] [B], and the state "pool"
@@ -113,6 +119,9 @@ struct architecture {
 	/* All keys, as config.json holds them. New reference; NULL when out of memory. */
 	json_t *(*config_write)(const void *config);
 	void (*dims)(const void *config, model_dims *out);
+	/* Note that the model is trained on sequences of `length` tokens, at most dims.positions: dims.trained becomes
+	 * that if it was less. */
+	void (*train_on)(void *config, int64_t length);
 	void (*parameters)(const void *config, parameter_list *list);
 	/* What all tensor names begin with, in case that a checkpoint leaves it out; NULL: nothing. */
 	const char *prefix;

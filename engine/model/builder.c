@@ -53,9 +53,11 @@ value builder_embed(const builder *b, const char *words, int64_t padding_row, co
 {
 	shape tokens = SHAPE2(b->spec->batch, b->spec->length);
 	value ids = graph_input(b->g, "input_ids", DTYPE_I32, tokens);
+	value embedded = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
+	if (!places)
+		return embedded;
 	value positions = graph_input(b->g, "position_ids", DTYPE_I32, tokens);
-	return op_add(b->g, op_gather(b->g, graph_find(b->g, words), ids, padding_row),
-	              op_gather(b->g, graph_find(b->g, places), positions, -1));
+	return op_add(b->g, embedded, op_gather(b->g, graph_find(b->g, places), positions, -1));
 }
 
 /* --- layers ------------------------------------------------------------------------- */

@@ -48,8 +48,8 @@ int64_t builder_state(builder *b, int64_t floats);
 /* Before the first layer, between layers and after the last: with spec->recompute, what a layer computes is not kept
  * for the backward. */
 void builder_boundary(const builder *b);
-/* words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names. The look-up of row
- * `padding_row` has no gradient (-1: none is like that). */
+/* words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names; places may be NULL. The look-up
+ * of row `padding_row` has no gradient (-1: none is like that). */
 value builder_embed(const builder *b, const char *words, int64_t padding_row, const char *places);
 /* Name an activation as an output, as f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));

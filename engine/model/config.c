@@ -109,7 +109,8 @@ config_reader config_begin(const json_t *json, const architecture *a, const char
 	json_t *object = (json_t *)(uintptr_t)json;
 	for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i)) {
 		const char *key = json_object_iter_key(i);
-		if (key[0] != '_' && strcmp(key, "model_type") != 0 && !listed(key, keys) && !listed(key, bookkeeping))
+		bool ours = strcmp(key, "model_type") == 0 || strcmp(key, CONFIG_TRAINED) == 0;
+		if (key[0] != '_' && !ours && !listed(key, keys) && !listed(key, bookkeeping))
 			config_fail(&r, key, "\"%.60s\" is not a configuration key of the architecture %s", key,
 			            a->name);
 	}
@@ -149,4 +150,9 @@ bool config_bool(config_reader *r, const char *key, bool fallback)
 		return json_is_true(json);
 	config_fail(r, key, "%s must be true or false", key);
 	return fallback;
+}
+
+int64_t config_trained(config_reader *r, int64_t fallback, int64_t max)
+{
+	return config_integer(r, CONFIG_TRAINED, fallback, 1, max);
 }

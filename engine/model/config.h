@@ -14,6 +14,8 @@
 
 #include "engine/model/architecture.h"
 
+#define CONFIG_TRAINED "trained_length" /* a key of every architecture */
+
 typedef struct config_reader {
 	const json_t *json; /* borrowed */
 	error *err;
@@ -22,7 +24,7 @@ typedef struct config_reader {
 
 /* Checks that json is an object, that "model_type" (if there) names the architecture,
  * and that every other key is in `keys` (NULL-terminated), begins with "_", or is one
- * that the Hugging Face ecosystem adds to every config.json. */
+ * that the Hugging Face ecosystem adds to every config.json. CONFIG_TRAINED need not be among them. */
 config_reader config_begin(const json_t *json, const architecture *a, const char *const *keys, error *err);
 
 /* The value of a key, or the fallback when it is absent. Errors: wrong type, not
@@ -30,6 +32,10 @@ config_reader config_begin(const json_t *json, const architecture *a, const char
 int64_t config_integer(config_reader *r, const char *key, int64_t fallback, int64_t min, int64_t max);
 double config_number(config_reader *r, const char *key, double fallback, double min, double max);
 bool config_bool(config_reader *r, const char *key, bool fallback);
+
+/* "trained_length", the tokens of the longest sequence that a model was trained on: up to `max`, by default `fallback`.
+ */
+int64_t config_trained(config_reader *r, int64_t fallback, int64_t max);
 
 /* Remember an error of the caller's own, unless there is one already. */
 void config_fail(config_reader *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -33,7 +33,7 @@ enum {
 #define LAYER PREFIX "h.%d."
 
 typedef struct gpt2_config {
-	int64_t vocab, positions, hidden, layers, heads;
+	int64_t vocab, positions, trained, hidden, layers, heads;
 	int64_t inner;            /* n_inner, or 0: null */
 	const char *gelu;         /* activation_function */
 	bool tanh;                /* which gelu that is */
@@ -111,6 +111,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	config_reader r = config_begin(json, &architecture_gpt2, keys, err);
 	c->vocab = config_integer(&r, "vocab_size", 50257, 1, MAX_ROWS);
 	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
+	c->trained = config_trained(&r, c->positions, c->positions);
 	c->hidden = config_integer(&r, "n_embd", 768, 1, MAX_HIDDEN);
 	c->layers = config_integer(&r, "n_layer", 12, 1, ARCHITECTURE_MAX_LAYERS);
 	c->heads = config_integer(&r, "n_head", 12, 1, MAX_HIDDEN);
@@ -139,14 +140,15 @@ static status read_config(void *config, const json_t *json, error *err)
 static json_t *write_config(const void *config)
 {
 	const gpt2_config *c = config;
-	json_t *json = json_pack(
-	    "{s:s, s:[s], s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:b}", "model_type",
-	    architecture_gpt2.model_type, "architectures", "GPT2LMHeadModel", "vocab_size", (json_int_t)c->vocab,
-	    "n_positions", (json_int_t)c->positions, "n_embd", (json_int_t)c->hidden, "n_layer", (json_int_t)c->layers,
-	    "n_head", (json_int_t)c->heads, "n_inner", c->inner ? json_integer(c->inner) : json_null(),
-	    "activation_function", c->gelu, "resid_pdrop", c->resid, "embd_pdrop", c->embd, "attn_pdrop", c->attn,
-	    "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights", c->scaled,
-	    "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
+	json_t *json =
+	    json_pack("{s:s, s:[s], s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:b}",
+	              "model_type", architecture_gpt2.model_type, "architectures", "GPT2LMHeadModel", "vocab_size",
+	              (json_int_t)c->vocab, "n_positions", (json_int_t)c->positions, CONFIG_TRAINED,
+	              (json_int_t)c->trained, "n_embd", (json_int_t)c->hidden, "n_layer", (json_int_t)c->layers,
+	              "n_head", (json_int_t)c->heads, "n_inner", c->inner ? json_integer(c->inner) : json_null(),
+	              "activation_function", c->gelu, "resid_pdrop", c->resid, "embd_pdrop", c->embd, "attn_pdrop",
+	              c->attn, "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights",
+	              c->scaled, "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
 	/* Readers would take a token that this vocabulary lacks. */
 	if (json && c->vocab <= END_OF_TEXT &&
 	    (json_object_set_new(json, "bos_token_id", json_null()) != 0 ||
@@ -166,8 +168,15 @@ static void dims(const void *config, model_dims *out)
 	    .layers = c->layers,
 	    .heads = c->heads,
 	    .positions = c->positions,
+	    .trained = c->trained,
 	    .dropout = (float)fmax(c->resid, fmax(c->embd, c->attn)),
 	};
+}
+
+static void train_on(void *config, int64_t length)
+{
+	gpt2_config *c = config;
+	c->trained = length > c->trained ? length : c->trained;
 }
 
 static int64_t state_floats(const void *config)
@@ -269,6 +278,7 @@ const architecture architecture_gpt2 = {
     .config_read = read_config,
     .config_write = write_config,
     .dims = dims,
+    .train_on = train_on,
     .parameters = parameters,
     .prefix = PREFIX,
     .ignores = is_mask,

@@ -389,8 +389,11 @@ static int bind(const model *m, const forward_spec *spec, const graph *g, float 
 	value state = graph_find(g, "pool");
 	if (state != VALUE_NONE)
 		bindings[n++] = (plan_binding){state, pool};
-	for (int i = 0; i < spec->n_inputs; i++)
-		bindings[n++] = (plan_binding){graph_find(g, spec->inputs[i].name), spec->inputs[i].data};
+	for (int i = 0; i < spec->n_inputs; i++) {
+		value input = graph_find(g, spec->inputs[i].name);
+		if (input != VALUE_NONE)
+			bindings[n++] = (plan_binding){input, spec->inputs[i].data};
+	}
 	return n;
 }
 
@@ -425,6 +428,13 @@ const void *model_config(const model *m)
 const model_dims *model_dimensions(const model *m)
 {
 	return &m->dims;
+}
+
+void model_train_on(model *m, int64_t length)
+{
+	assert(length <= m->dims.positions);
+	m->architecture->train_on(m->config, length);
+	m->architecture->dims(m->config, &m->dims);
 }
 
 backend *model_backend(const model *m)

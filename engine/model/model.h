@@ -41,6 +41,8 @@ status model_check(const char *folder, error *err);
 const architecture *model_architecture(const model *m);
 const void *model_config(const model *m);
 const model_dims *model_dimensions(const model *m);
+/* Note that the model is trained on sequences of `length` tokens, at most its positions. */
+void model_train_on(model *m, int64_t length);
 backend *model_backend(const model *m);
 /* Number of scalars without padding. */
 int64_t model_parameter_count(const model *m);

@@ -16,10 +16,13 @@ struct pass {
 
 static status write_positions(pass *p)
 {
+	value positions = graph_find(plan_graph(p->plan), "position_ids");
+	if (positions == VALUE_NONE)
+		return STATUS_OK;
 	for (int64_t b = 0; b < p->batch; b++)
 		for (int64_t i = 0; i < p->length; i++)
 			p->host_ids[b * p->length + i] = (int32_t)i;
-	return plan_write(p->plan, graph_find(plan_graph(p->plan), "position_ids"), p->host_ids);
+	return plan_write(p->plan, positions, p->host_ids);
 }
 
 status pass_new(pass **out, const model *m, const forward_spec *spec, float *gradients, error *err)

@@ -467,6 +467,7 @@ static status build(trainer *t, error *err)
 	                     .bf16 = o->precision == PRECISION_BF16,
 	                     .smoothing = (float)o->smoothing};
 	TRY(check(t, err));
+	model_train_on(t->model, o->sequence_length);
 	if (spec.bf16)
 		TRY(model_narrow(t->model, err));
 	t->train_hash = dataset_fingerprint(t->train);

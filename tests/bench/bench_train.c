@@ -44,7 +44,8 @@ static void write_inputs(plan *p, int64_t batch, int64_t length, int64_t vocab)
 	for (int64_t i = 0; i < n; i++)
 		labels[i] = (i + 1) % length ? ids[i + 1] : -1;
 	write_input(p, "input_ids", ids);
-	write_input(p, "position_ids", positions);
+	if (graph_find(plan_graph(p), "position_ids") != VALUE_NONE)
+		write_input(p, "position_ids", positions);
 	write_input(p, "labels", labels);
 	free(ids);
 	free(labels);

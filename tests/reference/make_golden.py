@@ -52,6 +52,12 @@ SETS = {
         16,
         [[(5, 16)], [(0, 4), (9, 16)], [(0, 2), (3, 16)]],
     ),
+    # No position table, and more tokens than the positions that it would have had.
+    "unbounded": (
+        dict(hidden_size=12, n_heads=3, n_layer=3, vocab_size=29, n_positions=12, position_embedding="none", window_sizes=[2, 5, 12]),
+        26,
+        [[(0, 26)], [(3, 19)]],
+    ),
 }
 
 

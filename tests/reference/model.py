@@ -11,6 +11,7 @@ checkpoints, so `state_dict()` is a model.safetensors.
 
 import dataclasses
 import math
+import sys
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -27,6 +28,8 @@ class Config:
     vocab_size: int = 32100
     n_heads: int = 4
     n_positions: int = 1024
+    position_embedding: str = "learned"  # or "none"
+    trained_length: Optional[int] = None  # says nothing about the computation
     n_layer: int = 4
     use_local_att: bool = True
     window_sizes: Optional[List[int]] = None
@@ -118,14 +121,19 @@ class Decoder(nn.Module):
 class Body(nn.Module):
     def __init__(self, config: Config):
         super().__init__()
-        self.position_embeddings = nn.Embedding(config.n_positions, config.hidden_size)
+        assert config.position_embedding in ("learned", "none")
+        if config.position_embedding == "learned":
+            self.position_embeddings = nn.Embedding(config.n_positions, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=1e-5)
-        self.decoders = nn.ModuleList(Decoder(config, window) for window in config.windows())
+        # A window over all positions is global, also of longer sequences.
+        windows = [window if window < config.n_positions else sys.maxsize for window in config.windows()]
+        self.decoders = nn.ModuleList(Decoder(config, window) for window in windows)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, embedded, mask):
-        places = torch.arange(embedded.shape[1], device=embedded.device)
-        h = self.dropout(self.LayerNorm(embedded + self.position_embeddings(places)))
+        if hasattr(self, "position_embeddings"):
+            embedded = embedded + self.position_embeddings(torch.arange(embedded.shape[1], device=embedded.device))
+        h = self.dropout(self.LayerNorm(embedded))
         rounds = {}
         for layer, decoder in enumerate(self.decoders):
             h, rounds[layer, "query"], rounds[layer, "key"] = decoder(h, mask)

@@ -67,6 +67,8 @@ static void good_configurations_are_accepted(void **state)
 	    "{\"n_layer\": 2, \"window_sizes\": [1, 1073741824]}",
 	    "{\"window_sizes\": null}",
 	    "{\"use_local_att\": false}",
+	    "{\"position_embedding\": \"learned\", \"trained_length\": 1024}",
+	    "{\"position_embedding\": \"none\", \"trained_length\": 65536}",
 	    "{\"use_local_att\": false, \"window_sizes\": null}",
 	    "{\"hidden_dropout_prob\": 0, \"initializer_range\": 1}",
 	    "{\"n_layer\": 256}",
@@ -114,6 +116,10 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"vocab_size\": 16777217}", "vocab_size"},
 	    {"{\"n_positions\": 0}", "n_positions"},
 	    {"{\"n_positions\": 16777217}", "n_positions"},
+	    {"{\"position_embedding\": \"sinusoidal\"}", "position_embedding"},
+	    {"{\"position_embedding\": null}", "position_embedding"},
+	    {"{\"trained_length\": 0}", "trained_length"},
+	    {"{\"n_positions\": 64, \"trained_length\": 65}", "trained_length"},
 	    {"{\"n_layer\": 0}", "n_layer"},
 	    {"{\"n_layer\": 257}", "n_layer"},
 	    {"{\"use_local_att\": 1}", "use_local_att"},
@@ -156,10 +162,12 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	(void)state;
 	static const char *const texts[] = {
 	    "{\"model_type\": \"FastformerForCausalLM\", \"hidden_size\": 15, \"vocab_size\": 37, \"n_heads\": 3,"
-	    " \"n_positions\": 40, \"n_layer\": 3, \"use_local_att\": true, \"window_sizes\": [3, 5, 1000],"
+	    " \"n_positions\": 40, \"position_embedding\": \"none\", \"trained_length\": 50,"
+	    " \"n_layer\": 3, \"use_local_att\": true, \"window_sizes\": [3, 5, 1000],"
 	    " \"hidden_dropout_prob\": 0.25, \"initializer_range\": 0.5}",
 	    "{\"model_type\": \"FastformerForCausalLM\", \"hidden_size\": 8, \"vocab_size\": 9, \"n_heads\": 1,"
-	    " \"n_positions\": 10, \"n_layer\": 2, \"use_local_att\": false, \"window_sizes\": null,"
+	    " \"n_positions\": 10, \"position_embedding\": \"learned\", \"trained_length\": 10,"
+	    " \"n_layer\": 2, \"use_local_att\": false, \"window_sizes\": null,"
 	    " \"hidden_dropout_prob\": 0.0, \"initializer_range\": 0.02}",
 	};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -256,6 +264,43 @@ static void parameters_have_the_names_and_shapes_of_the_checkpoint(void **state)
 	free(config);
 }
 
+/* The names of the parameters of SMALL_CONFIG with these keys more; free it. */
+static parameter_list parameters_with(const char *more, model_dims *dims)
+{
+	json_t *json = fixture_json(SMALL_CONFIG), *extra = fixture_json(more);
+	void *config = calloc(1, architecture_additive.config_bytes);
+	parameter_list list = {0};
+	assert_non_null(config);
+	assert_int_equal(json_object_update(json, extra), 0);
+	assert_int_equal(architecture_additive.config_read(config, json, NULL), STATUS_OK);
+	architecture_additive.parameters(config, &list);
+	architecture_additive.dims(config, dims);
+	free(config);
+	json_decref(json);
+	json_decref(extra);
+	return list;
+}
+
+static void without_a_position_table_there_is_no_parameter_and_no_bound(void **state)
+{
+	(void)state;
+	model_dims old, learned, none;
+	parameter_list without = parameters_with("{\"position_embedding\": \"none\"}", &none),
+	               with = parameters_with("{\"position_embedding\": \"learned\"}", &learned),
+	               by_default = parameters_with("{}", &old);
+	assert_int_equal(with.count, by_default.count); /* checkpoints from before the key */
+	assert_int_equal(without.count, with.count - 1);
+	for (int i = 0; i < without.count; i++)
+		assert_null(strstr(without.items[i].name, "position"));
+	assert_int_equal(old.positions, 40);
+	assert_int_equal(learned.positions, 40);
+	assert_int_equal(none.positions, MODEL_UNBOUNDED);
+	assert_int_equal(none.trained, 40);
+	parameter_list_free(&without);
+	parameter_list_free(&with);
+	parameter_list_free(&by_default);
+}
+
 static void state_grows_with_the_windows_only(void **state)
 {
 	(void)state;
@@ -298,6 +343,7 @@ int main(void)
 	    cmocka_unit_test(a_window_over_all_positions_is_global),
 	    cmocka_unit_test(default_windows_double_until_they_are_global),
 	    cmocka_unit_test(parameters_have_the_names_and_shapes_of_the_checkpoint),
+	    cmocka_unit_test(without_a_position_table_there_is_no_parameter_and_no_bound),
 	    cmocka_unit_test(state_grows_with_the_windows_only),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,6 +125,7 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"n_layer\": 0}", "n_layer"},
 	    {"{\"n_layer\": 257}", "n_layer"},
 	    {"{\"n_positions\": 0}", "n_positions"},
+	    {"{\"n_positions\": 8, \"trained_length\": 9}", "trained_length"},
 	    {"{\"vocab_size\": 16777217}", "vocab_size"},
 	    {"{\"n_inner\": 0}", "n_inner"},
 	    {"{\"n_inner\": 3.5}", "n_inner"},
@@ -161,12 +162,14 @@ static void a_configuration_is_written_as_it_was_read(void **state)
 	(void)state;
 	static const char *const texts[] = {
 	    "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 50257,"
-	    " \"n_positions\": 10, \"n_embd\": 12, \"n_layer\": 2, \"n_head\": 3, \"n_inner\": 20,"
+	    " \"n_positions\": 10, \"trained_length\": 8, \"n_embd\": 12, \"n_layer\": 2, \"n_head\": 3, \"n_inner\": "
+	    "20,"
 	    " \"activation_function\": \"gelu\", \"resid_pdrop\": 0.25, \"embd_pdrop\": 0.0, \"attn_pdrop\": 0.5,"
 	    " \"layer_norm_epsilon\": 0.001, \"initializer_range\": 0.5, \"scale_attn_weights\": false,"
 	    " \"scale_attn_by_inverse_layer_idx\": true, \"tie_word_embeddings\": true}",
 	    "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 50256,"
-	    " \"n_positions\": 10, \"n_embd\": 12, \"n_layer\": 2, \"n_head\": 3, \"n_inner\": null,"
+	    " \"n_positions\": 10, \"trained_length\": 10, \"n_embd\": 12, \"n_layer\": 2, \"n_head\": 3, \"n_inner\": "
+	    "null,"
 	    " \"activation_function\": \"gelu_new\", \"resid_pdrop\": 0.25, \"embd_pdrop\": 0.0, \"attn_pdrop\": 0.5,"
 	    " \"layer_norm_epsilon\": 0.001, \"initializer_range\": 0.5, \"scale_attn_weights\": true,"
 	    " \"scale_attn_by_inverse_layer_idx\": false, \"tie_word_embeddings\": true, \"bos_token_id\": null,"

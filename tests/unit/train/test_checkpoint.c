@@ -89,6 +89,50 @@ static void a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit(void **state
 	trainer_free(second);
 }
 
+/* No position table, and trained on sequences longer than its n_positions. */
+static trainer *unbounded_trainer(const fixture *f, const train_options *o)
+{
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:s, s:i, s:[i, i]}", "hidden_size", 16, "vocab_size", 259,
+	                           "n_heads", 2, "n_positions", FIXTURE_LENGTH / 2, "position_embedding", "none",
+	                           "n_layer", 2, "window_sizes", 4, FIXTURE_LENGTH);
+	model *m;
+	trainer *t;
+	assert_int_equal(model_create(&m, architecture_find("additive"), config, 7, f->backend, NULL), STATUS_OK);
+	assert_int_equal(trainer_new(&t, m, o, f->train, f->valid, NULL), STATUS_OK);
+	json_decref(config);
+	return t;
+}
+
+static void a_model_without_positions_resumes_and_recomputes_bit_for_bit(void **state)
+{
+	const fixture *f = *state;
+	train_options o = twenty_steps();
+	double losses[3][20] = {{0}}, valid[3][20] = {{0}};
+	trainer *whole = unbounded_trainer(f, &o);
+	finish(whole, losses[0], valid[0]);
+	trainer *first = unbounded_trainer(f, &o), *second = unbounded_trainer(f, &o);
+	fixture_run(first, 10, 0);
+	save(f, first, "unbounded");
+	memcpy(losses[1], losses[0], 10 * sizeof(double));
+	memcpy(valid[1], valid[0], 10 * sizeof(double));
+	assert_int_equal(resume(f, second, "unbounded", NULL), STATUS_OK);
+	assert_int_equal(model_dimensions(trainer_model(second))->trained, FIXTURE_LENGTH);
+	finish(second, losses[1], valid[1]);
+	o.recompute = true;
+	trainer *again = unbounded_trainer(f, &o);
+	finish(again, losses[2], valid[2]);
+	for (int i = 1; i < 3; i++) {
+		assert_memory_equal(losses[0], losses[i], sizeof losses[0]);
+		assert_memory_equal(valid[0], valid[i], sizeof valid[0]);
+	}
+	assert_same_weights(f, whole, second);
+	assert_same_weights(f, whole, again);
+	trainer_free(whole);
+	trainer_free(first);
+	trainer_free(second);
+	trainer_free(again);
+}
+
 static void saving_in_the_middle_of_a_step_or_evaluation_loses_nothing(void **state)
 {
 	const fixture *f = *state;
@@ -403,6 +447,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_run_resumed_from_a_checkpoint_is_the_same_bit_for_bit),
+	    cmocka_unit_test(a_model_without_positions_resumes_and_recomputes_bit_for_bit),
 	    cmocka_unit_test(saving_in_the_middle_of_a_step_or_evaluation_loses_nothing),
 	    cmocka_unit_test(a_finished_run_resumes_as_finished),
 	    cmocka_unit_test(a_run_without_a_step_can_be_saved),
