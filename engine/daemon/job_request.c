@@ -12,16 +12,16 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/device.h"
 #include "engine/daemon/job_check.h"
+#include "engine/model/config.h"
 
 /* From scratch without a configuration: what a CPU trains in minutes. */
 static const struct {
 	const char *architecture, *config;
 } small_configs[] = {
-    {"additive",
-     "{\"hidden_size\":128,\"n_heads\":4,\"n_layer\":6,\"window_sizes\":[4,8,16,32,64,512],\"n_positions\":512}"},
-    {"gpt2", "{\"n_embd\":128,\"n_head\":4,\"n_layer\":6,\"n_positions\":512}"},
+    {"additive", "{\"hidden_size\":128,\"n_heads\":4,\"n_layer\":6}"}, /* windows 4, 8, … 64 and global */
+    {"gpt2", "{\"n_embd\":128,\"n_head\":4,\"n_layer\":6}"},
 };
-enum { JOB_REQUEST_SEQUENCE = 512, JOB_REQUEST_BATCH = 8 };
+enum { JOB_REQUEST_SEQUENCE = 512, JOB_REQUEST_MAX_SEQUENCE = 1 << 20, JOB_REQUEST_BATCH = 8 };
 
 /* --- small readers -------------------------------------------------------------------- */
 
@@ -78,23 +78,36 @@ static status take_config(job_request *r, const json_t *config, error *err)
 	return s;
 }
 
-/* The small configuration, with positions enough for the sequences asked for. NULL when out of memory. */
-static json_t *small_config(const architecture *a, const json_t *ours)
+/* The keys that a model from scratch has: those given, or the small configuration. NULL when out of memory. */
+static json_t *begin_config(const architecture *a, const json_t *given)
 {
-	json_int_t length = json_integer_value(json_object_get(ours, "sequence_length"));
-	json_t *config = NULL;
 	size_t n = sizeof small_configs / sizeof *small_configs, i = 0;
 	while (i < n && strcmp(small_configs[i].architecture, a->name) != 0)
 		i++;
-	config = i < n ? json_loads(small_configs[i].config, 0, NULL) : json_object();
-	if (length <= JOB_REQUEST_SEQUENCE)
-		return config;
-	json_t *windows = json_object_get(config, "window_sizes"); /* the last is the global layer's */
-	if (json_object_set_new(config, "n_positions", json_integer(length)) == 0 &&
-	    (!windows || json_array_set_new(windows, json_array_size(windows) - 1, json_integer(length)) == 0))
-		return config;
-	json_decref(config);
-	return NULL;
+	if (given)
+		return json_deep_copy(given);
+	return i < n ? json_loads(small_configs[i].config, 0, NULL) : json_object();
+}
+
+static bool set_missing(json_t *config, const char *key, json_t *fallback)
+{
+	if (!json_object_get(config, key))
+		return json_object_set_new(config, key, fallback) == 0;
+	json_decref(fallback);
+	return true;
+}
+
+/* What the job's sequences say of the model: it is made for texts as long as they are, unless its positions are given,
+ * and trained on no longer ones. */
+static bool set_lengths(json_t *config, const json_t *ours)
+{
+	json_int_t length = json_integer_value(json_object_get(ours, "sequence_length"));
+	bool given = length >= 2 && length <= JOB_REQUEST_MAX_SEQUENCE; /* or wrong, which is found later */
+	if (!set_missing(config, "n_positions", json_integer(given ? length : JOB_REQUEST_SEQUENCE)))
+		return false;
+	json_int_t positions = json_integer_value(json_object_get(config, "n_positions"));
+	length = given ? length : JOB_REQUEST_SEQUENCE;
+	return length >= positions || set_missing(config, CONFIG_TRAINED, json_integer(length));
 }
 
 static status from_scratch(job_request *r, const json_t *ours, error *err)
@@ -102,8 +115,11 @@ static status from_scratch(job_request *r, const json_t *ours, error *err)
 	const json_t *given = present(ours, "config"), *spec = present(ours, "tokenizer");
 	tokenizer *t;
 	r->tokenizer = spec ? json_deep_copy(spec) : json_pack("{s:s}", "type", "bytes");
-	json_t *config = given ? json_deep_copy(given) : small_config(r->architecture, ours);
-	if (!r->tokenizer || !config) {
+	json_t *config = begin_config(r->architecture, given);
+	bool additive = r->architecture == &architecture_additive;
+	/* Without a position table the additive model learns more and has no bound (README, Numbers). */
+	if (!r->tokenizer || !config || !set_lengths(config, ours) ||
+	    (additive && !set_missing(config, "position_embedding", json_string("none")))) {
 		json_decref(config);
 		return STATUS_NOMEM;
 	}
@@ -160,7 +176,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	const json_t *keep = present(ours, "keep_checkpoints"), *warmup = present(ours, "warmup_steps");
 	train_options *o = &r->options;
 	train_options_default(o);
-	o->sequence_length = r->dims.positions < JOB_REQUEST_SEQUENCE ? r->dims.positions : JOB_REQUEST_SEQUENCE;
+	o->sequence_length = r->dims.trained < JOB_REQUEST_SEQUENCE ? r->dims.trained : JOB_REQUEST_SEQUENCE;
 	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : JOB_REQUEST_BATCH;
 	o->learning_rate *= factor ? json_number_value(factor) : 1;
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();

@@ -44,11 +44,12 @@ static json_t *model_object(engine *e, const card *c, bool loaded)
 	if (c->problem[0])
 		return damaged_object(c);
 	json_t *object = json_pack(
-	    "{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:I, s:I, s:s, s:s, s:b}}", "id", c->id, "object",
-	    "model", "created", (json_int_t)c->created, "owned_by", c->owned_by, "additive", "architecture",
+	    "{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:o, s:I, s:I, s:s, s:s, s:b}}", "id", c->id,
+	    "object", "model", "created", (json_int_t)c->created, "owned_by", c->owned_by, "additive", "architecture",
 	    c->architecture->name, "parameters", (json_int_t)c->parameters, "config", c->config, "tokenizer", "type",
 	    tokenizer_type(c->tokenizer), "vocab_size", (int)tokenizer_size(c->tokenizer), "n_positions",
-	    (json_int_t)c->dims.positions, "state_bytes", (json_int_t)c->state_bytes, "dtype",
+	    c->dims.positions == MODEL_UNBOUNDED ? json_null() : json_integer((json_int_t)c->dims.positions),
+	    "trained_length", (json_int_t)c->dims.trained, "state_bytes", (json_int_t)c->state_bytes, "dtype",
 	    cards_dtype_name(c->weights), "backend", device_backend_name(e->device), "loaded", loaded);
 	const char *problem = cards_problem(c);
 	if (object && problem &&

@@ -296,9 +296,9 @@ def own_daemon(tmp_path):
             daemon.kill()
 
 
-# A model with a window shorter than its texts and a global layer, trained in a fraction of a second.
+# A model with a window shorter than its texts and a global layer, and with a bound, trained in a fraction of a second.
 TINY = {"config": {"hidden_size": 16, "n_heads": 2, "n_layer": 2, "n_positions": 512, "window_sizes": [5, 512],
-                   "hidden_dropout_prob": 0.1},
+                   "position_embedding": "learned", "hidden_dropout_prob": 0.1},
         "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3}
 TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n in range(400, 0, -1))
 

@@ -384,6 +384,35 @@ def test_every_completion_ends_with_length_at_the_last_position(engine, model):
     assert refused(engine, "completion.create", {**ask, "prompt": ""}).message == "'prompt' must not be empty"
 
 
+def test_a_model_without_a_position_table_reads_and_writes_on_for_ever(engine):
+    unbounded = {"hidden_size": 16, "n_heads": 2, "n_layer": 2}
+    model = train(engine, steps=20, config=unbounded, sequence_length=32)
+    shown = engine.call("model.get", {"id": model})["additive"]
+    assert shown["config"]["position_embedding"] == "none"
+    assert shown["n_positions"] is None and shown["trained_length"] == 32
+    s = engine.call("session.create", {"model": model, "prompt": "x" * 300, "explain": True})
+    assert s["state_bytes"] < 10000
+    _, _, result = engine.generate({"id": s["id"], "max_tokens": 20, "temperature": 0}, "session.generate")
+    assert result["session"]["tokens"] >= 300 + result["usage"]["completion_tokens"] > 300
+    assert abs(sum(engine.call("session.alpha", {"id": s["id"]})["weights"][0]["alpha"]) - 1) < 1e-5
+    engine.call("session.delete", {"id": s["id"]})
+    assert len(engine.call("explain", {"model": model, "input": "x" * 300})["tokens"]) == 300
+    assert refused(engine, "explain", {"model": model, "input": "x" * 65537}).param == "input"
+    # Trained further on longer texts, it says so.
+    more = engine.call("job.create", {"model": model, "training_file": engine.add_file(TEXT), "seed": 1,
+                                      "additive": {"max_steps": 1, "sequence_length": 96, "batch_size": 1}})
+    longer = engine.wait_job(more["id"])["fine_tuned_model"]
+    assert engine.call("model.get", {"id": longer})["additive"]["trained_length"] == 96
+
+
+def test_a_model_has_positions_for_the_texts_it_was_trained_on(engine, model):
+    shown = engine.call("model.get", {"id": model})["additive"]
+    assert shown["n_positions"] == 512 and shown["trained_length"] == 64
+    small = {"hidden_size": 16, "n_heads": 2, "n_layer": 2, "position_embedding": "learned"}
+    shown = engine.call("model.get", {"id": train(engine, steps=1, config=small, sequence_length=32)})["additive"]
+    assert shown["n_positions"] == shown["trained_length"] == 32
+
+
 def test_a_session_expires_when_nobody_uses_it(engine, session):
     s = session(prompt="9", ttl_seconds=1)
     assert s["expires_at"] >= s["created"] + 1

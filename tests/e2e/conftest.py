@@ -18,7 +18,7 @@ SANITIZED = os.environ.get("ADDITIVE_BUILD", "release") != "release"
 # shorter than the text, an odd one, and a global layer.
 SMALL = {
     "config": {"hidden_size": 32, "n_heads": 4, "n_layer": 3, "n_positions": 64,
-               "window_sizes": [4, 7, 64], "hidden_dropout_prob": 0.0},
+               "position_embedding": "learned", "window_sizes": [4, 7, 64], "hidden_dropout_prob": 0.0},
     "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3, "eval_every": 10,
 }
 SMALL_GPT2 = {

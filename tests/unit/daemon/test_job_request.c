@@ -81,7 +81,8 @@ static void a_model_and_a_file_are_enough(void **state)
 	assert_int_equal(r.dims.hidden, 128);
 	assert_int_equal(r.dims.layers, 6);
 	assert_int_equal(r.dims.vocab, 259);
-	assert_int_equal(r.dims.positions, 512);
+	assert_int_equal(r.dims.positions, MODEL_UNBOUNDED);
+	assert_int_equal(r.dims.trained, 512);
 	assert_int_equal(r.options.sequence_length, 512);
 	assert_int_equal(r.options.batch_size, 8);
 	assert_int_equal(r.keep, JOB_REQUEST_KEEP);
@@ -90,16 +91,31 @@ static void a_model_and_a_file_are_enough(void **state)
 	job_request_fini(&r);
 }
 
-static void longer_sequences_get_a_model_with_positions_for_them(void **state)
+static void a_model_is_made_for_texts_as_long_as_those_it_is_trained_on(void **state)
 {
-	job_request r;
-	must_read(*state, &r, "{\"additive\":{\"sequence_length\":700}}");
-	assert_int_equal(r.dims.positions, 700);
-	assert_int_equal(json_integer_value(json_array_get(json_object_get(r.config, "window_sizes"), 5)), 700);
-	job_request_fini(&r);
-	must_read(*state, &r, "{\"additive\":{\"sequence_length\":100}}");
-	assert_int_equal(r.dims.positions, 512);
-	job_request_fini(&r);
+#define LEARNED "\"position_embedding\":\"learned\""
+	static const struct {
+		const char *json;
+		int64_t positions, trained, sequence;
+	} cases[] = {
+	    {"{}", MODEL_UNBOUNDED, 512, 512},
+	    {"{\"additive\":{\"sequence_length\":700}}", MODEL_UNBOUNDED, 700, 700},
+	    {"{\"additive\":{\"sequence_length\":100}}", MODEL_UNBOUNDED, 100, 100},
+	    {"{\"additive\":{\"config\":{\"n_layer\":2}}}", MODEL_UNBOUNDED, 512, 512},
+	    {"{\"additive\":{\"config\":{" LEARNED "}}}", 512, 512, 512},
+	    {"{\"additive\":{\"config\":{" LEARNED "},\"sequence_length\":64}}", 64, 64, 64},
+	    {"{\"additive\":{\"config\":{" LEARNED ",\"n_positions\":64}}}", 64, 64, 64},
+	    {"{\"additive\":{\"config\":{" LEARNED ",\"n_positions\":2048}}}", 2048, 512, 512},
+	    {"{\"model\":\"gpt2\",\"additive\":{\"config\":{\"n_layer\":2},\"sequence_length\":64}}", 64, 64, 64},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		job_request r;
+		must_read(*state, &r, cases[i].json);
+		assert_int_equal(r.dims.positions, cases[i].positions);
+		assert_int_equal(r.dims.trained, cases[i].trained);
+		assert_int_equal(r.options.sequence_length, cases[i].sequence);
+		job_request_fini(&r);
+	}
 }
 
 static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
@@ -261,7 +277,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_model_and_a_file_are_enough),
-	    cmocka_unit_test(longer_sequences_get_a_model_with_positions_for_them),
+	    cmocka_unit_test(a_model_is_made_for_texts_as_long_as_those_it_is_trained_on),
 	    cmocka_unit_test(gpt2_has_a_small_configuration_and_its_own_keys),
 	    cmocka_unit_test(our_fields_go_before_openais_and_the_newer_of_those_last),
 	    cmocka_unit_test(epochs_become_steps_and_steps_epochs),
