@@ -21,8 +21,7 @@
 
 typedef struct dataset dataset;
 
-/* Tokenise text in memory. jsonl is told by content: the first non-blank line parses as a
- * JSON object with one of the keys above. STATUS_INVALID: invalid UTF-8 (the message has the
+/* Tokenise text in memory. JSON lines are recognised by their content (jsonl_detect). STATUS_INVALID: invalid UTF-8 (the message has the
  * byte's offset), a bad line (its number), or fewer than `length` tokens (param
  * "sequence_length"; length must be at least 2). */
 status dataset_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length, error *err);

@@ -3,6 +3,7 @@
 #include "engine/text/jsonl.h"
 
 #include <jansson.h>
+#include <stdint.h>
 #include <string.h>
 
 enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL };
@@ -40,16 +41,28 @@ bool jsonl_detect(const char *text, size_t bytes)
 		if (!next_line(&rest, &first))
 			return false;
 	} while (is_blank(first));
-	json_t *object = json_loadb(first.text, first.bytes, PARSE_FLAGS, NULL);
-	bool found = json_object_get(object, "text") || json_object_get(object, "prompt") ||
-	             json_object_get(object, "completion");
-	json_decref(object);
+	json_t *json = json_loadb(first.text, first.bytes, PARSE_FLAGS, NULL);
+	bool found = json_is_object(json) || json_is_object(json_array_get(json, 0));
+	json_decref(json);
 	return found;
 }
+
+#define NEEDS "needs a string \"text\", or strings \"prompt\" and \"completion\""
 
 static status bad_line(error *err, long number, const char *why)
 {
 	return error_set(err, STATUS_INVALID, NULL, "line %ld: %s", number, why);
+}
+
+/* An object without any of the keys. */
+static status other_keys(const json_t *object, long number, error *err)
+{
+	if (json_object_get(object, "messages"))
+		return bad_line(err, number,
+		                "chat \"messages\" are not read; " NEEDS " that hold the whole conversation");
+	const char *key = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)object));
+	return error_set(err, STATUS_INVALID, NULL, "line %ld: %s%.40s%s; " NEEDS, number, key ? "has \"" : "is empty",
+	                 key ? key : "", key ? "\"" : "");
 }
 
 static status read_object(const json_t *object, long number, jsonl_piece each, void *context, error *err)
@@ -58,7 +71,7 @@ static status read_object(const json_t *object, long number, jsonl_piece each, v
 	const json_t *prompt = json_object_get(object, "prompt");
 	const json_t *completion = json_object_get(object, "completion");
 	if (!json_is_object(object))
-		return bad_line(err, number, "not a JSON object");
+		return bad_line(err, number, "not a JSON object; every line " NEEDS);
 	if (text && (prompt || completion))
 		return bad_line(err, number, "\"text\" and \"prompt\" or \"completion\" in one object");
 	if (text) {
@@ -66,8 +79,10 @@ static status read_object(const json_t *object, long number, jsonl_piece each, v
 			return bad_line(err, number, "\"text\" is not a string");
 		return each(context, json_string_value(text), json_string_length(text), true, err);
 	}
+	if (!prompt && !completion)
+		return other_keys(object, number, err);
 	if (!json_is_string(prompt) || !json_is_string(completion))
-		return bad_line(err, number, "needs a string \"text\", or strings \"prompt\" and \"completion\"");
+		return bad_line(err, number, NEEDS);
 	TRY(each(context, json_string_value(prompt), json_string_length(prompt), false, err));
 	return each(context, json_string_value(completion), json_string_length(completion), true, err);
 }

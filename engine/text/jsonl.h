@@ -10,7 +10,8 @@
 
 #include "engine/base/error.h"
 
-/* Whether the first non-blank line is a JSON object with one of the keys above. */
+/* Whether the first non-blank line is a JSON object, or an array that begins with one: data and no prose, which is read
+ * as documents or refused, whatever its keys are. */
 bool jsonl_detect(const char *text, size_t bytes);
 
 /* A piece of a document, in order; last: the document ends here. */

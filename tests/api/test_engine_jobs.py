@@ -157,12 +157,14 @@ def test_a_validation_file_is_used_and_a_tiny_text_needs_none(engine, file):
 
 def test_a_mistake_is_an_answer_that_names_the_field(engine, file):
     broken = engine.add_file(b"\xff\xfe broken")
+    chat = engine.add_file('{"messages": [{"role": "user", "content": "hi"}]}\n' * 100)
     lines = engine.add_file('{"text":"a"}\n{"txt":"b"}\n')
     ours = {**TINY, "max_steps": 5}
     wrong = [
         ({"model": "nobody"}, 404, "model"), ({"training_file": "file-none"}, 404, "training_file"),
         ({"validation_file": "file-none"}, 404, "validation_file"), ({"training_file": broken}, 400, "training_file"),
-        ({"training_file": lines}, 400, "training_file"), ({"validation_file": broken}, 400, "validation_file"),
+        ({"training_file": lines}, 400, "training_file"), ({"training_file": chat}, 400, "training_file"),
+        ({"validation_file": broken}, 400, "validation_file"),
         ({"additive": {**ours, "config": {"n_heads": 3}}}, 400, "additive.config.n_heads"),
         ({"additive": {**ours, "config": {"n_headz": 3}}}, 400, "additive.config.n_headz"),
         ({"additive": {**ours, "config": {"vocab_size": 258}}}, 400, "additive.config.vocab_size"),

@@ -221,8 +221,8 @@ static void json_lines_become_documents_with_an_end_token_each(void **state)
 
 static void text_that_merely_looks_like_json_stays_text(void **state)
 {
-	static const char *const texts[] = {"{\"other\": 1}\n", "[1, 2]\n{\"text\": \"x\"}", "{\"text\": oops}",
-	                                    "\n \n"};
+	static const char *const texts[] = {"[1, 2]\n{\"text\": \"x\"}", "{\"text\": oops}", "{\n\"text\": 1}",
+	                                    "[1] A footnote", "\n \n"};
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
 		dataset *d;
 		assert_int_equal(dataset_new(&d, *state, texts[i], strlen(texts[i]), 2, NULL), STATUS_OK);
@@ -252,6 +252,26 @@ static void a_bad_json_line_is_named_by_its_number(void **state)
 		error err;
 		assert_refused(*state, text, (size_t)n, 2, &err);
 		assert_non_null(strstr(err.message, "line 3"));
+	}
+}
+
+static void json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_are(void **state)
+{
+	static const struct {
+		const char *text, *names;
+	} cases[] = {
+	    {"{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n", "messages"},
+	    {"{\"foo\": \"bar\"}\n{\"text\": \"x\"}\n", "foo"},
+	    {"{}\nplain\n", "empty"},
+	    {"[{\"text\": \"a\"}, {\"text\": \"b\"}]\n", "not a JSON object"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		error err;
+		assert_refused(*state, cases[i].text, strlen(cases[i].text), 2, &err);
+		assert_non_null(strstr(err.message, "line 1"));
+		assert_non_null(strstr(err.message, cases[i].names));
+		assert_non_null(strstr(err.message, "\"text\""));
+		assert_non_null(strstr(err.message, "\"completion\""));
 	}
 }
 
@@ -307,6 +327,7 @@ int main(void)
 	    cmocka_unit_test(json_lines_become_documents_with_an_end_token_each),
 	    cmocka_unit_test(text_that_merely_looks_like_json_stays_text),
 	    cmocka_unit_test(a_bad_json_line_is_named_by_its_number),
+	    cmocka_unit_test(json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_are),
 	    cmocka_unit_test(the_fingerprint_tells_texts_apart),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};
