@@ -23,7 +23,8 @@ typedef struct model model;
 
 /* Read a model folder for `weights`, DTYPE_F32 or a panel type. A config.json without model_type is of the first
  * architecture. Missing, extra or misshapen tensors are errors (STATUS_INVALID) naming the tensor as param; of tied
- * names one is enough, and two must hold the same data. Any number type is converted to f32. What differs from the
+ * names one is enough, and two must hold the same data. Any number type is converted to f32; an element that is not finite
+ * then, or so large that products overflow, is STATUS_INVALID naming tensor and element. What differs from the
  * folder's manifest.json, if it has one, is STATUS_STORAGE. model_loader.h does the same in steps. */
 status model_open(model **out, const char *folder, dtype weights, backend *b, error *err);
 /* A fresh f32 model initialised from `seed` (Philox, so the same everywhere).

@@ -11,8 +11,10 @@
 #include "engine/model/model_loader.h"
 
 #include <assert.h>
+#include <float.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -276,11 +278,32 @@ static const parameter_spec *parameter_at(const model_loader *l, const place *fr
 	return &l->model->parameters.items[from->parameter];
 }
 
+/* Weights that make every answer not finite: NaN, infinity (also of f64 that no f32 holds), and what is so large that
+ * the sum of the squares of a row overflows. */
+static status check_values(const parameter_spec *p, const safetensors_entry *e, int64_t first, int64_t count,
+                           const float *x, error *err)
+{
+	const float limit = sqrtf(FLT_MAX / (float)shape_last(p->shape));
+	bool good = true;
+	int64_t i = 0;
+	for (int64_t k = 0; k < count; k++)
+		good &= fabsf(x[k]) <= limit; /* false for NaN */
+	if (good)
+		return STATUS_OK;
+	while (fabsf(x[i]) <= limit)
+		i++;
+	return error_set(err, STATUS_INVALID, e->name, "element %" PRId64 " of tensor \"%.100s\" is %g, %s", first + i,
+	                 e->name, (double)x[i],
+	                 isfinite(x[i]) ? "which is too large: sums of products with it overflow"
+	                                : "which is not a finite fp32 number");
+}
+
 /* Elements first … first + count - 1 as they are stored; a tied name must agree bit for bit. */
 static status read_stored(model_loader *l, const place *from, int64_t first, int64_t count, float *out, error *err)
 {
 	const parameter_spec *p = parameter_at(l, from);
 	TRY(safetensors_load_f32(l->file, from->entry, first, count, out, err));
+	TRY(check_values(p, from->entry, first, count, out, err));
 	if (!from->tied)
 		return STATUS_OK;
 	TRY(safetensors_load_f32(l->file, from->tied, first, count, l->other, err));

@@ -1,5 +1,6 @@
 """additived: training jobs, what they report, and what survives kill -9."""
 
+import json
 import random
 import struct
 import threading
@@ -201,11 +202,25 @@ def test_a_dry_run_checks_everything_and_creates_nothing(engine, file):
     assert engine.call("job.list", {"limit": 1}) == before
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -3e38])
+def test_weights_that_no_answer_can_come_of_are_refused_by_name(engine, value):
+    model = train(engine, 1)
+    data = weights(engine, model)
+    header = struct.unpack("<Q", data[:8])[0]
+    name = "fastformer_model.decoders.1.boom.weight"
+    at = 8 + header + json.loads(data[8:8 + header])[name]["data_offsets"][0] + 4 * 7
+    config = engine.download("model.file", {"id": model, "name": "config.json"})[1]
+    with pytest.raises(EngineError) as e:
+        engine.upload("model.import", {"id": "rotten"}, config=config, weights=data[:at] + struct.pack("<f", value) + data[at + 4:])
+    assert e.value.status == 400 and e.value.param == name and "element 7 " in e.value.message
+    assert refused(engine, "model.get", {"id": "rotten"}).status == 404
+
+
 def test_a_run_that_fails_says_why(engine, file):
     model = train(engine, 5)
     data = weights(engine, model)
     begin = 8 + struct.unpack("<Q", data[:8])[0]
-    huge = data[:begin] + struct.pack("<f", 3e38) * ((len(data) - begin) // 4)
+    huge = data[:begin] + struct.pack("<f", 1e18) * ((len(data) - begin) // 4)
     config = engine.download("model.file", {"id": model, "name": "config.json"})[1]
     engine.upload("model.import", {"id": "huge"}, config=config, weights=huge)
     job = engine.call("job.create", {"model": "huge", "training_file": file, "additive": {"sequence_length": 64, "max_steps": 50}})

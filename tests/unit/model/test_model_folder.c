@@ -473,9 +473,50 @@ static void fixture_weights_other_types_are_converted(void **state)
 	model_free(opened);
 }
 
+/* Beside any width, and negative; what fits is no reason to refuse. */
+static void weights_that_are_not_finite_or_overflow_are_refused_by_tensor_and_element(void **state)
+{
+	(void)state;
+	static const struct {
+		safetensors_type type;
+		double f64;
+		float f32;
+		uint16_t u16;
+		const char *says; /* NULL: fits */
+	} cases[] = {
+	    {ST_F32, 0, NAN, 0, "nan"},      {ST_F32, 0, -INFINITY, 0, "-inf"},  {ST_F64, 1e300, 0, 0, "inf"},
+	    {ST_F64, NAN, 0, 0, "nan"},      {ST_F16, 0, 0, 0x7c00, "inf"},      {ST_BF16, 0, 0, 0x7f80, "inf"},
+	    {ST_BF16, 0, 0, 0xff7f, "e+38"}, {ST_F32, 0, 3e38f, 0, "too large"}, {ST_F32, 0, 1e18f, 0, NULL},
+	    {ST_F64, -1e17, 0, 0, NULL},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		double f64[15] = {0};
+		float f32[15] = {0};
+		uint16_t u16[15] = {0};
+		edit e = edit_begin();
+		safetensors_item *norm = edit_find(&e, "fastformer_model.LayerNorm.bias");
+		norm->type = cases[i].type;
+		norm->data = norm->type == ST_F64 ? (void *)f64 : norm->type == ST_F32 ? (void *)f32 : u16;
+		f64[11] = cases[i].f64;
+		f32[11] = cases[i].f32;
+		u16[11] = cases[i].u16;
+		edit_end(&e);
+		error err = ERROR_INIT;
+		if (!cases[i].says) {
+			assert_int_equal(model_check(folder, &err), STATUS_OK);
+			continue;
+		}
+		assert_refused(STATUS_INVALID, "fastformer_model.LayerNorm.bias");
+		model_check(folder, &err);
+		assert_non_null(strstr(err.message, "element 11 "));
+		assert_non_null(strstr(err.message, cases[i].says));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(weights_that_are_not_finite_or_overflow_are_refused_by_tensor_and_element),
 	    cmocka_unit_test(a_saved_model_opens_bit_for_bit),
 	    cmocka_unit_test(a_saved_model_holds_the_tied_matrix_under_both_names),
 	    cmocka_unit_test(a_configuration_without_a_model_type_is_additive),
