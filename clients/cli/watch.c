@@ -80,6 +80,25 @@ static void print_message(watch *w, const json_t *event)
 	text_free(&line);
 }
 
+/* What the model writes, and how far it is from knowing only how often each byte occurs. */
+static void print_preview(watch *w, const json_t *data)
+{
+	const json_t *prompt = show_get(data, "preview.prompt"), *written = show_get(data, "preview.text");
+	double bits = json_number_value(json_object_get(data, "bits_per_byte"));
+	double alone = json_number_value(json_object_get(data, "byte_entropy"));
+	text line = {0};
+
+	if (!json_is_string(prompt) || !json_is_string(written))
+		return;
+	erase(w);
+	terminal_escape(&line, json_string_value(prompt), json_string_length(prompt), false);
+	text_string(&line, " > ");
+	terminal_escape(&line, json_string_value(written), json_string_length(written), false);
+	fprintf(stderr, "step %lld, %.3f bits/byte (frequencies of bytes alone: %.3f): %s\n",
+	        (long long)json_integer_value(json_object_get(data, "step")), bits, alone, text_get(&line));
+	text_free(&line);
+}
+
 static bool take_event(void *context, const char *id, const json_t *event, const char *raw)
 {
 	watch *w = context;
@@ -96,6 +115,8 @@ static bool take_event(void *context, const char *id, const json_t *event, const
 	progress_estimate(&w->progress, data, json_integer_value(json_object_get(event, "created_at")));
 	if (!type || strcmp(type, "metrics") != 0)
 		print_message(w, event);
+	else
+		print_preview(w, data);
 	if (w->progress.step >= 0 && worth_drawing(w))
 		draw(w);
 	return true;

@@ -21,10 +21,11 @@ static double eta(const train_progress *p)
 
 static json_t *progress_object(const train_progress *p)
 {
-	return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:n}", "step", (json_int_t)p->step, "total_steps",
+	return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:n}", "step", (json_int_t)p->step, "total_steps",
 	                 (json_int_t)p->total_steps, "tokens_per_second", number(p->tokens_per_second), "train_loss",
 	                 number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte",
-	                 number(p->bits_per_byte), "eta_seconds", number(eta(p)), "paused_reason");
+	                 number(p->bits_per_byte), "byte_entropy", number(p->byte_entropy), "eta_seconds",
+	                 number(eta(p)), "paused_reason");
 }
 
 static json_t *hyperparameters(const job_request *r)
@@ -38,8 +39,11 @@ static json_t *hyperparameters(const job_request *r)
 
 json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout)
 {
-	train_progress none = {
-	    .total_steps = r->options.max_steps, .train_loss = NAN, .valid_loss = NAN, .bits_per_byte = NAN};
+	train_progress none = {.total_steps = r->options.max_steps,
+	                       .train_loss = NAN,
+	                       .valid_loss = NAN,
+	                       .bits_per_byte = NAN,
+	                       .byte_entropy = NAN};
 	json_t *metadata = json_object_get(params, "metadata");
 	return json_pack(
 	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:{s:s, s:{s:o}}, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
@@ -80,19 +84,23 @@ json_t *job_document_event(const char *level, const char *format, ...)
 	return event_object(level, message, "message", json_null());
 }
 
-json_t *job_document_metrics(const train_progress *p, bool evaluated)
+json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *preview)
 {
 	char message[160];
 	int used = snprintf(message, sizeof message, "Step %lld/%lld: training loss=%.4f", (long long)p->step,
 	                    (long long)p->total_steps, p->train_loss);
 	if (evaluated)
-		snprintf(message + used, sizeof message - (size_t)used, ", validation loss=%.4f", p->valid_loss);
+		snprintf(message + used, sizeof message - (size_t)used,
+		         ", validation loss=%.4f, %.3f bits per byte (of its frequencies alone: %.3f)", p->valid_loss,
+		         p->bits_per_byte, p->byte_entropy);
 	json_t *data = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)p->step, "total_steps",
 	                         (json_int_t)p->total_steps, "train_loss", number(p->train_loss), "learning_rate",
 	                         number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
 	                         "tokens_per_second", number(p->tokens_per_second));
 	if (evaluated && (json_object_set_new(data, "valid_loss", number(p->valid_loss)) != 0 ||
-	                  json_object_set_new(data, "bits_per_byte", number(p->bits_per_byte)) != 0)) {
+	                  json_object_set_new(data, "bits_per_byte", number(p->bits_per_byte)) != 0 ||
+	                  json_object_set_new(data, "byte_entropy", number(p->byte_entropy)) != 0 ||
+	                  (preview && json_object_set(data, "preview", preview) != 0))) {
 		json_decref(data);
 		return NULL;
 	}

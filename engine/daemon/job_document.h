@@ -12,7 +12,8 @@ json_t *job_document_new(const char *id, const json_t *params, const job_request
 /* Without what is ours. */
 json_t *job_document_public(const json_t *job);
 json_t *job_document_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-json_t *job_document_metrics(const train_progress *p, bool evaluated);
+/* preview: put into the data of an evaluation; borrowed, or NULL. */
+json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *preview);
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p);
 /* A checkpoint as the API shows it: additive.damaged says why it cannot be used, as its job (NULL: unknown) has it. */
 json_t *job_document_shown(const json_t *checkpoint, const json_t *job);

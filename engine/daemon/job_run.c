@@ -67,7 +67,8 @@ static bool will_be_evaluated(const job_run *r, const train_progress *p)
 	return r->plan.valid && (p->step == p->total_steps || (every > 0 && p->step % every == 0));
 }
 
-static void tell_metrics(job_run *r, const train_progress *p, bool evaluated)
+/* preview: as in training_report. */
+static void tell_metrics(job_run *r, const train_progress *p, bool evaluated, json_t *preview)
 {
 	uint64_t now = clock_ns(), interval = (now - r->began_ns) / METRICS_SHARE;
 	interval = interval < METRICS_NS ? METRICS_NS : interval;
@@ -76,7 +77,7 @@ static void tell_metrics(job_run *r, const train_progress *p, bool evaluated)
 	if (!evaluated && (early || will_be_evaluated(r, p)))
 		return;
 	r->metrics_ns = now;
-	r->listener->metrics(r->jobs, r->id, p, evaluated);
+	r->listener->metrics(r->jobs, r->id, p, evaluated, preview);
 }
 
 static void tell_start(job_run *r, const train_progress *p)
@@ -86,7 +87,10 @@ static void tell_start(job_run *r, const train_progress *p)
 	                                     (long long)p->step)
 	    : r->from.damaged || r->n_found > 0
 	        ? job_document_event("warn", "Fine-tuning job begins again from the beginning: no checkpoint is intact")
-	        : job_document_event("info", "Fine-tuning job started");
+	        : job_document_event("info",
+	                             "Fine-tuning job started; by their frequencies alone the bytes of its text have "
+	                             "%.2f bits each, which a model has to beat",
+	                             p->byte_entropy);
 	r->listener->progress(r->jobs, r->id, p);
 	r->listener->event(r->jobs, r->id, event);
 }
@@ -145,10 +149,10 @@ static void on_report(void *context, const training_report *report)
 		tell_start(r, &report->progress);
 		break;
 	case TRAINING_PROGRESS:
-		tell_metrics(r, &report->progress, false);
+		tell_metrics(r, &report->progress, false, NULL);
 		break;
 	case TRAINING_EVALUATED:
-		tell_metrics(r, &report->progress, true);
+		tell_metrics(r, &report->progress, true, report->preview);
 		break;
 	case TRAINING_SAVED:
 		tell_saved(r, report);

@@ -13,7 +13,8 @@ typedef struct job_run job_run;
 /* What the run tells. The job may have ended meanwhile: the id says whose run it is. */
 typedef struct job_run_listener {
 	void (*progress)(jobs *all, const char *id, const train_progress *p);
-	void (*metrics)(jobs *all, const char *id, const train_progress *p, bool evaluated);
+	/* preview: what the model wrote after an evaluation, borrowed, or NULL. */
+	void (*metrics)(jobs *all, const char *id, const train_progress *p, bool evaluated, json_t *preview);
 	void (*event)(jobs *all, const char *id, json_t *event);    /* taken over; NULL: there was no memory for it */
 	void (*checkpoint)(jobs *all, const char *id, json_t *row); /* borrowed */
 	/* A checkpoint cannot be used. Not STATUS_OK: that could not be noted, and the run ends. */

@@ -45,13 +45,13 @@ static void on_event(jobs *all, const char *id, json_t *event)
 }
 
 /* A run that goes on from a checkpoint repeats steps, with the same numbers: each is told once. */
-static void on_metrics(jobs *all, const char *id, const train_progress *p, bool evaluated)
+static void on_metrics(jobs *all, const char *id, const train_progress *p, bool evaluated, json_t *preview)
 {
 	job *j = find_running(all, id);
 	if (!j || p->step <= j->metrics_step || json_array_size(j->unwritten) >= JOB_STATE_MAX_UNWRITTEN)
 		return;
 	j->metrics_step = p->step;
-	on_event(all, id, job_document_metrics(p, evaluated));
+	on_event(all, id, job_document_metrics(p, evaluated, preview));
 }
 
 static status keep_checkpoint(jobs *all, const char *id, int64_t step, json_t *row, error *err)

@@ -12,6 +12,7 @@
 #include "engine/daemon/device.h"
 #include "engine/daemon/job_check.h"
 #include "engine/daemon/job_document.h"
+#include "engine/train/preview.h"
 
 enum { TRAINING_PROGRESS_NS = 100000000, SECOND_NS = 1000000000 };
 
@@ -49,6 +50,7 @@ static void deliver_allocated(task *t)
 	const training_plan *p = m->training->plan;
 	p->report(p->context, &m->report);
 	json_decref(m->report.checkpoint);
+	json_decref(m->report.preview);
 	free(m);
 }
 
@@ -88,12 +90,44 @@ static void post(training *t, message *m)
 	executor_post(t->executor, &m->task);
 }
 
+/* As much of the tokens' text as a preview has room for; NULL when out of memory. */
+static json_t *text_of(const tokenizer *t, const int32_t *ids, int n)
+{
+	char bytes[256], text[3 * (sizeof bytes + 3)], all[(PREVIEW_PROMPT + PREVIEW_TOKENS) * 8];
+	size_t used = 0;
+	text_stream stream = {0};
+	for (int i = 0; i <= n; i++) {
+		size_t m = i < n ? tokenizer_token_bytes(t, ids[i], bytes, sizeof bytes) : 0;
+		m = m < sizeof bytes ? m : sizeof bytes;
+		for (size_t k = 0; k < m; k++)
+			bytes[k] = bytes[k] ? bytes[k] : (char)0xff; /* the ledger's JSON has no NUL */
+		m = text_stream_push(&stream, bytes, m, i == n, text);
+		if (used + m > sizeof all)
+			break;
+		memcpy(all + used, text, m);
+		used += m;
+	}
+	return json_stringn(all, used);
+}
+
+static json_t *preview_of(const training *t)
+{
+	int prompt, count;
+	const int32_t *ids = trainer_preview(t->trainer, &prompt, &count);
+	const tokenizer *words = t->plan->tokenizer;
+	return count > 0 ? json_pack("{s:o, s:o}", "prompt", text_of(words, ids, prompt), "text",
+	                             text_of(words, ids + prompt, count - prompt))
+	                 : NULL;
+}
+
 static status tell(training *t, training_kind kind)
 {
 	message *m = memory_new(1, sizeof *m);
 	if (!m)
 		return STATUS_NOMEM;
 	fill(t, m, kind);
+	if (kind == TRAINING_EVALUATED)
+		m->report.preview = preview_of(t);
 	post(t, m);
 	return STATUS_OK;
 }

@@ -34,6 +34,7 @@ typedef struct training_report {
 	bool finished;
 	bool damaged;       /* ENDED: the checkpoint of plan.resume cannot be read, as error says */
 	json_t *checkpoint; /* SAVED without error: its row, which its manifest says too; borrowed */
+	json_t *preview;    /* EVALUATED: {"prompt", "text"}, what the model wrote; borrowed; NULL: nothing */
 	error error;
 } training_report;
 

@@ -8,6 +8,7 @@
 #include "engine/text/dataset.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -15,13 +16,18 @@
 #include "engine/text/jsonl.h"
 #include "engine/text/utf8.h"
 
-enum { FEISTEL_ROUNDS = 8, MIN_LENGTH = 2 /* a block of one token has nothing to predict */ };
+enum {
+	MAX_TOKEN_BYTES = 256 /* counted of one token */,
+	FEISTEL_ROUNDS = 8,
+	MIN_LENGTH = 2 /* a block of one token has nothing to predict */
+};
 
 struct dataset {
 	int32_t *ids;
 	int64_t tokens, length, blocks, bytes;
 	int64_t *label_bytes; /* [blocks + 1]: of the blocks before */
 	int32_t vocab;
+	double entropy;
 };
 
 /* Ids while they are collected. */
@@ -84,6 +90,27 @@ static status collect(id_list *list, const char *text, size_t bytes, error *err)
 	return tokenizer_encode(list->t, text + start, bytes - start, &list->ids, &list->count, err);
 }
 
+/* Count the bytes that a token stands for; returns how many. */
+static int64_t count_bytes(const tokenizer *t, int32_t id, int64_t count[256])
+{
+	char bytes[MAX_TOKEN_BYTES];
+	size_t n = tokenizer_token_bytes(t, id, bytes, sizeof bytes);
+	for (size_t i = 0; i < n && i < sizeof bytes; i++)
+		count[(unsigned char)bytes[i]]++;
+	return (int64_t)n;
+}
+
+static double entropy_of(const int64_t count[256])
+{
+	double all = 0, bits = 0;
+	for (int i = 0; i < 256; i++)
+		all += (double)count[i];
+	for (int i = 0; i < 256; i++)
+		if (count[i] > 0)
+			bits -= (double)count[i] / all * log2((double)count[i] / all);
+	return bits;
+}
+
 /* Make a dataset of `tokens` ids; takes ownership of ids, also on failure. */
 static status make(dataset **out, const tokenizer *t, int32_t *ids, int64_t tokens, int64_t length, const char *what,
                    error *err)
@@ -103,12 +130,14 @@ static status make(dataset **out, const tokenizer *t, int32_t *ids, int64_t toke
 		free(label_bytes);
 		return s;
 	}
-	*d = (dataset){ids, tokens, length, tokens / length, 0, label_bytes, tokenizer_size(t)};
+	int64_t count[256] = {0};
+	*d = (dataset){ids, tokens, length, tokens / length, 0, label_bytes, tokenizer_size(t), 0};
 	for (int64_t i = 0; i < d->blocks * length; i++) {
-		const int64_t bytes = (int64_t)tokenizer_token_bytes(t, ids[i], NULL, 0);
+		const int64_t bytes = count_bytes(t, ids[i], count);
 		d->bytes += bytes;
 		label_bytes[i / length + 1] += i % length ? bytes : label_bytes[i / length];
 	}
+	d->entropy = entropy_of(count);
 	*out = d;
 	return STATUS_OK;
 }
@@ -184,6 +213,11 @@ int64_t dataset_bytes(const dataset *d)
 int64_t dataset_label_bytes(const dataset *d, int64_t blocks)
 {
 	return d->label_bytes[blocks];
+}
+
+double dataset_byte_entropy(const dataset *d)
+{
+	return d->entropy;
 }
 
 int32_t dataset_vocab(const dataset *d)

@@ -21,9 +21,9 @@
 
 typedef struct dataset dataset;
 
-/* Tokenise text in memory. JSON lines are recognised by their content (jsonl_detect). STATUS_INVALID: invalid UTF-8 (the message has the
- * byte's offset), a bad line (its number), or fewer than `length` tokens (param
- * "sequence_length"; length must be at least 2). */
+/* Tokenise text in memory. JSON lines are recognised by their content (jsonl_detect). STATUS_INVALID: invalid UTF-8
+ * (the message has the byte's offset), a bad line (its number), or fewer than `length` tokens (param "sequence_length";
+ * length must be at least 2). */
 status dataset_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length, error *err);
 /* The same corpus split in two: the last ⌊fraction · tokens⌋ tokens are the second set;
  * 0 < fraction < 1, and each set needs a block. */
@@ -39,6 +39,9 @@ int64_t dataset_bytes(const dataset *d);
 /* Bytes of text that the labels of the first `blocks` blocks, in order, stand for: of all their tokens but the first of
  * each, which nothing predicts. */
 int64_t dataset_label_bytes(const dataset *d, int64_t blocks);
+/* What the bytes of the text are worth by their frequencies alone, in bits per byte: -Σ p log2 p. A model that has
+ * learned nothing else comes to this. */
+double dataset_byte_entropy(const dataset *d);
 /* Every id is below this: the tokenizer's size. */
 int32_t dataset_vocab(const dataset *d);
 /* A 64-bit hash of the tokens: tells whether a run resumes on the data it began with. */

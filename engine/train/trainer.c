@@ -1,13 +1,13 @@
 /* The run is a chain of stages, each a plan that is run node by node:
  *
- *   batch ──▶ take ──▶ gather ──▶ … ──▶ update ──▶ take ──▶ (evaluate …) ──▶ batch …
+ *   batch ──▶ take ──▶ gather ──▶ … ──▶ update ──▶ take ──▶ (evaluate … preview …) ──▶ batch …
  *
  * batch computes the gradients of one micro-batch, gather adds them to the step's mean
  * (left out when a step is one micro-batch), update changes the weights, evaluate runs over
- * the validation blocks. take has no plan: there the numbers come to the host that the stages before have made, losses
- * and, ending a step, the norm. A stage is a row of functions: what to do before its first node
- * and after its last one, where the next stage is chosen. trainer_advance knows nothing
- * else, so it can stop after any node, or while a device still works.
+ * the validation blocks, preview writes a text token by token. take has no plan: there the numbers come to the host
+ * that the stages before have made, losses and, ending a step, the norm. A stage is a row of functions: what to do
+ * before its first node and after its last one, where the next stage is chosen. trainer_advance knows nothing else, so
+ * it can stop after any node, or while a device still works.
  *
  * A device behind the host's back never waits for the host: the take after a batch leaves that batch's loss on its way
  * and waits for what came before it, and no take comes between an update and the next batch (unless an evaluation or
@@ -39,6 +39,7 @@
 #include "engine/train/checkpoint.h"
 #include "engine/train/optimizer.h"
 #include "engine/train/pass.h"
+#include "engine/train/preview.h"
 
 enum {
 	MAX_BAD_STEPS = 3,
@@ -72,7 +73,8 @@ struct trainer {
 	const dataset *train, *valid;
 	uint64_t train_hash, valid_hash;
 	optimizer *optimizer;
-	pass *train_pass, *valid_pass; /* valid_pass: NULL without validation data */
+	pass *train_pass, *valid_pass; /* valid_pass: NULL without validation data, */
+	preview *preview;              /* and so is this */
 
 	const stage *stage; /* NULL: nothing left to do */
 	int cursor;         /* next node of the stage's plan, -1 before enter */
@@ -92,7 +94,7 @@ struct trainer {
 	error failed; /* the final error, once there is one */
 };
 
-static const stage batch_stage, gather_stage, update_stage, take_stage, evaluate_stage;
+static const stage batch_stage, gather_stage, update_stage, take_stage, evaluate_stage, preview_stage;
 
 static void go(trainer *t, const stage *next)
 {
@@ -314,7 +316,7 @@ static bool evaluate_ready(const trainer *t)
 
 static status evaluate_leave(trainer *t, unsigned *events, error *err)
 {
-	(void)err;
+	(void)events, (void)err;
 	double loss, count;
 	TRY(pass_result(t->valid_pass, &loss, &count));
 	t->valid_sum += loss * count;
@@ -322,6 +324,33 @@ static status evaluate_leave(trainer *t, unsigned *events, error *err)
 	t->valid_at += evaluate_count(t);
 	if (t->valid_at < t->valid_blocks) {
 		go(t, &evaluate_stage);
+		return STATUS_OK;
+	}
+	preview_begin(t->preview);
+	go(t, &preview_stage);
+	return STATUS_OK;
+}
+
+static const stage evaluate_stage = {evaluate_plan, evaluate_enter, evaluate_ready, evaluate_leave};
+
+static plan *write_plan(const trainer *t)
+{
+	return preview_plan(t->preview);
+}
+
+static status write_enter(trainer *t)
+{
+	return preview_enter(t->preview);
+}
+
+/* The numbers of the evaluation are told with its text, so that a run saved between the two makes both again. */
+static status write_leave(trainer *t, unsigned *events, error *err)
+{
+	bool more;
+	(void)err;
+	TRY(preview_leave(t->preview, &more));
+	if (more) {
+		go(t, &preview_stage);
 		return STATUS_OK;
 	}
 	t->progress.valid_loss = t->valid_sum / t->valid_count;
@@ -332,7 +361,7 @@ static status evaluate_leave(trainer *t, unsigned *events, error *err)
 	return STATUS_OK;
 }
 
-static const stage evaluate_stage = {evaluate_plan, evaluate_enter, evaluate_ready, evaluate_leave};
+static const stage preview_stage = {write_plan, write_enter, evaluate_ready, write_leave};
 
 /* --- advancing ------------------------------------------------------------------- */
 
@@ -419,6 +448,12 @@ const train_progress *trainer_progress(const trainer *t)
 	return &t->progress;
 }
 
+const int32_t *trainer_preview(const trainer *t, int *prompt, int *count)
+{
+	*prompt = *count = 0;
+	return t->valid_step > 0 && t->preview ? preview_tokens(t->preview, prompt, count) : NULL;
+}
+
 const model *trainer_model(const trainer *t)
 {
 	return t->model;
@@ -480,7 +515,8 @@ static status build(trainer *t, error *err)
 	t->valid_blocks = o->eval_blocks > 0 && o->eval_blocks < blocks ? o->eval_blocks : blocks;
 	t->valid_batch = o->batch_size < t->valid_blocks ? o->batch_size : t->valid_blocks;
 	spec = (forward_spec){.batch = t->valid_batch, .length = o->sequence_length, .loss = true, .bf16 = spec.bf16};
-	return pass_new(&t->valid_pass, t->model, &spec, NULL, err);
+	TRY(pass_new(&t->valid_pass, t->model, &spec, NULL, err));
+	return preview_new(&t->preview, t->model, t->valid, o->seed, err);
 }
 
 status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid,
@@ -502,7 +538,8 @@ status trainer_new(trainer **out, model *m, const train_options *o, const datase
 	                               .gradient_norm = NAN,
 	                               .learning_rate = train_learning_rate(o, 0),
 	                               .valid_loss = NAN,
-	                               .bits_per_byte = NAN};
+	                               .bits_per_byte = NAN,
+	                               .byte_entropy = dataset_byte_entropy(train)};
 	go(t, &batch_stage);
 	status s = build(t, err);
 	if (s != STATUS_OK) {
@@ -519,6 +556,7 @@ void trainer_free(trainer *t)
 		return;
 	pass_free(t->train_pass);
 	pass_free(t->valid_pass);
+	preview_free(t->preview);
 	optimizer_free(t->optimizer);
 	model_free(t->model);
 	free(t);

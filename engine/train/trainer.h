@@ -54,6 +54,7 @@ typedef struct train_progress {
 	double gradient_norm, learning_rate;
 	double valid_loss;        /* of the last evaluation, nats per token; NaN before */
 	double bits_per_byte;     /* of the last evaluation, over the bytes that were predicted */
+	double byte_entropy;      /* of the training text by its bytes' frequencies alone, bits per byte */
 	double tokens_per_second; /* smoothed over the last steps */
 } train_progress;
 
@@ -79,20 +80,23 @@ void trainer_free(trainer *t);
 status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err);
 const train_progress *trainer_progress(const trainer *t);
 const model *trainer_model(const trainer *t);
+/* What the model wrote at the evaluation that was just completed (TRAIN_EVAL): *prompt tokens of the validation text,
+ * then its own, *count in all. Valid until the next advance. */
+const int32_t *trainer_preview(const trainer *t, int *prompt, int *count);
 
 /* A device may have been given the update of a step whose numbers are not in the progress yet: wait for them, so that
  * weights and progress belong together. What it completed is told by the next advance. Errors are final. */
 status trainer_settle(trainer *t, error *err);
 /* Checkpoint folder: a complete model (config.json, model.safetensors, tokenizer.json) plus
  * optimizer.safetensors, trainer.json and a manifest with `id` and `about` (an object or NULL). Written to a temporary
- * sibling, fsynced, renamed (an existing folder is exchanged). May be called between any two advances: it settles first, and a step in
- * progress is not part of it and will be done again. */
+ * sibling, fsynced, renamed (an existing folder is exchanged). May be called between any two advances: it settles
+ * first, and a step in progress is not part of it and will be done again. */
 status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
                     error *err);
 /* Continue from a checkpoint folder: weights, moments, position and progress. It must have
  * been written with the same model configuration, options and data: STATUS_INVALID names
- * what differs. STATUS_STORAGE: a file of it is damaged or missing. After another error the trainer's weights may be half replaced, and it must
- * be freed. */
+ * what differs. STATUS_STORAGE: a file of it is damaged or missing. After another error the trainer's weights may be
+ * half replaced, and it must be freed. */
 status trainer_resume(trainer *t, const char *folder, error *err);
 
 #endif

@@ -1,6 +1,7 @@
 """additived: training jobs, what they report, and what survives kill -9."""
 
 import json
+import math
 import random
 import struct
 import threading
@@ -87,6 +88,15 @@ def test_events_tell_the_story_in_order_and_can_be_paged(engine, file):
     metrics = [e["data"] for e in told if e["type"] == "metrics"]
     assert [m["step"] for m in metrics if "valid_loss" in m] == [5, 10, 15, 20]
     assert all(m["total_steps"] == 20 and m["train_loss"] > 0 for m in metrics)
+    # After a validation: what the model writes, and what the bits per byte are to be compared with.
+    shown = [m for m in metrics if "valid_loss" in m]
+    assert len({m["preview"]["prompt"] for m in shown}) == 1 and shown[0]["preview"]["prompt"] in TEXT
+    assert all(m["preview"]["text"] for m in shown) and all("preview" not in m for m in metrics if m not in shown)
+    counts = [TEXT[:len(TEXT) * 9 // 10].count(c) for c in set(TEXT)]
+    entropy = -sum(n / sum(counts) * math.log2(n / sum(counts)) for n in counts)
+    assert all(abs(m["byte_entropy"] - entropy) < 0.02 for m in shown)
+    assert any(f"{shown[0]['byte_entropy']:.2f} bits" in e["message"] for e in told if "started" in e["message"])
+    assert engine.call("job.get", {"id": job})["additive"]["byte_entropy"] == shown[0]["byte_entropy"]
     paged, after = [], None
     while True:
         page = engine.call("job.events", {"id": job, "limit": 3, **({"after": after} if after else {})})

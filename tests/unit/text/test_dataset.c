@@ -5,6 +5,8 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -219,6 +221,21 @@ static void json_lines_become_documents_with_an_end_token_each(void **state)
 	dataset_free(d);
 }
 
+static void the_entropy_is_that_of_the_bytes_frequencies(void **state)
+{
+	static const struct {
+		const char *text;
+		double bits;
+	} cases[] = {
+	    {"aaaaaaaa", 0}, {"abababab", 1}, {"aabc", 1.5}, {"{\"text\": \"abcd\"}\n{\"text\": \"dcba\"}\n", 2}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		dataset *d;
+		assert_int_equal(dataset_new(&d, *state, cases[i].text, strlen(cases[i].text), 2, NULL), STATUS_OK);
+		assert_true(fabs(dataset_byte_entropy(d) - cases[i].bits) <= 1e-12);
+		dataset_free(d);
+	}
+}
+
 static void text_that_merely_looks_like_json_stays_text(void **state)
 {
 	static const char *const texts[] = {"[1, 2]\n{\"text\": \"x\"}", "{\"text\": oops}", "{\n\"text\": 1}",
@@ -324,6 +341,7 @@ int main(void)
 	    cmocka_unit_test(a_split_without_a_block_on_either_side_is_refused),
 	    cmocka_unit_test(too_short_a_text_or_sequence_is_refused),
 	    cmocka_unit_test(invalid_utf8_is_refused_with_its_byte),
+	    cmocka_unit_test(the_entropy_is_that_of_the_bytes_frequencies),
 	    cmocka_unit_test(json_lines_become_documents_with_an_end_token_each),
 	    cmocka_unit_test(text_that_merely_looks_like_json_stays_text),
 	    cmocka_unit_test(a_bad_json_line_is_named_by_its_number),

@@ -45,6 +45,49 @@ static void every_event_comes_in_its_place(void **state)
 	trainer_free(t);
 }
 
+/* The text of the last evaluation, with how many tokens of it are the prompt. */
+static int preview_of(const trainer *t, int32_t ids[256], int *prompt)
+{
+	int count;
+	const int32_t *written = trainer_preview(t, prompt, &count);
+	assert_true(count <= 256);
+	if (count > 0)
+		memcpy(ids, written, (size_t)count * sizeof *ids);
+	return count;
+}
+
+static void every_evaluation_shows_what_the_model_writes_after_the_same_words(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	o.eval_every = 10;
+	int32_t first[256], last[256], again[256], block[FIXTURE_LENGTH], labels[FIXTURE_LENGTH];
+	int prompt, n[3];
+	unsigned events = 0;
+	trainer *t = fixture_trainer(f, 0.1, &o, f->valid), *twin = fixture_trainer(f, 0.1, &o, f->valid);
+	assert_int_equal(preview_of(t, first, &prompt), 0);
+	fixture_run(t, 10, 0);
+	while (!(events & TRAIN_EVAL))
+		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+	n[0] = preview_of(t, first, &prompt);
+	dataset_block(f->valid, 0, 0, 0, block, labels);
+	assert_int_equal(prompt, FIXTURE_LENGTH / 2);
+	assert_true(n[0] >= prompt && n[0] <= 24); /* the model's positions */
+	assert_memory_equal(first, block, (size_t)prompt * sizeof *block);
+	while (!(events & TRAIN_FINISHED))
+		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+	n[1] = preview_of(t, last, &prompt);
+	assert_memory_equal(last, block, (size_t)prompt * sizeof *block);
+	assert_true(n[1] != n[0] || memcmp(first, last, (size_t)n[0] * sizeof *first) != 0); /* it has learned */
+	for (events = 0; !(events & TRAIN_FINISHED);)
+		assert_int_equal(trainer_advance(twin, 1, &events, NULL), STATUS_OK);
+	n[2] = preview_of(twin, again, &prompt);
+	assert_int_equal(n[2], n[1]);
+	assert_memory_equal(again, last, (size_t)n[1] * sizeof *last);
+	trainer_free(t);
+	trainer_free(twin);
+}
+
 static void without_validation_data_only_the_end_is_special(void **state)
 {
 	train_options o = fixture_options();
@@ -424,6 +467,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_event_comes_in_its_place),
+	    cmocka_unit_test(every_evaluation_shows_what_the_model_writes_after_the_same_words),
 	    cmocka_unit_test(without_validation_data_only_the_end_is_special),
 	    cmocka_unit_test(bits_per_byte_are_over_the_bytes_that_were_predicted),
 	    cmocka_unit_test(the_loss_falls_and_the_progress_is_told),

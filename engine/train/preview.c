@@ -1,0 +1,149 @@
+/* Tokens are drawn on the host from the softmax of the logits over TEMPERATURE: a likeliest text would repeat itself,
+ * and engine/serve's sampler is above this folder. */
+#include "engine/train/preview.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/base/memory.h"
+#include "engine/base/philox.h"
+
+static const double temperature = 0.8;
+
+struct preview {
+	plan *plan;
+	backend *backend;
+	float *pool; /* device memory: one slot */
+	float *logits;
+	double *mass; /* [vocab] */
+	int64_t vocab;
+	uint64_t seed;
+	int32_t ids[PREVIEW_PROMPT + PREVIEW_TOKENS];
+	int prompt, count, read, limit;
+};
+
+static status take_prompt(preview *p, const dataset *valid, error *err)
+{
+	int64_t length = dataset_length(valid);
+	int32_t *block = memory_new(2 * (size_t)length, sizeof *block);
+	if (!block)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	dataset_block(valid, 0, 0, 0, block, block + length);
+	p->prompt = (int)(length < 2 * PREVIEW_PROMPT ? length / 2 : PREVIEW_PROMPT);
+	for (int i = 0; i < p->prompt; i++)
+		p->ids[i] = block[i];
+	free(block);
+	return STATUS_OK;
+}
+
+static status make_plan(preview *p, const model *m, error *err)
+{
+	const forward_spec spec = {.batch = 1, .length = 1, .recurrent = true, .slots = 1, .logits = LOGITS_LAST};
+	const int32_t zero = 0, one = 1;
+	TRY(p->backend->allocate(p->backend, (size_t)model_state_floats(m) * sizeof(float), (void **)&p->pool));
+	TRY(model_plan(&p->plan, m, &spec, NULL, p->pool, err));
+	const graph *g = plan_graph(p->plan);
+	TRY(plan_write(p->plan, graph_find(g, "slot"), &zero));
+	TRY(plan_write(p->plan, graph_find(g, "last"), &zero));
+	return plan_write(p->plan, graph_find(g, "length"), &one);
+}
+
+status preview_new(preview **out, const model *m, const dataset *valid, uint64_t seed, error *err)
+{
+	const model_dims *d = model_dimensions(m);
+	*out = NULL;
+	preview *p = memory_new(1, sizeof *p);
+	if (!p)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	p->backend = model_backend(m);
+	p->vocab = d->vocab;
+	p->seed = seed;
+	p->logits = memory_new((size_t)d->vocab, sizeof *p->logits);
+	p->mass = memory_new((size_t)d->vocab, sizeof *p->mass);
+	status s = p->logits && p->mass ? take_prompt(p, valid, err) : STATUS_NOMEM;
+	p->limit = p->prompt + PREVIEW_TOKENS;
+	if (d->positions < p->limit)
+		p->limit = (int)d->positions;
+	if (s == STATUS_OK)
+		s = make_plan(p, m, err);
+	if (s == STATUS_OK) {
+		*out = p;
+		return s;
+	}
+	preview_free(p);
+	return error_set(err, s, NULL, "the text of an evaluation: %s", status_text(s));
+}
+
+void preview_free(preview *p)
+{
+	if (!p)
+		return;
+	plan_free(p->plan);
+	p->backend->release(p->backend, p->pool);
+	free(p->logits);
+	free(p->mass);
+	free(p);
+}
+
+void preview_begin(preview *p)
+{
+	p->count = p->prompt;
+	p->read = 0;
+}
+
+plan *preview_plan(const preview *p)
+{
+	return p->plan;
+}
+
+status preview_enter(preview *p)
+{
+	const graph *g = plan_graph(p->plan);
+	const int32_t position = p->read;
+	value rows = graph_find(g, "position_ids");
+	TRY(plan_write(p->plan, graph_find(g, "input_ids"), &p->ids[p->read]));
+	if (rows != VALUE_NONE)
+		TRY(plan_write(p->plan, rows, &position));
+	return plan_write(p->plan, graph_find(g, "position"), &position);
+}
+
+/* The token whose share of the mass u falls into; TOKEN_END when the logits are not finite. */
+static int32_t draw(preview *p)
+{
+	double most = -INFINITY, sum = 0;
+	for (int64_t i = 0; i < p->vocab; i++)
+		most = fmax(most, (double)p->logits[i]);
+	for (int64_t i = 0; i < p->vocab; i++)
+		sum += p->mass[i] = exp(((double)p->logits[i] - most) / temperature);
+	if (!isfinite(sum))
+		return TOKEN_END;
+	uint32_t word = philox(p->seed, PHILOX_STREAM_SAMPLE, 0, (uint64_t)p->count).word[0];
+	double left = (double)philox_uniform(word) * sum;
+	int64_t token = 0;
+	for (int64_t i = 0; i < p->vocab && left >= 0; i++) {
+		token = p->mass[i] > 0 ? i : token;
+		left -= p->mass[i];
+	}
+	return (int32_t)token;
+}
+
+status preview_leave(preview *p, bool *more)
+{
+	*more = true;
+	if (++p->read < p->prompt)
+		return STATUS_OK;
+	TRY(plan_read(p->plan, graph_find(plan_graph(p->plan), "logits"), p->logits));
+	int32_t token = draw(p);
+	*more = token != TOKEN_END;
+	if (*more && p->count < p->limit)
+		p->ids[p->count++] = token;
+	*more = *more && p->count < p->limit;
+	return STATUS_OK;
+}
+
+const int32_t *preview_tokens(const preview *p, int *prompt, int *count)
+{
+	*prompt = p->prompt;
+	*count = p->count;
+	return p->ids;
+}
