@@ -160,6 +160,13 @@ def test_the_command_line_does_the_same_job(service, tmp_path):
     assert trained.returncode == 0, trained.stderr
     last = json.loads(trained.stdout.strip().splitlines()[-1])
     model = last["fine_tuned_model"]
+    watched = additive("train", str(corpus), "--steps", "4", "--hidden", "16", "--heads", "2", "--layers", "1", "--sequence", "32",
+                       "--batch", "4", "--eval-every", "2", "--position-embedding", "learned")
+    assert watched.returncode == 0, watched.stderr
+    # What the model writes, and what the bits per byte are to be compared with.
+    assert watched.stderr.count("frequencies of bytes alone: ") == 2 and "step 2, " in watched.stderr
+    made = service.ok("GET", f"/v1/models/{watched.stdout.strip()}")["additive"]
+    assert made["n_positions"] == made["trained_length"] == 32
     generated = additive("generate", "--model", model, "--max-tokens", "8", "12 bottles")
     assert generated.returncode == 0 and generated.stdout
     page = tmp_path / "page.html"
