@@ -30,11 +30,9 @@ static json_t *progress_object(const train_progress *p)
 
 static json_t *hyperparameters(const job_request *r)
 {
-	train_options reference;
-	train_options_default(&reference);
 	return json_pack("{s:I, s:I, s:f}", "n_epochs", (json_int_t)r->epochs, "batch_size",
 	                 (json_int_t)r->options.batch_size, "learning_rate_multiplier",
-	                 r->options.learning_rate / reference.learning_rate);
+	                 r->options.learning_rate / r->base_rate);
 }
 
 json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout)

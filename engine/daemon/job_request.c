@@ -1,8 +1,9 @@
 /* Precedence, where OpenAI's fields and ours say the same: additive.batch_size, additive.learning_rate and
  * additive.max_steps go before hyperparameters.batch_size, learning_rate_multiplier (times the
- * reference rate) and n_epochs; top-level hyperparameters before method.supervised's. */
+ * default rate) and n_epochs; top-level hyperparameters before method.supervised's. */
 #include "engine/daemon/job_request.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,25 +90,17 @@ static json_t *begin_config(const architecture *a, const json_t *given)
 	return i < n ? json_loads(small_configs[i].config, 0, NULL) : json_object();
 }
 
-static bool set_missing(json_t *config, const char *key, json_t *fallback)
-{
-	if (!json_object_get(config, key))
-		return json_object_set_new(config, key, fallback) == 0;
-	json_decref(fallback);
-	return true;
-}
-
 /* What the job's sequences say of the model: it is made for texts as long as they are, unless its positions are given,
  * and trained on no longer ones. */
 static bool set_lengths(json_t *config, const json_t *ours)
 {
 	json_int_t length = json_integer_value(json_object_get(ours, "sequence_length"));
 	bool given = length >= 2 && length <= JOB_REQUEST_MAX_SEQUENCE; /* or wrong, which is found later */
-	if (!set_missing(config, "n_positions", json_integer(given ? length : JOB_REQUEST_SEQUENCE)))
+	if (!config_set_missing(config, "n_positions", json_integer(given ? length : JOB_REQUEST_SEQUENCE)))
 		return false;
 	json_int_t positions = json_integer_value(json_object_get(config, "n_positions"));
 	length = given ? length : JOB_REQUEST_SEQUENCE;
-	return length >= positions || set_missing(config, CONFIG_TRAINED, json_integer(length));
+	return length >= positions || config_set_missing(config, CONFIG_TRAINED, json_integer(length));
 }
 
 static status from_scratch(job_request *r, const json_t *ours, error *err)
@@ -116,10 +109,8 @@ static status from_scratch(job_request *r, const json_t *ours, error *err)
 	tokenizer *t;
 	r->tokenizer = spec ? json_deep_copy(spec) : json_pack("{s:s}", "type", "bytes");
 	json_t *config = begin_config(r->architecture, given);
-	bool additive = r->architecture == &architecture_additive;
-	/* Without a position table the additive model learns more and has no bound (README, Numbers). */
-	if (!r->tokenizer || !config || !set_lengths(config, ours) ||
-	    (additive && !set_missing(config, "position_embedding", json_string("none")))) {
+	bool (*improve)(json_t * json) = r->architecture->improve;
+	if (!r->tokenizer || !config || !set_lengths(config, ours) || (improve && !improve(config))) {
 		json_decref(config);
 		return STATUS_NOMEM;
 	}
@@ -167,6 +158,13 @@ static uint64_t random_seed(void)
 	return seed & 0x7fffffff;
 }
 
+/* Wider models need smaller steps. The best of the rates that were tried: 4e-3 at d 64, 2e-3 at 128, 1e-3 at 256, 5e-4
+ * at 512 (README.md). */
+static double scratch_rate(const model_dims *d)
+{
+	return fmin(4e-3, 2e-3 * 128 / (double)d->hidden);
+}
+
 static status read_options(job_request *r, const json_t *params, const json_t *ours, error *err)
 {
 	static const char *const others[] = {"config", "tokenizer", "keep_checkpoints", NULL};
@@ -178,12 +176,14 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	train_options_default(o);
 	o->sequence_length = r->dims.trained < JOB_REQUEST_SEQUENCE ? r->dims.trained : JOB_REQUEST_SEQUENCE;
 	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : JOB_REQUEST_BATCH;
+	r->base_rate = o->learning_rate = r->base ? o->learning_rate : scratch_rate(&r->dims);
 	o->learning_rate *= factor ? json_number_value(factor) : 1;
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
 	r->epochs = json_is_integer(epochs) ? json_integer_value(epochs) : 0;
 	r->steps_given = present(ours, "max_steps");
 	r->batch_given = present(ours, "batch_size") || batch;
 	r->eval_given = present(ours, "eval_every");
+	r->warmup_given = warmup;
 	r->keep = keep ? json_integer_value(keep) : JOB_REQUEST_KEEP;
 	r->save_seconds = present(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
 	if (!r->steps_given) /* settled later; here only not fewer than there are warm-up steps */
@@ -290,6 +290,10 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 		o->max_steps = (r->epochs * blocks + per_step - 1) / per_step;
 	} else if (!r->epochs) {
 		r->epochs = (o->max_steps * per_step + blocks - 1) / blocks;
+	}
+	if (!r->warmup_given && !r->base) {
+		o->warmup_steps = o->max_steps / JOB_REQUEST_WARMUP_SHARE;
+		o->warmup_steps = o->warmup_steps < JOB_REQUEST_WARMUP ? o->warmup_steps : JOB_REQUEST_WARMUP;
 	}
 	if (!r->eval_given && validates)
 		o->eval_every = (o->max_steps + JOB_REQUEST_EVALUATIONS - 1) / JOB_REQUEST_EVALUATIONS;

@@ -15,7 +15,9 @@ enum {
 	JOB_REQUEST_SAVE_SECONDS = 30, /* between checkpoints, when checkpoint_every is not given */
 	JOB_REQUEST_AUTO_STEPS = 1000, /* n_epochs "auto": about so many steps, */
 	JOB_REQUEST_AUTO_EPOCHS = 20,  /* in at most so many epochs */
-	JOB_REQUEST_EVALUATIONS = 10   /* in a run, when eval_every is not given */
+	JOB_REQUEST_EVALUATIONS = 10,  /* in a run, when eval_every is not given */
+	JOB_REQUEST_WARMUP_SHARE = 4,  /* of the steps of a model from scratch, one in so many is warm-up, */
+	JOB_REQUEST_WARMUP = 200       /* and at most so many, when warmup_steps is not given */
 };
 
 typedef struct job_request {
@@ -25,8 +27,9 @@ typedef struct job_request {
 	json_t *tokenizer; /* spec; from scratch only */
 	model_dims dims;
 	train_options options;
-	bool batch_given, steps_given, eval_given;
-	int64_t epochs; /* 0: auto */
+	bool batch_given, steps_given, eval_given, warmup_given;
+	double base_rate; /* what a learning_rate_multiplier of 1 stands for */
+	int64_t epochs;   /* 0: auto */
 	int64_t keep, save_seconds;
 	char training[STORE_ID_BYTES], validation[STORE_ID_BYTES]; /* file ids; validation may be "" */
 } job_request;

@@ -116,6 +116,9 @@ struct architecture {
 	 * naming the key, except keys beginning with "_" and the reference ecosystem's
 	 * bookkeeping ("architectures", "transformers_version", "torch_dtype", …). */
 	status (*config_read)(void *config, const json_t *json, error *err);
+	/* Add to the configuration of a new model the keys that it lacks and whose best value, by measurement, is not what
+	 * config_read falls back to for the reference's checkpoints. False: out of memory. NULL: there are none. */
+	bool (*improve)(json_t *json);
 	/* All keys, as config.json holds them. New reference; NULL when out of memory. */
 	json_t *(*config_write)(const void *config);
 	void (*dims)(const void *config, model_dims *out);

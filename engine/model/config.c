@@ -156,3 +156,11 @@ int64_t config_trained(config_reader *r, int64_t fallback, int64_t max)
 {
 	return config_integer(r, CONFIG_TRAINED, fallback, 1, max);
 }
+
+bool config_set_missing(json_t *json, const char *key, json_t *fallback)
+{
+	if (!json_object_get(json, key))
+		return json_object_set_new(json, key, fallback) == 0;
+	json_decref(fallback);
+	return true;
+}

@@ -37,6 +37,9 @@ bool config_bool(config_reader *r, const char *key, bool fallback);
  */
 int64_t config_trained(config_reader *r, int64_t fallback, int64_t max);
 
+/* Give a key of an object a value (taken over, also on failure) unless it has one. False: out of memory. */
+bool config_set_missing(json_t *json, const char *key, json_t *fallback);
+
 /* Remember an error of the caller's own, unless there is one already. */
 void config_fail(config_reader *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

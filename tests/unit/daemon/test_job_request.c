@@ -87,7 +87,7 @@ static void a_model_and_a_file_are_enough(void **state)
 	assert_int_equal(r.options.batch_size, 8);
 	assert_int_equal(r.keep, JOB_REQUEST_KEEP);
 	assert_int_equal(r.save_seconds, JOB_REQUEST_SAVE_SECONDS);
-	assert_true(r.options.learning_rate == 5e-4);
+	assert_true(r.options.learning_rate == 2e-3);
 	job_request_fini(&r);
 }
 
@@ -148,6 +148,33 @@ static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
 	}
 }
 
+static void a_new_model_gets_a_rate_a_warm_up_and_an_initialisation_for_its_size(void **state)
+{
+	static const struct {
+		const char *json;
+		double rate, std;
+		int64_t warmup;
+	} cases[] = {
+	    {"{\"additive\":{\"max_steps\":200}}", 2e-3, 0.08838834764831843, 50},
+	    {"{\"additive\":{\"max_steps\":20000}}", 2e-3, 0.08838834764831843, 200},
+	    {"{\"additive\":{\"max_steps\":3}}", 2e-3, 0.08838834764831843, 0},
+	    {"{\"additive\":{\"max_steps\":200,\"config\":{\"hidden_size\":512}}}", 5e-4, 0.044194173824159216, 50},
+	    {"{\"additive\":{\"max_steps\":200,\"config\":{\"hidden_size\":4}}}", 4e-3, 0.5, 50},
+	    {"{\"additive\":{\"max_steps\":200,\"warmup_steps\":0,\"learning_rate\":5e-4,"
+	     "\"config\":{\"hidden_size\":64,\"initializer_range\":0.02}}}",
+	     5e-4, 0.02, 0},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		job_request r;
+		must_read(*state, &r, cases[i].json);
+		assert_int_equal(job_request_settle(&r, 1000, true, NULL), STATUS_OK);
+		assert_true(r.options.learning_rate == cases[i].rate);
+		assert_true(json_real_value(json_object_get(r.config, "initializer_range")) == cases[i].std);
+		assert_int_equal(r.options.warmup_steps, cases[i].warmup);
+		job_request_fini(&r);
+	}
+}
+
 static void our_fields_go_before_openais_and_the_newer_of_those_last(void **state)
 {
 	job_request r;
@@ -157,7 +184,7 @@ static void our_fields_go_before_openais_and_the_newer_of_those_last(void **stat
 	          "\"hyperparameters\":{\"batch_size\":3,\"learning_rate_multiplier\":2,\"n_epochs\":\"auto\"}}");
 	assert_int_equal(r.options.batch_size, 3);
 	assert_int_equal(r.epochs, 7);
-	assert_true(r.options.learning_rate == 1e-3);
+	assert_true(r.options.learning_rate == 4e-3);
 	job_request_fini(&r);
 	must_read(*state, &r,
 	          "{\"hyperparameters\":{\"batch_size\":3,\"learning_rate_multiplier\":2},"
@@ -279,6 +306,7 @@ int main(void)
 	    cmocka_unit_test(a_model_and_a_file_are_enough),
 	    cmocka_unit_test(a_model_is_made_for_texts_as_long_as_those_it_is_trained_on),
 	    cmocka_unit_test(gpt2_has_a_small_configuration_and_its_own_keys),
+	    cmocka_unit_test(a_new_model_gets_a_rate_a_warm_up_and_an_initialisation_for_its_size),
 	    cmocka_unit_test(our_fields_go_before_openais_and_the_newer_of_those_last),
 	    cmocka_unit_test(epochs_become_steps_and_steps_epochs),
 	    cmocka_unit_test(a_batch_asked_for_is_not_made_smaller_in_silence),
