@@ -277,7 +277,8 @@ status generation_take(generation *g, int32_t token, error *err)
 	session *x = g->session;
 	g->next = token;
 	if (token < 0)
-		return error_set(err, STATUS_INTERNAL, NULL, "the model's logits are not finite");
+		return error_set(err, STATUS_INVALID, "model",
+		                 "the model's logits are not finite: products of its weights overflow");
 	TRY(session_reserve(x, 1, err));
 	TRY(tally_reserve(&g->tally));
 	if (g->phase == GENERATION_PROMPT)

@@ -233,6 +233,9 @@ def test_a_run_that_fails_says_why(engine, file):
     huge = data[:begin] + struct.pack("<f", 1e18) * ((len(data) - begin) // 4)
     config = engine.download("model.file", {"id": model, "name": "config.json"})[1]
     engine.upload("model.import", {"id": "huge"}, config=config, weights=huge)
+    with pytest.raises(EngineError) as e:  # each weight is a number to compute with, their products are not
+        engine.generate({"model": "huge", "prompt": "9", "max_tokens": 3})
+    assert (e.value.status, e.value.param) == (400, "model")
     job = engine.call("job.create", {"model": "huge", "training_file": file, "additive": {"sequence_length": 64, "max_steps": 50}})
     done = engine.wait_job(job["id"])
     assert done["status"] == "failed" and done["fine_tuned_model"] is None and done["finished_at"]

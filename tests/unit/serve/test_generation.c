@@ -455,7 +455,8 @@ static void logits_that_are_not_finite_end_the_generation(void **state)
 	session *x = open_session(f, "x", POSITION_ERROR, false);
 	generation_request r = request(&c, ids, 3, 5);
 	run(f, x, &c, &r);
-	assert_int_equal(c.result.status, STATUS_INTERNAL);
+	assert_int_equal(c.result.status, STATUS_INVALID); /* of the model that was asked for, not of the service */
+	assert_string_equal(c.result.error.param, "model");
 	assert_non_null(strstr(c.result.error.message, "not finite"));
 	assert_int_equal(c.n_tokens, 0);
 	assert_int_equal(x->tokens, 3);
