@@ -40,7 +40,9 @@ static status make_plan(preview *p, const model *m, error *err)
 {
 	const forward_spec spec = {.batch = 1, .length = 1, .recurrent = true, .slots = 1, .logits = LOGITS_LAST};
 	const int32_t zero = 0, one = 1;
-	TRY(p->backend->allocate(p->backend, (size_t)model_state_floats(m) * sizeof(float), (void **)&p->pool));
+	void *pool;
+	TRY(p->backend->allocate(p->backend, (size_t)model_state_floats(m) * sizeof(float), &pool));
+	p->pool = pool;
 	TRY(model_plan(&p->plan, m, &spec, NULL, p->pool, err));
 	const graph *g = plan_graph(p->plan);
 	TRY(plan_write(p->plan, graph_find(g, "slot"), &zero));
