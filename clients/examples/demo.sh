@@ -59,7 +59,7 @@ speed=$(additive jobs list --json | tr ',' '\n' | field tokens_per_second)
 steps=$(awk -v s="$seconds" -v r="${speed:-0}" 'BEGIN { n = int(s * r / (256 * 8)); print (n < 40 ? 40 : (n > 20000 ? 20000 : n)) }')
 printf '%.0f tokens/s here: %d steps of %d tokens\n' "${speed:-0}" "$steps" 2048
 # shellcheck disable=SC2086
-additive train "$text" $shape --steps "$steps" --eval-every $((steps / 4)) --lr 5e-4 --name demo
+additive train "$text" $shape --steps "$steps" --eval-every $((steps / 4)) --name demo
 
 model=$(additive models list --json | tr '{' '\n' | grep -v warm-up | field id)
 prompt=$(tail -c 2000 "$text" | head -c 1000 | iconv -c -f UTF-8 -t UTF-8 | tail -n +2 | tail -c 120)
