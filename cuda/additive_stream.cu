@@ -33,7 +33,7 @@ enum { TILE = 16, WARPS = 4 /* of a block at most */ };
 struct stream_call {
 	const float *x, *w;
 	float *pool, *g, *score, *log_normalizer; /* the last three may be NULL */
-	const int32_t *slot, *position, *length, *mask;
+	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	int64_t rows, n, d, heads, dh, groups; /* groups: warps of a row */
 	int64_t window, block, width, aggregates;
 	int64_t slot_floats, offset;
@@ -48,6 +48,7 @@ struct stream_call {
 struct part {
 	float *state;
 	int64_t row, head, first; /* the first of its channels in the head */
+	token_span tokens;
 	bool there, leads;        /* is there such a head; is this its first lane */
 	float mean, rstd;         /* chained: of the row */
 };
@@ -144,7 +145,7 @@ static __device__ __forceinline__ void look(const stream_call &c, const part &u,
 
 static __device__ __forceinline__ bool token_there(const stream_call &c, const part &u, int64_t token)
 {
-	return !c.mask || c.mask[u.row * c.n + token] != 0;
+	return !c.mask || c.mask[u.tokens.first + token] != 0;
 }
 
 /* --- x and g ------------------------------------------------------------------------------------ */
@@ -169,7 +170,7 @@ template <bool PACKED, bool CHAINED>
 static __device__ __forceinline__ quad load_x(const stream_call &c, const part &u, int64_t token, int64_t d)
 {
 	const int64_t head = u.head * c.dh;
-	quad x = load_quad<PACKED>(c.x + (u.row * c.n + token) * c.d + head, d, c.dh);
+	quad x = load_quad<PACKED>(c.x + (u.tokens.first + token) * c.d + head, d, c.dh);
 	if constexpr (CHAINED) {
 		const quad weight = load_quad<PACKED>(c.norm.weight + head, d, c.dh),
 		           bias = load_quad<PACKED>(c.norm.bias + head, d, c.dh);
@@ -286,7 +287,7 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 			store_scalars(slot_at(c, u, t.j, t.p), token);
 		}
 		const float normalizer = finish(total, to);
-		const int64_t at = (u.row * c.n + first + i) * c.heads + u.head;
+		const int64_t at = (u.tokens.first + first + i) * c.heads + u.head;
 		if (c.score)
 			c.score[at] = score[i * step];
 		if (c.log_normalizer)
@@ -340,7 +341,7 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
 {
 	auto get = [&](const aggregate &a) { return load_quad<PACKED>(a.s, d, c.dh); };
 	for (int i = 0; i < count; i++) {
-		const int64_t at = (u.row * c.n + first + i) * c.d + u.head * c.dh;
+		const int64_t at = (u.tokens.first + first + i) * c.d + u.head * c.dh;
 		const factors by = f[i * step];
 		const quad suffix = s.r.suffix;
 		const place next = next_place(c, t);
@@ -398,7 +399,8 @@ static __device__ __forceinline__ void blank(const stream_call &c, const part &u
 {
 	const quad zeros = {};
 	channels s = {};
-	for (int64_t i = u.row * c.n + length; u.there && i < (u.row + 1) * c.n; i++) {
+	const int64_t end = u.tokens.first + u.tokens.room;
+	for (int64_t i = u.tokens.first + length; u.there && i < end; i++) {
 		if (u.leads && c.score)
 			c.score[i * c.heads + u.head] = 0.0f;
 		if (u.leads && c.log_normalizer)
@@ -482,6 +484,7 @@ __global__ void __launch_bounds__(WARPS *WARP) additive_stream_kernel(stream_cal
 	u.there = u.head < c.heads;
 	u.leads = lane % LANES == 0;
 	u.state = c.pool + c.slot[u.row] * c.slot_floats + c.offset;
+	u.tokens = tokens_of(c.start, c.rows, c.n, u.row);
 	factors *f = shared_memory<factors>(warp * warp_bytes(c.tile, HEADS));
 	float *score = (float *)(f + c.tile * HEADS);
 	const int64_t position = c.position[u.row], length = c.length[u.row];
@@ -508,10 +511,11 @@ static stream_call stream_call_of(const op_call *call)
 	c.position = (const int32_t *)call->in[4].data;
 	c.length = (const int32_t *)call->in[5].data;
 	c.mask = (const int32_t *)cuda_optional(call, 6);
+	c.start = (const int32_t *)cuda_optional(call, 7);
 	c.g = (float *)call->out[0].data;
 	c.score = (float *)call->out[1].data;
 	c.log_normalizer = (float *)call->out[2].data;
-	c.rows = x.dim[0];
+	c.rows = call->in[3].shape.dim[0];
 	c.n = x.dim[1];
 	c.d = x.dim[2];
 	c.heads = p->heads;
@@ -573,7 +577,7 @@ static bool chained_call_of(const backend *b, const stream_chain *chain, stream_
 	const op_call *norm = chain->norm;
 	row_plan plan;
 	*c = stream_call_of(chain->stream);
-	if (norm->out[1].data || norm->out[2].data || c->rows == 0 || c->n != 1 || !is_packed(*c) ||
+	if (norm->out[1].data || norm->out[2].data || c->rows == 0 || c->n != 1 || c->start || !is_packed(*c) ||
 	    !layernorm_plan(&plan, b, &norm->in[0]))
 		return false;
 	c->norm = row_norm_of(norm, &plan);

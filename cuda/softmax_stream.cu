@@ -2,7 +2,7 @@
  *
  * Positions are cut into chunks of a size that depends on the window alone. Two kernels do the rest.
  *
- * Attend: a warp has a head, up to QUERIES neighbouring queries and one chunk, through which it walks in tiles of 32
+ * Attend: a warp has a head of a sequence, up to QUERIES neighbouring queries and one chunk, through which it walks in tiles of 32
  * keys (online softmax: Milakov and Gimelshein 2018): scores, a part of the warp (stream.cuh) along the channels of a
  * key; exponentials, a lane for a key; values, lanes along the channels again. It leaves m, z and Σ e^{s-m} v of the
  * chunk in scratch. The call's keys and values are read from qkv and older ones from the ring, which nothing changes
@@ -35,15 +35,18 @@ enum {
 struct ring_call {
 	const float *qkv;
 	float *pool, *y; /* y may be NULL */
-	const int32_t *slot, *position, *length, *mask;
+	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	int64_t n, d, heads, dh, window;
 	int64_t slot_floats, offset;
-	unsigned rows, tiles, chunks, groups; /* tiles: of queries in a row; groups: of heads in a row, for finish */
+	int64_t tokens;        /* of all sequences */
+	unsigned rows, chunks; /* rows: sequences */
+	unsigned tiles;        /* of queries, of all sequences and more */
+	unsigned groups;       /* of heads, for finish */
 	int64_t chunk;
 	int64_t quads; /* of a lane */
 	float scale;
-	float *sum;   /* [rows, heads, n, chunks, whole quads of dh] */
-	float2 *norm; /* [rows, heads, n, chunks] m, z */
+	float *sum;   /* [heads, tokens, chunks, whole quads of dh] */
+	float2 *norm; /* [heads, tokens, chunks] m, z */
 };
 
 /* The floats of a head's sums, whole quads. */
@@ -56,15 +59,60 @@ static inline __device__ __host__ int64_t sum_width(int64_t dh)
 struct session {
 	const float *qkv, *state; /* of the head's first channel; the query of the row's first token */
 	const float *present;     /* `there` of the ring */
-	const int32_t *mask;      /* of the row, or NULL */
+	const int32_t *mask;      /* of its tokens, or NULL */
 	int64_t position, length;
+	token_span tokens;
 };
 
 static __device__ __forceinline__ session session_of(const ring_call &c, unsigned row, int64_t head)
 {
 	const float *state = c.pool + c.slot[row] * c.slot_floats + c.offset;
-	return {c.qkv + row * c.n * 3 * c.d + head * c.dh, state + head * c.dh, state + 2 * c.window * c.d,
-	        c.mask ? c.mask + row * c.n : nullptr,     c.position[row],     c.length[row]};
+	const token_span tokens = tokens_of(c.start, c.rows, c.n, row);
+	return {c.qkv + tokens.first * 3 * c.d + head * c.dh,
+	        state + head * c.dh,
+	        state + 2 * c.window * c.d,
+	        c.mask ? c.mask + tokens.first : nullptr,
+	        c.position[row],
+	        c.length[row],
+	        tokens};
+}
+
+static inline __device__ __host__ unsigned tiles_of(int64_t queries, int Q)
+{
+	return (unsigned)((queries + Q - 1) / Q);
+}
+
+/* The first of the sequence's tiles of Q queries among those of all. With `start` a sequence has at least as many as its
+ * room needs, ⌊start[s+1] / Q⌋ - ⌊start[s] / Q⌋ + 1, so that no tile is of two sequences. */
+static __device__ __forceinline__ unsigned first_tile(const ring_call &c, unsigned row, int Q)
+{
+	return c.start ? (unsigned)c.start[row] / Q + row : row * tiles_of(c.n, Q);
+}
+
+/* The sequence of a tile. */
+static __device__ __forceinline__ unsigned row_of_tile(const ring_call &c, unsigned tile, int Q)
+{
+	if (!c.start)
+		return tile / tiles_of(c.n, Q);
+	unsigned low = 0, high = c.rows;
+	while (high - low > 1) {
+		const unsigned middle = (low + high) / 2;
+		*(first_tile(c, middle, Q) <= tile ? &low : &high) = middle;
+	}
+	return low;
+}
+
+/* The sequence in whose room a token lies: the last that begins at it or before, which has room if it is read. */
+static __device__ __forceinline__ unsigned row_of_token(const ring_call &c, int64_t token)
+{
+	if (!c.start)
+		return (unsigned)token / (unsigned)c.n;
+	unsigned low = 0, high = c.rows;
+	while (high - low > 1) {
+		const unsigned middle = (low + high) / 2;
+		*(c.start[middle] <= token ? &low : &high) = middle;
+	}
+	return low;
 }
 
 /* The first position that token t sees. */
@@ -79,11 +127,10 @@ static __device__ __forceinline__ int64_t chunk_of(const ring_call &c, int64_t p
 	return (unsigned)position / (unsigned)c.chunk;
 }
 
-/* The sums of a query's chunk: their place in scratch. */
-static __device__ __forceinline__ int64_t partial_at(const ring_call &c, unsigned row, int64_t head, int64_t query,
-                                                     int64_t chunk)
+/* The sums of a chunk of a token of the call: their place in scratch. */
+static __device__ __forceinline__ int64_t partial_at(const ring_call &c, int64_t head, int64_t token, int64_t chunk)
 {
-	return ((row * c.heads + head) * c.n + query) * c.chunks + chunk;
+	return (head * c.tokens + token) * c.chunks + chunk;
 }
 
 /* Positions low … high of the ring and the call, and the place of `low` in the ring. */
@@ -247,13 +294,13 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 
 /* The parts of the warp together, to scratch. */
 template <int LANES, int Q>
-static __device__ __forceinline__ void leave(const ring_call &c, unsigned row, int64_t head, int64_t query, int count,
-                                             int64_t chunk, const desk &w, const float m[Q], const float z[Q])
+static __device__ __forceinline__ void leave(const ring_call &c, int64_t head, int64_t token, int count, int64_t chunk,
+                                             const desk &w, const float m[Q], const float z[Q])
 {
 	const int lane = threadIdx.x % WARP, first = lane % LANES * QUAD;
 #pragma unroll
 	for (int q = 0; q < Q; q++) {
-		const int64_t at = partial_at(c, row, head, query + q, chunk);
+		const int64_t at = partial_at(c, head, token + q, chunk);
 		for (int64_t i = 0; i < c.quads; i++) {
 			const int64_t d = first + i * LANES * QUAD;
 			quad sum = take_quad(w.sum + (q * c.quads + i) * WARP + lane);
@@ -276,13 +323,12 @@ __global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 3) softmax_attend_ke
 {
 	const int lane = threadIdx.x % WARP, first = lane % LANES * QUAD;
 	const unsigned unit = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-	const unsigned chunk = unit % c.chunks, tile = unit / c.chunks % c.tiles,
-	               head = unit / c.chunks / c.tiles % c.heads;
-	const unsigned row = unit / c.chunks / c.tiles / (unsigned)c.heads;
-	if (row >= c.rows)
+	const unsigned chunk = unit % c.chunks, tile = unit / c.chunks % c.tiles, head = unit / c.chunks / c.tiles;
+	if (head >= c.heads)
 		return;
+	const unsigned row = row_of_tile(c, tile, Q);
 	const session s = session_of(c, row, head);
-	const int64_t query = (int64_t)tile * Q, t = s.position + query;
+	const int64_t query = (int64_t)(tile - first_tile(c, row, Q)) * Q, t = s.position + query;
 	const int count = (int)min(s.length - query, (int64_t)Q);
 	if (count <= 0)
 		return;
@@ -315,19 +361,18 @@ __global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 3) softmax_attend_ke
 		tile_values<LANES, PACKED, Q>(c, s, r, base, w, shrink);
 		__syncwarp();
 	}
-	leave<LANES, Q>(c, row, head, query, count, chunk, w, m, z);
+	leave<LANES, Q>(c, head, s.tokens.first + query, count, chunk, w, m, z);
 }
 
 /* --- 2. finish ----------------------------------------------------------------------------------- */
 
-/* Token i of a row, one head: y [dh]. Q: queries of a warp of attend. */
+/* Token i of a sequence, one head: y [dh]. Q: queries of a warp of attend. */
 template <int LANES, bool PACKED>
-static __device__ __forceinline__ void combine(const ring_call &c, const session &s, unsigned row, int64_t head,
-                                               int64_t i, int Q)
+static __device__ __forceinline__ void combine(const ring_call &c, const session &s, int64_t head, int64_t i, int Q)
 {
 	const int first = threadIdx.x % LANES * QUAD;
 	const int64_t t = s.position + i, from = chunk_of(c, first_seen(c, t));
-	const int64_t at = partial_at(c, row, head, i, from - chunk_of(c, first_seen(c, t - i % Q)));
+	const int64_t at = partial_at(c, head, s.tokens.first + i, from - chunk_of(c, first_seen(c, t - i % Q)));
 	const int count = (int)(chunk_of(c, t) - from) + 1;
 	float top = -INFINITY, z = 0.0f;
 	for (int k = 0; k < count; k++)
@@ -344,7 +389,7 @@ static __device__ __forceinline__ void combine(const ring_call &c, const session
 			for (int e = 0; e < QUAD; e++)
 				y.at[e] = __fmaf_rn(by, sum.at[e], y.at[e]);
 		}
-		store_quad<PACKED>(c.y + (row * c.n + i) * c.d + head * c.dh, d, c.dh, y);
+		store_quad<PACKED>(c.y + (s.tokens.first + i) * c.d + head * c.dh, d, c.dh, y);
 	}
 }
 
@@ -353,20 +398,21 @@ __global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c
 {
 	enum { PARTS = WARP / LANES };
 	const int lane = threadIdx.x % WARP, first = lane % LANES * QUAD;
-	const unsigned unit = blockIdx.x * WARPS + threadIdx.x / WARP, n = (unsigned)c.n;
-	const unsigned row = unit / c.groups / n;
-	const int64_t i = unit / c.groups % n, head = (int64_t)(unit % c.groups) * PARTS + lane / LANES;
-	if (row >= c.rows || head >= c.heads)
+	const unsigned unit = blockIdx.x * WARPS + threadIdx.x / WARP;
+	const int64_t at = unit / c.groups, head = (int64_t)(unit % c.groups) * PARTS + lane / LANES;
+	if (at >= c.tokens || head >= c.heads)
 		return;
+	const unsigned row = row_of_token(c, at);
 	const session s = session_of(c, row, head);
+	const int64_t i = at - s.tokens.first;
 	const quad zeros = {};
 	if (i >= s.length) {
 		for (int64_t d = first; c.y && d < c.dh; d += LANES * QUAD)
-			store_quad<PACKED>(c.y + (row * c.n + i) * c.d + head * c.dh, d, c.dh, zeros);
+			store_quad<PACKED>(c.y + at * c.d + head * c.dh, d, c.dh, zeros);
 		return;
 	}
 	if (c.y)
-		combine<LANES, PACKED>(c, s, row, head, i, Q);
+		combine<LANES, PACKED>(c, s, head, i, Q);
 	if (i < s.length - c.window)
 		return;
 	const int64_t place = (unsigned)(s.position + i) % (unsigned)c.window;
@@ -394,8 +440,10 @@ static ring_call ring_call_of(const op_call *call)
 	c.position = (const int32_t *)call->in[3].data;
 	c.length = (const int32_t *)call->in[4].data;
 	c.mask = (const int32_t *)cuda_optional(call, 5);
+	c.start = (const int32_t *)cuda_optional(call, 6);
 	c.y = (float *)call->out[0].data;
-	c.rows = (unsigned)qkv.dim[0];
+	c.rows = (unsigned)call->in[2].shape.dim[0];
+	c.tokens = qkv.dim[0] * qkv.dim[1];
 	c.n = qkv.dim[1];
 	c.d = qkv.dim[2] / 3;
 	c.heads = p->heads;
@@ -413,7 +461,7 @@ static ring_call ring_call_of(const op_call *call)
 /* Queries with their chunks. */
 static int64_t partials(const ring_call *c)
 {
-	return c->rows * c->heads * c->n * c->chunks;
+	return c->heads * c->tokens * c->chunks;
 }
 
 size_t cuda_softmax_stream_scratch(const backend *b, const op_call *call)
@@ -427,8 +475,8 @@ size_t cuda_softmax_stream_scratch(const backend *b, const op_call *call)
 template <int LANES, bool PACKED, int Q> static status attend(backend *b, ring_call c)
 {
 	const size_t bytes = desk_bytes(Q, c.quads), limit = cuda_of(b)->shared_limit;
-	c.tiles = (unsigned)((c.n + Q - 1) / Q);
-	const int64_t units = (int64_t)c.rows * c.heads * c.tiles * c.chunks;
+	c.tiles = c.start ? (unsigned)(c.tokens / Q) + c.rows : c.rows * tiles_of(c.n, Q);
+	const int64_t units = c.heads * (int64_t)c.tiles * c.chunks;
 	int warps = units < (int64_t)cuda_of(b)->processors * WARPS ? 1 : WARPS;
 	while (warps > 1 && (size_t)warps * bytes > limit)
 		warps /= 2;
@@ -446,7 +494,7 @@ template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
 	const bool one = c.n == 1 || desk_bytes(QUERIES, c.quads) > cuda_of(b)->shared_limit;
 	if (c.y)
 		TRY((one ? attend<LANES, PACKED, 1>(b, c) : attend<LANES, PACKED, QUERIES>(b, c)));
-	const int64_t units = c.rows * c.n * c.groups;
+	const int64_t units = c.tokens * c.groups;
 	return cuda_launch(b, softmax_finish_kernel<LANES, PACKED>, (unsigned)((units + WARPS - 1) / WARPS),
 	                   WARPS * WARP, 0, c, one ? 1 : QUERIES);
 }

@@ -37,6 +37,18 @@ static __device__ __forceinline__ void store_quad(float *head, int64_t d, int64_
 	}
 }
 
+/* Which tokens of a call are a sequence's: as engine/tensor/ops/sequence.h. `start` may be NULL. */
+struct token_span {
+	int64_t first, room;
+};
+static __device__ __forceinline__ token_span tokens_of(const int32_t *start, int64_t sequences, int64_t n, int64_t s)
+{
+	if (!start)
+		return {s * n, n};
+	const int64_t first = start[s];
+	return {first, (s + 1 < sequences ? start[s + 1] : n) - first};
+}
+
 /* sum + a · b, channel after channel. */
 static __device__ __forceinline__ float quad_dot(const quad &a, const quad &b, float sum)
 {

@@ -74,6 +74,7 @@ typedef struct forward_input {
 typedef struct forward_spec {
 	int64_t batch, length; /* B sequences, N tokens each */
 	bool recurrent;        /* read N more tokens into session slots instead of starting afresh */
+	bool ragged;           /* recurrent: B sequences of any lengths, one behind the other, N tokens in all */
 	int64_t slots;         /* recurrent: slots in the state pool */
 	bool masked;           /* takes an attention_mask */
 	bool dropout;          /* training: dropout on, takes rng */
@@ -96,10 +97,11 @@ typedef struct forward_spec {
  *   "attention_mask" [i32] [B,N], "labels" [i32] [B,N] (already shifted: labels[i] is
  *   the token after i, negative = ignored), "rng" [i32] [4];
  *   recurrent: "slot", "position", "length" [i32] [B], and the state "pool"
- *   [slots, state_floats];
+ *   [slots, state_floats]; ragged: "start" [i32] [B] (ops.h), and tokens are [1,N] where
+ *   they are [B,N] here;
  *   LOGITS_LAST: "last" [i32] [B], the flat rows b * N + n whose logits are wanted, filled
  *   by the caller: n = length[b] - 1 (recurrent) or N - 1, or the last token before the
- *   padding. The vocabulary product then runs on these B rows only.
+ *   padding; ragged: start[b] + length[b] - 1. The vocabulary product then runs on these B rows only.
  * Outputs: "logits" [B,N,V] or [B,V], "loss" [], "count" [] (tokens that counted), and
  *   per layer l and round r: "layers.l.r.score", "layers.l.r.log_normalizer" [B,N,H],
  *   "layers.l.r.pooled" [B,N,d]; "hidden" [B,d] with LOGITS_LAST.

@@ -34,7 +34,8 @@ builder builder_begin(graph *g, const forward_spec *spec, int64_t state_floats)
 	             .pool = VALUE_NONE,
 	             .slot = VALUE_NONE,
 	             .position = VALUE_NONE,
-	             .length = VALUE_NONE};
+	             .length = VALUE_NONE,
+	             .start = VALUE_NONE};
 	shape sequences = SHAPE1(spec->batch);
 	if (spec->masked)
 		b.mask = graph_input(g, "attention_mask", DTYPE_I32, SHAPE2(spec->batch, spec->length));
@@ -46,12 +47,14 @@ builder builder_begin(graph *g, const forward_spec *spec, int64_t state_floats)
 		b.position = graph_input(g, "position", DTYPE_I32, sequences);
 		b.length = graph_input(g, "length", DTYPE_I32, sequences);
 	}
+	if (spec->ragged)
+		b.start = graph_input(g, "start", DTYPE_I32, sequences);
 	return b;
 }
 
 value builder_embed(const builder *b, const char *words, int64_t padding_row, const char *places)
 {
-	shape tokens = SHAPE2(b->spec->batch, b->spec->length);
+	shape tokens = SHAPE2(b->spec->ragged ? 1 : b->spec->batch, b->spec->length);
 	value ids = graph_input(b->g, "input_ids", DTYPE_I32, tokens);
 	value embedded = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
 	if (!places)

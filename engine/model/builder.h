@@ -27,6 +27,7 @@ typedef struct builder {
 	const forward_spec *spec;
 	value mask, rng;                    /* VALUE_NONE unless the spec asks */
 	value pool, slot, position, length; /* recurrent */
+	value start;                        /* ragged */
 	int64_t state;                      /* floats of a slot that have been given out */
 	uint32_t site;                      /* next dropout site: a Philox stream */
 } builder;

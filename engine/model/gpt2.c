@@ -238,7 +238,8 @@ static value attend(builder *b, const gpt2_config *c, int l, value qkv)
 		    .offset = builder_state(b, softmax_state_floats(c->hidden, c->positions)),
 		    .scale = (float)scale,
 		};
-		return op_softmax_stream(b->g, qkv, b->pool, b->slot, b->position, b->length, b->mask, params);
+		return op_softmax_stream(b->g, qkv, b->pool, b->slot, b->position, b->length, b->mask, b->start,
+		                         params);
 	}
 	softmax_params params = {.heads = c->heads, .window = c->positions, .scale = (float)scale, .stream = site};
 	if (b->rng != VALUE_NONE)

@@ -327,6 +327,8 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_INVALID, NULL, "a backward needs a loss and the parallel form");
 	if (spec->recurrent && (spec->slots < 1 || !pool))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
+	if (spec->ragged && (!spec->recurrent || spec->masked || spec->loss))
+		return error_set(err, STATUS_INVALID, NULL, "a ragged forward is recurrent, without mask and loss");
 	if (spec->backward && m->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "packed weights have no gradients");
 	if (spec->bf16 && (spec->recurrent || m->weights != DTYPE_F32))

@@ -18,7 +18,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/op.h"
 
-enum { BACKEND_ABI = 5 };
+enum { BACKEND_ABI = 6 };
 
 typedef struct backend backend;
 

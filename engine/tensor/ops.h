@@ -135,7 +135,10 @@ attention_values op_additive_attention(graph *g, value x, value w, value mask, i
  * x [B, N, D], w [D], pool [slots, slot_floats] (updated in place), slot [i32] [B],
  * position [i32] [B] (tokens this slot has already read), length [i32] [B] (≤ N),
  * mask? [i32] [B, N] -> g [B, N, D], score [B, N, H], log_normalizer [B, N, H];
- * rows at and after length[b] are 0. Slots in one call are distinct.
+ * tokens at and after length[b] are 0. The slots of sequences that read are distinct.
+ * start? [i32] [S]: sequences of different lengths lie one behind the other in x [1, T, D], and slot, position and
+ * length are [S]. Sequence s reads the tokens start[s] … start[s] + length[s] - 1; start[0] = 0, and
+ * start[s] + length[s] ≤ start[s + 1] (T for the last). Tokens that no sequence reads are 0.
  * The state of this round is attention_state_floats() floats at `offset` in the slot,
  * all zero at position 0 (position 0 ignores and re-initialises what is there). */
 typedef struct stream_params {
@@ -144,7 +147,7 @@ typedef struct stream_params {
 	int64_t offset; /* floats from the start of a slot */
 } stream_params;
 attention_values op_additive_stream(graph *g, value x, value w, value pool, value slot, value position, value length,
-                                    value mask, stream_params params);
+                                    value mask, value start, stream_params params);
 /* Floats of state for one round: layout in engine/tensor/ops/additive_stream.h. */
 int64_t attention_state_floats(int64_t d, int64_t heads, int64_t window);
 
@@ -169,7 +172,7 @@ value op_softmax_attention(graph *g, value qkv, value mask, value rng, softmax_p
 /* The recurrent form with a key-value cache: reads `length[b]` tokens into slot `slot[b]` of a state pool, as
  * additive_stream does. The cache is a ring of the last `window` ≥ 1 tokens, so a session that reads on past it
  * attends to the last `window` tokens. qkv [B, N, 3D], pool [slots, slot_floats] (updated in place), slot, position,
- * length [i32] [B], mask? [i32] [B, N] -> y [B, N, D]; rows at and after length[b] are 0.
+ * length [i32] [B], mask? [i32] [B, N], start? [i32] [S] -> y [B, N, D]; tokens that no sequence reads are 0.
  * The state of this layer is softmax_state_floats() floats at `offset` in the slot; what is in it at
  * position 0 does not matter. Layout: engine/tensor/ops/softmax_stream.h. */
 typedef struct softmax_stream_params {
@@ -178,7 +181,7 @@ typedef struct softmax_stream_params {
 	float scale;
 } softmax_stream_params;
 value op_softmax_stream(graph *g, value qkv, value pool, value slot, value position, value length, value mask,
-                        softmax_stream_params params);
+                        value start, softmax_stream_params params);
 int64_t softmax_state_floats(int64_t d, int64_t window);
 
 /* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:

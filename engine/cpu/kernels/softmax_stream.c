@@ -11,15 +11,19 @@
 #include <stdatomic.h>
 
 #include "engine/cpu/kernels/softmax_attention.h"
+#include "engine/tensor/ops/sequence.h"
 
-enum { SHORT = 4 }; /* tokens one by one take as long as a block of up to a vector of them */
+enum {
+	SHORT = 4, /* tokens one by one take as long as a block of up to a vector of them */
+	START = 6  /* the input */
+};
 
-/* One row of the batch. */
+/* One sequence. */
 typedef struct stream {
 	const float *qkv;
 	const int32_t *mask; /* of the call's tokens, or NULL */
 	float *state, *y;
-	int64_t position, length, window;
+	int64_t position, length, room, window;
 	int64_t d, heads, dh;
 	float scale;
 } stream;
@@ -28,21 +32,23 @@ static stream stream_of(const op_call *call, int64_t row)
 {
 	const softmax_stream_params *p = call->params;
 	shape s = call->in[0].shape, pool = call->in[1].shape;
-	int64_t n = s.dim[1], d = s.dim[2] / 3;
+	const sequence tokens = sequence_at(call, START, row);
+	int64_t d = s.dim[2] / 3;
 	const int32_t slot = ((const int32_t *)call->in[2].data)[row];
 	const int32_t *mask = kernel_optional(call, 5);
-	stream r = {.qkv = (const float *)call->in[0].data + row * n * 3 * d,
-	            .mask = mask ? mask + row * n : NULL,
+	stream r = {.qkv = (const float *)call->in[0].data + tokens.first * 3 * d,
+	            .mask = mask ? mask + tokens.first : NULL,
 	            .state = (float *)call->in[1].data + slot * pool.dim[1] + p->offset,
-	            .y = call->out[0].data ? (float *)call->out[0].data + row * n * d : NULL,
+	            .y = call->out[0].data ? (float *)call->out[0].data + tokens.first * d : NULL,
 	            .position = ((const int32_t *)call->in[3].data)[row],
 	            .length = ((const int32_t *)call->in[4].data)[row],
+	            .room = tokens.room,
 	            .window = p->window,
 	            .d = d,
 	            .heads = p->heads,
 	            .dh = d / p->heads,
 	            .scale = p->scale};
-	assert(r.length >= 0 && r.length <= n && r.position >= 0 && slot >= 0 && slot < pool.dim[0]);
+	assert(r.length >= 0 && r.length <= r.room && r.position >= 0 && slot >= 0 && slot < pool.dim[0]);
 	return r;
 }
 
@@ -211,7 +217,7 @@ static void block(const stream *s, const softmax_block *w, int64_t h, int64_t i)
 /* --- the call -------------------------------------------------------------------------------------------------- */
 
 /* Put the call's tokens into the ring, and zeros past the row's length. */
-static void finish(const stream *s, int64_t n)
+static void finish(const stream *s)
 {
 	size_t bytes = (size_t)s->d * sizeof(float);
 	for (int64_t i = s->length < s->window ? 0 : s->length - s->window; i < s->length; i++) {
@@ -222,7 +228,7 @@ static void finish(const stream *s, int64_t n)
 		s->state[softmax_there(s->d, s->window, place)] = !s->mask || s->mask[i] ? 1.0f : 0.0f;
 	}
 	if (s->y)
-		memset(s->y + s->length * s->d, 0, (size_t)(n - s->length) * bytes);
+		memset(s->y + s->length * s->d, 0, (size_t)(s->room - s->length) * bytes);
 }
 
 /* Unit: block `unit % blocks` of head `unit / blocks % heads` of a row. */
@@ -237,13 +243,15 @@ static void run(const op_call *call, const softmax_block *w, int64_t blocks, int
 		token(&s, h, i);
 }
 
-/* Keys and channels that the rows of the call read, a value for each. */
-static int64_t work_of(const op_call *call)
+/* Keys and channels that the sequences of the call read, a value for each; and the tokens of the longest. */
+static int64_t work_of(const op_call *call, int64_t *longest)
 {
 	int64_t work = 0;
-	for (int64_t row = 0; row < call->in[0].shape.dim[0]; row++) {
+	*longest = 0;
+	for (int64_t row = 0; row < sequence_count(call, START); row++) {
 		stream s = stream_of(call, row);
 		work += kernel_min(s.position + s.length, s.window + s.length) * s.length * s.d;
+		*longest = s.length > *longest ? s.length : *longest;
 	}
 	return work;
 }
@@ -258,10 +266,11 @@ size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call)
 status KERNEL(softmax_stream)(backend *b, const op_call *call)
 {
 	const softmax_stream_params *p = call->params;
-	int64_t rows = call->in[0].shape.dim[0], n = call->in[0].shape.dim[1];
+	int64_t rows = sequence_count(call, START), longest;
 	int64_t dh = call->in[0].shape.dim[2] / 3 / p->heads, floats = softmax_block_floats(dh, false);
-	int64_t blocks = kernel_parts(n, SOFTMAX_LANES), units = call->out[0].data ? rows * p->heads * blocks : 0;
-	int threads = (int)kernel_min(kernel_threads(b, work_of(call)), units);
+	const int64_t work = work_of(call, &longest), blocks = kernel_parts(longest, SOFTMAX_LANES);
+	const int64_t units = call->out[0].data ? rows * p->heads * blocks : 0;
+	int threads = (int)kernel_min(kernel_threads(b, work), units);
 	if (threads <= 1) { /* a parallel region costs 0.2 µs even with one thread */
 		softmax_block w = softmax_block_in(call->scratch, dh);
 		for (int64_t unit = 0; unit < units; unit++)
@@ -281,7 +290,7 @@ status KERNEL(softmax_stream)(backend *b, const op_call *call)
 	}
 	for (int64_t row = 0; row < rows; row++) {
 		stream s = stream_of(call, row);
-		finish(&s, n);
+		finish(&s);
 	}
 	return STATUS_OK;
 }

@@ -10,21 +10,24 @@
  * which a tenth is arithmetic); asking for the next session's aggregates while one is read changed nothing that could
  * be measured. */
 #include "engine/cpu/kernels/attention.h"
+#include "engine/tensor/ops/sequence.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum {
 	COST = 8,
-	HEADS = 16 /* of a group at most */
+	HEADS = 16, /* of a group at most */
+	START = 7   /* the input */
 };
 
 /* The call, taken apart. */
 typedef struct stream {
+	const op_call *call;
 	const float *x, *w;
 	float *pool, *g, *score, *log_normalizer; /* the last two may be NULL */
 	const int32_t *slot, *position, *length, *mask;
-	int64_t rows, n, d, heads, dh;
+	int64_t rows, d, heads, dh; /* rows: sequences */
 	int64_t window, block, width;
 	int64_t slots, slot_floats, offset;
 	int64_t group, groups; /* heads of a unit (the last of a row: maybe fewer), units of a row */
@@ -34,6 +37,7 @@ typedef struct stream {
 /* A group of heads of one session. */
 typedef struct unit {
 	float *state;
+	sequence tokens;
 	int64_t row, head, heads;
 } unit;
 
@@ -307,7 +311,7 @@ ATTENTION_INLINE void session_of(const stream *s, const unit *u, const int64_t d
 	if (position == 0 && length > 0)
 		start(s, u);
 	for (int64_t t = 0; t < length; t++) {
-		const int64_t token_at = u->row * s->n + t, channel = token_at * s->d + u->head * dh;
+		const int64_t token_at = u->tokens.first + t, channel = token_at * s->d + u->head * dh;
 		const int64_t head = token_at * s->heads + u->head;
 		place at = place_at(s, u, block, p);
 		token(s, u, &at, !s->mask || s->mask[token_at] != 0, s->x + channel, s->g + channel,
@@ -318,8 +322,8 @@ ATTENTION_INLINE void session_of(const stream *s, const unit *u, const int64_t d
 			block++;
 		}
 	}
-	for (int64_t t = length; t < s->n; t++) {
-		const int64_t token_at = u->row * s->n + t, head = token_at * s->heads + u->head;
+	for (int64_t t = length; t < u->tokens.room; t++) {
+		const int64_t token_at = u->tokens.first + t, head = token_at * s->heads + u->head;
 		const size_t bytes = (size_t)u->heads * sizeof *score;
 		memset(s->g + token_at * s->d + u->head * dh, 0, bytes * (size_t)dh);
 		if (s->score)
@@ -337,8 +341,9 @@ static void session(const stream *s, const unit *u)
 static unit unit_at(const stream *s, int64_t index)
 {
 	unit u = {.row = index / s->groups, .head = index % s->groups * s->group};
+	u.tokens = sequence_at(s->call, START, u.row);
 	const int32_t slot = s->slot[u.row], length = s->length[u.row];
-	assert(length >= 0 && length <= s->n && s->position[u.row] >= 0 && slot >= 0 && slot < s->slots);
+	assert(length >= 0 && length <= u.tokens.room && s->position[u.row] >= 0 && slot >= 0 && slot < s->slots);
 	u.heads = kernel_min(s->group, s->heads - u.head);
 	u.state = s->pool + slot * s->slot_floats + s->offset;
 	return u;
@@ -352,12 +357,21 @@ static void units(const stream *s, int64_t first, int64_t last)
 	}
 }
 
+/* As many sequences as the longest, of equal lengths, would make of the call's tokens. */
+static int64_t equal_rows(const stream *s, int64_t tokens)
+{
+	int64_t longest = 1;
+	for (int64_t row = 0; row < s->rows; row++)
+		longest = s->length[row] > longest ? s->length[row] : longest;
+	return tokens / longest;
+}
+
 /* Few groups, but enough for the threads. */
-static void group_heads(stream *s, int threads)
+static void group_heads(stream *s, int64_t rows, int threads)
 {
 	enum { NARROW = 32 }; /* channels: two cache lines */
 	s->groups = kernel_parts(s->heads, HEADS);
-	while (!attention_balanced(s->rows * s->groups, threads) && s->groups < s->heads &&
+	while (!attention_balanced(rows * s->groups, threads) && s->groups < s->heads &&
 	       s->heads / (s->groups + 1) * s->dh >= NARROW)
 		s->groups++;
 	s->group = kernel_parts(s->heads, s->groups);
@@ -375,7 +389,8 @@ status KERNEL(additive_stream)(backend *b, const op_call *call)
 	const stream_params *p = call->params;
 	const shape x = call->in[0].shape, slots = call->in[2].shape;
 	float *memory = call->scratch;
-	stream s = {.x = call->in[0].data,
+	stream s = {.call = call,
+	            .x = call->in[0].data,
 	            .w = call->in[1].data,
 	            .pool = call->in[2].data,
 	            .slot = call->in[3].data,
@@ -385,8 +400,7 @@ status KERNEL(additive_stream)(backend *b, const op_call *call)
 	            .g = kernel_output(call, 0, &memory),
 	            .score = call->out[1].data,
 	            .log_normalizer = call->out[2].data,
-	            .rows = x.dim[0],
-	            .n = x.dim[1],
+	            .rows = sequence_count(call, START),
 	            .d = x.dim[2],
 	            .heads = p->heads,
 	            .dh = x.dim[2] / p->heads,
@@ -400,13 +414,14 @@ status KERNEL(additive_stream)(backend *b, const op_call *call)
 		return STATUS_OK;
 	s.scale = 1.0f / sqrtf((float)s.dh);
 	const int threads = kernel_threads(b, shape_count(x) * COST);
-	group_heads(&s, threads);
+	const bool ragged = kernel_optional(call, START);
+	group_heads(&s, ragged && threads > 1 ? equal_rows(&s, x.dim[1]) : s.rows, threads);
 	const int64_t count = s.rows * s.groups;
 	if (threads == 1) {
 		units(&s, 0, count);
 		return STATUS_OK;
 	}
-	const int64_t share = kernel_parts(count, threads);
+	const int64_t share = ragged ? 1 : kernel_parts(count, threads);
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 	for (int64_t first = 0; first < count; first += share)
 		units(&s, first, kernel_min(count, first + share));

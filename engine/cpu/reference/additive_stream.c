@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/cpu/reference/reference.h"
+#include "engine/tensor/ops/sequence.h"
 
 /* One aggregate (m, z, s[dh]) of one head, wherever it lies. */
 typedef struct aggregate {
@@ -147,7 +148,7 @@ static float *element(const tensor *t, int64_t at)
 	return t->data ? (float *)t->data + at : NULL;
 }
 
-/* x [B, N, D], w [D], pool [slots, floats], slot, position, length [B], mask? [B, N]
+/* x [B, N, D], w [D], pool [slots, floats], slot, position, length [B], mask? [B, N], start?
  *   -> g [B, N, D], score [B, N, H], log_normalizer [B, N, H] */
 status reference_additive_stream(backend *unused, const op_call *call)
 {
@@ -161,10 +162,10 @@ status reference_additive_stream(backend *unused, const op_call *call)
 	zero(call->out[0].data, shape_count(call->out[0].shape));
 	zero(call->out[1].data, shape_count(call->out[1].shape));
 	zero(call->out[2].data, shape_count(call->out[2].shape));
-	for (int64_t b = 0; b < in.dim[0]; b++) {
+	for (int64_t b = 0; b < sequence_count(call, 7); b++) {
 		float *state = (float *)call->in[2].data + slot[b] * call->in[2].shape.dim[1] + p->offset;
 		for (int64_t i = 0; i < length[b]; i++) {
-			int64_t row = b * in.dim[1] + i;
+			int64_t row = sequence_at(call, 7, b).first + i;
 			for (int64_t h = 0; h < p->heads; h++) {
 				stream t = {state, p->window, channels, p->heads, h};
 				read_token(&t, (int64_t)position[b] + i, mask && !mask[row],

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/cpu/reference/reference.h"
+#include "engine/tensor/ops/sequence.h"
 
 /* What stays the same for one sequence. */
 typedef struct stream {
@@ -62,7 +63,7 @@ size_t reference_softmax_stream_scratch(const backend *b, const op_call *call)
 	return (size_t)shape_last(call->in[0].shape) / 3 * sizeof(double);
 }
 
-/* qkv [B, N, 3D], pool [slots, floats], slot, position, length [B], mask? [B, N] -> y [B, N, D] */
+/* qkv [B, N, 3D], pool [slots, floats], slot, position, length [B], mask? [B, N], start? -> y [B, N, D] */
 status reference_softmax_stream(backend *unused, const op_call *call)
 {
 	(void)unused;
@@ -72,11 +73,12 @@ status reference_softmax_stream(backend *unused, const op_call *call)
 	shape in = call->in[0].shape;
 	int64_t d = in.dim[2] / 3, width = d / p->heads;
 	float *y = call->out[0].data;
-	for (int64_t b = 0; b < in.dim[0]; b++) {
+	for (int64_t b = 0; b < sequence_count(call, 6); b++) {
+		const sequence tokens = sequence_at(call, 6, b);
 		float *state = (float *)call->in[1].data + slot[b] * call->in[1].shape.dim[1] + p->offset;
 		stream s = {state, p->window, d, p->heads, (double)p->scale};
-		for (int64_t i = 0; i < in.dim[1]; i++) {
-			int64_t row = b * in.dim[1] + i, t = (int64_t)position[b] + i;
+		for (int64_t i = 0; i < tokens.room; i++) {
+			int64_t row = tokens.first + i, t = (int64_t)position[b] + i;
 			const float *qkv = (const float *)call->in[0].data + row * 3 * d;
 			if (y)
 				memset(y + row * d, 0, (size_t)d * sizeof *y);

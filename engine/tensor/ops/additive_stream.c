@@ -8,10 +8,10 @@
 #include <inttypes.h>
 
 attention_values op_additive_stream(graph *g, value x, value w, value pool, value slot, value position, value length,
-                                    value mask, stream_params params)
+                                    value mask, value start, stream_params params)
 {
 	value out[3];
-	graph_apply(g, OP_additive_stream, (value[]){x, w, pool, slot, position, length, mask}, 7, &params, out);
+	graph_apply(g, OP_additive_stream, (value[]){x, w, pool, slot, position, length, mask, start}, 8, &params, out);
 	return (attention_values){out[0], out[1], out[2]};
 }
 
@@ -45,12 +45,8 @@ status op_additive_stream_check(op_call *call, error *err)
 		                 "%" PRId64 " channels cannot be split into %" PRId64 " heads", x.dim[2], p->heads);
 	TRY(check_shape(call, 1, "w", DTYPE_F32, SHAPE1(x.dim[2]), "x's channels", err));
 	TRY(check_state(call, p, err));
-	static const char *const per_sequence[] = {"slot", "position", "length"};
-	for (int i = 0; i < 3; i++)
-		TRY(check_shape(call, 3 + i, per_sequence[i], DTYPE_I32, SHAPE1(x.dim[0]), "x's batch", err));
-	shape per_token = SHAPE2(x.dim[0], x.dim[1]), per_head = SHAPE3(x.dim[0], x.dim[1], p->heads);
-	if (check_present(call, 6))
-		TRY(check_shape(call, 6, "mask", DTYPE_I32, per_token, "x's batch and length", err));
+	TRY(check_sequences(call, 3, err));
+	shape per_head = SHAPE3(x.dim[0], x.dim[1], p->heads);
 	check_output(call, 0, DTYPE_F32, x);
 	check_output(call, 1, DTYPE_F32, per_head);
 	check_output(call, 2, DTYPE_F32, per_head);

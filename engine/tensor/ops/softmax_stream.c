@@ -28,10 +28,10 @@ status check_qkv(const op_call *call, int64_t heads, error *err)
 }
 
 value op_softmax_stream(graph *g, value qkv, value pool, value slot, value position, value length, value mask,
-                        softmax_stream_params params)
+                        value start, softmax_stream_params params)
 {
 	value out;
-	graph_apply(g, OP_softmax_stream, (value[]){qkv, pool, slot, position, length, mask}, 6, &params, &out);
+	graph_apply(g, OP_softmax_stream, (value[]){qkv, pool, slot, position, length, mask, start}, 7, &params, &out);
 	return out;
 }
 
@@ -50,11 +50,7 @@ status op_softmax_stream_check(op_call *call, error *err)
 		return error_set(err, STATUS_INVALID, "pool",
 		                 "a slot of the pool has no room for %" PRId64 " floats at %" PRId64, floats,
 		                 p->offset);
-	static const char *const names[] = {"slot", "position", "length"};
-	for (int i = 0; i < 3; i++)
-		TRY(check_shape(call, 2 + i, names[i], DTYPE_I32, SHAPE1(qkv.dim[0]), "one for each sequence", err));
-	if (check_present(call, 5))
-		TRY(check_shape(call, 5, "mask", DTYPE_I32, SHAPE2(qkv.dim[0], qkv.dim[1]), "one for each token", err));
+	TRY(check_sequences(call, 2, err));
 	check_output(call, 0, DTYPE_F32, SHAPE3(qkv.dim[0], qkv.dim[1], d));
 	return STATUS_OK;
 }

@@ -14,7 +14,7 @@
 #include "tests/unit/cuda/device.h"
 #include "tests/unit/support/compare.h"
 
-enum { MARGIN = 4, MOST = 700 };
+enum { MARGIN = 4, MOST = 700, MOST_ROWS = 64 };
 
 static backend *device, *cpu;
 
@@ -89,11 +89,11 @@ static float *slot_of(const reader *r, int64_t slot)
 	return (float *)r->pool.data + slot * r->slot_floats;
 }
 
-/* Read x [rows, n, …]; call_free_outputs afterwards. */
-static op_call reader_read(backend *b, reader *r, tensor x, tensor mask, const int32_t *slot, const int32_t *position,
-                           const int32_t *length)
+/* Read x [rows, n, …], or with start [1, tokens, …]; call_free_outputs afterwards. */
+static op_call reader_read(backend *b, reader *r, tensor x, tensor mask, int64_t n_rows, const int32_t *slot,
+                           const int32_t *position, const int32_t *length, const int32_t *start)
 {
-	const shape rows = SHAPE1(x.shape.dim[0]);
+	const shape rows = SHAPE1(n_rows);
 	op_call call = {0};
 	int n = 0;
 	call.params = r->kind.id == OP_additive_stream ? (const void *)&r->additive : &r->softmax;
@@ -106,10 +106,14 @@ static op_call reader_read(backend *b, reader *r, tensor x, tensor mask, const i
 	call.in[n++] = call_integers(rows, position);
 	call.in[n++] = call_integers(rows, length);
 	call.in[n++] = mask;
+	if (start)
+		call.in[n++] = call_integers(rows, start);
 	call.n_in = n;
 	call_run(b, r->kind.id, &call);
 	for (int i = first; i < first + 3; i++)
 		buffer_free(call.in[i].data);
+	if (start)
+		buffer_free(call.in[n - 1].data);
 	return call;
 }
 
@@ -146,41 +150,51 @@ static void sequence_free(sequence *s)
 		buffer_free(s->y[o]);
 }
 
-/* Tokens first … first + n - 1 into row `row` of a tensor of rows × most. */
-static void put_tokens(tensor *to, int64_t row, const tensor *from, int64_t first, int64_t n)
+/* Tokens first … first + n - 1 to token `at` of a tensor. */
+static void put_tokens(tensor *to, int64_t at, const tensor *from, int64_t first, int64_t n)
 {
-	const int64_t width = to->shape.rank == 3 ? to->shape.dim[2] : 1, most = to->shape.dim[1];
-	memcpy((char *)to->data + row * most * width * 4, (const char *)from->data + first * width * 4,
+	const int64_t width = to->shape.rank == 3 ? to->shape.dim[2] : 1;
+	memcpy((char *)to->data + at * width * 4, (const char *)from->data + first * width * 4,
 	       (size_t)(n * width) * 4);
 }
 
-/* Several sequences' next tokens in one call; slot i of the pool is sequence i. */
-static void read_together(backend *b, reader *r, sequence *const *s, const int32_t *slot, const int32_t *position,
-                          const int32_t *length, int64_t rows, bool masked)
+/* Several sequences' next tokens in one call, as rows of the longest's length or one behind the other with room left
+ * behind every third. */
+static void read_rows(backend *b, reader *r, sequence *const *s, const int32_t *slot, const int32_t *position,
+                      const int32_t *length, int64_t rows, bool masked, bool ragged)
 {
-	int64_t most = 0;
+	int32_t most = 0, start[MOST_ROWS + 1] = {0};
 	for (int64_t i = 0; i < rows; i++)
 		most = length[i] > most ? length[i] : most;
-	tensor x = call_tensor(DTYPE_F32, SHAPE3(rows, most, input_width(r->kind))), mask = {0};
+	for (int64_t i = 0; i < rows; i++)
+		start[i + 1] = start[i] + (ragged ? length[i] + (i % 3 == 2) : most);
+	const int64_t n = ragged ? start[rows] : most, batch = ragged ? 1 : rows;
+	tensor x = call_tensor(DTYPE_F32, SHAPE3(batch, n, input_width(r->kind))), mask = {0};
 	if (masked)
-		mask = call_tensor(DTYPE_I32, SHAPE2(rows, most));
+		mask = call_tensor(DTYPE_I32, SHAPE2(batch, n));
 	for (int64_t i = 0; i < rows; i++) {
-		put_tokens(&x, i, &s[i]->x, position[i], length[i]);
+		put_tokens(&x, start[i], &s[i]->x, position[i], length[i]);
 		if (masked)
-			put_tokens(&mask, i, &s[i]->mask, position[i], length[i]);
+			put_tokens(&mask, start[i], &s[i]->mask, position[i], length[i]);
 	}
-	op_call call = reader_read(b, r, x, mask, slot, position, length);
+	op_call call = reader_read(b, r, x, mask, rows, slot, position, length, ragged ? start : NULL);
 	for (int64_t i = 0; i < rows; i++)
 		for (int o = 0; o < outputs(r->kind); o++) {
-			const int64_t width = output_width(r->kind, o);
-			const float *y = (const float *)call.out[o].data + i * most * width;
+			const int64_t width = output_width(r->kind, o), room = start[i + 1] - start[i];
+			const float *y = (const float *)call.out[o].data + start[i] * width;
 			memcpy(s[i]->y[o] + position[i] * width, y, (size_t)(length[i] * width) * sizeof *y);
-			for (int64_t e = length[i] * width; e < most * width; e++)
+			for (int64_t e = length[i] * width; e < room * width; e++)
 				assert_true(y[e] == 0);
 		}
 	call_free_outputs(&call);
 	buffer_free(x.data);
 	buffer_free(mask.data);
+}
+
+static void read_together(backend *b, reader *r, sequence *const *s, const int32_t *slot, const int32_t *position,
+                          const int32_t *length, int64_t rows, bool masked)
+{
+	read_rows(b, r, s, slot, position, length, rows, masked, false);
 }
 
 static void read_part(backend *b, reader *r, sequence *s, int64_t first, int64_t n)
@@ -323,7 +337,7 @@ static void tokens_cut_into_calls_anyhow_give_the_same_bits_and_the_same_state(v
 /* 64 sequences, alone and 2, 7 and 64 at once, a token each and in chunks of different lengths. */
 static void check_batches(stream_kind kind, bool masked)
 {
-	enum { ROWS = 64, N = 40, ALONE = 3 };
+	enum { ROWS = MOST_ROWS, N = 40, ALONE = 3 };
 	static const int sizes[] = {2, 7, ROWS};
 	sequence want[ALONE];
 	reader alone[ALONE];
@@ -350,7 +364,7 @@ static void check_batches(stream_kind kind, bool masked)
 				                                                    : left;
 				length[i] = wish < left ? wish : left;
 			}
-			read_together(device, &together, row, slot, position, length, rows, masked);
+			read_rows(device, &together, row, slot, position, length, rows, masked, turn % 2);
 			for (int i = 0; i < rows; i++)
 				position[i] += length[i];
 		}
@@ -521,7 +535,7 @@ static chained chained_new(stream_kind kind)
 	value slot = graph_input(g, "slot", DTYPE_I32, rows), position = graph_input(g, "position", DTYPE_I32, rows),
 	      length = graph_input(g, "length", DTYPE_I32, rows);
 	attention_values a = op_additive_stream(g, n, graph_input(g, "w", DTYPE_F32, weight), pool, slot, position, length,
-	                                        VALUE_NONE, (stream_params){kind.heads, kind.window, 0});
+	                                        VALUE_NONE, VALUE_NONE, (stream_params){kind.heads, kind.window, 0});
 	graph_output(g, op_gate(g, r, a.pooled, graph_input(g, "values", DTYPE_F32, x)), "y");
 	tensor t = call_tensor(DTYPE_F32, SHAPE2(CHAINED_ROWS, floats));
 	chained c = {.pool = t};

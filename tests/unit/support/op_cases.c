@@ -177,9 +177,14 @@ static void build_attention_grad(graph *g, const int64_t *arg)
 	            &(attention_params){arg[3], arg[4]}, grads);
 }
 
+static value ragged_mask(graph *g, const int64_t *arg)
+{
+	return arg[5] ? i32(g, "mask ragged", SHAPE2(1, arg[1])) : VALUE_NONE;
+}
+
 /* As attention. The op on trial continues from a state that has read `length` tokens;
  * slots are more than sequences, and the round's state starts at an offset. */
-static void build_stream(graph *g, const int64_t *arg)
+static void stream_case(graph *g, const int64_t *arg, bool ragged)
 {
 	enum { OFFSET = 5 };
 	stream_params p = {arg[3], arg[4], OFFSET};
@@ -189,9 +194,26 @@ static void build_stream(graph *g, const int64_t *arg)
 	value pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
 	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
 	op_additive_stream(g, f32(g, "x before", tokens), w, pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
-	                   i32(g, "length before", SHAPE1(arg[0])), mask, p);
-	op_additive_stream(g, f32(g, "x", tokens), w, pool, slot, i32(g, "position", SHAPE1(arg[0])),
-	                   i32(g, "length", SHAPE1(arg[0])), mask, p);
+	                   i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, p);
+	value position = i32(g, "position", SHAPE1(arg[0]));
+	if (ragged)
+		op_additive_stream(g, f32(g, "x", SHAPE3(1, arg[1], arg[2])), w, pool, slot, position,
+		                   i32(g, "length ragged", SHAPE1(arg[0])), ragged_mask(g, arg),
+		                   i32(g, "start", SHAPE1(arg[0])), p);
+	else
+		op_additive_stream(g, f32(g, "x", tokens), w, pool, slot, position, i32(g, "length", SHAPE1(arg[0])),
+		                   mask, VALUE_NONE, p);
+}
+
+static void build_stream(graph *g, const int64_t *arg)
+{
+	stream_case(g, arg, false);
+}
+
+/* sequences, tokens in all, … */
+static void build_ragged_stream(graph *g, const int64_t *arg)
+{
+	stream_case(g, arg, true);
 }
 
 /* batch, length, channels, heads, window, masked, dropout in percent; negative: loud scores */
@@ -222,7 +244,7 @@ static void build_softmax_grad(graph *g, const int64_t *arg)
 }
 
 /* As softmax, continuing from a state as in stream; window 0: as long as both calls together. */
-static void build_softmax_stream(graph *g, const int64_t *arg)
+static void softmax_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
 	enum { OFFSET = 5 };
 	softmax_stream_params p = {arg[3], arg[4] ? arg[4] : 2 * arg[1] + 1, OFFSET, 0.4f};
@@ -231,9 +253,25 @@ static void build_softmax_stream(graph *g, const int64_t *arg)
 	value slot = i32(g, "slot", SHAPE1(arg[0])), pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
 	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
 	op_softmax_stream(g, f32(g, "x before", tokens), pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
-	                  i32(g, "length before", SHAPE1(arg[0])), mask, p);
-	op_softmax_stream(g, f32(g, arg[6] < 0 ? "x wide" : "x", tokens), pool, slot,
-	                  i32(g, "position", SHAPE1(arg[0])), i32(g, "length", SHAPE1(arg[0])), mask, p);
+	                  i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, p);
+	value position = i32(g, "position", SHAPE1(arg[0]));
+	if (ragged)
+		op_softmax_stream(g, f32(g, "x", SHAPE3(1, arg[1], 3 * arg[2])), pool, slot, position,
+		                  i32(g, "length ragged", SHAPE1(arg[0])), ragged_mask(g, arg),
+		                  i32(g, "start", SHAPE1(arg[0])), p);
+	else
+		op_softmax_stream(g, f32(g, arg[6] < 0 ? "x wide" : "x", tokens), pool, slot, position,
+		                  i32(g, "length", SHAPE1(arg[0])), mask, VALUE_NONE, p);
+}
+
+static void build_softmax_stream(graph *g, const int64_t *arg)
+{
+	softmax_stream_case(g, arg, false);
+}
+
+static void build_ragged_softmax_stream(graph *g, const int64_t *arg)
+{
+	softmax_stream_case(g, arg, true);
 }
 
 /* rows, channels, classes, smoothing in percent, biased, loud */
@@ -417,6 +455,12 @@ static const op_case cases[] = {
     {OP_additive_attention, "loud scores, global", build_attention, {2, 65, 32, 2, 0, 1, 1}, 0, 0, 2e-2, 1e-5, 0},
     ATTENTION(OP_additive_attention_grad, build_attention_grad, 0),
     ATTENTION(OP_additive_stream, build_stream, 0),
+    {OP_additive_stream, "ragged, one sequence", build_ragged_stream, {1, 40, 6, 2, 5, 0}, 0, 40, 1e-5, 1e-5, 0},
+    {OP_additive_stream, "ragged", build_ragged_stream, {7, 97, 31, 1, 6, 0}, 0, 97, 1e-5, 1e-5, 0},
+    {OP_additive_stream, "ragged, masked", build_ragged_stream, {9, 200, 64, 4, 16, 1}, 0, 60, 1e-5, 1e-5, 0},
+    {OP_additive_stream, "ragged, global", build_ragged_stream, {5, 133, 32, 2, 0, 1}, 0, 20, 1e-5, 1e-5, 0},
+    {OP_additive_stream, "ragged, many short", build_ragged_stream, {64, 64, 24, 2, 4, 0}, 0, 9, 1e-5, 1e-5, 0},
+    {OP_additive_stream, "ragged, no token", build_ragged_stream, {3, 0, 4, 2, 3, 0}, 0, 0, 0, 0, 0},
     {OP_additive_stream, "loud scores", build_stream, {2, 65, 32, 2, 7, 1, 1}, 0, 65, 2e-2, 1e-5, 0},
 
     SOFTMAX(OP_softmax_attention, build_softmax, 0, STEP),
@@ -425,6 +469,12 @@ static const op_case cases[] = {
     SOFTMAX(OP_softmax_attention_grad, build_softmax_grad, 0, 0),
     SOFTMAX(OP_softmax_attention_grad, build_softmax_grad, 30, 0),
     SOFTMAX(OP_softmax_stream, build_softmax_stream, 0, 0),
+    {OP_softmax_stream, "ragged, one sequence", build_ragged_softmax_stream, {1, 40, 6, 2, 5, 0}, 0, 40, 1e-5, 1e-5, 0},
+    {OP_softmax_stream, "ragged", build_ragged_softmax_stream, {7, 97, 31, 1, 0, 0}, 0, 97, 1e-5, 1e-5, 0},
+    {OP_softmax_stream, "ragged, masked", build_ragged_softmax_stream, {9, 200, 64, 4, 50, 1}, 0, 60, 1e-5, 1e-5, 0},
+    {OP_softmax_stream, "ragged, tiles", build_ragged_softmax_stream, {4, 300, 96, 3, 129, 0}, 0, 200, 2e-5, 2e-5, 0},
+    {OP_softmax_stream, "ragged, many short", build_ragged_softmax_stream, {64, 64, 24, 2, 4, 0}, 0, 9, 1e-5, 1e-5, 0},
+    {OP_softmax_stream, "ragged, no token", build_ragged_softmax_stream, {3, 0, 4, 2, 3, 0}, 0, 0, 0, 0, 0},
     {OP_softmax_stream, "loud scores", build_softmax_stream, {2, 80, 32, 2, 7, 1, -1}, 0, 80, 1e-4, 1e-5, 0},
 
     {OP_linear_cross_entropy, "no row", build_linear_cross_entropy, {0, 3, 5, 0, 1}, 0, 4, 0, 0, 0},
@@ -535,15 +585,28 @@ static void fill_panels(const value_info *info, void *panels)
 	free(weight);
 }
 
+static int32_t ragged_start(const op_case *c, int64_t sequence)
+{
+	return (int32_t)(sequence * sequence * c->arg[1] / (c->arg[0] * c->arg[0]));
+}
+
 static void fill_i32(const op_case *c, const char *name, int32_t *x, int64_t count)
 {
-	if (strcmp(name, "mask") == 0)
+	if (strncmp(name, "mask", 4) == 0)
 		random_integers(x, count, seed_of(name), 0, 1);
 	else if (strcmp(name, "rng") == 0)
 		random_integers(x, count, seed_of(name), INT32_MIN, INT32_MAX);
 	else if (strcmp(name, "slot") == 0) /* distinct, and not in order */
 		for (int64_t i = 0; i < count; i++)
 			x[i] = (int32_t)(count - i);
+	else if (strcmp(name, "start") == 0) /* rooms of different sizes, the first may be empty */
+		for (int64_t i = 0; i < count; i++)
+			x[i] = ragged_start(c, i);
+	else if (strcmp(name, "length ragged") == 0) /* some fill their room, some leave tokens to nobody */
+		for (int64_t i = 0; i < count; i++) {
+			int32_t room = ragged_start(c, i + 1) - ragged_start(c, i);
+			x[i] = room > i % 3 ? room - (int32_t)(i % 3) : room;
+		}
 	else if (strcmp(name, "position zero") == 0)
 		memset(x, 0, (size_t)count * sizeof *x);
 	else if (strcmp(name, "position") == 0) /* as many as were read before */

@@ -81,7 +81,7 @@ static void run_chunk(backend *b, round_data *r, int64_t window, float *pool, in
 	      at = graph_input(g, "position", DTYPE_I32, SHAPE1(1));
 	value count = graph_input(g, "length", DTYPE_I32, SHAPE1(1));
 	attention_values y =
-	    op_additive_stream(g, x, w, state, slot, at, count, mask, (stream_params){HEADS, window, 0});
+	    op_additive_stream(g, x, w, state, slot, at, count, mask, VALUE_NONE, (stream_params){HEADS, window, 0});
 	plan *p;
 	round_data part;
 	name_outputs(g, y);
