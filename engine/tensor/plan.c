@@ -26,6 +26,7 @@
 
 /* What the passes find out about a value. */
 typedef struct plan_slot {
+	shape shape; /* now; at most that in the graph, for which there is memory */
 	void *data;  /* bound or placed; NULL for a dead temporary */
 	bool bound;  /* memory of the caller */
 	bool used;   /* an input of a live node, an output, or bound */
@@ -158,8 +159,7 @@ static tensor resolve_value(const plan *p, value v)
 {
 	if (v == VALUE_NONE)
 		return (tensor){0};
-	const value_info *info = graph_value(p->g, v);
-	return (tensor){p->slots[v].data, info->type, info->shape};
+	return (tensor){p->slots[v].data, graph_value(p->g, v)->type, p->slots[v].shape};
 }
 
 static void resolve_calls(plan *p)
@@ -427,6 +427,53 @@ static status resolve(plan *p, error *err)
 	return settle_units(p);
 }
 
+/* --- smaller inputs ----------------------------------------------------------------- */
+
+static bool fits(shape s, shape room)
+{
+	bool fit = s.rank == room.rank;
+	for (int i = 0; fit && i < s.rank; i++)
+		fit = s.dim[i] >= 0 && s.dim[i] <= room.dim[i];
+	return fit;
+}
+
+/* The shapes of a step's results from those of its inputs. An absent or unwanted value has no memory, but the op has to
+ * see which of its inputs are there. */
+static status infer(plan *p, int step, error *err)
+{
+	const op_node *node = step_node(p, step);
+	op_call *call = &p->calls[step];
+	for (int i = 0; i < node->n_in; i++)
+		if (node->in[i] != VALUE_NONE)
+			call->in[i].shape = p->slots[node->in[i]].shape;
+	TRY(op_get(node->id)->check(call, err));
+	for (int i = 0; i < node->n_out; i++) {
+		assert(fits(call->out[i].shape, graph_value(p->g, node->out[i])->shape));
+		p->slots[node->out[i]].shape = call->out[i].shape;
+	}
+	size_t bytes = p->b->scratch[node->id] ? p->b->scratch[node->id](p->b, call) : 0;
+	assert(bytes <= p->scratch_bytes);
+	return STATUS_OK;
+}
+
+status plan_reshape(plan *p, const plan_shape *inputs, int n, error *err)
+{
+	bool same = true;
+	if (p->b->fuse || p->b->record_begin)
+		return error_set(err, STATUS_UNSUPPORTED, NULL, "a plan on %s keeps its shapes", p->b->name);
+	for (int i = 0; i < n; i++) {
+		value v = inputs[i].v;
+		if (v < 0 || v >= graph_value_count(p->g) || graph_value(p->g, v)->role != ROLE_INPUT ||
+		    !fits(inputs[i].shape, graph_value(p->g, v)->shape))
+			return error_set(err, STATUS_INVALID, NULL, "input %d does not fit the plan", i);
+		same &= shape_equal(p->slots[v].shape, inputs[i].shape);
+		p->slots[v].shape = inputs[i].shape;
+	}
+	for (int step = 0; step < p->n_steps && !same; step++)
+		TRY(infer(p, step, err));
+	return STATUS_OK;
+}
+
 /* --- the public face -------------------------------------------------------------- */
 
 static status make_tables(plan *p)
@@ -453,6 +500,8 @@ static status compile(plan *p, const plan_binding *bindings, int n_bindings, err
 	p->steps = memory_new(n_nodes, sizeof *p->steps);
 	if (!p->slots || !p->steps)
 		return STATUS_NOMEM;
+	for (value v = 0; v < graph_value_count(p->g); v++)
+		p->slots[v].shape = graph_value(p->g, v)->shape;
 	TRY(bind(p, bindings, n_bindings, err));
 	prune(p);
 	TRY(check_types(p, err));

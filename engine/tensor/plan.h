@@ -9,6 +9,8 @@
  * (an input shared with another plan, a gradient inside a flat arena) is given
  * as bindings; binding a value that a node produces makes the node write there.
  *
+ * Where it does not, a plan can be given smaller inputs than it was made for (plan_reshape).
+ *
  * A run can be taken in slices: plan_step runs the next node only, so that a long
  * training step never keeps a waiting token from its turn.
  *
@@ -44,6 +46,18 @@ void *plan_data(const plan *p, value v);
 /* Host <-> device for a whole input or output value. */
 status plan_write(plan *p, value input, const void *host);
 status plan_read(plan *p, value output, void *host);
+
+/* From now on input `v` has this shape: of the same rank, and no dimension is larger than in the graph. */
+typedef struct plan_shape {
+	value v;
+	shape shape;
+} plan_shape;
+/* Run with smaller inputs: each op infers its results anew, and no byte past them is read or written; memory stays that
+ * of the graph's shapes, and plan_read and plan_write keep to those. So one plan serves every batch up to its size at
+ * the cost of that batch, for a microsecond or two. STATUS_UNSUPPORTED where the backend fuses or records, since a
+ * recording has its shapes for good; STATUS_INVALID: shapes that do not fit each other (the plan is then to be given
+ * others before it runs). */
+status plan_reshape(plan *p, const plan_shape *inputs, int n, error *err);
 
 /* From now on a run of `first` runs `next` behind it, and what follows that one, as one recording. Same backend, and
  * `first` has not been recorded; plan_step stays within a plan, and `next` can still be run alone. */

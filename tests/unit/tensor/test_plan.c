@@ -312,6 +312,97 @@ static void an_empty_tensor_is_not_an_absent_one(void **state)
 	plan_free(p);
 }
 
+/* --- smaller inputs ------------------------------------------------------------------------ */
+
+enum { MANY = 9, CHANNELS = 5, CLASSES = 4 };
+
+typedef struct network {
+	value x, pick, w, y, z;
+} network;
+
+/* y = gelu(layernorm(x)) W of each row, and z = y of the picked rows, doubled. */
+static graph *make_network(network *n, int64_t rows, int64_t picked)
+{
+	graph *g = graph_new();
+	n->x = graph_input(g, "x", DTYPE_F32, SHAPE2(rows, CHANNELS));
+	n->pick = graph_input(g, "pick", DTYPE_I32, SHAPE1(picked));
+	n->w = graph_parameter(g, "w", SHAPE2(CLASSES, CHANNELS));
+	value ones = op_fill(g, SHAPE1(CHANNELS), 1);
+	value h = op_gelu(g, op_layernorm(g, n->x, ones, ones, 1e-5f), false);
+	n->y = op_matmul(g, h, n->w, false, true, 1);
+	n->z = op_scale(g, op_gather(g, n->y, n->pick, -1), 2);
+	graph_output(g, n->y, "y");
+	graph_output(g, n->z, "z");
+	return g;
+}
+
+static void write_network(plan *p, const network *n, const float *x, const int32_t *pick, int64_t rows, int64_t picked)
+{
+	memcpy(plan_data(p, n->x), x, (size_t)(rows * CHANNELS) * sizeof *x);
+	memcpy(plan_data(p, n->pick), pick, (size_t)picked * sizeof *pick);
+}
+
+static void with_smaller_inputs_a_plan_gives_what_one_made_for_them_gives_and_touches_nothing_behind(void **state)
+{
+	static const int64_t sizes[][2] = {{MANY, MANY}, {3, 2}, {8, 1}, {1, 1}, {5, 0}, {0, 0}, {MANY, 4}};
+	float x[MANY * CHANNELS], w[CLASSES * CHANNELS], junk[MANY * CLASSES];
+	const int32_t pick[MANY] = {0};
+	network large, exact;
+	random_normal(x, MANY * CHANNELS, 1, 1);
+	random_normal(w, CLASSES * CHANNELS, 2, 1);
+	memset(junk, 0xff, sizeof junk);
+	graph *g = make_network(&large, MANY, MANY);
+	plan *p = compile(*state, g, (plan_binding[]){{large.w, w}}, 1);
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+		const int64_t rows = sizes[i][0], picked = sizes[i][1];
+		graph *h = make_network(&exact, rows, picked);
+		plan *q = compile(*state, h, (plan_binding[]){{exact.w, w}}, 1);
+		const plan_shape shapes[] = {{large.x, SHAPE2(rows, CHANNELS)}, {large.pick, SHAPE1(picked)}};
+		float *y = plan_data(p, large.y), *z = plan_data(p, large.z);
+		memcpy(y, junk, sizeof junk);
+		memcpy(z, junk, sizeof junk);
+		write_network(p, &large, x, pick, rows, picked);
+		write_network(q, &exact, x, pick, rows, picked);
+		assert_int_equal(plan_reshape(p, shapes, 2, NULL), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		assert_int_equal(plan_run(q), STATUS_OK);
+		assert_memory_equal(y, plan_data(q, exact.y), (size_t)(rows * CLASSES) * sizeof *y);
+		assert_memory_equal(z, plan_data(q, exact.z), (size_t)(picked * CLASSES) * sizeof *z);
+		assert_memory_equal(y + rows * CLASSES, junk, (size_t)((MANY - rows) * CLASSES) * sizeof *y);
+		assert_memory_equal(z + picked * CLASSES, junk, (size_t)((MANY - picked) * CLASSES) * sizeof *z);
+		plan_free(q);
+	}
+	plan_free(p);
+}
+
+static void inputs_that_fit_neither_the_plan_nor_each_other_are_refused(void **state)
+{
+	network n;
+	float w[CLASSES * CHANNELS] = {0};
+	backend recording = *(backend *)*state;
+	graph *g = make_network(&n, MANY, MANY);
+	plan *p = compile(&recording, g, (plan_binding[]){{n.w, w}}, 1);
+	const plan_shape wrong[] = {
+	    {n.x, SHAPE2(MANY + 1, CHANNELS)},
+	    {n.x, SHAPE1(CHANNELS)},
+	    {n.x, SHAPE2(2, CHANNELS - 1)}, /* layernorm has CHANNELS weights */
+	    {n.w, SHAPE2(CLASSES, CHANNELS)},
+	    {n.y, SHAPE2(1, CLASSES)},
+	    {VALUE_NONE, SHAPE2(1, CHANNELS)},
+	};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		error err = ERROR_INIT;
+		assert_int_equal(plan_reshape(p, &wrong[i], 1, &err), STATUS_INVALID);
+		assert_true(err.message[0]);
+	}
+	const plan_shape right = {n.x, SHAPE2(2, CHANNELS)};
+	assert_int_equal(plan_reshape(p, &right, 1, NULL), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	recording.record_begin = recording.synchronize;
+	assert_int_equal(plan_reshape(p, &right, 1, NULL), STATUS_UNSUPPORTED);
+	plan_free(p);
+}
+
 /* --- errors ---------------------------------------------------------------------------------- */
 
 static void expect_refusal(backend *b, graph *g, const plan_binding *bindings, int n, status s, const char *param)
@@ -394,6 +485,9 @@ int main(void)
 	    cmocka_unit_test(a_bound_result_is_written_where_the_caller_wants_it),
 	    cmocka_unit_test(unwanted_results_have_no_memory),
 	    cmocka_unit_test(an_empty_tensor_is_not_an_absent_one),
+	    cmocka_unit_test(
+	        with_smaller_inputs_a_plan_gives_what_one_made_for_them_gives_and_touches_nothing_behind),
+	    cmocka_unit_test(inputs_that_fit_neither_the_plan_nor_each_other_are_refused),
 	    cmocka_unit_test(bad_bindings_are_refused),
 	    cmocka_unit_test(a_graph_with_an_error_is_refused_with_its_words),
 	    cmocka_unit_test(a_missing_kernel_is_unsupported),
