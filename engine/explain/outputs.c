@@ -60,12 +60,12 @@ void outputs_free(outputs *o)
 	free(o);
 }
 
-status outputs_read(outputs *o, int64_t row, int64_t count, float *scores)
+status outputs_read(outputs *o, int64_t first, int64_t count, float *scores)
 {
 	size_t token_bytes = (size_t)o->heads * sizeof(float);
 	assert(count <= o->length);
 	for (int64_t i = 0; i < o->count; i++) {
-		const float *device = (const float *)plan_data(o->plan, o->values[i]) + row * o->length * o->heads;
+		const float *device = (const float *)plan_data(o->plan, o->values[i]) + first * o->heads;
 		TRY(o->backend->download(o->backend, o->staging, device, (size_t)count * token_bytes));
 		for (int64_t t = 0; t < count; t++)
 			memcpy(scores + (t * o->count + i) * o->heads, o->staging + t * o->heads, token_bytes);

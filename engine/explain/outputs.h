@@ -10,13 +10,14 @@
 
 typedef struct outputs outputs;
 
-/* Find the outputs of p, a plan of m (both borrowed) with spec.explain and spec.length = length. STATUS_NOMEM. */
+/* Find the outputs of p, a plan of m (both borrowed) with spec.explain. At most `length` tokens are read at a time.
+ * STATUS_NOMEM. */
 status outputs_new(outputs **out, const model *m, const plan *p, int64_t length);
 void outputs_free(outputs *o);
 
 /* Floats per token: layers × rounds × 2 × heads. */
 int64_t outputs_token_floats(const model *m);
-/* The first `count` tokens of batch row `row` into scores[count][token_floats]. */
-status outputs_read(outputs *o, int64_t row, int64_t count, float *scores);
+/* `count` tokens of the plan from token `first` on into scores[count][token_floats]. */
+status outputs_read(outputs *o, int64_t first, int64_t count, float *scores);
 
 #endif

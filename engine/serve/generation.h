@@ -43,6 +43,7 @@ struct generation {
 
 	/* progress */
 	int64_t n_read;    /* of the prompt */
+	int64_t reading;   /* of the prompt, in the step that has been issued */
 	int64_t completed; /* tokens sampled */
 	int32_t next;
 	bool unread; /* `next` has been told and is not read */

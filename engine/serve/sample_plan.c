@@ -13,7 +13,7 @@ typedef struct variant {
 	struct variant *next;
 	int64_t adjusts;
 	plan *plan;
-	value setting, adjust;
+	value logits, setting, adjust;
 	sample_adjust *staging; /* [adjusts] */
 } variant;
 
@@ -73,13 +73,13 @@ static status variant_make(variant *v, const sample_plan *p, error *err)
 		graph_free(g);
 		return STATUS_NOMEM;
 	}
-	value logits = graph_input(g, "logits", DTYPE_F32, SHAPE2(p->rows, p->vocab));
+	v->logits = graph_input(g, "logits", DTYPE_F32, SHAPE2(p->rows, p->vocab));
 	v->setting = graph_input(g, "setting", DTYPE_I32, SHAPE2(p->rows, SAMPLE_WORDS));
 	v->adjust = graph_input(g, "adjust", DTYPE_I32, SHAPE2(v->adjusts, 3));
-	value token = op_sample(g, logits, v->setting, v->adjust);
+	value token = op_sample(g, v->logits, v->setting, v->adjust);
 	graph_output(g, token, "token");
 	plan_binding bindings[] = {
-	    {logits, p->place.logits}, {token, p->place.tokens}, {v->setting, p->place.settings}};
+	    {v->logits, p->place.logits}, {token, p->place.tokens}, {v->setting, p->place.settings}};
 	return plan_new(&v->plan, g, p->backend, bindings, v->adjusts > 0 ? 2 : 3, err);
 }
 
@@ -150,6 +150,13 @@ bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, s
 	bool plain = count_adjusts(rows, n) == 0;
 	fill(p, rows, plain ? n : 0, settings, NULL);
 	return plain;
+}
+
+status sample_plan_fit(sample_plan *p, int64_t n)
+{
+	const variant *v = p->variants;
+	const plan_shape shapes[] = {{v->logits, SHAPE2(n, p->vocab)}, {v->setting, SHAPE2(n, SAMPLE_WORDS)}};
+	return plan_reshape(v->plan, shapes, 2, NULL);
 }
 
 plan *sample_plan_follower(const sample_plan *p)

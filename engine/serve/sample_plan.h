@@ -33,6 +33,8 @@ void sample_plan_free(sample_plan *p);
 
 /* Make the plan for so many rows of adjust in all, unless it is there. STATUS_NOMEM. */
 status sample_plan_prepare(sample_plan *p, int64_t adjusts, error *err);
+/* Have the plan that follows another one sample from the first n rows only. STATUS_UNSUPPORTED as plan_reshape. */
+status sample_plan_fit(sample_plan *p, int64_t n);
 /* Fill `settings` [rows], on the host, for the plan that follows another one. False: some of the rows adjust logits;
  * nobody is drawn for by that plan then, and sample_plan_run has to. */
 bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings);

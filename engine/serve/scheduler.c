@@ -1,10 +1,14 @@
 /* scheduler.c - whose turn it is.
  *
  * Turns go round: one decode step for each model that has somebody to decode, then one
- * prefill chunk for the request that came first, then again. Within a model, those decoded go to the
- * end of the queue, so with more than max_batch of them everybody waits equally long.
- * (Mixing prefill rows into the decode batch would save a step, but then a prompt's rounding, and so
- * its tokens, would depend on who else is being served.)
+ * step of prompts, then again. Whatever was in a step goes to the end of the queue, so with more than max_batch
+ * generations that decode each waits equally long, and a long prompt goes behind the others after each of its chunks.
+ *
+ * A step of prompts takes the first in the queue and those of its model behind it, while their chunks fit. A chunk is
+ * always min(SCHEDULER_PREFILL_CHUNK, what is left), never less because of what is beside it: softmax attention adds up
+ * in the pieces in which a prompt is read. So a prompt has the bits that it has alone.
+ * (Prompts could read beside the rows that decode, in one step: the bits would be the same, and a step of a large model,
+ * whose time goes into weights, would be saved.)
  *
  * A step reads tokens and then samples behind them, for the whole batch in one call; only the tokens come to the host.
  * A row of logits follows where a session stops, and where log-probabilities are wanted.
@@ -27,10 +31,8 @@
  *
  * Callbacks may start, cancel, grant and delete; they must not tick or free the scheduler. Nothing here
  * holds a position in the list across a callback. A callback that makes a session read what it owes runs the plan for
- * one row: the only generation whose logits may lie there is the one that is calling back, and it needs them no more;
- * or the one of a step ahead, for which there is scheduler_land. */
-#include <assert.h>
-
+ * one prompt: the only generation whose logits may lie there is the one that is calling back, and it needs them no more.
+ */
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/serve/scheduler_state.h"
@@ -81,7 +83,7 @@ static void lose_rows(const flight *f)
 static status issue(scheduler *s, flight *f)
 {
 	f->live = f->n;
-	f->landed = f->fetched = f->wanted = false;
+	f->landed = f->wanted = false;
 	for (int i = 0; i < f->n; i++)
 		f->wanted |= s->draws[i].how != NULL;
 	f->why = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
@@ -116,25 +118,12 @@ static status land(const scheduler *s, flight *f)
 	return f->why;
 }
 
-void scheduler_land(scheduler *s)
-{
-	flight *f = s->ahead;
-	if (!f || land(s, f) != STATUS_OK || f->fetched || served_plan_batch(f->plan) > 1)
-		return;
-	session *x = f->batch[0]->session;
-	x->from_device = served_model_logits(f->model, f->plan, 0);
-	f->fetched = true;
-	f->why = session_fetch(x);
-}
-
 /* Row i of a step that has landed is read. */
 static void commit(const scheduler *s, const flight *f, int i)
 {
 	generation *g = f->batch[i];
-	int64_t n = f->count ? f->count : 1;
-	session_commit(g->session, f->count ? g->prompt + g->n_read : &g->next, n, f->plan, i);
-	if (f->fetched)
-		g->session->from_device = NULL;
+	int64_t n = f->prompts ? g->reading : 1;
+	session_commit(g->session, f->prompts ? g->prompt + g->n_read : &g->next, n, f->plan, i);
 	generation_read(g, n);
 	g->row[f - s->flights] = NULL;
 }
@@ -236,7 +225,7 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 	if (s->n_generations >= s->limits.max_generations)
 		return error_set(err, STATUS_BUSY, NULL, "%d requests are running or waiting", s->n_generations);
 	if (x) {
-		TRY(scheduler_session_ready(s, x, err));
+		TRY(session_ready(x, err));
 	} else {
 		session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0};
 		TRY(session_new(&temporary, m, "", &o, err));
@@ -270,11 +259,11 @@ static served_model *turn_model(const scheduler *s, int turn)
 	return m;
 }
 
-static void enter(flight *f, served_model *m)
+static void enter(flight *f, served_model *m, bool prompts)
 {
 	f->model = m;
 	f->n = 0;
-	f->count = 0;
+	f->prompts = prompts;
 }
 
 /* The next row: g reads its next token, which is row `from` of the step under way, or told already. */
@@ -292,20 +281,54 @@ static void add_row(scheduler *s, flight *f, generation *g, int from)
 /* Those of m who can decode, longest waiting first. */
 static void decode_gather(scheduler *s, served_model *m, flight *f)
 {
-	enter(f, m);
+	enter(f, m, false);
 	for (generation *g = s->first; g && f->n < s->limits.max_batch; g = g->following)
 		if (g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g))
 			add_row(s, f, g, -1);
 }
 
-/* The oldest request with something to read, or to sample for the first time. It is the first in the list: only
- * those who decode ever change places. */
-static generation *prefill_next(const scheduler *s)
+/* From g on, the first request with something to read, or to sample for the first time. */
+static generation *prompt_from(const scheduler *s, generation *g)
 {
-	generation *g = s->n_prompts > 0 ? s->first : NULL;
+	if (s->n_prompts == 0)
+		return NULL;
 	while (g && !(g->phase == GENERATION_PROMPT && generation_runnable(g)))
 		g = g->following;
 	return g;
+}
+
+static int64_t chunk_of(const generation *g)
+{
+	int64_t left = g->n_prompt - g->n_read;
+	return left < SCHEDULER_PREFILL_CHUNK ? left : SCHEDULER_PREFILL_CHUNK;
+}
+
+/* g, which has something to read, and those behind it whose chunks fit. */
+static void prompts_gather(scheduler *s, generation *g, flight *f)
+{
+	served_model *m = g->session->model;
+	int64_t room = SCHEDULER_PREFILL_CHUNK;
+	enter(f, m, true);
+	for (; g && room > 0 && f->n < served_model_prompt_rows(m); g = prompt_from(s, g->following)) {
+		int64_t n = chunk_of(g);
+		if (g->session->model != m || n == 0 || n > room)
+			continue;
+		room -= n;
+		g->reading = n;
+		f->batch[f->n++] = g;
+	}
+}
+
+/* The rows of a step of prompts. Of a chunk that is not the last, only a session that may stay wants the logits. */
+static void prompts_rows(scheduler *s, const flight *f)
+{
+	for (int i = 0; i < f->n; i++) {
+		generation *g = f->batch[i];
+		s->rows[i] = session_row(g->session, g->prompt + g->n_read, g->reading);
+		s->rows[i].silent = g->temporary && g->n_read + g->reading < g->n_prompt;
+		s->draws[i] = generation_wants(g, g->reading, g->reading);
+		s->counters.prompt_tokens += (uint64_t)g->reading;
+	}
 }
 
 /* A token could not be told, although the step behind it has been issued. */
@@ -362,14 +385,15 @@ static status take(scheduler *s, flight *f)
 	for (int i = 0; i < f->n; i++)
 		if (f->batch[i])
 			commit(s, f, i);
-	if (f->count && f->batch[0]->n_read < f->batch[0]->n_prompt) {
-		if (!f->batch[0]->temporary) /* it may be cancelled before the next chunk */
-			s->failed = session_fetch(f->batch[0]->session) != STATUS_OK;
-	} else {
-		bool overtaken = s->ahead && s->ahead->model == f->model;
-		for (int i = 0; i < f->n; i++)
-			if (f->batch[i])
-				proceed(s, f->batch[i], f->wanted ? f->tokens[i] : -1, overtaken && !f->count);
+	bool overtaken = s->ahead && s->ahead->model == f->model && !f->prompts;
+	for (int i = 0; i < f->n; i++) {
+		generation *g = f->batch[i];
+		if (!g)
+			continue;
+		if (g->n_read == g->n_prompt)
+			proceed(s, g, f->wanted ? f->tokens[i] : -1, overtaken);
+		else if (!g->temporary) /* it may be cancelled before the next chunk */
+			s->failed |= session_fetch(g->session) != STATUS_OK;
 	}
 	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
@@ -383,22 +407,34 @@ static status no_plan(scheduler *s, generation *g, status why, const error *err)
 	return STATUS_OK;
 }
 
-static status decode_plan(flight *f, error *err)
+static status find_plan(flight *f, error *err)
 {
 	bool scores = false;
-	int64_t adjusts = 0;
+	int64_t adjusts = 0, tokens = 0;
 	for (int i = 0; i < f->n; i++) {
 		scores |= f->batch[i]->session->scores != NULL;
 		adjusts += f->batch[i]->tally.count;
+		tokens += f->prompts ? f->batch[i]->reading : 0;
 	}
-	return served_model_plan(f->model, f->n, 1, scores, adjusts, &f->plan, err);
+	return served_model_plan(f->model, f->n, tokens, scores, adjusts, &f->plan, err);
 }
 
-/* Issue a decode step; its batch goes to the end of the queue. */
-static status decode_issue(scheduler *s, flight *f)
+/* The plan for f's batch, or where memory is too short for it, for the first of it. */
+static status find_plan_for_some(flight *f, error *err)
+{
+	for (;; f->n = (f->n + 1) / 2) {
+		*err = (error)ERROR_INIT;
+		status why = find_plan(f, err);
+		if (why != STATUS_NOMEM || f->n == 1)
+			return why;
+	}
+}
+
+/* Issue a step; its batch goes to the end of the queue. */
+static status issue_and_requeue(scheduler *s, flight *f)
 {
 	TRY(issue(s, f));
-	s->counters.batched_sequences += (uint64_t)f->n;
+	s->counters.batched_sequences += f->prompts ? 0 : (uint64_t)f->n;
 	for (int i = 0; i < f->n; i++) {
 		queue_remove(s, f->batch[i]);
 		queue_append(s, f->batch[i]);
@@ -436,7 +472,7 @@ static status run_ahead(scheduler *s, flight *now)
 	if (!may_be_overtaken(s, now))
 		return STATUS_OK;
 	s->ahead = NULL;
-	enter(next, now->model);
+	enter(next, now->model, false);
 	for (generation *g = s->first; g && next->n < s->limits.max_batch; g = g->following) {
 		generation **row = g->row[now - s->flights];
 		if (g->session->model != now->model || g->phase == GENERATION_PROMPT ||
@@ -445,14 +481,10 @@ static status run_ahead(scheduler *s, flight *now)
 		if (g->session->scores)
 			return STATUS_OK;
 		add_row(s, next, g, row ? (int)(row - now->batch) : -1);
-		if (row && now->landed) { /* what it has sampled may be gone from the device */
-			s->rows[next->n - 1].from = -1;
-			s->rows[next->n - 1].tokens = &now->tokens[row - now->batch];
-		}
 	}
-	if (next->n == 0 || decode_plan(next, NULL) != STATUS_OK)
+	if (next->n == 0 || find_plan(next, NULL) != STATUS_OK)
 		return STATUS_OK;
-	TRY(decode_issue(s, next));
+	TRY(issue_and_requeue(s, next));
 	s->ahead = next;
 	return STATUS_OK;
 }
@@ -462,18 +494,13 @@ static status decode(scheduler *s, flight *f)
 {
 	error err;
 	status why = STATUS_OK;
-	/* Where memory is too short for a plan of this batch, a smaller one may do. */
-	for (; f != s->ahead; f->n = (f->n + 1) / 2) {
-		err = (error)ERROR_INIT;
-		why = decode_plan(f, &err);
-		if (why == STATUS_NOMEM && f->n > 1)
-			continue;
+	bool was_ahead = f == s->ahead;
+	if (!was_ahead) {
+		why = find_plan_for_some(f, &err);
 		if (why != STATUS_OK)
 			return no_plan(s, f->batch[0], why, &err);
-		why = decode_issue(s, f);
-		break;
+		why = issue_and_requeue(s, f);
 	}
-	bool was_ahead = f == s->ahead;
 	if (why == STATUS_OK)
 		why = run_ahead(s, f);
 	if (why != STATUS_OK) {
@@ -509,32 +536,31 @@ static flight *free_flight(scheduler *s)
 	return &s->flights[s->ahead == &s->flights[0]];
 }
 
+static void begin(scheduler *s, generation *g)
+{
+	if (g->started_ns)
+		return;
+	g->started_ns = clock_ns();
+	s->n_waiting--;
+}
+
+/* A step of prompts, g's first. */
 static status prefill(scheduler *s, generation *g)
 {
-	session *x = g->session;
 	flight *f = free_flight(s);
-	error err = ERROR_INIT;
-	int64_t left = g->n_prompt - g->n_read, n = left < SCHEDULER_PREFILL_CHUNK ? left : SCHEDULER_PREFILL_CHUNK;
-	if (!g->started_ns) {
-		g->started_ns = clock_ns();
-		s->n_waiting--;
-	}
-	if (n == 0)
+	error err;
+	begin(s, g);
+	if (chunk_of(g) == 0)
 		return resume(s, g);
-	status why = served_model_plan(x->model, 1, n, x->scores != NULL, g->tally.count, &f->plan, &err);
+	prompts_gather(s, g, f);
+	status why = find_plan_for_some(f, &err);
 	if (why != STATUS_OK)
 		return no_plan(s, g, why, &err);
-	if (n == 1) /* the plan is one that decodes */
-		scheduler_land(s);
-	enter(f, x->model);
-	f->n = 1;
-	f->count = n;
-	f->batch[0] = g;
-	s->rows[0] = session_row(x, g->prompt + g->n_read, n);
-	s->draws[0] = generation_wants(g, n, n);
-	if (issue(s, f) != STATUS_OK)
+	for (int i = 0; i < f->n; i++)
+		begin(s, f->batch[i]);
+	prompts_rows(s, f);
+	if (issue_and_requeue(s, f) != STATUS_OK)
 		return lose_device(s, NULL);
-	s->counters.prompt_tokens += (uint64_t)n;
 	return take(s, f);
 }
 
@@ -576,7 +602,7 @@ status scheduler_tick(scheduler *s)
 			if (f->n > 0)
 				return decode(s, f);
 		} else {
-			generation *g = prefill_next(s);
+			generation *g = prompt_from(s, s->first);
 			if (g)
 				return prefill(s, g);
 		}

@@ -68,17 +68,10 @@ status scheduler_session_delete(scheduler *s, session *x, error *err)
 	return STATUS_OK;
 }
 
-status scheduler_session_ready(scheduler *s, session *x, error *err)
-{
-	if (x->owed >= 0)
-		scheduler_land(s);
-	return session_ready(x, err);
-}
-
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err)
 {
 	*out = NULL;
-	TRY(scheduler_session_ready(s, x, err));
+	TRY(session_ready(x, err));
 	TRY(admit(s, x->model, id, err));
 	TRY(session_fork(out, x, id, err));
 	return enlist(s, out, err);
@@ -88,7 +81,7 @@ status scheduler_session_export(scheduler *s, session *x, void **out, size_t *by
 {
 	*out = NULL;
 	*bytes = 0;
-	TRY(scheduler_session_ready(s, x, err));
+	TRY(session_ready(x, err));
 	scheduler_model_touch(s, x->model);
 	return session_blob_write(x, out, bytes, err);
 }

@@ -10,11 +10,10 @@ typedef struct flight {
 	served_plan *plan;
 	generation **batch; /* [max_batch] by row; NULL: it has ended, and the row is nobody's */
 	int32_t *tokens;    /* [max_batch] sampled; once landed */
-	int64_t count;      /* of the prompt's tokens that its one row reads; 0: a decode step */
+	bool prompts;       /* a step of prompts, else of told tokens */
 	int n, live;        /* rows, and those that are somebody's */
 	bool wanted;        /* somebody wants a token */
 	bool landed;        /* the host has the tokens, or `why` not */
-	bool fetched;       /* and the session of its one row the logits */
 	unsigned fetch;     /* the backend's number */
 	status why;
 } flight;
@@ -45,14 +44,10 @@ struct scheduler {
 	scheduler_stats counters; /* the four that only grow */
 };
 
-/* Before a plan for one row runs outside of a turn: what a step issued ahead has left there comes to the host. */
-void scheduler_land(scheduler *s);
 /* A model has been used now. */
 void scheduler_model_touch(scheduler *s, served_model *m);
 /* Free every model; none is in use any more. */
 void scheduler_model_free_all(scheduler *s);
 void scheduler_session_free_all(scheduler *s);
-/* session_ready, for which a plan may have to run. */
-status scheduler_session_ready(scheduler *s, session *x, error *err);
 
 #endif

@@ -2,14 +2,16 @@
  * plans.
  *
  * Everything that reads tokens is one operation, served_model_step: B rows, each a
- * session's slot and its next few tokens. A decode step is B rows of one token, a prefill
- * chunk one row of many. Both run on a plan of fixed shape, made on first use and kept:
+ * session's slot and its next few tokens. A decode step is B rows of one token; a step of prompts has rows of any
+ * lengths, one behind the other (`start` in ops.h). Both run on the smallest plan that holds the step, made on
+ * first use and kept:
  *
- *   decode    [1|2|4|8|…|max_batch, 1]  rows that are not needed have length 0
- *   prefill   [1, 16|64|256]            tokens that are not needed lie behind `length`
+ *   decode    1|2|4|8|…|max_batch rows
+ *   prompts   1|4|16|64 rows of 16|64|256 tokens in all
  *
- * each in two variants, with and without scores. A padding row names a slot that is
- * not in the batch; with length 0 it reads nothing and changes nothing.
+ * each in two variants, with and without scores. On the CPU a step runs with its own numbers of rows and tokens, and
+ * logits are made for those rows alone that want them. A device that records plans pads: a padding row has length 0,
+ * reads nothing and changes nothing.
  *
  * A step reads tokens and samples the next ones behind them: one upload (all inputs lie in one block, the sampling
  * settings among them), one run of linked plans, which a device replays as one recording, and one download of the
@@ -47,7 +49,6 @@ struct served_model {
 	float *row;            /* [vocab] on the device: logits that come from the host … */
 	sample_plan *from_row; /* … and what samples from them */
 	char *block;           /* on the device: tokens sampled, settings and tokens of from_row, a step's inputs */
-	bool *taken;           /* [slots] false between uses: those of a batch */
 	int users;             /* slots in use */
 	int max_batch;
 	int64_t rounds;       /* attention rounds per layer */
@@ -81,21 +82,23 @@ typedef struct served_row {
 	const int32_t *tokens;
 	int64_t count; /* ≥ 1 */
 	float *scores; /* [count][score_floats], or NULL */
+	bool silent;   /* its logits are not wanted; they are not made if those of no row are */
 	int from;      /* ≥ 0: the token is what the last decode step sampled for that row, and `tokens` unused */
 } served_row;
 
-/* The plan for `rows` rows of at most `length` tokens: one row of up to SCHEDULER_PREFILL_CHUNK,
- * or up to max_batch rows of one; and for sampling after it with `adjusts` rows of tallies in all. The first call for a
- * shape compiles it. Touches no state. */
-status served_model_plan(served_model *m, int rows, int64_t length, bool scores, int64_t adjusts, served_plan **out,
+/* Rows of a step of prompts, at most. */
+int served_model_prompt_rows(const served_model *m);
+/* The plan for a step of prompts, up to served_model_prompt_rows with `tokens` ≤ SCHEDULER_PREFILL_CHUNK in all, or
+ * (tokens 0) for a decode step of up to max_batch rows; and for sampling after it with `adjusts` rows of tallies in all.
+ * The first call for a shape compiles it. Touches no state. */
+status served_model_plan(served_model *m, int rows, int64_t tokens, bool scores, int64_t adjusts, served_plan **out,
                          error *err);
 /* Issue a step: read the rows' tokens, and sample for those of `draws` [n_rows] (NULL: for nobody). Complete on return
  * where there is no `fetch`, and in a plan with scores. After a failure the rows' states are undefined. */
 status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws);
-/* Where the step's tokens are, on the device; those of decode steps until the next one samples. */
+/* Where the step's tokens are, on the device; those of decode steps, or of prompts, until the next one samples. */
 const int32_t *served_model_sampled(const served_plan *p);
-/* Rows and tokens that a plan was made for, and whether it gives scores. */
-int64_t served_plan_batch(const served_plan *p);
+/* Does a plan give scores? */
 bool served_plan_scores(const served_plan *p);
 /* Device address of a row's logits after its last token; they are there until the plan's next step. */
 const float *served_model_logits(const served_model *m, const served_plan *p, int row);

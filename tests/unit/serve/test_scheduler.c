@@ -136,7 +136,7 @@ static void a_long_prompt_delays_a_decoder_by_one_chunk_at_most(void **state)
 	drop(f, y);
 }
 
-static void prompts_are_read_in_the_order_of_arrival(void **state)
+static void long_prompts_that_come_together_are_read_a_chunk_each_in_turn(void **state)
 {
 	fixture *f = *state;
 	static int32_t ids[1000];
@@ -154,14 +154,87 @@ static void prompts_are_read_in_the_order_of_arrival(void **state)
 	scheduler_stats_read(f->scheduler, &stats);
 	assert_int_equal(stats.waiting, 3);
 	assert_int_equal(stats.sessions, 3);
+	for (int i = 0; i < 3; i++) { /* the first comes first */
+		tick(f);
+		for (int j = 0; j < 3; j++)
+			assert_int_equal(x[j]->tokens, j <= i ? SCHEDULER_PREFILL_CHUNK : 0);
+	}
 	while (!c[2].finished) {
 		tick(f);
-		assert_true(x[1]->tokens == 0 || x[0]->tokens >= 1000);
-		assert_true(x[2]->tokens == 0 || x[1]->tokens >= 700);
+		assert_in_range(x[0]->tokens - x[1]->tokens + SCHEDULER_PREFILL_CHUNK, 0, 2 * SCHEDULER_PREFILL_CHUNK);
+		assert_in_range(x[1]->tokens - x[2]->tokens + SCHEDULER_PREFILL_CHUNK, 0, 2 * SCHEDULER_PREFILL_CHUNK);
 	}
 	drain(f);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(x[i]->tokens, 1001 - 300 * i);
+		assert_reads_afresh(f, x[i]);
 		drop(f, x[i]);
+	}
+}
+
+/* A prompt of 16 chunks is first, and is halfway when five short ones come. */
+static void short_prompts_beside_a_long_one_are_read_within_a_few_ticks(void **state)
+{
+	fixture *f = *state;
+	enum { LONG = 16 * SCHEDULER_PREFILL_CHUNK, SHORTS = 5, SHORT = 30 };
+	static int32_t ids[LONG];
+	client reader, c[SHORTS], alone;
+	random_tokens(ids, LONG, 14);
+	session *x = open_session(f, "x", POSITION_CLAMP, false);
+	generation_request r = request(&alone, ids, SHORT, 3);
+	run(f, NULL, &alone, &r);
+	r = request(&reader, ids, LONG, 1);
+	start(f, x, &reader, &r);
+	while (x->tokens < LONG / 2)
+		tick(f);
+	for (int i = 0; i < SHORTS; i++) {
+		r = request(&c[i], ids, SHORT, 3);
+		start(f, NULL, &c[i], &r);
+	}
+	tick(f);
+	tick(f);
+	for (int i = 0; i < SHORTS; i++)
+		assert_int_equal(c[i].n_tokens, 1); /* all of them in one step behind the chunk that was next */
+	assert_int_equal(x->tokens, LONG / 2 + SCHEDULER_PREFILL_CHUNK);
+	drain(f);
+	for (int i = 0; i < SHORTS; i++)
+		assert_memory_equal(c[i].tokens, alone.tokens, 3 * sizeof(int32_t));
+	assert_int_equal(x->tokens, LONG + 1);
+	drop(f, x);
+}
+
+/* 100 + 1 + 150 tokens, then 7 + 40 + 40 + 30, for which there was no room, past 256, for which there is none beside 7. */
+static void prompts_that_come_together_share_steps(void **state)
+{
+	fixture *f = *state;
+	enum { N = 8 };
+	static const int64_t lengths[N] = {100, 1, 150, 7, 256, 40, 40, 30};
+	static const int step[N] = {0, 0, 0, 2, 4, 2, 2, 2}; /* the tick of the first token; between them they decode */
+	static int32_t ids[256];
+	static client c[N];
+	int told[N];
+	session *x[N];
+	char id[16];
+	random_tokens(ids, 256, 15);
+	for (int i = 0; i < N; i++) {
+		snprintf(id, sizeof id, "x%d", i);
+		x[i] = open_session(f, id, POSITION_WRAP, false);
+		generation_request r = request(&c[i], ids, lengths[i], 1);
+		start(f, x[i], &c[i], &r);
+		told[i] = -1;
+	}
+	for (int t = 0; scheduler_runnable(f->scheduler); t++) {
+		tick(f);
+		for (int i = 0; i < N; i++)
+			if (told[i] < 0 && c[i].n_tokens > 0)
+				told[i] = t;
+	}
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(told[i], step[i]);
+		assert_int_equal(c[i].finished, 1);
+		assert_reads_afresh(f, x[i]);
+		drop(f, x[i]);
+	}
 }
 
 static void two_models_take_turns(void **state)
@@ -376,10 +449,10 @@ static void a_callback_may_cancel_another_of_the_same_batch(void **state)
 	rivals both;
 	random_tokens(ids, 5, 13);
 	session *x = open_session(f, "x", POSITION_ERROR, false);
-	generation_request r = request(&both.victim, ids, 5, 20);
-	start(f, x, &both.victim, &r);
-	r = request(&both.canceller, ids, 5, 20);
+	generation_request r = request(&both.canceller, ids, 5, 20);
 	start(f, NULL, &both.canceller, &r);
+	r = request(&both.victim, ids, 5, 20);
+	start(f, x, &both.victim, &r);
 	both.canceller.context = &both;
 	both.canceller.on_event = cancel_the_other;
 	while (both.canceller.n_tokens < 3)
@@ -460,7 +533,10 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_decode_step_serves_everybody_up_to_the_batch_limit_in_turn, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_long_prompt_delays_a_decoder_by_one_chunk_at_most, setup, teardown),
-	    cmocka_unit_test_setup_teardown(prompts_are_read_in_the_order_of_arrival, setup, teardown),
+	    cmocka_unit_test_setup_teardown(long_prompts_that_come_together_are_read_a_chunk_each_in_turn, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(short_prompts_beside_a_long_one_are_read_within_a_few_ticks, setup, teardown),
+	    cmocka_unit_test_setup_teardown(prompts_that_come_together_share_steps, setup, teardown),
 	    cmocka_unit_test_setup_teardown(two_models_take_turns, setup, teardown),
 	    cmocka_unit_test_setup_teardown(without_credit_a_generation_parks_and_others_go_on, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_generation_that_begins_without_credit_waits_for_it, setup, teardown),

@@ -43,7 +43,7 @@ static void step(fixture *f, session **x, int n, const int32_t *tokens)
 		rows[i] = session_row(x[i], tokens + i, 1);
 		scores |= x[i]->scores != NULL;
 	}
-	assert_int_equal(served_model_plan(f->model, n, 1, scores, 0, &p, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, n, 0, scores, 0, &p, NULL), STATUS_OK);
 	assert_int_equal(served_model_step(f->model, p, rows, n, NULL), STATUS_OK);
 	for (int i = 0; i < n; i++) {
 		session_commit(x[i], tokens + i, 1, p, i);
@@ -98,6 +98,47 @@ static void rows_of_a_batch_of_any_size_have_the_bits_of_each_alone(void **state
 		open_kind(&f, &kinds[k]);
 		for (int n = 1; n <= 8; n++)
 			read_together_and_alone(&f, n);
+		fixture_close(&f);
+	}
+}
+
+/* Prompts of all lengths that arrive together, some with scores, and each alone. */
+static void read_prompts(fixture *f, const int64_t *lengths, int n)
+{
+	static int32_t ids[700];
+	static client c[8];
+	session *together[8];
+	char id[16];
+	random_tokens(ids, 700, 5);
+	for (int i = 0; i < n; i++) {
+		snprintf(id, sizeof id, "t%d", i);
+		together[i] = open_session(f, id, POSITION_WRAP, f->model->rounds > 0 && i % 3 == 1);
+		generation_request r = request(&c[i], ids + i, lengths[i], 0);
+		start(f, together[i], &c[i], &r);
+	}
+	drain(f);
+	for (int i = 0; i < n; i++) {
+		session *alone = open_session(f, "alone", POSITION_WRAP, together[i]->scores != NULL);
+		append(f, alone, ids + i, lengths[i]);
+		assert_int_equal(c[i].result.status, STATUS_OK);
+		assert_same_reading(f, together[i], alone);
+		drop(f, alone);
+		drop(f, together[i]);
+	}
+}
+
+static void prompts_that_share_steps_have_the_bits_of_each_alone(void **state)
+{
+	static const int64_t lengths[][8] = {
+	    {27, 27, 27, 27, 27, 27, 27, 27}, {1, 2, 3, 4, 5, 6, 7, 8}, {60, 1, 33, 64, 3, 17, 70, 8},
+	    {300, 20, 600, 1, 257, 100, 44, 256},
+	};
+	(void)state;
+	for (int k = 0; k < KINDS; k++) {
+		fixture f = {0};
+		open_kind(&f, &kinds[k]);
+		for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+			read_prompts(&f, lengths[i], 8);
 		fixture_close(&f);
 	}
 }
@@ -246,14 +287,14 @@ static void a_plan_is_made_once_for_as_many_states_as_there_can_be(void **state)
 	fixture *f = *state;
 	served_plan *two, *other, *scored, *chunk;
 	int32_t slot;
-	assert_int_equal(served_model_plan(f->model, 2, 1, false, 0, &two, NULL), STATUS_OK);
-	assert_int_equal(served_model_plan(f->model, 1, 1, false, 0, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 0, false, 0, &two, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 1, 0, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_not_equal(other, two);
-	assert_int_equal(served_model_plan(f->model, 2, 1, false, 0, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 0, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_equal(other, two);
-	assert_int_equal(served_model_plan(f->model, 3, 1, false, 0, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 3, 0, false, 0, &other, NULL), STATUS_OK);
 	assert_ptr_not_equal(other, two);
-	assert_int_equal(served_model_plan(f->model, 2, 1, true, 0, &scored, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 0, true, 0, &scored, NULL), STATUS_OK);
 	assert_ptr_not_equal(scored, two);
 	assert_int_equal(served_model_plan(f->model, 1, 17, false, 0, &chunk, NULL), STATUS_OK);
 	assert_int_equal(served_model_plan(f->model, 1, 64, false, 0, &other, NULL), STATUS_OK);
@@ -262,7 +303,7 @@ static void a_plan_is_made_once_for_as_many_states_as_there_can_be(void **state)
 	for (int i = 0; i < 17; i++)
 		assert_int_equal(served_model_take(f->model, &slot, NULL), STATUS_OK);
 	assert_ptr_equal(statepool_data(f->model->pool), data);
-	assert_int_equal(served_model_plan(f->model, 2, 1, false, 1000, &other, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, 2, 0, false, 1000, &other, NULL), STATUS_OK);
 	assert_ptr_equal(other, two);
 	for (int i = 0; i < 17; i++)
 		served_model_give(f->model, i);
@@ -303,6 +344,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(rows_of_a_batch_of_any_size_have_the_bits_of_each_alone),
+	    cmocka_unit_test(prompts_that_share_steps_have_the_bits_of_each_alone),
 	    cmocka_unit_test(chunks_say_what_token_by_token_says_additive_ones_to_the_bit),
 	    cmocka_unit_test_setup_teardown(the_first_step_takes_one_thread_and_leaves_all_to_what_runs_next, setup_cpu,
 	                                    teardown),
