@@ -7,6 +7,9 @@
  *                                                 tokens per second of COUNT sessions at once, ROWS of them in a step
  *                                                 (all), and of one: greedy tokens, and drawn ones
  *   bench_serve prefill CONFIG DTYPE TOKENS       tokens per second and growth of memory of one long prompt
+ *   bench_serve prompts CONFIG DTYPE COUNT TOKENS [ROUNDS]
+ *                                                 COUNT requests at once with prompts of TOKENS tokens: milliseconds to
+ *                                                 the first token, the median, p99 and that of the last
  *   bench_serve state CONFIG                      bytes of a session's state
  *
  * Sessions clamp positions past the end of the table. Models have random weights. Sessions that are compared take
@@ -299,6 +302,75 @@ static void prefill(char **arguments)
 	close_service(&s);
 }
 
+/* --- prompts ------------------------------------------------------------------------ */
+
+typedef struct arrival {
+	bench_times *times;
+	uint64_t submitted;
+} arrival;
+
+static int64_t on_first(void *context, const generation_event *e)
+{
+	arrival *a = context;
+	(void)e;
+	bench_times_add(a->times, (double)(clock_ns() - a->submitted));
+	return 1;
+}
+
+/* One request after the other begins as if none had been there, on a temporary session. */
+static void arrive(service *s, arrival *a, const int32_t *ids, int64_t tokens)
+{
+	error err = ERROR_INIT;
+	generation *g;
+	generation_request r = {.prompt = ids,
+	                        .n_prompt = tokens,
+	                        .max_tokens = 1,
+	                        .ignore_end = true,
+	                        .credit = 1,
+	                        .n_logprobs = -1,
+	                        .event = on_first,
+	                        .finished = on_finished,
+	                        .context = a};
+	sampling_default(&r.sampling);
+	r.sampling.temperature = 0;
+	a->submitted = clock_ns();
+	bench_check(scheduler_generate(s->scheduler, s->model, NULL, &r, &g, &err), &err);
+}
+
+static void prompts(char **arguments, int n)
+{
+	service s;
+	int count = atoi(arguments[2]), rounds = n > 4 ? atoi(arguments[4]) : 20;
+	int64_t tokens = atoll(arguments[3]);
+	int32_t *ids = calloc((size_t)(count + tokens), sizeof *ids);
+	arrival *a = calloc((size_t)count, sizeof *a);
+	if (count < 1 || tokens < 1 || !ids || !a)
+		bench_fail("%d prompts of %lld tokens", count, (long long)tokens);
+	open_service(&s, arguments[0], arguments[1], count, count);
+	for (int64_t i = 0; i < count + tokens; i++)
+		ids[i] = (int32_t)(3 + i * (i + 7) % (s.vocab - 3));
+	bench_times first = {0}, last = {0}, warm = {0};
+	for (int round = -2; round < rounds; round++) {
+		uint64_t began = clock_ns();
+		for (int i = 0; i < count; i++) {
+			a[i].times = round < 0 ? &warm : &first;
+			arrive(&s, &a[i], ids + i, tokens);
+		}
+		run(&s);
+		bench_times_add(round < 0 ? &warm : &last, (double)(clock_ns() - began));
+	}
+	printf("{\"prompts\": %d, \"tokens\": %lld, \"first_ms\": %.3f, \"first_p99_ms\": %.3f, \"last_ms\": %.3f, "
+	       "\"best_last_ms\": %.3f}\n",
+	       count, (long long)tokens, bench_times_median(&first) * 1e-6, bench_times_p99(&first) * 1e-6,
+	       bench_times_median(&last) * 1e-6, bench_times_best(&last) * 1e-6);
+	bench_times_free(&first);
+	bench_times_free(&last);
+	bench_times_free(&warm);
+	free(ids);
+	free(a);
+	close_service(&s);
+}
+
 static void state(char **arguments)
 {
 	backend *b = bench_backend();
@@ -321,9 +393,11 @@ int main(int argc, char **argv)
 		batch(argv + 2, n);
 	else if (strcmp(mode, "prefill") == 0 && n == 3)
 		prefill(argv + 2);
+	else if (strcmp(mode, "prompts") == 0 && (n == 4 || n == 5))
+		prompts(argv + 2, n);
 	else if (strcmp(mode, "state") == 0 && n == 1)
 		state(argv + 2);
 	else
-		bench_fail("usage: bench_serve decode|flat|batch|prefill|state CONFIG …, see the source's first lines");
+		bench_fail("usage: bench_serve decode|flat|batch|prefill|prompts|state CONFIG …, see the source's first lines");
 	return EXIT_SUCCESS;
 }
