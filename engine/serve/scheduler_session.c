@@ -39,7 +39,14 @@ status scheduler_session_new(scheduler *s, served_model *m, const char *id, cons
 {
 	*out = NULL;
 	TRY(admit(s, m, id, err));
-	TRY(session_new(out, m, id, o, err));
+	session *x;
+	TRY(session_new(&x, m, id, o, err));
+	status why = statepool_clear(m->pool, x->slot);
+	if (why != STATUS_OK) {
+		session_free(x);
+		return error_set(err, why, NULL, "the session's state could not be cleared: %s", status_text(why));
+	}
+	*out = x;
 	return enlist(s, out, err);
 }
 

@@ -67,7 +67,7 @@ status served_model_new(served_model **out, const char *id, const char *folder, 
 status served_model_load(served_model *m, bool *done, error *err);
 void served_model_free(served_model *m);
 
-/* A zeroed slot for a session. STATUS_BUSY, STATUS_NOMEM, STATUS_DEVICE. */
+/* A slot for a session, with anything in it. STATUS_BUSY, STATUS_NOMEM. */
 status served_model_take(served_model *m, int32_t *slot, error *err);
 void served_model_give(served_model *m, int32_t slot);
 

@@ -36,7 +36,8 @@ struct session {
 	float *scores;            /* [capacity][score_floats], NULL without explain */
 };
 
-/* An empty session with a slot of m. On error *out is NULL. */
+/* An empty session with a slot of m, which has to be cleared before it may be exported empty or after a few tokens
+ * (statepool.h). On error *out is NULL. */
 status session_new(session **out, served_model *m, const char *id, const session_options *o, error *err);
 void session_free(session *x);
 

@@ -89,11 +89,6 @@ status statepool_take(statepool *p, int32_t *slot)
 	if (i == p->slots)
 		TRY(statepool_extend(p, 2 * p->slots));
 	p->taken[i] = 1;
-	status s = p->backend->clear(p->backend, statepool_slot(p, (int32_t)i), p->slot_bytes);
-	if (s != STATUS_OK) {
-		p->taken[i] = 0;
-		return s;
-	}
 	*slot = (int32_t)i;
 	return STATUS_OK;
 }
@@ -122,6 +117,11 @@ int64_t statepool_slots(const statepool *p)
 size_t statepool_slot_bytes(const statepool *p)
 {
 	return p->slot_bytes;
+}
+
+status statepool_clear(statepool *p, int32_t slot)
+{
+	return p->backend->clear(p->backend, statepool_slot(p, slot), p->slot_bytes);
 }
 
 status statepool_copy(statepool *p, int32_t to, int32_t from)

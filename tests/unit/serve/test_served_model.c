@@ -208,6 +208,42 @@ static void the_first_step_takes_one_thread_and_leaves_all_to_what_runs_next(voi
 	drop(f, x);
 }
 
+/* NaN in all of it, as the worst that another session can leave. */
+static void what_a_slot_held_before_changes_nothing_and_is_never_exported(void **state)
+{
+	(void)state;
+	for (int k = 0; k < KINDS; k += 3) {
+		fixture f = {0};
+		open_kind(&f, &kinds[k]);
+		int32_t ids[20], slot;
+		client clean, used;
+		void *blob[2];
+		size_t bytes[2];
+		random_tokens(ids, 20, 6);
+		generation_request r = request(&clean, ids, 20, 60);
+		r.max_tokens = POSITIONS - 20;
+		run(&f, NULL, &clean, &r);
+		for (int i = 0; i < 2; i++) {
+			session *x = open_session(&f, "x", POSITION_ERROR, false);
+			append(&f, x, ids, 9);
+			assert_int_equal(scheduler_session_export(f.scheduler, x, &blob[i], &bytes[i], NULL), STATUS_OK);
+			drop(&f, x);
+			assert_int_equal(served_model_take(f.model, &slot, NULL), STATUS_OK);
+			memset((char *)statepool_data(f.model->pool) + (size_t)slot * statepool_slot_bytes(f.model->pool),
+			       0xff, statepool_slot_bytes(f.model->pool));
+			served_model_give(f.model, slot);
+		}
+		r.context = memset(&used, 0, sizeof used);
+		run(&f, NULL, &used, &r);
+		assert_memory_equal(used.tokens, clean.tokens, (size_t)clean.n_tokens * sizeof *clean.tokens);
+		assert_int_equal(bytes[0], bytes[1]);
+		assert_memory_equal(blob[0], blob[1], bytes[0]);
+		free(blob[0]);
+		free(blob[1]);
+		fixture_close(&f);
+	}
+}
+
 static void weights_of_every_type_say_nearly_the_same(void **state)
 {
 	(void)state;
@@ -348,6 +384,7 @@ int main(void)
 	    cmocka_unit_test(chunks_say_what_token_by_token_says_additive_ones_to_the_bit),
 	    cmocka_unit_test_setup_teardown(the_first_step_takes_one_thread_and_leaves_all_to_what_runs_next, setup_cpu,
 	                                    teardown),
+	    cmocka_unit_test(what_a_slot_held_before_changes_nothing_and_is_never_exported),
 	    cmocka_unit_test(weights_of_every_type_say_nearly_the_same),
 	    cmocka_unit_test(a_model_without_rounds_is_served_but_not_explained),
 	    cmocka_unit_test_setup_teardown(a_model_is_loaded_anew_for_weights_of_another_type, setup_cpu, teardown),

@@ -54,7 +54,6 @@ static void slots_keep_their_content_while_the_pool_grows(void **state)
 		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
 		assert_int_equal(slot, i);
 		write_slot(p, slot, (float)(1000 * i));
-		/* Memory for a power of two of slots, which is what pads a batch of those that are taken. */
 		assert_true(statepool_slots(p) > i && (statepool_slots(p) & (statepool_slots(p) - 1)) == 0);
 		assert_true(statepool_slots(p) <= statepool_capacity(p));
 		assert_ptr_equal(statepool_data(p), data);
@@ -131,7 +130,7 @@ static void a_full_pool_is_busy_until_a_slot_comes_back(void **state)
 	statepool_free(p);
 }
 
-static void a_slot_never_shows_what_was_there_before(void **state)
+static void a_cleared_slot_does_not_show_what_was_there_before(void **state)
 {
 	statepool *p;
 	int32_t slot;
@@ -141,6 +140,7 @@ static void a_slot_never_shows_what_was_there_before(void **state)
 	write_slot(p, slot, 5);
 	statepool_give(p, slot);
 	assert_int_equal(statepool_take(p, &slot), STATUS_OK);
+	assert_int_equal(statepool_clear(p, slot), STATUS_OK);
 	assert_slot(p, slot, 0, 0);
 	statepool_free(p);
 }
@@ -181,7 +181,7 @@ int main(void)
 	    cmocka_unit_test(memory_comes_with_the_slots),
 	    cmocka_unit_test(without_memory_for_more_the_pool_stays_as_it_was),
 	    cmocka_unit_test(a_full_pool_is_busy_until_a_slot_comes_back),
-	    cmocka_unit_test(a_slot_never_shows_what_was_there_before),
+	    cmocka_unit_test(a_cleared_slot_does_not_show_what_was_there_before),
 	    cmocka_unit_test(a_copy_is_independent_of_its_original),
 	    cmocka_unit_test(impossible_sizes_are_refused),
 	};
