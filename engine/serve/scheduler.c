@@ -1,14 +1,8 @@
 /* scheduler.c - whose turn it is.
  *
  * Turns go round: one decode step for each model that has somebody to decode, then one
- * step of prompts, then again. Whatever was in a step goes to the end of the queue, so with more than max_batch
- * generations that decode each waits equally long, and a long prompt goes behind the others after each of its chunks.
- *
- * A step of prompts takes the first in the queue and those of its model behind it, while their chunks fit. A chunk is
- * always min(SCHEDULER_PREFILL_CHUNK, what is left), never less because of what is beside it: softmax attention adds up
- * in the pieces in which a prompt is read. So a prompt has the bits that it has alone.
- * (Prompts could read beside the rows that decode, in one step: the bits would be the same, and a step of a large model,
- * whose time goes into weights, would be saved.)
+ * step of prompts (scheduler_prompts.c), then again. Within a model, those decoded go to the
+ * end of the queue, so with more than max_batch of them everybody waits equally long.
  *
  * A step reads tokens and then samples behind them, for the whole batch in one call; only the tokens come to the host.
  * A row of logits follows where a session stops, and where log-probabilities are wanted.
@@ -259,11 +253,11 @@ static served_model *turn_model(const scheduler *s, int turn)
 	return m;
 }
 
-static void enter(flight *f, served_model *m, bool prompts)
+static void enter(flight *f, served_model *m)
 {
 	f->model = m;
 	f->n = 0;
-	f->prompts = prompts;
+	f->prompts = false;
 }
 
 /* The next row: g reads its next token, which is row `from` of the step under way, or told already. */
@@ -281,54 +275,10 @@ static void add_row(scheduler *s, flight *f, generation *g, int from)
 /* Those of m who can decode, longest waiting first. */
 static void decode_gather(scheduler *s, served_model *m, flight *f)
 {
-	enter(f, m, false);
+	enter(f, m);
 	for (generation *g = s->first; g && f->n < s->limits.max_batch; g = g->following)
 		if (g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g))
 			add_row(s, f, g, -1);
-}
-
-/* From g on, the first request with something to read, or to sample for the first time. */
-static generation *prompt_from(const scheduler *s, generation *g)
-{
-	if (s->n_prompts == 0)
-		return NULL;
-	while (g && !(g->phase == GENERATION_PROMPT && generation_runnable(g)))
-		g = g->following;
-	return g;
-}
-
-static int64_t chunk_of(const generation *g)
-{
-	int64_t left = g->n_prompt - g->n_read;
-	return left < SCHEDULER_PREFILL_CHUNK ? left : SCHEDULER_PREFILL_CHUNK;
-}
-
-/* g, which has something to read, and those behind it whose chunks fit. */
-static void prompts_gather(scheduler *s, generation *g, flight *f)
-{
-	served_model *m = g->session->model;
-	int64_t room = SCHEDULER_PREFILL_CHUNK;
-	enter(f, m, true);
-	for (; g && room > 0 && f->n < served_model_prompt_rows(m); g = prompt_from(s, g->following)) {
-		int64_t n = chunk_of(g);
-		if (g->session->model != m || n == 0 || n > room)
-			continue;
-		room -= n;
-		g->reading = n;
-		f->batch[f->n++] = g;
-	}
-}
-
-/* The rows of a step of prompts. Of a chunk that is not the last, only a session that may stay wants the logits. */
-static void prompts_rows(scheduler *s, const flight *f)
-{
-	for (int i = 0; i < f->n; i++) {
-		generation *g = f->batch[i];
-		s->rows[i] = session_row(g->session, g->prompt + g->n_read, g->reading);
-		s->rows[i].silent = g->temporary && g->n_read + g->reading < g->n_prompt;
-		s->draws[i] = generation_wants(g, g->reading, g->reading);
-		s->counters.prompt_tokens += (uint64_t)g->reading;
-	}
 }
 
 /* A token could not be told, although the step behind it has been issued. */
@@ -430,11 +380,11 @@ static status find_plan_for_some(flight *f, error *err)
 	}
 }
 
-/* Issue a step; its batch goes to the end of the queue. */
-static status issue_and_requeue(scheduler *s, flight *f)
+/* Issue a decode step; its batch goes to the end of the queue. */
+static status decode_issue(scheduler *s, flight *f)
 {
 	TRY(issue(s, f));
-	s->counters.batched_sequences += f->prompts ? 0 : (uint64_t)f->n;
+	s->counters.batched_sequences += (uint64_t)f->n;
 	for (int i = 0; i < f->n; i++) {
 		queue_remove(s, f->batch[i]);
 		queue_append(s, f->batch[i]);
@@ -472,7 +422,7 @@ static status run_ahead(scheduler *s, flight *now)
 	if (!may_be_overtaken(s, now))
 		return STATUS_OK;
 	s->ahead = NULL;
-	enter(next, now->model, false);
+	enter(next, now->model);
 	for (generation *g = s->first; g && next->n < s->limits.max_batch; g = g->following) {
 		generation **row = g->row[now - s->flights];
 		if (g->session->model != now->model || g->phase == GENERATION_PROMPT ||
@@ -484,7 +434,7 @@ static status run_ahead(scheduler *s, flight *now)
 	}
 	if (next->n == 0 || find_plan(next, NULL) != STATUS_OK)
 		return STATUS_OK;
-	TRY(issue_and_requeue(s, next));
+	TRY(decode_issue(s, next));
 	s->ahead = next;
 	return STATUS_OK;
 }
@@ -499,7 +449,7 @@ static status decode(scheduler *s, flight *f)
 		why = find_plan_for_some(f, &err);
 		if (why != STATUS_OK)
 			return no_plan(s, f->batch[0], why, &err);
-		why = issue_and_requeue(s, f);
+		why = decode_issue(s, f);
 	}
 	if (why == STATUS_OK)
 		why = run_ahead(s, f);
@@ -549,17 +499,18 @@ static status prefill(scheduler *s, generation *g)
 {
 	flight *f = free_flight(s);
 	error err;
+	s->prompt_steps++;
 	begin(s, g);
-	if (chunk_of(g) == 0)
+	if (g->n_read == g->n_prompt)
 		return resume(s, g);
-	prompts_gather(s, g, f);
+	scheduler_prompts_gather(s, g, f);
 	status why = find_plan_for_some(f, &err);
 	if (why != STATUS_OK)
 		return no_plan(s, g, why, &err);
 	for (int i = 0; i < f->n; i++)
 		begin(s, f->batch[i]);
-	prompts_rows(s, f);
-	if (issue_and_requeue(s, f) != STATUS_OK)
+	scheduler_prompts_rows(s, f);
+	if (issue(s, f) != STATUS_OK)
 		return lose_device(s, NULL);
 	return take(s, f);
 }
@@ -602,7 +553,7 @@ status scheduler_tick(scheduler *s)
 			if (f->n > 0)
 				return decode(s, f);
 		} else {
-			generation *g = prompt_from(s, s->first);
+			generation *g = scheduler_prompts_first(s);
 			if (g)
 				return prefill(s, g);
 		}

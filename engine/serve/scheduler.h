@@ -2,13 +2,14 @@
  *
  * The scheduler owns the served models, their state pools and every live
  * session, and advances generations by ticks: one tick is one batched decode step
- * (one token for every runnable generation of a model) or one prefill chunk. It has no
+ * (one token for every runnable generation of a model) or one step of prompts. It has no
  * thread and no clock of its own policy: the executor thread calls it, tests call
  * it directly. All functions belong to that one thread, except those marked "any thread".
  *
- * Fairness: decode goes first; between two decode steps at most one prefill chunk of
- * PREFILL_CHUNK tokens runs, oldest request first, so a long prompt delays nobody's
- * tokens by more than a chunk. Parked generations (no credit) hold their slot and take no turn.
+ * Fairness: decode goes first; between two decode steps at most one step of PREFILL_CHUNK tokens of prompts runs, so
+ * prompts delay a token by no more than that. Prompts share a step while they fit; short ones go before long ones, but
+ * every fourth step is for the oldest. A prompt is there to be read as soon as its request is: nothing waits for others
+ * to join. Parked generations (no credit) hold their slot and take no turn.
  *
  * Callbacks may call anything here but scheduler_tick and scheduler_free. */
 #ifndef ENGINE_SERVE_SCHEDULER_H
@@ -176,7 +177,7 @@ void generation_cancel(generation *g);
 
 /* Is there anything that scheduler_tick could do now? */
 bool scheduler_runnable(const scheduler *s);
-/* One decode step or prefill chunk. A failing device ends every generation with STATUS_DEVICE. */
+/* One decode step or step of prompts. A failing device ends every generation with STATUS_DEVICE. */
 status scheduler_tick(scheduler *s);
 
 typedef struct scheduler_stats {

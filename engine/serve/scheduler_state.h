@@ -1,4 +1,4 @@
-/* scheduler_state.h - what scheduler.c, scheduler_model.c and scheduler_session.c share. */
+/* scheduler_state.h - what the sources of the scheduler share. */
 #ifndef ENGINE_SERVE_SCHEDULER_STATE_H
 #define ENGINE_SERVE_SCHEDULER_STATE_H
 
@@ -36,6 +36,7 @@ struct scheduler {
 	uint64_t serial; /* of the next generation */
 
 	int turn;                 /* whose is next: the i-th model's decode step, or (n_models) the prefill */
+	unsigned prompt_steps;    /* so far */
 	flight flights[FLIGHTS];
 	flight *ahead;            /* the one that waits to be taken between ticks; NULL: none */
 	served_row *rows;         /* [max_batch] of the step being issued */
@@ -44,6 +45,11 @@ struct scheduler {
 	scheduler_stats counters; /* the four that only grow */
 };
 
+/* The prompt that the next step of prompts is for, or that is read and waits for its first token; NULL: there is none. */
+generation *scheduler_prompts_first(const scheduler *s);
+/* f's batch: `first`, which has something to read, and others of its model. Then what they read, as s->rows and s->draws. */
+void scheduler_prompts_gather(scheduler *s, generation *first, flight *f);
+void scheduler_prompts_rows(scheduler *s, const flight *f);
 /* A model has been used now. */
 void scheduler_model_touch(scheduler *s, served_model *m);
 /* Free every model; none is in use any more. */
