@@ -225,8 +225,7 @@ static value attend(builder *b, const additive_config *c, int layer, int round, 
 	if (b->spec->recurrent) {
 		int64_t offset = builder_state(b, attention_state_floats(c->hidden, c->heads, k));
 		stream_params params = {c->heads, k, offset};
-		a = op_additive_stream(b->g, x, w, b->pool, b->slot, b->position, b->length, b->mask, b->start,
-		                       params);
+		a = op_additive_stream(b->g, x, w, b->pool, b->slot, b->position, b->length, b->mask, b->start, params);
 	} else {
 		a = op_additive_attention(b->g, x, w, b->mask, c->heads, k);
 	}

@@ -25,7 +25,8 @@
  *
  * Callbacks may start, cancel, grant and delete; they must not tick or free the scheduler. Nothing here
  * holds a position in the list across a callback. A callback that makes a session read what it owes runs the plan for
- * one prompt: the only generation whose logits may lie there is the one that is calling back, and it needs them no more.
+ * one prompt: the only generation whose logits may lie there is the one that is calling back, and it needs them no
+ * more.
  */
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"

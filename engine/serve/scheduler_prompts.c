@@ -6,8 +6,8 @@
  * A chunk is always min(SCHEDULER_PREFILL_CHUNK, what is left), never less because of what is beside it: softmax
  * attention adds up in the pieces in which a prompt is read. So a prompt has the bits that it has alone.
  *
- * (Prompts could read beside the rows that decode, in one step: the bits would be the same, and a step of a large model,
- * whose time goes into weights, would be saved.) */
+ * (Prompts could read beside the rows that decode, in one step: the bits would be the same, and a step of a large
+ * model, whose time goes into weights, would be saved.) */
 #include "engine/serve/scheduler_state.h"
 
 /* From g on, the first request with something to read, or to sample for the first time. */

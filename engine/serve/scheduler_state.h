@@ -45,9 +45,11 @@ struct scheduler {
 	scheduler_stats counters; /* the four that only grow */
 };
 
-/* The prompt that the next step of prompts is for, or that is read and waits for its first token; NULL: there is none. */
+/* The prompt that the next step of prompts is for, or that is read and waits for its first token; NULL: there is none.
+ */
 generation *scheduler_prompts_first(const scheduler *s);
-/* f's batch: `first`, which has something to read, and others of its model. Then what they read, as s->rows and s->draws. */
+/* f's batch: `first`, which has something to read, and others of its model. Then what they read, as s->rows and
+ * s->draws. */
 void scheduler_prompts_gather(scheduler *s, generation *first, flight *f);
 void scheduler_prompts_rows(scheduler *s, const flight *f);
 /* A model has been used now. */

@@ -2,8 +2,8 @@
  *
  * A step runs on the smallest plan that holds it. Where plans can be given smaller inputs (plan_reshape: the CPU), a
  * step costs what its own rows and tokens cost, and the sizes are there only because a plan's activations
- * lie closer together the smaller it is. Where plans are recorded, shapes are fixed and the step is padded: an exact plan
- * per shape would compile thousands. */
+ * lie closer together the smaller it is. Where plans are recorded, shapes are fixed and the step is padded: an exact
+ * plan per shape would compile thousands. */
 #include "engine/serve/served_model.h"
 
 #include <assert.h>

@@ -89,8 +89,8 @@ typedef struct served_row {
 /* Rows of a step of prompts, at most. */
 int served_model_prompt_rows(const served_model *m);
 /* The plan for a step of prompts, up to served_model_prompt_rows with `tokens` ≤ SCHEDULER_PREFILL_CHUNK in all, or
- * (tokens 0) for a decode step of up to max_batch rows; and for sampling after it with `adjusts` rows of tallies in all.
- * The first call for a shape compiles it. Touches no state. */
+ * (tokens 0) for a decode step of up to max_batch rows; and for sampling after it with `adjusts` rows of tallies in
+ * all. The first call for a shape compiles it. Touches no state. */
 status served_model_plan(served_model *m, int rows, int64_t tokens, bool scores, int64_t adjusts, served_plan **out,
                          error *err);
 /* Issue a step: read the rows' tokens, and sample for those of `draws` [n_rows] (NULL: for nobody). Complete on return

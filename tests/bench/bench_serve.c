@@ -398,6 +398,7 @@ int main(int argc, char **argv)
 	else if (strcmp(mode, "state") == 0 && n == 1)
 		state(argv + 2);
 	else
-		bench_fail("usage: bench_serve decode|flat|batch|prefill|prompts|state CONFIG …, see the source's first lines");
+		bench_fail("usage: bench_serve decode|flat|batch|prefill|prompts|state CONFIG …, see the source's "
+		           "first lines");
 	return EXIT_SUCCESS;
 }

@@ -534,8 +534,9 @@ static chained chained_new(stream_kind kind)
 	value pool = graph_state(g, "pool", SHAPE2(CHAINED_ROWS, floats));
 	value slot = graph_input(g, "slot", DTYPE_I32, rows), position = graph_input(g, "position", DTYPE_I32, rows),
 	      length = graph_input(g, "length", DTYPE_I32, rows);
-	attention_values a = op_additive_stream(g, n, graph_input(g, "w", DTYPE_F32, weight), pool, slot, position, length,
-	                                        VALUE_NONE, VALUE_NONE, (stream_params){kind.heads, kind.window, 0});
+	attention_values a =
+	    op_additive_stream(g, n, graph_input(g, "w", DTYPE_F32, weight), pool, slot, position, length, VALUE_NONE,
+	                       VALUE_NONE, (stream_params){kind.heads, kind.window, 0});
 	graph_output(g, op_gate(g, r, a.pooled, graph_input(g, "values", DTYPE_F32, x)), "y");
 	tensor t = call_tensor(DTYPE_F32, SHAPE2(CHAINED_ROWS, floats));
 	chained c = {.pool = t};

@@ -227,7 +227,8 @@ static void short_prompts_beside_a_long_one_are_read_within_a_few_ticks(void **s
 	drop(f, x);
 }
 
-/* 100 + 1 + 150 tokens, then 7 + 40 + 40 + 30, for which there was no room, past 256, for which there is none beside 7. */
+/* 100 + 1 + 150 tokens, then 7 + 40 + 40 + 30, for which there was no room, past 256, for which there is none beside 7.
+ */
 static void prompts_that_come_together_share_steps(void **state)
 {
 	fixture *f = *state;
@@ -559,7 +560,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_long_prompt_delays_a_decoder_by_one_chunk_at_most, setup, teardown),
 	    cmocka_unit_test_setup_teardown(prompts_of_one_length_are_read_in_the_order_of_arrival, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_long_prompt_is_read_although_short_ones_keep_coming, setup, teardown),
-	    cmocka_unit_test_setup_teardown(short_prompts_beside_a_long_one_are_read_within_a_few_ticks, setup, teardown),
+	    cmocka_unit_test_setup_teardown(short_prompts_beside_a_long_one_are_read_within_a_few_ticks, setup,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(prompts_that_come_together_share_steps, setup, teardown),
 	    cmocka_unit_test_setup_teardown(two_models_take_turns, setup, teardown),
 	    cmocka_unit_test_setup_teardown(without_credit_a_generation_parks_and_others_go_on, setup, teardown),

@@ -130,7 +130,9 @@ static void read_prompts(fixture *f, const int64_t *lengths, int n)
 static void prompts_that_share_steps_have_the_bits_of_each_alone(void **state)
 {
 	static const int64_t lengths[][8] = {
-	    {27, 27, 27, 27, 27, 27, 27, 27}, {1, 2, 3, 4, 5, 6, 7, 8}, {60, 1, 33, 64, 3, 17, 70, 8},
+	    {27, 27, 27, 27, 27, 27, 27, 27},
+	    {1, 2, 3, 4, 5, 6, 7, 8},
+	    {60, 1, 33, 64, 3, 17, 70, 8},
 	    {300, 20, 600, 1, 257, 100, 44, 256},
 	};
 	(void)state;
@@ -226,10 +228,12 @@ static void what_a_slot_held_before_changes_nothing_and_is_never_exported(void *
 		for (int i = 0; i < 2; i++) {
 			session *x = open_session(&f, "x", POSITION_ERROR, false);
 			append(&f, x, ids, 9);
-			assert_int_equal(scheduler_session_export(f.scheduler, x, &blob[i], &bytes[i], NULL), STATUS_OK);
+			assert_int_equal(scheduler_session_export(f.scheduler, x, &blob[i], &bytes[i], NULL),
+			                 STATUS_OK);
 			drop(&f, x);
 			assert_int_equal(served_model_take(f.model, &slot, NULL), STATUS_OK);
-			memset((char *)statepool_data(f.model->pool) + (size_t)slot * statepool_slot_bytes(f.model->pool),
+			memset((char *)statepool_data(f.model->pool) +
+			           (size_t)slot * statepool_slot_bytes(f.model->pool),
 			       0xff, statepool_slot_bytes(f.model->pool));
 			served_model_give(f.model, slot);
 		}

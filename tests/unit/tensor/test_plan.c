@@ -383,11 +383,9 @@ static void inputs_that_fit_neither_the_plan_nor_each_other_are_refused(void **s
 	graph *g = make_network(&n, MANY, MANY);
 	plan *p = compile(&recording, g, (plan_binding[]){{n.w, w}}, 1);
 	const plan_shape wrong[] = {
-	    {n.x, SHAPE2(MANY + 1, CHANNELS)},
-	    {n.x, SHAPE1(CHANNELS)},
+	    {n.x, SHAPE2(MANY + 1, CHANNELS)}, {n.x, SHAPE1(CHANNELS)},
 	    {n.x, SHAPE2(2, CHANNELS - 1)}, /* layernorm has CHANNELS weights */
-	    {n.w, SHAPE2(CLASSES, CHANNELS)},
-	    {n.y, SHAPE2(1, CLASSES)},
+	    {n.w, SHAPE2(CLASSES, CHANNELS)},  {n.y, SHAPE2(1, CLASSES)},
 	    {VALUE_NONE, SHAPE2(1, CHANNELS)},
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -485,8 +483,7 @@ int main(void)
 	    cmocka_unit_test(a_bound_result_is_written_where_the_caller_wants_it),
 	    cmocka_unit_test(unwanted_results_have_no_memory),
 	    cmocka_unit_test(an_empty_tensor_is_not_an_absent_one),
-	    cmocka_unit_test(
-	        with_smaller_inputs_a_plan_gives_what_one_made_for_them_gives_and_touches_nothing_behind),
+	    cmocka_unit_test(with_smaller_inputs_a_plan_gives_what_one_made_for_them_gives_and_touches_nothing_behind),
 	    cmocka_unit_test(inputs_that_fit_neither_the_plan_nor_each_other_are_refused),
 	    cmocka_unit_test(bad_bindings_are_refused),
 	    cmocka_unit_test(a_graph_with_an_error_is_refused_with_its_words),
