@@ -262,9 +262,11 @@ $(FAULTS): tests/faults/faults.c tests/faults/faults.h
 	$(Q)$(CC) $(CPPFLAGS) -std=c17 $(WARN) -O2 -g -fPIC -fvisibility=hidden -fno-builtin -shared -o $@ $< -ldl
 FAULTS_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(FAULTS))
 
+# Two processes, since much of the time is spent waiting; a file's tests share services, so they stay together.
+PYTEST_JOBS ?= -n 2 --dist loadfile
 .PHONY: pytest
 pytest: all $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults) \
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults) \
 	  $(if $(EMULATOR_ALL),,$(WITHOUT_EMULATOR))
 # What a build without the emulated device leaves out.
 WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_device_loss.py \
