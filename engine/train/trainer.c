@@ -26,27 +26,22 @@
  * The weights change in the last node of `update` only, and the step number in the same call
  * of trainer_advance, or, on such a device, when its numbers are taken in; until then trainer_settle waits for them.
  * So whenever a run is saved, weights, moments and step number belong together. */
-#include "engine/train/trainer.h"
+#include "engine/train/trainer_private.h"
 
 #include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/train/checkpoint.h"
-#include "engine/train/optimizer.h"
-#include "engine/train/pass.h"
-#include "engine/train/preview.h"
 
 enum {
 	MAX_BAD_STEPS = 3,
 	/* How long one call waits for a device that works behind the host's back, and how often it looks. */
 	WAIT_NS = 100000,
 	LOOK_NS = 20000,
-	MAX_AWAITED = 3, /* a loss, the norm after it, the loss of the batch ahead */
 };
 
 /* Share of the newest step in the smoothed speed. */
@@ -58,41 +53,6 @@ typedef struct stage {
 	bool (*ready)(const trainer *t);                           /* for its end, when all is issued; NULL: at once */
 	status (*leave)(trainer *t, unsigned *events, error *err); /* chooses t->stage */
 } stage;
-
-/* A number on its way: a micro-batch's loss, or the squared norm of the gradients, which ends a step. */
-typedef struct awaited {
-	const float *at; /* on the device */
-	unsigned fetch;
-	bool ends_step;
-} awaited;
-
-struct trainer {
-	model *model;
-	train_options options;
-	uint64_t shuffle;
-	const dataset *train, *valid;
-	uint64_t train_hash, valid_hash;
-	optimizer *optimizer;
-	pass *train_pass, *valid_pass; /* valid_pass: NULL without validation data, */
-	preview *preview;              /* and so is this */
-
-	const stage *stage; /* NULL: nothing left to do */
-	int cursor;         /* next node of the stage's plan, -1 before enter */
-	bool told_finished;
-	unsigned owed;                /* events of trainer_settle, for the next advance */
-	int64_t issued;               /* steps whose update is issued: progress.step or one more */
-	int64_t micro;                /* micro-batches of the step after those */
-	awaited awaited[MAX_AWAITED]; /* oldest first */
-	int n_awaited, n_left;        /* how many, and how many of them the stage `take` leaves on their way */
-	double loss_sum;              /* of what was taken of a step */
-	uint64_t step_began;
-	int64_t valid_blocks, valid_batch, valid_at; /* of one evaluation; blocks done */
-	double valid_sum, valid_count;
-	int64_t valid_step; /* the step after which the last evaluation was, 0: none */
-	int bad_steps;      /* not finite, in a row */
-	train_progress progress;
-	error failed; /* the final error, once there is one */
-};
 
 static const stage batch_stage, gather_stage, update_stage, take_stage, evaluate_stage, preview_stage;
 
@@ -154,9 +114,9 @@ static status batch_enter(trainer *t)
 static status await(trainer *t, const float *at, bool ends_step)
 {
 	backend *b = model_backend(t->model);
-	assert(t->n_awaited < MAX_AWAITED);
-	awaited *a = &t->awaited[t->n_awaited++];
-	*a = (awaited){.at = at, .ends_step = ends_step};
+	assert(t->n_awaited < TRAINER_MAX_AWAITED);
+	trainer_awaited *a = &t->awaited[t->n_awaited++];
+	*a = (trainer_awaited){.at = at, .ends_step = ends_step};
 	return b->fetch ? b->fetch(b, at, sizeof *at, &a->fetch) : STATUS_OK;
 }
 
@@ -258,7 +218,7 @@ static status end_step(trainer *t, float norm2, unsigned *events, error *err)
 static status take_oldest(trainer *t, unsigned *events, error *err)
 {
 	backend *b = model_backend(t->model);
-	awaited a = t->awaited[0];
+	trainer_awaited a = t->awaited[0];
 	float number;
 	TRY(b->fetch ? b->fetch_take(b, a.fetch, &number, sizeof number)
 	             : b->download(b, &number, a.at, sizeof number));
@@ -564,59 +524,11 @@ void trainer_free(trainer *t)
 
 /* --- saving and resuming ------------------------------------------------------------- */
 
-/* The numbers of train_progress that a run carries on; not finite is null in JSON. */
-static const struct {
-	const char *name;
-	size_t offset;
-} carried[] = {
-    {"train_loss", offsetof(train_progress, train_loss)},
-    {"gradient_norm", offsetof(train_progress, gradient_norm)},
-    {"learning_rate", offsetof(train_progress, learning_rate)},
-    {"valid_loss", offsetof(train_progress, valid_loss)},
-    {"bits_per_byte", offsetof(train_progress, bits_per_byte)},
-    {"tokens_per_second", offsetof(train_progress, tokens_per_second)},
-};
-enum { CARRIED = sizeof carried / sizeof carried[0] };
-
-static json_t *describe_data(const dataset *d, uint64_t hash)
-{
-	char hex[20];
-	snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
-	return d ? json_pack("{s:I, s:s}", "tokens", (json_int_t)dataset_tokens(d), "fingerprint", hex) : json_null();
-}
-
-/* NULL when out of memory. */
-static json_t *write_progress(const train_progress *p)
-{
-	json_t *json = json_object();
-	bool ok = json != NULL;
-	for (int i = 0; i < CARRIED && ok; i++) {
-		double number;
-		memcpy(&number, (const char *)p + carried[i].offset, sizeof number);
-		ok =
-		    json_object_set_new(json, carried[i].name, isfinite(number) ? json_real(number) : json_null()) == 0;
-	}
-	if (ok)
-		return json;
-	json_decref(json);
-	return NULL;
-}
-
-/* NULL when out of memory. */
-static json_t *write_state(const trainer *t)
-{
-	return json_pack("{s:I, s:I, s:I, s:i, s:o, s:o, s:o, s:o}", "step", (json_int_t)t->progress.step, "tokens",
-	                 (json_int_t)t->progress.tokens, "valid_step", (json_int_t)t->valid_step, "bad_steps",
-	                 t->bad_steps, "options", train_options_write(&t->options), "training_data",
-	                 describe_data(t->train, t->train_hash), "validation_data",
-	                 describe_data(t->valid, t->valid_hash), "progress", write_progress(&t->progress));
-}
-
 status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const char *id, const json_t *about,
                     error *err)
 {
 	TRY(trainer_settle(t, err));
-	json_t *state = write_state(t);
+	json_t *state = trainer_state_write(t);
 	if (!state)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	status s = checkpoint_write(folder, t->model, t->optimizer, tok, state, id, about, err);
@@ -624,57 +536,19 @@ status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const 
 	return s;
 }
 
-/* Compare what decides the future with the trainer's own. */
-static status check_state(const json_t *saved, const json_t *own, error *err)
-{
-	static const char *const data[] = {"training_data", "validation_data"};
-	const json_t *options = json_object_get(saved, "options"), *mine = json_object_get(own, "options");
-	for (void *i = json_object_iter((json_t *)(uintptr_t)mine); i;
-	     i = json_object_iter_next((json_t *)(uintptr_t)mine, i)) {
-		const char *key = json_object_iter_key(i);
-		if (!json_equal(json_object_get(options, key), json_object_iter_value(i)))
-			return error_set(err, STATUS_INVALID, key, "the checkpoint was written with another %s", key);
-	}
-	for (int i = 0; i < 2; i++)
-		if (!json_equal(json_object_get(saved, data[i]), json_object_get(own, data[i])))
-			return error_set(err, STATUS_INVALID, data[i], "the checkpoint was written with other data");
-	return STATUS_OK;
-}
-
-static status read_state(trainer *t, const json_t *state, error *err)
-{
-	json_int_t step, tokens, valid_step;
-	int bad_steps;
-	json_t *progress;
-	if (json_unpack((json_t *)(uintptr_t)state, "{s:I, s:I, s:I, s:i, s:o}", "step", &step, "tokens", &tokens,
-	                "valid_step", &valid_step, "bad_steps", &bad_steps, "progress", &progress) != 0 ||
-	    step < 0 || step > t->options.max_steps)
-		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks the run's position");
-	t->progress.step = step;
-	t->progress.tokens = tokens;
-	t->valid_step = valid_step;
-	t->bad_steps = bad_steps;
-	for (int i = 0; i < CARRIED; i++) {
-		const json_t *number = json_object_get(progress, carried[i].name);
-		double read = json_is_real(number) ? json_real_value(number) : NAN;
-		memcpy((char *)&t->progress + carried[i].offset, &read, sizeof read);
-	}
-	return STATUS_OK;
-}
-
 status trainer_resume(trainer *t, const char *folder, error *err)
 {
-	json_t *saved, *own = write_state(t);
+	json_t *saved, *own = trainer_state_write(t);
 	status s =
 	    own ? checkpoint_read_state(folder, &saved, err) : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	if (s == STATUS_OK) {
-		s = check_state(saved, own, err);
+		s = trainer_state_check(saved, own, err);
 		if (s == STATUS_OK)
 			s = checkpoint_load(folder, saved, t->model, t->optimizer, err);
 		if (s == STATUS_OK && t->options.precision == PRECISION_BF16)
 			s = model_narrow(t->model, err);
 		if (s == STATUS_OK)
-			s = read_state(t, saved, err);
+			s = trainer_state_read(t, saved, err);
 		json_decref(saved);
 	}
 	json_decref(own);

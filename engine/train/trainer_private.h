@@ -1,0 +1,54 @@
+/* trainer_private.h - what trainer.c and trainer_state.c share. Private to engine/train. */
+#ifndef ENGINE_TRAIN_TRAINER_PRIVATE_H
+#define ENGINE_TRAIN_TRAINER_PRIVATE_H
+
+#include "engine/train/optimizer.h"
+#include "engine/train/pass.h"
+#include "engine/train/preview.h"
+#include "engine/train/trainer.h"
+
+enum { TRAINER_MAX_AWAITED = 3 }; /* a loss, the norm after it, the loss of the batch ahead */
+
+/* A number on its way: a micro-batch's loss, or the squared norm of the gradients, which ends a step. */
+typedef struct trainer_awaited {
+	const float *at; /* on the device */
+	unsigned fetch;
+	bool ends_step;
+} trainer_awaited;
+
+struct trainer {
+	model *model;
+	train_options options;
+	uint64_t shuffle;
+	const dataset *train, *valid;
+	uint64_t train_hash, valid_hash;
+	optimizer *optimizer;
+	pass *train_pass, *valid_pass; /* valid_pass: NULL without validation data, */
+	preview *preview;              /* and so is this */
+
+	const struct stage *stage; /* NULL: nothing left to do */
+	int cursor;                /* next node of the stage's plan, -1 before enter */
+	bool told_finished;
+	unsigned owed;                                /* events of trainer_settle, for the next advance */
+	int64_t issued;                               /* steps whose update is issued: progress.step or one more */
+	int64_t micro;                                /* micro-batches of the step after those */
+	trainer_awaited awaited[TRAINER_MAX_AWAITED]; /* oldest first */
+	int n_awaited, n_left; /* how many, and how many of them the stage `take` leaves on their way */
+	double loss_sum;       /* of what was taken of a step */
+	uint64_t step_began;
+	int64_t valid_blocks, valid_batch, valid_at; /* of one evaluation; blocks done */
+	double valid_sum, valid_count;
+	int64_t valid_step; /* the step after which the last evaluation was, 0: none */
+	int bad_steps;      /* not finite, in a row */
+	train_progress progress;
+	error failed; /* the final error, once there is one */
+};
+
+/* The state object of the run as it is. New reference; NULL when out of memory. */
+json_t *trainer_state_write(const trainer *t);
+/* Compare what decides the future in a saved state with the trainer's own. STATUS_INVALID names what differs. */
+status trainer_state_check(const json_t *saved, const json_t *own, error *err);
+/* Set position and progress from a saved state. STATUS_CORRUPT (and nothing changed) when it lacks them. */
+status trainer_state_read(trainer *t, const json_t *state, error *err);
+
+#endif

@@ -1,0 +1,90 @@
+/* trainer_state.c - the state object of a checkpoint: what a run continues from besides weights and moments. */
+#include "engine/train/trainer_private.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The numbers of train_progress that a run carries on; not finite is null in JSON. */
+static const struct {
+	const char *name;
+	size_t offset;
+} carried[] = {
+    {"train_loss", offsetof(train_progress, train_loss)},
+    {"gradient_norm", offsetof(train_progress, gradient_norm)},
+    {"learning_rate", offsetof(train_progress, learning_rate)},
+    {"valid_loss", offsetof(train_progress, valid_loss)},
+    {"bits_per_byte", offsetof(train_progress, bits_per_byte)},
+    {"tokens_per_second", offsetof(train_progress, tokens_per_second)},
+};
+enum { CARRIED = sizeof carried / sizeof carried[0] };
+
+static json_t *describe_data(const dataset *d, uint64_t hash)
+{
+	char hex[20];
+	snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+	return d ? json_pack("{s:I, s:s}", "tokens", (json_int_t)dataset_tokens(d), "fingerprint", hex) : json_null();
+}
+
+/* NULL when out of memory. */
+static json_t *write_progress(const train_progress *p)
+{
+	json_t *json = json_object();
+	bool ok = json != NULL;
+	for (int i = 0; i < CARRIED && ok; i++) {
+		double number;
+		memcpy(&number, (const char *)p + carried[i].offset, sizeof number);
+		ok =
+		    json_object_set_new(json, carried[i].name, isfinite(number) ? json_real(number) : json_null()) == 0;
+	}
+	if (ok)
+		return json;
+	json_decref(json);
+	return NULL;
+}
+
+json_t *trainer_state_write(const trainer *t)
+{
+	return json_pack("{s:I, s:I, s:I, s:i, s:o, s:o, s:o, s:o}", "step", (json_int_t)t->progress.step, "tokens",
+	                 (json_int_t)t->progress.tokens, "valid_step", (json_int_t)t->valid_step, "bad_steps",
+	                 t->bad_steps, "options", train_options_write(&t->options), "training_data",
+	                 describe_data(t->train, t->train_hash), "validation_data",
+	                 describe_data(t->valid, t->valid_hash), "progress", write_progress(&t->progress));
+}
+
+status trainer_state_check(const json_t *saved, const json_t *own, error *err)
+{
+	static const char *const data[] = {"training_data", "validation_data"};
+	const json_t *options = json_object_get(saved, "options"), *mine = json_object_get(own, "options");
+	for (void *i = json_object_iter((json_t *)(uintptr_t)mine); i;
+	     i = json_object_iter_next((json_t *)(uintptr_t)mine, i)) {
+		const char *key = json_object_iter_key(i);
+		if (!json_equal(json_object_get(options, key), json_object_iter_value(i)))
+			return error_set(err, STATUS_INVALID, key, "the checkpoint was written with another %s", key);
+	}
+	for (int i = 0; i < 2; i++)
+		if (!json_equal(json_object_get(saved, data[i]), json_object_get(own, data[i])))
+			return error_set(err, STATUS_INVALID, data[i], "the checkpoint was written with other data");
+	return STATUS_OK;
+}
+
+status trainer_state_read(trainer *t, const json_t *state, error *err)
+{
+	json_int_t step, tokens, valid_step;
+	int bad_steps;
+	json_t *progress;
+	if (json_unpack((json_t *)(uintptr_t)state, "{s:I, s:I, s:I, s:i, s:o}", "step", &step, "tokens", &tokens,
+	                "valid_step", &valid_step, "bad_steps", &bad_steps, "progress", &progress) != 0 ||
+	    step < 0 || step > t->options.max_steps)
+		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks the run's position");
+	t->progress.step = step;
+	t->progress.tokens = tokens;
+	t->valid_step = valid_step;
+	t->bad_steps = bad_steps;
+	for (int i = 0; i < CARRIED; i++) {
+		const json_t *number = json_object_get(progress, carried[i].name);
+		double read = json_is_real(number) ? json_real_value(number) : NAN;
+		memcpy((char *)&t->progress + carried[i].offset, &read, sizeof read);
+	}
+	return STATUS_OK;
+}
