@@ -16,47 +16,13 @@
  * Groups are found before there are addresses, because a group lives as one node does: whatever it reads or writes
  * stays until its end. The backend is asked with addresses that only tell values apart, and once more with the
  * real ones. */
-#include "engine/tensor/plan.h"
+#include "engine/tensor/plan_internal.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
 #include "engine/tensor/arena.h"
-
-/* What the passes find out about a value. */
-typedef struct plan_slot {
-	shape shape; /* now; at most that in the graph, for which there is memory */
-	void *data;  /* bound or placed; NULL for a dead temporary */
-	bool bound;  /* memory of the caller */
-	bool used;   /* an input of a live node, an output, or bound */
-	int first;   /* live step that writes it; -1 before the run */
-	int last;    /* last live step that reads it */
-	int request; /* index of its arena request, -1: none. Shared by values in place */
-} plan_slot;
-
-/* What runs at once: a step, or a group of them. */
-typedef struct plan_unit {
-	int first, count;           /* steps */
-	backend_fused_kernel fused; /* of a group */
-} plan_unit;
-
-struct plan {
-	graph *g;
-	backend *b;
-	plan_slot *slots; /* by value */
-	int *steps;       /* live nodes, in order */
-	op_id *ids;       /* by step, as are: */
-	op_call *calls;
-	const op_call **refs;
-	plan_unit *units;
-	int n_steps, n_units;
-	void *arena, *scratch;
-	size_t arena_bytes, scratch_bytes;
-	plan *next;       /* runs behind this one; NULL: none */
-	bool ran, direct; /* at least once; never recorded, since that failed */
-	void *recording;
-};
 
 /* --- 1. bind ------------------------------------------------------------------ */
 
@@ -427,53 +393,6 @@ static status resolve(plan *p, error *err)
 	return settle_units(p);
 }
 
-/* --- smaller inputs ----------------------------------------------------------------- */
-
-static bool fits(shape s, shape room)
-{
-	bool fit = s.rank == room.rank;
-	for (int i = 0; fit && i < s.rank; i++)
-		fit = s.dim[i] >= 0 && s.dim[i] <= room.dim[i];
-	return fit;
-}
-
-/* The shapes of a step's results from those of its inputs. An absent or unwanted value has no memory, but the op has to
- * see which of its inputs are there. */
-static status infer(plan *p, int step, error *err)
-{
-	const op_node *node = step_node(p, step);
-	op_call *call = &p->calls[step];
-	for (int i = 0; i < node->n_in; i++)
-		if (node->in[i] != VALUE_NONE)
-			call->in[i].shape = p->slots[node->in[i]].shape;
-	TRY(op_get(node->id)->check(call, err));
-	for (int i = 0; i < node->n_out; i++) {
-		assert(fits(call->out[i].shape, graph_value(p->g, node->out[i])->shape));
-		p->slots[node->out[i]].shape = call->out[i].shape;
-	}
-	size_t bytes = p->b->scratch[node->id] ? p->b->scratch[node->id](p->b, call) : 0;
-	assert(bytes <= p->scratch_bytes);
-	return STATUS_OK;
-}
-
-status plan_reshape(plan *p, const plan_shape *inputs, int n, error *err)
-{
-	bool same = true;
-	if (p->b->fuse || p->b->record_begin)
-		return error_set(err, STATUS_UNSUPPORTED, NULL, "a plan on %s keeps its shapes", p->b->name);
-	for (int i = 0; i < n; i++) {
-		value v = inputs[i].v;
-		if (v < 0 || v >= graph_value_count(p->g) || graph_value(p->g, v)->role != ROLE_INPUT ||
-		    !fits(inputs[i].shape, graph_value(p->g, v)->shape))
-			return error_set(err, STATUS_INVALID, NULL, "input %d does not fit the plan", i);
-		same &= shape_equal(p->slots[v].shape, inputs[i].shape);
-		p->slots[v].shape = inputs[i].shape;
-	}
-	for (int step = 0; step < p->n_steps && !same; step++)
-		TRY(infer(p, step, err));
-	return STATUS_OK;
-}
-
 /* --- the public face -------------------------------------------------------------- */
 
 static status make_tables(plan *p)
@@ -566,92 +485,4 @@ void *plan_data(const plan *p, value v)
 	if (v < 0 || v >= graph_value_count(p->g))
 		return NULL;
 	return is_reusable(p, v) ? NULL : p->slots[v].data;
-}
-
-/* The address and size of an input or output; NULL for anything else. */
-static void *whole_value(const plan *p, value v, size_t *bytes)
-{
-	void *data = plan_data(p, v);
-	if (data && !shape_bytes(graph_value(p->g, v)->shape, graph_value(p->g, v)->type, bytes))
-		return NULL;
-	return data;
-}
-
-status plan_write(plan *p, value input, const void *host)
-{
-	size_t bytes;
-	void *data = whole_value(p, input, &bytes);
-	if (!data || graph_value(p->g, input)->role == ROLE_TEMPORARY)
-		return STATUS_INVALID;
-	return p->b->upload(p->b, data, host, bytes);
-}
-
-status plan_read(plan *p, value output, void *host)
-{
-	size_t bytes;
-	void *data = whole_value(p, output, &bytes);
-	return data ? p->b->download(p->b, host, data, bytes) : STATUS_INVALID;
-}
-
-static status run_unit(plan *p, const plan_unit *u)
-{
-	if (u->fused)
-		return u->fused(p->b, p->refs + u->first);
-	return p->b->kernel[p->ids[u->first]](p->b, &p->calls[u->first]);
-}
-
-static status run_directly(plan *p)
-{
-	for (; p; p = p->next)
-		for (int i = 0; i < p->n_units; i++)
-			TRY(run_unit(p, &p->units[i]));
-	return STATUS_OK;
-}
-
-/* Leaves p->recording, or a plan that is never recorded: only a lost device is an error. */
-static status record(plan *p)
-{
-	status s = p->b->record_begin(p->b);
-	if (s == STATUS_OK) {
-		s = run_directly(p);
-		status end = p->b->record_end(p->b, &p->recording);
-		s = s == STATUS_OK ? end : s;
-	}
-	if (s != STATUS_OK && p->recording) {
-		p->b->forget(p->b, p->recording);
-		p->recording = NULL;
-	}
-	p->direct = s != STATUS_OK;
-	return s == STATUS_DEVICE ? s : STATUS_OK;
-}
-
-void plan_follow(plan *first, plan *next)
-{
-	assert(!first->recording && first->b == next->b);
-	first->next = next;
-	first->ran = false;
-}
-
-status plan_step(plan *p, int *cursor)
-{
-	if (*cursor < 0 || *cursor >= p->n_units)
-		return STATUS_INVALID;
-	return run_unit(p, &p->units[(*cursor)++]);
-}
-
-/* The first run is direct: kernels get ready for their shapes, which cannot be recorded. */
-status plan_run(plan *p)
-{
-	if (p->ran && !p->recording && !p->direct && p->b->record_begin)
-		TRY(record(p));
-	if (p->recording)
-		return p->b->replay(p->b, p->recording);
-	TRY(run_directly(p));
-	p->ran = true;
-	return STATUS_OK;
-}
-
-int plan_node_count(const plan *p)
-{
-	return p->n_units;
 }
