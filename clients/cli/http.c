@@ -6,6 +6,7 @@
 #include "clients/cli/http.h"
 
 #include <curl/curl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,15 @@ static bool take_event(void *context, const char *id, const char *data, size_t b
 	return !h->failed && !h->stopped;
 }
 
+/* poll() skips a descriptor of -1. */
+static void wake(http *h)
+{
+	struct pollfd wanted = {.fd = h->descriptor, .events = POLLIN};
+
+	if (!h->interrupted && poll(&wanted, 1, 0) > 0)
+		h->interrupted = h->wake(h->wake_context);
+}
+
 static size_t receive(char *bytes, size_t one, size_t n, void *context)
 {
 	http *h = context;
@@ -187,6 +197,9 @@ static size_t receive(char *bytes, size_t one, size_t n, void *context)
 	(void)one;
 	curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
 	bool good = status >= 200 && status < 300;
+	wake(h); /* here too: curl_multi_perform goes on for as long as there is more to read */
+	if (h->interrupted)
+		return 0;
 	if (good && h->streaming) {
 		sse_result r = sse_feed(&h->events, bytes, n, take_event, h);
 
@@ -253,8 +266,8 @@ static CURLcode drive(http *h)
 			break;
 		if (running)
 			curl_multi_poll(h->multi, &extra, h->descriptor >= 0 ? 1 : 0, POLL_MS, NULL);
-		if (running && h->descriptor >= 0 && (extra.revents & CURL_WAIT_POLLIN))
-			h->interrupted = h->wake(h->wake_context);
+		if (running)
+			wake(h);
 	}
 	for (CURLMsg *m; (m = curl_multi_info_read(h->multi, &messages));)
 		if (m->msg == CURLMSG_DONE)
