@@ -59,7 +59,6 @@ static void answer(conversation *t, const char *string)
 
 	t->ends_line = string ? string[strlen(string) - 1] == '\n' : ended_line; /* and then as the answer does */
 
-	take_interrupt(t); /* one that came before is not for this answer */
 	http_wake_on(t->c->http, t->signals, take_interrupt, t);
 	for (int i = 0; is_busy(t->c, end = generate_stream(t->c, t->session, string, &t->ends_line)) && i < BUSY_TRIES;
 	     i++)
@@ -141,6 +140,8 @@ static void converse(conversation *t, prompt *p)
 	text typed = {0};
 
 	for (bool on = true; on;) {
+		prompt_ready(p);
+		take_interrupt(t); /* from after the last answer: not for the next one */
 		prompt_end end = prompt_read(p, &typed);
 
 		if (end == PROMPT_END)

@@ -1,7 +1,10 @@
 /* prompt.c - libedit and not GNU readline, whose licence would become this program's.
  *
  * While a line is edited the terminal sends no signals: Ctrl-C and Ctrl-Z are keys, bound to functions. Otherwise the
- * kernel would throw away what was typed ahead, and SIGINT, which is blocked for the answers, would end no line. */
+ * kernel would throw away what was typed ahead, and SIGINT, which is blocked for the answers, would end no line.
+ *
+ * Between two lines the terminal is cooked: Ctrl-C stops an answer. Keys typed then are read when the next line is
+ * edited, so the cooked terminal has no end-of-file character: the kernel would replace Ctrl-D with a NUL. */
 #include "clients/cli/prompt.h"
 
 #include <histedit.h>
@@ -74,9 +77,10 @@ static unsigned char give_up(EditLine *edit, wint_t key)
 /* Ctrl-Z: libedit's handler gives the terminal back, stops the process, and takes the terminal again. */
 static unsigned char suspend(EditLine *edit, wint_t key)
 {
-	(void)edit;
 	(void)key;
+	el_set(edit, EL_SETTY, "-x", "eof=^D", NULL);
 	kill(0, SIGTSTP);
+	el_set(edit, EL_SETTY, "-x", "eof=", NULL);
 	return CC_REDISPLAY;
 }
 
@@ -115,7 +119,9 @@ prompt *prompt_new(void)
 	el_wset(p->edit, EL_ADDFN, L"suspend", L"stop the process", suspend);
 	el_set(p->edit, EL_BIND, "^Z", "suspend", NULL);
 	el_set(p->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
+	el_set(p->edit, EL_BIND, "^@", "em-set-mark", NULL); /* libedit binds disabled keys of the terminal, all NUL */
 	el_set(p->edit, EL_SETTY, "-d", "-isig", NULL);
+	el_set(p->edit, EL_SETTY, "-x", "eof=", NULL);
 	open_history(p);
 	el_source(p->edit, NULL); /* the user's .editrc */
 	return p;
@@ -138,6 +144,12 @@ void prompt_free(prompt *p)
 
 /* --- reading ------------------------------------------------------------------------------------------ */
 
+/* el_gets alone shows the prompt first, and then takes the terminal out of its cooked mode. */
+void prompt_ready(prompt *p)
+{
+	el_set(p->edit, EL_PREP_TERM, 1);
+}
+
 /* Append a line without its newline. */
 static prompt_end read_line(prompt *p, const char *shown, text *out)
 {
@@ -145,6 +157,7 @@ static prompt_end read_line(prompt *p, const char *shown, text *out)
 
 	p->shown = shown;
 	p->given_up = false;
+	prompt_ready(p);
 	const char *line = el_gets(p->edit, &n);
 	if (p->given_up) {
 		puts("^C");

@@ -21,6 +21,8 @@ typedef enum prompt_end {
 prompt *prompt_new(void);
 /* Saves the history and gives the terminal back. NULL is legal. */
 void prompt_free(prompt *p);
+/* From here until prompt_read has returned, Ctrl-C is a key and not a signal. */
+void prompt_ready(prompt *p);
 /* Read the next text into *out, which is emptied first. */
 prompt_end prompt_read(prompt *p, text *out);
 
