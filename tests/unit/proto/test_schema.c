@@ -387,7 +387,7 @@ static void the_bounds_of_generation_are_those_of_the_api(void **state)
 		const char *field, *good[2], *bad[2];
 	} cases[] = {
 	    {"max_tokens", {"1", "1000000"}, {"0", "1000001"}},
-	    {"n", {"1", "16"}, {"0", "17"}},
+	    {"n", {"1", "128"}, {"0", "129"}},
 	    {"temperature", {"0", "2"}, {"-0.001", "2.001"}},
 	    {"top_p", {"0.001", "1"}, {"0", "1.001"}},
 	    {"logprobs", {"0", "20"}, {"-1", "21"}},
