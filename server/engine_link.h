@@ -50,8 +50,9 @@ const json_t *engine_link_hello(const engine_link *l);
 /* A short word that changes when the greeting does: another version, backend or device. "" before the first one. */
 const char *engine_link_fingerprint(const engine_link *l);
 
-/* Open a stream. owner: whose request it is, NULL: nobody's in particular. `params` is stolen and may be NULL. upload: DATA frames of ours follow. timeout_ms 0: none.
- * NULL when the link is not up (or memory is out): nothing is called back. */
+/* Open a stream. owner: the API key or address that the request counts for, NULL: the one of all requests without.
+ * `params` is stolen and may be NULL. upload: DATA frames of ours follow. timeout_ms 0: none. NULL when the link is not
+ * up (or memory is out): nothing is called back. */
 engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params, uint32_t credit,
                               bool upload, uint64_t timeout_ms, const engine_events *events, void *context);
 /* Grant the engine `frames` more EVENT or DATA frames. */

@@ -40,7 +40,8 @@ static void build_gather_deep(graph *g, const int64_t *arg) /* batch, length, wi
 
 static void build_gather_panels(graph *g, const int64_t *arg) /* rows, width, indices, type */
 {
-	op_gather(g, graph_weight(g, "table", (dtype)arg[3], SHAPE2(arg[0], arg[1])), i32(g, "index", SHAPE1(arg[2])), -1);
+	op_gather(g, graph_weight(g, "table", (dtype)arg[3], SHAPE2(arg[0], arg[1])), i32(g, "index", SHAPE1(arg[2])),
+	          -1);
 }
 
 static void build_gather_grad(graph *g, const int64_t *arg) /* rows, width, indices, padding row */
@@ -482,9 +483,33 @@ static const op_case cases[] = {
     {OP_linear_cross_entropy, "no channel", build_linear_cross_entropy, {3, 0, 5, 10, 1}, -1, 5, 1e-6, 1e-6, 0},
     {OP_linear_cross_entropy, "one class", build_linear_cross_entropy, {3, 4, 1, 10, 1}, -1, 0, 1e-6, 1e-6, 0},
     {OP_linear_cross_entropy, "plain", build_linear_cross_entropy, {5, 3, 7, 0, 0}, -1, 7, 2e-6, 2e-6, STEP},
-    {OP_linear_cross_entropy, "biased, smoothed", build_linear_cross_entropy, {9, 4, 7, 10, 1}, -1, 7, 2e-6, 2e-6, STEP},
-    {OP_linear_cross_entropy, "smoothed to the last", build_linear_cross_entropy, {5, 4, 6, 100, 1}, 0, 5, 2e-6, 2e-6, STEP},
-    {OP_linear_cross_entropy, "many classes", build_linear_cross_entropy, {33, 31, 1025, 10, 1}, -1, 1025, 1e-5, 1e-5, 0},
+    {OP_linear_cross_entropy,
+     "biased, smoothed",
+     build_linear_cross_entropy,
+     {9, 4, 7, 10, 1},
+     -1,
+     7,
+     2e-6,
+     2e-6,
+     STEP},
+    {OP_linear_cross_entropy,
+     "smoothed to the last",
+     build_linear_cross_entropy,
+     {5, 4, 6, 100, 1},
+     0,
+     5,
+     2e-6,
+     2e-6,
+     STEP},
+    {OP_linear_cross_entropy,
+     "many classes",
+     build_linear_cross_entropy,
+     {33, 31, 1025, 10, 1},
+     -1,
+     1025,
+     1e-5,
+     1e-5,
+     0},
     {OP_linear_cross_entropy, "chunks of rows", build_linear_cross_entropy, {2100, 5, 3, 0, 1}, -1, 3, 1e-5, 1e-5, 0},
     {OP_linear_cross_entropy, "loud", build_linear_cross_entropy, {7, 33, 130, 10, 1, 1}, -1, 130, 2e-3, 1e-5, 0},
 
@@ -602,7 +627,8 @@ static void fill_i32(const op_case *c, const char *name, int32_t *x, int64_t cou
 	else if (strcmp(name, "start") == 0) /* rooms of different sizes, the first may be empty */
 		for (int64_t i = 0; i < count; i++)
 			x[i] = ragged_start(c, i);
-	else if (strcmp(name, "length ragged") == 0) /* some fill their room, some leave tokens to nobody */
+	else if (strcmp(name, "length ragged") ==
+	         0) /* some fill their room, some leave tokens that no sequence reads */
 		for (int64_t i = 0; i < count; i++) {
 			int32_t room = ragged_start(c, i + 1) - ragged_start(c, i);
 			x[i] = room > i % 3 ? room - (int32_t)(i % 3) : room;
@@ -640,7 +666,8 @@ static void fill_adjust(const op_case *c, sample_adjust *a, int64_t count)
 {
 	int64_t share = count ? c->arg[2] / c->arg[0] : 0;
 	for (int64_t i = 0; i < count; i++)
-		a[i] = (sample_adjust){(int32_t)(i % share * (c->arg[1] / share)), (int32_t)(i % 3), 0.5f * (float)(i % 4)};
+		a[i] = (sample_adjust){(int32_t)(i % share * (c->arg[1] / share)), (int32_t)(i % 3),
+		                       0.5f * (float)(i % 4)};
 }
 
 void op_cases_fill(const op_case *c, const value_info *info, void *data)
