@@ -48,7 +48,7 @@ struct stream_call {
 struct part {
 	float *state;
 	int64_t row, head, first; /* the first of its channels in the head */
-	token_span tokens;
+	int64_t token;            /* of the call: its sequence's first */
 	bool there, leads;        /* is there such a head; is this its first lane */
 	float mean, rstd;         /* chained: of the row */
 };
@@ -143,9 +143,18 @@ static __device__ __forceinline__ void look(const stream_call &c, const part &u,
 		r.suffix = get(slot_at(c, u, t.j, first_suffix(c, t)));
 }
 
+/* Chained: one token each. */
+template <bool CHAINED> static __device__ __forceinline__ token_span tokens_at(const stream_call &c, int64_t row)
+{
+	if constexpr (CHAINED)
+		return {row, 1};
+	else
+		return tokens_of(c.start, c.rows, c.n, row);
+}
+
 static __device__ __forceinline__ bool token_there(const stream_call &c, const part &u, int64_t token)
 {
-	return !c.mask || c.mask[u.tokens.first + token] != 0;
+	return !c.mask || c.mask[u.token + token] != 0;
 }
 
 /* --- x and g ------------------------------------------------------------------------------------ */
@@ -170,7 +179,7 @@ template <bool PACKED, bool CHAINED>
 static __device__ __forceinline__ quad load_x(const stream_call &c, const part &u, int64_t token, int64_t d)
 {
 	const int64_t head = u.head * c.dh;
-	quad x = load_quad<PACKED>(c.x + (u.tokens.first + token) * c.d + head, d, c.dh);
+	quad x = load_quad<PACKED>(c.x + (u.token + token) * c.d + head, d, c.dh);
 	if constexpr (CHAINED) {
 		const quad weight = load_quad<PACKED>(c.norm.weight + head, d, c.dh),
 		           bias = load_quad<PACKED>(c.norm.bias + head, d, c.dh);
@@ -287,7 +296,7 @@ static __device__ __forceinline__ void scalars_of(const stream_call &c, const pa
 			store_scalars(slot_at(c, u, t.j, t.p), token);
 		}
 		const float normalizer = finish(total, to);
-		const int64_t at = (u.tokens.first + first + i) * c.heads + u.head;
+		const int64_t at = (u.token + first + i) * c.heads + u.head;
 		if (c.score)
 			c.score[at] = score[i * step];
 		if (c.log_normalizer)
@@ -341,7 +350,7 @@ static __device__ __forceinline__ void channels_of(const stream_call &c, const p
 {
 	auto get = [&](const aggregate &a) { return load_quad<PACKED>(a.s, d, c.dh); };
 	for (int i = 0; i < count; i++) {
-		const int64_t at = (u.tokens.first + first + i) * c.d + u.head * c.dh;
+		const int64_t at = (u.token + first + i) * c.d + u.head * c.dh;
 		const factors by = f[i * step];
 		const quad suffix = s.r.suffix;
 		const place next = next_place(c, t);
@@ -399,8 +408,9 @@ static __device__ __forceinline__ void blank(const stream_call &c, const part &u
 {
 	const quad zeros = {};
 	channels s = {};
-	const int64_t end = u.tokens.first + u.tokens.room;
-	for (int64_t i = u.tokens.first + length; u.there && i < end; i++) {
+	const token_span tokens = tokens_at<CHAINED>(c, u.row);
+	const int64_t end = tokens.first + tokens.room;
+	for (int64_t i = tokens.first + length; u.there && i < end; i++) {
 		if (u.leads && c.score)
 			c.score[i * c.heads + u.head] = 0.0f;
 		if (u.leads && c.log_normalizer)
@@ -484,7 +494,7 @@ __global__ void __launch_bounds__(WARPS *WARP) additive_stream_kernel(stream_cal
 	u.there = u.head < c.heads;
 	u.leads = lane % LANES == 0;
 	u.state = c.pool + c.slot[u.row] * c.slot_floats + c.offset;
-	u.tokens = tokens_of(c.start, c.rows, c.n, u.row);
+	u.token = tokens_at<CHAINED>(c, u.row).first;
 	factors *f = shared_memory<factors>(warp * warp_bytes(c.tile, HEADS));
 	float *score = (float *)(f + c.tile * HEADS);
 	const int64_t position = c.position[u.row], length = c.length[u.row];
