@@ -159,7 +159,7 @@ static uint64_t random_seed(void)
 }
 
 /* Wider models need smaller steps. The best of the rates that were tried: 4e-3 at d 64, 2e-3 at 128, 1e-3 at 256, 5e-4
- * at 512 (README.md). */
+ * at 512 (engine/train/README.md). */
 static double scratch_rate(const model_dims *d)
 {
 	return fmin(4e-3, 2e-3 * 128 / (double)d->hidden);

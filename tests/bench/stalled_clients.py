@@ -5,7 +5,7 @@ that, in several rounds.
 
     tests/bench/stalled_clients.py PROGRAMS [--keys]     (the folder of additived and additive-httpd)
 
-Prints JSON: milliseconds of the other client's requests (median and p99 over all rounds) with nobody else, and with the
+Prints JSON: milliseconds of the other client's requests (median and p99 over all rounds) with no other client, and with the
 stalled connections from 5 s after they began; its requests that were refused in those 5 s and after; and by round the
 seconds until the first that was served. With --keys the clients have a key each, otherwise one address, 127.0.0.1, is the owner of all.
 """
