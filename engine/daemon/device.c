@@ -337,7 +337,7 @@ static bool foreground(device *d)
 
 static bool background(device *d, uint64_t budget_ns)
 {
-	if (!d->training)
+	if (!d->training || training_waits(d->training))
 		return false;
 	if (training_advance(d->training, d, budget_ns) == STATUS_DEVICE)
 		restart(d);

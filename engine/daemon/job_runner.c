@@ -14,17 +14,18 @@
 #include "engine/daemon/job_state.h"
 #include "engine/daemon/jobs_private.h"
 
-static job *find_running(const jobs *all, const char *id)
+/* The job of the current run. Also while it is paused: its run, which has been told to stop, has made steps since. */
+static job *find_of_run(const jobs *all, const char *id)
 {
-	job *j = jobs_find(all, id);
-	return j && j->state == JOB_RUNNING && !j->unsettled ? j : NULL;
+	job *j = jobs_is_run_of(all, id) ? jobs_find(all, id) : NULL;
+	return j && !j->unsettled ? j : NULL;
 }
 
 /* --- reports --------------------------------------------------------------------------- */
 
 static void on_progress(jobs *all, const char *id, const train_progress *p)
 {
-	job *j = find_running(all, id);
+	job *j = find_of_run(all, id);
 	if (!j)
 		return;
 	job_state_progress(j, p->step);
@@ -33,7 +34,7 @@ static void on_progress(jobs *all, const char *id, const train_progress *p)
 
 static void on_event(jobs *all, const char *id, json_t *event)
 {
-	job *j = find_running(all, id);
+	job *j = find_of_run(all, id);
 	if (!j) {
 		json_decref(event);
 		return;
@@ -47,7 +48,7 @@ static void on_event(jobs *all, const char *id, json_t *event)
 /* A run that goes on from a checkpoint repeats steps, with the same numbers: each is told once. */
 static void on_metrics(jobs *all, const char *id, const train_progress *p, bool evaluated, json_t *preview)
 {
-	job *j = find_running(all, id);
+	job *j = find_of_run(all, id);
 	if (!j || p->step <= j->metrics_step || json_array_size(j->unwritten) >= JOB_STATE_MAX_UNWRITTEN)
 		return;
 	j->metrics_step = p->step;
@@ -83,7 +84,7 @@ static void on_checkpoint(jobs *all, const char *id, json_t *row)
 static status on_damaged(jobs *all, const char *id, int64_t step, const error *why)
 {
 	char name[STORE_ID_BYTES];
-	job *j = find_running(all, id);
+	job *j = find_of_run(all, id);
 	if (!j)
 		return STATUS_OK;
 	cards_checkpoint_name(id, step, name);
@@ -126,9 +127,10 @@ static void queue_again(jobs *all, job *j)
 
 static void on_ended(jobs *all, const char *id, const char *result, const train_progress *p, const error *err)
 {
-	job *j = find_running(all, id);
+	job *j = find_of_run(all, id);
 	error why = *err;
 	all->run = NULL;
+	j = j && j->state == JOB_RUNNING ? j : NULL;
 	if (j && result)
 		error_settle(&why, succeed(all, j, result, p, &why));
 	if (j && why.status != STATUS_OK)

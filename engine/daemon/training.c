@@ -33,16 +33,28 @@ struct training {
 	bool unsaved; /* the last save failed */
 	bool damaged; /* plan.resume cannot be read */
 	bool ended;
+	bool untold;      /* the loop has not yet had the last evaluation */
+	bool stop_waits;  /* for that */
+	unsigned held;    /* events of the trainer to attend to after that */
 	task stop;
 	bool save_first; /* handed over with `stop` */
 	message progress, end;
 	_Atomic bool progress_under_way; /* set by the executor with the message, cleared by the loop */
 	/* loop thread */
 	bool stopping;
-	int under_way; /* of start, stop and end: ENDED is told when nothing refers to us any more */
+	int under_way; /* of start, stop, told and end: ENDED is told when nothing refers to us any more */
+	task told;
 };
 
 /* --- telling the loop ----------------------------------------------------------- */
+
+static void arrived(training *t)
+{
+	if (--t->under_way > 0)
+		return;
+	training_report report = t->end.report; /* the report may free us */
+	t->plan->report(t->plan->context, &report);
+}
 
 static void deliver_allocated(task *t)
 {
@@ -54,6 +66,22 @@ static void deliver_allocated(task *t)
 	free(m);
 }
 
+static void run_told(task *x, device *d);
+
+static void told_done(task *x)
+{
+	arrived(TASK_OWNER(x, training, told));
+}
+
+static void deliver_evaluation(task *t)
+{
+	training *run = ((message *)t)->training;
+	deliver_allocated(t);
+	run->under_way++;
+	run->told = (task){.run = run_told, .done = told_done};
+	executor_control(run->executor, &run->told);
+}
+
 static void deliver_progress(task *t)
 {
 	message *m = (message *)t;
@@ -61,14 +89,6 @@ static void deliver_progress(task *t)
 	training_report report = m->report;
 	run->progress_under_way = false;
 	run->plan->report(run->plan->context, &report);
-}
-
-static void arrived(training *t)
-{
-	if (--t->under_way > 0)
-		return;
-	training_report report = t->end.report; /* the report may free us */
-	t->plan->report(t->plan->context, &report);
 }
 
 static void deliver_end(task *t)
@@ -86,7 +106,7 @@ static void fill(training *t, message *m, training_kind kind)
 
 static void post(training *t, message *m)
 {
-	m->task.done = deliver_allocated;
+	m->task.done = m->report.kind == TRAINING_EVALUATED ? deliver_evaluation : deliver_allocated;
 	executor_post(t->executor, &m->task);
 }
 
@@ -308,17 +328,32 @@ static status tell_events(training *t, device *d, unsigned events)
 {
 	if (events & TRAIN_STEP)
 		count(t, d);
-	if (events & TRAIN_EVAL)
+	if (events & TRAIN_EVAL) {
+		t->untold = true;
 		return tell(t, TRAINING_EVALUATED);
+	}
 	if (events & TRAIN_STEP)
 		tell_progress(t);
+	return STATUS_OK;
+}
+
+static status attend(training *t, device *d, unsigned events)
+{
+	bool due = events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(t));
+	if (due && save(t) == STATUS_DEVICE)
+		return STATUS_DEVICE;
+	if (events & TRAIN_FINISHED)
+		finish(t, d);
 	return STATUS_OK;
 }
 
 status training_advance(training *t, device *d, uint64_t budget_ns)
 {
 	error err = ERROR_INIT;
-	unsigned events;
+	unsigned events = t->held;
+	t->held = 0;
+	if (events)
+		return attend(t, d, events);
 	status s = trainer_advance(t->trainer, budget_ns, &events, &err);
 	if (s == STATUS_OK)
 		s = tell_events(t, d, events);
@@ -327,12 +362,15 @@ status training_advance(training *t, device *d, uint64_t budget_ns)
 		end(t, d, false, &err);
 		return s;
 	}
-	bool due = events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(t));
-	if (due && save(t) == STATUS_DEVICE)
-		return STATUS_DEVICE;
-	if (events & TRAIN_FINISHED)
-		finish(t, d);
+	if (!t->untold)
+		return attend(t, d, events);
+	t->held = events;
 	return STATUS_OK;
+}
+
+bool training_waits(const training *t)
+{
+	return t->untold;
 }
 
 void training_lose(training *t, device *d)
@@ -352,11 +390,20 @@ static void start_done(task *x)
 static void run_stop(task *x, device *d)
 {
 	training *t = TASK_OWNER(x, training, stop);
-	if (t->ended)
+	t->stop_waits = t->untold && t->save_first;
+	if (t->ended || t->stop_waits)
 		return;
 	if (t->save_first)
 		save(t); /* a failure has been told; the checkpoint before counts */
 	end(t, d, false, NULL);
+}
+
+static void run_told(task *x, device *d)
+{
+	training *t = TASK_OWNER(x, training, told);
+	t->untold = false;
+	if (t->stop_waits)
+		run_stop(&t->stop, d);
 }
 
 static void stop_done(task *x)

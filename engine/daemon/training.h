@@ -6,7 +6,10 @@
  * Reports come in this order: STARTED, then any of PROGRESS, EVALUATED and SAVED, then ENDED, once and last.
  * PROGRESS comes at most ten times a second. Checkpoints are saved when the trainer says so, when
  * `save_ns` have passed since the last, and when the run is told to stop with one. A save that fails is reported and
- * does not end the run: the next one comes when it is due, or TRAINING_RESAVE_SECONDS later. */
+ * does not end the run: the next one comes when it is due, or TRAINING_RESAVE_SECONDS later.
+ *
+ * After an evaluation the run waits until the loop has had its report, so a checkpoint is written only when the reports
+ * of all evaluations before it have arrived. */
 #ifndef ENGINE_DAEMON_TRAINING_H
 #define ENGINE_DAEMON_TRAINING_H
 
@@ -68,6 +71,8 @@ void training_free(training *t);
 
 /* Executor thread: a slice of about budget_ns; STATUS_DEVICE when the device failed. */
 status training_advance(training *t, device *d, uint64_t budget_ns);
+/* Is it the loop's turn? Then training_advance is not to be called; the executor gets a task when it is over. */
+bool training_waits(const training *t);
 /* The device is gone: end with STATUS_DEVICE. */
 void training_lose(training *t, device *d);
 

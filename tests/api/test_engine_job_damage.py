@@ -1,6 +1,8 @@
 """additived: training jobs whose checkpoints or files are damaged, what is deleted, and what is kept."""
 
+import contextlib
 import shutil
+import sqlite3
 import time
 
 import pytest
@@ -167,6 +169,65 @@ def test_kills_while_checkpoints_are_damaged_tell_each_step_once(own_daemon, exp
         assert weights(e, done["fine_tuned_model"]) == expected
         steps = metrics_steps(e, job)
         assert steps == sorted(set(steps)) and set(range(5, STEPS + 1, 5)) <= set(steps)
+    assert daemon.stop() == 0
+
+
+# --- rows that the ledger takes late -----------------------------------------------------------
+
+@contextlib.contextmanager
+def busy_ledger(daemon, seconds):
+    """Another process writes for so long, and each commit of the daemon's waits for it."""
+    with sqlite3.connect(daemon.folder / "ledger.sqlite", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        time.sleep(seconds)
+    other.close()
+
+
+def long_job(e):
+    file = e.add_file(TEXT)
+    job = e.call("job.create", job_params(file, 1000000, checkpoint_every=10, eval_every=5, keep_checkpoints=4))["id"]
+    e.wait(lambda: len(checkpoints(e, job)) == 4)
+    return job
+
+
+def assert_no_row_is_missing(e, job):
+    steps = metrics_steps(e, job)
+    last = max(c["step_number"] for c in checkpoints(e, job))
+    assert steps == sorted(set(steps)) and set(range(max(5, steps[0]), last + 1, 5)) - set(steps) == set()
+
+
+def test_what_a_job_computes_until_its_pause_takes_effect_has_its_rows(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        job = long_job(e)
+        for _ in range(4):
+            with busy_ledger(daemon, 0.15):
+                pause = e.begin("job.pause", {"id": job})
+            pause.result()
+            e.wait(lambda: e.call("job.get", {"id": job})["additive"]["step"] <= checkpoints(e, job)[0]["step_number"])
+            e.call("job.resume", {"id": job})
+            goal = checkpoints(e, job)[0]["step_number"] + 20
+            e.wait(lambda: checkpoints(e, job)[0]["step_number"] >= goal)
+            assert_no_row_is_missing(e, job)
+        e.call("job.cancel", {"id": job})
+    assert daemon.stop() == 0
+
+
+def test_a_checkpoint_is_on_disk_only_when_the_rows_of_its_steps_are_in_the_ledger(own_daemon):
+    daemon = own_daemon()
+    for _ in range(4):
+        with daemon.connect() as e:
+            job = long_job(e)
+        with busy_ledger(daemon, 0):
+            time.sleep(0.15)
+            daemon.kill()
+        daemon.start()
+        with daemon.connect() as e:
+            goal = checkpoints(e, job)[0]["step_number"] + 20
+            e.wait(lambda: checkpoints(e, job)[0]["step_number"] >= goal)
+            assert_no_row_is_missing(e, job)
+            e.call("job.cancel", {"id": job})
     assert daemon.stop() == 0
 
 
