@@ -3,15 +3,19 @@
  *   bench_http ADDRESS:PORT STREAMS WARM SECONDS BODY [close] [PID…]
  *
  * Keeps STREAMS streams open: each sends the file BODY to /v1/completions, reads its events until the answer ends and
- * asks again, on the same connection or ("close") on a new one. What happens in the first WARM seconds is not counted.
- * Prints one JSON object about the SECONDS that follow:
+ * asks again, on the same connection or ("close") on a new one. A connection that the server has closed between two
+ * answers is replaced, and the request is sent again. What happens in the first WARM seconds is not counted. Prints one
+ * JSON object about the SECONDS that follow:
  *
  *   events, requests, seconds   events with text (an answer's last one, which only says why it ended, is left out)
+ *   connections                 opened in that time
  *   first_ms                    from sending a request to its first event, of the first events in that time
  *   arrival_ms                  from one read with events of a stream to the next: what a reader of the stream sees
  *   burst                       events per such read
  *   cpu                         seconds of processor time: "client" is this program, the others are the PIDs
- *   failed                      answers with another status than 200, or cut short; their streams stop
+ *   failed                      answers with another status than 200, or that end without [DONE]; their streams stop
+ *
+ * An answer is chunked, or it ends with the connection.
  *
  * Each distribution as its median, 99th percentile and maximum. */
 #include <arpa/inet.h>
@@ -22,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -39,13 +44,16 @@ typedef struct line {
 	size_t bytes;
 } line;
 
-/* What the next line of an answer is, or that a chunk goes on. */
-typedef enum place { IN_HEAD, IN_SIZE, IN_CHUNK, BEHIND_CHUNK, IN_TRAILER } place;
+/* What the next line of an answer is, or that a chunk or an unchunked body goes on. */
+typedef enum place { IN_HEAD, IN_SIZE, IN_CHUNK, BEHIND_CHUNK, IN_TRAILER, IN_PLAIN } place;
 
 typedef struct client {
 	int fd; /* -1: stopped */
 	place place;
 	line frame, body; /* lines of the transfer, and of what it carries: one may go on in the next chunk */
+	bool chunked;     /* says the head */
+	bool begun, done; /* a byte of the answer has come; [DONE] has */
+	bool reused;      /* the connection has carried an answer */
 	size_t chunk;     /* bytes left of it */
 	size_t unsent;    /* of the request */
 	uint64_t sent_ns, latest_ns;
@@ -59,7 +67,7 @@ typedef struct load {
 	client *clients;
 	int epoll, n_live;
 	bench_times first, arrival, burst;
-	int64_t events, requests, failed;
+	int64_t events, requests, connections, failed;
 	char buffer[READ_BYTES];
 } load;
 
@@ -83,13 +91,13 @@ static void send_request(const load *l, client *c)
 		watch(l, c, EPOLL_CTL_MOD, c->unsent > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-static void ask(const load *l, client *c)
+static void ask(const load *l, client *c, bool reused)
 {
-	*c = (client){.fd = c->fd, .unsent = l->request_bytes, .sent_ns = clock_ns()};
+	*c = (client){.fd = c->fd, .reused = reused, .unsent = l->request_bytes, .sent_ns = clock_ns()};
 	send_request(l, c);
 }
 
-static void begin(const load *l, client *c)
+static void begin(load *l, client *c)
 {
 	int on = 1;
 	c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -98,7 +106,14 @@ static void begin(const load *l, client *c)
 	setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	fcntl(c->fd, F_SETFL, O_NONBLOCK);
 	watch(l, c, EPOLL_CTL_ADD, EPOLLIN);
-	ask(l, c);
+	l->connections += l->counting;
+	ask(l, c, false);
+}
+
+static void begin_anew(load *l, client *c)
+{
+	close(c->fd);
+	begin(l, c);
 }
 
 static void fail(load *l, client *c, const char *what)
@@ -132,10 +147,13 @@ static int64_t take_body(client *c, const char *data, size_t bytes)
 	for (size_t at = 0; at < bytes;) {
 		bool ended;
 		at += take_line(&c->body, data + at, bytes - at, &ended);
+		if (!c->done && strncmp(c->body.text, "data: [DONE]", 12) == 0) { /* the last line may lack its end */
+			c->done = true;
+			events--;
+		}
 		if (!ended)
 			break;
 		events += strncmp(c->body.text, "data: {", 7) == 0;
-		events -= strncmp(c->body.text, "data: [DONE]", 12) == 0;
 		c->body.bytes = 0;
 	}
 	return events;
@@ -150,7 +168,8 @@ static bool take_frame(client *c, bool *ended)
 	c->frame.bytes = 0;
 	switch (c->place) {
 	case IN_HEAD:
-		c->place = empty ? IN_SIZE : IN_HEAD;
+		c->chunked |= strncasecmp(text, "Transfer-Encoding: chunked", 26) == 0;
+		c->place = !empty ? IN_HEAD : c->chunked ? IN_SIZE : IN_PLAIN;
 		return strncmp(text, "HTTP/", 5) != 0 || strncmp(text, "HTTP/1.1 200", 12) == 0;
 	case IN_SIZE:
 		c->chunk = strtoul(text, &rest, 16);
@@ -171,7 +190,10 @@ static bool take_answer(client *c, const char *data, size_t bytes, int64_t *even
 	*events = 0;
 	*ended = false;
 	for (size_t at = 0; at < bytes && !*ended;) {
-		if (c->place == IN_CHUNK) {
+		if (c->place == IN_PLAIN) {
+			*events += take_body(c, data + at, bytes - at);
+			at = bytes;
+		} else if (c->place == IN_CHUNK) {
 			size_t n = bytes - at < c->chunk ? bytes - at : c->chunk;
 			*events += take_body(c, data + at, n);
 			c->chunk -= n;
@@ -200,6 +222,28 @@ static void count(load *l, client *c, int64_t events)
 	c->latest_ns = now;
 }
 
+static void end_answer(load *l, client *c, bool closed)
+{
+	l->requests += l->counting;
+	if (!c->done)
+		fail(l, c, "an answer ended without [DONE]");
+	else if (closed || l->reconnect)
+		begin_anew(l, c);
+	else
+		ask(l, c, true);
+}
+
+/* Servers may close a connection after any answer, announced or not, so that a request sent on it is never read. */
+static void take_close(load *l, client *c)
+{
+	if (c->reused && !c->begun)
+		begin_anew(l, c);
+	else if (c->place == IN_PLAIN)
+		end_answer(l, c, true);
+	else
+		fail(l, c, "an answer was cut short");
+}
+
 static void read_answer(load *l, client *c)
 {
 	int64_t events;
@@ -208,9 +252,10 @@ static void read_answer(load *l, client *c)
 	if (n < 0 && errno == EAGAIN)
 		return;
 	if (n <= 0) {
-		fail(l, c, "an answer was cut short");
+		take_close(l, c);
 		return;
 	}
+	c->begun = true;
 	l->buffer[n] = 0;
 	if (!take_answer(c, l->buffer, (size_t)n, &events, &ended)) {
 		fail(l, c, l->buffer);
@@ -218,15 +263,8 @@ static void read_answer(load *l, client *c)
 	}
 	if (events > 0)
 		count(l, c, events);
-	if (!ended)
-		return;
-	l->requests += l->counting;
-	if (l->reconnect) {
-		close(c->fd);
-		begin(l, c);
-	} else {
-		ask(l, c);
-	}
+	if (ended)
+		end_answer(l, c, false);
 }
 
 /* --- a run -------------------------------------------------------------------------------- */
@@ -282,10 +320,11 @@ static json_t *distribution(bench_times *t, double unit)
 
 static void report(load *l, double seconds, json_t *cpu)
 {
-	json_t *all = json_pack("{s:f, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "seconds", seconds, "events",
-	                        (json_int_t)l->events, "requests", (json_int_t)l->requests, "failed",
-	                        (json_int_t)l->failed, "first_ms", distribution(&l->first, 1e6), "arrival_ms",
-	                        distribution(&l->arrival, 1e6), "burst", distribution(&l->burst, 1), "cpu", cpu);
+	json_t *all = json_pack("{s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "seconds", seconds, "events",
+	                        (json_int_t)l->events, "requests", (json_int_t)l->requests, "connections",
+	                        (json_int_t)l->connections, "failed", (json_int_t)l->failed, "first_ms",
+	                        distribution(&l->first, 1e6), "arrival_ms", distribution(&l->arrival, 1e6), "burst",
+	                        distribution(&l->burst, 1), "cpu", cpu);
 	json_dumpf(all, stdout, JSON_COMPACT);
 	printf("\n");
 	json_decref(all);

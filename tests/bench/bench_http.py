@@ -6,8 +6,19 @@
 
 A service is NAME=FOLDER [OPTIONS OF additived]. All run at once, each on its own copy of one data folder with one model of
 random weights; one is under load while the others wait for requests. Each case (streams, prompt tokens) has --rounds bouts of
-each service, in turn and then in the opposite order; figures are medians over the bouts. A foreign server serves its own model, and
-prompts are token ids then. --keep leaves the model's folder for the next run.
+each service, in turn and then in the opposite order; figures are medians over the bouts. --keep leaves the model's folder for the next run.
+
+A foreign server must serve the same model. Prompts are token ids then, so all read the same tokens whatever their tokenizers. --foreign-body
+holds the fields that only it knows: by default those with which llama-server and vLLM generate on past an end-of-text token, as ours does, and with which
+llama-server reads each prompt again instead of keeping it from the slot's last request. Tokens are counted as events on both sides: an answer that ends
+early counts with the tokens it had. llama-server closes the connection after each answer; with --close ours makes a new one for each request too.
+For the same weights in both: save transformers' GPT2LMHeadModel of a GPT2Config (n_embd 128, n_layer 6, n_head 4, n_positions 1024) with GPT-2's
+tokenizer files and "n_ctx" in config.json; convert that folder with llama.cpp's convert_hf_to_gguf.py --outtype f32 for
+
+    llama-server -m MODEL.gguf --port 8081 -np STREAMS -c STREAMS*1024 -t 2 --no-webui
+
+and import its config.json and model.safetensors, beside a tokenizer.json of {"type": "bytes"}, with `additive models import` into the data folder FOLDER/data; FOLDER/model.txt
+holds the model's name, and --keep FOLDER uses it.
 
 Columns: events/s; time to the first token (median and 99th percentile of a bout's requests); events per read of a client
 (1: each token comes by itself) and the 99th percentile of the time between two such reads; cores that the engine, the front end and the client
@@ -37,8 +48,9 @@ PAUSE = 0.3  # seconds, for the streams that a bout leaves to be cancelled
 
 
 class Foreign:
-    def __init__(self, name, where):
+    def __init__(self, name, where, body):
         self.name = name
+        self.body = body
         self.address, *pid = where.split(",")
         self.pids = {"engine": int(pid[0])} if pid else {}
         self.model = "any"
@@ -69,7 +81,7 @@ def start(services, name, words, source, model, options, folder):
     limits = ["--backend", "cpu", "--max-generations", many, "--max-sessions", many]
     service = http_load.Service(words[0], own, [*limits, *words[1:]], log=folder / f"{name}.log")
     services.append(service)
-    service.name, service.model = name, model
+    service.name, service.model, service.body = name, model, {}
     service.ask("POST", f"/v1/models/{model}/load", {"dtype": options.dtype})
 
 
@@ -77,7 +89,7 @@ def request(service, prompt, options):
     text = (http_load.TEXT * (prompt // len(http_load.TEXT) + 1))[:prompt]
     body = {"model": service.model, "prompt": [ord(c) for c in text] if options.foreign else text, "max_tokens": options.tokens,
             "temperature": options.temperature, "stream": True}
-    return {**body, **json.loads(options.body)}
+    return {**body, **json.loads(options.body), **service.body}
 
 
 def bout(service, streams, prompt, options):
@@ -131,6 +143,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--service", action="append", default=[], metavar="NAME=FOLDER [OPTIONS]")
     parser.add_argument("--foreign", action="append", default=[], metavar="NAME=ADDRESS:PORT[,PID]")
+    parser.add_argument("--foreign-body", default='{"ignore_eos": true, "cache_prompt": false}', help="more fields of requests to foreign servers, as JSON")
     parser.add_argument("--client", default=HERE / "build/bench/bench_http")
     parser.add_argument("--streams", type=numbers, default=[1, 8, 64, 128, 512])
     parser.add_argument("--prompts", type=numbers, default=[1, 27, 300, 4000], help="tokens of each prompt")
@@ -169,7 +182,7 @@ def main():
             model = prepare(options, next(iter(wanted.values())), source)
             for name, words in wanted.items():
                 start(services, name, words, source, model, options, folder)
-            services += [Foreign(*text.split("=", 1)) for text in options.foreign]
+            services += [Foreign(*text.split("=", 1), json.loads(options.foreign_body)) for text in options.foreign]
             print(line(COLUMNS))
             print(line(["---"] * len(COLUMNS)))
             for prompt in options.prompts:
