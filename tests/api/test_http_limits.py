@@ -71,6 +71,32 @@ def test_nothing_is_done_for_a_request_line_that_holds_a_nul(front, engine, line
     assert not engine.calls
 
 
+HOST = b"Host: localhost\r\n"
+
+
+@pytest.mark.parametrize("head", [HOST + b"X: a\0b\r\n\r\n", HOST + b"X: \0\r\n\r\n", HOST + b"X: a\0\r\nY: b\r\n\r\n", HOST + b"X:\0a\r\nY: b\r\n\r\n",
+                                  HOST + b"Authorization: Bearer a\0b\r\nX: y\r\n\r\n", b"Host: localhost\0.example.com\r\n\r\n", HOST + b"Content-Length: 0\0 7\r\n\r\n",
+                                  HOST + b"\0X: a\r\n\r\n", HOST + b"\0\r\n\r\n", b"\0\r\n" + HOST + b"\r\n", HOST + b"X: a\n\0Y: b\n\n", HOST + b"X: a\0b\n\n",
+                                  HOST + b"X\0Y: a\r\n\r\n", HOST + b"X: a\r\n b\r\n\r\n", b"Host: localhost\r\n .example.com\r\n\r\n"], ids=range(15))
+def test_nothing_is_done_for_headers_that_hold_a_nul_or_are_folded(front, engine, head):
+    hidden = b"GET /v1/models/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    status, headers, body, closed = talk(front, b"DELETE /v1/models/m HTTP/1.1\r\n" + head + hidden)
+    assert (status, closed, len(body)) == (400, True, int(headers["content-length"]))
+    assert json.loads(body)["error"]["code"] == "invalid_framing"
+    assert not engine.calls
+
+
+@pytest.mark.parametrize("data", [b"GET /v1/models/m HTTP/1.1\nHost: localhost\n\n", b"GET /v1/models/m HTTP/1.1\r\nHost: localhost\n\r\n", b"GET /v1/models/m HTTP/1.0\r\n\r\n",
+                                  b"GET /v1/files?limit=1 HTTP/1.1\r\nHost:localhost\r\nEmpty:\r\nCookie: a=b; c=d\r\nX: \t y\t\r\n\r\n",
+                                  b"GET /v1/models/m HTTP/1.1\r\n" + b"".join(b"X-%d: %s\r\n" % (i, b"x" * 90) for i in range(120)) + b"Host: localhost\r\n\r\n"], ids=range(5))
+def test_headers_of_every_sound_form_are_read_in_pieces_of_any_size(front, data):
+    for piece in (len(data), 1000, 1 if len(data) < 1000 else 97):
+        with front.socket() as s:
+            for at in range(0, len(data), piece):
+                s.sendall(data[at:at + piece])
+            assert read_head(s)[0] == 200
+
+
 @pytest.mark.parametrize("rest", [b"Content-Length: 99999999999999999999999\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"])
 def test_an_absurd_size_is_413(front, rest):
     status, _, _, closed = talk(front, b"POST /v1/models/m/load HTTP/1.1\r\nHost: localhost\r\n" + rest)
