@@ -6,11 +6,11 @@
 #include "clients/cli/http.h"
 
 #include <curl/curl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 
 enum { CONNECT_SECONDS = 10, SILENCE_SECONDS = 120, POLL_MS = 1000 };
 
@@ -134,8 +134,10 @@ static bool read_problem(http *h, const json_t *json, int status)
 static void read_refusal(http *h, int status)
 {
 	json_t *json = json_loadb(text_get(&h->answer), h->answer.used, JSON_ALLOW_NUL, NULL);
+	curl_off_t wait = 0;
 
-	h->problem = (http_problem){.status = status};
+	curl_easy_getinfo(h->curl, CURLINFO_RETRY_AFTER, &wait);
+	h->problem = (http_problem){.status = status, .retry_after = wait < INT_MAX ? (int)wait : INT_MAX};
 	if (!read_problem(h, json, status))
 		snprintf(h->problem.message, sizeof(h->problem.message),
 		         "%s answered with status %d, and not in the words of this service", h->url, status);

@@ -18,7 +18,8 @@
 typedef struct http http;
 
 typedef struct http_problem {
-	int status; /* of the answer; 0: there was none */
+	int status;      /* of the answer; 0: there was none */
+	int retry_after; /* seconds, as the answer says; 0: it does not */
 	char code[64], param[128], message[512];
 } http_problem;
 

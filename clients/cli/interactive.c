@@ -13,7 +13,7 @@
 #include "clients/cli/prompt.h"
 #include "proto/nearest.h"
 
-enum { BUSY_TRIES = 40, BUSY_PAUSE_MS = 50 };
+enum { BUSY_PAUSE_MS = 50, BUSY_MOST_MS = 5000 };
 
 typedef struct conversation {
 	cli *c;
@@ -45,24 +45,33 @@ static bool take_interrupt(void *context)
 	return interrupted;
 }
 
-static bool is_busy(const cli *c, http_end end)
+/* An answer that was stopped leaves its session busy for a moment. After a request that was refused for this, wait as
+ * long as the refusal says; false: it was another failure, or the waits come to more than BUSY_MOST_MS. */
+static bool wait_while_busy(const cli *c, int64_t *waited_ms)
 {
-	return end == HTTP_FAILED && strcmp(http_get_problem(c->http)->code, "session_busy") == 0;
+	const http_problem *p = http_get_problem(c->http);
+	int64_t ms = p->retry_after > 0 ? p->retry_after * INT64_C(1000) : BUSY_PAUSE_MS;
+	const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+
+	if (strcmp(p->code, "session_busy") != 0 || *waited_ms + ms > BUSY_MOST_MS)
+		return false;
+	*waited_ms += ms;
+	nanosleep(&pause, NULL);
+	return true;
 }
 
-/* An answer that was stopped leaves its session busy for a moment. */
 static void answer(conversation *t, const char *string)
 {
-	const struct timespec pause = {.tv_nsec = BUSY_PAUSE_MS * 1000000L};
 	bool ended_line = t->ends_line;
+	int64_t waited_ms = 0;
 	http_end end;
 
 	t->ends_line = string ? string[strlen(string) - 1] == '\n' : ended_line; /* and then as the answer does */
 
 	http_wake_on(t->c->http, t->signals, take_interrupt, t);
-	for (int i = 0; is_busy(t->c, end = generate_stream(t->c, t->session, string, &t->ends_line)) && i < BUSY_TRIES;
-	     i++)
-		nanosleep(&pause, NULL);
+	do
+		end = generate_stream(t->c, t->session, string, &t->ends_line);
+	while (end == HTTP_FAILED && wait_while_busy(t->c, &waited_ms));
 	http_wake_on(t->c->http, -1, NULL, NULL);
 	if (end != HTTP_FAILED && end != HTTP_LOST)
 		return;
@@ -91,6 +100,19 @@ static void say(conversation *t, const char *string)
 
 /* --- commands ------------------------------------------------------------------------------- */
 
+static void delete_session(cli *c, const char *session)
+{
+	json_t *answer;
+	int64_t waited_ms = 0;
+
+	do
+		answer = http_json(c->http, "DELETE", http_path(c->http, "/v1/sessions/%s", session), NULL);
+	while (!answer && wait_while_busy(c, &waited_ms));
+	if (!answer && http_get_problem(c->http)->status != 404)
+		cli_complain(c);
+	json_decref(answer);
+}
+
 static void close_session(conversation *t)
 {
 	bool keep = t->borrowed || options_flag(&t->c->options, "new-session");
@@ -98,8 +120,7 @@ static void close_session(conversation *t)
 	if (t->session && keep)
 		cli_note(t->c, "The session stays open. Go on with: additive generate --session %s", t->session);
 	else if (t->session)
-		json_decref(
-		    http_json(t->c->http, "DELETE", http_path(t->c->http, "/v1/sessions/%s", t->session), NULL));
+		delete_session(t->c, t->session);
 	free(t->session);
 	t->session = NULL;
 }

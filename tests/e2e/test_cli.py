@@ -1,6 +1,7 @@
 """The command line: what a user meets at a shell, in a pipe and at a terminal."""
 
 import fcntl
+import http.server
 import json
 import os
 import pty
@@ -10,6 +11,7 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
 import urllib.request
 
@@ -357,6 +359,53 @@ def test_a_visible_prompt_takes_every_key_and_the_end_gives_the_terminal_back(se
     terminal.type("\x00\x04")  # Ctrl-Space sets a mark
     assert terminal.process.wait(timeout=20) == 0
     assert terminal.settings() == (termios.ISIG | termios.ICANON | termios.ECHO, b"\x04")
+
+
+class BusySession(http.server.BaseHTTPRequestHandler):
+    """A service whose session is busy after an answer: a deletion is refused twice, without a time to wait and with one."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status, body, kind="application/json", **headers):
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": len(body), **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v1/sessions":
+            self.answer(200, '{"id": "sess-1", "object": "session"}')
+        else:
+            self.answer(200, 'data: {"choices": [{"text": "yes"}]}\n\ndata: [DONE]\n\n', "text/event-stream")
+
+    def do_DELETE(self):
+        self.server.deletions.append((self.path, time.monotonic()))
+        busy = '{"error": {"code": "session_busy", "message": "another request uses the session"}}'
+        if len(self.server.deletions) < 3:
+            self.answer(409, busy, **({"Retry_After": 1} if len(self.server.deletions) == 2 else {}))
+        else:
+            self.answer(200, '{"id": "sess-1", "object": "session", "deleted": true}')
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_session_that_is_still_busy_at_the_end_is_deleted_when_it_is_free(tmp_path):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), BusySession) as server:
+        server.deletions = []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        terminal = Terminal("generate", "--model", "m", url=f"http://127.0.0.1:{server.server_port}", XDG_STATE_HOME=str(tmp_path))
+        terminal.until(r">>> ")
+        terminal.type("is it\r")
+        terminal.until(r"yes\r\n>>> ")
+        terminal.type("\x04")
+        status, screen = terminal.end()
+        server.shutdown()
+    assert status == 0 and "busy" not in screen
+    (path, _), (_, second), (_, third) = server.deletions
+    assert path == "/v1/sessions/sess-1" and third - second >= 1
 
 
 # --- training ---------------------------------------------------------------------------------------
