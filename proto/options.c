@@ -53,6 +53,22 @@ static bool is_number(const char *value)
 	return end != value && *end == '\0' && isfinite(x);
 }
 
+/* The seconds of "90", "90m", "1h" or "7d"; -1: it is none of these. */
+static int64_t duration(const char *value)
+{
+	static const struct {
+		const char *unit;
+		int64_t seconds;
+	} units[] = {{"", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+	const char *end;
+	long long count = is_integer(value, &end) ? strtoll(value, NULL, 10) : -1;
+
+	for (size_t i = 0; count >= 0 && i < sizeof(units) / sizeof(units[0]); i++)
+		if (strcmp(end, units[i].unit) == 0 && count <= INT64_MAX / units[i].seconds)
+			return count * units[i].seconds;
+	return -1;
+}
+
 /* Is it within "1 to 64"? */
 static bool in_range(const char *range, const char *value)
 {
@@ -78,6 +94,8 @@ static const char *fault(const option_row *row, const char *value)
 		return is_number(value) && in_range(row->field, value) ? NULL : "a number from ";
 	case OPTION_INTEGERS:
 		return is_integers(value) ? NULL : "integers separated by commas";
+	case OPTION_DURATION:
+		return duration(value) >= 0 ? NULL : "seconds, or a number with m, h or d";
 	case OPTION_SELECTION:
 		return strcmp(value, "all") == 0 || is_integers(value) ? NULL
 		                                                       : "\"all\" or integers separated by commas";
@@ -199,6 +217,13 @@ int64_t options_integer(const options *o, const char *name, int64_t fallback)
 	return value ? strtoll(value, NULL, 10) : fallback;
 }
 
+int64_t options_duration(const options *o, const char *name, int64_t fallback)
+{
+	const char *value = options_text(o, name);
+
+	return value ? duration(value) : fallback;
+}
+
 char *options_write(const option_given *given)
 {
 	const char *value = given->row->type == OPTION_FLAG ? "" : given->value;
@@ -234,6 +259,8 @@ static json_t *value_of(const option_given *g, json_t *before)
 		return json_true();
 	case OPTION_INTEGER:
 		return json_integer(strtoll(g->value, NULL, 10));
+	case OPTION_DURATION:
+		return json_integer(duration(g->value));
 	case OPTION_NUMBER:
 		return json_real(strtod(g->value, NULL));
 	case OPTION_INTEGERS:

@@ -27,6 +27,7 @@ typedef enum option_type {
 	OPTION_WORDS,     /* "query,key" */
 	OPTION_TEXTS,     /* given several times */
 	OPTION_SELECTION, /* OPTION_INTEGERS, or the word "all" */
+	OPTION_DURATION,  /* whole seconds, or with a unit: "3600", "90m", "1h", "7d" */
 	OPTION_COUNT,     /* an integer; the row's `field` is its range, "1 to 64" */
 	OPTION_SECONDS    /* a number; likewise */
 } option_type;
@@ -64,6 +65,8 @@ bool options_flag(const options *o, const char *name);
 /* The number given last, or the fallback. */
 double options_number(const options *o, const char *name, double fallback);
 int64_t options_integer(const options *o, const char *name, int64_t fallback);
+/* The OPTION_DURATION given last in seconds, or the fallback. */
+int64_t options_duration(const options *o, const char *name, int64_t fallback);
 
 /* An option as another program reads it, "--name=VALUE", malloc'ed; NULL: out of memory. */
 char *options_write(const option_given *given);

@@ -8,11 +8,17 @@ static int files_list(cli *c)
 	static const show_column columns[] = {{"ID", "id", SHOW_PLAIN},
 	                                      {"SIZE", "bytes", SHOW_BYTES},
 	                                      {"CREATED", "created_at", SHOW_TIME},
+	                                      {"EXPIRES", "expires_at", SHOW_TIME},
 	                                      {"NAME", "filename", SHOW_PLAIN},
 	                                      {NULL, NULL, SHOW_PLAIN}};
 
 	return cli_table(c, http_json(c->http, "GET", "/v1/files?limit=1000", NULL), "data", columns);
 }
+
+static const option_row upload_options[] = {{"expires", OPTION_DURATION, "SECONDS",
+                                             "delete the file after this time, an hour to 30 days: 86400, 36h, 7d",
+                                             NULL},
+                                            {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static int files_upload(cli *c)
 {
@@ -20,7 +26,7 @@ static int files_upload(cli *c)
 	int status = CLI_FAILED;
 
 	if (source_open(&s, cli_argument(c, 0)))
-		status = cli_answer(c, source_upload(c, &s));
+		status = cli_answer(c, source_upload(c, &s, options_duration(&c->options, "expires", -1)));
 	source_close(&s);
 	return status;
 }
@@ -43,10 +49,11 @@ static int files_download(cli *c)
 	                         target ? target : "-");
 }
 
-const command files_commands[] = {{"files list", "", 0, 0, "list files, the newest first", NULL, NULL, files_list},
-                                  {"files upload", "FILE", 1, 1, "upload a text; - is stdin", NULL, NULL, files_upload},
-                                  {"files show", "ID", 1, 1, "show a file", NULL, NULL, files_show},
-                                  {"files delete", "ID", 1, 1, "delete a file", NULL, NULL, files_delete},
-                                  {"files download", "ID [FILE]", 1, 2,
-                                   "download a file, to stdout unless FILE is given", NULL, NULL, files_download},
-                                  {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
+const command files_commands[] = {
+    {"files list", "", 0, 0, "list files, the newest first", NULL, NULL, files_list},
+    {"files upload", "FILE", 1, 1, "upload a text; - is stdin", NULL, upload_options, files_upload},
+    {"files show", "ID", 1, 1, "show a file", NULL, NULL, files_show},
+    {"files delete", "ID", 1, 1, "delete a file", NULL, NULL, files_delete},
+    {"files download", "ID [FILE]", 1, 2, "download a file, to stdout unless FILE is given", NULL, NULL,
+     files_download},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

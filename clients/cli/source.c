@@ -117,15 +117,19 @@ static bool look_up(cli *c, source *s)
 	return true;
 }
 
-json_t *source_upload(cli *c, const source *s)
+json_t *source_upload(cli *c, const source *s, int64_t lifetime)
 {
-	const http_part parts[] = {{"purpose", "fine-tune", NULL, NULL},
+	char seconds[24];
+	const http_part parts[] = {{"expires_after[anchor]", "created_at", NULL, NULL},
+	                           {"expires_after[seconds]", seconds, NULL, NULL},
+	                           {"purpose", "fine-tune", NULL, NULL},
 	                           {"file", NULL, s->path[0] ? s->path : s->name, s->path[0] ? s->name : NULL},
 	                           {NULL, NULL, NULL, NULL}};
 
+	snprintf(seconds, sizeof(seconds), "%" PRId64, lifetime);
 	if (c->err.tty)
 		cli_note(c, "uploading %s…", s->name);
-	return http_form(c->http, "/v1/files", parts);
+	return http_form(c->http, "/v1/files", lifetime < 0 ? &parts[2] : parts);
 }
 
 bool source_send(cli *c, source *s)
@@ -137,7 +141,7 @@ bool source_send(cli *c, source *s)
 			cli_note(c, "%s is on the service already: %s", s->name, s->id);
 		return true;
 	}
-	json_t *file = source_upload(c, s);
+	json_t *file = source_upload(c, s, -1);
 	take_id(s, file);
 	s->uploaded = s->id[0] != '\0';
 	if (!s->uploaded)

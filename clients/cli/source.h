@@ -21,8 +21,9 @@ typedef struct source {
 /* Open it; "-" is stdin, and a pipe is read to its end into a file without a name. False: it cannot be read, after a
  * complaint. Close it either way. */
 bool source_open(source *s, const char *argument);
-/* Upload it as a new file of the service; the file's object, or NULL. */
-json_t *source_upload(cli *c, const source *s);
+/* Upload it as a new file of the service, which deletes it after `lifetime` seconds (-1: never); the file's object, or
+ * NULL. */
+json_t *source_upload(cli *c, const source *s, int64_t lifetime);
 /* Fill in the id: of a file that the service has with these bytes, or of a new one. False after a complaint. */
 bool source_send(cli *c, source *s);
 /* Delete what this command has uploaded. */

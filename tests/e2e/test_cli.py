@@ -449,6 +449,26 @@ def test_a_text_is_uploaded_once(service, tmp_path):
     assert len(files(service) - before) == 2
 
 
+def test_a_file_is_uploaded_with_the_time_after_which_it_goes(service, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(TEXT + "going")
+    before = files(service)
+    for wanted, seconds in (("3600", 3600), ("36h", 129600), ("7d", 604800)):
+        file = json.loads(additive("files", "upload", corpus, "--expires", wanted, "--json", url=service.url).stdout)
+        assert file["expires_at"] - file["created_at"] == seconds
+    shown = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(file["expires_at"]))
+    (line,) = [row for row in additive("files", "list", url=service.url).stdout.splitlines() if row.startswith(file["id"])]
+    assert shown in line and shown in additive("files", "show", file["id"], url=service.url).stdout
+    assert "expires_at" not in json.loads(additive("files", "upload", corpus, "--json", url=service.url).stdout)
+    known = files(service)
+    for wanted, status, why in (("5m", 1, "3600"), ("31d", 1, "2592000"), ("soon", 2, "seconds")):
+        out = additive("files", "upload", corpus, "--expires", wanted, url=service.url)
+        assert out.returncode == status and why in out.stderr, out.stderr
+    assert files(service) == known
+    for id in known - before:
+        service.ok("DELETE", f"/v1/files/{id}")
+
+
 def test_a_file_says_its_hash_and_keeps_it(own_service):
     empty, abc = own_service.upload(""), own_service.upload("abc")
     known = {empty: "2d06800538d394c2", abc: "78af5f94892f3950"}  # XXH3-64, its reference implementation's

@@ -21,6 +21,7 @@ static const option_row rows[] = {{"", OPTION_FLAG, NULL, "First:", NULL},
                                   {"rounds", OPTION_WORDS, "A,B", "rounds", "rounds"},
                                   {"layers", OPTION_SELECTION, "A,B", "layers", "layers"},
                                   {"stop", OPTION_TEXTS, "TEXT", "stop", "stop"},
+                                  {"ttl", OPTION_DURATION, "SECONDS", "lifetime", "ttl_seconds"},
                                   {"models", OPTION_COUNT, "N", "models", "1 to 64"},
                                   {"ping", OPTION_SECONDS, "S", "silence", "0.1 to 86400"},
                                   {"", OPTION_FLAG, NULL, "Second:", NULL},
@@ -188,6 +189,26 @@ static void a_request_gets_types_and_paths_from_the_table(void **state)
 	fills("--steps 9223372036854775807", "{\"additive\":{\"max_steps\":9223372036854775807}}");
 }
 
+static void a_duration_is_seconds_or_has_a_unit(void **state)
+{
+	(void)state;
+	char line[] = "--ttl 1 --ttl 90m";
+	options o;
+
+	assert_true(parse(&o, line));
+	assert_int_equal(options_duration(&o, "ttl", -1), 5400);
+	assert_int_equal(options_duration(&o, "steps", -1), -1);
+	options_free(&o);
+	fills("--ttl 3600", "{\"ttl_seconds\":3600}");
+	fills("--ttl 36h", "{\"ttl_seconds\":129600}");
+	fills("--ttl 7d", "{\"ttl_seconds\":604800}");
+	refuses("--ttl 1w", "--ttl 1w: expected seconds, or a number with m, h or d");
+	refuses("--ttl h", "--ttl h: expected seconds, or a number with m, h or d");
+	refuses("--ttl -1h", "--ttl -1h: expected seconds, or a number with m, h or d");
+	refuses("--ttl 1.5h", "--ttl 1.5h: expected seconds, or a number with m, h or d");
+	refuses("--ttl 999999999999999999d", "--ttl 999999999999999999d: expected seconds, or a number with m, h or d");
+}
+
 static void text_that_is_not_utf8_is_refused(void **state)
 {
 	(void)state;
@@ -227,6 +248,7 @@ int main(void)
 	    cmocka_unit_test(no_arguments_are_fine),
 	    cmocka_unit_test(what_is_wrong_is_named),
 	    cmocka_unit_test(a_request_gets_types_and_paths_from_the_table),
+	    cmocka_unit_test(a_duration_is_seconds_or_has_a_unit),
 	    cmocka_unit_test(text_that_is_not_utf8_is_refused),
 	    cmocka_unit_test(help_has_a_line_for_every_row),
 	};
