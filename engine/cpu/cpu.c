@@ -10,9 +10,8 @@
 
 #include "engine/base/memory.h"
 #include "engine/cpu/host.h"
+#include "engine/cpu/parts.h"
 #include "engine/cpu/kernels/kernels.h"
-
-enum { CPU_MAX_THREADS = 1024 };
 
 /* From the plainest to the best; a processor that runs one runs those before it. */
 static const char *const isa_names[] = {"baseline", "avx2", "avx512", "avx512vnni"};
@@ -127,6 +126,7 @@ status cpu_open(backend **out, int threads, error *err)
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for the CPU backend");
 	c->threads = c->sharing = c->base.threads = threads ? threads : default_threads();
 	c->base.use_threads = cpu_use_threads;
+	c->base.side_by_side = parts_run;
 	c->base.name = "cpu";
 	char model[64];
 	cpu_model(model, sizeof model);

@@ -18,7 +18,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/op.h"
 
-enum { BACKEND_ABI = 6 };
+enum { BACKEND_ABI = 7 };
 
 typedef struct backend backend;
 
@@ -47,6 +47,10 @@ struct backend {
 	 * threads 0: a device, or a backend that has one thread anyway. */
 	int threads;
 	void (*use_threads)(backend *b, int threads);
+	/* Run part 0 … n - 1, in this order but at the same time on as many threads of the host as there are: calls of
+	 * kernels that have nothing in common but what they read. Returns when all are complete, with a failure if
+	 * there was one. NULL where use_threads is. */
+	status (*side_by_side)(backend *b, int n, status (*part)(void *context, int i), void *context);
 
 	/* 64-byte aligned, zeroed. */
 	status (*allocate)(backend *b, size_t bytes, void **out);

@@ -18,6 +18,8 @@
 #include "engine/tensor/backend.h"
 #include "engine/tensor/ops.h"
 
+enum { CPU_MAX_THREADS = 1024 };
+
 /* The backend as kernels see it. */
 typedef struct cpu {
 	backend base;
