@@ -57,7 +57,7 @@ static void close_backends(device *d)
 
 /* Rows of a step when no option sets them: a device takes hardly longer for many than for one, a CPU in
  * proportion. */
-enum { BATCH_ON_CPU = 32, BATCH_ON_DEVICE = 256 };
+enum { BATCH_ON_CPU = 64, BATCH_ON_DEVICE = 256 };
 
 static status start(device *d, error *err)
 {

@@ -9,7 +9,8 @@
  *   decode    1|2|4|8|…|max_batch rows
  *   prompts   1|4|16|64 rows of 16|64|256 tokens in all
  *
- * each in two variants, with and without scores. On the CPU a step runs with its own numbers of rows and tokens, and
+ * each in two variants, with and without scores. A step runs as a whole or cut into parts of its rows that run at the same
+ * time (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens, and
  * logits are made for those rows alone that want them. A device that records plans pads: a padding row has length 0,
  * reads nothing and changes nothing.
  *
@@ -34,6 +35,10 @@
 #include "engine/serve/sample_plan.h"
 #include "engine/serve/scheduler.h"
 #include "engine/serve/statepool.h"
+#include "engine/serve/thread_choice.h"
+
+/* Into how many parts a step is cut, at most. */
+enum { SERVED_MODEL_PARTS = 16 };
 
 typedef struct served_plan served_plan;
 typedef struct served_model_loading served_model_loading;
@@ -48,7 +53,11 @@ struct served_model {
 	statepool *pool;
 	float *row;            /* [vocab] on the device: logits that come from the host … */
 	sample_plan *from_row; /* … and what samples from them */
-	char *block;           /* on the device: tokens sampled, settings and tokens of from_row, a step's inputs */
+	char *row_token;       /* on the device: what from_row samples, and its settings */
+	char *blocks[SERVED_MODEL_PARTS]; /* on the device: what goes into the first part of a step, the second, …, and the
+	                                     tokens sampled (served_part.h); NULL: no step has been cut into so many */
+	bool way_is_given;     /* every step is taken in this way, and nothing is measured: for tests */
+	thread_way way;
 	int users;             /* slots in use */
 	int max_batch;
 	int64_t rounds;       /* attention rounds per layer */
@@ -86,6 +95,7 @@ typedef struct served_row {
 	int from;      /* ≥ 0: the token is what the last decode step sampled for that row, and `tokens` unused */
 } served_row;
 
+void served_model_free_plans(served_model *m);
 /* Rows of a step of prompts, at most. */
 int served_model_prompt_rows(const served_model *m);
 /* The plan for a step of prompts, up to served_model_prompt_rows with `tokens` ≤ SCHEDULER_PREFILL_CHUNK in all, or
@@ -101,7 +111,7 @@ const int32_t *served_model_sampled(const served_plan *p);
 /* Does a plan give scores? */
 bool served_plan_scores(const served_plan *p);
 /* Device address of a row's logits after its last token; they are there until the plan's next step. */
-const float *served_model_logits(const served_model *m, const served_plan *p, int row);
+const float *served_model_logits(const served_plan *p, int row);
 
 /* Sample from one row of logits on the host. What it adjusts must have been prepared for: STATUS_NOMEM. */
 status served_model_prepare_row(served_model *m, int64_t adjusts, error *err);

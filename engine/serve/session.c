@@ -98,7 +98,7 @@ void session_commit(session *x, const int32_t *tokens, int64_t n, const served_p
 {
 	memcpy(x->ids + x->tokens, tokens, (size_t)n * sizeof *tokens);
 	x->tokens += n;
-	x->from_device = served_model_logits(x->model, p, row);
+	x->from_device = served_model_logits(p, row);
 }
 
 status session_fetch(session *x)

@@ -31,6 +31,8 @@ typedef struct fault_backend {
 
 /* Have those that are made from now on `fetch`, so that steps are issued ahead. */
 static bool fault_fetches;
+/* Have them `side_by_side`. */
+static bool fault_parts;
 
 static inline void fault_arm(fault_backend *f, fault_kind kind, int64_t left, bool lasting)
 {
@@ -199,6 +201,24 @@ static inline void fault_forget(backend *b, void *recording)
 	f->inner->forget(f->inner, recording);
 }
 
+static inline void fault_use_threads(backend *b, int threads)
+{
+	(void)b;
+	(void)threads;
+}
+
+/* The last one first: no part may count on another. */
+static inline status fault_side_by_side(backend *b, int n, status (*part)(void *context, int i), void *context)
+{
+	status failure = STATUS_OK;
+	(void)b;
+	for (int i = n - 1; i >= 0; i--) {
+		status s = part(context, i);
+		failure = s == STATUS_OK ? failure : s;
+	}
+	return failure;
+}
+
 static inline void fault_close(backend *b)
 {
 	backend_close(((fault_backend *)b)->inner);
@@ -224,6 +244,9 @@ static inline fault_backend *fault_backend_new(backend *inner)
 	    .clear = fault_clear,
 	    .synchronize = fault_synchronize,
 	    .close = fault_close,
+	    .threads = fault_parts ? 2 : 0,
+	    .use_threads = fault_parts ? fault_use_threads : NULL,
+	    .side_by_side = fault_parts ? fault_side_by_side : NULL,
 	    .reserve = fault_reserve,
 	    .extend = fault_extend,
 	    .unreserve = fault_unreserve,

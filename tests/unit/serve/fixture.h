@@ -28,11 +28,15 @@ typedef struct fixture {
 	served_model *model;
 } fixture;
 
-/* Each test as it is, and with steps that are issued before the tokens of the last one are taken. */
-#define RUN_BOTH_WAYS(tests) run_both_ways(tests, sizeof(tests) / sizeof *(tests))
-static inline int run_both_ways(const struct CMUnitTest *tests, size_t n)
+/* Each test as it is, with steps that are cut into parts, and with steps that are issued before the tokens of the last
+ * one are taken. */
+#define RUN_ALL_WAYS(tests) run_all_ways(tests, sizeof(tests) / sizeof *(tests))
+static inline int run_all_ways(const struct CMUnitTest *tests, size_t n)
 {
 	int failed = _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
+	fault_parts = true;
+	failed += _cmocka_run_group_tests("parts", tests, n, NULL, NULL);
+	fault_parts = false;
 	fault_fetches = true;
 	return failed + _cmocka_run_group_tests("ahead", tests, n, NULL, NULL);
 }
@@ -97,7 +101,7 @@ static inline void fixture_folder(fixture *f)
 {
 	make_folder(f->folder);
 	assert_int_equal(cpu_reference_open(&f->backend, 1, NULL), STATUS_OK);
-	if (fault_fetches)
+	if (fault_fetches || fault_parts)
 		f->backend = &fault_backend_new(f->backend)->base;
 	write_model(f->folder, f->backend, 1, POSITIONS, POSITION_ERROR);
 }
@@ -107,6 +111,8 @@ static inline void fixture_serve_as(fixture *f, const scheduler_limits *limits, 
 	error err = ERROR_INIT;
 	assert_int_equal(scheduler_new(&f->scheduler, f->backend, limits), STATUS_OK);
 	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, weights, &f->model, &err), STATUS_OK);
+	f->model->way_is_given = fault_parts;
+	f->model->way = THREADS_PARTS;
 }
 
 static inline void fixture_serve(fixture *f, const scheduler_limits *limits)

@@ -488,5 +488,5 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(impossible_requests_are_refused_by_name_and_never_finish, setup, teardown),
 	    cmocka_unit_test_setup_teardown(logits_that_are_not_finite_end_the_generation, setup, teardown),
 	};
-	return RUN_BOTH_WAYS(tests);
+	return RUN_ALL_WAYS(tests);
 }

@@ -575,5 +575,5 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(finished_may_begin_the_next_one, setup, teardown),
 	    cmocka_unit_test_setup_teardown(finished_may_delete_the_session_and_unload_the_model, setup, teardown),
 	};
-	return RUN_BOTH_WAYS(tests);
+	return RUN_ALL_WAYS(tests);
 }

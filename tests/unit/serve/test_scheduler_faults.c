@@ -416,5 +416,5 @@ int main(void)
 	    cmocka_unit_test(only_tokens_come_to_the_host_until_a_session_stops),
 	    cmocka_unit_test(loading_may_fail_at_any_call),
 	};
-	return RUN_BOTH_WAYS(tests);
+	return RUN_ALL_WAYS(tests);
 }

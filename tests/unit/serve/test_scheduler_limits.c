@@ -276,5 +276,5 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(clamp_and_wrap_go_on_for_ever, setup, teardown),
 	    cmocka_unit_test_setup_teardown(clamp_keeps_the_last_position_and_wrap_begins_anew, setup, teardown),
 	};
-	return RUN_BOTH_WAYS(tests);
+	return RUN_ALL_WAYS(tests);
 }

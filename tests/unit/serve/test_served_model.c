@@ -90,12 +90,20 @@ static void read_together_and_alone(fixture *f, int n)
 	}
 }
 
+/* Each kind with steps as they come, and cut into parts. */
+static void open_kind_whole_or_in_parts(fixture *f, int i)
+{
+	open_kind(f, &kinds[i % KINDS]);
+	f->model->way_is_given = i >= KINDS;
+	f->model->way = THREADS_PARTS;
+}
+
 static void rows_of_a_batch_of_any_size_have_the_bits_of_each_alone(void **state)
 {
 	(void)state;
-	for (int k = 0; k < KINDS; k++) {
+	for (int i = 0; i < 2 * KINDS; i++) {
 		fixture f = {0};
-		open_kind(&f, &kinds[k]);
+		open_kind_whole_or_in_parts(&f, i);
 		for (int n = 1; n <= 8; n++)
 			read_together_and_alone(&f, n);
 		fixture_close(&f);
@@ -136,9 +144,9 @@ static void prompts_that_share_steps_have_the_bits_of_each_alone(void **state)
 	    {300, 20, 600, 1, 257, 100, 44, 256},
 	};
 	(void)state;
-	for (int k = 0; k < KINDS; k++) {
+	for (int k = 0; k < 2 * KINDS; k++) {
 		fixture f = {0};
-		open_kind(&f, &kinds[k]);
+		open_kind_whole_or_in_parts(&f, k);
 		for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
 			read_prompts(&f, lengths[i], 8);
 		fixture_close(&f);
@@ -397,5 +405,5 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_hash_is_of_weights_and_configuration, setup_cpu, teardown),
 	    cmocka_unit_test(the_checksum_is_fnv1a),
 	};
-	return RUN_BOTH_WAYS(tests);
+	return RUN_ALL_WAYS(tests);
 }

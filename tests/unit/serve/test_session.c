@@ -490,5 +490,5 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_state_can_be_carried_to_another_engine_with_the_same_model, setup,
 	                                    teardown),
 	};
-	return RUN_BOTH_WAYS(tests);
+	return RUN_ALL_WAYS(tests);
 }

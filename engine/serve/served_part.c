@@ -1,0 +1,283 @@
+/* served_part.c - see served_part.h. Where plans can be given smaller inputs (plan_reshape: the CPU), a run costs what its
+ * own rows and tokens cost. Where plans are recorded, shapes are fixed and the run is padded. */
+#include "engine/serve/served_part.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/explain/outputs.h"
+#include "engine/tensor/arena.h"
+#include "engine/tensor/ops.h"
+
+/* A run's inputs, one behind the other in a block. */
+typedef enum input {
+	INPUT_IDS,  /* first: it lies behind the tokens sampled */
+	INPUT_FROM, /* of decode steps whose ids may come from the device */
+	INPUT_POSITION_IDS,
+	INPUT_SLOT,
+	INPUT_POSITION,
+	INPUT_LENGTH,
+	INPUT_START, /* of prompts */
+	INPUT_LAST,
+	INPUT_SETTING,
+	INPUT_COUNT
+} input;
+
+static const char *const input_names[INPUT_COUNT] = {
+    [INPUT_IDS] = "input_ids", [INPUT_POSITION_IDS] = "position_ids",
+    [INPUT_SLOT] = "slot",     [INPUT_POSITION] = "position",
+    [INPUT_LENGTH] = "length", [INPUT_START] = "start",
+    [INPUT_LAST] = "last",
+};
+
+struct served_part {
+	backend *backend;
+	served_shape most;
+	int64_t vocab;
+	plan *pick, *plan; /* pick: input_ids; NULL: they are uploaded */
+	value logits, inputs[INPUT_COUNT]; /* VALUE_NONE: the graph has no such input */
+	char *device;                      /* inputs, as laid out: */
+	size_t at[INPUT_COUNT], bytes;
+	int32_t *staging[INPUT_COUNT]; /* within the first, which is all of it on the host */
+	const int32_t *sampled;        /* [rows] on the device */
+	outputs *outputs;              /* with scores */
+	sample_plan *sample;
+	/* of the next run */
+	const served_row *rows;
+	const sample_row *draws;
+	int n;
+	bool drawn; /* by the plan itself */
+};
+
+/* --- where things lie on the device ------------------------------------------ */
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+}
+
+static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t rows, int64_t tokens)
+{
+	*bytes = 0;
+	for (int i = 0; i < INPUT_COUNT; i++) {
+		bool per_token = i == INPUT_IDS || i == INPUT_POSITION_IDS;
+		int64_t words = per_token ? tokens : i == INPUT_SETTING ? rows * SAMPLE_WORDS : rows;
+		at[i] = *bytes;
+		*bytes += aligned((size_t)words * sizeof(int32_t));
+	}
+}
+
+/* The block is: tokens that decode steps sample, those of prompts' steps, then a step's inputs, sized for the largest
+ * shapes. */
+static size_t prompt_tokens_at(const served_model *m)
+{
+	return aligned((size_t)m->max_batch * sizeof(int32_t));
+}
+
+static size_t inputs_at(const served_model *m)
+{
+	return prompt_tokens_at(m) + aligned((size_t)served_model_prompt_rows(m) * sizeof(int32_t));
+}
+
+size_t served_part_block_bytes(const served_model *m)
+{
+	size_t at[INPUT_COUNT], decode, prompt;
+	lay_out(at, &decode, m->max_batch, m->max_batch);
+	lay_out(at, &prompt, served_model_prompt_rows(m), SCHEDULER_PREFILL_CHUNK);
+	return inputs_at(m) + (decode > prompt ? decode : prompt);
+}
+
+/* --- compiling ------------------------------------------------------------------ */
+
+void served_part_free(served_part *p)
+{
+	if (!p)
+		return;
+	sample_plan_free(p->sample);
+	plan_free(p->pick);
+	plan_free(p->plan);
+	outputs_free(p->outputs);
+	free(p->staging[0]);
+	free(p);
+}
+
+static status make_staging(served_part *p)
+{
+	lay_out(p->at, &p->bytes, p->most.rows, p->most.tokens);
+	char *block = memory_new(p->bytes, 1);
+	for (int i = 0; block && i < INPUT_COUNT; i++)
+		p->staging[i] = (int32_t *)(block + p->at[i]);
+	return block ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* ids[i] = (tokens sampled, then ids uploaded)[from[i]]. */
+static status make_pick(served_part *p, const served_model *m, char *block, error *err)
+{
+	graph *g = graph_new();
+	if (!g)
+		return STATUS_NOMEM;
+	int64_t known = (int64_t)(inputs_at(m) / sizeof(int32_t)) + p->most.rows;
+	value all = graph_input(g, "tokens", DTYPE_I32, SHAPE2(known, 1));
+	value from = graph_input(g, "from", DTYPE_I32, SHAPE1(p->most.rows));
+	value ids = op_gather(g, all, from, -1);
+	graph_output(g, ids, "ids");
+	plan_binding bindings[] = {
+	    {all, block}, {from, p->device + p->at[INPUT_FROM]}, {ids, plan_data(p->plan, p->inputs[INPUT_IDS])}};
+	TRY(plan_new(&p->pick, g, p->backend, bindings, 3, err));
+	plan_follow(p->pick, p->plan);
+	return STATUS_OK;
+}
+
+static status make_plan(served_part *p, const served_model *m, bool picks, error *err)
+{
+	forward_input places[INPUT_COUNT];
+	forward_spec spec = {.batch = p->most.rows,
+	                     .length = p->most.prompt ? p->most.tokens : 1,
+	                     .recurrent = true,
+	                     .ragged = p->most.prompt,
+	                     .slots = statepool_capacity(m->pool),
+	                     .explain = p->most.scores,
+	                     .logits = LOGITS_LAST,
+	                     .inputs = places};
+	for (int i = 0; i < INPUT_COUNT; i++)
+		if (input_names[i] && (i != INPUT_IDS || !picks) && (i != INPUT_START || p->most.prompt))
+			places[spec.n_inputs++] = (forward_input){input_names[i], p->device + p->at[i]};
+	TRY(model_plan(&p->plan, m->model, &spec, NULL, statepool_data(m->pool), err));
+	for (int i = 0; i < INPUT_COUNT; i++)
+		p->inputs[i] = input_names[i] ? graph_find(plan_graph(p->plan), input_names[i]) : VALUE_NONE;
+	p->logits = graph_find(plan_graph(p->plan), "logits");
+	return STATUS_OK;
+}
+
+static status make(served_part *p, const served_model *m, char *block, error *err)
+{
+	bool picks = p->backend->fetch && !p->most.prompt;
+	TRY(make_staging(p));
+	TRY(make_plan(p, m, picks, err));
+	if (p->most.scores)
+		TRY(outputs_new(&p->outputs, m->model, p->plan, p->most.tokens));
+	if (picks)
+		TRY(make_pick(p, m, block, err));
+	sample_place place = {.logits = plan_data(p->plan, p->logits),
+	                      .settings = p->device + p->at[INPUT_SETTING],
+	                      .tokens = (int32_t *)(block + (p->most.prompt ? prompt_tokens_at(m) : 0))};
+	p->sampled = place.tokens;
+	TRY(sample_plan_new(&p->sample, p->backend, p->most.rows, p->vocab, &place, err));
+	plan_follow(p->plan, sample_plan_follower(p->sample));
+	return STATUS_OK;
+}
+
+status served_part_new(served_part **out, const served_model *m, const served_shape *most, char *block, error *err)
+{
+	*out = NULL;
+	served_part *p = memory_new(1, sizeof *p);
+	if (!p)
+		return STATUS_NOMEM;
+	*p = (served_part){.backend = model_backend(m->model),
+	                   .most = *most,
+	                   .vocab = model_dimensions(m->model)->vocab,
+	                   .device = block + inputs_at(m)};
+	status s = make(p, m, block, err);
+	if (s != STATUS_OK) {
+		served_part_free(p);
+		return s;
+	}
+	*out = p;
+	return STATUS_OK;
+}
+
+status served_part_prepare(served_part *p, int64_t adjusts, error *err)
+{
+	return sample_plan_prepare(p->sample, adjusts, err);
+}
+
+/* --- a run ---------------------------------------------------------------------- */
+
+/* Rows that are not needed read nothing, into slot 0, and their logits are those of token 0. */
+static void fill(served_part *p, const served_model *m, const served_row *rows, int n_rows)
+{
+	int64_t positions = model_dimensions(m->model)->positions;
+	int32_t uploaded = (int32_t)(inputs_at(m) / sizeof(int32_t)), at = 0;
+	memset(p->staging[0], 0, p->at[INPUT_SETTING]);
+	for (int i = 0; i < n_rows; i++) {
+		const served_row *r = &rows[i];
+		assert(r->count >= 1 && at + r->count <= p->most.tokens && (r->from < 0 || p->pick));
+		p->staging[INPUT_FROM][i] = r->from >= 0 ? r->from : uploaded + i;
+		if (r->from < 0)
+			memcpy(p->staging[INPUT_IDS] + at, r->tokens, (size_t)r->count * sizeof(int32_t));
+		for (int64_t t = 0; t < r->count; t++)
+			p->staging[INPUT_POSITION_IDS][at + t] = position_row(r->policy, r->position + t, positions);
+		p->staging[INPUT_SLOT][i] = r->slot;
+		p->staging[INPUT_POSITION][i] = (int32_t)r->position;
+		p->staging[INPUT_LENGTH][i] = (int32_t)r->count;
+		p->staging[INPUT_START][i] = at;
+		at += (int32_t)r->count;
+		p->staging[INPUT_LAST][i] = at - 1;
+	}
+	for (int64_t i = n_rows; i < p->most.rows; i++) {
+		p->staging[INPUT_FROM][i] = uploaded + (int32_t)i;
+		p->staging[INPUT_START][i] = at;
+	}
+}
+
+/* Give the plans the shapes of the rows, where they can have them. */
+static status fit(served_part *p, const served_row *rows, int n_rows)
+{
+	int64_t tokens = 0, logits = 0;
+	for (int i = 0; i < n_rows; i++) {
+		tokens += rows[i].count;
+		logits = rows[i].silent ? logits : n_rows;
+	}
+	const shape ids = p->most.prompt ? SHAPE2(1, tokens) : SHAPE2(n_rows, 1);
+	plan_shape shapes[INPUT_COUNT];
+	int n = 0;
+	for (int i = 0; i < INPUT_COUNT; i++) {
+		bool per_token = i == INPUT_IDS || i == INPUT_POSITION_IDS;
+		if (p->inputs[i] != VALUE_NONE)
+			shapes[n++] = (plan_shape){p->inputs[i], per_token         ? ids
+			                                         : i == INPUT_LAST ? SHAPE1(logits)
+			                                                           : SHAPE1(n_rows)};
+	}
+	status s = plan_reshape(p->plan, shapes, n, NULL);
+	if (s == STATUS_OK)
+		s = sample_plan_fit(p->sample, logits);
+	return s == STATUS_UNSUPPORTED ? STATUS_OK : s;
+}
+
+status served_part_load(served_part *p, const served_model *m, const served_row *rows, int n_rows,
+                        const sample_row *draws)
+{
+	p->rows = rows;
+	p->draws = draws;
+	p->n = n_rows;
+	fill(p, m, rows, n_rows);
+	TRY(fit(p, rows, n_rows));
+	sample_setting *settings = (sample_setting *)p->staging[INPUT_SETTING];
+	p->drawn = sample_plan_settings(p->sample, draws, draws ? n_rows : 0, settings);
+	return p->backend->upload(p->backend, p->device, p->staging[0], p->bytes);
+}
+
+status served_part_run(served_part *p)
+{
+	TRY(plan_run(p->pick ? p->pick : p->plan));
+	return p->drawn ? STATUS_OK : sample_plan_run(p->sample, p->draws, p->n);
+}
+
+status served_part_scores(const served_part *p)
+{
+	for (int i = 0; i < p->n; i++)
+		if (p->rows[i].scores)
+			TRY(outputs_read(p->outputs, p->staging[INPUT_START][i], p->rows[i].count, p->rows[i].scores));
+	return STATUS_OK;
+}
+
+const int32_t *served_part_sampled(const served_part *p)
+{
+	return p->sampled;
+}
+
+const float *served_part_logits(const served_part *p, int row)
+{
+	return (const float *)plan_data(p->plan, p->logits) + row * p->vocab;
+}

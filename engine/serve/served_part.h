@@ -1,0 +1,42 @@
+/* served_part.h - one plan that reads tokens and samples behind them, with what goes into it and what comes out.
+ *
+ * A step of a served model runs on one part, or cut into several, each with some of the rows and on a thread of its own:
+ * parts share the weights and the states, of which each touches those of its rows, and nothing else.
+ *
+ * Executor thread, but for served_part_run. */
+#ifndef ENGINE_SERVE_SERVED_PART_H
+#define ENGINE_SERVE_SERVED_PART_H
+
+#include "engine/serve/served_model.h"
+
+/* Rows, tokens in all and kind. prompt: rows of any lengths, else of one token. */
+typedef struct served_shape {
+	int64_t rows, tokens;
+	bool prompt, scores;
+} served_shape;
+
+typedef struct served_part served_part;
+
+/* Device memory that the inputs and the sampled tokens of all parts of a model have in common: the parts of one of
+ * these never run at the same time. */
+size_t served_part_block_bytes(const served_model *m);
+
+/* Compile the plan for steps of at most this shape. */
+status served_part_new(served_part **out, const served_model *m, const served_shape *most, char *block, error *err);
+void served_part_free(served_part *p);
+
+/* Get ready to sample with `adjusts` rows of tallies in all. STATUS_NOMEM. */
+status served_part_prepare(served_part *p, int64_t adjusts, error *err);
+/* The rows of the next run, which fit; draws [n_rows] or NULL: nothing is sampled. They must stay until it has run. */
+status served_part_load(served_part *p, const served_model *m, const served_row *rows, int n_rows,
+                        const sample_row *draws);
+/* Any thread, one at a time. */
+status served_part_run(served_part *p);
+/* The scores of the rows that want them. */
+status served_part_scores(const served_part *p);
+/* [rows] on the device. */
+const int32_t *served_part_sampled(const served_part *p);
+/* Device address of a row's logits; there until the next run. */
+const float *served_part_logits(const served_part *p, int row);
+
+#endif

@@ -1,0 +1,253 @@
+/* served_plan.c - a model's plans, by shape, and a step on one of them. A step runs on the smallest plan that holds it;
+ * the sizes are there because a plan's activations lie closer together the smaller it is, and on a device because an
+ * exact plan per shape would compile thousands. */
+#include <assert.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/memory.h"
+#include "engine/serve/served_part.h"
+
+struct served_plan {
+	served_plan *next;
+	served_shape most;
+	served_part *parts[SERVED_MODEL_PARTS]; /* the first takes whole steps too */
+	int n_parts;                            /* of the largest step that is cut; 1: none is */
+	int n_used, first[SERVED_MODEL_PARTS + 1]; /* parts of the last step, and their first rows */
+	thread_choice threads;
+};
+
+/* --- shapes ----------------------------------------------------------------------- */
+
+int served_model_prompt_rows(const served_model *m)
+{
+	enum { MOST = 64 }; /* a row of logits for each */
+	return m->max_batch < MOST ? m->max_batch : MOST;
+}
+
+/* The first of the sizes least, least × factor, … that holds n; at most `most`. */
+static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
+{
+	int64_t size = least;
+	while (size < n)
+		size *= factor;
+	return size < most ? size : most;
+}
+
+/* The smallest of the shapes in served_model.h that holds a step. */
+static served_shape shape_for(const served_model *m, int rows, int64_t tokens, bool scores)
+{
+	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= SCHEDULER_PREFILL_CHUNK);
+	served_shape s = {.prompt = tokens > 0, .scores = scores};
+	s.rows = s.prompt ? size_for(rows, 1, 4, served_model_prompt_rows(m)) : size_for(rows, 1, 2, m->max_batch);
+	s.tokens = s.prompt ? size_for(tokens, 16, 4, SCHEDULER_PREFILL_CHUNK) : s.rows;
+	assert(rows <= s.rows);
+	return s;
+}
+
+/* Into how many parts a step of so many rows and tokens is cut; 1: it is not. Two for each thread, so that one which has
+ * to share its core takes fewer; but the fewer rows a part has, the less a product makes of the weights that it reads. */
+static int parts_for(const backend *b, int64_t rows, int64_t tokens)
+{
+	enum { LEAST = 8, LEAST_FOR_A_THREAD = 2 };
+	int64_t threads = b->side_by_side ? b->threads : 1, parts = tokens / LEAST;
+	parts = parts > 2 * threads ? 2 * threads : parts < threads ? threads : parts;
+	parts = parts < rows / LEAST_FOR_A_THREAD ? parts : rows / LEAST_FOR_A_THREAD;
+	parts = parts < SERVED_MODEL_PARTS ? parts : SERVED_MODEL_PARTS;
+	return threads > 1 && parts > 1 ? (int)parts : 1;
+}
+
+/* --- plans ------------------------------------------------------------------------ */
+
+static thread_way next_way(const served_model *m, const served_plan *p)
+{
+	thread_way way = m->way_is_given ? m->way : thread_choice_way(&p->threads);
+	return way == THREADS_PARTS && p->n_parts == 1 ? THREADS_ONE : way;
+}
+
+static void served_plan_free(served_plan *p)
+{
+	for (int i = 0; i < SERVED_MODEL_PARTS; i++)
+		served_part_free(p->parts[i]);
+	free(p);
+}
+
+void served_model_free_plans(served_model *m)
+{
+	while (m->plans) {
+		served_plan *p = m->plans;
+		m->plans = p->next;
+		served_plan_free(p);
+	}
+}
+
+static served_plan *known(const served_model *m, const served_shape *s)
+{
+	served_plan *p = m->plans;
+	while (p && (p->most.rows != s->rows || p->most.tokens != s->tokens || p->most.prompt != s->prompt ||
+	             p->most.scores != s->scores))
+		p = p->next;
+	return p;
+}
+
+static status make(served_model *m, const served_shape *most, served_plan **out, error *err)
+{
+	backend *b = model_backend(m->model);
+	served_plan *p = *out = memory_new(1, sizeof *p);
+	if (!p)
+		return STATUS_NOMEM;
+	p->most = *most;
+	p->n_parts = parts_for(b, most->rows, most->tokens);
+	p->threads = thread_choice_of(p->n_parts > 1);
+	status s = served_part_new(&p->parts[0], m, most, m->blocks[0], err);
+	if (s != STATUS_OK) {
+		served_plan_free(p);
+		return s;
+	}
+	p->next = m->plans;
+	m->plans = p;
+	return STATUS_OK;
+}
+
+/* The other parts, for the first step that is cut. Part i of each plan shares a block. */
+static status make_parts(served_model *m, served_plan *p)
+{
+	backend *b = model_backend(m->model);
+	for (int i = 1; i < p->n_parts; i++) {
+		void *block = m->blocks[i];
+		if (!block)
+			TRY(b->allocate(b, served_part_block_bytes(m), &block));
+		m->blocks[i] = block;
+		if (!p->parts[i])
+			TRY(served_part_new(&p->parts[i], m, &p->most, block, NULL));
+	}
+	return STATUS_OK;
+}
+
+/* Parts are an advantage only: without memory for them steps stay whole. */
+static void prepare_parts(served_model *m, served_plan *p, int64_t adjusts)
+{
+	status s = make_parts(m, p);
+	for (int i = 1; i < p->n_parts && s == STATUS_OK; i++)
+		s = served_part_prepare(p->parts[i], adjusts, NULL);
+	if (s == STATUS_OK)
+		return;
+	p->threads = thread_choice_of(false);
+	p->n_parts = 1;
+}
+
+status served_model_plan(served_model *m, int rows, int64_t tokens, bool scores, int64_t adjusts, served_plan **out,
+                         error *err)
+{
+	served_shape most = shape_for(m, rows, tokens, scores);
+	served_plan *p = known(m, &most);
+	*out = NULL;
+	if (!p)
+		TRY(make(m, &most, &p, err));
+	TRY(served_part_prepare(p->parts[0], adjusts, err));
+	if (next_way(m, p) == THREADS_PARTS)
+		prepare_parts(m, p, adjusts);
+	*out = p;
+	return STATUS_OK;
+}
+
+/* --- a step --------------------------------------------------------------------- */
+
+/* Cut rows into parts of about as many tokens each: a row belongs to the part in which the middle of its tokens lies. */
+static void cut(served_plan *p, const served_row *rows, int n_rows, int64_t tokens, int n_parts)
+{
+	int64_t before = 0;
+	int last = -1;
+	p->n_used = 0;
+	for (int i = 0; i < n_rows; i++) {
+		int part = (int)((2 * before + rows[i].count) * n_parts / (2 * tokens));
+		before += rows[i].count;
+		if (part > last)
+			p->first[p->n_used++] = i;
+		last = part;
+	}
+	p->first[p->n_used] = n_rows;
+}
+
+static status load(served_plan *p, const served_model *m, const served_row *rows, const sample_row *draws)
+{
+	for (int i = 0; i < p->n_used; i++) {
+		int at = p->first[i], n = p->first[i + 1] - at;
+		TRY(served_part_load(p->parts[i], m, rows + at, n, draws ? draws + at : NULL));
+	}
+	return STATUS_OK;
+}
+
+static status run_part(void *context, int i)
+{
+	served_plan *p = context;
+	return served_part_run(p->parts[i]);
+}
+
+/* Sampled tokens lie one behind the other. */
+static status collect(const served_plan *p, backend *b)
+{
+	int32_t *to = (int32_t *)(uintptr_t)served_part_sampled(p->parts[0]);
+	for (int i = 1; i < p->n_used; i++) {
+		size_t bytes = (size_t)(p->first[i + 1] - p->first[i]) * sizeof *to;
+		TRY(b->copy(b, to + p->first[i], served_part_sampled(p->parts[i]), bytes));
+	}
+	return STATUS_OK;
+}
+
+static status run(served_plan *p, const served_model *m, const served_row *rows, int n_rows, int64_t tokens,
+                  const sample_row *draws, thread_way way)
+{
+	backend *b = model_backend(m->model);
+	cut(p, rows, n_rows, tokens, way == THREADS_PARTS ? parts_for(b, n_rows, tokens) : 1);
+	TRY(load(p, m, rows, draws));
+	if (p->n_used == 1)
+		return served_part_run(p->parts[0]);
+	TRY(b->side_by_side(b, p->n_used, run_part, p));
+	return collect(p, b);
+}
+
+/* The same with as many threads as are worth it; what runs next has all of them. */
+static status run_as_chosen(served_plan *p, const served_model *m, const served_row *rows, int n_rows, int64_t tokens,
+                            const sample_row *draws)
+{
+	backend *b = model_backend(m->model);
+	thread_way way = next_way(m, p);
+	uint64_t began = clock_ns();
+	if (way == THREADS_ONE)
+		b->use_threads(b, 1);
+	status s = run(p, m, rows, n_rows, tokens, draws, way);
+	b->use_threads(b, b->threads);
+	if (!m->way_is_given)
+		thread_choice_took(&p->threads, clock_ns() - began, tokens);
+	return s;
+}
+
+status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws)
+{
+	int64_t tokens = 0;
+	for (int i = 0; i < n_rows; i++)
+		tokens += rows[i].count;
+	TRY(model_backend(m->model)->threads > 1 ? run_as_chosen(p, m, rows, n_rows, tokens, draws)
+	                                         : run(p, m, rows, n_rows, tokens, draws, THREADS_ONE));
+	for (int i = 0; i < p->n_used; i++)
+		TRY(served_part_scores(p->parts[i]));
+	return STATUS_OK;
+}
+
+const int32_t *served_model_sampled(const served_plan *p)
+{
+	return served_part_sampled(p->parts[0]);
+}
+
+bool served_plan_scores(const served_plan *p)
+{
+	return p->most.scores;
+}
+
+const float *served_model_logits(const served_plan *p, int row)
+{
+	int i = 0;
+	while (row >= p->first[i + 1])
+		i++;
+	return served_part_logits(p->parts[i], row - p->first[i]);
+}
