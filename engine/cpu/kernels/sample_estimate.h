@@ -148,10 +148,7 @@ static inline int64_t sample_search_all(sample_search *s, const sample_list *l, 
 	for (int64_t i = 0; i < n; i++)
 		estimate[i] = m->estimate[m->id[i]];
 	sample_search_halve(s, m->listed, estimate, n, max);
-	n = sample_collect(m->listed, 0, n, s->low, s->high, m->listed, m->item, 0);
-	for (int64_t i = 0; i < n; i++)
-		m->id[i] = m->id[m->item[i]];
-	return n;
+	return sample_narrow(n, s->low, s->high, m);
 }
 
 /* The first tokens by rank: those before `last` at the logit `bound`, and all larger ones. */
@@ -182,14 +179,12 @@ static inline bool sample_front_of(const sample_list *l, const sample_memory *m,
 	const int64_t n = sample_search_all(&search, l, m, max);
 	*b = (sample_bracket){search.low, search.high};
 	sample_weigh(m->listed, n, max, s->temperature, m->weight);
-	for (int64_t i = 0; i < n; i++)
-		m->item[i] = (int32_t)i;
 	const uint64_t missing = (uint64_t)((wanted - search.above) * 0x1p39);
-	const sample_cut c =
-	    sample_find_cut((sample_cut){.last = -1}, m->listed, m->weight, m->item, n, INT64_MAX, missing);
-	if (c.last < 0 || (double)c.reached < (double)missing + 4 * slack * 0x1p39)
+	uint64_t reached;
+	const int64_t last = sample_find_cut(m->listed, m->weight, n, *b, missing, &reached);
+	if (last < 0 || (double)reached < (double)missing + 4 * slack * 0x1p39)
 		return false;
-	*out = (sample_front){m->listed[c.last], m->id[c.last]};
+	*out = (sample_front){m->listed[last], m->id[last]};
 	return true;
 }
 

@@ -8,12 +8,14 @@
 
 #include "engine/base/philox.h"
 #include "engine/cpu/kernels/kernels.h"
+#include "engine/cpu/kernels/math.h"
+#include "engine/cpu/kernels/maxima.h"
 #include "engine/cpu/kernels/sample_weigh.h"
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
-enum { SAMPLE_LANES = 16, SAMPLE_BINS = 64 };
+enum { SAMPLE_LANES = 16 };
 
 /* Tokens in question, in the order of their ids. */
 typedef struct sample_list {
@@ -28,43 +30,6 @@ static inline uint32_t sample_random(const sample_setting *s)
 	return philox(sample_seed(s), PHILOX_STREAM_SAMPLE, 0, sample_position(s)).word[0] >> 8;
 }
 
-/* The maxima of interleaved blocks: top[g · LANES + l] of x[g · stretch + l + j · LANES] for j < depth; not finite:
- * left out, -inf when that leaves none. */
-typedef struct sample_tops {
-	float *top; /* [n] */
-	int64_t n, depth;
-} sample_tops;
-
-/* About max(512, 8 k) blocks: enough of them that the k-th largest maximum is seldom far below the k-th largest logit.
- */
-static inline int64_t sample_depth(int64_t n, int64_t k)
-{
-	const int64_t depth = n / (k > 64 ? 8 * k : 512);
-	return depth < 1 ? 1 : kernel_min(depth, 64);
-}
-
-static inline sample_tops sample_find_tops(const float *x, int64_t n, int64_t k, float *top)
-{
-	sample_tops t = {.top = top, .depth = sample_depth(n, k)};
-	const int64_t stretch = t.depth * SAMPLE_LANES;
-	for (int64_t first = 0; first < n; first += stretch, t.n += SAMPLE_LANES) {
-		const int64_t end = kernel_min(n, first + stretch);
-		float most[SAMPLE_LANES];
-		for (int l = 0; l < SAMPLE_LANES; l++)
-			most[l] = -INFINITY;
-		int64_t i = first;
-		for (; i + SAMPLE_LANES <= end; i += SAMPLE_LANES) {
-#pragma omp simd
-			for (int l = 0; l < SAMPLE_LANES; l++)
-				most[l] = ((x[i + l] > most[l]) & (x[i + l] <= FLT_MAX)) ? x[i + l] : most[l];
-		}
-		for (int l = 0; i < end; i++, l++)
-			most[l] = ((x[i] > most[l]) & (x[i] <= FLT_MAX)) ? x[i] : most[l];
-		memcpy(top + t.n, most, sizeof most);
-	}
-	return t;
-}
-
 static inline int64_t sample_count_from(const float *x, int64_t n, float bound)
 {
 	int32_t count = 0;
@@ -74,101 +39,55 @@ static inline int64_t sample_count_from(const float *x, int64_t n, float bound)
 	return count;
 }
 
-/* Is one of LANES logits at least `bound`? */
-static inline bool sample_any_from(const float *x, float bound)
-{
 #ifdef __AVX512F__
-	return _mm512_cmp_ps_mask(_mm512_loadu_ps(x), _mm512_set1_ps(bound), _CMP_GE_OQ) != 0;
+/* Which of LANES numbers are in low <= x < high. */
+static inline __mmask16 sample_between(const float *x, float low, float high)
+{
+	const __m512 v = _mm512_loadu_ps(x);
+	return _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(v, _mm512_set1_ps(low), _CMP_GE_OQ), v, _mm512_set1_ps(high),
+	                               _CMP_LT_OQ);
+}
 #else
+/* Is one of them? */
+static inline bool sample_between(const float *x, float low, float high)
+{
 	int any = 0;
 #pragma omp simd reduction(| : any)
 	for (int l = 0; l < SAMPLE_LANES; l++)
-		any |= x[l] >= bound;
+		any |= (x[l] >= low) & (x[l] < high);
 	return any;
+}
+#endif
+
+/* Append the tokens among x[i … i + LANES - 1] with low <= x < high to to_x and to_id; returns the new count. */
+static inline int64_t sample_append(const float *x, int64_t i, float low, float high, float *to_x, int32_t *to_id,
+                                    int64_t n)
+{
+#ifdef __AVX512F__
+	const __mmask16 in = sample_between(x + i, low, high);
+	const __m512i count = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+	const __m512i id = _mm512_add_epi32(_mm512_set1_epi32((int32_t)i), count);
+	_mm512_storeu_ps(to_x + n, _mm512_maskz_compress_ps(in, _mm512_loadu_ps(x + i)));
+	_mm512_storeu_si512(to_id + n, _mm512_maskz_compress_epi32(in, id));
+	return n + __builtin_popcount(in);
+#else
+	for (int l = 0; l < SAMPLE_LANES; l++) {
+		to_x[n] = x[i + l];
+		to_id[n] = (int32_t)(i + l);
+		n += (x[i + l] >= low) & (x[i + l] < high);
+	}
+	return n;
 #endif
 }
 
-/* The finite logit that ranks first; -1: none is finite. */
-static inline int32_t sample_best(const float *x, int64_t n, const sample_tops *t)
-{
-	float most = -INFINITY;
-#pragma omp simd reduction(max : most)
-	for (int64_t i = 0; i < t->n; i++)
-		most = t->top[i] > most ? t->top[i] : most;
-	if (most == -INFINITY)
-		return -1;
-	int64_t block = 0;
-	while (!sample_any_from(t->top + block, most))
-		block += SAMPLE_LANES;
-	int64_t i = block * t->depth;
-	for (; i + SAMPLE_LANES <= n; i += SAMPLE_LANES) {
-		int any = 0;
-#pragma omp simd reduction(| : any)
-		for (int l = 0; l < SAMPLE_LANES; l++)
-			any |= x[i + l] == most;
-		if (any)
-			break;
-	}
-	while (x[i] != most)
-		i++;
-	return (int32_t)i;
-}
-
-/* A bound that at least k logits reach, few more unless many are equal; -inf: there are not so many maxima. */
-static inline float sample_bound(const sample_tops *t, int64_t k, float max)
-{
-	enum { ROUNDS = 24 };
-	float low = max;
-#pragma omp simd reduction(min : low)
-	for (int64_t i = 0; i < t->n; i++)
-		low = t->top[i] < low && t->top[i] >= -FLT_MAX ? t->top[i] : low;
-	int64_t count = sample_count_from(t->top, t->n, low);
-	if (count < k)
-		return -INFINITY;
-	float high = max;
-	for (int round = 0; round < ROUNDS && count > k + k / 4; round++) {
-		const float middle = 0.5f * low + 0.5f * high;
-		const int64_t above = sample_count_from(t->top, t->n, middle);
-		if (above >= k) {
-			low = middle;
-			count = above;
-		} else {
-			high = middle;
-		}
-	}
-	return low;
-}
-
-/* Append the tokens of x[first … end - 1] with low <= x < high to to_x and to_id, which have room for 16 more
- * than there can be; returns the new count. */
+/* The same for x[first … end - 1]; to_x and to_id have room for 16 more than there can be. */
 static inline int64_t sample_collect(const float *x, int64_t first, int64_t end, float low, float high, float *to_x,
                                      int32_t *to_id, int64_t n)
 {
 	int64_t i = first;
-	for (; i + SAMPLE_LANES <= end; i += SAMPLE_LANES) {
-#ifdef __AVX512F__
-		const __m512 v = _mm512_loadu_ps(x + i);
-		const __mmask16 in = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(v, _mm512_set1_ps(low), _CMP_GE_OQ), v,
-		                                             _mm512_set1_ps(high), _CMP_LT_OQ);
-		if (in) {
-			const __m512i count = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-			const __m512i id = _mm512_add_epi32(_mm512_set1_epi32((int32_t)i), count);
-			_mm512_storeu_ps(to_x + n, _mm512_maskz_compress_ps(in, v));
-			_mm512_storeu_si512(to_id + n, _mm512_maskz_compress_epi32(in, id));
-			n += __builtin_popcount(in);
-		}
-#else
-		int any = 0;
-#pragma omp simd reduction(| : any)
-		for (int l = 0; l < SAMPLE_LANES; l++)
-			any |= (x[i + l] >= low) & (x[i + l] < high);
-		for (int l = 0; any && l < SAMPLE_LANES; l++) {
-			to_x[n] = x[i + l];
-			to_id[n] = (int32_t)(i + l);
-			n += (x[i + l] >= low) & (x[i + l] < high);
-		}
-#endif
-	}
+	for (; i + SAMPLE_LANES <= end; i += SAMPLE_LANES)
+		if (sample_between(x + i, low, high))
+			n = sample_append(x, i, low, high, to_x, to_id, n);
 	for (; i < end; i++) {
 		to_x[n] = x[i];
 		to_id[n] = (int32_t)i;
@@ -177,17 +96,74 @@ static inline int64_t sample_collect(const float *x, int64_t first, int64_t end,
 	return n;
 }
 
-/* The same for all of n, without the stretches whose maxima are below. */
-static inline int64_t sample_collect_from(const float *x, int64_t n, const sample_tops *t, float low, float *to_x,
-                                          int32_t *to_id)
+/* --- blocks ------------------------------------------------------------------- */
+
+/* The index of `wanted` in x from `first` on, where it is. */
+static inline int64_t sample_find(const float *x, int64_t first, int64_t n, float wanted)
 {
-	const int64_t stretch = t->depth * SAMPLE_LANES;
-	int64_t found = 0;
-	for (int64_t first = 0, block = 0; first < n; first += stretch, block += SAMPLE_LANES)
-		if (sample_any_from(t->top + block, low))
-			found =
-			    sample_collect(x, first, kernel_min(n, first + stretch), low, INFINITY, to_x, to_id, found);
-	return found;
+	int64_t i = first;
+	for (; i + SAMPLE_LANES <= n; i += SAMPLE_LANES) {
+		int any = 0;
+#pragma omp simd reduction(| : any)
+		for (int l = 0; l < SAMPLE_LANES; l++)
+			any |= x[i + l] == wanted;
+		if (any)
+			break;
+	}
+	while (x[i] != wanted)
+		i++;
+	return i;
+}
+
+/* The finite logit that ranks first; -1: none is finite. top: the blocks' maxima. */
+static inline int32_t sample_best(const float *x, int64_t n, const float *top)
+{
+	const int64_t blocks = kernel_parts(n, LINEAR_BLOCK);
+	float most = -INFINITY;
+#pragma omp simd reduction(max : most)
+	for (int64_t i = 0; i < blocks; i++)
+		most = top[i] > most ? top[i] : most;
+	if (most == -INFINITY)
+		return -1;
+	return (int32_t)sample_find(x, sample_find(top, 0, blocks, most) * LINEAR_BLOCK, n, most);
+}
+
+/* --- cuts --------------------------------------------------------------------- */
+
+/* Floats as whole numbers of the same order, between which a search halves; and back. Both zeros are 0. */
+static inline int64_t sample_order(float x)
+{
+	const int32_t bits = (int32_t)math_bits(x + 0.0f);
+	return bits ^ (bits < 0 ? INT32_MAX : 0);
+}
+
+static inline float sample_ordered(int64_t order)
+{
+	return math_float((uint32_t)(order ^ (order < 0 ? INT32_MAX : 0)));
+}
+
+/* A bound that at least k of n numbers reach, at most `slack` more unless these are equal; -inf: there are not so many
+ * finite ones. None of them is above max. */
+static inline float sample_bound(const float *x, int64_t n, int64_t k, int64_t slack, float max)
+{
+	float least = max;
+#pragma omp simd reduction(min : least)
+	for (int64_t i = 0; i < n; i++)
+		least = ((x[i] < least) & (x[i] >= -FLT_MAX)) ? x[i] : least;
+	int64_t count = sample_count_from(x, n, least), low = sample_order(least), high = sample_order(max) + 1;
+	if (count < k)
+		return -INFINITY;
+	while (count > k + slack && high - low > 1) {
+		const int64_t middle = low + (high - low) / 2;
+		const int64_t above = sample_count_from(x, n, sample_ordered(middle));
+		if (above >= k) {
+			low = middle;
+			count = above;
+		} else {
+			high = middle;
+		}
+	}
+	return sample_ordered(low);
 }
 
 /* The bounds low <= x < high between which the last token lies that top-p lets through. */
@@ -197,89 +173,53 @@ typedef struct sample_bracket {
 
 static const sample_bracket sample_anywhere = {-INFINITY, INFINITY};
 
-/* --- the cut ------------------------------------------------------------------ */
+/* Weights that are let through by a bound, and how many logits reach it. */
+typedef struct sample_reach {
+	uint64_t mass;
+	int64_t count;
+} sample_reach;
 
-/* What lies before the place where a cut is looked for, by rank. */
-typedef struct sample_cut {
-	int64_t counted;
-	uint64_t reached;
-	int64_t last; /* index of the last token that is let through; -1: not found yet */
-} sample_cut;
-
-static inline bool sample_cut_done(const sample_cut *c, int64_t count, uint64_t goal)
+static inline sample_reach sample_reach_from(const float *x, const uint64_t *weight, int64_t n, float bound)
 {
-	return c->counted > 0 && (c->counted >= count || c->reached >= goal);
+	uint64_t mass = 0;
+#pragma omp simd reduction(+ : mass)
+	for (int64_t i = 0; i < n; i++)
+		mass += x[i] >= bound ? weight[i] : 0;
+	return (sample_reach){mass, sample_count_from(x, n, bound)};
 }
 
-static inline void sample_cut_take(sample_cut *c, const uint64_t *weight, int32_t item)
-{
-	c->last = item;
-	c->counted++;
-	c->reached += weight[item];
-}
-
-/* Take one of the n items after the other, best first; equal logits are in the order of ids already. */
-static inline void sample_cut_few(sample_cut *c, const float *x, const uint64_t *weight, int32_t *item, int64_t n,
-                                  int64_t count, uint64_t goal)
-{
-	for (int64_t i = 0; i < n && !sample_cut_done(c, count, goal); i++) {
-		int64_t best = i;
-		for (int64_t j = i + 1; j < n; j++)
-			best = x[item[j]] > x[item[best]] ? j : best;
-		const int32_t taken = item[best];
-		memmove(item + i + 1, item + i, (size_t)(best - i) * sizeof *item);
-		sample_cut_take(c, weight, taken);
-	}
-}
-
-/* Reduce the items to those of the bin in which the cut lies; bins of equal width from the largest logit to the least.
+/* The index of the token, among n in the order of ids, at which by rank the sum of weights reaches `goal`, at least the
+ * first; -1: it does not. The token is in the bracket, which is halved until it has one logit, or equal ones. *mass:
+ * the sum.
  */
-static inline int64_t sample_cut_bin(sample_cut *c, const float *x, const uint64_t *weight, int32_t *item, int64_t n,
-                                     float max, float min, int64_t count, uint64_t goal)
+static inline int64_t sample_find_cut(const float *x, const uint64_t *weight, int64_t n, sample_bracket b,
+                                      uint64_t goal, uint64_t *mass)
 {
-	const double scale = (SAMPLE_BINS - 1) / ((double)max - min);
-	int64_t counts[SAMPLE_BINS] = {0}, left = 0;
-	uint64_t masses[SAMPLE_BINS] = {0};
-	for (int64_t i = 0; i < n; i++) {
-		const int bin = (int)(((double)max - x[item[i]]) * scale);
-		counts[bin]++;
-		masses[bin] += weight[item[i]];
-	}
-	int bin = 0;
-	while (bin < SAMPLE_BINS - 1 && c->counted + counts[bin] < count && c->reached + masses[bin] < goal) {
-		c->counted += counts[bin];
-		c->reached += masses[bin++];
-	}
-	for (int64_t i = 0; i < n; i++) {
-		const int32_t it = item[i];
-		item[left] = it;
-		left += (int)(((double)max - x[it]) * scale) == bin;
-	}
-	return left;
-}
-
-/* Find, among n items in the order of ids, the token at which by rank `count` are counted or `goal` is reached, what
- * lies before them included; the last one where neither happens. Each round leaves a bin, which lacks the largest
- * logit or the least; a few items are sorted, and equal ones are in order. */
-static inline sample_cut sample_find_cut(sample_cut c, const float *x, const uint64_t *weight, int32_t *item, int64_t n,
-                                         int64_t count, uint64_t goal)
-{
-	enum { FEW = 8 };
-	while (n > FEW) {
-		float max = -INFINITY, min = INFINITY;
-		for (int64_t i = 0; i < n; i++) {
-			max = x[item[i]] > max ? x[item[i]] : max;
-			min = x[item[i]] < min ? x[item[i]] : min;
+	int64_t low = sample_order(b.low), high = sample_order(b.high), last = -1;
+	sample_reach from = sample_reach_from(x, weight, n, b.low), to = sample_reach_from(x, weight, n, b.high);
+	goal = goal > 0 ? goal : 1;
+	*mass = from.mass;
+	if (from.mass < goal)
+		return -1;
+	while (from.count - to.count > 1 && high - low > 1) {
+		const int64_t middle = low + (high - low) / 2;
+		const sample_reach half = sample_reach_from(x, weight, n, sample_ordered(middle));
+		if (half.mass >= goal) {
+			low = middle;
+			from = half;
+		} else {
+			high = middle;
+			to = half;
 		}
-		if (max == min) {
-			for (int64_t i = 0; i < n && !sample_cut_done(&c, count, goal); i++)
-				sample_cut_take(&c, weight, item[i]);
-			return c;
-		}
-		n = sample_cut_bin(&c, x, weight, item, n, max, min, count, goal);
 	}
-	sample_cut_few(&c, x, weight, item, n, count, goal);
-	return c;
+	const float least = sample_ordered(low), most = sample_ordered(high);
+	*mass = to.mass;
+	for (int64_t i = 0; i < n && *mass < goal; i++)
+		if (x[i] >= least && x[i] < most) {
+			*mass += weight[i];
+			last = i;
+		}
+	return last;
 }
 
 /* --- one row's memory ---------------------------------------------------------- */
@@ -311,6 +251,57 @@ static inline sample_memory sample_memory_at(void *scratch, int64_t vocab)
 	m.id = (int32_t *)(m.estimate + padded);
 	m.item = m.id + padded;
 	return m;
+}
+
+/* The list of all tokens with a logit of at least `low`, from their blocks, of which `top` has the maxima. */
+static inline sample_list sample_collect_blocks(const sample_list *all, const float *top, float low,
+                                                const sample_memory *m)
+{
+	const int64_t whole = all->n / LINEAR_BLOCK;
+	int32_t *block = m->item;
+	const int64_t blocks =
+	    sample_collect(top, 0, kernel_parts(all->n, LINEAR_BLOCK), low, INFINITY, (float *)m->weight, block, 0);
+	sample_list few = {.x = m->listed, .id = m->id};
+	for (int64_t i = 0; i < blocks; i++)
+		for (int64_t l = 0; l < LINEAR_BLOCK; l += SAMPLE_LANES)
+			__builtin_prefetch(all->x + block[i] * (int64_t)LINEAR_BLOCK + l);
+	for (int64_t i = 0; i < blocks; i++) {
+		const int64_t first = block[i] * (int64_t)LINEAR_BLOCK;
+		if (block[i] == whole)
+			few.n = sample_collect(all->x, first, all->n, low, INFINITY, m->listed, m->id, few.n);
+		for (int64_t l = 0; block[i] < whole && l < LINEAR_BLOCK; l += SAMPLE_LANES)
+			few.n = sample_append(all->x, first + l, low, INFINITY, m->listed, m->id, few.n);
+	}
+	return few;
+}
+
+/* Leave what is in m->listed and m->id from `low` to below `high`. */
+static inline int64_t sample_narrow(int64_t n, float low, float high, const sample_memory *m)
+{
+	const int64_t left = sample_collect(m->listed, 0, n, low, high, m->listed, m->item, 0);
+	for (int64_t i = 0; i < left; i++)
+		m->id[i] = m->id[m->item[i]];
+	return left;
+}
+
+/* Leave, of n tokens in m->listed and m->id, the k that rank first, which the bracket then holds; filled up to a
+ * multiple of LANES with tokens that have no weight. Returns how many there are. */
+static inline int64_t sample_leave(int64_t n, int64_t k, float max, const sample_memory *m, sample_bracket *b)
+{
+	b->high = sample_ordered(sample_order(max) + 1);
+	if (n > k) {
+		b->low = sample_bound(m->listed, n, k, 0, max);
+		n = sample_narrow(n, b->low, INFINITY, m);
+	}
+	for (int64_t i = n - 1; n > k; i--) /* the last of those that are equal to the bound */
+		if (m->listed[i] == b->low) {
+			n--;
+			memmove(m->listed + i, m->listed + i + 1, (size_t)(n - i) * sizeof(float));
+			memmove(m->id + i, m->id + i + 1, (size_t)(n - i) * sizeof(int32_t));
+		}
+	for (; n % SAMPLE_LANES; n++)
+		m->listed[n] = -INFINITY;
+	return n;
 }
 
 #endif

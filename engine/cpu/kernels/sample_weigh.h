@@ -49,7 +49,7 @@ static inline void sample_weigh(const float *x, int64_t n, float max, float temp
 {
 	int64_t i = 0;
 #ifdef __AVX2__
-	enum { PART = 64 };
+	enum { PART = 16 };
 	for (; i + PART <= n; i += PART) {
 		uint64_t fixed[PART];
 #pragma omp simd
