@@ -135,6 +135,7 @@ status cpu_open(backend **out, int threads, error *err)
 	memcpy(c->base.kernel, kernels->kernel, sizeof c->base.kernel);
 	memcpy(c->base.scratch, kernels->scratch, sizeof c->base.scratch);
 	host_init(&c->base);
+	c->base.maxima = true;
 	c->base.close = cpu_close;
 	*out = &c->base;
 	return STATUS_OK;

@@ -84,6 +84,7 @@ typedef struct forward_spec {
 	bool explain;          /* scores and log-normalisers as outputs */
 	bool pooled;           /* pooled vectors as outputs too */
 	bool bf16;             /* matrices and tables are read, and activations kept, in bf16; not recurrent */
+	bool maxima;           /* with LOGITS_LAST: their maxima as an output, where the backend gives them */
 	logits_rows logits;
 	float smoothing; /* label smoothing of the loss */
 	const forward_input
@@ -104,7 +105,7 @@ typedef struct forward_spec {
  *   padding; ragged: start[b] + length[b] - 1. The vocabulary product then runs on these B rows only.
  * Outputs: "logits" [B,N,V] or [B,V], "loss" [], "count" [] (tokens that counted), and
  *   per layer l and round r: "layers.l.r.score", "layers.l.r.log_normalizer" [B,N,H],
- *   "layers.l.r.pooled" [B,N,d]; "hidden" [B,d] with LOGITS_LAST.
+ *   "layers.l.r.pooled" [B,N,d]; "hidden" [B,d] and "maxima" (ops.h, linear) with LOGITS_LAST.
  * All outputs are f32. With bf16 the logits, "hidden" and "pooled" have been rounded to bf16 before (the product with
  * the vocabulary writes bf16: half the bytes, and nothing that is trained on passes there); loss and scores have not.
  */

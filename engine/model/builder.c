@@ -140,7 +140,12 @@ void builder_heads(const builder *b, value h, value weight, value bias, float al
 	if (spec->logits == LOGITS_LAST) {
 		value hidden = op_gather(g, h, graph_input(g, "last", DTYPE_I32, SHAPE1(spec->batch)), -1);
 		builder_output(b, hidden, "hidden");
-		builder_output(b, op_linear(g, hidden, weight, bias, alpha), "logits");
+		linear_values out = spec->maxima
+		                        ? op_linear_maxima(g, hidden, weight, bias, alpha)
+		                        : (linear_values){op_linear(g, hidden, weight, bias, alpha), VALUE_NONE};
+		builder_output(b, out.y, "logits");
+		if (spec->maxima)
+			graph_output(g, out.maxima, "maxima");
 	}
 	if (spec->logits == LOGITS_ALL)
 		builder_output(b, op_linear(g, h, weight, bias, alpha), "logits");

@@ -13,8 +13,8 @@ typedef struct variant {
 	struct variant *next;
 	int64_t adjusts;
 	plan *plan;
-	value logits, setting, adjust;
-	sample_adjust *staging; /* [adjusts] */
+	value logits, setting, adjust, maxima; /* maxima: VALUE_NONE where there are none */
+	sample_adjust *staging;                /* [adjusts] */
 } variant;
 
 struct sample_plan {
@@ -65,6 +65,11 @@ void sample_plan_free(sample_plan *p)
 	free(p);
 }
 
+static shape maxima_shape(const sample_plan *p, int64_t rows)
+{
+	return SHAPE2(rows, (p->vocab + LINEAR_BLOCK - 1) / LINEAR_BLOCK);
+}
+
 static status variant_make(variant *v, const sample_plan *p, error *err)
 {
 	v->staging = memory_new((size_t)v->adjusts, sizeof *v->staging);
@@ -76,11 +81,16 @@ static status variant_make(variant *v, const sample_plan *p, error *err)
 	v->logits = graph_input(g, "logits", DTYPE_F32, SHAPE2(p->rows, p->vocab));
 	v->setting = graph_input(g, "setting", DTYPE_I32, SHAPE2(p->rows, SAMPLE_WORDS));
 	v->adjust = graph_input(g, "adjust", DTYPE_I32, SHAPE2(v->adjusts, 3));
-	value token = op_sample(g, v->logits, v->setting, v->adjust);
+	v->maxima = p->place.maxima ? graph_input(g, "maxima", DTYPE_F32, maxima_shape(p, p->rows)) : VALUE_NONE;
+	value token = op_sample(g, v->logits, v->setting, v->adjust, v->maxima);
 	graph_output(g, token, "token");
-	plan_binding bindings[] = {
-	    {v->logits, p->place.logits}, {token, p->place.tokens}, {v->setting, p->place.settings}};
-	return plan_new(&v->plan, g, p->backend, bindings, v->adjusts > 0 ? 2 : 3, err);
+	plan_binding bindings[4] = {{v->logits, p->place.logits}, {token, p->place.tokens}};
+	int n = 2;
+	if (v->maxima != VALUE_NONE)
+		bindings[n++] = (plan_binding){v->maxima, p->place.maxima};
+	if (v->adjusts == 0)
+		bindings[n++] = (plan_binding){v->setting, p->place.settings};
+	return plan_new(&v->plan, g, p->backend, bindings, n, err);
 }
 
 static variant *variant_for(const sample_plan *p, int64_t adjusts)
@@ -155,8 +165,9 @@ bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, s
 status sample_plan_fit(sample_plan *p, int64_t n)
 {
 	const variant *v = p->variants;
-	const plan_shape shapes[] = {{v->logits, SHAPE2(n, p->vocab)}, {v->setting, SHAPE2(n, SAMPLE_WORDS)}};
-	return plan_reshape(v->plan, shapes, 2, NULL);
+	const plan_shape shapes[] = {
+	    {v->logits, SHAPE2(n, p->vocab)}, {v->setting, SHAPE2(n, SAMPLE_WORDS)}, {v->maxima, maxima_shape(p, n)}};
+	return plan_reshape(v->plan, shapes, v->maxima == VALUE_NONE ? 2 : 3, NULL);
 }
 
 plan *sample_plan_follower(const sample_plan *p)

@@ -22,6 +22,7 @@ typedef struct sample_row {
 /* Device addresses, which outlive the plan. */
 typedef struct sample_place {
 	float *logits;   /* [rows, vocab] */
+	float *maxima;   /* of them, as linear gives them; NULL: there are none */
 	void *settings;  /* [rows] of those without adjusting rows */
 	int32_t *tokens; /* [rows] */
 } sample_place;

@@ -57,7 +57,8 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	m->blocks[0] = block;
 	TRY(b->allocate(b, ARENA_ALIGNMENT + sizeof(sample_setting), &token));
 	m->row_token = token;
-	sample_place place = {m->row, m->row_token + ARENA_ALIGNMENT, (int32_t *)m->row_token};
+	sample_place place = {
+	    .logits = m->row, .settings = m->row_token + ARENA_ALIGNMENT, .tokens = (int32_t *)m->row_token};
 	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
 	m->rounds = model_architecture(m->model)->n_rounds;
 	m->score_floats = outputs_token_floats(m->model);

@@ -1,5 +1,5 @@
-/* served_part.c - see served_part.h. Where plans can be given smaller inputs (plan_reshape: the CPU), a run costs what its
- * own rows and tokens cost. Where plans are recorded, shapes are fixed and the run is padded. */
+/* served_part.c - see served_part.h. Where plans can be given smaller inputs (plan_reshape: the CPU), a run costs what
+ * its own rows and tokens cost. Where plans are recorded, shapes are fixed and the run is padded. */
 #include "engine/serve/served_part.h"
 
 #include <assert.h>
@@ -35,7 +35,7 @@ struct served_part {
 	backend *backend;
 	served_shape most;
 	int64_t vocab;
-	plan *pick, *plan; /* pick: input_ids; NULL: they are uploaded */
+	plan *pick, *plan;                 /* pick: input_ids; NULL: they are uploaded */
 	value logits, inputs[INPUT_COUNT]; /* VALUE_NONE: the graph has no such input */
 	char *device;                      /* inputs, as laid out: */
 	size_t at[INPUT_COUNT], bytes;
@@ -138,6 +138,7 @@ static status make_plan(served_part *p, const served_model *m, bool picks, error
 	                     .ragged = p->most.prompt,
 	                     .slots = statepool_capacity(m->pool),
 	                     .explain = p->most.scores,
+	                     .maxima = p->backend->maxima,
 	                     .logits = LOGITS_LAST,
 	                     .inputs = places};
 	for (int i = 0; i < INPUT_COUNT; i++)
@@ -159,7 +160,9 @@ static status make(served_part *p, const served_model *m, char *block, error *er
 		TRY(outputs_new(&p->outputs, m->model, p->plan, p->most.tokens));
 	if (picks)
 		TRY(make_pick(p, m, block, err));
+	value maxima = graph_find(plan_graph(p->plan), "maxima");
 	sample_place place = {.logits = plan_data(p->plan, p->logits),
+	                      .maxima = maxima == VALUE_NONE ? NULL : plan_data(p->plan, maxima),
 	                      .settings = p->device + p->at[INPUT_SETTING],
 	                      .tokens = (int32_t *)(block + (p->most.prompt ? prompt_tokens_at(m) : 0))};
 	p->sampled = place.tokens;

@@ -18,7 +18,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/op.h"
 
-enum { BACKEND_ABI = 7 };
+enum { BACKEND_ABI = 8 };
 
 typedef struct backend backend;
 
@@ -39,6 +39,7 @@ struct backend {
 	char device[96];  /* "AMD EPYC …, 2 threads, avx512" */
 	bool host_memory; /* device addresses can be read by the host */
 	bool bf16;        /* kernels take DTYPE_BF16 where ops.h says "real" */
+	bool maxima;      /* linear gives maxima */
 	backend_kernel kernel[OP_COUNT];
 	backend_scratch scratch[OP_COUNT];
 

@@ -21,8 +21,8 @@ typedef struct no_params {
 
 /* gather: y[…, :] = table[index[…], :].
  * table [R, D] [real] or [i32] (a matrix view: rows of [B, N, D] can be picked too) or panels, index [i32] […]
- * -> y […, D] of the table's type, f32 from panels. An index outside 0…R-1 reads zeros (callers validate tokens before).
- * Row `padding_row` gets no gradient; -1: none. */
+ * -> y […, D] of the table's type, f32 from panels. An index outside 0…R-1 reads zeros (callers validate tokens
+ * before). Row `padding_row` gets no gradient; -1: none. */
 typedef struct gather_params {
 	int64_t padding_row;
 } gather_params;
@@ -77,10 +77,19 @@ value op_matmul_wide(graph *g, value a, value b, bool trans_a, bool trans_b, flo
  * stays f32. int8: a row of x becomes unsigned bytes u_k = round(x_k / s) + 128 with s = max_k |x_k| / 127,
  * and y = alpha (s · scale[n] · (Σ_k u_k q[n][k] - 128 sum[n]) + b[n]), the sum exact in 32 bits
  * (K ≤ 2^16). Gradients exist for [real] weights: dx = alpha dy W, dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
+/* With `maxima` also maxima […, ⌈N / LINEAR_BLOCK⌉] f32: the largest finite number of each LINEAR_BLOCK outputs of a
+ * row of y [f32], -inf where none is finite (else […, 0]). y is wanted too. Not every backend gives them (backend.h).
+ */
+enum { LINEAR_BLOCK = 32 };
 typedef struct linear_params {
 	float alpha;
+	bool maxima;
 } linear_params;
+typedef struct linear_values {
+	value y, maxima;
+} linear_values;
 value op_linear(graph *g, value x, value weight, value bias, float alpha);
+linear_values op_linear_maxima(graph *g, value x, value weight, value bias, float alpha);
 
 /* layernorm: y = weight ⊙ (x - mean) · rstd + bias per row, rstd = 1/√(var + eps),
  * var biased. x […, D] [real], weight [D], bias [D] f32 -> y […, D] [real], mean [rows], rstd [rows]. */
@@ -187,7 +196,8 @@ int64_t softmax_state_floats(int64_t d, int64_t window);
 /* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:
  * z = alpha (h Eᵀ + b), a few rows at a time; mean over rows whose label is a class (0…V-1) of
  *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.
- * hidden […, D] [real], weight [V, D] of hidden's type or panels (hidden f32), bias? [V] f32, label [i32] [rows] (any other label: ignored)
+ * hidden […, D] [real], weight [V, D] of hidden's type or panels (hidden f32), bias? [V] f32, label [i32] [rows] (any
+ * other label: ignored)
  *   -> loss scalar, count scalar (rows that counted; loss is 0 if none), and, where wanted, by-products
  *   dhidden […, D] [real], dweight [V, D], dbias [V]: gradients of the loss, made while a row's z is at hand
  *   ([real] weights only). The backward scales them by dloss. */
@@ -228,7 +238,9 @@ void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, valu
 
 /* sample: a token from each row of logits, as engine/tensor/ops/sample.h says, to the same token on every backend.
  * logits [B, V], setting [i32] [B, SAMPLE_WORDS] (a sample_setting each), adjust [i32] [A, 3] (a sample_adjust each)
+, maxima?
+ * [B, ⌈V / LINEAR_BLOCK⌉] f32 (those of linear for these logits, which spare a kernel from reading them all)
  * -> token [i32] [B], -1 where no logit is finite. */
-value op_sample(graph *g, value logits, value setting, value adjust);
+value op_sample(graph *g, value logits, value setting, value adjust, value maxima);
 
 #endif

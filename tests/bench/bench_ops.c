@@ -362,7 +362,7 @@ static void bench_softmax_stream(walk *w, int64_t rows, int64_t context, int64_t
 
 static void bench_linear(walk *w, int64_t rows, int64_t n, int64_t k, dtype type)
 {
-	linear_params p = {1};
+	linear_params p = {.alpha = 1};
 	char text[64];
 	snprintf(text, sizeof text, "%d x %d -> %d %s", (int)rows, (int)k, (int)n, dtype_name(type));
 	bench(w, text,

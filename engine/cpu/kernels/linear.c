@@ -112,7 +112,7 @@ static void quantise(product *p, const float *x, int64_t rows, int threads, void
 
 /* Each thread has its panels, all rows of them; many rows are cut too. */
 static status panel_rows(const backend *b, const tensor *weight, const float *x, int64_t rows, float alpha,
-                         const float *bias, float *y, void *scratch)
+                         const float *bias, float *y, float *maxima, void *scratch)
 {
 	const dtype type = weight->type;
 	const block_fn multiply = blocks_of[type];
@@ -125,7 +125,8 @@ static status panel_rows(const backend *b, const tensor *weight, const float *x,
 	             .row_bytes = (size_t)k * sizeof *x,
 	             .alpha = alpha,
 	             .bias = bias,
-	             .y = y};
+	             .y = y,
+	             .maxima = maxima};
 	const int threads = product_threads(b, type, rows, n * k);
 	if (type == DTYPE_PANEL_INT8)
 		quantise(&p, x, rows, kernel_threads(b, rows * k * QUANTISE_COST), scratch);
@@ -135,7 +136,8 @@ static status panel_rows(const backend *b, const tensor *weight, const float *x,
 			multiply(&p, row, kernel_min(row + BLOCK_ROWS, rows), 0, panels);
 		return STATUS_OK;
 	}
-	const int64_t share = kernel_parts(panels, threads), shares = kernel_parts(panels, share);
+	const int64_t whole = LINEAR_BLOCK / PANEL_WIDTH, share = kernel_parts(panels, threads * whole) * whole;
+	const int64_t shares = kernel_parts(panels, share);
 #pragma omp parallel for schedule(static) num_threads(threads)
 	for (int64_t job = 0; job < shares * blocks; job++) {
 		const int64_t panel = job / blocks * share, row = job % blocks * BLOCK_ROWS;
@@ -148,7 +150,7 @@ static status panel_rows(const backend *b, const tensor *weight, const float *x,
 
 /* y starts as b in every row (as fast as adding b afterwards). */
 static status plain_rows(const backend *b, const tensor *weight, const float *x, int64_t rows, float alpha,
-                         const float *bias, float *y)
+                         const float *bias, float *y, float *maxima)
 {
 	const int64_t n = weight->shape.dim[0], k = weight->shape.dim[1];
 	if (bias) {
@@ -157,7 +159,10 @@ static status plain_rows(const backend *b, const tensor *weight, const float *x,
 		for (int64_t r = 0; r < rows; r++)
 			memcpy(y + r * n, bias, (size_t)n * sizeof *y);
 	}
-	return gemm(((const cpu *)b)->threads, false, true, rows, n, k, alpha, x, weight->data, bias ? alpha : 0, y);
+	TRY(gemm(((const cpu *)b)->threads, false, true, rows, n, k, alpha, x, weight->data, bias ? alpha : 0, y));
+	for (int64_t r = 0; maxima && r < rows; r++)
+		maxima_of_blocks(y + r * n, n, maxima + r * kernel_parts(n, LINEAR_BLOCK));
+	return STATUS_OK;
 }
 
 /* --- both ------------------------------------------------------------------------------------- */
@@ -171,13 +176,13 @@ size_t KERNEL(linear_rows_scratch)(const backend *b, const tensor *weight, int64
 }
 
 status KERNEL(linear_rows)(backend *b, const tensor *weight, const float *x, int64_t rows, float alpha,
-                           const float *bias, float *y, void *scratch)
+                           const float *bias, float *y, float *maxima, void *scratch)
 {
 	if (rows == 0 || weight->shape.dim[0] == 0)
 		return STATUS_OK;
 	if (weight->type == DTYPE_F32)
-		return plain_rows(b, weight, x, rows, alpha, bias, y);
-	return panel_rows(b, weight, x, rows, alpha, bias, y, scratch);
+		return plain_rows(b, weight, x, rows, alpha, bias, y, maxima);
+	return panel_rows(b, weight, x, rows, alpha, bias, y, maxima, scratch);
 }
 
 size_t KERNEL(linear_scratch)(const backend *b, const op_call *call)
@@ -189,5 +194,6 @@ status KERNEL(linear)(backend *b, const op_call *call)
 {
 	const linear_params *p = call->params;
 	return KERNEL(linear_rows)(b, &call->in[1], call->in[0].data, shape_rows(call->in[0].shape), p->alpha,
-	                           kernel_optional(call, 2), call->out[0].data, call->scratch);
+	                           kernel_optional(call, 2), call->out[0].data, p->maxima ? call->out[1].data : NULL,
+	                           call->scratch);
 }

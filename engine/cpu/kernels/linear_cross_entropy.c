@@ -213,7 +213,7 @@ static status run_chunk(backend *b, const op_call *call, const chunk *c, int64_t
 	const int threads = ((const cpu *)b)->threads;
 	const float *hidden = (const float *)call->in[0].data + first * d, beta = first ? 1.0f : 0.0f;
 	float *dhidden = call->out[2].data, *dweight = call->out[3].data;
-	TRY(KERNEL(linear_rows)(b, weight, hidden, c->rows, c->alpha, NULL, c->z, call->scratch));
+	TRY(KERNEL(linear_rows)(b, weight, hidden, c->rows, c->alpha, NULL, c->z, NULL, call->scratch));
 	passes(b, c);
 	if (dhidden)
 		TRY(gemm(threads, false, false, c->rows, d, c->classes, c->alpha, c->z, weight->data, 0,

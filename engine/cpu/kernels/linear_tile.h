@@ -16,6 +16,7 @@
 
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kernels/math.h"
+#include "engine/cpu/kernels/maxima.h"
 #include "engine/tensor/panel.h"
 #ifdef __AVX512VNNI__
 #include <immintrin.h>
@@ -43,6 +44,8 @@ typedef float reals __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t integers __attribute__((vector_size(VECTOR_BYTES)));
 
+_Static_assert(TILE_PANELS *PANEL_WIDTH % LINEAR_BLOCK == 0, "no block of outputs is in two groups of panels");
+
 #define TILE_INLINE static inline __attribute__((always_inline))
 
 /* A whole product, as tiles see it. */
@@ -56,6 +59,7 @@ typedef struct product {
 	float alpha;
 	const float *bias; /* or NULL */
 	float *y;
+	float *maxima; /* or NULL */
 } product;
 
 TILE_INLINE reals load_reals(const void *from)
@@ -304,8 +308,17 @@ TILE_INLINE void strip(const product *p, dtype type, const int R, int64_t row, i
 	}
 }
 
-/* Rows row … last_row - 1 by panels panel … last_panel - 1. The rows pass over so many panels at a time as the
- * second cache keeps. */
+/* The maxima of rows row … row + rows - 1 in panels of a group, which are still in the caches. */
+static void tile_maxima(const product *p, int64_t row, int64_t rows, int64_t panel, int64_t last_panel)
+{
+	const int64_t first = panel * PANEL_WIDTH, end = kernel_min(last_panel * PANEL_WIDTH, p->n);
+	for (int64_t r = row; r < row + rows; r++)
+		maxima_of_blocks(p->y + r * p->n + first, end - first,
+		                 p->maxima + r * kernel_parts(p->n, LINEAR_BLOCK) + first / LINEAR_BLOCK);
+}
+
+/* Rows row … last_row - 1 by panels panel … last_panel - 1, where panel begins a block of outputs. The rows pass
+ * over so many panels at a time as the second cache keeps. */
 TILE_INLINE void block(const product *p, dtype type, int64_t row, int64_t last_row, int64_t panel, int64_t last_panel)
 {
 	for (int64_t group = panel; group < last_panel; group += TILE_PANELS) {
@@ -321,6 +334,8 @@ TILE_INLINE void block(const product *p, dtype type, int64_t row, int64_t last_r
 			else
 				strip(p, type, TILE_ROWS, r, rows, group, end);
 		}
+		if (p->maxima)
+			tile_maxima(p, row, last_row - row, group, end);
 	}
 }
 

@@ -1,4 +1,4 @@
-/* maxima.h - the largest finite number of each block of a row.
+/* maxima.h - the largest finite number of each block of a row, as linear gives it and sample reads it (ops.h).
  *
  * Four blocks at a time share the steps from vectors to numbers: 8 shuffles and no chain of them for each block. */
 #ifndef ENGINE_CPU_KERNELS_MAXIMA_H
@@ -11,8 +11,6 @@
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
-
-enum { LINEAR_BLOCK = 32 };
 
 /* -inf where none is finite. */
 static inline float maxima_of_block(const float *x, int64_t n)

@@ -1,11 +1,11 @@
-/* sample: logits [B, V], setting [B, SAMPLE_WORDS], adjust [A, 3] -> token [B].
+/* sample: logits [B, V], setting [B, SAMPLE_WORDS], adjust [A, 3], maxima? -> token [B].
  *
- * A row is read once for the maxima of its blocks (maxima.h), which give the largest logit and, with top-k, a bound
- * that about k logits reach. Only blocks whose maximum reaches it are read again; a search for the k-th largest logit
- * leaves k tokens, which are weighed exactly and make up the row from then on (sample_list.h). Without top-k all tokens
- * count, and floats are nearly always certain of the outcome (sample_estimate.h); if not, all are weighed exactly.
- * Cuts are found by halving the range of floats in which the last token lies that is let through: counts and sums are
- * vector code, sorting is not.
+ * The maxima of a row's blocks, which linear has found or the row is read for (maxima.h), give the largest logit and,
+ * with top-k, a bound that about k logits reach. Only blocks whose maximum reaches it are read again; a search for the
+ * k-th largest logit leaves k tokens, which are weighed exactly and make up the row from then on (sample_list.h).
+ * Without top-k all tokens count, and floats are nearly always certain of the outcome (sample_estimate.h); if not, all
+ * are weighed exactly. Cuts are found by halving the range of floats in which the last token lies that is let through:
+ * counts and sums are vector code, sorting is not.
  *
  * A row of 8,192 tokens in the second cache, one core of a Xeon with AVX-512, whatever the distribution: the largest
  * 0.3 µs, top-k 50 1.1 µs, with top-p 1.2 µs, top-k 1,000 15 µs, temperature alone 3.5 µs, top-p alone 10 µs. A row
@@ -126,13 +126,16 @@ static int64_t weigh_and_draw(const row *r)
 	return draw(r, sample_share(sample_random(s), mass(r)));
 }
 
-static int32_t sample(row *r, const float *logits, int64_t vocab, const sample_adjust *rows)
+/* maxima: those of the logits' blocks, as linear gives them; NULL: unknown. */
+static int32_t sample(row *r, const float *logits, const float *maxima, int64_t vocab, const sample_adjust *rows)
 {
 	const sample_setting *s = r->setting;
 	if (!s->active)
 		return -1;
 	const float *x = adjust(r, logits, vocab, rows);
-	const float *top = maxima_of_blocks(x, vocab, r->memory.estimate);
+	const float *top = maxima;
+	if (!maxima || x != logits)
+		top = maxima_of_blocks(x, vocab, r->memory.estimate);
 	const int32_t best = sample_best(x, vocab, top);
 	if (best < 0 || !(s->temperature > 0) || s->top_k == 1)
 		return best;
@@ -160,8 +163,11 @@ static void run(const op_call *call, row *r, int64_t i)
 {
 	const int64_t vocab = call->in[0].shape.dim[1];
 	r->setting = (const sample_setting *)call->in[1].data + i;
+	const float *maxima = kernel_optional(call, 3);
+	if (maxima)
+		maxima += i * kernel_parts(vocab, LINEAR_BLOCK);
 	((int32_t *)call->out[0].data)[i] =
-	    sample(r, (const float *)call->in[0].data + i * vocab, vocab, call->in[2].data);
+	    sample(r, (const float *)call->in[0].data + i * vocab, maxima, vocab, call->in[2].data);
 }
 
 status KERNEL(sample)(backend *b, const op_call *call)

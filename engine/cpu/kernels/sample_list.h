@@ -263,7 +263,7 @@ static inline sample_list sample_collect_blocks(const sample_list *all, const fl
 	    sample_collect(top, 0, kernel_parts(all->n, LINEAR_BLOCK), low, INFINITY, (float *)m->weight, block, 0);
 	sample_list few = {.x = m->listed, .id = m->id};
 	for (int64_t i = 0; i < blocks; i++)
-		for (int64_t l = 0; l < LINEAR_BLOCK; l += SAMPLE_LANES)
+		for (int64_t l = 0; l <= LINEAR_BLOCK; l += SAMPLE_LANES) /* three lines: rows need not be aligned */
 			__builtin_prefetch(all->x + block[i] * (int64_t)LINEAR_BLOCK + l);
 	for (int64_t i = 0; i < blocks; i++) {
 		const int64_t first = block[i] * (int64_t)LINEAR_BLOCK;

@@ -25,6 +25,19 @@ static float quantise(const float *x, int64_t k, float *v)
 	return s;
 }
 
+/* maxima [M, ⌈N / LINEAR_BLOCK⌉] of y [M, N]. */
+static void find_maxima(const float *y, int64_t m, int64_t n, float *maxima)
+{
+	for (int64_t i = 0; i < m; i++)
+		for (int64_t first = 0; first < n; first += LINEAR_BLOCK) {
+			float most = -INFINITY;
+			for (int64_t j = first; j < n && j < first + LINEAR_BLOCK; j++)
+				if (isfinite(y[i * n + j]))
+					most = fmaxf(most, y[i * n + j]);
+			*maxima++ = most;
+		}
+}
+
 /* x [M, K], weight [N, K], bias? [N] -> y [M, N] = alpha (x Wᵀ + b). For int8 panels the sum is over whole numbers, and
  * so exact: x_k = s v_k, w_k = scale q_k. (ops.h has u = v + 128, since Σ u q - 128 Σ q = Σ v q.) */
 status reference_linear(backend *b, const op_call *call)
@@ -54,5 +67,7 @@ status reference_linear(backend *b, const op_call *call)
 			y[i * n + j] = (float)((double)p->alpha * (sum + (bias ? (double)bias[j] : 0)));
 		}
 	}
+	if (p->maxima && call->out[1].data)
+		find_maxima(y, m, n, call->out[1].data);
 	return STATUS_OK;
 }

@@ -31,6 +31,7 @@ status cpu_reference_open(backend **out, int threads, error *err)
 	b->scratch[OP_softmax_stream] = reference_softmax_stream_scratch;
 	b->scratch[OP_linear_cross_entropy] = reference_linear_cross_entropy_scratch;
 	b->scratch[OP_sample] = reference_sample_scratch;
+	b->maxima = true;
 	host_init(b);
 	b->close = reference_close;
 	return STATUS_OK;

@@ -3,11 +3,21 @@
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
 
+static linear_values apply(graph *g, value x, value weight, value bias, linear_params params)
+{
+	value out[2];
+	graph_apply(g, OP_linear, (value[]){x, weight, bias}, 3, &params, out);
+	return (linear_values){out[0], out[1]};
+}
+
 value op_linear(graph *g, value x, value weight, value bias, float alpha)
 {
-	value out;
-	graph_apply(g, OP_linear, (value[]){x, weight, bias}, 3, &(linear_params){alpha}, &out);
-	return out;
+	return apply(g, x, weight, bias, (linear_params){.alpha = alpha}).y;
+}
+
+linear_values op_linear_maxima(graph *g, value x, value weight, value bias, float alpha)
+{
+	return apply(g, x, weight, bias, (linear_params){.alpha = alpha, .maxima = true});
 }
 
 status op_linear_check(op_call *call, error *err)
@@ -19,6 +29,11 @@ status op_linear_check(op_call *call, error *err)
 		return error_set(err, STATUS_INVALID, "x", "x is a scalar, needs rows");
 	out.dim[out.rank - 1] = call->in[1].shape.dim[0];
 	check_output(call, 0, call->in[0].type, out);
+	const linear_params *p = call->params;
+	if (p->maxima)
+		TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	out.dim[out.rank - 1] = p->maxima ? (out.dim[out.rank - 1] + LINEAR_BLOCK - 1) / LINEAR_BLOCK : 0;
+	check_output(call, 1, DTYPE_F32, out);
 	return STATUS_OK;
 }
 

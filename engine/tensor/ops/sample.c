@@ -9,10 +9,10 @@
 _Static_assert(sizeof(sample_setting) == SAMPLE_WORDS * sizeof(int32_t), "a setting is words without padding");
 _Static_assert(sizeof(sample_adjust) == 3 * sizeof(int32_t), "a row of adjust is three words");
 
-value op_sample(graph *g, value logits, value setting, value adjust)
+value op_sample(graph *g, value logits, value setting, value adjust, value maxima)
 {
 	value out;
-	graph_apply(g, OP_sample, (value[]){logits, setting, adjust}, 3, NULL, &out);
+	graph_apply(g, OP_sample, (value[]){logits, setting, adjust, maxima}, 4, NULL, &out);
 	return out;
 }
 
@@ -36,6 +36,10 @@ status op_sample_check(op_call *call, error *err)
 		return error_set(err, STATUS_INVALID, "adjust", "adjust is %s, must be rows of token, count and bias",
 		                 shape_text(adjust, text, sizeof text));
 	}
+	if (check_present(call, 3))
+		TRY(check_shape(call, 3, "maxima", DTYPE_F32,
+		                SHAPE2(logits.dim[0], (logits.dim[1] + LINEAR_BLOCK - 1) / LINEAR_BLOCK),
+		                "a maximum for each block of the logits", err));
 	check_output(call, 0, DTYPE_I32, SHAPE1(logits.dim[0]));
 	return STATUS_OK;
 }

@@ -45,7 +45,7 @@ static tensor random_weight(dtype type, int64_t n, int64_t k)
 	return t;
 }
 
-static const linear_params params = {-0.37f};
+static const linear_params params = {.alpha = -0.37f};
 
 static op_call call_of(tensor x, tensor weight, tensor bias)
 {
@@ -279,6 +279,45 @@ static void more_inputs_than_a_sum_of_bytes_bears_are_an_error(void **state)
 	assert_int_equal(op_get(OP_linear)->check(&call, NULL), STATUS_OK);
 }
 
+static void the_largest_finite_output_of_each_block_is_given(void **state)
+{
+	(void)state;
+	static const int64_t outputs[] = {1, 31, 33, 128, 300, 1025}, rows[] = {1, 5, 70};
+	static const linear_params with_maxima = {.alpha = -0.37f, .maxima = true};
+	for (int isa = 0; isa <= ISAS; isa++) {
+		backend *b;
+		if (isa < ISAS)
+			b = open_isa(isa, 3);
+		else
+			assert_int_equal(cpu_reference_open(&b, 0, NULL), STATUS_OK);
+		for (int i = 0; i < 6 * 3 * TYPES; i++) {
+			const int64_t n = outputs[i % 6], m = rows[i / 6 % 3],
+			              blocks = (n + LINEAR_BLOCK - 1) / LINEAR_BLOCK;
+			tensor bias = fixture_normal(SHAPE1(n), 81, 1);
+			for (int64_t j = 0; j < n; j++) /* some outputs, and all of a block, are not finite */
+				if (j % 50 == 7 || j / LINEAR_BLOCK == 3)
+					((float *)bias.data)[j] = j % 3 == 0 ? NAN : j % 3 == 1 ? INFINITY : -INFINITY;
+			op_call call =
+			    call_of(fixture_normal(SHAPE2(m, 9), 79, 1), random_weight(types[i / 18], n, 9), bias);
+			call.params = &with_maxima;
+			fixture_run(b, OP_linear, &call);
+			assert_true(shape_equal(call.out[1].shape, SHAPE2(m, blocks)));
+			const float *y = call.out[0].data, *maxima = call.out[1].data;
+			for (int64_t at = 0; at < m * blocks; at++) {
+				float most = -INFINITY;
+				for (int64_t j = at % blocks * LINEAR_BLOCK; j < n && j / LINEAR_BLOCK == at % blocks;
+				     j++) {
+					const float one = y[at / blocks * n + j];
+					most = isfinite(one) && one > most ? one : most;
+				}
+				assert_true(maxima[at] == most);
+			}
+			fixture_free(&call);
+		}
+		backend_close(b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -287,6 +326,7 @@ int main(void)
 	    cmocka_unit_test(a_tall_weight_has_the_same_bits_on_any_threads),
 	    cmocka_unit_test(int8_has_the_bits_of_the_integer_formula),
 	    cmocka_unit_test(int8_sums_do_not_overflow),
+	    cmocka_unit_test(the_largest_finite_output_of_each_block_is_given),
 	    cmocka_unit_test(rows_of_zeros_and_of_large_and_tiny_values_are_right),
 	    cmocka_unit_test(a_row_that_is_not_finite_spoils_itself_only),
 	    cmocka_unit_test(more_inputs_than_a_sum_of_bytes_bears_are_an_error),

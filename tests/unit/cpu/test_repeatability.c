@@ -108,7 +108,7 @@ static void a_product_of_plain_weights_does_not_depend_on_how_many_threads_share
 {
 	(void)state;
 	backend *b = fixture_open(3);
-	op_call all = {.params = &(linear_params){1},
+	op_call all = {.params = &(linear_params){.alpha = 1},
 	               .n_in = 3,
 	               .in = {reals(SHAPE2(500, 300)), reals(SHAPE2(700, 300)), reals(SHAPE1(700))}},
 	        one = all;

@@ -167,7 +167,7 @@ static void try_product(backend *b, const product *p)
 	operand w = operand_new(b, p->type, p->trans_b ? SHAPE2(p->n, p->k) : SHAPE2(p->k, p->n), 2, p->shift);
 	operand y = operand_new(b, out, SHAPE2(p->m, p->n), 0, 0), bias = {0};
 	op_call call = {.n_in = 2, .n_out = 1, .in = {a.t, w.t}, .out = {y.t}};
-	linear_params as_linear = {p->alpha};
+	linear_params as_linear = {.alpha = p->alpha};
 	matmul_params as_matmul = {p->trans_a, p->trans_b, p->wide, p->alpha};
 	call.params = p->linear ? (const void *)&as_linear : (const void *)&as_matmul;
 	if (p->bias) {

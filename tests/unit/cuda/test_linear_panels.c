@@ -19,7 +19,7 @@
 
 static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
 enum { TYPES = 3 };
-static const linear_params params = {-0.37f};
+static const linear_params params = {.alpha = -0.37f};
 
 static int open_it(void **state)
 {

@@ -236,6 +236,7 @@ static inline fault_backend *fault_backend_new(backend *inner)
 	f->base = (backend){
 	    .name = "fault",
 	    .host_memory = inner->host_memory,
+	    .maxima = inner->maxima,
 	    .allocate = fault_allocate,
 	    .release = fault_release,
 	    .upload = fault_upload,

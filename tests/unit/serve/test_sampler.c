@@ -49,7 +49,7 @@ static void use_vocabulary(int64_t vocab)
 	device.vocab = vocab;
 	assert_int_equal(device.backend->allocate(device.backend, (size_t)vocab * sizeof(float), &device.row),
 	                 STATUS_OK);
-	sample_place place = {device.row, (char *)device.out + 64, device.out};
+	sample_place place = {.logits = device.row, .settings = (char *)device.out + 64, .tokens = device.out};
 	assert_int_equal(sample_plan_new(&device.plan, device.backend, 1, vocab, &place, NULL), STATUS_OK);
 }
 
@@ -466,7 +466,7 @@ static void an_impossible_vocabulary_is_refused(void **state)
 	sample_plan *p = (sample_plan *)&p;
 	error err = ERROR_INIT;
 	float x;
-	sample_place place = {&x, &x, device.out};
+	sample_place place = {.logits = &x, .settings = &x, .tokens = device.out};
 	assert_int_equal(sample_plan_new(&p, device.backend, 1, SAMPLE_MAX_VOCAB + 1, &place, &err), STATUS_INVALID);
 	assert_null(p);
 	assert_non_null(strstr(err.message, "vocabulary"));
@@ -548,7 +548,7 @@ static void a_batch_draws_for_whom_it_is_asked_with_what_is_theirs(void **state)
 	assert_int_equal(device.backend->upload(device.backend, logits, x, sizeof x), STATUS_OK);
 	assert_int_equal(device.backend->allocate(device.backend, sizeof plain, &settings), STATUS_OK);
 	assert_int_equal(device.backend->allocate(device.backend, sizeof token, &tokens), STATUS_OK);
-	sample_place place = {logits, settings, tokens};
+	sample_place place = {.logits = logits, .settings = settings, .tokens = tokens};
 	assert_int_equal(sample_plan_new(&p, device.backend, ROWS, V, &place, NULL), STATUS_OK);
 	assert_int_equal(sample_plan_prepare(p, adjusts, NULL), STATUS_OK);
 	for (int n = ROWS; n > 0; n--) { /* the last rows may be missing */

@@ -312,7 +312,7 @@ static void build_adamw(graph *g, const int64_t *arg) /* count, clip in percent,
 static void build_sample(graph *g, const int64_t *arg) /* rows, vocabulary, rows of adjust */
 {
 	op_sample(g, f32(g, "logits wide", SHAPE2(arg[0], arg[1])), i32(g, "setting", SHAPE2(arg[0], SAMPLE_WORDS)),
-	          i32(g, "adjust", SHAPE2(arg[2], 3)));
+	          i32(g, "adjust", SHAPE2(arg[2], 3)), VALUE_NONE);
 }
 
 /* --- the table ---------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ static const cast_params to_f32 = {F}, to_bf16 = {H}, to_i32 = {I}, to_panel = {
 static const scale_params scaled = {2};
 static const matmul_params transposed = {.trans_b = true, .alpha = 1}, wide = {true, false, true, 1};
 static const layernorm_params normed = {1e-5f};
-static const linear_params biased = {1};
+static const linear_params biased = {.alpha = 1};
 static const gelu_params erf_form = {false};
 static const dropout_params dropped = {0.1f, 1};
 static const attention_params pooled = {HEADS, 2};

@@ -63,8 +63,24 @@ static int close_backends(void **state)
 
 static const sample_setting plain = {.temperature = 1, .top_p = 1, .repetition = 1, .active = 1};
 
-static void sample(backend *b, const float *logits, int64_t rows, int64_t vocab, const sample_setting *setting,
-                   const sample_adjust *adjust, int64_t n_adjust, int32_t *token)
+/* [rows, ⌈vocab / LINEAR_BLOCK⌉] of logits; malloc'd. */
+static float *maxima_of(const float *logits, int64_t rows, int64_t vocab)
+{
+	const int64_t blocks = (vocab + LINEAR_BLOCK - 1) / LINEAR_BLOCK;
+	float *maxima = malloc((size_t)(rows * blocks) * sizeof *maxima + 1);
+	assert_non_null(maxima);
+	for (int64_t i = 0; i < rows * blocks; i++)
+		maxima[i] = -INFINITY;
+	for (int64_t i = 0; i < rows * vocab; i++) {
+		float *most = &maxima[i / vocab * blocks + i % vocab / LINEAR_BLOCK];
+		*most = sample_finite(logits[i]) && logits[i] > *most ? logits[i] : *most;
+	}
+	return maxima;
+}
+
+/* maxima: of the logits' blocks, or NULL. */
+static void sample_given(backend *b, const float *logits, const float *maxima, int64_t rows, int64_t vocab,
+                         const sample_setting *setting, const sample_adjust *adjust, int64_t n_adjust, int32_t *token)
 {
 	plan *p;
 	error err = ERROR_INIT;
@@ -72,17 +88,37 @@ static void sample(backend *b, const float *logits, int64_t rows, int64_t vocab,
 	value in[] = {graph_input(g, "logits", DTYPE_F32, SHAPE2(rows, vocab)),
 	              graph_input(g, "setting", DTYPE_I32, SHAPE2(rows, SAMPLE_WORDS)),
 	              graph_input(g, "adjust", DTYPE_I32, SHAPE2(n_adjust, 3))};
-	value out = op_sample(g, in[0], in[1], in[2]);
+	const shape blocks = SHAPE2(rows, (vocab + LINEAR_BLOCK - 1) / LINEAR_BLOCK);
+	value given = maxima ? graph_input(g, "maxima", DTYPE_F32, blocks) : VALUE_NONE;
+	value out = op_sample(g, in[0], in[1], in[2], given);
 	graph_output(g, out, "token");
 	if (plan_new(&p, g, b, NULL, 0, &err) != STATUS_OK)
 		fail_msg("%s", error_message(&err));
 	assert_int_equal(plan_write(p, in[0], logits), STATUS_OK);
 	assert_int_equal(plan_write(p, in[1], setting), STATUS_OK);
 	assert_int_equal(plan_write(p, in[2], adjust), STATUS_OK);
+	if (maxima)
+		assert_int_equal(plan_write(p, given, maxima), STATUS_OK);
 	memset(token, 0x55, (size_t)rows * sizeof *token);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	assert_int_equal(plan_read(p, out, token), STATUS_OK);
 	plan_free(p);
+}
+
+/* With the blocks' maxima, where the backend's linear gives them, and without: the tokens are the same. */
+static void sample(backend *b, const float *logits, int64_t rows, int64_t vocab, const sample_setting *setting,
+                   const sample_adjust *adjust, int64_t n_adjust, int32_t *token)
+{
+	sample_given(b, logits, NULL, rows, vocab, setting, adjust, n_adjust, token);
+	if (!b->maxima)
+		return;
+	float *maxima = maxima_of(logits, rows, vocab);
+	int32_t *again = malloc((size_t)rows * sizeof *again + 1);
+	assert_non_null(again);
+	sample_given(b, logits, maxima, rows, vocab, setting, adjust, n_adjust, again);
+	assert_memory_equal(again, token, (size_t)rows * sizeof *again);
+	free(again);
+	free(maxima);
 }
 
 /* --- everybody against the full sort ------------------------------------------------------ */
@@ -447,12 +483,24 @@ static void shares_are_exact(void **state)
 
 /* --- refusals ------------------------------------------------------------------------------------- */
 
+static void refused_maxima(shape maxima)
+{
+	error err = ERROR_INIT;
+	graph *g = graph_new();
+	op_sample(g, graph_input(g, "logits", DTYPE_F32, SHAPE2(2, 33)),
+	          graph_input(g, "setting", DTYPE_I32, SHAPE2(2, SAMPLE_WORDS)),
+	          graph_input(g, "adjust", DTYPE_I32, SHAPE2(0, 3)), graph_input(g, "maxima", DTYPE_F32, maxima));
+	assert_int_equal(graph_status(g, &err), STATUS_INVALID);
+	assert_non_null(strstr(err.param, "maxima"));
+	graph_free(g);
+}
+
 static void refused(shape logits, dtype type, shape setting, shape adjust, const char *param)
 {
 	error err = ERROR_INIT;
 	graph *g = graph_new();
 	op_sample(g, graph_input(g, "logits", type, logits), graph_input(g, "setting", DTYPE_I32, setting),
-	          graph_input(g, "adjust", DTYPE_I32, adjust));
+	          graph_input(g, "adjust", DTYPE_I32, adjust), VALUE_NONE);
 	assert_int_equal(graph_status(g, &err), STATUS_INVALID);
 	assert_non_null(strstr(err.param, param));
 	graph_free(g);
@@ -469,6 +517,8 @@ static void arguments_that_do_not_fit_are_refused_by_name(void **state)
 	refused(SHAPE2(2, 5), DTYPE_F32, SHAPE2(2, SAMPLE_WORDS - 1), none, "setting");
 	refused(SHAPE2(2, 5), DTYPE_F32, setting, SHAPE2(4, 2), "adjust");
 	refused(SHAPE2(2, 5), DTYPE_F32, setting, SHAPE1(3), "adjust");
+	refused_maxima(SHAPE2(2, 1));
+	refused_maxima(SHAPE2(1, 2));
 }
 
 int main(void)
