@@ -247,7 +247,7 @@ bool served_plan_scores(const served_plan *p)
 const float *served_model_logits(const served_plan *p, int row)
 {
 	int i = 0;
-	while (row >= p->first[i + 1])
+	while (i + 1 < p->n_used && row >= p->first[i + 1]) /* of a step that the next one has overtaken, rows may be more */
 		i++;
 	return served_part_logits(p->parts[i], row - p->first[i]);
 }
