@@ -3,6 +3,7 @@
  * A step of prompts is for the one with the fewest tokens left, and every fourth for the oldest. So a short prompt does
  * not wait for a long one, prompts of one length are read one after the other (in turns all would be ready
  * when the last is), and none waits for ever. Others of the model join in the order of arrival while their chunks fit.
+ * There is room for a chunk, and where threads read side by side, for one of each, beside a first one that is whole.
  * A chunk is always min(SCHEDULER_PREFILL_CHUNK, what is left), never less because of what is beside it: softmax
  * attention adds up in the pieces in which a prompt is read. So a prompt has the bits that it has alone.
  *
@@ -52,10 +53,12 @@ static void prompts_add(flight *f, generation *g, int64_t *room)
 void scheduler_prompts_gather(scheduler *s, generation *first, flight *f)
 {
 	served_model *m = first->session->model;
-	int64_t room = SCHEDULER_PREFILL_CHUNK;
+	int64_t room = served_model_prompt_tokens(m);
 	f->model = m;
 	f->n = 0;
 	f->prompts = true;
+	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK)
+		room = SCHEDULER_PREFILL_CHUNK; /* it is done the sooner */
 	prompts_add(f, first, &room);
 	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < served_model_prompt_rows(m);
 	     g = prompt_from(s, g->following))

@@ -7,7 +7,7 @@
  * first use and kept:
  *
  *   decode    1|2|4|8|…|max_batch rows
- *   prompts   1|4|16|64 rows of 16|64|256 tokens in all
+ *   prompts   1|4|16|64 rows of 16|64|256 tokens in all, and 256 for each of up to four threads
  *
  * each in two variants, with and without scores. A step runs as a whole or cut into parts of its rows that run at the same
  * time (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens, and
@@ -98,7 +98,9 @@ typedef struct served_row {
 void served_model_free_plans(served_model *m);
 /* Rows of a step of prompts, at most. */
 int served_model_prompt_rows(const served_model *m);
-/* The plan for a step of prompts, up to served_model_prompt_rows with `tokens` ≤ SCHEDULER_PREFILL_CHUNK in all, or
+/* Tokens of a step of prompts, at most, of which a row has up to SCHEDULER_PREFILL_CHUNK. */
+int64_t served_model_prompt_tokens(const served_model *m);
+/* The plan for a step of prompts, up to served_model_prompt_rows with `tokens` ≤ served_model_prompt_tokens, or
  * (tokens 0) for a decode step of up to max_batch rows; and for sampling after it with `adjusts` rows of tallies in
  * all. The first call for a shape compiles it. Touches no state. */
 status served_model_plan(served_model *m, int rows, int64_t tokens, bool scores, int64_t adjusts, served_plan **out,

@@ -84,7 +84,7 @@ size_t served_part_block_bytes(const served_model *m)
 {
 	size_t at[INPUT_COUNT], decode, prompt;
 	lay_out(at, &decode, m->max_batch, m->max_batch);
-	lay_out(at, &prompt, served_model_prompt_rows(m), SCHEDULER_PREFILL_CHUNK);
+	lay_out(at, &prompt, served_model_prompt_rows(m), served_model_prompt_tokens(m));
 	return inputs_at(m) + (decode > prompt ? decode : prompt);
 }
 

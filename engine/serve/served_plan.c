@@ -24,6 +24,15 @@ int served_model_prompt_rows(const served_model *m)
 	return m->max_batch < MOST ? m->max_batch : MOST;
 }
 
+/* A chunk for each thread that can read beside the others takes about as long as one chunk. */
+int64_t served_model_prompt_tokens(const served_model *m)
+{
+	enum { MOST = 4 }; /* chunks: where all threads are needed elsewhere, they run one after the other */
+	const backend *b = model_backend(m->model);
+	int threads = b->side_by_side ? b->threads : 1;
+	return SCHEDULER_PREFILL_CHUNK * (int64_t)(threads < MOST ? threads : MOST);
+}
+
 /* The first of the sizes least, least × factor, … that holds n; at most `most`. */
 static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
 {
@@ -36,10 +45,11 @@ static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
 /* The smallest of the shapes in served_model.h that holds a step. */
 static served_shape shape_for(const served_model *m, int rows, int64_t tokens, bool scores)
 {
-	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= SCHEDULER_PREFILL_CHUNK);
+	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 &&
+	       tokens <= served_model_prompt_tokens(m));
 	served_shape s = {.prompt = tokens > 0, .scores = scores};
 	s.rows = s.prompt ? size_for(rows, 1, 4, served_model_prompt_rows(m)) : size_for(rows, 1, 2, m->max_batch);
-	s.tokens = s.prompt ? size_for(tokens, 16, 4, SCHEDULER_PREFILL_CHUNK) : s.rows;
+	s.tokens = s.prompt ? size_for(tokens, 16, 4, served_model_prompt_tokens(m)) : s.rows;
 	assert(rows <= s.rows);
 	return s;
 }
@@ -51,7 +61,8 @@ static int parts_for(const backend *b, int64_t rows, int64_t tokens)
 	enum { LEAST = 8, LEAST_FOR_A_THREAD = 2 };
 	int64_t threads = b->side_by_side ? b->threads : 1, parts = tokens / LEAST;
 	parts = parts > 2 * threads ? 2 * threads : parts < threads ? threads : parts;
-	parts = parts < rows / LEAST_FOR_A_THREAD ? parts : rows / LEAST_FOR_A_THREAD;
+	parts = parts < tokens / LEAST_FOR_A_THREAD ? parts : tokens / LEAST_FOR_A_THREAD;
+	parts = parts < rows ? parts : rows;
 	parts = parts < SERVED_MODEL_PARTS ? parts : SERVED_MODEL_PARTS;
 	return threads > 1 && parts > 1 ? (int)parts : 1;
 }
@@ -97,7 +108,7 @@ static status make(served_model *m, const served_shape *most, served_plan **out,
 		return STATUS_NOMEM;
 	p->most = *most;
 	p->n_parts = parts_for(b, most->rows, most->tokens);
-	p->threads = thread_choice_of(p->n_parts > 1);
+	p->threads = thread_choice_of(p->n_parts > 1, most->prompt && most->tokens > SCHEDULER_PREFILL_CHUNK);
 	status s = served_part_new(&p->parts[0], m, most, m->blocks[0], err);
 	if (s != STATUS_OK) {
 		served_plan_free(p);
@@ -131,7 +142,7 @@ static void prepare_parts(served_model *m, served_plan *p, int64_t adjusts)
 		s = served_part_prepare(p->parts[i], adjusts, NULL);
 	if (s == STATUS_OK)
 		return;
-	p->threads = thread_choice_of(false);
+	p->threads = thread_choice_of(false, false);
 	p->n_parts = 1;
 }
 

@@ -1,8 +1,8 @@
 #include "engine/serve/thread_choice.h"
 
-thread_choice thread_choice_of(bool parts)
+thread_choice thread_choice_of(bool parts, bool in_parts)
 {
-	return (thread_choice){.parts = parts};
+	return (thread_choice){.parts = parts, .way = parts && in_parts ? THREADS_PARTS : THREADS_ONE};
 }
 
 /* The way that the next trial compares with the one in use: the others in turn. */
@@ -18,7 +18,7 @@ static thread_way other_way(const thread_choice *c)
 /* A trial is under way: its even blocks try another way. */
 static bool trying(const thread_choice *c)
 {
-	return c->warm[THREADS_ONE] && c->wait_ns == 0;
+	return c->warm[c->way] && c->wait_ns == 0;
 }
 
 thread_way thread_choice_way(const thread_choice *c)
@@ -54,7 +54,7 @@ static bool is_better(const thread_choice *c, thread_way tried, int pairs)
 
 static bool is_untried(const thread_choice *c)
 {
-	return !c->warm[THREADS_LOOPS] || (c->parts && !c->warm[THREADS_PARTS]);
+	return !c->warm[THREADS_ONE] || !c->warm[THREADS_LOOPS] || (c->parts && !c->warm[THREADS_PARTS]);
 }
 
 static void decide(thread_choice *c, int pairs)

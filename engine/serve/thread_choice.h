@@ -9,7 +9,7 @@
  * thread that has to wait for its core delays the other at the end of each loop. Parts are for small models, loops for
  * those whose time goes into reading weights. So it is measured.
  *
- * Each plan has a choice. It begins with one thread and tries the other ways now and then, in turn, each in up to
+ * Each plan has a choice. It begins with one thread, or in parts, and tries the other ways now and then, in turn, each in up to
  * THREAD_CHOICE_PAIRS blocks of steps, of which each is followed by a block in the way that is in use. The first of
  * several steps in a block does not count: the other cores sleep, and what they need is not in their caches. All threads
  * are taken when all blocks with them but one are 1.4 (loops) or 1.1 (parts) times as fast as the median with one: the
@@ -60,8 +60,8 @@ typedef struct thread_choice {
 	uint64_t wait_ns;                                             /* of the plan's own time until the next trial */
 } thread_choice;
 
-/* Of a plan that can be cut into parts, or not. */
-thread_choice thread_choice_of(bool parts);
+/* Of a plan that can be cut into parts, or not; in_parts: it begins in parts, since a whole step would be long. */
+thread_choice thread_choice_of(bool parts, bool in_parts);
 /* The next step's. */
 thread_way thread_choice_way(const thread_choice *c);
 /* That step took `ns` and did `work`, in any unit: steps of one plan are compared by their time for a unit. */

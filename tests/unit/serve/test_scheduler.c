@@ -157,15 +157,15 @@ static void prompts_of_one_length_are_read_in_the_order_of_arrival(void **state)
 	assert_int_equal(stats.sessions, 3);
 	while (!c[2].finished) {
 		tick(f);
-		assert_true(x[1]->tokens == 0 || x[0]->tokens >= LENGTH);
-		assert_true(x[2]->tokens == 0 || x[1]->tokens >= LENGTH);
+		assert_true(x[1]->tokens == 0 || x[0]->tokens >= LENGTH || fault_parts); /* two at a time */
+		assert_true(x[2]->tokens == 0 || x[fault_parts ? 0 : 1]->tokens >= LENGTH);
 	}
 	drain(f);
 	for (int i = 0; i < 3; i++)
 		drop(f, x[i]);
 }
 
-/* A short prompt is always there, which fills a step. */
+/* A short prompt is always there, which fills a step, or half of it. */
 static void a_long_prompt_is_read_although_short_ones_keep_coming(void **state)
 {
 	fixture *f = *state;
@@ -189,8 +189,8 @@ static void a_long_prompt_is_read_although_short_ones_keep_coming(void **state)
 		}
 		tick(f);
 	}
-	assert_in_range(ticks, 2 * CHUNKS, 4 * CHUNKS);
-	assert_true(shorts >= 2 * CHUNKS);
+	assert_in_range(ticks, fault_parts ? CHUNKS : 2 * CHUNKS, 4 * CHUNKS);
+	assert_true(shorts >= (fault_parts ? CHUNKS : 2 * CHUNKS));
 	drain(f);
 	drop(f, scheduler_session_find(f->scheduler, "y"));
 	drop(f, x);
@@ -227,8 +227,7 @@ static void short_prompts_beside_a_long_one_are_read_within_a_few_ticks(void **s
 	drop(f, x);
 }
 
-/* 100 + 1 + 150 tokens, then 7 + 40 + 40 + 30, for which there was no room, past 256, for which there is none beside 7.
- */
+/* 100 + 1 + 150 tokens, then 7 + 40 + 40 + 30, for which there was no room, past 256, for which there is none beside 7. */
 static void prompts_that_come_together_share_steps(void **state)
 {
 	fixture *f = *state;

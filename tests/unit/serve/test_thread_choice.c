@@ -174,7 +174,7 @@ static void steps_of_different_work_are_compared_by_their_time_for_a_unit(void *
 static void parts_are_judged_by_what_they_take_in_a_row(void **state)
 {
 	(void)state;
-	thread_choice c = thread_choice_of(true);
+	thread_choice c = thread_choice_of(true, false);
 	thread_way before = THREADS_ONE;
 	int in_parts = 0;
 	for (int i = 0; i < MANY; i++) {
@@ -192,7 +192,7 @@ static void the_better_way_of_using_all_threads_is_found_from_the_other(void **s
 {
 	(void)state;
 	for (int parts_first = 0; parts_first < 2; parts_first++) {
-		thread_choice c = thread_choice_of(true);
+		thread_choice c = thread_choice_of(true, false);
 		for (int i = 0; i < MANY; i++) {
 			bool parts_are_best = parts_first == (i < MANY / 2);
 			thread_way way = thread_choice_way(&c);
@@ -205,10 +205,21 @@ static void the_better_way_of_using_all_threads_is_found_from_the_other(void **s
 	}
 }
 
+static void a_plan_that_begins_in_parts_leaves_them_on_a_busy_machine(void **state)
+{
+	(void)state;
+	thread_choice c = thread_choice_of(true, true);
+	assert_int_equal(thread_choice_way(&c), THREADS_PARTS);
+	run(&c, &idle, MANY);
+	assert_int_not_equal(c.way, THREADS_ONE);
+	run(&c, &busy, MANY);
+	assert_int_equal(c.way, THREADS_ONE);
+}
+
 static void a_plan_that_cannot_be_cut_never_runs_in_parts(void **state)
 {
 	(void)state;
-	thread_choice c = thread_choice_of(false);
+	thread_choice c = thread_choice_of(false, false);
 	for (int i = 0; i < MANY; i++) {
 		assert_int_not_equal(thread_choice_way(&c), THREADS_PARTS);
 		thread_choice_took(&c, i / 100 % 2 ? idle.one : idle.all, WORK);
@@ -232,6 +243,7 @@ int main(void)
 	    cmocka_unit_test(steps_of_different_work_are_compared_by_their_time_for_a_unit),
 	    cmocka_unit_test(parts_are_judged_by_what_they_take_in_a_row),
 	    cmocka_unit_test(the_better_way_of_using_all_threads_is_found_from_the_other),
+	    cmocka_unit_test(a_plan_that_begins_in_parts_leaves_them_on_a_busy_machine),
 	    cmocka_unit_test(a_plan_that_cannot_be_cut_never_runs_in_parts),
 	};
 
