@@ -17,7 +17,7 @@
 
 enum {
 	COST = 8,
-	HEADS = 16, /* of a group at most */
+	HEADS = 16, /* of a group at most: as many as have their maxima in a cache line, which two threads must not write */
 	START = 7   /* the input */
 };
 
@@ -357,27 +357,6 @@ static void units(const stream *s, int64_t first, int64_t last)
 	}
 }
 
-/* As many sequences as the longest, of equal lengths, would make of the call's tokens. */
-static int64_t equal_rows(const stream *s, int64_t tokens)
-{
-	int64_t longest = 1;
-	for (int64_t row = 0; row < s->rows; row++)
-		longest = s->length[row] > longest ? s->length[row] : longest;
-	return tokens / longest;
-}
-
-/* Few groups, but enough for the threads. */
-static void group_heads(stream *s, int64_t rows, int threads)
-{
-	enum { NARROW = 32 }; /* channels: two cache lines */
-	s->groups = kernel_parts(s->heads, HEADS);
-	while (!attention_balanced(rows * s->groups, threads) && s->groups < s->heads &&
-	       s->heads / (s->groups + 1) * s->dh >= NARROW)
-		s->groups++;
-	s->group = kernel_parts(s->heads, s->groups);
-	s->groups = kernel_parts(s->heads, s->group);
-}
-
 size_t KERNEL(additive_stream_scratch)(const backend *b, const op_call *call)
 {
 	(void)b;
@@ -415,7 +394,8 @@ status KERNEL(additive_stream)(backend *b, const op_call *call)
 	s.scale = 1.0f / sqrtf((float)s.dh);
 	const int threads = kernel_threads(b, shape_count(x) * COST);
 	const bool ragged = kernel_optional(call, START);
-	group_heads(&s, ragged && threads > 1 ? equal_rows(&s, x.dim[1]) : s.rows, threads);
+	s.groups = kernel_parts(s.heads, HEADS);
+	s.group = kernel_parts(s.heads, s.groups);
 	const int64_t count = s.rows * s.groups;
 	if (threads == 1) {
 		units(&s, 0, count);
