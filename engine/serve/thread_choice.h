@@ -12,7 +12,7 @@
  * Each plan has a choice. It begins with one thread, or in parts, and tries the other ways now and then, in turn, each in up to
  * THREAD_CHOICE_PAIRS blocks of steps, of which each is followed by a block in the way that is in use. The first of
  * several steps in a block does not count: the other cores sleep, and what they need is not in their caches. All threads
- * are taken when all blocks with them but one are 1.4 (loops) or 1.1 (parts) times as fast as the median with one: the
+ * are taken when all blocks with them but one are 1.15 (loops) or 1.1 (parts) times as fast as the median with one: the
  * cores that they take have other work too, that of the event loop, the front end and the clients, and where these are
  * busy, some blocks with all threads are slow; in parts that costs one wait a step. They are given up when the medians
  * say so, and so are loops for parts or parts for loops.
@@ -30,11 +30,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define THREAD_CHOICE_GAIN_LOOPS 1.4
+#define THREAD_CHOICE_GAIN_LOOPS 1.15
 #define THREAD_CHOICE_GAIN_PARTS 1.1
 /* The same for a plan that uses all threads already, so that it does not go back and forth; and to use them in
  * another way. */
-#define THREAD_CHOICE_KEPT_LOOPS 1.25
+#define THREAD_CHOICE_KEPT_LOOPS 1.05
 #define THREAD_CHOICE_KEPT_PARTS 1.05
 #define THREAD_CHOICE_GAIN_WAY 1.1
 enum { THREAD_CHOICE_PAIRS = 5, THREAD_CHOICE_SHARE = 100, THREAD_CHOICE_FIRST_SHARE = 6 };

@@ -89,7 +89,7 @@ static void the_choice_follows_the_machine_both_ways(void **state)
 static void a_small_gain_neither_begins_nor_ends_the_use_of_all_threads(void **state)
 {
 	(void)state;
-	const machine small = {1300000, 1000000, 0};
+	const machine small = {1100000, 1000000, 0};
 	thread_choice c = {0};
 	run(&c, &small, MANY);
 	assert_int_equal(c.way, THREADS_ONE);
