@@ -33,9 +33,9 @@ struct training {
 	bool unsaved; /* the last save failed */
 	bool damaged; /* plan.resume cannot be read */
 	bool ended;
-	bool untold;      /* the loop has not yet had the last evaluation */
-	bool stop_waits;  /* for that */
-	unsigned held;    /* events of the trainer to attend to after that */
+	bool untold;     /* the loop has not yet had the last evaluation */
+	bool stop_waits; /* for that */
+	unsigned held;   /* events of the trainer to attend to after that */
 	task stop;
 	bool save_first; /* handed over with `stop` */
 	message progress, end;

@@ -9,8 +9,8 @@
  *   decode    1|2|4|8|…|max_batch rows
  *   prompts   1|4|16|64 rows of 16|64|256 tokens in all, and 256 for each of up to four threads
  *
- * each in two variants, with and without scores. A step runs as a whole or cut into parts of its rows that run at the same
- * time (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens, and
+ * each in two variants, with and without scores. A step runs as a whole or cut into parts of its rows that run at the
+ * same time (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens, and
  * logits are made for those rows alone that want them. A device that records plans pads: a padding row has length 0,
  * reads nothing and changes nothing.
  *
@@ -51,14 +51,15 @@ struct served_model {
 	model *model; /* NULL: its weights are being read */
 	tokenizer *tokenizer;
 	statepool *pool;
-	float *row;            /* [vocab] on the device: logits that come from the host … */
-	sample_plan *from_row; /* … and what samples from them */
-	char *row_token;       /* on the device: what from_row samples, and its settings */
-	char *blocks[SERVED_MODEL_PARTS]; /* on the device: what goes into the first part of a step, the second, …, and the
-	                                     tokens sampled (served_part.h); NULL: no step has been cut into so many */
-	bool way_is_given;     /* every step is taken in this way, and nothing is measured: for tests */
+	float *row;                       /* [vocab] on the device: logits that come from the host … */
+	sample_plan *from_row;            /* … and what samples from them */
+	char *row_token;                  /* on the device: what from_row samples, and its settings */
+	char *blocks[SERVED_MODEL_PARTS]; /* on the device: what goes into the first part of a step, the second, …, and
+	                                     the tokens sampled (served_part.h); NULL: no step has been cut into so many
+	                                   */
+	bool way_is_given;                /* every step is taken in this way, and nothing is measured: for tests */
 	thread_way way;
-	int users;             /* slots in use */
+	int users; /* slots in use */
 	int max_batch;
 	int64_t rounds;       /* attention rounds per layer */
 	int64_t score_floats; /* of one token: layers × rounds × 2 × heads */
@@ -70,8 +71,8 @@ struct served_model {
 
 /* Begin to load a folder onto b, with weights of a panel type, for up to `max_slots` states. Until it is whole only
  * served_model_load and served_model_free are legal. */
-status served_model_new(served_model **out, const char *id, const char *folder, dtype weights, backend *b, int max_batch,
-                        int64_t max_slots, error *err);
+status served_model_new(served_model **out, const char *id, const char *folder, dtype weights, backend *b,
+                        int max_batch, int64_t max_slots, error *err);
 /* The next step, of about a millisecond; *done: the model is whole. After an error only served_model_free is legal. */
 status served_model_load(served_model *m, bool *done, error *err);
 void served_model_free(served_model *m);

@@ -1,7 +1,7 @@
 /* served_part.h - one plan that reads tokens and samples behind them, with what goes into it and what comes out.
  *
- * A step of a served model runs on one part, or cut into several, each with some of the rows and on a thread of its own:
- * parts share the weights and the states, of which each touches those of its rows, and nothing else.
+ * A step of a served model runs on one part, or cut into several, each with some of the rows and on a thread of its
+ * own: parts share the weights and the states, of which each touches those of its rows, and nothing else.
  *
  * Executor thread, but for served_part_run. */
 #ifndef ENGINE_SERVE_SERVED_PART_H

@@ -10,8 +10,8 @@
 struct served_plan {
 	served_plan *next;
 	served_shape most;
-	served_part *parts[SERVED_MODEL_PARTS]; /* the first takes whole steps too */
-	int n_parts;                            /* of the largest step that is cut; 1: none is */
+	served_part *parts[SERVED_MODEL_PARTS];    /* the first takes whole steps too */
+	int n_parts;                               /* of the largest step that is cut; 1: none is */
 	int n_used, first[SERVED_MODEL_PARTS + 1]; /* parts of the last step, and their first rows */
 	thread_choice threads;
 };
@@ -45,8 +45,7 @@ static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
 /* The smallest of the shapes in served_model.h that holds a step. */
 static served_shape shape_for(const served_model *m, int rows, int64_t tokens, bool scores)
 {
-	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 &&
-	       tokens <= served_model_prompt_tokens(m));
+	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= served_model_prompt_tokens(m));
 	served_shape s = {.prompt = tokens > 0, .scores = scores};
 	s.rows = s.prompt ? size_for(rows, 1, 4, served_model_prompt_rows(m)) : size_for(rows, 1, 2, m->max_batch);
 	s.tokens = s.prompt ? size_for(tokens, 16, 4, served_model_prompt_tokens(m)) : s.rows;
@@ -54,8 +53,9 @@ static served_shape shape_for(const served_model *m, int rows, int64_t tokens, b
 	return s;
 }
 
-/* Into how many parts a step of so many rows and tokens is cut; 1: it is not. Two for each thread, so that one which has
- * to share its core takes fewer; but the fewer rows a part has, the less a product makes of the weights that it reads. */
+/* Into how many parts a step of so many rows and tokens is cut; 1: it is not. Two for each thread, so that one which
+ * has to share its core takes fewer; but the fewer rows a part has, the less a product makes of the weights that it
+ * reads. */
 static int parts_for(const backend *b, int64_t rows, int64_t tokens)
 {
 	enum { LEAST = 8, LEAST_FOR_A_THREAD = 2 };
@@ -163,7 +163,8 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool scores,
 
 /* --- a step --------------------------------------------------------------------- */
 
-/* Cut rows into parts of about as many tokens each: a row belongs to the part in which the middle of its tokens lies. */
+/* Cut rows into parts of about as many tokens each: a row belongs to the part in which the middle of its tokens lies.
+ */
 static void cut(served_plan *p, const served_row *rows, int n_rows, int64_t tokens, int n_parts)
 {
 	int64_t before = 0;
@@ -258,7 +259,8 @@ bool served_plan_scores(const served_plan *p)
 const float *served_model_logits(const served_plan *p, int row)
 {
 	int i = 0;
-	while (i + 1 < p->n_used && row >= p->first[i + 1]) /* of a step that the next one has overtaken, rows may be more */
+	while (i + 1 < p->n_used &&
+	       row >= p->first[i + 1]) /* of a step that the next one has overtaken, rows may be more */
 		i++;
 	return served_part_logits(p->parts[i], row - p->first[i]);
 }

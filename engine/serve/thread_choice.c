@@ -36,10 +36,9 @@ static void sort(double *times, int n)
 		}
 }
 
-static const double gains[THREAD_WAYS] = {[THREADS_LOOPS] = THREAD_CHOICE_GAIN_LOOPS,
-                                          [THREADS_PARTS] = THREAD_CHOICE_GAIN_PARTS},
-                    gains_kept[THREAD_WAYS] = {[THREADS_LOOPS] = THREAD_CHOICE_KEPT_LOOPS,
-                                               [THREADS_PARTS] = THREAD_CHOICE_KEPT_PARTS};
+static const double
+    gains[THREAD_WAYS] = {[THREADS_LOOPS] = THREAD_CHOICE_GAIN_LOOPS, [THREADS_PARTS] = THREAD_CHOICE_GAIN_PARTS},
+    gains_kept[THREAD_WAYS] = {[THREADS_LOOPS] = THREAD_CHOICE_KEPT_LOOPS, [THREADS_PARTS] = THREAD_CHOICE_KEPT_PARTS};
 
 /* Is the way that was tried the better one? The times are sorted. */
 static bool is_better(const thread_choice *c, thread_way tried, int pairs)
@@ -67,7 +66,9 @@ static void decide(thread_choice *c, int pairs)
 	if (better)
 		c->way = tried;
 	bool early = better || c->share == 0;
-	c->share = early ? THREAD_CHOICE_FIRST_SHARE : 2 * c->share < THREAD_CHOICE_SHARE ? 2 * c->share : THREAD_CHOICE_SHARE;
+	c->share = early                                ? THREAD_CHOICE_FIRST_SHARE
+	           : 2 * c->share < THREAD_CHOICE_SHARE ? 2 * c->share
+	                                                : THREAD_CHOICE_SHARE;
 	double wait = (double)c->tried_ns * c->share;
 	c->wait_ns = wait < THREAD_CHOICE_MAX_WAIT_NS ? 1 + (uint64_t)wait : THREAD_CHOICE_MAX_WAIT_NS;
 	if (is_untried(c))

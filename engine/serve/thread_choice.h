@@ -9,16 +9,16 @@
  * thread that has to wait for its core delays the other at the end of each loop. Parts are for small models, loops for
  * those whose time goes into reading weights. So it is measured.
  *
- * Each plan has a choice. It begins with one thread, or in parts, and tries the other ways now and then, in turn, each in up to
- * THREAD_CHOICE_PAIRS blocks of steps, of which each is followed by a block in the way that is in use. The first of
- * several steps in a block does not count: the other cores sleep, and what they need is not in their caches. All threads
- * are taken when all blocks with them but one are 1.15 (loops) or 1.1 (parts) times as fast as the median with one: the
- * cores that they take have other work too, that of the event loop, the front end and the clients, and where these are
- * busy, some blocks with all threads are slow; in parts that costs one wait a step. They are given up when the medians
- * say so, and so are loops for parts or parts for loops.
+ * Each plan has a choice. It begins with one thread, or in parts, and tries the other ways now and then, in turn, each
+ * in up to THREAD_CHOICE_PAIRS blocks of steps, of which each is followed by a block in the way that is in use. The
+ * first of several steps in a block does not count: the other cores sleep, and what they need is not in their caches.
+ * All threads are taken when all blocks with them but one are 1.15 (loops) or 1.1 (parts) times as fast as the median
+ * with one: the cores that they take have other work too, that of the event loop, the front end and the clients, and
+ * where these are busy, some blocks with all threads are slow; in parts that costs one wait a step. They are given up
+ * when the medians say so, and so are loops for parts or parts for loops.
  *
- * The steps that try take one part in THREAD_CHOICE_SHARE of the plan's time. Only the first trial of each way, and those
- * after the way has changed, come early, and then ever later, so that no mistake lasts.
+ * The steps that try take one part in THREAD_CHOICE_SHARE of the plan's time. Only the first trial of each way, and
+ * those after the way has changed, come early, and then ever later, so that no mistake lasts.
  *
  * Nothing between one and all: OpenMP ends threads when a smaller team runs and starts new ones for the next larger
  * one, and training uses all of them in between.
@@ -46,11 +46,12 @@ enum { THREAD_CHOICE_PAIRS = 5, THREAD_CHOICE_SHARE = 100, THREAD_CHOICE_FIRST_S
 typedef enum thread_way { THREADS_ONE, THREADS_LOOPS, THREADS_PARTS, THREAD_WAYS } thread_way;
 
 typedef struct thread_choice {
-	bool parts;             /* are a way */
-	bool warm[THREAD_WAYS]; /* its first step has run, which touches memory for the first time and counts for nothing */
-	thread_way way;         /* in use */
-	thread_way compared;    /* with it last, or left for it */
-	int blocks;             /* of the trial, that have ended; */
+	bool parts;                  /* are a way */
+	bool warm[THREAD_WAYS];      /* its first step has run, which touches memory for the first time and counts for
+	                                nothing */
+	thread_way way;              /* in use */
+	thread_way compared;         /* with it last, or left for it */
+	int blocks;                  /* of the trial, that have ended; */
 	uint64_t trial_ns, tried_ns; /* what it took so far, in all and in the other way */
 	bool in_block;               /* a step of the next block has run; */
 	uint64_t block_ns;           /* those that count */

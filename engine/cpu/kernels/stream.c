@@ -17,8 +17,9 @@
 
 enum {
 	COST = 8,
-	HEADS = 16, /* of a group at most: as many as have their maxima in a cache line, which two threads must not write */
-	START = 7   /* the input */
+	HEADS =
+	    16, /* of a group at most: as many as have their maxima in a cache line, which two threads must not write */
+	START = 7 /* the input */
 };
 
 /* The call, taken apart. */

@@ -227,7 +227,8 @@ static void short_prompts_beside_a_long_one_are_read_within_a_few_ticks(void **s
 	drop(f, x);
 }
 
-/* 100 + 1 + 150 tokens, then 7 + 40 + 40 + 30, for which there was no room, past 256, for which there is none beside 7. */
+/* 100 + 1 + 150 tokens, then 7 + 40 + 40 + 30, for which there was no room, past 256, for which there is none beside 7.
+ */
 static void prompts_that_come_together_share_steps(void **state)
 {
 	fixture *f = *state;
