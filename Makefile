@@ -57,7 +57,7 @@ endif
 sources = $(filter-out %/main.c,$(sort $(wildcard $(foreach d,$(1),$(d)/*.c))))
 objects = $(patsubst %.c,$(OUT)/obj/%.o,$(1))
 
-CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/architectures engine/text engine/train
+CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/mixers engine/model/architectures engine/text engine/train
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/daemon
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
 ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(KERNEL_OBJ)
@@ -103,9 +103,16 @@ $(OUT)/bin/%:
 	$(call say,link,$@)
 	$(Q)$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(LDLIBS)
 
+# A file made while make reads this, and written only when it changes.
+keep = $(shell mkdir -p $(dir $(1)); echo '$(subst ','\'',$(2))' | cmp -s - $(1) || echo '$(subst ','\'',$(2))' > $(1))
+
 # Objects are rebuilt when the compiler or the flags change.
 FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT)
-$(shell mkdir -p $(OUT); echo '$(subst ','\'',$(FLAGS))' | cmp -s - $(OUT)/flags || echo '$(subst ','\'',$(FLAGS))' > $(OUT)/flags)
+$(call keep,$(OUT)/flags,$(FLAGS))
+
+# The architectures are the sources of their folder.
+ARCHITECTURES := $(basename $(notdir $(call sources,engine/model/architectures)))
+$(call keep,$(OUT)/gen/architectures.def,$(foreach a,$(ARCHITECTURES),ARCHITECTURE($(a))))
 
 $(OUT)/obj/%.o: %.c $(OUT)/flags
 	@mkdir -p $(@D)

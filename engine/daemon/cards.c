@@ -115,9 +115,14 @@ static status fill_from_config(card *c, void *config, const json_t *json, error 
 	TRY(c->architecture->config_read(config, json, err));
 	c->config = c->architecture->config_write(config);
 	c->architecture->dims(config, &c->dims);
+	c->explainer = architecture_explainer(c->architecture, config);
 	c->parameters = cards_count_parameters(c->architecture, config);
-	c->state_bytes = c->architecture->state_floats(config) * (int64_t)sizeof(float);
-	return c->config && c->parameters >= 0 ? STATUS_OK : STATUS_NOMEM;
+	state_list states = {0};
+	architecture_states(c->architecture, config, &states);
+	c->state_bytes = state_list_slot(&states) * (int64_t)sizeof(float);
+	bool whole = c->config && c->parameters >= 0 && states.status == STATUS_OK;
+	state_list_free(&states);
+	return whole ? STATUS_OK : STATUS_NOMEM;
 }
 
 /* Everything a card says that its folder knows. */
@@ -125,14 +130,14 @@ static status fill(card *c, error *err)
 {
 	json_t *json;
 	TRY(read_config(c->folder, &json, err));
-	const char *type = json_string_value(json_object_get(json, "model_type"));
-	c->architecture = type ? architecture_find(type) : NULL;
+	c->architecture = architecture_of(json);
 	status s;
 	if (c->architecture) {
 		void *config = memory_new(1, c->architecture->config_bytes);
 		s = config ? fill_from_config(c, config, json, err) : STATUS_NOMEM;
 		free(config);
 	} else {
+		const char *type = json_string_value(json_object_get(json, "model_type"));
 		s = error_set(err, STATUS_UNSUPPORTED, "model_type", "unknown architecture \"%.64s\"",
 		              type ? type : "");
 	}
@@ -142,7 +147,7 @@ static status fill(card *c, error *err)
 
 status cards_check_explains(const card *c, const char *param, error *err)
 {
-	if (c->architecture->n_rounds > 0)
+	if (c->explainer)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, param, "the architecture %s has no importance weights",
 	                 c->architecture->name);

@@ -24,7 +24,8 @@ typedef struct card {
 	char id[STORE_ID_BYTES];
 	char folder[PATH_MAX];
 	const architecture *architecture;
-	json_t *config; /* config.json, every key */
+	const explainer *explainer; /* NULL: it has no importance weights */
+	json_t *config;             /* config.json, every key */
 	model_dims dims;
 	int64_t parameters, state_bytes;
 	_Atomic dtype weights; /* how it is kept for serving: a panel type. Changed on the executor as it is loaded */

@@ -57,18 +57,18 @@ static status read_numbers(bool **out, const json_t *chosen, int64_t n, const ch
 	return STATUS_OK;
 }
 
-static status read_rounds(bool **out, const json_t *chosen, const architecture *a, error *err)
+static status read_rounds(bool **out, const json_t *chosen, const explainer *e, error *err)
 {
-	*out = memory_new((size_t)a->n_rounds + 1, sizeof **out);
+	*out = memory_new((size_t)e->n_rounds + 1, sizeof **out);
 	if (!*out)
 		return STATUS_NOMEM;
-	memset(*out, !json_is_array(chosen), (size_t)a->n_rounds);
+	memset(*out, !json_is_array(chosen), (size_t)e->n_rounds);
 	for (size_t i = 0; i < json_array_size(chosen); i++) {
 		const char *name = json_string_value(json_array_get(chosen, i));
 		int r = 0;
-		while (r < a->n_rounds && strcmp(a->rounds[r], name) != 0)
+		while (r < e->n_rounds && strcmp(e->rounds[r], name) != 0)
 			r++;
-		if (r == a->n_rounds)
+		if (r == e->n_rounds)
 			return error_set(err, STATUS_INVALID, "rounds", "the architecture has no round \"%.32s\"",
 			                 name);
 		(*out)[r] = true;
@@ -99,7 +99,7 @@ static status read_selection(explanation *x, const json_t *params, const card *c
 	                                                : AGGREGATE_ROLLOUT;
 	TRY(read_numbers(&x->layers, json_object_get(params, "layers"), c->dims.layers, "layers", err));
 	TRY(read_numbers(&x->heads, json_object_get(params, "heads"), c->dims.heads, "heads", err));
-	TRY(read_rounds(&x->rounds, json_object_get(params, "rounds"), c->architecture, err));
+	TRY(read_rounds(&x->rounds, json_object_get(params, "rounds"), c->explainer, err));
 	return read_position(x, json_object_get(params, "position"), tokens, err);
 }
 
@@ -146,7 +146,7 @@ static json_t *all_rows(const explanation *x, float *scratch)
 				if (!x->layers[l] || !x->rounds[r] || !x->heads[h])
 					continue;
 				json_t *row = json_pack("{s:I, s:I, s:s}", "layer", (json_int_t)l, "head",
-				                        (json_int_t)h, "round", x->log.card->architecture->rounds[r]);
+				                        (json_int_t)h, "round", x->log.card->explainer->rounds[r]);
 				json_object_update_new(row, x->position < 0 ? row_scores(x, l, r, h, scratch)
 				                                            : row_alpha(x, l, r, h, scratch));
 				if (json_array_append_new(rows, row) != 0) {

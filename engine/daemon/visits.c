@@ -385,7 +385,7 @@ static status act_log(visit *v, device *d, session *x, error *err)
 	const int32_t *tokens;
 	const float *scores;
 	card *c = v->card;
-	int64_t count, floats = c->dims.layers * c->architecture->n_rounds * 2 * c->dims.heads;
+	int64_t count, floats = c->dims.layers * c->explainer->n_rounds * 2 * c->dims.heads;
 	served_model *m;
 	TRY(cards_check_explains(c, NULL, err));
 	TRY(cards_model(c, d, &m, err));

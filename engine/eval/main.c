@@ -14,8 +14,7 @@
 #include "engine/base/memory.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/threads.h"
-#include "engine/model/model.h"
-#include "engine/model/position.h"
+#include "engine/model/feed.h"
 #include "engine/model/safetensors.h"
 
 enum { EXIT_ERROR = 1, EXIT_USAGE = 2, MAX_THREADS = 4096, MAX_CHUNK = 1 << 24, NAME_BYTES = 160 };
@@ -327,23 +326,28 @@ static void results_free(results *r)
 	free(r->items);
 }
 
+static int rounds_of(const model *m)
+{
+	return model_explainer(m) ? model_explainer(m)->n_rounds : 0;
+}
+
 /* The outputs that have a row per token: logits, then three per layer and round. */
 static int token_output_count(const evaluation *e)
 {
 	if (e->options.loss_only)
 		return 0;
-	return 1 + (int)model_dimensions(e->model)->layers * model_architecture(e->model)->n_rounds * 3;
+	return 1 + (int)model_dimensions(e->model)->layers * rounds_of(e->model) * 3;
 }
 
 static void token_output_name(const model *m, int index, char name[NAME_BYTES])
 {
 	static const char *const kinds[] = {"score", "log_normalizer", "pooled"};
-	const architecture *a = model_architecture(m);
+	const explainer *x = model_explainer(m);
 	int i = index - 1;
 	if (index == 0)
 		snprintf(name, NAME_BYTES, "logits");
 	else
-		snprintf(name, NAME_BYTES, "layers.%d.%s.%s", i / 3 / a->n_rounds, a->rounds[i / 3 % a->n_rounds],
+		snprintf(name, NAME_BYTES, "layers.%d.%s.%s", i / 3 / x->n_rounds, x->rounds[i / 3 % x->n_rounds],
 		         kinds[i % 3]);
 }
 
@@ -371,11 +375,11 @@ static status make_results(evaluation *e, error *err)
 static status make_plan(evaluation *e, error *err)
 {
 	const batch *in = &e->batch;
-	bool rounds = !e->options.loss_only && model_architecture(e->model)->n_rounds > 0;
+	bool rounds = !e->options.loss_only && rounds_of(e->model) > 0;
 	forward_spec spec = {
+	    .phase = e->options.recurrent ? PHASE_STEP : PHASE_SCORE,
 	    .batch = in->sequences,
 	    .length = e->chunk,
-	    .recurrent = e->options.recurrent,
 	    .slots = in->sequences,
 	    .masked = in->mask != NULL,
 	    .loss = true,
@@ -387,7 +391,7 @@ static status make_plan(evaluation *e, error *err)
 	    .smoothing = (float)e->options.smoothing,
 	};
 	size_t bytes = (size_t)model_state_floats(e->model) * sizeof(float), all;
-	if (spec.recurrent) {
+	if (forward_recurrent(&spec)) {
 		if (__builtin_mul_overflow(bytes, (size_t)spec.slots, &all))
 			return no_memory(err);
 		status s = e->backend->allocate(e->backend, all, (void **)&e->pool);
@@ -406,13 +410,8 @@ static int64_t chunk_length(const evaluation *e, int64_t begin)
 	return left < e->chunk ? left : e->chunk;
 }
 
-static status write_input(const evaluation *e, const char *name, const int32_t *data)
-{
-	return plan_write(e->plan, graph_find(plan_graph(e->plan), name), data);
-}
-
 /* The chunk's columns of a [B,N] input, and `filling` after them; scratch holds [B,chunk]. */
-static status write_columns(const evaluation *e, const char *name, const int32_t *from, int64_t begin, int32_t filling,
+static status write_columns(const evaluation *e, port_role role, const int32_t *from, int64_t begin, int32_t filling,
                             int32_t *scratch)
 {
 	int64_t n = chunk_length(e, begin);
@@ -421,38 +420,16 @@ static status write_columns(const evaluation *e, const char *name, const int32_t
 	for (int64_t b = 0; b < e->batch.sequences; b++)
 		for (int64_t i = 0; i < e->chunk; i++)
 			scratch[b * e->chunk + i] = i < n ? from[b * e->batch.length + begin + i] : filling;
-	return write_input(e, name, scratch);
-}
-
-static status write_positions(const evaluation *e, int64_t begin, int32_t *scratch)
-{
-	int64_t rows = model_dimensions(e->model)->positions;
-	if (graph_find(plan_graph(e->plan), "position_ids") == VALUE_NONE)
-		return STATUS_OK;
-	for (int64_t i = 0; i < e->batch.sequences * e->chunk; i++)
-		scratch[i] = position_row(e->options.policy, begin + i % e->chunk, rows);
-	return write_input(e, "position_ids", scratch);
-}
-
-/* A recurrent input that is a value per sequence: first, first + step, … */
-static status write_per_sequence(const evaluation *e, const char *name, int64_t first, int64_t step, int32_t *scratch)
-{
-	for (int64_t b = 0; b < e->batch.sequences; b++)
-		scratch[b] = (int32_t)(first + b * step);
-	return write_input(e, name, scratch);
+	return feed_write(e->plan, role, scratch);
 }
 
 static status write_chunk(const evaluation *e, int64_t begin, int32_t *scratch)
 {
-	TRY(write_columns(e, "input_ids", e->batch.ids, begin, 0, scratch));
-	TRY(write_columns(e, "attention_mask", e->batch.mask, begin, 0, scratch));
-	TRY(write_columns(e, "labels", e->batch.labels, begin, IGNORED_LABEL, scratch));
-	TRY(write_positions(e, begin, scratch));
-	if (!e->options.recurrent)
-		return STATUS_OK;
-	TRY(write_per_sequence(e, "slot", 0, 1, scratch));
-	TRY(write_per_sequence(e, "position", begin, 0, scratch));
-	return write_per_sequence(e, "length", chunk_length(e, begin), 0, scratch);
+	TRY(write_columns(e, PORT_TOKENS, e->batch.ids, begin, 0, scratch));
+	TRY(write_columns(e, PORT_MASK, e->batch.mask, begin, 0, scratch));
+	TRY(write_columns(e, PORT_LABELS, e->batch.labels, begin, IGNORED_LABEL, scratch));
+	TRY(feed_positions(e->plan, model_dimensions(e->model), e->options.policy, begin));
+	return e->options.recurrent ? feed_step(e->plan, begin, chunk_length(e, begin)) : STATUS_OK;
 }
 
 /* Put the chunk's rows of every per-token output in their place; scratch holds the largest. */
@@ -469,8 +446,8 @@ static status read_chunk(evaluation *e, int64_t begin, float *scratch)
 			       scratch + b * e->chunk * width,
 			       (size_t)(chunk_length(e, begin) * width) * sizeof *scratch);
 	}
-	TRY(plan_read(e->plan, graph_find(g, "loss"), &loss));
-	TRY(plan_read(e->plan, graph_find(g, "count"), &count));
+	TRY(plan_read(e->plan, port_find(g, PORT_LOSS), &loss));
+	TRY(plan_read(e->plan, port_find(g, PORT_COUNT), &count));
 	e->loss_sum += (double)loss * (double)count;
 	e->loss_count += (double)count;
 	return STATUS_OK;

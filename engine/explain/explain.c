@@ -17,16 +17,17 @@
 
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
+#include "engine/model/feed.h"
 
 /* --- where the scores are ------------------------------------------------------ */
 
 static void describe(const model *m, explain_scores *out)
 {
-	const architecture *a = model_architecture(m);
+	const explainer *e = model_explainer(m);
 	const model_dims *d = model_dimensions(m);
-	*out = (explain_scores){.layers = d->layers, .rounds = a->n_rounds, .heads = d->heads};
+	*out = (explain_scores){.layers = d->layers, .rounds = e->n_rounds, .heads = d->heads};
 	for (int64_t l = 0; l < d->layers; l++)
-		out->window[l] = a->window(model_config(m), l);
+		out->window[l] = e->window(model_mixer_options(m, l));
 }
 
 void explain_from_log(const model *m, const float *log, int64_t tokens, explain_scores *out)
@@ -48,28 +49,6 @@ int64_t explain_window_first(const explain_scores *s, int64_t layer, int64_t pos
 }
 
 /* --- a forward's scores ------------------------------------------------------------ */
-
-static status write_positions(plan *p, int64_t n)
-{
-	value rows = graph_find(plan_graph(p), "position_ids");
-	if (rows == VALUE_NONE)
-		return STATUS_OK;
-	int32_t *positions = memory_new((size_t)n, sizeof *positions);
-	if (!positions)
-		return STATUS_NOMEM;
-	for (int64_t i = 0; i < n; i++)
-		positions[i] = (int32_t)i;
-	status s = plan_write(p, rows, positions);
-	free(positions);
-	return s;
-}
-
-static status run(plan *p, const int32_t *ids, int64_t n)
-{
-	TRY(plan_write(p, graph_find(plan_graph(p), "input_ids"), ids));
-	TRY(write_positions(p, n));
-	return plan_run(p);
-}
 
 static bool all_finite(const float *x, int64_t n)
 {
@@ -120,7 +99,9 @@ status explain_run(const model *m, const int32_t *ids, int64_t n, explain_scores
 	s = STATUS_NOMEM;
 	if (!(scores = memory_new((size_t)n, (size_t)floats * sizeof *scores)))
 		goto fail;
-	if ((s = run(p, ids, n)) != STATUS_OK || (s = outputs_read(o, 0, n, scores)) != STATUS_OK)
+	if ((s = feed_write(p, PORT_TOKENS, ids)) != STATUS_OK ||
+	    (s = feed_positions(p, model_dimensions(m), POSITION_ERROR, 0)) != STATUS_OK ||
+	    (s = plan_run(p)) != STATUS_OK || (s = outputs_read(o, 0, n, scores)) != STATUS_OK)
 		goto fail;
 	s = STATUS_INVALID;
 	if (!all_finite(scores, n * floats)) {

@@ -20,20 +20,21 @@ struct outputs {
 int64_t outputs_token_floats(const model *m)
 {
 	const model_dims *d = model_dimensions(m);
-	return d->layers * model_architecture(m)->n_rounds * 2 * d->heads;
+	const explainer *e = model_explainer(m);
+	return e ? d->layers * e->n_rounds * 2 * d->heads : 0;
 }
 
 status outputs_new(outputs **out, const model *m, const plan *p, int64_t length)
 {
 	static const char *const parts[] = {"score", "log_normalizer"};
-	const architecture *a = model_architecture(m);
+	const explainer *e = model_explainer(m);
 	const model_dims *d = model_dimensions(m);
 	*out = NULL;
 	outputs *o = memory_new(1, sizeof *o);
 	if (!o)
 		return STATUS_NOMEM;
 	*o = (outputs){.backend = model_backend(m), .plan = p, .length = length, .heads = d->heads};
-	o->count = d->layers * a->n_rounds * 2;
+	o->count = d->layers * e->n_rounds * 2;
 	o->values = memory_new((size_t)o->count, sizeof *o->values);
 	o->staging = memory_new((size_t)length, (size_t)d->heads * sizeof *o->staging);
 	if (!o->values || !o->staging) {
@@ -42,8 +43,8 @@ status outputs_new(outputs **out, const model *m, const plan *p, int64_t length)
 	}
 	for (int64_t i = 0; i < o->count; i++) {
 		char name[128];
-		snprintf(name, sizeof name, "layers.%lld.%s.%s", (long long)(i / 2 / a->n_rounds),
-		         a->rounds[i / 2 % a->n_rounds], parts[i % 2]);
+		snprintf(name, sizeof name, "layers.%lld.%s.%s", (long long)(i / 2 / e->n_rounds),
+		         e->rounds[i / 2 % e->n_rounds], parts[i % 2]);
 		o->values[i] = graph_find(plan_graph(p), name);
 		assert(o->values[i] != VALUE_NONE);
 	}

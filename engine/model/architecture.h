@@ -1,18 +1,17 @@
-/* architecture.h - the mixer interface: what a language model gives the engine.
+/* architecture.h - what a kind of model gives the engine.
  *
- * An architecture is one file that describes its configuration and its parameters
- * and builds its computation as a graph. Training, evaluation, prefill, decode
- * and explanation are all built by the same `forward`, asked for by a
- * forward_spec, so a model is written once. Adding one: a file with a const
- * `architecture`, its declaration at the end of this header, and a line in
- * architecture.c's list. Everything here is immutable and thread-safe. */
+ * An architecture is one file in architectures/ that describes its configuration and its parameters, composes its
+ * layers of mixers (mixers/mixer.h), and appends its computation to a graph. Training, evaluation, prefill, decode and
+ * explanation are all built by the same `forward`, asked for by a forward_spec, so a model is written once. Every
+ * source in that folder defines the const architecture `architecture_NAME`; the list of them is made by the build.
+ * Everything here is immutable and thread-safe. */
 #ifndef ENGINE_MODEL_ARCHITECTURE_H
 #define ENGINE_MODEL_ARCHITECTURE_H
 
 #include <jansson.h>
 
-#include "engine/base/error.h"
-#include "engine/tensor/ops.h"
+#include "engine/model/builder.h"
+#include "engine/model/mixers/mixer.h"
 
 enum { ARCHITECTURE_MAX_LAYERS = 256 };
 
@@ -27,89 +26,6 @@ typedef struct model_dims {
 	float dropout;
 } model_dims;
 
-/* How a parameter is initialised. */
-typedef enum parameter_init { INIT_NORMAL, INIT_ZERO, INIT_ONE } parameter_init;
-
-typedef struct parameter_spec {
-	char name[128]; /* tensor name in the checkpoint */
-	shape shape;    /* in the graph; of a matrix: [outputs, inputs] */
-	parameter_init init;
-	float std;          /* INIT_NORMAL */
-	bool matrix;        /* read by linear, linear_cross_entropy and gather only, so it may be packed (panel.h) */
-	bool transposed;    /* the checkpoint holds [inputs, outputs] */
-	char alias[128];    /* a second checkpoint name holding the same data (tied weights), or "" */
-	bool alias_written; /* under both names */
-} parameter_spec;
-
-/* The shape in the checkpoint; values from the checkpoint's layout to the graph's, and back. */
-shape parameter_stored_shape(const parameter_spec *p);
-void parameter_load(const parameter_spec *p, const float *stored, float *values);
-void parameter_store(const parameter_spec *p, const float *values, float *stored);
-
-/* Collects parameter_specs in order; grows as needed. Starts zeroed; `status` is
- * STATUS_NOMEM once an item could not be added. */
-typedef struct parameter_list {
-	parameter_spec *items;
-	int count, capacity;
-	status status;
-} parameter_list;
-void parameter_list_add(parameter_list *list, parameter_init init, float std, shape s, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-/* A matrix of n outputs and k inputs with values from N(0, std²). */
-void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64_t k, bool transposed,
-                               const char *format, ...) __attribute__((format(printf, 6, 7)));
-/* Give the last one added a second name; `written`: checkpoints that we write hold it under both. */
-void parameter_list_alias(parameter_list *list, const char *alias, bool written);
-void parameter_list_free(parameter_list *list);
-
-/* Which logits a forward computes. */
-typedef enum logits_rows { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL } logits_rows;
-
-/* Where the caller has memory for an input (plan_binding). */
-typedef struct forward_input {
-	const char *name;
-	void *data;
-} forward_input;
-
-typedef struct forward_spec {
-	int64_t batch, length; /* B sequences, N tokens each */
-	bool recurrent;        /* read N more tokens into session slots instead of starting afresh */
-	bool ragged;           /* recurrent: B sequences of any lengths, one behind the other, N tokens in all */
-	int64_t slots;         /* recurrent: slots in the state pool */
-	bool masked;           /* takes an attention_mask */
-	bool dropout;          /* training: dropout on, takes rng */
-	bool loss;             /* takes labels, gives loss */
-	bool backward;         /* gradients of all parameters as outputs "grad.NAME" */
-	bool recompute;        /* with backward: activations of a layer are computed again instead of kept */
-	bool explain;          /* scores and log-normalisers as outputs */
-	bool pooled;           /* pooled vectors as outputs too */
-	bool bf16;             /* matrices and tables are read, and activations kept, in bf16; not recurrent */
-	bool maxima;           /* with LOGITS_LAST: their maxima as an output, where the backend gives them */
-	logits_rows logits;
-	float smoothing; /* label smoothing of the loss */
-	const forward_input
-	    *inputs; /* those that the caller places, if the graph has them; the others lie in the plan */
-	int n_inputs;
-} forward_spec;
-
-/* Names of a forward's inputs and outputs in the graph.
- * Inputs (those the spec asks for):
- *   "input_ids" [i32] [B,N], "position_ids" [i32] [B,N] (rows of the position table; absent from models without one),
- *   "attention_mask" [i32] [B,N], "labels" [i32] [B,N] (already shifted: labels[i] is
- *   the token after i, negative = ignored), "rng" [i32] [4];
- *   recurrent: "slot", "position", "length" [i32] [B], and the state "pool"
- *   [slots, state_floats]; ragged: "start" [i32] [B] (ops.h), and tokens are [1,N] where
- *   they are [B,N] here;
- *   LOGITS_LAST: "last" [i32] [B], the flat rows b * N + n whose logits are wanted, filled
- *   by the caller: n = length[b] - 1 (recurrent) or N - 1, or the last token before the
- *   padding; ragged: start[b] + length[b] - 1. The vocabulary product then runs on these B rows only.
- * Outputs: "logits" [B,N,V] or [B,V], "loss" [], "count" [] (tokens that counted), and
- *   per layer l and round r: "layers.l.r.score", "layers.l.r.log_normalizer" [B,N,H],
- *   "layers.l.r.pooled" [B,N,d]; "hidden" [B,d] and "maxima" (ops.h, linear) with LOGITS_LAST.
- * All outputs are f32. With bf16 the logits, "hidden" and "pooled" have been rounded to bf16 before (the product with
- * the vocabulary writes bf16: half the bytes, and nothing that is trained on passes there); loss and scores have not.
- */
-
 typedef struct architecture architecture;
 struct architecture {
 	const char *name;       /* in the API: "additive" */
@@ -119,8 +35,9 @@ struct architecture {
 	 * naming the key, except keys beginning with "_" and the reference ecosystem's
 	 * bookkeeping ("architectures", "transformers_version", "torch_dtype", …). */
 	status (*config_read)(void *config, const json_t *json, error *err);
-	/* Add to the configuration of a new model the keys that it lacks and whose best value, by measurement, is not what
-	 * config_read falls back to for the reference's checkpoints. False: out of memory. NULL: there are none. */
+	/* Add to the configuration of a new model the keys that it lacks and whose best value, by measurement, is not
+	 * what config_read falls back to for the reference's checkpoints. False: out of memory. NULL: there are none.
+	 */
 	bool (*improve)(json_t *json);
 	/* All keys, as config.json holds them. New reference; NULL when out of memory. */
 	json_t *(*config_write)(const void *config);
@@ -133,25 +50,30 @@ struct architecture {
 	const char *prefix;
 	/* Tensors in checkpoints that are not parameters and are skipped; NULL: none. */
 	bool (*ignores)(const char *name);
-	/* Floats of recurrent state per session. Never depends on tokens read. */
-	int64_t (*state_floats)(const void *config);
-	/* Append the whole computation to g (without graph_backward). Every parameter of the list
-	 * is in the graph already, under its name. */
-	void (*forward)(const void *config, graph *g, const forward_spec *spec);
-	/* Explanation: names of the attention rounds of a layer, and the window of a layer (0: global).
-	 * An architecture without importance weights has no rounds and no window function. */
-	const char *const *rounds;
-	int n_rounds;
-	int64_t (*window)(const void *config, int64_t layer);
+	/* The mixer of a layer and its options, which are part of the configuration. */
+	const mixer *(*mixer)(const void *config, int64_t layer, const void **options);
+	/* State of a session beside that of the layers' mixers, behind it; NULL: there is none. */
+	void (*states)(const void *config, state_list *list);
+	/* Append the whole computation to b->g (without graph_backward). Every parameter of the list is in the graph
+	 * already, under its name. */
+	void (*forward)(const void *config, builder *b);
 };
 
 /* By API name or by model_type; NULL when unknown. */
 const architecture *architecture_find(const char *name);
-/* The i-th architecture, NULL past the end. The first is the one that a config.json
- * without model_type means. */
+/* That of a config.json: by its model_type, or additive when it has none; NULL when unknown. */
+const architecture *architecture_of(const json_t *config);
+/* The i-th architecture, in the order of their names; NULL past the end. */
 const architecture *architecture_at(int index);
 
-extern const architecture architecture_additive;
-extern const architecture architecture_gpt2;
+/* What the sessions of a configuration keep: of the layers in their order, then the architecture's own. Starts zeroed;
+ * out->status is STATUS_NOMEM when out of memory. */
+void architecture_states(const architecture *a, const void *config, state_list *out);
+/* What explains the layers of a configuration; NULL when one of them cannot be explained, or not as the others. */
+const explainer *architecture_explainer(const architecture *a, const void *config);
+
+#define ARCHITECTURE(name) extern const architecture architecture_##name;
+#include "architectures.def"
+#undef ARCHITECTURE
 
 #endif

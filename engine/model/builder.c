@@ -1,9 +1,10 @@
 #include "engine/model/builder.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { STATE_ALIGNMENT = 16, NAME_BYTES = sizeof(((parameter_spec *)NULL)->name), PREFIX_BYTES = NAME_BYTES - 8 };
+enum { NAME_BYTES = sizeof(((parameter_spec *)NULL)->name), PREFIX_BYTES = NAME_BYTES - 8 };
 
 /* --- parameters and state --------------------------------------------------------- */
 
@@ -18,17 +19,18 @@ void builder_layernorm_parameters(parameter_list *list, int64_t d, const char *f
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%s.bias", prefix);
 }
 
-int64_t builder_state_floats(int64_t floats)
-{
-	return (floats + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
-}
-
 /* --- inputs ------------------------------------------------------------------------ */
 
-builder builder_begin(graph *g, const forward_spec *spec, int64_t state_floats)
+static value input(graph *g, port_role role, shape s)
+{
+	return graph_input(g, port_name(role), DTYPE_I32, s);
+}
+
+builder builder_begin(graph *g, const forward_spec *spec, const state_list *states)
 {
 	builder b = {.g = g,
 	             .spec = spec,
+	             .states = states,
 	             .mask = VALUE_NONE,
 	             .rng = VALUE_NONE,
 	             .pool = VALUE_NONE,
@@ -38,28 +40,28 @@ builder builder_begin(graph *g, const forward_spec *spec, int64_t state_floats)
 	             .start = VALUE_NONE};
 	shape sequences = SHAPE1(spec->batch);
 	if (spec->masked)
-		b.mask = graph_input(g, "attention_mask", DTYPE_I32, SHAPE2(spec->batch, spec->length));
+		b.mask = input(g, PORT_MASK, SHAPE2(spec->batch, spec->length));
 	if (spec->dropout)
-		b.rng = graph_input(g, "rng", DTYPE_I32, SHAPE1(4));
-	if (spec->recurrent) {
-		b.pool = graph_state(g, "pool", SHAPE2(spec->slots, state_floats));
-		b.slot = graph_input(g, "slot", DTYPE_I32, sequences);
-		b.position = graph_input(g, "position", DTYPE_I32, sequences);
-		b.length = graph_input(g, "length", DTYPE_I32, sequences);
+		b.rng = input(g, PORT_RANDOM, SHAPE1(4));
+	if (forward_recurrent(spec)) {
+		b.pool = graph_state(g, "pool", SHAPE2(spec->slots, state_list_slot(states)));
+		b.slot = input(g, PORT_SLOT, sequences);
+		b.position = input(g, PORT_POSITION, sequences);
+		b.length = input(g, PORT_LENGTH, sequences);
 	}
-	if (spec->ragged)
-		b.start = graph_input(g, "start", DTYPE_I32, sequences);
+	if (spec->phase == PHASE_READ)
+		b.start = input(g, PORT_START, sequences);
 	return b;
 }
 
 value builder_embed(const builder *b, const char *words, int64_t padding_row, const char *places)
 {
-	shape tokens = SHAPE2(b->spec->ragged ? 1 : b->spec->batch, b->spec->length);
-	value ids = graph_input(b->g, "input_ids", DTYPE_I32, tokens);
+	shape tokens = SHAPE2(b->spec->phase == PHASE_READ ? 1 : b->spec->batch, b->spec->length);
+	value ids = input(b->g, PORT_TOKENS, tokens);
 	value embedded = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
 	if (!places)
 		return embedded;
-	value positions = graph_input(b->g, "position_ids", DTYPE_I32, tokens);
+	value positions = input(b->g, PORT_POSITIONS, tokens);
 	return op_add(b->g, embedded, op_gather(b->g, graph_find(b->g, places), positions, -1));
 }
 
@@ -108,11 +110,16 @@ value builder_dropout(builder *b, value x, float p)
 	return b->rng == VALUE_NONE || p == 0 ? x : op_dropout(b->g, x, b->rng, p, site);
 }
 
-int64_t builder_state(builder *b, int64_t floats)
+int64_t builder_state(const builder *b, const char *format, ...)
 {
-	int64_t at = b->state;
-	b->state += floats;
-	return at;
+	char name[NAME_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	const state_spec *state = state_list_find(b->states, name);
+	assert(state);
+	return state->offset;
 }
 
 void builder_boundary(const builder *b)
@@ -133,27 +140,27 @@ void builder_output(const builder *b, value v, const char *format, ...)
 	graph_output(b->g, b->spec->bf16 ? op_cast(b->g, v, DTYPE_F32) : v, "%s", name);
 }
 
-void builder_heads(const builder *b, value h, value weight, value bias, float alpha)
+void builder_vocabulary(const builder *b, value h, value weight, value bias, float alpha)
 {
 	const forward_spec *spec = b->spec;
 	graph *g = b->g;
 	if (spec->logits == LOGITS_LAST) {
-		value hidden = op_gather(g, h, graph_input(g, "last", DTYPE_I32, SHAPE1(spec->batch)), -1);
-		builder_output(b, hidden, "hidden");
+		value hidden = op_gather(g, h, input(g, PORT_LAST, SHAPE1(spec->batch)), -1);
+		builder_output(b, hidden, "%s", port_name(PORT_HIDDEN));
 		linear_values out = spec->maxima
 		                        ? op_linear_maxima(g, hidden, weight, bias, alpha)
 		                        : (linear_values){op_linear(g, hidden, weight, bias, alpha), VALUE_NONE};
-		builder_output(b, out.y, "logits");
+		builder_output(b, out.y, "%s", port_name(PORT_LOGITS));
 		if (spec->maxima)
-			graph_output(g, out.maxima, "maxima");
+			graph_output(g, out.maxima, "%s", port_name(PORT_MAXIMA));
 	}
 	if (spec->logits == LOGITS_ALL)
-		builder_output(b, op_linear(g, h, weight, bias, alpha), "logits");
+		builder_output(b, op_linear(g, h, weight, bias, alpha), "%s", port_name(PORT_LOGITS));
 	if (spec->loss) {
-		value labels = graph_input(g, "labels", DTYPE_I32, SHAPE2(spec->batch, spec->length));
+		value labels = input(g, PORT_LABELS, SHAPE2(spec->batch, spec->length));
 		linear_cross_entropy_params params = {alpha, spec->smoothing};
 		linear_cross_entropy_values out = op_linear_cross_entropy(g, h, weight, bias, labels, params);
-		graph_output(g, out.loss, "loss");
-		graph_output(g, out.count, "count");
+		graph_output(g, out.loss, "%s", port_name(PORT_LOSS));
+		graph_output(g, out.count, "%s", port_name(PORT_COUNT));
 	}
 }

@@ -1,39 +1,38 @@
-/* builder.h - what architectures share: their usual parameters, and a forward's inputs, look-ups,
- * layers and heads.
+/* builder.h - what architectures and mixers share: their usual parameters, and a forward's inputs, look-ups, layers and
+ * heads.
  *
- *   builder b = builder_begin(g, spec, state_floats);
- *   value h = builder_embed(&b, "words", 0, "places");
- *   builder_boundary(&b);
- *   for (int l = 0; l < layers; l++, builder_boundary(&b))
- *       h = layer(&b, l, h);          // builder_linear(&b, x, "layers.%d.query", l), …
- *   builder_heads(&b, h, …);
+ *   value h = builder_embed(b, "words", 0, "places");
+ *   builder_boundary(b);
+ *   for (int l = 0; l < layers; l++, builder_boundary(b))
+ *       h = layer(b, l, h);          // mixer_additive.forward(b, …), builder_linear(b, x, "layers.%d.inner", l), …
+ *   builder_vocabulary(b, h, …);
  *
  * Names are given printf-style and without ".weight" and ".bias". Like the ops, everything
  * chains without tests in between: the graph remembers the first error. */
 #ifndef ENGINE_MODEL_BUILDER_H
 #define ENGINE_MODEL_BUILDER_H
 
-#include "engine/model/architecture.h"
+#include "engine/model/forward.h"
+#include "engine/model/parameters.h"
+#include "engine/model/states.h"
+#include "engine/tensor/ops.h"
 
 /* NAME.weight = 1 and NAME.bias = 0, [d] each. */
 void builder_layernorm_parameters(parameter_list *list, int64_t d, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Floats of a slot that has to hold `floats`: whole cache lines. */
-int64_t builder_state_floats(int64_t floats);
-
 typedef struct builder {
 	graph *g;
 	const forward_spec *spec;
+	const state_list *states;
 	value mask, rng;                    /* VALUE_NONE unless the spec asks */
-	value pool, slot, position, length; /* recurrent */
-	value start;                        /* ragged */
-	int64_t state;                      /* floats of a slot that have been given out */
+	value pool, slot, position, length; /* VALUE_NONE in PHASE_SCORE */
+	value start;                        /* PHASE_READ */
 	uint32_t site;                      /* next dropout site: a Philox stream */
 } builder;
 
-/* Adds the inputs that the spec asks for, and the pool of slots of `state_floats`. */
-builder builder_begin(graph *g, const forward_spec *spec, int64_t state_floats);
+/* Adds the inputs that the spec asks for, and the pool of slots that hold the states. The states must stay. */
+builder builder_begin(graph *g, const forward_spec *spec, const state_list *states);
 
 value builder_parameter(const builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* x NAME.weightᵀ + NAME.bias, if there is a bias. */
@@ -43,8 +42,8 @@ value builder_layernorm(const builder *b, value x, float eps, const char *format
 /* The next dropout site, whether or not dropout is on; and dropout there. */
 uint32_t builder_site(builder *b);
 value builder_dropout(builder *b, value x, float p);
-/* Where the next `floats` of a slot begin. */
-int64_t builder_state(builder *b, int64_t floats);
+/* Where a state begins in a slot, in floats. */
+int64_t builder_state(const builder *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Before the first layer, between layers and after the last: with spec->recompute, what a layer computes is not kept
  * for the backward. */
@@ -55,6 +54,6 @@ value builder_embed(const builder *b, const char *words, int64_t padding_row, co
 /* Name an activation as an output, as f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The outputs that the spec asks for, of logits = alpha (h weightᵀ + bias); bias may be VALUE_NONE. */
-void builder_heads(const builder *b, value h, value weight, value bias, float alpha);
+void builder_vocabulary(const builder *b, value h, value weight, value bias, float alpha);
 
 #endif

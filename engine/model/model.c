@@ -37,6 +37,7 @@ void model_free(model *m)
 			m->backend->release(m->backend, m->arena);
 	}
 	parameter_list_free(&m->parameters);
+	state_list_free(&m->states);
 	free(m->offset);
 	free(m->config);
 	free(m);
@@ -61,8 +62,9 @@ size_t model_stored_bytes(const model *m, const parameter_spec *p)
 static status lay_out(model *m, error *err)
 {
 	m->architecture->parameters(m->config, &m->parameters);
+	architecture_states(m->architecture, m->config, &m->states);
 	m->offset = memory_new((size_t)m->parameters.count, sizeof *m->offset);
-	if (m->parameters.status != STATUS_OK || !m->offset)
+	if (m->parameters.status != STATUS_OK || m->states.status != STATUS_OK || !m->offset)
 		return model_no_memory(err);
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
@@ -323,21 +325,22 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 {
 	if (spec->batch < 1 || spec->length < 1)
 		return error_set(err, STATUS_INVALID, NULL, "a forward needs a batch and a length of at least 1");
-	if (spec->backward && (!spec->loss || spec->recurrent))
+	if (spec->backward && (!spec->loss || forward_recurrent(spec)))
 		return error_set(err, STATUS_INVALID, NULL, "a backward needs a loss and the parallel form");
-	if (spec->recurrent && (spec->slots < 1 || !pool))
+	if (forward_recurrent(spec) && (spec->slots < 1 || !pool))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
-	if (spec->ragged && (!spec->recurrent || spec->masked || spec->loss))
-		return error_set(err, STATUS_INVALID, NULL, "a ragged forward is recurrent, without mask and loss");
+	if (spec->phase == PHASE_READ && (spec->masked || spec->loss))
+		return error_set(err, STATUS_INVALID, NULL,
+		                 "sequences of different lengths have neither mask nor loss");
 	if (spec->backward && m->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "packed weights have no gradients");
-	if (spec->bf16 && (spec->recurrent || m->weights != DTYPE_F32))
+	if (spec->bf16 && (forward_recurrent(spec) || m->weights != DTYPE_F32))
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "%s in bf16",
-		                 spec->recurrent ? "there is no recurrent form"
-		                                 : "packed weights are not computed with");
+		                 forward_recurrent(spec) ? "there is no recurrent form"
+		                                         : "packed weights are not computed with");
 	if (spec->bf16 && !m->narrow)
 		return error_set(err, STATUS_INVALID, NULL, "a forward in bf16 needs the bf16 copy of the weights");
-	if ((spec->explain || spec->pooled) && m->architecture->n_rounds < 1)
+	if ((spec->explain || spec->pooled) && !model_explainer(m))
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
 		                 m->architecture->name);
 	return STATUS_OK;
@@ -358,10 +361,11 @@ static graph *build(const model *m, const forward_spec *spec)
 		const parameter_spec *p = &m->parameters.items[i];
 		graph_weight(g, p->name, is_narrow(p, spec) ? DTYPE_BF16 : model_stored_type(m, p), p->shape);
 	}
-	m->architecture->forward(m->config, g, spec);
+	builder b = builder_begin(g, spec, &m->states);
+	m->architecture->forward(m->config, &b);
 	if (!spec->backward)
 		return g;
-	graph_backward(g, graph_find(g, "loss"));
+	graph_backward(g, port_find(g, PORT_LOSS));
 	for (int i = 0; i < m->parameters.count && graph_status(g, NULL) == STATUS_OK; i++) {
 		const char *name = m->parameters.items[i].name;
 		value gradient = graph_gradient(g, graph_find(g, name));
@@ -392,7 +396,7 @@ static int bind(const model *m, const forward_spec *spec, const graph *g, float 
 	if (state != VALUE_NONE)
 		bindings[n++] = (plan_binding){state, pool};
 	for (int i = 0; i < spec->n_inputs; i++) {
-		value input = graph_find(g, spec->inputs[i].name);
+		value input = port_find(g, spec->inputs[i].role);
 		if (input != VALUE_NONE)
 			bindings[n++] = (plan_binding){input, spec->inputs[i].data};
 	}
@@ -484,7 +488,24 @@ int64_t model_parameter_offset(const model *m, int index)
 	return m->offset[index];
 }
 
+const explainer *model_explainer(const model *m)
+{
+	return architecture_explainer(m->architecture, m->config);
+}
+
+const void *model_mixer_options(const model *m, int64_t layer)
+{
+	const void *options;
+	m->architecture->mixer(m->config, layer, &options);
+	return options;
+}
+
+const state_list *model_states(const model *m)
+{
+	return &m->states;
+}
+
 int64_t model_state_floats(const model *m)
 {
-	return m->architecture->state_floats(m->config);
+	return state_list_slot(&m->states);
 }

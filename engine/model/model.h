@@ -23,8 +23,8 @@ typedef struct model model;
 
 /* Read a model folder for `weights`, DTYPE_F32 or a panel type. A config.json without model_type is of the first
  * architecture. Missing, extra or misshapen tensors are errors (STATUS_INVALID) naming the tensor as param; of tied
- * names one is enough, and two must hold the same data. Any number type is converted to f32; an element that is not finite
- * then, or so large that products overflow, is STATUS_INVALID naming tensor and element. What differs from the
+ * names one is enough, and two must hold the same data. Any number type is converted to f32; an element that is not
+ * finite then, or so large that products overflow, is STATUS_INVALID naming tensor and element. What differs from the
  * folder's manifest.json, if it has one, is STATUS_STORAGE. model_loader.h does the same in steps. */
 status model_open(model **out, const char *folder, dtype weights, backend *b, error *err);
 /* A fresh f32 model initialised from `seed` (Philox, so the same everywhere).
@@ -41,6 +41,10 @@ status model_check(const char *folder, error *err);
 
 const architecture *model_architecture(const model *m);
 const void *model_config(const model *m);
+/* What explains its attention; NULL: nothing does. */
+const explainer *model_explainer(const model *m);
+/* Of the mixer of a layer. */
+const void *model_mixer_options(const model *m, int64_t layer);
 const model_dims *model_dimensions(const model *m);
 /* Note that the model is trained on sequences of `length` tokens, at most its positions. */
 void model_train_on(model *m, int64_t length);
@@ -60,6 +64,8 @@ int model_parameter_total(const model *m);
 const parameter_spec *model_parameter(const model *m, int index);
 /* Offset of a parameter in the arena, in the same units. */
 int64_t model_parameter_offset(const model *m, int index);
+/* What a session keeps, and the floats of its slot. */
+const state_list *model_states(const model *m);
 int64_t model_state_floats(const model *m);
 
 /* Build and compile the forward (and with spec->backward the backward) of a spec.

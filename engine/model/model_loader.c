@@ -50,14 +50,6 @@ struct model_loader {
 
 /* --- configuration ----------------------------------------------------------------------- */
 
-static const architecture *architecture_of(const json_t *config)
-{
-	const json_t *type = json_object_get(config, "model_type");
-	if (!type)
-		return architecture_at(0);
-	return json_is_string(type) ? architecture_find(json_string_value(type)) : NULL;
-}
-
 /* The model that a folder's config.json describes. */
 static status read_config(model **out, const manifest *about, const char *folder, dtype weights, error *err)
 {

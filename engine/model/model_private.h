@@ -9,6 +9,7 @@ struct model {
 	void *config;
 	model_dims dims;
 	parameter_list parameters;
+	state_list states;
 	dtype weights;
 	int64_t *offset; /* of each parameter in the arena, in floats */
 	int64_t floats, count;

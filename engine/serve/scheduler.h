@@ -16,7 +16,7 @@
 #define ENGINE_SERVE_SCHEDULER_H
 
 #include "engine/model/model.h"
-#include "engine/model/position.h"
+#include "engine/model/feed.h"
 #include "engine/serve/sampler.h"
 #include "engine/text/tokenizer.h"
 
@@ -35,7 +35,8 @@ enum {
 typedef struct scheduler_limits {
 	int max_models;      /* loaded at once; the least recently used idle one is unloaded */
 	int max_sessions;    /* live sessions, all models together */
-	int max_generations; /* running and waiting; one more is STATUS_BUSY (the daemon decides earlier: admission.h) */
+	int max_generations; /* running and waiting; one more is STATUS_BUSY (the daemon decides earlier: admission.h)
+	                      */
 	int max_batch;       /* sequences in one decode step */
 } scheduler_limits;
 
@@ -50,8 +51,9 @@ void scheduler_free(scheduler *s);
  * STATUS_BUSY when max_models are loaded and all in use. */
 status scheduler_model(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out, error *err);
 /* The same without blocking: loads for about a millisecond. *out NULL with STATUS_OK: not there yet, call again. One
- * model is loaded at a time: while it is another one, or this one with other weights, nothing is done for this one. After
- * an error nothing is left of the attempt. scheduler_model gives up what is being loaded here if it is another model. */
+ * model is loaded at a time: while it is another one, or this one with other weights, nothing is done for this one.
+ * After an error nothing is left of the attempt. scheduler_model gives up what is being loaded here if it is another
+ * model. */
 status scheduler_model_step(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out,
                             error *err);
 /* Is it the one that is being loaded? */
@@ -163,12 +165,13 @@ typedef struct generation_request {
 /* Continue session `x`, or (x NULL) a fresh temporary session of `m`.
  * After an error `finished` is not called. An empty prompt on a session that has read nothing is STATUS_INVALID
  * "prompt". Under POSITION_ERROR a sequence has at most n_positions tokens, prompt and completion together: a longer
- * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with FINISH_LENGTH, without
- * a token when the prompt fills all positions. n_alpha on a session needs `explain`. While it runs, the session is busy
- * (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; nothing is half-read, and after a cancellation it has read
- * every token that was told. A character that max_tokens cuts is finished by the session's next generation without a
- * prompt; in a temporary session it is U+FFFD. Text ends before the stop sequence; tokens do not: those of the stop
- * sequence and the end-of-text token are sampled, told, counted and read. */
+ * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with FINISH_LENGTH,
+ * without a token when the prompt fills all positions. n_alpha on a session needs `explain`. While it runs, the session
+ * is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; nothing is
+ * half-read, and after a cancellation it has read every token that was told. A character that max_tokens cuts is
+ * finished by the session's next generation without a prompt; in a temporary session it is U+FFFD. Text ends before the
+ * stop sequence; tokens do not: those of the stop sequence and the end-of-text token are sampled, told, counted and
+ * read. */
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err);
 void generation_grant(generation *g, int64_t credits);

@@ -60,7 +60,7 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	sample_place place = {
 	    .logits = m->row, .settings = m->row_token + ARENA_ALIGNMENT, .tokens = (int32_t *)m->row_token};
 	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
-	m->rounds = model_architecture(m->model)->n_rounds;
+	m->rounds = model_explainer(m->model) ? model_explainer(m->model)->n_rounds : 0;
 	m->score_floats = outputs_token_floats(m->model);
 	return STATUS_OK;
 }

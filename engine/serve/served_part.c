@@ -7,6 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
+#include "engine/model/feed.h"
 #include "engine/tensor/arena.h"
 #include "engine/tensor/ops.h"
 
@@ -24,12 +25,17 @@ typedef enum input {
 	INPUT_COUNT
 } input;
 
-static const char *const input_names[INPUT_COUNT] = {
-    [INPUT_IDS] = "input_ids", [INPUT_POSITION_IDS] = "position_ids",
-    [INPUT_SLOT] = "slot",     [INPUT_POSITION] = "position",
-    [INPUT_LENGTH] = "length", [INPUT_START] = "start",
-    [INPUT_LAST] = "last",
+static const port_role roles[INPUT_COUNT] = {
+    [INPUT_IDS] = PORT_TOKENS,  [INPUT_FROM] = PORT_ROLES,        [INPUT_POSITION_IDS] = PORT_POSITIONS,
+    [INPUT_SLOT] = PORT_SLOT,   [INPUT_POSITION] = PORT_POSITION, [INPUT_LENGTH] = PORT_LENGTH,
+    [INPUT_START] = PORT_START, [INPUT_LAST] = PORT_LAST,         [INPUT_SETTING] = PORT_ROLES,
 };
+
+/* Is it an input of the model, and not of what comes before or after it? */
+static bool is_port(int i)
+{
+	return roles[i] != PORT_ROLES;
+}
 
 struct served_part {
 	backend *backend;
@@ -132,22 +138,21 @@ static status make_pick(served_part *p, const served_model *m, char *block, erro
 static status make_plan(served_part *p, const served_model *m, bool picks, error *err)
 {
 	forward_input places[INPUT_COUNT];
-	forward_spec spec = {.batch = p->most.rows,
+	forward_spec spec = {.phase = p->most.prompt ? PHASE_READ : PHASE_STEP,
+	                     .batch = p->most.rows,
 	                     .length = p->most.prompt ? p->most.tokens : 1,
-	                     .recurrent = true,
-	                     .ragged = p->most.prompt,
 	                     .slots = statepool_capacity(m->pool),
 	                     .explain = p->most.scores,
 	                     .maxima = p->backend->maxima,
 	                     .logits = LOGITS_LAST,
 	                     .inputs = places};
 	for (int i = 0; i < INPUT_COUNT; i++)
-		if (input_names[i] && (i != INPUT_IDS || !picks) && (i != INPUT_START || p->most.prompt))
-			places[spec.n_inputs++] = (forward_input){input_names[i], p->device + p->at[i]};
+		if (is_port(i) && (i != INPUT_IDS || !picks))
+			places[spec.n_inputs++] = (forward_input){roles[i], p->device + p->at[i]};
 	TRY(model_plan(&p->plan, m->model, &spec, NULL, statepool_data(m->pool), err));
 	for (int i = 0; i < INPUT_COUNT; i++)
-		p->inputs[i] = input_names[i] ? graph_find(plan_graph(p->plan), input_names[i]) : VALUE_NONE;
-	p->logits = graph_find(plan_graph(p->plan), "logits");
+		p->inputs[i] = is_port(i) ? port_find(plan_graph(p->plan), roles[i]) : VALUE_NONE;
+	p->logits = port_find(plan_graph(p->plan), PORT_LOGITS);
 	return STATUS_OK;
 }
 
@@ -160,7 +165,7 @@ static status make(served_part *p, const served_model *m, char *block, error *er
 		TRY(outputs_new(&p->outputs, m->model, p->plan, p->most.tokens));
 	if (picks)
 		TRY(make_pick(p, m, block, err));
-	value maxima = graph_find(plan_graph(p->plan), "maxima");
+	value maxima = port_find(plan_graph(p->plan), PORT_MAXIMA);
 	sample_place place = {.logits = plan_data(p->plan, p->logits),
 	                      .maxima = maxima == VALUE_NONE ? NULL : plan_data(p->plan, maxima),
 	                      .settings = p->device + p->at[INPUT_SETTING],

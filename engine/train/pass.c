@@ -6,24 +6,14 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/model/feed.h"
 
 struct pass {
 	plan *plan;
 	int64_t batch, length;
-	value ids, labels, rng, loss, count; /* rng: VALUE_NONE without dropout */
-	int32_t *host_ids, *host_labels;     /* [batch, length] */
+	value loss, count;
+	int32_t *host_ids, *host_labels; /* [batch, length] */
 };
-
-static status write_positions(pass *p)
-{
-	value positions = graph_find(plan_graph(p->plan), "position_ids");
-	if (positions == VALUE_NONE)
-		return STATUS_OK;
-	for (int64_t b = 0; b < p->batch; b++)
-		for (int64_t i = 0; i < p->length; i++)
-			p->host_ids[b * p->length + i] = (int32_t)i;
-	return plan_write(p->plan, positions, p->host_ids);
-}
 
 status pass_new(pass **out, const model *m, const forward_spec *spec, float *gradients, error *err)
 {
@@ -43,12 +33,9 @@ status pass_new(pass **out, const model *m, const forward_spec *spec, float *gra
 		s = model_plan(&p->plan, m, spec, gradients, NULL, err);
 	if (s == STATUS_OK) {
 		const graph *g = plan_graph(p->plan);
-		p->ids = graph_find(g, "input_ids");
-		p->labels = graph_find(g, "labels");
-		p->rng = graph_find(g, "rng");
-		p->loss = graph_find(g, "loss");
-		p->count = graph_find(g, "count");
-		s = write_positions(p);
+		p->loss = port_find(g, PORT_LOSS);
+		p->count = port_find(g, PORT_COUNT);
+		s = feed_positions(p->plan, model_dimensions(m), POSITION_ERROR, 0);
 	}
 	if (s != STATUS_OK) {
 		pass_free(p);
@@ -87,14 +74,14 @@ status pass_load(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int
 		memset(ids, 0, (size_t)p->length * sizeof *ids);
 		memset(labels, -1, (size_t)p->length * sizeof *labels);
 	}
-	TRY(plan_write(p->plan, p->ids, p->host_ids));
-	return plan_write(p->plan, p->labels, p->host_labels);
+	TRY(feed_write(p->plan, PORT_TOKENS, p->host_ids));
+	return feed_write(p->plan, PORT_LABELS, p->host_labels);
 }
 
 status pass_seed(pass *p, uint64_t seed, uint32_t step)
 {
 	const uint32_t words[4] = {(uint32_t)seed, (uint32_t)(seed >> 32), step, 0};
-	return p->rng == VALUE_NONE ? STATUS_OK : plan_write(p->plan, p->rng, words);
+	return feed_write(p->plan, PORT_RANDOM, words);
 }
 
 const float *pass_loss(const pass *p)

@@ -7,12 +7,14 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
+#include "engine/model/feed.h"
 
 static const double temperature = 0.8;
 
 struct preview {
 	plan *plan;
 	backend *backend;
+	const model_dims *dims;
 	float *pool; /* device memory: one slot */
 	float *logits;
 	double *mass; /* [vocab] */
@@ -38,16 +40,11 @@ static status take_prompt(preview *p, const dataset *valid, error *err)
 
 static status make_plan(preview *p, const model *m, error *err)
 {
-	const forward_spec spec = {.batch = 1, .length = 1, .recurrent = true, .slots = 1, .logits = LOGITS_LAST};
-	const int32_t zero = 0, one = 1;
+	const forward_spec spec = {.batch = 1, .length = 1, .phase = PHASE_STEP, .slots = 1, .logits = LOGITS_LAST};
 	void *pool;
 	TRY(p->backend->allocate(p->backend, (size_t)model_state_floats(m) * sizeof(float), &pool));
 	p->pool = pool;
-	TRY(model_plan(&p->plan, m, &spec, NULL, p->pool, err));
-	const graph *g = plan_graph(p->plan);
-	TRY(plan_write(p->plan, graph_find(g, "slot"), &zero));
-	TRY(plan_write(p->plan, graph_find(g, "last"), &zero));
-	return plan_write(p->plan, graph_find(g, "length"), &one);
+	return model_plan(&p->plan, m, &spec, NULL, p->pool, err);
 }
 
 status preview_new(preview **out, const model *m, const dataset *valid, uint64_t seed, error *err)
@@ -58,6 +55,7 @@ status preview_new(preview **out, const model *m, const dataset *valid, uint64_t
 	if (!p)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	p->backend = model_backend(m);
+	p->dims = d;
 	p->vocab = d->vocab;
 	p->seed = seed;
 	p->logits = memory_new((size_t)d->vocab, sizeof *p->logits);
@@ -100,13 +98,9 @@ plan *preview_plan(const preview *p)
 
 status preview_enter(preview *p)
 {
-	const graph *g = plan_graph(p->plan);
-	const int32_t position = p->read;
-	value rows = graph_find(g, "position_ids");
-	TRY(plan_write(p->plan, graph_find(g, "input_ids"), &p->ids[p->read]));
-	if (rows != VALUE_NONE)
-		TRY(plan_write(p->plan, rows, &position));
-	return plan_write(p->plan, graph_find(g, "position"), &position);
+	TRY(feed_write(p->plan, PORT_TOKENS, &p->ids[p->read]));
+	TRY(feed_positions(p->plan, p->dims, POSITION_ERROR, p->read));
+	return feed_step(p->plan, p->read, 1);
 }
 
 /* The token whose share of the mass u falls into; TOKEN_END when the logits are not finite. */
@@ -134,7 +128,7 @@ status preview_leave(preview *p, bool *more)
 	*more = true;
 	if (++p->read < p->prompt)
 		return STATUS_OK;
-	TRY(plan_read(p->plan, graph_find(plan_graph(p->plan), "logits"), p->logits));
+	TRY(plan_read(p->plan, port_find(plan_graph(p->plan), PORT_LOGITS), p->logits));
 	int32_t token = draw(p);
 	*more = token != TOKEN_END;
 	if (*more && p->count < p->limit)

@@ -1,22 +1,12 @@
 /* The additive-attention language model.
  *
  *   h = dropout(LN(E[token] + P[position]))          P: only with "position_embedding": "learned"
- *   each layer:  n = LN(h)
- *                q, k, v = n Wqᵀ, n Wkᵀ, n Wvᵀ
- *                r = n + (dropout(A(q; w_q, window)) Wpᵀ) ⊙ k      round "query"
- *                u = r + dropout(A(LN(r); w_k, window)) ⊙ v        round "key"
+ *   each layer:  u = additive(h)                     mixers/mixer.h, with its own norm and residual
  *                h = u + dropout(gelu(LN(u) W1ᵀ) W2ᵀ)
  *   logits = (h Eᵀ + b) / √d
  *
- * A(x; w, window) is one round of causal windowed additive attention (ops.h). The
- * residual starts from the normalised n, and there is no final LayerNorm.
- *
- * Only A differs between the parallel form (op_additive_attention) and the recurrent one
- * (op_additive_stream). A session's state is the concatenation of its rounds' states in
- * the order layer 0 query, layer 0 key, layer 1 query, …, rounded up to whole cache
- * lines. A window that reaches over all n_positions is global in both forms: it needs no
- * ring of tokens, and sequences that go past n_positions keep everything they have read in
- * such a layer.
+ * There is no final LayerNorm. A window that reaches over all n_positions is global: it needs no ring of tokens, and
+ * sequences that go past n_positions keep everything they have read in such a layer.
  *
  * The windows already give the order of the tokens, so P can be left out ("none"): then a
  * sequence has no bound and n_positions only says how long those of the training were.
@@ -24,9 +14,10 @@
  * Dropout sites (Philox streams): 0 the embedding; 1 + 3l, 2 + 3l, 3 + 3l in layer l the
  * query round, the key round and the feed-forward. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "engine/model/builder.h"
+#include "engine/model/architecture.h"
 #include "engine/model/config.h"
 
 enum {
@@ -35,6 +26,7 @@ enum {
 	MAX_ROWS = 1 << 24, /* vocabulary, positions */
 	MAX_WINDOW = 1 << 30,
 	FEED_FORWARD = 4, /* inner width over hidden width */
+	PREFIX_BYTES = 64,
 };
 #define MAX_PARAMETERS ((int64_t)1 << 34)
 #define LAYERNORM_EPS 1e-5f
@@ -48,10 +40,8 @@ typedef struct additive_config {
 	bool learned;       /* has a position table */
 	int64_t windows[ARCHITECTURE_MAX_LAYERS];
 	double dropout, std;
+	additive_options layer[ARCHITECTURE_MAX_LAYERS];
 } additive_config;
-
-static const char *const rounds[] = {"query", "key"};
-enum { ROUND_QUERY, ROUND_KEY, ROUND_COUNT };
 
 /* --- configuration ---------------------------------------------------------------- */
 
@@ -93,6 +83,18 @@ static bool read_learned(config_reader *r)
 	return !none;
 }
 
+static void set_layers(additive_config *c)
+{
+	for (int64_t l = 0; l < c->layers; l++)
+		c->layer[l] = (additive_options){
+		    .hidden = c->hidden,
+		    .heads = c->heads,
+		    .window = c->windows[l] < c->positions ? c->windows[l] : 0,
+		    .dropout = c->dropout,
+		    .std = c->std,
+		};
+}
+
 static status read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
@@ -118,6 +120,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	if (count_parameters(c) > MAX_PARAMETERS)
 		config_fail(&r, NULL, "the configuration is too large: more than %lld parameters",
 		            (long long)MAX_PARAMETERS);
+	set_layers(c);
 	return r.status;
 }
 
@@ -173,27 +176,23 @@ static void train_on(void *config, int64_t length)
 	c->trained = length > c->trained ? length : c->trained;
 }
 
-static int64_t window(const void *config, int64_t layer)
+static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
 {
-	const additive_config *c = config;
-	return c->windows[layer] < c->positions ? c->windows[layer] : 0;
+	*options = &((const additive_config *)config)->layer[layer];
+	return &mixer_additive;
 }
 
-static int64_t state_floats(const void *config)
+/* Never an empty state: a window of 1 remembers nothing. */
+static void states(const void *config, state_list *list)
 {
-	const additive_config *c = config;
-	int64_t floats = 1; /* never an empty state: a window of 1 remembers nothing */
-	for (int64_t l = 0; l < c->layers; l++)
-		floats += ROUND_COUNT * attention_state_floats(c->hidden, c->heads, window(c, l));
-	return builder_state_floats(floats);
+	(void)config;
+	state_list_add(list, STATE_RECURRENT, 1, "spare");
 }
 
 /* --- parameters ---------------------------------------------------------------------- */
 
 static void parameters(const void *config, parameter_list *list)
 {
-	static const char *const square[] = {"Wquery", "Wkeys", "Wvalues", "attn_proj"};
-	static const char *const norms[] = {"attention.attn_norm", "attention.mid_norm", "boom_norm"};
 	const additive_config *c = config;
 	int64_t d = c->hidden, inner = FEED_FORWARD * d;
 	float std = (float)c->std;
@@ -204,12 +203,10 @@ static void parameters(const void *config, parameter_list *list)
 		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d), POSITION_TABLE);
 	builder_layernorm_parameters(list, d, "fastformer_model.LayerNorm");
 	for (int l = 0; l < c->layers; l++) {
-		for (int i = 0; i < 4; i++)
-			parameter_list_add_matrix(list, std, d, d, false, ATTENTION "%s.weight", l, square[i]);
-		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), ATTENTION "query_attn", l);
-		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), ATTENTION "key_attn", l);
-		for (int i = 0; i < 3; i++)
-			builder_layernorm_parameters(list, d, LAYER "%s", l, norms[i]);
+		char prefix[PREFIX_BYTES];
+		snprintf(prefix, sizeof prefix, ATTENTION, l);
+		mixer_additive.parameters(&c->layer[l], prefix, list);
+		builder_layernorm_parameters(list, d, LAYER "boom_norm", l);
 		parameter_list_add_matrix(list, std, inner, d, false, LAYER "boom.weight", l);
 		parameter_list_add_matrix(list, std, d, inner, false, LAYER "unboom.weight", l);
 	}
@@ -217,62 +214,28 @@ static void parameters(const void *config, parameter_list *list)
 
 /* --- forward -------------------------------------------------------------------------- */
 
-/* One round of additive attention over x, scored by w. */
-static value attend(builder *b, const additive_config *c, int layer, int round, value x, value w)
-{
-	int64_t k = window(c, layer);
-	attention_values a;
-	if (b->spec->recurrent) {
-		int64_t offset = builder_state(b, attention_state_floats(c->hidden, c->heads, k));
-		stream_params params = {c->heads, k, offset};
-		a = op_additive_stream(b->g, x, w, b->pool, b->slot, b->position, b->length, b->mask, b->start, params);
-	} else {
-		a = op_additive_attention(b->g, x, w, b->mask, c->heads, k);
-	}
-	if (b->spec->explain) {
-		graph_output(b->g, a.score, "layers.%d.%s.score", layer, rounds[round]);
-		graph_output(b->g, a.log_normalizer, "layers.%d.%s.log_normalizer", layer, rounds[round]);
-	}
-	if (b->spec->pooled)
-		builder_output(b, a.pooled, "layers.%d.%s.pooled", layer, rounds[round]);
-	return a.pooled;
-}
-
 static value layer_forward(builder *b, const additive_config *c, int l, value h)
 {
-	graph *g = b->g;
-	float p = (float)c->dropout;
-	value n = builder_layernorm(b, h, LAYERNORM_EPS, ATTENTION "attn_norm", l);
-	/* Next to each other, so that a backend may make one product of them; and dropout, gate and norm are neighbours
-	 * below. */
-	value query = builder_linear(b, n, ATTENTION "Wquery", l);
-	value keys = builder_linear(b, n, ATTENTION "Wkeys", l);
-	value values = builder_linear(b, n, ATTENTION "Wvalues", l);
-	value pooled_query = attend(b, c, l, ROUND_QUERY, query, builder_parameter(b, ATTENTION "query_attn", l));
-	pooled_query = builder_dropout(b, pooled_query, p);
-	value r = op_gate(g, n, builder_linear(b, pooled_query, ATTENTION "attn_proj", l), keys);
-	value middle = builder_layernorm(b, r, LAYERNORM_EPS, ATTENTION "mid_norm", l);
-	value pooled_key = attend(b, c, l, ROUND_KEY, middle, builder_parameter(b, ATTENTION "key_attn", l));
-	pooled_key = builder_dropout(b, pooled_key, p);
-	value u = op_gate(g, r, pooled_key, values);
+	char prefix[PREFIX_BYTES];
+	snprintf(prefix, sizeof prefix, ATTENTION, l);
+	value u = mixer_additive.forward(b, &c->layer[l], l, prefix, h);
 	value inner = builder_linear(b, builder_layernorm(b, u, LAYERNORM_EPS, LAYER "boom_norm", l), LAYER "boom", l);
-	value outer = builder_linear(b, op_gelu(g, inner, false), LAYER "unboom", l);
-	return op_add(g, u, builder_dropout(b, outer, p));
+	value outer = builder_linear(b, op_gelu(b->g, inner, false), LAYER "unboom", l);
+	return op_add(b->g, u, builder_dropout(b, outer, (float)c->dropout));
 }
 
-static void forward(const void *config, graph *g, const forward_spec *spec)
+static void forward(const void *config, builder *b)
 {
 	const additive_config *c = config;
-	builder b = builder_begin(g, spec, state_floats(c));
 	/* Row 0 is the padding token's. */
-	value h = builder_embed(&b, "word_embedding.weight", 0, c->learned ? POSITION_TABLE : NULL);
-	h = builder_layernorm(&b, h, LAYERNORM_EPS, "fastformer_model.LayerNorm");
-	h = builder_dropout(&b, h, (float)c->dropout);
-	builder_boundary(&b);
-	for (int l = 0; l < c->layers; l++, builder_boundary(&b))
-		h = layer_forward(&b, c, l, h);
-	builder_heads(&b, h, builder_parameter(&b, "word_embedding.weight"), builder_parameter(&b, "proj_logits.bias"),
-	              (float)(1 / sqrt((double)c->hidden)));
+	value h = builder_embed(b, "word_embedding.weight", 0, c->learned ? POSITION_TABLE : NULL);
+	h = builder_layernorm(b, h, LAYERNORM_EPS, "fastformer_model.LayerNorm");
+	h = builder_dropout(b, h, (float)c->dropout);
+	builder_boundary(b);
+	for (int l = 0; l < c->layers; l++, builder_boundary(b))
+		h = layer_forward(b, c, l, h);
+	builder_vocabulary(b, h, builder_parameter(b, "word_embedding.weight"),
+	                   builder_parameter(b, "proj_logits.bias"), (float)(1 / sqrt((double)c->hidden)));
 }
 
 const architecture architecture_additive = {
@@ -285,9 +248,7 @@ const architecture architecture_additive = {
     .dims = dims,
     .train_on = train_on,
     .parameters = parameters,
-    .state_floats = state_floats,
+    .mixer = layer_mixer,
+    .states = states,
     .forward = forward,
-    .rounds = rounds,
-    .n_rounds = ROUND_COUNT,
-    .window = window,
 };

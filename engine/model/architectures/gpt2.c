@@ -1,14 +1,12 @@
 /* GPT-2 (Radford et al. 2019), as Hugging Face's GPT2LMHeadModel computes it.
  *
  *   h = dropout(E[token] + P[position])
- *   each layer:  h = h + dropout(A(LN(h) W_qkvᵀ + b) W_oᵀ + b)
+ *   each layer:  h = h + dropout(softmax(LN(h)))     mixers/mixer.h
  *                h = h + dropout(gelu(LN(h) W_1ᵀ + b) W_2ᵀ + b)
  *   logits = LN(h) Eᵀ
  *
- * A is causal softmax attention (ops.h), with dropout on its weights: op_softmax_attention in the
- * parallel form, op_softmax_stream in the recurrent one. A session's state is the key-value caches of its layers,
- * each a ring of the last n_positions tokens, rounded up to whole cache lines; a session that reads
- * on past n_positions (position policy clamp or wrap) attends to the last n_positions.
+ * A session's state is the caches of its layers, each of the last n_positions tokens; a session that reads on past
+ * n_positions (position policy clamp or wrap) attends to the last n_positions.
  *
  * Checkpoints hold linear weights as [inputs, outputs] (Conv1D); ours are [outputs, inputs]. Those
  * of the original release have no "transformer." before their names, and hold causal masks.
@@ -16,9 +14,10 @@
  * Dropout sites (Philox streams): 0 the embedding; 1 + 3l, 2 + 3l, 3 + 3l in layer l the attention
  * weights, the attention's output and the feed-forward. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "engine/model/builder.h"
+#include "engine/model/architecture.h"
 #include "engine/model/config.h"
 
 enum {
@@ -26,11 +25,13 @@ enum {
 	MAX_INNER = 1 << 18,
 	MAX_ROWS = 1 << 24, /* vocabulary, positions */
 	FEED_FORWARD = 4,   /* default inner width over hidden width */
+	PREFIX_BYTES = 64,
 	END_OF_TEXT = 50256 /* what readers of a config.json take for the first and last token, if it does not say */
 };
 #define MAX_PARAMETERS ((int64_t)1 << 34)
 #define PREFIX "transformer."
 #define LAYER PREFIX "h.%d."
+#define ATTENTION LAYER "attn."
 
 typedef struct gpt2_config {
 	int64_t vocab, positions, trained, hidden, layers, heads;
@@ -40,6 +41,7 @@ typedef struct gpt2_config {
 	double resid, embd, attn; /* dropout */
 	double eps, std;
 	bool scaled, scaled_by_layer;
+	softmax_options layer[ARCHITECTURE_MAX_LAYERS];
 } gpt2_config;
 
 static const struct {
@@ -75,6 +77,27 @@ static int64_t count_parameters(const gpt2_config *c, int64_t inner)
 static int64_t inner_width(const gpt2_config *c)
 {
 	return c->inner ? c->inner : FEED_FORWARD * c->hidden;
+}
+
+/* Of what is added to the residual stream. */
+static double residual_std(const gpt2_config *c)
+{
+	return c->std / sqrt(2 * (double)c->layers);
+}
+
+static void set_layers(gpt2_config *c)
+{
+	double scale = c->scaled ? 1 / sqrt((double)c->hidden / (double)c->heads) : 1;
+	for (int64_t l = 0; l < c->layers; l++)
+		c->layer[l] = (softmax_options){
+		    .hidden = c->hidden,
+		    .heads = c->heads,
+		    .window = c->positions,
+		    .scale = c->scaled_by_layer ? scale / (double)(l + 1) : scale,
+		    .dropout = c->attn,
+		    .std = c->std,
+		    .residual_std = residual_std(c),
+		};
 }
 
 static status read_config(void *config, const json_t *json, error *err)
@@ -134,6 +157,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	if (count_parameters(c, inner_width(c)) > MAX_PARAMETERS)
 		config_fail(&r, NULL, "the configuration is too large: more than %lld parameters",
 		            (long long)MAX_PARAMETERS);
+	set_layers(c);
 	return r.status;
 }
 
@@ -179,10 +203,10 @@ static void train_on(void *config, int64_t length)
 	c->trained = length > c->trained ? length : c->trained;
 }
 
-static int64_t state_floats(const void *config)
+static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
 {
-	const gpt2_config *c = config;
-	return builder_state_floats(c->layers * softmax_state_floats(c->hidden, c->positions));
+	*options = &((const gpt2_config *)config)->layer[layer];
+	return &mixer_softmax;
 }
 
 /* --- parameters ---------------------------------------------------------------------- */
@@ -197,17 +221,17 @@ static void parameters(const void *config, parameter_list *list)
 {
 	const gpt2_config *c = config;
 	int64_t d = c->hidden, inner = inner_width(c);
-	double residual = c->std / sqrt(2 * (double)c->layers); /* of what is added to the residual stream */
 	parameter_list_add_matrix(list, (float)c->std, c->vocab, d, false, PREFIX "wte.weight");
 	parameter_list_alias(list, "lm_head.weight", false);
 	parameter_list_add(list, INIT_NORMAL, (float)c->std, SHAPE2(c->positions, d), PREFIX "wpe.weight");
 	for (int l = 0; l < c->layers; l++) {
 		builder_layernorm_parameters(list, d, LAYER "ln_1", l);
-		linear_parameters(list, c->std, 3 * d, d, "attn.c_attn", l);
-		linear_parameters(list, residual, d, d, "attn.c_proj", l);
+		char prefix[PREFIX_BYTES];
+		snprintf(prefix, sizeof prefix, ATTENTION, l);
+		mixer_softmax.parameters(&c->layer[l], prefix, list);
 		builder_layernorm_parameters(list, d, LAYER "ln_2", l);
 		linear_parameters(list, c->std, inner, d, "mlp.c_fc", l);
-		linear_parameters(list, residual, d, inner, "mlp.c_proj", l);
+		linear_parameters(list, residual_std(c), d, inner, "mlp.c_proj", l);
 	}
 	builder_layernorm_parameters(list, d, PREFIX "ln_f");
 }
@@ -225,51 +249,29 @@ static bool is_mask(const char *name)
 
 /* --- forward -------------------------------------------------------------------------- */
 
-static value attend(builder *b, const gpt2_config *c, int l, value qkv)
-{
-	double scale = c->scaled ? 1 / sqrt((double)c->hidden / (double)c->heads) : 1;
-	if (c->scaled_by_layer)
-		scale /= l + 1;
-	uint32_t site = builder_site(b);
-	if (b->spec->recurrent) {
-		softmax_stream_params params = {
-		    .heads = c->heads,
-		    .window = c->positions,
-		    .offset = builder_state(b, softmax_state_floats(c->hidden, c->positions)),
-		    .scale = (float)scale,
-		};
-		return op_softmax_stream(b->g, qkv, b->pool, b->slot, b->position, b->length, b->mask, b->start,
-		                         params);
-	}
-	softmax_params params = {.heads = c->heads, .window = c->positions, .scale = (float)scale, .stream = site};
-	if (b->rng != VALUE_NONE)
-		params.p = (float)c->attn;
-	return op_softmax_attention(b->g, qkv, b->mask, params.p > 0 ? b->rng : VALUE_NONE, params);
-}
-
 static value layer_forward(builder *b, const gpt2_config *c, int l, value h)
 {
-	graph *g = b->g;
+	char prefix[PREFIX_BYTES];
 	float eps = (float)c->eps, p = (float)c->resid;
-	value qkv = builder_linear(b, builder_layernorm(b, h, eps, LAYER "ln_1", l), LAYER "attn.c_attn", l);
-	value attended = builder_linear(b, attend(b, c, l, qkv), LAYER "attn.c_proj", l);
-	h = op_add(g, h, builder_dropout(b, attended, p));
+	snprintf(prefix, sizeof prefix, ATTENTION, l);
+	value attended =
+	    mixer_softmax.forward(b, &c->layer[l], l, prefix, builder_layernorm(b, h, eps, LAYER "ln_1", l));
+	h = op_add(b->g, h, builder_dropout(b, attended, p));
 	value inner = builder_linear(b, builder_layernorm(b, h, eps, LAYER "ln_2", l), LAYER "mlp.c_fc", l);
-	value outer = builder_linear(b, op_gelu(g, inner, c->tanh), LAYER "mlp.c_proj", l);
-	return op_add(g, h, builder_dropout(b, outer, p));
+	value outer = builder_linear(b, op_gelu(b->g, inner, c->tanh), LAYER "mlp.c_proj", l);
+	return op_add(b->g, h, builder_dropout(b, outer, p));
 }
 
-static void forward(const void *config, graph *g, const forward_spec *spec)
+static void forward(const void *config, builder *b)
 {
 	const gpt2_config *c = config;
-	builder b = builder_begin(g, spec, state_floats(c));
-	value h = builder_embed(&b, PREFIX "wte.weight", -1, PREFIX "wpe.weight");
-	h = builder_dropout(&b, h, (float)c->embd);
-	builder_boundary(&b);
-	for (int l = 0; l < c->layers; l++, builder_boundary(&b))
-		h = layer_forward(&b, c, l, h);
-	h = builder_layernorm(&b, h, (float)c->eps, PREFIX "ln_f");
-	builder_heads(&b, h, builder_parameter(&b, PREFIX "wte.weight"), VALUE_NONE, 1);
+	value h = builder_embed(b, PREFIX "wte.weight", -1, PREFIX "wpe.weight");
+	h = builder_dropout(b, h, (float)c->embd);
+	builder_boundary(b);
+	for (int l = 0; l < c->layers; l++, builder_boundary(b))
+		h = layer_forward(b, c, l, h);
+	h = builder_layernorm(b, h, (float)c->eps, PREFIX "ln_f");
+	builder_vocabulary(b, h, builder_parameter(b, PREFIX "wte.weight"), VALUE_NONE, 1);
 }
 
 const architecture architecture_gpt2 = {
@@ -283,6 +285,6 @@ const architecture architecture_gpt2 = {
     .parameters = parameters,
     .prefix = PREFIX,
     .ignores = is_mask,
-    .state_floats = state_floats,
+    .mixer = layer_mixer,
     .forward = forward,
 };

@@ -109,6 +109,36 @@ static inline void fixture_read(plan *p, const char *name, void *data)
 	assert_int_equal(plan_read(p, graph_find(plan_graph(p), name), data), STATUS_OK);
 }
 
+/* The graph of a configuration, to look at; free it. */
+static inline graph *fixture_graph(const architecture *a, const void *config, const forward_spec *spec)
+{
+	parameter_list parameters = {0};
+	state_list states = {0};
+	graph *g = graph_new();
+	assert_non_null(g);
+	a->parameters(config, &parameters);
+	architecture_states(a, config, &states);
+	for (int i = 0; i < parameters.count; i++)
+		graph_parameter(g, parameters.items[i].name, parameters.items[i].shape);
+	builder b = builder_begin(g, spec, &states);
+	a->forward(config, &b);
+	assert_int_equal(graph_status(g, NULL), STATUS_OK);
+	parameter_list_free(&parameters);
+	state_list_free(&states);
+	return g;
+}
+
+/* Floats of a session of a configuration. */
+static inline int64_t fixture_state_floats(const architecture *a, const void *config)
+{
+	state_list states = {0};
+	architecture_states(a, config, &states);
+	assert_int_equal(states.status, STATUS_OK);
+	int64_t floats = state_list_slot(&states);
+	state_list_free(&states);
+	return floats;
+}
+
 /* The plan of a spec; asserts success. */
 static inline plan *fixture_plan(const model *m, const forward_spec *spec, float *gradients, float *pool)
 {

@@ -185,7 +185,7 @@ static stream stream_new(const fixture *f, int64_t chunk, logits_rows logits)
 	bool all = logits == LOGITS_ALL;
 	const forward_spec spec = {.batch = B,
 	                           .length = chunk,
-	                           .recurrent = true,
+	                           .phase = PHASE_STEP,
 	                           .slots = SLOTS,
 	                           .explain = all,
 	                           .pooled = all,
@@ -273,7 +273,8 @@ static void assert_same_state(const stream *a, const stream *b)
 	assert_int_equal(f->backend->download(f->backend, y, b->pool, pool_bytes(f)), STATUS_OK);
 	int64_t used = 0;
 	for (int l = 0; l < LAYERS; l++)
-		used += 2 * attention_state_floats(D, H, architecture_additive.window(model_config(f->model), l));
+		used += 2 * attention_state_floats(
+		                D, H, ((const additive_options *)model_mixer_options(f->model, l))->window);
 	for (int i = 0; i < B; i++)
 		assert_true(
 		    compare_close("state", x + slots[i] * floats, y + slots[i] * floats, used, TOLERANCE, TOLERANCE));
@@ -352,23 +353,11 @@ static void logits_of_the_last_tokens_are_those_rows_of_all(void **state)
 
 /* --- what the graph is made of ----------------------------------------------------------------- */
 
-/* A graph to look at; free it. */
-static graph *build(const fixture *f, const forward_spec *spec)
-{
-	graph *g = graph_new();
-	assert_non_null(g);
-	for (int i = 0; i < model_parameter_total(f->model); i++)
-		graph_parameter(g, model_parameter(f->model, i)->name, model_parameter(f->model, i)->shape);
-	architecture_additive.forward(model_config(f->model), g, spec);
-	assert_int_equal(graph_status(g, NULL), STATUS_OK);
-	return g;
-}
-
 static void the_vocabulary_product_of_a_prefill_has_a_row_per_sequence(void **state)
 {
 	const fixture *f = *state;
 	const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_LAST};
-	graph *g = build(f, &spec);
+	graph *g = fixture_graph(&architecture_additive, model_config(f->model), &spec);
 	int products = 0;
 	for (int i = 0; i < graph_node_count(g); i++) {
 		const op_node *node = graph_node(g, i);
@@ -386,7 +375,7 @@ static void every_dropout_has_a_stream_of_its_own(void **state)
 {
 	const fixture *f = *state;
 	const forward_spec spec = {.batch = B, .length = N, .dropout = true, .loss = true};
-	graph *g = build(f, &spec);
+	graph *g = fixture_graph(&architecture_additive, model_config(f->model), &spec);
 	uint32_t expected = 0;
 	for (int i = 0; i < graph_node_count(g); i++) {
 		const op_node *node = graph_node(g, i);
@@ -403,8 +392,8 @@ static void every_dropout_has_a_stream_of_its_own(void **state)
 static void the_states_of_the_rounds_lie_side_by_side(void **state)
 {
 	const fixture *f = *state;
-	const forward_spec spec = {.batch = B, .length = 4, .recurrent = true, .slots = SLOTS};
-	graph *g = build(f, &spec);
+	const forward_spec spec = {.batch = B, .length = 4, .phase = PHASE_STEP, .slots = SLOTS};
+	graph *g = fixture_graph(&architecture_additive, model_config(f->model), &spec);
 	int64_t offset = 0;
 	int rounds = 0;
 	for (int i = 0; i < graph_node_count(g); i++) {
@@ -413,7 +402,8 @@ static void the_states_of_the_rounds_lie_side_by_side(void **state)
 			continue;
 		const stream_params *p = node->params;
 		assert_int_equal(p->offset, offset);
-		assert_int_equal(p->window, architecture_additive.window(model_config(f->model), rounds++ / 2));
+		assert_int_equal(p->window,
+		                 ((const additive_options *)model_mixer_options(f->model, rounds++ / 2))->window);
 		offset += attention_state_floats(D, H, p->window);
 	}
 	assert_int_equal(rounds, 2 * LAYERS);

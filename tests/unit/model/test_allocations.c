@@ -42,7 +42,7 @@ static void run_counted(const char *architecture_name, const char *config, const
 	json_decref(json);
 	float *pool = calloc((size_t)(SLOTS * model_state_floats(m)), sizeof *pool);
 	plan *p;
-	assert_int_equal(model_plan(&p, m, spec, NULL, spec->recurrent ? pool : NULL, NULL), STATUS_OK);
+	assert_int_equal(model_plan(&p, m, spec, NULL, forward_recurrent(spec) ? pool : NULL, NULL), STATUS_OK);
 	fill(p);
 	assert_int_equal(plan_run(p), STATUS_OK); /* threads and what they need come with the first run */
 	int64_t before = allocations_own();
@@ -81,14 +81,14 @@ static void a_training_step_allocates_nothing(void **state)
 static void a_token_allocates_nothing(void **state)
 {
 	(void)state;
-	forward_spec spec = {.batch = SLOTS, .length = 1, .recurrent = true, .slots = SLOTS, .logits = LOGITS_LAST};
+	forward_spec spec = {.batch = SLOTS, .length = 1, .phase = PHASE_STEP, .slots = SLOTS, .logits = LOGITS_LAST};
 	both(&spec);
 }
 
 static void a_piece_of_a_prompt_allocates_nothing(void **state)
 {
 	(void)state;
-	forward_spec spec = {.batch = 1, .length = 30, .recurrent = true, .slots = SLOTS, .logits = LOGITS_LAST};
+	forward_spec spec = {.batch = 1, .length = 30, .phase = PHASE_STEP, .slots = SLOTS, .logits = LOGITS_LAST};
 	both(&spec);
 }
 

@@ -147,7 +147,7 @@ static void what_bf16_cannot_do_is_refused(void **state)
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, &err), STATUS_INVALID);
 	assert_non_null(strstr(err.message, "bf16 copy"));
 	assert_int_equal(model_narrow(m, NULL), STATUS_OK);
-	spec.recurrent = true;
+	spec.phase = PHASE_STEP;
 	spec.slots = 1;
 	float pool;
 	err = (error)ERROR_INIT;
@@ -169,7 +169,7 @@ static void a_forward_is_close_to_fp32_and_gives_f32(void **state)
 	(void)state;
 	for (int i = 0; i < MAKERS; i++) {
 		model *m = narrowed(makers[i]);
-		bool rounds = model_architecture(m)->n_rounds > 0;
+		bool rounds = model_explainer(m) != NULL;
 		forward_spec spec = {.batch = BATCH, .length = LENGTH, .loss = true, .logits = LOGITS_ALL};
 		spec.explain = spec.pooled = rounds;
 		plan *wide = fixture_plan(m, &spec, NULL, NULL);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
-#include "engine/model/position.h"
+#include "engine/model/feed.h"
 #include "engine/model/safetensors.h"
 #include "tests/unit/model/fixture.h"
 #include "tests/unit/support/compare.h"
@@ -65,7 +65,7 @@ static void an_empty_configuration_is_the_small_gpt2(void **state)
 	assert_int_equal(dims.layers, 12);
 	assert_int_equal(dims.heads, 12);
 	assert_true(dims.dropout == 0.1f);
-	assert_int_equal(architecture_gpt2.state_floats(config), 12 * 1024 * (2 * 768 + 1));
+	assert_int_equal(fixture_state_floats(&architecture_gpt2, config), 12 * 1024 * (2 * 768 + 1));
 	parameter_list list = {0};
 	int64_t count = 0;
 	architecture_gpt2.parameters(config, &list);
@@ -444,7 +444,7 @@ static void run_in_chunks(const model *m, const int32_t *ids, const int32_t *mas
 {
 	const forward_spec spec = {.batch = B,
 	                           .length = chunk,
-	                           .recurrent = true,
+	                           .phase = PHASE_STEP,
 	                           .slots = SLOTS,
 	                           .masked = mask != NULL,
 	                           .logits = LOGITS_ALL};
@@ -534,16 +534,8 @@ static void a_token_reaches_what_comes_after_it_as_far_as_the_windows_go(void **
 static graph *build(const char *text, const forward_spec *spec)
 {
 	void *config;
-	parameter_list list = {0};
-	graph *g = graph_new();
-	assert_non_null(g);
 	assert_int_equal(fixture_config(&architecture_gpt2, text, &config, NULL), STATUS_OK);
-	architecture_gpt2.parameters(config, &list);
-	for (int i = 0; i < list.count; i++)
-		graph_parameter(g, list.items[i].name, list.items[i].shape);
-	architecture_gpt2.forward(config, g, spec);
-	assert_int_equal(graph_status(g, NULL), STATUS_OK);
-	parameter_list_free(&list);
+	graph *g = fixture_graph(&architecture_gpt2, config, spec);
 	free(config);
 	return g;
 }
@@ -598,7 +590,8 @@ static void scores_are_scaled_as_the_configuration_says(void **state)
 	    {", \"scale_attn_weights\": false, \"scale_attn_by_inverse_layer_idx\": true", {1, 0.5f}},
 	};
 	for (size_t i = 0; i < 2 * (sizeof cases / sizeof cases[0]); i++) {
-		const forward_spec spec = {.batch = B, .length = 3, .recurrent = i % 2, .slots = SLOTS};
+		const forward_spec spec = {
+		    .batch = B, .length = 3, .phase = i % 2 ? PHASE_STEP : PHASE_SCORE, .slots = SLOTS};
 		char text[256];
 		int layer = 0;
 		snprintf(text, sizeof text, "{\"n_embd\": 32, \"n_head\": 2, \"n_layer\": 2%s}", cases[i / 2].keys);
@@ -620,7 +613,7 @@ static void scores_are_scaled_as_the_configuration_says(void **state)
 static void the_caches_of_the_layers_lie_side_by_side(void **state)
 {
 	(void)state;
-	const forward_spec spec = {.batch = B, .length = 4, .recurrent = true, .slots = SLOTS};
+	const forward_spec spec = {.batch = B, .length = 4, .phase = PHASE_STEP, .slots = SLOTS};
 	graph *g = build(CONFIG, &spec);
 	int64_t offset = 0;
 	for (int i = 0; i < graph_node_count(g); i++) {
@@ -642,7 +635,7 @@ static void there_are_no_importance_weights(void **state)
 	static const forward_spec specs[] = {{.batch = 1, .length = 2, .explain = true},
 	                                     {.batch = 1, .length = 2, .pooled = true}};
 	model *m = random_model();
-	assert_int_equal(architecture_gpt2.n_rounds, 0);
+	assert_null(model_explainer(m));
 	for (int i = 0; i < 2; i++) {
 		plan *p;
 		error err = ERROR_INIT;

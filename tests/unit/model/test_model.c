@@ -117,8 +117,8 @@ static void impossible_specs_are_refused(void **state)
 	    {.batch = 1, .length = 0},
 	    {.batch = -1, .length = 1},
 	    {.batch = 1, .length = 1, .backward = true},
-	    {.batch = 1, .length = 1, .loss = true, .backward = true, .recurrent = true, .slots = 1},
-	    {.batch = 1, .length = 1, .recurrent = true, .slots = 0},
+	    {.batch = 1, .length = 1, .loss = true, .backward = true, .phase = PHASE_STEP, .slots = 1},
+	    {.batch = 1, .length = 1, .phase = PHASE_STEP, .slots = 0},
 	    {.batch = INT64_MAX / 4, .length = 8},
 	};
 	model *m = fixture_created(SMALL_CONFIG, 1, device);
@@ -131,7 +131,7 @@ static void impossible_specs_are_refused(void **state)
 		assert_true(err.message[0]);
 	}
 	plan *p;
-	const forward_spec recurrent = {.batch = 1, .length = 1, .recurrent = true, .slots = 1};
+	const forward_spec recurrent = {.batch = 1, .length = 1, .phase = PHASE_STEP, .slots = 1};
 	assert_int_equal(model_plan(&p, m, &recurrent, NULL, NULL, NULL), STATUS_INVALID);
 	model_free(m);
 }
@@ -236,7 +236,7 @@ static void the_flags_of_a_spec_decide_what_a_plan_has(void **state)
 	    {{.batch = 1, .length = 2, .loss = true, .backward = true, .logits = LOGITS_ALL},
 	     "logits grad.proj_logits.bias grad.word_embedding.weight ",
 	     "grad.proj_logits.weight rng hidden "},
-	    {{.batch = 1, .length = 2, .recurrent = true, .slots = 2, .logits = LOGITS_LAST},
+	    {{.batch = 1, .length = 2, .phase = PHASE_STEP, .slots = 2, .logits = LOGITS_LAST},
 	     "slot position length pool last logits hidden ",
 	     "labels layers.0.query.score "},
 	    {{.batch = 1, .length = 2, .explain = true},

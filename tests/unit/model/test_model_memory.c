@@ -181,7 +181,7 @@ static status compile(void *context, error *err)
 	const trial *t = context;
 	plan *p;
 	float pool[1]; /* compiled, never run */
-	status s = model_plan(&p, t->model, &t->spec, NULL, t->spec.recurrent ? pool : NULL, err);
+	status s = model_plan(&p, t->model, &t->spec, NULL, forward_recurrent(&t->spec) ? pool : NULL, err);
 	assert_true((s == STATUS_OK) == (p != NULL));
 	plan_free(p);
 	return s;
@@ -193,7 +193,7 @@ static void a_plan_is_compiled_or_there_is_an_error(void **state)
 	static const forward_spec specs[] = {
 	    {.batch = 2, .length = 5, .dropout = true, .loss = true, .backward = true},
 	    {.batch = 2, .length = 5, .dropout = true, .loss = true, .backward = true, .recompute = true},
-	    {.batch = 2, .length = 1, .recurrent = true, .slots = 2, .logits = LOGITS_LAST},
+	    {.batch = 2, .length = 1, .phase = PHASE_STEP, .slots = 2, .logits = LOGITS_LAST},
 	    {.batch = 1, .length = 4, .logits = LOGITS_ALL},
 	};
 	for (trial t = {0}; t.kind < 2; t.kind++) {

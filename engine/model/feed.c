@@ -1,0 +1,50 @@
+#include "engine/model/feed.h"
+
+#include <stdlib.h>
+
+#include "engine/base/memory.h"
+
+status feed_write(plan *p, port_role role, const void *data)
+{
+	value v = port_find(plan_graph(p), role);
+	return v == VALUE_NONE ? STATUS_OK : plan_write(p, v, data);
+}
+
+/* Write data[i] = first + step · (i mod period), clamped or wrapped as position rows where `d` is given. */
+static status write_series(plan *p, port_role role, int64_t first, int64_t step, int64_t period, const model_dims *d,
+                           position_policy policy)
+{
+	value v = port_find(plan_graph(p), role);
+	if (v == VALUE_NONE)
+		return STATUS_OK;
+	int64_t count = shape_count(graph_value(plan_graph(p), v)->shape);
+	int32_t few[64], *many = count > 64 ? memory_new((size_t)count, sizeof *many) : NULL;
+	int32_t *data = count > 64 ? many : few;
+	if (!data)
+		return STATUS_NOMEM;
+	for (int64_t i = 0; i < count; i++) {
+		int64_t x = first + step * (i % period);
+		data[i] = d ? position_row(policy, x, d->positions) : (int32_t)x;
+	}
+	status s = plan_write(p, v, data);
+	free(many);
+	return s;
+}
+
+static int64_t tokens_of(const plan *p)
+{
+	return shape_last(graph_value(plan_graph(p), port_find(plan_graph(p), PORT_TOKENS))->shape);
+}
+
+status feed_positions(plan *p, const model_dims *d, position_policy policy, int64_t first)
+{
+	return write_series(p, PORT_POSITIONS, first, 1, tokens_of(p), d, policy);
+}
+
+status feed_step(plan *p, int64_t first, int64_t count)
+{
+	TRY(write_series(p, PORT_SLOT, 0, 1, INT64_MAX, NULL, POSITION_ERROR));
+	TRY(write_series(p, PORT_POSITION, first, 0, 1, NULL, POSITION_ERROR));
+	TRY(write_series(p, PORT_LENGTH, count, 0, 1, NULL, POSITION_ERROR));
+	return write_series(p, PORT_LAST, count - 1, tokens_of(p), INT64_MAX, NULL, POSITION_ERROR);
+}

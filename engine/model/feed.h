@@ -1,0 +1,31 @@
+/* feed.h - writing the inputs of a forward: the one place that knows what belongs in a port.
+ *
+ * A port that a forward lacks is left out: no caller asks which ports there are. */
+#ifndef ENGINE_MODEL_FEED_H
+#define ENGINE_MODEL_FEED_H
+
+#include "engine/model/model.h"
+
+/* Which row of the position table a token has that stands beyond the table's end. */
+typedef enum position_policy {
+	POSITION_ERROR, /* there is none: callers refuse such a sequence */
+	POSITION_CLAMP, /* the last row */
+	POSITION_WRAP   /* begin again */
+} position_policy;
+
+static inline int32_t position_row(position_policy policy, int64_t position, int64_t rows)
+{
+	if (position < rows)
+		return (int32_t)position;
+	return (int32_t)(policy == POSITION_WRAP ? position % rows : rows - 1);
+}
+
+/* data: as the port's type and shape want it. */
+status feed_write(plan *p, port_role role, const void *data);
+/* The positions of B sequences whose tokens are all first, first + 1, … STATUS_NOMEM. */
+status feed_positions(plan *p, const model_dims *d, position_policy policy, int64_t first);
+/* PHASE_STEP: sequence b, which has read `first` tokens, reads `count` more into slot b, and its last one is the last
+ * (LOGITS_LAST). STATUS_NOMEM. */
+status feed_step(plan *p, int64_t first, int64_t count);
+
+#endif

@@ -1,0 +1,49 @@
+/* forward.h - what is asked of a model: which phase, of what shape, with which outputs. */
+#ifndef ENGINE_MODEL_FORWARD_H
+#define ENGINE_MODEL_FORWARD_H
+
+#include "engine/model/port.h"
+
+/* How tokens meet what was read before them. */
+typedef enum phase {
+	PHASE_SCORE, /* whole sequences, all at once and afresh: training, evaluation */
+	PHASE_STEP,  /* up to N more tokens for each of B slots of the state pool */
+	PHASE_READ   /* the same for tokens of any number per slot, one sequence behind the other, N tokens in all */
+} phase;
+
+/* Which logits a forward computes. */
+typedef enum logits_rows { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL } logits_rows;
+
+/* Where the caller has memory for an input (plan_binding). */
+typedef struct forward_input {
+	port_role role;
+	void *data;
+} forward_input;
+
+typedef struct forward_spec {
+	phase phase;
+	int64_t batch, length; /* B sequences, N tokens each (PHASE_READ: in all) */
+	int64_t slots;         /* in the state pool; not of PHASE_SCORE */
+	bool masked;           /* takes a mask */
+	bool dropout;          /* training: dropout on, takes random numbers */
+	bool loss;             /* takes labels, gives loss and count */
+	bool backward;         /* gradients of all parameters as outputs "grad.NAME" */
+	bool recompute;        /* with backward: activations of a layer are computed again instead of kept */
+	bool explain;          /* what the mixers give for explanations, as outputs */
+	bool pooled;           /* pooled vectors as outputs too */
+	bool bf16;             /* matrices and tables are read, and activations kept, in bf16; PHASE_SCORE only */
+	bool maxima;           /* with LOGITS_LAST: their maxima as an output, where the backend gives them */
+	logits_rows logits;
+	float smoothing; /* label smoothing of the loss */
+	const forward_input
+	    *inputs; /* those that the caller places, if the graph has them; the others lie in the plan */
+	int n_inputs;
+} forward_spec;
+
+/* Does it read and write a state pool? */
+static inline bool forward_recurrent(const forward_spec *spec)
+{
+	return spec->phase != PHASE_SCORE;
+}
+
+#endif

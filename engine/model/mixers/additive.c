@@ -1,0 +1,80 @@
+#include "engine/model/mixers/mixer.h"
+
+#define LAYERNORM_EPS 1e-5f
+
+static const char *const rounds[] = {"query", "key"};
+enum { ROUND_QUERY, ROUND_KEY, ROUND_COUNT };
+
+static void parameters(const void *options, const char *prefix, parameter_list *list)
+{
+	static const char *const square[] = {"Wquery", "Wkeys", "Wvalues", "attn_proj"};
+	const additive_options *o = options;
+	int64_t d = o->hidden;
+	for (int i = 0; i < 4; i++)
+		parameter_list_add_matrix(list, (float)o->std, d, d, false, "%s%s.weight", prefix, square[i]);
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%squery_attn", prefix);
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%skey_attn", prefix);
+	builder_layernorm_parameters(list, d, "%sattn_norm", prefix);
+	builder_layernorm_parameters(list, d, "%smid_norm", prefix);
+}
+
+static void states(const void *options, int layer, state_list *list)
+{
+	const additive_options *o = options;
+	for (int i = 0; i < ROUND_COUNT; i++)
+		state_list_add(list, STATE_RECURRENT, attention_state_floats(o->hidden, o->heads, o->window),
+		               "layers.%d.%s", layer, rounds[i]);
+}
+
+/* One round of additive attention over x, scored by w. */
+static value attend(builder *b, const additive_options *o, int layer, int round, value x, value w)
+{
+	attention_values a;
+	if (forward_recurrent(b->spec)) {
+		stream_params params = {o->heads, o->window, builder_state(b, "layers.%d.%s", layer, rounds[round])};
+		a = op_additive_stream(b->g, x, w, b->pool, b->slot, b->position, b->length, b->mask, b->start, params);
+	} else {
+		a = op_additive_attention(b->g, x, w, b->mask, o->heads, o->window);
+	}
+	if (b->spec->explain) {
+		graph_output(b->g, a.score, "layers.%d.%s.score", layer, rounds[round]);
+		graph_output(b->g, a.log_normalizer, "layers.%d.%s.log_normalizer", layer, rounds[round]);
+	}
+	if (b->spec->pooled)
+		builder_output(b, a.pooled, "layers.%d.%s.pooled", layer, rounds[round]);
+	return a.pooled;
+}
+
+static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+{
+	const additive_options *o = options;
+	graph *g = b->g;
+	float p = (float)o->dropout;
+	value n = builder_layernorm(b, x, LAYERNORM_EPS, "%sattn_norm", prefix);
+	/* Next to each other, so that a backend may make one product of them; and dropout, gate and norm are neighbours
+	 * below. */
+	value query = builder_linear(b, n, "%sWquery", prefix);
+	value keys = builder_linear(b, n, "%sWkeys", prefix);
+	value values = builder_linear(b, n, "%sWvalues", prefix);
+	value pooled_query = attend(b, o, layer, ROUND_QUERY, query, builder_parameter(b, "%squery_attn", prefix));
+	pooled_query = builder_dropout(b, pooled_query, p);
+	value r = op_gate(g, n, builder_linear(b, pooled_query, "%sattn_proj", prefix), keys);
+	value middle = builder_layernorm(b, r, LAYERNORM_EPS, "%smid_norm", prefix);
+	value pooled_key = attend(b, o, layer, ROUND_KEY, middle, builder_parameter(b, "%skey_attn", prefix));
+	return op_gate(g, r, builder_dropout(b, pooled_key, p), values);
+}
+
+static int64_t window(const void *options)
+{
+	return ((const additive_options *)options)->window;
+}
+
+static const explainer additive_explainer = {.rounds = rounds, .n_rounds = ROUND_COUNT, .window = window};
+
+const mixer mixer_additive = {
+    .name = "additive",
+    .parameters = parameters,
+    .states = states,
+    .forward = forward,
+    .explainer = &additive_explainer,
+};

@@ -1,0 +1,55 @@
+/* mixer.h - one kind of attention: how the tokens of a sequence exchange what they know.
+ *
+ * An architecture composes its layers of mixers and does not know how one works. A mixer is one source in this folder:
+ * a struct of options, which an architecture keeps in its configuration, one for each layer, and a const mixer. It has
+ * the parallel form and the recurrent one, and chooses by the builder's phase. `prefix` is what the names of its
+ * parameters begin with in the checkpoint; its states and outputs are named after the layer. */
+#ifndef ENGINE_MODEL_MIXERS_MIXER_H
+#define ENGINE_MODEL_MIXERS_MIXER_H
+
+#include "engine/model/builder.h"
+
+/* What can be said of a mixer's attention weights. */
+typedef struct explainer {
+	const char *const *rounds; /* names of the rounds of attention in a layer */
+	int n_rounds;
+	/* Tokens that a reader sees, itself included; 0: all up to itself. */
+	int64_t (*window)(const void *options);
+} explainer;
+
+typedef struct mixer {
+	const char *name;
+	void (*parameters)(const void *options, const char *prefix, parameter_list *list);
+	/* What it keeps of the tokens of a session. */
+	void (*states)(const void *options, int layer, state_list *list);
+	/* Appends itself: x [B, N, D] [real] -> [B, N, D] [real]. */
+	value (*forward)(builder *b, const void *options, int layer, const char *prefix, value x);
+	const explainer *explainer; /* NULL: its weights cannot be had */
+} mixer;
+
+/* Additive attention (Wu et al. 2021, causal, in windows), with the norm before it and the residual in it:
+ *   n = LN(x);  q, k, v = n Wqᵀ, n Wkᵀ, n Wvᵀ
+ *   r = n + (dropout(A(q; w_q, window)) Wpᵀ) ⊙ k      round "query"
+ *   y = r + dropout(A(LN(r); w_k, window)) ⊙ v        round "key"
+ * A is op_additive_attention or op_additive_stream. The residual starts from the normalised n. Parameters: Wquery,
+ * Wkeys, Wvalues, attn_proj [D, D]; query_attn, key_attn [D]; attn_norm, mid_norm. Two dropout sites. */
+typedef struct additive_options {
+	int64_t hidden, heads;
+	int64_t window; /* 0: global */
+	double dropout, std;
+} additive_options;
+extern const mixer mixer_additive;
+
+/* Causal softmax attention with one product for queries, keys and values:
+ *   y = A(x W_qkvᵀ + b) W_oᵀ + b
+ * A is op_softmax_attention or op_softmax_stream, with dropout on its weights. The state is a ring of the last `window`
+ * tokens' keys and values. Parameters: c_attn [3D, D], c_proj [D, D] with biases, stored [inputs, outputs]. One dropout
+ * site. */
+typedef struct softmax_options {
+	int64_t hidden, heads, window;
+	double scale;
+	double dropout, std, residual_std; /* of c_attn and of c_proj */
+} softmax_options;
+extern const mixer mixer_softmax;
+
+#endif

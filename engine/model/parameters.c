@@ -1,0 +1,98 @@
+#include "engine/model/parameters.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Room for one more item. */
+static bool reserve(parameter_list *list)
+{
+	if (list->status != STATUS_OK || list->count < list->capacity)
+		return list->status == STATUS_OK;
+	int capacity = list->capacity ? 2 * list->capacity : 64;
+	parameter_spec *items = realloc(list->items, (size_t)capacity * sizeof *items);
+	if (!items) {
+		list->status = STATUS_NOMEM;
+		return false;
+	}
+	list->items = items;
+	list->capacity = capacity;
+	return true;
+}
+
+static void add(parameter_list *list, parameter_spec spec, const char *format, va_list args)
+{
+	if (!reserve(list))
+		return;
+	int n = vsnprintf(spec.name, sizeof spec.name, format, args);
+	assert(n > 0 && (size_t)n < sizeof spec.name);
+	list->items[list->count++] = spec;
+}
+
+void parameter_list_add(parameter_list *list, parameter_init init, float std, shape s, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	add(list, (parameter_spec){.shape = s, .init = init, .std = std}, format, args);
+	va_end(args);
+}
+
+void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64_t k, bool transposed,
+                               const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	parameter_spec spec = {
+	    .shape = SHAPE2(n, k), .init = INIT_NORMAL, .std = std, .matrix = true, .transposed = transposed};
+	add(list, spec, format, args);
+	va_end(args);
+}
+
+void parameter_list_alias(parameter_list *list, const char *alias, bool written)
+{
+	if (list->status != STATUS_OK)
+		return;
+	parameter_spec *item = &list->items[list->count - 1];
+	assert(strlen(alias) < sizeof item->alias);
+	strcpy(item->alias, alias);
+	item->alias_written = written;
+}
+
+void parameter_list_free(parameter_list *list)
+{
+	free(list->items);
+	*list = (parameter_list){0};
+}
+
+/* --- layouts ------------------------------------------------------------------ */
+
+/* to [columns, rows] = the transpose of from [rows, columns]. */
+static void transpose(const float *from, int64_t rows, int64_t columns, float *to)
+{
+	for (int64_t i = 0; i < rows; i++)
+		for (int64_t j = 0; j < columns; j++)
+			to[j * rows + i] = from[i * columns + j];
+}
+
+shape parameter_stored_shape(const parameter_spec *p)
+{
+	return p->transposed ? SHAPE2(p->shape.dim[1], p->shape.dim[0]) : p->shape;
+}
+
+void parameter_load(const parameter_spec *p, const float *stored, float *values)
+{
+	if (p->transposed)
+		transpose(stored, p->shape.dim[1], p->shape.dim[0], values);
+	else
+		memcpy(values, stored, (size_t)shape_count(p->shape) * sizeof *values);
+}
+
+void parameter_store(const parameter_spec *p, const float *values, float *stored)
+{
+	if (p->transposed)
+		transpose(values, p->shape.dim[0], p->shape.dim[1], stored);
+	else
+		memcpy(stored, values, (size_t)shape_count(p->shape) * sizeof *stored);
+}

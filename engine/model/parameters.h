@@ -1,0 +1,43 @@
+/* parameters.h - what a model's weights are: names, shapes, first values, and their layout in a checkpoint. */
+#ifndef ENGINE_MODEL_PARAMETERS_H
+#define ENGINE_MODEL_PARAMETERS_H
+
+#include "engine/base/error.h"
+#include "engine/tensor/tensor.h"
+
+/* How a parameter is initialised. */
+typedef enum parameter_init { INIT_NORMAL, INIT_ZERO, INIT_ONE } parameter_init;
+
+typedef struct parameter_spec {
+	char name[128]; /* tensor name in the checkpoint */
+	shape shape;    /* in the graph; of a matrix: [outputs, inputs] */
+	parameter_init init;
+	float std;          /* INIT_NORMAL */
+	bool matrix;        /* read by linear, linear_cross_entropy and gather only, so it may be packed (panel.h) */
+	bool transposed;    /* the checkpoint holds [inputs, outputs] */
+	char alias[128];    /* a second checkpoint name holding the same data (tied weights), or "" */
+	bool alias_written; /* under both names */
+} parameter_spec;
+
+/* The shape in the checkpoint; values from the checkpoint's layout to the graph's, and back. */
+shape parameter_stored_shape(const parameter_spec *p);
+void parameter_load(const parameter_spec *p, const float *stored, float *values);
+void parameter_store(const parameter_spec *p, const float *values, float *stored);
+
+/* Collects parameter_specs in order; grows as needed. Starts zeroed; `status` is
+ * STATUS_NOMEM once an item could not be added. */
+typedef struct parameter_list {
+	parameter_spec *items;
+	int count, capacity;
+	status status;
+} parameter_list;
+void parameter_list_add(parameter_list *list, parameter_init init, float std, shape s, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* A matrix of n outputs and k inputs with values from N(0, std²). */
+void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64_t k, bool transposed,
+                               const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* Give the last one added a second name; `written`: checkpoints that we write hold it under both. */
+void parameter_list_alias(parameter_list *list, const char *alias, bool written);
+void parameter_list_free(parameter_list *list);
+
+#endif

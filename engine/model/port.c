@@ -1,0 +1,22 @@
+#include "engine/model/port.h"
+
+static const char *const names[PORT_ROLES] = {
+    [PORT_TOKENS] = "input_ids",    [PORT_POSITIONS] = "position_ids",
+    [PORT_MASK] = "attention_mask", [PORT_LABELS] = "labels",
+    [PORT_RANDOM] = "rng",          [PORT_SLOT] = "slot",
+    [PORT_POSITION] = "position",   [PORT_LENGTH] = "length",
+    [PORT_START] = "start",         [PORT_LAST] = "last",
+    [PORT_LOGITS] = "logits",       [PORT_MAXIMA] = "maxima",
+    [PORT_HIDDEN] = "hidden",       [PORT_LOSS] = "loss",
+    [PORT_COUNT] = "count",
+};
+
+const char *port_name(port_role role)
+{
+	return names[role];
+}
+
+value port_find(const graph *g, port_role role)
+{
+	return graph_find(g, names[role]);
+}

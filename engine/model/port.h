@@ -1,0 +1,41 @@
+/* port.h - the named inputs and outputs of a forward.
+ *
+ * A port has a role, which says what it means, and a name in the graph. Which ports a forward has depends on the
+ * architecture and on the phase: the graph is the list, and a role that it lacks is VALUE_NONE. Shapes: B sequences of
+ * N tokens, [1, N] in all where the sequences lie one behind the other (PHASE_READ); D hidden width, V outputs of the
+ * head.
+ *
+ * Beside these a forward has outputs with names of their own: what a layer's mixer gives for explanations
+ * ("layers.L.…", mixers/mixer.h) and "grad.NAME" of every parameter. All outputs are f32. With bf16 the logits, the
+ * hidden vectors and "pooled" have been rounded to bf16 before; losses and scores have not. */
+#ifndef ENGINE_MODEL_PORT_H
+#define ENGINE_MODEL_PORT_H
+
+#include "engine/tensor/graph.h"
+
+typedef enum port_role {
+	/* inputs, int32 */
+	PORT_TOKENS,    /* "input_ids" [B, N] */
+	PORT_POSITIONS, /* "position_ids" [B, N]: rows of the position table, of models that have one */
+	PORT_MASK,      /* "attention_mask" [B, N]: 0 where no token is */
+	PORT_LABELS,    /* "labels" [B, N], of token i what follows it; negative: ignored */
+	PORT_RANDOM,    /* "rng" [4]: seed and step of dropout (ops.h) */
+	PORT_SLOT,      /* "slot" [B] of the state pool */
+	PORT_POSITION,  /* "position" [B]: tokens that the slot has read */
+	PORT_LENGTH,    /* "length" [B]: tokens to read */
+	PORT_START,     /* "start" [B]: where they begin (PHASE_READ) */
+	PORT_LAST,      /* "last" [B]: the flat row b * N + n whose logits are wanted (LOGITS_LAST) */
+	/* outputs, f32 */
+	PORT_LOGITS, /* "logits" [B, N, V], or [B, V] of the rows `last` */
+	PORT_MAXIMA, /* "maxima" of these (ops.h, linear) */
+	PORT_HIDDEN, /* "hidden" [B, D]: what these logits were made from */
+	PORT_LOSS,   /* "loss" []: the mean over the labels */
+	PORT_COUNT,  /* "count" []: how many that were */
+	PORT_ROLES
+} port_role;
+
+const char *port_name(port_role role);
+/* The port of a graph in that role, or VALUE_NONE. */
+value port_find(const graph *g, port_role role);
+
+#endif

@@ -1,0 +1,41 @@
+/* states.h - what a session keeps of the tokens it has read: named tensors that lie one behind the other in a slot.
+ *
+ * The mixers of a model's layers list their states, and everything else follows from the list: the size of a slot,
+ * where each state lies in it, what an exported session holds. Which tokens were read never changes a size. */
+#ifndef ENGINE_MODEL_STATES_H
+#define ENGINE_MODEL_STATES_H
+
+#include <stdint.h>
+
+#include "engine/base/error.h"
+
+typedef enum state_kind {
+	STATE_RECURRENT, /* of fixed size: all tokens read, folded together */
+	STATE_CACHE      /* of single tokens, up to a bound after which the oldest goes */
+} state_kind;
+
+typedef struct state_spec {
+	char name[64];
+	state_kind kind;
+	int64_t floats;
+	int64_t offset; /* in a slot, in floats */
+} state_spec;
+
+/* In the order of their offsets; grows as needed. Starts zeroed; `status` is STATUS_NOMEM once an item could not be
+ * added. */
+typedef struct state_list {
+	state_spec *items;
+	int count, capacity;
+	int64_t floats; /* of all */
+	status status;
+} state_list;
+
+void state_list_add(state_list *list, state_kind kind, int64_t floats, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The state of that name, or NULL. */
+const state_spec *state_list_find(const state_list *list, const char *name);
+/* Floats of a slot: those of all states, in whole cache lines. */
+int64_t state_list_slot(const state_list *list);
+void state_list_free(state_list *list);
+
+#endif
