@@ -142,7 +142,7 @@ static status fill(card *c, error *err)
 		              type ? type : "");
 	}
 	json_decref(json);
-	return s == STATUS_OK ? tokenizer_open(&c->tokenizer, c->folder, c->dims.vocab, err) : s;
+	return s == STATUS_OK ? tokenizer_open(&c->tokenizer, c->folder, c->dims.inputs, err) : s;
 }
 
 status cards_check_explains(const card *c, const char *param, error *err)

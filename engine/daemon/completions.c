@@ -25,9 +25,9 @@ static status read_tokens(choices_prompt *out, const card *c, const json_t *toke
 	out->count = n;
 	for (size_t i = 0; i < n; i++) {
 		json_int_t id = json_integer_value(json_array_get(tokens, i));
-		if (id < 0 || id >= c->dims.vocab)
+		if (id < 0 || id >= c->dims.inputs)
 			return error_set(err, STATUS_INVALID, "prompt", "token %lld is not in the vocabulary of %lld",
-			                 (long long)id, (long long)c->dims.vocab);
+			                 (long long)id, (long long)c->dims.inputs);
 		out->ids[i] = (int32_t)id;
 	}
 	return STATUS_OK;
@@ -86,10 +86,10 @@ static status read_bias(sampling *out, const json_t *object, const card *c, erro
 	{
 		char *end;
 		long id = strtol(key, &end, 10);
-		if (key[0] < '0' || key[0] > '9' || *end || id >= c->dims.vocab)
+		if (key[0] < '0' || key[0] > '9' || *end || id >= c->dims.outputs)
 			return error_set(err, STATUS_INVALID, "logit_bias",
 			                 "\"%.32s\" is not a token of the vocabulary of %lld", key,
-			                 (long long)c->dims.vocab);
+			                 (long long)c->dims.outputs);
 		out->bias[out->n_bias++] = (sampling_bias){(int32_t)id, (float)json_number_value(found)};
 	}
 	return STATUS_OK;

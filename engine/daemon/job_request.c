@@ -122,7 +122,7 @@ static status from_scratch(job_request *r, const json_t *ours, error *err)
 			s = STATUS_NOMEM;
 		if (s == STATUS_OK)
 			s = take_config(r, config, err);
-		if (s == STATUS_OK && r->dims.vocab < tokenizer_size(t))
+		if (s == STATUS_OK && r->dims.inputs < tokenizer_size(t))
 			s = error_set(err, STATUS_INVALID, "additive.config.vocab_size",
 			              "must be at least the tokenizer's %d ids", (int)tokenizer_size(t));
 		tokenizer_free(t);
@@ -263,8 +263,8 @@ void job_request_fini(job_request *r)
 
 void job_request_corpus(const job_request *r, const store *s, corpus *out)
 {
-	*out =
-	    (corpus){.spec = r->tokenizer, .vocab = r->dims.vocab, .length = r->options.sequence_length, .holdout = -1};
+	*out = (corpus){
+	    .spec = r->tokenizer, .vocab = r->dims.inputs, .length = r->options.sequence_length, .holdout = -1};
 	store_blob_path(s, r->training, out->training);
 	if (r->validation[0])
 		store_blob_path(s, r->validation, out->validation);
@@ -336,7 +336,7 @@ status job_request_restore(const json_t *stored, engine *e, corpus *c, train_opt
 		card *from;
 		TRY(job_check_blame(err, cards_open(e->cards, base, &from, err), "model", base));
 		snprintf(c->folder, sizeof c->folder, "%s", from->folder);
-		c->vocab = from->dims.vocab;
+		c->vocab = from->dims.inputs;
 		cards_release(from);
 	}
 	return STATUS_OK;

@@ -125,7 +125,7 @@ static json_t *make_text(void *context, error *err)
 	size_t n = json_array_size(tokens), used = 0, capacity = 0;
 	text_stream characters = {0};
 	char *text = NULL;
-	if (check_tokens(tokens, r->card->dims.vocab, err) != STATUS_OK)
+	if (check_tokens(tokens, r->card->dims.inputs, err) != STATUS_OK)
 		return NULL;
 	for (size_t i = 0; i < n; i++) {
 		char bytes[TOKEN_BYTES];

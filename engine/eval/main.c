@@ -273,11 +273,11 @@ static status fill_batch(batch *in, const safetensors *st, const model_dims *dim
 		                 "input_ids has %" PRId64 " tokens per sequence, the model has %" PRId64 " positions",
 		                 in->length, dims->positions);
 	int32_t *given = NULL;
-	status s = read_tokens(in, st, "input_ids", dims->vocab, 0, &in->ids, err);
+	status s = read_tokens(in, st, "input_ids", dims->inputs, 0, &in->ids, err);
 	if (s == STATUS_OK)
 		s = read_tokens(in, st, "attention_mask", 2, 0, &in->mask, err);
 	if (s == STATUS_OK)
-		s = read_tokens(in, st, "labels", dims->vocab, IGNORED_LABEL, &given, err);
+		s = read_tokens(in, st, "labels", dims->outputs, IGNORED_LABEL, &given, err);
 	if (s == STATUS_OK) {
 		in->labels = memory_new((size_t)ids->count, sizeof *in->labels);
 		if (!in->labels)

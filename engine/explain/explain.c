@@ -75,9 +75,9 @@ static status check_input(const model *m, const int32_t *ids, int64_t n, error *
 	const model_dims *d = model_dimensions(m);
 	TRY(explain_check_length(d, n, err));
 	for (int64_t i = 0; i < n; i++)
-		if (ids[i] < 0 || ids[i] >= d->vocab)
+		if (ids[i] < 0 || ids[i] >= d->inputs)
 			return error_set(err, STATUS_INVALID, "input", "token %d is not in the vocabulary of %lld",
-			                 (int)ids[i], (long long)d->vocab);
+			                 (int)ids[i], (long long)d->inputs);
 	return STATUS_OK;
 }
 

@@ -18,9 +18,19 @@ enum { ARCHITECTURE_MAX_LAYERS = 256 };
 /* model_dims.positions of a model whose sequences have no bound of its own: tokens are counted in int32. */
 #define MODEL_UNBOUNDED ((int64_t)INT32_MAX)
 
-/* What every language model has, whatever its keys are called. */
+/* What a model makes of the last hidden vectors. */
+typedef enum head_kind {
+	HEAD_VOCABULARY, /* logits of the next token, for each token */
+	HEAD_CLASSES     /* logits of classes, for each sequence: labels and logits [B], [B, V] (port.h) */
+} head_kind;
+
+/* What every model has, whatever its keys are called. */
 typedef struct model_dims {
-	int64_t vocab, hidden, layers, heads;
+	int64_t inputs;  /* token ids */
+	int64_t outputs; /* width of the head */
+	int64_t hidden, layers, heads;
+	head_kind head;
+	bool causal;       /* no token depends on later ones, so sessions can read it token by token */
 	int64_t positions; /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
 	int64_t trained;   /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
 	float dropout;

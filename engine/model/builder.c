@@ -140,27 +140,68 @@ void builder_output(const builder *b, value v, const char *format, ...)
 	graph_output(b->g, b->spec->bf16 ? op_cast(b->g, v, DTYPE_F32) : v, "%s", name);
 }
 
+static void name_output(const builder *b, value v, port_role role)
+{
+	builder_output(b, v, "%s", port_name(role));
+}
+
+static value last_rows(const builder *b, value x)
+{
+	value last = port_find(b->g, PORT_LAST);
+	return op_gather(b->g, x, last == VALUE_NONE ? input(b->g, PORT_LAST, SHAPE1(b->spec->batch)) : last, -1);
+}
+
+/* With scores of zero, what additive attention gives the last token is the mean of all unmasked tokens. */
+static value pool_rows(const builder *b, value h, pooling pool)
+{
+	if (pool == POOL_MEAN)
+		h = op_additive_attention(b->g, h, op_fill(b->g, SHAPE1(shape_last(graph_value(b->g, h)->shape)), 0),
+		                          b->mask, 1, 0)
+		        .pooled;
+	return last_rows(b, h);
+}
+
+static void add_loss(const builder *b, value h, value weight, value bias, float alpha, shape labels)
+{
+	linear_cross_entropy_params params = {alpha, b->spec->smoothing};
+	linear_cross_entropy_values out =
+	    op_linear_cross_entropy(b->g, h, weight, bias, input(b->g, PORT_LABELS, labels), params);
+	graph_output(b->g, out.loss, "%s", port_name(PORT_LOSS));
+	graph_output(b->g, out.count, "%s", port_name(PORT_COUNT));
+}
+
 void builder_vocabulary(const builder *b, value h, value weight, value bias, float alpha)
 {
 	const forward_spec *spec = b->spec;
 	graph *g = b->g;
 	if (spec->logits == LOGITS_LAST) {
-		value hidden = op_gather(g, h, input(g, PORT_LAST, SHAPE1(spec->batch)), -1);
-		builder_output(b, hidden, "%s", port_name(PORT_HIDDEN));
+		value hidden = last_rows(b, h);
+		name_output(b, hidden, PORT_HIDDEN);
 		linear_values out = spec->maxima
 		                        ? op_linear_maxima(g, hidden, weight, bias, alpha)
 		                        : (linear_values){op_linear(g, hidden, weight, bias, alpha), VALUE_NONE};
-		builder_output(b, out.y, "%s", port_name(PORT_LOGITS));
+		name_output(b, out.y, PORT_LOGITS);
 		if (spec->maxima)
 			graph_output(g, out.maxima, "%s", port_name(PORT_MAXIMA));
 	}
 	if (spec->logits == LOGITS_ALL)
-		builder_output(b, op_linear(g, h, weight, bias, alpha), "%s", port_name(PORT_LOGITS));
-	if (spec->loss) {
-		value labels = input(g, PORT_LABELS, SHAPE2(spec->batch, spec->length));
-		linear_cross_entropy_params params = {alpha, spec->smoothing};
-		linear_cross_entropy_values out = op_linear_cross_entropy(g, h, weight, bias, labels, params);
-		graph_output(g, out.loss, "%s", port_name(PORT_LOSS));
-		graph_output(g, out.count, "%s", port_name(PORT_COUNT));
-	}
+		name_output(b, op_linear(g, h, weight, bias, alpha), PORT_LOGITS);
+	if (spec->embedding != POOL_NONE)
+		name_output(b, pool_rows(b, h, spec->embedding), PORT_EMBEDDING);
+	if (spec->loss)
+		add_loss(b, h, weight, bias, alpha, SHAPE2(spec->batch, spec->length));
+}
+
+void builder_classes(builder *b, value h, pooling pool, float dropout, value weight, value bias)
+{
+	const forward_spec *spec = b->spec;
+	if (spec->embedding != POOL_NONE)
+		name_output(b, pool_rows(b, h, spec->embedding), PORT_EMBEDDING);
+	if (spec->logits == LOGITS_NONE && !spec->loss)
+		return;
+	value row = builder_dropout(b, pool_rows(b, h, pool), dropout);
+	if (spec->logits != LOGITS_NONE)
+		name_output(b, op_linear(b->g, row, weight, bias, 1), PORT_LOGITS);
+	if (spec->loss)
+		add_loss(b, row, weight, bias, 1, SHAPE1(spec->batch));
 }

@@ -53,7 +53,9 @@ void builder_boundary(const builder *b);
 value builder_embed(const builder *b, const char *words, int64_t padding_row, const char *places);
 /* Name an activation as an output, as f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The outputs that the spec asks for, of logits = alpha (h weightᵀ + bias); bias may be VALUE_NONE. */
+/* The outputs that the spec asks for, of a head with logits = alpha (h weightᵀ + bias); bias may be VALUE_NONE.
+ * builder_vocabulary: for each token. builder_classes: for each sequence, of what `pool` makes of it, with dropout. */
 void builder_vocabulary(const builder *b, value h, value weight, value bias, float alpha);
+void builder_classes(builder *b, value h, pooling pool, float dropout, value weight, value bias);
 
 #endif

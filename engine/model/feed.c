@@ -41,6 +41,28 @@ status feed_positions(plan *p, const model_dims *d, position_policy policy, int6
 	return write_series(p, PORT_POSITIONS, first, 1, tokens_of(p), d, policy);
 }
 
+status feed_last(plan *p, const int32_t *mask)
+{
+	const graph *g = plan_graph(p);
+	value v = port_find(g, PORT_LAST);
+	int64_t n = tokens_of(p);
+	if (!mask || v == VALUE_NONE)
+		return write_series(p, PORT_LAST, n - 1, n, INT64_MAX, NULL, POSITION_ERROR);
+	int64_t batch = shape_count(graph_value(g, v)->shape);
+	int32_t *last = memory_new((size_t)batch, sizeof *last);
+	if (!last)
+		return STATUS_NOMEM;
+	for (int64_t b = 0; b < batch; b++) {
+		int64_t i = n - 1;
+		while (i > 0 && !mask[b * n + i])
+			i--;
+		last[b] = (int32_t)(b * n + i);
+	}
+	status s = plan_write(p, v, last);
+	free(last);
+	return s;
+}
+
 status feed_step(plan *p, int64_t first, int64_t count)
 {
 	TRY(write_series(p, PORT_SLOT, 0, 1, INT64_MAX, NULL, POSITION_ERROR));

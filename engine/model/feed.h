@@ -24,6 +24,8 @@ static inline int32_t position_row(position_policy policy, int64_t position, int
 status feed_write(plan *p, port_role role, const void *data);
 /* The positions of B sequences whose tokens are all first, first + 1, … STATUS_NOMEM. */
 status feed_positions(plan *p, const model_dims *d, position_policy policy, int64_t first);
+/* The rows that end the sequences: the last token that is not masked, of mask [B, N]; NULL: the last. STATUS_NOMEM. */
+status feed_last(plan *p, const int32_t *mask);
 /* PHASE_STEP: sequence b, which has read `first` tokens, reads `count` more into slot b, and its last one is the last
  * (LOGITS_LAST). STATUS_NOMEM. */
 status feed_step(plan *p, int64_t first, int64_t count);

@@ -14,6 +14,13 @@ typedef enum phase {
 /* Which logits a forward computes. */
 typedef enum logits_rows { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL } logits_rows;
 
+/* What PORT_EMBEDDING holds of a sequence. */
+typedef enum pooling {
+	POOL_NONE, /* there is none */
+	POOL_LAST, /* the hidden vector of the row `last` */
+	POOL_MEAN  /* the mean over the unmasked tokens up to that row */
+} pooling;
+
 /* Where the caller has memory for an input (plan_binding). */
 typedef struct forward_input {
 	port_role role;
@@ -34,6 +41,7 @@ typedef struct forward_spec {
 	bool bf16;             /* matrices and tables are read, and activations kept, in bf16; PHASE_SCORE only */
 	bool maxima;           /* with LOGITS_LAST: their maxima as an output, where the backend gives them */
 	logits_rows logits;
+	pooling embedding;
 	float smoothing; /* label smoothing of the loss */
 	const forward_input
 	    *inputs; /* those that the caller places, if the graph has them; the others lie in the plan */

@@ -7,8 +7,8 @@ static const char *const names[PORT_ROLES] = {
     [PORT_POSITION] = "position",   [PORT_LENGTH] = "length",
     [PORT_START] = "start",         [PORT_LAST] = "last",
     [PORT_LOGITS] = "logits",       [PORT_MAXIMA] = "maxima",
-    [PORT_HIDDEN] = "hidden",       [PORT_LOSS] = "loss",
-    [PORT_COUNT] = "count",
+    [PORT_HIDDEN] = "hidden",       [PORT_EMBEDDING] = "embedding",
+    [PORT_LOSS] = "loss",           [PORT_COUNT] = "count",
 };
 
 const char *port_name(port_role role)

@@ -18,19 +18,21 @@ typedef enum port_role {
 	PORT_TOKENS,    /* "input_ids" [B, N] */
 	PORT_POSITIONS, /* "position_ids" [B, N]: rows of the position table, of models that have one */
 	PORT_MASK,      /* "attention_mask" [B, N]: 0 where no token is */
-	PORT_LABELS,    /* "labels" [B, N], of token i what follows it; negative: ignored */
+	PORT_LABELS,    /* "labels" [B, N], of token i what follows it, or of HEAD_CLASSES [B]; negative: ignored */
 	PORT_RANDOM,    /* "rng" [4]: seed and step of dropout (ops.h) */
 	PORT_SLOT,      /* "slot" [B] of the state pool */
 	PORT_POSITION,  /* "position" [B]: tokens that the slot has read */
 	PORT_LENGTH,    /* "length" [B]: tokens to read */
 	PORT_START,     /* "start" [B]: where they begin (PHASE_READ) */
-	PORT_LAST,      /* "last" [B]: the flat row b * N + n whose logits are wanted (LOGITS_LAST) */
+	PORT_LAST, /* "last" [B]: the flat row b * N + n of the token whose logits are wanted, or that ends the sequence
+	            */
 	/* outputs, f32 */
-	PORT_LOGITS, /* "logits" [B, N, V], or [B, V] of the rows `last` */
-	PORT_MAXIMA, /* "maxima" of these (ops.h, linear) */
-	PORT_HIDDEN, /* "hidden" [B, D]: what these logits were made from */
-	PORT_LOSS,   /* "loss" []: the mean over the labels */
-	PORT_COUNT,  /* "count" []: how many that were */
+	PORT_LOGITS,    /* "logits" [B, N, V], or [B, V] of the rows `last` */
+	PORT_MAXIMA,    /* "maxima" of these (ops.h, linear) */
+	PORT_HIDDEN,    /* "hidden" [B, D]: what these logits were made from */
+	PORT_EMBEDDING, /* "embedding" [B, D] */
+	PORT_LOSS,      /* "loss" []: the mean over the labels */
+	PORT_COUNT,     /* "count" []: how many that were */
 	PORT_ROLES
 } port_role;
 

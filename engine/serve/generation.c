@@ -12,7 +12,7 @@
 
 static status generation_check_prompt(const session *x, bool temporary, const generation_request *r, error *err)
 {
-	int64_t vocab = model_dimensions(x->model->model)->vocab, limit = session_limit(x);
+	int64_t vocab = model_dimensions(x->model->model)->outputs, limit = session_limit(x);
 	if (r->n_prompt < 0 || (r->n_prompt == 0 && x->tokens == 0))
 		return error_set(err, STATUS_INVALID, "prompt", "must not be empty%s",
 		                 temporary ? "" : " on a session that has read nothing");
@@ -31,7 +31,7 @@ static status generation_check(const session *x, bool temporary, const generatio
 {
 	TRY(session_check(x, err));
 	TRY(generation_check_prompt(x, temporary, r, err));
-	TRY(sampling_check(&r->sampling, model_dimensions(x->model->model)->vocab, err));
+	TRY(sampling_check(&r->sampling, model_dimensions(x->model->model)->outputs, err));
 	if (r->max_tokens < 0)
 		return error_set(err, STATUS_INVALID, "max_tokens", "must be at least 0");
 	if (r->n_logprobs < -1 || r->n_logprobs > GENERATION_MAX_LOGPROBS)
@@ -169,8 +169,8 @@ void generation_read(generation *g, int64_t count)
 sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 {
 	const session *x = g->session;
-	bool on = g->n_read + prompt == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled &&
-	          g->max_tokens > 0;
+	bool on =
+	    g->n_read + prompt == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled && g->max_tokens > 0;
 	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)(x->tokens + tokens)};
 }
 
@@ -286,8 +286,8 @@ status generation_take(generation *g, int32_t token, error *err)
 	token_logprob picked = {token, -INFINITY};
 	if (g->n_logprobs >= 0) {
 		TRY(session_fetch(x));
-		picked =
-		    sampler_logprob(x->logits, model_dimensions(x->model->model)->vocab, token, g->top, g->n_logprobs);
+		picked = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs, token, g->top,
+		                         g->n_logprobs);
 	}
 	tally_add(&g->tally, token);
 	g->completed++;

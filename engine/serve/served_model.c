@@ -18,7 +18,7 @@ status served_model_prepare_row(served_model *m, int64_t adjusts, error *err)
 status served_model_sample_row(served_model *m, const float *logits, const sample_row *row, int32_t *token)
 {
 	backend *b = model_backend(m->model);
-	TRY(b->upload(b, m->row, logits, (size_t)model_dimensions(m->model)->vocab * sizeof *logits));
+	TRY(b->upload(b, m->row, logits, (size_t)model_dimensions(m->model)->outputs * sizeof *logits));
 	TRY(sample_plan_run(m->from_row, row, 1));
 	return b->download(b, token, m->row_token, sizeof *token);
 }
@@ -44,7 +44,7 @@ static void loading_free(served_model_loading *l)
 static status served_model_equip(served_model *m, const served_model_loading *l, error *err)
 {
 	backend *b = l->backend;
-	int64_t vocab = model_dimensions(m->model)->vocab, floats = model_state_floats(m->model);
+	int64_t vocab = model_dimensions(m->model)->outputs, floats = model_state_floats(m->model);
 	void *row, *block, *token;
 	TRY(tokenizer_open(&m->tokenizer, l->folder, vocab, err));
 	status s = statepool_new(&m->pool, b, floats, l->max_slots);

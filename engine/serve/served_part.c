@@ -184,7 +184,7 @@ status served_part_new(served_part **out, const served_model *m, const served_sh
 		return STATUS_NOMEM;
 	*p = (served_part){.backend = model_backend(m->model),
 	                   .most = *most,
-	                   .vocab = model_dimensions(m->model)->vocab,
+	                   .vocab = model_dimensions(m->model)->outputs,
 	                   .device = block + inputs_at(m)};
 	status s = make(p, m, block, err);
 	if (s != STATUS_OK) {

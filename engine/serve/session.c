@@ -12,7 +12,7 @@ status session_new(session **out, served_model *m, const char *id, const session
 	if (o->explain && m->rounds < 1)
 		return error_set(err, STATUS_UNSUPPORTED, "explain", "this model has no importance weights");
 	session *x = memory_new(1, sizeof *x);
-	float *logits = memory_new((size_t)model_dimensions(m->model)->vocab, sizeof *logits);
+	float *logits = memory_new((size_t)model_dimensions(m->model)->outputs, sizeof *logits);
 	int32_t slot = -1;
 	status s = x && logits ? served_model_take(m, &slot, err) : STATUS_NOMEM;
 	if (s != STATUS_OK) {
@@ -108,7 +108,7 @@ status session_fetch(session *x)
 	x->from_device = NULL;
 	if (!from)
 		return STATUS_OK;
-	status s = b->download(b, x->logits, from, (size_t)model_dimensions(x->model->model)->vocab * sizeof *from);
+	status s = b->download(b, x->logits, from, (size_t)model_dimensions(x->model->model)->outputs * sizeof *from);
 	x->lost |= s != STATUS_OK;
 	return s;
 }
@@ -159,7 +159,7 @@ status session_fork(session **out, session *x, const char *id, error *err)
 	if (x->tokens > 0) {
 		size_t per_token = (size_t)x->model->score_floats * sizeof(float);
 		memcpy(y->ids, x->ids, (size_t)x->tokens * sizeof *x->ids);
-		memcpy(y->logits, x->logits, (size_t)model_dimensions(x->model->model)->vocab * sizeof *x->logits);
+		memcpy(y->logits, x->logits, (size_t)model_dimensions(x->model->model)->outputs * sizeof *x->logits);
 		if (x->scores)
 			memcpy(y->scores, x->scores, (size_t)x->tokens * per_token);
 	}

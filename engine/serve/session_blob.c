@@ -50,7 +50,7 @@ static blob_header blob_expect(const served_model *m, const session_options *o, 
 	    .model = hash,
 	    .tokens = (uint64_t)tokens,
 	    .state_floats = statepool_slot_bytes(m->pool) / sizeof(float),
-	    .vocab = (uint64_t)model_dimensions(m->model)->vocab,
+	    .vocab = (uint64_t)model_dimensions(m->model)->outputs,
 	    .score_floats = o->explain ? (uint64_t)m->score_floats : 0,
 	};
 	memcpy(h.magic, blob_magic, sizeof h.magic);

@@ -56,10 +56,10 @@ status preview_new(preview **out, const model *m, const dataset *valid, uint64_t
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	p->backend = model_backend(m);
 	p->dims = d;
-	p->vocab = d->vocab;
+	p->vocab = d->outputs;
 	p->seed = seed;
-	p->logits = memory_new((size_t)d->vocab, sizeof *p->logits);
-	p->mass = memory_new((size_t)d->vocab, sizeof *p->mass);
+	p->logits = memory_new((size_t)d->outputs, sizeof *p->logits);
+	p->mass = memory_new((size_t)d->outputs, sizeof *p->mass);
 	status s = p->logits && p->mass ? take_prompt(p, valid, err) : STATUS_NOMEM;
 	p->limit = p->prompt + PREVIEW_TOKENS;
 	if (d->positions < p->limit)

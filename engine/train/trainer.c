@@ -427,9 +427,9 @@ static status check_dataset(const trainer *t, const dataset *d, const char *what
 	if (dataset_length(d) != t->options.sequence_length)
 		return error_set(err, STATUS_INVALID, "sequence_length", "the %s data is cut in blocks of %lld", what,
 		                 (long long)dataset_length(d));
-	if (dataset_vocab(d) > dims->vocab)
+	if (dataset_vocab(d) > dims->inputs)
 		return error_set(err, STATUS_INVALID, "vocab_size", "the tokenizer has %d ids, the model only %lld",
-		                 (int)dataset_vocab(d), (long long)dims->vocab);
+		                 (int)dataset_vocab(d), (long long)dims->inputs);
 	return STATUS_OK;
 }
 

@@ -54,7 +54,7 @@ static void open_service(service *s, const char *config, const char *weights, in
 	bench_model_folder(s->folder, config, s->backend);
 	bench_check(scheduler_new(&s->scheduler, s->backend, &limits), &err);
 	bench_check(scheduler_model(s->scheduler, "m", s->folder, bench_dtype(weights), &s->model, &err), &err);
-	s->vocab = model_dimensions(served_model_model(s->model))->vocab;
+	s->vocab = model_dimensions(served_model_model(s->model))->outputs;
 	file_remove_tree(s->folder, NULL);
 }
 

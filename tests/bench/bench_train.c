@@ -137,7 +137,7 @@ int main(int argc, char **argv)
 		bench_check(model_narrow(r.model, &err), &err);
 	bench_check(optimizer_new(&r.optimizer, r.model, &options, &err), &err);
 	bench_check(model_plan(&r.plan, r.model, &spec, optimizer_gradients(r.optimizer), NULL, &err), &err);
-	write_inputs(r.plan, rows, length, model_dimensions(r.model)->vocab);
+	write_inputs(r.plan, rows, length, model_dimensions(r.model)->outputs);
 	write_input(r.plan, "rng", (int32_t[]){1, 0, 0, 0});
 	bench_times warm = {0};
 	steps(&r, 3, &warm);

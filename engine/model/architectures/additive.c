@@ -160,10 +160,13 @@ static void dims(const void *config, model_dims *out)
 {
 	const additive_config *c = config;
 	*out = (model_dims){
-	    .vocab = c->vocab,
+	    .inputs = c->vocab,
+	    .outputs = c->vocab,
 	    .hidden = c->hidden,
 	    .layers = c->layers,
 	    .heads = c->heads,
+	    .head = HEAD_VOCABULARY,
+	    .causal = true,
 	    .positions = c->learned ? c->positions : MODEL_UNBOUNDED,
 	    .trained = c->trained,
 	    .dropout = (float)c->dropout,

@@ -187,10 +187,13 @@ static void dims(const void *config, model_dims *out)
 {
 	const gpt2_config *c = config;
 	*out = (model_dims){
-	    .vocab = c->vocab,
+	    .inputs = c->vocab,
+	    .outputs = c->vocab,
 	    .hidden = c->hidden,
 	    .layers = c->layers,
 	    .heads = c->heads,
+	    .head = HEAD_VOCABULARY,
+	    .causal = true,
 	    .positions = c->positions,
 	    .trained = c->trained,
 	    .dropout = (float)fmax(c->resid, fmax(c->embd, c->attn)),

@@ -80,7 +80,7 @@ static void a_model_and_a_file_are_enough(void **state)
 	assert_string_equal(r.architecture->name, "additive");
 	assert_int_equal(r.dims.hidden, 128);
 	assert_int_equal(r.dims.layers, 6);
-	assert_int_equal(r.dims.vocab, 259);
+	assert_int_equal(r.dims.outputs, 259);
 	assert_int_equal(r.dims.positions, MODEL_UNBOUNDED);
 	assert_int_equal(r.dims.trained, 512);
 	assert_int_equal(r.options.sequence_length, 512);
@@ -133,7 +133,7 @@ static void gpt2_has_a_small_configuration_and_its_own_keys(void **state)
 	must_read(*state, &r, "{\"model\":\"gpt2\"}");
 	assert_string_equal(r.architecture->name, "gpt2");
 	assert_int_equal(r.dims.hidden, 128);
-	assert_int_equal(r.dims.vocab, 259);
+	assert_int_equal(r.dims.outputs, 259);
 	assert_int_equal(r.dims.positions, 512);
 	job_request_fini(&r);
 	must_read(*state, &r, "{\"model\":\"gpt2\",\"additive\":{\"sequence_length\":700,\"recompute\":true}}");

@@ -46,7 +46,7 @@ static void an_empty_configuration_has_the_documented_defaults(void **state)
 	assert_int_equal(fixture_config(&architecture_additive, "{}", &config, NULL), STATUS_OK);
 	architecture_additive.dims(config, &dims);
 	assert_int_equal(dims.hidden, 256);
-	assert_int_equal(dims.vocab, 32100);
+	assert_int_equal(dims.outputs, 32100);
 	assert_int_equal(dims.heads, 4);
 	assert_int_equal(dims.positions, 1024);
 	assert_int_equal(dims.layers, 4);

@@ -63,7 +63,7 @@ static void a_saved_model_opens_bit_for_bit(void **state)
 	assert_true(json_equal(a, b));
 	assert_ptr_equal(model_architecture(opened), &architecture_additive);
 	assert_ptr_equal(model_backend(opened), device);
-	assert_int_equal(model_dimensions(opened)->vocab, 37);
+	assert_int_equal(model_dimensions(opened)->outputs, 37);
 	json_decref(a);
 	json_decref(b);
 	model_free(saved);

@@ -232,7 +232,7 @@ static void a_checkpoint_is_a_complete_model_and_replaces_an_older_one(void **st
 	model *m;
 	tokenizer *tok;
 	assert_int_equal(model_open(&m, folder, DTYPE_F32, f->backend, NULL), STATUS_OK);
-	assert_int_equal(tokenizer_open(&tok, folder, model_dimensions(m)->vocab, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_open(&tok, folder, model_dimensions(m)->outputs, NULL), STATUS_OK);
 	float *x = fixture_weights(f, m), *y = fixture_weights(f, trainer_model(t));
 	assert_memory_equal(x, y, (size_t)model_arena_floats(m) * sizeof *x);
 	free(x);
