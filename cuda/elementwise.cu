@@ -1,10 +1,10 @@
-/* add, mul, gate, scale, scale_by, fill, cast, accumulate: one element of the result per element of the arguments.
+/* add, mul, gate, scale, scale_by, tanh, fill, cast, accumulate: one element of the result per element of the arguments.
  *
  * A thread takes 16 bytes of a tensor at a time, neighbours next to each other; what is left over (fewer elements than
  * fill 16 bytes) goes one by one. Tensors begin at multiples of 16 bytes whatever their width, so this holds for every
  * shape. An element is read before it is written, by the same thread, so a result may lie where an argument lay.
  *
- * Bytes per element, f32 / bf16: add, mul 12 / 6; gate 16 / 8; scale, scale_by 8 / 4; fill 4; cast 6; accumulate 12. */
+ * Bytes per element, f32 / bf16: add, mul 12 / 6; gate 16 / 8; scale, scale_by, tanh 8 / 4; fill 4; cast 6; accumulate 12. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 
@@ -28,6 +28,18 @@ template <class T> struct scaled {
 #pragma unroll
 		for (int i = 0; i < N; i++)
 			y.at[i] = __fmul_rn(by, y.at[i]);
+		return y;
+	}
+};
+
+template <class T> struct hyperbolic {
+	const T *x;
+	template <int N> __device__ __forceinline__ numbers<N> at(int64_t e) const
+	{
+		numbers<N> y = load<N>(x + e);
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			y.at[i] = tanhf(y.at[i]);
 		return y;
 	}
 };
@@ -110,6 +122,15 @@ status cuda_scale(backend *b, const op_call *call)
 status cuda_scale_by(backend *b, const op_call *call)
 {
 	return run_scaled(b, call, 0.0f, (const float *)call->in[1].data);
+}
+
+status cuda_tanh(backend *b, const op_call *call)
+{
+	return by_output(call, [&](auto *type) {
+		typedef std::remove_pointer_t<decltype(type)> T;
+		hyperbolic<T> f = {(const T *)call->in[0].data};
+		return cuda_elementwise(b, (T *)call->out[0].data, f, shape_count(call->out[0].shape));
+	});
 }
 
 status cuda_fill(backend *b, const op_call *call)

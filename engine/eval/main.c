@@ -385,7 +385,7 @@ static status make_plan(evaluation *e, error *err)
 	    .loss = true,
 	    .backward = e->options.gradients,
 	    .explain = rounds,
-	    .pooled = rounds,
+	    .activations = rounds,
 	    .bf16 = e->options.bf16,
 	    .logits = e->options.loss_only ? LOGITS_NONE : LOGITS_ALL,
 	    .smoothing = (float)e->options.smoothing,

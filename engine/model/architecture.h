@@ -32,6 +32,7 @@ typedef struct model_dims {
 	head_kind head;
 	bool causal;       /* no token depends on later ones, so sessions can read it token by token */
 	int64_t positions; /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
+	int64_t first_row; /* of the position table: that of position 0 */
 	int64_t trained;   /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
 	float dropout;
 } model_dims;

@@ -54,11 +54,13 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	return b;
 }
 
-value builder_embed(const builder *b, const char *words, int64_t padding_row, const char *places)
+value builder_embed(const builder *b, const char *words, int64_t padding_row, float scale, const char *places)
 {
 	shape tokens = SHAPE2(b->spec->phase == PHASE_READ ? 1 : b->spec->batch, b->spec->length);
 	value ids = input(b->g, PORT_TOKENS, tokens);
 	value embedded = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
+	if (scale != 1)
+		embedded = op_scale(b->g, embedded, scale);
 	if (!places)
 		return embedded;
 	value positions = input(b->g, PORT_POSITIONS, tokens);
@@ -192,7 +194,7 @@ void builder_vocabulary(const builder *b, value h, value weight, value bias, flo
 		add_loss(b, h, weight, bias, alpha, SHAPE2(spec->batch, spec->length));
 }
 
-void builder_classes(builder *b, value h, pooling pool, float dropout, value weight, value bias)
+void builder_classes(builder *b, value h, pooling pool, float dropout, const char *inner, const char *out)
 {
 	const forward_spec *spec = b->spec;
 	if (spec->embedding != POOL_NONE)
@@ -200,8 +202,10 @@ void builder_classes(builder *b, value h, pooling pool, float dropout, value wei
 	if (spec->logits == LOGITS_NONE && !spec->loss)
 		return;
 	value row = builder_dropout(b, pool_rows(b, h, pool), dropout);
+	row = builder_dropout(b, op_tanh(b->g, builder_linear(b, row, "%s", inner)), dropout);
 	if (spec->logits != LOGITS_NONE)
-		name_output(b, op_linear(b->g, row, weight, bias, 1), PORT_LOGITS);
+		name_output(b, builder_linear(b, row, "%s", out), PORT_LOGITS);
 	if (spec->loss)
-		add_loss(b, row, weight, bias, 1, SHAPE1(spec->batch));
+		add_loss(b, row, builder_parameter(b, "%s.weight", out), builder_parameter(b, "%s.bias", out), 1,
+		         SHAPE1(spec->batch));
 }

@@ -48,14 +48,15 @@ int64_t builder_state(const builder *b, const char *format, ...) __attribute__((
 /* Before the first layer, between layers and after the last: with spec->recompute, what a layer computes is not kept
  * for the backward. */
 void builder_boundary(const builder *b);
-/* words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names; places may be NULL. The look-up
- * of row `padding_row` has no gradient (-1: none is like that). */
-value builder_embed(const builder *b, const char *words, int64_t padding_row, const char *places);
+/* scale · words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names; places may be NULL. The
+ * look-up of row `padding_row` has no gradient (-1: none is like that). */
+value builder_embed(const builder *b, const char *words, int64_t padding_row, float scale, const char *places);
 /* Name an activation as an output, as f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The outputs that the spec asks for, of a head with logits = alpha (h weightᵀ + bias); bias may be VALUE_NONE.
- * builder_vocabulary: for each token. builder_classes: for each sequence, of what `pool` makes of it, with dropout. */
+/* The outputs that the spec asks for, of logits = alpha (h weightᵀ + bias) for each token; bias may be VALUE_NONE. */
 void builder_vocabulary(const builder *b, value h, value weight, value bias, float alpha);
-void builder_classes(builder *b, value h, pooling pool, float dropout, value weight, value bias);
+/* The outputs that the spec asks for, for each sequence, of logits = out(dropout(tanh(inner(dropout(p))))) with p what
+ * `pool` makes of h: two dropout sites. */
+void builder_classes(builder *b, value h, pooling pool, float dropout, const char *inner, const char *out);
 
 #endif

@@ -157,6 +157,44 @@ int64_t config_trained(config_reader *r, int64_t fallback, int64_t max)
 	return config_integer(r, CONFIG_TRAINED, fallback, 1, max);
 }
 
+/* choices as words: "a", "b" or "c". */
+static void list_choices(const char *const *choices, char *out, size_t size)
+{
+	int n = 0, at = 0;
+	while (choices[n])
+		n++;
+	for (int i = 0; i < n && (size_t)at < size; i++)
+		at += snprintf(out + at, size - (size_t)at, "%s\"%s\"",
+		               i == 0       ? ""
+		               : i == n - 1 ? " or "
+		                            : ", ",
+		               choices[i]);
+}
+
+static int choose(config_reader *r, const char *key, const char *const *choices, int fallback)
+{
+	const json_t *json = json_object_get(r->json, key);
+	const char *name = json ? json_string_value(json) : choices[fallback];
+	for (int i = 0; name && choices[i]; i++)
+		if (strcmp(name, choices[i]) == 0)
+			return i;
+	char words[256] = "";
+	list_choices(choices, words, sizeof words);
+	config_fail(r, key, "%s must be %s", key, words);
+	return fallback;
+}
+
+int config_choice(config_reader *r, const char *key, const char *const *choices)
+{
+	return choose(r, key, choices, 0);
+}
+
+bool config_positions(config_reader *r, bool fallback)
+{
+	static const char *const kinds[] = {"none", "learned", NULL};
+	return choose(r, "position_embedding", kinds, fallback) == 1;
+}
+
 bool config_set_missing(json_t *json, const char *key, json_t *fallback)
 {
 	if (!json_object_get(json, key))

@@ -37,6 +37,11 @@ bool config_bool(config_reader *r, const char *key, bool fallback);
  */
 int64_t config_trained(config_reader *r, int64_t fallback, int64_t max);
 
+/* The index of a key's value in choices (NULL-terminated), of which the first is the default. */
+int config_choice(config_reader *r, const char *key, const char *const *choices);
+/* "position_embedding": does the model have a table of positions ("learned") or none ("none")? */
+bool config_positions(config_reader *r, bool fallback);
+
 /* Give a key of an object a value (taken over, also on failure) unless it has one. False: out of memory. */
 bool config_set_missing(json_t *json, const char *key, json_t *fallback);
 

@@ -24,7 +24,7 @@ static status write_series(plan *p, port_role role, int64_t first, int64_t step,
 		return STATUS_NOMEM;
 	for (int64_t i = 0; i < count; i++) {
 		int64_t x = first + step * (i % period);
-		data[i] = d ? position_row(policy, x, d->positions) : (int32_t)x;
+		data[i] = d ? position_row(d, policy, x) : (int32_t)x;
 	}
 	status s = plan_write(p, v, data);
 	free(many);

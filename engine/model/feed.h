@@ -13,11 +13,11 @@ typedef enum position_policy {
 	POSITION_WRAP   /* begin again */
 } position_policy;
 
-static inline int32_t position_row(position_policy policy, int64_t position, int64_t rows)
+static inline int32_t position_row(const model_dims *d, position_policy policy, int64_t position)
 {
-	if (position < rows)
-		return (int32_t)position;
-	return (int32_t)(policy == POSITION_WRAP ? position % rows : rows - 1);
+	if (position >= d->positions)
+		position = policy == POSITION_WRAP ? position % d->positions : d->positions - 1;
+	return (int32_t)(d->first_row + position);
 }
 
 /* data: as the port's type and shape want it. */

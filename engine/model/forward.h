@@ -37,7 +37,7 @@ typedef struct forward_spec {
 	bool backward;         /* gradients of all parameters as outputs "grad.NAME" */
 	bool recompute;        /* with backward: activations of a layer are computed again instead of kept */
 	bool explain;          /* what the mixers give for explanations, as outputs */
-	bool pooled;           /* pooled vectors as outputs too */
+	bool activations;      /* vectors inside the layers as outputs too */
 	bool bf16;             /* matrices and tables are read, and activations kept, in bf16; PHASE_SCORE only */
 	bool maxima;           /* with LOGITS_LAST: their maxima as an output, where the backend gives them */
 	logits_rows logits;

@@ -205,7 +205,7 @@ status served_part_prepare(served_part *p, int64_t adjusts, error *err)
 /* Rows that are not needed read nothing, into slot 0, and their logits are those of token 0. */
 static void fill(served_part *p, const served_model *m, const served_row *rows, int n_rows)
 {
-	int64_t positions = model_dimensions(m->model)->positions;
+	const model_dims *dims = model_dimensions(m->model);
 	int32_t uploaded = (int32_t)(inputs_at(m) / sizeof(int32_t)), at = 0;
 	memset(p->staging[0], 0, p->at[INPUT_SETTING]);
 	for (int i = 0; i < n_rows; i++) {
@@ -215,7 +215,7 @@ static void fill(served_part *p, const served_model *m, const served_row *rows, 
 		if (r->from < 0)
 			memcpy(p->staging[INPUT_IDS] + at, r->tokens, (size_t)r->count * sizeof(int32_t));
 		for (int64_t t = 0; t < r->count; t++)
-			p->staging[INPUT_POSITION_IDS][at + t] = position_row(r->policy, r->position + t, positions);
+			p->staging[INPUT_POSITION_IDS][at + t] = position_row(dims, r->policy, r->position + t);
 		p->staging[INPUT_SLOT][i] = r->slot;
 		p->staging[INPUT_POSITION][i] = (int32_t)r->position;
 		p->staging[INPUT_LENGTH][i] = (int32_t)r->count;

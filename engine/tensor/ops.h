@@ -55,6 +55,9 @@ value op_scale(graph *g, value x, float factor);
 /* scale_by: y = s · x, x [real], s a scalar f32 tensor. */
 value op_scale_by(graph *g, value x, value s);
 
+/* tanh: y = tanh x, [real]. */
+value op_tanh(graph *g, value x);
+
 /* sum_rows: y[j] = factor · Σ_rows x[row, j]; x […, D] [real] -> [D] f32. */
 value op_sum_rows(graph *g, value x, float factor);
 

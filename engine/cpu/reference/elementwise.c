@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "engine/cpu/reference/reference.h"
 
 /* y = a + b */
@@ -53,6 +55,17 @@ status reference_scale_by(backend *unused, const op_call *call)
 	float *y = call->out[0].data;
 	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
 		y[i] = *s * x[i];
+	return STATUS_OK;
+}
+
+/* y = tanh x */
+status reference_tanh(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const float *x = call->in[0].data;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		y[i] = (float)tanh((double)x[i]);
 	return STATUS_OK;
 }
 

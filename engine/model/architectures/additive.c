@@ -72,17 +72,6 @@ static int64_t count_parameters(const additive_config *c)
 	return c->vocab * (d + 1) + (c->learned ? c->positions * d : 0) + 2 * d + c->layers * layer;
 }
 
-/* Configurations of the reference ecosystem lack the key: their models have the table. */
-static bool read_learned(config_reader *r)
-{
-	const json_t *kind = json_object_get(r->json, "position_embedding");
-	const char *name = kind ? json_string_value(kind) : "learned";
-	bool none = name && strcmp(name, "none") == 0;
-	if (!none && !(name && strcmp(name, "learned") == 0))
-		config_fail(r, "position_embedding", "position_embedding must be \"none\" or \"learned\"");
-	return !none;
-}
-
 static void set_layers(additive_config *c)
 {
 	for (int64_t l = 0; l < c->layers; l++)
@@ -108,7 +97,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->vocab = config_integer(&r, "vocab_size", 32100, 1, MAX_ROWS);
 	c->heads = config_integer(&r, "n_heads", 4, 1, MAX_HIDDEN);
 	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
-	c->learned = read_learned(&r);
+	c->learned = config_positions(&r, true); /* the reference's have the table and lack the key */
 	c->trained = config_trained(&r, c->positions, c->learned ? c->positions : MODEL_UNBOUNDED);
 	c->layers = config_integer(&r, "n_layer", 4, 1, ARCHITECTURE_MAX_LAYERS);
 	c->local = config_bool(&r, "use_local_att", true);
@@ -231,7 +220,7 @@ static void forward(const void *config, builder *b)
 {
 	const additive_config *c = config;
 	/* Row 0 is the padding token's. */
-	value h = builder_embed(b, "word_embedding.weight", 0, c->learned ? POSITION_TABLE : NULL);
+	value h = builder_embed(b, "word_embedding.weight", 0, 1, c->learned ? POSITION_TABLE : NULL);
 	h = builder_layernorm(b, h, LAYERNORM_EPS, "fastformer_model.LayerNorm");
 	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);

@@ -268,7 +268,7 @@ static value layer_forward(builder *b, const gpt2_config *c, int l, value h)
 static void forward(const void *config, builder *b)
 {
 	const gpt2_config *c = config;
-	value h = builder_embed(b, PREFIX "wte.weight", -1, PREFIX "wpe.weight");
+	value h = builder_embed(b, PREFIX "wte.weight", -1, 1, PREFIX "wpe.weight");
 	h = builder_dropout(b, h, (float)c->embd);
 	builder_boundary(b);
 	for (int l = 0; l < c->layers; l++, builder_boundary(b))

@@ -40,7 +40,7 @@ static value attend(builder *b, const additive_options *o, int layer, int round,
 		graph_output(b->g, a.score, "layers.%d.%s.score", layer, rounds[round]);
 		graph_output(b->g, a.log_normalizer, "layers.%d.%s.log_normalizer", layer, rounds[round]);
 	}
-	if (b->spec->pooled)
+	if (b->spec->activations)
 		builder_output(b, a.pooled, "layers.%d.%s.pooled", layer, rounds[round]);
 	return a.pooled;
 }

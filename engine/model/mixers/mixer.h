@@ -52,4 +52,16 @@ typedef struct softmax_options {
 } softmax_options;
 extern const mixer mixer_softmax;
 
+/* Linear attention (Katharopoulos et al. 2020, elu + 1), causal or over the whole sequence:
+ *   y = A(x W_qᵀ + b, x W_kᵀ + b, x W_vᵀ + b) W_oᵀ + b
+ * A is op_linear_attention or, causal only, op_linear_stream. The state is S and z of each head. Parameters: q_proj,
+ * k_proj, v_proj, out_proj [D, D], with biases where wanted. No dropout site. */
+typedef struct linear_options {
+	int64_t hidden, heads;
+	bool causal, bias;
+	bool reads_padding;       /* masked tokens count like others */
+	double std, residual_std; /* of out_proj */
+} linear_options;
+extern const mixer mixer_linear;
+
 #endif

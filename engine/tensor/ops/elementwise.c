@@ -1,4 +1,4 @@
-/* add, mul, gate, scale, scale_by, fill: one output element per input element. */
+/* add, mul, gate, scale, scale_by, tanh, fill: one output element per input element. */
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -118,6 +118,30 @@ status op_scale_backward(graph *g, const op_node *node)
 {
 	const scale_params *p = node->params;
 	graph_accumulate(g, node->in[0], op_scale(g, graph_output_gradient(g, node, 0), p->factor));
+	return STATUS_OK;
+}
+
+/* --- tanh ----------------------------------------------------------------------- */
+
+value op_tanh(graph *g, value x)
+{
+	value out;
+	graph_apply(g, OP_tanh, &x, 1, NULL, &out);
+	return out;
+}
+
+status op_tanh_check(op_call *call, error *err)
+{
+	TRY(check_real(call, 0, "x", err));
+	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	return STATUS_OK;
+}
+
+/* dx = dy (1 - y²) */
+status op_tanh_backward(graph *g, const op_node *node)
+{
+	value y = node->out[0], dy = graph_output_gradient(g, node, 0);
+	graph_accumulate(g, node->in[0], op_gate(g, dy, op_scale(g, op_mul(g, dy, y), -1), y));
 	return STATUS_OK;
 }
 

@@ -61,8 +61,12 @@ static void read_outputs(plan *p, outputs *out)
 /* mask may be NULL. */
 static void run_parallel(const fixture *f, const int32_t *ids, const int32_t *mask, outputs *out)
 {
-	const forward_spec spec = {
-	    .batch = B, .length = N, .masked = mask != NULL, .explain = true, .pooled = true, .logits = LOGITS_ALL};
+	const forward_spec spec = {.batch = B,
+	                           .length = N,
+	                           .masked = mask != NULL,
+	                           .explain = true,
+	                           .activations = true,
+	                           .logits = LOGITS_ALL};
 	int32_t positions[B * N];
 	plan *p = fixture_plan(f->model, &spec, NULL, NULL);
 	fill_positions(positions, B, N, 0);
@@ -188,7 +192,7 @@ static stream stream_new(const fixture *f, int64_t chunk, logits_rows logits)
 	                           .phase = PHASE_STEP,
 	                           .slots = SLOTS,
 	                           .explain = all,
-	                           .pooled = all,
+	                           .activations = all,
 	                           .logits = logits};
 	assert_int_equal(f->backend->allocate(f->backend, pool_bytes(f), (void **)&s.pool), STATUS_OK);
 	float *junk = malloc(pool_bytes(f));

@@ -171,7 +171,7 @@ static void a_forward_is_close_to_fp32_and_gives_f32(void **state)
 		model *m = narrowed(makers[i]);
 		bool rounds = model_explainer(m) != NULL;
 		forward_spec spec = {.batch = BATCH, .length = LENGTH, .loss = true, .logits = LOGITS_ALL};
-		spec.explain = spec.pooled = rounds;
+		spec.explain = spec.activations = rounds;
 		plan *wide = fixture_plan(m, &spec, NULL, NULL);
 		spec.bf16 = true;
 		plan *p = fixture_plan(m, &spec, NULL, NULL);

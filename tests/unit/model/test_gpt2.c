@@ -420,7 +420,7 @@ static void a_matrix_the_other_way_round_is_misshapen(void **state)
 static void fill_positions(int32_t *positions, int64_t length, int64_t first)
 {
 	for (int64_t i = 0; i < B * length; i++)
-		positions[i] = position_row(POSITION_WRAP, first + i % length, POSITIONS);
+		positions[i] = (int32_t)((first + i % length) % POSITIONS);
 }
 
 /* mask may be NULL. */
@@ -633,7 +633,7 @@ static void there_are_no_importance_weights(void **state)
 {
 	(void)state;
 	static const forward_spec specs[] = {{.batch = 1, .length = 2, .explain = true},
-	                                     {.batch = 1, .length = 2, .pooled = true}};
+	                                     {.batch = 1, .length = 2, .activations = true}};
 	model *m = random_model();
 	assert_null(model_explainer(m));
 	for (int i = 0; i < 2; i++) {

@@ -242,7 +242,7 @@ static void the_flags_of_a_spec_decide_what_a_plan_has(void **state)
 	    {{.batch = 1, .length = 2, .explain = true},
 	     "layers.0.query.score layers.2.key.log_normalizer ",
 	     "layers.0.query.pooled layers.3.query.score "},
-	    {{.batch = 1, .length = 2, .pooled = true},
+	    {{.batch = 1, .length = 2, .activations = true},
 	     "layers.0.query.pooled layers.2.key.pooled ",
 	     "layers.0.query.score "},
 	};

@@ -81,6 +81,11 @@ static void build_scale(graph *g, const int64_t *arg) /* rows, width */
 	op_scale(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), -1.75f);
 }
 
+static void build_tanh(graph *g, const int64_t *arg) /* rows, width */
+{
+	op_tanh(g, real(g, arg, "x wide", SHAPE2(arg[0], arg[1])));
+}
+
 static void build_scale_by(graph *g, const int64_t *arg) /* rows, width */
 {
 	op_scale_by(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), f32(g, "s", SHAPE0()));
@@ -398,6 +403,7 @@ static const op_case cases[] = {
     {OP_mul, "by itself", build_square, {3, 5}, 0, 0, 1e-7, 1e-7, STEP},
     ELEMENTWISE(OP_gate, build_gate, 3e-7, STEP),
     ELEMENTWISE(OP_scale, build_scale, 1e-7, STEP),
+    ELEMENTWISE(OP_tanh, build_tanh, 1e-6, STEP),
     ELEMENTWISE(OP_scale_by, build_scale_by, 1e-7, 0),
     ELEMENTWISE(OP_gelu, build_gelu, 1e-6, STEP),
     ELEMENTWISE(OP_gelu_grad, build_gelu_grad, 2e-6, 0),
