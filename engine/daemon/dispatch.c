@@ -4,18 +4,18 @@
 
 #include <string.h>
 
-#include "engine/daemon/completions.h"
-#include "engine/daemon/engine.h"
-#include "engine/daemon/explanations.h"
-#include "engine/daemon/files.h"
-#include "engine/daemon/idempotency.h"
-#include "engine/daemon/jobs.h"
+#include "engine/daemon/generation/completions.h"
+#include "engine/daemon/generation/explanations.h"
+#include "engine/daemon/generation/tokens.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/library/files.h"
+#include "engine/daemon/library/models.h"
+#include "engine/daemon/library/storage.h"
 #include "engine/daemon/metrics.h"
-#include "engine/daemon/models.h"
-#include "engine/daemon/sessions.h"
-#include "engine/daemon/storage.h"
-#include "engine/daemon/tokens.h"
-#include "engine/daemon/visits.h"
+#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/sessions/sessions.h"
+#include "engine/daemon/sessions/visits.h"
 #include "proto/schema.h"
 
 enum { HAS_ID = 1, UPLOAD = 2, KEYED = 4 /* takes an idempotency key */ };

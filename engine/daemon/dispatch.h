@@ -2,7 +2,7 @@
 #ifndef ENGINE_DAEMON_DISPATCH_H
 #define ENGINE_DAEMON_DISPATCH_H
 
-#include "engine/daemon/stream.h"
+#include "engine/daemon/net/stream.h"
 
 /* Check the request against its method's row and hand it to the handler, or answer the error. */
 void dispatch_request(stream *s, const char *method);

@@ -1,6 +1,6 @@
 /* The stages of stopping are looked at every ENGINE_STOP_TICK_MS instead of being chained by callbacks: each is
  * a condition that is simply true at some point, whatever order things end in. */
-#include "engine/daemon/engine.h"
+#include "engine/daemon/requests/engine.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -9,15 +9,15 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/admission.h"
-#include "engine/daemon/cards.h"
-#include "engine/daemon/connection.h"
-#include "engine/daemon/device.h"
-#include "engine/daemon/idempotency.h"
-#include "engine/daemon/jobs.h"
-#include "engine/daemon/listener.h"
-#include "engine/daemon/sessions.h"
-#include "engine/daemon/storage.h"
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/generation/admission.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/library/storage.h"
+#include "engine/daemon/net/connection.h"
+#include "engine/daemon/net/listener.h"
+#include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/sessions/sessions.h"
 #include "proto/short_slice.h"
 
 enum { ENGINE_STOP_TICK_MS = 10 };

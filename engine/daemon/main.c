@@ -9,9 +9,9 @@
 #include "engine/base/log.h"
 #include "engine/base/reserve.h"
 #include "engine/cpu/threads.h"
-#include "engine/daemon/engine.h"
 #include "engine/daemon/maintenance.h"
-#include "engine/daemon/sessions.h"
+#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/sessions/sessions.h"
 #include "proto/json_memory.h"
 #include "proto/options.h"
 

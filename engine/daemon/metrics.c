@@ -2,12 +2,12 @@
 #include "engine/daemon/metrics.h"
 
 #include "engine/base/clock.h"
-#include "engine/daemon/device.h"
-#include "engine/daemon/engine.h"
-#include "engine/daemon/jobs.h"
-#include "engine/daemon/listener.h"
-#include "engine/daemon/sessions.h"
-#include "engine/daemon/storage.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/library/storage.h"
+#include "engine/daemon/net/listener.h"
+#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/sessions/sessions.h"
 
 static double uptime(const engine *e)
 {

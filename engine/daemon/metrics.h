@@ -2,7 +2,7 @@
 #ifndef ENGINE_DAEMON_METRICS_H
 #define ENGINE_DAEMON_METRICS_H
 
-#include "engine/daemon/stream.h"
+#include "engine/daemon/net/stream.h"
 
 void metrics_status(stream *s);
 void metrics_read(stream *s);

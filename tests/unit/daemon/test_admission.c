@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "engine/daemon/admission.h"
+#include "engine/daemon/generation/admission.h"
 
 enum { SLOTS = 8, MAX = 64 };
 

@@ -15,10 +15,10 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/cpu/cpu.h"
-#include "engine/daemon/cards.h"
-#include "engine/daemon/device.h"
-#include "engine/daemon/jobs.h"
-#include "engine/daemon/sessions.h"
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/sessions/sessions.h"
 
 /* The CPU backend with a linear layer that fails once, `countdown` layers from now (0: never). */
 static backend_kernel honest_linear;

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "engine/base/clock.h"
-#include "engine/daemon/executor.h"
+#include "engine/daemon/compute/executor.h"
 
 /* Written by the executor thread, read by the test while it runs. */
 struct device {

@@ -11,9 +11,9 @@
 
 #include "engine/base/file.h"
 #include "engine/base/log.h"
-#include "engine/daemon/engine.h"
-#include "engine/daemon/files.h"
-#include "engine/daemon/jobs.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/library/files.h"
+#include "engine/daemon/requests/engine.h"
 
 enum { HOUR = 3600 };
 

@@ -12,8 +12,8 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/device.h"
-#include "engine/daemon/job_request.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/job_request.h"
 
 typedef struct fixture {
 	engine *engine;

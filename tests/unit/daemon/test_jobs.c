@@ -14,13 +14,13 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/cards.h"
-#include "engine/daemon/device.h"
-#include "engine/daemon/job_removal.h"
-#include "engine/daemon/job_state.h"
-#include "engine/daemon/jobs.h"
-#include "engine/daemon/jobs_private.h"
-#include "engine/daemon/sessions.h"
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/job_removal.h"
+#include "engine/daemon/jobs/job_state.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/sessions/sessions.h"
 
 typedef struct fixture {
 	engine *engine;

@@ -15,10 +15,10 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/cards.h"
-#include "engine/daemon/device.h"
-#include "engine/daemon/jobs.h"
-#include "engine/daemon/sessions.h"
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/disk.h"
 
 enum { STEPS = 24, PATIENCE_SECONDS = 60 };

@@ -13,12 +13,12 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/cards.h"
-#include "engine/daemon/job_document.h"
-#include "engine/daemon/job_state.h"
-#include "engine/daemon/jobs.h"
-#include "engine/daemon/jobs_private.h"
-#include "engine/daemon/sessions.h"
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/jobs/job_state.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/allocations.h"
 
 enum { MAX_ALLOCATIONS = 20000, STEPS = 7 }; /* in one change; between two that are tried */

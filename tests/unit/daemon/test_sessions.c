@@ -16,7 +16,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/sessions.h"
+#include "engine/daemon/sessions/sessions.h"
 
 /* Seconds by which each clock is ahead of the machine's. */
 static int64_t wall_ahead, monotonic_ahead;

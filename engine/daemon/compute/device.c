@@ -1,0 +1,347 @@
+#include "engine/daemon/compute/device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/cpu/cpu.h"
+#include "engine/daemon/jobs/training.h"
+
+const double device_tick_bounds[DEVICE_TICK_BUCKETS] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
+                                                        0.05,   0.1,   0.2,   0.5,   1,    5};
+
+struct device {
+	device_options options;
+	backend *backend;          /* serves */
+	backend *training_backend; /* a stream of its own in the background where there are streams, else the same */
+	scheduler *scheduler;      /* NULL only while the device could not be opened again */
+	struct training *training;
+	uint64_t retry_ns; /* when to try to open it again */
+	char name[16], description[96];
+	bool bf16;
+	/* Loading. Of this turn: was a load asked for, has it had its time, and which one has failed. */
+	bool asked, spent;
+	char failed_id[SCHEDULER_ID_BYTES]; /* "": none */
+	error failed;
+	pthread_mutex_t mutex; /* guards shared */
+	device_stats stats, shared;
+};
+
+enum { DEVICE_RETRY_NS = 1000000000 };
+
+/* --- opening ------------------------------------------------------------------- */
+
+static status open_backends(device *d, error *err)
+{
+	const device_options *o = &d->options;
+	backend_options where = {.device = o->device};
+	TRY(backend_open(&d->backend, o->backend, &where, o->cpu, o->threads, err));
+	d->training_backend = d->backend;
+	if (d->backend->host_memory)
+		return STATUS_OK;
+	where.background = true;
+	return backend_open(&d->training_backend, d->backend->name, &where, o->cpu, o->threads, err);
+}
+
+static void close_backends(device *d)
+{
+	if (d->training_backend != d->backend)
+		backend_close(d->training_backend);
+	backend_close(d->backend);
+	d->backend = d->training_backend = NULL;
+}
+
+/* Rows of a step when no option sets them: a device takes hardly longer for many than for one, a CPU in
+ * proportion. */
+enum { BATCH_ON_CPU = 64, BATCH_ON_DEVICE = 256 };
+
+static status start(device *d, error *err)
+{
+	status s = open_backends(d, err);
+	scheduler_limits limits = d->options.limits;
+	if (s == STATUS_OK && limits.max_batch == 0)
+		limits.max_batch = d->backend->host_memory ? BATCH_ON_CPU : BATCH_ON_DEVICE;
+	if (s == STATUS_OK)
+		s = scheduler_new(&d->scheduler, d->backend, &limits);
+	if (s == STATUS_OK)
+		return s;
+	close_backends(d);
+	return error_set(err, s, NULL, "cannot set up the scheduler: %s", status_text(s));
+}
+
+status device_open(device **out, const device_options *options, error *err)
+{
+	*out = NULL;
+	device *d = memory_new(1, sizeof *d);
+	if (!d)
+		return STATUS_NOMEM;
+	d->options = *options;
+	if (!d->options.cpu)
+		d->options.cpu = cpu_open;
+	pthread_mutex_init(&d->mutex, NULL);
+	status s = start(d, err);
+	if (s != STATUS_OK) {
+		device_close(d);
+		return s;
+	}
+	d->bf16 = d->backend->bf16;
+	snprintf(d->name, sizeof d->name, "%s", d->backend->name);
+	snprintf(d->description, sizeof d->description, "%s", d->backend->device);
+	*out = d;
+	return STATUS_OK;
+}
+
+void device_close(device *d)
+{
+	if (!d)
+		return;
+	scheduler_free(d->scheduler);
+	close_backends(d);
+	pthread_mutex_destroy(&d->mutex);
+	free(d);
+}
+
+const char *device_backend_name(const device *d)
+{
+	return d->name;
+}
+
+const char *device_description(const device *d)
+{
+	return d->description;
+}
+
+bool device_bf16(const device *d)
+{
+	return d->bf16;
+}
+
+/* --- the snapshot ---------------------------------------------------------------- */
+
+void device_snapshot(device *d, device_stats *out)
+{
+	pthread_mutex_lock(&d->mutex);
+	*out = d->shared;
+	pthread_mutex_unlock(&d->mutex);
+}
+
+/* Forget the models that the scheduler has unloaded meanwhile. */
+static void prune_loaded(device *d)
+{
+	int kept = 0;
+	for (int i = 0; i < d->stats.n_loaded; i++)
+		if (d->scheduler && scheduler_model_loaded(d->scheduler, d->stats.loaded[i]))
+			memmove(d->stats.loaded[kept++], d->stats.loaded[i], SCHEDULER_ID_BYTES);
+	d->stats.n_loaded = kept;
+}
+
+static void publish(device *d)
+{
+	if (d->scheduler)
+		scheduler_stats_read(d->scheduler, &d->stats.scheduler);
+	pthread_mutex_lock(&d->mutex);
+	d->shared = d->stats;
+	pthread_mutex_unlock(&d->mutex);
+}
+
+static void publish_loaded(device *d)
+{
+	prune_loaded(d);
+	publish(d);
+}
+
+/* --- models and training ------------------------------------------------------- */
+
+backend *device_training_backend(device *d)
+{
+	return d->training_backend;
+}
+
+scheduler *device_scheduler(device *d)
+{
+	return d->scheduler;
+}
+
+/* Whatever is wrong with the folder of a stored model is damage, and not what the client asked for. */
+static status blame_storage(const char *id, status s, error *err)
+{
+	if (s == STATUS_OK || s == STATUS_BUSY || s == STATUS_CONFLICT || s == STATUS_NOMEM || s == STATUS_DEVICE)
+		return s;
+	error why = ERROR_INIT;
+	error_set(&why, STATUS_STORAGE, "model", "the model \"%s\" cannot be loaded: %.250s", id,
+	          err->message[0] ? err->message : status_text(s));
+	log_line(LOG_ERROR, "%s", why.message);
+	*err = why;
+	return STATUS_STORAGE;
+}
+
+/* The scheduler has the model now, or has unloaded it to load it with other weights. */
+static void note_models(device *d, const char *id, bool loaded)
+{
+	prune_loaded(d);
+	bool known = false;
+	for (int i = 0; i < d->stats.n_loaded; i++)
+		known |= strcmp(d->stats.loaded[i], id) == 0;
+	if (loaded && !known && d->stats.n_loaded < DEVICE_MAX_MODELS)
+		snprintf(d->stats.loaded[d->stats.n_loaded++], SCHEDULER_ID_BYTES, "%s", id);
+	publish(d);
+}
+
+/* What the tasks of this turn that wait for this model are to be answered. */
+static void keep_failure(device *d, const char *id, status s, const error *err)
+{
+	snprintf(d->failed_id, sizeof d->failed_id, "%s", id);
+	d->failed = *err;
+	error_set(&d->failed, s, NULL, "%s", status_text(s));
+}
+
+bool device_prepare(device *d, const char *id, const char *folder, dtype weights)
+{
+	if (!d->scheduler || strcmp(d->failed_id, id) == 0)
+		return true;
+	bool loaded = scheduler_model_loaded(d->scheduler, id);
+	if (d->spent && !loaded)
+		return false;
+	for (uint64_t began = clock_ns(); clock_ns() - began < DEVICE_LOAD_NS; loaded = false) {
+		served_model *m;
+		error err = ERROR_INIT;
+		status s = scheduler_model_step(d->scheduler, id, folder, weights, &m, &err);
+		s = blame_storage(id, s, &err);
+		if (s != STATUS_OK)
+			keep_failure(d, id, s, &err);
+		if ((m && !loaded) || s != STATUS_OK)
+			note_models(d, id, m != NULL);
+		if (m || s != STATUS_OK)
+			return true;
+		if (!scheduler_model_loading(d->scheduler, id))
+			return false; /* another one is first */
+		d->asked = true;
+	}
+	d->spent = true;
+	return false;
+}
+
+status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err)
+{
+	*out = NULL;
+	if (!d->scheduler)
+		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
+	if (strcmp(d->failed_id, id) == 0)
+		return error_set(err, d->failed.status, d->failed.param, "%s", d->failed.message);
+	error why = ERROR_INIT;
+	bool loaded = scheduler_model_loaded(d->scheduler, id);
+	status s = blame_storage(id, scheduler_model(d->scheduler, id, folder, weights, out, &why), &why);
+	if (s != STATUS_OK || !loaded)
+		note_models(d, id, s == STATUS_OK);
+	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", error_message(&why));
+}
+
+/* A turn is over: who asks next begins anew. */
+static void end_turn(device *d)
+{
+	if (d->scheduler && !d->asked)
+		scheduler_model_abandon(d->scheduler);
+	d->asked = d->spent = false;
+	d->failed_id[0] = 0;
+	d->failed = (error)ERROR_INIT;
+}
+
+status device_unload(device *d, const char *id, error *err)
+{
+	if (!d->scheduler)
+		return STATUS_OK;
+	status s = scheduler_model_unload(d->scheduler, id, err);
+	publish_loaded(d);
+	return s;
+}
+
+void device_train(device *d, struct training *t)
+{
+	d->training = t;
+	if (!t)
+		d->stats.training_tokens_per_second = 0;
+	publish(d);
+}
+
+struct training *device_training(device *d)
+{
+	return d->training;
+}
+
+void device_count_training(device *d, int64_t steps, int64_t tokens, double tokens_per_second)
+{
+	d->stats.training_steps += (uint64_t)steps;
+	d->stats.training_tokens += (uint64_t)tokens;
+	d->stats.training_tokens_per_second = tokens_per_second;
+	publish(d);
+}
+
+/* --- turns --------------------------------------------------------------------- */
+
+/* Everything on the device is gone; begin anew. Generations have been told by the scheduler. */
+static void restart(device *d)
+{
+	error err = ERROR_INIT;
+	if (d->training)
+		training_lose(d->training, d);
+	scheduler_free(d->scheduler);
+	d->scheduler = NULL;
+	close_backends(d);
+	d->stats.restarts++;
+	if (start(d, &err) == STATUS_OK) {
+		log_line(LOG_WARN, "the compute device failed and was opened again");
+	} else {
+		log_line(LOG_ERROR, "the compute device failed: %s", error_message(&err));
+		d->retry_ns = clock_ns() + DEVICE_RETRY_NS;
+	}
+	publish_loaded(d);
+}
+
+static void count_tick(device *d, double seconds)
+{
+	int bucket = 0;
+	while (bucket < DEVICE_TICK_BUCKETS && seconds > device_tick_bounds[bucket])
+		bucket++;
+	d->stats.tick_count[bucket]++;
+	d->stats.tick_seconds += seconds;
+}
+
+static bool foreground(device *d)
+{
+	end_turn(d);
+	if (!d->scheduler) {
+		struct timespec pause = {0, 10000000};
+		if (clock_ns() >= d->retry_ns)
+			restart(d);
+		else
+			nanosleep(&pause, NULL); /* and look at the tasks again: they are answered meanwhile */
+		return true;
+	}
+	if (!scheduler_runnable(d->scheduler)) {
+		publish(d); /* what the tasks before this turn have changed, such as a session deleted */
+		return false;
+	}
+	uint64_t began = clock_ns();
+	status s = scheduler_tick(d->scheduler);
+	count_tick(d, (double)(clock_ns() - began) * 1e-9);
+	if (s == STATUS_DEVICE)
+		restart(d);
+	else
+		publish(d);
+	return true;
+}
+
+static bool background(device *d, uint64_t budget_ns)
+{
+	if (!d->training || training_waits(d->training))
+		return false;
+	if (training_advance(d->training, d, budget_ns) == STATUS_DEVICE)
+		restart(d);
+	return true;
+}
+
+const executor_work device_work = {foreground, background};

@@ -1,0 +1,72 @@
+/* device.h - what the executor thread owns: the backend, the scheduler and the training run.
+ *
+ * All functions belong to the executor thread, except device_open and device_close (before it starts and
+ * after it ended), the three descriptions, which never change, and device_snapshot.
+ *
+ * A device that fails (STATUS_DEVICE) has ended every generation with that status already. Sessions and
+ * the training run are given up and the backend is opened again; durable sessions come back from the store
+ * when they are next used, and the job from its last checkpoint. A model that was being loaded is begun anew. */
+#ifndef ENGINE_DAEMON_COMPUTE_DEVICE_H
+#define ENGINE_DAEMON_COMPUTE_DEVICE_H
+
+#include "engine/daemon/compute/executor.h"
+#include "engine/serve/scheduler.h"
+
+enum { DEVICE_MAX_MODELS = 64, DEVICE_TICK_BUCKETS = 12, DEVICE_LOAD_NS = 2000000 };
+
+struct training;
+
+typedef struct device_options {
+	const char *backend;
+	int device; /* which one, for a backend that has several */
+	int threads;
+	scheduler_limits limits; /* max_batch 0: as suits the backend */
+	backend_opener cpu; /* opens the CPU backend; NULL: cpu_open */
+} device_options;
+
+/* What the loop may know without asking the executor. */
+typedef struct device_stats {
+	scheduler_stats scheduler;
+	uint64_t
+	    tick_count[DEVICE_TICK_BUCKETS + 1]; /* ticks of at most device_tick_bounds[i] seconds; the last: longer */
+	double tick_seconds;
+	uint64_t training_steps, training_tokens;
+	double training_tokens_per_second; /* 0: nothing trains */
+	uint64_t restarts;
+	int n_loaded;
+	char loaded[DEVICE_MAX_MODELS][SCHEDULER_ID_BYTES];
+} device_stats;
+
+/* Upper bounds of the buckets, seconds. */
+extern const double device_tick_bounds[DEVICE_TICK_BUCKETS];
+
+status device_open(device **out, const device_options *options, error *err);
+void device_close(device *d);
+
+/* Any thread. */
+const char *device_backend_name(const device *d);
+const char *device_description(const device *d);
+/* Can it train in bf16? */
+bool device_bf16(const device *d);
+void device_snapshot(device *d, device_stats *out);
+
+backend *device_training_backend(device *d);
+scheduler *device_scheduler(device *d);
+/* A task's `prepare`: load the model of that id for DEVICE_LOAD_NS per turn, however many tasks ask. True:
+ * device_model answers at once now, in this turn. The model of the first task that waits is loaded first; one that no
+ * task has asked for in a turn is given up. */
+bool device_prepare(device *d, const char *id, const char *folder, dtype weights);
+/* The model of that id, which lies in the store: loaded if need be (blocks, unless device_prepare said true), remembered
+ * for the snapshot. STATUS_STORAGE: its folder is damaged or missing; that has been logged. BUSY, CONFLICT, NOMEM and
+ * DEVICE as of scheduler_model. */
+status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);
+status device_unload(device *d, const char *id, error *err);
+/* The training run that background turns advance; NULL: none. */
+void device_train(device *d, struct training *t);
+struct training *device_training(device *d);
+void device_count_training(device *d, int64_t steps, int64_t tokens, double tokens_per_second);
+
+/* The executor's turns. */
+extern const executor_work device_work;
+
+#endif

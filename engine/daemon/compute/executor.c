@@ -1,0 +1,253 @@
+/* Both queues are intrusive lists under one mutex each; the receiver takes the whole list at once, so
+ * the mutex is held for a few instructions and never while anything runs. A lock-free
+ * ring was rejected: at thousands of tasks per second the mutex does not show, and
+ * intrusive tasks cannot fail for want of memory.
+ *
+ * The loop is woken through a descriptor of our own. libuv's uv_async_send marks its handle as busy until its write
+ * returns, and a loop that this write wakes on the same core spins until the mark goes, a time slice long. */
+#include "engine/daemon/compute/executor.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+
+typedef struct queue {
+	task *first, **last;
+} queue;
+
+struct executor {
+	executor_work work;
+	device *device;
+	pthread_t thread;
+	pthread_mutex_t mutex; /* guards tasks, stopping */
+	pthread_cond_t wake;
+	queue tasks;
+	bool stopping;
+	int64_t owed_ns;               /* to the background; executor thread */
+	queue posted;                  /* since the last look; executor thread */
+	queue waiting;                 /* for their `prepare`; executor thread */
+	pthread_mutex_t message_mutex; /* guards messages */
+	queue messages;
+	int wake_fd; /* an eventfd: messages have come; -1: not open */
+	uv_poll_t poll;
+	int pending; /* loop thread */
+};
+
+static void queue_init(queue *q)
+{
+	q->first = NULL;
+	q->last = &q->first;
+}
+
+static void queue_push(queue *q, task *t)
+{
+	t->next = NULL;
+	*q->last = t;
+	q->last = &t->next;
+}
+
+static task *queue_take_all(queue *q)
+{
+	task *all = q->first;
+	queue_init(q);
+	return all;
+}
+
+/* --- executor thread -------------------------------------------------------- */
+
+void executor_post(executor *x, task *t)
+{
+	queue_push(&x->posted, t);
+}
+
+/* The messages of a turn wake the loop once, and not at all while it has others to take. */
+static void publish(executor *x)
+{
+	if (!x->posted.first)
+		return;
+	pthread_mutex_lock(&x->message_mutex);
+	bool first = !x->messages.first;
+	*x->messages.last = x->posted.first;
+	x->messages.last = x->posted.last;
+	pthread_mutex_unlock(&x->message_mutex);
+	queue_init(&x->posted);
+	if (first)
+		eventfd_write(x->wake_fd, 1);
+}
+
+/* Run the tasks that are ready; the others wait behind those that wait already. */
+static void run_tasks(executor *x, task *t)
+{
+	while (t) {
+		task *next = t->next;
+		reserve_forget();
+		if (t->prepare && !t->prepare(t, x->device)) {
+			queue_push(&x->waiting, t);
+		} else {
+			t->run(t, x->device);
+			executor_post(x, t);
+		}
+		t = next;
+	}
+}
+
+/* One look at the queue and one turn of each kind of work; false when told to stop. */
+static bool take_turn(executor *x, bool *idle)
+{
+	pthread_mutex_lock(&x->mutex);
+	while (*idle && !x->tasks.first && !x->waiting.first && !x->stopping)
+		pthread_cond_wait(&x->wake, &x->mutex);
+	task *all = queue_take_all(&x->tasks);
+	bool stop = x->stopping && !all && !x->waiting.first;
+	pthread_mutex_unlock(&x->mutex);
+	run_tasks(x, queue_take_all(&x->waiting));
+	run_tasks(x, all);
+	publish(x);
+	if (stop)
+		return false;
+	uint64_t began = clock_ns();
+	bool served = x->work.foreground(x->device);
+	uint64_t between = clock_ns();
+	publish(x);
+	reserve_forget();
+	x->owed_ns = served ? x->owed_ns + (int64_t)(between - began) : EXECUTOR_SLICE_NS;
+	x->owed_ns = x->owed_ns > EXECUTOR_SLICE_NS ? EXECUTOR_SLICE_NS : x->owed_ns;
+	bool trained = x->owed_ns > 0 && x->work.background(x->device, (uint64_t)x->owed_ns);
+	publish(x);
+	x->owed_ns -= trained ? (int64_t)(clock_ns() - between) : 0;
+	x->owed_ns = x->owed_ns < -EXECUTOR_MAX_DEBT_NS ? -EXECUTOR_MAX_DEBT_NS : x->owed_ns;
+	*idle = !served && !trained;
+	return true;
+}
+
+static void *executor_thread(void *argument)
+{
+	executor *x = argument;
+	bool idle = false;
+	while (take_turn(x, &idle))
+		;
+	return NULL;
+}
+
+/* --- loop thread ------------------------------------------------------------ */
+
+static void deliver(executor *x)
+{
+	pthread_mutex_lock(&x->message_mutex);
+	task *t = queue_take_all(&x->messages);
+	pthread_mutex_unlock(&x->message_mutex);
+	while (t) {
+		task *next = t->next;
+		x->pending -= t->counted;
+		t->counted = false;
+		reserve_forget(); /* what one task could not build says nothing about the next */
+		if (t->done)
+			t->done(t);
+		t = next;
+	}
+}
+
+/* The descriptor is reset before the messages are taken: those that come in between wake the loop once more. */
+static void on_messages(uv_poll_t *poll, int failed, int events)
+{
+	executor *x = poll->data;
+	eventfd_t count;
+	(void)failed;
+	(void)events;
+	eventfd_read(x->wake_fd, &count);
+	deliver(x);
+}
+
+static bool watch_messages(executor *x, uv_loop_t *loop)
+{
+	x->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (x->wake_fd < 0 || uv_poll_init(loop, &x->poll, x->wake_fd) != 0)
+		return false;
+	x->poll.data = x;
+	uv_poll_start(&x->poll, UV_READABLE, on_messages); /* fails for handles that are closing only */
+	return true;
+}
+
+void executor_control(executor *x, task *t)
+{
+	assert(t->run);
+	pthread_mutex_lock(&x->mutex);
+	queue_push(&x->tasks, t);
+	pthread_cond_signal(&x->wake);
+	pthread_mutex_unlock(&x->mutex);
+}
+
+bool executor_submit(executor *x, task *t)
+{
+	if (x->pending >= EXECUTOR_MAX_TASKS)
+		return false;
+	x->pending++;
+	t->counted = true;
+	executor_control(x, t);
+	return true;
+}
+
+int executor_pending(const executor *x)
+{
+	return x->pending;
+}
+
+status executor_start(executor **out, uv_loop_t *loop, const executor_work *work, device *d, error *err)
+{
+	*out = NULL;
+	executor *x = memory_new(1, sizeof *x);
+	if (!x)
+		return STATUS_NOMEM;
+	x->work = *work;
+	x->device = d;
+	x->wake_fd = -1;
+	queue_init(&x->tasks);
+	queue_init(&x->messages);
+	queue_init(&x->posted);
+	queue_init(&x->waiting);
+	pthread_mutex_init(&x->mutex, NULL);
+	pthread_mutex_init(&x->message_mutex, NULL);
+	pthread_cond_init(&x->wake, NULL);
+	if (!watch_messages(x, loop)) {
+		executor_free(x);
+		return error_set(err, STATUS_IO, NULL, "cannot watch the executor");
+	}
+	if (pthread_create(&x->thread, NULL, executor_thread, x) != 0) {
+		/* The handle must be closed by the loop before its memory goes. */
+		uv_close((uv_handle_t *)&x->poll, NULL);
+		uv_run(loop, UV_RUN_NOWAIT);
+		executor_free(x);
+		return error_set(err, STATUS_NOMEM, NULL, "cannot start the executor thread");
+	}
+	*out = x;
+	return STATUS_OK;
+}
+
+void executor_stop(executor *x)
+{
+	pthread_mutex_lock(&x->mutex);
+	x->stopping = true;
+	pthread_cond_signal(&x->wake);
+	pthread_mutex_unlock(&x->mutex);
+	pthread_join(x->thread, NULL);
+	deliver(x);
+	uv_close((uv_handle_t *)&x->poll, NULL);
+}
+
+void executor_free(executor *x)
+{
+	if (!x)
+		return;
+	pthread_mutex_destroy(&x->mutex);
+	pthread_mutex_destroy(&x->message_mutex);
+	pthread_cond_destroy(&x->wake);
+	if (x->wake_fd >= 0)
+		close(x->wake_fd);
+	free(x);
+}

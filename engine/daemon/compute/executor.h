@@ -1,0 +1,76 @@
+/* executor.h - the one thread that computes, and the two queues to and from it.
+ *
+ *        loop thread                                executor thread
+ *   executor_submit(task)  ──▶ tasks    ──▶  task->run(task, device)
+ *        task->done(task)  ◀── messages ◀──  (posted when run returns)
+ *        task->done(task)  ◀── messages ◀──  executor_post(task), all of a turn at once
+ *
+ * A task is embedded in whatever it works for. Handing it over hands over the right to touch
+ * that object's fields: between submit and done only `run` may. Both queues are first in, first
+ * out, so tasks that need not wait run, and answers arrive, in the order they were caused.
+ *
+ * A task may have to wait for what takes long, such as a model that is being read. It then has a `prepare`, which does a
+ * little of it (a few milliseconds) and returns false until all is there; once per turn it is called again. Tasks behind it
+ * do not wait for it: they run when they are ready. Those that wait are called in the order of their submission, before
+ * the tasks that came since.
+ *
+ * Bounds: at most EXECUTOR_MAX_TASKS submitted tasks wait or run; one more is refused, which is the
+ * engine's "overloaded". executor_control is for tasks that must get through (cancel, grant, stop): an
+ * object has at most one of those under way, and it may run before a task of the object that waits, so the number of objects bounds them. Posted
+ * messages are bounded by their senders (a generation by its credits, a training run by its rate).
+ *
+ * Turns: between two looks at the queue the thread does at most one unit of foreground work (one decode step
+ * or prefill chunk) and one slice of background work (training). Where there is both, each gets half of the
+ * time: the background is owed what the foreground has used, and has no turn while it owes, since a
+ * slice cannot be cut shorter than one op. A slice lasts EXECUTOR_SLICE_NS at most (or one op), and so does a request's
+ * wait for its first turn. With no work at all the thread sleeps. */
+#ifndef ENGINE_DAEMON_COMPUTE_EXECUTOR_H
+#define ENGINE_DAEMON_COMPUTE_EXECUTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "engine/base/error.h"
+
+enum { EXECUTOR_MAX_TASKS = 1024, EXECUTOR_SLICE_NS = 5000000, EXECUTOR_MAX_DEBT_NS = 100000000 };
+
+typedef struct device device;
+typedef struct executor executor;
+
+typedef struct task task;
+struct task {
+	bool (*prepare)(task *t, device *d); /* executor thread; true: run it now. NULL: it need not wait */
+	void (*run)(task *t, device *d);     /* executor thread; NULL for a message */
+	void (*done)(task *t);               /* loop thread; may free the task; NULL: nothing to tell */
+	task *next;
+	bool counted;
+};
+
+/* The object that a task is a member of. */
+#define TASK_OWNER(t, type, member) ((type *)((char *)(t)-offsetof(type, member)))
+
+/* What the thread does between tasks. Each returns false when there was nothing to do. */
+typedef struct executor_work {
+	bool (*foreground)(device *d);
+	bool (*background)(device *d, uint64_t budget_ns);
+} executor_work;
+
+/* Start the thread. `d` is used by that thread only, from here until executor_stop returns. */
+status executor_start(executor **out, uv_loop_t *loop, const executor_work *work, device *d, error *err);
+/* Run what was submitted, end the thread, deliver every message. Loop thread; then uv_run must
+ * close the handle before executor_free. */
+void executor_stop(executor *x);
+void executor_free(executor *x);
+
+/* Loop thread. False: the queue is full and the task untouched. */
+bool executor_submit(executor *x, task *t);
+void executor_control(executor *x, task *t);
+/* Executor thread: have t->done called on the loop, which hears of it at the end of the turn: a step's events wake it
+ * once. */
+void executor_post(executor *x, task *t);
+/* Tasks submitted and not yet done. Loop thread. */
+int executor_pending(const executor *x);
+
+#endif

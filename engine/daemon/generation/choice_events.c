@@ -1,0 +1,183 @@
+#include "engine/daemon/generation/choice_events.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/daemon/generation/tokens.h"
+
+static json_t *number(float logprob)
+{
+	return json_real(logprob > -9999 ? logprob : -9999); /* OpenAI's word for minus infinity */
+}
+
+/* NULL when not all of it could be built. */
+static json_t *whole_or_none(json_t *document, bool whole)
+{
+	if (whole)
+		return document;
+	json_decref(document);
+	return NULL;
+}
+
+static json_t *top_object(const choice_events *c, const generation_event *e, int token)
+{
+	json_t *object = json_object();
+	bool whole = object;
+	for (int j = 0; whole && j < e->n_top; j++) {
+		const token_logprob *p = &e->top[token * e->n_top + j];
+		if (p->token < 0)
+			continue;
+		json_t *name = tokens_name(c->tokenizer, p->token);
+		whole = name && json_object_set_new(object, json_string_value(name), number(p->logprob)) == 0;
+		json_decref(name);
+	}
+	return whole_or_none(object, whole);
+}
+
+/* OpenAI's log-probabilities of completions. */
+static json_t *logprobs_object(choice_events *c, const generation_event *e)
+{
+	json_t *tokens = json_array(), *values = json_array(), *tops = json_array(), *offsets = json_array();
+	bool whole = true;
+	for (int i = 0; i < e->n_tokens; i++) {
+		whole &= json_array_append_new(tokens, tokens_name(c->tokenizer, e->tokens[i])) == 0;
+		whole &= json_array_append_new(values, number(e->logprobs[i].logprob)) == 0;
+		whole &= json_array_append_new(tops, top_object(c, e, i)) == 0;
+		whole &= json_array_append_new(offsets, json_integer(c->characters)) == 0;
+		c->characters += tokens_advance_characters(c->tokenizer, &c->text, e->tokens[i]);
+	}
+	return whole_or_none(json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
+	                               "top_logprobs", tops, "text_offset", offsets),
+	                     whole);
+}
+
+static status remember(choice_events *c, int32_t id)
+{
+	if (c->n_ids + 1 >= c->ids_capacity) {
+		size_t capacity = 2 * (size_t)c->ids_capacity + 256;
+		int32_t *ids = realloc(c->ids, capacity * sizeof *ids);
+		if (ids)
+			c->ids = ids;
+		int64_t *offsets = ids ? realloc(c->offsets, capacity * sizeof *offsets) : NULL;
+		if (!offsets)
+			return STATUS_NOMEM;
+		c->offsets = offsets;
+		c->ids_capacity = (int64_t)capacity;
+		c->offsets[0] = 0;
+	}
+	c->ids[c->n_ids] = id;
+	c->offsets[c->n_ids + 1] = c->offsets[c->n_ids] + tokens_advance(c->tokenizer, &c->sequence, id);
+	c->n_ids++;
+	return STATUS_OK;
+}
+
+status choice_events_remember(choice_events *c, const int32_t *ids, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		TRY(remember(c, ids[i]));
+	return STATUS_OK;
+}
+
+static json_t *alpha_array(const choice_events *c, const generation_event *e)
+{
+	json_t *all = json_array();
+	bool whole = all;
+	for (int i = 0; whole && i < e->n_alpha; i++) {
+		const alpha_weight *a = &e->alpha[i];
+		bool known = a->position < c->n_ids;
+		json_int_t offset = known ? c->offsets[a->position] : -1;
+		json_t *text = known ? tokens_text(c->tokenizer, c->ids, a->position + 1)
+		                     : tokens_text(c->tokenizer, &a->token, 1);
+		whole = json_array_append_new(all, json_pack("{s:{s:i, s:o, s:I}, s:f}", "token", "id", (int)a->token,
+		                                             "text", text, "offset", offset, "weight",
+		                                             (double)a->weight)) == 0;
+	}
+	return whole_or_none(all, whole);
+}
+
+json_t *choice_events_object(choice_events *c, const generation_event *e)
+{
+	json_t *tokens = json_array();
+	bool whole = true;
+	for (int i = 0; i < e->n_tokens; i++)
+		whole &= json_array_append_new(tokens, json_integer(e->tokens[i])) == 0;
+	json_t *object = json_pack("{s:i, s:s%, s:o, s:f}", "index", c->index, "text", e->text, e->text_bytes, "tokens",
+	                           tokens, "time_ms", e->time_ms);
+	if (c->model)
+		whole &= json_object_set_new(object, "model", json_string(c->model)) == 0;
+	c->model = NULL;
+	if (e->logprobs)
+		whole &= json_object_set_new(object, "logprobs", logprobs_object(c, e)) == 0;
+	if (e->n_alpha)
+		whole &= json_object_set_new(object, "alpha", alpha_array(c, e)) == 0;
+	return whole_or_none(object, whole);
+}
+
+/* --- plain events ----------------------------------------------------------------------- */
+
+bool choice_events_plain(const choice_events *c, const generation_event *e)
+{
+	return e->text_bytes <= CHOICE_EVENTS_TEXT && e->n_tokens <= CHOICE_EVENTS_TOKENS && !e->logprobs &&
+	       !e->n_alpha && !c->model;
+}
+
+static char *put_text(char *at, const char *text)
+{
+	size_t n = strlen(text);
+	memcpy(at, text, n);
+	return at + n;
+}
+
+static char *put_number(char *at, uint64_t n)
+{
+	char digits[20];
+	int i = 0;
+	do
+		digits[i++] = (char)('0' + n % 10);
+	while (n /= 10);
+	while (i > 0)
+		*at++ = digits[--i];
+	return at;
+}
+
+/* The characters of a JSON string. */
+static char *put_escaped(char *at, const char *text, size_t bytes)
+{
+	static const char hex[] = "0123456789abcdef";
+	for (size_t i = 0; i < bytes; i++) {
+		unsigned char c = (unsigned char)text[i];
+		if (c == '"' || c == '\\') {
+			*at++ = '\\';
+			*at++ = (char)c;
+		} else if (c < ' ') {
+			at = put_text(at, "\\u00");
+			*at++ = hex[c >> 4];
+			*at++ = hex[c & 15];
+		} else {
+			*at++ = (char)c;
+		}
+	}
+	return at;
+}
+
+size_t choice_events_write(const choice_events *c, const generation_event *e, char *json)
+{
+	uint64_t us = e->time_ms > 0 ? (uint64_t)(e->time_ms * 1000 + 0.5) : 0;
+	char *at = put_number(put_text(json, "{\"index\":"), (uint64_t)c->index);
+	at = put_escaped(put_text(at, ",\"text\":\""), e->text, e->text_bytes);
+	at = put_text(at, "\",\"tokens\":[");
+	for (int i = 0; i < e->n_tokens; i++)
+		at = put_number(i > 0 ? put_text(at, ",") : at, (uint64_t)e->tokens[i]);
+	at = put_number(put_text(at, "],\"time_ms\":"), us / 1000);
+	*at++ = '.';
+	for (uint64_t unit = 100; unit > 0; unit /= 10)
+		*at++ = (char)('0' + us / unit % 10);
+	*at++ = '}';
+	return (size_t)(at - json);
+}
+
+void choice_events_fini(choice_events *c)
+{
+	free(c->ids);
+	free(c->offsets);
+}

@@ -1,0 +1,42 @@
+/* choice_events.h - the events of one choice as JSON (PROTOCOL.md, Generation).
+ *
+ * Log-probabilities and importance weights say where in the text a token stands, so a choice's events share what came
+ * before. An event without either, which nearly every one is, is written into a buffer without building a document.
+ * Loop thread. */
+#ifndef ENGINE_DAEMON_GENERATION_CHOICE_EVENTS_H
+#define ENGINE_DAEMON_GENERATION_CHOICE_EVENTS_H
+
+#include <jansson.h>
+
+#include "engine/serve/scheduler.h"
+
+enum {
+	CHOICE_EVENTS_TEXT = 256,
+	CHOICE_EVENTS_TOKENS = 8,
+	CHOICE_EVENTS_PLAIN = 128 + 6 * CHOICE_EVENTS_TEXT + 12 * CHOICE_EVENTS_TOKENS
+};
+
+/* Zero but for the first three members before the first event. */
+typedef struct choice_events {
+	const tokenizer *tokenizer;
+	int index;
+	const char *model;  /* named by the next event; NULL: by none */
+	text_stream text;   /* logprobs: the tokens sampled, */
+	int64_t characters; /* and how many characters they make */
+	int32_t *ids;       /* alpha: the whole sequence so far, */
+	int64_t *offsets;   /* and the bytes of text before each token and after the last */
+	int64_t n_ids, ids_capacity;
+	text_stream sequence;
+} choice_events;
+
+void choice_events_fini(choice_events *c);
+/* Can the event be written into CHOICE_EVENTS_PLAIN bytes? */
+bool choice_events_plain(const choice_events *c, const generation_event *e);
+/* Write a plain event; returns its bytes, which no NUL ends. */
+size_t choice_events_write(const choice_events *c, const generation_event *e, char *json);
+/* Any event as a document; NULL when out of memory. */
+json_t *choice_events_object(choice_events *c, const generation_event *e);
+/* The sequence, to whose positions importance weights refer, goes on with these tokens. STATUS_NOMEM. */
+status choice_events_remember(choice_events *c, const int32_t *ids, int64_t n);
+
+#endif

@@ -1,0 +1,558 @@
+/* Who may touch what: a set and its choices belong to the loop, except for the fields marked executor, which
+ * it touches through the tasks `start` and `control` and in the scheduler's callbacks. Grants go the
+ * same way as everything else: the loop collects them in `pending`, and when `control` is not under way
+ * moves them to `handed` and submits it. So no field is ever shared, and a grant costs one task however
+ * many choices it is for. */
+#include "engine/daemon/generation/choices.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/daemon/generation/admission.h"
+#include "engine/daemon/generation/choice_events.h"
+#include "engine/daemon/requests/idempotency.h"
+
+typedef struct choice {
+	choices *set;
+	/* executor */
+	task ended_task;
+	generation *running; /* NULL before and after */
+	int64_t credit;      /* events it may still send; set by the loop before `start` */
+	int64_t handed;      /* with `control`: credits to add */
+	bool starved;        /* an event could not be passed on for want of memory */
+	/* loop */
+	int64_t granted, pending; /* credits given and not used; of these, not handed over yet */
+	bool ended;
+	choice_events events;
+	/* executor until ended_task is delivered, then loop */
+	generation_result result;
+} choice;
+
+struct choices {
+	choices_plan plan;
+	stream *stream;
+	choice *items;
+	int n, ended, turn;
+	int64_t granted; /* sum over the choices */
+	bool start_done, cancelled, control_under_way;
+	bool control_cancels; /* handed over with `control` */
+	error error;          /* the first that matters to the client */
+	admitted place;
+	/* executor until start is done */
+	task start;
+	bool start_cancelled; /* while it waited for its model */
+	device *device;
+	int started;
+	error start_error;
+	int32_t *prefix; /* alpha: what the session had read before */
+	int64_t n_prefix;
+	/* executor until the only choice of a session has ended */
+	session_change change;
+	task control;
+	/* loop, at the end */
+	session_settlement settlement;
+};
+
+/* One event on its way to the loop; its arrays follow it. */
+typedef struct event_message {
+	task task;
+	choice *choice;
+	generation_event event;
+} event_message;
+
+static void try_finish(choices *c);
+
+/* --- dealing credits -------------------------------------------------------------- */
+
+static void run_control(task *t, device *d)
+{
+	choices *c = TASK_OWNER(t, choices, control);
+	(void)d;
+	c->start_cancelled |= c->control_cancels;
+	for (int i = 0; i < c->n; i++) {
+		choice *x = &c->items[i];
+		x->credit += x->handed;
+		if (x->running && x->handed)
+			generation_grant(x->running, x->handed);
+		x->handed = 0;
+		if (x->running && c->control_cancels)
+			generation_cancel(x->running);
+	}
+}
+
+static void send_control(choices *c);
+
+static void control_done(task *t)
+{
+	choices *c = TASK_OWNER(t, choices, control);
+	bool more = c->cancelled && !c->control_cancels;
+	c->control_under_way = false;
+	for (int i = 0; i < c->n; i++)
+		more |= c->items[i].pending > 0;
+	if (more && (!c->start_done || c->ended < c->started))
+		send_control(c);
+	else
+		try_finish(c);
+}
+
+static void send_control(choices *c)
+{
+	if (c->control_under_way)
+		return; /* control_done sends what has come together */
+	for (int i = 0; i < c->n; i++) {
+		c->items[i].handed = c->items[i].pending;
+		c->items[i].pending = 0;
+	}
+	c->control_under_way = true;
+	c->control_cancels = c->cancelled;
+	c->control = (task){.run = run_control, .done = control_done};
+	executor_control(c->stream->engine->executor, &c->control);
+}
+
+/* Deal what the peer has granted; true when somebody got something. */
+static bool deal(choices *c)
+{
+	int live = c->n - c->ended;
+	int64_t left = stream_ready(c->stream) - c->granted;
+	bool any = false;
+	for (int i = 0; i < c->n && left > 0 && live > 0; i++) {
+		choice *x = &c->items[c->turn];
+		c->turn = (c->turn + 1) % c->n;
+		if (x->ended || x->granted > CHOICES_WINDOW / 2)
+			continue;
+		int64_t give = left / live > 0 ? left / live : 1;
+		if (give > CHOICES_WINDOW - x->granted)
+			give = CHOICES_WINDOW - x->granted;
+		x->granted += give;
+		x->pending += give;
+		c->granted += give;
+		left -= give;
+		any = true;
+	}
+	return any;
+}
+
+/* A stream without credit counts as stalled from its last credit on, because a CREDIT says that the peer has taken
+ * something. */
+static void look_at_credit(choices *c)
+{
+	if (c->place.stalled || c->stream->credit > 0 || idempotency_detached(c->stream))
+		return;
+	c->place.stalled = true;
+	c->place.stalled_ms = uv_now(&c->stream->engine->loop);
+}
+
+static void on_credit(stream *s)
+{
+	choices *c = s->context;
+	c->place.stalled = false;
+	look_at_credit(c);
+	if (deal(c))
+		send_control(c);
+}
+
+static void evict(admitted *x)
+{
+	choices *c = TASK_OWNER(x, choices, place);
+	if (c->error.status == STATUS_OK)
+		error_set(&c->error, STATUS_BUSY, NULL,
+		          "the stream was not read for %d s while other requests waited for its place",
+		          ADMISSION_STALL_MS / 1000);
+	c->cancelled = true;
+	send_control(c);
+}
+
+static void on_cancel(stream *s)
+{
+	choices *c = s->context;
+	if (idempotency_detached(s)) { /* it goes on: its repeat gets the answer */
+		on_credit(s);
+		return;
+	}
+	c->cancelled = true;
+	send_control(c);
+}
+
+/* --- the scheduler's callbacks: executor thread ------------------------------------ */
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + 7) & ~(size_t)7;
+}
+
+static void deliver_event(task *t);
+
+/* A copy of `from` at *at, which moves on. */
+static const void *copy_array(char **at, const void *from, size_t bytes)
+{
+	void *copy = *at;
+	if (bytes)
+		memcpy(copy, from, bytes);
+	*at += aligned(bytes);
+	return copy;
+}
+
+static event_message *copy_event(choice *x, const generation_event *e)
+{
+	size_t n = (size_t)e->n_tokens, tokens = n * sizeof *e->tokens, logprobs = n * sizeof *e->logprobs;
+	size_t top = e->logprobs ? n * (size_t)e->n_top * sizeof *e->top : 0,
+	       alpha = (size_t)e->n_alpha * sizeof *e->alpha;
+	event_message *m = malloc(aligned(sizeof *m) + aligned(tokens) + aligned(logprobs) + aligned(top) +
+	                          aligned(alpha) + aligned(e->text_bytes));
+	if (!m)
+		return NULL;
+	*m = (event_message){.task.done = deliver_event, .choice = x, .event = *e};
+	char *at = (char *)m + aligned(sizeof *m);
+	m->event.tokens = copy_array(&at, e->tokens, tokens);
+	if (e->logprobs) {
+		m->event.logprobs = copy_array(&at, e->logprobs, logprobs);
+		m->event.top = copy_array(&at, e->top, top);
+	}
+	m->event.alpha = copy_array(&at, e->alpha, alpha);
+	m->event.text = copy_array(&at, e->text, e->text_bytes);
+	return m;
+}
+
+static int64_t on_event(void *context, const generation_event *e)
+{
+	choice *x = context;
+	event_message *m = copy_event(x, e);
+	if (m) {
+		executor_post(x->set->stream->engine->executor, &m->task);
+	} else {
+		x->starved = true; /* a stream with a hole is worth nothing */
+		generation_cancel(x->running);
+	}
+	return --x->credit;
+}
+
+static void deliver_end(task *t);
+
+static void on_finished(void *context, const generation_result *r)
+{
+	choice *x = context;
+	choices *c = x->set;
+	x->running = NULL;
+	x->result = *r;
+	if (x->starved) {
+		x->result.status = STATUS_NOMEM;
+		x->result.error = (error)ERROR_INIT;
+	}
+	if (c->plan.session)
+		sessions_look(&c->change, c->device, c->plan.ticket.id, true);
+	x->ended_task = (task){.done = deliver_end};
+	executor_post(c->stream->engine->executor, &x->ended_task);
+}
+
+/* --- starting: executor thread -------------------------------------------------------- */
+
+/* What the session has read so far, for the offsets of its tokens. */
+static status copy_prefix(choices *c, session *x, error *err)
+{
+	const int32_t *ids;
+	const float *scores;
+	if (!x || c->plan.request.n_alpha == 0)
+		return STATUS_OK;
+	TRY(scheduler_session_log(x, &ids, &scores, &c->n_prefix, err));
+	c->prefix = memory_new((size_t)c->n_prefix, sizeof *c->prefix);
+	if (!c->prefix) {
+		c->n_prefix = 0;
+		return STATUS_NOMEM;
+	}
+	if (c->n_prefix)
+		memcpy(c->prefix, ids, (size_t)c->n_prefix * sizeof *ids);
+	return STATUS_OK;
+}
+
+static status start_all(choices *c, device *d, error *err)
+{
+	served_model *m;
+	session *x = NULL;
+	if (c->start_cancelled)
+		return error_set(err, STATUS_CANCELLED, NULL, "cancelled");
+	TRY(cards_model(c->plan.card, d, &m, err));
+	if (c->plan.session) {
+		TRY(sessions_redeem(&c->plan.ticket, d, m, &x, err));
+		TRY(copy_prefix(c, x, err));
+	}
+	for (int i = 0; i < c->n; i++) {
+		choice *item = &c->items[i];
+		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
+		generation_request r = c->plan.request;
+		r.prompt = prompt->ids;
+		r.n_prompt = (int64_t)prompt->count;
+		r.sampling.seed += (uint64_t)i;
+		r.event = on_event;
+		r.finished = on_finished;
+		r.context = item;
+		r.credit = item->credit;
+		TRY(scheduler_generate(device_scheduler(d), m, x, &r, &item->running, err));
+		c->started++;
+	}
+	return STATUS_OK;
+}
+
+static bool prepare_start(task *t, device *d)
+{
+	return cards_prepare(TASK_OWNER(t, choices, start)->plan.card, d);
+}
+
+static void run_start(task *t, device *d)
+{
+	choices *c = TASK_OWNER(t, choices, start);
+	c->device = d;
+	status s = start_all(c, d, &c->start_error);
+	if (s == STATUS_OK)
+		return;
+	error_set(&c->start_error, s, NULL, "%s", status_text(s));
+	if (c->plan.prompt_field && strcmp(c->start_error.param, "prompt") == 0)
+		snprintf(c->start_error.param, sizeof c->start_error.param, "%s", c->plan.prompt_field);
+	if (c->plan.session && c->started == 0)
+		sessions_look(&c->change, d, c->plan.ticket.id, false);
+	for (int i = 0; i < c->started; i++)
+		if (c->items[i].running)
+			generation_cancel(c->items[i].running);
+}
+
+/* --- events: loop thread -------------------------------------------------------------- */
+
+/* The answer cannot be made whole: end it with an error. */
+static void give_up(choices *c)
+{
+	if (c->error.status != STATUS_OK)
+		return;
+	error_set(&c->error, STATUS_NOMEM, NULL, "out of memory");
+	c->cancelled = true;
+	send_control(c);
+}
+
+/* The sequence goes on with these tokens. */
+static void remember(choice *x, const int32_t *ids, int64_t n)
+{
+	if (choice_events_remember(&x->events, ids, n) != STATUS_OK)
+		give_up(x->set);
+}
+
+static void deliver_event(task *t)
+{
+	event_message *m = (event_message *)t;
+	choice *x = m->choice;
+	choices *c = x->set;
+	char plain[CHOICE_EVENTS_PLAIN];
+	x->granted--;
+	c->granted--;
+	if (c->error.status != STATUS_OK)
+		; /* given up */
+	else if (choice_events_plain(&x->events, &m->event))
+		stream_event_text(c->stream, plain, choice_events_write(&x->events, &m->event, plain));
+	else
+		stream_event(c->stream, choice_events_object(&x->events, &m->event));
+	if (c->plan.request.n_alpha)
+		remember(x, m->event.tokens, m->event.n_tokens);
+	if (c->place.tokens == 0)
+		c->place.first_ms = uv_now(&c->stream->engine->loop);
+	c->place.tokens += m->event.n_tokens;
+	look_at_credit(c);
+	free(m);
+	if (x->granted <= CHOICES_WINDOW / 2 && deal(c))
+		send_control(c);
+}
+
+/* --- ends: loop thread ---------------------------------------------------------------- */
+
+void choices_free(choices *c)
+{
+	if (!c)
+		return;
+	choices_plan *p = &c->plan;
+	for (int i = 0; p->prompts && i < p->n_prompts; i++)
+		free(p->prompts[i].ids);
+	free(p->prompts);
+	free(p->request.sampling.bias);
+	cards_release(p->card);
+	for (int i = 0; c->items && i < c->n; i++)
+		choice_events_fini(&c->items[i].events);
+	free(c->items);
+	free(c->prefix);
+	free(c->change.blob);
+	free(c);
+}
+
+/* What the client is told: why it could not start, or the first failure that is not our own cancelling of
+ * the others. */
+static void choose_error(choices *c)
+{
+	if (c->start_error.status != STATUS_OK)
+		c->error = c->start_error;
+	for (int i = 0; i < c->started && c->error.status == STATUS_OK; i++) {
+		const generation_result *r = &c->items[i].result;
+		if (r->status != STATUS_OK)
+			error_set(&c->error, r->status, r->error.param, "%s",
+			          r->error.status != STATUS_OK ? error_message(&r->error) : status_text(r->status));
+	}
+}
+
+static json_t *settled_result(session_settlement *x)
+{
+	choices *c = TASK_OWNER(x, choices, settlement);
+	return c->plan.result(c);
+}
+
+static void settled(session_settlement *x)
+{
+	choices_free(TASK_OWNER(x, choices, settlement));
+}
+
+static void settle(choices *c)
+{
+	c->settlement = (session_settlement){.stream = c->stream,
+	                                     .entry = c->plan.session,
+	                                     .ticket = &c->plan.ticket,
+	                                     .making = c->plan.ticket.create,
+	                                     .changed = c->started > 0,
+	                                     .whole = c->plan.whole || c->stream->key,
+	                                     .change = c->change,
+	                                     .error = c->error,
+	                                     .result = settled_result,
+	                                     .settled = settled};
+	c->change.blob = NULL;
+	session_settle(&c->settlement);
+}
+
+static void leave(choices *c)
+{
+	engine *e = c->stream->engine;
+	admission_leave(e->admission, &c->place, uv_now(&e->loop));
+}
+
+static void try_finish(choices *c)
+{
+	if (!c->start_done || c->ended < c->started || c->control_under_way)
+		return;
+	choose_error(c);
+	c->stream->watch = NULL;
+	leave(c);
+	if (c->plan.session) {
+		settle(c);
+		return;
+	}
+	if (c->error.status == STATUS_OK)
+		stream_result(c->stream, c->plan.result(c));
+	else
+		stream_error(c->stream, &c->error, NULL);
+	choices_free(c);
+}
+
+static void deliver_end(task *t)
+{
+	choice *x = TASK_OWNER(t, choice, ended_task);
+	choices *c = x->set;
+	x->ended = true;
+	c->ended++;
+	c->granted -= x->granted;
+	x->granted = x->pending = 0;
+	if (c->start_done && c->ended < c->n && deal(c))
+		send_control(c);
+	try_finish(c);
+}
+
+static void start_done(task *t)
+{
+	choices *c = TASK_OWNER(t, choices, start);
+	c->start_done = true;
+	for (int i = 0; c->plan.request.n_alpha && i < c->n; i++) {
+		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
+		remember(&c->items[i], c->prefix, c->n_prefix);
+		remember(&c->items[i], prompt->ids, (int64_t)prompt->count);
+	}
+	try_finish(c);
+}
+
+/* --- beginning -------------------------------------------------------------------------- */
+
+static void refuse(choices *c, status why, const char *words)
+{
+	sessions *all = c->stream->engine->sessions;
+	leave(c);
+	if (c->plan.session && c->plan.ticket.create)
+		sessions_remove(all, c->plan.session, NULL);
+	else if (c->plan.session)
+		sessions_release(all, c->plan.session);
+	stream_refuse(c->stream, why, NULL, NULL, "%s", words);
+	choices_free(c);
+}
+
+choices *choices_new(stream *s)
+{
+	choices *c = memory_new(1, sizeof *c);
+	if (c)
+		c->stream = s;
+	return c;
+}
+
+choices_plan *choices_get_plan(choices *c)
+{
+	return &c->plan;
+}
+
+/* Take the places of all choices. */
+static status enter(choices *c, error *err)
+{
+	stream *s = c->stream;
+	int64_t most = c->plan.request.max_tokens;
+	c->place = (admitted){.slots = c->n, .most_tokens = most * c->n, .evict = evict};
+	look_at_credit(c);
+	return admission_enter(s->engine->admission, &c->place, s->owner, uv_now(&s->engine->loop), &s->retry_after,
+	                       err);
+}
+
+void choices_begin(choices *c)
+{
+	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
+	stream *s = c->stream;
+	c->n = c->plan.n_prompts * c->plan.samples;
+	c->items = memory_new((size_t)c->n, sizeof *c->items);
+	s->context = c;
+	if (!c->items) {
+		refuse(c, STATUS_NOMEM, "out of memory");
+		return;
+	}
+	error err = ERROR_INIT;
+	status why = enter(c, &err);
+	if (why != STATUS_OK) {
+		refuse(c, why, error_message(&err));
+		return;
+	}
+	for (int i = 0; i < c->n; i++) {
+		c->items[i].set = c;
+		c->items[i].events = (choice_events){.tokenizer = c->plan.card->tokenizer,
+		                                     .index = i,
+		                                     .model = c->plan.session ? c->plan.card->id : NULL};
+	}
+	deal(c);
+	for (int i = 0; i < c->n; i++) {
+		c->items[i].credit = c->items[i].pending;
+		c->items[i].pending = 0;
+	}
+	c->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
+	if (!executor_submit(s->engine->executor, &c->start)) {
+		refuse(c, STATUS_BUSY, "too many requests are waiting");
+		return;
+	}
+	s->watch = &watch;
+	if (s->cancelled)
+		on_cancel(s);
+}
+
+int choices_count(const choices *c)
+{
+	return c->n;
+}
+
+const generation_result *choices_result(const choices *c, int i)
+{
+	return &c->items[i].result;
+}

@@ -1,0 +1,51 @@
+/* choices.h - one request's generations: several prompts, several samples of each, on one stream.
+ *
+ * All choices share the stream's credits. Credits are dealt to the choices in small portions, round
+ * robin, and each choice may be at most CHOICES_WINDOW events ahead of what the peer has taken; a
+ * choice without credit is parked by the scheduler, one that ends returns what it did not use.
+ *
+ * A set is made, given its plan, and begun; it lives until every generation it started has ended, its session has been
+ * settled and the stream is answered. Loop thread, except for the callbacks that the scheduler makes. */
+#ifndef ENGINE_DAEMON_GENERATION_CHOICES_H
+#define ENGINE_DAEMON_GENERATION_CHOICES_H
+
+#include "engine/daemon/sessions/session_settle.h"
+
+enum { CHOICES_WINDOW = 32 };
+
+typedef struct choices choices;
+
+typedef struct choices_prompt {
+	int32_t *ids;
+	size_t count;
+} choices_prompt;
+
+typedef struct choices_plan {
+	card *card;              /* owned */
+	session_entry *session;  /* taken; NULL: every choice is a fresh sequence */
+	session_ticket ticket;   /* of the session */
+	choices_prompt *prompts; /* owned, with their ids */
+	int n_prompts, samples;  /* choice prompt · samples + sample; a session has one of each */
+	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
+	 * seed + i. */
+	generation_request request;
+	const char *prompt_field;      /* what errors call the prompt; NULL: "prompt" */
+	bool whole;                    /* with a session: all or nothing (session_settle.h) */
+	json_t *(*result)(choices *c); /* the RESULT, when every choice ended well; NULL when out of memory */
+} choices_plan;
+
+/* An empty set for s; NULL when out of memory. */
+choices *choices_new(stream *s);
+/* To be filled in before choices_begin, and read in `result`. */
+choices_plan *choices_get_plan(choices *c);
+/* Begin. The stream is answered, also when nothing could be started; then the set is freed. Uses s->watch
+ * and s->context. */
+void choices_begin(choices *c);
+/* Free a set that was not begun; a session in its plan is the caller's to settle. */
+void choices_free(choices *c);
+
+/* For `result`. */
+int choices_count(const choices *c);
+const generation_result *choices_result(const choices *c, int i);
+
+#endif

@@ -1,0 +1,27 @@
+/* tokens.h - tokens in answers, and the methods tokenize and detokenize. Loop thread, except where said. */
+#ifndef ENGINE_DAEMON_GENERATION_TOKENS_H
+#define ENGINE_DAEMON_GENERATION_TOKENS_H
+
+#include "engine/daemon/net/stream.h"
+#include "engine/text/tokenizer.h"
+
+/* [{"id","text","offset"}…]. text: the characters that the token completes, so all texts joined are the text; a
+ * character split over tokens belongs to the last of them. offset: bytes of text before it. NULL when out of memory.
+ * Any thread. */
+json_t *tokens_pieces(const tokenizer *t, const int32_t *ids, int64_t n);
+
+/* The characters that the last of n tokens completes; three tokens before it are context enough. New
+ * reference; any thread. */
+json_t *tokens_text(const tokenizer *t, const int32_t *ids, int64_t n);
+/* Bytes of the characters that a token completes, after those put into `text` before. Any thread. */
+int64_t tokens_advance(const tokenizer *t, text_stream *text, int32_t id);
+/* The same in characters. */
+int64_t tokens_advance_characters(const tokenizer *t, text_stream *text, int32_t id);
+/* One token as log-probabilities name it: its characters, or "bytes:\xe2\x82" when it is
+ * not whole characters. New reference; any thread. */
+json_t *tokens_name(const tokenizer *t, int32_t id);
+
+void tokens_encode(stream *s);
+void tokens_decode(stream *s);
+
+#endif

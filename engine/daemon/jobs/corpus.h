@@ -1,0 +1,30 @@
+/* corpus.h - from files to datasets. Building maps and tokenises whole files: it belongs on the pool. */
+#ifndef ENGINE_DAEMON_JOBS_CORPUS_H
+#define ENGINE_DAEMON_JOBS_CORPUS_H
+
+#include <limits.h>
+
+#include "engine/text/dataset.h"
+
+typedef struct corpus {
+	/* what to build */
+	char training[PATH_MAX], validation[PATH_MAX]; /* files; validation may be "" */
+	char folder[PATH_MAX];                         /* the model's whose tokenizer is used; "": spec */
+	const json_t *spec;                            /* borrowed */
+	int64_t vocab, length;
+	double holdout; /* share of the training file held back for validation when there is no other; 0: none;
+	                   negative: CORPUS_HOLDOUT where that leaves a block for both, and told here */
+	/* what was built */
+	tokenizer *tokenizer;
+	dataset *train, *valid; /* valid is NULL without validation */
+	error error;            /* param: training_file, validation_file, additive.… */
+} corpus;
+
+#define CORPUS_HOLDOUT 0.1
+
+/* Any thread. */
+status corpus_build(corpus *c);
+/* Free what was built. */
+void corpus_fini(corpus *c);
+
+#endif

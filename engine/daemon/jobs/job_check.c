@@ -1,0 +1,73 @@
+#include "engine/daemon/jobs/job_check.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/manifest.h"
+
+bool job_check_is_damage(status s)
+{
+	switch (s) {
+	case STATUS_STORAGE:
+	case STATUS_CORRUPT:
+	case STATUS_NOT_FOUND:
+	case STATUS_TOO_LARGE:
+	case STATUS_INVALID:
+	case STATUS_UNSUPPORTED:
+		return true;
+	default:
+		return false;
+	}
+}
+
+status job_check_blame(error *err, status s, const char *what, const char *name)
+{
+	error_settle(err, s);
+	if (!job_check_is_damage(s))
+		return s;
+	error blamed = ERROR_INIT;
+	error_set(&blamed, STATUS_STORAGE, NULL, "the %s %.64s: %s", what, name, error_message(err));
+	*err = blamed;
+	return STATUS_STORAGE;
+}
+
+static status missing(const char *name, error *err)
+{
+	return error_set(err, STATUS_STORAGE, NULL, "%.64s is missing", name);
+}
+
+status job_check_file(const char *path, const char *id, error *err)
+{
+	char beside[PATH_MAX], parent[PATH_MAX];
+	manifest *m;
+	error why = ERROR_INIT;
+	if (access(path, F_OK) != 0)
+		return missing(id, err);
+	snprintf(parent, sizeof parent, "%s", path);
+	char *slash = strrchr(parent, '/');
+	if (!slash || (size_t)snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, path) >= sizeof beside)
+		return error_set(err, STATUS_INVALID, NULL, "path too long");
+	*slash = 0;
+	status s = manifest_open(&m, beside, &why);
+	if (s == STATUS_NOT_FOUND)
+		return STATUS_OK;
+	if (s == STATUS_OK)
+		s = manifest_check(m, parent, &why);
+	manifest_free(m);
+	error_settle(&why, s);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "%s", error_message(&why));
+}
+
+status job_check_folder(const char *folder, const char *name, error *err)
+{
+	manifest *m;
+	if (access(folder, F_OK) != 0)
+		return missing(name, err);
+	status s = manifest_open_folder(&m, folder, err);
+	if (s == STATUS_OK && m)
+		s = manifest_check(m, folder, err);
+	manifest_free(m);
+	return error_settle(err, s);
+}

@@ -1,0 +1,21 @@
+/* job_check.h - is what a run reads what was written? Files and folders against their manifests.
+ *
+ * Damage is STATUS_STORAGE with the file's name in the message; what has no manifest (it is of an older version) only
+ * has to be there. All functions read everything, so they belong on the pool. Any thread. */
+#ifndef ENGINE_DAEMON_JOBS_JOB_CHECK_H
+#define ENGINE_DAEMON_JOBS_JOB_CHECK_H
+
+#include <stdbool.h>
+
+#include "engine/base/error.h"
+
+/* The uploaded file `id` at `path`. */
+status job_check_file(const char *path, const char *id, error *err);
+/* The folder of a model or checkpoint, called `name` in messages. */
+status job_check_folder(const char *folder, const char *name, error *err);
+/* Does a folder that was written whole never fail so? Then it is damaged. */
+bool job_check_is_damage(status s);
+/* Make such a failure one of storage, "the WHAT NAME: …"; others stay. Returns the status. */
+status job_check_blame(error *err, status s, const char *what, const char *name);
+
+#endif

@@ -1,0 +1,202 @@
+#include "engine/daemon/jobs/job_creation.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/requests/idempotency.h"
+
+enum { SUFFIX_BYTES = 32 };
+
+struct job_creation {
+	job_creation *next, **link;
+	uv_work_t work;
+	stream *stream;
+	job_request request;
+	corpus corpus;
+	bool dry_run;
+};
+
+int job_creation_count(const job_creation *list)
+{
+	int n = 0;
+	for (; list; list = list->next)
+		n++;
+	return n;
+}
+
+bool job_creation_uses_file(const job_creation *list, const char *id)
+{
+	for (; list; list = list->next)
+		if (strcmp(list->request.training, id) == 0 || strcmp(list->request.validation, id) == 0)
+			return true;
+	return false;
+}
+
+bool job_creation_uses_model(const job_creation *list, const char *id)
+{
+	for (; list; list = list->next)
+		if (list->request.base && strcmp(list->request.base->id, id) == 0)
+			return true;
+	return false;
+}
+
+static void creation_free(job_creation *c)
+{
+	*c->link = c->next;
+	if (c->next)
+		c->next->link = c->link;
+	job_request_fini(&c->request);
+	corpus_fini(&c->corpus);
+	free(c);
+}
+
+static void refuse(job_creation *c, status why, error *err)
+{
+	error_settle(err, why);
+	stream_error(c->stream, err, NULL);
+	creation_free(c);
+}
+
+/* "ft:additive:suffix:1a2b3c4d": the last part is the beginning of the job's random digits. */
+static void result_name(char out[STORE_ID_BYTES], const char *id, const job_creation *c)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+	char suffix[SUFFIX_BYTES + 1] = "";
+	const char *asked = json_string_value(json_object_get(c->stream->params, "suffix"));
+	for (int i = 0; asked && asked[i] && i < SUFFIX_BYTES; i++)
+		suffix[i] = strchr(plain, asked[i]) ? asked[i] : '-';
+	snprintf(out, STORE_ID_BYTES, "ft:%.12s:%s%s%.8s", c->request.architecture->name, suffix, suffix[0] ? ":" : "",
+	         id + strlen("ftjob-"));
+}
+
+static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document, error *err)
+{
+	jobs *all = c->stream->engine->jobs;
+	char result[STORE_ID_BYTES];
+	TRY(job_request_settle(&c->request, dataset_blocks(c->corpus.train), c->corpus.valid != NULL, err));
+	do {
+		store_new_id(id, "ftjob-");
+		result_name(result, id, c);
+	} while (jobs_name_taken(all, result));
+	*document = job_document_new(id, c->stream->params, &c->request, c->corpus.holdout);
+	if (json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
+		return STATUS_NOMEM;
+	json_t *events =
+	    json_pack("[o, o]", job_document_event("info", "Created fine-tuning job: %s", id),
+	              job_document_event("info", "Files validated: %lld tokens to train on%s",
+	                                 (long long)dataset_tokens(c->corpus.train),
+	                                 c->corpus.holdout > 0 ? ", the last tenth held back for validation" : ""));
+	return jobs_add(all, id, *document, events, err);
+}
+
+/* The job, its first events and the kept answer are one commit. */
+static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **object, error *err)
+{
+	jobs *all = c->stream->engine->jobs;
+	TRY(idempotency_begin(c->stream, err));
+	status result = create(c, id, document, err);
+	bool added = result == STATUS_OK;
+	if (added)
+		*object = job_document_public(*document);
+	result = idempotency_commit(c->stream, result, *object, err);
+	if (result == STATUS_OK)
+		return STATUS_OK;
+	if (added)
+		jobs_discard(all, id);
+	json_decref(*object);
+	*object = NULL;
+	return result;
+}
+
+/* The answer of a dry run; tokens: of the training file, NULL without one. */
+static void answer_dry_run(job_creation *c, json_t *tokens)
+{
+	stream_result(c->stream,
+	              json_pack("{s:s, s:b, s:s, s:o?}", "object", "fine_tuning.job", "dry_run", 1, "model",
+	                        json_string_value(json_object_get(c->stream->params, "model")), "tokens", tokens));
+	creation_free(c);
+}
+
+static void settle_dry_run(job_creation *c)
+{
+	error err = ERROR_INIT;
+	status result = job_request_settle(&c->request, dataset_blocks(c->corpus.train), c->corpus.valid != NULL, &err);
+	if (result == STATUS_OK)
+		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.train)));
+	else
+		refuse(c, result, &err);
+}
+
+static void pool_check(uv_work_t *work)
+{
+	job_creation *c = work->data;
+	corpus_build(&c->corpus);
+}
+
+static void checked(uv_work_t *work, int cancelled)
+{
+	job_creation *c = work->data;
+	jobs *all = c->stream->engine->jobs;
+	char id[STORE_ID_BYTES];
+	error err = c->corpus.error;
+	json_t *document = NULL;
+	(void)cancelled; /* nothing cancels a request */
+	if (err.status == STATUS_OK && c->stream->cancelled)
+		error_set(&err, STATUS_CANCELLED, NULL, "cancelled");
+	if (err.status == STATUS_OK && c->dry_run) {
+		settle_dry_run(c);
+		return;
+	}
+	json_t *object = NULL;
+	status result = err.status == STATUS_OK ? add(c, id, &document, &object, &err) : err.status;
+	json_decref(document);
+	if (result != STATUS_OK) {
+		refuse(c, result, &err);
+		return;
+	}
+	stream_result(c->stream, object);
+	creation_free(c);
+	jobs_start(all);
+}
+
+static status prepare(job_creation *c, error *err)
+{
+	engine *e = c->stream->engine;
+	TRY(job_request_read(&c->request, e, c->stream->params, err));
+	TRY(store_check_room(e->store, 1, err)); /* what it will save is not known yet */
+	if (!c->request.training[0]) {
+		answer_dry_run(c, NULL);
+		return STATUS_OK;
+	}
+	job_request_corpus(&c->request, e->store, &c->corpus);
+	c->work.data = c;
+	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
+}
+
+void job_creation_begin(job_creation **list, stream *s)
+{
+	error err = ERROR_INIT;
+	bool dry_run = json_is_true(json_object_get(s->params, "dry_run"));
+	if (!dry_run && !json_is_string(json_object_get(s->params, "training_file"))) {
+		stream_refuse(s, STATUS_INVALID, "missing_parameter", "training_file", "'training_file' is required");
+		return;
+	}
+	job_creation *c = memory_new(1, sizeof *c);
+	if (!c) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return;
+	}
+	c->stream = s;
+	c->dry_run = dry_run;
+	c->next = *list;
+	c->link = list;
+	if (c->next)
+		c->next->link = &c->next;
+	*list = c;
+	status result = prepare(c, &err);
+	if (result != STATUS_OK)
+		refuse(c, result, &err);
+}

@@ -1,0 +1,236 @@
+#include "engine/daemon/jobs/job_document.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+
+/* JSON has no word for numbers that are not finite. */
+static json_t *number(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+static double eta(const train_progress *p)
+{
+	double left = (double)(p->total_steps - p->step), done = (double)p->step;
+	return p->step > 0 && p->tokens_per_second > 0 ? left * ((double)p->tokens / done) / p->tokens_per_second : NAN;
+}
+
+static json_t *progress_object(const train_progress *p)
+{
+	return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:n}", "step", (json_int_t)p->step, "total_steps",
+	                 (json_int_t)p->total_steps, "tokens_per_second", number(p->tokens_per_second), "train_loss",
+	                 number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte",
+	                 number(p->bits_per_byte), "byte_entropy", number(p->byte_entropy), "eta_seconds",
+	                 number(eta(p)), "paused_reason");
+}
+
+static json_t *hyperparameters(const job_request *r)
+{
+	return json_pack("{s:I, s:I, s:f}", "n_epochs", (json_int_t)r->epochs, "batch_size",
+	                 (json_int_t)r->options.batch_size, "learning_rate_multiplier",
+	                 r->options.learning_rate / r->base_rate);
+}
+
+json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout)
+{
+	train_progress none = {.total_steps = r->options.max_steps,
+	                       .train_loss = NAN,
+	                       .valid_loss = NAN,
+	                       .bits_per_byte = NAN,
+	                       .byte_entropy = NAN};
+	json_t *metadata = json_object_get(params, "metadata");
+	return json_pack(
+	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:{s:s, s:{s:o}}, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
+	    "s:O?, s:[], s:o, s:o}",
+	    "id", id, "object", "fine_tuning.job", "created_at", (json_int_t)clock_unix(), "finished_at", "model",
+	    json_object_get(params, "model"), "fine_tuned_model", "organization_id", "", "status", "queued",
+	    "hyperparameters", hyperparameters(r), "method", "type", "supervised", "supervised", "hyperparameters",
+	    hyperparameters(r), "training_file", r->training, "validation_file",
+	    r->validation[0] ? r->validation : NULL, "result_files", "trained_tokens", "seed",
+	    (json_int_t)r->options.seed, "error", "estimated_finish", "metadata", metadata, "integrations", "additive",
+	    progress_object(&none), "request", job_request_write(r, holdout));
+}
+
+json_t *job_document_public(const json_t *job)
+{
+	json_t *copy = json_copy((json_t *)(uintptr_t)job);
+	if (copy) {
+		json_object_del(copy, "request");
+		json_object_del(copy, "damaged");
+	}
+	return copy;
+}
+
+static json_t *event_object(const char *level, const char *message, const char *type, json_t *data)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:o}", "id", "", "object", "fine_tuning.job.event",
+	                 "created_at", (json_int_t)clock_unix(), "level", level, "message", message, "type", type,
+	                 "data", data);
+}
+
+json_t *job_document_event(const char *level, const char *format, ...)
+{
+	char message[512];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(message, sizeof message, format, args);
+	va_end(args);
+	return event_object(level, message, "message", json_null());
+}
+
+json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *preview)
+{
+	char message[160];
+	int used = snprintf(message, sizeof message, "Step %lld/%lld: training loss=%.4f", (long long)p->step,
+	                    (long long)p->total_steps, p->train_loss);
+	if (evaluated)
+		snprintf(message + used, sizeof message - (size_t)used,
+		         ", validation loss=%.4f, %.3f bits per byte (of its frequencies alone: %.3f)", p->valid_loss,
+		         p->bits_per_byte, p->byte_entropy);
+	json_t *data = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)p->step, "total_steps",
+	                         (json_int_t)p->total_steps, "train_loss", number(p->train_loss), "learning_rate",
+	                         number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
+	                         "tokens_per_second", number(p->tokens_per_second));
+	if (evaluated && (json_object_set_new(data, "valid_loss", number(p->valid_loss)) != 0 ||
+	                  json_object_set_new(data, "bits_per_byte", number(p->bits_per_byte)) != 0 ||
+	                  json_object_set_new(data, "byte_entropy", number(p->byte_entropy)) != 0 ||
+	                  (preview && json_object_set(data, "preview", preview) != 0))) {
+		json_decref(data);
+		return NULL;
+	}
+	return event_object("info", message, "metrics", data);
+}
+
+json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:{s:I, s:o, s:o, s:o}}", "id", name, "object",
+	                 "fine_tuning.job.checkpoint", "created_at", (json_int_t)clock_unix(),
+	                 "fine_tuned_model_checkpoint", name, "step_number", (json_int_t)p->step, "fine_tuning_job_id",
+	                 job, "metrics", "step", (json_int_t)p->step, "train_loss", number(p->train_loss), "valid_loss",
+	                 number(p->valid_loss), "bits_per_byte", number(p->bits_per_byte));
+}
+
+static const json_t *ours(const json_t *object)
+{
+	return json_object_get(object, "additive");
+}
+
+static const char *step_key(char out[24], int64_t step)
+{
+	snprintf(out, 24, "%lld", (long long)step);
+	return out;
+}
+
+const char *job_document_damage(const json_t *job, int64_t step)
+{
+	char key[24];
+	return json_string_value(json_object_get(json_object_get(job, "damaged"), step_key(key, step)));
+}
+
+bool job_document_set_damage(json_t *job, int64_t step, const char *why)
+{
+	char key[24];
+	json_t *all = json_object_get(job, "damaged");
+	if (!why) {
+		json_object_del(all, step_key(key, step));
+		return true;
+	}
+	if (all)
+		return json_object_set_new(all, step_key(key, step), json_string(why)) == 0;
+	return json_object_set_new(job, "damaged", json_pack("{s:s}", step_key(key, step), why)) == 0;
+}
+
+json_t *job_document_shown(const json_t *checkpoint, const json_t *job)
+{
+	json_int_t step = json_integer_value(json_object_get(checkpoint, "step_number"));
+	json_t *copy = json_copy((json_t *)(uintptr_t)checkpoint);
+	if (json_object_set_new(copy, "additive", json_pack("{s:s?}", "damaged", job_document_damage(job, step))) == 0)
+		return copy;
+	json_decref(copy);
+	return NULL;
+}
+
+/* --- changed jobs --------------------------------------------------------------------- */
+
+/* A copy with these members (taken over) replaced; any of them NULL is out of memory. */
+static json_t *changed(const json_t *job, const char *const *names, json_t **values, size_t n)
+{
+	json_t *copy = json_copy((json_t *)(uintptr_t)job);
+	bool ok = copy != NULL;
+	for (size_t i = 0; i < n; i++)
+		ok = json_object_set_new(copy, names[i], values[i]) == 0 && ok;
+	if (ok)
+		return copy;
+	json_decref(copy);
+	return NULL;
+}
+
+/* The progress with another reason (taken over). */
+static json_t *with_reason(const json_t *job, json_t *reason)
+{
+	const json_t *progress = ours(job);
+	json_t *copy = progress ? json_copy((json_t *)(uintptr_t)progress) : json_object();
+	if (json_object_set_new(copy, "paused_reason", reason) == 0)
+		return copy;
+	json_decref(copy);
+	return NULL;
+}
+
+json_t *job_document_in_state(const json_t *job, const char *job_status)
+{
+	static const char *const names[] = {"status", "additive", "finished_at", "error"};
+	json_t *values[] = {json_string(job_status), with_reason(job, json_null()), json_null(), json_null()};
+	return changed(job, names, values, 4);
+}
+
+json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at)
+{
+	static const char *const names[] = {"status", "additive", "estimated_finish"};
+	json_t *why = json_pack("{s:s, s:s, s:I}", "code", status_name(reason->status), "message",
+	                        error_message(reason), "retry_at", (json_int_t)retry_at);
+	json_t *values[] = {json_string("paused"), with_reason(job, why), json_null()};
+	return changed(job, names, values, 3);
+}
+
+static json_t *error_object(const error *err)
+{
+	status s = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
+	return json_pack("{s:s, s:s, s:s?}", "code", status_name(s), "message", error_message(err), "param",
+	                 err->param[0] ? err->param : NULL);
+}
+
+json_t *job_document_ended(const json_t *job, const char *job_status, const error *why)
+{
+	static const char *const names[] = {"status", "additive", "finished_at", "estimated_finish", "error"};
+	json_t *values[] = {json_string(job_status), with_reason(job, json_null()), json_integer(clock_unix()),
+	                    json_null(), why ? error_object(why) : json_null()};
+	return changed(job, names, values, 5);
+}
+
+json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p)
+{
+	static const char *const names[] = {"additive", "fine_tuned_model", "trained_tokens"};
+	json_t *ended = job_document_ended(job, "succeeded", NULL);
+	json_t *values[] = {progress_object(p), json_string(name), json_integer(p->tokens)};
+	json_t *done = changed(ended, names, values, 3);
+	json_decref(ended);
+	return done;
+}
+
+bool job_document_progress(json_t *job, const train_progress *p)
+{
+	double left = eta(p);
+	json_t *finish = isfinite(left) ? json_integer(clock_unix() + (json_int_t)left) : json_null();
+	json_t *progress = progress_object(p);
+	if (!finish || !progress) {
+		json_decref(finish);
+		json_decref(progress);
+		return false;
+	}
+	return json_object_set_new(job, "additive", progress) == 0 &&
+	       json_object_set_new(job, "estimated_finish", finish) == 0;
+}

@@ -1,0 +1,33 @@
+/* job_document.h - the JSON of jobs, events and checkpoints, as OpenAI's API has them.
+ *
+ * A job's document is the API's object and two members more, which are for us: "request" (job_request.h), and
+ * "damaged", an object of step to reason, where there are damaged checkpoints. */
+#ifndef ENGINE_DAEMON_JOBS_JOB_DOCUMENT_H
+#define ENGINE_DAEMON_JOBS_JOB_DOCUMENT_H
+
+#include "engine/daemon/jobs/job_request.h"
+
+/* New references; NULL when out of memory. */
+json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout);
+/* Without what is ours. */
+json_t *job_document_public(const json_t *job);
+json_t *job_document_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* preview: put into the data of an evaluation; borrowed, or NULL. */
+json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *preview);
+json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p);
+/* A checkpoint as the API shows it: additive.damaged says why it cannot be used, as its job (NULL: unknown) has it. */
+json_t *job_document_shown(const json_t *checkpoint, const json_t *job);
+/* The words with which a job's checkpoint was found damaged; NULL: it was not. */
+const char *job_document_damage(const json_t *job, int64_t step);
+
+/* A changed copy of a job, which shares what is not changed. NULL when out of memory. */
+json_t *job_document_in_state(const json_t *job, const char *job_status); /* without a reason, error or end */
+json_t *job_document_paused(const json_t *job, const error *reason, int64_t retry_at);
+json_t *job_document_ended(const json_t *job, const char *job_status, const error *why); /* why: NULL unless failed */
+json_t *job_document_succeeded(const json_t *job, const char *name, const train_progress *p);
+
+/* Change a document; false when out of memory: it is as it was. */
+bool job_document_set_damage(json_t *job, int64_t step, const char *why); /* why NULL: it is whole again */
+bool job_document_progress(json_t *job, const train_progress *p);
+
+#endif

@@ -1,0 +1,414 @@
+/* A client's removal asks the executor first, as model.delete does: only there is it known whether generations use the
+ * weights. Meanwhile the cards are marked, so that no request begins on them. */
+#include "engine/daemon/jobs/job_removal.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/sessions/sessions.h"
+
+enum { SECOND_NS = 1000000000, DAY_SECONDS = 24 * 3600 };
+
+/* --- rows of checkpoints ------------------------------------------------------------------ */
+
+typedef struct row {
+	char job[STORE_ID_BYTES], name[STORE_ID_BYTES];
+	int64_t step, created, bytes;
+	bool damaged;
+	bool newest; /* intact one of its job */
+} row;
+
+typedef struct rows {
+	row *items;
+	size_t n;
+	bool failed;
+} rows;
+
+static void copy_text(char out[STORE_ID_BYTES], const json_t *object, const char *key)
+{
+	const char *text = jobs_text(object, key);
+	snprintf(out, STORE_ID_BYTES, "%s", text ? text : "");
+}
+
+static bool collect(void *context, const json_t *document)
+{
+	rows *all = context;
+	row *more = realloc(all->items, (all->n + 1) * sizeof *more);
+	all->failed = !more;
+	if (!more)
+		return false;
+	all->items = more;
+	row *r = &more[all->n++];
+	*r = (row){.step = json_integer_value(json_object_get(document, "step_number")),
+	           .created = json_integer_value(json_object_get(document, "created_at"))};
+	copy_text(r->job, document, "fine_tuning_job_id");
+	copy_text(r->name, document, "id");
+	return true;
+}
+
+/* What the job, ended or not, has noted of them. */
+static void mark_damaged(const jobs *all, rows *of)
+{
+	json_t *document = NULL;
+	bool ended;
+	for (size_t i = 0; i < of->n; i++) {
+		row *r = &of->items[i];
+		if (i == 0 || strcmp(of->items[i - 1].job, r->job) != 0) {
+			json_decref(document);
+			jobs_document(all, r->job, &document, &ended, NULL); /* NULL when it cannot be read */
+		}
+		r->damaged = job_document_damage(document, r->step);
+	}
+	json_decref(document);
+}
+
+static void mark_newest(rows *all)
+{
+	for (size_t i = 0; i < all->n; i++) {
+		row *r = &all->items[i];
+		r->newest = !r->damaged;
+		for (size_t k = 0; r->newest && k < all->n; k++) {
+			const row *other = &all->items[k];
+			r->newest = other->damaged || other->step <= r->step || strcmp(other->job, r->job) != 0;
+		}
+	}
+}
+
+/* The checkpoints of a job, or of all (NULL), oldest first. On failure there are none. */
+static status read_rows(const jobs *all, const char *of, rows *out, error *err)
+{
+	bool more;
+	*out = (rows){0};
+	store_page page = {.parent = of, .ascending = true};
+	status s = store_list(all->engine->store, STORE_CHECKPOINTS, &page, collect, out, &more, err);
+	s = out->failed ? STATUS_NOMEM : s;
+	if (s != STATUS_OK) {
+		free(out->items);
+		*out = (rows){0};
+		return error_settle(err, s);
+	}
+	mark_damaged(all, out);
+	mark_newest(out);
+	return STATUS_OK;
+}
+
+static bool is_used(const jobs *all, const char *name)
+{
+	return sessions_use_model(all->engine->sessions, name) || jobs_use_model(all, name);
+}
+
+static status remove_one(const jobs *all, const row *r, error *err)
+{
+	TRY(store_checkpoint_delete(all->engine->store, r->job, r->step, err));
+	cards_forget(all->engine->cards, r->name);
+	return STATUS_OK;
+}
+
+/* --- keep_checkpoints ------------------------------------------------------------------------ */
+
+static size_t count_newer(const rows *all, const row *r)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < all->n; i++)
+		n += !all->items[i].damaged && all->items[i].step > r->step;
+	return n;
+}
+
+void job_removal_prune(jobs *all, const job *j)
+{
+	rows found;
+	error err = ERROR_INIT;
+	json_int_t keep =
+	    json_integer_value(json_object_get(json_object_get(j->document, "request"), "keep_checkpoints"));
+	status s = read_rows(all, j->id, &found, &err);
+	for (size_t i = 0; s == STATUS_OK && i < found.n; i++) {
+		const row *r = &found.items[i];
+		if (r->damaged || count_newer(&found, r) < (size_t)(keep > 0 ? keep : 1) || is_used(all, r->name))
+			continue; /* the next checkpoint tries again */
+		s = remove_one(all, r, &err);
+	}
+	free(found.items);
+	if (s != STATUS_OK)
+		log_line(LOG_WARN, "old checkpoints of %s stay for now: %s", j->id, error_message(&err));
+}
+
+/* --- retention --------------------------------------------------------------------------------- */
+
+static int64_t folder_bytes(const char *folder)
+{
+	int64_t total = 0;
+	struct stat st;
+	DIR *dir = opendir(folder);
+	for (struct dirent *e; dir && (e = readdir(dir));)
+		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+			total += st.st_size;
+	if (dir)
+		closedir(dir);
+	return total;
+}
+
+/* By the monotonic clock since the start: a jump of the other makes nothing old. */
+static int64_t now_seconds(const jobs *all)
+{
+	return all->began_unix + (int64_t)((clock_ns() - all->began_ns) / SECOND_NS);
+}
+
+/* Does a job that ended without a model still need it, to be resumed from? */
+static bool is_needed(const jobs *all, const row *r)
+{
+	json_t *document;
+	if (!r->newest)
+		return false;
+	if (store_job_get(all->engine->store, r->job, &document, NULL) != STATUS_OK)
+		return true;
+	const char *ended_as = jobs_text(document, "status");
+	json_int_t ended = json_integer_value(json_object_get(document, "finished_at"));
+	bool succeeded = ended_as && strcmp(ended_as, "succeeded") == 0;
+	json_decref(document);
+	return !succeeded && now_seconds(all) - ended < JOB_REMOVAL_GRACE_SECONDS;
+}
+
+static bool is_loaded(const jobs *all, const char *name)
+{
+	device_stats stats;
+	device_snapshot(all->engine->device, &stats);
+	for (int i = 0; i < stats.n_loaded; i++)
+		if (strcmp(stats.loaded[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* A request holds its card: it may be loading. */
+static bool is_held(const jobs *all, const char *name)
+{
+	card *c;
+	if (cards_open(all->engine->cards, name, &c, NULL) != STATUS_OK)
+		return false;
+	bool held = c->references > 2 || c->deleting; /* the table's and ours */
+	cards_release(c);
+	return held;
+}
+
+static bool may_go(const jobs *all, const row *r)
+{
+	return !is_needed(all, r) && !is_used(all, r->name) && !is_loaded(all, r->name) && !is_held(all, r->name);
+}
+
+/* The oldest that is too old, or too much; NULL: there is none. */
+static const row *find_victim(const jobs *all, rows *found)
+{
+	const engine_options *o = all->engine->options;
+	int64_t total = 0, oldest = now_seconds(all) - (int64_t)o->retain_days * DAY_SECONDS;
+	char folder[PATH_MAX];
+	for (size_t i = 0; i < found->n; i++) {
+		row *r = &found->items[i];
+		if (jobs_find(all, r->job) || jobs_is_run_of(all, r->job)) {
+			r->bytes = -1; /* of no concern */
+			continue;
+		}
+		store_checkpoint_folder(all->engine->store, r->job, r->step, folder);
+		r->bytes = o->retain_bytes > 0 ? folder_bytes(folder) : 0;
+		total += r->bytes;
+	}
+	bool too_much = o->retain_bytes > 0 && total > o->retain_bytes;
+	for (size_t i = 0; i < found->n; i++) {
+		const row *r = &found->items[i];
+		bool too_old = o->retain_days > 0 && r->created < oldest;
+		if (r->bytes >= 0 && (too_old || too_much) && may_go(all, r))
+			return r;
+	}
+	return NULL;
+}
+
+void job_removal_sweep(jobs *all)
+{
+	const engine_options *o = all->engine->options;
+	rows found;
+	error err = ERROR_INIT;
+	if ((o->retain_days <= 0 && o->retain_bytes <= 0) || clock_ns() < all->sweep_ns)
+		return;
+	status s = read_rows(all, NULL, &found, &err);
+	const row *victim = s == STATUS_OK ? find_victim(all, &found) : NULL;
+	if (victim) {
+		s = remove_one(all, victim, &err);
+		log_line(LOG_INFO, "retention: %s %s", victim->name, s == STATUS_OK ? "is removed" : "stays for now");
+	}
+	if (!victim || s != STATUS_OK) /* else there may be more */
+		all->sweep_ns = clock_ns() + (uint64_t)JOB_REMOVAL_SWEEP_SECONDS * SECOND_NS;
+	if (s != STATUS_OK)
+		log_line(LOG_WARN, "retention: %s", error_message(&err));
+	free(found.items);
+}
+
+/* --- job.delete, checkpoint.delete --------------------------------------------------------------- */
+
+/* Checkpoints on their way out, and the job with them when `whole`. */
+typedef struct removal {
+	task task;
+	stream *stream;
+	bool whole;
+	rows rows;
+	card **cards; /* of the rows; NULL where it cannot be read, so that nothing uses it */
+	status result;
+	error error;
+} removal;
+
+static void removal_free(removal *m)
+{
+	for (size_t i = 0; m->cards && i < m->rows.n; i++) {
+		if (m->cards[i])
+			m->cards[i]->deleting = false;
+		cards_release(m->cards[i]);
+	}
+	free(m->cards);
+	free(m->rows.items);
+	free(m);
+}
+
+static void refuse(removal *m, status why, const error *err)
+{
+	error words = *err;
+	error_settle(&words, why);
+	stream_error(m->stream, &words, words.status == STATUS_CONFLICT ? "model_in_use" : NULL);
+	removal_free(m);
+}
+
+static void run_removal(task *t, device *d)
+{
+	removal *m = (removal *)t;
+	for (size_t i = 0; m->result == STATUS_OK && i < m->rows.n; i++)
+		m->result = device_unload(d, m->rows.items[i].name, &m->error);
+}
+
+static status remove_all(const removal *m, error *err)
+{
+	jobs *all = m->stream->engine->jobs;
+	const char *id = m->stream->target;
+	for (size_t i = 0; i < m->rows.n; i++)
+		if (is_used(all, m->rows.items[i].name))
+			return error_set(err, STATUS_CONFLICT, "id", "%s is in use by a session or a job",
+			                 m->rows.items[i].name);
+	if (m->whole && (jobs_find(all, id) || jobs_is_run_of(all, id)))
+		return error_set(err, STATUS_CONFLICT, "id", "the job was resumed meanwhile");
+	if (!m->whole)
+		return remove_one(all, &m->rows.items[0], err);
+	TRY(store_job_delete(m->stream->engine->store, id, err));
+	for (size_t i = 0; i < m->rows.n; i++)
+		cards_forget(all->engine->cards, m->rows.items[i].name);
+	return STATUS_OK;
+}
+
+static void removed(task *t)
+{
+	removal *m = (removal *)t;
+	if (m->result == STATUS_OK)
+		m->result = remove_all(m, &m->error);
+	if (m->result != STATUS_OK) {
+		refuse(m, m->result, &m->error);
+		return;
+	}
+	stream_result(m->stream,
+	              json_pack("{s:s, s:s, s:b}", "id", m->whole ? m->stream->target : m->rows.items[0].name, "object",
+	                        m->whole ? "fine_tuning.job" : "fine_tuning.job.checkpoint", "deleted", 1));
+	removal_free(m);
+}
+
+/* Mark the cards and send the executor to unload the weights. m->rows is set. */
+static void begin_removal(removal *m)
+{
+	engine *e = m->stream->engine;
+	error err = ERROR_INIT;
+	m->cards = memory_new(m->rows.n, sizeof *m->cards);
+	status s = m->cards ? STATUS_OK : STATUS_NOMEM;
+	for (size_t i = 0; s == STATUS_OK && i < m->rows.n; i++) {
+		const char *name = m->rows.items[i].name;
+		if (is_used(e->jobs, name))
+			s = error_set(&err, STATUS_CONFLICT, "id", "%s is in use by a session or a job", name);
+		else if (cards_open(e->cards, name, &m->cards[i], NULL) == STATUS_OK)
+			m->cards[i]->deleting = true;
+	}
+	m->task = (task){.run = run_removal, .done = removed};
+	if (s == STATUS_OK && !executor_submit(e->executor, &m->task))
+		s = error_set(&err, STATUS_BUSY, NULL, "too many requests are waiting");
+	if (s != STATUS_OK)
+		refuse(m, s, &err);
+}
+
+static removal *new_removal(stream *s, bool whole)
+{
+	removal *m = memory_new(1, sizeof *m);
+	error err = ERROR_INIT;
+	if (!m) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return NULL;
+	}
+	m->stream = s;
+	m->whole = whole;
+	status result = read_rows(s->engine->jobs, s->target, &m->rows, &err);
+	if (result == STATUS_OK)
+		return m;
+	refuse(m, result, &err);
+	return NULL;
+}
+
+/* The job of the request, ended or not: what it is called then, *ended. False: answered. */
+static bool find_target(stream *s, bool *ended)
+{
+	error err = ERROR_INIT;
+	json_t *document;
+	status result = jobs_document(s->engine->jobs, s->target, &document, ended, &err);
+	json_decref(document);
+	error_settle(&err, result);
+	if (result != STATUS_OK)
+		stream_error(s, &err, NULL);
+	return result == STATUS_OK;
+}
+
+void jobs_delete(stream *s)
+{
+	bool ended;
+	if (!find_target(s, &ended))
+		return;
+	if (!ended || jobs_is_run_of(s->engine->jobs, s->target)) {
+		stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id",
+		              "a job that has not ended cannot be deleted");
+		return;
+	}
+	removal *m = new_removal(s, true);
+	if (m)
+		begin_removal(m);
+}
+
+void jobs_delete_checkpoint(stream *s)
+{
+	bool ended;
+	size_t i = 0;
+	const char *name = json_string_value(json_object_get(s->params, "checkpoint"));
+	if (!find_target(s, &ended))
+		return;
+	removal *m = new_removal(s, false);
+	if (!m)
+		return;
+	while (i < m->rows.n && strcmp(m->rows.items[i].name, name) != 0)
+		i++;
+	error err = ERROR_INIT;
+	if (i == m->rows.n)
+		refuse(m, error_set(&err, STATUS_NOT_FOUND, "checkpoint", "the job has no checkpoint \"%.64s\"", name),
+		       &err);
+	else if (m->rows.items[i].newest && (!ended || jobs_is_run_of(s->engine->jobs, s->target)))
+		refuse(m, error_set(&err, STATUS_CONFLICT, "checkpoint", "the job goes on from this checkpoint"), &err);
+	else {
+		m->rows.items[0] = m->rows.items[i];
+		m->rows.n = 1;
+		begin_removal(m);
+	}
+}

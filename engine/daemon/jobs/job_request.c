@@ -1,0 +1,343 @@
+/* Precedence, where OpenAI's fields and ours say the same: additive.batch_size, additive.learning_rate and
+ * additive.max_steps go before hyperparameters.batch_size, learning_rate_multiplier (times the
+ * default rate) and n_epochs; top-level hyperparameters before method.supervised's. */
+#include "engine/daemon/jobs/job_request.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "engine/base/memory.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/job_check.h"
+#include "engine/model/config.h"
+
+/* From scratch without a configuration: what a CPU trains in minutes. */
+static const struct {
+	const char *architecture, *config;
+} small_configs[] = {
+    {"additive", "{\"hidden_size\":128,\"n_heads\":4,\"n_layer\":6}"}, /* windows 4, 8, … 64 and global */
+    {"gpt2", "{\"n_embd\":128,\"n_head\":4,\"n_layer\":6}"},
+};
+enum { JOB_REQUEST_SEQUENCE = 512, JOB_REQUEST_MAX_SEQUENCE = 1 << 20, JOB_REQUEST_BATCH = 8 };
+
+/* --- small readers -------------------------------------------------------------------- */
+
+static const json_t *present(const json_t *object, const char *key)
+{
+	const json_t *found = json_object_get(object, key);
+	return json_is_null(found) ? NULL : found;
+}
+
+/* OpenAI's hyperparameter of that name; NULL when absent or "auto". */
+static const json_t *hyperparameter(const json_t *params, const char *key)
+{
+	const json_t *method = present(present(present(params, "method"), "supervised"), "hyperparameters");
+	const json_t *found = present(present(params, "hyperparameters"), key);
+	found = json_is_number(found) ? found : present(method, key);
+	return json_is_number(found) ? found : NULL;
+}
+
+static status read_file_id(char out[STORE_ID_BYTES], engine *e, const json_t *params, const char *key, int64_t *bytes,
+                           error *err)
+{
+	store_file f;
+	const char *id = json_string_value(present(params, key));
+	out[0] = 0;
+	if (!id)
+		return STATUS_OK;
+	error why = ERROR_INIT;
+	status s = store_file_get(e->store, id, &f, &why);
+	if (s == STATUS_NOT_FOUND)
+		return error_set(err, s, key, "there is no file \"%.64s\"", id);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "%s", error_message(&why));
+	*bytes += f.bytes;
+	snprintf(out, STORE_ID_BYTES, "%s", f.id);
+	return STATUS_OK;
+}
+
+/* --- the model -------------------------------------------------------------------------- */
+
+/* Check a configuration, and keep every key of it. */
+static status take_config(job_request *r, const json_t *config, error *err)
+{
+	void *parsed = memory_new(1, r->architecture->config_bytes);
+	status s = parsed ? r->architecture->config_read(parsed, config, err) : STATUS_NOMEM;
+	if (s == STATUS_OK) {
+		r->architecture->dims(parsed, &r->dims);
+		r->config = r->architecture->config_write(parsed);
+		s = r->config ? STATUS_OK : STATUS_NOMEM;
+	}
+	free(parsed);
+	error_prefix(err, "additive.config");
+	if (s != STATUS_OK && err->status != STATUS_OK && !err->param[0])
+		strcpy(err->param, "additive.config");
+	return s;
+}
+
+/* The keys that a model from scratch has: those given, or the small configuration. NULL when out of memory. */
+static json_t *begin_config(const architecture *a, const json_t *given)
+{
+	size_t n = sizeof small_configs / sizeof *small_configs, i = 0;
+	while (i < n && strcmp(small_configs[i].architecture, a->name) != 0)
+		i++;
+	if (given)
+		return json_deep_copy(given);
+	return i < n ? json_loads(small_configs[i].config, 0, NULL) : json_object();
+}
+
+/* What the job's sequences say of the model: it is made for texts as long as they are, unless its positions are given,
+ * and trained on no longer ones. */
+static bool set_lengths(json_t *config, const json_t *ours)
+{
+	json_int_t length = json_integer_value(json_object_get(ours, "sequence_length"));
+	bool given = length >= 2 && length <= JOB_REQUEST_MAX_SEQUENCE; /* or wrong, which is found later */
+	if (!config_set_missing(config, "n_positions", json_integer(given ? length : JOB_REQUEST_SEQUENCE)))
+		return false;
+	json_int_t positions = json_integer_value(json_object_get(config, "n_positions"));
+	length = given ? length : JOB_REQUEST_SEQUENCE;
+	return length >= positions || config_set_missing(config, CONFIG_TRAINED, json_integer(length));
+}
+
+static status from_scratch(job_request *r, const json_t *ours, error *err)
+{
+	const json_t *given = present(ours, "config"), *spec = present(ours, "tokenizer");
+	tokenizer *t;
+	r->tokenizer = spec ? json_deep_copy(spec) : json_pack("{s:s}", "type", "bytes");
+	json_t *config = begin_config(r->architecture, given);
+	bool (*improve)(json_t * json) = r->architecture->improve;
+	if (!r->tokenizer || !config || !set_lengths(config, ours) || (improve && !improve(config))) {
+		json_decref(config);
+		return STATUS_NOMEM;
+	}
+	status s = tokenizer_new(&t, r->tokenizer, err);
+	error_prefix(err, "additive.tokenizer");
+	if (s == STATUS_OK) {
+		if (!present(config, "vocab_size") &&
+		    json_object_set_new(config, "vocab_size", json_integer(tokenizer_size(t))) != 0)
+			s = STATUS_NOMEM;
+		if (s == STATUS_OK)
+			s = take_config(r, config, err);
+		if (s == STATUS_OK && r->dims.inputs < tokenizer_size(t))
+			s = error_set(err, STATUS_INVALID, "additive.config.vocab_size",
+			              "must be at least the tokenizer's %d ids", (int)tokenizer_size(t));
+		tokenizer_free(t);
+	}
+	json_decref(config);
+	return s;
+}
+
+static status read_model(job_request *r, engine *e, const json_t *params, const json_t *ours, error *err)
+{
+	const char *name = json_string_value(json_object_get(params, "model"));
+	r->architecture = architecture_find(name);
+	if (r->architecture)
+		return from_scratch(r, ours, err);
+	TRY(cards_open(e->cards, name, &r->base, err));
+	r->architecture = r->base->architecture;
+	r->config = json_incref(r->base->config);
+	r->dims = r->base->dims;
+	if (present(ours, "config") || present(ours, "tokenizer"))
+		return error_set(err, STATUS_INVALID,
+		                 present(ours, "config") ? "additive.config" : "additive.tokenizer",
+		                 "a model to continue from brings its own");
+	return STATUS_OK;
+}
+
+/* --- options ------------------------------------------------------------------------------ */
+
+static uint64_t random_seed(void)
+{
+	uint32_t seed = 0;
+	while (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+		;
+	return seed & 0x7fffffff;
+}
+
+/* Wider models need smaller steps. The best of the rates that were tried: 4e-3 at d 64, 2e-3 at 128, 1e-3 at 256, 5e-4
+ * at 512 (engine/train/README.md). */
+static double scratch_rate(const model_dims *d)
+{
+	return fmin(4e-3, 2e-3 * 128 / (double)d->hidden);
+}
+
+static status read_options(job_request *r, const json_t *params, const json_t *ours, error *err)
+{
+	static const char *const others[] = {"config", "tokenizer", "keep_checkpoints", NULL};
+	const json_t *batch = hyperparameter(params, "batch_size"),
+	             *factor = hyperparameter(params, "learning_rate_multiplier");
+	const json_t *epochs = hyperparameter(params, "n_epochs"), *seed = present(params, "seed");
+	const json_t *keep = present(ours, "keep_checkpoints"), *warmup = present(ours, "warmup_steps");
+	train_options *o = &r->options;
+	train_options_default(o);
+	o->sequence_length = r->dims.trained < JOB_REQUEST_SEQUENCE ? r->dims.trained : JOB_REQUEST_SEQUENCE;
+	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : JOB_REQUEST_BATCH;
+	r->base_rate = o->learning_rate = r->base ? o->learning_rate : scratch_rate(&r->dims);
+	o->learning_rate *= factor ? json_number_value(factor) : 1;
+	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
+	r->epochs = json_is_integer(epochs) ? json_integer_value(epochs) : 0;
+	r->steps_given = present(ours, "max_steps");
+	r->batch_given = present(ours, "batch_size") || batch;
+	r->eval_given = present(ours, "eval_every");
+	r->warmup_given = warmup;
+	r->keep = keep ? json_integer_value(keep) : JOB_REQUEST_KEEP;
+	r->save_seconds = present(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
+	if (!r->steps_given) /* settled later; here only not fewer than there are warm-up steps */
+		o->max_steps =
+		    json_is_integer(warmup) && json_integer_value(warmup) > 1 ? json_integer_value(warmup) : 1;
+	status s = ours ? train_options_read(o, ours, others, err) : train_options_check(o, err);
+	error_prefix(err, "additive");
+	TRY(s);
+	if (o->sequence_length > r->dims.positions)
+		return error_set(err, STATUS_INVALID, "additive.sequence_length",
+		                 "must be at most the model's %lld positions", (long long)r->dims.positions);
+	return STATUS_OK;
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* What this process may have: the machine's memory, or less in a container. */
+static double memory_bytes(void)
+{
+	double total = (double)uv_get_total_memory(), limit = (double)uv_get_constrained_memory();
+	return limit > 0 && limit < total ? limit : total;
+}
+
+/* A request far beyond this machine would end in the kernel killing the engine; refuse it instead. The
+ * estimate is a lower bound: weights, gradients and two moments; a dozen vectors per token and layer, or
+ * with recompute one and the dozen of one layer; a byte of text and four of tokens. */
+static status check_memory(const job_request *r, const engine *e, int64_t text_bytes, error *err)
+{
+	void *config = memory_new(1, r->architecture->config_bytes);
+	status s = config ? r->architecture->config_read(config, r->config, err) : STATUS_NOMEM;
+	double parameters = s == STATUS_OK ? (double)cards_count_parameters(r->architecture, config) : 0;
+	free(config);
+	TRY(s);
+	if (parameters < 0)
+		return STATUS_NOMEM;
+	const model_dims *d = &r->dims;
+	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
+	double vectors = r->options.recompute ? (double)d->layers + 12 : 12 * (double)d->layers;
+	double work = 4 * tokens * vectors * (double)d->hidden;
+	double weights = 16 * parameters, text = 5 * (double)text_bytes, available = memory_bytes();
+	bool on_host = strcmp(device_backend_name(e->device), "cpu") == 0;
+	if (text > available)
+		return error_set(err, STATUS_INVALID, "training_file",
+		                 "its tokens would need %.1f GiB, this machine has %.1f", text / 0x1p30,
+		                 available / 0x1p30);
+	if (on_host && weights + work + text > available)
+		return error_set(err, STATUS_INVALID, weights > work ? "additive.config" : "additive.batch_size",
+		                 "training would need at least %.1f GiB, this machine has %.1f",
+		                 (weights + work + text) / 0x1p30, available / 0x1p30);
+	return STATUS_OK;
+}
+
+status job_request_read(job_request *out, engine *e, const json_t *params, error *err)
+{
+	const json_t *ours = present(params, "additive");
+	int64_t bytes = 0;
+	*out = (job_request){0};
+	TRY(read_file_id(out->training, e, params, "training_file", &bytes, err));
+	TRY(read_file_id(out->validation, e, params, "validation_file", &bytes, err));
+	TRY(read_model(out, e, params, ours, err));
+	TRY(read_options(out, params, ours, err));
+	if (out->options.precision == PRECISION_BF16 && !device_bf16(e->device))
+		return error_set(err, STATUS_INVALID, "additive.precision", "the %s backend trains in fp32 only",
+		                 device_backend_name(e->device));
+	return check_memory(out, e, bytes, err);
+}
+
+void job_request_fini(job_request *r)
+{
+	cards_release(r->base);
+	json_decref(r->config);
+	json_decref(r->tokenizer);
+	*r = (job_request){0};
+}
+
+/* --- the corpus -------------------------------------------------------------------------------- */
+
+void job_request_corpus(const job_request *r, const store *s, corpus *out)
+{
+	*out = (corpus){
+	    .spec = r->tokenizer, .vocab = r->dims.inputs, .length = r->options.sequence_length, .holdout = -1};
+	store_blob_path(s, r->training, out->training);
+	if (r->validation[0])
+		store_blob_path(s, r->validation, out->validation);
+	if (r->base)
+		snprintf(out->folder, sizeof out->folder, "%s", r->base->folder);
+}
+
+status job_request_settle(job_request *r, int64_t blocks, bool validates, error *err)
+{
+	train_options *o = &r->options;
+	if (o->batch_size > blocks && r->batch_given)
+		return error_set(err, STATUS_INVALID, "additive.batch_size",
+		                 "must be at most the training data's %lld blocks of %lld tokens", (long long)blocks,
+		                 (long long)o->sequence_length);
+	o->batch_size = o->batch_size > blocks ? blocks : o->batch_size;
+	int64_t per_step = o->batch_size * o->accumulation;
+	if (!r->steps_given) {
+		int64_t wanted = (JOB_REQUEST_AUTO_STEPS * per_step + blocks - 1) / blocks;
+		if (!r->epochs)
+			r->epochs = wanted < 1                         ? 1
+			            : wanted > JOB_REQUEST_AUTO_EPOCHS ? JOB_REQUEST_AUTO_EPOCHS
+			                                               : wanted;
+		o->max_steps = (r->epochs * blocks + per_step - 1) / per_step;
+	} else if (!r->epochs) {
+		r->epochs = (o->max_steps * per_step + blocks - 1) / blocks;
+	}
+	if (!r->warmup_given && !r->base) {
+		o->warmup_steps = o->max_steps / JOB_REQUEST_WARMUP_SHARE;
+		o->warmup_steps = o->warmup_steps < JOB_REQUEST_WARMUP ? o->warmup_steps : JOB_REQUEST_WARMUP;
+	}
+	if (!r->eval_given && validates)
+		o->eval_every = (o->max_steps + JOB_REQUEST_EVALUATIONS - 1) / JOB_REQUEST_EVALUATIONS;
+	status s = train_options_check(o, err);
+	error_prefix(err, "additive");
+	return s;
+}
+
+/* --- the document -------------------------------------------------------------------------------- */
+
+json_t *job_request_write(const job_request *r, double holdout)
+{
+	return json_pack("{s:s, s:s?, s:O, s:O?, s:o, s:f, s:I, s:I, s:s, s:s?}", "architecture", r->architecture->name,
+	                 "base", r->base ? r->base->id : NULL, "config", r->config, "tokenizer", r->tokenizer,
+	                 "options", train_options_write(&r->options), "holdout", holdout, "keep_checkpoints",
+	                 (json_int_t)r->keep, "save_seconds", (json_int_t)r->save_seconds, "training_file", r->training,
+	                 "validation_file", r->validation[0] ? r->validation : NULL);
+}
+
+status job_request_restore(const json_t *stored, engine *e, corpus *c, train_options *options, const architecture **a,
+                           error *err)
+{
+	const char *training = json_string_value(json_object_get(stored, "training_file"));
+	const char *validation = json_string_value(present(stored, "validation_file"));
+	const char *base = json_string_value(present(stored, "base"));
+	const char *name = json_string_value(json_object_get(stored, "architecture"));
+	*a = name ? architecture_find(name) : NULL;
+	*c = (corpus){.spec = json_object_get(stored, "tokenizer"),
+	              .vocab = json_integer_value(json_object_get(json_object_get(stored, "config"), "vocab_size")),
+	              .holdout = json_number_value(json_object_get(stored, "holdout"))};
+	if (!*a || !training)
+		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
+	train_options_default(options);
+	TRY(train_options_read(options, json_object_get(stored, "options"), NULL, err));
+	c->length = options->sequence_length;
+	store_blob_path(e->store, training, c->training);
+	if (validation)
+		store_blob_path(e->store, validation, c->validation);
+	if (base) {
+		card *from;
+		TRY(job_check_blame(err, cards_open(e->cards, base, &from, err), "model", base));
+		snprintf(c->folder, sizeof c->folder, "%s", from->folder);
+		c->vocab = from->dims.inputs;
+		cards_release(from);
+	}
+	return STATUS_OK;
+}

@@ -1,0 +1,52 @@
+/* job_request.h - what a training job is asked to do, with every default filled in.
+ *
+ * A request is judged as a whole before the job exists: fields and files on the loop, then the
+ * texts on the pool (corpus.h), then what depends on their length. It is kept in the job's document
+ * as JSON, so that a run that goes on after a restart goes on with exactly the same options. Loop thread. */
+#ifndef ENGINE_DAEMON_JOBS_JOB_REQUEST_H
+#define ENGINE_DAEMON_JOBS_JOB_REQUEST_H
+
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/jobs/corpus.h"
+#include "engine/train/trainer.h"
+
+enum {
+	JOB_REQUEST_KEEP = 3,          /* checkpoints kept */
+	JOB_REQUEST_SAVE_SECONDS = 30, /* between checkpoints, when checkpoint_every is not given */
+	JOB_REQUEST_AUTO_STEPS = 1000, /* n_epochs "auto": about so many steps, */
+	JOB_REQUEST_AUTO_EPOCHS = 20,  /* in at most so many epochs */
+	JOB_REQUEST_EVALUATIONS = 10,  /* in a run, when eval_every is not given */
+	JOB_REQUEST_WARMUP_SHARE = 4,  /* of the steps of a model from scratch, one in so many is warm-up, */
+	JOB_REQUEST_WARMUP = 200       /* and at most so many, when warmup_steps is not given */
+};
+
+typedef struct job_request {
+	const architecture *architecture;
+	card *base;        /* the model to continue from; NULL: from scratch */
+	json_t *config;    /* every key */
+	json_t *tokenizer; /* spec; from scratch only */
+	model_dims dims;
+	train_options options;
+	bool batch_given, steps_given, eval_given, warmup_given;
+	double base_rate; /* what a learning_rate_multiplier of 1 stands for */
+	int64_t epochs;   /* 0: auto */
+	int64_t keep, save_seconds;
+	char training[STORE_ID_BYTES], validation[STORE_ID_BYTES]; /* file ids; validation may be "" */
+} job_request;
+
+/* Read job.create's params, checked by their schema. Errors name the field as the client wrote it. */
+status job_request_read(job_request *out, engine *e, const json_t *params, error *err);
+/* Describe what has to be built; borrows from r. */
+void job_request_corpus(const job_request *r, const store *s, corpus *out);
+/* Fill in what depends on the number of training blocks. */
+status job_request_settle(job_request *r, int64_t blocks, bool validates, error *err);
+void job_request_fini(job_request *r);
+
+/* To and from the document. */
+json_t *job_request_write(const job_request *r, double holdout);
+/* The corpus and training plan of a stored request. The plan gets a configuration of its own; the corpus borrows
+ * from `stored`. */
+status job_request_restore(const json_t *stored, engine *e, corpus *c, train_options *options, const architecture **a,
+                           error *err);
+
+#endif

@@ -1,0 +1,318 @@
+#include "engine/daemon/jobs/job_run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/jobs/job_check.h"
+#include "engine/daemon/jobs/job_document.h"
+
+/* Metrics events: at most two a second at first, and then ever fewer, so that a job of a week has some fifteen
+ * thousand and not a million: the interval is the larger of half a second and a 2000th of the time so far. */
+enum { METRICS_NS = 500000000, METRICS_SHARE = 2000 };
+/* Of saves that fail one after the other, for the same reason, so many seconds apart one is told. */
+enum { UNSAVED_SECONDS = TRAINING_RESAVE_SECONDS, SECOND_NS = 1000000000 };
+
+/* A checkpoint that the pool found damaged. */
+typedef struct finding {
+	int64_t step;
+	error why;
+} finding;
+
+struct job_run {
+	jobs *jobs;
+	engine *engine;
+	const job_run_listener *listener;
+	char id[STORE_ID_BYTES];
+	json_t *request; /* the document's; the corpus borrows from it */
+	corpus corpus;
+	job_run_from from;
+	finding *found; /* as many as are damaged, of from.n */
+	size_t n_found;
+	uv_work_t work;
+	training_plan plan;
+	training *training; /* NULL while the corpus is built */
+	bool stopping;
+	uint64_t began_ns, metrics_ns, unsaved_ns;
+	status unsaved; /* why the last save failed */
+};
+
+static void run_free(job_run *r)
+{
+	corpus_fini(&r->corpus);
+	if (r->plan.result[0])
+		file_remove_tree(r->plan.result, NULL); /* what was not taken over */
+	training_plan_fini(&r->plan);
+	json_decref(r->request);
+	free(r->from.steps);
+	free(r->found);
+	free(r);
+}
+
+static void end(job_run *r, const char *result, const train_progress *p, const error *err)
+{
+	r->listener->ended(r->jobs, r->id, result, p, err);
+	run_free(r);
+}
+
+/* --- reports --------------------------------------------------------------------- */
+
+/* An evaluated step has one event, which comes after the evaluation. */
+static bool will_be_evaluated(const job_run *r, const train_progress *p)
+{
+	int64_t every = r->plan.options.eval_every;
+	return r->plan.valid && (p->step == p->total_steps || (every > 0 && p->step % every == 0));
+}
+
+/* preview: as in training_report. */
+static void tell_metrics(job_run *r, const train_progress *p, bool evaluated, json_t *preview)
+{
+	uint64_t now = clock_ns(), interval = (now - r->began_ns) / METRICS_SHARE;
+	interval = interval < METRICS_NS ? METRICS_NS : interval;
+	bool last = p->step == p->total_steps, early = !last && now - r->metrics_ns < interval;
+	r->listener->progress(r->jobs, r->id, p);
+	if (!evaluated && (early || will_be_evaluated(r, p)))
+		return;
+	r->metrics_ns = now;
+	r->listener->metrics(r->jobs, r->id, p, evaluated, preview);
+}
+
+static void tell_start(job_run *r, const train_progress *p)
+{
+	json_t *event =
+	    p->step > 0 ? job_document_event("info", "Fine-tuning job goes on from the checkpoint at step %lld",
+	                                     (long long)p->step)
+	    : r->from.damaged || r->n_found > 0
+	        ? job_document_event("warn", "Fine-tuning job begins again from the beginning: no checkpoint is intact")
+	        : job_document_event("info",
+	                             "Fine-tuning job started; by their frequencies alone the bytes of its text have "
+	                             "%.2f bits each, which a model has to beat",
+	                             p->byte_entropy);
+	r->listener->progress(r->jobs, r->id, p);
+	r->listener->event(r->jobs, r->id, event);
+}
+
+static void tell_saved(job_run *r, const training_report *report)
+{
+	status why = report->error.status, before = r->unsaved;
+	uint64_t now = clock_ns();
+	r->unsaved = why;
+	if (why == STATUS_OK) {
+		r->listener->checkpoint(r->jobs, r->id, report->checkpoint);
+		return;
+	}
+	if (why == before && now - r->unsaved_ns < (uint64_t)UNSAVED_SECONDS * SECOND_NS && !r->stopping)
+		return;
+	r->unsaved_ns = now;
+	r->listener->event(
+	    r->jobs, r->id,
+	    job_document_event("warn", "The checkpoint at step %lld could not be saved; it is tried again later: %s",
+	                       (long long)report->progress.step, error_message(&report->error)));
+}
+
+/* Name the file that has changed. */
+static void name_data(const job_run *r, error *err)
+{
+	const char *key = strcmp(err->param, "training_data") == 0     ? "training_file"
+	                  : strcmp(err->param, "validation_data") == 0 ? "validation_file"
+	                                                               : NULL;
+	const char *id = key ? json_string_value(json_object_get(r->request, key)) : NULL;
+	if (!key || err->status != STATUS_STORAGE)
+		return;
+	id = id ? id : json_string_value(json_object_get(r->request, "training_file"));
+	snprintf(err->message, sizeof err->message, "the file %s is not what the checkpoint was trained on",
+	         id ? id : "");
+	snprintf(err->param, sizeof err->param, "%s", key);
+}
+
+static void on_ended(job_run *r, const training_report *report)
+{
+	error err = report->error;
+	training_free(r->training);
+	name_data(r, &err);
+	if (report->damaged) {
+		status s = r->listener->damaged(r->jobs, r->id, r->from.steps[r->n_found], &err);
+		err = (error)ERROR_INIT;
+		error_settle(&err, s);
+	}
+	end(r, report->finished ? r->plan.result : NULL, &report->progress, &err);
+}
+
+static void on_report(void *context, const training_report *report)
+{
+	job_run *r = context;
+	switch (report->kind) {
+	case TRAINING_STARTED:
+		tell_start(r, &report->progress);
+		break;
+	case TRAINING_PROGRESS:
+		tell_metrics(r, &report->progress, false, NULL);
+		break;
+	case TRAINING_EVALUATED:
+		tell_metrics(r, &report->progress, true, report->preview);
+		break;
+	case TRAINING_SAVED:
+		tell_saved(r, report);
+		break;
+	case TRAINING_ENDED:
+		on_ended(r, report);
+		break;
+	}
+}
+
+/* --- beginning ------------------------------------------------------------------- */
+
+static const char *name_of(const job_run *r, const char *key)
+{
+	const char *name = json_string_value(json_object_get(r->request, key));
+	return name ? name : "";
+}
+
+/* What the job was made of. */
+static status check_sources(job_run *r, error *err)
+{
+	TRY(job_check_file(r->corpus.training, name_of(r, "training_file"), err));
+	if (r->corpus.validation[0])
+		TRY(job_check_file(r->corpus.validation, name_of(r, "validation_file"), err));
+	if (!r->plan.base[0])
+		return STATUS_OK;
+	status s = job_check_folder(r->plan.base, name_of(r, "base"), err);
+	return job_check_blame(err, s, "model", name_of(r, "base"));
+}
+
+/* Find the newest checkpoint that is intact, if there is one: it is from.steps[n_found]. */
+static status check_checkpoints(job_run *r, error *err)
+{
+	char name[32];
+	for (; r->n_found < r->from.n; r->n_found++) {
+		finding *f = &r->found[r->n_found];
+		*f = (finding){.step = r->from.steps[r->n_found]};
+		snprintf(name, sizeof name, "step-%lld", (long long)f->step);
+		store_checkpoint_folder(r->plan.store, r->id, f->step, r->plan.resume);
+		status s = job_check_folder(r->plan.resume, name, &f->why);
+		if (s == STATUS_OK)
+			return s;
+		if (!job_check_is_damage(s))
+			return error_set(err, s, NULL, "%s", error_message(&f->why));
+	}
+	r->plan.resume[0] = 0;
+	return STATUS_OK;
+}
+
+/* The texts were read before the job existed: that they cannot be now is damage. */
+static status build(job_run *r, error *err)
+{
+	TRY(check_sources(r, err));
+	TRY(check_checkpoints(r, err));
+	status s = corpus_build(&r->corpus);
+	if (s == STATUS_OK)
+		return s;
+	*err = r->corpus.error;
+	if (strstr(err->param, "tokenizer"))
+		return job_check_blame(err, s, "tokenizer of", name_of(r, "base"));
+	bool validation = strcmp(err->param, "validation_file") == 0;
+	return job_check_blame(err, s, "file", name_of(r, validation ? "validation_file" : "training_file"));
+}
+
+static void pool_build(uv_work_t *work)
+{
+	job_run *r = work->data;
+	error err = ERROR_INIT;
+	error_settle(&err, build(r, &err));
+	r->corpus.error = err;
+}
+
+static status train(job_run *r)
+{
+	for (size_t i = 0; i < r->n_found; i++)
+		TRY(r->listener->damaged(r->jobs, r->id, r->found[i].step, &r->found[i].why));
+	r->plan.tokenizer = r->corpus.tokenizer;
+	r->plan.train = r->corpus.train;
+	r->plan.valid = r->corpus.valid;
+	r->corpus.tokenizer = NULL;
+	r->corpus.train = r->corpus.valid = NULL;
+	return training_begin(&r->training, r->engine->executor, &r->plan);
+}
+
+static void built(uv_work_t *work, int cancelled)
+{
+	job_run *r = work->data;
+	train_progress none = {0};
+	error err = r->corpus.error;
+	(void)cancelled; /* nothing cancels a request */
+	if (err.status == STATUS_OK && !r->stopping) {
+		status s = train(r);
+		if (s == STATUS_OK)
+			return;
+		error_settle(&err, s);
+	}
+	if (r->stopping)
+		err = (error)ERROR_INIT;
+	end(r, NULL, &none, &err);
+}
+
+static status describe(job_run *r, error *err)
+{
+	training_plan *p = &r->plan;
+	const store *s = r->engine->store;
+	char folder[PATH_MAX];
+	const char *base = json_string_value(json_object_get(r->request, "base"));
+	const char *result = json_string_value(json_object_get(r->request, "result"));
+	TRY(job_request_restore(r->request, r->engine, &r->corpus, &p->options, &p->architecture, err));
+	p->config = json_deep_copy(json_object_get(r->request, "config"));
+	p->save_ns = (uint64_t)json_integer_value(json_object_get(r->request, "save_seconds")) * 1000000000u;
+	p->store = s;
+	p->report = on_report;
+	p->context = r;
+	snprintf(p->job, sizeof p->job, "%s", r->id);
+	snprintf(p->name, sizeof p->name, "%s", result ? result : "");
+	store_temporary_path(r->engine->store, p->result);
+	if (base)
+		snprintf(p->base, sizeof p->base, "%s", r->corpus.folder);
+	store_job_folder(s, r->id, folder);
+	r->found = memory_new(r->from.n, sizeof *r->found);
+	return p->config && r->found ? file_make_folders(folder, err) : STATUS_NOMEM;
+}
+
+status job_run_begin(job_run **out, jobs *all, engine *e, const job *j, const job_run_from *from,
+                     const job_run_listener *listener, error *err)
+{
+	*out = NULL;
+	job_run *r = memory_new(1, sizeof *r);
+	if (!r) {
+		free(from->steps);
+		return STATUS_NOMEM;
+	}
+	r->from = *from;
+	r->jobs = all;
+	r->engine = e;
+	r->listener = listener;
+	r->began_ns = clock_ns();
+	r->work.data = r;
+	r->request = json_incref(json_object_get(j->document, "request"));
+	snprintf(r->id, sizeof r->id, "%s", j->id);
+	status s = describe(r, err);
+	if (s == STATUS_OK && uv_queue_work(&e->loop, &r->work, pool_build, built) != 0)
+		s = STATUS_NOMEM;
+	if (s != STATUS_OK) {
+		run_free(r);
+		return s;
+	}
+	*out = r;
+	return STATUS_OK;
+}
+
+const char *job_run_id(const job_run *r)
+{
+	return r->id;
+}
+
+void job_run_stop(job_run *r, bool save)
+{
+	r->stopping = true;
+	if (r->training)
+		training_stop(r->training, save);
+}

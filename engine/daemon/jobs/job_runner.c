@@ -1,0 +1,237 @@
+/* The order when a job succeeds is model, then job: a crash between the two leaves a running job, whose resumed run
+ * ends with the same model; finding it there already is then a success. When either cannot be kept, the job is
+ * paused and its end is made again from its newest checkpoint, as a rule that of the last step. */
+#include "engine/daemon/jobs/job_runner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/jobs/job_removal.h"
+#include "engine/daemon/jobs/job_state.h"
+#include "engine/daemon/jobs/jobs_private.h"
+
+/* The job of the current run. Also while it is paused: its run, which has been told to stop, has made steps since. */
+static job *find_of_run(const jobs *all, const char *id)
+{
+	job *j = jobs_is_run_of(all, id) ? jobs_find(all, id) : NULL;
+	return j && !j->unsettled ? j : NULL;
+}
+
+/* --- reports --------------------------------------------------------------------------- */
+
+static void on_progress(jobs *all, const char *id, const train_progress *p)
+{
+	job *j = find_of_run(all, id);
+	if (!j)
+		return;
+	job_state_progress(j, p->step);
+	job_document_progress(j->document, p); /* without memory it is as it was, until the next */
+}
+
+static void on_event(jobs *all, const char *id, json_t *event)
+{
+	job *j = find_of_run(all, id);
+	if (!j) {
+		json_decref(event);
+		return;
+	}
+	if (job_state_note(j, event) == STATUS_OK)
+		job_state_write_soon(all, j);
+	else
+		log_line(LOG_WARN, "an event of %s is lost: out of memory", id);
+}
+
+/* A run that goes on from a checkpoint repeats steps, with the same numbers: each is told once. */
+static void on_metrics(jobs *all, const char *id, const train_progress *p, bool evaluated, json_t *preview)
+{
+	job *j = find_of_run(all, id);
+	if (!j || p->step <= j->metrics_step || json_array_size(j->unwritten) >= JOB_STATE_MAX_UNWRITTEN)
+		return;
+	j->metrics_step = p->step;
+	on_event(all, id, job_document_metrics(p, evaluated, preview));
+}
+
+static status keep_checkpoint(jobs *all, const char *id, int64_t step, json_t *row, error *err)
+{
+	job *j = jobs_find(all, id);
+	if (!j) /* it was cancelled meanwhile: its checkpoint is one all the same */
+		return store_checkpoint_add(all->engine->store, id, step, row, err);
+	TRY(job_state_note(j, json_incref(row)));
+	TRY(job_state_note(j, job_document_event("info", "Checkpoint created at step %lld: %s", (long long)step,
+	                                         jobs_text(row, "id"))));
+	job_document_set_damage(j->document, step, NULL);
+	j->stale = true; /* its progress, for after a crash */
+	job_state_write_soon(all, j);
+	if (!j->stale)
+		job_removal_prune(all, j);
+	return STATUS_OK;
+}
+
+static void on_checkpoint(jobs *all, const char *id, json_t *row)
+{
+	error err = ERROR_INIT;
+	int64_t step = json_integer_value(json_object_get(row, "step_number"));
+	if (error_settle(&err, keep_checkpoint(all, id, step, row, &err)) != STATUS_OK)
+		log_line(LOG_WARN, "the checkpoint of %s at step %lld is lost: %s", id, (long long)step,
+		         error_message(&err));
+	cards_forget(all->engine->cards, jobs_text(row, "id")); /* it may replace one of the same step */
+}
+
+static status on_damaged(jobs *all, const char *id, int64_t step, const error *why)
+{
+	char name[STORE_ID_BYTES];
+	job *j = find_of_run(all, id);
+	if (!j)
+		return STATUS_OK;
+	cards_checkpoint_name(id, step, name);
+	store_note_damage(all->engine->store, STORE_CHECKPOINTS, name, error_message(why));
+	if (!job_document_set_damage(j->document, step, error_message(why)))
+		return STATUS_NOMEM;
+	status s = job_state_note(j, job_document_event("warn", "The checkpoint at step %lld is damaged: %s",
+	                                                (long long)step, error_message(why)));
+	j->stale = true;
+	job_state_write_soon(all, j);
+	return s;
+}
+
+/* --- the end ----------------------------------------------------------------------------- */
+
+static status succeed(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
+{
+	const char *name = jobs_text(json_object_get(j->document, "request"), "result");
+	error why = ERROR_INIT;
+	if (!name)
+		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
+	status s = cards_add(all->engine->cards, name, folder, "user", &why);
+	if (s != STATUS_OK && s != STATUS_CONFLICT) {
+		error_settle(&why, s);
+		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&why));
+	}
+	json_t *events = json_pack("[o, o]", job_document_event("info", "New fine-tuned model created: %s", name),
+	                           job_document_event("info", "The job has successfully completed"));
+	return job_state_end(all, j, job_document_succeeded(j->document, name, p), events, err);
+}
+
+/* Its run has found its checkpoint damaged, and has noted so: it begins again from another. */
+static void queue_again(jobs *all, job *j)
+{
+	json_t *next = job_document_in_state(j->document, "queued");
+	status s = job_state_follow(all, j, JOB_QUEUED, next, json_array());
+	if (s != STATUS_OK)
+		job_state_fail(all, j, &(error){.status = s});
+}
+
+static void on_ended(jobs *all, const char *id, const char *result, const train_progress *p, const error *err)
+{
+	job *j = find_of_run(all, id);
+	error why = *err;
+	all->run = NULL;
+	j = j && j->state == JOB_RUNNING ? j : NULL;
+	if (j && result)
+		error_settle(&why, succeed(all, j, result, p, &why));
+	if (j && why.status != STATUS_OK)
+		job_state_fail(all, j, &why);
+	else if (j && !result && !all->stopping)
+		queue_again(all, j);
+	job_runner_next(all);
+}
+
+static const job_run_listener listener = {on_progress, on_metrics, on_event, on_checkpoint, on_damaged, on_ended};
+
+/* --- beginning --------------------------------------------------------------------------- */
+
+typedef struct collection {
+	const json_t *job;
+	job_run_from *from;
+	bool failed;
+} collection;
+
+static bool collect_step(void *context, const json_t *row)
+{
+	collection *c = context;
+	int64_t step = json_integer_value(json_object_get(row, "step_number"));
+	if (job_document_damage(c->job, step)) {
+		c->from->damaged = true;
+		return true;
+	}
+	int64_t *more = realloc(c->from->steps, (c->from->n + 1) * sizeof *more);
+	c->failed = !more;
+	if (!more)
+		return false;
+	c->from->steps = more;
+	more[c->from->n++] = step;
+	return true;
+}
+
+static int by_step(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+	return (x < y) - (x > y);
+}
+
+static status find_checkpoints(const jobs *all, const job *j, job_run_from *from, error *err)
+{
+	bool more;
+	collection c = {.job = j->document, .from = from};
+	status s = store_list(all->engine->store, STORE_CHECKPOINTS, &(store_page){.parent = j->id}, collect_step, &c,
+	                      &more, err);
+	s = c.failed ? STATUS_NOMEM : s;
+	if (s == STATUS_OK && from->n > 1)
+		qsort(from->steps, from->n, sizeof *from->steps, by_step);
+	return s;
+}
+
+static bool read_metrics_step(void *context, const json_t *event)
+{
+	const json_t *step = json_object_get(json_object_get(event, "data"), "step");
+	if (step)
+		*(int64_t *)context = json_integer_value(step);
+	return !step;
+}
+
+/* Of a job that has run in another process. */
+static status find_metrics_step(const jobs *all, job *j, error *err)
+{
+	bool more;
+	int64_t step = 0;
+	if (j->metrics_step >= 0)
+		return STATUS_OK;
+	TRY(store_list(all->engine->store, STORE_EVENTS, &(store_page){.parent = j->id}, read_metrics_step, &step,
+	               &more, err));
+	j->metrics_step = step;
+	return STATUS_OK;
+}
+
+/* Begin the run of j. Its state is written first: a job whose run begins is "running", also after a crash. */
+static status begin(jobs *all, job *j, error *err)
+{
+	job_run_from from = {0};
+	TRY(find_metrics_step(all, j, err));
+	TRY(job_state_change(all, j, JOB_RUNNING, job_document_in_state(j->document, "running"), json_array(), err));
+	status s = find_checkpoints(all, j, &from, err);
+	if (s == STATUS_OK)
+		return job_run_begin(&all->run, all, all->engine, j, &from, &listener, err);
+	free(from.steps);
+	return s;
+}
+
+void job_runner_next(jobs *all)
+{
+	while (!all->run && !all->stopping) {
+		error err = ERROR_INIT;
+		job *j = all->first;
+		while (j && (j->state != JOB_QUEUED || j->unsettled))
+			j = j->next;
+		if (!j)
+			return;
+		status s = begin(all, j, &err);
+		if (s == STATUS_OK)
+			return;
+		error_settle(&err, s);
+		job_state_fail(all, j, &err);
+	}
+}

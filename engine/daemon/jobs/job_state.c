@@ -1,0 +1,238 @@
+/* What has not reached the ledger stands in job.unwritten and goes with the next commit, whatever that is for. So the
+ * order of events is kept, and an event is never in the ledger without the row that it reports. */
+#include "engine/daemon/jobs/job_state.h"
+
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/jobs/jobs_private.h"
+
+enum { SECOND_NS = 1000000000 };
+
+/* --- writing ------------------------------------------------------------------------- */
+
+status job_state_note(job *j, json_t *item)
+{
+	if (json_array_size(j->unwritten) >= (size_t)2 * JOB_STATE_MAX_UNWRITTEN) {
+		log_line(LOG_WARN, "an event of %s is lost: the ledger has taken none for too long", j->id);
+		json_decref(item);
+		return STATUS_OK;
+	}
+	return json_array_append_new(j->unwritten, item) == 0 ? STATUS_OK : STATUS_NOMEM;
+}
+
+static status write_item(store *s, const char *id, json_t *item, error *err)
+{
+	const json_t *step = json_object_get(item, "step_number");
+	return step ? store_checkpoint_add(s, id, json_integer_value(step), item, err)
+	            : store_event_add(s, id, item, err);
+}
+
+static status write_all(store *s, const job *j, error *err)
+{
+	size_t i;
+	json_t *item;
+	const char *name = jobs_text(j->document, "status");
+	if (j->stale)
+		TRY(store_job_put(s, j->id, name ? name : "", j->document, err));
+	json_array_foreach(j->unwritten, i, item) TRY(write_item(s, j->id, item, err));
+	return STATUS_OK;
+}
+
+status job_state_write(jobs *all, job *j, error *err)
+{
+	store *s = all->engine->store;
+	status result = store_begin(s, err);
+	if (result == STATUS_OK)
+		result = store_end(s, write_all(s, j, err), err);
+	if (result != STATUS_OK)
+		return error_settle(err, result);
+	json_array_clear(j->unwritten);
+	j->stale = false;
+	j->late_ns = 0;
+	job_watch_pump(all->watches, j->id);
+	return STATUS_OK;
+}
+
+void job_state_write_soon(jobs *all, job *j)
+{
+	error err = ERROR_INIT;
+	if (job_state_write(all, j, &err) == STATUS_OK)
+		return;
+	bool known = j->late_ns;
+	j->late_ns = clock_ns() + SECOND_NS;
+	if (!known)
+		log_line(LOG_WARN, "the ledger cannot take the state of %s, which is tried again: %s", j->id,
+		         error_message(&err));
+}
+
+/* --- changing ------------------------------------------------------------------------- */
+
+static void truncate_to(json_t *array, size_t n)
+{
+	while (json_array_size(array) > n)
+		json_array_remove(array, json_array_size(array) - 1);
+}
+
+status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t *events, error *err)
+{
+	size_t n = json_array_size(j->unwritten);
+	json_t *before = j->document;
+	job_state was = j->state;
+	bool stale = j->stale;
+	status s = next && events && json_array_extend(j->unwritten, events) == 0 ? STATUS_OK : STATUS_NOMEM;
+	json_decref(events);
+	if (s == STATUS_OK) {
+		j->document = next;
+		j->state = state;
+		j->stale = true;
+		s = job_state_write(all, j, err);
+	}
+	if (s == STATUS_OK) {
+		json_decref(before);
+		return s;
+	}
+	truncate_to(j->unwritten, n);
+	j->document = before;
+	j->state = was;
+	j->stale = stale;
+	json_decref(next);
+	return error_settle(err, s);
+}
+
+status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t *events)
+{
+	if (!next || !events || json_array_extend(j->unwritten, events) != 0) {
+		json_decref(next);
+		json_decref(events);
+		return STATUS_NOMEM;
+	}
+	json_decref(events);
+	json_decref(j->document);
+	j->document = next;
+	j->state = state;
+	j->stale = true;
+	job_state_write_soon(all, j);
+	return STATUS_OK;
+}
+
+status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err)
+{
+	char id[STORE_ID_BYTES];
+	memcpy(id, j->id, sizeof id);
+	TRY(job_state_change(all, j, j->state, next, events, err));
+	jobs_take_out(all, j);
+	jobs_release(j);
+	all->sweep_ns = 0;
+	job_watch_pump(all->watches, id); /* now that it has ended, its watches end */
+	return STATUS_OK;
+}
+
+/* --- failures --------------------------------------------------------------------------- */
+
+bool job_state_may_pass(status s)
+{
+	switch (s) {
+	case STATUS_IO:
+	case STATUS_FULL:
+	case STATUS_NOMEM:
+	case STATUS_DEVICE:
+	case STATUS_STORAGE:
+	case STATUS_BUSY:
+	case STATUS_UNAVAILABLE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int pause_seconds(int failures)
+{
+	int seconds = 1;
+	for (int i = 1; i < failures && seconds < JOB_STATE_MAX_PAUSE_SECONDS; i++)
+		seconds *= 2;
+	return seconds < JOB_STATE_MAX_PAUSE_SECONDS ? seconds : JOB_STATE_MAX_PAUSE_SECONDS;
+}
+
+static bool same_reason(const error *a, const error *b)
+{
+	return a->status == b->status && strcmp(a->message, b->message) == 0;
+}
+
+/* An event for each new reason, not for each try. */
+static void pause_for(jobs *all, job *j, const error *why)
+{
+	int seconds = pause_seconds(j->failures + 1);
+	json_t *events = json_array();
+	if (events && (j->unsettled || !same_reason(&j->reason, why)) &&
+	    json_array_append_new(events, job_document_event("warn", "The job is paused and will be tried again: %s",
+	                                                     error_message(why))) != 0) {
+		json_decref(events);
+		events = NULL;
+	}
+	json_t *next = job_document_paused(j->document, why, clock_unix() + seconds);
+	j->unsettled = job_state_follow(all, j, JOB_PAUSED, next, events) != STATUS_OK;
+	j->reason = *why;
+	if (j->unsettled)
+		return;
+	j->failures++;
+	j->retry_ns = clock_ns() + (uint64_t)seconds * SECOND_NS;
+	log_line(LOG_WARN, "%s is paused for %d s: %s", j->id, seconds, error_message(why));
+}
+
+/* false: the ledger does not take it. */
+static bool end_failed(jobs *all, job *j, const error *why, error *err)
+{
+	json_t *events = json_pack("[o]", job_document_event("error", "The job failed: %s", error_message(why)));
+	return job_state_end(all, j, job_document_ended(j->document, "failed", why), events, err) == STATUS_OK;
+}
+
+void job_state_fail(jobs *all, job *j, const error *why)
+{
+	error reason = *why, err = ERROR_INIT;
+	error_settle(&reason, STATUS_INTERNAL);
+	if (reason.status == STATUS_DEVICE && !j->unsettled)
+		j->device_failures++;
+	bool for_good = reason.status == STATUS_DEVICE && j->device_failures > JOB_STATE_MAX_FAILURES;
+	if (job_state_may_pass(reason.status) && !for_good)
+		pause_for(all, j, &reason);
+	else if (!end_failed(all, j, &reason, &err))
+		pause_for(all, j, &err); /* its next run fails in the same way, when that can be written */
+}
+
+void job_state_progress(job *j, int64_t step)
+{
+	if (step <= j->best_step)
+		return;
+	j->best_step = step;
+	j->failures = j->device_failures = 0;
+	j->reason = (error)ERROR_INIT;
+}
+
+/* --- retries ------------------------------------------------------------------------------ */
+
+static void retry(jobs *all, job *j)
+{
+	error err = ERROR_INIT;
+	json_t *next = job_document_in_state(j->document, "queued");
+	if (job_state_change(all, j, JOB_QUEUED, next, json_array(), &err) == STATUS_OK)
+		j->retry_ns = 0;
+	else
+		pause_for(all, j, &err);
+}
+
+void job_state_tick(jobs *all)
+{
+	for (job *j = all->first, *next; j; j = next) {
+		next = j->next; /* a failure may end it */
+		error why = j->reason;
+		if (j->unsettled)
+			job_state_fail(all, j, &why);
+		else if (j->state == JOB_PAUSED && j->retry_ns && clock_ns() >= j->retry_ns)
+			retry(all, j);
+		else if (j->late_ns && clock_ns() >= j->late_ns)
+			job_state_write_soon(all, j);
+	}
+}

@@ -1,0 +1,40 @@
+/* job_state.h - changes of a job: its document, the events that report the change and the ledger, as one.
+ *
+ * Loop thread only. */
+#ifndef ENGINE_DAEMON_JOBS_JOB_STATE_H
+#define ENGINE_DAEMON_JOBS_JOB_STATE_H
+
+#include "engine/daemon/jobs/jobs.h"
+
+enum {
+	JOB_STATE_MAX_UNWRITTEN = 128, /* items; beyond them metrics are left out, and beyond twice as many all else */
+	JOB_STATE_MAX_FAILURES = 3,    /* of the device, in a row */
+	JOB_STATE_MAX_PAUSE_SECONDS = 300 /* between two tries */
+};
+
+/* Keep an event or a checkpoint's row (taken over; NULL: STATUS_NOMEM) for the next commit. */
+status job_state_note(job *j, json_t *item);
+/* Write the job's row, if it is stale, and what has been noted as one commit, and serve the watches. On failure all of
+ * it is kept. */
+status job_state_write(jobs *all, job *j, error *err);
+/* The same for what has happened already: a failure is logged, and jobs_tick tries again. The row with it: stale. */
+void job_state_write_soon(jobs *all, job *j);
+
+/* Change a job that a client may change: everything or, on failure, nothing. next, events (an array): taken over;
+ * NULL: STATUS_NOMEM. */
+status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t *events, error *err);
+/* Make a change that has happened: STATUS_OK when memory says so, the ledger may follow later. STATUS_NOMEM. */
+status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t *events);
+/* End a job and release it. Like job_state_change. */
+status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err);
+
+/* The job's run has ended, or could not begin, with `why`: pause the job or end it, as the kind of failure asks. */
+void job_state_fail(jobs *all, job *j, const error *why);
+/* Is it a failure of the machine, which may pass, or of the job? */
+bool job_state_may_pass(status s);
+/* It got further than ever before: the next failure is a first one. */
+void job_state_progress(job *j, int64_t step);
+/* Queue what is paused and due, write what the ledger lacks. */
+void job_state_tick(jobs *all);
+
+#endif

@@ -1,0 +1,113 @@
+#include "engine/daemon/jobs/job_watch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/requests/engine.h"
+
+/* Events read at once; between pages a peer that reads slowly is noticed. */
+enum { JOB_WATCH_PAGE = 64 };
+
+struct job_watch {
+	job_watch *next, **link;
+	stream *stream;
+	char job[STORE_ID_BYTES], after[STORE_ID_BYTES];
+};
+
+static stream *release(job_watch *w)
+{
+	stream *s = w->stream;
+	*w->link = w->next;
+	if (w->next)
+		w->next->link = w->link;
+	s->watch = NULL;
+	free(w);
+	return s;
+}
+
+static bool send_event(void *context, const json_t *event)
+{
+	job_watch *w = context;
+	const char *id = json_string_value(json_object_get(event, "id"));
+	snprintf(w->after, sizeof w->after, "%s", id ? id : "");
+	stream_event(w->stream, json_incref((json_t *)(uintptr_t)event));
+	return true; /* the page is no longer than the credit */
+}
+
+/* Send what there is; answer when nothing more will come. */
+static void pump(job_watch *w)
+{
+	error err = ERROR_INIT;
+	engine *e = w->stream->engine;
+	bool more = true, ended;
+	json_t *document;
+	for (int64_t ready; more && (ready = stream_ready(w->stream)) > 0;) {
+		store_page page = {.parent = w->job,
+		                   .after = w->after[0] ? w->after : NULL,
+		                   .limit = ready < JOB_WATCH_PAGE ? ready : JOB_WATCH_PAGE,
+		                   .ascending = true};
+		if (store_list(e->store, STORE_EVENTS, &page, send_event, w, &more, &err) != STATUS_OK) {
+			stream_error(release(w), &err, NULL);
+			return;
+		}
+	}
+	if (more)
+		return; /* no credit */
+	if (jobs_document(e->jobs, w->job, &document, &ended, &err) != STATUS_OK) {
+		stream_error(release(w), &err, NULL);
+		return;
+	}
+	if (ended)
+		stream_result(release(w), job_document_public(document));
+	json_decref(document);
+}
+
+static void on_credit(stream *s)
+{
+	pump(s->context);
+}
+
+static void on_cancel(stream *s)
+{
+	stream_refuse(release(s->context), STATUS_CANCELLED, NULL, NULL, "cancelled");
+}
+
+void job_watch_pump(job_watch *list, const char *id)
+{
+	for (job_watch *w = list, *next; w; w = next) {
+		next = w->next;
+		if (strcmp(w->job, id) == 0)
+			pump(w);
+	}
+}
+
+void job_watch_begin(job_watch **list, stream *s)
+{
+	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
+	error err = ERROR_INIT;
+	const char *after = json_string_value(json_object_get(s->params, "after"));
+	json_t *document;
+	bool ended;
+	status result = jobs_document(s->engine->jobs, s->target, &document, &ended, &err);
+	json_decref(document);
+	job_watch *w = result == STATUS_OK ? memory_new(1, sizeof *w) : NULL;
+	if (!w) {
+		error_set(&err, STATUS_NOMEM, NULL, "out of memory");
+		stream_error(s, &err, NULL);
+		return;
+	}
+	w->stream = s;
+	snprintf(w->job, sizeof w->job, "%s", s->target);
+	snprintf(w->after, sizeof w->after, "%s", after ? after : "");
+	w->next = *list;
+	w->link = list;
+	if (w->next)
+		w->next->link = &w->next;
+	*list = w;
+	s->watch = &watch;
+	s->context = w;
+	pump(w);
+}

@@ -1,0 +1,485 @@
+/* The table of jobs and the methods that clients call. Changes of state are job_state.c's, runs are job_runner.c's, and
+ * what is deleted goes through job_removal.c. */
+#include "engine/daemon/jobs/jobs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/jobs/job_removal.h"
+#include "engine/daemon/jobs/job_runner.h"
+#include "engine/daemon/jobs/job_state.h"
+#include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/requests/listing.h"
+
+enum { JOBS_MAX_ACTIVE = 1000, JOBS_MAX_CHECKING = 8 };
+
+/* --- the table -------------------------------------------------------------------- */
+
+job *jobs_find(const jobs *all, const char *id)
+{
+	job *j = all->first;
+	while (j && strcmp(j->id, id) != 0)
+		j = j->next;
+	return j;
+}
+
+void jobs_append(jobs *all, job *j)
+{
+	job **link = &all->first;
+	while (*link)
+		link = &(*link)->next;
+	j->next = NULL;
+	*link = j;
+	all->active++;
+}
+
+void jobs_take_out(jobs *all, job *j)
+{
+	job **link = &all->first;
+	while (*link != j)
+		link = &(*link)->next;
+	*link = j->next;
+	all->active--;
+}
+
+job *jobs_make(const char *id, json_t *document)
+{
+	job *j = memory_new(1, sizeof *j);
+	if (!j)
+		return NULL;
+	snprintf(j->id, sizeof j->id, "%s", id);
+	j->document = json_incref(document);
+	j->unwritten = json_array();
+	j->state = JOB_QUEUED;
+	j->metrics_step = -1;
+	j->best_step = json_integer_value(json_object_get(json_object_get(document, "additive"), "step"));
+	if (j->document && j->unwritten)
+		return j;
+	jobs_release(j);
+	return NULL;
+}
+
+void jobs_release(job *j)
+{
+	json_decref(j->document);
+	json_decref(j->unwritten);
+	free(j);
+}
+
+bool jobs_is_run_of(const jobs *all, const char *id)
+{
+	return all->run && strcmp(job_run_id(all->run), id) == 0;
+}
+
+const char *jobs_text(const json_t *document, const char *key)
+{
+	return json_string_value(json_object_get(document, key));
+}
+
+static bool same(const char *a, const char *b)
+{
+	return a && b && strcmp(a, b) == 0;
+}
+
+status jobs_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err)
+{
+	const job *j = jobs_find(all, id);
+	*ended = !j;
+	*out = NULL;
+	if (!j)
+		return store_job_get(all->engine->store, id, out, err);
+	*out = json_incref(j->document);
+	return STATUS_OK;
+}
+
+bool jobs_use_file(const jobs *all, const char *id)
+{
+	for (const job *j = all->first; j; j = j->next)
+		if (same(jobs_text(j->document, "training_file"), id) ||
+		    same(jobs_text(j->document, "validation_file"), id))
+			return true;
+	return job_creation_uses_file(all->creations, id);
+}
+
+bool jobs_use_model(const jobs *all, const char *id)
+{
+	for (const job *j = all->first; j; j = j->next)
+		if (same(jobs_text(json_object_get(j->document, "request"), "base"), id))
+			return true;
+	return job_creation_uses_model(all->creations, id);
+}
+
+int jobs_waiting(const jobs *all)
+{
+	int n = 0;
+	for (const job *j = all->first; j; j = j->next)
+		n += j->state == JOB_QUEUED;
+	return n;
+}
+
+int jobs_running(const jobs *all)
+{
+	return all->run != NULL;
+}
+
+/* --- running --------------------------------------------------------------------------- */
+
+void jobs_start(jobs *all)
+{
+	job_runner_next(all);
+}
+
+void jobs_tick(jobs *all)
+{
+	job_state_tick(all);
+	job_removal_sweep(all);
+	job_runner_next(all);
+}
+
+void jobs_stop(jobs *all)
+{
+	all->stopping = true;
+	if (all->run)
+		job_run_stop(all->run, true);
+}
+
+bool jobs_stopped(const jobs *all)
+{
+	return !all->run && !all->creations;
+}
+
+/* --- opening ------------------------------------------------------------------------------ */
+
+typedef struct reading {
+	jobs *jobs;
+	bool failed;
+} reading;
+
+static bool read_job(void *context, const json_t *document)
+{
+	reading *r = context;
+	const char *id = jobs_text(document, "id");
+	if (!id || !store_valid_name(id)) {
+		log_line(LOG_WARN, "a job cannot be read from the ledger");
+		return true;
+	}
+	json_t *copy = json_deep_copy(document);
+	job *j = copy ? jobs_make(id, copy) : NULL;
+	json_decref(copy);
+	r->failed = !j;
+	if (!j)
+		return false;
+	if (same(jobs_text(document, "status"), "paused")) {
+		const json_t *reason = json_object_get(json_object_get(document, "additive"), "paused_reason");
+		j->state = JOB_PAUSED;
+		j->retry_ns = json_is_object(reason); /* long past: at once */
+	}
+	jobs_append(r->jobs, j);
+	return true;
+}
+
+status jobs_new(jobs **out, engine *e, error *err)
+{
+	static const char *const states[] = {"running", "queued", "paused"};
+	bool more;
+	jobs *all = *out = memory_new(1, sizeof *all);
+	if (!all)
+		return STATUS_NOMEM;
+	all->engine = e;
+	all->began_ns = clock_ns();
+	all->began_unix = clock_unix();
+	reading r = {.jobs = all};
+	for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+		store_page page = {.filter = states[i], .ascending = true};
+		TRY(store_list(e->store, STORE_JOBS, &page, read_job, &r, &more, err));
+		if (r.failed)
+			return STATUS_NOMEM;
+	}
+	return STATUS_OK;
+}
+
+void jobs_free(jobs *all)
+{
+	if (!all)
+		return;
+	while (all->first) {
+		job *j = all->first;
+		jobs_take_out(all, j);
+		jobs_release(j);
+	}
+	free(all);
+}
+
+/* --- the methods ------------------------------------------------------------------------------ */
+
+bool jobs_name_taken(const jobs *all, const char *result)
+{
+	store_model taken;
+	for (const job *j = all->first; j; j = j->next)
+		if (same(jobs_text(json_object_get(j->document, "request"), "result"), result))
+			return true;
+	return store_model_get(all->engine->store, result, &taken, NULL) == STATUS_OK;
+}
+
+status jobs_add(jobs *all, const char *id, json_t *document, json_t *events, error *err)
+{
+	job *j = jobs_make(id, document);
+	if (!j) {
+		json_decref(events);
+		return STATUS_NOMEM;
+	}
+	status s = job_state_change(all, j, JOB_QUEUED, json_incref(document), events, err);
+	if (s == STATUS_OK)
+		jobs_append(all, j);
+	else
+		jobs_release(j);
+	return s;
+}
+
+void jobs_discard(jobs *all, const char *id)
+{
+	job *j = jobs_find(all, id);
+	if (!j)
+		return;
+	jobs_take_out(all, j);
+	jobs_release(j);
+}
+
+void jobs_create(stream *s)
+{
+	jobs *all = s->engine->jobs;
+	if (all->active >= JOBS_MAX_ACTIVE || job_creation_count(all->creations) >= JOBS_MAX_CHECKING)
+		stream_refuse(s, STATUS_BUSY, NULL, NULL, "too many jobs are waiting");
+	else
+		job_creation_begin(&all->creations, s);
+}
+
+void jobs_get(stream *s)
+{
+	error err = ERROR_INIT;
+	json_t *document;
+	bool ended;
+	if (jobs_document(s->engine->jobs, s->target, &document, &ended, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	else
+		stream_result(s, job_document_public(document));
+	json_decref(document);
+}
+
+static json_t *from_row(stream *s, const json_t *row)
+{
+	const job *j = jobs_find(s->engine->jobs, jobs_text(row, "id"));
+	return job_document_public(j ? j->document : row);
+}
+
+void jobs_list(stream *s)
+{
+	listing_answer(s, STORE_JOBS, NULL, LISTING_JOBS, from_row);
+}
+
+/* Answer 404 for a job that does not exist; false: answered. */
+static bool exists(stream *s)
+{
+	error err = ERROR_INIT;
+	json_t *document;
+	bool ended;
+	status result = jobs_document(s->engine->jobs, s->target, &document, &ended, &err);
+	json_decref(document);
+	error_settle(&err, result);
+	if (result != STATUS_OK)
+		stream_error(s, &err, NULL);
+	return result == STATUS_OK;
+}
+
+void jobs_events(stream *s)
+{
+	if (exists(s))
+		listing_answer(s, STORE_EVENTS, s->target, LISTING_JOBS, NULL);
+}
+
+static json_t *shown_checkpoint(stream *s, const json_t *row)
+{
+	bool ended;
+	json_t *document;
+	jobs_document(s->engine->jobs, s->target, &document, &ended, NULL);
+	json_t *shown = job_document_shown(row, document);
+	json_decref(document);
+	return shown;
+}
+
+void jobs_checkpoints(stream *s)
+{
+	if (exists(s))
+		listing_answer(s, STORE_CHECKPOINTS, s->target, LISTING_CHECKPOINTS, shown_checkpoint);
+}
+
+void jobs_watch(stream *s)
+{
+	job_watch_begin(&s->engine->jobs->watches, s);
+}
+
+static void refuse_state(stream *s, const char *verb)
+{
+	json_t *document;
+	bool ended;
+	error err = ERROR_INIT;
+	if (jobs_document(s->engine->jobs, s->target, &document, &ended, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	else
+		stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
+		              jobs_text(document, "status"), verb);
+	json_decref(document);
+}
+
+/* An array of one event; NULL when out of memory. */
+static json_t *event(const char *message)
+{
+	return json_pack("[o]", job_document_event("info", "%s", message));
+}
+
+void jobs_cancel(stream *s)
+{
+	jobs *all = s->engine->jobs;
+	error err = ERROR_INIT;
+	job *j = jobs_find(all, s->target);
+	if (!j) {
+		refuse_state(s, "cancelled");
+		return;
+	}
+	json_t *next = job_document_ended(j->document, "cancelled", NULL);
+	json_t *answer = next ? job_document_public(next) : NULL;
+	status result = answer ? STATUS_OK : STATUS_NOMEM;
+	if (!answer)
+		json_decref(next);
+	else
+		result = job_state_end(all, j, next, event("The job was cancelled"), &err);
+	if (result == STATUS_OK) {
+		if (jobs_is_run_of(all, s->target))
+			job_run_stop(all->run, false);
+		stream_result(s, answer);
+		return;
+	}
+	json_decref(answer);
+	error_settle(&err, result);
+	stream_error(s, &err, NULL);
+}
+
+/* Change the state of a job that has not ended, and answer. */
+static bool change(stream *s, job *j, job_state state, const char *name, const char *message)
+{
+	error err = ERROR_INIT;
+	json_t *next = job_document_in_state(j->document, name);
+	if (job_state_change(s->engine->jobs, j, state, next, event(message), &err) != STATUS_OK) {
+		error_settle(&err, STATUS_NOMEM);
+		stream_error(s, &err, NULL);
+		return false;
+	}
+	j->failures = j->device_failures = 0;
+	j->retry_ns = 0;
+	j->unsettled = false;
+	j->reason = (error)ERROR_INIT;
+	stream_result(s, job_document_public(j->document));
+	return true;
+}
+
+/* A pause of the machine's becomes the client's: no more tries. */
+void jobs_pause(stream *s)
+{
+	jobs *all = s->engine->jobs;
+	job *j = jobs_find(all, s->target);
+	if (!j || (j->state == JOB_PAUSED && !j->retry_ns))
+		refuse_state(s, "paused");
+	else if (change(s, j, JOB_PAUSED, "paused", "The job was paused") && jobs_is_run_of(all, j->id))
+		job_run_stop(all->run, true);
+}
+
+/* --- job.resume ----------------------------------------------------------------------------- */
+
+typedef struct search {
+	const json_t *job;
+	bool found;
+} search;
+
+static bool is_intact(void *context, const json_t *row)
+{
+	search *s = context;
+	s->found = !job_document_damage(s->job, json_integer_value(json_object_get(row, "step_number")));
+	return !s->found;
+}
+
+/* Is there all that a job which has ended needs to go on? */
+static status check_resumable(const jobs *all, const json_t *document, error *err)
+{
+	static const char *const keys[] = {"training_file", "validation_file"};
+	store *s = all->engine->store;
+	store_page page = {.parent = jobs_text(document, "id")};
+	const json_t *request = json_object_get(document, "request");
+	const char *base = jobs_text(request, "base"), *result = jobs_text(request, "result");
+	search intact = {.job = document};
+	bool more;
+	store_file file;
+	if (same(jobs_text(document, "status"), "succeeded"))
+		return error_set(err, STATUS_CONFLICT, "id", "a job that is succeeded cannot be resumed");
+	TRY(store_list(s, STORE_CHECKPOINTS, &page, is_intact, &intact, &more, err));
+	if (!intact.found)
+		return error_set(err, STATUS_CONFLICT, "id", "a job that is %s and has no checkpoint cannot be resumed",
+		                 jobs_text(document, "status"));
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+		const char *id = jobs_text(document, keys[i]);
+		if (id && store_file_get(s, id, &file, NULL) != STATUS_OK)
+			return error_set(err, STATUS_CONFLICT, "id", "its %s %.64s has been deleted", keys[i], id);
+	}
+	if (base) {
+		card *from;
+		TRY(cards_open(all->engine->cards, base, &from, err));
+		cards_release(from);
+	}
+	if (result && jobs_name_taken(all, result))
+		return error_set(err, STATUS_CONFLICT, "id", "there is a model \"%.64s\" already", result);
+	return all->active < JOBS_MAX_ACTIVE ? STATUS_OK
+	                                     : error_set(err, STATUS_BUSY, NULL, "too many jobs are waiting");
+}
+
+/* Put a job that has ended into the queue again. */
+static void resume_ended(stream *s)
+{
+	jobs *all = s->engine->jobs;
+	error err = ERROR_INIT;
+	json_t *document;
+	status result = store_job_get(all->engine->store, s->target, &document, &err);
+	if (result == STATUS_OK)
+		result = check_resumable(all, document, &err);
+	job *j = result == STATUS_OK ? jobs_make(s->target, document) : NULL;
+	json_decref(document);
+	if (!j) {
+		error_settle(&err, result == STATUS_OK ? STATUS_NOMEM : result);
+		stream_error(s, &err, err.status == STATUS_CONFLICT ? "invalid_job_state" : NULL);
+		return;
+	}
+	if (!change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
+		jobs_release(j);
+		return;
+	}
+	jobs_append(all, j);
+	job_runner_next(all);
+}
+
+void jobs_resume(stream *s)
+{
+	jobs *all = s->engine->jobs;
+	job *j = jobs_find(all, s->target);
+	if (!j) {
+		resume_ended(s);
+	} else if (j->state != JOB_PAUSED) {
+		refuse_state(s, "resumed");
+	} else if (change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
+		jobs_take_out(all, j); /* behind those that waited meanwhile */
+		jobs_append(all, j);
+		job_runner_next(all);
+	}
+}

@@ -1,0 +1,452 @@
+/* The executor's side of a run. Reports are allocated one by one, except PROGRESS, of which
+ * at most one is under way: a slow loop sees fewer of them, not a growing queue. */
+#include "engine/daemon/jobs/training.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/job_check.h"
+#include "engine/daemon/jobs/job_document.h"
+#include "engine/train/preview.h"
+
+enum { TRAINING_PROGRESS_NS = 100000000, SECOND_NS = 1000000000 };
+
+typedef struct message {
+	task task;
+	training *training;
+	training_report report;
+} message;
+
+struct training {
+	executor *executor;
+	training_plan *plan;
+	task start;
+	/* executor thread, after start */
+	trainer *trainer;
+	uint64_t saved_ns, told_ns;
+	int64_t saved_step, counted_step, counted_tokens;
+	bool unsaved; /* the last save failed */
+	bool damaged; /* plan.resume cannot be read */
+	bool ended;
+	bool untold;     /* the loop has not yet had the last evaluation */
+	bool stop_waits; /* for that */
+	unsigned held;   /* events of the trainer to attend to after that */
+	task stop;
+	bool save_first; /* handed over with `stop` */
+	message progress, end;
+	_Atomic bool progress_under_way; /* set by the executor with the message, cleared by the loop */
+	/* loop thread */
+	bool stopping;
+	int under_way; /* of start, stop, told and end: ENDED is told when nothing refers to us any more */
+	task told;
+};
+
+/* --- telling the loop ----------------------------------------------------------- */
+
+static void arrived(training *t)
+{
+	if (--t->under_way > 0)
+		return;
+	training_report report = t->end.report; /* the report may free us */
+	t->plan->report(t->plan->context, &report);
+}
+
+static void deliver_allocated(task *t)
+{
+	message *m = (message *)t;
+	const training_plan *p = m->training->plan;
+	p->report(p->context, &m->report);
+	json_decref(m->report.checkpoint);
+	json_decref(m->report.preview);
+	free(m);
+}
+
+static void run_told(task *x, device *d);
+
+static void told_done(task *x)
+{
+	arrived(TASK_OWNER(x, training, told));
+}
+
+static void deliver_evaluation(task *t)
+{
+	training *run = ((message *)t)->training;
+	deliver_allocated(t);
+	run->under_way++;
+	run->told = (task){.run = run_told, .done = told_done};
+	executor_control(run->executor, &run->told);
+}
+
+static void deliver_progress(task *t)
+{
+	message *m = (message *)t;
+	training *run = m->training;
+	training_report report = m->report;
+	run->progress_under_way = false;
+	run->plan->report(run->plan->context, &report);
+}
+
+static void deliver_end(task *t)
+{
+	arrived(((message *)t)->training);
+}
+
+static void fill(training *t, message *m, training_kind kind)
+{
+	m->training = t;
+	m->report = (training_report){.kind = kind};
+	if (t->trainer)
+		m->report.progress = *trainer_progress(t->trainer);
+}
+
+static void post(training *t, message *m)
+{
+	m->task.done = m->report.kind == TRAINING_EVALUATED ? deliver_evaluation : deliver_allocated;
+	executor_post(t->executor, &m->task);
+}
+
+/* As much of the tokens' text as a preview has room for; NULL when out of memory. */
+static json_t *text_of(const tokenizer *t, const int32_t *ids, int n)
+{
+	char bytes[256], text[3 * (sizeof bytes + 3)], all[(PREVIEW_PROMPT + PREVIEW_TOKENS) * 8];
+	size_t used = 0;
+	text_stream stream = {0};
+	for (int i = 0; i <= n; i++) {
+		size_t m = i < n ? tokenizer_token_bytes(t, ids[i], bytes, sizeof bytes) : 0;
+		m = m < sizeof bytes ? m : sizeof bytes;
+		for (size_t k = 0; k < m; k++)
+			bytes[k] = bytes[k] ? bytes[k] : (char)0xff; /* the ledger's JSON has no NUL */
+		m = text_stream_push(&stream, bytes, m, i == n, text);
+		if (used + m > sizeof all)
+			break;
+		memcpy(all + used, text, m);
+		used += m;
+	}
+	return json_stringn(all, used);
+}
+
+static json_t *preview_of(const training *t)
+{
+	int prompt, count;
+	const int32_t *ids = trainer_preview(t->trainer, &prompt, &count);
+	const tokenizer *words = t->plan->tokenizer;
+	return count > 0 ? json_pack("{s:o, s:o}", "prompt", text_of(words, ids, prompt), "text",
+	                             text_of(words, ids + prompt, count - prompt))
+	                 : NULL;
+}
+
+static status tell(training *t, training_kind kind)
+{
+	message *m = memory_new(1, sizeof *m);
+	if (!m)
+		return STATUS_NOMEM;
+	fill(t, m, kind);
+	if (kind == TRAINING_EVALUATED)
+		m->report.preview = preview_of(t);
+	post(t, m);
+	return STATUS_OK;
+}
+
+static void tell_progress(training *t)
+{
+	uint64_t now = clock_ns();
+	if (t->progress_under_way || now - t->told_ns < TRAINING_PROGRESS_NS)
+		return;
+	t->told_ns = now;
+	t->progress_under_way = true;
+	fill(t, &t->progress, TRAINING_PROGRESS);
+	t->progress.task.done = deliver_progress;
+	executor_post(t->executor, &t->progress.task);
+}
+
+/* The run is over: leave the device, tell the loop. Afterwards the loop may free us. */
+static void end(training *t, device *d, bool finished, const error *err)
+{
+	if (t->ended)
+		return;
+	t->ended = true;
+	if (device_training(d) == t)
+		device_train(d, NULL);
+	fill(t, &t->end, TRAINING_ENDED);
+	t->end.report.finished = finished;
+	t->end.report.damaged = t->damaged;
+	if (err)
+		t->end.report.error = *err;
+	trainer_free(t->trainer);
+	t->trainer = NULL;
+	t->end.task.done = deliver_end;
+	executor_post(t->executor, &t->end.task);
+}
+
+/* --- running -------------------------------------------------------------------- */
+
+static status open_model(training *t, device *d, model **out, error *err)
+{
+	const training_plan *p = t->plan;
+	backend *b = device_training_backend(d);
+	*out = NULL;
+	if (!b)
+		return error_set(err, STATUS_DEVICE, NULL, "the compute device is being restarted");
+	if (p->resume[0])
+		return model_open(out, p->resume, DTYPE_F32, b, err);
+	if (p->base[0])
+		return model_open(out, p->base, DTYPE_F32, b, err);
+	return model_create(out, p->architecture, p->config, p->options.seed, b, err);
+}
+
+/* The checkpoint is whole, but of other data: the files have changed since. */
+static bool has_other_data(const error *err)
+{
+	return err->status == STATUS_INVALID &&
+	       (strcmp(err->param, "training_data") == 0 || strcmp(err->param, "validation_data") == 0);
+}
+
+/* A failure to read what is stored sets t->damaged when another checkpoint may do, else it is STATUS_STORAGE. */
+static status open_trainer(training *t, device *d, error *err)
+{
+	const training_plan *p = t->plan;
+	model *m;
+	status s = open_model(t, d, &m, err);
+	t->damaged = p->resume[0] && job_check_is_damage(s);
+	if (s == STATUS_CORRUPT && !t->damaged && p->base[0])
+		s = job_check_blame(err, s, "model", strrchr(p->base, '/') + 1);
+	TRY(s);
+	TRY(trainer_new(&t->trainer, m, &p->options, p->train, p->valid, err));
+	s = p->resume[0] ? trainer_resume(t->trainer, p->resume, err) : STATUS_OK;
+	if (has_other_data(err)) {
+		err->status = STATUS_STORAGE;
+		return STATUS_STORAGE;
+	}
+	t->damaged = job_check_is_damage(s);
+	return s;
+}
+
+static void run_start(task *x, device *d)
+{
+	training *t = TASK_OWNER(x, training, start);
+	error err = ERROR_INIT;
+	status s = open_trainer(t, d, &err);
+	if (s == STATUS_OK) {
+		const train_progress *now = trainer_progress(t->trainer);
+		t->saved_step = t->counted_step = now->step;
+		t->counted_tokens = now->tokens;
+		t->saved_ns = clock_ns();
+		s = tell(t, TRAINING_STARTED);
+	}
+	if (s == STATUS_OK) {
+		device_train(d, t);
+		return;
+	}
+	error_settle(&err, s);
+	end(t, d, false, &err);
+}
+
+/* Write the checkpoint and its manifest. *row: what the ledger is to say of it. */
+static status write_checkpoint(training *t, json_t **row, error *err)
+{
+	char folder[PATH_MAX], id[STORE_ID_BYTES];
+	const train_progress *now = trainer_progress(t->trainer);
+	store_checkpoint_folder(t->plan->store, t->plan->job, now->step, folder);
+	cards_checkpoint_name(t->plan->job, now->step, id);
+	*row = job_document_checkpoint(t->plan->job, id, now);
+	status s = *row ? trainer_save(t->trainer, t->plan->tokenizer, folder, id, *row, err) : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		return s;
+	json_decref(*row);
+	*row = NULL;
+	return error_settle(err, s);
+}
+
+/* A failure is reported, and the training goes on without. */
+static status save(training *t)
+{
+	json_t *row = NULL;
+	error err = ERROR_INIT;
+	message *m = memory_new(1, sizeof *m);
+	status s = m ? trainer_settle(t->trainer, &err) : STATUS_NOMEM;
+	int64_t step = trainer_progress(t->trainer)->step;
+	t->saved_ns = clock_ns();
+	t->unsaved = s != STATUS_OK || step != t->saved_step;
+	if (!m || !t->unsaved) {
+		free(m);
+		return s;
+	}
+	if (s == STATUS_OK)
+		s = write_checkpoint(t, &row, &err);
+	if (s == STATUS_OK) {
+		t->saved_step = step;
+		t->unsaved = false;
+	}
+	fill(t, m, TRAINING_SAVED);
+	error_settle(&err, s);
+	m->report.error = err;
+	m->report.checkpoint = row;
+	post(t, m);
+	return s;
+}
+
+/* Is it time to save, whatever the trainer says? */
+static bool save_is_due(const training *t)
+{
+	uint64_t wait = t->plan->save_ns, again = (uint64_t)TRAINING_RESAVE_SECONDS * SECOND_NS;
+	if (t->unsaved && (wait == 0 || wait > again))
+		wait = again;
+	return wait && clock_ns() - t->saved_ns >= wait;
+}
+
+/* The trained model as a folder of its own, without the optimiser. */
+static void finish(training *t, device *d)
+{
+	const training_plan *p = t->plan;
+	error err = ERROR_INIT;
+	status s = file_make_folders(p->result, &err);
+	if (s == STATUS_OK)
+		s = model_save(trainer_model(t->trainer), p->result, &err);
+	if (s == STATUS_OK)
+		s = tokenizer_save(p->tokenizer, p->result, &err);
+	if (s == STATUS_OK)
+		s = cards_seal(p->name, p->result, "user", &err);
+	error_settle(&err, s);
+	end(t, d, s == STATUS_OK, &err);
+}
+
+static void count(training *t, device *d)
+{
+	const train_progress *now = trainer_progress(t->trainer);
+	device_count_training(d, now->step - t->counted_step, now->tokens - t->counted_tokens, now->tokens_per_second);
+	t->counted_step = now->step;
+	t->counted_tokens = now->tokens;
+}
+
+/* The numbers of what was completed. */
+static status tell_events(training *t, device *d, unsigned events)
+{
+	if (events & TRAIN_STEP)
+		count(t, d);
+	if (events & TRAIN_EVAL) {
+		t->untold = true;
+		return tell(t, TRAINING_EVALUATED);
+	}
+	if (events & TRAIN_STEP)
+		tell_progress(t);
+	return STATUS_OK;
+}
+
+static status attend(training *t, device *d, unsigned events)
+{
+	bool due = events & TRAIN_CHECKPOINT_DUE || (events & TRAIN_STEP && save_is_due(t));
+	if (due && save(t) == STATUS_DEVICE)
+		return STATUS_DEVICE;
+	if (events & TRAIN_FINISHED)
+		finish(t, d);
+	return STATUS_OK;
+}
+
+status training_advance(training *t, device *d, uint64_t budget_ns)
+{
+	error err = ERROR_INIT;
+	unsigned events = t->held;
+	t->held = 0;
+	if (events)
+		return attend(t, d, events);
+	status s = trainer_advance(t->trainer, budget_ns, &events, &err);
+	if (s == STATUS_OK)
+		s = tell_events(t, d, events);
+	if (s != STATUS_OK) {
+		error_settle(&err, s);
+		end(t, d, false, &err);
+		return s;
+	}
+	if (!t->untold)
+		return attend(t, d, events);
+	t->held = events;
+	return STATUS_OK;
+}
+
+bool training_waits(const training *t)
+{
+	return t->untold;
+}
+
+void training_lose(training *t, device *d)
+{
+	error err = ERROR_INIT;
+	error_set(&err, STATUS_DEVICE, NULL, "the compute device failed");
+	end(t, d, false, &err);
+}
+
+/* --- the loop's side ------------------------------------------------------------- */
+
+static void start_done(task *x)
+{
+	arrived(TASK_OWNER(x, training, start));
+}
+
+static void run_stop(task *x, device *d)
+{
+	training *t = TASK_OWNER(x, training, stop);
+	t->stop_waits = t->untold && t->save_first;
+	if (t->ended || t->stop_waits)
+		return;
+	if (t->save_first)
+		save(t); /* a failure has been told; the checkpoint before counts */
+	end(t, d, false, NULL);
+}
+
+static void run_told(task *x, device *d)
+{
+	training *t = TASK_OWNER(x, training, told);
+	t->untold = false;
+	if (t->stop_waits)
+		run_stop(&t->stop, d);
+}
+
+static void stop_done(task *x)
+{
+	arrived(TASK_OWNER(x, training, stop));
+}
+
+void training_stop(training *t, bool save_first)
+{
+	if (t->stopping)
+		return;
+	t->stopping = true;
+	t->under_way++;
+	t->save_first = save_first;
+	t->stop = (task){.run = run_stop, .done = stop_done};
+	executor_control(t->executor, &t->stop);
+}
+
+status training_begin(training **out, executor *x, training_plan *p)
+{
+	*out = NULL;
+	training *t = memory_new(1, sizeof *t);
+	if (!t)
+		return STATUS_NOMEM;
+	t->executor = x;
+	t->plan = p;
+	t->under_way = 2; /* start and end */
+	t->start = (task){.run = run_start, .done = start_done};
+	executor_control(x, &t->start);
+	*out = t;
+	return STATUS_OK;
+}
+
+void training_free(training *t)
+{
+	free(t);
+}
+
+void training_plan_fini(training_plan *p)
+{
+	json_decref(p->config);
+	tokenizer_free(p->tokenizer);
+	dataset_free(p->train);
+	dataset_free(p->valid);
+	*p = (training_plan){0};
+}

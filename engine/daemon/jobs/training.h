@@ -1,0 +1,79 @@
+/* training.h - one job's run on the executor.
+ *
+ * The loop describes a run (training_plan), hands it over, and hears of it through reports; between
+ * training_begin and TRAINING_ENDED the plan belongs to the executor. A report is a copy: it may be kept.
+ *
+ * Reports come in this order: STARTED, then any of PROGRESS, EVALUATED and SAVED, then ENDED, once and last.
+ * PROGRESS comes at most ten times a second. Checkpoints are saved when the trainer says so, when
+ * `save_ns` have passed since the last, and when the run is told to stop with one. A save that fails is reported and
+ * does not end the run: the next one comes when it is due, or TRAINING_RESAVE_SECONDS later.
+ *
+ * After an evaluation the run waits until the loop has had its report, so a checkpoint is written only when the reports
+ * of all evaluations before it have arrived. */
+#ifndef ENGINE_DAEMON_JOBS_TRAINING_H
+#define ENGINE_DAEMON_JOBS_TRAINING_H
+
+#include <limits.h>
+
+#include "engine/daemon/compute/executor.h"
+#include "engine/store/store.h"
+#include "engine/train/trainer.h"
+
+enum { TRAINING_RESAVE_SECONDS = 30 };
+
+typedef struct training training;
+
+typedef enum training_kind {
+	TRAINING_STARTED,
+	TRAINING_PROGRESS,
+	TRAINING_EVALUATED,
+	TRAINING_SAVED, /* a checkpoint of progress.step is durable; error: it could not be saved */
+	TRAINING_ENDED  /* finished: the model is in plan.result. Else error says why; STATUS_OK: as told */
+} training_kind;
+
+typedef struct training_report {
+	training_kind kind;
+	train_progress progress;
+	bool finished;
+	bool damaged;       /* ENDED: the checkpoint of plan.resume cannot be read, as error says */
+	json_t *checkpoint; /* SAVED without error: its row, which its manifest says too; borrowed */
+	json_t *preview;    /* EVALUATED: {"prompt", "text"}, what the model wrote; borrowed; NULL: nothing */
+	error error;
+} training_report;
+
+typedef struct training_plan {
+	/* Where the weights come from: a checkpoint of this run, a model's folder, or fresh ones. */
+	char resume[PATH_MAX]; /* "" or the checkpoint's folder */
+	char base[PATH_MAX];   /* "" or the model's folder */
+	const architecture *architecture;
+	json_t *config;
+	train_options options;
+	uint64_t save_ns; /* 0: only when the trainer says so */
+	tokenizer *tokenizer;
+	dataset *train, *valid; /* valid may be NULL */
+	const store *store;     /* for the paths of checkpoints only, which any thread may make */
+	char job[STORE_ID_BYTES];
+	char name[STORE_ID_BYTES];                               /* of the finished model */
+	char result[PATH_MAX];                                   /* folder to leave it in */
+	void (*report)(void *context, const training_report *r); /* loop thread */
+	void *context;
+} training_plan;
+
+/* Free what the plan owns: configuration, tokenizer, datasets. */
+void training_plan_fini(training_plan *p);
+
+/* Hand the plan over; it must stay until ENDED. STATUS_NOMEM. */
+status training_begin(training **out, executor *x, training_plan *p);
+/* Ask for the end: at once, or with a checkpoint first. ENDED follows; asking again changes nothing. Loop thread. */
+void training_stop(training *t, bool save);
+/* After ENDED. Loop thread. */
+void training_free(training *t);
+
+/* Executor thread: a slice of about budget_ns; STATUS_DEVICE when the device failed. */
+status training_advance(training *t, device *d, uint64_t budget_ns);
+/* Is it the loop's turn? Then training_advance is not to be called; the executor gets a task when it is over. */
+bool training_waits(const training *t);
+/* The device is gone: end with STATUS_DEVICE. */
+void training_lose(training *t, device *d);
+
+#endif

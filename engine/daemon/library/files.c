@@ -1,0 +1,150 @@
+#include "engine/daemon/library/files.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/log.h"
+#include "engine/base/manifest.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/requests/download.h"
+#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/requests/listing.h"
+#include "engine/daemon/requests/upload.h"
+
+#define FILES_MAX_BYTES ((int64_t)4 << 30)
+
+/* digest: NULL for a file stored before there were digests */
+static json_t *file_object(const char *id, const char *filename, const char *purpose, json_int_t bytes,
+                           json_int_t created, const char *digest, json_int_t expires)
+{
+	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s?}", "id", id, "object", "file", "bytes",
+	                           bytes, "created_at", created, "filename", filename, "purpose", purpose, "status",
+	                           "processed", "xxh3", digest);
+	if (expires == 0 || (object && json_object_set_new(object, "expires_at", json_integer(expires)) == 0))
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
+static json_t *from_file(const store_file *f)
+{
+	return file_object(f->id, f->filename, f->purpose, f->bytes, f->created, f->digest[0] ? f->digest : NULL,
+	                   f->expires);
+}
+
+static json_t *from_row(stream *s, const json_t *row)
+{
+	const char *id, *filename, *purpose, *digest = NULL;
+	json_int_t bytes, created, expires = 0;
+	(void)s;
+	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s:I, s:I, s?s, s?I}", "id", &id, "filename",
+	                &filename, "purpose", &purpose, "bytes", &bytes, "created", &created, "xxh3", &digest,
+	                "expires", &expires) != 0)
+		return NULL;
+	return file_object(id, filename, purpose, bytes, created, digest, expires);
+}
+
+/* --- file.create --------------------------------------------------------------- */
+
+static status seal(const json_t *params, const char *folder, store_file *out, error *err)
+{
+	char path[PATH_MAX + 8];
+	snprintf(path, sizeof path, "%s/file", folder);
+	snprintf(out->filename, sizeof out->filename, "%s", json_string_value(json_object_get(params, "filename")));
+	snprintf(out->purpose, sizeof out->purpose, "%s", json_string_value(json_object_get(params, "purpose")));
+	out->lifetime = json_integer_value(json_object_get(json_object_get(params, "expires_after"), "seconds"));
+	return store_file_seal(out, path, err);
+}
+
+static void received(stream *s, const char *folder)
+{
+	error err = ERROR_INIT;
+	store_file *f = upload_sealed(s);
+	char path[PATH_MAX + 8];
+	json_t *result = NULL;
+	snprintf(path, sizeof path, "%s/file", folder);
+	status why = idempotency_begin(s, &err);
+	if (why == STATUS_OK) {
+		why = store_file_add(s->engine->store, f, path, &err);
+		result = why == STATUS_OK ? from_file(f) : NULL;
+		why = idempotency_commit(s, why, result, &err);
+	}
+	if (why == STATUS_OK) {
+		stream_result(s, result);
+		return;
+	}
+	json_decref(result);
+	stream_error(s, &err, NULL);
+}
+
+void files_create(stream *s)
+{
+	static const upload_part parts[] = {{"file", "file", FILES_MAX_BYTES, true}, {0}};
+	static const upload_plan what = {.parts = parts, .seal = seal, .finished = received};
+	upload_begin(s, &what);
+}
+
+/* --- the others ------------------------------------------------------------------ */
+
+void files_list(stream *s)
+{
+	listing_answer(s, STORE_FILES, NULL, LISTING_FILES, from_row);
+}
+
+void files_get(stream *s)
+{
+	error err = ERROR_INIT;
+	store_file f;
+	if (store_file_get(s->engine->store, s->target, &f, &err) == STATUS_OK)
+		stream_result(s, from_file(&f));
+	else
+		stream_error(s, &err, NULL);
+}
+
+void files_delete(stream *s)
+{
+	error err = ERROR_INIT;
+	if (jobs_use_file(s->engine->jobs, s->target))
+		stream_refuse(s, STATUS_CONFLICT, "file_in_use", "id", "a job that has not ended reads this file");
+	else if (store_file_delete(s->engine->store, s->target, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	else
+		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", s->target, "object", "file", "deleted", 1));
+}
+
+void files_content(stream *s)
+{
+	error err = ERROR_INIT;
+	store_file f;
+	manifest *about = NULL;
+	char path[PATH_MAX];
+	status result = store_file_get(s->engine->store, s->target, &f, &err);
+	if (result == STATUS_OK)
+		result = store_manifest(s->engine->store, STORE_FILES, f.id, &about, &err);
+	if (result != STATUS_OK) {
+		stream_error(s, &err, NULL);
+		return;
+	}
+	store_blob_path(s->engine->store, f.id, path);
+	download_file(s, path, f.filename, "application/octet-stream", STORE_FILES, about);
+}
+
+status files_expire(engine *e, int64_t now, error *err)
+{
+	json_t *ids = json_array(), *id;
+	size_t i;
+	status result = ids ? store_files_expired(e->store, now, ids, err) : error_settle(err, STATUS_NOMEM);
+	json_array_foreach(ids, i, id)
+	{
+		const char *name = json_string_value(id);
+		if (result != STATUS_OK || jobs_use_file(e->jobs, name))
+			continue; /* it goes when the job has ended */
+		result = store_file_delete(e->store, name, err);
+		if (result == STATUS_OK)
+			log_line(LOG_INFO, "the file %s has expired", name);
+	}
+	json_decref(ids);
+	return result;
+}

@@ -1,0 +1,399 @@
+/* Deleting asks the executor first: only there is it known whether sessions or generations use the
+ * weights. Until the answer is back the card is marked, so that nobody begins on a model
+ * that is going; tasks run in order, so whoever began before counts as a user. */
+#include "engine/daemon/library/models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/log.h"
+#include "engine/base/manifest.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/requests/download.h"
+#include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/requests/upload.h"
+#include "engine/daemon/sessions/sessions.h"
+
+enum { MODELS_MAX_CONFIG = 1 << 20, MODELS_MAX_TOKENIZER = 64 << 20 };
+#define MODELS_MAX_WEIGHTS ((int64_t)64 << 30)
+
+static bool is_loaded(const device_stats *stats, const char *id)
+{
+	for (int i = 0; i < stats->n_loaded; i++)
+		if (strcmp(stats->loaded[i], id) == 0)
+			return true;
+	return false;
+}
+
+/* What is known of a model's row alone. */
+static json_t *damaged_object(const card *c)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b}}", "id", c->id, "object", "model", "created",
+	                 (json_int_t)c->created, "owned_by", c->owned_by, "additive", "damaged", c->problem, "loaded",
+	                 0);
+}
+
+/* NULL when out of memory. */
+static json_t *model_object(engine *e, const card *c, bool loaded)
+{
+	if (c->problem[0])
+		return damaged_object(c);
+	json_t *object = json_pack(
+	    "{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:O, s:{s:s, s:i}, s:o, s:I, s:I, s:s, s:s, s:b}}", "id", c->id,
+	    "object", "model", "created", (json_int_t)c->created, "owned_by", c->owned_by, "additive", "architecture",
+	    c->architecture->name, "parameters", (json_int_t)c->parameters, "config", c->config, "tokenizer", "type",
+	    tokenizer_type(c->tokenizer), "vocab_size", (int)tokenizer_size(c->tokenizer), "n_positions",
+	    c->dims.positions == MODEL_UNBOUNDED ? json_null() : json_integer((json_int_t)c->dims.positions),
+	    "trained_length", (json_int_t)c->dims.trained, "state_bytes", (json_int_t)c->state_bytes, "dtype",
+	    cards_dtype_name(c->weights), "backend", device_backend_name(e->device), "loaded", loaded);
+	const char *problem = cards_problem(c);
+	if (object && problem &&
+	    json_object_set_new(json_object_get(object, "additive"), "damaged", json_string(problem)) != 0) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
+static json_t *object_now(engine *e, const card *c)
+{
+	device_stats stats;
+	device_snapshot(e->device, &stats);
+	return model_object(e, c, is_loaded(&stats, c->id));
+}
+
+/* The card of the request's id; NULL: answered. */
+static card *open_target(stream *s)
+{
+	error err = ERROR_INIT;
+	card *c;
+	if (cards_open(s->engine->cards, s->target, &c, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	return c;
+}
+
+/* The same, also of a damaged model. */
+static card *inspect_target(stream *s)
+{
+	error err = ERROR_INIT;
+	card *c;
+	if (cards_inspect(s->engine->cards, s->target, &c, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	return c;
+}
+
+/* --- model.list, model.get ------------------------------------------------------- */
+
+static bool collect_id(void *context, const json_t *row)
+{
+	json_t **ids = context;
+	if (json_array_append(*ids, json_object_get(row, "id")) == 0)
+		return true;
+	json_decref(*ids);
+	*ids = NULL;
+	return false;
+}
+
+/* Append the object of a model; one that is being deleted is left out. */
+static status list_model(engine *e, const char *id, const device_stats *stats, json_t *data, error *err)
+{
+	error why = ERROR_INIT;
+	card *c;
+	status s = cards_inspect(e->cards, id, &c, &why);
+	if (s == STATUS_NOT_FOUND)
+		return STATUS_OK;
+	if (s != STATUS_OK)
+		return error_set(err, s, why.param, "%s", why.message);
+	s = json_array_append_new(data, model_object(e, c, is_loaded(stats, c->id))) == 0 ? STATUS_OK : STATUS_NOMEM;
+	cards_release(c);
+	return s;
+}
+
+void models_list(stream *s)
+{
+	error err = ERROR_INIT;
+	device_stats stats;
+	bool more;
+	json_t *ids = json_array(), *data = json_array();
+	store_page page = {.ascending = true};
+	status result = ids && data ? store_list(s->engine->store, STORE_MODELS, &page, collect_id, &ids, &more, &err)
+	                            : STATUS_NOMEM;
+	if (result == STATUS_OK && !ids)
+		result = STATUS_NOMEM;
+	device_snapshot(s->engine->device, &stats);
+	for (size_t i = 0; result == STATUS_OK && i < json_array_size(ids); i++)
+		result = list_model(s->engine, json_string_value(json_array_get(ids, i)), &stats, data, &err);
+	json_decref(ids);
+	if (result == STATUS_OK) {
+		stream_result(s, json_pack("{s:s, s:o}", "object", "list", "data", data));
+		return;
+	}
+	json_decref(data);
+	error_set(&err, result, NULL, "%s", status_text(result));
+	stream_error(s, &err, NULL);
+}
+
+void models_get(stream *s)
+{
+	card *c = inspect_target(s);
+	if (!c)
+		return;
+	json_t *object = object_now(s->engine, c);
+	cards_release(c);
+	stream_result(s, object);
+}
+
+/* --- model.load, model.unload, model.delete -------------------------------------- */
+
+typedef struct errand {
+	task task;
+	stream *stream;
+	card *card;
+	dtype weights; /* load */
+	bool chosen;   /* load: the weights were asked for */
+	status result;
+	error error;
+} errand;
+
+static dtype wanted_weights(const errand *a)
+{
+	return a->chosen ? a->weights : a->card->weights;
+}
+
+static bool prepare_load(task *t, device *d)
+{
+	const errand *a = (errand *)t;
+	return device_prepare(d, a->card->id, a->card->folder, wanted_weights(a));
+}
+
+static void run_load(task *t, device *d)
+{
+	errand *a = (errand *)t;
+	served_model *loaded;
+	dtype weights = wanted_weights(a);
+	a->result = cards_load(a->card, d, weights, &loaded, &a->error);
+	if (a->result == STATUS_OK)
+		a->card->weights = weights; /* here, so that whoever comes next finds the model as it is */
+}
+
+static void run_unload(task *t, device *d)
+{
+	errand *a = (errand *)t;
+	a->result = device_unload(d, a->card->id, &a->error);
+}
+
+static void errand_free(errand *a)
+{
+	cards_release(a->card);
+	free(a);
+}
+
+static void answer_model(task *t)
+{
+	errand *a = (errand *)t;
+	if (a->result != STATUS_OK) {
+		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
+		stream_error(a->stream, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
+	} else {
+		stream_result(a->stream, object_now(a->stream->engine, a->card));
+	}
+	errand_free(a);
+}
+
+static void answer_loaded(task *t)
+{
+	errand *a = (errand *)t;
+	if (a->result == STATUS_OK && a->chosen)
+		a->result = cards_keep_weights(a->stream->engine->cards, a->card, &a->error);
+	answer_model(t);
+}
+
+static void answer_deleted(task *t)
+{
+	errand *a = (errand *)t;
+	stream *s = a->stream;
+	if (a->result == STATUS_OK)
+		a->result = store_model_delete(s->engine->store, a->card->id, &a->error);
+	if (a->result == STATUS_OK) {
+		cards_forget(s->engine->cards, a->card->id);
+		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", a->card->id, "object", "model", "deleted", 1));
+	} else {
+		a->card->deleting = false;
+		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
+		stream_error(s, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
+	}
+	errand_free(a);
+}
+
+/* Send the executor on an errand for the card, which is handed over. chosen: the weights to load, or NULL. */
+static void send_errand(stream *s, card *c, void (*run)(task *t, device *d), void (*done)(task *t), const dtype *chosen)
+{
+	errand *a = memory_new(1, sizeof *a);
+	if (a)
+		*a = (errand){.task = {.prepare = run == run_load ? prepare_load : NULL, .run = run, .done = done},
+		              .stream = s,
+		              .card = c,
+		              .weights = chosen ? *chosen : 0,
+		              .chosen = chosen};
+	if (a && executor_submit(s->engine->executor, &a->task))
+		return;
+	c->deleting = false;
+	cards_release(c);
+	stream_refuse(s, a ? STATUS_BUSY : STATUS_NOMEM, NULL, NULL, "%s",
+	              a ? "too many requests are waiting" : "out of memory");
+	free(a);
+}
+
+void models_load(stream *s)
+{
+	const char *name = json_string_value(json_object_get(s->params, "dtype"));
+	dtype weights;
+	card *c = open_target(s);
+	if (!c)
+		return;
+	bool chosen = name && cards_find_dtype(name, &weights);
+	/* A durable session's state belongs to the weights it was made with, whether it is in memory now or not. */
+	if (chosen && weights != c->weights && sessions_use_model(s->engine->sessions, c->id)) {
+		cards_release(c);
+		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "dtype",
+		              "the model's dtype cannot be changed: a session uses it");
+		return;
+	}
+	send_errand(s, c, run_load, answer_loaded, chosen ? &weights : NULL);
+}
+
+void models_unload(stream *s)
+{
+	card *c = open_target(s);
+	if (c)
+		send_errand(s, c, run_unload, answer_model, NULL);
+}
+
+void models_delete(stream *s)
+{
+	char of[STORE_ID_BYTES];
+	int64_t step;
+	card *c = inspect_target(s);
+	if (!c)
+		return;
+	const char *user = cards_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
+	                   : sessions_use_model(s->engine->sessions, c->id) ? "a session uses it"
+	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended begins with it"
+	                                                                    : NULL;
+	if (user) {
+		cards_release(c);
+		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "id", "the model cannot be deleted: %s", user);
+		return;
+	}
+	c->deleting = true;
+	send_errand(s, c, run_unload, answer_deleted, NULL);
+}
+
+/* --- model.import, model.file ------------------------------------------------------ */
+
+static status add_imported(stream *s, const char *folder, json_t **object, error *err)
+{
+	card *c;
+	TRY(cards_add(s->engine->cards, s->target, folder, "user", err));
+	TRY(cards_open(s->engine->cards, s->target, &c, err));
+	*object = object_now(s->engine, c);
+	cards_release(c);
+	return *object ? STATUS_OK : STATUS_NOMEM;
+}
+
+static void imported(stream *s, const char *folder)
+{
+	error err = ERROR_INIT;
+	json_t *object = NULL;
+	status result = idempotency_begin(s, &err);
+	if (result == STATUS_OK) {
+		result = add_imported(s, folder, &object, &err);
+		result = idempotency_commit(s, result, object, &err);
+		if (result != STATUS_OK)
+			cards_forget(s->engine->cards, s->target);
+	}
+	if (result == STATUS_OK) {
+		stream_result(s, object);
+		return;
+	}
+	json_decref(object);
+	error_set(&err, result, NULL, "%s", status_text(result));
+	stream_error(s, &err, result == STATUS_CONFLICT ? "model_exists" : NULL);
+}
+
+/* Pool thread. */
+static status check_import(const stream *s, const char *folder, error *err)
+{
+	TRY(model_check(folder, err));
+	return cards_seal(s->target, folder, "user", err);
+}
+
+void models_import(stream *s)
+{
+	static const upload_part parts[] = {{"config", "config.json", MODELS_MAX_CONFIG, true},
+	                                    {"weights", "model.safetensors", MODELS_MAX_WEIGHTS, true},
+	                                    {"tokenizer", "tokenizer.json", MODELS_MAX_TOKENIZER, false},
+	                                    {0}};
+	static const upload_plan what = {.parts = parts, .check = check_import, .finished = imported};
+	char of[STORE_ID_BYTES];
+	int64_t step;
+	store_model taken;
+	if (!store_valid_name(s->target) || cards_parse_checkpoint(s->target, of, &step) ||
+	    architecture_find(s->target))
+		stream_refuse(
+		    s, STATUS_INVALID, "invalid_value", "id",
+		    "a model's id is 1 to 63 of A-Z a-z 0-9 . _ : -, begins with a letter or digit, and is not the "
+		    "name of an architecture or checkpoint");
+	else if (store_model_get(s->engine->store, s->target, &taken, NULL) == STATUS_OK)
+		stream_refuse(s, STATUS_CONFLICT, "model_exists", "id", "a model \"%s\" exists already", s->target);
+	else
+		upload_begin(s, &what);
+}
+
+/* The card is handed over. A model may lack a tokenizer.json, which no manifest lists then. */
+static void send_file(stream *s, card *c, const char *name, const char *type)
+{
+	char path[PATH_MAX + 32];
+	manifest *about;
+	error err = ERROR_INIT;
+	snprintf(path, sizeof path, "%s/%s", c->folder, name);
+	store_table table = cards_table(c);
+	status result = store_manifest(s->engine->store, table, c->id, &about, &err);
+	cards_release(c);
+	if (result != STATUS_OK) {
+		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", s->target, error_message(&err));
+		stream_error(s, &err, NULL);
+	} else if (strcmp(name, "tokenizer.json") == 0 && (!about || manifest_file_bytes(about, name) < 0) &&
+	           access(path, F_OK) != 0) {
+		manifest_free(about);
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "the model has no file \"%s\"", name);
+	} else {
+		download_file(s, path, name, type, table, about);
+	}
+}
+
+void models_file(stream *s)
+{
+	static const struct {
+		const char *name, *type;
+	} files[] = {{"config.json", "application/json"},
+	             {"model.safetensors", "application/octet-stream"},
+	             {"tokenizer.json", "application/json"}};
+	const char *name = json_string_value(json_object_get(s->params, "name"));
+	card *c = open_target(s);
+	if (!c)
+		return;
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+		if (strcmp(files[i].name, name) == 0) {
+			send_file(s, c, name, files[i].type);
+			return;
+		}
+	}
+	cards_release(c);
+	stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "a model has no file \"%.64s\"", name);
+}

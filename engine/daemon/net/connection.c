@@ -1,0 +1,552 @@
+/* Frames are gathered, copied one behind the other, and written before the loop sleeps, many at once: a system call
+ * costs more than a frame. Only one with a payload goes out by itself, as one uv_write of header, JSON and payload,
+ * none of them copied: the write owns them until it is done. Reading uses one buffer for all connections, since libuv
+ * hands each chunk over before it reads the next. */
+#include "engine/daemon/net/connection.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/json_text.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/dispatch.h"
+#include "engine/daemon/requests/engine.h"
+#include "proto/json_memory.h"
+
+/* Of gathered frames: the first allocation, and what is kept when all has been written. */
+enum { FIRST_BYTES = 16 << 10, KEEP_BYTES = 1 << 20 };
+
+typedef struct outgoing {
+	uv_write_t request;
+	char *json;
+	void *payload;
+	unsigned char header[FRAME_HEADER_BYTES];
+} outgoing;
+
+/* Sent when there is no memory for the real words. */
+static const char out_of_memory[] =
+    "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
+
+static void send_text(connection *c, const frame *f, char *text, const char *otherwise)
+{
+	frame whole = *f;
+	whole.json = text ? text : otherwise;
+	whole.json_bytes = strlen(whole.json);
+	connection_send_copy(c, &whole);
+	reserve_free(text);
+}
+
+/* --- closing ------------------------------------------------------------------ */
+
+static void forget_broken(connection *c)
+{
+	for (connection **at = &c->engine->broken; *at; at = &(*at)->next_broken) {
+		if (*at == c) {
+			*at = c->next_broken;
+			return;
+		}
+	}
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	connection *c = handle->data;
+	forget_broken(c);
+	frame_decoder_fini(&c->decoder);
+	reserve_free(c->out.data);
+	free(c->streams);
+	c->gone(c);
+}
+
+static void forget_unflushed(connection *c)
+{
+	connection **at = &c->engine->unflushed;
+	while (*at != c)
+		at = &(*at)->unflushed;
+	*at = c->unflushed;
+	c->out.used = 0;
+}
+
+static void shut(connection *c)
+{
+	if (c->state == CONNECTION_CLOSED)
+		return;
+	c->state = CONNECTION_CLOSED;
+	if (c->out.used)
+		forget_unflushed(c);
+	uv_close(&c->socket.handle, on_closed);
+}
+
+/* Take every stream from the connection; they end on their own. */
+static void abandon_streams(connection *c)
+{
+	while (c->n_streams) {
+		stream *s = c->streams[--c->n_streams];
+		s->connection = NULL;
+		if (s->cancelled)
+			continue;
+		s->cancelled = true;
+		if (s->watch && s->watch->cancel)
+			s->watch->cancel(s);
+	}
+}
+
+static size_t queued(const connection *c)
+{
+	return c->out.used + uv_stream_get_write_queue_size(&c->socket.stream);
+}
+
+void connection_close(connection *c)
+{
+	if (c->state >= CONNECTION_CLOSING)
+		return;
+	c->state = CONNECTION_CLOSING;
+	c->heard_ms = uv_now(&c->engine->loop);
+	uv_read_stop(&c->socket.stream);
+	abandon_streams(c);
+	if (queued(c) == 0)
+		shut(c);
+}
+
+void connection_break(connection *c)
+{
+	if (c->broken)
+		return;
+	c->broken = true;
+	c->next_broken = c->engine->broken;
+	c->engine->broken = c;
+}
+
+static void drop_broken(struct engine *e)
+{
+	for (connection *c; (c = e->broken);) {
+		e->broken = c->next_broken;
+		if (c->state >= CONNECTION_CLOSING)
+			continue;
+		log_line(LOG_WARN, "dropping a connection that does not take its answers, or for want of memory");
+		abandon_streams(c);
+		shut(c);
+	}
+}
+
+void connection_refuse(connection *c, int http, const char *code, const char *message)
+{
+	json_t *object = stream_error_object(http, code, message, NULL, http == 503);
+	char *text = json_text_reserve(object, JSON_COMPACT);
+	json_decref(object);
+	send_text(c, &(frame){.type = FRAME_ERROR}, text, out_of_memory);
+	connection_close(c);
+}
+
+static void protocol_error(connection *c, const char *why)
+{
+	log_line(LOG_WARN, "closing a connection: %s", why);
+	connection_refuse(c, 400, "protocol_error", why);
+}
+
+/* --- writing ------------------------------------------------------------------ */
+
+static void decongest(connection *c)
+{
+	c->congested = false;
+	for (int i = c->n_streams - 1; i >= 0; i--) {
+		stream *s = i < c->n_streams ? c->streams[i] : NULL;
+		if (s && s->watch && s->watch->credit && stream_ready(s) > 0)
+			s->watch->credit(s);
+	}
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out);
+static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer);
+
+/* Some of what was queued has gone out. */
+static void written(connection *c, bool failed)
+{
+	if (c->state == CONNECTION_CLOSED)
+		return;
+	if (failed || (c->state == CONNECTION_CLOSING && queued(c) == 0)) {
+		abandon_streams(c);
+		shut(c);
+	} else if (c->congested && c->state == CONNECTION_OPEN && queued(c) < CONNECTION_LOW) {
+		decongest(c);
+		if (c->state == CONNECTION_OPEN && !c->congested)
+			uv_read_start(&c->socket.stream, on_alloc, on_read);
+	}
+}
+
+static void on_written(uv_write_t *request, int failed)
+{
+	outgoing *o = request->data;
+	connection *c = request->handle->data;
+	reserve_free(o->json);
+	free(o->payload);
+	reserve_free(o);
+	written(c, failed != 0);
+}
+
+/* Give the pieces to libuv; o owns them. */
+static bool write_pieces(connection *c, outgoing *o, const uv_buf_t *pieces, unsigned n)
+{
+	o->request.data = o;
+	if (uv_write(&o->request, &c->socket.stream, pieces, n, on_written) == 0)
+		return true;
+	reserve_free(o->json);
+	free(o->payload);
+	reserve_free(o);
+	return false;
+}
+
+/* What the socket does not take at once waits in libuv's queue. False: the connection is of no more use. */
+static bool flush(connection *c)
+{
+	char *data = c->out.data;
+	size_t used = c->out.used, done = 0;
+	if (used == 0)
+		return true;
+	forget_unflushed(c);
+	if (uv_stream_get_write_queue_size(&c->socket.stream) == 0) {
+		int n = uv_try_write(&c->socket.stream, &(uv_buf_t){data, used}, 1);
+		if (n < 0 && n != UV_EAGAIN)
+			return false;
+		done = n > 0 ? (size_t)n : 0;
+	}
+	if (done < used) {
+		outgoing *o = reserve_calloc(1, sizeof *o);
+		uv_buf_t rest = {data + done, used - done};
+		if (o)
+			o->json = data;
+		c->out.data = NULL;
+		c->out.capacity = 0;
+		if (!o)
+			reserve_free(data);
+		return o && write_pieces(c, o, &rest, 1);
+	}
+	if (c->out.capacity > KEEP_BYTES) {
+		reserve_free(data);
+		c->out.data = NULL;
+		c->out.capacity = 0;
+	}
+	return true;
+}
+
+void connection_flush_all(struct engine *e)
+{
+	while (e->unflushed) {
+		connection *c = e->unflushed;
+		written(c, !flush(c));
+	}
+	drop_broken(e);
+}
+
+static char *reserve(connection *c, size_t bytes)
+{
+	size_t needed = c->out.used + bytes;
+	if (needed > c->out.capacity) {
+		size_t capacity = needed > 2 * c->out.capacity ? needed + FIRST_BYTES : 2 * c->out.capacity;
+		char *data = reserve_realloc(c->out.data, capacity);
+		if (!data)
+			return NULL;
+		c->out.data = data;
+		c->out.capacity = capacity;
+	}
+	return c->out.data + c->out.used;
+}
+
+static void look_at_queue(connection *c)
+{
+	if (queued(c) > CONNECTION_MAX_QUEUE)
+		connection_break(c);
+	if (queued(c) > CONNECTION_HIGH && !c->congested) {
+		c->congested = true;
+		uv_read_stop(&c->socket.stream);
+	}
+}
+
+void connection_send_copy(connection *c, const frame *f)
+{
+	size_t bytes = FRAME_HEADER_BYTES + f->json_bytes;
+	char *at = c->state < CONNECTION_CLOSING && !c->broken ? reserve(c, bytes) : NULL;
+	if (!at) {
+		connection_break(c); /* a frame that is missing would leave the peer waiting for ever */
+		return;
+	}
+	frame_encode_header(f, (unsigned char *)at);
+	if (f->json_bytes)
+		memcpy(at + FRAME_HEADER_BYTES, f->json, f->json_bytes);
+	if (c->out.used == 0) {
+		c->unflushed = c->engine->unflushed;
+		c->engine->unflushed = c;
+	}
+	c->out.used += bytes;
+	look_at_queue(c);
+}
+
+void connection_send(connection *c, const frame *f, char *json, void *payload)
+{
+	if (!payload) {
+		frame whole = *f;
+		whole.json = json;
+		connection_send_copy(c, &whole);
+		reserve_free(json);
+		return;
+	}
+	if (!flush(c))
+		connection_break(c);
+	outgoing *o = c->state < CONNECTION_CLOSING && !c->broken ? reserve_calloc(1, sizeof *o) : NULL;
+	if (!o) {
+		reserve_free(json);
+		free(payload);
+		connection_break(c);
+		return;
+	}
+	frame_encode_header(f, o->header);
+	o->json = json;
+	o->payload = payload;
+	uv_buf_t pieces[] = {uv_buf_init((char *)o->header, sizeof o->header),
+	                     uv_buf_init(json, (unsigned)f->json_bytes),
+	                     uv_buf_init(payload, (unsigned)f->payload_bytes)};
+	if (!write_pieces(c, o, pieces, 3))
+		connection_break(c);
+	else
+		look_at_queue(c);
+}
+
+/* --- streams ------------------------------------------------------------------ */
+
+static stream *find_stream(const connection *c, uint64_t id)
+{
+	for (int i = 0; i < c->n_streams; i++)
+		if (c->streams[i]->id == id)
+			return c->streams[i];
+	return NULL;
+}
+
+void connection_forget(connection *c, stream *s)
+{
+	for (int i = 0; i < c->n_streams; i++) {
+		if (c->streams[i] == s) {
+			c->streams[i] = c->streams[--c->n_streams];
+			return;
+		}
+	}
+}
+
+static stream *add_stream(connection *c, const frame *f)
+{
+	if (c->n_streams == c->capacity) {
+		int capacity = c->capacity ? 2 * c->capacity : 16;
+		stream **streams = realloc(c->streams, (size_t)capacity * sizeof *streams);
+		if (!streams)
+			return NULL;
+		c->streams = streams;
+		c->capacity = capacity;
+	}
+	stream *s = memory_new(1, sizeof *s);
+	if (!s)
+		return NULL;
+	s->engine = c->engine;
+	s->connection = c;
+	s->id = f->stream;
+	s->credit = f->credit;
+	c->streams[c->n_streams++] = s;
+	c->engine->streams++;
+	return s;
+}
+
+static void refuse_stream(connection *c, uint64_t id, int http, const char *code, const char *message)
+{
+	json_t *object = stream_error_object(http, code, message, NULL, 1);
+	char *text = json_text_reserve(object, JSON_COMPACT);
+	json_decref(object);
+	send_text(c, &(frame){.type = FRAME_ERROR, .stream = id}, text, out_of_memory);
+}
+
+void connection_cancel_streams(connection *c)
+{
+	for (int i = c->n_streams - 1; i >= 0; i--) {
+		stream *s = i < c->n_streams ? c->streams[i] : NULL;
+		if (!s || s->cancelled)
+			continue;
+		s->cancelled = true;
+		if (s->watch && s->watch->cancel)
+			s->watch->cancel(s);
+	}
+}
+
+/* --- reading ------------------------------------------------------------------ */
+
+static void on_hello(connection *c, const frame *f)
+{
+	char why[128];
+	reserve_forget();
+	json_t *hello = f->type == FRAME_HELLO && f->stream == 0 ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
+	const json_t *version = json_object_get(hello, "protocol");
+	json_int_t theirs = json_integer_value(version);
+	bool said = json_is_integer(version);
+	json_decref(hello);
+	if (!hello && reserve_failed()) {
+		connection_refuse(c, 503, "out_of_memory", "out of memory");
+	} else if (!said) {
+		protocol_error(c, "the first frame must be HELLO with the protocol's version");
+	} else if (theirs != PROTO_VERSION) {
+		snprintf(why, sizeof why, "the engine speaks protocol %d, the peer %lld", PROTO_VERSION,
+		         (long long)theirs);
+		connection_refuse(c, 400, "protocol_mismatch", why);
+	} else {
+		c->state = CONNECTION_OPEN;
+	}
+}
+
+static void on_request(connection *c, const frame *f)
+{
+	if (f->stream == 0 || find_stream(c, f->stream)) {
+		protocol_error(c, "a REQUEST needs a fresh stream id");
+		return;
+	}
+	reserve_forget();
+	json_t *request = json_memory_parse(f->json, f->json_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+	if (!request && json_memory_failed()) {
+		refuse_stream(c, f->stream, 503, "out_of_memory", "out of memory");
+		return;
+	}
+	json_t *params = json_object_get(request, "params");
+	const char *method = json_string_value(json_object_get(request, "method"));
+	const char *owner = json_string_value(json_object_get(request, "owner"));
+	if (!method || (params && !json_is_object(params) && !json_is_null(params))) {
+		json_decref(request);
+		protocol_error(c, "a REQUEST needs a JSON object with a method and params");
+		return;
+	}
+	bool full = c->n_streams >= CONNECTION_MAX_STREAMS;
+	stream *s = full ? NULL : add_stream(c, f);
+	if (!s) {
+		refuse_stream(c, f->stream, full ? 429 : 503, full ? "too_many_streams" : "out_of_memory",
+		              full ? "too many requests at once on this connection" : "out of memory");
+		json_decref(request);
+		return;
+	}
+	s->upload = !(f->flags & FRAME_FLAG_END);
+	snprintf(s->owner, sizeof s->owner, "%s", owner ? owner : "");
+	s->params = json_is_object(params) ? json_incref(params) : json_object();
+	dispatch_request(s, method);
+	json_decref(request);
+}
+
+static void on_stream_frame(connection *c, const frame *f)
+{
+	stream *s = find_stream(c, f->stream);
+	if (!s)
+		return; /* finished with: late frames are legal */
+	if (f->type == FRAME_DATA) {
+		if (s->upload && s->watch && s->watch->data)
+			s->watch->data(s, f);
+		else
+			protocol_error(c, "DATA on a stream that takes none");
+	} else if (f->type == FRAME_CREDIT) {
+		s->credit = s->credit < INT32_MAX ? s->credit + f->credit : s->credit;
+		if (s->watch && s->watch->credit && (stream_ready(s) > 0 || f->credit == 0))
+			s->watch->credit(s);
+	} else if (!s->cancelled) {
+		s->cancelled = true;
+		if (s->watch && s->watch->cancel)
+			s->watch->cancel(s);
+	}
+}
+
+static void on_frame(connection *c, const frame *f)
+{
+	if (c->state == CONNECTION_GREETING) {
+		on_hello(c, f);
+		return;
+	}
+	switch (f->type) {
+	case FRAME_REQUEST:
+		on_request(c, f);
+		break;
+	case FRAME_DATA:
+	case FRAME_CREDIT:
+	case FRAME_CANCEL:
+		on_stream_frame(c, f);
+		break;
+	case FRAME_PING:
+		connection_send(c, &(frame){.type = FRAME_PONG}, NULL, NULL);
+		break;
+	case FRAME_PONG:
+		break;
+	default:
+		protocol_error(c, "a frame that only the engine sends, or a second HELLO");
+	}
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+{
+	const connection *c = handle->data;
+	(void)suggested;
+	*out = uv_buf_init(c->engine->read_buffer, sizeof c->engine->read_buffer);
+}
+
+static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer)
+{
+	connection *c = socket->data;
+	if (bytes < 0) {
+		abandon_streams(c);
+		shut(c);
+		return;
+	}
+	c->heard_ms = uv_now(&c->engine->loop);
+	c->pinged = false;
+	if (!frame_decoder_push(&c->decoder, buffer->base, (size_t)bytes)) {
+		connection_refuse(c, 503, "out_of_memory", "out of memory");
+		return;
+	}
+	while (c->state < CONNECTION_CLOSING) {
+		frame f;
+		const char *why = "";
+		frame_result result = frame_decoder_next(&c->decoder, &f, &why);
+		if (result == FRAME_MORE)
+			return;
+		if (result == FRAME_BAD)
+			protocol_error(c, why);
+		else
+			on_frame(c, &f);
+	}
+}
+
+void connection_begin(connection *c)
+{
+	c->socket.handle.data = c;
+	c->heard_ms = uv_now(&c->engine->loop);
+	reserve_forget();
+	json_t *hello = json_pack("{s:i, s:s, s:s, s:s}", "protocol", PROTO_VERSION, "software",
+	                          "additived " ADDITIVE_VERSION, "backend", device_backend_name(c->engine->device),
+	                          "device", device_description(c->engine->device));
+	char *text = json_text_reserve(hello, JSON_COMPACT);
+	json_decref(hello);
+	if (!text) {
+		connection_refuse(c, 503, "out_of_memory", "out of memory");
+		return;
+	}
+	connection_send(c, &(frame){.type = FRAME_HELLO, .json_bytes = strlen(text)}, text, NULL);
+	if (c->state == CONNECTION_GREETING && uv_read_start(&c->socket.stream, on_alloc, on_read) != 0)
+		connection_close(c);
+}
+
+void connection_tick(connection *c, uint64_t now_ms)
+{
+	uint64_t silent = now_ms - c->heard_ms;
+	if (c->state == CONNECTION_CLOSING && silent > CONNECTION_FLUSH_MS) {
+		shut(c);
+	} else if (c->state == CONNECTION_GREETING && silent > CONNECTION_GREETING_MS) {
+		protocol_error(c, "no HELLO in time");
+	} else if (c->state == CONNECTION_OPEN && silent > CONNECTION_SILENT_MS) {
+		log_line(LOG_WARN, "closing a connection that has been silent for %d s", CONNECTION_SILENT_MS / 1000);
+		connection_close(c);
+	} else if (c->state == CONNECTION_OPEN && silent > CONNECTION_PING_MS && !c->pinged) {
+		c->pinged = true;
+		connection_send(c, &(frame){.type = FRAME_PING}, NULL, NULL);
+	}
+}

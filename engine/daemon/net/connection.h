@@ -1,0 +1,81 @@
+/* connection.h - one front end: frames in, frames out, and its streams.
+ *
+ *   accepted ─▶ greeting ─HELLO─▶ open ─▶ closing (queue drains) ─▶ closed, freed
+ *
+ * A peer is not trusted. A frame that is malformed or out of order is answered with ERROR on stream
+ * 0 and ends the connection. A peer that does not read is no burden to others: beyond
+ * CONNECTION_HIGH queued bytes its streams get no credit and nothing more is read from it,
+ * until the queue is below CONNECTION_LOW; beyond CONNECTION_MAX_QUEUE it is dropped.
+ *
+ * Silence: after CONNECTION_PING_MS without a byte a PING goes out, after CONNECTION_SILENT_MS the
+ * connection ends. Loop thread only. */
+#ifndef ENGINE_DAEMON_NET_CONNECTION_H
+#define ENGINE_DAEMON_NET_CONNECTION_H
+
+#include <uv.h>
+
+#include "engine/daemon/net/stream.h"
+
+enum {
+	CONNECTION_MAX_STREAMS = 1024,
+	CONNECTION_HIGH = 8 << 20,
+	CONNECTION_LOW = 1 << 20,
+	CONNECTION_MAX_QUEUE = 512 << 20,
+	CONNECTION_GREETING_MS = 10000,
+	CONNECTION_PING_MS = 15000,
+	CONNECTION_SILENT_MS = 30000,
+	CONNECTION_FLUSH_MS = 5000
+};
+
+typedef struct connection connection;
+struct connection {
+	connection *next, **link; /* the listener's list */
+	struct engine *engine;
+	union {
+		uv_handle_t handle;
+		uv_stream_t stream;
+		uv_pipe_t pipe;
+		uv_tcp_t tcp;
+	} socket;
+	frame_decoder decoder;
+	stream **streams;
+	int n_streams, capacity;
+	uint64_t heard_ms; /* last byte from the peer, or when closing began */
+	enum { CONNECTION_GREETING, CONNECTION_OPEN, CONNECTION_CLOSING, CONNECTION_CLOSED } state;
+	struct {
+		char *data;
+		size_t used, capacity;
+	} out;                 /* frames that go out with the next flush */
+	connection *unflushed; /* the next one that has some */
+	bool congested, pinged;
+	bool broken; /* a frame could not be queued; see connection_break */
+	connection *next_broken;
+	void (*gone)(connection *c); /* called when the socket is closed; frees it */
+};
+
+/* Greet a peer whose socket has been accepted into c->socket. */
+void connection_begin(connection *c);
+/* Refuse it: say why on stream 0 and close. */
+void connection_refuse(connection *c, int http, const char *code, const char *message);
+/* End it without writing what is queued: a frame is missing. Its sender may still be at work, so this happens when
+ * the loop goes to sleep or wakes up. */
+void connection_break(connection *c);
+/* Close once what is queued has been written, or after CONNECTION_FLUSH_MS. Cancels its streams. */
+void connection_close(connection *c);
+/* Look at the clock: silent peers, late greetings, stuck flushes. */
+void connection_tick(connection *c, uint64_t now_ms);
+/* Tell every stream to stop (the engine does); they answer through the open connection. */
+void connection_cancel_streams(connection *c);
+
+/* Send a frame. json (of json_text_reserve or NULL) and payload (malloc'ed or NULL) are taken over. Never closes the
+ * connection at once, so a stream in use by its handler stays. */
+void connection_send(connection *c, const frame *f, char *json, void *payload);
+/* The same, of f's own JSON, which is copied; without payload. */
+void connection_send_copy(connection *c, const frame *f);
+/* Write what has been sent since the last time: the loop does before it sleeps and when it wakes up, so all frames of
+ * a step are one write. */
+void connection_flush_all(struct engine *e);
+/* The stream has been answered. */
+void connection_forget(connection *c, stream *s);
+
+#endif

@@ -1,0 +1,177 @@
+/* The answers of a stream, as frames. */
+#include "engine/daemon/net/stream.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/json_text.h"
+#include "engine/base/reserve.h"
+#include "engine/daemon/net/connection.h"
+#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/requests/idempotency.h"
+
+enum { RETRY_SECONDS = 1 };
+
+/* Sent when there is no memory for the real words. */
+static const char out_of_memory[] =
+    "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
+
+static void stream_send(stream *s, frame_type type, char *json, void *payload, size_t bytes)
+{
+	frame f = {.type = type, .stream = s->id, .json_bytes = json ? strlen(json) : 0, .payload_bytes = bytes};
+	if (s->connection) {
+		connection_send(s->connection, &f, json, payload);
+	} else {
+		reserve_free(json);
+		free(payload);
+	}
+}
+
+/* Text that outlives everything: it needs no memory of its own. */
+static void stream_send_static(stream *s, frame_type type, const char *json)
+{
+	if (s->connection)
+		connection_send_copy(s->connection,
+		                     &(frame){.type = type, .stream = s->id, .json = json, .json_bytes = strlen(json)});
+}
+
+static void stream_end(stream *s)
+{
+	if (s->connection)
+		connection_forget(s->connection, s);
+	s->engine->streams--;
+	idempotency_end(s);
+	json_decref(s->params);
+	free(s);
+}
+
+json_t *stream_error_object(int http, const char *code, const char *message, const char *param, int retry_after)
+{
+	json_t *object = json_pack("{s:i, s:s, s:s, s:s?}", "status", http, "code", code, "message", message, "param",
+	                           param && param[0] ? param : NULL);
+	if (object && retry_after)
+		json_object_set_new(object, "retry_after", json_integer(retry_after));
+	return object;
+}
+
+/* A message that only says what its parameter must be gets that as its subject. */
+static const char *whole_message(const error *err, char *out, size_t size)
+{
+	static const char *const verbs[] = {"must ", "needs ", "times "};
+	const char *message = error_message(err);
+	for (size_t i = 0; err->param[0] && i < sizeof verbs / sizeof *verbs; i++) {
+		if (strncmp(message, verbs[i], strlen(verbs[i])) == 0) {
+			snprintf(out, size, "'%s' %s", err->param, message);
+			return out;
+		}
+	}
+	return message;
+}
+
+void stream_error(stream *s, const error *err, const char *code)
+{
+	char words[sizeof err->param + sizeof err->message + 8];
+	status why = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
+	const char *message = whole_message(err, words, sizeof words);
+	if (why == STATUS_CANCELLED && s->engine->draining) {
+		why = STATUS_UNAVAILABLE;
+		code = "shutting_down";
+		message = "the engine is shutting down";
+	}
+	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
+	reserve_forget(); /* what could not be built is not sent */
+	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
+	                                     !again ? 0 : s->retry_after ? s->retry_after : RETRY_SECONDS);
+	char *text = json_text_reserve(object, PROTO_JSON);
+	json_decref(object);
+	s->engine->failures++;
+	if (text)
+		stream_send(s, FRAME_ERROR, text, NULL, 0);
+	else
+		stream_send_static(s, FRAME_ERROR, out_of_memory);
+	stream_end(s);
+}
+
+void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
+{
+	error err = {.status = why};
+	va_list args;
+	va_start(args, format);
+	vsnprintf(err.message, sizeof err.message, format, args);
+	va_end(args);
+	snprintf(err.param, sizeof err.param, "%s", param ? param : "");
+	stream_error(s, &err, code);
+}
+
+void stream_result(stream *s, json_t *result)
+{
+	char *text = json_text_reserve(result, PROTO_JSON);
+	json_decref(result);
+	stream_result_text(s, text);
+}
+
+void stream_result_text(stream *s, char *text)
+{
+	bool too_large = text && strlen(text) > FRAME_MAX_JSON;
+	if (text && !too_large) {
+		s->engine->requests++;
+		idempotency_result(s, text);
+		stream_send(s, FRAME_RESULT, text, NULL, 0);
+		stream_end(s);
+		return;
+	}
+	reserve_free(text);
+	stream_refuse(s, too_large ? STATUS_TOO_LARGE : STATUS_NOMEM, NULL, NULL, "%s",
+	              too_large ? "the answer is too large; ask for less at once" : "out of memory");
+}
+
+int64_t stream_ready(const stream *s)
+{
+	const connection *c = s->connection;
+	if (idempotency_detached(s))
+		return INT32_MAX;
+	return c && !c->congested && !c->broken && !s->cancelled ? s->credit : 0;
+}
+
+void stream_event(stream *s, json_t *event)
+{
+	char *text = json_text_reserve(event, PROTO_JSON);
+	json_decref(event);
+	s->credit--;
+	if (text && strlen(text) <= FRAME_MAX_JSON) {
+		idempotency_event(s, text, strlen(text));
+		stream_send(s, FRAME_EVENT, text, NULL, 0);
+		return;
+	}
+	reserve_free(text);
+	idempotency_event(s, NULL, 0);
+	if (s->connection)
+		connection_break(s->connection); /* a hole in a stream must not pass for a whole one */
+}
+
+void stream_event_text(stream *s, const char *json, size_t bytes)
+{
+	assert(bytes <= FRAME_MAX_JSON);
+	s->credit--;
+	idempotency_event(s, json, bytes);
+	if (s->connection)
+		connection_send_copy(s->connection,
+		                     &(frame){.type = FRAME_EVENT, .stream = s->id, .json = json, .json_bytes = bytes});
+}
+
+void stream_data(stream *s, void *data, size_t bytes)
+{
+	assert(bytes <= FRAME_MAX_PAYLOAD);
+	s->credit--;
+	stream_send(s, FRAME_DATA, NULL, data, bytes);
+}
+
+void stream_grant(stream *s, uint32_t frames)
+{
+	if (s->connection)
+		connection_send(s->connection, &(frame){.type = FRAME_CREDIT, .stream = s->id, .credit = frames}, NULL,
+		                NULL);
+}

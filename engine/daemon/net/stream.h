@@ -1,0 +1,74 @@
+/* stream.h - one request and its answer.
+ *
+ * A stream lives from its REQUEST until its handler answers it, exactly once, with
+ * stream_result or stream_error; the handler owns it in between, whatever happens to the
+ * connection. When the peer cancels, the connection closes or the engine stops, the handler
+ * hears of it through `cancel` (if it watches) and still has to answer; an answer to a peer that has gone is
+ * dropped. So there are no references to count, and every accepted request ends exactly once.
+ *
+ * Loop thread only. */
+#ifndef ENGINE_DAEMON_NET_STREAM_H
+#define ENGINE_DAEMON_NET_STREAM_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/error.h"
+#include "proto/frame.h"
+#include "proto/schema.h"
+
+struct connection;
+struct engine;
+
+enum { STREAM_TARGET_BYTES = 64, STREAM_OWNER_BYTES = 64 };
+
+typedef struct stream stream;
+
+/* How a handler hears of its stream; each may be NULL. Any of them may answer the stream. */
+typedef struct stream_watch {
+	void (*credit)(stream *s);               /* more may be sent, or the peer has taken something */
+	void (*data)(stream *s, const frame *f); /* a DATA frame of an upload */
+	void (*cancel)(stream *s);               /* at most once */
+} stream_watch;
+
+struct stream {
+	struct engine *engine;
+	struct connection *connection; /* NULL: the peer has gone */
+	uint64_t id;
+	int64_t credit;                   /* EVENT and DATA frames the peer still takes */
+	char target[STREAM_TARGET_BYTES]; /* the "id" of methods that have one */
+	char owner[STREAM_OWNER_BYTES];   /* whose request it is, as the front end says; "" when it does not */
+	int retry_after;                  /* seconds, of an error that may pass; 0: the default */
+	json_t *params;                   /* an object, checked against the method's schema */
+	bool upload;                      /* DATA frames are expected */
+	bool cancelled;
+	const stream_watch *watch;
+	void *context;           /* the handler's */
+	struct request_key *key; /* idempotency.h; NULL: the request has none */
+};
+
+/* The answer; both free the stream. `result` is taken over; NULL is answered as out of memory. */
+void stream_result(stream *s, json_t *result);
+/* The same from JSON text (of json_text_reserve, taken over). */
+void stream_result_text(stream *s, char *text);
+/* code: a stable word; NULL: the status's name. A cancellation while the engine stops is told as such. */
+void stream_error(stream *s, const error *err, const char *code);
+/* The same from parts. param and code may be NULL. */
+void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Frames that may be sent now: 0 without credit, while the peer reads too slowly, or when it has gone. */
+int64_t stream_ready(const stream *s);
+/* Send one frame; each costs a credit, which must be there. json and data (malloc'ed) are taken over. */
+void stream_event(stream *s, json_t *event);
+/* The same of JSON text, at most FRAME_MAX_JSON bytes, which is copied. */
+void stream_event_text(stream *s, const char *json, size_t bytes);
+void stream_data(stream *s, void *data, size_t bytes);
+/* Let the peer send `frames` more DATA frames. */
+void stream_grant(stream *s, uint32_t frames);
+
+/* The error object of the protocol. NULL when out of memory. */
+json_t *stream_error_object(int http, const char *code, const char *message, const char *param, int retry_after);
+
+#endif

@@ -1,0 +1,53 @@
+#include "engine/daemon/requests/background.h"
+
+#include <stdlib.h>
+#include <uv.h>
+
+#include "engine/base/json_text.h"
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+#include "engine/daemon/requests/engine.h"
+
+typedef struct answer {
+	uv_work_t request;
+	stream *stream;
+	background_work work;
+	char *text;
+	error error;
+} answer;
+
+static void pool_make(uv_work_t *request)
+{
+	answer *a = request->data;
+	reserve_forget();
+	json_t *object = a->work.make(a->work.context, &a->error);
+	a->text = json_text_reserve(object, PROTO_JSON);
+	json_decref(object);
+	if (!a->text)
+		error_set(&a->error, STATUS_NOMEM, NULL, "out of memory");
+}
+
+static void made(uv_work_t *request, int cancelled)
+{
+	answer *a = request->data;
+	(void)cancelled; /* nothing cancels a request */
+	if (a->text)
+		stream_result_text(a->stream, a->text);
+	else
+		stream_error(a->stream, &a->error, NULL);
+	a->work.release(a->work.context);
+	free(a);
+}
+
+void background_answer(stream *s, const background_work *work)
+{
+	answer *a = memory_new(1, sizeof *a);
+	if (a) {
+		*a = (answer){.request.data = a, .stream = s, .work = *work};
+		if (uv_queue_work(&s->engine->loop, &a->request, pool_make, made) == 0)
+			return;
+	}
+	free(a);
+	work->release(work->context);
+	stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+}

@@ -1,0 +1,18 @@
+/* background.h - answers that take long to make are made on the libuv pool. */
+#ifndef ENGINE_DAEMON_REQUESTS_BACKGROUND_H
+#define ENGINE_DAEMON_REQUESTS_BACKGROUND_H
+
+#include "engine/daemon/net/stream.h"
+
+typedef struct background_work {
+	/* Pool thread: the answer (new reference), or NULL with err set. */
+	json_t *(*make)(void *context, error *err);
+	/* Loop thread, afterwards: free the context. */
+	void (*release)(void *context);
+	void *context;
+} background_work;
+
+/* Answer the stream with what `make` gives. */
+void background_answer(stream *s, const background_work *work);
+
+#endif

@@ -1,0 +1,77 @@
+/* engine.h - the daemon as a whole: what its loop thread holds, and its life from start to stop.
+ *
+ * One loop thread owns everything here: sockets, store, tables of models, sessions and jobs.
+ * The executor thread (executor.h) owns the device; the libuv pool tokenises, hashes and
+ * syncs. Nothing is shared between threads except what a task or a work request hands over, and the
+ * snapshot in device.h.
+ *
+ * Stopping (SIGTERM, SIGINT): no new connections or requests; generations are cancelled and
+ * answered "shutting_down"; the running job saves a checkpoint and stays "running" in the
+ * ledger, so the next start resumes it; then the loop ends. It has ENGINE_STOP_MS for that; what is
+ * not done by then is left to durability, which does not need it. */
+#ifndef ENGINE_DAEMON_REQUESTS_ENGINE_H
+#define ENGINE_DAEMON_REQUESTS_ENGINE_H
+
+#include <uv.h>
+
+#include "engine/serve/scheduler.h"
+#include "engine/store/store.h"
+
+enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
+
+typedef struct engine_options {
+	const char *data;    /* folder */
+	const char *socket;  /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
+	bool allow_remote;   /* the socket may be reachable from other machines, which need no key */
+	const char *backend; /* auto, cpu, cuda */
+	int device;          /* which of several */
+	int threads;         /* 0: all cores */
+	int64_t data_budget; /* bytes in the data folder; 0: as much as fits */
+	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
+	int64_t retain_bytes; /* of all of those together; 0: without limit */
+	scheduler_limits limits;
+	int max_known_sessions; /* live and stored together */
+} engine_options;
+
+struct device;
+struct executor;
+struct listener;
+struct cards;
+struct sessions;
+struct jobs;
+struct idempotency;
+struct admission;
+
+typedef struct engine {
+	const engine_options *options;
+	uv_loop_t loop;
+	uv_timer_t tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, retries of jobs, the end of stopping */
+	uv_signal_t terminate, interrupt;
+	uv_prepare_t before_sleep; /* these two write what connections have gathered */
+	uv_check_t after_sleep;
+	struct connection *unflushed; /* connections that have */
+	struct connection *broken;    /* connections to drop */
+	store *store;
+	struct device *device; /* its snapshot only, once the executor runs */
+	struct executor *executor;
+	struct listener *listener;
+	struct cards *cards;
+	struct sessions *sessions;
+	struct jobs *jobs;
+	uint64_t storage_looked_ns; /* storage.c's */
+	bool storage_warned, expiry_failed;
+	struct idempotency *idempotency;
+	struct admission *admission;
+	uint64_t started_ns, stop_ns; /* stop_ns: deadline of stopping, 0 before */
+	uint64_t requests, failures;  /* answered with RESULT, with ERROR */
+	int streams;                  /* not yet answered, of connections that have gone too */
+	bool draining;
+	bool forced;                /* the deadline passed */
+	char read_buffer[64 << 10]; /* all connections read through it */
+} engine;
+
+/* Serve until told to stop. STATUS_OK: stopped as told. *forced: not everything ended in time, nothing has been
+ * freed, and the process should exit without more ado. */
+status engine_run(const engine_options *options, bool *forced, error *err);
+
+#endif

@@ -1,0 +1,72 @@
+#include "engine/daemon/requests/listing.h"
+
+#include <string.h>
+
+#include "engine/daemon/requests/engine.h"
+
+typedef struct collector {
+	stream *stream;
+	json_t *data;
+	json_t *(*convert)(stream *s, const json_t *row);
+	bool failed;
+} collector;
+
+static bool collect(void *context, const json_t *row)
+{
+	collector *c = context;
+	json_t *object = c->convert ? c->convert(c->stream, row) : json_incref((json_t *)(uintptr_t)row);
+	c->failed = json_array_append_new(c->data, object) != 0;
+	return !c->failed;
+}
+
+/* Does the row's metadata hold all of these? None at all: it must hold none. */
+static bool has_metadata(const void *context, const json_t *row)
+{
+	const json_t *wanted = context, *metadata = json_object_get(row, "metadata");
+	const char *key;
+	json_t *member;
+	if (json_object_size(wanted) == 0)
+		return json_object_size(metadata) == 0;
+	json_object_foreach((json_t *)(uintptr_t)wanted, key, member)
+	{
+		if (!json_equal(member, json_object_get(metadata, key)))
+			return false;
+	}
+	return true;
+}
+
+static const char *id_at(const json_t *data, size_t index)
+{
+	return json_string_value(json_object_get(json_array_get(data, index), "id"));
+}
+
+void listing_answer(stream *s, store_table table, const char *parent, int64_t limit,
+                    json_t *(*convert)(stream *s, const json_t *row))
+{
+	error err = ERROR_INIT;
+	bool more = false;
+	collector c = {s, json_array(), convert, false};
+	const char *order = json_string_value(json_object_get(s->params, "order"));
+	const json_t *metadata = json_object_get(s->params, "metadata");
+	json_int_t asked = json_integer_value(json_object_get(s->params, "limit"));
+	store_page page = {.parent = parent,
+	                   .after = json_string_value(json_object_get(s->params, "after")),
+	                   .filter = json_string_value(json_object_get(s->params, "purpose")),
+	                   .match = json_is_object(metadata) ? has_metadata : NULL,
+	                   .match_context = metadata,
+	                   .limit = asked > 0 ? asked : limit,
+	                   .ascending = order && strcmp(order, "asc") == 0};
+	status result = c.data ? store_list(s->engine->store, table, &page, collect, &c, &more, &err) : STATUS_NOMEM;
+	if (result == STATUS_OK && c.failed)
+		result = STATUS_NOMEM;
+	if (result != STATUS_OK) {
+		json_decref(c.data);
+		error_set(&err, result, NULL, "%s", status_text(result));
+		stream_error(s, &err, NULL);
+		return;
+	}
+	size_t n = json_array_size(c.data);
+	json_t *list = json_pack("{s:s, s:o, s:s?, s:s?, s:b}", "object", "list", "data", c.data, "first_id",
+	                         id_at(c.data, 0), "last_id", n ? id_at(c.data, n - 1) : NULL, "has_more", more);
+	stream_result(s, list);
+}

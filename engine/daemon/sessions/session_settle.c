@@ -1,0 +1,178 @@
+/* loop: adopt the change ─▶ pool: write and sync the file ─▶ loop: one commit, then the answer. The answer's text is
+ * made before the commit, so that nothing can fail behind it. */
+#include "engine/daemon/sessions/session_settle.h"
+
+#include <stdlib.h>
+
+#include "engine/base/json_text.h"
+#include "engine/base/log.h"
+#include "engine/base/reserve.h"
+#include "engine/daemon/requests/idempotency.h"
+
+static sessions *table(const session_settlement *x)
+{
+	return x->stream->engine->sessions;
+}
+
+static void finish(session_settlement *x)
+{
+	json_decref(x->document);
+	free(x->change.blob);
+	reserve_free(x->answer);
+	x->settled(x);
+}
+
+static void answer_error(session_settlement *x)
+{
+	stream_error(x->stream, &x->error, NULL);
+	finish(x);
+}
+
+static void answer_result(session_settlement *x)
+{
+	char *text = x->answer;
+	x->answer = NULL;
+	stream_result_text(x->stream, text);
+	finish(x);
+}
+
+/* The change is not acknowledged, and taken back. */
+static void take_back(session_settlement *x)
+{
+	session_entry *e = x->entry;
+	if (x->making) {
+		sessions_remove(table(x), e, NULL);
+		x->entry = NULL;
+	} else {
+		sessions_revert(table(x), e);
+	}
+	answer_error(x);
+}
+
+/* Make the answer, as text too. On failure there is none. */
+static status make_answer(session_settlement *x, json_t **result, error *err)
+{
+	reserve_forget(); /* a result with a hole is none */
+	*result = x->result(x);
+	x->answer = json_text_reserve(*result, PROTO_JSON);
+	if (x->answer)
+		return STATUS_OK;
+	json_decref(*result);
+	*result = NULL;
+	return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+}
+
+/* --- sessions that are not durable, and those that have not changed ---------------------------------- */
+
+static void settle_in_memory(session_settlement *x)
+{
+	json_t *result = NULL;
+	if (sessions_return(table(x), &x->entry, x->ticket, &x->change, &x->error) == STATUS_OK &&
+	    x->error.status == STATUS_OK)
+		make_answer(x, &result, &x->error);
+	json_decref(result);
+	if (x->error.status == STATUS_OK) {
+		answer_result(x);
+		return;
+	}
+	if (x->making && x->entry)
+		sessions_remove(table(x), x->entry, NULL);
+	answer_error(x);
+}
+
+/* --- durable ones -------------------------------------------------------------------------------------- */
+
+static void pool_write(uv_work_t *work)
+{
+	session_settlement *x = work->data;
+	x->written =
+	    store_session_write(x->path, x->entry->id, x->document, x->change.blob, x->change.bytes, &x->write_error);
+}
+
+/* The state and, of a request with a key, its answer. */
+static status commit(session_settlement *x, const json_t *result, error *err)
+{
+	stream *s = x->stream;
+	store *all = s->engine->store;
+	TRY(store_begin(all, err));
+	status why = store_session_keep(all, x->entry->id, x->version, x->document, err);
+	if (why == STATUS_OK && result)
+		why = idempotency_keep(s, result, err);
+	return store_end(all, why, err);
+}
+
+static void give_up(session_settlement *x, status why, error *err)
+{
+	if (why == STATUS_NOT_FOUND) /* the folder, not anything that the client has named */
+		why = err->status = STATUS_STORAGE;
+	error_set(err, why, NULL, "%s", status_text(why));
+	log_line(LOG_ERROR, "the state of %s is not stored: %s", x->entry->id, error_message(err));
+	x->error = *err; /* before what failed earlier: the session is not what the client has seen */
+	take_back(x);
+}
+
+static void written(uv_work_t *work, int cancelled)
+{
+	session_settlement *x = work->data;
+	json_t *result = NULL;
+	error err = x->write_error;
+	status why = x->written;
+	(void)cancelled; /* nothing cancels a request */
+	if (why == STATUS_OK && x->error.status == STATUS_OK)
+		why = make_answer(x, &result, &err);
+	bool kept = why == STATUS_OK;
+	if (why == STATUS_OK)
+		why = commit(x, result, &err);
+	json_decref(result);
+	if (why != STATUS_OK) {
+		/* After an I/O error the ledger may say after a crash that the new version counts: it stays until then.
+		 */
+		if (!kept || why != STATUS_IO)
+			store_session_discard(x->path);
+		give_up(x, why, &err);
+		return;
+	}
+	sessions_settled(table(x), x->entry);
+	if (x->error.status == STATUS_OK)
+		answer_result(x);
+	else
+		answer_error(x);
+}
+
+static void settle_durably(session_settlement *x)
+{
+	error err = ERROR_INIT;
+	engine *e = x->stream->engine;
+	sessions_adopt(table(x), x->entry, &x->change);
+	status why = store_check_room(e->store, (int64_t)x->change.bytes, &err);
+	if (why == STATUS_OK)
+		why = store_session_next(e->store, x->entry->id, &x->version, x->path, &err);
+	if (why == STATUS_OK && !(x->document = sessions_document(x->entry)))
+		why = STATUS_NOMEM;
+	x->work.data = x;
+	if (why == STATUS_OK && uv_queue_work(&e->loop, &x->work, pool_write, written) != 0)
+		why = STATUS_NOMEM;
+	if (why != STATUS_OK)
+		give_up(x, why, &err);
+}
+
+void session_settle(session_settlement *x)
+{
+	session_entry *e = x->entry;
+	bool failed = x->error.status != STATUS_OK;
+	bool durable = e->options.durable || (x->change.live && x->change.info.options.durable);
+	if (x->ticket->read)
+		e->damaged = x->ticket->damaged;
+	if (x->ticket->read && x->ticket->damaged)
+		store_note_damage(x->stream->engine->store, STORE_SESSIONS, e->id, error_message(&x->error));
+	if (!durable || (failed && !x->making && !x->changed)) {
+		settle_in_memory(x);
+	} else if (failed && (x->making || x->whole || !x->change.blob || x->error.status != STATUS_CANCELLED)) {
+		take_back(x);
+	} else if (!x->change.blob) {
+		error why = x->change.error;
+		give_up(x, why.status == STATUS_OK ? STATUS_DEVICE : why.status, &why);
+	} else {
+		settle_durably(x);
+	}
+}

@@ -1,0 +1,571 @@
+/* Entries are found by id in a hash table and listed newest first; those whose slot may be taken are in a list of their
+ * own, longest idle first. The tick looks at all entries only when one of them may have expired: a use moves expiry
+ * later, so the soonest expiry seen at the last look is a lower bound. */
+#include "engine/daemon/sessions/sessions.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/compute/device.h"
+
+/* How many sessions use a model. */
+typedef struct model_use {
+	string_node node;
+	int64_t sessions;
+	char id[STORE_ID_BYTES];
+} model_use;
+
+typedef struct eviction {
+	task task;
+	char id[STORE_ID_BYTES];
+} eviction;
+
+struct sessions {
+	engine *engine;
+	session_entry *newest, *oldest;
+	session_entry *idle_first, *idle_last;
+	string_table ids, models;
+	int live;
+	uint64_t soonest_ns; /* none expires before */
+	status opened;       /* while the stored ones are read */
+};
+
+static const char *const policies[] = {
+    [POSITION_ERROR] = "error", [POSITION_CLAMP] = "clamp", [POSITION_WRAP] = "wrap"};
+
+enum { NS_PER_SECOND = 1000000000 };
+
+/* --- objects ------------------------------------------------------------------- */
+
+static int64_t expires_at(const session_entry *e)
+{
+	int64_t left = (int64_t)(e->expires_ns - clock_ns());
+	return (clock_unix_ns() + left) / NS_PER_SECOND;
+}
+
+json_t *sessions_object(const session_entry *e)
+{
+	json_t *object = json_pack(
+	    "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:b, s:b, s:s}", "id", e->id, "object", "session", "model", e->model,
+	    "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
+	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
+	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy]);
+	if (object && e->damaged && json_object_set_new(object, "damaged", json_true()) != 0) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
+json_t *sessions_document(const session_entry *e)
+{
+	json_t *object = sessions_object(e);
+	if (object && json_object_set_new(object, "ttl_seconds", json_integer(e->ttl)) == 0) {
+		json_object_del(object, "damaged"); /* what is stored now is whole */
+		return object;
+	}
+	json_decref(object);
+	return NULL;
+}
+
+json_t *sessions_position(const session_entry *e)
+{
+	return json_pack("{s:s, s:I}", "id", e->id, "tokens", (json_int_t)e->tokens);
+}
+
+position_policy sessions_policy(const char *name)
+{
+	for (int i = 0; name && i <= POSITION_WRAP; i++)
+		if (strcmp(policies[i], name) == 0)
+			return (position_policy)i;
+	return POSITION_ERROR;
+}
+
+/* --- the table ------------------------------------------------------------------ */
+
+static session_entry *find(const sessions *all, const char *id)
+{
+	return STRING_TABLE_OWNER(string_table_find(&all->ids, id), session_entry, node);
+}
+
+static status use_model(sessions *all, session_entry *e)
+{
+	model_use *use = STRING_TABLE_OWNER(string_table_find(&all->models, e->model), model_use, node);
+	if (!use) {
+		use = memory_new(1, sizeof *use);
+		if (!use)
+			return STATUS_NOMEM;
+		snprintf(use->id, sizeof use->id, "%s", e->model);
+		if (string_table_add(&all->models, &use->node, use->id) != STATUS_OK) {
+			free(use);
+			return STATUS_NOMEM;
+		}
+	}
+	use->sessions++;
+	e->use = use;
+	return STATUS_OK;
+}
+
+static void leave_model(sessions *all, session_entry *e)
+{
+	if (--e->use->sessions > 0)
+		return;
+	string_table_remove(&all->models, &e->use->node);
+	free(e->use);
+}
+
+/* The entry is not freed on failure. */
+static status link_entry(sessions *all, session_entry *e)
+{
+	if (find(all, e->id))
+		return STATUS_CONFLICT;
+	TRY(use_model(all, e));
+	if (string_table_add(&all->ids, &e->node, e->id) != STATUS_OK) {
+		leave_model(all, e);
+		return STATUS_NOMEM;
+	}
+	e->older = all->newest;
+	*(e->older ? &e->older->newer : &all->oldest) = e;
+	all->newest = e;
+	return STATUS_OK;
+}
+
+static void set_idle(sessions *all, session_entry *e, bool idle)
+{
+	if (e->idle) {
+		*(e->idle_previous ? &e->idle_previous->idle_next : &all->idle_first) = e->idle_next;
+		*(e->idle_next ? &e->idle_next->idle_previous : &all->idle_last) = e->idle_previous;
+	}
+	e->idle = idle;
+	if (!idle)
+		return;
+	e->idle_next = NULL;
+	e->idle_previous = all->idle_last;
+	*(all->idle_last ? &all->idle_last->idle_next : &all->idle_first) = e;
+	all->idle_last = e;
+}
+
+static void set_live(sessions *all, session_entry *e, bool live)
+{
+	all->live += live - e->live;
+	e->live = live;
+}
+
+static void unlink_entry(sessions *all, session_entry *e)
+{
+	set_idle(all, e, false);
+	set_live(all, e, false);
+	*(e->newer ? &e->newer->older : &all->newest) = e->older;
+	*(e->older ? &e->older->newer : &all->oldest) = e->newer;
+	string_table_remove(&all->ids, &e->node);
+	leave_model(all, e);
+	free(e->eviction);
+	free(e);
+}
+
+static void expire_in(sessions *all, session_entry *e, int64_t seconds)
+{
+	e->expires_ns = seconds >= 0 ? clock_ns() + (uint64_t)seconds * NS_PER_SECOND : 0;
+	if (e->expires_ns && (!all->soonest_ns || e->expires_ns < all->soonest_ns))
+		all->soonest_ns = e->expires_ns;
+}
+
+static void touch(sessions *all, session_entry *e)
+{
+	expire_in(all, e, e->ttl < 0 && !e->options.durable ? SESSIONS_TTL_SECONDS : e->ttl);
+}
+
+/* No request uses it any more. */
+static void set_free(sessions *all, session_entry *e)
+{
+	e->busy = false;
+	set_idle(all, e, e->live && e->options.durable);
+}
+
+bool sessions_use_model(const sessions *all, const char *id)
+{
+	return string_table_find(&all->models, id) != NULL;
+}
+
+int sessions_count(const sessions *all)
+{
+	return (int)all->ids.count;
+}
+
+/* --- slots: those of durable sessions that are idle can be given to others ---------------- */
+
+static void run_eviction(task *t, device *d)
+{
+	const eviction *x = (eviction *)t;
+	session *live = device_scheduler(d) ? scheduler_session_find(device_scheduler(d), x->id) : NULL;
+	if (live)
+		scheduler_session_delete(device_scheduler(d), live, NULL);
+}
+
+static void evicted(task *t)
+{
+	free(t);
+}
+
+/* The executor runs tasks in order, so the next task that uses the session does not find its state on the device. */
+static void evict(sessions *all, session_entry *e)
+{
+	eviction *x = e->eviction;
+	e->eviction = NULL;
+	x->task = (task){.run = run_eviction, .done = evicted};
+	snprintf(x->id, sizeof x->id, "%s", e->id);
+	executor_control(all->engine->executor, &x->task);
+	set_idle(all, e, false);
+	set_live(all, e, false);
+}
+
+/* A session that is not live becomes so: when all slots are taken, evict the one that has been idle longest. */
+static status make_live(sessions *all, session_entry *e)
+{
+	if (!e->eviction)
+		e->eviction = memory_new(1, sizeof *e->eviction);
+	if (!e->eviction)
+		return STATUS_NOMEM;
+	if (all->live >= all->engine->options->limits.max_sessions && all->idle_first)
+		evict(all, all->idle_first);
+	set_live(all, e, true);
+	return STATUS_OK;
+}
+
+/* --- on the executor --------------------------------------------------------------- */
+
+static status restore(session_ticket *t, scheduler *s, served_model *m, session **out, error *err)
+{
+	void *blob = NULL;
+	size_t bytes;
+	error why = ERROR_INIT;
+	t->read = true;
+	status result = store_session_read(t->state, t->id, &blob, &bytes, &why);
+	if (result == STATUS_OK)
+		result = scheduler_session_import(s, m, t->id, blob, bytes, out, &why);
+	free(blob);
+	t->damaged = result == STATUS_STORAGE || result == STATUS_CORRUPT || result == STATUS_INVALID ||
+	             result == STATUS_UNSUPPORTED;
+	if (!t->damaged) {
+		*err = why;
+		return result;
+	}
+	log_line(LOG_ERROR, "the stored state of %s cannot be used: %s", t->id, error_message(&why));
+	return error_set(err, STATUS_STORAGE, NULL, "the stored state of %.64s cannot be used: %s", t->id,
+	                 error_message(&why));
+}
+
+status sessions_redeem(session_ticket *t, device *d, served_model *m, session **out, error *err)
+{
+	scheduler *s = device_scheduler(d);
+	*out = scheduler_session_find(s, t->id);
+	if (*out)
+		return STATUS_OK;
+	if (t->create)
+		return scheduler_session_new(s, m, t->id, &t->options, out, err);
+	if (t->state[0])
+		return restore(t, s, m, out, err);
+	if (t->options.durable) {
+		t->read = t->damaged = true;
+		log_line(LOG_ERROR, "the stored state of %s is missing", t->id);
+		return error_set(err, STATUS_STORAGE, NULL, "the stored state of %.64s is missing", t->id);
+	}
+	return error_set(err, STATUS_NOT_FOUND, "id", "the session was lost when the compute device failed");
+}
+
+void sessions_look(session_change *out, device *d, const char *id, bool export)
+{
+	scheduler *s = device_scheduler(d);
+	session *x = s ? scheduler_session_find(s, id) : NULL;
+	*out = (session_change){.live = x != NULL};
+	if (!x)
+		return;
+	scheduler_session_info(x, &out->info);
+	if (export && out->info.options.durable) {
+		status why = scheduler_session_export(s, x, &out->blob, &out->bytes, &out->error);
+		if (why != STATUS_OK)
+			error_set(&out->error, why, NULL, "%s", status_text(why));
+		scheduler_session_info(x, &out->info); /* it may have read one token more */
+	}
+}
+
+/* --- taking and giving back ------------------------------------------------------------ */
+
+static status begin_entry(sessions *all, session_entry *e)
+{
+	TRY(make_live(all, e));
+	status s = link_entry(all, e);
+	if (s != STATUS_OK)
+		set_live(all, e, false);
+	return s;
+}
+
+status sessions_add(sessions *all, const card *c, const session_options *o, int64_t ttl, session_entry **out,
+                    error *err)
+{
+	*out = NULL;
+	int most = all->engine->options->max_known_sessions;
+	if (sessions_count(all) >= most)
+		return error_set(err, STATUS_BUSY, NULL, "all %d sessions are in use", most);
+	session_entry *e = memory_new(1, sizeof *e);
+	if (!e)
+		return STATUS_NOMEM;
+	store_new_id(e->id, "sess-");
+	snprintf(e->model, sizeof e->model, "%s", c->id);
+	e->options = *o;
+	e->state_bytes = c->state_bytes;
+	e->created = clock_unix();
+	e->ttl = ttl;
+	e->stored_tokens = -1;
+	e->busy = true;
+	status s = begin_entry(all, e);
+	if (s != STATUS_OK) {
+		free(e->eviction);
+		free(e);
+		return s;
+	}
+	touch(all, e);
+	*out = e;
+	return STATUS_OK;
+}
+
+session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, card **c)
+{
+	error err = ERROR_INIT;
+	session_entry *e = find(all, id);
+	if (!e) {
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", id);
+		return NULL;
+	}
+	if (e->busy) {
+		stream_refuse(s, STATUS_CONFLICT, "session_busy", "id", "another request uses the session");
+		return NULL;
+	}
+	if (!e->model[0]) {
+		stream_refuse(s, STATUS_STORAGE, NULL, NULL, "the row of %s is damaged", e->id);
+		return NULL;
+	}
+	if (cards_open(all->engine->cards, e->model, c, &err) != STATUS_OK) {
+		stream_error(s, &err, NULL);
+		return NULL;
+	}
+	char state[PATH_MAX] = "";
+	if (e->options.durable && store_session_path(all->engine->store, e->id, state, &err) != STATUS_OK) {
+		cards_release(*c);
+		*c = NULL;
+		stream_error(s, &err, NULL);
+		return NULL;
+	}
+	e->was_live = e->live;
+	if (!e->live && make_live(all, e) != STATUS_OK) {
+		cards_release(*c);
+		*c = NULL;
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return NULL;
+	}
+	e->busy = true;
+	set_idle(all, e, false);
+	*ticket = (session_ticket){.options = e->options};
+	snprintf(ticket->id, sizeof ticket->id, "%s", e->id);
+	snprintf(ticket->state, sizeof ticket->state, "%s", state);
+	return e;
+}
+
+void sessions_release(sessions *all, session_entry *e)
+{
+	set_live(all, e, e->was_live);
+	touch(all, e);
+	set_free(all, e);
+}
+
+void sessions_adopt(sessions *all, session_entry *e, const session_change *change)
+{
+	assert(e->busy);
+	set_live(all, e, change->live);
+	touch(all, e);
+	if (!change->live)
+		return;
+	e->tokens = change->info.tokens;
+	e->state_bytes = change->info.state_bytes;
+	e->options = change->info.options;
+}
+
+status sessions_return(sessions *all, session_entry **taken, const session_ticket *ticket, const session_change *change,
+                       error *err)
+{
+	session_entry *e = *taken;
+	sessions_adopt(all, e, change);
+	if (ticket->read)
+		e->damaged = ticket->damaged;
+	set_free(all, e);
+	if (e->live || e->options.durable)
+		return STATUS_OK;
+	unlink_entry(all, e);
+	*taken = NULL;
+	return error_set(err, STATUS_NOT_FOUND, "id", "the session was lost when the compute device failed");
+}
+
+void sessions_settled(sessions *all, session_entry *e)
+{
+	e->stored_tokens = e->tokens;
+	e->damaged = false;
+	set_free(all, e);
+}
+
+void sessions_revert(sessions *all, session_entry *e)
+{
+	assert(e->options.durable && e->stored_tokens >= 0);
+	if (e->live)
+		evict(all, e);
+	e->tokens = e->stored_tokens;
+	set_free(all, e);
+}
+
+status sessions_remove(sessions *all, session_entry *e, error *err)
+{
+	if (e->options.durable && e->stored_tokens >= 0) {
+		status s = store_session_delete(all->engine->store, e->id, err);
+		if (s != STATUS_OK && s != STATUS_NOT_FOUND)
+			return s;
+	}
+	if (e->live)
+		evict(all, e);
+	unlink_entry(all, e);
+	return STATUS_OK;
+}
+
+void sessions_tick(sessions *all)
+{
+	uint64_t now = clock_ns(), soonest = 0;
+	if (!all->soonest_ns || now < all->soonest_ns)
+		return;
+	for (session_entry *e = all->newest, *older; e; e = older) {
+		older = e->older;
+		if (!e->busy && e->expires_ns && now >= e->expires_ns && sessions_remove(all, e, NULL) == STATUS_OK)
+			continue; /* a failing disk is tried again at the next tick */
+		if (e->expires_ns && (!soonest || e->expires_ns < soonest))
+			soonest = e->expires_ns;
+	}
+	all->soonest_ns = soonest;
+}
+
+/* --- opening -------------------------------------------------------------------- */
+
+/* What is left of a lifetime of e->ttl seconds that ends at `at` by the wall clock, which may have jumped. */
+static int64_t remaining(const session_entry *e, int64_t at)
+{
+	int64_t left = at - clock_unix(), least = e->ttl < SESSIONS_GRACE_SECONDS ? e->ttl : SESSIONS_GRACE_SECONDS;
+	return left < least ? least : left > e->ttl ? e->ttl : left;
+}
+
+static bool fill_entry(session_entry *e, const json_t *row)
+{
+	const char *of, *policy;
+	json_int_t tokens, state_bytes, created, ttl;
+	int explain;
+	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:I, s:I, s:I, s:b, s:s, s:I}", "model", &of, "tokens",
+	                &tokens, "state_bytes", &state_bytes, "created", &created, "explain", &explain,
+	                "position_policy", &policy, "ttl_seconds", &ttl) != 0)
+		return false;
+	snprintf(e->model, sizeof e->model, "%s", of);
+	e->options = (session_options){sessions_policy(policy), explain, true};
+	e->tokens = e->stored_tokens = tokens;
+	e->state_bytes = state_bytes;
+	e->created = created;
+	e->ttl = ttl;
+	return true;
+}
+
+/* A row that cannot be read leaves a session that can only be deleted. */
+static bool read_entry(void *context, const json_t *row)
+{
+	sessions *all = context;
+	const char *id = json_string_value(json_object_get(row, "id"));
+	if (!id || !store_valid_name(id)) {
+		log_line(LOG_ERROR, "a stored session is left out: its row is damaged");
+		return true;
+	}
+	session_entry *e = memory_new(1, sizeof *e);
+	if (!e) {
+		all->opened = STATUS_NOMEM;
+		return false;
+	}
+	snprintf(e->id, sizeof e->id, "%s", id);
+	if (!fill_entry(e, row)) {
+		log_line(LOG_ERROR, "the row of the stored session %s is damaged", id);
+		e->options.durable = e->damaged = true;
+		e->ttl = -1;
+	}
+	status s = link_entry(all, e);
+	if (s == STATUS_OK) {
+		if (e->ttl >= 0)
+			expire_in(all, e, remaining(e, json_integer_value(json_object_get(row, "expires_at"))));
+		return true;
+	}
+	free(e);
+	all->opened = s == STATUS_NOMEM ? s : all->opened;
+	return all->opened == STATUS_OK;
+}
+
+status sessions_new(sessions **out, engine *e, error *err)
+{
+	bool more;
+	sessions *all = *out = memory_new(1, sizeof *all);
+	if (!all)
+		return STATUS_NOMEM;
+	all->engine = e;
+	TRY(store_list(e->store, STORE_SESSIONS, &(store_page){.ascending = true}, read_entry, all, &more, err));
+	return all->opened;
+}
+
+void sessions_free(sessions *all)
+{
+	if (!all)
+		return;
+	while (all->newest)
+		unlink_entry(all, all->newest);
+	string_table_fini(&all->ids);
+	string_table_fini(&all->models);
+	free(all);
+}
+
+/* --- the methods that only read the table ------------------------------------------- */
+
+void sessions_list(stream *s)
+{
+	json_t *data = json_array();
+	bool whole = data;
+	for (const session_entry *e = s->engine->sessions->newest; whole && e; e = e->older)
+		whole = json_array_append_new(data, sessions_object(e)) == 0;
+	json_t *list = whole ? json_pack("{s:s, s:O}", "object", "list", "data", data) : NULL;
+	json_decref(data);
+	stream_result(s, list);
+}
+
+void sessions_get(stream *s)
+{
+	const session_entry *e = find(s->engine->sessions, s->target);
+	if (e)
+		stream_result(s, sessions_object(e));
+	else
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", s->target);
+}
+
+void sessions_delete(stream *s)
+{
+	error err = ERROR_INIT;
+	session_entry *e = find(s->engine->sessions, s->target);
+	if (!e)
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "id", "there is no session \"%.64s\"", s->target);
+	else if (e->busy)
+		stream_refuse(s, STATUS_CONFLICT, "session_busy", "id", "another request uses the session");
+	else if (sessions_remove(s->engine->sessions, e, &err) != STATUS_OK)
+		stream_error(s, &err, NULL);
+	else
+		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", s->target, "object", "session", "deleted", 1));
+}

@@ -1,0 +1,109 @@
+/* sessions.h - the table of sessions, and the methods that only read it (visits.h has the others).
+ *
+ * The table lists what sessions there are; the states are the scheduler's. Three things may be true of a session:
+ * it is known (in the table), it is live (has a slot on the device) and, when durable, it is stored. A
+ * durable session is brought back from the store when it is used and not live: after a restart, after a
+ * device failure, or after its slot went to another. A session that is not durable lives and dies with its slot.
+ * There may be many more known sessions (engine_options.max_known_sessions) than slots; no request scans them.
+ *
+ * Using a session is: take it (it becomes busy, so a second request is refused "session_busy"), let the
+ * executor work on it through its ticket, then give it back: with sessions_return when it was only read, with
+ * session_settle when it has changed (session_settle.h). What a durable session was when it was last stored stays in
+ * its entry, so that a change that is not acknowledged can be taken back.
+ *
+ * Expiry is measured on the monotonic clock; the wall clock only shows it, and says how much of a lifetime is left at
+ * start. A durable session then has at least SESSIONS_GRACE_SECONDS (or its whole lifetime if that is shorter) to be
+ * used, whatever the wall clock says, and never more than its lifetime.
+ *
+ * Loop thread, except where said. */
+#ifndef ENGINE_DAEMON_SESSIONS_SESSIONS_H
+#define ENGINE_DAEMON_SESSIONS_SESSIONS_H
+
+#include "engine/base/string_table.h"
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/compute/device.h"
+#include "engine/daemon/net/stream.h"
+
+enum { SESSIONS_MAX_KNOWN = 65536 /* unless told */, SESSIONS_TTL_SECONDS = 3600, SESSIONS_GRACE_SECONDS = 600 };
+
+typedef struct sessions sessions;
+
+typedef struct session_entry {
+	struct session_entry *older, *newer;             /* in the order of creation */
+	struct session_entry *idle_next, *idle_previous; /* while it is in the list of those whose slot may be taken */
+	string_node node;                                /* in the table, by id */
+	struct model_use *use;                           /* the count of sessions of its model */
+	struct eviction *eviction;                       /* there while live: giving the slot up needs no memory */
+	char id[STORE_ID_BYTES], model[STORE_ID_BYTES];
+	session_options options;
+	int64_t tokens, state_bytes, created;
+	int64_t stored_tokens; /* durable: as last stored; -1: never */
+	int64_t ttl;           /* seconds it lives unused; -1: SESSIONS_TTL_SECONDS, a durable one for ever */
+	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
+	bool busy, live, idle; /* idle: in the list */
+	bool was_live;         /* when it was taken */
+	bool damaged;          /* durable: its stored state could not be read when it was last needed */
+} session_entry;
+
+status sessions_new(sessions **out, engine *e, error *err); /* reads the stored ones */
+void sessions_free(sessions *all);
+void sessions_tick(sessions *all); /* expiry */
+bool sessions_use_model(const sessions *all, const char *id);
+int sessions_count(const sessions *all);
+
+/* What the executor needs to find a session, or to make or restore it. */
+typedef struct session_ticket {
+	char id[STORE_ID_BYTES];
+	session_options options;
+	bool create;
+	char state[PATH_MAX]; /* the stored state; "": there is none */
+	bool read, damaged;   /* out: the stored state was wanted; and is damaged or missing */
+} session_ticket;
+
+/* What has become of it. */
+typedef struct session_change {
+	bool live;
+	session_info info;
+	void *blob; /* durable: the new state, malloc'ed */
+	size_t bytes;
+	error error; /* the state could not be exported */
+} session_change;
+
+/* Executor thread. STATUS_STORAGE, which is logged: the stored state is damaged or missing. */
+status sessions_redeem(session_ticket *t, device *d, served_model *m, session **out, error *err);
+void sessions_look(session_change *out, device *d, const char *id, bool export);
+
+/* A new session, busy and in the table. */
+status sessions_add(sessions *all, const card *c, const session_options *o, int64_t ttl, session_entry **out,
+                    error *err);
+/* Take the session of an id: busy, with its ticket and its model's card. On failure the stream has been
+ * answered and the result is NULL. */
+session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, card **c);
+/* Give it back unused. */
+void sessions_release(sessions *all, session_entry *e);
+/* Give it back after it was read. ticket: of the session. A session that was lost is removed from the table:
+ * STATUS_NOT_FOUND, and *taken becomes NULL. */
+status sessions_return(sessions *all, session_entry **taken, const session_ticket *ticket, const session_change *change,
+                       error *err);
+/* The entry says what the change says; it stays busy. */
+void sessions_adopt(sessions *all, session_entry *e, const session_change *change);
+/* Give it back: what the entry says has been stored. */
+void sessions_settled(sessions *all, session_entry *e);
+/* Give a durable session back as it was last stored: its slot is freed, and the next use reads the stored state. */
+void sessions_revert(sessions *all, session_entry *e);
+/* Remove it everywhere; no request uses it but the caller's. */
+status sessions_remove(sessions *all, session_entry *e, error *err);
+/* The row's document. NULL when out of memory. */
+json_t *sessions_document(const session_entry *e);
+/* "error", "clamp" or "wrap"; anything else is "error". */
+position_policy sessions_policy(const char *name);
+/* NULL when out of memory. */
+json_t *sessions_object(const session_entry *e);
+/* {"id","tokens"}, as answers of generations carry it. */
+json_t *sessions_position(const session_entry *e);
+
+void sessions_list(stream *s);
+void sessions_get(stream *s);
+void sessions_delete(stream *s);
+
+#endif

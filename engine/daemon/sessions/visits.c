@@ -1,0 +1,422 @@
+/* A visit is a task with a session: the executor finds or makes the session by its ticket, acts, and
+ * looks at what has become of it; the loop settles that and answers. The methods differ in what `act` does, and in what
+ * `answer` says when all went well. */
+#include "engine/daemon/sessions/visits.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/daemon/generation/completions.h"
+#include "engine/daemon/requests/download.h"
+#include "engine/daemon/requests/upload.h"
+
+#define VISITS_MAX_STATE ((int64_t)1 << 30)
+
+typedef struct visit visit;
+
+typedef struct visit_kind {
+	status (*act)(visit *v, device *d, session *x, error *err); /* executor thread; NULL: being there is enough */
+	void (*answer)(
+	    visit *v); /* loop thread; answers the stream. NULL: the visit makes a session, which is the answer */
+} visit_kind;
+
+struct visit {
+	task task;
+	const visit_kind *kind;
+	stream *stream;
+	card *card;
+	session_entry *entry;  /* visited, or being made */
+	session_entry *parent; /* fork: the one copied from */
+	session_ticket ticket; /* of entry; fork: of the parent */
+	session_change change, parent_change;
+	session_settlement settlement; /* of the session that is made */
+	status result;
+	error error;
+	void *blob; /* import: to read; export: to send */
+	size_t bytes;
+	session_log log;
+	void (*fetched)(stream *s, session_log *log);
+};
+
+static sessions *table(const visit *v)
+{
+	return v->stream->engine->sessions;
+}
+
+static void visit_free(visit *v)
+{
+	cards_release(v->card);
+	session_log_fini(&v->log);
+	free(v->blob);
+	free(v->change.blob);
+	free(v);
+}
+
+static status act(visit *v, device *d)
+{
+	served_model *m;
+	session *x = NULL;
+	TRY(cards_model(v->card, d, &m, &v->error));
+	if (v->kind->act && v->ticket.create)
+		return v->kind->act(v, d, NULL, &v->error); /* import makes the session itself */
+	TRY(sessions_redeem(&v->ticket, d, m, &x, &v->error));
+	return v->kind->act ? v->kind->act(v, d, x, &v->error) : STATUS_OK;
+}
+
+static bool prepare_visit(task *t, device *d)
+{
+	return cards_prepare(((visit *)t)->card, d);
+}
+
+static void run_visit(task *t, device *d)
+{
+	visit *v = (visit *)t;
+	v->result = act(v, d);
+	if (v->result != STATUS_OK)
+		error_set(&v->error, v->result, NULL, "%s", status_text(v->result));
+	sessions_look(&v->change, d, v->entry->id, !v->kind->answer && v->result == STATUS_OK);
+	if (v->parent)
+		sessions_look(&v->parent_change, d, v->parent->id, false);
+}
+
+static json_t *made_object(session_settlement *x)
+{
+	return sessions_object(x->entry);
+}
+
+static void made(session_settlement *x)
+{
+	visit_free(TASK_OWNER(x, visit, settlement));
+}
+
+static void settle_made(visit *v)
+{
+	static const session_ticket fresh = {.create = true};
+	v->settlement = (session_settlement){.stream = v->stream,
+	                                     .entry = v->entry,
+	                                     .ticket = &fresh,
+	                                     .making = true,
+	                                     .change = v->change,
+	                                     .error = v->error,
+	                                     .result = made_object,
+	                                     .settled = made};
+	v->change.blob = NULL;
+	session_settle(&v->settlement);
+}
+
+static void visit_done(task *t)
+{
+	visit *v = (visit *)t;
+	if (v->parent)
+		sessions_return(table(v), &v->parent, &v->ticket, &v->parent_change, &v->error);
+	if (!v->kind->answer) {
+		settle_made(v);
+		return;
+	}
+	sessions_return(table(v), &v->entry, &v->ticket, &v->change, &v->error);
+	if (v->error.status == STATUS_OK)
+		v->kind->answer(v);
+	else
+		stream_error(v->stream, &v->error, NULL);
+	visit_free(v);
+}
+
+static void begin(visit *v)
+{
+	v->task = (task){.prepare = prepare_visit, .run = run_visit, .done = visit_done};
+	if (executor_submit(v->stream->engine->executor, &v->task))
+		return;
+	if (v->parent)
+		sessions_release(table(v), v->parent);
+	if (v->parent || v->ticket.create)
+		sessions_remove(table(v), v->entry, NULL);
+	else
+		sessions_release(table(v), v->entry);
+	stream_refuse(v->stream, STATUS_BUSY, NULL, NULL, "too many requests are waiting");
+	visit_free(v);
+}
+
+static visit *visit_new(stream *s, const visit_kind *kind)
+{
+	visit *v = memory_new(1, sizeof *v);
+	if (!v) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return NULL;
+	}
+	v->stream = s;
+	v->kind = kind;
+	return v;
+}
+
+/* A visit to an existing session; NULL: answered. */
+static visit *visit_existing(stream *s, const char *id, const visit_kind *kind)
+{
+	visit *v = visit_new(s, kind);
+	if (v)
+		v->entry = sessions_take(s->engine->sessions, s, id, &v->ticket, &v->card);
+	if (v && !v->entry) {
+		visit_free(v);
+		return NULL;
+	}
+	return v;
+}
+
+/* --- create and append ------------------------------------------------------------- */
+
+static void read_options(const json_t *params, session_options *out)
+{
+	*out = (session_options){sessions_policy(json_string_value(json_object_get(params, "position_policy"))),
+	                         json_is_true(json_object_get(params, "explain")),
+	                         json_is_true(json_object_get(params, "durable"))};
+}
+
+static json_t *read_object(choices *c)
+{
+	return sessions_object(choices_get_plan(c)->session);
+}
+
+static status make_session(stream *s, session_entry **out, session_ticket *ticket, const card *c, error *err)
+{
+	session_options options;
+	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
+	read_options(s->params, &options);
+	if (options.explain)
+		TRY(cards_check_explains(c, "explain", err));
+	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,
+	                 err));
+	*ticket = (session_ticket){.options = options, .create = true};
+	snprintf(ticket->id, sizeof ticket->id, "%s", (*out)->id);
+	return STATUS_OK;
+}
+
+static status prepare_create(stream *s, choices_plan *wanted, error *err)
+{
+	TRY(cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &wanted->card, err));
+	TRY(completions_read_prompts(wanted, json_object_get(s->params, "prompt"), err));
+	wanted->request.n_logprobs = -1;
+	sampling_default(&wanted->request.sampling);
+	wanted->result = read_object;
+	wanted->whole = true;
+	return make_session(s, &wanted->session, &wanted->ticket, wanted->card, err);
+}
+
+/* A session without a prompt: nothing to read. */
+static void create_empty(stream *s)
+{
+	static const visit_kind kind = {NULL, NULL};
+	error err = ERROR_INIT;
+	visit *v = visit_new(s, &kind);
+	if (!v)
+		return;
+	status why =
+	    cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &v->card, &err);
+	if (why == STATUS_OK)
+		why = make_session(s, &v->entry, &v->ticket, v->card, &err);
+	if (why == STATUS_OK) {
+		begin(v);
+		return;
+	}
+	visit_free(v);
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
+}
+
+void visits_create(stream *s)
+{
+	error err = ERROR_INIT;
+	const json_t *prompt = json_object_get(s->params, "prompt");
+	if (!prompt || json_is_null(prompt) || (json_is_string(prompt) && json_string_length(prompt) == 0)) {
+		create_empty(s);
+		return;
+	}
+	choices *c = choices_new(s);
+	status why = c ? prepare_create(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (why == STATUS_OK) {
+		choices_begin(c);
+		return;
+	}
+	choices_free(c);
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
+}
+
+void visits_append(stream *s)
+{
+	error err = ERROR_INIT;
+	choices *c = choices_new(s);
+	if (!c) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return;
+	}
+	choices_plan *wanted = choices_get_plan(c);
+	wanted->session = sessions_take(s->engine->sessions, s, s->target, &wanted->ticket, &wanted->card);
+	if (!wanted->session) {
+		choices_free(c);
+		return;
+	}
+	status why = completions_read_prompts(wanted, json_object_get(s->params, "text"), &err);
+	if (why != STATUS_OK) {
+		sessions_release(s->engine->sessions, wanted->session);
+		choices_free(c);
+		error_set(&err, why, NULL, "%s", status_text(why));
+		stream_error(s, &err, NULL);
+		return;
+	}
+	wanted->request.n_logprobs = -1;
+	sampling_default(&wanted->request.sampling);
+	wanted->result = read_object;
+	wanted->prompt_field = "text";
+	wanted->whole = true;
+	choices_begin(c);
+}
+
+/* --- fork -------------------------------------------------------------------------- */
+
+static status act_fork(visit *v, device *d, session *x, error *err)
+{
+	session *copy;
+	return scheduler_session_fork(device_scheduler(d), x, v->entry->id, &copy, err);
+}
+
+void visits_fork(stream *s)
+{
+	static const visit_kind kind = {act_fork, NULL};
+	error err = ERROR_INIT;
+	visit *v = visit_existing(s, s->target, &kind);
+	if (!v)
+		return;
+	v->parent = v->entry;
+	status why = sessions_add(s->engine->sessions, v->card, &v->parent->options, v->parent->ttl, &v->entry, &err);
+	if (why == STATUS_OK) {
+		begin(v);
+		return;
+	}
+	sessions_release(s->engine->sessions, v->parent);
+	visit_free(v);
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
+}
+
+/* --- export and import ---------------------------------------------------------------- */
+
+static status act_export(visit *v, device *d, session *x, error *err)
+{
+	return scheduler_session_export(device_scheduler(d), x, &v->blob, &v->bytes, err);
+}
+
+static void answer_export(visit *v)
+{
+	void *blob = v->blob;
+	char filename[STORE_ID_BYTES + 8];
+	v->blob = NULL;
+	snprintf(filename, sizeof filename, "%s.state", v->stream->target);
+	download_bytes(v->stream, blob, v->bytes, filename, "application/octet-stream");
+}
+
+void visits_export(stream *s)
+{
+	static const visit_kind kind = {act_export, answer_export};
+	visit *v = visit_existing(s, s->target, &kind);
+	if (v)
+		begin(v);
+}
+
+static status act_import(visit *v, device *d, session *x, error *err)
+{
+	served_model *m;
+	TRY(cards_model(v->card, d, &m, err));
+	return scheduler_session_import(device_scheduler(d), m, v->entry->id, v->blob, v->bytes, &x, err);
+}
+
+/* The state is here; what kind of session it is stands in the blob, and is known once it has been read. */
+static void received(stream *s, const char *folder)
+{
+	static const visit_kind kind = {act_import, NULL};
+	error err = ERROR_INIT;
+	visit *v = visit_new(s, &kind);
+	if (!v)
+		return;
+	(void)folder;
+	v->blob = upload_take(s, &v->bytes);
+	status why =
+	    cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &v->card, &err);
+	if (why == STATUS_OK)
+		why = sessions_add(s->engine->sessions, v->card, &(session_options){0}, -1, &v->entry, &err);
+	if (why == STATUS_OK) {
+		v->ticket.create = true;
+		begin(v);
+		return;
+	}
+	visit_free(v);
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
+}
+
+void visits_import(stream *s)
+{
+	static const upload_part parts[] = {{"state", "state", VISITS_MAX_STATE, true}, {0}};
+	static const upload_plan wanted = {.parts = parts, .in_memory = true, .finished = received};
+	error err = ERROR_INIT;
+	card *c;
+	if (cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &c, &err) !=
+	    STATUS_OK) {
+		stream_error(s, &err, NULL);
+		return;
+	}
+	cards_release(c);
+	upload_begin(s, &wanted);
+}
+
+/* --- the log ------------------------------------------------------------------------- */
+
+void session_log_fini(session_log *log)
+{
+	cards_release(log->card);
+	free(log->tokens);
+	free(log->data);
+	*log = (session_log){0};
+}
+
+static status act_log(visit *v, device *d, session *x, error *err)
+{
+	const int32_t *tokens;
+	const float *scores;
+	card *c = v->card;
+	int64_t count, floats = c->dims.layers * c->explainer->n_rounds * 2 * c->dims.heads;
+	served_model *m;
+	TRY(cards_check_explains(c, NULL, err));
+	TRY(cards_model(c, d, &m, err));
+	TRY(scheduler_session_log(x, &tokens, &scores, &count, err));
+	if (count == 0)
+		return error_set(err, STATUS_INVALID, NULL, "the session has read nothing yet");
+	v->log.tokens = memory_new((size_t)count, sizeof *tokens);
+	v->log.data = memory_new((size_t)(count * floats), sizeof *scores);
+	if (!v->log.tokens || !v->log.data)
+		return STATUS_NOMEM;
+	memcpy(v->log.tokens, tokens, (size_t)count * sizeof *tokens);
+	memcpy(v->log.data, scores, (size_t)(count * floats) * sizeof *scores);
+	explain_from_log(served_model_model(m), v->log.data, count, &v->log.scores);
+	return STATUS_OK;
+}
+
+static void answer_log(visit *v)
+{
+	session_log log = v->log;
+	log.card = v->card;
+	v->card = NULL;
+	v->log = (session_log){0};
+	v->fetched(v->stream, &log);
+}
+
+void visits_log(stream *s, const char *id, void (*fetched)(stream *s, session_log *log))
+{
+	static const visit_kind kind = {act_log, answer_log};
+	visit *v = visit_existing(s, id, &kind);
+	if (!v)
+		return;
+	v->fetched = fetched;
+	begin(v);
+}
