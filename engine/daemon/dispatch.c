@@ -143,7 +143,7 @@ void dispatch_request(stream *s, const char *name)
 	const method *m = find_method(name);
 	if (!s->params) {
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
-	} else if (s->engine->draining) {
+	} else if (s->net->draining) {
 		stream_refuse(s, STATUS_UNAVAILABLE, "shutting_down", NULL, "the engine is shutting down");
 	} else if (!m) {
 		stream_refuse(s, STATUS_NOT_FOUND, "unknown_method", NULL, "there is no method \"%.64s\"", name);

@@ -11,6 +11,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/cards.h"
 #include "engine/daemon/compute/device.h"
+#include "engine/daemon/dispatch.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/storage.h"
@@ -26,12 +27,12 @@ enum { ENGINE_STOP_TICK_MS = 10 };
 
 static void on_prepare(uv_prepare_t *handle)
 {
-	connection_flush_all(handle->data);
+	connection_flush_all(&((engine *)handle->data)->net);
 }
 
 static void on_check(uv_check_t *handle)
 {
-	connection_flush_all(handle->data);
+	connection_flush_all(&((engine *)handle->data)->net);
 }
 
 static void close_loop(engine *e)
@@ -50,7 +51,7 @@ static void look_at_stopping(engine *e)
 		log_line(LOG_WARN, "stopping without waiting any longer");
 		e->forced = true;
 		uv_stop(&e->loop);
-	} else if (e->streams == 0 && jobs_stopped(e->jobs) && executor_pending(e->executor) == 0) {
+	} else if (e->net.streams == 0 && jobs_stopped(e->jobs) && executor_pending(e->executor) == 0) {
 		listener_close(e->listener);
 		if (listener_connections(e->listener) == 0)
 			close_loop(e);
@@ -66,7 +67,7 @@ static void on_tick(uv_timer_t *timer)
 	storage_tick(e);
 	idempotency_tick(e);
 	jobs_tick(e->jobs);
-	if (e->draining)
+	if (e->net.draining)
 		look_at_stopping(e);
 }
 
@@ -74,12 +75,12 @@ static void on_signal(uv_signal_t *handle, int number)
 {
 	engine *e = handle->data;
 	(void)number;
-	if (e->draining) { /* asked twice */
+	if (e->net.draining) { /* asked twice */
 		e->stop_ns = 0;
 		return;
 	}
 	log_line(LOG_INFO, "stopping");
-	e->draining = true;
+	e->net.draining = true;
 	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
 	jobs_stop(e->jobs);
 	listener_drain(e->listener);
@@ -109,7 +110,13 @@ static status listen_and_watch(engine *e, error *err)
 {
 	char address[LISTENER_ADDRESS_BYTES];
 	snprintf(address, sizeof address, "unix:%s/engine.sock", e->options->data);
-	TRY(listener_open(&e->listener, e, e->options->socket ? e->options->socket : address, err));
+	e->net.loop = &e->loop;
+	e->net.request = dispatch_request;
+	e->net.engine = e;
+	e->net.backend = device_backend_name(e->device);
+	e->net.device = device_description(e->device);
+	TRY(listener_open(&e->listener, &e->net, e->options->socket ? e->options->socket : address,
+	                  e->options->allow_remote, err));
 	e->tick.data = e->terminate.data = e->interrupt.data = e->before_sleep.data = e->after_sleep.data = e;
 	uv_prepare_init(&e->loop, &e->before_sleep);
 	uv_check_init(&e->loop, &e->after_sleep);

@@ -40,10 +40,10 @@ static void add(json_t *all, const char *name, const char *type, const char *hel
 /* What it runs on: a gauge that is always 1. */
 static void add_device(json_t *all, const engine *e)
 {
-	json_array_append_new(
-	    all, json_pack("{s:s, s:s, s:s, s:[{s:{s:s, s:s}, s:i}]}", "name", "additive_engine_info", "type", "gauge",
-	                   "help", "The backend and the device that compute.", "samples", "labels", "backend",
-	                   device_backend_name(e->device), "device", device_description(e->device), "value", 1));
+	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{s:s, s:s}, s:i}]}", "name", "additive_engine_info",
+	                                     "type", "gauge", "help", "The backend and the device that compute.",
+	                                     "samples", "labels", "backend", device_backend_name(e->device), "device",
+	                                     device_description(e->device), "value", 1));
 }
 
 static void add_ticks(json_t *all, const device_stats *d)
@@ -97,9 +97,11 @@ void metrics_read(stream *s)
 	add_device(all, e);
 	add(all, "additive_engine_uptime_seconds", "gauge", "Since the engine started.", uptime(e));
 	add(all, "additive_engine_connections", "gauge", "Front ends connected.", listener_connections(e->listener));
-	add(all, "additive_engine_streams", "gauge", "Requests not yet answered.", e->streams);
-	add(all, "additive_engine_results_total", "counter", "Requests answered with success.", (double)e->requests);
-	add(all, "additive_engine_errors_total", "counter", "Requests answered with an error.", (double)e->failures);
+	add(all, "additive_engine_streams", "gauge", "Requests not yet answered.", e->net.streams);
+	add(all, "additive_engine_results_total", "counter", "Requests answered with success.",
+	    (double)e->net.requests);
+	add(all, "additive_engine_errors_total", "counter", "Requests answered with an error.",
+	    (double)e->net.failures);
 	add(all, "additive_engine_device_restarts_total", "counter", "Times the device failed and was opened again.",
 	    (double)d.restarts);
 	add(all, "additive_engine_storage_ok", "gauge", "0 while the data folder cannot be relied on.",

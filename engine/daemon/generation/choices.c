@@ -13,7 +13,6 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/generation/choice_events.h"
-#include "engine/daemon/requests/idempotency.h"
 
 typedef struct choice {
 	choices *set;
@@ -139,7 +138,7 @@ static bool deal(choices *c)
  * something. */
 static void look_at_credit(choices *c)
 {
-	if (c->place.stalled || c->stream->credit > 0 || idempotency_detached(c->stream))
+	if (c->place.stalled || c->stream->credit > 0 || stream_detached(c->stream))
 		return;
 	c->place.stalled = true;
 	c->place.stalled_ms = uv_now(&c->stream->engine->loop);
@@ -168,7 +167,7 @@ static void evict(admitted *x)
 static void on_cancel(stream *s)
 {
 	choices *c = s->context;
-	if (idempotency_detached(s)) { /* it goes on: its repeat gets the answer */
+	if (stream_detached(s)) { /* it goes on: its repeat gets the answer */
 		on_credit(s);
 		return;
 	}

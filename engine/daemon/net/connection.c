@@ -12,9 +12,6 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/compute/device.h"
-#include "engine/daemon/dispatch.h"
-#include "engine/daemon/requests/engine.h"
 #include "proto/json_memory.h"
 
 /* Of gathered frames: the first allocation, and what is kept when all has been written. */
@@ -44,7 +41,7 @@ static void send_text(connection *c, const frame *f, char *text, const char *oth
 
 static void forget_broken(connection *c)
 {
-	for (connection **at = &c->engine->broken; *at; at = &(*at)->next_broken) {
+	for (connection **at = &c->net->broken; *at; at = &(*at)->next_broken) {
 		if (*at == c) {
 			*at = c->next_broken;
 			return;
@@ -64,7 +61,7 @@ static void on_closed(uv_handle_t *handle)
 
 static void forget_unflushed(connection *c)
 {
-	connection **at = &c->engine->unflushed;
+	connection **at = &c->net->unflushed;
 	while (*at != c)
 		at = &(*at)->unflushed;
 	*at = c->unflushed;
@@ -86,7 +83,7 @@ static void abandon_streams(connection *c)
 {
 	while (c->n_streams) {
 		stream *s = c->streams[--c->n_streams];
-		s->connection = NULL;
+		s->peer = NULL;
 		if (s->cancelled)
 			continue;
 		s->cancelled = true;
@@ -105,7 +102,7 @@ void connection_close(connection *c)
 	if (c->state >= CONNECTION_CLOSING)
 		return;
 	c->state = CONNECTION_CLOSING;
-	c->heard_ms = uv_now(&c->engine->loop);
+	c->heard_ms = uv_now(c->net->loop);
 	uv_read_stop(&c->socket.stream);
 	abandon_streams(c);
 	if (queued(c) == 0)
@@ -116,15 +113,15 @@ void connection_break(connection *c)
 {
 	if (c->broken)
 		return;
-	c->broken = true;
-	c->next_broken = c->engine->broken;
-	c->engine->broken = c;
+	c->broken = c->peer.blocked = true;
+	c->next_broken = c->net->broken;
+	c->net->broken = c;
 }
 
-static void drop_broken(struct engine *e)
+static void drop_broken(net *n)
 {
-	for (connection *c; (c = e->broken);) {
-		e->broken = c->next_broken;
+	for (connection *c; (c = n->broken);) {
+		n->broken = c->next_broken;
 		if (c->state >= CONNECTION_CLOSING)
 			continue;
 		log_line(LOG_WARN, "dropping a connection that does not take its answers, or for want of memory");
@@ -153,6 +150,7 @@ static void protocol_error(connection *c, const char *why)
 static void decongest(connection *c)
 {
 	c->congested = false;
+	c->peer.blocked = c->broken;
 	for (int i = c->n_streams - 1; i >= 0; i--) {
 		stream *s = i < c->n_streams ? c->streams[i] : NULL;
 		if (s && s->watch && s->watch->credit && stream_ready(s) > 0)
@@ -233,13 +231,13 @@ static bool flush(connection *c)
 	return true;
 }
 
-void connection_flush_all(struct engine *e)
+void connection_flush_all(net *n)
 {
-	while (e->unflushed) {
-		connection *c = e->unflushed;
+	while (n->unflushed) {
+		connection *c = n->unflushed;
 		written(c, !flush(c));
 	}
-	drop_broken(e);
+	drop_broken(n);
 }
 
 static char *reserve(connection *c, size_t bytes)
@@ -261,7 +259,7 @@ static void look_at_queue(connection *c)
 	if (queued(c) > CONNECTION_MAX_QUEUE)
 		connection_break(c);
 	if (queued(c) > CONNECTION_HIGH && !c->congested) {
-		c->congested = true;
+		c->congested = c->peer.blocked = true;
 		uv_read_stop(&c->socket.stream);
 	}
 }
@@ -278,8 +276,8 @@ void connection_send_copy(connection *c, const frame *f)
 	if (f->json_bytes)
 		memcpy(at + FRAME_HEADER_BYTES, f->json, f->json_bytes);
 	if (c->out.used == 0) {
-		c->unflushed = c->engine->unflushed;
-		c->engine->unflushed = c;
+		c->unflushed = c->net->unflushed;
+		c->net->unflushed = c;
 	}
 	c->out.used += bytes;
 	look_at_queue(c);
@@ -325,8 +323,9 @@ static stream *find_stream(const connection *c, uint64_t id)
 	return NULL;
 }
 
-void connection_forget(connection *c, stream *s)
+static void forget(stream_peer *p, stream *s)
 {
+	connection *c = (connection *)p;
 	for (int i = 0; i < c->n_streams; i++) {
 		if (c->streams[i] == s) {
 			c->streams[i] = c->streams[--c->n_streams];
@@ -348,12 +347,13 @@ static stream *add_stream(connection *c, const frame *f)
 	stream *s = memory_new(1, sizeof *s);
 	if (!s)
 		return NULL;
-	s->engine = c->engine;
-	s->connection = c;
+	s->net = c->net;
+	s->engine = c->net->engine;
+	s->peer = &c->peer;
 	s->id = f->stream;
 	s->credit = f->credit;
 	c->streams[c->n_streams++] = s;
-	c->engine->streams++;
+	c->net->streams++;
 	return s;
 }
 
@@ -383,7 +383,8 @@ static void on_hello(connection *c, const frame *f)
 {
 	char why[128];
 	reserve_forget();
-	json_t *hello = f->type == FRAME_HELLO && f->stream == 0 ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
+	json_t *hello =
+	    f->type == FRAME_HELLO && f->stream == 0 ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
 	const json_t *version = json_object_get(hello, "protocol");
 	json_int_t theirs = json_integer_value(version);
 	bool said = json_is_integer(version);
@@ -432,7 +433,7 @@ static void on_request(connection *c, const frame *f)
 	s->upload = !(f->flags & FRAME_FLAG_END);
 	snprintf(s->owner, sizeof s->owner, "%s", owner ? owner : "");
 	s->params = json_is_object(params) ? json_incref(params) : json_object();
-	dispatch_request(s, method);
+	c->net->request(s, method);
 	json_decref(request);
 }
 
@@ -486,7 +487,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
 	const connection *c = handle->data;
 	(void)suggested;
-	*out = uv_buf_init(c->engine->read_buffer, sizeof c->engine->read_buffer);
+	*out = uv_buf_init(c->net->read_buffer, sizeof c->net->read_buffer);
 }
 
 static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer)
@@ -497,7 +498,7 @@ static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer)
 		shut(c);
 		return;
 	}
-	c->heard_ms = uv_now(&c->engine->loop);
+	c->heard_ms = uv_now(c->net->loop);
 	c->pinged = false;
 	if (!frame_decoder_push(&c->decoder, buffer->base, (size_t)bytes)) {
 		connection_refuse(c, 503, "out_of_memory", "out of memory");
@@ -516,14 +517,29 @@ static void on_read(uv_stream_t *socket, ssize_t bytes, const uv_buf_t *buffer)
 	}
 }
 
+static void peer_send(stream_peer *p, const frame *f, char *json, void *payload)
+{
+	connection_send((connection *)p, f, json, payload);
+}
+
+static void peer_send_copy(stream_peer *p, const frame *f)
+{
+	connection_send_copy((connection *)p, f);
+}
+
+static void peer_fail(stream_peer *p)
+{
+	connection_break((connection *)p);
+}
+
 void connection_begin(connection *c)
 {
+	c->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, forget, c->peer.blocked};
 	c->socket.handle.data = c;
-	c->heard_ms = uv_now(&c->engine->loop);
+	c->heard_ms = uv_now(c->net->loop);
 	reserve_forget();
 	json_t *hello = json_pack("{s:i, s:s, s:s, s:s}", "protocol", PROTO_VERSION, "software",
-	                          "additived " ADDITIVE_VERSION, "backend", device_backend_name(c->engine->device),
-	                          "device", device_description(c->engine->device));
+	                          "additived " ADDITIVE_VERSION, "backend", c->net->backend, "device", c->net->device);
 	char *text = json_text_reserve(hello, JSON_COMPACT);
 	json_decref(hello);
 	if (!text) {

@@ -29,8 +29,10 @@ enum {
 
 typedef struct connection connection;
 struct connection {
+	stream_peer peer;         /* of its streams; blocked: `congested` or `broken` */
 	connection *next, **link; /* the listener's list */
-	struct engine *engine;
+	struct listener *listener;
+	net *net;
 	union {
 		uv_handle_t handle;
 		uv_stream_t stream;
@@ -74,8 +76,6 @@ void connection_send(connection *c, const frame *f, char *json, void *payload);
 void connection_send_copy(connection *c, const frame *f);
 /* Write what has been sent since the last time: the loop does before it sleeps and when it wakes up, so all frames of
  * a step are one write. */
-void connection_flush_all(struct engine *e);
-/* The stream has been answered. */
-void connection_forget(connection *c, stream *s);
+void connection_flush_all(net *n);
 
 #endif

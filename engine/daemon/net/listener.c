@@ -12,12 +12,11 @@
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/requests/engine.h"
 
 enum { LISTENER_BACKLOG = 128 };
 
 struct listener {
-	engine *engine;
+	net *net;
 	union {
 		uv_handle_t handle;
 		uv_stream_t stream;
@@ -66,7 +65,7 @@ static status bind_unix(listener *l, const char *path, error *err)
 		                 sizeof((struct sockaddr_un *)0)->sun_path - 1);
 	TRY(remove_stale(path, err));
 	l->local = true;
-	uv_pipe_init(&l->engine->loop, &l->socket.pipe, 0);
+	uv_pipe_init(l->net->loop, &l->socket.pipe, 0);
 	l->open = true;
 	mode_t before = umask(0177); /* the socket is made with its mode, so it is never open to others */
 	int rc = uv_pipe_bind(&l->socket.pipe, path);
@@ -110,7 +109,7 @@ static void describe_tcp(listener *l)
 	snprintf(l->address, sizeof l->address, six ? "[%s]:%u" : "%s:%u", host, port);
 }
 
-static status bind_tcp(listener *l, const char *address, error *err)
+static status bind_tcp(listener *l, const char *address, bool allow_remote, error *err)
 {
 	char host[LISTENER_ADDRESS_BYTES];
 	struct sockaddr_storage name;
@@ -120,14 +119,14 @@ static status bind_tcp(listener *l, const char *address, error *err)
 		                 "an address is unix:PATH or HOST:PORT, for example 127.0.0.1:9000");
 	bool brackets = address[0] == '[' && colon[-1] == ']';
 	snprintf(host, sizeof host, "%.*s", (int)(colon - address) - 2 * brackets, address + brackets);
-	TRY(resolve(&l->engine->loop, host, colon + 1, &name, err));
-	if (!l->engine->options->allow_remote && !is_loopback(&name))
+	TRY(resolve(l->net->loop, host, colon + 1, &name, err));
+	if (!allow_remote && !is_loopback(&name))
 		return error_set(
 		    err, STATUS_INVALID, "socket",
 		    "%.64s can be reached from other machines, and the engine has no authentication: listen on "
 		    "a Unix socket or on loopback, or allow it with --allow-remote",
 		    address);
-	uv_tcp_init(&l->engine->loop, &l->socket.tcp);
+	uv_tcp_init(l->net->loop, &l->socket.tcp);
 	l->open = true;
 	int rc = uv_tcp_bind(&l->socket.tcp, (const struct sockaddr *)&name, 0);
 	return rc == 0 ? STATUS_OK : fail(err, "cannot bind the socket", rc);
@@ -140,7 +139,7 @@ static void on_gone(connection *c)
 	*c->link = c->next;
 	if (c->next)
 		c->next->link = c->link;
-	c->engine->listener->connections--;
+	c->listener->connections--;
 	free(c);
 }
 
@@ -152,7 +151,8 @@ static void on_connection(uv_stream_t *socket, int failed)
 		l->waiting = !failed; /* libuv holds the peer until it is accepted; the tick tries again */
 		return;
 	}
-	c->engine = l->engine;
+	c->net = l->net;
+	c->listener = l;
 	c->gone = on_gone;
 	c->next = l->first;
 	c->link = &l->first;
@@ -161,9 +161,9 @@ static void on_connection(uv_stream_t *socket, int failed)
 	l->first = c;
 	l->connections++;
 	if (l->local)
-		uv_pipe_init(&l->engine->loop, &c->socket.pipe, 0);
+		uv_pipe_init(l->net->loop, &c->socket.pipe, 0);
 	else
-		uv_tcp_init(&l->engine->loop, &c->socket.tcp);
+		uv_tcp_init(l->net->loop, &c->socket.tcp);
 	c->socket.handle.data = c;
 	if (uv_accept(socket, &c->socket.stream) != 0) {
 		connection_close(c);
@@ -177,16 +177,16 @@ static void on_connection(uv_stream_t *socket, int failed)
 		connection_begin(c);
 }
 
-status listener_open(listener **out, engine *e, const char *address, error *err)
+status listener_open(listener **out, net *n, const char *address, bool allow_remote, error *err)
 {
 	*out = NULL;
 	listener *l = memory_new(1, sizeof *l);
 	if (!l)
 		return STATUS_NOMEM;
-	l->engine = e;
+	l->net = n;
 	bool local = strncmp(address, "unix:", 5) == 0;
 	snprintf(l->address, sizeof l->address, "%s", address);
-	status s = local ? bind_unix(l, address + 5, err) : bind_tcp(l, address, err);
+	status s = local ? bind_unix(l, address + 5, err) : bind_tcp(l, address, allow_remote, err);
 	int rc = 0;
 	if (s == STATUS_OK) {
 		l->socket.handle.data = l;
@@ -231,7 +231,7 @@ int listener_connections(const listener *l)
 
 void listener_tick(listener *l)
 {
-	uint64_t now = uv_now(&l->engine->loop);
+	uint64_t now = uv_now(l->net->loop);
 	if (l->waiting && l->open) {
 		l->waiting = false;
 		on_connection(&l->socket.stream, 0);

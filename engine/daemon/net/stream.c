@@ -9,9 +9,6 @@
 
 #include "engine/base/json_text.h"
 #include "engine/base/reserve.h"
-#include "engine/daemon/net/connection.h"
-#include "engine/daemon/requests/engine.h"
-#include "engine/daemon/requests/idempotency.h"
 
 enum { RETRY_SECONDS = 1 };
 
@@ -22,8 +19,8 @@ static const char out_of_memory[] =
 static void stream_send(stream *s, frame_type type, char *json, void *payload, size_t bytes)
 {
 	frame f = {.type = type, .stream = s->id, .json_bytes = json ? strlen(json) : 0, .payload_bytes = bytes};
-	if (s->connection) {
-		connection_send(s->connection, &f, json, payload);
+	if (s->peer) {
+		s->peer->send(s->peer, &f, json, payload);
 	} else {
 		reserve_free(json);
 		free(payload);
@@ -33,17 +30,18 @@ static void stream_send(stream *s, frame_type type, char *json, void *payload, s
 /* Text that outlives everything: it needs no memory of its own. */
 static void stream_send_static(stream *s, frame_type type, const char *json)
 {
-	if (s->connection)
-		connection_send_copy(s->connection,
-		                     &(frame){.type = type, .stream = s->id, .json = json, .json_bytes = strlen(json)});
+	if (s->peer)
+		s->peer->send_copy(s->peer,
+		                   &(frame){.type = type, .stream = s->id, .json = json, .json_bytes = strlen(json)});
 }
 
 static void stream_end(stream *s)
 {
-	if (s->connection)
-		connection_forget(s->connection, s);
-	s->engine->streams--;
-	idempotency_end(s);
+	if (s->peer)
+		s->peer->forget(s->peer, s);
+	s->net->streams--;
+	if (s->record)
+		s->record->end(s);
 	json_decref(s->params);
 	free(s);
 }
@@ -76,7 +74,7 @@ void stream_error(stream *s, const error *err, const char *code)
 	char words[sizeof err->param + sizeof err->message + 8];
 	status why = err->status == STATUS_OK ? STATUS_INTERNAL : err->status;
 	const char *message = whole_message(err, words, sizeof words);
-	if (why == STATUS_CANCELLED && s->engine->draining) {
+	if (why == STATUS_CANCELLED && s->net->draining) {
 		why = STATUS_UNAVAILABLE;
 		code = "shutting_down";
 		message = "the engine is shutting down";
@@ -84,10 +82,12 @@ void stream_error(stream *s, const error *err, const char *code)
 	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
 	reserve_forget(); /* what could not be built is not sent */
 	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
-	                                     !again ? 0 : s->retry_after ? s->retry_after : RETRY_SECONDS);
+	                                     !again           ? 0
+	                                     : s->retry_after ? s->retry_after
+	                                                      : RETRY_SECONDS);
 	char *text = json_text_reserve(object, PROTO_JSON);
 	json_decref(object);
-	s->engine->failures++;
+	s->net->failures++;
 	if (text)
 		stream_send(s, FRAME_ERROR, text, NULL, 0);
 	else
@@ -117,8 +117,9 @@ void stream_result_text(stream *s, char *text)
 {
 	bool too_large = text && strlen(text) > FRAME_MAX_JSON;
 	if (text && !too_large) {
-		s->engine->requests++;
-		idempotency_result(s, text);
+		s->net->requests++;
+		if (s->record)
+			s->record->result(s, text);
 		stream_send(s, FRAME_RESULT, text, NULL, 0);
 		stream_end(s);
 		return;
@@ -128,12 +129,22 @@ void stream_result_text(stream *s, char *text)
 	              too_large ? "the answer is too large; ask for less at once" : "out of memory");
 }
 
+bool stream_detached(const stream *s)
+{
+	return s->record && s->record->detached(s);
+}
+
 int64_t stream_ready(const stream *s)
 {
-	const connection *c = s->connection;
-	if (idempotency_detached(s))
+	if (stream_detached(s))
 		return INT32_MAX;
-	return c && !c->congested && !c->broken && !s->cancelled ? s->credit : 0;
+	return s->peer && !s->peer->blocked && !s->cancelled ? s->credit : 0;
+}
+
+static void note_event(stream *s, const char *json, size_t bytes)
+{
+	if (s->record)
+		s->record->event(s, json, bytes);
 }
 
 void stream_event(stream *s, json_t *event)
@@ -142,24 +153,24 @@ void stream_event(stream *s, json_t *event)
 	json_decref(event);
 	s->credit--;
 	if (text && strlen(text) <= FRAME_MAX_JSON) {
-		idempotency_event(s, text, strlen(text));
+		note_event(s, text, strlen(text));
 		stream_send(s, FRAME_EVENT, text, NULL, 0);
 		return;
 	}
 	reserve_free(text);
-	idempotency_event(s, NULL, 0);
-	if (s->connection)
-		connection_break(s->connection); /* a hole in a stream must not pass for a whole one */
+	note_event(s, NULL, 0);
+	if (s->peer)
+		s->peer->fail(s->peer); /* a hole in a stream must not pass for a whole one */
 }
 
 void stream_event_text(stream *s, const char *json, size_t bytes)
 {
 	assert(bytes <= FRAME_MAX_JSON);
 	s->credit--;
-	idempotency_event(s, json, bytes);
-	if (s->connection)
-		connection_send_copy(s->connection,
-		                     &(frame){.type = FRAME_EVENT, .stream = s->id, .json = json, .json_bytes = bytes});
+	note_event(s, json, bytes);
+	if (s->peer)
+		s->peer->send_copy(s->peer,
+		                   &(frame){.type = FRAME_EVENT, .stream = s->id, .json = json, .json_bytes = bytes});
 }
 
 void stream_data(stream *s, void *data, size_t bytes)
@@ -171,7 +182,6 @@ void stream_data(stream *s, void *data, size_t bytes)
 
 void stream_grant(stream *s, uint32_t frames)
 {
-	if (s->connection)
-		connection_send(s->connection, &(frame){.type = FRAME_CREDIT, .stream = s->id, .credit = frames}, NULL,
-		                NULL);
+	if (s->peer)
+		s->peer->send(s->peer, &(frame){.type = FRAME_CREDIT, .stream = s->id, .credit = frames}, NULL, NULL);
 }

@@ -15,11 +15,9 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
+#include "engine/daemon/net/net.h"
 #include "proto/frame.h"
 #include "proto/schema.h"
-
-struct connection;
-struct engine;
 
 enum { STREAM_TARGET_BYTES = 64, STREAM_OWNER_BYTES = 64 };
 
@@ -32,9 +30,30 @@ typedef struct stream_watch {
 	void (*cancel)(stream *s);               /* at most once */
 } stream_watch;
 
+/* What carries a stream's frames: a connection (connection.h has the contracts). */
+typedef struct stream_peer stream_peer;
+struct stream_peer {
+	void (*send)(stream_peer *p, const frame *f, char *json, void *payload);
+	void (*send_copy)(stream_peer *p, const frame *f);
+	void (*fail)(stream_peer *p);              /* a frame is missing: end it */
+	void (*forget)(stream_peer *p, stream *s); /* the stream has been answered */
+	bool blocked;                              /* it takes nothing more for now */
+};
+
+/* What follows a stream from its request to its end. Its own data is stream.key. */
+typedef struct stream_record {
+	void (*event)(stream *s, const char *json, size_t bytes); /* sent; NULL: one that could not be built */
+	void (*result)(stream *s, const char *json);
+	void (*part)(stream *s, const char *name);                /* of an upload: a part begins, */
+	void (*bytes)(stream *s, const void *data, size_t bytes); /* and these are its bytes */
+	bool (*detached)(const stream *s);                        /* the request goes on without its client */
+	void (*end)(stream *s);
+} stream_record;
+
 struct stream {
-	struct engine *engine;
-	struct connection *connection; /* NULL: the peer has gone */
+	net *net;
+	struct engine *engine; /* net's; the rooms above know what it is */
+	stream_peer *peer;     /* NULL: the peer has gone */
 	uint64_t id;
 	int64_t credit;                   /* EVENT and DATA frames the peer still takes */
 	char target[STREAM_TARGET_BYTES]; /* the "id" of methods that have one */
@@ -44,8 +63,9 @@ struct stream {
 	bool upload;                      /* DATA frames are expected */
 	bool cancelled;
 	const stream_watch *watch;
-	void *context;           /* the handler's */
-	struct request_key *key; /* idempotency.h; NULL: the request has none */
+	void *context;               /* the handler's */
+	const stream_record *record; /* NULL: nothing follows it */
+	struct request_key *key;     /* the record's */
 };
 
 /* The answer; both free the stream. `result` is taken over; NULL is answered as out of memory. */
@@ -58,6 +78,8 @@ void stream_error(stream *s, const error *err, const char *code);
 void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Does the request go on when its client has gone? */
+bool stream_detached(const stream *s);
 /* Frames that may be sent now: 0 without credit, while the peer reads too slowly, or when it has gone. */
 int64_t stream_ready(const stream *s);
 /* Send one frame; each costs a credit, which must be there. json and data (malloc'ed) are taken over. */

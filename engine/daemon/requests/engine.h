@@ -14,19 +14,20 @@
 
 #include <uv.h>
 
+#include "engine/daemon/net/net.h"
 #include "engine/serve/scheduler.h"
 #include "engine/store/store.h"
 
 enum { ENGINE_STOP_MS = 8000, ENGINE_TICK_MS = 500 };
 
 typedef struct engine_options {
-	const char *data;    /* folder */
-	const char *socket;  /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
-	bool allow_remote;   /* the socket may be reachable from other machines, which need no key */
-	const char *backend; /* auto, cpu, cuda */
-	int device;          /* which of several */
-	int threads;         /* 0: all cores */
-	int64_t data_budget; /* bytes in the data folder; 0: as much as fits */
+	const char *data;     /* folder */
+	const char *socket;   /* "unix:PATH" or "HOST:PORT"; NULL: unix:DATA/engine.sock */
+	bool allow_remote;    /* the socket may be reachable from other machines, which need no key */
+	const char *backend;  /* auto, cpu, cuda */
+	int device;           /* which of several */
+	int threads;          /* 0: all cores */
+	int64_t data_budget;  /* bytes in the data folder; 0: as much as fits */
 	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
 	int64_t retain_bytes; /* of all of those together; 0: without limit */
 	scheduler_limits limits;
@@ -45,12 +46,12 @@ struct admission;
 typedef struct engine {
 	const engine_options *options;
 	uv_loop_t loop;
-	uv_timer_t tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, retries of jobs, the end of stopping */
+	uv_timer_t
+	    tick; /* every ENGINE_TICK_MS: silent peers, expired sessions, retries of jobs, the end of stopping */
 	uv_signal_t terminate, interrupt;
 	uv_prepare_t before_sleep; /* these two write what connections have gathered */
 	uv_check_t after_sleep;
-	struct connection *unflushed; /* connections that have */
-	struct connection *broken;    /* connections to drop */
+	net net;
 	store *store;
 	struct device *device; /* its snapshot only, once the executor runs */
 	struct executor *executor;
@@ -63,11 +64,7 @@ typedef struct engine {
 	struct idempotency *idempotency;
 	struct admission *admission;
 	uint64_t started_ns, stop_ns; /* stop_ns: deadline of stopping, 0 before */
-	uint64_t requests, failures;  /* answered with RESULT, with ERROR */
-	int streams;                  /* not yet answered, of connections that have gone too */
-	bool draining;
-	bool forced;                /* the deadline passed */
-	char read_buffer[64 << 10]; /* all connections read through it */
+	bool forced;                  /* the deadline passed */
 } engine;
 
 /* Serve until told to stop. STATUS_OK: stopped as told. *forced: not everything ended in time, nothing has been

@@ -114,20 +114,16 @@ static void end_part(request_key *k)
 	k->part_bytes = 0;
 }
 
-void idempotency_part(stream *s, const char *name)
+static void key_part(stream *s, const char *name)
 {
 	request_key *k = s->key;
-	if (!k)
-		return;
 	end_part(k);
 	digest_stream_add(k->digest, name, strlen(name) + 1);
 }
 
-void idempotency_bytes(stream *s, const void *data, size_t bytes)
+static void key_bytes(stream *s, const void *data, size_t bytes)
 {
 	request_key *k = s->key;
-	if (!k)
-		return;
 	digest_stream_add(k->digest, data, bytes);
 	k->part_bytes += (int64_t)bytes;
 }
@@ -191,10 +187,10 @@ static void on_data(stream *s, const frame *f)
 	if (f->json_bytes) {
 		json_t *object = json_memory_parse(f->json, f->json_bytes, JSON_REJECT_DUPLICATES, NULL);
 		const char *name = json_string_value(json_object_get(object, "part"));
-		idempotency_part(s, name ? name : "");
+		key_part(s, name ? name : "");
 		json_decref(object);
 	}
-	idempotency_bytes(s, f->payload, f->payload_bytes);
+	key_bytes(s, f->payload, f->payload_bytes);
 	if (f->flags & FRAME_FLAG_END)
 		answer_again(s);
 	else
@@ -246,78 +242,12 @@ static status look_up(request_key *k, engine *e, error *err)
 	return k->result && k->events ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* --- where a stream begins --------------------------------------------------------------- */
-
-bool idempotency_take(stream *s)
-{
-	const json_t *given = json_object_get(s->params, PARAM);
-	const char *text = json_string_value(given);
-	size_t bytes = json_string_length(given);
-	if (!given || json_is_null(given)) {
-		json_object_del(s->params, PARAM);
-		return true;
-	}
-	if (!text || bytes < 1 || bytes > IDEMPOTENCY_KEY_BYTES || strlen(text) != bytes) {
-		stream_refuse(s, STATUS_INVALID, text ? "invalid_value" : "invalid_type", PARAM,
-		              PARAM " must be a string of 1 to %d bytes without U+0000", IDEMPOTENCY_KEY_BYTES);
-		return false;
-	}
-	if (json_is_true(json_object_get(s->params, "stream"))) {
-		stream_refuse(s, STATUS_INVALID, "invalid_value", PARAM, "a streamed answer cannot be repeated");
-		return false;
-	}
-	request_key *k = s->key = memory_new(1, sizeof *k);
-	if (!k) {
-		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
-		return false;
-	}
-	k->stream = s;
-	snprintf(k->key, sizeof k->key, "%s", text);
-	json_object_del(s->params, PARAM);
-	return true;
-}
-
-bool idempotency_admit(stream *s, const char *method, bool upload)
-{
-	error err = ERROR_INIT;
-	struct idempotency *all = s->engine->idempotency;
-	request_key *k = s->key;
-	if (!k)
-		return true;
-	k->upload = upload;
-	if (string_table_find(&all->running, k->key)) {
-		stream_refuse(s, STATUS_CONFLICT, "idempotency_in_progress", PARAM,
-		              "a request with this key has not ended yet");
-		return false;
-	}
-	status why = hash_request(k, method, s) ? look_up(k, s->engine, &err) : STATUS_NOMEM;
-	if (why == STATUS_OK && k->result) {
-		repeat(s);
-		return false;
-	}
-	if (why == STATUS_OK)
-		why = string_table_add(&all->running, &k->node, k->key);
-	if (why != STATUS_OK) {
-		error_set(&err, why, NULL, "%s", status_text(why));
-		stream_error(s, &err, NULL);
-		return false;
-	}
-	k->running = true;
-	return true;
-}
-
-bool idempotency_detached(const stream *s)
-{
-	const request_key *k = s->key;
-	return k && k->running && (s->cancelled || !s->connection) && !s->engine->draining;
-}
-
 /* --- what a stream sends --------------------------------------------------------------------- */
 
-void idempotency_event(stream *s, const char *json, size_t bytes)
+static void key_event(stream *s, const char *json, size_t bytes)
 {
 	request_key *k = s->key;
-	if (!k || !k->running || k->lost != STATUS_OK)
+	if (!k->running || k->lost != STATUS_OK)
 		return;
 	if (!json) {
 		k->lost = STATUS_NOMEM;
@@ -359,18 +289,16 @@ static void remember(struct idempotency *all, request_key *k, const char *result
 	log_line(LOG_WARN, "an answer could not be kept for a repeat of its request");
 }
 
-void idempotency_result(stream *s, const char *json)
+static void key_result(stream *s, const char *json)
 {
 	request_key *k = s->key;
-	if (k && k->running && !k->kept)
+	if (k->running && !k->kept)
 		remember(s->engine->idempotency, k, json);
 }
 
-void idempotency_end(stream *s)
+static void key_end(stream *s)
 {
 	request_key *k = s->key;
-	if (!k)
-		return;
 	if (k->running)
 		string_table_remove(&s->engine->idempotency->running, &k->node);
 	digest_stream_free(k->digest);
@@ -378,6 +306,76 @@ void idempotency_end(stream *s)
 	reserve_free(k->result);
 	free(k);
 	s->key = NULL;
+	s->record = NULL;
+}
+
+static bool key_detached(const stream *s)
+{
+	const request_key *k = s->key;
+	return k->running && (s->cancelled || !s->peer) && !s->net->draining;
+}
+
+static const stream_record record = {key_event, key_result, key_part, key_bytes, key_detached, key_end};
+
+/* --- where a stream begins --------------------------------------------------------------- */
+
+bool idempotency_take(stream *s)
+{
+	const json_t *given = json_object_get(s->params, PARAM);
+	const char *text = json_string_value(given);
+	size_t bytes = json_string_length(given);
+	if (!given || json_is_null(given)) {
+		json_object_del(s->params, PARAM);
+		return true;
+	}
+	if (!text || bytes < 1 || bytes > IDEMPOTENCY_KEY_BYTES || strlen(text) != bytes) {
+		stream_refuse(s, STATUS_INVALID, text ? "invalid_value" : "invalid_type", PARAM,
+		              PARAM " must be a string of 1 to %d bytes without U+0000", IDEMPOTENCY_KEY_BYTES);
+		return false;
+	}
+	if (json_is_true(json_object_get(s->params, "stream"))) {
+		stream_refuse(s, STATUS_INVALID, "invalid_value", PARAM, "a streamed answer cannot be repeated");
+		return false;
+	}
+	request_key *k = s->key = memory_new(1, sizeof *k);
+	if (!k) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return false;
+	}
+	s->record = &record;
+	k->stream = s;
+	snprintf(k->key, sizeof k->key, "%s", text);
+	json_object_del(s->params, PARAM);
+	return true;
+}
+
+bool idempotency_admit(stream *s, const char *method, bool upload)
+{
+	error err = ERROR_INIT;
+	struct idempotency *all = s->engine->idempotency;
+	request_key *k = s->key;
+	if (!k)
+		return true;
+	k->upload = upload;
+	if (string_table_find(&all->running, k->key)) {
+		stream_refuse(s, STATUS_CONFLICT, "idempotency_in_progress", PARAM,
+		              "a request with this key has not ended yet");
+		return false;
+	}
+	status why = hash_request(k, method, s) ? look_up(k, s->engine, &err) : STATUS_NOMEM;
+	if (why == STATUS_OK && k->result) {
+		repeat(s);
+		return false;
+	}
+	if (why == STATUS_OK)
+		why = string_table_add(&all->running, &k->node, k->key);
+	if (why != STATUS_OK) {
+		error_set(&err, why, NULL, "%s", status_text(why));
+		stream_error(s, &err, NULL);
+		return false;
+	}
+	k->running = true;
+	return true;
 }
 
 /* --- what a request does ------------------------------------------------------------------------- */
@@ -455,7 +453,7 @@ void idempotency_drain(engine *e)
 	for (request_key *key; (key = STRING_TABLE_OWNER(next, request_key, node));) {
 		stream *s = key->stream;
 		next = string_table_next(&e->idempotency->running, next); /* the cancelled one may end at once */
-		if ((s->cancelled || !s->connection) && s->watch && s->watch->cancel)
+		if ((s->cancelled || !s->peer) && s->watch && s->watch->cancel)
 			s->watch->cancel(s);
 	}
 }

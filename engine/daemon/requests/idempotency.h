@@ -37,15 +37,6 @@ bool idempotency_take(stream *s);
  * will be answered. */
 bool idempotency_admit(stream *s, const char *method, bool upload);
 
-/* stream and upload: what a stream with a key sends and receives. */
-void idempotency_event(stream *s, const char *json, size_t bytes); /* NULL: one that could not be built */
-void idempotency_result(stream *s, const char *json);
-void idempotency_end(stream *s);
-void idempotency_part(stream *s, const char *name);
-void idempotency_bytes(stream *s, const void *data, size_t bytes);
-/* Does the request go on without its client? */
-bool idempotency_detached(const stream *s);
-
 /* Inside a commit: keep `result` as the answer. STATUS_TOO_LARGE when its events are. Without a key nothing happens. */
 status idempotency_keep(stream *s, const json_t *result, error *err);
 /* Begin a commit for what the request does. */

@@ -14,7 +14,6 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/requests/engine.h"
-#include "engine/daemon/requests/idempotency.h"
 #include "proto/json_memory.h"
 
 typedef struct upload {
@@ -145,7 +144,8 @@ static status begin_part(upload *u, const char *json, size_t bytes)
 	TRY(s);
 	if (u->fd >= 0)
 		close(u->fd);
-	idempotency_part(u->stream, parts[i].name);
+	if (u->stream->record)
+		u->stream->record->part(u->stream, parts[i].name);
 	u->part = &parts[i];
 	u->seen[i] = true;
 	u->bytes = 0;
@@ -157,7 +157,8 @@ static status begin_part(upload *u, const char *json, size_t bytes)
 static status write_part(upload *u, const char *data, size_t bytes)
 {
 	u->bytes += (int64_t)bytes;
-	idempotency_bytes(u->stream, data, bytes);
+	if (u->stream->record)
+		u->stream->record->bytes(u->stream, data, bytes);
 	if (u->bytes > u->part->limit)
 		return error_set(&u->error, STATUS_TOO_LARGE, u->part->name, "the part is over the limit of %lld bytes",
 		                 (long long)u->part->limit);

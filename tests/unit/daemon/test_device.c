@@ -99,13 +99,14 @@ static void create_job(fixture *f)
 {
 	stream *s = memory_new(1, sizeof *s);
 	s->engine = f->engine;
+	s->net = &f->engine->net;
 	s->params = json_pack("{s:s, s:s, s:i, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:i, s:i}}", "model", "additive",
 	                      "training_file", f->file, "seed", 3, "additive", "config", "hidden_size", 16, "n_heads",
 	                      2, "n_layer", 2, "n_positions", 32, "sequence_length", 32, "batch_size", 2, "max_steps",
 	                      12, "checkpoint_every", 4);
-	f->engine->streams++;
+	f->engine->net.streams++;
 	jobs_create(s);
-	while (f->engine->streams)
+	while (f->engine->net.streams)
 		uv_run(&f->engine->loop, UV_RUN_ONCE);
 }
 

@@ -78,16 +78,17 @@ static void add(engine *e, const char *id)
 /* Do what a client asks, for a client that does not listen; true when it was answered with RESULT. */
 static bool ask(engine *e, void (*method)(stream *s), const char *id)
 {
-	uint64_t before = e->requests, failed = e->failures;
+	uint64_t before = e->net.requests, failed = e->net.failures;
 	stream *s = memory_new(1, sizeof *s);
 	s->engine = e;
+	s->net = &e->net;
 	s->params = json_object();
 	strcpy(s->target, id);
-	e->streams++;
+	e->net.streams++;
 	method(s);
-	assert_int_equal(e->requests + e->failures, before + failed + 1); /* answered, exactly once */
-	assert_int_equal(e->streams, 0);
-	return e->requests == before + 1;
+	assert_int_equal(e->net.requests + e->net.failures, before + failed + 1); /* answered, exactly once */
+	assert_int_equal(e->net.streams, 0);
+	return e->net.requests == before + 1;
 }
 
 static void is(engine *e, const char *id, const char *expected)

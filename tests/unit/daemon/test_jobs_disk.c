@@ -133,16 +133,17 @@ static void turn_until(const fixture *f, const char *wanted)
 static bool ask(fixture *f, void (*method)(stream *s), const char *id, json_t *params)
 {
 	engine *e = f->engine;
-	uint64_t before = e->requests;
+	uint64_t before = e->net.requests;
 	stream *s = memory_new(1, sizeof *s);
 	s->engine = e;
+	s->net = &e->net;
 	s->params = params;
 	strcpy(s->target, id);
-	e->streams++;
+	e->net.streams++;
 	method(s);
-	while (e->streams)
+	while (e->net.streams)
 		uv_run(&e->loop, UV_RUN_ONCE);
-	return e->requests > before;
+	return e->net.requests > before;
 }
 
 static bool keep_id(void *context, const json_t *row)

@@ -62,17 +62,18 @@ static job *add(engine *e, const char *id)
 
 static bool ask(engine *e, void (*method)(stream *s), const char *id, int64_t allocations)
 {
-	uint64_t before = e->requests + e->failures;
+	uint64_t before = e->net.requests + e->net.failures;
 	stream *s = memory_new(1, sizeof *s);
 	s->engine = e;
+	s->net = &e->net;
 	s->params = json_object();
 	strcpy(s->target, id);
-	e->streams++;
+	e->net.streams++;
 	allocations_limit(allocations);
 	method(s);
 	allocations_limit(-1);
-	assert_int_equal(e->streams, 0);
-	assert_int_equal(e->requests + e->failures, before + 1); /* answered once */
+	assert_int_equal(e->net.streams, 0);
+	assert_int_equal(e->net.requests + e->net.failures, before + 1); /* answered once */
 	return true;
 }
 
