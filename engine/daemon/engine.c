@@ -101,7 +101,7 @@ static status open_parts(engine *e, error *err)
 	TRY(device_open(&e->device, &on, err));
 	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
 	TRY(idempotency_new(&e->idempotency));
-	TRY(cards_new(&e->cards, e));
+	TRY(cards_new(&e->cards, e->store));
 	TRY(sessions_new(&e->sessions, e, err));
 	return jobs_new(&e->jobs, e, err);
 }

@@ -10,14 +10,13 @@
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/compute/device.h"
 
 enum { CARDS_MAX_CONFIG = 1 << 20, JOB_HEX = 24 };
 #define CHECKPOINT_PREFIX "ckpt-"
 #define JOB_PREFIX "ftjob-"
 
 struct cards {
-	engine *engine;
+	store *store;
 	card *first; /* each holds a reference of its own */
 	int count;
 };
@@ -73,7 +72,7 @@ static status read_weights(const cards *all, card *c, error *err)
 {
 	char name[STORE_DTYPE_BYTES];
 	dtype weights;
-	TRY(store_dtype_get(all->engine->store, c->id, name, err));
+	TRY(store_dtype_get(all->store, c->id, name, err));
 	if (!cards_find_dtype(name, &weights))
 		return error_set(err, STATUS_CORRUPT, NULL, "the ledger holds an unknown dtype \"%s\"", name);
 	c->weights = weights;
@@ -195,7 +194,7 @@ static bool match(void *context, const json_t *row)
 static status locate_checkpoint(cards *all, card *c, const char *job, int64_t step, error *err)
 {
 	bool more;
-	store *s = all->engine->store;
+	store *s = all->store;
 	search find = {.id = c->id};
 	TRY(store_list(s, STORE_CHECKPOINTS, &(store_page){.parent = job}, match, &find, &more, err));
 	if (!find.found)
@@ -214,10 +213,10 @@ static status locate(cards *all, card *c, error *err)
 	store_model row;
 	if (cards_parse_checkpoint(c->id, job, &step))
 		return locate_checkpoint(all, c, job, step, err);
-	TRY(store_model_get(all->engine->store, c->id, &row, err));
+	TRY(store_model_get(all->store, c->id, &row, err));
 	snprintf(c->owned_by, sizeof c->owned_by, "%s", row.owned_by);
 	c->created = row.created;
-	store_model_folder(all->engine->store, c->id, c->folder);
+	store_model_folder(all->store, c->id, c->folder);
 	return STATUS_OK;
 }
 
@@ -275,7 +274,7 @@ store_table cards_table(const card *c)
 static status read_object(cards *all, card *c, error *err)
 {
 	TRY(locate(all, c, err));
-	TRY(store_check_blob(all->engine->store, cards_table(c), c->id, false, err));
+	TRY(store_check_blob(all->store, cards_table(c), c->id, false, err));
 	TRY(read_weights(all, c, err));
 	return fill(c, err);
 }
@@ -299,7 +298,7 @@ static status read_card(cards *all, const char *id, card **out, error *err)
 	}
 	if (s != STATUS_OK) {
 		snprintf(c->problem, sizeof c->problem, "%.255s", why.message[0] ? why.message : status_text(s));
-		store_note_damage(all->engine->store, cards_table(c), id, c->problem);
+		store_note_damage(all->store, cards_table(c), id, c->problem);
 	}
 	*out = c;
 	return STATUS_OK;
@@ -350,7 +349,7 @@ void cards_note_damage(cards *all)
 {
 	for (const card *c = all->first; c; c = c->next)
 		if (c->unloadable)
-			store_note_damage(all->engine->store, cards_table(c), c->id, c->load_problem);
+			store_note_damage(all->store, cards_table(c), c->id, c->load_problem);
 }
 
 status cards_keep_weights(cards *all, const card *c, error *err)
@@ -358,7 +357,7 @@ status cards_keep_weights(cards *all, const card *c, error *err)
 	card **known = find_card(all, c->id);
 	if (*known) /* not always c: the table may have dropped it meanwhile */
 		(*known)->weights = c->weights;
-	return store_dtype_put(all->engine->store, c->id, cards_dtype_name(c->weights), err);
+	return store_dtype_put(all->store, c->id, cards_dtype_name(c->weights), err);
 }
 
 void cards_forget(cards *all, const char *id)
@@ -403,15 +402,15 @@ status cards_add(cards *all, const char *id, const char *folder, const char *own
 {
 	store_model row;
 	TRY(describe(&row, id, folder, owned_by, err));
-	return store_model_add(all->engine->store, &row, folder, err);
+	return store_model_add(all->store, &row, folder, err);
 }
 
-status cards_new(cards **out, engine *e)
+status cards_new(cards **out, store *s)
 {
 	*out = memory_new(1, sizeof **out);
 	if (!*out)
 		return STATUS_NOMEM;
-	(*out)->engine = e;
+	(*out)->store = s;
 	return STATUS_OK;
 }
 

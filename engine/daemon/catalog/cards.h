@@ -10,8 +10,10 @@
 
 #include <limits.h>
 
-#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/compute/device.h"
 #include "engine/model/model.h"
+#include "engine/store/store.h"
+#include "engine/text/tokenizer.h"
 
 enum { CARDS_MAX = 256 };
 
@@ -38,7 +40,7 @@ typedef struct card {
 	char load_problem[256];  /* and why; written before the flag is set for the first time */
 } card;
 
-status cards_new(cards **out, engine *e);
+status cards_new(cards **out, store *s);
 void cards_free(cards *all);
 
 /* The card of a name, with a reference for the caller. STATUS_NOT_FOUND; STATUS_STORAGE, logged: what the store has
@@ -62,10 +64,10 @@ status cards_add(cards *all, const char *id, const char *folder, const char *own
 
 /* Executor thread: the `prepare` of a task that calls cards_model (device_prepare), and the card's model
  * (device_model). */
-bool cards_prepare(const card *c, struct device *d);
-status cards_model(card *c, struct device *d, served_model **out, error *err);
+bool cards_prepare(const card *c, device *d);
+status cards_model(card *c, device *d, served_model **out, error *err);
 /* The same with other weights than it has been served with. */
-status cards_load(card *c, struct device *d, dtype weights, served_model **out, error *err);
+status cards_load(card *c, device *d, dtype weights, served_model **out, error *err);
 /* It is loaded with these weights: keep the choice. */
 status cards_keep_weights(cards *all, const card *c, error *err);
 /* "fp32", "bf16", "int8". False when there is none of that name. */

@@ -9,7 +9,6 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/cpu/cpu.h"
-#include "engine/daemon/jobs/training.h"
 
 const double device_tick_bounds[DEVICE_TICK_BUCKETS] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
                                                         0.05,   0.1,   0.2,   0.5,   1,    5};
@@ -19,8 +18,8 @@ struct device {
 	backend *backend;          /* serves */
 	backend *training_backend; /* a stream of its own in the background where there are streams, else the same */
 	scheduler *scheduler;      /* NULL only while the device could not be opened again */
-	struct training *training;
-	uint64_t retry_ns; /* when to try to open it again */
+	device_background *work;   /* of background turns; NULL: none */
+	uint64_t retry_ns;         /* when to try to open it again */
 	char name[16], description[96];
 	bool bf16;
 	/* Loading. Of this turn: was a load asked for, has it had its time, and which one has failed. */
@@ -259,17 +258,19 @@ status device_unload(device *d, const char *id, error *err)
 	return s;
 }
 
-void device_train(device *d, struct training *t)
+void device_enter_background(device *d, device_background *b)
 {
-	d->training = t;
-	if (!t)
-		d->stats.training_tokens_per_second = 0;
+	d->work = b;
 	publish(d);
 }
 
-struct training *device_training(device *d)
+void device_leave_background(device *d, const device_background *b)
 {
-	return d->training;
+	if (d->work != b)
+		return;
+	d->work = NULL;
+	d->stats.training_tokens_per_second = 0;
+	publish(d);
 }
 
 void device_count_training(device *d, int64_t steps, int64_t tokens, double tokens_per_second)
@@ -286,8 +287,8 @@ void device_count_training(device *d, int64_t steps, int64_t tokens, double toke
 static void restart(device *d)
 {
 	error err = ERROR_INIT;
-	if (d->training)
-		training_lose(d->training, d);
+	if (d->work)
+		d->work->lose(d->work, d);
 	scheduler_free(d->scheduler);
 	d->scheduler = NULL;
 	close_backends(d);
@@ -337,9 +338,9 @@ static bool foreground(device *d)
 
 static bool background(device *d, uint64_t budget_ns)
 {
-	if (!d->training || training_waits(d->training))
+	if (!d->work || d->work->waits(d->work))
 		return false;
-	if (training_advance(d->training, d, budget_ns) == STATUS_DEVICE)
+	if (d->work->advance(d->work, d, budget_ns) == STATUS_DEVICE)
 		restart(d);
 	return true;
 }

@@ -1,10 +1,10 @@
-/* device.h - what the executor thread owns: the backend, the scheduler and the training run.
+/* device.h - what the executor thread owns: the backend, the scheduler and the work of background turns.
  *
  * All functions belong to the executor thread, except device_open and device_close (before it starts and
  * after it ended), the three descriptions, which never change, and device_snapshot.
  *
  * A device that fails (STATUS_DEVICE) has ended every generation with that status already. Sessions and
- * the training run are given up and the backend is opened again; durable sessions come back from the store
+ * the background work are given up and the backend is opened again; durable sessions come back from the store
  * when they are next used, and the job from its last checkpoint. A model that was being loaded is begun anew. */
 #ifndef ENGINE_DAEMON_COMPUTE_DEVICE_H
 #define ENGINE_DAEMON_COMPUTE_DEVICE_H
@@ -14,15 +14,22 @@
 
 enum { DEVICE_MAX_MODELS = 64, DEVICE_TICK_BUCKETS = 12, DEVICE_LOAD_NS = 2000000 };
 
-struct training;
-
 typedef struct device_options {
 	const char *backend;
 	int device; /* which one, for a backend that has several */
 	int threads;
 	scheduler_limits limits; /* max_batch 0: as suits the backend */
-	backend_opener cpu; /* opens the CPU backend; NULL: cpu_open */
+	backend_opener cpu;      /* opens the CPU backend; NULL: cpu_open */
 } device_options;
+
+/* Work for background turns, such as a training run; a member of what it works for. */
+typedef struct device_background device_background;
+struct device_background {
+	bool (*waits)(const device_background *b); /* nothing to do for now */
+	/* About budget_ns of it; STATUS_DEVICE when the device failed. */
+	status (*advance)(device_background *b, device *d, uint64_t budget_ns);
+	void (*lose)(device_background *b, device *d); /* the device is gone: leave */
+};
 
 /* What the loop may know without asking the executor. */
 typedef struct device_stats {
@@ -56,14 +63,15 @@ scheduler *device_scheduler(device *d);
  * device_model answers at once now, in this turn. The model of the first task that waits is loaded first; one that no
  * task has asked for in a turn is given up. */
 bool device_prepare(device *d, const char *id, const char *folder, dtype weights);
-/* The model of that id, which lies in the store: loaded if need be (blocks, unless device_prepare said true), remembered
- * for the snapshot. STATUS_STORAGE: its folder is damaged or missing; that has been logged. BUSY, CONFLICT, NOMEM and
- * DEVICE as of scheduler_model. */
+/* The model of that id, which lies in the store: loaded if need be (blocks, unless device_prepare said true),
+ * remembered for the snapshot. STATUS_STORAGE: its folder is damaged or missing; that has been logged. BUSY, CONFLICT,
+ * NOMEM and DEVICE as of scheduler_model. */
 status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);
 status device_unload(device *d, const char *id, error *err);
-/* The training run that background turns advance; NULL: none. */
-void device_train(device *d, struct training *t);
-struct training *device_training(device *d);
+/* What background turns do; one at a time. It stays in place until it leaves. */
+void device_enter_background(device *d, device_background *b);
+/* No more turns for b; nothing happens when it has none. */
+void device_leave_background(device *d, const device_background *b);
 void device_count_training(device *d, int64_t steps, int64_t tokens, double tokens_per_second);
 
 /* The executor's turns. */

@@ -13,6 +13,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/generation/choice_events.h"
+#include "engine/daemon/requests/engine.h"
 
 typedef struct choice {
 	choices *set;

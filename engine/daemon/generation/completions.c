@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/requests/engine.h"
 
 enum { COMPLETIONS_MAX_TOKENS = 16 /* OpenAI's default */ };
 

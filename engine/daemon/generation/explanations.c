@@ -10,6 +10,7 @@
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
+#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/visits.h"
 
 /* Numbers in one answer: each is about 14 bytes of JSON, and a frame holds 64 MiB. */

@@ -7,6 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/cards.h"
 #include "engine/daemon/requests/background.h"
+#include "engine/daemon/requests/engine.h"
 
 /* A token's bytes; longer ones (no tokenizer has any) are cut. */
 enum { TOKEN_BYTES = 256 };

@@ -6,6 +6,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 
 enum { SUFFIX_BYTES = 32 };

@@ -14,6 +14,7 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/sessions.h"
 
 enum { SECOND_NS = 1000000000, DAY_SECONDS = 24 * 3600 };

@@ -8,6 +8,7 @@
 
 #include "engine/daemon/catalog/cards.h"
 #include "engine/daemon/jobs/corpus.h"
+#include "engine/daemon/requests/engine.h"
 #include "engine/train/trainer.h"
 
 enum {

@@ -7,6 +7,7 @@
 #define ENGINE_DAEMON_JOBS_JOB_RUN_H
 
 #include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/requests/engine.h"
 
 typedef struct job_run job_run;
 
@@ -33,7 +34,7 @@ typedef struct job_run_from {
 } job_run_from;
 
 /* Begin the run of j; from->steps is taken over, also on failure. On failure nothing runs. */
-status job_run_begin(job_run **out, jobs *all, struct engine *e, const job *j, const job_run_from *from,
+status job_run_begin(job_run **out, jobs *all, engine *e, const job *j, const job_run_from *from,
                      const job_run_listener *listener, error *err);
 const char *job_run_id(const job_run *r);
 /* End, with a checkpoint or without. `ended` follows. */

@@ -13,6 +13,7 @@
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/requests/engine.h"
 
 /* The job of the current run. Also while it is paused: its run, which has been told to stop, has made steps since. */
 static job *find_of_run(const jobs *all, const char *id)

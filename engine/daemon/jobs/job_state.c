@@ -8,6 +8,7 @@
 #include "engine/base/log.h"
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/requests/engine.h"
 
 enum { SECOND_NS = 1000000000 };
 

@@ -29,6 +29,7 @@
 
 #include "engine/daemon/jobs/training.h"
 #include "engine/daemon/net/stream.h"
+#include "engine/daemon/requests/engine.h"
 
 typedef struct jobs jobs;
 
@@ -50,7 +51,7 @@ typedef struct job {
 	int64_t metrics_step;          /* of the last metrics event; -1: not looked up yet */
 } job;
 
-status jobs_new(jobs **out, struct engine *e, error *err); /* reads those that have not ended */
+status jobs_new(jobs **out, engine *e, error *err); /* reads those that have not ended */
 /* Begin what waits. */
 void jobs_start(jobs *all);
 /* Retries and retention; every ENGINE_TICK_MS. */

@@ -23,6 +23,7 @@ typedef struct message {
 } message;
 
 struct training {
+	device_background background; /* its turns */
 	executor *executor;
 	training_plan *plan;
 	task start;
@@ -170,8 +171,7 @@ static void end(training *t, device *d, bool finished, const error *err)
 	if (t->ended)
 		return;
 	t->ended = true;
-	if (device_training(d) == t)
-		device_train(d, NULL);
+	device_leave_background(d, &t->background);
 	fill(t, &t->end, TRAINING_ENDED);
 	t->end.report.finished = finished;
 	t->end.report.damaged = t->damaged;
@@ -224,26 +224,6 @@ static status open_trainer(training *t, device *d, error *err)
 	}
 	t->damaged = job_check_is_damage(s);
 	return s;
-}
-
-static void run_start(task *x, device *d)
-{
-	training *t = TASK_OWNER(x, training, start);
-	error err = ERROR_INIT;
-	status s = open_trainer(t, d, &err);
-	if (s == STATUS_OK) {
-		const train_progress *now = trainer_progress(t->trainer);
-		t->saved_step = t->counted_step = now->step;
-		t->counted_tokens = now->tokens;
-		t->saved_ns = clock_ns();
-		s = tell(t, TRAINING_STARTED);
-	}
-	if (s == STATUS_OK) {
-		device_train(d, t);
-		return;
-	}
-	error_settle(&err, s);
-	end(t, d, false, &err);
 }
 
 /* Write the checkpoint and its manifest. *row: what the ledger is to say of it. */
@@ -347,8 +327,10 @@ static status attend(training *t, device *d, unsigned events)
 	return STATUS_OK;
 }
 
-status training_advance(training *t, device *d, uint64_t budget_ns)
+/* A slice of about budget_ns; STATUS_DEVICE when the device failed. */
+static status advance(device_background *b, device *d, uint64_t budget_ns)
 {
+	training *t = (training *)b;
 	error err = ERROR_INIT;
 	unsigned events = t->held;
 	t->held = 0;
@@ -368,15 +350,37 @@ status training_advance(training *t, device *d, uint64_t budget_ns)
 	return STATUS_OK;
 }
 
-bool training_waits(const training *t)
+/* It is the loop's turn: a task comes when that is over. */
+static bool waits(const device_background *b)
 {
-	return t->untold;
+	return ((const training *)b)->untold;
 }
 
-void training_lose(training *t, device *d)
+static void lose(device_background *b, device *d)
 {
 	error err = ERROR_INIT;
 	error_set(&err, STATUS_DEVICE, NULL, "the compute device failed");
+	end((training *)b, d, false, &err);
+}
+
+static void run_start(task *x, device *d)
+{
+	training *t = TASK_OWNER(x, training, start);
+	error err = ERROR_INIT;
+	status s = open_trainer(t, d, &err);
+	if (s == STATUS_OK) {
+		const train_progress *now = trainer_progress(t->trainer);
+		t->saved_step = t->counted_step = now->step;
+		t->counted_tokens = now->tokens;
+		t->saved_ns = clock_ns();
+		s = tell(t, TRAINING_STARTED);
+	}
+	if (s == STATUS_OK) {
+		t->background = (device_background){waits, advance, lose};
+		device_enter_background(d, &t->background);
+		return;
+	}
+	error_settle(&err, s);
 	end(t, d, false, &err);
 }
 

@@ -69,11 +69,4 @@ void training_stop(training *t, bool save);
 /* After ENDED. Loop thread. */
 void training_free(training *t);
 
-/* Executor thread: a slice of about budget_ns; STATUS_DEVICE when the device failed. */
-status training_advance(training *t, device *d, uint64_t budget_ns);
-/* Is it the loop's turn? Then training_advance is not to be called; the executor gets a task when it is over. */
-bool training_waits(const training *t);
-/* The device is gone: end with STATUS_DEVICE. */
-void training_lose(training *t, device *d);
-
 #endif

@@ -8,7 +8,6 @@
 #include "engine/base/manifest.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/requests/download.h"
-#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/listing.h"
 #include "engine/daemon/requests/upload.h"

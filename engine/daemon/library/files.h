@@ -3,8 +3,7 @@
 #define ENGINE_DAEMON_LIBRARY_FILES_H
 
 #include "engine/daemon/net/stream.h"
-
-struct engine;
+#include "engine/daemon/requests/engine.h"
 
 void files_create(stream *s);
 void files_list(stream *s);
@@ -13,6 +12,6 @@ void files_delete(stream *s);
 void files_content(stream *s);
 
 /* Delete the files that have expired at that Unix time, except those that a job which has not ended reads. */
-status files_expire(struct engine *e, int64_t now, error *err);
+status files_expire(engine *e, int64_t now, error *err);
 
 #endif

@@ -15,6 +15,7 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/requests/download.h"
+#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/upload.h"
 #include "engine/daemon/sessions/sessions.h"

@@ -9,7 +9,6 @@
 #include "engine/daemon/catalog/cards.h"
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/requests/background.h"
-#include "engine/daemon/requests/engine.h"
 
 enum { STORAGE_LOOK_NS = 1000000000, STORAGE_WARN_PERCENT = 90 };
 

@@ -4,11 +4,12 @@
 #define ENGINE_DAEMON_LIBRARY_STORAGE_H
 
 #include "engine/daemon/net/stream.h"
+#include "engine/daemon/requests/engine.h"
 
 /* The member "storage" of engine.status: {"ok", "problem", "damaged"}. NULL when out of memory. */
-json_t *storage_state(struct engine *e);
+json_t *storage_state(engine *e);
 /* Now and then: collect what was found damaged, warn when the data budget is nearly used up. */
-void storage_tick(struct engine *e);
+void storage_tick(engine *e);
 
 void storage_usage(stream *s);
 

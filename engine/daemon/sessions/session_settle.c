@@ -7,6 +7,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/reserve.h"
+#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 
 static sessions *table(const session_settlement *x)

@@ -23,6 +23,7 @@
 #include "engine/daemon/catalog/cards.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/net/stream.h"
+#include "engine/daemon/requests/engine.h"
 
 enum { SESSIONS_MAX_KNOWN = 65536 /* unless told */, SESSIONS_TTL_SECONDS = 3600, SESSIONS_GRACE_SECONDS = 600 };
 

@@ -11,6 +11,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/requests/download.h"
+#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/upload.h"
 
 #define VISITS_MAX_STATE ((int64_t)1 << 30)

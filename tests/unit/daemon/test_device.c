@@ -61,7 +61,7 @@ static int setup(void **state)
 	assert_int_equal(store_open(&e->store, f->folder, NULL), STATUS_OK);
 	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
 	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
-	assert_int_equal(cards_new(&e->cards, e), STATUS_OK);
+	assert_int_equal(cards_new(&e->cards, e->store), STATUS_OK);
 	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
 	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
 	store_temporary_path(e->store, path);

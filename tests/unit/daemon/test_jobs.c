@@ -41,7 +41,7 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(f->folder));
 	log_init("test", LOG_ERROR);
 	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
-	assert_int_equal(cards_new(&f->engine->cards, f->engine), STATUS_OK);
+	assert_int_equal(cards_new(&f->engine->cards, f->engine->store), STATUS_OK);
 	assert_int_equal(sessions_new(&f->engine->sessions, f->engine, NULL), STATUS_OK);
 	open_tables(f->engine);
 	*state = f;

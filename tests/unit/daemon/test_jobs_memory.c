@@ -30,7 +30,7 @@ static engine *make_engine(char folder[64])
 	assert_non_null(mkdtemp(folder));
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
-	assert_int_equal(cards_new(&e->cards, e), STATUS_OK);
+	assert_int_equal(cards_new(&e->cards, e->store), STATUS_OK);
 	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
 	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
 	jobs_stop(e->jobs);
