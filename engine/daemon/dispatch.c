@@ -6,6 +6,7 @@
 
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/explanations.h"
+#include "engine/daemon/generation/session_prompts.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/files.h"
@@ -95,12 +96,12 @@ static const method methods[] = {
     {"job.checkpoints", jobs_checkpoints, &page_params, HAS_ID},
     {"checkpoint.delete", jobs_delete_checkpoint, &checkpoint_params, HAS_ID},
     {"completion.create", completions_create, &schema_completion, 0},
-    {"session.create", visits_create, &schema_session_create, KEYED},
+    {"session.create", session_prompts_create, &schema_session_create, KEYED},
     {"session.list", sessions_list, &nothing, 0},
     {"session.get", sessions_get, &nothing, HAS_ID},
     {"session.delete", sessions_delete, &nothing, HAS_ID},
     {"session.generate", completions_continue, &schema_session_generate, HAS_ID | KEYED},
-    {"session.append", visits_append, &schema_session_append, HAS_ID | KEYED},
+    {"session.append", session_prompts_append, &schema_session_append, HAS_ID | KEYED},
     {"session.fork", visits_fork, &nothing, HAS_ID | KEYED},
     {"session.export", visits_export, &nothing, HAS_ID},
     {"session.import", visits_import, &session_import_params, UPLOAD | KEYED},

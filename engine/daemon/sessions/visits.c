@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/generation/completions.h"
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/upload.h"
+#include "engine/daemon/sessions/session_settle.h"
 
 #define VISITS_MAX_STATE ((int64_t)1 << 30)
 
@@ -165,7 +165,7 @@ static visit *visit_existing(stream *s, const char *id, const visit_kind *kind)
 	return v;
 }
 
-/* --- create and append ------------------------------------------------------------- */
+/* --- create ------------------------------------------------------------------------ */
 
 static void read_options(const json_t *params, session_options *out)
 {
@@ -174,12 +174,7 @@ static void read_options(const json_t *params, session_options *out)
 	                         json_is_true(json_object_get(params, "durable"))};
 }
 
-static json_t *read_object(choices *c)
-{
-	return sessions_object(choices_get_plan(c)->session);
-}
-
-static status make_session(stream *s, session_entry **out, session_ticket *ticket, const card *c, error *err)
+status visits_make(stream *s, const card *c, session_entry **out, session_ticket *ticket, error *err)
 {
 	session_options options;
 	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
@@ -193,19 +188,7 @@ static status make_session(stream *s, session_entry **out, session_ticket *ticke
 	return STATUS_OK;
 }
 
-static status prepare_create(stream *s, choices_plan *wanted, error *err)
-{
-	TRY(cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &wanted->card, err));
-	TRY(completions_read_prompts(wanted, json_object_get(s->params, "prompt"), err));
-	wanted->request.n_logprobs = -1;
-	sampling_default(&wanted->request.sampling);
-	wanted->result = read_object;
-	wanted->whole = true;
-	return make_session(s, &wanted->session, &wanted->ticket, wanted->card, err);
-}
-
-/* A session without a prompt: nothing to read. */
-static void create_empty(stream *s)
+void visits_create(stream *s)
 {
 	static const visit_kind kind = {NULL, NULL};
 	error err = ERROR_INIT;
@@ -215,7 +198,7 @@ static void create_empty(stream *s)
 	status why =
 	    cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &v->card, &err);
 	if (why == STATUS_OK)
-		why = make_session(s, &v->entry, &v->ticket, v->card, &err);
+		why = visits_make(s, v->card, &v->entry, &v->ticket, &err);
 	if (why == STATUS_OK) {
 		begin(v);
 		return;
@@ -223,55 +206,6 @@ static void create_empty(stream *s)
 	visit_free(v);
 	error_set(&err, why, NULL, "%s", status_text(why));
 	stream_error(s, &err, NULL);
-}
-
-void visits_create(stream *s)
-{
-	error err = ERROR_INIT;
-	const json_t *prompt = json_object_get(s->params, "prompt");
-	if (!prompt || json_is_null(prompt) || (json_is_string(prompt) && json_string_length(prompt) == 0)) {
-		create_empty(s);
-		return;
-	}
-	choices *c = choices_new(s);
-	status why = c ? prepare_create(s, choices_get_plan(c), &err) : STATUS_NOMEM;
-	if (why == STATUS_OK) {
-		choices_begin(c);
-		return;
-	}
-	choices_free(c);
-	error_set(&err, why, NULL, "%s", status_text(why));
-	stream_error(s, &err, NULL);
-}
-
-void visits_append(stream *s)
-{
-	error err = ERROR_INIT;
-	choices *c = choices_new(s);
-	if (!c) {
-		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
-		return;
-	}
-	choices_plan *wanted = choices_get_plan(c);
-	wanted->session = sessions_take(s->engine->sessions, s, s->target, &wanted->ticket, &wanted->card);
-	if (!wanted->session) {
-		choices_free(c);
-		return;
-	}
-	status why = completions_read_prompts(wanted, json_object_get(s->params, "text"), &err);
-	if (why != STATUS_OK) {
-		sessions_release(s->engine->sessions, wanted->session);
-		choices_free(c);
-		error_set(&err, why, NULL, "%s", status_text(why));
-		stream_error(s, &err, NULL);
-		return;
-	}
-	wanted->request.n_logprobs = -1;
-	sampling_default(&wanted->request.sampling);
-	wanted->result = read_object;
-	wanted->prompt_field = "text";
-	wanted->whole = true;
-	choices_begin(c);
 }
 
 /* --- fork -------------------------------------------------------------------------- */

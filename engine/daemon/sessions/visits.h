@@ -1,4 +1,4 @@
-/* visits.h - the methods session.create, append, fork, export, import, and a session's log: each one
+/* visits.h - the methods session.fork, export and import, creation without a prompt, and a session's log: each one
  * visit of the executor to one session. Loop thread. */
 #ifndef ENGINE_DAEMON_SESSIONS_VISITS_H
 #define ENGINE_DAEMON_SESSIONS_VISITS_H
@@ -6,8 +6,10 @@
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/explain/explain.h"
 
+/* session.create without a prompt. */
 void visits_create(stream *s);
-void visits_append(stream *s);
+/* The session that session.create asks for: a new one on the model of c, busy, with its ticket. */
+status visits_make(stream *s, const card *c, session_entry **out, session_ticket *ticket, error *err);
 void visits_fork(stream *s);
 void visits_export(stream *s);
 void visits_import(stream *s);

@@ -1,0 +1,70 @@
+#include "engine/daemon/generation/session_prompts.h"
+
+#include "engine/daemon/generation/completions.h"
+#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/sessions/visits.h"
+
+static json_t *read_object(choices *c)
+{
+	return sessions_object(choices_get_plan(c)->session);
+}
+
+static status prepare_create(stream *s, choices_plan *wanted, error *err)
+{
+	TRY(cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &wanted->card, err));
+	TRY(completions_read_prompts(wanted, json_object_get(s->params, "prompt"), err));
+	wanted->request.n_logprobs = -1;
+	sampling_default(&wanted->request.sampling);
+	wanted->result = read_object;
+	wanted->whole = true;
+	return visits_make(s, wanted->card, &wanted->session, &wanted->ticket, err);
+}
+
+void session_prompts_create(stream *s)
+{
+	error err = ERROR_INIT;
+	const json_t *prompt = json_object_get(s->params, "prompt");
+	if (!prompt || json_is_null(prompt) || (json_is_string(prompt) && json_string_length(prompt) == 0)) {
+		visits_create(s);
+		return;
+	}
+	choices *c = choices_new(s);
+	status why = c ? prepare_create(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (why == STATUS_OK) {
+		choices_begin(c);
+		return;
+	}
+	choices_free(c);
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
+}
+
+void session_prompts_append(stream *s)
+{
+	error err = ERROR_INIT;
+	choices *c = choices_new(s);
+	if (!c) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return;
+	}
+	choices_plan *wanted = choices_get_plan(c);
+	wanted->session = sessions_take(s->engine->sessions, s, s->target, &wanted->ticket, &wanted->card);
+	if (!wanted->session) {
+		choices_free(c);
+		return;
+	}
+	status why = completions_read_prompts(wanted, json_object_get(s->params, "text"), &err);
+	if (why != STATUS_OK) {
+		sessions_release(s->engine->sessions, wanted->session);
+		choices_free(c);
+		error_set(&err, why, NULL, "%s", status_text(why));
+		stream_error(s, &err, NULL);
+		return;
+	}
+	wanted->request.n_logprobs = -1;
+	sampling_default(&wanted->request.sampling);
+	wanted->result = read_object;
+	wanted->prompt_field = "text";
+	wanted->whole = true;
+	choices_begin(c);
+}
