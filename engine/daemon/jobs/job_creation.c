@@ -6,49 +6,26 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/jobs/job_document.h"
+#include "engine/daemon/jobs/job_runner.h"
+#include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 
 enum { SUFFIX_BYTES = 32 };
 
-struct job_creation {
-	job_creation *next, **link;
+typedef struct job_creation {
+	jobs *jobs;
+	job_reservation reservation; /* of what `request` names */
 	uv_work_t work;
 	stream *stream;
 	job_request request;
 	corpus corpus;
 	bool dry_run;
-};
-
-int job_creation_count(const job_creation *list)
-{
-	int n = 0;
-	for (; list; list = list->next)
-		n++;
-	return n;
-}
-
-bool job_creation_uses_file(const job_creation *list, const char *id)
-{
-	for (; list; list = list->next)
-		if (strcmp(list->request.training, id) == 0 || strcmp(list->request.validation, id) == 0)
-			return true;
-	return false;
-}
-
-bool job_creation_uses_model(const job_creation *list, const char *id)
-{
-	for (; list; list = list->next)
-		if (list->request.base && strcmp(list->request.base->id, id) == 0)
-			return true;
-	return false;
-}
+} job_creation;
 
 static void creation_free(job_creation *c)
 {
-	*c->link = c->next;
-	if (c->next)
-		c->next->link = c->link;
+	job_table_end_reservation(c->jobs, &c->reservation);
 	job_request_fini(&c->request);
 	corpus_fini(&c->corpus);
 	free(c);
@@ -75,13 +52,13 @@ static void result_name(char out[STORE_ID_BYTES], const char *id, const job_crea
 
 static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document, error *err)
 {
-	jobs *all = c->stream->engine->jobs;
+	jobs *all = c->jobs;
 	char result[STORE_ID_BYTES];
 	TRY(job_request_settle(&c->request, dataset_blocks(c->corpus.train), c->corpus.valid != NULL, err));
 	do {
 		store_new_id(id, "ftjob-");
 		result_name(result, id, c);
-	} while (jobs_name_taken(all, result));
+	} while (job_table_name_taken(all, result));
 	*document = job_document_new(id, c->stream->params, &c->request, c->corpus.holdout);
 	if (json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
 		return STATUS_NOMEM;
@@ -90,13 +67,13 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	              job_document_event("info", "Files validated: %lld tokens to train on%s",
 	                                 (long long)dataset_tokens(c->corpus.train),
 	                                 c->corpus.holdout > 0 ? ", the last tenth held back for validation" : ""));
-	return jobs_add(all, id, *document, events, err);
+	return job_state_add(all, id, *document, events, err);
 }
 
 /* The job, its first events and the kept answer are one commit. */
 static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **object, error *err)
 {
-	jobs *all = c->stream->engine->jobs;
+	jobs *all = c->jobs;
 	TRY(idempotency_begin(c->stream, err));
 	status result = create(c, id, document, err);
 	bool added = result == STATUS_OK;
@@ -106,7 +83,7 @@ static status add(job_creation *c, char id[STORE_ID_BYTES], json_t **document, j
 	if (result == STATUS_OK)
 		return STATUS_OK;
 	if (added)
-		jobs_discard(all, id);
+		job_table_discard(all, id);
 	json_decref(*object);
 	*object = NULL;
 	return result;
@@ -140,7 +117,7 @@ static void pool_check(uv_work_t *work)
 static void checked(uv_work_t *work, int cancelled)
 {
 	job_creation *c = work->data;
-	jobs *all = c->stream->engine->jobs;
+	jobs *all = c->jobs;
 	char id[STORE_ID_BYTES];
 	error err = c->corpus.error;
 	json_t *document = NULL;
@@ -160,13 +137,15 @@ static void checked(uv_work_t *work, int cancelled)
 	}
 	stream_result(c->stream, object);
 	creation_free(c);
-	jobs_start(all);
+	job_runner_next(all);
 }
 
 static status prepare(job_creation *c, error *err)
 {
 	engine *e = c->stream->engine;
-	TRY(job_request_read(&c->request, e, c->stream->params, err));
+	status s = job_request_read(&c->request, e, c->stream->params, err);
+	c->reservation.base = c->request.base ? c->request.base->id : NULL;
+	TRY(s);
 	TRY(store_check_room(e->store, 1, err)); /* what it will save is not known yet */
 	if (!c->request.training[0]) {
 		answer_dry_run(c, NULL);
@@ -177,7 +156,7 @@ static status prepare(job_creation *c, error *err)
 	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
 
-void job_creation_begin(job_creation **list, stream *s)
+void job_creation_begin(stream *s)
 {
 	error err = ERROR_INIT;
 	bool dry_run = json_is_true(json_object_get(s->params, "dry_run"));
@@ -192,11 +171,10 @@ void job_creation_begin(job_creation **list, stream *s)
 	}
 	c->stream = s;
 	c->dry_run = dry_run;
-	c->next = *list;
-	c->link = list;
-	if (c->next)
-		c->next->link = &c->next;
-	*list = c;
+	c->reservation.training = c->request.training;
+	c->reservation.validation = c->request.validation;
+	c->jobs = s->engine->jobs;
+	job_table_reserve(c->jobs, &c->reservation);
 	status result = prepare(c, &err);
 	if (result != STATUS_OK)
 		refuse(c, result, &err);

@@ -6,14 +6,9 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_CREATION_H
 #define ENGINE_DAEMON_JOBS_JOB_CREATION_H
 
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/net/stream.h"
 
-typedef struct job_creation job_creation;
-
-/* Answers s. While the texts are checked, the creation is in the list. */
-void job_creation_begin(job_creation **list, stream *s);
-int job_creation_count(const job_creation *list);
-bool job_creation_uses_file(const job_creation *list, const char *id);
-bool job_creation_uses_model(const job_creation *list, const char *id);
+/* Answers s. While the texts are checked, what they will use is reserved in the table. */
+void job_creation_begin(stream *s);
 
 #endif

@@ -8,6 +8,11 @@
 #include "engine/base/clock.h"
 
 /* JSON has no word for numbers that are not finite. */
+const char *job_document_text(const json_t *document, const char *key)
+{
+	return json_string_value(json_object_get(document, key));
+}
+
 static json_t *number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();

@@ -7,6 +7,9 @@
 
 #include "engine/daemon/jobs/job_request.h"
 
+/* A member that is a string; NULL when it is not. */
+const char *job_document_text(const json_t *document, const char *key);
+
 /* New references; NULL when out of memory. */
 json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout);
 /* Without what is ours. */

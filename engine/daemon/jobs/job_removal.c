@@ -13,7 +13,6 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_document.h"
-#include "engine/daemon/jobs/jobs_private.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/sessions.h"
 
@@ -36,7 +35,7 @@ typedef struct rows {
 
 static void copy_text(char out[STORE_ID_BYTES], const json_t *object, const char *key)
 {
-	const char *text = jobs_text(object, key);
+	const char *text = job_document_text(object, key);
 	snprintf(out, STORE_ID_BYTES, "%s", text ? text : "");
 }
 
@@ -65,7 +64,7 @@ static void mark_damaged(const jobs *all, rows *of)
 		row *r = &of->items[i];
 		if (i == 0 || strcmp(of->items[i - 1].job, r->job) != 0) {
 			json_decref(document);
-			jobs_document(all, r->job, &document, &ended, NULL); /* NULL when it cannot be read */
+			job_table_document(all, r->job, &document, &ended, NULL); /* NULL when it cannot be read */
 		}
 		r->damaged = job_document_damage(document, r->step);
 	}
@@ -104,7 +103,7 @@ static status read_rows(const jobs *all, const char *of, rows *out, error *err)
 
 static bool is_used(const jobs *all, const char *name)
 {
-	return sessions_use_model(all->engine->sessions, name) || jobs_use_model(all, name);
+	return sessions_use_model(all->engine->sessions, name) || job_table_uses_model(all, name);
 }
 
 static status remove_one(const jobs *all, const row *r, error *err)
@@ -171,7 +170,7 @@ static bool is_needed(const jobs *all, const row *r)
 		return false;
 	if (store_job_get(all->engine->store, r->job, &document, NULL) != STATUS_OK)
 		return true;
-	const char *ended_as = jobs_text(document, "status");
+	const char *ended_as = job_document_text(document, "status");
 	json_int_t ended = json_integer_value(json_object_get(document, "finished_at"));
 	bool succeeded = ended_as && strcmp(ended_as, "succeeded") == 0;
 	json_decref(document);
@@ -212,7 +211,7 @@ static const row *find_victim(const jobs *all, rows *found)
 	char folder[PATH_MAX];
 	for (size_t i = 0; i < found->n; i++) {
 		row *r = &found->items[i];
-		if (jobs_find(all, r->job) || jobs_is_run_of(all, r->job)) {
+		if (job_table_find(all, r->job) || job_table_is_run_of(all, r->job)) {
 			r->bytes = -1; /* of no concern */
 			continue;
 		}
@@ -298,7 +297,7 @@ static status remove_all(const removal *m, error *err)
 		if (is_used(all, m->rows.items[i].name))
 			return error_set(err, STATUS_CONFLICT, "id", "%s is in use by a session or a job",
 			                 m->rows.items[i].name);
-	if (m->whole && (jobs_find(all, id) || jobs_is_run_of(all, id)))
+	if (m->whole && (job_table_find(all, id) || job_table_is_run_of(all, id)))
 		return error_set(err, STATUS_CONFLICT, "id", "the job was resumed meanwhile");
 	if (!m->whole)
 		return remove_one(all, &m->rows.items[0], err);
@@ -366,7 +365,7 @@ static bool find_target(stream *s, bool *ended)
 {
 	error err = ERROR_INIT;
 	json_t *document;
-	status result = jobs_document(s->engine->jobs, s->target, &document, ended, &err);
+	status result = job_table_document(s->engine->jobs, s->target, &document, ended, &err);
 	json_decref(document);
 	error_settle(&err, result);
 	if (result != STATUS_OK)
@@ -374,12 +373,12 @@ static bool find_target(stream *s, bool *ended)
 	return result == STATUS_OK;
 }
 
-void jobs_delete(stream *s)
+void job_removal_delete(stream *s)
 {
 	bool ended;
 	if (!find_target(s, &ended))
 		return;
-	if (!ended || jobs_is_run_of(s->engine->jobs, s->target)) {
+	if (!ended || job_table_is_run_of(s->engine->jobs, s->target)) {
 		stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id",
 		              "a job that has not ended cannot be deleted");
 		return;
@@ -389,7 +388,7 @@ void jobs_delete(stream *s)
 		begin_removal(m);
 }
 
-void jobs_delete_checkpoint(stream *s)
+void job_removal_delete_checkpoint(stream *s)
 {
 	bool ended;
 	size_t i = 0;
@@ -405,7 +404,7 @@ void jobs_delete_checkpoint(stream *s)
 	if (i == m->rows.n)
 		refuse(m, error_set(&err, STATUS_NOT_FOUND, "checkpoint", "the job has no checkpoint \"%.64s\"", name),
 		       &err);
-	else if (m->rows.items[i].newest && (!ended || jobs_is_run_of(s->engine->jobs, s->target)))
+	else if (m->rows.items[i].newest && (!ended || job_table_is_run_of(s->engine->jobs, s->target)))
 		refuse(m, error_set(&err, STATUS_CONFLICT, "checkpoint", "the job goes on from this checkpoint"), &err);
 	else {
 		m->rows.items[0] = m->rows.items[i];

@@ -5,7 +5,8 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_REMOVAL_H
 #define ENGINE_DAEMON_JOBS_JOB_REMOVAL_H
 
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/jobs/job_table.h"
+#include "engine/daemon/net/stream.h"
 
 enum {
 	JOB_REMOVAL_SWEEP_SECONDS = 60,
@@ -20,5 +21,9 @@ void job_removal_prune(jobs *all, const job *j);
  * cancelled job stays for JOB_REMOVAL_GRACE_SECONDS after the end. Looks every JOB_REMOVAL_SWEEP_SECONDS, after each
  * end of a job, and again as long as it finds something. */
 void job_removal_sweep(jobs *all);
+
+/* The methods job.delete and checkpoint.delete. */
+void job_removal_delete(stream *s);
+void job_removal_delete_checkpoint(stream *s);
 
 #endif

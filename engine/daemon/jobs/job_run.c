@@ -23,7 +23,7 @@ typedef struct finding {
 } finding;
 
 struct job_run {
-	jobs *jobs;
+	void *context; /* the listener's */
 	engine *engine;
 	const job_run_listener *listener;
 	char id[STORE_ID_BYTES];
@@ -54,7 +54,7 @@ static void run_free(job_run *r)
 
 static void end(job_run *r, const char *result, const train_progress *p, const error *err)
 {
-	r->listener->ended(r->jobs, r->id, result, p, err);
+	r->listener->ended(r->context, r->id, result, p, err);
 	run_free(r);
 }
 
@@ -73,11 +73,11 @@ static void tell_metrics(job_run *r, const train_progress *p, bool evaluated, js
 	uint64_t now = clock_ns(), interval = (now - r->began_ns) / METRICS_SHARE;
 	interval = interval < METRICS_NS ? METRICS_NS : interval;
 	bool last = p->step == p->total_steps, early = !last && now - r->metrics_ns < interval;
-	r->listener->progress(r->jobs, r->id, p);
+	r->listener->progress(r->context, r->id, p);
 	if (!evaluated && (early || will_be_evaluated(r, p)))
 		return;
 	r->metrics_ns = now;
-	r->listener->metrics(r->jobs, r->id, p, evaluated, preview);
+	r->listener->metrics(r->context, r->id, p, evaluated, preview);
 }
 
 static void tell_start(job_run *r, const train_progress *p)
@@ -91,8 +91,8 @@ static void tell_start(job_run *r, const train_progress *p)
 	                             "Fine-tuning job started; by their frequencies alone the bytes of its text have "
 	                             "%.2f bits each, which a model has to beat",
 	                             p->byte_entropy);
-	r->listener->progress(r->jobs, r->id, p);
-	r->listener->event(r->jobs, r->id, event);
+	r->listener->progress(r->context, r->id, p);
+	r->listener->event(r->context, r->id, event);
 }
 
 static void tell_saved(job_run *r, const training_report *report)
@@ -101,14 +101,14 @@ static void tell_saved(job_run *r, const training_report *report)
 	uint64_t now = clock_ns();
 	r->unsaved = why;
 	if (why == STATUS_OK) {
-		r->listener->checkpoint(r->jobs, r->id, report->checkpoint);
+		r->listener->checkpoint(r->context, r->id, report->checkpoint);
 		return;
 	}
 	if (why == before && now - r->unsaved_ns < (uint64_t)UNSAVED_SECONDS * SECOND_NS && !r->stopping)
 		return;
 	r->unsaved_ns = now;
 	r->listener->event(
-	    r->jobs, r->id,
+	    r->context, r->id,
 	    job_document_event("warn", "The checkpoint at step %lld could not be saved; it is tried again later: %s",
 	                       (long long)report->progress.step, error_message(&report->error)));
 }
@@ -134,7 +134,7 @@ static void on_ended(job_run *r, const training_report *report)
 	training_free(r->training);
 	name_data(r, &err);
 	if (report->damaged) {
-		status s = r->listener->damaged(r->jobs, r->id, r->from.steps[r->n_found], &err);
+		status s = r->listener->damaged(r->context, r->id, r->from.steps[r->n_found], &err);
 		err = (error)ERROR_INIT;
 		error_settle(&err, s);
 	}
@@ -228,7 +228,7 @@ static void pool_build(uv_work_t *work)
 static status train(job_run *r)
 {
 	for (size_t i = 0; i < r->n_found; i++)
-		TRY(r->listener->damaged(r->jobs, r->id, r->found[i].step, &r->found[i].why));
+		TRY(r->listener->damaged(r->context, r->id, r->found[i].step, &r->found[i].why));
 	r->plan.tokenizer = r->corpus.tokenizer;
 	r->plan.train = r->corpus.train;
 	r->plan.valid = r->corpus.valid;
@@ -277,8 +277,8 @@ static status describe(job_run *r, error *err)
 	return p->config && r->found ? file_make_folders(folder, err) : STATUS_NOMEM;
 }
 
-status job_run_begin(job_run **out, jobs *all, engine *e, const job *j, const job_run_from *from,
-                     const job_run_listener *listener, error *err)
+status job_run_begin(job_run **out, engine *e, const char *id, const json_t *document, const job_run_from *from,
+                     const job_run_listener *listener, void *context, error *err)
 {
 	*out = NULL;
 	job_run *r = memory_new(1, sizeof *r);
@@ -287,13 +287,13 @@ status job_run_begin(job_run **out, jobs *all, engine *e, const job *j, const jo
 		return STATUS_NOMEM;
 	}
 	r->from = *from;
-	r->jobs = all;
+	r->context = context;
 	r->engine = e;
 	r->listener = listener;
 	r->began_ns = clock_ns();
 	r->work.data = r;
-	r->request = json_incref(json_object_get(j->document, "request"));
-	snprintf(r->id, sizeof r->id, "%s", j->id);
+	r->request = json_incref(json_object_get(document, "request"));
+	snprintf(r->id, sizeof r->id, "%s", id);
 	status s = describe(r, err);
 	if (s == STATUS_OK && uv_queue_work(&e->loop, &r->work, pool_build, built) != 0)
 		s = STATUS_NOMEM;

@@ -6,24 +6,25 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_RUN_H
 #define ENGINE_DAEMON_JOBS_JOB_RUN_H
 
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/jobs/training.h"
+#include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/engine.h"
 
 typedef struct job_run job_run;
 
 /* What the run tells. The job may have ended meanwhile: the id says whose run it is. */
 typedef struct job_run_listener {
-	void (*progress)(jobs *all, const char *id, const train_progress *p);
+	void (*progress)(void *context, const char *id, const train_progress *p);
 	/* preview: what the model wrote after an evaluation, borrowed, or NULL. */
-	void (*metrics)(jobs *all, const char *id, const train_progress *p, bool evaluated, json_t *preview);
-	void (*event)(jobs *all, const char *id, json_t *event);    /* taken over; NULL: there was no memory for it */
-	void (*checkpoint)(jobs *all, const char *id, json_t *row); /* borrowed */
+	void (*metrics)(void *context, const char *id, const train_progress *p, bool evaluated, json_t *preview);
+	void (*event)(void *context, const char *id, json_t *event); /* taken over; NULL: there was no memory for it */
+	void (*checkpoint)(void *context, const char *id, json_t *row); /* borrowed */
 	/* A checkpoint cannot be used. Not STATUS_OK: that could not be noted, and the run ends. */
-	status (*damaged)(jobs *all, const char *id, int64_t step, const error *why);
+	status (*damaged)(void *context, const char *id, int64_t step, const error *why);
 	/* The run is over and will be freed. result: the finished model's folder, NULL when it did not finish;
 	 * err: STATUS_OK when it was told to stop, or when its checkpoint was found damaged and it should begin again.
 	 */
-	void (*ended)(jobs *all, const char *id, const char *result, const train_progress *p, const error *err);
+	void (*ended)(void *context, const char *id, const char *result, const train_progress *p, const error *err);
 } job_run_listener;
 
 /* Where a run may begin. */
@@ -33,9 +34,9 @@ typedef struct job_run_from {
 	bool damaged; /* there are others, which are damaged */
 } job_run_from;
 
-/* Begin the run of j; from->steps is taken over, also on failure. On failure nothing runs. */
-status job_run_begin(job_run **out, jobs *all, engine *e, const job *j, const job_run_from *from,
-                     const job_run_listener *listener, error *err);
+/* Begin the run of a job; from->steps is taken over, also on failure. On failure nothing runs. */
+status job_run_begin(job_run **out, engine *e, const char *id, const json_t *document, const job_run_from *from,
+                     const job_run_listener *listener, void *context, error *err);
 const char *job_run_id(const job_run *r);
 /* End, with a checkpoint or without. `ended` follows. */
 void job_run_stop(job_run *r, bool save);

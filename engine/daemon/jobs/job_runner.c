@@ -12,20 +12,20 @@
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
-#include "engine/daemon/jobs/jobs_private.h"
 #include "engine/daemon/requests/engine.h"
 
 /* The job of the current run. Also while it is paused: its run, which has been told to stop, has made steps since. */
 static job *find_of_run(const jobs *all, const char *id)
 {
-	job *j = jobs_is_run_of(all, id) ? jobs_find(all, id) : NULL;
+	job *j = job_table_is_run_of(all, id) ? job_table_find(all, id) : NULL;
 	return j && !j->unsettled ? j : NULL;
 }
 
 /* --- reports --------------------------------------------------------------------------- */
 
-static void on_progress(jobs *all, const char *id, const train_progress *p)
+static void on_progress(void *context, const char *id, const train_progress *p)
 {
+	jobs *all = context;
 	job *j = find_of_run(all, id);
 	if (!j)
 		return;
@@ -33,7 +33,7 @@ static void on_progress(jobs *all, const char *id, const train_progress *p)
 	job_document_progress(j->document, p); /* without memory it is as it was, until the next */
 }
 
-static void on_event(jobs *all, const char *id, json_t *event)
+static void note_event(jobs *all, const char *id, json_t *event)
 {
 	job *j = find_of_run(all, id);
 	if (!j) {
@@ -46,24 +46,30 @@ static void on_event(jobs *all, const char *id, json_t *event)
 		log_line(LOG_WARN, "an event of %s is lost: out of memory", id);
 }
 
-/* A run that goes on from a checkpoint repeats steps, with the same numbers: each is told once. */
-static void on_metrics(jobs *all, const char *id, const train_progress *p, bool evaluated, json_t *preview)
+static void on_event(void *context, const char *id, json_t *event)
 {
+	note_event(context, id, event);
+}
+
+/* A run that goes on from a checkpoint repeats steps, with the same numbers: each is told once. */
+static void on_metrics(void *context, const char *id, const train_progress *p, bool evaluated, json_t *preview)
+{
+	jobs *all = context;
 	job *j = find_of_run(all, id);
 	if (!j || p->step <= j->metrics_step || json_array_size(j->unwritten) >= JOB_STATE_MAX_UNWRITTEN)
 		return;
 	j->metrics_step = p->step;
-	on_event(all, id, job_document_metrics(p, evaluated, preview));
+	note_event(all, id, job_document_metrics(p, evaluated, preview));
 }
 
 static status keep_checkpoint(jobs *all, const char *id, int64_t step, json_t *row, error *err)
 {
-	job *j = jobs_find(all, id);
+	job *j = job_table_find(all, id);
 	if (!j) /* it was cancelled meanwhile: its checkpoint is one all the same */
 		return store_checkpoint_add(all->engine->store, id, step, row, err);
 	TRY(job_state_note(j, json_incref(row)));
 	TRY(job_state_note(j, job_document_event("info", "Checkpoint created at step %lld: %s", (long long)step,
-	                                         jobs_text(row, "id"))));
+	                                         job_document_text(row, "id"))));
 	job_document_set_damage(j->document, step, NULL);
 	j->stale = true; /* its progress, for after a crash */
 	job_state_write_soon(all, j);
@@ -72,18 +78,20 @@ static status keep_checkpoint(jobs *all, const char *id, int64_t step, json_t *r
 	return STATUS_OK;
 }
 
-static void on_checkpoint(jobs *all, const char *id, json_t *row)
+static void on_checkpoint(void *context, const char *id, json_t *row)
 {
+	jobs *all = context;
 	error err = ERROR_INIT;
 	int64_t step = json_integer_value(json_object_get(row, "step_number"));
 	if (error_settle(&err, keep_checkpoint(all, id, step, row, &err)) != STATUS_OK)
 		log_line(LOG_WARN, "the checkpoint of %s at step %lld is lost: %s", id, (long long)step,
 		         error_message(&err));
-	cards_forget(all->engine->cards, jobs_text(row, "id")); /* it may replace one of the same step */
+	cards_forget(all->engine->cards, job_document_text(row, "id")); /* it may replace one of the same step */
 }
 
-static status on_damaged(jobs *all, const char *id, int64_t step, const error *why)
+static status on_damaged(void *context, const char *id, int64_t step, const error *why)
 {
+	jobs *all = context;
 	char name[STORE_ID_BYTES];
 	job *j = find_of_run(all, id);
 	if (!j)
@@ -103,7 +111,7 @@ static status on_damaged(jobs *all, const char *id, int64_t step, const error *w
 
 static status succeed(jobs *all, job *j, const char *folder, const train_progress *p, error *err)
 {
-	const char *name = jobs_text(json_object_get(j->document, "request"), "result");
+	const char *name = job_document_text(json_object_get(j->document, "request"), "result");
 	error why = ERROR_INIT;
 	if (!name)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
@@ -126,8 +134,9 @@ static void queue_again(jobs *all, job *j)
 		job_state_fail(all, j, &(error){.status = s});
 }
 
-static void on_ended(jobs *all, const char *id, const char *result, const train_progress *p, const error *err)
+static void on_ended(void *context, const char *id, const char *result, const train_progress *p, const error *err)
 {
+	jobs *all = context;
 	job *j = find_of_run(all, id);
 	error why = *err;
 	all->run = NULL;
@@ -215,7 +224,7 @@ static status begin(jobs *all, job *j, error *err)
 	TRY(job_state_change(all, j, JOB_RUNNING, job_document_in_state(j->document, "running"), json_array(), err));
 	status s = find_checkpoints(all, j, &from, err);
 	if (s == STATUS_OK)
-		return job_run_begin(&all->run, all, all->engine, j, &from, &listener, err);
+		return job_run_begin(&all->run, all->engine, j->id, j->document, &from, &listener, all, err);
 	free(from.steps);
 	return s;
 }

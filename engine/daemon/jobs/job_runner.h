@@ -2,7 +2,7 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_RUNNER_H
 #define ENGINE_DAEMON_JOBS_JOB_RUNNER_H
 
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/jobs/job_table.h"
 
 /* While nothing runs, begin the first job that waits. */
 void job_runner_next(jobs *all);

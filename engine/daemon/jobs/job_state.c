@@ -7,7 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/daemon/jobs/job_document.h"
-#include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/jobs/job_watch.h"
 #include "engine/daemon/requests/engine.h"
 
 enum { SECOND_NS = 1000000000 };
@@ -35,7 +35,7 @@ static status write_all(store *s, const job *j, error *err)
 {
 	size_t i;
 	json_t *item;
-	const char *name = jobs_text(j->document, "status");
+	const char *name = job_document_text(j->document, "status");
 	if (j->stale)
 		TRY(store_job_put(s, j->id, name ? name : "", j->document, err));
 	json_array_foreach(j->unwritten, i, item) TRY(write_item(s, j->id, item, err));
@@ -53,7 +53,7 @@ status job_state_write(jobs *all, job *j, error *err)
 	json_array_clear(j->unwritten);
 	j->stale = false;
 	j->late_ns = 0;
-	job_watch_pump(all->watches, j->id);
+	job_watch_pump(all, j->id);
 	return STATUS_OK;
 }
 
@@ -103,6 +103,21 @@ status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t
 	return error_settle(err, s);
 }
 
+status job_state_add(jobs *all, const char *id, json_t *document, json_t *events, error *err)
+{
+	job *j = job_table_make(id, document);
+	if (!j) {
+		json_decref(events);
+		return STATUS_NOMEM;
+	}
+	status s = job_state_change(all, j, JOB_QUEUED, json_incref(document), events, err);
+	if (s == STATUS_OK)
+		job_table_append(all, j);
+	else
+		job_table_release(j);
+	return s;
+}
+
 status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t *events)
 {
 	if (!next || !events || json_array_extend(j->unwritten, events) != 0) {
@@ -124,10 +139,10 @@ status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err
 	char id[STORE_ID_BYTES];
 	memcpy(id, j->id, sizeof id);
 	TRY(job_state_change(all, j, j->state, next, events, err));
-	jobs_take_out(all, j);
-	jobs_release(j);
+	job_table_take_out(all, j);
+	job_table_release(j);
 	all->sweep_ns = 0;
-	job_watch_pump(all->watches, id); /* now that it has ended, its watches end */
+	job_watch_pump(all, id); /* now that it has ended, its watches end */
 	return STATUS_OK;
 }
 

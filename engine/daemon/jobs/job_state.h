@@ -4,7 +4,7 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_STATE_H
 #define ENGINE_DAEMON_JOBS_JOB_STATE_H
 
-#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/jobs/job_table.h"
 
 enum {
 	JOB_STATE_MAX_UNWRITTEN = 128, /* items; beyond them metrics are left out, and beyond twice as many all else */
@@ -23,6 +23,9 @@ void job_state_write_soon(jobs *all, job *j);
 /* Change a job that a client may change: everything or, on failure, nothing. next, events (an array): taken over;
  * NULL: STATUS_NOMEM. */
 status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t *events, error *err);
+/* A job with a document whose files and options have been checked; it is queued. The document is shared; events: an
+ * array, taken over, written in the same commit (NULL: STATUS_NOMEM). */
+status job_state_add(jobs *all, const char *id, json_t *document, json_t *events, error *err);
 /* Make a change that has happened: STATUS_OK when memory says so, the ledger may follow later. STATUS_NOMEM. */
 status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t *events);
 /* End a job and release it. Like job_state_change. */

@@ -11,6 +11,7 @@
 /* Events read at once; between pages a peer that reads slowly is noticed. */
 enum { JOB_WATCH_PAGE = 64 };
 
+typedef struct job_watch job_watch;
 struct job_watch {
 	job_watch *next, **link;
 	stream *stream;
@@ -56,7 +57,7 @@ static void pump(job_watch *w)
 	}
 	if (more)
 		return; /* no credit */
-	if (jobs_document(e->jobs, w->job, &document, &ended, &err) != STATUS_OK) {
+	if (job_table_document(e->jobs, w->job, &document, &ended, &err) != STATUS_OK) {
 		stream_error(release(w), &err, NULL);
 		return;
 	}
@@ -75,23 +76,24 @@ static void on_cancel(stream *s)
 	stream_refuse(release(s->context), STATUS_CANCELLED, NULL, NULL, "cancelled");
 }
 
-void job_watch_pump(job_watch *list, const char *id)
+void job_watch_pump(const jobs *all, const char *id)
 {
-	for (job_watch *w = list, *next; w; w = next) {
+	for (job_watch *w = all->watches, *next; w; w = next) {
 		next = w->next;
 		if (strcmp(w->job, id) == 0)
 			pump(w);
 	}
 }
 
-void job_watch_begin(job_watch **list, stream *s)
+void job_watch_begin(stream *s)
 {
+	job_watch **list = &s->engine->jobs->watches;
 	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
 	error err = ERROR_INIT;
 	const char *after = json_string_value(json_object_get(s->params, "after"));
 	json_t *document;
 	bool ended;
-	status result = jobs_document(s->engine->jobs, s->target, &document, &ended, &err);
+	status result = job_table_document(s->engine->jobs, s->target, &document, &ended, &err);
 	json_decref(document);
 	job_watch *w = result == STATUS_OK ? memory_new(1, sizeof *w) : NULL;
 	if (!w) {

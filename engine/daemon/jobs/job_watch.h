@@ -6,13 +6,12 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_WATCH_H
 #define ENGINE_DAEMON_JOBS_JOB_WATCH_H
 
-#include "engine/daemon/jobs/jobs.h"
-
-typedef struct job_watch job_watch;
+#include "engine/daemon/jobs/job_table.h"
+#include "engine/daemon/net/stream.h"
 
 /* Follow the job s->target from the event params.after on; answers with the job when that has ended. */
-void job_watch_begin(job_watch **list, stream *s);
+void job_watch_begin(stream *s);
 /* Something has happened to the job. */
-void job_watch_pump(job_watch *list, const char *id);
+void job_watch_pump(const jobs *all, const char *id);
 
 #endif

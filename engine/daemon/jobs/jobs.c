@@ -1,5 +1,5 @@
-/* The table of jobs and the methods that clients call. Changes of state are job_state.c's, runs are job_runner.c's, and
- * what is deleted goes through job_removal.c. */
+/* The methods that clients call. Changes of state are job_state.c's, runs are job_runner.c's, and what is deleted goes
+ * through job_removal.c. */
 #include "engine/daemon/jobs/jobs.h"
 
 #include <stdio.h>
@@ -9,109 +9,27 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/jobs/job_creation.h"
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"
-#include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/jobs/job_table.h"
+#include "engine/daemon/jobs/job_watch.h"
 #include "engine/daemon/requests/listing.h"
 
 enum { JOBS_MAX_ACTIVE = 1000, JOBS_MAX_CHECKING = 8 };
 
-/* --- the table -------------------------------------------------------------------- */
-
-job *jobs_find(const jobs *all, const char *id)
-{
-	job *j = all->first;
-	while (j && strcmp(j->id, id) != 0)
-		j = j->next;
-	return j;
-}
-
-void jobs_append(jobs *all, job *j)
-{
-	job **link = &all->first;
-	while (*link)
-		link = &(*link)->next;
-	j->next = NULL;
-	*link = j;
-	all->active++;
-}
-
-void jobs_take_out(jobs *all, job *j)
-{
-	job **link = &all->first;
-	while (*link != j)
-		link = &(*link)->next;
-	*link = j->next;
-	all->active--;
-}
-
-job *jobs_make(const char *id, json_t *document)
-{
-	job *j = memory_new(1, sizeof *j);
-	if (!j)
-		return NULL;
-	snprintf(j->id, sizeof j->id, "%s", id);
-	j->document = json_incref(document);
-	j->unwritten = json_array();
-	j->state = JOB_QUEUED;
-	j->metrics_step = -1;
-	j->best_step = json_integer_value(json_object_get(json_object_get(document, "additive"), "step"));
-	if (j->document && j->unwritten)
-		return j;
-	jobs_release(j);
-	return NULL;
-}
-
-void jobs_release(job *j)
-{
-	json_decref(j->document);
-	json_decref(j->unwritten);
-	free(j);
-}
-
-bool jobs_is_run_of(const jobs *all, const char *id)
-{
-	return all->run && strcmp(job_run_id(all->run), id) == 0;
-}
-
-const char *jobs_text(const json_t *document, const char *key)
-{
-	return json_string_value(json_object_get(document, key));
-}
-
-static bool same(const char *a, const char *b)
-{
-	return a && b && strcmp(a, b) == 0;
-}
-
-status jobs_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err)
-{
-	const job *j = jobs_find(all, id);
-	*ended = !j;
-	*out = NULL;
-	if (!j)
-		return store_job_get(all->engine->store, id, out, err);
-	*out = json_incref(j->document);
-	return STATUS_OK;
-}
+/* --- what others ask -------------------------------------------------------------------- */
 
 bool jobs_use_file(const jobs *all, const char *id)
 {
-	for (const job *j = all->first; j; j = j->next)
-		if (same(jobs_text(j->document, "training_file"), id) ||
-		    same(jobs_text(j->document, "validation_file"), id))
-			return true;
-	return job_creation_uses_file(all->creations, id);
+	return job_table_uses_file(all, id);
 }
 
 bool jobs_use_model(const jobs *all, const char *id)
 {
-	for (const job *j = all->first; j; j = j->next)
-		if (same(jobs_text(json_object_get(j->document, "request"), "base"), id))
-			return true;
-	return job_creation_uses_model(all->creations, id);
+	return job_table_uses_model(all, id);
 }
 
 int jobs_waiting(const jobs *all)
@@ -150,7 +68,12 @@ void jobs_stop(jobs *all)
 
 bool jobs_stopped(const jobs *all)
 {
-	return !all->run && !all->creations;
+	return !all->run && !all->reservations;
+}
+
+static bool same(const char *a, const char *b)
+{
+	return a && b && strcmp(a, b) == 0;
 }
 
 /* --- opening ------------------------------------------------------------------------------ */
@@ -163,23 +86,23 @@ typedef struct reading {
 static bool read_job(void *context, const json_t *document)
 {
 	reading *r = context;
-	const char *id = jobs_text(document, "id");
+	const char *id = job_document_text(document, "id");
 	if (!id || !store_valid_name(id)) {
 		log_line(LOG_WARN, "a job cannot be read from the ledger");
 		return true;
 	}
 	json_t *copy = json_deep_copy(document);
-	job *j = copy ? jobs_make(id, copy) : NULL;
+	job *j = copy ? job_table_make(id, copy) : NULL;
 	json_decref(copy);
 	r->failed = !j;
 	if (!j)
 		return false;
-	if (same(jobs_text(document, "status"), "paused")) {
+	if (same(job_document_text(document, "status"), "paused")) {
 		const json_t *reason = json_object_get(json_object_get(document, "additive"), "paused_reason");
 		j->state = JOB_PAUSED;
 		j->retry_ns = json_is_object(reason); /* long past: at once */
 	}
-	jobs_append(r->jobs, j);
+	job_table_append(r->jobs, j);
 	return true;
 }
 
@@ -209,54 +132,21 @@ void jobs_free(jobs *all)
 		return;
 	while (all->first) {
 		job *j = all->first;
-		jobs_take_out(all, j);
-		jobs_release(j);
+		job_table_take_out(all, j);
+		job_table_release(j);
 	}
 	free(all);
 }
 
 /* --- the methods ------------------------------------------------------------------------------ */
 
-bool jobs_name_taken(const jobs *all, const char *result)
-{
-	store_model taken;
-	for (const job *j = all->first; j; j = j->next)
-		if (same(jobs_text(json_object_get(j->document, "request"), "result"), result))
-			return true;
-	return store_model_get(all->engine->store, result, &taken, NULL) == STATUS_OK;
-}
-
-status jobs_add(jobs *all, const char *id, json_t *document, json_t *events, error *err)
-{
-	job *j = jobs_make(id, document);
-	if (!j) {
-		json_decref(events);
-		return STATUS_NOMEM;
-	}
-	status s = job_state_change(all, j, JOB_QUEUED, json_incref(document), events, err);
-	if (s == STATUS_OK)
-		jobs_append(all, j);
-	else
-		jobs_release(j);
-	return s;
-}
-
-void jobs_discard(jobs *all, const char *id)
-{
-	job *j = jobs_find(all, id);
-	if (!j)
-		return;
-	jobs_take_out(all, j);
-	jobs_release(j);
-}
-
 void jobs_create(stream *s)
 {
 	jobs *all = s->engine->jobs;
-	if (all->active >= JOBS_MAX_ACTIVE || job_creation_count(all->creations) >= JOBS_MAX_CHECKING)
+	if (all->active >= JOBS_MAX_ACTIVE || all->reserved >= JOBS_MAX_CHECKING)
 		stream_refuse(s, STATUS_BUSY, NULL, NULL, "too many jobs are waiting");
 	else
-		job_creation_begin(&all->creations, s);
+		job_creation_begin(s);
 }
 
 void jobs_get(stream *s)
@@ -264,7 +154,7 @@ void jobs_get(stream *s)
 	error err = ERROR_INIT;
 	json_t *document;
 	bool ended;
-	if (jobs_document(s->engine->jobs, s->target, &document, &ended, &err) != STATUS_OK)
+	if (job_table_document(s->engine->jobs, s->target, &document, &ended, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
 	else
 		stream_result(s, job_document_public(document));
@@ -273,7 +163,7 @@ void jobs_get(stream *s)
 
 static json_t *from_row(stream *s, const json_t *row)
 {
-	const job *j = jobs_find(s->engine->jobs, jobs_text(row, "id"));
+	const job *j = job_table_find(s->engine->jobs, job_document_text(row, "id"));
 	return job_document_public(j ? j->document : row);
 }
 
@@ -288,7 +178,7 @@ static bool exists(stream *s)
 	error err = ERROR_INIT;
 	json_t *document;
 	bool ended;
-	status result = jobs_document(s->engine->jobs, s->target, &document, &ended, &err);
+	status result = job_table_document(s->engine->jobs, s->target, &document, &ended, &err);
 	json_decref(document);
 	error_settle(&err, result);
 	if (result != STATUS_OK)
@@ -306,7 +196,7 @@ static json_t *shown_checkpoint(stream *s, const json_t *row)
 {
 	bool ended;
 	json_t *document;
-	jobs_document(s->engine->jobs, s->target, &document, &ended, NULL);
+	job_table_document(s->engine->jobs, s->target, &document, &ended, NULL);
 	json_t *shown = job_document_shown(row, document);
 	json_decref(document);
 	return shown;
@@ -320,7 +210,7 @@ void jobs_checkpoints(stream *s)
 
 void jobs_watch(stream *s)
 {
-	job_watch_begin(&s->engine->jobs->watches, s);
+	job_watch_begin(s);
 }
 
 static void refuse_state(stream *s, const char *verb)
@@ -328,11 +218,11 @@ static void refuse_state(stream *s, const char *verb)
 	json_t *document;
 	bool ended;
 	error err = ERROR_INIT;
-	if (jobs_document(s->engine->jobs, s->target, &document, &ended, &err) != STATUS_OK)
+	if (job_table_document(s->engine->jobs, s->target, &document, &ended, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
 	else
 		stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
-		              jobs_text(document, "status"), verb);
+		              job_document_text(document, "status"), verb);
 	json_decref(document);
 }
 
@@ -346,7 +236,7 @@ void jobs_cancel(stream *s)
 {
 	jobs *all = s->engine->jobs;
 	error err = ERROR_INIT;
-	job *j = jobs_find(all, s->target);
+	job *j = job_table_find(all, s->target);
 	if (!j) {
 		refuse_state(s, "cancelled");
 		return;
@@ -359,7 +249,7 @@ void jobs_cancel(stream *s)
 	else
 		result = job_state_end(all, j, next, event("The job was cancelled"), &err);
 	if (result == STATUS_OK) {
-		if (jobs_is_run_of(all, s->target))
+		if (job_table_is_run_of(all, s->target))
 			job_run_stop(all->run, false);
 		stream_result(s, answer);
 		return;
@@ -391,10 +281,10 @@ static bool change(stream *s, job *j, job_state state, const char *name, const c
 void jobs_pause(stream *s)
 {
 	jobs *all = s->engine->jobs;
-	job *j = jobs_find(all, s->target);
+	job *j = job_table_find(all, s->target);
 	if (!j || (j->state == JOB_PAUSED && !j->retry_ns))
 		refuse_state(s, "paused");
-	else if (change(s, j, JOB_PAUSED, "paused", "The job was paused") && jobs_is_run_of(all, j->id))
+	else if (change(s, j, JOB_PAUSED, "paused", "The job was paused") && job_table_is_run_of(all, j->id))
 		job_run_stop(all->run, true);
 }
 
@@ -417,20 +307,20 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 {
 	static const char *const keys[] = {"training_file", "validation_file"};
 	store *s = all->engine->store;
-	store_page page = {.parent = jobs_text(document, "id")};
+	store_page page = {.parent = job_document_text(document, "id")};
 	const json_t *request = json_object_get(document, "request");
-	const char *base = jobs_text(request, "base"), *result = jobs_text(request, "result");
+	const char *base = job_document_text(request, "base"), *result = job_document_text(request, "result");
 	search intact = {.job = document};
 	bool more;
 	store_file file;
-	if (same(jobs_text(document, "status"), "succeeded"))
+	if (same(job_document_text(document, "status"), "succeeded"))
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is succeeded cannot be resumed");
 	TRY(store_list(s, STORE_CHECKPOINTS, &page, is_intact, &intact, &more, err));
 	if (!intact.found)
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is %s and has no checkpoint cannot be resumed",
-		                 jobs_text(document, "status"));
+		                 job_document_text(document, "status"));
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-		const char *id = jobs_text(document, keys[i]);
+		const char *id = job_document_text(document, keys[i]);
 		if (id && store_file_get(s, id, &file, NULL) != STATUS_OK)
 			return error_set(err, STATUS_CONFLICT, "id", "its %s %.64s has been deleted", keys[i], id);
 	}
@@ -439,7 +329,7 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 		TRY(cards_open(all->engine->cards, base, &from, err));
 		cards_release(from);
 	}
-	if (result && jobs_name_taken(all, result))
+	if (result && job_table_name_taken(all, result))
 		return error_set(err, STATUS_CONFLICT, "id", "there is a model \"%.64s\" already", result);
 	return all->active < JOBS_MAX_ACTIVE ? STATUS_OK
 	                                     : error_set(err, STATUS_BUSY, NULL, "too many jobs are waiting");
@@ -454,7 +344,7 @@ static void resume_ended(stream *s)
 	status result = store_job_get(all->engine->store, s->target, &document, &err);
 	if (result == STATUS_OK)
 		result = check_resumable(all, document, &err);
-	job *j = result == STATUS_OK ? jobs_make(s->target, document) : NULL;
+	job *j = result == STATUS_OK ? job_table_make(s->target, document) : NULL;
 	json_decref(document);
 	if (!j) {
 		error_settle(&err, result == STATUS_OK ? STATUS_NOMEM : result);
@@ -462,24 +352,36 @@ static void resume_ended(stream *s)
 		return;
 	}
 	if (!change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
-		jobs_release(j);
+		job_table_release(j);
 		return;
 	}
-	jobs_append(all, j);
+	job_table_append(all, j);
 	job_runner_next(all);
 }
 
 void jobs_resume(stream *s)
 {
 	jobs *all = s->engine->jobs;
-	job *j = jobs_find(all, s->target);
+	job *j = job_table_find(all, s->target);
 	if (!j) {
 		resume_ended(s);
 	} else if (j->state != JOB_PAUSED) {
 		refuse_state(s, "resumed");
 	} else if (change(s, j, JOB_QUEUED, "queued", "The job was resumed")) {
-		jobs_take_out(all, j); /* behind those that waited meanwhile */
-		jobs_append(all, j);
+		job_table_take_out(all, j); /* behind those that waited meanwhile */
+		job_table_append(all, j);
 		job_runner_next(all);
 	}
+}
+
+/* --- job.delete, checkpoint.delete ---------------------------------------------------------- */
+
+void jobs_delete(stream *s)
+{
+	job_removal_delete(s);
+}
+
+void jobs_delete_checkpoint(stream *s)
+{
+	job_removal_delete_checkpoint(s);
 }

@@ -27,29 +27,10 @@
 #ifndef ENGINE_DAEMON_JOBS_JOBS_H
 #define ENGINE_DAEMON_JOBS_JOBS_H
 
-#include "engine/daemon/jobs/training.h"
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/requests/engine.h"
 
 typedef struct jobs jobs;
-
-typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_PAUSED } job_state;
-
-typedef struct job {
-	struct job *next;
-	char id[STORE_ID_BYTES];
-	job_state state;
-	json_t *document;  /* what the API answers; the ledger's row, unless `stale` */
-	json_t *unwritten; /* array: events and checkpoints for the next commit, oldest first */
-	bool stale;        /* the document has changed since it was written, in more than its progress */
-	uint64_t late_ns;  /* the ledger has refused it: when to try again; 0: it has not */
-	bool unsettled;    /* its run has ended with `reason`, and there was no memory to change the state */
-	error reason;      /* the machine's last failure; STATUS_OK: none since the last progress */
-	int failures, device_failures; /* in a row */
-	uint64_t retry_ns;             /* paused by a failure: when to try again; 0: not by itself */
-	int64_t best_step;             /* the furthest any run of it got */
-	int64_t metrics_step;          /* of the last metrics event; -1: not looked up yet */
-} job;
 
 status jobs_new(jobs **out, engine *e, error *err); /* reads those that have not ended */
 /* Begin what waits. */
@@ -61,15 +42,7 @@ void jobs_stop(jobs *all);
 bool jobs_stopped(const jobs *all);
 void jobs_free(jobs *all);
 
-/* The document of a job, ended or not (new reference). STATUS_NOT_FOUND. */
-status jobs_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err);
-/* A job with a document whose files and options have been checked; it is queued. The document is shared; events: an
- * array, taken over, written in the same commit (NULL: STATUS_NOMEM). */
-status jobs_add(jobs *all, const char *id, json_t *document, json_t *events, error *err);
-/* Forget a job that was added in a commit which has failed. */
-void jobs_discard(jobs *all, const char *id);
-/* Is this the name of a model, or will a job give it to one? */
-bool jobs_name_taken(const jobs *all, const char *result);
+/* By a job that has not ended, or a request for one. */
 bool jobs_use_file(const jobs *all, const char *id);
 bool jobs_use_model(const jobs *all, const char *id);
 int jobs_waiting(const jobs *all);

@@ -19,7 +19,7 @@
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/jobs.h"
-#include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/jobs/job_table.h"
 #include "engine/daemon/sessions/sessions.h"
 
 typedef struct fixture {
@@ -71,7 +71,7 @@ static json_t *document(const char *id)
 static void add(engine *e, const char *id)
 {
 	json_t *row = document(id);
-	assert_int_equal(jobs_add(e->jobs, id, row, json_array(), NULL), STATUS_OK);
+	assert_int_equal(job_state_add(e->jobs, id, row, json_array(), NULL), STATUS_OK);
 	json_decref(row);
 }
 
@@ -95,7 +95,7 @@ static void is(engine *e, const char *id, const char *expected)
 {
 	json_t *row;
 	bool ended;
-	assert_int_equal(jobs_document(e->jobs, id, &row, &ended, NULL), STATUS_OK);
+	assert_int_equal(job_table_document(e->jobs, id, &row, &ended, NULL), STATUS_OK);
 	assert_string_equal(json_string_value(json_object_get(row, "status")), expected);
 	assert_int_equal(ended, strcmp(expected, "cancelled") == 0);
 	json_decref(row);
@@ -177,11 +177,11 @@ static void what_a_job_uses_is_in_use_until_it_has_ended(void **state)
 	assert_true(jobs_use_file(e->jobs, "file-1"));
 	assert_false(jobs_use_file(e->jobs, "file-2"));
 	assert_true(jobs_use_model(e->jobs, "some-model"));
-	assert_true(jobs_name_taken(e->jobs, "ft:additive:1"));
+	assert_true(job_table_name_taken(e->jobs, "ft:additive:1"));
 	assert_true(ask(e, jobs_cancel, "ftjob-1"));
 	assert_false(jobs_use_file(e->jobs, "file-1"));
 	assert_false(jobs_use_model(e->jobs, "some-model"));
-	assert_false(jobs_name_taken(e->jobs, "ft:additive:1"));
+	assert_false(job_table_name_taken(e->jobs, "ft:additive:1"));
 }
 
 static bool count(void *context, const json_t *row)
@@ -209,7 +209,7 @@ static void every_change_leaves_an_event(void **state)
 
 static const json_t *member(engine *e, const char *id, const char *name)
 {
-	const json_t *document = jobs_find(e->jobs, id)->document;
+	const json_t *document = job_table_find(e->jobs, id)->document;
 	return json_object_get(json_object_get(document, "additive"), name);
 }
 
@@ -224,7 +224,7 @@ static void failures_of_the_machine_pause_a_job_and_those_of_the_job_end_it(void
 		json_t *row;
 		snprintf(id, sizeof id, "ftjob-%d", why);
 		add(e, id);
-		job_state_fail(e->jobs, jobs_find(e->jobs, id), &(error){.status = (status)why});
+		job_state_fail(e->jobs, job_table_find(e->jobs, id), &(error){.status = (status)why});
 		for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
 			passes |= passing[i] == (status)why;
 		assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK);
@@ -242,7 +242,7 @@ static void a_job_is_tried_again_later_and_later_until_it_gets_further(void **st
 	static const int seconds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300};
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
-	job *j = jobs_find(e->jobs, "ftjob-1");
+	job *j = job_table_find(e->jobs, "ftjob-1");
 	for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
 		uint64_t before = clock_ns();
 		job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
@@ -264,14 +264,14 @@ static void a_device_that_fails_four_times_in_a_row_ends_the_job_unless_it_got_f
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
-	job *j = jobs_find(e->jobs, "ftjob-1");
+	job *j = job_table_find(e->jobs, "ftjob-1");
 	for (int i = 1; i <= 7; i++) {
-		assert_ptr_equal(jobs_find(e->jobs, "ftjob-1"), j);
+		assert_ptr_equal(job_table_find(e->jobs, "ftjob-1"), j);
 		job_state_fail(e->jobs, j, &(error){.status = STATUS_DEVICE});
 		if (i == 3)
 			job_state_progress(j, 10);
 	}
-	assert_null(jobs_find(e->jobs, "ftjob-1"));
+	assert_null(job_table_find(e->jobs, "ftjob-1"));
 }
 
 static void a_pause_by_a_failure_survives_a_restart_and_is_tried_at_once(void **state)
@@ -279,7 +279,7 @@ static void a_pause_by_a_failure_survives_a_restart_and_is_tried_at_once(void **
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
 	add(e, "ftjob-2");
-	job_state_fail(e->jobs, jobs_find(e->jobs, "ftjob-1"), &(error){.status = STATUS_FULL});
+	job_state_fail(e->jobs, job_table_find(e->jobs, "ftjob-1"), &(error){.status = STATUS_FULL});
 	assert_true(ask(e, jobs_pause, "ftjob-2"));
 	jobs_free(e->jobs);
 	open_tables(e);
@@ -293,7 +293,7 @@ static void a_client_can_pause_and_resume_what_a_failure_has_paused(void **state
 {
 	engine *e = ((fixture *)*state)->engine;
 	add(e, "ftjob-1");
-	job *j = jobs_find(e->jobs, "ftjob-1");
+	job *j = job_table_find(e->jobs, "ftjob-1");
 	job_state_fail(e->jobs, j, &(error){.status = STATUS_FULL});
 	assert_true(ask(e, jobs_resume, "ftjob-1"));
 	is(e, "ftjob-1", "queued");

@@ -17,6 +17,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/cards.h"
 #include "engine/daemon/compute/device.h"
+#include "engine/daemon/jobs/job_table.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/disk.h"
@@ -82,7 +83,7 @@ static const json_t *look(const fixture *f)
 {
 	json_t *document;
 	bool ended;
-	assert_int_equal(jobs_document(f->engine->jobs, f->job, &document, &ended, NULL), STATUS_OK);
+	assert_int_equal(job_table_document(f->engine->jobs, f->job, &document, &ended, NULL), STATUS_OK);
 	json_decref(document);
 	if (!ended)
 		return document;

@@ -17,7 +17,7 @@
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/jobs.h"
-#include "engine/daemon/jobs/jobs_private.h"
+#include "engine/daemon/jobs/job_table.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/allocations.h"
 
@@ -53,11 +53,11 @@ static job *add(engine *e, const char *id)
 	                        "training_file", "file-1", "model", "additive", "additive", "step", 3, "request",
 	                        "result", "ft:additive:1", "keep_checkpoints", 2);
 	error err = ERROR_INIT;
-	status s = jobs_add(e->jobs, id, row, json_array(), &err);
+	status s = job_state_add(e->jobs, id, row, json_array(), &err);
 	if (s != STATUS_OK)
 		fail_msg("%s: %s", id, error_message(&err));
 	json_decref(row);
-	return jobs_find(e->jobs, id);
+	return job_table_find(e->jobs, id);
 }
 
 static bool ask(engine *e, void (*method)(stream *s), const char *id, int64_t allocations)
@@ -83,17 +83,17 @@ static const char *settled(engine *e, const char *id)
 	static const char *const names[] = {"queued", "running", "paused"};
 	static char in_ledger[16];
 	json_t *row;
-	job *j = jobs_find(e->jobs, id);
+	job *j = job_table_find(e->jobs, id);
 	if (j && j->late_ns)
 		j->late_ns = 1; /* a second has passed */
 	job_state_tick(e->jobs);
-	j = jobs_find(e->jobs, id);
+	j = job_table_find(e->jobs, id);
 	assert_int_equal(store_job_get(e->store, id, &row, NULL), STATUS_OK);
-	snprintf(in_ledger, sizeof in_ledger, "%s", jobs_text(row, "status"));
+	snprintf(in_ledger, sizeof in_ledger, "%s", job_document_text(row, "status"));
 	json_decref(row);
 	if (j) {
 		assert_false(j->unsettled);
-		assert_string_equal(jobs_text(j->document, "status"), names[j->state]);
+		assert_string_equal(job_document_text(j->document, "status"), names[j->state]);
 		assert_string_equal(in_ledger, names[j->state]);
 		assert_int_equal(json_array_size(j->unwritten), 0);
 		assert_int_equal(json_integer_value(json_object_get(json_object_get(j->document, "additive"), "step")),
