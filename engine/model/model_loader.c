@@ -20,12 +20,13 @@
 
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
+#include "engine/model/model_folder.h"
 #include "engine/model/model_private.h"
 #include "engine/model/safetensors.h"
 #include "engine/tensor/panel.h"
 
 /* The arena grows by whole huge pages. */
-enum { CONFIG_LIMIT = 1 << 20, PIECE_FLOATS = 1 << 18, EXTEND_BYTES = 16 << 20 };
+enum { PIECE_FLOATS = 1 << 18, EXTEND_BYTES = 16 << 20 };
 
 /* A parameter and where it lies in the file. */
 typedef struct place {
@@ -53,19 +54,11 @@ struct model_loader {
 /* The model that a folder's config.json describes. */
 static status read_config(model **out, const manifest *about, const char *folder, dtype weights, error *err)
 {
-	char *text;
-	size_t bytes;
+	const architecture *a;
+	json_t *json;
 	*out = NULL;
-	TRY(manifest_read(about, folder, "config.json", CONFIG_LIMIT, &text, &bytes, err));
-	json_error_t reason;
-	json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
-	free(text);
-	if (!json)
-		return error_set(err, STATUS_INVALID, NULL, "config.json is not valid JSON: line %d: %.100s",
-		                 reason.line, reason.text);
-	const architecture *a = architecture_of(json);
-	status s = a ? model_describe(out, a, json, weights, err)
-	             : error_set(err, STATUS_INVALID, "model_type", "config.json names an unknown model_type");
+	TRY(model_folder_config(&a, &json, about, folder, err));
+	status s = model_describe(out, a, json, weights, err);
 	json_decref(json);
 	return s;
 }

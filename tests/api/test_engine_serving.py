@@ -495,6 +495,19 @@ def test_a_session_without_its_log_cannot_be_explained(engine, session):
 
 # --- models and files ----------------------------------------------------------------------
 
+def test_an_imported_configuration_without_a_model_type_is_additives(engine, model):
+    """As for `additive-eval`, which reads the same folder."""
+    config, weights, tokenizer = (engine.download("model.file", {"id": model, "name": n})[1]
+                                  for n in ("config.json", "model.safetensors", "tokenizer.json"))
+    plain = json.loads(config)
+    del plain["model_type"]
+    made = engine.upload("model.import", {"id": "untyped"}, config=json.dumps(plain).encode(), weights=weights, tokenizer=tokenizer)
+    assert made["additive"]["architecture"] == "additive"
+    ask = {"prompt": "9", "max_tokens": 4, "temperature": 0}
+    assert engine.generate({"model": "untyped", **ask})[0] == engine.generate({"model": model, **ask})[0]
+    engine.call("model.delete", {"id": "untyped"})
+
+
 def test_a_model_comes_back_from_its_own_files(engine, model):
     parts = {"config": "config.json", "weights": "model.safetensors", "tokenizer": "tokenizer.json"}
     data = {part: engine.download("model.file", {"id": model, "name": name})[1] for part, name in parts.items()}

@@ -10,8 +10,9 @@
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
+#include "engine/model/model_folder.h"
 
-enum { CARDS_MAX_CONFIG = 1 << 20, JOB_HEX = 24 };
+enum { JOB_HEX = 24 };
 #define CHECKPOINT_PREFIX "ckpt-"
 #define JOB_PREFIX "ftjob-"
 
@@ -94,21 +95,6 @@ int64_t cards_count_parameters(const architecture *a, const void *config)
 	return ok ? total : -1;
 }
 
-static status read_config(const char *folder, json_t **out, error *err)
-{
-	manifest *about;
-	char *text;
-	size_t bytes;
-	*out = NULL;
-	TRY(manifest_open_folder(&about, folder, err));
-	status s = manifest_read(about, folder, "config.json", CARDS_MAX_CONFIG, &text, &bytes, err);
-	manifest_free(about);
-	TRY(s);
-	*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
-	free(text);
-	return *out ? STATUS_OK : error_set(err, STATUS_CORRUPT, NULL, "config.json is not JSON");
-}
-
 static status fill_from_config(card *c, void *config, const json_t *json, error *err)
 {
 	TRY(c->architecture->config_read(config, json, err));
@@ -128,18 +114,14 @@ static status fill_from_config(card *c, void *config, const json_t *json, error 
 static status fill(card *c, error *err)
 {
 	json_t *json;
-	TRY(read_config(c->folder, &json, err));
-	c->architecture = architecture_of(json);
-	status s;
-	if (c->architecture) {
-		void *config = memory_new(1, c->architecture->config_bytes);
-		s = config ? fill_from_config(c, config, json, err) : STATUS_NOMEM;
-		free(config);
-	} else {
-		const char *type = json_string_value(json_object_get(json, "model_type"));
-		s = error_set(err, STATUS_UNSUPPORTED, "model_type", "unknown architecture \"%.64s\"",
-		              type ? type : "");
-	}
+	manifest *about;
+	TRY(manifest_open_folder(&about, c->folder, err));
+	status s = model_folder_config(&c->architecture, &json, about, c->folder, err);
+	manifest_free(about);
+	TRY(s);
+	void *config = memory_new(1, c->architecture->config_bytes);
+	s = config ? fill_from_config(c, config, json, err) : STATUS_NOMEM;
+	free(config);
 	json_decref(json);
 	return s == STATUS_OK ? tokenizer_open(&c->tokenizer, c->folder, c->dims.inputs, err) : s;
 }

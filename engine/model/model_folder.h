@@ -1,0 +1,13 @@
+/* model_folder.h - what the folder of a model says before its weights are read. Any thread. */
+#ifndef ENGINE_MODEL_MODEL_FOLDER_H
+#define ENGINE_MODEL_MODEL_FOLDER_H
+
+#include "engine/base/manifest.h"
+#include "engine/model/architecture.h"
+
+/* Read config.json (new reference) and find its architecture (architecture_of). about: the folder's manifest; NULL:
+ * nothing to verify. STATUS_INVALID: it is not JSON, or names an unknown architecture; else as manifest_read. */
+status model_folder_config(const architecture **out, json_t **config, const manifest *about, const char *folder,
+                           error *err);
+
+#endif
