@@ -320,11 +320,12 @@ static status act_log(visit *v, device *d, session *x, error *err)
 	const int32_t *tokens;
 	const float *scores;
 	card *c = v->card;
-	int64_t count, floats = c->dims.layers * c->explainer->n_rounds * 2 * c->dims.heads;
+	int64_t count;
 	served_model *m;
 	TRY(cards_check_explains(c, NULL, err));
 	TRY(cards_model(c, d, &m, err));
 	TRY(scheduler_session_log(x, &tokens, &scores, &count, err));
+	int64_t floats = c->dims.layers * c->explainer->n_rounds * 2 * c->dims.heads;
 	if (count == 0)
 		return error_set(err, STATUS_INVALID, NULL, "the session has read nothing yet");
 	v->log.tokens = memory_new((size_t)count, sizeof *tokens);
