@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "proto/json_memory.h"
+#include "proto/plain_event.h"
 #include "server/forward.h"
 #include "server/idempotency.h"
 #include "server/sse.h"
@@ -179,69 +180,7 @@ static void generation_send_result(request *r, const json_t *result)
 
 /* --- plain events ------------------------------------------------------------------------------ */
 
-/* Nearly every event is {"index":I,"text":"…","tokens":[…],"time_ms":T}, written just so. Such a one is not parsed: its
- * text, which is a JSON string already, goes into the chunk as it is. Whatever else comes is left to the parser. */
-typedef struct plain_event {
-	const char *index, *text; /* the digits; the characters between the quotes */
-	size_t index_bytes, text_bytes, tokens;
-} plain_event;
-
-typedef struct scan {
-	const char *at, *end;
-} scan;
-
-static bool scan_word(scan *s, const char *word)
-{
-	size_t bytes = strlen(word);
-	if ((size_t)(s->end - s->at) < bytes || memcmp(s->at, word, bytes) != 0)
-		return false;
-	s->at += bytes;
-	return true;
-}
-
-static size_t scan_digits(scan *s)
-{
-	const char *first = s->at;
-	while (s->at < s->end && *s->at >= '0' && *s->at <= '9')
-		s->at++;
-	return (size_t)(s->at - first);
-}
-
-/* To the closing quote. */
-static bool scan_string(scan *s)
-{
-	for (; s->at < s->end && *s->at != '"'; s->at++) {
-		if ((unsigned char)*s->at < ' ')
-			return false;
-		if (*s->at == '\\' && ++s->at == s->end)
-			return false;
-	}
-	return s->at < s->end;
-}
-
-static bool scan_plain(plain_event *e, const frame *f)
-{
-	scan s = {f->json, f->json + f->json_bytes};
-	if (!scan_word(&s, "{\"index\":"))
-		return false;
-	e->index = s.at;
-	e->index_bytes = scan_digits(&s);
-	if (e->index_bytes == 0 || !scan_word(&s, ",\"text\":\""))
-		return false;
-	e->text = s.at;
-	if (!scan_string(&s))
-		return false;
-	e->text_bytes = (size_t)(s.at - e->text);
-	if (!scan_word(&s, "\",\"tokens\":["))
-		return false;
-	e->tokens = 0;
-	do
-		e->tokens++;
-	while (scan_digits(&s) > 0 && scan_word(&s, ","));
-	if (s.at[-1] == '[' || s.at[-1] == ',' || !scan_word(&s, "],\"time_ms\":") || scan_digits(&s) == 0)
-		return false;
-	return scan_word(&s, ".") && scan_digits(&s) > 0 && scan_word(&s, "}") && s.at == s.end;
-}
+/* The text of a plain event (proto/plain_event.h) is a JSON string already and goes into the chunk as it is. */
 
 /* Made from a chunk as it would be written for an event. */
 static bool generation_make_envelope(generation *g)
@@ -266,7 +205,7 @@ static bool generation_make_envelope(generation *g)
 	return false;
 }
 
-static bool generation_send_plain(request *r, const plain_event *e)
+static bool generation_send_plain(request *r, const plain_event_view *e)
 {
 	static const char middle[] = ",\"text\":\"";
 	generation *g = r->state;
@@ -390,10 +329,10 @@ static void generation_event(void *context, const frame *f)
 {
 	request *r = context;
 	generation *g = r->state;
-	plain_event plain;
-	if (g->stream && scan_plain(&plain, f) && generation_send_plain(r, &plain)) {
+	plain_event_view plain;
+	if (g->stream && plain_event_read(&plain, f->json, f->json_bytes) && generation_send_plain(r, &plain)) {
 		g->owed++;
-		generation_measure(g, r, plain.tokens);
+		generation_measure(g, r, plain.n_tokens);
 		return;
 	}
 	json_t *event = forward_json(r, f);

@@ -1,7 +1,6 @@
 #include "engine/daemon/generation/choice_events.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/daemon/generation/tokens.h"
 
@@ -117,63 +116,14 @@ json_t *choice_events_object(choice_events *c, const generation_event *e)
 
 bool choice_events_plain(const choice_events *c, const generation_event *e)
 {
-	return e->text_bytes <= CHOICE_EVENTS_TEXT && e->n_tokens <= CHOICE_EVENTS_TOKENS && !e->logprobs &&
-	       !e->n_alpha && !c->model;
+	return e->text_bytes <= PLAIN_EVENT_TEXT && e->n_tokens <= PLAIN_EVENT_TOKENS && !e->logprobs && !e->n_alpha &&
+	       !c->model;
 }
 
-static char *put_text(char *at, const char *text)
+size_t choice_events_write(const choice_events *c, const generation_event *e, char json[PLAIN_EVENT_BYTES])
 {
-	size_t n = strlen(text);
-	memcpy(at, text, n);
-	return at + n;
-}
-
-static char *put_number(char *at, uint64_t n)
-{
-	char digits[20];
-	int i = 0;
-	do
-		digits[i++] = (char)('0' + n % 10);
-	while (n /= 10);
-	while (i > 0)
-		*at++ = digits[--i];
-	return at;
-}
-
-/* The characters of a JSON string. */
-static char *put_escaped(char *at, const char *text, size_t bytes)
-{
-	static const char hex[] = "0123456789abcdef";
-	for (size_t i = 0; i < bytes; i++) {
-		unsigned char c = (unsigned char)text[i];
-		if (c == '"' || c == '\\') {
-			*at++ = '\\';
-			*at++ = (char)c;
-		} else if (c < ' ') {
-			at = put_text(at, "\\u00");
-			*at++ = hex[c >> 4];
-			*at++ = hex[c & 15];
-		} else {
-			*at++ = (char)c;
-		}
-	}
-	return at;
-}
-
-size_t choice_events_write(const choice_events *c, const generation_event *e, char *json)
-{
-	uint64_t us = e->time_ms > 0 ? (uint64_t)(e->time_ms * 1000 + 0.5) : 0;
-	char *at = put_number(put_text(json, "{\"index\":"), (uint64_t)c->index);
-	at = put_escaped(put_text(at, ",\"text\":\""), e->text, e->text_bytes);
-	at = put_text(at, "\",\"tokens\":[");
-	for (int i = 0; i < e->n_tokens; i++)
-		at = put_number(i > 0 ? put_text(at, ",") : at, (uint64_t)e->tokens[i]);
-	at = put_number(put_text(at, "],\"time_ms\":"), us / 1000);
-	*at++ = '.';
-	for (uint64_t unit = 100; unit > 0; unit /= 10)
-		*at++ = (char)('0' + us / unit % 10);
-	*at++ = '}';
-	return (size_t)(at - json);
+	return plain_event_write(&(plain_event){c->index, e->text, e->text_bytes, e->tokens, e->n_tokens, e->time_ms},
+	                         json);
 }
 
 void choice_events_fini(choice_events *c)

@@ -9,12 +9,7 @@
 #include <jansson.h>
 
 #include "engine/serve/scheduler.h"
-
-enum {
-	CHOICE_EVENTS_TEXT = 256,
-	CHOICE_EVENTS_TOKENS = 8,
-	CHOICE_EVENTS_PLAIN = 128 + 6 * CHOICE_EVENTS_TEXT + 12 * CHOICE_EVENTS_TOKENS
-};
+#include "proto/plain_event.h"
 
 /* Zero but for the first three members before the first event. */
 typedef struct choice_events {
@@ -30,10 +25,10 @@ typedef struct choice_events {
 } choice_events;
 
 void choice_events_fini(choice_events *c);
-/* Can the event be written into CHOICE_EVENTS_PLAIN bytes? */
+/* Is it a plain event (proto/plain_event.h)? */
 bool choice_events_plain(const choice_events *c, const generation_event *e);
-/* Write a plain event; returns its bytes, which no NUL ends. */
-size_t choice_events_write(const choice_events *c, const generation_event *e, char *json);
+/* Write one; returns its bytes, which no NUL ends. */
+size_t choice_events_write(const choice_events *c, const generation_event *e, char json[PLAIN_EVENT_BYTES]);
 /* Any event as a document; NULL when out of memory. */
 json_t *choice_events_object(choice_events *c, const generation_event *e);
 /* The sequence, to whose positions importance weights refer, goes on with these tokens. STATUS_NOMEM. */

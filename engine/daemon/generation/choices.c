@@ -341,7 +341,7 @@ static void deliver_event(task *t)
 	event_message *m = (event_message *)t;
 	choice *x = m->choice;
 	choices *c = x->set;
-	char plain[CHOICE_EVENTS_PLAIN];
+	char plain[PLAIN_EVENT_BYTES];
 	x->granted--;
 	c->granted--;
 	if (c->error.status != STATUS_OK)
