@@ -3,16 +3,26 @@
 #include <stdio.h>
 #include <string.h>
 
-status error_set(error *err, status s, const char *param, const char *format, ...)
+#include "engine/base/utf8.h"
+
+status error_set_list(error *err, status s, const char *param, const char *format, va_list arguments)
 {
 	if (!err || s == STATUS_OK || err->status != STATUS_OK)
 		return s;
 	err->status = s;
 	snprintf(err->param, sizeof err->param, "%s", param ? param : "");
-	va_list args;
-	va_start(args, format);
-	vsnprintf(err->message, sizeof err->message, format, args);
-	va_end(args);
+	vsnprintf(err->message, sizeof err->message, format, arguments);
+	utf8_repair(err->param);
+	utf8_repair(err->message);
+	return s;
+}
+
+status error_set(error *err, status s, const char *param, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	error_set_list(err, s, param, format, arguments);
+	va_end(arguments);
 	return s;
 }
 

@@ -5,7 +5,7 @@
  * an error that is already set keeps the earlier, more specific words. STATUS_OK sets nothing.
  * `param` names the offending field ("additive.config.n_heads"); it is empty
  * when no field is to blame. Messages hold no absolute path and no user text
- * beyond a short quoted value. */
+ * beyond a short quoted value. Both are well-formed UTF-8, wherever they were cut. */
 #ifndef ENGINE_BASE_ERROR_H
 #define ENGINE_BASE_ERROR_H
 
@@ -25,6 +25,8 @@ typedef struct error {
  * that `return error_set(err, STATUS_INVALID, "n_heads", "must be …")` reads. */
 status error_set(error *err, status s, const char *param, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+status error_set_list(error *err, status s, const char *param, const char *format, va_list arguments)
+	__attribute__((format(printf, 4, 0)));
 
 /* Let err say `s` when it says nothing yet, in the status's own words: for a failure whose cause left no words.
  * STATUS_OK changes nothing. Returns `s`. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/reserve.h"
+#include "engine/base/utf8.h"
 
 typedef struct buffer {
 	char *data;
@@ -52,4 +53,14 @@ char *json_text(const json_t *document, size_t flags)
 char *json_text_reserve(const json_t *document, size_t flags)
 {
 	return print(document, flags, reserve_realloc);
+}
+
+json_t *json_text_repaired(const char *text)
+{
+	char *copy = strdup(text);
+	if (copy)
+		utf8_repair(copy);
+	json_t *string = copy ? json_string(copy) : NULL;
+	free(copy);
+	return string;
 }

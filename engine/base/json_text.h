@@ -16,4 +16,8 @@ char *json_text(const json_t *document, size_t flags);
  * answers: what has been done is also acknowledged. */
 char *json_text_reserve(const json_t *document, size_t flags);
 
+/* json_string of a text from elsewhere, such as a file's name: what is not UTF-8 becomes '?' (utf8_repair). NULL only
+ * when memory is short. */
+json_t *json_text_repaired(const char *text);
+
 #endif

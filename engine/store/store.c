@@ -17,6 +17,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/base/utf8.h"
 #include "engine/store/store_private.h"
 
 static const char *const folders[] = {"blobs", "models", "jobs", "sessions", "lost", "tmp"};
@@ -271,6 +272,7 @@ void store_note_damage(store *s, store_table table, const char *id, const char *
 	d->kind = kind;
 	snprintf(d->id, sizeof d->id, "%s", id);
 	snprintf(d->problem, sizeof d->problem, "%s", problem);
+	utf8_repair(d->problem);
 }
 
 int store_damaged_count(const store *s)

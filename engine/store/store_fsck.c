@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "engine/base/file.h"
+#include "engine/base/json_text.h"
 #include "engine/store/maintenance.h"
 #include "engine/store/store_private.h"
 
@@ -81,7 +82,7 @@ static void look_at(search *f, store_table table, const char *folder, const char
 	                                                   : f->unclaimed;
 	if (list == f->unclaimed && removal_pending(f->store, path, &pending, NULL) == STATUS_OK && pending)
 		list = NULL;
-	f->failed = f->failed || (list && json_array_append_new(list, json_string(path)) != 0);
+	f->failed = f->failed || (list && json_array_append_new(list, json_text_repaired(path)) != 0);
 }
 
 static void look_into(search *f, store_table table, const char *folder)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "engine/base/json_text.h"
 #include "engine/store/store_private.h"
 
 enum { LOST_LISTED = 1000 };
@@ -126,7 +127,8 @@ static bool add_lost(json_t *lost, const char *folder, const char *kind, const c
 	if (name[0] == '.' || !is_no_manifest(name) || json_array_size(lost) >= LOST_LISTED ||
 	    (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
 		return true;
-	return json_array_append_new(lost, json_pack("{s:s, s:s, s:I}", "name", name, "kind", kind, "bytes",
+	return json_array_append_new(lost, json_pack("{s:o, s:o, s:I}", "name", json_text_repaired(name), "kind",
+	                                             json_text_repaired(kind), "bytes",
 	                                             (json_int_t)bytes_below(path))) == 0;
 }
 

@@ -14,7 +14,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
 #include "engine/text/jsonl.h"
-#include "engine/text/utf8.h"
+#include "engine/base/utf8.h"
 
 enum {
 	MAX_TOKEN_BYTES = 256 /* counted of one token */,

@@ -1,5 +1,7 @@
 """additived and peers that do not keep to the protocol: each is told, nobody else notices."""
 
+import json
+import os
 import socket
 import subprocess
 
@@ -172,6 +174,33 @@ def test_wrong_params_are_named(engine, method, params, code, param):
                                     "job.cancel", "job.watch", "session.get", "session.export", "session.delete"])
 def test_an_id_that_could_leave_the_folder_is_not_found(engine, method, name):
     assert error_of(engine, method, {"id": name}).status == 404
+
+
+# Messages quote 12 to 64 bytes of these words: in one of four cases each of the cuts falls between two characters.
+LONG = "a long word"
+CUT = [("x" * n + word) for word in ("é" * 60, "😀" * 30) for n in range(4)]
+
+
+@pytest.mark.parametrize("method,params", [
+    ("explain", {"session": LONG}), ("explain", {"model": LONG, "input": "x"}), ("session.create", {"model": LONG}),
+    ("completion.create", {"model": LONG, "prompt": "x"}), ("tokenize", {"model": LONG, "text": "x"}),
+    ("job.create", {"model": LONG, "training_file": "f"}), ("job.create", {"model": "additive", "training_file": LONG}),
+    ("job.create", {"model": "additive", "training_file": "f", LONG: 1}),
+    ("job.create", {"model": "additive", "training_file": "f", "additive": {"config": {LONG: 1}}}),
+    ("job.create", {"model": "additive", "training_file": "f", "additive": {"tokenizer": {"type": LONG}}}),
+    (LONG, {})])
+def test_a_quoted_word_that_is_cut_within_a_character_is_no_shortage_of_memory(engine, method, params):
+    for word in CUT:
+        replaced = json.loads(json.dumps([method, params]).replace(json.dumps(LONG)[1:-1], json.dumps(word)[1:-1]))
+        e = error_of(engine, *replaced)
+        assert e.status in (400, 404) and e.code != "out_of_memory", (word, str(e))
+
+
+def test_a_file_in_the_folder_whose_name_is_not_text_is_listed(daemon, engine):
+    folder = os.fsencode(daemon.folder / "lost" / "file")
+    os.makedirs(folder, exist_ok=True)
+    open(os.path.join(folder, b"a\xff\xfeb"), "wb").close()
+    assert {"name": "a??b", "kind": "file", "bytes": 0} in engine.call("storage.usage")["lost"]
 
 
 def test_one_connection_more_than_the_engine_takes_is_told_so(daemon, engine):

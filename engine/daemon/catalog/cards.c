@@ -10,6 +10,7 @@
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
+#include "engine/base/utf8.h"
 #include "engine/model/model_folder.h"
 
 enum { JOB_HEX = 24 };
@@ -58,12 +59,19 @@ status cards_model(card *c, device *d, served_model **out, error *err)
 	return cards_load(c, d, c->weights, out, err);
 }
 
+static void copy_problem(char out[CARD_PROBLEM_BYTES], error *why, status s)
+{
+	error_settle(why, s);
+	snprintf(out, CARD_PROBLEM_BYTES, "%.*s", CARD_PROBLEM_BYTES - 1, error_message(why));
+	utf8_repair(out);
+}
+
 status cards_load(card *c, device *d, dtype weights, served_model **out, error *err)
 {
 	error why = ERROR_INIT;
 	status s = device_model(d, c->id, c->folder, weights, out, &why);
 	if (s == STATUS_STORAGE && !c->load_problem[0])
-		snprintf(c->load_problem, sizeof c->load_problem, "%.255s", why.message);
+		copy_problem(c->load_problem, &why, s);
 	if (s == STATUS_OK || s == STATUS_STORAGE)
 		c->unloadable = s == STATUS_STORAGE;
 	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
@@ -279,7 +287,7 @@ static status read_card(cards *all, const char *id, card **out, error *err)
 		return error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
 	}
 	if (s != STATUS_OK) {
-		snprintf(c->problem, sizeof c->problem, "%.255s", why.message[0] ? why.message : status_text(s));
+		copy_problem(c->problem, &why, s);
 		store_note_damage(all->store, cards_table(c), id, c->problem);
 	}
 	*out = c;

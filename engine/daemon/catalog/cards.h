@@ -19,6 +19,8 @@ enum { CARDS_MAX = 256 };
 
 typedef struct cards cards;
 
+enum { CARD_PROBLEM_BYTES = 256 };
+
 typedef struct card {
 	struct card *next;
 	int references;
@@ -34,10 +36,10 @@ typedef struct card {
 	tokenizer *tokenizer;
 	char owned_by[64];
 	int64_t created;
-	char problem[256]; /* why it cannot be used: its row, configuration or tokenizer is damaged; "": nothing. Then
-	                    * what these would say is not there */
+	char problem[CARD_PROBLEM_BYTES]; /* why it cannot be used: its row, configuration or tokenizer is damaged; "":
+	                                   * nothing. Then what these would say is not there */
 	_Atomic bool unloadable; /* its weights could not be loaded when this was last tried, */
-	char load_problem[256];  /* and why; written before the flag is set for the first time */
+	char load_problem[CARD_PROBLEM_BYTES]; /* and why; written before the flag is set for the first time */
 } card;
 
 status cards_new(cards **out, store *s);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/utf8.h"
 
 /* JSON has no word for numbers that are not finite. */
 const char *job_document_text(const json_t *document, const char *key)
@@ -84,6 +85,7 @@ json_t *job_document_event(const char *level, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(message, sizeof message, format, args);
 	va_end(args);
+	utf8_repair(message);
 	return event_object(level, message, "message", json_null());
 }
 

@@ -97,12 +97,11 @@ void stream_error(stream *s, const error *err, const char *code)
 
 void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
 {
-	error err = {.status = why};
-	va_list args;
-	va_start(args, format);
-	vsnprintf(err.message, sizeof err.message, format, args);
-	va_end(args);
-	snprintf(err.param, sizeof err.param, "%s", param ? param : "");
+	error err = ERROR_INIT;
+	va_list arguments;
+	va_start(arguments, format);
+	error_set_list(&err, why, param, format, arguments);
+	va_end(arguments);
 	stream_error(s, &err, code);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/error.h"
+#include "engine/base/utf8.h"
 
 static void the_first_failure_wins(void **state)
 {
@@ -76,6 +77,22 @@ static void long_words_are_cut_not_spilled(void **state)
 	assert_int_equal(err.param[0], 'x');
 }
 
+static void words_are_cut_between_characters(void **state)
+{
+	(void)state;
+	char words[2000] = "x";
+	for (size_t i = 0; i < 800; i++)
+		memcpy(words + 1 + 2 * i, "\xC3\xA9", 3);
+	for (int shift = 0; shift < 2; shift++) {
+		error cut = ERROR_INIT, quoted = ERROR_INIT;
+		error_set(&cut, STATUS_INVALID, words + 1 - shift, "%s", words + 1 - shift);
+		assert_int_equal(utf8_valid_prefix(cut.param, strlen(cut.param)), strlen(cut.param));
+		assert_int_equal(utf8_valid_prefix(cut.message, strlen(cut.message)), strlen(cut.message));
+		error_set(&quoted, STATUS_INVALID, NULL, "\"%.4s\"", words + 1 - shift);
+		assert_string_equal(quoted.message, shift ? "\"x\xC3\xA9?\"" : "\"\xC3\xA9\xC3\xA9\"");
+	}
+}
+
 static void a_status_without_words_speaks_for_itself(void **state)
 {
 	(void)state;
@@ -93,6 +110,7 @@ int main(void)
 	    cmocka_unit_test(a_prefix_makes_a_path_of_the_field),
 	    cmocka_unit_test(without_a_field_there_is_nothing_to_prefix),
 	    cmocka_unit_test(long_words_are_cut_not_spilled),
+	    cmocka_unit_test(words_are_cut_between_characters),
 	    cmocka_unit_test(a_status_without_words_speaks_for_itself),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "engine/text/tokenizer.h"
-#include "engine/text/utf8.h"
+#include "engine/base/utf8.h"
 
 #define R "\xEF\xBF\xBD" /* U+FFFD */
 

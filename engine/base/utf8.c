@@ -2,7 +2,9 @@
  * the byte after it, which is where overlong forms, surrogates and code points above U+10FFFF
  * are excluded; all later bytes are 80…BF. A table-driven automaton would be
  * faster, but reading a corpus is bound by the tokenizer and by memory. */
-#include "engine/text/utf8.h"
+#include "engine/base/utf8.h"
+
+#include <string.h>
 
 utf8_kind utf8_next(const unsigned char *p, size_t n, size_t *bytes)
 {
@@ -42,4 +44,19 @@ size_t utf8_valid_prefix(const char *text, size_t bytes)
 	while (at < bytes && utf8_next(p + at, bytes - at, &length) == UTF8_WHOLE)
 		at += length;
 	return at;
+}
+
+void utf8_repair(char *text)
+{
+	char *out = text;
+	size_t left = strlen(text), length;
+	for (const char *at = text; left > 0; at += length, left -= length) {
+		if (utf8_next((const unsigned char *)at, left, &length) == UTF8_WHOLE) {
+			memmove(out, at, length);
+			out += length;
+		} else {
+			*out++ = '?';
+		}
+	}
+	*out = '\0';
 }

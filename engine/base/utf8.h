@@ -4,8 +4,8 @@
  * no surrogates, nothing above U+10FFFF. What is not well-formed is measured by its
  * maximal subpart (the longest prefix of a well-formed sequence, at least one byte), so that
  * replacing each by one U+FFFD gives what every browser gives. */
-#ifndef ENGINE_TEXT_UTF8_H
-#define ENGINE_TEXT_UTF8_H
+#ifndef ENGINE_BASE_UTF8_H
+#define ENGINE_BASE_UTF8_H
 
 #include <stddef.h>
 
@@ -20,5 +20,9 @@ utf8_kind utf8_next(const unsigned char *p, size_t n, size_t *bytes);
 
 /* Length of the longest well-formed prefix: `bytes` when all of the text is well-formed. */
 size_t utf8_valid_prefix(const char *text, size_t bytes);
+
+/* Replace each maximal subpart that is not well-formed by one '?', in place: a character that a precision ("%.64s") or
+ * the end of a buffer has cut in half, and bytes that never were UTF-8. jansson makes no string of such a text. */
+void utf8_repair(char *text);
 
 #endif
