@@ -38,6 +38,8 @@ enum {
 	TILE_SUMS = VECTOR_REGISTERS / 2,
 	TILE_PANELS = 8, /* the most of a tile, and a multiple of what the others have */
 	TILE_ROWS = TILE_SUMS / PANEL_VECTORS < 8 ? TILE_SUMS / PANEL_VECTORS : 8,
+	/* Tiles of whole blocks of outputs store their maxima. */
+	TILE_MAXIMA = VECTOR_BYTES == 64 && TILE_SUMS / PANEL_VECTORS / TILE_ROWS * PANEL_WIDTH % LINEAR_BLOCK == 0,
 };
 
 typedef float reals __attribute__((vector_size(VECTOR_BYTES)));
@@ -87,6 +89,41 @@ TILE_INLINE words load_words(const void *from)
 /* Sums of a tile in memory: [row][output]. */
 typedef float tile_sums[TILE_ROWS][TILE_PANELS * PANEL_WIDTH];
 
+#ifdef __AVX512F__
+/* y = alpha (sum + b) and the maxima of whole blocks of outputs, from registers: most blocks in y lie across cache
+ * lines that are still being written. Four blocks at a time; what is missing is the last one again. */
+__attribute__((noinline)) static void tile_store_maxima(const product *p, tile_sums sums, int64_t row, int64_t rows,
+                                                        int64_t first, int64_t blocks)
+{
+	const int64_t stride = kernel_parts(p->n, LINEAR_BLOCK), all = rows * blocks;
+	for (int64_t done = 0, i = 0, j = 0; done < all; done += 4) {
+		__m512 lanes[4];
+		float *y[4], *to[4], maxima[4];
+		for (int k = 0; k < 4; k++) {
+			reals low = load_reals(sums[i] + j), high = load_reals(sums[i] + j + LANES);
+			if (p->bias) {
+				low += load_reals(p->bias + first + j);
+				high += load_reals(p->bias + first + j + LANES);
+			}
+			low = p->alpha * low;
+			high = p->alpha * high;
+			y[k] = p->y + (row + i) * p->n + first + j;
+			to[k] = p->maxima + (row + i) * stride + (first + j) / LINEAR_BLOCK;
+			memcpy(y[k], &low, sizeof low);
+			memcpy(y[k] + LANES, &high, sizeof high);
+			lanes[k] = maxima_of_halves((__m512)low, (__m512)high);
+			if (done + k + 1 < all && ++i == rows) {
+				i = 0;
+				j += LINEAR_BLOCK;
+			}
+		}
+		const bool finite = maxima_of_lanes(lanes, maxima);
+		for (int k = 0; k < 4; k++)
+			*to[k] = finite ? maxima[k] : maxima_of_block(y[k], LINEAR_BLOCK);
+	}
+}
+#endif
+
 /* y = alpha (sum + b) for the outputs that exist. Not part of a tile: for the size of the code, and so that the last
  * product of an int8 sum never fuses with the bias. */
 __attribute__((noinline)) static void tile_store(const product *p, tile_sums sums, int64_t row, int64_t rows,
@@ -94,6 +131,12 @@ __attribute__((noinline)) static void tile_store(const product *p, tile_sums sum
 {
 	const int64_t first = panel * PANEL_WIDTH;
 	const int64_t count = kernel_min(panels * PANEL_WIDTH, p->n - first);
+#ifdef __AVX512F__
+	if (TILE_MAXIMA && p->maxima && count % LINEAR_BLOCK == 0) {
+		tile_store_maxima(p, sums, row, rows, first, count / LINEAR_BLOCK);
+		return;
+	}
+#endif
 	for (int64_t i = 0; i < rows; i++) {
 		float *y = p->y + (row + i) * p->n + first;
 		const float *sum = sums[i], *bias = p->bias ? p->bias + first : NULL;
@@ -142,7 +185,7 @@ TILE_INLINE void tile_add(reals sum[TILE_ROWS][TILE_SUMS], const unsigned char *
 TILE_INLINE void tile_finish(const product *p, const reals sum[TILE_ROWS][TILE_SUMS], const int R, const int P,
                              int64_t row, int64_t rows, int64_t panel, int64_t panels)
 {
-	tile_sums out;
+	_Alignas(VECTOR_BYTES) tile_sums out;
 	for (int i = 0; i < R; i++)
 		for (int j = 0; j < P * PANEL_VECTORS; j++)
 			memcpy(out[i] + j * LANES, &sum[i][j], sizeof(reals));
@@ -308,8 +351,9 @@ TILE_INLINE void strip(const product *p, dtype type, const int R, int64_t row, i
 	}
 }
 
-/* The maxima of rows row … row + rows - 1 in panels of a group, which are still in the caches. */
-static void tile_maxima(const product *p, int64_t row, int64_t rows, int64_t panel, int64_t last_panel)
+/* The maxima of rows row … row + rows - 1 in panels of a group, which are still in the caches; where tiles have not
+ * stored them, or not of the last block. */
+static inline void group_maxima(const product *p, int64_t row, int64_t rows, int64_t panel, int64_t last_panel)
 {
 	const int64_t first = panel * PANEL_WIDTH, end = kernel_min(last_panel * PANEL_WIDTH, p->n);
 	for (int64_t r = row; r < row + rows; r++)
@@ -334,8 +378,8 @@ TILE_INLINE void block(const product *p, dtype type, int64_t row, int64_t last_r
 			else
 				strip(p, type, TILE_ROWS, r, rows, group, end);
 		}
-		if (p->maxima)
-			tile_maxima(p, row, last_row - row, group, end);
+		if (p->maxima && !(TILE_MAXIMA && kernel_min(end * PANEL_WIDTH, p->n) % LINEAR_BLOCK == 0))
+			group_maxima(p, row, last_row - row, group, end);
 	}
 }
 

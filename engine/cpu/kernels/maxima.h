@@ -23,15 +23,15 @@ static inline float maxima_of_block(const float *x, int64_t n)
 }
 
 #ifdef __AVX512F__
-/* Of four blocks. False, and nothing written: one of the maxima is infinite. */
-static inline bool maxima_of_four(const float *x, float *maxima)
+/* Of a block's halves: the lanes' maxima. Where one operand is NaN, the maximum is the second. */
+static inline __m512 maxima_of_halves(__m512 first, __m512 second)
 {
-	__m512 m[4];
-	for (int j = 0; j < 4; j++) { /* where one operand is NaN, the maximum is the second */
-		const __m512 first = _mm512_loadu_ps(x + j * LINEAR_BLOCK);
-		const __m512 second = _mm512_loadu_ps(x + j * LINEAR_BLOCK + LINEAR_BLOCK / 2);
-		m[j] = _mm512_max_ps(second, _mm512_max_ps(first, _mm512_set1_ps(-INFINITY)));
-	}
+	return _mm512_max_ps(second, _mm512_max_ps(first, _mm512_set1_ps(-INFINITY)));
+}
+
+/* Of four blocks, from their lanes' maxima. False, and nothing written: one of the maxima is infinite. */
+static inline bool maxima_of_lanes(const __m512 m[4], float maxima[4])
+{
 	const __m512 a = _mm512_max_ps(_mm512_unpacklo_ps(m[0], m[1]), _mm512_unpackhi_ps(m[0], m[1]));
 	const __m512 b = _mm512_max_ps(_mm512_unpacklo_ps(m[2], m[3]), _mm512_unpackhi_ps(m[2], m[3]));
 	const __m512 c = _mm512_max_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
@@ -41,6 +41,15 @@ static inline bool maxima_of_four(const float *x, float *maxima)
 		return false;
 	_mm_storeu_ps(maxima, e);
 	return true;
+}
+
+static inline bool maxima_of_four(const float *x, float maxima[4])
+{
+	__m512 m[4];
+	for (int j = 0; j < 4; j++)
+		m[j] = maxima_of_halves(_mm512_loadu_ps(x + j * LINEAR_BLOCK),
+		                        _mm512_loadu_ps(x + j * LINEAR_BLOCK + LINEAR_BLOCK / 2));
+	return maxima_of_lanes(m, maxima);
 }
 #endif
 

@@ -282,7 +282,8 @@ static void more_inputs_than_a_sum_of_bytes_bears_are_an_error(void **state)
 static void the_largest_finite_output_of_each_block_is_given(void **state)
 {
 	(void)state;
-	static const int64_t outputs[] = {1, 31, 33, 128, 300, 1025}, rows[] = {1, 5, 70};
+	enum { SIZES = 8, HEIGHTS = 5 };
+	static const int64_t outputs[SIZES] = {1, 31, 33, 48, 128, 208, 300, 1025}, rows[HEIGHTS] = {1, 2, 3, 5, 70};
 	static const linear_params with_maxima = {.alpha = -0.37f, .maxima = true};
 	for (int isa = 0; isa <= ISAS; isa++) {
 		backend *b;
@@ -290,15 +291,15 @@ static void the_largest_finite_output_of_each_block_is_given(void **state)
 			b = open_isa(isa, 3);
 		else
 			assert_int_equal(cpu_reference_open(&b, 0, NULL), STATUS_OK);
-		for (int i = 0; i < 6 * 3 * TYPES; i++) {
-			const int64_t n = outputs[i % 6], m = rows[i / 6 % 3],
+		for (int i = 0; i < SIZES * HEIGHTS * TYPES; i++) {
+			const int64_t n = outputs[i % SIZES], m = rows[i / SIZES % HEIGHTS],
 			              blocks = (n + LINEAR_BLOCK - 1) / LINEAR_BLOCK;
 			tensor bias = fixture_normal(SHAPE1(n), 81, 1);
 			for (int64_t j = 0; j < n; j++) /* some outputs, and all of a block, are not finite */
 				if (j % 50 == 7 || j / LINEAR_BLOCK == 3)
 					((float *)bias.data)[j] = j % 3 == 0 ? NAN : j % 3 == 1 ? INFINITY : -INFINITY;
-			op_call call =
-			    call_of(fixture_normal(SHAPE2(m, 9), 79, 1), random_weight(types[i / 18], n, 9), bias);
+			op_call call = call_of(fixture_normal(SHAPE2(m, 9), 79, 1),
+			                       random_weight(types[i / SIZES / HEIGHTS], n, 9), bias);
 			call.params = &with_maxima;
 			fixture_run(b, OP_linear, &call);
 			assert_true(shape_equal(call.out[1].shape, SHAPE2(m, blocks)));
