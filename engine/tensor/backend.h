@@ -18,7 +18,7 @@
 #include "engine/base/error.h"
 #include "engine/tensor/op.h"
 
-enum { BACKEND_ABI = 8 };
+enum { BACKEND_ABI = 9 };
 
 typedef struct backend backend;
 

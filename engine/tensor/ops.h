@@ -196,6 +196,48 @@ value op_softmax_stream(graph *g, value qkv, value pool, value slot, value posit
                         value start, softmax_stream_params params);
 int64_t softmax_state_floats(int64_t d, int64_t window);
 
+/* linear_attention: attention whose weights are products of a feature map, φ(x) = elu(x) + 1 = x + 1 for x > 0, e^x
+ * else (Katharopoulos et al. 2020), per head of dh = D / heads channels. No scale. q [B, N, D] [real], k, v [B, S, D]
+ * [real], mask? [i32] [B, S] (0: the key has exactly no weight, whatever k and v hold there)
+ *   -> y [B, N, D] [real], normalizer [B, N, H] f32.
+ *   w_ij = φ(q_i)·φ(k_j);  normalizer_i = Σ_{j∈W(i)} w_ij;  y_i = Σ_{j∈W(i)} w_ij v_j / (normalizer_i + eps).
+ * W(i): the unmasked keys; with `causal`, where S = N, those of them with j ≤ i. An empty W(i) has y = 0 and
+ * normalizer 0, and takes part in no gradient. eps ≥ 0; y is 0 wherever the normalizer is.
+ * Sums over tokens are states of dh x dh floats (f32 whatever the activations are): O(N + S) time, memory O(1). */
+#define LINEAR_ATTENTION_EPS 1e-6f
+typedef struct linear_attention_params {
+	int64_t heads;
+	bool causal;
+	float eps;
+} linear_attention_params;
+typedef struct linear_attention_values {
+	value y, normalizer;
+} linear_attention_values;
+linear_attention_values op_linear_attention(graph *g, value q, value k, value v, value mask,
+                                            linear_attention_params params);
+/* linear_attention_grad: q, k, v, mask?, y, normalizer, dy -> dq [B, N, D], dk, dv [B, S, D] [real].
+ *   Z_i = 1 / (normalizer_i + eps), 0 where the normalizer is 0;  G_i = Z_i dy_i;  c_i = -Z_i dy_i·y_i (of the
+ * normalizer);  φ'(x) = min(φ(x), 1) dq_i = φ'(q_i) ⊙ Σ_j (G_i·v_j + c_i) φ(k_j);  dk_j = φ'(k_j) ⊙ Σ_i (G_i·v_j + c_i)
+ * φ(q_i);  dv_j = Σ_i w_ij G_i. */
+
+/* The recurrent form: reads `length[b]` tokens into slot `slot[b]` of a state pool, as additive_stream does.
+ * q, k, v [B, N, D], pool [slots, slot_floats] (updated in place), slot, position, length [i32] [B],
+ * mask? [i32] [B, N], start? [i32] [S] -> y [B, N, D], normalizer [B, N, H]; tokens that no sequence reads are 0.
+ *   S += φ(k) vᵀ,  z += φ(k)  (unmasked tokens);  normalizer = φ(q)·z;  y = Sᵀφ(q) / (normalizer + eps)
+ * The state of this layer is linear_state_floats() floats at `offset` in the slot, all zero at position 0 (position 0
+ * ignores and re-initialises what is there). Tokens are added one after another: state and outputs have the same
+ * bits however a prompt is cut, whatever is beside it and at any number of threads. Layout:
+ * engine/tensor/ops/linear_attention.h. */
+typedef struct linear_stream_params {
+	int64_t heads;
+	int64_t offset; /* floats from the start of a slot */
+	float eps;
+} linear_stream_params;
+linear_attention_values op_linear_stream(graph *g, value q, value k, value v, value pool, value slot, value position,
+                                         value length, value mask, value start, linear_stream_params params);
+/* Floats of state of one layer: D (D / heads + 1). */
+int64_t linear_state_floats(int64_t d, int64_t heads);
+
 /* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:
  * z = alpha (h Eᵀ + b), a few rows at a time; mean over rows whose label is a class (0…V-1) of
  *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.

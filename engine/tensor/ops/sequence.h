@@ -1,4 +1,4 @@
-/* sequence.h - which tokens of a call of additive_stream or softmax_stream belong to which sequence: [B, N] gives each
+/* sequence.h - which tokens of a call of a recurrent form (*_stream) belong to which sequence: [B, N] gives each
  * sequence N tokens, `start` gives sequence s those from start[s] to start[s + 1] (ops.h). */
 #ifndef ENGINE_TENSOR_OPS_SEQUENCE_H
 #define ENGINE_TENSOR_OPS_SEQUENCE_H

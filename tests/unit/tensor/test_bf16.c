@@ -59,6 +59,8 @@ static const attention_params pooled = {HEADS, 2};
 static const stream_params streamed = {HEADS, 1, 0};
 static const softmax_params softmax = {.heads = HEADS, .scale = 1};
 static const softmax_stream_params cached = {.heads = HEADS, .window = 1, .scale = 1};
+static const linear_attention_params attended = {HEADS, true, LINEAR_ATTENTION_EPS};
+static const linear_stream_params summed = {HEADS, 0, LINEAR_ATTENTION_EPS};
 static const linear_cross_entropy_params loss = {1, 0};
 static const adamw_params adam = {0.9f, 0.999f, 1e-8f, 0, 0};
 
@@ -132,6 +134,16 @@ static const typed table[] = {
      {{H, QKV}, {NONE}, {NONE}, {F, TOKENS}, {F, PER_HEAD}, {H, TOKENS}}, "y", {0}},
     {OP_softmax_attention_grad, &softmax,
      {{H, QKV}, {NONE}, {NONE}, {H, TOKENS}, {F, PER_HEAD}, {F, TOKENS}}, "dy", {0}},
+    {OP_linear_attention, &attended, {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}}, NULL, {H, F}},
+    {OP_linear_attention, &attended, {{H, TOKENS}, {F, TOKENS}, {H, TOKENS}}, "k", {0}},
+    {OP_linear_attention, &attended, {{H, TOKENS}, {H, TOKENS}, {F, TOKENS}}, "v", {0}},
+    {OP_linear_attention, &attended, {{I, TOKENS}, {I, TOKENS}, {I, TOKENS}}, "q", {0}},
+    {OP_linear_attention_grad, &attended,
+     {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}, {NONE}, {H, TOKENS}, {F, PER_HEAD}, {H, TOKENS}}, NULL, {H, H, H}},
+    {OP_linear_attention_grad, &attended,
+     {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}, {NONE}, {H, TOKENS}, {H, PER_HEAD}, {H, TOKENS}}, "normalizer", {0}},
+    {OP_linear_attention_grad, &attended,
+     {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}, {NONE}, {H, TOKENS}, {F, PER_HEAD}, {F, TOKENS}}, "dy", {0}},
     {OP_linear_cross_entropy, &loss,
      {{H, MATRIX}, {H, SHAPE2(V, D)}, {F, SHAPE1(V)}, {I, ROWS}}, NULL, {F, F, H, F, F}},
     {OP_linear_cross_entropy, &loss, {{H, MATRIX}, {F, SHAPE2(V, D)}, {NONE}, {I, ROWS}}, "weight", {0}},
@@ -143,6 +155,8 @@ static const typed table[] = {
      {{H, TOKENS}, {F, ROW}, {F, SHAPE2(B, 1)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "x", {0}},
     {OP_softmax_stream, &cached,
      {{H, QKV}, {F, SHAPE2(B, 99)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "qkv", {0}},
+    {OP_linear_stream, &summed,
+     {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}, {F, SHAPE2(B, 99)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "q", {0}},
     {OP_accumulate, &scaled, {{F, MATRIX}, {H, MATRIX}}, "x", {0}},
     {OP_adamw, &adam, {{F, ROW}, {H, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}}, "g", {0}},
     {OP_adamw, &adam, {{H, ROW}, {F, ROW}, {F, ROW}, {F, ROW}, {F, SHAPE0()}, {F, SHAPE1(2)}}, "p", {0}},

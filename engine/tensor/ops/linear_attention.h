@@ -1,0 +1,27 @@
+/* linear_attention.h - what one layer of linear attention remembers, head after head:
+ *
+ *   | S [dh][dh] | z [dh] |     S[d][m] = Σ_t φ(k_t)[d] v_t[m],   z[d] = Σ_t φ(k_t)[d]
+ *
+ * over the unmasked tokens so far: D (dh + 1) floats at any length, all zero before position 0. */
+#ifndef ENGINE_TENSOR_OPS_LINEAR_ATTENTION_H
+#define ENGINE_TENSOR_OPS_LINEAR_ATTENTION_H
+
+#include <stdint.h>
+
+/* Floats of one head, and where head h begins: S, and z behind it. */
+static inline int64_t linear_head_floats(int64_t dh)
+{
+	return dh * (dh + 1);
+}
+
+static inline int64_t linear_sums(int64_t dh, int64_t h)
+{
+	return h * linear_head_floats(dh);
+}
+
+static inline int64_t linear_normals(int64_t dh, int64_t h)
+{
+	return linear_sums(dh, h) + dh * dh;
+}
+
+#endif
