@@ -38,7 +38,7 @@ typedef struct card {
 	int64_t created;
 	char problem[CARD_PROBLEM_BYTES]; /* why it cannot be used: its row, configuration or tokenizer is damaged; "":
 	                                   * nothing. Then what these would say is not there */
-	_Atomic bool unloadable; /* its weights could not be loaded when this was last tried, */
+	_Atomic bool unloadable;          /* its weights could not be loaded when this was last tried, */
 	char load_problem[CARD_PROBLEM_BYTES]; /* and why; written before the flag is set for the first time */
 } card;
 
