@@ -329,6 +329,9 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_INVALID, NULL, "a backward needs a loss and the parallel form");
 	if (forward_recurrent(spec) && (spec->slots < 1 || !pool))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
+	if (forward_recurrent(spec) && !m->dims.causal)
+		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s cannot read token by token",
+		                 m->architecture->name);
 	if (spec->phase == PHASE_READ && (spec->masked || spec->loss))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "sequences of different lengths have neither mask nor loss");

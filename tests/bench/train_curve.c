@@ -69,10 +69,9 @@ static status prepare(run *r, const arguments *a, error *err)
 	r->options_json = read_json(a->options);
 	if (!r->config || !r->options_json)
 		return error_set(err, STATUS_INVALID, NULL, "CONFIG and OPTIONS must be JSON");
-	const char *type = json_string_value(json_object_get(r->config, "model_type"));
-	const architecture *kind = type ? architecture_find(type) : architecture_at(0);
+	const architecture *kind = architecture_of(r->config);
 	if (!kind)
-		return error_set(err, STATUS_INVALID, "model_type", "unknown: %s", type);
+		return error_set(err, STATUS_INVALID, "model_type", "unknown");
 	train_options_default(&r->options);
 	TRY(train_options_read(&r->options, r->options_json, NULL, err));
 	r->options.seed = strtoull(a->seed, NULL, 10);

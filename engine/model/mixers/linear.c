@@ -1,0 +1,60 @@
+#include "engine/model/mixers/mixer.h"
+
+static void parameters(const void *options, const char *prefix, parameter_list *list)
+{
+	static const char *const names[] = {"k_proj", "v_proj", "q_proj", "out_proj"};
+	const linear_options *o = options;
+	for (int i = 0; i < 4; i++) {
+		double std = i < 3 ? o->std : o->residual_std;
+		parameter_list_add_matrix(list, (float)std, o->hidden, o->hidden, false, "%s%s.weight", prefix,
+		                          names[i]);
+		if (o->bias)
+			parameter_list_add(list, INIT_ZERO, 0, SHAPE1(o->hidden), "%s%s.bias", prefix, names[i]);
+	}
+}
+
+static void states(const void *options, int layer, state_list *list)
+{
+	const linear_options *o = options;
+	if (o->causal)
+		state_list_add(list, STATE_RECURRENT, linear_state_floats(o->hidden, o->heads), "layers.%d.sums",
+		               layer);
+}
+
+static value attend(builder *b, const linear_options *o, int layer, value q, value k, value v)
+{
+	value mask = o->reads_padding ? VALUE_NONE : b->mask;
+	linear_attention_values a;
+	if (forward_recurrent(b->spec)) {
+		linear_stream_params params = {
+		    .heads = o->heads,
+		    .offset = builder_state(b, "layers.%d.sums", layer),
+		    .eps = LINEAR_ATTENTION_EPS,
+		};
+		a = op_linear_stream(b->g, q, k, v, b->pool, b->slot, b->position, b->length, mask, b->start, params);
+	} else {
+		linear_attention_params params = {.heads = o->heads, .causal = o->causal, .eps = LINEAR_ATTENTION_EPS};
+		a = op_linear_attention(b->g, q, k, v, mask, params);
+	}
+	if (b->spec->explain) {
+		builder_output(b, q, "layers.%d.query", layer);
+		builder_output(b, k, "layers.%d.key", layer);
+	}
+	return a.y;
+}
+
+static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+{
+	/* Next to each other, so that a backend may make one product of them. */
+	value q = builder_linear(b, x, "%sq_proj", prefix);
+	value k = builder_linear(b, x, "%sk_proj", prefix);
+	value v = builder_linear(b, x, "%sv_proj", prefix);
+	return builder_linear(b, attend(b, options, layer, q, k, v), "%sout_proj", prefix);
+}
+
+const mixer mixer_linear = {
+    .name = "linear",
+    .parameters = parameters,
+    .states = states,
+    .forward = forward,
+};

@@ -1,0 +1,322 @@
+/* Linear attention as a causal language model and as an encoder with a head for classes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+
+#include "engine/model/feed.h"
+#include "tests/unit/model/fixture.h"
+
+enum { B = 3, N = 23, V = 37, D = 20, CLASSES = 4, SLOTS = 3 };
+#define CAUSAL                                                                                                         \
+	"{\"model_type\": \"linear\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 3, \"vocab_size\": 37,"        \
+	" \"n_positions\": 23, \"position_embedding\": \"learned\"}"
+#define ENCODER_KEYS                                                                                                   \
+	"\"d_model\": 20, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"encoder_ffn_dim\": 36,"             \
+	" \"vocab_size\": 37, \"max_position_embeddings\": 23, \"num_labels\": 4"
+
+static backend *device;
+
+static int setup(void **state)
+{
+	(void)state;
+	device = fixture_backend();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	backend_close(device);
+	return 0;
+}
+
+static void random_ids(int32_t *ids, int64_t n, uint64_t seed)
+{
+	for (int64_t i = 0; i < n; i++)
+		ids[i] = (int32_t)((uint64_t)(i + 1) * 7919 * (seed + 3) % V);
+}
+
+static float distance(const float *a, const float *b, int64_t n)
+{
+	float most = 0;
+	for (int64_t i = 0; i < n; i++)
+		most = fmaxf(most, fabsf(a[i] - b[i]));
+	return most;
+}
+
+/* --- the language model ---------------------------------------------------------------- */
+
+static void parallel_logits(const model *m, const int32_t *ids, float *logits)
+{
+	const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_ALL};
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "logits", logits);
+	plan_free(p);
+}
+
+/* Whole chunks only; logits of all that was read. */
+static void stepped_logits(const model *m, const int32_t *ids, int64_t chunk, float *logits)
+{
+	const forward_spec spec = {
+	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .logits = LOGITS_ALL};
+	float *pool, some[B * N * V];
+	int32_t part[B * N];
+	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof *pool;
+	assert_int_equal(device->allocate(device, bytes, (void **)&pool), STATUS_OK);
+	memset(pool, 0xff, bytes); /* position 0 must not care what a slot held: NaN here */
+	plan *p = fixture_plan(m, &spec, NULL, pool);
+	for (int64_t at = 0; at + chunk <= N; at += chunk) {
+		for (int64_t b = 0; b < B; b++)
+			memcpy(part + b * chunk, ids + b * N + at, (size_t)chunk * sizeof *part);
+		assert_int_equal(feed_write(p, PORT_TOKENS, part), STATUS_OK);
+		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, at), STATUS_OK);
+		assert_int_equal(feed_step(p, at, chunk), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		fixture_read(p, "logits", some);
+		for (int64_t b = 0; b < B; b++)
+			memcpy(logits + (b * N + at) * V, some + b * chunk * V, (size_t)(chunk * V) * sizeof *some);
+	}
+	plan_free(p);
+	device->release(device, pool);
+}
+
+static void chunks_of_any_size_give_the_parallel_logits(void **state)
+{
+	(void)state;
+	static const int64_t chunks[] = {1, 5, 23};
+	model *m = fixture_model_as(&architecture_linear, CAUSAL, device);
+	float whole[B * N * V], stepped[B * N * V];
+	int32_t ids[B * N];
+	random_ids(ids, B * N, 1);
+	parallel_logits(m, ids, whole);
+	for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+		memcpy(stepped, whole, sizeof whole);
+		for (int64_t b = 0; b < B; b++) /* what is read must be written */
+			memset(stepped + b * N * V, 0, (size_t)(N / chunks[i] * chunks[i] * V) * sizeof *stepped);
+		stepped_logits(m, ids, chunks[i], stepped);
+		assert_true(distance(stepped, whole, B * N * V) < 1e-4f);
+	}
+	model_free(m);
+}
+
+static void a_token_changes_nothing_before_it(void **state)
+{
+	(void)state;
+	model *m = fixture_model_as(&architecture_linear, CAUSAL, device);
+	float before[B * N * V], after[B * N * V];
+	int32_t ids[B * N];
+	random_ids(ids, B * N, 2);
+	parallel_logits(m, ids, before);
+	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	parallel_logits(m, ids, after);
+	assert_memory_equal(before, after, 11 * V * sizeof *before);
+	assert_true(distance(before + 11 * V, after + 11 * V, V) > 1e-3f);
+	assert_true(distance(before + 22 * V, after + 22 * V, V) > 1e-5f);
+	assert_memory_equal(before + N * V, after + N * V, (B - 1) * N * V * sizeof *before);
+	model_free(m);
+}
+
+static void the_state_is_the_sums_of_every_head(void **state)
+{
+	(void)state;
+	model *m = fixture_created_as(&architecture_linear, CAUSAL, 1, device);
+	const state_list *states = model_states(m);
+	assert_int_equal(states->count, 3);
+	for (int l = 0; l < 3; l++) {
+		char name[32];
+		snprintf(name, sizeof name, "layers.%d.sums", l);
+		const state_spec *s = state_list_find(states, name);
+		assert_non_null(s);
+		assert_int_equal(s->kind, STATE_RECURRENT);
+		assert_int_equal(s->floats, D * (D / 4 + 1));
+		assert_int_equal(s->offset, l * s->floats);
+	}
+	assert_int_equal(model_state_floats(m), (3 * D * (D / 4 + 1) + 15) / 16 * 16);
+	model_free(m);
+}
+
+/* --- the encoder ------------------------------------------------------------------------ */
+
+/* Class logits of B sequences of N tokens, the first `length` of each unmasked. */
+static void classify(const model *m, const int32_t *ids, int64_t length, float *logits, float *embedding)
+{
+	const forward_spec spec = {
+	    .batch = B, .length = N, .masked = true, .logits = LOGITS_LAST, .embedding = POOL_MEAN};
+	int32_t mask[B * N];
+	for (int i = 0; i < B * N; i++)
+		mask[i] = i % N < length;
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(feed_last(p, mask), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "logits", logits);
+	fixture_read(p, "embedding", embedding);
+	plan_free(p);
+}
+
+static void masked_tokens_change_nothing_unless_padding_is_read(void **state)
+{
+	(void)state;
+	static const char *const configs[] = {"{" ENCODER_KEYS "}", "{" ENCODER_KEYS ", \"pooling\": \"end\"}",
+	                                      "{" ENCODER_KEYS ", \"pad_policy\": \"ignore\"}"};
+	for (int i = 0; i < 3; i++) {
+		model *m = fixture_model_as(&architecture_linear_encoder, configs[i], device);
+		float logits[2][B * CLASSES], embedding[2][B * D];
+		int32_t ids[B * N];
+		random_ids(ids, B * N, 3);
+		classify(m, ids, 15, logits[0], embedding[0]);
+		for (int k = 0; k < B * N; k++)
+			ids[k] = k % N < 15 ? ids[k] : (ids[k] + 5) % V;
+		classify(m, ids, 15, logits[1], embedding[1]);
+		if (i < 2) {
+			assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+			assert_memory_equal(embedding[0], embedding[1], sizeof embedding[0]);
+		} else {
+			assert_true(distance(logits[0], logits[1], B * CLASSES) > 1e-4f);
+		}
+		model_free(m);
+	}
+}
+
+static void every_token_reaches_the_classes(void **state)
+{
+	(void)state;
+	model *m = fixture_model_as(&architecture_linear_encoder, "{" ENCODER_KEYS ", \"pooling\": \"end\"}", device);
+	float before[B * CLASSES], after[B * CLASSES], embedding[B * D];
+	int32_t ids[B * N];
+	random_ids(ids, B * N, 4);
+	classify(m, ids, N, before, embedding);
+	ids[0] = (ids[0] + 1) % V;
+	classify(m, ids, N, after, embedding);
+	assert_true(distance(before, after, CLASSES) > 1e-5f);
+	assert_memory_equal(before + CLASSES, after + CLASSES, (B - 1) * CLASSES * sizeof *before);
+	model_free(m);
+}
+
+static void the_loss_of_classes_has_a_label_for_each_sequence(void **state)
+{
+	(void)state;
+	model *m = fixture_model_as(&architecture_linear_encoder, "{" ENCODER_KEYS "}", device);
+	const forward_spec spec = {
+	    .batch = B, .length = N, .masked = true, .logits = LOGITS_LAST, .loss = true, .backward = true};
+	const int32_t labels[B] = {2, -1, 0};
+	float logits[B * CLASSES], loss, count;
+	int32_t ids[B * N], mask[B * N];
+	double want = 0;
+	random_ids(ids, B * N, 5);
+	for (int i = 0; i < B * N; i++)
+		mask[i] = 1;
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_LABELS, labels), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(feed_last(p, mask), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "logits", logits);
+	fixture_read(p, "loss", &loss);
+	fixture_read(p, "count", &count);
+	for (int b = 0; b < B; b += 2) {
+		double sum = 0;
+		for (int k = 0; k < CLASSES; k++)
+			sum += exp((double)logits[b * CLASSES + k]);
+		want += (log(sum) - (double)logits[b * CLASSES + labels[b]]) / 2;
+	}
+	assert_true(count == 2);
+	assert_true(fabs((double)loss - want) < 1e-5);
+	assert_true(graph_find(plan_graph(p), "grad.classification_head.out_proj.weight") != VALUE_NONE);
+	assert_true(graph_find(plan_graph(p), "grad.model.encoder.layers.0.self_attn.q_proj.bias") != VALUE_NONE);
+	plan_free(p);
+	model_free(m);
+}
+
+static void an_encoder_has_no_recurrent_form(void **state)
+{
+	(void)state;
+	const forward_spec spec = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1};
+	model *m = fixture_created_as(&architecture_linear_encoder, "{" ENCODER_KEYS "}", 1, device);
+	float pool[16];
+	plan *p;
+	error err = ERROR_INIT;
+	assert_false(model_dimensions(m)->causal);
+	assert_int_equal(model_plan(&p, m, &spec, NULL, pool, &err), STATUS_UNSUPPORTED);
+	assert_non_null(strstr(err.message, "token by token"));
+	model_free(m);
+}
+
+/* --- configuration ------------------------------------------------------------------------ */
+
+static void a_configuration_is_written_as_it_was_read(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {CAUSAL, "{" ENCODER_KEYS "}",
+	                                    "{" ENCODER_KEYS ", \"pad_policy\": \"ignore\", \"pooling\": \"end\","
+	                                    " \"scale_embedding\": true, \"classifier_dropout\": 0.25}"};
+	for (int i = 0; i < 3; i++) {
+		const architecture *a = i == 0 ? &architecture_linear : &architecture_linear_encoder;
+		void *config, *again;
+		assert_int_equal(fixture_config(a, texts[i], &config, NULL), STATUS_OK);
+		json_t *written = a->config_write(config), *given = fixture_json(texts[i]), *want;
+		const char *key;
+		json_object_foreach(given, key, want) assert_true(json_equal(json_object_get(written, key), want));
+		char *text = json_dumps(written, 0);
+		assert_int_equal(fixture_config(a, text, &again, NULL), STATUS_OK);
+		assert_memory_equal(config, again, a->config_bytes);
+		free(text);
+		json_decref(written);
+		json_decref(given);
+		free(config);
+		free(again);
+	}
+}
+
+static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *key;
+	} cases[] = {
+	    {"{\"d_model\": 0}", "d_model"},
+	    {"{\"encoder_attention_heads\": 7}", "encoder_attention_heads"},
+	    {"{\"pooling\": \"max\"}", "pooling"},
+	    {"{\"pad_policy\": 1}", "pad_policy"},
+	    {"{\"num_labels\": 0}", "num_labels"},
+	    {"{\"decoder_layers\": 2}", "decoder_layers"},
+	    {"{\"window_sizes\": [4]}", "window_sizes"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		void *config;
+		error err = ERROR_INIT;
+		assert_int_equal(fixture_config(&architecture_linear_encoder, cases[i].text, &config, &err),
+		                 STATUS_INVALID);
+		assert_string_equal(err.param, cases[i].key);
+		free(config);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits),
+	    cmocka_unit_test(a_token_changes_nothing_before_it),
+	    cmocka_unit_test(the_state_is_the_sums_of_every_head),
+	    cmocka_unit_test(masked_tokens_change_nothing_unless_padding_is_read),
+	    cmocka_unit_test(every_token_reaches_the_classes),
+	    cmocka_unit_test(the_loss_of_classes_has_a_label_for_each_sequence),
+	    cmocka_unit_test(an_encoder_has_no_recurrent_form),
+	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
+	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
