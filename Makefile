@@ -45,7 +45,7 @@ endif
 # The OpenMP runtime is not instrumented, so a thread sanitizer would report its barriers.
 # Without it, what is named only in a `parallel` pragma is unused.
 OPENMP := $(if $(filter tsan,$(BUILD)),-fopenmp-simd -Wno-unused-parameter -Wno-unused-variable,-fopenmp)
-CPPFLAGS := -I. -I$(OUT)/gen -D_GNU_SOURCE -DADDITIVE_VERSION='"$(VERSION)"'
+CPPFLAGS := -I. -I$(OUT) -D_GNU_SOURCE -DADDITIVE_VERSION='"$(VERSION)"'
 CFLAGS := -std=c17 $(WARN) $(CFLAGS_$(BUILD)) $(OPENMP) -fstack-protector-strong
 LDFLAGS := $(filter -fsanitize%,$(CFLAGS_$(BUILD))) $(OPENMP)
 ifeq ($(CFLAGS_$(BUILD)),)
@@ -62,7 +62,9 @@ DAEMON_ROOMS := net requests compute catalog sessions generation jobs library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
 ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(KERNEL_OBJ)
-PROTO_OBJ = $(call objects,$(call sources,proto))
+# Made of proto/openapi.yaml.
+GEN := $(addprefix $(OUT)/gen/,schemas.h schemas.c)
+PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
 SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/openapi.o
 CLI_OBJ = $(call objects,$(call sources,clients/cli) proto/nearest.c proto/options.c)
 
@@ -115,25 +117,36 @@ $(call keep,$(OUT)/flags,$(FLAGS))
 ARCHITECTURES := $(basename $(notdir $(call sources,engine/model/architectures)))
 $(call keep,$(OUT)/gen/architectures.def,$(foreach a,$(ARCHITECTURES),ARCHITECTURE($(a))))
 
-$(OUT)/obj/%.o: %.c $(OUT)/flags
+# The first time nothing says which of the made files it includes.
+$(OUT)/obj/%.o: %.c $(OUT)/flags | $(GEN)
 	@mkdir -p $(@D)
 	$(call say,cc,$@)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 define kernel_rule
-$(OUT)/obj/engine/cpu/kernels/%.$(1).o: engine/cpu/kernels/%.c $(OUT)/flags
+$(OUT)/obj/engine/cpu/kernels/%.$(1).o: engine/cpu/kernels/%.c $(OUT)/flags | $(GEN)
 	@mkdir -p $$(@D)
 	$$(call say,cc,$$@)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT) $(ISA_$(1)) -DCPU_ISA=$(1) -MMD -MP -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call kernel_rule,$(i))))
 
-# The HTTP contract travels inside the front end.
+# The contract as C. `stamp` is newer than the contract; a file is as old as its last change, and the recipe that
+# does nothing has make look at its date once the stamp is made.
+$(OUT)/gen/stamp: proto/openapi.yaml proto/generate.py
+	@mkdir -p $(@D)
+	$(call say,gen,$@)
+	$(Q)$(PYTHON) proto/generate.py $< $(@D)
+	@touch $@
+$(GEN): $(OUT)/gen/stamp
+	@:
+# It travels inside the front end, too.
 $(OUT)/gen/openapi.c: proto/openapi.yaml server/embed_openapi.py
 	@mkdir -p $(@D)
 	$(Q)$(PYTHON) server/embed_openapi.py $< $@
-$(OUT)/obj/gen/openapi.o: $(OUT)/gen/openapi.c
+$(OUT)/obj/gen/%.o: $(OUT)/gen/%.c $(OUT)/flags
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	$(call say,cc,$@)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # --- CUDA ----------------------------------------------------------------------
 # The plug-in: machine code for each of these, and PTX of the first for whatever else there is. Where there are a CUDA

@@ -1,7 +1,7 @@
-/* schema.h - every request's fields, types and bounds, once.
+/* schema.h - what a request may hold, as tables, and the check against them.
  *
- * The front end checks requests against these tables before the engine sees them, and
- * the engine checks again (it trusts no peer). A test holds the tables to openapi.yaml.
+ * The tables are made from openapi.yaml when the programs are built (generate.py; gen/schemas.h declares them). The front
+ * end checks requests against them before the engine sees them, and the engine checks again (it trusts no peer).
  * The rules are those of the API: an unknown field is an error that names it, a number must be a finite
  * number in range, an integer has no fraction and no exponent (so json_integer_value reads it), and a string holds
  * U+0000 only where its row says so (so json_string_value reads all of the others). OpenAI fields
@@ -59,10 +59,5 @@ typedef struct schema_error {
 
 /* True when `json` fits; *err is defined either way. A JSON null counts as absent. */
 bool schema_check(const schema *s, const json_t *json, schema_error *err);
-
-extern const schema schema_model_load, schema_completion, schema_session_create, schema_session_generate,
-    schema_session_append, schema_session_alpha, schema_explain, schema_tokenize, schema_detokenize, schema_job_create;
-/* Every schema above, NULL-terminated, for the test that walks them. */
-extern const schema *const schema_all[];
 
 #endif

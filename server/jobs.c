@@ -112,7 +112,7 @@ static void jobs_events(request *r)
 
 const route jobs_routes[] = {
     {"POST", "/v1/fine_tuning/jobs", forward_handle, .engine_method = "job.create", .body = BODY_JSON,
-     .schema = &schema_job_create, .idempotent = true},
+     .schema = &schema_fine_tuning_job, .idempotent = true},
     {"GET", "/v1/fine_tuning/jobs", forward_handle, .engine_method = "job.list", .query = "after limit metadata"},
     {"GET", "/v1/fine_tuning/jobs/{id}", forward_handle, .engine_method = "job.get"},
     {"DELETE", "/v1/fine_tuning/jobs/{id}", forward_handle, .engine_method = "job.delete"},

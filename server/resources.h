@@ -2,6 +2,7 @@
 #ifndef SERVER_RESOURCES_H
 #define SERVER_RESOURCES_H
 
+#include "gen/schemas.h"
 #include "server/router.h"
 
 extern const route models_routes[];

@@ -22,7 +22,7 @@ static void sessions_restore(request *r)
 const route sessions_routes[] = {
     {"GET", "/v1/sessions", forward_handle, .engine_method = "session.list"},
     {"POST", "/v1/sessions", forward_handle, .engine_method = "session.create", .body = BODY_JSON,
-     .schema = &schema_session_create, .idempotent = true},
+     .schema = &schema_session, .idempotent = true},
     {"POST", "/v1/sessions", sessions_restore, .engine_method = "session.import", .body = BODY_OCTETS, .query = "model",
      .idempotent = true},
     {"GET", "/v1/sessions/{id}", forward_handle, .engine_method = "session.get"},

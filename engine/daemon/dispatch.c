@@ -17,7 +17,7 @@
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "engine/daemon/sessions/visits.h"
-#include "proto/schema.h"
+#include "gen/schemas.h"
 
 enum { HAS_ID = 1, UPLOAD = 2, KEYED = 4 /* takes an idempotency key */ };
 
@@ -84,7 +84,7 @@ static const method methods[] = {
     {"file.get", files_get, &nothing, HAS_ID},
     {"file.delete", files_delete, &nothing, HAS_ID},
     {"file.content", files_content, &nothing, HAS_ID},
-    {"job.create", jobs_create, &schema_job_create, KEYED},
+    {"job.create", jobs_create, &schema_fine_tuning_job, KEYED},
     {"job.list", jobs_list, &job_list_params, 0},
     {"job.get", jobs_get, &nothing, HAS_ID},
     {"job.cancel", jobs_cancel, &nothing, HAS_ID},

@@ -4,7 +4,7 @@
 
 static const architecture *const architectures[] = {
 #define ARCHITECTURE(name) &architecture_##name,
-#include "architectures.def"
+#include "gen/architectures.def"
 #undef ARCHITECTURE
 };
 enum { ARCHITECTURE_COUNT = sizeof architectures / sizeof architectures[0] };

@@ -84,7 +84,7 @@ void architecture_states(const architecture *a, const void *config, state_list *
 const explainer *architecture_explainer(const architecture *a, const void *config);
 
 #define ARCHITECTURE(name) extern const architecture architecture_##name;
-#include "architectures.def"
+#include "gen/architectures.def"
 #undef ARCHITECTURE
 
 #endif

@@ -1,11 +1,11 @@
-/* schema_dump - print the tables of proto/schema_tables.c as JSON Schema, for the test that compares them with
+/* schema_dump - print the tables made by proto/generate.py as JSON Schema, for the test that compares them with
  * openapi.yaml:   schema_dump > tables.json
  * With an argument, check the JSON value on standard input against the table of that name; prints what is wrong. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/schema.h"
+#include "gen/schemas.h"
 
 static json_t *definitions;
 

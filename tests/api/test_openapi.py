@@ -1,15 +1,17 @@
-"""openapi.yaml is the contract: the schema tables say the same, the front end has these endpoints and no others."""
+"""openapi.yaml is the contract: the tables made from it say the same, the front end has these endpoints and no others."""
 
 import json
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
 
-from http_support import ROOT, Front
+from http_support import BIN, ROOT, Front
 
+BUILD = BIN.parent
 SPEC = yaml.safe_load((ROOT / "proto" / "openapi.yaml").read_text())
 SCHEMAS = SPEC["components"]["schemas"]
 VERBS = {"get", "post", "put", "patch", "delete"}
@@ -20,9 +22,9 @@ OPERATIONS = [(verb, path, item[verb]) for path, item in SPEC["paths"].items() f
 def dump(tmp_path_factory):
     """A program that knows the tables."""
     program = tmp_path_factory.mktemp("schema") / "schema_dump"
-    subprocess.run([os.environ.get("CC", "cc"), "-std=c17", "-D_GNU_SOURCE", "-I", ROOT, "-o", program,
-                    ROOT / "tests/api/schema_dump.c", ROOT / "proto/schema.c", ROOT / "proto/schema_tables.c",
-                    "-ljansson"], check=True)
+    subprocess.run([os.environ.get("CC", "cc"), "-std=c17", "-D_GNU_SOURCE", "-I", ROOT, "-I", BUILD, "-o", program,
+                    ROOT / "tests/api/schema_dump.c", ROOT / "proto/schema.c", BUILD / "gen/schemas.c", "-ljansson"],
+                   check=True)
     return program
 
 
@@ -84,6 +86,20 @@ def test_the_comparison_can_fail(dump):
         other = json.loads(json.dumps(table))
         change(other)
         assert plain(SCHEMAS["CompletionRequest"]) != plain(other)
+
+
+@pytest.mark.parametrize("change, said", [
+    (lambda t: t["n"].pop("maximum"), "n: minimum and maximum must both be given"),
+    (lambda t: t["n"].update(multipleOf=2), "n: a table cannot express multipleOf"),
+    (lambda t: t["model"].update(pattern="^a$"), "model: a table cannot express the pattern"),
+])
+def test_a_keyword_that_no_table_can_express_ends_the_build(tmp_path, change, said):
+    spec = json.loads(json.dumps(SPEC))
+    change(spec["components"]["schemas"]["CompletionRequest"]["properties"])
+    (tmp_path / "openapi.yaml").write_text(json.dumps(spec))
+    done = subprocess.run([sys.executable, ROOT / "proto/generate.py", tmp_path / "openapi.yaml", tmp_path / "gen"],
+                          capture_output=True, text=True)
+    assert done.returncode != 0 and said in done.stderr
 
 
 def test_every_example_is_a_valid_request(dump):

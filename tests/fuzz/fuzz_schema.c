@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/schema.h"
+#include "gen/schemas.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

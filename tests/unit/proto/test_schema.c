@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "proto/schema.h"
+#include "gen/schemas.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -352,13 +352,13 @@ static void what_openai_clients_send_is_accepted(void **state)
 	        "\"frequency_penalty\":-2,\"best_of\":1,\"logit_bias\":{\"50256\":-100},\"user\":\"u\","
 	        "\"seed\":-1,\"suffix\":null}");
 	accepts(&schema_completion, "{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"stop\":\"x\",\"user\":{\"any\":1}}");
-	accepts(&schema_job_create,
+	accepts(&schema_fine_tuning_job,
 	        "{\"model\":\"m\",\"training_file\":\"file-1\",\"validation_file\":null,\"suffix\":\"s\","
 	        "\"seed\":1,\"hyperparameters\":{\"n_epochs\":\"auto\",\"batch_size\":4,"
 	        "\"learning_rate_multiplier\":0.1},\"integrations\":[{\"type\":\"wandb\"}],"
 	        "\"metadata\":{\"k\":\"v\"},\"method\":{\"type\":\"supervised\",\"supervised\":"
 	        "{\"hyperparameters\":{\"n_epochs\":3}}}}");
-	accepts(&schema_job_create,
+	accepts(&schema_fine_tuning_job,
 	        "{\"model\":\"additive\",\"training_file\":\"f\",\"additive\":{\"config\":{\"n_heads\":4},"
 	        "\"tokenizer\":{\"type\":\"bytes\"},\"sequence_length\":256,\"batch_size\":8,"
 	        "\"gradient_accumulation\":1,\"max_steps\":10,\"learning_rate\":5e-4,"
@@ -373,10 +373,10 @@ static void what_would_change_the_result_and_is_not_offered_is_refused(void **st
 	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"best_of\":2}", "best_of", "out_of_range");
 	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"echo\":true}", "echo", "invalid_value");
 	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"suffix\":\"end\"}", "suffix", "invalid_value");
-	refuses(&schema_job_create, "{\"model\":\"m\",\"training_file\":\"f\",\"method\":{\"type\":\"dpo\"}}",
+	refuses(&schema_fine_tuning_job, "{\"model\":\"m\",\"training_file\":\"f\",\"method\":{\"type\":\"dpo\"}}",
 	        "method.type", "invalid_value");
 	refuses(&schema_model_load, "{\"dtype\":\"fp16\"}", "dtype", "invalid_value");
-	refuses(&schema_job_create, "{\"model\":\"m\",\"training_file\":\"f\",\"additive\":{\"precision\":\"fp8\"}}",
+	refuses(&schema_fine_tuning_job, "{\"model\":\"m\",\"training_file\":\"f\",\"additive\":{\"precision\":\"fp8\"}}",
 	        "additive.precision", "invalid_value");
 }
 

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Make C of the contract: generate.py OPENAPI.yaml FOLDER
+
+Writes schemas.h and schemas.c, the tables that schema.h describes: one for every component whose name ends in "Request", and
+for what these refer to. A keyword that a table cannot express is an error here, except for those in UNSAID, which handlers
+check. A file that would not change is left alone, so that nothing is compiled again for a changed description."""
+import os
+import re
+import sys
+
+import yaml
+
+MADE = "/* Made by proto/generate.py from proto/openapi.yaml. */\n"
+NO_NUL = r"^[^\u0000]*$"
+MAX_STRING = 16 << 20  # SCHEMA_MAX_STRING
+INT64 = (-(1 << 63), (1 << 63) - 1)
+# What a table cannot express; the handlers check it.
+UNSAID = {"description", "default", "propertyNames", "oneOf", "dependentSchemas"}
+
+
+def snake(name):
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def quoted(text):
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def number(x):
+    return repr(x) if abs(x) < 1 << 63 else repr(float(x))
+
+
+class Tables:
+    """The text of schemas.c. What several fields share (choices, elements, alternatives) is written once."""
+
+    def __init__(self, components):
+        self.components = components
+        self.lines = []
+        self.names = {}  # of what is written already, by its text
+        self.schemas = set()
+
+    def shared(self, kind, name, text):
+        """The name of a static object of this text."""
+        key = (kind, text)
+        if key not in self.names:
+            taken = set(self.names.values())
+            unique = next(n for n in (name + (str(i) if i > 1 else "") for i in range(1, 1000)) if n not in taken)
+            self.names[key] = unique
+            self.lines.append(f"static const {kind} {unique}{text};\n")
+        return self.names[key]
+
+    def schema(self, name):
+        """The name of the table of a component."""
+        if name not in self.schemas:
+            self.schemas.add(name)
+            request = name.endswith("Request")
+            symbol = "schema_" + snake(name.removesuffix("Request"))
+            node = dict(self.components[name])
+            if node.pop("type") != "object" or node.pop("additionalProperties") is not False:
+                raise ValueError(f"{name}: a request is an object without unknown members")
+            properties, required = node.pop("properties"), node.pop("required", [])
+            self.refuse_rest(name, node)
+            rows = [self.field(key, value, key in required) for key, value in properties.items()]
+            self.lines.append(f"static const field {symbol}_fields[] = {{\n\t" + ",\n\t".join(rows) + ",\n\t{.name = NULL}};\n")
+            self.lines.append(f"{'' if request else 'static '}const schema {symbol} = {{{quoted(name)}, {symbol}_fields}};\n\n")
+        return "schema_" + snake(name.removesuffix("Request"))
+
+    def refuse_rest(self, name, node):
+        rest = {k for k in node if k not in UNSAID and not k.startswith("x-")}
+        if rest:
+            raise ValueError(f"{name}: a table cannot express {', '.join(sorted(rest))}")
+
+    def field(self, name, node, required=False):
+        node = dict(node)
+        cells = [f".name = {quoted(name)}"]
+        if node.pop("x-ignored", False):
+            cells.append(".type = FIELD_IGNORED")
+        elif "$ref" in node:
+            cells += [".type = FIELD_OBJECT", f".nested = &{self.schema(node.pop('$ref').rsplit('/', 1)[1])}"]
+        elif "anyOf" in node:
+            rows = [self.field(name, a) for a in node.pop("anyOf")]
+            text = "[] = {\n\t" + ",\n\t".join(rows) + ",\n\t{.name = NULL}}"
+            cells += [".type = FIELD_UNION", f".items = {self.shared('field', name + '_kinds', text)}"]
+        else:
+            kind = node.pop("type")
+            cells += [f".type = FIELD_{kind.upper()}", *getattr(self, kind)(name, node)]
+        self.refuse_rest(name, node)
+        if required:
+            cells.append(".required = true")
+        return "{" + ", ".join(cells) + "}"
+
+    def bounds(self, name, node, least, most, unbounded=(0, 0)):
+        """Both or neither; (0, 0) is a table's word for neither."""
+        low, high = node.pop(least, unbounded[0]), node.pop(most, unbounded[1])
+        if (low, high) == unbounded:
+            return []
+        if high == unbounded[1] or (low, high) == (0, 0):
+            raise ValueError(f"{name}: {least} and {most} must both be given")
+        return [f".min = {number(low)}", f".max = {number(high)}"]
+
+    def choices(self, name, words):
+        text = "[] = {" + ", ".join(map(quoted, words)) + ", NULL}"
+        return f".choices = {self.shared('char *const', name + '_choices', text)}"
+
+    def string(self, name, node):
+        if "enum" in node:
+            return [self.choices(name, node.pop("enum"))]
+        pattern = node.pop("pattern", None)
+        if pattern not in (None, NO_NUL):
+            raise ValueError(f"{name}: a table cannot express the pattern {pattern}")
+        if "maxLength" not in node:
+            raise ValueError(f"{name}: a string needs a maxLength")
+        return self.bounds(name, node, "minLength", "maxLength", (0, MAX_STRING)) + ([] if pattern else [".nul = true"])
+
+    def integer(self, name, node):
+        return self.bounds(name, node, "minimum", "maximum", INT64)
+
+    def number(self, name, node):
+        if "exclusiveMinimum" in node:
+            return self.bounds(name, node, "exclusiveMinimum", "maximum") + [".exclusive = true"]
+        return self.bounds(name, node, "minimum", "maximum")
+
+    def boolean(self, name, node):
+        return [self.choices(name, ["true" if x else "false" for x in node.pop("enum")])] if "enum" in node else []
+
+    def items(self, name, node, key):
+        if key not in node:
+            return []
+        return [f".items = &{self.shared('field', name + '_item', ' = ' + self.field(name, node.pop(key)))}"]
+
+    def object(self, name, node):
+        return self.bounds(name, node, "minProperties", "maxProperties") + self.items(name, node, "additionalProperties")
+
+    def array(self, name, node):
+        return self.bounds(name, node, "minItems", "maxItems") + self.items(name, node, "items")
+
+
+def schemas(spec):
+    components = spec["components"]["schemas"]
+    tables = Tables(components)
+    names = [tables.schema(name) for name in components if name.endswith("Request")]
+    return {
+        "schemas.h": "#ifndef GEN_SCHEMAS_H\n#define GEN_SCHEMAS_H\n\n#include \"proto/schema.h\"\n\nextern const schema "
+        + ",\n\t".join(names) + ";\n/* Every schema above, NULL-terminated. */\nextern const schema *const schema_all[];\n\n#endif\n",
+        "schemas.c": '#include "gen/schemas.h"\n\n' + "".join(tables.lines)
+        + "const schema *const schema_all[] = {\n\t&" + ",\n\t&".join(names) + ",\n\tNULL};\n",
+    }
+
+
+def write(path, text):
+    try:
+        with open(path, encoding="utf-8") as f:
+            if f.read() == text:
+                return
+    except FileNotFoundError:
+        pass
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def main():
+    source, folder = sys.argv[1:]
+    with open(source, encoding="utf-8") as f:
+        spec = yaml.load(f, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    os.makedirs(folder, exist_ok=True)
+    for name, text in schemas(spec).items():
+        write(os.path.join(folder, name), MADE + text)
+
+
+main()
