@@ -62,8 +62,10 @@ DAEMON_ROOMS := net requests compute catalog sessions generation jobs library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
 ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(KERNEL_OBJ)
-# Made of proto/openapi.yaml.
-GEN := $(addprefix $(OUT)/gen/,schemas.h schemas.c)
+# Made of proto/openapi.yaml, and the number of the interface of plug-ins.
+CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c)
+INTERFACE := $(OUT)/gen/backend_abi.h
+GEN := $(CONTRACT) $(INTERFACE)
 PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
 SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/openapi.o
 CLI_OBJ = $(call objects,$(call sources,clients/cli) proto/nearest.c proto/options.c)
@@ -137,12 +139,17 @@ $(OUT)/gen/stamp: proto/openapi.yaml proto/generate.py
 	$(call say,gen,$@)
 	$(Q)$(PYTHON) proto/generate.py $< $(@D)
 	@touch $@
-$(GEN): $(OUT)/gen/stamp
+$(CONTRACT): $(OUT)/gen/stamp
 	@:
 # It travels inside the front end, too.
 $(OUT)/gen/openapi.c: proto/openapi.yaml server/embed_openapi.py
 	@mkdir -p $(@D)
 	$(Q)$(PYTHON) server/embed_openapi.py $< $@
+$(INTERFACE): engine/tensor/interface.py $(wildcard engine/tensor/ops/*.h)
+	@mkdir -p $(@D)
+	$(call say,gen,$@)
+	$(Q)$(PYTHON) $< $@
+-include $(INTERFACE:.h=.d)
 $(OUT)/obj/gen/%.o: $(OUT)/gen/%.c $(OUT)/flags
 	@mkdir -p $(@D)
 	$(call say,cc,$@)
@@ -157,16 +164,16 @@ CUDA_ARCHS ?= 80 86 89 90a 100
 # Tests compile for the oldest and for the one whose figures cuda-check looks at.
 CUDA_TEST_ARCHS := 80 90a
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
-NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -D_GNU_SOURCE -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
+NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -I$(OUT) -D_GNU_SOURCE -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
 CUDA_OBJ := $(patsubst %.cu,$(OUT)/obj/%.o,$(CUDA_SRC))
 CUDA_TEST_ONLY := $(patsubst %.cu,$(OUT)/cuda-check/%.o,$(CUDA_SRC))
 .PHONY: cuda
 cuda: $(OUT)/bin/additive-cuda.so
 $(CUDA_OBJ): gencodes = $(call gencode,$(CUDA_ARCHS))
-$(CUDA_OBJ): $(OUT)/obj/%.o: %.cu
+$(CUDA_OBJ): $(OUT)/obj/%.o: %.cu | $(INTERFACE)
 	$(nvcc)
 $(CUDA_TEST_ONLY): gencodes = $(call gencode,$(CUDA_TEST_ARCHS))
-$(CUDA_TEST_ONLY): $(OUT)/cuda-check/%.o: %.cu
+$(CUDA_TEST_ONLY): $(OUT)/cuda-check/%.o: %.cu | $(INTERFACE)
 	$(nvcc)
 define nvcc
 	@mkdir -p $(@D)
@@ -194,7 +201,7 @@ CXX = $(subst clang,clang++,$(subst gcc,g++,$(CC)))
 EMULATOR := $(OUT)/emulator/additive-cuda.so
 EMULATOR_CHECKED := $(OUT)/emulator/checked/additive-cuda.so
 EMULATOR_SRC := $(sort $(wildcard tests/emulator/*.cc))
-EMULATOR_FLAGS := -std=c++17 -O2 -g -fPIC -ftls-model=initial-exec -D_GNU_SOURCE -I. -Itests/emulator/include \
+EMULATOR_FLAGS := -std=c++17 -O2 -g -fPIC -ftls-model=initial-exec -D_GNU_SOURCE -I. -I$(OUT) -Itests/emulator/include \
                   -Wall -Wextra -Werror -Wno-unknown-pragmas
 # The calls that a thread sanitizer wants before every access are the emulator's own functions; nothing of the compiler's
 # runtime is linked. What a compiler might turn into memcpy and memset would have no such calls.
@@ -203,7 +210,7 @@ EMULATOR_CALLS := -fsanitize=thread,alignment $(if $(findstring clang,$(CC)),\
                   --param tsan-instrument-func-entry-exit=0 -fno-tree-loop-distribute-patterns)
 emulator_objects = $(patsubst %.cu,$(1)/%.o,$(CUDA_SRC)) $(patsubst %.cc,$(1)/%.o,$(EMULATOR_SRC))
 $(OUT)/emulator/checked/%.o: EMULATOR_FLAGS += -DEMULATOR_CHECKED
-$(OUT)/emulator/checked/%.o: %.cu
+$(OUT)/emulator/checked/%.o: %.cu | $(INTERFACE)
 	@mkdir -p $(@D)
 	$(call say,c++,$@)
 	$(Q)$(CXX) $(EMULATOR_FLAGS) $(EMULATOR_CALLS) -include cuda_runtime.h -MMD -MP -x c++ -c -o $@ $<
@@ -211,7 +218,7 @@ $(OUT)/emulator/checked/%.o: %.cc
 	@mkdir -p $(@D)
 	$(call say,c++,$@)
 	$(Q)$(CXX) $(EMULATOR_FLAGS) -MMD -MP -c -o $@ $<
-$(OUT)/emulator/%.o: %.cu
+$(OUT)/emulator/%.o: %.cu | $(INTERFACE)
 	@mkdir -p $(@D)
 	$(call say,c++,$@)
 	$(Q)$(CXX) $(EMULATOR_FLAGS) -include cuda_runtime.h -MMD -MP -x c++ -c -o $@ $<

@@ -167,4 +167,7 @@ def main():
         write(os.path.join(folder, name), MADE + text)
 
 
-main()
+try:
+    main()
+except ValueError as wrong:
+    sys.exit(f"{sys.argv[1]}: {wrong}")

@@ -50,8 +50,9 @@ static status check_plugin(const backend_plugin *plugin, const char *name, error
 		                 name);
 	if (plugin->abi != BACKEND_ABI)
 		return error_set(err, STATUS_UNAVAILABLE, NULL,
-		                 "additive-%s.so is built for interface %d, this program has %d", name, plugin->abi,
-		                 BACKEND_ABI);
+		                 "additive-%s.so is built for interface %08x and this program for %08x: build both "
+		                 "from the same sources",
+		                 name, (unsigned)plugin->abi, (unsigned)BACKEND_ABI);
 	return STATUS_OK;
 }
 

@@ -3,7 +3,7 @@
  * A backend is a table of functions and one kernel per op. The CPU backend is
  * linked in; others are plug-ins: a shared object beside the binary exporting
  *     const backend_plugin additive_backend_plugin;
- * refused when its abi differs from BACKEND_ABI.
+ * refused when its abi differs from BACKEND_ABI, a hash of what both sides share (interface.py).
  *
  * Work is issued in order on one implicit stream. On the CPU every call is
  * complete when it returns; elsewhere only after synchronize (download
@@ -17,8 +17,7 @@
 
 #include "engine/base/error.h"
 #include "engine/tensor/op.h"
-
-enum { BACKEND_ABI = 9 };
+#include "gen/backend_abi.h"
 
 typedef struct backend backend;
 

@@ -184,8 +184,9 @@ static void a_plugin_of_another_interface_is_refused(void **state)
 	make_folder(folder, path);
 	compile_plugin(path,
 	               "struct { int abi; char *name; void *open; } additive_backend_plugin = {999, \"cuda\", 0};");
-	char words[64];
-	snprintf(words, sizeof words, "built for interface 999, this program has %d", BACKEND_ABI);
+	char words[96];
+	snprintf(words, sizeof words, "built for interface 000003e7 and this program for %08x: build both",
+	         (unsigned)BACKEND_ABI);
 	expect_unavailable(words);
 	remove_folder(folder, path);
 }
