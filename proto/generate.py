@@ -1,9 +1,15 @@
 #!/usr/bin/env python3
 """Make C of the contract: generate.py OPENAPI.yaml FOLDER
 
-Writes schemas.h and schemas.c, the tables that schema.h describes: one for every component whose name ends in "Request", and
-for what these refer to. A keyword that a table cannot express is an error here, except for those in UNSAID, which handlers
-check. A file that would not change is left alone, so that nothing is compiled again for a changed description."""
+schemas.h, schemas.c   the tables that schema.h describes: one for every component whose name ends in "Request", and for what
+                       these refer to. A keyword that a table cannot express is an error here, except for those in UNSAID,
+                       which handlers check.
+recipe.h, recipe.def   the members of TrainingOptions that decide how a model is trained: all but objects and those with
+                       `x-recipe: false`; words and constants, and a row each.
+sampling.def           the members of CompletionRequest with `x-sampling: true`, a row each.
+
+The default of a row is `default`, or `x-default` where the service settles another value for a field that is not given. A
+file that would not change is left alone, so that nothing is compiled again for a changed description."""
 import os
 import re
 import sys
@@ -147,6 +153,69 @@ def schemas(spec):
     }
 
 
+def default(name, node):
+    if "default" not in node and "x-default" not in node:
+        raise ValueError(f"{name}: a row needs a default, or x-default")
+    return node.get("x-default", node.get("default"))
+
+
+def kind_of(name, node):
+    """Which row describes a property: the macro, and its arguments after the name."""
+    otherwise = default(name, node)
+    if node["type"] == "boolean":
+        return "FLAG", [str(otherwise).lower()]
+    if "enum" in node:
+        return "CHOICE", [constant(name, otherwise)]
+    if node["type"] == "array" and node["minItems"] == node["maxItems"] == 2:
+        return "PAIR", [number(node["items"][key]) for key in ("minimum", "maximum")] + [number(x) for x in otherwise]
+    if node["type"] not in ("integer", "number"):
+        raise ValueError(f"{name}: there is no row for the type {node['type']}")
+    above = "exclusiveMinimum" in node
+    least = node["exclusiveMinimum" if above else "minimum"]
+    rest = [number(least), number(node["maximum"]), number(otherwise)]
+    return node["type"].upper(), rest if node["type"] == "integer" else [str(above).lower(), *rest]
+
+
+def constant(name, word):
+    return f"{name}_{word}".upper()
+
+
+def rows_file(about, properties, parameters):
+    """Rows for a file that includes this one with the macros that it wants defined."""
+    head = "".join(f"#ifndef {macro}\n#define {macro}(...) /* {macro}({words}) */\n#endif\n" for macro, words in parameters.items())
+    rows = "".join("{}({})\n".format(macro, ", ".join([name, *rest]))
+                   for name, node in properties.items() for macro, rest in [kind_of(name, node)])
+    return f"/* {about} */\n{head}{rows}" + "".join(f"#undef {macro}\n" for macro in parameters)
+
+
+ROW = {"INTEGER": "name, min, max, default", "NUMBER": "name, is min itself excluded, min, max, default"}
+
+
+def recipe(spec):
+    every = spec["components"]["schemas"]["TrainingOptions"]["properties"]
+    scalars = {k: v for k, v in every.items() if v.get("type", "object") != "object"}
+    rows = {k: v for k, v in scalars.items() if v.get("x-recipe", True)}
+    text = "#ifndef GEN_RECIPE_H\n#define GEN_RECIPE_H\n\n"
+    for name, node in rows.items():
+        if "enum" in node:
+            text += f"typedef enum train_{name} {{ {', '.join(constant(name, w) for w in node['enum'])} }} train_{name};\n"
+            text += f"#define RECIPE_WORDS_{name} {', '.join(map(quoted, node['enum']))}\n"
+    text += "\nenum {\n"
+    for name, node in scalars.items():
+        if node["type"] == "integer":
+            text += f"\tRECIPE_{constant(name, 'min')} = {node['minimum']},\n\tRECIPE_{constant(name, 'max')} = {node['maximum']},\n"
+            text += f"\tRECIPE_{constant(name, 'default')} = {default(name, node)},\n"
+    more = {"FLAG": "name, default", "CHOICE": "name, default", "PAIR": "name, min, max, defaults"}
+    return {"recipe.h": text + "};\n\n#endif\n",
+            "recipe.def": rows_file("TrainingOptions, without what is the job's affair.", rows, ROW | more)}
+
+
+def sampling(spec):
+    every = spec["components"]["schemas"]["CompletionRequest"]["properties"]
+    rows = {k: v for k, v in every.items() if v.get("x-sampling")}
+    return {"sampling.def": rows_file("How a token is sampled.", rows, ROW)}
+
+
 def write(path, text):
     try:
         with open(path, encoding="utf-8") as f:
@@ -163,7 +232,7 @@ def main():
     with open(source, encoding="utf-8") as f:
         spec = yaml.load(f, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     os.makedirs(folder, exist_ok=True)
-    for name, text in schemas(spec).items():
+    for name, text in (schemas(spec) | recipe(spec) | sampling(spec)).items():
         write(os.path.join(folder, name), MADE + text)
 
 

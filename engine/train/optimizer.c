@@ -41,8 +41,8 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	o->norm2 = op_sum_squares(g, gradients);
 	graph_output(g, o->norm2, "norm2");
 	op_adamw(g, weights, gradients, first, second, o->norm2, o->hyper, narrow,
-	         (adamw_params){.beta1 = (float)options->beta1,
-	                        .beta2 = (float)options->beta2,
+	         (adamw_params){.beta1 = (float)options->betas[0],
+	                        .beta2 = (float)options->betas[1],
 	                        .eps = (float)options->eps,
 	                        .decay = (float)options->weight_decay,
 	                        .clip = (float)options->clip});
@@ -67,9 +67,9 @@ static status build(optimizer *o, model *m, const train_options *options, error 
 	TRY(allocate(o, &o->gradients));
 	TRY(allocate(o, &o->m));
 	TRY(allocate(o, &o->v));
-	if (options->accumulation > 1) {
+	if (options->gradient_accumulation > 1) {
 		TRY(allocate(o, &o->mean));
-		TRY(build_gather(o, options->accumulation, err));
+		TRY(build_gather(o, options->gradient_accumulation, err));
 	}
 	return build_update(o, m, options, err);
 }

@@ -1,163 +1,181 @@
-/* One table of the numeric options serves reading, writing and checking, so a range
- * stands in one place. Closed ranges only: a bound that must be excluded is replaced by
- * the nearest number that makes sense (no one trains at a rate of 1e-13). */
+/* A table of the options, made from the contract (gen/recipe.def), serves reading, writing and checking. Closed ranges
+ * only: a bound that must be excluded is replaced by the nearest number that makes sense (no one trains at a rate of
+ * 1e-13). */
 #include "engine/train/trainer.h"
 
 #include <math.h>
 #include <string.h>
 
-typedef struct number {
+typedef enum option_kind { OPTION_INTEGER, OPTION_NUMBER, OPTION_FLAG, OPTION_CHOICE, OPTION_PAIR } option_kind;
+
+typedef struct option {
 	const char *name;
 	size_t offset;
-	bool integer;
+	option_kind kind;
 	double min, max;
-} number;
+	const char *const *words; /* OPTION_CHOICE: by the value, NULL-terminated */
+} option;
 
-#define INTEGER(name, field, min, max)                                                                                 \
-	{                                                                                                              \
-		name, offsetof(train_options, field), true, min, max                                                   \
-	}
-#define REAL(name, field, min, max)                                                                                    \
-	{                                                                                                              \
-		name, offsetof(train_options, field), false, min, max                                                  \
-	}
-static const number numbers[] = {
-    INTEGER("sequence_length", sequence_length, 2, 1 << 20),
-    INTEGER("batch_size", batch_size, 1, 1 << 16),
-    INTEGER("gradient_accumulation", accumulation, 1, 1 << 16),
-    INTEGER("max_steps", max_steps, 1, 1e9),
-    INTEGER("warmup_steps", warmup_steps, 0, 1e9),
-    REAL("learning_rate", learning_rate, 1e-12, 1),
-    REAL("eps", eps, 1e-16, 1),
-    REAL("weight_decay", weight_decay, 0, 1),
-    REAL("clip", clip, 0, 1e9),
-    REAL("label_smoothing", smoothing, 0, 0.999),
-    INTEGER("eval_every", eval_every, 0, 1e9),
-    INTEGER("checkpoint_every", checkpoint_every, 0, 1e9),
-    INTEGER("eval_blocks", eval_blocks, 0, 1e9),
+#define AT(name) #name, offsetof(train_options, name)
+static const option options[] = {
+#define INTEGER(name, min, max, otherwise) {AT(name), OPTION_INTEGER, min, max, NULL},
+#define NUMBER(name, above, min, max, otherwise) {AT(name), OPTION_NUMBER, min, max, NULL},
+#define FLAG(name, otherwise) {AT(name), OPTION_FLAG, 0, 1, NULL},
+#define CHOICE(name, otherwise) {AT(name), OPTION_CHOICE, 0, 0, (const char *const[]){RECIPE_WORDS_##name, NULL}},
+#define PAIR(name, min, max, ...) {AT(name), OPTION_PAIR, min, max, NULL},
+#include "gen/recipe.def"
+    /* The library's own, which no request has. */
+    {AT(eps), OPTION_NUMBER, 1e-16, 1, NULL},
+    {AT(eval_blocks), OPTION_INTEGER, 0, 1e9, NULL},
 };
-enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
-static const double beta_max = 0.999999;
-
-static const char *const schedules[] = {
-    [SCHEDULE_LINEAR] = "linear", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_CONSTANT] = "constant"};
-
-static const char *const precisions[] = {[PRECISION_FP32] = "fp32", [PRECISION_BF16] = "bf16"};
-
-static double get(const train_options *o, const number *n)
-{
-	const char *field = (const char *)o + n->offset;
-	int64_t i;
-	double d;
-	if (n->integer)
-		return memcpy(&i, field, sizeof i), (double)i;
-	return memcpy(&d, field, sizeof d), d;
-}
-
-static void set(train_options *o, const number *n, double d)
-{
-	char *field = (char *)o + n->offset;
-	int64_t i = (int64_t)d;
-	if (n->integer)
-		memcpy(field, &i, sizeof i);
-	else
-		memcpy(field, &d, sizeof d);
-}
+enum { OPTIONS = sizeof options / sizeof options[0] };
 
 void train_options_default(train_options *o)
 {
 	*o = (train_options){
-	    .sequence_length = 512,
-	    .batch_size = 8,
-	    .accumulation = 1,
-	    .max_steps = 1000,
-	    .learning_rate = 5e-4,
-	    .schedule = SCHEDULE_LINEAR,
-	    .beta1 = 0.9,
-	    .beta2 = 0.999,
+#define INTEGER(name, min, max, otherwise) .name = otherwise,
+#define NUMBER(name, above, min, max, otherwise) .name = otherwise,
+#define FLAG(name, otherwise) .name = otherwise,
+#define CHOICE(name, otherwise) .name = otherwise,
+#define PAIR(name, min, max, ...) .name = {__VA_ARGS__},
+#include "gen/recipe.def"
 	    .eps = 1e-8,
-	    .weight_decay = 0.01,
-	    .clip = 1,
 	    .seed = 1,
 	};
 }
 
-static status check_number(const number *n, double x, error *err)
+/* The i-th number of an option: a pair has two. */
+static double get(const train_options *o, const option *n, int i)
 {
-	if (x >= n->min && x <= n->max)
+	const char *field = (const char *)o + n->offset;
+	int64_t integer;
+	double number;
+	bool flag;
+	int choice;
+	switch (n->kind) {
+	case OPTION_INTEGER:
+		return memcpy(&integer, field, sizeof integer), (double)integer;
+	case OPTION_FLAG:
+		return memcpy(&flag, field, sizeof flag), flag;
+	case OPTION_CHOICE:
+		return memcpy(&choice, field, sizeof choice), choice;
+	default:
+		return memcpy(&number, field + (size_t)i * sizeof number, sizeof number), number;
+	}
+}
+
+static void set(train_options *o, const option *n, int i, double x)
+{
+	char *field = (char *)o + n->offset;
+	int64_t integer = (int64_t)x;
+	int choice = (int)x;
+	bool flag = x != 0;
+	switch (n->kind) {
+	case OPTION_INTEGER:
+		memcpy(field, &integer, sizeof integer);
+		break;
+	case OPTION_FLAG:
+		memcpy(field, &flag, sizeof flag);
+		break;
+	case OPTION_CHOICE:
+		memcpy(field, &choice, sizeof choice);
+		break;
+	default:
+		memcpy(field + (size_t)i * sizeof x, &x, sizeof x);
+	}
+}
+
+/* --- checks ------------------------------------------------------------------------- */
+
+static int count_words(const option *n)
+{
+	int count = 0;
+	while (n->words[count])
+		count++;
+	return count;
+}
+
+/* "must be linear, cosine or constant" */
+static status refuse_word(const option *n, error *err)
+{
+	char text[200] = "";
+	int count = count_words(n);
+	for (int i = 0; i < count; i++)
+		snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s",
+		         i == 0          ? ""
+		         : i < count - 1 ? ", "
+		                         : " or ",
+		         n->words[i]);
+	return error_set(err, STATUS_INVALID, n->name, "must be %s", text);
+}
+
+static status check(const train_options *o, const option *n, error *err)
+{
+	double x = get(o, n, 0), y = n->kind == OPTION_PAIR ? get(o, n, 1) : x;
+	if (n->kind == OPTION_CHOICE)
+		return x >= 0 && x < count_words(n) ? STATUS_OK : refuse_word(n, err);
+	if (x >= n->min && x <= n->max && y >= n->min && y <= n->max)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, n->name, "must be between %.10g and %.10g", n->min, n->max);
+	return error_set(err, STATUS_INVALID, n->name, "must be %sbetween %.10g and %.10g",
+	                 n->kind == OPTION_PAIR ? "two numbers " : "", n->min, n->max);
 }
 
 status train_options_check(const train_options *o, error *err)
 {
-	for (int i = 0; i < NUMBERS; i++)
-		TRY(check_number(&numbers[i], get(o, &numbers[i]), err));
-	if (!(o->beta1 >= 0 && o->beta1 <= beta_max && o->beta2 >= 0 && o->beta2 <= beta_max))
-		return error_set(err, STATUS_INVALID, "betas", "must be two numbers between 0 and %g", beta_max);
-	if ((unsigned)o->schedule >= sizeof schedules / sizeof schedules[0])
-		return error_set(err, STATUS_INVALID, "schedule", "must be linear, cosine or constant");
-	if ((unsigned)o->precision >= sizeof precisions / sizeof precisions[0])
-		return error_set(err, STATUS_INVALID, "precision", "must be fp32 or bf16");
+	for (int i = 0; i < OPTIONS; i++)
+		TRY(check(o, &options[i], err));
 	if (o->warmup_steps > o->max_steps)
 		return error_set(err, STATUS_INVALID, "warmup_steps", "must not be over max_steps");
 	/* The random numbers of a run are counted by a 32-bit micro-batch number. */
-	if (o->max_steps > ((int64_t)1 << 32) / o->accumulation)
+	if (o->max_steps > ((int64_t)1 << 32) / o->gradient_accumulation)
 		return error_set(err, STATUS_INVALID, "gradient_accumulation", "times max_steps must be at most 2^32");
 	return STATUS_OK;
 }
 
-static status read_number(train_options *o, const number *n, const json_t *json, error *err)
+/* --- JSON ---------------------------------------------------------------------------- */
+
+static status read_number(train_options *o, const option *n, const json_t *json, error *err)
 {
+	double x = json_number_value(json);
 	if (!json_is_number(json))
 		return error_set(err, STATUS_INVALID, n->name, "must be a number");
-	double x = json_number_value(json);
-	TRY(check_number(n, x, err));
-	if (n->integer && x != floor(x))
+	if (x < n->min || x > n->max) /* what no int64_t holds must not be stored */
+		return error_set(err, STATUS_INVALID, n->name, "must be between %.10g and %.10g", n->min, n->max);
+	if (n->kind == OPTION_INTEGER && x != floor(x))
 		return error_set(err, STATUS_INVALID, n->name, "must be an integer");
-	set(o, n, x);
+	set(o, n, 0, x);
 	return STATUS_OK;
 }
 
-static status read_schedule(train_options *o, const json_t *json, error *err)
+static status read_word(train_options *o, const option *n, const json_t *json, error *err)
 {
-	const char *name = json_string_value(json);
-	for (int i = 0; name && i < (int)(sizeof schedules / sizeof schedules[0]); i++) {
-		if (strcmp(schedules[i], name) == 0) {
-			o->schedule = (schedule_type)i;
+	const char *word = json_string_value(json);
+	for (int i = 0; word && n->words[i]; i++) {
+		if (strcmp(n->words[i], word) == 0) {
+			set(o, n, 0, i);
 			return STATUS_OK;
 		}
 	}
-	return error_set(err, STATUS_INVALID, "schedule", "must be linear, cosine or constant");
+	return refuse_word(n, err);
 }
 
-static status read_betas(train_options *o, const json_t *json, error *err)
+static status read_pair(train_options *o, const option *n, const json_t *json, error *err)
 {
-	const json_t *first = json_array_get(json, 0), *second = json_array_get(json, 1);
-	if (json_array_size(json) != 2 || !json_is_number(first) || !json_is_number(second))
-		return error_set(err, STATUS_INVALID, "betas", "must be two numbers between 0 and %g", beta_max);
-	o->beta1 = json_number_value(first);
-	o->beta2 = json_number_value(second);
+	for (int i = 0; i < 2; i++) {
+		const json_t *x = json_array_get(json, (size_t)i);
+		if (json_array_size(json) != 2 || !json_is_number(x))
+			return error_set(err, STATUS_INVALID, n->name, "must be two numbers between %.10g and %.10g",
+			                 n->min, n->max);
+		set(o, n, i, json_number_value(x));
+	}
 	return STATUS_OK;
 }
 
-static status read_precision(train_options *o, const json_t *json, error *err)
-{
-	const char *name = json_string_value(json);
-	for (int i = 0; name && i < (int)(sizeof precisions / sizeof precisions[0]); i++) {
-		if (strcmp(precisions[i], name) == 0) {
-			o->precision = (train_precision)i;
-			return STATUS_OK;
-		}
-	}
-	return error_set(err, STATUS_INVALID, "precision", "must be fp32 or bf16");
-}
-
-static status read_recompute(train_options *o, const json_t *json, error *err)
+static status read_flag(train_options *o, const option *n, const json_t *json, error *err)
 {
 	if (!json_is_boolean(json))
-		return error_set(err, STATUS_INVALID, "recompute", "must be true or false");
-	o->recompute = json_is_true(json);
+		return error_set(err, STATUS_INVALID, n->name, "must be true or false");
+	set(o, n, 0, json_is_true(json));
 	return STATUS_OK;
 }
 
@@ -171,20 +189,17 @@ static status read_seed(train_options *o, const json_t *json, error *err)
 
 static status read_member(train_options *o, const char *key, const json_t *json, error *err)
 {
-	static const struct {
-		const char *name;
-		status (*read)(train_options *o, const json_t *json, error *err);
-	} others[] = {{"schedule", read_schedule},
-	              {"betas", read_betas},
-	              {"precision", read_precision},
-	              {"recompute", read_recompute},
-	              {"seed", read_seed}};
-	for (int i = 0; i < NUMBERS; i++)
-		if (strcmp(numbers[i].name, key) == 0)
-			return read_number(o, &numbers[i], json, err);
-	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-		if (strcmp(others[i].name, key) == 0)
-			return others[i].read(o, json, err);
+	typedef status (*reader)(train_options *o, const option *n, const json_t *json, error *err);
+	static const reader readers[] = {[OPTION_INTEGER] = read_number,
+	                                 [OPTION_NUMBER] = read_number,
+	                                 [OPTION_FLAG] = read_flag,
+	                                 [OPTION_CHOICE] = read_word,
+	                                 [OPTION_PAIR] = read_pair};
+	for (int i = 0; i < OPTIONS; i++)
+		if (strcmp(options[i].name, key) == 0)
+			return readers[options[i].kind](o, &options[i], json, err);
+	if (strcmp(key, "seed") == 0)
+		return read_seed(o, json, err);
 	return error_set(err, STATUS_INVALID, key, "unknown training option");
 }
 
@@ -213,17 +228,29 @@ status train_options_read(train_options *o, const json_t *json, const char *cons
 	return STATUS_OK;
 }
 
+static json_t *write_member(const train_options *o, const option *n)
+{
+	double x = get(o, n, 0);
+	switch (n->kind) {
+	case OPTION_INTEGER:
+		return json_integer((json_int_t)x);
+	case OPTION_FLAG:
+		return json_boolean(x != 0);
+	case OPTION_CHOICE:
+		return json_string(n->words[(int)x]);
+	case OPTION_PAIR:
+		return json_pack("[f, f]", x, get(o, n, 1));
+	default:
+		return json_real(x);
+	}
+}
+
 json_t *train_options_write(const train_options *o)
 {
-	json_t *json =
-	    json_pack("{s:s, s:[f, f], s:s, s:b, s:I}", "schedule", schedules[o->schedule], "betas", o->beta1, o->beta2,
-	              "precision", precisions[o->precision], "recompute", o->recompute, "seed", (json_int_t)o->seed);
+	json_t *json = json_pack("{s:I}", "seed", (json_int_t)o->seed);
 	bool ok = json != NULL;
-	for (int i = 0; i < NUMBERS && ok; i++) {
-		double x = get(o, &numbers[i]);
-		json_t *member = numbers[i].integer ? json_integer((json_int_t)x) : json_real(x);
-		ok = json_object_set_new(json, numbers[i].name, member) == 0;
-	}
+	for (int i = 0; i < OPTIONS && ok; i++)
+		ok = json_object_set_new(json, options[i].name, write_member(o, &options[i])) == 0;
 	if (ok)
 		return json;
 	json_decref(json);

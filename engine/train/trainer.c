@@ -105,7 +105,7 @@ static status batch_enter(trainer *t)
 			t->step_began = clock_ns();
 		TRY(optimizer_begin(t->optimizer));
 	}
-	int64_t number = t->issued * t->options.accumulation + t->micro;
+	int64_t number = t->issued * t->options.gradient_accumulation + t->micro;
 	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number));
 	return pass_load(t->train_pass, t->train, t->shuffle, number * t->options.batch_size, t->options.batch_size);
 }
@@ -146,7 +146,7 @@ static plan *gather_plan(const trainer *t)
 static status gather_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
-	go(t, t->micro < t->options.accumulation ? &batch_stage : &update_stage);
+	go(t, t->micro < t->options.gradient_accumulation ? &batch_stage : &update_stage);
 	return STATUS_OK;
 }
 
@@ -181,7 +181,7 @@ static const stage update_stage = {update_plan, update_enter, NULL, update_leave
 
 static int64_t tokens_per_step(const trainer *t)
 {
-	return t->options.sequence_length * t->options.batch_size * t->options.accumulation;
+	return t->options.sequence_length * t->options.batch_size * t->options.gradient_accumulation;
 }
 
 /* Rates are averaged, not durations: one long pause then counts as one slow step. */
@@ -199,7 +199,7 @@ static status end_step(trainer *t, float norm2, unsigned *events, error *err)
 {
 	train_progress *p = &t->progress;
 	p->gradient_norm = optimizer_count(t->optimizer, norm2);
-	p->train_loss = t->loss_sum / (double)t->options.accumulation;
+	p->train_loss = t->loss_sum / (double)t->options.gradient_accumulation;
 	t->loss_sum = 0;
 	p->learning_rate = train_learning_rate(&t->options, p->step);
 	p->tokens += tokens_per_step(t);
@@ -242,7 +242,7 @@ static status take_leave(trainer *t, unsigned *events, error *err)
 	while (t->n_awaited > t->n_left)
 		TRY(take_oldest(t, events, err));
 	if (t->micro > 0)
-		go(t, t->options.accumulation > 1 ? &gather_stage : &update_stage);
+		go(t, t->options.gradient_accumulation > 1 ? &gather_stage : &update_stage);
 	else if (evaluation_is_due(t, t->progress.step))
 		begin_evaluation(t);
 	else
@@ -460,7 +460,7 @@ static status build(trainer *t, error *err)
 	                     .backward = true,
 	                     .recompute = o->recompute,
 	                     .bf16 = o->precision == PRECISION_BF16,
-	                     .smoothing = (float)o->smoothing};
+	                     .smoothing = (float)o->label_smoothing};
 	TRY(check(t, err));
 	model_train_on(t->model, o->sequence_length);
 	if (spec.bf16)

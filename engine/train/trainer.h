@@ -9,37 +9,30 @@
 
 #include "engine/model/model.h"
 #include "engine/text/dataset.h"
+#include "gen/recipe.h"
 
-typedef enum schedule_type { SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_CONSTANT } schedule_type;
-
-/* bf16: activations, and what products read of the weights, have 8 significant bits; the weights themselves, their
- * gradients and the moments stay fp32. */
-typedef enum train_precision { PRECISION_FP32, PRECISION_BF16 } train_precision;
-
+/* How a model is trained: the members of TrainingOptions in proto/openapi.yaml, which gives their meaning, ranges and
+ * defaults, under their own names, and what no request has.
+ *
+ * With PRECISION_BF16 activations, and what products read of the weights, have 8 significant bits; the weights
+ * themselves, their gradients and the moments stay fp32. recompute changes no bit of a result. */
 typedef struct train_options {
-	int64_t sequence_length, batch_size, accumulation; /* blocks per micro-batch; micro-batches per step */
-	int64_t max_steps, warmup_steps;
-	double learning_rate;
-	schedule_type schedule;
-	double beta1, beta2, eps, weight_decay, clip, smoothing;
+#define INTEGER(name, min, max, otherwise) int64_t name;
+#define NUMBER(name, above, min, max, otherwise) double name;
+#define FLAG(name, otherwise) bool name;
+#define CHOICE(name, otherwise) train_##name name;
+#define PAIR(name, min, max, ...) double name[2];
+#include "gen/recipe.def"
+	double eps; /* AdamW's */
 	uint64_t seed;
-	int64_t eval_every, checkpoint_every; /* steps; 0: only at the end */
-	int64_t eval_blocks;                  /* validation blocks per evaluation; 0: all */
-	train_precision precision;            /* of training and validation; bf16 needs a backend that has it */
-	bool recompute; /* activations again in the backward: the same bits, less memory, more time */
+	int64_t eval_blocks; /* validation blocks per evaluation; 0: all */
 } train_options;
 
-/* Defaults of the reference recipe (specs: AdamW lr 5e-4, β 0.9 0.999, eps 1e-8, decay
- * 0.01, clip 1, linear to 0). */
 void train_options_default(train_options *o);
-/* Read the training keys of a JSON object ("sequence_length", "batch_size",
- * "gradient_accumulation", "max_steps", "learning_rate", "schedule", "warmup_steps",
- * "weight_decay", "betas", "clip", "label_smoothing", "precision" ("fp32" or "bf16"),
- * "eval_every", "checkpoint_every", "recompute"); keys in `others` (NULL-terminated) are skipped,
+/* Read the members of a JSON object, named as those of train_options; keys in `others` (NULL-terminated) are skipped,
  * any further key is STATUS_INVALID naming it. */
 status train_options_read(train_options *o, const json_t *json, const char *const *others, error *err);
-/* All options as an object: the keys above, and "eps", "seed" and "eval_blocks", which
- * train_options_read takes too. New reference; NULL when out of memory. */
+/* All options as an object that train_options_read takes. New reference; NULL when out of memory. */
 json_t *train_options_write(const train_options *o);
 /* Ranges, and what the options ask of each other. STATUS_INVALID names the field. */
 status train_options_check(const train_options *o, error *err);

@@ -54,7 +54,8 @@ def plain(node):
         return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
     if node.get("x-ignored"):
         return {"x-ignored": True}
-    out = {k: plain(v) for k, v in node.items() if k not in UNSAID and not (k in LOWEST and v == 0)}
+    out = {k: plain(v) for k, v in node.items()
+           if k not in UNSAID and not k.startswith("x-") and not (k in LOWEST and v == 0)}
     if isinstance(node.get("properties"), dict):
         out["properties"] = {k: plain(v) for k, v in node["properties"].items()}
         out["required"] = sorted(node.get("required", []))

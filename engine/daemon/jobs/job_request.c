@@ -22,7 +22,6 @@ static const struct {
     {"additive", "{\"hidden_size\":128,\"n_heads\":4,\"n_layer\":6}"}, /* windows 4, 8, … 64 and global */
     {"gpt2", "{\"n_embd\":128,\"n_head\":4,\"n_layer\":6}"},
 };
-enum { JOB_REQUEST_SEQUENCE = 512, JOB_REQUEST_MAX_SEQUENCE = 1 << 20, JOB_REQUEST_BATCH = 8 };
 
 /* --- small readers -------------------------------------------------------------------- */
 
@@ -95,11 +94,12 @@ static json_t *begin_config(const architecture *a, const json_t *given)
 static bool set_lengths(json_t *config, const json_t *ours)
 {
 	json_int_t length = json_integer_value(json_object_get(ours, "sequence_length"));
-	bool given = length >= 2 && length <= JOB_REQUEST_MAX_SEQUENCE; /* or wrong, which is found later */
-	if (!config_set_missing(config, "n_positions", json_integer(given ? length : JOB_REQUEST_SEQUENCE)))
+	/* Another one is wrong, which is found later. */
+	bool given = length >= RECIPE_SEQUENCE_LENGTH_MIN && length <= RECIPE_SEQUENCE_LENGTH_MAX;
+	if (!config_set_missing(config, "n_positions", json_integer(given ? length : RECIPE_SEQUENCE_LENGTH_DEFAULT)))
 		return false;
 	json_int_t positions = json_integer_value(json_object_get(config, "n_positions"));
-	length = given ? length : JOB_REQUEST_SEQUENCE;
+	length = given ? length : RECIPE_SEQUENCE_LENGTH_DEFAULT;
 	return length >= positions || config_set_missing(config, CONFIG_TRAINED, json_integer(length));
 }
 
@@ -174,8 +174,8 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	const json_t *keep = present(ours, "keep_checkpoints"), *warmup = present(ours, "warmup_steps");
 	train_options *o = &r->options;
 	train_options_default(o);
-	o->sequence_length = r->dims.trained < JOB_REQUEST_SEQUENCE ? r->dims.trained : JOB_REQUEST_SEQUENCE;
-	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : JOB_REQUEST_BATCH;
+	o->sequence_length = r->dims.trained < o->sequence_length ? r->dims.trained : o->sequence_length;
+	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : o->batch_size;
 	r->base_rate = o->learning_rate = r->base ? o->learning_rate : scratch_rate(&r->dims);
 	o->learning_rate *= factor ? json_number_value(factor) : 1;
 	o->seed = seed ? (uint64_t)json_integer_value(seed) : random_seed();
@@ -184,7 +184,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	r->batch_given = present(ours, "batch_size") || batch;
 	r->eval_given = present(ours, "eval_every");
 	r->warmup_given = warmup;
-	r->keep = keep ? json_integer_value(keep) : JOB_REQUEST_KEEP;
+	r->keep = keep ? json_integer_value(keep) : RECIPE_KEEP_CHECKPOINTS_DEFAULT;
 	r->save_seconds = present(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
 	if (!r->steps_given) /* settled later; here only not fewer than there are warm-up steps */
 		o->max_steps =
@@ -280,7 +280,7 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 		                 "must be at most the training data's %lld blocks of %lld tokens", (long long)blocks,
 		                 (long long)o->sequence_length);
 	o->batch_size = o->batch_size > blocks ? blocks : o->batch_size;
-	int64_t per_step = o->batch_size * o->accumulation;
+	int64_t per_step = o->batch_size * o->gradient_accumulation;
 	if (!r->steps_given) {
 		int64_t wanted = (JOB_REQUEST_AUTO_STEPS * per_step + blocks - 1) / blocks;
 		if (!r->epochs)

@@ -12,7 +12,6 @@
 #include "engine/train/trainer.h"
 
 enum {
-	JOB_REQUEST_KEEP = 3,          /* checkpoints kept */
 	JOB_REQUEST_SAVE_SECONDS = 30, /* between checkpoints, when checkpoint_every is not given */
 	JOB_REQUEST_AUTO_STEPS = 1000, /* n_epochs "auto": about so many steps, */
 	JOB_REQUEST_AUTO_EPOCHS = 20,  /* in at most so many epochs */

@@ -209,7 +209,7 @@ static void the_device_always_has_a_batch_before_it(void **state)
 {
 	for (int64_t accumulation = 1; accumulation <= 3; accumulation += 2) {
 		train_options o = small_options(6);
-		o.accumulation = accumulation;
+		o.gradient_accumulation = accumulation;
 		trainer *t = small_trainer(*state, "additive", &o);
 		count_calls();
 		fixture_run(t, 1, 0);
@@ -230,7 +230,7 @@ static void being_ahead_changes_no_bit(void **state)
 	for (int64_t accumulation = 1; accumulation <= 3; accumulation += 2) {
 		train_options o = small_options(5);
 		run ahead, behind;
-		o.accumulation = accumulation;
+		o.gradient_accumulation = accumulation;
 		o.eval_every = 2;
 		train_small(*state, &ahead, "additive", o, 0);
 		plain = *device;
@@ -280,7 +280,7 @@ static void a_run_saved_while_the_device_works_goes_on_from_there(void **state)
 	unsigned events = 0;
 	int moved = 0;
 	snprintf(path, sizeof path, "%s/ahead", f->folder);
-	o.accumulation = 2;
+	o.gradient_accumulation = 2;
 	train_small(f, &whole, "additive", o, 0);
 	trainer *t = small_trainer(f, "additive", &o);
 	const train_progress *p = trainer_progress(t);

@@ -85,7 +85,7 @@ static void a_model_and_a_file_are_enough(void **state)
 	assert_int_equal(r.dims.trained, 512);
 	assert_int_equal(r.options.sequence_length, 512);
 	assert_int_equal(r.options.batch_size, 8);
-	assert_int_equal(r.keep, JOB_REQUEST_KEEP);
+	assert_int_equal(r.keep, RECIPE_KEEP_CHECKPOINTS_DEFAULT);
 	assert_int_equal(r.save_seconds, JOB_REQUEST_SAVE_SECONDS);
 	assert_true(r.options.learning_rate == 2e-3);
 	job_request_fini(&r);

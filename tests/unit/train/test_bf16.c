@@ -77,7 +77,7 @@ static void a_resumed_run_is_the_same_bit_for_bit(void **state)
 	train_options o = options_in(PRECISION_BF16);
 	char path[128];
 	snprintf(path, sizeof path, "%s/bf16", f->folder);
-	o.accumulation = 2;
+	o.gradient_accumulation = 2;
 	trainer *whole = fixture_trainer(f, 0.1, &o, f->valid), *second = fixture_trainer(f, 0.1, &o, f->valid);
 	fixture_run(whole, 7, 0);
 	assert_int_equal(trainer_save(whole, f->tokenizer, path, "step", NULL, NULL), STATUS_OK);

@@ -29,7 +29,7 @@ static status resume(const fixture *f, trainer *t, const char *name, error *err)
 static train_options twenty_steps(void)
 {
 	train_options o = fixture_options();
-	o.accumulation = 2;
+	o.gradient_accumulation = 2;
 	o.eval_every = 4;
 	o.checkpoint_every = 10;
 	o.warmup_steps = 3;

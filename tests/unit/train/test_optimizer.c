@@ -15,11 +15,11 @@ static void scalar_step(scalar_adamw *a, const float *g, const train_options *o,
 		norm2 += (double)g[i] * g[i];
 	double norm = sqrt(norm2), factor = o->clip > 0 && norm > o->clip ? o->clip / (norm + 1e-6) : 1;
 	a->t++;
-	double correct1 = 1 - pow(o->beta1, (double)a->t), correct2 = 1 - pow(o->beta2, (double)a->t);
+	double correct1 = 1 - pow(o->betas[0], (double)a->t), correct2 = 1 - pow(o->betas[1], (double)a->t);
 	for (int64_t i = 0; i < a->n; i++) {
 		double gi = g[i] * factor;
-		a->m[i] = o->beta1 * a->m[i] + (1 - o->beta1) * gi;
-		a->v[i] = o->beta2 * a->v[i] + (1 - o->beta2) * gi * gi;
+		a->m[i] = o->betas[0] * a->m[i] + (1 - o->betas[0]) * gi;
+		a->v[i] = o->betas[1] * a->v[i] + (1 - o->betas[1]) * gi * gi;
 		a->w[i] -= lr * o->weight_decay * a->w[i];
 		a->w[i] -= lr * (a->m[i] / correct1) / (sqrt(a->v[i] / correct2) + o->eps);
 	}
@@ -86,8 +86,8 @@ static void it_follows_the_scalar_reference_when_it_clips(void **state)
 {
 	train_options o = fixture_options();
 	o.weight_decay = 0.3;
-	o.beta1 = 0.8;
-	o.beta2 = 0.9;
+	o.betas[0] = 0.8;
+	o.betas[1] = 0.9;
 	compare(*state, &o, 10, 100);
 }
 
@@ -127,7 +127,7 @@ static void gathered_gradients_are_averaged(void **state)
 {
 	const fixture *f = *state;
 	train_options options = fixture_options();
-	options.accumulation = 4;
+	options.gradient_accumulation = 4;
 	model *m = fixture_model(f, 0);
 	optimizer *o;
 	assert_int_equal(optimizer_new(&o, m, &options, NULL), STATUS_OK);

@@ -99,7 +99,7 @@ static status begin(trial *t, trainer **out, error *err)
 {
 	train_options o = fixture_options();
 	o.max_steps = 10;
-	o.accumulation = 2;
+	o.gradient_accumulation = 2;
 	o.eval_every = o.checkpoint_every = 3;
 	allocations_limit(-1);
 	model *m = fixture_model(t->f, 0.1);

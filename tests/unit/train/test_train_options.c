@@ -6,8 +6,8 @@ static void the_defaults_are_the_recipe_and_pass_the_check(void **state)
 	train_options o;
 	train_options_default(&o);
 	assert_int_equal(train_options_check(&o, NULL), STATUS_OK);
-	assert_true(o.learning_rate == 5e-4 && o.beta1 == 0.9 && o.beta2 == 0.999 && o.eps == 1e-8);
-	assert_true(o.weight_decay == 0.01 && o.clip == 1 && o.smoothing == 0 && o.schedule == SCHEDULE_LINEAR);
+	assert_true(o.learning_rate == 5e-4 && o.betas[0] == 0.9 && o.betas[1] == 0.999 && o.eps == 1e-8);
+	assert_true(o.weight_decay == 0.01 && o.clip == 1 && o.label_smoothing == 0 && o.schedule == SCHEDULE_LINEAR);
 	assert_int_equal(o.precision, PRECISION_FP32);
 }
 
@@ -24,10 +24,10 @@ static void every_key_is_read_and_written_back(void **state)
 	train_options o;
 	train_options_default(&o);
 	assert_int_equal(train_options_read(&o, json, NULL, NULL), STATUS_OK);
-	assert_true(o.sequence_length == 33 && o.batch_size == 3 && o.accumulation == 2 && o.max_steps == 70);
+	assert_true(o.sequence_length == 33 && o.batch_size == 3 && o.gradient_accumulation == 2 && o.max_steps == 70);
 	assert_true(o.warmup_steps == 7 && o.learning_rate == 0.001 && o.schedule == SCHEDULE_COSINE);
-	assert_true(o.beta1 == 0.8 && o.beta2 == 0.95 && o.eps == 1e-6 && o.weight_decay == 0.1);
-	assert_true(o.clip == 0.5 && o.smoothing == 0.1 && o.seed == 1234567890123456789);
+	assert_true(o.betas[0] == 0.8 && o.betas[1] == 0.95 && o.eps == 1e-6 && o.weight_decay == 0.1);
+	assert_true(o.clip == 0.5 && o.label_smoothing == 0.1 && o.seed == 1234567890123456789);
 	assert_true(o.eval_every == 5 && o.checkpoint_every == 6 && o.eval_blocks == 9 && o.recompute);
 	assert_int_equal(o.precision, PRECISION_BF16);
 	json_t *written = train_options_write(&o);
@@ -131,10 +131,10 @@ static void a_number_that_is_not_one_fails_the_check(void **state)
 	assert_int_equal(train_options_check(&o, &err), STATUS_INVALID);
 	assert_string_equal(err.param, "learning_rate");
 	train_options_default(&o);
-	o.beta2 = NAN;
+	o.betas[1] = NAN;
 	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
 	train_options_default(&o);
-	o.schedule = (schedule_type)3;
+	o.schedule = (train_schedule)3;
 	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
 }
 

@@ -181,7 +181,7 @@ static void slicing_by_budget_changes_no_bit(void **state)
 	static const uint64_t budgets[] = {1, 30000};
 	train_options o = fixture_options();
 	o.max_steps = 5;
-	o.accumulation = 2;
+	o.gradient_accumulation = 2;
 	o.eval_every = 2;
 	double whole[5], sliced[5];
 	trainer *a = fixture_trainer(f, 0.1, &o, f->valid);
@@ -215,7 +215,7 @@ static void accumulated_micro_batches_equal_one_large_batch(void **state)
 	train_options large = fixture_options(), small = large;
 	large.batch_size = 6;
 	small.batch_size = 2;
-	small.accumulation = 3;
+	small.gradient_accumulation = 3;
 	large.max_steps = small.max_steps = 4;
 	trainer *a = fixture_trainer(f, 0, &large, NULL), *b = fixture_trainer(f, 0, &small, NULL);
 	for (int step = 1; step <= 4; step++) {
@@ -262,7 +262,7 @@ static void micro_batches_draw_random_numbers_like_steps(void **state)
 	o.learning_rate = 1e-12; /* the weights stay where they are */
 	trainer *steps, *micros;
 	assert_int_equal(trainer_new(&steps, fixture_model(f, 0.5), &o, one, NULL, NULL), STATUS_OK);
-	o.accumulation = 2;
+	o.gradient_accumulation = 2;
 	assert_int_equal(trainer_new(&micros, fixture_model(f, 0.5), &o, one, NULL, NULL), STATUS_OK);
 	double loss[4];
 	for (int i = 0; i < 4; i++) {
@@ -287,7 +287,7 @@ static double validate(const fixture *f, int64_t batch, int64_t accumulation, in
 	train_options o = fixture_options();
 	o.max_steps = 1;
 	o.batch_size = batch;
-	o.accumulation = accumulation;
+	o.gradient_accumulation = accumulation;
 	o.eval_blocks = eval_blocks;
 	trainer *t = fixture_trainer(f, 0, &o, f->valid);
 	double loss = run_until(t, TRAIN_EVAL);
@@ -323,7 +323,7 @@ static void label_smoothing_is_for_training_only(void **state)
 	for (int i = 0; i < 2; i++) {
 		trainer *t;
 		model *m = fixture_model(f, 0);
-		o.smoothing = i * 0.5;
+		o.label_smoothing = i * 0.5;
 		/* A bias towards one byte, or else smoothing would change nothing either. */
 		const float bias = 5;
 		float *at = model_arena(m) + model_parameter_offset(m, 1) + 'a' + 3;
@@ -443,7 +443,7 @@ static void every_allocation_may_fail(void **state)
 {
 	const fixture *f = *state;
 	train_options o = fixture_options();
-	o.accumulation = 2;
+	o.gradient_accumulation = 2;
 	trainer *t = NULL;
 	status s = STATUS_NOMEM;
 	int64_t limit = 0;
