@@ -11,25 +11,29 @@
 
 void sampling_default(sampling *s)
 {
-	*s = (sampling){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+	*s = (sampling){
+#define NUMBER(name, above, min, max, otherwise) .name = otherwise,
+#define INTEGER(name, min, max, otherwise) .name = otherwise,
+#include "gen/sampling.def"
+	};
+}
+
+/* One number; not a number is out of range, too. */
+static status sampling_check_range(const char *name, double x, bool above, double min, double max, error *err)
+{
+	if (x <= max && (above ? x > min : x >= min))
+		return STATUS_OK;
+	if (above)
+		return error_set(err, STATUS_INVALID, name, "must be above %.10g and at most %.10g", min, max);
+	return error_set(err, STATUS_INVALID, name, "must be between %.10g and %.10g", min, max);
 }
 
 status sampling_check(const sampling *s, int64_t vocab, error *err)
 {
-	if (!(s->temperature >= 0 && isfinite(s->temperature)))
-		return error_set(err, STATUS_INVALID, "temperature", "must be a finite number of at least 0");
-	if (!(s->top_p >= 0 && s->top_p <= 1))
-		return error_set(err, STATUS_INVALID, "top_p", "must be between 0 and 1");
-	if (!(s->min_p >= 0 && s->min_p <= 1))
-		return error_set(err, STATUS_INVALID, "min_p", "must be between 0 and 1");
-	if (s->top_k < 0)
-		return error_set(err, STATUS_INVALID, "top_k", "must be at least 0");
-	if (!(s->repetition_penalty > 0 && isfinite(s->repetition_penalty)))
-		return error_set(err, STATUS_INVALID, "repetition_penalty", "must be a finite number above 0");
-	if (!isfinite(s->presence_penalty))
-		return error_set(err, STATUS_INVALID, "presence_penalty", "must be a finite number");
-	if (!isfinite(s->frequency_penalty))
-		return error_set(err, STATUS_INVALID, "frequency_penalty", "must be a finite number");
+#define NUMBER(name, above, min, max, otherwise)                                                                       \
+	TRY(sampling_check_range(#name, (double)s->name, above, min, max, err));
+#define INTEGER(name, min, max, otherwise) TRY(sampling_check_range(#name, s->name, false, min, max, err));
+#include "gen/sampling.def"
 	for (int i = 0; i < s->n_bias; i++) {
 		if (s->bias[i].token < 0 || s->bias[i].token >= vocab)
 			return error_set(err, STATUS_INVALID, "logit_bias", "token %d is not in the vocabulary of %lld",
@@ -48,13 +52,9 @@ bool sampling_penalises(const sampling *s)
 sample_setting sampling_setting(const sampling *s, uint64_t position)
 {
 	return (sample_setting){
-	    .temperature = s->temperature,
-	    .top_p = s->top_p,
-	    .min_p = s->min_p,
-	    .top_k = s->top_k,
-	    .repetition = s->repetition_penalty,
-	    .presence = s->presence_penalty,
-	    .frequency = s->frequency_penalty,
+#define NUMBER(name, above, min, max, otherwise) .name = s->name,
+#define INTEGER(name, min, max, otherwise) .name = s->name,
+#include "gen/sampling.def"
 	    .seed_low = (uint32_t)s->seed,
 	    .seed_high = (uint32_t)(s->seed >> 32),
 	    .position_low = (uint32_t)position,

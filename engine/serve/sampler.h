@@ -17,17 +17,18 @@ typedef struct sampling_bias {
 	float bias;
 } sampling_bias;
 
+/* What a request says of sampling: the fields of CompletionRequest in proto/openapi.yaml with `x-sampling`, which gives
+ * their meaning, ranges and defaults, under their own names, and what is no plain number. */
 typedef struct sampling {
-	float temperature, top_p, min_p;
-	int32_t top_k;                             /* 0: off */
-	float repetition_penalty;                  /* 1: off; Keskar et al. 2019 */
-	float presence_penalty, frequency_penalty; /* OpenAI's */
+#define NUMBER(name, above, min, max, otherwise) float name;
+#define INTEGER(name, min, max, otherwise) int32_t name;
+#include "gen/sampling.def"
 	uint64_t seed;
 	sampling_bias *bias; /* owned by whoever holds the sampling */
 	int n_bias;
 } sampling;
 
-/* Temperature 1 and everything else off. */
+/* The contract's defaults: temperature 1 and everything else off. */
 void sampling_default(sampling *s);
 /* Ranges and bias tokens; STATUS_INVALID names the field. What comes below expects a checked sampling. */
 status sampling_check(const sampling *s, int64_t vocab, error *err);

@@ -189,12 +189,12 @@ static status read_seed(train_options *o, const json_t *json, error *err)
 
 static status read_member(train_options *o, const char *key, const json_t *json, error *err)
 {
-	typedef status (*reader)(train_options *o, const option *n, const json_t *json, error *err);
-	static const reader readers[] = {[OPTION_INTEGER] = read_number,
-	                                 [OPTION_NUMBER] = read_number,
-	                                 [OPTION_FLAG] = read_flag,
-	                                 [OPTION_CHOICE] = read_word,
-	                                 [OPTION_PAIR] = read_pair};
+	static status (*const readers[])(train_options *, const option *, const json_t *,
+	                                 error *) = {[OPTION_INTEGER] = read_number,
+	                                             [OPTION_NUMBER] = read_number,
+	                                             [OPTION_FLAG] = read_flag,
+	                                             [OPTION_CHOICE] = read_word,
+	                                             [OPTION_PAIR] = read_pair};
 	for (int i = 0; i < OPTIONS; i++)
 		if (strcmp(options[i].name, key) == 0)
 			return readers[options[i].kind](o, &options[i], json, err);

@@ -540,7 +540,7 @@ static void bench_sample(walk *w, int64_t rows, int64_t vocab, float deviation)
 		for (int64_t row = 0; row < rows; row++) {
 			sample_setting *s = (sample_setting *)settings.data + row;
 			*s = draws[i].setting;
-			s->repetition = 1;
+			s->repetition_penalty = 1;
 			s->seed_low = (uint32_t)row;
 			s->active = 1;
 		}

@@ -1,5 +1,6 @@
 #include "engine/daemon/generation/completions.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -56,10 +57,12 @@ status completions_read_prompts(choices_plan *wanted, const json_t *prompt, erro
 
 /* --- options --------------------------------------------------------------------- */
 
-static float real(const json_t *params, const char *key, float otherwise)
+/* above: a number that only rounds to 0 stays above it. */
+static float real(const json_t *params, const char *key, bool above, float otherwise)
 {
 	const json_t *found = json_object_get(params, key);
-	return json_is_number(found) ? (float)json_number_value(found) : otherwise;
+	float x = json_is_number(found) ? (float)json_number_value(found) : otherwise;
+	return above && x == 0 ? FLT_MIN : x;
 }
 
 static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
@@ -100,13 +103,9 @@ static status read_sampling(sampling *out, const json_t *params, const card *c, 
 {
 	const json_t *bias = json_object_get(params, "logit_bias"), *seed = json_object_get(params, "seed");
 	sampling_default(out);
-	out->temperature = real(params, "temperature", 1);
-	out->top_p = real(params, "top_p", out->top_p);
-	out->min_p = real(params, "min_p", out->min_p);
-	out->top_k = (int32_t)integer(params, "top_k", out->top_k);
-	out->repetition_penalty = real(params, "repetition_penalty", out->repetition_penalty);
-	out->presence_penalty = real(params, "presence_penalty", 0);
-	out->frequency_penalty = real(params, "frequency_penalty", 0);
+#define NUMBER(name, above, min, max, otherwise) out->name = real(params, #name, above, out->name);
+#define INTEGER(name, min, max, otherwise) out->name = (int32_t)integer(params, #name, out->name);
+#include "gen/sampling.def"
 	out->seed = json_is_integer(seed) ? (uint64_t)json_integer_value(seed) : random_seed();
 	return json_is_object(bias) ? read_bias(out, bias, c, err) : STATUS_OK;
 }

@@ -32,11 +32,11 @@
 
 enum { SAMPLE_BITS = 39, SAMPLE_MAX_VOCAB = 1 << 24 };
 
-/* One row's setting, 32-bit words. */
+/* One row's setting, 32-bit words: the fields of a request, under their names, and what the caller adds. */
 typedef struct sample_setting {
 	float temperature, top_p, min_p;
 	int32_t top_k; /* 0: off */
-	float repetition, presence, frequency;
+	float repetition_penalty, presence_penalty, frequency_penalty;
 	uint32_t seed_low, seed_high;
 	uint32_t position_low, position_high;
 	int32_t first, count; /* rows of `adjust` */
@@ -61,8 +61,8 @@ DEVICE_FUNCTION bool sample_finite(float x)
 DEVICE_FUNCTION float sample_adjusted(float x, const sample_setting *s, const sample_adjust *a)
 {
 	if (a->count > 0) {
-		x = x > 0 ? x / s->repetition : fmaf(x, s->repetition, 0.0f);
-		x -= fmaf(s->frequency, (float)a->count, s->presence);
+		x = x > 0 ? x / s->repetition_penalty : fmaf(x, s->repetition_penalty, 0.0f);
+		x -= fmaf(s->frequency_penalty, (float)a->count, s->presence_penalty);
 	}
 	return x + a->bias;
 }

@@ -205,8 +205,8 @@ static double sample_floor(const op_call *call)
 	return (double)shape_count(call->in[0].shape) * 4;
 }
 
-static const sample_setting greedy = {.top_p = 1, .repetition = 1, .active = 1};
-static const sample_setting nucleus = {.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .repetition = 1, .active = 1};
+static const sample_setting greedy = {.top_p = 1, .repetition_penalty = 1, .active = 1};
+static const sample_setting nucleus = {.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .repetition_penalty = 1, .active = 1};
 static const attention_params everything = {4, 0}, near = {4, 16}, far = {4, 200};
 static const stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
 static const linear_params by_one = {.alpha = 1};

@@ -391,7 +391,9 @@ static void frequency_penalties_see_prompt_session_and_completion(void **state)
 	session *x = open_session(f, "x", POSITION_ERROR, false);
 	append(f, x, ids, 4);
 	generation_request r = request(&c, ids + 4, 4, 30);
-	r.sampling.presence_penalty = 1e6f;
+	r.sampling.temperature = 0;
+	r.sampling.presence_penalty = r.sampling.frequency_penalty = 2;
+	r.sampling.repetition_penalty = 10; /* together more than the logits of this model differ */
 	run(f, x, &c, &r);
 	bool seen[VOCAB] = {false};
 	for (int64_t i = 0; i < x->tokens; i++) {

@@ -61,7 +61,7 @@ static int close_backends(void **state)
 	return 0;
 }
 
-static const sample_setting plain = {.temperature = 1, .top_p = 1, .repetition = 1, .active = 1};
+static const sample_setting plain = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .active = 1};
 
 /* [rows, ⌈vocab / LINEAR_BLOCK⌉] of logits; malloc'd. */
 static float *maxima_of(const float *logits, int64_t rows, int64_t vocab)
@@ -180,9 +180,9 @@ static sample_setting draw_setting(uint64_t seed, int64_t vocab)
 	s.min_p = word(seed, 5) % 3 ? 0 : word(seed, 5) % 2 ? parts[word(seed, 6) % 8] : 0.1f * unit(seed, 7);
 	s.top_k = word(seed, 8) % 2 ? 0 : (int32_t)(word(seed, 9) % (uint32_t)(vocab + 3));
 	if (word(seed, 10) % 2) {
-		s.repetition = 0.5f + unit(seed, 11);
-		s.presence = unit(seed, 12) - 0.5f;
-		s.frequency = unit(seed, 13) - 0.5f;
+		s.repetition_penalty = 0.5f + unit(seed, 11);
+		s.presence_penalty = unit(seed, 12) - 0.5f;
+		s.frequency_penalty = unit(seed, 13) - 0.5f;
 	}
 	s.seed_low = word(seed, 14);
 	s.seed_high = word(seed, 15);
