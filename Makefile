@@ -62,12 +62,12 @@ DAEMON_ROOMS := net requests compute catalog sessions generation jobs library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
 ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(KERNEL_OBJ)
-# Made of proto/openapi.yaml, and the number of the interface of plug-ins.
-CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c recipe.h recipe.def sampling.def)
+# Made of proto/openapi.yaml and proto/engine.yaml, and the number of the interface of plug-ins.
+CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c routes.h routes.c recipe.h recipe.def sampling.def)
 INTERFACE := $(OUT)/gen/backend_abi.h
 GEN := $(CONTRACT) $(INTERFACE)
 PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
-SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/openapi.o
+SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/openapi.o $(OUT)/obj/gen/routes.o
 CLI_OBJ = $(call objects,$(call sources,clients/cli) proto/nearest.c proto/options.c)
 
 # Kernels are compiled once per instruction set; the backend picks at run time.
@@ -134,10 +134,10 @@ $(foreach i,$(ISAS),$(eval $(call kernel_rule,$(i))))
 
 # The contract as C. `stamp` is newer than the contract; a file is as old as its last change, and the recipe that
 # does nothing has make look at its date once the stamp is made.
-$(OUT)/gen/stamp: proto/openapi.yaml proto/generate.py
+$(OUT)/gen/stamp: proto/openapi.yaml proto/engine.yaml proto/generate.py
 	@mkdir -p $(@D)
 	$(call say,gen,$@)
-	$(Q)$(PYTHON) proto/generate.py $< $(@D)
+	$(Q)$(PYTHON) proto/generate.py $(filter %.yaml,$^) $(@D)
 	@touch $@
 $(CONTRACT): $(OUT)/gen/stamp
 	@:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Make C of the contract: generate.py OPENAPI.yaml FOLDER
+"""Make C of the contract: generate.py OPENAPI.yaml ENGINE.yaml FOLDER
 
 schemas.h, schemas.c   the tables that schema.h describes: one for every component whose name ends in "Request", and for what
                        these refer to. A keyword that a table cannot express is an error here, except for those in UNSAID,
-                       which handlers check.
+                       which handlers check. And the methods of the engine with the tables of their parameters.
+routes.h, routes.c     the front end's endpoints, as server/router.h describes them: one for each operation, or type of its body.
 recipe.h, recipe.def   the members of TrainingOptions that decide how a model is trained: all but objects and those with
                        `x-recipe: false`; words and constants, and a row each.
 sampling.def           the members of CompletionRequest with `x-sampling: true`, a row each.
@@ -66,10 +67,13 @@ class Tables:
                 raise ValueError(f"{name}: a request is an object without unknown members")
             properties, required = node.pop("properties"), node.pop("required", [])
             self.refuse_rest(name, node)
-            rows = [self.field(key, value, key in required) for key, value in properties.items()]
-            self.lines.append(f"static const field {symbol}_fields[] = {{\n\t" + ",\n\t".join(rows) + ",\n\t{.name = NULL}};\n")
-            self.lines.append(f"{'' if request else 'static '}const schema {symbol} = {{{quoted(name)}, {symbol}_fields}};\n\n")
+            self.object_table(symbol, name, properties, required, "" if request else "static ")
         return "schema_" + snake(name.removesuffix("Request"))
+
+    def object_table(self, symbol, name, properties, required, scope="static "):
+        rows = [self.field(key, value, key in required) for key, value in properties.items()]
+        self.lines.append(f"static const field {symbol}_fields[] = {{\n\t" + ",\n\t".join(rows) + ",\n\t{.name = NULL}};\n")
+        self.lines.append(f"{scope}const schema {symbol} = {{{quoted(name)}, {symbol}_fields}};\n\n")
 
     def refuse_rest(self, name, node):
         rest = {k for k in node if k not in UNSAID and not k.startswith("x-")}
@@ -141,15 +145,118 @@ class Tables:
         return self.bounds(name, node, "minItems", "maxItems") + self.items(name, node, "items")
 
 
-def schemas(spec):
+def resolve(spec, node):
+    if "$ref" in node:
+        for part in node["$ref"].removeprefix("#/").split("/"):
+            spec = spec[part]
+        return spec
+    return node
+
+
+def endpoints(spec):
+    """(verb, path, operation with the members of a body's type, that type or None, parameters by name) of each."""
+    for path, item in spec["paths"].items():
+        for verb in ("get", "post", "put", "patch", "delete"):
+            operation = item.get(verb)
+            contents = (operation or {}).get("requestBody", {}).get("content", {None: {}})
+            for kind, content in contents.items() if operation else ():
+                parameters = [resolve(spec, p) for p in item.get("parameters", []) + operation.get("parameters", [])]
+                fitting = {p["name"]: p for p in parameters if p.get("x-content", kind) == kind}
+                yield verb.upper(), path, operation | content, kind, fitting
+
+
+class Methods:
+    """The rows of schema_methods: those that engine.yaml has, and one for each operation that names a method."""
+
+    def __init__(self, spec, engine, tables):
+        self.spec, self.engine, self.tables = spec, engine, tables
+        self.rows = {name: self.listed(name, node or {}) for name, node in engine["methods"].items()}
+        for _, path, operation, kind, parameters in endpoints(spec):
+            name = operation.get("x-engine-method")
+            if name and name not in self.rows:
+                self.rows[name] = self.derived(path, operation, kind, parameters)
+
+    def row(self, params, **flags):
+        return "".join([f".params = &{params or 'nothing'}", *(f", .{k} = true" for k, v in flags.items() if v)])
+
+    def listed(self, name, node):
+        params, symbol = node.get("params", {}), None
+        if "$ref" in params:
+            symbol = self.tables.schema(params["$ref"].rsplit("/", 1)[1])
+        elif params:
+            symbol = name.replace(".", "_") + "_params"
+            fields = {k: v if "/schemas/" in v.get("$ref", "") else resolve(self.spec, v).get("schema", v) for k, v in params.items()}
+            self.tables.object_table(symbol, name, fields, node.get("required", []))
+        return self.row(symbol, **{k: node.get(k) for k in ("id", "upload", "keyed")})
+
+    def derived(self, path, operation, kind, parameters):
+        if kind not in (None, "application/json") or parameters.keys() - {"id", "Idempotency-Key"}:
+            raise ValueError(f"{operation['operationId']}: engine.yaml must have the parameters of {operation['x-engine-method']}")
+        symbol = self.tables.schema(operation["schema"]["$ref"].rsplit("/", 1)[1]) if kind else None
+        return self.row(symbol, id="{id}" in path, keyed="Idempotency-Key" in parameters)
+
+
+def schemas(spec, engine):
     components = spec["components"]["schemas"]
-    tables = Tables(components)
+    tables = Tables(components | engine["components"]["schemas"])
     names = [tables.schema(name) for name in components if name.endswith("Request")]
+    methods = Methods(spec, engine, tables)
+    rows = "".join(f"\t{{.name = {quoted(name)}, {row}}},\n" for name, row in methods.rows.items())
     return {
         "schemas.h": "#ifndef GEN_SCHEMAS_H\n#define GEN_SCHEMAS_H\n\n#include \"proto/schema.h\"\n\nextern const schema "
-        + ",\n\t".join(names) + ";\n/* Every schema above, NULL-terminated. */\nextern const schema *const schema_all[];\n\n#endif\n",
+        + ",\n\t".join(names) + ";\n/* Every schema above, NULL-terminated. */\nextern const schema *const schema_all[];\n"
+        "/* Ends with a NULL name. */\nextern const schema_method schema_methods[];\n\n#endif\n",
         "schemas.c": '#include "gen/schemas.h"\n\n' + "".join(tables.lines)
-        + "const schema *const schema_all[] = {\n\t&" + ",\n\t&".join(names) + ",\n\tNULL};\n",
+        + "const schema *const schema_all[] = {\n\t&" + ",\n\t&".join(names) + ",\n\tNULL};\n\n"
+        + 'static const schema nothing = {"nothing", (const field[]){{.name = NULL}}};\n'
+        + "const schema_method schema_methods[] = {\n" + rows + "\t{.name = NULL}};\n",
+    }
+
+
+BODIES = {"application/json": "JSON", "multipart/form-data": "FORM", "application/octet-stream": "OCTETS"}
+
+
+def query_field(tables, name, node, own):
+    """own: the handler checks it."""
+    cells = [f".name = {quoted(name)}"]
+    if own or node.get("type") in (None, "boolean"):
+        cells.append(".type = FIELD_ANY")
+    elif node["type"] == "integer":
+        cells += [".type = FIELD_INTEGER", *tables.integer(name, dict(node))]
+    else:
+        cells.append(f".type = FIELD_{node['type'].upper()}")
+        cells += [tables.choices(name, node["enum"])] if "enum" in node else []
+    return "{" + ", ".join(cells) + "}"
+
+
+def routes(spec, _engine):
+    tables = Tables(spec["components"]["schemas"])
+    rows, handlers = [], set()
+    for verb, path, operation, kind, parameters in endpoints(spec):
+        handler = operation.get("x-handler", "forward_handle")
+        handlers.add(handler)
+        cells = [f".method = {quoted(verb)}", f".path = {quoted(path)}", f".handle = {handler}"]
+        if "x-engine-method" in operation:
+            cells.append(f".engine_method = {quoted(operation['x-engine-method'])}")
+        if kind:
+            cells.append(f".body = BODY_{BODIES[kind]}")
+        if kind == "application/json":
+            cells.append(f".schema = &schema_{snake(operation['schema']['$ref'].rsplit('/', 1)[1].removesuffix('Request'))}")
+            cells += [] if operation["requestBody"].get("required") else [".optional = true"]
+        query = {name: p["schema"] for name, p in parameters.items() if p["in"] == "query"}
+        if query:
+            fields = [query_field(tables, name, node, "x-query" in operation) for name, node in query.items()]
+            symbol = tables.shared("field", snake(operation["operationId"]) + "_query", "[] = {\n\t" + ",\n\t".join(fields) + ",\n\t{.name = NULL}}")
+            cells.append(f".query = {symbol}")
+        flags = {"idempotent": "Idempotency-Key" in parameters, "open": operation.get("security") == [{}],
+                 "always": operation.get("x-always")}
+        rows.append("{" + ", ".join(cells + [f".{k} = true" for k, v in flags.items() if v]) + "}")
+    return {
+        "routes.h": "#ifndef GEN_ROUTES_H\n#define GEN_ROUTES_H\n\n#include \"server/router.h\"\n\n"
+        + "".join(f"void {h}(struct request *r);\n" for h in sorted(handlers))
+        + "\n/* Ends with a NULL method. */\nextern const route router_rows[];\n\n#endif\n",
+        "routes.c": '#include "gen/routes.h"\n\n#include "gen/schemas.h"\n\n' + "".join(tables.lines)
+        + "\nconst route router_rows[] = {\n\t" + ",\n\t".join(rows) + ",\n\t{.method = NULL}};\n",
     }
 
 
@@ -191,7 +298,7 @@ def rows_file(about, properties, parameters):
 ROW = {"INTEGER": "name, min, max, default", "NUMBER": "name, is min itself excluded, min, max, default"}
 
 
-def recipe(spec):
+def recipe(spec, _engine):
     every = spec["components"]["schemas"]["TrainingOptions"]["properties"]
     scalars = {k: v for k, v in every.items() if v.get("type", "object") != "object"}
     rows = {k: v for k, v in scalars.items() if v.get("x-recipe", True)}
@@ -210,7 +317,7 @@ def recipe(spec):
             "recipe.def": rows_file("TrainingOptions, without what is the job's affair.", rows, ROW | more)}
 
 
-def sampling(spec):
+def sampling(spec, _engine):
     every = spec["components"]["schemas"]["CompletionRequest"]["properties"]
     rows = {k: v for k, v in every.items() if v.get("x-sampling")}
     return {"sampling.def": rows_file("How a token is sampled.", rows, ROW)}
@@ -228,12 +335,15 @@ def write(path, text):
 
 
 def main():
-    source, folder = sys.argv[1:]
-    with open(source, encoding="utf-8") as f:
-        spec = yaml.load(f, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    *sources, folder = sys.argv[1:]
+    documents = []
+    for source in sources:
+        with open(source, encoding="utf-8") as f:
+            documents.append(yaml.load(f, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     os.makedirs(folder, exist_ok=True)
-    for name, text in (schemas(spec) | recipe(spec) | sampling(spec)).items():
-        write(os.path.join(folder, name), MADE + text)
+    for make in (schemas, routes, recipe, sampling):
+        for name, text in make(*documents).items():
+            write(os.path.join(folder, name), MADE + text)
 
 
 try:

@@ -1,7 +1,7 @@
 /* schema.h - what a request may hold, as tables, and the check against them.
  *
- * The tables are made from openapi.yaml when the programs are built (generate.py; gen/schemas.h declares them). The front
- * end checks requests against them before the engine sees them, and the engine checks again (it trusts no peer).
+ * The tables are made from openapi.yaml when the programs are built (generate.py; gen/schemas.h declares them). The
+ * front end checks requests against them before the engine sees them, and the engine checks again (it trusts no peer).
  * The rules are those of the API: an unknown field is an error that names it, a number must be a finite
  * number in range, an integer has no fraction and no exponent (so json_integer_value reads it), and a string holds
  * U+0000 only where its row says so (so json_string_value reads all of the others). OpenAI fields
@@ -44,6 +44,15 @@ struct schema {
 	const char *name;    /* the component's name in openapi.yaml */
 	const field *fields; /* ends with a NULL name */
 };
+
+/* A method of the engine, as PROTOCOL.md lists them. */
+typedef struct schema_method {
+	const char *name;     /* "session.append" */
+	const schema *params; /* without `id` and `idempotency_key` */
+	bool id;              /* params hold the id of what it is about */
+	bool upload;
+	bool keyed; /* takes an idempotency key */
+} schema_method;
 
 /* How both programs write JSON: nine significant digits bring every float back. */
 enum { PROTO_JSON = JSON_COMPACT | JSON_REAL_PRECISION(9) };

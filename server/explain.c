@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gen/routes.h"
+#include "gen/schemas.h"
 #include "proto/json_memory.h"
 #include "server/accept.h"
 #include "server/explain_html.h"
 #include "server/forward.h"
-#include "server/resources.h"
 
 static const char *const explain_offers[] = {"application/json", "text/html"};
 
@@ -55,7 +56,7 @@ static void explain_call(request *r, json_t *params)
 	request_call(r, r->route->engine_method, params, 0, false, &events);
 }
 
-static void explain_handle(request *r)
+void explain_handle(request *r)
 {
 	json_t *params = forward_params(r);
 	if (params)
@@ -90,7 +91,7 @@ static json_t *explain_list(const char *text)
 	}
 }
 
-static void explain_session(request *r)
+void explain_session(request *r)
 {
 	json_t *params = json_object();
 	bool ok = params != NULL;
@@ -115,9 +116,3 @@ static void explain_session(request *r)
 	json_decref(params);
 	reply_problem(r, &p);
 }
-
-const route explain_routes[] = {
-    {"POST", "/v1/explain", explain_handle, .engine_method = "explain", .body = BODY_JSON, .schema = &schema_explain},
-    {"GET", "/v1/sessions/{id}/alpha", explain_session, .engine_method = "session.alpha",
-     .query = "position layers heads rounds aggregate"},
-    {.method = NULL}};

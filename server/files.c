@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gen/routes.h"
 #include "server/download.h"
 #include "server/forward.h"
-#include "server/resources.h"
 #include "server/upload.h"
 
 static const char files_purpose[] = "fine-tune";
@@ -62,7 +62,7 @@ static json_t *files_create_params(request *r, const char *file_name)
 	return NULL;
 }
 
-static void files_create(request *r)
+void files_create(request *r)
 {
 	static const upload_form form = {.fields = {{.name = "file", .streamed = true, .required = true},
 	                                            {.name = "purpose", .required = true},
@@ -73,11 +73,3 @@ static void files_create(request *r)
 	                                 .check = files_create_check};
 	upload_form_begin(r, &form);
 }
-
-const route files_routes[] = {
-    {"GET", "/v1/files", forward_handle, .engine_method = "file.list", .query = "after limit order purpose"},
-    {"POST", "/v1/files", files_create, .engine_method = "file.create", .body = BODY_FORM, .idempotent = true},
-    {"GET", "/v1/files/{id}", forward_handle, .engine_method = "file.get"},
-    {"DELETE", "/v1/files/{id}", forward_handle, .engine_method = "file.delete"},
-    {"GET", "/v1/files/{id}/content", download_handle, .engine_method = "file.content"},
-    {.method = NULL}};

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gen/routes.h"
 #include "server/forward.h"
-#include "server/resources.h"
 #include "server/sse.h"
 
 enum { JOBS_WINDOW = 32 };
@@ -78,7 +78,7 @@ static void jobs_found(void *context, const frame *f)
 	request_call(r, "job.watch", params, JOBS_WINDOW, false, &events);
 }
 
-static void jobs_events(request *r)
+void jobs_events(request *r)
 {
 	static const engine_events events = {.event = forward_ignore, .end = jobs_found};
 	const char *stream = uri_query(&r->uri, "stream");
@@ -109,20 +109,3 @@ static void jobs_events(request *r)
 	r->release = jobs_watch_release;
 	request_call(r, after ? "job.events" : "job.get", params, 0, false, &events);
 }
-
-const route jobs_routes[] = {
-    {"POST", "/v1/fine_tuning/jobs", forward_handle, .engine_method = "job.create", .body = BODY_JSON,
-     .schema = &schema_fine_tuning_job, .idempotent = true},
-    {"GET", "/v1/fine_tuning/jobs", forward_handle, .engine_method = "job.list", .query = "after limit metadata"},
-    {"GET", "/v1/fine_tuning/jobs/{id}", forward_handle, .engine_method = "job.get"},
-    {"DELETE", "/v1/fine_tuning/jobs/{id}", forward_handle, .engine_method = "job.delete"},
-    {"POST", "/v1/fine_tuning/jobs/{id}/cancel", forward_handle, .engine_method = "job.cancel"},
-    {"POST", "/v1/fine_tuning/jobs/{id}/pause", forward_handle, .engine_method = "job.pause"},
-    {"POST", "/v1/fine_tuning/jobs/{id}/resume", forward_handle, .engine_method = "job.resume"},
-    {"GET", "/v1/fine_tuning/jobs/{id}/events", jobs_events, .engine_method = "job.events",
-     .query = "after limit stream"},
-    {"GET", "/v1/fine_tuning/jobs/{id}/checkpoints", forward_handle, .engine_method = "job.checkpoints",
-     .query = "after limit"},
-    {"DELETE", "/v1/fine_tuning/jobs/{id}/checkpoints/{checkpoint}", forward_handle,
-     .engine_method = "checkpoint.delete"},
-    {.method = NULL}};

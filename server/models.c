@@ -1,7 +1,7 @@
 /* /v1/models: list, show, delete, import (form) and export (files). */
+#include "gen/routes.h"
 #include "server/download.h"
 #include "server/forward.h"
-#include "server/resources.h"
 #include "server/upload.h"
 
 static json_t *models_import_params(request *r, const char *file_name)
@@ -19,7 +19,7 @@ static json_t *models_import_params(request *r, const char *file_name)
 	return NULL;
 }
 
-static void models_import(request *r)
+void models_import(request *r)
 {
 	static const upload_form form = {.fields = {{.name = "id", .required = true, .early = true},
 	                                            {.name = "config", .streamed = true, .required = true},
@@ -29,14 +29,3 @@ static void models_import(request *r)
 	                                 .params = models_import_params};
 	upload_form_begin(r, &form);
 }
-
-const route models_routes[] = {
-    {"GET", "/v1/models", forward_handle, .engine_method = "model.list"},
-    {"POST", "/v1/models", models_import, .engine_method = "model.import", .body = BODY_FORM, .idempotent = true},
-    {"GET", "/v1/models/{id}", forward_handle, .engine_method = "model.get"},
-    {"DELETE", "/v1/models/{id}", forward_handle, .engine_method = "model.delete"},
-    {"POST", "/v1/models/{id}/load", forward_handle, .engine_method = "model.load", .body = BODY_JSON,
-     .schema = &schema_model_load, .optional = true},
-    {"POST", "/v1/models/{id}/unload", forward_handle, .engine_method = "model.unload"},
-    {"GET", "/v1/models/{id}/files/{name}", download_handle, .engine_method = "model.file"},
-    {.method = NULL}};

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gen/routes.h"
 #include "proto/json_memory.h"
 #include "server/forward.h"
-#include "server/resources.h"
 
 enum { OPERATIONS_ENGINE_MS = 2000 };
 
@@ -12,7 +12,7 @@ enum { OPERATIONS_ENGINE_MS = 2000 };
 extern const char openapi_json[];
 extern const size_t openapi_json_bytes;
 
-static void operations_health(request *r)
+void operations_health(request *r)
 {
 	reply_json(r, 200, json_pack("{s:s}", "status", "ok"));
 }
@@ -39,7 +39,7 @@ static void operations_ready_end(void *context, const frame *f)
 	json_decref(status);
 }
 
-static void operations_ready(request *r)
+void operations_ready(request *r)
 {
 	static const engine_events events = {.event = forward_ignore, .end = operations_ready_end};
 	const server *s = r->server;
@@ -55,7 +55,7 @@ static void operations_ready(request *r)
 		reply_out_of_memory(r);
 }
 
-static void operations_version(request *r)
+void operations_version(request *r)
 {
 	json_t *hello = (json_t *)engine_link_hello(r->server->engine);
 	reply_json(r, 200,
@@ -63,7 +63,7 @@ static void operations_version(request *r)
 	                     "additive-httpd " ADDITIVE_VERSION, "protocol", PROTO_VERSION, "engine", hello));
 }
 
-static void operations_openapi(request *r)
+void operations_openapi(request *r)
 {
 	reply_copy(r, 200, "application/json", openapi_json, openapi_json_bytes);
 }
@@ -91,7 +91,7 @@ static void operations_metrics_end(void *context, const frame *f)
 	json_decref(engine);
 }
 
-static void operations_metrics(request *r)
+void operations_metrics(request *r)
 {
 	static const engine_events events = {.event = forward_ignore, .end = operations_metrics_end};
 	r->call =
@@ -116,7 +116,7 @@ static const char page_head[] =
     "<a href=\"readyz\">readyz</a>, <a href=\"metrics\">metrics</a>, <a href=\"version\">version</a>.</p>\n"
     "<h2>Endpoints</h2>\n<table>\n";
 
-static void operations_page(request *r)
+void operations_page(request *r)
 {
 	buffer page = {0};
 	buffer_string(&page, page_head);
@@ -130,11 +130,3 @@ static void operations_page(request *r)
 	reply_header(r, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
 	reply_bytes(r, 200, "text/html; charset=utf-8", page.data, page.used);
 }
-
-const route operations_routes[] = {{"GET", "/", operations_page, .body = BODY_NONE},
-                                   {"GET", "/healthz", operations_health, .open = true, .always = true},
-                                   {"GET", "/readyz", operations_ready, .open = true, .always = true},
-                                   {"GET", "/metrics", operations_metrics, .always = true},
-                                   {"GET", "/version", operations_version, .body = BODY_NONE},
-                                   {"GET", "/openapi.json", operations_openapi, .body = BODY_NONE},
-                                   {.method = NULL}};

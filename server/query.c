@@ -1,4 +1,5 @@
-/* A row of the router names the parameters it takes; what each of them may be stands here, once. */
+/* A row of the router describes the parameters it takes. A string without choices is an id or a word, and an object is
+ * OpenAI's filter by metadata. */
 #include "server/query.h"
 
 #include <ctype.h>
@@ -6,24 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct query_kind {
-	const char *name;
-	enum {
-		QUERY_ID,
-		QUERY_COUNT,
-		QUERY_ORDER,
-		QUERY_WORD,
-		QUERY_METADATA,
-		QUERY_OWN
-	} kind; /* OWN: the handler's */
-} query_kind;
-
-static const query_kind query_kinds[] = {
-    {"after", QUERY_ID},   {"limit", QUERY_COUNT}, {"order", QUERY_ORDER},       {"purpose", QUERY_WORD},
-    {"model", QUERY_ID},   {"stream", QUERY_OWN},  {"metadata", QUERY_METADATA}, {"position", QUERY_OWN},
-    {"layers", QUERY_OWN}, {"heads", QUERY_OWN},   {"rounds", QUERY_OWN},        {"aggregate", QUERY_OWN},
-    {NULL, QUERY_OWN}};
 
 /* OpenAI's filter: "metadata[KEY]=VALUE" for each member, or "metadata=null" for rows without any. */
 enum { QUERY_KEY_BYTES = 4 * 64, QUERY_VALUE_BYTES = 4 * 512 }; /* of as many characters */
@@ -40,47 +23,44 @@ static bool query_key(const char *name, char out[QUERY_KEY_BYTES + 1])
 	return true;
 }
 
-static const query_kind *query_find(const char *name)
+/* The row's parameter of that name, or NULL. */
+static const field *query_find(const request *r, const char *name)
 {
-	const query_kind *k = query_kinds;
 	char key[QUERY_KEY_BYTES + 1];
 	const char *known = query_key(name, key) ? "metadata" : name;
-	while (k->name && strcmp(k->name, known) != 0)
-		k++;
-	return k;
+	for (const field *f = r->route->query; f && f->name; f++)
+		if (strcmp(f->name, known) == 0)
+			return f;
+	return NULL;
 }
 
-/* Is the word one of the space-separated list? */
-static bool query_listed(const char *list, const char *word)
-{
-	size_t bytes = strlen(word);
-	for (const char *at = list; at && bytes && (at = strstr(at, word)) != NULL; at += bytes)
-		if ((at == list || at[-1] == ' ') && (at[bytes] == ' ' || at[bytes] == '\0'))
-			return true;
-	return false;
-}
-
-static bool query_count(const char *text, long *out)
+static bool query_count(const field *f, const char *text, long *out)
 {
 	char *end;
 	errno = 0;
 	*out = strtol(text, &end, 10);
-	return isdigit((unsigned char)*text) && *end == '\0' && errno == 0 && *out >= 1 && *out <= 10000;
+	return isdigit((unsigned char)*text) && *end == '\0' && errno == 0 && (double)*out >= f->min &&
+	       (double)*out <= f->max;
 }
 
-static bool query_fits(const query_kind *k, const char *name, const char *value)
+static bool query_chosen(const field *f, const char *value)
+{
+	for (int i = 0; f->choices[i]; i++)
+		if (strcmp(f->choices[i], value) == 0)
+			return true;
+	return false;
+}
+
+static bool query_fits(const field *f, const char *name, const char *value)
 {
 	long count;
-	switch (k->kind) {
-	case QUERY_ID:
-	case QUERY_WORD:
-		return uri_id_valid(value);
-	case QUERY_COUNT:
-		return query_count(value, &count);
-	case QUERY_METADATA:
+	switch (f->type) {
+	case FIELD_STRING:
+		return f->choices ? query_chosen(f, value) : uri_id_valid(value);
+	case FIELD_INTEGER:
+		return query_count(f, value, &count);
+	case FIELD_OBJECT:
 		return strcmp(name, "metadata") == 0 ? strcmp(value, "null") == 0 : strlen(value) <= QUERY_VALUE_BYTES;
-	case QUERY_ORDER:
-		return strcmp(value, "asc") == 0 || strcmp(value, "desc") == 0;
 	default:
 		return true;
 	}
@@ -90,12 +70,12 @@ bool query_check(request *r)
 {
 	for (int i = 0; i < r->uri.n_query; i++) {
 		const uri_pair *q = &r->uri.query[i];
-		const query_kind *k = query_find(q->name);
-		if (!k->name || !query_listed(r->route->query, k->name)) {
+		const field *f = query_find(r, q->name);
+		if (!f) {
 			reply_refuse(r, 400, "unknown_parameter", q->name, "unknown query parameter '%s'", q->name);
 			return false;
 		}
-		if (uri_query(&r->uri, q->name) != q->value || !query_fits(k, q->name, q->value)) {
+		if (uri_query(&r->uri, q->name) != q->value || !query_fits(f, q->name, q->value)) {
 			reply_refuse(r, 400, "invalid_value", q->name, "query parameter '%s' is not valid", q->name);
 			return false;
 		}
@@ -118,13 +98,13 @@ bool query_add(const request *r, json_t *params)
 	bool ok = true;
 	for (int i = 0; ok && i < r->uri.n_query; i++) {
 		const uri_pair *q = &r->uri.query[i];
-		const query_kind *k = query_find(q->name);
+		const field *f = query_find(r, q->name);
 		long count = 0;
-		if (k->kind == QUERY_METADATA)
+		if (f->type == FIELD_OBJECT)
 			ok = query_add_metadata(params, q);
-		else if (k->kind == QUERY_COUNT && query_count(q->value, &count))
+		else if (f->type == FIELD_INTEGER && query_count(f, q->value, &count))
 			ok = json_object_set_new(params, q->name, json_integer(count)) == 0;
-		else if (k->kind != QUERY_OWN)
+		else if (f->type == FIELD_STRING)
 			ok = json_object_set_new(params, q->name, json_string(q->value)) == 0;
 	}
 	return ok;

@@ -5,19 +5,11 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/resources.h"
-
-static const route *const tables[] = {models_routes,      files_routes,    jobs_routes,
-                                      completions_routes, sessions_routes, explain_routes,
-                                      tokenize_routes,    storage_routes,  operations_routes};
+#include "gen/routes.h"
 
 const route *router_row(int i)
 {
-	for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
-		for (const route *row = tables[t]; row->method; row++)
-			if (i-- == 0)
-				return row;
-	return NULL;
+	return router_rows[i].method ? &router_rows[i] : NULL;
 }
 
 /* Does the path fit the row? Fills the parameters. */

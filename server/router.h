@@ -1,8 +1,8 @@
 /* router.h - which function answers which request.
  *
- * Every resource file exports its rows (`models_routes`); router.c lists the files. A row is the
- * whole truth about an endpoint: method, path, body, query parameters, and either a handler or,
- * for most, just the engine's method to forward to (forward.h). */
+ * A row is the whole truth about an endpoint: method, path, body, query parameters, and either a handler or, for most,
+ * just the engine's method to forward to (forward.h). The rows are made from the operations of openapi.yaml
+ * (gen/routes.c), whose `x-handler` names the handler. */
 #ifndef SERVER_ROUTER_H
 #define SERVER_ROUTER_H
 
@@ -31,10 +31,10 @@ typedef struct route {
 	body_kind body;
 	const schema *schema; /* BODY_JSON */
 	bool optional;        /* BODY_JSON: the body may be absent; the Content-Type is judged when there is one */
-	const char *query;    /* names of the allowed query parameters, separated by spaces; NULL: none */
-	bool idempotent;      /* the engine gets the Idempotency-Key header as a member of params */
-	bool open;            /* needs no key */
-	bool always;          /* answered while shutting down */
+	const field *query; /* the allowed query parameters, up to a NULL name; FIELD_ANY: the handler's; NULL: none */
+	bool idempotent;    /* the engine gets the Idempotency-Key header as a member of params */
+	bool open;          /* needs no key */
+	bool always;        /* answered while shutting down */
 } route;
 
 typedef struct route_match {
@@ -50,7 +50,7 @@ int router_find(const uri *u, const char *method, const char *content_type, rout
 const char *router_nearest(const uri *u);
 /* Is this Content-Type (may be NULL) the one of the row's body? */
 bool router_body_fits(const route *row, const char *content_type);
-/* The i-th row of all, or NULL. */
+/* The i-th row of all; NULL: i is their number, and no larger. */
 const route *router_row(int i);
 /* Name of the n-th {…} in a path: "id". False when there is none. */
 bool router_param_name(const route *row, int n, char *out, size_t size);

@@ -6,7 +6,9 @@ import socket
 import subprocess
 
 import pytest
+import yaml
 
+from http_support import ROOT
 from engine_client import (BIN, CANCEL, CREDIT, DATA, END, ERROR, EVENT, HEADER, HELLO, PATIENCE, PING, PONG, REQUEST,
                            RESULT, Daemon, EngineError, dial, frame, own_daemon, read_frames)
 
@@ -304,3 +306,21 @@ def test_a_backend_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(AssertionError) as e:
         Daemon(tmp_path / "data", "--backend", "abacus")
     assert "abacus" in str(e.value)
+
+
+def named_methods(node):
+    """The engine's methods that a part of openapi.yaml names."""
+    if isinstance(node, dict) and "x-engine-method" in node:
+        yield node["x-engine-method"]
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from named_methods(child)
+
+
+def test_the_engine_has_every_method_of_the_contract(engine):
+    public, own = (yaml.safe_load((ROOT / "proto" / name).read_text()) for name in ("openapi.yaml", "engine.yaml"))
+    methods = {*named_methods(public["paths"]), *own["methods"]}
+    assert len(methods) >= 40
+    for method in methods:
+        with pytest.raises(EngineError) as refusal:  # an unknown member, or none where one is needed: nothing is done
+            engine.call(method, {"?": 1})
+        assert refusal.value.code in ("unknown_parameter", "missing_parameter"), method

@@ -98,7 +98,8 @@ def test_a_keyword_that_no_table_can_express_ends_the_build(tmp_path, change, sa
     spec = json.loads(json.dumps(SPEC))
     change(spec["components"]["schemas"]["CompletionRequest"]["properties"])
     (tmp_path / "openapi.yaml").write_text(json.dumps(spec))
-    done = subprocess.run([sys.executable, ROOT / "proto/generate.py", tmp_path / "openapi.yaml", tmp_path / "gen"],
+    done = subprocess.run([sys.executable, ROOT / "proto/generate.py", tmp_path / "openapi.yaml", ROOT / "proto/engine.yaml",
+                           tmp_path / "gen"],
                           capture_output=True, text=True)
     assert done.returncode != 0 and said in done.stderr
 
