@@ -8,6 +8,9 @@ routes.h, routes.c     the front end's endpoints, as server/router.h describes t
 recipe.h, recipe.def   the members of TrainingOptions that decide how a model is trained: all but objects and those with
                        `x-recipe: false`; words and constants, and a row each.
 sampling.def           the members of CompletionRequest with `x-sampling: true`, a row each.
+options.h              rows of options for the command line, for each request those of its members with `x-option`, which is
+                       "--NAME VALUE (DEFAULT)": the option's name, unless it is the member's, how the help calls its value,
+                       and the command's own default, if it is not the service's.
 
 The default of a row is `default`, or `x-default` where the service settles another value for a field that is not given. A
 file that would not change is left alone, so that nothing is compiled again for a changed description."""
@@ -202,10 +205,15 @@ def schemas(spec, engine):
     names = [tables.schema(name) for name in components if name.endswith("Request")]
     methods = Methods(spec, engine, tables)
     rows = "".join(f"\t{{.name = {quoted(name)}, {row}}},\n" for name, row in methods.rows.items())
+    defaults = "".join(f"\t{constant(symbol.removeprefix('schema_'), key + '_default')} = {node['default']},\n"
+                       for name, symbol in zip([c for c in components if c.endswith("Request")], names)
+                       for key, node in components[name]["properties"].items()
+                       if node.get("type") == "integer" and "default" in node)
     return {
         "schemas.h": "#ifndef GEN_SCHEMAS_H\n#define GEN_SCHEMAS_H\n\n#include \"proto/schema.h\"\n\nextern const schema "
         + ",\n\t".join(names) + ";\n/* Every schema above, NULL-terminated. */\nextern const schema *const schema_all[];\n"
-        "/* Ends with a NULL name. */\nextern const schema_method schema_methods[];\n\n#endif\n",
+        "/* Ends with a NULL name. */\nextern const schema_method schema_methods[];\n\n"
+        "/* Of integers. */\nenum {\n" + defaults + "};\n\n#endif\n",
         "schemas.c": '#include "gen/schemas.h"\n\n' + "".join(tables.lines)
         + "const schema *const schema_all[] = {\n\t&" + ",\n\t&".join(names) + ",\n\tNULL};\n\n"
         + 'static const schema nothing = {"nothing", (const field[]){{.name = NULL}}};\n'
@@ -323,6 +331,72 @@ def sampling(spec, _engine):
     return {"sampling.def": rows_file("How a token is sampled.", rows, ROW)}
 
 
+def option_parts(name, node):
+    """Of `x-option`: the option's name, what the help calls its value, and the command's own default."""
+    given, value, otherwise = re.fullmatch(r"(?:--([a-z-]+))? ?([^ ()]*)(?: \(([^()]+)\))?", node["x-option"]).groups()
+    return given or name.replace("_", "-"), value, otherwise
+
+
+def option_names(spec):
+    """The options by the names of their fields."""
+    return {name: option_parts(name, node)[0] for schema in spec["components"]["schemas"].values()
+            for name, node in schema.get("properties", {}).items() if "x-option" in node}
+
+
+def help_text(names, node, value, otherwise):
+    """The first sentence of the description, the words to choose from, and the default."""
+    text = re.sub(r"\.( .*)?$", "", node["description"].strip().replace("\n", " "))
+    text = re.sub(r"`([^`]*)`", lambda m: "--" + names[m[1]] if m[1] in names else m[1], text)
+    text = text if re.search("[A-Z]", text.split(" ")[0][1:]) else text[0].lower() + text[1:]
+    if "enum" in node and "|" not in value:
+        text += (": " if ":" not in text else "; ") + ", ".join(node["enum"][:-1]) + " or " + node["enum"][-1]
+    otherwise = node.get("default") if otherwise is None else otherwise
+    return text if otherwise is None or isinstance(otherwise, (bool, list)) else f"{text} ({otherwise})"
+
+
+def option_type(name, node):
+    kinds = node.get("anyOf", [node])
+    kinds = kinds[1:] if "enum" in kinds[0] and len(kinds) > 1 else kinds  # "all", "auto"
+    plain = {"boolean": "FLAG", "string": "TEXT", "integer": "INTEGER", "number": "NUMBER"}
+    if kinds[0]["type"] == "array":
+        kind = {"integer": "SELECTION" if "anyOf" in node else "INTEGERS", "string": "WORDS"}.get(kinds[0]["items"]["type"])
+    elif len(kinds) > 1 and kinds[1].get("items", {}).get("type") == "string":
+        kind = "TEXTS"
+    else:
+        kind = plain.get(kinds[0]["type"])
+    if not kind:
+        raise ValueError(f"{name}: there is no option of this type")
+    return f"OPTION_{kind}"
+
+
+def option_rows(spec, names, properties, path, rows, defaults):
+    """Rows by their names: of an object that is met twice, the first."""
+    for name, node in properties.items():
+        if "$ref" in node:
+            option_rows(spec, names, resolve(spec, node)["properties"], f"{path}{name}.", rows, defaults)
+        if "x-option" not in node:
+            continue
+        option, value, otherwise = option_parts(name, node)
+        cells = [quoted(option), option_type(name, node), quoted(value) if value else "NULL",
+                 quoted(help_text(names, node, value, otherwise)), quoted(path + name)]
+        if option not in rows and otherwise is not None:
+            defaults[option] = otherwise if otherwise.isdigit() else quoted(otherwise)
+        rows.setdefault(option, "{" + ", ".join(cells) + "}")
+
+
+def options(spec, _engine):
+    text = '#ifndef GEN_OPTIONS_H\n#define GEN_OPTIONS_H\n\n#include "proto/options.h"\n\n'
+    for component, node in spec["components"]["schemas"].items():
+        rows, defaults = {}, {}
+        if component.endswith("Request"):
+            option_rows(spec, option_names(spec), node["properties"], "", rows, defaults)
+        request = constant(snake(component.removesuffix("Request")), "OPTIONS")
+        if rows:
+            text += f"#define {request} \\\n\t" + ", \\\n\t".join(rows.values()) + "\n"
+        text += "".join(f"#define {request}_{snake(k).upper().replace('-', '_')} {v}\n" for k, v in defaults.items())
+    return {"options.h": text + "\n#endif\n"}
+
+
 def write(path, text):
     try:
         with open(path, encoding="utf-8") as f:
@@ -341,7 +415,7 @@ def main():
         with open(source, encoding="utf-8") as f:
             documents.append(yaml.load(f, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     os.makedirs(folder, exist_ok=True)
-    for make in (schemas, routes, recipe, sampling):
+    for make in (schemas, routes, recipe, sampling, options):
         for name, text in make(*documents).items():
             write(os.path.join(folder, name), MADE + text)
 

@@ -5,25 +5,19 @@
 #include "clients/cli/cli.h"
 #include "clients/cli/heat.h"
 #include "clients/cli/transfer.h"
+#include "gen/options.h"
 
 enum { TOP = 10 };
 
 static const option_row explain_options[] = {
-    {"model", OPTION_TEXT, "ID", "the model", "model"},
-    {"session", OPTION_TEXT, "ID", "explain this session, opened with explain, instead of a TEXT", "session"},
-    {"position", OPTION_INTEGER, "P", "the position whose prediction is explained; -1 is the last (-1)", "position"},
-    {"layers", OPTION_SELECTION, "0,2,...", "which layers (all)", "layers"},
-    {"heads", OPTION_SELECTION, "0,1,...", "which heads (all)", "heads"},
-    {"rounds", OPTION_WORDS, "query,key", "which rounds of attention (all)", "rounds"},
-    {"aggregate", OPTION_TEXT, "mean|rollout", "the mean of the rows, or their way through the layers (mean)",
-     "aggregate"},
+    EXPLAIN_OPTIONS,
     {"top", OPTION_INTEGER, "K", "how many tokens to list (10)", NULL},
     {"html", OPTION_TEXT, "FILE", "also write the whole explanation as one page", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static json_t *make_request(cli *c, const char *input)
 {
-	json_t *request = json_pack("{s:s}", "aggregate", "mean");
+	json_t *request = json_pack("{s:s}", "aggregate", EXPLAIN_OPTIONS_AGGREGATE);
 
 	if (request && input && json_object_set_new(request, "input", json_string(input)) != 0) {
 		json_decref(request);

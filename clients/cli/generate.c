@@ -7,25 +7,14 @@
 #include <unistd.h>
 
 #include "clients/cli/interactive.h"
-
-enum { MAX_TOKENS = 256 };
+#include "gen/options.h"
 
 static const option_row generate_options[] = {
-    {"model", OPTION_TEXT, "ID", "the model", NULL},
     {"session", OPTION_TEXT, "ID", "continue this session", NULL},
     {"new-session", OPTION_FLAG, NULL, "open a session, and print its id at the end", NULL},
     {"position-policy", OPTION_TEXT, "NAME", "of the new session, past the model's positions: error, clamp or wrap",
      NULL},
-    {"max-tokens", OPTION_INTEGER, "N", "tokens to generate at most (256)", "max_tokens"},
-    {"temperature", OPTION_NUMBER, "T", "0 takes the likeliest token each time (1)", "temperature"},
-    {"top-p", OPTION_NUMBER, "P", "sample from the likeliest tokens that have this probability together", "top_p"},
-    {"top-k", OPTION_INTEGER, "K", "sample from this many likeliest tokens", "top_k"},
-    {"min-p", OPTION_NUMBER, "P", "leave out tokens less likely than this share of the likeliest", "min_p"},
-    {"repetition-penalty", OPTION_NUMBER, "X", "divide the scores of tokens that occurred already",
-     "repetition_penalty"},
-    {"seed", OPTION_INTEGER, "S", "the same seed gives the same text", "seed"},
-    {"stop", OPTION_TEXTS, "TEXT", "end before this text (up to 4 times)", "stop"},
-    {"alpha", OPTION_INTEGER, "K", "afterwards, list the K tokens that mattered most", "alpha.top"},
+    COMPLETION_OPTIONS,
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 /* --- which tokens mattered: the mean over steps of the weights that the chunks carry ------------------ */
@@ -161,14 +150,17 @@ char *generate_open_session(cli *c)
 
 static json_t *make_request(cli *c, const char *prompt, const char *model)
 {
-	json_t *request = json_pack("{s:b, s:i}", "stream", 1, "max_tokens", MAX_TOKENS);
+	json_t *request = json_pack("{s:b, s:i}", "stream", 1, "max_tokens", COMPLETION_OPTIONS_MAX_TOKENS);
 
 	if (prompt)
 		json_object_set_new(request, "prompt", json_string(prompt));
 	if (model)
 		json_object_set_new(request, "model", json_string(model));
-	if (request && options_fill(&c->options, request) && (!prompt || json_object_get(request, "prompt")))
+	if (request && options_fill(&c->options, request) && (!prompt || json_object_get(request, "prompt"))) {
+		if (!model) /* a session has its own */
+			json_object_del(request, "model");
 		return request;
+	}
 	json_decref(request);
 	return NULL;
 }

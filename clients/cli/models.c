@@ -6,6 +6,7 @@
 
 #include "clients/cli/cli.h"
 #include "clients/cli/transfer.h"
+#include "gen/options.h"
 
 static int models_list(cli *c)
 {
@@ -89,10 +90,7 @@ static int models_export(cli *c)
 	return status;
 }
 
-static const option_row models_load_options[] = {
-    {"dtype", OPTION_TEXT, "TYPE", "keep the weights as fp32, bf16 or int8 from now on (default: as last time)",
-     "dtype"},
-    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+static const option_row models_load_options[] = {MODEL_LOAD_OPTIONS, {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 const command models_commands[] = {
     {"models list", "", 0, 0, "list models", NULL, NULL, models_list},

@@ -3,15 +3,11 @@
 
 #include "clients/cli/cli.h"
 #include "clients/cli/transfer.h"
+#include "gen/options.h"
 
-static const option_row new_options[] = {
-    {"model", OPTION_TEXT, "ID", "the model", "model"},
-    {"prompt", OPTION_TEXT, "TEXT", "what the session reads first", "prompt"},
-    {"durable", OPTION_FLAG, NULL, "keep the state on disk", "durable"},
-    {"explain", OPTION_FLAG, NULL, "keep what an explanation needs", "explain"},
-    {"ttl", OPTION_INTEGER, "SECONDS", "close the session when nobody has used it for so long", "ttl_seconds"},
-    {"position-policy", OPTION_TEXT, "NAME", "past the model's positions: error, clamp or wrap", "position_policy"},
-    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+static const option_row new_options[] = {SESSION_OPTIONS,
+                                         {"prompt", OPTION_TEXT, "TEXT", "what the session reads first", "prompt"},
+                                         {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
 static const option_row restore_options[] = {{"model", OPTION_TEXT, "ID", "the model that the state belongs to", NULL},
                                              {NULL, OPTION_FLAG, NULL, NULL, NULL}};

@@ -4,14 +4,12 @@
 #include "clients/cli/cli.h"
 #include "clients/cli/source.h"
 #include "clients/cli/watch.h"
+#include "gen/options.h"
 
 static const option_row train_options[] = {
     {"validation", OPTION_TEXT, "FILE", "text to validate on (default: the end of FILE is held back)", NULL},
-    {"model", OPTION_TEXT, "MODEL",
-     "model to continue from, or architecture to train from scratch: additive (the default), gpt2", "model"},
-    {"name", OPTION_TEXT, "NAME", "part of the new model's id", "suffix"},
-    {"steps", OPTION_INTEGER, "N", "optimiser steps", "additive.max_steps"},
-    {"epochs", OPTION_INTEGER, "N", "passes over the text, instead of --steps", "hyperparameters.n_epochs"},
+    FINE_TUNING_JOB_OPTIONS,
+    /* Of a new model's configuration, whose keys are the architecture's. */
     {"hidden", OPTION_INTEGER, "D", "width of the model", "additive.config.hidden_size"},
     {"heads", OPTION_INTEGER, "H", "attention heads", "additive.config.n_heads"},
     {"layers", OPTION_INTEGER, "L", "layers", "additive.config.n_layer"},
@@ -21,24 +19,6 @@ static const option_row train_options[] = {
      "of a new additive model: none (the default; texts of any length), or learned, a table of --positions",
      "additive.config.position_embedding"},
     {"dropout", OPTION_NUMBER, "P", "dropout of a new model", "additive.config.hidden_dropout_prob"},
-    {"sequence", OPTION_INTEGER, "N", "tokens per block", "additive.sequence_length"},
-    {"batch", OPTION_INTEGER, "B", "blocks per step", "additive.batch_size"},
-    {"accumulate", OPTION_INTEGER, "N", "batches gathered into one step", "additive.gradient_accumulation"},
-    {"lr", OPTION_NUMBER, "X", "highest learning rate (default: by the width of a new model)",
-     "additive.learning_rate"},
-    {"schedule", OPTION_TEXT, "NAME", "linear, cosine or constant", "additive.schedule"},
-    {"warmup", OPTION_INTEGER, "N", "steps until the highest rate (default for a new model: a quarter, at most 200)",
-     "additive.warmup_steps"},
-    {"weight-decay", OPTION_NUMBER, "X", "weight decay", "additive.weight_decay"},
-    {"clip", OPTION_NUMBER, "X", "largest norm of the gradients", "additive.clip"},
-    {"label-smoothing", OPTION_NUMBER, "X", "label smoothing", "additive.label_smoothing"},
-    {"precision", OPTION_TEXT, "NAME", "fp32 (default), or bf16 on a device that has it", "additive.precision"},
-    {"recompute", OPTION_FLAG, NULL, "trade time for memory: compute activations again in the backward",
-     "additive.recompute"},
-    {"eval-every", OPTION_INTEGER, "N", "steps between validations", "additive.eval_every"},
-    {"checkpoint-every", OPTION_INTEGER, "N", "steps between checkpoints", "additive.checkpoint_every"},
-    {"keep-checkpoints", OPTION_INTEGER, "N", "checkpoints to keep", "additive.keep_checkpoints"},
-    {"seed", OPTION_INTEGER, "S", "seed of initialisation, order and dropout", "seed"},
     {"follow", OPTION_FLAG, NULL, "watch the job (the default)", NULL},
     {"detach", OPTION_FLAG, NULL, "print the job's id and leave", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
@@ -142,7 +122,7 @@ static int train(cli *c, json_t *request)
 
 static int train_run(cli *c)
 {
-	json_t *request = json_pack("{s:s}", "model", "additive");
+	json_t *request = json_pack("{s:s}", "model", FINE_TUNING_JOB_OPTIONS_MODEL);
 	const char *validation = options_text(&c->options, "validation");
 	int status;
 

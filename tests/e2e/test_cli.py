@@ -14,7 +14,9 @@ import termios
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
+import yaml
 from conftest import BIN, SANITIZED, TEXT, Service
 
 
@@ -92,6 +94,15 @@ def help_of(*program):
 
 def options_in(text):
     return set(re.findall(r"^  --([a-z-]+)", text, re.M))
+
+
+def test_the_help_has_the_fields_of_the_contract_with_their_words_and_defaults():
+    properties = yaml.safe_load((Path(__file__).parents[2] / "proto/openapi.yaml").read_text())["components"]["schemas"]["CompletionRequest"]["properties"]
+    wanted = {name.replace("_", "-") for name, node in properties.items() if "x-option" in node}
+    assert len(wanted) > 8 and wanted <= options_in(help_of("additive", "generate"))
+    training = " ".join(help_of("additive", "train").split())
+    assert "--weight-decay X AdamW's weight decay (0.01)" in training
+    assert "--schedule NAME how the rate falls to 0 after the warm-up: linear, cosine or constant (linear)" in training
 
 
 # --- additive serve ---------------------------------------------------------------------------

@@ -7,8 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/requests/engine.h"
-
-enum { COMPLETIONS_MAX_TOKENS = 16 /* OpenAI's default */ };
+#include "gen/schemas.h"
 
 /* --- prompts --------------------------------------------------------------------- */
 
@@ -134,7 +133,7 @@ static status read_stops(generation_request *r, const json_t *stop, error *err)
 /* Everything of a request but its prompts. */
 static status read_request(generation_request *r, const json_t *params, const card *c, error *err)
 {
-	r->max_tokens = integer(params, "max_tokens", COMPLETIONS_MAX_TOKENS);
+	r->max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
 	r->n_logprobs = (int)integer(params, "logprobs", -1);
 	r->n_alpha = (int)integer(json_object_get(params, "alpha"), "top", 0);
 	if (r->n_alpha > 0)
