@@ -400,10 +400,10 @@ deps:
 .PHONY: lint lint-arrows format clean help
 lint-arrows:
 	@tests/lint_arrows
-lint: lint-arrows
+lint: lint-arrows $(GEN)
 	cppcheck --quiet --std=c11 --error-exitcode=1 --enable=warning,portability --inline-suppr --suppress=missingInclude \
 	  --suppress=invalidPointerCast `# packed weights and scratch are bytes with a layout of their own` \
-	  -I. -D_GNU_SOURCE -DCPU_ISA=baseline --suppress=unknownMacro engine proto server clients
+	  -I. -I$(OUT) -D_GNU_SOURCE -DCPU_ISA=baseline --suppress=unknownMacro engine proto server clients
 help:
 	@sed -n 's/^#: //p' Makefile
 format:
