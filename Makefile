@@ -63,7 +63,7 @@ ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/daem
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
 ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(KERNEL_OBJ)
 # Made of proto/openapi.yaml and proto/engine.yaml, and the number of the interface of plug-ins.
-CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c routes.h routes.c recipe.h recipe.def sampling.def options.h)
+CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c limits.h routes.h routes.c recipe.h recipe.def sampling.def options.h)
 INTERFACE := $(OUT)/gen/backend_abi.h
 GEN := $(CONTRACT) $(INTERFACE)
 PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o

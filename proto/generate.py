@@ -5,8 +5,9 @@ schemas.h, schemas.c   the tables that schema.h describes: one for every compone
                        these refer to. A keyword that a table cannot express is an error here, except for those in UNSAID,
                        which handlers check. And the methods of the engine with the tables of their parameters.
 routes.h, routes.c     the front end's endpoints, as server/router.h describes them: one for each operation, or type of its body.
+limits.h               the bounds and defaults of all these that are integers.
 recipe.h, recipe.def   the members of TrainingOptions that decide how a model is trained: all but objects and those with
-                       `x-recipe: false`; words and constants, and a row each.
+                       `x-recipe: false`; their words, and a row each.
 sampling.def           the members of CompletionRequest with `x-sampling: true`, a row each.
 options.h              rows of options for the command line, for each request those of its members with `x-option`, which is
                        "--NAME VALUE (DEFAULT)": the option's name, unless it is the member's, how the help calls its value,
@@ -151,9 +152,19 @@ class Tables:
 def resolve(spec, node):
     if "$ref" in node:
         for part in node["$ref"].removeprefix("#/").split("/"):
-            spec = spec[part]
+            spec = spec[part.replace("~1", "/")]
         return spec
     return node
+
+
+def with_parts(spec, node):
+    """engine.yaml with what it refers to in openapi.yaml; references to whole components stay."""
+    if not isinstance(node, dict) or "/schemas/" in node.get("$ref", ""):
+        return node
+    if "$ref" in node:
+        part = resolve(spec, node)
+        return part.get("schema", part)
+    return {key: with_parts(spec, value) for key, value in node.items()}
 
 
 def endpoints(spec):
@@ -188,8 +199,7 @@ class Methods:
             symbol = self.tables.schema(params["$ref"].rsplit("/", 1)[1])
         elif params:
             symbol = name.replace(".", "_") + "_params"
-            fields = {k: v if "/schemas/" in v.get("$ref", "") else resolve(self.spec, v).get("schema", v) for k, v in params.items()}
-            self.tables.object_table(symbol, name, fields, node.get("required", []))
+            self.tables.object_table(symbol, name, params, node.get("required", []))
         return self.row(symbol, **{k: node.get(k) for k in ("id", "upload", "keyed")})
 
     def derived(self, path, operation, kind, parameters):
@@ -205,20 +215,32 @@ def schemas(spec, engine):
     names = [tables.schema(name) for name in components if name.endswith("Request")]
     methods = Methods(spec, engine, tables)
     rows = "".join(f"\t{{.name = {quoted(name)}, {row}}},\n" for name, row in methods.rows.items())
-    defaults = "".join(f"\t{constant(symbol.removeprefix('schema_'), key + '_default')} = {node['default']},\n"
-                       for name, symbol in zip([c for c in components if c.endswith("Request")], names)
-                       for key, node in components[name]["properties"].items()
-                       if node.get("type") == "integer" and "default" in node)
     return {
         "schemas.h": "#ifndef GEN_SCHEMAS_H\n#define GEN_SCHEMAS_H\n\n#include \"proto/schema.h\"\n\nextern const schema "
         + ",\n\t".join(names) + ";\n/* Every schema above, NULL-terminated. */\nextern const schema *const schema_all[];\n"
-        "/* Ends with a NULL name. */\nextern const schema_method schema_methods[];\n\n"
-        "/* Of integers. */\nenum {\n" + defaults + "};\n\n#endif\n",
+        "/* Ends with a NULL name. */\nextern const schema_method schema_methods[];\n\n#endif\n",
         "schemas.c": '#include "gen/schemas.h"\n\n' + "".join(tables.lines)
         + "const schema *const schema_all[] = {\n\t&" + ",\n\t&".join(names) + ",\n\tNULL};\n\n"
         + 'static const schema nothing = {"nothing", (const field[]){{.name = NULL}}};\n'
         + "const schema_method schema_methods[] = {\n" + rows + "\t{.name = NULL}};\n",
+        "limits.h": "#ifndef GEN_LIMITS_H\n#define GEN_LIMITS_H\n\nenum {\n"
+        + "".join(f"\t{name} = {value},\n" for component in sorted(tables.schemas) if component in components
+                  for name, value in limits(component, components[component])) + "};\n\n#endif\n",
     }
+
+
+LIMITS = {"minimum": "min", "maximum": "max", "default": "default", "x-default": "default", "maxItems": "max_items",
+          "maxLength": "max_bytes"}
+
+
+def limits(component, schema):
+    """Constants that an int holds, where the alternatives of a field have no two of a kind."""
+    for name, node in schema["properties"].items():
+        kinds = [kind for kind in [node, *node.get("anyOf", [])] if kind.get("type") != "number"]
+        for key, word in LIMITS.items():
+            values = [kind[key] for kind in kinds if isinstance(kind.get(key), int)]
+            if len(values) == 1 and not isinstance(values[0], bool) and abs(values[0]) < 1 << 31:
+                yield constant(snake(component.removesuffix("Request")), f"{name}_{word}"), values[0]
 
 
 BODIES = {"application/json": "JSON", "multipart/form-data": "FORM", "application/octet-stream": "OCTETS"}
@@ -308,20 +330,14 @@ ROW = {"INTEGER": "name, min, max, default", "NUMBER": "name, is min itself excl
 
 def recipe(spec, _engine):
     every = spec["components"]["schemas"]["TrainingOptions"]["properties"]
-    scalars = {k: v for k, v in every.items() if v.get("type", "object") != "object"}
-    rows = {k: v for k, v in scalars.items() if v.get("x-recipe", True)}
+    rows = {k: v for k, v in every.items() if v.get("type", "object") != "object" and v.get("x-recipe", True)}
     text = "#ifndef GEN_RECIPE_H\n#define GEN_RECIPE_H\n\n"
     for name, node in rows.items():
         if "enum" in node:
             text += f"typedef enum train_{name} {{ {', '.join(constant(name, w) for w in node['enum'])} }} train_{name};\n"
             text += f"#define RECIPE_WORDS_{name} {', '.join(map(quoted, node['enum']))}\n"
-    text += "\nenum {\n"
-    for name, node in scalars.items():
-        if node["type"] == "integer":
-            text += f"\tRECIPE_{constant(name, 'min')} = {node['minimum']},\n\tRECIPE_{constant(name, 'max')} = {node['maximum']},\n"
-            text += f"\tRECIPE_{constant(name, 'default')} = {default(name, node)},\n"
     more = {"FLAG": "name, default", "CHOICE": "name, default", "PAIR": "name, min, max, defaults"}
-    return {"recipe.h": text + "};\n\n#endif\n",
+    return {"recipe.h": text + "\n#endif\n",
             "recipe.def": rows_file("TrainingOptions, without what is the job's affair.", rows, ROW | more)}
 
 
@@ -414,6 +430,7 @@ def main():
     for source in sources:
         with open(source, encoding="utf-8") as f:
             documents.append(yaml.load(f, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    documents[1] = with_parts(*documents)
     os.makedirs(folder, exist_ok=True)
     for make in (schemas, routes, recipe, sampling, options):
         for name, text in make(*documents).items():

@@ -14,9 +14,10 @@
 
 #include "engine/serve/session.h"
 #include "engine/serve/stop_filter.h"
+#include "gen/limits.h"
 
 enum { FLIGHTS = 2 /* steps issued at a time */ };
-enum { GENERATION_MAX_LOGPROBS = 20, GENERATION_MAX_ALPHA = 1000 };
+enum { GENERATION_MAX_LOGPROBS = COMPLETION_LOGPROBS_MAX, GENERATION_MAX_ALPHA = ALPHA_OPTIONS_TOP_MAX };
 
 typedef enum generation_phase { GENERATION_PROMPT, GENERATION_DECODE, GENERATION_CLOSE } generation_phase;
 

@@ -19,6 +19,7 @@
 #include "engine/model/feed.h"
 #include "engine/serve/sampler.h"
 #include "engine/text/tokenizer.h"
+#include "gen/limits.h"
 
 typedef struct scheduler scheduler;
 typedef struct served_model served_model;
@@ -27,8 +28,8 @@ typedef struct generation generation;
 
 enum {
 	SCHEDULER_ID_BYTES = 64,
-	SCHEDULER_MAX_STOPS = 4,
-	SCHEDULER_MAX_STOP_BYTES = 256,
+	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS,
+	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_PREFILL_CHUNK = 256
 };
 

@@ -7,7 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/requests/engine.h"
-#include "gen/schemas.h"
+#include "gen/limits.h"
 
 /* --- prompts --------------------------------------------------------------------- */
 

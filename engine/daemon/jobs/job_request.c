@@ -14,6 +14,7 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_check.h"
 #include "engine/model/config.h"
+#include "gen/limits.h"
 
 /* From scratch without a configuration: what a CPU trains in minutes. */
 static const struct {
@@ -95,11 +96,12 @@ static bool set_lengths(json_t *config, const json_t *ours)
 {
 	json_int_t length = json_integer_value(json_object_get(ours, "sequence_length"));
 	/* Another one is wrong, which is found later. */
-	bool given = length >= RECIPE_SEQUENCE_LENGTH_MIN && length <= RECIPE_SEQUENCE_LENGTH_MAX;
-	if (!config_set_missing(config, "n_positions", json_integer(given ? length : RECIPE_SEQUENCE_LENGTH_DEFAULT)))
+	bool given = length >= TRAINING_OPTIONS_SEQUENCE_LENGTH_MIN && length <= TRAINING_OPTIONS_SEQUENCE_LENGTH_MAX;
+	if (!config_set_missing(config, "n_positions",
+	                        json_integer(given ? length : TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT)))
 		return false;
 	json_int_t positions = json_integer_value(json_object_get(config, "n_positions"));
-	length = given ? length : RECIPE_SEQUENCE_LENGTH_DEFAULT;
+	length = given ? length : TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
 	return length >= positions || config_set_missing(config, CONFIG_TRAINED, json_integer(length));
 }
 
@@ -184,7 +186,7 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	r->batch_given = present(ours, "batch_size") || batch;
 	r->eval_given = present(ours, "eval_every");
 	r->warmup_given = warmup;
-	r->keep = keep ? json_integer_value(keep) : RECIPE_KEEP_CHECKPOINTS_DEFAULT;
+	r->keep = keep ? json_integer_value(keep) : TRAINING_OPTIONS_KEEP_CHECKPOINTS_DEFAULT;
 	r->save_seconds = present(ours, "checkpoint_every") ? 0 : JOB_REQUEST_SAVE_SECONDS;
 	if (!r->steps_given) /* settled later; here only not fewer than there are warm-up steps */
 		o->max_steps =

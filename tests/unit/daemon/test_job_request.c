@@ -14,6 +14,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_request.h"
+#include "gen/limits.h"
 
 typedef struct fixture {
 	engine *engine;
@@ -85,7 +86,7 @@ static void a_model_and_a_file_are_enough(void **state)
 	assert_int_equal(r.dims.trained, 512);
 	assert_int_equal(r.options.sequence_length, 512);
 	assert_int_equal(r.options.batch_size, 8);
-	assert_int_equal(r.keep, RECIPE_KEEP_CHECKPOINTS_DEFAULT);
+	assert_int_equal(r.keep, TRAINING_OPTIONS_KEEP_CHECKPOINTS_DEFAULT);
 	assert_int_equal(r.save_seconds, JOB_REQUEST_SAVE_SECONDS);
 	assert_true(r.options.learning_rate == 2e-3);
 	job_request_fini(&r);
