@@ -9,51 +9,14 @@
 static const option_row train_options[] = {
     {"validation", OPTION_TEXT, "FILE", "text to validate on (default: the end of FILE is held back)", NULL},
     FINE_TUNING_JOB_OPTIONS,
-    /* Of a new model's configuration, whose keys are the architecture's. */
-    {"hidden", OPTION_INTEGER, "D", "width of the model", "additive.config.hidden_size"},
-    {"heads", OPTION_INTEGER, "H", "attention heads", "additive.config.n_heads"},
-    {"layers", OPTION_INTEGER, "L", "layers", "additive.config.n_layer"},
+    /* Keys of an additive model's configuration. */
     {"windows", OPTION_INTEGERS, "4,8,...", "attention window of each layer", "additive.config.window_sizes"},
-    {"positions", OPTION_INTEGER, "N", "positions of a new model (default: --sequence)", "additive.config.n_positions"},
     {"position-embedding", OPTION_TEXT, "NAME",
      "of a new additive model: none (the default; texts of any length), or learned, a table of --positions",
      "additive.config.position_embedding"},
-    {"dropout", OPTION_NUMBER, "P", "dropout of a new model", "additive.config.hidden_dropout_prob"},
     {"follow", OPTION_FLAG, NULL, "watch the job (the default)", NULL},
     {"detach", OPTION_FLAG, NULL, "print the job's id and leave", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
-
-/* The keys of a gpt2 configuration have names of their own. */
-static bool use_gpt2_names(json_t *config)
-{
-	static const char *const names[][2] = {{"hidden_size", "n_embd"},
-	                                       {"n_heads", "n_head"},
-	                                       {"hidden_dropout_prob", "embd_pdrop"},
-	                                       {"hidden_dropout_prob", "resid_pdrop"},
-	                                       {"hidden_dropout_prob", "attn_pdrop"}};
-	bool ok = true;
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		json_t *value = json_object_get(config, names[i][0]);
-
-		ok = ok && (!value || json_object_set(config, names[i][1], value) == 0);
-	}
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		json_object_del(config, names[i][0]);
-	return ok;
-}
-
-/* What the options ask for, without the files. */
-static bool fill(cli *c, json_t *request)
-{
-	if (!options_fill(&c->options, request))
-		return false;
-
-	const char *model = json_string_value(json_object_get(request, "model"));
-	json_t *config = json_object_get(json_object_get(request, "additive"), "config");
-
-	return !config || !model || strcmp(model, "gpt2") != 0 || use_gpt2_names(config);
-}
 
 /* The options alone, before anything is uploaded. */
 static bool check(cli *c, const json_t *request)
@@ -130,7 +93,7 @@ static int train_run(cli *c)
 		status = cli_usage("--follow and --detach exclude each other");
 	else if (validation && strcmp(validation, "-") == 0 && strcmp(cli_argument(c, 0), "-") == 0)
 		status = cli_usage("only one text can come from stdin");
-	else if (!request || !fill(c, request))
+	else if (!request || !options_fill(&c->options, request))
 		status = cli_fail("out of memory");
 	else
 		status = train(c, request);

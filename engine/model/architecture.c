@@ -1,5 +1,6 @@
 #include "engine/model/architecture.h"
 
+#include <math.h>
 #include <string.h>
 
 static const architecture *const architectures[] = {
@@ -52,4 +53,35 @@ const explainer *architecture_explainer(const architecture *a, const void *confi
 		if (a->mixer(config, l, &options)->explainer != first)
 			return NULL;
 	return first;
+}
+
+enum { SMALL_HIDDEN = 128, SMALL_HEADS = 4, SMALL_LAYERS = 6, HEAD_WIDTH = 64, WIDTH_FOR_A_LAYER = 64 };
+
+static int64_t at_least(int64_t n, int64_t least)
+{
+	return n > least ? n : least;
+}
+
+static void set_budget(model_size *s)
+{
+	double n = (double)s->parameters / 12;
+	if (!s->hidden)
+		s->hidden = at_least(llround(cbrt(n * WIDTH_FOR_A_LAYER) / HEAD_WIDTH), 1) * HEAD_WIDTH;
+	if (!s->layers)
+		s->layers = at_least(llround(n / ((double)s->hidden * (double)s->hidden)), 2);
+	if (s->layers > ARCHITECTURE_MAX_LAYERS)
+		s->layers = ARCHITECTURE_MAX_LAYERS;
+}
+
+void model_size_complete(model_size *s)
+{
+	if (s->parameters)
+		set_budget(s);
+	s->layers = s->layers ? s->layers : SMALL_LAYERS;
+	s->hidden = s->hidden ? s->hidden : SMALL_HIDDEN;
+	if (s->heads)
+		return;
+	s->heads = at_least(s->hidden / HEAD_WIDTH, SMALL_HEADS);
+	while (s->hidden % s->heads != 0)
+		s->heads--;
 }

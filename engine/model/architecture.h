@@ -37,6 +37,23 @@ typedef struct model_dims {
 	float dropout;
 } model_dims;
 
+/* How large a new model is to be, in words that every architecture understands. Zeros (dropout: negative) are not
+ * given; model_size_complete chooses. */
+typedef struct model_size {
+	int64_t parameters; /* about so many in the layers; decides width and number of layers that are not given */
+	int64_t hidden, heads, layers;
+	int64_t inputs;    /* token ids */
+	int64_t classes;   /* of HEAD_CLASSES */
+	int64_t positions; /* tokens that a sequence may have, where the model bounds them */
+	int64_t length;    /* tokens of the sequences that it is trained on */
+	int64_t padding;   /* token id that stands behind short sequences; -1: none */
+	double dropout;
+} model_size;
+
+/* Fill in what is not given: 6 layers of width 128 and 4 heads, or what suits `parameters`: 12 layers d² with a layer
+ * for each 64 of the width. */
+void model_size_complete(model_size *s);
+
 typedef struct architecture architecture;
 struct architecture {
 	const char *name;       /* in the API: "additive" */
@@ -46,10 +63,10 @@ struct architecture {
 	 * naming the key, except keys beginning with "_" and the reference ecosystem's
 	 * bookkeeping ("architectures", "transformers_version", "torch_dtype", …). */
 	status (*config_read)(void *config, const json_t *json, error *err);
-	/* Add to the configuration of a new model the keys that it lacks and whose best value, by measurement, is not
-	 * what config_read falls back to for the reference's checkpoints. False: out of memory. NULL: there are none.
-	 */
-	bool (*improve)(json_t *json);
+	/* Add to the configuration of a new model the keys that it lacks: those that `size`, which is complete,
+	 * decides, and those whose best value, by measurement, is not what config_read falls back to for the
+	 * reference's checkpoints. False: out of memory. */
+	bool (*complete)(json_t *json, const model_size *size);
 	/* All keys, as config.json holds them. New reference; NULL when out of memory. */
 	json_t *(*config_write)(const void *config);
 	void (*dims)(const void *config, model_dims *out);

@@ -202,3 +202,21 @@ bool config_set_missing(json_t *json, const char *key, json_t *fallback)
 	json_decref(fallback);
 	return true;
 }
+
+bool config_set_size(json_t *json, const char *key, int64_t n)
+{
+	return n == 0 || config_set_missing(json, key, json_integer(n));
+}
+
+bool config_set_dropout(json_t *json, const char *key, double p)
+{
+	return p < 0 || config_set_missing(json, key, json_real(p));
+}
+
+bool config_set_positions(json_t *json, const char *key, const model_size *size)
+{
+	if (!config_set_size(json, key, size->positions))
+		return false;
+	json_int_t positions = json_integer_value(json_object_get(json, key));
+	return size->length >= positions || config_set_size(json, CONFIG_TRAINED, size->length);
+}

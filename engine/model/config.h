@@ -45,6 +45,12 @@ bool config_positions(config_reader *r, bool fallback);
 /* Give a key of an object a value (taken over, also on failure) unless it has one. False: out of memory. */
 bool config_set_missing(json_t *json, const char *key, json_t *fallback);
 
+/* The same for a number of a model's size, where it is given (not 0; a dropout: not negative). */
+bool config_set_size(json_t *json, const char *key, int64_t n);
+bool config_set_dropout(json_t *json, const char *key, double p);
+/* The positions, under the architecture's key, and CONFIG_TRAINED. */
+bool config_set_positions(json_t *json, const char *key, const model_size *size);
+
 /* Remember an error of the caller's own, unless there is one already. */
 void config_fail(config_reader *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

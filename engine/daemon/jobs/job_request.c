@@ -16,14 +16,6 @@
 #include "engine/model/config.h"
 #include "gen/limits.h"
 
-/* From scratch without a configuration: what a CPU trains in minutes. */
-static const struct {
-	const char *architecture, *config;
-} small_configs[] = {
-    {"additive", "{\"hidden_size\":128,\"n_heads\":4,\"n_layer\":6}"}, /* windows 4, 8, … 64 and global */
-    {"gpt2", "{\"n_embd\":128,\"n_head\":4,\"n_layer\":6}"},
-};
-
 /* --- small readers -------------------------------------------------------------------- */
 
 static const json_t *present(const json_t *object, const char *key)
@@ -79,57 +71,62 @@ static status take_config(job_request *r, const json_t *config, error *err)
 	return s;
 }
 
-/* The keys that a model from scratch has: those given, or the small configuration. NULL when out of memory. */
-static json_t *begin_config(const architecture *a, const json_t *given)
+static int64_t number(const json_t *object, const char *key)
 {
-	size_t n = sizeof small_configs / sizeof *small_configs, i = 0;
-	while (i < n && strcmp(small_configs[i].architecture, a->name) != 0)
-		i++;
-	if (given)
-		return json_deep_copy(given);
-	return i < n ? json_loads(small_configs[i].config, 0, NULL) : json_object();
+	return json_integer_value(json_object_get(object, key));
 }
 
-/* What the job's sequences say of the model: it is made for texts as long as they are, unless its positions are given,
- * and trained on no longer ones. */
-static bool set_lengths(json_t *config, const json_t *ours)
+/* How large the new model is: what is said, and where nothing at all is said, a small model. It is made for texts as
+ * long as the job's sequences, unless its positions are given. */
+static model_size read_size(const json_t *ours, const tokenizer *t)
 {
-	json_int_t length = json_integer_value(json_object_get(ours, "sequence_length"));
-	/* Another one is wrong, which is found later. */
-	bool given = length >= TRAINING_OPTIONS_SEQUENCE_LENGTH_MIN && length <= TRAINING_OPTIONS_SEQUENCE_LENGTH_MAX;
-	if (!config_set_missing(config, "n_positions",
-	                        json_integer(given ? length : TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT)))
-		return false;
-	json_int_t positions = json_integer_value(json_object_get(config, "n_positions"));
-	length = given ? length : TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
-	return length >= positions || config_set_missing(config, CONFIG_TRAINED, json_integer(length));
+	const json_t *size = present(ours, "size"), *dropout = present(size, "dropout");
+	int64_t length = number(ours, "sequence_length"), positions = number(size, "positions");
+	/* Another length is wrong, which is found later. */
+	if (length < TRAINING_OPTIONS_SEQUENCE_LENGTH_MIN || length > TRAINING_OPTIONS_SEQUENCE_LENGTH_MAX)
+		length = TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
+	model_size s = {
+	    .parameters = number(size, "parameters"),
+	    .hidden = number(size, "hidden"),
+	    .heads = number(size, "heads"),
+	    .layers = number(size, "layers"),
+	    .inputs = tokenizer_size(t),
+	    .positions = positions ? positions : length,
+	    .length = length,
+	    .padding = TOKEN_PAD,
+	    .dropout = dropout ? json_number_value(dropout) : -1,
+	};
+	if (size || !present(ours, "config"))
+		model_size_complete(&s);
+	return s;
+}
+
+/* The configuration of a model from scratch, for this tokenizer. */
+static status make_config(job_request *r, const json_t *ours, const tokenizer *t, error *err)
+{
+	const json_t *given = present(ours, "config");
+	json_t *config = given ? json_deep_copy(given) : json_object();
+	model_size size = read_size(ours, t);
+	status s = config && r->architecture->complete(config, &size) ? take_config(r, config, err) : STATUS_NOMEM;
+	json_decref(config);
+	if (s == STATUS_OK && r->dims.inputs < tokenizer_size(t))
+		s = error_set(err, STATUS_INVALID, "additive.config.vocab_size",
+		              "must be at least the tokenizer's %d ids", (int)tokenizer_size(t));
+	return s;
 }
 
 static status from_scratch(job_request *r, const json_t *ours, error *err)
 {
-	const json_t *given = present(ours, "config"), *spec = present(ours, "tokenizer");
+	const json_t *spec = present(ours, "tokenizer");
 	tokenizer *t;
 	r->tokenizer = spec ? json_deep_copy(spec) : json_pack("{s:s}", "type", "bytes");
-	json_t *config = begin_config(r->architecture, given);
-	bool (*improve)(json_t * json) = r->architecture->improve;
-	if (!r->tokenizer || !config || !set_lengths(config, ours) || (improve && !improve(config))) {
-		json_decref(config);
+	if (!r->tokenizer)
 		return STATUS_NOMEM;
-	}
 	status s = tokenizer_new(&t, r->tokenizer, err);
 	error_prefix(err, "additive.tokenizer");
-	if (s == STATUS_OK) {
-		if (!present(config, "vocab_size") &&
-		    json_object_set_new(config, "vocab_size", json_integer(tokenizer_size(t))) != 0)
-			s = STATUS_NOMEM;
-		if (s == STATUS_OK)
-			s = take_config(r, config, err);
-		if (s == STATUS_OK && r->dims.inputs < tokenizer_size(t))
-			s = error_set(err, STATUS_INVALID, "additive.config.vocab_size",
-			              "must be at least the tokenizer's %d ids", (int)tokenizer_size(t));
-		tokenizer_free(t);
-	}
-	json_decref(config);
+	TRY(s);
+	s = make_config(r, ours, t, err);
+	tokenizer_free(t);
 	return s;
 }
 
@@ -143,10 +140,13 @@ static status read_model(job_request *r, engine *e, const json_t *params, const 
 	r->architecture = r->base->architecture;
 	r->config = json_incref(r->base->config);
 	r->dims = r->base->dims;
-	if (present(ours, "config") || present(ours, "tokenizer"))
-		return error_set(err, STATUS_INVALID,
-		                 present(ours, "config") ? "additive.config" : "additive.tokenizer",
-		                 "a model to continue from brings its own");
+	static const char *const own[] = {"config", "size", "tokenizer"};
+	for (int i = 0; i < 3; i++) {
+		char field[32];
+		snprintf(field, sizeof field, "additive.%s", own[i]);
+		if (present(ours, own[i]))
+			return error_set(err, STATUS_INVALID, field, "a model to continue from brings its own");
+	}
 	return STATUS_OK;
 }
 
@@ -169,7 +169,7 @@ static double scratch_rate(const model_dims *d)
 
 static status read_options(job_request *r, const json_t *params, const json_t *ours, error *err)
 {
-	static const char *const others[] = {"config", "tokenizer", "keep_checkpoints", NULL};
+	static const char *const others[] = {"config", "size", "tokenizer", "keep_checkpoints", NULL};
 	const json_t *batch = hyperparameter(params, "batch_size"),
 	             *factor = hyperparameter(params, "learning_rate_multiplier");
 	const json_t *epochs = hyperparameter(params, "n_epochs"), *seed = present(params, "seed");

@@ -119,10 +119,14 @@ static status read_config(void *config, const json_t *json, error *err)
  * the rate whatever the gradient is, make those of all tokens alike: for some hundred steps the model knows frequencies
  * only, and longer at a higher rate. With 1/√d a row has the norm 1. Bits per byte after 200 steps of 8 × 128 bytes, d
  * 128, 6 layers: 4.64 with 0.02, 3.51 with 0.1 at the same rate of 5e-4, and 3.31 with 0.1 at 2e-3. */
-static bool improve(json_t *json)
+static bool complete(json_t *json, const model_size *size)
 {
-	const json_t *width = json_object_get(json, "hidden_size");
-	double d = json_is_integer(width) ? (double)json_integer_value(width) : DEFAULT_HIDDEN;
+	if (!config_set_size(json, "hidden_size", size->hidden) || !config_set_size(json, "n_heads", size->heads) ||
+	    !config_set_size(json, "n_layer", size->layers) || !config_set_size(json, "vocab_size", size->inputs) ||
+	    !config_set_dropout(json, "hidden_dropout_prob", size->dropout) ||
+	    !config_set_positions(json, "n_positions", size))
+		return false;
+	double d = json_number_value(json_object_get(json, "hidden_size"));
 	return config_set_missing(json, "position_embedding", json_string("none")) &&
 	       (d < 1 || config_set_missing(json, "initializer_range", json_real(1 / sqrt(d))));
 }
@@ -235,7 +239,7 @@ const architecture architecture_additive = {
     .model_type = "FastformerForCausalLM",
     .config_bytes = sizeof(additive_config),
     .config_read = read_config,
-    .improve = improve,
+    .complete = complete,
     .config_write = write_config,
     .dims = dims,
     .train_on = train_on,

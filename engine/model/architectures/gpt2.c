@@ -161,6 +161,15 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
+static bool complete(json_t *json, const model_size *size)
+{
+	return config_set_size(json, "n_embd", size->hidden) && config_set_size(json, "n_head", size->heads) &&
+	       config_set_size(json, "n_layer", size->layers) && config_set_size(json, "vocab_size", size->inputs) &&
+	       config_set_dropout(json, "embd_pdrop", size->dropout) &&
+	       config_set_dropout(json, "resid_pdrop", size->dropout) &&
+	       config_set_dropout(json, "attn_pdrop", size->dropout) && config_set_positions(json, "n_positions", size);
+}
+
 static json_t *write_config(const void *config)
 {
 	const gpt2_config *c = config;
@@ -282,6 +291,7 @@ const architecture architecture_gpt2 = {
     .model_type = "gpt2",
     .config_bytes = sizeof(gpt2_config),
     .config_read = read_config,
+    .complete = complete,
     .config_write = write_config,
     .dims = dims,
     .train_on = train_on,

@@ -73,6 +73,14 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
+static bool complete(json_t *json, const model_size *size)
+{
+	return config_set_size(json, "hidden_size", size->hidden) && config_set_size(json, "n_heads", size->heads) &&
+	       config_set_size(json, "n_layer", size->layers) && config_set_size(json, "vocab_size", size->inputs) &&
+	       config_set_dropout(json, "hidden_dropout_prob", size->dropout) &&
+	       config_set_positions(json, "n_positions", size);
+}
+
 static json_t *write_config(const void *config)
 {
 	const linear_config *c = config;
@@ -166,6 +174,7 @@ const architecture architecture_linear = {
     .model_type = "linear",
     .config_bytes = sizeof(linear_config),
     .config_read = read_config,
+    .complete = complete,
     .config_write = write_config,
     .dims = dims,
     .train_on = train_on,

@@ -338,6 +338,53 @@ static void state_grows_with_the_windows_only(void **state)
 	}
 }
 
+static void a_size_is_completed_to_a_model_that_every_architecture_can_have(void **state)
+{
+	(void)state;
+	static const struct {
+		model_size given;
+		int64_t hidden, heads, layers;
+	} cases[] = {
+	    {{0}, 128, 4, 6},
+	    {{.hidden = 30}, 30, 3, 6},
+	    {{.hidden = 512, .layers = 2}, 512, 8, 2},
+	    {{.heads = 2}, 128, 2, 6},
+	    {{.parameters = 85000000}, 768, 12, 12},
+	    {{.parameters = 1000}, 64, 4, 2},
+	    {{.parameters = 1200000, .hidden = 100}, 100, 4, 10},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		model_size size = cases[i].given;
+		model_size_complete(&size);
+		assert_int_equal(size.hidden, cases[i].hidden);
+		assert_int_equal(size.heads, cases[i].heads);
+		assert_int_equal(size.layers, cases[i].layers);
+		size.inputs = 77;
+		size.positions = size.length = 50;
+		size.padding = 0;
+		size.dropout = 0.25;
+		size.classes = 5;
+		for (int k = 0; architecture_at(k); k++) {
+			const architecture *a = architecture_at(k);
+			model_dims d;
+			json_t *json = json_object();
+			void *config = calloc(1, a->config_bytes);
+			assert_true(a->complete(json, &size));
+			assert_int_equal(a->config_read(config, json, NULL), STATUS_OK);
+			a->dims(config, &d);
+			assert_int_equal(d.hidden, size.hidden);
+			assert_int_equal(d.heads, size.heads);
+			assert_int_equal(d.layers, size.layers);
+			assert_int_equal(d.inputs, 77);
+			assert_int_equal(d.outputs, d.head == HEAD_CLASSES ? 5 : 77);
+			assert_int_equal(d.trained, 50);
+			assert_true(d.dropout == 0.25f);
+			free(config);
+			json_decref(json);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -352,6 +399,7 @@ int main(void)
 	    cmocka_unit_test(parameters_have_the_names_and_shapes_of_the_checkpoint),
 	    cmocka_unit_test(without_a_position_table_there_is_no_parameter_and_no_bound),
 	    cmocka_unit_test(state_grows_with_the_windows_only),
+	    cmocka_unit_test(a_size_is_completed_to_a_model_that_every_architecture_can_have),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
