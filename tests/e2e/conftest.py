@@ -25,6 +25,11 @@ SMALL_GPT2 = {
     "config": {"n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64},
     "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3, "eval_every": 20,
 }
+SMALL_LINEAR = {
+    "size": {"hidden": 32, "heads": 4, "layers": 2, "dropout": 0},
+    "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3, "eval_every": 20,
+}
+SMALL_OF = {"additive": SMALL, "gpt2": SMALL_GPT2, "linear": SMALL_LINEAR}
 TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n in range(400, 0, -1))
 
 
@@ -67,7 +72,7 @@ class Service:
                        headers={"Content-Type": f"multipart/form-data; boundary={boundary}"})["id"]
 
     def job(self, steps=30, text=TEXT, architecture="additive", **more):
-        small = {"additive": SMALL, "gpt2": SMALL_GPT2}[architecture]
+        small = SMALL_OF[architecture]
         body = {"model": architecture, "training_file": self.upload(text), "seed": 1,
                 "additive": dict(small, max_steps=steps, **more)}
         return self.ok("POST", "/v1/fine_tuning/jobs", body)

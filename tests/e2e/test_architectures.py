@@ -1,4 +1,4 @@
-"""gpt2: trained, streamed, forked, moved, killed, and refused what needs importance weights."""
+"""Architectures beside the additive one: trained, streamed, forked, moved, killed, and refused what needs importance weights."""
 
 import json
 import math
@@ -7,14 +7,19 @@ import time
 
 import pytest
 
-from conftest import BIN, SMALL_GPT2, TEXT
+from conftest import BIN, TEXT
 
 ASK = {"temperature": 0.8, "seed": 5, "logit_bias": {"1": -100}}
 
 
+@pytest.fixture(scope="module", params=("gpt2", "linear"))
+def architecture(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def model(service):
-    done = service.wait_job(service.job(steps=60, architecture="gpt2", recompute=True)["id"])
+def model(service, architecture):
+    done = service.wait_job(service.job(steps=60, architecture=architecture, recompute=True)["id"])
     assert done["status"] == "succeeded", done
     assert done["additive"]["valid_loss"] < math.log(259) - 1
     return done["fine_tuned_model"]
@@ -48,28 +53,30 @@ def test_a_session_forks_and_moves(service, model):
     assert after["state_bytes"] == s["state_bytes"] and after["tokens"] == 30
 
 
-def test_it_moves_as_files(service, model, tmp_path):
+def test_it_moves_as_files(service, model, architecture, tmp_path):
     def additive(*args):
         return subprocess.run([BIN / "additive", "--url", service.url, *args], capture_output=True, text=True, timeout=120)
 
     assert additive("models", "export", model, str(tmp_path)).returncode == 0
     config = json.loads((tmp_path / "config.json").read_text())
-    assert config["model_type"] == "gpt2" and config["n_embd"] == SMALL_GPT2["config"]["n_embd"]
-    assert additive("models", "import", "copy-of-gpt2", str(tmp_path)).returncode == 0
+    assert config["model_type"] == architecture and 32 in (config.get("n_embd"), config.get("hidden_size"))
+    assert additive("models", "import", f"copy-of-{architecture}", str(tmp_path)).returncode == 0
     ask = {"prompt": "77 bottles", "max_tokens": 12, "temperature": 0}
-    texts = {service.ok("POST", "/v1/completions", {"model": m, **ask})["choices"][0]["text"] for m in (model, "copy-of-gpt2")}
+    texts = {service.ok("POST", "/v1/completions", {"model": m, **ask})["choices"][0]["text"] for m in (model, f"copy-of-{architecture}")}
     assert len(texts) == 1
 
 
-def test_the_command_line_trains_one(service, tmp_path):
+def test_the_command_line_trains_one(service, architecture, tmp_path):
     (tmp_path / "corpus.txt").write_text(TEXT[:5000])
-    done = subprocess.run([BIN / "additive", "--url", service.url, "train", str(tmp_path / "corpus.txt"), "--model", "gpt2",
+    done = subprocess.run([BIN / "additive", "--url", service.url, "train", str(tmp_path / "corpus.txt"), "--model", architecture,
                            "--steps", "3", "--hidden", "32", "--heads", "4", "--layers", "1", "--dropout", "0", "--sequence",
                            "32", "--batch", "2", "--positions", "40", "--recompute", "--json"],
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     made = service.ok("GET", f"/v1/models/{json.loads(done.stdout.strip().splitlines()[-1])['fine_tuned_model']}")["additive"]
-    wanted = {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": 40, "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0}
+    wanted = {"gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": 40, "attn_pdrop": 0, "embd_pdrop": 0,
+                       "resid_pdrop": 0},
+              "linear": {"hidden_size": 32, "n_heads": 4, "n_layer": 1, "n_positions": 40, "hidden_dropout_prob": 0}}[architecture]
     assert {k: made["config"][k] for k in wanted} == wanted
 
 
@@ -83,9 +90,9 @@ def test_it_cannot_be_explained_and_says_why(service, model):
         assert status == 400 and "no importance weights" in answer["error"]["message"], (path, answer)
 
 
-def test_job_and_durable_session_survive_kill_9(own_service):
+def test_job_and_durable_session_survive_kill_9(own_service, architecture):
     service = own_service
-    options = {"steps": 60, "architecture": "gpt2", "checkpoint_every": 10}
+    options = {"steps": 60, "architecture": architecture, "checkpoint_every": 10}
 
     def weights(job):
         done = service.wait_job(job)
