@@ -390,12 +390,14 @@ __device__ __forceinline__ void plain_keep(float *tile, const float (&s)[4][4])
 		tile[(plain_row() + i / 4) * PLAIN_WIDE + plain_column() + i % 4] = s[i / 4][i % 4];
 }
 
-/* out += p x, or pᵀ x: tiles of 64 by 64 in shared memory, both of pitch PLAIN_WIDE. */
+/* out += p x, or pᵀ x: tiles of 64 by 64 in shared memory, both of pitch PLAIN_WIDE, of which `depth` columns of p (rows
+ * of pᵀ) and rows of x count. */
 template <bool transposed>
-__device__ __forceinline__ void plain_accumulate(float (&out)[4][4], const float *p, const float *x)
+__device__ __forceinline__ void plain_accumulate(float (&out)[4][4], const float *p, const float *x,
+                                                 int depth = ATTENTION_TILE)
 {
 #pragma unroll 4
-	for (int k = 0; k < ATTENTION_TILE; k++) {
+	for (int k = 0; k < depth; k++) {
 		const float *row = transposed ? p + k * PLAIN_WIDE + plain_row() : p + plain_row() * PLAIN_WIDE + k;
 		const float *column = x + k * PLAIN_WIDE + plain_column();
 #pragma unroll

@@ -216,9 +216,9 @@ typedef struct linear_attention_values {
 linear_attention_values op_linear_attention(graph *g, value q, value k, value v, value mask,
                                             linear_attention_params params);
 /* linear_attention_grad: q, k, v, mask?, y, normalizer, dy -> dq [B, N, D], dk, dv [B, S, D] [real].
- *   Z_i = 1 / (normalizer_i + eps), 0 where the normalizer is 0;  G_i = Z_i dy_i;  c_i = -Z_i dy_i·y_i (of the
- * normalizer);  φ'(x) = min(φ(x), 1) dq_i = φ'(q_i) ⊙ Σ_j (G_i·v_j + c_i) φ(k_j);  dk_j = φ'(k_j) ⊙ Σ_i (G_i·v_j + c_i)
- * φ(q_i);  dv_j = Σ_i w_ij G_i. */
+ *   Z_i = 1 / (normalizer_i + eps), 0 where the normalizer is;  G_i = Z_i dy_i;  c_i = -Z_i dy_i·y_i;
+ *   dq_i = φ'(q_i) ⊙ Σ_j (G_i·v_j + c_i) φ(k_j);  φ'(x) = min(φ(x), 1);
+ *   dk_j = φ'(k_j) ⊙ Σ_i (G_i·v_j + c_i) φ(q_i);  dv_j = Σ_i w_ij G_i. */
 
 /* The recurrent form: reads `length[b]` tokens into slot `slot[b]` of a state pool, as additive_stream does.
  * q, k, v [B, N, D], pool [slots, slot_floats] (updated in place), slot, position, length [i32] [B],
