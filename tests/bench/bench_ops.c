@@ -358,6 +358,51 @@ static void bench_softmax_stream(walk *w, int64_t rows, int64_t context, int64_t
 	              .bytes = 8.0 * (double)(rows * context * d)});
 }
 
+/* FLOPs of the recurrence, the fewest there are: T += a bᵀ and Tᵀ c, three times in the gradient. */
+static void bench_linear_attention(walk *w, int64_t batch, int64_t length, int64_t d, int64_t heads, bool causal)
+{
+	linear_attention_params p = {heads, causal, LINEAR_ATTENTION_EPS};
+	shape s = SHAPE3(batch, length, d), per_head = SHAPE3(batch, length, heads);
+	double one = 4.0 * (double)(batch * length * d) * (double)(d / heads);
+	char text[64];
+	snprintf(text, sizeof text, "B%d N%d d%d H%d %s", (int)batch, (int)length, (int)d, (int)heads,
+	         causal ? "causal" : "all");
+	bench(w, text,
+	      (trial){.id = OP_linear_attention,
+	              .params = &p,
+	              .n_in = 3,
+	              .in = {reals(w, s), reals(w, s), reals(w, s)},
+	              .flops = one});
+	tensor normalizer = reals(w, per_head);
+	for (int64_t i = 0; i < shape_count(per_head); i++)
+		((float *)normalizer.data)[i] += 100;
+	bench(w, text,
+	      (trial){.id = OP_linear_attention_grad,
+	              .params = &p,
+	              .n_in = 7,
+	              .in = {reals(w, s), reals(w, s), reals(w, s), {0}, reals(w, s), normalizer, reals(w, s)},
+	              .flops = 3 * one});
+}
+
+/* As bench_additive_stream. */
+static void bench_linear_stream(walk *w, int64_t rows, int64_t count, int64_t d, int64_t heads)
+{
+	linear_stream_params p = {heads, 0, LINEAR_ATTENTION_EPS};
+	int64_t state = linear_state_floats(d, heads), slot = (state + 15) / 16 * 16;
+	shape one = SHAPE1(rows), tokens = SHAPE3(rows, count, d);
+	char text[64];
+	snprintf(text, sizeof text, "B%d N%d d%d H%d", (int)rows, (int)count, (int)d, (int)heads);
+	bench(w, text,
+	      (trial){.id = OP_linear_stream,
+	              .params = &p,
+	              .n_in = 7,
+	              .in = {reals(w, tokens), reals(w, tokens), reals(w, tokens), reals(w, SHAPE2(rows, slot)),
+	                     integers(w, one, 0, 1, (int32_t)rows), integers(w, one, 1000, 0, 1 << 30),
+	                     integers(w, one, (int32_t)count, 0, 1 << 30)},
+	              .flops = 4.0 * (double)(rows * count * d) * (double)(d / heads),
+	              .bytes = (double)(rows * count * d) * 16 + (double)(rows * state) * 8});
+}
+
 /* --- products ----------------------------------------------------------------------- */
 
 static void bench_linear(walk *w, int64_t rows, int64_t n, int64_t k, dtype type)
@@ -566,6 +611,15 @@ static void walk_ops(walk *w)
 	}
 	bench_additive_stream(w, 1, 256, 128, 4, 64);
 	bench_additive_stream(w, 1, 256, 128, 4, 0);
+	for (int causal = 1; causal >= 0; causal--) {
+		bench_linear_attention(w, 1, 1024, 768, 12, causal);
+		bench_linear_attention(w, 1, 2048, 128, 4, causal);
+	}
+	for (int64_t rows = 1; rows <= 256; rows *= 256) {
+		bench_linear_stream(w, rows, 1, 128, 4);
+		bench_linear_stream(w, rows, 1, 768, 12);
+	}
+	bench_linear_stream(w, 1, 256, 128, 4);
 	bench_products(w);
 	bench_rows(w, 4096, 128);
 	bench_rows(w, 4096, 512);
