@@ -1,0 +1,472 @@
+/* test_connection.c - one connection over a socket pair, with handlers of the test's own: what a peer can do wrong, and
+ * what happens to its streams. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/net/connection.h"
+
+enum { MAX_STREAMS = CONNECTION_MAX_STREAMS + 1 };
+
+typedef struct fixture {
+	uv_loop_t loop;
+	net net;
+	connection *c;
+	int peer; /* the other end; -1: closed */
+	frame_decoder received;
+	bool gone;
+	/* Told by the streams: */
+	stream *streams[MAX_STREAMS]; /* in the order of their requests; NULL: answered */
+	int n_streams, credits, cancels;
+	char method[64];
+} fixture;
+
+static fixture *of(const stream *s)
+{
+	return (fixture *)(void *)s->engine;
+}
+
+static void on_credit(stream *s)
+{
+	of(s)->credits++;
+}
+
+static void on_cancel(stream *s)
+{
+	of(s)->cancels++;
+}
+
+static void on_request(stream *s, const char *method)
+{
+	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
+	fixture *f = of(s);
+	snprintf(f->method, sizeof f->method, "%s", method);
+	assert_true(f->n_streams < MAX_STREAMS);
+	f->streams[f->n_streams++] = s;
+	s->watch = &watch;
+}
+
+static void on_gone(connection *c)
+{
+	fixture *f = (fixture *)(void *)c->net->engine;
+	f->gone = true;
+	free(c);
+}
+
+static int setup(void **state)
+{
+	int pair[2];
+	fixture *f = calloc(1, sizeof *f);
+	log_init("test", LOG_ERROR);
+	signal(SIGPIPE, SIG_IGN);
+	assert_int_equal(uv_loop_init(&f->loop), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+	f->net = (net){.loop = &f->loop,
+	               .request = on_request,
+	               .engine = (struct engine *)(void *)f,
+	               .backend = "none",
+	               .device = "a test"};
+	f->peer = pair[0];
+	f->c = memory_new(1, sizeof *f->c);
+	f->c->net = &f->net;
+	f->c->gone = on_gone;
+	assert_int_equal(uv_pipe_init(&f->loop, &f->c->socket.pipe, 0), 0);
+	assert_int_equal(uv_pipe_open(&f->c->socket.pipe, pair[1]), 0);
+	connection_begin(f->c);
+	*state = f;
+	return 0;
+}
+
+/* A turn of the loop, as the engine makes it. */
+static void turn(fixture *f)
+{
+	connection_flush_all(&f->net);
+	uv_run(&f->loop, UV_RUN_NOWAIT);
+	connection_flush_all(&f->net);
+	uv_run(&f->loop, UV_RUN_NOWAIT);
+}
+
+static void answer(fixture *f, int i)
+{
+	stream *s = f->streams[i];
+	f->streams[i] = NULL;
+	stream_result(s, json_object());
+}
+
+static int teardown(void **state)
+{
+	fixture *f = *state;
+	for (int i = 0; i < f->n_streams; i++)
+		if (f->streams[i])
+			answer(f, i);
+	if (f->peer >= 0)
+		close(f->peer);
+	while (!f->gone)
+		turn(f);
+	assert_int_equal(f->net.streams, 0);
+	frame_decoder_fini(&f->received);
+	assert_int_equal(uv_loop_close(&f->loop), 0);
+	free(f);
+	return 0;
+}
+
+/* --- the peer's end ------------------------------------------------------------------ */
+
+static void say_bytes(fixture *f, const void *data, size_t bytes)
+{
+	assert_int_equal(write(f->peer, data, bytes), (ssize_t)bytes);
+	turn(f);
+}
+
+static size_t encode(char out[512], frame_type type, uint64_t id, uint32_t credit, const char *json)
+{
+	frame f = {.type = type, .stream = id, .credit = credit, .json_bytes = strlen(json)};
+	if (type == FRAME_REQUEST)
+		f.flags = FRAME_FLAG_END;
+	frame_encode_header(&f, (unsigned char *)out);
+	memcpy(out + FRAME_HEADER_BYTES, json, f.json_bytes);
+	return FRAME_HEADER_BYTES + f.json_bytes;
+}
+
+static void say(fixture *f, frame_type type, uint64_t id, uint32_t credit, const char *json)
+{
+	char bytes[512];
+	say_bytes(f, bytes, encode(bytes, type, id, credit, json));
+}
+
+static const char good_hello[] = "{\"protocol\":1}";
+
+/* Read what has come; the number of frames of that type that were among it. *last: the text of the last one. */
+static int hear(fixture *f, frame_type type, char last[256])
+{
+	static char bytes[1 << 16];
+	int n = 0;
+	frame got;
+	const char *why;
+	for (ssize_t more; turn(f), (more = read(f->peer, bytes, sizeof bytes)) > 0;) {
+		assert_true(frame_decoder_push(&f->received, bytes, (size_t)more));
+		while (frame_decoder_next(&f->received, &got, &why) == FRAME_OK) {
+			if (got.type != type)
+				continue;
+			n++;
+			if (last)
+				snprintf(last, 256, "%.*s", (int)got.json_bytes, got.json);
+		}
+	}
+	return n;
+}
+
+/* Has the connection ended, as the peer sees it? */
+static bool ended(fixture *f)
+{
+	char byte;
+	turn(f);
+	return read(f->peer, &byte, 1) == 0;
+}
+
+static fixture *opened(void **state)
+{
+	fixture *f = *state;
+	say(f, FRAME_HELLO, 0, 0, good_hello);
+	assert_int_equal(f->c->state, CONNECTION_OPEN);
+	assert_int_equal(hear(f, FRAME_HELLO, NULL), 1);
+	return f;
+}
+
+/* --- greeting -------------------------------------------------------------------------- */
+
+static void greets_wrongly(fixture *f, frame_type type, uint64_t id, const char *json, const char *code)
+{
+	char text[256] = "", wanted[64];
+	say(f, type, id, 0, json);
+	snprintf(wanted, sizeof wanted, "\"code\":\"%s\"", code);
+	assert_int_equal(hear(f, FRAME_ERROR, text), 1);
+	assert_non_null(strstr(text, wanted));
+	assert_true(ended(f));
+	assert_int_equal(f->n_streams, 0);
+}
+
+static void a_request_before_hello_ends_the_connection(void **state)
+{
+	greets_wrongly(*state, FRAME_REQUEST, 1, "{\"method\":\"x\"}", "protocol_error");
+}
+
+static void a_hello_of_another_version_ends_the_connection(void **state)
+{
+	greets_wrongly(*state, FRAME_HELLO, 0, "{\"protocol\":2}", "protocol_mismatch");
+}
+
+static void a_hello_without_a_version_ends_the_connection(void **state)
+{
+	greets_wrongly(*state, FRAME_HELLO, 0, "{\"protocol\":\"1\"}", "protocol_error");
+}
+
+static void a_hello_that_is_not_json_ends_the_connection(void **state)
+{
+	greets_wrongly(*state, FRAME_HELLO, 0, "{", "protocol_error");
+}
+
+static void a_hello_on_a_stream_ends_the_connection(void **state)
+{
+	greets_wrongly(*state, FRAME_HELLO, 3, good_hello, "protocol_error");
+}
+
+static void a_second_hello_ends_the_connection(void **state)
+{
+	greets_wrongly(opened(state), FRAME_HELLO, 0, good_hello, "protocol_error");
+}
+
+static void a_peer_that_never_greets_is_closed_in_time(void **state)
+{
+	fixture *f = *state;
+	uint64_t now = uv_now(&f->loop);
+	connection_tick(f->c, now + CONNECTION_GREETING_MS - 1000);
+	assert_int_equal(hear(f, FRAME_ERROR, NULL), 0);
+	connection_tick(f->c, now + CONNECTION_GREETING_MS + 1000);
+	assert_int_equal(hear(f, FRAME_ERROR, NULL), 1);
+	assert_true(ended(f));
+}
+
+/* --- frames ------------------------------------------------------------------------------ */
+
+static void frames_that_come_byte_by_byte_are_whole_in_the_end(void **state)
+{
+	fixture *f = *state;
+	char bytes[512];
+	size_t n = encode(bytes, FRAME_HELLO, 0, 0, good_hello);
+	n += encode(bytes + n, FRAME_REQUEST, 9, 5, "{\"method\":\"m\",\"owner\":\"me\",\"params\":{\"a\":1}}");
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(f->n_streams, 0);
+		say_bytes(f, bytes + i, 1);
+	}
+	assert_int_equal(f->n_streams, 1);
+	assert_string_equal(f->method, "m");
+	assert_string_equal(f->streams[0]->owner, "me");
+	assert_int_equal(f->streams[0]->id, 9);
+	assert_int_equal(f->streams[0]->credit, 5);
+	assert_int_equal(json_integer_value(json_object_get(f->streams[0]->params, "a")), 1);
+}
+
+static void a_malformed_request_ends_the_connection_and_cancels_the_others(void **state)
+{
+	static const char *const wrong[] = {"{}", "{\"method\":1}", "[]", "{\"method\":\"m\",\"params\":[]}",
+	                                    "{\"method\":\"m\",\"method\":\"m\"}"};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		void *own = NULL;
+		setup(&own);
+		fixture *f = opened(&own);
+		say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
+		say(f, FRAME_REQUEST, 2, 0, wrong[i]);
+		assert_int_equal(hear(f, FRAME_ERROR, NULL), 1);
+		assert_int_equal(f->n_streams, 1);
+		assert_int_equal(f->cancels, 1);
+		assert_null(f->streams[0]->peer);
+		assert_true(ended(f));
+		teardown(&own);
+	}
+	(void)state;
+}
+
+static void a_stream_id_is_used_once_at_a_time(void **state)
+{
+	fixture *f = opened(state);
+	say(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}");
+	answer(f, 0);
+	say(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}"); /* free again */
+	assert_int_equal(f->n_streams, 2);
+	say(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}");
+	assert_int_equal(f->n_streams, 2);
+	assert_int_equal(hear(f, FRAME_ERROR, NULL), 1);
+	assert_true(ended(f));
+}
+
+static void one_stream_too_many_is_refused_and_the_others_stay(void **state)
+{
+	fixture *f = opened(state);
+	char text[256];
+	for (int i = 1; i <= CONNECTION_MAX_STREAMS; i++)
+		say(f, FRAME_REQUEST, (uint64_t)i, 0, "{\"method\":\"m\"}");
+	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS);
+	say(f, FRAME_REQUEST, 5000, 0, "{\"method\":\"m\"}");
+	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS);
+	assert_int_equal(hear(f, FRAME_ERROR, text), 1);
+	assert_non_null(strstr(text, "too_many_streams"));
+	answer(f, 7);
+	say(f, FRAME_REQUEST, 5001, 0, "{\"method\":\"m\"}");
+	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS + 1);
+	assert_int_equal(hear(f, FRAME_ERROR, NULL), 0);
+	assert_int_equal(f->cancels, 0);
+}
+
+/* --- credits and cancelling ------------------------------------------------------------------ */
+
+static void a_stream_sends_as_many_events_as_it_has_credit(void **state)
+{
+	fixture *f = opened(state);
+	say(f, FRAME_REQUEST, 1, 2, "{\"method\":\"m\"}");
+	stream *s = f->streams[0];
+	assert_int_equal(stream_ready(s), 2);
+	stream_event(s, json_pack("{s:i}", "n", 1));
+	stream_event_text(s, "{}", 2);
+	assert_int_equal(stream_ready(s), 0);
+	assert_int_equal(hear(f, FRAME_EVENT, NULL), 2);
+	say(f, FRAME_CREDIT, 1, 3, "");
+	assert_int_equal(f->credits, 1);
+	assert_int_equal(stream_ready(s), 3);
+	say(f, FRAME_CREDIT, 99, 3, ""); /* of a stream that is over: legal */
+	assert_int_equal(f->credits, 1);
+	answer(f, 0);
+	assert_int_equal(hear(f, FRAME_RESULT, NULL), 1);
+}
+
+static void a_cancelled_stream_hears_of_it_once_and_is_still_answered(void **state)
+{
+	fixture *f = opened(state);
+	say(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
+	say(f, FRAME_CANCEL, 1, 0, "");
+	say(f, FRAME_CANCEL, 1, 0, "");
+	assert_int_equal(f->cancels, 1);
+	assert_int_equal(stream_ready(f->streams[0]), 0);
+	answer(f, 0);
+	assert_int_equal(hear(f, FRAME_RESULT, NULL), 1);
+}
+
+static void streams_of_a_peer_that_has_gone_end_without_it(void **state)
+{
+	fixture *f = opened(state);
+	say(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
+	say(f, FRAME_REQUEST, 2, 5, "{\"method\":\"m\"}");
+	close(f->peer);
+	f->peer = -1;
+	while (!f->gone)
+		turn(f);
+	assert_int_equal(f->cancels, 2);
+	assert_int_equal(f->net.streams, 2);
+	assert_int_equal(stream_ready(f->streams[0]), 0);
+	stream_event_text(f->streams[0], "{}", 2); /* dropped */
+	answer(f, 0);
+	answer(f, 1);
+	assert_int_equal(f->net.streams, 0);
+}
+
+/* --- silence and slow readers ------------------------------------------------------------------ */
+
+static void a_silent_peer_is_pinged_once_and_then_closed(void **state)
+{
+	fixture *f = opened(state);
+	uint64_t now = uv_now(&f->loop);
+	say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
+	connection_tick(f->c, now + CONNECTION_PING_MS - 1000);
+	assert_int_equal(hear(f, FRAME_PING, NULL), 0);
+	connection_tick(f->c, now + CONNECTION_PING_MS + 1000);
+	connection_tick(f->c, now + CONNECTION_PING_MS + 1500);
+	assert_int_equal(hear(f, FRAME_PING, NULL), 1);
+	say(f, FRAME_PONG, 0, 0, ""); /* begins anew */
+	connection_tick(f->c, now + CONNECTION_PING_MS + 1500);
+	assert_int_equal(hear(f, FRAME_PING, NULL), 1);
+	connection_tick(f->c, now + CONNECTION_SILENT_MS + 1000);
+	assert_int_equal(f->cancels, 1);
+	assert_true(ended(f));
+}
+
+static void a_ping_is_answered(void **state)
+{
+	fixture *f = opened(state);
+	say(f, FRAME_PING, 0, 0, "");
+	assert_int_equal(hear(f, FRAME_PONG, NULL), 1);
+}
+
+static void a_peer_that_does_not_read_stops_its_streams_until_it_does(void **state)
+{
+	enum { BYTES = 1 << 18 };
+	fixture *f = opened(state);
+	int sent = 0;
+	say(f, FRAME_REQUEST, 1, 1000, "{\"method\":\"m\"}");
+	stream *s = f->streams[0];
+	char *text = malloc(BYTES);
+	memset(text, ' ', BYTES);
+	memcpy(text, "{}", 2);
+	for (; stream_ready(s) > 0; sent++) {
+		stream_event_text(s, text, BYTES);
+		turn(f);
+	}
+	free(text);
+	/* Not more than the bound, one frame, and what the socket holds. */
+	assert_in_range(sent, CONNECTION_HIGH / BYTES, CONNECTION_HIGH / BYTES + 4);
+	assert_int_equal(s->credit, 1000 - sent);
+	assert_int_equal(f->credits, 0);
+	say(f, FRAME_REQUEST, 2, 1, "{\"method\":\"m\"}"); /* and nothing more is read from it */
+	assert_int_equal(f->n_streams, 1);
+	assert_int_equal(hear(f, FRAME_EVENT, NULL), sent);
+	turn(f);
+	assert_int_equal(f->credits, 1);
+	assert_int_equal(stream_ready(s), 1000 - sent);
+	assert_int_equal(f->n_streams, 2);
+}
+
+static void a_connection_with_a_missing_frame_is_dropped_at_the_next_flush(void **state)
+{
+	fixture *f = opened(state);
+	say(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
+	connection_break(f->c);
+	assert_int_equal(f->cancels, 0); /* its handler may be at work */
+	assert_int_equal(stream_ready(f->streams[0]), 0);
+	turn(f);
+	assert_int_equal(f->cancels, 1);
+	assert_true(f->gone);
+}
+
+static void a_refused_peer_that_reads_nothing_is_closed_in_time(void **state)
+{
+	fixture *f = opened(state);
+	char *much = calloc(1, 2 << 20);
+	memset(much, ' ', 2 << 20);
+	memcpy(much, "{}", 2);
+	say(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
+	stream_event_text(f->streams[0], much, 2 << 20);
+	free(much);
+	turn(f);
+	connection_close(f->c);
+	turn(f);
+	assert_false(f->gone); /* what is queued may still be read */
+	connection_tick(f->c, uv_now(&f->loop) + CONNECTION_FLUSH_MS + 1000);
+	turn(f);
+	assert_true(f->gone);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(a_request_before_hello_ends_the_connection),
+	    TEST(a_hello_of_another_version_ends_the_connection),
+	    TEST(a_hello_without_a_version_ends_the_connection),
+	    TEST(a_hello_that_is_not_json_ends_the_connection),
+	    TEST(a_hello_on_a_stream_ends_the_connection),
+	    TEST(a_second_hello_ends_the_connection),
+	    TEST(a_peer_that_never_greets_is_closed_in_time),
+	    TEST(frames_that_come_byte_by_byte_are_whole_in_the_end),
+	    cmocka_unit_test(a_malformed_request_ends_the_connection_and_cancels_the_others),
+	    TEST(a_stream_id_is_used_once_at_a_time),
+	    TEST(one_stream_too_many_is_refused_and_the_others_stay),
+	    TEST(a_stream_sends_as_many_events_as_it_has_credit),
+	    TEST(a_cancelled_stream_hears_of_it_once_and_is_still_answered),
+	    TEST(streams_of_a_peer_that_has_gone_end_without_it),
+	    TEST(a_silent_peer_is_pinged_once_and_then_closed),
+	    TEST(a_ping_is_answered),
+	    TEST(a_peer_that_does_not_read_stops_its_streams_until_it_does),
+	    TEST(a_connection_with_a_missing_frame_is_dropped_at_the_next_flush),
+	    TEST(a_refused_peer_that_reads_nothing_is_closed_in_time),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
