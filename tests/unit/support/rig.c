@@ -1,0 +1,330 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/base/philox.h" /* before the daemon: a parameter of it is called `stream` */
+
+#include "tests/unit/support/rig.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+#include "engine/cpu/cpu.h"
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/dispatch.h"
+#include "engine/daemon/generation/admission.h"
+#include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/requests/idempotency.h"
+#include "engine/daemon/sessions/sessions.h"
+#include "engine/model/model.h"
+
+/* --- the engine ------------------------------------------------------------------------ */
+
+/* Every parameter has something to say, so that texts depend on what was read. */
+static void stir(model *m)
+{
+	for (int i = 0; i < model_parameter_total(m); i++) {
+		float *data = model_arena(m) + model_parameter_offset(m, i);
+		for (int64_t j = 0; j < shape_count(model_parameter(m, i)->shape); j++)
+			data[j] += philox_uniform(philox(7, (uint32_t)i, 1, (uint64_t)j).word[0]) - 0.5f;
+	}
+}
+
+static void add_model(rig *d)
+{
+	char folder[PATH_MAX];
+	backend *b;
+	model *m;
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i}", "hidden_size", 16, "vocab_size", 259, "n_heads", 2,
+	                           "n_positions", RIG_POSITIONS, "n_layer", 2);
+	store_temporary_path(d->engine.store, folder);
+	assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
+	assert_int_equal(cpu_open(&b, 1, NULL), STATUS_OK);
+	assert_int_equal(model_create(&m, architecture_find("additive"), config, 1, b, NULL), STATUS_OK);
+	stir(m);
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	assert_int_equal(cards_add(d->engine.cards, "m", folder, "user", NULL), STATUS_OK);
+	model_free(m);
+	json_decref(config);
+	backend_close(b);
+}
+
+static void open_parts(rig *d, backend_opener cpu)
+{
+	engine *e = &d->engine;
+	device_options on = {.backend = "cpu", .threads = 1, .limits = d->options.limits, .cpu = cpu};
+	*e = (engine){.options = &d->options};
+	assert_int_equal(uv_loop_init(&e->loop), 0);
+	e->net = (net){.loop = &e->loop, .engine = e};
+	assert_int_equal(admission_new(&e->admission, RIG_GENERATIONS), STATUS_OK);
+	assert_int_equal(store_open(&e->store, d->folder, NULL), STATUS_OK);
+	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
+	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
+	assert_int_equal(idempotency_new(&e->idempotency), STATUS_OK);
+	assert_int_equal(cards_new(&e->cards, e->store), STATUS_OK);
+	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
+	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
+}
+
+void rig_drop_calls(rig *d)
+{
+	while (d->calls)
+		rig_call_free(d->calls);
+	while (d->engine.net.streams > 0)
+		uv_run(&d->engine.loop, UV_RUN_NOWAIT);
+}
+
+static void close_parts(rig *d)
+{
+	engine *e = &d->engine;
+	rig_drop_calls(d);
+	executor_stop(e->executor);
+	uv_run(&e->loop, UV_RUN_DEFAULT);
+	jobs_free(e->jobs);
+	sessions_free(e->sessions);
+	cards_free(e->cards);
+	idempotency_free(e->idempotency);
+	admission_free(e->admission);
+	executor_free(e->executor);
+	device_close(e->device);
+	store_close(e->store);
+	assert_int_equal(uv_loop_close(&e->loop), 0);
+	assert_int_equal(e->net.streams, 0);
+}
+
+rig *rig_new(backend_opener cpu)
+{
+	rig *d = memory_new(1, sizeof *d);
+	log_init("test", LOG_ERROR);
+	strcpy(d->folder, "/tmp/additive-daemon-XXXXXX");
+	assert_non_null(mkdtemp(d->folder));
+	d->options = (engine_options){.data = d->folder,
+	                              .limits = {.max_models = 2,
+	                                         .max_sessions = RIG_SESSIONS,
+	                                         .max_generations = RIG_GENERATIONS,
+	                                         .max_batch = 4},
+	                              .max_known_sessions = 8};
+	open_parts(d, cpu);
+	add_model(d);
+	return d;
+}
+
+void rig_reopen(rig *d, backend_opener cpu)
+{
+	close_parts(d);
+	open_parts(d, cpu);
+}
+
+void rig_free(rig *d)
+{
+	close_parts(d);
+	assert_int_equal(file_remove_tree(d->folder, NULL), STATUS_OK);
+	free(d);
+}
+
+/* --- a client ------------------------------------------------------------------------- */
+
+static void take_frame(rig_call *c, const frame *f, const char *json)
+{
+	c->late += c->answers > 0;
+	json_t *object = f->json_bytes ? json_loadb(json, f->json_bytes, JSON_ALLOW_NUL, NULL) : NULL;
+	if (f->type == FRAME_EVENT) {
+		json_array_append(c->events, object);
+	} else if (f->type == FRAME_RESULT || f->type == FRAME_ERROR) {
+		c->answers++;
+		c->failed = f->type == FRAME_ERROR;
+		c->answer = json_incref(object);
+	} else if (f->type == FRAME_DATA) {
+		return; /* peer_send has the bytes */
+	}
+	json_decref(object);
+}
+
+static void peer_send(stream_peer *p, const frame *f, char *json, void *payload)
+{
+	rig_call *c = (rig_call *)p;
+	take_frame(c, f, json);
+	if (f->type == FRAME_DATA) {
+		c->data = realloc(c->data, c->bytes + f->payload_bytes);
+		assert_non_null(c->data);
+		memcpy(c->data + c->bytes, payload, f->payload_bytes);
+		c->bytes += f->payload_bytes;
+	}
+	reserve_free(json);
+	free(payload);
+}
+
+static void peer_send_copy(stream_peer *p, const frame *f)
+{
+	take_frame((rig_call *)p, f, f->json);
+}
+
+static void peer_fail(stream_peer *p)
+{
+	(void)p;
+	fail_msg("a frame is missing");
+}
+
+static void peer_forget(stream_peer *p, stream *s)
+{
+	rig_call *c = (rig_call *)p;
+	assert_ptr_equal(c->stream, s);
+	c->stream = NULL;
+}
+
+rig_call *rig_begin(rig *d, const char *method, json_t *params, int64_t credit)
+{
+	rig_call *c = memory_new(1, sizeof *c);
+	stream *s = c->stream = memory_new(1, sizeof *s);
+	c->peer = (stream_peer){peer_send, peer_send_copy, peer_fail, peer_forget, false};
+	c->rig = d;
+	c->next = d->calls;
+	d->calls = c;
+	c->events = json_array();
+	s->net = &d->engine.net;
+	s->engine = &d->engine;
+	s->peer = &c->peer;
+	s->id = 1;
+	s->credit = credit;
+	s->params = params;
+	s->upload = strcmp(method, "session.import") == 0;
+	assert_non_null(params);
+	d->engine.net.streams++;
+	dispatch_request(s, method);
+	return c;
+}
+
+void rig_send(rig_call *c, const char *part, const void *data, size_t bytes)
+{
+	char name[64];
+	snprintf(name, sizeof name, "{\"part\":\"%s\"}", part);
+	assert_non_null(c->stream);
+	c->stream->watch->data(c->stream, &(frame){.type = FRAME_DATA,
+	                                           .flags = FRAME_FLAG_END,
+	                                           .json = name,
+	                                           .json_bytes = strlen(name),
+	                                           .payload = data,
+	                                           .payload_bytes = bytes});
+}
+
+void rig_grant(rig_call *c, int64_t credit)
+{
+	if (!c->stream)
+		return;
+	c->stream->credit += credit;
+	if (c->stream->watch && c->stream->watch->credit)
+		c->stream->watch->credit(c->stream);
+}
+
+void rig_cancel(rig_call *c)
+{
+	if (!c->stream || c->stream->cancelled)
+		return;
+	c->stream->cancelled = true;
+	if (c->stream->watch && c->stream->watch->cancel)
+		c->stream->watch->cancel(c->stream);
+}
+
+void rig_wait(rig_call *c)
+{
+	for (uint64_t began = clock_ns(); !c->answers;) {
+		assert_true(clock_ns() - began < 10000000000u);
+		uv_run(&c->rig->engine.loop, UV_RUN_NOWAIT);
+	}
+}
+
+typedef struct look {
+	task task;
+	bool done, idle;
+} look;
+
+static void run_look(task *t, device *d)
+{
+	((look *)t)->idle = !scheduler_runnable(device_scheduler(d));
+}
+
+static void look_done(task *t)
+{
+	((look *)t)->done = true;
+}
+
+/* One look at a time when no task waits: behind it is all that was posted before. What its messages have caused is
+ * ahead of the second. */
+void rig_settle(rig *d)
+{
+	for (int quiet = 0; quiet < 2;) {
+		look x = {.task = {.run = run_look, .done = look_done}};
+		bool none = executor_pending(d->engine.executor) == 0;
+		executor_control(d->engine.executor, &x.task);
+		while (!x.done)
+			uv_run(&d->engine.loop, UV_RUN_NOWAIT);
+		quiet = none && x.idle ? quiet + 1 : 0;
+	}
+}
+
+static void run_hold(task *t, device *d)
+{
+	(void)d;
+	uv_sem_wait(&TASK_OWNER(t, rig, hold)->held);
+}
+
+void rig_hold(rig *d)
+{
+	d->hold = (task){.run = run_hold};
+	assert_int_equal(uv_sem_init(&d->held, 0), 0);
+	executor_control(d->engine.executor, &d->hold);
+}
+
+void rig_release(rig *d)
+{
+	uv_sem_post(&d->held);
+	rig_settle(d);
+	uv_sem_destroy(&d->held);
+}
+
+void rig_call_free(rig_call *c)
+{
+	rig_call **link = &c->rig->calls;
+	while (*link != c)
+		link = &(*link)->next;
+	*link = c->next;
+	if (c->stream) { /* the peer goes: its answer is dropped */
+		stream *s = c->stream;
+		s->peer = NULL;
+		s->cancelled = true;
+		if (s->watch && s->watch->cancel)
+			s->watch->cancel(s);
+	}
+	json_decref(c->events);
+	json_decref(c->answer);
+	free(c->data);
+	free(c);
+}
+
+json_t *rig_ask(rig *d, int http, const char *method, json_t *params)
+{
+	rig_call *c = rig_begin(d, method, params, 1000);
+	rig_wait(c);
+	json_t *answer = json_incref(c->answer);
+	assert_int_equal(c->answers, 1);
+	assert_int_equal(json_integer_value(json_object_get(c->failed ? answer : NULL, "status")), http);
+	rig_call_free(c);
+	return answer;
+}
+
+char *rig_text(const rig_call *c, int index)
+{
+	char *text = calloc(1, 1 << 16);
+	size_t i;
+	json_t *event;
+	json_array_foreach(c->events, i, event) if (json_integer_value(json_object_get(event, "index")) == index)
+	    strcat(text, json_string_value(json_object_get(event, "text")));
+	return text;
+}
