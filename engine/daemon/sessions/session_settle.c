@@ -86,8 +86,8 @@ static void settle_in_memory(session_settlement *x)
 static void pool_write(uv_work_t *work)
 {
 	session_settlement *x = work->data;
-	x->written =
-	    store_session_write(x->path, x->entry->id, x->document, x->change.blob, x->change.bytes, &x->write_error);
+	x->written = store_session_write(x->path, sessions_id(x->entry), x->document, x->change.blob, x->change.bytes,
+	                                 &x->write_error);
 }
 
 /* The state and, of a request with a key, its answer. */
@@ -96,7 +96,7 @@ static status commit(session_settlement *x, const json_t *result, error *err)
 	stream *s = x->stream;
 	store *all = s->engine->store;
 	TRY(store_begin(all, err));
-	status why = store_session_keep(all, x->entry->id, x->version, x->document, err);
+	status why = store_session_keep(all, sessions_id(x->entry), x->version, x->document, err);
 	if (why == STATUS_OK && result)
 		why = idempotency_keep(s, result, err);
 	return store_end(all, why, err);
@@ -107,7 +107,7 @@ static void give_up(session_settlement *x, status why, error *err)
 	if (why == STATUS_NOT_FOUND) /* the folder, not anything that the client has named */
 		why = err->status = STATUS_STORAGE;
 	error_set(err, why, NULL, "%s", status_text(why));
-	log_line(LOG_ERROR, "the state of %s is not stored: %s", x->entry->id, error_message(err));
+	log_line(LOG_ERROR, "the state of %s is not stored: %s", sessions_id(x->entry), error_message(err));
 	x->error = *err; /* before what failed earlier: the session is not what the client has seen */
 	take_back(x);
 }
@@ -147,7 +147,7 @@ static void settle_durably(session_settlement *x)
 	sessions_adopt(table(x), x->entry, &x->change);
 	status why = store_check_room(e->store, (int64_t)x->change.bytes, &err);
 	if (why == STATUS_OK)
-		why = store_session_next(e->store, x->entry->id, &x->version, x->path, &err);
+		why = store_session_next(e->store, sessions_id(x->entry), &x->version, x->path, &err);
 	if (why == STATUS_OK && !(x->document = sessions_document(x->entry)))
 		why = STATUS_NOMEM;
 	x->work.data = x;
@@ -161,11 +161,11 @@ void session_settle(session_settlement *x)
 {
 	session_entry *e = x->entry;
 	bool failed = x->error.status != STATUS_OK;
-	bool durable = e->options.durable || (x->change.live && x->change.info.options.durable);
+	bool durable = sessions_is_durable(e) || (x->change.live && x->change.info.options.durable);
 	if (x->ticket->read)
-		e->damaged = x->ticket->damaged;
+		sessions_note_damage(e, x->ticket->damaged);
 	if (x->ticket->read && x->ticket->damaged)
-		store_note_damage(x->stream->engine->store, STORE_SESSIONS, e->id, error_message(&x->error));
+		store_note_damage(x->stream->engine->store, STORE_SESSIONS, sessions_id(e), error_message(&x->error));
 	if (!durable || (failed && !x->making && !x->changed)) {
 		settle_in_memory(x);
 	} else if (failed && (x->making || x->whole || !x->change.blob || x->error.status != STATUS_CANCELLED)) {

@@ -11,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
+#include "engine/base/string_table.h"
 #include "engine/daemon/compute/device.h"
 
 /* How many sessions use a model. */
@@ -24,6 +25,23 @@ typedef struct eviction {
 	task task;
 	char id[STORE_ID_BYTES];
 } eviction;
+
+struct session_entry {
+	struct session_entry *older, *newer;             /* in the order of creation */
+	struct session_entry *idle_next, *idle_previous; /* while it is in the list of those whose slot may be taken */
+	string_node node;                                /* in the table, by id */
+	struct model_use *use;                           /* the count of sessions of its model */
+	struct eviction *eviction;                       /* there while live: giving the slot up needs no memory */
+	char id[STORE_ID_BYTES], model[STORE_ID_BYTES];
+	session_options options;
+	int64_t tokens, state_bytes, created;
+	int64_t stored_tokens; /* durable: as last stored; -1: never */
+	int64_t ttl;           /* seconds it lives unused; -1: SESSIONS_TTL_SECONDS, a durable one for ever */
+	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
+	bool busy, live, idle; /* idle: in the list */
+	bool was_live;         /* when it was taken */
+	bool damaged;          /* durable: its stored state could not be read when it was last needed */
+};
 
 struct sessions {
 	engine *engine;
@@ -332,6 +350,26 @@ status sessions_add(sessions *all, const card *c, const session_options *o, int6
 	touch(all, e);
 	*out = e;
 	return STATUS_OK;
+}
+
+status sessions_add_like(sessions *all, const card *c, const session_entry *other, session_entry **out, error *err)
+{
+	return sessions_add(all, c, &other->options, other->ttl, out, err);
+}
+
+const char *sessions_id(const session_entry *e)
+{
+	return e->id;
+}
+
+bool sessions_is_durable(const session_entry *e)
+{
+	return e->options.durable;
+}
+
+void sessions_note_damage(session_entry *e, bool damaged)
+{
+	e->damaged = damaged;
 }
 
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, card **c)

@@ -19,7 +19,6 @@
 #ifndef ENGINE_DAEMON_SESSIONS_SESSIONS_H
 #define ENGINE_DAEMON_SESSIONS_SESSIONS_H
 
-#include "engine/base/string_table.h"
 #include "engine/daemon/catalog/cards.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/net/stream.h"
@@ -29,22 +28,7 @@ enum { SESSIONS_MAX_KNOWN = 65536 /* unless told */, SESSIONS_TTL_SECONDS = 3600
 
 typedef struct sessions sessions;
 
-typedef struct session_entry {
-	struct session_entry *older, *newer;             /* in the order of creation */
-	struct session_entry *idle_next, *idle_previous; /* while it is in the list of those whose slot may be taken */
-	string_node node;                                /* in the table, by id */
-	struct model_use *use;                           /* the count of sessions of its model */
-	struct eviction *eviction;                       /* there while live: giving the slot up needs no memory */
-	char id[STORE_ID_BYTES], model[STORE_ID_BYTES];
-	session_options options;
-	int64_t tokens, state_bytes, created;
-	int64_t stored_tokens; /* durable: as last stored; -1: never */
-	int64_t ttl;           /* seconds it lives unused; -1: SESSIONS_TTL_SECONDS, a durable one for ever */
-	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
-	bool busy, live, idle; /* idle: in the list */
-	bool was_live;         /* when it was taken */
-	bool damaged;          /* durable: its stored state could not be read when it was last needed */
-} session_entry;
+typedef struct session_entry session_entry; /* of the table */
 
 status sessions_new(sessions **out, engine *e, error *err); /* reads the stored ones */
 void sessions_free(sessions *all);
@@ -77,6 +61,8 @@ void sessions_look(session_change *out, device *d, const char *id, bool export);
 /* A new session, busy and in the table. */
 status sessions_add(sessions *all, const card *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err);
+/* The same with the options and lifetime of another. */
+status sessions_add_like(sessions *all, const card *c, const session_entry *other, session_entry **out, error *err);
 /* Take the session of an id: busy, with its ticket and its model's card. On failure the stream has been
  * answered and the result is NULL. */
 session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, card **c);
@@ -94,6 +80,10 @@ void sessions_settled(sessions *all, session_entry *e);
 void sessions_revert(sessions *all, session_entry *e);
 /* Remove it everywhere; no request uses it but the caller's. */
 status sessions_remove(sessions *all, session_entry *e, error *err);
+const char *sessions_id(const session_entry *e);
+bool sessions_is_durable(const session_entry *e);
+/* Its stored state was wanted: could it be read? */
+void sessions_note_damage(session_entry *e, bool damaged);
 /* The row's document. NULL when out of memory. */
 json_t *sessions_document(const session_entry *e);
 /* "error", "clamp" or "wrap"; anything else is "error". */

@@ -78,9 +78,9 @@ static void run_visit(task *t, device *d)
 	v->result = act(v, d);
 	if (v->result != STATUS_OK)
 		error_set(&v->error, v->result, NULL, "%s", status_text(v->result));
-	sessions_look(&v->change, d, v->entry->id, !v->kind->answer && v->result == STATUS_OK);
+	sessions_look(&v->change, d, sessions_id(v->entry), !v->kind->answer && v->result == STATUS_OK);
 	if (v->parent)
-		sessions_look(&v->parent_change, d, v->parent->id, false);
+		sessions_look(&v->parent_change, d, sessions_id(v->parent), false);
 }
 
 static json_t *made_object(session_settlement *x)
@@ -184,7 +184,7 @@ status visits_make(stream *s, const card *c, session_entry **out, session_ticket
 	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,
 	                 err));
 	*ticket = (session_ticket){.options = options, .create = true};
-	snprintf(ticket->id, sizeof ticket->id, "%s", (*out)->id);
+	snprintf(ticket->id, sizeof ticket->id, "%s", sessions_id(*out));
 	return STATUS_OK;
 }
 
@@ -213,7 +213,7 @@ void visits_create(stream *s)
 static status act_fork(visit *v, device *d, session *x, error *err)
 {
 	session *copy;
-	return scheduler_session_fork(device_scheduler(d), x, v->entry->id, &copy, err);
+	return scheduler_session_fork(device_scheduler(d), x, sessions_id(v->entry), &copy, err);
 }
 
 void visits_fork(stream *s)
@@ -224,7 +224,7 @@ void visits_fork(stream *s)
 	if (!v)
 		return;
 	v->parent = v->entry;
-	status why = sessions_add(s->engine->sessions, v->card, &v->parent->options, v->parent->ttl, &v->entry, &err);
+	status why = sessions_add_like(s->engine->sessions, v->card, v->parent, &v->entry, &err);
 	if (why == STATUS_OK) {
 		begin(v);
 		return;
@@ -263,7 +263,7 @@ static status act_import(visit *v, device *d, session *x, error *err)
 {
 	served_model *m;
 	TRY(cards_model(v->card, d, &m, err));
-	return scheduler_session_import(device_scheduler(d), m, v->entry->id, v->blob, v->bytes, &x, err);
+	return scheduler_session_import(device_scheduler(d), m, sessions_id(v->entry), v->blob, v->bytes, &x, err);
 }
 
 /* The state is here; what kind of session it is stands in the blob, and is known once it has been read. */
