@@ -131,7 +131,7 @@ static inline __attribute__((always_inline)) void linear_sweep_tile(const int ro
 	for (int64_t t = 0; t < s.count; t++, s.a += s.step, s.b += s.step, s.c += s.step, s.out += s.step) {
 		product_vector out[4];
 		for (int v = 0; v < vectors; v++)
-			out[v] = begins ? (product_vector){0} : *(const product_vector *)(s.out + v * PRODUCT_VECTOR);
+			out[v] = !begins ? *(const product_vector *)(s.out + v * PRODUCT_VECTOR) : (product_vector){0};
 		for (int r = 0; r < rows; r++)
 			for (int v = 0; v < vectors; v++) {
 				sum[r][v] += s.a[r] * *(const product_vector *)(s.b + v * PRODUCT_VECTOR);
