@@ -22,7 +22,8 @@ enum {
 };
 #define MAX_PARAMETERS ((int64_t)1 << 34)
 #define LAYERNORM_EPS 1e-5f
-#define LAYER "layers.%d."
+#define PREFIX "model."
+#define LAYER PREFIX "layers.%d."
 #define ATTENTION LAYER "attention."
 
 typedef struct linear_config {
@@ -129,9 +130,9 @@ static void parameters(const void *config, parameter_list *list)
 	const linear_config *c = config;
 	int64_t d = c->hidden, inner = FEED_FORWARD * d;
 	float std = (float)c->std, residual = (float)residual_std(c);
-	parameter_list_add_matrix(list, std, c->vocab, d, false, "embedding.weight");
+	parameter_list_add_matrix(list, std, c->vocab, d, false, PREFIX "embedding.weight");
 	if (c->learned)
-		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d), "positions.weight");
+		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d), PREFIX "positions.weight");
 	for (int l = 0; l < c->layers; l++) {
 		char prefix[PREFIX_BYTES];
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
@@ -141,7 +142,7 @@ static void parameters(const void *config, parameter_list *list)
 		parameter_list_add_matrix(list, std, inner, d, false, LAYER "inner.weight", l);
 		parameter_list_add_matrix(list, residual, d, inner, false, LAYER "outer.weight", l);
 	}
-	builder_layernorm_parameters(list, d, "norm");
+	builder_layernorm_parameters(list, d, PREFIX "norm");
 }
 
 static value layer_forward(builder *b, const linear_config *c, int l, value h)
@@ -160,13 +161,13 @@ static value layer_forward(builder *b, const linear_config *c, int l, value h)
 static void forward(const void *config, builder *b)
 {
 	const linear_config *c = config;
-	value h = builder_embed(b, "embedding.weight", -1, 1, c->learned ? "positions.weight" : NULL);
+	value h = builder_embed(b, PREFIX "embedding.weight", -1, 1, c->learned ? PREFIX "positions.weight" : NULL);
 	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
 	for (int l = 0; l < c->layers; l++, builder_boundary(b))
 		h = layer_forward(b, c, l, h);
-	h = builder_layernorm(b, h, LAYERNORM_EPS, "norm");
-	builder_vocabulary(b, h, builder_parameter(b, "embedding.weight"), VALUE_NONE, 1);
+	h = builder_layernorm(b, h, LAYERNORM_EPS, PREFIX "norm");
+	builder_vocabulary(b, h, builder_parameter(b, PREFIX "embedding.weight"), VALUE_NONE, 1);
 }
 
 const architecture architecture_linear = {
@@ -179,6 +180,7 @@ const architecture architecture_linear = {
     .dims = dims,
     .train_on = train_on,
     .parameters = parameters,
+    .prefix = PREFIX,
     .mixer = layer_mixer,
     .forward = forward,
 };
