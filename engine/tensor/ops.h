@@ -281,6 +281,17 @@ typedef struct adamw_params {
 void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow,
               adamw_params params);
 
+/* sgd on flat arenas, in place on p and m:
+ *   c = normalize ? (norm > 0 ? 1 / norm : 0) : clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1, norm = √norm2
+ *   m = μ m + c·g;  p = p (1 - lr·decay) - lr·m
+ * p [n], g [n], m [n], norm2 scalar, hyper [2] = {lr, t} (t is not read), narrow? [bf16] [n]. A norm2 that is not
+ * finite and narrow are treated as by adamw. (Polyak 1964, in PyTorch's form.) */
+typedef struct sgd_params {
+	float momentum, decay, clip;
+	bool normalize;
+} sgd_params;
+void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, sgd_params params);
+
 /* sample: a token from each row of logits, as engine/tensor/ops/sample.h says, to the same token on every backend.
  * logits [B, V], setting [i32] [B, SAMPLE_WORDS] (a sample_setting each), adjust [i32] [A, 3] (a sample_adjust each)
 , maxima?

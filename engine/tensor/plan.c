@@ -78,17 +78,19 @@ static void prune(plan *p)
 	memmove(p->steps, p->steps + at, (size_t)p->n_steps * sizeof *p->steps);
 }
 
-/* A backend without bf16 converts it and narrows weights, and computes nothing in it. */
+/* A backend without bf16 converts to and from it, which includes the copies that optimisers write, and computes nothing
+ * in it. */
 static status check_types(const plan *p, error *err)
 {
 	for (int step = 0; step < p->n_steps && !p->b->bf16; step++) {
 		const op_node *node = graph_node(p->g, p->steps[step]);
 		bool narrow = false;
 		for (int i = 0; i < node->n_in; i++)
-			narrow |= node->in[i] != VALUE_NONE && graph_value(p->g, node->in[i])->type == DTYPE_BF16;
+			narrow |= node->in[i] != VALUE_NONE && !(op_get(node->id)->mutates >> i & 1) &&
+			          graph_value(p->g, node->in[i])->type == DTYPE_BF16;
 		for (int i = 0; i < node->n_out; i++)
 			narrow |= graph_value(p->g, node->out[i])->type == DTYPE_BF16;
-		if (narrow && node->id != OP_cast && node->id != OP_adamw)
+		if (narrow && node->id != OP_cast)
 			return error_set(err, STATUS_UNSUPPORTED, NULL, "the %s backend computes in f32 only",
 			                 p->b->name);
 	}

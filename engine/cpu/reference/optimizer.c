@@ -15,11 +15,11 @@ status reference_accumulate(backend *b, const op_call *call)
 	return STATUS_OK;
 }
 
-/* narrow? [n] bf16 = p, rounded. */
-static status narrow(const op_call *call)
+/* narrow? [n] bf16 = p, rounded; the input of that number. */
+static status narrow(const op_call *call, int input)
 {
 	const float *p = call->in[0].data;
-	uint16_t *out = call->n_in > 6 ? call->in[6].data : NULL;
+	uint16_t *out = call->n_in > input ? call->in[input].data : NULL;
 	for (int64_t i = 0; i < shape_count(call->in[0].shape) && out; i++)
 		out[i] = panel_bf16(p[i]);
 	return STATUS_OK;
@@ -37,7 +37,7 @@ status reference_adamw(backend *b, const op_call *call)
 	const float *g = call->in[1].data, *hyper = call->in[5].data;
 	double norm2 = (double)*(const float *)call->in[4].data;
 	if (!isfinite(norm2))
-		return narrow(call);
+		return narrow(call, 6);
 	double lr = (double)hyper[0], t = (double)hyper[1], norm = sqrt(norm2), clip = (double)o->clip;
 	double beta1 = (double)o->beta1, beta2 = (double)o->beta2;
 	double c = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
@@ -50,5 +50,29 @@ status reference_adamw(backend *b, const op_call *call)
 		m[i] = (float)mean;
 		v[i] = (float)square;
 	}
-	return narrow(call);
+	return narrow(call, 6);
+}
+
+/* p, g, m [n], norm2 [], hyper [2] = {lr, t}, narrow? [n]; p, m and narrow in place:
+ *   c = normalize ? (norm > 0 ? 1 / norm : 0) : clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1,  norm = √norm2
+ *   m = μ m + c g,  p = p (1 - lr·decay) - lr m */
+status reference_sgd(backend *b, const op_call *call)
+{
+	(void)b;
+	const sgd_params *o = call->params;
+	float *p = call->in[0].data, *m = call->in[2].data;
+	const float *g = call->in[1].data;
+	double norm2 = (double)*(const float *)call->in[3].data, lr = (double)*(const float *)call->in[4].data;
+	if (!isfinite(norm2))
+		return narrow(call, 5);
+	double norm = sqrt(norm2), clip = (double)o->clip;
+	double c = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+	if (o->normalize)
+		c = norm > 0 ? 1 / norm : 0;
+	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++) {
+		double moving = (double)o->momentum * (double)m[i] + c * (double)g[i];
+		p[i] = (float)((double)p[i] * (1 - lr * (double)o->decay) - lr * moving);
+		m[i] = (float)moving;
+	}
+	return narrow(call, 5);
 }

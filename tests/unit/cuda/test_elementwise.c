@@ -20,7 +20,7 @@
 typedef struct resized {
 	op_id id;
 	const char *name; /* of the case in op_cases */
-	int64_t arg[4];
+	int64_t arg[5];
 	int32_t low, high;
 	double tolerance;
 } resized;
@@ -151,6 +151,9 @@ static void the_optimiser_at_whole_packs(void **state)
 	    {OP_adamw, "narrow", {4096, 100, 0, 1}, 0, 0, 1e-6},
 	    {OP_adamw, "narrow", {4095, 0, 0, 1}, 0, 0, 1e-6},
 	    {OP_adamw, "narrow", {64, 100, 1, 1}, 0, 0, 0},
+	    {OP_sgd, "clipped", {64, 100}, 0, 0, 1e-6},
+	    {OP_sgd, "normalized", {4095, 0, 0, 1, 1}, 0, 0, 1e-6},
+	    {OP_sgd, "clipped", {64, 100, 1, 1}, 0, 0, 0},
 	};
 	TRY_ALL(list);
 }

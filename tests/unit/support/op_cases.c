@@ -375,6 +375,15 @@ static void build_adamw(graph *g, const int64_t *arg) /* count, clip in percent,
 	         f32(g, "hyper", SHAPE1(2)), arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE, p);
 }
 
+static void build_sgd(graph *g, const int64_t *arg) /* count, clip in percent, not a number, narrow, normalized */
+{
+	shape s = SHAPE1(arg[0]);
+	sgd_params p = {0.9f, 0.01f, (float)arg[1] / 100, arg[4]};
+	value grad = f32(g, "g", s), norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0());
+	op_sgd(g, graph_state(g, "p", s), grad, graph_state(g, "m", s), norm2, f32(g, "hyper", SHAPE1(2)),
+	       arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE, p);
+}
+
 static void build_sample(graph *g, const int64_t *arg) /* rows, vocabulary, rows of adjust */
 {
 	op_sample(g, f32(g, "logits wide", SHAPE2(arg[0], arg[1])), i32(g, "setting", SHAPE2(arg[0], SAMPLE_WORDS)),
@@ -631,6 +640,12 @@ static const op_case cases[] = {
     {OP_adamw, "clipped", build_adamw, {31, 100}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "not clipped", build_adamw, {LONG, 0}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "norm not finite", build_adamw, {33, 100, 1}, 0, 0, 0, 0, 0},
+
+    {OP_sgd, "empty", build_sgd, {0, 100}, 0, 0, 0, 0, 0},
+    {OP_sgd, "clipped", build_sgd, {31, 100}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_sgd, "not clipped", build_sgd, {LONG, 0}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_sgd, "normalized", build_sgd, {33, 100, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_sgd, "norm not finite", build_sgd, {33, 100, 1}, 0, 0, 0, 0, 0},
 
     {OP_sample, "no row", build_sample, {0, 3, 0}, 0, 0, 0, 0, 0},
     {OP_sample, "one token", build_sample, {3, 1, 0}, 0, 0, 0, 0, 0},

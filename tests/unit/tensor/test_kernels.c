@@ -233,6 +233,41 @@ static void a_norm_that_is_not_finite_stops_the_step(void **state)
 	}
 }
 
+static void sgd_at(backend *b, float *p, float *grad, float *m, float norm2, sgd_params params)
+{
+	float hyper[] = {0.1f, 1};
+	graph *g = graph_new();
+	shape s = SHAPE1(2);
+	value values[] = {graph_state(g, "p", s), graph_input(g, "g", DTYPE_F32, s), graph_state(g, "m", s),
+	                  graph_input(g, "n", DTYPE_F32, SHAPE0()), graph_input(g, "h", DTYPE_F32, SHAPE1(2))};
+	op_sgd(g, values[0], values[1], values[2], values[3], values[4], VALUE_NONE, params);
+	void *const data[] = {p, grad, m, &norm2, hyper};
+	plan_binding bindings[5];
+	for (int i = 0; i < 5; i++)
+		bindings[i] = (plan_binding){values[i], data[i]};
+	run(b, g, bindings, 5);
+}
+
+static void sgd_steps_along_its_momentum_and_can_ignore_the_length_of_the_gradient(void **state)
+{
+	const backends *b = *state;
+	/* norm 5: c is 1/5 for a clip of 1 and when normalized; m = 0.5 m + c g; p = p (1 - 0.1 · 0.2) - 0.1 m */
+	static const sgd_params clipped = {0.5f, 0.2f, 1, false}, free = {0.5f, 0.2f, 0, false},
+	                        normalized = {0.5f, 0.2f, 0, true};
+	const sgd_params each[] = {clipped, normalized, free};
+	for (int i = 0; i < 6; i++) {
+		const float c = i / 2 == 2 ? 1 : 0.2f, m0 = 0.5f * 2 + c * 3, m1 = 0.5f * -4 + c * 4;
+		float p[] = {1, -2}, m[] = {2, -4}, g[] = {3, 4}, nothing[] = {0, 0};
+		sgd_at(b->each[i % 2], p, g, m, 25, each[i / 2]);
+		assert_true(compare_close("m", m, (float[]){m0, m1}, 2, 1e-6, 1e-6));
+		assert_true(compare_close("p", p, (float[]){0.98f - 0.1f * m0, -1.96f - 0.1f * m1}, 2, 1e-6, 1e-6));
+		sgd_at(b->each[i % 2], p, nothing, m, 0, each[i / 2]);
+		assert_true(compare_close("m", m, (float[]){0.5f * m0, 0.5f * m1}, 2, 1e-6, 1e-6));
+		sgd_at(b->each[i % 2], p, g, m, strtof("inf", NULL), each[i / 2]);
+		assert_true(compare_close("m", m, (float[]){0.5f * m0, 0.5f * m1}, 2, 1e-6, 1e-6));
+	}
+}
+
 static void all_four_products_are_the_same_product(void **state)
 {
 	const backends *b = *state;
@@ -264,6 +299,7 @@ int main(void)
 	    cmocka_unit_test(dropout_keeps_the_elements_the_generator_says),
 	    cmocka_unit_test(adamw_takes_the_steps_of_its_inventors),
 	    cmocka_unit_test(a_norm_that_is_not_finite_stops_the_step),
+	    cmocka_unit_test(sgd_steps_along_its_momentum_and_can_ignore_the_length_of_the_gradient),
 	    cmocka_unit_test(all_four_products_are_the_same_product),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
