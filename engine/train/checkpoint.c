@@ -14,6 +14,7 @@
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/model/safetensors.h"
+#include "engine/train/optimizer_kind.h"
 
 enum { STATE_MAX_BYTES = 1 << 20, CONFIG_DIGITS = 15 };
 
@@ -26,20 +27,25 @@ static status join(char out[PATH_MAX], const char *folder, const char *name, err
 
 /* --- writing --------------------------------------------------------------------- */
 
-static status write_moments(const char *folder, const model *m, const optimizer *o, error *err)
+static status write_optimizer(const char *folder, const optimizer *o, error *err)
 {
 	char path[PATH_MAX];
 	TRY(join(path, folder, "optimizer.safetensors", err));
-	int64_t n = model_arena_floats(m);
-	float *first = memory_new((size_t)n, sizeof *first), *second = memory_new((size_t)n, sizeof *second);
-	status s = first && second ? optimizer_download(o, first, second) : STATUS_NOMEM;
-	if (s == STATUS_OK) {
-		const safetensors_item items[] = {{.name = "m", .type = ST_F32, .rank = 1, .dim = {n}, .data = first},
-		                                  {.name = "v", .type = ST_F32, .rank = 1, .dim = {n}, .data = second}};
-		s = safetensors_write(path, items, 2, NULL, err);
+	safetensors_item items[OPTIMIZER_MAX_STATES] = {0};
+	float *state[OPTIMIZER_MAX_STATES] = {0};
+	status s = STATUS_OK;
+	int n = 0;
+	for (; optimizer_state_name(o, n) && s == STATUS_OK; n++) {
+		int64_t floats = optimizer_state_floats(o, n);
+		state[n] = memory_new((size_t)floats, sizeof *state[n]);
+		items[n] = (safetensors_item){
+		    .name = optimizer_state_name(o, n), .type = ST_F32, .rank = 1, .dim = {floats}, .data = state[n]};
+		s = state[n] ? optimizer_download(o, n, state[n]) : STATUS_NOMEM;
 	}
-	free(first);
-	free(second);
+	if (s == STATUS_OK)
+		s = safetensors_write(path, items, n, NULL, err);
+	for (int i = 0; i < n; i++)
+		free(state[i]);
 	return s;
 }
 
@@ -69,7 +75,7 @@ static status write_all(const char *folder, const model *m, const optimizer *o, 
 		                 strerror(errno));
 	TRY(model_save(m, folder, err));
 	TRY(tokenizer_save(tok, folder, err));
-	TRY(write_moments(folder, m, o, err));
+	TRY(write_optimizer(folder, o, err));
 	return write_state(folder, o, state, err);
 }
 
@@ -89,7 +95,8 @@ static status publish(const char *temporary, const char *folder, error *err)
 	if (rc != 0)
 		return error_set(err, STATUS_IO, NULL, "cannot rename the checkpoint: %s", strerror(errno));
 	TRY(file_sync_folder(parent, err));
-	/* The folder that was exchanged, if there was one. What cannot be removed is garbage beside a good checkpoint. */
+	/* The folder that was exchanged, if there was one. What cannot be removed is garbage beside a good checkpoint.
+	 */
 	file_remove_tree(temporary, NULL);
 	return STATUS_OK;
 }
@@ -186,32 +193,23 @@ static status load_weights(const char *folder, model *m, error *err)
 	return s;
 }
 
-static status read_moment(safetensors *file, const char *name, int64_t n, float *out, error *err)
+static status upload_state(safetensors *file, optimizer *o, int i, error *err)
 {
+	const char *name = optimizer_state_name(o, i);
+	int64_t n = optimizer_state_floats(o, i);
 	const safetensors_entry *e = safetensors_find(file, name);
 	if (!e || e->type != ST_F32 || e->count != n)
 		return error_set(err, STATUS_CORRUPT, NULL, "optimizer.safetensors lacks %lld floats \"%s\"",
 		                 (long long)n, name);
-	return safetensors_load_f32(file, e, 0, n, out, err);
-}
-
-static status upload_moments(safetensors *file, const model *m, optimizer *o, int64_t updates, error *err)
-{
-	int64_t n = model_arena_floats(m);
-	float *first = memory_new((size_t)n, sizeof *first), *second = memory_new((size_t)n, sizeof *second);
-	status s = first && second ? STATUS_OK : STATUS_NOMEM;
+	float *state = memory_new((size_t)n, sizeof *state);
+	status s = state ? safetensors_load_f32(file, e, 0, n, state, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
-		s = read_moment(file, "m", n, first, err);
-	if (s == STATUS_OK)
-		s = read_moment(file, "v", n, second, err);
-	if (s == STATUS_OK)
-		s = optimizer_upload(o, first, second, updates);
-	free(first);
-	free(second);
+		s = optimizer_upload(o, i, state);
+	free(state);
 	return s;
 }
 
-static status load_moments(const char *folder, const model *m, optimizer *o, int64_t updates, error *err)
+static status load_optimizer(const char *folder, optimizer *o, error *err)
 {
 	char path[PATH_MAX];
 	manifest *about;
@@ -219,8 +217,8 @@ static status load_moments(const char *folder, const model *m, optimizer *o, int
 	TRY(join(path, folder, "optimizer.safetensors", err));
 	TRY(manifest_open_folder(&about, folder, err));
 	status s = safetensors_open_verified(&file, path, about, err);
-	if (s == STATUS_OK)
-		s = upload_moments(file, m, o, updates, err);
+	for (int i = 0; s == STATUS_OK && optimizer_state_name(o, i); i++)
+		s = upload_state(file, o, i, err);
 	safetensors_close(file);
 	manifest_free(about);
 	return s;
@@ -233,6 +231,8 @@ status checkpoint_load(const char *folder, const json_t *state, model *m, optimi
 		return error_set(err, STATUS_CORRUPT, NULL, "trainer.json lacks \"updates\"");
 	status s = load_weights(folder, m, err);
 	if (s == STATUS_OK)
-		s = load_moments(folder, m, o, json_integer_value(updates), err);
+		s = load_optimizer(folder, o, err);
+	if (s == STATUS_OK)
+		optimizer_set_updates(o, json_integer_value(updates));
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot load the checkpoint: %s", status_text(s));
 }

@@ -1,7 +1,8 @@
 /* checkpoint.h - the folder a run continues from.
  *
  *   config.json, model.safetensors, tokenizer.json   a model like any other
- *   optimizer.safetensors   "m", "v": the moments, laid out like the model's arena
+ *   optimizer.safetensors   what the optimiser keeps, under the names that its kind gives: of adamw "m" and "v", laid
+ *                           out like the model's arena
  *   trainer.json            the trainer's own state, and "updates"
  *   manifest.json           written last: the hashes of all of these (manifest.h)
  *
@@ -21,7 +22,7 @@ status checkpoint_write(const char *folder, const model *m, const optimizer *o, 
  * or missing file. */
 /* The state object of a folder; *state is a new reference, NULL on error. */
 status checkpoint_read_state(const char *folder, json_t **state, error *err);
-/* Load weights and moments into m and o. STATUS_INVALID (and nothing changed) when the
+/* Load weights and the optimiser's state into m and o. STATUS_INVALID (and nothing changed) when the
  * folder's model has another configuration. */
 status checkpoint_load(const char *folder, const json_t *state, model *m, optimizer *o, error *err);
 

@@ -1,15 +1,19 @@
-/* Adam's t counts the updates made, not the steps: a step whose gradients are not finite
- * leaves the moments alone, and then the bias correction must not run ahead of them. */
+/* What is counted are the updates made, not the steps: a step whose gradients are not finite leaves the state alone,
+ * and then Adam's bias correction must not run ahead of it. */
 #include "engine/train/optimizer.h"
 
 #include <math.h>
 
 #include "engine/base/memory.h"
+#include "engine/train/optimizer_kind.h"
 
 struct optimizer {
 	backend *backend;
 	int64_t floats;
-	float *gradients, *mean, *m, *v; /* device; mean is NULL when a step is one micro-batch */
+	const optimizer_kind *kind;
+	float *gradients, *mean; /* device; mean is NULL when a step is one micro-batch */
+	float *state[OPTIMIZER_MAX_STATES];
+	int64_t state_floats[OPTIMIZER_MAX_STATES];
 	plan *gather, *update;
 	value hyper, norm2;
 	int64_t updates;
@@ -32,43 +36,60 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	graph *g = graph_new();
 	if (!g)
 		return STATUS_NOMEM;
-	value weights = graph_state(g, "weights", SHAPE1(o->floats));
-	value first = graph_state(g, "m", SHAPE1(o->floats));
-	value second = graph_state(g, "v", SHAPE1(o->floats));
-	value gradients = graph_input(g, "gradients", DTYPE_F32, SHAPE1(o->floats));
-	value narrow = model_narrowed(m) ? graph_weight(g, "narrow", DTYPE_BF16, SHAPE1(o->floats)) : VALUE_NONE;
-	o->hyper = graph_input(g, "hyper", DTYPE_F32, SHAPE1(2));
-	o->norm2 = op_sum_squares(g, gradients);
+	const shape all = SHAPE1(o->floats);
+	plan_binding bindings[3 + OPTIMIZER_MAX_STATES];
+	int n = 0;
+	optimizer_values v = {.weights = graph_state(g, "weights", all), .bf16 = VALUE_NONE};
+	bindings[n++] = (plan_binding){v.weights, model_arena(m)};
+	for (int i = 0; o->kind->states[i].name; i++) {
+		v.state[i] = graph_state(g, o->kind->states[i].name, SHAPE1(o->state_floats[i]));
+		bindings[n++] = (plan_binding){v.state[i], o->state[i]};
+	}
+	v.gradients = graph_input(g, "gradients", DTYPE_F32, all);
+	bindings[n++] = (plan_binding){v.gradients, o->mean ? o->mean : o->gradients};
+	if (model_narrowed(m)) {
+		v.bf16 = graph_weight(g, "narrow", DTYPE_BF16, all);
+		bindings[n++] = (plan_binding){v.bf16, model_narrowed(m)};
+	}
+	v.hyper = o->hyper = graph_input(g, "hyper", DTYPE_F32, SHAPE1(2));
+	v.norm2 = o->norm2 = op_sum_squares(g, v.gradients);
 	graph_output(g, o->norm2, "norm2");
-	op_adamw(g, weights, gradients, first, second, o->norm2, o->hyper, narrow,
-	         (adamw_params){.beta1 = (float)options->betas[0],
-	                        .beta2 = (float)options->betas[1],
-	                        .eps = (float)options->eps,
-	                        .decay = (float)options->weight_decay,
-	                        .clip = (float)options->clip});
-	const plan_binding bindings[] = {{weights, model_arena(m)},
-	                                 {first, o->m},
-	                                 {second, o->v},
-	                                 {gradients, o->mean ? o->mean : o->gradients},
-	                                 {narrow, model_narrowed(m)}};
-	return plan_new(&o->update, g, o->backend, bindings, narrow == VALUE_NONE ? 4 : 5, err);
+	o->kind->build_update(g, &v, options);
+	return plan_new(&o->update, g, o->backend, bindings, n, err);
 }
 
-static status allocate(optimizer *o, float **out)
+static status allocate(optimizer *o, int64_t floats, float **out)
 {
 	void *data = NULL;
-	status s = o->backend->allocate(o->backend, (size_t)o->floats * sizeof(float), &data);
+	status s = o->backend->allocate(o->backend, (size_t)floats * sizeof(float), &data);
 	*out = data;
 	return s;
 }
 
+static int64_t count_state(const model *m, optimizer_layout layout)
+{
+	int64_t rows = 0;
+	if (layout == STATE_PER_SCALAR)
+		return model_arena_floats(m);
+	if (layout == STATE_PER_TENSOR)
+		return model_parameter_total(m);
+	for (int i = 0; i < model_parameter_total(m); i++)
+		rows += shape_rows(model_parameter(m, i)->shape);
+	return rows;
+}
+
 static status build(optimizer *o, model *m, const train_options *options, error *err)
 {
-	TRY(allocate(o, &o->gradients));
-	TRY(allocate(o, &o->m));
-	TRY(allocate(o, &o->v));
+	if (model_narrowed(m) && !o->kind->bf16_copy)
+		return error_set(err, STATUS_UNSUPPORTED, "precision", "the optimizer %s trains in fp32 only",
+		                 o->kind->name);
+	TRY(allocate(o, o->floats, &o->gradients));
+	for (int i = 0; o->kind->states[i].name; i++) {
+		o->state_floats[i] = count_state(m, o->kind->states[i].layout);
+		TRY(allocate(o, o->state_floats[i], &o->state[i]));
+	}
 	if (options->gradient_accumulation > 1) {
-		TRY(allocate(o, &o->mean));
+		TRY(allocate(o, o->floats, &o->mean));
 		TRY(build_gather(o, options->gradient_accumulation, err));
 	}
 	return build_update(o, m, options, err);
@@ -82,6 +103,7 @@ status optimizer_new(optimizer **out, model *m, const train_options *options, er
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	o->backend = model_backend(m);
 	o->floats = model_arena_floats(m);
+	o->kind = options->optimizer;
 	status s = build(o, m, options, err);
 	if (s != STATUS_OK) {
 		optimizer_free(o);
@@ -100,8 +122,8 @@ void optimizer_free(optimizer *o)
 	plan_free(o->update);
 	o->backend->release(o->backend, o->gradients);
 	o->backend->release(o->backend, o->mean);
-	o->backend->release(o->backend, o->m);
-	o->backend->release(o->backend, o->v);
+	for (int i = 0; i < OPTIMIZER_MAX_STATES; i++)
+		o->backend->release(o->backend, o->state[i]);
 	free(o);
 }
 
@@ -156,18 +178,27 @@ int64_t optimizer_updates(const optimizer *o)
 	return o->updates;
 }
 
-status optimizer_download(const optimizer *o, float *m, float *v)
+void optimizer_set_updates(optimizer *o, int64_t updates)
 {
-	size_t bytes = (size_t)o->floats * sizeof(float);
-	TRY(o->backend->download(o->backend, m, o->m, bytes));
-	return o->backend->download(o->backend, v, o->v, bytes);
+	o->updates = updates;
 }
 
-status optimizer_upload(optimizer *o, const float *m, const float *v, int64_t updates)
+const char *optimizer_state_name(const optimizer *o, int i)
 {
-	size_t bytes = (size_t)o->floats * sizeof(float);
-	TRY(o->backend->upload(o->backend, o->m, m, bytes));
-	TRY(o->backend->upload(o->backend, o->v, v, bytes));
-	o->updates = updates;
-	return STATUS_OK;
+	return o->kind->states[i].name;
+}
+
+int64_t optimizer_state_floats(const optimizer *o, int i)
+{
+	return o->state_floats[i];
+}
+
+status optimizer_download(const optimizer *o, int i, float *state)
+{
+	return o->backend->download(o->backend, state, o->state[i], (size_t)o->state_floats[i] * sizeof *state);
+}
+
+status optimizer_upload(optimizer *o, int i, const float *state)
+{
+	return o->backend->upload(o->backend, o->state[i], state, (size_t)o->state_floats[i] * sizeof *state);
 }

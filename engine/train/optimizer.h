@@ -1,8 +1,8 @@
-/* optimizer.h - AdamW over a model's flat arena.
+/* optimizer.h - the optimiser of a run, of any kind, over a model's flat arena.
  *
- * Gradients, both moments and (when several micro-batches make a step) their mean are
- * vectors laid out like the model's arena, so the optimiser is two plans of three ops in all and
- * knows no parameter by name. One step:
+ * Gradients and (when several micro-batches make a step) their mean are vectors laid out like the model's arena, so the
+ * optimiser is two plans of a few ops in all and knows no parameter by name. Its kind (optimizer_kind.h) says what it
+ * keeps between steps and how it updates. One step:
  *
  *   optimizer_begin
  *   per micro-batch: gradients written to optimizer_gradients; run optimizer_gather_plan
@@ -18,7 +18,8 @@
 
 typedef struct optimizer optimizer;
 
-/* Moments zero. Borrows m, whose arena it updates, and its bf16 copy if there is one by now. */
+/* All states zero. Borrows m, whose arena it updates, and its bf16 copy if there is one by now.
+ * STATUS_UNSUPPORTED: the kind does not keep such a copy. */
 status optimizer_new(optimizer **out, model *m, const train_options *o, error *err);
 void optimizer_free(optimizer *o);
 
@@ -38,10 +39,15 @@ status optimizer_finish(optimizer *o, double *norm);
 const float *optimizer_norm2(const optimizer *o);
 double optimizer_count(optimizer *o, float norm2);
 
-/* Updates made so far: Adam's t. */
+/* Updates made so far. */
 int64_t optimizer_updates(const optimizer *o);
-/* Copy the moments out of and into the device; vectors of model_arena_floats. */
-status optimizer_download(const optimizer *o, float *m, float *v);
-status optimizer_upload(optimizer *o, const float *m, const float *v, int64_t updates);
+void optimizer_set_updates(optimizer *o, int64_t updates);
+
+/* The i-th vector that it keeps between steps: its name, NULL past the last one, and how many numbers it has. */
+const char *optimizer_state_name(const optimizer *o, int i);
+int64_t optimizer_state_floats(const optimizer *o, int i);
+/* Copy it out of and into the device. */
+status optimizer_download(const optimizer *o, int i, float *state);
+status optimizer_upload(optimizer *o, int i, const float *state);
 
 #endif

@@ -1,9 +1,10 @@
 /* A table of the options, made from the contract (gen/recipe.def), serves reading, writing and checking. Closed ranges
  * only: a bound that must be excluded is replaced by the nearest number that makes sense (no one trains at a rate of
  * 1e-13). */
-#include "engine/train/trainer.h"
+#include "engine/train/optimizer_kind.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef enum option_kind { OPTION_INTEGER, OPTION_NUMBER, OPTION_FLAG, OPTION_CHOICE, OPTION_PAIR } option_kind;
@@ -39,6 +40,7 @@ void train_options_default(train_options *o)
 #define CHOICE(name, otherwise) .name = otherwise,
 #define PAIR(name, min, max, ...) .name = {__VA_ARGS__},
 #include "gen/recipe.def"
+	    .optimizer = &optimizer_kind_adamw,
 	    .eps = 1e-8,
 	    .seed = 1,
 	};
@@ -187,6 +189,19 @@ static status read_seed(train_options *o, const json_t *json, error *err)
 	return STATUS_OK;
 }
 
+static status read_optimizer(train_options *o, const json_t *json, error *err)
+{
+	const optimizer_kind *kind = json_is_string(json) ? optimizer_kind_find(json_string_value(json)) : NULL;
+	char names[200] = "";
+	for (int i = 0; optimizer_kind_at(i); i++)
+		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i > 0 ? " or " : "",
+		         optimizer_kind_at(i)->name);
+	if (!kind)
+		return error_set(err, STATUS_INVALID, "optimizer", "must be %s", names);
+	o->optimizer = kind;
+	return STATUS_OK;
+}
+
 static status read_member(train_options *o, const char *key, const json_t *json, error *err)
 {
 	static status (*const readers[])(train_options *, const option *, const json_t *,
@@ -198,6 +213,8 @@ static status read_member(train_options *o, const char *key, const json_t *json,
 	for (int i = 0; i < OPTIONS; i++)
 		if (strcmp(options[i].name, key) == 0)
 			return readers[options[i].kind](o, &options[i], json, err);
+	if (strcmp(key, "optimizer") == 0)
+		return read_optimizer(o, json, err);
 	if (strcmp(key, "seed") == 0)
 		return read_seed(o, json, err);
 	return error_set(err, STATUS_INVALID, key, "unknown training option");
@@ -209,6 +226,24 @@ static bool is_among(const char *const *names, const char *key)
 		if (strcmp(*names, key) == 0)
 			return true;
 	return false;
+}
+
+/* An option of optimisers, but not of this one? */
+static bool is_foreign(const train_options *o, const char *key)
+{
+	return optimizer_kind_reads(NULL, key) && !optimizer_kind_reads(o->optimizer, key);
+}
+
+static status refuse_foreign(const train_options *o, const json_t *json, const char *const *others, error *err)
+{
+	for (void *i = json_object_iter((json_t *)(uintptr_t)json); i;
+	     i = json_object_iter_next((json_t *)(uintptr_t)json, i)) {
+		const char *key = json_object_iter_key(i);
+		if (!json_is_null(json_object_iter_value(i)) && !is_among(others, key) && is_foreign(o, key))
+			return error_set(err, STATUS_INVALID, key, "the optimizer %s has no %s", o->optimizer->name,
+			                 key);
+	}
+	return STATUS_OK;
 }
 
 status train_options_read(train_options *o, const json_t *json, const char *const *others, error *err)
@@ -223,6 +258,7 @@ status train_options_read(train_options *o, const json_t *json, const char *cons
 		if (!json_is_null(member) && !is_among(others, key))
 			TRY(read_member(&read, key, member, err));
 	}
+	TRY(refuse_foreign(&read, json, others, err));
 	TRY(train_options_check(&read, err));
 	*o = read;
 	return STATUS_OK;
@@ -247,10 +283,11 @@ static json_t *write_member(const train_options *o, const option *n)
 
 json_t *train_options_write(const train_options *o)
 {
-	json_t *json = json_pack("{s:I}", "seed", (json_int_t)o->seed);
+	json_t *json = json_pack("{s:s, s:I}", "optimizer", o->optimizer->name, "seed", (json_int_t)o->seed);
 	bool ok = json != NULL;
 	for (int i = 0; i < OPTIONS && ok; i++)
-		ok = json_object_set_new(json, options[i].name, write_member(o, &options[i])) == 0;
+		ok = is_foreign(o, options[i].name) ||
+		     json_object_set_new(json, options[i].name, write_member(o, &options[i])) == 0;
 	if (ok)
 		return json;
 	json_decref(json);

@@ -2,7 +2,7 @@
  *
  * trainer_advance does a little work and returns, so one executor thread can train
  * and serve. Everything that decides the future is in the trainer's checkpoint:
- * weights, Adam moments, step, data position, seeds; a run resumed from a checkpoint
+ * weights, the optimiser's state, step, data position, seeds; a run resumed from a checkpoint
  * continues bit for bit on the same backend. */
 #ifndef ENGINE_TRAIN_TRAINER_H
 #define ENGINE_TRAIN_TRAINER_H
@@ -23,16 +23,18 @@ typedef struct train_options {
 #define CHOICE(name, otherwise) train_##name name;
 #define PAIR(name, min, max, ...) double name[2];
 #include "gen/recipe.def"
-	double eps; /* AdamW's */
+	const struct optimizer_kind *optimizer; /* optimizer_kind.h: which of the others it reads, it says */
+	double eps;                             /* AdamW's */
 	uint64_t seed;
 	int64_t eval_blocks; /* validation blocks per evaluation; 0: all */
 } train_options;
 
 void train_options_default(train_options *o);
 /* Read the members of a JSON object, named as those of train_options; keys in `others` (NULL-terminated) are skipped,
- * any further key is STATUS_INVALID naming it. */
+ * any further key, and one that only another optimiser reads, is STATUS_INVALID naming it. */
 status train_options_read(train_options *o, const json_t *json, const char *const *others, error *err);
-/* All options as an object that train_options_read takes. New reference; NULL when out of memory. */
+/* All options, without those that only another optimiser reads, as an object that train_options_read takes. New
+ * reference; NULL when out of memory. */
 json_t *train_options_write(const train_options *o);
 /* Ranges, and what the options ask of each other. STATUS_INVALID names the field. */
 status train_options_check(const train_options *o, error *err);

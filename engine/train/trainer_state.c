@@ -52,16 +52,35 @@ json_t *trainer_state_write(const trainer *t)
 	                 describe_data(t->valid, t->valid_hash), "progress", write_progress(&t->progress));
 }
 
+/* Saved options with those that did not exist when they were written. New reference; NULL when out of memory. */
+static json_t *complete(const json_t *options)
+{
+	train_options o;
+	train_options_default(&o);
+	return train_options_read(&o, options, NULL, NULL) == STATUS_OK ? train_options_write(&o)
+	                                                                : json_incref((json_t *)(uintptr_t)options);
+}
+
+static status check_options(const json_t *saved, const json_t *own, error *err)
+{
+	for (void *i = json_object_iter((json_t *)(uintptr_t)own); i;
+	     i = json_object_iter_next((json_t *)(uintptr_t)own, i)) {
+		const char *key = json_object_iter_key(i);
+		if (!json_equal(json_object_get(saved, key), json_object_iter_value(i)))
+			return error_set(err, STATUS_INVALID, key, "the checkpoint was written with another %s", key);
+	}
+	return STATUS_OK;
+}
+
 status trainer_state_check(const json_t *saved, const json_t *own, error *err)
 {
 	static const char *const data[] = {"training_data", "validation_data"};
-	const json_t *options = json_object_get(saved, "options"), *mine = json_object_get(own, "options");
-	for (void *i = json_object_iter((json_t *)(uintptr_t)mine); i;
-	     i = json_object_iter_next((json_t *)(uintptr_t)mine, i)) {
-		const char *key = json_object_iter_key(i);
-		if (!json_equal(json_object_get(options, key), json_object_iter_value(i)))
-			return error_set(err, STATUS_INVALID, key, "the checkpoint was written with another %s", key);
-	}
+	const json_t *written = json_object_get(saved, "options");
+	json_t *options = json_is_object(written) ? complete(written) : json_object();
+	status s = options ? check_options(options, json_object_get(own, "options"), err)
+	                   : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	json_decref(options);
+	TRY(s);
 	for (int i = 0; i < 2; i++)
 		if (!json_equal(json_object_get(saved, data[i]), json_object_get(own, data[i])))
 			return error_set(err, STATUS_INVALID, data[i], "the checkpoint was written with other data");

@@ -1,4 +1,5 @@
 #include "tests/unit/support/allocations.h"
+#include "engine/train/optimizer_kind.h"
 #include "tests/unit/train/fixture.h"
 
 #include <dirent.h>
@@ -320,6 +321,64 @@ static void other_options_data_or_model_are_refused_by_name(void **state)
 	trainer_free(t);
 }
 
+static void another_optimizer_is_refused_by_name(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options(), changed = o;
+	changed.optimizer = &optimizer_kind_sgd;
+	for (int i = 0; i < 2; i++) {
+		error err = ERROR_INIT;
+		trainer *t = fixture_trainer(f, 0, i ? &changed : &o, NULL);
+		trainer *wrong = fixture_trainer(f, 0, i ? &o : &changed, NULL);
+		save(f, t, "kind");
+		assert_int_equal(resume(f, wrong, "kind", &err), STATUS_INVALID);
+		assert_string_equal(err.param, "optimizer");
+		trainer_free(t);
+		trainer_free(wrong);
+	}
+}
+
+static void a_run_with_momentum_alone_resumes_bit_for_bit(void **state)
+{
+	const fixture *f = *state;
+	train_options o = twenty_steps();
+	o.optimizer = &optimizer_kind_sgd;
+	o.normalize = true;
+	trainer *whole = fixture_trainer(f, 0.1, &o, NULL), *second = fixture_trainer(f, 0.1, &o, NULL);
+	fixture_run(whole, 10, 0);
+	save(f, whole, "momentum");
+	fixture_run(whole, 20, 0);
+	assert_int_equal(resume(f, second, "momentum", NULL), STATUS_OK);
+	fixture_run(second, 20, 0);
+	assert_same_weights(f, whole, second);
+	trainer_free(whole);
+	trainer_free(second);
+}
+
+static void edit_options(const fixture *f, const char *name, const char *const *removed)
+{
+	char path[256];
+	snprintf(path, sizeof path, "%s/%s/trainer.json", f->folder, name);
+	json_t *json = json_load_file(path, 0, NULL);
+	for (; *removed; removed++)
+		assert_int_equal(json_object_del(json_object_get(json, "options"), *removed), 0);
+	assert_int_equal(json_dump_file(json, path, JSON_REAL_PRECISION(17)), 0);
+	json_decref(json);
+	snprintf(path, sizeof path, "%s/%s/manifest.json", f->folder, name);
+	assert_int_equal(unlink(path), 0);
+}
+
+static void a_checkpoint_without_the_newer_options_has_their_defaults(void **state)
+{
+	const fixture *f = *state;
+	train_options o = fixture_options();
+	trainer *t = fixture_trainer(f, 0, &o, NULL);
+	save(f, t, "older");
+	edit_options(f, "older", (const char *const[]){"optimizer", NULL});
+	assert_int_equal(resume(f, t, "older", NULL), STATUS_OK);
+	trainer_free(t);
+}
+
 static void a_configuration_with_many_digits_is_still_the_same(void **state)
 {
 	const fixture *f = *state;
@@ -455,6 +514,9 @@ int main(void)
 	    cmocka_unit_test(a_failed_save_leaves_nothing_behind),
 	    cmocka_unit_test(a_save_that_runs_out_of_memory_shows_nothing),
 	    cmocka_unit_test(other_options_data_or_model_are_refused_by_name),
+	    cmocka_unit_test(another_optimizer_is_refused_by_name),
+	    cmocka_unit_test(a_run_with_momentum_alone_resumes_bit_for_bit),
+	    cmocka_unit_test(a_checkpoint_without_the_newer_options_has_their_defaults),
 	    cmocka_unit_test(a_configuration_with_many_digits_is_still_the_same),
 	    cmocka_unit_test(a_damaged_checkpoint_is_an_error_not_a_crash),
 	    cmocka_unit_test(damage_of_any_file_is_found_and_named),

@@ -1,14 +1,18 @@
 #include "tests/unit/train/fixture.h"
 
 #include "engine/train/optimizer.h"
+#include "engine/train/optimizer_kind.h"
 
-/* AdamW in double precision, one weight at a time, from its paper. */
-typedef struct scalar_adamw {
+/* In double precision, one weight at a time. */
+typedef struct scalar_state {
 	double *w, *m, *v;
 	int64_t n, t;
-} scalar_adamw;
+} scalar_state;
 
-static void scalar_step(scalar_adamw *a, const float *g, const train_options *o, double lr)
+typedef void scalar_step(scalar_state *a, const float *g, const train_options *o, double lr);
+
+/* From its paper. */
+static void scalar_adamw(scalar_state *a, const float *g, const train_options *o, double lr)
 {
 	double norm2 = 0;
 	for (int64_t i = 0; i < a->n; i++)
@@ -22,6 +26,19 @@ static void scalar_step(scalar_adamw *a, const float *g, const train_options *o,
 		a->v[i] = o->betas[1] * a->v[i] + (1 - o->betas[1]) * gi * gi;
 		a->w[i] -= lr * o->weight_decay * a->w[i];
 		a->w[i] -= lr * (a->m[i] / correct1) / (sqrt(a->v[i] / correct2) + o->eps);
+	}
+}
+
+static void scalar_sgd(scalar_state *a, const float *g, const train_options *o, double lr)
+{
+	double norm2 = 0;
+	for (int64_t i = 0; i < a->n; i++)
+		norm2 += (double)g[i] * g[i];
+	double norm = sqrt(norm2), factor = o->clip > 0 && norm > o->clip ? o->clip / (norm + 1e-6) : 1;
+	for (int64_t i = 0; i < a->n; i++) {
+		a->m[i] = o->momentum * a->m[i] + (o->normalize ? g[i] / norm : g[i] * factor);
+		a->w[i] -= lr * o->weight_decay * a->w[i];
+		a->w[i] -= lr * a->m[i];
 	}
 }
 
@@ -42,14 +59,14 @@ static void random_gradients(float *g, int64_t n, uint32_t step, float size)
 }
 
 /* Several steps of random gradients against the scalar reference. */
-static void compare(const fixture *f, const train_options *options, float size, double max_norm)
+static void compare(const fixture *f, const train_options *options, scalar_step *reference, float size, double max_norm)
 {
 	model *m = fixture_model(f, 0);
 	optimizer *o;
 	assert_int_equal(optimizer_new(&o, m, options, NULL), STATUS_OK);
 	int64_t n = model_arena_floats(m);
 	float *g = malloc((size_t)n * sizeof *g), *w = fixture_weights(f, m);
-	scalar_adamw a = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), n, 0};
+	scalar_state a = {calloc((size_t)n, 8), calloc((size_t)n, 8), calloc((size_t)n, 8), n, 0};
 	for (int64_t i = 0; i < n; i++)
 		a.w[i] = w[i];
 	free(w);
@@ -63,7 +80,7 @@ static void compare(const fixture *f, const train_options *options, float size, 
 		assert_int_equal(optimizer_prepare(o, lr), STATUS_OK);
 		run(optimizer_update_plan(o));
 		assert_int_equal(optimizer_finish(o, &norm), STATUS_OK);
-		scalar_step(&a, g, options, lr);
+		reference(&a, g, options, lr);
 		assert_true(fabs(norm - sqrt(expected)) <= 1e-6 * norm);
 		assert_true((norm > options->clip) == (max_norm > options->clip));
 	}
@@ -79,7 +96,7 @@ static void compare(const fixture *f, const train_options *options, float size, 
 static void it_follows_the_scalar_reference_without_clipping(void **state)
 {
 	train_options o = fixture_options();
-	compare(*state, &o, 1e-3f, 0.1);
+	compare(*state, &o, scalar_adamw, 1e-3f, 0.1);
 }
 
 static void it_follows_the_scalar_reference_when_it_clips(void **state)
@@ -88,7 +105,81 @@ static void it_follows_the_scalar_reference_when_it_clips(void **state)
 	o.weight_decay = 0.3;
 	o.betas[0] = 0.8;
 	o.betas[1] = 0.9;
-	compare(*state, &o, 10, 100);
+	compare(*state, &o, scalar_adamw, 10, 100);
+}
+
+static void sgd_follows_its_scalar_reference_clipped_and_normalized(void **state)
+{
+	train_options o = fixture_options();
+	o.optimizer = &optimizer_kind_sgd;
+	compare(*state, &o, scalar_sgd, 1e-3f, 0.1);
+	compare(*state, &o, scalar_sgd, 10, 100);
+	o.normalize = true;
+	o.weight_decay = 0.3;
+	o.momentum = 0.5;
+	compare(*state, &o, scalar_sgd, 1e-3f, 0.1);
+	compare(*state, &o, scalar_sgd, 10, 100);
+}
+
+/* Kinds that exist only here: their states have the sizes of the other layouts. */
+static void build_nothing(graph *g, const optimizer_values *v, const train_options *o)
+{
+	(void)o;
+	for (int i = 0; i < 2; i++)
+		op_accumulate(g, v->state[i], op_fill(g, graph_value(g, v->state[i])->shape, 1), 1);
+	op_accumulate(g, v->weights, v->gradients, -1);
+}
+
+static void a_kind_may_keep_numbers_of_rows_and_of_tensors_and_need_not_know_bf16(void **state)
+{
+	const fixture *f = *state;
+	const optimizer_kind own = {.name = "own",
+	                            .options = (const char *const[]){NULL},
+	                            .states = {{"rows", STATE_PER_ROW}, {"tensors", STATE_PER_TENSOR}},
+	                            .build_update = build_nothing};
+	train_options options = fixture_options();
+	model *m = fixture_model(f, 0);
+	optimizer *o;
+	int64_t rows = 0;
+	options.optimizer = &own;
+	assert_int_equal(optimizer_new(&o, m, &options, NULL), STATUS_OK);
+	for (int i = 0; i < model_parameter_total(m); i++) {
+		shape s = model_parameter(m, i)->shape;
+		rows += s.rank > 1 ? s.dim[0] : 1;
+	}
+	assert_string_equal(optimizer_state_name(o, 0), "rows");
+	assert_int_equal(optimizer_state_floats(o, 0), rows);
+	assert_int_equal(optimizer_state_floats(o, 1), model_parameter_total(m));
+	assert_null(optimizer_state_name(o, 2));
+	optimizer_free(o);
+	error err = ERROR_INIT;
+	assert_int_equal(model_narrow(m, NULL), STATUS_OK);
+	assert_int_equal(optimizer_new(&o, m, &options, &err), STATUS_UNSUPPORTED);
+	assert_string_equal(err.param, "precision");
+	model_free(m);
+}
+
+static void every_kind_is_found_by_its_name_and_starts_from_zero(void **state)
+{
+	const fixture *f = *state;
+	for (int i = 0; optimizer_kind_at(i); i++) {
+		train_options options = fixture_options();
+		options.optimizer = optimizer_kind_at(i);
+		assert_ptr_equal(optimizer_kind_find(options.optimizer->name), options.optimizer);
+		model *m = fixture_model(f, 0);
+		optimizer *o;
+		assert_int_equal(optimizer_new(&o, m, &options, NULL), STATUS_OK);
+		for (int k = 0; optimizer_state_name(o, k); k++) {
+			float *s = malloc((size_t)optimizer_state_floats(o, k) * sizeof *s);
+			assert_int_equal(optimizer_download(o, k, s), STATUS_OK);
+			for (int64_t j = 0; j < optimizer_state_floats(o, k); j++)
+				assert_true(s[j] == 0);
+			free(s);
+		}
+		optimizer_free(o);
+		model_free(m);
+	}
+	assert_null(optimizer_kind_find("none"));
 }
 
 static void a_gradient_that_is_not_finite_changes_nothing_and_is_not_counted(void **state)
@@ -114,7 +205,8 @@ static void a_gradient_that_is_not_finite_changes_nothing_and_is_not_counted(voi
 	}
 	float *after = fixture_weights(f, m);
 	assert_memory_equal(before, after, bytes);
-	assert_int_equal(optimizer_download(o, first, second), STATUS_OK);
+	assert_int_equal(optimizer_download(o, 0, first), STATUS_OK);
+	assert_int_equal(optimizer_download(o, 1, second), STATUS_OK);
 	for (int64_t i = 0; i < n; i++)
 		assert_true(first[i] == 0 && second[i] == 0);
 	assert_int_equal(optimizer_updates(o), 0);
@@ -163,8 +255,11 @@ static void moments_come_back_as_they_were_put(void **state)
 	float *a = malloc(bytes), *b = malloc(bytes), *x = malloc(bytes), *y = malloc(bytes);
 	random_gradients(a, n, 1, 1);
 	random_gradients(b, n, 2, 1);
-	assert_int_equal(optimizer_upload(o, a, b, 17), STATUS_OK);
-	assert_int_equal(optimizer_download(o, x, y), STATUS_OK);
+	optimizer_set_updates(o, 17);
+	assert_int_equal(optimizer_upload(o, 0, a), STATUS_OK);
+	assert_int_equal(optimizer_upload(o, 1, b), STATUS_OK);
+	assert_int_equal(optimizer_download(o, 0, x), STATUS_OK);
+	assert_int_equal(optimizer_download(o, 1, y), STATUS_OK);
 	assert_memory_equal(a, x, bytes);
 	assert_memory_equal(b, y, bytes);
 	assert_int_equal(optimizer_updates(o), 17);
@@ -179,6 +274,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(it_follows_the_scalar_reference_without_clipping),
 	    cmocka_unit_test(it_follows_the_scalar_reference_when_it_clips),
+	    cmocka_unit_test(sgd_follows_its_scalar_reference_clipped_and_normalized),
+	    cmocka_unit_test(a_kind_may_keep_numbers_of_rows_and_of_tensors_and_need_not_know_bf16),
+	    cmocka_unit_test(every_kind_is_found_by_its_name_and_starts_from_zero),
 	    cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing_and_is_not_counted),
 	    cmocka_unit_test(gathered_gradients_are_averaged),
 	    cmocka_unit_test(moments_come_back_as_they_were_put),

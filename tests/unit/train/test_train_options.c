@@ -19,7 +19,7 @@ static void every_key_is_read_and_written_back(void **state)
 	    " \"warmup_steps\": 7, \"learning_rate\": 0.001, \"schedule\": \"cosine\", \"betas\": [0.8, 0.95],"
 	    " \"eps\": 1e-6, \"weight_decay\": 0.1, \"clip\": 0.5, \"label_smoothing\": 0.1, \"precision\": \"bf16\","
 	    " \"seed\": 1234567890123456789, \"eval_every\": 5, \"checkpoint_every\": 6, \"eval_blocks\": 9,"
-	    " \"recompute\": true}";
+	    " \"recompute\": true, \"optimizer\": \"adamw\"}";
 	json_t *json = json_loads(text, 0, NULL);
 	train_options o;
 	train_options_default(&o);
@@ -40,6 +40,40 @@ static void every_key_is_read_and_written_back(void **state)
 	json_decref(json);
 	json_decref(written);
 	json_decref(twice);
+}
+
+static void an_optimizer_has_its_own_options_and_refuses_those_of_others(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *json, *param; /* param NULL: good */
+	} cases[] = {
+	    {"{\"optimizer\": \"sgd\", \"momentum\": 0.5, \"normalize\": true, \"clip\": 2}", NULL},
+	    {"{\"momentum\": 0.5, \"optimizer\": \"sgd\"}", NULL},
+	    {"{\"optimizer\": \"sgd\", \"betas\": null}", NULL},
+	    {"{\"optimizer\": \"sgd\", \"betas\": [0.9, 0.99]}", "betas"},
+	    {"{\"eps\": 1e-6, \"optimizer\": \"sgd\"}", "eps"},
+	    {"{\"momentum\": 0.5}", "momentum"},
+	    {"{\"normalize\": false}", "normalize"},
+	    {"{\"optimizer\": \"sgd\", \"momentum\": 1}", "momentum"},
+	    {"{\"optimizer\": \"sgd\", \"normalize\": 1}", "normalize"},
+	    {"{\"optimizer\": \"adam\"}", "optimizer"},
+	    {"{\"optimizer\": 1}", "optimizer"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		train_options o, again;
+		error err = ERROR_INIT;
+		train_options_default(&o);
+		train_options_default(&again);
+		json_t *json = json_loads(cases[i].json, 0, NULL);
+		assert_int_equal(train_options_read(&o, json, NULL, &err), cases[i].param ? STATUS_INVALID : STATUS_OK);
+		assert_string_equal(err.param, cases[i].param ? cases[i].param : "");
+		json_t *written = train_options_write(&o);
+		assert_int_equal(train_options_read(&again, written, NULL, NULL), STATUS_OK);
+		assert_memory_equal(&again, &o, sizeof o);
+		json_decref(written);
+		json_decref(json);
+	}
 }
 
 static void a_seed_above_the_signed_range_survives(void **state)
@@ -193,6 +227,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_defaults_are_the_recipe_and_pass_the_check),
 	    cmocka_unit_test(every_key_is_read_and_written_back),
+	    cmocka_unit_test(an_optimizer_has_its_own_options_and_refuses_those_of_others),
 	    cmocka_unit_test(a_seed_above_the_signed_range_survives),
 	    cmocka_unit_test(a_bad_value_is_refused_by_the_name_of_its_field),
 	    cmocka_unit_test(keys_of_others_and_nulls_are_skipped),
