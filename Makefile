@@ -57,7 +57,7 @@ endif
 sources = $(filter-out %/main.c,$(sort $(wildcard $(foreach d,$(1),$(d)/*.c))))
 objects = $(patsubst %.c,$(OUT)/obj/%.o,$(1))
 
-CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/mixers engine/model/architectures engine/text engine/train engine/train/optimizers
+CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/mixers engine/model/architectures engine/text engine/train engine/train/objectives engine/train/optimizers
 DAEMON_ROOMS := net requests compute catalog sessions generation jobs library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
@@ -115,9 +115,10 @@ keep = $(shell mkdir -p $(dir $(1)); echo '$(subst ','\'',$(2))' | cmp -s - $(1)
 FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(KERNEL_OPT)
 $(call keep,$(OUT)/flags,$(FLAGS))
 
-# A kind of architecture or optimiser is a source of its folder: list FILE, MACRO, FOLDER.
+# An architecture, objective or kind of optimiser is a source of its folder: list FILE, MACRO, FOLDER.
 list = $(call keep,$(OUT)/gen/$(1),$(foreach s,$(basename $(notdir $(call sources,$(3)))),$(2)($(s))))
 $(call list,architectures.def,ARCHITECTURE,engine/model/architectures)
+$(call list,objectives.def,OBJECTIVE,engine/train/objectives)
 $(call list,optimizers.def,OPTIMIZER,engine/train/optimizers)
 
 # The first time nothing says which of the made files it includes.

@@ -19,6 +19,8 @@ static status bytes_open(tokenizer *t, const json_t *spec, const char *folder, e
 			return error_set(err, STATUS_INVALID, key, "a bytes tokenizer has no option \"%.40s\"", key);
 	}
 	t->size = IDS;
+	t->pad = TOKEN_PAD;
+	t->end = TOKEN_END;
 	return STATUS_OK;
 }
 

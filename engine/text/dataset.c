@@ -13,6 +13,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
+#include "engine/text/dataset_private.h"
 #include "engine/text/jsonl.h"
 #include "engine/base/utf8.h"
 
@@ -22,22 +23,7 @@ enum {
 	MIN_LENGTH = 2 /* a block of one token has nothing to predict */
 };
 
-struct dataset {
-	int32_t *ids;
-	int64_t tokens, length, blocks, bytes;
-	int64_t *label_bytes; /* [blocks + 1]: of the blocks before */
-	int32_t vocab;
-	double entropy;
-};
-
-/* Ids while they are collected. */
-typedef struct id_list {
-	const tokenizer *t;
-	int32_t *ids;
-	size_t count, capacity;
-} id_list;
-
-static status reserve(id_list *list, size_t more, error *err)
+status id_list_reserve(id_list *list, size_t more, error *err)
 {
 	if (more <= list->capacity - list->count)
 		return STATUS_OK;
@@ -61,12 +47,12 @@ static status add_piece(void *context, const char *text, size_t bytes, bool last
 	int32_t *ids;
 	size_t count;
 	TRY(tokenizer_encode(list->t, text, bytes, &ids, &count, err));
-	status s = reserve(list, count + 1, err);
+	status s = id_list_reserve(list, count + 1, err);
 	if (s == STATUS_OK) {
 		memcpy(list->ids + list->count, ids, count * sizeof *ids);
 		list->count += count;
 		if (last)
-			list->ids[list->count++] = TOKEN_END;
+			list->ids[list->count++] = tokenizer_end(list->t);
 	}
 	free(ids);
 	return s;
@@ -131,8 +117,16 @@ static status make(dataset **out, const tokenizer *t, int32_t *ids, int64_t toke
 		return s;
 	}
 	int64_t count[256] = {0};
-	*d = (dataset){ids, tokens, length, tokens / length, 0, label_bytes, tokenizer_size(t), 0};
-	for (int64_t i = 0; i < d->blocks * length; i++) {
+	*d = (dataset){.kind = RECORD_BLOCK,
+	               .ids = ids,
+	               .tokens = tokens,
+	               .length = length,
+	               .records = tokens / length,
+	               .vocab = tokenizer_size(t),
+	               .pad = tokenizer_pad(t),
+	               .end = tokenizer_end(t),
+	               .label_bytes = label_bytes};
+	for (int64_t i = 0; i < d->records * length; i++) {
 		const int64_t bytes = count_bytes(t, ids[i], count);
 		d->bytes += bytes;
 		label_bytes[i / length + 1] += i % length ? bytes : label_bytes[i / length];
@@ -186,8 +180,18 @@ void dataset_free(dataset *d)
 	if (!d)
 		return;
 	free(d->label_bytes);
+	free(d->first);
+	free(d->labels);
+	for (int i = 0; d->classes && d->classes[i]; i++)
+		free(d->classes[i]);
+	free(d->classes);
 	free(d->ids);
 	free(d);
+}
+
+record_kind dataset_kind(const dataset *d)
+{
+	return d->kind;
 }
 
 int64_t dataset_length(const dataset *d)
@@ -195,14 +199,24 @@ int64_t dataset_length(const dataset *d)
 	return d->length;
 }
 
-int64_t dataset_blocks(const dataset *d)
+int64_t dataset_records(const dataset *d)
 {
-	return d->blocks;
+	return d->records;
 }
 
 int64_t dataset_tokens(const dataset *d)
 {
 	return d->tokens;
+}
+
+int32_t dataset_pad(const dataset *d)
+{
+	return d->pad;
+}
+
+int32_t dataset_end(const dataset *d)
+{
+	return d->end;
 }
 
 int64_t dataset_bytes(const dataset *d)
@@ -225,44 +239,57 @@ int32_t dataset_vocab(const dataset *d)
 	return d->vocab;
 }
 
-/* FNV-1a over the ids, a whole id per step. */
-uint64_t dataset_fingerprint(const dataset *d)
+/* FNV-1a over words. */
+static uint64_t hash_words(uint64_t hash, const int32_t *words, int64_t n)
 {
-	uint64_t hash = 0xcbf29ce484222325u;
-	for (int64_t i = 0; i < d->tokens; i++)
-		hash = (hash ^ (uint32_t)d->ids[i]) * 0x100000001b3u;
+	for (int64_t i = 0; i < n; i++)
+		hash = (hash ^ (uint32_t)words[i]) * 0x100000001b3u;
 	return hash;
 }
 
-/* Where x goes in the permutation of 0…n-1 (dataset.h has the algorithm). */
-static uint64_t permute(uint64_t x, uint64_t n, uint64_t seed, uint32_t epoch)
+/* Of blocks the ids alone; of labelled records also where they end, their labels and the names of the classes. */
+uint64_t dataset_fingerprint(const dataset *d)
 {
+	uint64_t hash = hash_words(0xcbf29ce484222325u, d->ids, d->tokens);
+	if (d->kind == RECORD_BLOCK)
+		return hash;
+	for (int64_t i = 0; i < d->records; i++)
+		hash = hash_words(hash, (int32_t[]){(int32_t)(d->first[i + 1] - d->first[i]), d->labels[i]}, 2);
+	for (int i = 0; d->classes[i]; i++)
+		for (const char *c = d->classes[i];; c++) {
+			hash = hash_words(hash, (int32_t[]){(unsigned char)*c}, 1);
+			if (!*c)
+				break;
+		}
+	return hash;
+}
+
+int64_t dataset_permute(int64_t x, int64_t count, uint64_t seed, int64_t epoch)
+{
+	uint64_t at = (uint64_t)x, n = (uint64_t)count;
 	unsigned half = 1;
 	while ((n - 1) >> (2 * half))
 		half++;
 	uint64_t mask = (UINT64_C(1) << half) - 1;
 	do {
-		uint64_t l = x >> half, r = x & mask;
+		uint64_t l = at >> half, r = at & mask;
 		for (uint64_t round = 0; round < FEISTEL_ROUNDS; round++) {
-			philox_block f = philox(seed, PHILOX_STREAM_SHUFFLE, epoch, round << 32 | r);
+			philox_block f = philox(seed, PHILOX_STREAM_SHUFFLE, (uint32_t)epoch, round << 32 | r);
 			uint64_t next = l ^ (f.word[0] & mask);
 			l = r;
 			r = next;
 		}
-		x = l << half | r;
-	} while (x >= n);
-	return x;
+		at = l << half | r;
+	} while (at >= n);
+	return (int64_t)at;
 }
 
-void dataset_block(const dataset *d, uint64_t seed, int64_t epoch, int64_t i, int32_t *ids, int32_t *labels)
+text_record dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i)
 {
-	assert(i >= 0 && i < d->blocks);
-	uint64_t block = (uint64_t)i;
+	assert(i >= 0 && i < d->records);
 	if (seed != 0)
-		block = permute(block, (uint64_t)d->blocks, seed, (uint32_t)epoch);
-	const int32_t *from = d->ids + (int64_t)block * d->length;
-	size_t bytes = (size_t)d->length * sizeof *ids;
-	memcpy(ids, from, bytes);
-	memcpy(labels, from + 1, bytes - sizeof *labels);
-	labels[d->length - 1] = -1;
+		i = dataset_permute(i, d->records, seed, epoch);
+	if (d->kind == RECORD_BLOCK)
+		return (text_record){d->ids + i * d->length, d->length, 0};
+	return (text_record){d->ids + d->first[i], d->first[i + 1] - d->first[i], d->labels[i]};
 }

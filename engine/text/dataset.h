@@ -1,10 +1,12 @@
-/* dataset.h - a corpus as fixed-length training blocks.
+/* dataset.h - a corpus as records in a reproducible random order.
  *
- * Input: plain UTF-8 text, or JSON lines with "text" or "prompt"/"completion"
+ * A record is a sequence of tokens: a block of text, or a text with a label (labelled.h).
+ *
+ * Blocks: plain UTF-8 text, or JSON lines with "text" or "prompt"/"completion"
  * (each document is followed by an end-of-text token). A byte order mark at the beginning is
  * dropped. Tokens are concatenated and cut into blocks of `length`; the remainder is dropped.
- * Block order in an epoch is a Philox permutation of (seed, epoch): the same everywhere, and
- * resumable from a block number alone. A dataset is immutable and thread-safe.
+ * The order of an epoch is a Philox permutation of (seed, epoch): the same everywhere, and
+ * resumable from the number of a record alone. A dataset is immutable and thread-safe.
  *
  * The permutation of 0…n-1 is a Feistel network on pairs of h-bit halves, h >= 1 the least
  * with 4^h >= n, walked until the result is below n:
@@ -21,6 +23,17 @@
 
 typedef struct dataset dataset;
 
+typedef enum record_kind {
+	RECORD_BLOCK,   /* `length` tokens of running text */
+	RECORD_LABELLED /* at most `length` tokens, and the class that they belong to */
+} record_kind;
+
+typedef struct text_record {
+	const int32_t *ids; /* valid as long as the dataset */
+	int64_t count;
+	int32_t label; /* RECORD_LABELLED: the number of the class */
+} text_record;
+
 /* Tokenise text in memory. JSON lines are recognised by their content (jsonl_detect). STATUS_INVALID: invalid UTF-8
  * (the message has the byte's offset), a bad line (its number), or fewer than `length` tokens (param "sequence_length";
  * length must be at least 2). */
@@ -31,25 +44,28 @@ status dataset_split(dataset **train, dataset **valid, const tokenizer *t, const
                      int64_t length, double fraction, error *err);
 void dataset_free(dataset *d);
 
+record_kind dataset_kind(const dataset *d);
+/* Tokens of a record, at most. */
 int64_t dataset_length(const dataset *d);
-int64_t dataset_blocks(const dataset *d);
+int64_t dataset_records(const dataset *d);
 int64_t dataset_tokens(const dataset *d);
-/* Bytes of text that the tokens of all whole blocks stand for (for bits per byte). */
+/* Ids of the tokenizer: what fills up a record, and what ends a text. */
+int32_t dataset_pad(const dataset *d);
+int32_t dataset_end(const dataset *d);
+/* Of blocks: bytes of text that the tokens of all of them stand for (for bits per byte). */
 int64_t dataset_bytes(const dataset *d);
-/* Bytes of text that the labels of the first `blocks` blocks, in order, stand for: of all their tokens but the first of
- * each, which nothing predicts. */
+/* Of blocks: bytes of text that the tokens of the first `blocks` of them stand for, without the first token of each,
+ * which nothing predicts. */
 int64_t dataset_label_bytes(const dataset *d, int64_t blocks);
 /* What the bytes of the text are worth by their frequencies alone, in bits per byte: -Σ p log2 p. A model that has
- * learned nothing else comes to this. */
+ * learned nothing else comes to this. NaN of other records than blocks. */
 double dataset_byte_entropy(const dataset *d);
 /* Every id is below this: the tokenizer's size. */
 int32_t dataset_vocab(const dataset *d);
-/* A 64-bit hash of the tokens: tells whether a run resumes on the data it began with. */
+/* A 64-bit hash of the records: tells whether a run resumes on the data it began with. */
 uint64_t dataset_fingerprint(const dataset *d);
 
-/* Block number i of the order of `epoch` (shuffled when seed != 0, else in order):
- * ids[length] and labels[length]; labels[j] = ids[j + 1], and -1 (ignored) at the end of
- * the block, as in the reference recipe. */
-void dataset_block(const dataset *d, uint64_t seed, int64_t epoch, int64_t i, int32_t *ids, int32_t *labels);
+/* Record number i of the order of `epoch`: shuffled when seed != 0, else in order. */
+text_record dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i);
 
 #endif

@@ -2,8 +2,9 @@
  * holds one document at a time. jansson checks the UTF-8 of every string. */
 #include "engine/text/jsonl.h"
 
-#include <jansson.h>
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { PARSE_FLAGS = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL };
@@ -49,8 +50,13 @@ bool jsonl_detect(const char *text, size_t bytes)
 
 #define NEEDS "needs a string \"text\", or strings \"prompt\" and \"completion\""
 
-static status bad_line(error *err, long number, const char *why)
+status jsonl_refuse(error *err, long number, const char *format, ...)
 {
+	char why[300];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(why, sizeof why, format, args);
+	va_end(args);
 	return error_set(err, STATUS_INVALID, NULL, "line %ld: %s", number, why);
 }
 
@@ -58,48 +64,59 @@ static status bad_line(error *err, long number, const char *why)
 static status other_keys(const json_t *object, long number, error *err)
 {
 	if (json_object_get(object, "messages"))
-		return bad_line(err, number,
-		                "chat \"messages\" are not read; " NEEDS " that hold the whole conversation");
+		return jsonl_refuse(err, number,
+		                    "chat \"messages\" are not read; " NEEDS " that hold the whole conversation");
 	const char *key = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)object));
-	return error_set(err, STATUS_INVALID, NULL, "line %ld: %s%.40s%s; " NEEDS, number, key ? "has \"" : "is empty",
-	                 key ? key : "", key ? "\"" : "");
+	return jsonl_refuse(err, number, "%s%.40s%s; " NEEDS, key ? "has \"" : "is empty", key ? key : "",
+	                    key ? "\"" : "");
 }
 
-static status read_object(const json_t *object, long number, jsonl_piece each, void *context, error *err)
+typedef struct documents {
+	jsonl_piece each;
+	void *context;
+} documents;
+
+static status read_object(void *context, const json_t *object, long number, error *err)
 {
+	const documents *d = context;
 	const json_t *text = json_object_get(object, "text");
 	const json_t *prompt = json_object_get(object, "prompt");
 	const json_t *completion = json_object_get(object, "completion");
 	if (!json_is_object(object))
-		return bad_line(err, number, "not a JSON object; every line " NEEDS);
+		return jsonl_refuse(err, number, "not a JSON object; every line " NEEDS);
 	if (text && (prompt || completion))
-		return bad_line(err, number, "\"text\" and \"prompt\" or \"completion\" in one object");
+		return jsonl_refuse(err, number, "\"text\" and \"prompt\" or \"completion\" in one object");
 	if (text) {
 		if (!json_is_string(text))
-			return bad_line(err, number, "\"text\" is not a string");
-		return each(context, json_string_value(text), json_string_length(text), true, err);
+			return jsonl_refuse(err, number, "\"text\" is not a string");
+		return d->each(d->context, json_string_value(text), json_string_length(text), true, err);
 	}
 	if (!prompt && !completion)
 		return other_keys(object, number, err);
 	if (!json_is_string(prompt) || !json_is_string(completion))
-		return bad_line(err, number, NEEDS);
-	TRY(each(context, json_string_value(prompt), json_string_length(prompt), false, err));
-	return each(context, json_string_value(completion), json_string_length(completion), true, err);
+		return jsonl_refuse(err, number, NEEDS);
+	TRY(d->each(d->context, json_string_value(prompt), json_string_length(prompt), false, err));
+	return d->each(d->context, json_string_value(completion), json_string_length(completion), true, err);
 }
 
-status jsonl_read(const char *text, size_t bytes, jsonl_piece each, void *context, error *err)
+status jsonl_walk(const char *text, size_t bytes, jsonl_object each, void *context, error *err)
 {
 	line rest = {text, bytes}, l;
 	for (long number = 1; next_line(&rest, &l); number++) {
 		if (is_blank(l))
 			continue;
 		json_error_t where;
-		json_t *object = json_loadb(l.text, l.bytes, PARSE_FLAGS, &where);
-		if (!object)
-			return bad_line(err, number, where.text);
-		status s = read_object(object, number, each, context, err);
-		json_decref(object);
+		json_t *value = json_loadb(l.text, l.bytes, PARSE_FLAGS, &where);
+		if (!value)
+			return jsonl_refuse(err, number, "%s", where.text);
+		status s = each(context, value, number, err);
+		json_decref(value);
 		TRY(s);
 	}
 	return STATUS_OK;
+}
+
+status jsonl_read(const char *text, size_t bytes, jsonl_piece each, void *context, error *err)
+{
+	return jsonl_walk(text, bytes, read_object, &(documents){each, context}, err);
 }

@@ -143,6 +143,16 @@ int32_t tokenizer_size(const tokenizer *t)
 	return t->size;
 }
 
+int32_t tokenizer_pad(const tokenizer *t)
+{
+	return t->pad;
+}
+
+int32_t tokenizer_end(const tokenizer *t)
+{
+	return t->end;
+}
+
 status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, int32_t **ids, size_t *count, error *err)
 {
 	*ids = NULL;

@@ -30,6 +30,9 @@ void tokenizer_free(tokenizer *t);
 
 const char *tokenizer_type(const tokenizer *t);
 int32_t tokenizer_size(const tokenizer *t);
+/* The ids that fill up a row, and that end a text. */
+int32_t tokenizer_pad(const tokenizer *t);
+int32_t tokenizer_end(const tokenizer *t);
 
 /* Encode `bytes` bytes of text; *ids is malloc'ed. No special tokens are added. */
 status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, int32_t **ids, size_t *count, error *err);

@@ -11,7 +11,7 @@
 typedef struct tokenizer_kind {
 	const char *name; /* the "type" of a spec */
 	/* Read the spec's further keys (an unknown one is an error naming it) and set
-	 * t->size; t->data is the type's own. folder: where the type's files lie, or NULL. */
+	 * t->size, t->pad and t->end; t->data is the type's own. folder: where the type's files lie, or NULL. */
 	status (*open)(tokenizer *t, const json_t *spec, const char *folder, error *err);
 	/* Optional: free t->data, which may be NULL. */
 	void (*close)(tokenizer *t);
@@ -25,7 +25,7 @@ typedef struct tokenizer_kind {
 
 struct tokenizer {
 	const tokenizer_kind *kind;
-	int32_t size;
+	int32_t size, pad, end;
 	void *data;
 };
 

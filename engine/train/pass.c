@@ -1,21 +1,55 @@
-/* The batch is gathered in host memory and written as a whole. Positions are 0…length-1
- * in every row and written once. */
+/* The batch is gathered in host memory, port by port, and written as a whole. Positions are 0…length-1 in every row and
+ * written once. */
 #include "engine/train/pass.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "engine/base/memory.h"
 #include "engine/model/feed.h"
 
 struct pass {
 	plan *plan;
+	const objective *objective;
 	int64_t batch, length;
 	value loss, count;
-	int32_t *host_ids, *host_labels; /* [batch, length] */
+	int32_t *host[OBJECTIVE_MAX_PORTS]; /* a batch of each port */
+	int64_t row[OBJECTIVE_MAX_PORTS];   /* numbers of a row of it */
 };
 
-status pass_new(pass **out, const model *m, const forward_spec *spec, float *gradients, error *err)
+/* The index of a port among the objective's; -1: it is not. */
+static int find_port(const objective *o, port_role role)
+{
+	for (int i = 0; i < o->n_ports; i++)
+		if (o->ports[i] == role)
+			return i;
+	return -1;
+}
+
+static status make_rows(pass *p)
+{
+	const graph *g = plan_graph(p->plan);
+	for (int i = 0; i < p->objective->n_ports; i++) {
+		value port = port_find(g, p->objective->ports[i]);
+		p->row[i] = port == VALUE_NONE ? p->length : shape_count(graph_value(g, port)->shape) / p->batch;
+		p->host[i] = memory_new((size_t)(p->row[i] * p->batch), sizeof *p->host[i]);
+		if (!p->host[i])
+			return STATUS_NOMEM;
+	}
+	return STATUS_OK;
+}
+
+static status make(pass *p, const model *m, const forward_spec *spec, float *gradients, error *err)
+{
+	forward_spec own = *spec;
+	own.masked = own.masked || find_port(p->objective, PORT_MASK) >= 0;
+	TRY(model_plan(&p->plan, m, &own, gradients, NULL, err));
+	p->loss = port_find(plan_graph(p->plan), PORT_LOSS);
+	p->count = port_find(plan_graph(p->plan), PORT_COUNT);
+	TRY(make_rows(p));
+	return feed_positions(p->plan, model_dimensions(m), POSITION_ERROR, 0);
+}
+
+status pass_new(pass **out, const model *m, const objective *o, const forward_spec *spec, float *gradients, error *err)
 {
 	*out = NULL;
 	int64_t cells;
@@ -24,19 +58,10 @@ status pass_new(pass **out, const model *m, const forward_spec *spec, float *gra
 	pass *p = memory_new(1, sizeof *p);
 	if (!p)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	p->objective = o;
 	p->batch = spec->batch;
 	p->length = spec->length;
-	p->host_ids = memory_new((size_t)cells, sizeof *p->host_ids);
-	p->host_labels = memory_new((size_t)cells, sizeof *p->host_labels);
-	status s = STATUS_NOMEM;
-	if (p->host_ids && p->host_labels)
-		s = model_plan(&p->plan, m, spec, gradients, NULL, err);
-	if (s == STATUS_OK) {
-		const graph *g = plan_graph(p->plan);
-		p->loss = port_find(g, PORT_LOSS);
-		p->count = port_find(g, PORT_COUNT);
-		s = feed_positions(p->plan, model_dimensions(m), POSITION_ERROR, 0);
-	}
+	status s = make(p, m, spec, gradients, err);
 	if (s != STATUS_OK) {
 		pass_free(p);
 		return error_set(err, s, NULL, "a batch of %lld sequences of %lld tokens: %s", (long long)spec->batch,
@@ -51,8 +76,8 @@ void pass_free(pass *p)
 	if (!p)
 		return;
 	plan_free(p->plan);
-	free(p->host_ids);
-	free(p->host_labels);
+	for (int i = 0; i < OBJECTIVE_MAX_PORTS; i++)
+		free(p->host[i]);
 	free(p);
 }
 
@@ -61,21 +86,28 @@ plan *pass_plan(const pass *p)
 	return p->plan;
 }
 
+static void fill_row(pass *p, const dataset *d, int64_t b, const text_record *r)
+{
+	void *values[OBJECTIVE_MAX_PORTS];
+	for (int i = 0; i < p->objective->n_ports; i++)
+		values[i] = p->host[i] + b * p->row[i];
+	p->objective->example(d, r, p->length, values);
+}
+
 status pass_load(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count)
 {
 	assert(count >= 0 && count <= p->batch && dataset_length(d) == p->length);
-	int64_t blocks = dataset_blocks(d);
+	int64_t records = dataset_records(d);
 	for (int64_t b = 0; b < p->batch; b++) {
-		int32_t *ids = p->host_ids + b * p->length, *labels = p->host_labels + b * p->length;
-		if (b < count) {
-			dataset_block(d, shuffle, (first + b) / blocks, (first + b) % blocks, ids, labels);
-			continue;
-		}
-		memset(ids, 0, (size_t)p->length * sizeof *ids);
-		memset(labels, -1, (size_t)p->length * sizeof *labels);
+		text_record r;
+		if (b < count)
+			r = dataset_record(d, shuffle, (first + b) / records, (first + b) % records);
+		fill_row(p, d, b, b < count ? &r : NULL);
 	}
-	TRY(feed_write(p->plan, PORT_TOKENS, p->host_ids));
-	return feed_write(p->plan, PORT_LABELS, p->host_labels);
+	for (int i = 0; i < p->objective->n_ports; i++)
+		TRY(feed_write(p->plan, p->objective->ports[i], p->host[i]));
+	int mask = find_port(p->objective, PORT_MASK);
+	return feed_last(p->plan, mask < 0 ? NULL : p->host[mask]);
 }
 
 status pass_seed(pass *p, uint64_t seed, uint32_t step)

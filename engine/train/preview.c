@@ -20,22 +20,18 @@ struct preview {
 	double *mass; /* [vocab] */
 	int64_t vocab;
 	uint64_t seed;
+	int32_t end;
 	int32_t ids[PREVIEW_PROMPT + PREVIEW_TOKENS];
 	int prompt, count, read, limit;
 };
 
-static status take_prompt(preview *p, const dataset *valid, error *err)
+static void take_prompt(preview *p, const dataset *valid)
 {
 	int64_t length = dataset_length(valid);
-	int32_t *block = memory_new(2 * (size_t)length, sizeof *block);
-	if (!block)
-		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	dataset_block(valid, 0, 0, 0, block, block + length);
 	p->prompt = (int)(length < 2 * PREVIEW_PROMPT ? length / 2 : PREVIEW_PROMPT);
 	for (int i = 0; i < p->prompt; i++)
-		p->ids[i] = block[i];
-	free(block);
-	return STATUS_OK;
+		p->ids[i] = dataset_record(valid, 0, 0, 0).ids[i];
+	p->end = dataset_end(valid);
 }
 
 static status make_plan(preview *p, const model *m, error *err)
@@ -60,7 +56,8 @@ status preview_new(preview **out, const model *m, const dataset *valid, uint64_t
 	p->seed = seed;
 	p->logits = memory_new((size_t)d->outputs, sizeof *p->logits);
 	p->mass = memory_new((size_t)d->outputs, sizeof *p->mass);
-	status s = p->logits && p->mass ? take_prompt(p, valid, err) : STATUS_NOMEM;
+	status s = p->logits && p->mass ? STATUS_OK : STATUS_NOMEM;
+	take_prompt(p, valid);
 	p->limit = p->prompt + PREVIEW_TOKENS;
 	if (d->positions < p->limit)
 		p->limit = (int)d->positions;
@@ -103,7 +100,7 @@ status preview_enter(preview *p)
 	return feed_step(p->plan, p->read, 1);
 }
 
-/* The token whose share of the mass u falls into; TOKEN_END when the logits are not finite. */
+/* The token whose share of the mass u falls into; the end of the text when the logits are not finite. */
 static int32_t draw(preview *p)
 {
 	double most = -INFINITY, sum = 0;
@@ -112,7 +109,7 @@ static int32_t draw(preview *p)
 	for (int64_t i = 0; i < p->vocab; i++)
 		sum += p->mass[i] = exp(((double)p->logits[i] - most) / temperature);
 	if (!isfinite(sum))
-		return TOKEN_END;
+		return p->end;
 	uint32_t word = philox(p->seed, PHILOX_STREAM_SAMPLE, 0, (uint64_t)p->count).word[0];
 	double left = (double)philox_uniform(word) * sum;
 	int64_t token = 0;
@@ -130,7 +127,7 @@ status preview_leave(preview *p, bool *more)
 		return STATUS_OK;
 	TRY(plan_read(p->plan, port_find(plan_graph(p->plan), PORT_LOGITS), p->logits));
 	int32_t token = draw(p);
-	*more = token != TOKEN_END;
+	*more = token != p->end;
 	if (*more && p->count < p->limit)
 		p->ids[p->count++] = token;
 	*more = *more && p->count < p->limit;

@@ -1,6 +1,7 @@
 /* A table of the options, made from the contract (gen/recipe.def), serves reading, writing and checking. Closed ranges
  * only: a bound that must be excluded is replaced by the nearest number that makes sense (no one trains at a rate of
  * 1e-13). */
+#include "engine/train/objective.h"
 #include "engine/train/optimizer_kind.h"
 
 #include <math.h>
@@ -40,6 +41,7 @@ void train_options_default(train_options *o)
 #define CHOICE(name, otherwise) .name = otherwise,
 #define PAIR(name, min, max, ...) .name = {__VA_ARGS__},
 #include "gen/recipe.def"
+	    .objective = &objective_next_token,
 	    .optimizer = &optimizer_kind_adamw,
 	    .eps = 1e-8,
 	    .seed = 1,
@@ -189,6 +191,19 @@ static status read_seed(train_options *o, const json_t *json, error *err)
 	return STATUS_OK;
 }
 
+static status read_objective(train_options *o, const json_t *json, error *err)
+{
+	const objective *found = json_is_string(json) ? objective_find(json_string_value(json)) : NULL;
+	char names[200] = "";
+	for (int i = 0; objective_at(i); i++)
+		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i > 0 ? " or " : "",
+		         objective_at(i)->name);
+	if (!found)
+		return error_set(err, STATUS_INVALID, "objective", "must be %s", names);
+	o->objective = found;
+	return STATUS_OK;
+}
+
 static status read_optimizer(train_options *o, const json_t *json, error *err)
 {
 	const optimizer_kind *kind = json_is_string(json) ? optimizer_kind_find(json_string_value(json)) : NULL;
@@ -213,6 +228,8 @@ static status read_member(train_options *o, const char *key, const json_t *json,
 	for (int i = 0; i < OPTIONS; i++)
 		if (strcmp(options[i].name, key) == 0)
 			return readers[options[i].kind](o, &options[i], json, err);
+	if (strcmp(key, "objective") == 0)
+		return read_objective(o, json, err);
 	if (strcmp(key, "optimizer") == 0)
 		return read_optimizer(o, json, err);
 	if (strcmp(key, "seed") == 0)
@@ -283,7 +300,8 @@ static json_t *write_member(const train_options *o, const option *n)
 
 json_t *train_options_write(const train_options *o)
 {
-	json_t *json = json_pack("{s:s, s:I}", "optimizer", o->optimizer->name, "seed", (json_int_t)o->seed);
+	json_t *json = json_pack("{s:s, s:s, s:I}", "objective", o->objective->name, "optimizer", o->optimizer->name,
+	                         "seed", (json_int_t)o->seed);
 	bool ok = json != NULL;
 	for (int i = 0; i < OPTIONS && ok; i++)
 		ok = is_foreign(o, options[i].name) ||

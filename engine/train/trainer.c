@@ -4,10 +4,10 @@
  *
  * batch computes the gradients of one micro-batch, gather adds them to the step's mean
  * (left out when a step is one micro-batch), update changes the weights, evaluate runs over
- * the validation blocks, preview writes a text token by token. take has no plan: there the numbers come to the host
- * that the stages before have made, losses and, ending a step, the norm. A stage is a row of functions: what to do
- * before its first node and after its last one, where the next stage is chosen. trainer_advance knows nothing else, so
- * it can stop after any node, or while a device still works.
+ * the validation records, preview writes a text token by token, where the model can. take has no plan: there the
+ * numbers come to the host that the stages before have made, losses and, ending a step, the norm. A stage is a row of
+ * functions: what to do before its first node and after its last one, where the next stage is chosen. trainer_advance
+ * knows nothing else, so it can stop after any node, or while a device still works.
  *
  * A device behind the host's back never waits for the host: the take after a batch leaves that batch's loss on its way
  * and waits for what came before it, and no take comes between an update and the next batch (unless an evaluation or
@@ -18,7 +18,7 @@
  *
  * Nothing is computed on trust: an update is issued when all about the update before it is known.
  *
- * Everything is a function of the step number: step s, micro-batch k reads the blocks from
+ * Everything is a function of the step number: step s, micro-batch k reads the records from
  * (s·accumulation + k)·batch_size on and draws its dropout from counter s·accumulation + k.
  * So the position to resume from is the step number, and the random numbers never repeat in
  * a run.
@@ -87,7 +87,9 @@ static void begin_step(trainer *t)
 static void begin_evaluation(trainer *t)
 {
 	t->valid_at = 0;
-	t->valid_sum = t->valid_count = 0;
+	t->evaluation.nats = t->evaluation.labels = 0;
+	if (t->evaluation.tally)
+		memset(t->evaluation.tally, 0, t->tally_bytes);
 	go(t, &evaluate_stage);
 }
 
@@ -259,7 +261,7 @@ static plan *evaluate_plan(const trainer *t)
 
 static int64_t evaluate_count(const trainer *t)
 {
-	int64_t left = t->valid_blocks - t->valid_at;
+	int64_t left = t->evaluation.records - t->valid_at;
 	return left < t->valid_batch ? left : t->valid_batch;
 }
 
@@ -274,20 +276,37 @@ static bool evaluate_ready(const trainer *t)
 	return !b->busy || !b->busy(b);
 }
 
+/* The numbers of the evaluation are told with its text, so that a run saved between the two makes both again. */
+static void finish_evaluation(trainer *t, unsigned *events)
+{
+	const evaluation *e = &t->evaluation;
+	t->progress.valid_loss = e->nats / e->labels;
+	t->options.objective->measure(e, t->progress.metrics);
+	t->valid_step = t->progress.step;
+	*events |= TRAIN_EVAL | checkpoint_event(t);
+	begin_step(t);
+}
+
 static status evaluate_leave(trainer *t, unsigned *events, error *err)
 {
-	(void)events, (void)err;
+	(void)err;
+	const objective *o = t->options.objective;
+	evaluation *e = &t->evaluation;
 	double loss, count;
 	TRY(pass_result(t->valid_pass, &loss, &count));
-	t->valid_sum += loss * count;
-	t->valid_count += count;
+	e->nats += loss * count;
+	e->labels += count;
+	if (o->tally)
+		TRY(o->tally(e, pass_plan(t->valid_pass), t->valid_at, evaluate_count(t)));
 	t->valid_at += evaluate_count(t);
-	if (t->valid_at < t->valid_blocks) {
+	if (t->valid_at < e->records) {
 		go(t, &evaluate_stage);
-		return STATUS_OK;
+	} else if (t->preview) {
+		preview_begin(t->preview);
+		go(t, &preview_stage);
+	} else {
+		finish_evaluation(t, events);
 	}
-	preview_begin(t->preview);
-	go(t, &preview_stage);
 	return STATUS_OK;
 }
 
@@ -303,21 +322,15 @@ static status write_enter(trainer *t)
 	return preview_enter(t->preview);
 }
 
-/* The numbers of the evaluation are told with its text, so that a run saved between the two makes both again. */
 static status write_leave(trainer *t, unsigned *events, error *err)
 {
 	bool more;
 	(void)err;
 	TRY(preview_leave(t->preview, &more));
-	if (more) {
+	if (more)
 		go(t, &preview_stage);
-		return STATUS_OK;
-	}
-	t->progress.valid_loss = t->valid_sum / t->valid_count;
-	t->progress.bits_per_byte = t->valid_sum / log(2) / (double)dataset_label_bytes(t->valid, t->valid_blocks);
-	t->valid_step = t->progress.step;
-	*events |= TRAIN_EVAL | checkpoint_event(t);
-	begin_step(t);
+	else
+		finish_evaluation(t, events);
 	return STATUS_OK;
 }
 
@@ -424,19 +437,25 @@ const model *trainer_model(const trainer *t)
 static status check_dataset(const trainer *t, const dataset *d, const char *what, error *err)
 {
 	const model_dims *dims = model_dimensions(t->model);
+	const objective *o = t->options.objective;
+	if (dataset_kind(d) != o->records)
+		return error_set(err, STATUS_INVALID, "objective",
+		                 "%s does not learn from records like those of the %s data", o->name, what);
 	if (dataset_length(d) != t->options.sequence_length)
 		return error_set(err, STATUS_INVALID, "sequence_length", "the %s data is cut in blocks of %lld", what,
 		                 (long long)dataset_length(d));
 	if (dataset_vocab(d) > dims->inputs)
 		return error_set(err, STATUS_INVALID, "vocab_size", "the tokenizer has %d ids, the model only %lld",
 		                 (int)dataset_vocab(d), (long long)dims->inputs);
-	return STATUS_OK;
+	return o->check ? o->check(d, dims, err) : STATUS_OK;
 }
 
 static status check(const trainer *t, error *err)
 {
 	const train_options *o = &t->options;
 	TRY(train_options_check(o, err));
+	if (model_dimensions(t->model)->head != o->objective->head)
+		return error_set(err, STATUS_INVALID, "objective", "the model has no head for %s", o->objective->name);
 	if (o->sequence_length > model_dimensions(t->model)->positions)
 		return error_set(err, STATUS_INVALID, "sequence_length", "must be at most the model's %lld positions",
 		                 (long long)model_dimensions(t->model)->positions);
@@ -444,10 +463,37 @@ static status check(const trainer *t, error *err)
 		return error_set(err, STATUS_UNSUPPORTED, "precision", "the %s backend computes in fp32 only",
 		                 model_backend(t->model)->name);
 	TRY(check_dataset(t, t->train, "training", err));
-	if (o->batch_size > dataset_blocks(t->train))
-		return error_set(err, STATUS_INVALID, "batch_size", "must be at most the training data's %lld blocks",
-		                 (long long)dataset_blocks(t->train));
+	if (o->batch_size > dataset_records(t->train))
+		return error_set(err, STATUS_INVALID, "batch_size", "must be at most the training data's %lld records",
+		                 (long long)dataset_records(t->train));
 	return t->valid ? check_dataset(t, t->valid, "validation", err) : STATUS_OK;
+}
+
+static status build_evaluation(trainer *t, error *err)
+{
+	const train_options *o = &t->options;
+	const model_dims *dims = model_dimensions(t->model);
+	evaluation *e = &t->evaluation;
+	int64_t records = dataset_records(t->valid);
+	t->valid_hash = dataset_fingerprint(t->valid);
+	e->data = t->valid;
+	e->records = o->eval_blocks > 0 && o->eval_blocks < records ? o->eval_blocks : records;
+	if (o->objective->tally) {
+		t->tally_bytes = o->objective->tally_bytes(t->valid);
+		e->tally = memory_new(1, t->tally_bytes);
+		if (!e->tally)
+			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	}
+	t->valid_batch = o->batch_size < e->records ? o->batch_size : e->records;
+	const forward_spec spec = {.batch = t->valid_batch,
+	                           .length = o->sequence_length,
+	                           .loss = true,
+	                           .bf16 = o->precision == PRECISION_BF16,
+	                           .logits = o->objective->logits};
+	TRY(pass_new(&t->valid_pass, t->model, o->objective, &spec, NULL, err));
+	return dims->head == HEAD_VOCABULARY && dims->causal
+	           ? preview_new(&t->preview, t->model, t->valid, o->seed, err)
+	           : STATUS_OK;
 }
 
 static status build(trainer *t, error *err)
@@ -467,16 +513,8 @@ static status build(trainer *t, error *err)
 		TRY(model_narrow(t->model, err));
 	t->train_hash = dataset_fingerprint(t->train);
 	TRY(optimizer_new(&t->optimizer, t->model, o, err));
-	TRY(pass_new(&t->train_pass, t->model, &spec, optimizer_gradients(t->optimizer), err));
-	if (!t->valid)
-		return STATUS_OK;
-	int64_t blocks = dataset_blocks(t->valid);
-	t->valid_hash = dataset_fingerprint(t->valid);
-	t->valid_blocks = o->eval_blocks > 0 && o->eval_blocks < blocks ? o->eval_blocks : blocks;
-	t->valid_batch = o->batch_size < t->valid_blocks ? o->batch_size : t->valid_blocks;
-	spec = (forward_spec){.batch = t->valid_batch, .length = o->sequence_length, .loss = true, .bf16 = spec.bf16};
-	TRY(pass_new(&t->valid_pass, t->model, &spec, NULL, err));
-	return preview_new(&t->preview, t->model, t->valid, o->seed, err);
+	TRY(pass_new(&t->train_pass, t->model, o->objective, &spec, optimizer_gradients(t->optimizer), err));
+	return t->valid ? build_evaluation(t, err) : STATUS_OK;
 }
 
 status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid,
@@ -498,8 +536,10 @@ status trainer_new(trainer **out, model *m, const train_options *o, const datase
 	                               .gradient_norm = NAN,
 	                               .learning_rate = train_learning_rate(o, 0),
 	                               .valid_loss = NAN,
-	                               .bits_per_byte = NAN,
+	                               .objective = o->objective,
 	                               .byte_entropy = dataset_byte_entropy(train)};
+	for (int i = 0; i < TRAIN_MAX_METRICS; i++)
+		t->progress.metrics[i] = NAN;
 	go(t, &batch_stage);
 	status s = build(t, err);
 	if (s != STATUS_OK) {
@@ -517,6 +557,7 @@ void trainer_free(trainer *t)
 	pass_free(t->train_pass);
 	pass_free(t->valid_pass);
 	preview_free(t->preview);
+	free(t->evaluation.tally);
 	optimizer_free(t->optimizer);
 	model_free(t->model);
 	free(t);

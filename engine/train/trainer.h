@@ -23,10 +23,11 @@ typedef struct train_options {
 #define CHOICE(name, otherwise) train_##name name;
 #define PAIR(name, min, max, ...) double name[2];
 #include "gen/recipe.def"
+	const struct objective *objective;      /* objective.h */
 	const struct optimizer_kind *optimizer; /* optimizer_kind.h: which of the others it reads, it says */
 	double eps;                             /* AdamW's */
 	uint64_t seed;
-	int64_t eval_blocks; /* validation blocks per evaluation; 0: all */
+	int64_t eval_blocks; /* validation records per evaluation; 0: all */
 } train_options;
 
 void train_options_default(train_options *o);
@@ -42,16 +43,23 @@ status train_options_check(const train_options *o, error *err);
 /* Learning rate at step t (0-based): linear warm-up, then the schedule down to 0. */
 double train_learning_rate(const train_options *o, int64_t step);
 
+enum { TRAIN_MAX_METRICS = 6 };
+
 typedef struct train_progress {
 	int64_t step, total_steps;
-	int64_t tokens;    /* trained so far, all runs of this job together */
+	int64_t tokens;    /* trained so far, all runs of this job together; what fills up short records counts too */
 	double train_loss; /* of the last finished step; NaN before */
 	double gradient_norm, learning_rate;
-	double valid_loss;        /* of the last evaluation, nats per token; NaN before */
-	double bits_per_byte;     /* of the last evaluation, over the bytes that were predicted */
-	double byte_entropy;      /* of the training text by its bytes' frequencies alone, bits per byte */
+	double valid_loss;                 /* of the last evaluation, nats per label; NaN before */
+	const struct objective *objective; /* names the metrics */
+	double metrics[TRAIN_MAX_METRICS]; /* of the last evaluation; NaN before */
+	double byte_entropy; /* of the training text by its bytes' frequencies alone, bits per byte; NaN of labelled
+	                        texts */
 	double tokens_per_second; /* smoothed over the last steps */
 } train_progress;
+
+/* A metric of the last evaluation by the name that the objective gives it; NaN when there is none. */
+double train_metric(const train_progress *p, const char *name);
 
 /* What one trainer_advance completed (bit set). */
 enum { TRAIN_STEP = 1, TRAIN_EVAL = 2, TRAIN_CHECKPOINT_DUE = 4, TRAIN_FINISHED = 8 };
@@ -59,8 +67,8 @@ enum { TRAIN_STEP = 1, TRAIN_EVAL = 2, TRAIN_CHECKPOINT_DUE = 4, TRAIN_FINISHED 
 typedef struct trainer trainer;
 
 /* Takes ownership of m, also on failure; borrows the datasets (valid may be NULL).
- * STATUS_INVALID names the option: sequence_length over the model's positions or not the
- * datasets', batch_size over the training blocks, tokens outside the model's vocabulary.
+ * STATUS_INVALID names the option: an objective that needs another head or other records, sequence_length over the
+ * model's positions or not the datasets', batch_size over the training records, tokens outside the model's vocabulary.
  * STATUS_UNSUPPORTED: a precision that the backend lacks. */
 status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid,
                    error *err);
@@ -76,7 +84,7 @@ status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *
 const train_progress *trainer_progress(const trainer *t);
 const model *trainer_model(const trainer *t);
 /* What the model wrote at the evaluation that was just completed (TRAIN_EVAL): *prompt tokens of the validation text,
- * then its own, *count in all. Valid until the next advance. */
+ * then its own, *count in all; none (*count is 0) when it cannot write. Valid until the next advance. */
 const int32_t *trainer_preview(const trainer *t, int *prompt, int *count);
 
 /* A device may have been given the update of a step whose numbers are not in the progress yet: wait for them, so that

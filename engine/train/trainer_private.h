@@ -2,6 +2,7 @@
 #ifndef ENGINE_TRAIN_TRAINER_PRIVATE_H
 #define ENGINE_TRAIN_TRAINER_PRIVATE_H
 
+#include "engine/train/objective.h"
 #include "engine/train/optimizer.h"
 #include "engine/train/pass.h"
 #include "engine/train/preview.h"
@@ -24,7 +25,7 @@ struct trainer {
 	uint64_t train_hash, valid_hash;
 	optimizer *optimizer;
 	pass *train_pass, *valid_pass; /* valid_pass: NULL without validation data, */
-	preview *preview;              /* and so is this */
+	preview *preview;              /* and so is this, and for a model that cannot write */
 
 	const struct stage *stage; /* NULL: nothing left to do */
 	int cursor;                /* next node of the stage's plan, -1 before enter */
@@ -36,8 +37,9 @@ struct trainer {
 	int n_awaited, n_left; /* how many, and how many of them the stage `take` leaves on their way */
 	double loss_sum;       /* of what was taken of a step */
 	uint64_t step_began;
-	int64_t valid_blocks, valid_batch, valid_at; /* of one evaluation; blocks done */
-	double valid_sum, valid_count;
+	evaluation evaluation;
+	int64_t valid_batch, valid_at; /* records of a batch, and those done of this evaluation */
+	size_t tally_bytes;
 	int64_t valid_step; /* the step after which the last evaluation was, 0: none */
 	int bad_steps;      /* not finite, in a row */
 	train_progress progress;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The numbers of train_progress that a run carries on; not finite is null in JSON. */
+/* The numbers of train_progress that a run carries on, beside the metrics; not finite is null in JSON. */
 static const struct {
 	const char *name;
 	size_t offset;
@@ -14,7 +14,6 @@ static const struct {
     {"gradient_norm", offsetof(train_progress, gradient_norm)},
     {"learning_rate", offsetof(train_progress, learning_rate)},
     {"valid_loss", offsetof(train_progress, valid_loss)},
-    {"bits_per_byte", offsetof(train_progress, bits_per_byte)},
     {"tokens_per_second", offsetof(train_progress, tokens_per_second)},
 };
 enum { CARRIED = sizeof carried / sizeof carried[0] };
@@ -26,6 +25,16 @@ static json_t *describe_data(const dataset *d, uint64_t hash)
 	return d ? json_pack("{s:I, s:s}", "tokens", (json_int_t)dataset_tokens(d), "fingerprint", hex) : json_null();
 }
 
+static json_t *write_number(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+static double read_number(const json_t *number)
+{
+	return json_is_real(number) ? json_real_value(number) : NAN;
+}
+
 /* NULL when out of memory. */
 static json_t *write_progress(const train_progress *p)
 {
@@ -34,9 +43,10 @@ static json_t *write_progress(const train_progress *p)
 	for (int i = 0; i < CARRIED && ok; i++) {
 		double number;
 		memcpy(&number, (const char *)p + carried[i].offset, sizeof number);
-		ok =
-		    json_object_set_new(json, carried[i].name, isfinite(number) ? json_real(number) : json_null()) == 0;
+		ok = json_object_set_new(json, carried[i].name, write_number(number)) == 0;
 	}
+	for (int i = 0; p->objective->metrics[i] && ok; i++)
+		ok = json_object_set_new(json, p->objective->metrics[i], write_number(p->metrics[i])) == 0;
 	if (ok)
 		return json;
 	json_decref(json);
@@ -101,9 +111,10 @@ status trainer_state_read(trainer *t, const json_t *state, error *err)
 	t->valid_step = valid_step;
 	t->bad_steps = bad_steps;
 	for (int i = 0; i < CARRIED; i++) {
-		const json_t *number = json_object_get(progress, carried[i].name);
-		double read = json_is_real(number) ? json_real_value(number) : NAN;
+		double read = read_number(json_object_get(progress, carried[i].name));
 		memcpy((char *)&t->progress + carried[i].offset, &read, sizeof read);
 	}
+	for (int i = 0; t->options.objective->metrics[i]; i++)
+		t->progress.metrics[i] = read_number(json_object_get(progress, t->options.objective->metrics[i]));
 	return STATUS_OK;
 }

@@ -20,8 +20,8 @@ static double mean_loss(const char *folder, dtype weights, const dataset *d, bac
 	forward_spec spec = {.batch = 1, .length = dataset_length(d), .loss = true};
 	double sum = 0, tokens = 0;
 	bench_check(model_open(&m, folder, weights, b, &err), &err);
-	bench_check(pass_new(&p, m, &spec, NULL, &err), &err);
-	for (int64_t i = 0; i < dataset_blocks(d); i++) {
+	bench_check(pass_new(&p, m, &objective_next_token, &spec, NULL, &err), &err);
+	for (int64_t i = 0; i < dataset_records(d); i++) {
 		double loss, count;
 		bench_check(pass_load(p, d, 0, i, 1), &err);
 		bench_check(plan_run(pass_plan(p)), &err);

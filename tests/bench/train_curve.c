@@ -92,7 +92,7 @@ static status train(run *r, error *err)
 			       p->train_loss, p->gradient_norm);
 		if (events & TRAIN_EVAL)
 			printf("{\"step\": %lld, \"valid_loss\": %.9g, \"bits_per_byte\": %.9g}\n", (long long)p->step,
-			       p->valid_loss, p->bits_per_byte);
+			       p->valid_loss, train_metric(p, "bits_per_byte"));
 		fflush(stdout);
 	}
 	double seconds = (double)(clock_ns() - began) * 1e-9;

@@ -30,8 +30,8 @@ static json_t *progress_object(const train_progress *p)
 	return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:n}", "step", (json_int_t)p->step, "total_steps",
 	                 (json_int_t)p->total_steps, "tokens_per_second", number(p->tokens_per_second), "train_loss",
 	                 number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte",
-	                 number(p->bits_per_byte), "byte_entropy", number(p->byte_entropy), "eta_seconds",
-	                 number(eta(p)), "paused_reason");
+	                 number(train_metric(p, "bits_per_byte")), "byte_entropy", number(p->byte_entropy),
+	                 "eta_seconds", number(eta(p)), "paused_reason");
 }
 
 static json_t *hyperparameters(const job_request *r)
@@ -43,11 +43,8 @@ static json_t *hyperparameters(const job_request *r)
 
 json_t *job_document_new(const char *id, const json_t *params, const job_request *r, double holdout)
 {
-	train_progress none = {.total_steps = r->options.max_steps,
-	                       .train_loss = NAN,
-	                       .valid_loss = NAN,
-	                       .bits_per_byte = NAN,
-	                       .byte_entropy = NAN};
+	train_progress none = {
+	    .total_steps = r->options.max_steps, .train_loss = NAN, .valid_loss = NAN, .byte_entropy = NAN};
 	json_t *metadata = json_object_get(params, "metadata");
 	return json_pack(
 	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:{s:s, s:{s:o}}, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
@@ -97,13 +94,13 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *pr
 	if (evaluated)
 		snprintf(message + used, sizeof message - (size_t)used,
 		         ", validation loss=%.4f, %.3f bits per byte (of its frequencies alone: %.3f)", p->valid_loss,
-		         p->bits_per_byte, p->byte_entropy);
+		         train_metric(p, "bits_per_byte"), p->byte_entropy);
 	json_t *data = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)p->step, "total_steps",
 	                         (json_int_t)p->total_steps, "train_loss", number(p->train_loss), "learning_rate",
 	                         number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
 	                         "tokens_per_second", number(p->tokens_per_second));
 	if (evaluated && (json_object_set_new(data, "valid_loss", number(p->valid_loss)) != 0 ||
-	                  json_object_set_new(data, "bits_per_byte", number(p->bits_per_byte)) != 0 ||
+	                  json_object_set_new(data, "bits_per_byte", number(train_metric(p, "bits_per_byte"))) != 0 ||
 	                  json_object_set_new(data, "byte_entropy", number(p->byte_entropy)) != 0 ||
 	                  (preview && json_object_set(data, "preview", preview) != 0))) {
 		json_decref(data);
@@ -118,7 +115,7 @@ json_t *job_document_checkpoint(const char *job, const char *name, const train_p
 	                 "fine_tuning.job.checkpoint", "created_at", (json_int_t)clock_unix(),
 	                 "fine_tuned_model_checkpoint", name, "step_number", (json_int_t)p->step, "fine_tuning_job_id",
 	                 job, "metrics", "step", (json_int_t)p->step, "train_loss", number(p->train_loss), "valid_loss",
-	                 number(p->valid_loss), "bits_per_byte", number(p->bits_per_byte));
+	                 number(p->valid_loss), "bits_per_byte", number(train_metric(p, "bits_per_byte")));
 }
 
 static const json_t *ours(const json_t *object)

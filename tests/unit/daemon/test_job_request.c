@@ -292,7 +292,7 @@ static void a_text_too_short_to_hold_back_from_is_used_whole(void **state)
 	assert_int_equal(corpus_build(&c), STATUS_OK);
 	assert_true(c.holdout == 0);
 	assert_null(c.valid);
-	assert_int_equal(dataset_blocks(c.train), 1);
+	assert_int_equal(dataset_records(c.train), 1);
 	corpus_fini(&c);
 	c.length = 5;
 	assert_int_equal(corpus_build(&c), STATUS_INVALID);

@@ -42,22 +42,17 @@ static void blocks_cut_the_text_and_drop_the_remainder(void **state)
 	dataset *d;
 	assert_int_equal(dataset_new(&d, *state, letters(text, 33), 33, 8, NULL), STATUS_OK);
 	assert_int_equal(dataset_length(d), 8);
-	assert_int_equal(dataset_blocks(d), 4);
+	assert_int_equal(dataset_records(d), 4);
 	assert_int_equal(dataset_tokens(d), 33);
 	assert_int_equal(dataset_bytes(d), 32);
 	for (int64_t b = 0; b <= 4; b++)
 		assert_int_equal(dataset_label_bytes(d, b), 7 * b);
 	assert_int_equal(dataset_vocab(d), 259);
 	for (int64_t b = 0; b < 4; b++) {
-		int32_t ids[9], labels[9];
-		ids[8] = labels[8] = -77;
-		dataset_block(d, 0, 5, b, ids, labels);
-		for (int j = 0; j < 8; j++) {
-			assert_int_equal(ids[j], text[b * 8 + j] + 3);
-			assert_int_equal(labels[j], j < 7 ? text[b * 8 + j + 1] + 3 : -1);
-		}
-		assert_int_equal(ids[8], -77);
-		assert_int_equal(labels[8], -77);
+		text_record r = dataset_record(d, 0, 5, b);
+		assert_int_equal(r.count, 8);
+		for (int j = 0; j < 8; j++)
+			assert_int_equal(r.ids[j], text[b * 8 + j] + 3);
 	}
 	dataset_free(d);
 }
@@ -65,9 +60,7 @@ static void blocks_cut_the_text_and_drop_the_remainder(void **state)
 /* The block that position i of an epoch shows, told by its first token. */
 static int64_t block_at(const dataset *d, uint64_t seed, int64_t epoch, int64_t i)
 {
-	int32_t ids[2], labels[2];
-	dataset_block(d, seed, epoch, i, ids, labels);
-	return ids[0] - 3;
+	return dataset_record(d, seed, epoch, i).ids[0] - 3;
 }
 
 /* n blocks of length 2; block b begins with byte b (n <= 128). */
@@ -78,7 +71,7 @@ static dataset *numbered(const tokenizer *t, int n)
 		text[2 * i] = (char)i, text[2 * i + 1] = ' ';
 	dataset *d;
 	assert_int_equal(dataset_new(&d, t, text, 2 * (size_t)n, 2, NULL), STATUS_OK);
-	assert_int_equal(dataset_blocks(d), n);
+	assert_int_equal(dataset_records(d), n);
 	return d;
 }
 
@@ -138,11 +131,9 @@ static void a_split_gives_the_end_of_the_text_to_the_second_set(void **state)
 	assert_int_equal(dataset_split(&train, &valid, *state, text, 103, 4, 0.1, NULL), STATUS_OK);
 	assert_int_equal(dataset_tokens(train), 93);
 	assert_int_equal(dataset_tokens(valid), 10);
-	assert_int_equal(dataset_blocks(train), 23);
-	assert_int_equal(dataset_blocks(valid), 2);
-	int32_t ids[4], labels[4];
-	dataset_block(valid, 0, 0, 0, ids, labels);
-	assert_int_equal(ids[0], text[93] + 3);
+	assert_int_equal(dataset_records(train), 23);
+	assert_int_equal(dataset_records(valid), 2);
+	assert_int_equal(dataset_record(valid, 0, 0, 0).ids[0], text[93] + 3);
 	dataset_free(train);
 	dataset_free(valid);
 }
@@ -212,10 +203,8 @@ static void json_lines_become_documents_with_an_end_token_each(void **state)
 	dataset *d;
 	error err = ERROR_INIT;
 	assert_int_equal(dataset_new(&d, *state, text, sizeof text - 1, 9, &err), STATUS_OK);
-	int32_t ids[9], labels[9];
-	dataset_block(d, 0, 0, 0, ids, labels);
 	assert_int_equal(dataset_tokens(d), 9);
-	assert_memory_equal(ids, expected, sizeof expected);
+	assert_memory_equal(dataset_record(d, 0, 0, 0).ids, expected, sizeof expected);
 	assert_int_equal(dataset_bytes(d), 6);
 	assert_int_equal(dataset_label_bytes(d, 1), 5);
 	dataset_free(d);

@@ -19,7 +19,7 @@ static void every_key_is_read_and_written_back(void **state)
 	    " \"warmup_steps\": 7, \"learning_rate\": 0.001, \"schedule\": \"cosine\", \"betas\": [0.8, 0.95],"
 	    " \"eps\": 1e-6, \"weight_decay\": 0.1, \"clip\": 0.5, \"label_smoothing\": 0.1, \"precision\": \"bf16\","
 	    " \"seed\": 1234567890123456789, \"eval_every\": 5, \"checkpoint_every\": 6, \"eval_blocks\": 9,"
-	    " \"recompute\": true, \"optimizer\": \"adamw\"}";
+	    " \"recompute\": true, \"optimizer\": \"adamw\", \"objective\": \"next_token\"}";
 	json_t *json = json_loads(text, 0, NULL);
 	train_options o;
 	train_options_default(&o);
@@ -120,6 +120,8 @@ static void a_bad_value_is_refused_by_the_name_of_its_field(void **state)
 	    {"{\"precision\": \"fp8\"}", "precision", STATUS_INVALID},
 	    {"{\"precision\": 32}", "precision", STATUS_INVALID},
 	    {"{\"recompute\": 1}", "recompute", STATUS_INVALID},
+	    {"{\"objective\": \"tokens\"}", "objective", STATUS_INVALID},
+	    {"{\"objective\": 1}", "objective", STATUS_INVALID},
 	    {"{\"eps\": 0}", "eps", STATUS_INVALID},
 	    {"{\"seed\": 1.5}", "seed", STATUS_INVALID},
 	    {"{\"eval_every\": -1}", "eval_every", STATUS_INVALID},

@@ -61,7 +61,8 @@ static void every_evaluation_shows_what_the_model_writes_after_the_same_words(vo
 	const fixture *f = *state;
 	train_options o = fixture_options();
 	o.eval_every = 10;
-	int32_t first[256], last[256], again[256], block[FIXTURE_LENGTH], labels[FIXTURE_LENGTH];
+	int32_t first[256], last[256], again[256];
+	const int32_t *block = dataset_record(f->valid, 0, 0, 0).ids;
 	int prompt, n[3];
 	unsigned events = 0;
 	trainer *t = fixture_trainer(f, 0.1, &o, f->valid), *twin = fixture_trainer(f, 0.1, &o, f->valid);
@@ -70,7 +71,6 @@ static void every_evaluation_shows_what_the_model_writes_after_the_same_words(vo
 	while (!(events & TRAIN_EVAL))
 		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
 	n[0] = preview_of(t, first, &prompt);
-	dataset_block(f->valid, 0, 0, 0, block, labels);
 	assert_int_equal(prompt, FIXTURE_LENGTH / 2);
 	assert_true(n[0] >= prompt && n[0] <= 24); /* the model's positions */
 	assert_memory_equal(first, block, (size_t)prompt * sizeof *block);
@@ -117,22 +117,21 @@ static void bits_per_byte_are_over_the_bytes_that_were_predicted(void **state)
 	train_options o = fixture_options();
 	o.max_steps = 1;
 	o.eval_blocks = 5;
-	assert_true(dataset_blocks(valid) > o.eval_blocks);
+	assert_true(dataset_records(valid) > o.eval_blocks);
 	trainer *t = fixture_trainer(f, 0, &o, valid);
 	run_until(t, TRAIN_FINISHED);
-	int32_t ids[FIXTURE_LENGTH], labels[FIXTURE_LENGTH];
 	int64_t bytes = 0, count = 0;
 	for (int64_t i = 0; i < o.eval_blocks; i++) {
-		dataset_block(valid, 0, 0, i, ids, labels);
-		for (int j = 0; j < FIXTURE_LENGTH; j++) {
-			count += labels[j] >= 0;
-			bytes += labels[j] >= 0 && labels[j] != TOKEN_END;
+		text_record r = dataset_record(valid, 0, 0, i);
+		for (int j = 1; j < FIXTURE_LENGTH; j++) {
+			count++;
+			bytes += r.ids[j] != TOKEN_END;
 		}
 	}
 	assert_true(bytes < count && count == o.eval_blocks * (FIXTURE_LENGTH - 1));
 	const train_progress *p = trainer_progress(t);
 	double wanted = p->valid_loss * (double)count / (double)bytes / log(2);
-	assert_true(fabs(p->bits_per_byte - wanted) <= 1e-12 * wanted);
+	assert_true(fabs(train_metric(p, "bits_per_byte") - wanted) <= 1e-12 * wanted);
 	trainer_free(t);
 	dataset_free(valid);
 }
@@ -154,7 +153,7 @@ static void the_loss_falls_and_the_progress_is_told(void **state)
 	run_until(t, TRAIN_FINISHED);
 	assert_true(p->train_loss < 0.5 * first);
 	assert_true(p->valid_loss < 0.5 * first);
-	assert_true(fabs(p->bits_per_byte - p->valid_loss / log(2)) <= 1e-12);
+	assert_true(fabs(train_metric(p, "bits_per_byte") - p->valid_loss / log(2)) <= 1e-12);
 	assert_int_equal(p->tokens, 40 * 3 * FIXTURE_LENGTH);
 	assert_true(fabs(p->learning_rate - 1e-2 / 40) <= 1e-15);
 	trainer_free(t);
@@ -298,7 +297,7 @@ static double validate(const fixture *f, int64_t batch, int64_t accumulation, in
 static void a_remainder_of_the_validation_blocks_counts_like_the_rest(void **state)
 {
 	const fixture *f = *state;
-	assert_int_equal(dataset_blocks(f->valid), 7);
+	assert_int_equal(dataset_records(f->valid), 7);
 	/* Six blocks a step in three forms, so the weights agree to rounding. */
 	double one = validate(f, 1, 6, 0), three = validate(f, 3, 2, 0), six = validate(f, 6, 1, 0);
 	assert_true(fabs(one - three) <= 1e-5);
@@ -415,7 +414,7 @@ static void what_does_not_fit_together_is_refused_by_name(void **state)
 	assert_refused(f, &o, f->train, NULL, "sequence_length");
 	o = fixture_options();
 	assert_refused(f, &o, f->train, other, "sequence_length");
-	o.batch_size = dataset_blocks(f->train) + 1;
+	o.batch_size = dataset_records(f->train) + 1;
 	assert_refused(f, &o, f->train, NULL, "batch_size");
 	o = fixture_options();
 	o.warmup_steps = 21;

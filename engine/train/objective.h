@@ -1,0 +1,55 @@
+/* objective.h - what a model is trained for.
+ *
+ * An objective is one source in objectives/ that defines the const objective `objective_NAME`; the list of them is made
+ * by the build. It says which records of a dataset it learns from, how one becomes the values of a forward's ports, and
+ * what an evaluation reports. The loss is the cross entropy of the model's head, with label smoothing in training.
+ * Everything here is immutable; the functions may be called from any thread. */
+#ifndef ENGINE_TRAIN_OBJECTIVE_H
+#define ENGINE_TRAIN_OBJECTIVE_H
+
+#include "engine/model/model.h"
+#include "engine/text/dataset.h"
+#include "engine/train/trainer.h"
+
+enum { OBJECTIVE_MAX_PORTS = 4 };
+
+/* What is known of an evaluation. */
+typedef struct evaluation {
+	const dataset *data;
+	int64_t records;     /* evaluated, in the data's order */
+	double nats, labels; /* the losses of all labels together, and how many labels that are */
+	void *tally;         /* the objective's own, zero before the first record */
+} evaluation;
+
+typedef struct objective {
+	const char *name;    /* the word of the recipe */
+	head_kind head;      /* that the model must have */
+	record_kind records; /* that it learns from */
+	port_role ports[OBJECTIVE_MAX_PORTS];
+	int n_ports;
+	/* STATUS_INVALID (with a param) unless a model of these dimensions can learn from the data. NULL: it always
+	 * can. */
+	status (*check)(const dataset *d, const model_dims *dims, error *err);
+	/* A record as values of the ports: values[i] is one row of ports[i], `length` numbers or 1. With r NULL a row
+	 * that counts for nothing. */
+	void (*example)(const dataset *d, const text_record *r, int64_t length, void *const *values);
+	/* What an evaluation reports beside the mean loss. */
+	const char *metrics[TRAIN_MAX_METRICS + 1]; /* names, NULL-terminated */
+	void (*measure)(const evaluation *e, double *metrics);
+	/* Further outputs that an evaluation computes, and what becomes of them: records first … first + rows - 1 have
+	 * been evaluated by p. tally NULL: nothing. */
+	logits_rows logits;
+	size_t (*tally_bytes)(const dataset *d);
+	status (*tally)(evaluation *e, plan *p, int64_t first, int64_t rows);
+} objective;
+
+/* NULL when unknown. */
+const objective *objective_find(const char *name);
+/* The i-th in the order of their names; NULL past the end. */
+const objective *objective_at(int index);
+
+#define OBJECTIVE(name) extern const objective objective_##name;
+#include "gen/objectives.def"
+#undef OBJECTIVE
+
+#endif
