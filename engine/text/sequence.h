@@ -1,0 +1,20 @@
+/* sequence.h - a text, or a pair of texts, as the tokens that a classifier reads:
+ *
+ *   text [end]      or      text [end] second [end]
+ *
+ * At most `length` tokens in all. What is too long loses its end: of a pair the longer text, token by token, until both
+ * fit (the second of two equally long ones). Every [end] stays. */
+#ifndef ENGINE_TEXT_SEQUENCE_H
+#define ENGINE_TEXT_SEQUENCE_H
+
+#include "engine/text/tokenizer.h"
+
+/* Room for the shortest pair: a token of each, and both ends. */
+enum { SEQUENCE_MIN_LENGTH = 4 };
+
+/* ids: room for `length` >= SEQUENCE_MIN_LENGTH. second: NULL for a single text. *count: the tokens that were written.
+ */
+status sequence_encode(const tokenizer *t, const char *text, size_t bytes, const char *second, size_t second_bytes,
+                       int64_t length, int32_t *ids, int64_t *count, error *err);
+
+#endif

@@ -1,0 +1,106 @@
+/* A text, or a pair of texts, and the class that it belongs to. Rows are filled up with padding, which is masked. An
+ * evaluation takes the class with the largest logit, the first one of equals.
+ *
+ *   accuracy   the share of the records whose class was found
+ *   macro_f1   the mean over the classes that occur, or were taken, of 2 tp / (2 tp + fp + fn)
+ *   matthews   the correlation of classes taken and true (Gorodkin 2004):
+ *              (c s - Σ_k p_k t_k) / √((s² - Σ_k p_k²) (s² - Σ_k t_k²)), 0 where that is 0 / 0; s records, c of them
+ *              right, p_k taken for class k, t_k of class k */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/text/labelled.h"
+#include "engine/train/objective.h"
+
+static status check(const dataset *d, const model_dims *dims, error *err)
+{
+	int classes = labelled_class_count(d);
+	if (classes == dims->outputs)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "num_labels", "the data has %d labels, the model's head is for %lld",
+	                 classes, (long long)dims->outputs);
+}
+
+static void example(const dataset *d, const text_record *r, int64_t length, void *const *values)
+{
+	int32_t *ids = values[0], *mask = values[1], *label = values[2];
+	int64_t count = r ? r->count : 0;
+	if (r)
+		memcpy(ids, r->ids, (size_t)count * sizeof *ids);
+	for (int64_t i = 0; i < length; i++)
+		mask[i] = i < count;
+	for (int64_t i = count; i < length; i++)
+		ids[i] = dataset_pad(d);
+	mask[0] = 1; /* no sequence is empty */
+	*label = r ? r->label : -1;
+}
+
+/* The tally: of each class. */
+typedef struct class_count {
+	int64_t truly, taken, both; /* records of it, taken for it, and both */
+} class_count;
+
+static size_t tally_bytes(const dataset *d)
+{
+	return (size_t)labelled_class_count(d) * sizeof(class_count);
+}
+
+static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+{
+	value logits = port_find(plan_graph(p), PORT_LOGITS);
+	shape s = graph_value(plan_graph(p), logits)->shape;
+	int64_t classes = shape_last(s);
+	class_count *counts = e->tally;
+	float *z = memory_new((size_t)shape_count(s), sizeof *z);
+	if (!z)
+		return STATUS_NOMEM;
+	status read = plan_read(p, logits, z);
+	for (int64_t b = 0; b < rows && read == STATUS_OK; b++) {
+		int64_t taken = 0;
+		for (int64_t k = 1; k < classes; k++)
+			taken = z[b * classes + k] > z[b * classes + taken] ? k : taken;
+		int32_t label = dataset_record(e->data, 0, 0, first + b).label;
+		counts[label].truly++;
+		counts[taken].taken++;
+		counts[label].both += label == taken;
+	}
+	free(z);
+	return read;
+}
+
+static void measure(const evaluation *e, double *metrics)
+{
+	const class_count *counts = e->tally;
+	double all = 0, right = 0, f1 = 0, present = 0, chance = 0, taken2 = 0, truly2 = 0;
+	for (int k = 0; k < labelled_class_count(e->data); k++) {
+		double truly = (double)counts[k].truly, taken = (double)counts[k].taken, both = (double)counts[k].both;
+		all += truly;
+		right += both;
+		present += truly + taken > 0;
+		f1 += truly + taken > 0 ? 2 * both / (truly + taken) : 0;
+		chance += taken * truly;
+		taken2 += taken * taken;
+		truly2 += truly * truly;
+	}
+	double spread = sqrt((all * all - taken2) * (all * all - truly2));
+	metrics[0] = right / all;
+	metrics[1] = f1 / present;
+	metrics[2] = spread > 0 ? (right * all - chance) / spread : 0;
+}
+
+const objective objective_classification = {
+    .name = "classification",
+    .head = HEAD_CLASSES,
+    .records = RECORD_LABELLED,
+    .ports = {PORT_TOKENS, PORT_MASK, PORT_LABELS},
+    .n_ports = 3,
+    .check = check,
+    .example = example,
+    .metrics = {"accuracy", "macro_f1", "matthews"},
+    .measure = measure,
+    .logits = LOGITS_LAST,
+    .tally_bytes = tally_bytes,
+    .tally = tally,
+};
