@@ -33,7 +33,8 @@ typedef struct plan_binding {
 
 /* Takes ownership of g, also on failure. On error *out is NULL.
  * STATUS_INVALID: the graph holds an error, a parameter or state is unbound.
- * STATUS_UNSUPPORTED: the backend lacks a kernel, or bf16 (but for cast, and the copies that optimisers write). STATUS_NOMEM. */
+ * STATUS_UNSUPPORTED: the backend lacks a kernel, or bf16 (but for cast, and the copies that optimisers write).
+ * STATUS_NOMEM. */
 status plan_new(plan **out, graph *g, backend *b, const plan_binding *bindings, int n_bindings, error *err);
 void plan_free(plan *p);
 

@@ -3,10 +3,10 @@
  *   train_curve TEXT CONFIG OPTIONS SEED [VALID [FOLDER]]
  *
  * TEXT is a file; CONFIG (keys of config.json; "model_type" chooses the architecture) and OPTIONS (keys of
- * train_options_read) are files or JSON text. SEED chooses the initial weights, the order of the blocks and the
- * dropout. VALID is a file of held-out text; without it, or when it is "-", the last tenth of TEXT is held out. The
- * model is saved into FOLDER. On the backend that ADDITIVE_BENCH_BACKEND names; OMP_NUM_THREADS limits the CPU's
- * threads. tests/reference/train.py is its counterpart in PyTorch.
+ * train_options_read; "objective": "classification" wants labelled JSON lines) are files or JSON text. SEED chooses the
+ * initial weights, the order of the blocks and the dropout. VALID is a file of held-out text; without it, or when it is
+ * "-", the last tenth of TEXT is held out. The model is saved into FOLDER. On the backend that ADDITIVE_BENCH_BACKEND
+ * names; OMP_NUM_THREADS limits the CPU's threads. tests/reference/train.py is its counterpart in PyTorch.
  *
  *   {"step": 1, "train_loss": 5.561, "gradient_norm": 1.2}
  *   {"step": 600, "valid_loss": 2.4, "bits_per_byte": 3.46}
@@ -19,7 +19,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/cpu/threads.h"
-#include "engine/train/trainer.h"
+#include "engine/text/labelled.h"
+#include "engine/train/objective.h"
 #include "tests/bench/support/bench.h"
 
 static const double held_out = 0.1;
@@ -49,15 +50,29 @@ static json_t *read_json(const char *argument)
 	return json;
 }
 
+static status read_labelled(run *r, int64_t length, error *err)
+{
+	const char *text = (const char *)r->text.data, *valid = (const char *)r->valid_text.data;
+	if (!valid)
+		return labelled_split(&r->train, &r->valid, r->tokenizer, text, r->text.bytes, length, NULL, held_out,
+		                      err);
+	TRY(labelled_new(&r->train, r->tokenizer, text, r->text.bytes, length, NULL, err));
+	return labelled_new(&r->valid, r->tokenizer, valid, r->valid_text.bytes, length, labelled_classes(r->train),
+	                    err);
+}
+
 static status read_texts(run *r, const arguments *a, error *err)
 {
 	int64_t length = r->options.sequence_length;
 	TRY(tokenizer_new(&r->tokenizer, NULL, err));
 	TRY(file_map_open(&r->text, a->text, err));
+	if (a->valid)
+		TRY(file_map_open(&r->valid_text, a->valid, err));
+	if (r->options.objective->records == RECORD_LABELLED)
+		return read_labelled(r, length, err);
 	const char *text = (const char *)r->text.data;
 	if (!a->valid)
 		return dataset_split(&r->train, &r->valid, r->tokenizer, text, r->text.bytes, length, held_out, err);
-	TRY(file_map_open(&r->valid_text, a->valid, err));
 	TRY(dataset_new(&r->train, r->tokenizer, text, r->text.bytes, length, err));
 	return dataset_new(&r->valid, r->tokenizer, (const char *)r->valid_text.data, r->valid_text.bytes, length, err);
 }
@@ -81,6 +96,14 @@ static status prepare(run *r, const arguments *a, error *err)
 	return trainer_new(&r->trainer, m, &r->options, r->train, r->valid, err);
 }
 
+static void print_evaluation(const train_progress *p)
+{
+	printf("{\"step\": %lld, \"valid_loss\": %.9g", (long long)p->step, p->valid_loss);
+	for (int i = 0; p->objective->metrics[i]; i++)
+		printf(", \"%s\": %.9g", p->objective->metrics[i], p->metrics[i]);
+	printf("}\n");
+}
+
 static status train(run *r, error *err)
 {
 	uint64_t began = clock_ns();
@@ -91,8 +114,7 @@ static status train(run *r, error *err)
 			printf("{\"step\": %lld, \"train_loss\": %.9g, \"gradient_norm\": %.9g}\n", (long long)p->step,
 			       p->train_loss, p->gradient_norm);
 		if (events & TRAIN_EVAL)
-			printf("{\"step\": %lld, \"valid_loss\": %.9g, \"bits_per_byte\": %.9g}\n", (long long)p->step,
-			       p->valid_loss, train_metric(p, "bits_per_byte"));
+			print_evaluation(p);
 		fflush(stdout);
 	}
 	double seconds = (double)(clock_ns() - began) * 1e-9;

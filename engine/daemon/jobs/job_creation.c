@@ -101,7 +101,8 @@ static void answer_dry_run(job_creation *c, json_t *tokens)
 static void settle_dry_run(job_creation *c)
 {
 	error err = ERROR_INIT;
-	status result = job_request_settle(&c->request, dataset_records(c->corpus.train), c->corpus.valid != NULL, &err);
+	status result =
+	    job_request_settle(&c->request, dataset_records(c->corpus.train), c->corpus.valid != NULL, &err);
 	if (result == STATUS_OK)
 		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.train)));
 	else
