@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BAR_LEAST = 10, BAR_MOST = 30, PART_BYTES = 48, MAX_PARTS = 6, SILENCE_SECONDS = 60 };
+enum { BAR_LEAST = 10, BAR_MOST = 30, PART_BYTES = 48, MAX_PARTS = 7, SILENCE_SECONDS = 60 };
 
 void progress_init(progress *p)
 {
-	*p = (progress){-1, -1, NAN, NAN, NAN, NAN, NAN, -1, 0, 0};
+	*p = (progress){-1, -1, NAN, NAN, NAN, NAN, NAN, NAN, -1, 0, 0};
 }
 
 static void update_count(long long *value, const json_t *data, const char *name)
@@ -35,6 +35,7 @@ void progress_update(progress *p, const json_t *data)
 	update_number(&p->train_loss, data, "train_loss");
 	update_number(&p->valid_loss, data, "valid_loss");
 	update_number(&p->bits_per_byte, data, "bits_per_byte");
+	update_number(&p->accuracy, data, "accuracy");
 	update_number(&p->tokens_per_second, data, "tokens_per_second");
 	update_number(&p->eta_seconds, data, "eta_seconds");
 }
@@ -96,6 +97,8 @@ static int write_parts(const progress *p, char parts[MAX_PARTS][PART_BYTES])
 		snprintf(parts[n++], PART_BYTES, "valid %.4g", p->valid_loss);
 	if (!isnan(p->bits_per_byte))
 		snprintf(parts[n++], PART_BYTES, "%.3f bits/byte", p->bits_per_byte);
+	if (!isnan(p->accuracy))
+		snprintf(parts[n++], PART_BYTES, "accuracy %.4g", p->accuracy);
 	if (!isnan(p->tokens_per_second))
 		write_rate(p->tokens_per_second, parts[n++], PART_BYTES);
 	return n;

@@ -7,8 +7,8 @@
 #include "clients/cli/text.h"
 
 typedef struct progress {
-	long long step, total;                                                        /* -1: unknown */
-	double train_loss, valid_loss, bits_per_byte, tokens_per_second, eta_seconds; /* NaN: unknown */
+	long long step, total;                                                                  /* -1: unknown */
+	double train_loss, valid_loss, bits_per_byte, accuracy, tokens_per_second, eta_seconds; /* NaN: unknown */
 	long long from_step, from_time, latest_time; /* what the estimate rests on; from_step -1: nothing yet */
 } progress;
 

@@ -7,13 +7,14 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/utf8.h"
+#include "engine/train/objective.h"
 
-/* JSON has no word for numbers that are not finite. */
 const char *job_document_text(const json_t *document, const char *key)
 {
 	return json_string_value(json_object_get(document, key));
 }
 
+/* JSON has no word for numbers that are not finite. */
 static json_t *number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();
@@ -25,13 +26,26 @@ static double eta(const train_progress *p)
 	return p->step > 0 && p->tokens_per_second > 0 ? left * ((double)p->tokens / done) / p->tokens_per_second : NAN;
 }
 
+/* Add what the objective measures to an object (taken over); NULL when out of memory. */
+static json_t *with_metrics(json_t *object, const train_progress *p)
+{
+	bool ok = object != NULL;
+	for (int i = 0; p->objective && p->objective->metrics[i]; i++)
+		ok = ok && json_object_set_new(object, p->objective->metrics[i], number(p->metrics[i])) == 0;
+	if (ok)
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
 static json_t *progress_object(const train_progress *p)
 {
-	return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:n}", "step", (json_int_t)p->step, "total_steps",
-	                 (json_int_t)p->total_steps, "tokens_per_second", number(p->tokens_per_second), "train_loss",
-	                 number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte",
-	                 number(train_metric(p, "bits_per_byte")), "byte_entropy", number(p->byte_entropy),
-	                 "eta_seconds", number(eta(p)), "paused_reason");
+	return with_metrics(json_pack("{s:I, s:I, s:o, s:o, s:o, s:n, s:o, s:o, s:n}", "step", (json_int_t)p->step,
+	                              "total_steps", (json_int_t)p->total_steps, "tokens_per_second",
+	                              number(p->tokens_per_second), "train_loss", number(p->train_loss), "valid_loss",
+	                              number(p->valid_loss), "bits_per_byte", "byte_entropy", number(p->byte_entropy),
+	                              "eta_seconds", number(eta(p)), "paused_reason"),
+	                    p);
 }
 
 static json_t *hyperparameters(const job_request *r)
@@ -86,36 +100,53 @@ json_t *job_document_event(const char *level, const char *format, ...)
 	return event_object(level, message, "message", json_null());
 }
 
+/* "Step 5/10: training loss=…", and of an evaluation what it came to. */
+static void describe_step(const train_progress *p, bool evaluated, char *out, size_t size)
+{
+	double bits = train_metric(p, "bits_per_byte");
+	int at = snprintf(out, size, "Step %lld/%lld: training loss=%.4f", (long long)p->step,
+	                  (long long)p->total_steps, p->train_loss);
+	if (!evaluated)
+		return;
+	at += snprintf(out + at, size - (size_t)at, ", validation loss=%.4f", p->valid_loss);
+	if (isfinite(bits))
+		snprintf(out + at, size - (size_t)at, ", %.3f bits per byte (of its frequencies alone: %.3f)", bits,
+		         p->byte_entropy);
+	else
+		for (int i = 0; p->objective->metrics[i]; i++)
+			at +=
+			    snprintf(out + at, size - (size_t)at, ", %s=%.4f", p->objective->metrics[i], p->metrics[i]);
+}
+
 json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *preview)
 {
-	char message[160];
-	int used = snprintf(message, sizeof message, "Step %lld/%lld: training loss=%.4f", (long long)p->step,
-	                    (long long)p->total_steps, p->train_loss);
-	if (evaluated)
-		snprintf(message + used, sizeof message - (size_t)used,
-		         ", validation loss=%.4f, %.3f bits per byte (of its frequencies alone: %.3f)", p->valid_loss,
-		         train_metric(p, "bits_per_byte"), p->byte_entropy);
+	char message[512];
+	describe_step(p, evaluated, message, sizeof message);
 	json_t *data = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "step", (json_int_t)p->step, "total_steps",
 	                         (json_int_t)p->total_steps, "train_loss", number(p->train_loss), "learning_rate",
 	                         number(p->learning_rate), "gradient_norm", number(p->gradient_norm),
 	                         "tokens_per_second", number(p->tokens_per_second));
 	if (evaluated && (json_object_set_new(data, "valid_loss", number(p->valid_loss)) != 0 ||
-	                  json_object_set_new(data, "bits_per_byte", number(train_metric(p, "bits_per_byte"))) != 0 ||
-	                  json_object_set_new(data, "byte_entropy", number(p->byte_entropy)) != 0 ||
+	                  (isfinite(p->byte_entropy) &&
+	                   json_object_set_new(data, "byte_entropy", json_real(p->byte_entropy)) != 0) ||
 	                  (preview && json_object_set(data, "preview", preview) != 0))) {
 		json_decref(data);
 		return NULL;
 	}
-	return event_object("info", message, "metrics", data);
+	if (evaluated)
+		data = with_metrics(data, p);
+	return data ? event_object("info", message, "metrics", data) : NULL;
 }
 
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:{s:I, s:o, s:o, s:o}}", "id", name, "object",
-	                 "fine_tuning.job.checkpoint", "created_at", (json_int_t)clock_unix(),
-	                 "fine_tuned_model_checkpoint", name, "step_number", (json_int_t)p->step, "fine_tuning_job_id",
-	                 job, "metrics", "step", (json_int_t)p->step, "train_loss", number(p->train_loss), "valid_loss",
-	                 number(p->valid_loss), "bits_per_byte", number(train_metric(p, "bits_per_byte")));
+	json_t *metrics =
+	    with_metrics(json_pack("{s:I, s:o, s:o, s:n}", "step", (json_int_t)p->step, "train_loss",
+	                           number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte"),
+	                 p);
+	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:o}", "id", name, "object", "fine_tuning.job.checkpoint",
+	                 "created_at", (json_int_t)clock_unix(), "fine_tuned_model_checkpoint", name, "step_number",
+	                 (json_int_t)p->step, "fine_tuning_job_id", job, "metrics", metrics);
 }
 
 static const json_t *ours(const json_t *object)
