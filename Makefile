@@ -95,7 +95,7 @@ PROGRAMS := $(foreach p,additive-eval:engine/eval additived:engine/daemon additi
 .PHONY: all
 all: $(PROGRAMS)
 
-$(OUT)/bin/additive-eval: $(OUT)/obj/engine/eval/main.o $(CORE_OBJ)
+$(OUT)/bin/additive-eval: $(OUT)/obj/engine/eval/main.o $(call objects,$(call sources,engine/eval)) $(CORE_OBJ)
 $(OUT)/bin/additive-eval: LDLIBS = $(CORE_LIBS)
 $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)

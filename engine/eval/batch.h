@@ -1,0 +1,28 @@
+/* batch.h - sequences of token ids with their masks and labels, [B, N] each, as tensors of a file have them. */
+#ifndef ENGINE_EVAL_BATCH_H
+#define ENGINE_EVAL_BATCH_H
+
+#include "engine/model/feed.h"
+#include "engine/model/safetensors.h"
+
+enum { BATCH_IGNORED = -100 }; /* a label in files, as the reference ecosystem has it */
+
+/* Tensors of a mapped file. */
+typedef struct batch_source {
+	const safetensors_entry *ids;
+	const safetensors_entry *mask, *labels; /* NULL: nothing is masked; the unmasked tokens are their own labels */
+} batch_source;
+
+typedef struct batch {
+	int64_t sequences, length;
+	int32_t *ids;
+	int32_t *mask;   /* NULL: nothing is masked */
+	int32_t *labels; /* shifted: of position i the token at i + 1; negative: ignored */
+} batch;
+
+/* STATUS_INVALID naming the tensor: another shape or type, ids the model lacks, more tokens than its positions (with
+ * POSITION_ERROR). *out is to be freed also on failure. */
+status batch_read(batch *out, batch_source in, const model_dims *dims, position_policy policy, error *err);
+void batch_free(batch *b);
+
+#endif
