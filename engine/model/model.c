@@ -343,7 +343,7 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		                                         : "packed weights are not computed with");
 	if (spec->bf16 && !m->narrow)
 		return error_set(err, STATUS_INVALID, NULL, "a forward in bf16 needs the bf16 copy of the weights");
-	if ((spec->explain || spec->activations) && !model_explainer(m))
+	if (spec->explain && !model_explainer(m))
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
 		                 m->architecture->name);
 	return STATUS_OK;
