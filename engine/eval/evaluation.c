@@ -20,6 +20,7 @@ typedef struct evaluation {
 	plan *plan;
 	float *pool;   /* device memory; NULL in the parallel form */
 	int64_t chunk; /* tokens per run */
+	int per_token; /* results that have a row per token: the first ones */
 	double loss_sum, loss_count;
 } evaluation;
 
@@ -35,7 +36,7 @@ static int rounds_of(const model *m)
 	return model_explainer(m) ? model_explainer(m)->n_rounds : 0;
 }
 
-/* The outputs that have a row per token: logits, then three per layer and round. */
+/* The outputs that may have a row per token: logits, then three per layer and round. */
 static int token_output_count(const evaluation *e)
 {
 	if (e->spec->loss_only)
@@ -55,18 +56,21 @@ static void token_output_name(const model *m, int index, char name[NAME_BYTES])
 		         kinds[i % 3]);
 }
 
-/* The per-token outputs, in the order of their index. */
+/* The per-token outputs that the graph has. */
 static status make_results(evaluation *e, error *err)
 {
+	const graph *g = plan_graph(e->plan);
 	for (int i = 0; i < token_output_count(e); i++) {
 		char name[NAME_BYTES];
 		token_output_name(e->model, i, name);
-		const graph *g = plan_graph(e->plan);
-		int64_t width = shape_last(graph_value(g, graph_find(g, name))->shape);
-		shape s = SHAPE3(e->batch->sequences, e->batch->length, width);
+		value v = graph_find(g, name);
+		if (v == VALUE_NONE)
+			continue;
+		shape s = SHAPE3(e->batch->sequences, e->batch->length, shape_last(graph_value(g, v)->shape));
 		if (shape_check(s) != STATUS_OK || !results_add(e->results, extent_of(s), name))
 			return no_memory(err);
 	}
+	e->per_token = e->results->count;
 	return STATUS_OK;
 }
 
@@ -137,7 +141,7 @@ static status read_chunk(evaluation *e, int64_t begin, float *scratch)
 {
 	const graph *g = plan_graph(e->plan);
 	float loss, count;
-	for (int i = 0; i < token_output_count(e); i++) {
+	for (int i = 0; i < e->per_token; i++) {
 		const safetensors_item *item = &e->results->items[i];
 		int64_t width = item->dim[2];
 		TRY(plan_read(e->plan, graph_find(g, item->name), scratch));
@@ -156,7 +160,7 @@ static status read_chunk(evaluation *e, int64_t begin, float *scratch)
 static status run_chunks(evaluation *e, error *err)
 {
 	int64_t rows = e->batch->sequences * e->chunk, widest = 0;
-	for (int i = 0; i < token_output_count(e); i++)
+	for (int i = 0; i < e->per_token; i++)
 		widest = e->results->items[i].dim[2] > widest ? e->results->items[i].dim[2] : widest;
 	float *scratch = memory_new((size_t)(rows * widest), sizeof *scratch);
 	int32_t *columns = memory_new((size_t)rows, sizeof *columns);
