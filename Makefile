@@ -95,7 +95,7 @@ PROGRAMS := $(foreach p,additive-eval:engine/eval additived:engine/daemon additi
 .PHONY: all
 all: $(PROGRAMS)
 
-$(OUT)/bin/additive-eval: $(OUT)/obj/engine/eval/main.o $(call objects,$(call sources,engine/eval)) $(CORE_OBJ)
+$(OUT)/bin/additive-eval: $(OUT)/obj/engine/eval/main.o $(call objects,$(call sources,engine/eval engine/eval/golden)) $(CORE_OBJ)
 $(OUT)/bin/additive-eval: LDLIBS = $(CORE_LIBS)
 $(OUT)/bin/additived: $(OUT)/obj/engine/daemon/main.o $(ENGINE_OBJ) $(PROTO_OBJ)
 $(OUT)/bin/additived: LDLIBS = $(ENGINE_LIBS)
@@ -120,6 +120,9 @@ list = $(call keep,$(OUT)/gen/$(1),$(foreach s,$(basename $(notdir $(call source
 $(call list,architectures.def,ARCHITECTURE,engine/model/architectures)
 $(call list,objectives.def,OBJECTIVE,engine/train/objectives)
 $(call list,optimizers.def,OPTIMIZER,engine/train/optimizers)
+
+# So are the readers of golden files.
+$(call keep,$(OUT)/gen/golden_readers.def,$(foreach r,$(basename $(notdir $(call sources,engine/eval/golden))),GOLDEN_READER($(r))))
 
 # The first time nothing says which of the made files it includes.
 $(OUT)/obj/%.o: %.c $(OUT)/flags | $(GEN)

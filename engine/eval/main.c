@@ -8,11 +8,13 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/threads.h"
 #include "engine/eval/folder.h"
+#include "engine/eval/golden.h"
 
 enum { EXIT_ERROR = 1, EXIT_USAGE = 2, MAX_THREADS = 4096, MAX_CHUNK = 1 << 24 };
 
 static const char usage[] =
     "usage: additive-eval --model DIR --inputs FILE --outputs FILE [options]\n"
+    "       additive-eval --golden FILE [--golden FILE ...] --outputs FILE [options]\n"
     "  --model DIR            a folder with config.json and model.safetensors\n"
     "  --inputs FILE          safetensors with input_ids [B,N] and, optionally, attention_mask [B,N]\n"
     "                         and labels [B,N] (not shifted; -100 is ignored; default: input_ids\n"
@@ -20,6 +22,11 @@ static const char usage[] =
     "  --outputs FILE         safetensors with logits [B,N,V], loss, the count of tokens it is the mean of, and\n"
     "                         of every layer L and round R (if the architecture has rounds)\n"
     "                         layers.L.R.score and .log_normalizer [B,N,H] and .pooled [B,N,D]\n"
+    "  --golden FILE          a set of golden numbers, which may lie in several files: config, weights and inputs are\n"
+    "                         read from it, and every value that can be computed is written under the set's own name\n"
+    "                         and shape; the other values of the set are listed on standard error. Takes --gradients,\n"
+    "                         --recurrent (where the set has a recurrent form) and --chunk of the options below,\n"
+    "                         --position-policy, --backend and --threads\n"
     "  --loss-only            only loss and count\n"
     "  --gradients            also d loss / d NAME as grad.NAME for every parameter\n"
     "  --recurrent            read token by token into recurrent state instead of all at once\n"
@@ -65,6 +72,19 @@ static bool parse_word(const char *text, const word *words, int count, int *out)
 	return false;
 }
 
+/* One more golden file; false when there are too many. */
+static bool add_golden(options *o, const char *path)
+{
+	char *names;
+	if (o->n_golden == OPTIONS_MAX_GOLDEN ||
+	    asprintf(&names, "%s%s%s", o->n_golden ? o->golden_names : "", o->n_golden ? ", " : "", path) < 0)
+		return false;
+	free(o->golden_names);
+	o->golden_names = names;
+	o->golden[o->n_golden++] = path;
+	return true;
+}
+
 /* One option; false when its argument is not valid. */
 static bool parse_option(options *o, int option, const char *text)
 {
@@ -79,6 +99,9 @@ static bool parse_option(options *o, int option, const char *text)
 		break;
 	case 'i':
 		o->inputs = text;
+		break;
+	case 'G':
+		good = add_golden(o, text);
 		break;
 	case 'o':
 		o->outputs = text;
@@ -130,8 +153,11 @@ static int wrong_usage(const char *why)
 static int check_options(const options *o)
 {
 	const evaluation_spec *s = &o->spec;
-	if (!o->model || !o->inputs || !o->outputs)
-		return wrong_usage("needs --model, --inputs and --outputs");
+	bool folder = o->model || o->inputs;
+	if (!o->outputs || (folder ? !o->model || !o->inputs || o->n_golden : !o->n_golden))
+		return wrong_usage("needs --outputs, and either --model and --inputs or --golden");
+	if (o->n_golden && (s->loss_only || s->bf16 || s->smoothing > 0 || o->weights != DTYPE_F32))
+		return wrong_usage("golden files are evaluated whole, in fp32 and with their own label smoothing");
 	if (s->gradients && s->recurrent)
 		return wrong_usage("--gradients needs the parallel form");
 	if (s->gradients && o->weights != DTYPE_F32)
@@ -149,6 +175,7 @@ static int parse_options(options *o, int argc, char **argv)
 	static const struct option longs[] = {
 	    {"model", required_argument, NULL, 'm'},
 	    {"inputs", required_argument, NULL, 'i'},
+	    {"golden", required_argument, NULL, 'G'},
 	    {"outputs", required_argument, NULL, 'o'},
 	    {"backend", required_argument, NULL, 'b'},
 	    {"threads", required_argument, NULL, 't'},
@@ -187,7 +214,7 @@ static status run(const options *o, backend *b, results *r, const char **blame, 
 	if (o->spec.bf16 && !b->bf16)
 		return error_set(err, STATUS_UNSUPPORTED, "precision",
 		                 "--precision bf16: this backend computes in fp32 only");
-	TRY(folder_evaluate(r, o, b, blame, err));
+	TRY(o->n_golden ? golden_evaluate(r, o, b, blame, err) : folder_evaluate(r, o, b, blame, err));
 	*blame = o->outputs;
 	return safetensors_write(o->outputs, r->items, r->count, NULL, err);
 }
@@ -215,11 +242,13 @@ int main(int argc, char **argv)
 	const char *blame;
 	int wrong = parse_options(&o, argc, argv);
 	if (wrong) {
+		free(o.golden_names);
 		fputs(usage, wrong < 0 ? stdout : stderr);
 		return wrong < 0 ? 0 : wrong;
 	}
 	status s = evaluate(&o, &blame, &err);
 	if (s != STATUS_OK)
 		fprintf(stderr, "additive-eval: %s: %s\n", blame, err.message[0] ? err.message : status_text(s));
+	free(o.golden_names);
 	return s == STATUS_OK ? 0 : EXIT_ERROR;
 }

@@ -5,8 +5,14 @@
 #include "engine/eval/evaluation.h"
 #include "engine/tensor/tensor.h"
 
+enum { OPTIONS_MAX_GOLDEN = 64 };
+
 typedef struct options {
-	const char *model, *inputs, *outputs, *backend;
+	const char *model, *inputs;             /* a model folder and its inputs, or */
+	const char *golden[OPTIONS_MAX_GOLDEN]; /* golden files */
+	int n_golden;
+	char *golden_names; /* all of them, for messages; owned */
+	const char *outputs, *backend;
 	long threads;
 	dtype weights;
 	evaluation_spec spec;

@@ -5,7 +5,7 @@ from them in float64. The same sets come out of every run on one machine and PyT
 usage: make_golden.py [FOLDER]          (default: tests/data/golden)
 
 A set is one safetensors file. Metadata: "config" (the keys of config.json), "windows", "seed",
-"smoothing". Tensors:
+"smoothing", "gradients" (the batch that grad.NAME is of). Tensors:
     parameter names             F32; the tied matrix under both its names
     input_ids, attention_mask   [B, N]; labels are input_ids
     logits, loss, layers.L.R.score, layers.L.R.pooled, grad.NAME
@@ -128,6 +128,7 @@ def make(name, seed):
         "windows": json.dumps(config.windows()),
         "seed": str(seed),
         "smoothing": str(SMOOTHING),
+        "gradients": "input_ids",
     }
     return {key: tensor.detach().numpy() for key, tensor in found.items()}, metadata
 
