@@ -62,7 +62,7 @@ def main():
 
     config = {"model_type": "linear", **CONFIG}
     arrays = {name: tensor.detach().numpy() for name, tensor in found.items()}
-    tensors.write(path, arrays, {"config": json.dumps(config), "seed": str(SEED)})
+    tensors.write(path, arrays, {"config": json.dumps(config), "seed": str(SEED), "gradients": "input_ids"})
     print(f"{path}: {path.stat().st_size} bytes")
 
 

@@ -1,0 +1,312 @@
+"""additive-eval --golden: every value of a source's golden numbers, and what is wrong with a set by file and tensor."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "reference"))
+
+import tensors  # noqa: E402
+
+PROGRAM = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")) / "additive-eval"
+GOLDEN = ROOT / "tests" / "data" / "golden"
+LANGUAGE = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
+SETS = {name: [GOLDEN / f"{name}.safetensors"] for name in LANGUAGE}
+SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"]
+         for name in ("module", "causal_square", "causal_wide", "causal_narrow")}
+SETS["encoder"] = [GOLDEN / "sources" / f"encoder_{part}.safetensors" for part in ("weights", "inputs")]
+# Beside the repository, where there are any.
+SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in ("bart_linear_attention", "bart_causal_linear")},
+          "bart_forward": ["seeds/bart_weights", "seeds/bart_forward"]}
+for name, files in SHARED.items():
+    paths = [ROOT.parent / "shared" / "golden" / f"{file}.safetensors" for file in files]
+    SETS |= {name: paths} if all(path.exists() for path in paths) else {}
+SETS_WITH_DECODER = ["bart_forward"]
+CAUSAL = [name for name in SETS if "causal" in name]
+INPUTS = {"module": ["x", "dy", "keep", "q_proj.weight", "v_proj.bias"], "encoder": ["input_ids", "attention_mask"],
+          "causal_wide": ["q", "k", "v", "dO", "key_keep"], "odd": ["input_ids"]}
+WEIGHTS = {"encoder": ["model.encoder.layers.1.fc1.bias", "model.shared.weight"],
+           "odd": ["fastformer_model.decoders.2.boom.weight"]}
+OUTPUT, GRADIENT = 1e-5, 1e-4  # of the largest number, if that is over 1; of the norm
+
+
+def load(name):
+    """The tensors of all files, and the metadata of the last."""
+    arrays, metadata = {}, {}
+    for path in SETS[name]:
+        part, metadata = tensors.read(path)
+        arrays |= part
+    return arrays, metadata
+
+
+def run(folder, paths, *options):
+    files = [part for path in paths for part in ("--golden", path)]
+    command = [PROGRAM, *files, "--outputs", folder / "outputs", *options]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60)
+
+
+def evaluate(folder, name, *options):
+    done = run(folder, SETS[name], *options)
+    assert done.returncode == 0, done.stderr
+    return tensors.read(folder / "outputs")[0], done.stderr
+
+
+def is_gradient(name):
+    return "grad." in name or ".d." in name or name.rsplit(".")[-1] in ("dx", "dq", "dk", "dv")
+
+
+def values(arrays):
+    """What was computed: gpt2's in f32, everything else in f64."""
+    words = ("grad.", "logits", "loss", "padded.logits", "padded.loss")
+    return {name: array for name, array in arrays.items() if array.dtype == numpy.float64 or name.startswith(words)}
+
+
+def disagreements(found, want):
+    """Names whose values are absent, of another shape or not near enough."""
+    wrong = []
+    for name, array in want.items():
+        got = found.get(name)
+        if got is None or got.shape != array.shape:
+            wrong.append(name)
+            continue
+        error = got.astype(float) - array
+        if is_gradient(name):
+            good = numpy.linalg.norm(error) <= GRADIENT * numpy.linalg.norm(array)
+        else:
+            good = numpy.abs(error).max(initial=0) <= OUTPUT * numpy.abs(array).max(initial=1)
+        if not good:
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("name", SETS)
+def test_every_value_of_a_set_is_computed(tmp_path, name, backend):
+    found, note = evaluate(tmp_path, name, "--gradients", "--backend", backend)
+    want = values(load(name)[0])
+    if name in SETS_WITH_DECODER:
+        want = {key: array for key, array in want.items() if ".enc." in key and not key.startswith("vanilla.")}
+    assert len(want) > 3 and disagreements(found, want) == [] and ("not computed" in note) == (name in SETS_WITH_DECODER)
+
+
+@pytest.mark.parametrize("name", CAUSAL + LANGUAGE)
+def test_the_recurrent_form_gives_the_same_values(tmp_path, name):
+    parallel, _ = evaluate(tmp_path, name)
+    recurrent, note = evaluate(tmp_path, name, "--recurrent")
+    assert set(recurrent) == set(parallel) and note == ""
+    assert disagreements(recurrent, {key: array.astype(float) for key, array in parallel.items()}) == []
+    want = {key: array for key, array in values(load(name)[0]).items() if not is_gradient(key)}
+    assert disagreements(recurrent, want) == []
+
+
+def test_a_value_that_is_off_is_noticed_by_these_tests(tmp_path):
+    found, _ = evaluate(tmp_path, "module", "--gradients")
+    want = values(load("module")[0])
+    for name, wrong in (("ignore.y", numpy.nan), ("ignore.z0", 1e-3), ("mask_keys.dx", 1e-2)):
+        assert disagreements(found, {**want, name: want[name] + wrong}) == [name]
+
+
+@pytest.mark.parametrize("name", ["odd", "module", "causal_square"])
+def test_gradients_are_computed_when_asked_for_only(tmp_path, name):
+    found, note = evaluate(tmp_path, name)
+    want = values(load(name)[0])
+    assert not any(is_gradient(key) for key in found) and note == ""
+    assert disagreements(found, {key: array for key, array in want.items() if not is_gradient(key)}) == []
+
+
+def write(folder, name, change, *options):
+    """Run a set of which `change` has changed the arrays and the config, as one file."""
+    arrays, metadata = load(name)
+    config = json.loads(metadata["config"])
+    change(arrays, config)
+    tensors.write(folder / "set", arrays, {**metadata, "config": json.dumps(config)})
+    return run(folder, [folder / "set"], *options)
+
+
+def test_values_that_the_program_cannot_compute_are_listed(tmp_path):
+    def add(arrays, _):
+        arrays |= {"ignore.dec.x0": numpy.zeros((3, 9, 12)), "vanilla.logits": numpy.zeros((3, 3)),
+                   "labels": numpy.zeros(3, numpy.int32)}
+
+    done = write(tmp_path, "encoder", add)
+    assert done.returncode == 0
+    assert done.stderr == "additive-eval: note: not computed: ignore.dec.x0, vanilla.logits\n"
+    assert disagreements(tensors.read(tmp_path / "outputs")[0], values(load("encoder")[0])) == []
+
+
+@pytest.mark.parametrize("name", ["odd", "module", "causal_wide", "encoder"])
+def test_values_are_computed_without_their_golden_numbers(tmp_path, name):
+    def strip(arrays, _):
+        for key in values(arrays):
+            del arrays[key]
+
+    assert write(tmp_path, name, strip, *([] if name == "encoder" else ["--gradients"])).returncode == 0
+    found = tensors.read(tmp_path / "outputs")[0]
+    assert disagreements(found, values(load(name)[0])) == []
+
+
+@pytest.mark.parametrize("name", ["odd", "module", "causal_wide"])
+def test_a_set_may_lie_in_several_files(tmp_path, name):
+    arrays, metadata = load(name)
+    parts = [dict(list(arrays.items())[part::3]) for part in range(3)]
+    for i, part in enumerate(parts):
+        tensors.write(tmp_path / str(i), part, metadata if i == 1 else None)
+    assert run(tmp_path, [tmp_path / str(i) for i in range(3)], "--gradients").returncode == 0
+    assert disagreements(tensors.read(tmp_path / "outputs")[0], values(arrays)) == []
+
+
+@pytest.mark.parametrize("code", ["i1", "u1", "?", "<i4", "<i8"])
+def test_integers_may_have_any_type(tmp_path, code):
+    def change(arrays, _):
+        arrays["key_keep"] = arrays["key_keep"].astype(code)
+
+    assert write(tmp_path, "causal_square", change).returncode == 0
+    found = tensors.read(tmp_path / "outputs")[0]
+    assert numpy.array_equal(found["mask_keys.out"], evaluate(tmp_path, "causal_square")[0]["mask_keys.out"])
+
+
+def test_names_may_lack_the_prefix_of_the_model(tmp_path):
+    def strip(arrays, _):
+        for name in [name for name in arrays if name.startswith("model.")]:
+            arrays[name.removeprefix("model.")] = arrays.pop(name)
+
+    assert write(tmp_path, "encoder", strip).returncode == 0
+    assert disagreements(tensors.read(tmp_path / "outputs")[0], values(load("encoder")[0])) == []
+
+
+# --- what is wrong with a set ---------------------------------------------------------------------
+
+
+def assert_fails(folder, done, *words):
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("additive-eval: ") and done.stderr.count("\n") == 1
+    for word in words:
+        assert str(word) in done.stderr
+    assert not (folder / "outputs").exists()
+
+
+NAMES = [(name, tensor) for table in (INPUTS, WEIGHTS) for name, names in table.items() for tensor in names]
+
+
+@pytest.mark.parametrize("name, tensor", NAMES)
+def test_a_missing_tensor_is_named(tmp_path, name, tensor):
+    done = write(tmp_path, name, lambda arrays, _: arrays.pop(tensor))
+    assert_fails(tmp_path, done, tmp_path / "set", f'"{tensor}" is missing')
+
+
+@pytest.mark.parametrize("name, tensor", NAMES)
+def test_a_tensor_of_another_shape_is_named(tmp_path, name, tensor):
+    def change(arrays, _):
+        arrays[tensor] = arrays[tensor][None]
+
+    assert_fails(tmp_path, write(tmp_path, name, change), tmp_path / "set", tensor)
+
+
+@pytest.mark.parametrize("bad", [numpy.nan, numpy.inf, 1e300])
+@pytest.mark.parametrize("name, tensor", [("module", "x"), ("causal_wide", "k"), ("encoder", WEIGHTS["encoder"][0])])
+def test_a_number_that_is_not_finite_is_named(tmp_path, name, tensor, bad):
+    def change(arrays, _):
+        arrays[tensor] = arrays[tensor].astype(float)
+        arrays[tensor].flat[2] = bad
+
+    assert_fails(tmp_path, write(tmp_path, name, change), tmp_path / "set", tensor, "element 2", "finite")
+
+
+@pytest.mark.parametrize("name, tensor, bad", [
+    ("module", "keep", 2), ("causal_wide", "key_keep", -1), ("encoder", "input_ids", 19), ("encoder", "attention_mask", 2),
+    ("odd", "input_ids", 37), ("odd", "padded.attention_mask", 2),
+])
+def test_an_integer_out_of_range_is_named(tmp_path, name, tensor, bad):
+    def change(arrays, _):
+        arrays[tensor] = arrays[tensor].copy()
+        arrays[tensor].flat[1] = bad
+
+    assert_fails(tmp_path, write(tmp_path, name, change), tmp_path / "set", tensor, str(bad))
+
+
+@pytest.mark.parametrize("name, tensor", [("module", "keep"), ("encoder", "input_ids"), ("odd", "input_ids")])
+def test_fractions_are_no_integers(tmp_path, name, tensor):
+    def change(arrays, _):
+        arrays[tensor] = arrays[tensor].astype(numpy.float32)
+
+    assert_fails(tmp_path, write(tmp_path, name, change), tmp_path / "set", tensor)
+
+
+@pytest.mark.parametrize("name, tensor", [("module", "mask_keys.M1"), ("causal_square", "S"), ("encoder", "ignore.enc.x1"),
+                                          ("odd", "padded.logits")])
+def test_a_value_of_another_shape_than_what_is_computed_is_named(tmp_path, name, tensor):
+    def change(arrays, _):
+        arrays[tensor] = arrays[tensor][:-1]
+
+    assert_fails(tmp_path, write(tmp_path, name, change), tmp_path / "set", tensor, "shape")
+
+
+@pytest.mark.parametrize("name, key, bad", [
+    ("module", "heads", 4), ("module", "heads", 0), ("module", "heads", "3"), ("module", "eps", "small"),
+    ("module", "eps", -1), ("encoder", "d_model", 13), ("encoder", "ffn", None), ("encoder", "act", "relu"),
+    ("encoder", "pos_offset", 0), ("encoder", "eps", 1e-12), ("encoder", "max_positions", 4), ("odd", "n_heads", 4),
+])
+def test_a_config_that_does_not_fit_is_an_error(tmp_path, name, key, bad):
+    done = write(tmp_path, name, lambda _, config: config.update({key: bad}))
+    assert_fails(tmp_path, done, tmp_path / "set")
+
+
+def test_a_set_of_no_known_source_is_an_error(tmp_path):
+    tensors.write(tmp_path / "set", {"x": numpy.zeros(3)}, {"config": '{"D": 3}'})
+    assert_fails(tmp_path, run(tmp_path, [tmp_path / "set"]), tmp_path / "set", "no reader recognises")
+    tensors.write(tmp_path / "set", {"x": numpy.zeros(3)})
+    assert_fails(tmp_path, run(tmp_path, [tmp_path / "set"]), tmp_path / "set", "no reader recognises")
+
+
+def test_a_tensor_in_two_files_is_an_error(tmp_path):
+    arrays, metadata = load("module")
+    tensors.write(tmp_path / "a", arrays, metadata)
+    tensors.write(tmp_path / "b", {"dy": arrays["dy"]})
+    assert_fails(tmp_path, run(tmp_path, [tmp_path / "a", tmp_path / "b"]), tmp_path / "a", tmp_path / "b", '"dy"')
+
+
+def test_configs_that_differ_are_an_error(tmp_path):
+    arrays, metadata = load("module")
+    tensors.write(tmp_path / "a", arrays, metadata)
+    tensors.write(tmp_path / "b", {"more": arrays["dy"]}, {"config": '{"heads": 5}'})
+    assert_fails(tmp_path, run(tmp_path, [tmp_path / "a", tmp_path / "b"]), tmp_path / "b", '"heads"')
+
+
+@pytest.mark.parametrize("config", ["[]", "{", '{"heads": 3, "heads": 3}'])
+def test_a_config_that_is_no_object_is_an_error(tmp_path, config):
+    tensors.write(tmp_path / "set", load("module")[0], {"config": config})
+    assert_fails(tmp_path, run(tmp_path, [tmp_path / "set"]), tmp_path / "set", "config")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    assert_fails(tmp_path, run(tmp_path, [tmp_path / "absent"]), tmp_path / "absent")
+    (tmp_path / "set").write_bytes(b"nonsense")
+    assert_fails(tmp_path, run(tmp_path, [*SETS["module"], tmp_path / "set"]), tmp_path / "set")
+
+
+def test_tied_weights_must_agree(tmp_path):
+    def change(arrays, _):
+        arrays["proj_logits.weight"] = arrays["proj_logits.weight"] + 1
+
+    assert_fails(tmp_path, write(tmp_path, "odd", change), "proj_logits.weight", "tied")
+
+
+@pytest.mark.parametrize("name", ["module", "encoder"])
+def test_what_has_no_recurrent_form_says_so(tmp_path, name):
+    assert_fails(tmp_path, run(tmp_path, SETS[name], "--recurrent"), "recurrent form")
+
+
+@pytest.mark.parametrize("options", [
+    ["--model", "m"], ["--model", "m", "--inputs", "i"], ["--loss-only"], ["--dtype", "int8"], ["--precision", "bf16"],
+    ["--label-smoothing", "0.1"], ["--gradients", "--recurrent"], ["--chunk", "2"], ["stray"], ["--golden"],
+    [part for i in range(64) for part in ("--golden", str(i))],
+])
+def test_options_that_exclude_golden_files_are_wrong_usage(tmp_path, options):
+    done = run(tmp_path, SETS["module"], *options)
+    assert done.returncode == 2 and "usage:" in done.stderr
