@@ -223,6 +223,15 @@ def test_a_wrong_model_folder_is_named(folder):
     assert_fails(folder, "model.safetensors")
 
 
+def test_a_model_with_a_head_for_classes_is_refused(folder):
+    arrays, _ = tensors.read(GOLDEN / "sources" / "encoder_weights.safetensors")
+    tensors.write(folder / "model" / "model.safetensors", arrays)
+    (folder / "model" / "config.json").write_text(json.dumps({
+        "model_type": "linear_encoder", "vocab_size": 19, "d_model": 12, "encoder_layers": 2, "encoder_attention_heads": 3,
+        "encoder_ffn_dim": 20, "max_position_embeddings": 11, "num_labels": 3}))
+    assert_fails(folder, "model", "head for classes")
+
+
 def test_an_unknown_or_absent_backend_is_an_error(folder):
     assert_fails(folder, "tpu", options=("--backend", "tpu"))
 
