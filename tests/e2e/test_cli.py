@@ -101,7 +101,7 @@ def test_the_help_has_the_fields_of_the_contract_with_their_words_and_defaults()
     wanted = {name.replace("_", "-") for name, node in properties.items() if "x-option" in node}
     assert len(wanted) > 8 and wanted <= options_in(help_of("additive", "generate"))
     training = " ".join(help_of("additive", "train").split())
-    assert "--weight-decay X AdamW's weight decay (0.01)" in training
+    assert "--weight-decay X weight decay of the optimiser (0.01)" in training
     assert "--schedule NAME how the rate falls to 0 after the warm-up: linear, cosine or constant (linear)" in training
 
 
