@@ -30,10 +30,11 @@ typedef struct model_dims {
 	int64_t outputs; /* width of the head */
 	int64_t hidden, layers, heads;
 	head_kind head;
-	bool causal;       /* no token depends on later ones, so sessions can read it token by token */
-	int64_t positions; /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
-	int64_t first_row; /* of the position table: that of position 0 */
-	int64_t trained;   /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
+	bool causal;        /* no token depends on later ones, so sessions can read it token by token */
+	bool reads_padding; /* masked tokens take part: a sequence has its values only at its own length */
+	int64_t positions;  /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
+	int64_t first_row;  /* of the position table: that of position 0 */
+	int64_t trained; /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
 	float dropout;
 } model_dims;
 

@@ -152,6 +152,38 @@ bool config_bool(config_reader *r, const char *key, bool fallback)
 	return fallback;
 }
 
+/* One name for each of n classes. */
+static void check_class_names(config_reader *r, const json_t *names, int64_t n)
+{
+	json_t *seen = json_object();
+	char key[32];
+	if (!json_is_object(names) || (int64_t)json_object_size(names) != n)
+		config_fail(r, "id2label", "id2label must be an object with %" PRId64 " names", n);
+	for (int64_t i = 0; seen && r->status == STATUS_OK && i < n; i++) {
+		snprintf(key, sizeof key, "%" PRId64, i);
+		const char *name = json_string_value(json_object_get(names, key));
+		if (!name || !name[0])
+			config_fail(r, "id2label", "id2label must have a name \"%s\", a string that is not empty", key);
+		else if (json_object_get(seen, name))
+			config_fail(r, "id2label", "id2label has the name \"%.100s\" twice", name);
+		else if (json_object_set_new(seen, name, json_true()) != 0)
+			r->status = error_set(r->err, STATUS_NOMEM, NULL, "out of memory");
+	}
+	if (!seen && r->status == STATUS_OK)
+		r->status = error_set(r->err, STATUS_NOMEM, NULL, "out of memory");
+	json_decref(seen);
+}
+
+int64_t config_classes(config_reader *r, int64_t max)
+{
+	const json_t *names = json_object_get(r->json, "id2label");
+	int64_t named = (int64_t)json_object_size(names);
+	int64_t n = config_integer(r, "num_labels", named > 0 ? named : 2, 1, max);
+	if (names && r->status == STATUS_OK)
+		check_class_names(r, names, n);
+	return n;
+}
+
 int64_t config_trained(config_reader *r, int64_t fallback, int64_t max)
 {
 	return config_integer(r, CONFIG_TRAINED, fallback, 1, max);

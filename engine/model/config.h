@@ -42,6 +42,10 @@ int config_choice(config_reader *r, const char *key, const char *const *choices)
 /* "position_embedding": does the model have a table of positions ("learned") or none ("none")? */
 bool config_positions(config_reader *r, bool fallback);
 
+/* The classes of a head: "num_labels", 1…max, by default as many as "id2label" names, or 2. Errors: names that are not
+ * one for each class, not empty and different from each other (class_names.h). */
+int64_t config_classes(config_reader *r, int64_t max);
+
 /* Give a key of an object a value (taken over, also on failure) unless it has one. False: out of memory. */
 bool config_set_missing(json_t *json, const char *key, json_t *fallback);
 

@@ -14,6 +14,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
+#include "engine/model/class_names.h"
 #include "engine/model/model_loader.h"
 #include "engine/model/model_private.h"
 #include "engine/model/safetensors.h"
@@ -39,6 +40,7 @@ void model_free(model *m)
 	parameter_list_free(&m->parameters);
 	state_list_free(&m->states);
 	free(m->offset);
+	json_decref(m->class_names);
 	free(m->config);
 	free(m);
 }
@@ -87,8 +89,11 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 		m->architecture = a;
 		m->weights = weights;
 		a->dims(m->config, &m->dims);
-		s = lay_out(m, err);
+		if (m->dims.head == HEAD_CLASSES && !(m->class_names = class_names_read(config, m->dims.outputs)))
+			s = model_no_memory(err);
 	}
+	if (s == STATUS_OK)
+		s = lay_out(m, err);
 	if (s == STATUS_OK)
 		*out = m;
 	else
@@ -213,7 +218,8 @@ static status write_config(const model *m, const char *folder, error *err)
 	char path[PATH_MAX];
 	TRY(join(path, folder, "config.json", err));
 	json_t *json = m->architecture->config_write(m->config);
-	char *text = json_text(json, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
+	bool whole = json && (!m->class_names || class_names_write(json, m->class_names));
+	char *text = json_text(whole ? json : NULL, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
 	if (!text)
 		return model_no_memory(err);
@@ -437,6 +443,11 @@ const void *model_config(const model *m)
 const model_dims *model_dimensions(const model *m)
 {
 	return &m->dims;
+}
+
+const json_t *model_class_names(const model *m)
+{
+	return m->class_names;
 }
 
 void model_train_on(model *m, int64_t length)

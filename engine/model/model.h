@@ -46,6 +46,8 @@ const explainer *model_explainer(const model *m);
 /* Of the mixer of a layer. */
 const void *model_mixer_options(const model *m, int64_t layer);
 const model_dims *model_dimensions(const model *m);
+/* What the classes of HEAD_CLASSES are called (class_names.h), kept by model_save; NULL of another head. */
+const json_t *model_class_names(const model *m);
 /* Note that the model is trained on sequences of `length` tokens, at most its positions. */
 void model_train_on(model *m, int64_t length);
 backend *model_backend(const model *m);

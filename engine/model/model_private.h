@@ -8,6 +8,7 @@ struct model {
 	const architecture *architecture;
 	void *config;
 	model_dims dims;
+	json_t *class_names; /* of HEAD_CLASSES: an array of strings; else NULL */
 	parameter_list parameters;
 	state_list states;
 	dtype weights;

@@ -11,6 +11,7 @@
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
+#include "engine/model/class_names.h"
 #include "engine/model/model_folder.h"
 
 enum { JOB_HEX = 24 };
@@ -108,6 +109,11 @@ static status fill_from_config(card *c, void *config, const json_t *json, error 
 	TRY(c->architecture->config_read(config, json, err));
 	c->config = c->architecture->config_write(config);
 	c->architecture->dims(config, &c->dims);
+	if (c->dims.head == HEAD_CLASSES) {
+		c->class_names = class_names_read(json, c->dims.outputs);
+		if (!c->config || !c->class_names || !class_names_write(c->config, c->class_names))
+			return STATUS_NOMEM;
+	}
 	c->explainer = architecture_explainer(c->architecture, config);
 	c->parameters = cards_count_parameters(c->architecture, config);
 	state_list states = {0};
@@ -139,6 +145,14 @@ status cards_check_explains(const card *c, const char *param, error *err)
 	if (c->explainer)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, param, "the architecture %s has no importance weights",
+	                 c->architecture->name);
+}
+
+status cards_check_classifies(const card *c, const char *param, error *err)
+{
+	if (c->dims.head == HEAD_CLASSES)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, param, "the architecture %s has no head for classes",
 	                 c->architecture->name);
 }
 
@@ -217,6 +231,7 @@ void cards_release(card *c)
 	if (!c || --c->references > 0)
 		return;
 	json_decref(c->config);
+	json_decref(c->class_names);
 	tokenizer_free(c->tokenizer);
 	free(c);
 }
@@ -330,6 +345,25 @@ status cards_open(cards *all, const char *id, card **out, error *err)
 	return STATUS_OK;
 }
 
+static status check_generates(const card *c, error *err)
+{
+	if (c->dims.causal && c->dims.head == HEAD_VOCABULARY)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "model", "the architecture %s does not generate text; it can %sembed",
+	                 c->architecture->name, c->dims.head == HEAD_CLASSES ? "classify and " : "");
+}
+
+status cards_open_generative(cards *all, const char *id, card **out, error *err)
+{
+	TRY(cards_open(all, id, out, err));
+	status s = check_generates(*out, err);
+	if (s != STATUS_OK) {
+		cards_release(*out);
+		*out = NULL;
+	}
+	return s;
+}
+
 const char *cards_problem(const card *c)
 {
 	return c->problem[0] ? c->problem : c->unloadable ? c->load_problem : NULL;
@@ -377,6 +411,7 @@ static status describe(store_model *row, const char *id, const char *folder, con
 		row->created = json_integer_value(json_object_get(manifest_about(about), "created"));
 	manifest_free(about);
 	json_decref(c.config);
+	json_decref(c.class_names);
 	tokenizer_free(c.tokenizer);
 	return s;
 }

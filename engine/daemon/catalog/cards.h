@@ -30,6 +30,7 @@ typedef struct card {
 	const architecture *architecture;
 	const explainer *explainer; /* NULL: it has no importance weights */
 	json_t *config;             /* config.json, every key */
+	json_t *class_names;        /* of HEAD_CLASSES: an array of strings; else NULL */
 	model_dims dims;
 	int64_t parameters, state_bytes;
 	_Atomic dtype weights; /* how it is kept for serving: a panel type. Changed on the executor as it is loaded */
@@ -48,6 +49,8 @@ void cards_free(cards *all);
 /* The card of a name, with a reference for the caller. STATUS_NOT_FOUND; STATUS_STORAGE, logged: what the store has
  * under this name is damaged. */
 status cards_open(cards *all, const char *id, card **out, error *err);
+/* The same for what generates text or keeps sessions: a model that cannot is STATUS_INVALID "model". */
+status cards_open_generative(cards *all, const char *id, card **out, error *err);
 /* The same for what only shows or deletes: a damaged one has a card too, with its `problem`. */
 status cards_inspect(cards *all, const char *id, card **out, error *err);
 /* Why the model cannot be used, as far as is known; NULL: nothing is wrong. */
@@ -78,6 +81,8 @@ const char *cards_dtype_name(dtype weights);
 
 /* STATUS_INVALID, naming the parameter, when the architecture has no importance weights. */
 status cards_check_explains(const card *c, const char *param, error *err);
+/* STATUS_INVALID, naming the parameter, when the model has no head for classes. */
+status cards_check_classifies(const card *c, const char *param, error *err);
 
 /* Where the store has it: STORE_MODELS or STORE_CHECKPOINTS. */
 store_table cards_table(const card *c);

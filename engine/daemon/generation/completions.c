@@ -215,7 +215,8 @@ static void refuse(stream *s, choices *c, status why, error *err)
 static status prepare_completion(stream *s, choices_plan *wanted, error *err)
 {
 	const json_t *params = s->params;
-	TRY(cards_open(s->engine->cards, json_string_value(json_object_get(params, "model")), &wanted->card, err));
+	TRY(cards_open_generative(s->engine->cards, json_string_value(json_object_get(params, "model")), &wanted->card,
+	                          err));
 	TRY(completions_read_prompts(wanted, json_object_get(params, "prompt"), err));
 	TRY(read_request(&wanted->request, params, wanted->card, err));
 	wanted->samples = (int)integer(params, "n", 1);

@@ -11,7 +11,8 @@ static json_t *read_object(choices *c)
 
 static status prepare_create(stream *s, choices_plan *wanted, error *err)
 {
-	TRY(cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &wanted->card, err));
+	TRY(cards_open_generative(s->engine->cards, json_string_value(json_object_get(s->params, "model")),
+	                          &wanted->card, err));
 	TRY(completions_read_prompts(wanted, json_object_get(s->params, "prompt"), err));
 	wanted->request.n_logprobs = -1;
 	sampling_default(&wanted->request.sampling);

@@ -13,6 +13,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_check.h"
+#include "engine/model/class_names.h"
 #include "engine/model/config.h"
 #include "gen/limits.h"
 
@@ -62,7 +63,9 @@ static status take_config(job_request *r, const json_t *config, error *err)
 	if (s == STATUS_OK) {
 		r->architecture->dims(parsed, &r->dims);
 		r->config = r->architecture->config_write(parsed);
-		s = r->config ? STATUS_OK : STATUS_NOMEM;
+		json_t *names = class_names_read(config, r->dims.head == HEAD_CLASSES ? r->dims.outputs : 0);
+		s = r->config && names && class_names_write(r->config, names) ? STATUS_OK : STATUS_NOMEM;
+		json_decref(names);
 	}
 	free(parsed);
 	error_prefix(err, "additive.config");

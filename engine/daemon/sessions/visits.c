@@ -195,8 +195,8 @@ void visits_create(stream *s)
 	visit *v = visit_new(s, &kind);
 	if (!v)
 		return;
-	status why =
-	    cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &v->card, &err);
+	status why = cards_open_generative(s->engine->cards, json_string_value(json_object_get(s->params, "model")),
+	                                   &v->card, &err);
 	if (why == STATUS_OK)
 		why = visits_make(s, v->card, &v->entry, &v->ticket, &err);
 	if (why == STATUS_OK) {
@@ -276,8 +276,8 @@ static void received(stream *s, const char *folder)
 		return;
 	(void)folder;
 	v->blob = upload_take(s, &v->bytes);
-	status why =
-	    cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &v->card, &err);
+	status why = cards_open_generative(s->engine->cards, json_string_value(json_object_get(s->params, "model")),
+	                                   &v->card, &err);
 	if (why == STATUS_OK)
 		why = sessions_add(s->engine->sessions, v->card, &(session_options){0}, -1, &v->entry, &err);
 	if (why == STATUS_OK) {
@@ -296,7 +296,7 @@ void visits_import(stream *s)
 	static const upload_plan wanted = {.parts = parts, .in_memory = true, .finished = received};
 	error err = ERROR_INIT;
 	card *c;
-	if (cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &c, &err) !=
+	if (cards_open_generative(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &c, &err) !=
 	    STATUS_OK) {
 		stream_error(s, &err, NULL);
 		return;

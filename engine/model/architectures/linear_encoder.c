@@ -81,7 +81,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->trained = config_trained(&r, c->positions, c->positions);
 	c->layers = config_integer(&r, "encoder_layers", 6, 1, ARCHITECTURE_MAX_LAYERS);
 	c->inner = config_integer(&r, "encoder_ffn_dim", 4 * c->hidden, 1, MAX_INNER);
-	c->classes = config_integer(&r, "num_labels", 2, 1, MAX_CLASSES);
+	c->classes = config_classes(&r, MAX_CLASSES);
 	c->pad = config_integer(&r, "pad_token_id", 1, -1, MAX_ROWS);
 	c->scaled = config_bool(&r, "scale_embedding", false);
 	c->reads_padding = config_choice(&r, "pad_policy", policies) == 1;
@@ -145,6 +145,7 @@ static void dims(const void *config, model_dims *out)
 	    .head = HEAD_CLASSES,
 	    .positions = c->positions,
 	    .first_row = FIRST_POSITION_ROW,
+	    .reads_padding = c->reads_padding,
 	    .trained = c->trained,
 	    .dropout = (float)fmax(c->dropout, fmax(c->inner_dropout, c->head_dropout)),
 	};

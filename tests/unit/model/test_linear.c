@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "engine/base/file.h"
+#include "engine/model/class_names.h"
 #include "engine/model/feed.h"
 #include "tests/unit/model/fixture.h"
 
@@ -292,6 +294,12 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"pooling\": \"max\"}", "pooling"},
 	    {"{\"pad_policy\": 1}", "pad_policy"},
 	    {"{\"num_labels\": 0}", "num_labels"},
+	    {"{\"id2label\": [\"a\", \"b\"]}", "id2label"},
+	    {"{\"id2label\": {\"0\": \"a\"}, \"num_labels\": 2}", "id2label"},
+	    {"{\"id2label\": {\"0\": \"a\", \"2\": \"b\"}}", "id2label"},
+	    {"{\"id2label\": {\"0\": \"a\", \"1\": 7}}", "id2label"},
+	    {"{\"id2label\": {\"0\": \"a\", \"1\": \"\"}}", "id2label"},
+	    {"{\"id2label\": {\"0\": \"a\", \"1\": \"a\"}}", "id2label"},
 	    {"{\"decoder_layers\": 2}", "decoder_layers"},
 	    {"{\"window_sizes\": [4]}", "window_sizes"},
 	};
@@ -303,6 +311,46 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 		assert_string_equal(err.param, cases[i].key);
 		free(config);
 	}
+}
+
+static const char *class_name(const model *m, size_t i)
+{
+	return json_string_value(json_array_get(model_class_names(m), i));
+}
+
+static void names_of_classes_stay_with_the_model_and_say_how_many_there_are(void **state)
+{
+	(void)state;
+	char folder[] = "/tmp/additive-linear-XXXXXX";
+	const char *named = "{\"d_model\": 4, \"encoder_attention_heads\": 1, \"encoder_layers\": 1, \"vocab_size\": 9,"
+	                    " \"id2label\": {\"0\": \"no\", \"1\": \"perhaps\", \"2\": \"yes\"}}";
+	model *m = fixture_created_as(&architecture_linear_encoder, named, 1, device), *again;
+	assert_int_equal(model_dimensions(m)->outputs, 3);
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	assert_int_equal(model_open(&again, folder, DTYPE_PANEL_F32, device, NULL), STATUS_OK);
+	assert_int_equal(json_array_size(model_class_names(again)), 3);
+	assert_string_equal(class_name(again, 1), "perhaps");
+	assert_true(json_equal(model_class_names(m), model_class_names(again)));
+	model_free(again);
+	model_free(m);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+static void classes_without_names_are_numbered_and_a_head_without_classes_has_none(void **state)
+{
+	(void)state;
+	model *m = fixture_created_as(&architecture_linear_encoder, "{" ENCODER_KEYS "}", 1, device);
+	assert_int_equal(json_array_size(model_class_names(m)), CLASSES);
+	assert_string_equal(class_name(m, 3), "LABEL_3");
+	json_t *written = json_object();
+	assert_true(class_names_write(written, model_class_names(m)));
+	assert_int_equal(json_object_size(written), 0);
+	json_decref(written);
+	model_free(m);
+	m = fixture_created_as(&architecture_linear, CAUSAL, 1, device);
+	assert_null(model_class_names(m));
+	model_free(m);
 }
 
 int main(void)
@@ -317,6 +365,8 @@ int main(void)
 	    cmocka_unit_test(an_encoder_has_no_recurrent_form),
 	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
 	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
+	    cmocka_unit_test(names_of_classes_stay_with_the_model_and_say_how_many_there_are),
+	    cmocka_unit_test(classes_without_names_are_numbered_and_a_head_without_classes_has_none),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
