@@ -1,9 +1,12 @@
 #include "engine/daemon/jobs/corpus.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/file.h"
+#include "engine/base/memory.h"
+#include "engine/text/labelled.h"
 
 static status open_tokenizer(corpus *c, error *err)
 {
@@ -29,40 +32,78 @@ static status blame(status s, error *err, const char *file)
 	return s;
 }
 
-static status cut_whole(const corpus *c, dataset **out, const char *path, const char *name, error *err)
+/* The names of the classes, NULL-terminated, to be freed; NULL: not given, or (STATUS_NOMEM) out of memory. */
+static status list_classes(const corpus *c, const char ***out)
+{
+	size_t n = json_array_size(c->classes);
+	*out = c->classes ? memory_new(n + 1, sizeof **out) : NULL;
+	for (size_t i = 0; *out && i < n; i++)
+		(*out)[i] = json_string_value(json_array_get(c->classes, i));
+	return c->classes && !*out ? STATUS_NOMEM : STATUS_OK;
+}
+
+static status read_whole(const corpus *c, const file_map *map, const char *const *classes, dataset **out, error *err)
+{
+	const char *text = (const char *)map->data;
+	return c->records == RECORD_LABELLED
+	           ? labelled_new(out, c->tokenizer, text, map->bytes, c->length, classes, err)
+	           : dataset_new(out, c->tokenizer, text, map->bytes, c->length, err);
+}
+
+static status read_in_two(corpus *c, const file_map *map, const char *const *classes, double share, error *err)
+{
+	const char *text = (const char *)map->data;
+	return c->records == RECORD_LABELLED
+	           ? labelled_split(&c->train, &c->valid, c->tokenizer, text, map->bytes, c->length, classes, share,
+	                            err)
+	           : dataset_split(&c->train, &c->valid, c->tokenizer, text, map->bytes, c->length, share, err);
+}
+
+static status cut_whole(const corpus *c, dataset **out, const char *path, const char *const *classes, const char *name,
+                        error *err)
 {
 	file_map map;
 	TRY(blame(file_map_open(&map, path, err), err, name));
-	status s = dataset_new(out, c->tokenizer, (const char *)map.data, map.bytes, c->length, err);
+	status s = read_whole(c, &map, classes, out, err);
 	file_map_close(&map);
 	return blame(s, err, name);
 }
 
-static status cut_in_two(corpus *c, double share, error *err)
+static status cut_in_two(corpus *c, const char *const *classes, double share, error *err)
 {
 	file_map map;
 	TRY(blame(file_map_open(&map, c->training, err), err, "training_file"));
-	status s =
-	    dataset_split(&c->train, &c->valid, c->tokenizer, (const char *)map.data, map.bytes, c->length, share, err);
+	status s = read_in_two(c, &map, classes, share, err);
 	file_map_close(&map);
 	return blame(s, err, "training_file");
 }
 
-static status build(corpus *c)
+static status build_training(corpus *c, const char *const *classes)
 {
-	TRY(open_tokenizer(c, &c->error));
-	if (c->validation[0]) {
-		c->holdout = 0;
-		TRY(cut_whole(c, &c->valid, c->validation, "validation_file", &c->error));
-	}
 	if (c->holdout < 0) {
 		error ignored = ERROR_INIT;
-		c->holdout = cut_in_two(c, CORPUS_HOLDOUT, &ignored) == STATUS_OK ? CORPUS_HOLDOUT : 0;
+		c->holdout = cut_in_two(c, classes, CORPUS_HOLDOUT, &ignored) == STATUS_OK ? CORPUS_HOLDOUT : 0;
 		if (c->holdout > 0)
 			return STATUS_OK;
 	}
-	return c->holdout > 0 ? cut_in_two(c, c->holdout, &c->error)
-	                      : cut_whole(c, &c->train, c->training, "training_file", &c->error);
+	return c->holdout > 0 ? cut_in_two(c, classes, c->holdout, &c->error)
+	                      : cut_whole(c, &c->train, c->training, classes, "training_file", &c->error);
+}
+
+static status build(corpus *c)
+{
+	const char **classes;
+	TRY(open_tokenizer(c, &c->error));
+	TRY(list_classes(c, &classes));
+	if (c->validation[0])
+		c->holdout = 0;
+	status s = build_training(c, classes);
+	if (s == STATUS_OK && c->validation[0])
+		s = cut_whole(c, &c->valid, c->validation,
+		              c->records == RECORD_LABELLED ? labelled_classes(c->train) : NULL, "validation_file",
+		              &c->error);
+	free(classes);
+	return s;
 }
 
 status corpus_build(corpus *c)

@@ -12,8 +12,11 @@ typedef struct corpus {
 	char folder[PATH_MAX];                         /* the model's whose tokenizer is used; "": spec */
 	const json_t *spec;                            /* borrowed */
 	int64_t vocab, length;
-	double holdout; /* share of the training file held back for validation when there is no other; 0: none;
-	                   negative: CORPUS_HOLDOUT where that leaves a block for both, and told here */
+	record_kind records;
+	const json_t *classes; /* of labelled records: names in the order of their numbers, borrowed; NULL: those that
+	                          occur in the training file */
+	double holdout;        /* share of the training file held back for validation when there is no other; 0: none;
+	                          negative: CORPUS_HOLDOUT where that leaves a block for both, and told here */
 	/* what was built */
 	tokenizer *tokenizer;
 	dataset *train, *valid; /* valid is NULL without validation */

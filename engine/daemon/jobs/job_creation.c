@@ -54,7 +54,7 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 {
 	jobs *all = c->jobs;
 	char result[STORE_ID_BYTES];
-	TRY(job_request_settle(&c->request, dataset_records(c->corpus.train), c->corpus.valid != NULL, err));
+	TRY(job_request_take_texts(&c->request, c->stream->params, &c->corpus, err));
 	do {
 		store_new_id(id, "ftjob-");
 		result_name(result, id, c);
@@ -101,8 +101,7 @@ static void answer_dry_run(job_creation *c, json_t *tokens)
 static void settle_dry_run(job_creation *c)
 {
 	error err = ERROR_INIT;
-	status result =
-	    job_request_settle(&c->request, dataset_records(c->corpus.train), c->corpus.valid != NULL, &err);
+	status result = job_request_take_texts(&c->request, c->stream->params, &c->corpus, &err);
 	if (result == STATUS_OK)
 		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.train)));
 	else

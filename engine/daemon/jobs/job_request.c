@@ -15,6 +15,8 @@
 #include "engine/daemon/jobs/job_check.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
+#include "engine/text/labelled.h"
+#include "engine/train/objective.h"
 #include "gen/limits.h"
 
 /* --- small readers -------------------------------------------------------------------- */
@@ -61,6 +63,7 @@ static status take_config(job_request *r, const json_t *config, error *err)
 	void *parsed = memory_new(1, r->architecture->config_bytes);
 	status s = parsed ? r->architecture->config_read(parsed, config, err) : STATUS_NOMEM;
 	if (s == STATUS_OK) {
+		json_decref(r->config);
 		r->architecture->dims(parsed, &r->dims);
 		r->config = r->architecture->config_write(parsed);
 		json_t *names = class_names_read(config, r->dims.head == HEAD_CLASSES ? r->dims.outputs : 0);
@@ -104,13 +107,15 @@ static model_size read_size(const json_t *ours, const tokenizer *t)
 	return s;
 }
 
-/* The configuration of a model from scratch, for this tokenizer. */
+/* The configuration of a model from scratch, for this tokenizer and r->classes. */
 static status make_config(job_request *r, const json_t *ours, const tokenizer *t, error *err)
 {
 	const json_t *given = present(ours, "config");
 	json_t *config = given ? json_deep_copy(given) : json_object();
 	model_size size = read_size(ours, t);
-	status s = config && r->architecture->complete(config, &size) ? take_config(r, config, err) : STATUS_NOMEM;
+	bool named = !r->classes || class_names_write(config, r->classes);
+	status s =
+	    config && named && r->architecture->complete(config, &size) ? take_config(r, config, err) : STATUS_NOMEM;
 	json_decref(config);
 	if (s == STATUS_OK && r->dims.inputs < tokenizer_size(t))
 		s = error_set(err, STATUS_INVALID, "additive.config.vocab_size",
@@ -203,6 +208,42 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	return STATUS_OK;
 }
 
+/* --- the objective -------------------------------------------------------------------------- */
+
+/* What a model is trained for unless that is said: the first objective for its head. */
+static const objective *usual_objective(head_kind head)
+{
+	int i = 0;
+	while (objective_at(i) && objective_at(i)->head != head)
+		i++;
+	return objective_at(i);
+}
+
+static status read_objective(job_request *r, const json_t *ours, error *err)
+{
+	const json_t *names = r->dims.head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
+	if (!present(ours, "objective") && usual_objective(r->dims.head))
+		r->options.objective = usual_objective(r->dims.head);
+	if (r->options.objective->head != r->dims.head)
+		return error_set(err, STATUS_INVALID, "additive.objective", "the model has no head for %s",
+		                 r->options.objective->name);
+	if (r->dims.head != HEAD_CLASSES || (!names && !r->base))
+		return STATUS_OK;
+	r->classes = class_names_read(r->config, r->dims.outputs);
+	return r->classes ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* A new model has the classes of its training file. */
+static status take_classes(job_request *r, const json_t *params, const corpus *texts, error *err)
+{
+	const char *const *names = labelled_classes(texts->train);
+	r->classes = json_array();
+	for (int i = 0; names[i]; i++)
+		if (json_array_append_new(r->classes, json_string(names[i])) != 0)
+			return STATUS_NOMEM;
+	return make_config(r, present(params, "additive"), texts->tokenizer, err);
+}
+
 /* --- memory ---------------------------------------------------------------------------------- */
 
 /* What this process may have: the machine's memory, or less in a container. */
@@ -250,6 +291,7 @@ status job_request_read(job_request *out, engine *e, const json_t *params, error
 	TRY(read_file_id(out->validation, e, params, "validation_file", &bytes, err));
 	TRY(read_model(out, e, params, ours, err));
 	TRY(read_options(out, params, ours, err));
+	TRY(read_objective(out, ours, err));
 	if (out->options.precision == PRECISION_BF16 && !device_bf16(e->device))
 		return error_set(err, STATUS_INVALID, "additive.precision", "the %s backend trains in fp32 only",
 		                 device_backend_name(e->device));
@@ -261,6 +303,7 @@ void job_request_fini(job_request *r)
 	cards_release(r->base);
 	json_decref(r->config);
 	json_decref(r->tokenizer);
+	json_decref(r->classes);
 	*r = (job_request){0};
 }
 
@@ -268,8 +311,12 @@ void job_request_fini(job_request *r)
 
 void job_request_corpus(const job_request *r, const store *s, corpus *out)
 {
-	*out = (corpus){
-	    .spec = r->tokenizer, .vocab = r->dims.inputs, .length = r->options.sequence_length, .holdout = -1};
+	*out = (corpus){.spec = r->tokenizer,
+	                .vocab = r->dims.inputs,
+	                .length = r->options.sequence_length,
+	                .records = r->options.objective->records,
+	                .classes = r->classes,
+	                .holdout = -1};
 	store_blob_path(s, r->training, out->training);
 	if (r->validation[0])
 		store_blob_path(s, r->validation, out->validation);
@@ -282,7 +329,8 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 	train_options *o = &r->options;
 	if (o->batch_size > blocks && r->batch_given)
 		return error_set(err, STATUS_INVALID, "additive.batch_size",
-		                 "must be at most the training data's %lld blocks of %lld tokens", (long long)blocks,
+		                 "must be at most the training data's %lld %s of %lld tokens", (long long)blocks,
+		                 o->objective->records == RECORD_BLOCK ? "blocks" : "records",
 		                 (long long)o->sequence_length);
 	o->batch_size = o->batch_size > blocks ? blocks : o->batch_size;
 	int64_t per_step = o->batch_size * o->gradient_accumulation;
@@ -307,15 +355,42 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 	return s;
 }
 
+status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err)
+{
+	const objective *o = r->options.objective;
+	if (r->dims.head == HEAD_CLASSES && !r->classes)
+		TRY(take_classes(r, params, texts, err));
+	if (o->check) {
+		status s = o->check(texts->train, &r->dims, err);
+		error_prefix(err, "additive.config");
+		TRY(s);
+	}
+	return job_request_settle(r, dataset_records(texts->train), texts->valid != NULL, err);
+}
+
 /* --- the document -------------------------------------------------------------------------------- */
 
 json_t *job_request_write(const job_request *r, double holdout)
 {
-	return json_pack("{s:s, s:s?, s:O, s:O?, s:o, s:f, s:I, s:I, s:s, s:s?}", "architecture", r->architecture->name,
-	                 "base", r->base ? r->base->id : NULL, "config", r->config, "tokenizer", r->tokenizer,
-	                 "options", train_options_write(&r->options), "holdout", holdout, "keep_checkpoints",
-	                 (json_int_t)r->keep, "save_seconds", (json_int_t)r->save_seconds, "training_file", r->training,
-	                 "validation_file", r->validation[0] ? r->validation : NULL);
+	return json_pack("{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:I, s:I, s:s, s:s?}", "architecture",
+	                 r->architecture->name, "base", r->base ? r->base->id : NULL, "config", r->config, "tokenizer",
+	                 r->tokenizer, "classes", r->classes, "options", train_options_write(&r->options), "holdout",
+	                 holdout, "keep_checkpoints", (json_int_t)r->keep, "save_seconds", (json_int_t)r->save_seconds,
+	                 "training_file", r->training, "validation_file", r->validation[0] ? r->validation : NULL);
+}
+
+/* The token ids that a configuration has room for. */
+static status count_inputs(const architecture *a, const json_t *config, int64_t *out, error *err)
+{
+	model_dims d;
+	void *parsed = memory_new(1, a->config_bytes);
+	status s = parsed ? a->config_read(parsed, config, err) : STATUS_NOMEM;
+	if (s == STATUS_OK) {
+		a->dims(parsed, &d);
+		*out = d.inputs;
+	}
+	free(parsed);
+	return s;
 }
 
 status job_request_restore(const json_t *stored, engine *e, corpus *c, train_options *options, const architecture **a,
@@ -327,13 +402,15 @@ status job_request_restore(const json_t *stored, engine *e, corpus *c, train_opt
 	const char *name = json_string_value(json_object_get(stored, "architecture"));
 	*a = name ? architecture_find(name) : NULL;
 	*c = (corpus){.spec = json_object_get(stored, "tokenizer"),
-	              .vocab = json_integer_value(json_object_get(json_object_get(stored, "config"), "vocab_size")),
 	              .holdout = json_number_value(json_object_get(stored, "holdout"))};
 	if (!*a || !training)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
+	TRY(count_inputs(*a, json_object_get(stored, "config"), &c->vocab, err));
 	train_options_default(options);
 	TRY(train_options_read(options, json_object_get(stored, "options"), NULL, err));
 	c->length = options->sequence_length;
+	c->records = options->objective->records;
+	c->classes = present(stored, "classes");
 	store_blob_path(e->store, training, c->training);
 	if (validation)
 		store_blob_path(e->store, validation, c->validation);

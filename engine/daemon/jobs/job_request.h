@@ -25,6 +25,7 @@ typedef struct job_request {
 	card *base;        /* the model to continue from; NULL: from scratch */
 	json_t *config;    /* every key */
 	json_t *tokenizer; /* spec; from scratch only */
+	json_t *classes;   /* the names of the model's classes; NULL: it has none, or those of the training file */
 	model_dims dims;
 	train_options options;
 	bool batch_given, steps_given, eval_given, warmup_given;
@@ -38,8 +39,10 @@ typedef struct job_request {
 status job_request_read(job_request *out, engine *e, const json_t *params, error *err);
 /* Describe what has to be built; borrows from r. */
 void job_request_corpus(const job_request *r, const store *s, corpus *out);
-/* Fill in what depends on the number of training blocks. */
-status job_request_settle(job_request *r, int64_t blocks, bool validates, error *err);
+/* Fill in what depends on the texts that were built: the classes of a new model, and job_request_settle's. */
+status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err);
+/* Fill in what depends on the number of training records. */
+status job_request_settle(job_request *r, int64_t records, bool validates, error *err);
 void job_request_fini(job_request *r);
 
 /* To and from the document. */
