@@ -30,8 +30,11 @@ def follows(texts, size, count, draw):
     for _ in range(count):
         _, text = draw.choice(texts)
         begin = draw.randrange(len(text) - 2 * size)
-        second, label = (begin + size, "yes") if draw.random() < 0.5 else (draw.randrange(len(text) - size), "no")
-        yield {"text": passage(text, begin, size), "text_pair": passage(text, second, size), "label": label}
+        second, label = passage(text, begin + size, size), "yes"
+        if draw.random() < 0.5:
+            _, other = draw.choice(texts)
+            second, label = passage(other, draw.randrange(len(other) - size), size), "no"
+        yield {"text": passage(text, begin, size), "text_pair": second, "label": label}
 
 
 def write(path, task, texts, size, count, draw):
