@@ -1,8 +1,8 @@
 /* scheduler.c - whose turn it is.
  *
  * Turns go round: one decode step for each model that has somebody to decode, then one
- * step of prompts (scheduler_prompts.c), then again. Within a model, those decoded go to the
- * end of the queue, so with more than max_batch of them everybody waits equally long.
+ * step of prompts (scheduler_prompts.c), then a slice of a scoring (scheduler_scoring.c), then again. Within a model,
+ * those decoded go to the end of the queue, so with more than max_batch of them everybody waits equally long.
  *
  * A step reads tokens and then samples behind them, for the whole batch in one call; only the tokens come to the host.
  * A row of logits follows where a session stops, and where log-probabilities are wanted.
@@ -188,6 +188,7 @@ static void finish_all(scheduler *s, status why, const error *err)
 			g = g->following;
 		}
 	}
+	scheduler_scoring_end_all(s, why, err);
 }
 
 void scheduler_free(scheduler *s)
@@ -537,26 +538,29 @@ bool scheduler_runnable(const scheduler *s)
 	for (const generation *g = s->first; g && !s->ahead; g = g->following)
 		if (generation_runnable(g))
 			return true;
-	return s->ahead != NULL;
+	return s->ahead || s->scorings;
 }
 
 status scheduler_tick(scheduler *s)
 {
 	s->counters.ticks++;
 	reap(s);
-	for (int tried = 0; tried <= s->n_models; tried++) {
-		served_model *m = turn_model(s, s->turn);
-		s->turn = m ? s->turn + 1 : 0;
+	for (int tried = 0; tried <= s->n_models + 1; tried++) {
+		int turn = s->turn;
+		served_model *m = turn_model(s, turn);
+		s->turn = turn <= s->n_models ? turn + 1 : 0;
 		if (m) {
 			flight *f = s->ahead;
 			if (!f || f->model != m)
 				decode_gather(s, m, f = free_flight(s));
 			if (f->n > 0)
 				return decode(s, f);
-		} else {
+		} else if (turn == s->n_models) {
 			generation *g = scheduler_prompts_first(s);
 			if (g)
 				return prefill(s, g);
+		} else if (s->scorings) {
+			return scheduler_scoring_turn(s) == STATUS_OK ? STATUS_OK : lose_device(s, NULL);
 		}
 	}
 	return STATUS_OK;

@@ -25,6 +25,7 @@ typedef struct scheduler scheduler;
 typedef struct served_model served_model;
 typedef struct session session;
 typedef struct generation generation;
+typedef struct scoring scoring;
 
 enum {
 	SCHEDULER_ID_BYTES = 64,
@@ -61,7 +62,8 @@ status scheduler_model_step(scheduler *s, const char *id, const char *folder, dt
 bool scheduler_model_loading(const scheduler *s, const char *id);
 /* Give up what scheduler_model_step has begun. */
 void scheduler_model_abandon(scheduler *s);
-/* STATUS_CONFLICT while it is being loaded, or sessions or generations use it; STATUS_OK when it was not loaded. */
+/* STATUS_CONFLICT while it is being loaded, or sessions, generations or scorings use it; STATUS_OK when it was not
+ * loaded. */
 status scheduler_model_unload(scheduler *s, const char *id, error *err);
 bool scheduler_model_loaded(const scheduler *s, const char *id);
 const model *served_model_model(const served_model *m);
@@ -179,9 +181,43 @@ void generation_grant(generation *g, int64_t credits);
 /* finished is called with STATUS_CANCELLED before the next token. */
 void generation_cancel(generation *g);
 
+/* --- scorings ------------------------------------------------------------- */
+
+/* Tokens of a sequence that is read whole, at most: what a plan for it takes on the device grows with it. */
+enum { SCHEDULER_SCORE_TOKENS = 8192 };
+static inline int64_t scheduler_score_limit(const model_dims *d)
+{
+	return d->positions < SCHEDULER_SCORE_TOKENS ? d->positions : SCHEDULER_SCORE_TOKENS;
+}
+
+typedef struct scoring_sequence {
+	int32_t *ids;
+	int64_t count;
+} scoring_sequence;
+
+/* Sequences that are read whole and afresh, and of each a row of numbers: the logits of its classes, or one hidden
+ * vector. They and `out` stay with the caller until `finished`. */
+typedef struct scoring_request {
+	const scoring_sequence *sequences;
+	int64_t n_sequences;
+	pooling embedding; /* the vector that is wanted; POOL_NONE: the logits, of a model with a head for classes */
+	int64_t width;     /* model_dims.hidden, or outputs */
+	float *out;        /* [n_sequences][width] */
+	/* On the scheduler's thread, exactly once: STATUS_OK, CANCELLED, or why it ended. The scoring is gone then. */
+	void (*finished)(void *context, status s, const error *err);
+	void *context;
+} scoring_request;
+
+/* STATUS_INVALID names "model" or "input": no such head, a sequence of no tokens or of more than scheduler_score_limit,
+ * a token outside the vocabulary. STATUS_BUSY: as many as max_generations are under way. After an error `finished` is
+ * not called. Scorings take slices of a few milliseconds in turn, between the steps of generations. */
+status scheduler_score(scheduler *s, served_model *m, const scoring_request *r, scoring **out, error *err);
+/* `finished` is called with STATUS_CANCELLED before the next slice. */
+void scoring_cancel(scoring *x);
+
 /* Is there anything that scheduler_tick could do now? */
 bool scheduler_runnable(const scheduler *s);
-/* One decode step or step of prompts. A failing device ends every generation with STATUS_DEVICE. */
+/* One decode step, step of prompts or slice of a scoring. A failing device ends all of them with STATUS_DEVICE. */
 status scheduler_tick(scheduler *s);
 
 typedef struct scheduler_stats {

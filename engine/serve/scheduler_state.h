@@ -3,6 +3,7 @@
 #define ENGINE_SERVE_SCHEDULER_STATE_H
 
 #include "engine/serve/generation.h"
+#include "engine/serve/scoring.h"
 
 /* A step that has been issued, and whose tokens have not been taken. */
 typedef struct flight {
@@ -33,10 +34,14 @@ struct scheduler {
 	generation *first, *last;
 	int n_generations, n_waiting; /* waiting: never had a turn */
 	int n_prompts, n_cancelled;   /* in GENERATION_PROMPT; cancelled and not ended */
-	uint64_t serial; /* of the next generation */
+	uint64_t serial;              /* of the next generation */
 
-	int turn;                 /* whose is next: the i-th model's decode step, or (n_models) the prefill */
-	unsigned prompt_steps;    /* so far */
+	scoring *scorings; /* whose turn is next comes first */
+	int n_scorings;
+
+	int turn;              /* whose is next: the i-th model's decode step, (n_models) the prefill, or (behind it) a
+	                          scoring */
+	unsigned prompt_steps; /* so far */
 	flight flights[FLIGHTS];
 	flight *ahead;            /* the one that waits to be taken between ticks; NULL: none */
 	served_row *rows;         /* [max_batch] of the step being issued */
@@ -52,6 +57,10 @@ generation *scheduler_prompts_first(const scheduler *s);
  * s->draws. */
 void scheduler_prompts_gather(scheduler *s, generation *first, flight *f);
 void scheduler_prompts_rows(scheduler *s, const flight *f);
+/* A slice of the first scoring, of which there is one. STATUS_DEVICE. */
+status scheduler_scoring_turn(scheduler *s);
+/* End those that are here now. */
+void scheduler_scoring_end_all(scheduler *s, status why, const error *err);
 /* A model has been used now. */
 void scheduler_model_touch(scheduler *s, served_model *m);
 /* Free every model; none is in use any more. */

@@ -8,6 +8,7 @@
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
 #include "engine/model/model_loader.h"
+#include "engine/serve/scoring.h"
 #include "engine/tensor/arena.h"
 
 status served_model_prepare_row(served_model *m, int64_t adjusts, error *err)
@@ -46,8 +47,9 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	backend *b = l->backend;
 	int64_t vocab = model_dimensions(m->model)->outputs, floats = model_state_floats(m->model);
 	void *row, *block, *token;
-	TRY(tokenizer_open(&m->tokenizer, l->folder, vocab, err));
-	status s = statepool_new(&m->pool, b, floats, l->max_slots);
+	TRY(tokenizer_open(&m->tokenizer, l->folder, model_dimensions(m->model)->inputs, err));
+	/* Slots count a model's users, also where nothing is kept in them. */
+	status s = statepool_new(&m->pool, b, floats > 0 ? floats : 1, l->max_slots);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "no room for %lld states of %lld numbers: %s", (long long)l->max_slots,
 		                 (long long)floats, status_text(s));
@@ -137,6 +139,7 @@ void served_model_free(served_model *m)
 	assert(m->users == 0);
 	loading_free(m->loading);
 	served_model_free_plans(m);
+	scoring_free_plans(m);
 	sample_plan_free(m->from_row);
 	release(m, m->row);
 	release(m, m->row_token);

@@ -41,6 +41,7 @@
 enum { SERVED_MODEL_PARTS = 16 };
 
 typedef struct served_plan served_plan;
+typedef struct scoring_plan scoring_plan;
 typedef struct served_model_loading served_model_loading;
 
 struct served_model {
@@ -59,11 +60,12 @@ struct served_model {
 	                                   */
 	bool way_is_given;                /* every step is taken in this way, and nothing is measured: for tests */
 	thread_way way;
-	int users; /* slots in use */
+	int users; /* slots in use, and scorings */
 	int max_batch;
 	int64_t rounds;       /* attention rounds per layer */
 	int64_t score_floats; /* of one token: layers × rounds × 2 × heads */
 	served_plan *plans;
+	scoring_plan *scoring_plans; /* that no scoring uses */
 	bool hashed;
 	uint64_t hash;
 	served_model_loading *loading; /* NULL: it is whole */

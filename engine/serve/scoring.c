@@ -1,0 +1,223 @@
+#include "engine/serve/scoring.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/memory.h"
+
+struct scoring_plan {
+	scoring_plan *next; /* the model's list */
+	plan *plan;
+	int64_t capacity;       /* tokens */
+	pooling embedding;      /* POOL_NONE: it gives the logits of classes */
+	int32_t *tokens, *mask; /* [capacity] on the host */
+};
+
+/* --- plans ------------------------------------------------------------------------ */
+
+static void scoring_plan_free(scoring_plan *p)
+{
+	if (!p)
+		return;
+	plan_free(p->plan);
+	free(p->tokens);
+	free(p->mask);
+	free(p);
+}
+
+void scoring_free_plans(served_model *m)
+{
+	while (m->scoring_plans) {
+		scoring_plan *p = m->scoring_plans;
+		m->scoring_plans = p->next;
+		scoring_plan_free(p);
+	}
+}
+
+static status fill(scoring_plan *p, const model *m, error *err)
+{
+	forward_spec spec = {.phase = PHASE_SCORE,
+	                     .batch = 1,
+	                     .length = p->capacity,
+	                     .masked = true,
+	                     .logits = p->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
+	                     .embedding = p->embedding};
+	p->tokens = memory_new((size_t)p->capacity, sizeof *p->tokens);
+	p->mask = memory_new((size_t)p->capacity, sizeof *p->mask);
+	if (!p->tokens || !p->mask)
+		return STATUS_NOMEM;
+	TRY(model_plan(&p->plan, m, &spec, NULL, NULL, err));
+	return feed_positions(p->plan, model_dimensions(m), POSITION_CLAMP,
+	                      0); /* rows behind a sequence may be past the end */
+}
+
+static int64_t capacity_for(const model_dims *d, int64_t tokens)
+{
+	int64_t capacity = SCORING_LEAST_TOKENS;
+	while (capacity < tokens)
+		capacity *= 2;
+	return d->reads_padding ? tokens : capacity;
+}
+
+/* A plan for a sequence of so many tokens, which nothing else uses. */
+static status take_plan(scoring_plan **out, served_model *m, int64_t tokens, pooling embedding, error *err)
+{
+	int64_t capacity = capacity_for(model_dimensions(m->model), tokens);
+	scoring_plan **link = &m->scoring_plans;
+	while (*link && ((*link)->capacity != capacity || (*link)->embedding != embedding))
+		link = &(*link)->next;
+	scoring_plan *p = *link;
+	*out = NULL;
+	if (p) {
+		*link = p->next;
+	} else {
+		p = memory_new(1, sizeof *p);
+		if (!p)
+			return STATUS_NOMEM;
+		p->capacity = capacity;
+		p->embedding = embedding;
+		status s = fill(p, m->model, err);
+		if (s != STATUS_OK) {
+			scoring_plan_free(p);
+			return s;
+		}
+	}
+	*out = p;
+	return STATUS_OK;
+}
+
+/* One of a kind is kept. */
+static void give_plan(served_model *m, scoring_plan *p)
+{
+	bool keep = p && p->capacity <= SCORING_KEPT_TOKENS && !model_dimensions(m->model)->reads_padding;
+	for (const scoring_plan *q = m->scoring_plans; q && keep; q = q->next)
+		keep = q->capacity != p->capacity || q->embedding != p->embedding;
+	if (!keep) {
+		scoring_plan_free(p);
+		return;
+	}
+	p->next = m->scoring_plans;
+	m->scoring_plans = p;
+}
+
+/* --- one sequence ------------------------------------------------------------------- */
+
+/* Give the inputs the length of the sequence; where that cannot be done, the mask says it. */
+static status shorten(scoring_plan *p, int64_t tokens)
+{
+	static const port_role roles[] = {PORT_TOKENS, PORT_POSITIONS, PORT_MASK};
+	plan_shape shapes[sizeof roles / sizeof *roles];
+	int n = 0;
+	for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+		value v = port_find(plan_graph(p->plan), roles[i]);
+		if (v != VALUE_NONE)
+			shapes[n++] = (plan_shape){v, SHAPE2(1, tokens)};
+	}
+	status s = plan_reshape(p->plan, shapes, n, NULL);
+	return s == STATUS_UNSUPPORTED ? STATUS_OK : s;
+}
+
+static status feed(scoring_plan *p, const scoring_sequence *q)
+{
+	int32_t last = (int32_t)(q->count - 1);
+	for (int64_t i = 0; i < p->capacity; i++) {
+		p->tokens[i] = i < q->count ? q->ids[i] : 0;
+		p->mask[i] = i < q->count;
+	}
+	TRY(shorten(p, q->count));
+	TRY(feed_write(p->plan, PORT_TOKENS, p->tokens));
+	TRY(feed_write(p->plan, PORT_MASK, p->mask));
+	return feed_write(p->plan, PORT_LAST, &last);
+}
+
+static status begin(scoring *x, error *err)
+{
+	const scoring_sequence *q = &x->request.sequences[x->read];
+	x->cursor = 0;
+	TRY(take_plan(&x->plan, x->model, q->count, x->request.embedding, err));
+	return feed(x->plan, q);
+}
+
+/* The values of the sequence are there. */
+static status finish(scoring *x)
+{
+	port_role role = x->request.embedding == POOL_NONE ? PORT_LOGITS : PORT_EMBEDDING;
+	plan *p = x->plan->plan;
+	TRY(plan_read(p, port_find(plan_graph(p), role), x->request.out + x->read * x->request.width));
+	give_plan(x->model, x->plan);
+	x->plan = NULL;
+	x->read++;
+	return STATUS_OK;
+}
+
+/* --- all of them ---------------------------------------------------------------------- */
+
+static status check(const model_dims *d, const scoring_request *r, error *err)
+{
+	int64_t limit = scheduler_score_limit(d);
+	if (r->embedding == POOL_NONE && d->head != HEAD_CLASSES)
+		return error_set(err, STATUS_INVALID, "model", "the model has no head for classes");
+	for (int64_t i = 0; i < r->n_sequences; i++) {
+		const scoring_sequence *q = &r->sequences[i];
+		if (q->count < 1 || q->count > limit)
+			return error_set(err, STATUS_INVALID, "input", "input %lld has %lld tokens; 1 to %lld are read",
+			                 (long long)i, (long long)q->count, (long long)limit);
+		for (int64_t k = 0; k < q->count; k++)
+			if (q->ids[k] < 0 || q->ids[k] >= d->inputs)
+				return error_set(err, STATUS_INVALID, "input",
+				                 "token %d of input %lld is not in the vocabulary of %lld",
+				                 (int)q->ids[k], (long long)i, (long long)d->inputs);
+	}
+	return STATUS_OK;
+}
+
+status scoring_new(scoring **out, served_model *m, const scoring_request *r, error *err)
+{
+	const model_dims *d = model_dimensions(m->model);
+	*out = NULL;
+	TRY(check(d, r, err));
+	assert(r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
+	scoring *x = memory_new(1, sizeof *x);
+	if (!x)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	x->model = m;
+	x->request = *r;
+	m->users++;
+	*out = x;
+	return STATUS_OK;
+}
+
+void scoring_free(scoring *x)
+{
+	if (!x)
+		return;
+	if (x->plan)
+		give_plan(x->model, x->plan);
+	x->model->users--;
+	free(x);
+}
+
+/* A node, or what comes before and behind all of them. */
+static status advance(scoring *x, error *err)
+{
+	if (!x->plan)
+		return begin(x, err);
+	if (x->cursor < plan_node_count(x->plan->plan))
+		return plan_step(x->plan->plan, &x->cursor);
+	return finish(x);
+}
+
+status scoring_advance(scoring *x, bool *done, error *err)
+{
+	uint64_t began = clock_ns();
+	*done = x->read == x->request.n_sequences;
+	while (!*done) {
+		TRY(advance(x, err));
+		*done = x->read == x->request.n_sequences;
+		if (clock_ns() - began >= SCORING_SLICE_NS)
+			break;
+	}
+	return STATUS_OK;
+}

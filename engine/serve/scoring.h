@@ -1,0 +1,43 @@
+/* scoring.h - sequences that are read whole and afresh, without a session (scheduler.h has the request).
+ *
+ * The sequences of a scoring run one after the other, each alone, on a plan of PHASE_SCORE for 16, 32, 64, … tokens.
+ * The model keeps the plans that are not in use: a scoring takes one out for a sequence and puts it back behind it, so
+ * any number of scorings can be under way. A run is cut into slices of nodes (plan_step), between which other work has
+ * its turns; what it has computed so far lies in the plan.
+ *
+ * On the CPU a plan runs with the length of the sequence (plan_reshape). A device that keeps the shapes of a plan masks
+ * the rows behind the sequence; a model that reads padding then has a plan of each length instead.
+ *
+ * Executor thread only. */
+#ifndef ENGINE_SERVE_SCORING_H
+#define ENGINE_SERVE_SCORING_H
+
+#include "engine/serve/served_model.h"
+
+enum {
+	SCORING_SLICE_NS = 3000000,
+	SCORING_LEAST_TOKENS = 16,  /* of a plan */
+	SCORING_KEPT_TOKENS = 1024, /* a plan for more is freed when its sequence has been read */
+};
+
+struct scoring {
+	scoring *next; /* the scheduler's list */
+	served_model *model;
+	scoring_request request;
+	bool cancelled;
+	int64_t read;       /* sequences */
+	scoring_plan *plan; /* of the sequence that is being read; NULL: not begun */
+	int cursor;         /* of the plan */
+};
+
+/* Check a request. The model is in use until scoring_free. STATUS_INVALID, naming "model" or "input"; STATUS_NOMEM. */
+status scoring_new(scoring **out, served_model *m, const scoring_request *r, error *err);
+void scoring_free(scoring *x); /* NULL is legal */
+/* The next slice: at least a node, about SCORING_SLICE_NS. *done: all sequences have been read. STATUS_NOMEM,
+ * STATUS_DEVICE. */
+status scoring_advance(scoring *x, bool *done, error *err);
+
+/* Free the plans that a model keeps. */
+void scoring_free_plans(served_model *m);
+
+#endif

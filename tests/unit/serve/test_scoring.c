@@ -1,0 +1,351 @@
+/* Sequences that are read whole: classes and embeddings. */
+#include "tests/unit/serve/fixture.h"
+
+#include <math.h>
+
+enum { CLASSES = 3, MOST_WIDTH = HIDDEN };
+
+static const struct {
+	const char *name, *config;
+} models[] = {
+    {"additive", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 48, \"n_layer\": 2,"
+                 " \"window_sizes\": [5, 48], \"initializer_range\": 0.3}"},
+    {"gpt2", "{\"n_embd\": 32, \"vocab_size\": 259, \"n_head\": 4, \"n_positions\": 48, \"n_layer\": 2,"
+             " \"initializer_range\": 0.3}"},
+    {"linear", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 48, \"n_layer\": 2}"},
+    {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
+                       " \"max_position_embeddings\": 48, \"num_labels\": 3, \"init_std\": 0.3}"},
+    {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
+                       " \"max_position_embeddings\": 48, \"num_labels\": 3, \"init_std\": 0.3, \"pooling\": \"end\","
+                       " \"pad_policy\": \"ignore\"}"},
+};
+enum { MODELS = sizeof models / sizeof *models, ENCODER = 3 };
+
+static void write_named(const fixture *f, int kind)
+{
+	model *m;
+	json_t *config = json_loads(models[kind].config, 0, NULL);
+	assert_int_equal(model_create(&m, architecture_find(models[kind].name), config, 1, f->backend, NULL),
+	                 STATUS_OK);
+	stir(m, 5);
+	assert_int_equal(model_save(m, f->folder, NULL), STATUS_OK);
+	model_free(m);
+	json_decref(config);
+}
+
+static void open_named(fixture *f, int kind, dtype weights, bool fast)
+{
+	fixture_folder(f);
+	if (fast) {
+		backend_close(f->backend);
+		assert_int_equal(cpu_open(&f->backend, 2, NULL), STATUS_OK);
+	}
+	write_named(f, kind);
+	fixture_serve_as(f, &roomy, weights);
+}
+
+/* A scoring's caller. */
+typedef struct caller {
+	scoring *scoring;
+	scoring_request request;
+	scoring_sequence sequences[64];
+	float out[64 * MOST_WIDTH];
+	int finished, order;
+	status status;
+	char param[sizeof((error *)NULL)->param];
+} caller;
+
+static int finished_so_far;
+
+static void finished(void *context, status s, const error *err)
+{
+	caller *c = context;
+	c->finished++;
+	c->status = s;
+	c->order = ++finished_so_far;
+	strcpy(c->param, err->param);
+}
+
+static void begin_scoring(const fixture *f, caller *c, pooling embedding, int n, const scoring_sequence *sequences)
+{
+	const model_dims *d = model_dimensions(served_model_model(f->model));
+	*c = (caller){.finished = 0};
+	memcpy(c->sequences, sequences, (size_t)n * sizeof *sequences);
+	for (size_t i = 0; i < sizeof c->out / sizeof *c->out; i++)
+		c->out[i] = NAN;
+	c->request = (scoring_request){.sequences = c->sequences,
+	                               .n_sequences = n,
+	                               .embedding = embedding,
+	                               .width = embedding == POOL_NONE ? d->outputs : d->hidden,
+	                               .out = c->out,
+	                               .finished = finished,
+	                               .context = c};
+	assert_int_equal(scheduler_score(f->scheduler, f->model, &c->request, &c->scoring, NULL), STATUS_OK);
+}
+
+static void score(fixture *f, caller *c, pooling embedding, int n, const scoring_sequence *sequences)
+{
+	begin_scoring(f, c, embedding, n, sequences);
+	drain(f);
+	assert_int_equal(c->finished, 1);
+	assert_int_equal(c->status, STATUS_OK);
+}
+
+/* What a plan of exactly this length gives, without a mask. */
+static void plain_values(const fixture *f, const scoring_sequence *q, pooling embedding, float *out)
+{
+	plan *p;
+	const model *m = served_model_model(f->model);
+	const forward_spec spec = {.batch = 1,
+	                           .length = q->count,
+	                           .logits = embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
+	                           .embedding = embedding};
+	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_TOKENS, q->ids), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(feed_last(p, NULL), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(
+	    plan_read(p, port_find(plan_graph(p), embedding == POOL_NONE ? PORT_LOGITS : PORT_EMBEDDING), out),
+	    STATUS_OK);
+	plan_free(p);
+}
+
+enum { LENGTHS = 6 };
+static int32_t ids[LENGTHS][POSITIONS];
+static const int64_t lengths[LENGTHS] = {1, 15, 16, 17, 33, 48};
+
+static void make_sequences(scoring_sequence out[LENGTHS])
+{
+	for (int i = 0; i < LENGTHS; i++) {
+		random_tokens(ids[i], lengths[i], (uint64_t)i + 20);
+		out[i] = (scoring_sequence){ids[i], lengths[i]};
+	}
+}
+
+/* Every way to read, of every length, on plans that are new and on plans that have been used. */
+static void compare_with_plain_plans(fixture *f)
+{
+	static const pooling ways[] = {POOL_NONE, POOL_LAST, POOL_MEAN};
+	scoring_sequence all[LENGTHS];
+	caller *c = malloc(sizeof *c);
+	make_sequences(all);
+	for (int w = 0; w < 3; w++) {
+		if (ways[w] == POOL_NONE && model_dimensions(served_model_model(f->model))->head != HEAD_CLASSES)
+			continue;
+		for (int repeat = 0; repeat < 2; repeat++) {
+			score(f, c, ways[w], LENGTHS, all);
+			for (int i = 0; i < LENGTHS; i++) {
+				float plain[MOST_WIDTH];
+				plain_values(f, &all[i], ways[w], plain);
+				for (int64_t k = 0; k < c->request.width; k++)
+					if (!(fabsf(c->out[i * c->request.width + k] - plain[k]) <=
+					      1e-6f * fmaxf(1, fabsf(plain[k]))))
+						fail_msg("way %d, %lld tokens: %g for %g", w, (long long)lengths[i],
+						         (double)c->out[i * c->request.width + k], (double)plain[k]);
+			}
+		}
+	}
+	free(c);
+}
+
+static void values_are_those_of_a_plan_of_the_exact_length(void **state)
+{
+	(void)state;
+	static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
+	for (int kind = 0; kind < MODELS; kind++)
+		for (int t = 0; t < 3; t++) {
+			fixture f;
+			open_named(&f, kind, types[t], true);
+			compare_with_plain_plans(&f);
+			fixture_close(&f);
+		}
+}
+
+static status never_records(backend *b)
+{
+	(void)b;
+	return STATUS_UNSUPPORTED;
+}
+
+static void where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < MODELS; kind++) {
+		fixture f;
+		open_named(&f, kind, DTYPE_PANEL_F32, false);
+		f.backend->record_begin = never_records;
+		compare_with_plain_plans(&f);
+		f.backend->record_begin = NULL;
+		fixture_close(&f);
+	}
+}
+
+static void long_scorings_and_short_ones_take_turns_and_disturb_nothing(void **state)
+{
+	(void)state;
+	fixture f;
+	scoring_sequence all[64], *one = &all[5];
+	caller *alone = malloc(sizeof *alone), *first = malloc(sizeof *first), *second = malloc(sizeof *second);
+	client before, meanwhile;
+	int32_t prompt[20];
+	open_named(&f, 0, DTYPE_PANEL_F32, false);
+	random_tokens(prompt, 20, 9);
+	make_sequences(all);
+	for (int i = LENGTHS; i < 64; i++)
+		all[i] = all[i % LENGTHS];
+	generation_request r = request(&before, prompt, 20, 12);
+	run(&f, NULL, &before, &r);
+	score(&f, alone, POOL_MEAN, 64, all);
+	r = request(&meanwhile, prompt, 20, 12);
+	begin_scoring(&f, first, POOL_MEAN, 64, all);
+	start(&f, NULL, &meanwhile, &r);
+	begin_scoring(&f, second, POOL_MEAN, 1, one);
+	drain(&f);
+	assert_true(second->order < first->order);
+	assert_memory_equal(first->out, alone->out, sizeof alone->out);
+	assert_memory_equal(second->out, alone->out + 5 * HIDDEN, HIDDEN * sizeof(float));
+	assert_int_equal(meanwhile.n_tokens, 12);
+	assert_memory_equal(meanwhile.tokens, before.tokens, 12 * sizeof *before.tokens);
+	free(alone);
+	free(first);
+	free(second);
+	fixture_close(&f);
+}
+
+static void a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end(void **state)
+{
+	(void)state;
+	fixture f;
+	scoring_sequence all[LENGTHS];
+	caller *c = malloc(sizeof *c);
+	open_named(&f, ENCODER, DTYPE_PANEL_F32, false);
+	make_sequences(all);
+	begin_scoring(&f, c, POOL_NONE, LENGTHS, all);
+	assert_int_equal(scheduler_model_unload(f.scheduler, "m", NULL), STATUS_CONFLICT);
+	assert_true(scheduler_runnable(f.scheduler));
+	scoring_cancel(c->scoring);
+	drain(&f);
+	assert_int_equal(c->finished, 1);
+	assert_int_equal(c->status, STATUS_CANCELLED);
+	begin_scoring(&f, c, POOL_NONE, LENGTHS, all);
+	scheduler_free(f.scheduler);
+	assert_int_equal(c->finished, 1);
+	assert_int_equal(c->status, STATUS_CANCELLED);
+	fixture_serve(&f, &roomy);
+	score(&f, c, POOL_NONE, LENGTHS, all);
+	assert_int_equal(scheduler_model_unload(f.scheduler, "m", NULL), STATUS_OK);
+	free(c);
+	fixture_close(&f);
+}
+
+static void bad_requests_are_refused_by_name(void **state)
+{
+	(void)state;
+	int32_t tokens[POSITIONS + 1] = {3, 4, 5}, unknown[] = {3, VOCAB}, negative[] = {-1};
+	const struct {
+		int kind;
+		pooling embedding;
+		scoring_sequence sequence;
+		const char *param, *words;
+	} cases[] = {
+	    {0, POOL_NONE, {tokens, 3}, "model", "no head for classes"},
+	    {ENCODER, POOL_NONE, {tokens, 0}, "input", "1 to 48 are read"},
+	    {ENCODER, POOL_MEAN, {tokens, POSITIONS + 1}, "input", "has 49 tokens"},
+	    {ENCODER, POOL_MEAN, {unknown, 2}, "input", "token 259 of input 0"},
+	    {0, POOL_LAST, {negative, 1}, "input", "token -1"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		fixture f;
+		scoring *x;
+		float out[MOST_WIDTH];
+		error err = ERROR_INIT;
+		open_named(&f, cases[i].kind, DTYPE_PANEL_F32, false);
+		scoring_request r = {.sequences = &cases[i].sequence,
+		                     .n_sequences = 1,
+		                     .embedding = cases[i].embedding,
+		                     .width = cases[i].embedding == POOL_NONE ? CLASSES : HIDDEN,
+		                     .out = out,
+		                     .finished = finished};
+		assert_int_equal(scheduler_score(f.scheduler, f.model, &r, &x, &err), STATUS_INVALID);
+		assert_string_equal(err.param, cases[i].param);
+		assert_non_null(strstr(error_message(&err), cases[i].words));
+		assert_null(x);
+		assert_false(scheduler_runnable(f.scheduler));
+		fixture_close(&f);
+	}
+}
+
+static void as_many_scorings_as_generations_may_be_under_way(void **state)
+{
+	(void)state;
+	fixture f;
+	scoring_sequence all[LENGTHS];
+	static caller callers[2];
+	scoring *x;
+	error err = ERROR_INIT;
+	scheduler_limits limits = roomy;
+	limits.max_generations = 2;
+	fixture_open(&f, &limits);
+	make_sequences(all);
+	for (int i = 0; i < 2; i++)
+		begin_scoring(&f, &callers[i], POOL_MEAN, 1, all);
+	assert_int_equal(scheduler_score(f.scheduler, f.model, &callers[0].request, &x, &err), STATUS_BUSY);
+	drain(&f);
+	assert_int_equal(callers[0].status, STATUS_OK);
+	assert_int_equal(callers[1].status, STATUS_OK);
+	fixture_close(&f);
+}
+
+/* Each in turn: the n-th call of a kind fails. */
+static void a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same(void **state)
+{
+	(void)state;
+	fixture f;
+	scoring_sequence all[LENGTHS];
+	caller *good = malloc(sizeof *good), *c = malloc(sizeof *c);
+	fixture_folder(&f);
+	fault_backend *fault = fault_backend_new(f.backend);
+	f.backend = &fault->base;
+	write_named(&f, ENCODER);
+	fixture_serve(&f, &roomy);
+	make_sequences(all);
+	score(&f, good, POOL_NONE, 3, all);
+	for (int kind = 0; kind < 3; kind++) {
+		static const fault_kind kinds[] = {FAULT_KERNEL, FAULT_TRANSFER, FAULT_ALLOCATE};
+		static const status expected[] = {STATUS_DEVICE, STATUS_DEVICE, STATUS_NOMEM};
+		bool struck = true;
+		for (int64_t n = 0; struck; n += kind == 0 ? 7 : 1) {
+			scoring_free_plans(f.model);
+			fault_arm(fault, kinds[kind], n, false);
+			begin_scoring(&f, c, POOL_NONE, 3, all);
+			status s = STATUS_OK;
+			while (s == STATUS_OK && scheduler_runnable(f.scheduler))
+				s = scheduler_tick(f.scheduler);
+			struck = fault->struck;
+			fault->left = -1;
+			assert_int_equal(c->finished, 1);
+			assert_int_equal(c->status, struck ? expected[kind] : STATUS_OK);
+			assert_int_equal(s, struck && kind < 2 ? STATUS_DEVICE : STATUS_OK);
+			assert_int_equal(f.model->users, 0);
+		}
+		assert_memory_equal(c->out, good->out, 3 * CLASSES * sizeof(float));
+	}
+	free(good);
+	free(c);
+	fixture_close(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(values_are_those_of_a_plan_of_the_exact_length),
+	    cmocka_unit_test(where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked),
+	    cmocka_unit_test(long_scorings_and_short_ones_take_turns_and_disturb_nothing),
+	    cmocka_unit_test(a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end),
+	    cmocka_unit_test(bad_requests_are_refused_by_name),
+	    cmocka_unit_test(as_many_scorings_as_generations_may_be_under_way),
+	    cmocka_unit_test(a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
