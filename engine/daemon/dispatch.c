@@ -5,7 +5,9 @@
 
 #include <string.h>
 
+#include "engine/daemon/generation/classify.h"
 #include "engine/daemon/generation/completions.h"
+#include "engine/daemon/generation/embeddings.h"
 #include "engine/daemon/generation/explanations.h"
 #include "engine/daemon/generation/session_prompts.h"
 #include "engine/daemon/generation/tokens.h"
@@ -64,6 +66,8 @@ static const method methods[] = {
     {"session.import", visits_import},
     {"session.alpha", explanations_session},
     {"explain", explanations_create},
+    {"classify", classify_create},
+    {"embed", embeddings_create},
     {"tokenize", tokens_encode},
     {"detokenize", tokens_decode},
 };

@@ -1,0 +1,272 @@
+#include "engine/daemon/generation/scorings.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+#include "engine/daemon/requests/background.h"
+#include "engine/daemon/requests/engine.h"
+#include "engine/text/sequence.h"
+
+/* A request on its way. `control` cancels it on the executor; the answer waits for its return. */
+typedef struct scorings_run {
+	scorings public;
+	stream *stream;
+	uv_work_t work;
+	task start, ended, control;
+	scoring *scoring; /* executor thread; NULL: not begun, or ended */
+	bool cancelled;   /* executor thread */
+	bool started, over, control_under_way;
+	status result;
+	error error;
+} scorings_run;
+
+static void run_free(void *context)
+{
+	scorings_run *r = context;
+	scorings *x = &r->public;
+	for (int64_t i = 0; x->sequences && i < x->n; i++)
+		free(x->sequences[i].ids);
+	free(x->sequences);
+	free(x->truncated);
+	free(x->numbers);
+	cards_release(x->card);
+	json_decref(x->params);
+	free(r);
+}
+
+static void refuse(scorings_run *r, status why)
+{
+	error_set(&r->error, why, NULL, "%s", status_text(why));
+	r->stream->watch = NULL;
+	stream_error(r->stream, &r->error, NULL);
+	run_free(r);
+}
+
+/* --- the answer -------------------------------------------------------------------------- */
+
+json_t *scorings_usage(const scorings *x)
+{
+	json_int_t tokens = 0;
+	for (int64_t i = 0; i < x->n; i++)
+		tokens += x->sequences[i].count;
+	return json_pack("{s:I, s:I}", "prompt_tokens", tokens, "total_tokens", tokens);
+}
+
+/* Pool thread. */
+static json_t *make_answer(void *context, error *err)
+{
+	const scorings *x = &((scorings_run *)context)->public;
+	for (int64_t i = 0; i < x->n * x->width; i++)
+		if (!isfinite(x->numbers[i])) {
+			error_set(err, STATUS_INVALID, "model", "the model gives numbers that are not finite");
+			return NULL;
+		}
+	return x->kind->answer(x, err);
+}
+
+static void try_finish(scorings_run *r)
+{
+	if (!r->over || r->control_under_way)
+		return;
+	if (r->result != STATUS_OK) {
+		refuse(r, r->result);
+		return;
+	}
+	r->stream->watch = NULL;
+	background_answer(r->stream, &(background_work){make_answer, run_free, r});
+}
+
+/* --- the executor ------------------------------------------------------------------------- */
+
+static void ended(void *context, status s, const error *err)
+{
+	scorings_run *r = context;
+	r->scoring = NULL;
+	r->result = s;
+	r->error = *err;
+	executor_post(r->stream->engine->executor, &r->ended);
+}
+
+static bool prepare_start(task *t, device *d)
+{
+	const scorings_run *r = TASK_OWNER(t, scorings_run, start);
+	return r->cancelled || cards_prepare(r->public.card, d);
+}
+
+static status start(scorings_run *r, device *d)
+{
+	served_model *m;
+	scorings *x = &r->public;
+	scoring_request request = {.sequences = x->sequences,
+	                           .n_sequences = x->n,
+	                           .embedding = x->embedding,
+	                           .width = x->width,
+	                           .out = x->numbers,
+	                           .finished = ended,
+	                           .context = r};
+	if (r->cancelled)
+		return STATUS_CANCELLED;
+	TRY(cards_model(x->card, d, &m, &r->error));
+	return scheduler_score(device_scheduler(d), m, &request, &r->scoring, &r->error);
+}
+
+static void run_start(task *t, device *d)
+{
+	scorings_run *r = TASK_OWNER(t, scorings_run, start);
+	r->result = start(r, d);
+	r->started = r->result == STATUS_OK;
+}
+
+static void start_done(task *t)
+{
+	scorings_run *r = TASK_OWNER(t, scorings_run, start);
+	r->over |= !r->started;
+	try_finish(r);
+}
+
+static void end_done(task *t)
+{
+	scorings_run *r = TASK_OWNER(t, scorings_run, ended);
+	r->over = true;
+	try_finish(r);
+}
+
+static void run_control(task *t, device *d)
+{
+	scorings_run *r = TASK_OWNER(t, scorings_run, control);
+	(void)d;
+	r->cancelled = true;
+	if (r->scoring)
+		scoring_cancel(r->scoring);
+}
+
+static void control_done(task *t)
+{
+	scorings_run *r = TASK_OWNER(t, scorings_run, control);
+	r->control_under_way = false;
+	try_finish(r);
+}
+
+static void on_cancel(stream *s)
+{
+	scorings_run *r = s->context;
+	r->control_under_way = true;
+	r->control = (task){.run = run_control, .done = control_done};
+	executor_control(s->engine->executor, &r->control);
+}
+
+static void submit(scorings_run *r)
+{
+	static const stream_watch watch = {.cancel = on_cancel};
+	stream *s = r->stream;
+	if (s->cancelled) {
+		refuse(r, STATUS_CANCELLED);
+		return;
+	}
+	r->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
+	r->ended = (task){.done = end_done};
+	s->context = r;
+	s->watch = &watch;
+	if (!executor_submit(s->engine->executor, &r->start)) {
+		error_set(&r->error, STATUS_BUSY, NULL, "too many requests are waiting");
+		refuse(r, STATUS_BUSY);
+	}
+}
+
+/* --- the pool ------------------------------------------------------------------------------ */
+
+status scorings_copy(scoring_sequence *out, const int32_t *ids, int64_t n)
+{
+	out->ids = memory_new((size_t)n, sizeof *out->ids);
+	if (!out->ids)
+		return STATUS_NOMEM;
+	memcpy(out->ids, ids, (size_t)n * sizeof *ids);
+	out->count = n;
+	return STATUS_OK;
+}
+
+/* One token more than is wanted says whether anything has to be cut. */
+status scorings_encode_sequence(const scorings *x, const json_t *text, const json_t *second, int64_t length,
+                                scoring_sequence *out, bool *truncated, error *err)
+{
+	const char *pair = json_string_value(second);
+	int64_t count = 0;
+	int32_t *ids = memory_new((size_t)length + 1, sizeof *ids);
+	status s = ids ? STATUS_OK : STATUS_NOMEM;
+	*truncated = false;
+	for (int64_t most = length + 1; s == STATUS_OK && most >= length; most--) {
+		s = sequence_encode(x->card->tokenizer, json_string_value(text), json_string_length(text), pair,
+		                    json_string_length(second), most, ids, &count, err);
+		if (count <= length)
+			break;
+		*truncated = true;
+	}
+	if (s == STATUS_OK)
+		s = scorings_copy(out, ids, count);
+	free(ids);
+	return s;
+}
+
+static status encode(scorings *x, error *err)
+{
+	const json_t *input = json_object_get(x->params, "input");
+	for (int64_t i = 0; i < x->n; i++)
+		TRY(x->kind->encode(x, x->list ? json_array_get(input, (size_t)i) : input, &x->sequences[i],
+		                    &x->truncated[i], err));
+	return STATUS_OK;
+}
+
+static void pool_encode(uv_work_t *work)
+{
+	scorings_run *r = work->data;
+	reserve_forget();
+	r->result = encode(&r->public, &r->error);
+}
+
+static void encoded(uv_work_t *work, int cancelled)
+{
+	scorings_run *r = work->data;
+	(void)cancelled; /* nothing cancels it */
+	if (r->result == STATUS_OK)
+		submit(r);
+	else
+		refuse(r, r->result);
+}
+
+/* --- the request --------------------------------------------------------------------------- */
+
+static status begin(scorings_run *r, error *err)
+{
+	scorings *x = &r->public;
+	const json_t *input = json_object_get(x->params, "input"), *first = json_array_get(input, 0);
+	TRY(cards_open(r->stream->engine->cards, json_string_value(json_object_get(x->params, "model")), &x->card,
+	               err));
+	x->list = json_is_array(input) && !json_is_integer(first);
+	x->n = x->list ? (int64_t)json_array_size(input) : 1;
+	TRY(x->kind->begin(x, err));
+	x->sequences = memory_new((size_t)x->n, sizeof *x->sequences);
+	x->truncated = memory_new((size_t)x->n, sizeof *x->truncated);
+	x->numbers = memory_new((size_t)(x->n * x->width), sizeof *x->numbers);
+	return x->sequences && x->truncated && x->numbers ? STATUS_OK : STATUS_NOMEM;
+}
+
+void scorings_create(stream *s, const scorings_kind *kind)
+{
+	scorings_run *r = memory_new(1, sizeof *r);
+	if (!r) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return;
+	}
+	r->stream = s;
+	r->work.data = r;
+	r->public.kind = kind;
+	r->public.params = json_incref(s->params);
+	status why = begin(r, &r->error);
+	if (why == STATUS_OK && uv_queue_work(&s->engine->loop, &r->work, pool_encode, encoded) == 0)
+		return;
+	refuse(r, why == STATUS_OK ? STATUS_NOMEM : why);
+}

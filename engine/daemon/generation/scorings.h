@@ -1,0 +1,47 @@
+/* scorings.h - requests whose inputs are read whole: from the request over tokens and numbers to the answer.
+ *
+ *   loop:     the model is opened, options are read (`begin`)
+ *   pool:     the inputs become tokens (`encode`)
+ *   executor: a scoring reads them in slices (serve/scheduler.h)
+ *   pool:     the numbers become the answer (`answer`)
+ */
+#ifndef ENGINE_DAEMON_GENERATION_SCORINGS_H
+#define ENGINE_DAEMON_GENERATION_SCORINGS_H
+
+#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/net/stream.h"
+
+typedef struct scorings scorings;
+
+/* What the methods differ in. */
+typedef struct scorings_kind {
+	status (*begin)(scorings *x, error *err);
+	status (*encode)(const scorings *x, const json_t *input, scoring_sequence *out, bool *truncated, error *err);
+	json_t *(*answer)(const scorings *x, error *err); /* NULL without err: out of memory */
+} scorings_kind;
+
+struct scorings {
+	const scorings_kind *kind;
+	card *card;
+	json_t *params;
+	pooling embedding; /* as of scoring_request; set by `begin` */
+	int64_t width;
+	int64_t n;                   /* inputs, */
+	bool list;                   /* which are the elements of `input` */
+	scoring_sequence *sequences; /* [n] */
+	bool *truncated;             /* [n] */
+	float *numbers;              /* [n][width], finite */
+};
+
+/* Answer a request for `model` and `input`. Loop thread. */
+void scorings_create(stream *s, const scorings_kind *kind);
+
+/* For `encode`: copy n tokens. STATUS_NOMEM. */
+status scorings_copy(scoring_sequence *out, const int32_t *ids, int64_t n);
+/* For `encode`: a text, or (second not NULL) a pair of texts, as training reads it, cut to `length` tokens. */
+status scorings_encode_sequence(const scorings *x, const json_t *text, const json_t *second, int64_t length,
+                                scoring_sequence *out, bool *truncated, error *err);
+/* For `answer`: {"prompt_tokens","total_tokens"}. New reference; NULL when out of memory. */
+json_t *scorings_usage(const scorings *x);
+
+#endif
