@@ -1,10 +1,10 @@
-"""Model folders with random weights, and what the encoder among them computes, in float64."""
+"""A classifier with random weights as a model folder, and what it computes."""
 
 import json
-import math
 
 import numpy
 
+import linear_attention
 import tensors
 
 VOCAB, WIDTH, HEADS, LAYERS, INNER, POSITIONS = 259, 16, 2, 2, 24, 64
@@ -43,34 +43,8 @@ def encoder_weights(seed=1, classes=3):
 
 def encoder_hidden(weights, ids):
     """The last hidden vectors [n, d] of one sequence."""
-    w = {name: x.astype("f8") for name, x in weights.items()}
-
-    def norm(x, name):
-        x = x - x.mean(-1, keepdims=True)
-        return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w[name + ".weight"] + w[name + ".bias"]
-
-    def linear(x, name):
-        return x @ w[name + ".weight"].T + w[name + ".bias"]
-
-    def feature(x):  # elu + 1, of each head
-        x = x.reshape(len(x), HEADS, WIDTH // HEADS)
-        return numpy.where(x > 0, x + 1, numpy.exp(numpy.minimum(x, 0)))
-
-    def gelu(x):
-        return x / 2 * (1 + numpy.vectorize(math.erf)(x / numpy.sqrt(2)))
-
-    h = w["model.shared.weight"][ids] + w["model.encoder.embed_positions.weight"][2:2 + len(ids)]
-    h = norm(h, "model.encoder.layernorm_embedding")
-    for layer in range(LAYERS):
-        at = f"model.encoder.layers.{layer}."
-        q, k = (feature(linear(h, f"{at}self_attn.{name}_proj")) for name in "qk")
-        v = linear(h, f"{at}self_attn.v_proj").reshape(q.shape)
-        share = numpy.einsum("ihd,jhd->hij", q, k)
-        share /= share.sum(-1, keepdims=True)
-        mixed = numpy.einsum("hij,jhd->ihd", share, v).reshape(h.shape)
-        h = norm(h + linear(mixed, f"{at}self_attn.out_proj"), f"{at}self_attn_layer_norm")
-        h = norm(h + linear(gelu(linear(h, f"{at}fc1")), f"{at}fc2"), f"{at}final_layer_norm")
-    return h
+    ids = numpy.array([ids])
+    return linear_attention.encoder(ids, weights, HEADS, LAYERS, numpy.ones(ids.shape))[f"x{LAYERS}"][0]
 
 
 def encoder_probabilities(weights, ids):

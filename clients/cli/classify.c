@@ -1,0 +1,191 @@
+/* classify.c - the classes and the vectors of texts. Texts come from the arguments, or one a line from a file or stdin;
+ * requests hold BATCH of them, so that a long file needs no memory of its size and its answers come as they are made.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clients/cli/cli.h"
+#include "gen/options.h"
+
+enum { BATCH = 1024 };
+
+static const option_row classify_options[] = {
+    CLASSIFY_OPTIONS,
+    {"pair", OPTION_TEXT, "TEXT", "the second of two texts, of which TEXT is the first", NULL},
+    {"file", OPTION_TEXT, "FILE", "classify each line of FILE (-: stdin)", NULL},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+static const option_row embed_options[] = {
+    EMBEDDING_OPTIONS,
+    {"file", OPTION_TEXT, "FILE", "the vectors of each line of FILE (-: stdin)", NULL},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+/* --- inputs -------------------------------------------------------------------------------- */
+
+typedef struct inputs {
+	const cli *c;
+	FILE *file; /* NULL: the arguments */
+	int next;
+	bool bad; /* a text is not valid UTF-8 */
+} inputs;
+
+/* The next line that is not empty. False: there is none. */
+static bool next_line(FILE *file, char **line, size_t *room, size_t *bytes)
+{
+	ssize_t n;
+
+	while ((n = getline(line, room, file)) > 0) {
+		while (n > 0 && ((*line)[n - 1] == '\n' || (*line)[n - 1] == '\r'))
+			n--;
+		if (n > 0) {
+			*bytes = (size_t)n;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The next texts, at most BATCH; an empty array behind the last. */
+static json_t *next_batch(inputs *in)
+{
+	json_t *batch = json_array();
+	char *line = NULL;
+	size_t room = 0, bytes;
+	const char *argument;
+
+	while (json_array_size(batch) < BATCH && !in->bad) {
+		if (in->file ? !next_line(in->file, &line, &room, &bytes)
+		             : !(argument = cli_argument(in->c, in->next++)))
+			break;
+		in->bad =
+		    json_array_append_new(batch, in->file ? json_stringn(line, bytes) : json_string(argument)) != 0;
+	}
+	free(line);
+	return batch;
+}
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+/* Send all texts, and show each answer with its texts. */
+static int send_all(cli *c, inputs *in, const char *path, int (*show)(cli *c, json_t *answer, const json_t *texts))
+{
+	const char *pair = options_text(&c->options, "pair");
+	int status = CLI_OK;
+
+	for (bool sent = false; status == CLI_OK; sent = true) {
+		json_t *texts = next_batch(in), *request = json_object();
+
+		if (in->bad) {
+			status = cli_fail("a text is not valid UTF-8");
+		} else if (json_array_size(texts) == 0) {
+			json_decref(texts);
+			json_decref(request);
+			return sent ? status : cli_fail("there is no text");
+		} else if ((pair ? json_object_set_new(
+		                       request, "input",
+		                       json_pack("{s:O, s:s}", "text", json_array_get(texts, 0), "text_pair", pair))
+		                 : json_object_set(request, "input", texts)) != 0 ||
+		           !options_fill(&c->options, request)) {
+			status = cli_fail("a text is not valid UTF-8");
+		} else {
+			json_t *answer = http_json(c->http, "POST", path, json_incref(request));
+
+			status = answer && !c->json ? show(c, answer, texts) : cli_answer(c, answer);
+		}
+		json_decref(texts);
+		json_decref(request);
+	}
+	return status;
+}
+
+static int run(cli *c, const char *path, int (*show)(cli *c, json_t *answer, const json_t *texts))
+{
+	const char *file = options_text(&c->options, "file");
+	inputs in = {.c = c};
+
+	if (!options_text(&c->options, "model"))
+		return cli_usage("say which --model (additive models list shows them)");
+	if (file && cli_argument(c, 0))
+		return cli_usage("give TEXT or a --file, not both");
+	if (options_text(&c->options, "pair") && (!cli_argument(c, 0) || cli_argument(c, 1)))
+		return cli_usage("--pair goes with one TEXT");
+	if (!file && !cli_argument(c, 0)) {
+		if (isatty(STDIN_FILENO))
+			return cli_usage("give a TEXT or a --file, or pipe lines in");
+		file = "-";
+	}
+	if (file)
+		in.file = strcmp(file, "-") == 0 ? stdin : fopen(file, "r");
+	if (file && !in.file)
+		return cli_fail("cannot read %s: %s", file, strerror(errno));
+	int status = send_all(c, &in, path, show);
+	if (in.file && in.file != stdin)
+		fclose(in.file);
+	return status;
+}
+
+/* --- answers --------------------------------------------------------------------------------- */
+
+/* The answer is stolen. All classes of one text; the likeliest of each of several, with its text. */
+static int show_classes(cli *c, json_t *answer, const json_t *texts)
+{
+	static const show_column all[] = {
+	    {"LABEL", "label", SHOW_PLAIN}, {"PROBABILITY", "probability", SHOW_PLAIN}, {NULL, NULL, SHOW_PLAIN}};
+	static const show_column first[] = {{"LABEL", "label", SHOW_PLAIN},
+	                                    {"PROBABILITY", "probability", SHOW_PLAIN},
+	                                    {"TEXT", "text", SHOW_PLAIN},
+	                                    {NULL, NULL, SHOW_PLAIN}};
+	const json_t *data = json_object_get(answer, "data");
+	size_t n = json_array_size(data), cut = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		json_t *item = json_array_get(data, i);
+
+		cut += json_is_true(json_object_get(item, "truncated"));
+		json_object_set(item, "text", json_array_get(texts, i));
+	}
+	show_table(stdout, c->out.width, n == 1 ? json_object_get(json_array_get(data, 0), "labels") : data,
+	           n == 1 ? all : first);
+	if (cut > 0)
+		cli_note(c, "%zu of %zu texts were too long for the model and have been cut.", cut, n);
+	json_decref(answer);
+	return CLI_OK;
+}
+
+/* A line of numbers for each text. The answer is stolen. */
+static int show_vectors(cli *c, json_t *answer, const json_t *texts)
+{
+	const json_t *data = json_object_get(answer, "data");
+
+	(void)c;
+	(void)texts;
+	for (size_t i = 0; i < json_array_size(data); i++) {
+		const json_t *vector = json_object_get(json_array_get(data, i), "embedding");
+
+		for (size_t k = 0; k < json_array_size(vector); k++)
+			printf("%s%.9g", k ? " " : "", json_number_value(json_array_get(vector, k)));
+		putchar('\n');
+	}
+	json_decref(answer);
+	return CLI_OK;
+}
+
+static int classify_run(cli *c)
+{
+	return run(c, "/v1/classify", show_classes);
+}
+
+static int embed_run(cli *c)
+{
+	return run(c, "/v1/embeddings", show_vectors);
+}
+
+const command classify_commands[] = {
+    {"classify", "--model ID [TEXT...]", 0, 1 << 20, "show the classes of texts",
+     "Of one text all classes with their probabilities, of several the likeliest. Without TEXT each line of stdin is "
+     "a text.",
+     classify_options, classify_run},
+    {"embed", "--model ID [TEXT...]", 0, 1 << 20, "print the vectors of texts",
+     "A line of numbers for each text. Without TEXT each line of stdin is a text.", embed_options, embed_run},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
