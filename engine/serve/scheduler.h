@@ -210,7 +210,7 @@ typedef struct scoring_request {
 
 /* STATUS_INVALID names "model" or "input": no such head, a sequence of no tokens or of more than scheduler_score_limit,
  * a token outside the vocabulary. STATUS_BUSY: as many as max_generations are under way. After an error `finished` is
- * not called. Scorings take slices of a few milliseconds in turn, between the steps of generations. */
+ * not called. Scorings take slices of about a millisecond in turn, between the steps of generations. */
 status scheduler_score(scheduler *s, served_model *m, const scoring_request *r, scoring **out, error *err);
 /* `finished` is called with STATUS_CANCELLED before the next slice. */
 void scoring_cancel(scoring *x);

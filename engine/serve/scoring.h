@@ -15,7 +15,7 @@
 #include "engine/serve/served_model.h"
 
 enum {
-	SCORING_SLICE_NS = 3000000,
+	SCORING_SLICE_NS = 1000000,
 	SCORING_LEAST_TOKENS = 16,  /* of a plan */
 	SCORING_KEPT_TOKENS = 1024, /* a plan for more is freed when its sequence has been read */
 };

@@ -47,6 +47,13 @@ def test_it_learns_the_classes_of_its_file_and_keeps_their_names(service, traine
     assert made["pad_token_id"] == 0
 
 
+def test_it_classifies_as_well_as_its_job_has_measured(service, trained):
+    records = [json.loads(line) for line in lines(60, 2).splitlines()]
+    found = service.ok("POST", "/v1/classify", {"model": trained["fine_tuned_model"], "input": [r["text"] for r in records]})
+    right = sum(d["label"] == r["label"] for d, r in zip(found["data"], records))
+    assert right / len(records) == pytest.approx(trained["additive"]["accuracy"]) and not any(d["truncated"] for d in found["data"])
+
+
 def test_events_name_what_is_measured(service, trained):
     events = service.ok("GET", f"/v1/fine_tuning/jobs/{trained['id']}/events")["data"]
     measured = [e for e in events if "accuracy" in (e["data"] or {})]
