@@ -33,7 +33,8 @@ static status no_memory(error *err)
 
 static int rounds_of(const model *m)
 {
-	return model_explainer(m) ? model_explainer(m)->n_rounds : 0;
+	const explainer *x = model_explainer(m);
+	return x && x->scores ? x->n_rounds : 0;
 }
 
 /* The outputs that may have a row per token: logits, then three per layer and round. */

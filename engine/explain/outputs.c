@@ -8,45 +8,59 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/explain/explain.h"
+
+typedef struct output {
+	value value;
+	int64_t row;       /* floats of a token in the output */
+	int64_t at, width; /* in the log */
+} output;
 
 struct outputs {
 	backend *backend;
 	const plan *plan;
-	int64_t length, heads, count; /* count: layers × rounds × 2 */
-	value *values;                /* [layers][rounds][2] */
-	float *staging;               /* [length][heads] */
+	int64_t length, floats; /* floats: of a token in the log */
+	int count;
+	output *items;
+	float *staging; /* [length][the longest row] */
 };
 
-int64_t outputs_token_floats(const model *m)
+static output find(const plan *p, int64_t layer, const log_part *part, int64_t at)
 {
-	const model_dims *d = model_dimensions(m);
-	const explainer *e = model_explainer(m);
-	return e ? d->layers * e->n_rounds * 2 * d->heads : 0;
+	char name[128];
+	const graph *g = plan_graph(p);
+	snprintf(name, sizeof name, "layers.%lld.%s", (long long)layer, part->name);
+	value v = graph_find(g, name);
+	assert(v != VALUE_NONE);
+	output o = {v, shape_last(graph_value(g, v)->shape), at, part->width};
+	assert(o.width <= o.row);
+	return o;
 }
 
 status outputs_new(outputs **out, const model *m, const plan *p, int64_t length)
 {
-	static const char *const parts[] = {"score", "log_normalizer"};
-	const explainer *e = model_explainer(m);
-	const model_dims *d = model_dimensions(m);
+	explain_log log;
+	int64_t longest = 0;
 	*out = NULL;
+	explain_log_init(&log, model_architecture(m), model_config(m), NULL, 0);
 	outputs *o = memory_new(1, sizeof *o);
 	if (!o)
 		return STATUS_NOMEM;
-	*o = (outputs){.backend = model_backend(m), .plan = p, .length = length, .heads = d->heads};
-	o->count = d->layers * e->n_rounds * 2;
-	o->values = memory_new((size_t)o->count, sizeof *o->values);
-	o->staging = memory_new((size_t)length, (size_t)d->heads * sizeof *o->staging);
-	if (!o->values || !o->staging) {
+	*o = (outputs){.backend = model_backend(m), .plan = p, .length = length, .floats = log.floats};
+	o->items = memory_new((size_t)log.layers * EXPLAINER_MAX_PARTS, sizeof *o->items);
+	for (int64_t l = 0; l < log.layers && o->items; l++) {
+		log_part parts[EXPLAINER_MAX_PARTS];
+		int64_t at = log.at[l];
+		int n = log.explainer->parts(log.options[l], parts);
+		for (int i = 0; i < n; at += parts[i++].width) {
+			output found = o->items[o->count++] = find(p, l, &parts[i], at);
+			longest = found.row > longest ? found.row : longest;
+		}
+	}
+	o->staging = memory_new((size_t)length, (size_t)longest * sizeof *o->staging);
+	if (!o->items || !o->staging) {
 		outputs_free(o);
 		return STATUS_NOMEM;
-	}
-	for (int64_t i = 0; i < o->count; i++) {
-		char name[128];
-		snprintf(name, sizeof name, "layers.%lld.%s.%s", (long long)(i / 2 / e->n_rounds),
-		         e->rounds[i / 2 % e->n_rounds], parts[i % 2]);
-		o->values[i] = graph_find(plan_graph(p), name);
-		assert(o->values[i] != VALUE_NONE);
 	}
 	*out = o;
 	return STATUS_OK;
@@ -56,20 +70,20 @@ void outputs_free(outputs *o)
 {
 	if (!o)
 		return;
-	free(o->values);
+	free(o->items);
 	free(o->staging);
 	free(o);
 }
 
-status outputs_read(outputs *o, int64_t first, int64_t count, float *scores)
+status outputs_read(outputs *o, int64_t first, int64_t count, float *log)
 {
-	size_t token_bytes = (size_t)o->heads * sizeof(float);
 	assert(count <= o->length);
-	for (int64_t i = 0; i < o->count; i++) {
-		const float *device = (const float *)plan_data(o->plan, o->values[i]) + first * o->heads;
-		TRY(o->backend->download(o->backend, o->staging, device, (size_t)count * token_bytes));
+	for (int i = 0; i < o->count; i++) {
+		const output *x = &o->items[i];
+		const float *device = (const float *)plan_data(o->plan, x->value) + first * x->row;
+		TRY(o->backend->download(o->backend, o->staging, device, (size_t)(count * x->row) * sizeof *device));
 		for (int64_t t = 0; t < count; t++)
-			memcpy(scores + (t * o->count + i) * o->heads, o->staging + t * o->heads, token_bytes);
+			memcpy(log + t * o->floats + x->at, o->staging + t * x->row, (size_t)x->width * sizeof *log);
 	}
 	return STATUS_OK;
 }

@@ -12,7 +12,7 @@
 
 static status generation_check_prompt(const session *x, bool temporary, const generation_request *r, error *err)
 {
-	int64_t vocab = model_dimensions(x->model->model)->outputs, limit = session_limit(x);
+	int64_t vocab = model_dimensions(x->model->model)->inputs, limit = session_limit(x);
 	if (r->n_prompt < 0 || (r->n_prompt == 0 && x->tokens == 0))
 		return error_set(err, STATUS_INVALID, "prompt", "must not be empty%s",
 		                 temporary ? "" : " on a session that has read nothing");
@@ -31,6 +31,9 @@ static status generation_check(const session *x, bool temporary, const generatio
 {
 	TRY(session_check(x, err));
 	TRY(generation_check_prompt(x, temporary, r, err));
+	if (!model_dimensions(x->model->model)->causal && (!temporary || r->max_tokens > 0 || !r->explain))
+		return error_set(err, STATUS_UNSUPPORTED, "model", "this model reads whole sequences, and predicts no "
+		                                                  "token after them");
 	TRY(sampling_check(&r->sampling, model_dimensions(x->model->model)->outputs, err));
 	if (r->max_tokens < 0)
 		return error_set(err, STATUS_INVALID, "max_tokens", "must be at least 0");
@@ -40,6 +43,8 @@ static status generation_check(const session *x, bool temporary, const generatio
 		return error_set(err, STATUS_INVALID, "alpha", "must be between 0 and %d tokens", GENERATION_MAX_ALPHA);
 	if (r->n_alpha > 0 && !x->options.explain)
 		return error_set(err, STATUS_INVALID, "alpha", "needs a session opened with explain");
+	if (r->n_alpha > 0 && !model_explainer(x->model->model)->scores)
+		return error_set(err, STATUS_UNSUPPORTED, "alpha", "this model has no score per token");
 	return STATUS_OK;
 }
 
@@ -62,10 +67,11 @@ static status generation_count(generation *g)
 
 static status generation_prepare_alpha(generation *g)
 {
-	const model_dims *d = model_dimensions(g->session->model->model);
-	int64_t n = g->session->model->rounds;
+	const model *m = g->session->model->model;
+	const model_dims *d = model_dimensions(m);
 	if (g->n_alpha == 0)
 		return STATUS_OK;
+	int64_t n = model_explainer(m)->n_rounds;
 	n = n > d->layers ? n : d->layers;
 	n = n > d->heads ? n : d->heads;
 	g->all = memory_new((size_t)n, sizeof *g->all);
@@ -87,6 +93,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	g->ignore_end = r->ignore_end;
 	g->n_logprobs = r->n_logprobs;
 	g->n_alpha = r->n_alpha;
+	g->explain = g->temporary && r->explain;
 	g->event = r->event;
 	g->finished = r->finished;
 	g->context = r->context;
@@ -107,6 +114,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 static void generation_free(generation *g)
 {
 	stop_filter_fini(&g->stop);
+	whole_reading_free(g->whole);
 	free(g->prompt);
 	free(g->sampling.bias);
 	tally_fini(&g->tally);
@@ -166,6 +174,21 @@ void generation_read(generation *g, int64_t count)
 	g->unread = false;
 }
 
+status generation_read_whole(generation *g, bool *done, error *err)
+{
+	session *x = g->session;
+	*done = false;
+	if (!g->whole)
+		return whole_reading_new(&g->whole, x->model, g->prompt, g->n_prompt, x->log, err);
+	TRY(whole_reading_step(g->whole, done));
+	if (*done) {
+		memcpy(x->ids, g->prompt, (size_t)g->n_prompt * sizeof *x->ids);
+		x->tokens = g->n_prompt;
+		generation_read(g, g->n_prompt);
+	}
+	return STATUS_OK;
+}
+
 sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 {
 	const session *x = g->session;
@@ -212,23 +235,24 @@ static status generation_characters(generation *g, int32_t token, bool flush, si
 static status generation_explain(generation *g, int *n_alpha)
 {
 	const session *x = g->session;
-	explain_scores scores;
+	const model *m = x->model->model;
+	explain_log log;
 	explain_selection everything = {g->all, g->all, g->all};
 	*n_alpha = 0;
 	if (g->n_alpha == 0)
 		return STATUS_OK;
 	if (x->tokens > g->weights_size) {
-		float *bigger = realloc(g->weights, (size_t)x->capacity * sizeof *bigger);
+		double *bigger = realloc(g->weights, (size_t)x->capacity * sizeof *bigger);
 		if (!bigger)
 			return STATUS_NOMEM;
 		g->weights = bigger;
 		g->weights_size = x->capacity;
 	}
-	explain_from_log(x->model->model, x->scores, x->tokens, &scores);
-	TRY(explain_mean(&scores, &everything, x->tokens - 1, g->weights));
+	explain_log_init(&log, model_architecture(m), model_config(m), x->log, x->tokens);
+	TRY(explain_mean(&log, &everything, x->tokens - 1, g->weights));
 	int n = 0;
 	for (int64_t i = 0; i < x->tokens; i++) {
-		float w = g->weights[i];
+		float w = (float)g->weights[i];
 		if (!(w > 0) || (n == g->n_alpha && w <= g->alpha[n - 1].weight))
 			continue;
 		int at = n < g->n_alpha ? n++ : n - 1;
@@ -322,6 +346,12 @@ void generation_finish(generation *g, status s, const error *err)
 	if (s != STATUS_OK && r.error.status == STATUS_OK)
 		error_set(&r.error, s, NULL, "%s", status_text(s));
 	g->session->busy = false;
+	if (g->explain && s == STATUS_OK) {
+		r.log = g->session->log;
+		g->session->log = NULL;
+	}
+	whole_reading_free(g->whole);
+	g->whole = NULL;
 	if (g->temporary)
 		session_free(g->session);
 	g->finished(g->context, &r);

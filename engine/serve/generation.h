@@ -14,6 +14,7 @@
 
 #include "engine/serve/session.h"
 #include "engine/serve/stop_filter.h"
+#include "engine/serve/whole_reading.h"
 #include "gen/limits.h"
 
 enum { FLIGHTS = 2 /* steps issued at a time */ };
@@ -25,7 +26,8 @@ struct generation {
 	generation *previous, *following; /* the scheduler's list: who waited longest comes first */
 	uint64_t serial;                  /* order of arrival */
 	session *session;                 /* busy while this lives */
-	bool temporary;                   /* the session is ours and goes with us */
+	bool temporary;                   /* the session is ours and goes with us, */
+	bool explain;                     /* and its log goes to `finished` */
 	bool prompting;                   /* counted among those with a prompt to read, or a first token to sample */
 	generation_phase phase;
 	finish_reason finish;
@@ -45,6 +47,7 @@ struct generation {
 	/* progress */
 	int64_t n_read;    /* of the prompt */
 	int64_t reading;   /* of the prompt, in the step that has been issued */
+	whole_reading *whole; /* the prompt's, of a model that reads whole sequences; NULL: not begun */
 	int64_t completed; /* tokens sampled */
 	int32_t next;
 	bool unread; /* `next` has been told and is not read */
@@ -55,7 +58,7 @@ struct generation {
 	stop_filter stop;
 	char *piece, *characters; /* a token's bytes, and the characters they complete */
 	size_t piece_size;
-	float *weights; /* α over the whole sequence */
+	double *weights; /* α over the whole sequence */
 	int64_t weights_size;
 	bool *all;           /* [max(layers, rounds, heads)] true: every layer, round and head */
 	alpha_weight *alpha; /* [n_alpha] */
@@ -79,6 +82,8 @@ sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 /* Take up the token that was sampled for it, and tell. STATUS_DEVICE when the logits cannot be fetched for those who
  * asked for log-probabilities. Afterwards g->finish says whether that was the last token. */
 status generation_take(generation *g, int32_t token, error *err);
+/* Read on, in a model that reads whole sequences: *done: all of it is read. */
+status generation_read_whole(generation *g, bool *done, error *err);
 /* Nothing more is read: the session gets its logits, or owes the token that was told. STATUS_DEVICE: it is lost. */
 status generation_leave(generation *g);
 

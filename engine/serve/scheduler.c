@@ -18,7 +18,7 @@
  *     session, whose logits are not finite.
  *   - a step is not overtaken when its logits are needed afterwards, which the next step's replace: by
  *     log-probabilities, by a session that stops there; nor when the host has to count its tokens before more are
- *     sampled (penalties), or its scores are read (explain). Then the next step waits, as everywhere without a device.
+ *     sampled (penalties), or its log is read (explain). Then the next step waits, as everywhere without a device.
  *   - a row goes on only if that is sure: its token is not the last by max_tokens, and there is credit for
  *     two. Otherwise it is in the step after.
  *   - whoever ends for another reason while a step reads its token (the scheduler is freed) waits for that step.
@@ -223,7 +223,7 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 	if (x) {
 		TRY(session_ready(x, err));
 	} else {
-		session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0};
+		session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0 || r->explain};
 		TRY(session_new(&temporary, m, "", &o, err));
 		x = temporary;
 	}
@@ -361,14 +361,14 @@ static status no_plan(scheduler *s, generation *g, status why, const error *err)
 
 static status find_plan(flight *f, error *err)
 {
-	bool scores = false;
+	bool log = false;
 	int64_t adjusts = 0, tokens = 0;
 	for (int i = 0; i < f->n; i++) {
-		scores |= f->batch[i]->session->scores != NULL;
+		log |= f->batch[i]->session->log != NULL;
 		adjusts += f->batch[i]->tally.count;
 		tokens += f->prompts ? f->batch[i]->reading : 0;
 	}
-	return served_model_plan(f->model, f->n, tokens, scores, adjusts, &f->plan, err);
+	return served_model_plan(f->model, f->n, tokens, log, adjusts, &f->plan, err);
 }
 
 /* The plan for f's batch, or where memory is too short for it, for the first of it. */
@@ -397,7 +397,7 @@ static status decode_issue(scheduler *s, flight *f)
 /* May the next step be issued before the tokens of this one are taken? */
 static bool may_be_overtaken(const scheduler *s, const flight *f)
 {
-	if (!is_fetched(s, f) || served_plan_scores(f->plan) || (s->ahead && s->ahead != f))
+	if (!is_fetched(s, f) || served_plan_logs(f->plan) || (s->ahead && s->ahead != f))
 		return false;
 	for (int i = 0; i < f->n; i++) {
 		const generation *g = f->batch[i];
@@ -430,7 +430,7 @@ static status run_ahead(scheduler *s, flight *now)
 		if (g->session->model != now->model || g->phase == GENERATION_PROMPT ||
 		    !(row ? goes_on(g) : generation_runnable(g)))
 			continue;
-		if (g->session->scores)
+		if (g->session->log)
 			return STATUS_OK;
 		add_row(s, next, g, row ? (int)(row - now->batch) : -1);
 	}
@@ -496,6 +496,21 @@ static void begin(scheduler *s, generation *g)
 	s->n_waiting--;
 }
 
+/* A slice of a sequence that is read as a whole. */
+static status read_whole(scheduler *s, generation *g)
+{
+	bool done;
+	error err = ERROR_INIT;
+	status why = generation_read_whole(g, &done, &err);
+	if (why != STATUS_OK)
+		return no_plan(s, g, why, &err);
+	if (!done)
+		return STATUS_OK;
+	s->counters.prompt_tokens += (uint64_t)g->n_prompt;
+	proceed(s, g, -1, false);
+	return STATUS_OK;
+}
+
 /* A step of prompts, g's first. */
 static status prefill(scheduler *s, generation *g)
 {
@@ -503,6 +518,8 @@ static status prefill(scheduler *s, generation *g)
 	error err;
 	s->prompt_steps++;
 	begin(s, g);
+	if (!model_dimensions(g->session->model->model)->causal)
+		return read_whole(s, g);
 	if (g->n_read == g->n_prompt)
 		return resume(s, g);
 	scheduler_prompts_gather(s, g, f);

@@ -73,7 +73,7 @@ const tokenizer *served_model_tokenizer(const served_model *m);
 
 typedef struct session_options {
 	position_policy policy;
-	bool explain; /* keep every token's scores, so that the session can be explained */
+	bool explain; /* keep a log of every token, so that the session can be explained */
 	bool durable; /* the caller stores session_export after each change */
 } session_options;
 
@@ -103,16 +103,15 @@ status scheduler_session_delete(scheduler *s, session *x, error *err);
 /* Copy of the state under a new id. STATUS_CONFLICT while busy. */
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err);
 /* (STATUS_CONFLICT while busy.) A versioned, checksummed blob holding options, state, position, the last token's
- * logits, the tokens read and (explain) the scores; *out is malloc'ed. Import refuses another model's (by weights hash)
+ * logits, the tokens read and (explain) the log; *out is malloc'ed. Import refuses another model's (by weights hash)
  * or a damaged one. */
 status scheduler_session_export(scheduler *s, session *x, void **out, size_t *bytes, error *err);
 status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes,
                                 session **out, error *err);
 
-/* The explain log of a session opened with `explain`: token ids read so far and, per token, layer,
- * round and head, score and log-normaliser, as float[tokens][layers][rounds][2][heads].
+/* What a session opened with `explain` has kept: token ids read so far and the log of them (explain/explain.h).
  * STATUS_CONFLICT without `explain`. Valid until the session next changes. */
-status scheduler_session_log(session *x, const int32_t **tokens, const float **scores, int64_t *count, error *err);
+status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err);
 
 /* --- generations --------------------------------------------------------- */
 
@@ -144,6 +143,8 @@ typedef struct generation_result {
 	finish_reason finish;
 	int64_t prompt_tokens, completion_tokens;
 	double queue_ms, prompt_ms, predicted_ms;
+	float *log; /* request.explain and STATUS_OK: of the tokens read (explain/explain.h), for `finished` to free;
+	             * else NULL */
 } generation_result;
 
 typedef struct generation_request {
@@ -156,6 +157,7 @@ typedef struct generation_request {
 	bool ignore_end; /* keep going past the end-of-text token */
 	int n_logprobs;  /* -1: none; 0…20: chosen token plus this many alternatives */
 	int n_alpha;     /* 0: none; else every token costs time in proportion to the tokens before it */
+	bool explain;    /* a temporary session keeps the log of what it has read, for `finished` */
 	/* On the scheduler's thread. event returns how many credits are left: at 0 the
 	 * generation parks until generation_grant. finished is called exactly once, after
 	 * which the generation is gone. */
@@ -169,7 +171,9 @@ typedef struct generation_request {
  * After an error `finished` is not called. An empty prompt on a session that has read nothing is STATUS_INVALID
  * "prompt". Under POSITION_ERROR a sequence has at most n_positions tokens, prompt and completion together: a longer
  * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with FINISH_LENGTH,
- * without a token when the prompt fills all positions. n_alpha on a session needs `explain`. While it runs, the session
+ * without a token when the prompt fills all positions. n_alpha on a session needs `explain`, and an explainer with `scores`. A model
+ * whose tokens depend on later ones reads whole sequences: it has no sessions, and x NULL with max_tokens 0 and
+ * explain is all that it can do (whole_reading.h). While it runs, the session
  * is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; nothing is
  * half-read, and after a cancellation it has read every token that was told. A character that max_tokens cuts is
  * finished by the session's next generation without a prompt; in a temporary session it is U+FFFD. Text ends before the

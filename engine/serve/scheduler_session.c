@@ -12,6 +12,8 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 		return error_set(err, STATUS_BUSY, NULL, "all %d sessions are in use", s->limits.max_sessions);
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);
+	if (!model_dimensions(m->model)->causal)
+		return error_set(err, STATUS_UNSUPPORTED, "model", "this model reads whole sequences: it has no sessions");
 	if (scheduler_session_find(s, id))
 		return error_set(err, STATUS_CONFLICT, "id", "there is a session of that id");
 	scheduler_model_touch(s, m);
@@ -102,15 +104,15 @@ status scheduler_session_import(scheduler *s, served_model *m, const char *id, c
 	return enlist(s, out, err);
 }
 
-status scheduler_session_log(session *x, const int32_t **tokens, const float **scores, int64_t *count, error *err)
+status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err)
 {
 	*tokens = NULL;
-	*scores = NULL;
+	*log = NULL;
 	*count = 0;
 	if (!x->options.explain)
 		return error_set(err, STATUS_CONFLICT, NULL, "the session was not opened with explain");
 	*tokens = x->ids;
-	*scores = x->scores;
+	*log = x->log;
 	*count = x->tokens;
 	return STATUS_OK;
 }

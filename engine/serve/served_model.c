@@ -6,7 +6,7 @@
 
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
-#include "engine/explain/outputs.h"
+#include "engine/explain/explain.h"
 #include "engine/model/model_loader.h"
 #include "engine/serve/scoring.h"
 #include "engine/tensor/arena.h"
@@ -62,8 +62,7 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	sample_place place = {
 	    .logits = m->row, .settings = m->row_token + ARENA_ALIGNMENT, .tokens = (int32_t *)m->row_token};
 	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
-	m->rounds = model_explainer(m->model) ? model_explainer(m->model)->n_rounds : 0;
-	m->score_floats = outputs_token_floats(m->model);
+	m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
 	return STATUS_OK;
 }
 

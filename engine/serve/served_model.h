@@ -9,7 +9,7 @@
  *   decode    1|2|4|8|…|max_batch rows
  *   prompts   1|4|16|64 rows of 16|64|256 tokens in all, and 256 for each of up to four threads
  *
- * each in two variants, with and without scores. A step runs as a whole or cut into parts of its rows that run at the
+ * each in two variants, with and without a log. A step runs as a whole or cut into parts of its rows that run at the
  * same time (served_part.h, thread_choice.h). On the CPU a step runs with its own numbers of rows and tokens, and
  * logits are made for those rows alone that want them. A device that records plans pads: a padding row has length 0,
  * reads nothing and changes nothing.
@@ -62,8 +62,7 @@ struct served_model {
 	thread_way way;
 	int users; /* slots in use, and scorings */
 	int max_batch;
-	int64_t rounds;       /* attention rounds per layer */
-	int64_t score_floats; /* of one token: layers × rounds × 2 × heads */
+	int64_t log_floats; /* of one token, for explanations; 0: it cannot be explained */
 	served_plan *plans;
 	scoring_plan *scoring_plans; /* that no scoring uses */
 	bool hashed;
@@ -93,7 +92,7 @@ typedef struct served_row {
 	position_policy policy;
 	const int32_t *tokens;
 	int64_t count; /* ≥ 1 */
-	float *scores; /* [count][score_floats], or NULL */
+	float *log;    /* [count][log_floats], or NULL */
 	bool silent;   /* its logits are not wanted; they are not made if those of no row are */
 	int from;      /* ≥ 0: the token is what the last decode step sampled for that row, and `tokens` unused */
 } served_row;
@@ -106,15 +105,15 @@ int64_t served_model_prompt_tokens(const served_model *m);
 /* The plan for a step of prompts, up to served_model_prompt_rows with `tokens` ≤ served_model_prompt_tokens, or
  * (tokens 0) for a decode step of up to max_batch rows; and for sampling after it with `adjusts` rows of tallies in
  * all. The first call for a shape compiles it. Touches no state. */
-status served_model_plan(served_model *m, int rows, int64_t tokens, bool scores, int64_t adjusts, served_plan **out,
+status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, int64_t adjusts, served_plan **out,
                          error *err);
 /* Issue a step: read the rows' tokens, and sample for those of `draws` [n_rows] (NULL: for nobody). Complete on return
- * where there is no `fetch`, and in a plan with scores. After a failure the rows' states are undefined. */
+ * where there is no `fetch`, and in a plan with a log. After a failure the rows' states are undefined. */
 status served_model_step(served_model *m, served_plan *p, const served_row *rows, int n_rows, const sample_row *draws);
 /* Where the step's tokens are, on the device; those of decode steps, or of prompts, until the next one samples. */
 const int32_t *served_model_sampled(const served_plan *p);
-/* Does a plan give scores? */
-bool served_plan_scores(const served_plan *p);
+/* Does a plan give a log? */
+bool served_plan_logs(const served_plan *p);
 /* Device address of a row's logits after its last token; they are there until the plan's next step. */
 const float *served_model_logits(const served_plan *p, int row);
 

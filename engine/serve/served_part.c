@@ -47,7 +47,7 @@ struct served_part {
 	size_t at[INPUT_COUNT], bytes;
 	int32_t *staging[INPUT_COUNT]; /* within the first, which is all of it on the host */
 	const int32_t *sampled;        /* [rows] on the device */
-	outputs *outputs;              /* with scores */
+	outputs *outputs;              /* with a log */
 	sample_plan *sample;
 	/* of the next run */
 	const served_row *rows;
@@ -142,7 +142,7 @@ static status make_plan(served_part *p, const served_model *m, bool picks, error
 	                     .batch = p->most.rows,
 	                     .length = p->most.prompt ? p->most.tokens : 1,
 	                     .slots = statepool_capacity(m->pool),
-	                     .explain = p->most.scores,
+	                     .explain = p->most.log,
 	                     .maxima = p->backend->maxima,
 	                     .logits = LOGITS_LAST,
 	                     .inputs = places};
@@ -161,7 +161,7 @@ static status make(served_part *p, const served_model *m, char *block, error *er
 	bool picks = p->backend->fetch && !p->most.prompt;
 	TRY(make_staging(p));
 	TRY(make_plan(p, m, picks, err));
-	if (p->most.scores)
+	if (p->most.log)
 		TRY(outputs_new(&p->outputs, m->model, p->plan, p->most.tokens));
 	if (picks)
 		TRY(make_pick(p, m, block, err));
@@ -272,11 +272,11 @@ status served_part_run(served_part *p)
 	return p->drawn ? STATUS_OK : sample_plan_run(p->sample, p->draws, p->n);
 }
 
-status served_part_scores(const served_part *p)
+status served_part_log(const served_part *p)
 {
 	for (int i = 0; i < p->n; i++)
-		if (p->rows[i].scores)
-			TRY(outputs_read(p->outputs, p->staging[INPUT_START][i], p->rows[i].count, p->rows[i].scores));
+		if (p->rows[i].log)
+			TRY(outputs_read(p->outputs, p->staging[INPUT_START][i], p->rows[i].count, p->rows[i].log));
 	return STATUS_OK;
 }
 

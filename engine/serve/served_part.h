@@ -12,7 +12,7 @@
 /* Rows, tokens in all and kind. prompt: rows of any lengths, else of one token. */
 typedef struct served_shape {
 	int64_t rows, tokens;
-	bool prompt, scores;
+	bool prompt, log;
 } served_shape;
 
 typedef struct served_part served_part;
@@ -32,8 +32,8 @@ status served_part_load(served_part *p, const served_model *m, const served_row 
                         const sample_row *draws);
 /* Any thread, one at a time. */
 status served_part_run(served_part *p);
-/* The scores of the rows that want them. */
-status served_part_scores(const served_part *p);
+/* The log of the rows that want it. */
+status served_part_log(const served_part *p);
 /* [rows] on the device. */
 const int32_t *served_part_sampled(const served_part *p);
 /* Device address of a row's logits; there until the next run. */

@@ -43,10 +43,10 @@ static int64_t size_for(int64_t n, int64_t least, int64_t factor, int64_t most)
 }
 
 /* The smallest of the shapes in served_model.h that holds a step. */
-static served_shape shape_for(const served_model *m, int rows, int64_t tokens, bool scores)
+static served_shape shape_for(const served_model *m, int rows, int64_t tokens, bool log)
 {
 	assert(rows >= 1 && rows <= m->max_batch && tokens >= 0 && tokens <= served_model_prompt_tokens(m));
-	served_shape s = {.prompt = tokens > 0, .scores = scores};
+	served_shape s = {.prompt = tokens > 0, .log = log};
 	s.rows = s.prompt ? size_for(rows, 1, 4, served_model_prompt_rows(m)) : size_for(rows, 1, 2, m->max_batch);
 	s.tokens = s.prompt ? size_for(tokens, 16, 4, served_model_prompt_tokens(m)) : s.rows;
 	assert(rows <= s.rows);
@@ -95,7 +95,7 @@ static served_plan *known(const served_model *m, const served_shape *s)
 {
 	served_plan *p = m->plans;
 	while (p && (p->most.rows != s->rows || p->most.tokens != s->tokens || p->most.prompt != s->prompt ||
-	             p->most.scores != s->scores))
+	             p->most.log != s->log))
 		p = p->next;
 	return p;
 }
@@ -146,10 +146,10 @@ static void prepare_parts(served_model *m, served_plan *p, int64_t adjusts)
 	p->n_parts = 1;
 }
 
-status served_model_plan(served_model *m, int rows, int64_t tokens, bool scores, int64_t adjusts, served_plan **out,
+status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, int64_t adjusts, served_plan **out,
                          error *err)
 {
-	served_shape most = shape_for(m, rows, tokens, scores);
+	served_shape most = shape_for(m, rows, tokens, log);
 	served_plan *p = known(m, &most);
 	*out = NULL;
 	if (!p)
@@ -242,7 +242,7 @@ status served_model_step(served_model *m, served_plan *p, const served_row *rows
 	TRY(model_backend(m->model)->threads > 1 ? run_as_chosen(p, m, rows, n_rows, tokens, draws)
 	                                         : run(p, m, rows, n_rows, tokens, draws, THREADS_ONE));
 	for (int i = 0; i < p->n_used; i++)
-		TRY(served_part_scores(p->parts[i]));
+		TRY(served_part_log(p->parts[i]));
 	return STATUS_OK;
 }
 
@@ -251,9 +251,9 @@ const int32_t *served_model_sampled(const served_plan *p)
 	return served_part_sampled(p->parts[0]);
 }
 
-bool served_plan_scores(const served_plan *p)
+bool served_plan_logs(const served_plan *p)
 {
-	return p->most.scores;
+	return p->most.log;
 }
 
 const float *served_model_logits(const served_plan *p, int row)

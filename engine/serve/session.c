@@ -1,15 +1,16 @@
-/* session.c - slot, tokens, logits and scores kept in step. */
+/* session.c - slot, tokens, logits and log kept in step. */
 #include "engine/serve/session.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/explain/explain.h"
 
 status session_new(session **out, served_model *m, const char *id, const session_options *o, error *err)
 {
 	*out = NULL;
-	if (o->explain && m->rounds < 1)
+	if (o->explain && m->log_floats < 1)
 		return error_set(err, STATUS_UNSUPPORTED, "explain", "this model has no importance weights");
 	session *x = memory_new(1, sizeof *x);
 	float *logits = memory_new((size_t)model_dimensions(m->model)->outputs, sizeof *logits);
@@ -38,7 +39,7 @@ void session_free(session *x)
 	served_model_give(x->model, x->slot);
 	free(x->ids);
 	free(x->logits);
-	free(x->scores);
+	free(x->log);
 	free(x);
 }
 
@@ -73,8 +74,12 @@ status session_reserve(session *x, int64_t n, error *err)
 	int64_t capacity = 2 * x->capacity > need ? 2 * x->capacity : need;
 	if (capacity < 64)
 		capacity = 64;
-	size_t per_token = (size_t)x->model->score_floats * sizeof(float);
-	if (!grow(&x->ids, capacity, sizeof *x->ids) || (x->options.explain && !grow(&x->scores, capacity, per_token)))
+	size_t per_token = (size_t)x->model->log_floats * sizeof(float);
+	if (x->options.explain && need > EXPLAIN_MAX_BYTES / (int64_t)per_token)
+		return error_set(err, STATUS_TOO_LARGE, NULL,
+		                 "a sequence that can be explained holds at most %lld tokens of this model",
+		                 (long long)(EXPLAIN_MAX_BYTES / (int64_t)per_token));
+	if (!grow(&x->ids, capacity, sizeof *x->ids) || (x->options.explain && !grow(&x->log, capacity, per_token)))
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for a sequence of %lld tokens", (long long)need);
 	x->capacity = capacity;
 	return STATUS_OK;
@@ -89,7 +94,7 @@ served_row session_row(session *x, const int32_t *tokens, int64_t n)
 	    .policy = x->options.policy,
 	    .tokens = tokens,
 	    .count = n,
-	    .scores = x->scores ? x->scores + x->tokens * x->model->score_floats : NULL,
+	    .log = x->log ? x->log + x->tokens * x->model->log_floats : NULL,
 	    .from = -1,
 	};
 }
@@ -118,7 +123,7 @@ static status session_read_owed(session *x, error *err)
 	served_plan *p;
 	int32_t token = x->owed;
 	TRY(session_reserve(x, 1, err));
-	TRY(served_model_plan(x->model, 1, 1, x->scores != NULL, 0, &p, err));
+	TRY(served_model_plan(x->model, 1, 1, x->log != NULL, 0, &p, err));
 	served_row row = session_row(x, &token, 1);
 	x->lost = served_model_step(x->model, p, &row, 1, NULL) != STATUS_OK;
 	if (x->lost)
@@ -157,11 +162,11 @@ status session_fork(session **out, session *x, const char *id, error *err)
 		return error_set(err, s, NULL, "the state could not be copied: %s", status_text(s));
 	}
 	if (x->tokens > 0) {
-		size_t per_token = (size_t)x->model->score_floats * sizeof(float);
+		size_t per_token = (size_t)x->model->log_floats * sizeof(float);
 		memcpy(y->ids, x->ids, (size_t)x->tokens * sizeof *x->ids);
 		memcpy(y->logits, x->logits, (size_t)model_dimensions(x->model->model)->outputs * sizeof *x->logits);
-		if (x->scores)
-			memcpy(y->scores, x->scores, (size_t)x->tokens * per_token);
+		if (x->log)
+			memcpy(y->log, x->log, (size_t)x->tokens * per_token);
 	}
 	y->tokens = x->tokens;
 	*out = y;

@@ -4,7 +4,7 @@
  *   ids       the tokens read, all of them (penalties, export, explanation)
  *   logits    what the model says after the last of them; meaningless while tokens is 0, and while the session is
  *             busy: then they may lie on the device, or be those of an earlier token
- *   scores    with `explain`: every token's scores and log-normalisers
+ *   log       with `explain`: what an explanation needs of every token (explain/explain.h)
  *
  * Everything said about a session - its count, its log, its export - is about tokens the state
  * has read; there is no token "in between". So a generation that has sampled its last token
@@ -12,7 +12,7 @@
  * the device failed there may be a token that has been told and not read: the session owes it, and reads it as soon as
  * it is used again.
  *
- * The state has one size for ever; ids and scores grow with the sequence, on the host.
+ * The state has one size for ever; ids and log grow with the sequence, on the host.
  * Executor thread only. */
 #ifndef ENGINE_SERVE_SESSION_H
 #define ENGINE_SERVE_SESSION_H
@@ -33,7 +33,7 @@ struct session {
 	float *logits;            /* [vocab] */
 	const float *from_device; /* the logits, when they lie there: until its plan's next step */
 	int32_t owed;             /* told, but not read; -1: none */
-	float *scores;            /* [capacity][score_floats], NULL without explain */
+	float *log;               /* [capacity][log_floats], NULL without explain */
 };
 
 /* An empty session with a slot of m, which has to be cleared before it may be exported empty or after a few tokens

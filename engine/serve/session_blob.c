@@ -13,32 +13,32 @@ static const char blob_magic[8] = {'a', 'd', 'd', 's', 't', 'a', 't', 'e'};
 typedef struct blob_header {
 	char magic[8];
 	uint32_t version, flags;
-	uint64_t model, tokens, state_floats, vocab, score_floats;
+	uint64_t model, tokens, state_floats, vocab, log_floats;
 } blob_header;
 _Static_assert(sizeof(blob_header) == 56, "the header has no padding");
 
 /* The sizes that follow from a header, in bytes. */
 typedef struct blob_sizes {
-	int64_t state, logits, ids, scores, total;
+	int64_t state, logits, ids, log, total;
 } blob_sizes;
 
 /* False on overflow. */
 static bool blob_measure(const blob_header *h, blob_sizes *out)
 {
 	int64_t per_token;
-	if (h->tokens > INT32_MAX || h->state_floats > INT64_MAX || h->vocab > INT64_MAX || h->score_floats > INT64_MAX)
+	if (h->tokens > INT32_MAX || h->state_floats > INT64_MAX || h->vocab > INT64_MAX || h->log_floats > INT64_MAX)
 		return false;
 	if (!memory_product((int64_t)h->state_floats, sizeof(float), &out->state) ||
 	    !memory_product((int64_t)h->vocab, sizeof(float), &out->logits) ||
 	    !memory_product((int64_t)h->tokens, sizeof(int32_t), &out->ids) ||
-	    !memory_product((int64_t)h->score_floats, sizeof(float), &per_token) ||
-	    !memory_product((int64_t)h->tokens, per_token, &out->scores))
+	    !memory_product((int64_t)h->log_floats, sizeof(float), &per_token) ||
+	    !memory_product((int64_t)h->tokens, per_token, &out->log))
 		return false;
 	out->total = sizeof *h + sizeof(uint64_t);
 	return !__builtin_add_overflow(out->total, out->state, &out->total) &&
 	       !__builtin_add_overflow(out->total, out->logits, &out->total) &&
 	       !__builtin_add_overflow(out->total, out->ids, &out->total) &&
-	       !__builtin_add_overflow(out->total, out->scores, &out->total);
+	       !__builtin_add_overflow(out->total, out->log, &out->total);
 }
 
 /* The header a session of m with these options and tokens has. */
@@ -51,7 +51,7 @@ static blob_header blob_expect(const served_model *m, const session_options *o, 
 	    .tokens = (uint64_t)tokens,
 	    .state_floats = statepool_slot_bytes(m->pool) / sizeof(float),
 	    .vocab = (uint64_t)model_dimensions(m->model)->outputs,
-	    .score_floats = o->explain ? (uint64_t)m->score_floats : 0,
+	    .log_floats = o->explain ? (uint64_t)m->log_floats : 0,
 	};
 	memcpy(h.magic, blob_magic, sizeof h.magic);
 	return h;
@@ -85,7 +85,7 @@ status session_blob_write(session *x, void **out, size_t *bytes, error *err)
 	}
 	at = put(at + size.state, x->logits, size.logits);
 	at = put(at, x->ids, size.ids);
-	at = put(at, x->scores, size.scores);
+	at = put(at, x->log, size.log);
 	uint64_t sum = served_model_fnv1a(FNV1A_INIT, blob, (size_t)(at - blob));
 	put(at, &sum, sizeof sum);
 	*out = blob;
@@ -131,7 +131,7 @@ static status session_fill(session *x, const blob_header *h, const unsigned char
 	TRY(session_reserve(x, (int64_t)h->tokens, err));
 	put((unsigned char *)x->logits, logits, size.logits);
 	put((unsigned char *)x->ids, ids, size.ids);
-	put((unsigned char *)x->scores, ids + size.ids, size.scores);
+	put((unsigned char *)x->log, ids + size.ids, size.log);
 	for (uint64_t i = 0; i < h->tokens; i++)
 		if (x->ids[i] < 0 || (uint64_t)x->ids[i] >= h->vocab)
 			return error_set(err, STATUS_CORRUPT, "state", "the session state holds an unknown token");

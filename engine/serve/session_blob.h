@@ -3,14 +3,14 @@
  * Little-endian, without padding:
  *
  *   magic "addstate" | version u32 | flags u32 | model hash u64 | tokens u64 |
- *   state floats u64 | vocabulary u64 | score floats per token u64 (0: no scores) |
+ *   state floats u64 | vocabulary u64 | log floats per token u64 (0: no log) |
  *   state f32 […] | logits f32 [vocabulary] | token ids i32 [tokens] |
- *   scores f32 [tokens][…] | FNV-1a of everything before, u64
+ *   log f32 [tokens][…] | FNV-1a of everything before, u64
  *
  * flags: bits 0-1 the position policy, bit 2 explain, bit 3 durable.
  *
  * The checksum finds damage, not malice: a blob is input from outside, so every count is checked against the
- * model and the length, and every token id against the vocabulary. State, logits and scores are plain
+ * model and the length, and every token id against the vocabulary. State, logits and log are plain
  * numbers that nothing uses as an address or a count; at worst they are nonsense. */
 #ifndef ENGINE_SERVE_SESSION_BLOB_H
 #define ENGINE_SERVE_SESSION_BLOB_H

@@ -1,4 +1,4 @@
-"""additived: gpt2 is trained, served and moved like any other architecture, and cannot be explained."""
+"""additived: gpt2 is trained, served, moved and explained like any other architecture."""
 
 import json
 
@@ -109,20 +109,42 @@ def test_it_comes_back_from_its_own_files_and_from_those_without_the_prefix(engi
         engine.call("model.delete", {"id": name})
 
 
-def test_what_needs_importance_weights_is_refused(engine, model):
-    s = engine.call("session.create", {"model": model, "prompt": "9 bottles"})["id"]
-    for method, params, param in (
-            ("explain", {"model": model, "input": "x"}, "model"),
-            ("explain", {"session": s}, None),
-            ("session.alpha", {"id": s}, None),
-            ("session.create", {"model": model, "explain": True}, "explain"),
-            ("session.create", {"model": model, "prompt": "x", "explain": True}, "explain"),
-            ("completion.create", {"model": model, "prompt": "x", "alpha": {"top": 3}}, "alpha"),
-            ("session.generate", {"id": s, "max_tokens": 2, "alpha": {"top": 3}}, "alpha")):
+def test_a_text_and_a_session_that_reads_it_have_the_same_explanation(engine, model):
+    pick = {"position": 5, "layers": [1], "heads": [0], "rounds": ["attention"], "aggregate": "rollout"}
+    a = engine.call("explain", {"model": model, "input": "9 bottles", **pick})
+    [row] = a["weights"]
+    assert (row["layer"], row["head"], row["round"], row["window"]) == (1, 0, "attention", [0, 5])
+    assert abs(sum(row["alpha"]) - 1) < 1e-5 and len(a["aggregate"]["alpha"]) == 6
+    assert len(engine.call("explain", {"model": model, "input": "9 bottles"})["weights"]) == 2 * 2  # layers, heads
+    s = engine.call("session.create", {"model": model, "prompt": "9 bot", "explain": True})["id"]
+    engine.call("session.append", {"id": s, "text": "tles"})
+    copy = engine.upload("session.import", {"model": model}, state=engine.download("session.export", {"id": s})[1])["id"]
+    for one in (s, copy):
+        b = engine.call("session.alpha", {"id": one, **pick})
+        assert b["tokens"] == a["tokens"]
+        for x, y in ((row, b["weights"][0]), (a["aggregate"], b["aggregate"])):
+            assert max(abs(p - q) for p, q in zip(x["alpha"], y["alpha"], strict=True)) < 1e-5
+        engine.call("session.delete", {"id": one})
+
+
+def test_weights_that_need_a_score_per_token_are_refused_with_what_to_use_instead(engine, model):
+    s = engine.call("session.create", {"model": model, "prompt": "9 bottles", "explain": True})["id"]
+    for method, params, param, words in (
+            ("explain", {"model": model, "input": "x", "position": "all"}, "position", "one position at a time"),
+            ("session.alpha", {"id": s, "position": "all"}, "position", "one position at a time"),
+            ("completion.create", {"model": model, "prompt": "x", "alpha": {"top": 3}}, "alpha", "explain the text"),
+            ("session.generate", {"id": s, "max_tokens": 2, "alpha": {"top": 3}}, "alpha", "a session opened with explain")):
         e = refused(engine, method, params)
         assert (e.status, e.param) == (400, param), (method, e)
-        assert e.message == "the architecture gpt2 has no importance weights"
+        assert e.message.startswith("the architecture gpt2 has no ") and words in e.message
     assert engine.generate({"id": s, "max_tokens": 2}, "session.generate")[0]
+    engine.call("session.delete", {"id": s})
+
+
+def test_a_session_without_its_log_cannot_be_explained(engine, model):
+    s = engine.call("session.create", {"model": model, "prompt": "9 bottles"})["id"]
+    for method, params in (("explain", {"session": s}), ("session.alpha", {"id": s})):
+        assert refused(engine, method, params).status == 409
     engine.call("session.delete", {"id": s})
 
 

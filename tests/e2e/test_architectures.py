@@ -1,4 +1,4 @@
-"""Architectures beside the additive one: trained, streamed, forked, moved, killed, and refused what needs importance weights."""
+"""Architectures beside the additive one: trained, streamed, forked, moved, killed, and explained."""
 
 import json
 import math
@@ -80,14 +80,14 @@ def test_the_command_line_trains_one(service, architecture, tmp_path):
     assert {k: made["config"][k] for k in wanted} == wanted
 
 
-def test_it_cannot_be_explained_and_says_why(service, model):
-    s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "1"})["id"]
-    for method, path, body in (("POST", "/v1/explain", {"model": model, "input": "x"}),
-                               ("GET", f"/v1/sessions/{s}/alpha", None),
-                               ("POST", "/v1/sessions", {"model": model, "explain": True}),
-                               ("POST", "/v1/completions", {"model": model, "prompt": "x", "alpha": {"top": 1}})):
-        status, answer, _ = service.request(method, path, body)
-        assert status == 400 and "no importance weights" in answer["error"]["message"], (path, answer)
+def test_it_is_explained_as_data_and_as_a_page(service, model):
+    s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "1 bottle", "explain": True})["id"]
+    for method, path, body in (("POST", "/v1/explain", {"model": model, "input": "1 bottle"}), ("GET", f"/v1/sessions/{s}/alpha", None)):
+        answer = service.ok(method, path, body)
+        assert len(answer["tokens"]) == 8 and {r["round"] for r in answer["weights"]} == {"attention"}
+        assert all(abs(sum(r["alpha"]) - 1) < 1e-5 for r in answer["weights"])
+    status, answer, _ = service.request("POST", "/v1/completions", {"model": model, "prompt": "x", "alpha": {"top": 1}})
+    assert status == 400 and "explain the text" in answer["error"]["message"]
 
 
 def test_job_and_durable_session_survive_kill_9(own_service, architecture):

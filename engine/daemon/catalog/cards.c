@@ -104,8 +104,9 @@ int64_t cards_count_parameters(const architecture *a, const void *config)
 	return ok ? total : -1;
 }
 
-static status fill_from_config(card *c, void *config, const json_t *json, error *err)
+static status fill_from_config(card *c, const json_t *json, error *err)
 {
+	void *config = c->parsed;
 	TRY(c->architecture->config_read(config, json, err));
 	c->config = c->architecture->config_write(config);
 	c->architecture->dims(config, &c->dims);
@@ -133,19 +134,23 @@ static status fill(card *c, error *err)
 	status s = model_folder_config(&c->architecture, &json, about, c->folder, err);
 	manifest_free(about);
 	TRY(s);
-	void *config = memory_new(1, c->architecture->config_bytes);
-	s = config ? fill_from_config(c, config, json, err) : STATUS_NOMEM;
-	free(config);
+	c->parsed = memory_new(1, c->architecture->config_bytes);
+	s = c->parsed ? fill_from_config(c, json, err) : STATUS_NOMEM;
 	json_decref(json);
 	return s == STATUS_OK ? tokenizer_open(&c->tokenizer, c->folder, c->dims.inputs, err) : s;
 }
 
-status cards_check_explains(const card *c, const char *param, error *err)
+status cards_check_explains(const card *c, bool with_tokens, const char *param, error *err)
 {
-	if (c->explainer)
-		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, param, "the architecture %s has no importance weights",
-	                 c->architecture->name);
+	if (!c->explainer)
+		return error_set(err, STATUS_INVALID, param, "the architecture %s has no importance weights",
+		                 c->architecture->name);
+	if (with_tokens && !c->explainer->scores)
+		return error_set(err, STATUS_INVALID, param,
+		                 "the architecture %s has no importance weights to send with tokens; explain the text, or "
+		                 "a session opened with explain",
+		                 c->architecture->name);
+	return STATUS_OK;
 }
 
 status cards_check_classifies(const card *c, const char *param, error *err)
@@ -232,6 +237,7 @@ void cards_release(card *c)
 		return;
 	json_decref(c->config);
 	json_decref(c->class_names);
+	free(c->parsed);
 	tokenizer_free(c->tokenizer);
 	free(c);
 }
@@ -412,6 +418,7 @@ static status describe(store_model *row, const char *id, const char *folder, con
 	manifest_free(about);
 	json_decref(c.config);
 	json_decref(c.class_names);
+	free(c.parsed);
 	tokenizer_free(c.tokenizer);
 	return s;
 }

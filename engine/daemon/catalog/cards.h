@@ -29,7 +29,8 @@ typedef struct card {
 	char folder[PATH_MAX];
 	const architecture *architecture;
 	const explainer *explainer; /* NULL: it has no importance weights */
-	json_t *config;             /* config.json, every key */
+	json_t *config;             /* config.json, every key, */
+	void *parsed;               /* and as the architecture has read it */
 	json_t *class_names;        /* of HEAD_CLASSES: an array of strings; else NULL */
 	model_dims dims;
 	int64_t parameters, state_bytes;
@@ -79,8 +80,9 @@ status cards_keep_weights(cards *all, const card *c, error *err);
 bool cards_find_dtype(const char *name, dtype *out);
 const char *cards_dtype_name(dtype weights);
 
-/* STATUS_INVALID, naming the parameter, when the architecture has no importance weights. */
-status cards_check_explains(const card *c, const char *param, error *err);
+/* STATUS_INVALID, naming the parameter, when the architecture has no importance weights; or, `with_tokens`, none that
+ * generated tokens can bring with them: its explainer has no score per token. */
+status cards_check_explains(const card *c, bool with_tokens, const char *param, error *err);
 /* STATUS_INVALID, naming the parameter, when the model has no head for classes. */
 status cards_check_classifies(const card *c, const char *param, error *err);
 

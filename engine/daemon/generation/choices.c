@@ -139,7 +139,7 @@ static bool deal(choices *c)
  * something. */
 static void look_at_credit(choices *c)
 {
-	if (c->place.stalled || c->stream->credit > 0 || stream_detached(c->stream))
+	if (c->place.stalled || c->plan.request.max_tokens == 0 /* nothing is sent */ || c->stream->credit > 0 || stream_detached(c->stream))
 		return;
 	c->place.stalled = true;
 	c->place.stalled_ms = uv_now(&c->stream->engine->loop);
@@ -373,8 +373,10 @@ void choices_free(choices *c)
 	free(p->prompts);
 	free(p->request.sampling.bias);
 	cards_release(p->card);
-	for (int i = 0; c->items && i < c->n; i++)
+	for (int i = 0; c->items && i < c->n; i++) {
 		choice_events_fini(&c->items[i].events);
+		free(c->items[i].result.log);
+	}
 	free(c->items);
 	free(c->prefix);
 	free(c->change.blob);
@@ -439,7 +441,9 @@ static void try_finish(choices *c)
 		settle(c);
 		return;
 	}
-	if (c->error.status == STATUS_OK)
+	if (c->error.status == STATUS_OK && c->plan.answer)
+		c->plan.answer(c);
+	else if (c->error.status == STATUS_OK)
 		stream_result(c->stream, c->plan.result(c));
 	else
 		stream_error(c->stream, &c->error, NULL);
@@ -545,6 +549,18 @@ void choices_begin(choices *c)
 	s->watch = &watch;
 	if (s->cancelled)
 		on_cancel(s);
+}
+
+stream *choices_stream(const choices *c)
+{
+	return c->stream;
+}
+
+float *choices_take_log(choices *c, int i)
+{
+	float *log = c->items[i].result.log;
+	c->items[i].result.log = NULL;
+	return log;
 }
 
 int choices_count(const choices *c)

@@ -32,6 +32,7 @@ typedef struct choices_plan {
 	const char *prompt_field;      /* what errors call the prompt; NULL: "prompt" */
 	bool whole;                    /* with a session: all or nothing (session_settle.h) */
 	json_t *(*result)(choices *c); /* the RESULT, when every choice ended well; NULL when out of memory */
+	void (*answer)(choices *c);    /* without a session, in place of `result`: answers the stream itself */
 } choices_plan;
 
 /* An empty set for s; NULL when out of memory. */
@@ -44,7 +45,10 @@ void choices_begin(choices *c);
 /* Free a set that was not begun; a session in its plan is the caller's to settle. */
 void choices_free(choices *c);
 
-/* For `result`. */
+/* For `result` and `answer`. */
+stream *choices_stream(const choices *c);
+/* The log that choice i has read (request.explain); the caller's to free. */
+float *choices_take_log(choices *c, int i);
 int choices_count(const choices *c);
 const generation_result *choices_result(const choices *c, int i);
 

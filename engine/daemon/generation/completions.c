@@ -137,7 +137,7 @@ static status read_request(generation_request *r, const json_t *params, const ca
 	r->n_logprobs = (int)integer(params, "logprobs", -1);
 	r->n_alpha = (int)integer(json_object_get(params, "alpha"), "top", 0);
 	if (r->n_alpha > 0)
-		TRY(cards_check_explains(c, "alpha", err));
+		TRY(cards_check_explains(c, true, "alpha", err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
 	return read_sampling(&r->sampling, params, c, err);
 }

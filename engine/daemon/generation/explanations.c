@@ -1,5 +1,5 @@
-/* Scores come from the executor: a forward over the input, or a copy of a session's log. What is made of them is
- * arithmetic on the host and JSON, which the pool does while the executor goes on. */
+/* A log comes from the executor: of an input that is read like a prompt, or as a copy of a session's. What is made of
+ * it is arithmetic on the host and JSON, which the pool does while the executor goes on. */
 #include "engine/daemon/generation/explanations.h"
 
 #include <math.h>
@@ -19,12 +19,7 @@ enum { EXPLANATIONS_MAX_NUMBERS = 4 << 20 };
 typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } aggregate;
 
 typedef struct explanation {
-	task task;
-	stream *stream;
-	session_log log; /* the scores, wherever they come from, and what they are of */
-	int64_t count;   /* of log.tokens */
-	status result;
-	error error;
+	session_log log;
 	int64_t position; /* -1: all */
 	bool *layers, *heads, *rounds;
 	aggregate aggregate;
@@ -77,9 +72,13 @@ static status read_rounds(bool **out, const json_t *chosen, const explainer *e, 
 	return STATUS_OK;
 }
 
-static status read_position(explanation *x, const json_t *position, int64_t tokens, error *err)
+static status read_position(explanation *x, const json_t *position, const card *c, int64_t tokens, error *err)
 {
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
+	if (json_is_string(position) && !c->explainer->scores)
+		return error_set(err, STATUS_INVALID, "position",
+		                 "the architecture %s has no score per token; ask for one position at a time",
+		                 c->architecture->name);
 	if (json_is_string(position))
 		return x->aggregate == AGGREGATE_NONE
 		           ? STATUS_OK
@@ -101,56 +100,64 @@ static status read_selection(explanation *x, const json_t *params, const card *c
 	TRY(read_numbers(&x->layers, json_object_get(params, "layers"), c->dims.layers, "layers", err));
 	TRY(read_numbers(&x->heads, json_object_get(params, "heads"), c->dims.heads, "heads", err));
 	TRY(read_rounds(&x->rounds, json_object_get(params, "rounds"), c->explainer, err));
-	return read_position(x, json_object_get(params, "position"), tokens, err);
+	return read_position(x, json_object_get(params, "position"), c, tokens, err);
 }
 
 /* --- the answer: pool thread -------------------------------------------------------------- */
 
-static json_t *floats(const float *values, int64_t n)
+/* Rounded to floats. */
+static json_t *floats(const double *values, int64_t n)
 {
 	json_t *array = json_array();
 	for (int64_t i = 0; array && i < n; i++)
-		json_array_append_new(array, json_real(isfinite(values[i]) ? values[i] : 0));
+		json_array_append_new(array, json_real(isfinite(values[i]) ? (double)(float)values[i] : 0));
 	return array;
 }
 
 /* α of one row, for one position. */
-static json_t *row_alpha(const explanation *x, int64_t layer, int64_t round, int64_t head, float *scratch)
+static json_t *row_alpha(const explanation *x, int64_t layer, int64_t round, int64_t head, double *scratch)
 {
-	int64_t first = explain_window_first(&x->log.scores, layer, x->position);
-	explain_alpha(&x->log.scores, layer, round, head, x->position, scratch);
-	return json_pack("{s:[I, I], s:o}", "window", (json_int_t)first, (json_int_t)x->position, "alpha",
-	                 floats(scratch, x->position - first + 1));
+	explain_range r = explain_reads(&x->log.log, layer, x->position);
+	if (explain_alpha(&x->log.log, layer, round, head, x->position, scratch) != STATUS_OK)
+		return NULL;
+	return json_pack("{s:[I, I], s:o}", "window", (json_int_t)r.first, (json_int_t)(r.end - 1), "alpha",
+	                 floats(scratch, r.end - r.first));
 }
 
 /* Scores and log-normalisers of every position. */
-static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, int64_t head, float *scratch)
+static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, int64_t head, double *scratch)
 {
-	const explain_scores *s = &x->log.scores;
+	const explain_log *l = &x->log.log;
 	json_t *arrays[2];
 	for (int which = 0; which < 2; which++) {
-		for (int64_t j = 0; j < s->tokens; j++)
-			scratch[j] =
-			    s->data[(((j * s->layers + layer) * s->rounds + round) * 2 + which) * s->heads + head];
-		arrays[which] = floats(scratch, s->tokens);
+		for (int64_t j = 0; j < l->tokens; j++)
+			scratch[j] = (double)explain_score(l, layer, round, head, j, which);
+		arrays[which] = floats(scratch, l->tokens);
 	}
 	return json_pack("{s:o, s:o}", "score", arrays[0], "log_normalizer", arrays[1]);
 }
 
-static json_t *all_rows(const explanation *x, float *scratch)
+static json_t *one_row(const explanation *x, int64_t l, int64_t r, int64_t h, double *scratch)
 {
-	const explain_scores *s = &x->log.scores;
+	json_t *row = json_pack("{s:I, s:I, s:s}", "layer", (json_int_t)l, "head", (json_int_t)h, "round",
+	                        x->log.card->explainer->rounds[r]);
+	json_t *weights = x->position < 0 ? row_scores(x, l, r, h, scratch) : row_alpha(x, l, r, h, scratch);
+	if (weights && json_object_update_new(row, weights) == 0)
+		return row;
+	json_decref(row);
+	return NULL;
+}
+
+static json_t *all_rows(const explanation *x, double *scratch)
+{
+	const explain_log *log = &x->log.log;
 	json_t *rows = json_array();
-	for (int64_t l = 0; l < s->layers; l++)
-		for (int64_t r = 0; r < s->rounds; r++)
-			for (int64_t h = 0; h < s->heads; h++) {
+	for (int64_t l = 0; l < log->layers; l++)
+		for (int64_t r = 0; r < log->rounds; r++)
+			for (int64_t h = 0; h < log->heads; h++) {
 				if (!x->layers[l] || !x->rounds[r] || !x->heads[h])
 					continue;
-				json_t *row = json_pack("{s:I, s:I, s:s}", "layer", (json_int_t)l, "head",
-				                        (json_int_t)h, "round", x->log.card->explainer->rounds[r]);
-				json_object_update_new(row, x->position < 0 ? row_scores(x, l, r, h, scratch)
-				                                            : row_alpha(x, l, r, h, scratch));
-				if (json_array_append_new(rows, row) != 0) {
+				if (json_array_append_new(rows, one_row(x, l, r, h, scratch)) != 0) {
 					json_decref(rows);
 					return NULL;
 				}
@@ -158,18 +165,22 @@ static json_t *all_rows(const explanation *x, float *scratch)
 	return rows;
 }
 
-static json_t *aggregate_object(const explanation *x, float *scratch, error *err)
+static json_t *aggregate_object(const explanation *x, double *scratch, error *err)
 {
 	explain_selection pick = {x->layers, x->heads, x->rounds};
 	bool mean = x->aggregate == AGGREGATE_MEAN;
 	if (x->aggregate == AGGREGATE_NONE)
 		return json_null();
-	status s = (mean ? explain_mean : explain_rollout)(&x->log.scores, &pick, x->position, scratch);
+	status s = (mean ? explain_mean : explain_rollout)(&x->log.log, &pick, x->position, scratch);
+	if (s == STATUS_TOO_LARGE)
+		error_set(err, s, "aggregate", "rollout of the architecture %s follows at most %lld tokens",
+		          x->log.card->architecture->name, (long long)x->log.card->explainer->pull_tokens);
 	if (s != STATUS_OK) {
 		error_set(err, s, "aggregate", "%s", status_text(s));
 		return NULL;
 	}
-	return json_pack("{s:s, s:o}", "method", mean ? "mean" : "rollout", "alpha", floats(scratch, x->position + 1));
+	return json_pack("{s:s, s:o}", "method", mean ? "mean" : "rollout", "alpha",
+	                 floats(scratch, explain_reach(&x->log.log, x->position)));
 }
 
 static int64_t count_true(const bool *mask, int64_t n)
@@ -182,12 +193,11 @@ static int64_t count_true(const bool *mask, int64_t n)
 
 static status check_size(const explanation *x, error *err)
 {
-	const explain_scores *s = &x->log.scores;
-	int64_t rows = count_true(x->heads, s->heads) * count_true(x->rounds, s->rounds), numbers = 4 * s->tokens;
-	for (int64_t l = 0; l < s->layers; l++) {
-		int64_t row =
-		    x->position < 0 ? 2 * s->tokens : x->position - explain_window_first(s, l, x->position) + 1;
-		numbers += x->layers[l] ? rows * row : 0;
+	const explain_log *log = &x->log.log;
+	int64_t rows = count_true(x->heads, log->heads) * count_true(x->rounds, log->rounds), numbers = 4 * log->tokens;
+	for (int64_t l = 0; l < log->layers; l++) {
+		explain_range r = explain_reads(log, l, x->position < 0 ? 0 : x->position);
+		numbers += x->layers[l] ? rows * (x->position < 0 ? 2 * log->tokens : r.end - r.first) : 0;
 	}
 	if (numbers > EXPLANATIONS_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "layers",
@@ -199,10 +209,14 @@ static status check_size(const explanation *x, error *err)
 static json_t *make_explanation(void *context, error *err)
 {
 	explanation *x = context;
-	const explain_scores *s = &x->log.scores;
+	const explain_log *s = &x->log.log;
 	if (check_size(x, err) != STATUS_OK)
 		return NULL;
-	float *scratch = memory_new((size_t)s->tokens, sizeof *scratch);
+	if (!explain_finite(s)) {
+		error_set(err, STATUS_INVALID, "model", "the model's importance weights are not finite");
+		return NULL;
+	}
+	double *scratch = memory_new((size_t)s->tokens, sizeof *scratch);
 	if (!scratch)
 		return NULL;
 	json_t *sum = aggregate_object(x, scratch, err);
@@ -216,110 +230,90 @@ static json_t *make_explanation(void *context, error *err)
 	return object;
 }
 
-static void answer(explanation *x)
-{
-	background_answer(x->stream, &(background_work){make_explanation, explanation_free, x});
-}
-
-static void refuse(explanation *x, status why)
-{
-	stream *s = x->stream;
-	error_set(&x->error, why, NULL, "%s", status_text(why));
-	stream_error(s, &x->error, NULL);
-	explanation_free(x);
-}
-
-static explanation *explanation_new(stream *s)
+/* Of a log, which is taken over. */
+static void explain(stream *s, session_log *log)
 {
 	explanation *x = memory_new(1, sizeof *x);
-	if (x)
-		x->stream = s;
-	else
-		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
-	return x;
-}
-
-/* --- of a session -------------------------------------------------------------------------- */
-
-static void fetched(stream *s, session_log *log)
-{
-	explanation *x = explanation_new(s);
 	if (!x) {
 		session_log_fini(log);
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
 	x->log = *log;
-	status why = read_selection(x, s->params, x->log.card, x->log.scores.tokens, &x->error);
-	if (why == STATUS_OK)
-		answer(x);
-	else
-		refuse(x, why);
+	error err = ERROR_INIT;
+	status why = read_selection(x, s->params, x->log.card, x->log.log.tokens, &err);
+	if (why == STATUS_OK) {
+		background_answer(s, &(background_work){make_explanation, explanation_free, x});
+		return;
+	}
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
+	explanation_free(x);
 }
 
 void explanations_session(stream *s)
 {
-	visits_log(s, s->target, fetched);
+	visits_log(s, s->target, explain);
 }
 
 /* --- of an input ---------------------------------------------------------------------------- */
 
-static bool prepare_forward(task *t, device *d)
+/* The input has been read. */
+static void input_read(choices *c)
 {
-	return cards_prepare(((explanation *)t)->log.card, d);
+	choices_plan *read = choices_get_plan(c);
+	choices_prompt *input = &read->prompts[0];
+	session_log log = {.card = read->card, .tokens = input->ids, .data = choices_take_log(c, 0)};
+	explain_log_init(&log.log, log.card->architecture, log.card->parsed, log.data, (int64_t)input->count);
+	read->card = NULL;
+	input->ids = NULL;
+	explain(choices_stream(c), &log);
 }
 
-static void run_forward(task *t, device *d)
+/* Find what is wrong with the request before anything is read. */
+static status check_input(stream *s, const choices_plan *wanted, error *err)
 {
-	explanation *x = (explanation *)t;
-	served_model *m;
-	x->result = cards_model(x->log.card, d, &m, &x->error);
-	if (x->result == STATUS_OK)
-		x->result = explain_run(served_model_model(m), x->log.tokens, x->count, &x->log.scores, &x->log.data,
-		                        &x->error);
+	explanation *x = memory_new(1, sizeof *x);
+	int64_t tokens = (int64_t)wanted->prompts[0].count;
+	if (!x)
+		return STATUS_NOMEM;
+	status why = explain_check_length(wanted->card->architecture, wanted->card->parsed, tokens, err);
+	if (why == STATUS_OK)
+		why = read_selection(x, s->params, wanted->card, tokens, err);
+	explanation_free(x);
+	return why;
 }
 
-static void forward_done(task *t)
+static status prepare_input(stream *s, choices_plan *wanted, error *err)
 {
-	explanation *x = (explanation *)t;
-	if (x->result == STATUS_OK)
-		answer(x);
-	else
-		refuse(x, x->result);
-}
-
-static status read_input(explanation *x, const json_t *params, error *err)
-{
-	choices_plan prompts = {0};
-	TRY(cards_open(x->stream->engine->cards, json_string_value(json_object_get(params, "model")), &x->log.card,
-	               err));
-	TRY(cards_check_explains(x->log.card, "model", err));
-	prompts.card = x->log.card;
-	status s = completions_read_prompts(&prompts, json_object_get(params, "input"), err);
-	if (prompts.prompts) {
-		x->log.tokens = prompts.prompts[0].ids;
-		x->count = (int64_t)prompts.prompts[0].count;
-		free(prompts.prompts);
-	}
-	if (err->param[0] && s != STATUS_OK)
+	TRY(cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &wanted->card, err));
+	TRY(cards_check_explains(wanted->card, false, "model", err));
+	status why = completions_read_prompts(wanted, json_object_get(s->params, "input"), err);
+	if (err->param[0] && why != STATUS_OK)
 		strcpy(err->param, "input");
-	TRY(s);
-	TRY(explain_check_length(&x->log.card->dims, x->count, err));
-	return read_selection(x, params, x->log.card, x->count, err);
+	TRY(why);
+	TRY(check_input(s, wanted, err));
+	sampling_default(&wanted->request.sampling);
+	wanted->request.n_logprobs = -1;
+	wanted->request.explain = true;
+	wanted->prompt_field = "input";
+	wanted->answer = input_read;
+	return STATUS_OK;
 }
 
+/* An input is read like a prompt, into a session of its own whose log is explained. */
 static void explain_input(stream *s)
 {
-	explanation *x = explanation_new(s);
-	if (!x)
-		return;
-	status why = read_input(x, s->params, &x->error);
+	error err = ERROR_INIT;
+	choices *c = choices_new(s);
+	status why = c ? prepare_input(s, choices_get_plan(c), &err) : STATUS_NOMEM;
 	if (why == STATUS_OK) {
-		x->task = (task){.prepare = prepare_forward, .run = run_forward, .done = forward_done};
-		if (executor_submit(s->engine->executor, &x->task))
-			return;
-		why = error_set(&x->error, STATUS_BUSY, NULL, "too many requests are waiting");
+		choices_begin(c);
+		return;
 	}
-	refuse(x, why);
+	choices_free(c);
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
 }
 
 static bool has(const json_t *params, const char *key)
@@ -336,7 +330,7 @@ void explanations_create(stream *s)
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "session",
 		              "give a session, or a model and an input, not both");
 	else if (by_session)
-		visits_log(s, json_string_value(json_object_get(s->params, "session")), fetched);
+		visits_log(s, json_string_value(json_object_get(s->params, "session")), explain);
 	else if (!by_model || !by_input)
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", by_model ? "input" : "model",
 		              "give a model and an input, or a session");

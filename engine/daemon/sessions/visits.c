@@ -15,6 +15,7 @@
 #include "engine/daemon/sessions/session_settle.h"
 
 #define VISITS_MAX_STATE ((int64_t)1 << 30)
+enum { VISITS_LOG_SLICE = 1 << 22 /* bytes of a log that are copied in one turn: a millisecond or two */ };
 
 typedef struct visit visit;
 
@@ -22,6 +23,7 @@ typedef struct visit_kind {
 	status (*act)(visit *v, device *d, session *x, error *err); /* executor thread; NULL: being there is enough */
 	void (*answer)(
 	    visit *v); /* loop thread; answers the stream. NULL: the visit makes a session, which is the answer */
+	bool sliced; /* `act` is called once per turn while it sets v->more */
 } visit_kind;
 
 struct visit {
@@ -39,6 +41,8 @@ struct visit {
 	void *blob; /* import: to read; export: to send */
 	size_t bytes;
 	session_log log;
+	int64_t copied; /* tokens of the log */
+	bool more;
 	void (*fetched)(stream *s, session_log *log);
 };
 
@@ -69,13 +73,20 @@ static status act(visit *v, device *d)
 
 static bool prepare_visit(task *t, device *d)
 {
-	return cards_prepare(((visit *)t)->card, d);
+	visit *v = (visit *)t;
+	if (!cards_prepare(v->card, d))
+		return false;
+	if (!v->kind->sliced)
+		return true;
+	v->result = act(v, d);
+	return v->result != STATUS_OK || !v->more;
 }
 
 static void run_visit(task *t, device *d)
 {
 	visit *v = (visit *)t;
-	v->result = act(v, d);
+	if (!v->kind->sliced)
+		v->result = act(v, d);
 	if (v->result != STATUS_OK)
 		error_set(&v->error, v->result, NULL, "%s", status_text(v->result));
 	sessions_look(&v->change, d, sessions_id(v->entry), !v->kind->answer && v->result == STATUS_OK);
@@ -180,7 +191,7 @@ status visits_make(stream *s, const card *c, session_entry **out, session_ticket
 	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
 	read_options(s->params, &options);
 	if (options.explain)
-		TRY(cards_check_explains(c, "explain", err));
+		TRY(cards_check_explains(c, false, "explain", err));
 	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,
 	                 err));
 	*ticket = (session_ticket){.options = options, .create = true};
@@ -190,7 +201,7 @@ status visits_make(stream *s, const card *c, session_entry **out, session_ticket
 
 void visits_create(stream *s)
 {
-	static const visit_kind kind = {NULL, NULL};
+	static const visit_kind kind = {NULL, NULL, false};
 	error err = ERROR_INIT;
 	visit *v = visit_new(s, &kind);
 	if (!v)
@@ -218,7 +229,7 @@ static status act_fork(visit *v, device *d, session *x, error *err)
 
 void visits_fork(stream *s)
 {
-	static const visit_kind kind = {act_fork, NULL};
+	static const visit_kind kind = {act_fork, NULL, false};
 	error err = ERROR_INIT;
 	visit *v = visit_existing(s, s->target, &kind);
 	if (!v)
@@ -253,7 +264,7 @@ static void answer_export(visit *v)
 
 void visits_export(stream *s)
 {
-	static const visit_kind kind = {act_export, answer_export};
+	static const visit_kind kind = {act_export, answer_export, false};
 	visit *v = visit_existing(s, s->target, &kind);
 	if (v)
 		begin(v);
@@ -269,7 +280,7 @@ static status act_import(visit *v, device *d, session *x, error *err)
 /* The state is here; what kind of session it is stands in the blob, and is known once it has been read. */
 static void received(stream *s, const char *folder)
 {
-	static const visit_kind kind = {act_import, NULL};
+	static const visit_kind kind = {act_import, NULL, false};
 	error err = ERROR_INIT;
 	visit *v = visit_new(s, &kind);
 	if (!v)
@@ -315,26 +326,39 @@ void session_log_fini(session_log *log)
 	*log = (session_log){0};
 }
 
+/* Room for the log of x, once; again if x has come back otherwise after the device has failed. */
+static status begin_log(visit *v, session *x, const int32_t **tokens, const float **data, error *err)
+{
+	int64_t count;
+	explain_log *log = &v->log.log;
+	TRY(cards_check_explains(v->card, false, NULL, err));
+	TRY(scheduler_session_log(x, tokens, data, &count, err));
+	if (count == 0)
+		return error_set(err, STATUS_INVALID, NULL, "the session has read nothing yet");
+	if (v->log.data && count == log->tokens)
+		return STATUS_OK;
+	session_log_fini(&v->log);
+	v->copied = 0;
+	explain_log_init(log, v->card->architecture, v->card->parsed, NULL, count);
+	v->log.tokens = memory_new((size_t)count, sizeof **tokens);
+	log->data = v->log.data = memory_new((size_t)count, (size_t)log->floats * sizeof **data);
+	return v->log.tokens && v->log.data ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* The next tokens of the log. */
 static status act_log(visit *v, device *d, session *x, error *err)
 {
 	const int32_t *tokens;
-	const float *scores;
-	card *c = v->card;
-	int64_t count;
-	served_model *m;
-	TRY(cards_check_explains(c, NULL, err));
-	TRY(cards_model(c, d, &m, err));
-	TRY(scheduler_session_log(x, &tokens, &scores, &count, err));
-	int64_t floats = c->dims.layers * c->explainer->n_rounds * 2 * c->dims.heads;
-	if (count == 0)
-		return error_set(err, STATUS_INVALID, NULL, "the session has read nothing yet");
-	v->log.tokens = memory_new((size_t)count, sizeof *tokens);
-	v->log.data = memory_new((size_t)(count * floats), sizeof *scores);
-	if (!v->log.tokens || !v->log.data)
-		return STATUS_NOMEM;
-	memcpy(v->log.tokens, tokens, (size_t)count * sizeof *tokens);
-	memcpy(v->log.data, scores, (size_t)(count * floats) * sizeof *scores);
-	explain_from_log(served_model_model(m), v->log.data, count, &v->log.scores);
+	const float *data;
+	(void)d;
+	TRY(begin_log(v, x, &tokens, &data, err));
+	const explain_log *log = &v->log.log;
+	int64_t n = VISITS_LOG_SLICE / (int64_t)sizeof *data / log->floats + 1, at = v->copied;
+	n = n < log->tokens - at ? n : log->tokens - at;
+	memcpy(v->log.tokens + at, tokens + at, (size_t)n * sizeof *tokens);
+	memcpy(v->log.data + at * log->floats, data + at * log->floats, (size_t)(n * log->floats) * sizeof *data);
+	v->copied += n;
+	v->more = v->copied < log->tokens;
 	return STATUS_OK;
 }
 
@@ -349,7 +373,7 @@ static void answer_log(visit *v)
 
 void visits_log(stream *s, const char *id, void (*fetched)(stream *s, session_log *log))
 {
-	static const visit_kind kind = {act_log, answer_log};
+	static const visit_kind kind = {act_log, answer_log, true};
 	visit *v = visit_existing(s, id, &kind);
 	if (!v)
 		return;

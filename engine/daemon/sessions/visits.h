@@ -19,7 +19,7 @@ typedef struct session_log {
 	card *card;
 	int32_t *tokens;
 	float *data;
-	explain_scores scores; /* of data */
+	explain_log log; /* of data and the card's configuration */
 } session_log;
 void session_log_fini(session_log *log);
 

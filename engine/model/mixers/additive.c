@@ -64,13 +64,6 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 	return op_gate(g, r, builder_dropout(b, pooled_key, p), values);
 }
 
-static int64_t window(const void *options)
-{
-	return ((const additive_options *)options)->window;
-}
-
-static const explainer additive_explainer = {.rounds = rounds, .n_rounds = ROUND_COUNT, .window = window};
-
 const mixer mixer_additive = {
     .name = "additive",
     .parameters = parameters,

@@ -57,4 +57,5 @@ const mixer mixer_linear = {
     .parameters = parameters,
     .states = states,
     .forward = forward,
+    .explainer = &linear_explainer,
 };

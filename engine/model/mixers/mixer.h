@@ -8,23 +8,16 @@
 #define ENGINE_MODEL_MIXERS_MIXER_H
 
 #include "engine/model/builder.h"
-
-/* What can be said of a mixer's attention weights. */
-typedef struct explainer {
-	const char *const *rounds; /* names of the rounds of attention in a layer */
-	int n_rounds;
-	/* Tokens that a reader sees, itself included; 0: all up to itself. */
-	int64_t (*window)(const void *options);
-} explainer;
+#include "engine/model/explainer.h"
 
 typedef struct mixer {
 	const char *name;
 	void (*parameters)(const void *options, const char *prefix, parameter_list *list);
 	/* What it keeps of the tokens of a session. */
 	void (*states)(const void *options, int layer, state_list *list);
-	/* Appends itself: x [B, N, D] [real] -> [B, N, D] [real]. */
+	/* Appends itself: x [B, N, D] [real] -> [B, N, D] [real]; with spec.explain the parts of the log as outputs. */
 	value (*forward)(builder *b, const void *options, int layer, const char *prefix, value x);
-	const explainer *explainer; /* NULL: its weights cannot be had */
+	const explainer *explainer; /* in NAME_explain.c; NULL: its weights cannot be had */
 } mixer;
 
 /* Additive attention (Wu et al. 2021, causal, in windows), with the norm before it and the residual in it:
@@ -39,6 +32,7 @@ typedef struct additive_options {
 	double dropout, std;
 } additive_options;
 extern const mixer mixer_additive;
+extern const explainer additive_explainer;
 
 /* Causal softmax attention with one product for queries, keys and values:
  *   y = A(x W_qkvᵀ + b) W_oᵀ + b
@@ -51,6 +45,7 @@ typedef struct softmax_options {
 	double dropout, std, residual_std; /* of c_attn and of c_proj */
 } softmax_options;
 extern const mixer mixer_softmax;
+extern const explainer softmax_explainer;
 
 /* Linear attention (Katharopoulos et al. 2020, elu + 1), causal or over the whole sequence:
  *   y = A(x W_qᵀ + b, x W_kᵀ + b, x W_vᵀ + b) W_oᵀ + b
@@ -63,5 +58,6 @@ typedef struct linear_options {
 	double std, residual_std; /* of out_proj */
 } linear_options;
 extern const mixer mixer_linear;
+extern const explainer linear_explainer;
 
 #endif

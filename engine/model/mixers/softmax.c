@@ -23,6 +23,8 @@ static void states(const void *options, int layer, state_list *list)
 static value attend(builder *b, const softmax_options *o, int layer, value qkv)
 {
 	uint32_t site = builder_site(b);
+	if (b->spec->explain)
+		builder_output(b, qkv, "layers.%d.qkv", layer);
 	if (forward_recurrent(b->spec)) {
 		softmax_stream_params params = {
 		    .heads = o->heads,
@@ -50,4 +52,5 @@ const mixer mixer_softmax = {
     .parameters = parameters,
     .states = states,
     .forward = forward,
+    .explainer = &softmax_explainer,
 };

@@ -11,6 +11,8 @@
 #include "engine/base/philox.h"
 #include "engine/cpu/cpu.h"
 #include "engine/explain/explain.h"
+#include "engine/model/model.h"
+#include "tests/unit/support/parallel_log.h"
 
 enum { TOKENS = 37, LAYERS = 3, ROUNDS = 2, HEADS = 2, FLOATS = LAYERS * ROUNDS * 2 * HEADS };
 static const bool every[4] = {true, true, true, true};
@@ -21,20 +23,40 @@ static float *at(float *data, int64_t j, int64_t l, int64_t r, int64_t part, int
 	return data + (((j * LAYERS + l) * ROUNDS + r) * 2 + part) * HEADS + h;
 }
 
-/* Random scores of size `spread` around `offset`, normalisers to match. */
-static explain_scores scores_new(float *data, int64_t w0, int64_t w1, int64_t w2, float spread, float offset)
+static additive_options mixers[LAYERS];
+
+/* The log of a model with these windows. */
+static explain_log log_new(const float *data, int64_t tokens, int64_t w0, int64_t w1, int64_t w2)
 {
-	explain_scores s = {
-	    .tokens = TOKENS, .layers = LAYERS, .rounds = ROUNDS, .heads = HEADS, .data = data, .window = {w0, w1, w2}};
+	int64_t windows[] = {w0, w1, w2};
+	explain_log l = {.explainer = &additive_explainer,
+	                 .tokens = tokens,
+	                 .layers = LAYERS,
+	                 .rounds = ROUNDS,
+	                 .heads = HEADS,
+	                 .floats = FLOATS,
+	                 .data = data};
+	for (int i = 0; i < LAYERS; i++) {
+		mixers[i] = (additive_options){.hidden = HEADS, .heads = HEADS, .window = windows[i]};
+		l.options[i] = &mixers[i];
+		l.at[i] = (int64_t)i * ROUNDS * 2 * HEADS;
+	}
+	return l;
+}
+
+/* Random scores of size `spread` around `offset`, normalisers to match. */
+static explain_log scores_new(float *data, int64_t w0, int64_t w1, int64_t w2, float spread, float offset)
+{
+	explain_log s = log_new(data, TOKENS, w0, w1, w2);
 	for (int64_t i = 0; i < TOKENS * FLOATS; i++)
 		data[i] = offset + spread * (2 * philox_uniform(philox(1, 1, 0, (uint64_t)i).word[0]) - 1);
 	for (int64_t l = 0; l < LAYERS; l++)
 		for (int64_t i = 0; i < TOKENS * ROUNDS * HEADS; i++) {
 			int64_t j = i / ROUNDS / HEADS, r = i / HEADS % ROUNDS, h = i % HEADS;
 			double sum = 0, max = -INFINITY;
-			for (int64_t k = explain_window_first(&s, l, j); k <= j; k++)
+			for (int64_t k = explain_reads(&s, l, j).first; k <= j; k++)
 				max = fmax(max, *at(data, k, l, r, 0, h));
-			for (int64_t k = explain_window_first(&s, l, j); k <= j; k++)
+			for (int64_t k = explain_reads(&s, l, j).first; k <= j; k++)
 				sum += exp(*at(data, k, l, r, 0, h) - max);
 			*at(data, j, l, r, 1, h) = (float)(max + log(sum));
 		}
@@ -42,13 +64,13 @@ static explain_scores scores_new(float *data, int64_t w0, int64_t w1, int64_t w2
 }
 
 /* The α matrix of one layer, round and head, from its definition. */
-static void dense(const explain_scores *s, int64_t l, int64_t r, int64_t h, double a[TOKENS][TOKENS])
+static void dense(const explain_log *s, int64_t l, int64_t r, int64_t h, double a[TOKENS][TOKENS])
 {
 	float *data = (float *)(uintptr_t)s->data;
 	memset(a, 0, sizeof(double[TOKENS][TOKENS]));
 	for (int64_t i = 0; i < TOKENS; i++) {
 		double sum = 0, max = -INFINITY;
-		int64_t k = s->window[l] > 0 ? s->window[l] : TOKENS, first = i - k + 1 > 0 ? i - k + 1 : 0;
+		int64_t w = mixers[l].window, k = w > 0 ? w : TOKENS, first = i - k + 1 > 0 ? i - k + 1 : 0;
 		for (int64_t j = first; j <= i; j++)
 			max = fmax(max, *at(data, j, l, r, 0, h));
 		for (int64_t j = first; j <= i; j++)
@@ -67,7 +89,7 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-static explain_scores scores_case(float *data, int c)
+static explain_log scores_case(float *data, int c)
 {
 	return scores_new(data, cases[c].window[0], cases[c].window[1], cases[c].window[2], cases[c].spread,
 	                  cases[c].offset);
@@ -76,19 +98,20 @@ static explain_scores scores_case(float *data, int c)
 static void a_row_of_alpha_is_the_softmax_over_its_window_and_sums_to_one(void **state)
 {
 	(void)state;
-	float data[TOKENS * FLOATS], alpha[TOKENS + 2];
+	float data[TOKENS * FLOATS];
+	double alpha[TOKENS + 2];
 	double a[TOKENS][TOKENS];
 	for (int c = 0; c < CASES; c++) {
-		explain_scores s = scores_case(data, c);
+		explain_log s = scores_case(data, c);
 		for (int64_t l = 0; l < LAYERS; l++)
 			for (int64_t r = 0; r < ROUNDS; r++)
 				for (int64_t h = 0; h < HEADS; h++) {
 					dense(&s, l, r, h, a);
 					for (int64_t i = 0; i < TOKENS; i++) {
-						int64_t first = explain_window_first(&s, l, i), n = i - first + 1;
+						int64_t first = explain_reads(&s, l, i).first, n = i - first + 1;
 						double sum = 0;
 						memset(alpha, 0xff, sizeof alpha);
-						explain_alpha(&s, l, r, h, i, alpha);
+						assert_int_equal(explain_alpha(&s, l, r, h, i, alpha), STATUS_OK);
 						for (int64_t j = 0; j < n; j++) {
 							assert_true(fabs(alpha[j] - a[i][first + j]) <= 1e-6);
 							sum += alpha[j];
@@ -104,11 +127,12 @@ static void a_row_of_alpha_is_the_softmax_over_its_window_and_sums_to_one(void *
 static void alpha_is_what_score_and_log_normalizer_say(void **state)
 {
 	(void)state;
-	float data[TOKENS * FLOATS], alpha[TOKENS];
-	explain_scores s = scores_case(data, 0);
+	float data[TOKENS * FLOATS];
+	double alpha[TOKENS];
+	explain_log s = scores_case(data, 0);
 	for (int64_t i = 0; i < TOKENS; i++) {
-		int64_t first = explain_window_first(&s, 1, i);
-		explain_alpha(&s, 1, 0, 1, i, alpha);
+		int64_t first = explain_reads(&s, 1, i).first;
+		assert_int_equal(explain_alpha(&s, 1, 0, 1, i, alpha), STATUS_OK);
 		for (int64_t j = first; j <= i; j++) {
 			double expected = exp((double)*at(data, j, 1, 0, 0, 1) - *at(data, i, 1, 0, 1, 1));
 			assert_true(fabs(alpha[j - first] - expected) <= 1e-6);
@@ -119,10 +143,11 @@ static void alpha_is_what_score_and_log_normalizer_say(void **state)
 static void the_mean_is_the_average_of_the_chosen_rows(void **state)
 {
 	(void)state;
-	float data[TOKENS * FLOATS], out[TOKENS];
+	float data[TOKENS * FLOATS];
+	double out[TOKENS];
 	double a[TOKENS][TOKENS];
 	for (int c = 0; c < CASES; c++) {
-		explain_scores s = scores_case(data, c);
+		explain_log s = scores_case(data, c);
 		for (unsigned mask = 0; mask < 128; mask += 3) {
 			bool layers[LAYERS], rounds[ROUNDS], heads[HEADS];
 			double mean[TOKENS] = {0}, sum = 0;
@@ -153,7 +178,7 @@ static void the_mean_is_the_average_of_the_chosen_rows(void **state)
 }
 
 /* v Ã_L … Ã_1 with whole matrices. */
-static void dense_rollout(const explain_scores *s, const bool *layers, const bool *rounds, const bool *heads, int64_t i,
+static void dense_rollout(const explain_log *s, const bool *layers, const bool *rounds, const bool *heads, int64_t i,
                           double v[TOKENS])
 {
 	double a[TOKENS][TOKENS];
@@ -182,10 +207,11 @@ static void rollout_is_the_product_of_the_whole_matrices(void **state)
 {
 	(void)state;
 	static const bool masks[][4] = {{1, 1, 1, 1}, {1, 0, 1, 0}, {0, 1, 1, 0}};
-	float data[TOKENS * FLOATS], out[TOKENS];
+	float data[TOKENS * FLOATS];
+	double out[TOKENS];
 	double v[TOKENS];
 	for (int c = 0; c < CASES; c++) {
-		explain_scores s = scores_case(data, c);
+		explain_log s = scores_case(data, c);
 		for (int m = 0; m < 3; m++) {
 			const bool *layers = masks[m], *rounds = masks[m == 2 ? 1 : 0], *heads = masks[m];
 			explain_selection pick = {layers, heads, rounds};
@@ -210,8 +236,9 @@ static void rollout_is_the_product_of_the_whole_matrices(void **state)
 static void one_layer_of_window_one_rolls_out_to_the_token_itself(void **state)
 {
 	(void)state;
-	float data[TOKENS * FLOATS], out[TOKENS];
-	explain_scores s = scores_new(data, 1, 1, 1, 3, 0);
+	float data[TOKENS * FLOATS];
+	double out[TOKENS];
+	explain_log s = scores_new(data, 1, 1, 1, 3, 0);
 	for (int64_t i = 0; i < TOKENS; i++) {
 		assert_int_equal(explain_rollout(&s, &everything, i, out), STATUS_OK);
 		for (int64_t j = 0; j <= i; j++)
@@ -222,20 +249,21 @@ static void one_layer_of_window_one_rolls_out_to_the_token_itself(void **state)
 static void windows_begin_where_they_should(void **state)
 {
 	(void)state;
-	explain_scores s = {.tokens = 10, .layers = 3, .rounds = 1, .heads = 1, .window = {0, 1, 4}};
-	assert_int_equal(explain_window_first(&s, 0, 9), 0);
-	assert_int_equal(explain_window_first(&s, 1, 9), 9);
-	assert_int_equal(explain_window_first(&s, 2, 2), 0);
-	assert_int_equal(explain_window_first(&s, 2, 3), 0);
-	assert_int_equal(explain_window_first(&s, 2, 4), 1);
+	explain_log s = log_new(NULL, 10, 0, 1, 4);
+	assert_int_equal(explain_reads(&s, 0, 9).first, 0);
+	assert_int_equal(explain_reads(&s, 1, 9).first, 9);
+	assert_int_equal(explain_reads(&s, 2, 2).first, 0);
+	assert_int_equal(explain_reads(&s, 2, 3).first, 0);
+	assert_int_equal(explain_reads(&s, 2, 4).first, 1);
 }
 
 static void what_cannot_be_explained_is_refused(void **state)
 {
 	(void)state;
-	float data[TOKENS * FLOATS], out[TOKENS];
+	float data[TOKENS * FLOATS];
+	double out[TOKENS];
 	bool none[4] = {false};
-	explain_scores s = scores_case(data, 0);
+	explain_log s = scores_case(data, 0);
 	explain_selection no_layer = {none, every, every}, no_head = {every, none, every},
 	                  no_round = {every, every, none};
 	assert_int_equal(explain_mean(&s, &no_layer, 3, out), STATUS_INVALID);
@@ -271,24 +299,24 @@ static void a_models_alpha_matches_its_log_normalizers(void **state)
 {
 	(void)state;
 	backend *b;
-	explain_scores s;
-	float *data, alpha[TOKENS], out[TOKENS];
+	explain_log s;
+	double alpha[TOKENS], out[TOKENS];
 	int32_t ids[TOKENS];
 	assert_int_equal(cpu_reference_open(&b, 1, NULL), STATUS_OK);
 	model *m = model_new(b, 40);
 	for (int64_t n = 1; n <= TOKENS; n += 9) {
 		for (int64_t i = 0; i < n; i++)
 			ids[i] = (int32_t)((7 * i + n) % 50);
-		assert_int_equal(explain_run(m, ids, n, &s, &data, NULL), STATUS_OK);
+		float *data = parallel_log(m, ids, n, &s);
 		assert_true(s.tokens == n && s.layers == LAYERS && s.rounds == 2 && s.heads == HEADS);
-		assert_true(s.window[0] == 3 && s.window[1] == 5 && s.window[2] == 0);
+		assert_true(explain_reads(&s, 0, 36).first == 34 && explain_reads(&s, 1, 36).first == 32 && explain_reads(&s, 2, 36).first == 0);
 		for (int64_t l = 0; l < LAYERS; l++)
 			for (int64_t r = 0; r < 2; r++)
 				for (int64_t h = 0; h < HEADS; h++)
 					for (int64_t i = 0; i < n; i++) {
-						int64_t first = explain_window_first(&s, l, i);
+						int64_t first = explain_reads(&s, l, i).first;
 						double sum = 0;
-						explain_alpha(&s, l, r, h, i, alpha);
+						assert_int_equal(explain_alpha(&s, l, r, h, i, alpha), STATUS_OK);
 						for (int64_t j = first; j <= i; j++) {
 							double expected = exp((double)*at(data, j, l, r, 0, h) -
 							                      *at(data, i, l, r, 1, h));
@@ -308,26 +336,44 @@ static void inputs_that_do_not_fit_the_model_are_refused(void **state)
 {
 	(void)state;
 	backend *b;
-	explain_scores s;
-	float *data = (float *)&s;
-	int32_t ids[41] = {0};
 	error err = ERROR_INIT;
 	assert_int_equal(cpu_reference_open(&b, 1, NULL), STATUS_OK);
 	model *m = model_new(b, 40);
-	assert_int_equal(explain_run(m, ids, 0, &s, &data, &err), STATUS_INVALID);
-	assert_null(data);
+	const architecture *a = model_architecture(m);
+	assert_int_equal(explain_check_length(a, model_config(m), 0, &err), STATUS_INVALID);
 	assert_string_equal(err.param, "input");
-	assert_int_equal(explain_run(m, ids, 41, &s, &data, NULL), STATUS_INVALID);
-	ids[3] = 50;
-	assert_int_equal(explain_run(m, ids, 4, &s, &data, NULL), STATUS_INVALID);
-	ids[3] = -1;
-	assert_int_equal(explain_run(m, ids, 4, &s, &data, NULL), STATUS_INVALID);
-	ids[3] = 1;
-	model_arena(m)[32] = NAN;
-	assert_int_equal(explain_run(m, ids, 4, &s, &data, NULL), STATUS_INVALID);
-	assert_null(data);
+	assert_int_equal(explain_check_length(a, model_config(m), 1, NULL), STATUS_OK);
+	assert_int_equal(explain_check_length(a, model_config(m), 40, NULL), STATUS_OK);
+	assert_int_equal(explain_check_length(a, model_config(m), 41, NULL), STATUS_INVALID);
 	model_free(m);
 	backend_close(b);
+}
+
+static void a_log_of_more_than_a_gibibyte_is_refused(void **state)
+{
+	(void)state;
+	enum { WIDTH = 4096, MOST = (1 << 30) / (2 * WIDTH * 4) };
+	const architecture *a = architecture_find("gpt2");
+	void *config = calloc(1, a->config_bytes);
+	error err = ERROR_INIT;
+	json_t *json = json_pack("{s:i, s:i, s:i, s:i}", "n_embd", WIDTH, "n_layer", 1, "n_head", 8, "n_positions",
+	                         MOST + 1);
+	assert_int_equal(a->config_read(config, json, NULL), STATUS_OK);
+	assert_int_equal(explain_check_length(a, config, MOST, NULL), STATUS_OK);
+	assert_int_equal(explain_check_length(a, config, MOST + 1, &err), STATUS_TOO_LARGE);
+	assert_string_equal(err.param, "input");
+	json_decref(json);
+	free(config);
+}
+
+static void a_log_with_a_number_that_is_not_finite_is_found_out(void **state)
+{
+	(void)state;
+	float data[TOKENS * FLOATS];
+	explain_log s = scores_case(data, 0);
+	assert_true(explain_finite(&s));
+	data[TOKENS * FLOATS - 1] = NAN;
+	assert_false(explain_finite(&s));
 }
 
 int main(void)
@@ -342,6 +388,8 @@ int main(void)
 	    cmocka_unit_test(what_cannot_be_explained_is_refused),
 	    cmocka_unit_test(a_models_alpha_matches_its_log_normalizers),
 	    cmocka_unit_test(inputs_that_do_not_fit_the_model_are_refused),
+	    cmocka_unit_test(a_log_of_more_than_a_gibibyte_is_refused),
+	    cmocka_unit_test(a_log_with_a_number_that_is_not_finite_is_found_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

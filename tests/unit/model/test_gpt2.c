@@ -629,18 +629,23 @@ static void the_caches_of_the_layers_lie_side_by_side(void **state)
 	graph_free(g);
 }
 
-static void there_are_no_importance_weights(void **state)
+static void queries_and_keys_are_put_out_for_explanations(void **state)
 {
 	(void)state;
-	static const forward_spec spec = {.batch = 1, .length = 2, .explain = true};
-	model *m = random_model();
-	plan *p;
-	error err = ERROR_INIT;
-	assert_null(model_explainer(m));
-	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, &err), STATUS_UNSUPPORTED);
-	assert_non_null(strstr(err.message, "importance weights"));
-	assert_null(p);
-	model_free(m);
+	const forward_spec specs[] = {
+	    {.batch = B, .length = 3, .explain = true},
+	    {.batch = B, .length = 1, .phase = PHASE_STEP, .slots = SLOTS, .explain = true}};
+	for (int i = 0; i < 2; i++) {
+		graph *g = build(CONFIG, &specs[i]);
+		for (int l = 0; l < LAYERS; l++) {
+			char name[32];
+			snprintf(name, sizeof name, "layers.%d.qkv", l);
+			value v = graph_find(g, name);
+			assert_int_not_equal(v, VALUE_NONE);
+			assert_int_equal(shape_last(graph_value(g, v)->shape), 3 * D);
+		}
+		graph_free(g);
+	}
 }
 
 int main(void)
@@ -663,7 +668,7 @@ int main(void)
 	    cmocka_unit_test(nothing_is_dropped_unless_the_spec_asks),
 	    cmocka_unit_test(scores_are_scaled_as_the_configuration_says),
 	    cmocka_unit_test(the_caches_of_the_layers_lie_side_by_side),
-	    cmocka_unit_test(there_are_no_importance_weights),
+	    cmocka_unit_test(queries_and_keys_are_put_out_for_explanations),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -39,8 +39,8 @@ static void n_plus_m_tokens_are_n_and_then_m(void **state)
 			assert_memory_equal(all.tokens + n, second.tokens, (size_t)(20 - n) * sizeof(int32_t));
 			assert_same_logits(x, y);
 			assert_memory_equal(x->ids, y->ids, 26 * sizeof(int32_t));
-			assert_memory_equal(x->scores, y->scores,
-			                    (size_t)(26 * f->model->score_floats) * sizeof(float));
+			assert_memory_equal(x->log, y->log,
+			                    (size_t)(26 * f->model->log_floats) * sizeof(float));
 			drop(f, x);
 			drop(f, y);
 		}
@@ -336,10 +336,10 @@ static void alpha_is_the_mean_row_of_the_last_token_read(void **state)
 	fixture *f = *state;
 	enum { N = 14 };
 	int32_t ids[N];
-	float mean[N + 3];
+	double mean[N + 3];
 	bool all[4] = {true, true, true, true};
 	explain_selection everything = {all, all, all};
-	explain_scores scores;
+	explain_log log;
 	random_tokens(ids, N, 8);
 	client c;
 	session *x = open_session(f, "x", POSITION_ERROR, true);
@@ -347,16 +347,16 @@ static void alpha_is_the_mean_row_of_the_last_token_read(void **state)
 	r.n_alpha = 6;
 	run(f, x, &c, &r);
 	/* The fourth token was sampled when 17 had been read. */
-	explain_from_log(f->model->model, x->scores, x->tokens, &scores);
-	assert_int_equal(explain_mean(&scores, &everything, N + 3 - 1, mean), STATUS_OK);
+	explain_log_init(&log, model_architecture(f->model->model), model_config(f->model->model), x->log, x->tokens);
+	assert_int_equal(explain_mean(&log, &everything, N + 3 - 1, mean), STATUS_OK);
 	assert_int_equal(c.n_alpha, 6);
 	for (int i = 0; i < 6; i++) {
 		assert_in_range(c.alpha[i].position, 0, N + 2);
-		assert_true(c.alpha[i].weight == mean[c.alpha[i].position]);
+		assert_true(c.alpha[i].weight == (float)mean[c.alpha[i].position]);
 		assert_int_equal(c.alpha[i].token, x->ids[c.alpha[i].position]);
 		int before = 0;
 		for (int j = 0; j < N + 3; j++)
-			before += mean[j] > c.alpha[i].weight;
+			before += (float)mean[j] > c.alpha[i].weight;
 		assert_int_equal(before, i);
 	}
 	client temporary;

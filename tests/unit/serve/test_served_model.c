@@ -36,14 +36,14 @@ static void step(fixture *f, session **x, int n, const int32_t *tokens)
 {
 	served_plan *p;
 	served_row rows[8];
-	bool scores = false;
+	bool log = false;
 	for (int i = 0; i < n; i++) {
 		assert_int_equal(session_reserve(x[i], 1, NULL), STATUS_OK);
 		memset(x[i]->logits, 0xff, VOCAB * sizeof *x[i]->logits); /* what lies on the device is to come */
 		rows[i] = session_row(x[i], tokens + i, 1);
-		scores |= x[i]->scores != NULL;
+		log |= x[i]->log != NULL;
 	}
-	assert_int_equal(served_model_plan(f->model, n, 0, scores, 0, &p, NULL), STATUS_OK);
+	assert_int_equal(served_model_plan(f->model, n, 0, log, 0, &p, NULL), STATUS_OK);
 	assert_int_equal(served_model_step(f->model, p, rows, n, NULL), STATUS_OK);
 	for (int i = 0; i < n; i++) {
 		session_commit(x[i], tokens + i, 1, p, i);
@@ -55,12 +55,12 @@ static void assert_same_reading(const fixture *f, const session *a, const sessio
 {
 	assert_int_equal(a->tokens, b->tokens);
 	assert_same_logits(a, b);
-	if (a->scores && b->scores)
-		assert_memory_equal(a->scores, b->scores,
-		                    (size_t)(a->tokens * f->model->score_floats) * sizeof *a->scores);
+	if (a->log && b->log)
+		assert_memory_equal(a->log, b->log,
+		                    (size_t)(a->tokens * f->model->log_floats) * sizeof *a->log);
 }
 
-/* Sessions of different lengths, some with scores, read three tokens together and each alone. */
+/* Sessions of different lengths, some with a log, read three tokens together and each alone. */
 static void read_together_and_alone(fixture *f, int n)
 {
 	enum { STEPS = 3 };
@@ -72,7 +72,7 @@ static void read_together_and_alone(fixture *f, int n)
 		random_tokens(tokens[s], 8, (uint64_t)s + 7);
 	for (int i = 0; i < n; i++) {
 		snprintf(id, sizeof id, "t%d", i);
-		together[i] = open_session(f, id, POSITION_CLAMP, f->model->rounds > 0 && i % 3 == 1);
+		together[i] = open_session(f, id, POSITION_CLAMP, i % 3 == 1);
 		append(f, together[i], ids, 1 + 4 * i);
 		snprintf(id, sizeof id, "a%d", i);
 		assert_int_equal(scheduler_session_fork(f->scheduler, together[i], id, &alone[i], NULL), STATUS_OK);
@@ -110,7 +110,7 @@ static void rows_of_a_batch_of_any_size_have_the_bits_of_each_alone(void **state
 	}
 }
 
-/* Prompts of all lengths that arrive together, some with scores, and each alone. */
+/* Prompts of all lengths that arrive together, some with a log, and each alone. */
 static void read_prompts(fixture *f, const int64_t *lengths, int n)
 {
 	static int32_t ids[700];
@@ -120,13 +120,13 @@ static void read_prompts(fixture *f, const int64_t *lengths, int n)
 	random_tokens(ids, 700, 5);
 	for (int i = 0; i < n; i++) {
 		snprintf(id, sizeof id, "t%d", i);
-		together[i] = open_session(f, id, POSITION_WRAP, f->model->rounds > 0 && i % 3 == 1);
+		together[i] = open_session(f, id, POSITION_WRAP, i % 3 == 1);
 		generation_request r = request(&c[i], ids + i, lengths[i], 0);
 		start(f, together[i], &c[i], &r);
 	}
 	drain(f);
 	for (int i = 0; i < n; i++) {
-		session *alone = open_session(f, "alone", POSITION_WRAP, together[i]->scores != NULL);
+		session *alone = open_session(f, "alone", POSITION_WRAP, together[i]->log != NULL);
 		append(f, alone, ids + i, lengths[i]);
 		assert_int_equal(c[i].result.status, STATUS_OK);
 		assert_same_reading(f, together[i], alone);
@@ -178,10 +178,9 @@ static void chunks_say_what_token_by_token_says_additive_ones_to_the_bit(void **
 	for (int k = 0; k < KINDS; k++) {
 		fixture f = {0};
 		open_kind(&f, &kinds[k]);
-		bool scores = f.model->rounds > 0;
-		session *y = open_session(&f, "tokens", POSITION_WRAP, scores);
+		session *y = open_session(&f, "tokens", POSITION_WRAP, true);
 		for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-			session *x = open_session(&f, "chunks", POSITION_WRAP, scores);
+			session *x = open_session(&f, "chunks", POSITION_WRAP, true);
 			append(&f, x, ids, lengths[i]);
 			while (y->tokens < lengths[i])
 				step(&f, &y, 1, ids + y->tokens);
@@ -294,7 +293,7 @@ static void a_model_is_loaded_anew_for_weights_of_another_type(void **state)
 	assert_int_equal(model_weights(served_model_model(m)), DTYPE_PANEL_INT8);
 }
 
-static void a_model_without_rounds_is_served_but_not_explained(void **state)
+static void a_model_without_a_score_per_token_is_served_and_sends_no_weights_with_tokens(void **state)
 {
 	(void)state;
 	fixture f = {0};
@@ -322,9 +321,14 @@ static void a_model_without_rounds_is_served_but_not_explained(void **state)
 		assert_memory_equal(said[i], said[0], sizeof said[i]);
 		assert_same_reading(&f, copies[i], x);
 	}
-	session_options explained = {.explain = true};
-	assert_int_equal(scheduler_session_new(f.scheduler, f.model, "e", &explained, &y, &err), STATUS_UNSUPPORTED);
-	assert_non_null(strstr(err.message, "importance weights"));
+	session *explained = open_session(&f, "e", POSITION_CLAMP, true);
+	append(&f, explained, ids, 30);
+	generation_request r = request(&c, NULL, 0, 4);
+	generation *g;
+	r.n_alpha = 3;
+	assert_int_equal(scheduler_generate(f.scheduler, f.model, explained, &r, &g, &err), STATUS_UNSUPPORTED);
+	assert_string_equal(err.param, "alpha");
+	drop(&f, explained);
 	for (int i = 0; i < 3; i++)
 		drop(&f, copies[i]);
 	fixture_close(&f);
@@ -398,7 +402,7 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test(what_a_slot_held_before_changes_nothing_and_is_never_exported),
 	    cmocka_unit_test(weights_of_every_type_say_nearly_the_same),
-	    cmocka_unit_test(a_model_without_rounds_is_served_but_not_explained),
+	    cmocka_unit_test(a_model_without_a_score_per_token_is_served_and_sends_no_weights_with_tokens),
 	    cmocka_unit_test_setup_teardown(a_model_is_loaded_anew_for_weights_of_another_type, setup_cpu, teardown),
 	    cmocka_unit_test_setup_teardown(a_plan_is_made_once_for_as_many_states_as_there_can_be, setup_cpu,
 	                                    teardown),

@@ -4,6 +4,7 @@
 
 #include "engine/explain/explain.h"
 #include "engine/serve/session_blob.h"
+#include "tests/unit/support/parallel_log.h"
 
 static void assert_close(const float *a, const float *b, int64_t n, double tolerance)
 {
@@ -30,7 +31,7 @@ static void a_prompt_gives_the_same_logits_and_scores_in_pieces_of_any_size(void
 		assert_int_equal(x->tokens, POSITIONS);
 		assert_memory_equal(x->ids, ids, sizeof ids);
 		assert_close(x->logits, whole->logits, VOCAB, 1e-4);
-		assert_close(x->scores, whole->scores, POSITIONS * f->model->score_floats, 1e-4);
+		assert_close(x->log, whole->log, POSITIONS * f->model->log_floats, 1e-4);
 		drop(f, x);
 	}
 	drop(f, whole);
@@ -42,28 +43,28 @@ static void recurrent_scores_equal_those_of_the_parallel_form(void **state)
 	int32_t ids[POSITIONS];
 	const int32_t *tokens;
 	const float *log;
-	float *data;
 	int64_t count;
-	explain_scores parallel, recurrent;
+	explain_log parallel, recurrent;
 	random_tokens(ids, POSITIONS, 2);
-	assert_int_equal(explain_run(f->model->model, ids, POSITIONS, &parallel, &data, NULL), STATUS_OK);
+	float *data = parallel_log(f->model->model, ids, POSITIONS, &parallel);
 	session *x = open_session(f, "log", POSITION_ERROR, true);
 	for (int64_t at = 0; at < POSITIONS; at += 6)
 		append(f, x, ids + at, 6);
 	assert_int_equal(scheduler_session_log(x, &tokens, &log, &count, NULL), STATUS_OK);
 	assert_int_equal(count, POSITIONS);
 	assert_memory_equal(tokens, ids, sizeof ids);
-	assert_close(log, parallel.data, POSITIONS * f->model->score_floats, 1e-4);
-	explain_from_log(f->model->model, log, count, &recurrent);
+	assert_close(log, parallel.data, POSITIONS * f->model->log_floats, 1e-4);
+	explain_log_init(&recurrent, model_architecture(f->model->model), model_config(f->model->model), log, count);
 	for (int64_t l = 0; l < LAYERS; l++)
 		for (int64_t round = 0; round < 2; round++)
 			for (int64_t h = 0; h < HEADS; h++)
 				for (int64_t i = 0; i < POSITIONS; i++) {
-					float a[POSITIONS], b[POSITIONS];
-					int64_t n = i - explain_window_first(&parallel, l, i) + 1;
+					double a[POSITIONS], b[POSITIONS];
+					explain_range r = explain_reads(&parallel, l, i);
 					explain_alpha(&parallel, l, round, h, i, a);
 					explain_alpha(&recurrent, l, round, h, i, b);
-					assert_close(a, b, n, 1e-4);
+					for (int64_t j = 0; j < r.end - r.first; j++)
+						assert_true(fabs(a[j] - b[j]) <= 1e-4);
 				}
 	free(data);
 	drop(f, x);
@@ -85,7 +86,7 @@ static void the_log_grows_by_every_token_read_and_sampled(void **state)
 	assert_int_equal(count, 16);
 	assert_memory_equal(tokens, ids, sizeof ids);
 	assert_memory_equal(tokens + 9, c.tokens, 7 * sizeof *tokens);
-	for (int64_t i = 0; i < count * f->model->score_floats; i++)
+	for (int64_t i = 0; i < count * f->model->log_floats; i++)
 		assert_true(isfinite(log[i]));
 	drop(f, x);
 }
@@ -182,7 +183,7 @@ static void a_fork_continues_as_its_original_and_apart_from_it(void **state)
 	run(f, z, &cz, &r);
 	assert_memory_equal(cx.tokens, cz.tokens, 10 * sizeof(int32_t));
 	assert_same_logits(x, z);
-	assert_memory_equal(x->scores, z->scores, (size_t)(22 * f->model->score_floats) * sizeof(float));
+	assert_memory_equal(x->log, z->log, (size_t)(22 * f->model->log_floats) * sizeof(float));
 	r = request(&cy, NULL, 0, 1);
 	run(f, y, &cy, &r);
 	assert_int_equal(y->tokens, 16);

@@ -1,0 +1,60 @@
+/* explainer.h - how a mixer's attention weights follow from what its forward puts out.
+ *
+ * With spec.explain a mixer gives a few vectors for each token, the *parts*, as the graph's outputs "layers.L.NAME". A
+ * *log* is what a sequence has given so, on the host: token by token, in it layer by layer, in it part by part. A
+ * *site* is one round and head of one layer in a log. From it the explainer takes single rows of the matrix of weights
+ * p, and products with it, and never stores the N × N matrix. Masked tokens do not occur in a log.
+ *
+ * Explainers are const and work on the host in double; any thread. */
+#ifndef ENGINE_MODEL_EXPLAINER_H
+#define ENGINE_MODEL_EXPLAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/status.h"
+
+typedef struct log_part {
+	const char *name; /* the output "layers.L.NAME" */
+	int64_t width;    /* floats kept for a token: the first ones of its row in the output */
+} log_part;
+
+enum { EXPLAINER_MAX_PARTS = 8 };
+
+typedef struct explain_site {
+	const void *options; /* of the layer's mixer */
+	const float *log;    /* the layer's first part, of token 0 */
+	int64_t stride;      /* floats from one token to the next */
+	int64_t tokens;
+	int64_t round, head;
+} explain_site;
+
+/* Tokens first … end - 1. */
+typedef struct explain_range {
+	int64_t first, end;
+} explain_range;
+
+typedef struct explainer {
+	const char *const *rounds; /* names of the rounds of attention in a layer */
+	int n_rounds;
+	/* Weights come from a score a_j of each token, whoever reads it: p_ij = exp(a_j - M_i). Then parts 2r and
+	 * 2r + 1 are a and M of round r, a float for each head. */
+	bool scores;
+	/* Fills the parts of a layer's tokens; returns how many there are. */
+	int (*parts)(const void *options, log_part out[EXPLAINER_MAX_PARTS]);
+	/* The tokens that `position` of so many reads. */
+	explain_range (*range)(const void *options, int64_t position, int64_t tokens);
+	/* alpha[j - first] = p_ij for i = position and j of its range; they sum to 1. STATUS_NOMEM. */
+	status (*row)(const explain_site *s, int64_t position, double *alpha);
+	/* y_j += Σ_i v_i p_ij for i, j < n; no token with v_i ≠ 0 reads one beyond n. STATUS_NOMEM. */
+	status (*pull)(const explain_site *s, const double *v, int64_t n, double *y);
+	int64_t pull_tokens; /* the largest n for which pull takes no more than seconds; 0: any */
+} explainer;
+
+/* The last `window` tokens up to `position`; window 0: all of them. */
+static inline explain_range explainer_window(int64_t window, int64_t position)
+{
+	return (explain_range){window > 0 && position >= window ? position - window + 1 : 0, position + 1};
+}
+
+#endif
