@@ -180,6 +180,7 @@ typedef struct client {
 	int n_alpha;
 	int finished;
 	generation_result result;
+	bool keeps_log; /* of the result, to be freed by the test */
 	/* Called after the above, when set. */
 	void (*on_event)(struct client *c);
 	void (*on_finished)(struct client *c);
@@ -217,6 +218,10 @@ static inline void client_finished(void *context, const generation_result *r)
 	client *c = context;
 	c->finished++;
 	c->result = *r;
+	if (!c->keeps_log) {
+		free(r->log);
+		c->result.log = NULL;
+	}
 	c->generation = NULL;
 	if (c->on_finished)
 		c->on_finished(c);

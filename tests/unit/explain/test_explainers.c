@@ -1,0 +1,306 @@
+/* The explainers of all mixers: rows are the weights that the ops use, products are those with the dense matrix. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+#include "engine/explain/explain.h"
+#include "engine/tensor/plan.h"
+#include "tests/unit/support/parallel_log.h"
+#include "tests/unit/support/random.h"
+
+enum { N = 37, H = 3, DH = 5, D = H * DH };
+
+static const additive_options additive_global = {.hidden = D, .heads = H}, additive_seven = {D, H, .window = 7};
+static const softmax_options softmax_wide = {.hidden = D, .heads = H, .window = 64, .scale = 0.4},
+                             softmax_five = {.hidden = D, .heads = H, .window = 5, .scale = 0.4};
+static const linear_options linear_causal = {.hidden = D, .heads = H, .causal = true},
+                            linear_both = {.hidden = D, .heads = H};
+
+static const struct kind {
+	const explainer *explainer;
+	const void *options;
+	int64_t window; /* 0: none */
+	bool causal;
+} kinds[] = {
+    {&additive_explainer, &additive_global, 0, true}, {&additive_explainer, &additive_seven, 7, true},
+    {&softmax_explainer, &softmax_wide, 0, true},     {&softmax_explainer, &softmax_five, 5, true},
+    {&linear_explainer, &linear_causal, 0, true},     {&linear_explainer, &linear_both, 0, false},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds, SPARE = 3 /* floats of other layers between two tokens */ };
+
+/* A random log of one layer; free data. */
+static explain_site site_new(const struct kind *k, double spread, float **data)
+{
+	log_part parts[EXPLAINER_MAX_PARTS];
+	int64_t floats = SPARE;
+	for (int i = k->explainer->parts(k->options, parts); i-- > 0;)
+		floats += parts[i].width;
+	*data = malloc((size_t)(N * floats) * sizeof **data);
+	random_normal(*data, N * floats, 1, spread);
+	return (explain_site){k->options, *data, floats, N, 0, 0};
+}
+
+static void a_row_covers_what_its_position_reads_and_sums_to_one(void **state)
+{
+	(void)state;
+	for (int c = 0; c < KINDS; c++) {
+		const explainer *e = kinds[c].explainer;
+		float *data;
+		explain_site s = site_new(&kinds[c], 2, &data);
+		for (s.round = 0; s.round < e->n_rounds; s.round++)
+			for (int64_t i = 0; i < N; i++) {
+				double alpha[N + 1], sum = 0;
+				s.head = i % H;
+				explain_range r = e->range(s.options, i, N);
+				int64_t w = kinds[c].window ? kinds[c].window : N;
+				assert_int_equal(r.first, i + 1 > w ? i + 1 - w : 0);
+				assert_int_equal(r.end, kinds[c].causal ? i + 1 : N);
+				memset(alpha, 0xff, sizeof alpha);
+				assert_int_equal(e->row(&s, i, alpha), STATUS_OK);
+				for (int64_t j = 0; j < r.end - r.first; j++) {
+					assert_true(alpha[j] > 0);
+					sum += alpha[j];
+				}
+				assert_true(fabs(sum - 1) <= 1e-12);
+				assert_true(isnan(alpha[r.end - r.first]));
+			}
+		free(data);
+	}
+}
+
+static void a_product_is_that_with_all_rows(void **state)
+{
+	(void)state;
+	for (int c = 0; c < KINDS; c++) {
+		const explainer *e = kinds[c].explainer;
+		float *data;
+		explain_site s = site_new(&kinds[c], 2, &data);
+		for (int64_t n = kinds[c].causal ? 1 : N; n <= N; n += 6) {
+			double v[N], y[N], expected[N], alpha[N];
+			for (int64_t i = 0; i < n; i++) {
+				v[i] = i % 4 == 2 ? 0 : sin((double)i);
+				y[i] = expected[i] = cos((double)i);
+			}
+			s.head = n % H;
+			s.round = n % e->n_rounds;
+			for (int64_t i = 0; i < n; i++) {
+				explain_range r = e->range(s.options, i, N);
+				assert_int_equal(e->row(&s, i, alpha), STATUS_OK);
+				for (int64_t j = r.first; j < r.end; j++)
+					expected[j] += v[i] * alpha[j - r.first];
+			}
+			assert_int_equal(e->pull(&s, v, n, y), STATUS_OK);
+			for (int64_t j = 0; j < n; j++)
+				assert_true(fabs(y[j] - expected[j]) <= 1e-12 * N);
+		}
+		free(data);
+	}
+}
+
+/* --- what the ops do --------------------------------------------------------------- */
+
+/* y [N, D] of the op, for a kind of linear or softmax attention. */
+static void attend(const struct kind *k, float *q, float *keys, float *v, float *y)
+{
+	backend *b;
+	plan *p;
+	float qkv[N * 3 * D];
+	graph *g = graph_new();
+	bool linear = k->explainer == &linear_explainer;
+	value in[3], out;
+	if (linear) {
+		linear_attention_params params = {.heads = H, .causal = k->causal};
+		for (int i = 0; i < 3; i++)
+			in[i] = graph_input(g, (const char *[]){"q", "k", "v"}[i], DTYPE_F32, SHAPE3(1, N, D));
+		out = op_linear_attention(g, in[0], in[1], in[2], VALUE_NONE, params).y;
+	} else {
+		const softmax_options *o = k->options;
+		softmax_params params = {.heads = H, .window = o->window, .scale = (float)o->scale};
+		in[0] = graph_input(g, "qkv", DTYPE_F32, SHAPE3(1, N, 3 * D));
+		out = op_softmax_attention(g, in[0], VALUE_NONE, VALUE_NONE, params);
+	}
+	graph_output(g, out, "y");
+	assert_int_equal(cpu_reference_open(&b, 1, NULL), STATUS_OK);
+	assert_int_equal(plan_new(&p, g, b, NULL, 0, NULL), STATUS_OK);
+	for (int i = 0; i < N; i++)
+		for (int part = 0; part < 3; part++)
+			memcpy(qkv + (i * 3 + part) * D, (float *[]){q, keys, v}[part] + i * D, D * sizeof *qkv);
+	for (int i = 0; i < (linear ? 3 : 1); i++)
+		assert_int_equal(plan_write(p, in[i], linear ? (float *[]){q, keys, v}[i] : qkv), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, out, y), STATUS_OK);
+	plan_free(p);
+	backend_close(b);
+}
+
+static void rows_are_the_weights_with_which_the_ops_mix_values(void **state)
+{
+	(void)state;
+	static float q[N * D], keys[N * D], v[N * D], y[N * D], data[N * 2 * D];
+	random_normal(q, N * D, 3, 1);
+	random_normal(keys, N * D, 4, 1);
+	random_normal(v, N * D, 5, 1);
+	for (int i = 0; i < N; i++) {
+		memcpy(data + (size_t)i * 2 * D, q + i * D, sizeof(float[D]));
+		memcpy(data + (size_t)i * 2 * D + D, keys + i * D, sizeof(float[D]));
+	}
+	for (int c = 2; c < KINDS; c++) {
+		const explainer *e = kinds[c].explainer;
+		memset(y, 0xff, sizeof y);
+		attend(&kinds[c], q, keys, v, y);
+		for (int64_t i = 0; i < N; i++)
+			for (int64_t h = 0; h < H; h++) {
+				double alpha[N];
+				explain_site s = {kinds[c].options, data, 2 * D, N, 0, h};
+				explain_range r = e->range(s.options, i, N);
+				assert_int_equal(e->row(&s, i, alpha), STATUS_OK);
+				for (int64_t d = h * DH; d < (h + 1) * DH; d++) {
+					double expected = 0;
+					for (int64_t j = r.first; j < r.end; j++)
+						expected += alpha[j - r.first] * (double)v[j * D + d];
+					if (!(fabs(y[i * D + d] - expected) <= 1e-5))
+						fail_msg("kind %d, token %d: %g and %g", c, (int)i, y[i * D + d],
+						         expected);
+				}
+			}
+	}
+}
+
+static void a_token_whose_weights_vanish_reads_nothing(void **state)
+{
+	(void)state;
+	float data[4 * 2 * D];
+	double alpha[4], v[4] = {1, 1, 1, 1}, y[4] = {0};
+	for (int i = 0; i < 4 * 2 * D; i++)
+		data[i] = i < 2 * D ? -2000 : 1; /* φ is 0 */
+	explain_site s = {&linear_causal, data, 2 * D, 4, 0, 0};
+	assert_int_equal(linear_explainer.row(&s, 0, alpha), STATUS_OK);
+	assert_true(alpha[0] == 0);
+	assert_int_equal(linear_explainer.row(&s, 2, alpha), STATUS_OK);
+	assert_true(alpha[0] == 0 && fabs(alpha[1] - 0.5) <= 1e-12 && fabs(alpha[2] - 0.5) <= 1e-12);
+	assert_int_equal(linear_explainer.pull(&s, v, 4, y), STATUS_OK);
+	assert_true(y[0] == 0 && fabs(y[1] + y[2] + y[3] - 3) <= 1e-12);
+}
+
+/* --- with models ---------------------------------------------------------------------- */
+
+static const struct {
+	const char *architecture, *config;
+	bool causal;
+} models[] = {
+    {"gpt2", "{\"n_embd\": 15, \"n_head\": 3, \"n_layer\": 2, \"n_positions\": 40, \"vocab_size\": 50}", true},
+    {"linear", "{\"hidden_size\": 15, \"n_heads\": 3, \"n_layer\": 2, \"n_positions\": 40, \"vocab_size\": 50}", true},
+    {"linear_encoder",
+     "{\"d_model\": 15, \"encoder_attention_heads\": 3, \"encoder_layers\": 2, \"max_position_embeddings\": 40, "
+     "\"vocab_size\": 50, \"encoder_ffn_dim\": 20}",
+     false},
+};
+enum { MODELS = sizeof models / sizeof *models, LAYERS = 2 };
+
+static model *model_new(backend *b, int i)
+{
+	model *m;
+	json_t *config = json_loads(models[i].config, 0, NULL);
+	assert_int_equal(model_create(&m, architecture_find(models[i].architecture), config, 1, b, NULL), STATUS_OK);
+	json_decref(config);
+	return m;
+}
+
+/* The mean matrix of a layer's heads, from its definition, for kinds whose log is query and key. */
+static void dense(const explain_log *l, int64_t layer, bool softmax, double a[N][N])
+{
+	const float *data = l->data + l->at[layer];
+	memset(a, 0, sizeof(double[N][N]));
+	for (int64_t h = 0; h < H; h++)
+		for (int64_t i = 0; i < N; i++) {
+			explain_range r = explain_reads(l, layer, i);
+			double row[N], sum = 0;
+			for (int64_t j = r.first; j < r.end; j++) {
+				double dot = 0;
+				for (int64_t d = h * DH; d < (h + 1) * DH; d++) {
+					double x = data[i * l->floats + d], y = data[j * l->floats + D + d];
+					dot += softmax ? x * y / sqrt(DH)
+					               : (x > 0 ? x + 1 : exp(x)) * (y > 0 ? y + 1 : exp(y));
+				}
+				sum += row[j] = softmax ? exp(dot) : dot;
+			}
+			for (int64_t j = r.first; j < r.end; j++)
+				a[i][j] += row[j] / sum / H;
+		}
+}
+
+static void mean_and_rollout_of_a_model_are_those_of_its_dense_matrices(void **state)
+{
+	(void)state;
+	static double a[LAYERS][N][N];
+	static const bool every[H] = {true, true, true};
+	const explain_selection pick = {every, every, every};
+	backend *b;
+	int32_t ids[N];
+	random_integers(ids, N, 6, 0, 49);
+	assert_int_equal(cpu_open(&b, 1, NULL), STATUS_OK);
+	for (int k = 0; k < MODELS; k++) {
+		explain_log l;
+		model *m = model_new(b, k);
+		float *data = parallel_log(m, ids, N, &l);
+		assert_true(explain_finite(&l) && l.floats == LAYERS * 2 * D);
+		for (int64_t layer = 0; layer < LAYERS; layer++)
+			dense(&l, layer, k == 0, a[layer]);
+		for (int64_t i = 0; i < N; i += 4) {
+			double mean[N], rollout[N], v[N];
+			int64_t n = models[k].causal ? i + 1 : N;
+			assert_int_equal(explain_reach(&l, i), n);
+			assert_int_equal(explain_mean(&l, &pick, i, mean), STATUS_OK);
+			assert_int_equal(explain_rollout(&l, &pick, i, rollout), STATUS_OK);
+			for (int64_t j = 0; j < n; j++)
+				v[j] = (a[1][i][j] + (j == i)) / 2;
+			for (int64_t j = 0; j < n; j++) {
+				double y = v[j] / 2;
+				for (int64_t r = 0; r < n; r++)
+					y += v[r] * a[0][r][j] / 2;
+				assert_true(fabs(mean[j] - (a[0][i][j] + a[1][i][j]) / 2) <= 1e-6);
+				assert_true(fabs(rollout[j] - y) <= 1e-9);
+			}
+		}
+		free(data);
+		model_free(m);
+	}
+	backend_close(b);
+}
+
+static void a_rollout_that_would_take_minutes_is_refused(void **state)
+{
+	(void)state;
+	static const bool one[] = {true};
+	const explain_selection pick = {one, one, one};
+	const softmax_options o = {.hidden = 1, .heads = 1, .window = 1 << 20, .scale = 1};
+	int64_t most = softmax_explainer.pull_tokens;
+	float *data = calloc((size_t)most + 1, 2 * sizeof *data);
+	double *out = calloc((size_t)most + 1, sizeof *out);
+	explain_log l = {&softmax_explainer, most + 1, 1, 1, 1, 2, data, {&o}, {0}};
+	assert_int_equal(explain_rollout(&l, &pick, most, out), STATUS_TOO_LARGE);
+	assert_int_equal(explain_rollout(&l, &pick, 9, out), STATUS_OK);
+	assert_int_equal(explain_mean(&l, &pick, most, out), STATUS_OK);
+	free(data);
+	free(out);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_row_covers_what_its_position_reads_and_sums_to_one),
+	    cmocka_unit_test(a_product_is_that_with_all_rows),
+	    cmocka_unit_test(rows_are_the_weights_with_which_the_ops_mix_values),
+	    cmocka_unit_test(a_token_whose_weights_vanish_reads_nothing),
+	    cmocka_unit_test(mean_and_rollout_of_a_model_are_those_of_its_dense_matrices),
+	    cmocka_unit_test(a_rollout_that_would_take_minutes_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
