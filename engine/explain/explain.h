@@ -15,8 +15,8 @@ enum { EXPLAIN_MAX_TOKENS = 1 << 16 };
 typedef struct explain_log {
 	const explainer *explainer;
 	int64_t tokens, layers, rounds, heads;
-	int64_t floats;    /* of a token */
-	const float *data; /* [tokens][floats] */
+	int64_t floats;                               /* of a token */
+	const float *data;                            /* [tokens][floats] */
 	const void *options[ARCHITECTURE_MAX_LAYERS]; /* of the layers' mixers */
 	int64_t at[ARCHITECTURE_MAX_LAYERS];          /* where a token's layers begin */
 } explain_log;

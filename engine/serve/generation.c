@@ -32,8 +32,9 @@ static status generation_check(const session *x, bool temporary, const generatio
 	TRY(session_check(x, err));
 	TRY(generation_check_prompt(x, temporary, r, err));
 	if (!model_dimensions(x->model->model)->causal && (!temporary || r->max_tokens > 0 || !r->explain))
-		return error_set(err, STATUS_UNSUPPORTED, "model", "this model reads whole sequences, and predicts no "
-		                                                  "token after them");
+		return error_set(err, STATUS_UNSUPPORTED, "model",
+		                 "this model reads whole sequences, and predicts no "
+		                 "token after them");
 	TRY(sampling_check(&r->sampling, model_dimensions(x->model->model)->outputs, err));
 	if (r->max_tokens < 0)
 		return error_set(err, STATUS_INVALID, "max_tokens", "must be at least 0");

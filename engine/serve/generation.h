@@ -45,15 +45,15 @@ struct generation {
 	void *context;
 
 	/* progress */
-	int64_t n_read;    /* of the prompt */
-	int64_t reading;   /* of the prompt, in the step that has been issued */
+	int64_t n_read;       /* of the prompt */
+	int64_t reading;      /* of the prompt, in the step that has been issued */
 	whole_reading *whole; /* the prompt's, of a model that reads whole sequences; NULL: not begun */
-	int64_t completed; /* tokens sampled */
+	int64_t completed;    /* tokens sampled */
 	int32_t next;
-	bool unread; /* `next` has been told and is not read */
+	bool unread;               /* `next` has been told and is not read */
 	generation **row[FLIGHTS]; /* in the batch of a step that has been issued, and is not taken; NULL: in none */
 	int *cancellations;        /* the scheduler's count */
-	tally tally; /* of the session, the prompt and what was sampled */
+	tally tally;               /* of the session, the prompt and what was sampled */
 	text_stream text;
 	stop_filter stop;
 	char *piece, *characters; /* a token's bytes, and the characters they complete */

@@ -171,14 +171,13 @@ typedef struct generation_request {
  * After an error `finished` is not called. An empty prompt on a session that has read nothing is STATUS_INVALID
  * "prompt". Under POSITION_ERROR a sequence has at most n_positions tokens, prompt and completion together: a longer
  * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with FINISH_LENGTH,
- * without a token when the prompt fills all positions. n_alpha on a session needs `explain`, and an explainer with `scores`. A model
- * whose tokens depend on later ones reads whole sequences: it has no sessions, and x NULL with max_tokens 0 and
- * explain is all that it can do (whole_reading.h). While it runs, the session
- * is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; nothing is
- * half-read, and after a cancellation it has read every token that was told. A character that max_tokens cuts is
- * finished by the session's next generation without a prompt; in a temporary session it is U+FFFD. Text ends before the
- * stop sequence; tokens do not: those of the stop sequence and the end-of-text token are sampled, told, counted and
- * read. */
+ * without a token when the prompt fills all positions. n_alpha on a session needs `explain`, and an explainer with
+ * `scores`. A model whose tokens depend on later ones reads whole sequences: it has no sessions, and x NULL with
+ * max_tokens 0 and explain is all that it can do (whole_reading.h). While it runs, the session is busy (STATUS_CONFLICT
+ * for a second one). On failure or cancellation the session keeps what was read; nothing is half-read, and after a
+ * cancellation it has read every token that was told. A character that max_tokens cuts is finished by the session's
+ * next generation without a prompt; in a temporary session it is U+FFFD. Text ends before the stop sequence; tokens do
+ * not: those of the stop sequence and the end-of-text token are sampled, told, counted and read. */
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err);
 void generation_grant(generation *g, int64_t credits);

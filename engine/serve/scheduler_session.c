@@ -13,7 +13,8 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 	if (strlen(id) < 1 || strlen(id) >= SCHEDULER_ID_BYTES)
 		return error_set(err, STATUS_INVALID, "id", "a session's id has 1 to %d bytes", SCHEDULER_ID_BYTES - 1);
 	if (!model_dimensions(m->model)->causal)
-		return error_set(err, STATUS_UNSUPPORTED, "model", "this model reads whole sequences: it has no sessions");
+		return error_set(err, STATUS_UNSUPPORTED, "model",
+		                 "this model reads whole sequences: it has no sessions");
 	if (scheduler_session_find(s, id))
 		return error_set(err, STATUS_CONFLICT, "id", "there is a session of that id");
 	scheduler_model_touch(s, m);

@@ -9,7 +9,7 @@
 struct whole_reading {
 	plan *plan;
 	outputs *outputs;
-	int cursor; /* of the plan */
+	int cursor;                      /* of the plan */
 	int64_t tokens, floats, fetched; /* fetched: rows of the log */
 	float *log;
 };

@@ -146,10 +146,11 @@ status cards_check_explains(const card *c, bool with_tokens, const char *param, 
 		return error_set(err, STATUS_INVALID, param, "the architecture %s has no importance weights",
 		                 c->architecture->name);
 	if (with_tokens && !c->explainer->scores)
-		return error_set(err, STATUS_INVALID, param,
-		                 "the architecture %s has no importance weights to send with tokens; explain the text, or "
-		                 "a session opened with explain",
-		                 c->architecture->name);
+		return error_set(
+		    err, STATUS_INVALID, param,
+		    "the architecture %s has no importance weights to send with tokens; explain the text, or "
+		    "a session opened with explain",
+		    c->architecture->name);
 	return STATUS_OK;
 }
 

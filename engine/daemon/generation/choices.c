@@ -139,7 +139,8 @@ static bool deal(choices *c)
  * something. */
 static void look_at_credit(choices *c)
 {
-	if (c->place.stalled || c->plan.request.max_tokens == 0 /* nothing is sent */ || c->stream->credit > 0 || stream_detached(c->stream))
+	if (c->place.stalled || c->plan.request.max_tokens == 0 /* nothing is sent */ || c->stream->credit > 0 ||
+	    stream_detached(c->stream))
 		return;
 	c->place.stalled = true;
 	c->place.stalled_ms = uv_now(&c->stream->engine->loop);

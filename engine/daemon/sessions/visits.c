@@ -15,7 +15,7 @@
 #include "engine/daemon/sessions/session_settle.h"
 
 #define VISITS_MAX_STATE ((int64_t)1 << 30)
-enum { VISITS_LOG_SLICE = 1 << 22 /* bytes of a log that are copied in one turn: a millisecond or two */ };
+enum { VISITS_LOG_SLICE = 1 << 20 /* bytes of a log that are copied in one turn */ };
 
 typedef struct visit visit;
 
@@ -23,7 +23,7 @@ typedef struct visit_kind {
 	status (*act)(visit *v, device *d, session *x, error *err); /* executor thread; NULL: being there is enough */
 	void (*answer)(
 	    visit *v); /* loop thread; answers the stream. NULL: the visit makes a session, which is the answer */
-	bool sliced; /* `act` is called once per turn while it sets v->more */
+	bool sliced;   /* `act` is called once per turn while it sets v->more */
 } visit_kind;
 
 struct visit {

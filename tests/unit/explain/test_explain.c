@@ -309,7 +309,8 @@ static void a_models_alpha_matches_its_log_normalizers(void **state)
 			ids[i] = (int32_t)((7 * i + n) % 50);
 		float *data = parallel_log(m, ids, n, &s);
 		assert_true(s.tokens == n && s.layers == LAYERS && s.rounds == 2 && s.heads == HEADS);
-		assert_true(explain_reads(&s, 0, 36).first == 34 && explain_reads(&s, 1, 36).first == 32 && explain_reads(&s, 2, 36).first == 0);
+		assert_true(explain_reads(&s, 0, 36).first == 34 && explain_reads(&s, 1, 36).first == 32 &&
+		            explain_reads(&s, 2, 36).first == 0);
 		for (int64_t l = 0; l < LAYERS; l++)
 			for (int64_t r = 0; r < 2; r++)
 				for (int64_t h = 0; h < HEADS; h++)
@@ -356,8 +357,8 @@ static void a_log_of_more_than_a_gibibyte_is_refused(void **state)
 	const architecture *a = architecture_find("gpt2");
 	void *config = calloc(1, a->config_bytes);
 	error err = ERROR_INIT;
-	json_t *json = json_pack("{s:i, s:i, s:i, s:i}", "n_embd", WIDTH, "n_layer", 1, "n_head", 8, "n_positions",
-	                         MOST + 1);
+	json_t *json =
+	    json_pack("{s:i, s:i, s:i, s:i}", "n_embd", WIDTH, "n_layer", 1, "n_head", 8, "n_positions", MOST + 1);
 	assert_int_equal(a->config_read(config, json, NULL), STATUS_OK);
 	assert_int_equal(explain_check_length(a, config, MOST, NULL), STATUS_OK);
 	assert_int_equal(explain_check_length(a, config, MOST + 1, &err), STATUS_TOO_LARGE);

@@ -169,7 +169,7 @@ static void a_forward_is_close_to_fp32_and_gives_f32(void **state)
 	(void)state;
 	for (int i = 0; i < MAKERS; i++) {
 		model *m = narrowed(makers[i]);
-		bool rounds = model_explainer(m) != NULL;
+		bool rounds = model_explainer(m)->scores;
 		forward_spec spec = {.batch = BATCH, .length = LENGTH, .loss = true, .logits = LOGITS_ALL};
 		spec.explain = spec.activations = rounds;
 		plan *wide = fixture_plan(m, &spec, NULL, NULL);

@@ -632,9 +632,8 @@ static void the_caches_of_the_layers_lie_side_by_side(void **state)
 static void queries_and_keys_are_put_out_for_explanations(void **state)
 {
 	(void)state;
-	const forward_spec specs[] = {
-	    {.batch = B, .length = 3, .explain = true},
-	    {.batch = B, .length = 1, .phase = PHASE_STEP, .slots = SLOTS, .explain = true}};
+	const forward_spec specs[] = {{.batch = B, .length = 3, .explain = true},
+	                              {.batch = B, .length = 1, .phase = PHASE_STEP, .slots = SLOTS, .explain = true}};
 	for (int i = 0; i < 2; i++) {
 		graph *g = build(CONFIG, &specs[i]);
 		for (int l = 0; l < LAYERS; l++) {

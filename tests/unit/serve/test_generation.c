@@ -39,8 +39,7 @@ static void n_plus_m_tokens_are_n_and_then_m(void **state)
 			assert_memory_equal(all.tokens + n, second.tokens, (size_t)(20 - n) * sizeof(int32_t));
 			assert_same_logits(x, y);
 			assert_memory_equal(x->ids, y->ids, 26 * sizeof(int32_t));
-			assert_memory_equal(x->log, y->log,
-			                    (size_t)(26 * f->model->log_floats) * sizeof(float));
+			assert_memory_equal(x->log, y->log, (size_t)(26 * f->model->log_floats) * sizeof(float));
 			drop(f, x);
 			drop(f, y);
 		}

@@ -121,7 +121,8 @@ static void a_whole_sequence_is_read_node_by_node_and_gives_the_log_of_the_paral
 			assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
 			assert_true(products <= 1);
 		}
-		assert_int_equal(all, (LAYERS - 1) * 6 + 2); /* q, k, v, output and two of the feed-forward; of the last layer q, k */
+		assert_int_equal(all, (LAYERS - 1) * 6 +
+		                          2); /* q, k, v, output and two of the feed-forward; of the last layer q, k */
 		assert_true(slices > all);
 		assert_int_equal(c.result.status, STATUS_OK);
 		assert_int_equal(c.result.prompt_tokens, n);

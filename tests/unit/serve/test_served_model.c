@@ -56,8 +56,7 @@ static void assert_same_reading(const fixture *f, const session *a, const sessio
 	assert_int_equal(a->tokens, b->tokens);
 	assert_same_logits(a, b);
 	if (a->log && b->log)
-		assert_memory_equal(a->log, b->log,
-		                    (size_t)(a->tokens * f->model->log_floats) * sizeof *a->log);
+		assert_memory_equal(a->log, b->log, (size_t)(a->tokens * f->model->log_floats) * sizeof *a->log);
 }
 
 /* Sessions of different lengths, some with a log, read three tokens together and each alone. */
