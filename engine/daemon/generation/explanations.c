@@ -206,9 +206,8 @@ static status check_size(const explanation *x, error *err)
 	return STATUS_OK;
 }
 
-static json_t *make_explanation(void *context, error *err)
+static json_t *explanation_object(const explanation *x, error *err)
 {
-	explanation *x = context;
 	const explain_log *s = &x->log.log;
 	if (check_size(x, err) != STATUS_OK)
 		return NULL;
@@ -227,6 +226,16 @@ static json_t *make_explanation(void *context, error *err)
 	                     x->position < 0 ? json_string("all") : json_integer(x->position), "weights",
 	                     all_rows(x, scratch), "aggregate", sum);
 	free(scratch);
+	return object;
+}
+
+/* A long log is given back here as well: its pages take time. */
+static json_t *make_explanation(void *context, error *err)
+{
+	explanation *x = context;
+	json_t *object = explanation_object(x, err);
+	free(x->log.data);
+	x->log.data = NULL;
 	return object;
 }
 
