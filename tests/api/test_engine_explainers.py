@@ -103,7 +103,7 @@ def test_an_encoder_has_no_sessions_and_generates_nothing(engine, encoder):
     for method, params in (("session.create", {"model": encoder}), ("session.create", {"model": encoder, "prompt": "x", "explain": True}),
                            ("completion.create", {"model": encoder, "prompt": "x"})):
         e = refused(engine, method, params)
-        assert (e.status, e.param) == (400, "model") and "whole sequences" in e.message
+        assert (e.status, e.param) == (400, "model") and "does not generate" in e.message
     assert engine.call("session.list", {})["data"] == []
 
 
