@@ -10,8 +10,8 @@
 enum { DOWNLOAD_WINDOW = 2 };
 
 typedef struct download {
-	uint64_t left; /* bytes still to come; REPLY_SIZE_UNKNOWN: who knows */
-	uint32_t owed; /* frames received and not granted again */
+	uint64_t left; /* bytes still to come; or REPLY_SIZE_UNKNOWN */
+	uint32_t ungranted; /* frames received and not granted again */
 } download;
 
 /* A type such as "text/plain; charset=utf-8", or NULL for anything stranger. */
@@ -69,7 +69,7 @@ static void download_event(void *context, const frame *f)
 {
 	request *r = context;
 	download *d = r->state;
-	d->owed++;
+	d->ungranted++;
 	if (!r->streaming) {
 		json_t *event = f->type == FRAME_EVENT ? json_memory_parse(f->json, f->json_bytes, 0, NULL) : NULL;
 		if (json_memory_failed()) {
@@ -105,10 +105,10 @@ static void download_end(void *context, const frame *f)
 static void download_drained(request *r)
 {
 	download *d = r->state;
-	if (r->call && d->owed > 0) {
-		uint32_t owed = d->owed;
-		d->owed = 0;
-		engine_call_grant(r->call, owed);
+	if (r->call && d->ungranted > 0) {
+		uint32_t ungranted = d->ungranted;
+		d->ungranted = 0;
+		engine_call_grant(r->call, ungranted);
 	}
 }
 

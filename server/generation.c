@@ -33,7 +33,7 @@ typedef struct generation {
 	uint64_t sent_events;
 	buffer envelope; /* of a plain chunk: what comes before its index; from `tail` on, after its text */
 	size_t tail;
-	uint32_t owed;      /* events received and not granted again */
+	uint32_t ungranted; /* events received and not granted again */
 	uint64_t latest_ns; /* the latest event with tokens; 0: none yet */
 } generation;
 
@@ -54,17 +54,17 @@ static void generation_release(request *r)
 static void generation_grant(request *r)
 {
 	generation *g = r->state;
-	uint32_t owed = g->owed;
-	g->owed = 0;
+	uint32_t ungranted = g->ungranted;
+	g->ungranted = 0;
 	if (r->call)
-		engine_call_grant(r->call, owed);
+		engine_call_grant(r->call, ungranted);
 }
 
-/* The client has taken everything. A grant is a frame, so it is for several events: with fewer than that owed the
+/* The client has taken everything. A grant is a frame, so it is for several events: with fewer than that ungranted the
  * engine still has leave to send most of a window. */
 static void generation_drained(request *r)
 {
-	if (((generation *)r->state)->owed >= GENERATION_DRAINED_GRANT)
+	if (((generation *)r->state)->ungranted >= GENERATION_DRAINED_GRANT)
 		generation_grant(r);
 }
 
@@ -289,7 +289,7 @@ static void generation_keep_event(request *r, const json_t *event)
 	}
 	if (!ok || c->text.failed || json_memory_failed())
 		reply_out_of_memory(r);
-	else if (g->owed >= GENERATION_GRANT)
+	else if (g->ungranted >= GENERATION_GRANT)
 		generation_grant(r);
 }
 
@@ -331,14 +331,14 @@ static void generation_event(void *context, const frame *f)
 	generation *g = r->state;
 	plain_event_view plain;
 	if (g->stream && plain_event_read(&plain, f->json, f->json_bytes) && generation_send_plain(r, &plain)) {
-		g->owed++;
+		g->ungranted++;
 		generation_measure(g, r, plain.n_tokens);
 		return;
 	}
 	json_t *event = forward_json(r, f);
 	if (!event)
 		return;
-	g->owed++;
+	g->ungranted++;
 	if (!g->model && json_is_string(json_object_get(event, "model")))
 		g->model = json_incref(json_object_get(event, "model"));
 	generation_measure(g, r, json_array_size(json_object_get(event, "tokens")));

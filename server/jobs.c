@@ -11,14 +11,14 @@
 enum { JOBS_WINDOW = 32 };
 
 typedef struct job_watch {
-	uint32_t owed; /* events received and not granted again */
+	uint32_t ungranted; /* events received and not granted again */
 } job_watch;
 
 static void jobs_watch_event(void *context, const frame *f)
 {
 	request *r = context;
 	job_watch *w = r->state;
-	w->owed++;
+	w->ungranted++;
 	json_t *event = forward_json(r, f);
 	if (!event)
 		return;
@@ -46,10 +46,10 @@ static void jobs_watch_end(void *context, const frame *f)
 static void jobs_watch_drained(request *r)
 {
 	job_watch *w = r->state;
-	uint32_t owed = w->owed;
-	w->owed = 0;
+	uint32_t ungranted = w->ungranted;
+	w->ungranted = 0;
 	if (r->call)
-		engine_call_grant(r->call, owed);
+		engine_call_grant(r->call, ungranted);
 }
 
 static void jobs_watch_release(request *r)
