@@ -151,14 +151,14 @@ static bool reap(child *c)
 }
 
 /* A signal to stop came, while stopping? */
-static bool told_again(int hurry)
+static bool stop_is_repeated(int hurry)
 {
 	struct signalfd_siginfo info;
-	bool told = false;
+	bool stopping = false;
 
 	while (read(hurry, &info, sizeof(info)) == (ssize_t)sizeof(info))
-		told = told || info.ssi_signo != SIGCHLD;
-	return told;
+		stopping = stopping || info.ssi_signo != SIGCHLD;
+	return stopping;
 }
 
 bool child_stop(child *c, int ms, int hurry)
@@ -172,7 +172,7 @@ bool child_stop(child *c, int ms, int hurry)
 	while (!reap(c)) {
 		int64_t left = deadline - child_now();
 
-		if (left <= 0 || told_again(hurry)) {
+		if (left <= 0 || stop_is_repeated(hurry)) {
 			cli_fail("%s does not stop and is killed", c->name);
 			kill(c->pid, SIGKILL);
 			waitpid(c->pid, NULL, 0);

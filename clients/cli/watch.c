@@ -24,7 +24,7 @@ typedef struct watch {
 	int printed_percent; /* without a terminal: of the latest line */
 	double printed_valid;
 	bool drawn; /* a progress line is on the screen */
-	bool heard; /* the running stream has brought something */
+	bool received; /* the running stream has brought something */
 } watch;
 
 /* --- display ------------------------------------------------------------------------- */
@@ -105,7 +105,7 @@ static bool take_event(void *context, const char *id, const json_t *event, const
 	const char *type = json_string_value(json_object_get(event, "type"));
 
 	snprintf(w->last_id, sizeof(w->last_id), "%s", id);
-	w->heard = true;
+	w->received = true;
 	if (w->c->json) {
 		puts(raw);
 		return fflush(stdout) == 0;
@@ -196,14 +196,14 @@ static http_end follow(watch *w, const char *id)
 
 	for (;;) {
 		time_t begun = time(NULL);
-		w->heard = false;
+		w->received = false;
 		http_end end = http_stream(w->c->http, "GET",
 		                           http_path(w->c->http, "/v1/fine_tuning/jobs/%s/events?stream=true", id),
 		                           NULL, w->last_id, take_event, w);
 
 		if (end != HTTP_LOST)
 			return end;
-		if (w->heard || time(NULL) - begun > STEADY_SECONDS) {
+		if (w->received || time(NULL) - begun > STEADY_SECONDS) {
 			good = time(NULL);
 			pause_ms = FIRST_PAUSE_MS;
 		}
