@@ -18,7 +18,7 @@
  * Both scans of a tile are: rows of a group in registers, groups of a warp by shuffles, warps through shared memory.
  *
  * Between tiles. Merging is not associative in floats, so a look-back that folds whatever it finds published would
- * differ from run to run. Here the shape is fixed. A tile publishes its own aggregate before it waits for anybody;
+ * differ from run to run. Here the shape is fixed. A tile publishes its own aggregate before it waits for another;
  * SUPER tiles in a row are a super, published by its last tile: global, all of the chain up to there (the super before
  * and the tiles of this one); windowed, those tiles alone. before(t) is folded from at most SUPER entries (global), in
  * one order. So a chain waits serially once per SUPER tiles. By estimate a wait is two trips to L2, 1.5 µs, in which
@@ -26,7 +26,7 @@
  * thousand or a million. Waiting for the tile before, at every tile, would take 98 chains; three phases (aggregates,
  * their scan, tiles) read x twice. Windows never wait serially, and those of up to ROWS tokens not at all.
  *
- * Blocks take their tile from a counter, tile index slowest, so whoever waits waits for blocks that run already. Flags
+ * Blocks take their tile from a counter, tile index slowest, so a block waits only for blocks that run already. Flags
  * and counter are cleared before each launch, by the same stream.
  *
  * Bytes: every row once from memory, near; windows read it a second time, far, from L2: chains are worked on in waves,
@@ -159,7 +159,7 @@ static inline status additive_prepare(backend *b, additive_cut *c, int width, vo
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
-/* What warps tell each other of one scan: the aggregate that leaves a warp, and whether a segment's border cuts it off
+/* What warps exchange in one scan: the aggregate that leaves a warp, and whether a segment's border cuts it off
  * from what came before. Then: what reaches a warp from those before it. */
 template <int WIDTH> struct __align__(16) additive_board {
 	float vector[ADDITIVE_WARPS][WIDTH];
@@ -373,7 +373,7 @@ __device__ __forceinline__ void additive_gather(const additive_cut &c, additive_
 			const float all = fmaxf(warp_max(top), s->before.top), keep = additive_exp(s->before.top - all);
 			const float factor = lane < here ? additive_exp(top - all) : 0.0f;
 			s->factor[lane] = factor;
-			sum = warp_sum(factor * sum); /* everybody has read before.top */
+			sum = warp_sum(factor * sum); /* all lanes have read before.top */
 			if (lane == 0) {
 				s->keep = keep;
 				s->before.top = all;

@@ -9,7 +9,7 @@
  * A matrix product and the add it goes into (a residual; gradients that meet in what several layers read) are one
  * product that begins from the other term: D = AB + C. Its sum is rounded once, not twice, so here the bits are others.
  *
- * Bytes per element in bf16, single and fused (nobody else reads what is dead; the dropout of a gate is kept for the
+ * Bytes per element in bf16, single and fused (no other call reads what is dead; the dropout of a gate is kept for the
  * backward):
  *
  *   add, layernorm                         10   8     layernorm_grad, add                             12   8
@@ -20,7 +20,7 @@
  *   dropout, gate                          12  10     layernorm_grad, add, add, mul, mul              30  18
  *   matmul or linear, add (the result)      8   4
  *
- * A fused kernel is told its calls and nothing else, so which chain it is and what is dead is part of the function:
+ * A fused kernel gets its calls and nothing else, so which chain it is and what is dead is part of the function:
  * RUN. */
 #include "cuda/gemm.h"
 #include "cuda/layernorm.cuh"

@@ -76,7 +76,7 @@ static bool reads_norm(const op_call *norm, const float *base, const float *fact
 	return norm && (base == norm->out[0].data || factor == norm->out[0].data);
 }
 
-/* The calls as what linear_panels.cu runs; false if they are not linked so. dead: whose results nobody else reads. */
+/* The calls as what linear_panels.cu runs; false if they are not linked so. dead: whose results no other call reads. */
 static bool products_of(const chain *t, const op_call *const *calls, unsigned dead, panel_chain_calls *c)
 {
 	*c = {};

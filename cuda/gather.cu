@@ -293,7 +293,7 @@ template <class T, int N> static __global__ void __launch_bounds__(THREADS) sum_
 	const int count = o.n - first < CHUNK ? (int)(o.n - first) : (int)CHUNK;
 	const int32_t my_row = lane < count ? o.sorted[first + lane].row : -1;
 	const int32_t my_place = lane < count ? o.sorted[first + lane].place : -1;
-	const int64_t from = column < o.width ? column : 0; /* who has nothing to read reads what is there: no branch */
+	const int64_t from = column < o.width ? column : 0; /* a thread past the width reads column 0: no branch */
 	numbers<N> sum = {};
 	int begin = 0;
 	for (int i = 0; i < count; i++) {

@@ -68,7 +68,7 @@ static status library_status(cuda_backend *c, cublasStatus_t e)
 		return STATUS_NOMEM;
 	if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE || c->recording) {
 		log_line(LOG_WARN, "cuBLASLt refuses a product: %s", cublasLtGetStatusString(e));
-		return STATUS_UNSUPPORTED; /* while recording: the direct run will tell */
+		return STATUS_UNSUPPORTED; /* while recording: the direct run will show whether the device is lost */
 	}
 	cuda_lose(c, cublasLtGetStatusName(e), cublasLtGetStatusString(e));
 	return STATUS_DEVICE;

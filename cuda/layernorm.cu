@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(GRAD_LIMIT, 2) layernorm_grad_kernel(gr
 				dbias.at[j] = __fadd_rn(dbias.at[j], dy.at[j]);
 			}
 		}
-		/* In turn, so that nobody writes where another still reads. */
+		/* The buffers alternate, so that no warp writes where another still reads. */
 		const float2 both = group_sums(sum, along, o.group, space + turn * WARP);
 		if (!mine)
 			continue;

@@ -122,7 +122,7 @@ static __device__ __forceinline__ float2 group_sums(float x, float y, int group,
 
 /* --- layernorm --------------------------------------------------------------------------------- */
 
-/* A row's sums are one tree, whoever computes them: thread `at` of its group adds its packs at and at + group, number
+/* A row's sums are one tree, in every kernel: thread `at` of its group adds its packs at and at + group, number
  * after number; the lanes of each warp meet (lanes_sum); the warps' sums are added in their order. What follows is that
  * tree for kernels that normalise a row of floats on their way (linear_narrow.cu, additive_stream.cu), too. */
 template <int N> static __device__ __forceinline__ float plus(float sum, const numbers<N> &x)

@@ -11,7 +11,7 @@
  * products; in f32 it overwrites z. Each addition to dE reads and writes all of it, 8 V D bytes, and would cost as much
  * as its product after a few hundred rows; so dz is kept for a group of chunks (GROUP_BYTES). What a chunk and a group
  * are depends on the shapes alone, sums over rows are taken in one order, and dz is scaled by 1 / count, so the labels
- * are counted first: on the device, nobody waits. Memory, per logit and beside the products' operands: 4 bytes of z
+ * are counted first: on the device, without a wait. Memory, per logit and beside the products' operands: 4 bytes of z
  * written and read twice, in the cache; dz 2 bytes (bf16) written and read two or three times; dE 8 D / (rows of a
  * group). */
 #include "cuda/device.cuh"

@@ -66,7 +66,7 @@ template <class T> static __device__ __forceinline__ int raw_place(int row, int 
 }
 
 /* What a thread brings of every stage: a piece of some panels, and a piece of some rows, the same of each. Panels and
- * rows past the last are the last once more (nobody stores what comes of them); past K are zeros. */
+ * rows past the last are the last once more (their results are not stored); past K are zeros. */
 template <class W, class T> struct stage_copy {
 	typedef typename W::raw raw;
 	enum {
@@ -279,7 +279,7 @@ template <class W, class T> __global__ void __launch_bounds__(T::THREADS) wide_k
 	int left = slice; /* steps of the slice */
 	for (int i = 0; i < stages; i++) {
 		copy_wait<RING - 2>();
-		__syncthreads(); /* and nobody is in the stage before any more */
+		__syncthreads(); /* and all threads have left the stage before */
 		const int next = i + RING - 1;
 		if (next < stages) {
 			copy.bring_weights(ring + next % RING * STAGE_BYTES);
@@ -382,7 +382,7 @@ static __global__ void __launch_bounds__(F32_WIDE_THREADS) f32_wide_kernel(panel
 	for (int64_t k = 0; k < p.k; k += F32_STAGE) {
 		const float *w = stages + k / F32_STAGE % 2 * F32_STAGE_FLOATS, *x = w + F32_STAGE * F32_OUTPUTS;
 		copy_wait<0>();
-		__syncthreads(); /* and nobody is in the other stage any more */
+		__syncthreads(); /* and all threads have left the other stage */
 		load_f32_stage(p, row, panel, k + F32_STAGE, stages + (k / F32_STAGE + 1) % 2 * F32_STAGE_FLOATS);
 		for (int i = 0; i < F32_STAGE && k + i < p.k; i += 4) {
 			float4 weight[4];

@@ -1,11 +1,11 @@
 /* Device memory, and bytes on their way to it and back.
  *
  *   allocate   from the device's pool, in the order of the stream: what is released serves again, or goes back to the
- * device, once the work issued before has run. Nobody waits for it, nor the other streams of the device. upload through
+ * device, once the work issued before has run. Neither the host nor another stream waits for it. upload through
  * a ring of pinned memory, SLOTS × SLOT_BYTES: copied there by the host, from there by the device. A slot's event is
  * recorded when it is full, and waited for when the ring has come round to it. download   through two pinned halves:
  * the host empties one while the device fills the other. fetch   into a pinned box, one of a few that take turns, each
- * with an event: nobody waits for what was issued later. reserve    addresses without memory, by the driver's virtual
+ * with an event: no fetch waits for work issued later. reserve    addresses without memory, by the driver's virtual
  * memory management; extend maps memory behind more of them. The driver's functions are asked for by name, so that the
  * plug-in loads without a driver.
  *
@@ -308,7 +308,8 @@ template <class F> static bool find_function(const char *name, F *out)
 	       result == cudaDriverEntryPointSuccess;
 }
 
-/* Streams do not take over what another has released before that one is done with it: nobody is made to wait. */
+/* A stream takes over memory that another has released only when that one is done with it: no stream waits for another's
+ * memory. */
 static status open_pool(cuda_backend *c)
 {
 	cudaMemPool_t pool;

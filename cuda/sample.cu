@@ -1,7 +1,7 @@
 /* sample: logits [B, V], setting [B, SAMPLE_WORDS], adjust [A, 3] -> token [B], the token of the CPU's kernel to the
  * bit.
  *
- * A block per row; a row that nobody wants costs a block that returns at once. Weights are whole numbers, so
+ * A block per row; an inactive row costs a block that returns at once. Weights are whole numbers, so
  * shared-memory atomics may add them in any order, and nothing is ever sorted:
  *
  *   best      the smallest rank key, ~(logit as an ordered integer) << 32 | id, of the finite ones

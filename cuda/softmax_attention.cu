@@ -26,7 +26,7 @@ template <int W> struct shape_of {
 	};
 };
 
-/* What a warp knows of its queries: M times 16 rows, of which a lane has two. */
+/* What a warp holds of its queries: M times 16 rows, of which a lane has two. */
 template <int W> struct queries {
 	enum { M = shape_of<W>::M };
 	int first;                                    /* token */

@@ -281,7 +281,7 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 					const float e = w.score[q * TILE + key + a * PARTS];
 #pragma unroll
 					for (int e4 = 0; e4 < QUAD && e > 0.0f;
-					     e4++) /* a value that nobody sees may be anything */
+					     e4++) /* the value of a masked token may be anything */
 						sum[q].at[e4] = __fmaf_rn(e, v[a].at[e4], sum[q].at[e4]);
 				}
 			}

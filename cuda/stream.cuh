@@ -82,7 +82,7 @@ template <class F> status by_lanes(int64_t dh, F f)
 }
 
 /* layernorm, additive_stream over its result and y = base + g ⊙ factor as one kernel (additive_stream.cu): where it reads
- * one token of each of a few sessions, and nobody else reads what the first two make. */
+ * one token of each of a few sessions, and no other call reads what the first two make. */
 typedef struct stream_chain {
 	const op_call *norm, *stream;
 	const float *base, *factor;

@@ -18,7 +18,7 @@
  * label's logit, and with smoothing the mean of a row's, are dot products of their own, so that the walk needs labels
  * only where a tile holds one of a warp's: the exception.
  *
- * top moves only when a power would be above 2^8, so that o is seldom scaled anew. What is summed by whom depends on
+ * top moves only when a power would be above 2^8, so that o is seldom scaled anew. Which block sums what depends on
  * the shapes and the device alone: parts of y (so that blocks fill the device) are added up in their order.
  *
  * Per row, V D large: 8 V D FLOP (LOSS alone 2 V D), two exponentials per logit, and from the L2 cache E once per 128
@@ -86,7 +86,7 @@ template <int W> struct space {
 	float bias[OWN]; /* WEIGHT */
 };
 
-/* 16 bytes at a time: d is a multiple of 8, and the compiler is told. */
+/* 16 bytes at a time: d is a multiple of 8, and `& ~7` says so to the compiler. */
 template <int W>
 __device__ __forceinline__ void load_rows(bf16 *tile, int rows, const bf16 *from, int first, int past, int d)
 {
@@ -104,7 +104,7 @@ template <int W, walk P> __device__ __forceinline__ void fetch(const vocabulary_
 		copy_async(to->label + i, v.label + first + i);
 }
 
-/* What a warp knows of its 32 rows of x: of each half of 16, a lane has two. */
+/* What a warp holds of its 32 rows of x: of each half of 16, a lane has two. */
 template <int W, walk P> struct own_rows {
 	enum { COLUMNS = P == LOSS ? 1 : W / 8 };
 	const bf16 *x; /* the block's tile */
@@ -337,7 +337,7 @@ template <int W, walk P> __global__ void __launch_bounds__(MMA_THREADS, BLOCKS) 
 	for (int at = begin, turn = 0; at < end; at += TILE) {
 		const int next = at + (STAGES - 1) * TILE;
 		copy_wait<STAGES - 2>();
-		__syncthreads(); /* the tile is there, and nobody is in the one before any more */
+		__syncthreads(); /* the tile is there, and all threads have left the one before */
 		if (next < end)
 			fetch<W, P>(v, stages + (turn + STAGES - 1) % STAGES, next);
 		copy_commit();

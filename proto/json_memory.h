@@ -18,7 +18,7 @@
  * free, or those of a program with a reserve of its own. */
 void json_memory_install(json_malloc_t allocate, json_free_t release);
 
-/* As json_loadb, for texts from anyone. NULL when the text is not valid JSON, or when memory ran out, which
+/* As json_loadb, for texts from untrusted sources. NULL when the text is not valid JSON, or when memory ran out, which
  * json_memory_failed then says. What failed before the call is forgotten. */
 json_t *json_memory_parse(const char *text, size_t bytes, size_t flags, json_error_t *error);
 

@@ -78,7 +78,7 @@ static engine_call **link_slot(engine_link *l, uint64_t id)
 	return slot;
 }
 
-/* Unlink the call, tell its owner, free it. */
+/* Unlink the call, report its end to its owner, free it. */
 static void link_end_call(engine_link *l, engine_call *c, const frame *f)
 {
 	engine_call **slot = link_slot(l, c->id);

@@ -202,7 +202,7 @@ static void http_peer_end(http_peer *p)
 		free(p);
 }
 
-/* The client has closed its sending side. Who waits for the engine on its behalf stops. Who is being read is read to
+/* The client has closed its sending side. A request that waits for the engine stops. One that is being read is read to
  * the end: the library trusts edges of readiness and takes a short read for the last, so it may have missed an end that
  * came together with data; shutting down our receiving side makes it look again. */
 static void http_on_leave(uv_poll_t *poll, int status, int events)

@@ -1,4 +1,4 @@
-/* metrics.h - what /metrics tells, in the Prometheus text format; names additive_…, base units.
+/* metrics.h - what /metrics reports, in the Prometheus text format; names additive_…, base units.
  *
  * Labels come from fixed sets only (routes, methods, status codes), so the number of series is bounded whatever
  * clients send. The engine's own metrics are appended, except those whose names are ours. */

@@ -243,7 +243,7 @@ static void request_begin(request *r, const char *method, const char *version)
 		status = router_find(&r->uri, method, request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE), &match);
 	r->route = match.route;
 	memcpy(r->params, match.params, sizeof r->params);
-	if (!request_check_server(r)) /* before a 404: what exists is nobody's business without a key */
+	if (!request_check_server(r)) /* before a 404: without a key not even the paths that exist are shown */
 		return;
 	if (r->uri.out_of_memory) {
 		reply_out_of_memory(r);

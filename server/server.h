@@ -25,7 +25,7 @@ typedef struct server {
 	server_limits limits;
 	engine_link *engine;
 	metrics *metrics;
-	const auth *auth;  /* NULL: no keys, everybody may */
+	const auth *auth;  /* NULL: no keys, every request may */
 	site_list sites;   /* names allowed as Host and Origin, without keys */
 	double generation_ms; /* how long generations have taken lately, from request to answer */
 	uint64_t buffered; /* bytes of JSON bodies in memory now */

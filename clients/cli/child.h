@@ -1,6 +1,6 @@
 /* child.h - a program that `serve` keeps running.
  *
- * It lives in a process group of its own, so that Ctrl-C reaches only the one who knows the order of stopping,
+ * It lives in a process group of its own, so that Ctrl-C reaches only `serve`, which stops the programs in order,
  * and is sent SIGTERM by the kernel when its parent dies, however that happens.
  *
  * When it dies unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s; a minute

@@ -46,7 +46,7 @@ typedef struct http_part {
 	const char *name;
 	const char *value; /* the part's text, or NULL: */
 	const char *file;  /* the path of a file to send */
-	const char *filename; /* what the service is told of its name; NULL: the last part of the path */
+	const char *filename; /* the name sent to the service; NULL: the last part of the path */
 } http_part;
 /* POST multipart/form-data; `parts` ends with a NULL name. */
 json_t *http_form(http *h, const char *path, const http_part *parts);

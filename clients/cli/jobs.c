@@ -1,4 +1,4 @@
-/* jobs.c - training jobs: list, show, watch, and tell them what to do. */
+/* jobs.c - training jobs: list, show, watch, pause, resume, cancel, delete. */
 #include "clients/cli/cli.h"
 #include "clients/cli/watch.h"
 

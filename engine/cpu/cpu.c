@@ -81,7 +81,7 @@ static int default_threads(void)
 	return wanted > 0 && wanted < cores ? wanted : cores;
 }
 
-/* "AMD EPYC 9654": the processor's name, or "CPU" where the system does not tell. */
+/* "AMD EPYC 9654": the processor's name, or "CPU" where the system does not say. */
 static void cpu_model(char *out, size_t size)
 {
 	snprintf(out, size, "CPU");

@@ -57,8 +57,8 @@ dtype model_weights(const model *m);
 /* The flat arena: its size including padding, in units of 4 bytes whatever it holds, and its device address. */
 int64_t model_arena_floats(const model *m);
 float *model_arena(const model *m);
-/* Make the bf16 copy, or bring it up to date with the arena (nearest even), complete on return. Whoever changes the
- * arena keeps the copy (adamw's `narrow`) or calls this. STATUS_UNSUPPORTED: packed weights. STATUS_NOMEM. */
+/* Make the bf16 copy, or bring it up to date with the arena (nearest even), complete on return. Code that changes
+ * the arena keeps the copy (adamw's `narrow`) or calls this. STATUS_UNSUPPORTED: packed weights. STATUS_NOMEM. */
 status model_narrow(model *m, error *err);
 /* The copy's device address, model_arena_floats elements; NULL before model_narrow. */
 uint16_t *model_narrowed(const model *m);

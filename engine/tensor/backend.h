@@ -11,7 +11,7 @@
  * thread uses a backend at a time. Two backends of one device are two streams: each may read what the
  * other has written once that one has synchronised.
  *
- * Cells marked "NULL:" may be missing; whoever calls them has a way without. */
+ * Cells marked "NULL:" may be missing; callers have a way without them. */
 #ifndef ENGINE_TENSOR_BACKEND_H
 #define ENGINE_TENSOR_BACKEND_H
 
@@ -93,13 +93,13 @@ struct backend {
 	void (*forget)(backend *b, void *recording);
 
 	/* Can the first of these consecutive calls be one kernel? The number of calls that *out covers, at least 2, or
-	 * 0. `dead` has bit i set when nobody but these calls reads output 0 of call i, so that it need not be written.
+	 * 0. `dead` has bit i set when only these calls read output 0 of call i, so that it need not be written.
 	 * Results must be those of the calls one by one, or what these are before they are rounded on the way: a value
 	 * that is not written need not be rounded to its type. The same calls give the same bits. NULL: nothing is
 	 * fused.
 	 *
 	 * Equal addresses are the same value, which is how calls are seen to be linked. A plan asks twice: before
-	 * memory is placed (data then only tells values apart: it is 64-byte aligned, NULL where absent, and must not
+	 * memory is placed (data then only distinguishes values: it is 64-byte aligned, NULL where absent, and must not
 	 * be touched), and with the real addresses, when 0 is a good answer too. The kernel gets the calls of the
 	 * second time. It may count on this: what any of its calls writes (dead outputs too, and what is updated in
 	 * place) shares memory with nothing else that they read or write. So the group's inputs stay intact, and

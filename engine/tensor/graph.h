@@ -3,7 +3,7 @@
  * A graph is built once for fixed shapes, in execution order (nodes only use
  * values that exist already), so the list is its own schedule. Values are small
  * integers. Building never fails in the middle: the first error is remembered,
- * later calls return VALUE_NONE, and graph_status tells at the end.
+ * later calls return VALUE_NONE, and graph_status returns it at the end.
  *
  *   graph *g = graph_new();
  *   value x = graph_input(g, "x", DTYPE_F32, SHAPE2(8, 128));

@@ -164,7 +164,7 @@ attention_values op_additive_stream(graph *g, value x, value w, value pool, valu
 int64_t attention_state_floats(int64_t d, int64_t heads, int64_t window);
 
 /* Causal softmax attention over the last `window` tokens (<= 0: all), per head of dh = D / heads channels.
- * qkv [B, N, 3D] [real] = query | key | value of a token, mask? [i32] [B, N] (0: nobody attends to it),
+ * qkv [B, N, 3D] [real] = query | key | value of a token, mask? [i32] [B, N] (0: no token attends to it),
  * rng? [i32] [4] (with p > 0) -> y [B, N, D] [real], log_normalizer [B, N, H].
  *   s_ij = scale · q_i·k_j;  M_i = log Σ_{j∈W(i)} e^{s_ij};  p_ij = e^{s_ij - M_i};
  *   y_i = Σ_{j∈W(i)} drop(p_ij) v_j,  W(i) as in additive_attention. An empty W(i) has y = 0, M = -inf.

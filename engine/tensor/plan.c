@@ -1,7 +1,7 @@
 /* Compiling a graph, in passes over its node list:
  *
  *   1. bind      which values have memory from the caller
- *   2. prune     drop nodes whose results nobody wants, walking backwards from
+ *   2. prune     drop nodes whose results are unwanted, walking backwards from
  *                outputs, bindings and in-place updates
  *   3. liveness  for each temporary, its producer and its last reader
  *   4. group     which neighbours the backend runs as one kernel
@@ -14,7 +14,7 @@
  * is needed for another one has data == NULL.
  *
  * Groups are found before there are addresses, because a group lives as one node does: whatever it reads or writes
- * stays until its end. The backend is asked with addresses that only tell values apart, and once more with the
+ * stays until its end. The backend is asked with addresses that only distinguish values, and once more with the
  * real ones. */
 #include "engine/tensor/plan_internal.h"
 
@@ -187,7 +187,7 @@ static void widen_lifetimes(plan *p, const plan_unit *u)
 	}
 }
 
-/* Addresses that tell values apart and are aligned as real ones are. */
+/* Addresses that distinguish values and are aligned as real ones are. */
 static void *pretend_addresses(plan *p)
 {
 	int n_values = graph_value_count(p->g);

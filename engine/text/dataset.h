@@ -62,7 +62,7 @@ int64_t dataset_label_bytes(const dataset *d, int64_t blocks);
 double dataset_byte_entropy(const dataset *d);
 /* Every id is below this: the tokenizer's size. */
 int32_t dataset_vocab(const dataset *d);
-/* A 64-bit hash of the records: tells whether a run resumes on the data it began with. */
+/* A 64-bit hash of the records, to check that a run resumes on the data it began with. */
 uint64_t dataset_fingerprint(const dataset *d);
 
 /* Record number i of the order of `epoch`: shuffled when seed != 0, else in order. */

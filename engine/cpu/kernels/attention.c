@@ -21,7 +21,7 @@ typedef struct forward {
 } forward;
 
 /* Scores of a tile as near ones, token 0 of it `first` of the whole batch; `out`: write them as well. The next tile
- * is asked for here, or by who works through this one: the better of the two, measured. */
+ * is asked for here, or by the loop over this one: the better of the two, measured. */
 ATTENTION_INLINE void load(const forward *f, const attention_unit *u, const attention_march *m,
                            const attention_place *place, int64_t first, bool out, const int64_t dh)
 {

@@ -396,7 +396,7 @@ static inline void attention_leave(const attention_cut *c, const attention_march
 /* --- vectors ------------------------------------------------------------------------------------------- */
 
 /* S for the tokens of one segment, from its token `low` of the tile on: backwards over `far` rows of v, into `near`
- * rows of `out`. Where the sequence ends inside the segment, what nobody needs is carried in the last row. */
+ * rows of `out`. Where the sequence ends inside the segment, what no token needs is carried in the last row. */
 ATTENTION_INLINE void attention_far(const attention_cut *c, const attention_march *m, int64_t low, int64_t near,
                                     int64_t far, const float *v, float *out, int64_t stride, const int64_t dh)
 {
@@ -417,7 +417,7 @@ ATTENTION_INLINE void attention_far(const attention_cut *c, const attention_marc
 	}
 }
 
-/* P over a whole tile that is nobody's near tile. */
+/* P over a whole tile that is not the near tile of any other. */
 ATTENTION_INLINE void attention_absorb(const attention_cut *c, const attention_march *m, const attention_place *p,
                                        const float *v, int64_t stride, const int64_t dh)
 {

@@ -139,7 +139,7 @@ static inline const void *kernel_optional(const op_call *call, int i)
 	return i < call->n_in ? call->in[i].data : NULL;
 }
 
-/* Kernels that need the place of an output even when nobody wants it keep it in scratch:
+/* Kernels that need the place of an output even when it is not wanted keep it in scratch:
  * the floats to ask for, and where output i goes (advances *scratch if it goes there). */
 static inline int64_t kernel_spare_floats(const op_call *call, int i)
 {

@@ -33,7 +33,7 @@ static int64_t quantised_inputs(int64_t k)
 }
 
 /* q = round(x / s) with s = max |x| / 127; returns s. The largest |x| is found by its bits, in which a NaN is the
- * largest, so that s tells of it. Divided, not multiplied by 1/s: a product could fuse with the rounding on some
+ * largest, so that s is NaN then. Divided, not multiplied by 1/s: a product could fuse with the rounding on some
  * instruction sets and not on others. */
 static float quantise_row(const float *x, int64_t k, quantised *q)
 {

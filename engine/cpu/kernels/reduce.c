@@ -1,5 +1,5 @@
 /* sum_rows and sum_squares: sums cut into parts of a fixed size, the parts added in
- * order, so that the result does not depend on who computed which part. */
+ * order, so that the result does not depend on which thread computed which part. */
 #include "engine/cpu/kernels/kernels.h"
 
 enum { SQUARES = 16384 }; /* elements of one part of sum_squares */

@@ -142,7 +142,7 @@ static void zero(float *data, int64_t count)
 		memset(data, 0, (size_t)count * sizeof *data);
 }
 
-/* Address of element `at`, or NULL for an output that nobody wants. */
+/* Address of element `at`, or NULL for an unwanted output. */
 static float *element(const tensor *t, int64_t at)
 {
 	return t->data ? (float *)t->data + at : NULL;

@@ -1,7 +1,7 @@
 /* linear_cross_entropy: the vocabulary product and its loss.
  *
  * The gradients are by-products of the forward, because that is where a row's logits are: the backward
- * would have to compute them again. Nobody computes them when nobody wants them. */
+ * would have to compute them again. Unwanted ones are not computed. */
 #include "engine/tensor/graph_internal.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"

@@ -40,12 +40,12 @@ typedef struct sample_setting {
 	uint32_t seed_low, seed_high;
 	uint32_t position_low, position_high;
 	int32_t first, count; /* rows of `adjust` */
-	int32_t active;       /* 0: nobody wants this row; its token is -1 */
+	int32_t active;       /* 0: this row is not sampled; its token is -1 */
 } sample_setting;
 
 enum { SAMPLE_WORDS = sizeof(sample_setting) / sizeof(int32_t) };
 
-/* Sorted by token, each once; a token outside the vocabulary is nobody's. */
+/* Sorted by token, each once; entries outside the vocabulary are ignored. */
 typedef struct sample_adjust {
 	int32_t token;
 	int32_t count; /* of occurrences so far */
