@@ -88,7 +88,7 @@ struct place {
 	const allocation *memory; /* NULL: shared memory */
 };
 
-/* Constants: the segments of this plug-in that nobody may write. */
+/* Constants: the segments of this plug-in that no kernel may write. */
 static bool is_constant(uintptr_t at, size_t bytes)
 {
 	static const std::vector<std::pair<uintptr_t, uintptr_t>> segments = []() {
@@ -186,7 +186,7 @@ static inline moment when_of(stamp s)
 }
 static inline bool is_mine(stamp s)
 {
-	return (((uint32_t)s ^ now.who) & ~1u) == 0;
+	return (((uint32_t)s ^ now.id) & ~1u) == 0;
 }
 
 /* since: what is older was there before the launch or, in shared memory, before the block. */
@@ -196,7 +196,7 @@ static inline bool ordered(stamp s, moment since)
 	if (when < since || is_mine(s))
 		return true;
 	const fibre *f = now.self;
-	if (number_of(s) == now.who >> 11) {
+	if (number_of(s) == now.id >> 11) {
 		if (when < f->b->together)
 			return true;
 		unsigned thread = thread_of(s);
@@ -214,7 +214,7 @@ static inline bool ordered(stamp s, moment since)
 		snprintf(memory, sizeof memory, "an allocation of %zu bytes (%p) + %zu", p.memory->bytes, (void *)p.memory->base, p.offset);
 	else
 		snprintf(memory, sizeof memory, "shared memory + %zu", p.offset);
-	bool same_block = number_of(other) == now.who >> 11;
+	bool same_block = number_of(other) == now.id >> 11;
 	const char *hint = !same_block ? "no release and acquire order them" : "no barrier orders them";
 	std::string here = code_place(code), there = code_place((const void *)(code_base() + at));
 	fail("race: %s of %zu bytes at %s, and the %s by block %u, thread %u: %s\n  at %s\n  the other at %s", verb(kind), bytes, memory,
@@ -232,10 +232,10 @@ static inline void remember_read(cell *c, stamp s, uint32_t code)
 	stamp r = c->read[0];
 	int keep = 0; /* where the former last read goes */
 	if (r && (!is_mine(r) || is_before(r))) {
-		if (number_of(r) != now.who >> 11 || is_before(r)) {
+		if (number_of(r) != now.id >> 11 || is_before(r)) {
 			c->read[1] = c->read[2] = 0;
 			keep = 3;
-		} else if (thread_of(r) / 32 != (now.who >> 1 & 1023) / 32) {
+		} else if (thread_of(r) / 32 != (now.id >> 1 & 1023) / 32) {
 			c->read[1] = 0;
 			keep = 2;
 		} else {
@@ -251,7 +251,7 @@ static inline void remember_read(cell *c, stamp s, uint32_t code)
 template <access_kind kind> static inline void mark(cell *c, const place &p, size_t bytes, const void *code)
 {
 	const bool atomic = kind == ATOMIC_READ || kind == ATOMIC_WRITE;
-	const stamp s = (stamp)present << 32 | now.who | atomic;
+	const stamp s = (stamp)present << 32 | now.id | atomic;
 	const bool writes = kind != READ && kind != ATOMIC_READ;
 	if (writes ? c->write == s && !c->read[0] : c->read[0] == s)
 		return;

@@ -53,7 +53,7 @@ static inline emulator_counter emulator_counting(void)
 	memcpy(&out.begin, &begin, sizeof begin); /* ISO C has no cast from objects to functions */
 	memcpy(&out.end, &end, sizeof end);
 	if (plugin)
-		dlclose(plugin); /* it stays loaded by whoever loaded it */
+		dlclose(plugin); /* the program's own handle keeps it loaded */
 	return out;
 }
 

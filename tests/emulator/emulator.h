@@ -3,10 +3,10 @@
  *   runtime.cc  streams, events, graphs, copies: what is issued, and when it runs     driver.cc    virtual memory
  *   memory.cc   device memory: what is whose, and since when not any more              cublaslt.cc  matrix products
  *   kernel.cc   launches: blocks, barriers, meetings of warps, whose turn it is        fibre.cc     stacks that take turns
- *   check.cc    every load and store of a kernel: bounds, races, shared memory that nobody wrote (checked build)
+ *   check.cc    every load and store of a kernel: bounds, races, shared memory that was never written (checked build)
  *   order.cc    what of others' work a thread may rely on
  *   count.cc    what ran and what it moved (count.h)
- *   report.cc   how a fault is told
+ *   report.cc   how a fault is reported
  *
  * One thread at a time is inside the emulator (runtime.cc's lock). */
 #ifndef EMULATOR_EMULATOR_H
@@ -39,7 +39,7 @@ enum : size_t { SHARED_MOST = 227 << 10, SHARED_DEFAULT = 48 << 10, SHARED_STRID
 /* Counts barriers, meetings and releases of a launch and goes on in the next; an access is stamped with it. */
 typedef uint32_t moment;
 
-/* What somebody knows to have happened: of a block, everything before a moment; of a warp, each lane's
+/* What is known to have happened: of a block, everything before a moment; of a warp, each lane's
  * work before a moment. Empty in all kernels whose blocks do not talk to each other. */
 struct knowledge {
 	std::map<uint32_t, moment> blocks;
@@ -110,7 +110,7 @@ struct block {
 	shadow *shared_shadow;
 	moment began, together; /* together: the last barrier */
 	int waiting = 0, done = 0;
-	bool waited = false; /* somebody did, before the last barrier */
+	bool waited = false; /* a fibre did, before the last barrier */
 	std::vector<fibre> fibres;
 	std::vector<warp> warps;
 	knowledge known, pending, fenced; /* of all its threads, as of the last barrier */
@@ -141,9 +141,9 @@ struct now_running {
 	fibre *self = nullptr;
 	block *b = nullptr;
 	const launch *l = nullptr;
-	uint32_t who = 0; /* block << 11 | thread << 1 */
+	uint32_t id = 0; /* block << 11 | thread << 1 */
 	moment began = 1;
-	bool moved = false; /* somebody did more than poll */
+	bool moved = false; /* a fibre did more than poll */
 	bool ahead = false; /* the thread may run while `overlapped` is unfinished */
 };
 extern thread_local now_running now;
@@ -186,7 +186,7 @@ bool memory_is_live(const void *at, size_t bytes);
 void memory_open(bool open);
 void memory_report_leaks();
 
-/* May the device give memory now? runtime.cc knows of faults. */
+/* May the device give memory now? Planted faults are in runtime.cc. */
 cudaError_t may_allocate();
 /* Forget all that the driver's functions gave. */
 void driver_reset();
@@ -195,7 +195,7 @@ void driver_reset();
 
 /* COPY: a write that is asked for and arrives later. */
 enum access_kind { READ, WRITE, ATOMIC_READ, ATOMIC_WRITE, COPY };
-/* The running thread touches memory in a way that the compiler does not tell us of. */
+/* The running thread touches memory in a way that the compiler does not report. */
 void touch(const void *at, size_t bytes, access_kind kind, const void *code);
 /* Memory that a copy or a matrix product will touch must be live: fails otherwise. */
 void need_device(const void *at, size_t bytes, const char *what);

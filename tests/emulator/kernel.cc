@@ -2,7 +2,7 @@
  *
  * Blocks of a launch start in order, RESIDENT of them at a time, so that a block which waits for an earlier one
  * meets it unfinished. A fibre runs until it waits; then the next one that can run does. ADDITIVE_EMULATOR_ORDER
- * says who is next: forward (of block and thread), reverse, or shuffle[:seed], anew every turn. */
+ * chooses the next: forward (of block and thread), reverse, or shuffle[:seed], anew every turn. */
 #include "emulator.h"
 
 #include <stdlib.h>
@@ -244,7 +244,7 @@ void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2])
 /* --- cp.async ------------------------------------------------------------------------------------ */
 
 /* The bytes arrive when their thread waits for them, not before. For the checks the copy writes twice, when it is asked
- * for and when it arrives: whoever reads in between without being ordered is found by one or the other. */
+ * for and when it arrives: a thread that reads in between without being ordered is found by one or the other. */
 void copy_async(void *to, const void *from, int bytes)
 {
 	const void *code = __builtin_return_address(0);
@@ -291,7 +291,7 @@ void wait_for_previous()
 	now.ahead = false;
 }
 
-/* Not before the wait: else three kernels might run at once, and who waits for the one before knows nothing of the first. */
+/* Not before the wait: else three kernels might run at once, and a wait for the second orders nothing after the first. */
 void let_next_begin()
 {
 	if (now.l->early && !now.self->waited && !now.b->waited)
@@ -360,7 +360,7 @@ static void fibre_turn(block *b, fibre *f)
 	now.b = b;
 	now.stack_low = (uintptr_t)f->stack;
 	now.stack_bytes = STACK_BYTES;
-	now.who = b->number << 11 | f->thread << 1;
+	now.id = b->number << 11 | f->thread << 1;
 	now.ahead = overlapped.any() && !f->waited && !b->waited;
 	context_switch(&scheduler, &f->ctx);
 	now.self = nullptr;
@@ -483,7 +483,7 @@ void run(const launch &l)
 			report_stuck(blocks, "stuck");
 		idle = now.moved ? 0 : idle + 1;
 		if (idle > IDLE_TURNS)
-			report_stuck(blocks, "deadlock: everybody polls and nobody moves");
+			report_stuck(blocks, "deadlock: every thread polls and none goes on");
 	}
 	now.l = nullptr;
 	now.b = nullptr;

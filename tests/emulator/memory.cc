@@ -1,5 +1,5 @@
 /* Device memory. cudaMalloc takes the next addresses of one large reservation and never takes them again, so that
- * freed memory stays known as such; between allocations lies a page that nobody may touch, and an allocation ends
+ * freed memory stays known as such; between allocations lies a page that may not be touched, and an allocation ends
  * less than 256 bytes before it. Fresh memory is all ones: floats are NaN, indexes far outside. */
 #include "emulator.h"
 
@@ -81,7 +81,7 @@ cudaError_t memory_allocate(void **out, size_t bytes)
 	return cudaSuccess;
 }
 
-/* Its bytes go back to the system, its addresses to nobody. */
+/* Its bytes go back to the system, its addresses are never used again. */
 static void forget(allocation *a)
 {
 	(void)mmap(first_page(*a), page_bytes(*a), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);

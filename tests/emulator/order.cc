@@ -1,12 +1,12 @@
-/* Who may rely on whose work.
+/* Which threads may rely on which others' work.
  *
  * Accesses are stamped with a moment, which every barrier, meeting and release moves on. An access of another thread is
  * ordered before the running one when it is
  *   - of an earlier launch;
  *   - of the same block, before the block's last barrier;
  *   - of the same warp, before a meeting (__syncwarp, shuffle, ballot, mma) in which both took part or that came down
- *     through others who did;
- *   - known: somebody released it (store_release; or __threadfence, then an atomic) and the running thread,
+ *     through other lanes that did;
+ *   - known: a thread released it (store_release; or __threadfence, then an atomic) and the running thread,
  *     or one of its block before a barrier, acquired it (load_acquire; or an atomic, then __threadfence).
  * Knowledge travels as sets of "everything of that block, or lane, before that moment". A fence of one thread of a block
  * counts, after the next barrier, for all of them, which is a little more than the memory model promises. */
@@ -51,7 +51,7 @@ bool knowledge::covers(uint32_t block, unsigned thread, moment when) const
 
 void tick()
 {
-	if (present < UINT32_MAX) /* from then on nothing is told apart, and no race found */
+	if (present < UINT32_MAX) /* from then on moments are equal, and no race is found */
 		present++;
 }
 

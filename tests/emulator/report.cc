@@ -1,4 +1,4 @@
-/* How faults are told: what, in which kernel, by whom, at which line; then the process aborts. */
+/* How faults are reported: what, in which kernel, by which thread, at which line; then the process aborts. */
 #include "emulator.h"
 
 #include <cxxabi.h>
@@ -91,7 +91,7 @@ static void on_fault(int, siginfo_t *info, void *)
 	if (m && offset < m->bytes + 4096)
 		fail("an access to an allocation of %zu bytes (%p) + %zu%s", m->bytes, (void *)m->base, offset,
 		     m->live ? "" : ", which was freed");
-	sigaction(SIGSEGV, &before, nullptr); /* not ours: it happens again, for whoever was here before */
+	sigaction(SIGSEGV, &before, nullptr); /* not ours: it happens again, for the handler before */
 }
 
 void watch_faults()

@@ -1,5 +1,5 @@
 /* The runtime half of the emulator. What is issued to a stream runs when the host waits for it, never earlier, as
- * late as a device may be: whoever forgets to wait reads old bytes, and whoever reuses a buffer early sends new
+ * late as a device may be: code that forgets to wait reads old bytes, and code that reuses a buffer early sends new
  * ones. Copies from pageable memory take their bytes at once, as CUDA's do; copies from pinned memory when the
  * stream gets there.
  *
@@ -165,7 +165,7 @@ cudaError_t refuse(emulator_stream *s)
 	return cudaErrorStreamCaptureUnsupported;
 }
 
-/* What is not allowed while anybody captures, unless in relaxed mode. */
+/* What is not allowed while a stream captures, unless in relaxed mode. */
 cudaError_t check_no_capture()
 {
 	for (emulator_stream *s : streams)

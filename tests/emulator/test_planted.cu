@@ -89,7 +89,7 @@ __global__ void half_shuffles(float *out, bool correct)
 	__syncthreads();
 	out[threadIdx.x] = x;
 }
-/* bf16 beside bf16 in one word is no race; one byte of somebody else's is. */
+/* bf16 beside bf16 in one word is no race; one byte of another thread's is. */
 __global__ void small_neighbours(uint16_t *out, bool correct)
 {
 	uint16_t *x = shared_memory<uint16_t>();
@@ -217,7 +217,7 @@ __global__ void chain(float *sums, unsigned *flags, bool correct)
 	if (t == 0)
 		store_release(flags + b, 1);
 }
-__global__ void waits_for_nobody(unsigned *flag)
+__global__ void waits_for_ever(unsigned *flag)
 {
 	if (threadIdx.x == 0)
 		while (load_acquire(flag) == 0)
@@ -388,7 +388,7 @@ const test_case planted_cases[] = {
     {"shared_memory_to_its_end", one_block<shared_one_more, true>, nullptr, nullptr},
     {"shared_memory_that_nobody_wrote", one_block<unwritten, false>, "uninitialised: read of 4 bytes at shared memory + 28", nullptr},
     {"shared_memory_that_all_wrote", one_block<unwritten, true>, nullptr, nullptr},
-#ifndef __clang__ /* which does not tell of loads of whole structures */
+#ifndef __clang__ /* which does not report loads of whole structures */
     {"a_vector_at_an_odd_place", one_warp<takes_apart, false>, "misaligned: ", nullptr},
 #endif
     {"a_stack_that_overflows", []() { run(deep, 1, 32, 0, device<float>(1), 40); }, "stack overflow", nullptr},
@@ -410,7 +410,7 @@ const test_case planted_cases[] = {
     {"a_chain_that_waits", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), true); }, nullptr, nullptr},
     {"a_chain_that_waits_in_any_order", []() { run(chain, 9, 64, 0, device<float>(576), device<unsigned>(9), true); }, nullptr,
      "ADDITIVE_EMULATOR_ORDER=shuffle:3"},
-    {"a_wait_that_never_ends", []() { run(waits_for_nobody, 1, 32, 0, device<unsigned>(1)); }, "deadlock: everybody polls", nullptr},
+    {"a_wait_that_never_ends", []() { run(waits_for_ever, 1, 32, 0, device<unsigned>(1)); }, "deadlock: every thread polls", nullptr},
     {"a_plain_write_among_atomics", []() { run(counts, 1, 32, 0, device<unsigned>(1), false); }, "race: ", nullptr},
     {"atomics_among_themselves", []() { run(counts, 5, 32, 0, device<unsigned>(1), true); }, nullptr, nullptr},
     {"a_copy_that_is_not_waited_for", copying<1>, "uninitialised: read of 4 bytes at shared memory", nullptr},

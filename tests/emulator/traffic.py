@@ -57,7 +57,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("file")
     p.add_argument("--per", type=float, default=1, metavar="N", help="divide all bytes and times by N, say tokens")
-    p.add_argument("--sizes", action="store_true", help="tell products of different sizes apart")
+    p.add_argument("--sizes", action="store_true", help="list products of different sizes separately")
     p.add_argument("--skip", type=int, default=0, metavar="N", help="leave out the first N pieces of work")
     p.add_argument("--bandwidth", type=float, metavar="B", help="of memory, in bytes a second; --launch, --flops too")
     p.add_argument("--launch", type=float, default=0, metavar="S", help="seconds of each launch")
