@@ -172,7 +172,7 @@ class FakeEngine:
         self.refusals = []
         self.pings = 0
         self.hello = None  # bytes to send instead of HELLO
-        self.mute = False  # hear nothing, say nothing
+        self.mute = False  # neither read nor answer
         self.peer_hello = None
         self.connections = set()
         self.loop = asyncio.new_event_loop()
@@ -229,7 +229,7 @@ class FakeEngine:
         self.do(self._listen())
 
     def stop(self):
-        """Die: every connection is cut, nobody listens."""
+        """Die: every connection is cut, and new ones are refused."""
         self.do(self._unlisten())
 
     def __enter__(self):

@@ -107,9 +107,9 @@ def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(own_da
         done = e.wait_job(job)
         assert done["status"] == "succeeded", done
         assert weights(e, done["fine_tuned_model"]) == expected
-        told = messages(e, job)
-        assert any(m.startswith(f"The checkpoint at step {newest} is damaged: ") for m in told), told
-        assert f"Fine-tuning job goes on from the checkpoint at step {before}" in told
+        events = messages(e, job)
+        assert any(m.startswith(f"The checkpoint at step {newest} is damaged: ") for m in events), events
+        assert f"Fine-tuning job goes on from the checkpoint at step {before}" in events
         steps = metrics_steps(e, job)
         assert steps == sorted(set(steps)) and set(range(5, STEPS + 1, 5)) <= set(steps)
 

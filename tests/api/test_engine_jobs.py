@@ -81,11 +81,11 @@ def test_a_job_ends_with_a_model_that_can_be_used_at_once(engine, file):
 def test_events_tell_the_story_in_order_and_can_be_paged(engine, file):
     job = engine.call("job.create", job_params(file, 20, eval_every=5))["id"]
     watch = engine.begin("job.watch", {"id": job}, credit=1)
-    told = list(watch.events(regrant=1))
+    watched = list(watch.events(regrant=1))
     assert watch.result()["status"] == "succeeded"
-    assert told[0]["message"].startswith("Created fine-tuning job") and told[-1]["message"].endswith("successfully completed")
-    assert all(e["object"] == "fine_tuning.job.event" and e["level"] == "info" for e in told)
-    metrics = [e["data"] for e in told if e["type"] == "metrics"]
+    assert watched[0]["message"].startswith("Created fine-tuning job") and watched[-1]["message"].endswith("successfully completed")
+    assert all(e["object"] == "fine_tuning.job.event" and e["level"] == "info" for e in watched)
+    metrics = [e["data"] for e in watched if e["type"] == "metrics"]
     assert [m["step"] for m in metrics if "valid_loss" in m] == [5, 10, 15, 20]
     assert all(m["total_steps"] == 20 and m["train_loss"] > 0 for m in metrics)
     # After a validation: what the model writes, and what the bits per byte are to be compared with.
@@ -95,7 +95,7 @@ def test_events_tell_the_story_in_order_and_can_be_paged(engine, file):
     counts = [TEXT[:len(TEXT) * 9 // 10].count(c) for c in set(TEXT)]
     entropy = -sum(n / sum(counts) * math.log2(n / sum(counts)) for n in counts)
     assert all(abs(m["byte_entropy"] - entropy) < 0.02 for m in shown)
-    assert any(f"{shown[0]['byte_entropy']:.2f} bits" in e["message"] for e in told if "started" in e["message"])
+    assert any(f"{shown[0]['byte_entropy']:.2f} bits" in e["message"] for e in watched if "started" in e["message"])
     assert engine.call("job.get", {"id": job})["additive"]["byte_entropy"] == shown[0]["byte_entropy"]
     paged, after = [], None
     while True:
@@ -104,9 +104,9 @@ def test_events_tell_the_story_in_order_and_can_be_paged(engine, file):
         after = page["last_id"]
         if not page["has_more"]:
             break
-    assert paged == told[::-1]
-    again = engine.begin("job.watch", {"id": job, "after": told[4]["id"]}, credit=1 << 20)
-    assert list(again.events()) == told[5:]
+    assert paged == watched[::-1]
+    again = engine.begin("job.watch", {"id": job, "after": watched[4]["id"]}, credit=1 << 20)
+    assert list(again.events()) == watched[5:]
     assert refused(engine, "job.watch", {"id": job, "after": "ftevent-none"}).status == 404
     for method in ("job.get", "job.events", "job.watch", "job.checkpoints", "job.cancel", "job.pause", "job.resume"):
         assert refused(engine, method, {"id": "ftjob-none"}).status == 404

@@ -1,4 +1,4 @@
-"""additived and peers that do not keep to the protocol: each is told, nobody else notices."""
+"""additived and peers that violate the protocol: each gets an error, and other connections go on."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def request(stream=1, method="engine.status", params=None, flags=END):
     return frame(REQUEST, stream, {"method": method, "params": params or {}}, flags=flags)
 
 
-def told(address, data):
+def answer_to(address, data):
     """What the engine answers on stream 0 before it closes; None when it closes without a word."""
     with dial(address) as s:
         s.settimeout(PATIENCE)
@@ -48,8 +48,8 @@ def test_both_sides_say_hello(engine):
     assert engine.hello["backend"] == "cpu" and engine.hello["device"]
 
 
-def test_another_version_is_told_both_versions(daemon):
-    error = told(daemon.address, hello(2))
+def test_another_version_is_answered_with_both_versions(daemon):
+    error = answer_to(daemon.address, hello(2))
     assert error["code"] == "protocol_mismatch" and error["status"] == 400
     assert "1" in error["message"] and "2" in error["message"]
 
@@ -91,7 +91,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_malformed_frame_is_answered_and_the_connection_closed(daemon, engine, case):
-    error = told(daemon.address, MALFORMED[case])
+    error = answer_to(daemon.address, MALFORMED[case])
     assert error["code"] == "protocol_error" and error["status"] == 400 and error["message"]
     assert engine.call("engine.status")["backend"] == "cpu"
 

@@ -1,4 +1,4 @@
-"""A CUDA device that dies under the service. The emulated one, always: a real one does not die when it is told to."""
+"""A CUDA device that dies under the service. The emulated one, always: a real one does not die on command."""
 
 from conftest import BIN, Service
 
@@ -40,7 +40,7 @@ def test_a_request_on_a_device_that_dies_ends_with_a_clear_error(tmp_path):
         answers = [s.request("POST", "/v1/completions", ask) for _ in range(12)]
         refused = [answer["error"] for status, answer, _ in answers if status != 200]
         assert len(refused) == 1 and refused[0]["code"] == "device_error" and refused[0]["message"], refused
-        told = {answer["choices"][0]["text"] for status, answer, _ in answers if status == 200}
-        assert len(told) == 1
+        texts = {answer["choices"][0]["text"] for status, answer, _ in answers if status == 200}
+        assert len(texts) == 1
     finally:
         s.stop()

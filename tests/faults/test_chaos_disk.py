@@ -122,7 +122,7 @@ class Client(threading.Thread):
             made = self.link.once(lambda e: e.call("session.create", {"model": self.model, "prompt": "99", "explain": True,
                                                                       "durable": True}))
         except Closed:
-            return  # it may be there; nobody has its id
+            return  # it may be there; no client has its id
         except EngineError as e:
             assert e.code in ALLOWED, str(e)
             return
@@ -145,11 +145,11 @@ class Client(threading.Thread):
     def change(self, work, count, added=None):
         """A request that adds `count` tokens: `added`, or those of its answer."""
         try:
-            told = self.link.once(work)
+            answered = self.link.once(work)
             self.acknowledged += 1
-            self.tokens += added or told
-            if len(added or told) != count:
-                raise AssertionError(f"{len(added or told)} tokens in the answer instead of {count}")
+            self.tokens += added or answered
+            if len(added or answered) != count:
+                raise AssertionError(f"{len(added or answered)} tokens in the answer instead of {count}")
             if self.random.random() < 0.1:
                 self.check()
             return
@@ -175,7 +175,7 @@ class Client(threading.Thread):
 
 
 class Job(threading.Thread):
-    """Looks at the job, and tells it to go on when a fault has stopped it."""
+    """Looks at the job, and resumes it when a fault has stopped it."""
 
     def __init__(self, daemon, job, stop):
         super().__init__(daemon=True)
@@ -263,15 +263,15 @@ def chaos(tmp_path, kills, clients, steps):
         thread.join(2 * PATIENCE)
         assert not thread.is_alive(), f"{thread} hangs"
     wrong = [t.wrong for t in [job, *everyone] if t.wrong]
-    told = {k: sum(getattr(c, k) for c in everyone) for k in ("acknowledged", "unknown", "refused")}
+    counts = {k: sum(getattr(c, k) for c in everyone) for k in ("acknowledged", "unknown", "refused")}
     print(f"{kills} kills, {faults.refused} calls without space, {daemon.refused} refused starts, job resumed {job.resumed} "
-          f"times, session operations: {told}")
+          f"times, session operations: {counts}")
     assert not wrong, "\n".join(wrong)
     try:
         judge(daemon, job, everyone, expected)
     finally:
         daemon.stop() if daemon.process.poll() is None else None
-    assert told["acknowledged"] > 5 * kills and faults.refused > 0
+    assert counts["acknowledged"] > 5 * kills and faults.refused > 0
 
 
 def judge(daemon, job, everyone, expected):

@@ -404,7 +404,7 @@ class RemoveModel(ImportModel):
 
 
 class Train(Scenario):
-    """Three steps, each with a checkpoint. A job that the fault has paused goes on when told to."""
+    """Three steps, each with a checkpoint. A job that the fault has paused goes on when it is resumed."""
     name = "train three steps"
     classes = STORED
 

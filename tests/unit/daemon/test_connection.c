@@ -25,7 +25,7 @@ typedef struct fixture {
 	int peer; /* the other end; -1: closed */
 	frame_decoder received;
 	bool gone;
-	/* Told by the streams: */
+	/* What the streams have seen: */
 	stream *streams[MAX_STREAMS]; /* in the order of their requests; NULL: answered */
 	int n_streams, credits, cancels;
 	char method[64];
@@ -147,7 +147,7 @@ static void say(fixture *f, frame_type type, uint64_t id, uint32_t credit, const
 static const char good_hello[] = "{\"protocol\":1}";
 
 /* Read what has come; the number of frames of that type that were among it. *last: the text of the last one. */
-static int hear(fixture *f, frame_type type, char last[256])
+static int receive(fixture *f, frame_type type, char last[256])
 {
 	static char bytes[1 << 16];
 	int n = 0;
@@ -179,7 +179,7 @@ static fixture *opened(void **state)
 	fixture *f = *state;
 	say(f, FRAME_HELLO, 0, 0, good_hello);
 	assert_int_equal(f->c->state, CONNECTION_OPEN);
-	assert_int_equal(hear(f, FRAME_HELLO, NULL), 1);
+	assert_int_equal(receive(f, FRAME_HELLO, NULL), 1);
 	return f;
 }
 
@@ -190,7 +190,7 @@ static void greets_wrongly(fixture *f, frame_type type, uint64_t id, const char 
 	char text[256] = "", wanted[64];
 	say(f, type, id, 0, json);
 	snprintf(wanted, sizeof wanted, "\"code\":\"%s\"", code);
-	assert_int_equal(hear(f, FRAME_ERROR, text), 1);
+	assert_int_equal(receive(f, FRAME_ERROR, text), 1);
 	assert_non_null(strstr(text, wanted));
 	assert_true(ended(f));
 	assert_int_equal(f->n_streams, 0);
@@ -231,9 +231,9 @@ static void a_peer_that_never_greets_is_closed_in_time(void **state)
 	fixture *f = *state;
 	uint64_t now = uv_now(&f->loop);
 	connection_tick(f->c, now + CONNECTION_GREETING_MS - 1000);
-	assert_int_equal(hear(f, FRAME_ERROR, NULL), 0);
+	assert_int_equal(receive(f, FRAME_ERROR, NULL), 0);
 	connection_tick(f->c, now + CONNECTION_GREETING_MS + 1000);
-	assert_int_equal(hear(f, FRAME_ERROR, NULL), 1);
+	assert_int_equal(receive(f, FRAME_ERROR, NULL), 1);
 	assert_true(ended(f));
 }
 
@@ -267,7 +267,7 @@ static void a_malformed_request_ends_the_connection_and_cancels_the_others(void 
 		fixture *f = opened(&own);
 		say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
 		say(f, FRAME_REQUEST, 2, 0, wrong[i]);
-		assert_int_equal(hear(f, FRAME_ERROR, NULL), 1);
+		assert_int_equal(receive(f, FRAME_ERROR, NULL), 1);
 		assert_int_equal(f->n_streams, 1);
 		assert_int_equal(f->cancels, 1);
 		assert_null(f->streams[0]->peer);
@@ -286,7 +286,7 @@ static void a_stream_id_is_used_once_at_a_time(void **state)
 	assert_int_equal(f->n_streams, 2);
 	say(f, FRAME_REQUEST, 4, 0, "{\"method\":\"m\"}");
 	assert_int_equal(f->n_streams, 2);
-	assert_int_equal(hear(f, FRAME_ERROR, NULL), 1);
+	assert_int_equal(receive(f, FRAME_ERROR, NULL), 1);
 	assert_true(ended(f));
 }
 
@@ -299,12 +299,12 @@ static void one_stream_too_many_is_refused_and_the_others_stay(void **state)
 	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS);
 	say(f, FRAME_REQUEST, 5000, 0, "{\"method\":\"m\"}");
 	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS);
-	assert_int_equal(hear(f, FRAME_ERROR, text), 1);
+	assert_int_equal(receive(f, FRAME_ERROR, text), 1);
 	assert_non_null(strstr(text, "too_many_streams"));
 	answer(f, 7);
 	say(f, FRAME_REQUEST, 5001, 0, "{\"method\":\"m\"}");
 	assert_int_equal(f->n_streams, CONNECTION_MAX_STREAMS + 1);
-	assert_int_equal(hear(f, FRAME_ERROR, NULL), 0);
+	assert_int_equal(receive(f, FRAME_ERROR, NULL), 0);
 	assert_int_equal(f->cancels, 0);
 }
 
@@ -319,14 +319,14 @@ static void a_stream_sends_as_many_events_as_it_has_credit(void **state)
 	stream_event(s, json_pack("{s:i}", "n", 1));
 	stream_event_text(s, "{}", 2);
 	assert_int_equal(stream_ready(s), 0);
-	assert_int_equal(hear(f, FRAME_EVENT, NULL), 2);
+	assert_int_equal(receive(f, FRAME_EVENT, NULL), 2);
 	say(f, FRAME_CREDIT, 1, 3, "");
 	assert_int_equal(f->credits, 1);
 	assert_int_equal(stream_ready(s), 3);
 	say(f, FRAME_CREDIT, 99, 3, ""); /* of a stream that is over: legal */
 	assert_int_equal(f->credits, 1);
 	answer(f, 0);
-	assert_int_equal(hear(f, FRAME_RESULT, NULL), 1);
+	assert_int_equal(receive(f, FRAME_RESULT, NULL), 1);
 }
 
 static void a_cancelled_stream_hears_of_it_once_and_is_still_answered(void **state)
@@ -338,7 +338,7 @@ static void a_cancelled_stream_hears_of_it_once_and_is_still_answered(void **sta
 	assert_int_equal(f->cancels, 1);
 	assert_int_equal(stream_ready(f->streams[0]), 0);
 	answer(f, 0);
-	assert_int_equal(hear(f, FRAME_RESULT, NULL), 1);
+	assert_int_equal(receive(f, FRAME_RESULT, NULL), 1);
 }
 
 static void streams_of_a_peer_that_has_gone_end_without_it(void **state)
@@ -367,13 +367,13 @@ static void a_silent_peer_is_pinged_once_and_then_closed(void **state)
 	uint64_t now = uv_now(&f->loop);
 	say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
 	connection_tick(f->c, now + CONNECTION_PING_MS - 1000);
-	assert_int_equal(hear(f, FRAME_PING, NULL), 0);
+	assert_int_equal(receive(f, FRAME_PING, NULL), 0);
 	connection_tick(f->c, now + CONNECTION_PING_MS + 1000);
 	connection_tick(f->c, now + CONNECTION_PING_MS + 1500);
-	assert_int_equal(hear(f, FRAME_PING, NULL), 1);
+	assert_int_equal(receive(f, FRAME_PING, NULL), 1);
 	say(f, FRAME_PONG, 0, 0, ""); /* begins anew */
 	connection_tick(f->c, now + CONNECTION_PING_MS + 1500);
-	assert_int_equal(hear(f, FRAME_PING, NULL), 1);
+	assert_int_equal(receive(f, FRAME_PING, NULL), 1);
 	connection_tick(f->c, now + CONNECTION_SILENT_MS + 1000);
 	assert_int_equal(f->cancels, 1);
 	assert_true(ended(f));
@@ -383,7 +383,7 @@ static void a_ping_is_answered(void **state)
 {
 	fixture *f = opened(state);
 	say(f, FRAME_PING, 0, 0, "");
-	assert_int_equal(hear(f, FRAME_PONG, NULL), 1);
+	assert_int_equal(receive(f, FRAME_PONG, NULL), 1);
 }
 
 static void a_peer_that_does_not_read_stops_its_streams_until_it_does(void **state)
@@ -407,7 +407,7 @@ static void a_peer_that_does_not_read_stops_its_streams_until_it_does(void **sta
 	assert_int_equal(f->credits, 0);
 	say(f, FRAME_REQUEST, 2, 1, "{\"method\":\"m\"}"); /* and nothing more is read from it */
 	assert_int_equal(f->n_streams, 1);
-	assert_int_equal(hear(f, FRAME_EVENT, NULL), sent);
+	assert_int_equal(receive(f, FRAME_EVENT, NULL), sent);
 	turn(f);
 	assert_int_equal(f->credits, 1);
 	assert_int_equal(stream_ready(s), 1000 - sent);

@@ -1,5 +1,5 @@
 /* fixture.h - a small random model in a temporary folder, a scheduler that serves it, and
- * clients that remember what they are told. */
+ * clients that record their events. */
 #ifndef TESTS_UNIT_SERVE_FIXTURE_H
 #define TESTS_UNIT_SERVE_FIXTURE_H
 

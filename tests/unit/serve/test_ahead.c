@@ -48,7 +48,7 @@ static generation_request make_request(client *c, const int32_t *ids, uint64_t s
 	return r;
 }
 
-/* Whoever is parked gets a few credits more. */
+/* Every parked generation gets a few credits more. */
 static void drain_with_grants(fixture *f, client *clients, uint64_t scene)
 {
 	for (int round = 0; round < 1000; round++) {
@@ -116,7 +116,7 @@ static void everybody_says_the_same_and_sessions_hold_the_same(void **state)
 		for (int i = 0; i < CLIENTS; i++) {
 			assert_same(&a[i], &b[i]);
 			stopped += a[i].result.finish == FINISH_STOP;
-			/* Somebody's text, for a stop sequence when the scene is played again. */
+			/* Part of one text, for a stop sequence when the scene is played again. */
 			for (size_t at = 1; at < a[i].text_bytes && !stop[0]; at++)
 				stop[0] = (unsigned char)a[i].text[at] < 128 && scene % 2 == 0 ? a[i].text[at] : '\0';
 			if (!x[i])

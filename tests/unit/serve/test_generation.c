@@ -311,7 +311,7 @@ static void the_request_is_copied(void **state)
 	assert_text(&c, "ssssss");
 }
 
-/* --- what else an event tells ------------------------------------------------------------ */
+/* --- what else an event holds ------------------------------------------------------------ */
 
 static void log_probabilities_come_with_alternatives_best_first(void **state)
 {

@@ -502,7 +502,7 @@ static void a_tally_counts_every_token_and_keeps_them_sorted(void **state)
 		assert_true(t.rows[v].bias == (v == 50 ? 1.75f : v == 3 ? -2 : v == 96 ? 7 : 0));
 	}
 	tally_fini(&t);
-	how.frequency_penalty = 0; /* nobody asks how often */
+	how.frequency_penalty = 0; /* counts are not needed */
 	assert_int_equal(tally_init(&t, &how), STATUS_OK);
 	tally_add(&t, 5);
 	assert_int_equal(t.count, 3);

@@ -1,4 +1,4 @@
-/* Many at once: whose turn it is, and what nobody may do to anybody else. */
+/* Many generations at once: their order, and that none disturbs another. */
 #include "tests/unit/serve/fixture.h"
 
 static void tick(fixture *f)
@@ -103,7 +103,7 @@ static void a_decode_step_serves_everybody_up_to_the_batch_limit_in_turn(void **
 		least = c[i].n_tokens < least ? c[i].n_tokens : least;
 		most = c[i].n_tokens > most ? c[i].n_tokens : most;
 	}
-	assert_true(most - least <= N); /* whoever was first has had the turns of the others' prefills */
+	assert_true(most - least <= N); /* the first has had the turns of the others' prefills */
 	drain(f);
 	for (int i = 0; i < N; i++)
 		assert_int_equal(c[i].n_tokens, 40);
@@ -237,7 +237,7 @@ static void prompts_that_come_together_share_steps(void **state)
 	static const int step[N] = {0, 0, 0, 2, 4, 2, 2, 2}; /* the tick of the first token; between them they decode */
 	static int32_t ids[256];
 	static client c[N];
-	int told[N];
+	int seen[N];
 	session *x[N];
 	char id[16];
 	random_tokens(ids, 256, 15);
@@ -246,16 +246,16 @@ static void prompts_that_come_together_share_steps(void **state)
 		x[i] = open_session(f, id, POSITION_WRAP, false);
 		generation_request r = request(&c[i], ids, lengths[i], 1);
 		start(f, x[i], &c[i], &r);
-		told[i] = -1;
+		seen[i] = -1;
 	}
 	for (int t = 0; scheduler_runnable(f->scheduler); t++) {
 		tick(f);
 		for (int i = 0; i < N; i++)
-			if (told[i] < 0 && c[i].n_tokens > 0)
-				told[i] = t;
+			if (seen[i] < 0 && c[i].n_tokens > 0)
+				seen[i] = t;
 	}
 	for (int i = 0; i < N; i++) {
-		assert_int_equal(told[i], step[i]);
+		assert_int_equal(seen[i], step[i]);
 		assert_int_equal(c[i].finished, 1);
 		assert_reads_afresh(f, x[i]);
 		drop(f, x[i]);
@@ -367,17 +367,17 @@ static void cancelling_at_any_tick_ends_once_and_keeps_what_was_told(void **stat
 			for (; ticks < when && !c.finished; ticks++)
 				tick(f);
 			bool late = c.finished;
-			int told = c.n_tokens;
+			int delivered = c.n_tokens;
 			if (!late)
 				generation_cancel(c.generation);
 			drain(f);
 			assert_int_equal(c.finished, 1);
-			assert_int_equal(c.n_tokens, told); /* none after the cancellation */
-			assert_true(told == TOKENS || c.result.status == STATUS_CANCELLED);
-			assert_int_equal(c.result.completion_tokens, told);
+			assert_int_equal(c.n_tokens, delivered); /* none after the cancellation */
+			assert_true(delivered == TOKENS || c.result.status == STATUS_CANCELLED);
+			assert_int_equal(c.result.completion_tokens, delivered);
 			assert_false(x->busy);
-			if (lasting && told > 0)
-				assert_int_equal(x->tokens, PROMPT + told);
+			if (lasting && delivered > 0)
+				assert_int_equal(x->tokens, PROMPT + delivered);
 			else
 				assert_int_equal(x->tokens, !lasting   ? 0
 				                            : when < 3 ? when * SCHEDULER_PREFILL_CHUNK
@@ -455,7 +455,7 @@ static void cancelling_in_the_last_event_is_too_late(void **state)
 
 typedef struct rivals {
 	client victim, canceller;
-	int told; /* to the victim, when it was cancelled */
+	int delivered; /* to the victim, when it was cancelled */
 } rivals;
 
 static void cancel_the_other(client *c)
@@ -463,7 +463,7 @@ static void cancel_the_other(client *c)
 	rivals *r = c->context;
 	if (c->n_tokens == 4) {
 		generation_cancel(r->victim.generation);
-		r->told = r->victim.n_tokens;
+		r->delivered = r->victim.n_tokens;
 	}
 }
 
@@ -486,7 +486,7 @@ static void a_callback_may_cancel_another_of_the_same_batch(void **state)
 	drain(f);
 	assert_int_equal(both.victim.finished, 1);
 	assert_int_equal(both.victim.result.status, STATUS_CANCELLED);
-	assert_int_equal(both.victim.n_tokens, both.told + fault_fetches); /* none after what is being read */
+	assert_int_equal(both.victim.n_tokens, both.delivered + fault_fetches); /* none after what is being read */
 	assert_int_equal(x->tokens, 5 + both.victim.n_tokens);
 	assert_int_equal(both.canceller.result.status, STATUS_OK);
 	assert_int_equal(both.canceller.n_tokens, 20);

@@ -284,23 +284,23 @@ static void owing_open(owing *o)
 	start(&o->f, o->x, &o->first, &r);
 }
 
-/* The rest follows behind what was told. */
+/* The rest follows what was delivered. */
 static void assert_goes_on(owing *o, session *x)
 {
 	client rest;
-	int told = o->first.n_tokens;
-	assert_true(told > 0 && told < LONGEST);
-	assert_memory_equal(o->first.tokens, o->all.tokens, (size_t)told * sizeof(int32_t));
-	generation_request r = request(&rest, NULL, 0, LONGEST - told);
+	int delivered = o->first.n_tokens;
+	assert_true(delivered > 0 && delivered < LONGEST);
+	assert_memory_equal(o->first.tokens, o->all.tokens, (size_t)delivered * sizeof(int32_t));
+	generation_request r = request(&rest, NULL, 0, LONGEST - delivered);
 	r.sampling.temperature = 1;
 	run(&o->f, x, &rest, &r);
 	assert_int_equal(rest.result.status, STATUS_OK);
-	assert_memory_equal(rest.tokens, o->all.tokens + told, (size_t)(LONGEST - told) * sizeof(int32_t));
+	assert_memory_equal(rest.tokens, o->all.tokens + delivered, (size_t)(LONGEST - delivered) * sizeof(int32_t));
 	assert_int_equal(x->tokens, OWING_PROMPT + LONGEST);
 	assert_reads_afresh(&o->f, x);
 }
 
-static void what_was_told_is_read_after_memory_was_short(void **state)
+static void what_was_delivered_is_read_after_memory_was_short(void **state)
 {
 	(void)state;
 	owing o;
@@ -332,7 +332,7 @@ static void what_was_told_is_read_after_memory_was_short(void **state)
 	fixture_close(&o.f);
 }
 
-static void what_was_told_is_read_after_the_device_failed_others(void **state)
+static void what_was_delivered_is_read_after_the_device_failed_others(void **state)
 {
 	(void)state;
 	owing o;
@@ -412,8 +412,8 @@ int main(void)
 	    cmocka_unit_test(memory_may_run_out_for_good_at_any_allocation),
 	    cmocka_unit_test(the_host_may_run_out_of_memory_at_any_allocation),
 	    cmocka_unit_test(too_little_memory_for_a_batch_is_enough_for_its_rows),
-	    cmocka_unit_test(what_was_told_is_read_after_memory_was_short),
-	    cmocka_unit_test(what_was_told_is_read_after_the_device_failed_others),
+	    cmocka_unit_test(what_was_delivered_is_read_after_memory_was_short),
+	    cmocka_unit_test(what_was_delivered_is_read_after_the_device_failed_others),
 	    cmocka_unit_test(only_tokens_come_to_the_host_until_a_session_stops),
 	    cmocka_unit_test(loading_may_fail_at_any_call),
 	};

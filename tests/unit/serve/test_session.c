@@ -321,7 +321,7 @@ static status import_resealed(fixture *f, unsigned char *blob, size_t bytes)
 	return import(f, blob, bytes);
 }
 
-/* Whoever writes a blob can also write its checksum. */
+/* A forger of a blob can also write its checksum. */
 static void a_forged_header_is_refused_without_harm(void **state)
 {
 	fixture *f = *state;
