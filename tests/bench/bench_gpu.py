@@ -126,7 +126,7 @@ class Bench:
             else:
                 found[name] = contestant.facts
                 contestant.close()
-        self.note(f"{what}: {', '.join(able) or 'nobody'}")
+        self.note(f"{what}: {', '.join(able) or 'none'}")
         try:
             for contestant in able.values():
                 contestant.bout(max(3, steps // 4))  # warm

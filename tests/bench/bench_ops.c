@@ -170,7 +170,7 @@ typedef struct trial {
 	int n_in;
 	double flops;
 	double bytes;      /* 0: all inputs and outputs */
-	unsigned unwanted; /* bit i: nobody wants output i */
+	unsigned unwanted; /* bit i: output i is unwanted */
 } trial;
 
 static size_t tensor_bytes(const tensor *t)

@@ -67,7 +67,7 @@ static void close_service(service *s)
 /* --- generations ------------------------------------------------------------------ */
 
 typedef struct listener {
-	bench_times *times; /* between events; NULL: nobody asks */
+	bench_times *times; /* between events; NULL: not measured */
 	uint64_t last;
 } listener;
 
@@ -139,12 +139,12 @@ static session *open_session(service *s, const char *id)
 static void read_prompt(service *s, session *x, int64_t length)
 {
 	static int32_t ids[PIECE];
-	listener nobody = {0};
+	listener ignored = {0};
 	for (int64_t at = 0; at < length; at += PIECE) {
 		int64_t n = length - at < PIECE ? length - at : PIECE;
 		for (int64_t i = 0; i < n; i++)
 			ids[i] = (int32_t)(3 + (at + i) * (at + i + 7) % (s->vocab - 3));
-		submit(s, x, &nobody, ids, n, 0, 0);
+		submit(s, x, &ignored, ids, n, 0, 0);
 		run(s);
 	}
 }

@@ -141,9 +141,9 @@ def rounds(r):
         mine = [x["median_ns"] * 1e-9 for x in ours if x["case"].endswith(item)]
         own = sum(mine) if len(mine) == 2 else None
         for prefix, name, target in (("eager", "best eager", 8), ("default", "best compiled", 3)):
-            who, time = best_of(found, prefix)
+            variant, time = best_of(found, prefix)
             ratio = over(time, own)
-            rows.append([item, who or "-", f"{own * 1e3:.3f}" if own else "-", f"{time * 1e3:.3f}" if time else "-", f"{ratio:.1f} ×" if ratio else "-"])
+            rows.append([item, variant or "-", f"{own * 1e3:.3f}" if own else "-", f"{time * 1e3:.3f}" if time else "-", f"{ratio:.1f} ×" if ratio else "-"])
             r.want(f"round, {item}, forward and backward, {name} over ours", ratio, at_least(target, 1))
     if rows:
         r.say("### One round, forward and backward: B 8, N 16384, D 1024, 16 heads, bf16\n")

@@ -58,7 +58,7 @@ def models(width, heads, layers):
 
 
 def cut(paths, valid, out):
-    """What is trained on and what is held out, as two files: all texts but their last tenths, and those; or as told."""
+    """What is trained on and what is held out, as two files: all texts but their last tenths, and those; or `valid`."""
     kept, held = [], []
     for path in paths:
         with open(path, "rb") as file:
@@ -79,7 +79,7 @@ def digest(path):
 
 
 def train(program, paths, settings, arguments):
-    """The lines of a run, evaluations told on standard error as they come."""
+    """The lines of a run, evaluations printed on standard error as they come."""
     command = [
         program,
         paths[0],

@@ -74,8 +74,8 @@ class Search:
         except Failure as failure:
             trial["failed"] = str(failure)
         self.trials.append(trial)
-        told = f"{trial['seconds'] * 1e3:.2f} ms" if "seconds" in trial else "refused" if "facts" in trial else "failed"
-        self.bench.note(f"{self.name}, {self.describe(trial)}: {told}")
+        outcome = f"{trial['seconds'] * 1e3:.2f} ms" if "seconds" in trial else "refused" if "facts" in trial else "failed"
+        self.bench.note(f"{self.name}, {self.describe(trial)}: {outcome}")
 
     def ranking(self, mkl=False):
         return sorted((t for t in self.trials if "seconds" in t and t["mkl"] == mkl), key=lambda t: t["seconds"])

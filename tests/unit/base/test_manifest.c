@@ -140,7 +140,7 @@ static void every_flipped_bit_and_every_truncation_of_a_manifest_is_found(void *
 	}
 	assert_int_equal(manifest_parse(&m, text, bytes, "x", NULL), STATUS_OK);
 	assert_string_equal(manifest_text(m), text);
-	json_t *plain = json_loads(text, 0, NULL); /* it is JSON to everybody else */
+	json_t *plain = json_loads(text, 0, NULL); /* any parser reads it as JSON */
 	assert_non_null(plain);
 	json_decref(plain);
 	manifest_free(m);

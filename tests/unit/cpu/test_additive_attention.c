@@ -144,7 +144,7 @@ static void the_comparison_notices_a_small_error(void **state)
 	fixture_free(&call);
 }
 
-/* Run with token `changed` of sequence 0 replaced, and tell whether sequence 0 gives the same bits
+/* Run with token `changed` of sequence 0 replaced, and return whether sequence 0 gives the same bits
  * from token `first` to `last`. */
 static bool unchanged(backend *b, int64_t window, int64_t changed, int64_t first, int64_t last)
 {

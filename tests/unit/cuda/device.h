@@ -48,7 +48,7 @@ static inline bool device_is_emulated(const backend *b)
 	return strstr(b->device, "emulated") != NULL;
 }
 
-/* For tests of faults: a real device does not fail when it is told to. */
+/* For tests of faults: a real device does not fail on command. */
 static inline void skip_unless_emulated(void)
 {
 	backend *b = open_device();

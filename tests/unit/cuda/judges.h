@@ -1,5 +1,5 @@
-/* judges.h - a device and those who judge it: the CPU's reference, and the same on what bf16 can hold. Include after
- * cmocka.h; open_judges and close_judges are a group's setup and teardown. */
+/* judges.h - a device and the backends it is compared with: the CPU's reference, and the same on what bf16 can hold.
+ * Include after cmocka.h; open_judges and close_judges are a group's setup and teardown. */
 #ifndef TESTS_UNIT_CUDA_JUDGES_H
 #define TESTS_UNIT_CUDA_JUDGES_H
 

@@ -84,7 +84,7 @@ static void assert_zeros(backend *b, const void *device, size_t bytes)
 /* The emulated runtime is called by name, and names of this program come first. */
 static struct {
 	int count;           /* an error of CUDA, 0: none */
-	int devices, driver; /* what is told then; the driver's version */
+	int devices, driver; /* what the driver answers then; its version */
 	bool reset;          /* was the device reset? */
 } fault;
 
@@ -269,7 +269,7 @@ static void released_memory_serves_again_zeroed(void **state)
 		if (i % 10 == 0)
 			assert_zeros(b, data, MIB);
 		assert_int_equal(b->upload(b, data, host, MIB), STATUS_OK);
-		b->release(b, data); /* before anybody has waited */
+		b->release(b, data); /* before any wait */
 	}
 	assert_int_equal(b->synchronize(b), STATUS_OK);
 	free(host);

@@ -281,7 +281,7 @@ static void fill_inputs(plan *p)
 	}
 }
 
-/* Run a chain; what nobody in it reads is kept, and of the rest the bits of `keep`. Results one after another in *out.
+/* Run a chain; what no call in it reads is kept, and of the rest the bits of `keep`. Results one after another in *out.
  */
 static size_t run_chain(chain_builder build, const sizes *s, unsigned keep, char **out)
 {

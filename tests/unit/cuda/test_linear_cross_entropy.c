@@ -79,7 +79,7 @@ static void every_size_and_whatever_is_wanted(void **state)
 
 /* --- one call on one's own numbers ------------------------------------------------------------ */
 
-/* What an op gave; host memory. Gradients are NULL when nobody wanted them. */
+/* What an op gave; host memory. Gradients are NULL when they are unwanted. */
 typedef struct result {
 	float loss, count, *dhidden, *dweight, *dbias;
 	size_t scratch;

@@ -133,7 +133,7 @@ static sequence sequence_new(stream_kind kind, int64_t n, uint64_t seed, bool ma
 		return s;
 	s.mask = call_tensor(DTYPE_I32, SHAPE2(1, n));
 	random_integers(s.mask.data, n, seed + 1, 0, 1);
-	for (int64_t i = 0; i < n; i++) { /* some windows are wholly masked; nobody looks at a masked token */
+	for (int64_t i = 0; i < n; i++) { /* some windows are wholly masked; no output of a masked token is compared */
 		((int32_t *)s.mask.data)[i] &= i % 50 > 12;
 		if (!((int32_t *)s.mask.data)[i] && kind.id == OP_softmax_stream)
 			for (int64_t d = 2 * kind.d; d < 3 * kind.d; d++)
@@ -486,7 +486,7 @@ static void a_long_ring_gives_the_numbers_of_the_cpu(void **state)
 	reader_free(&theirs);
 }
 
-/* Whatever nobody wants is not written, and the state is the same. */
+/* Unwanted outputs are not written, and the state is the same. */
 static void unwanted_outputs_change_nothing_else(void **state)
 {
 	(void)state;

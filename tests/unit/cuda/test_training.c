@@ -294,7 +294,7 @@ static void a_run_saved_while_the_device_works_goes_on_from_there(void **state)
 			continue;
 		moved++;
 		assert_int_equal(p->step, step + 1);
-		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK); /* told late, but once */
+		assert_int_equal(trainer_advance(t, 1, &events, NULL), STATUS_OK); /* reported late, but once */
 		assert_true(events & TRAIN_STEP && p->step == step + 1);
 		trainer *u = small_trainer(f, "additive", &o);
 		assert_int_equal(trainer_resume(u, path, NULL), STATUS_OK);

@@ -1,4 +1,4 @@
-/* A device that fails: whoever waits is told, and what can go on goes on. */
+/* A device that fails: every waiting task gets the error, and what can go on goes on. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

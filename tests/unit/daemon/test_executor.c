@@ -1,4 +1,4 @@
-/* The executor with a device of its own making: who runs when, and what comes back. */
+/* The executor with a device of its own making: the order of tasks, and their results. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* What may become of a job: every action in every state, and what a restart makes of each.
- * The table of jobs is told to stop at once, so nothing runs and the states stand still. */
+ * The table of jobs is stopped at once, so nothing runs and the states stand still. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

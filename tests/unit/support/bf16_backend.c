@@ -93,7 +93,7 @@ static size_t scratch(const backend *b, op_id id, const op_call *call)
 	return inner->scratch[id] ? inner->scratch[id](inner, is_native(id) ? call : &wide) : 0;
 }
 
-/* A kernel is not told which op it is, so each has its own. */
+/* A kernel does not know which op it runs, so each has its own. */
 #define OP(name, ...)                                                                                                  \
 	static status run_##name(backend *b, const op_call *call)                                                      \
 	{                                                                                                              \

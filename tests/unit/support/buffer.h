@@ -1,7 +1,7 @@
-/* buffer.h - memory that tells when it was touched.
+/* buffer.h - memory that shows whether it was touched.
  *
  * A buffer is 64-byte aligned, filled with NaN (all bits set: -1 as integers), so that
- * a result nobody wrote is never mistaken for one, and lies between two guards whose
+ * a result that was never written is not mistaken for one, and lies between two guards whose
  * bytes must not change. Aborts the test when out of memory. */
 #ifndef TESTS_UNIT_SUPPORT_BUFFER_H
 #define TESTS_UNIT_SUPPORT_BUFFER_H

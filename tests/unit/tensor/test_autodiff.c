@@ -203,7 +203,7 @@ static void scaled_loss(backend *b, float factor, float *dh)
 	plan_free(p);
 }
 
-/* Its gradients are made in the forward, before anybody knows what the loss is used for. */
+/* Its gradients are made in the forward, before the use of the loss is known. */
 static void a_scaled_loss_has_scaled_gradients(void **state)
 {
 	float once[6], four_times[6];

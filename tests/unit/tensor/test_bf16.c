@@ -341,7 +341,7 @@ static void only_casts(graph *g)
 {
 	value x = op_cast(g, graph_input(g, "x", F, MATRIX), H);
 	graph_output(g, op_cast(g, x, F), "y");
-	op_add(g, x, x); /* nobody wants it */
+	op_add(g, x, x); /* unwanted */
 }
 
 static void a_backend_without_bf16_converts_and_refuses_to_compute(void **state)

@@ -42,7 +42,7 @@ static void poison(const tensor *t)
 }
 
 /* Spoil every output before anything is read, then run the calls on copies of what the group reads from outside, then
- * spoil what is said to be dead: whoever shared memory with an output, or reads a dead one, gets NaN. */
+ * spoil what is said to be dead: a call that shares memory with an output, or reads a dead one, gets NaN. */
 static status rude_kernel(backend *b, const op_call *const *calls)
 {
 	fusing_backend *f = (fusing_backend *)b;
@@ -131,7 +131,7 @@ static int scale_and_gelu(const op_id *ids, const op_call *const *calls, int n, 
 	return ids[0] == OP_scale && ids[1] == OP_gelu && calls[1]->in[0].data == calls[0]->out[0].data ? 2 : 0;
 }
 
-/* The same, and what comes after it if nobody else reads what scale gave. */
+/* The same, and what comes after it if no other call reads what scale gave. */
 static int scale_and_gelu_and_more(const op_id *ids, const op_call *const *calls, int n, unsigned dead)
 {
 	int count = scale_and_gelu(ids, calls, n, dead);

@@ -121,7 +121,7 @@ static void sample(backend *b, const float *logits, int64_t rows, int64_t vocab,
 	free(maxima);
 }
 
-/* --- everybody against the full sort ------------------------------------------------------ */
+/* --- every backend against the full sort ------------------------------------------------------ */
 
 enum { ROWS = 24, WIDEST = 5003, ADJUST = 7 };
 

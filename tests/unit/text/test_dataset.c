@@ -57,7 +57,7 @@ static void blocks_cut_the_text_and_drop_the_remainder(void **state)
 	dataset_free(d);
 }
 
-/* The block that position i of an epoch shows, told by its first token. */
+/* The block that position i of an epoch shows, known by its first token. */
 static int64_t block_at(const dataset *d, uint64_t seed, int64_t epoch, int64_t i)
 {
 	return dataset_record(d, seed, epoch, i).ids[0] - 3;
