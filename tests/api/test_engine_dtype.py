@@ -64,7 +64,7 @@ def test_the_choice_stays_until_another_is_made(engine, model):
 
 
 @pytest.mark.parametrize("dtype,tolerance", [("bf16", 0.1), ("int8", 0.3)])
-def test_fewer_bits_say_almost_the_same(engine, model, dtype, tolerance):
+def test_fewer_bits_give_almost_the_same_probabilities(engine, model, dtype, tolerance):
     exact = first_logprobs(engine, model)
     load(engine, model, dtype)
     near = first_logprobs(engine, model)

@@ -70,7 +70,7 @@ def test_a_session_goes_on_where_it_stopped_and_forks_and_moves(engine, model):
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
-def test_a_batch_says_what_each_says_alone(engine, model, dtype):
+def test_a_batch_gives_each_prompt_the_text_that_it_has_alone(engine, model, dtype):
     engine.call("model.load", {"id": model, "dtype": dtype})
     prompts = ["9", "57 bottles of", "100 bottles of beer on the wall, 100"]
     ask = {"model": model, "max_tokens": 30, "temperature": 0}
@@ -79,7 +79,7 @@ def test_a_batch_says_what_each_says_alone(engine, model, dtype):
     assert ["".join(e["text"] for e in events if e["index"] == i) for i in range(3)] == alone
 
 
-def test_at_its_last_position_it_ends_or_goes_on_as_told(engine, model):
+def test_at_its_last_position_it_ends_or_goes_on_by_its_policy(engine, model):
     long = {"max_tokens": 200, "temperature": 0}
     result = engine.generate({"model": model, "prompt": "1", **long})[2]
     assert result["choices"][0]["finish_reason"] == "length" and result["usage"]["total_tokens"] == 128

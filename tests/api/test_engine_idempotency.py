@@ -121,7 +121,7 @@ def test_a_repeat_of_a_request_that_failed_is_a_first_one(daemon, engine, model,
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_while_the_first_runs_a_repeat_is_told_to_wait(daemon, engine, model, weights, file, method):
+def test_while_the_first_runs_a_repeat_is_refused_as_in_progress(daemon, engine, model, weights, file, method):
     params, parts, applied, _ = requests(engine, model, weights, file)[method]
     params = {**params, "idempotency_key": key()}
     before, answers, refusals = applied(), [], []

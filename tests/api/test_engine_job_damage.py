@@ -149,7 +149,7 @@ def test_a_damaged_checkpoint_is_marked_stays_on_disk_and_does_not_count(own_dae
         e.call("job.cancel", {"id": job})
 
 
-def test_kills_while_checkpoints_are_damaged_tell_each_step_once(own_daemon, expected):
+def test_kills_while_checkpoints_are_damaged_report_each_step_once(own_daemon, expected):
     daemon = own_daemon()
     with daemon.connect() as e:
         job = e.call("job.create", resumable(e.add_file(TEXT)))["id"]

@@ -78,7 +78,7 @@ def test_a_job_ends_with_a_model_that_can_be_used_at_once(engine, file):
     assert refused(engine, "model.delete", {"id": earlier}).status == 409
 
 
-def test_events_tell_the_story_in_order_and_can_be_paged(engine, file):
+def test_events_follow_the_job_in_order_and_can_be_paged(engine, file):
     job = engine.call("job.create", job_params(file, 20, eval_every=5))["id"]
     watch = engine.begin("job.watch", {"id": job}, credit=1)
     watched = list(watch.events(regrant=1))

@@ -205,7 +205,7 @@ def test_a_file_in_the_folder_whose_name_is_not_text_is_listed(daemon, engine):
     assert {"name": "a??b", "kind": "file", "bytes": 0} in engine.call("storage.usage")["lost"]
 
 
-def test_one_connection_more_than_the_engine_takes_is_told_so(daemon, engine):
+def test_one_connection_more_than_the_engine_takes_is_refused_with_the_reason(daemon, engine):
     others = []
     try:
         with pytest.raises(AssertionError):
@@ -271,7 +271,7 @@ def test_other_machines_reach_the_engine_only_when_that_is_allowed(tmp_path, add
     assert "unix:PATH or HOST:PORT" in done.stderr if address == "9000" else "--allow-remote" in done.stderr
 
 
-def test_the_engine_listens_beyond_this_machine_when_told_so(own_daemon):
+def test_the_engine_listens_beyond_this_machine_only_by_option(own_daemon):
     with own_daemon("--socket", "0.0.0.0:0", "--allow-remote") as daemon:
         assert daemon.address.startswith("0.0.0.0:")
 
@@ -291,7 +291,7 @@ def test_two_engines_do_not_share_a_folder(daemon):
 
 @pytest.mark.parametrize("options", [[], ["--data", ""], ["--data", "x", "--threads", "many"], ["--data", "x", "--max-batch", "0"],
                                      ["--data", "x", "y"], ["--date", "x"]])
-def test_wrong_options_are_said_on_standard_error(tmp_path, options):
+def test_wrong_options_are_reported_on_standard_error(tmp_path, options):
     done = subprocess.run([BIN / "additived", *options], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2 and "additived" in done.stderr and not list(tmp_path.iterdir())
 

@@ -174,7 +174,7 @@ def test_text_may_hold_any_character(engine, model):
 
 # --- flow control --------------------------------------------------------------------------
 
-def test_a_model_may_say_a_nul(engine, model, session):
+def test_a_model_may_write_a_nul(engine, model, session):
     ask = {"max_tokens": 3, "temperature": 0, "logit_bias": {"3": 100}}
     for more in ({}, {"logprobs": 1}):
         text, _, _ = engine.generate({"model": model, "prompt": "a\0b", **ask, **more})
@@ -184,7 +184,7 @@ def test_a_model_may_say_a_nul(engine, model, session):
     assert "".join(t["text"] for t in engine.call("session.alpha", {"id": s["id"]})["tokens"]) == "\0\0\0\0"
 
 
-def test_without_credit_a_stream_parks_and_holds_up_nobody(engine, model):
+def test_without_credit_a_stream_parks_and_holds_up_no_other(engine, model):
     ask = {"model": model, "prompt": "99 bottles", "max_tokens": 20, "seed": 9}
     whole = engine.generate(ask)[0]
     call = engine.begin("completion.create", ask, credit=3)
@@ -237,7 +237,7 @@ def test_a_peer_that_goes_away_takes_its_generations_along(daemon, engine, model
     engine.wait(lambda: metric(engine, "additive_engine_generations_running") == 0)
 
 
-def test_a_full_queue_is_told_at_once_with_a_time_to_retry(engine, model):
+def test_a_full_queue_refuses_at_once_with_a_time_to_retry(engine, model):
     ask = {"model": model, "prompt": "9", "max_tokens": 400}
     calls = [engine.begin("completion.create", ask, credit=1) for _ in range(8)]
     for call in calls:
@@ -283,7 +283,7 @@ def test_an_owner_within_its_share_is_served_while_another_has_every_place(engin
     assert ended(heavy).code == "cancelled"
 
 
-def test_a_peer_that_does_not_read_delays_nobody(daemon, engine, model):
+def test_a_peer_that_does_not_read_delays_no_other(daemon, engine, model):
     ask = json.dumps({"method": "completion.create", "params": {"model": model, "prompt": "9", "max_tokens": 500, "logprobs": 20}})
     with dial(daemon.address) as deaf:
         deaf.sendall(frame(HELLO, body={"protocol": 1}))
@@ -358,7 +358,7 @@ def test_a_busy_session_refuses_a_second_request(engine, session):
     assert engine.call("session.append", {"id": s["id"], "text": "x"})["tokens"] == 3
 
 
-def test_a_session_ends_with_length_at_its_last_position_or_goes_on_as_told(engine, session):
+def test_a_session_ends_with_length_at_its_last_position_or_goes_on_by_its_policy(engine, session):
     s = session(prompt="x" * 510)
     for made in (2, 0):
         _, _, result = engine.generate({"id": s["id"], "max_tokens": 10, "temperature": 0}, "session.generate")
@@ -413,7 +413,7 @@ def test_a_model_has_positions_for_the_texts_it_was_trained_on(engine, model):
     assert shown["n_positions"] == shown["trained_length"] == 32
 
 
-def test_a_session_expires_when_nobody_uses_it(engine, session):
+def test_a_session_expires_when_it_is_not_used(engine, session):
     s = session(prompt="9", ttl_seconds=1)
     assert s["expires_at"] >= s["created"] + 1
     engine.wait(lambda: all(x["id"] != s["id"] for x in engine.call("session.list")["data"]), 10)

@@ -143,7 +143,7 @@ def test_unknown_paths_are_404_and_known_ones_say_what_they_answer(front):
     ("/v1/session/s/generate", "/v1/sessions/{id}/generate"), ("/v1/files/f/contents", "/v1/files/{id}/content"),
     ("/v1/Models", "/v1/models"), ("/v1/jobs", "/v1/fine_tuning/jobs"), (f"/v1/{'a' * 8000}/m", None), ("/v1/a/b/c/d/e/f/g", None)],
     ids=lambda value: value and value[:40])
-def test_an_unknown_path_is_told_the_nearest_one(front, path, nearest):
+def test_an_unknown_path_is_answered_with_the_nearest_one(front, path, nearest):
     answer = front.get(path)
     assert answer.status == 404
     named = answer.error["message"].removeprefix("there is nothing at this path; the nearest one is ")
@@ -361,7 +361,7 @@ def test_a_server_for_other_machines_is_reached_under_any_name_until_its_names_a
             process.wait(10)
 
 
-def test_the_engine_is_told_whose_request_it_is(start, engine, tmp_path):
+def test_the_engine_gets_the_owner_of_each_request(start, engine, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("first\nsecond\n")
     front = start("--api-key-file", keys)
@@ -417,7 +417,7 @@ def test_the_front_end_runs_before_threads_that_compute_when_it_wakes(front):
     assert slice_ns(front.process.pid) < slice_ns("self")
 
 
-def test_the_health_check_tells_a_living_server_from_none(front):
+def test_the_health_check_distinguishes_a_running_server_from_none(front):
     check = [BIN / "additive-httpd", "--health-check", "--listen"]
     assert subprocess.run([*check, f"127.0.0.1:{front.port}"]).returncode == 0
     assert subprocess.run([*check, f"0.0.0.0:{front.port}"]).returncode == 0

@@ -186,7 +186,7 @@ def test_frames_for_ended_and_unknown_streams_are_ignored(front, engine):
         assert front.get("/v1/models/m").json == {"id": "m"}
 
 
-def test_events_nobody_asked_for_do_no_harm(front, engine):
+def test_unrequested_events_do_no_harm(front, engine):
     @engine.on("model.get")
     async def _(call):
         for _ in range(100):
@@ -318,7 +318,7 @@ def test_a_parked_client_does_not_hold_up_the_end(engine):
         assert time.monotonic() - began < 4
 
 
-def test_a_kept_connection_hears_that_the_end_is_near(engine):
+def test_a_request_that_is_complete_after_sigterm_is_answered_503_with_a_time_to_retry(engine):
     long_generation(engine, tokens=60)
     front = Front(engine, "--grace", "5")
     with front.open_stream("/v1/completions", {**REQUEST, "stream": True}) as busy, front.socket() as kept:

@@ -96,7 +96,7 @@ def test_without_include_usage_no_chunk_speaks_of_it(front, two_tokens):
     assert all("usage" not in c for c in found)
 
 
-def test_timings_are_told_to_those_who_ask(front, two_tokens):
+def test_timings_are_in_the_answer_when_requested(front, two_tokens):
     assert front.post("/v1/completions", {**REQUEST, "timings": True}).json["timings"] == RESULT["timings"]
     assert "timings" not in front.post("/v1/completions", REQUEST).json
     assert all("timings" not in c for c in chunks(front.post("/v1/completions", {**REQUEST, "stream": True}).body))
@@ -281,7 +281,7 @@ def test_a_client_that_leaves_the_queue_cancels(front, engine):
     wait_for(engine.calls[0].cancelled.is_set, 1)
 
 
-def test_a_slow_client_parks_its_stream_and_nobody_elses(front, engine):
+def test_a_slow_client_parks_its_own_stream_and_no_other(front, engine):
     text = "x" * 20000
 
     @engine.on("completion.create")
@@ -311,7 +311,7 @@ def test_a_slow_client_parks_its_stream_and_nobody_elses(front, engine):
     wait_for(lambda: all(c.cancelled.is_set() for c in engine.calls[:4]), what="cancellation of what was parked")
 
 
-def test_the_engine_is_told_that_a_slow_client_reads(start, engine):
+def test_the_engine_gets_reports_that_a_slow_client_reads(start, engine):
     front = start("--request-timeout", "2")  # looks at clients twice a second
 
     @engine.on("completion.create")

@@ -454,7 +454,7 @@ def test_more_connections_than_allowed_wait_for_their_turn(start):
         s.close()
 
 
-def test_an_address_with_too_many_connections_is_told_so(start, engine):
+def test_an_address_with_too_many_connections_is_refused_with_the_reason(start, engine):
     front = start("--max-connections-per-ip", "4", "--request-timeout", "20")
     wait_for(lambda: front.metric("additive_http_connections") == 1)
     idle = [front.socket() for _ in range(4)]

@@ -141,7 +141,7 @@ def test_damage_is_named_by_backup_restore_and_fsck(stopped, tmp_path):
         service.stop()
 
 
-def test_what_an_older_ledger_does_not_know_comes_back(stopped):
+def test_rows_missing_from_an_older_ledger_come_back(stopped):
     data, file, model = stopped
     older = (data / "ledger.sqlite").read_bytes()
     service = Service(data)

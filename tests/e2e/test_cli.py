@@ -442,7 +442,7 @@ def test_a_refused_job_leaves_no_file(service, tmp_path):
         assert files(service) == before, words
 
 
-def test_what_cannot_be_read_is_not_said_to_be_uploaded(service, tmp_path):
+def test_an_unreadable_file_is_not_reported_as_uploaded(service, tmp_path):
     status, screen = Terminal("train", tmp_path / "none.txt", url=service.url).end()
     assert status == 1 and "cannot read" in screen and "uploading" not in screen
 

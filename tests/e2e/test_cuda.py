@@ -32,7 +32,7 @@ def trained(gpu):
     return done
 
 
-def test_everybody_is_told_what_computes(gpu, trained):
+def test_metrics_and_models_name_the_backend(gpu, trained):
     metrics = gpu.request("GET", "/metrics")[1].decode()
     assert any(line.startswith("additive_engine_info{") and 'backend="cuda"' in line for line in metrics.splitlines())
     models = gpu.ok("GET", "/v1/models")["data"]

@@ -172,7 +172,7 @@ def test_tokens_beyond_the_positions_follow_the_policy(folder, policy, row):
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("fp32", 1e-5), ("bf16", 0.02), ("int8", 0.05)])
-def test_packed_weights_say_nearly_the_same(any_folder, dtype, tolerance):
+def test_packed_weights_give_nearly_the_same_values(any_folder, dtype, tolerance):
     text = {"input_ids": ids([list(range(1, 19))])}
     want = outputs(any_folder, inputs=text)
     for options in ([], ["--recurrent", "--chunk", "8"]):
@@ -255,7 +255,7 @@ def test_outputs_that_cannot_be_written_are_an_error(folder):
     ["--precision", "int8"], ["--precision", "bf16", "--recurrent"], ["--precision", "bf16", "--dtype", "bf16"],
     ["--recurrent", "--chunk", "0"], ["--recurrent", "--chunk", "x"],
 ])
-def test_wrong_usage_is_told_from_errors(folder, options):
+def test_wrong_usage_has_an_exit_status_of_its_own(folder, options):
     done = run(folder, *options)
     assert done.returncode == 2 and "usage:" in done.stderr
     assert not (folder / "outputs").exists()

@@ -386,7 +386,7 @@ const test_case planted_cases[] = {
     {"no_element_too_many_is_read", []() { run(reads_one_more, 1, 64, 0, device<float>(64), device<float>(33), 33, true); }, nullptr, nullptr},
     {"shared_memory_has_an_end", one_block<shared_one_more, false>, "out of bounds: write of 4 bytes at shared memory + 256", nullptr},
     {"shared_memory_to_its_end", one_block<shared_one_more, true>, nullptr, nullptr},
-    {"shared_memory_that_nobody_wrote", one_block<unwritten, false>, "uninitialised: read of 4 bytes at shared memory + 28", nullptr},
+    {"shared_memory_that_was_never_written", one_block<unwritten, false>, "uninitialised: read of 4 bytes at shared memory + 28", nullptr},
     {"shared_memory_that_all_wrote", one_block<unwritten, true>, nullptr, nullptr},
 #ifndef __clang__ /* which does not report loads of whole structures */
     {"a_vector_at_an_odd_place", one_warp<takes_apart, false>, "misaligned: ", nullptr},

@@ -20,7 +20,7 @@ static void the_first_failure_wins(void **state)
 	assert_string_equal(err.message, "must divide 128");
 }
 
-static void nobody_has_to_listen(void **state)
+static void errors_may_be_ignored(void **state)
 {
 	(void)state;
 	assert_int_equal(error_set(NULL, STATUS_IO, NULL, "unheard"), STATUS_IO);
@@ -105,7 +105,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_first_failure_wins),
-	    cmocka_unit_test(nobody_has_to_listen),
+	    cmocka_unit_test(errors_may_be_ignored),
 	    cmocka_unit_test(a_failure_without_words_has_its_statuss_and_never_says_success),
 	    cmocka_unit_test(a_prefix_makes_a_path_of_the_field),
 	    cmocka_unit_test(without_a_field_there_is_nothing_to_prefix),

@@ -123,7 +123,7 @@ int cudaDeviceReset(void)
 
 /* --- opening ------------------------------------------------------------------------------ */
 
-static void the_name_tells_the_device_its_memory_and_its_kind(void **state)
+static void the_name_holds_the_device_its_memory_and_its_kind(void **state)
 {
 	backend *b = *state;
 	assert_string_equal(b->name, "cuda");
@@ -161,7 +161,7 @@ static void expect_unavailable(int answer, int devices, int driver, const char *
 		fail_msg("%s", err.message);
 }
 
-static void what_is_missing_is_said(void **state)
+static void an_unavailable_device_is_refused_with_what_is_missing(void **state)
 {
 	(void)state;
 	skip_unless_emulated();
@@ -574,9 +574,9 @@ int main(void)
 {
 #define ON_ONE(test) cmocka_unit_test_setup_teardown(test, open_one, close_one)
 	const struct CMUnitTest tests[] = {
-	    ON_ONE(the_name_tells_the_device_its_memory_and_its_kind),
+	    ON_ONE(the_name_holds_the_device_its_memory_and_its_kind),
 	    cmocka_unit_test(a_device_that_is_not_there_is_named),
-	    cmocka_unit_test(what_is_missing_is_said),
+	    cmocka_unit_test(an_unavailable_device_is_refused_with_what_is_missing),
 	    cmocka_unit_test(a_device_can_be_opened_again),
 	    ON_ONE(memory_is_aligned_and_zeroed),
 	    ON_ONE(too_much_memory_is_a_status_and_the_device_goes_on),

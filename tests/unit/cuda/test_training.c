@@ -245,7 +245,7 @@ static void being_ahead_changes_no_bit(void **state)
 	}
 }
 
-static void steps_that_go_wrong_are_told_as_they_would_be_without(void **state)
+static void steps_that_fail_are_reported_as_they_would_be_without(void **state)
 {
 	char message[2][512];
 	for (int i = 0; i < 2; i++) {
@@ -317,7 +317,7 @@ int main(void)
 	    cmocka_unit_test(losses_in_bf16_are_within_a_percent_of_fp32),
 	    cmocka_unit_test(the_device_always_has_a_batch_before_it),
 	    cmocka_unit_test(being_ahead_changes_no_bit),
-	    cmocka_unit_test(steps_that_go_wrong_are_told_as_they_would_be_without),
+	    cmocka_unit_test(steps_that_fail_are_reported_as_they_would_be_without),
 	    cmocka_unit_test(a_run_saved_while_the_device_works_goes_on_from_there),
 	};
 	return cmocka_run_group_tests(tests, open_all, close_all);

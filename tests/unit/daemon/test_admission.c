@@ -178,7 +178,7 @@ static void be_busy(fixture *f)
 		f->held[i].tokens = 40;
 }
 
-static void a_refused_request_is_told_when_a_slot_will_be_free(void **state)
+static void a_refused_request_gets_an_estimate_of_when_a_slot_is_free(void **state)
 {
 	fixture *f = *state;
 	be_busy(f);
@@ -227,7 +227,7 @@ int main(void)
 	    T(a_stalled_stream_within_its_owners_share_is_not_evicted_for_others),
 	    T(the_owner_with_most_slots_loses_its_longest_stalled_stream_first),
 	    T(nothing_is_evicted_for_a_request_that_is_refused_all_the_same),
-	    T(a_refused_request_is_told_when_a_slot_will_be_free),
+	    T(a_refused_request_gets_an_estimate_of_when_a_slot_is_free),
 	    T(refused_requests_are_spread_over_the_rounds_in_which_slots_are_free),
 	    T(the_pace_of_past_requests_is_the_estimate_where_there_is_no_other),
 	};

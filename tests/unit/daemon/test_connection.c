@@ -329,7 +329,7 @@ static void a_stream_sends_as_many_events_as_it_has_credit(void **state)
 	assert_int_equal(receive(f, FRAME_RESULT, NULL), 1);
 }
 
-static void a_cancelled_stream_hears_of_it_once_and_is_still_answered(void **state)
+static void a_cancelled_stream_is_notified_once_and_still_answered(void **state)
 {
 	fixture *f = opened(state);
 	say(f, FRAME_REQUEST, 1, 5, "{\"method\":\"m\"}");
@@ -460,7 +460,7 @@ int main(void)
 	    TEST(a_stream_id_is_used_once_at_a_time),
 	    TEST(one_stream_too_many_is_refused_and_the_others_stay),
 	    TEST(a_stream_sends_as_many_events_as_it_has_credit),
-	    TEST(a_cancelled_stream_hears_of_it_once_and_is_still_answered),
+	    TEST(a_cancelled_stream_is_notified_once_and_still_answered),
 	    TEST(streams_of_a_peer_that_has_gone_end_without_it),
 	    TEST(a_silent_peer_is_pinged_once_and_then_closed),
 	    TEST(a_ping_is_answered),

@@ -212,7 +212,7 @@ static void generate(device *d, const char *folder, outcome *o)
 		assert_true(device_work.foreground(d));
 }
 
-static void a_generation_on_a_failing_device_is_told_and_the_next_one_works(void **state)
+static void a_generation_on_a_failing_device_gets_the_error_and_the_next_one_works(void **state)
 {
 	fixture *f = *state;
 	device_options on = {.backend = "cpu", .threads = 1, .limits = {2, 4, 4, 2}, .cpu = open_failing};
@@ -295,7 +295,7 @@ static void a_load_goes_on_turn_by_turn_and_is_given_up_when_no_task_asks(void *
 	loading_teardown(d, folder);
 }
 
-static void a_load_that_fails_is_told_to_all_tasks_of_the_turn_and_tried_again_in_the_next(void **state)
+static void a_load_that_fails_is_reported_to_all_tasks_of_the_turn_and_tried_again_in_the_next(void **state)
 {
 	(void)state;
 	char folder[64], path[96], moved[96];
@@ -324,10 +324,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(a_job_on_a_failing_device_ends_with_the_same_weights, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_generation_on_a_failing_device_is_told_and_the_next_one_works, setup,
-	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_generation_on_a_failing_device_gets_the_error_and_the_next_one_works,
+	                                    setup, teardown),
 	    cmocka_unit_test(a_load_goes_on_turn_by_turn_and_is_given_up_when_no_task_asks),
-	    cmocka_unit_test(a_load_that_fails_is_told_to_all_tasks_of_the_turn_and_tried_again_in_the_next),
+	    cmocka_unit_test(a_load_that_fails_is_reported_to_all_tasks_of_the_turn_and_tried_again_in_the_next),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ static void a_file_stays_as_long_as_a_job_needs_it(void **state)
 	assert_false(is_there(f, &file));
 }
 
-static void a_rebuilt_ledger_knows_when_files_expire(void **state)
+static void a_rebuilt_ledger_keeps_when_files_expire(void **state)
 {
 	fixture *f = *state;
 	char path[PATH_MAX];
@@ -121,7 +121,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(a_file_goes_when_its_time_is_over_and_others_stay, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_file_stays_as_long_as_a_job_needs_it, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_rebuilt_ledger_knows_when_files_expire, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_rebuilt_ledger_keeps_when_files_expire, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,7 +128,7 @@ static void every_action_in_every_state_does_what_the_table_says(void **state)
 	}
 }
 
-static void a_job_nobody_knows_is_refused_by_every_method(void **state)
+static void an_unknown_job_is_refused_by_every_method(void **state)
 {
 	void (*const methods[])(stream * s) = {jobs_get,    jobs_cancel,      jobs_pause, jobs_resume,
 	                                       jobs_events, jobs_checkpoints, jobs_watch};
@@ -428,7 +428,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    CASE(every_action_in_every_state_does_what_the_table_says),
-	    CASE(a_job_nobody_knows_is_refused_by_every_method),
+	    CASE(an_unknown_job_is_refused_by_every_method),
 	    CASE(a_restart_keeps_queued_paused_and_cancelled_jobs_so),
 	    CASE(a_job_that_was_running_waits_to_run_again_after_a_restart),
 	    CASE(what_a_job_uses_is_in_use_until_it_has_ended),

@@ -266,7 +266,7 @@ static void a_ledger_that_takes_nothing_leaves_no_job_running_without_a_run(void
 	assert_same_as_undisturbed(f);
 }
 
-static void resume_tries_a_paused_job_at_once_and_a_client_hears_of_a_ledger_that_fails(void **state)
+static void resume_tries_a_paused_job_at_once_and_reports_a_ledger_that_fails(void **state)
 {
 	static const char *const all[] = {"additive-disk-", NULL};
 	fixture *f = *state;
@@ -316,7 +316,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    CASE(a_full_disk_pauses_a_job_until_there_is_room_and_the_weights_are_the_same),
 	    CASE(a_ledger_that_takes_nothing_leaves_no_job_running_without_a_run),
-	    CASE(resume_tries_a_paused_job_at_once_and_a_client_hears_of_a_ledger_that_fails),
+	    CASE(resume_tries_a_paused_job_at_once_and_reports_a_ledger_that_fails),
 	    CASE(a_disk_that_comes_and_goes_loses_no_step_and_no_event),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,7 +102,7 @@ static void assert_same(const client *a, const client *b)
 	assert_memory_equal(a->top, b->top, (size_t)a->n_top * sizeof *a->top);
 }
 
-static void everybody_says_the_same_and_sessions_hold_the_same(void **state)
+static void every_client_gets_the_same_tokens_and_sessions_hold_the_same(void **state)
 {
 	pair *p = *state;
 	static client a[CLIENTS], b[CLIENTS], more;
@@ -179,7 +179,8 @@ static void what_is_being_read_when_the_scheduler_ends_is_read(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(everybody_says_the_same_and_sessions_hold_the_same, open_pair, close_pair),
+	    cmocka_unit_test_setup_teardown(every_client_gets_the_same_tokens_and_sessions_hold_the_same, open_pair,
+	                                    close_pair),
 	    cmocka_unit_test_setup_teardown(what_is_being_read_when_the_scheduler_ends_is_read, open_pair, close_pair),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,7 +95,7 @@ static void greedy_tokens_are_the_largest_logits_of_the_parallel_form(void **sta
 	plan_free(p);
 }
 
-static void max_tokens_zero_reads_and_says_nothing(void **state)
+static void max_tokens_zero_reads_and_writes_nothing(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[300];
@@ -186,7 +186,7 @@ static void a_stop_sequence_ends_the_text_and_is_not_part_of_it(void **state)
 	assert_int_equal(c.n_empty, 5); /* the "o" of "one" too was held back for a token */
 }
 
-static void what_was_held_back_is_said_when_the_length_is_reached(void **state)
+static void text_held_back_is_sent_when_the_length_is_reached(void **state)
 {
 	fixture *f = *state;
 	int32_t start_token = 40;
@@ -470,10 +470,10 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(n_plus_m_tokens_are_n_and_then_m, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_temporary_and_a_lasting_session_generate_the_same, setup, teardown),
 	    cmocka_unit_test_setup_teardown(greedy_tokens_are_the_largest_logits_of_the_parallel_form, setup, teardown),
-	    cmocka_unit_test_setup_teardown(max_tokens_zero_reads_and_says_nothing, setup, teardown),
+	    cmocka_unit_test_setup_teardown(max_tokens_zero_reads_and_writes_nothing, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_result_counts_its_tokens_and_times, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_stop_sequence_ends_the_text_and_is_not_part_of_it, setup, teardown),
-	    cmocka_unit_test_setup_teardown(what_was_held_back_is_said_when_the_length_is_reached, setup, teardown),
+	    cmocka_unit_test_setup_teardown(text_held_back_is_sent_when_the_length_is_reached, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_session_holds_the_tokens_of_the_stop_sequence_too, setup, teardown),
 	    cmocka_unit_test_setup_teardown(events_carry_whole_characters_only, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_character_cut_off_by_the_length_is_a_replacement_character, setup,

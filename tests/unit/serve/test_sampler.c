@@ -509,7 +509,7 @@ static void a_tally_counts_every_token_and_keeps_them_sorted(void **state)
 	tally_fini(&t);
 }
 
-static void a_batch_draws_for_whom_it_is_asked_with_what_is_theirs(void **state)
+static void each_active_row_is_sampled_with_its_own_settings(void **state)
 {
 	(void)state;
 	enum { V = 131, ROWS = 9 };
@@ -636,7 +636,7 @@ int main(void)
 	    cmocka_unit_test(a_vocabulary_of_one_has_one_answer),
 	    cmocka_unit_test(an_impossible_vocabulary_is_refused),
 	    cmocka_unit_test(a_tally_counts_every_token_and_keeps_them_sorted),
-	    cmocka_unit_test(a_batch_draws_for_whom_it_is_asked_with_what_is_theirs),
+	    cmocka_unit_test(each_active_row_is_sampled_with_its_own_settings),
 	    cmocka_unit_test(settings_out_of_range_are_refused_by_name),
 	};
 	return cmocka_run_group_tests(tests, open_device, close_device);

@@ -8,7 +8,7 @@ static void tick(fixture *f)
 
 /* --- together as alone ------------------------------------------------------------ */
 
-static void everybody_gets_the_same_tokens_together_as_alone(void **state)
+static void every_generation_gets_the_same_tokens_together_as_alone(void **state)
 {
 	fixture *f = *state;
 	enum { N = 13 };
@@ -77,7 +77,7 @@ static void padding_a_batch_changes_no_idle_session(void **state)
 		drop(f, busy[i]);
 }
 
-static void a_decode_step_serves_everybody_up_to_the_batch_limit_in_turn(void **state)
+static void a_decode_step_serves_all_generations_up_to_the_batch_limit_in_turn(void **state)
 {
 	fixture *f = *state;
 	enum { N = 11 }; /* max_batch is 8 */
@@ -351,7 +351,7 @@ static void the_last_credit_is_enough_to_finish(void **state)
 
 /* --- cancelling -------------------------------------------------------------------------- */
 
-static void cancelling_at_any_tick_ends_once_and_keeps_what_was_told(void **state)
+static void cancelling_at_any_tick_ends_once_and_keeps_what_was_delivered(void **state)
 {
 	fixture *f = *state;
 	enum { PROMPT = 600, TOKENS = 8 };
@@ -553,9 +553,9 @@ static void finished_may_delete_the_session_and_unload_the_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(everybody_gets_the_same_tokens_together_as_alone, setup, teardown),
+	    cmocka_unit_test_setup_teardown(every_generation_gets_the_same_tokens_together_as_alone, setup, teardown),
 	    cmocka_unit_test_setup_teardown(padding_a_batch_changes_no_idle_session, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_decode_step_serves_everybody_up_to_the_batch_limit_in_turn, setup,
+	    cmocka_unit_test_setup_teardown(a_decode_step_serves_all_generations_up_to_the_batch_limit_in_turn, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_long_prompt_delays_a_decoder_by_one_chunk_at_most, setup, teardown),
 	    cmocka_unit_test_setup_teardown(prompts_of_one_length_are_read_in_the_order_of_arrival, setup, teardown),
@@ -567,7 +567,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(without_credit_a_generation_parks_and_others_go_on, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_generation_that_begins_without_credit_waits_for_it, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_last_credit_is_enough_to_finish, setup, teardown),
-	    cmocka_unit_test_setup_teardown(cancelling_at_any_tick_ends_once_and_keeps_what_was_told, setup, teardown),
+	    cmocka_unit_test_setup_teardown(cancelling_at_any_tick_ends_once_and_keeps_what_was_delivered, setup,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_cancelled_session_continues_from_what_it_has_read, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_parked_generation_can_be_cancelled, setup, teardown),
 	    cmocka_unit_test_setup_teardown(cancelling_in_the_last_event_is_too_late, setup, teardown),

@@ -90,7 +90,7 @@ static void impossible_limits_are_refused(void **state)
 	scheduler_free(NULL);
 }
 
-static void freeing_the_scheduler_ends_everybody_once(void **state)
+static void freeing_the_scheduler_ends_every_generation_once(void **state)
 {
 	fixture *f = *state;
 	enum { N = 5 };
@@ -270,7 +270,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_model_is_loaded_in_steps_while_others_serve, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_load_that_is_given_up_leaves_nothing, setup, teardown),
 	    cmocka_unit_test_setup_teardown(impossible_limits_are_refused, setup, teardown),
-	    cmocka_unit_test_setup_teardown(freeing_the_scheduler_ends_everybody_once, setup, teardown),
+	    cmocka_unit_test_setup_teardown(freeing_the_scheduler_ends_every_generation_once, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_text_ends_with_length_at_the_last_position, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_text_of_its_own_ends_with_length_at_the_last_position, setup, teardown),
 	    cmocka_unit_test_setup_teardown(clamp_and_wrap_go_on_for_ever, setup, teardown),

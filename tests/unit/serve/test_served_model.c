@@ -167,7 +167,7 @@ static double distance(const float *a, const float *b)
 
 /* Past the positions too. Softmax attention adds up a long piece in another order than a token, which int8 products
  * can magnify to a step of an activation. */
-static void chunks_say_what_token_by_token_says_additive_ones_to_the_bit(void **state)
+static void chunks_give_the_logits_of_token_by_token_additive_ones_to_the_bit(void **state)
 {
 	static const double tolerances[KINDS] = {0, 0, 0, 1e-5, 1e-5, 0.02};
 	(void)state;
@@ -254,7 +254,7 @@ static void what_a_slot_held_before_changes_nothing_and_is_never_exported(void *
 	}
 }
 
-static void weights_of_every_type_say_nearly_the_same(void **state)
+static void weights_of_every_type_give_nearly_the_same_logits(void **state)
 {
 	(void)state;
 	static const double tolerances[] = {0, 0.02, 0.1};
@@ -396,11 +396,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(rows_of_a_batch_of_any_size_have_the_bits_of_each_alone),
 	    cmocka_unit_test(prompts_that_share_steps_have_the_bits_of_each_alone),
-	    cmocka_unit_test(chunks_say_what_token_by_token_says_additive_ones_to_the_bit),
+	    cmocka_unit_test(chunks_give_the_logits_of_token_by_token_additive_ones_to_the_bit),
 	    cmocka_unit_test_setup_teardown(the_first_step_takes_one_thread_and_leaves_all_to_what_runs_next, setup_cpu,
 	                                    teardown),
 	    cmocka_unit_test(what_a_slot_held_before_changes_nothing_and_is_never_exported),
-	    cmocka_unit_test(weights_of_every_type_say_nearly_the_same),
+	    cmocka_unit_test(weights_of_every_type_give_nearly_the_same_logits),
 	    cmocka_unit_test(a_model_without_a_score_per_token_is_served_and_sends_no_weights_with_tokens),
 	    cmocka_unit_test_setup_teardown(a_model_is_loaded_anew_for_weights_of_another_type, setup_cpu, teardown),
 	    cmocka_unit_test_setup_teardown(a_plan_is_made_once_for_as_many_states_as_there_can_be, setup_cpu,

@@ -379,7 +379,7 @@ static void a_forged_header_is_refused_without_harm(void **state)
 }
 
 /* A forged state is numbers at worst: the engine survives them, and so do its other sessions. */
-static void a_forged_state_harms_nobody_else(void **state)
+static void a_forged_state_harms_no_other_session(void **state)
 {
 	fixture *f = *state;
 	int32_t ids[20];
@@ -486,7 +486,7 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(damage_to_any_byte_and_a_cut_anywhere_are_noticed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_forged_header_is_refused_without_harm, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_forged_state_harms_nobody_else, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_forged_state_harms_no_other_session, setup, teardown),
 	    cmocka_unit_test_setup_teardown(another_models_state_is_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_state_can_be_carried_to_another_engine_with_the_same_model, setup,
 	                                    teardown),

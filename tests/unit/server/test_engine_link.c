@@ -254,7 +254,7 @@ static void credit_goes_both_ways(void **state)
 	assert_int_equal(engine_call_credit(c), UINT32_MAX);
 }
 
-static void a_cancelled_call_hears_nothing_more(void **state)
+static void a_cancelled_call_gets_no_more_events(void **state)
 {
 	peer *p = *state;
 	owner *o = p->owners;
@@ -356,7 +356,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(another_protocol_is_refused_in_words, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_call_gets_its_events_and_one_end, setup, teardown),
 	    cmocka_unit_test_setup_teardown(credit_goes_both_ways, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_cancelled_call_hears_nothing_more, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_cancelled_call_gets_no_more_events, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_call_may_have_a_deadline, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_ping_is_answered, setup, teardown),
 	    cmocka_unit_test_setup_teardown(when_it_falls_every_call_ends_and_it_comes_back, setup, teardown),

@@ -90,7 +90,7 @@ static void the_content_type_chooses_between_rows_of_one_path(void **state)
 	uri_fini(&u);
 }
 
-static void a_wrong_method_is_told_the_right_ones(void **state)
+static void a_wrong_method_is_answered_with_the_right_ones(void **state)
 {
 	(void)state;
 	uri u;
@@ -125,7 +125,7 @@ int main(void)
 	    cmocka_unit_test(every_row_is_complete),
 	    cmocka_unit_test(parameters_come_from_the_path_in_order),
 	    cmocka_unit_test(the_content_type_chooses_between_rows_of_one_path),
-	    cmocka_unit_test(a_wrong_method_is_told_the_right_ones),
+	    cmocka_unit_test(a_wrong_method_is_answered_with_the_right_ones),
 	    cmocka_unit_test(what_is_not_a_path_of_ours_is_not_found),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -474,7 +474,7 @@ static void a_backup_under_writes_is_what_was_acknowledged_at_one_moment(void **
 }
 
 /* What the retries of a backup rest on. */
-static void an_object_that_was_replaced_is_told_from_a_damaged_one(void **state)
+static void an_object_that_was_replaced_is_distinguished_from_a_damaged_one(void **state)
 {
 	fixture *f = *state;
 	char ledger[128], blob[PATH_MAX];
@@ -515,7 +515,7 @@ int main(void)
 	    CASE(a_backup_without_its_ledger_is_restored_from_its_blobs_when_asked),
 	    CASE(nothing_is_restored_over_anything),
 	    CASE(a_folder_without_a_usable_ledger_is_not_backed_up),
-	    CASE(an_object_that_was_replaced_is_told_from_a_damaged_one),
+	    CASE(an_object_that_was_replaced_is_distinguished_from_a_damaged_one),
 	    CASE(a_backup_under_writes_is_what_was_acknowledged_at_one_moment),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

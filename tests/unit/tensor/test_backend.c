@@ -143,7 +143,7 @@ static void expect_unavailable(const char *words)
 	backend_close(b);
 }
 
-static void a_missing_plugin_is_said_and_auto_takes_the_cpu(void **state)
+static void a_missing_plugin_is_reported_and_auto_takes_the_cpu(void **state)
 {
 	(void)state;
 	char folder[64], path[96];
@@ -152,7 +152,7 @@ static void a_missing_plugin_is_said_and_auto_takes_the_cpu(void **state)
 	remove_folder(folder, path);
 }
 
-static void a_broken_plugin_is_said_and_auto_takes_the_cpu(void **state)
+static void a_broken_plugin_is_reported_and_auto_takes_the_cpu(void **state)
 {
 	(void)state;
 	char folder[64], path[96];
@@ -224,8 +224,8 @@ int main(void)
 	    cmocka_unit_test(what_is_reserved_grows_in_place),
 	    cmocka_unit_test(the_cpu_is_opened_by_its_opener),
 	    cmocka_unit_test(an_unknown_name_is_refused),
-	    cmocka_unit_test(a_missing_plugin_is_said_and_auto_takes_the_cpu),
-	    cmocka_unit_test(a_broken_plugin_is_said_and_auto_takes_the_cpu),
+	    cmocka_unit_test(a_missing_plugin_is_reported_and_auto_takes_the_cpu),
+	    cmocka_unit_test(a_broken_plugin_is_reported_and_auto_takes_the_cpu),
 	    cmocka_unit_test(a_plugin_of_another_interface_is_refused),
 	    cmocka_unit_test(a_library_that_is_no_plugin_is_refused),
 	    cmocka_unit_test(a_plugin_without_a_device_leaves_auto_the_cpu),

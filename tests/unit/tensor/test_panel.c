@@ -169,7 +169,7 @@ static void what_is_past_the_end_is_zero(void **state)
 	buffer_free((void *)pairs);
 }
 
-static void an_int8_row_uses_its_whole_range_and_knows_its_sum(void **state)
+static void an_int8_row_uses_its_whole_range_and_holds_its_sum(void **state)
 {
 	(void)state;
 	enum { N = 33, K = 100 };
@@ -249,7 +249,7 @@ int main(void)
 	    cmocka_unit_test(every_row_comes_back),
 	    cmocka_unit_test(a_panel_lies_as_it_is_drawn),
 	    cmocka_unit_test(what_is_past_the_end_is_zero),
-	    cmocka_unit_test(an_int8_row_uses_its_whole_range_and_knows_its_sum),
+	    cmocka_unit_test(an_int8_row_uses_its_whole_range_and_holds_its_sum),
 	    cmocka_unit_test(rows_that_cannot_be_scaled_are_zeros_or_not_numbers),
 	    cmocka_unit_test(bf16_rounds_to_the_nearest_even),
 	    cmocka_unit_test(every_bf16_survives_as_a_float),

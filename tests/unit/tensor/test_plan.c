@@ -250,7 +250,7 @@ static void an_argument_that_must_stay_is_not_overwritten_under_another_name(voi
 	plan_free(p);
 }
 
-static void nodes_nobody_needs_are_dropped(void **state)
+static void unneeded_nodes_are_dropped(void **state)
 {
 	graph *g = graph_new();
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE1(3)), y = op_scale(g, x, 2);
@@ -479,7 +479,7 @@ int main(void)
 	    cmocka_unit_test(an_output_is_not_overwritten_by_its_reader),
 	    cmocka_unit_test(an_output_keeps_its_content_until_it_is_written_again),
 	    cmocka_unit_test(an_argument_that_must_stay_is_not_overwritten_under_another_name),
-	    cmocka_unit_test(nodes_nobody_needs_are_dropped),
+	    cmocka_unit_test(unneeded_nodes_are_dropped),
 	    cmocka_unit_test(a_bound_result_is_written_where_the_caller_wants_it),
 	    cmocka_unit_test(unwanted_results_have_no_memory),
 	    cmocka_unit_test(an_empty_tensor_is_not_an_absent_one),

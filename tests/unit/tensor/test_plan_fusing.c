@@ -240,7 +240,7 @@ static void results_are_not_put_over_what_the_group_reads(void **state)
 	assert_int_equal(nodes_of_chain(*state, scale_and_gelu, true), 3);
 }
 
-static void who_covers_fewer_is_asked_again_about_those(void **state)
+static void a_backend_that_covers_fewer_calls_is_asked_again_about_those(void **state)
 {
 	assert_int_equal(nodes_of_chain(*state, scale_and_gelu_and_more, false), 1);
 	assert_int_equal(nodes_of_chain(*state, scale_and_gelu_and_more, true),
@@ -277,7 +277,7 @@ int main(void)
 	    cmocka_unit_test(a_backend_that_has_second_thoughts_runs_one_by_one),
 	    cmocka_unit_test(what_only_the_group_reads_is_dead),
 	    cmocka_unit_test(results_are_not_put_over_what_the_group_reads),
-	    cmocka_unit_test(who_covers_fewer_is_asked_again_about_those),
+	    cmocka_unit_test(a_backend_that_covers_fewer_calls_is_asked_again_about_those),
 	    cmocka_unit_test(a_group_does_not_write_over_what_it_reads),
 	};
 	return cmocka_run_group_tests(tests, open_backend, close_backend);

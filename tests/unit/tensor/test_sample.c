@@ -333,7 +333,7 @@ static void a_row_says_the_same_in_any_batch(void **state)
 	}
 }
 
-static void nobody_is_drawn_from_nothing(void **state)
+static void no_token_is_sampled_from_an_empty_vocabulary(void **state)
 {
 	backend *const *b = *state;
 	for (int i = 0; i < backends; i++) {
@@ -527,7 +527,7 @@ int main(void)
 	    cmocka_unit_test(every_kernel_draws_what_the_full_sort_draws),
 	    cmocka_unit_test(rows_of_models_draw_what_the_full_sort_draws),
 	    cmocka_unit_test(a_row_says_the_same_in_any_batch),
-	    cmocka_unit_test(nobody_is_drawn_from_nothing),
+	    cmocka_unit_test(no_token_is_sampled_from_an_empty_vocabulary),
 	    cmocka_unit_test(draws_follow_the_distribution_that_was_asked_for),
 	    cmocka_unit_test(weights_are_the_exponential_rounded),
 	    cmocka_unit_test(distances_are_far_for_what_is_not_finite),

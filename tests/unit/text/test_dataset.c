@@ -281,7 +281,7 @@ static void json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_ar
 	}
 }
 
-static void the_fingerprint_tells_texts_apart(void **state)
+static void the_fingerprint_distinguishes_texts(void **state)
 {
 	dataset *a, *b, *c;
 	assert_int_equal(dataset_new(&a, *state, "abcdef", 6, 2, NULL), STATUS_OK);
@@ -335,7 +335,7 @@ int main(void)
 	    cmocka_unit_test(text_that_merely_looks_like_json_stays_text),
 	    cmocka_unit_test(a_bad_json_line_is_named_by_its_number),
 	    cmocka_unit_test(json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_are),
-	    cmocka_unit_test(the_fingerprint_tells_texts_apart),
+	    cmocka_unit_test(the_fingerprint_distinguishes_texts),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);

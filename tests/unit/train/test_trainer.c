@@ -136,7 +136,7 @@ static void bits_per_byte_are_over_the_bytes_that_were_predicted(void **state)
 	dataset_free(valid);
 }
 
-static void the_loss_falls_and_the_progress_is_told(void **state)
+static void the_loss_falls_and_the_progress_is_reported(void **state)
 {
 	const fixture *f = *state;
 	train_options o = fixture_options();
@@ -469,7 +469,7 @@ int main(void)
 	    cmocka_unit_test(every_evaluation_shows_what_the_model_writes_after_the_same_words),
 	    cmocka_unit_test(without_validation_data_only_the_end_is_special),
 	    cmocka_unit_test(bits_per_byte_are_over_the_bytes_that_were_predicted),
-	    cmocka_unit_test(the_loss_falls_and_the_progress_is_told),
+	    cmocka_unit_test(the_loss_falls_and_the_progress_is_reported),
 	    cmocka_unit_test(slicing_by_budget_changes_no_bit),
 	    cmocka_unit_test(a_budget_of_a_nanosecond_runs_one_op_at_a_time),
 	    cmocka_unit_test(accumulated_micro_batches_equal_one_large_batch),
