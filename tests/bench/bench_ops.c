@@ -14,144 +14,13 @@
 
 #include <omp.h>
 
-#include "engine/base/clock.h"
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/gemm.h"
 #include "engine/cpu/threads.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/sample.h"
 #include "engine/tensor/panel.h"
 #include "tests/bench/support/bench.h"
-
-enum { WARM = 3, MIN_REPEATS = 15, MAX_REPEATS = 300 };
-
-static const double budget_ns = 1.5e8; /* per case, once MIN_REPEATS are done */
-
-/* --- timing ------------------------------------------------------------------------- */
-
-typedef struct measured {
-	double median, best; /* ns */
-	int repeats;
-} measured;
-
-static measured measure(void (*call)(void *context), void *context)
-{
-	bench_times t = {0};
-	double spent = 0;
-	for (int i = 0; i < WARM; i++)
-		call(context);
-	while (t.count < MIN_REPEATS || (t.count < MAX_REPEATS && spent < budget_ns)) {
-		uint64_t start = clock_ns();
-		call(context);
-		double ns = (double)(clock_ns() - start);
-		bench_times_add(&t, ns);
-		spent += ns;
-	}
-	measured m = {bench_times_median(&t), bench_times_best(&t), t.count};
-	bench_times_free(&t);
-	return m;
-}
-
-static void print_times(measured m)
-{
-	printf("\"median_ns\": %.0f, \"best_ns\": %.0f, \"repeats\": %d}\n", m.median, m.best, m.repeats);
-	fflush(stdout);
-}
-
-/* --- ceilings ----------------------------------------------------------------------- */
-
-static void *device_memory(backend *b, size_t bytes)
-{
-	void *data;
-	if (b->allocate(b, bytes, &data) != STATUS_OK)
-		bench_fail("out of memory");
-	return data;
-}
-
-static void fill(float *x, int64_t n)
-{
-	uint32_t state = 12345;
-	for (int64_t i = 0; i < n; i++) {
-		state = state * 1664525u + 1013904223u;
-		x[i] = (float)(state >> 8) * 0x1p-23f - 1.0f;
-	}
-}
-
-typedef struct copy_job {
-	char *to, *from;
-	size_t bytes; /* copied */
-	int threads;
-} copy_job;
-
-static void copy_all(void *context)
-{
-	const copy_job *j = context;
-	size_t part = (j->bytes / (size_t)j->threads + 63) / 64 * 64;
-#pragma omp parallel num_threads(j->threads)
-	{
-		size_t begin = (size_t)omp_get_thread_num() * part;
-		size_t end = begin + part < j->bytes ? begin + part : j->bytes;
-		if (begin < end)
-			memcpy(j->to + begin, j->from + begin, end - begin);
-	}
-}
-
-/* size: of both buffers together. */
-static void copy_ceiling(backend *b, int64_t megabytes, int threads)
-{
-	size_t bytes = (size_t)megabytes << 19;
-	copy_job j = {device_memory(b, bytes), device_memory(b, bytes), bytes, threads};
-	memset(j.from, 1, bytes);
-	memset(j.to, 2, bytes);
-	printf("{\"ceiling\": \"copy\", \"megabytes\": %d, \"threads\": %d, \"bytes\": %zu, ", (int)megabytes, threads,
-	       2 * bytes);
-	print_times(measure(copy_all, &j));
-	b->release(b, j.to);
-	b->release(b, j.from);
-}
-
-typedef struct product {
-	int threads;
-	int64_t m, n, k;
-	float *a, *b, *c;
-} product;
-
-static void run_product(void *context)
-{
-	const product *p = context;
-	if (gemm(p->threads, false, true, p->m, p->n, p->k, 1, p->a, p->b, 0, p->c) != STATUS_OK)
-		bench_fail("a matrix product failed");
-}
-
-static void product_ceiling(backend *b, const int64_t *mnk, int threads)
-{
-	int64_t m = mnk[0], n = mnk[1], k = mnk[2];
-	product p = {threads, m, n, k, NULL, NULL, NULL};
-	p.a = device_memory(b, (size_t)(m * k) * sizeof(float));
-	p.b = device_memory(b, (size_t)(n * k) * sizeof(float));
-	p.c = device_memory(b, (size_t)(m * n) * sizeof(float));
-	fill(p.a, m * k);
-	fill(p.b, n * k);
-	printf("{\"ceiling\": \"gemm\", \"shape\": \"%d x %d x %d\", \"threads\": %d, \"flops\": %.0f, ", (int)m,
-	       (int)n, (int)k, threads, 2.0 * (double)m * (double)n * (double)k);
-	print_times(measure(run_product, &p));
-	b->release(b, p.a);
-	b->release(b, p.b);
-	b->release(b, p.c);
-}
-
-static void ceilings(backend *b, int threads)
-{
-	static const int64_t sizes[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
-	static const int64_t products[][3] = {
-	    {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 8192, 128}, {4096, 512, 128}, {4096, 128, 512}};
-	for (int n = 1; n <= threads; n += threads > 1 ? threads - 1 : 1) {
-		for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-			copy_ceiling(b, sizes[i], n);
-		for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
-			product_ceiling(b, products[i], n);
-	}
-}
+#include "tests/bench/support/ceilings.h"
 
 /* --- a case ------------------------------------------------------------------------- */
 
@@ -184,8 +53,8 @@ static size_t tensor_bytes(const tensor *t)
 static tensor reals(const walk *w, shape s)
 {
 	tensor t = {NULL, DTYPE_F32, s};
-	t.data = device_memory(w->backend, tensor_bytes(&t));
-	fill(t.data, shape_count(s));
+	t.data = ceilings_memory(w->backend, tensor_bytes(&t));
+	ceilings_fill(t.data, shape_count(s));
 	return t;
 }
 
@@ -193,7 +62,7 @@ static tensor reals(const walk *w, shape s)
 static tensor integers(const walk *w, shape s, int32_t first, int32_t step, int32_t range)
 {
 	tensor t = {NULL, DTYPE_I32, s};
-	t.data = device_memory(w->backend, tensor_bytes(&t));
+	t.data = ceilings_memory(w->backend, tensor_bytes(&t));
 	for (int64_t i = 0; i < shape_count(s); i++)
 		((int32_t *)t.data)[i] = (int32_t)((first + i * step) % range);
 	return t;
@@ -206,7 +75,7 @@ static tensor weight(const walk *w, dtype type, int64_t n, int64_t k)
 	if (type == DTYPE_F32)
 		return plain;
 	tensor packed = {NULL, type, plain.shape};
-	packed.data = device_memory(w->backend, tensor_bytes(&packed));
+	packed.data = ceilings_memory(w->backend, tensor_bytes(&packed));
 	panel_pack(type, plain.data, n, k, packed.data);
 	w->backend->release(w->backend, plain.data);
 	return packed;
@@ -250,16 +119,16 @@ static void bench(walk *w, const char *shape_text, trial t)
 		bench_fail("%s %s: %s", o->name, shape_text, error_message(&err));
 	for (int i = 0; i < l.call.n_out; i++)
 		if (!(t.unwanted >> i & 1))
-			l.call.out[i].data = device_memory(b, tensor_bytes(&l.call.out[i]));
+			l.call.out[i].data = ceilings_memory(b, tensor_bytes(&l.call.out[i]));
 	size_t scratch = b->scratch[t.id] ? b->scratch[t.id](b, &l.call) : 0;
-	l.call.scratch = scratch ? device_memory(b, scratch) : NULL;
+	l.call.scratch = scratch ? ceilings_memory(b, scratch) : NULL;
 	printf("{\"op\": \"%s\", \"shape\": \"%s\", \"threads\": %d, ", o->name, shape_text, w->threads);
 	if (!b->kernel[t.id] || b->kernel[t.id](b, &l.call) == STATUS_UNSUPPORTED) {
 		printf("\"unsupported\": true}\n");
 	} else {
 		printf("\"bytes\": %.0f, \"flops\": %.0f, ",
 		       t.bytes > 0 ? t.bytes : compulsory_bytes(&l.call, o->mutates), t.flops);
-		print_times(measure(run_launch, &l));
+		ceilings_time(run_launch, &l);
 	}
 	for (int i = 0; i < l.call.n_out; i++)
 		b->release(b, l.call.out[i].data);
@@ -545,8 +414,6 @@ static void bench_optimizer(walk *w, int64_t n)
 	          .in = {reals(w, SHAPE1(n)), reals(w, SHAPE1(n)), reals(w, SHAPE1(n)), v, reals(w, SHAPE0()), hyper}});
 }
 
-/* --- the walk ----------------------------------------------------------------------- */
-
 /* --- sampling ----------------------------------------------------------------------- */
 
 /* A normal variate, near enough: the sum of four uniform ones. */
@@ -595,6 +462,8 @@ static void bench_sample(walk *w, int64_t rows, int64_t vocab, float deviation)
 	}
 }
 
+/* --- the walk ----------------------------------------------------------------------- */
+
 static void walk_ops(walk *w)
 {
 	static const int64_t wide[] = {16, 64, 1024, 0}, narrow[] = {4, 8, 16, 32, 64, 0};
@@ -642,7 +511,7 @@ int main(int argc, char **argv)
 	walk w = {.threads = argc > 1 ? atoi(argv[1]) : omp_get_max_threads()};
 	bench_check(cpu_open(&w.backend, w.threads, &err), &err);
 	printf("{\"device\": \"%s\"}\n", w.backend->device);
-	ceilings(w.backend, w.threads);
+	ceilings_print(w.backend, w.threads);
 	walk_ops(&w);
 	backend_close(w.backend);
 	return EXIT_SUCCESS;
