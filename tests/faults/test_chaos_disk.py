@@ -12,7 +12,8 @@ import time
 import pytest
 
 from control import Faults
-from trial import BIN, KNOWN, PATIENCE, SANITIZED, TEXT, Closed, Daemon, Engine, EngineError, job_params
+from scenarios import KNOWN
+from engine_client import BIN, PATIENCE, SANITIZED, TEXT, Closed, Daemon, Engine, EngineError, job_params
 
 ALLOWED = KNOWN | {"shutting_down", "session_busy", "overloaded"}
 LONGEST_SESSION = 300  # tokens; then it is deleted and another one made

@@ -12,8 +12,9 @@ import pytest
 
 from control import BUILD
 from test_sweep import scattered
-from trial import (BIN, PATIENCE, STORED, Closed, EngineError, Engine, Findings, Trial, Wrong, death, faults_of, job_params,
-                   plain)
+from scenarios import STORED, Wrong, plain
+from trial import Findings, Trial, death, faults_of
+from engine_client import BIN, PATIENCE, Closed, Engine, EngineError, job_params
 
 CLASSES = [*STORED, "read", "map"]
 LISTS = ("model.list", "file.list", "job.list", "session.list")

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from control import BUILD
-from trial import Closed, EngineError, Findings, Trial, Wrong, complaint, faults_of, one_fault, reference, scenarios
+from scenarios import Wrong, scenarios
+from trial import Closed, EngineError, Findings, Trial, complaint, faults_of, one_fault, reference
 
 
 def scattered(groups):
