@@ -1,4 +1,5 @@
-/* additive_stream: one round of additive attention, token by token, on the state of
+/* Over 600 lines: one kernel, with its layernorm and gate or without, on one layout of the state.
+ * additive_stream: one round of additive attention, token by token, on the state of
  * engine/tensor/ops/additive_stream.h.
  *
  * A warp owns a few neighbouring heads of one session, a part of a warp (stream.cuh) each head. Warps never meet, so

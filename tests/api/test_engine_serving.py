@@ -1,4 +1,4 @@
-"""additived: completions, sessions, explanations, models and files over its socket."""
+"""additived: completions, sessions, explanations, models and files over its socket. Over 600 lines: all share one running engine."""
 
 import json
 import math

@@ -1,4 +1,5 @@
-/* The runtime half of the emulator. What is issued to a stream runs when the host waits for it, never earlier, as
+/* Over 600 lines: the functions of one library, on one state (streams, events, captures, faults).
+ * The runtime half of the emulator. What is issued to a stream runs when the host waits for it, never earlier, as
  * late as a device may be: code that forgets to wait reads old bytes, and code that reuses a buffer early sends new
  * ones. Copies from pageable memory take their bytes at once, as CUDA's do; copies from pinned memory when the
  * stream gets there.

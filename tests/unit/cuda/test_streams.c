@@ -1,4 +1,5 @@
-/* The recurrent forms on the device: the CPU's numbers, and what sessions rest on: bits that depend neither on the
+/* Over 600 lines: each form is compared by the same readers and pools.
+ * The recurrent forms on the device: the CPU's numbers, and what sessions rest on: bits that depend neither on the
  * batch nor on how the tokens are cut into calls, and a pool in which nothing but the slots that were read is touched.
  */
 #include <stdarg.h>

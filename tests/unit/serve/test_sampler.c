@@ -1,3 +1,4 @@
+/* Sampling on the host. Over 600 lines: every case is held against the plain definition, a full sort, on top. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
