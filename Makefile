@@ -264,7 +264,7 @@ UNIT_SUPPORT := $(OUT)/obj/tests/unit/support.a
 $(UNIT_SUPPORT): $(call objects,$(sort $(wildcard tests/unit/support/*.c)))
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
-# What a test of an area links: the rooms up to its own.
+# What a test of an area links: the folders up to its own.
 area = $(firstword $(subst /, ,$(1)))
 with = $(if $(filter server,$(1)),SERVER,$(if $(filter cli,$(1)),CLI,$(if $(filter proto,$(1)),PROTO,$(if $(filter cuda,$(1)),CUDA_TEST,$(if $(filter serve explain store daemon,$(1)),ENGINE,CORE)))))
 CUDA_TEST_OBJ = $(CORE_OBJ) $(call objects,$(call sources,engine/serve engine/explain))
@@ -331,7 +331,7 @@ fuzz-api: all $(FUZZ_VENV)/ready
 soak: all $(VENV)/ready
 	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin $(VENV)/bin/python tests/faults/soak.py --minutes $(or $(MINUTES),30) $(SOAK)
 
-# Measurements, never tests: programs on the engine's rooms.
+# Measurements, never tests: programs on the folders of the engine.
 BENCH_BIN := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(sort $(wildcard tests/bench/*.c)))
 BENCH_SUPPORT := $(call objects,$(sort $(wildcard tests/bench/support/*.c)))
 $(BENCH_BIN): $(OUT)/bench/%: $(OUT)/obj/tests/bench/%.o $(BENCH_SUPPORT) $$(call objects,$$(call sources,engine/serve engine/explain)) $$(CORE_OBJ)
