@@ -31,7 +31,7 @@ void metrics_status(stream *s)
 
 static void add(json_t *all, const char *name, const char *type, const char *help, double x)
 {
-	/* A count is told in full, whatever its size. */
+	/* A count is printed in full, whatever its size. */
 	json_t *number = x == (double)(json_int_t)x ? json_integer((json_int_t)x) : json_real(x);
 	json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:[{s:{}, s:o}]}", "name", name, "type", type, "help",
 	                                     help, "samples", "labels", "value", number));

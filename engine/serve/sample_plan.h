@@ -12,9 +12,9 @@
 
 typedef struct sample_plan sample_plan;
 
-/* Whose turn it is to be drawn for. */
+/* One batch row's sampling request. */
 typedef struct sample_row {
-	const sampling *how; /* NULL: no token is wanted */
+	const sampling *how; /* NULL: inactive */
 	const tally *tally;
 	uint64_t position; /* of the token to come */
 } sample_row;
@@ -37,7 +37,7 @@ status sample_plan_prepare(sample_plan *p, int64_t adjusts, error *err);
 /* Have the plan that follows another one sample from the first n rows only. STATUS_UNSUPPORTED as plan_reshape. */
 status sample_plan_fit(sample_plan *p, int64_t n);
 /* Fill `settings` [rows], on the host, for the plan that follows another one. False: some of the rows adjust logits;
- * nobody is drawn for by that plan then, and sample_plan_run has to. */
+ * that plan then samples no row, and sample_plan_run has to. */
 bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings);
 /* The plan that reads those settings at their place. */
 plan *sample_plan_follower(const sample_plan *p);

@@ -24,7 +24,7 @@ typedef struct sampling {
 #define INTEGER(name, min, max, otherwise) int32_t name;
 #include "gen/sampling.def"
 	uint64_t seed;
-	sampling_bias *bias; /* owned by whoever holds the sampling */
+	sampling_bias *bias; /* owned by the holder of the sampling */
 	int n_bias;
 } sampling;
 

@@ -34,8 +34,8 @@ status optimizer_begin(optimizer *o);
 status optimizer_prepare(optimizer *o, double learning_rate);
 /* *norm: of the gradients, before clipping. When it is not finite nothing was updated. */
 status optimizer_finish(optimizer *o, double *norm);
-/* The same for who has read the norm's square, from where the update leaves it on the device. It has to be before the
- * next optimizer_prepare. */
+/* The same for a caller that has read the norm's square, from where the update leaves it on the device. It has to be
+ * before the next optimizer_prepare. */
 const float *optimizer_norm2(const optimizer *o);
 double optimizer_count(optimizer *o, float norm2);
 

@@ -276,7 +276,7 @@ static bool evaluate_ready(const trainer *t)
 	return !b->busy || !b->busy(b);
 }
 
-/* The numbers of the evaluation are told with its text, so that a run saved between the two makes both again. */
+/* The numbers of the evaluation are reported with its text, so that a run saved between the two makes both again. */
 static void finish_evaluation(trainer *t, unsigned *events)
 {
 	const evaluation *e = &t->evaluation;

@@ -88,7 +88,7 @@ const model *trainer_model(const trainer *t);
 const int32_t *trainer_preview(const trainer *t, int *prompt, int *count);
 
 /* A device may have been given the update of a step whose numbers are not in the progress yet: wait for them, so that
- * weights and progress belong together. What it completed is told by the next advance. Errors are final. */
+ * weights and progress belong together. The next advance reports what it completed. Errors are final. */
 status trainer_settle(trainer *t, error *err);
 /* Checkpoint folder: a complete model (config.json, model.safetensors, tokenizer.json) plus
  * optimizer.safetensors, trainer.json and a manifest with `id` and `about` (an object or NULL). Written to a temporary

@@ -239,7 +239,7 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", error_message(&why));
 }
 
-/* A turn is over: who asks next begins anew. */
+/* A turn is over: the next task that asks for a model begins anew. */
 static void end_turn(device *d)
 {
 	if (d->scheduler && !d->asked)
@@ -283,7 +283,7 @@ void device_count_training(device *d, int64_t steps, int64_t tokens, double toke
 
 /* --- turns --------------------------------------------------------------------- */
 
-/* Everything on the device is gone; begin anew. Generations have been told by the scheduler. */
+/* Everything on the device is gone; begin anew. The scheduler has ended the generations. */
 static void restart(device *d)
 {
 	error err = ERROR_INIT;

@@ -97,7 +97,7 @@ static void run_tasks(executor *x, task *t)
 	}
 }
 
-/* One look at the queue and one turn of each kind of work; false when told to stop. */
+/* One look at the queue and one turn of each kind of work; false when it is to stop. */
 static bool take_turn(executor *x, bool *idle)
 {
 	pthread_mutex_lock(&x->mutex);

@@ -21,7 +21,7 @@
  *
  * Turns: between two looks at the queue the thread does at most one unit of foreground work (one decode step
  * or prefill chunk) and one slice of background work (training). Where there is both, each gets half of the
- * time: the background is owed what the foreground has used, and has no turn while it owes, since a
+ * time: their use of it is counted, and the background has no turn while it is ahead, since a
  * slice cannot be cut shorter than one op. A slice lasts EXECUTOR_SLICE_NS at most (or one op), and so does a request's
  * wait for its first turn. With no work at all the thread sleeps. */
 #ifndef ENGINE_DAEMON_COMPUTE_EXECUTOR_H
@@ -43,7 +43,7 @@ typedef struct task task;
 struct task {
 	bool (*prepare)(task *t, device *d); /* executor thread; true: run it now. NULL: it need not wait */
 	void (*run)(task *t, device *d);     /* executor thread; NULL for a message */
-	void (*done)(task *t);               /* loop thread; may free the task; NULL: nothing to tell */
+	void (*done)(task *t);               /* loop thread; may free the task; NULL: nothing to do */
 	task *next;
 	bool counted;
 };
@@ -67,7 +67,7 @@ void executor_free(executor *x);
 /* Loop thread. False: the queue is full and the task untouched. */
 bool executor_submit(executor *x, task *t);
 void executor_control(executor *x, task *t);
-/* Executor thread: have t->done called on the loop, which hears of it at the end of the turn: a step's events wake it
+/* Executor thread: have t->done called on the loop, which is woken at the end of the turn: a step's events wake it
  * once. */
 void executor_post(executor *x, task *t);
 /* Tasks submitted and not yet done. Loop thread. */

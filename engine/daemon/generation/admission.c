@@ -24,7 +24,7 @@ struct admission_owner {
 
 struct admission {
 	int slots;
-	int used, evicted; /* slots of requests that go on, and of those that have been told to end */
+	int used, evicted; /* slots of requests that go on, and of those that are being cancelled */
 	admitted *first;
 	string_table owners;
 	double pace_ms; /* per token of a choice: mean of the latest requests */

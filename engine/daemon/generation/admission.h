@@ -13,7 +13,7 @@
  *
  * Time to try again: a running request is expected to generate all tokens that it may, at its own pace so far, mixed
  * with the pace of the latest requests while it has few. Requests that were refused before are expected to
- * come back when they were told, and to take the slots that are free by then.
+ * come back at the time that they were given, and to take the slots that are free by then.
  *
  * Loop thread only; times are the loop's, in milliseconds. */
 #ifndef ENGINE_DAEMON_GENERATION_ADMISSION_H

@@ -43,7 +43,7 @@ struct training {
 	_Atomic bool progress_under_way; /* set by the executor with the message, cleared by the loop */
 	/* loop thread */
 	bool stopping;
-	int under_way; /* of start, stop, told and end: ENDED is told when nothing refers to us any more */
+	int under_way; /* tasks that refer to the run (start, stop, told, end): ENDED is reported at 0 */
 	task told;
 };
 
@@ -165,7 +165,7 @@ static void tell_progress(training *t)
 	executor_post(t->executor, &t->progress.task);
 }
 
-/* The run is over: leave the device, tell the loop. Afterwards the loop may free us. */
+/* The run is over: leave the device, report it to the loop. Afterwards the loop may free the run. */
 static void end(training *t, device *d, bool finished, const error *err)
 {
 	if (t->ended)
@@ -398,7 +398,7 @@ static void run_stop(task *x, device *d)
 	if (t->ended || t->stop_waits)
 		return;
 	if (t->save_first)
-		save(t); /* a failure has been told; the checkpoint before counts */
+		save(t); /* a failure has been reported; the checkpoint before counts */
 	end(t, d, false, NULL);
 }
 

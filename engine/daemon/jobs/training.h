@@ -1,11 +1,11 @@
 /* training.h - one job's run on the executor.
  *
- * The loop describes a run (training_plan), hands it over, and hears of it through reports; between
+ * The loop describes a run (training_plan), hands it over, and gets reports of it; between
  * training_begin and TRAINING_ENDED the plan belongs to the executor. A report is a copy: it may be kept.
  *
  * Reports come in this order: STARTED, then any of PROGRESS, EVALUATED and SAVED, then ENDED, once and last.
  * PROGRESS comes at most ten times a second. Checkpoints are saved when the trainer says so, when
- * `save_ns` have passed since the last, and when the run is told to stop with one. A save that fails is reported and
+ * `save_ns` have passed since the last, and when the run is stopped with one. A save that fails is reported and
  * does not end the run: the next one comes when it is due, or TRAINING_RESAVE_SECONDS later.
  *
  * After an evaluation the run waits until the loop has had its report, so a checkpoint is written only when the reports
@@ -28,7 +28,7 @@ typedef enum training_kind {
 	TRAINING_PROGRESS,
 	TRAINING_EVALUATED,
 	TRAINING_SAVED, /* a checkpoint of progress.step is durable; error: it could not be saved */
-	TRAINING_ENDED  /* finished: the model is in plan.result. Else error says why; STATUS_OK: as told */
+	TRAINING_ENDED  /* finished: the model is in plan.result. Else error says why; STATUS_OK: it was stopped */
 } training_kind;
 
 typedef struct training_report {

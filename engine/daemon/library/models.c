@@ -1,6 +1,6 @@
 /* Deleting asks the executor first: only there is it known whether sessions or generations use the
- * weights. Until the answer is back the card is marked, so that nobody begins on a model
- * that is going; tasks run in order, so whoever began before counts as a user. */
+ * weights. Until the answer is back the card is marked, so that no request begins on a model
+ * that is going; tasks run in order, so a request that began before counts as a user. */
 #include "engine/daemon/library/models.h"
 
 #include <stdio.h>
@@ -179,7 +179,7 @@ static void run_load(task *t, device *d)
 	dtype weights = wanted_weights(a);
 	a->result = cards_load(a->card, d, weights, &loaded, &a->error);
 	if (a->result == STATUS_OK)
-		a->card->weights = weights; /* here, so that whoever comes next finds the model as it is */
+		a->card->weights = weights; /* here, so that the next request finds the model as it is */
 }
 
 static void run_unload(task *t, device *d)
@@ -231,7 +231,7 @@ static void answer_deleted(task *t)
 	errand_free(a);
 }
 
-/* Send the executor on an errand for the card, which is handed over. chosen: the weights to load, or NULL. */
+/* Submit a task of the executor for the card, which is handed over. chosen: the weights to load, or NULL. */
 static void send_errand(stream *s, card *c, void (*run)(task *t, device *d), void (*done)(task *t), const dtype *chosen)
 {
 	errand *a = memory_new(1, sizeof *a);

@@ -66,7 +66,7 @@ void connection_break(connection *c);
 void connection_close(connection *c);
 /* Look at the clock: silent peers, late greetings, stuck flushes. */
 void connection_tick(connection *c, uint64_t now_ms);
-/* Tell every stream to stop (the engine does); they answer through the open connection. */
+/* Cancel every stream (the engine stops); they answer through the open connection. */
 void connection_cancel_streams(connection *c);
 
 /* Send a frame. json (of json_text_reserve or NULL) and payload (malloc'ed or NULL) are taken over. Never closes the

@@ -38,7 +38,7 @@ static status fail(error *err, const char *what, int code)
 
 /* --- Unix ---------------------------------------------------------------------- */
 
-/* Remove a socket that nobody listens on any more. */
+/* Remove a socket on which no process listens any more. */
 static status remove_stale(const char *path, error *err)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};

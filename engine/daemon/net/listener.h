@@ -1,9 +1,9 @@
 /* listener.h - the listening socket and the connections it accepted.
  *
- * At most LISTENER_MAX_CONNECTIONS peers are served; further ones are told so and closed. A
+ * At most LISTENER_MAX_CONNECTIONS peers are served; further ones get an error and are closed. A
  * Unix socket is made with mode 0600, and one that a dead process left behind is
  * replaced; the TCP form has no authentication of its own, so it is for loopback, and for other addresses only
- * when told so. Loop thread only. */
+ * by option. Loop thread only. */
 #ifndef ENGINE_DAEMON_NET_LISTENER_H
 #define ENGINE_DAEMON_NET_LISTENER_H
 
@@ -20,7 +20,7 @@ typedef struct listener listener;
 status listener_open(listener **out, net *n, const char *address, bool allow_remote, error *err);
 /* The address as a client writes it, with the port chosen. */
 const char *listener_address(const listener *l);
-/* Stop accepting and cancel what runs; connections stay to hear the answers. */
+/* Stop accepting and cancel what runs; connections stay until the answers are sent. */
 void listener_drain(listener *l);
 /* Close every connection once its queue is written. */
 void listener_close(listener *l);

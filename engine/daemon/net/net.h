@@ -17,7 +17,7 @@ typedef struct net {
 	uv_loop_t *loop;
 	void (*request)(struct stream *s, const char *method); /* a REQUEST has come; answers s, at once or later */
 	struct engine *engine;                                 /* handed on to streams */
-	const char *backend, *device;                          /* told in HELLO */
+	const char *backend, *device;                          /* sent in HELLO */
 	bool draining;                                         /* the engine stops */
 	/* Read by the owner: */
 	uint64_t requests, failures; /* answered with RESULT, with ERROR */

@@ -3,7 +3,7 @@
  * A stream lives from its REQUEST until its handler answers it, exactly once, with
  * stream_result or stream_error; the handler owns it in between, whatever happens to the
  * connection. When the peer cancels, the connection closes or the engine stops, the handler
- * hears of it through `cancel` (if it watches) and still has to answer; an answer to a peer that has gone is
+ * is notified through `cancel` (if it is set) and still has to answer; an answer to a peer that has gone is
  * dropped. So there are no references to count, and every accepted request ends exactly once.
  *
  * Loop thread only. */
@@ -23,7 +23,7 @@ enum { STREAM_TARGET_BYTES = 64, STREAM_OWNER_BYTES = 64 };
 
 typedef struct stream stream;
 
-/* How a handler hears of its stream; each may be NULL. Any of them may answer the stream. */
+/* What a handler is notified of; each may be NULL. Any of them may answer the stream. */
 typedef struct stream_watch {
 	void (*credit)(stream *s);               /* more may be sent, or the peer has taken something */
 	void (*data)(stream *s, const frame *f); /* a DATA frame of an upload */
@@ -72,7 +72,7 @@ struct stream {
 void stream_result(stream *s, json_t *result);
 /* The same from JSON text (of json_text_reserve, taken over). */
 void stream_result_text(stream *s, char *text);
-/* code: a stable word; NULL: the status's name. A cancellation while the engine stops is told as such. */
+/* code: a stable word; NULL: the status's name. A cancellation while the engine stops is reported as such. */
 void stream_error(stream *s, const error *err, const char *code);
 /* The same from parts. param and code may be NULL. */
 void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)

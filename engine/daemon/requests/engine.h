@@ -67,7 +67,7 @@ typedef struct engine {
 	bool forced;                  /* the deadline passed */
 } engine;
 
-/* Serve until told to stop. STATUS_OK: stopped as told. *forced: not everything ended in time, nothing has been
+/* Serve until a signal to stop. STATUS_OK: stopped by it. *forced: not everything ended in time, nothing has been
  * freed, and the process should exit without more ado. */
 status engine_run(const engine_options *options, bool *forced, error *err);
 
