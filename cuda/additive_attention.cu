@@ -153,7 +153,7 @@ static size_t given_bytes(const op_call *call, const additive_cut *c)
 size_t cuda_additive_attention_scratch(const backend *, const op_call *call)
 {
 	size_t bytes = 0;
-	const attention_params *p = (const attention_params *)call->params;
+	const additive_attention_params *p = (const additive_attention_params *)call->params;
 	(void)additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
 		typedef std::remove_pointer_t<decltype(lanes)> C;
 		additive_cut c = forward_cut<C>(call);
@@ -195,7 +195,7 @@ template <class C> static status forward_run(backend *b, const op_call *call)
 
 status cuda_additive_attention(backend *b, const op_call *call)
 {
-	const attention_params *p = (const attention_params *)call->params;
+	const additive_attention_params *p = (const additive_attention_params *)call->params;
 	return additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
 		return forward_run<std::remove_pointer_t<decltype(lanes)>>(b, call);
 	});

@@ -95,7 +95,7 @@ static inline int additive_wave(const additive_cut *c, int tensors, size_t real)
 /* rows: the most that fit a tile; tensors: how many pass through the cache. */
 static inline additive_cut additive_cut_of(const op_call *call, int rows, int tensors)
 {
-	const attention_params *p = (const attention_params *)call->params;
+	const additive_attention_params *p = (const additive_attention_params *)call->params;
 	additive_cut c = {};
 	c.batch = call->in[0].shape.dim[0];
 	c.length = (int)call->in[0].shape.dim[1];

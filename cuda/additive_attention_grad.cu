@@ -306,7 +306,7 @@ static backward_call<typename C::T> backward_memory(const op_call *call, size_t 
 size_t cuda_additive_attention_grad_scratch(const backend *, const op_call *call)
 {
 	size_t bytes = 0;
-	const attention_params *p = (const attention_params *)call->params;
+	const additive_attention_params *p = (const additive_attention_params *)call->params;
 	(void)additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
 		int64_t n;
 		(void)backward_memory<std::remove_pointer_t<decltype(lanes)>>(call, &bytes, &n);
@@ -353,7 +353,7 @@ template <class C> static status backward_run(backend *b, const op_call *call)
 
 status cuda_additive_attention_grad(backend *b, const op_call *call)
 {
-	const attention_params *p = (const attention_params *)call->params;
+	const additive_attention_params *p = (const additive_attention_params *)call->params;
 	return additive_by_lanes(call->in[0].type, shape_last(call->in[0].shape) / p->heads, [&](auto *lanes) {
 		return backward_run<std::remove_pointer_t<decltype(lanes)>>(b, call);
 	});

@@ -512,7 +512,7 @@ __global__ void __launch_bounds__(WARPS *WARP) additive_stream_kernel(stream_cal
 
 static stream_call stream_call_of(const op_call *call)
 {
-	const stream_params *p = (const stream_params *)call->params;
+	const additive_stream_params *p = (const additive_stream_params *)call->params;
 	const shape x = call->in[0].shape;
 	stream_call c = {};
 	c.x = (const float *)call->in[0].data;

@@ -129,10 +129,10 @@ value op_dropout(graph *g, value x, value rng, float p, uint32_t stream);
  * score is a_j also at masked places. An empty window has g = 0, M = -inf.
  * Only g has a gradient: score and log_normalizer are for explanations.
  * Computed with the online-softmax semigroup over blocks; never a difference of sums. */
-typedef struct attention_params {
+typedef struct additive_attention_params {
 	int64_t heads;
 	int64_t window;
-} attention_params;
+} additive_attention_params;
 typedef struct attention_values {
 	value pooled, score, log_normalizer;
 } attention_values;
@@ -151,17 +151,17 @@ attention_values op_additive_attention(graph *g, value x, value w, value mask, i
  * start? [i32] [S]: sequences of different lengths lie one behind the other in x [1, T, D], and slot, position and
  * length are [S]. Sequence s reads the tokens start[s] … start[s] + length[s] - 1; start[0] = 0, and
  * start[s] + length[s] ≤ start[s + 1] (T for the last). Tokens that no sequence reads are 0.
- * The state of this round is attention_state_floats() floats at `offset` in the slot,
+ * The state of this round is additive_state_floats() floats at `offset` in the slot,
  * all zero at position 0 (position 0 ignores and re-initialises what is there). */
-typedef struct stream_params {
+typedef struct additive_stream_params {
 	int64_t heads;
 	int64_t window; /* <= 0: global */
 	int64_t offset; /* floats from the start of a slot */
-} stream_params;
+} additive_stream_params;
 attention_values op_additive_stream(graph *g, value x, value w, value pool, value slot, value position, value length,
-                                    value mask, value start, stream_params params);
+                                    value mask, value start, additive_stream_params params);
 /* Floats of state for one round: layout in engine/tensor/ops/additive_stream.h. */
-int64_t attention_state_floats(int64_t d, int64_t heads, int64_t window);
+int64_t additive_state_floats(int64_t d, int64_t heads, int64_t window);
 
 /* Causal softmax attention over the last `window` tokens (<= 0: all), per head of dh = D / heads channels.
  * qkv [B, N, 3D] [real] = query | key | value of a token, mask? [i32] [B, N] (0: no token attends to it),

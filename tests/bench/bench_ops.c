@@ -141,7 +141,7 @@ static void bench(walk *w, const char *shape_text, trial t)
 
 static void bench_additive(walk *w, int64_t batch, int64_t length, int64_t d, int64_t heads, int64_t window)
 {
-	attention_params p = {heads, window};
+	additive_attention_params p = {heads, window};
 	shape s = SHAPE3(batch, length, d), per_head = SHAPE3(batch, length, heads);
 	char text[64];
 	snprintf(text, sizeof text, "B%d N%d d%d H%d k%d", (int)batch, (int)length, (int)d, (int)heads, (int)window);
@@ -192,8 +192,8 @@ static void bench_softmax(walk *w, int64_t batch, int64_t length, int64_t d, int
 /* `rows` sessions that have read `position` tokens read `count` more. */
 static void bench_additive_stream(walk *w, int64_t rows, int64_t count, int64_t d, int64_t heads, int64_t window)
 {
-	stream_params p = {heads, window, 0};
-	int64_t state = attention_state_floats(d, heads, window), slot = (state + 15) / 16 * 16;
+	additive_stream_params p = {heads, window, 0};
+	int64_t state = additive_state_floats(d, heads, window), slot = (state + 15) / 16 * 16;
 	double carry =
 	    window > 0 ? 2.0 * 32 : 2.0 * 16; /* bytes per channel and token: a state's entries read and written */
 	shape one = SHAPE1(rows);

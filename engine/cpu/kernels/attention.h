@@ -80,7 +80,7 @@ static inline bool attention_cut_spans(attention_cut *c, int64_t windows)
 static inline attention_cut attention_cut_of(const backend *b, const op_call *call)
 {
 	enum { WORTHWHILE = 4 }; /* windows in a span: one more is read before it */
-	const attention_params *p = call->params;
+	const additive_attention_params *p = call->params;
 	shape x = call->in[0].shape;
 	attention_cut c = {.batch = x.dim[0], .length = x.dim[1], .d = x.dim[2], .heads = p->heads};
 	c.threads = kernel_fixed_threads(b, shape_count(x) * ATTENTION_COST);

@@ -267,7 +267,7 @@ ATTENTION_INLINE void global(const place *at, const factors *f, bool there, cons
 /* The state before position 0, of the unit's heads. */
 static void start(const stream *s, const unit *u)
 {
-	int64_t floats = attention_state_floats(s->d, s->heads, s->window);
+	int64_t floats = additive_state_floats(s->d, s->heads, s->window);
 	for (int64_t offset = 0; offset < floats; offset += s->width) {
 		aggregate a = aggregate_at(s, u, offset);
 		bool running = offset == STREAM_PREFIX || (s->block && offset == stream_running(s->width));
@@ -366,7 +366,7 @@ size_t KERNEL(additive_stream_scratch)(const backend *b, const op_call *call)
 
 status KERNEL(additive_stream)(backend *b, const op_call *call)
 {
-	const stream_params *p = call->params;
+	const additive_stream_params *p = call->params;
 	const shape x = call->in[0].shape, slots = call->in[2].shape;
 	float *memory = call->scratch;
 	stream s = {.call = call,

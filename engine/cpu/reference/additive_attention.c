@@ -12,7 +12,7 @@ typedef struct head {
 
 static head head_at(const op_call *call, int64_t b, int64_t h)
 {
-	const attention_params *p = call->params;
+	const additive_attention_params *p = call->params;
 	shape x = call->in[0].shape;
 	int64_t length = x.dim[1], stride = x.dim[2], width = stride / p->heads;
 	const int32_t *mask = call->n_in > 2 ? call->in[2].data : NULL;
@@ -75,7 +75,7 @@ static double pooled_of(const head *a, int64_t i, int64_t d, double log_normaliz
 status reference_additive_attention(backend *unused, const op_call *call)
 {
 	(void)unused;
-	const attention_params *p = call->params;
+	const additive_attention_params *p = call->params;
 	float *g = call->out[0].data, *score = call->out[1].data, *log_normalizer = call->out[2].data;
 	int64_t batch = call->in[0].shape.dim[0], length = call->in[0].shape.dim[1];
 	for (int64_t b = 0; b < batch; b++) {
@@ -133,7 +133,7 @@ static double score_grad(const head *a, int64_t j, const float *g, const float *
 status reference_additive_attention_grad(backend *unused, const op_call *call)
 {
 	(void)unused;
-	const attention_params *p = call->params;
+	const additive_attention_params *p = call->params;
 	const float *g = call->in[3].data, *log_normalizer = call->in[4].data, *dg = call->in[5].data;
 	float *dx = call->out[0].data, *dw = call->out[1].data;
 	shape x = call->in[0].shape;

@@ -77,7 +77,7 @@ static void advance_window(const stream *t, int64_t position, aggregate token, a
 
 static void restart(const stream *t)
 {
-	int64_t floats = attention_state_floats(t->channels, t->heads, t->window);
+	int64_t floats = additive_state_floats(t->channels, t->heads, t->window);
 	int64_t width = stream_width(t->channels, t->heads);
 	if (t->head == 0) /* the first head clears for all */
 		memset(t->state, 0, (size_t)floats * sizeof *t->state);
@@ -153,7 +153,7 @@ static float *element(const tensor *t, int64_t at)
 status reference_additive_stream(backend *unused, const op_call *call)
 {
 	(void)unused;
-	const stream_params *p = call->params;
+	const additive_stream_params *p = call->params;
 	const float *x = call->in[0].data, *w = call->in[1].data;
 	const int32_t *slot = call->in[3].data, *position = call->in[4].data, *length = call->in[5].data;
 	const int32_t *mask = call->n_in > 6 ? call->in[6].data : NULL;

@@ -22,7 +22,7 @@ static void states(const void *options, int layer, state_list *list)
 {
 	const additive_options *o = options;
 	for (int i = 0; i < ROUND_COUNT; i++)
-		state_list_add(list, STATE_RECURRENT, attention_state_floats(o->hidden, o->heads, o->window),
+		state_list_add(list, STATE_RECURRENT, additive_state_floats(o->hidden, o->heads, o->window),
 		               "layers.%d.%s", layer, rounds[i]);
 }
 
@@ -31,7 +31,8 @@ static value attend(builder *b, const additive_options *o, int layer, int round,
 {
 	attention_values a;
 	if (forward_recurrent(b->spec)) {
-		stream_params params = {o->heads, o->window, builder_state(b, "layers.%d.%s", layer, rounds[round])};
+		additive_stream_params params = {o->heads, o->window,
+		                                 builder_state(b, "layers.%d.%s", layer, rounds[round])};
 		a = op_additive_stream(b->g, x, w, b->pool, b->slot, b->position, b->length, b->mask, b->start, params);
 	} else {
 		a = op_additive_attention(b->g, x, w, b->mask, o->heads, o->window);

@@ -8,7 +8,8 @@
 attention_values op_additive_attention(graph *g, value x, value w, value mask, int64_t heads, int64_t window)
 {
 	value out[3];
-	graph_apply(g, OP_additive_attention, (value[]){x, w, mask}, 3, &(attention_params){heads, window}, out);
+	graph_apply(g, OP_additive_attention, (value[]){x, w, mask}, 3, &(additive_attention_params){heads, window},
+	            out);
 	return (attention_values){out[0], out[1], out[2]};
 }
 
@@ -32,7 +33,7 @@ static status check_attention(const op_call *call, int64_t heads, error *err)
 
 status op_additive_attention_check(op_call *call, error *err)
 {
-	const attention_params *p = call->params;
+	const additive_attention_params *p = call->params;
 	TRY(check_attention(call, p->heads, err));
 	shape x = call->in[0].shape, per_head = SHAPE3(x.dim[0], x.dim[1], p->heads);
 	check_output(call, 0, call->in[0].type, x);
@@ -56,7 +57,7 @@ status op_additive_attention_backward(graph *g, const op_node *node)
 
 status op_additive_attention_grad_check(op_call *call, error *err)
 {
-	const attention_params *p = call->params;
+	const additive_attention_params *p = call->params;
 	TRY(check_attention(call, p->heads, err));
 	shape x = call->in[0].shape;
 	TRY(check_like(call, 3, "g", 0, "x", err));

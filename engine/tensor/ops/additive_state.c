@@ -2,7 +2,7 @@
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/additive_stream.h"
 
-int64_t attention_state_floats(int64_t d, int64_t heads, int64_t window)
+int64_t additive_state_floats(int64_t d, int64_t heads, int64_t window)
 {
 	if (window == 1)
 		return 0;

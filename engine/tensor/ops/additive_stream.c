@@ -8,14 +8,14 @@
 #include <inttypes.h>
 
 attention_values op_additive_stream(graph *g, value x, value w, value pool, value slot, value position, value length,
-                                    value mask, value start, stream_params params)
+                                    value mask, value start, additive_stream_params params)
 {
 	value out[3];
 	graph_apply(g, OP_additive_stream, (value[]){x, w, pool, slot, position, length, mask, start}, 8, &params, out);
 	return (attention_values){out[0], out[1], out[2]};
 }
 
-static status check_state(const op_call *call, const stream_params *p, error *err)
+static status check_state(const op_call *call, const additive_stream_params *p, error *err)
 {
 	TRY(check_type(call, 2, "pool", DTYPE_F32, err));
 	shape pool = call->in[2].shape;
@@ -23,7 +23,7 @@ static status check_state(const op_call *call, const stream_params *p, error *er
 	if (pool.rank != 2)
 		return error_set(err, STATUS_INVALID, "pool", "pool is %s, must be [slots, floats]",
 		                 shape_text(pool, text, sizeof text));
-	int64_t floats = attention_state_floats(shape_last(call->in[0].shape), p->heads, p->window);
+	int64_t floats = additive_state_floats(shape_last(call->in[0].shape), p->heads, p->window);
 	if (p->offset < 0 || floats > pool.dim[1] || p->offset > pool.dim[1] - floats)
 		return error_set(err, STATUS_INVALID, "offset",
 		                 "a state of %" PRId64 " floats at %" PRId64 " does not fit a slot of %" PRId64, floats,
@@ -33,7 +33,7 @@ static status check_state(const op_call *call, const stream_params *p, error *er
 
 status op_additive_stream_check(op_call *call, error *err)
 {
-	const stream_params *p = call->params;
+	const additive_stream_params *p = call->params;
 	TRY(check_type(call, 0, "x", DTYPE_F32, err));
 	shape x = call->in[0].shape;
 	char text[96];

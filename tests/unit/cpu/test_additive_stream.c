@@ -30,7 +30,7 @@ static int close_backend(void **state)
 /* A pool of slots and what they have read. */
 typedef struct reader {
 	backend *b;
-	stream_params p;
+	additive_stream_params p;
 	tensor w, pool;
 	int64_t slots, slot_floats;
 } reader;
@@ -38,7 +38,7 @@ typedef struct reader {
 /* Slots hold the state with MARGIN floats of NaN on either side; everything is poison. */
 static reader reader_new(backend *b, int64_t window, int64_t slots)
 {
-	int64_t floats = attention_state_floats(D, H, window) + 2 * MARGIN;
+	int64_t floats = additive_state_floats(D, H, window) + 2 * MARGIN;
 	return (reader){.b = b,
 	                .p = {H, window, MARGIN},
 	                .w = fixture_normal(SHAPE1(D), 42, 2),
@@ -141,7 +141,7 @@ static void check_against_parallel(backend *b, int64_t window, bool masked)
 	reader r = reader_new(b, window, 1);
 	sequence s = sequence_new(43, masked);
 	read_in_chunks(&r, &s, N);
-	attention_params p = {H, window};
+	additive_attention_params p = {H, window};
 	op_call call = {.params = &p, .n_in = 3, .in = {s.x, r.w, s.mask}};
 	fixture_run(b, OP_additive_attention, &call);
 	assert_true(compare_close("pooled", s.g.data, call.out[0].data, N * D, 1e-6, 1e-6));
@@ -190,12 +190,12 @@ static void the_state_is_as_large_as_the_window_and_no_larger(void **state)
 {
 	(void)state;
 	int64_t width = D + 2 * H;
-	assert_int_equal(attention_state_floats(D, H, 0), width);
-	assert_int_equal(attention_state_floats(D, H, -3), width);
-	assert_int_equal(attention_state_floats(D, H, (int64_t)1 << 40), width);
-	assert_int_equal(attention_state_floats(D, H, 1), 0);
+	assert_int_equal(additive_state_floats(D, H, 0), width);
+	assert_int_equal(additive_state_floats(D, H, -3), width);
+	assert_int_equal(additive_state_floats(D, H, (int64_t)1 << 40), width);
+	assert_int_equal(additive_state_floats(D, H, 1), 0);
 	for (int64_t k = 2; k < 200; k++)
-		assert_int_equal(attention_state_floats(D, H, k), (2 + k / 2 * 2) * width);
+		assert_int_equal(additive_state_floats(D, H, k), (2 + k / 2 * 2) * width);
 }
 
 static void reading_touches_nothing_outside_the_state(void **state)
@@ -341,8 +341,8 @@ static void heads_on_several_threads_give_the_same_bits(void **state)
 	enum { LENGTH = 300, HEADS = 34, WIDTH = 8, CHANNELS = HEADS * WIDTH };
 	(void)state;
 	for (int i = 0; i < WINDOWS; i++) {
-		stream_params p = {HEADS, windows[i], 0};
-		int64_t floats = attention_state_floats(CHANNELS, HEADS, windows[i]);
+		additive_stream_params p = {HEADS, windows[i], 0};
+		int64_t floats = additive_state_floats(CHANNELS, HEADS, windows[i]);
 		op_call calls[4];
 		for (int threads = 1; threads <= 4; threads++) {
 			backend *b = fixture_open(4);

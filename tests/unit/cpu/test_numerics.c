@@ -71,7 +71,7 @@ static double worst_error(const tensor *x, const float *g, int64_t window)
 
 static double parallel_error(backend *b, tensor x, int64_t window)
 {
-	attention_params p = {1, window};
+	additive_attention_params p = {1, window};
 	op_call call = {.params = &p, .n_in = 2, .in = {x, score_direction()}};
 	fixture_run(b, OP_additive_attention, &call);
 	double wrong = worst_error(&x, call.out[0].data, window);
@@ -89,11 +89,11 @@ static tensor one_integer(int32_t x)
 static double stream_error(backend *b, tensor x, int64_t window)
 {
 	enum { CHUNK = 997 };
-	stream_params p = {1, window, 0};
+	additive_stream_params p = {1, window, 0};
 	float *g = buffer_new((size_t)N * D * sizeof *g);
 	tensor chunk = fixture_tensor(DTYPE_F32, SHAPE3(1, CHUNK, D));
 	op_call call = {.params = &p, .n_in = 6, .in = {chunk, score_direction()}};
-	call.in[2] = fixture_tensor(DTYPE_F32, SHAPE2(1, attention_state_floats(D, 1, window)));
+	call.in[2] = fixture_tensor(DTYPE_F32, SHAPE2(1, additive_state_floats(D, 1, window)));
 	call.in[3] = one_integer(0);
 	call.in[4] = one_integer(0);
 	call.in[5] = one_integer(0);
@@ -160,7 +160,7 @@ static void scores_that_jump_between_plus_and_minus_ten_thousand_are_finite(void
 	enum { LENGTH = 500 };
 	backend *b = fixture_open(2);
 	for (int i = 0; i < 4; i++) {
-		attention_params p = {1, windows[i]};
+		additive_attention_params p = {1, windows[i]};
 		op_call call = {
 		    .params = &p, .n_in = 2, .in = {fixture_normal(SHAPE3(1, LENGTH, D), 22, 1), score_direction()}};
 		for (int64_t t = 0; t < LENGTH; t++)
@@ -186,11 +186,11 @@ static void many_equal_large_scores_are_all_counted(void **state)
 {
 	(void)state;
 	backend *b = fixture_open(2);
-	stream_params p = {1, 0, 0};
+	additive_stream_params p = {1, 0, 0};
 	op_call call = {.params = &p, .n_in = 6, .in = {fixture_tensor(DTYPE_F32, SHAPE3(1, N, D)), score_direction()}};
 	for (int64_t i = 0; i < N * D; i++)
 		((float *)call.in[0].data)[i] = i % D == 0 ? 1e4f : i < N * D / 2 ? 0.0f : 1.0f;
-	call.in[2] = fixture_tensor(DTYPE_F32, SHAPE2(1, attention_state_floats(D, 1, 0)));
+	call.in[2] = fixture_tensor(DTYPE_F32, SHAPE2(1, additive_state_floats(D, 1, 0)));
 	call.in[3] = one_integer(0);
 	call.in[4] = one_integer(0);
 	call.in[5] = one_integer(N);

@@ -53,7 +53,7 @@ static void attention_does_not_depend_on_threads(void **state)
 	(void)state;
 	static const int64_t windows[] = {4, 100, 700, 0};
 	for (int i = 0; i < 4; i++) {
-		attention_params p = {4, windows[i]};
+		additive_attention_params p = {4, windows[i]};
 		shape s = SHAPE3(2, 1111, 64), per_head = SHAPE3(2, 1111, 4);
 		repeat(OP_additive_attention, &(op_call){.params = &p, .n_in = 2, .in = {reals(s), reals(SHAPE1(64))}});
 		op_call back = {.params = &p,

@@ -55,14 +55,14 @@ static int outputs(stream_kind s)
 }
 static int64_t state_floats(stream_kind s)
 {
-	return s.id == OP_additive_stream ? attention_state_floats(s.d, s.heads, s.window)
+	return s.id == OP_additive_stream ? additive_state_floats(s.d, s.heads, s.window)
 	                                  : softmax_state_floats(s.d, s.window);
 }
 
 /* A pool of slots, all NaN, with a margin on either side of a session's state. */
 typedef struct reader {
 	stream_kind kind;
-	stream_params additive;
+	additive_stream_params additive;
 	softmax_stream_params softmax;
 	tensor w, pool;
 	int64_t slot_floats;
@@ -271,7 +271,7 @@ static void check_against_parallel(stream_kind kind, bool masked)
 	sequence s = sequence_new(kind, N, 45, masked);
 	for (int64_t i = 0; i < N; i += 64)
 		read_part(device, &r, &s, i, N - i < 64 ? N - i : 64);
-	const attention_params additive = {kind.heads, kind.window};
+	const additive_attention_params additive = {kind.heads, kind.window};
 	const softmax_params softmax = {.heads = kind.heads, .window = kind.window, .scale = r.softmax.scale};
 	op_call call = {.params = &additive, .n_in = 3, .in = {s.x, r.w, s.mask}};
 	if (kind.id == OP_softmax_stream)
@@ -537,7 +537,7 @@ static chained chained_new(stream_kind kind)
 	      length = graph_input(g, "length", DTYPE_I32, rows);
 	attention_values a =
 	    op_additive_stream(g, n, graph_input(g, "w", DTYPE_F32, weight), pool, slot, position, length, VALUE_NONE,
-	                       VALUE_NONE, (stream_params){kind.heads, kind.window, 0});
+	                       VALUE_NONE, (additive_stream_params){kind.heads, kind.window, 0});
 	graph_output(g, op_gate(g, r, a.pooled, graph_input(g, "values", DTYPE_F32, x)), "y");
 	tensor t = call_tensor(DTYPE_F32, SHAPE2(CHAINED_ROWS, floats));
 	chained c = {.pool = t};

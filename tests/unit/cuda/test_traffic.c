@@ -101,7 +101,7 @@ static void attention(op_call *call, const traffic_case *c, dtype type) /* batch
 
 static void attention_grad(op_call *call, const traffic_case *c, dtype type) /* batch, length, d */
 {
-	const attention_params *p = c->params;
+	const additive_attention_params *p = c->params;
 	attention(call, c, type);
 	call->in[call->n_in++] = normal(type, call->in[0].shape);
 	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE3(c->arg[0], c->arg[1], p->heads));
@@ -150,8 +150,8 @@ static double cross_entropy_floor(const op_call *call)
 /* One token of each session, each within its history. */
 static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions, d */
 {
-	const stream_params *p = c->params;
-	const int64_t rows = c->arg[0], floats = attention_state_floats(c->arg[1], p->heads, p->window);
+	const additive_stream_params *p = c->params;
+	const int64_t rows = c->arg[0], floats = additive_state_floats(c->arg[1], p->heads, p->window);
 	call->in[call->n_in++] = normal(type, SHAPE3(rows, 1, c->arg[1]));
 	call->in[call->n_in++] = normal(type, SHAPE1(c->arg[1]));
 	call->in[call->n_in++] = normal(type, SHAPE2(rows, floats));
@@ -166,7 +166,7 @@ static void stream(op_call *call, const traffic_case *c, dtype type) /* sessions
 /* Of each channel: the token, the result, and of the state a number read and written; with a window twice as much. */
 static double stream_floor(const op_call *call)
 {
-	const stream_params *p = call->params;
+	const additive_stream_params *p = call->params;
 	return (double)shape_count(call->in[0].shape) * (8 + (p->window > 0 ? 16 : 8));
 }
 
@@ -207,8 +207,8 @@ static double sample_floor(const op_call *call)
 
 static const sample_setting greedy = {.top_p = 1, .repetition_penalty = 1, .active = 1};
 static const sample_setting nucleus = {.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .repetition_penalty = 1, .active = 1};
-static const attention_params everything = {4, 0}, near = {4, 16}, far = {4, 200};
-static const stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
+static const additive_attention_params everything = {4, 0}, near = {4, 16}, far = {4, 200};
+static const additive_stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
 static const linear_params by_one = {.alpha = 1};
 static const linear_cross_entropy_params plain_loss = {1, 0};
 static const layernorm_params epsilon = {1e-5f};

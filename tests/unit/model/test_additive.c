@@ -277,7 +277,7 @@ static void assert_same_state(const stream *a, const stream *b)
 	assert_int_equal(f->backend->download(f->backend, y, b->pool, pool_bytes(f)), STATUS_OK);
 	int64_t used = 0;
 	for (int l = 0; l < LAYERS; l++)
-		used += 2 * attention_state_floats(
+		used += 2 * additive_state_floats(
 		                D, H, ((const additive_options *)model_mixer_options(f->model, l))->window);
 	for (int i = 0; i < B; i++)
 		assert_true(
@@ -404,11 +404,11 @@ static void the_states_of_the_rounds_lie_side_by_side(void **state)
 		const op_node *node = graph_node(g, i);
 		if (node->id != OP_additive_stream)
 			continue;
-		const stream_params *p = node->params;
+		const additive_stream_params *p = node->params;
 		assert_int_equal(p->offset, offset);
 		assert_int_equal(p->window,
 		                 ((const additive_options *)model_mixer_options(f->model, rounds++ / 2))->window);
-		offset += attention_state_floats(D, H, p->window);
+		offset += additive_state_floats(D, H, p->window);
 	}
 	assert_int_equal(rounds, 2 * LAYERS);
 	assert_true(offset <= model_state_floats(f->model));

@@ -330,7 +330,7 @@ static void state_grows_with_the_windows_only(void **state)
 		assert_int_equal(fixture_config(&architecture_additive, cases[i].text, &config, NULL), STATUS_OK);
 		int64_t rounds = 0;
 		for (int l = 0; l < 2; l++)
-			rounds += 2 * attention_state_floats(12, 2, cases[i].windows[l]);
+			rounds += 2 * additive_state_floats(12, 2, cases[i].windows[l]);
 		int64_t floats = fixture_state_floats(&architecture_additive, config);
 		assert_true(floats > rounds && floats <= rounds + 16);
 		assert_int_equal(floats % 16, 0);

@@ -181,7 +181,7 @@ static void build_attention_grad(graph *g, const int64_t *arg)
 	attention_values y = op_additive_attention(g, x, w, mask, arg[3], arg[4]);
 	value grads[2];
 	graph_apply(g, OP_additive_attention_grad, (value[]){x, w, mask, y.pooled, y.log_normalizer, dg}, 6,
-	            &(attention_params){arg[3], arg[4]}, grads);
+	            &(additive_attention_params){arg[3], arg[4]}, grads);
 }
 
 static value ragged_mask(graph *g, const int64_t *arg)
@@ -194,9 +194,9 @@ static value ragged_mask(graph *g, const int64_t *arg)
 static void stream_case(graph *g, const int64_t *arg, bool ragged)
 {
 	enum { OFFSET = 5 };
-	stream_params p = {arg[3], arg[4], OFFSET};
+	additive_stream_params p = {arg[3], arg[4], OFFSET};
 	shape tokens = SHAPE3(arg[0], arg[1], arg[2]);
-	int64_t floats = OFFSET + attention_state_floats(arg[2], arg[3], arg[4]) + 1;
+	int64_t floats = OFFSET + additive_state_floats(arg[2], arg[3], arg[4]) + 1;
 	value w = f32(g, arg[6] ? "w loud" : "w", SHAPE1(arg[2])), slot = i32(g, "slot", SHAPE1(arg[0]));
 	value pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
 	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;

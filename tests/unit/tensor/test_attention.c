@@ -76,12 +76,12 @@ static void run_chunk(backend *b, round_data *r, int64_t window, float *pool, in
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE3(1, length, HIDDEN));
 	value w = graph_input(g, "w", DTYPE_F32, SHAPE1(HIDDEN));
 	value mask = graph_input(g, "mask", DTYPE_I32, SHAPE2(1, length));
-	value state = graph_state(g, "pool", SHAPE2(2, attention_state_floats(HIDDEN, HEADS, window)));
+	value state = graph_state(g, "pool", SHAPE2(2, additive_state_floats(HIDDEN, HEADS, window)));
 	value slot = graph_input(g, "slot", DTYPE_I32, SHAPE1(1)),
 	      at = graph_input(g, "position", DTYPE_I32, SHAPE1(1));
 	value count = graph_input(g, "length", DTYPE_I32, SHAPE1(1));
-	attention_values y =
-	    op_additive_stream(g, x, w, state, slot, at, count, mask, VALUE_NONE, (stream_params){HEADS, window, 0});
+	attention_values y = op_additive_stream(g, x, w, state, slot, at, count, mask, VALUE_NONE,
+	                                        (additive_stream_params){HEADS, window, 0});
 	plan *p;
 	round_data part;
 	name_outputs(g, y);
@@ -102,7 +102,7 @@ static void run_chunk(backend *b, round_data *r, int64_t window, float *pool, in
 /* A pool of two slots holding garbage: NaN. */
 static float *new_pool(int64_t window, size_t *bytes)
 {
-	*bytes = 2 * (size_t)attention_state_floats(HIDDEN, HEADS, window) * sizeof(float);
+	*bytes = 2 * (size_t)additive_state_floats(HIDDEN, HEADS, window) * sizeof(float);
 	float *pool = aligned_alloc(64, (*bytes / 64 + 1) * 64);
 	assert_non_null(pool);
 	memset(pool, 0xff, (*bytes / 64 + 1) * 64);
@@ -370,10 +370,10 @@ static void scores_of_ten_thousand_stay_finite(void **state)
 static void the_state_does_not_grow_with_the_tokens(void **state)
 {
 	(void)state;
-	assert_int_equal(attention_state_floats(128, 4, 1), 0);
-	assert_int_equal(attention_state_floats(128, 4, 0), 136);
-	assert_true(attention_state_floats(128, 4, 64) <= 136 * 66);
-	assert_true(attention_state_floats(128, 4, 65) <= 136 * 66);
+	assert_int_equal(additive_state_floats(128, 4, 1), 0);
+	assert_int_equal(additive_state_floats(128, 4, 0), 136);
+	assert_true(additive_state_floats(128, 4, 64) <= 136 * 66);
+	assert_true(additive_state_floats(128, 4, 65) <= 136 * 66);
 }
 
 int main(void)
