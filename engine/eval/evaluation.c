@@ -104,7 +104,7 @@ static status make_plan(evaluation *e, error *err)
 			return error_set(err, s, NULL, "cannot allocate %zu bytes of recurrent state", all);
 	}
 	if (spec.bf16)
-		TRY(model_narrow(e->model, err));
+		TRY(model_update_bf16_copy(e->model, err));
 	return model_plan(&e->plan, e->model, &spec, NULL, e->pool, err);
 }
 
@@ -214,7 +214,7 @@ static status add_gradient(evaluation *e, const parameter_spec *p, error *err)
 
 static status add_gradients(evaluation *e, error *err)
 {
-	for (int i = 0; i < model_parameter_total(e->model); i++)
+	for (int i = 0; i < model_tensor_count(e->model); i++)
 		TRY(add_gradient(e, model_parameter(e->model, i), err));
 	return STATUS_OK;
 }

@@ -355,7 +355,7 @@ status golden_model(golden *g, const architecture *a, const json_t *config, mode
 {
 	TRY(model_create(out, a, config, 0, g->backend, err));
 	TRY(own(g, *out, release_model, err));
-	for (int i = 0; i < model_parameter_total(*out); i++)
+	for (int i = 0; i < model_tensor_count(*out); i++)
 		TRY(load_weight(g, *out, i, err));
 	for (int i = 0; i < g->count; i++)
 		g->tensors[i].known |= a->ignores && a->ignores(g->tensors[i].entry->name);

@@ -31,7 +31,7 @@ void model_free(model *m)
 	if (!m)
 		return;
 	if (m->backend) {
-		m->backend->release(m->backend, m->narrow);
+		m->backend->release(m->backend, m->bf16_weights);
 		if (m->reserved)
 			m->backend->unreserve(m->backend, m->arena, m->reserved);
 		else
@@ -296,14 +296,14 @@ status model_save(const model *m, const char *folder, error *err)
 
 /* --- the bf16 copy ---------------------------------------------------------------------------- */
 
-static status fill_narrow(const model *m, error *err)
+static status fill_bf16_weights(const model *m, error *err)
 {
 	plan *p;
 	graph *g = graph_new();
 	if (!g)
 		return model_no_memory(err);
 	value wide = graph_weight(g, "weights", DTYPE_F32, SHAPE1(m->floats)), narrow = op_cast(g, wide, DTYPE_BF16);
-	TRY(plan_new(&p, g, m->backend, (plan_binding[]){{wide, m->arena}, {narrow, m->narrow}}, 2, err));
+	TRY(plan_new(&p, g, m->backend, (plan_binding[]){{wide, m->arena}, {narrow, m->bf16_weights}}, 2, err));
 	status s = plan_run(p);
 	if (s == STATUS_OK)
 		s = m->backend->synchronize(m->backend);
@@ -311,18 +311,18 @@ static status fill_narrow(const model *m, error *err)
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot round the weights on %s", m->backend->name);
 }
 
-status model_narrow(model *m, error *err)
+status model_update_bf16_copy(model *m, error *err)
 {
 	if (m->weights != DTYPE_F32)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "packed weights have no bf16 copy");
-	void *narrow = m->narrow;
+	void *copy = m->bf16_weights;
 	status s =
-	    narrow ? STATUS_OK : m->backend->allocate(m->backend, (size_t)m->floats * sizeof *m->narrow, &narrow);
+	    copy ? STATUS_OK : m->backend->allocate(m->backend, (size_t)m->floats * sizeof *m->bf16_weights, &copy);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "cannot allocate %" PRId64 " MiB for the bf16 weights on %s",
 		                 m->floats >> 19, m->backend->name);
-	m->narrow = narrow;
-	return fill_narrow(m, err);
+	m->bf16_weights = copy;
+	return fill_bf16_weights(m, err);
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */
@@ -347,7 +347,7 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "%s in bf16",
 		                 forward_recurrent(spec) ? "there is no recurrent form"
 		                                         : "packed weights are not computed with");
-	if (spec->bf16 && !m->narrow)
+	if (spec->bf16 && !m->bf16_weights)
 		return error_set(err, STATUS_INVALID, NULL, "a forward in bf16 needs the bf16 copy of the weights");
 	if (spec->explain && !model_explainer(m))
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
@@ -356,7 +356,7 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 }
 
 /* Is a parameter read from the bf16 copy? */
-static bool is_narrow(const parameter_spec *p, const forward_spec *spec)
+static bool is_bf16(const parameter_spec *p, const forward_spec *spec)
 {
 	return spec->bf16 && p->shape.rank >= 2;
 }
@@ -368,7 +368,7 @@ static graph *build(const model *m, const forward_spec *spec)
 		return NULL;
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
-		graph_weight(g, p->name, is_narrow(p, spec) ? DTYPE_BF16 : model_stored_type(m, p), p->shape);
+		graph_weight(g, p->name, is_bf16(p, spec) ? DTYPE_BF16 : model_stored_type(m, p), p->shape);
 	}
 	builder b = builder_begin(g, spec, &m->states);
 	m->architecture->forward(m->config, &b);
@@ -394,8 +394,8 @@ static int bind(const model *m, const forward_spec *spec, const graph *g, float 
 		value v = graph_find(g, p->name);
 		value gradient = gradients && spec->backward ? graph_gradient(g, v) : VALUE_NONE;
 		bindings[n].v = v;
-		if (is_narrow(p, spec))
-			bindings[n++].data = m->narrow + m->offset[i];
+		if (is_bf16(p, spec))
+			bindings[n++].data = m->bf16_weights + m->offset[i];
 		else
 			bindings[n++].data = m->arena + m->offset[i];
 		if (gradient != VALUE_NONE)
@@ -462,12 +462,12 @@ backend *model_backend(const model *m)
 	return m->backend;
 }
 
-int64_t model_parameter_count(const model *m)
+int64_t model_scalar_count(const model *m)
 {
 	return m->count;
 }
 
-dtype model_weights(const model *m)
+dtype model_weight_dtype(const model *m)
 {
 	return m->weights;
 }
@@ -482,12 +482,12 @@ float *model_arena(const model *m)
 	return m->arena;
 }
 
-uint16_t *model_narrowed(const model *m)
+uint16_t *model_bf16_weights(const model *m)
 {
-	return m->narrow;
+	return m->bf16_weights;
 }
 
-int model_parameter_total(const model *m)
+int model_tensor_count(const model *m)
 {
 	return m->parameters.count;
 }

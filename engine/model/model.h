@@ -52,17 +52,17 @@ const json_t *model_class_names(const model *m);
 void model_train_on(model *m, int64_t length);
 backend *model_backend(const model *m);
 /* Number of scalars without padding. */
-int64_t model_parameter_count(const model *m);
-dtype model_weights(const model *m);
+int64_t model_scalar_count(const model *m);
+dtype model_weight_dtype(const model *m);
 /* The flat arena: its size including padding, in units of 4 bytes whatever it holds, and its device address. */
 int64_t model_arena_floats(const model *m);
 float *model_arena(const model *m);
 /* Make the bf16 copy, or bring it up to date with the arena (nearest even), complete on return. Code that changes
  * the arena keeps the copy (adamw's `narrow`) or calls this. STATUS_UNSUPPORTED: packed weights. STATUS_NOMEM. */
-status model_narrow(model *m, error *err);
-/* The copy's device address, model_arena_floats elements; NULL before model_narrow. */
-uint16_t *model_narrowed(const model *m);
-int model_parameter_total(const model *m);
+status model_update_bf16_copy(model *m, error *err);
+/* The copy's device address, model_arena_floats elements; NULL before model_update_bf16_copy. */
+uint16_t *model_bf16_weights(const model *m);
+int model_tensor_count(const model *m);
 const parameter_spec *model_parameter(const model *m, int index);
 /* Offset of a parameter in the arena, in the same units. */
 int64_t model_parameter_offset(const model *m, int index);

@@ -14,10 +14,10 @@ struct model {
 	dtype weights;
 	int64_t *offset; /* of each parameter in the arena, in floats */
 	int64_t floats, count;
-	backend *backend; /* NULL: only being checked */
-	float *arena;     /* device memory */
-	size_t reserved;  /* the arena is a reservation of that many bytes; 0: an allocation */
-	uint16_t *narrow; /* its bf16 copy, or NULL */
+	backend *backend;       /* NULL: only being checked */
+	float *arena;           /* device memory */
+	size_t reserved;        /* the arena is a reservation of that many bytes; 0: an allocation */
+	uint16_t *bf16_weights; /* its bf16 copy, or NULL */
 };
 
 status model_no_memory(error *err);

@@ -47,9 +47,9 @@ static status build_update(optimizer *o, model *m, const train_options *options,
 	}
 	v.gradients = graph_input(g, "gradients", DTYPE_F32, all);
 	bindings[n++] = (plan_binding){v.gradients, o->mean ? o->mean : o->gradients};
-	if (model_narrowed(m)) {
+	if (model_bf16_weights(m)) {
 		v.bf16 = graph_weight(g, "narrow", DTYPE_BF16, all);
-		bindings[n++] = (plan_binding){v.bf16, model_narrowed(m)};
+		bindings[n++] = (plan_binding){v.bf16, model_bf16_weights(m)};
 	}
 	v.hyper = o->hyper = graph_input(g, "hyper", DTYPE_F32, SHAPE1(2));
 	v.norm2 = o->norm2 = op_sum_squares(g, v.gradients);
@@ -72,15 +72,15 @@ static int64_t count_state(const model *m, optimizer_layout layout)
 	if (layout == STATE_PER_SCALAR)
 		return model_arena_floats(m);
 	if (layout == STATE_PER_TENSOR)
-		return model_parameter_total(m);
-	for (int i = 0; i < model_parameter_total(m); i++)
+		return model_tensor_count(m);
+	for (int i = 0; i < model_tensor_count(m); i++)
 		rows += shape_rows(model_parameter(m, i)->shape);
 	return rows;
 }
 
 static status build(optimizer *o, model *m, const train_options *options, error *err)
 {
-	if (model_narrowed(m) && !o->kind->bf16_copy)
+	if (model_bf16_weights(m) && !o->kind->bf16_copy)
 		return error_set(err, STATUS_UNSUPPORTED, "precision", "the optimizer %s trains in fp32 only",
 		                 o->kind->name);
 	TRY(allocate(o, o->floats, &o->gradients));
@@ -132,7 +132,7 @@ float *optimizer_gradients(const optimizer *o)
 	return o->gradients;
 }
 
-plan *optimizer_gather_plan(const optimizer *o)
+plan *optimizer_accumulate_plan(const optimizer *o)
 {
 	return o->gather;
 }

@@ -5,7 +5,7 @@
  * keeps between steps and how it updates. One step:
  *
  *   optimizer_begin
- *   per micro-batch: gradients written to optimizer_gradients; run optimizer_gather_plan
+ *   per micro-batch: gradients written to optimizer_gradients; run optimizer_accumulate_plan
  *   optimizer_prepare(lr); run optimizer_update_plan; optimizer_finish
  *
  * The plans are handed out so that the trainer can run them node by node. The node that
@@ -26,7 +26,7 @@ void optimizer_free(optimizer *o);
 /* Where a training plan writes its gradients. */
 float *optimizer_gradients(const optimizer *o);
 /* Adds the gradients to their mean over the step; NULL when a step is one micro-batch. */
-plan *optimizer_gather_plan(const optimizer *o);
+plan *optimizer_accumulate_plan(const optimizer *o);
 plan *optimizer_update_plan(const optimizer *o);
 
 /* Forget what was gathered. */

@@ -142,7 +142,7 @@ static const stage batch_stage = {batch_plan, batch_enter, NULL, batch_leave};
 
 static plan *gather_plan(const trainer *t)
 {
-	return optimizer_gather_plan(t->optimizer);
+	return optimizer_accumulate_plan(t->optimizer);
 }
 
 static status gather_leave(trainer *t, unsigned *events, error *err)
@@ -510,7 +510,7 @@ static status build(trainer *t, error *err)
 	TRY(check(t, err));
 	model_train_on(t->model, o->sequence_length);
 	if (spec.bf16)
-		TRY(model_narrow(t->model, err));
+		TRY(model_update_bf16_copy(t->model, err));
 	t->train_hash = dataset_fingerprint(t->train);
 	TRY(optimizer_new(&t->optimizer, t->model, o, err));
 	TRY(pass_new(&t->train_pass, t->model, o->objective, &spec, optimizer_gradients(t->optimizer), err));
@@ -587,7 +587,7 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 		if (s == STATUS_OK)
 			s = checkpoint_load(folder, saved, t->model, t->optimizer, err);
 		if (s == STATUS_OK && t->options.precision == PRECISION_BF16)
-			s = model_narrow(t->model, err);
+			s = model_update_bf16_copy(t->model, err);
 		if (s == STATUS_OK)
 			s = trainer_state_read(t, saved, err);
 		json_decref(saved);

@@ -134,7 +134,7 @@ int main(int argc, char **argv)
 	                     .bf16 = bf16,
 	                     .recompute = argc > 4 && strcmp(argv[4], "recompute") == 0};
 	if (bf16)
-		bench_check(model_narrow(r.model, &err), &err);
+		bench_check(model_update_bf16_copy(r.model, &err), &err);
 	bench_check(optimizer_new(&r.optimizer, r.model, &options, &err), &err);
 	bench_check(model_plan(&r.plan, r.model, &spec, optimizer_gradients(r.optimizer), NULL, &err), &err);
 	write_inputs(r.plan, rows, length, model_dimensions(r.model)->outputs);
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 	bench_times_free(&warm);
 	json_t *facts =
 	    json_pack("{s:s, s:I, s:I, s:f, s:I}", "device", b->device, "tokens", (json_int_t)(rows * length),
-	              "parameters", (json_int_t)model_parameter_count(r.model), "product_flops",
+	              "parameters", (json_int_t)model_scalar_count(r.model), "product_flops",
 	              product_flops(plan_graph(r.plan)), "plan_bytes", (json_int_t)plan_bytes(r.plan));
 	bench_contest(facts, steps, &r);
 	printf("{\"peak_bytes\": %.0f}\n", bench_peak());

@@ -547,7 +547,7 @@ static void compare_models(const architecture *a, const char *config, int calls)
 	model *m;
 	assert_int_equal(model_create(&m, a, json, 3, device, NULL), STATUS_OK);
 	json_decref(json);
-	assert_int_equal(model_narrow(m, NULL), STATUS_OK);
+	assert_int_equal(model_update_bf16_copy(m, NULL), STATUS_OK);
 	const size_t bytes = (size_t)model_arena_floats(m) * sizeof(float);
 	float *together = calloc(1, bytes), *single = calloc(1, bytes);
 	assert_non_null(together);

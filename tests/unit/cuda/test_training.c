@@ -258,7 +258,7 @@ static void steps_that_fail_are_reported_as_they_would_be_without(void **state)
 			device->fetch = NULL;
 		trainer *t = small_trainer(*state, "additive", &o);
 		const model *m = trainer_model(t);
-		float *last = model_arena(m) + model_parameter_offset(m, model_parameter_total(m) - 1);
+		float *last = model_arena(m) + model_parameter_offset(m, model_tensor_count(m) - 1);
 		assert_int_equal(device->upload(device, last, &wrong, sizeof wrong), STATUS_OK);
 		while (trainer_advance(t, 0, &events, &err) == STATUS_OK)
 			assert_int_equal(events, TRAIN_STEP);

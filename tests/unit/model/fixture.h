@@ -58,7 +58,7 @@ static inline model *fixture_created(const char *config, uint64_t seed, backend 
 static inline model *fixture_model_as(const architecture *a, const char *config, backend *b)
 {
 	model *m = fixture_created_as(a, config, 1, b);
-	for (int i = 0; i < model_parameter_total(m); i++) {
+	for (int i = 0; i < model_tensor_count(m); i++) {
 		const parameter_spec *p = model_parameter(m, i);
 		int64_t count = shape_count(p->shape);
 		float *x = calloc((size_t)count, sizeof *x);

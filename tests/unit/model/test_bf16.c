@@ -84,7 +84,7 @@ static double distance(const float *a, const float *b, int64_t count)
 static model *narrowed(model_maker make)
 {
 	model *m = make();
-	assert_int_equal(model_narrow(m, NULL), STATUS_OK);
+	assert_int_equal(model_update_bf16_copy(m, NULL), STATUS_OK);
 	return m;
 }
 
@@ -97,7 +97,7 @@ static void assert_copied(const model *m)
 	uint16_t *copy = calloc((size_t)count, sizeof *copy);
 	backend *b = model_backend(m);
 	assert_non_null(copy);
-	assert_int_equal(b->download(b, copy, model_narrowed(m), (size_t)count * sizeof *copy), STATUS_OK);
+	assert_int_equal(b->download(b, copy, model_bf16_weights(m), (size_t)count * sizeof *copy), STATUS_OK);
 	for (int64_t i = 0; i < count; i++)
 		assert_int_equal(copy[i], panel_bf16(x[i]));
 	free(copy);
@@ -108,14 +108,14 @@ static void the_copy_is_the_rounded_weights_and_can_be_brought_up_to_date(void *
 {
 	(void)state;
 	model *m = additive();
-	assert_null(model_narrowed(m));
-	assert_int_equal(model_narrow(m, NULL), STATUS_OK);
+	assert_null(model_bf16_weights(m));
+	assert_int_equal(model_update_bf16_copy(m, NULL), STATUS_OK);
 	assert_copied(m);
-	uint16_t *at = model_narrowed(m);
+	uint16_t *at = model_bf16_weights(m);
 	float changed[] = {1.5f, -2.003f};
 	assert_int_equal(device->upload(device, model_arena(m), changed, sizeof changed), STATUS_OK);
-	assert_int_equal(model_narrow(m, NULL), STATUS_OK);
-	assert_ptr_equal(model_narrowed(m), at);
+	assert_int_equal(model_update_bf16_copy(m, NULL), STATUS_OK);
+	assert_ptr_equal(model_bf16_weights(m), at);
 	assert_copied(m);
 	model_free(m);
 }
@@ -129,7 +129,7 @@ static void the_cpu_makes_the_copy_and_refuses_the_plan(void **state)
 	const forward_spec spec = {.batch = 1, .length = 4, .loss = true, .bf16 = true};
 	plan *p;
 	error err = ERROR_INIT;
-	assert_int_equal(model_narrow(m, NULL), STATUS_OK);
+	assert_int_equal(model_update_bf16_copy(m, NULL), STATUS_OK);
 	assert_copied(m);
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, &err), STATUS_UNSUPPORTED);
 	assert_string_equal(err.message, "the cpu backend computes in f32 only");
@@ -146,7 +146,7 @@ static void what_bf16_cannot_do_is_refused(void **state)
 	model *m = additive();
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, &err), STATUS_INVALID);
 	assert_non_null(strstr(err.message, "bf16 copy"));
-	assert_int_equal(model_narrow(m, NULL), STATUS_OK);
+	assert_int_equal(model_update_bf16_copy(m, NULL), STATUS_OK);
 	spec.phase = PHASE_STEP;
 	spec.slots = 1;
 	float pool;
@@ -259,7 +259,7 @@ static void every_gradient_is_close_to_fp32s(void **state)
 	for (int i = 0; i < MAKERS; i++) {
 		model *m = narrowed(makers[i]);
 		float *want = gradients_of(m, false, false), *got = gradients_of(m, true, false);
-		for (int k = 0; k < model_parameter_total(m); k++) {
+		for (int k = 0; k < model_tensor_count(m); k++) {
 			const parameter_spec *p = model_parameter(m, k);
 			int64_t at = model_parameter_offset(m, k);
 			double far = distance(got + at, want + at, shape_count(p->shape));
@@ -295,7 +295,7 @@ static void matrices_are_bf16_and_vectors_are_not(void **state)
 		    .batch = BATCH, .length = LENGTH, .loss = true, .backward = true, .bf16 = true};
 		plan *p = fixture_plan(m, &spec, NULL, NULL);
 		const graph *g = plan_graph(p);
-		for (int k = 0; k < model_parameter_total(m); k++) {
+		for (int k = 0; k < model_tensor_count(m); k++) {
 			value v = graph_find(g, model_parameter(m, k)->name);
 			bool matrix = graph_value(g, v)->shape.rank >= 2;
 			assert_int_equal(graph_value(g, v)->type, matrix ? DTYPE_BF16 : DTYPE_F32);

@@ -75,11 +75,11 @@ static void parameters_have_the_names_and_shapes_of_the_checkpoint(void **state)
 {
 	(void)state;
 	model *m = random_model();
-	assert_int_equal(model_parameter_total(m), OUTSIDE + LAYERS * PER_LAYER);
+	assert_int_equal(model_tensor_count(m), OUTSIDE + LAYERS * PER_LAYER);
 	assert_int_equal(OUTSIDE + PER_LAYER, PARAMETER_KINDS);
 	for (int k = 0; k < PARAMETER_KINDS; k++) {
 		int found = 0;
-		for (int i = 0; i < model_parameter_total(m); i++) {
+		for (int i = 0; i < model_tensor_count(m); i++) {
 			const parameter_spec *p = model_parameter(m, i);
 			if (strcmp(p->name, parameters[k].name) != 0)
 				continue;
@@ -105,7 +105,7 @@ static void fresh_weights_have_the_spread_that_their_parameters_say(void **state
 	                              " \"n_positions\": 31, \"initializer_range\": 0.5}",
 	                              7, device);
 	float *all = fixture_weights(m);
-	for (int i = 0; i < model_parameter_total(m); i++) {
+	for (int i = 0; i < model_tensor_count(m); i++) {
 		const parameter_spec *p = model_parameter(m, i);
 		const float *x = all + model_parameter_offset(m, i);
 		int64_t n = shape_count(p->shape);
@@ -189,7 +189,7 @@ static void a_saved_model_has_the_ecosystems_layout_and_opens_bit_for_bit(void *
 	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
 	assert_opens_as(m);
 	assert_int_equal(safetensors_open(&st, weights_path, NULL), STATUS_OK);
-	assert_int_equal(safetensors_count(st), model_parameter_total(m)); /* no lm_head */
+	assert_int_equal(safetensors_count(st), model_tensor_count(m)); /* no lm_head */
 	float *all = fixture_weights(m);
 	for (int k = 0; k < PARAMETER_KINDS; k++) {
 		const safetensors_entry *e = safetensors_find(st, parameters[k].name);
@@ -199,7 +199,7 @@ static void a_saved_model_has_the_ecosystems_layout_and_opens_bit_for_bit(void *
 			assert_int_equal(e->dim[i], parameters[k].stored.dim[i]);
 	}
 	/* y = x W + b there, x Wᵀ + b here. */
-	for (int i = 0; i < model_parameter_total(m); i++) {
+	for (int i = 0; i < model_tensor_count(m); i++) {
 		if (strcmp(model_parameter(m, i)->name, "transformer.h.1.mlp.c_fc.weight") != 0)
 			continue;
 		const float *here = all + model_parameter_offset(m, i);

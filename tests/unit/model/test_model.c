@@ -36,7 +36,7 @@ static void a_fresh_model_is_initialised_as_its_parameters_say(void **state)
 	                           7, device);
 	float *all = fixture_weights(m);
 	int64_t total = 0;
-	for (int i = 0; i < model_parameter_total(m); i++) {
+	for (int i = 0; i < model_tensor_count(m); i++) {
 		const parameter_spec *p = model_parameter(m, i);
 		const float *x = all + model_parameter_offset(m, i);
 		int64_t n = shape_count(p->shape);
@@ -53,7 +53,7 @@ static void a_fresh_model_is_initialised_as_its_parameters_say(void **state)
 		}
 		total += n;
 	}
-	assert_int_equal(model_parameter_count(m), total);
+	assert_int_equal(model_scalar_count(m), total);
 	free(all);
 	model_free(m);
 }
@@ -81,7 +81,7 @@ static void parameters_are_aligned_and_the_padding_is_zero(void **state)
 	model *m = fixture_model(SMALL_CONFIG, device);
 	float *x = fixture_weights(m);
 	int64_t end = 0;
-	for (int i = 0; i < model_parameter_total(m); i++) {
+	for (int i = 0; i < model_tensor_count(m); i++) {
 		int64_t offset = model_parameter_offset(m, i);
 		assert_int_equal(offset % 16, 0);
 		assert_true(offset >= end && offset < end + 16);
@@ -164,7 +164,7 @@ static void gradients_go_to_the_arena_that_is_given(void **state)
 	train_once(into_plan);
 	assert_int_equal(device->download(device, flat, gradients, bytes), STATUS_OK);
 	int64_t end = 0;
-	for (int i = 0; i < model_parameter_total(m); i++) {
+	for (int i = 0; i < model_tensor_count(m); i++) {
 		const parameter_spec *p = model_parameter(m, i);
 		int64_t offset = model_parameter_offset(m, i), count = shape_count(p->shape);
 		char name[160];

@@ -76,7 +76,7 @@ static void a_saved_model_holds_the_tied_matrix_under_both_names(void **state)
 	model *m = saved_model();
 	safetensors *st;
 	assert_int_equal(safetensors_open(&st, weights_path, NULL), STATUS_OK);
-	assert_int_equal(safetensors_count(st), model_parameter_total(m) + 1);
+	assert_int_equal(safetensors_count(st), model_tensor_count(m) + 1);
 	const safetensors_entry *a = safetensors_find(st, "word_embedding.weight");
 	const safetensors_entry *b = safetensors_find(st, "proj_logits.weight");
 	assert_non_null(a);
@@ -135,12 +135,12 @@ static void assert_packed(const model *m, const model *plain, int i)
 	}
 	for (int64_t row = 0; row < shape_rows(p->shape); row++, want += k) {
 		float values[60], largest = 0;
-		panel_row(model_weights(m), got, k, row, values);
+		panel_row(model_weight_dtype(m), got, k, row, values);
 		for (int64_t j = 0; j < k; j++)
 			largest = fmaxf(largest, fabsf(want[j]));
 		for (int64_t j = 0; j < k; j++)
 			assert_true(fabs((double)values[j] - (double)want[j]) <=
-			            tolerances[model_weights(m)] * (double)largest * 1.001);
+			            tolerances[model_weight_dtype(m)] * (double)largest * 1.001);
 	}
 }
 
@@ -154,9 +154,9 @@ static void matrices_are_packed_for_serving_and_the_rest_is_not(void **state)
 		int matrices = 0;
 		int64_t end = 0;
 		assert_int_equal(model_open(&m, folder, types[t], device, NULL), STATUS_OK);
-		assert_int_equal(model_weights(m), types[t]);
-		assert_int_equal(model_parameter_count(m), model_parameter_count(plain));
-		for (int i = 0; i < model_parameter_total(m); i++) {
+		assert_int_equal(model_weight_dtype(m), types[t]);
+		assert_int_equal(model_scalar_count(m), model_scalar_count(plain));
+		for (int i = 0; i < model_tensor_count(m); i++) {
 			const parameter_spec *p = model_parameter(m, i);
 			size_t bytes;
 			assert_true(shape_bytes(p->shape, p->matrix ? types[t] : DTYPE_F32, &bytes));
@@ -169,7 +169,7 @@ static void matrices_are_packed_for_serving_and_the_rest_is_not(void **state)
 		assert_int_equal(matrices, 1 + 6 * 3);
 		model_free(m);
 	}
-	assert_int_equal(model_weights(plain), DTYPE_F32);
+	assert_int_equal(model_weight_dtype(plain), DTYPE_F32);
 	model_free(plain);
 }
 

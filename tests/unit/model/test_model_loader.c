@@ -78,7 +78,7 @@ static model *load(dtype weights, backend *b, int *steps, error *err)
 static void assert_parameter(const model *m, const model *plain, int i)
 {
 	const parameter_spec *p = model_parameter(m, i);
-	dtype type = p->matrix ? model_weights(m) : DTYPE_F32;
+	dtype type = p->matrix ? model_weight_dtype(m) : DTYPE_F32;
 	const float *want = model_arena(plain) + model_parameter_offset(plain, i);
 	const float *got = model_arena(m) + model_parameter_offset(m, i);
 	int64_t n = shape_rows(p->shape), k = shape_last(p->shape);
@@ -102,7 +102,7 @@ static void assert_loads(const model *plain, int least_steps)
 		model *m = load(types[t], device, &steps, &err);
 		assert_string_equal(err.message, "");
 		assert_true(steps >= least_steps);
-		for (int i = 0; i < model_parameter_total(m); i++)
+		for (int i = 0; i < model_tensor_count(m); i++)
 			assert_parameter(m, plain, i);
 		model_free(m);
 	}
@@ -165,7 +165,7 @@ static void numbers_of_another_type_are_converted_across_chunks(void **state)
 	for (int kind = 0; kind < KINDS; kind++) {
 		model *m = saved(kind, false);
 		rewrite(ST_BF16);
-		for (int i = 0; i < model_parameter_total(m); i++) {
+		for (int i = 0; i < model_tensor_count(m); i++) {
 			float *x = model_arena(m) + model_parameter_offset(m, i);
 			for (int64_t k = 0; k < shape_count(model_parameter(m, i)->shape); k++)
 				x[k] = panel_f32(panel_bf16(x[k]));

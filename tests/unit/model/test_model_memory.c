@@ -162,7 +162,7 @@ static void a_model_is_saved_whole_or_there_is_an_error(void **state)
 
 static status narrow(void *context, error *err)
 {
-	return model_narrow(((trial *)context)->model, err);
+	return model_update_bf16_copy(((trial *)context)->model, err);
 }
 
 static void the_bf16_copy_is_made_or_there_is_an_error(void **state)
@@ -170,7 +170,7 @@ static void the_bf16_copy_is_made_or_there_is_an_error(void **state)
 	(void)state;
 	trial t = {.model = fixture_model(SMALL_CONFIG, device)};
 	fail_each(narrow, &t, OWN_ONCE, 10);
-	assert_non_null(model_narrowed(t.model));
+	assert_non_null(model_bf16_weights(t.model));
 	model_free(t.model);
 }
 

@@ -46,7 +46,7 @@ static const scheduler_limits roomy = {.max_models = 2, .max_sessions = 16, .max
 /* Scores start at zero in a fresh model; give every parameter something to say. */
 static inline void stir(model *m, uint64_t seed)
 {
-	for (int i = 0; i < model_parameter_total(m); i++) {
+	for (int i = 0; i < model_tensor_count(m); i++) {
 		const parameter_spec *p = model_parameter(m, i);
 		float *data = model_arena(m) + model_parameter_offset(m, i);
 		for (int64_t j = 0; j < shape_count(p->shape); j++)
@@ -65,7 +65,7 @@ static inline void write_model(const char *folder, backend *b, uint64_t seed, in
 	                           "window_sizes", 3, 5, 1 << 20, "initializer_range", 0.3);
 	assert_int_equal(model_create(&m, architecture_find("additive"), config, seed, b, &err), STATUS_OK);
 	stir(m, seed);
-	for (int i = 0; i < model_parameter_total(m); i++) {
+	for (int i = 0; i < model_tensor_count(m); i++) {
 		float *rows = model_arena(m) + model_parameter_offset(m, i);
 		if (strcmp(model_parameter(m, i)->name, "fastformer_model.position_embeddings.weight") != 0)
 			continue;

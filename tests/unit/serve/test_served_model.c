@@ -264,7 +264,7 @@ static void weights_of_every_type_give_nearly_the_same_logits(void **state)
 	for (int k = 0; k < KINDS; k++) {
 		fixture f = {0};
 		open_kind(&f, &kinds[k]);
-		assert_int_equal(model_weights(served_model_model(f.model)), kinds[k].weights);
+		assert_int_equal(model_weight_dtype(served_model_model(f.model)), kinds[k].weights);
 		session *x = open_session(&f, "x", POSITION_ERROR, false);
 		append(&f, x, ids, 20);
 		memcpy(logits[k], x->logits, sizeof logits[k]);
@@ -289,7 +289,7 @@ static void a_model_is_loaded_anew_for_weights_of_another_type(void **state)
 	assert_ptr_equal(m, f->model);
 	drop(f, x);
 	assert_int_equal(scheduler_model(f->scheduler, "m", f->folder, DTYPE_PANEL_INT8, &m, NULL), STATUS_OK);
-	assert_int_equal(model_weights(served_model_model(m)), DTYPE_PANEL_INT8);
+	assert_int_equal(model_weight_dtype(served_model_model(m)), DTYPE_PANEL_INT8);
 }
 
 static void a_model_without_a_score_per_token_is_served_and_sends_no_weights_with_tokens(void **state)

@@ -30,7 +30,7 @@
 /* Every parameter has something to say, so that texts depend on what was read. */
 static void stir(model *m)
 {
-	for (int i = 0; i < model_parameter_total(m); i++) {
+	for (int i = 0; i < model_tensor_count(m); i++) {
 		float *data = model_arena(m) + model_parameter_offset(m, i);
 		for (int64_t j = 0; j < shape_count(model_parameter(m, i)->shape); j++)
 			data[j] += philox_uniform(philox(7, (uint32_t)i, 1, (uint64_t)j).word[0]) - 0.5f;

@@ -31,8 +31,8 @@ static void assert_copied(const fixture *f, const model *m)
 	float *x = fixture_weights(f, m);
 	uint16_t *copy = malloc((size_t)count * sizeof *copy);
 	assert_non_null(copy);
-	assert_non_null(model_narrowed(m));
-	assert_int_equal(f->backend->download(f->backend, copy, model_narrowed(m), (size_t)count * sizeof *copy),
+	assert_non_null(model_bf16_weights(m));
+	assert_int_equal(f->backend->download(f->backend, copy, model_bf16_weights(m), (size_t)count * sizeof *copy),
 	                 STATUS_OK);
 	for (int64_t i = 0; i < count; i++)
 		assert_int_equal(copy[i], panel_bf16(x[i]));
@@ -48,7 +48,7 @@ static void twenty_steps_follow_those_in_fp32(void **state)
 		train_options o = options_in(i ? PRECISION_BF16 : PRECISION_FP32);
 		trainer *t = fixture_trainer(f, 0.1, &o, f->valid);
 		const train_progress *p = trainer_progress(t);
-		assert_int_equal(!!model_narrowed(trainer_model(t)), i);
+		assert_int_equal(!!model_bf16_weights(trainer_model(t)), i);
 		for (int step = 1; step <= 20; step++) {
 			fixture_run(t, step, 0);
 			losses[i][step - 1] = p->train_loss;
