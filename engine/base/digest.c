@@ -21,7 +21,7 @@ digest_stream *digest_stream_new(void)
 {
 	digest_stream *d = aligned_alloc(_Alignof(digest_stream), sizeof *d);
 	if (d)
-		XXH3_64bits_reset(&d->state);
+		digest_stream_reset(d);
 	return d;
 }
 
@@ -33,6 +33,11 @@ void digest_stream_add(digest_stream *d, const void *data, size_t bytes)
 uint64_t digest_stream_value(const digest_stream *d)
 {
 	return XXH3_64bits_digest(&d->state);
+}
+
+void digest_stream_reset(digest_stream *d)
+{
+	XXH3_64bits_reset(&d->state);
 }
 
 void digest_stream_free(digest_stream *d)

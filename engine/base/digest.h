@@ -19,6 +19,8 @@ digest_stream *digest_stream_new(void);
 void digest_stream_add(digest_stream *d, const void *data, size_t bytes);
 /* Of all that was added so far. */
 uint64_t digest_stream_value(const digest_stream *d);
+/* Begin anew. */
+void digest_stream_reset(digest_stream *d);
 void digest_stream_free(digest_stream *d); /* NULL is legal */
 
 /* 16 lower-case hex digits. */

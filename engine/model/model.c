@@ -477,6 +477,11 @@ int64_t model_arena_floats(const model *m)
 	return m->floats;
 }
 
+uint64_t model_digest(const model *m)
+{
+	return m->digest;
+}
+
 float *model_arena(const model *m)
 {
 	return m->arena;

@@ -57,6 +57,9 @@ dtype model_weight_dtype(const model *m);
 /* The flat arena: its size including padding, in units of 4 bytes whatever it holds, and its device address. */
 int64_t model_arena_floats(const model *m);
 float *model_arena(const model *m);
+/* Of the weights as they were read from a folder, in the arena's types: it depends on neither the order of the file nor
+ * the backend. 0: they were not read from a folder. */
+uint64_t model_digest(const model *m);
 /* Make the bf16 copy, or bring it up to date with the arena (nearest even), complete on return. Code that changes
  * the arena keeps the copy (adamw's `narrow`) or calls this. STATUS_UNSUPPORTED: packed weights. STATUS_NOMEM. */
 status model_update_bf16_copy(model *m, error *err);

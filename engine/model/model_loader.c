@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/digest.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/model/model_folder.h"
@@ -39,14 +40,16 @@ struct model_loader {
 	model *model;
 	backend *backend; /* NULL: only check */
 	safetensors *file;
-	place *places;   /* by offset in the file */
-	size_t extended; /* bytes of the arena that have memory */
-	int at;          /* place being read */
-	int64_t row;     /* of it, next */
-	int64_t staged;  /* floats of a transposed matrix in `whole` */
-	float *whole;    /* of the largest transposed matrix, as it is stored; or NULL */
-	float *piece;    /* some rows */
-	void *other;     /* the same as their tied name has them, then packed */
+	place *places;         /* by offset in the file */
+	size_t extended;       /* bytes of the arena that have memory */
+	int at;                /* place being read */
+	int64_t row;           /* of it, next */
+	int64_t staged;        /* floats of a transposed matrix in `whole` */
+	float *whole;          /* of the largest transposed matrix, as it is stored; or NULL */
+	float *piece;          /* some rows */
+	void *other;           /* the same as their tied name has them, then packed */
+	digest_stream *digest; /* of the parameter being read, as it is uploaded */
+	uint64_t *digests;     /* of those that were read */
 };
 
 /* --- configuration ----------------------------------------------------------------------- */
@@ -146,7 +149,9 @@ static status find_places(model_loader *l, error *err)
 {
 	const model *m = l->model;
 	l->places = memory_new((size_t)m->parameters.count, sizeof *l->places);
-	if (!l->places)
+	l->digests = memory_new((size_t)m->parameters.count, sizeof *l->digests);
+	l->digest = digest_stream_new();
+	if (!l->places || !l->digests || !l->digest)
 		return model_no_memory(err);
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
@@ -250,6 +255,8 @@ void model_loader_free(model_loader *l)
 	free(l->piece);
 	free(l->other);
 	free(l->places);
+	free(l->digests);
+	digest_stream_free(l->digest);
 	safetensors_close(l->file);
 	model_free(l->model);
 	manifest_free(l->manifest);
@@ -346,6 +353,7 @@ static status upload(model_loader *l, const place *from, int64_t rows, error *er
 		panel_pack(type, l->piece, rows, k, l->other);
 		data = l->other;
 	}
+	digest_stream_add(l->digest, data, bytes);
 	size_t at = (size_t)m->offset[from->parameter] * sizeof(float) + before;
 	TRY(extend(l, at + bytes, err));
 	status s = l->backend->upload(l->backend, (char *)m->arena + at, data, bytes);
@@ -369,9 +377,17 @@ static status read_piece(model_loader *l, const place *from, int64_t *rows, erro
 	return STATUS_OK;
 }
 
+static void end_parameter(model_loader *l, int parameter)
+{
+	l->digests[parameter] = digest_stream_value(l->digest);
+	digest_stream_reset(l->digest);
+	l->at++;
+	l->row = l->staged = 0;
+}
+
 status model_loader_step(model_loader *l, bool *done, error *err)
 {
-	const model *m = l->model;
+	model *m = l->model;
 	int64_t rows;
 	*done = false;
 	if (l->at < m->parameters.count) {
@@ -381,11 +397,12 @@ status model_loader_step(model_loader *l, bool *done, error *err)
 			TRY(upload(l, from, rows, err));
 		l->row += rows;
 		if (l->row == shape_rows(parameter_at(l, from)->shape)) {
-			l->at++;
-			l->row = l->staged = 0;
+			end_parameter(l, from->parameter);
 		}
 	}
 	*done = l->at == m->parameters.count;
+	if (*done)
+		m->digest = digest_bytes(l->digests, (size_t)m->parameters.count * sizeof *l->digests);
 	if (*done && l->backend) /* padding behind the last parameter */
 		TRY(extend(l, (size_t)m->floats * sizeof(float), err));
 	return STATUS_OK;

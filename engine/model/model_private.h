@@ -17,6 +17,7 @@ struct model {
 	backend *backend;       /* NULL: only being checked */
 	float *arena;           /* device memory */
 	size_t reserved;        /* the arena is a reservation of that many bytes; 0: an allocation */
+	uint64_t digest;        /* of the weights as they were read from a folder; 0: they were not */
 	uint16_t *bf16_weights; /* its bf16 copy, or NULL */
 };
 
