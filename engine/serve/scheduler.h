@@ -102,9 +102,32 @@ void scheduler_session_info(const session *x, session_info *out);
 status scheduler_session_delete(scheduler *s, session *x, error *err);
 /* Copy of the state under a new id. STATUS_CONFLICT while busy. */
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err);
-/* (STATUS_CONFLICT while busy.) A versioned, checksummed blob holding options, state, position, the last token's
- * logits, the tokens read and (explain) the log; *out is malloc'ed. Import refuses another model's (by weights hash)
- * or a damaged one. */
+/* A session as a blob, on its way out or in: versioned, checksummed, holding options, state, position, the last token's
+ * logits, the tokens read and (explain) the log. It moves in steps of about a megabyte, so that the thread can serve
+ * in between; the checksum is the affair of other threads. Begins as {0}, or with the blob to import. */
+typedef struct session_transfer {
+	unsigned char *blob; /* malloc'ed */
+	size_t bytes;
+	size_t moved; /* so far */
+	bool done;
+} session_transfer;
+
+/* The next step of an export; when t->done, the blob lacks its checksum only. Nothing else uses x meanwhile.
+ * STATUS_CONFLICT while it is busy. */
+status scheduler_session_export_step(scheduler *s, session *x, session_transfer *t, error *err);
+/* The next step of an import; *out when t->done, NULL before. The session is busy until then, and gone after an error.
+ * STATUS_INVALID: it is another model's (by weights hash); STATUS_CORRUPT: it contradicts itself; STATUS_DEVICE: the
+ * device was lost between steps. */
+status scheduler_session_import_step(scheduler *s, served_model *m, const char *id, session_transfer *t, session **out,
+                                     error *err);
+/* Any thread: write the checksum of an export. */
+void scheduler_transfer_seal(session_transfer *t);
+/* Any thread: is it a whole blob, before its import? STATUS_CORRUPT for damage, STATUS_UNSUPPORTED for another version.
+ */
+status scheduler_transfer_check(const session_transfer *t, error *err);
+/* Any thread: free the blob. */
+void scheduler_transfer_fini(session_transfer *t);
+/* All steps at once, with the checksum; *out is malloc'ed. */
 status scheduler_session_export(scheduler *s, session *x, void **out, size_t *bytes, error *err);
 status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes,
                                 session **out, error *err);

@@ -87,22 +87,73 @@ status scheduler_session_fork(scheduler *s, session *x, const char *id, session 
 	return enlist(s, out, err);
 }
 
+status scheduler_session_export_step(scheduler *s, session *x, session_transfer *t, error *err)
+{
+	if (!t->blob)
+		TRY(session_ready(x, err));
+	scheduler_model_touch(s, x->model);
+	return session_blob_write(x, t, err);
+}
+
 status scheduler_session_export(scheduler *s, session *x, void **out, size_t *bytes, error *err)
 {
+	session_transfer t = {0};
+	status why = STATUS_OK;
 	*out = NULL;
 	*bytes = 0;
-	TRY(session_ready(x, err));
-	scheduler_model_touch(s, x->model);
-	return session_blob_write(x, out, bytes, err);
+	while (why == STATUS_OK && !t.done)
+		why = scheduler_session_export_step(s, x, &t, err);
+	if (why != STATUS_OK) {
+		scheduler_transfer_fini(&t);
+		return why;
+	}
+	scheduler_transfer_seal(&t);
+	*out = t.blob;
+	*bytes = t.bytes;
+	return STATUS_OK;
+}
+
+static status import_begin(scheduler *s, served_model *m, const char *id, session_transfer *t, error *err)
+{
+	session *x;
+	TRY(admit(s, m, id, err));
+	TRY(session_blob_open(&x, m, id, t, err));
+	if (!x)
+		return STATUS_OK;
+	TRY(enlist(s, &x, err));
+	x->busy = true;
+	return STATUS_OK;
+}
+
+status scheduler_session_import_step(scheduler *s, served_model *m, const char *id, session_transfer *t, session **out,
+                                     error *err)
+{
+	*out = NULL;
+	if (t->moved == 0)
+		return import_begin(s, m, id, t, err);
+	session *x = scheduler_session_find(s, id);
+	if (!x)
+		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was imported");
+	scheduler_model_touch(s, m);
+	status why = session_blob_read(x, t, err);
+	if (why != STATUS_OK) {
+		discard(s, x);
+	} else if (t->done) {
+		x->busy = false;
+		*out = x;
+	}
+	return why;
 }
 
 status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes,
                                 session **out, error *err)
 {
+	session_transfer t = {.blob = (unsigned char *)(uintptr_t)blob, .bytes = bytes};
 	*out = NULL;
-	TRY(admit(s, m, id, err));
-	TRY(session_blob_read(out, m, id, blob, bytes, err));
-	return enlist(s, out, err);
+	TRY(scheduler_transfer_check(&t, err));
+	while (!t.done)
+		TRY(scheduler_session_import_step(s, m, id, &t, out, err));
+	return STATUS_OK;
 }
 
 status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err)

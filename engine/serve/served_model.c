@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "engine/base/digest.h"
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/explain/explain.h"
@@ -41,6 +42,26 @@ static void loading_free(served_model_loading *l)
 	free(l);
 }
 
+uint64_t served_model_fnv1a(uint64_t sum, const void *data, size_t bytes)
+{
+	const unsigned char *p = data;
+	for (size_t i = 0; i < bytes; i++)
+		sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
+	return sum;
+}
+
+/* FNV-1a of config.json's text. */
+static status hash_config(const served_model *m, uint64_t *out)
+{
+	json_t *config = model_architecture(m->model)->config_write(model_config(m->model));
+	char *text = json_text(config, JSON_COMPACT | JSON_SORT_KEYS);
+	if (text)
+		*out = served_model_fnv1a(FNV1A_INIT, text, strlen(text));
+	json_decref(config);
+	free(text);
+	return text ? STATUS_OK : STATUS_NOMEM;
+}
+
 /* What a model needs beside its weights. */
 static status served_model_equip(served_model *m, const served_model_loading *l, error *err)
 {
@@ -63,6 +84,9 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	    .logits = m->row, .settings = m->row_token + ARENA_ALIGNMENT, .tokens = (int32_t *)m->row_token};
 	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
 	m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
+	uint64_t parts[2] = {0, model_digest(m->model)};
+	TRY(hash_config(m, &parts[0]));
+	m->hash = digest_bytes(parts, sizeof parts);
 	return STATUS_OK;
 }
 
@@ -176,42 +200,23 @@ void served_model_give(served_model *m, int32_t slot)
 	m->users--;
 }
 
-uint64_t served_model_fnv1a(uint64_t sum, const void *data, size_t bytes)
-{
-	const unsigned char *p = data;
-	for (size_t i = 0; i < bytes; i++)
-		sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
-	return sum;
-}
-
-status served_model_hash(served_model *m, uint64_t *out, error *err)
+status served_model_hash_old(served_model *m, bool *done, error *err)
 {
 	enum { PIECE = 1 << 18 }; /* floats fetched at a time */
-	*out = m->hash;
-	if (m->hashed)
-		return STATUS_OK;
-	status s = STATUS_NOMEM;
 	backend *b = model_backend(m->model);
-	json_t *config = model_architecture(m->model)->config_write(model_config(m->model));
-	char *text = json_text(config, JSON_COMPACT | JSON_SORT_KEYS);
-	float *piece = memory_new(PIECE, sizeof *piece);
-	if (!text || !piece)
-		goto done;
-	uint64_t sum = served_model_fnv1a(FNV1A_INIT, text, strlen(text));
-	int64_t floats = model_arena_floats(m->model);
-	s = STATUS_OK;
-	for (int64_t at = 0; at < floats && s == STATUS_OK; at += PIECE) {
-		size_t bytes = (size_t)(floats - at < PIECE ? floats - at : PIECE) * sizeof *piece;
-		s = b->download(b, piece, model_arena(m->model) + at, bytes);
-		sum = served_model_fnv1a(sum, piece, bytes);
-	}
+	int64_t left = model_arena_floats(m->model) - m->old_hashed;
+	*done = left == 0;
+	if (*done)
+		return STATUS_OK;
+	size_t n = (size_t)(left < PIECE ? left : PIECE), bytes = n * sizeof(float);
+	float *piece = memory_new(n, sizeof *piece);
+	status s = piece ? b->download(b, piece, model_arena(m->model) + m->old_hashed, bytes) : STATUS_NOMEM;
+	if (s == STATUS_OK && m->old_hashed == 0)
+		s = hash_config(m, &m->old_hash);
 	if (s == STATUS_OK) {
-		m->hash = *out = sum;
-		m->hashed = true;
+		m->old_hash = served_model_fnv1a(m->old_hash, piece, bytes);
+		m->old_hashed += (int64_t)n;
 	}
-done:
 	free(piece);
-	free(text);
-	json_decref(config);
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "the model could not be hashed: %s", status_text(s));
 }

@@ -65,8 +65,11 @@ struct served_model {
 	int64_t log_floats; /* of one token, for explanations; 0: it cannot be explained */
 	served_plan *plans;
 	scoring_plan *scoring_plans; /* that no scoring uses */
-	bool hashed;
-	uint64_t hash;
+	uint64_t hash; /* of configuration and weights */
+	/* The same as blobs of version 1 have it, which takes long: once it was needed, the first `old_hashed` floats
+	 * of the arena are in it. */
+	uint64_t old_hash;
+	int64_t old_hashed;
 	served_model_loading *loading; /* NULL: it is whole */
 };
 
@@ -82,8 +85,8 @@ void served_model_free(served_model *m);
 status served_model_take(served_model *m, int32_t *slot, error *err);
 void served_model_give(served_model *m, int32_t slot);
 
-/* Identifies configuration and weights: FNV-1a over config.json's text and the arena. Computed once, on first use. */
-status served_model_hash(served_model *m, uint64_t *out, error *err);
+/* Go on with m->old_hash, FNV-1a over config.json's text and the arena, by about a megabyte. *done: it is whole. */
+status served_model_hash_old(served_model *m, bool *done, error *err);
 
 /* Tokens for one state, and where what they yield goes. */
 typedef struct served_row {

@@ -1,13 +1,15 @@
-/* session_blob.c - one struct at the front, four arrays, a checksum. */
+/* session_blob.c - one struct at the front, four arrays, a checksum. A transfer goes through the four arrays, in either
+ * direction, so many bytes a step. */
 #include "engine/serve/session_blob.h"
 
 #include <string.h>
 
+#include "engine/base/digest.h"
 #include "engine/base/memory.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blobs are little-endian and written as memory holds them");
 
-enum { BLOB_VERSION = 1, BLOB_EXPLAIN = 4, BLOB_DURABLE = 8, BLOB_FLAGS = 15 };
+enum { BLOB_VERSION = 2, BLOB_OLD_VERSION = 1, BLOB_EXPLAIN = 4, BLOB_DURABLE = 8, BLOB_FLAGS = 15 };
 static const char blob_magic[8] = {'a', 'd', 'd', 's', 't', 'a', 't', 'e'};
 
 typedef struct blob_header {
@@ -42,12 +44,12 @@ static bool blob_measure(const blob_header *h, blob_sizes *out)
 }
 
 /* The header a session of m with these options and tokens has. */
-static blob_header blob_expect(const served_model *m, const session_options *o, int64_t tokens, uint64_t hash)
+static blob_header blob_expect(const served_model *m, uint32_t version, const session_options *o, int64_t tokens)
 {
 	blob_header h = {
-	    .version = BLOB_VERSION,
+	    .version = version,
 	    .flags = (uint32_t)o->policy | (o->explain ? BLOB_EXPLAIN : 0) | (o->durable ? BLOB_DURABLE : 0),
-	    .model = hash,
+	    .model = version == BLOB_OLD_VERSION ? m->old_hash : m->hash,
 	    .tokens = (uint64_t)tokens,
 	    .state_floats = statepool_slot_bytes(m->pool) / sizeof(float),
 	    .vocab = (uint64_t)model_dimensions(m->model)->outputs,
@@ -57,65 +59,111 @@ static blob_header blob_expect(const served_model *m, const session_options *o, 
 	return h;
 }
 
-static unsigned char *put(unsigned char *at, const void *from, int64_t bytes)
+static uint64_t blob_sum(uint32_t version, const void *blob, size_t bytes)
 {
-	if (bytes == 0)
-		return at;
-	memcpy(at, from, (size_t)bytes);
-	return at + bytes;
+	return version == BLOB_OLD_VERSION ? served_model_fnv1a(FNV1A_INIT, blob, bytes) : digest_bytes(blob, bytes);
 }
 
-status session_blob_write(session *x, void **out, size_t *bytes, error *err)
+/* --- moving ------------------------------------------------------------------------ */
+
+/* Bytes `from` to `from + n` of the session's array `part`, of the blob at `at`. */
+static status blob_copy(session *x, int part, size_t from, unsigned char *at, size_t n, bool into_blob)
 {
-	uint64_t hash;
-	blob_sizes size;
-	*out = NULL;
-	*bytes = 0;
-	TRY(served_model_hash(x->model, &hash, err));
-	blob_header h = blob_expect(x->model, &x->options, x->tokens, hash);
-	unsigned char *blob = blob_measure(&h, &size) ? memory_new((size_t)size.total, 1) : NULL;
-	if (!blob)
-		return error_set(err, STATUS_NOMEM, NULL, "no memory to export a session of %lld tokens",
-		                 (long long)x->tokens);
-	unsigned char *at = put(blob, &h, sizeof h);
-	status s = statepool_read(x->model->pool, x->slot, at);
-	if (s != STATUS_OK) {
-		free(blob);
-		return error_set(err, s, NULL, "the state could not be read: %s", status_text(s));
-	}
-	at = put(at + size.state, x->logits, size.logits);
-	at = put(at, x->ids, size.ids);
-	at = put(at, x->log, size.log);
-	uint64_t sum = served_model_fnv1a(FNV1A_INIT, blob, (size_t)(at - blob));
-	put(at, &sum, sizeof sum);
-	*out = blob;
-	*bytes = (size_t)size.total;
+	statepool *p = x->model->pool;
+	void *arrays[] = {NULL, x->logits, x->ids, x->log};
+	if (part == 0)
+		return into_blob ? statepool_read(p, x->slot, from, at, n) : statepool_write(p, x->slot, from, at, n);
+	char *array = (char *)arrays[part] + from;
+	memcpy(into_blob ? (char *)at : array, into_blob ? array : (char *)at, n);
 	return STATUS_OK;
 }
 
-/* Everything but the arrays: is this a whole blob of a session of m? */
-static status blob_check(served_model *m, const unsigned char *blob, size_t bytes, blob_header *h, session_options *o,
-                         error *err)
+/* The next SESSION_BLOB_STEP bytes between the session and the blob. */
+static status blob_move(session *x, session_transfer *t, bool into_blob)
 {
-	uint64_t sum, hash;
+	blob_header h;
 	blob_sizes size;
-	if (bytes < sizeof *h + sizeof sum)
+	memcpy(&h, t->blob, sizeof h);
+	blob_measure(&h, &size);
+	const int64_t parts[] = {size.state, size.logits, size.ids, size.log};
+	size_t begin = sizeof h, left = SESSION_BLOB_STEP;
+	for (int i = 0; i < 4; i++) {
+		size_t end = begin + (size_t)parts[i], n = t->moved < end ? end - t->moved : 0;
+		n = n < left ? n : left;
+		if (n)
+			TRY(blob_copy(x, i, t->moved - begin, t->blob + t->moved, n, into_blob));
+		t->moved += n;
+		left -= n;
+		begin = end;
+	}
+	t->done = t->moved == begin;
+	return STATUS_OK;
+}
+
+static status blob_begin(const session *x, session_transfer *t, error *err)
+{
+	blob_sizes size;
+	blob_header h = blob_expect(x->model, BLOB_VERSION, &x->options, x->tokens);
+	t->blob = blob_measure(&h, &size) ? malloc((size_t)size.total) : NULL;
+	if (!t->blob)
+		return error_set(err, STATUS_NOMEM, NULL, "no memory to export a session of %lld tokens",
+		                 (long long)x->tokens);
+	t->bytes = (size_t)size.total;
+	t->moved = sizeof h;
+	memcpy(t->blob, &h, sizeof h);
+	return STATUS_OK;
+}
+
+status session_blob_write(session *x, session_transfer *t, error *err)
+{
+	if (!t->blob)
+		TRY(blob_begin(x, t, err));
+	status s = blob_move(x, t, true);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "the state could not be read: %s", status_text(s));
+}
+
+void scheduler_transfer_seal(session_transfer *t)
+{
+	size_t before = t->bytes - sizeof(uint64_t);
+	uint64_t sum = blob_sum(BLOB_VERSION, t->blob, before);
+	memcpy(t->blob + before, &sum, sizeof sum);
+}
+
+void scheduler_transfer_fini(session_transfer *t)
+{
+	free(t->blob);
+	*t = (session_transfer){0};
+}
+
+/* --- reading ----------------------------------------------------------------------- */
+
+status scheduler_transfer_check(const session_transfer *t, error *err)
+{
+	uint64_t sum;
+	blob_header h;
+	if (t->bytes < sizeof h + sizeof sum)
 		return error_set(err, STATUS_CORRUPT, "state", "too short to be a session state");
-	memcpy(h, blob, sizeof *h);
-	if (memcmp(h->magic, blob_magic, sizeof h->magic) != 0)
+	memcpy(&h, t->blob, sizeof h);
+	if (memcmp(h.magic, blob_magic, sizeof h.magic) != 0)
 		return error_set(err, STATUS_CORRUPT, "state", "not a session state");
-	if (h->version != BLOB_VERSION)
+	if (h.version != BLOB_VERSION && h.version != BLOB_OLD_VERSION)
 		return error_set(err, STATUS_UNSUPPORTED, "state",
-		                 "a session state of version %u; this engine reads %d", (unsigned)h->version,
-		                 BLOB_VERSION);
-	memcpy(&sum, blob + bytes - sizeof sum, sizeof sum);
-	if (sum != served_model_fnv1a(FNV1A_INIT, blob, bytes - sizeof sum))
+		                 "a session state of version %u; this engine reads %d and %d", (unsigned)h.version,
+		                 BLOB_OLD_VERSION, BLOB_VERSION);
+	memcpy(&sum, t->blob + t->bytes - sizeof sum, sizeof sum);
+	if (sum != blob_sum(h.version, t->blob, t->bytes - sizeof sum))
 		return error_set(err, STATUS_CORRUPT, "state", "the session state is damaged or cut off");
-	TRY(served_model_hash(m, &hash, err));
-	if (h->model != hash)
-		return error_set(err, STATUS_INVALID, "state", "the session state belongs to another model");
+	return STATUS_OK;
+}
+
+/* Is it the blob of a session of m? */
+static status blob_fits(const served_model *m, const blob_header *h, size_t bytes, session_options *o, error *err)
+{
+	blob_sizes size;
 	*o = (session_options){(position_policy)(h->flags & 3), h->flags & BLOB_EXPLAIN, h->flags & BLOB_DURABLE};
-	blob_header expected = blob_expect(m, o, h->tokens <= INT32_MAX ? (int64_t)h->tokens : 0, hash);
+	blob_header expected = blob_expect(m, h->version, o, h->tokens <= INT32_MAX ? (int64_t)h->tokens : 0);
+	if (h->model != expected.model)
+		return error_set(err, STATUS_INVALID, "state", "the session state belongs to another model");
 	bool possible = o->policy <= POSITION_WRAP && memcmp(h, &expected, sizeof *h) == 0 && blob_measure(h, &size) &&
 	                (uint64_t)size.total == bytes;
 	if (possible && o->policy == POSITION_ERROR)
@@ -123,36 +171,55 @@ static status blob_check(served_model *m, const unsigned char *blob, size_t byte
 	return possible ? STATUS_OK : error_set(err, STATUS_CORRUPT, "state", "the session state contradicts itself");
 }
 
-static status session_fill(session *x, const blob_header *h, const unsigned char *blob, error *err)
-{
-	blob_sizes size;
-	blob_measure(h, &size);
-	const unsigned char *state = blob + sizeof *h, *logits = state + size.state, *ids = logits + size.logits;
-	TRY(session_reserve(x, (int64_t)h->tokens, err));
-	put((unsigned char *)x->logits, logits, size.logits);
-	put((unsigned char *)x->ids, ids, size.ids);
-	put((unsigned char *)x->log, ids + size.ids, size.log);
-	for (uint64_t i = 0; i < h->tokens; i++)
-		if (x->ids[i] < 0 || (uint64_t)x->ids[i] >= h->vocab)
-			return error_set(err, STATUS_CORRUPT, "state", "the session state holds an unknown token");
-	x->tokens = (int64_t)h->tokens;
-	status s = statepool_write(x->model->pool, x->slot, state);
-	return s == STATUS_OK ? s : error_set(err, s, NULL, "the state could not be written: %s", status_text(s));
-}
-
-status session_blob_read(session **out, served_model *m, const char *id, const void *blob, size_t bytes, error *err)
+status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err)
 {
 	blob_header h;
 	session_options o;
-	session *x = NULL;
+	bool hashed = true;
 	*out = NULL;
-	TRY(blob_check(m, blob, bytes, &h, &o, err));
-	TRY(session_new(&x, m, id, &o, err));
-	status s = session_fill(x, &h, blob, err);
+	memcpy(&h, t->blob, sizeof h);
+	if (h.version == BLOB_OLD_VERSION)
+		TRY(served_model_hash_old(m, &hashed, err));
+	if (!hashed)
+		return STATUS_OK;
+	TRY(blob_fits(m, &h, t->bytes, &o, err));
+	TRY(session_new(out, m, id, &o, err));
+	status s = session_reserve(*out, (int64_t)h.tokens, err);
+	t->moved = sizeof h;
 	if (s != STATUS_OK) {
-		session_free(x);
-		return s;
+		session_free(*out);
+		*out = NULL;
 	}
-	*out = x;
+	return s;
+}
+
+/* The ids that a step has moved to the session. */
+static bool ids_are_known(const session *x, const session_transfer *t, size_t from)
+{
+	blob_header h;
+	blob_sizes size;
+	memcpy(&h, t->blob, sizeof h);
+	blob_measure(&h, &size);
+	size_t begin = sizeof h + (size_t)size.state + (size_t)size.logits, end = begin + (size_t)size.ids;
+	from = from > begin ? from - begin : 0;
+	size_t to = t->moved < begin ? 0 : t->moved < end ? t->moved - begin : (size_t)size.ids;
+	for (size_t i = from / sizeof(int32_t); i < to / sizeof(int32_t); i++)
+		if (x->ids[i] < 0 || (uint64_t)x->ids[i] >= h.vocab)
+			return false;
+	return true;
+}
+
+status session_blob_read(session *x, session_transfer *t, error *err)
+{
+	blob_header h;
+	size_t from = t->moved;
+	status s = blob_move(x, t, false);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "the state could not be written: %s", status_text(s));
+	if (!ids_are_known(x, t, from))
+		return error_set(err, STATUS_CORRUPT, "state", "the session state holds an unknown token");
+	memcpy(&h, t->blob, sizeof h);
+	if (t->done)
+		x->tokens = (int64_t)h.tokens;
 	return STATUS_OK;
 }

@@ -5,9 +5,12 @@
  *   magic "addstate" | version u32 | flags u32 | model hash u64 | tokens u64 |
  *   state floats u64 | vocabulary u64 | log floats per token u64 (0: no log) |
  *   state f32 […] | logits f32 [vocabulary] | token ids i32 [tokens] |
- *   log f32 [tokens][…] | FNV-1a of everything before, u64
+ *   log f32 [tokens][…] | XXH3 of everything before, u64
  *
- * flags: bits 0-1 the position policy, bit 2 explain, bit 3 durable.
+ * flags: bits 0-1 the position policy, bit 2 explain, bit 3 durable. The model hash is served_model.hash.
+ *
+ * Version 1, which is read and no longer written, differs in both hashes: the checksum is FNV-1a, and so is the model
+ * hash (served_model_hash_old).
  *
  * The checksum finds damage, not malice: a blob is input from outside, so every count is checked against the
  * model and the length, and every token id against the vocabulary. State, logits and log are plain
@@ -17,10 +20,16 @@
 
 #include "engine/serve/session.h"
 
-/* *out is malloc'ed; NULL on error. */
-status session_blob_write(session *x, void **out, size_t *bytes, error *err);
-/* STATUS_CORRUPT for damage, STATUS_UNSUPPORTED for another version, STATUS_INVALID for
- * another model's state. */
-status session_blob_read(session **out, served_model *m, const char *id, const void *blob, size_t bytes, error *err);
+/* What a step moves at most, in bytes. */
+enum { SESSION_BLOB_STEP = 1 << 20 };
+
+/* The next step of an export; the first makes t->blob. x is ready and does not change before t->done. */
+status session_blob_write(session *x, session_transfer *t, error *err);
+/* Begin an import of a blob that scheduler_transfer_check has found good: a new session, to be filled by
+ * session_blob_read. STATUS_OK and *out NULL: call again, the model is being hashed. STATUS_CORRUPT for a blob that
+ * contradicts itself, STATUS_INVALID for another model's state. */
+status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err);
+/* Its next step. After an error the session can only be freed. */
+status session_blob_read(session *x, session_transfer *t, error *err);
 
 #endif

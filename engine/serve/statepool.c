@@ -129,12 +129,14 @@ status statepool_copy(statepool *p, int32_t to, int32_t from)
 	return p->backend->copy(p->backend, statepool_slot(p, to), statepool_slot(p, from), p->slot_bytes);
 }
 
-status statepool_read(statepool *p, int32_t slot, void *host)
+status statepool_read(statepool *p, int32_t slot, size_t from, void *host, size_t bytes)
 {
-	return p->backend->download(p->backend, host, statepool_slot(p, slot), p->slot_bytes);
+	assert(from <= p->slot_bytes && bytes <= p->slot_bytes - from);
+	return p->backend->download(p->backend, host, (char *)statepool_slot(p, slot) + from, bytes);
 }
 
-status statepool_write(statepool *p, int32_t slot, const void *host)
+status statepool_write(statepool *p, int32_t slot, size_t from, const void *host, size_t bytes)
 {
-	return p->backend->upload(p->backend, statepool_slot(p, slot), host, p->slot_bytes);
+	assert(from <= p->slot_bytes && bytes <= p->slot_bytes - from);
+	return p->backend->upload(p->backend, (char *)statepool_slot(p, slot) + from, host, bytes);
 }

@@ -34,7 +34,8 @@ size_t statepool_slot_bytes(const statepool *p);
 
 status statepool_clear(statepool *p, int32_t slot);
 status statepool_copy(statepool *p, int32_t to, int32_t from);
-status statepool_read(statepool *p, int32_t slot, void *host);
-status statepool_write(statepool *p, int32_t slot, const void *host);
+/* `bytes` of a slot, from its byte `from` on. */
+status statepool_read(statepool *p, int32_t slot, size_t from, void *host, size_t bytes);
+status statepool_write(statepool *p, int32_t slot, size_t from, const void *host, size_t bytes);
 
 #endif

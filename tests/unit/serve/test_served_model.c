@@ -360,27 +360,26 @@ static void a_plan_is_made_once_for_as_many_states_as_there_can_be(void **state)
 		served_model_give(f->model, i);
 }
 
-static void the_hash_is_of_weights_and_configuration(void **state)
+static void the_hash_is_of_weights_their_type_and_the_configuration(void **state)
 {
 	fixture *f = *state;
-	served_model *same, *other;
-	uint64_t a, b;
+	served_model *m;
 	char folder[64];
-	assert_int_equal(served_model_hash(f->model, &a, NULL), STATUS_OK);
-	assert_int_equal(scheduler_model(f->scheduler, "same", f->folder, DTYPE_PANEL_F32, &same, NULL), STATUS_OK);
-	assert_int_equal(served_model_hash(same, &b, NULL), STATUS_OK);
-	assert_true(a == b);
+	uint64_t hash = f->model->hash;
+	assert_int_equal(scheduler_model(f->scheduler, "same", f->folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
+	assert_true(m->hash == hash);
 	assert_int_equal(scheduler_model_unload(f->scheduler, "same", NULL), STATUS_OK);
-	make_folder(folder);
-	write_model(folder, f->backend, 1, POSITIONS + 1, POSITION_CLAMP);
-	assert_int_equal(scheduler_model(f->scheduler, "other", folder, DTYPE_PANEL_F32, &other, NULL), STATUS_OK);
-	assert_int_equal(served_model_hash(other, &b, NULL), STATUS_OK);
-	assert_true(a != b);
-	other->hashed = false;
-	model_arena(other->model)[model_arena_floats(other->model) - 1] += 1;
-	assert_int_equal(served_model_hash(other, &a, NULL), STATUS_OK);
-	assert_true(a != b);
-	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+	assert_int_equal(scheduler_model(f->scheduler, "smaller", f->folder, DTYPE_PANEL_INT8, &m, NULL), STATUS_OK);
+	assert_true(m->hash != hash);
+	assert_int_equal(scheduler_model_unload(f->scheduler, "smaller", NULL), STATUS_OK);
+	for (int i = 0; i < 2; i++) { /* other weights; another configuration */
+		make_folder(folder);
+		write_model(folder, f->backend, i == 0 ? 2 : 1, POSITIONS + i, POSITION_ERROR);
+		assert_int_equal(scheduler_model(f->scheduler, "other", folder, DTYPE_PANEL_F32, &m, NULL), STATUS_OK);
+		assert_true(m->hash != hash);
+		assert_int_equal(scheduler_model_unload(f->scheduler, "other", NULL), STATUS_OK);
+		assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+	}
 }
 
 static void the_checksum_is_fnv1a(void **state)
@@ -405,7 +404,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_model_is_loaded_anew_for_weights_of_another_type, setup_cpu, teardown),
 	    cmocka_unit_test_setup_teardown(a_plan_is_made_once_for_as_many_states_as_there_can_be, setup_cpu,
 	                                    teardown),
-	    cmocka_unit_test_setup_teardown(the_hash_is_of_weights_and_configuration, setup_cpu, teardown),
+	    cmocka_unit_test_setup_teardown(the_hash_is_of_weights_their_type_and_the_configuration, setup_cpu,
+	                                    teardown),
 	    cmocka_unit_test(the_checksum_is_fnv1a),
 	};
 	return RUN_ALL_WAYS(tests);

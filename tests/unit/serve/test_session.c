@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "engine/explain/explain.h"
+#include "engine/base/digest.h"
 #include "engine/serve/session_blob.h"
 #include "tests/unit/support/parallel_log.h"
 
@@ -314,10 +315,15 @@ static void damage_to_any_byte_and_a_cut_anywhere_are_noticed(void **state)
 	free(out);
 }
 
+static void seal(unsigned char *blob, size_t bytes)
+{
+	uint64_t sum = digest_bytes(blob, bytes - sizeof sum);
+	memcpy(blob + bytes - sizeof sum, &sum, sizeof sum);
+}
+
 static status import_resealed(fixture *f, unsigned char *blob, size_t bytes)
 {
-	uint64_t sum = served_model_fnv1a(FNV1A_INIT, blob, bytes - sizeof sum);
-	memcpy(blob + bytes - sizeof sum, &sum, sizeof sum);
+	seal(blob, bytes);
 	return import(f, blob, bytes);
 }
 
@@ -360,8 +366,12 @@ static void a_forged_header_is_refused_without_harm(void **state)
 	blob[16] ^= 1; /* the model's hash */
 	assert_int_equal(import_resealed(f, blob, bytes), STATUS_INVALID);
 	memcpy(blob, original, sizeof original);
-	blob[8] = 2; /* the version */
-	assert_int_equal(import_resealed(f, blob, bytes), STATUS_UNSUPPORTED);
+	for (int version = 0; version < 256; version++) {
+		blob[8] = (unsigned char)version;
+		assert_int_equal(import_resealed(f, blob, bytes), version == 2   ? STATUS_OK
+		                                                  : version == 1 ? STATUS_CORRUPT
+		                                                                 : STATUS_UNSUPPORTED);
+	}
 	memcpy(blob, original, sizeof original);
 	for (int flags = 3; flags < 256; flags++) /* 0, 1, 2 and 8 more are policies and durable */
 		if ((flags & ~8) > 2) {
@@ -396,8 +406,7 @@ static void a_forged_state_harms_no_other_session(void **state)
 	unsigned char *blob = out;
 	for (size_t i = 56; i < 56 + statepool_slot_bytes(f->model->pool); i++)
 		blob[i] = (unsigned char)philox(1, 1, 0, i).word[0];
-	uint64_t sum = served_model_fnv1a(FNV1A_INIT, blob, bytes - 8);
-	memcpy(blob + bytes - 8, &sum, 8);
+	seal(blob, bytes);
 	assert_int_equal(scheduler_session_import(f->scheduler, f->model, "forged", blob, bytes, &forged, NULL),
 	                 STATUS_OK);
 	client bad, fine, alone;
@@ -445,6 +454,118 @@ static void another_models_state_is_refused(void **state)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
+/* As an engine wrote it that knew only version 1: both hashes are FNV-1a, that of the model over its whole arena. */
+static void a_state_of_version_1_is_read_and_goes_on_to_the_bit(void **state)
+{
+	fixture *f = *state;
+	void *out;
+	size_t bytes;
+	int32_t ids[19];
+	uint32_t one = 1;
+	session *y;
+	const model *m = served_model_model(f->model);
+	random_tokens(ids, 19, 14);
+	session *x = open_session(f, "x", POSITION_CLAMP, true);
+	append(f, x, ids, 19);
+	assert_int_equal(scheduler_session_export(f->scheduler, x, &out, &bytes, NULL), STATUS_OK);
+	unsigned char *blob = out;
+	json_t *config = model_architecture(m)->config_write(model_config(m));
+	char *text = json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS);
+	uint64_t hash = served_model_fnv1a(FNV1A_INIT, text, strlen(text));
+	hash = served_model_fnv1a(hash, model_arena(m), (size_t)model_arena_floats(m) * sizeof(float));
+	memcpy(blob + 8, &one, sizeof one);
+	memcpy(blob + 16, &hash, sizeof hash);
+	uint64_t sum = served_model_fnv1a(FNV1A_INIT, blob, bytes - 8);
+	memcpy(blob + bytes - 8, &sum, 8);
+	assert_int_equal(scheduler_session_import(f->scheduler, f->model, "y", blob, bytes, &y, NULL), STATUS_OK);
+	client cx, cy;
+	generation_request r = request(&cx, NULL, 0, 40);
+	run(f, x, &cx, &r);
+	r = request(&cy, NULL, 0, 40);
+	run(f, y, &cy, &r);
+	assert_memory_equal(cx.tokens, cy.tokens, 40 * sizeof(int32_t));
+	assert_same_logits(x, y);
+	blob[16] ^= 1;
+	sum = served_model_fnv1a(FNV1A_INIT, blob, bytes - 8);
+	memcpy(blob + bytes - 8, &sum, 8);
+	drop(f, y);
+	assert_int_equal(import(f, blob, bytes), STATUS_INVALID);
+	free(text);
+	json_decref(config);
+	free(out);
+	drop(f, x);
+}
+
+/* The largest copy between host and device, and how many there were. */
+static status (*honest_download)(backend *b, void *host, const void *data, size_t bytes);
+static status (*honest_upload)(backend *b, void *data, const void *host, size_t bytes);
+static size_t largest, copies;
+
+static void note_copy(size_t bytes)
+{
+	largest = bytes > largest ? bytes : largest;
+	copies++;
+}
+
+static status noted_download(backend *b, void *host, const void *data, size_t bytes)
+{
+	note_copy(bytes);
+	return honest_download(b, host, data, bytes);
+}
+
+static status noted_upload(backend *b, void *data, const void *host, size_t bytes)
+{
+	note_copy(bytes);
+	return honest_upload(b, data, host, bytes);
+}
+
+/* A log of scores makes the blob a few megabytes long. */
+static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time(void **state)
+{
+	enum { MANY = 40000 };
+	fixture *f = *state;
+	session_transfer out = {0}, in = {0};
+	session *y = NULL;
+	int steps = 0;
+	int32_t *ids = calloc(MANY, sizeof *ids);
+	random_tokens(ids, MANY, 15);
+	session *x = open_session(f, "x", POSITION_CLAMP, true);
+	append(f, x, ids, MANY);
+	honest_download = f->backend->download;
+	honest_upload = f->backend->upload;
+	f->backend->download = noted_download;
+	f->backend->upload = noted_upload;
+	largest = copies = 0;
+	for (size_t before = 56; !out.done; before = out.moved, steps++) {
+		assert_int_equal(scheduler_session_export_step(f->scheduler, x, &out, NULL), STATUS_OK);
+		assert_true(out.moved - before <= SESSION_BLOB_STEP);
+	}
+	assert_true(steps > 2 && steps >= (int)(out.bytes / SESSION_BLOB_STEP));
+	assert_int_equal(copies, 1); /* of the state: neither weights nor anything else is fetched */
+	assert_int_equal(largest, statepool_slot_bytes(f->model->pool));
+	assert_int_equal(scheduler_transfer_check(&out, NULL), STATUS_CORRUPT);
+	scheduler_transfer_seal(&out);
+	assert_int_equal(scheduler_transfer_check(&out, NULL), STATUS_OK);
+	in = (session_transfer){.blob = out.blob, .bytes = out.bytes};
+	for (size_t before = 56; !in.done; before = in.moved) {
+		assert_null(y);
+		assert_int_equal(scheduler_session_import_step(f->scheduler, f->model, "y", &in, &y, NULL), STATUS_OK);
+		assert_true(in.moved - before <= SESSION_BLOB_STEP);
+		if (!in.done)
+			assert_int_equal(
+			    scheduler_session_delete(f->scheduler, scheduler_session_find(f->scheduler, "y"), NULL),
+			    STATUS_CONFLICT);
+	}
+	assert_int_equal(copies, 2);
+	f->backend->download = honest_download;
+	f->backend->upload = honest_upload;
+	assert_same_logits(x, y);
+	scheduler_transfer_fini(&out);
+	free(ids);
+	drop(f, x);
+	drop(f, y);
+}
+
 static void a_state_can_be_carried_to_another_engine_with_the_same_model(void **state)
 {
 	fixture *f = *state;
@@ -488,6 +609,9 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_forged_header_is_refused_without_harm, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_forged_state_harms_no_other_session, setup, teardown),
 	    cmocka_unit_test_setup_teardown(another_models_state_is_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_state_of_version_1_is_read_and_goes_on_to_the_bit, setup, teardown),
+	    cmocka_unit_test_setup_teardown(an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time, setup,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_state_can_be_carried_to_another_engine_with_the_same_model, setup,
 	                                    teardown),
 	};

@@ -32,14 +32,14 @@ static void write_slot(statepool *p, int32_t slot, float x)
 	float data[FLOATS];
 	for (int i = 0; i < FLOATS; i++)
 		data[i] = x + (float)i;
-	assert_int_equal(statepool_write(p, slot, data), STATUS_OK);
+	assert_int_equal(statepool_write(p, slot, 0, data, statepool_slot_bytes(p)), STATUS_OK);
 }
 
 static void assert_slot(statepool *p, int32_t slot, float x, float step)
 {
 	float data[FLOATS];
 	memset(data, 0xff, sizeof data);
-	assert_int_equal(statepool_read(p, slot, data), STATUS_OK);
+	assert_int_equal(statepool_read(p, slot, 0, data, statepool_slot_bytes(p)), STATUS_OK);
 	for (int i = 0; i < FLOATS; i++)
 		assert_true(data[i] == x + step * (float)i);
 }
@@ -79,9 +79,9 @@ static void memory_comes_with_the_slots(void **state)
 		assert_int_equal(statepool_take(p, &slot), STATUS_OK);
 	assert_int_equal(statepool_slots(p), 8);
 	data[WIDE - 1] = 3;
-	assert_int_equal(statepool_write(p, slot, data), STATUS_OK);
+	assert_int_equal(statepool_write(p, slot, 0, data, statepool_slot_bytes(p)), STATUS_OK);
 	data[WIDE - 1] = 0;
-	assert_int_equal(statepool_read(p, slot, data), STATUS_OK);
+	assert_int_equal(statepool_read(p, slot, 0, data, statepool_slot_bytes(p)), STATUS_OK);
 	assert_true(data[WIDE - 1] == 3);
 	statepool_free(p);
 }
