@@ -42,6 +42,7 @@ struct choices {
 	error error;          /* the first that matters to the client */
 	admitted place;
 	/* executor until start is done */
+	uv_work_t read; /* on the pool, before start */
 	task start;
 	bool start_cancelled; /* while it waited for its model */
 	device *device;
@@ -243,7 +244,7 @@ static void on_finished(void *context, const generation_result *r)
 		x->result.error = (error)ERROR_INIT;
 	}
 	if (c->plan.session)
-		sessions_look(&c->change, c->device, c->plan.ticket.id, true);
+		session_ticket_look(&c->change, c->device, c->plan.ticket.id);
 	x->ended_task = (task){.done = deliver_end};
 	executor_post(c->stream->engine->executor, &x->ended_task);
 }
@@ -274,11 +275,13 @@ static status start_all(choices *c, device *d, error *err)
 	session *x = NULL;
 	if (c->start_cancelled)
 		return error_set(err, STATUS_CANCELLED, NULL, "cancelled");
-	TRY(cards_model(c->plan.card, d, &m, err));
+	if (c->start_error.status != STATUS_OK)
+		return c->start_error.status;
 	if (c->plan.session) {
-		TRY(sessions_redeem(&c->plan.ticket, d, m, &x, err));
+		TRY(session_ticket_redeem(&c->plan.ticket, c->plan.card, d, &x, err));
 		TRY(copy_prefix(c, x, err));
 	}
+	TRY(cards_model(c->plan.card, d, &m, err));
 	for (int i = 0; i < c->n; i++) {
 		choice *item = &c->items[i];
 		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
@@ -298,7 +301,8 @@ static status start_all(choices *c, device *d, error *err)
 
 static bool prepare_start(task *t, device *d)
 {
-	return cards_prepare(TASK_OWNER(t, choices, start)->plan.card, d);
+	choices *c = TASK_OWNER(t, choices, start);
+	return c->start_error.status != STATUS_OK || session_ticket_prepare(&c->plan.ticket, c->plan.card, d);
 }
 
 static void run_start(task *t, device *d)
@@ -312,7 +316,7 @@ static void run_start(task *t, device *d)
 	if (c->plan.prompt_field && strcmp(c->start_error.param, "prompt") == 0)
 		snprintf(c->start_error.param, sizeof c->start_error.param, "%s", c->plan.prompt_field);
 	if (c->plan.session && c->started == 0)
-		sessions_look(&c->change, d, c->plan.ticket.id, false);
+		session_ticket_look(&c->change, d, c->plan.ticket.id);
 	for (int i = 0; i < c->started; i++)
 		if (c->items[i].running)
 			generation_cancel(c->items[i].running);
@@ -380,7 +384,7 @@ void choices_free(choices *c)
 	}
 	free(c->items);
 	free(c->prefix);
-	free(c->change.blob);
+	session_ticket_fini(&c->plan.ticket);
 	free(c);
 }
 
@@ -421,7 +425,6 @@ static void settle(choices *c)
 	                                     .error = c->error,
 	                                     .result = settled_result,
 	                                     .settled = settled};
-	c->change.blob = NULL;
 	session_settle(&c->settlement);
 }
 
@@ -514,9 +517,46 @@ static status enter(choices *c, error *err)
 	                       err);
 }
 
-void choices_begin(choices *c)
+/* Hand the set to the executor, also when the pool has found that it cannot start: the set may have a task there. */
+static void submit(choices *c)
 {
 	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
+	stream *s = c->stream;
+	c->place.stalled = false;
+	look_at_credit(c);
+	deal(c);
+	for (int i = 0; i < c->n; i++) {
+		c->items[i].credit = c->items[i].pending;
+		c->items[i].pending = 0;
+	}
+	c->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
+	if (!executor_submit(s->engine->executor, &c->start)) {
+		error_set(&c->start_error, STATUS_BUSY, NULL, "too many requests are waiting");
+		executor_control(s->engine->executor, &c->start);
+	}
+	s->watch = &watch;
+	if (s->cancelled)
+		on_cancel(s);
+}
+
+static void pool_read(uv_work_t *work)
+{
+	choices *c = work->data;
+	choices_plan *p = &c->plan;
+	if (p->read)
+		error_settle(&c->start_error, p->read(p, &c->start_error));
+	if (c->start_error.status == STATUS_OK && session_ticket_has_work(&p->ticket))
+		session_ticket_fetch(&p->ticket);
+}
+
+static void was_read(uv_work_t *work, int cancelled)
+{
+	(void)cancelled; /* nothing cancels a request */
+	submit(work->data);
+}
+
+void choices_begin(choices *c)
+{
 	stream *s = c->stream;
 	c->n = c->plan.n_prompts * c->plan.samples;
 	c->items = memory_new((size_t)c->n, sizeof *c->items);
@@ -537,19 +577,11 @@ void choices_begin(choices *c)
 		                                     .index = i,
 		                                     .model = c->plan.session ? c->plan.card->id : NULL};
 	}
-	deal(c);
-	for (int i = 0; i < c->n; i++) {
-		c->items[i].credit = c->items[i].pending;
-		c->items[i].pending = 0;
-	}
-	c->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
-	if (!executor_submit(s->engine->executor, &c->start)) {
-		refuse(c, STATUS_BUSY, "too many requests are waiting");
-		return;
-	}
-	s->watch = &watch;
-	if (s->cancelled)
-		on_cancel(s);
+	c->read.data = c;
+	if (!c->plan.read && !session_ticket_has_work(&c->plan.ticket))
+		submit(c);
+	else if (uv_queue_work(&s->engine->loop, &c->read, pool_read, was_read) != 0)
+		refuse(c, STATUS_NOMEM, "out of memory");
 }
 
 stream *choices_stream(const choices *c)

@@ -25,7 +25,10 @@ typedef struct choices_plan {
 	session_entry *session;  /* taken; NULL: every choice is a fresh sequence */
 	session_ticket ticket;   /* of the session */
 	choices_prompt *prompts; /* owned, with their ids */
-	int n_prompts, samples;  /* choice prompt · samples + sample; a session has one of each */
+	/* Pool thread, before anything starts: read the prompts. NULL: they have been read */
+	status (*read)(struct choices_plan *plan, error *err);
+	const json_t *unread;   /* for `read`; borrowed from the stream's params */
+	int n_prompts, samples; /* choice prompt · samples + sample; a session has one of each */
 	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
 	 * seed + i. */
 	generation_request request;

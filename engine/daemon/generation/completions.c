@@ -11,6 +11,9 @@
 
 /* --- prompts --------------------------------------------------------------------- */
 
+/* Longer prompts are read on the pool; the way there and back takes as long as reading a few thousand bytes. */
+enum { PROMPTS_AT_ONCE = 4096 };
+
 static status read_text(choices_prompt *out, const card *c, const json_t *text, error *err)
 {
 	return tokenizer_encode(c->tokenizer, json_string_value(text), json_string_length(text), &out->ids, &out->count,
@@ -39,18 +42,43 @@ static status read_prompt(choices_prompt *out, const card *c, const json_t *prom
 	return json_is_string(prompt) ? read_text(out, c, prompt, err) : read_tokens(out, c, prompt, err);
 }
 
-status completions_read_prompts(choices_plan *wanted, const json_t *prompt, error *err)
+static bool are_several(const json_t *prompt)
 {
 	const json_t *first = json_array_get(prompt, 0);
-	bool several = json_is_string(first) || json_is_array(first);
-	size_t n = several ? json_array_size(prompt) : 1;
+	return json_is_string(first) || json_is_array(first);
+}
+
+/* Bytes of text and tokens together; from PROMPTS_AT_ONCE on it need not be exact. */
+static size_t prompts_size(const json_t *prompt)
+{
+	size_t size = json_is_string(prompt) ? json_string_length(prompt) : json_array_size(prompt);
+	for (size_t i = 0; are_several(prompt) && i < json_array_size(prompt) && size <= PROMPTS_AT_ONCE; i++)
+		size += prompts_size(json_array_get(prompt, i));
+	return size;
+}
+
+static status read_prompts(choices_plan *wanted, error *err)
+{
+	const json_t *prompt = wanted->unread;
+	bool several = are_several(prompt);
+	for (int i = 0; i < wanted->n_prompts && prompt; i++)
+		TRY(read_prompt(&wanted->prompts[i], wanted->card, several ? json_array_get(prompt, (size_t)i) : prompt,
+		                err));
+	return STATUS_OK;
+}
+
+status completions_read_prompts(choices_plan *wanted, const json_t *prompt, error *err)
+{
+	size_t n = are_several(prompt) ? json_array_size(prompt) : 1;
 	wanted->prompts = memory_new(n, sizeof *wanted->prompts);
 	if (!wanted->prompts)
 		return STATUS_NOMEM;
 	wanted->n_prompts = (int)n;
 	wanted->samples = 1;
-	for (size_t i = 0; i < n && prompt; i++)
-		TRY(read_prompt(&wanted->prompts[i], wanted->card, several ? json_array_get(prompt, i) : prompt, err));
+	wanted->unread = prompt;
+	if (prompts_size(prompt) <= PROMPTS_AT_ONCE)
+		return read_prompts(wanted, err);
+	wanted->read = read_prompts;
 	return STATUS_OK;
 }
 

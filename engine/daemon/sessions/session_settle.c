@@ -1,5 +1,5 @@
-/* loop: adopt the change ─▶ pool: write and sync the file ─▶ loop: one commit, then the answer. The answer's text is
- * made before the commit, so that nothing can fail behind it. */
+/* executor: export the state ─▶ loop: adopt the change ─▶ pool: checksum, write and sync the file ─▶ loop: one commit,
+ * then the answer. The answer's text is made before the commit, so that nothing can fail behind it. */
 #include "engine/daemon/sessions/session_settle.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static sessions *table(const session_settlement *x)
 static void finish(session_settlement *x)
 {
 	json_decref(x->document);
-	free(x->change.blob);
+	scheduler_transfer_fini(&x->state);
 	reserve_free(x->answer);
 	x->settled(x);
 }
@@ -86,7 +86,8 @@ static void settle_in_memory(session_settlement *x)
 static void pool_write(uv_work_t *work)
 {
 	session_settlement *x = work->data;
-	x->written = store_session_write(x->path, sessions_id(x->entry), x->document, x->change.blob, x->change.bytes,
+	scheduler_transfer_seal(&x->state);
+	x->written = store_session_write(x->path, sessions_id(x->entry), x->document, x->state.blob, x->state.bytes,
 	                                 &x->write_error);
 }
 
@@ -145,7 +146,7 @@ static void settle_durably(session_settlement *x)
 	error err = ERROR_INIT;
 	engine *e = x->stream->engine;
 	sessions_adopt(table(x), x->entry, &x->change);
-	status why = store_check_room(e->store, (int64_t)x->change.bytes, &err);
+	status why = store_check_room(e->store, (int64_t)x->state.bytes, &err);
 	if (why == STATUS_OK)
 		why = store_session_next(e->store, sessions_id(x->entry), &x->version, x->path, &err);
 	if (why == STATUS_OK && !(x->document = sessions_document(x->entry)))
@@ -155,6 +156,40 @@ static void settle_durably(session_settlement *x)
 		why = STATUS_NOMEM;
 	if (why != STATUS_OK)
 		give_up(x, why, &err);
+}
+
+/* Executor thread: the next step of the export; a task's `prepare`. */
+static bool prepare_export(task *t, device *d)
+{
+	session_settlement *x = TASK_OWNER(t, session_settlement, export);
+	scheduler *s = device_scheduler(d);
+	session *live = s ? scheduler_session_find(s, sessions_id(x->entry)) : NULL;
+	status why = live ? scheduler_session_export_step(s, live, &x->state, &x->export_error) : STATUS_DEVICE;
+	error_settle(&x->export_error, why);
+	return why != STATUS_OK || x->state.done;
+}
+
+/* It may have read one token more. */
+static void run_export(task *t, device *d)
+{
+	session_settlement *x = TASK_OWNER(t, session_settlement, export);
+	session_ticket_look(&x->change, d, sessions_id(x->entry));
+}
+
+static void exported(task *t)
+{
+	session_settlement *x = TASK_OWNER(t, session_settlement, export);
+	error why = x->export_error;
+	if (why.status == STATUS_OK)
+		settle_durably(x);
+	else
+		give_up(x, why.status, &why);
+}
+
+static void export(session_settlement *x)
+{
+	x->export = (task){.prepare = prepare_export, .run = run_export, .done = exported};
+	executor_control(x->stream->engine->executor, &x->export);
 }
 
 void session_settle(session_settlement *x)
@@ -168,12 +203,9 @@ void session_settle(session_settlement *x)
 		store_note_damage(x->stream->engine->store, STORE_SESSIONS, sessions_id(e), error_message(&x->error));
 	if (!durable || (failed && !x->making && !x->changed)) {
 		settle_in_memory(x);
-	} else if (failed && (x->making || x->whole || !x->change.blob || x->error.status != STATUS_CANCELLED)) {
+	} else if (failed && (x->making || x->whole || !x->change.live || x->error.status != STATUS_CANCELLED)) {
 		take_back(x);
-	} else if (!x->change.blob) {
-		error why = x->change.error;
-		give_up(x, why.status == STATUS_OK ? STATUS_DEVICE : why.status, &why);
 	} else {
-		settle_durably(x);
+		export(x);
 	}
 }

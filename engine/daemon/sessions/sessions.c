@@ -255,63 +255,6 @@ static status make_live(sessions *all, session_entry *e)
 	return STATUS_OK;
 }
 
-/* --- on the executor --------------------------------------------------------------- */
-
-static status restore(session_ticket *t, scheduler *s, served_model *m, session **out, error *err)
-{
-	void *blob = NULL;
-	size_t bytes;
-	error why = ERROR_INIT;
-	t->read = true;
-	status result = store_session_read(t->state, t->id, &blob, &bytes, &why);
-	if (result == STATUS_OK)
-		result = scheduler_session_import(s, m, t->id, blob, bytes, out, &why);
-	free(blob);
-	t->damaged = result == STATUS_STORAGE || result == STATUS_CORRUPT || result == STATUS_INVALID ||
-	             result == STATUS_UNSUPPORTED;
-	if (!t->damaged) {
-		*err = why;
-		return result;
-	}
-	log_line(LOG_ERROR, "the stored state of %s cannot be used: %s", t->id, error_message(&why));
-	return error_set(err, STATUS_STORAGE, NULL, "the stored state of %.64s cannot be used: %s", t->id,
-	                 error_message(&why));
-}
-
-status sessions_redeem(session_ticket *t, device *d, served_model *m, session **out, error *err)
-{
-	scheduler *s = device_scheduler(d);
-	*out = scheduler_session_find(s, t->id);
-	if (*out)
-		return STATUS_OK;
-	if (t->create)
-		return scheduler_session_new(s, m, t->id, &t->options, out, err);
-	if (t->state[0])
-		return restore(t, s, m, out, err);
-	if (t->options.durable) {
-		t->read = t->damaged = true;
-		log_line(LOG_ERROR, "the stored state of %s is missing", t->id);
-		return error_set(err, STATUS_STORAGE, NULL, "the stored state of %.64s is missing", t->id);
-	}
-	return error_set(err, STATUS_NOT_FOUND, "id", "the session was lost when the compute device failed");
-}
-
-void sessions_look(session_change *out, device *d, const char *id, bool export)
-{
-	scheduler *s = device_scheduler(d);
-	session *x = s ? scheduler_session_find(s, id) : NULL;
-	*out = (session_change){.live = x != NULL};
-	if (!x)
-		return;
-	scheduler_session_info(x, &out->info);
-	if (export && out->info.options.durable) {
-		status why = scheduler_session_export(s, x, &out->blob, &out->bytes, &out->error);
-		if (why != STATUS_OK)
-			error_set(&out->error, why, NULL, "%s", status_text(why));
-		scheduler_session_info(x, &out->info); /* it may have read one token more */
-	}
-}
-
 /* --- taking and giving back ------------------------------------------------------------ */
 
 static status begin_entry(sessions *all, session_entry *e)
@@ -408,7 +351,7 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 	}
 	e->busy = true;
 	set_idle(all, e, false);
-	*ticket = (session_ticket){.options = e->options};
+	*ticket = (session_ticket){.options = e->options, .fetch = !e->was_live && state[0]};
 	snprintf(ticket->id, sizeof ticket->id, "%s", e->id);
 	snprintf(ticket->state, sizeof ticket->state, "%s", state);
 	return e;

@@ -7,9 +7,9 @@
  * There may be many more known sessions (engine_options.max_known_sessions) than slots; no request scans them.
  *
  * Using a session is: take it (it becomes busy, so a second request is refused "session_busy"), let the
- * executor work on it through its ticket, then give it back: with sessions_return when it was only read, with
- * session_settle when it has changed (session_settle.h). What a durable session was when it was last stored stays in
- * its entry, so that a change that is not acknowledged can be taken back.
+ * executor work on it through its ticket (session_ticket.h), then give it back: with sessions_return when it was only
+ * read, with session_settle when it has changed (session_settle.h). What a durable session was when it was last stored
+ * stays in its entry, so that a change that is not acknowledged can be taken back.
  *
  * Expiry is measured on the monotonic clock; the wall clock only shows it, and says how much of a lifetime is left at
  * start. A durable session then has at least SESSIONS_GRACE_SECONDS (or its whole lifetime if that is shorter) to be
@@ -23,6 +23,7 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/requests/engine.h"
+#include "engine/daemon/sessions/session_ticket.h"
 
 enum { SESSIONS_MAX_KNOWN = 65536 /* unless told */, SESSIONS_TTL_SECONDS = 3600, SESSIONS_GRACE_SECONDS = 600 };
 
@@ -35,28 +36,6 @@ void sessions_free(sessions *all);
 void sessions_tick(sessions *all); /* expiry */
 bool sessions_use_model(const sessions *all, const char *id);
 int sessions_count(const sessions *all);
-
-/* What the executor needs to find a session, or to make or restore it. */
-typedef struct session_ticket {
-	char id[STORE_ID_BYTES];
-	session_options options;
-	bool create;
-	char state[PATH_MAX]; /* the stored state; "": there is none */
-	bool read, damaged;   /* out: the stored state was wanted; and is damaged or missing */
-} session_ticket;
-
-/* What has become of it. */
-typedef struct session_change {
-	bool live;
-	session_info info;
-	void *blob; /* durable: the new state, malloc'ed */
-	size_t bytes;
-	error error; /* the state could not be exported */
-} session_change;
-
-/* Executor thread. STATUS_STORAGE, which is logged: the stored state is damaged or missing. */
-status sessions_redeem(session_ticket *t, device *d, served_model *m, session **out, error *err);
-void sessions_look(session_change *out, device *d, const char *id, bool export);
 
 /* A new session, busy and in the table. */
 status sessions_add(sessions *all, const card *c, const session_options *o, int64_t ttl, session_entry **out,

@@ -1,6 +1,6 @@
-/* A visit is a task with a session: the executor finds or makes the session by its ticket, acts, and
- * looks at what has become of it; the loop settles that and answers. The methods differ in what `act` does, and in what
- * `answer` says when all went well. */
+/* A visit is a task with a session: the pool reads its state, if it is not live, the executor finds or makes the
+ * session by its ticket, acts, and looks at what has become of it; the loop settles that and answers. The methods
+ * differ in what `act` does, and in what `answer` says when all went well. */
 #include "engine/daemon/sessions/visits.h"
 
 #include <limits.h>
@@ -20,10 +20,10 @@ enum { VISITS_LOG_SLICE = 1 << 20 /* bytes of a log that are copied in one turn 
 typedef struct visit visit;
 
 typedef struct visit_kind {
-	status (*act)(visit *v, device *d, session *x, error *err); /* executor thread; NULL: being there is enough */
+	/* Executor thread; called in the next turn again while it sets v->more. NULL: being there is enough */
+	status (*act)(visit *v, device *d, session *x, error *err);
 	void (*answer)(
-	    visit *v); /* loop thread; answers the stream. NULL: the visit makes a session, which is the answer */
-	bool sliced;   /* `act` is called once per turn while it sets v->more */
+	    visit *v); /* loop thread; answers the stream and frees v. NULL: the visit makes a session, the answer */
 } visit_kind;
 
 struct visit {
@@ -38,8 +38,8 @@ struct visit {
 	session_settlement settlement; /* of the session that is made */
 	status result;
 	error error;
-	void *blob; /* import: to read; export: to send */
-	size_t bytes;
+	session_transfer export;
+	uv_work_t work;
 	session_log log;
 	int64_t copied; /* tokens of the log */
 	bool more;
@@ -55,29 +55,23 @@ static void visit_free(visit *v)
 {
 	cards_release(v->card);
 	session_log_fini(&v->log);
-	free(v->blob);
-	free(v->change.blob);
+	scheduler_transfer_fini(&v->export);
+	session_ticket_fini(&v->ticket);
 	free(v);
 }
 
 static status act(visit *v, device *d)
 {
-	served_model *m;
 	session *x = NULL;
-	TRY(cards_model(v->card, d, &m, &v->error));
-	if (v->kind->act && v->ticket.create)
-		return v->kind->act(v, d, NULL, &v->error); /* import makes the session itself */
-	TRY(sessions_redeem(&v->ticket, d, m, &x, &v->error));
+	TRY(session_ticket_redeem(&v->ticket, v->card, d, &x, &v->error));
 	return v->kind->act ? v->kind->act(v, d, x, &v->error) : STATUS_OK;
 }
 
 static bool prepare_visit(task *t, device *d)
 {
 	visit *v = (visit *)t;
-	if (!cards_prepare(v->card, d))
+	if (!session_ticket_prepare(&v->ticket, v->card, d))
 		return false;
-	if (!v->kind->sliced)
-		return true;
 	v->result = act(v, d);
 	return v->result != STATUS_OK || !v->more;
 }
@@ -85,13 +79,11 @@ static bool prepare_visit(task *t, device *d)
 static void run_visit(task *t, device *d)
 {
 	visit *v = (visit *)t;
-	if (!v->kind->sliced)
-		v->result = act(v, d);
 	if (v->result != STATUS_OK)
 		error_set(&v->error, v->result, NULL, "%s", status_text(v->result));
-	sessions_look(&v->change, d, sessions_id(v->entry), !v->kind->answer && v->result == STATUS_OK);
+	session_ticket_look(&v->change, d, sessions_id(v->entry));
 	if (v->parent)
-		sessions_look(&v->parent_change, d, sessions_id(v->parent), false);
+		session_ticket_look(&v->parent_change, d, sessions_id(v->parent));
 }
 
 static json_t *made_object(session_settlement *x)
@@ -115,7 +107,6 @@ static void settle_made(visit *v)
 	                                     .error = v->error,
 	                                     .result = made_object,
 	                                     .settled = made};
-	v->change.blob = NULL;
 	session_settle(&v->settlement);
 }
 
@@ -129,26 +120,51 @@ static void visit_done(task *t)
 		return;
 	}
 	sessions_return(table(v), &v->entry, &v->ticket, &v->change, &v->error);
-	if (v->error.status == STATUS_OK)
+	if (v->error.status == STATUS_OK) {
 		v->kind->answer(v);
-	else
-		stream_error(v->stream, &v->error, NULL);
+		return;
+	}
+	stream_error(v->stream, &v->error, NULL);
 	visit_free(v);
 }
 
-static void begin(visit *v)
+static void refuse(visit *v, status why, const char *words)
 {
-	v->task = (task){.prepare = prepare_visit, .run = run_visit, .done = visit_done};
-	if (executor_submit(v->stream->engine->executor, &v->task))
-		return;
 	if (v->parent)
 		sessions_release(table(v), v->parent);
 	if (v->parent || v->ticket.create)
 		sessions_remove(table(v), v->entry, NULL);
 	else
 		sessions_release(table(v), v->entry);
-	stream_refuse(v->stream, STATUS_BUSY, NULL, NULL, "too many requests are waiting");
+	stream_refuse(v->stream, why, NULL, NULL, "%s", words);
 	visit_free(v);
+}
+
+static void submit(visit *v)
+{
+	v->task = (task){.prepare = prepare_visit, .run = run_visit, .done = visit_done};
+	if (!executor_submit(v->stream->engine->executor, &v->task))
+		refuse(v, STATUS_BUSY, "too many requests are waiting");
+}
+
+static void pool_fetch(uv_work_t *work)
+{
+	session_ticket_fetch(&((visit *)work->data)->ticket);
+}
+
+static void state_is_here(uv_work_t *work, int cancelled)
+{
+	(void)cancelled; /* nothing cancels a request */
+	submit(work->data);
+}
+
+static void begin(visit *v)
+{
+	v->work.data = v;
+	if (!session_ticket_has_work(&v->ticket))
+		submit(v);
+	else if (uv_queue_work(&v->stream->engine->loop, &v->work, pool_fetch, state_is_here) != 0)
+		refuse(v, STATUS_NOMEM, "out of memory");
 }
 
 static visit *visit_new(stream *s, const visit_kind *kind)
@@ -201,7 +217,7 @@ status visits_make(stream *s, const card *c, session_entry **out, session_ticket
 
 void visits_create(stream *s)
 {
-	static const visit_kind kind = {NULL, NULL, false};
+	static const visit_kind kind = {NULL, NULL};
 	error err = ERROR_INIT;
 	visit *v = visit_new(s, &kind);
 	if (!v)
@@ -229,7 +245,7 @@ static status act_fork(visit *v, device *d, session *x, error *err)
 
 void visits_fork(stream *s)
 {
-	static const visit_kind kind = {act_fork, NULL, false};
+	static const visit_kind kind = {act_fork, NULL};
 	error err = ERROR_INIT;
 	visit *v = visit_existing(s, s->target, &kind);
 	if (!v)
@@ -250,49 +266,61 @@ void visits_fork(stream *s)
 
 static status act_export(visit *v, device *d, session *x, error *err)
 {
-	return scheduler_session_export(device_scheduler(d), x, &v->blob, &v->bytes, err);
+	status why = scheduler_session_export_step(device_scheduler(d), x, &v->export, err);
+	v->more = !v->export.done;
+	return why;
+}
+
+static void pool_seal(uv_work_t *work)
+{
+	scheduler_transfer_seal(&((visit *)work->data)->export);
+}
+
+static void sealed(uv_work_t *work, int cancelled)
+{
+	visit *v = work->data;
+	session_transfer export = v->export;
+	char filename[STORE_ID_BYTES + 8];
+	(void)cancelled; /* nothing cancels a request */
+	v->export = (session_transfer){0};
+	snprintf(filename, sizeof filename, "%s.state", v->stream->target);
+	download_bytes(v->stream, export.blob, export.bytes, filename, "application/octet-stream");
+	visit_free(v);
 }
 
 static void answer_export(visit *v)
 {
-	void *blob = v->blob;
-	char filename[STORE_ID_BYTES + 8];
-	v->blob = NULL;
-	snprintf(filename, sizeof filename, "%s.state", v->stream->target);
-	download_bytes(v->stream, blob, v->bytes, filename, "application/octet-stream");
+	if (uv_queue_work(&v->stream->engine->loop, &v->work, pool_seal, sealed) == 0)
+		return;
+	stream_refuse(v->stream, STATUS_NOMEM, NULL, NULL, "out of memory");
+	visit_free(v);
 }
 
 void visits_export(stream *s)
 {
-	static const visit_kind kind = {act_export, answer_export, false};
+	static const visit_kind kind = {act_export, answer_export};
 	visit *v = visit_existing(s, s->target, &kind);
 	if (v)
 		begin(v);
 }
 
-static status act_import(visit *v, device *d, session *x, error *err)
-{
-	served_model *m;
-	TRY(cards_model(v->card, d, &m, err));
-	return scheduler_session_import(device_scheduler(d), m, sessions_id(v->entry), v->blob, v->bytes, &x, err);
-}
-
 /* The state is here; what kind of session it is stands in the blob, and is known once it has been read. */
 static void received(stream *s, const char *folder)
 {
-	static const visit_kind kind = {act_import, NULL, false};
+	static const visit_kind kind = {NULL, NULL};
 	error err = ERROR_INIT;
 	visit *v = visit_new(s, &kind);
 	if (!v)
 		return;
 	(void)folder;
-	v->blob = upload_take(s, &v->bytes);
+	v->ticket.import.blob = upload_take(s, &v->ticket.import.bytes);
 	status why = cards_open_generative(s->engine->cards, json_string_value(json_object_get(s->params, "model")),
 	                                   &v->card, &err);
 	if (why == STATUS_OK)
 		why = sessions_add(s->engine->sessions, v->card, &(session_options){0}, -1, &v->entry, &err);
 	if (why == STATUS_OK) {
 		v->ticket.create = true;
+		snprintf(v->ticket.id, sizeof v->ticket.id, "%s", sessions_id(v->entry));
 		begin(v);
 		return;
 	}
@@ -369,11 +397,12 @@ static void answer_log(visit *v)
 	v->card = NULL;
 	v->log = (session_log){0};
 	v->fetched(v->stream, &log);
+	visit_free(v);
 }
 
 void visits_log(stream *s, const char *id, void (*fetched)(stream *s, session_log *log))
 {
-	static const visit_kind kind = {act_log, answer_log, true};
+	static const visit_kind kind = {act_log, answer_log};
 	visit *v = visit_existing(s, id, &kind);
 	if (!v)
 		return;
