@@ -10,16 +10,16 @@
 
 static status open_tokenizer(corpus *c, error *err)
 {
-	status s = c->folder[0] ? tokenizer_open(&c->tokenizer, c->folder, c->vocab, err)
-	                        : tokenizer_new(&c->tokenizer, c->spec, err);
+	status s = c->folder[0] ? tokenizer_open(&c->texts.tokenizer, c->folder, c->vocab, err)
+	                        : tokenizer_new(&c->texts.tokenizer, c->spec, err);
 	if (s != STATUS_OK) {
 		error_prefix(err, "additive.tokenizer");
 		return s;
 	}
-	if (tokenizer_size(c->tokenizer) > c->vocab)
+	if (tokenizer_size(c->texts.tokenizer) > c->vocab)
 		return error_set(err, STATUS_INVALID, "additive.config.vocab_size",
-		                 "the tokenizer has %d ids, the model only %lld", (int)tokenizer_size(c->tokenizer),
-		                 (long long)c->vocab);
+		                 "the tokenizer has %d ids, the model only %lld",
+		                 (int)tokenizer_size(c->texts.tokenizer), (long long)c->vocab);
 	return STATUS_OK;
 }
 
@@ -46,17 +46,17 @@ static status read_whole(const corpus *c, const file_map *map, const char *const
 {
 	const char *text = (const char *)map->data;
 	return c->records == RECORD_LABELLED
-	           ? labelled_new(out, c->tokenizer, text, map->bytes, c->length, classes, err)
-	           : dataset_new(out, c->tokenizer, text, map->bytes, c->length, err);
+	           ? labelled_new(out, c->texts.tokenizer, text, map->bytes, c->length, classes, err)
+	           : dataset_new(out, c->texts.tokenizer, text, map->bytes, c->length, err);
 }
 
 static status read_in_two(corpus *c, const file_map *map, const char *const *classes, double share, error *err)
 {
 	const char *text = (const char *)map->data;
-	return c->records == RECORD_LABELLED
-	           ? labelled_split(&c->train, &c->valid, c->tokenizer, text, map->bytes, c->length, classes, share,
-	                            err)
-	           : dataset_split(&c->train, &c->valid, c->tokenizer, text, map->bytes, c->length, share, err);
+	return c->records == RECORD_LABELLED ? labelled_split(&c->texts.train, &c->texts.valid, c->texts.tokenizer,
+	                                                      text, map->bytes, c->length, classes, share, err)
+	                                     : dataset_split(&c->texts.train, &c->texts.valid, c->texts.tokenizer, text,
+	                                                     map->bytes, c->length, share, err);
 }
 
 static status cut_whole(const corpus *c, dataset **out, const char *path, const char *const *classes, const char *name,
@@ -87,7 +87,7 @@ static status build_training(corpus *c, const char *const *classes)
 			return STATUS_OK;
 	}
 	return c->holdout > 0 ? cut_in_two(c, classes, c->holdout, &c->error)
-	                      : cut_whole(c, &c->train, c->training, classes, "training_file", &c->error);
+	                      : cut_whole(c, &c->texts.train, c->training, classes, "training_file", &c->error);
 }
 
 static status build(corpus *c)
@@ -99,26 +99,30 @@ static status build(corpus *c)
 		c->holdout = 0;
 	status s = build_training(c, classes);
 	if (s == STATUS_OK && c->validation[0])
-		s = cut_whole(c, &c->valid, c->validation,
-		              c->records == RECORD_LABELLED ? labelled_classes(c->train) : NULL, "validation_file",
-		              &c->error);
+		s = cut_whole(c, &c->texts.valid, c->validation,
+		              c->records == RECORD_LABELLED ? labelled_classes(c->texts.train) : NULL,
+		              "validation_file", &c->error);
 	free(classes);
 	return s;
 }
 
 status corpus_build(corpus *c)
 {
-	status s = build(c);
+	status s = c->texts.train ? STATUS_OK : build(c);
 	if (s != STATUS_OK)
 		error_set(&c->error, s, "training_file", "%s", status_text(s));
 	return s;
 }
 
-void corpus_fini(corpus *c)
+int64_t corpus_tokens(const corpus_texts *t)
 {
-	tokenizer_free(c->tokenizer);
-	dataset_free(c->train);
-	dataset_free(c->valid);
-	c->tokenizer = NULL;
-	c->train = c->valid = NULL;
+	return (t->train ? dataset_tokens(t->train) : 0) + (t->valid ? dataset_tokens(t->valid) : 0);
+}
+
+void corpus_free(corpus_texts *t)
+{
+	tokenizer_free(t->tokenizer);
+	dataset_free(t->train);
+	dataset_free(t->valid);
+	*t = (corpus_texts){0};
 }

@@ -6,6 +6,12 @@
 
 #include "engine/text/dataset.h"
 
+/* What is built. */
+typedef struct corpus_texts {
+	tokenizer *tokenizer;
+	dataset *train, *valid; /* valid is NULL without validation */
+} corpus_texts;
+
 typedef struct corpus {
 	/* what to build */
 	char training[PATH_MAX], validation[PATH_MAX]; /* files; validation may be "" */
@@ -17,17 +23,16 @@ typedef struct corpus {
 	                          occur in the training file */
 	double holdout;        /* share of the training file held back for validation when there is no other; 0: none;
 	                          negative: CORPUS_HOLDOUT where that leaves a block for both, and told here */
-	/* what was built */
-	tokenizer *tokenizer;
-	dataset *train, *valid; /* valid is NULL without validation */
-	error error;            /* param: training_file, validation_file, additive.… */
+	corpus_texts texts;    /* when they are there already, there is nothing to build */
+	error error;           /* param: training_file, validation_file, additive.… */
 } corpus;
 
 #define CORPUS_HOLDOUT 0.1
 
 /* Any thread. */
 status corpus_build(corpus *c);
-/* Free what was built. */
-void corpus_fini(corpus *c);
+/* Tokens in both datasets. */
+int64_t corpus_tokens(const corpus_texts *t);
+void corpus_free(corpus_texts *t);
 
 #endif

@@ -27,7 +27,7 @@ static void creation_free(job_creation *c)
 {
 	job_table_end_reservation(c->jobs, &c->reservation);
 	job_request_fini(&c->request);
-	corpus_fini(&c->corpus);
+	corpus_free(&c->corpus.texts);
 	free(c);
 }
 
@@ -65,7 +65,7 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	json_t *events =
 	    json_pack("[o, o]", job_document_event("info", "Created fine-tuning job: %s", id),
 	              job_document_event("info", "Files validated: %lld tokens to train on%s",
-	                                 (long long)dataset_tokens(c->corpus.train),
+	                                 (long long)dataset_tokens(c->corpus.texts.train),
 	                                 c->corpus.holdout > 0 ? ", the last tenth held back for validation" : ""));
 	return job_state_add(all, id, *document, events, err);
 }
@@ -103,7 +103,7 @@ static void settle_dry_run(job_creation *c)
 	error err = ERROR_INIT;
 	status result = job_request_take_texts(&c->request, c->stream->params, &c->corpus, &err);
 	if (result == STATUS_OK)
-		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.train)));
+		answer_dry_run(c, json_integer(dataset_tokens(c->corpus.texts.train)));
 	else
 		refuse(c, result, &err);
 }
@@ -136,6 +136,7 @@ static void checked(uv_work_t *work, int cancelled)
 		return;
 	}
 	stream_result(c->stream, object);
+	job_table_keep_texts(all, id, &c->corpus.texts);
 	creation_free(c);
 	job_runner_next(all);
 }

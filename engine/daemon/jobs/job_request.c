@@ -236,12 +236,12 @@ static status read_objective(job_request *r, const json_t *ours, error *err)
 /* A new model has the classes of its training file. */
 static status take_classes(job_request *r, const json_t *params, const corpus *texts, error *err)
 {
-	const char *const *names = labelled_classes(texts->train);
+	const char *const *names = labelled_classes(texts->texts.train);
 	r->classes = json_array();
 	for (int i = 0; names[i]; i++)
 		if (json_array_append_new(r->classes, json_string(names[i])) != 0)
 			return STATUS_NOMEM;
-	return make_config(r, present(params, "additive"), texts->tokenizer, err);
+	return make_config(r, present(params, "additive"), texts->texts.tokenizer, err);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -361,11 +361,11 @@ status job_request_take_texts(job_request *r, const json_t *params, const corpus
 	if (r->dims.head == HEAD_CLASSES && !r->classes)
 		TRY(take_classes(r, params, texts, err));
 	if (o->check) {
-		status s = o->check(texts->train, &r->dims, err);
+		status s = o->check(texts->texts.train, &r->dims, err);
 		error_prefix(err, "additive.config");
 		TRY(s);
 	}
-	return job_request_settle(r, dataset_records(texts->train), texts->valid != NULL, err);
+	return job_request_settle(r, dataset_records(texts->texts.train), texts->texts.valid != NULL, err);
 }
 
 /* --- the document -------------------------------------------------------------------------------- */

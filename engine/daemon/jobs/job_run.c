@@ -42,7 +42,7 @@ struct job_run {
 
 static void run_free(job_run *r)
 {
-	corpus_fini(&r->corpus);
+	corpus_free(&r->corpus.texts);
 	if (r->plan.result[0])
 		file_remove_tree(r->plan.result, NULL); /* what was not taken over */
 	training_plan_fini(&r->plan);
@@ -229,11 +229,10 @@ static status train(job_run *r)
 {
 	for (size_t i = 0; i < r->n_found; i++)
 		TRY(r->listener->damaged(r->context, r->id, r->found[i].step, &r->found[i].why));
-	r->plan.tokenizer = r->corpus.tokenizer;
-	r->plan.train = r->corpus.train;
-	r->plan.valid = r->corpus.valid;
-	r->corpus.tokenizer = NULL;
-	r->corpus.train = r->corpus.valid = NULL;
+	r->plan.tokenizer = r->corpus.texts.tokenizer;
+	r->plan.train = r->corpus.texts.train;
+	r->plan.valid = r->corpus.texts.valid;
+	r->corpus.texts = (corpus_texts){0};
 	return training_begin(&r->training, r->engine->executor, &r->plan);
 }
 
@@ -278,7 +277,7 @@ static status describe(job_run *r, error *err)
 }
 
 status job_run_begin(job_run **out, engine *e, const char *id, const json_t *document, const job_run_from *from,
-                     const job_run_listener *listener, void *context, error *err)
+                     corpus_texts *texts, const job_run_listener *listener, void *context, error *err)
 {
 	*out = NULL;
 	job_run *r = memory_new(1, sizeof *r);
@@ -295,6 +294,8 @@ status job_run_begin(job_run **out, engine *e, const char *id, const json_t *doc
 	r->request = json_incref(json_object_get(document, "request"));
 	snprintf(r->id, sizeof r->id, "%s", id);
 	status s = describe(r, err);
+	r->corpus.texts = *texts;
+	*texts = (corpus_texts){0};
 	if (s == STATUS_OK && uv_queue_work(&e->loop, &r->work, pool_build, built) != 0)
 		s = STATUS_NOMEM;
 	if (s != STATUS_OK) {

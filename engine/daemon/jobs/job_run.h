@@ -6,6 +6,7 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_RUN_H
 #define ENGINE_DAEMON_JOBS_JOB_RUN_H
 
+#include "engine/daemon/jobs/corpus.h"
 #include "engine/daemon/jobs/training.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/engine.h"
@@ -34,9 +35,10 @@ typedef struct job_run_from {
 	bool damaged; /* there are others, which are damaged */
 } job_run_from;
 
-/* Begin the run of a job; from->steps is taken over, also on failure. On failure nothing runs. */
+/* Begin the run of a job; from->steps is taken over, also on failure, and so are the texts, if there are any: their
+ * files are checked, but not read again. On failure nothing runs. */
 status job_run_begin(job_run **out, engine *e, const char *id, const json_t *document, const job_run_from *from,
-                     const job_run_listener *listener, void *context, error *err);
+                     corpus_texts *texts, const job_run_listener *listener, void *context, error *err);
 const char *job_run_id(const job_run *r);
 /* End, with a checkpoint or without. `ended` follows. */
 void job_run_stop(job_run *r, bool save);

@@ -224,7 +224,7 @@ static status begin(jobs *all, job *j, error *err)
 	TRY(job_state_change(all, j, JOB_RUNNING, job_document_in_state(j->document, "running"), json_array(), err));
 	status s = find_checkpoints(all, j, &from, err);
 	if (s == STATUS_OK)
-		return job_run_begin(&all->run, all->engine, j->id, j->document, &from, &listener, all, err);
+		return job_run_begin(&all->run, all->engine, j->id, j->document, &from, &j->texts, &listener, all, err);
 	free(from.steps);
 	return s;
 }

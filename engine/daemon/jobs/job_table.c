@@ -55,7 +55,20 @@ void job_table_release(job *j)
 {
 	json_decref(j->document);
 	json_decref(j->unwritten);
+	corpus_free(&j->texts);
 	free(j);
+}
+
+void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts)
+{
+	int64_t tokens = corpus_tokens(texts);
+	job *j = job_table_find(all, id);
+	for (const job *other = all->first; other; other = other->next)
+		tokens += corpus_tokens(&other->texts);
+	if (!j || tokens > JOB_TABLE_MAX_TOKENS)
+		return;
+	j->texts = *texts;
+	*texts = (corpus_texts){0};
 }
 
 bool job_table_is_run_of(const jobs *all, const char *id)

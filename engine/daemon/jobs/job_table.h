@@ -9,6 +9,9 @@
 #include "engine/daemon/jobs/job_run.h"
 #include "engine/daemon/requests/engine.h"
 
+/* Tokens that jobs keep for their first run, in all: 4 bytes of memory each. */
+enum { JOB_TABLE_MAX_TOKENS = 64 << 20 };
+
 typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_PAUSED } job_state;
 
 typedef struct job {
@@ -25,6 +28,7 @@ typedef struct job {
 	uint64_t retry_ns;             /* paused by a failure: when to try again; 0: not by itself */
 	int64_t best_step;             /* the furthest any run of it got */
 	int64_t metrics_step;          /* of the last metrics event; -1: not looked up yet */
+	corpus_texts texts; /* as its creation has read them, until its first run; empty: they are read again */
 } job;
 
 /* What a request for a job will use; a member of that request. */
@@ -55,6 +59,8 @@ void job_table_take_out(jobs *all, job *j);
 /* A job that is not in the table yet; the document is shared. NULL when out of memory. */
 job *job_table_make(const char *id, json_t *document);
 void job_table_release(job *j);
+/* Let the job of that id keep the texts, which are taken over, if there is room; else they stay the caller's. */
+void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts);
 /* Forget a job that was added in a commit which has failed. */
 void job_table_discard(jobs *all, const char *id);
 /* Is the run on the executor this job's? */

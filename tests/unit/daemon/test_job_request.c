@@ -291,13 +291,13 @@ static void a_text_too_short_to_hold_back_from_is_used_whole(void **state)
 	store_blob_path(f->engine->store, f->file, c.training);
 	assert_int_equal(corpus_build(&c), STATUS_OK);
 	assert_true(c.holdout == 0);
-	assert_null(c.valid);
-	assert_int_equal(dataset_records(c.train), 1);
-	corpus_fini(&c);
+	assert_null(c.texts.valid);
+	assert_int_equal(dataset_records(c.texts.train), 1);
+	corpus_free(&c.texts);
 	c.length = 5;
 	assert_int_equal(corpus_build(&c), STATUS_INVALID);
 	assert_string_equal(c.error.param, "additive.sequence_length");
-	corpus_fini(&c);
+	corpus_free(&c.texts);
 	json_decref(spec);
 }
 
