@@ -551,8 +551,12 @@ static void pool_read(uv_work_t *work)
 
 static void was_read(uv_work_t *work, int cancelled)
 {
+	choices *c = work->data;
+	const stream *s = c->stream;
 	(void)cancelled; /* nothing cancels a request */
-	submit(work->data);
+	if (c->start_error.status == STATUS_OK && s->cancelled && !stream_detached(s))
+		error_set(&c->start_error, STATUS_CANCELLED, NULL, "cancelled");
+	submit(c);
 }
 
 void choices_begin(choices *c)

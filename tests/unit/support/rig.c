@@ -194,7 +194,7 @@ rig_call *rig_begin(rig *d, const char *method, json_t *params, int64_t credit)
 	s->id = 1;
 	s->credit = credit;
 	s->params = params;
-	s->upload = strcmp(method, "session.import") == 0;
+	s->upload = strcmp(method, "session.import") == 0 || strcmp(method, "file.create") == 0;
 	assert_non_null(params);
 	d->engine.net.streams++;
 	dispatch_request(s, method);
@@ -261,7 +261,7 @@ void rig_settle(rig *d)
 {
 	for (int quiet = 0; quiet < 2;) {
 		look x = {.task = {.run = run_look, .done = look_done}};
-		bool none = executor_pending(d->engine.executor) == 0;
+		bool none = executor_pending(d->engine.executor) == 0 && d->engine.loop.active_reqs.count == 0;
 		executor_control(d->engine.executor, &x.task);
 		while (!x.done)
 			uv_run(&d->engine.loop, UV_RUN_NOWAIT);
