@@ -6,8 +6,8 @@
  * thread and no clock of its own policy: the executor thread calls it, tests call
  * it directly. All functions belong to that one thread, except those marked "any thread".
  *
- * Fairness: decode goes first; between two decode steps at most one step of PREFILL_CHUNK tokens of prompts runs, so
- * prompts delay a token by no more than that. Prompts share a step while they fit; short ones go before long ones, but
+ * Fairness: decode goes first; between two decode steps at most one step of PREFILL_CHUNK tokens of prompts runs, of
+ * a long prompt only PREFILL_SHORT where that changes no bit, so prompts delay a token by no more than that. Prompts share a step while they fit; short ones go before long ones, but
  * every fourth step is for the oldest. A prompt is there to be read as soon as its request is: nothing waits for others
  * to join. Parked generations (no credit) hold their slot and take no turn.
  *
@@ -31,7 +31,8 @@ enum {
 	SCHEDULER_ID_BYTES = 64,
 	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS,
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
-	SCHEDULER_PREFILL_CHUNK = 256
+	SCHEDULER_PREFILL_CHUNK = 256,
+	SCHEDULER_PREFILL_SHORT = 64 /* beside streams, where no bit depends on it */
 };
 
 typedef struct scheduler_limits {

@@ -5,7 +5,9 @@
  * when the last is), and none waits for ever. Others of the model join in the order of arrival while their chunks fit.
  * There is room for a chunk, and where threads read side by side, for one of each, beside a first one that is whole.
  * A chunk is always min(SCHEDULER_PREFILL_CHUNK, what is left), never less because of what is beside it: softmax
- * attention adds up in the pieces in which a prompt is read. So a prompt has the bits that it has alone.
+ * attention adds up in the pieces in which a prompt is read. So a prompt has the bits that it has alone. A model whose
+ * bits do not depend on the pieces reads SCHEDULER_PREFILL_SHORT tokens a step while there are streams, which wait for
+ * a step between two of their tokens.
  *
  * (Prompts could read beside the rows that decode, in one step: the bits would be the same, and a step of a large
  * model, whose time goes into weights, would be saved.) */
@@ -39,10 +41,18 @@ generation *scheduler_prompts_first(const scheduler *s)
 	return best;
 }
 
-/* g joins the step if its chunk fits. */
-static void prompts_add(flight *f, generation *g, int64_t *room)
+static bool anything_decodes(const scheduler *s)
 {
-	int64_t left = prompt_left(g), n = left < SCHEDULER_PREFILL_CHUNK ? left : SCHEDULER_PREFILL_CHUNK;
+	const generation *g = s->first;
+	while (g && !(g->phase == GENERATION_DECODE && generation_runnable(g)))
+		g = g->following;
+	return g != NULL;
+}
+
+/* g joins the step if its chunk fits. */
+static void prompts_add(flight *f, generation *g, int64_t most, int64_t *room)
+{
+	int64_t left = prompt_left(g), n = left < most ? left : most;
 	if (n == 0 || n > *room)
 		return;
 	*room -= n;
@@ -53,17 +63,19 @@ static void prompts_add(flight *f, generation *g, int64_t *room)
 void scheduler_prompts_gather(scheduler *s, generation *first, flight *f)
 {
 	served_model *m = first->session->model;
-	int64_t room = served_model_prompt_tokens(m);
+	int64_t room = served_model_prompt_tokens(m), most = SCHEDULER_PREFILL_CHUNK;
 	f->model = m;
 	f->n = 0;
 	f->prompts = true;
 	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK)
 		room = SCHEDULER_PREFILL_CHUNK; /* it is done the sooner */
-	prompts_add(f, first, &room);
+	if (m->any_pieces && prompt_left(first) > SCHEDULER_PREFILL_SHORT && anything_decodes(s))
+		room = most = SCHEDULER_PREFILL_SHORT;
+	prompts_add(f, first, most, &room);
 	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < served_model_prompt_rows(m);
 	     g = prompt_from(s, g->following))
 		if (g != first && g->session->model == m)
-			prompts_add(f, g, &room);
+			prompts_add(f, g, most, &room);
 }
 
 /* Of a chunk that is not the last, only a session that may stay wants the logits. */

@@ -62,6 +62,17 @@ static status hash_config(const served_model *m, uint64_t *out)
 	return text ? STATUS_OK : STATUS_NOMEM;
 }
 
+/* Where plans are recorded, a step is padded, and a short one takes nearly as long as a long one. */
+static bool can_read_any_pieces(const served_model *m)
+{
+	const void *options;
+	const architecture *a = model_architecture(m->model);
+	bool any = !model_backend(m->model)->fetch;
+	for (int64_t i = 0; i < model_dimensions(m->model)->layers; i++)
+		any &= a->mixer(model_config(m->model), i, &options)->any_pieces;
+	return any;
+}
+
 /* What a model needs beside its weights. */
 static status served_model_equip(served_model *m, const served_model_loading *l, error *err)
 {
@@ -84,6 +95,7 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	    .logits = m->row, .settings = m->row_token + ARENA_ALIGNMENT, .tokens = (int32_t *)m->row_token};
 	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
 	m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
+	m->any_pieces = can_read_any_pieces(m);
 	uint64_t parts[2] = {0, model_digest(m->model)};
 	TRY(hash_config(m, &parts[0]));
 	m->hash = digest_bytes(parts, sizeof parts);

@@ -63,9 +63,10 @@ struct served_model {
 	int users; /* slots in use, and scorings */
 	int max_batch;
 	int64_t log_floats; /* of one token, for explanations; 0: it cannot be explained */
+	bool any_pieces;    /* no bit depends on the pieces in which a prompt is read, and short ones cost little */
 	served_plan *plans;
 	scoring_plan *scoring_plans; /* that no scoring uses */
-	uint64_t hash; /* of configuration and weights */
+	uint64_t hash;               /* of configuration and weights */
 	/* The same as blobs of version 1 have it, which takes long: once it was needed, the first `old_hashed` floats
 	 * of the arena are in it. */
 	uint64_t old_hash;

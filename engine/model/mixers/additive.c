@@ -71,4 +71,5 @@ const mixer mixer_additive = {
     .states = states,
     .forward = forward,
     .explainer = &additive_explainer,
+    .any_pieces = true,
 };

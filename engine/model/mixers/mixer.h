@@ -18,6 +18,7 @@ typedef struct mixer {
 	/* Appends itself: x [B, N, D] [real] -> [B, N, D] [real]; with spec.explain the parts of the log as outputs. */
 	value (*forward)(builder *b, const void *options, int layer, const char *prefix, value x);
 	const explainer *explainer; /* in NAME_explain.c; NULL: its weights cannot be had */
+	bool any_pieces;            /* no bit depends on the pieces in which a sequence is read */
 } mixer;
 
 /* Additive attention (Wu et al. 2021, causal, in windows), with the norm before it and the residual in it:
