@@ -118,6 +118,10 @@ status session_blob_write(session *x, session_transfer *t, error *err)
 {
 	if (!t->blob)
 		TRY(blob_begin(x, t, err));
+	blob_header h, now = blob_expect(x->model, BLOB_VERSION, &x->options, x->tokens);
+	memcpy(&h, t->blob, sizeof h);
+	if (memcmp(&h, &now, sizeof h) != 0)
+		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was exported");
 	status s = blob_move(x, t, true);
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "the state could not be read: %s", status_text(s));
 }
