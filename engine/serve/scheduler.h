@@ -210,11 +210,12 @@ void generation_cancel(generation *g);
 
 /* --- scorings ------------------------------------------------------------- */
 
-/* Tokens of a sequence that is read whole, at most: what a plan for it takes on the device grows with it. */
+/* Tokens of a sequence, at most. What is not causal is read at once: the memory that this takes, and the time of a
+ * slice, grow with the sequence. */
 enum { SCHEDULER_SCORE_TOKENS = 8192 };
 static inline int64_t scheduler_score_limit(const model_dims *d)
 {
-	return d->positions < SCHEDULER_SCORE_TOKENS ? d->positions : SCHEDULER_SCORE_TOKENS;
+	return d->causal || d->positions < SCHEDULER_SCORE_TOKENS ? d->positions : SCHEDULER_SCORE_TOKENS;
 }
 
 typedef struct scoring_sequence {
@@ -236,7 +237,7 @@ typedef struct scoring_request {
 } scoring_request;
 
 /* STATUS_INVALID names "model" or "input": no such head, a sequence of no tokens or of more than scheduler_score_limit,
- * a token outside the vocabulary. STATUS_BUSY: as many as max_generations are under way. After an error `finished` is
+ * a token outside the vocabulary. STATUS_BUSY: as many as max_generations are under way; STATUS_NOMEM. After an error `finished` is
  * not called. Scorings take slices of about a millisecond in turn, between the steps of generations. */
 status scheduler_score(scheduler *s, served_model *m, const scoring_request *r, scoring **out, error *err);
 /* `finished` is called with STATUS_CANCELLED before the next slice. */

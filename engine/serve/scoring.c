@@ -36,21 +36,28 @@ void scoring_free_plans(served_model *m)
 	}
 }
 
-static status fill(scoring_plan *p, const model *m, error *err)
+/* Can a sequence be read in pieces? */
+static bool by_pieces(const served_model *m)
 {
-	forward_spec spec = {.phase = PHASE_SCORE,
+	const model_dims *d = model_dimensions(m->model);
+	return d->causal && d->head != HEAD_CLASSES;
+}
+
+static status fill(scoring_plan *p, const served_model *m, error *err)
+{
+	bool pieces = by_pieces(m);
+	forward_spec spec = {.phase = pieces ? PHASE_STEP : PHASE_SCORE,
 	                     .batch = 1,
 	                     .length = p->capacity,
-	                     .masked = true,
+	                     .slots = pieces ? statepool_capacity(m->pool) : 0,
+	                     .masked = !pieces,
 	                     .logits = p->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
 	                     .embedding = p->embedding};
 	p->tokens = memory_new((size_t)p->capacity, sizeof *p->tokens);
 	p->mask = memory_new((size_t)p->capacity, sizeof *p->mask);
 	if (!p->tokens || !p->mask)
 		return STATUS_NOMEM;
-	TRY(model_plan(&p->plan, m, &spec, NULL, NULL, err));
-	return feed_positions(p->plan, model_dimensions(m), POSITION_CLAMP,
-	                      0); /* rows behind a sequence may be past the end */
+	return model_plan(&p->plan, m->model, &spec, NULL, pieces ? statepool_data(m->pool) : NULL, err);
 }
 
 static int64_t capacity_for(const model_dims *d, int64_t tokens)
@@ -61,7 +68,7 @@ static int64_t capacity_for(const model_dims *d, int64_t tokens)
 	return d->reads_padding ? tokens : capacity;
 }
 
-/* A plan for a sequence of so many tokens, which nothing else uses. */
+/* A plan for a piece of so many tokens, which nothing else uses. */
 static status take_plan(scoring_plan **out, served_model *m, int64_t tokens, pooling embedding, error *err)
 {
 	int64_t capacity = capacity_for(model_dimensions(m->model), tokens);
@@ -78,7 +85,7 @@ static status take_plan(scoring_plan **out, served_model *m, int64_t tokens, poo
 			return STATUS_NOMEM;
 		p->capacity = capacity;
 		p->embedding = embedding;
-		status s = fill(p, m->model, err);
+		status s = fill(p, m, err);
 		if (s != STATUS_OK) {
 			scoring_plan_free(p);
 			return s;
@@ -102,9 +109,9 @@ static void give_plan(served_model *m, scoring_plan *p)
 	m->scoring_plans = p;
 }
 
-/* --- one sequence ------------------------------------------------------------------- */
+/* --- one piece ------------------------------------------------------------------- */
 
-/* Give the inputs the length of the sequence; where that cannot be done, the mask says it. */
+/* Give the inputs the length of the piece; where that cannot be done, mask or length say it. */
 static status shorten(scoring_plan *p, int64_t tokens)
 {
 	static const port_role roles[] = {PORT_TOKENS, PORT_POSITIONS, PORT_MASK};
@@ -119,36 +126,61 @@ static status shorten(scoring_plan *p, int64_t tokens)
 	return s == STATUS_UNSUPPORTED ? STATUS_OK : s;
 }
 
-static status feed(scoring_plan *p, const scoring_sequence *q)
+static status feed(const scoring *x, const int32_t *ids)
 {
-	int32_t last = (int32_t)(q->count - 1);
+	scoring_plan *p = x->plan;
+	int32_t first = (int32_t)x->begun, count = (int32_t)x->piece, last = count - 1;
 	for (int64_t i = 0; i < p->capacity; i++) {
-		p->tokens[i] = i < q->count ? q->ids[i] : 0;
-		p->mask[i] = i < q->count;
+		p->tokens[i] = i < count ? ids[i] : 0;
+		p->mask[i] = i < count;
 	}
-	TRY(shorten(p, q->count));
+	TRY(shorten(p, count));
 	TRY(feed_write(p->plan, PORT_TOKENS, p->tokens));
 	TRY(feed_write(p->plan, PORT_MASK, p->mask));
+	TRY(feed_positions(p->plan, model_dimensions(x->model->model), POSITION_CLAMP,
+	                   first)); /* rows behind the piece may be past the end */
+	TRY(feed_write(p->plan, PORT_SLOT, &x->slot));
+	TRY(feed_write(p->plan, PORT_POSITION, &first));
+	TRY(feed_write(p->plan, PORT_LENGTH, &count));
 	return feed_write(p->plan, PORT_LAST, &last);
 }
 
 static status begin(scoring *x, error *err)
 {
 	const scoring_sequence *q = &x->request.sequences[x->read];
+	int64_t left = q->count - x->begun;
 	x->cursor = 0;
-	TRY(take_plan(&x->plan, x->model, q->count, x->request.embedding, err));
-	return feed(x->plan, q);
+	x->piece = by_pieces(x->model) && left > SCHEDULER_PREFILL_CHUNK ? SCHEDULER_PREFILL_CHUNK : left;
+	TRY(take_plan(&x->plan, x->model, x->piece, x->request.embedding, err));
+	return feed(x, q->ids + x->begun);
 }
 
-/* The values of the sequence are there. */
+/* The mean over the pieces so far, of which out has that of the last. */
+static void add_mean(const scoring *x, float *out)
+{
+	double tokens = (double)(x->begun + x->piece);
+	for (int64_t k = 0; k < x->request.width; k++) {
+		x->sum[k] = (x->begun > 0 ? x->sum[k] : 0) + (double)out[k] * (double)x->piece;
+		out[k] = (float)(x->sum[k] / tokens);
+	}
+}
+
+/* The values of the piece are there. */
 static status finish(scoring *x)
 {
 	port_role role = x->request.embedding == POOL_NONE ? PORT_LOGITS : PORT_EMBEDDING;
 	plan *p = x->plan->plan;
-	TRY(plan_read(p, port_find(plan_graph(p), role), x->request.out + x->read * x->request.width));
+	float *out = x->request.out + x->read * x->request.width;
+	TRY(plan_read(p, port_find(plan_graph(p), role), out));
+	if (by_pieces(x->model) && x->request.embedding == POOL_MEAN)
+		add_mean(x, out);
 	give_plan(x->model, x->plan);
 	x->plan = NULL;
-	x->read++;
+	x->begun += x->piece;
+	if (x->begun == x->request.sequences[x->read].count) {
+		x->begun = 0;
+		x->read++;
+	}
 	return STATUS_OK;
 }
 
@@ -180,11 +212,16 @@ status scoring_new(scoring **out, served_model *m, const scoring_request *r, err
 	TRY(check(d, r, err));
 	assert(r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
 	scoring *x = memory_new(1, sizeof *x);
-	if (!x)
-		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	double *sum = memory_new((size_t)r->width, sizeof *sum);
+	status s = x && sum ? served_model_take(m, &x->slot, err) : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	if (s != STATUS_OK) {
+		free(sum);
+		free(x);
+		return s;
+	}
 	x->model = m;
 	x->request = *r;
-	m->users++;
+	x->sum = sum;
 	*out = x;
 	return STATUS_OK;
 }
@@ -195,7 +232,8 @@ void scoring_free(scoring *x)
 		return;
 	if (x->plan)
 		give_plan(x->model, x->plan);
-	x->model->users--;
+	served_model_give(x->model, x->slot);
+	free(x->sum);
 	free(x);
 }
 

@@ -1,12 +1,14 @@
-/* scoring.h - sequences that are read whole and afresh, without a session (scheduler.h has the request).
+/* scoring.h - sequences that are read afresh, without a session (scheduler.h has the request).
  *
- * The sequences of a scoring run one after the other, each alone, on a plan of PHASE_SCORE for 16, 32, 64, … tokens.
- * The model keeps the plans that are not in use: a scoring takes one out for a sequence and puts it back behind it, so
- * any number of scorings can be under way. A run is cut into slices of nodes (plan_step), between which other work has
- * its turns; what it has computed so far lies in the plan.
+ * The sequences of a scoring run one after the other, each alone. A causal model reads one in pieces of up to
+ * SCHEDULER_PREFILL_CHUNK tokens, in a slot of the state pool that the scoring has for its life; any other model reads
+ * it at once, by the parallel form. Plans are made for 16, 32, 64, … tokens. The model keeps those that are not in use:
+ * a scoring takes one out for a piece and puts it back behind it, so any number of scorings can be under way. A run is
+ * cut into slices of nodes (plan_step), between which other work has its turns.
  *
- * On the CPU a plan runs with the length of the sequence (plan_reshape). A device that keeps the shapes of a plan masks
- * the rows behind the sequence; a model that reads padding then has a plan of each length instead.
+ * On the CPU a plan runs with the length of the piece (plan_reshape). On a device that keeps the shapes of a plan, the
+ * rows behind the piece are masked, or are beyond its length; a model that reads padding then has a plan of each length
+ * instead.
  *
  * Executor thread only. */
 #ifndef ENGINE_SERVE_SCORING_H
@@ -17,20 +19,25 @@
 enum {
 	SCORING_SLICE_NS = 1000000,
 	SCORING_LEAST_TOKENS = 16,  /* of a plan */
-	SCORING_KEPT_TOKENS = 1024, /* a plan for more is freed when its sequence has been read */
+	SCORING_KEPT_TOKENS = 1024, /* a plan for more is freed when it has run */
 };
 
 struct scoring {
 	scoring *next; /* the scheduler's list */
 	served_model *model;
 	scoring_request request;
+	int32_t slot; /* where a causal model has its state; every other counts users by them */
 	bool cancelled;
-	int64_t read;       /* sequences */
-	scoring_plan *plan; /* of the sequence that is being read; NULL: not begun */
+	int64_t read;       /* sequences, */
+	int64_t begun;      /* and tokens of the next one */
+	int64_t piece;      /* tokens of it that are being read */
+	double *sum;        /* [width] of the hidden vectors of the pieces so far */
+	scoring_plan *plan; /* of the piece; NULL: not begun */
 	int cursor;         /* of the plan */
 };
 
-/* Check a request. The model is in use until scoring_free. STATUS_INVALID, naming "model" or "input"; STATUS_NOMEM. */
+/* Check a request. The model is in use until scoring_free. STATUS_INVALID, naming "model" or "input"; STATUS_BUSY: no
+ * slot; STATUS_NOMEM. */
 status scoring_new(scoring **out, served_model *m, const scoring_request *r, error *err);
 void scoring_free(scoring *x); /* NULL is legal */
 /* The next slice: at least a node, about SCORING_SLICE_NS. *done: all sequences have been read. STATUS_NOMEM,

@@ -60,7 +60,7 @@ struct served_model {
 	                                   */
 	bool way_is_given;                /* every step is taken in this way, and nothing is measured: for tests */
 	thread_way way;
-	int users; /* slots in use, and scorings */
+	int users; /* slots in use */
 	int max_batch;
 	int64_t log_floats; /* of one token, for explanations; 0: it cannot be explained */
 	bool any_pieces;    /* no bit depends on the pieces in which a prompt is read, and short ones cost little */

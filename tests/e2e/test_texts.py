@@ -73,6 +73,8 @@ def test_linear_attention_gives_vectors(service):
     ask = {"model": done["fine_tuned_model"], "input": ["one", "two"]}
     mean, last = (service.ok("POST", "/v1/embeddings", {**ask, "pooling": p}) for p in ("mean", "last"))
     assert [len(d["embedding"]) for d in mean["data"]] == [32, 32] and mean["data"] != last["data"]
+    long = service.ok("POST", "/v1/embeddings", {**ask, "input": "one" * 10000})
+    assert long["usage"]["prompt_tokens"] == 30000 and len(long["data"][0]["embedding"]) == 32
 
 
 def test_the_shell_shows_all_classes_of_one_text(service, encoder, weights):

@@ -3,20 +3,20 @@
 
 #include <math.h>
 
-enum { CLASSES = 3, MOST_WIDTH = HIDDEN };
+enum { CLASSES = 3, MOST_WIDTH = HIDDEN, LONGEST = 300 };
 
 static const struct {
 	const char *name, *config;
 } models[] = {
-    {"additive", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 48, \"n_layer\": 2,"
-                 " \"window_sizes\": [5, 48], \"initializer_range\": 0.3}"},
-    {"gpt2", "{\"n_embd\": 32, \"vocab_size\": 259, \"n_head\": 4, \"n_positions\": 48, \"n_layer\": 2,"
+    {"additive", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2,"
+                 " \"window_sizes\": [5, 300], \"initializer_range\": 0.3}"},
+    {"gpt2", "{\"n_embd\": 32, \"vocab_size\": 259, \"n_head\": 4, \"n_positions\": 300, \"n_layer\": 2,"
              " \"initializer_range\": 0.3}"},
-    {"linear", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 48, \"n_layer\": 2}"},
+    {"linear", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2}"},
     {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
-                       " \"max_position_embeddings\": 48, \"num_labels\": 3, \"init_std\": 0.3}"},
+                       " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3}"},
     {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
-                       " \"max_position_embeddings\": 48, \"num_labels\": 3, \"init_std\": 0.3, \"pooling\": \"end\","
+                       " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3, \"pooling\": \"end\","
                        " \"pad_policy\": \"ignore\"}"},
 };
 enum { MODELS = sizeof models / sizeof *models, ENCODER = 3 };
@@ -111,9 +111,9 @@ static void plain_values(const fixture *f, const scoring_sequence *q, pooling em
 	plan_free(p);
 }
 
-enum { LENGTHS = 6 };
-static int32_t ids[LENGTHS][POSITIONS];
-static const int64_t lengths[LENGTHS] = {1, 15, 16, 17, 33, 48};
+enum { LENGTHS = 5 };
+static int32_t ids[LENGTHS][LONGEST];
+static const int64_t lengths[LENGTHS] = {1, 16, 17, 48, LONGEST};
 
 static void make_sequences(scoring_sequence out[LENGTHS])
 {
@@ -129,19 +129,23 @@ static void compare_with_plain_plans(fixture *f)
 	static const pooling ways[] = {POOL_NONE, POOL_LAST, POOL_MEAN};
 	scoring_sequence all[LENGTHS];
 	caller *c = malloc(sizeof *c);
+	/* The recurrent form adds up in another order, and int8 products round what they read. */
+	const model *m = served_model_model(f->model);
+	float tolerance = !model_dimensions(m)->causal ? 1e-6f : model_weights(m) == DTYPE_PANEL_INT8 ? 1e-3f : 2e-5f;
 	make_sequences(all);
 	for (int w = 0; w < 3; w++) {
 		if (ways[w] == POOL_NONE && model_dimensions(served_model_model(f->model))->head != HEAD_CLASSES)
 			continue;
-		for (int repeat = 0; repeat < 2; repeat++) {
+		for (int repeat = 0; repeat < (f->backend->record_begin ? 1 : 2); repeat++) {
 			score(f, c, ways[w], LENGTHS, all);
 			for (int i = 0; i < LENGTHS; i++) {
 				float plain[MOST_WIDTH];
 				plain_values(f, &all[i], ways[w], plain);
 				for (int64_t k = 0; k < c->request.width; k++)
 					if (!(fabsf(c->out[i * c->request.width + k] - plain[k]) <=
-					      1e-6f * fmaxf(1, fabsf(plain[k]))))
-						fail_msg("way %d, %lld tokens: %g for %g", w, (long long)lengths[i],
+					      tolerance * fmaxf(1, fabsf(plain[k]))))
+						fail_msg("%s, way %d, %lld tokens: %g for %g",
+						         model_architecture(m)->name, w, (long long)lengths[i],
 						         (double)c->out[i * c->request.width + k], (double)plain[k]);
 			}
 		}
@@ -185,7 +189,7 @@ static void long_scorings_and_short_ones_take_turns_and_disturb_nothing(void **s
 {
 	(void)state;
 	fixture f;
-	scoring_sequence all[64], *one = &all[5];
+	scoring_sequence all[64], *one;
 	caller *alone = malloc(sizeof *alone), *first = malloc(sizeof *first), *second = malloc(sizeof *second);
 	client before, meanwhile;
 	int32_t prompt[20];
@@ -194,6 +198,7 @@ static void long_scorings_and_short_ones_take_turns_and_disturb_nothing(void **s
 	make_sequences(all);
 	for (int i = LENGTHS; i < 64; i++)
 		all[i] = all[i % LENGTHS];
+	one = &all[2];
 	generation_request r = request(&before, prompt, 20, 12);
 	run(&f, NULL, &before, &r);
 	score(&f, alone, POOL_MEAN, 64, all);
@@ -204,7 +209,7 @@ static void long_scorings_and_short_ones_take_turns_and_disturb_nothing(void **s
 	drain(&f);
 	assert_true(second->order < first->order);
 	assert_memory_equal(first->out, alone->out, sizeof alone->out);
-	assert_memory_equal(second->out, alone->out + 5 * HIDDEN, HIDDEN * sizeof(float));
+	assert_memory_equal(second->out, alone->out + 2 * HIDDEN, HIDDEN * sizeof(float));
 	assert_int_equal(meanwhile.n_tokens, 12);
 	assert_memory_equal(meanwhile.tokens, before.tokens, 12 * sizeof *before.tokens);
 	free(alone);
@@ -242,7 +247,7 @@ static void a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end(void
 static void bad_requests_are_refused_by_name(void **state)
 {
 	(void)state;
-	int32_t tokens[POSITIONS + 1] = {3, 4, 5}, unknown[] = {3, VOCAB}, negative[] = {-1};
+	int32_t tokens[LONGEST + 1] = {3, 4, 5}, unknown[] = {3, VOCAB}, negative[] = {-1};
 	const struct {
 		int kind;
 		pooling embedding;
@@ -250,8 +255,8 @@ static void bad_requests_are_refused_by_name(void **state)
 		const char *param, *words;
 	} cases[] = {
 	    {0, POOL_NONE, {tokens, 3}, "model", "no head for classes"},
-	    {ENCODER, POOL_NONE, {tokens, 0}, "input", "1 to 48 are read"},
-	    {ENCODER, POOL_MEAN, {tokens, POSITIONS + 1}, "input", "has 49 tokens"},
+	    {ENCODER, POOL_NONE, {tokens, 0}, "input", "1 to 300 are read"},
+	    {ENCODER, POOL_MEAN, {tokens, LONGEST + 1}, "input", "has 301 tokens"},
 	    {ENCODER, POOL_MEAN, {unknown, 2}, "input", "token 259 of input 0"},
 	    {0, POOL_LAST, {negative, 1}, "input", "token -1"},
 	};
