@@ -51,8 +51,8 @@ static json_t *next_batch(inputs *in)
 {
 	json_t *batch = json_array();
 	char *line = NULL;
-	size_t room = 0, bytes;
-	const char *argument;
+	size_t room = 0, bytes = 0;
+	const char *argument = NULL;
 
 	while (json_array_size(batch) < BATCH && !in->bad) {
 		if (in->file ? !next_line(in->file, &line, &room, &bytes)
