@@ -131,7 +131,7 @@ static void compare_with_plain_plans(fixture *f)
 	caller *c = malloc(sizeof *c);
 	/* The recurrent form adds up in another order, and int8 products round what they read. */
 	const model *m = served_model_model(f->model);
-	float tolerance = !model_dimensions(m)->causal ? 1e-6f : model_weights(m) == DTYPE_PANEL_INT8 ? 1e-3f : 2e-5f;
+	float tolerance = !model_dimensions(m)->causal ? 1e-6f : model_weight_dtype(m) == DTYPE_PANEL_INT8 ? 1e-3f : 2e-5f;
 	make_sequences(all);
 	for (int w = 0; w < 3; w++) {
 		if (ways[w] == POOL_NONE && model_dimensions(served_model_model(f->model))->head != HEAD_CLASSES)
