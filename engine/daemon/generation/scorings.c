@@ -57,15 +57,24 @@ json_t *scorings_usage(const scorings *x)
 }
 
 /* Pool thread. */
-static json_t *make_answer(void *context, error *err)
+static json_t *answer_object(const scorings *x, error *err)
 {
-	const scorings *x = &((scorings_run *)context)->public;
 	for (int64_t i = 0; i < x->n * x->width; i++)
 		if (!isfinite(x->numbers[i])) {
 			error_set(err, STATUS_INVALID, "model", "the model gives numbers that are not finite");
 			return NULL;
 		}
 	return x->kind->answer(x, err);
+}
+
+/* The numbers are freed here as well: their pages take time. */
+static json_t *make_answer(void *context, error *err)
+{
+	scorings *x = &((scorings_run *)context)->public;
+	json_t *object = answer_object(x, err);
+	free(x->numbers);
+	x->numbers = NULL;
+	return object;
 }
 
 static void try_finish(scorings_run *r)
