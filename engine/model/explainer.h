@@ -37,7 +37,7 @@ typedef struct explain_range {
 typedef struct explainer {
 	const char *const *rounds; /* names of the rounds of attention in a layer */
 	int n_rounds;
-	/* Weights come from a score a_j of each token, whoever reads it: p_ij = exp(a_j - M_i). Then parts 2r and
+	/* Weights come from a score a_j of each token, the same for every reader: p_ij = exp(a_j - M_i). Then parts 2r and
 	 * 2r + 1 are a and M of round r, a float for each head. */
 	bool scores;
 	/* Fills the parts of a layer's tokens; returns how many there are. */

@@ -2,7 +2,7 @@
  *
  * Turns go round: one decode step for each model that has somebody to decode, then one
  * step of prompts (scheduler_prompts.c), then a slice of a scoring (scheduler_scoring.c), then again. Within a model,
- * those decoded go to the end of the queue, so with more than max_batch of them everybody waits equally long.
+ * those decoded go to the end of the queue, so with more than max_batch of them all wait equally long.
  *
  * A step reads tokens and then samples behind them, for the whole batch in one call; only the tokens come to the host.
  * A row of logits follows where a session stops, and where log-probabilities are wanted.

@@ -131,13 +131,18 @@ static status sealed(store_row *row, const char *folder, error *err)
 }
 
 /* A checkpoint that is written again keeps the dtype that was chosen for it. */
-static void keep_state(store *s, store_row *row)
+static status keep_state(store *s, store_row *row, error *err)
 {
 	store_row before;
+	error why = ERROR_INIT;
 	snprintf(row->state, sizeof row->state, "fp32");
-	if (row_find(s, STORE_CHECKPOINTS, row->id, &before, NULL) == STATUS_OK)
+	status result = row_find(s, STORE_CHECKPOINTS, row->id, &before, &why);
+	if (result == STATUS_OK)
 		snprintf(row->state, sizeof row->state, "%s", before.state);
 	row_fini(&before);
+	if (result == STATUS_OK || result == STATUS_NOT_FOUND || result == STATUS_STORAGE)
+		return STATUS_OK;
+	return error_set(err, result, NULL, "%s", error_message(&why));
 }
 
 static status sync_parents(store *s, const char *job, error *err)
@@ -162,7 +167,8 @@ status store_checkpoint_add(store *s, const char *job, int64_t step, const json_
 	status result = sealed(&row, folder, err);
 	if (result == STATUS_OK)
 		result = sync_parents(s, job, err);
-	keep_state(s, &row);
+	if (result == STATUS_OK)
+		result = keep_state(s, &row, err);
 	snprintf(path, sizeof path, "jobs/%s/step-%lld", job, (long long)step);
 	if (result == STATUS_OK)
 		result = removal_cancel(s, path, err);

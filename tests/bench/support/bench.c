@@ -102,7 +102,7 @@ model *bench_model(const char *config, backend *b)
 	error err = ERROR_INIT;
 	json_t *json = bench_json(config);
 	const char *type = json_string_value(json_object_get(json, "model_type"));
-	const architecture *a = type ? architecture_find(type) : architecture_at(0);
+	const architecture *a = type ? architecture_find(type) : &architecture_additive;
 	if (!a)
 		bench_check(error_set(&err, STATUS_UNSUPPORTED, NULL, "no architecture %s", type), &err);
 	bench_check(model_create(&m, a, json, 1, b, &err), &err);

@@ -21,7 +21,7 @@
 
 enum { LONG = 4 << 20, READ = 9000, DURABLE = 8 };
 
-/* --- who touches which files -------------------------------------------------------------- */
+/* --- which thread touches which files -------------------------------------------------------------- */
 
 static pthread_t loop_thread, executor_thread;
 static _Atomic bool watching;
