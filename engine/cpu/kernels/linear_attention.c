@@ -59,34 +59,20 @@ static workspace workspace_at(int64_t dh, float *memory)
 	return w;
 }
 
-/* One unit: columns first … first + columns - 1 of a head. */
-typedef struct unit {
-	int64_t sequence, head, first, columns;
-} unit;
-
-static unit unit_at(const forward *f, int64_t index)
-{
-	const int64_t head = index / f->cut.cuts, first = index % f->cut.cuts * f->cut.columns;
-	return (unit){head / f->heads, head % f->heads, first,
-	              kernel_min(f->cut.columns, product_round(f->dh) - first)};
-}
-
-/* Tokens t … t + count - 1 of a tensor of sequences of `length` tokens. */
-static linear_tokens tokens_at(const forward *f, const unit *u, const float *data, int64_t length, int64_t t,
+static linear_tokens tokens_at(const forward *f, const linear_unit *u, const float *data, int64_t length, int64_t t,
                                int64_t count, const int32_t *mask)
 {
-	const int64_t row = u->sequence * length + t;
-	return (linear_tokens){data + row * f->d + u->head * f->dh, f->d, count, f->dh, mask ? mask + row : NULL};
+	return linear_tokens_at(u, f->d, f->dh, data, length, t, count, mask);
 }
 
-static void load_keys(const forward *f, const workspace *w, const unit *u, int64_t t, int64_t count)
+static void load_keys(const forward *f, const workspace *w, const linear_unit *u, int64_t t, int64_t count)
 {
 	linear_load_features(tokens_at(f, u, f->key, f->keys, t, count, f->mask), w->key);
 	linear_load_values(tokens_at(f, u, f->value, f->keys, t, count, f->mask), w->value);
 }
 
 /* y of queries t … t + count - 1 from `out` and the normalizers; these are written with the first columns. */
-static void store(const forward *f, const workspace *w, const unit *u, int64_t t, int64_t count)
+static void store(const forward *f, const workspace *w, const linear_unit *u, int64_t t, int64_t count)
 {
 	const int64_t row = u->sequence * f->queries + t, width = kernel_min(u->columns, f->dh - u->first);
 	for (int64_t i = 0; i < count && f->y; i++) {
@@ -100,7 +86,7 @@ static void store(const forward *f, const workspace *w, const unit *u, int64_t t
 		f->normalizer[(row + i) * f->heads + u->head] = w->normalizer[i];
 }
 
-static void causal_unit(const forward *f, const workspace *w, const unit *u)
+static void causal_unit(const forward *f, const workspace *w, const linear_unit *u)
 {
 	for (int64_t t = 0; t < f->queries; t += LINEAR_TOKENS) {
 		const int64_t count = kernel_min(LINEAR_TOKENS, f->queries - t);
@@ -114,7 +100,7 @@ static void causal_unit(const forward *f, const workspace *w, const unit *u)
 	}
 }
 
-static void bidirectional_unit(const forward *f, const workspace *w, const unit *u)
+static void bidirectional_unit(const forward *f, const workspace *w, const linear_unit *u)
 {
 	for (int64_t t = 0; t < f->keys; t += LINEAR_TOKENS) {
 		const int64_t count = kernel_min(LINEAR_TOKENS, f->keys - t);
@@ -159,7 +145,7 @@ status KERNEL(linear_attention)(backend *b, const op_call *call)
 			const int64_t index = atomic_fetch_add(&next, 1);
 			if (index >= f.cut.units)
 				break;
-			const unit u = unit_at(&f, index);
+			const linear_unit u = linear_unit_at(&f.cut, f.heads, f.dh, index);
 			memset(w.state, 0, (size_t)((dh + 1) * f.pitch) * sizeof(float)); /* and z */
 			if (f.causal)
 				causal_unit(&f, &w, &u);

@@ -202,4 +202,23 @@ static inline linear_cut linear_cut_of(int64_t heads, int64_t dh, int threads)
 	return (linear_cut){heads * cuts, cuts, each * PRODUCT_VECTOR};
 }
 
+/* One unit: columns first … first + columns - 1 of a head. */
+typedef struct linear_unit {
+	int64_t sequence, head, first, columns;
+} linear_unit;
+
+static inline linear_unit linear_unit_at(const linear_cut *cut, int64_t heads, int64_t dh, int64_t index)
+{
+	const int64_t head = index / cut->cuts, first = index % cut->cuts * cut->columns;
+	return (linear_unit){head / heads, head % heads, first, kernel_min(cut->columns, product_round(dh) - first)};
+}
+
+/* Tokens t … t + count - 1 of a unit's head in a tensor [sequences, length, d]. */
+static inline linear_tokens linear_tokens_at(const linear_unit *u, int64_t d, int64_t dh, const float *data,
+                                             int64_t length, int64_t t, int64_t count, const int32_t *mask)
+{
+	const int64_t row = u->sequence * length + t;
+	return (linear_tokens){data + row * d + u->head * dh, d, count, dh, mask ? mask + row : NULL};
+}
+
 #endif

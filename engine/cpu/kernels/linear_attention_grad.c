@@ -68,33 +68,20 @@ static void clear_states(const backward *f, const workspace *w)
 	memset(w->state, 0, (size_t)(2 * (f->dh + 1) * f->pitch) * sizeof(float));
 }
 
-/* One unit: columns first … first + columns - 1 of a head's gradients. */
-typedef struct unit {
-	int64_t sequence, head, first, columns;
-} unit;
-
-static unit unit_at(const backward *f, int64_t index)
-{
-	const int64_t head = index / f->cut.cuts, first = index % f->cut.cuts * f->cut.columns;
-	return (unit){head / f->heads, head % f->heads, first,
-	              kernel_min(f->cut.columns, product_round(f->dh) - first)};
-}
-
-static linear_tokens tokens_at(const backward *f, const unit *u, const float *data, int64_t length, int64_t t,
+static linear_tokens tokens_at(const backward *f, const linear_unit *u, const float *data, int64_t length, int64_t t,
                                int64_t count, const int32_t *mask)
 {
-	const int64_t row = u->sequence * length + t;
-	return (linear_tokens){data + row * f->d + u->head * f->dh, f->d, count, f->dh, mask ? mask + row : NULL};
+	return linear_tokens_at(u, f->d, f->dh, data, length, t, count, mask);
 }
 
-static void load_keys(const backward *f, const workspace *w, const unit *u, int64_t t, int64_t count)
+static void load_keys(const backward *f, const workspace *w, const linear_unit *u, int64_t t, int64_t count)
 {
 	linear_load_features(tokens_at(f, u, f->key, f->keys, t, count, f->mask), w->key);
 	linear_load_values(tokens_at(f, u, f->value, f->keys, t, count, f->mask), w->value);
 }
 
 /* φ(q) and [G, c]: G = Z dy, c = -Z dy·y. */
-static void load_queries(const backward *f, const workspace *w, const unit *u, int64_t t, int64_t count)
+static void load_queries(const backward *f, const workspace *w, const linear_unit *u, int64_t t, int64_t count)
 {
 	const int64_t row = u->sequence * f->queries + t;
 	linear_load_features(tokens_at(f, u, f->query, f->queries, t, count, NULL), w->query);
@@ -114,7 +101,7 @@ static void load_queries(const backward *f, const workspace *w, const unit *u, i
 }
 
 /* Rows of `out` to tokens t … of a gradient, times the slope of `features` (NULL: 1). */
-static void store(const backward *f, const workspace *w, const unit *u, float *data, int64_t length, int64_t t,
+static void store(const backward *f, const workspace *w, const linear_unit *u, float *data, int64_t length, int64_t t,
                   int64_t count, const float *features)
 {
 	const int64_t width = kernel_min(u->columns, f->dh - u->first);
@@ -134,15 +121,15 @@ static void store(const backward *f, const workspace *w, const unit *u, float *d
 /* --- causal ------------------------------------------------------------------------------------------------ */
 
 /* The sweep of a chunk, from its last token on where `back`. */
-static linear_sweep sweep_of(const backward *f, const workspace *w, const unit *u, const float *a, const float *b,
-                             const float *c, int64_t count, bool back)
+static linear_sweep sweep_of(const backward *f, const workspace *w, const linear_unit *u, const float *a,
+                             const float *b, const float *c, int64_t count, bool back)
 {
 	const int64_t from = back ? (count - 1) * f->pitch : 0;
 	return (linear_sweep){a + from,      b + from + u->first,         c + from,
 	                      w->out + from, back ? -f->pitch : f->pitch, count};
 }
 
-static void causal_queries(const backward *f, const workspace *w, const unit *u)
+static void causal_queries(const backward *f, const workspace *w, const linear_unit *u)
 {
 	clear_states(f, w);
 	for (int64_t t = 0; t < f->queries; t += LINEAR_TOKENS) {
@@ -155,7 +142,7 @@ static void causal_queries(const backward *f, const workspace *w, const unit *u)
 	}
 }
 
-static void causal_keys(const backward *f, const workspace *w, const unit *u)
+static void causal_keys(const backward *f, const workspace *w, const linear_unit *u)
 {
 	clear_states(f, w);
 	for (int64_t t = (kernel_parts(f->keys, LINEAR_TOKENS) - 1) * LINEAR_TOKENS; t >= 0; t -= LINEAR_TOKENS) {
@@ -179,21 +166,21 @@ static void causal_keys(const backward *f, const workspace *w, const unit *u)
 /* --- bidirectional --------------------------------------------------------------------------------------------- */
 
 /* state [rows, columns] += aᵀ b of a chunk. */
-static void add_chunk(const backward *f, const unit *u, int64_t rows, int64_t count, const float *a, const float *b,
-                      float *state)
+static void add_chunk(const backward *f, const linear_unit *u, int64_t rows, int64_t count, const float *a,
+                      const float *b, float *state)
 {
 	product(rows, u->columns, count, (product_matrix){a, 1, f->pitch}, b + u->first, f->pitch, state, f->pitch,
 	        true);
 }
 
 /* out = c state. */
-static void apply(const backward *f, const workspace *w, const unit *u, int64_t rows, int64_t count, const float *c,
-                  const float *state)
+static void apply(const backward *f, const workspace *w, const linear_unit *u, int64_t rows, int64_t count,
+                  const float *c, const float *state)
 {
 	product(count, u->columns, rows, (product_matrix){c, f->pitch, 1}, state, f->pitch, w->out, f->pitch, false);
 }
 
-static void all_queries(const backward *f, const workspace *w, const unit *u)
+static void all_queries(const backward *f, const workspace *w, const linear_unit *u)
 {
 	clear_states(f, w);
 	for (int64_t t = 0; t < f->keys; t += LINEAR_TOKENS) {
@@ -209,7 +196,7 @@ static void all_queries(const backward *f, const workspace *w, const unit *u)
 	}
 }
 
-static void all_keys(const backward *f, const workspace *w, const unit *u)
+static void all_keys(const backward *f, const workspace *w, const linear_unit *u)
 {
 	clear_states(f, w);
 	for (int64_t t = 0; t < f->queries; t += LINEAR_TOKENS) {
@@ -237,7 +224,7 @@ static void all_keys(const backward *f, const workspace *w, const unit *u)
 
 static void run(const backward *f, const workspace *w, int64_t index)
 {
-	const unit u = unit_at(f, index);
+	const linear_unit u = linear_unit_at(&f->cut, f->heads, f->dh, index);
 	if (f->dquery)
 		(f->causal ? causal_queries : all_queries)(f, w, &u);
 	if (f->dkey || f->dvalue)
