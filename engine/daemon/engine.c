@@ -9,7 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/generation/admission.h"
@@ -101,7 +101,7 @@ static status open_parts(engine *e, error *err)
 	TRY(device_open(&e->device, &on, err));
 	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
 	TRY(idempotency_new(&e->idempotency));
-	TRY(cards_new(&e->cards, e->store));
+	TRY(catalog_new(&e->catalog, e->store));
 	TRY(sessions_new(&e->sessions, e, err));
 	return jobs_new(&e->jobs, e, err);
 }
@@ -151,7 +151,7 @@ static void close_parts(engine *e)
 {
 	jobs_free(e->jobs);
 	sessions_free(e->sessions);
-	cards_free(e->cards);
+	catalog_free(e->catalog);
 	idempotency_free(e->idempotency);
 	admission_free(e->admission);
 	executor_free(e->executor);

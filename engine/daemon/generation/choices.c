@@ -278,10 +278,10 @@ static status start_all(choices *c, device *d, error *err)
 	if (c->start_error.status != STATUS_OK)
 		return c->start_error.status;
 	if (c->plan.session) {
-		TRY(session_ticket_redeem(&c->plan.ticket, c->plan.card, d, &x, err));
+		TRY(session_ticket_redeem(&c->plan.ticket, c->plan.model, d, &x, err));
 		TRY(copy_prefix(c, x, err));
 	}
-	TRY(cards_model(c->plan.card, d, &m, err));
+	TRY(catalog_model(c->plan.model, d, &m, err));
 	for (int i = 0; i < c->n; i++) {
 		choice *item = &c->items[i];
 		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
@@ -302,7 +302,7 @@ static status start_all(choices *c, device *d, error *err)
 static bool prepare_start(task *t, device *d)
 {
 	choices *c = TASK_OWNER(t, choices, start);
-	return c->start_error.status != STATUS_OK || session_ticket_prepare(&c->plan.ticket, c->plan.card, d);
+	return c->start_error.status != STATUS_OK || session_ticket_prepare(&c->plan.ticket, c->plan.model, d);
 }
 
 static void run_start(task *t, device *d)
@@ -377,7 +377,7 @@ void choices_free(choices *c)
 		free(p->prompts[i].ids);
 	free(p->prompts);
 	free(p->request.sampling.bias);
-	cards_release(p->card);
+	catalog_release(p->model);
 	for (int i = 0; c->items && i < c->n; i++) {
 		choice_events_fini(&c->items[i].events);
 		free(c->items[i].result.log);
@@ -577,9 +577,9 @@ void choices_begin(choices *c)
 	}
 	for (int i = 0; i < c->n; i++) {
 		c->items[i].set = c;
-		c->items[i].events = (choice_events){.tokenizer = c->plan.card->tokenizer,
+		c->items[i].events = (choice_events){.tokenizer = c->plan.model->tokenizer,
 		                                     .index = i,
-		                                     .model = c->plan.session ? c->plan.card->id : NULL};
+		                                     .model = c->plan.session ? c->plan.model->id : NULL};
 	}
 	c->read.data = c;
 	if (!c->plan.read && !session_ticket_has_work(&c->plan.ticket))

@@ -21,7 +21,7 @@ typedef struct choices_prompt {
 } choices_prompt;
 
 typedef struct choices_plan {
-	card *card;              /* owned */
+	model_entry *model;      /* owned */
 	session_entry *session;  /* taken; NULL: every choice is a fresh sequence */
 	session_ticket ticket;   /* of the session */
 	choices_prompt *prompts; /* owned, with their ids */

@@ -11,7 +11,7 @@
 /* JSON of one answer, at most: a frame holds 64 MiB. */
 enum { CLASSIFY_MAX_BYTES = 48 << 20, CLASSIFY_BYTES = 48 /* of a probability, beside its name */ };
 
-static int64_t answer_bytes(const card *c)
+static int64_t answer_bytes(const model_entry *c)
 {
 	int64_t bytes = 0;
 	for (size_t k = 0; k < json_array_size(c->class_names); k++)
@@ -20,7 +20,7 @@ static int64_t answer_bytes(const card *c)
 }
 
 /* Tokens of an input: as in training, as far as the model goes. */
-static int64_t length_of(const card *c)
+static int64_t length_of(const model_entry *c)
 {
 	int64_t limit = scheduler_score_limit(&c->dims);
 	return c->dims.trained < limit ? c->dims.trained : limit;
@@ -28,8 +28,8 @@ static int64_t length_of(const card *c)
 
 static status begin(scorings *x, error *err)
 {
-	const card *c = x->card;
-	TRY(cards_check_classifies(c, "model", err));
+	const model_entry *c = x->model;
+	TRY(catalog_check_classifies(c, "model", err));
 	x->embedding = POOL_NONE;
 	x->width = c->dims.outputs;
 	if (length_of(c) < SEQUENCE_MIN_LENGTH)
@@ -46,7 +46,7 @@ static status encode(const scorings *x, const json_t *input, scoring_sequence *o
 {
 	bool object = json_is_object(input);
 	return scorings_encode_sequence(x, object ? json_object_get(input, "text") : input,
-	                                object ? json_object_get(input, "text_pair") : NULL, length_of(x->card), out,
+	                                object ? json_object_get(input, "text_pair") : NULL, length_of(x->model), out,
 	                                truncated, err);
 }
 
@@ -77,7 +77,7 @@ static void find_probabilities(const float *logits, int64_t n, class_probability
 	qsort(out, (size_t)n, sizeof *out, likelier_first);
 }
 
-static json_t *label_object(const card *c, const class_probability *p)
+static json_t *label_object(const model_entry *c, const class_probability *p)
 {
 	return json_pack("{s:O, s:f}", "label", json_array_get(c->class_names, (size_t)p->number), "probability",
 	                 p->probability);
@@ -89,9 +89,9 @@ static json_t *item_object(const scorings *x, int64_t i, class_probability *foun
 	bool whole = labels;
 	find_probabilities(x->numbers + i * x->width, x->width, found);
 	for (int64_t k = 0; whole && k < x->width; k++)
-		whole = json_array_append_new(labels, label_object(x->card, &found[k])) == 0;
+		whole = json_array_append_new(labels, label_object(x->model, &found[k])) == 0;
 	if (whole)
-		item = label_object(x->card, &found[0]);
+		item = label_object(x->model, &found[0]);
 	whole = item && json_object_set_new(item, "index", json_integer(i)) == 0 &&
 	        json_object_set(item, "labels", labels) == 0 &&
 	        json_object_set_new(item, "truncated", json_boolean(x->truncated[i])) == 0;
@@ -115,7 +115,7 @@ static json_t *answer(const scorings *x, error *err)
 		json_decref(data);
 		return NULL;
 	}
-	return json_pack("{s:s, s:s, s:o, s:o}", "object", "list", "model", x->card->id, "data", data, "usage",
+	return json_pack("{s:s, s:s, s:o, s:o}", "object", "list", "model", x->model->id, "data", data, "usage",
 	                 scorings_usage(x));
 }
 

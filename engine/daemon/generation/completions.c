@@ -14,13 +14,13 @@
 /* Longer prompts are read on the pool; the way there and back takes as long as reading a few thousand bytes. */
 enum { PROMPTS_AT_ONCE = 4096 };
 
-static status read_text(choices_prompt *out, const card *c, const json_t *text, error *err)
+static status read_text(choices_prompt *out, const model_entry *c, const json_t *text, error *err)
 {
 	return tokenizer_encode(c->tokenizer, json_string_value(text), json_string_length(text), &out->ids, &out->count,
 	                        err);
 }
 
-static status read_tokens(choices_prompt *out, const card *c, const json_t *tokens, error *err)
+static status read_tokens(choices_prompt *out, const model_entry *c, const json_t *tokens, error *err)
 {
 	size_t n = json_array_size(tokens);
 	out->ids = memory_new(n, sizeof *out->ids);
@@ -37,7 +37,7 @@ static status read_tokens(choices_prompt *out, const card *c, const json_t *toke
 	return STATUS_OK;
 }
 
-static status read_prompt(choices_prompt *out, const card *c, const json_t *prompt, error *err)
+static status read_prompt(choices_prompt *out, const model_entry *c, const json_t *prompt, error *err)
 {
 	return json_is_string(prompt) ? read_text(out, c, prompt, err) : read_tokens(out, c, prompt, err);
 }
@@ -62,8 +62,8 @@ static status read_prompts(choices_plan *wanted, error *err)
 	const json_t *prompt = wanted->unread;
 	bool several = are_several(prompt);
 	for (int i = 0; i < wanted->n_prompts && prompt; i++)
-		TRY(read_prompt(&wanted->prompts[i], wanted->card, several ? json_array_get(prompt, (size_t)i) : prompt,
-		                err));
+		TRY(read_prompt(&wanted->prompts[i], wanted->model,
+		                several ? json_array_get(prompt, (size_t)i) : prompt, err));
 	return STATUS_OK;
 }
 
@@ -106,7 +106,7 @@ static uint64_t random_seed(void)
 	return seed;
 }
 
-static status read_bias(sampling *out, const json_t *object, const card *c, error *err)
+static status read_bias(sampling *out, const json_t *object, const model_entry *c, error *err)
 {
 	const char *key;
 	json_t *found;
@@ -126,7 +126,7 @@ static status read_bias(sampling *out, const json_t *object, const card *c, erro
 	return STATUS_OK;
 }
 
-static status read_sampling(sampling *out, const json_t *params, const card *c, error *err)
+static status read_sampling(sampling *out, const json_t *params, const model_entry *c, error *err)
 {
 	const json_t *bias = json_object_get(params, "logit_bias"), *seed = json_object_get(params, "seed");
 	sampling_default(out);
@@ -159,13 +159,13 @@ static status read_stops(generation_request *r, const json_t *stop, error *err)
 }
 
 /* Everything of a request but its prompts. */
-static status read_request(generation_request *r, const json_t *params, const card *c, error *err)
+static status read_request(generation_request *r, const json_t *params, const model_entry *c, error *err)
 {
 	r->max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
 	r->n_logprobs = (int)integer(params, "logprobs", -1);
 	r->n_alpha = (int)integer(json_object_get(params, "alpha"), "top", 0);
 	if (r->n_alpha > 0)
-		TRY(cards_check_explains(c, true, "alpha", err));
+		TRY(catalog_check_explains(c, true, "alpha", err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
 	return read_sampling(&r->sampling, params, c, err);
 }
@@ -223,7 +223,7 @@ static json_t *result_object(choices *c)
 	int64_t prompt = 0, completion = 0;
 	json_t *list = list_object(c, &prompt, &completion);
 	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage_object(prompt, completion),
-	                           "timings", timings_object(c, prompt, completion), "model", wanted->card->id);
+	                           "timings", timings_object(c, prompt, completion), "model", wanted->model->id);
 	if (!result || !wanted->session ||
 	    json_object_set_new(result, "session", sessions_position(wanted->session)) == 0)
 		return result;
@@ -243,10 +243,10 @@ static void refuse(stream *s, choices *c, status why, error *err)
 static status prepare_completion(stream *s, choices_plan *wanted, error *err)
 {
 	const json_t *params = s->params;
-	TRY(cards_open_generative(s->engine->cards, json_string_value(json_object_get(params, "model")), &wanted->card,
-	                          err));
+	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")),
+	                            &wanted->model, err));
 	TRY(completions_read_prompts(wanted, json_object_get(params, "prompt"), err));
-	TRY(read_request(&wanted->request, params, wanted->card, err));
+	TRY(read_request(&wanted->request, params, wanted->model, err));
 	wanted->samples = (int)integer(params, "n", 1);
 	if (wanted->n_prompts * wanted->samples > s->engine->options->limits.max_generations)
 		return error_set(err, STATUS_INVALID, "n", "prompts times n must be at most %d",
@@ -271,7 +271,7 @@ static status prepare_continuation(choices_plan *wanted, const json_t *params, e
 {
 	const json_t *prompt = json_object_get(params, "prompt");
 	TRY(completions_read_prompts(wanted, json_is_null(prompt) ? NULL : prompt, err));
-	return read_request(&wanted->request, params, wanted->card, err);
+	return read_request(&wanted->request, params, wanted->model, err);
 }
 
 void completions_continue(stream *s)
@@ -284,7 +284,7 @@ void completions_continue(stream *s)
 		return;
 	}
 	choices_plan *wanted = choices_get_plan(c);
-	wanted->session = sessions_take(all, s, s->target, &wanted->ticket, &wanted->card);
+	wanted->session = sessions_take(all, s, s->target, &wanted->ticket, &wanted->model);
 	if (!wanted->session) {
 		choices_free(c);
 		return;

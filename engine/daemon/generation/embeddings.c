@@ -25,7 +25,7 @@ static status begin(scorings *x, error *err)
 	const json_t *dimensions = json_object_get(x->params, "dimensions");
 	int64_t most = wants_base64(x) ? EMBEDDINGS_MAX_BASE64 : EMBEDDINGS_MAX_NUMBERS;
 	x->embedding = has_word(x, "pooling", "last") ? POOL_LAST : POOL_MEAN;
-	x->width = x->card->dims.hidden;
+	x->width = x->model->dims.hidden;
 	if (json_is_integer(dimensions) && json_integer_value(dimensions) != x->width)
 		return error_set(err, STATUS_INVALID, "dimensions", "the model's vectors have %lld numbers",
 		                 (long long)x->width);
@@ -38,7 +38,7 @@ static status begin(scorings *x, error *err)
 
 /* --- tokens: pool thread -------------------------------------------------------------------- */
 
-static status read_tokens(const card *c, const json_t *tokens, scoring_sequence *out, error *err)
+static status read_tokens(const model_entry *c, const json_t *tokens, scoring_sequence *out, error *err)
 {
 	size_t n = json_array_size(tokens);
 	out->ids = memory_new(n, sizeof *out->ids);
@@ -60,13 +60,13 @@ static status read_text(const scorings *x, const json_t *text, scoring_sequence 
 {
 	size_t n;
 	bool cut;
-	if (x->card->dims.head == HEAD_CLASSES) {
-		TRY(scorings_encode_sequence(x, text, NULL, scheduler_score_limit(&x->card->dims), out, &cut, err));
+	if (x->model->dims.head == HEAD_CLASSES) {
+		TRY(scorings_encode_sequence(x, text, NULL, scheduler_score_limit(&x->model->dims), out, &cut, err));
 		return cut ? error_set(err, STATUS_INVALID, "input", "a text has more than %lld tokens",
-		                       (long long)scheduler_score_limit(&x->card->dims))
+		                       (long long)scheduler_score_limit(&x->model->dims))
 		           : STATUS_OK;
 	}
-	TRY(tokenizer_encode(x->card->tokenizer, json_string_value(text), json_string_length(text), &out->ids, &n,
+	TRY(tokenizer_encode(x->model->tokenizer, json_string_value(text), json_string_length(text), &out->ids, &n,
 	                     err));
 	out->count = (int64_t)n;
 	return STATUS_OK;
@@ -75,8 +75,8 @@ static status read_text(const scorings *x, const json_t *text, scoring_sequence 
 static status encode(const scorings *x, const json_t *input, scoring_sequence *out, bool *truncated, error *err)
 {
 	(void)truncated;
-	int64_t limit = scheduler_score_limit(&x->card->dims);
-	TRY(json_is_string(input) ? read_text(x, input, out, err) : read_tokens(x->card, input, out, err));
+	int64_t limit = scheduler_score_limit(&x->model->dims);
+	TRY(json_is_string(input) ? read_text(x, input, out, err) : read_tokens(x->model, input, out, err));
 	if (out->count > limit)
 		return error_set(err, STATUS_INVALID, "input", "an input has %lld tokens; the model reads at most %lld",
 		                 (long long)out->count, (long long)limit);
@@ -134,7 +134,7 @@ static json_t *answer(const scorings *x, error *err)
 		json_decref(data);
 		return NULL;
 	}
-	return json_pack("{s:s, s:o, s:s, s:s, s:o}", "object", "list", "data", data, "model", x->card->id, "pooling",
+	return json_pack("{s:s, s:o, s:s, s:s, s:o}", "object", "list", "data", data, "model", x->model->id, "pooling",
 	                 x->embedding == POOL_LAST ? "last" : "mean", "usage", scorings_usage(x));
 }
 

@@ -72,7 +72,7 @@ static status read_rounds(bool **out, const json_t *chosen, const explainer *e, 
 	return STATUS_OK;
 }
 
-static status read_position(explanation *x, const json_t *position, const card *c, int64_t tokens, error *err)
+static status read_position(explanation *x, const json_t *position, const model_entry *c, int64_t tokens, error *err)
 {
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
 	if (json_is_string(position) && !c->explainer->scores)
@@ -91,7 +91,7 @@ static status read_position(explanation *x, const json_t *position, const card *
 }
 
 /* Read the request for a sequence of so many tokens. */
-static status read_selection(explanation *x, const json_t *params, const card *c, int64_t tokens, error *err)
+static status read_selection(explanation *x, const json_t *params, const model_entry *c, int64_t tokens, error *err)
 {
 	const char *how = json_string_value(json_object_get(params, "aggregate"));
 	x->aggregate = !how || strcmp(how, "none") == 0 ? AGGREGATE_NONE
@@ -140,7 +140,7 @@ static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, in
 static json_t *one_row(const explanation *x, int64_t l, int64_t r, int64_t h, double *scratch)
 {
 	json_t *row = json_pack("{s:I, s:I, s:s}", "layer", (json_int_t)l, "head", (json_int_t)h, "round",
-	                        x->log.card->explainer->rounds[r]);
+	                        x->log.model->explainer->rounds[r]);
 	json_t *weights = x->position < 0 ? row_scores(x, l, r, h, scratch) : row_alpha(x, l, r, h, scratch);
 	if (weights && json_object_update_new(row, weights) == 0)
 		return row;
@@ -174,7 +174,7 @@ static json_t *aggregate_object(const explanation *x, double *scratch, error *er
 	status s = (mean ? explain_mean : explain_rollout)(&x->log.log, &pick, x->position, scratch);
 	if (s == STATUS_TOO_LARGE)
 		error_set(err, s, "aggregate", "rollout of the architecture %s follows at most %lld tokens",
-		          x->log.card->architecture->name, (long long)x->log.card->explainer->pull_tokens);
+		          x->log.model->architecture->name, (long long)x->log.model->explainer->pull_tokens);
 	if (s != STATUS_OK) {
 		error_set(err, s, "aggregate", "%s", status_text(s));
 		return NULL;
@@ -221,8 +221,8 @@ static json_t *explanation_object(const explanation *x, error *err)
 	json_t *sum = aggregate_object(x, scratch, err);
 	json_t *object =
 	    !sum ? NULL
-	         : json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "object", "explanation", "model", x->log.card->id,
-	                     "tokens", tokens_pieces(x->log.card->tokenizer, x->log.tokens, s->tokens), "position",
+	         : json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "object", "explanation", "model", x->log.model->id,
+	                     "tokens", tokens_pieces(x->log.model->tokenizer, x->log.tokens, s->tokens), "position",
 	                     x->position < 0 ? json_string("all") : json_integer(x->position), "weights",
 	                     all_rows(x, scratch), "aggregate", sum);
 	free(scratch);
@@ -250,7 +250,7 @@ static void explain(stream *s, session_log *log)
 	}
 	x->log = *log;
 	error err = ERROR_INIT;
-	status why = read_selection(x, s->params, x->log.card, x->log.log.tokens, &err);
+	status why = read_selection(x, s->params, x->log.model, x->log.log.tokens, &err);
 	if (why == STATUS_OK) {
 		background_answer(s, &(background_work){make_explanation, explanation_free, x});
 		return;
@@ -272,9 +272,9 @@ static void input_read(choices *c)
 {
 	choices_plan *read = choices_get_plan(c);
 	choices_prompt *input = &read->prompts[0];
-	session_log log = {.card = read->card, .tokens = input->ids, .data = choices_take_log(c, 0)};
-	explain_log_init(&log.log, log.card->architecture, log.card->parsed, log.data, (int64_t)input->count);
-	read->card = NULL;
+	session_log log = {.model = read->model, .tokens = input->ids, .data = choices_take_log(c, 0)};
+	explain_log_init(&log.log, log.model->architecture, log.model->parsed, log.data, (int64_t)input->count);
+	read->model = NULL;
 	input->ids = NULL;
 	explain(choices_stream(c), &log);
 }
@@ -286,17 +286,18 @@ static status check_input(stream *s, const choices_plan *wanted, error *err)
 	int64_t tokens = (int64_t)wanted->prompts[0].count;
 	if (!x)
 		return STATUS_NOMEM;
-	status why = explain_check_length(wanted->card->architecture, wanted->card->parsed, tokens, err);
+	status why = explain_check_length(wanted->model->architecture, wanted->model->parsed, tokens, err);
 	if (why == STATUS_OK)
-		why = read_selection(x, s->params, wanted->card, tokens, err);
+		why = read_selection(x, s->params, wanted->model, tokens, err);
 	explanation_free(x);
 	return why;
 }
 
 static status prepare_input(stream *s, choices_plan *wanted, error *err)
 {
-	TRY(cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &wanted->card, err));
-	TRY(cards_check_explains(wanted->card, false, "model", err));
+	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &wanted->model,
+	                 err));
+	TRY(catalog_check_explains(wanted->model, false, "model", err));
 	status why = completions_read_prompts(wanted, json_object_get(s->params, "input"), err);
 	if (err->param[0] && why != STATUS_OK)
 		strcpy(err->param, "input");

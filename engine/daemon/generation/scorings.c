@@ -33,7 +33,7 @@ static void run_free(void *context)
 	free(x->sequences);
 	free(x->truncated);
 	free(x->numbers);
-	cards_release(x->card);
+	catalog_release(x->model);
 	json_decref(x->params);
 	free(r);
 }
@@ -103,7 +103,7 @@ static void ended(void *context, status s, const error *err)
 static bool prepare_start(task *t, device *d)
 {
 	const scorings_run *r = TASK_OWNER(t, scorings_run, start);
-	return r->cancelled || cards_prepare(r->public.card, d);
+	return r->cancelled || catalog_prepare(r->public.model, d);
 }
 
 static status start(scorings_run *r, device *d)
@@ -119,7 +119,7 @@ static status start(scorings_run *r, device *d)
 	                           .context = r};
 	if (r->cancelled)
 		return STATUS_CANCELLED;
-	TRY(cards_model(x->card, d, &m, &r->error));
+	TRY(catalog_model(x->model, d, &m, &r->error));
 	return scheduler_score(device_scheduler(d), m, &request, &r->scoring, &r->error);
 }
 
@@ -208,7 +208,7 @@ status scorings_encode_sequence(const scorings *x, const json_t *text, const jso
 	status s = ids ? STATUS_OK : STATUS_NOMEM;
 	*truncated = false;
 	for (int64_t most = length + 1; s == STATUS_OK && most >= length; most--) {
-		s = sequence_encode(x->card->tokenizer, json_string_value(text), json_string_length(text), pair,
+		s = sequence_encode(x->model->tokenizer, json_string_value(text), json_string_length(text), pair,
 		                    json_string_length(second), most, ids, &count, err);
 		if (count <= length)
 			break;
@@ -252,8 +252,8 @@ static status begin(scorings_run *r, error *err)
 {
 	scorings *x = &r->public;
 	const json_t *input = json_object_get(x->params, "input"), *first = json_array_get(input, 0);
-	TRY(cards_open(r->stream->engine->cards, json_string_value(json_object_get(x->params, "model")), &x->card,
-	               err));
+	TRY(catalog_open(r->stream->engine->catalog, json_string_value(json_object_get(x->params, "model")), &x->model,
+	                 err));
 	x->list = json_is_array(input) && !json_is_integer(first);
 	x->n = x->list ? (int64_t)json_array_size(input) : 1;
 	TRY(x->kind->begin(x, err));

@@ -8,7 +8,7 @@
 #ifndef ENGINE_DAEMON_GENERATION_SCORINGS_H
 #define ENGINE_DAEMON_GENERATION_SCORINGS_H
 
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/net/stream.h"
 
 typedef struct scorings scorings;
@@ -22,7 +22,7 @@ typedef struct scorings_kind {
 
 struct scorings {
 	const scorings_kind *kind;
-	card *card;
+	model_entry *model;
 	json_t *params;
 	pooling embedding; /* as of scoring_request; set by `begin` */
 	int64_t width;

@@ -11,14 +11,14 @@ static json_t *read_object(choices *c)
 
 static status prepare_create(stream *s, choices_plan *wanted, error *err)
 {
-	TRY(cards_open_generative(s->engine->cards, json_string_value(json_object_get(s->params, "model")),
-	                          &wanted->card, err));
+	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
+	                            &wanted->model, err));
 	TRY(completions_read_prompts(wanted, json_object_get(s->params, "prompt"), err));
 	wanted->request.n_logprobs = -1;
 	sampling_default(&wanted->request.sampling);
 	wanted->result = read_object;
 	wanted->whole = true;
-	return visits_make(s, wanted->card, &wanted->session, &wanted->ticket, err);
+	return visits_make(s, wanted->model, &wanted->session, &wanted->ticket, err);
 }
 
 void session_prompts_create(stream *s)
@@ -49,7 +49,7 @@ void session_prompts_append(stream *s)
 		return;
 	}
 	choices_plan *wanted = choices_get_plan(c);
-	wanted->session = sessions_take(s->engine->sessions, s, s->target, &wanted->ticket, &wanted->card);
+	wanted->session = sessions_take(s->engine->sessions, s, s->target, &wanted->ticket, &wanted->model);
 	if (!wanted->session) {
 		choices_free(c);
 		return;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
 
@@ -80,14 +80,14 @@ json_t *tokens_name(const tokenizer *t, int32_t id)
 
 /* A request on its way over the pool. */
 typedef struct tokens_request {
-	card *card;
+	model_entry *model;
 	json_t *params;
 } tokens_request;
 
 static void release(void *context)
 {
 	tokens_request *r = context;
-	cards_release(r->card);
+	catalog_release(r->model);
 	json_decref(r->params);
 	free(r);
 }
@@ -98,15 +98,15 @@ static json_t *make_tokens(void *context, error *err)
 	const json_t *text = json_object_get(r->params, "text");
 	int32_t *ids;
 	size_t count;
-	if (tokenizer_encode(r->card->tokenizer, json_string_value(text), json_string_length(text), &ids, &count,
+	if (tokenizer_encode(r->model->tokenizer, json_string_value(text), json_string_length(text), &ids, &count,
 	                     err) != STATUS_OK)
 		return NULL;
 	json_t *numbers = json_array();
 	for (size_t i = 0; numbers && i < count; i++)
 		json_array_append_new(numbers, json_integer(ids[i]));
-	json_t *pieces = tokens_pieces(r->card->tokenizer, ids, (int64_t)count);
+	json_t *pieces = tokens_pieces(r->model->tokenizer, ids, (int64_t)count);
 	free(ids);
-	return json_pack("{s:s, s:o, s:o, s:I}", "model", r->card->id, "tokens", numbers, "pieces", pieces, "count",
+	return json_pack("{s:s, s:o, s:o, s:I}", "model", r->model->id, "tokens", numbers, "pieces", pieces, "count",
 	                 (json_int_t)count);
 }
 
@@ -126,12 +126,12 @@ static json_t *make_text(void *context, error *err)
 	size_t n = json_array_size(tokens), used = 0, capacity = 0;
 	text_stream characters = {0};
 	char *text = NULL;
-	if (check_tokens(tokens, r->card->dims.inputs, err) != STATUS_OK)
+	if (check_tokens(tokens, r->model->dims.inputs, err) != STATUS_OK)
 		return NULL;
 	for (size_t i = 0; i < n; i++) {
 		char bytes[TOKEN_BYTES];
 		size_t length =
-		    token_bytes(r->card->tokenizer, (int32_t)json_integer_value(json_array_get(tokens, i)), bytes);
+		    token_bytes(r->model->tokenizer, (int32_t)json_integer_value(json_array_get(tokens, i)), bytes);
 		if (capacity - used < 3 * (TOKEN_BYTES + 3)) {
 			capacity = 2 * capacity + 4 * (TOKEN_BYTES + 3);
 			char *more = realloc(text, capacity);
@@ -143,7 +143,7 @@ static json_t *make_text(void *context, error *err)
 		}
 		used += text_stream_push(&characters, bytes, length, i == n - 1, text + used);
 	}
-	json_t *answer = json_pack("{s:s, s:s%}", "model", r->card->id, "text", text ? text : "", used);
+	json_t *answer = json_pack("{s:s, s:s%}", "model", r->model->id, "text", text ? text : "", used);
 	free(text);
 	return answer;
 }
@@ -152,9 +152,9 @@ static void begin(stream *s, json_t *(*make)(void *context, error *err))
 {
 	error err = ERROR_INIT;
 	tokens_request *r = memory_new(1, sizeof *r);
-	status result =
-	    r ? cards_open(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &r->card, &err)
-	      : STATUS_NOMEM;
+	status result = r ? catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
+	                                 &r->model, &err)
+	                  : STATUS_NOMEM;
 	if (result != STATUS_OK) {
 		free(r);
 		error_set(&err, result, NULL, "%s", status_text(result));

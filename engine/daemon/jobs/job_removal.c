@@ -1,5 +1,5 @@
 /* A client's removal asks the executor first, as model.delete does: only there is it known whether generations use the
- * weights. Meanwhile the cards are marked, so that no request begins on them. */
+ * weights. Meanwhile the entries are marked, so that no request begins on them. */
 #include "engine/daemon/jobs/job_removal.h"
 
 #include <dirent.h>
@@ -109,7 +109,7 @@ static bool is_used(const jobs *all, const char *name)
 static status remove_one(const jobs *all, const row *r, error *err)
 {
 	TRY(store_checkpoint_delete(all->engine->store, r->job, r->step, err));
-	cards_forget(all->engine->cards, r->name);
+	catalog_forget(all->engine->catalog, r->name);
 	return STATUS_OK;
 }
 
@@ -187,14 +187,14 @@ static bool is_loaded(const jobs *all, const char *name)
 	return false;
 }
 
-/* A request holds its card: it may be loading. */
+/* A request holds its entry: it may be loading. */
 static bool is_held(const jobs *all, const char *name)
 {
-	card *c;
-	if (cards_open(all->engine->cards, name, &c, NULL) != STATUS_OK)
+	model_entry *c;
+	if (catalog_open(all->engine->catalog, name, &c, NULL) != STATUS_OK)
 		return false;
 	bool held = c->references > 2 || c->deleting; /* the table's and ours */
-	cards_release(c);
+	catalog_release(c);
 	return held;
 }
 
@@ -257,19 +257,19 @@ typedef struct removal {
 	stream *stream;
 	bool whole;
 	rows rows;
-	card **cards; /* of the rows; NULL where it cannot be read, so that nothing uses it */
+	model_entry **entries; /* of the rows; NULL where it cannot be read, so that nothing uses it */
 	status result;
 	error error;
 } removal;
 
 static void removal_free(removal *m)
 {
-	for (size_t i = 0; m->cards && i < m->rows.n; i++) {
-		if (m->cards[i])
-			m->cards[i]->deleting = false;
-		cards_release(m->cards[i]);
+	for (size_t i = 0; m->entries && i < m->rows.n; i++) {
+		if (m->entries[i])
+			m->entries[i]->deleting = false;
+		catalog_release(m->entries[i]);
 	}
-	free(m->cards);
+	free(m->entries);
 	free(m->rows.items);
 	free(m);
 }
@@ -303,7 +303,7 @@ static status remove_all(const removal *m, error *err)
 		return remove_one(all, &m->rows.items[0], err);
 	TRY(store_job_delete(m->stream->engine->store, id, err));
 	for (size_t i = 0; i < m->rows.n; i++)
-		cards_forget(all->engine->cards, m->rows.items[i].name);
+		catalog_forget(all->engine->catalog, m->rows.items[i].name);
 	return STATUS_OK;
 }
 
@@ -322,19 +322,19 @@ static void removed(task *t)
 	removal_free(m);
 }
 
-/* Mark the cards and send the executor to unload the weights. m->rows is set. */
+/* Mark the entries and send the executor to unload the weights. m->rows is set. */
 static void begin_removal(removal *m)
 {
 	engine *e = m->stream->engine;
 	error err = ERROR_INIT;
-	m->cards = memory_new(m->rows.n, sizeof *m->cards);
-	status s = m->cards ? STATUS_OK : STATUS_NOMEM;
+	m->entries = memory_new(m->rows.n, sizeof *m->entries);
+	status s = m->entries ? STATUS_OK : STATUS_NOMEM;
 	for (size_t i = 0; s == STATUS_OK && i < m->rows.n; i++) {
 		const char *name = m->rows.items[i].name;
 		if (is_used(e->jobs, name))
 			s = error_set(&err, STATUS_CONFLICT, "id", "%s is in use by a session or a job", name);
-		else if (cards_open(e->cards, name, &m->cards[i], NULL) == STATUS_OK)
-			m->cards[i]->deleting = true;
+		else if (catalog_open(e->catalog, name, &m->entries[i], NULL) == STATUS_OK)
+			m->entries[i]->deleting = true;
 	}
 	m->task = (task){.run = run_removal, .done = removed};
 	if (s == STATUS_OK && !executor_submit(e->executor, &m->task))

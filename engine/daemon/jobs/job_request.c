@@ -144,7 +144,7 @@ static status read_model(job_request *r, engine *e, const json_t *params, const 
 	r->architecture = architecture_find(name);
 	if (r->architecture)
 		return from_scratch(r, ours, err);
-	TRY(cards_open(e->cards, name, &r->base, err));
+	TRY(catalog_open(e->catalog, name, &r->base, err));
 	r->architecture = r->base->architecture;
 	r->config = json_incref(r->base->config);
 	r->dims = r->base->dims;
@@ -260,7 +260,7 @@ static status check_memory(const job_request *r, const engine *e, int64_t text_b
 {
 	void *config = memory_new(1, r->architecture->config_bytes);
 	status s = config ? r->architecture->config_read(config, r->config, err) : STATUS_NOMEM;
-	double parameters = s == STATUS_OK ? (double)cards_count_parameters(r->architecture, config) : 0;
+	double parameters = s == STATUS_OK ? (double)catalog_count_parameters(r->architecture, config) : 0;
 	free(config);
 	TRY(s);
 	if (parameters < 0)
@@ -300,7 +300,7 @@ status job_request_read(job_request *out, engine *e, const json_t *params, error
 
 void job_request_fini(job_request *r)
 {
-	cards_release(r->base);
+	catalog_release(r->base);
 	json_decref(r->config);
 	json_decref(r->tokenizer);
 	json_decref(r->classes);
@@ -415,11 +415,11 @@ status job_request_restore(const json_t *stored, engine *e, corpus *c, train_opt
 	if (validation)
 		store_blob_path(e->store, validation, c->validation);
 	if (base) {
-		card *from;
-		TRY(job_check_blame(err, cards_open(e->cards, base, &from, err), "model", base));
+		model_entry *from;
+		TRY(job_check_blame(err, catalog_open(e->catalog, base, &from, err), "model", base));
 		snprintf(c->folder, sizeof c->folder, "%s", from->folder);
 		c->vocab = from->dims.inputs;
-		cards_release(from);
+		catalog_release(from);
 	}
 	return STATUS_OK;
 }

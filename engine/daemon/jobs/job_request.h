@@ -6,7 +6,7 @@
 #ifndef ENGINE_DAEMON_JOBS_JOB_REQUEST_H
 #define ENGINE_DAEMON_JOBS_JOB_REQUEST_H
 
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/jobs/corpus.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/train/trainer.h"
@@ -22,7 +22,7 @@ enum {
 
 typedef struct job_request {
 	const architecture *architecture;
-	card *base;        /* the model to continue from; NULL: from scratch */
+	model_entry *base; /* the model to continue from; NULL: from scratch */
 	json_t *config;    /* every key */
 	json_t *tokenizer; /* spec; from scratch only */
 	json_t *classes;   /* the names of the model's classes; NULL: it has none, or those of the training file */

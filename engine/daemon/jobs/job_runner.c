@@ -86,7 +86,7 @@ static void on_checkpoint(void *context, const char *id, json_t *row)
 	if (error_settle(&err, keep_checkpoint(all, id, step, row, &err)) != STATUS_OK)
 		log_line(LOG_WARN, "the checkpoint of %s at step %lld is lost: %s", id, (long long)step,
 		         error_message(&err));
-	cards_forget(all->engine->cards, job_document_text(row, "id")); /* it may replace one of the same step */
+	catalog_forget(all->engine->catalog, job_document_text(row, "id")); /* it may replace one of the same step */
 }
 
 static status on_damaged(void *context, const char *id, int64_t step, const error *why)
@@ -96,7 +96,7 @@ static status on_damaged(void *context, const char *id, int64_t step, const erro
 	job *j = find_of_run(all, id);
 	if (!j)
 		return STATUS_OK;
-	cards_checkpoint_name(id, step, name);
+	catalog_checkpoint_name(id, step, name);
 	store_note_damage(all->engine->store, STORE_CHECKPOINTS, name, error_message(why));
 	if (!job_document_set_damage(j->document, step, error_message(why)))
 		return STATUS_NOMEM;
@@ -115,7 +115,7 @@ static status succeed(jobs *all, job *j, const char *folder, const train_progres
 	error why = ERROR_INIT;
 	if (!name)
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
-	status s = cards_add(all->engine->cards, name, folder, "user", &why);
+	status s = catalog_add(all->engine->catalog, name, folder, "user", &why);
 	if (s != STATUS_OK && s != STATUS_CONFLICT) {
 		error_settle(&why, s);
 		return error_set(err, s, NULL, "the model could not be kept: %s", error_message(&why));

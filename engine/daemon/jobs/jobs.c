@@ -325,9 +325,9 @@ static status check_resumable(const jobs *all, const json_t *document, error *er
 			return error_set(err, STATUS_CONFLICT, "id", "its %s %.64s has been deleted", keys[i], id);
 	}
 	if (base) {
-		card *from;
-		TRY(cards_open(all->engine->cards, base, &from, err));
-		cards_release(from);
+		model_entry *from;
+		TRY(catalog_open(all->engine->catalog, base, &from, err));
+		catalog_release(from);
 	}
 	if (result && job_table_name_taken(all, result))
 		return error_set(err, STATUS_CONFLICT, "id", "there is a model \"%.64s\" already", result);

@@ -8,7 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_check.h"
 #include "engine/daemon/jobs/job_document.h"
@@ -232,7 +232,7 @@ static status write_checkpoint(training *t, json_t **row, error *err)
 	char folder[PATH_MAX], id[STORE_ID_BYTES];
 	const train_progress *now = trainer_progress(t->trainer);
 	store_checkpoint_folder(t->plan->store, t->plan->job, now->step, folder);
-	cards_checkpoint_name(t->plan->job, now->step, id);
+	catalog_checkpoint_name(t->plan->job, now->step, id);
 	*row = job_document_checkpoint(t->plan->job, id, now);
 	status s = *row ? trainer_save(t->trainer, t->plan->tokenizer, folder, id, *row, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
@@ -290,7 +290,7 @@ static void finish(training *t, device *d)
 	if (s == STATUS_OK)
 		s = tokenizer_save(p->tokenizer, p->result, &err);
 	if (s == STATUS_OK)
-		s = cards_seal(p->name, p->result, "user", &err);
+		s = catalog_seal(p->name, p->result, "user", &err);
 	error_settle(&err, s);
 	end(t, d, s == STATUS_OK, &err);
 }

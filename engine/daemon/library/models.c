@@ -1,5 +1,5 @@
 /* Deleting asks the executor first: only there is it known whether sessions or generations use the
- * weights. Until the answer is back the card is marked, so that no request begins on a model
+ * weights. Until the answer is back the entry is marked, so that no request begins on a model
  * that is going; tasks run in order, so a request that began before counts as a user. */
 #include "engine/daemon/library/models.h"
 
@@ -11,7 +11,7 @@
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/requests/download.h"
@@ -32,7 +32,7 @@ static bool is_loaded(const device_stats *stats, const char *id)
 }
 
 /* What is known of a model's row alone. */
-static json_t *damaged_object(const card *c)
+static json_t *damaged_object(const model_entry *c)
 {
 	return json_pack("{s:s, s:s, s:I, s:s, s:{s:s, s:b}}", "id", c->id, "object", "model", "created",
 	                 (json_int_t)c->created, "owned_by", c->owned_by, "additive", "damaged", c->problem, "loaded",
@@ -40,7 +40,7 @@ static json_t *damaged_object(const card *c)
 }
 
 /* NULL when out of memory. */
-static json_t *model_object(engine *e, const card *c, bool loaded)
+static json_t *model_object(engine *e, const model_entry *c, bool loaded)
 {
 	if (c->problem[0])
 		return damaged_object(c);
@@ -51,8 +51,8 @@ static json_t *model_object(engine *e, const card *c, bool loaded)
 	    tokenizer_type(c->tokenizer), "vocab_size", (int)tokenizer_size(c->tokenizer), "n_positions",
 	    c->dims.positions == MODEL_UNBOUNDED ? json_null() : json_integer((json_int_t)c->dims.positions),
 	    "trained_length", (json_int_t)c->dims.trained, "state_bytes", (json_int_t)c->state_bytes, "dtype",
-	    cards_dtype_name(c->weights), "backend", device_backend_name(e->device), "loaded", loaded);
-	const char *problem = cards_problem(c);
+	    catalog_dtype_name(c->weights), "backend", device_backend_name(e->device), "loaded", loaded);
+	const char *problem = catalog_problem(c);
 	if (object && problem &&
 	    json_object_set_new(json_object_get(object, "additive"), "damaged", json_string(problem)) != 0) {
 		json_decref(object);
@@ -61,29 +61,29 @@ static json_t *model_object(engine *e, const card *c, bool loaded)
 	return object;
 }
 
-static json_t *object_now(engine *e, const card *c)
+static json_t *object_now(engine *e, const model_entry *c)
 {
 	device_stats stats;
 	device_snapshot(e->device, &stats);
 	return model_object(e, c, is_loaded(&stats, c->id));
 }
 
-/* The card of the request's id; NULL: answered. */
-static card *open_target(stream *s)
+/* The entry of the request's id; NULL: answered. */
+static model_entry *open_target(stream *s)
 {
 	error err = ERROR_INIT;
-	card *c;
-	if (cards_open(s->engine->cards, s->target, &c, &err) != STATUS_OK)
+	model_entry *c;
+	if (catalog_open(s->engine->catalog, s->target, &c, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
 	return c;
 }
 
 /* The same, also of a damaged model. */
-static card *inspect_target(stream *s)
+static model_entry *inspect_target(stream *s)
 {
 	error err = ERROR_INIT;
-	card *c;
-	if (cards_inspect(s->engine->cards, s->target, &c, &err) != STATUS_OK)
+	model_entry *c;
+	if (catalog_inspect(s->engine->catalog, s->target, &c, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
 	return c;
 }
@@ -104,14 +104,14 @@ static bool collect_id(void *context, const json_t *row)
 static status list_model(engine *e, const char *id, const device_stats *stats, json_t *data, error *err)
 {
 	error why = ERROR_INIT;
-	card *c;
-	status s = cards_inspect(e->cards, id, &c, &why);
+	model_entry *c;
+	status s = catalog_inspect(e->catalog, id, &c, &why);
 	if (s == STATUS_NOT_FOUND)
 		return STATUS_OK;
 	if (s != STATUS_OK)
 		return error_set(err, s, why.param, "%s", why.message);
 	s = json_array_append_new(data, model_object(e, c, is_loaded(stats, c->id))) == 0 ? STATUS_OK : STATUS_NOMEM;
-	cards_release(c);
+	catalog_release(c);
 	return s;
 }
 
@@ -141,11 +141,11 @@ void models_list(stream *s)
 
 void models_get(stream *s)
 {
-	card *c = inspect_target(s);
+	model_entry *c = inspect_target(s);
 	if (!c)
 		return;
 	json_t *object = object_now(s->engine, c);
-	cards_release(c);
+	catalog_release(c);
 	stream_result(s, object);
 }
 
@@ -154,7 +154,7 @@ void models_get(stream *s)
 typedef struct errand {
 	task task;
 	stream *stream;
-	card *card;
+	model_entry *model;
 	dtype weights; /* load */
 	bool chosen;   /* load: the weights were asked for */
 	status result;
@@ -163,13 +163,13 @@ typedef struct errand {
 
 static dtype wanted_weights(const errand *a)
 {
-	return a->chosen ? a->weights : a->card->weights;
+	return a->chosen ? a->weights : a->model->weights;
 }
 
 static bool prepare_load(task *t, device *d)
 {
 	const errand *a = (errand *)t;
-	return device_prepare(d, a->card->id, a->card->folder, wanted_weights(a));
+	return device_prepare(d, a->model->id, a->model->folder, wanted_weights(a));
 }
 
 static void run_load(task *t, device *d)
@@ -177,20 +177,20 @@ static void run_load(task *t, device *d)
 	errand *a = (errand *)t;
 	served_model *loaded;
 	dtype weights = wanted_weights(a);
-	a->result = cards_load(a->card, d, weights, &loaded, &a->error);
+	a->result = catalog_load(a->model, d, weights, &loaded, &a->error);
 	if (a->result == STATUS_OK)
-		a->card->weights = weights; /* here, so that the next request finds the model as it is */
+		a->model->weights = weights; /* here, so that the next request finds the model as it is */
 }
 
 static void run_unload(task *t, device *d)
 {
 	errand *a = (errand *)t;
-	a->result = device_unload(d, a->card->id, &a->error);
+	a->result = device_unload(d, a->model->id, &a->error);
 }
 
 static void errand_free(errand *a)
 {
-	cards_release(a->card);
+	catalog_release(a->model);
 	free(a);
 }
 
@@ -201,7 +201,7 @@ static void answer_model(task *t)
 		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
 		stream_error(a->stream, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
 	} else {
-		stream_result(a->stream, object_now(a->stream->engine, a->card));
+		stream_result(a->stream, object_now(a->stream->engine, a->model));
 	}
 	errand_free(a);
 }
@@ -210,7 +210,7 @@ static void answer_loaded(task *t)
 {
 	errand *a = (errand *)t;
 	if (a->result == STATUS_OK && a->chosen)
-		a->result = cards_keep_weights(a->stream->engine->cards, a->card, &a->error);
+		a->result = catalog_keep_weights(a->stream->engine->catalog, a->model, &a->error);
 	answer_model(t);
 }
 
@@ -219,32 +219,33 @@ static void answer_deleted(task *t)
 	errand *a = (errand *)t;
 	stream *s = a->stream;
 	if (a->result == STATUS_OK)
-		a->result = store_model_delete(s->engine->store, a->card->id, &a->error);
+		a->result = store_model_delete(s->engine->store, a->model->id, &a->error);
 	if (a->result == STATUS_OK) {
-		cards_forget(s->engine->cards, a->card->id);
-		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", a->card->id, "object", "model", "deleted", 1));
+		catalog_forget(s->engine->catalog, a->model->id);
+		stream_result(s, json_pack("{s:s, s:s, s:b}", "id", a->model->id, "object", "model", "deleted", 1));
 	} else {
-		a->card->deleting = false;
+		a->model->deleting = false;
 		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
 		stream_error(s, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
 	}
 	errand_free(a);
 }
 
-/* Submit a task of the executor for the card, which is handed over. chosen: the weights to load, or NULL. */
-static void send_errand(stream *s, card *c, void (*run)(task *t, device *d), void (*done)(task *t), const dtype *chosen)
+/* Submit a task of the executor for the entry, which is handed over. chosen: the weights to load, or NULL. */
+static void send_errand(stream *s, model_entry *c, void (*run)(task *t, device *d), void (*done)(task *t),
+                        const dtype *chosen)
 {
 	errand *a = memory_new(1, sizeof *a);
 	if (a)
 		*a = (errand){.task = {.prepare = run == run_load ? prepare_load : NULL, .run = run, .done = done},
 		              .stream = s,
-		              .card = c,
+		              .model = c,
 		              .weights = chosen ? *chosen : 0,
 		              .chosen = chosen};
 	if (a && executor_submit(s->engine->executor, &a->task))
 		return;
 	c->deleting = false;
-	cards_release(c);
+	catalog_release(c);
 	stream_refuse(s, a ? STATUS_BUSY : STATUS_NOMEM, NULL, NULL, "%s",
 	              a ? "too many requests are waiting" : "out of memory");
 	free(a);
@@ -254,13 +255,13 @@ void models_load(stream *s)
 {
 	const char *name = json_string_value(json_object_get(s->params, "dtype"));
 	dtype weights;
-	card *c = open_target(s);
+	model_entry *c = open_target(s);
 	if (!c)
 		return;
-	bool chosen = name && cards_find_dtype(name, &weights);
+	bool chosen = name && catalog_find_dtype(name, &weights);
 	/* A durable session's state belongs to the weights it was made with, whether it is in memory now or not. */
 	if (chosen && weights != c->weights && sessions_use_model(s->engine->sessions, c->id)) {
-		cards_release(c);
+		catalog_release(c);
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "dtype",
 		              "the model's dtype cannot be changed: a session uses it");
 		return;
@@ -270,7 +271,7 @@ void models_load(stream *s)
 
 void models_unload(stream *s)
 {
-	card *c = open_target(s);
+	model_entry *c = open_target(s);
 	if (c)
 		send_errand(s, c, run_unload, answer_model, NULL);
 }
@@ -279,15 +280,15 @@ void models_delete(stream *s)
 {
 	char of[STORE_ID_BYTES];
 	int64_t step;
-	card *c = inspect_target(s);
+	model_entry *c = inspect_target(s);
 	if (!c)
 		return;
-	const char *user = cards_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
+	const char *user = catalog_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
 	                   : sessions_use_model(s->engine->sessions, c->id) ? "a session uses it"
 	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended begins with it"
 	                                                                    : NULL;
 	if (user) {
-		cards_release(c);
+		catalog_release(c);
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "id", "the model cannot be deleted: %s", user);
 		return;
 	}
@@ -299,11 +300,11 @@ void models_delete(stream *s)
 
 static status add_imported(stream *s, const char *folder, json_t **object, error *err)
 {
-	card *c;
-	TRY(cards_add(s->engine->cards, s->target, folder, "user", err));
-	TRY(cards_open(s->engine->cards, s->target, &c, err));
+	model_entry *c;
+	TRY(catalog_add(s->engine->catalog, s->target, folder, "user", err));
+	TRY(catalog_open(s->engine->catalog, s->target, &c, err));
 	*object = object_now(s->engine, c);
-	cards_release(c);
+	catalog_release(c);
 	return *object ? STATUS_OK : STATUS_NOMEM;
 }
 
@@ -316,7 +317,7 @@ static void imported(stream *s, const char *folder)
 		result = add_imported(s, folder, &object, &err);
 		result = idempotency_commit(s, result, object, &err);
 		if (result != STATUS_OK)
-			cards_forget(s->engine->cards, s->target);
+			catalog_forget(s->engine->catalog, s->target);
 	}
 	if (result == STATUS_OK) {
 		stream_result(s, object);
@@ -331,7 +332,7 @@ static void imported(stream *s, const char *folder)
 static status check_import(const stream *s, const char *folder, error *err)
 {
 	TRY(model_check(folder, err));
-	return cards_seal(s->target, folder, "user", err);
+	return catalog_seal(s->target, folder, "user", err);
 }
 
 void models_import(stream *s)
@@ -344,7 +345,7 @@ void models_import(stream *s)
 	char of[STORE_ID_BYTES];
 	int64_t step;
 	store_model taken;
-	if (!store_valid_name(s->target) || cards_parse_checkpoint(s->target, of, &step) ||
+	if (!store_valid_name(s->target) || catalog_parse_checkpoint(s->target, of, &step) ||
 	    architecture_find(s->target))
 		stream_refuse(
 		    s, STATUS_INVALID, "invalid_value", "id",
@@ -356,16 +357,16 @@ void models_import(stream *s)
 		upload_begin(s, &what);
 }
 
-/* The card is handed over. A model may lack a tokenizer.json, which no manifest lists then. */
-static void send_file(stream *s, card *c, const char *name, const char *type)
+/* The entry is handed over. A model may lack a tokenizer.json, which no manifest lists then. */
+static void send_file(stream *s, model_entry *c, const char *name, const char *type)
 {
 	char path[PATH_MAX + 32];
 	manifest *about;
 	error err = ERROR_INIT;
 	snprintf(path, sizeof path, "%s/%s", c->folder, name);
-	store_table table = cards_table(c);
+	store_table table = catalog_table(c);
 	status result = store_manifest(s->engine->store, table, c->id, &about, &err);
-	cards_release(c);
+	catalog_release(c);
 	if (result != STATUS_OK) {
 		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", s->target, error_message(&err));
 		stream_error(s, &err, NULL);
@@ -386,7 +387,7 @@ void models_file(stream *s)
 	             {"model.safetensors", "application/octet-stream"},
 	             {"tokenizer.json", "application/json"}};
 	const char *name = json_string_value(json_object_get(s->params, "name"));
-	card *c = open_target(s);
+	model_entry *c = open_target(s);
 	if (!c)
 		return;
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -395,6 +396,6 @@ void models_file(stream *s)
 			return;
 		}
 	}
-	cards_release(c);
+	catalog_release(c);
 	stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "a model has no file \"%.64s\"", name);
 }

@@ -6,7 +6,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/requests/background.h"
 
@@ -46,7 +46,7 @@ void storage_tick(engine *e)
 	if (clock_ns() - e->storage_looked_ns < STORAGE_LOOK_NS)
 		return;
 	e->storage_looked_ns = clock_ns();
-	cards_note_damage(e->cards);
+	catalog_note_damage(e->catalog);
 	expire_files(e);
 	watch_budget(e);
 }
@@ -80,7 +80,7 @@ static void usage_free(void *context)
 void storage_usage(stream *s)
 {
 	usage *u = memory_new(1, sizeof *u);
-	cards_note_damage(s->engine->cards);
+	catalog_note_damage(s->engine->catalog);
 	if (u)
 		u->damaged = store_damaged(s->engine->store);
 	if (!u || !u->damaged) {

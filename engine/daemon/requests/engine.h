@@ -37,7 +37,7 @@ typedef struct engine_options {
 struct device;
 struct executor;
 struct listener;
-struct cards;
+struct catalog;
 struct sessions;
 struct jobs;
 struct idempotency;
@@ -56,7 +56,7 @@ typedef struct engine {
 	struct device *device; /* its snapshot only, once the executor runs */
 	struct executor *executor;
 	struct listener *listener;
-	struct cards *cards;
+	struct catalog *catalog;
 	struct sessions *sessions;
 	struct jobs *jobs;
 	uint64_t storage_looked_ns; /* storage.c's */

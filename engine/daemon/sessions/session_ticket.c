@@ -52,13 +52,13 @@ static void import(session_ticket *t, scheduler *s, served_model *m)
 		scheduler_transfer_fini(&t->import);
 }
 
-bool session_ticket_prepare(session_ticket *t, const card *c, device *d)
+bool session_ticket_prepare(session_ticket *t, const model_entry *c, device *d)
 {
 	served_model *m;
 	error ignored = ERROR_INIT; /* session_ticket_redeem meets it again */
 	if (t->error.status != STATUS_OK)
 		return true;
-	if (!cards_prepare(c, d))
+	if (!catalog_prepare(c, d))
 		return false;
 	if (device_model(d, c->id, c->folder, c->weights, &m, &ignored) != STATUS_OK)
 		return true;
@@ -72,7 +72,7 @@ bool session_ticket_prepare(session_ticket *t, const card *c, device *d)
 	return t->error.status != STATUS_OK || !t->import.blob;
 }
 
-status session_ticket_redeem(session_ticket *t, card *c, device *d, session **out, error *err)
+status session_ticket_redeem(session_ticket *t, model_entry *c, device *d, session **out, error *err)
 {
 	served_model *m;
 	*out = NULL;
@@ -80,7 +80,7 @@ status session_ticket_redeem(session_ticket *t, card *c, device *d, session **ou
 		*err = t->error;
 		return err->status;
 	}
-	TRY(cards_model(c, d, &m, err));
+	TRY(catalog_model(c, d, &m, err));
 	scheduler *s = device_scheduler(d);
 	*out = scheduler_session_find(s, t->id);
 	if (*out)

@@ -10,7 +10,7 @@
 
 #include <limits.h>
 
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 
 /* What the executor needs to find a session, or to make or restore it. */
@@ -37,9 +37,9 @@ bool session_ticket_has_work(const session_ticket *t);
 void session_ticket_fetch(session_ticket *t);
 /* Executor thread, of a task's `prepare`: load the model, and import a bounded part of the state, if there is one.
  * True: all is there, or has failed. */
-bool session_ticket_prepare(session_ticket *t, const card *c, device *d);
+bool session_ticket_prepare(session_ticket *t, const model_entry *c, device *d);
 /* Executor thread. STATUS_STORAGE, which is logged: the stored state is damaged or missing. */
-status session_ticket_redeem(session_ticket *t, card *c, device *d, session **out, error *err);
+status session_ticket_redeem(session_ticket *t, model_entry *c, device *d, session **out, error *err);
 /* Executor thread: what is there of the session. */
 void session_ticket_look(session_change *out, device *d, const char *id);
 void session_ticket_fini(session_ticket *t);

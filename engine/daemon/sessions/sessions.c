@@ -266,7 +266,7 @@ static status begin_entry(sessions *all, session_entry *e)
 	return s;
 }
 
-status sessions_add(sessions *all, const card *c, const session_options *o, int64_t ttl, session_entry **out,
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err)
 {
 	*out = NULL;
@@ -295,7 +295,8 @@ status sessions_add(sessions *all, const card *c, const session_options *o, int6
 	return STATUS_OK;
 }
 
-status sessions_add_like(sessions *all, const card *c, const session_entry *other, session_entry **out, error *err)
+status sessions_add_like(sessions *all, const model_entry *c, const session_entry *other, session_entry **out,
+                         error *err)
 {
 	return sessions_add(all, c, &other->options, other->ttl, out, err);
 }
@@ -315,7 +316,7 @@ void sessions_note_damage(session_entry *e, bool damaged)
 	e->damaged = damaged;
 }
 
-session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, card **c)
+session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c)
 {
 	error err = ERROR_INIT;
 	session_entry *e = find(all, id);
@@ -331,20 +332,20 @@ session_entry *sessions_take(sessions *all, stream *s, const char *id, session_t
 		stream_refuse(s, STATUS_STORAGE, NULL, NULL, "the row of %s is damaged", e->id);
 		return NULL;
 	}
-	if (cards_open(all->engine->cards, e->model, c, &err) != STATUS_OK) {
+	if (catalog_open(all->engine->catalog, e->model, c, &err) != STATUS_OK) {
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
 	char state[PATH_MAX] = "";
 	if (e->options.durable && store_session_path(all->engine->store, e->id, state, &err) != STATUS_OK) {
-		cards_release(*c);
+		catalog_release(*c);
 		*c = NULL;
 		stream_error(s, &err, NULL);
 		return NULL;
 	}
 	e->was_live = e->live;
 	if (!e->live && make_live(all, e) != STATUS_OK) {
-		cards_release(*c);
+		catalog_release(*c);
 		*c = NULL;
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return NULL;

@@ -19,7 +19,7 @@
 #ifndef ENGINE_DAEMON_SESSIONS_SESSIONS_H
 #define ENGINE_DAEMON_SESSIONS_SESSIONS_H
 
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/net/stream.h"
 #include "engine/daemon/requests/engine.h"
@@ -38,13 +38,14 @@ bool sessions_use_model(const sessions *all, const char *id);
 int sessions_count(const sessions *all);
 
 /* A new session, busy and in the table. */
-status sessions_add(sessions *all, const card *c, const session_options *o, int64_t ttl, session_entry **out,
+status sessions_add(sessions *all, const model_entry *c, const session_options *o, int64_t ttl, session_entry **out,
                     error *err);
 /* The same with the options and lifetime of another. */
-status sessions_add_like(sessions *all, const card *c, const session_entry *other, session_entry **out, error *err);
-/* Take the session of an id: busy, with its ticket and its model's card. On failure the stream has been
+status sessions_add_like(sessions *all, const model_entry *c, const session_entry *other, session_entry **out,
+                         error *err);
+/* Take the session of an id: busy, with its ticket and its model's entry. On failure the stream has been
  * answered and the result is NULL. */
-session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, card **c);
+session_entry *sessions_take(sessions *all, stream *s, const char *id, session_ticket *ticket, model_entry **c);
 /* Give it back unused. */
 void sessions_release(sessions *all, session_entry *e);
 /* Give it back after it was read. ticket: of the session. A session that was lost is removed from the table:

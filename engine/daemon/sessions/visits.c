@@ -30,7 +30,7 @@ struct visit {
 	task task;
 	const visit_kind *kind;
 	stream *stream;
-	card *card;
+	model_entry *model;
 	session_entry *entry;  /* visited, or being made */
 	session_entry *parent; /* fork: the one copied from */
 	session_ticket ticket; /* of entry; fork: of the parent */
@@ -53,7 +53,7 @@ static sessions *table(const visit *v)
 
 static void visit_free(visit *v)
 {
-	cards_release(v->card);
+	catalog_release(v->model);
 	session_log_fini(&v->log);
 	scheduler_transfer_fini(&v->export);
 	session_ticket_fini(&v->ticket);
@@ -63,14 +63,14 @@ static void visit_free(visit *v)
 static status act(visit *v, device *d)
 {
 	session *x = NULL;
-	TRY(session_ticket_redeem(&v->ticket, v->card, d, &x, &v->error));
+	TRY(session_ticket_redeem(&v->ticket, v->model, d, &x, &v->error));
 	return v->kind->act ? v->kind->act(v, d, x, &v->error) : STATUS_OK;
 }
 
 static bool prepare_visit(task *t, device *d)
 {
 	visit *v = (visit *)t;
-	if (!session_ticket_prepare(&v->ticket, v->card, d))
+	if (!session_ticket_prepare(&v->ticket, v->model, d))
 		return false;
 	v->result = act(v, d);
 	return v->result != STATUS_OK || !v->more;
@@ -184,7 +184,7 @@ static visit *visit_existing(stream *s, const char *id, const visit_kind *kind)
 {
 	visit *v = visit_new(s, kind);
 	if (v)
-		v->entry = sessions_take(s->engine->sessions, s, id, &v->ticket, &v->card);
+		v->entry = sessions_take(s->engine->sessions, s, id, &v->ticket, &v->model);
 	if (v && !v->entry) {
 		visit_free(v);
 		return NULL;
@@ -201,13 +201,13 @@ static void read_options(const json_t *params, session_options *out)
 	                         json_is_true(json_object_get(params, "durable"))};
 }
 
-status visits_make(stream *s, const card *c, session_entry **out, session_ticket *ticket, error *err)
+status visits_make(stream *s, const model_entry *c, session_entry **out, session_ticket *ticket, error *err)
 {
 	session_options options;
 	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
 	read_options(s->params, &options);
 	if (options.explain)
-		TRY(cards_check_explains(c, false, "explain", err));
+		TRY(catalog_check_explains(c, false, "explain", err));
 	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,
 	                 err));
 	*ticket = (session_ticket){.options = options, .create = true};
@@ -222,10 +222,10 @@ void visits_create(stream *s)
 	visit *v = visit_new(s, &kind);
 	if (!v)
 		return;
-	status why = cards_open_generative(s->engine->cards, json_string_value(json_object_get(s->params, "model")),
-	                                   &v->card, &err);
+	status why = catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
+	                                     &v->model, &err);
 	if (why == STATUS_OK)
-		why = visits_make(s, v->card, &v->entry, &v->ticket, &err);
+		why = visits_make(s, v->model, &v->entry, &v->ticket, &err);
 	if (why == STATUS_OK) {
 		begin(v);
 		return;
@@ -251,7 +251,7 @@ void visits_fork(stream *s)
 	if (!v)
 		return;
 	v->parent = v->entry;
-	status why = sessions_add_like(s->engine->sessions, v->card, v->parent, &v->entry, &err);
+	status why = sessions_add_like(s->engine->sessions, v->model, v->parent, &v->entry, &err);
 	if (why == STATUS_OK) {
 		begin(v);
 		return;
@@ -314,10 +314,10 @@ static void received(stream *s, const char *folder)
 		return;
 	(void)folder;
 	v->ticket.import.blob = upload_take(s, &v->ticket.import.bytes);
-	status why = cards_open_generative(s->engine->cards, json_string_value(json_object_get(s->params, "model")),
-	                                   &v->card, &err);
+	status why = catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
+	                                     &v->model, &err);
 	if (why == STATUS_OK)
-		why = sessions_add(s->engine->sessions, v->card, &(session_options){0}, -1, &v->entry, &err);
+		why = sessions_add(s->engine->sessions, v->model, &(session_options){0}, -1, &v->entry, &err);
 	if (why == STATUS_OK) {
 		v->ticket.create = true;
 		snprintf(v->ticket.id, sizeof v->ticket.id, "%s", sessions_id(v->entry));
@@ -334,13 +334,13 @@ void visits_import(stream *s)
 	static const upload_part parts[] = {{"state", "state", VISITS_MAX_STATE, true}, {0}};
 	static const upload_plan wanted = {.parts = parts, .in_memory = true, .finished = received};
 	error err = ERROR_INIT;
-	card *c;
-	if (cards_open_generative(s->engine->cards, json_string_value(json_object_get(s->params, "model")), &c, &err) !=
-	    STATUS_OK) {
+	model_entry *c;
+	if (catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &c,
+	                            &err) != STATUS_OK) {
 		stream_error(s, &err, NULL);
 		return;
 	}
-	cards_release(c);
+	catalog_release(c);
 	upload_begin(s, &wanted);
 }
 
@@ -348,7 +348,7 @@ void visits_import(stream *s)
 
 void session_log_fini(session_log *log)
 {
-	cards_release(log->card);
+	catalog_release(log->model);
 	free(log->tokens);
 	free(log->data);
 	*log = (session_log){0};
@@ -359,7 +359,7 @@ static status begin_log(visit *v, session *x, const int32_t **tokens, const floa
 {
 	int64_t count;
 	explain_log *log = &v->log.log;
-	TRY(cards_check_explains(v->card, false, NULL, err));
+	TRY(catalog_check_explains(v->model, false, NULL, err));
 	TRY(scheduler_session_log(x, tokens, data, &count, err));
 	if (count == 0)
 		return error_set(err, STATUS_INVALID, NULL, "the session has read nothing yet");
@@ -367,7 +367,7 @@ static status begin_log(visit *v, session *x, const int32_t **tokens, const floa
 		return STATUS_OK;
 	session_log_fini(&v->log);
 	v->copied = 0;
-	explain_log_init(log, v->card->architecture, v->card->parsed, NULL, count);
+	explain_log_init(log, v->model->architecture, v->model->parsed, NULL, count);
 	v->log.tokens = memory_new((size_t)count, sizeof **tokens);
 	log->data = v->log.data = memory_new((size_t)count, (size_t)log->floats * sizeof **data);
 	return v->log.tokens && v->log.data ? STATUS_OK : STATUS_NOMEM;
@@ -393,8 +393,8 @@ static status act_log(visit *v, device *d, session *x, error *err)
 static void answer_log(visit *v)
 {
 	session_log log = v->log;
-	log.card = v->card;
-	v->card = NULL;
+	log.model = v->model;
+	v->model = NULL;
 	v->log = (session_log){0};
 	v->fetched(v->stream, &log);
 	visit_free(v);

@@ -9,17 +9,17 @@
 /* session.create without a prompt. */
 void visits_create(stream *s);
 /* The session that session.create asks for: a new one on the model of c, busy, with its ticket. */
-status visits_make(stream *s, const card *c, session_entry **out, session_ticket *ticket, error *err);
+status visits_make(stream *s, const model_entry *c, session_entry **out, session_ticket *ticket, error *err);
 void visits_fork(stream *s);
 void visits_export(stream *s);
 void visits_import(stream *s);
 
 /* A copy of the log of a session opened with explain. */
 typedef struct session_log {
-	card *card;
+	model_entry *model;
 	int32_t *tokens;
 	float *data;
-	explain_log log; /* of data and the card's configuration */
+	explain_log log; /* of data and the entry's configuration */
 } session_log;
 void session_log_fini(session_log *log);
 

@@ -15,7 +15,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/cpu/cpu.h"
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/sessions/sessions.h"
@@ -61,7 +61,7 @@ static int setup(void **state)
 	assert_int_equal(store_open(&e->store, f->folder, NULL), STATUS_OK);
 	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
 	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
-	assert_int_equal(cards_new(&e->cards, e->store), STATUS_OK);
+	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
 	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
 	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
 	store_temporary_path(e->store, path);
@@ -83,7 +83,7 @@ static int teardown(void **state)
 	uv_run(&e->loop, UV_RUN_DEFAULT);
 	jobs_free(e->jobs);
 	sessions_free(e->sessions);
-	cards_free(e->cards);
+	catalog_free(e->catalog);
 	executor_free(e->executor);
 	device_close(e->device);
 	store_close(e->store);

@@ -32,7 +32,7 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(f->folder));
 	log_init("test", LOG_WARN);
 	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
-	assert_int_equal(cards_new(&f->engine->cards, f->engine->store), STATUS_OK);
+	assert_int_equal(catalog_new(&f->engine->catalog, f->engine->store), STATUS_OK);
 	assert_int_equal(device_open(&f->engine->device, &options, NULL), STATUS_OK);
 	store_temporary_path(f->engine->store, path);
 	assert_int_equal(file_write(path, &(file_part){"text", 4}, 1, NULL), STATUS_OK);
@@ -46,7 +46,7 @@ static int teardown(void **state)
 {
 	fixture *f = *state;
 	device_close(f->engine->device);
-	cards_free(f->engine->cards);
+	catalog_free(f->engine->catalog);
 	store_close(f->engine->store);
 	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
 	free(f->engine);

@@ -14,7 +14,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_removal.h"
 #include "engine/daemon/jobs/job_state.h"
@@ -41,7 +41,7 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(f->folder));
 	log_init("test", LOG_ERROR);
 	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
-	assert_int_equal(cards_new(&f->engine->cards, f->engine->store), STATUS_OK);
+	assert_int_equal(catalog_new(&f->engine->catalog, f->engine->store), STATUS_OK);
 	assert_int_equal(sessions_new(&f->engine->sessions, f->engine, NULL), STATUS_OK);
 	open_tables(f->engine);
 	*state = f;
@@ -53,7 +53,7 @@ static int teardown(void **state)
 	fixture *f = *state;
 	jobs_free(f->engine->jobs);
 	sessions_free(f->engine->sessions);
-	cards_free(f->engine->cards);
+	catalog_free(f->engine->catalog);
 	store_close(f->engine->store);
 	assert_int_equal(file_remove_tree(f->folder, NULL), STATUS_OK);
 	free(f->engine);
@@ -322,7 +322,7 @@ static void add_ended(engine *e, const char *id, const char *ended_as, int check
 		assert_int_equal(file_make_folders(folder, NULL), STATUS_OK);
 		strcat(folder, "/weights");
 		assert_int_equal(file_write(folder, &(file_part){bytes, sizeof bytes}, 1, NULL), STATUS_OK);
-		cards_checkpoint_name(id, step, name);
+		catalog_checkpoint_name(id, step, name);
 		json_t *checkpoint = json_pack("{s:s, s:s, s:i, s:I}", "id", name, "fine_tuning_job_id", id,
 		                               "step_number", step, "created_at", clock_unix() - seconds_ago);
 		assert_int_equal(store_checkpoint_add(e->store, id, step, checkpoint, NULL), STATUS_OK);
@@ -414,13 +414,13 @@ static void a_checkpoints_name_says_which_it_is(void **state)
 	char name[STORE_ID_BYTES], of[STORE_ID_BYTES];
 	int64_t step;
 	(void)state;
-	cards_checkpoint_name("ftjob-0123456789abcdef01234567", 1000000000, name);
+	catalog_checkpoint_name("ftjob-0123456789abcdef01234567", 1000000000, name);
 	assert_true(store_valid_name(name));
-	assert_true(cards_parse_checkpoint(name, of, &step));
+	assert_true(catalog_parse_checkpoint(name, of, &step));
 	assert_string_equal(of, "ftjob-0123456789abcdef01234567");
 	assert_int_equal(step, 1000000000);
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-		assert_false(cards_parse_checkpoint(others[i], of, &step));
+		assert_false(catalog_parse_checkpoint(others[i], of, &step));
 }
 
 int main(void)

@@ -13,7 +13,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/jobs/jobs.h"
@@ -30,7 +30,7 @@ static engine *make_engine(char folder[64])
 	assert_non_null(mkdtemp(folder));
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
-	assert_int_equal(cards_new(&e->cards, e->store), STATUS_OK);
+	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
 	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
 	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
 	jobs_stop(e->jobs);
@@ -41,7 +41,7 @@ static void free_engine(engine *e, const char *folder)
 {
 	jobs_free(e->jobs);
 	sessions_free(e->sessions);
-	cards_free(e->cards);
+	catalog_free(e->catalog);
 	store_close(e->store);
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 	free(e);

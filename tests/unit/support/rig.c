@@ -17,7 +17,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/cpu/cpu.h"
-#include "engine/daemon/catalog/cards.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/dispatch.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/jobs/jobs.h"
@@ -50,7 +50,7 @@ static void add_model(rig *d)
 	assert_int_equal(model_create(&m, architecture_find("additive"), config, 1, b, NULL), STATUS_OK);
 	stir(m);
 	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
-	assert_int_equal(cards_add(d->engine.cards, "m", folder, "user", NULL), STATUS_OK);
+	assert_int_equal(catalog_add(d->engine.catalog, "m", folder, "user", NULL), STATUS_OK);
 	model_free(m);
 	json_decref(config);
 	backend_close(b);
@@ -68,7 +68,7 @@ static void open_parts(rig *d, backend_opener cpu)
 	assert_int_equal(device_open(&e->device, &on, NULL), STATUS_OK);
 	assert_int_equal(executor_start(&e->executor, &e->loop, &device_work, e->device, NULL), STATUS_OK);
 	assert_int_equal(idempotency_new(&e->idempotency), STATUS_OK);
-	assert_int_equal(cards_new(&e->cards, e->store), STATUS_OK);
+	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);
 	assert_int_equal(sessions_new(&e->sessions, e, NULL), STATUS_OK);
 	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
 }
@@ -89,7 +89,7 @@ static void close_parts(rig *d)
 	uv_run(&e->loop, UV_RUN_DEFAULT);
 	jobs_free(e->jobs);
 	sessions_free(e->sessions);
-	cards_free(e->cards);
+	catalog_free(e->catalog);
 	idempotency_free(e->idempotency);
 	admission_free(e->admission);
 	executor_free(e->executor);

@@ -1,0 +1,457 @@
+/* The entries: a list in order of use, so the last one is the one to drop. */
+#include "engine/daemon/catalog/catalog.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/manifest.h"
+#include "engine/base/memory.h"
+#include "engine/base/utf8.h"
+#include "engine/model/class_names.h"
+#include "engine/model/model_folder.h"
+
+enum { JOB_HEX = 24 };
+#define CHECKPOINT_PREFIX "ckpt-"
+#define JOB_PREFIX "ftjob-"
+
+struct catalog {
+	store *store;
+	model_entry *first; /* each holds a reference of its own */
+	int count;
+};
+
+/* --- weights -------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	dtype weights;
+} dtypes[] = {{"fp32", DTYPE_PANEL_F32}, {"bf16", DTYPE_PANEL_BF16}, {"int8", DTYPE_PANEL_INT8}};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+
+bool catalog_find_dtype(const char *name, dtype *out)
+{
+	int i = 0;
+	while (i < DTYPES && strcmp(dtypes[i].name, name) != 0)
+		i++;
+	if (i < DTYPES)
+		*out = dtypes[i].weights;
+	return i < DTYPES;
+}
+
+const char *catalog_dtype_name(dtype weights)
+{
+	int i = 0;
+	while (dtypes[i].weights != weights)
+		i++;
+	return dtypes[i].name;
+}
+
+bool catalog_prepare(const model_entry *m, device *d)
+{
+	return device_prepare(d, m->id, m->folder, m->weights);
+}
+
+status catalog_model(model_entry *m, device *d, served_model **out, error *err)
+{
+	return catalog_load(m, d, m->weights, out, err);
+}
+
+static void copy_problem(char out[MODEL_ENTRY_PROBLEM_BYTES], error *why, status s)
+{
+	error_settle(why, s);
+	snprintf(out, MODEL_ENTRY_PROBLEM_BYTES, "%.*s", MODEL_ENTRY_PROBLEM_BYTES - 1, error_message(why));
+	utf8_repair(out);
+}
+
+status catalog_load(model_entry *m, device *d, dtype weights, served_model **out, error *err)
+{
+	error why = ERROR_INIT;
+	status s = device_model(d, m->id, m->folder, weights, out, &why);
+	if (s == STATUS_STORAGE && !m->load_problem[0])
+		copy_problem(m->load_problem, &why, s);
+	if (s == STATUS_OK || s == STATUS_STORAGE)
+		m->unloadable = s == STATUS_STORAGE;
+	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
+}
+
+static status read_weights(const catalog *all, model_entry *m, error *err)
+{
+	char name[STORE_DTYPE_BYTES];
+	dtype weights;
+	TRY(store_dtype_get(all->store, m->id, name, err));
+	if (!catalog_find_dtype(name, &weights))
+		return error_set(err, STATUS_CORRUPT, NULL, "the ledger holds an unknown dtype \"%s\"", name);
+	m->weights = weights;
+	return STATUS_OK;
+}
+
+/* --- reading a folder ------------------------------------------------------------ */
+
+int64_t catalog_count_parameters(const architecture *a, const void *config)
+{
+	parameter_list list = {0};
+	int64_t total = 0;
+	a->parameters(config, &list);
+	bool ok = list.status == STATUS_OK;
+	for (int i = 0; ok && i < list.count; i++)
+		ok = shape_check(list.items[i].shape) == STATUS_OK &&
+		     !__builtin_add_overflow(total, shape_count(list.items[i].shape), &total);
+	parameter_list_free(&list);
+	return ok ? total : -1;
+}
+
+static status fill_from_config(model_entry *m, const json_t *json, error *err)
+{
+	void *config = m->parsed;
+	TRY(m->architecture->config_read(config, json, err));
+	m->config = m->architecture->config_write(config);
+	m->architecture->dims(config, &m->dims);
+	if (m->dims.head == HEAD_CLASSES) {
+		m->class_names = class_names_read(json, m->dims.outputs);
+		if (!m->config || !m->class_names || !class_names_write(m->config, m->class_names))
+			return STATUS_NOMEM;
+	}
+	m->explainer = architecture_explainer(m->architecture, config);
+	m->parameters = catalog_count_parameters(m->architecture, config);
+	state_list states = {0};
+	architecture_states(m->architecture, config, &states);
+	m->state_bytes = state_list_slot(&states) * (int64_t)sizeof(float);
+	bool whole = m->config && m->parameters >= 0 && states.status == STATUS_OK;
+	state_list_free(&states);
+	return whole ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* Everything an entry says that its folder knows. */
+static status fill(model_entry *m, error *err)
+{
+	json_t *json;
+	manifest *about;
+	TRY(manifest_open_folder(&about, m->folder, err));
+	status s = model_folder_config(&m->architecture, &json, about, m->folder, err);
+	manifest_free(about);
+	TRY(s);
+	m->parsed = memory_new(1, m->architecture->config_bytes);
+	s = m->parsed ? fill_from_config(m, json, err) : STATUS_NOMEM;
+	json_decref(json);
+	return s == STATUS_OK ? tokenizer_open(&m->tokenizer, m->folder, m->dims.inputs, err) : s;
+}
+
+status catalog_check_explains(const model_entry *m, bool with_tokens, const char *param, error *err)
+{
+	if (!m->explainer)
+		return error_set(err, STATUS_INVALID, param, "the architecture %s has no importance weights",
+		                 m->architecture->name);
+	if (with_tokens && !m->explainer->scores)
+		return error_set(
+		    err, STATUS_INVALID, param,
+		    "the architecture %s has no importance weights to send with tokens; explain the text, or "
+		    "a session opened with explain",
+		    m->architecture->name);
+	return STATUS_OK;
+}
+
+status catalog_check_classifies(const model_entry *m, const char *param, error *err)
+{
+	if (m->dims.head == HEAD_CLASSES)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, param, "the architecture %s has no head for classes",
+	                 m->architecture->name);
+}
+
+/* --- names ----------------------------------------------------------------------- */
+
+void catalog_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES])
+{
+	snprintf(out, STORE_ID_BYTES, CHECKPOINT_PREFIX "%.*s-%lld", JOB_HEX, job + strlen(JOB_PREFIX),
+	         (long long)step);
+}
+
+bool catalog_parse_checkpoint(const char *id, char job[STORE_ID_BYTES], int64_t *step)
+{
+	if (strncmp(id, CHECKPOINT_PREFIX, strlen(CHECKPOINT_PREFIX)) != 0)
+		return false;
+	const char *hex = id + strlen(CHECKPOINT_PREFIX);
+	if (strspn(hex, "0123456789abcdef") != JOB_HEX || hex[JOB_HEX] != '-')
+		return false;
+	const char *digits = hex + JOB_HEX + 1;
+	size_t n = strlen(digits);
+	if (n == 0 || n > 18 || strspn(digits, "0123456789") != n)
+		return false;
+	*step = strtoll(digits, NULL, 10);
+	snprintf(job, STORE_ID_BYTES, JOB_PREFIX "%.*s", JOB_HEX, hex);
+	return true;
+}
+
+typedef struct search {
+	const char *id;
+	int64_t created;
+	bool found;
+} search;
+
+static bool match(void *context, const json_t *row)
+{
+	search *find = context;
+	const char *id = json_string_value(json_object_get(row, "id"));
+	find->found = id && strcmp(id, find->id) == 0;
+	find->created = json_integer_value(json_object_get(row, "created_at"));
+	return !find->found;
+}
+
+static status locate_checkpoint(catalog *all, model_entry *m, const char *job, int64_t step, error *err)
+{
+	bool more;
+	store *s = all->store;
+	search find = {.id = m->id};
+	TRY(store_list(s, STORE_CHECKPOINTS, &(store_page){.parent = job}, match, &find, &more, err));
+	if (!find.found)
+		return error_set(err, STATUS_NOT_FOUND, "model", "there is no checkpoint \"%.64s\"", m->id);
+	snprintf(m->owned_by, sizeof m->owned_by, "%s", job);
+	m->created = find.created;
+	store_checkpoint_folder(s, job, step, m->folder);
+	return STATUS_OK;
+}
+
+/* Where the store keeps what the entry's id names. */
+static status locate(catalog *all, model_entry *m, error *err)
+{
+	char job[STORE_ID_BYTES];
+	int64_t step;
+	store_model row;
+	if (catalog_parse_checkpoint(m->id, job, &step))
+		return locate_checkpoint(all, m, job, step, err);
+	TRY(store_model_get(all->store, m->id, &row, err));
+	snprintf(m->owned_by, sizeof m->owned_by, "%s", row.owned_by);
+	m->created = row.created;
+	store_model_folder(all->store, m->id, m->folder);
+	return STATUS_OK;
+}
+
+/* --- the table ------------------------------------------------------------------- */
+
+void catalog_release(model_entry *m)
+{
+	if (!m || --m->references > 0)
+		return;
+	json_decref(m->config);
+	json_decref(m->class_names);
+	free(m->parsed);
+	tokenizer_free(m->tokenizer);
+	free(m);
+}
+
+static model_entry *unlink_entry(catalog *all, model_entry **link)
+{
+	model_entry *m = *link;
+	*link = m->next;
+	m->next = NULL;
+	all->count--;
+	return m;
+}
+
+static void link_entry(catalog *all, model_entry *m)
+{
+	m->next = all->first;
+	all->first = m;
+	all->count++;
+}
+
+static model_entry **find_entry(catalog *all, const char *id)
+{
+	model_entry **link = &all->first;
+	while (*link && strcmp((*link)->id, id) != 0)
+		link = &(*link)->next;
+	return link;
+}
+
+static void drop_oldest(catalog *all)
+{
+	model_entry **last = &all->first;
+	while ((*last)->next)
+		last = &(*last)->next;
+	catalog_release(unlink_entry(all, last));
+}
+
+store_table catalog_table(const model_entry *m)
+{
+	char job[STORE_ID_BYTES];
+	int64_t step;
+	return catalog_parse_checkpoint(m->id, job, &step) ? STORE_CHECKPOINTS : STORE_MODELS;
+}
+
+/* What an entry says, from the row and the folder. */
+static status read_object(catalog *all, model_entry *m, error *err)
+{
+	TRY(locate(all, m, err));
+	TRY(store_check_blob(all->store, catalog_table(m), m->id, false, err));
+	TRY(read_weights(all, m, err));
+	return fill(m, err);
+}
+
+/* Whatever is wrong with what the store has is damage, and not what the client asked for. */
+static status read_entry(catalog *all, const char *id, model_entry **out, error *err)
+{
+	error why = ERROR_INIT;
+	*out = NULL;
+	model_entry *m = memory_new(1, sizeof *m);
+	if (!m)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	m->references = 1;
+	m->weights = DTYPE_PANEL_F32;
+	snprintf(m->id, sizeof m->id, "%s", id);
+	status s = read_object(all, m, &why);
+	bool known = m->folder[0] || s == STATUS_STORAGE;
+	if (s == STATUS_NOMEM || (s != STATUS_OK && !known)) {
+		catalog_release(m);
+		return error_set(err, s, why.param, "%s", why.message[0] ? why.message : status_text(s));
+	}
+	if (s != STATUS_OK) {
+		copy_problem(m->problem, &why, s);
+		store_note_damage(all->store, catalog_table(m), id, m->problem);
+	}
+	*out = m;
+	return STATUS_OK;
+}
+
+status catalog_inspect(catalog *all, const char *id, model_entry **out, error *err)
+{
+	*out = NULL;
+	model_entry **link = find_entry(all, id), *m;
+	if (!store_valid_name(id) || (*link && (*link)->deleting))
+		return error_set(err, STATUS_NOT_FOUND, "model", "there is no model \"%.64s\"", id);
+	if (*link)
+		m = unlink_entry(all, link);
+	else
+		TRY(read_entry(all, id, &m, err));
+	*out = m;
+	if (m->problem[0])
+		return STATUS_OK; /* read again next time: it may have been put right */
+	link_entry(all, m);
+	m->references++;
+	if (all->count > CATALOG_MAX)
+		drop_oldest(all);
+	return STATUS_OK;
+}
+
+status catalog_open(catalog *all, const char *id, model_entry **out, error *err)
+{
+	model_entry *m;
+	*out = NULL;
+	TRY(catalog_inspect(all, id, &m, err));
+	if (m->problem[0]) {
+		error why = ERROR_INIT;
+		error_set(&why, STATUS_STORAGE, "model", "the model \"%s\" is damaged: %s", id, m->problem);
+		log_line(LOG_ERROR, "%s", why.message);
+		catalog_release(m);
+		return error_set(err, STATUS_STORAGE, why.param, "%s", why.message);
+	}
+	*out = m;
+	return STATUS_OK;
+}
+
+static status check_generates(const model_entry *m, error *err)
+{
+	if (m->dims.causal && m->dims.head == HEAD_VOCABULARY)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "model", "the architecture %s does not generate text; it can %sembed",
+	                 m->architecture->name, m->dims.head == HEAD_CLASSES ? "classify and " : "");
+}
+
+status catalog_open_generative(catalog *all, const char *id, model_entry **out, error *err)
+{
+	TRY(catalog_open(all, id, out, err));
+	status s = check_generates(*out, err);
+	if (s != STATUS_OK) {
+		catalog_release(*out);
+		*out = NULL;
+	}
+	return s;
+}
+
+const char *catalog_problem(const model_entry *m)
+{
+	return m->problem[0] ? m->problem : m->unloadable ? m->load_problem : NULL;
+}
+
+void catalog_note_damage(catalog *all)
+{
+	for (const model_entry *m = all->first; m; m = m->next)
+		if (m->unloadable)
+			store_note_damage(all->store, catalog_table(m), m->id, m->load_problem);
+}
+
+status catalog_keep_weights(catalog *all, const model_entry *m, error *err)
+{
+	model_entry **known = find_entry(all, m->id);
+	if (*known) /* not always m: the table may have dropped it meanwhile */
+		(*known)->weights = m->weights;
+	return store_dtype_put(all->store, m->id, catalog_dtype_name(m->weights), err);
+}
+
+void catalog_forget(catalog *all, const char *id)
+{
+	model_entry **link = find_entry(all, id);
+	if (*link)
+		catalog_release(unlink_entry(all, link));
+}
+
+/* The row of a finished folder. What it is sealed with already stays. */
+static status describe(store_model *row, const char *id, const char *folder, const char *owned_by, error *err)
+{
+	model_entry m = {.references = 1};
+	manifest *about = NULL;
+	*row = (store_model){.created = clock_unix()};
+	snprintf(row->id, sizeof row->id, "%s", id);
+	snprintf(row->owned_by, sizeof row->owned_by, "%s", owned_by);
+	snprintf(m.folder, sizeof m.folder, "%s", folder);
+	status s = fill(&m, err);
+	if (s == STATUS_OK)
+		s = manifest_open_folder(&about, folder, err);
+	if (s == STATUS_OK) {
+		snprintf(row->architecture, sizeof row->architecture, "%s", m.architecture->name);
+		row->parameters = m.parameters;
+	}
+	if (about && strcmp(manifest_id(about), id) == 0)
+		row->created = json_integer_value(json_object_get(manifest_about(about), "created"));
+	manifest_free(about);
+	json_decref(m.config);
+	json_decref(m.class_names);
+	free(m.parsed);
+	tokenizer_free(m.tokenizer);
+	return s;
+}
+
+status catalog_seal(const char *id, const char *folder, const char *owned_by, error *err)
+{
+	store_model row;
+	TRY(describe(&row, id, folder, owned_by, err));
+	return store_model_seal(&row, folder, err);
+}
+
+status catalog_add(catalog *all, const char *id, const char *folder, const char *owned_by, error *err)
+{
+	store_model row;
+	TRY(describe(&row, id, folder, owned_by, err));
+	return store_model_add(all->store, &row, folder, err);
+}
+
+status catalog_new(catalog **out, store *s)
+{
+	*out = memory_new(1, sizeof **out);
+	if (!*out)
+		return STATUS_NOMEM;
+	(*out)->store = s;
+	return STATUS_OK;
+}
+
+void catalog_free(catalog *all)
+{
+	if (!all)
+		return;
+	while (all->first)
+		catalog_release(unlink_entry(all, &all->first));
+	free(all);
+}
