@@ -19,7 +19,7 @@
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/sessions/sessions.h"
-#include "engine/daemon/sessions/visits.h"
+#include "engine/daemon/sessions/session_task.h"
 #include "gen/schemas.h"
 
 typedef struct method {
@@ -61,9 +61,9 @@ static const method methods[] = {
     {"session.delete", sessions_delete},
     {"session.generate", completions_continue},
     {"session.append", session_prompts_append},
-    {"session.fork", visits_fork},
-    {"session.export", visits_export},
-    {"session.import", visits_import},
+    {"session.fork", session_task_fork},
+    {"session.export", session_task_export},
+    {"session.import", session_task_import},
     {"session.alpha", explanations_session},
     {"explain", explanations_create},
     {"classify", classify_create},

@@ -11,7 +11,7 @@
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
-#include "engine/daemon/sessions/visits.h"
+#include "engine/daemon/sessions/session_task.h"
 
 /* Numbers in one answer: each is about 14 bytes of JSON, and a frame holds 64 MiB. */
 enum { EXPLANATIONS_MAX_NUMBERS = 4 << 20 };
@@ -262,7 +262,7 @@ static void explain(stream *s, session_log *log)
 
 void explanations_session(stream *s)
 {
-	visits_log(s, s->target, explain);
+	session_task_log(s, s->target, explain);
 }
 
 /* --- of an input ---------------------------------------------------------------------------- */
@@ -340,7 +340,7 @@ void explanations_create(stream *s)
 		stream_refuse(s, STATUS_INVALID, "invalid_value", "session",
 		              "give a session, or a model and an input, not both");
 	else if (by_session)
-		visits_log(s, json_string_value(json_object_get(s->params, "session")), explain);
+		session_task_log(s, json_string_value(json_object_get(s->params, "session")), explain);
 	else if (!by_model || !by_input)
 		stream_refuse(s, STATUS_INVALID, "missing_parameter", by_model ? "input" : "model",
 		              "give a model and an input, or a session");

@@ -2,7 +2,7 @@
 
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/requests/engine.h"
-#include "engine/daemon/sessions/visits.h"
+#include "engine/daemon/sessions/session_task.h"
 
 static json_t *read_object(choices *c)
 {
@@ -18,7 +18,7 @@ static status prepare_create(stream *s, choices_plan *wanted, error *err)
 	sampling_default(&wanted->request.sampling);
 	wanted->result = read_object;
 	wanted->whole = true;
-	return visits_make(s, wanted->model, &wanted->session, &wanted->ticket, err);
+	return session_task_make(s, wanted->model, &wanted->session, &wanted->ticket, err);
 }
 
 void session_prompts_create(stream *s)
@@ -26,7 +26,7 @@ void session_prompts_create(stream *s)
 	error err = ERROR_INIT;
 	const json_t *prompt = json_object_get(s->params, "prompt");
 	if (!prompt || json_is_null(prompt) || (json_is_string(prompt) && json_string_length(prompt) == 0)) {
-		visits_create(s);
+		session_task_create(s);
 		return;
 	}
 	choices *c = choices_new(s);

@@ -151,7 +151,7 @@ void models_get(stream *s)
 
 /* --- model.load, model.unload, model.delete -------------------------------------- */
 
-typedef struct errand {
+typedef struct device_task {
 	task task;
 	stream *stream;
 	model_entry *model;
@@ -159,22 +159,22 @@ typedef struct errand {
 	bool chosen;   /* load: the weights were asked for */
 	status result;
 	error error;
-} errand;
+} device_task;
 
-static dtype wanted_weights(const errand *a)
+static dtype wanted_weights(const device_task *a)
 {
 	return a->chosen ? a->weights : a->model->weights;
 }
 
 static bool prepare_load(task *t, device *d)
 {
-	const errand *a = (errand *)t;
+	const device_task *a = (device_task *)t;
 	return device_prepare(d, a->model->id, a->model->folder, wanted_weights(a));
 }
 
 static void run_load(task *t, device *d)
 {
-	errand *a = (errand *)t;
+	device_task *a = (device_task *)t;
 	served_model *loaded;
 	dtype weights = wanted_weights(a);
 	a->result = catalog_load(a->model, d, weights, &loaded, &a->error);
@@ -184,11 +184,11 @@ static void run_load(task *t, device *d)
 
 static void run_unload(task *t, device *d)
 {
-	errand *a = (errand *)t;
+	device_task *a = (device_task *)t;
 	a->result = device_unload(d, a->model->id, &a->error);
 }
 
-static void errand_free(errand *a)
+static void device_task_free(device_task *a)
 {
 	catalog_release(a->model);
 	free(a);
@@ -196,19 +196,19 @@ static void errand_free(errand *a)
 
 static void answer_model(task *t)
 {
-	errand *a = (errand *)t;
+	device_task *a = (device_task *)t;
 	if (a->result != STATUS_OK) {
 		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
 		stream_error(a->stream, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
 	} else {
 		stream_result(a->stream, object_now(a->stream->engine, a->model));
 	}
-	errand_free(a);
+	device_task_free(a);
 }
 
 static void answer_loaded(task *t)
 {
-	errand *a = (errand *)t;
+	device_task *a = (device_task *)t;
 	if (a->result == STATUS_OK && a->chosen)
 		a->result = catalog_keep_weights(a->stream->engine->catalog, a->model, &a->error);
 	answer_model(t);
@@ -216,7 +216,7 @@ static void answer_loaded(task *t)
 
 static void answer_deleted(task *t)
 {
-	errand *a = (errand *)t;
+	device_task *a = (device_task *)t;
 	stream *s = a->stream;
 	if (a->result == STATUS_OK)
 		a->result = store_model_delete(s->engine->store, a->model->id, &a->error);
@@ -228,20 +228,20 @@ static void answer_deleted(task *t)
 		error_set(&a->error, a->result, NULL, "%s", status_text(a->result));
 		stream_error(s, &a->error, a->result == STATUS_CONFLICT ? "model_in_use" : NULL);
 	}
-	errand_free(a);
+	device_task_free(a);
 }
 
 /* Submit a task of the executor for the entry, which is handed over. chosen: the weights to load, or NULL. */
-static void send_errand(stream *s, model_entry *c, void (*run)(task *t, device *d), void (*done)(task *t),
-                        const dtype *chosen)
+static void send_device_task(stream *s, model_entry *c, void (*run)(task *t, device *d), void (*done)(task *t),
+                             const dtype *chosen)
 {
-	errand *a = memory_new(1, sizeof *a);
+	device_task *a = memory_new(1, sizeof *a);
 	if (a)
-		*a = (errand){.task = {.prepare = run == run_load ? prepare_load : NULL, .run = run, .done = done},
-		              .stream = s,
-		              .model = c,
-		              .weights = chosen ? *chosen : 0,
-		              .chosen = chosen};
+		*a = (device_task){.task = {.prepare = run == run_load ? prepare_load : NULL, .run = run, .done = done},
+		                   .stream = s,
+		                   .model = c,
+		                   .weights = chosen ? *chosen : 0,
+		                   .chosen = chosen};
 	if (a && executor_submit(s->engine->executor, &a->task))
 		return;
 	c->deleting = false;
@@ -266,14 +266,14 @@ void models_load(stream *s)
 		              "the model's dtype cannot be changed: a session uses it");
 		return;
 	}
-	send_errand(s, c, run_load, answer_loaded, chosen ? &weights : NULL);
+	send_device_task(s, c, run_load, answer_loaded, chosen ? &weights : NULL);
 }
 
 void models_unload(stream *s)
 {
 	model_entry *c = open_target(s);
 	if (c)
-		send_errand(s, c, run_unload, answer_model, NULL);
+		send_device_task(s, c, run_unload, answer_model, NULL);
 }
 
 void models_delete(stream *s)
@@ -293,7 +293,7 @@ void models_delete(stream *s)
 		return;
 	}
 	c->deleting = true;
-	send_errand(s, c, run_unload, answer_deleted, NULL);
+	send_device_task(s, c, run_unload, answer_deleted, NULL);
 }
 
 /* --- model.import, model.file ------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* sessions.h - the table of sessions, and the methods that only read it (visits.h has the others).
+/* sessions.h - the table of sessions, and the methods that only read it (session_task.h has the others).
  *
  * The table lists what sessions there are; the states are the scheduler's. Three things may be true of a session:
  * it is known (in the table), it is live (has a slot on the device) and, when durable, it is stored. A

@@ -1,5 +1,5 @@
-/* test_visits.c - create, append, generate, fork, export and import of sessions that are busy, lost, expired or out of
- * their slot. */
+/* test_session_task.c - create, append, generate, fork, export and import of sessions that are busy, lost, expired or
+ * out of their slot. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,411 @@
+/* A session_task is one task of the executor with one session: the pool reads its state, if it is not live, the
+ * executor finds or makes the session by its ticket, acts, and looks at what has become of it; the loop settles that
+ * and answers. The methods differ in what `act` does, and in what `answer` says when all went well. */
+#include "engine/daemon/sessions/session_task.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/daemon/requests/download.h"
+#include "engine/daemon/requests/engine.h"
+#include "engine/daemon/requests/upload.h"
+#include "engine/daemon/sessions/session_settle.h"
+
+#define SESSION_TASK_MAX_STATE ((int64_t)1 << 30)
+enum { SESSION_TASK_LOG_SLICE = 1 << 20 /* bytes of a log that are copied in one turn */ };
+
+typedef struct session_task session_task;
+
+typedef struct session_task_kind {
+	/* Executor thread; called in the next turn again while it sets t->more. NULL: being there is enough */
+	status (*act)(session_task *t, device *d, session *x, error *err);
+	void (*answer)(
+	    session_task *t); /* loop thread; answers the stream and frees t. NULL: it makes a session, the answer */
+} session_task_kind;
+
+struct session_task {
+	task task;
+	const session_task_kind *kind;
+	stream *stream;
+	model_entry *model;
+	session_entry *entry;  /* read, or being made */
+	session_entry *parent; /* fork: the one copied from */
+	session_ticket ticket; /* of entry; fork: of the parent */
+	session_change change, parent_change;
+	session_settlement settlement; /* of the session that is made */
+	status result;
+	error error;
+	session_transfer export;
+	uv_work_t work;
+	session_log log;
+	int64_t copied; /* tokens of the log */
+	bool more;
+	void (*fetched)(stream *s, session_log *log);
+};
+
+static sessions *table(const session_task *t)
+{
+	return t->stream->engine->sessions;
+}
+
+static void session_task_free(session_task *t)
+{
+	catalog_release(t->model);
+	session_log_fini(&t->log);
+	scheduler_transfer_fini(&t->export);
+	session_ticket_fini(&t->ticket);
+	free(t);
+}
+
+static status act(session_task *t, device *d)
+{
+	session *x = NULL;
+	TRY(session_ticket_redeem(&t->ticket, t->model, d, &x, &t->error));
+	return t->kind->act ? t->kind->act(t, d, x, &t->error) : STATUS_OK;
+}
+
+static bool prepare_session_task(task *x, device *d)
+{
+	session_task *t = (session_task *)x;
+	if (!session_ticket_prepare(&t->ticket, t->model, d))
+		return false;
+	t->result = act(t, d);
+	return t->result != STATUS_OK || !t->more;
+}
+
+static void run_session_task(task *x, device *d)
+{
+	session_task *t = (session_task *)x;
+	if (t->result != STATUS_OK)
+		error_set(&t->error, t->result, NULL, "%s", status_text(t->result));
+	session_ticket_look(&t->change, d, sessions_id(t->entry));
+	if (t->parent)
+		session_ticket_look(&t->parent_change, d, sessions_id(t->parent));
+}
+
+static json_t *made_object(session_settlement *x)
+{
+	return sessions_object(x->entry);
+}
+
+static void made(session_settlement *x)
+{
+	session_task_free(TASK_OWNER(x, session_task, settlement));
+}
+
+static void settle_made(session_task *t)
+{
+	static const session_ticket fresh = {.create = true};
+	t->settlement = (session_settlement){.stream = t->stream,
+	                                     .entry = t->entry,
+	                                     .ticket = &fresh,
+	                                     .making = true,
+	                                     .change = t->change,
+	                                     .error = t->error,
+	                                     .result = made_object,
+	                                     .settled = made};
+	session_settle(&t->settlement);
+}
+
+static void session_task_done(task *x)
+{
+	session_task *t = (session_task *)x;
+	if (t->parent)
+		sessions_return(table(t), &t->parent, &t->ticket, &t->parent_change, &t->error);
+	if (!t->kind->answer) {
+		settle_made(t);
+		return;
+	}
+	sessions_return(table(t), &t->entry, &t->ticket, &t->change, &t->error);
+	if (t->error.status == STATUS_OK) {
+		t->kind->answer(t);
+		return;
+	}
+	stream_error(t->stream, &t->error, NULL);
+	session_task_free(t);
+}
+
+static void refuse(session_task *t, status why, const char *words)
+{
+	if (t->parent)
+		sessions_release(table(t), t->parent);
+	if (t->parent || t->ticket.create)
+		sessions_remove(table(t), t->entry, NULL);
+	else
+		sessions_release(table(t), t->entry);
+	stream_refuse(t->stream, why, NULL, NULL, "%s", words);
+	session_task_free(t);
+}
+
+static void submit(session_task *t)
+{
+	t->task = (task){.prepare = prepare_session_task, .run = run_session_task, .done = session_task_done};
+	if (!executor_submit(t->stream->engine->executor, &t->task))
+		refuse(t, STATUS_BUSY, "too many requests are waiting");
+}
+
+static void pool_fetch(uv_work_t *work)
+{
+	session_ticket_fetch(&((session_task *)work->data)->ticket);
+}
+
+static void state_is_here(uv_work_t *work, int cancelled)
+{
+	(void)cancelled; /* nothing cancels a request */
+	submit(work->data);
+}
+
+static void begin(session_task *t)
+{
+	t->work.data = t;
+	if (!session_ticket_has_work(&t->ticket))
+		submit(t);
+	else if (uv_queue_work(&t->stream->engine->loop, &t->work, pool_fetch, state_is_here) != 0)
+		refuse(t, STATUS_NOMEM, "out of memory");
+}
+
+static session_task *session_task_new(stream *s, const session_task_kind *kind)
+{
+	session_task *t = memory_new(1, sizeof *t);
+	if (!t) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return NULL;
+	}
+	t->stream = s;
+	t->kind = kind;
+	return t;
+}
+
+/* A task with an existing session; NULL: answered. */
+static session_task *session_task_existing(stream *s, const char *id, const session_task_kind *kind)
+{
+	session_task *t = session_task_new(s, kind);
+	if (t)
+		t->entry = sessions_take(s->engine->sessions, s, id, &t->ticket, &t->model);
+	if (t && !t->entry) {
+		session_task_free(t);
+		return NULL;
+	}
+	return t;
+}
+
+/* --- create ------------------------------------------------------------------------ */
+
+static void read_options(const json_t *params, session_options *out)
+{
+	*out = (session_options){sessions_policy(json_string_value(json_object_get(params, "position_policy"))),
+	                         json_is_true(json_object_get(params, "explain")),
+	                         json_is_true(json_object_get(params, "durable"))};
+}
+
+status session_task_make(stream *s, const model_entry *c, session_entry **out, session_ticket *ticket, error *err)
+{
+	session_options options;
+	const json_t *ttl = json_object_get(s->params, "ttl_seconds");
+	read_options(s->params, &options);
+	if (options.explain)
+		TRY(catalog_check_explains(c, false, "explain", err));
+	TRY(sessions_add(s->engine->sessions, c, &options, json_is_integer(ttl) ? json_integer_value(ttl) : -1, out,
+	                 err));
+	*ticket = (session_ticket){.options = options, .create = true};
+	snprintf(ticket->id, sizeof ticket->id, "%s", sessions_id(*out));
+	return STATUS_OK;
+}
+
+void session_task_create(stream *s)
+{
+	static const session_task_kind kind = {NULL, NULL};
+	error err = ERROR_INIT;
+	session_task *t = session_task_new(s, &kind);
+	if (!t)
+		return;
+	status why = catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
+	                                     &t->model, &err);
+	if (why == STATUS_OK)
+		why = session_task_make(s, t->model, &t->entry, &t->ticket, &err);
+	if (why == STATUS_OK) {
+		begin(t);
+		return;
+	}
+	session_task_free(t);
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
+}
+
+/* --- fork -------------------------------------------------------------------------- */
+
+static status act_fork(session_task *t, device *d, session *x, error *err)
+{
+	session *copy;
+	return scheduler_session_fork(device_scheduler(d), x, sessions_id(t->entry), &copy, err);
+}
+
+void session_task_fork(stream *s)
+{
+	static const session_task_kind kind = {act_fork, NULL};
+	error err = ERROR_INIT;
+	session_task *t = session_task_existing(s, s->target, &kind);
+	if (!t)
+		return;
+	t->parent = t->entry;
+	status why = sessions_add_like(s->engine->sessions, t->model, t->parent, &t->entry, &err);
+	if (why == STATUS_OK) {
+		begin(t);
+		return;
+	}
+	sessions_release(s->engine->sessions, t->parent);
+	session_task_free(t);
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
+}
+
+/* --- export and import ---------------------------------------------------------------- */
+
+static status act_export(session_task *t, device *d, session *x, error *err)
+{
+	status why = scheduler_session_export_step(device_scheduler(d), x, &t->export, err);
+	t->more = !t->export.done;
+	return why;
+}
+
+static void pool_seal(uv_work_t *work)
+{
+	scheduler_transfer_seal(&((session_task *)work->data)->export);
+}
+
+static void sealed(uv_work_t *work, int cancelled)
+{
+	session_task *t = work->data;
+	session_transfer export = t->export;
+	char filename[STORE_ID_BYTES + 8];
+	(void)cancelled; /* nothing cancels a request */
+	t->export = (session_transfer){0};
+	snprintf(filename, sizeof filename, "%s.state", t->stream->target);
+	download_bytes(t->stream, export.blob, export.bytes, filename, "application/octet-stream");
+	session_task_free(t);
+}
+
+static void answer_export(session_task *t)
+{
+	if (uv_queue_work(&t->stream->engine->loop, &t->work, pool_seal, sealed) == 0)
+		return;
+	stream_refuse(t->stream, STATUS_NOMEM, NULL, NULL, "out of memory");
+	session_task_free(t);
+}
+
+void session_task_export(stream *s)
+{
+	static const session_task_kind kind = {act_export, answer_export};
+	session_task *t = session_task_existing(s, s->target, &kind);
+	if (t)
+		begin(t);
+}
+
+/* The state is here; what kind of session it is stands in the blob, and is known once it has been read. */
+static void received(stream *s, const char *folder)
+{
+	static const session_task_kind kind = {NULL, NULL};
+	error err = ERROR_INIT;
+	session_task *t = session_task_new(s, &kind);
+	if (!t)
+		return;
+	(void)folder;
+	t->ticket.import.blob = upload_take(s, &t->ticket.import.bytes);
+	status why = catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
+	                                     &t->model, &err);
+	if (why == STATUS_OK)
+		why = sessions_add(s->engine->sessions, t->model, &(session_options){0}, -1, &t->entry, &err);
+	if (why == STATUS_OK) {
+		t->ticket.create = true;
+		snprintf(t->ticket.id, sizeof t->ticket.id, "%s", sessions_id(t->entry));
+		begin(t);
+		return;
+	}
+	session_task_free(t);
+	error_set(&err, why, NULL, "%s", status_text(why));
+	stream_error(s, &err, NULL);
+}
+
+void session_task_import(stream *s)
+{
+	static const upload_part parts[] = {{"state", "state", SESSION_TASK_MAX_STATE, true}, {0}};
+	static const upload_plan wanted = {.parts = parts, .in_memory = true, .finished = received};
+	error err = ERROR_INIT;
+	model_entry *c;
+	if (catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &c,
+	                            &err) != STATUS_OK) {
+		stream_error(s, &err, NULL);
+		return;
+	}
+	catalog_release(c);
+	upload_begin(s, &wanted);
+}
+
+/* --- the log ------------------------------------------------------------------------- */
+
+void session_log_fini(session_log *log)
+{
+	catalog_release(log->model);
+	free(log->tokens);
+	free(log->data);
+	*log = (session_log){0};
+}
+
+/* Room for the log of x, once; again if x has come back otherwise after the device has failed. */
+static status begin_log(session_task *t, session *x, const int32_t **tokens, const float **data, error *err)
+{
+	int64_t count;
+	explain_log *log = &t->log.log;
+	TRY(catalog_check_explains(t->model, false, NULL, err));
+	TRY(scheduler_session_log(x, tokens, data, &count, err));
+	if (count == 0)
+		return error_set(err, STATUS_INVALID, NULL, "the session has read nothing yet");
+	if (t->log.data && count == log->tokens)
+		return STATUS_OK;
+	session_log_fini(&t->log);
+	t->copied = 0;
+	explain_log_init(log, t->model->architecture, t->model->parsed, NULL, count);
+	t->log.tokens = memory_new((size_t)count, sizeof **tokens);
+	log->data = t->log.data = memory_new((size_t)count, (size_t)log->floats * sizeof **data);
+	return t->log.tokens && t->log.data ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* The next tokens of the log. */
+static status act_log(session_task *t, device *d, session *x, error *err)
+{
+	const int32_t *tokens;
+	const float *data;
+	(void)d;
+	TRY(begin_log(t, x, &tokens, &data, err));
+	const explain_log *log = &t->log.log;
+	int64_t n = SESSION_TASK_LOG_SLICE / (int64_t)sizeof *data / log->floats + 1, at = t->copied;
+	n = n < log->tokens - at ? n : log->tokens - at;
+	memcpy(t->log.tokens + at, tokens + at, (size_t)n * sizeof *tokens);
+	memcpy(t->log.data + at * log->floats, data + at * log->floats, (size_t)(n * log->floats) * sizeof *data);
+	t->copied += n;
+	t->more = t->copied < log->tokens;
+	return STATUS_OK;
+}
+
+static void answer_log(session_task *t)
+{
+	session_log log = t->log;
+	log.model = t->model;
+	t->model = NULL;
+	t->log = (session_log){0};
+	t->fetched(t->stream, &log);
+	session_task_free(t);
+}
+
+void session_task_log(stream *s, const char *id, void (*fetched)(stream *s, session_log *log))
+{
+	static const session_task_kind kind = {act_log, answer_log};
+	session_task *t = session_task_existing(s, id, &kind);
+	if (!t)
+		return;
+	t->fetched = fetched;
+	begin(t);
+}
