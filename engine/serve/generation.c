@@ -149,7 +149,7 @@ status generation_new(generation **out, session *x, bool temporary, const genera
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for another request");
 	g->session = x;
 	g->temporary = temporary;
-	g->accepted_ns = g->told_ns = clock_ns();
+	g->accepted_ns = g->delivered_ns = clock_ns();
 	status s = generation_copy(g, r, err);
 	if (s != STATUS_OK) {
 		generation_free(g);
@@ -205,7 +205,7 @@ status generation_leave(generation *g)
 		return STATUS_OK;
 	if (!g->unread)
 		return session_fetch(x);
-	x->owed = g->next;
+	x->pending = g->next;
 	return STATUS_OK;
 }
 
@@ -291,8 +291,8 @@ static status generation_tell(generation *g, token_logprob picked, error *err)
 	}
 	e.alpha = e.n_alpha > 0 ? g->alpha : NULL;
 	uint64_t now = clock_ns();
-	e.time_ms = (double)(now - g->told_ns) * 1e-6;
-	g->told_ns = now;
+	e.time_ms = (double)(now - g->delivered_ns) * 1e-6;
+	g->delivered_ns = now;
 	g->credit = g->event(g->context, &e);
 	return STATUS_OK;
 }

@@ -17,7 +17,7 @@
 #include "engine/serve/whole_reading.h"
 #include "gen/limits.h"
 
-enum { FLIGHTS = 2 /* steps issued at a time */ };
+enum { INFLIGHT_STEPS = 2 /* steps issued at a time */ };
 enum { GENERATION_MAX_LOGPROBS = COMPLETION_LOGPROBS_MAX, GENERATION_MAX_ALPHA = ALPHA_OPTIONS_TOP_MAX };
 
 typedef enum generation_phase { GENERATION_PROMPT, GENERATION_DECODE, GENERATION_CLOSE } generation_phase;
@@ -50,10 +50,10 @@ struct generation {
 	whole_reading *whole; /* the prompt's, of a model that reads whole sequences; NULL: not begun */
 	int64_t completed;    /* tokens sampled */
 	int32_t next;
-	bool unread;               /* `next` has been told and is not read */
-	generation **row[FLIGHTS]; /* in the batch of a step that has been issued, and is not taken; NULL: in none */
-	int *cancellations;        /* the scheduler's count */
-	tally tally;               /* of the session, the prompt and what was sampled */
+	bool unread;                      /* `next` is delivered and not read */
+	generation **row[INFLIGHT_STEPS]; /* its place in the batch of each step under way; NULL: in none */
+	int *cancellations;               /* the scheduler's count */
+	tally tally;                      /* of the session, the prompt and what was sampled */
 	text_stream text;
 	stop_filter stop;
 	char *piece, *characters; /* a token's bytes, and the characters they complete */
@@ -63,7 +63,7 @@ struct generation {
 	bool *all;           /* [max(layers, rounds, heads)] true: every layer, round and head */
 	alpha_weight *alpha; /* [n_alpha] */
 	token_logprob top[GENERATION_MAX_LOGPROBS];
-	uint64_t accepted_ns, started_ns, prompted_ns, told_ns; /* 0: not yet */
+	uint64_t accepted_ns, started_ns, prompted_ns, delivered_ns; /* 0: not yet */
 };
 
 /* Check and copy a request for session x, which becomes busy; with `temporary` it belongs to

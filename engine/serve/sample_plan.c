@@ -132,7 +132,7 @@ static int64_t count_adjusts(const sample_row *rows, int n)
 {
 	int64_t adjusts = 0;
 	for (int i = 0; i < n; i++)
-		adjusts += rows[i].how ? rows[i].tally->count : 0;
+		adjusts += rows[i].settings ? rows[i].tally->count : 0;
 	return adjusts;
 }
 
@@ -142,10 +142,10 @@ static void fill(const sample_plan *p, const sample_row *rows, int n, sample_set
 	int32_t used = 0;
 	memset(settings, 0, (size_t)p->rows * sizeof *settings);
 	for (int i = 0; i < n; i++) {
-		if (!rows[i].how)
+		if (!rows[i].settings)
 			continue;
 		int32_t count = rows[i].tally->count;
-		settings[i] = sampling_setting(rows[i].how, rows[i].position);
+		settings[i] = sampling_setting(rows[i].settings, rows[i].position);
 		settings[i].first = used;
 		settings[i].count = count;
 		if (count > 0)

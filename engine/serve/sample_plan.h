@@ -14,7 +14,7 @@ typedef struct sample_plan sample_plan;
 
 /* One batch row's sampling request. */
 typedef struct sample_row {
-	const sampling *how; /* NULL: inactive */
+	const sampling *settings; /* NULL: inactive */
 	const tally *tally;
 	uint64_t position; /* of the token to come */
 } sample_row;

@@ -45,10 +45,10 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 	s->rows = memory_new((size_t)limits->max_batch, sizeof *s->rows);
 	s->draws = memory_new((size_t)limits->max_batch, sizeof *s->draws);
 	bool complete = s->rows && s->draws;
-	for (int i = 0; i < FLIGHTS; i++) {
-		s->flights[i].batch = memory_new((size_t)limits->max_batch, sizeof *s->flights[i].batch);
-		s->flights[i].tokens = memory_new((size_t)limits->max_batch, sizeof *s->flights[i].tokens);
-		complete &= s->flights[i].batch && s->flights[i].tokens;
+	for (int i = 0; i < INFLIGHT_STEPS; i++) {
+		s->inflight[i].batch = memory_new((size_t)limits->max_batch, sizeof *s->inflight[i].batch);
+		s->inflight[i].tokens = memory_new((size_t)limits->max_batch, sizeof *s->inflight[i].tokens);
+		complete &= s->inflight[i].batch && s->inflight[i].tokens;
 	}
 	if (!complete) {
 		scheduler_free(s);
@@ -62,12 +62,12 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 
 enum { SPIN_NS = 200000 /* a thread that sleeps takes tens of microseconds to wake up */ };
 
-static bool is_fetched(const scheduler *s, const flight *f)
+static bool is_fetched(const scheduler *s, const inflight_step *f)
 {
 	return s->backend->fetch && (size_t)f->n * sizeof *f->tokens <= BACKEND_FETCH_BYTES;
 }
 
-static void lose_rows(const flight *f)
+static void lose_rows(const inflight_step *f)
 {
 	for (int i = 0; i < f->n; i++)
 		if (f->batch[i])
@@ -75,25 +75,25 @@ static void lose_rows(const flight *f)
 }
 
 /* Issue f's step, whose batch is there, with s->rows and s->draws. On failure the states of the batch are lost. */
-static status issue(scheduler *s, flight *f)
+static status issue(scheduler *s, inflight_step *f)
 {
 	f->live = f->n;
 	f->landed = f->wanted = false;
 	for (int i = 0; i < f->n; i++)
-		f->wanted |= s->draws[i].how != NULL;
+		f->wanted |= s->draws[i].settings != NULL;
 	f->why = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
 	if (f->why == STATUS_OK && f->wanted && is_fetched(s, f))
 		f->why = s->backend->fetch(s->backend, served_model_sampled(f->plan), (size_t)f->n * sizeof *f->tokens,
 		                           &f->fetch);
 	for (int i = 0; i < f->n && f->why == STATUS_OK; i++)
-		f->batch[i]->row[f - s->flights] = &f->batch[i];
+		f->batch[i]->row[f - s->inflight] = &f->batch[i];
 	if (f->why != STATUS_OK)
 		lose_rows(f);
 	return f->why;
 }
 
 /* Wait for f's tokens. On failure the states of the batch are lost. */
-static status land(const scheduler *s, flight *f)
+static status wait_step(const scheduler *s, inflight_step *f)
 {
 	backend *b = s->backend;
 	size_t bytes = (size_t)f->n * sizeof *f->tokens;
@@ -114,24 +114,24 @@ static status land(const scheduler *s, flight *f)
 }
 
 /* Row i of a step that has landed is read. */
-static void commit(const scheduler *s, const flight *f, int i)
+static void commit(const scheduler *s, const inflight_step *f, int i)
 {
 	generation *g = f->batch[i];
 	int64_t n = f->prompts ? g->reading : 1;
 	session_commit(g->session, f->prompts ? g->prompt + g->n_read : &g->next, n, f->plan, i);
 	generation_read(g, n);
-	g->row[f - s->flights] = NULL;
+	g->row[f - s->inflight] = NULL;
 }
 
 /* g ends. A session has read what is being read. */
-static void leave_flights(scheduler *s, generation *g)
+static void leave_steps(scheduler *s, generation *g)
 {
-	for (int i = 0; i < FLIGHTS; i++) {
-		flight *f = &s->flights[i];
+	for (int i = 0; i < INFLIGHT_STEPS; i++) {
+		inflight_step *f = &s->inflight[i];
 		generation **row = g->row[i];
 		if (!row)
 			continue;
-		if (!g->temporary && !g->session->lost && land(s, f) == STATUS_OK)
+		if (!g->temporary && !g->session->lost && wait_step(s, f) == STATUS_OK)
 			commit(s, f, (int)(row - f->batch));
 		*row = NULL;
 		g->row[i] = NULL;
@@ -164,7 +164,7 @@ static void left_prompt(scheduler *s, generation *g)
 
 static void finish(scheduler *s, generation *g, status why, const error *err)
 {
-	leave_flights(s, g);
+	leave_steps(s, g);
 	bool failed = generation_leave(g) != STATUS_OK;
 	s->failed |= failed;
 	queue_remove(s, g);
@@ -199,9 +199,9 @@ void scheduler_free(scheduler *s)
 	finish_all(s, STATUS_CANCELLED, NULL);
 	scheduler_session_free_all(s);
 	scheduler_model_free_all(s);
-	for (int i = 0; i < FLIGHTS; i++) {
-		free(s->flights[i].batch);
-		free(s->flights[i].tokens);
+	for (int i = 0; i < INFLIGHT_STEPS; i++) {
+		free(s->inflight[i].batch);
+		free(s->inflight[i].tokens);
 	}
 	free(s->rows);
 	free(s->draws);
@@ -255,7 +255,7 @@ static served_model *turn_model(const scheduler *s, int turn)
 	return m;
 }
 
-static void enter(flight *f, served_model *m)
+static void begin_step(inflight_step *f, served_model *m)
 {
 	f->model = m;
 	f->n = 0;
@@ -263,7 +263,7 @@ static void enter(flight *f, served_model *m)
 }
 
 /* The next row: g reads its next token, which is row `from` of the step under way, or told already. */
-static void add_row(scheduler *s, flight *f, generation *g, int from)
+static void add_row(scheduler *s, inflight_step *f, generation *g, int from)
 {
 	int64_t ahead = from >= 0;
 	served_row *r = &s->rows[f->n];
@@ -275,19 +275,19 @@ static void add_row(scheduler *s, flight *f, generation *g, int from)
 }
 
 /* Those of m who can decode, longest waiting first. */
-static void decode_gather(scheduler *s, served_model *m, flight *f)
+static void decode_gather(scheduler *s, served_model *m, inflight_step *f)
 {
-	enter(f, m);
+	begin_step(f, m);
 	for (generation *g = s->first; g && f->n < s->limits.max_batch; g = g->following)
 		if (g->session->model == m && g->phase != GENERATION_PROMPT && generation_runnable(g))
 			add_row(s, f, g, -1);
 }
 
 /* A token could not be told, although the step behind it has been issued. */
-static void untold(generation *g, int32_t token)
+static void lose_undelivered(generation *g, int32_t token)
 {
 	bool reading = false;
-	for (int i = 0; i < FLIGHTS; i++)
+	for (int i = 0; i < INFLIGHT_STEPS; i++)
 		reading |= g->row[i] != NULL;
 	if (token < 0)
 		g->session->lost = true;
@@ -312,7 +312,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 		s->counters.generated_tokens += why == STATUS_OK;
 		s->failed |= why == STATUS_DEVICE;
 		if (why != STATUS_OK && overtaken && !g->temporary)
-			untold(g, token);
+			lose_undelivered(g, token);
 		if (why != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
 			finish(s, g, why, &err);
 		else
@@ -330,9 +330,9 @@ static status lose_device(scheduler *s, const error *err)
 }
 
 /* Take the tokens of a step, the oldest one. */
-static status take(scheduler *s, flight *f)
+static status complete(scheduler *s, inflight_step *f)
 {
-	if (land(s, f) != STATUS_OK)
+	if (wait_step(s, f) != STATUS_OK)
 		return lose_device(s, NULL);
 	for (int i = 0; i < f->n; i++)
 		if (f->batch[i])
@@ -359,7 +359,7 @@ static status no_plan(scheduler *s, generation *g, status why, const error *err)
 	return STATUS_OK;
 }
 
-static status find_plan(flight *f, error *err)
+static status find_plan(inflight_step *f, error *err)
 {
 	bool log = false;
 	int64_t adjusts = 0, tokens = 0;
@@ -372,7 +372,7 @@ static status find_plan(flight *f, error *err)
 }
 
 /* The plan for f's batch, or where memory is too short for it, for the first of it. */
-static status find_plan_for_some(flight *f, error *err)
+static status find_plan_for_some(inflight_step *f, error *err)
 {
 	for (;; f->n = (f->n + 1) / 2) {
 		*err = (error)ERROR_INIT;
@@ -383,7 +383,7 @@ static status find_plan_for_some(flight *f, error *err)
 }
 
 /* Issue a decode step; its batch goes to the end of the queue. */
-static status decode_issue(scheduler *s, flight *f)
+static status decode_issue(scheduler *s, inflight_step *f)
 {
 	TRY(issue(s, f));
 	s->counters.batched_sequences += (uint64_t)f->n;
@@ -395,7 +395,7 @@ static status decode_issue(scheduler *s, flight *f)
 }
 
 /* May the next step be issued before the tokens of this one are taken? */
-static bool may_be_overtaken(const scheduler *s, const flight *f)
+static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 {
 	if (!is_fetched(s, f) || served_plan_logs(f->plan) || (s->ahead && s->ahead != f))
 		return false;
@@ -418,15 +418,15 @@ static bool goes_on(const generation *g)
 }
 
 /* Issue the step behind `now`, if that can be done: s->ahead is that step then, else NULL. STATUS_DEVICE. */
-static status run_ahead(scheduler *s, flight *now)
+static status run_ahead(scheduler *s, inflight_step *now)
 {
-	flight *next = &s->flights[now == &s->flights[0]];
+	inflight_step *next = &s->inflight[now == &s->inflight[0]];
 	if (!may_be_overtaken(s, now))
 		return STATUS_OK;
 	s->ahead = NULL;
-	enter(next, now->model);
+	begin_step(next, now->model);
 	for (generation *g = s->first; g && next->n < s->limits.max_batch; g = g->following) {
-		generation **row = g->row[now - s->flights];
+		generation **row = g->row[now - s->inflight];
 		if (g->session->model != now->model || g->phase == GENERATION_PROMPT ||
 		    !(row ? goes_on(g) : generation_runnable(g)))
 			continue;
@@ -442,7 +442,7 @@ static status run_ahead(scheduler *s, flight *now)
 }
 
 /* A decode step of m: the one that is under way, or (n > 0) that of the batch in f. */
-static status decode(scheduler *s, flight *f)
+static status decode(scheduler *s, inflight_step *f)
 {
 	error err;
 	status why = STATUS_OK;
@@ -461,7 +461,7 @@ static status decode(scheduler *s, flight *f)
 	}
 	if (was_ahead && s->ahead == f)
 		s->ahead = NULL;
-	return take(s, f);
+	return complete(s, f);
 }
 
 /* g goes on from what its session read before, whose logits lie on the host. */
@@ -471,7 +471,7 @@ static status resume(scheduler *s, generation *g)
 	error err = ERROR_INIT;
 	int32_t token = -1;
 	sample_row wanted = generation_wants(g, 0, 0);
-	if (wanted.how) {
+	if (wanted.settings) {
 		status why = served_model_prepare_row(x->model, g->tally.count, &err);
 		if (why != STATUS_OK)
 			return no_plan(s, g, why, &err);
@@ -483,9 +483,9 @@ static status resume(scheduler *s, generation *g)
 }
 
 /* The flight that is free between ticks. */
-static flight *free_flight(scheduler *s)
+static inflight_step *free_step(scheduler *s)
 {
-	return &s->flights[s->ahead == &s->flights[0]];
+	return &s->inflight[s->ahead == &s->inflight[0]];
 }
 
 static void begin(scheduler *s, generation *g)
@@ -514,7 +514,7 @@ static status read_whole(scheduler *s, generation *g)
 /* A step of prompts, g's first. */
 static status prefill(scheduler *s, generation *g)
 {
-	flight *f = free_flight(s);
+	inflight_step *f = free_step(s);
 	error err;
 	s->prompt_steps++;
 	begin(s, g);
@@ -531,7 +531,7 @@ static status prefill(scheduler *s, generation *g)
 	scheduler_prompts_rows(s, f);
 	if (issue(s, f) != STATUS_OK)
 		return lose_device(s, NULL);
-	return take(s, f);
+	return complete(s, f);
 }
 
 /* End those who were cancelled. A session first reads the token its client has been told. */
@@ -567,9 +567,9 @@ status scheduler_tick(scheduler *s)
 		served_model *m = turn_model(s, turn);
 		s->turn = turn <= s->n_models ? turn + 1 : 0;
 		if (m) {
-			flight *f = s->ahead;
+			inflight_step *f = s->ahead;
 			if (!f || f->model != m)
-				decode_gather(s, m, f = free_flight(s));
+				decode_gather(s, m, f = free_step(s));
 			if (f->n > 0)
 				return decode(s, f);
 		} else if (turn == s->n_models) {

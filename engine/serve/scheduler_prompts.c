@@ -50,7 +50,7 @@ static bool anything_decodes(const scheduler *s)
 }
 
 /* g joins the step if its chunk fits. */
-static void prompts_add(flight *f, generation *g, int64_t most, int64_t *room)
+static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *room)
 {
 	int64_t left = prompt_left(g), n = left < most ? left : most;
 	if (n == 0 || n > *room)
@@ -60,7 +60,7 @@ static void prompts_add(flight *f, generation *g, int64_t most, int64_t *room)
 	f->batch[f->n++] = g;
 }
 
-void scheduler_prompts_gather(scheduler *s, generation *first, flight *f)
+void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 {
 	served_model *m = first->session->model;
 	int64_t room = served_model_prompt_tokens(m), most = SCHEDULER_PREFILL_CHUNK;
@@ -79,7 +79,7 @@ void scheduler_prompts_gather(scheduler *s, generation *first, flight *f)
 }
 
 /* Of a chunk that is not the last, only a session that may stay wants the logits. */
-void scheduler_prompts_rows(scheduler *s, const flight *f)
+void scheduler_prompts_rows(scheduler *s, const inflight_step *f)
 {
 	for (int i = 0; i < f->n; i++) {
 		generation *g = f->batch[i];

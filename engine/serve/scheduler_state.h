@@ -6,7 +6,7 @@
 #include "engine/serve/scoring.h"
 
 /* A step that has been issued, and whose tokens have not been taken. */
-typedef struct flight {
+typedef struct inflight_step {
 	served_model *model;
 	served_plan *plan;
 	generation **batch; /* [max_batch] by row; NULL: it has ended, and the row is nobody's */
@@ -17,7 +17,7 @@ typedef struct flight {
 	bool landed;        /* the host has the tokens, or `why` not */
 	unsigned fetch;     /* the backend's number */
 	status why;
-} flight;
+} inflight_step;
 
 struct scheduler {
 	backend *backend;
@@ -42,8 +42,8 @@ struct scheduler {
 	int turn;              /* whose is next: the i-th model's decode step, (n_models) the prefill, or (behind it) a
 	                          scoring */
 	unsigned prompt_steps; /* so far */
-	flight flights[FLIGHTS];
-	flight *ahead;            /* the one that waits to be taken between ticks; NULL: none */
+	inflight_step inflight[INFLIGHT_STEPS];
+	inflight_step *ahead;     /* the one that waits to be taken between ticks; NULL: none */
 	served_row *rows;         /* [max_batch] of the step being issued */
 	sample_row *draws;        /* [max_batch] what each of them wants sampled */
 	bool failed;              /* the device, while logits were fetched */
@@ -55,8 +55,8 @@ struct scheduler {
 generation *scheduler_prompts_first(const scheduler *s);
 /* f's batch: `first`, which has something to read, and others of its model. Then what they read, as s->rows and
  * s->draws. */
-void scheduler_prompts_gather(scheduler *s, generation *first, flight *f);
-void scheduler_prompts_rows(scheduler *s, const flight *f);
+void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f);
+void scheduler_prompts_rows(scheduler *s, const inflight_step *f);
 /* A slice of the first scoring, of which there is one. STATUS_DEVICE. */
 status scheduler_scoring_turn(scheduler *s);
 /* End those that are here now. */

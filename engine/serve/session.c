@@ -27,7 +27,7 @@ status session_new(session **out, served_model *m, const char *id, const session
 	x->options = *o;
 	x->slot = slot;
 	x->logits = logits;
-	x->owed = -1;
+	x->pending = -1;
 	*out = x;
 	return STATUS_OK;
 }
@@ -118,10 +118,10 @@ status session_fetch(session *x)
 	return s;
 }
 
-static status session_read_owed(session *x, error *err)
+static status session_read_pending(session *x, error *err)
 {
 	served_plan *p;
-	int32_t token = x->owed;
+	int32_t token = x->pending;
 	TRY(session_reserve(x, 1, err));
 	TRY(served_model_plan(x->model, 1, 1, x->log != NULL, 0, &p, err));
 	served_row row = session_row(x, &token, 1);
@@ -129,16 +129,16 @@ static status session_read_owed(session *x, error *err)
 	if (x->lost)
 		return STATUS_DEVICE;
 	session_commit(x, &token, 1, p, 0);
-	x->owed = -1;
+	x->pending = -1;
 	return session_fetch(x);
 }
 
 status session_ready(session *x, error *err)
 {
 	TRY(session_check(x, err));
-	if (x->owed < 0)
+	if (x->pending < 0)
 		return STATUS_OK;
-	status s = session_read_owed(x, err);
+	status s = session_read_pending(x, err);
 	return s == STATUS_OK
 	           ? s
 	           : error_set(err, s, NULL, "the session's last token could not be read: %s", status_text(s));

@@ -32,7 +32,7 @@ struct session {
 	int32_t *ids;             /* [capacity] */
 	float *logits;            /* [vocab] */
 	const float *from_device; /* the logits, when they lie there: until its plan's next step */
-	int32_t owed;             /* told, but not read; -1: none */
+	int32_t pending;          /* delivered, but not read; -1: none */
 	float *log;               /* [capacity][log_floats], NULL without explain */
 };
 

@@ -382,8 +382,8 @@ static status run_stages(trainer *t, uint64_t budget_ns, unsigned *events, error
 		if (budget_ns > 0 && t->stage != &take_stage && clock_ns() - began >= budget_ns)
 			break;
 	}
-	if (!t->stage && !t->told_finished) {
-		t->told_finished = true;
+	if (!t->stage && !t->finish_reported) {
+		t->finish_reported = true;
 		*events |= TRAIN_FINISHED;
 	}
 	return STATUS_OK;
@@ -401,8 +401,8 @@ static status conclude(trainer *t, status s, error *err)
 status trainer_advance(trainer *t, uint64_t budget_ns, unsigned *events, error *err)
 {
 	status s = t->failed.status;
-	*events = t->owed;
-	t->owed = 0;
+	*events = t->pending_events;
+	t->pending_events = 0;
 	if (s == STATUS_OK && !*events)
 		s = run_stages(t, budget_ns, events, &t->failed);
 	return conclude(t, s, err);
@@ -412,7 +412,7 @@ status trainer_settle(trainer *t, error *err)
 {
 	status s = t->failed.status;
 	while (s == STATUS_OK && t->issued > t->progress.step)
-		s = take_oldest(t, &t->owed, &t->failed);
+		s = take_oldest(t, &t->pending_events, &t->failed);
 	return conclude(t, s, err);
 }
 
@@ -595,12 +595,12 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 	json_decref(own);
 	TRY(s);
 	t->failed = (error)ERROR_INIT;
-	t->told_finished = false;
+	t->finish_reported = false;
 	t->issued = t->progress.step;
 	t->micro = 0;
 	t->n_awaited = 0; /* what was under way is forgotten */
 	t->loss_sum = 0;
-	t->owed = 0;
+	t->pending_events = 0;
 	if (evaluation_is_due(t, t->progress.step))
 		begin_evaluation(t);
 	else

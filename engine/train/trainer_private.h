@@ -29,8 +29,8 @@ struct trainer {
 
 	const struct stage *stage; /* NULL: nothing left to do */
 	int cursor;                /* next node of the stage's plan, -1 before enter */
-	bool told_finished;
-	unsigned owed;                                /* events of trainer_settle, for the next advance */
+	bool finish_reported;
+	unsigned pending_events;                      /* events of trainer_settle, for the next advance */
 	int64_t issued;                               /* steps whose update is issued: progress.step or one more */
 	int64_t micro;                                /* micro-batches of the step after those */
 	trainer_awaited awaited[TRAINER_MAX_AWAITED]; /* oldest first */

@@ -29,7 +29,7 @@ struct executor {
 	pthread_cond_t wake;
 	queue tasks;
 	bool stopping;
-	int64_t owed_ns;               /* to the background; executor thread */
+	int64_t credit_ns;             /* to the background; executor thread */
 	queue posted;                  /* since the last look; executor thread */
 	queue waiting;                 /* for their `prepare`; executor thread */
 	pthread_mutex_t message_mutex; /* guards messages */
@@ -116,12 +116,12 @@ static bool take_turn(executor *x, bool *idle)
 	uint64_t between = clock_ns();
 	publish(x);
 	reserve_forget();
-	x->owed_ns = served ? x->owed_ns + (int64_t)(between - began) : EXECUTOR_SLICE_NS;
-	x->owed_ns = x->owed_ns > EXECUTOR_SLICE_NS ? EXECUTOR_SLICE_NS : x->owed_ns;
-	bool trained = x->owed_ns > 0 && x->work.background(x->device, (uint64_t)x->owed_ns);
+	x->credit_ns = served ? x->credit_ns + (int64_t)(between - began) : EXECUTOR_SLICE_NS;
+	x->credit_ns = x->credit_ns > EXECUTOR_SLICE_NS ? EXECUTOR_SLICE_NS : x->credit_ns;
+	bool trained = x->credit_ns > 0 && x->work.background(x->device, (uint64_t)x->credit_ns);
 	publish(x);
-	x->owed_ns -= trained ? (int64_t)(clock_ns() - between) : 0;
-	x->owed_ns = x->owed_ns < -EXECUTOR_MAX_DEBT_NS ? -EXECUTOR_MAX_DEBT_NS : x->owed_ns;
+	x->credit_ns -= trained ? (int64_t)(clock_ns() - between) : 0;
+	x->credit_ns = x->credit_ns < -EXECUTOR_MAX_DEBT_NS ? -EXECUTOR_MAX_DEBT_NS : x->credit_ns;
 	*idle = !served && !trained;
 	return true;
 }

@@ -175,14 +175,14 @@ static int retry_after(admission *a, int slots, uint64_t now_ms)
 	for (int i = 0; i < ADMISSION_MAX_RETRY && (needed -= freed[i]) > 0; i++)
 		after++;
 	after += after / 4 + 1; /* a client that comes too early loses one of few tries */
-	int told = after < ADMISSION_MAX_RETRY ? (int)after : ADMISSION_MAX_RETRY;
-	int at = (int)((second + (uint64_t)told) % (ADMISSION_MAX_RETRY + 1));
-	if (a->promised[at].second != second + (uint64_t)told) {
-		a->promised[at].second = second + (uint64_t)told;
+	int seconds = after < ADMISSION_MAX_RETRY ? (int)after : ADMISSION_MAX_RETRY;
+	int at = (int)((second + (uint64_t)seconds) % (ADMISSION_MAX_RETRY + 1));
+	if (a->promised[at].second != second + (uint64_t)seconds) {
+		a->promised[at].second = second + (uint64_t)seconds;
 		a->promised[at].slots = 0;
 	}
 	a->promised[at].slots += slots;
-	return told;
+	return seconds;
 }
 
 /* --- in and out ------------------------------------------------------------------- */

@@ -29,22 +29,22 @@ struct training {
 	task start;
 	/* executor thread, after start */
 	trainer *trainer;
-	uint64_t saved_ns, told_ns;
+	uint64_t saved_ns, reported_ns;
 	int64_t saved_step, counted_step, counted_tokens;
 	bool unsaved; /* the last save failed */
 	bool damaged; /* plan.resume cannot be read */
 	bool ended;
-	bool untold;     /* the loop has not yet had the last evaluation */
-	bool stop_waits; /* for that */
-	unsigned held;   /* events of the trainer to attend to after that */
+	bool undelivered; /* the loop has not yet had the last evaluation */
+	bool stop_waits;  /* for that */
+	unsigned held;    /* events of the trainer to attend to after that */
 	task stop;
 	bool save_first; /* handed over with `stop` */
 	message progress, end;
 	_Atomic bool progress_under_way; /* set by the executor with the message, cleared by the loop */
 	/* loop thread */
 	bool stopping;
-	int under_way; /* tasks that refer to the run (start, stop, told, end): ENDED is reported at 0 */
-	task told;
+	int under_way; /* tasks that refer to the run (start, stop, delivered, end): ENDED is reported at 0 */
+	task delivered;
 };
 
 /* --- telling the loop ----------------------------------------------------------- */
@@ -67,11 +67,11 @@ static void deliver_allocated(task *t)
 	free(m);
 }
 
-static void run_told(task *x, device *d);
+static void run_delivered(task *x, device *d);
 
-static void told_done(task *x)
+static void delivered_done(task *x)
 {
-	arrived(TASK_OWNER(x, training, told));
+	arrived(TASK_OWNER(x, training, delivered));
 }
 
 static void deliver_evaluation(task *t)
@@ -79,8 +79,8 @@ static void deliver_evaluation(task *t)
 	training *run = ((message *)t)->training;
 	deliver_allocated(t);
 	run->under_way++;
-	run->told = (task){.run = run_told, .done = told_done};
-	executor_control(run->executor, &run->told);
+	run->delivered = (task){.run = run_delivered, .done = delivered_done};
+	executor_control(run->executor, &run->delivered);
 }
 
 static void deliver_progress(task *t)
@@ -156,9 +156,9 @@ static status tell(training *t, training_kind kind)
 static void tell_progress(training *t)
 {
 	uint64_t now = clock_ns();
-	if (t->progress_under_way || now - t->told_ns < TRAINING_PROGRESS_NS)
+	if (t->progress_under_way || now - t->reported_ns < TRAINING_PROGRESS_NS)
 		return;
-	t->told_ns = now;
+	t->reported_ns = now;
 	t->progress_under_way = true;
 	fill(t, &t->progress, TRAINING_PROGRESS);
 	t->progress.task.done = deliver_progress;
@@ -309,7 +309,7 @@ static status tell_events(training *t, device *d, unsigned events)
 	if (events & TRAIN_STEP)
 		count(t, d);
 	if (events & TRAIN_EVAL) {
-		t->untold = true;
+		t->undelivered = true;
 		return tell(t, TRAINING_EVALUATED);
 	}
 	if (events & TRAIN_STEP)
@@ -344,7 +344,7 @@ static status advance(device_background *b, device *d, uint64_t budget_ns)
 		end(t, d, false, &err);
 		return s;
 	}
-	if (!t->untold)
+	if (!t->undelivered)
 		return attend(t, d, events);
 	t->held = events;
 	return STATUS_OK;
@@ -353,7 +353,7 @@ static status advance(device_background *b, device *d, uint64_t budget_ns)
 /* It is the loop's turn: a task comes when that is over. */
 static bool waits(const device_background *b)
 {
-	return ((const training *)b)->untold;
+	return ((const training *)b)->undelivered;
 }
 
 static void lose(device_background *b, device *d)
@@ -394,7 +394,7 @@ static void start_done(task *x)
 static void run_stop(task *x, device *d)
 {
 	training *t = TASK_OWNER(x, training, stop);
-	t->stop_waits = t->untold && t->save_first;
+	t->stop_waits = t->undelivered && t->save_first;
 	if (t->ended || t->stop_waits)
 		return;
 	if (t->save_first)
@@ -402,10 +402,10 @@ static void run_stop(task *x, device *d)
 	end(t, d, false, NULL);
 }
 
-static void run_told(task *x, device *d)
+static void run_delivered(task *x, device *d)
 {
-	training *t = TASK_OWNER(x, training, told);
-	t->untold = false;
+	training *t = TASK_OWNER(x, training, delivered);
+	t->undelivered = false;
 	if (t->stop_waits)
 		run_stop(&t->stop, d);
 }

@@ -538,11 +538,11 @@ static void each_active_row_is_sampled_with_its_own_settings(void **state)
 			tally_add(&t[i], (int32_t)(philox(9, (uint32_t)i, 0, (uint64_t)n).word[0] % V));
 		}
 		rows[i] = (sample_row){i % 4 == 3 ? NULL : &how[i], &t[i], (uint64_t)(1000 + i)};
-		adjusts += rows[i].how ? t[i].count : 0;
+		adjusts += rows[i].settings ? t[i].count : 0;
 		uint32_t counts[V] = {0};
 		for (int32_t r = 0; r < t[i].count; r++)
 			counts[t[i].rows[r].token] = (uint32_t)t[i].rows[r].count;
-		alone[i] = rows[i].how ? pick_counted(&how[i], x[i], V, counts, rows[i].position) : -1;
+		alone[i] = rows[i].settings ? pick_counted(&how[i], x[i], V, counts, rows[i].position) : -1;
 	}
 	assert_true(adjusts > 64); /* more than the smallest plan holds */
 	assert_int_equal(device.backend->allocate(device.backend, sizeof x, &logits), STATUS_OK);
@@ -560,10 +560,10 @@ static void each_active_row_is_sampled_with_its_own_settings(void **state)
 		assert_memory_equal(token, alone, (size_t)n * sizeof *token);
 		bool adjusted = false;
 		for (int i = 0; i < n; i++)
-			adjusted |= rows[i].how && t[i].count > 0;
+			adjusted |= rows[i].settings && t[i].count > 0;
 		assert_int_equal(sample_plan_settings(p, rows, n, plain), !adjusted);
 		for (int i = 0; i < ROWS; i++)
-			assert_int_equal(plain[i].active, !adjusted && i < n && rows[i].how);
+			assert_int_equal(plain[i].active, !adjusted && i < n && rows[i].settings);
 	}
 	sample_plan_free(p);
 	device.backend->release(device.backend, settings);
