@@ -14,13 +14,12 @@
 
 void explain_log_init(explain_log *out, const architecture *a, const void *config, const float *data, int64_t tokens)
 {
-	model_dims d;
-	a->dims(config, &d);
+	const model_dims *d = architecture_dims(config);
 	*out = (explain_log){.explainer = architecture_explainer(a, config), .tokens = tokens, .data = data};
-	out->layers = d.layers;
-	out->heads = d.heads;
+	out->layers = d->layers;
+	out->heads = d->heads;
 	out->rounds = out->explainer->n_rounds;
-	for (int64_t l = 0; l < d.layers; l++) {
+	for (int64_t l = 0; l < d->layers; l++) {
 		log_part parts[EXPLAINER_MAX_PARTS];
 		a->mixer(config, l, &out->options[l]);
 		out->at[l] = out->floats;
@@ -40,11 +39,10 @@ int64_t explain_token_floats(const architecture *a, const void *config)
 
 status explain_check_length(const architecture *a, const void *config, int64_t tokens, error *err)
 {
-	model_dims d;
-	a->dims(config, &d);
-	if (tokens < 1 || tokens > d.positions)
+	int64_t positions = architecture_dims(config)->positions;
+	if (tokens < 1 || tokens > positions)
 		return error_set(err, STATUS_INVALID, "input", "%lld tokens, must be 1 to the model's %lld positions",
-		                 (long long)tokens, (long long)d.positions);
+		                 (long long)tokens, (long long)positions);
 	if (tokens > EXPLAIN_MAX_TOKENS)
 		return error_set(err, STATUS_INVALID, "input",
 		                 "%lld tokens, must be at most %d; a session that explains may be longer",

@@ -31,11 +31,20 @@ const architecture *architecture_of(const json_t *config)
 	return json_is_string(type) ? architecture_find(json_string_value(type)) : NULL;
 }
 
+const model_dims *architecture_dims(const void *config)
+{
+	return config;
+}
+
+void architecture_train_on(void *config, int64_t length)
+{
+	model_dims *d = config;
+	d->trained = length > d->trained ? length : d->trained;
+}
+
 void architecture_states(const architecture *a, const void *config, state_list *out)
 {
-	model_dims d;
-	a->dims(config, &d);
-	for (int l = 0; l < d.layers; l++) {
+	for (int64_t l = 0; l < architecture_dims(config)->layers; l++) {
 		const void *options;
 		a->mixer(config, l, &options)->states(options, l, out);
 	}
@@ -45,11 +54,9 @@ void architecture_states(const architecture *a, const void *config, state_list *
 
 const explainer *architecture_explainer(const architecture *a, const void *config)
 {
-	model_dims d;
 	const void *options;
-	a->dims(config, &d);
 	const explainer *first = a->mixer(config, 0, &options)->explainer;
-	for (int64_t l = 1; l < d.layers; l++)
+	for (int64_t l = 1; l < architecture_dims(config)->layers; l++)
 		if (a->mixer(config, l, &options)->explainer != first)
 			return NULL;
 	return first;

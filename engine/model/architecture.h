@@ -59,7 +59,7 @@ typedef struct architecture architecture;
 struct architecture {
 	const char *name;       /* in the API: "additive" */
 	const char *model_type; /* in config.json */
-	size_t config_bytes;
+	size_t config_bytes;    /* of a configuration: a struct that begins with its model_dims */
 	/* Validate keys, types and ranges; fill defaults. Unknown keys are an error
 	 * naming the key, except keys beginning with "_" and the reference ecosystem's
 	 * bookkeeping ("architectures", "transformers_version", "torch_dtype", …). */
@@ -70,10 +70,6 @@ struct architecture {
 	bool (*complete)(json_t *json, const model_size *size);
 	/* All keys, as config.json holds them. New reference; NULL when out of memory. */
 	json_t *(*config_write)(const void *config);
-	void (*dims)(const void *config, model_dims *out);
-	/* Note that the model is trained on sequences of `length` tokens, at most dims.positions: dims.trained becomes
-	 * that if it was less. */
-	void (*train_on)(void *config, int64_t length);
 	void (*parameters)(const void *config, parameter_list *list);
 	/* What all tensor names begin with, in case that a checkpoint leaves it out; NULL: nothing. */
 	const char *prefix;
@@ -95,6 +91,11 @@ const architecture *architecture_of(const json_t *config);
 /* The i-th architecture, in the order of their names; NULL past the end. */
 const architecture *architecture_at(int index);
 
+/* The dimensions with which every configuration begins; borrowed. */
+const model_dims *architecture_dims(const void *config);
+/* Note that the model is trained on sequences of `length` tokens, at most dims.positions: dims.trained becomes that if
+ * it was less. */
+void architecture_train_on(void *config, int64_t length);
 /* What the sessions of a configuration keep: of the layers in their order, then the architecture's own. Starts zeroed;
  * out->status is STATUS_NOMEM when out of memory. */
 void architecture_states(const architecture *a, const void *config, state_list *out);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MAX_PARAMETERS ((int64_t)1 << 34)
+
 /* Keys that the reference ecosystem writes into any model's config.json. They say how
  * to load or to prompt a model, not what it computes, and are ignored here. */
 static const char *const bookkeeping[] = {
@@ -182,6 +184,19 @@ int64_t config_classes(config_reader *r, int64_t max)
 	if (names && r->status == STATUS_OK)
 		check_class_names(r, names, n);
 	return n;
+}
+
+void config_check_heads(config_reader *r, const model_dims *d, const char *heads, const char *hidden)
+{
+	if (d->hidden % d->heads != 0)
+		config_fail(r, heads, "%s must divide %s", heads, hidden);
+}
+
+void config_check_parameters(config_reader *r, int64_t count)
+{
+	if (count > MAX_PARAMETERS)
+		config_fail(r, NULL, "the configuration is too large: more than %lld parameters",
+		            (long long)MAX_PARAMETERS);
 }
 
 int64_t config_trained(config_reader *r, int64_t fallback, int64_t max)

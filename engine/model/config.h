@@ -33,6 +33,11 @@ int64_t config_integer(config_reader *r, const char *key, int64_t fallback, int6
 double config_number(config_reader *r, const char *key, double fallback, double min, double max);
 bool config_bool(config_reader *r, const char *key, bool fallback);
 
+/* Errors, for d of an architecture under its own keys: heads that do not divide the hidden width; more parameters than
+ * a model may have. */
+void config_check_heads(config_reader *r, const model_dims *d, const char *heads, const char *hidden);
+void config_check_parameters(config_reader *r, int64_t count);
+
 /* "trained_length", the tokens of the longest sequence that a model was trained on: up to `max`, by default `fallback`.
  */
 int64_t config_trained(config_reader *r, int64_t fallback, int64_t max);

@@ -88,7 +88,7 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 	if (s == STATUS_OK) {
 		m->architecture = a;
 		m->weights = weights;
-		a->dims(m->config, &m->dims);
+		m->dims = *architecture_dims(m->config);
 		if (m->dims.head == HEAD_CLASSES && !(m->class_names = class_names_read(config, m->dims.outputs)))
 			s = model_no_memory(err);
 	}
@@ -453,8 +453,8 @@ const json_t *model_class_names(const model *m)
 void model_train_on(model *m, int64_t length)
 {
 	assert(length <= m->dims.positions);
-	m->architecture->train_on(m->config, length);
-	m->architecture->dims(m->config, &m->dims);
+	architecture_train_on(m->config, length);
+	m->dims = *architecture_dims(m->config);
 }
 
 backend *model_backend(const model *m)

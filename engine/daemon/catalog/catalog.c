@@ -109,7 +109,7 @@ static status fill_from_config(model_entry *m, const json_t *json, error *err)
 	void *config = m->parsed;
 	TRY(m->architecture->config_read(config, json, err));
 	m->config = m->architecture->config_write(config);
-	m->architecture->dims(config, &m->dims);
+	m->dims = *architecture_dims(config);
 	if (m->dims.head == HEAD_CLASSES) {
 		m->class_names = class_names_read(json, m->dims.outputs);
 		if (!m->config || !m->class_names || !class_names_write(m->config, m->class_names))

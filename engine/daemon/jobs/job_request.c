@@ -64,7 +64,7 @@ static status take_config(job_request *r, const json_t *config, error *err)
 	status s = parsed ? r->architecture->config_read(parsed, config, err) : STATUS_NOMEM;
 	if (s == STATUS_OK) {
 		json_decref(r->config);
-		r->architecture->dims(parsed, &r->dims);
+		r->dims = *architecture_dims(parsed);
 		r->config = r->architecture->config_write(parsed);
 		json_t *names = class_names_read(config, r->dims.head == HEAD_CLASSES ? r->dims.outputs : 0);
 		s = r->config && names && class_names_write(r->config, names) ? STATUS_OK : STATUS_NOMEM;
@@ -382,13 +382,10 @@ json_t *job_request_write(const job_request *r, double holdout)
 /* The token ids that a configuration has room for. */
 static status count_inputs(const architecture *a, const json_t *config, int64_t *out, error *err)
 {
-	model_dims d;
 	void *parsed = memory_new(1, a->config_bytes);
 	status s = parsed ? a->config_read(parsed, config, err) : STATUS_NOMEM;
-	if (s == STATUS_OK) {
-		a->dims(parsed, &d);
-		*out = d.inputs;
-	}
+	if (s == STATUS_OK)
+		*out = architecture_dims(parsed)->inputs;
 	free(parsed);
 	return s;
 }

@@ -28,14 +28,14 @@ enum {
 	FEED_FORWARD = 4, /* inner width over hidden width */
 	PREFIX_BYTES = 64,
 };
-#define MAX_PARAMETERS ((int64_t)1 << 34)
 #define LAYERNORM_EPS 1e-5f
 #define LAYER "fastformer_model.decoders.%d."
 #define ATTENTION LAYER "attention."
 #define POSITION_TABLE "fastformer_model.position_embeddings.weight"
 
 typedef struct additive_config {
-	int64_t hidden, vocab, heads, positions, layers, trained;
+	model_dims dims;
+	int64_t positions;  /* n_positions */
 	bool local, listed; /* windows at all; given by window_sizes */
 	bool learned;       /* has a position table */
 	int64_t windows[ARCHITECTURE_MAX_LAYERS];
@@ -49,15 +49,15 @@ static void read_windows(additive_config *c, config_reader *r)
 {
 	const json_t *list = json_object_get(r->json, "window_sizes");
 	c->listed = list && !json_is_null(list);
-	for (int64_t l = 0; l < c->layers; l++)
-		c->windows[l] = c->local && l < c->layers - 1 ? (int64_t)4 << (l < 28 ? l : 28) : c->positions;
+	for (int64_t l = 0; l < c->dims.layers; l++)
+		c->windows[l] = c->local && l < c->dims.layers - 1 ? (int64_t)4 << (l < 28 ? l : 28) : c->positions;
 	if (!c->listed)
 		return;
 	if (!c->local)
 		config_fail(r, "window_sizes", "window_sizes must be null when use_local_att is false");
-	else if (!json_is_array(list) || (int64_t)json_array_size(list) != c->layers)
+	else if (!json_is_array(list) || (int64_t)json_array_size(list) != c->dims.layers)
 		config_fail(r, "window_sizes", "window_sizes must be null or a list of n_layer integers");
-	for (int64_t l = 0; l < c->layers && r->status == STATUS_OK; l++) {
+	for (int64_t l = 0; l < c->dims.layers && r->status == STATUS_OK; l++) {
 		const json_t *window = json_array_get(list, (size_t)l);
 		c->windows[l] = json_integer_value(window);
 		if (!json_is_integer(window) || c->windows[l] < 1 || c->windows[l] > MAX_WINDOW)
@@ -68,16 +68,16 @@ static void read_windows(additive_config *c, config_reader *r)
 /* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
 static int64_t count_parameters(const additive_config *c)
 {
-	int64_t d = c->hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 8 * d;
-	return c->vocab * (d + 1) + (c->learned ? c->positions * d : 0) + 2 * d + c->layers * layer;
+	int64_t d = c->dims.hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 8 * d;
+	return c->dims.inputs * (d + 1) + (c->learned ? c->positions * d : 0) + 2 * d + c->dims.layers * layer;
 }
 
 static void set_layers(additive_config *c)
 {
-	for (int64_t l = 0; l < c->layers; l++)
+	for (int64_t l = 0; l < c->dims.layers; l++)
 		c->layer[l] = (additive_options){
-		    .hidden = c->hidden,
-		    .heads = c->heads,
+		    .hidden = c->dims.hidden,
+		    .heads = c->dims.heads,
 		    .window = c->windows[l] < c->positions ? c->windows[l] : 0,
 		    .dropout = c->dropout,
 		    .std = c->std,
@@ -93,22 +93,24 @@ static status read_config(void *config, const json_t *json, error *err)
 	};
 	additive_config *c = config;
 	config_reader r = config_begin(json, &architecture_additive, keys, err);
-	c->hidden = config_integer(&r, "hidden_size", DEFAULT_HIDDEN, 1, MAX_HIDDEN);
-	c->vocab = config_integer(&r, "vocab_size", 32100, 1, MAX_ROWS);
-	c->heads = config_integer(&r, "n_heads", 4, 1, MAX_HIDDEN);
+	c->dims.hidden = config_integer(&r, "hidden_size", DEFAULT_HIDDEN, 1, MAX_HIDDEN);
+	c->dims.inputs = config_integer(&r, "vocab_size", 32100, 1, MAX_ROWS);
+	c->dims.heads = config_integer(&r, "n_heads", 4, 1, MAX_HIDDEN);
 	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
 	c->learned = config_positions(&r, true); /* the reference's have the table and lack the key */
-	c->trained = config_trained(&r, c->positions, c->learned ? c->positions : MODEL_UNBOUNDED);
-	c->layers = config_integer(&r, "n_layer", 4, 1, ARCHITECTURE_MAX_LAYERS);
+	c->dims.positions = c->learned ? c->positions : MODEL_UNBOUNDED;
+	c->dims.trained = config_trained(&r, c->positions, c->dims.positions);
+	c->dims.layers = config_integer(&r, "n_layer", 4, 1, ARCHITECTURE_MAX_LAYERS);
 	c->local = config_bool(&r, "use_local_att", true);
 	read_windows(c, &r);
 	c->dropout = config_number(&r, "hidden_dropout_prob", 0.1, 0, 0.999);
 	c->std = config_number(&r, "initializer_range", 0.02, 0, 100);
-	if (c->hidden % c->heads != 0)
-		config_fail(&r, "n_heads", "n_heads must divide hidden_size");
-	if (count_parameters(c) > MAX_PARAMETERS)
-		config_fail(&r, NULL, "the configuration is too large: more than %lld parameters",
-		            (long long)MAX_PARAMETERS);
+	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
+	config_check_parameters(&r, count_parameters(c));
+	c->dims.outputs = c->dims.inputs;
+	c->dims.head = HEAD_VOCABULARY;
+	c->dims.causal = true;
+	c->dims.dropout = (float)c->dropout;
 	set_layers(c);
 	return r.status;
 }
@@ -135,41 +137,19 @@ static json_t *write_config(const void *config)
 {
 	const additive_config *c = config;
 	json_t *windows = c->listed ? json_array() : json_null();
-	for (int64_t l = 0; c->listed && l < c->layers; l++) {
+	for (int64_t l = 0; c->listed && l < c->dims.layers; l++) {
 		if (json_array_append_new(windows, json_integer(c->windows[l])) != 0) {
 			json_decref(windows);
 			return NULL;
 		}
 	}
 	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:b, s:o, s:f, s:f}", "model_type",
-	                 architecture_additive.model_type, "hidden_size", (json_int_t)c->hidden, "vocab_size",
-	                 (json_int_t)c->vocab, "n_heads", (json_int_t)c->heads, "n_positions", (json_int_t)c->positions,
-	                 "position_embedding", c->learned ? "learned" : "none", CONFIG_TRAINED, (json_int_t)c->trained,
-	                 "n_layer", (json_int_t)c->layers, "use_local_att", c->local, "window_sizes", windows,
-	                 "hidden_dropout_prob", c->dropout, "initializer_range", c->std);
-}
-
-static void dims(const void *config, model_dims *out)
-{
-	const additive_config *c = config;
-	*out = (model_dims){
-	    .inputs = c->vocab,
-	    .outputs = c->vocab,
-	    .hidden = c->hidden,
-	    .layers = c->layers,
-	    .heads = c->heads,
-	    .head = HEAD_VOCABULARY,
-	    .causal = true,
-	    .positions = c->learned ? c->positions : MODEL_UNBOUNDED,
-	    .trained = c->trained,
-	    .dropout = (float)c->dropout,
-	};
-}
-
-static void train_on(void *config, int64_t length)
-{
-	additive_config *c = config;
-	c->trained = length > c->trained ? length : c->trained;
+	                 architecture_additive.model_type, "hidden_size", (json_int_t)c->dims.hidden, "vocab_size",
+	                 (json_int_t)c->dims.inputs, "n_heads", (json_int_t)c->dims.heads, "n_positions",
+	                 (json_int_t)c->positions, "position_embedding", c->learned ? "learned" : "none",
+	                 CONFIG_TRAINED, (json_int_t)c->dims.trained, "n_layer", (json_int_t)c->dims.layers,
+	                 "use_local_att", c->local, "window_sizes", windows, "hidden_dropout_prob", c->dropout,
+	                 "initializer_range", c->std);
 }
 
 static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
@@ -190,15 +170,15 @@ static void states(const void *config, state_list *list)
 static void parameters(const void *config, parameter_list *list)
 {
 	const additive_config *c = config;
-	int64_t d = c->hidden, inner = FEED_FORWARD * d;
+	int64_t d = c->dims.hidden, inner = FEED_FORWARD * d;
 	float std = (float)c->std;
-	parameter_list_add_matrix(list, std, c->vocab, d, false, "word_embedding.weight");
+	parameter_list_add_matrix(list, std, c->dims.inputs, d, false, "word_embedding.weight");
 	parameter_list_alias(list, "proj_logits.weight", true);
-	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(c->vocab), "proj_logits.bias");
+	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(c->dims.inputs), "proj_logits.bias");
 	if (c->learned)
 		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d), POSITION_TABLE);
 	builder_layernorm_parameters(list, d, "fastformer_model.LayerNorm");
-	for (int l = 0; l < c->layers; l++) {
+	for (int l = 0; l < c->dims.layers; l++) {
 		char prefix[PREFIX_BYTES];
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
 		mixer_additive.parameters(&c->layer[l], prefix, list);
@@ -228,10 +208,10 @@ static void forward(const void *config, builder *b)
 	h = builder_layernorm(b, h, LAYERNORM_EPS, "fastformer_model.LayerNorm");
 	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
-	for (int l = 0; l < c->layers; l++, builder_boundary(b))
+	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
 		h = layer_forward(b, c, l, h);
 	builder_vocabulary(b, h, builder_parameter(b, "word_embedding.weight"),
-	                   builder_parameter(b, "proj_logits.bias"), (float)(1 / sqrt((double)c->hidden)));
+	                   builder_parameter(b, "proj_logits.bias"), (float)(1 / sqrt((double)c->dims.hidden)));
 }
 
 const architecture architecture_additive = {
@@ -241,8 +221,6 @@ const architecture architecture_additive = {
     .config_read = read_config,
     .complete = complete,
     .config_write = write_config,
-    .dims = dims,
-    .train_on = train_on,
     .parameters = parameters,
     .mixer = layer_mixer,
     .states = states,

@@ -28,13 +28,12 @@ enum {
 	PREFIX_BYTES = 64,
 	END_OF_TEXT = 50256 /* what readers of a config.json take for the first and last token, if it does not say */
 };
-#define MAX_PARAMETERS ((int64_t)1 << 34)
 #define PREFIX "transformer."
 #define LAYER PREFIX "h.%d."
 #define ATTENTION LAYER "attn."
 
 typedef struct gpt2_config {
-	int64_t vocab, positions, trained, hidden, layers, heads;
+	model_dims dims;
 	int64_t inner;            /* n_inner, or 0: null */
 	const char *gelu;         /* activation_function */
 	bool tanh;                /* which gelu that is */
@@ -70,29 +69,29 @@ static void read_activation(gpt2_config *c, config_reader *r)
 /* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
 static int64_t count_parameters(const gpt2_config *c, int64_t inner)
 {
-	int64_t d = c->hidden, layer = 4 * d * d + 2 * d * inner + 9 * d + inner;
-	return (c->vocab + c->positions) * d + 2 * d + c->layers * layer;
+	int64_t d = c->dims.hidden, layer = 4 * d * d + 2 * d * inner + 9 * d + inner;
+	return (c->dims.inputs + c->dims.positions) * d + 2 * d + c->dims.layers * layer;
 }
 
 static int64_t inner_width(const gpt2_config *c)
 {
-	return c->inner ? c->inner : FEED_FORWARD * c->hidden;
+	return c->inner ? c->inner : FEED_FORWARD * c->dims.hidden;
 }
 
 /* Of what is added to the residual stream. */
 static double residual_std(const gpt2_config *c)
 {
-	return c->std / sqrt(2 * (double)c->layers);
+	return c->std / sqrt(2 * (double)c->dims.layers);
 }
 
 static void set_layers(gpt2_config *c)
 {
-	double scale = c->scaled ? 1 / sqrt((double)c->hidden / (double)c->heads) : 1;
-	for (int64_t l = 0; l < c->layers; l++)
+	double scale = c->scaled ? 1 / sqrt((double)c->dims.hidden / (double)c->dims.heads) : 1;
+	for (int64_t l = 0; l < c->dims.layers; l++)
 		c->layer[l] = (softmax_options){
-		    .hidden = c->hidden,
-		    .heads = c->heads,
-		    .window = c->positions,
+		    .hidden = c->dims.hidden,
+		    .heads = c->dims.heads,
+		    .window = c->dims.positions,
 		    .scale = c->scaled_by_layer ? scale / (double)(l + 1) : scale,
 		    .dropout = c->attn,
 		    .std = c->std,
@@ -132,12 +131,12 @@ static status read_config(void *config, const json_t *json, error *err)
 	};
 	gpt2_config *c = config;
 	config_reader r = config_begin(json, &architecture_gpt2, keys, err);
-	c->vocab = config_integer(&r, "vocab_size", 50257, 1, MAX_ROWS);
-	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
-	c->trained = config_trained(&r, c->positions, c->positions);
-	c->hidden = config_integer(&r, "n_embd", 768, 1, MAX_HIDDEN);
-	c->layers = config_integer(&r, "n_layer", 12, 1, ARCHITECTURE_MAX_LAYERS);
-	c->heads = config_integer(&r, "n_head", 12, 1, MAX_HIDDEN);
+	c->dims.inputs = config_integer(&r, "vocab_size", 50257, 1, MAX_ROWS);
+	c->dims.positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
+	c->dims.trained = config_trained(&r, c->dims.positions, c->dims.positions);
+	c->dims.hidden = config_integer(&r, "n_embd", 768, 1, MAX_HIDDEN);
+	c->dims.layers = config_integer(&r, "n_layer", 12, 1, ARCHITECTURE_MAX_LAYERS);
+	c->dims.heads = config_integer(&r, "n_head", 12, 1, MAX_HIDDEN);
 	if (!json_is_null(json_object_get(json, "n_inner")))
 		c->inner = config_integer(&r, "n_inner", 0, 1, MAX_INNER);
 	read_activation(c, &r);
@@ -152,11 +151,12 @@ static status read_config(void *config, const json_t *json, error *err)
 		config_fail(&r, "tie_word_embeddings", "tie_word_embeddings must be true");
 	if (config_bool(&r, "add_cross_attention", false))
 		config_fail(&r, "add_cross_attention", "add_cross_attention must be false");
-	if (c->hidden % c->heads != 0)
-		config_fail(&r, "n_head", "n_head must divide n_embd");
-	if (count_parameters(c, inner_width(c)) > MAX_PARAMETERS)
-		config_fail(&r, NULL, "the configuration is too large: more than %lld parameters",
-		            (long long)MAX_PARAMETERS);
+	config_check_heads(&r, &c->dims, "n_head", "n_embd");
+	config_check_parameters(&r, count_parameters(c, inner_width(c)));
+	c->dims.outputs = c->dims.inputs;
+	c->dims.head = HEAD_VOCABULARY;
+	c->dims.causal = true;
+	c->dims.dropout = (float)fmax(c->resid, fmax(c->embd, c->attn));
 	set_layers(c);
 	return r.status;
 }
@@ -173,46 +173,23 @@ static bool complete(json_t *json, const model_size *size)
 static json_t *write_config(const void *config)
 {
 	const gpt2_config *c = config;
-	json_t *json =
-	    json_pack("{s:s, s:[s], s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:b}",
-	              "model_type", architecture_gpt2.model_type, "architectures", "GPT2LMHeadModel", "vocab_size",
-	              (json_int_t)c->vocab, "n_positions", (json_int_t)c->positions, CONFIG_TRAINED,
-	              (json_int_t)c->trained, "n_embd", (json_int_t)c->hidden, "n_layer", (json_int_t)c->layers,
-	              "n_head", (json_int_t)c->heads, "n_inner", c->inner ? json_integer(c->inner) : json_null(),
-	              "activation_function", c->gelu, "resid_pdrop", c->resid, "embd_pdrop", c->embd, "attn_pdrop",
-	              c->attn, "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights",
-	              c->scaled, "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
+	json_t *json = json_pack(
+	    "{s:s, s:[s], s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:b}",
+	    "model_type", architecture_gpt2.model_type, "architectures", "GPT2LMHeadModel", "vocab_size",
+	    (json_int_t)c->dims.inputs, "n_positions", (json_int_t)c->dims.positions, CONFIG_TRAINED,
+	    (json_int_t)c->dims.trained, "n_embd", (json_int_t)c->dims.hidden, "n_layer", (json_int_t)c->dims.layers,
+	    "n_head", (json_int_t)c->dims.heads, "n_inner", c->inner ? json_integer(c->inner) : json_null(),
+	    "activation_function", c->gelu, "resid_pdrop", c->resid, "embd_pdrop", c->embd, "attn_pdrop", c->attn,
+	    "layer_norm_epsilon", c->eps, "initializer_range", c->std, "scale_attn_weights", c->scaled,
+	    "scale_attn_by_inverse_layer_idx", c->scaled_by_layer, "tie_word_embeddings", true);
 	/* Readers would take a token that this vocabulary lacks. */
-	if (json && c->vocab <= END_OF_TEXT &&
+	if (json && c->dims.inputs <= END_OF_TEXT &&
 	    (json_object_set_new(json, "bos_token_id", json_null()) != 0 ||
 	     json_object_set_new(json, "eos_token_id", json_null()) != 0)) {
 		json_decref(json);
 		return NULL;
 	}
 	return json;
-}
-
-static void dims(const void *config, model_dims *out)
-{
-	const gpt2_config *c = config;
-	*out = (model_dims){
-	    .inputs = c->vocab,
-	    .outputs = c->vocab,
-	    .hidden = c->hidden,
-	    .layers = c->layers,
-	    .heads = c->heads,
-	    .head = HEAD_VOCABULARY,
-	    .causal = true,
-	    .positions = c->positions,
-	    .trained = c->trained,
-	    .dropout = (float)fmax(c->resid, fmax(c->embd, c->attn)),
-	};
-}
-
-static void train_on(void *config, int64_t length)
-{
-	gpt2_config *c = config;
-	c->trained = length > c->trained ? length : c->trained;
 }
 
 static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
@@ -232,11 +209,11 @@ static void linear_parameters(parameter_list *list, double std, int64_t n, int64
 static void parameters(const void *config, parameter_list *list)
 {
 	const gpt2_config *c = config;
-	int64_t d = c->hidden, inner = inner_width(c);
-	parameter_list_add_matrix(list, (float)c->std, c->vocab, d, false, PREFIX "wte.weight");
+	int64_t d = c->dims.hidden, inner = inner_width(c);
+	parameter_list_add_matrix(list, (float)c->std, c->dims.inputs, d, false, PREFIX "wte.weight");
 	parameter_list_alias(list, "lm_head.weight", false);
-	parameter_list_add(list, INIT_NORMAL, (float)c->std, SHAPE2(c->positions, d), PREFIX "wpe.weight");
-	for (int l = 0; l < c->layers; l++) {
+	parameter_list_add(list, INIT_NORMAL, (float)c->std, SHAPE2(c->dims.positions, d), PREFIX "wpe.weight");
+	for (int l = 0; l < c->dims.layers; l++) {
 		builder_layernorm_parameters(list, d, LAYER "ln_1", l);
 		char prefix[PREFIX_BYTES];
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
@@ -280,7 +257,7 @@ static void forward(const void *config, builder *b)
 	value h = builder_embed(b, PREFIX "wte.weight", -1, 1, PREFIX "wpe.weight");
 	h = builder_dropout(b, h, (float)c->embd);
 	builder_boundary(b);
-	for (int l = 0; l < c->layers; l++, builder_boundary(b))
+	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
 		h = layer_forward(b, c, l, h);
 	h = builder_layernorm(b, h, (float)c->eps, PREFIX "ln_f");
 	builder_vocabulary(b, h, builder_parameter(b, PREFIX "wte.weight"), VALUE_NONE, 1);
@@ -293,8 +270,6 @@ const architecture architecture_gpt2 = {
     .config_read = read_config,
     .complete = complete,
     .config_write = write_config,
-    .dims = dims,
-    .train_on = train_on,
     .parameters = parameters,
     .prefix = PREFIX,
     .ignores = is_mask,

@@ -20,15 +20,15 @@ enum {
 	FEED_FORWARD = 4,   /* inner width over hidden width */
 	PREFIX_BYTES = 64,
 };
-#define MAX_PARAMETERS ((int64_t)1 << 34)
 #define LAYERNORM_EPS 1e-5f
 #define PREFIX "model."
 #define LAYER PREFIX "layers.%d."
 #define ATTENTION LAYER "attention."
 
 typedef struct linear_config {
-	int64_t hidden, vocab, heads, positions, layers, trained;
-	bool learned; /* has a position table */
+	model_dims dims;
+	int64_t positions; /* n_positions */
+	bool learned;      /* has a position table */
 	double dropout, std;
 	linear_options layer; /* of every layer */
 } linear_config;
@@ -37,14 +37,14 @@ typedef struct linear_config {
 
 static double residual_std(const linear_config *c)
 {
-	return c->std / sqrt(2 * (double)c->layers);
+	return c->std / sqrt(2 * (double)c->dims.layers);
 }
 
 /* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
 static int64_t count_parameters(const linear_config *c)
 {
-	int64_t d = c->hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 4 * d;
-	return c->vocab * d + (c->learned ? c->positions * d : 0) + 2 * d + c->layers * layer;
+	int64_t d = c->dims.hidden, layer = (4 + 2 * FEED_FORWARD) * d * d + 4 * d;
+	return c->dims.inputs * d + (c->learned ? c->positions * d : 0) + 2 * d + c->dims.layers * layer;
 }
 
 static status read_config(void *config, const json_t *json, error *err)
@@ -55,22 +55,27 @@ static status read_config(void *config, const json_t *json, error *err)
 	};
 	linear_config *c = config;
 	config_reader r = config_begin(json, &architecture_linear, keys, err);
-	c->hidden = config_integer(&r, "hidden_size", DEFAULT_HIDDEN, 1, MAX_HIDDEN);
-	c->vocab = config_integer(&r, "vocab_size", 259, 1, MAX_ROWS);
-	c->heads = config_integer(&r, "n_heads", 4, 1, MAX_HIDDEN);
+	c->dims.hidden = config_integer(&r, "hidden_size", DEFAULT_HIDDEN, 1, MAX_HIDDEN);
+	c->dims.inputs = config_integer(&r, "vocab_size", 259, 1, MAX_ROWS);
+	c->dims.heads = config_integer(&r, "n_heads", 4, 1, MAX_HIDDEN);
 	c->positions = config_integer(&r, "n_positions", 1024, 1, MAX_ROWS);
 	c->learned = config_positions(&r, false);
-	c->trained = config_trained(&r, c->positions, c->learned ? c->positions : MODEL_UNBOUNDED);
-	c->layers = config_integer(&r, "n_layer", 4, 1, ARCHITECTURE_MAX_LAYERS);
+	c->dims.positions = c->learned ? c->positions : MODEL_UNBOUNDED;
+	c->dims.trained = config_trained(&r, c->positions, c->dims.positions);
+	c->dims.layers = config_integer(&r, "n_layer", 4, 1, ARCHITECTURE_MAX_LAYERS);
 	c->dropout = config_number(&r, "hidden_dropout_prob", 0.1, 0, 0.999);
-	c->std = config_number(&r, "initializer_range", 1 / sqrt((double)c->hidden), 0, 100);
-	if (c->hidden % c->heads != 0)
-		config_fail(&r, "n_heads", "n_heads must divide hidden_size");
-	if (count_parameters(c) > MAX_PARAMETERS)
-		config_fail(&r, NULL, "the configuration is too large: more than %lld parameters",
-		            (long long)MAX_PARAMETERS);
-	c->layer = (linear_options){
-	    .hidden = c->hidden, .heads = c->heads, .causal = true, .std = c->std, .residual_std = residual_std(c)};
+	c->std = config_number(&r, "initializer_range", 1 / sqrt((double)c->dims.hidden), 0, 100);
+	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
+	config_check_parameters(&r, count_parameters(c));
+	c->dims.outputs = c->dims.inputs;
+	c->dims.head = HEAD_VOCABULARY;
+	c->dims.causal = true;
+	c->dims.dropout = (float)c->dropout;
+	c->layer = (linear_options){.hidden = c->dims.hidden,
+	                            .heads = c->dims.heads,
+	                            .causal = true,
+	                            .std = c->std,
+	                            .residual_std = residual_std(c)};
 	return r.status;
 }
 
@@ -86,34 +91,11 @@ static json_t *write_config(const void *config)
 {
 	const linear_config *c = config;
 	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f}", "model_type",
-	                 architecture_linear.model_type, "hidden_size", (json_int_t)c->hidden, "vocab_size",
-	                 (json_int_t)c->vocab, "n_heads", (json_int_t)c->heads, "n_positions", (json_int_t)c->positions,
-	                 "position_embedding", c->learned ? "learned" : "none", CONFIG_TRAINED, (json_int_t)c->trained,
-	                 "n_layer", (json_int_t)c->layers, "hidden_dropout_prob", c->dropout, "initializer_range",
-	                 c->std);
-}
-
-static void dims(const void *config, model_dims *out)
-{
-	const linear_config *c = config;
-	*out = (model_dims){
-	    .inputs = c->vocab,
-	    .outputs = c->vocab,
-	    .hidden = c->hidden,
-	    .layers = c->layers,
-	    .heads = c->heads,
-	    .head = HEAD_VOCABULARY,
-	    .causal = true,
-	    .positions = c->learned ? c->positions : MODEL_UNBOUNDED,
-	    .trained = c->trained,
-	    .dropout = (float)c->dropout,
-	};
-}
-
-static void train_on(void *config, int64_t length)
-{
-	linear_config *c = config;
-	c->trained = length > c->trained ? length : c->trained;
+	                 architecture_linear.model_type, "hidden_size", (json_int_t)c->dims.hidden, "vocab_size",
+	                 (json_int_t)c->dims.inputs, "n_heads", (json_int_t)c->dims.heads, "n_positions",
+	                 (json_int_t)c->positions, "position_embedding", c->learned ? "learned" : "none",
+	                 CONFIG_TRAINED, (json_int_t)c->dims.trained, "n_layer", (json_int_t)c->dims.layers,
+	                 "hidden_dropout_prob", c->dropout, "initializer_range", c->std);
 }
 
 static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
@@ -128,12 +110,12 @@ static const mixer *layer_mixer(const void *config, int64_t layer, const void **
 static void parameters(const void *config, parameter_list *list)
 {
 	const linear_config *c = config;
-	int64_t d = c->hidden, inner = FEED_FORWARD * d;
+	int64_t d = c->dims.hidden, inner = FEED_FORWARD * d;
 	float std = (float)c->std, residual = (float)residual_std(c);
-	parameter_list_add_matrix(list, std, c->vocab, d, false, PREFIX "embedding.weight");
+	parameter_list_add_matrix(list, std, c->dims.inputs, d, false, PREFIX "embedding.weight");
 	if (c->learned)
 		parameter_list_add(list, INIT_NORMAL, std, SHAPE2(c->positions, d), PREFIX "positions.weight");
-	for (int l = 0; l < c->layers; l++) {
+	for (int l = 0; l < c->dims.layers; l++) {
 		char prefix[PREFIX_BYTES];
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
 		builder_layernorm_parameters(list, d, LAYER "attention_norm", l);
@@ -164,7 +146,7 @@ static void forward(const void *config, builder *b)
 	value h = builder_embed(b, PREFIX "embedding.weight", -1, 1, c->learned ? PREFIX "positions.weight" : NULL);
 	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
-	for (int l = 0; l < c->layers; l++, builder_boundary(b))
+	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
 		h = layer_forward(b, c, l, h);
 	h = builder_layernorm(b, h, LAYERNORM_EPS, PREFIX "norm");
 	builder_vocabulary(b, h, builder_parameter(b, PREFIX "embedding.weight"), VALUE_NONE, 1);
@@ -177,8 +159,6 @@ const architecture architecture_linear = {
     .config_read = read_config,
     .complete = complete,
     .config_write = write_config,
-    .dims = dims,
-    .train_on = train_on,
     .parameters = parameters,
     .prefix = PREFIX,
     .mixer = layer_mixer,

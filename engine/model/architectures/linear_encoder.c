@@ -27,16 +27,16 @@ enum {
 	FIRST_POSITION_ROW = 2, /* the rows before it are never used */
 	PREFIX_BYTES = 64,
 };
-#define MAX_PARAMETERS ((int64_t)1 << 34)
 #define LAYERNORM_EPS 1e-5f
 #define ENCODER "model.encoder."
 #define LAYER ENCODER "layers.%d."
 #define ATTENTION LAYER "self_attn."
 
 typedef struct encoder_config {
-	int64_t hidden, vocab, heads, positions, layers, inner, classes, trained;
-	int64_t pad; /* token id */
-	bool scaled, reads_padding;
+	model_dims dims;
+	int64_t inner; /* width of the feed-forward */
+	int64_t pad;   /* token id */
+	bool scaled;
 	pooling pool;
 	double dropout, inner_dropout, head_dropout, std;
 	linear_options layer; /* of every layer */
@@ -47,8 +47,9 @@ typedef struct encoder_config {
 /* Scalars of all parameters; the bounds of the keys keep this far from overflow. */
 static int64_t count_parameters(const encoder_config *c)
 {
-	int64_t d = c->hidden, layer = 4 * d * d + 2 * d * c->inner + 9 * d + c->inner;
-	return (c->vocab + c->positions + FIRST_POSITION_ROW + c->classes + d + 3) * d + c->classes + c->layers * layer;
+	int64_t d = c->dims.hidden, layer = 4 * d * d + 2 * d * c->inner + 9 * d + c->inner;
+	return (c->dims.inputs + c->dims.positions + FIRST_POSITION_ROW + c->dims.outputs + d + 3) * d +
+	       c->dims.outputs + c->dims.layers * layer;
 }
 
 static status read_config(void *config, const json_t *json, error *err)
@@ -74,31 +75,31 @@ static status read_config(void *config, const json_t *json, error *err)
 	static const char *const policies[] = {"mask_keys", "ignore", NULL}, *const poolings[] = {"mean", "end", NULL};
 	encoder_config *c = config;
 	config_reader r = config_begin(json, &architecture_linear_encoder, keys, err);
-	c->hidden = config_integer(&r, "d_model", 768, 1, MAX_HIDDEN);
-	c->vocab = config_integer(&r, "vocab_size", 50265, 1, MAX_ROWS);
-	c->heads = config_integer(&r, "encoder_attention_heads", 12, 1, MAX_HIDDEN);
-	c->positions = config_integer(&r, "max_position_embeddings", 1024, 1, MAX_ROWS);
-	c->trained = config_trained(&r, c->positions, c->positions);
-	c->layers = config_integer(&r, "encoder_layers", 6, 1, ARCHITECTURE_MAX_LAYERS);
-	c->inner = config_integer(&r, "encoder_ffn_dim", 4 * c->hidden, 1, MAX_INNER);
-	c->classes = config_classes(&r, MAX_CLASSES);
+	c->dims.hidden = config_integer(&r, "d_model", 768, 1, MAX_HIDDEN);
+	c->dims.inputs = config_integer(&r, "vocab_size", 50265, 1, MAX_ROWS);
+	c->dims.heads = config_integer(&r, "encoder_attention_heads", 12, 1, MAX_HIDDEN);
+	c->dims.positions = config_integer(&r, "max_position_embeddings", 1024, 1, MAX_ROWS);
+	c->dims.trained = config_trained(&r, c->dims.positions, c->dims.positions);
+	c->dims.layers = config_integer(&r, "encoder_layers", 6, 1, ARCHITECTURE_MAX_LAYERS);
+	c->inner = config_integer(&r, "encoder_ffn_dim", 4 * c->dims.hidden, 1, MAX_INNER);
+	c->dims.outputs = config_classes(&r, MAX_CLASSES);
 	c->pad = config_integer(&r, "pad_token_id", 1, -1, MAX_ROWS);
 	c->scaled = config_bool(&r, "scale_embedding", false);
-	c->reads_padding = config_choice(&r, "pad_policy", policies) == 1;
+	c->dims.reads_padding = config_choice(&r, "pad_policy", policies) == 1;
 	c->pool = config_choice(&r, "pooling", poolings) == 1 ? POOL_LAST : POOL_MEAN;
 	c->dropout = config_number(&r, "dropout", 0.1, 0, 0.999);
 	c->inner_dropout = config_number(&r, "activation_dropout", 0, 0, 0.999);
 	c->head_dropout = config_number(&r, "classifier_dropout", 0, 0, 0.999);
 	c->std = config_number(&r, "init_std", 0.02, 0, 100);
-	if (c->hidden % c->heads != 0)
-		config_fail(&r, "encoder_attention_heads", "encoder_attention_heads must divide d_model");
-	if (count_parameters(c) > MAX_PARAMETERS)
-		config_fail(&r, NULL, "the configuration is too large: more than %lld parameters",
-		            (long long)MAX_PARAMETERS);
-	c->layer = (linear_options){.hidden = c->hidden,
-	                            .heads = c->heads,
+	config_check_heads(&r, &c->dims, "encoder_attention_heads", "d_model");
+	config_check_parameters(&r, count_parameters(c));
+	c->dims.head = HEAD_CLASSES;
+	c->dims.first_row = FIRST_POSITION_ROW;
+	c->dims.dropout = (float)fmax(c->dropout, fmax(c->inner_dropout, c->head_dropout));
+	c->layer = (linear_options){.hidden = c->dims.hidden,
+	                            .heads = c->dims.heads,
 	                            .bias = true,
-	                            .reads_padding = c->reads_padding,
+	                            .reads_padding = c->dims.reads_padding,
 	                            .std = c->std,
 	                            .residual_std = c->std};
 	return r.status;
@@ -123,38 +124,15 @@ static json_t *write_config(const void *config)
 {
 	const encoder_config *c = config;
 	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:f, s:f, s:f, s:f}",
-	                 "model_type", architecture_linear_encoder.model_type, "d_model", (json_int_t)c->hidden,
-	                 "vocab_size", (json_int_t)c->vocab, "encoder_attention_heads", (json_int_t)c->heads,
-	                 "max_position_embeddings", (json_int_t)c->positions, CONFIG_TRAINED, (json_int_t)c->trained,
-	                 "encoder_layers", (json_int_t)c->layers, "encoder_ffn_dim", (json_int_t)c->inner, "num_labels",
-	                 (json_int_t)c->classes, "pad_token_id", (json_int_t)c->pad, "scale_embedding", c->scaled,
-	                 "pad_policy", c->reads_padding ? "ignore" : "mask_keys", "pooling",
+	                 "model_type", architecture_linear_encoder.model_type, "d_model", (json_int_t)c->dims.hidden,
+	                 "vocab_size", (json_int_t)c->dims.inputs, "encoder_attention_heads", (json_int_t)c->dims.heads,
+	                 "max_position_embeddings", (json_int_t)c->dims.positions, CONFIG_TRAINED,
+	                 (json_int_t)c->dims.trained, "encoder_layers", (json_int_t)c->dims.layers, "encoder_ffn_dim",
+	                 (json_int_t)c->inner, "num_labels", (json_int_t)c->dims.outputs, "pad_token_id",
+	                 (json_int_t)c->pad, "scale_embedding", c->scaled, "pad_policy",
+	                 c->dims.reads_padding ? "ignore" : "mask_keys", "pooling",
 	                 c->pool == POOL_LAST ? "end" : "mean", "dropout", c->dropout, "activation_dropout",
 	                 c->inner_dropout, "classifier_dropout", c->head_dropout, "init_std", c->std);
-}
-
-static void dims(const void *config, model_dims *out)
-{
-	const encoder_config *c = config;
-	*out = (model_dims){
-	    .inputs = c->vocab,
-	    .outputs = c->classes,
-	    .hidden = c->hidden,
-	    .layers = c->layers,
-	    .heads = c->heads,
-	    .head = HEAD_CLASSES,
-	    .positions = c->positions,
-	    .first_row = FIRST_POSITION_ROW,
-	    .reads_padding = c->reads_padding,
-	    .trained = c->trained,
-	    .dropout = (float)fmax(c->dropout, fmax(c->inner_dropout, c->head_dropout)),
-	};
-}
-
-static void train_on(void *config, int64_t length)
-{
-	encoder_config *c = config;
-	c->trained = length > c->trained ? length : c->trained;
 }
 
 static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
@@ -177,13 +155,13 @@ static void linear_parameters(parameter_list *list, double std, int64_t n, int64
 static void parameters(const void *config, parameter_list *list)
 {
 	const encoder_config *c = config;
-	int64_t d = c->hidden;
-	parameter_list_add_matrix(list, (float)c->std, c->vocab, d, false, "model.shared.weight");
+	int64_t d = c->dims.hidden;
+	parameter_list_add_matrix(list, (float)c->std, c->dims.inputs, d, false, "model.shared.weight");
 	parameter_list_alias(list, ENCODER "embed_tokens.weight", false);
-	parameter_list_add(list, INIT_NORMAL, (float)c->std, SHAPE2(c->positions + FIRST_POSITION_ROW, d),
+	parameter_list_add(list, INIT_NORMAL, (float)c->std, SHAPE2(c->dims.positions + FIRST_POSITION_ROW, d),
 	                   ENCODER "embed_positions.weight");
 	builder_layernorm_parameters(list, d, ENCODER "layernorm_embedding");
-	for (int l = 0; l < c->layers; l++) {
+	for (int l = 0; l < c->dims.layers; l++) {
 		char prefix[PREFIX_BYTES];
 		snprintf(prefix, sizeof prefix, ATTENTION, l);
 		mixer_linear.parameters(&c->layer, prefix, list);
@@ -194,7 +172,7 @@ static void parameters(const void *config, parameter_list *list)
 		builder_layernorm_parameters(list, d, "%sfinal_layer_norm", prefix);
 	}
 	linear_parameters(list, c->std, d, d, "classification_head.", "dense");
-	linear_parameters(list, c->std, c->classes, d, "classification_head.", "out_proj");
+	linear_parameters(list, c->std, c->dims.outputs, d, "classification_head.", "out_proj");
 }
 
 /* The decoder, and a second name of the embedding in it. */
@@ -235,12 +213,12 @@ static value layer_forward(builder *b, const encoder_config *c, int l, value h)
 static void forward(const void *config, builder *b)
 {
 	const encoder_config *c = config;
-	float scale = c->scaled ? (float)sqrt((double)c->hidden) : 1;
+	float scale = c->scaled ? (float)sqrt((double)c->dims.hidden) : 1;
 	value h = builder_embed(b, "model.shared.weight", c->pad, scale, ENCODER "embed_positions.weight");
 	h = builder_layernorm(b, h, LAYERNORM_EPS, ENCODER "layernorm_embedding");
 	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
-	for (int l = 0; l < c->layers; l++, builder_boundary(b))
+	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
 		h = layer_forward(b, c, l, h);
 	builder_classes(b, h, c->pool, (float)c->head_dropout, "classification_head.dense",
 	                "classification_head.out_proj");
@@ -253,8 +231,6 @@ const architecture architecture_linear_encoder = {
     .config_read = read_config,
     .complete = complete,
     .config_write = write_config,
-    .dims = dims,
-    .train_on = train_on,
     .parameters = parameters,
     .prefix = "model.",
     .ignores = is_decoder,

@@ -44,7 +44,7 @@ static void an_empty_configuration_has_the_documented_defaults(void **state)
 	void *config;
 	model_dims dims;
 	assert_int_equal(fixture_config(&architecture_additive, "{}", &config, NULL), STATUS_OK);
-	architecture_additive.dims(config, &dims);
+	dims = *architecture_dims(config);
 	assert_int_equal(dims.hidden, 256);
 	assert_int_equal(dims.outputs, 32100);
 	assert_int_equal(dims.heads, 4);
@@ -281,7 +281,7 @@ static parameter_list parameters_with(const char *more, model_dims *dims)
 	assert_int_equal(json_object_update(json, extra), 0);
 	assert_int_equal(architecture_additive.config_read(config, json, NULL), STATUS_OK);
 	architecture_additive.parameters(config, &list);
-	architecture_additive.dims(config, dims);
+	*dims = *architecture_dims(config);
 	free(config);
 	json_decref(json);
 	json_decref(extra);
@@ -371,7 +371,7 @@ static void a_size_is_completed_to_a_model_that_every_architecture_can_have(void
 			void *config = calloc(1, a->config_bytes);
 			assert_true(a->complete(json, &size));
 			assert_int_equal(a->config_read(config, json, NULL), STATUS_OK);
-			a->dims(config, &d);
+			d = *architecture_dims(config);
 			assert_int_equal(d.hidden, size.hidden);
 			assert_int_equal(d.heads, size.heads);
 			assert_int_equal(d.layers, size.layers);

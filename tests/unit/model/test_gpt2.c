@@ -50,7 +50,7 @@ static void an_empty_configuration_is_the_small_gpt2(void **state)
 	void *config;
 	model_dims dims;
 	assert_int_equal(fixture_config(&architecture_gpt2, "{}", &config, NULL), STATUS_OK);
-	architecture_gpt2.dims(config, &dims);
+	dims = *architecture_dims(config);
 	assert_int_equal(dims.outputs, 50257);
 	assert_int_equal(dims.positions, 1024);
 	assert_int_equal(dims.hidden, 768);
