@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-enum { CONFIG_LIMIT = 1 << 20 };
-
 status model_folder_config(const architecture **out, json_t **config, const manifest *about, const char *folder,
                            error *err)
 {
@@ -12,7 +10,7 @@ status model_folder_config(const architecture **out, json_t **config, const mani
 	json_error_t reason;
 	*out = NULL;
 	*config = NULL;
-	TRY(manifest_read(about, folder, "config.json", CONFIG_LIMIT, &text, &bytes, err));
+	TRY(manifest_read(about, folder, "config.json", MODEL_FOLDER_MAX_CONFIG, &text, &bytes, err));
 	json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
 	free(text);
 	if (!json)

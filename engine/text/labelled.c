@@ -25,6 +25,7 @@ typedef struct collection {
 	int32_t *labels; /* [records]: numbers of first appearance */
 	class_name *classes;
 	int n_classes;
+	size_t name_bytes;    /* of all classes */
 	bool known;           /* the classes, beforehand */
 	bool integers, pairs; /* labels and texts of all records so far */
 } collection;
@@ -75,6 +76,9 @@ static status add_class(collection *c, const char *name, int32_t *number, long l
 		return jsonl_refuse(err, line, "\"%.100s\" is not one of the %d labels", name, c->n_classes);
 	if (c->n_classes == LABELLED_MAX_CLASSES)
 		return jsonl_refuse(err, line, "more than %d labels", LABELLED_MAX_CLASSES);
+	c->name_bytes += strlen(name);
+	if (line > 0 && c->name_bytes > LABELLED_MAX_NAMES)
+		return jsonl_refuse(err, line, "the labels have more than %d bytes together", LABELLED_MAX_NAMES);
 	int n = c->n_classes;
 	if ((n & (n - 1)) == 0) { /* room for the next power of two */
 		class_name *grown = realloc(c->classes, (size_t)(n ? 2 * n : 1) * sizeof *grown);

@@ -11,7 +11,11 @@
 
 #include "engine/text/dataset.h"
 
-enum { LABELLED_MAX_CLASSES = 1 << 16, LABELLED_MAX_LABEL = 256 /* bytes */ };
+enum {
+	LABELLED_MAX_CLASSES = 1 << 16,
+	LABELLED_MAX_LABEL = 256,       /* bytes */
+	LABELLED_MAX_NAMES = 512 << 10, /* bytes of all labels: a model keeps them in its config.json */
+};
 
 /* classes: the names of the classes in the order of their numbers (labelled_classes of another dataset),
  * NULL-terminated; another label is an error. With NULL they are collected, and there have to be two. STATUS_INVALID: a

@@ -16,7 +16,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/train/optimizer_kind.h"
 
-enum { STATE_MAX_BYTES = 1 << 20, CONFIG_DIGITS = 15 };
+enum { STATE_MAX_BYTES = 16 << 20, CONFIG_DIGITS = 15 };
 
 static status join(char out[PATH_MAX], const char *folder, const char *name, error *err)
 {

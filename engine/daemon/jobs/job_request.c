@@ -17,6 +17,7 @@
 #include "engine/model/config.h"
 #include "engine/text/labelled.h"
 #include "engine/train/objective.h"
+#include "engine/train/optimizer_kind.h"
 #include "gen/limits.h"
 
 /* --- small readers -------------------------------------------------------------------- */
@@ -253,8 +254,17 @@ static double memory_bytes(void)
 	return limit > 0 && limit < total ? limit : total;
 }
 
+/* Numbers that an optimiser keeps for each parameter. */
+static double moments(const optimizer_kind *kind)
+{
+	double n = 0;
+	for (const optimizer_state *s = kind->states; s->name; s++)
+		n += s->layout == STATE_PER_SCALAR;
+	return n;
+}
+
 /* A request far beyond this machine would end in the kernel killing the engine; refuse it instead. The
- * estimate is a lower bound: weights, gradients and two moments; a dozen vectors per token and layer, or
+ * estimate is a lower bound: weights, gradients and moments; a dozen vectors per token and layer, or
  * with recompute one and the dozen of one layer; a byte of text and four of tokens. */
 static status check_memory(const job_request *r, const engine *e, int64_t text_bytes, error *err)
 {
@@ -269,7 +279,8 @@ static status check_memory(const job_request *r, const engine *e, int64_t text_b
 	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
 	double vectors = r->options.recompute ? (double)d->layers + 12 : 12 * (double)d->layers;
 	double work = 4 * tokens * vectors * (double)d->hidden;
-	double weights = 16 * parameters, text = 5 * (double)text_bytes, available = memory_bytes();
+	double weights = 4 * (2 + moments(r->options.optimizer)) * parameters, text = 5 * (double)text_bytes,
+	       available = memory_bytes();
 	bool on_host = strcmp(device_backend_name(e->device), "cpu") == 0;
 	if (text > available)
 		return error_set(err, STATUS_INVALID, "training_file",

@@ -19,8 +19,9 @@
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/requests/upload.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "engine/model/model_folder.h"
 
-enum { MODELS_MAX_CONFIG = 1 << 20, MODELS_MAX_TOKENIZER = 64 << 20 };
+enum { MODELS_MAX_TOKENIZER = 64 << 20 };
 #define MODELS_MAX_WEIGHTS ((int64_t)64 << 30)
 
 static bool is_loaded(const device_stats *stats, const char *id)
@@ -337,7 +338,7 @@ static status check_import(const stream *s, const char *folder, error *err)
 
 void models_import(stream *s)
 {
-	static const upload_part parts[] = {{"config", "config.json", MODELS_MAX_CONFIG, true},
+	static const upload_part parts[] = {{"config", "config.json", MODEL_FOLDER_MAX_CONFIG, true},
 	                                    {"weights", "model.safetensors", MODELS_MAX_WEIGHTS, true},
 	                                    {"tokenizer", "tokenizer.json", MODELS_MAX_TOKENIZER, false},
 	                                    {0}};

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,6 +253,27 @@ static void what_this_machine_cannot_hold_is_refused(void **state)
 	}
 }
 
+static double gib_needed(fixture *f, const char *optimizer)
+{
+	char json[256];
+	job_request r;
+	error err = ERROR_INIT;
+	snprintf(
+	    json, sizeof json,
+	    "{\"additive\":{\"optimizer\":\"%s\",\"config\":{\"hidden_size\":32768,\"n_layer\":1,\"n_positions\":16}}}",
+	    optimizer);
+	assert_int_equal(read_json(f, &r, json, &err), STATUS_INVALID);
+	job_request_fini(&r);
+	double found = 0;
+	assert_int_equal(sscanf(err.message, "training would need at least %lf GiB", &found), 1);
+	return found;
+}
+
+static void the_memory_of_an_optimizer_is_that_of_its_own_moments(void **state)
+{
+	assert_true(fabs(gib_needed(*state, "adamw") / gib_needed(*state, "sgd") - 16.0 / 12) < 0.01);
+}
+
 static void a_request_comes_back_from_the_ledger_as_it_was(void **state)
 {
 	fixture *f = *state;
@@ -312,6 +334,7 @@ int main(void)
 	    cmocka_unit_test(epochs_become_steps_and_steps_epochs),
 	    cmocka_unit_test(a_batch_asked_for_is_not_made_smaller_in_silence),
 	    cmocka_unit_test(what_this_machine_cannot_hold_is_refused),
+	    cmocka_unit_test(the_memory_of_an_optimizer_is_that_of_its_own_moments),
 	    cmocka_unit_test(a_request_comes_back_from_the_ledger_as_it_was),
 	    cmocka_unit_test(a_text_too_short_to_hold_back_from_is_used_whole),
 	};

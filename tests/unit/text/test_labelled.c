@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/text/labelled.h"
@@ -123,6 +124,20 @@ static void classes_are_the_labels_in_their_order(void **state)
 	assert_string_equal(labelled_classes(numbers)[2], "10");
 	assert_record(numbers, 0, "1|", "10");
 	dataset_free(numbers);
+}
+
+static void labels_that_a_configuration_could_not_hold_are_refused(void **state)
+{
+	enum { LINES = LABELLED_MAX_NAMES / LABELLED_MAX_LABEL + 1 };
+	char *text = calloc(LINES, LABELLED_MAX_LABEL + 64), *end = text;
+	assert_non_null(text);
+	for (int i = 0; i < LINES; i++)
+		end += sprintf(end, "{\"text\": \"a\", \"label\": \"%0*d\"}\n", LABELLED_MAX_LABEL, i);
+	dataset *d;
+	error err = ERROR_INIT;
+	assert_int_equal(labelled_new(&d, *state, text, (size_t)(end - text), 8, NULL, &err), STATUS_INVALID);
+	assert_string_equal(err.message, "line 2049: the labels have more than 524288 bytes together");
+	free(text);
 }
 
 static void known_classes_keep_their_numbers_and_others_are_refused(void **state)
@@ -305,6 +320,7 @@ int main(void)
 	    cmocka_unit_test(a_line_becomes_the_tokens_of_its_text_an_end_and_a_label),
 	    cmocka_unit_test(what_is_too_long_loses_its_end_and_of_a_pair_the_longer_text_does),
 	    cmocka_unit_test(classes_are_the_labels_in_their_order),
+	    cmocka_unit_test(labels_that_a_configuration_could_not_hold_are_refused),
 	    cmocka_unit_test(known_classes_keep_their_numbers_and_others_are_refused),
 	    cmocka_unit_test(a_bad_record_is_named_by_its_line),
 	    cmocka_unit_test(a_split_takes_records_of_all_classes_out_of_a_sorted_file),
