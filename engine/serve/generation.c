@@ -1,4 +1,4 @@
-/* generation.c - from a request to what is to be sampled, and from a token to an event. */
+/* generation.c - turns a request into sampling requests, and a sampled token into an event. */
 #include "engine/serve/generation.h"
 
 #include <math.h>
@@ -58,7 +58,7 @@ static status generation_count_tokens(generation *g, const int32_t *tokens, int6
 	return STATUS_OK;
 }
 
-/* How often every token occurs in what was read and will be read. */
+/* Count the tokens that the session has read and those of the prompt. */
 static status generation_count(generation *g)
 {
 	TRY(tally_init(&g->tally, &g->sampling));
@@ -127,10 +127,11 @@ static void generation_free(generation *g)
 	free(g);
 }
 
-/* Take up the character that the session's last bytes began, when this request goes on right behind them. */
-static void generation_take_up(generation *g)
+/* Restore the unfinished character at the end of the session's text, when this request continues it without a prompt.
+ */
+static void generation_resume_text(generation *g)
 {
-	enum { UNFINISHED = 3 }; /* bytes of a character that is not whole, so tokens at most */
+	enum { UNFINISHED = 3 }; /* bytes of an unfinished character, and so its tokens, at most */
 	const session *x = g->session;
 	char piece[64], whole[3 * (sizeof piece + 3)];
 	int64_t first = x->tokens > UNFINISHED ? x->tokens - UNFINISHED : 0;
@@ -155,13 +156,13 @@ status generation_new(generation **out, session *x, bool temporary, const genera
 		generation_free(g);
 		return error_set(err, s, NULL, "no memory for another request");
 	}
-	generation_take_up(g);
+	generation_resume_text(g);
 	x->busy = true;
 	*out = g;
 	return STATUS_OK;
 }
 
-/* --- what is wanted ---------------------------------------------------------------- */
+/* --- reading and sampling ---------------------------------------------------------- */
 
 bool generation_runnable(const generation *g)
 {
@@ -209,7 +210,7 @@ status generation_leave(generation *g)
 	return STATUS_OK;
 }
 
-/* --- telling ------------------------------------------------------------------------- */
+/* --- delivering a token -------------------------------------------------------------- */
 
 /* The characters that the token completes; the pointer is valid until the next call. */
 static status generation_characters(generation *g, int32_t token, bool flush, size_t *bytes)
@@ -232,7 +233,8 @@ static status generation_characters(generation *g, int32_t token, bool flush, si
 	return STATUS_OK;
 }
 
-/* The most important tokens for the prediction made after the last token read, in g->alpha. */
+/* The tokens with the largest weights in the mean over layers, rounds and heads, at the last token read: into g->alpha.
+ */
 static status generation_explain(generation *g, int *n_alpha)
 {
 	const session *x = g->session;
@@ -265,21 +267,21 @@ static status generation_explain(generation *g, int *n_alpha)
 	return STATUS_OK;
 }
 
-/* Send the token that was just picked as an event, with the text it completes. */
-static status generation_tell(generation *g, token_logprob picked, error *err)
+/* Send the sampled token as an event, with the text it completes. */
+static status generation_send(generation *g, token_logprob picked, error *err)
 {
 	generation_event e = {.tokens = &picked.token, .n_tokens = 1};
 	size_t bytes;
 	bool end = picked.token == TOKEN_END && !g->ignore_end;
 	bool last = end || g->completed == g->max_tokens;
-	/* A session may go on with the character that max_tokens has cut. */
+	/* A session's next generation may finish the character that max_tokens has cut. */
 	status s = generation_characters(g, picked.token, end || (last && g->temporary), &bytes);
 	if (s == STATUS_OK)
 		s = stop_filter_push(&g->stop, g->characters, bytes, last, &e.text, &e.text_bytes);
 	if (s == STATUS_OK)
 		s = generation_explain(g, &e.n_alpha);
 	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "the next token could not be told: %s", status_text(s));
+		return error_set(err, s, NULL, "the next token could not be delivered: %s", status_text(s));
 	if (end || g->stop.found)
 		g->finish = FINISH_STOP;
 	else if (last)
@@ -297,7 +299,7 @@ static status generation_tell(generation *g, token_logprob picked, error *err)
 	return STATUS_OK;
 }
 
-status generation_take(generation *g, int32_t token, error *err)
+status generation_deliver(generation *g, int32_t token, error *err)
 {
 	session *x = g->session;
 	g->next = token;
@@ -316,9 +318,9 @@ status generation_take(generation *g, int32_t token, error *err)
 	}
 	tally_add(&g->tally, token);
 	g->completed++;
-	TRY(generation_tell(g, picked, err));
+	TRY(generation_send(g, picked, err));
 	g->unread = true;
-	x->from_device = NULL; /* the next step's logits come after this token */
+	x->from_device = NULL; /* the step that reads this token replaces these logits */
 	g->phase = g->finish == FINISH_NONE ? GENERATION_DECODE : GENERATION_CLOSE;
 	return STATUS_OK;
 }

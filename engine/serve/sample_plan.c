@@ -1,4 +1,4 @@
-/* sample_plan.c - plans of one node, one per power of two of adjusting rows. */
+/* sample_plan.c - plans of one node, for each power of two of adjusting rows. */
 #include "engine/serve/sample_plan.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/tensor/ops.h"
 
-enum { SMALLEST = 64 }; /* adjusting rows of the smallest plan but the one for none */
+enum { SMALLEST = 64 }; /* adjusting rows of the smallest plan that has any */
 
 typedef struct variant {
 	struct variant *next;
@@ -136,7 +136,7 @@ static int64_t count_adjusts(const sample_row *rows, int n)
 	return adjusts;
 }
 
-/* Settings of the first n rows; one behind the other what adjusts them, in `adjusts`. */
+/* Write the settings of the first n rows, and their adjusting rows one after the other into `adjusts`. */
 static void fill(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings, sample_adjust *adjusts)
 {
 	int32_t used = 0;

@@ -1,8 +1,8 @@
 /* sampler.c - settings, tallies, log-probabilities.
  *
- * A tally holds the tokens that have occurred, sorted, since that is what the op reads: a token is found by halving,
- * and the rows behind a new one move up, a few kilobytes at most. (Counts of the whole vocabulary would be found at
- * once, but would have to be searched for every token.) */
+ * A tally holds the tokens that have occurred, sorted, as the op reads them: binary search finds a token, and a new one
+ * moves the rows behind it, a few kilobytes at most. (An array of counts for the whole vocabulary has faster look-ups,
+ * but the op would have to scan it for every sampled token.) */
 #include "engine/serve/sampler.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ void sampling_default(sampling *s)
 	};
 }
 
-/* One number; not a number is out of range, too. */
+/* Check one number; NaN is out of range. */
 static status sampling_check_range(const char *name, double x, bool above, double min, double max, error *err)
 {
 	if (x <= max && (above ? x > min : x >= min))
@@ -65,7 +65,7 @@ sample_setting sampling_setting(const sampling *s, uint64_t position)
 
 /* --- tallies ----------------------------------------------------------------- */
 
-/* The token's row, new or old; there is room. */
+/* The token's row, inserted if missing; there is room. */
 static sample_adjust *tally_row(tally *t, int32_t token)
 {
 	int32_t low = 0, high = t->count;
@@ -121,7 +121,7 @@ void tally_add(tally *t, int32_t token)
 
 /* --- log-probabilities --------------------------------------------------------- */
 
-/* Does a rank before b? Only for finite logits. */
+/* Does token a rank before b? Only for finite logits. */
 static bool ranks_before(const float *x, int32_t a, int32_t b)
 {
 	return x[a] == x[b] ? a < b : x[a] > x[b];

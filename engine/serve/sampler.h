@@ -1,8 +1,8 @@
-/* sampler.h - the host's share of sampling: settings, how often tokens have occurred, log-probabilities.
+/* sampler.h - the part of sampling on the host: settings, token counts, log-probabilities.
  *
- * A token is drawn where its logits lie, by the op `sample` (engine/tensor/ops/sample.h says in which steps, and why
- * it is the same token on every backend and in any batch); sample_plan.h runs it. Log-probabilities are those of
- * the model's own distribution (temperature 1, no penalties), as OpenAI reports them. */
+ * The op `sample` draws a token on the device that holds its logits (engine/tensor/ops/sample.h has the algorithm, and
+ * why every backend and any batch gives the same token); sample_plan.h runs it. Log-probabilities are those of the
+ * model's own distribution (temperature 1, no penalties), as OpenAI reports them. */
 #ifndef ENGINE_SERVE_SAMPLER_H
 #define ENGINE_SERVE_SAMPLER_H
 
@@ -17,40 +17,40 @@ typedef struct sampling_bias {
 	float bias;
 } sampling_bias;
 
-/* What a request says of sampling: the fields of CompletionRequest in proto/openapi.yaml with `x-sampling`, which gives
- * their meaning, ranges and defaults, under their own names, and what is no plain number. */
+/* The sampling settings of a request: the fields of CompletionRequest in proto/openapi.yaml with `x-sampling`, under
+ * their own names (meaning, ranges and defaults stand there), and those that are not plain numbers. */
 typedef struct sampling {
 #define NUMBER(name, above, min, max, otherwise) float name;
 #define INTEGER(name, min, max, otherwise) int32_t name;
 #include "gen/sampling.def"
 	uint64_t seed;
-	sampling_bias *bias; /* owned by the holder of the sampling */
+	sampling_bias *bias; /* [n_bias], owned by the owner of this struct */
 	int n_bias;
 } sampling;
 
 /* The contract's defaults: temperature 1 and everything else off. */
 void sampling_default(sampling *s);
-/* Ranges and bias tokens; STATUS_INVALID names the field. What comes below expects a checked sampling. */
+/* Check ranges and bias tokens; STATUS_INVALID names the field. The functions below expect checked settings. */
 status sampling_check(const sampling *s, int64_t vocab, error *err);
-/* Does it need to know how often tokens have occurred? */
+/* Do the settings depend on how often tokens have occurred? */
 bool sampling_penalises(const sampling *s);
-/* The op's setting for the token at `position`, wanted and without rows of adjust. */
+/* The op's setting for the token at `position`, active and without rows of adjust. */
 sample_setting sampling_setting(const sampling *s, uint64_t position);
 
-/* What adjusts a sequence's logits: bias, and with penalties how often each token has occurred so far. Biases of one
- * token add up. The rows are the op's. */
+/* The adjustments of a sequence's logits: biases and, with penalties, how often each token has occurred. Biases of one
+ * token add up. The rows have the op's format. */
 typedef struct tally {
 	bool penalises;
 	sample_adjust *rows; /* [count] sorted by token */
 	int32_t count, capacity;
 } tally;
 
-/* An empty tally is all zeros. STATUS_NOMEM leaves it as it was. */
+/* An empty tally is all zeros. STATUS_NOMEM leaves it unchanged. */
 status tally_init(tally *t, const sampling *s);
 void tally_fini(tally *t);
 /* Room for one more token. */
 status tally_reserve(tally *t);
-/* The token has occurred once more; there is room. Nothing without penalties. */
+/* Count one more occurrence of the token; tally_reserve has made room. No effect without penalties. */
 void tally_add(tally *t, int32_t token);
 
 typedef struct token_logprob {

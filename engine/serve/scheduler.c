@@ -1,32 +1,32 @@
-/* scheduler.c - whose turn it is.
+/* scheduler.c - which step runs next.
  *
- * Turns go round: one decode step for each model that has somebody to decode, then one
- * step of prompts (scheduler_prompts.c), then a slice of a scoring (scheduler_scoring.c), then again. Within a model,
- * those decoded go to the end of the queue, so with more than max_batch of them all wait equally long.
+ * Turns are round-robin: one decode step for each model that has a generation to decode, then one step of prompts
+ * (scheduler_prompts.c), then one slice of a scoring (scheduler_scoring.c). Within a model, the generations of a decode
+ * step go to the end of the queue, so with more than max_batch of them all wait equally long.
  *
- * A step reads tokens and then samples behind them, for the whole batch in one call; only the tokens come to the host.
- * A row of logits follows where a session stops, and where log-probabilities are wanted.
+ * A step reads tokens and then samples the next ones, for the whole batch in one call. Only the tokens come to the
+ * host. A row of logits is fetched where a session stops and where log-probabilities are wanted.
  *
- * Ahead. On a device the host must not be waited for, so where it can be, the next decode step is issued before the
- * tokens of the last one are taken: a row that is in both reads the token that is still on the device. Between two
- * ticks a step is then under way (s->ahead), and what it reads has been told by the time that it is taken. So
+ * Asynchronous steps. A device must not wait for the host. So where the backend allows it, the next decode step is
+ * issued before the last one is completed: a row in both steps reads its token on the device. Between two ticks one
+ * step is then in flight (s->ahead), and the tokens that it reads are delivered before it is completed. Consequences:
  *
- *   - a generation that turns out to have ended (end of text, stop sequence) has its last token read already: a session
- *     needed that anyway, to a temporary one it does not matter; what was sampled behind it is forgotten.
- *   - a token that is being read is told, also when its generation is cancelled by a callback of the same tick; only
- *     when there is no memory for telling it, the session holds it untold. A token of -1 that is being read loses the
- *     session, whose logits are not finite.
- *   - a step is not overtaken when its logits are needed afterwards, which the next step's replace: by
- *     log-probabilities, by a session that stops there; nor when the host has to count its tokens before more are
- *     sampled (penalties), or its log is read (explain). Then the next step waits, as everywhere without a device.
- *   - a row goes on only if that is sure: its token is not the last by max_tokens, and there is credit for
- *     two. Otherwise it is in the step after.
- *   - whoever ends for another reason while a step reads its token (the scheduler is freed) waits for that step.
+ *   - When a delivered token ends its generation (end of text, stop sequence), the step in flight reads that token. A
+ *     session needs this anyway, and a temporary session is unaffected. The token sampled after it is dropped.
+ *   - A token that the step in flight reads is delivered even if a callback of the same tick cancels its generation.
+ *     If there is no memory to deliver it, the session holds it undelivered. If sampling failed (-1: the logits are not
+ *     finite) and the step in flight reads the token, the session is marked lost.
+ *   - The next step replaces the logits of the last one and samples before the host sees its tokens. So the next step
+ *     waits when log-probabilities are wanted, when a session stops, when penalties count the tokens, and when the log
+ *     is read (explain). Without a device every step waits.
+ *   - A row is part of the next step only if it certainly continues: its token is not the last by max_tokens, and there
+ *     is credit for two. Otherwise it joins the step after that.
+ *   - A generation that ends for another reason while a step reads its token (the scheduler is freed) waits for that
+ *     step.
  *
- * Callbacks may start, cancel, grant and delete; they must not tick or free the scheduler. Nothing here
- * holds a position in the list across a callback. A callback that makes a session read what it owes runs the plan for
- * one prompt: the only generation whose logits may lie there is the one that is calling back, and it needs them no
- * more.
+ * Callbacks may start, cancel, grant and delete; they must not tick or free the scheduler. No function here holds a
+ * position in the list across a callback. A callback may make a session read its pending token, which runs the plan for
+ * one prompt. Only the generation that calls back may have logits in that plan, and it no longer needs them.
  */
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
@@ -58,7 +58,7 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 	return STATUS_OK;
 }
 
-/* --- steps under way ------------------------------------------------------------- */
+/* --- steps in flight ------------------------------------------------------------- */
 
 enum { SPIN_NS = 200000 /* a thread that sleeps takes tens of microseconds to wake up */ };
 
@@ -74,11 +74,11 @@ static void lose_rows(const inflight_step *f)
 			f->batch[i]->session->lost = true;
 }
 
-/* Issue f's step, whose batch is there, with s->rows and s->draws. On failure the states of the batch are lost. */
+/* Issue the step of f->batch, with s->rows and s->draws. On failure the states of the batch are lost. */
 static status issue(scheduler *s, inflight_step *f)
 {
 	f->live = f->n;
-	f->landed = f->wanted = false;
+	f->waited = f->wanted = false;
 	for (int i = 0; i < f->n; i++)
 		f->wanted |= s->draws[i].settings != NULL;
 	f->why = served_model_step(f->model, f->plan, s->rows, f->n, s->draws);
@@ -97,9 +97,9 @@ static status wait_step(const scheduler *s, inflight_step *f)
 {
 	backend *b = s->backend;
 	size_t bytes = (size_t)f->n * sizeof *f->tokens;
-	if (f->landed)
+	if (f->waited)
 		return f->why;
-	f->landed = true;
+	f->waited = true;
 	if (f->wanted && is_fetched(s, f)) {
 		uint64_t until = clock_ns() + SPIN_NS;
 		while (!b->fetched(b, f->fetch) && clock_ns() < until)
@@ -113,7 +113,7 @@ static status wait_step(const scheduler *s, inflight_step *f)
 	return f->why;
 }
 
-/* Row i of a step that has landed is read. */
+/* Record that row i of a completed step has read its tokens. */
 static void commit(const scheduler *s, const inflight_step *f, int i)
 {
 	generation *g = f->batch[i];
@@ -123,7 +123,7 @@ static void commit(const scheduler *s, const inflight_step *f, int i)
 	g->row[f - s->inflight] = NULL;
 }
 
-/* g ends. A session has read what is being read. */
+/* Remove g, which ends, from the steps in flight. A session first waits for them: its state includes what they read. */
 static void leave_steps(scheduler *s, generation *g)
 {
 	for (int i = 0; i < INFLIGHT_STEPS; i++) {
@@ -175,7 +175,7 @@ static void finish(scheduler *s, generation *g, status why, const error *err)
 	generation_finish(g, failed ? STATUS_DEVICE : why, failed ? NULL : err);
 }
 
-/* Finish everybody who is here now; whoever is started by a callback stays. */
+/* Finish every generation that exists now; those that callbacks start meanwhile stay. */
 static void finish_all(scheduler *s, status why, const error *err)
 {
 	uint64_t end = s->serial;
@@ -246,7 +246,7 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 
 /* --- a turn ----------------------------------------------------------------------- */
 
-/* The model whose decode step turn `turn` is; NULL: it is the prefill's. */
+/* The model that decodes in turn `turn`; NULL: the turn is for prompts or a scoring. */
 static served_model *turn_model(const scheduler *s, int turn)
 {
 	served_model *m = s->models;
@@ -262,7 +262,7 @@ static void begin_step(inflight_step *f, served_model *m)
 	f->prompts = false;
 }
 
-/* The next row: g reads its next token, which is row `from` of the step under way, or told already. */
+/* Add a row in which g reads its next token: the one of row `from` of the step in flight, or (-1) the delivered one. */
 static void add_row(scheduler *s, inflight_step *f, generation *g, int from)
 {
 	int64_t ahead = from >= 0;
@@ -274,7 +274,7 @@ static void add_row(scheduler *s, inflight_step *f, generation *g, int from)
 	f->batch[f->n++] = g;
 }
 
-/* Those of m who can decode, longest waiting first. */
+/* Fill f with the generations of m that can decode, longest waiting first. */
 static void decode_gather(scheduler *s, served_model *m, inflight_step *f)
 {
 	begin_step(f, m);
@@ -283,7 +283,7 @@ static void decode_gather(scheduler *s, served_model *m, inflight_step *f)
 			add_row(s, f, g, -1);
 }
 
-/* A token could not be told, although the step behind it has been issued. */
+/* Keep g's session consistent when its token cannot be delivered although the next step has been issued. */
 static void lose_undelivered(generation *g, int32_t token)
 {
 	bool reading = false;
@@ -295,8 +295,8 @@ static void lose_undelivered(generation *g, int32_t token)
 		g->unread = true; /* its logits have gone */
 }
 
-/* What g does now that its session has read all it was given; token: what was sampled, if it wanted one. overtaken: the
- * next step has been issued. */
+/* Continue or end g, now that its session has read all of its tokens. token: the one sampled, if one was requested.
+ * overtaken: the next step has been issued. */
 static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 {
 	error err = ERROR_INIT;
@@ -308,7 +308,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 		g->finish = FINISH_LENGTH;
 		finish(s, g, STATUS_OK, NULL);
 	} else {
-		status why = generation_take(g, token, &err);
+		status why = generation_deliver(g, token, &err);
 		s->counters.generated_tokens += why == STATUS_OK;
 		s->failed |= why == STATUS_DEVICE;
 		if (why != STATUS_OK && overtaken && !g->temporary)
@@ -320,7 +320,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 	}
 }
 
-/* Everybody is told that the device has failed. */
+/* End everything with STATUS_DEVICE. */
 static status lose_device(scheduler *s, const error *err)
 {
 	s->failed = false;
@@ -329,7 +329,7 @@ static status lose_device(scheduler *s, const error *err)
 	return STATUS_DEVICE;
 }
 
-/* Take the tokens of a step, the oldest one. */
+/* Complete the oldest step in flight: wait for its tokens and deliver them. */
 static status complete(scheduler *s, inflight_step *f)
 {
 	if (wait_step(s, f) != STATUS_OK)
@@ -350,7 +350,7 @@ static status complete(scheduler *s, inflight_step *f)
 	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
 
-/* No plan could be made for g: that is g's end, unless the device is gone and with it everybody's. */
+/* End g, for which no plan could be made; when the device has failed, end everything. */
 static status no_plan(scheduler *s, generation *g, status why, const error *err)
 {
 	if (why == STATUS_DEVICE)
@@ -371,7 +371,7 @@ static status find_plan(inflight_step *f, error *err)
 	return served_model_plan(f->model, f->n, tokens, log, adjusts, &f->plan, err);
 }
 
-/* The plan for f's batch, or where memory is too short for it, for the first of it. */
+/* The plan for f's batch. When memory is too short for it, halve the batch until it fits. */
 static status find_plan_for_some(inflight_step *f, error *err)
 {
 	for (;; f->n = (f->n + 1) / 2) {
@@ -394,7 +394,7 @@ static status decode_issue(scheduler *s, inflight_step *f)
 	return STATUS_OK;
 }
 
-/* May the next step be issued before the tokens of this one are taken? */
+/* May the next step be issued before f is completed? */
 static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 {
 	if (!is_fetched(s, f) || served_plan_logs(f->plan) || (s->ahead && s->ahead != f))
@@ -411,13 +411,13 @@ static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 	return true;
 }
 
-/* Will g, in a step whose token it does not know, read that token and want another one? */
+/* Will g read the token of the step in flight, whatever it is, and want another one? */
 static bool goes_on(const generation *g)
 {
 	return g->phase == GENERATION_DECODE && !g->cancelled && g->completed + 1 < g->max_tokens && g->credit >= 2;
 }
 
-/* Issue the step behind `now`, if that can be done: s->ahead is that step then, else NULL. STATUS_DEVICE. */
+/* Issue the step after `now` if possible; then s->ahead is that step, else NULL. STATUS_DEVICE. */
 static status run_ahead(scheduler *s, inflight_step *now)
 {
 	inflight_step *next = &s->inflight[now == &s->inflight[0]];
@@ -441,7 +441,7 @@ static status run_ahead(scheduler *s, inflight_step *now)
 	return STATUS_OK;
 }
 
-/* A decode step of m: the one that is under way, or (n > 0) that of the batch in f. */
+/* Run a decode step: complete the one in flight, or issue that of f's batch. */
 static status decode(scheduler *s, inflight_step *f)
 {
 	error err;
@@ -464,7 +464,7 @@ static status decode(scheduler *s, inflight_step *f)
 	return complete(s, f);
 }
 
-/* g goes on from what its session read before, whose logits lie on the host. */
+/* Sample g's first token from the logits of its session, which lie on the host: there is no prompt to read. */
 static status resume(scheduler *s, generation *g)
 {
 	session *x = g->session;
@@ -482,7 +482,7 @@ static status resume(scheduler *s, generation *g)
 	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
 
-/* The flight that is free between ticks. */
+/* The entry of s->inflight that is free between ticks. */
 static inflight_step *free_step(scheduler *s)
 {
 	return &s->inflight[s->ahead == &s->inflight[0]];
@@ -496,7 +496,7 @@ static void begin(scheduler *s, generation *g)
 	s->n_waiting--;
 }
 
-/* A slice of a sequence that is read as a whole. */
+/* Read one slice of a sequence that is read as a whole. */
 static status read_whole(scheduler *s, generation *g)
 {
 	bool done;
@@ -511,7 +511,7 @@ static status read_whole(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
-/* A step of prompts, g's first. */
+/* Run a step of prompts, beginning with g's. */
 static status prefill(scheduler *s, generation *g)
 {
 	inflight_step *f = free_step(s);
@@ -534,7 +534,7 @@ static status prefill(scheduler *s, generation *g)
 	return complete(s, f);
 }
 
-/* End those who were cancelled. A session first reads the token its client has been told. */
+/* End the cancelled generations. A session first reads its delivered token. */
 static void reap(scheduler *s)
 {
 	generation *g = s->n_cancelled > 0 ? s->first : NULL;

@@ -1,15 +1,15 @@
-/* scheduler.h - models, sessions and generations, and whose turn it is.
+/* scheduler.h - models, sessions, generations and scorings, and the order in which they run.
  *
- * The scheduler owns the served models, their state pools and every live
- * session, and advances generations by ticks: one tick is one batched decode step
- * (one token for every runnable generation of a model) or one step of prompts. It has no
- * thread and no clock of its own policy: the executor thread calls it, tests call
- * it directly. All functions belong to that one thread, except those marked "any thread".
+ * The scheduler owns the served models, their state pools and every live session. It advances generations by ticks: one
+ * tick is one batched decode step (one token for every runnable generation of a model), one step of prompts or one
+ * slice of a scoring. It has no thread of its own: the executor thread calls it, tests call it directly. All functions
+ * run on that one thread, except those marked "any thread".
  *
- * Fairness: decode goes first; between two decode steps at most one step of PREFILL_CHUNK tokens of prompts runs, of
- * a long prompt only PREFILL_SHORT where that changes no bit, so prompts delay a token by no more than that. Prompts share a step while they fit; short ones go before long ones, but
- * every fourth step is for the oldest. A prompt is there to be read as soon as its request is: nothing waits for others
- * to join. Parked generations (no credit) hold their slot and take no turn.
+ * Fairness: decode goes first. Between two decode steps at most one step of PREFILL_CHUNK tokens of prompts runs, or of
+ * PREFILL_SHORT tokens of a long prompt where that changes no bit; so prompts delay a token by no more than that.
+ * Prompts share a step while they fit. Short ones go before long ones, but every fourth step is for the oldest. A
+ * prompt can be read as soon as its request has been accepted: no step waits for more requests. Parked generations (no
+ * credit) hold their slot and are in no step.
  *
  * Callbacks may call anything here but scheduler_tick and scheduler_free. */
 #ifndef ENGINE_SERVE_SCHEDULER_H
@@ -38,7 +38,7 @@ enum {
 typedef struct scheduler_limits {
 	int max_models;      /* loaded at once; the least recently used idle one is unloaded */
 	int max_sessions;    /* live sessions, all models together */
-	int max_generations; /* running and waiting; one more is STATUS_BUSY (the daemon decides earlier: admission.h)
+	int max_generations; /* running and waiting; one more is STATUS_BUSY (the daemon refuses earlier: admission.h)
 	                      */
 	int max_batch;       /* sequences in one decode step */
 } scheduler_limits;
@@ -48,20 +48,19 @@ void scheduler_free(scheduler *s);
 
 /* --- models ------------------------------------------------------------ */
 
-/* The model of that id, loading its folder on first use (blocks) with weights of a panel type. A model has one type at
- * a time: if it is loaded with another it is loaded anew, STATUS_CONFLICT while it is in use. *out is valid while a
+/* The model of that id. The first use loads its folder (blocks) with weights of a panel type. A model has one type at a
+ * time: another type loads it anew, or gives STATUS_CONFLICT while it is in use. *out is valid while a
  * session or generation uses the model, otherwise until the next call of this function or of scheduler_model_unload.
  * STATUS_BUSY when max_models are loaded and all in use. */
 status scheduler_model(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out, error *err);
-/* The same without blocking: loads for about a millisecond. *out NULL with STATUS_OK: not there yet, call again. One
- * model is loaded at a time: while it is another one, or this one with other weights, nothing is done for this one.
- * After an error nothing is left of the attempt. scheduler_model gives up what is being loaded here if it is another
- * model. */
+/* The same without blocking: loads for about a millisecond. *out NULL with STATUS_OK: not complete, call again. One
+ * model is loaded at a time: while another one is being loaded, or this one with other weights, the call has no effect.
+ * After an error the attempt is abandoned. scheduler_model abandons a load begun here if it is another model's. */
 status scheduler_model_step(scheduler *s, const char *id, const char *folder, dtype weights, served_model **out,
                             error *err);
-/* Is it the one that is being loaded? */
+/* Is the model of that id being loaded? */
 bool scheduler_model_loading(const scheduler *s, const char *id);
-/* Give up what scheduler_model_step has begun. */
+/* Abandon the load that scheduler_model_step has begun. */
 void scheduler_model_abandon(scheduler *s);
 /* STATUS_CONFLICT while it is being loaded, or sessions, generations or scorings use it; STATUS_OK when it was not
  * loaded. */
@@ -90,11 +89,11 @@ typedef struct session_info {
 /* A session owns one slot of the model's pool. `id` is chosen by the caller.
  * STATUS_BUSY when the sessions are used up, STATUS_CONFLICT when the id is taken.
  *
- * What a session has read is what its `tokens`, log, export and forks are about, and a generation reads its own last
- * token too before it ends: to generate n and then m tokens is to generate n + m. When the device fails in the middle
- * of a step, the sessions in that step are lost: they answer STATUS_DEVICE and can only be deleted. Sessions whose
- * generation ends just then without being in the step, or for lack of memory, may still have to read the token
- * that was told last: that happens when they are next used (STATUS_NOMEM then leaves them as they are). */
+ * `tokens`, log, export and forks cover the tokens that the session has read. A generation reads its own last token
+ * before it ends, so generating n tokens and then m gives the same as n + m. When the device fails during a step, the
+ * sessions in that step are lost: they return STATUS_DEVICE and can only be deleted. A session whose generation ends at
+ * that moment outside the step, or for lack of memory, may have one delivered token that it has not read. Its next use
+ * reads it (STATUS_NOMEM then leaves the session as it is). */
 status scheduler_session_new(scheduler *s, served_model *m, const char *id, const session_options *o, session **out,
                              error *err);
 session *scheduler_session_find(scheduler *s, const char *id);
@@ -105,7 +104,7 @@ status scheduler_session_delete(scheduler *s, session *x, error *err);
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err);
 /* A session as a blob, on its way out or in: versioned, checksummed, holding options, state, position, the last token's
  * logits, the tokens read and (explain) the log. It moves in steps of about a megabyte, so that the thread can serve
- * in between; the checksum is the affair of other threads. Begins as {0}, or with the blob to import. */
+ * in between; other threads compute and check the checksum. Starts as {0}, or with the blob to import. */
 typedef struct session_transfer {
 	unsigned char *blob; /* malloc'ed */
 	size_t bytes;
@@ -113,12 +112,12 @@ typedef struct session_transfer {
 	bool done;
 } session_transfer;
 
-/* The next step of an export; when t->done, the blob lacks its checksum only. Nothing else uses x meanwhile.
- * STATUS_CONFLICT while it is busy. */
+/* Run the next step of an export; when t->done, the blob lacks only its checksum. The caller lets nothing else use x
+ * until then. STATUS_CONFLICT while it is busy. */
 status scheduler_session_export_step(scheduler *s, session *x, session_transfer *t, error *err);
-/* The next step of an import; *out when t->done, NULL before. The session is busy until then, and gone after an error.
- * STATUS_INVALID: it is another model's (by weights hash); STATUS_CORRUPT: it contradicts itself; STATUS_DEVICE: the
- * device was lost between steps. */
+/* Run the next step of an import; *out is set when t->done, NULL before. The session is busy until then, and freed
+ * after an error. STATUS_INVALID: the blob is of another model (by weights hash); STATUS_CORRUPT: the blob contradicts
+ * itself; STATUS_DEVICE: the device was lost between steps. */
 status scheduler_session_import_step(scheduler *s, served_model *m, const char *id, session_transfer *t, session **out,
                                      error *err);
 /* Any thread: write the checksum of an export. */
@@ -133,7 +132,7 @@ status scheduler_session_export(scheduler *s, session *x, void **out, size_t *by
 status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes,
                                 session **out, error *err);
 
-/* What a session opened with `explain` has kept: token ids read so far and the log of them (explain/explain.h).
+/* The log of a session opened with `explain`, and the ids of the tokens that it covers (explain/explain.h).
  * STATUS_CONFLICT without `explain`. Valid until the session next changes. */
 status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err);
 
@@ -174,7 +173,7 @@ typedef struct generation_result {
 typedef struct generation_request {
 	const int32_t *prompt; /* copied */
 	int64_t n_prompt;
-	int64_t max_tokens;                     /* 0: only read (append) */
+	int64_t max_tokens;                     /* 0: only read the prompt (append) */
 	sampling sampling;                      /* bias is copied */
 	const char *stops[SCHEDULER_MAX_STOPS]; /* UTF-8, copied */
 	int n_stops;
@@ -182,9 +181,9 @@ typedef struct generation_request {
 	int n_logprobs;  /* -1: none; 0…20: chosen token plus this many alternatives */
 	int n_alpha;     /* 0: none; else every token costs time in proportion to the tokens before it */
 	bool explain;    /* a temporary session keeps the log of what it has read, for `finished` */
-	/* On the scheduler's thread. event returns how many credits are left: at 0 the
-	 * generation parks until generation_grant. finished is called exactly once, after
-	 * which the generation is gone. */
+	/* Both are called on the scheduler's thread. event returns how many credits are left: at 0 the
+	 * generation parks until generation_grant. finished is called exactly once; the generation is
+	 * then freed. */
 	int64_t (*event)(void *context, const generation_event *e);
 	void (*finished)(void *context, const generation_result *r);
 	void *context;
@@ -197,11 +196,12 @@ typedef struct generation_request {
  * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with FINISH_LENGTH,
  * without a token when the prompt fills all positions. n_alpha on a session needs `explain`, and an explainer with
  * `scores`. A model whose tokens depend on later ones reads whole sequences: it has no sessions, and x NULL with
- * max_tokens 0 and explain is all that it can do (whole_reading.h). While it runs, the session is busy (STATUS_CONFLICT
- * for a second one). On failure or cancellation the session keeps what was read; nothing is half-read, and after a
- * cancellation it has read every token that was told. A character that max_tokens cuts is finished by the session's
- * next generation without a prompt; in a temporary session it is U+FFFD. Text ends before the stop sequence; tokens do
- * not: those of the stop sequence and the end-of-text token are sampled, told, counted and read. */
+ * max_tokens 0 and explain is the only request that it accepts (whole_reading.h). While a generation runs, the session
+ * is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; no step is
+ * read in part, and after a cancellation the session has read every delivered token. A character that max_tokens cuts
+ * is finished by the session's next generation without a prompt; in a temporary session it is U+FFFD. Text ends before
+ * the stop sequence; tokens do not: those of the stop sequence and the end-of-text token are sampled, delivered,
+ * counted and read. */
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err);
 void generation_grant(generation *g, int64_t credits);
@@ -210,7 +210,7 @@ void generation_cancel(generation *g);
 
 /* --- scorings ------------------------------------------------------------- */
 
-/* Tokens of a sequence, at most. What is not causal is read at once: the memory that this takes, and the time of a
+/* Maximal tokens of a sequence. A model that is not causal reads a sequence at once: its memory, and the time of a
  * slice, grow with the sequence. */
 enum { SCHEDULER_SCORE_TOKENS = 8192 };
 static inline int64_t scheduler_score_limit(const model_dims *d)
@@ -223,29 +223,32 @@ typedef struct scoring_sequence {
 	int64_t count;
 } scoring_sequence;
 
-/* Sequences that are read whole and afresh, and of each a row of numbers: the logits of its classes, or one hidden
- * vector. They and `out` stay with the caller until `finished`. */
+/* Sequences to read whole, each from an empty state. Each gives one row of numbers: the logits of its classes, or one
+ * hidden vector. The caller owns the sequences and `out`, and keeps them until `finished`. */
 typedef struct scoring_request {
 	const scoring_sequence *sequences;
 	int64_t n_sequences;
-	pooling embedding; /* the vector that is wanted; POOL_NONE: the logits, of a model with a head for classes */
+	pooling embedding; /* the vector to compute; POOL_NONE: the logits, of a model with a head for classes */
 	int64_t width;     /* model_dims.hidden, or outputs */
 	float *out;        /* [n_sequences][width] */
-	/* On the scheduler's thread, exactly once: STATUS_OK, CANCELLED, or why it ended. The scoring is gone then. */
+	/* Called on the scheduler's thread, exactly once: STATUS_OK, CANCELLED, or why it ended. The scoring is freed.
+	 */
 	void (*finished)(void *context, status s, const error *err);
 	void *context;
 } scoring_request;
 
 /* STATUS_INVALID names "model" or "input": no such head, a sequence of no tokens or of more than scheduler_score_limit,
- * a token outside the vocabulary. STATUS_BUSY: as many as max_generations are under way; STATUS_NOMEM. After an error `finished` is
- * not called. Scorings take slices of about a millisecond in turn, between the steps of generations. */
+ * a token outside the vocabulary. STATUS_BUSY: max_generations scorings are running; STATUS_NOMEM. After an error
+ * `finished` is not called. Scorings run in slices of about a millisecond, round-robin, between the steps of
+ * generations. */
 status scheduler_score(scheduler *s, served_model *m, const scoring_request *r, scoring **out, error *err);
 /* `finished` is called with STATUS_CANCELLED before the next slice. */
 void scoring_cancel(scoring *x);
 
-/* Is there anything that scheduler_tick could do now? */
+/* Would scheduler_tick do anything now? */
 bool scheduler_runnable(const scheduler *s);
-/* One decode step, step of prompts or slice of a scoring. A failing device ends all of them with STATUS_DEVICE. */
+/* Run one decode step, step of prompts or slice of a scoring. If the device fails, all generations and scorings end
+ * with STATUS_DEVICE. */
 status scheduler_tick(scheduler *s);
 
 typedef struct scheduler_stats {

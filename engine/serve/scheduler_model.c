@@ -1,6 +1,6 @@
-/* scheduler_model.c - the loaded models, and the one that is being loaded. A list: there are a handful.
+/* scheduler_model.c - the loaded models, in a list (there are a handful), and the one that is being loaded.
  *
- * One at a time is loaded: two at once would finish later, both. */
+ * One model is loaded at a time: of two loaded at once, the first would finish later. */
 #include <assert.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static void unload(scheduler *s, served_model *m)
 	served_model_free(m);
 }
 
-/* Unload the idle model that was used the longest ago. */
+/* Unload the least recently used idle model. */
 static status make_room(scheduler *s, error *err)
 {
 	served_model *oldest = NULL;
@@ -63,11 +63,12 @@ static status begin(scheduler *s, const char *id, const char *folder, dtype weig
 		                 SCHEDULER_ID_BYTES - 1);
 	if (s->n_models >= s->limits.max_models)
 		TRY(make_room(s, err));
-	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations; /* and scorings */
+	/* max_generations bounds scorings too. */
+	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations;
 	return served_model_new(&s->loading, id, folder, weights, s->backend, s->limits.max_batch, slots, err);
 }
 
-/* One step of the model that is being loaded, of that id or not; when it is whole it joins the others. */
+/* Run one step of the model that is being loaded; when it is complete it joins the others. */
 static status go_on(scheduler *s, error *err)
 {
 	bool done;
@@ -95,7 +96,7 @@ status scheduler_model_step(scheduler *s, const char *id, const char *folder, dt
 		m = NULL;
 	}
 	if (!m && s->loading && (!scheduler_model_loading(s, id) || s->loading->weights != weights))
-		return STATUS_OK; /* another one first */
+		return STATUS_OK; /* another model is being loaded */
 	if (!m) {
 		TRY(s->loading ? go_on(s, err) : begin(s, id, folder, weights, err));
 		m = find(s, id);

@@ -1,19 +1,21 @@
 /* scheduler_prompts.c - which prompts a step reads.
  *
- * A step of prompts is for the one with the fewest tokens left, and every fourth for the oldest. So a short prompt does
- * not wait for a long one, prompts of one length are read one after the other (in turns all would be ready
- * when the last is), and none waits for ever. Others of the model join in the order of arrival while their chunks fit.
- * There is room for a chunk, and where threads read side by side, for one of each, beside a first one that is whole.
- * A chunk is always min(SCHEDULER_PREFILL_CHUNK, what is left), never less because of what is beside it: softmax
- * attention adds up in the pieces in which a prompt is read. So a prompt has the bits that it has alone. A model whose
- * bits do not depend on the pieces reads SCHEDULER_PREFILL_SHORT tokens a step while there are streams, which wait for
- * a step between two of their tokens.
+ * A step of prompts begins with the prompt that has the fewest tokens left, and every fourth step with the oldest. So a
+ * short prompt does not wait for a long one, prompts of equal length are read one after the other (round-robin, all
+ * would be ready only when the last is), and no prompt starves. Other prompts of the model join in the order of arrival
+ * while their chunks fit. A step has room for one chunk or, where threads read parts of a step in parallel, for one
+ * chunk per thread if the first chunk is a full one.
  *
- * (Prompts could read beside the rows that decode, in one step: the bits would be the same, and a step of a large
- * model, whose time goes into weights, would be saved.) */
+ * A chunk is always min(SCHEDULER_PREFILL_CHUNK, tokens left), whatever else the step reads: softmax attention sums in
+ * the pieces in which a prompt is read, so only then has a prompt the same bits as alone. A model whose bits do not
+ * depend on the pieces reads only SCHEDULER_PREFILL_SHORT tokens a step while streams decode, because each stream waits
+ * for a step of prompts between two of its tokens.
+ *
+ * Possible: read prompts and decode in one step. The bits would be the same, and a large model, whose step time goes
+ * into reading weights, would save a step. */
 #include "engine/serve/scheduler_state.h"
 
-/* From g on, the first request with something to read, or to sample for the first time. */
+/* From g on, the first generation that has a prompt to read or a first token to sample. */
 static generation *prompt_from(const scheduler *s, generation *g)
 {
 	if (s->n_prompts == 0)
@@ -28,7 +30,7 @@ static int64_t prompt_left(const generation *g)
 	return g->n_prompt - g->n_read;
 }
 
-/* The queue has prompts in the order of arrival, since only what decodes changes places. */
+/* The queue has prompts in the order of arrival: only decoding generations move in it. */
 generation *scheduler_prompts_first(const scheduler *s)
 {
 	enum { OLDEST_EVERY = 4 };
@@ -68,7 +70,7 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 	f->n = 0;
 	f->prompts = true;
 	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK)
-		room = SCHEDULER_PREFILL_CHUNK; /* it is done the sooner */
+		room = SCHEDULER_PREFILL_CHUNK; /* a shorter step: the first prompt is ready sooner */
 	if (m->any_pieces && prompt_left(first) > SCHEDULER_PREFILL_SHORT && anything_decodes(s))
 		room = most = SCHEDULER_PREFILL_SHORT;
 	prompts_add(f, first, most, &room);
@@ -78,7 +80,7 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 			prompts_add(f, g, most, &room);
 }
 
-/* Of a chunk that is not the last, only a session that may stay wants the logits. */
+/* Before the last chunk only a session wants logits, because its generation may be cancelled there. */
 void scheduler_prompts_rows(scheduler *s, const inflight_step *f)
 {
 	for (int i = 0; i < f->n; i++) {

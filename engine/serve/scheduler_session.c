@@ -21,7 +21,7 @@ static status admit(scheduler *s, served_model *m, const char *id, error *err)
 	return STATUS_OK;
 }
 
-/* Take a new session over; on failure it is freed and *x is NULL. */
+/* Add a new session to the table, which then owns it; on failure it is freed and *x is NULL. */
 static status enlist(scheduler *s, session **x, error *err)
 {
 	if (string_table_add(&s->sessions, &(*x)->node, (*x)->id) == STATUS_OK)

@@ -68,7 +68,7 @@ static int64_t capacity_for(const model_dims *d, int64_t tokens)
 	return d->reads_padding ? tokens : capacity;
 }
 
-/* A plan for a piece of so many tokens, which nothing else uses. */
+/* An unused plan for a piece of `tokens` tokens, from the model's list or a new one. */
 static status take_plan(scoring_plan **out, served_model *m, int64_t tokens, pooling embedding, error *err)
 {
 	int64_t capacity = capacity_for(model_dimensions(m->model), tokens);
@@ -95,7 +95,7 @@ static status take_plan(scoring_plan **out, served_model *m, int64_t tokens, poo
 	return STATUS_OK;
 }
 
-/* One of a kind is kept. */
+/* Return a plan to the model's list, which keeps one of each kind. */
 static void give_plan(served_model *m, scoring_plan *p)
 {
 	bool keep = p && p->capacity <= SCORING_KEPT_TOKENS && !model_dimensions(m->model)->reads_padding;
@@ -111,7 +111,7 @@ static void give_plan(served_model *m, scoring_plan *p)
 
 /* --- one piece ------------------------------------------------------------------- */
 
-/* Give the inputs the length of the piece; where that cannot be done, mask or length say it. */
+/* Give the inputs the length of the piece. Where the plan has fixed shapes, mask or length limit it instead. */
 static status shorten(scoring_plan *p, int64_t tokens)
 {
 	static const port_role roles[] = {PORT_TOKENS, PORT_POSITIONS, PORT_MASK};
@@ -138,7 +138,7 @@ static status feed(const scoring *x, const int32_t *ids)
 	TRY(feed_write(p->plan, PORT_TOKENS, p->tokens));
 	TRY(feed_write(p->plan, PORT_MASK, p->mask));
 	TRY(feed_positions(p->plan, model_dimensions(x->model->model), POSITION_CLAMP,
-	                   first)); /* rows behind the piece may be past the end */
+	                   first)); /* rows after the piece may lie past the last position */
 	TRY(feed_write(p->plan, PORT_SLOT, &x->slot));
 	TRY(feed_write(p->plan, PORT_POSITION, &first));
 	TRY(feed_write(p->plan, PORT_LENGTH, &count));
@@ -155,7 +155,7 @@ static status begin(scoring *x, error *err)
 	return feed(x, q->ids + x->begun);
 }
 
-/* The mean over the pieces so far, of which out has that of the last. */
+/* Update the mean over the pieces so far: on entry out has that of the last piece. */
 static void add_mean(const scoring *x, float *out)
 {
 	double tokens = (double)(x->begun + x->piece);
@@ -165,7 +165,7 @@ static void add_mean(const scoring *x, float *out)
 	}
 }
 
-/* The values of the piece are there. */
+/* Read the results of the piece, which has run. */
 static status finish(scoring *x)
 {
 	port_role role = x->request.embedding == POOL_NONE ? PORT_LOGITS : PORT_EMBEDDING;
@@ -237,7 +237,7 @@ void scoring_free(scoring *x)
 	free(x);
 }
 
-/* A node, or what comes before and behind all of them. */
+/* Run one node, or the work before the first or after the last. */
 static status advance(scoring *x, error *err)
 {
 	if (!x->plan)

@@ -1,4 +1,4 @@
-/* served_model.c - a model that is loaded, and what is there once per model. */
+/* served_model.c - loading a model, and the data that exists once per model. */
 #include "engine/serve/served_part.h"
 
 #include <assert.h>
@@ -62,7 +62,7 @@ static status hash_config(const served_model *m, uint64_t *out)
 	return text ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* Where plans are recorded, a step is padded, and a short one takes nearly as long as a long one. */
+/* False where plans are recorded: their steps are padded, so a short one takes nearly as long as a long one. */
 static bool can_read_any_pieces(const served_model *m)
 {
 	const void *options;
@@ -73,14 +73,14 @@ static bool can_read_any_pieces(const served_model *m)
 	return any;
 }
 
-/* What a model needs beside its weights. */
+/* Make everything that a model needs beside its weights. */
 static status served_model_equip(served_model *m, const served_model_loading *l, error *err)
 {
 	backend *b = l->backend;
 	int64_t vocab = model_dimensions(m->model)->outputs, floats = model_state_floats(m->model);
 	void *row, *block, *token;
 	TRY(tokenizer_open(&m->tokenizer, l->folder, model_dimensions(m->model)->inputs, err));
-	/* Slots count a model's users, also where nothing is kept in them. */
+	/* Slots count a model's users, so a model without state has slots of one float. */
 	status s = statepool_new(&m->pool, b, floats > 0 ? floats : 1, l->max_slots);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "no room for %lld states of %lld numbers: %s", (long long)l->max_slots,

@@ -1,5 +1,5 @@
-/* served_part.c - see served_part.h. Where plans can be given smaller inputs (plan_reshape: the CPU), a run costs what
- * its own rows and tokens cost. Where plans are recorded, shapes are fixed and the run is padded. */
+/* served_part.c - see served_part.h. Where plan_reshape can shrink the inputs of a plan (on the CPU), the cost of a run
+ * depends on its own rows and tokens. Where plans are recorded, shapes are fixed and the run is padded. */
 #include "engine/serve/served_part.h"
 
 #include <assert.h>
@@ -11,9 +11,9 @@
 #include "engine/tensor/arena.h"
 #include "engine/tensor/ops.h"
 
-/* A run's inputs, one behind the other in a block. */
+/* A run's inputs, one after the other in a block. */
 typedef enum input {
-	INPUT_IDS,  /* first: it lies behind the tokens sampled */
+	INPUT_IDS,  /* first: `pick` reads it together with the sampled tokens before it */
 	INPUT_FROM, /* of decode steps whose ids may come from the device */
 	INPUT_POSITION_IDS,
 	INPUT_SLOT,
@@ -31,7 +31,7 @@ static const port_role roles[INPUT_COUNT] = {
     [INPUT_START] = PORT_START, [INPUT_LAST] = PORT_LAST,         [INPUT_SETTING] = PORT_ROLES,
 };
 
-/* Is it an input of the model, and not of what comes before or after it? */
+/* Is it an input of the model itself, rather than of `pick` or of the sampling? */
 static bool is_port(int i)
 {
 	return roles[i] != PORT_ROLES;
@@ -41,7 +41,7 @@ struct served_part {
 	backend *backend;
 	served_shape most;
 	int64_t vocab;
-	plan *pick, *plan;                 /* pick: input_ids; NULL: they are uploaded */
+	plan *pick, *plan;                 /* pick: gathers the ids; NULL: they are uploaded */
 	value logits, inputs[INPUT_COUNT]; /* VALUE_NONE: the graph has no such input */
 	char *device;                      /* inputs, as laid out: */
 	size_t at[INPUT_COUNT], bytes;
@@ -53,10 +53,10 @@ struct served_part {
 	const served_row *rows;
 	const sample_row *draws;
 	int n;
-	bool drawn; /* by the plan itself */
+	bool drawn; /* the plan itself samples */
 };
 
-/* --- where things lie on the device ------------------------------------------ */
+/* --- the layout of a block --------------------------------------------------- */
 
 static size_t aligned(size_t bytes)
 {
@@ -74,8 +74,8 @@ static void lay_out(size_t at[INPUT_COUNT], size_t *bytes, int64_t rows, int64_t
 	}
 }
 
-/* The block is: tokens that decode steps sample, those of prompts' steps, then a step's inputs, sized for the largest
- * shapes. */
+/* A block holds the tokens sampled by decode steps, those sampled by steps of prompts, then a step's inputs, each sized
+ * for the largest shape. */
 static size_t prompt_tokens_at(const served_model *m)
 {
 	return aligned((size_t)m->max_batch * sizeof(int32_t));
@@ -202,7 +202,7 @@ status served_part_prepare(served_part *p, int64_t adjusts, error *err)
 
 /* --- a run ---------------------------------------------------------------------- */
 
-/* Rows that are not needed read nothing, into slot 0, and their logits are those of token 0. */
+/* Padding rows have length 0 and slot 0: they read no token, and their logits are those of token 0. */
 static void fill(served_part *p, const served_model *m, const served_row *rows, int n_rows)
 {
 	const model_dims *dims = model_dimensions(m->model);
@@ -229,7 +229,7 @@ static void fill(served_part *p, const served_model *m, const served_row *rows, 
 	}
 }
 
-/* Give the plans the shapes of the rows, where they can have them. */
+/* Reshape the plans to the rows, where they can be reshaped. */
 static status fit(served_part *p, const served_row *rows, int n_rows)
 {
 	int64_t tokens = 0, logits = 0;

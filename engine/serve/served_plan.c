@@ -1,6 +1,6 @@
-/* served_plan.c - a model's plans, by shape, and a step on one of them. A step runs on the smallest plan that holds it;
- * the sizes are there because a plan's activations lie closer together the smaller it is, and on a device because an
- * exact plan per shape would compile thousands. */
+/* served_plan.c - a model's plans, by shape, and a step on one of them. A step runs on the smallest plan that holds it.
+ * Several sizes exist because the activations of a small plan lie closer together; not every exact size, because that
+ * would compile thousands of plans on a device. */
 #include <assert.h>
 
 #include "engine/base/clock.h"
@@ -10,8 +10,8 @@
 struct served_plan {
 	served_plan *next;
 	served_shape most;
-	served_part *parts[SERVED_MODEL_PARTS];    /* the first takes whole steps too */
-	int n_parts;                               /* of the largest step that is cut; 1: none is */
+	served_part *parts[SERVED_MODEL_PARTS];    /* the first also runs whole steps */
+	int n_parts;                               /* of the largest step that is cut; 1: no step is */
 	int n_used, first[SERVED_MODEL_PARTS + 1]; /* parts of the last step, and their first rows */
 	thread_choice threads;
 };
@@ -24,7 +24,7 @@ int served_model_prompt_rows(const served_model *m)
 	return m->max_batch < MOST ? m->max_batch : MOST;
 }
 
-/* A chunk for each thread that can read beside the others takes about as long as one chunk. */
+/* Chunks that threads read in parallel, one each, take about as long as one chunk. */
 int64_t served_model_prompt_tokens(const served_model *m)
 {
 	enum { MOST = 4 }; /* chunks: where all threads are needed elsewhere, they run one after the other */
@@ -53,9 +53,9 @@ static served_shape shape_for(const served_model *m, int rows, int64_t tokens, b
 	return s;
 }
 
-/* Into how many parts a step of so many rows and tokens is cut; 1: it is not. Two for each thread, so that one which
- * has to share its core takes fewer; but the fewer rows a part has, the less a product makes of the weights that it
- * reads. */
+/* The number of parts of a step with so many rows and tokens; 1: it is not cut. There are two parts for each thread, so
+ * that a thread which shares its core runs fewer. More parts would have fewer rows each, and so use each weight that a
+ * product reads less often. */
 static int parts_for(const backend *b, int64_t rows, int64_t tokens)
 {
 	enum { LEAST = 8, LEAST_FOR_A_THREAD = 2 };
@@ -119,7 +119,7 @@ static status make(served_model *m, const served_shape *most, served_plan **out,
 	return STATUS_OK;
 }
 
-/* The other parts, for the first step that is cut. Part i of each plan shares a block. */
+/* Make the other parts, for the first step that is cut. The parts i of all plans share block i. */
 static status make_parts(served_model *m, served_plan *p)
 {
 	backend *b = model_backend(m->model);
@@ -134,7 +134,7 @@ static status make_parts(served_model *m, served_plan *p)
 	return STATUS_OK;
 }
 
-/* Parts are an advantage only: without memory for them steps stay whole. */
+/* Parts only save time: without memory for them steps stay whole. */
 static void prepare_parts(served_model *m, served_plan *p, int64_t adjusts)
 {
 	status s = make_parts(m, p);
@@ -163,7 +163,7 @@ status served_model_plan(served_model *m, int rows, int64_t tokens, bool log, in
 
 /* --- a step --------------------------------------------------------------------- */
 
-/* Cut rows into parts of about as many tokens each: a row belongs to the part in which the middle of its tokens lies.
+/* Cut rows into parts of about equally many tokens: a row belongs to the part in which the middle of its tokens lies.
  */
 static void cut(served_plan *p, const served_row *rows, int n_rows, int64_t tokens, int n_parts)
 {
@@ -195,7 +195,7 @@ static status run_part(void *context, int i)
 	return served_part_run(p->parts[i]);
 }
 
-/* Sampled tokens lie one behind the other. */
+/* Gather the tokens that the parts have sampled, one after the other, in the first part's block. */
 static status collect(const served_plan *p, backend *b)
 {
 	int32_t *to = (int32_t *)(uintptr_t)served_part_sampled(p->parts[0]);
@@ -218,7 +218,7 @@ static status run(served_plan *p, const served_model *m, const served_row *rows,
 	return collect(p, b);
 }
 
-/* The same with as many threads as are worth it; what runs next has all of them. */
+/* The same with as many threads as the plan's choice gives; work outside the step has all of them again. */
 static status run_as_chosen(served_plan *p, const served_model *m, const served_row *rows, int n_rows, int64_t tokens,
                             const sample_row *draws)
 {
@@ -260,7 +260,7 @@ const float *served_model_logits(const served_plan *p, int row)
 {
 	int i = 0;
 	while (i + 1 < p->n_used &&
-	       row >= p->first[i + 1]) /* of a step that the next one has overtaken, rows may be more */
+	       row >= p->first[i + 1]) /* `first` is of the last step; an older one may have more rows */
 		i++;
 	return served_part_logits(p->parts[i], row - p->first[i]);
 }

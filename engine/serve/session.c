@@ -1,4 +1,4 @@
-/* session.c - slot, tokens, logits and log kept in step. */
+/* session.c - slot, tokens, logits and log of one sequence, which always describe the same tokens. */
 #include "engine/serve/session.h"
 
 #include <assert.h>

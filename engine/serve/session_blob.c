@@ -1,5 +1,5 @@
-/* session_blob.c - one struct at the front, four arrays, a checksum. A transfer goes through the four arrays, in either
- * direction, so many bytes a step. */
+/* session_blob.c - a blob is one header struct, four arrays and a checksum. A transfer copies the arrays, in either
+ * direction, SESSION_BLOB_STEP bytes a step. */
 #include "engine/serve/session_blob.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* session_blob.h - a session as bytes, to be kept or carried to another engine.
+/* session_blob.h - a session as bytes, to store it or to move it to another engine.
  *
  * Little-endian, without padding:
  *
@@ -12,24 +12,24 @@
  * Version 1, which is read and no longer written, differs in both hashes: the checksum is FNV-1a, and so is the model
  * hash (served_model_hash_old).
  *
- * The checksum finds damage, not malice: a blob is input from outside, so every count is checked against the
- * model and the length, and every token id against the vocabulary. State, logits and log are plain
- * numbers that nothing uses as an address or a count; at worst they are nonsense. */
+ * The checksum detects damage, not malice: a blob is untrusted input, so every count is checked against the model and
+ * the length, and every token id against the vocabulary. State, logits and log are plain numbers, never used as an
+ * address or a count; forged ones give wrong results only. */
 #ifndef ENGINE_SERVE_SESSION_BLOB_H
 #define ENGINE_SERVE_SESSION_BLOB_H
 
 #include "engine/serve/session.h"
 
-/* What a step moves at most, in bytes. */
+/* Maximal bytes that a step moves. */
 enum { SESSION_BLOB_STEP = 1 << 20 };
 
-/* The next step of an export; the first makes t->blob. x is ready and does not change before t->done. */
+/* Run the next step of an export; the first allocates t->blob. x is ready and does not change before t->done. */
 status session_blob_write(session *x, session_transfer *t, error *err);
 /* Begin an import of a blob that scheduler_transfer_check has found good: a new session, to be filled by
  * session_blob_read. STATUS_OK and *out NULL: call again, the model is being hashed. STATUS_CORRUPT for a blob that
  * contradicts itself, STATUS_INVALID for another model's state. */
 status session_blob_open(session **out, served_model *m, const char *id, session_transfer *t, error *err);
-/* Its next step. After an error the session can only be freed. */
+/* Run the next step of that import. After an error the session can only be freed. */
 status session_blob_read(session *x, session_transfer *t, error *err);
 
 #endif

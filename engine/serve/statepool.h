@@ -4,10 +4,10 @@
  * The addresses are reserved once, for as many slots as there can ever be, and memory is put behind them as slots are
  * taken, twice as much each time: nothing ever moves, so plans and what was recorded of them stay good.
  *
- * A slot that is taken still holds what the session before left there. No token sees that, since the ops begin a
- * state at position 0, but a copy of the slot would: one that can be exported is cleared first. (Most are of single
- * requests, which cannot, and a slot of GPT-2 may have 12 MB: clearing it took longer than reading a short prompt.)
- * Executor thread only. */
+ * A new slot holds the state of its last session. No token depends on it, because the ops initialise a state at
+ * position 0, but a copy of the slot would show it: so the slot of a session that can be exported is cleared first.
+ * (Most slots are of single requests, which cannot be exported, and a slot of GPT-2 may have 12 MB: clearing it took
+ * longer than reading a short prompt.) Executor thread only. */
 #ifndef ENGINE_SERVE_STATEPOOL_H
 #define ENGINE_SERVE_STATEPOOL_H
 
@@ -20,15 +20,15 @@ typedef struct statepool statepool;
 status statepool_new(statepool **out, backend *b, int64_t floats, int64_t limit);
 void statepool_free(statepool *p);
 
-/* The lowest slot that is free, with anything in it. STATUS_BUSY when `limit` are taken; STATUS_NOMEM leaves the pool
- * as it was. */
+/* The lowest free slot, contents undefined. STATUS_BUSY when `limit` are taken; STATUS_NOMEM leaves the pool
+ * unchanged. */
 status statepool_take(statepool *p, int32_t *slot);
 void statepool_give(statepool *p, int32_t slot);
 
-/* Device address of slot 0, the same for ever, and slots that have addresses: `limit` or more. */
+/* Device address of slot 0, which never changes, and the number of slots that have addresses: `limit` or more. */
 float *statepool_data(const statepool *p);
 int64_t statepool_capacity(const statepool *p);
-/* Slots that have memory. */
+/* Number of slots that have memory. */
 int64_t statepool_slots(const statepool *p);
 size_t statepool_slot_bytes(const statepool *p);
 

@@ -15,7 +15,7 @@ static thread_way other_way(const thread_choice *c)
 	return next;
 }
 
-/* A trial is under way: its even blocks try another way. */
+/* Is a trial running? Its even blocks use the other way. */
 static bool trying(const thread_choice *c)
 {
 	return c->warm[c->way] && c->wait_ns == 0;

@@ -48,7 +48,7 @@ status whole_reading_new(whole_reading **out, served_model *m, const int32_t *to
 	return STATUS_OK;
 }
 
-/* Rows of the log, or the plan's next node. */
+/* Run the plan's next node or, when all have run, fetch rows of the log. */
 static status advance(whole_reading *w)
 {
 	int64_t left = w->tokens - w->fetched, n = left < WHOLE_READING_TOKENS ? left : WHOLE_READING_TOKENS;
