@@ -1,8 +1,7 @@
-/* Who may touch what: a set and its choices belong to the loop, except for the fields marked executor, which
- * it touches through the tasks `start` and `control` and in the scheduler's callbacks. Grants go the
- * same way as everything else: the loop collects them in `pending`, and when `control` is not under way
- * moves them to `handed` and submits it. So no field is ever shared, and a grant costs one task however
- * many choices it is for. */
+/* Threads: the loop owns a set and its choices, except the fields marked executor. The executor uses those in the
+ * tasks `start` and `control` and in the scheduler's callbacks. The loop collects grants in `pending`; when `control`
+ * is not submitted, it moves them to `handed` and submits it. So no two threads ever share a field, and a grant costs
+ * one task for any number of choices. */
 #include "engine/daemon/generation/choices.h"
 
 #include <assert.h>
@@ -13,6 +12,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/generation/choice_events.h"
+#include "engine/daemon/generation/event_message.h"
 #include "engine/daemon/requests/engine.h"
 
 typedef struct choice {
@@ -22,9 +22,9 @@ typedef struct choice {
 	generation *running; /* NULL before and after */
 	int64_t credit;      /* events it may still send; set by the loop before `start` */
 	int64_t handed;      /* with `control`: credits to add */
-	bool starved;        /* an event could not be passed on for want of memory */
+	bool starved;        /* an event was lost: no memory to copy it */
 	/* loop */
-	int64_t granted, pending; /* credits given and not used; of these, not handed over yet */
+	int64_t granted, pending; /* credits given and not used; of these, those not handed over */
 	bool ended;
 	choice_events events;
 	/* executor until ended_task is delivered, then loop */
@@ -38,17 +38,17 @@ struct choices {
 	int n, ended, turn;
 	int64_t granted; /* sum over the choices */
 	bool start_done, cancelled, control_under_way;
-	bool control_cancels; /* handed over with `control` */
-	error error;          /* the first that matters to the client */
+	bool control_cancels; /* the cancellation is part of `control` */
+	error error;          /* the first that the client gets */
 	admitted place;
 	/* executor until start is done */
 	uv_work_t read; /* on the pool, before start */
 	task start;
-	bool start_cancelled; /* while it waited for its model */
+	bool start_cancelled; /* before its model was loaded */
 	device *device;
 	int started;
 	error start_error;
-	int32_t *prefix; /* alpha: what the session had read before */
+	int32_t *prefix; /* alpha: the tokens that the session had read before */
 	int64_t n_prefix;
 	/* executor until the only choice of a session has ended */
 	session_change change;
@@ -56,13 +56,6 @@ struct choices {
 	/* loop, at the end */
 	session_settlement settlement;
 };
-
-/* One event on its way to the loop; its arrays follow it. */
-typedef struct event_message {
-	task task;
-	choice *choice;
-	generation_event event;
-} event_message;
 
 static void try_finish(choices *c);
 
@@ -102,7 +95,7 @@ static void control_done(task *t)
 static void send_control(choices *c)
 {
 	if (c->control_under_way)
-		return; /* control_done sends what has come together */
+		return; /* control_done sends what has been collected */
 	for (int i = 0; i < c->n; i++) {
 		c->items[i].handed = c->items[i].pending;
 		c->items[i].pending = 0;
@@ -113,7 +106,7 @@ static void send_control(choices *c)
 	executor_control(c->stream->engine->executor, &c->control);
 }
 
-/* Deal what the peer has granted; true when somebody got something. */
+/* Divide the peer's credit among the choices; true when a choice got some. */
 static bool deal(choices *c)
 {
 	int live = c->n - c->ended;
@@ -136,8 +129,7 @@ static bool deal(choices *c)
 	return any;
 }
 
-/* A stream without credit counts as stalled from its last credit on, because a CREDIT says that the peer has taken
- * something. */
+/* A stream without credit counts as stalled since its last credit: a CREDIT frame shows that the peer reads. */
 static void look_at_credit(choices *c)
 {
 	if (c->place.stalled || c->plan.request.max_tokens == 0 /* nothing is sent */ || c->stream->credit > 0 ||
@@ -170,7 +162,7 @@ static void evict(admitted *x)
 static void on_cancel(stream *s)
 {
 	choices *c = s->context;
-	if (stream_detached(s)) { /* it goes on: its repeat gets the answer */
+	if (stream_detached(s)) { /* it continues: a repeated request gets the answer */
 		on_credit(s);
 		return;
 	}
@@ -180,52 +172,16 @@ static void on_cancel(stream *s)
 
 /* --- the scheduler's callbacks: executor thread ------------------------------------ */
 
-static size_t aligned(size_t bytes)
-{
-	return (bytes + 7) & ~(size_t)7;
-}
-
 static void deliver_event(task *t);
-
-/* A copy of `from` at *at, which moves on. */
-static const void *copy_array(char **at, const void *from, size_t bytes)
-{
-	void *copy = *at;
-	if (bytes)
-		memcpy(copy, from, bytes);
-	*at += aligned(bytes);
-	return copy;
-}
-
-static event_message *copy_event(choice *x, const generation_event *e)
-{
-	size_t n = (size_t)e->n_tokens, tokens = n * sizeof *e->tokens, logprobs = n * sizeof *e->logprobs;
-	size_t top = e->logprobs ? n * (size_t)e->n_top * sizeof *e->top : 0,
-	       alpha = (size_t)e->n_alpha * sizeof *e->alpha;
-	event_message *m = malloc(aligned(sizeof *m) + aligned(tokens) + aligned(logprobs) + aligned(top) +
-	                          aligned(alpha) + aligned(e->text_bytes));
-	if (!m)
-		return NULL;
-	*m = (event_message){.task.done = deliver_event, .choice = x, .event = *e};
-	char *at = (char *)m + aligned(sizeof *m);
-	m->event.tokens = copy_array(&at, e->tokens, tokens);
-	if (e->logprobs) {
-		m->event.logprobs = copy_array(&at, e->logprobs, logprobs);
-		m->event.top = copy_array(&at, e->top, top);
-	}
-	m->event.alpha = copy_array(&at, e->alpha, alpha);
-	m->event.text = copy_array(&at, e->text, e->text_bytes);
-	return m;
-}
 
 static int64_t on_event(void *context, const generation_event *e)
 {
 	choice *x = context;
-	event_message *m = copy_event(x, e);
+	event_message *m = event_message_new(e, x, deliver_event);
 	if (m) {
 		executor_post(x->set->stream->engine->executor, &m->task);
 	} else {
-		x->starved = true; /* a stream with a hole is worth nothing */
+		x->starved = true; /* a stream must not lack an event */
 		generation_cancel(x->running);
 	}
 	return --x->credit;
@@ -251,7 +207,7 @@ static void on_finished(void *context, const generation_result *r)
 
 /* --- starting: executor thread -------------------------------------------------------- */
 
-/* What the session has read so far, for the offsets of its tokens. */
+/* Copy the tokens that the session has read so far: the offsets of later tokens depend on them. */
 static status copy_prefix(choices *c, session *x, error *err)
 {
 	const int32_t *ids;
@@ -324,7 +280,7 @@ static void run_start(task *t, device *d)
 
 /* --- events: loop thread -------------------------------------------------------------- */
 
-/* The answer cannot be made whole: end it with an error. */
+/* End the answer with an error: it cannot be complete. */
 static void give_up(choices *c)
 {
 	if (c->error.status != STATUS_OK)
@@ -334,7 +290,7 @@ static void give_up(choices *c)
 	send_control(c);
 }
 
-/* The sequence goes on with these tokens. */
+/* Append these tokens to the choice's sequence. */
 static void remember(choice *x, const int32_t *ids, int64_t n)
 {
 	if (choice_events_remember(&x->events, ids, n) != STATUS_OK)
@@ -344,7 +300,7 @@ static void remember(choice *x, const int32_t *ids, int64_t n)
 static void deliver_event(task *t)
 {
 	event_message *m = (event_message *)t;
-	choice *x = m->choice;
+	choice *x = m->owner;
 	choices *c = x->set;
 	char plain[PLAIN_EVENT_BYTES];
 	x->granted--;
@@ -388,8 +344,8 @@ void choices_free(choices *c)
 	free(c);
 }
 
-/* What the client is told: why it could not start, or the first failure that is not our own cancelling of
- * the others. */
+/* The error in the answer: why the set could not start, or else the first failure. The first one is never a
+ * cancellation that another failure has caused. */
 static void choose_error(choices *c)
 {
 	if (c->start_error.status != STATUS_OK)
@@ -506,7 +462,7 @@ choices_plan *choices_get_plan(choices *c)
 	return &c->plan;
 }
 
-/* Take the places of all choices. */
+/* Enter all choices into admission. */
 static status enter(choices *c, error *err)
 {
 	stream *s = c->stream;
@@ -517,7 +473,7 @@ static status enter(choices *c, error *err)
 	                       err);
 }
 
-/* Hand the set to the executor, also when the pool has found that it cannot start: the set may have a task there. */
+/* Submit the set to the executor, also when the pool has found that it cannot start: the set may have a task there. */
 static void submit(choices *c)
 {
 	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};

@@ -1,0 +1,41 @@
+/* event_message.c - a struct and the arrays behind it, each aligned to 8 bytes. */
+#include "engine/daemon/generation/event_message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + 7) & ~(size_t)7;
+}
+
+/* A copy of `from` at *at, which then points behind it. */
+static const void *copy_array(char **at, const void *from, size_t bytes)
+{
+	void *copy = *at;
+	if (bytes)
+		memcpy(copy, from, bytes);
+	*at += aligned(bytes);
+	return copy;
+}
+
+event_message *event_message_new(const generation_event *e, void *owner, void (*done)(task *t))
+{
+	size_t n = (size_t)e->n_tokens, tokens = n * sizeof *e->tokens, logprobs = n * sizeof *e->logprobs;
+	size_t top = e->logprobs ? n * (size_t)e->n_top * sizeof *e->top : 0,
+	       alpha = (size_t)e->n_alpha * sizeof *e->alpha;
+	event_message *m = malloc(aligned(sizeof *m) + aligned(tokens) + aligned(logprobs) + aligned(top) +
+	                          aligned(alpha) + aligned(e->text_bytes));
+	if (!m)
+		return NULL;
+	*m = (event_message){.task.done = done, .owner = owner, .event = *e};
+	char *at = (char *)m + aligned(sizeof *m);
+	m->event.tokens = copy_array(&at, e->tokens, tokens);
+	if (e->logprobs) {
+		m->event.logprobs = copy_array(&at, e->logprobs, logprobs);
+		m->event.top = copy_array(&at, e->top, top);
+	}
+	m->event.alpha = copy_array(&at, e->alpha, alpha);
+	m->event.text = copy_array(&at, e->text, e->text_bytes);
+	return m;
+}

@@ -1,0 +1,20 @@
+/* event_message.h - one event of a generation on its way from the executor to the loop.
+ *
+ * The scheduler's arrays are valid during its callback only, so the message is one block that holds a copy of them.
+ * Any thread; the receiver frees it with free(). */
+#ifndef ENGINE_DAEMON_GENERATION_EVENT_MESSAGE_H
+#define ENGINE_DAEMON_GENERATION_EVENT_MESSAGE_H
+
+#include "engine/daemon/compute/executor.h"
+#include "engine/serve/scheduler.h"
+
+typedef struct event_message {
+	task task; /* first: `done` receives its address */
+	void *owner;
+	generation_event event; /* its pointers lead into this block */
+} event_message;
+
+/* A copy of e that task.done = done delivers to owner; NULL without memory. */
+event_message *event_message_new(const generation_event *e, void *owner, void (*done)(task *t));
+
+#endif
