@@ -265,19 +265,19 @@ void explain_html_write(const json_t *explanation, const char *nonce, buffer *ou
 	buffer_format(out,
 	              "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
 	              "content=\"width=device-width\">"
-	              "<title>Which tokens mattered</title>\n<style>%s</style></head>\n<body><main><h1>Which tokens "
-	              "mattered</h1>\n<p>",
+	              "<title>Token weights</title>\n<style>%s</style></head>\n<body><main><h1>Token weights</h1>\n<p>",
 	              explain_style);
 	if (model) {
 		buffer_string(out, "Model <code>");
 		explain_html_escape(out, model);
 		buffer_string(out, "</code>, ");
 	}
-	buffer_format(out,
-	              "%zu tokens. The stronger the colour, the more the prediction after the outlined token read of "
-	              "that token; the "
-	              "weights of one row sum to 100 %%.</p>\n",
-	              d.n);
+	buffer_format(
+	    out,
+	    "%zu tokens. The stronger the colour, the larger the weight that the model's mixer gave that token "
+	    "at the outlined one; the "
+	    "weights of one row sum to 100 %%.</p>\n",
+	    d.n);
 	explain_write_controls(out, &d, json_is_string(position));
 	explain_write_tokens(out, tokens, &d);
 	buffer_format(out,

@@ -282,7 +282,7 @@ static void generation_keep_event(request *r, const json_t *event)
 	if (ok && json_is_object(logprobs))
 		ok = generation_join_logprobs(&c->logprobs, logprobs);
 	if (ok && json_is_array(alpha)) {
-		/* One list per event: the tokens that mattered for that step. */
+		/* One list per event: the tokens with the largest weights in that step. */
 		if (!c->alpha)
 			c->alpha = json_array();
 		ok = json_array_append(c->alpha, (json_t *)alpha) == 0;

@@ -17,7 +17,7 @@ static const option_row generate_options[] = {
     COMPLETION_OPTIONS,
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
-/* --- which tokens mattered: the mean over steps of the weights that the chunks carry ------------------ */
+/* --- token weights: the mean over steps of the weights in the chunks ---------------------------------- */
 
 typedef struct weight {
 	long long offset;
@@ -69,9 +69,8 @@ static void print_weights(stream *s, size_t k)
 	text out = {0};
 
 	qsort(s->weights, s->n_weights, sizeof(*s->weights), heavier);
-	text_format(
-	    &out, "\nwhat mattered most, over %lld steps (a token counts where it is among the first %zu of a step):\n",
-	    s->steps, k);
+	text_format(&out, "\nlargest token weights, mean over %lld steps (a step counts only its %zu largest):\n",
+	            s->steps, k);
 	for (size_t i = 0; i < s->n_weights && i < k; i++) {
 		text_format(&out, "%8.4f  at %-7lld  '", s->weights[i].sum / (double)s->steps, s->weights[i].offset);
 		terminal_escape(&out, s->weights[i].text, strlen(s->weights[i].text), false);

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Which tokens mattered for the next one: as JSON, and with a file name also as a page.   usage: explain.sh MODEL TEXT [FILE.html]
+# The weight of each token of a text, as JSON, and with a file name also as a page.   usage: explain.sh MODEL TEXT [FILE.html]
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 [ $# -ge 2 ] || { echo "usage: explain.sh MODEL TEXT [FILE.html]" >&2; exit 2; }

@@ -1,4 +1,4 @@
-"""Upload a text, train, stream from a session, see which tokens mattered."""
+"""Upload a text, train, stream from a session, see the weight of each token."""
 
 import json
 import math
