@@ -1,22 +1,24 @@
-/* The run is a chain of stages, each a plan that is run node by node:
+/* Over 600 lines: one state machine, all of whose stages share the order of steps that is described here.
+ *
+ * The run is a chain of stages, each a plan that is run node by node:
  *
  *   batch ──▶ take ──▶ gather ──▶ … ──▶ update ──▶ take ──▶ (evaluate … preview …) ──▶ batch …
  *
  * batch computes the gradients of one micro-batch, gather adds them to the step's mean
  * (left out when a step is one micro-batch), update changes the weights, evaluate runs over
- * the validation records, preview writes a text token by token, where the model can. take has no plan: there the
- * numbers come to the host that the stages before have made, losses and, ending a step, the norm. A stage is a row of
- * functions: what to do before its first node and after its last one, where the next stage is chosen. trainer_advance
- * knows nothing else, so it can stop after any node, or while a device still works.
+ * the validation records, preview writes a text token by token, where the model can. take has no plan: it copies the
+ * results of earlier stages to the host, losses and, at the end of a step, the norm. A stage is a row of functions: one
+ * runs before its first node, one after its last node and chooses the next stage. trainer_advance depends on nothing
+ * else, so it can stop after any node, or while a device still works.
  *
- * A device behind the host's back never waits for the host: the take after a batch leaves that batch's loss on its way
- * and waits for what came before it, and no take comes between an update and the next batch (unless an evaluation or
- * the end does). So what the host does between them, it does while the device is busy with a batch:
+ * An asynchronous device never waits for the host: the take after a batch leaves the transfer of that batch's loss in
+ * flight and waits for the transfer before it, and there is no take between an update and the next batch (except before
+ * an evaluation or the end). So the work of the host overlaps with a batch on the device:
  *
  *   device  … │ batch n │ update n │ batch n + 1        │ update n + 1 │ batch n + 2 …
  *   host           issues both ───▶│ takes step n in, issues both ─────▶│
  *
- * Nothing is computed on trust: an update is issued when all about the update before it is known.
+ * No update is speculative: it is issued when all results of the update before it are known.
  *
  * Everything is a function of the step number: step s, micro-batch k reads the records from
  * (s·accumulation + k)·batch_size on and draws its dropout from counter s·accumulation + k.

@@ -1,3 +1,4 @@
+/* Over 600 lines: sessions read, fork, export and import, all checked against the same small models. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>

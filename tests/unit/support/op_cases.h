@@ -1,4 +1,4 @@
-/* op_cases.h - for every op, the graphs it is tried on.
+/* op_cases.h - the test graphs of every op.
  *
  * A case builds a small graph whose last node is the op on trial; nodes before it
  * make its arguments (the log-normalisers a gradient wants, a state that has read
