@@ -80,7 +80,7 @@ static const method *find_method(const char *name)
 	return NULL;
 }
 
-/* What the contract says of a method. */
+/* The contract's row of a method. */
 static const schema_method *find_contract(const char *name)
 {
 	for (const schema_method *m = schema_methods; m->name; m++)

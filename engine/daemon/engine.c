@@ -1,5 +1,5 @@
-/* The stages of stopping are looked at every ENGINE_STOP_TICK_MS instead of being chained by callbacks: each is
- * a condition that is simply true at some point, whatever order things end in. */
+/* Stopping polls the condition of each stage every ENGINE_STOP_TICK_MS instead of chaining callbacks: so it does not
+ * depend on the order in which streams, jobs and tasks end. */
 #include "engine/daemon/requests/engine.h"
 
 #include <signal.h>
@@ -178,7 +178,7 @@ status engine_run(const engine_options *options, bool *forced, error *err)
 	if (s == STATUS_OK) {
 		announce(e);
 		jobs_start(e->jobs);
-		short_slice_take(); /* a token goes out when it is there, also on the core that computes the next */
+		short_slice_take(); /* a token is sent at once, also on the core that computes the next one */
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 	} else {
 		if (e->executor)

@@ -1,4 +1,4 @@
-/* The entries: a list in order of use, so the last one is the one to drop. */
+/* The entries are a list in the order of use: the last one is the first to be dropped. */
 #include "engine/daemon/catalog/catalog.h"
 
 #include <errno.h>
@@ -125,7 +125,7 @@ static status fill_from_config(model_entry *m, const json_t *json, error *err)
 	return whole ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* Everything an entry says that its folder knows. */
+/* Fill the fields of an entry that come from its folder. */
 static status fill(model_entry *m, error *err)
 {
 	json_t *json;
@@ -282,7 +282,7 @@ store_table catalog_table(const model_entry *m)
 	return catalog_parse_checkpoint(m->id, job, &step) ? STORE_CHECKPOINTS : STORE_MODELS;
 }
 
-/* What an entry says, from the row and the folder. */
+/* Fill an entry from its row and its folder. */
 static status read_object(catalog *all, model_entry *m, error *err)
 {
 	TRY(locate(all, m, err));
@@ -291,7 +291,7 @@ static status read_object(catalog *all, model_entry *m, error *err)
 	return fill(m, err);
 }
 
-/* Whatever is wrong with what the store has is damage, and not what the client asked for. */
+/* Every fault of a stored model is reported as damage: the request itself is valid. */
 static status read_entry(catalog *all, const char *id, model_entry **out, error *err)
 {
 	error why = ERROR_INIT;

@@ -1,10 +1,10 @@
 /* catalog.h - the models that can be named in a request.
  *
  * A name is a model of the store ("ft:additive:demo:1a2b3c4d") or a checkpoint of a job
- * ("ckpt-<24 hex digits of the job>-<step>"). What requests need of a model before it is on the device - configuration,
- * vocabulary, tokenizer - is read once and kept as a model_entry; the scheduler keeps the weights.
- * Entries are reference-counted, so that a request can finish on a model that is being forgotten.
- * Loop thread only, except for catalog_model and the tokenizer of an entry with a reference. */
+ * ("ckpt-<24 hex digits of the job>-<step>"). Requests need configuration, vocabulary and tokenizer of a model before
+ * it is on the device: these are read once and kept as a model_entry; the scheduler keeps the weights. Entries are
+ * reference-counted, so that a request can finish on a model that is being removed. Loop thread only, except for
+ * catalog_model and the tokenizer of an entry with a reference. */
 #ifndef ENGINE_DAEMON_CATALOG_CATALOG_H
 #define ENGINE_DAEMON_CATALOG_CATALOG_H
 
@@ -54,12 +54,12 @@ status catalog_open(catalog *all, const char *id, model_entry **out, error *err)
 status catalog_open_generative(catalog *all, const char *id, model_entry **out, error *err);
 /* The same for what only shows or deletes: a damaged one has an entry too, with its `problem`. */
 status catalog_inspect(catalog *all, const char *id, model_entry **out, error *err);
-/* Why the model cannot be used, as far as is known; NULL: nothing is wrong. */
+/* Why the model cannot be used; NULL: no fault is known. */
 const char *catalog_problem(const model_entry *m);
-/* Tell the store of models that the executor could not load. */
+/* Record in the store the models that the executor could not load. */
 void catalog_note_damage(catalog *all);
 void catalog_release(model_entry *m); /* NULL is legal */
-/* The name is gone from the store: requests must not find it any more. */
+/* Remove a name that the store has deleted: requests must not find it any more. */
 void catalog_forget(catalog *all, const char *id);
 /* Any thread: write the manifest of a finished folder that is to be this model (store_model_seal). STATUS_INVALID,
  * UNSUPPORTED: it is none. */
@@ -72,9 +72,9 @@ status catalog_add(catalog *all, const char *id, const char *folder, const char 
  * (device_model). */
 bool catalog_prepare(const model_entry *m, device *d);
 status catalog_model(model_entry *m, device *d, served_model **out, error *err);
-/* The same with other weights than it has been served with. */
+/* The same with a new type of weights. */
 status catalog_load(model_entry *m, device *d, dtype weights, served_model **out, error *err);
-/* It is loaded with these weights: keep the choice. */
+/* Record the type of the weights with which it is now loaded. */
 status catalog_keep_weights(catalog *all, const model_entry *m, error *err);
 /* "fp32", "bf16", "int8". False when there is none of that name. */
 bool catalog_find_dtype(const char *name, dtype *out);
@@ -86,7 +86,7 @@ status catalog_check_explains(const model_entry *m, bool with_tokens, const char
 /* STATUS_INVALID, naming the parameter, when the model has no head for classes. */
 status catalog_check_classifies(const model_entry *m, const char *param, error *err);
 
-/* Where the store has it: STORE_MODELS or STORE_CHECKPOINTS. */
+/* The store's table of the entry: STORE_MODELS or STORE_CHECKPOINTS. */
 store_table catalog_table(const model_entry *m);
 /* "ckpt-…" of a job's checkpoint, and back. */
 void catalog_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES]);

@@ -54,8 +54,8 @@ static void close_backends(device *d)
 	d->backend = d->training_backend = NULL;
 }
 
-/* Rows of a step when no option sets them: a device takes hardly longer for many than for one, a CPU in
- * proportion. */
+/* Default rows of a step: the time of a step hardly depends on the rows on a GPU, and is proportional to them on a
+ * CPU. */
 enum { BATCH_ON_CPU = 64, BATCH_ON_DEVICE = 256 };
 
 static status start(device *d, error *err)
@@ -128,7 +128,7 @@ void device_snapshot(device *d, device_stats *out)
 	pthread_mutex_unlock(&d->mutex);
 }
 
-/* Forget the models that the scheduler has unloaded meanwhile. */
+/* Drop from the snapshot the models that the scheduler has unloaded meanwhile. */
 static void prune_loaded(device *d)
 {
 	int kept = 0;
@@ -165,7 +165,7 @@ scheduler *device_scheduler(device *d)
 	return d->scheduler;
 }
 
-/* Whatever is wrong with the folder of a stored model is damage, and not what the client asked for. */
+/* Every fault of a stored model's folder is reported as damage: the request itself is valid. */
 static status blame_storage(const char *id, status s, error *err)
 {
 	if (s == STATUS_OK || s == STATUS_BUSY || s == STATUS_CONFLICT || s == STATUS_NOMEM || s == STATUS_DEVICE)
@@ -190,7 +190,7 @@ static void note_models(device *d, const char *id, bool loaded)
 	publish(d);
 }
 
-/* What the tasks of this turn that wait for this model are to be answered. */
+/* The result for the tasks of this turn that wait for this model. */
 static void keep_failure(device *d, const char *id, status s, const error *err)
 {
 	snprintf(d->failed_id, sizeof d->failed_id, "%s", id);
@@ -239,7 +239,7 @@ status device_model(device *d, const char *id, const char *folder, dtype weights
 	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", error_message(&why));
 }
 
-/* A turn is over: the next task that asks for a model begins anew. */
+/* End a turn: the next task that needs a model starts a new turn of loading. */
 static void end_turn(device *d)
 {
 	if (d->scheduler && !d->asked)
@@ -283,7 +283,7 @@ void device_count_training(device *d, int64_t steps, int64_t tokens, double toke
 
 /* --- turns --------------------------------------------------------------------- */
 
-/* Everything on the device is gone; begin anew. The scheduler has ended the generations. */
+/* Reopen the device, whose memory is lost. The scheduler has ended the generations. */
 static void restart(device *d)
 {
 	error err = ERROR_INIT;
@@ -319,7 +319,7 @@ static bool foreground(device *d)
 		if (clock_ns() >= d->retry_ns)
 			restart(d);
 		else
-			nanosleep(&pause, NULL); /* and look at the tasks again: they are answered meanwhile */
+			nanosleep(&pause, NULL); /* between attempts the executor runs tasks, which get an error */
 		return true;
 	}
 	if (!scheduler_runnable(d->scheduler)) {

@@ -22,16 +22,16 @@ typedef struct device_options {
 	backend_opener cpu;      /* opens the CPU backend; NULL: cpu_open */
 } device_options;
 
-/* Work for background turns, such as a training run; a member of what it works for. */
+/* Work for background turns, such as a training run; a member of the object it works for. */
 typedef struct device_background device_background;
 struct device_background {
 	bool (*waits)(const device_background *b); /* nothing to do for now */
 	/* About budget_ns of it; STATUS_DEVICE when the device failed. */
 	status (*advance)(device_background *b, device *d, uint64_t budget_ns);
-	void (*lose)(device_background *b, device *d); /* the device is gone: leave */
+	void (*lose)(device_background *b, device *d); /* the device is lost: leave */
 };
 
-/* What the loop may know without asking the executor. */
+/* The data that the loop reads without waiting for the executor. */
 typedef struct device_stats {
 	scheduler_stats scheduler;
 	uint64_t
@@ -68,9 +68,9 @@ bool device_prepare(device *d, const char *id, const char *folder, dtype weights
  * NOMEM and DEVICE as of scheduler_model. */
 status device_model(device *d, const char *id, const char *folder, dtype weights, served_model **out, error *err);
 status device_unload(device *d, const char *id, error *err);
-/* What background turns do; one at a time. It stays in place until it leaves. */
+/* Set the work of background turns; one at a time. It stays in place until it leaves. */
 void device_enter_background(device *d, device_background *b);
-/* No more turns for b; nothing happens when it has none. */
+/* No more turns for b; no effect when it has none. */
 void device_leave_background(device *d, const device_background *b);
 void device_count_training(device *d, int64_t steps, int64_t tokens, double tokens_per_second);
 

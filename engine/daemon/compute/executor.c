@@ -146,7 +146,7 @@ static void deliver(executor *x)
 		task *next = t->next;
 		x->pending -= t->counted;
 		t->counted = false;
-		reserve_forget(); /* what one task could not build says nothing about the next */
+		reserve_forget(); /* an allocation that failed in one task must not fail the next */
 		if (t->done)
 			t->done(t);
 		t = next;

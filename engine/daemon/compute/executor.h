@@ -5,25 +5,24 @@
  *        task->done(task)  ◀── messages ◀──  (posted when run returns)
  *        task->done(task)  ◀── messages ◀──  executor_post(task), all of a turn at once
  *
- * A task is embedded in whatever it works for. Handing it over hands over the right to touch
- * that object's fields: between submit and done only `run` may. Both queues are first in, first
- * out, so tasks that need not wait run, and answers arrive, in the order they were caused.
+ * A task is embedded in the object it works for. Submitting it transfers the right to use that object's fields: between
+ * submit and done only `run` may. Both queues are first in, first out, so tasks without `prepare` run, and messages
+ * arrive, in the order of submission.
  *
- * A task may have to wait for what takes long, such as a model that is being read. It then has a `prepare`, which does a
- * little of it (a few milliseconds) and returns false until all is there; once per turn it is called again. Tasks behind it
- * do not wait for it: they run when they are ready. Those that wait are called in the order of their submission, before
- * the tasks that came since.
+ * A task may have to wait for slow work, such as loading a model. It then has a `prepare`, which does a part of that
+ * work (a few milliseconds) and returns false until all of it is done; it is called once per turn. Later tasks do not
+ * wait for it: they run when they are ready. Waiting tasks are called in the order of submission, before newer tasks.
  *
  * Bounds: at most EXECUTOR_MAX_TASKS submitted tasks wait or run; one more is refused, which is the
- * engine's "overloaded". executor_control is for tasks that must get through (cancel, grant, stop): an
- * object has at most one of those under way, and it may run before a task of the object that waits, so the number of objects bounds them. Posted
- * messages are bounded by their senders (a generation by its credits, a training run by its rate).
+ * engine's "overloaded". executor_control is for tasks that are never refused (cancel, grant, stop). An object has at
+ * most one of them submitted, so the number of objects bounds them; it may run before a waiting task of its object.
+ * Posted messages are bounded by their senders (a generation by its credits, a training run by its rate).
  *
  * Turns: between two looks at the queue the thread does at most one unit of foreground work (one decode step
- * or prefill chunk) and one slice of background work (training). Where there is both, each gets half of the
- * time: their use of it is counted, and the background has no turn while it is ahead, since a
- * slice cannot be cut shorter than one op. A slice lasts EXECUTOR_SLICE_NS at most (or one op), and so does a request's
- * wait for its first turn. With no work at all the thread sleeps. */
+ * or step of prompts) and one slice of background work (training). When there is both, each gets half of the
+ * time: the thread counts the time of each, and the background has no turn while it has used more, since a slice cannot
+ * be shorter than one op. A slice lasts EXECUTOR_SLICE_NS at most (or one op), and so does a request's wait for its
+ * first turn. Without work the thread sleeps. */
 #ifndef ENGINE_DAEMON_COMPUTE_EXECUTOR_H
 #define ENGINE_DAEMON_COMPUTE_EXECUTOR_H
 

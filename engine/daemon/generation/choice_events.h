@@ -31,7 +31,7 @@ bool choice_events_plain(const choice_events *c, const generation_event *e);
 size_t choice_events_write(const choice_events *c, const generation_event *e, char json[PLAIN_EVENT_BYTES]);
 /* Any event as a document; NULL when out of memory. */
 json_t *choice_events_object(choice_events *c, const generation_event *e);
-/* The sequence, to whose positions importance weights refer, goes on with these tokens. STATUS_NOMEM. */
+/* Append these tokens to the sequence that importance weights refer to by position. STATUS_NOMEM. */
 status choice_events_remember(choice_events *c, const int32_t *ids, int64_t n);
 
 #endif

@@ -311,7 +311,7 @@ static status prepare_input(stream *s, choices_plan *wanted, error *err)
 	return STATUS_OK;
 }
 
-/* An input is read like a prompt, into a session of its own whose log is explained. */
+/* An input is read like a prompt, into a temporary session, and its log is explained. */
 static void explain_input(stream *s)
 {
 	error err = ERROR_INIT;

@@ -198,7 +198,7 @@ status scorings_copy(scoring_sequence *out, const int32_t *ids, int64_t n)
 	return STATUS_OK;
 }
 
-/* One token more than is wanted says whether anything has to be cut. */
+/* One token more than wanted shows whether the text has to be cut. */
 status scorings_encode_sequence(const scorings *x, const json_t *text, const json_t *second, int64_t length,
                                 scoring_sequence *out, bool *truncated, error *err)
 {

@@ -22,8 +22,8 @@ typedef struct corpus {
 	const json_t *classes; /* of labelled records: names in the order of their numbers, borrowed; NULL: those that
 	                          occur in the training file */
 	double holdout;        /* share of the training file held back for validation when there is no other; 0: none;
-	                          negative: CORPUS_HOLDOUT where that leaves a block for both, and told here */
-	corpus_texts texts;    /* when they are there already, there is nothing to build */
+	                          negative: CORPUS_HOLDOUT if that leaves a block for both; set to the value used */
+	corpus_texts texts;    /* not empty: already built */
 	error error;           /* param: training_file, validation_file, additive.… */
 } corpus;
 

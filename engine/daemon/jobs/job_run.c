@@ -13,7 +13,7 @@
 /* Metrics events: at most two a second at first, and then ever fewer, so that a job of a week has some fifteen
  * thousand and not a million: the interval is the larger of half a second and a 2000th of the time so far. */
 enum { METRICS_NS = 500000000, METRICS_SHARE = 2000 };
-/* Of saves that fail one after the other, for the same reason, so many seconds apart one is told. */
+/* Consecutive saves that fail for the same reason: seconds between two reports. */
 enum { UNSAVED_SECONDS = TRAINING_RESAVE_SECONDS, SECOND_NS = 1000000000 };
 
 /* A checkpoint that the pool found damaged. */
@@ -68,7 +68,7 @@ static bool will_be_evaluated(const job_run *r, const train_progress *p)
 }
 
 /* preview: as in training_report. */
-static void tell_metrics(job_run *r, const train_progress *p, bool evaluated, json_t *preview)
+static void report_metrics(job_run *r, const train_progress *p, bool evaluated, json_t *preview)
 {
 	uint64_t now = clock_ns(), interval = (now - r->began_ns) / METRICS_SHARE;
 	interval = interval < METRICS_NS ? METRICS_NS : interval;
@@ -80,7 +80,7 @@ static void tell_metrics(job_run *r, const train_progress *p, bool evaluated, js
 	r->listener->metrics(r->context, r->id, p, evaluated, preview);
 }
 
-static void tell_start(job_run *r, const train_progress *p)
+static void report_start(job_run *r, const train_progress *p)
 {
 	json_t *event =
 	    p->step > 0 ? job_document_event("info", "Fine-tuning job goes on from the checkpoint at step %lld",
@@ -95,7 +95,7 @@ static void tell_start(job_run *r, const train_progress *p)
 	r->listener->event(r->context, r->id, event);
 }
 
-static void tell_saved(job_run *r, const training_report *report)
+static void report_saved(job_run *r, const training_report *report)
 {
 	status why = report->error.status, before = r->unsaved;
 	uint64_t now = clock_ns();
@@ -146,16 +146,16 @@ static void on_report(void *context, const training_report *report)
 	job_run *r = context;
 	switch (report->kind) {
 	case TRAINING_STARTED:
-		tell_start(r, &report->progress);
+		report_start(r, &report->progress);
 		break;
 	case TRAINING_PROGRESS:
-		tell_metrics(r, &report->progress, false, NULL);
+		report_metrics(r, &report->progress, false, NULL);
 		break;
 	case TRAINING_EVALUATED:
-		tell_metrics(r, &report->progress, true, report->preview);
+		report_metrics(r, &report->progress, true, report->preview);
 		break;
 	case TRAINING_SAVED:
-		tell_saved(r, report);
+		report_saved(r, report);
 		break;
 	case TRAINING_ENDED:
 		on_ended(r, report);

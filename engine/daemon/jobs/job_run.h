@@ -2,7 +2,7 @@
  * executor.
  *
  * It begins from the newest checkpoint that is intact. A run outlives its job's state: when the job is cancelled the
- * run is told to stop and lives until the pool and the executor have let go of it. Loop thread only. */
+ * run is stopped, and is freed when neither the pool nor the executor uses it. Loop thread only. */
 #ifndef ENGINE_DAEMON_JOBS_JOB_RUN_H
 #define ENGINE_DAEMON_JOBS_JOB_RUN_H
 
@@ -13,7 +13,7 @@
 
 typedef struct job_run job_run;
 
-/* What the run tells. The job may have ended meanwhile: the id says whose run it is. */
+/* The run's reports, each with the id of its job, which may have ended meanwhile. */
 typedef struct job_run_listener {
 	void (*progress)(void *context, const char *id, const train_progress *p);
 	/* preview: what the model wrote after an evaluation, borrowed, or NULL. */
@@ -23,7 +23,7 @@ typedef struct job_run_listener {
 	/* A checkpoint cannot be used. Not STATUS_OK: that could not be noted, and the run ends. */
 	status (*damaged)(void *context, const char *id, int64_t step, const error *why);
 	/* The run is over and will be freed. result: the finished model's folder, NULL when it did not finish;
-	 * err: STATUS_OK when it was told to stop, or when its checkpoint was found damaged and it should begin again.
+	 * err: STATUS_OK when it was stopped, or when its checkpoint was found damaged and it should begin again.
 	 */
 	void (*ended)(void *context, const char *id, const char *result, const train_progress *p, const error *err);
 } job_run_listener;

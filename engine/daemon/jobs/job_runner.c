@@ -14,7 +14,7 @@
 #include "engine/daemon/jobs/job_state.h"
 #include "engine/daemon/requests/engine.h"
 
-/* The job of the current run. Also while it is paused: its run, which has been told to stop, has made steps since. */
+/* The job of the current run. A paused job counts too: its run has been stopped, but may have made steps since. */
 static job *find_of_run(const jobs *all, const char *id)
 {
 	job *j = job_table_is_run_of(all, id) ? job_table_find(all, id) : NULL;
@@ -51,7 +51,7 @@ static void on_event(void *context, const char *id, json_t *event)
 	note_event(context, id, event);
 }
 
-/* A run that goes on from a checkpoint repeats steps, with the same numbers: each is told once. */
+/* A run that continues from a checkpoint repeats steps, with the same numbers: each step is reported once. */
 static void on_metrics(void *context, const char *id, const train_progress *p, bool evaluated, json_t *preview)
 {
 	jobs *all = context;

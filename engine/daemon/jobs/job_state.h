@@ -26,7 +26,7 @@ status job_state_change(jobs *all, job *j, job_state state, json_t *next, json_t
 /* A job with a document whose files and options have been checked; it is queued. The document is shared; events: an
  * array, taken over, written in the same commit (NULL: STATUS_NOMEM). */
 status job_state_add(jobs *all, const char *id, json_t *document, json_t *events, error *err);
-/* Make a change that has happened: STATUS_OK when memory says so, the ledger may follow later. STATUS_NOMEM. */
+/* Record a change that has happened: STATUS_OK once it is in memory; the ledger may follow later. STATUS_NOMEM. */
 status job_state_follow(jobs *all, job *j, job_state state, json_t *next, json_t *events);
 /* End a job and release it. Like job_state_change. */
 status job_state_end(jobs *all, job *j, json_t *next, json_t *events, error *err);

@@ -47,7 +47,7 @@ struct training {
 	task delivered;
 };
 
-/* --- telling the loop ----------------------------------------------------------- */
+/* --- reporting to the loop ------------------------------------------------------ */
 
 static void arrived(training *t)
 {
@@ -141,7 +141,7 @@ static json_t *preview_of(const training *t)
 	                 : NULL;
 }
 
-static status tell(training *t, training_kind kind)
+static status report_event(training *t, training_kind kind)
 {
 	message *m = memory_new(1, sizeof *m);
 	if (!m)
@@ -153,7 +153,7 @@ static status tell(training *t, training_kind kind)
 	return STATUS_OK;
 }
 
-static void tell_progress(training *t)
+static void report_progress(training *t)
 {
 	uint64_t now = clock_ns();
 	if (t->progress_under_way || now - t->reported_ns < TRAINING_PROGRESS_NS)
@@ -226,7 +226,7 @@ static status open_trainer(training *t, device *d, error *err)
 	return s;
 }
 
-/* Write the checkpoint and its manifest. *row: what the ledger is to say of it. */
+/* Write the checkpoint and its manifest. *row: its document for the ledger. */
 static status write_checkpoint(training *t, json_t **row, error *err)
 {
 	char folder[PATH_MAX], id[STORE_ID_BYTES];
@@ -242,7 +242,7 @@ static status write_checkpoint(training *t, json_t **row, error *err)
 	return error_settle(err, s);
 }
 
-/* A failure is reported, and the training goes on without. */
+/* A failure is reported; training continues without the checkpoint. */
 static status save(training *t)
 {
 	json_t *row = NULL;
@@ -270,7 +270,7 @@ static status save(training *t)
 	return s;
 }
 
-/* Is it time to save, whatever the trainer says? */
+/* Is a save due by time, even when the trainer has none due? */
 static bool save_is_due(const training *t)
 {
 	uint64_t wait = t->plan->save_ns, again = (uint64_t)TRAINING_RESAVE_SECONDS * SECOND_NS;
@@ -304,16 +304,16 @@ static void count(training *t, device *d)
 }
 
 /* The numbers of what was completed. */
-static status tell_events(training *t, device *d, unsigned events)
+static status report_events(training *t, device *d, unsigned events)
 {
 	if (events & TRAIN_STEP)
 		count(t, d);
 	if (events & TRAIN_EVAL) {
 		t->undelivered = true;
-		return tell(t, TRAINING_EVALUATED);
+		return report_event(t, TRAINING_EVALUATED);
 	}
 	if (events & TRAIN_STEP)
-		tell_progress(t);
+		report_progress(t);
 	return STATUS_OK;
 }
 
@@ -338,7 +338,7 @@ static status advance(device_background *b, device *d, uint64_t budget_ns)
 		return attend(t, d, events);
 	status s = trainer_advance(t->trainer, budget_ns, &events, &err);
 	if (s == STATUS_OK)
-		s = tell_events(t, d, events);
+		s = report_events(t, d, events);
 	if (s != STATUS_OK) {
 		error_settle(&err, s);
 		end(t, d, false, &err);
@@ -373,7 +373,7 @@ static void run_start(task *x, device *d)
 		t->saved_step = t->counted_step = now->step;
 		t->counted_tokens = now->tokens;
 		t->saved_ns = clock_ns();
-		s = tell(t, TRAINING_STARTED);
+		s = report_event(t, TRAINING_STARTED);
 	}
 	if (s == STATUS_OK) {
 		t->background = (device_background){waits, advance, lose};

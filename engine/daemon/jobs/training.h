@@ -35,8 +35,8 @@ typedef struct training_report {
 	training_kind kind;
 	train_progress progress;
 	bool finished;
-	bool damaged;       /* ENDED: the checkpoint of plan.resume cannot be read, as error says */
-	json_t *checkpoint; /* SAVED without error: its row, which its manifest says too; borrowed */
+	bool damaged;       /* ENDED: the checkpoint of plan.resume cannot be read; `error` has the reason */
+	json_t *checkpoint; /* SAVED without error: its row, equal to the manifest's; borrowed */
 	json_t *preview;    /* EVALUATED: {"prompt", "text"}, what the model wrote; borrowed; NULL: nothing */
 	error error;
 } training_report;

@@ -1,4 +1,4 @@
-/* storage.h - what the API says of the data folder: how much it holds, whether it can be relied on, what is damaged. Loop
+/* storage.h - the API's view of the data folder: how much it holds, whether it can be relied on, what is damaged. Loop
  * thread only. */
 #ifndef ENGINE_DAEMON_LIBRARY_STORAGE_H
 #define ENGINE_DAEMON_LIBRARY_STORAGE_H

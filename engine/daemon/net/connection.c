@@ -1,7 +1,7 @@
-/* Frames are gathered, copied one behind the other, and written before the loop sleeps, many at once: a system call
- * costs more than a frame. Only one with a payload goes out by itself, as one uv_write of header, JSON and payload,
- * none of them copied: the write owns them until it is done. Reading uses one buffer for all connections, since libuv
- * hands each chunk over before it reads the next. */
+/* Frames are copied into one buffer and written together before the loop sleeps, because a system call costs more than
+ * a frame. Only a frame with a payload is written on its own, as one uv_write of header, JSON and payload, none of them
+ * copied: the write owns them until it is done. One buffer serves the reads of all connections, since libuv delivers
+ * each chunk before it reads the next. */
 #include "engine/daemon/net/connection.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ typedef struct outgoing {
 	unsigned char header[FRAME_HEADER_BYTES];
 } outgoing;
 
-/* Sent when there is no memory for the real words. */
+/* Sent when there is no memory for the real message. */
 static const char out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
 
@@ -78,7 +78,7 @@ static void shut(connection *c)
 	uv_close(&c->socket.handle, on_closed);
 }
 
-/* Take every stream from the connection; they end on their own. */
+/* Detach every stream from the connection; their handlers still end them. */
 static void abandon_streams(connection *c)
 {
 	while (c->n_streams) {
@@ -198,7 +198,7 @@ static bool write_pieces(connection *c, outgoing *o, const uv_buf_t *pieces, uns
 	return false;
 }
 
-/* What the socket does not take at once waits in libuv's queue. False: the connection is of no more use. */
+/* Bytes that the socket does not accept at once wait in libuv's queue. False: the connection has failed. */
 static bool flush(connection *c)
 {
 	char *data = c->out.data;
@@ -269,7 +269,7 @@ void connection_send_copy(connection *c, const frame *f)
 	size_t bytes = FRAME_HEADER_BYTES + f->json_bytes;
 	char *at = c->state < CONNECTION_CLOSING && !c->broken ? reserve(c, bytes) : NULL;
 	if (!at) {
-		connection_break(c); /* a frame that is missing would leave the peer waiting for ever */
+		connection_break(c); /* without this frame the peer would wait for ever */
 		return;
 	}
 	frame_encode_header(f, (unsigned char *)at);

@@ -3,7 +3,7 @@
  *   accepted ─▶ greeting ─HELLO─▶ open ─▶ closing (queue drains) ─▶ closed, freed
  *
  * A peer is not trusted. A frame that is malformed or out of order is answered with ERROR on stream
- * 0 and ends the connection. A peer that does not read is no burden to others: beyond
+ * 0 and ends the connection. A peer that does not read cannot slow others: beyond
  * CONNECTION_HIGH queued bytes its streams get no credit and nothing more is read from it,
  * until the queue is below CONNECTION_LOW; beyond CONNECTION_MAX_QUEUE it is dropped.
  *
@@ -57,14 +57,14 @@ struct connection {
 
 /* Greet a peer whose socket has been accepted into c->socket. */
 void connection_begin(connection *c);
-/* Refuse it: say why on stream 0 and close. */
+/* Refuse it: send the reason on stream 0 and close. */
 void connection_refuse(connection *c, int http, const char *code, const char *message);
-/* End it without writing what is queued: a frame is missing. Its sender may still be at work, so this happens when
- * the loop goes to sleep or wakes up. */
+/* End it without writing the queue, because a frame could not be queued. A caller up the stack may still use the
+ * connection, so it ends when the loop goes to sleep or wakes up. */
 void connection_break(connection *c);
 /* Close once what is queued has been written, or after CONNECTION_FLUSH_MS. Cancels its streams. */
 void connection_close(connection *c);
-/* Look at the clock: silent peers, late greetings, stuck flushes. */
+/* Check the time limits: silent peers, late greetings, stuck flushes. */
 void connection_tick(connection *c, uint64_t now_ms);
 /* Cancel every stream (the engine stops); they answer through the open connection. */
 void connection_cancel_streams(connection *c);
@@ -74,7 +74,7 @@ void connection_cancel_streams(connection *c);
 void connection_send(connection *c, const frame *f, char *json, void *payload);
 /* The same, of f's own JSON, which is copied; without payload. */
 void connection_send_copy(connection *c, const frame *f);
-/* Write what has been sent since the last time: the loop does before it sleeps and when it wakes up, so all frames of
+/* Write the frames sent since the last call. The loop calls it before it sleeps and when it wakes up, so all frames of
  * a step are one write. */
 void connection_flush_all(net *n);
 

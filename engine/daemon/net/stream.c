@@ -12,7 +12,7 @@
 
 enum { RETRY_SECONDS = 1 };
 
-/* Sent when there is no memory for the real words. */
+/* Sent when there is no memory for the real message. */
 static const char out_of_memory[] =
     "{\"status\":503,\"code\":\"out_of_memory\",\"message\":\"out of memory\",\"param\":null,\"retry_after\":1}";
 
@@ -55,7 +55,7 @@ json_t *stream_error_object(int http, const char *code, const char *message, con
 	return object;
 }
 
-/* A message that only says what its parameter must be gets that as its subject. */
+/* A message that begins with a verb gets the parameter's name as its subject. */
 static const char *whole_message(const error *err, char *out, size_t size)
 {
 	static const char *const verbs[] = {"must ", "needs ", "times "};
@@ -80,7 +80,7 @@ void stream_error(stream *s, const error *err, const char *code)
 		message = "the engine is shutting down";
 	}
 	bool again = why == STATUS_BUSY || why == STATUS_UNAVAILABLE || why == STATUS_NOMEM || why == STATUS_DEVICE;
-	reserve_forget(); /* what could not be built is not sent */
+	reserve_forget(); /* building it failed: nothing is sent */
 	json_t *object = stream_error_object(status_http(why), code ? code : status_name(why), message, err->param,
 	                                     !again           ? 0
 	                                     : s->retry_after ? s->retry_after
@@ -159,7 +159,7 @@ void stream_event(stream *s, json_t *event)
 	reserve_free(text);
 	note_event(s, NULL, 0);
 	if (s->peer)
-		s->peer->fail(s->peer); /* a hole in a stream must not pass for a whole one */
+		s->peer->fail(s->peer); /* a stream that lacks an event must not end as a complete one */
 }
 
 void stream_event_text(stream *s, const char *json, size_t bytes)

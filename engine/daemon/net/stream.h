@@ -3,8 +3,8 @@
  * A stream lives from its REQUEST until its handler answers it, exactly once, with
  * stream_result or stream_error; the handler owns it in between, whatever happens to the
  * connection. When the peer cancels, the connection closes or the engine stops, the handler
- * is notified through `cancel` (if it is set) and still has to answer; an answer to a peer that has gone is
- * dropped. So there are no references to count, and every accepted request ends exactly once.
+ * is notified through `cancel` (if it is set) and still has to answer; an answer to a disconnected peer is
+ * dropped. So streams need no reference count, and every accepted request ends exactly once.
  *
  * Loop thread only. */
 #ifndef ENGINE_DAEMON_NET_STREAM_H
@@ -53,11 +53,11 @@ typedef struct stream_record {
 struct stream {
 	net *net;
 	struct engine *engine; /* net's; the rooms above know what it is */
-	stream_peer *peer;     /* NULL: the peer has gone */
+	stream_peer *peer;     /* NULL: disconnected */
 	uint64_t id;
 	int64_t credit;                   /* EVENT and DATA frames the peer still takes */
 	char target[STREAM_TARGET_BYTES]; /* the "id" of methods that have one */
-	char owner[STREAM_OWNER_BYTES];   /* whose request it is, as the front end says; "" when it does not */
+	char owner[STREAM_OWNER_BYTES];   /* the request's owner, as given by the front end; "": none */
 	int retry_after;                  /* seconds, of an error that may pass; 0: the default */
 	json_t *params;                   /* an object, checked against the method's schema */
 	bool upload;                      /* DATA frames are expected */
@@ -78,9 +78,9 @@ void stream_error(stream *s, const error *err, const char *code);
 void stream_refuse(stream *s, status why, const char *code, const char *param, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Does the request go on when its client has gone? */
+/* Does the request continue without its client? */
 bool stream_detached(const stream *s);
-/* Frames that may be sent now: 0 without credit, while the peer reads too slowly, or when it has gone. */
+/* Frames that may be sent now: 0 without credit, while the peer reads too slowly, or after it has disconnected. */
 int64_t stream_ready(const stream *s);
 /* Send one frame; each costs a credit, which must be there. json and data (malloc'ed) are taken over. */
 void stream_event(stream *s, json_t *event);

@@ -1,6 +1,6 @@
 /* A session_task is one task of the executor with one session: the pool reads its state, if it is not live, the
  * executor finds or makes the session by its ticket, acts, and looks at what has become of it; the loop settles that
- * and answers. The methods differ in what `act` does, and in what `answer` says when all went well. */
+ * and answers. The methods differ in `act`, and in the result that `answer` makes. */
 #include "engine/daemon/sessions/session_task.h"
 
 #include <limits.h>

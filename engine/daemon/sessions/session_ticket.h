@@ -31,9 +31,9 @@ typedef struct session_change {
 	session_info info;
 } session_change;
 
-/* Is there something to do on the pool? */
+/* Does the ticket need work on the pool? */
 bool session_ticket_has_work(const session_ticket *t);
-/* Pool thread. A failure is what session_ticket_redeem will say. */
+/* Pool thread. session_ticket_redeem returns a failure. */
 void session_ticket_fetch(session_ticket *t);
 /* Executor thread, of a task's `prepare`: load the model, and import a bounded part of the state, if there is one.
  * True: all is there, or has failed. */

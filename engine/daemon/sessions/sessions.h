@@ -3,7 +3,7 @@
  * The table lists what sessions there are; the states are the scheduler's. Three things may be true of a session:
  * it is known (in the table), it is live (has a slot on the device) and, when durable, it is stored. A
  * durable session is brought back from the store when it is used and not live: after a restart, after a
- * device failure, or after its slot went to another. A session that is not durable lives and dies with its slot.
+ * device failure, or after its slot went to another. A session that is not durable exists only as long as its slot.
  * There may be many more known sessions (engine_options.max_known_sessions) than slots; no request scans them.
  *
  * Using a session is: take it (it becomes busy, so a second request is refused "session_busy"), let the
@@ -25,7 +25,7 @@
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/session_ticket.h"
 
-enum { SESSIONS_MAX_KNOWN = 65536 /* unless told */, SESSIONS_TTL_SECONDS = 3600, SESSIONS_GRACE_SECONDS = 600 };
+enum { SESSIONS_MAX_KNOWN = 65536 /* default */, SESSIONS_TTL_SECONDS = 3600, SESSIONS_GRACE_SECONDS = 600 };
 
 typedef struct sessions sessions;
 
@@ -52,9 +52,9 @@ void sessions_release(sessions *all, session_entry *e);
  * STATUS_NOT_FOUND, and *taken becomes NULL. */
 status sessions_return(sessions *all, session_entry **taken, const session_ticket *ticket, const session_change *change,
                        error *err);
-/* The entry says what the change says; it stays busy. */
+/* Copy the change into the entry, which stays busy. */
 void sessions_adopt(sessions *all, session_entry *e, const session_change *change);
-/* Give it back: what the entry says has been stored. */
+/* Release the entry: its contents have been stored. */
 void sessions_settled(sessions *all, session_entry *e);
 /* Give a durable session back as it was last stored: its slot is freed, and the next use reads the stored state. */
 void sessions_revert(sessions *all, session_entry *e);
