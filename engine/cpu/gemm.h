@@ -1,4 +1,4 @@
-/* gemm.h - large matrix products: the one place that knows the BLAS. */
+/* gemm.h - large matrix products: the only code that depends on the BLAS. */
 #ifndef ENGINE_CPU_GEMM_H
 #define ENGINE_CPU_GEMM_H
 

@@ -1,4 +1,4 @@
-/* feed.h - writing the inputs of a forward: the one place that knows what belongs in a port.
+/* feed.h - writing the inputs of a forward: the only code that depends on the contents of a port.
  *
  * A port that a forward lacks is left out: no caller asks which ports there are. */
 #ifndef ENGINE_MODEL_FEED_H

@@ -1,4 +1,4 @@
-/* model_folder.h - what the folder of a model says before its weights are read. Any thread. */
+/* model_folder.h - the contents of a model's folder other than its weights. Any thread. */
 #ifndef ENGINE_MODEL_MODEL_FOLDER_H
 #define ENGINE_MODEL_MODEL_FOLDER_H
 

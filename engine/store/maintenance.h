@@ -43,7 +43,7 @@ status backup_restore(const char *from, const char *data, bool partial, json_t *
  * "clean": no problem, nothing damaged or unclaimed. STATUS_NOT_FOUND: there is no data folder. */
 status fsck_check(const char *data, json_t **report, error *err);
 
-/* Move lost/KIND/NAME back to its place and make its row from what it says of itself; a job comes with its checkpoints.
+/* Move lost/KIND/NAME back to its place and make its row from its own description; a job comes with its checkpoints.
  * STATUS_NOT_FOUND; STATUS_CONFLICT when the object exists, or a checkpoint's job does not; STATUS_STORAGE when it is
  * damaged: then it stays in lost/. */
 status lost_adopt(store *s, const char *kind, const char *name, error *err);

@@ -1,4 +1,4 @@
-/* Rows made from what blobs say about themselves: a manifest's `about` is the row's document. What a blob does not know
+/* Rows made from the blobs' own descriptions: a manifest's `about` is the row's document. What a blob does not record
  * is what a user may have chosen since (a dtype) and a job's events. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 static status strange(error *err, store_table table, const char *name)
 {
-	return error_set(err, STATUS_STORAGE, NULL, "%s \"%.64s\" does not say what it is", store_kind(table), name);
+	return error_set(err, STATUS_STORAGE, NULL, "%s \"%.64s\" has no description", store_kind(table), name);
 }
 
 static const char *text_of(const json_t *object, const char *key)

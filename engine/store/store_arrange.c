@@ -24,7 +24,7 @@
 
 typedef status (*name_each)(store *s, const char *parent, const char *name, error *err);
 
-/* A path whose removal waits for the end of a backup. */
+/* A path that is removed at the end of a backup. */
 static bool is_pending(store *s, const char *folder, const char *name)
 {
 	char path[PATH_MAX];
@@ -139,7 +139,7 @@ static status arrange_version(store *s, const char *name, const store_row *row, 
 	ignored = (error)ERROR_INIT;
 	if (adopt_session(s, name, &ignored) != STATUS_OK)
 		return set_aside(s, STORE_SESSIONS, "sessions", name, name, err);
-	log_line(LOG_WARN, "session %s goes on from %s: the state that the ledger names is not there", row->id, name);
+	log_line(LOG_WARN, "session %s continues from %s: the state that the ledger names is missing", row->id, name);
 	return STATUS_OK;
 }
 
@@ -320,7 +320,8 @@ static status check_rows(store *s, store_table table, row_each check, error *err
 		store_row row;
 		error why = ERROR_INIT;
 		if (result == STATUS_OK && row_find(s, table, json_string_value(id), &row, NULL) == STATUS_OK) {
-			status done = table == STORE_SESSIONS ? convert_session(s, &row, &why) : seal_old(s, table, &row, &why);
+			status done =
+			    table == STORE_SESSIONS ? convert_session(s, &row, &why) : seal_old(s, table, &row, &why);
 			if (done != STATUS_OK)
 				store_note_damage(s, table, row.id, error_message(&why));
 			row_fini(&row);

@@ -1,5 +1,5 @@
 /* A backup is made in three steps: copy the ledger, link the blob of every row of the copy, read everything back. The
- * shared lock is taken before the ledger is copied, so a blob that a row of the copy speaks for is there until the end;
+ * shared lock is taken before the ledger is copied, so a blob that a row of the copy names exists until the end;
  * what is saved meanwhile gets new names and is not looked at. Two things can still change under a name: a model that
  * is deleted and added again, a checkpoint that is written again. Then a blob differs from the copied row; when the
  * ledger says so too by now, the backup begins anew with a new copy. */

@@ -43,7 +43,7 @@ struct store {
 	int lock;   /* descriptor holding the flock */
 	int backup; /* descriptor of the lock under which blobs are unlinked; a backup holds it shared */
 	uint64_t temporaries;
-	int64_t budget; /* bytes; 0: none */
+	int64_t budget;                       /* bytes; 0: none */
 	uint64_t ledger_device, ledger_inode; /* of the file that is open, to notice that it was replaced */
 	bool dirty;                           /* commits since the log was last checkpointed */
 	char problem[160];                    /* "" while all is well */
@@ -116,8 +116,8 @@ void store_manifest_path(const store *s, store_table table, const store_row *row
 /* The folder that the names of a manifest's files are relative to. */
 void store_manifest_base(const store *s, store_table table, const store_row *row, char *out);
 
-/* Hold the blob against the ledger's copy of its manifest: sizes, or with `contents` every byte. A manifest that is missing
- * or damaged is written again when the files are whole. STATUS_STORAGE. */
+/* Hold the blob against the ledger's copy of its manifest: sizes, or with `contents` every byte. A manifest that is
+ * missing or damaged is written again when the files are whole. STATUS_STORAGE. */
 status row_check_blob(store *s, store_table table, const store_row *row, bool contents, error *err);
 /* Write jobs/<id>/job.json as the row says; a failure is logged. */
 void job_write_copy(store *s, const char *id);
@@ -126,7 +126,8 @@ void job_write_copy(store *s, const char *id);
 status removal_queue(store *s, const char *path, error *err);
 /* Something new lies at the path. */
 status removal_cancel(store *s, const char *path, error *err);
-/* The commit is on the disk: unlink what it queued unless a backup is being made. What is left, the next sweep tries. */
+/* The commit is on the disk: unlink what it queued unless a backup is being made. What is left, the next sweep tries.
+ */
 void removal_unlink_all(store *s);
 status removal_sweep(store *s, error *err);
 /* Is it queued? */
@@ -141,7 +142,7 @@ void reserve_take(store *s);
 /* Move `path`, a blob that no row names, to lost/KIND/NAME, with its manifest. */
 status lost_keep(store *s, store_table table, const char *path, const char *name, error *err);
 
-/* Make the row of a blob that lies in its place from what it says about itself. STATUS_STORAGE: it does not say enough,
+/* Make the row of a blob in its place from its own description. STATUS_STORAGE: the description is incomplete,
  * or is damaged. job: of a checkpoint. */
 status adopt_file(store *s, const char *name, error *err);
 status adopt_model(store *s, const char *name, error *err);
@@ -153,8 +154,8 @@ status adopt_session(store *s, const char *name, error *err);
 status store_arrange(store *s, error *err);
 /* Is every row of the open ledger whole? */
 status salvage_is_needed(store *s, bool *needed, error *err);
-/* The ledger, closed, is damaged: make a new one of its whole rows and of what the blobs say, keep the damaged one in lost/,
- * and open the new one. */
+/* The ledger, closed, is damaged: make a new one of its whole rows and of what the blobs say, keep the damaged one in
+ * lost/, and open the new one. */
 status salvage_ledger(store *s, error *err);
 /* Make rows of all blobs that lie in their places and have none. */
 status salvage_rebuild(store *s, error *err);
@@ -164,8 +165,8 @@ status salvage_rebuild(store *s, error *err);
 /* While *out, a descriptor to be closed, is open, an engine on this folder unlinks no blob. Waits for an unlinking.
  * STATUS_NOT_FOUND when `folder` is no data folder; *out is -1 on failure. */
 status verify_lock(const char *folder, int *out, error *err);
-/* A store that must only be read: the blobs of `folder`, and a copy of `ledger` that is made at `copy` (":memory:" is legal).
- * STATUS_NOT_FOUND when there is no ledger, STATUS_STORAGE when it is damaged as a whole. */
+/* A store that must only be read: the blobs of `folder`, and a copy of `ledger` that is made at `copy` (":memory:" is
+ * legal). STATUS_NOT_FOUND when there is no ledger, STATUS_STORAGE when it is damaged as a whole. */
 status verify_open(store **out, const char *folder, const char *ledger, const char *copy, error *err);
 /* Is an object what its row says, in every byte? Changes nothing. */
 status verify_row(const store *s, store_table table, const store_row *row, error *err);
@@ -174,7 +175,8 @@ bool verify_manifest(const store *s, store_table table, const store_row *row);
 bool verify_job_copy(const store *s, const store_row *row);
 /* Verify all. Damage is noted in the store and does not fail. Puts "objects", "bytes" and "damaged" into the report. */
 status verify_all(store *s, json_t *report, error *err);
-/* Has any row whose object was found damaged changed in `ledger` since it was copied? Then it was the copy that was too old. */
+/* Has any row whose object was found damaged changed in `ledger` since it was copied? Then it was the copy that was too
+ * old. */
 status verify_is_stale(store *s, const char *ledger, bool *stale, error *err);
 
 /* How files came into a tree. */

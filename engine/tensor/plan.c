@@ -5,7 +5,7 @@
  *                outputs, bindings and in-place updates
  *   3. liveness  for each temporary, its producer and its last reader
  *   4. group     which neighbours the backend runs as one kernel
- *   5. in place  an output takes over the bytes of an input that dies there
+ *   5. in place  an output reuses the bytes of an input that is not read later
  *   6. place     temporaries by lifetime; inputs and outputs for ever (arena.h)
  *   7. resolve   one op_call per node, with addresses, and the scratch size
  *

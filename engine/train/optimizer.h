@@ -1,8 +1,8 @@
 /* optimizer.h - the optimiser of a run, of any kind, over a model's flat arena.
  *
  * Gradients and (when several micro-batches make a step) their mean are vectors laid out like the model's arena, so the
- * optimiser is two plans of a few ops in all and knows no parameter by name. Its kind (optimizer_kind.h) says what it
- * keeps between steps and how it updates. One step:
+ * optimiser is two plans of a few ops in all and depends on no parameter's name. Its kind (optimizer_kind.h) says what
+ * it keeps between steps and how it updates. One step:
  *
  *   optimizer_begin
  *   per micro-batch: gradients written to optimizer_gradients; run optimizer_accumulate_plan

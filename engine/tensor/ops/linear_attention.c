@@ -17,7 +17,7 @@ linear_attention_values op_linear_attention(graph *g, value q, value k, value v,
 	return (linear_attention_values){out[0], out[1]};
 }
 
-/* q [B, N, D] and what the parameters of all three ops say of it. */
+/* Check q [B, N, D] against the parameters that all three ops share. */
 static status check_query(const op_call *call, int64_t heads, float eps, error *err)
 {
 	const shape q = call->in[0].shape;
