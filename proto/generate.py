@@ -338,7 +338,7 @@ def recipe(spec, _engine):
             text += f"#define RECIPE_WORDS_{name} {', '.join(map(quoted, node['enum']))}\n"
     more = {"FLAG": "name, default", "CHOICE": "name, default", "PAIR": "name, min, max, defaults"}
     return {"recipe.h": text + "\n#endif\n",
-            "recipe.def": rows_file("TrainingOptions, without what is the job's affair.", rows, ROW | more)}
+            "recipe.def": rows_file("TrainingOptions, without the fields that only the job reads.", rows, ROW | more)}
 
 
 def sampling(spec, _engine):

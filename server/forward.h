@@ -7,7 +7,7 @@
 /* Call the row's engine_method with the body, the path's parameters and the query's, and answer with the RESULT. */
 void forward_handle(request *r);
 
-/* The endings every handler has: ERROR is answered and true returned; RESULT is the caller's affair. */
+/* The endings every handler has: ERROR is answered and true returned; the caller answers with RESULT. */
 bool forward_failed(request *r, const frame *f);
 /* The body's fields and the request's parameters as one object; the body itself is let go. NULL (answered) when out
  * of memory. */

@@ -4,7 +4,7 @@
  * leaves open is closed here:
  *   - it does not notice a resumed connection by itself: http_peer_wake makes it run;
  *   - a suspended connection is blind: every connection is watched for the client's leaving. A client
- *     that closes only its sending side and then has to wait counts as gone: the two cannot be told apart in time;
+ *     that closes only its sending side and then has to wait counts as gone: the two cannot be distinguished in time;
  *   - its timeout is reset by every byte: a peer has one deadline, moved only by real progress;
  *   - it may end a request without saying so: the peer owns its request and frees it at the latest with itself;
  *   - it may read no further and wait for ever: the sweep finds input that stays unread, and ends the connection;

@@ -249,7 +249,7 @@ static void metrics_engine_histogram(buffer *out, const char *name, const json_t
 	{
 		const json_t *bound = json_array_get(pair, 0);
 		if (!json_is_number(bound))
-			continue; /* "+Inf" is written below for everyone */
+			continue; /* "+Inf" is written below for every histogram */
 		buffer_format(out, "%s_bucket{le=\"%g\"}", name, json_number_value(bound));
 		metrics_value(out, json_number_value(json_array_get(pair, 1)));
 	}

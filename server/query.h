@@ -6,7 +6,7 @@
 
 /* False, refused, when something is wrong with the query. */
 bool query_check(request *r);
-/* Add the parameters to an engine's params, as its types, but not those that are the handler's own affair. False
+/* Add the parameters to an engine's params, as its types, but not those that the handler reads itself. False
  * when out of memory. */
 bool query_add(const request *r, json_t *params);
 

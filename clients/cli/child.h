@@ -1,9 +1,9 @@
 /* child.h - a program that `serve` keeps running.
  *
  * It lives in a process group of its own, so that Ctrl-C reaches only `serve`, which stops the programs in order,
- * and is sent SIGTERM by the kernel when its parent dies, however that happens.
+ * and the kernel sends it SIGTERM when its parent ends, for whatever reason.
  *
- * When it dies unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s; a minute
+ * When it ends unasked it is started again after 0.1 s, and after twice as long each further time, up to 5 s; a minute
  * of life makes good for all. CHILD_MAX_FAILURES deaths in a row are too many. */
 #ifndef CLI_CHILD_H
 #define CLI_CHILD_H

@@ -37,15 +37,15 @@ typedef struct command {
 
 /* Each ends with a NULL name. */
 extern const command serve_commands[], train_commands[], jobs_commands[], models_commands[], files_commands[],
-    generate_commands[], explain_commands[], classify_commands[], sessions_commands[], tokenize_commands[], version_commands[],
-    maintenance_commands[], storage_commands[], ps_commands[];
+    generate_commands[], explain_commands[], classify_commands[], sessions_commands[], tokenize_commands[],
+    version_commands[], maintenance_commands[], storage_commands[], ps_commands[];
 
 /* From now on errors are JSON. Set once, before the first can happen: the form of stderr is the process's. */
 void cli_errors_as_json(void);
 /* "additive: …" on stderr; returns the status. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The last request failed: say why, and which name may have been meant. CLI_FAILED. */
+/* Report why the last request failed, and which name may have been meant. CLI_FAILED. */
 int cli_complain(const cli *c);
 /* A line for people on stderr, none with --json. */
 void cli_note(const cli *c, const char *format, ...) __attribute__((format(printf, 2, 3)));

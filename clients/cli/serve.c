@@ -119,7 +119,7 @@ static void read_output(service *s, child *c, void (*take)(service *s, const cha
 	char bytes[512];
 	ssize_t n = read(c->output, bytes, sizeof(bytes));
 
-	if (n <= 0) { /* it is about to die */
+	if (n <= 0) { /* the child is ending */
 		close(c->output);
 		c->output = -1;
 		return;
