@@ -32,7 +32,7 @@ template <class C_, bool WINDOW_> struct forward {
 	int64_t row, scores;                 /* its token; where its scores are */
 	unsigned there, seen, far_seen;      /* bits of rows: that exist, that the mask lets in */
 	int width;
-	bool speaks; /* the piece of a head that writes what is there once per head */
+	bool speaks; /* the piece of a head that writes the outputs per head */
 	additive_held<C, R> top, sum;
 	float w[C::E];
 

@@ -45,7 +45,7 @@ template <class C_, bool WINDOW_> struct backward {
 	int64_t row, at, scores; /* of row 0 of the group: its token, its channel of element 0, where its M is */
 	unsigned there, seen;    /* bits of rows: that exist, that the mask lets in */
 	int head, width;
-	bool whole, speaks; /* not in pieces; the piece that writes what is there once per head */
+	bool whole, speaks; /* not in pieces; the piece that writes the outputs per head */
 	additive_held<C, R> a;
 	float w[C::E], dw[C::E];
 	typename C::row g[1 + WINDOW][R]; /* until D is known */

@@ -1,7 +1,7 @@
 /* fuse: neighbouring calls as one kernel, for the bytes that then need not go through memory.
  *
  * A chain is a list of ops, each of which reads output 0 of one before it. Forward: an add or a gate, with the dropout
- * before it and the layernorm after it, whose kernel takes them as its front. Backward: a layernorm_grad with what is
+ * before it and the layernorm after it, where its kernel begins with them. Backward: a layernorm_grad with what is
  * done with its dx: the sums and products in which gradients meet, and a dropout. The single kernels are the same
  * templates with less around them, and values are rounded where they would have been stored, so the bits are the same;
  * what is dead is not stored.

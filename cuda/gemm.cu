@@ -59,7 +59,7 @@ typedef struct cuda_products {
 	int count;
 } cuda_products;
 
-/* Choosing and launching say what they cannot do; anything else is the device's end. */
+/* Choosing and launching return unsupported cases; any other failure marks the device lost. */
 static status library_status(cuda_backend *c, cublasStatus_t e)
 {
 	if (e == CUBLAS_STATUS_SUCCESS)

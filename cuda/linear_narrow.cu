@@ -76,7 +76,7 @@ static inline __device__ __host__ narrow_space narrow_space_of(const row_norm &o
 	return s;
 }
 
-/* Before x is there: layernorm's weight and bias come to shared memory. */
+/* Before x is complete: copy layernorm's weight and bias to shared memory. */
 static __device__ __forceinline__ void bring_norm(const row_norm &o, const narrow_space &s)
 {
 	for (int i = 4 * threadIdx.x; i < o.width; i += 4 * blockDim.x) {
@@ -182,7 +182,7 @@ static __device__ __forceinline__ void store_normalised(const panel_product &p, 
 	}
 }
 
-/* What there is to do once x is there: sums of rows and what follows from them alone. */
+/* After x is complete: the sums of its rows and the values that depend on them alone. */
 template <x_source SOURCE, bool BYTES>
 static __device__ __forceinline__ void open_rows(const panel_product &p, const panel_chain &c, const narrow_space &s,
                                                  int64_t first, int rows)
