@@ -229,7 +229,7 @@ class FakeEngine:
         self.do(self._listen())
 
     def stop(self):
-        """Die: every connection is cut, and new ones are refused."""
+        """Stop as a killed engine does: every connection is cut, and new ones are refused."""
         self.do(self._unlisten())
 
     def __enter__(self):

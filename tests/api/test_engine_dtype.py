@@ -187,7 +187,7 @@ def test_a_model_pushed_out_of_memory_comes_back_as_it_was(engine, model):
     engine.call("model.delete", {"id": others[0]})
 
 
-def test_the_files_stay_as_they_are_and_training_goes_on_from_them(engine, model):
+def test_the_files_stay_as_they_are_and_training_continues_from_them(engine, model):
     before = engine.download("model.file", {"id": model, "name": "model.safetensors"})[1]
     load(engine, model, "int8")
     assert engine.download("model.file", {"id": model, "name": "model.safetensors"})[1] == before

@@ -46,7 +46,7 @@ def test_recomputed_activations_give_the_same_weights(engine):
     assert weights[0] == weights[1] and weights[2] == weights[3] and weights[0] != weights[2]
 
 
-def test_training_goes_on_from_a_model_and_from_a_checkpoint(engine, model):
+def test_training_continues_from_a_model_and_from_a_checkpoint(engine, model):
     more = engine.call("job.create", {"model": model, "training_file": engine.add_file(TEXT), "seed": 1,
                                       "additive": {"max_steps": 4, "sequence_length": 64, "checkpoint_every": 2}})
     done = engine.wait_job(more["id"])
@@ -55,7 +55,7 @@ def test_training_goes_on_from_a_model_and_from_a_checkpoint(engine, model):
     assert engine.generate({"model": checkpoint, "prompt": "9", "max_tokens": 4})[0]
 
 
-def test_a_session_goes_on_where_it_stopped_and_forks_and_moves(engine, model):
+def test_a_session_continues_where_it_stopped_and_forks_and_moves(engine, model):
     ask = {"max_tokens": 10, "temperature": 0.8, "seed": 11}
     whole = engine.generate({"model": model, "prompt": "57 bottles of ", **ask, "max_tokens": 20})[0]
     s = engine.call("session.create", {"model": model, "prompt": "57 bottles of "})
@@ -79,7 +79,7 @@ def test_a_batch_gives_each_prompt_the_text_that_it_has_alone(engine, model, dty
     assert ["".join(e["text"] for e in events if e["index"] == i) for i in range(3)] == alone
 
 
-def test_at_its_last_position_it_ends_or_goes_on_by_its_policy(engine, model):
+def test_at_its_last_position_it_ends_or_continues_by_its_policy(engine, model):
     long = {"max_tokens": 200, "temperature": 0}
     result = engine.generate({"model": model, "prompt": "1", **long})[2]
     assert result["choices"][0]["finish_reason"] == "length" and result["usage"]["total_tokens"] == 128

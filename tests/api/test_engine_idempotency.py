@@ -156,7 +156,7 @@ def test_a_request_with_the_key_of_a_running_one_is_refused(engine, model, sessi
     assert engine.call("session.generate", params)["session"]["tokens"] == 22
 
 
-def test_a_generation_goes_on_when_its_client_is_gone_and_the_repeat_gets_its_text(daemon, engine, model, session):
+def test_a_generation_continues_when_its_client_is_gone_and_the_repeat_gets_its_text(daemon, engine, model, session):
     params = {"id": session, "idempotency_key": key(), **ASK, "max_tokens": 40}
     expected = engine.generate({"model": model, "prompt": "99 bottles", **ASK, "max_tokens": 40})[0]
     with daemon.connect() as other:

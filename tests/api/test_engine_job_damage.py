@@ -277,7 +277,7 @@ def test_a_damaged_base_model_pauses_the_job_until_it_is_whole(own_daemon):
 
 # --- resuming what has ended ------------------------------------------------------------------
 
-def test_a_cancelled_job_with_a_checkpoint_goes_on_under_its_own_id(own_daemon, expected):
+def test_a_cancelled_job_with_a_checkpoint_continues_under_its_own_id(own_daemon, expected):
     daemon = own_daemon()
     with daemon.connect() as e:
         job, _ = paused_at(e, daemon)
@@ -334,7 +334,7 @@ def deleted(e, job):
         assert refusal.code == "invalid_job_state"  # its run is still ending
 
 
-def test_a_checkpoint_is_deleted_unless_its_job_goes_on_from_it(own_daemon):
+def test_a_checkpoint_is_deleted_unless_its_job_continues_from_it(own_daemon):
     daemon = own_daemon()
     with daemon.connect() as e:
         job, folders = paused_at(e, daemon)

@@ -254,7 +254,7 @@ def test_jobs_run_one_after_the_other(engine, file, endless):
     assert engine.wait_job(waiting)["status"] == "succeeded"
 
 
-def test_a_paused_job_goes_on_where_it_stopped(engine, endless):
+def test_a_paused_job_continues_where_it_stopped(engine, endless):
     paused = engine.call("job.pause", {"id": endless})
     assert paused["status"] == "paused"
     e = refused(engine, "job.pause", {"id": endless})

@@ -54,7 +54,7 @@ def longest_pause_of_a_load(engine, stream, model):
     return max(pauses) / 1000 / seconds
 
 
-def test_a_stream_goes_on_while_another_model_is_loaded(engine, small, large):
+def test_a_stream_continues_while_another_model_is_loaded(engine, small, large):
     session = engine.call("session.create", {"model": small, "position_policy": "wrap"})["id"]
     stream = engine.begin("session.generate", {"id": session, "prompt": "99", "max_tokens": 60000,
                                                "logit_bias": {"1": -100}}, credit=1 << 20)

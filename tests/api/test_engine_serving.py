@@ -297,7 +297,7 @@ def test_a_peer_that_does_not_read_delays_no_other(daemon, engine, model):
 
 # --- sessions ------------------------------------------------------------------------------
 
-def test_a_session_goes_on_where_it_stopped(engine, model, session):
+def test_a_session_continues_where_it_stopped(engine, model, session):
     whole = engine.generate({"model": model, "prompt": "99 bottles of", "max_tokens": 24, "temperature": 0})[0]
     s = session(prompt="99 bott")
     assert s["tokens"] == 7 and s["object"] == "session" and s["state_bytes"] > 0
@@ -326,7 +326,7 @@ def test_a_fork_shares_the_past_and_not_the_future(engine, session):
     engine.call("session.delete", {"id": b["id"]})
 
 
-def test_an_exported_state_goes_on_as_another_session(engine, model, session):
+def test_an_exported_state_continues_as_another_session(engine, model, session):
     a = session(prompt="99 bottles", explain=True)
     announced, state = engine.download("session.export", {"id": a["id"]})
     assert announced["bytes"] == len(state) and announced["content_type"] == "application/octet-stream"
@@ -358,7 +358,7 @@ def test_a_busy_session_refuses_a_second_request(engine, session):
     assert engine.call("session.append", {"id": s["id"], "text": "x"})["tokens"] == 3
 
 
-def test_a_session_ends_with_length_at_its_last_position_or_goes_on_by_its_policy(engine, session):
+def test_a_session_ends_with_length_at_its_last_position_or_continues_by_its_policy(engine, session):
     s = session(prompt="x" * 510)
     for made in (2, 0):
         _, _, result = engine.generate({"id": s["id"], "max_tokens": 10, "temperature": 0}, "session.generate")

@@ -152,7 +152,7 @@ def test_too_many_arguments_are_a_400_with_a_reason(counted):
         assert (answer.status, answer.error["code"]) == (400, "invalid_target")
 
 
-def test_a_connection_goes_on_after_too_many_arguments(counted):
+def test_a_connection_continues_after_too_many_arguments(counted):
     with counted.socket() as s:
         s.sendall(arguments(1000) + b"\r\n")
         status, headers, body = read_head(s)

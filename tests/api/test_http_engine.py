@@ -65,7 +65,7 @@ def test_an_engine_on_tcp(start, tmp_path):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_engine_that_dies_before_the_answer_makes_503(front, engine, stream):
+def test_an_engine_that_stops_before_the_answer_makes_503(front, engine, stream):
     @engine.on("completion.create")
     async def _(call):
         call.connection.writer.transport.abort()
@@ -75,7 +75,7 @@ def test_an_engine_that_dies_before_the_answer_makes_503(front, engine, stream):
     assert answer.headers["Retry-After"] == "1"
 
 
-def test_an_engine_that_dies_within_a_stream_makes_its_last_event(front, engine):
+def test_an_engine_that_stops_within_a_stream_makes_its_last_event(front, engine):
     @engine.on("completion.create")
     async def _(call):
         await call.event({"index": 0, "text": "x", "tokens": [1]})
@@ -92,7 +92,7 @@ def test_an_engine_that_dies_within_a_stream_makes_its_last_event(front, engine)
     assert json.loads(found[1][1])["error"]["code"] == "engine_unavailable"
 
 
-def test_an_engine_that_dies_within_a_whole_answer_makes_503(front, engine):
+def test_an_engine_that_stops_within_a_whole_answer_makes_503(front, engine):
     @engine.on("completion.create")
     async def _(call):
         await call.event({"index": 0, "text": "x", "tokens": [1]})
@@ -102,7 +102,7 @@ def test_an_engine_that_dies_within_a_whole_answer_makes_503(front, engine):
     assert front.post("/v1/completions", REQUEST).status == 503
 
 
-def test_an_engine_that_dies_during_an_upload_makes_503(front, engine):
+def test_an_engine_that_stops_during_an_upload_makes_503(front, engine):
     @engine.on("session.import")
     async def _(call):
         call.grant(1)

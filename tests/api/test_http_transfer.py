@@ -285,7 +285,7 @@ def test_a_client_that_asks_first_is_refused_without_sending(start):
         assert read_head(s)[0] == 413
 
 
-def test_a_client_that_asks_first_and_may_goes_on(front, keeper):
+def test_a_client_that_asks_first_and_may_continues(front, keeper):
     body = form(("purpose", "fine-tune"), ("file", b"x", "f"))
     with front.socket() as s:
         s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Type: {FORM['Content-Type']}\r\nContent-Length: {len(body)}\r\n\r\n".encode())

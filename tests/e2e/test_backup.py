@@ -60,7 +60,7 @@ def continues_right(restored, talker, first, last):
         assert restored.ok("POST", f"/v1/sessions/{talker.id}/generate", ASK)["choices"][0]["text"] == expected
 
 
-def test_a_restored_backup_of_a_busy_service_goes_on_where_it_was(tmp_path):
+def test_a_restored_backup_of_a_busy_service_continues_where_it_was(tmp_path):
     service = Service(tmp_path / "data")
     try:
         calm = service.wait_job(service.job(steps=STEPS, checkpoint_every=20)["id"])

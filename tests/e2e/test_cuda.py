@@ -59,7 +59,7 @@ def test_it_streams_and_explains(gpu, trained):
         assert all(0 <= alpha <= 1 for alpha in row["alpha"]) and abs(sum(row["alpha"]) - 1) < 1e-4
 
 
-def test_serving_goes_on_while_a_job_trains(gpu, trained):
+def test_serving_continues_while_a_job_trains(gpu, trained):
     job = gpu.job(steps=100000, precision="bf16")["id"]
     while not gpu.ok("GET", f"/v1/fine_tuning/jobs/{job}")["additive"]["step"]:
         pass

@@ -1,4 +1,4 @@
-"""A CUDA device that dies under the service. The emulated one, always: a real one does not die on command."""
+"""A CUDA device that fails under the service. Always the emulated one: a real one does not fail on command."""
 
 from conftest import BIN, Service
 
@@ -10,7 +10,7 @@ def start(folder, **environment):
 
 
 def test_a_lost_device_costs_nothing_that_was_acknowledged(tmp_path):
-    """The device dies under a job and a session: the engine opens it again, both go on where they were on disk."""
+    """The device fails under a job and a session: the engine opens it again, and both continue from what is on disk."""
     s = start(tmp_path)
     model = s.wait_job(s.job(steps=3)["id"], seconds=SECONDS)["fine_tuned_model"]
     kept, twin = (s.ok("POST", "/v1/sessions", {"model": model, "prompt": "9 bottles", "durable": True})["id"] for _ in range(2))
@@ -30,7 +30,7 @@ def test_a_lost_device_costs_nothing_that_was_acknowledged(tmp_path):
         s.stop()
 
 
-def test_a_request_on_a_device_that_dies_ends_with_a_clear_error(tmp_path):
+def test_a_request_on_a_device_that_fails_ends_with_a_clear_error(tmp_path):
     s = start(tmp_path)
     model = s.wait_job(s.job(steps=3)["id"], seconds=SECONDS)["fine_tuned_model"]
     assert s.stop() == 0

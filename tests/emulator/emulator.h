@@ -1,11 +1,10 @@
 /* emulator.h - between the emulator's parts.
  *
  *   runtime.cc  streams, events, graphs, copies: what is issued, and when it runs     driver.cc    virtual memory
- *   memory.cc   device memory: what is whose, and since when not any more              cublaslt.cc  matrix products
- *   kernel.cc   launches: blocks, barriers, meetings of warps, whose turn it is        fibre.cc     stacks that take turns
- *   check.cc    every load and store of a kernel: bounds, races, shared memory that was never written (checked build)
- *   order.cc    what of others' work a thread may rely on
- *   count.cc    what ran and what it moved (count.h)
+ *   memory.cc   device memory: owners of blocks, and when each was freed               cublaslt.cc  matrix products
+ *   kernel.cc   launches: blocks, barriers, meetings of warps, whose turn it is        fibre.cc     stacks that take
+ * turns check.cc    every load and store of a kernel: bounds, races, shared memory that was never written (checked
+ * build) order.cc    what of others' work a thread may rely on count.cc    what ran and what it moved (count.h)
  *   report.cc   how a fault is reported
  *
  * One thread at a time is inside the emulator (runtime.cc's lock). */
@@ -24,7 +23,8 @@
 #include "fibre.h"
 #include "tests/emulator/count.h"
 
-namespace emulator {
+namespace emulator
+{
 
 #ifdef EMULATOR_CHECKED
 constexpr bool checked = true;
@@ -32,7 +32,12 @@ constexpr bool checked = true;
 constexpr bool checked = false;
 #endif
 
-enum : size_t { SHARED_MOST = 227 << 10, SHARED_DEFAULT = 48 << 10, SHARED_STRIDE = 256 << 10, STACK_BYTES = 128 << 10 };
+enum : size_t {
+	SHARED_MOST = 227 << 10,
+	SHARED_DEFAULT = 48 << 10,
+	SHARED_STRIDE = 256 << 10,
+	STACK_BYTES = 128 << 10
+};
 
 /* --- order -------------------------------------------------------------------------- */
 
@@ -92,9 +97,9 @@ struct fibre {
 	block *b;
 	warp *w;
 	void *stack;
-	const void *waits_at; /* the code that waits */
-	bool fenced_now;      /* since the block's last barrier */
-	bool waited;          /* for the work before an early launch */
+	const void *waits_at;       /* the code that waits */
+	bool fenced_now;            /* since the block's last barrier */
+	bool waited;                /* for the work before an early launch */
 	std::array<moment, 32> met; /* of each lane of the warp, what is known by meetings of a part of it */
 	knowledge known, pending, fenced;
 	std::vector<async_copy> asked;              /* since the last commit */
@@ -116,8 +121,8 @@ struct block {
 	knowledge known, pending, fenced; /* of all its threads, as of the last barrier */
 };
 
-/* What a stream's last piece of work has touched: a kernel between two moments, a matrix product in ranges of addresses.
- * Copies and sets end before anything after them begins: nothing. */
+/* What a stream's last piece of work has touched: a kernel between two moments, a matrix product in ranges of
+ * addresses. Copies and sets end before anything after them begins: nothing. */
 struct previous_work {
 	moment began = 0, ended = 0;
 	struct range {
@@ -135,7 +140,7 @@ struct previous_work {
 extern previous_work *previous;  /* of the stream that runs */
 extern previous_work overlapped; /* what the running launch may begin before the end of */
 
-/* The launch that runs, and its thread whose turn it is. */
+/* The launch that runs, and its current thread. */
 struct now_running {
 	uintptr_t stack_low = 0, stack_bytes = 0; /* first: every access looks here */
 	fibre *self = nullptr;

@@ -208,7 +208,7 @@ static void memory_is_aligned_and_zeroed(void **state)
 	b->release(b, NULL);
 }
 
-static void too_much_memory_is_a_status_and_the_device_goes_on(void **state)
+static void too_much_memory_is_a_status_and_the_device_continues(void **state)
 {
 	backend *b = *state;
 	void *data = b;
@@ -579,7 +579,7 @@ int main(void)
 	    cmocka_unit_test(an_unavailable_device_is_refused_with_what_is_missing),
 	    cmocka_unit_test(a_device_can_be_opened_again),
 	    ON_ONE(memory_is_aligned_and_zeroed),
-	    ON_ONE(too_much_memory_is_a_status_and_the_device_goes_on),
+	    ON_ONE(too_much_memory_is_a_status_and_the_device_continues),
 	    ON_ONE(memory_that_is_short_for_a_moment_is_waited_for),
 	    ON_ONE(an_upload_larger_than_the_staging_memory_arrives_whole),
 	    ON_ONE(many_uploads_from_the_same_bytes_arrive_as_they_were),

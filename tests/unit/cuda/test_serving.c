@@ -1,4 +1,4 @@
-/* Sessions on the CUDA backend: what the CPU's say, whatever the batch, and from one device to the other. */
+/* Sessions on the CUDA backend: the CPU's tokens, whatever the batch, and from one device to the other. */
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -58,7 +58,8 @@ static void logits_are_those_of_the_cpu(void **state)
 		int32_t ids[40];
 		open_pair(&p, &kinds[k]);
 		random_tokens(ids, 40, 1);
-		session *a = open_session(&p.cpu, "x", POSITION_CLAMP, false), *b = open_session(&p.device, "x", POSITION_CLAMP, false);
+		session *a = open_session(&p.cpu, "x", POSITION_CLAMP, false),
+		        *b = open_session(&p.device, "x", POSITION_CLAMP, false);
 		for (int from = 0; from < 40; from += 20) { /* a chunk, then another */
 			append(&p.cpu, a, ids + from, 20);
 			append(&p.device, b, ids + from, 20);
@@ -68,7 +69,7 @@ static void logits_are_those_of_the_cpu(void **state)
 	}
 }
 
-/* Five sessions at once say what each says alone, greedily and by chance. */
+/* Five sessions at once give the tokens that each gives alone, greedily and by chance. */
 static void the_batch_changes_no_token(void **state)
 {
 	(void)state;
@@ -117,7 +118,8 @@ static void a_session_moves_between_the_devices(void **state)
 		session *stays = open_session(from, "x", POSITION_CLAMP, false);
 		append(from, stays, ids, 17);
 		assert_int_equal(scheduler_session_export(from->scheduler, stays, &blob, &bytes, NULL), STATUS_OK);
-		assert_int_equal(scheduler_session_import(to->scheduler, to->model, "x", blob, bytes, &moved, NULL), STATUS_OK);
+		assert_int_equal(scheduler_session_import(to->scheduler, to->model, "x", blob, bytes, &moved, NULL),
+		                 STATUS_OK);
 		append(from, stays, ids + 17, 13);
 		append(to, moved, ids + 17, 13);
 		assert_close_logits(stays, moved, kinds[0].allowed);
@@ -156,7 +158,8 @@ static void neighbours_as_one_kernel_change_no_bit(void **state)
 		single.backend->fuse = NULL;
 		fixture_serve_as(&single, &roomy, kinds[k].weights);
 		random_tokens(ids, 15, 7);
-		session *a = open_session(&p.device, "x", POSITION_CLAMP, false), *b = open_session(&single, "x", POSITION_CLAMP, false);
+		session *a = open_session(&p.device, "x", POSITION_CLAMP, false),
+		        *b = open_session(&single, "x", POSITION_CLAMP, false);
 		for (int at = 0; at < 15; at += at ? 1 : 9) {
 			append(&p.device, a, ids + at, at ? 1 : 9);
 			append(&single, b, ids + at, at ? 1 : 9);

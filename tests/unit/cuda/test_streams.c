@@ -118,7 +118,7 @@ static op_call reader_read(backend *b, reader *r, tensor x, tensor mask, int64_t
 	return call;
 }
 
-/* One sequence of n tokens and what was said about them. */
+/* One sequence of n tokens and the outputs for them. */
 typedef struct sequence {
 	int64_t n;
 	tensor x, mask;
@@ -241,7 +241,7 @@ static void check_against_cpu(stream_kind kind, bool masked)
 	if (kind.id == OP_additive_stream)
 		assert_true(compare_close("state", slot_of(&ours, 0) + MARGIN, slot_of(&theirs, 0) + MARGIN,
 		                          state_floats(kind), 1e-5, 1e-5));
-	/* and a session goes on from a state of the other device */
+	/* and a session continues from a state of the other device */
 	memcpy(slot_of(&ours, 0), slot_of(&theirs, 0), (size_t)ours.slot_floats * sizeof(float));
 	if (kind.window != 1 || kind.id != OP_additive_stream) {
 		sequence more = sequence_new(kind, N + 1, 44, false), same = sequence_new(kind, N + 1, 44, false);
@@ -531,7 +531,8 @@ static chained chained_new(stream_kind kind)
 	const shape x = SHAPE3(CHAINED_ROWS, 1, kind.d), weight = SHAPE1(kind.d), rows = SHAPE1(CHAINED_ROWS);
 	graph *g = graph_new();
 	value r = graph_input(g, "x", DTYPE_F32, x);
-	value n = op_layernorm(g, r, graph_input(g, "weight", DTYPE_F32, weight), graph_input(g, "bias", DTYPE_F32, weight), 1e-5f);
+	value n = op_layernorm(g, r, graph_input(g, "weight", DTYPE_F32, weight),
+	                       graph_input(g, "bias", DTYPE_F32, weight), 1e-5f);
 	value pool = graph_state(g, "pool", SHAPE2(CHAINED_ROWS, floats));
 	value slot = graph_input(g, "slot", DTYPE_I32, rows), position = graph_input(g, "position", DTYPE_I32, rows),
 	      length = graph_input(g, "length", DTYPE_I32, rows);
@@ -589,7 +590,8 @@ static void a_round_with_its_layernorm_and_gate_gives_the_same_bits(void **state
 		device->fuse = fuse;
 		assert_int_equal(plan_node_count(one.p), kinds[k].d == 18 ? 3 : 1);
 		assert_int_equal(plan_node_count(single.p), 3);
-		tensor got = call_tensor(DTYPE_F32, SHAPE2(CHAINED_ROWS, kinds[k].d)), want = call_tensor(DTYPE_F32, got.shape);
+		tensor got = call_tensor(DTYPE_F32, SHAPE2(CHAINED_ROWS, kinds[k].d)),
+		       want = call_tensor(DTYPE_F32, got.shape);
 		for (int32_t i = 0; i < 23; i++) {
 			chained_read(&one, kinds[k], i, got);
 			chained_read(&single, kinds[k], i, want);

@@ -271,7 +271,7 @@ static void steps_that_fail_are_reported_as_they_would_be_without(void **state)
 }
 
 /* A checkpoint may be asked for at any moment, and is that of the step it says. */
-static void a_run_saved_while_the_device_works_goes_on_from_there(void **state)
+static void a_run_saved_while_the_device_works_continues_from_there(void **state)
 {
 	const fixture *f = *state;
 	train_options o = small_options(3);
@@ -318,7 +318,7 @@ int main(void)
 	    cmocka_unit_test(the_device_always_has_a_batch_before_it),
 	    cmocka_unit_test(being_ahead_changes_no_bit),
 	    cmocka_unit_test(steps_that_fail_are_reported_as_they_would_be_without),
-	    cmocka_unit_test(a_run_saved_while_the_device_works_goes_on_from_there),
+	    cmocka_unit_test(a_run_saved_while_the_device_works_continues_from_there),
 	};
 	return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -268,7 +268,7 @@ static void loading_teardown(device *d, const char *folder)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
-static void a_load_goes_on_turn_by_turn_and_is_given_up_when_no_task_asks(void **state)
+static void a_load_continues_turn_by_turn_and_is_given_up_when_no_task_asks(void **state)
 {
 	(void)state;
 	char folder[64];
@@ -326,7 +326,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_job_on_a_failing_device_ends_with_the_same_weights, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_generation_on_a_failing_device_gets_the_error_and_the_next_one_works,
 	                                    setup, teardown),
-	    cmocka_unit_test(a_load_goes_on_turn_by_turn_and_is_given_up_when_no_task_asks),
+	    cmocka_unit_test(a_load_continues_turn_by_turn_and_is_given_up_when_no_task_asks),
 	    cmocka_unit_test(a_load_that_fails_is_reported_to_all_tasks_of_the_turn_and_tried_again_in_the_next),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,7 +235,7 @@ static void a_full_disk_pauses_a_job_until_there_is_room_and_the_weights_are_the
 	static const char *const blobs[] = {"/jobs/", "/models/", NULL};
 	fixture *f = *state;
 	create_job(f);
-	disk_fail(blobs, ENOSPC); /* now: the executor may be many steps ahead of what the loop knows */
+	disk_fail(blobs, ENOSPC); /* now: the executor may be many steps ahead of the last report to the loop */
 	turn_until(f, "paused");
 	assert_string_equal(json_string_value(json_object_get(reason(f), "code")), "storage_full");
 	turn_until(f, "running"); /* tried again, in vain */

@@ -112,7 +112,7 @@ static json_t *asking(const char *key, const char *name, const char *part, const
 	return params;
 }
 
-/* The executor stands still, and the loop turns only where it says so here. */
+/* The executor is blocked, and the loop turns only where this test turns it. */
 static void a_long_prompt_is_read_on_the_pool_and_a_short_one_at_once(void **state)
 {
 	static const struct {

@@ -1,4 +1,4 @@
-/* The model as a whole. That its numbers are right is the affair of the golden files
+/* The model as a whole. Its numbers are checked by the golden files
  * (tests/e2e/test_golden.py); here: that its forms agree with each other. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -277,8 +277,8 @@ static void assert_same_state(const stream *a, const stream *b)
 	assert_int_equal(f->backend->download(f->backend, y, b->pool, pool_bytes(f)), STATUS_OK);
 	int64_t used = 0;
 	for (int l = 0; l < LAYERS; l++)
-		used += 2 * additive_state_floats(
-		                D, H, ((const additive_options *)model_mixer_options(f->model, l))->window);
+		used += 2 * additive_state_floats(D, H,
+		                                  ((const additive_options *)model_mixer_options(f->model, l))->window);
 	for (int i = 0; i < B; i++)
 		assert_true(
 		    compare_close("state", x + slots[i] * floats, y + slots[i] * floats, used, TOLERANCE, TOLERANCE));

@@ -1,4 +1,4 @@
-/* GPT-2. That its numbers are right is the affair of the golden files (tests/e2e/test_golden.py); here: its
+/* GPT-2. Its numbers are checked by the golden files (tests/e2e/test_golden.py); here: its
  * configuration, and that its forms agree with each other. Its parameters and checkpoints: test_gpt2_checkpoints.c. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -43,7 +43,7 @@ static inline int run_all_ways(const struct CMUnitTest *tests, size_t n)
 
 static const scheduler_limits roomy = {.max_models = 2, .max_sessions = 16, .max_generations = 16, .max_batch = 8};
 
-/* Scores start at zero in a fresh model; give every parameter something to say. */
+/* Scores start at zero in a fresh model; give every parameter an effect. */
 static inline void stir(model *m, uint64_t seed)
 {
 	for (int i = 0; i < model_tensor_count(m); i++) {

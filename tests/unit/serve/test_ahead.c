@@ -1,4 +1,4 @@
-/* Steps issued before the tokens of the last one are taken: the same is said, read and left behind. */
+/* Steps issued before the last one is completed: the same tokens are delivered and read, and the same states remain. */
 #include "tests/unit/serve/fixture.h"
 
 enum { CLIENTS = 7, SCENES = 60, SAID = 16 };
@@ -138,7 +138,7 @@ static void every_client_gets_the_same_tokens_and_sessions_hold_the_same(void **
 	assert_true(stopped > 20); /* by end of text, too */
 }
 
-/* What is under way when the engine ends, or when another session has something to read. */
+/* A step in flight when the engine ends, or when another session has something to read. */
 static void what_is_being_read_when_the_scheduler_ends_is_read(void **state)
 {
 	pair *p = *state;

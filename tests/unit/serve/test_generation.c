@@ -1,4 +1,4 @@
-/* What one generation says: tokens, text, stops, log-probabilities, importance weights. */
+/* What one generation delivers: tokens, text, stops, log-probabilities, importance weights. */
 #include "engine/tensor/panel.h"
 #include "tests/unit/serve/fixture.h"
 
@@ -133,7 +133,7 @@ static void a_result_counts_its_tokens_and_times(void **state)
 	assert_int_equal(stats.running + stats.waiting, 0);
 }
 
-/* --- forcing what is said ------------------------------------------------------------ */
+/* --- forcing the tokens -------------------------------------------------------------- */
 
 /* A request whose tokens are the bytes of `text`, one by one, whatever the model thinks: the test
  * changes what is adjusted before every token. */
@@ -240,7 +240,7 @@ static void a_character_cut_off_by_the_length_is_a_replacement_character(void **
 	assert_text(&c, "a\xEF\xBF\xBD");
 }
 
-static void a_session_goes_on_within_a_character(void **state)
+static void a_session_continues_within_a_character(void **state)
 {
 	fixture *f = *state;
 	int32_t start_token = 40;
@@ -478,7 +478,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(events_carry_whole_characters_only, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_character_cut_off_by_the_length_is_a_replacement_character, setup,
 	                                    teardown),
-	    cmocka_unit_test_setup_teardown(a_session_goes_on_within_a_character, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_session_continues_within_a_character, setup, teardown),
 	    cmocka_unit_test_setup_teardown(end_of_text_stops_unless_it_is_ignored, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_request_is_copied, setup, teardown),
 	    cmocka_unit_test_setup_teardown(log_probabilities_come_with_alternatives_best_first, setup, teardown),

@@ -1,6 +1,6 @@
 /* The same little day at the engine again and again, with the N-th call to the backend failing, for
  * N = 1, 2, 3 … until a day passes without the fault being met. Whatever fails, every generation
- * ends once, says nothing that it would not have said, and the day after is like any other. */
+ * ends once, delivers no token that differs from a run without faults, and later requests work as ever. */
 #include "tests/unit/serve/fault_backend.h"
 #include "tests/unit/serve/fixture.h"
 #include "tests/unit/support/allocations.h"
@@ -258,17 +258,17 @@ static void too_little_memory_for_a_batch_is_enough_for_its_rows(void **state)
 	fixture_close(&f);
 }
 
-/* A session whose generation ended between a token's telling and its reading, and what the tokens should have been. */
+/* A session whose generation ended between a token's delivery and its reading, and the tokens that it should have. */
 enum { OWING_PROMPT = 17 }; /* too long for the plan that reads one token */
-typedef struct owing {
+typedef struct pending_session {
 	fixture f;
 	fault_backend *fault;
 	session *x;
 	client all, first;
 	int32_t prompt[OWING_PROMPT];
-} owing;
+} pending_session;
 
-static void owing_open(owing *o)
+static void owing_open(pending_session *o)
 {
 	memset(o, 0, sizeof *o);
 	fixture_folder(&o->f);
@@ -285,7 +285,7 @@ static void owing_open(owing *o)
 }
 
 /* The rest follows what was delivered. */
-static void assert_goes_on(owing *o, session *x)
+static void assert_continues(pending_session *o, session *x)
 {
 	client rest;
 	int delivered = o->first.n_tokens;
@@ -303,7 +303,7 @@ static void assert_goes_on(owing *o, session *x)
 static void what_was_delivered_is_read_after_memory_was_short(void **state)
 {
 	(void)state;
-	owing o;
+	pending_session o;
 	session *fork, *import;
 	void *blob = NULL;
 	size_t bytes;
@@ -326,16 +326,16 @@ static void what_was_delivered_is_read_after_memory_was_short(void **state)
 	assert_int_equal(scheduler_session_import(o.f.scheduler, o.f.model, "import", blob, bytes, &import, NULL),
 	                 STATUS_OK);
 	free(blob);
-	assert_goes_on(&o, o.x);
-	assert_goes_on(&o, fork);
-	assert_goes_on(&o, import);
+	assert_continues(&o, o.x);
+	assert_continues(&o, fork);
+	assert_continues(&o, import);
 	fixture_close(&o.f);
 }
 
 static void what_was_delivered_is_read_after_the_device_failed_others(void **state)
 {
 	(void)state;
-	owing o;
+	pending_session o;
 	client other;
 	owing_open(&o);
 	while (o.first.n_tokens < 3)
@@ -348,14 +348,14 @@ static void what_was_delivered_is_read_after_the_device_failed_others(void **sta
 	assert_int_equal(other.result.status, STATUS_DEVICE);
 	assert_int_equal(o.first.result.status, STATUS_DEVICE);
 	assert_int_equal(o.first.n_tokens, 3);
-	assert_goes_on(&o, o.x);
+	assert_continues(&o, o.x);
 	fixture_close(&o.f);
 }
 
 static void only_tokens_come_to_the_host_until_a_session_stops(void **state)
 {
 	(void)state;
-	owing o;
+	pending_session o;
 	client c;
 	owing_open(&o);
 	drain(&o.f);

@@ -22,7 +22,7 @@
 
 enum { KILLS = 25, MOST_KILLS = 150, BLOB_BYTES = 20000 };
 
-/* What the child says after each completed call: a kind and an id or a number. */
+/* The child's report after each completed call: a kind and an id or a number. */
 typedef struct acknowledged {
 	char kind;
 	int64_t number;

@@ -49,7 +49,8 @@ static void add_events(fixture *f, int n)
 {
 	assert_int_equal(store_begin(f->store, NULL), STATUS_OK);
 	for (int i = 0; i < n; i++) {
-		json_t *event = json_pack("{s:s, s:i}", "message", "a metrics event of some length, as a job writes many", "step", i);
+		json_t *event = json_pack("{s:s, s:i}", "message",
+		                          "a metrics event of some length, as a job writes many", "step", i);
 		assert_int_equal(store_event_add(f->store, "ftjob-1", event, NULL), STATUS_OK);
 		json_decref(event);
 	}
@@ -101,7 +102,8 @@ static void a_flipped_bit_anywhere_in_the_ledger_loses_events_at_most(void **sta
 	char *ledger = read_all(at(f, "ledger.sqlite"), &bytes);
 	srandom(7);
 	for (int i = 0; i < FLIPS; i++) {
-		size_t byte = i < 60 ? 16 + (size_t)i : (size_t)random() % bytes; /* the header is worth a closer look */
+		size_t byte =
+		    i < 60 ? 16 + (size_t)i : (size_t)random() % bytes; /* the header is worth a closer look */
 		flip(at(f, "ledger.sqlite"), byte, (int)(random() % 8));
 		open_it(f);
 		must_have_one_of_each(f, &file);
@@ -196,7 +198,7 @@ static void an_older_ledger_costs_no_blob(void **state)
 
 /* --- the log -------------------------------------------------------------------------------- */
 
-/* A child opens the store, adds a model and a session, and dies: what it wrote is in the log. */
+/* A child opens the store, adds a model and a session, and is killed: what it wrote is in the log. */
 static void leave_a_log(fixture *f)
 {
 	pid_t pid = fork();
@@ -336,7 +338,8 @@ static void only_the_damaged_object_is_lost_and_it_is_named(void **state)
 			if (t->table != STORE_FILES)
 				assert_int_equal(store_file_check(f->store, file.id, NULL), STATUS_OK);
 			if (t->table != STORE_CHECKPOINTS)
-				assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-20", true, NULL), STATUS_OK);
+				assert_int_equal(store_check_blob(f->store, STORE_CHECKPOINTS, "ckpt-20", true, NULL),
+				                 STATUS_OK);
 		}
 	}
 }
@@ -352,7 +355,8 @@ static void no_state_is_written_for_a_session_whose_row_cannot_be_read(void **st
 	log_init("test", LOG_ERROR + 1);
 	add_one_of_each(f, &file);
 	assert_int_equal(sqlite3_open(at(f, "ledger.sqlite"), &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, "UPDATE objects SET digest=0 WHERE kind='session'", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "UPDATE objects SET digest=0 WHERE kind='session'", NULL, NULL, NULL),
+	                 SQLITE_OK);
 	sqlite3_close(db);
 	assert_int_equal(store_session_next(f->store, "sess-1", &version, path, NULL), STATUS_STORAGE);
 	assert_string_equal(path, "");

@@ -27,7 +27,7 @@
 
 /* --- the engine ------------------------------------------------------------------------ */
 
-/* Every parameter has something to say, so that texts depend on what was read. */
+/* Every parameter has an effect, so that texts depend on what was read. */
 static void stir(model *m)
 {
 	for (int i = 0; i < model_tensor_count(m); i++) {

@@ -10,7 +10,7 @@ typedef struct fused_group {
 	unsigned dead;
 } fused_group;
 
-/* The reference, with a taste for groups: `want` says how many calls it covers (0: none). Its kernels are as rude as
+/* The reference, with fusing: `want` is the number of calls that a group covers (0: none). Its kernels are as rude as
  * backend.h allows. */
 typedef struct fusing_backend {
 	backend base;

@@ -313,7 +313,7 @@ static void rows_of_models_draw_what_the_full_sort_draws(void **state)
 	free(logits);
 }
 
-static void a_row_says_the_same_in_any_batch(void **state)
+static void a_row_gives_the_same_token_in_any_batch(void **state)
 {
 	backend *const *b = *state;
 	enum { V = 301 };
@@ -526,7 +526,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_kernel_draws_what_the_full_sort_draws),
 	    cmocka_unit_test(rows_of_models_draw_what_the_full_sort_draws),
-	    cmocka_unit_test(a_row_says_the_same_in_any_batch),
+	    cmocka_unit_test(a_row_gives_the_same_token_in_any_batch),
 	    cmocka_unit_test(no_token_is_sampled_from_an_empty_vocabulary),
 	    cmocka_unit_test(draws_follow_the_distribution_that_was_asked_for),
 	    cmocka_unit_test(weights_are_the_exponential_rounded),
