@@ -19,17 +19,14 @@ typedef struct error {
 	char message[384];
 } error;
 
-#define ERROR_INIT                                                                                                     \
-	{                                                                                                              \
-		STATUS_OK, "", ""                                                                                      \
-	}
+#define ERROR_INIT {STATUS_OK, "", ""}
 
 /* Record `s` with a printf-style message; `param` may be NULL. Returns `s`, so
  * that `return error_set(err, STATUS_INVALID, "n_heads", "must be …")` reads. */
 status error_set(error *err, status s, const char *param, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+	__attribute__((format(printf, 4, 5)));
 status error_set_list(error *err, status s, const char *param, const char *format, va_list arguments)
-    __attribute__((format(printf, 4, 0)));
+	__attribute__((format(printf, 4, 0)));
 
 /* Set err to `s` with the status's own text if it is not set: for a failure whose cause set no message.
  * STATUS_OK changes nothing. Returns `s`. */

@@ -126,8 +126,8 @@ void store_session_discard(const char *path)
 
 static bool is_whole(const state_header *h, const char *data, size_t bytes, int64_t version)
 {
-	if (bytes < sizeof *h || !is_sealed(h) || h->version != version || h->document_bytes > bytes ||
-	    h->state_bytes > bytes || sizeof *h + h->document_bytes + h->state_bytes != bytes)
+	if (bytes < sizeof *h || !is_sealed(h) || h->version != version || h->document_bytes > bytes || h->state_bytes > bytes ||
+	    sizeof *h + h->document_bytes + h->state_bytes != bytes)
 		return false;
 	const char *document = data + sizeof *h;
 	return h->document == digest_bytes(document, h->document_bytes) &&
@@ -196,8 +196,7 @@ static status delete_session(store *s, const char *id, int64_t number, error *er
 	bool found = false;
 	int64_t version;
 	error why = ERROR_INIT;
-	status known =
-	    current_version(s, id, &version, &why); /* of a damaged row it is not: then lost/ gets the state */
+	status known = current_version(s, id, &version, &why); /* of a damaged row it is not: then lost/ gets the state */
 	if (known != STATUS_OK && known != STATUS_STORAGE)
 		return error_set(err, known, NULL, "%s", error_message(&why));
 	snprintf(path, sizeof path, "sessions/%.63s.%lld", id, (long long)version);
