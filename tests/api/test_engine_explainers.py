@@ -8,7 +8,7 @@ import pytest
 
 from engine_client import TEXT, Daemon, EngineError
 
-LINEAR = {"config": {"hidden_size": 16, "n_heads": 2, "n_layer": 2, "n_positions": 512, "hidden_dropout_prob": 0},
+LINEAR = {"config": {"hidden_size": 16, "n_heads": 2, "n_layer": 2, "n_positions": 8192, "hidden_dropout_prob": 0},
           "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3, "max_steps": 20}
 D, INNER, LAYERS, CLASSES, POSITIONS = 16, 24, 2, 3, 40
 ENCODER = {"model_type": "linear_encoder", "d_model": D, "vocab_size": 259, "encoder_attention_heads": 2, "encoder_layers": LAYERS,
@@ -86,6 +86,16 @@ def test_a_text_and_a_session_that_reads_it_have_the_same_explanation(engine, li
     engine.call("session.delete", {"id": s})
 
 
+def test_a_long_text_is_explained_like_a_short_one(engine, linear):
+    text = "57 bottles of beer on the wall, " * 200  # more than is tokenized at once
+    pick = {"position": 40, "aggregate": "mean", "layers": [1], "heads": [0]}
+    short, long = (engine.call("explain", {"model": linear, "input": t, **pick}) for t in (text[:64], text))
+    assert len(long["tokens"]) == len(text) and long["position"] == 40
+    assert distance(long["aggregate"]["alpha"], short["aggregate"]["alpha"]) < 1e-5
+    last = engine.call("explain", {"model": linear, "input": text, "layers": [0], "heads": [0]})
+    assert last["position"] == len(text) - 1 == last["weights"][0]["window"][1]
+
+
 def test_a_token_of_an_encoder_reads_the_whole_text(engine, encoder):
     text = "100 bottles of beer"
     for position in (0, 7, -1):
@@ -109,8 +119,11 @@ def test_an_encoder_has_no_sessions_and_generates_nothing(engine, encoder):
 
 def test_what_cannot_be_explained_is_refused_by_name(engine, linear, encoder):
     for params, param, status in (({"model": encoder, "input": "x" * (POSITIONS + 1)}, "input", 400),
+                                  ({"model": encoder, "input": "x" * 5000}, "input", 400),
                                   ({"model": encoder, "input": ""}, "input", 400),
                                   ({"model": linear, "input": [259]}, "input", 400),
+                                  ({"model": linear, "input": [0] * 5000 + [259]}, "input", 400),
+                                  ({"model": linear, "input": "x" * 5000, "position": 5000}, "position", 400),
                                   ({"model": linear, "input": "x" * 65537}, "input", 400),
                                   ({"model": linear, "input": "x", "rounds": ["query"]}, "rounds", 400),
                                   ({"model": linear, "input": "x", "position": 1}, "position", 400),

@@ -495,12 +495,19 @@ static void submit(choices *c)
 		on_cancel(s);
 }
 
+static status read_prompts(choices *c, error *err)
+{
+	choices_plan *p = &c->plan;
+	TRY(p->read(p, err));
+	return p->check ? p->check(p, c->stream->params, err) : STATUS_OK;
+}
+
 static void pool_read(uv_work_t *work)
 {
 	choices *c = work->data;
 	choices_plan *p = &c->plan;
 	if (p->read)
-		error_settle(&c->start_error, p->read(p, &c->start_error));
+		error_settle(&c->start_error, read_prompts(c, &c->start_error));
 	if (c->start_error.status == STATUS_OK && session_ticket_has_work(&p->ticket))
 		session_ticket_fetch(&p->ticket);
 }

@@ -27,7 +27,9 @@ typedef struct choices_plan {
 	choices_prompt *prompts; /* owned, with their ids */
 	/* Pool thread, before anything starts: read the prompts. NULL: they have been read */
 	status (*read)(struct choices_plan *plan, error *err);
-	const json_t *unread;   /* for `read`; borrowed from the stream's params */
+	const json_t *unread; /* for `read`; borrowed from the stream's params */
+	/* Pool or loop thread, once the prompts have been read: is the request right for them? NULL: it is */
+	status (*check)(const struct choices_plan *plan, const json_t *params, error *err);
 	int n_prompts, samples; /* choice prompt · samples + sample; a session has one of each */
 	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
 	 * seed + i. */

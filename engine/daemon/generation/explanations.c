@@ -279,8 +279,8 @@ static void input_read(choices *c)
 	explain(choices_stream(c), &log);
 }
 
-/* Find what is wrong with the request before anything is read. */
-static status check_input(stream *s, const choices_plan *wanted, error *err)
+/* Find what is wrong with the request before the model reads anything. */
+static status check_input(const choices_plan *wanted, const json_t *params, error *err)
 {
 	explanation *x = memory_new(1, sizeof *x);
 	int64_t tokens = (int64_t)wanted->prompts[0].count;
@@ -288,7 +288,7 @@ static status check_input(stream *s, const choices_plan *wanted, error *err)
 		return STATUS_NOMEM;
 	status why = explain_check_length(wanted->model->architecture, wanted->model->parsed, tokens, err);
 	if (why == STATUS_OK)
-		why = read_selection(x, s->params, wanted->model, tokens, err);
+		why = read_selection(x, params, wanted->model, tokens, err);
 	explanation_free(x);
 	return why;
 }
@@ -302,7 +302,10 @@ static status prepare_input(stream *s, choices_plan *wanted, error *err)
 	if (err->param[0] && why != STATUS_OK)
 		strcpy(err->param, "input");
 	TRY(why);
-	TRY(check_input(s, wanted, err));
+	if (wanted->read)
+		wanted->check = check_input;
+	else
+		TRY(check_input(wanted, s->params, err));
 	sampling_default(&wanted->request.sampling);
 	wanted->request.n_logprobs = -1;
 	wanted->request.explain = true;

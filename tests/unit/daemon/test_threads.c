@@ -117,7 +117,10 @@ static void a_long_prompt_is_read_on_the_pool_and_a_short_one_at_once(void **sta
 {
 	static const struct {
 		const char *method, *field;
-	} cases[] = {{"completion.create", "prompt"}, {"session.create", "prompt"}, {"session.append", "text"}};
+	} cases[] = {{"completion.create", "prompt"},
+	             {"session.create", "prompt"},
+	             {"session.append", "text"},
+	             {"explain", "input"}};
 	rig *d = *state;
 	char *text = text_of(LONG);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
