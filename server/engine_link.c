@@ -508,17 +508,32 @@ const json_t *engine_link_hello(const engine_link *l)
 
 /* --- the callers' side --------------------------------------------------------------- */
 
-static bool link_send_request(engine_link *l, uint64_t id, const char *method, const char *owner, json_t *params,
-                              uint32_t credit, bool upload)
+/* {"method":…,"owner":…,"params":{…}} with the members behind those of params. NULL when out of memory. */
+static char *link_print_request(const char *method, const char *owner, json_t *params, const buffer *members)
 {
 	/* What params were built from may have failed already, so nothing is forgotten here. */
-	json_t *request = json_pack("{s:s, s:s*}", "method", method, "owner", owner);
-	if (params && request && json_object_set(request, "params", params) != 0) {
-		json_decref(request);
-		request = NULL;
-	}
+	json_t *request = json_pack("{s:s, s:s*, s:O}", "method", method, "owner", owner, "params", params);
 	char *text = json_memory_print(request, JSON_COMPACT);
 	json_decref(request);
+	if (!text || !members || members->used == 0)
+		return text;
+	size_t head = strlen(text) - strlen("}}"),
+	       skipped = text[head - 1] == '{'; /* the first has no comma before it */
+	size_t bytes = members->used - skipped;
+	char *whole = realloc(text, head + bytes + sizeof "}}");
+	if (!whole) {
+		free(text);
+		return NULL;
+	}
+	memcpy(whole + head, members->data + skipped, bytes);
+	memcpy(whole + head + bytes, "}}", sizeof "}}");
+	return whole;
+}
+
+static bool link_send_request(engine_link *l, uint64_t id, const char *method, const char *owner, json_t *params,
+                              const buffer *members, uint32_t credit, bool upload)
+{
+	char *text = link_print_request(method, owner, params, members);
 	frame f = {.type = FRAME_REQUEST,
 	           .stream = id,
 	           .credit = credit,
@@ -530,11 +545,13 @@ static bool link_send_request(engine_link *l, uint64_t id, const char *method, c
 	return sent;
 }
 
-engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params, uint32_t credit,
-                              bool upload, uint64_t timeout_ms, const engine_events *events, void *context)
+engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params,
+                              const buffer *members, uint32_t credit, bool upload, uint64_t timeout_ms,
+                              const engine_events *events, void *context)
 {
 	engine_call *c = l->state == LINK_UP ? calloc(1, sizeof *c) : NULL;
-	if (c && !link_send_request(l, l->last_id + 1, method, owner, params, credit, upload)) {
+	params = params ? params : json_object();
+	if (c && !link_send_request(l, l->last_id + 1, method, owner, params, members, credit, upload)) {
 		free(c);
 		c = NULL;
 	}

@@ -18,6 +18,7 @@
 #include <uv.h>
 
 #include "proto/frame.h"
+#include "server/buffer.h"
 
 typedef struct engine_link engine_link;
 typedef struct engine_call engine_call;
@@ -51,10 +52,12 @@ const json_t *engine_link_hello(const engine_link *l);
 const char *engine_link_fingerprint(const engine_link *l);
 
 /* Open a stream. owner: the API key or address that the request counts for, NULL: the one of all requests without.
- * `params` is stolen and may be NULL. upload: DATA frames of ours follow. timeout_ms 0: none. NULL when the link is not
+ * `params` is stolen and may be NULL. members: more of them as JSON text, ,"NAME":VALUE for each, and none of params'
+ * names; NULL: none. upload: DATA frames of ours follow. timeout_ms 0: none. NULL when the link is not
  * up (or memory is out): nothing is called back. */
-engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params, uint32_t credit,
-                              bool upload, uint64_t timeout_ms, const engine_events *events, void *context);
+engine_call *engine_link_call(engine_link *l, const char *method, const char *owner, json_t *params,
+                              const buffer *members, uint32_t credit, bool upload, uint64_t timeout_ms,
+                              const engine_events *events, void *context);
 /* Grant the engine `frames` more EVENT or DATA frames. */
 void engine_call_grant(engine_call *c, uint32_t frames);
 /* Say that the call's client takes what it was sent, though not all of it yet. */

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/json_memory.h"
@@ -95,4 +96,56 @@ json_t *json_body_parse(char *text, size_t bytes, problem *out)
 	}
 	json_decref(json);
 	return NULL;
+}
+
+/* Move the member to the text: printed as an object, whose braces are left out. */
+static bool json_body_move(json_body *b, const char *key, json_t *value)
+{
+	json_t *alone = json_pack("{s:O}", key, value);
+	char *text = json_memory_print(alone, JSON_COMPACT);
+	size_t bytes = text ? strlen(text) : 0;
+	if (bytes > JSON_BODY_MEMBER) {
+		buffer_append(&b->members, ",", 1);
+		buffer_append(&b->members, text + 1, bytes - 2);
+		json_object_del(b->json, key);
+	}
+	free(text);
+	json_decref(alone);
+	return text && !b->members.failed;
+}
+
+static bool json_body_move_large(json_body *b)
+{
+	const char *key;
+	json_t *value;
+	void *next;
+	bool ok = true;
+	json_object_foreach_safe(b->json, next, key, value)
+	{
+		ok = ok && json_body_move(b, key, value);
+	}
+	return ok;
+}
+
+void json_body_read(json_body *out, char *text, size_t bytes, const schema *wanted)
+{
+	schema_error error;
+	*out = (json_body){0};
+	out->json = json_body_parse(text, bytes, &out->problem);
+	if (!out->json)
+		return;
+	if (wanted && !schema_check(wanted, out->json, &error))
+		out->problem = problem_from_schema(&error);
+	else if (bytes >= JSON_BODY_LARGE && !json_body_move_large(out))
+		out->problem = json_body_problem(503, "out_of_memory", "out of memory");
+	else
+		return;
+	json_body_fini(out);
+}
+
+void json_body_fini(json_body *b)
+{
+	json_decref(b->json);
+	b->json = NULL;
+	buffer_fini(&b->members);
 }

@@ -198,6 +198,8 @@ static int start(const options *o)
 		return health_check(listen_address(o));
 	signal(SIGPIPE, SIG_IGN);
 	json_memory_install(malloc, free);
+	json_object_seed(0);                  /* before threads make objects */
+	setenv("UV_THREADPOOL_SIZE", "1", 0); /* large_body.h */
 	site_list sites = {.names = calloc((size_t)o->n_given + 1, sizeof *sites.names)};
 	int status = !sites.names ? 1 : read_sites(o, &sites) ? serve(o, &sites) : 2;
 	free(sites.names);

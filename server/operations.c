@@ -49,8 +49,8 @@ void operations_ready(request *r)
 		reply_refuse(r, 503, "engine_unavailable", NULL, "the engine is away: %s",
 		             engine_link_reason(s->engine));
 	else
-		r->call =
-		    engine_link_call(s->engine, "engine.status", NULL, NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
+		r->call = engine_link_call(s->engine, "engine.status", NULL, NULL, NULL, 0, false, OPERATIONS_ENGINE_MS,
+		                           &events, r);
 	if (!r->status && !r->call)
 		reply_out_of_memory(r);
 }
@@ -94,8 +94,8 @@ static void operations_metrics_end(void *context, const frame *f)
 void operations_metrics(request *r)
 {
 	static const engine_events events = {.event = forward_ignore, .end = operations_metrics_end};
-	r->call =
-	    engine_link_call(r->server->engine, "engine.metrics", NULL, NULL, 0, false, OPERATIONS_ENGINE_MS, &events, r);
+	r->call = engine_link_call(r->server->engine, "engine.metrics", NULL, NULL, NULL, 0, false,
+	                           OPERATIONS_ENGINE_MS, &events, r);
 	if (!r->call && engine_link_up(r->server->engine))
 		reply_out_of_memory(r);
 	else if (!r->call)

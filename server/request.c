@@ -17,7 +17,6 @@
 
 #include "proto/json_memory.h"
 #include "server/idempotency.h"
-#include "server/json_body.h"
 #include "server/query.h"
 
 enum {
@@ -70,8 +69,8 @@ static enum MHD_Result request_count_header(void *context, enum MHD_ValueKind ki
 	return MHD_YES;
 }
 
-/* Is there a NUL in method or target? The library hands them out as C strings. In its buffer each of them is followed by
- * a NUL of its own, in place of the space behind it, and by the next of method, target and version. */
+/* Is there a NUL in method or target? The library hands them out as C strings. In its buffer each of them is followed
+ * by a NUL of its own, in place of the space behind it, and by the next of method, target and version. */
 static bool request_is_cut(const request *r, const char *method, const char *version)
 {
 	const char *next = method + strlen(method) + 1;
@@ -154,7 +153,9 @@ static bool request_check_connection(request *r)
 	double wait = ceil(r->server->generation_ms / 1000);
 	problem p = {.status = 429,
 	             .code = "too_many_connections",
-	             .retry_after = wait < 1 ? 1 : wait > LONGEST_WAIT ? LONGEST_WAIT : (int)wait};
+	             .retry_after = wait < 1              ? 1
+	                            : wait > LONGEST_WAIT ? LONGEST_WAIT
+	                                                  : (int)wait};
 	snprintf(p.message, sizeof p.message,
 	         "%u connections of one address are open, as many as may be (--max-connections-per-ip)",
 	         r->server->limits.connections_per_address);
@@ -223,7 +224,8 @@ static void request_refuse_path(request *r, int status, const route_match *match
 	if (status == 400)
 		reply_refuse(r, 400, "invalid_target", NULL, "the path or query is malformed");
 	else if (nearest)
-		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path; the nearest one is %s", nearest);
+		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path; the nearest one is %s",
+		             nearest);
 	else if (status == 404)
 		reply_refuse(r, 404, "not_found", NULL, "there is nothing at this path");
 	else if (status == 405)
@@ -314,31 +316,54 @@ static bool request_take(request *r, const char *data, size_t bytes)
 /* What a request without fields may say: nothing, or {}. */
 static const schema request_nothing = {"nothing", (const field[]){{.name = NULL}}};
 
-/* Read the body of BODY_JSON and BODY_NONE. */
-static bool request_parse(request *r)
+/* The body has been read: *read, of which the request takes what it holds. */
+static void request_take_body(request *r, json_body *read)
+{
+	if (!read->json) {
+		reply_problem(r, &read->problem);
+		return;
+	}
+	r->body = read->json;
+	r->members = read->members;
+	*read = (json_body){0};
+	r->route->handle(r);
+}
+
+static void request_large_body_read(void *context, json_body *read)
+{
+	request *r = context;
+	r->reading = NULL;
+	if (!r->gone && !r->status)
+		request_take_body(r, read);
+}
+
+/* Read the body of BODY_JSON and BODY_NONE, and hand the request to its handler. */
+static void request_read_body(request *r)
 {
 	const schema *wanted = r->route->body == BODY_NONE ? &request_nothing : r->route->schema;
-	if ((r->route->optional || r->route->body == BODY_NONE) && r->body_bytes == 0)
-		return true;
+	if ((r->route->optional || r->route->body == BODY_NONE) && r->body_bytes == 0) {
+		r->route->handle(r);
+		return;
+	}
 	if (!router_body_fits(r->route, request_header_value(r, MHD_HTTP_HEADER_CONTENT_TYPE))) {
 		request_refuse_type(r);
-		return false;
+		return;
 	}
-	problem p;
+	if (r->text.used >= JSON_BODY_LARGE) {
+		r->reading = large_body_read(r->server, &r->text, r->reserved, wanted, request_large_body_read, r);
+		if (r->reading)
+			r->reserved = 0;
+		else
+			reply_out_of_memory(r);
+		return;
+	}
+	json_body body;
 	char none[1] = "";
-	r->body = json_body_parse(r->text.data ? r->text.data : none, r->text.used, &p);
+	json_body_read(&body, r->text.data ? r->text.data : none, r->text.used, wanted);
 	r->server->buffered -= r->reserved;
 	r->reserved = 0;
 	buffer_fini(&r->text);
-	schema_error error;
-	bool ok = r->body != NULL;
-	if (ok && wanted && !schema_check(wanted, r->body, &error)) {
-		p = problem_from_schema(&error);
-		ok = false;
-	}
-	if (!ok)
-		reply_problem(r, &p);
-	return ok;
+	request_take_body(r, &body);
 }
 
 /* The whole request is here. */
@@ -348,8 +373,8 @@ static void request_work(request *r)
 	http_peer_deadline(r->peer, 0);
 	if (r->route->body == BODY_FORM || r->route->body == BODY_OCTETS)
 		r->taken(r);
-	else if (request_parse(r))
-		r->route->handle(r);
+	else
+		request_read_body(r);
 }
 
 /* --- the library's calls --------------------------------------------------------------------- */
@@ -458,6 +483,8 @@ void request_stuck(request *r)
 void request_over(request *r)
 {
 	request_cancel(r);
+	if (r->reading)
+		large_body_forget(r->reading);
 	if (r->release)
 		r->release(r);
 	metrics_request_ends(r->server->metrics, r->route, r->status, request_seconds(r));
@@ -467,6 +494,7 @@ void request_over(request *r)
 	r->server->buffered -= r->reserved;
 	reply_fini(r);
 	buffer_fini(&r->text);
+	buffer_fini(&r->members);
 	json_decref(r->body);
 	uri_fini(&r->uri);
 	free(r);
@@ -488,7 +516,8 @@ bool request_call(request *r, const char *method, json_t *params, uint32_t credi
 		snprintf(owner, sizeof owner, "key %zu", r->key);
 	else
 		http_peer_client(r->peer, owner);
-	r->call = engine_link_call(r->server->engine, method, owner, params, credit, upload, 0, events, r);
+	r->call = engine_link_call(r->server->engine, method, owner, params, &r->members, credit, upload, 0, events, r);
+	buffer_fini(&r->members);
 	if (!r->call && engine_link_up(r->server->engine))
 		reply_out_of_memory(r);
 	else if (!r->call)

@@ -18,6 +18,7 @@
 
 #include "server/buffer.h"
 #include "server/http.h"
+#include "server/large_body.h"
 #include "server/problem.h"
 #include "server/router.h"
 #include "server/server.h"
@@ -40,6 +41,7 @@ typedef struct request {
 	const char *params[ROUTE_MAX_PARAMS]; /* values of the path's {…} */
 	uri uri;
 	json_t *body;              /* BODY_JSON: checked; NULL when it was optional and absent */
+	buffer members;            /* of a large body, what is not in `body` (json_body.h); goes with request_call */
 	size_t key;                /* the API key it came with, counted from 1; 0: none was needed */
 	char id[REQUEST_ID_BYTES]; /* X-Request-Id */
 	uint64_t started_ns;       /* uv_hrtime when its first line was read */
@@ -60,6 +62,7 @@ typedef struct request {
 	bool suspended, gone, paused, must_close;
 	bool queueing;       /* our answer is being given to the library (refusal.c) */
 	buffer text;         /* the JSON body as it comes */
+	large_body *reading; /* while the pool reads it */
 	uint64_t body_bytes; /* of the body so far */
 	uint64_t reserved;   /* our share of server.buffered */
 	uint64_t linger;     /* after an early answer: bytes still read and dropped */
@@ -122,8 +125,8 @@ uint64_t reply_patience_ms(const request *r);
 enum MHD_Result reply_queue(request *r);
 /* Write the error past the library, because the client is still sending its body. */
 void reply_send_last(request *r);
-/* Write an error past the library, as the last of the connection. r: the request it is for, NULL when its first line could
- * not be read. */
+/* Write an error past the library, as the last of the connection. r: the request it is for, NULL when its first line
+ * could not be read. */
 void reply_past_library(http_peer *peer, request *r, const problem *p);
 void reply_fini(request *r);
 

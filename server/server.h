@@ -1,4 +1,5 @@
-/* server.h - what every part of the front end shares: one process, one loop thread, no locks. */
+/* server.h - what every part of the front end shares: one process, one loop thread (and a pool thread for large
+ * bodies, which sees nothing of this), no locks. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 

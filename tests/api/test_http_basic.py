@@ -53,6 +53,9 @@ WITH_BODY = [
     ("/v1/detokenize", "detokenize", {"model": "m", "tokens": [1, 2]}),
     ("/v1/explain", "explain", {"model": "m", "input": "x"}),
     ("/v1/sessions", "session.create", {"model": "m"}),
+    ("/v1/tokenize", "tokenize", {"model": "m", "text": "long\0" * 60000}),
+    ("/v1/detokenize", "detokenize", {"tokens": list(range(50000)), "model": "m"}),
+    ("/v1/embeddings", "embed", {"input": ["text"] * 30 + ["\u00e4 \U0001f600" * 10000], "model": "m", "encoding_format": "float"}),
     ("/v1/fine_tuning/jobs", "job.create", {"model": "m", "training_file": "file-1", "user_is": None}),
 ]
 
@@ -64,9 +67,11 @@ def test_a_body_reaches_the_engine_unchanged(front, path, engine_method, body):
     assert answer.json == {"echo": body, "method": engine_method}
 
 
-def test_a_session_appends_text_to_the_one_in_the_path(front):
-    answer = front.post("/v1/sessions/s-1/append", {"text": "more"})
-    assert answer.json == {"echo": {"id": "s-1", "text": "more"}, "method": "session.append"}
+@pytest.mark.parametrize("times", [1, 50000])
+def test_a_session_appends_text_to_the_one_in_the_path(front, times):
+    text = "more" * times
+    answer = front.post("/v1/sessions/s-1/append", {"text": text})
+    assert answer.json == {"echo": {"id": "s-1", "text": text}, "method": "session.append"}
 
 
 @pytest.mark.parametrize("body", [None, b"", {}, {"dtype": None}, {"dtype": "int8"}])

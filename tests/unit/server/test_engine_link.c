@@ -177,9 +177,9 @@ static void no_call_is_made_before_it_is_up(void **state)
 {
 	peer *p = *state;
 	owner *o = p->owners;
-	assert_null(engine_link_call(p->link, "m", NULL, json_object(), 0, false, 0, &events, o));
+	assert_null(engine_link_call(p->link, "m", NULL, json_object(), NULL, 0, false, 0, &events, o));
 	greet(p);
-	assert_non_null(engine_link_call(p->link, "m", NULL, NULL, 0, false, 0, &events, o));
+	assert_non_null(engine_link_call(p->link, "m", NULL, NULL, NULL, 0, false, 0, &events, o));
 	assert_int_equal(o->ends, 0);
 }
 
@@ -200,8 +200,9 @@ static void a_call_gets_its_events_and_one_end(void **state)
 	peer *p = *state;
 	owner *a = &p->owners[0], *b = &p->owners[1];
 	greet(p);
-	assert_non_null(engine_link_call(p->link, "m", NULL, json_pack("{s:i}", "x", 1), 5, false, 0, &events, a));
-	assert_non_null(engine_link_call(p->link, "m", NULL, NULL, 0, false, 0, &events, b));
+	assert_non_null(
+	    engine_link_call(p->link, "m", NULL, json_pack("{s:i}", "x", 1), NULL, 5, false, 0, &events, a));
+	assert_non_null(engine_link_call(p->link, "m", NULL, NULL, NULL, 0, false, 0, &events, b));
 	settle(p);
 	assert_int_equal(p->n_seen, 2);
 	assert_int_equal(p->seen[0].type, FRAME_REQUEST);
@@ -228,7 +229,7 @@ static void credit_goes_both_ways(void **state)
 	peer *p = *state;
 	owner *o = p->owners;
 	greet(p);
-	engine_call *c = engine_link_call(p->link, "m", NULL, NULL, 0, true, 0, &events, o);
+	engine_call *c = engine_link_call(p->link, "m", NULL, NULL, NULL, 0, true, 0, &events, o);
 	settle(p);
 	assert_int_equal(p->seen[0].flags, 0);
 	assert_int_equal(engine_call_credit(c), 0);
@@ -259,7 +260,7 @@ static void a_cancelled_call_gets_no_more_events(void **state)
 	peer *p = *state;
 	owner *o = p->owners;
 	greet(p);
-	engine_call *c = engine_link_call(p->link, "m", NULL, NULL, 9, false, 0, &events, o);
+	engine_call *c = engine_link_call(p->link, "m", NULL, NULL, NULL, 9, false, 0, &events, o);
 	engine_call_cancel(c);
 	settle(p);
 	assert_int_equal(p->n_seen, 2);
@@ -276,7 +277,7 @@ static void a_call_may_have_a_deadline(void **state)
 	peer *p = *state;
 	owner *o = p->owners;
 	greet(p);
-	assert_non_null(engine_link_call(p->link, "m", NULL, NULL, 0, false, 50, &events, o));
+	assert_non_null(engine_link_call(p->link, "m", NULL, NULL, NULL, 0, false, 50, &events, o));
 	for (int i = 0; i < 1500 && o->ends == 0; i++) {
 		uv_run(&p->loop, UV_RUN_NOWAIT);
 		usleep(1000);
@@ -302,7 +303,7 @@ static void call_again(void *context, const frame *f)
 {
 	peer *p = context;
 	(void)f;
-	assert_null(engine_link_call(p->link, "m", NULL, NULL, 0, false, 0, &events, p));
+	assert_null(engine_link_call(p->link, "m", NULL, NULL, NULL, 0, false, 0, &events, p));
 }
 
 static void when_it_falls_every_call_ends_and_it_comes_back(void **state)
@@ -312,9 +313,9 @@ static void when_it_falls_every_call_ends_and_it_comes_back(void **state)
 	owner *o = p->owners;
 	greet(p);
 	for (int i = 0; i < 3; i++)
-		assert_non_null(engine_link_call(p->link, "m", NULL, NULL, 0, false, 0, &events, &o[i]));
-	assert_non_null(engine_link_call(p->link, "m", NULL, NULL, 0, false, 0, &again, p));
-	engine_call *cancelled = engine_link_call(p->link, "m", NULL, NULL, 0, false, 0, &events, NULL);
+		assert_non_null(engine_link_call(p->link, "m", NULL, NULL, NULL, 0, false, 0, &events, &o[i]));
+	assert_non_null(engine_link_call(p->link, "m", NULL, NULL, NULL, 0, false, 0, &again, p));
+	engine_call *cancelled = engine_link_call(p->link, "m", NULL, NULL, NULL, 0, false, 0, &events, NULL);
 	engine_call_cancel(cancelled);
 	settle(p);
 	uv_close((uv_handle_t *)&p->connection, NULL);

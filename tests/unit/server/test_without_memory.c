@@ -14,7 +14,7 @@
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/front.h"
 
-enum { ANSWER_BYTES = 512 << 10, QUIET_MS = 3000, TURNS = 3000 };
+enum { ANSWER_BYTES = 512 << 10, QUIET_MS = 3000, TURNS = 3000, LARGE_BYTES = 100 << 10 };
 
 #define HEAD " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 #define JSON HEAD "Content-Type: application/json\r\n"
@@ -23,7 +23,8 @@ enum { ANSWER_BYTES = 512 << 10, QUIET_MS = 3000, TURNS = 3000 };
 	"--bound\r\nContent-Disposition: form-data; name=\"" name "\"" rest "\r\n\r\n" content "\r\n"
 
 typedef struct scripted {
-	const char *head, *body; /* the Content-Length and the empty line come between them */
+	const char *head,
+	    *body; /* the Content-Length and the empty line come between them; * stands for LARGE_BYTES letters */
 	int status;
 } scripted;
 
@@ -46,6 +47,7 @@ static const scripted requests[] = {
     {"GET /v1/sessions/s/alpha" HEAD "Accept: text/html\r\n", NULL, 200},
     {"POST /v1/tokenize" JSON, "{\"model\":\"m\",\"text\":\"a text of more than a few bytes, so that it needs room\"}",
      200},
+    {"POST /v1/tokenize" JSON, "{\"model\":\"m\",\"text\":\"*\"}", 200},
     {"POST /v1/tokenize" JSON, "{\"model\":\"m\",\"wrong\":12345678901234567}", 400},
     {"POST /v1/tokenize" JSON, "{\"model\":", 400},
     {"POST /v1/sessions/s/fork" HEAD "Idempotency-Key: a key\r\n", NULL, 200},
@@ -61,7 +63,7 @@ static const scripted requests[] = {
 };
 
 static front *the_front;
-static char sent[4096], got[ANSWER_BYTES], usual[ANSWER_BYTES];
+static char sent[128 << 10], written[128 << 10], got[ANSWER_BYTES], usual[ANSWER_BYTES];
 
 static void settle(void)
 {
@@ -74,13 +76,25 @@ static void settle(void)
 	assert_true(front_connected(the_front));
 }
 
+static void write_body(const char *from)
+{
+	const char *star = strchr(from, '*');
+	size_t n = star ? (size_t)(star - from) : 0;
+	snprintf(written, sizeof written, "%s", from);
+	if (!star)
+		return;
+	memset(written + n, 'x', LARGE_BYTES);
+	snprintf(written + n + LARGE_BYTES, sizeof written - n - LARGE_BYTES, "%s", star + 1);
+}
+
 /* Bytes of the answer; the connection must have ended. The reason, when memory fails, is the front end's to give. */
 static size_t ask(const scripted *s, int64_t fails_after, char *answer)
 {
 	int n = snprintf(sent, sizeof sent, "%s", s->head);
+	write_body(s->body ? s->body : "");
 	if (s->body)
-		n += snprintf(sent + n, sizeof sent - (size_t)n, "Content-Length: %zu\r\n", strlen(s->body));
-	n += snprintf(sent + n, sizeof sent - (size_t)n, "\r\n%s", s->body ? s->body : "");
+		n += snprintf(sent + n, sizeof sent - (size_t)n, "Content-Length: %zu\r\n", strlen(written));
+	n += snprintf(sent + n, sizeof sent - (size_t)n, "\r\n%s", written);
 	allocations_fail(fails_after, false);
 	int client = front_client(the_front);
 	assert_true(client >= 0);
