@@ -3,8 +3,10 @@
  */
 #include "engine/daemon/dispatch.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/reserve.h"
 #include "engine/daemon/generation/classify.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/embeddings.h"
@@ -108,9 +110,76 @@ static bool take_id(stream *s)
 	return true;
 }
 
+/* --- what grows with the params: on the pool when they are large ------------------------------------ */
+
+typedef struct dispatch {
+	uv_work_t work;
+	stream *stream;
+	const method *found;
+	const schema_method *contract;
+	bool fits;
+	schema_error wrong; /* when it does not */
+} dispatch;
+
+static void check_params(dispatch *d)
+{
+	d->fits = schema_check(d->contract->params, d->stream->params, &d->wrong);
+	if (d->fits)
+		idempotency_hash(d->stream, d->found->name);
+}
+
+static void begin(const dispatch *d)
+{
+	stream *s = d->stream;
+	const schema_method *m = d->contract;
+	if (s->cancelled) {
+		stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
+	} else if (!d->fits) {
+		stream_refuse(s, STATUS_INVALID, d->wrong.code, d->wrong.param, "%s", d->wrong.message);
+	} else if (m->upload && !s->upload) {
+		stream_refuse(s, STATUS_INVALID, "missing_parameter", NULL,
+		              "the method is an upload, and nothing was sent");
+	} else if (idempotency_admit(s, m->upload)) {
+		s->upload = m->upload;
+		d->found->begin(s);
+	}
+}
+
+static void pool_check(uv_work_t *work)
+{
+	reserve_forget();
+	check_params(work->data);
+}
+
+static void checked(uv_work_t *work, int cancelled)
+{
+	dispatch *d = work->data;
+	(void)cancelled; /* nothing cancels it */
+	begin(d);
+	free(d);
+}
+
+static void check_and_begin(const dispatch *wanted)
+{
+	stream *s = wanted->stream;
+	dispatch now = *wanted, *later = s->large ? malloc(sizeof *later) : NULL;
+	if (!s->large) {
+		check_params(&now);
+		begin(&now);
+		return;
+	}
+	if (later) {
+		*later = now;
+		later->work.data = later;
+		if (uv_queue_work(s->net->loop, &later->work, pool_check, checked) == 0)
+			return;
+	}
+	free(later);
+	stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+}
+
 void dispatch_request(stream *s, const char *name)
 {
-	schema_error wrong;
 	const method *found = find_method(name);
 	const schema_method *m = find_contract(name);
 	if (!s->params) {
@@ -121,15 +190,7 @@ void dispatch_request(stream *s, const char *name)
 		stream_refuse(s, STATUS_NOT_FOUND, "unknown_method", NULL, "there is no method \"%.64s\"", name);
 	} else if (m->id && !take_id(s)) {
 		return;
-	} else if (m->keyed && !idempotency_take(s)) {
-		return;
-	} else if (!schema_check(m->params, s->params, &wrong)) {
-		stream_refuse(s, STATUS_INVALID, wrong.code, wrong.param, "%s", wrong.message);
-	} else if (m->upload && !s->upload) {
-		stream_refuse(s, STATUS_INVALID, "missing_parameter", NULL,
-		              "the method is an upload, and nothing was sent");
-	} else if (idempotency_admit(s, name, m->upload)) {
-		s->upload = m->upload;
-		found->begin(s);
+	} else if (!m->keyed || idempotency_take(s)) {
+		check_and_begin(&(dispatch){.stream = s, .found = found, .contract = m});
 	}
 }

@@ -34,7 +34,6 @@ static void run_free(void *context)
 	free(x->truncated);
 	free(x->numbers);
 	catalog_release(x->model);
-	json_decref(x->params);
 	free(r);
 }
 
@@ -273,7 +272,7 @@ void scorings_create(stream *s, const scorings_kind *kind)
 	r->stream = s;
 	r->work.data = r;
 	r->public.kind = kind;
-	r->public.params = json_incref(s->params);
+	r->public.params = s->params;
 	status why = begin(r, &r->error);
 	if (why == STATUS_OK && uv_queue_work(&s->engine->loop, &r->work, pool_encode, encoded) == 0)
 		return;

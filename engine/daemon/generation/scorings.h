@@ -23,8 +23,8 @@ typedef struct scorings_kind {
 struct scorings {
 	const scorings_kind *kind;
 	model_entry *model;
-	json_t *params;
-	pooling embedding; /* as of scoring_request; set by `begin` */
+	const json_t *params; /* the stream's */
+	pooling embedding;    /* as of scoring_request; set by `begin` */
 	int64_t width;
 	int64_t n;                   /* inputs, */
 	bool list;                   /* which are the elements of `input` */

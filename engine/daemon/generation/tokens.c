@@ -81,14 +81,13 @@ json_t *tokens_name(const tokenizer *t, int32_t id)
 /* A request on its way over the pool. */
 typedef struct tokens_request {
 	model_entry *model;
-	json_t *params;
+	const json_t *params; /* the stream's */
 } tokens_request;
 
 static void release(void *context)
 {
 	tokens_request *r = context;
 	catalog_release(r->model);
-	json_decref(r->params);
 	free(r);
 }
 
@@ -161,7 +160,7 @@ static void begin(stream *s, json_t *(*make)(void *context, error *err))
 		stream_error(s, &err, NULL);
 		return;
 	}
-	r->params = json_incref(s->params);
+	r->params = s->params;
 	background_answer(s, &(background_work){make, release, r});
 }
 

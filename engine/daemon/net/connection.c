@@ -1,5 +1,5 @@
 /* Frames are copied into one buffer and written together before the loop sleeps, because a system call costs more than
- * a frame. Only a frame with a payload is written on its own, as one uv_write of header, JSON and payload, none of them
+ * a frame. Only a frame with a payload, or as large as one, is written on its own, as one uv_write of header, JSON and payload, none of them
  * copied: the write owns them until it is done. One buffer serves the reads of all connections, since libuv delivers
  * each chunk before it reads the next. */
 #include "engine/daemon/net/connection.h"
@@ -12,6 +12,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
+#include "engine/daemon/net/request_json.h"
 #include "proto/json_memory.h"
 
 /* Of gathered frames: the first allocation, and what is kept when all has been written. */
@@ -285,7 +286,7 @@ void connection_send_copy(connection *c, const frame *f)
 
 void connection_send(connection *c, const frame *f, char *json, void *payload)
 {
-	if (!payload) {
+	if (!payload && f->json_bytes < STREAM_LARGE) {
 		frame whole = *f;
 		whole.json = json;
 		connection_send_copy(c, &whole);
@@ -402,39 +403,43 @@ static void on_hello(connection *c, const frame *f)
 	}
 }
 
+/* The peer, and with it what is wrong with the request, may have gone. */
+static void request_parsed(stream *s, json_t *request, bool no_memory)
+{
+	json_t *params = json_object_get(request, "params");
+	const char *method = json_string_value(json_object_get(request, "method"));
+	const char *owner = json_string_value(json_object_get(request, "owner"));
+	bool sound = method && (!params || json_is_object(params) || json_is_null(params));
+	if (!sound && !no_memory && s->peer)
+		protocol_error((connection *)s->peer, "a REQUEST needs a JSON object with a method and params");
+	if (no_memory) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+	} else if (s->cancelled || !sound) {
+		stream_refuse(s, STATUS_CANCELLED, NULL, NULL, "cancelled");
+	} else {
+		snprintf(s->owner, sizeof s->owner, "%s", owner ? owner : "");
+		s->params = json_is_object(params) ? json_incref(params) : json_object();
+		s->net->request(s, method);
+	}
+	json_decref(request);
+}
+
 static void on_request(connection *c, const frame *f)
 {
 	if (f->stream == 0 || find_stream(c, f->stream)) {
 		protocol_error(c, "a REQUEST needs a fresh stream id");
 		return;
 	}
-	reserve_forget();
-	json_t *request = json_memory_parse(f->json, f->json_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-	if (!request && json_memory_failed()) {
-		refuse_stream(c, f->stream, 503, "out_of_memory", "out of memory");
-		return;
-	}
-	json_t *params = json_object_get(request, "params");
-	const char *method = json_string_value(json_object_get(request, "method"));
-	const char *owner = json_string_value(json_object_get(request, "owner"));
-	if (!method || (params && !json_is_object(params) && !json_is_null(params))) {
-		json_decref(request);
-		protocol_error(c, "a REQUEST needs a JSON object with a method and params");
-		return;
-	}
 	bool full = c->n_streams >= CONNECTION_MAX_STREAMS;
+	reserve_forget();
 	stream *s = full ? NULL : add_stream(c, f);
 	if (!s) {
 		refuse_stream(c, f->stream, full ? 429 : 503, full ? "too_many_streams" : "out_of_memory",
 		              full ? "too many requests at once on this connection" : "out of memory");
-		json_decref(request);
 		return;
 	}
 	s->upload = !(f->flags & FRAME_FLAG_END);
-	snprintf(s->owner, sizeof s->owner, "%s", owner ? owner : "");
-	s->params = json_is_object(params) ? json_incref(params) : json_object();
-	c->net->request(s, method);
-	json_decref(request);
+	request_json_parse(s, f->json, f->json_bytes, request_parsed);
 }
 
 static void on_stream_frame(connection *c, const frame *f)

@@ -35,6 +35,30 @@ static void stream_send_static(stream *s, frame_type type, const char *json)
 		                   &(frame){.type = type, .stream = s->id, .json = json, .json_bytes = strlen(json)});
 }
 
+static void stream_free_params(uv_work_t *work)
+{
+	json_decref(work->data);
+}
+
+static void stream_params_freed(uv_work_t *work, int cancelled)
+{
+	(void)cancelled; /* nothing cancels it */
+	free(work);
+}
+
+/* A large document takes milliseconds to free, so the pool does. */
+static void stream_drop_params(stream *s)
+{
+	uv_work_t *work = s->large ? malloc(sizeof *work) : NULL;
+	if (work) {
+		work->data = s->params;
+		if (uv_queue_work(s->net->loop, work, stream_free_params, stream_params_freed) == 0)
+			return;
+	}
+	free(work);
+	json_decref(s->params);
+}
+
 static void stream_end(stream *s)
 {
 	if (s->peer)
@@ -42,7 +66,7 @@ static void stream_end(stream *s)
 	s->net->streams--;
 	if (s->record)
 		s->record->end(s);
-	json_decref(s->params);
+	stream_drop_params(s);
 	free(s);
 }
 

@@ -19,7 +19,11 @@
 #include "proto/frame.h"
 #include "proto/schema.h"
 
-enum { STREAM_TARGET_BYTES = 64, STREAM_OWNER_BYTES = 64 };
+enum {
+	STREAM_TARGET_BYTES = 64,
+	STREAM_OWNER_BYTES = 64,
+	STREAM_LARGE = 64 << 10 /* bytes of a REQUEST's JSON */
+};
 
 typedef struct stream stream;
 
@@ -60,6 +64,7 @@ struct stream {
 	char owner[STREAM_OWNER_BYTES];   /* the request's owner, as given by the front end; "": none */
 	int retry_after;                  /* seconds, of an error that may pass; 0: the default */
 	json_t *params;                   /* an object, checked against the method's schema */
+	bool large;                       /* the loop thread does not walk all of params: the pool does */
 	bool upload;                      /* DATA frames are expected */
 	bool cancelled;
 	const stream_watch *watch;

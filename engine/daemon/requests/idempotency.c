@@ -94,8 +94,11 @@ static bool insert(struct idempotency *all, answer *a)
 
 /* --- what was asked -------------------------------------------------------------------- */
 
-static bool hash_request(request_key *k, const char *method, const stream *s)
+void idempotency_hash(stream *s, const char *method)
 {
+	request_key *k = s->key;
+	if (!k)
+		return;
 	char *params = json_text(s->params, JSON_COMPACT | JSON_SORT_KEYS);
 	k->digest = params ? digest_stream_new() : NULL;
 	if (k->digest) {
@@ -105,7 +108,6 @@ static bool hash_request(request_key *k, const char *method, const stream *s)
 		k->request = digest_stream_value(k->digest);
 	}
 	free(params);
-	return k->digest;
 }
 
 static void end_part(request_key *k)
@@ -349,7 +351,7 @@ bool idempotency_take(stream *s)
 	return true;
 }
 
-bool idempotency_admit(stream *s, const char *method, bool upload)
+bool idempotency_admit(stream *s, bool upload)
 {
 	error err = ERROR_INIT;
 	struct idempotency *all = s->engine->idempotency;
@@ -362,7 +364,7 @@ bool idempotency_admit(stream *s, const char *method, bool upload)
 		              "a request with this key has not ended yet");
 		return false;
 	}
-	status why = hash_request(k, method, s) ? look_up(k, s->engine, &err) : STATUS_NOMEM;
+	status why = k->digest ? look_up(k, s->engine, &err) : STATUS_NOMEM;
 	if (why == STATUS_OK && k->result) {
 		repeat(s);
 		return false;

@@ -33,9 +33,12 @@ void idempotency_drain(engine *e);
 
 /* dispatch. Take "idempotency_key" out of the params; false: it is wrong, and the stream has been answered. */
 bool idempotency_take(stream *s);
+/* Before idempotency_admit: hash what is asked, if it has a key. Pool thread, while the stream waits, or loop thread.
+ */
+void idempotency_hash(stream *s, const char *method);
 /* A request that is in order begins: true. False: it is a repeat, or another one with its key runs; the stream is or
  * will be answered. */
-bool idempotency_admit(stream *s, const char *method, bool upload);
+bool idempotency_admit(stream *s, bool upload);
 
 /* Inside a commit: keep `result` as the answer. STATUS_TOO_LARGE when its events are. Without a key nothing happens. */
 status idempotency_keep(stream *s, const json_t *result, error *err);

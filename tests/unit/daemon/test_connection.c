@@ -111,7 +111,7 @@ static int teardown(void **state)
 			answer(f, i);
 	if (f->peer >= 0)
 		close(f->peer);
-	while (!f->gone)
+	while (!f->gone || f->loop.active_reqs.count)
 		turn(f);
 	assert_int_equal(f->net.streams, 0);
 	frame_decoder_fini(&f->received);
@@ -359,6 +359,121 @@ static void streams_of_a_peer_that_has_gone_end_without_it(void **state)
 	assert_int_equal(f->net.streams, 0);
 }
 
+/* --- large requests ------------------------------------------------------------------------------- */
+
+static uv_loop_t own;
+static uv_work_t block;
+static uv_sem_t entered, left;
+
+static void wait_inside(uv_work_t *work)
+{
+	(void)work;
+	uv_sem_post(&entered);
+	uv_sem_wait(&left);
+}
+
+/* The pool's only thread stands still until release_pool. */
+static void hold_pool(void)
+{
+	assert_int_equal(uv_queue_work(&own, &block, wait_inside, NULL), 0);
+	uv_sem_wait(&entered);
+}
+
+static void release_pool(fixture *f)
+{
+	uv_sem_post(&left);
+	uv_run(&own, UV_RUN_DEFAULT);
+	while (f->loop.active_reqs.count)
+		turn(f);
+}
+
+/* A REQUEST whose JSON is `head`, blanks up to STREAM_LARGE, and `tail`. */
+static void say_large(fixture *f, uint64_t id, uint32_t credit, const char *head, const char *tail)
+{
+	static char bytes[FRAME_HEADER_BYTES + STREAM_LARGE + 256];
+	size_t before = strlen(head), after = strlen(tail), n = STREAM_LARGE + before + after;
+	frame r = {.type = FRAME_REQUEST, .stream = id, .credit = credit, .flags = FRAME_FLAG_END, .json_bytes = n};
+	frame_encode_header(&r, (unsigned char *)bytes);
+	memset(bytes + FRAME_HEADER_BYTES, ' ', n);
+	memcpy(bytes + FRAME_HEADER_BYTES, head, before);
+	memcpy(bytes + FRAME_HEADER_BYTES + n - after, tail, after);
+	say_bytes(f, bytes, FRAME_HEADER_BYTES + n);
+	turn(f);
+}
+
+static void a_large_request_is_parsed_on_the_pool_while_other_frames_are_served(void **state)
+{
+	fixture *f = opened(state);
+	hold_pool();
+	say_large(f, 1, 2, "{\"method\":\"large\",\"params\":{\"a\":", "7}}");
+	say(f, FRAME_CREDIT, 1, 3, "");
+	say(f, FRAME_REQUEST, 2, 0, "{\"method\":\"small\"}");
+	say(f, FRAME_PING, 0, 0, "");
+	assert_int_equal(f->n_streams, 1);
+	assert_string_equal(f->method, "small");
+	assert_int_equal(receive(f, FRAME_PONG, NULL), 1);
+	release_pool(f);
+	assert_int_equal(f->n_streams, 2);
+	assert_string_equal(f->method, "large");
+	assert_int_equal(json_integer_value(json_object_get(f->streams[1]->params, "a")), 7);
+	assert_int_equal(stream_ready(f->streams[1]), 5);
+	answer(f, 1);
+	assert_int_equal(receive(f, FRAME_RESULT, NULL), 1);
+}
+
+static void a_large_request_that_is_cancelled_while_it_is_parsed_never_begins(void **state)
+{
+	fixture *f = opened(state);
+	char text[256];
+	hold_pool();
+	say_large(f, 1, 2, "{\"method\":\"large\"", "}");
+	say(f, FRAME_CANCEL, 1, 0, "");
+	release_pool(f);
+	assert_int_equal(f->n_streams, 0);
+	assert_int_equal(receive(f, FRAME_ERROR, text), 1);
+	assert_non_null(strstr(text, "\"code\":\"cancelled\""));
+}
+
+static void a_stream_id_is_taken_while_its_request_is_parsed(void **state)
+{
+	fixture *f = opened(state);
+	hold_pool();
+	say_large(f, 1, 2, "{\"method\":\"large\"", "}");
+	say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"small\"}");
+	assert_int_equal(receive(f, FRAME_ERROR, NULL), 1);
+	assert_true(ended(f));
+	release_pool(f);
+	assert_int_equal(f->n_streams, 0);
+}
+
+static void a_peer_may_go_while_its_request_is_parsed(void **state)
+{
+	fixture *f = opened(state);
+	hold_pool();
+	say_large(f, 1, 2, "{\"method\":\"large\"", "}");
+	close(f->peer);
+	f->peer = -1;
+	while (!f->gone)
+		turn(f);
+	release_pool(f);
+	assert_int_equal(f->n_streams, 0);
+	assert_int_equal(f->net.streams, 0);
+}
+
+static void a_large_request_that_is_malformed_ends_the_connection(void **state)
+{
+	fixture *f = opened(state);
+	char text[256];
+	say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
+	hold_pool();
+	say_large(f, 2, 2, "{\"method\":1", "}");
+	release_pool(f);
+	assert_int_equal(f->cancels, 1);
+	assert_int_equal(receive(f, FRAME_ERROR, text), 1);
+	assert_non_null(strstr(text, "protocol_error"));
+	assert_true(ended(f));
+}
+
 /* --- silence and slow readers ------------------------------------------------------------------ */
 
 static void a_silent_peer_is_pinged_once_and_then_closed(void **state)
@@ -446,6 +561,10 @@ static void a_refused_peer_that_reads_nothing_is_closed_in_time(void **state)
 
 int main(void)
 {
+	setenv("UV_THREADPOOL_SIZE", "1", 1);
+	uv_loop_init(&own);
+	uv_sem_init(&entered, 0);
+	uv_sem_init(&left, 0);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_request_before_hello_ends_the_connection),
@@ -462,6 +581,11 @@ int main(void)
 	    TEST(a_stream_sends_as_many_events_as_it_has_credit),
 	    TEST(a_cancelled_stream_is_notified_once_and_still_answered),
 	    TEST(streams_of_a_peer_that_has_gone_end_without_it),
+	    TEST(a_large_request_is_parsed_on_the_pool_while_other_frames_are_served),
+	    TEST(a_large_request_that_is_cancelled_while_it_is_parsed_never_begins),
+	    TEST(a_stream_id_is_taken_while_its_request_is_parsed),
+	    TEST(a_peer_may_go_while_its_request_is_parsed),
+	    TEST(a_large_request_that_is_malformed_ends_the_connection),
 	    TEST(a_silent_peer_is_pinged_once_and_then_closed),
 	    TEST(a_ping_is_answered),
 	    TEST(a_peer_that_does_not_read_stops_its_streams_until_it_does),

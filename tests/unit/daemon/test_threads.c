@@ -158,6 +158,53 @@ static void a_long_prompt_is_read_on_the_pool_and_a_short_one_at_once(void **sta
 	free(text);
 }
 
+/* Also its key's hash of all that was asked. */
+static void large_params_are_checked_on_the_pool_and_small_ones_at_once(void **state)
+{
+	rig *d = *state;
+	char *text = text_of(STREAM_LARGE);
+	json_t *made[2];
+	for (int i = 0; i < 2; i++) {
+		json_t *params = asking("model", "m", "prompt", i == 0 ? text : "short");
+		json_object_set_new(params, "wrong", json_true());
+		rig_call *c = rig_begin(d, "session.create", params, 100);
+		assert_int_equal(at_the_pool(d), i == 0);
+		assert_int_equal(c->answers, i == 0 ? 0 : 1);
+		rig_wait(c);
+		assert_string_equal(json_string_value(json_object_get(c->answer, "param")), "wrong");
+		rig_call_free(c);
+		rig_settle(d);
+	}
+	for (int i = 0; i < 2; i++) {
+		json_t *params = asking("model", "m", "prompt", text);
+		json_object_set_new(params, "idempotency_key", json_string("k"));
+		json_object_set_new(params, "position_policy", json_string("wrap"));
+		made[i] = rig_ask(d, 0, "session.create", params);
+	}
+	assert_true(json_equal(made[0], made[1]));
+	text[7]++;
+	json_t *params = asking("model", "m", "prompt", text);
+	json_object_set_new(params, "idempotency_key", json_string("k"));
+	json_object_set_new(params, "position_policy", json_string("wrap"));
+	json_decref(rig_ask(d, 409, "session.create", params));
+	json_decref(made[0]);
+	json_decref(made[1]);
+	free(text);
+}
+
+static void a_request_that_is_cancelled_while_its_params_are_checked_never_begins(void **state)
+{
+	rig *d = *state;
+	char *text = text_of(STREAM_LARGE);
+	rig_call *c = rig_begin(d, "session.create", asking("model", "m", "prompt", text), 100);
+	rig_cancel(c);
+	rig_wait(c);
+	assert_string_equal(json_string_value(json_object_get(c->answer, "code")), "cancelled");
+	assert_int_equal(executor_pending(d->engine.executor), 0);
+	rig_call_free(c);
+	free(text);
+}
+
 static json_t *says(rig *d, const char *id)
 {
 	rig_call *c =
@@ -294,6 +341,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(a_long_prompt_is_read_on_the_pool_and_a_short_one_at_once, setup, teardown),
+	    cmocka_unit_test_setup_teardown(large_params_are_checked_on_the_pool_and_small_ones_at_once, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_request_that_is_cancelled_while_its_params_are_checked_never_begins,
+	                                    setup, teardown),
 	    cmocka_unit_test_setup_teardown(appends_to_one_session_keep_their_order, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_request_that_is_cancelled_while_its_prompt_is_read_changes_nothing, setup,
 	                                    teardown),

@@ -194,6 +194,7 @@ rig_call *rig_begin(rig *d, const char *method, json_t *params, int64_t credit)
 	s->id = 1;
 	s->credit = credit;
 	s->params = params;
+	s->large = json_dumpb(params, NULL, 0, 0) >= STREAM_LARGE;
 	s->upload = strcmp(method, "session.import") == 0 || strcmp(method, "file.create") == 0;
 	assert_non_null(params);
 	d->engine.net.streams++;

@@ -1,0 +1,13 @@
+/* request_json.h - the JSON of a REQUEST, parsed on the pool when it is large. Loop thread. */
+#ifndef ENGINE_DAEMON_NET_REQUEST_JSON_H
+#define ENGINE_DAEMON_NET_REQUEST_JSON_H
+
+#include "engine/daemon/net/stream.h"
+
+/* `request` is the callee's; NULL: it is not JSON, or memory ran out. */
+typedef void request_json_done(stream *s, json_t *request, bool no_memory);
+
+/* Parse the text for s and call `done`: at once, or, from STREAM_LARGE bytes on, in a later turn of the loop. */
+void request_json_parse(stream *s, const char *text, size_t bytes, request_json_done *done);
+
+#endif
