@@ -16,7 +16,10 @@ static status generation_check_prompt(const session *x, bool temporary, const ge
 	if (r->n_prompt < 0 || (r->n_prompt == 0 && x->tokens == 0))
 		return error_set(err, STATUS_INVALID, "prompt", "must not be empty%s",
 		                 temporary ? "" : " on a session that has read nothing");
+	uint32_t most = 0; /* found without a branch for each token, of which there may be millions */
 	for (int64_t i = 0; i < r->n_prompt; i++)
+		most = (uint32_t)r->prompt[i] > most ? (uint32_t)r->prompt[i] : most;
+	for (int64_t i = 0; most >= vocab && i < r->n_prompt; i++)
 		if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
 			return error_set(err, STATUS_INVALID, "prompt", "token %d is not in the vocabulary of %lld",
 			                 (int)r->prompt[i], (long long)vocab);
@@ -49,21 +52,30 @@ static status generation_check(const session *x, bool temporary, const generatio
 	return STATUS_OK;
 }
 
-static status generation_count_tokens(generation *g, const int32_t *tokens, int64_t n)
+status generation_tally(generation *g)
 {
-	for (int64_t i = 0; i < n && g->tally.penalises; i++) {
+	enum { SLICE = 1 << 16 }; /* about a millisecond */
+	const session *x = g->session;
+	int64_t end = g->to_tally - g->n_tallied < SLICE ? g->to_tally : g->n_tallied + SLICE;
+	for (; g->n_tallied < end; g->n_tallied++) {
 		TRY(tally_reserve(&g->tally));
-		tally_add(&g->tally, tokens[i]);
+		tally_add(&g->tally,
+		          g->n_tallied < x->tokens ? x->ids[g->n_tallied] : g->prompt[g->n_tallied - x->tokens]);
 	}
 	return STATUS_OK;
 }
 
-/* Count the tokens that the session has read and those of the prompt. */
-static status generation_count(generation *g)
+bool generation_tallied(const generation *g)
+{
+	return g->n_tallied == g->to_tally;
+}
+
+/* Count the tokens that the session has read and those of the prompt; of a long text only the first slice. */
+static status generation_begin_tally(generation *g)
 {
 	TRY(tally_init(&g->tally, &g->sampling));
-	TRY(generation_count_tokens(g, g->session->ids, g->session->tokens));
-	return generation_count_tokens(g, g->prompt, g->n_prompt);
+	g->to_tally = g->tally.penalises ? g->session->tokens + g->n_prompt : 0;
+	return generation_tally(g);
 }
 
 static status generation_prepare_alpha(generation *g)
@@ -107,7 +119,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	if (bias > 0)
 		memcpy(g->sampling.bias, r->sampling.bias, bias * sizeof *g->sampling.bias);
 	TRY(stop_filter_init(&g->stop, r->stops, r->n_stops, err));
-	TRY(generation_count(g));
+	TRY(generation_begin_tally(g));
 	TRY(generation_prepare_alpha(g));
 	return session_reserve(g->session, r->n_prompt, err);
 }

@@ -53,6 +53,7 @@ struct generation {
 	generation **row[INFLIGHT_STEPS]; /* its entry in the batch of each step in flight; NULL: in none */
 	int *cancellations;               /* the scheduler's n_cancelled */
 	tally tally;                      /* of the session, the prompt and what was sampled */
+	int64_t to_tally, n_tallied;      /* tokens of session and prompt; all before any of the prompt is read */
 	text_stream text;
 	stop_filter stop;
 	char *piece, *characters; /* a token's bytes, and the characters they complete */
@@ -68,6 +69,10 @@ struct generation {
 /* Check and copy a request for session x, which becomes busy. With `temporary` the generation owns the session (on
  * failure the caller keeps it). */
 status generation_new(generation **out, session *x, bool temporary, const generation_request *r, error *err);
+/* Count a slice of the session's and the prompt's tokens, if any are uncounted. STATUS_NOMEM. */
+status generation_tally(generation *g);
+/* Are all of them counted? Only then the prompt can be read. */
+bool generation_tallied(const generation *g);
 /* The last call of every generation: calls `finished` and frees everything. err: NULL or the message of s. */
 void generation_finish(generation *g, status s, const error *err);
 

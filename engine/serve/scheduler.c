@@ -511,6 +511,13 @@ static status read_whole(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
+static status tally_slice(scheduler *s, generation *g)
+{
+	error err = ERROR_INIT;
+	status why = generation_tally(g);
+	return why == STATUS_OK ? why : no_plan(s, g, why, &err);
+}
+
 /* Run a step of prompts, beginning with g's. */
 static status prefill(scheduler *s, generation *g)
 {
@@ -518,6 +525,8 @@ static status prefill(scheduler *s, generation *g)
 	error err;
 	s->prompt_steps++;
 	begin(s, g);
+	if (!generation_tallied(g))
+		return tally_slice(s, g);
 	if (!model_dimensions(g->session->model->model)->causal)
 		return read_whole(s, g);
 	if (g->n_read == g->n_prompt)

@@ -55,7 +55,7 @@ static bool anything_decodes(const scheduler *s)
 static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *room)
 {
 	int64_t left = prompt_left(g), n = left < most ? left : most;
-	if (n == 0 || n > *room)
+	if (n == 0 || n > *room || !generation_tallied(g))
 		return;
 	*room -= n;
 	g->reading = n;

@@ -402,6 +402,41 @@ static void frequency_penalties_see_prompt_session_and_completion(void **state)
 	drop(f, x);
 }
 
+static void a_long_text_is_tallied_in_slices_between_which_others_run(void **state)
+{
+	enum { READ = 40, LONG = 200000 };
+	fixture *f = *state;
+	client c, beside;
+	int32_t *ids = malloc((READ + LONG) * sizeof *ids), short_prompt[3] = {5, 6, 7};
+	int64_t expected[VOCAB] = {0};
+	assert_non_null(ids);
+	random_tokens(ids, READ + LONG, 12);
+	for (int i = 0; i < READ + LONG; i++)
+		expected[ids[i]]++;
+	session *x = open_session(f, "x", POSITION_WRAP, false);
+	append(f, x, ids, READ);
+	generation_request r = request(&c, ids + READ, LONG, 1), other = request(&beside, short_prompt, 3, 4);
+	r.sampling.frequency_penalty = 1;
+	start(f, x, &c, &r);
+	const generation *g = c.generation;
+	assert_false(generation_tallied(g));
+	start(f, NULL, &beside, &other);
+	for (int64_t before = -1; !generation_tallied(g); before = g->n_tallied) {
+		assert_true(g->n_tallied - (before < 0 ? g->n_tallied : before) < LONG / 2);
+		assert_int_equal(g->n_read, 0);
+		assert_int_equal(x->tokens, READ);
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	}
+	assert_int_equal(beside.finished, 1);
+	for (int i = 0; i < g->tally.count; i++)
+		assert_int_equal(g->tally.rows[i].count, expected[g->tally.rows[i].token]);
+	generation_cancel(c.generation);
+	drain(f);
+	assert_int_equal(c.finished, 1);
+	drop(f, x);
+	free(ids);
+}
+
 /* --- refusals -------------------------------------------------------------------------- */
 
 static void refused(fixture *f, session *x, const generation_request *r, status expected, const char *param)
@@ -486,6 +521,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(asking_for_more_alpha_than_there_are_tokens_gives_them_all, setup,
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(frequency_penalties_see_prompt_session_and_completion, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_long_text_is_tallied_in_slices_between_which_others_run, setup, teardown),
 	    cmocka_unit_test_setup_teardown(impossible_requests_are_refused_by_name_and_never_finish, setup, teardown),
 	    cmocka_unit_test_setup_teardown(logits_that_are_not_finite_end_the_generation, setup, teardown),
 	};
