@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "proto/json_memory.h"
+#include "server/json_body.h"
 
 enum {
 	LINK_BUCKETS = 1024,
@@ -109,7 +110,6 @@ static void link_closed(uv_handle_t *handle)
 	engine_link *l = handle->data;
 	l->socket_open = false;
 	frame_decoder_fini(&l->decoder);
-	l->decoder = (frame_decoder){0};
 }
 
 static void link_retry(uv_timer_t *timer)
@@ -515,19 +515,7 @@ static char *link_print_request(const char *method, const char *owner, json_t *p
 	json_t *request = json_pack("{s:s, s:s*, s:O}", "method", method, "owner", owner, "params", params);
 	char *text = json_memory_print(request, JSON_COMPACT);
 	json_decref(request);
-	if (!text || !members || members->used == 0)
-		return text;
-	size_t head = strlen(text) - strlen("}}"),
-	       skipped = text[head - 1] == '{'; /* the first has no comma before it */
-	size_t bytes = members->used - skipped;
-	char *whole = realloc(text, head + bytes + sizeof "}}");
-	if (!whole) {
-		free(text);
-		return NULL;
-	}
-	memcpy(whole + head, members->data + skipped, bytes);
-	memcpy(whole + head + bytes, "}}", sizeof "}}");
-	return whole;
+	return text && members && members->used > 0 ? json_body_join(text, members) : text;
 }
 
 static bool link_send_request(engine_link *l, uint64_t id, const char *method, const char *owner, json_t *params,

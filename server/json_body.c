@@ -149,3 +149,18 @@ void json_body_fini(json_body *b)
 	b->json = NULL;
 	buffer_fini(&b->members);
 }
+
+char *json_body_join(char *text, const buffer *members)
+{
+	static const char end[] = "}}";
+	size_t head = strlen(text) - strlen(end);
+	size_t comma = text[head - 1] == '{'; /* the first member has none before it */
+	char *whole = realloc(text, head + members->used - comma + sizeof end);
+	if (!whole) {
+		free(text);
+		return NULL;
+	}
+	memcpy(whole + head, members->data + comma, members->used - comma);
+	memcpy(whole + head + members->used - comma, end, sizeof end);
+	return whole;
+}

@@ -511,28 +511,22 @@ static status read_whole(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
-static status tally_slice(scheduler *s, generation *g)
-{
-	error err = ERROR_INIT;
-	status why = generation_tally(g);
-	return why == STATUS_OK ? why : no_plan(s, g, why, &err);
-}
-
 /* Run a step of prompts, beginning with g's. */
 static status prefill(scheduler *s, generation *g)
 {
 	inflight_step *f = free_step(s);
-	error err;
+	error err = ERROR_INIT;
+	status why;
 	s->prompt_steps++;
 	begin(s, g);
 	if (!generation_tallied(g))
-		return tally_slice(s, g);
+		return (why = generation_tally(g)) == STATUS_OK ? why : no_plan(s, g, why, &err);
 	if (!model_dimensions(g->session->model->model)->causal)
 		return read_whole(s, g);
 	if (g->n_read == g->n_prompt)
 		return resume(s, g);
 	scheduler_prompts_gather(s, g, f);
-	status why = find_plan_for_some(f, &err);
+	why = find_plan_for_some(f, &err);
 	if (why != STATUS_OK)
 		return no_plan(s, g, why, &err);
 	for (int i = 0; i < f->n; i++)

@@ -1,7 +1,7 @@
 /* Frames are copied into one buffer and written together before the loop sleeps, because a system call costs more than
- * a frame. Only a frame with a payload, or as large as one, is written on its own, as one uv_write of header, JSON and payload, none of them
- * copied: the write owns them until it is done. One buffer serves the reads of all connections, since libuv delivers
- * each chunk before it reads the next. */
+ * a frame. Only a frame with a payload, or with large JSON, is written on its own, as one uv_write of header, JSON and
+ * payload, none of them copied: the write owns them until it is done. One buffer serves the reads of all connections,
+ * since libuv delivers each chunk before it reads the next. */
 #include "engine/daemon/net/connection.h"
 
 #include <stdio.h>
