@@ -127,7 +127,6 @@ static status generation_copy(generation *g, const generation_request *r, error 
 static void generation_free(generation *g)
 {
 	stop_filter_fini(&g->stop);
-	whole_reading_free(g->whole);
 	free(g->prompt);
 	free(g->sampling.bias);
 	tally_fini(&g->tally);
@@ -193,8 +192,12 @@ status generation_read_whole(generation *g, bool *done, error *err)
 	session *x = g->session;
 	*done = false;
 	if (!g->whole)
-		return whole_reading_new(&g->whole, x->model, g->prompt, g->n_prompt, x->log, err);
-	TRY(whole_reading_step(g->whole, done));
+		return reading_begin(&g->whole, x->model, (reading_form){.log = true},
+		                     &(reading_piece){.ids = g->prompt, .count = g->n_prompt, .log = x->log}, err);
+	uint64_t began = clock_ns();
+	do
+		TRY(reading_step(g->whole, done));
+	while (!*done && clock_ns() - began < GENERATION_SLICE_NS);
 	if (*done) {
 		memcpy(x->ids, g->prompt, (size_t)g->n_prompt * sizeof *x->ids);
 		x->tokens = g->n_prompt;
@@ -365,8 +368,7 @@ void generation_finish(generation *g, status s, const error *err)
 		r.log = g->session->log;
 		g->session->log = NULL;
 	}
-	whole_reading_free(g->whole);
-	g->whole = NULL;
+	reading_end(g->session->model, g->whole);
 	if (g->temporary)
 		session_free(g->session);
 	g->finished(g->context, &r);

@@ -11,12 +11,13 @@
 #ifndef ENGINE_SERVE_GENERATION_H
 #define ENGINE_SERVE_GENERATION_H
 
+#include "engine/serve/reading.h"
 #include "engine/serve/session.h"
 #include "engine/serve/stop_filter.h"
-#include "engine/serve/whole_reading.h"
 #include "gen/limits.h"
 
 enum { INFLIGHT_STEPS = 2 /* steps issued at a time */ };
+enum { GENERATION_SLICE_NS = 3000000 /* of a sequence that is read as a whole */ };
 enum { GENERATION_MAX_LOGPROBS = COMPLETION_LOGPROBS_MAX, GENERATION_MAX_ALPHA = ALPHA_OPTIONS_TOP_MAX };
 
 typedef enum generation_phase { GENERATION_PROMPT, GENERATION_DECODE, GENERATION_CLOSE } generation_phase;
@@ -44,10 +45,10 @@ struct generation {
 	void *context;
 
 	/* progress */
-	int64_t n_read;       /* tokens of the prompt */
-	int64_t reading;      /* tokens of the prompt in the step that has been issued */
-	whole_reading *whole; /* of the prompt, in a model that reads whole sequences; NULL: not begun */
-	int64_t completed;    /* tokens sampled */
+	int64_t n_read;    /* tokens of the prompt */
+	int64_t reading;   /* tokens of the prompt in the step that has been issued */
+	reading *whole;    /* of the prompt, in a model that reads whole sequences; NULL: not begun */
+	int64_t completed; /* tokens sampled */
 	int32_t next;
 	bool unread;                      /* `next` is delivered and not read */
 	generation **row[INFLIGHT_STEPS]; /* its entry in the batch of each step in flight; NULL: in none */

@@ -286,12 +286,12 @@ static void decode_gather(scheduler *s, served_model *m, inflight_step *f)
 /* Keep g's session consistent when its token cannot be delivered although the next step has been issued. */
 static void lose_undelivered(generation *g, int32_t token)
 {
-	bool reading = false;
+	bool is_read = false;
 	for (int i = 0; i < INFLIGHT_STEPS; i++)
-		reading |= g->row[i] != NULL;
+		is_read |= g->row[i] != NULL;
 	if (token < 0)
 		g->session->lost = true;
-	else if (!reading)
+	else if (!is_read)
 		g->unread = true; /* its logits have gone */
 }
 

@@ -196,7 +196,7 @@ typedef struct generation_request {
  * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with FINISH_LENGTH,
  * without a token when the prompt fills all positions. n_alpha on a session needs `explain`, and an explainer with
  * `scores`. A model whose tokens depend on later ones reads whole sequences: it has no sessions, and x NULL with
- * max_tokens 0 and explain is the only request that it accepts (whole_reading.h). While a generation runs, the session
+ * max_tokens 0 and explain is the only request that it accepts (reading.h). While a generation runs, the session
  * is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; no step is
  * read in part, and after a cancellation the session has read every delivered token. A character that max_tokens cuts
  * is finished by the session's next generation without a prompt; in a temporary session it is U+FFFD. Text ends before
@@ -221,6 +221,7 @@ static inline int64_t scheduler_score_limit(const model_dims *d)
 typedef struct scoring_sequence {
 	int32_t *ids;
 	int64_t count;
+	float *log; /* NULL, or where its log goes (explain/explain.h): [count] tokens */
 } scoring_sequence;
 
 /* Sequences to read whole, each from an empty state. Each gives one row of numbers: the logits of its classes, or one
@@ -237,10 +238,10 @@ typedef struct scoring_request {
 	void *context;
 } scoring_request;
 
-/* STATUS_INVALID names "model" or "input": no such head, a sequence of no tokens or of more than scheduler_score_limit,
- * a token outside the vocabulary. STATUS_BUSY: max_generations scorings are running; STATUS_NOMEM. After an error
- * `finished` is not called. Scorings run in slices of about a millisecond, round-robin, between the steps of
- * generations. */
+/* STATUS_INVALID names "model", "explain" or "input": no such head, no explainer, a sequence of no tokens or of more
+ * than scheduler_score_limit, a token outside the vocabulary. STATUS_BUSY: max_generations scorings are running;
+ * STATUS_NOMEM. After an error `finished` is not called. Scorings run in slices of about a millisecond, round-robin,
+ * between the steps of generations. */
 status scheduler_score(scheduler *s, served_model *m, const scoring_request *r, scoring **out, error *err);
 /* `finished` is called with STATUS_CANCELLED before the next slice. */
 void scoring_cancel(scoring *x);

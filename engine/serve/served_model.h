@@ -40,7 +40,7 @@
 enum { SERVED_MODEL_PARTS = 16 };
 
 typedef struct served_plan served_plan;
-typedef struct scoring_plan scoring_plan;
+typedef struct reading reading;
 typedef struct served_model_loading served_model_loading;
 
 struct served_model {
@@ -63,8 +63,8 @@ struct served_model {
 	int64_t log_floats; /* of one token, for explanations; 0: the model cannot be explained */
 	bool any_pieces;    /* no bit depends on the pieces in which a prompt is read, and short pieces cost little */
 	served_plan *plans;
-	scoring_plan *scoring_plans; /* the unused ones */
-	uint64_t hash;               /* of configuration and weights */
+	reading *readings; /* the unused ones */
+	uint64_t hash;     /* of configuration and weights */
 	/* The hash in blobs of version 1. It is slow, so it is computed in steps on first use: so far it covers the
 	 * first `old_hashed` floats of the arena. */
 	uint64_t old_hash;

@@ -29,7 +29,7 @@ static status counting_linear(backend *b, const op_call *call)
 	int64_t rows = shape_count(call->in[0].shape) / shape_last(call->in[0].shape);
 	products++;
 	most_rows = rows > most_rows ? rows : most_rows;
-	ahead += WHOLE_READING_SLICE_NS;
+	ahead += GENERATION_SLICE_NS;
 	return honest_linear(b, call);
 }
 

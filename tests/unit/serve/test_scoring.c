@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "tests/unit/support/parallel_log.h"
+
 enum { CLASSES = 3, MOST_WIDTH = HIDDEN, LONGEST = 300 };
 
 static const struct {
@@ -119,7 +121,7 @@ static void make_sequences(scoring_sequence out[LENGTHS])
 {
 	for (int i = 0; i < LENGTHS; i++) {
 		random_tokens(ids[i], lengths[i], (uint64_t)i + 20);
-		out[i] = (scoring_sequence){ids[i], lengths[i]};
+		out[i] = (scoring_sequence){ids[i], lengths[i], NULL};
 	}
 }
 
@@ -131,7 +133,9 @@ static void compare_with_plain_plans(fixture *f)
 	caller *c = malloc(sizeof *c);
 	/* The recurrent form adds up in another order, and int8 products round what they read. */
 	const model *m = served_model_model(f->model);
-	float tolerance = !model_dimensions(m)->causal ? 1e-6f : model_weight_dtype(m) == DTYPE_PANEL_INT8 ? 1e-3f : 2e-5f;
+	float tolerance = !model_dimensions(m)->causal                ? 1e-6f
+	                  : model_weight_dtype(m) == DTYPE_PANEL_INT8 ? 1e-3f
+	                                                              : 2e-5f;
 	make_sequences(all);
 	for (int w = 0; w < 3; w++) {
 		if (ways[w] == POOL_NONE && model_dimensions(served_model_model(f->model))->head != HEAD_CLASSES)
@@ -181,6 +185,36 @@ static void where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked(vo
 		f.backend->record_begin = never_records;
 		compare_with_plain_plans(&f);
 		f.backend->record_begin = NULL;
+		fixture_close(&f);
+	}
+}
+
+/* Of classes, and of vectors in pieces, on plans that are new and on those that readings without a log have left. */
+static void an_explained_sequence_has_the_values_of_one_that_is_not_and_the_log_of_the_parallel_form(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < MODELS; kind++) {
+		fixture f;
+		scoring_sequence all[LENGTHS];
+		caller *plain = malloc(sizeof *plain), *c = malloc(sizeof *c);
+		pooling way = kind >= ENCODER ? POOL_NONE : POOL_MEAN;
+		open_named(&f, kind, DTYPE_PANEL_F32, false);
+		make_sequences(all);
+		score(&f, plain, way, LENGTHS, all);
+		for (int i = 0; i < LENGTHS; i += 2)
+			all[i].log = malloc((size_t)(all[i].count * f.model->log_floats) * sizeof *all[i].log);
+		score(&f, c, way, LENGTHS, all);
+		assert_memory_equal(c->out, plain->out, LENGTHS * (size_t)c->request.width * sizeof *c->out);
+		for (int i = 0; i < LENGTHS; i += 2) {
+			explain_log l;
+			float *expected = parallel_log(f.model->model, all[i].ids, all[i].count, &l);
+			for (int64_t k = 0; k < all[i].count * l.floats; k++)
+				assert_true(fabsf(all[i].log[k] - expected[k]) <= 1e-4f * fmaxf(1, fabsf(expected[k])));
+			free(expected);
+			free(all[i].log);
+		}
+		free(plain);
+		free(c);
 		fixture_close(&f);
 	}
 }
@@ -254,11 +288,11 @@ static void bad_requests_are_refused_by_name(void **state)
 		scoring_sequence sequence;
 		const char *param, *words;
 	} cases[] = {
-	    {0, POOL_NONE, {tokens, 3}, "model", "no head for classes"},
-	    {ENCODER, POOL_NONE, {tokens, 0}, "input", "1 to 300 are read"},
-	    {ENCODER, POOL_MEAN, {tokens, LONGEST + 1}, "input", "has 301 tokens"},
-	    {ENCODER, POOL_MEAN, {unknown, 2}, "input", "token 259 of input 0"},
-	    {0, POOL_LAST, {negative, 1}, "input", "token -1"},
+	    {0, POOL_NONE, {tokens, 3, NULL}, "model", "no head for classes"},
+	    {ENCODER, POOL_NONE, {tokens, 0, NULL}, "input", "1 to 300 are read"},
+	    {ENCODER, POOL_MEAN, {tokens, LONGEST + 1, NULL}, "input", "has 301 tokens"},
+	    {ENCODER, POOL_MEAN, {unknown, 2, NULL}, "input", "token 259 of input 0"},
+	    {0, POOL_LAST, {negative, 1, NULL}, "input", "token -1"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		fixture f;
@@ -321,7 +355,7 @@ static void a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same
 		static const status expected[] = {STATUS_DEVICE, STATUS_DEVICE, STATUS_NOMEM};
 		bool struck = true;
 		for (int64_t n = 0; struck; n += kind == 0 ? 7 : 1) {
-			scoring_free_plans(f.model);
+			reading_free_all(f.model);
 			fault_arm(fault, kinds[kind], n, false);
 			begin_scoring(&f, c, POOL_NONE, 3, all);
 			status s = STATUS_OK;
@@ -346,6 +380,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(values_are_those_of_a_plan_of_the_exact_length),
 	    cmocka_unit_test(where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked),
+	    cmocka_unit_test(an_explained_sequence_has_the_values_of_one_that_is_not_and_the_log_of_the_parallel_form),
 	    cmocka_unit_test(long_scorings_and_short_ones_take_turns_and_disturb_nothing),
 	    cmocka_unit_test(a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end),
 	    cmocka_unit_test(bad_requests_are_refused_by_name),

@@ -1,0 +1,192 @@
+#include "engine/serve/reading.h"
+
+#include <stdlib.h>
+
+#include "engine/base/memory.h"
+#include "engine/explain/outputs.h"
+
+struct reading {
+	reading *next; /* the model's list */
+	plan *plan;
+	outputs *outputs; /* NULL without a log */
+	reading_form form;
+	int64_t capacity;       /* tokens */
+	int32_t *tokens, *mask; /* [capacity] on the host */
+	reading_piece piece;    /* that is being read; its ids only in reading_begin */
+	int64_t floats;         /* of a token in the log */
+	int64_t logged;         /* tokens of the piece */
+	int cursor;             /* of the plan */
+};
+
+bool reading_by_pieces(const served_model *m)
+{
+	const model_dims *d = model_dimensions(m->model);
+	return d->causal && d->head != HEAD_CLASSES;
+}
+
+/* --- plans ------------------------------------------------------------------------ */
+
+static void reading_free(reading *r)
+{
+	if (!r)
+		return;
+	outputs_free(r->outputs);
+	plan_free(r->plan);
+	free(r->tokens);
+	free(r->mask);
+	free(r);
+}
+
+void reading_free_all(served_model *m)
+{
+	while (m->readings) {
+		reading *r = m->readings;
+		m->readings = r->next;
+		reading_free(r);
+	}
+}
+
+static bool is_kept(const served_model *m, int64_t tokens, reading_form form)
+{
+	return tokens <= READING_KEPT_TOKENS && !model_dimensions(m->model)->reads_padding && !form.log;
+}
+
+static int64_t capacity_for(const served_model *m, int64_t tokens, reading_form form)
+{
+	int64_t capacity = READING_LEAST_TOKENS;
+	while (capacity < tokens)
+		capacity *= 2;
+	return is_kept(m, tokens, form) ? capacity : tokens;
+}
+
+static bool is_like(const reading *r, int64_t capacity, reading_form form)
+{
+	return r->capacity == capacity && r->form.logits == form.logits && r->form.embedding == form.embedding &&
+	       r->form.log == form.log;
+}
+
+static status fill(reading *r, const served_model *m, error *err)
+{
+	bool pieces = reading_by_pieces(m);
+	forward_spec spec = {.phase = pieces ? PHASE_STEP : PHASE_SCORE,
+	                     .batch = 1,
+	                     .length = r->capacity,
+	                     .slots = pieces ? statepool_capacity(m->pool) : 0,
+	                     .masked = !pieces,
+	                     .explain = r->form.log,
+	                     .logits = r->form.logits ? LOGITS_LAST : LOGITS_NONE,
+	                     .embedding = r->form.embedding};
+	r->tokens = memory_new((size_t)r->capacity, sizeof *r->tokens);
+	r->mask = memory_new((size_t)r->capacity, sizeof *r->mask);
+	if (!r->tokens || !r->mask)
+		return STATUS_NOMEM;
+	TRY(model_plan(&r->plan, m->model, &spec, NULL, pieces ? statepool_data(m->pool) : NULL, err));
+	return r->form.log ? outputs_new(&r->outputs, m->model, r->plan, READING_LOG_TOKENS) : STATUS_OK;
+}
+
+/* A reading for so many tokens, which nothing else uses. */
+static status take(reading **out, served_model *m, int64_t tokens, reading_form form, error *err)
+{
+	int64_t capacity = capacity_for(m, tokens, form);
+	reading **link = &m->readings;
+	while (*link && !is_like(*link, capacity, form))
+		link = &(*link)->next;
+	*out = *link;
+	if (*out) {
+		*link = (*out)->next;
+		return STATUS_OK;
+	}
+	*out = memory_new(1, sizeof **out);
+	if (!*out)
+		return STATUS_NOMEM;
+	**out = (reading){.capacity = capacity, .form = form, .floats = m->log_floats};
+	status s = fill(*out, m, err);
+	if (s != STATUS_OK) {
+		reading_free(*out);
+		*out = NULL;
+	}
+	return s;
+}
+
+/* One of a kind is kept. */
+void reading_end(served_model *m, reading *r)
+{
+	bool keep = r && is_kept(m, r->capacity, r->form);
+	for (const reading *q = m->readings; q && keep; q = q->next)
+		keep = !is_like(q, r->capacity, r->form);
+	if (!keep) {
+		reading_free(r);
+		return;
+	}
+	r->next = m->readings;
+	m->readings = r;
+}
+
+/* --- one piece ------------------------------------------------------------------- */
+
+/* Give the inputs the length of the piece; where that cannot be done, mask or length say it. */
+static status shorten(reading *r)
+{
+	static const port_role roles[] = {PORT_TOKENS, PORT_POSITIONS, PORT_MASK};
+	plan_shape shapes[sizeof roles / sizeof *roles];
+	int n = 0;
+	for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+		value v = port_find(plan_graph(r->plan), roles[i]);
+		if (v != VALUE_NONE)
+			shapes[n++] = (plan_shape){v, SHAPE2(1, r->piece.count)};
+	}
+	status s = plan_reshape(r->plan, shapes, n, NULL);
+	return s == STATUS_UNSUPPORTED ? STATUS_OK : s;
+}
+
+static status feed(reading *r, const model_dims *d)
+{
+	int32_t first = (int32_t)r->piece.first, count = (int32_t)r->piece.count, last = count - 1;
+	for (int64_t i = 0; i < r->capacity; i++) {
+		r->tokens[i] = i < count ? r->piece.ids[i] : 0;
+		r->mask[i] = i < count;
+	}
+	TRY(shorten(r));
+	TRY(feed_write(r->plan, PORT_TOKENS, r->tokens));
+	TRY(feed_write(r->plan, PORT_MASK, r->mask));
+	TRY(feed_positions(r->plan, d, POSITION_CLAMP, first)); /* rows behind the piece may be past the end */
+	TRY(feed_write(r->plan, PORT_SLOT, &r->piece.slot));
+	TRY(feed_write(r->plan, PORT_POSITION, &first));
+	TRY(feed_write(r->plan, PORT_LENGTH, &count));
+	return feed_write(r->plan, PORT_LAST, &last);
+}
+
+status reading_begin(reading **out, served_model *m, reading_form form, const reading_piece *p, error *err)
+{
+	status s = take(out, m, p->count, form, err);
+	if (s == STATUS_OK) {
+		(*out)->piece = *p;
+		(*out)->logged = 0;
+		(*out)->cursor = 0;
+		s = feed(*out, model_dimensions(m->model));
+	}
+	return s == STATUS_OK
+	           ? s
+	           : error_set(err, s, NULL, "%lld tokens could not be read: %s", (long long)p->count, status_text(s));
+}
+
+static status read_log(reading *r)
+{
+	int64_t left = r->piece.count - r->logged, n = left < READING_LOG_TOKENS ? left : READING_LOG_TOKENS;
+	TRY(outputs_read(r->outputs, r->logged, n, r->piece.log + r->logged * r->floats));
+	r->logged += n;
+	return STATUS_OK;
+}
+
+status reading_step(reading *r, bool *done)
+{
+	int nodes = plan_node_count(r->plan);
+	TRY(r->cursor < nodes ? plan_step(r->plan, &r->cursor) : read_log(r));
+	*done = r->cursor == nodes && (!r->form.log || r->logged == r->piece.count);
+	return STATUS_OK;
+}
+
+status reading_values(const reading *r, float *out)
+{
+	return plan_read(r->plan, port_find(plan_graph(r->plan), r->form.logits ? PORT_LOGITS : PORT_EMBEDDING), out);
+}

@@ -1,0 +1,55 @@
+/* reading.h - tokens of one sequence that are read afresh by one plan, in slices.
+ *
+ * A causal model reads a sequence in pieces of up to SCHEDULER_PREFILL_CHUNK tokens, in a slot of the state pool; any
+ * other model reads it at once, by the parallel form. A reading of one piece is a chain of steps: the nodes of its
+ * plan, then READING_LOG_TOKENS tokens of the log at a time. Other work has its turn between two steps.
+ *
+ * Plans are made for 16, 32, 64, … tokens. The model keeps those that are not in use: a reading takes one out for a
+ * piece and puts it back behind it, so any number of readings can be under way. On the CPU a plan runs with the length
+ * of the piece (plan_reshape). On a device that keeps the shapes of a plan, the rows behind the piece are masked, or
+ * are beyond its length. A plan that is not kept is made for the length of its piece, and so is every plan of a model
+ * that reads padding.
+ *
+ * Executor thread only. */
+#ifndef ENGINE_SERVE_READING_H
+#define ENGINE_SERVE_READING_H
+
+#include "engine/serve/served_model.h"
+
+enum {
+	READING_LEAST_TOKENS = 16,  /* of a plan */
+	READING_KEPT_TOKENS = 1024, /* a plan for more is freed when it has run */
+	READING_LOG_TOKENS = 64,
+};
+
+/* What a reading gives. */
+typedef struct reading_form {
+	bool logits;       /* of the classes */
+	pooling embedding; /* POOL_NONE: no vector */
+	bool log;          /* what an explanation needs of each token */
+} reading_form;
+
+/* What is read: all of a sequence, or a piece (reading_by_pieces). */
+typedef struct reading_piece {
+	const int32_t *ids;
+	int64_t count, first; /* tokens, and those of the sequence before them */
+	int32_t slot;         /* of the pieces before */
+	float *log;           /* [count][log_floats], filled in order, there until reading_end; NULL without form.log */
+} reading_piece;
+
+/* Is a sequence read in pieces of at most SCHEDULER_PREFILL_CHUNK tokens? */
+bool reading_by_pieces(const served_model *m);
+
+/* Get ready. reading_end(*out) is due also after an error. STATUS_NOMEM and what model_plan says. */
+status reading_begin(reading **out, served_model *m, reading_form form, const reading_piece *p, error *err);
+/* The next step. *done: the piece has been read, and its log. STATUS_DEVICE. */
+status reading_step(reading *r, bool *done);
+/* The logits, or the vector. */
+status reading_values(const reading *r, float *out);
+/* The plan goes back to m, or is freed. NULL is legal. */
+void reading_end(served_model *m, reading *r);
+
+/* Free the plans that a model keeps. */
+void reading_free_all(served_model *m);
+
+#endif
