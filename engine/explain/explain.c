@@ -146,6 +146,43 @@ status explain_mean(const explain_log *l, const explain_selection *pick, int64_t
 	return result == STATUS_OK ? normalise(out, n) : result;
 }
 
+/* y += v Σ A over the chosen rounds and heads of a layer, for i, j < n. */
+static status pull_layer(const explain_log *l, const explain_selection *pick, int64_t layer, const double *v, double *y,
+                         int64_t n)
+{
+	for (int64_t i = 0; i < l->rounds * l->heads; i++) {
+		explain_site s = site(l, layer, i / l->heads, i % l->heads);
+		if (pick->rounds[s.round] && pick->heads[s.head])
+			TRY(l->explainer->pull(&s, v, n, y));
+	}
+	return STATUS_OK;
+}
+
+static bool can_pull(const explain_log *l, int64_t n)
+{
+	return l->explainer->pull_tokens == 0 || n <= l->explainer->pull_tokens;
+}
+
+status explain_mean_of_all(const explain_log *l, const explain_selection *pick, double *out)
+{
+	int64_t n = l->tokens;
+	if (!selectable(l, pick, n - 1))
+		return STATUS_INVALID;
+	if (!can_pull(l, n))
+		return STATUS_TOO_LARGE;
+	double *v = memory_new((size_t)n, sizeof *v);
+	status result = v ? STATUS_OK : STATUS_NOMEM;
+	for (int64_t j = 0; j < n && v; j++) {
+		v[j] = 1;
+		out[j] = 0;
+	}
+	for (int64_t layer = 0; layer < l->layers && result == STATUS_OK; layer++)
+		if (pick->layers[layer])
+			result = pull_layer(l, pick, layer, v, out, n);
+	free(v);
+	return result == STATUS_OK ? normalise(out, n) : result;
+}
+
 /* v = v (A_l + I) / 2, A_l the mean over the chosen rounds and heads; y: scratch of n. */
 static status rollout_layer(const explain_log *l, const explain_selection *pick, int64_t layer, double *v, double *y,
                             int64_t n)
@@ -153,11 +190,7 @@ static status rollout_layer(const explain_log *l, const explain_selection *pick,
 	double matrices = (double)(count(pick->rounds, l->rounds) * count(pick->heads, l->heads));
 	for (int64_t j = 0; j < n; j++)
 		y[j] = 0;
-	for (int64_t i = 0; i < l->rounds * l->heads; i++) {
-		explain_site s = site(l, layer, i / l->heads, i % l->heads);
-		if (pick->rounds[s.round] && pick->heads[s.head])
-			TRY(l->explainer->pull(&s, v, n, y));
-	}
+	TRY(pull_layer(l, pick, layer, v, y, n));
 	for (int64_t j = 0; j < n; j++)
 		v[j] = (y[j] / matrices + v[j]) / 2;
 	return STATUS_OK;
@@ -168,7 +201,7 @@ status explain_rollout(const explain_log *l, const explain_selection *pick, int6
 	if (!selectable(l, pick, position))
 		return STATUS_INVALID;
 	int64_t n = explain_reach(l, position); /* nothing behind it counts */
-	if (l->explainer->pull_tokens > 0 && n > l->explainer->pull_tokens)
+	if (!can_pull(l, n))
 		return STATUS_TOO_LARGE;
 	double *y = memory_new((size_t)n, sizeof *y);
 	status result = y ? STATUS_OK : STATUS_NOMEM;

@@ -52,5 +52,8 @@ typedef struct explain_selection {
 } explain_selection;
 status explain_mean(const explain_log *l, const explain_selection *pick, int64_t position, double *out);
 status explain_rollout(const explain_log *l, const explain_selection *pick, int64_t position, double *out);
+/* The average of the means of all positions, into out[tokens]: what a vector has read that is the mean over all hidden
+ * vectors. STATUS_TOO_LARGE: more tokens than the explainer's pull_tokens. */
+status explain_mean_of_all(const explain_log *l, const explain_selection *pick, double *out);
 
 #endif

@@ -79,10 +79,18 @@ static status rollout(const fixture *f, error *err)
 	return explain_rollout(&f->log, &everything, TOKENS - 1, out);
 }
 
+static status mean_of_all(const fixture *f, error *err)
+{
+	(void)err;
+	double out[TOKENS];
+	return explain_mean_of_all(&f->log, &everything, out);
+}
+
 static void scores_are_aggregated_or_there_is_an_error(void **state)
 {
 	fail_each(mean, *state, 1);
 	fail_each(rollout, *state, 3);
+	fail_each(mean_of_all, *state, 3);
 }
 
 int main(void)

@@ -275,6 +275,36 @@ static void mean_and_rollout_of_a_model_are_those_of_its_dense_matrices(void **s
 	backend_close(b);
 }
 
+static void the_mean_of_all_positions_is_the_average_of_their_means(void **state)
+{
+	(void)state;
+	static const bool every[H] = {true, true, true}, first[LAYERS] = {true}, last[H] = {false, false, true};
+	const explain_selection picks[] = {{every, every, every}, {first, last, every}};
+	backend *b;
+	int32_t ids[N];
+	random_integers(ids, N, 6, 0, 49);
+	assert_int_equal(cpu_open(&b, 1, NULL), STATUS_OK);
+	for (int k = 0; k < MODELS; k++) {
+		explain_log l;
+		model *m = model_new(b, k);
+		float *data = parallel_log(m, ids, N, &l);
+		for (size_t p = 0; p < sizeof picks / sizeof *picks; p++) {
+			double mean[N], all[N], average[N] = {0};
+			for (int64_t i = 0; i < N; i++) {
+				assert_int_equal(explain_mean(&l, &picks[p], i, mean), STATUS_OK);
+				for (int64_t j = 0; j < explain_reach(&l, i); j++)
+					average[j] += mean[j] / N;
+			}
+			assert_int_equal(explain_mean_of_all(&l, &picks[p], all), STATUS_OK);
+			for (int64_t j = 0; j < N; j++)
+				assert_true(fabs(all[j] - average[j]) <= 1e-6);
+		}
+		free(data);
+		model_free(m);
+	}
+	backend_close(b);
+}
+
 static void a_rollout_that_would_take_minutes_is_refused(void **state)
 {
 	(void)state;
@@ -286,6 +316,7 @@ static void a_rollout_that_would_take_minutes_is_refused(void **state)
 	double *out = calloc((size_t)most + 1, sizeof *out);
 	explain_log l = {&softmax_explainer, most + 1, 1, 1, 1, 2, data, {&o}, {0}};
 	assert_int_equal(explain_rollout(&l, &pick, most, out), STATUS_TOO_LARGE);
+	assert_int_equal(explain_mean_of_all(&l, &pick, out), STATUS_TOO_LARGE);
 	assert_int_equal(explain_rollout(&l, &pick, 9, out), STATUS_OK);
 	assert_int_equal(explain_mean(&l, &pick, most, out), STATUS_OK);
 	free(data);
@@ -300,6 +331,7 @@ int main(void)
 	    cmocka_unit_test(rows_are_the_weights_with_which_the_ops_mix_values),
 	    cmocka_unit_test(a_token_whose_weights_vanish_reads_nothing),
 	    cmocka_unit_test(mean_and_rollout_of_a_model_are_those_of_its_dense_matrices),
+	    cmocka_unit_test(the_mean_of_all_positions_is_the_average_of_their_means),
 	    cmocka_unit_test(a_rollout_that_would_take_minutes_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
