@@ -50,12 +50,7 @@ static int print(cli *c, const json_t *answer)
 
 	if (!heat_new(&h, json_object_get(answer, "tokens"), show_get(answer, "aggregate.alpha")))
 		return cli_fail("the service's answer is not an explanation");
-	if (c->out.colour) {
-		heat_map(&h, c->out.width, &out);
-		text_string(&out, "\n");
-	}
-	text_string(&out, "  weight  position\n");
-	heat_top(&h, k < 0 ? 0 : (size_t)k, c->out.colour, c->out.width, &out);
+	heat_show(&h, k < 0 ? 0 : (size_t)k, c->out.colour, c->out.width, &out);
 	fputs(text_get(&out), stdout);
 	text_free(&out);
 	heat_free(&h);

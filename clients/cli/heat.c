@@ -10,10 +10,27 @@
 enum { LEVELS = 7, BAR = 30, NUMBERS = 19, QUOTES = 4, LEAST_PIECE = 8 };
 static const int colours[LEVELS + 1] = {0, 230, 229, 222, 215, 209, 203, 196};
 
+/* Bytes of the character that completes a run of tokens; of text that ends within a character, the most there are. */
+static size_t first_character(const char *string)
+{
+	unsigned char lead = (unsigned char)*string;
+
+	return lead >= 0xf0 || lead == 0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+}
+
+static void add_piece(heat *h, const char *string, const json_t *weights, size_t from, size_t to)
+{
+	double weight = 0;
+
+	for (size_t i = from; i <= to; i++)
+		weight += json_number_value(json_array_get(weights, i));
+	h->pieces[h->n++] = (heat_piece){string, weight, (long long)to};
+	h->max = weight > h->max ? weight : h->max;
+}
+
 bool heat_new(heat *h, const json_t *tokens, const json_t *weights)
 {
-	size_t n = json_array_size(weights);
-	double held = 0;
+	size_t n = json_array_size(weights), from = 0;
 
 	*h = (heat){0};
 	if (n > json_array_size(tokens))
@@ -24,12 +41,15 @@ bool heat_new(heat *h, const json_t *tokens, const json_t *weights)
 	for (size_t i = 0; i < n; i++) {
 		const char *string = json_string_value(json_object_get(json_array_get(tokens, i), "text"));
 
-		held += json_number_value(json_array_get(weights, i));
-		if ((!string || !*string) && i + 1 < n)
+		string = string ? string : "";
+		if (!*string && i + 1 < n)
 			continue;
-		h->pieces[h->n++] = (heat_piece){string ? string : "", held, (long long)i};
-		h->max = held > h->max ? held : h->max;
-		held = 0;
+		while (i - from >= first_character(string)) {
+			add_piece(h, "", weights, from, from);
+			from++;
+		}
+		add_piece(h, string, weights, from, i);
+		from = i + 1;
 	}
 	return true;
 }
@@ -129,4 +149,14 @@ void heat_top(const heat *h, size_t k, bool colour, int width, text *out)
 		text_string(out, "'\n");
 	}
 	free(sorted);
+}
+
+void heat_show(const heat *h, size_t k, bool colour, int width, text *out)
+{
+	if (colour) {
+		heat_map(h, width, out);
+		text_string(out, "\n");
+	}
+	text_string(out, "  weight  position\n");
+	heat_top(h, k, colour, width, out);
 }

@@ -1,7 +1,8 @@
 /* heat.h - importance weights over a text, for a terminal.
  *
- * A character can be several tokens; its weight is the sum of theirs. Eight levels: level
- * = ⌈7 √(w / max)⌉, so that in a long text, where most weights are small, small differences show. */
+ * A character can be several tokens, at most one for each of its bytes; its weight is the sum of theirs. A token
+ * without text of its own, such as the end of a text, is a piece without text. Eight levels: level = ⌈7 √(w / max)⌉, so
+ * that in a long text, where most weights are small, small differences show. */
 #ifndef CLI_HEAT_H
 #define CLI_HEAT_H
 
@@ -31,5 +32,7 @@ void heat_map(const heat *h, int width, text *out);
 /* The k heaviest pieces, heaviest first, with bars; colour as in the map. Lines have at most `width` columns (0: no
  * limit): the bar gets shorter, then the piece is cut. */
 void heat_top(const heat *h, size_t k, bool colour, int width, text *out);
+/* The map, in colour only, and the list with its heading. */
+void heat_show(const heat *h, size_t k, bool colour, int width, text *out);
 
 #endif

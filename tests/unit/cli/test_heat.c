@@ -64,6 +64,32 @@ static void the_weight_of_an_unfinished_character_is_not_lost(void **state)
 	json_decref(weights);
 }
 
+/* The end of the first of two texts is not the beginning of the second. */
+static void a_token_without_text_keeps_its_weight_to_itself(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *texts[8];
+		size_t n, pieces;
+		double second, third;
+	} cases[] = {{{"a", "", "b", "", NULL}, 4, 4, 0.4, 0.2}, {{"a", "", "", "é", NULL}, 4, 3, 0.4, 0.4}};
+	for (size_t i = 0; i < 2; i++) {
+		json_t *tokens = tokens_of(cases[i].texts);
+		json_t *weights = weights_of((const double[]){0.2, 0.4, 0.2, 0.2}, 4);
+		heat h;
+
+		assert_true(heat_new(&h, tokens, weights));
+		assert_int_equal(h.n, cases[i].pieces);
+		assert_string_equal(h.pieces[1].text, "");
+		assert_int_equal(h.pieces[1].position, 1);
+		assert_true(fabs(h.pieces[1].weight - cases[i].second) <= 1e-12);
+		assert_true(fabs(h.pieces[2].weight - cases[i].third) <= 1e-12);
+		heat_free(&h);
+		json_decref(tokens);
+		json_decref(weights);
+	}
+}
+
 static void more_weights_than_tokens_are_refused(void **state)
 {
 	(void)state;
@@ -183,6 +209,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_character_of_several_tokens_gets_the_sum),
 	    cmocka_unit_test(the_weight_of_an_unfinished_character_is_not_lost),
+	    cmocka_unit_test(a_token_without_text_keeps_its_weight_to_itself),
 	    cmocka_unit_test(more_weights_than_tokens_are_refused),
 	    cmocka_unit_test(nothing_makes_an_empty_map),
 	    cmocka_unit_test(heavier_tokens_are_hotter),
