@@ -7,13 +7,15 @@
 #include <unistd.h>
 
 #include "clients/cli/cli.h"
+#include "clients/cli/heat.h"
 #include "gen/options.h"
 
-enum { BATCH = 1024 };
+enum { BATCH = 1024, EXPLAINED_BATCH = 16, TOP = 10 };
 
 static const option_row classify_options[] = {
     CLASSIFY_OPTIONS,
     {"pair", OPTION_TEXT, "TEXT", "the second of two texts, of which TEXT is the first", NULL},
+    {"top", OPTION_INTEGER, "K", "with --explain: how many tokens to list of each text (10)", NULL},
     {"file", OPTION_TEXT, "FILE", "classify each line of FILE (-: stdin)", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 static const option_row embed_options[] = {
@@ -46,15 +48,16 @@ static bool next_line(FILE *file, char **line, size_t *room, size_t *bytes)
 	return false;
 }
 
-/* The next texts, at most BATCH; an empty array behind the last. */
+/* The next texts, at most BATCH, or few with weights for each token; an empty array behind the last. */
 static json_t *next_batch(inputs *in)
 {
 	json_t *batch = json_array();
+	size_t most = options_flag(&in->c->options, "explain") ? EXPLAINED_BATCH : BATCH;
 	char *line = NULL;
 	size_t room = 0, bytes = 0;
 	const char *argument = NULL;
 
-	while (json_array_size(batch) < BATCH && !in->bad) {
+	while (json_array_size(batch) < most && !in->bad) {
 		if (in->file ? !next_line(in->file, &line, &room, &bytes)
 		             : !(argument = cli_argument(in->c, in->next++)))
 			break;
@@ -127,6 +130,30 @@ static int run(cli *c, const char *path, int (*show)(cli *c, json_t *answer, con
 
 /* --- answers --------------------------------------------------------------------------------- */
 
+/* What the classes of each text follow from. False: the answer holds no explanation. */
+static bool show_weights(const cli *c, const json_t *data)
+{
+	heat h;
+	text out = {0};
+	bool all = true;
+	size_t n = json_array_size(data);
+	double k = options_number(&c->options, "top", TOP);
+
+	for (size_t i = 0; i < n && all; i++) {
+		const json_t *why = json_object_get(json_array_get(data, i), "explanation");
+
+		text_string(&out, "\n");
+		if (n > 1)
+			text_format(&out, "text %zu\n", i + 1);
+		all = heat_new(&h, json_object_get(why, "tokens"), show_get(why, "aggregate.alpha")) && h.n > 0;
+		heat_show(&h, k < 0 ? 0 : (size_t)k, c->out.colour, c->out.width, &out);
+		heat_free(&h);
+	}
+	fputs(text_get(&out), stdout);
+	text_free(&out);
+	return all;
+}
+
 /* The answer is stolen. All classes of one text; the likeliest of each of several, with its text. */
 static int show_classes(cli *c, json_t *answer, const json_t *texts)
 {
@@ -149,8 +176,9 @@ static int show_classes(cli *c, json_t *answer, const json_t *texts)
 	           n == 1 ? all : first);
 	if (cut > 0)
 		cli_note(c, "%zu of %zu texts were too long for the model and have been cut.", cut, n);
+	bool shown = !options_flag(&c->options, "explain") || show_weights(c, data);
 	json_decref(answer);
-	return CLI_OK;
+	return shown ? CLI_OK : cli_fail("the service's answer is not an explanation");
 }
 
 /* A line of numbers for each text. The answer is stolen. */
@@ -184,7 +212,8 @@ static int embed_run(cli *c)
 const command classify_commands[] = {
     {"classify", "--model ID [TEXT...]", 0, 1 << 20, "show the classes of texts",
      "Of one text all classes with their probabilities, of several the likeliest. Without TEXT each line of stdin is "
-     "a text.",
+     "a text. "
+     "With --explain also the tokens that the model's attention has read most for them.",
      classify_options, classify_run},
     {"embed", "--model ID [TEXT...]", 0, 1 << 20, "print the vectors of texts",
      "A line of numbers for each text. Without TEXT each line of stdin is a text.", embed_options, embed_run},

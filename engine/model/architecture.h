@@ -30,6 +30,7 @@ typedef struct model_dims {
 	int64_t outputs; /* width of the head */
 	int64_t hidden, layers, heads;
 	head_kind head;
+	pooling pool;       /* of HEAD_CLASSES: what the head reads of a sequence */
 	bool causal;        /* no token depends on later ones, so sessions can read it token by token */
 	bool reads_padding; /* masked tokens take part: a sequence has its values only at its own length */
 	int64_t positions;  /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */

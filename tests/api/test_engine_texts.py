@@ -92,6 +92,33 @@ def test_what_is_too_long_is_cut_like_training_data_and_says_so(engine, encoder,
     same_classes(data[2], folders.encoder_probabilities(weights, ids("z" * 52, "w" * 10)))
 
 
+def test_an_explained_class_comes_with_the_weights_of_all_tokens_that_were_read(engine, encoder, weights):
+    pair = {"text": "Is it so?", "text_pair": "It is."}
+    inputs, read = ["Once upon", pair, "y" * 64], [ids("Once upon"), ids("Is it so?", "It is."), ids("y" * 63)]
+    plain = engine.call("classify", {"model": encoder, "input": inputs, "explain": False})
+    answer = engine.call("classify", {"model": encoder, "input": inputs, "explain": True})
+    for item, tokens in zip(answer["data"], read, strict=True):
+        why = item.pop("explanation")
+        assert [t["id"] for t in why["tokens"]] == tokens and why["position"] == "all" and why["aggregate"]["method"] == "mean"
+        exact = folders.encoder_reading(weights, tokens).mean(0)
+        assert len(why["aggregate"]["alpha"]) == len(tokens) and numpy.abs(why["aggregate"]["alpha"] - exact).max() < 1e-5
+    assert answer == plain
+
+
+def test_the_explanation_of_a_model_that_classifies_at_the_end_is_of_the_end(engine, weights, tmp_path):
+    model = upload(engine, folders.write(tmp_path / "end", folders.encoder_config(pooling="end"), weights), "end")
+    why = engine.call("classify", {"model": model, "input": "Once upon", "explain": True})["data"][0]["explanation"]
+    assert why["position"] == 9 and why["tokens"][9]["text"] == ""
+    assert numpy.abs(why["aggregate"]["alpha"] - folders.encoder_reading(weights, ids("Once upon"))[9]).max() < 1e-5
+    alone = engine.call("explain", {"model": model, "input": ids("Once upon"), "aggregate": "mean"})
+    assert {k: alone[k] for k in why} == why
+
+
+def test_more_tokens_than_one_answer_explains_are_refused_by_name(engine, encoder):
+    e = refused(engine, "classify", {"model": encoder, "input": ["x" * 63] * 2048, "explain": True})
+    assert e.status == 413 and e.param == "input" and "131072 tokens" in e.message
+
+
 def test_the_length_it_was_trained_on_is_where_texts_are_cut(engine, weights, tmp_path):
     folder = folders.write(tmp_path / "short", folders.encoder_config(trained_length=8), weights)
     model = upload(engine, folder, "short")
@@ -151,6 +178,7 @@ def test_the_state_of_a_session_is_no_use_to_it(engine, encoder):
     ({"model": "encoder", "input": 7}, "input"), ({"model": "encoder", "input": {"text": "a", "label": "x"}}, "input.label"),
     ({"model": "encoder", "input": {"text_pair": "a"}}, "input.text"), ({"model": "encoder", "input": ["a"] * 2049}, "input"),
     ({"model": "nowhere", "input": "a"}, "model"), ({"model": "encoder", "input": "a", "prompt": "a"}, "prompt"),
+    ({"model": "encoder", "input": "a", "explain": 1}, "explain"),
 ])
 def test_what_is_wrong_with_a_classification_is_named(engine, encoder, params, param):
     e = refused(engine, "classify", params)

@@ -105,6 +105,22 @@ def test_the_shell_classifies_pairs_and_prints_json(service, encoder):
     assert json.loads(out.stdout) == over_http
 
 
+def test_the_shell_shows_what_the_classes_of_a_text_follow_from(service, encoder):
+    over_http = service.ok("POST", "/v1/classify", {"model": encoder, "input": "Once upon", "explain": True})
+    why = over_http["data"][0]["explanation"]
+    heaviest = max(range(10), key=lambda i: why["aggregate"]["alpha"][i])
+    out = additive(service, "classify", "--model", encoder, "--explain", "--top", "3", "Once upon")
+    head, _, tail = out.stdout.partition("\n\n")
+    assert out.returncode == 0 and head == additive(service, "classify", "--model", encoder, "Once upon").stdout.rstrip("\n")
+    rows = tail.splitlines()
+    assert rows[0].split() == ["weight", "position"] and len(rows) == 4 and rows[1].split()[1] == str(heaviest)
+    assert f"'{why['tokens'][heaviest]['text']}'" in rows[1]
+    several = additive(service, "classify", "--model", encoder, "--explain", input="one\n" * 20)
+    assert several.returncode == 0 and several.stdout.count("weight  position") == 20
+    out = additive(service, "classify", "--model", encoder, "--json", "--explain", "Once upon")
+    assert json.loads(out.stdout) == over_http
+
+
 def test_the_shell_says_when_a_text_was_cut(service, encoder):
     out = additive(service, "classify", "--model", encoder, "x" * 100)
     assert out.returncode == 0 and out.stderr == "1 of 1 texts were too long for the model and have been cut.\n"

@@ -47,6 +47,18 @@ def encoder_hidden(weights, ids):
     return linear_attention.encoder(ids, weights, HEADS, LAYERS, numpy.ones(ids.shape))[f"x{LAYERS}"][0]
 
 
+def encoder_reading(weights, ids):
+    """How much of each token attention has read, over all layers, heads and readers: [n], summing to 1."""
+    ids, rows = numpy.array([ids]), []
+    found = linear_attention.encoder(ids, weights, HEADS, LAYERS, numpy.ones(ids.shape))
+    for layer in range(LAYERS):
+        q, k = (linear_attention.split_heads(linear_attention.project(found[f"x{layer}"], weights, f"model.encoder.layers.{layer}.self_attn.{name}_proj"),
+                                             HEADS) for name in "qk")
+        p = linear_attention.feature(q) @ linear_attention.feature(k).swapaxes(-1, -2)
+        rows.append((p / p.sum(-1, keepdims=True))[0])
+    return numpy.array(rows).mean((0, 1))
+
+
 def encoder_probabilities(weights, ids):
     w = {name: x.astype("f8") for name, x in weights.items()}
     row = encoder_hidden(weights, ids).mean(0)

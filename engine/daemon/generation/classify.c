@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/generation/explanations.h"
 #include "engine/daemon/generation/scorings.h"
 #include "engine/text/sequence.h"
 
@@ -30,6 +31,9 @@ static status begin(scorings *x, error *err)
 {
 	const model_entry *c = x->model;
 	TRY(catalog_check_classifies(c, "model", err));
+	x->explains = json_is_true(json_object_get(x->params, "explain"));
+	if (x->explains)
+		TRY(catalog_check_explains(c, false, "explain", err));
 	x->embedding = POOL_NONE;
 	x->width = c->dims.outputs;
 	if (length_of(c) < SEQUENCE_MIN_LENGTH)
@@ -83,7 +87,16 @@ static json_t *label_object(const model_entry *c, const class_probability *p)
 	                 p->probability);
 }
 
-static json_t *item_object(const scorings *x, int64_t i, class_probability *found)
+/* Why the classes are these, if that is asked for. */
+static bool add_explanation(json_t *item, const scorings *x, int64_t i, error *err)
+{
+	const scoring_sequence *q = &x->sequences[i];
+	return !x->explains ||
+	       json_object_set_new(item, "explanation",
+	                           explanations_classified(x->model, q->ids, q->count, q->log, err)) == 0;
+}
+
+static json_t *item_object(const scorings *x, int64_t i, class_probability *found, error *err)
 {
 	json_t *labels = json_array(), *item = NULL;
 	bool whole = labels;
@@ -94,7 +107,8 @@ static json_t *item_object(const scorings *x, int64_t i, class_probability *foun
 		item = label_object(x->model, &found[0]);
 	whole = item && json_object_set_new(item, "index", json_integer(i)) == 0 &&
 	        json_object_set(item, "labels", labels) == 0 &&
-	        json_object_set_new(item, "truncated", json_boolean(x->truncated[i])) == 0;
+	        json_object_set_new(item, "truncated", json_boolean(x->truncated[i])) == 0 &&
+	        add_explanation(item, x, i, err);
 	json_decref(labels);
 	if (whole)
 		return item;
@@ -107,9 +121,8 @@ static json_t *answer(const scorings *x, error *err)
 	class_probability *found = memory_new((size_t)x->width, sizeof *found);
 	json_t *data = json_array();
 	bool whole = found && data;
-	(void)err;
 	for (int64_t i = 0; whole && i < x->n; i++)
-		whole = json_array_append_new(data, item_object(x, i, found)) == 0;
+		whole = json_array_append_new(data, item_object(x, i, found, err)) == 0;
 	free(found);
 	if (!whole) {
 		json_decref(data);

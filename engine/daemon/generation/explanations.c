@@ -229,6 +229,40 @@ static json_t *explanation_object(const explanation *x, error *err)
 	return object;
 }
 
+static json_t *mean_object(const double *alpha, int64_t n)
+{
+	return json_pack("{s:s, s:o}", "method", "mean", "alpha", floats(alpha, n));
+}
+
+json_t *explanations_classified(const model_entry *m, const int32_t *ids, int64_t n, const float *log, error *err)
+{
+	explain_log l;
+	bool last = m->dims.pool == POOL_LAST;
+	explain_log_init(&l, m->architecture, m->parsed, log, n);
+	int64_t most = l.layers > l.heads ? l.layers : l.heads;
+	most = most > l.rounds ? most : l.rounds;
+	bool *all = memory_new((size_t)most, sizeof *all);
+	double *alpha = memory_new((size_t)n, sizeof *alpha);
+	json_t *object = NULL;
+	if (all && alpha) {
+		memset(all, true, (size_t)most);
+		explain_selection pick = {all, all, all};
+		status s = last ? explain_mean(&l, &pick, n - 1, alpha) : explain_mean_of_all(&l, &pick, alpha);
+		if (s == STATUS_OK)
+			object = json_pack("{s:o, s:o, s:o}", "tokens", tokens_pieces(m->tokenizer, ids, n), "position",
+			                   last ? json_integer(n - 1) : json_string("all"), "aggregate",
+			                   mean_object(alpha, n));
+		else if (s != STATUS_NOMEM)
+			error_set(err, s, "explain",
+			          s == STATUS_TOO_LARGE ? "a text of %lld tokens is too long"
+			                                : "%lld weights are not finite",
+			          (long long)n);
+	}
+	free(all);
+	free(alpha);
+	return object;
+}
+
 /* A long log is given back here as well: its pages take time. */
 static json_t *make_explanation(void *context, error *err)
 {

@@ -1,10 +1,17 @@
-/* explanations.h - the methods explain and session.alpha. Loop thread. */
+/* explanations.h - the methods explain and session.alpha, and the explanations of classified texts. Loop thread, except
+ * where said. */
 #ifndef ENGINE_DAEMON_GENERATION_EXPLANATIONS_H
 #define ENGINE_DAEMON_GENERATION_EXPLANATIONS_H
 
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/net/stream.h"
 
 void explanations_create(stream *s);
 void explanations_session(stream *s);
+
+/* {"tokens","position","aggregate"} of a sequence that a model with a head for classes has read, by its log: the mean
+ * over all layers, rounds and heads, of the positions that the head reads. New reference; NULL without err: out of
+ * memory. Any thread. */
+json_t *explanations_classified(const model_entry *m, const int32_t *ids, int64_t n, const float *log, error *err);
 
 #endif

@@ -9,6 +9,7 @@
 #include "engine/base/reserve.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
+#include "engine/explain/explain.h"
 #include "engine/text/sequence.h"
 
 /* A request on its way. `control` cancels it on the executor; the answer waits for its return. */
@@ -28,8 +29,10 @@ static void run_free(void *context)
 {
 	scorings_run *r = context;
 	scorings *x = &r->public;
-	for (int64_t i = 0; x->sequences && i < x->n; i++)
+	for (int64_t i = 0; x->sequences && i < x->n; i++) {
 		free(x->sequences[i].ids);
+		free(x->sequences[i].log);
+	}
 	free(x->sequences);
 	free(x->truncated);
 	free(x->numbers);
@@ -66,13 +69,17 @@ static json_t *answer_object(const scorings *x, error *err)
 	return x->kind->answer(x, err);
 }
 
-/* The numbers are freed here as well: their pages take time. */
+/* Numbers and logs are freed here as well: their pages take time. */
 static json_t *make_answer(void *context, error *err)
 {
 	scorings *x = &((scorings_run *)context)->public;
 	json_t *object = answer_object(x, err);
 	free(x->numbers);
 	x->numbers = NULL;
+	for (int64_t i = 0; i < x->n; i++) {
+		free(x->sequences[i].log);
+		x->sequences[i].log = NULL;
+	}
 	return object;
 }
 
@@ -219,13 +226,34 @@ status scorings_encode_sequence(const scorings *x, const json_t *text, const jso
 	return s;
 }
 
+/* Room for the logs. Its pages come as they are written. */
+static status make_logs(scorings *x, error *err)
+{
+	int64_t floats = explain_token_floats(x->model->architecture, x->model->parsed), tokens = 0;
+	int64_t most = EXPLAIN_MAX_BYTES / (int64_t)sizeof(float) / floats;
+	most = most < SCORINGS_EXPLAINED_TOKENS ? most : SCORINGS_EXPLAINED_TOKENS;
+	for (int64_t i = 0; i < x->n; i++)
+		tokens += x->sequences[i].count;
+	if (tokens > most)
+		return error_set(err, STATUS_TOO_LARGE, "input",
+		                 "%lld tokens; the inputs of an answer that explains have at most %lld of this model",
+		                 (long long)tokens, (long long)most);
+	for (int64_t i = 0; i < x->n; i++) {
+		scoring_sequence *q = &x->sequences[i];
+		q->log = memory_new((size_t)q->count, (size_t)floats * sizeof *q->log);
+		if (!q->log)
+			return STATUS_NOMEM;
+	}
+	return STATUS_OK;
+}
+
 static status encode(scorings *x, error *err)
 {
 	const json_t *input = json_object_get(x->params, "input");
 	for (int64_t i = 0; i < x->n; i++)
 		TRY(x->kind->encode(x, x->list ? json_array_get(input, (size_t)i) : input, &x->sequences[i],
 		                    &x->truncated[i], err));
-	return STATUS_OK;
+	return x->explains ? make_logs(x, err) : STATUS_OK;
 }
 
 static void pool_encode(uv_work_t *work)

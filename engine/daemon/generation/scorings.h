@@ -13,6 +13,9 @@
 
 typedef struct scorings scorings;
 
+/* Tokens of all inputs that are explained in one answer: about 80 bytes of JSON for each. */
+enum { SCORINGS_EXPLAINED_TOKENS = 100000 };
+
 /* What the methods differ in. */
 typedef struct scorings_kind {
 	status (*begin)(scorings *x, error *err);
@@ -26,9 +29,10 @@ struct scorings {
 	const json_t *params; /* the stream's */
 	pooling embedding;    /* as of scoring_request; set by `begin` */
 	int64_t width;
+	bool explains;               /* `begin` wants the log of each sequence too */
 	int64_t n;                   /* inputs, */
 	bool list;                   /* which are the elements of `input` */
-	scoring_sequence *sequences; /* [n] */
+	scoring_sequence *sequences; /* [n], and their logs */
 	bool *truncated;             /* [n] */
 	float *numbers;              /* [n][width], finite */
 };

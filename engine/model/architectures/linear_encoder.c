@@ -37,7 +37,6 @@ typedef struct encoder_config {
 	int64_t inner; /* width of the feed-forward */
 	int64_t pad;   /* token id */
 	bool scaled;
-	pooling pool;
 	double dropout, inner_dropout, head_dropout, std;
 	linear_options layer; /* of every layer */
 } encoder_config;
@@ -86,7 +85,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	c->pad = config_integer(&r, "pad_token_id", 1, -1, MAX_ROWS);
 	c->scaled = config_bool(&r, "scale_embedding", false);
 	c->dims.reads_padding = config_choice(&r, "pad_policy", policies) == 1;
-	c->pool = config_choice(&r, "pooling", poolings) == 1 ? POOL_LAST : POOL_MEAN;
+	c->dims.pool = config_choice(&r, "pooling", poolings) == 1 ? POOL_LAST : POOL_MEAN;
 	c->dropout = config_number(&r, "dropout", 0.1, 0, 0.999);
 	c->inner_dropout = config_number(&r, "activation_dropout", 0, 0, 0.999);
 	c->head_dropout = config_number(&r, "classifier_dropout", 0, 0, 0.999);
@@ -131,7 +130,7 @@ static json_t *write_config(const void *config)
 	                 (json_int_t)c->inner, "num_labels", (json_int_t)c->dims.outputs, "pad_token_id",
 	                 (json_int_t)c->pad, "scale_embedding", c->scaled, "pad_policy",
 	                 c->dims.reads_padding ? "ignore" : "mask_keys", "pooling",
-	                 c->pool == POOL_LAST ? "end" : "mean", "dropout", c->dropout, "activation_dropout",
+	                 c->dims.pool == POOL_LAST ? "end" : "mean", "dropout", c->dropout, "activation_dropout",
 	                 c->inner_dropout, "classifier_dropout", c->head_dropout, "init_std", c->std);
 }
 
@@ -220,7 +219,7 @@ static void forward(const void *config, builder *b)
 	builder_boundary(b);
 	for (int l = 0; l < c->dims.layers; l++, builder_boundary(b))
 		h = layer_forward(b, c, l, h);
-	builder_classes(b, h, c->pool, (float)c->head_dropout, "classification_head.dense",
+	builder_classes(b, h, c->dims.pool, (float)c->head_dropout, "classification_head.dense",
 	                "classification_head.out_proj");
 }
 
