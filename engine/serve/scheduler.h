@@ -100,7 +100,11 @@ session *scheduler_session_find(scheduler *s, const char *id);
 void scheduler_session_info(const session *x, session_info *out);
 /* STATUS_CONFLICT while busy. */
 status scheduler_session_delete(scheduler *s, session *x, error *err);
-/* Copy of the state under a new id. STATUS_CONFLICT while busy. */
+/* The next step of a copy of x under a new id, of about a megabyte; *moved is 0 before the first. *out when the copy is
+ * whole, NULL before. Nothing else uses x meanwhile; the copy is busy until then, and gone after an error.
+ * STATUS_CONFLICT while x is busy; STATUS_DEVICE: the device was lost, also between steps. */
+status scheduler_session_fork_step(scheduler *s, session *x, const char *id, size_t *moved, session **out, error *err);
+/* All steps at once. */
 status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err);
 /* A session as a blob, on its way out or in: versioned, checksummed, holding options, state, position, the last token's
  * logits, the tokens read and (explain) the log. It moves in steps of about a megabyte, so that the thread can serve

@@ -78,13 +78,45 @@ status scheduler_session_delete(scheduler *s, session *x, error *err)
 	return STATUS_OK;
 }
 
-status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err)
+static status fork_begin(scheduler *s, session *x, const char *id, session **copy, error *err)
 {
-	*out = NULL;
 	TRY(session_ready(x, err));
 	TRY(admit(s, x->model, id, err));
-	TRY(session_fork(out, x, id, err));
-	return enlist(s, out, err);
+	TRY(session_fork(copy, x, id, err));
+	TRY(enlist(s, copy, err));
+	(*copy)->busy = true;
+	return STATUS_OK;
+}
+
+status scheduler_session_fork_step(scheduler *s, session *x, const char *id, size_t *moved, session **out, error *err)
+{
+	bool done = false;
+	session *copy = NULL;
+	*out = NULL;
+	if (*moved == 0)
+		TRY(fork_begin(s, x, id, &copy, err));
+	else
+		copy = scheduler_session_find(s, id);
+	if (!copy)
+		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was copied");
+	scheduler_model_touch(s, x->model);
+	status why = session_fork_step(copy, x, moved, &done, err);
+	if (why != STATUS_OK) {
+		discard(s, copy);
+	} else if (done) {
+		copy->busy = false;
+		*out = copy;
+	}
+	return why;
+}
+
+status scheduler_session_fork(scheduler *s, session *x, const char *id, session **out, error *err)
+{
+	size_t moved = 0;
+	do
+		TRY(scheduler_session_fork_step(s, x, id, &moved, out, err));
+	while (!*out);
+	return STATUS_OK;
 }
 
 status scheduler_session_export_step(scheduler *s, session *x, session_transfer *t, error *err)

@@ -149,26 +149,59 @@ int64_t session_limit(const session *x)
 	return x->options.policy == POSITION_ERROR ? model_dimensions(x->model->model)->positions : INT32_MAX;
 }
 
+/* --- copies ---------------------------------------------------------------------- */
+
+bool session_next_slice(const size_t parts[SESSION_PARTS], size_t moved, size_t most, session_slice *out)
+{
+	for (int i = 0; i < SESSION_PARTS; moved -= parts[i++])
+		if (moved < parts[i]) {
+			size_t left = parts[i] - moved;
+			*out = (session_slice){i, moved, left < most ? left : most};
+			return true;
+		}
+	return false;
+}
+
 status session_fork(session **out, session *x, const char *id, error *err)
 {
-	session *y = NULL;
-	*out = NULL;
-	TRY(session_new(&y, x->model, id, &x->options, err));
-	status s = session_reserve(y, x->tokens, err);
-	if (s == STATUS_OK)
-		s = statepool_copy(x->model->pool, y->slot, x->slot);
+	TRY(session_new(out, x->model, id, &x->options, err));
+	status s = session_reserve(*out, x->tokens, err);
 	if (s != STATUS_OK) {
-		session_free(y);
-		return error_set(err, s, NULL, "the state could not be copied: %s", status_text(s));
+		session_free(*out);
+		*out = NULL;
 	}
-	if (x->tokens > 0) {
-		size_t per_token = (size_t)x->model->log_floats * sizeof(float);
-		memcpy(y->ids, x->ids, (size_t)x->tokens * sizeof *x->ids);
-		memcpy(y->logits, x->logits, (size_t)model_dimensions(x->model->model)->outputs * sizeof *x->logits);
-		if (x->log)
-			memcpy(y->log, x->log, (size_t)x->tokens * per_token);
+	return s;
+}
+
+static status copy_slice(session *y, const session *x, const session_slice *slice)
+{
+	const void *from[] = {NULL, x->logits, x->ids, x->log};
+	void *to[] = {NULL, y->logits, y->ids, y->log};
+	if (slice->part == 0)
+		return statepool_copy(x->model->pool, y->slot, x->slot, slice->from, slice->bytes);
+	memcpy((char *)to[slice->part] + slice->from, (const char *)from[slice->part] + slice->from, slice->bytes);
+	return STATUS_OK;
+}
+
+status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err)
+{
+	const served_model *m = x->model;
+	size_t tokens = (size_t)x->tokens, left = SESSION_STEP;
+	const size_t parts[SESSION_PARTS] = {
+	    statepool_slot_bytes(m->pool),
+	    (size_t)model_dimensions(m->model)->outputs * sizeof *x->logits,
+	    tokens * sizeof *x->ids,
+	    x->log ? tokens * (size_t)m->log_floats * sizeof *x->log : 0,
+	};
+	session_slice slice;
+	while (left > 0 && session_next_slice(parts, *moved, left, &slice)) {
+		status s = copy_slice(copy, x, &slice);
+		if (s != STATUS_OK)
+			return error_set(err, s, NULL, "the state could not be copied: %s", status_text(s));
+		*moved += slice.bytes;
+		left -= slice.bytes;
 	}
-	y->tokens = x->tokens;
-	*out = y;
+	*done = !session_next_slice(parts, *moved, 1, &slice);
+	copy->tokens = *done ? x->tokens : 0;
 	return STATUS_OK;
 }

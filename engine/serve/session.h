@@ -57,7 +57,18 @@ status session_fetch(session *x);
 /* Maximal tokens of the sequence: the model's positions under POSITION_ERROR, else 2^31 - 1. */
 int64_t session_limit(const session *x);
 
-/* A copy under another id. */
+/* What is copied of a session, part behind part: state, logits, ids, log. */
+enum { SESSION_PARTS = 4, SESSION_STEP = 1 << 20 /* bytes that are copied at a time, at most */ };
+typedef struct session_slice {
+	int part;
+	size_t from, bytes; /* of the part */
+} session_slice;
+/* The next slice of at most `most` bytes, when `moved` bytes of all parts have been copied. False: all have. */
+bool session_next_slice(const size_t parts[SESSION_PARTS], size_t moved, size_t most, session_slice *out);
+
+/* A copy under another id, still empty; x has to stay as it is until the copy is whole. */
 status session_fork(session **out, session *x, const char *id, error *err);
+/* The next SESSION_STEP bytes of x; *moved: so far, of all steps. After an error the copy can only be freed. */
+status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err);
 
 #endif

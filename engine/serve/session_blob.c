@@ -66,37 +66,35 @@ static uint64_t blob_sum(uint32_t version, const void *blob, size_t bytes)
 
 /* --- moving ------------------------------------------------------------------------ */
 
-/* Bytes `from` to `from + n` of the session's array `part`, of the blob at `at`. */
-static status blob_copy(session *x, int part, size_t from, unsigned char *at, size_t n, bool into_blob)
+/* A slice of the session's arrays, which is of the blob at `at`. */
+static status blob_copy(session *x, const session_slice *slice, unsigned char *at, bool into_blob)
 {
 	statepool *p = x->model->pool;
 	void *arrays[] = {NULL, x->logits, x->ids, x->log};
-	if (part == 0)
+	size_t from = slice->from, n = slice->bytes;
+	if (slice->part == 0)
 		return into_blob ? statepool_read(p, x->slot, from, at, n) : statepool_write(p, x->slot, from, at, n);
-	char *array = (char *)arrays[part] + from;
+	char *array = (char *)arrays[slice->part] + from;
 	memcpy(into_blob ? (char *)at : array, into_blob ? array : (char *)at, n);
 	return STATUS_OK;
 }
 
-/* The next SESSION_BLOB_STEP bytes between the session and the blob. */
+/* The next SESSION_STEP bytes between the session and the blob. */
 static status blob_move(session *x, session_transfer *t, bool into_blob)
 {
 	blob_header h;
 	blob_sizes size;
+	session_slice slice;
 	memcpy(&h, t->blob, sizeof h);
 	blob_measure(&h, &size);
-	const int64_t parts[] = {size.state, size.logits, size.ids, size.log};
-	size_t begin = sizeof h, left = SESSION_BLOB_STEP;
-	for (int i = 0; i < 4; i++) {
-		size_t end = begin + (size_t)parts[i], n = t->moved < end ? end - t->moved : 0;
-		n = n < left ? n : left;
-		if (n)
-			TRY(blob_copy(x, i, t->moved - begin, t->blob + t->moved, n, into_blob));
-		t->moved += n;
-		left -= n;
-		begin = end;
+	const size_t parts[SESSION_PARTS] = {(size_t)size.state, (size_t)size.logits, (size_t)size.ids,
+	                                     (size_t)size.log};
+	for (size_t left = SESSION_STEP; left > 0 && session_next_slice(parts, t->moved - sizeof h, left, &slice);
+	     left -= slice.bytes) {
+		TRY(blob_copy(x, &slice, t->blob + t->moved, into_blob));
+		t->moved += slice.bytes;
 	}
-	t->done = t->moved == begin;
+	t->done = !session_next_slice(parts, t->moved - sizeof h, 1, &slice);
 	return STATUS_OK;
 }
 

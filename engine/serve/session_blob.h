@@ -20,10 +20,8 @@
 
 #include "engine/serve/session.h"
 
-/* Maximal bytes that a step moves. */
-enum { SESSION_BLOB_STEP = 1 << 20 };
-
-/* Run the next step of an export; the first allocates t->blob. x is ready and does not change before t->done. */
+/* Run the next step of an export, of at most SESSION_STEP bytes; the first allocates t->blob. x is ready and does not
+ * change before t->done. */
 status session_blob_write(session *x, session_transfer *t, error *err);
 /* Begin an import of a blob that scheduler_transfer_check has found good: a new session, to be filled by
  * session_blob_read. STATUS_OK and *out NULL: call again, the model is being hashed. STATUS_CORRUPT for a blob that

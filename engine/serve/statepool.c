@@ -124,9 +124,11 @@ status statepool_clear(statepool *p, int32_t slot)
 	return p->backend->clear(p->backend, statepool_slot(p, slot), p->slot_bytes);
 }
 
-status statepool_copy(statepool *p, int32_t to, int32_t from)
+status statepool_copy(statepool *p, int32_t to, int32_t slot, size_t from, size_t bytes)
 {
-	return p->backend->copy(p->backend, statepool_slot(p, to), statepool_slot(p, from), p->slot_bytes);
+	assert(from <= p->slot_bytes && bytes <= p->slot_bytes - from);
+	return p->backend->copy(p->backend, (char *)statepool_slot(p, to) + from,
+	                        (char *)statepool_slot(p, slot) + from, bytes);
 }
 
 status statepool_read(statepool *p, int32_t slot, size_t from, void *host, size_t bytes)

@@ -33,8 +33,8 @@ int64_t statepool_slots(const statepool *p);
 size_t statepool_slot_bytes(const statepool *p);
 
 status statepool_clear(statepool *p, int32_t slot);
-status statepool_copy(statepool *p, int32_t to, int32_t from);
-/* `bytes` of a slot, from its byte `from` on. */
+/* `bytes` of a slot, from its byte `from` on: to another slot's, to the host, from the host. */
+status statepool_copy(statepool *p, int32_t to, int32_t slot, size_t from, size_t bytes);
 status statepool_read(statepool *p, int32_t slot, size_t from, void *host, size_t bytes);
 status statepool_write(statepool *p, int32_t slot, size_t from, const void *host, size_t bytes);
 

@@ -38,6 +38,7 @@ struct session_task {
 	session_settlement settlement; /* of the session that is made */
 	status result;
 	error error;
+	size_t moved; /* fork: bytes, of all turns */
 	session_transfer export;
 	uv_work_t work;
 	session_log log;
@@ -240,7 +241,9 @@ void session_task_create(stream *s)
 static status act_fork(session_task *t, device *d, session *x, error *err)
 {
 	session *copy;
-	return scheduler_session_fork(device_scheduler(d), x, sessions_id(t->entry), &copy, err);
+	status why = scheduler_session_fork_step(device_scheduler(d), x, sessions_id(t->entry), &t->moved, &copy, err);
+	t->more = !copy;
+	return why;
 }
 
 void session_task_fork(stream *s)

@@ -66,20 +66,17 @@ static void pass_gate(task *t, device *d)
 	(void)d;
 }
 
-static void a_long_log_is_copied_over_several_turns(void **state)
+/* Begin a request, and look after two of its turns: the session is busy still. Its answer. */
+static json_t *ask_over_turns(rig *d, const char *id, const char *method, json_t *params)
 {
-	rig *d = *state;
-	char id[STORE_ID_BYTES];
-	create(d, 20000, id); /* 64 bytes for each token */
-	json_t *expected = rig_ask(d, 0, "session.alpha", one_row(id));
 	gate g = {.task = {.prepare = wait_at_gate, .run = pass_gate}};
 	uv_sem_init(&g.reached, 0);
 	uv_sem_init(&g.open, 0);
 	rig_hold(d);
-	rig_call *c = rig_begin(d, "session.alpha", one_row(id), 10);
+	rig_call *c = rig_begin(d, method, params, 10);
 	executor_control(d->engine.executor, &g.task);
 	uv_sem_post(&d->held);
-	uv_sem_wait(&g.reached); /* a part of the log has been copied, */
+	uv_sem_wait(&g.reached); /* a part of the session has been copied, */
 	uv_sem_post(&g.open);
 	uv_sem_wait(&g.reached); /* and what came of that turn lies in the loop's queue */
 	uv_run(&d->engine.loop, UV_RUN_NOWAIT);
@@ -88,13 +85,42 @@ static void a_long_log_is_copied_over_several_turns(void **state)
 	uv_sem_post(&g.open);
 	rig_wait(c);
 	assert_false(c->failed);
-	assert_true(json_equal(c->answer, expected));
-	json_decref(expected);
+	json_t *answer = json_incref(c->answer);
 	rig_call_free(c);
 	rig_settle(d);
 	uv_sem_destroy(&d->held);
 	uv_sem_destroy(&g.reached);
 	uv_sem_destroy(&g.open);
+	return answer;
+}
+
+static void a_long_log_is_copied_over_several_turns(void **state)
+{
+	rig *d = *state;
+	char id[STORE_ID_BYTES];
+	create(d, 20000, id); /* 64 bytes for each token */
+	json_t *expected = rig_ask(d, 0, "session.alpha", one_row(id));
+	json_t *answer = ask_over_turns(d, id, "session.alpha", one_row(id));
+	assert_true(json_equal(answer, expected));
+	json_decref(expected);
+	json_decref(answer);
+}
+
+static void a_session_with_a_long_log_is_forked_over_several_turns(void **state)
+{
+	rig *d = *state;
+	char id[STORE_ID_BYTES];
+	create(d, 20000, id);
+	json_t *expected = rig_ask(d, 0, "session.alpha", one_row(id));
+	json_t *made = ask_over_turns(d, id, "session.fork", json_pack("{s:s}", "id", id));
+	assert_int_equal(json_integer_value(json_object_get(made, "tokens")), 20000);
+	json_t *same = rig_ask(d, 0, "session.alpha", one_row(json_string_value(json_object_get(made, "id"))));
+	assert_true(json_equal(same, expected));
+	json_decref(rig_ask(d, 0, "session.delete", json_pack("{s:s}", "id", id)));
+	json_decref(rig_ask(d, 0, "session.delete", json_pack("{s:O}", "id", json_object_get(made, "id"))));
+	json_decref(expected);
+	json_decref(made);
+	json_decref(same);
 }
 
 /* --- inputs --------------------------------------------------------------------------------- */
@@ -142,6 +168,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_long_log_is_copied_over_several_turns),
+	    cmocka_unit_test(a_session_with_a_long_log_is_forked_over_several_turns),
 	    cmocka_unit_test(an_input_has_the_weights_of_a_session_that_reads_it),
 	    cmocka_unit_test(a_cancelled_input_is_not_answered_and_leaves_its_place),
 	    cmocka_unit_test(a_client_that_grants_no_events_gets_its_explanation),

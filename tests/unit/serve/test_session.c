@@ -539,9 +539,9 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 	largest = copies = 0;
 	for (size_t before = 56; !out.done; before = out.moved, steps++) {
 		assert_int_equal(scheduler_session_export_step(f->scheduler, x, &out, NULL), STATUS_OK);
-		assert_true(out.moved - before <= SESSION_BLOB_STEP);
+		assert_true(out.moved - before <= SESSION_STEP);
 	}
-	assert_true(steps > 2 && steps >= (int)(out.bytes / SESSION_BLOB_STEP));
+	assert_true(steps > 2 && steps >= (int)(out.bytes / SESSION_STEP));
 	assert_int_equal(copies, 1); /* of the state: neither weights nor anything else is fetched */
 	assert_int_equal(largest, statepool_slot_bytes(f->model->pool));
 	assert_int_equal(scheduler_transfer_check(&out, NULL), STATUS_CORRUPT);
@@ -551,7 +551,7 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 	for (size_t before = 56; !in.done; before = in.moved) {
 		assert_null(y);
 		assert_int_equal(scheduler_session_import_step(f->scheduler, f->model, "y", &in, &y, NULL), STATUS_OK);
-		assert_true(in.moved - before <= SESSION_BLOB_STEP);
+		assert_true(in.moved - before <= SESSION_STEP);
 		if (!in.done)
 			assert_int_equal(
 			    scheduler_session_delete(f->scheduler, scheduler_session_find(f->scheduler, "y"), NULL),
@@ -562,6 +562,35 @@ static void an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time
 	f->backend->upload = honest_upload;
 	assert_same_logits(x, y);
 	scheduler_transfer_fini(&out);
+	free(ids);
+	drop(f, x);
+	drop(f, y);
+}
+
+static void a_fork_copies_a_bounded_part_of_the_session_at_a_time(void **state)
+{
+	enum { MANY = 40000 };
+	fixture *f = *state;
+	size_t moved = 0, bytes = MANY * ((size_t)f->model->log_floats * sizeof(float) + sizeof(int32_t));
+	session *y = NULL;
+	int steps = 0;
+	int32_t *ids = calloc(MANY, sizeof *ids);
+	random_tokens(ids, MANY, 16);
+	session *x = open_session(f, "x", POSITION_CLAMP, true);
+	append(f, x, ids, MANY);
+	for (size_t before = 0; !y; before = moved, steps++) {
+		assert_int_equal(scheduler_session_fork_step(f->scheduler, x, "y", &moved, &y, NULL), STATUS_OK);
+		assert_true(moved > before && moved - before <= SESSION_STEP);
+		session *half = scheduler_session_find(f->scheduler, "y");
+		assert_int_equal(half->busy, !y);
+		assert_int_equal(half->tokens, y ? MANY : 0);
+	}
+	assert_true(steps > 2 && steps >= (int)(bytes / SESSION_STEP));
+	assert_memory_equal(y->ids, ids, MANY * sizeof *ids);
+	assert_memory_equal(y->log, x->log, MANY * (size_t)f->model->log_floats * sizeof(float));
+	append(f, x, ids, 3);
+	append(f, y, ids, 3);
+	assert_same_logits(x, y);
 	free(ids);
 	drop(f, x);
 	drop(f, y);
@@ -613,6 +642,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(a_state_of_version_1_is_read_and_goes_on_to_the_bit, setup, teardown),
 	    cmocka_unit_test_setup_teardown(an_export_and_an_import_move_a_bounded_part_of_the_session_at_a_time, setup,
 	                                    teardown),
+	    cmocka_unit_test_setup_teardown(a_fork_copies_a_bounded_part_of_the_session_at_a_time, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_state_can_be_carried_to_another_engine_with_the_same_model, setup,
 	                                    teardown),
 	};

@@ -153,7 +153,7 @@ static void a_copy_is_independent_of_its_original(void **state)
 	assert_int_equal(statepool_take(p, &a), STATUS_OK);
 	assert_int_equal(statepool_take(p, &b), STATUS_OK);
 	write_slot(p, a, 7);
-	assert_int_equal(statepool_copy(p, b, a), STATUS_OK);
+	assert_int_equal(statepool_copy(p, b, a, 0, statepool_slot_bytes(p)), STATUS_OK);
 	write_slot(p, a, 9);
 	assert_slot(p, b, 7, 1);
 	assert_slot(p, a, 9, 1);
