@@ -230,7 +230,7 @@ def test_base64_holds_the_same_floats(engine, additive):
 
 @pytest.mark.parametrize("params,param", [
     ({"input": "a"}, "model"), ({}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"), ({"input": [[]]}, "input[0]"),
-    ({"input": [3, -1]}, "input[1]"), ({"input": [3, 259]}, "input"), ({"input": [[3], [259]]}, "input"),
+    ({"input": [3, -1]}, "input[1]"), ({"input": [3, 259]}, "input"), ({"input": [[3], [259]]}, "input[1]"), ({"input": ["a", "x" * 513]}, "input[1]"),
     ({"input": ["a"] * 2049}, "input"), ({"input": "a", "dimensions": 8}, "dimensions"), ({"input": "a", "pooling": "max"}, "pooling"),
     ({"input": "a", "encoding_format": "hex"}, "encoding_format"), ({"input": "x" * 513}, "input"), ({"input": [3] * 513}, "input"),
     ({"input": "a", "temperature": 1}, "temperature"),

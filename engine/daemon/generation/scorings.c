@@ -1,6 +1,7 @@
 #include "engine/daemon/generation/scorings.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
@@ -250,9 +251,13 @@ static status make_logs(scorings *x, error *err)
 static status encode(scorings *x, error *err)
 {
 	const json_t *input = json_object_get(x->params, "input");
-	for (int64_t i = 0; i < x->n; i++)
-		TRY(x->kind->encode(x, x->list ? json_array_get(input, (size_t)i) : input, &x->sequences[i],
-		                    &x->truncated[i], err));
+	for (int64_t i = 0; i < x->n; i++) {
+		status s = x->kind->encode(x, x->list ? json_array_get(input, (size_t)i) : input, &x->sequences[i],
+		                           &x->truncated[i], err);
+		if (s != STATUS_OK && x->list && strcmp(err->param, "input") == 0)
+			snprintf(err->param, sizeof err->param, "input[%lld]", (long long)i);
+		TRY(s);
+	}
 	return x->explains ? make_logs(x, err) : STATUS_OK;
 }
 
