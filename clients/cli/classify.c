@@ -8,6 +8,7 @@
 
 #include "clients/cli/cli.h"
 #include "clients/cli/heat.h"
+#include "gen/limits.h"
 #include "gen/options.h"
 
 enum { BATCH = 1024, EXPLAINED_BATCH = 16, TOP = 10 };
@@ -27,17 +28,19 @@ static const option_row embed_options[] = {
 
 typedef struct inputs {
 	const cli *c;
-	FILE *file; /* NULL: the arguments */
-	int next;
-	bool bad; /* a text is not valid UTF-8 */
+	FILE *file;       /* NULL: the arguments */
+	const char *name; /* of the file */
+	size_t next;      /* arguments or lines, so far */
+	bool bad;         /* a text cannot be sent, and that has been said */
 } inputs;
 
 /* The next line that is not empty. False: there is none. */
-static bool next_line(FILE *file, char **line, size_t *room, size_t *bytes)
+static bool next_line(inputs *in, char **line, size_t *room, size_t *bytes)
 {
 	ssize_t n;
 
-	while ((n = getline(line, room, file)) > 0) {
+	while ((n = getline(line, room, in->file)) > 0) {
+		in->next++;
 		while (n > 0 && ((*line)[n - 1] == '\n' || (*line)[n - 1] == '\r'))
 			n--;
 		if (n > 0) {
@@ -45,7 +48,26 @@ static bool next_line(FILE *file, char **line, size_t *room, size_t *bytes)
 			return true;
 		}
 	}
+	in->bad = ferror(in->file) != 0;
+	if (in->bad)
+		cli_fail("cannot read %s: %s", in->name, strerror(errno));
 	return false;
+}
+
+/* Put a text into the batch, if it is one that can be sent. */
+static void add_text(inputs *in, json_t *batch, const char *string, size_t bytes)
+{
+	const char *kind = in->file ? "line" : "text";
+
+	in->bad = true;
+	if (bytes == 0)
+		cli_fail("%s %zu is empty", kind, in->next);
+	else if (bytes > CLASSIFY_INPUT_MAX_BYTES)
+		cli_fail("%s %zu has more than %d bytes", kind, in->next, CLASSIFY_INPUT_MAX_BYTES);
+	else if (json_array_append_new(batch, json_stringn(string, bytes)) != 0)
+		cli_fail("%s %zu is not valid UTF-8", kind, in->next);
+	else
+		in->bad = false;
 }
 
 /* The next texts, at most BATCH, or few with weights for each token; an empty array behind the last. */
@@ -58,11 +80,10 @@ static json_t *next_batch(inputs *in)
 	const char *argument = NULL;
 
 	while (json_array_size(batch) < most && !in->bad) {
-		if (in->file ? !next_line(in->file, &line, &room, &bytes)
-		             : !(argument = cli_argument(in->c, in->next++)))
+		if (in->file ? !next_line(in, &line, &room, &bytes)
+		             : !(argument = cli_argument(in->c, (int)in->next++)))
 			break;
-		in->bad =
-		    json_array_append_new(batch, in->file ? json_stringn(line, bytes) : json_string(argument)) != 0;
+		add_text(in, batch, in->file ? line : argument, in->file ? bytes : strlen(argument));
 	}
 	free(line);
 	return batch;
@@ -80,7 +101,7 @@ static int send_all(cli *c, inputs *in, const char *path, int (*show)(cli *c, js
 		json_t *texts = next_batch(in), *request = json_object();
 
 		if (in->bad) {
-			status = cli_fail("a text is not valid UTF-8");
+			status = CLI_FAILED;
 		} else if (json_array_size(texts) == 0) {
 			json_decref(texts);
 			json_decref(request);
@@ -118,6 +139,7 @@ static int run(cli *c, const char *path, int (*show)(cli *c, json_t *answer, con
 			return cli_usage("give a TEXT or a --file, or pipe lines in");
 		file = "-";
 	}
+	in.name = file;
 	if (file)
 		in.file = strcmp(file, "-") == 0 ? stdin : fopen(file, "r");
 	if (file && !in.file)

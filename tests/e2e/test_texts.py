@@ -145,5 +145,18 @@ def test_wrong_usage_is_explained(service, words, said):
 def test_a_file_that_is_not_there_and_one_without_text_are_named(service, encoder, tmp_path):
     out = additive(service, "classify", "--model", encoder, "--file", tmp_path / "none")
     assert out.returncode == 1 and "none: No such file" in out.stderr
+    out = additive(service, "classify", "--model", encoder, "--file", tmp_path)
+    assert out.returncode == 1 and f"cannot read {tmp_path}: Is a directory" in out.stderr
     out = additive(service, "classify", "--model", encoder, input="\n\n")
     assert out.returncode == 1 and "there is no text" in out.stderr
+
+
+def test_a_text_that_cannot_be_read_is_named_by_its_place(service, encoder):
+    for input, said in (("a\n\n" + "x" * 1048577, "line 3 has more than 1048576 bytes"), (b"a\n" * 1500 + b"\xff\n", "line 1501 is not valid UTF-8")):
+        out = subprocess.run([BIN / "additive", "--url", service.url, "classify", "--model", encoder], capture_output=True, timeout=60,
+                             input=input if isinstance(input, bytes) else input.encode())
+        assert out.returncode == 1 and said in out.stderr.decode()
+    out = additive(service, "embed", "--model", encoder, "a", "")
+    assert out.returncode == 1 and out.stderr == "additive: text 2 is empty\n"
+    out = additive(service, "embed", "--model", encoder, "a", "x" * 64)
+    assert out.returncode == 1 and "more than 64 tokens (field input[1])" in out.stderr
