@@ -1,5 +1,5 @@
 /* session_blob.c - a blob is one header struct, four arrays and a checksum. A transfer copies the arrays, in either
- * direction, SESSION_BLOB_STEP bytes a step. */
+ * direction, SESSION_STEP bytes a step. */
 #include "engine/serve/session_blob.h"
 
 #include <string.h>
