@@ -83,9 +83,17 @@ static int train(cli *c, json_t *request)
 	return status;
 }
 
+/* What is trained unless --model says it. */
+static const char *default_model(const cli *c)
+{
+	const char *objective = options_text(&c->options, "objective");
+
+	return objective && strcmp(objective, "classification") == 0 ? "linear_encoder" : FINE_TUNING_JOB_OPTIONS_MODEL;
+}
+
 static int train_run(cli *c)
 {
-	json_t *request = json_pack("{s:s}", "model", FINE_TUNING_JOB_OPTIONS_MODEL);
+	json_t *request = json_pack("{s:s}", "model", default_model(c));
 	const char *validation = options_text(&c->options, "validation");
 	int status;
 

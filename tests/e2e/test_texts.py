@@ -77,6 +77,12 @@ def test_linear_attention_gives_vectors(service):
     assert long["usage"]["prompt_tokens"] == 30000 and len(long["data"][0]["embedding"]) == 32
 
 
+def test_the_shell_trains_a_classifier_where_the_objective_needs_one(service, tmp_path):
+    (tmp_path / "train.jsonl").write_text("".join(f'{{"text": "number {i}", "label": {i % 2}}}\n' for i in range(20)))
+    out = additive(service, "train", tmp_path / "train.jsonl", "--objective", "classification", "--steps", "1", "--detach", "--json")
+    assert out.returncode == 0 and json.loads(out.stdout)["model"] == "linear_encoder", out
+
+
 def test_the_shell_shows_all_classes_of_one_text(service, encoder, weights):
     out = additive(service, "classify", "--model", encoder, "Once upon a time")
     rows = [line.split() for line in out.stdout.splitlines()]

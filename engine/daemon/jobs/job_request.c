@@ -226,8 +226,8 @@ static status read_objective(job_request *r, const json_t *ours, error *err)
 	if (!present(ours, "objective") && usual_objective(r->dims.head))
 		r->options.objective = usual_objective(r->dims.head);
 	if (r->options.objective->head != r->dims.head)
-		return error_set(err, STATUS_INVALID, "additive.objective", "the model has no head for %s",
-		                 r->options.objective->name);
+		return error_set(err, STATUS_INVALID, "additive.objective", "a model of the architecture %s has no head for %s",
+		                 r->architecture->name, r->options.objective->name);
 	if (r->dims.head != HEAD_CLASSES || (!names && !r->base))
 		return STATUS_OK;
 	r->classes = class_names_read(r->config, r->dims.outputs);
