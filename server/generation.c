@@ -383,6 +383,7 @@ static void generation_end(void *context, const frame *f)
 void generation_handle(request *r)
 {
 	static const engine_events events = {.event = generation_event, .end = generation_end};
+	struct timespec now;
 	generation *g = calloc(1, sizeof *g);
 	if (!g) {
 		reply_out_of_memory(r);
@@ -393,7 +394,8 @@ void generation_handle(request *r)
 	g->stream = json_is_true(json_object_get(r->body, "stream"));
 	g->include_usage = json_is_true(json_object_get(json_object_get(r->body, "stream_options"), "include_usage"));
 	g->timings = json_is_true(json_object_get(r->body, "timings"));
-	g->created = (json_int_t)time(NULL);
+	clock_gettime(CLOCK_REALTIME, &now); /* time() may lag behind it by a tick */
+	g->created = now.tv_sec;
 	g->model = json_incref(json_object_get(r->body, "model"));
 	snprintf(g->fingerprint, sizeof g->fingerprint, "%s", engine_link_fingerprint(r->server->engine));
 	request_make_id(g->id, sizeof g->id, "cmpl-");
