@@ -8,7 +8,7 @@ import time
 import pytest
 
 from engine_client import PATIENCE, TEXT, Closed, Daemon, EngineError, job_params, own_daemon, train
-from test_engine_durability import full, refused, tokens
+from test_engine_durability import LEDGER, STATE, full, refused, tokens
 
 ASK = {"max_tokens": 12, "temperature": 0}
 
@@ -110,9 +110,9 @@ def test_a_repeat_of_a_request_that_failed_is_a_first_one(daemon, engine, model,
     params, parts, applied, _ = requests(engine, model, weights, file)[method]
     params = {**params, "idempotency_key": key()}
     before = applied()
-    for most in (100, 60000):
+    for most in (STATE, LEDGER):
         with full(daemon, most):
-            if method not in ("file.create", "job.create") or most == 100:
+            if method not in ("file.create", "job.create") or most == STATE:
                 refused(ask, engine, method, params, parts)
         assert applied() == before
     first = ask(engine, method, params, parts)
