@@ -279,7 +279,7 @@ $(UNIT_BIN): $(OUT)/unit/%: $(OUT)/obj/tests/unit/%.o $$(call unit_objects,$$(ca
 
 .PHONY: unit
 unit: $(UNIT_BIN) $(EMULATOR_ALL)
-	@$(if $(EMULATOR_ALL),ADDITIVE_EMULATOR=$(abspath $(dir $(EMULATOR_CHECKED)))) CC='$(CC)' tests/run_unit $(UNIT_BIN) \
+	@$(if $(EMULATOR_ALL),ADDITIVE_EMULATOR=$(abspath $(dir $(EMULATOR_CHECKED)))) CC='$(CC)' tests/in_memory tests/run_unit $(UNIT_BIN) \
 	  $(filter %/test_emulator,$(EMULATOR_ALL))
 
 VENV := build/venv
@@ -300,7 +300,7 @@ FAULTS_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(FAULTS))
 PYTEST_JOBS ?= -n 2 --dist loadfile
 .PHONY: pytest
 pytest: all $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
-	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) $(VENV)/bin/python -m pytest -q $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults) \
+	ADDITIVE_BIN=$(CURDIR)/$(OUT)/bin ADDITIVE_BUILD=$(BUILD) tests/in_memory $(VENV)/bin/python -m pytest -q $(PYTEST_JOBS) tests/api tests/e2e $(if $(FAULTS_ALL),tests/faults) \
 	  $(if $(EMULATOR_ALL),,$(WITHOUT_EMULATOR))
 # What a build without the emulated device leaves out.
 WITHOUT_EMULATOR := --ignore=tests/e2e/test_cuda.py --ignore=tests/e2e/test_device_loss.py \

@@ -13,6 +13,7 @@
 
 #include "engine/base/file.h"
 #include "tests/unit/support/disk.h"
+#include "tests/unit/support/folder.h"
 
 static char synced[16][PATH_MAX];
 static int n_synced;
@@ -36,8 +37,8 @@ static bool was_synced(const char *folder, const char *name)
 static void the_parents_of_new_folders_are_synced(void **state)
 {
 	(void)state;
-	char folder[] = "/tmp/additive-sync-XXXXXX", path[PATH_MAX];
-	assert_non_null(mkdtemp(folder));
+	char folder[FOLDER_BYTES], path[PATH_MAX];
+	folder_new(folder);
 	snprintf(path, sizeof path, "%s/data/models", folder);
 	n_synced = 0;
 	assert_int_equal(file_make_folders(path, NULL), STATUS_OK);
@@ -52,8 +53,8 @@ static void the_parents_of_new_folders_are_synced(void **state)
 static void a_written_file_and_its_folder_are_synced(void **state)
 {
 	(void)state;
-	char folder[] = "/tmp/additive-sync-XXXXXX", path[PATH_MAX];
-	assert_non_null(mkdtemp(folder));
+	char folder[FOLDER_BYTES], path[PATH_MAX];
+	folder_new(folder);
 	snprintf(path, sizeof path, "%s/file", folder);
 	n_synced = 0;
 	assert_int_equal(file_write(path, &(file_part){"x", 1}, 1, NULL), STATUS_OK);

@@ -12,6 +12,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/base/manifest.h"
+#include "tests/unit/support/folder.h"
 
 /* A folder with a small file and one of two chunks and a half, and its manifest. */
 enum { LARGE = 2 * MANIFEST_CHUNK_BYTES + MANIFEST_CHUNK_BYTES / 2 };
@@ -33,8 +34,7 @@ static void put(const char *name, const void *data, size_t bytes)
 
 static int make_folder(void **state)
 {
-	strcpy(folder, "/tmp/additive-manifest-XXXXXX");
-	assert_non_null(mkdtemp(folder));
+	folder_new(folder);
 	char *large = malloc(LARGE);
 	for (size_t i = 0; i < LARGE; i++)
 		large[i] = (char)(i * 2654435761u >> 13);

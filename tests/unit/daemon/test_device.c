@@ -19,6 +19,7 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "tests/unit/support/folder.h"
 
 /* The CPU backend with a linear layer that fails once, `countdown` layers from now (0: never). */
 static backend_kernel honest_linear;
@@ -54,8 +55,7 @@ static int setup(void **state)
 	store_file text = {.filename = "text", .purpose = "fine-tune"};
 	countdown = 0;
 	log_init("test", LOG_ERROR);
-	strcpy(f->folder, "/tmp/additive-device-XXXXXX");
-	assert_non_null(mkdtemp(f->folder));
+	folder_new(f->folder);
 	e->options = &options;
 	assert_int_equal(uv_loop_init(&e->loop), 0);
 	assert_int_equal(store_open(&e->store, f->folder, NULL), STATUS_OK);
@@ -249,8 +249,7 @@ static device *loading_setup(char folder[64])
 	model *m;
 	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i}", "hidden_size", 512, "n_heads", 4, "n_layer", 4,
 	                           "vocab_size", 259, "n_positions", 32);
-	strcpy(folder, "/tmp/additive-loading-XXXXXX");
-	assert_non_null(mkdtemp(folder));
+	folder_new(folder);
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(cpu_open(&b, 1, NULL), STATUS_OK);
 	assert_int_equal(model_create(&m, architecture_find("additive"), config, 1, b, NULL), STATUS_OK);

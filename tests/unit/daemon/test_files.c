@@ -14,6 +14,7 @@
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/files.h"
 #include "engine/daemon/requests/engine.h"
+#include "tests/unit/support/folder.h"
 
 enum { HOUR = 3600 };
 
@@ -26,8 +27,7 @@ static int setup(void **state)
 {
 	fixture *f = calloc(1, sizeof *f);
 	log_init("test", LOG_ERROR);
-	strcpy(f->folder, "/tmp/additive-files-XXXXXX");
-	assert_non_null(mkdtemp(f->folder));
+	folder_new(f->folder);
 	assert_int_equal(store_open(&f->engine.store, f->folder, NULL), STATUS_OK);
 	*state = f;
 	return 0;

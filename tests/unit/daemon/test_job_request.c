@@ -16,6 +16,7 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_request.h"
 #include "gen/limits.h"
+#include "tests/unit/support/folder.h"
 
 typedef struct fixture {
 	engine *engine;
@@ -29,8 +30,7 @@ static int setup(void **state)
 	char path[PATH_MAX];
 	store_file text = {.filename = "text", .purpose = "fine-tune"};
 	f->engine = memory_new(1, sizeof *f->engine);
-	strcpy(f->folder, "/tmp/additive-request-XXXXXX");
-	assert_non_null(mkdtemp(f->folder));
+	folder_new(f->folder);
 	log_init("test", LOG_WARN);
 	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&f->engine->catalog, f->engine->store), STATUS_OK);

@@ -21,6 +21,7 @@
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/jobs/job_table.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "tests/unit/support/folder.h"
 
 typedef struct fixture {
 	engine *engine;
@@ -37,8 +38,7 @@ static int setup(void **state)
 {
 	fixture *f = calloc(1, sizeof *f);
 	f->engine = memory_new(1, sizeof *f->engine);
-	strcpy(f->folder, "/tmp/additive-jobs-XXXXXX");
-	assert_non_null(mkdtemp(f->folder));
+	folder_new(f->folder);
 	log_init("test", LOG_ERROR);
 	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&f->engine->catalog, f->engine->store), STATUS_OK);

@@ -21,6 +21,7 @@
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/disk.h"
+#include "tests/unit/support/folder.h"
 
 enum { STEPS = 24, PATIENCE_SECONDS = 60 };
 
@@ -38,8 +39,7 @@ static int setup(void **state)
 	char path[PATH_MAX], words[4000];
 	store_file text = {.filename = "text", .purpose = "fine-tune"};
 	log_init("test", LOG_ERROR);
-	strcpy(f->folder, "/tmp/additive-disk-XXXXXX");
-	assert_non_null(mkdtemp(f->folder));
+	folder_new(f->folder);
 	e->options = &options;
 	assert_int_equal(uv_loop_init(&e->loop), 0);
 	assert_int_equal(store_open(&e->store, f->folder, NULL), STATUS_OK);

@@ -20,14 +20,14 @@
 #include "engine/daemon/jobs/job_table.h"
 #include "engine/daemon/sessions/sessions.h"
 #include "tests/unit/support/allocations.h"
+#include "tests/unit/support/folder.h"
 
 enum { MAX_ALLOCATIONS = 20000, STEPS = 7 }; /* in one change; between two that are tried */
 
 static engine *make_engine(char folder[64])
 {
 	engine *e = memory_new(1, sizeof *e);
-	strcpy(folder, "/tmp/additive-jobs-XXXXXX");
-	assert_non_null(mkdtemp(folder));
+	folder_new(folder);
 	log_init("test", LOG_ERROR + 1);
 	assert_int_equal(store_open(&e->store, folder, NULL), STATUS_OK);
 	assert_int_equal(catalog_new(&e->catalog, e->store), STATUS_OK);

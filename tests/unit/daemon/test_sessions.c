@@ -17,6 +17,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "tests/unit/support/folder.h"
 
 /* Seconds by which each clock is ahead of the machine's. */
 static int64_t wall_ahead, monotonic_ahead;
@@ -38,8 +39,7 @@ static int setup(void **state)
 	fixture *f = calloc(1, sizeof *f);
 	f->engine = memory_new(1, sizeof *f->engine);
 	wall_ahead = monotonic_ahead = 0;
-	strcpy(f->folder, "/tmp/additive-sessions-XXXXXX");
-	assert_non_null(mkdtemp(f->folder));
+	folder_new(f->folder);
 	log_init("test", LOG_ERROR);
 	assert_int_equal(store_open(&f->engine->store, f->folder, NULL), STATUS_OK);
 	*state = f;

@@ -12,6 +12,7 @@
 #include "engine/base/file.h"
 #include "engine/model/safetensors.h"
 #include "tests/unit/model/fixture.h"
+#include "tests/unit/support/folder.h"
 
 enum { V = 29, D = 12, LAYERS = 2, POSITIONS = 10 };
 #define CONFIG                                                                                                         \
@@ -19,15 +20,14 @@ enum { V = 29, D = 12, LAYERS = 2, POSITIONS = 10 };
 	" \"n_head\": 3, \"n_inner\": 20, \"resid_pdrop\": 0.25, \"embd_pdrop\": 0.125, \"attn_pdrop\": 0.5}"
 
 static backend *device;
-static char folder[] = "/tmp/test_gpt2_checkpoints.XXXXXX";
+static char folder[FOLDER_BYTES];
 static char weights_path[sizeof folder + 32];
 
 static int setup(void **state)
 {
 	(void)state;
 	device = fixture_backend();
-	if (!mkdtemp(folder))
-		return -1;
+	folder_new(folder);
 	snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "engine/model/class_names.h"
 #include "engine/model/feed.h"
 #include "tests/unit/model/fixture.h"
+#include "tests/unit/support/folder.h"
 
 enum { B = 3, N = 23, V = 37, D = 20, CLASSES = 4, SLOTS = 3 };
 #define CAUSAL                                                                                                         \
@@ -321,12 +322,12 @@ static const char *class_name(const model *m, size_t i)
 static void names_of_classes_stay_with_the_model_and_say_how_many_there_are(void **state)
 {
 	(void)state;
-	char folder[] = "/tmp/additive-linear-XXXXXX";
+	char folder[FOLDER_BYTES];
 	const char *named = "{\"d_model\": 4, \"encoder_attention_heads\": 1, \"encoder_layers\": 1, \"vocab_size\": 9,"
 	                    " \"id2label\": {\"0\": \"no\", \"1\": \"perhaps\", \"2\": \"yes\"}}";
 	model *m = fixture_created_as(&architecture_linear_encoder, named, 1, device), *again;
 	assert_int_equal(model_dimensions(m)->outputs, 3);
-	assert_non_null(mkdtemp(folder));
+	folder_new(folder);
 	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
 	assert_int_equal(model_open(&again, folder, DTYPE_PANEL_F32, device, NULL), STATUS_OK);
 	assert_int_equal(json_array_size(model_class_names(again)), 3);

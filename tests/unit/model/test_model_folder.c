@@ -13,16 +13,16 @@
 #include "engine/model/safetensors.h"
 #include "engine/tensor/panel.h"
 #include "tests/unit/model/fixture.h"
+#include "tests/unit/support/folder.h"
 
-static char folder[] = "/tmp/test_model_folder.XXXXXX";
+static char folder[FOLDER_BYTES];
 static char config_path[sizeof folder + 32], weights_path[sizeof folder + 32];
 static backend *device;
 
 static int setup(void **state)
 {
 	(void)state;
-	if (!mkdtemp(folder))
-		return -1;
+	folder_new(folder);
 	snprintf(config_path, sizeof config_path, "%s/config.json", folder);
 	snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
 	device = fixture_backend();
@@ -208,7 +208,7 @@ static void assert_refused(status want, const char *param)
 	assert_null(m);
 	assert_string_equal(opening.param, param);
 	assert_true(opening.message[0]);
-	assert_null(strstr(opening.message, "/tmp")); /* paths stay private */
+	assert_null(strstr(opening.message, folder)); /* paths stay private */
 	assert_int_equal(model_check(folder, &checking), want);
 	assert_string_equal(checking.message, opening.message);
 }

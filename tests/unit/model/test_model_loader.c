@@ -16,6 +16,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/tensor/panel.h"
 #include "tests/unit/model/fixture.h"
+#include "tests/unit/support/folder.h"
 
 /* Several chunks of 4 MiB, and matrices of several pieces and of no whole number of panels. */
 #define LARGE_ADDITIVE                                                                                                 \
@@ -27,15 +28,14 @@ static const struct {
 } kinds[] = {{"additive", LARGE_ADDITIVE}, {"gpt2", LARGE_GPT2}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static char folder[] = "/tmp/test_model_loader.XXXXXX";
+static char folder[FOLDER_BYTES];
 static char weights_path[sizeof folder + 32];
 static backend *device;
 
 static int setup(void **state)
 {
 	(void)state;
-	if (!mkdtemp(folder))
-		return -1;
+	folder_new(folder);
 	snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
 	device = fixture_backend();
 	return 0;

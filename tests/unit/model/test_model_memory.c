@@ -17,17 +17,19 @@
 #include "engine/model/safetensors.h"
 #include "tests/unit/model/fixture.h"
 #include "tests/unit/support/allocations.h"
+#include "tests/unit/support/folder.h"
 
 #define GPT2_CONFIG "{\"n_embd\": 16, \"n_head\": 2, \"n_layer\": 2, \"vocab_size\": 37, \"n_positions\": 40}"
 
-static char folder[] = "/tmp/test_model_memory.XXXXXX";
+static char folder[FOLDER_BYTES];
 static backend *device;
 
 static int setup(void **state)
 {
 	(void)state;
 	device = fixture_backend();
-	return mkdtemp(folder) ? 0 : -1;
+	folder_new(folder);
+	return 0;
 }
 
 static int teardown(void **state)

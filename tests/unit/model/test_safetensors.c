@@ -13,17 +13,17 @@
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
 #include "engine/model/safetensors.h"
+#include "tests/unit/support/folder.h"
 
 enum { FLIPS = 4000 };
 
-static char folder[] = "/tmp/test_safetensors.XXXXXX";
+static char folder[FOLDER_BYTES];
 static char path[sizeof folder + 16];
 
 static int make_folder(void **state)
 {
 	(void)state;
-	if (!mkdtemp(folder))
-		return -1;
+	folder_new(folder);
 	snprintf(path, sizeof path, "%s/file", folder);
 	return 0;
 }

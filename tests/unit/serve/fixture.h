@@ -18,6 +18,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/serve/scheduler_state.h"
 #include "tests/unit/serve/fault_backend.h"
+#include "tests/unit/support/folder.h"
 
 enum { POSITIONS = 48, VOCAB = 259, LAYERS = 3, HEADS = 4, HIDDEN = 32 };
 
@@ -93,8 +94,7 @@ static inline void write_gpt2(const char *folder, backend *b, uint64_t seed)
 
 static inline void make_folder(char folder[64])
 {
-	strcpy(folder, "/tmp/additive-serve-XXXXXX");
-	assert_non_null(mkdtemp(folder));
+	folder_new(folder);
 }
 
 static inline void fixture_folder(fixture *f)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "server/engine_link.h"
+#include "tests/unit/support/folder.h"
 
 typedef struct owner {
 	int events, credits, ends;
@@ -118,8 +119,7 @@ static void wait_until(peer *p, const bool *flag, bool wanted)
 static int setup(void **state)
 {
 	peer *p = calloc(1, sizeof *p);
-	snprintf(p->folder, sizeof p->folder, "/tmp/additive-link-XXXXXX");
-	assert_non_null(mkdtemp(p->folder));
+	folder_new(p->folder);
 	snprintf(p->path, sizeof p->path, "%s/sock", p->folder);
 	snprintf(p->address, sizeof p->address, "unix:%s", p->path);
 	uv_loop_init(&p->loop);

@@ -17,6 +17,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/store/store.h"
+#include "tests/unit/support/folder.h"
 
 typedef struct fixture {
 	char folder[64];
@@ -26,8 +27,7 @@ typedef struct fixture {
 static inline int setup(void **state)
 {
 	fixture *f = calloc(1, sizeof *f);
-	strcpy(f->folder, "/tmp/additive-store-XXXXXX");
-	assert_non_null(mkdtemp(f->folder));
+	folder_new(f->folder);
 	assert_int_equal(store_open(&f->store, f->folder, NULL), STATUS_OK);
 	*state = f;
 	return 0;

@@ -19,6 +19,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/store/store.h"
+#include "tests/unit/support/folder.h"
 
 enum { KILLS = 25, MOST_KILLS = 150, BLOB_BYTES = 20000 };
 
@@ -234,10 +235,10 @@ static int64_t one_crash(const char *folder, int64_t first, unsigned microsecond
 static void everything_acknowledged_survives_a_kill_at_any_moment(void **state)
 {
 	(void)state;
-	char folder[] = "/tmp/additive-crash-XXXXXX";
+	char folder[FOLDER_BYTES];
 	int64_t next = 1;
 	log_init("test", LOG_WARN);
-	assert_non_null(mkdtemp(folder));
+	folder_new(folder);
 	srandom(1);
 	int kills = 0;
 	/* A busy machine gets more time, until the children have got some work done. */

@@ -1,3 +1,4 @@
+#include "tests/unit/support/folder.h"
 #include "tests/unit/support/front.h"
 
 #include <errno.h>
@@ -220,8 +221,8 @@ front *front_new(uint64_t request_ms)
 		return NULL;
 	signal(SIGPIPE, SIG_IGN);
 	json_memory_install(malloc, free);
-	strcpy(f->folder, "/tmp/additive-front-XXXXXX");
-	if (!mkdtemp(f->folder) || uv_loop_init(&f->loop) != 0)
+	folder_new(f->folder);
+	if (uv_loop_init(&f->loop) != 0)
 		abort();
 	snprintf(f->path, sizeof f->path, "%s/engine", f->folder);
 	f->engine = engine_start(f->path);

@@ -6,6 +6,7 @@
 
 #include "engine/base/philox.h" /* before the daemon: a parameter of it is called `stream` */
 
+#include "tests/unit/support/folder.h"
 #include "tests/unit/support/rig.h"
 
 #include <stdlib.h>
@@ -103,8 +104,7 @@ rig *rig_new(backend_opener cpu)
 {
 	rig *d = memory_new(1, sizeof *d);
 	log_init("test", LOG_ERROR);
-	strcpy(d->folder, "/tmp/additive-daemon-XXXXXX");
-	assert_non_null(mkdtemp(d->folder));
+	folder_new(d->folder);
 	d->options = (engine_options){.data = d->folder,
 	                              .limits = {.max_models = 2,
 	                                         .max_sessions = RIG_SESSIONS,

@@ -12,6 +12,7 @@
 #include "engine/base/file.h"
 #include "engine/base/philox.h"
 #include "engine/text/tokenizer.h"
+#include "tests/unit/support/folder.h"
 
 static int make_tokenizer(void **state)
 {
@@ -143,8 +144,8 @@ static void write_text(const char *folder, const char *name, const char *text)
 
 static void a_saved_tokenizer_opens_again_and_a_folder_without_one_uses_bytes(void **state)
 {
-	char folder[] = "/tmp/test_tokenizer.XXXXXX";
-	assert_non_null(mkdtemp(folder));
+	char folder[FOLDER_BYTES];
+	folder_new(folder);
 	for (int saved = 0; saved < 2; saved++) {
 		tokenizer *t;
 		assert_int_equal(tokenizer_open(&t, folder, 259, NULL), STATUS_OK);
@@ -158,8 +159,8 @@ static void a_saved_tokenizer_opens_again_and_a_folder_without_one_uses_bytes(vo
 static void a_tokenizer_with_more_ids_than_the_model_is_refused(void **state)
 {
 	(void)state;
-	char folder[] = "/tmp/test_tokenizer.XXXXXX";
-	assert_non_null(mkdtemp(folder));
+	char folder[FOLDER_BYTES];
+	folder_new(folder);
 	tokenizer *t;
 	error err = ERROR_INIT;
 	assert_int_equal(tokenizer_open(&t, folder, 258, &err), STATUS_INVALID);
@@ -171,8 +172,8 @@ static void a_tokenizer_with_more_ids_than_the_model_is_refused(void **state)
 static void a_broken_tokenizer_file_is_an_error_with_its_line(void **state)
 {
 	(void)state;
-	char folder[] = "/tmp/test_tokenizer.XXXXXX";
-	assert_non_null(mkdtemp(folder));
+	char folder[FOLDER_BYTES];
+	folder_new(folder);
 	write_text(folder, "tokenizer.json", "{\n\"type\": \n}");
 	tokenizer *t;
 	error err = ERROR_INIT;

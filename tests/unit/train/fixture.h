@@ -17,6 +17,7 @@
 #include "engine/base/philox.h"
 #include "engine/cpu/cpu.h"
 #include "engine/train/trainer.h"
+#include "tests/unit/support/folder.h"
 
 enum { FIXTURE_LENGTH = 16, FIXTURE_TEXT = 1200 };
 
@@ -39,14 +40,14 @@ static inline int fixture_setup(void **state)
 	fixture *f = calloc(1, sizeof *f);
 	char text[FIXTURE_TEXT];
 	fixture_text(text, sizeof text);
-	strcpy(f->folder, "/tmp/test_train.XXXXXX");
+	folder_new(f->folder);
 	*state = f;
 	if (cpu_open(&f->backend, 2, NULL) != STATUS_OK || tokenizer_new(&f->tokenizer, NULL, NULL) != STATUS_OK)
 		return -1;
 	if (dataset_split(&f->train, &f->valid, f->tokenizer, text, sizeof text, FIXTURE_LENGTH, 0.1, NULL) !=
 	    STATUS_OK)
 		return -1;
-	return mkdtemp(f->folder) ? 0 : -1;
+	return 0;
 }
 
 static inline int fixture_teardown(void **state)
