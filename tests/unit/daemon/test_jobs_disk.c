@@ -268,7 +268,7 @@ static void a_ledger_that_takes_nothing_leaves_no_job_running_without_a_run(void
 
 static void resume_tries_a_paused_job_at_once_and_reports_a_ledger_that_fails(void **state)
 {
-	static const char *const all[] = {"additive-disk-", NULL};
+	static const char *const all[] = {"/additive-", NULL};
 	fixture *f = *state;
 	create_job(f);
 	turn_to_step(f, 6);
@@ -288,7 +288,7 @@ static void resume_tries_a_paused_job_at_once_and_reports_a_ledger_that_fails(vo
 static void a_disk_that_comes_and_goes_loses_no_step_and_no_event(void **state)
 {
 	static const char *const kinds[][3] = {
-	    {"ledger.sqlite", NULL}, {"/jobs/", "/models/", NULL}, {"additive-disk-", NULL}, {"step-", NULL}};
+	    {"ledger.sqlite", NULL}, {"/jobs/", "/models/", NULL}, {"/additive-", NULL}, {"step-", NULL}};
 	static const int numbers[] = {ENOSPC, EIO};
 	fixture *f = *state;
 	unsigned random = 12345;
