@@ -6,6 +6,9 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -14,6 +17,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "tests/unit/support/disk.h"
 #include "tests/unit/support/rig.h"
 
 /* Seconds by which the monotonic clock is ahead of the machine's. */
@@ -58,6 +62,17 @@ static int teardown(void **state)
 	return 0;
 }
 
+static void nothing(task *t, device *d)
+{
+	(void)t;
+	(void)d;
+}
+
+static void nothing_done(task *t)
+{
+	(void)t;
+}
+
 /* --- what clients ask ------------------------------------------------------------------- */
 
 static json_t *only(const char *id)
@@ -89,6 +104,7 @@ static int clean(void **state)
 	json_t *one;
 	ahead = 0;
 	fails = false;
+	disk_fail(NULL, 0);
 	rig_drop_calls(d);
 	rig_settle(d);
 	json_t *data = list(d);
@@ -305,6 +321,77 @@ static void a_cancelled_append_to_a_durable_session_is_taken_back(void **state)
 	assert_int_equal(tokens_of(d, id), 11);
 }
 
+/* --- undone ------------------------------------------------------------------------------ */
+
+/* Versions of session states on the disk. */
+static int stored_states(const rig *d)
+{
+	char path[96];
+	int n = 0;
+	snprintf(path, sizeof path, "%s/sessions", d->folder);
+	DIR *folder = opendir(path);
+	assert_non_null(folder);
+	for (struct dirent *e; (e = readdir(folder));)
+		n += e->d_name[0] != '.';
+	closedir(folder);
+	return n;
+}
+
+static int live_sessions(rig *d)
+{
+	device_stats stats;
+	rig_settle(d);
+	device_snapshot(d->engine.device, &stats);
+	return stats.scheduler.sessions;
+}
+
+static void what_cannot_be_stored_leaves_no_session_no_slot_and_no_file(void **state)
+{
+	static const char *const blobs[] = {"/sessions/", NULL}, *const ledger[] = {"ledger.sqlite", NULL};
+	rig *d = *state;
+	char id[STORE_ID_BYTES];
+	create(d, "some words", true, id);
+	const int before = stored_states(d);
+	for (int i = 0; i < 2; i++) {
+		disk_fail(i ? ledger : blobs, ENOSPC);
+		append(d, 507, id, "never kept");
+		json_decref(rig_ask(d, 507, "session.create", json_pack("{s:s, s:b}", "model", "m", "durable", true)));
+		json_decref(rig_ask(d, 507, "session.fork", only(id)));
+		disk_fail(NULL, 0);
+		assert_int_equal(count(d), 1);
+		assert_int_equal(tokens_of(d, id), 10);
+		assert_int_equal(stored_states(d), before);
+		assert_in_range(live_sessions(d), 0, 1);
+	}
+	append(d, 0, id, "!");
+	assert_int_equal(tokens_of(d, id), 11);
+}
+
+static void a_request_for_which_the_executor_has_no_room_changes_nothing(void **state)
+{
+	static task others[EXECUTOR_MAX_TASKS];
+	rig *d = *state;
+	char id[STORE_ID_BYTES], copy[STORE_ID_BYTES];
+	create(d, "some words", false, id);
+	rig_hold(d);
+	for (int i = 0; i < EXECUTOR_MAX_TASKS; i++) {
+		others[i] = (task){.run = nothing, .done = nothing_done};
+		if (!executor_submit(d->engine.executor, &others[i]))
+			break;
+	}
+	for (int i = 0; i < 2; i++) { /* a session that stayed busy would be a conflict the second time */
+		json_decref(rig_ask(d, 429, "session.fork", only(id)));
+		json_decref(rig_ask(d, 429, "session.export", only(id)));
+		json_decref(rig_ask(d, 429, "session.create", json_pack("{s:s}", "model", "m")));
+	}
+	assert_int_equal(count(d), 1);
+	rig_release(d);
+	for (int i = 1; i < RIG_SESSIONS; i++) /* every slot is there */
+		fork_of(d, id, copy);
+	assert_int_equal(live_sessions(d), RIG_SESSIONS);
+	say_the_same(d, id, copy);
+}
+
 /* --- lost -------------------------------------------------------------------------------- */
 
 static void a_session_lost_with_the_device_is_gone_and_a_durable_one_comes_back(void **state)
@@ -368,6 +455,19 @@ static void when_every_slot_is_taken_for_good_a_new_session_is_refused(void **st
 	say_the_same(d, ids[0], ids[2]);
 }
 
+static void a_fork_beyond_the_number_of_sessions_leaves_its_session_free(void **state)
+{
+	rig *d = *state;
+	char id[STORE_ID_BYTES];
+	create(d, "words", true, id);
+	const int most = d->options.max_known_sessions;
+	d->options.max_known_sessions = 1;
+	json_decref(rig_ask(d, 429, "session.fork", only(id)));
+	d->options.max_known_sessions = most;
+	append(d, 0, id, "!");
+	assert_int_equal(count(d), 1);
+}
+
 /* --- expired ------------------------------------------------------------------------------- */
 
 static void an_expired_session_is_gone_for_every_method_but_not_while_it_is_busy(void **state)
@@ -420,10 +520,13 @@ int main(void)
 	    TEST(a_session_that_is_being_made_or_forked_is_busy),
 	    TEST(a_cancelled_generation_leaves_what_was_sent),
 	    TEST(a_cancelled_append_to_a_durable_session_is_taken_back),
+	    TEST(what_cannot_be_stored_leaves_no_session_no_slot_and_no_file),
+	    TEST(a_request_for_which_the_executor_has_no_room_changes_nothing),
 	    TEST(a_session_lost_with_the_device_is_gone_and_a_durable_one_comes_back),
 	    TEST(a_new_session_that_fails_on_the_device_is_not_there),
 	    TEST(an_idle_durable_session_gives_its_slot_up_and_comes_back_as_it_was),
 	    TEST(when_every_slot_is_taken_for_good_a_new_session_is_refused),
+	    TEST(a_fork_beyond_the_number_of_sessions_leaves_its_session_free),
 	    TEST(an_expired_session_is_gone_for_every_method_but_not_while_it_is_busy),
 	    TEST(a_restart_keeps_durable_sessions_alone),
 	};

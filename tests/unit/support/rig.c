@@ -74,8 +74,17 @@ static void open_parts(rig *d, backend_opener cpu)
 	assert_int_equal(jobs_new(&e->jobs, e, NULL), STATUS_OK);
 }
 
+/* Let the executor go on. */
+static void let_go(rig *d)
+{
+	d->holds = false;
+	uv_sem_post(&d->held);
+}
+
 void rig_drop_calls(rig *d)
 {
+	if (d->holds)
+		let_go(d);
 	while (d->calls)
 		rig_call_free(d->calls);
 	while (d->engine.net.streams > 0)
@@ -280,12 +289,13 @@ void rig_hold(rig *d)
 {
 	d->hold = (task){.run = run_hold};
 	assert_int_equal(uv_sem_init(&d->held, 0), 0);
+	d->holds = true;
 	executor_control(d->engine.executor, &d->hold);
 }
 
 void rig_release(rig *d)
 {
-	uv_sem_post(&d->held);
+	let_go(d);
 	rig_settle(d);
 	uv_sem_destroy(&d->held);
 }

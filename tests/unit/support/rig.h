@@ -17,6 +17,7 @@ typedef struct rig {
 	struct rig_call *calls; /* not yet freed */
 	task hold;
 	uv_sem_t held;
+	bool holds; /* the executor, by `hold` */
 } rig;
 
 /* A request, from its begin to rig_call_free. */
@@ -54,7 +55,7 @@ void rig_settle(rig *d);
 void rig_hold(rig *d);
 void rig_release(rig *d);
 void rig_call_free(rig_call *c);
-/* Free what a test that has failed has left, and let it end. */
+/* Free what a test that has failed has left, the hold too, and let it end. */
 void rig_drop_calls(rig *d);
 
 /* Begin, wait and free: the RESULT (new reference). The status must be 0, or that of the ERROR, whose object it is
