@@ -206,7 +206,7 @@ CXX = $(subst clang,clang++,$(subst gcc,g++,$(CC)))
 EMULATOR := $(OUT)/emulator/additive-cuda.so
 EMULATOR_CHECKED := $(OUT)/emulator/checked/additive-cuda.so
 EMULATOR_SRC := $(sort $(wildcard tests/emulator/*.cc))
-EMULATOR_FLAGS := -std=c++17 -O2 -g -fPIC -ftls-model=initial-exec -D_GNU_SOURCE -I. -I$(OUT) -Itests/emulator/include \
+EMULATOR_FLAGS := -std=c++17 -O2 -g1 -fPIC -ftls-model=initial-exec -D_GNU_SOURCE -I. -I$(OUT) -Itests/emulator/include \
                   -Wall -Wextra -Werror -Wno-unknown-pragmas
 # The calls that a thread sanitizer wants before every access are the emulator's own functions; nothing of the compiler's
 # runtime is linked. What a compiler might turn into memcpy and memset would have no such calls.
