@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What one large request costs the streams beside it: time between two reads of a stream, of 32 streams, alone and while one
-after the other a prompt of 4 MiB is read, the first session is exported, and 8 durable sessions are made and used.
+after the other a text of 16,384 tokens is explained, a prompt of 4 MiB is read, the first session is exported, and 8
+durable sessions are made and used.
 
     tests/bench/stalls.py PROGRAMS [--client build/bench/bench_http] [--seconds 8]     (the folder of additived and additive-httpd)
 
@@ -18,9 +19,10 @@ import threading
 from http_load import Failure, Service, load, make_model
 
 STREAMS, DURABLE, WARM = 32, 8, 1
+EXPLAINED = 16384  # bytes, so tokens
 LONG = (4 << 20) - 200  # a JSON body has at most 4 MiB
-MODEL = {"hidden_size": 128, "n_heads": 4, "n_layer": 6, "n_positions": 2048, "window_sizes": [4, 8, 16, 32, 64, 2048]}
-SESSION = {"position_policy": "wrap"}
+MODEL = {"hidden_size": 128, "n_heads": 4, "n_layer": 6, "n_positions": 2048, "window_sizes": [4, 8, 16, 32, 64, 2048],
+         "position_embedding": "none"}
 
 
 def post(service, path, body):
@@ -31,13 +33,17 @@ def idle(service, model):
     return lambda stop: None
 
 
+def explanation(service, model):
+    return lambda stop: service.ask("POST", "/v1/explain", {"model": model, "input": "explained text, " * (EXPLAINED // 16)})
+
+
 def long_prompt(service, model):
     return lambda stop: read_prompt(service, model, stop)
 
 
 def read_prompt(service, model, stop):
     connection = http.client.HTTPConnection(service.address, timeout=600)
-    connection.request("POST", "/v1/sessions", json.dumps({"model": model, "prompt": "a" * LONG, **SESSION}),
+    connection.request("POST", "/v1/sessions", json.dumps({"model": model, "prompt": "a" * LONG}),
                        {"Content-Type": "application/json"})
     stop.wait()
     early = select.select([connection.sock], [], [], 0)[0]
@@ -47,13 +53,13 @@ def read_prompt(service, model, stop):
 
 
 def first_export(service, model):
-    session = post(service, "/v1/sessions", {"model": model, "prompt": "some words " * 4000, **SESSION})["id"]
+    session = post(service, "/v1/sessions", {"model": model, "prompt": "some words " * 4000})["id"]
     return lambda stop: service.ask("GET", f"/v1/sessions/{session}/state")
 
 
 def durable_sessions(service, model):
     def use(i):
-        session = post(service, "/v1/sessions", {"model": model, "prompt": f"session {i}", "durable": True, **SESSION})["id"]
+        session = post(service, "/v1/sessions", {"model": model, "prompt": f"session {i}", "durable": True})["id"]
         post(service, f"/v1/sessions/{session}/append", {"text": " and more"})
         post(service, f"/v1/sessions/{session}/generate", {"max_tokens": 16})
         service.ask("DELETE", f"/v1/sessions/{session}")
@@ -91,7 +97,7 @@ def main():
     parser.add_argument("--client", type=pathlib.Path, default=pathlib.Path("build/bench/bench_http"))
     parser.add_argument("--seconds", type=int, default=8)
     options = parser.parse_args()
-    phases = {"idle": idle, "prompt of 4 MiB": long_prompt, "first export": first_export, "8 durable sessions": durable_sessions}
+    phases = {"idle": idle, "explanation": explanation, "prompt of 4 MiB": long_prompt, "first export": first_export, "8 durable sessions": durable_sessions}
     with tempfile.TemporaryDirectory() as folder:
         service = Service(options.programs, pathlib.Path(folder), ["--backend", "cpu", "--max-generations", 64])
         try:
