@@ -111,13 +111,24 @@ static size_t ask(const scripted *s, int64_t fails_after, char *answer)
 	return bytes;
 }
 
-/* Digits, and what is left of hexadecimal ids, differ from one answer to the next. */
+/* Bytes of the chunk's size at `text` with its two line ends; 0: there is none. */
+static size_t chunk_size(const char *text)
+{
+	size_t digits = strncmp(text, "\r\n", 2) == 0 ? strspn(text + 2, "0123456789ABCDEF") : 0;
+	return digits && strncmp(text + 2 + digits, "\r\n", 2) == 0 ? digits + 4 : 0;
+}
+
+/* Digits, what is left of hexadecimal ids, and the chunks that events come in differ from one answer to the next. */
 static size_t without_numbers(char *text)
 {
 	char *out = text;
-	for (const char *in = text; *in; in++)
+	for (const char *in = text; *in; in++) {
+		in += chunk_size(in);
+		if (!*in)
+			break;
 		if (!strchr("0123456789abcdef.", *in))
 			*out++ = *in;
+	}
 	*out = '\0';
 	return (size_t)(out - text);
 }
