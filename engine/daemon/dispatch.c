@@ -20,8 +20,8 @@
 #include "engine/daemon/metrics.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
-#include "engine/daemon/sessions/sessions.h"
 #include "engine/daemon/sessions/session_task.h"
+#include "engine/daemon/sessions/sessions.h"
 #include "gen/schemas.h"
 
 typedef struct method {

@@ -15,6 +15,7 @@
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/net/connection.h"
+#include "tests/unit/support/pool.h"
 
 enum { MAX_STREAMS = CONNECTION_MAX_STREAMS + 1 };
 
@@ -361,28 +362,9 @@ static void streams_of_a_peer_that_has_gone_end_without_it(void **state)
 
 /* --- large requests ------------------------------------------------------------------------------- */
 
-static uv_loop_t own;
-static uv_work_t block;
-static uv_sem_t entered, left;
-
-static void wait_inside(uv_work_t *work)
-{
-	(void)work;
-	uv_sem_post(&entered);
-	uv_sem_wait(&left);
-}
-
-/* The pool's only thread stands still until release_pool. */
-static void hold_pool(void)
-{
-	assert_int_equal(uv_queue_work(&own, &block, wait_inside, NULL), 0);
-	uv_sem_wait(&entered);
-}
-
 static void release_pool(fixture *f)
 {
-	uv_sem_post(&left);
-	uv_run(&own, UV_RUN_DEFAULT);
+	pool_release();
 	while (f->loop.active_reqs.count)
 		turn(f);
 }
@@ -404,7 +386,7 @@ static void say_large(fixture *f, uint64_t id, uint32_t credit, const char *head
 static void a_large_request_is_parsed_on_the_pool_while_other_frames_are_served(void **state)
 {
 	fixture *f = opened(state);
-	hold_pool();
+	pool_hold();
 	say_large(f, 1, 2, "{\"method\":\"large\",\"params\":{\"a\":", "7}}");
 	say(f, FRAME_CREDIT, 1, 3, "");
 	say(f, FRAME_REQUEST, 2, 0, "{\"method\":\"small\"}");
@@ -425,7 +407,7 @@ static void a_large_request_that_is_cancelled_while_it_is_parsed_never_begins(vo
 {
 	fixture *f = opened(state);
 	char text[256];
-	hold_pool();
+	pool_hold();
 	say_large(f, 1, 2, "{\"method\":\"large\"", "}");
 	say(f, FRAME_CANCEL, 1, 0, "");
 	release_pool(f);
@@ -437,7 +419,7 @@ static void a_large_request_that_is_cancelled_while_it_is_parsed_never_begins(vo
 static void a_stream_id_is_taken_while_its_request_is_parsed(void **state)
 {
 	fixture *f = opened(state);
-	hold_pool();
+	pool_hold();
 	say_large(f, 1, 2, "{\"method\":\"large\"", "}");
 	say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"small\"}");
 	assert_int_equal(receive(f, FRAME_ERROR, NULL), 1);
@@ -449,7 +431,7 @@ static void a_stream_id_is_taken_while_its_request_is_parsed(void **state)
 static void a_peer_may_go_while_its_request_is_parsed(void **state)
 {
 	fixture *f = opened(state);
-	hold_pool();
+	pool_hold();
 	say_large(f, 1, 2, "{\"method\":\"large\"", "}");
 	close(f->peer);
 	f->peer = -1;
@@ -465,7 +447,7 @@ static void a_large_request_that_is_malformed_ends_the_connection(void **state)
 	fixture *f = opened(state);
 	char text[256];
 	say(f, FRAME_REQUEST, 1, 0, "{\"method\":\"m\"}");
-	hold_pool();
+	pool_hold();
 	say_large(f, 2, 2, "{\"method\":1", "}");
 	release_pool(f);
 	assert_int_equal(f->cancels, 1);
@@ -561,10 +543,7 @@ static void a_refused_peer_that_reads_nothing_is_closed_in_time(void **state)
 
 int main(void)
 {
-	setenv("UV_THREADPOOL_SIZE", "1", 1);
-	uv_loop_init(&own);
-	uv_sem_init(&entered, 0);
-	uv_sem_init(&left, 0);
+	pool_setup();
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_request_before_hello_ends_the_connection),

@@ -14,33 +14,9 @@
 
 #include "server/json_body.h"
 #include "tests/unit/support/front.h"
+#include "tests/unit/support/pool.h"
 
 enum { LARGE = 512 << 10, ANSWER_BYTES = 64 << 10, SOON_MS = 50, QUIET_MS = 5000 };
-
-/* --- a pool that stands still ----------------------------------------------------------- */
-
-static uv_loop_t own;
-static uv_work_t block;
-static uv_sem_t entered, left;
-
-static void wait_inside(uv_work_t *work)
-{
-	(void)work;
-	uv_sem_post(&entered);
-	uv_sem_wait(&left);
-}
-
-static void hold_pool(void)
-{
-	assert_int_equal(uv_queue_work(&own, &block, wait_inside, NULL), 0);
-	uv_sem_wait(&entered);
-}
-
-static void release_pool(void)
-{
-	uv_sem_post(&left);
-	uv_run(&own, UV_RUN_DEFAULT);
-}
 
 /* --- requests ------------------------------------------------------------------------------ */
 
@@ -80,12 +56,12 @@ static void a_large_body_is_read_on_the_pool_and_a_small_one_at_once(void **stat
 	static char large_answer[ANSWER_BYTES], small_answer[ANSWER_BYTES];
 	bool ended;
 	(void)state;
-	hold_pool();
+	pool_hold();
 	int large = post(LARGE, ""), wrong = post(LARGE, ",\"wrong\":1"), small = post(8, "");
 	assert_int_equal(answer(small, small_answer), 200);
 	assert_int_equal(front_receive(the_front, large, large_answer, 1, SOON_MS, &ended), 0);
 	assert_int_equal(front_receive(the_front, wrong, large_answer, 1, SOON_MS, &ended), 0);
-	release_pool();
+	pool_release();
 	assert_int_equal(answer(large, large_answer), 200);
 	assert_string_equal(strstr(large_answer, "\r\n\r\n"), strstr(small_answer, "\r\n\r\n"));
 	assert_int_equal(answer(wrong, large_answer), 400);
@@ -96,11 +72,11 @@ static void a_client_may_leave_while_its_body_is_read(void **state)
 {
 	static char text[ANSWER_BYTES];
 	(void)state;
-	hold_pool();
+	pool_hold();
 	close(post(LARGE, ""));
 	while (front_requests(the_front) > 0)
 		front_turn(the_front, 1);
-	release_pool();
+	pool_release();
 	assert_int_equal(answer(post(LARGE, ""), text), 200);
 }
 
@@ -149,10 +125,7 @@ static void members_that_are_large_remain_text_and_the_others_are_read(void **st
 
 int main(void)
 {
-	setenv("UV_THREADPOOL_SIZE", "1", 1);
-	uv_loop_init(&own);
-	uv_sem_init(&entered, 0);
-	uv_sem_init(&left, 0);
+	pool_setup();
 	the_front = front_new(10000);
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_large_body_is_read_on_the_pool_and_a_small_one_at_once),
@@ -161,6 +134,6 @@ int main(void)
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	front_free(the_front);
-	uv_loop_close(&own);
+	pool_teardown();
 	return failed;
 }
