@@ -1,5 +1,5 @@
-/* device.h - opening the CUDA backend for a test: the plug-in of ADDITIVE_PLUGIN_DIR, or else the emulated device, whose
- * folder is in ADDITIVE_EMULATOR. Include after cmocka.h. */
+/* device.h - opening the CUDA backend for a test: the plug-in of ADDITIVE_PLUGIN_DIR, or else the emulated device,
+ * whose folder is in ADDITIVE_EMULATOR. Include after cmocka.h. */
 #ifndef TESTS_UNIT_CUDA_DEVICE_H
 #define TESTS_UNIT_CUDA_DEVICE_H
 
@@ -17,8 +17,8 @@ static inline void find_plugin(void)
 		setenv("ADDITIVE_PLUGIN_DIR", emulator, 0);
 }
 
-/* The emulated device, if it is to be one, without its looking at every access, some times as fast: for long runs of kernels
- * that other tests look at. Before a device is opened. */
+/* The emulated device, if it is to be one, without its looking at every access, some times as fast: for long runs of
+ * kernels that other tests look at. Before a device is opened. */
 static inline void find_plain_plugin(void)
 {
 	const char *checked = getenv("ADDITIVE_EMULATOR");
@@ -46,6 +46,14 @@ static inline backend *open_device(void)
 static inline bool device_is_emulated(const backend *b)
 {
 	return strstr(b->device, "emulated") != NULL;
+}
+
+/* Of cases that differ in size alone, an emulated device takes each `stride`-th; with ADDITIVE_ALL_CASES (`make
+ * test-slow`), and on a GPU, all are taken. A stride has no factor in common with the lengths of the lists that `turn`
+ * goes through. */
+static inline bool is_left_out(const backend *b, int turn, int stride)
+{
+	return turn % stride != 0 && device_is_emulated(b) && !getenv("ADDITIVE_ALL_CASES");
 }
 
 /* For tests of faults: a real device does not fail on command. */

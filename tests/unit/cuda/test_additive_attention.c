@@ -318,9 +318,9 @@ static bool close_enough(const attention_case *c, const char *what, const float 
 {
 	char text[160];
 	static const char *const masks[] = {"none", "all", "first", "some"};
-	snprintf(text, sizeof text, "%s: %s, B %d, N %d, H %d, dh %d, k %d, masked %s, loud %g", what, dtype_name(c->type),
-	         (int)c->batch, (int)c->length, (int)c->heads, (int)c->dh, (int)c->window, masks[c->masking],
-	         (double)c->loud);
+	snprintf(text, sizeof text, "%s: %s, B %d, N %d, H %d, dh %d, k %d, masked %s, loud %g", what,
+	         dtype_name(c->type), (int)c->batch, (int)c->length, (int)c->heads, (int)c->dh, (int)c->window,
+	         masks[c->masking], (double)c->loud);
 	return !got || compare_close(text, got, want, count, absolute, relative);
 }
 
@@ -405,14 +405,15 @@ static void all_lengths_and_windows(int64_t dh, dtype type)
 		const int64_t N = lengths[n];
 		const int64_t windows[] = {0, 1, 2, 3, T - 1, T, T + 1, 2 * T, 2 * T + 3, N - 1, N, N + 7};
 		for (size_t k = 0; k < sizeof windows / sizeof *windows; k++, turn++)
-			failed += failures((attention_case){.batch = 1 + turn % 3,
-			                                    .length = N,
-			                                    .heads = 1 + turn % 4,
-			                                    .dh = dh,
-			                                    .window = windows[k],
-			                                    .type = type,
-			                                    .masking = (enum masking)(turn / 2 % MASKINGS),
-			                                    .loud = 1});
+			if (!is_left_out(device, turn, 5))
+				failed += failures((attention_case){.batch = 1 + turn % 3,
+				                                    .length = N,
+				                                    .heads = 1 + turn % 4,
+				                                    .dh = dh,
+				                                    .window = windows[k],
+				                                    .type = type,
+				                                    .masking = (enum masking)(turn / 2 % MASKINGS),
+				                                    .loud = 1});
 	}
 	assert_int_equal(failed, 0);
 }
@@ -434,18 +435,20 @@ static void wide_rows_match_at_borders(void **state)
 		for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type = type + DTYPE_BF16 - DTYPE_F32) {
 			const int64_t T = tile_of(type, widths[i], true), G = tile_of(type, widths[i], false);
 			const int64_t shapes[][2] = {
-			    {G + 1, 0}, {2 * G + 3, 0}, {T - 1, 3}, {T + 1, 4}, {2 * T + 3, 5},
-			    {T + 9, T - 1}, {2 * T + 1, T}, {3 * T + 5, T + 1}, {3 * T + 5, 2 * T + 3},
+			    {G + 1, 0},     {2 * G + 3, 0},     {T - 1, 3},
+			    {T + 1, 4},     {2 * T + 3, 5},     {T + 9, T - 1},
+			    {2 * T + 1, T}, {3 * T + 5, T + 1}, {3 * T + 5, 2 * T + 3},
 			};
 			for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++, turn++)
-				failed += failures((attention_case){.batch = 1 + turn % 2,
-				                                    .length = shapes[s][0],
-				                                    .heads = 1 + turn / 2 % 2,
-				                                    .dh = widths[i],
-				                                    .window = shapes[s][1],
-				                                    .type = type,
-				                                    .masking = (enum masking)(turn % MASKINGS),
-				                                    .loud = 1});
+				if (!is_left_out(device, turn, 2))
+					failed += failures((attention_case){.batch = 1 + turn % 2,
+					                                    .length = shapes[s][0],
+					                                    .heads = 1 + turn / 2 % 2,
+					                                    .dh = widths[i],
+					                                    .window = shapes[s][1],
+					                                    .type = type,
+					                                    .masking = (enum masking)(turn % MASKINGS),
+					                                    .loud = 1});
 		}
 	}
 	assert_int_equal(failed, 0);
@@ -490,17 +493,18 @@ static void heads_in_pieces_match(void **state)
 {
 	(void)state;
 	static const int64_t widths[] = {255, 256, 257, 520};
-	int failed = 0;
+	int failed = 0, turn = 0;
 	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-		for (int64_t window = 0; window < 60; window += 7)
-			failed += failures((attention_case){.batch = 2,
-			                                    .length = 70,
-			                                    .heads = 2,
-			                                    .dh = widths[i],
-			                                    .window = window,
-			                                    .type = i % 2 ? DTYPE_BF16 : DTYPE_F32,
-			                                    .masking = (enum masking)(window % MASKINGS),
-			                                    .loud = 1});
+		for (int64_t window = 0; window < 60; window += 7, turn++)
+			if (!is_left_out(device, turn, 2))
+				failed += failures((attention_case){.batch = 2,
+				                                    .length = 70,
+				                                    .heads = 2,
+				                                    .dh = widths[i],
+				                                    .window = window,
+				                                    .type = i % 2 ? DTYPE_BF16 : DTYPE_F32,
+				                                    .masking = (enum masking)(window % MASKINGS),
+				                                    .loud = 1});
 	assert_int_equal(failed, 0);
 }
 

@@ -82,6 +82,8 @@ static void f32_is_the_reference_at_every_size(void **state)
 	(void)state;
 	int failed = 0;
 	for (int i = 0; i < SIZES + BEYOND; i++) {
+		if (is_left_out(device, i, 2))
+			continue;
 		failed += !trial(OP_softmax_attention, each_size(i), DTYPE_F32, 4e-5);
 		failed += !trial(OP_softmax_attention_grad, each_size(i), DTYPE_F32, 2e-4);
 	}
@@ -94,6 +96,8 @@ static void bf16_keeps_to_its_memory(void **state)
 	(void)state;
 	int failed = 0;
 	for (int i = 0; i < SIZES + BEYOND; i++) {
+		if (is_left_out(device, i + 1, 2))
+			continue;
 		failed += !trial(OP_softmax_attention, each_size(i), DTYPE_BF16, 0.05);
 		failed += !trial(OP_softmax_attention_grad, each_size(i), DTYPE_BF16, 0.25);
 	}
@@ -171,6 +175,8 @@ static void two_runs_have_the_same_bits(void **state)
 	(void)state;
 	for (int i = 0; i < 2 * BEYOND; i++) {
 		dtype type = i % 2 ? DTYPE_BF16 : DTYPE_F32;
+		if (is_left_out(device, i, 3))
+			continue;
 		attended a = attend(device, beyond[i / 2], type), b = attend(device, beyond[i / 2], type);
 		assert_true(compare_same("y", a.y, b.y, a.y_count));
 		assert_true(compare_same("log_normalizer", a.log_normalizer, b.log_normalizer, a.m_count));

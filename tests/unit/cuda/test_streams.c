@@ -311,6 +311,8 @@ static void check_cuts(stream_kind kind, bool masked)
 	sequence want = sequence_new(kind, n, 46, masked);
 	read_part(device, &whole, &want, 0, n);
 	for (int trial = 0; trial < 2; trial++) {
+		if (is_left_out(device, trial + 1, 2))
+			continue;
 		reader cut = reader_new(kind, 1);
 		sequence got = sequence_new(kind, n, 46, masked);
 		uint64_t seed = (uint64_t)trial + 5;
