@@ -37,7 +37,11 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .slot = VALUE_NONE,
 	             .position = VALUE_NONE,
 	             .length = VALUE_NONE,
-	             .start = VALUE_NONE};
+	             .start = VALUE_NONE,
+	             .words = VALUE_NONE,
+	             .scaled = VALUE_NONE,
+	             .places = VALUE_NONE,
+	             .logits = VALUE_NONE};
 	shape sequences = SHAPE1(spec->batch);
 	if (spec->masked)
 		b.mask = input(g, PORT_MASK, SHAPE2(spec->batch, spec->length));
@@ -54,17 +58,21 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	return b;
 }
 
-value builder_embed(const builder *b, const char *words, int64_t padding_row, float scale, const char *places)
+value builder_embed(builder *b, const char *words, int64_t padding_row, float scale, const char *places)
 {
 	shape tokens = SHAPE2(b->spec->phase == PHASE_READ ? 1 : b->spec->batch, b->spec->length);
 	value ids = input(b->g, PORT_TOKENS, tokens);
-	value embedded = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
+	value embedded = b->words = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
+	if (b->spec->attribution == ATTRIBUTION_GRADIENT)
+		embedded = b->scaled =
+		    op_scale_by(b->g, embedded, graph_input(b->g, port_name(PORT_FACTOR), DTYPE_F32, SHAPE0()));
 	if (scale != 1)
 		embedded = op_scale(b->g, embedded, scale);
 	if (!places)
 		return embedded;
 	value positions = input(b->g, PORT_POSITIONS, tokens);
-	return op_add(b->g, embedded, op_gather(b->g, graph_find(b->g, places), positions, -1));
+	b->places = op_gather(b->g, graph_find(b->g, places), positions, -1);
+	return op_add(b->g, embedded, b->places);
 }
 
 /* --- layers ------------------------------------------------------------------------- */
@@ -172,7 +180,7 @@ static void add_loss(const builder *b, value h, value weight, value bias, float 
 	graph_output(b->g, out.count, "%s", port_name(PORT_COUNT));
 }
 
-void builder_vocabulary(const builder *b, value h, value weight, value bias, float alpha)
+void builder_vocabulary(builder *b, value h, value weight, value bias, float alpha)
 {
 	const forward_spec *spec = b->spec;
 	graph *g = b->g;
@@ -182,7 +190,7 @@ void builder_vocabulary(const builder *b, value h, value weight, value bias, flo
 		linear_values out = spec->maxima
 		                        ? op_linear_maxima(g, hidden, weight, bias, alpha)
 		                        : (linear_values){op_linear(g, hidden, weight, bias, alpha), VALUE_NONE};
-		name_output(b, out.y, PORT_LOGITS);
+		name_output(b, b->logits = out.y, PORT_LOGITS);
 		if (spec->maxima)
 			graph_output(g, out.maxima, "%s", port_name(PORT_MAXIMA));
 	}
@@ -204,7 +212,7 @@ void builder_classes(builder *b, value h, pooling pool, float dropout, const cha
 	value row = builder_dropout(b, pool_rows(b, h, pool), dropout);
 	row = builder_dropout(b, op_tanh(b->g, builder_linear(b, row, "%s", inner)), dropout);
 	if (spec->logits != LOGITS_NONE)
-		name_output(b, builder_linear(b, row, "%s", out), PORT_LOGITS);
+		name_output(b, b->logits = builder_linear(b, row, "%s", out), PORT_LOGITS);
 	if (spec->loss)
 		add_loss(b, row, builder_parameter(b, "%s.weight", out), builder_parameter(b, "%s.bias", out), 1,
 		         SHAPE1(spec->batch));

@@ -28,7 +28,9 @@ typedef struct builder {
 	value mask, rng;                    /* VALUE_NONE unless the spec asks */
 	value pool, slot, position, length; /* VALUE_NONE in PHASE_SCORE */
 	value start;                        /* PHASE_READ */
-	uint32_t site;                      /* next dropout site: a Philox stream */
+	value words, scaled, places,
+	    logits;    /* of the forward: rows of the tables, words times PORT_FACTOR; or VALUE_NONE */
+	uint32_t site; /* next dropout site: a Philox stream */
 } builder;
 
 /* Adds the inputs that the spec asks for, and the pool of slots that hold the states. The states must stay. */
@@ -50,11 +52,11 @@ int64_t builder_state(const builder *b, const char *format, ...) __attribute__((
 void builder_boundary(const builder *b);
 /* scale · words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names; places may be NULL. The
  * look-up of row `padding_row` has no gradient (-1: none is like that). */
-value builder_embed(const builder *b, const char *words, int64_t padding_row, float scale, const char *places);
+value builder_embed(builder *b, const char *words, int64_t padding_row, float scale, const char *places);
 /* Name an activation as an output, as f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The outputs that the spec asks for, of logits = alpha (h weightᵀ + bias) for each token; bias may be VALUE_NONE. */
-void builder_vocabulary(const builder *b, value h, value weight, value bias, float alpha);
+void builder_vocabulary(builder *b, value h, value weight, value bias, float alpha);
 /* The outputs that the spec asks for, for each sequence, of logits = out(dropout(tanh(inner(dropout(p))))) with p what
  * `pool` makes of h: two dropout sites. */
 void builder_classes(builder *b, value h, pooling pool, float dropout, const char *inner, const char *out);

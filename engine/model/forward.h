@@ -21,6 +21,13 @@ typedef enum pooling {
 	POOL_MEAN  /* the mean over the unmasked tokens up to that row */
 } pooling;
 
+/* How a score, the sum of the logits of a row times PORT_COEFFICIENTS, is led back to the tokens (attribution.h). */
+typedef enum attribution {
+	ATTRIBUTION_NONE,
+	ATTRIBUTION_FROZEN,  /* through the network with constant norms, attention weights and gates: its exact parts */
+	ATTRIBUTION_GRADIENT /* by its gradient */
+} attribution;
+
 /* Where the caller has memory for an input (plan_binding). */
 typedef struct forward_input {
 	port_role role;
@@ -29,17 +36,19 @@ typedef struct forward_input {
 
 typedef struct forward_spec {
 	phase phase;
-	int64_t batch, length; /* B sequences, N tokens each (PHASE_READ: in all) */
-	int64_t slots;         /* in the state pool; not of PHASE_SCORE */
-	bool masked;           /* takes a mask */
-	bool dropout;          /* training: dropout on, takes random numbers */
-	bool loss;             /* takes labels, gives loss and count */
-	bool backward;         /* gradients of all parameters as outputs "grad.NAME" */
-	bool recompute;        /* with backward: activations of a layer are computed again instead of kept */
-	bool explain;          /* what the mixers give for explanations, as outputs */
-	bool activations;      /* vectors inside the layers as outputs too */
-	bool bf16;             /* matrices and tables are read, and activations kept, in bf16; PHASE_SCORE only */
-	bool maxima;           /* with LOGITS_LAST: their maxima as an output, where the backend gives them */
+	int64_t batch, length;   /* B sequences, N tokens each (PHASE_READ: in all) */
+	int64_t slots;           /* in the state pool; not of PHASE_SCORE */
+	bool masked;             /* takes a mask */
+	bool dropout;            /* training: dropout on, takes random numbers */
+	bool loss;               /* takes labels, gives loss and count */
+	bool backward;           /* gradients of all parameters as outputs "grad.NAME" */
+	bool recompute;          /* with backward: activations of a layer are computed again instead of kept */
+	attribution attribution; /* PHASE_SCORE with LOGITS_LAST or logits of classes */
+	float share;             /* ATTRIBUTION_FROZEN: of a product in a gate, what its first factor gets (graph.h) */
+	bool explain;            /* what the mixers give for explanations, as outputs */
+	bool activations;        /* vectors inside the layers as outputs too */
+	bool bf16;               /* matrices and tables are read, and activations kept, in bf16; PHASE_SCORE only */
+	bool maxima;             /* with LOGITS_LAST: their maxima as an output, where the backend gives them */
 	logits_rows logits;
 	pooling embedding;
 	float smoothing; /* label smoothing of the loss */

@@ -14,6 +14,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
+#include "engine/model/attribution.h"
 #include "engine/model/class_names.h"
 #include "engine/model/model_loader.h"
 #include "engine/model/model_private.h"
@@ -327,6 +328,12 @@ status model_update_bf16_copy(model *m, error *err)
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
+static bool has_score(const model *m, const forward_spec *spec)
+{
+	return m->dims.head == HEAD_CLASSES ? spec->logits != LOGITS_NONE
+	                                    : spec->logits == LOGITS_LAST && !spec->maxima;
+}
+
 static status check_spec(const model *m, const forward_spec *spec, const float *pool, error *err)
 {
 	if (spec->batch < 1 || spec->length < 1)
@@ -349,6 +356,9 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		                                         : "packed weights are not computed with");
 	if (spec->bf16 && !m->bf16_weights)
 		return error_set(err, STATUS_INVALID, NULL, "a forward in bf16 needs the bf16 copy of the weights");
+	if (spec->attribution && (forward_recurrent(spec) || spec->backward || spec->bf16 || !has_score(m, spec)))
+		return error_set(err, STATUS_INVALID, NULL,
+		                 "an attribution needs the parallel form and a row of logits");
 	if (spec->explain && !model_explainer(m))
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
 		                 m->architecture->name);
@@ -372,6 +382,8 @@ static graph *build(const model *m, const forward_spec *spec)
 	}
 	builder b = builder_begin(g, spec, &m->states);
 	m->architecture->forward(m->config, &b);
+	if (spec->attribution)
+		attribution_append(&b);
 	if (!spec->backward)
 		return g;
 	graph_backward(g, port_find(g, PORT_LOSS));

@@ -1,14 +1,29 @@
 #include "engine/model/port.h"
 
 static const char *const names[PORT_ROLES] = {
-    [PORT_TOKENS] = "input_ids",    [PORT_POSITIONS] = "position_ids",
-    [PORT_MASK] = "attention_mask", [PORT_LABELS] = "labels",
-    [PORT_RANDOM] = "rng",          [PORT_SLOT] = "slot",
-    [PORT_POSITION] = "position",   [PORT_LENGTH] = "length",
-    [PORT_START] = "start",         [PORT_LAST] = "last",
-    [PORT_LOGITS] = "logits",       [PORT_MAXIMA] = "maxima",
-    [PORT_HIDDEN] = "hidden",       [PORT_EMBEDDING] = "embedding",
-    [PORT_LOSS] = "loss",           [PORT_COUNT] = "count",
+    [PORT_TOKENS] = "input_ids",
+    [PORT_POSITIONS] = "position_ids",
+    [PORT_MASK] = "attention_mask",
+    [PORT_LABELS] = "labels",
+    [PORT_RANDOM] = "rng",
+    [PORT_SLOT] = "slot",
+    [PORT_POSITION] = "position",
+    [PORT_LENGTH] = "length",
+    [PORT_START] = "start",
+    [PORT_LAST] = "last",
+    [PORT_LOGITS] = "logits",
+    [PORT_MAXIMA] = "maxima",
+    [PORT_HIDDEN] = "hidden",
+    [PORT_EMBEDDING] = "embedding",
+    [PORT_LOSS] = "loss",
+    [PORT_COUNT] = "count",
+    [PORT_COEFFICIENTS] = "coefficients",
+    [PORT_FACTOR] = "factor",
+    [PORT_WORD_PARTS] = "parts.words",
+    [PORT_POSITION_PARTS] = "parts.positions",
+    [PORT_BIAS_PARTS] = "parts.biases",
+    [PORT_HEAD_PARTS] = "parts.head",
+    [PORT_ATTENTION_PARTS] = "parts.attention",
 };
 
 const char *port_name(port_role role)

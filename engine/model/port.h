@@ -26,6 +26,9 @@ typedef enum port_role {
 	PORT_START,     /* "start" [B]: where they begin (PHASE_READ) */
 	PORT_LAST, /* "last" [B]: the flat row b * N + n of the token whose logits are wanted, or that ends the sequence
 	            */
+	/* inputs, f32 */
+	PORT_COEFFICIENTS, /* "coefficients" [B, V]: of the logits in the score (forward_spec.attribution) */
+	PORT_FACTOR,       /* "factor" []: what the word vectors are multiplied by */
 	/* outputs, f32 */
 	PORT_LOGITS,    /* "logits" [B, N, V], or [B, V] of the rows `last` */
 	PORT_MAXIMA,    /* "maxima" of these (ops.h, linear) */
@@ -33,6 +36,12 @@ typedef enum port_role {
 	PORT_EMBEDDING, /* "embedding" [B, D] */
 	PORT_LOSS,      /* "loss" []: the mean over the labels */
 	PORT_COUNT,     /* "count" []: how many that were */
+	/* parts of the score (attribution.h) */
+	PORT_WORD_PARTS,      /* "parts.words" [B, N] */
+	PORT_POSITION_PARTS,  /* "parts.positions" [B, N], of models that have a position table */
+	PORT_BIAS_PARTS,      /* "parts.biases" [B, N] */
+	PORT_HEAD_PARTS,      /* "parts.head" [B] */
+	PORT_ATTENTION_PARTS, /* "parts.attention" [B, N] */
 	PORT_ROLES
 } port_role;
 

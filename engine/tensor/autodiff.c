@@ -14,14 +14,18 @@
 #include "engine/tensor/graph_internal.h"
 #include "engine/tensor/ops.h"
 
-/* Mark what a gradient can flow to: parameters, wanted inputs, and results of nodes
- * that read something marked. Integers and packed weights never. */
-static void mark_needs(graph *g)
+static void mark_parameters(graph *g)
 {
 	for (value v = 0; v < g->values.count; v++) {
 		graph_value_slot *slot = graph_slot(g, v);
 		slot->needs = (slot->info.role == ROLE_PARAMETER && dtype_is_real(slot->info.type)) || slot->wanted;
 	}
+}
+
+/* Mark what a gradient can flow to: what is marked already, and results of nodes that read something marked. Integers
+ * and packed weights never. */
+static void mark_results(graph *g)
+{
 	for (int i = 0; i < g->nodes.count; i++) {
 		const op_node *node = graph_node(g, i);
 		bool needs = false;
@@ -29,7 +33,7 @@ static void mark_needs(graph *g)
 			needs |= graph_needs_gradient(g, node->in[j]);
 		for (int j = 0; j < node->n_out; j++) {
 			graph_value_slot *slot = graph_slot(g, node->out[j]);
-			slot->needs = needs && dtype_is_real(slot->info.type);
+			slot->needs |= needs && dtype_is_real(slot->info.type);
 		}
 	}
 }
@@ -77,18 +81,18 @@ static status recompute(graph *g, int first, int last)
 	return s;
 }
 
-status graph_backward(graph *g, value loss)
+static status begin(graph *g)
 {
 	TRY(g->error.status);
 	if (g->differentiated)
 		return graph_fail(g, STATUS_INVALID, NULL, "a graph can be differentiated once");
-	if (loss == VALUE_NONE || graph_value(g, loss)->type != DTYPE_F32 ||
-	    shape_count(graph_value(g, loss)->shape) != 1)
-		return graph_fail(g, STATUS_INVALID, "loss", "the loss must be f32 with one element");
 	g->differentiated = true;
-	mark_needs(g);
-	int end = graph_node_count(g);
-	graph_slot(g, loss)->gradient = op_fill(g, graph_value(g, loss)->shape, 1);
+	return STATUS_OK;
+}
+
+/* From the end of the forward to its beginning. */
+static status walk_back(graph *g, int end)
+{
 	for (int i = g->n_checkpoints; i >= 0; i--) {
 		int first = i > 0 ? g->checkpoints[i - 1] : 0, last = end;
 		end = first;
@@ -102,6 +106,42 @@ status graph_backward(graph *g, value loss)
 			TRY(differentiate(g, graph_node(g, --last)));
 	}
 	return g->error.status;
+}
+
+status graph_backward(graph *g, value loss)
+{
+	TRY(begin(g));
+	if (loss == VALUE_NONE || graph_value(g, loss)->type != DTYPE_F32 ||
+	    shape_count(graph_value(g, loss)->shape) != 1)
+		return graph_fail(g, STATUS_INVALID, "loss", "the loss must be f32 with one element");
+	mark_parameters(g);
+	mark_results(g);
+	int end = graph_node_count(g);
+	graph_slot(g, loss)->gradient = op_fill(g, graph_value(g, loss)->shape, 1);
+	return walk_back(g, end);
+}
+
+static bool is_f32(const graph *g, value v)
+{
+	return v != VALUE_NONE && graph_value(g, v)->type == DTYPE_F32;
+}
+
+status graph_pull_back(graph *g, value y, value dy, const value *sources, int n_sources, graph_rule rule)
+{
+	TRY(begin(g));
+	if (!is_f32(g, y) || !is_f32(g, dy) || !shape_equal(graph_value(g, y)->shape, graph_value(g, dy)->shape))
+		return graph_fail(g, STATUS_INVALID, "dy", "y and dy must be f32 and of one shape");
+	g->rule = rule;
+	for (int i = 0; i < n_sources; i++)
+		graph_slot(g, sources[i])->needs = true;
+	mark_results(g);
+	graph_slot(g, y)->gradient = dy;
+	return walk_back(g, graph_node_count(g));
+}
+
+graph_rule graph_gradient_rule(const graph *g)
+{
+	return g->rule;
 }
 
 void graph_want_gradient(graph *g, value input)
@@ -146,4 +186,33 @@ void graph_accumulate(graph *g, value v, value contribution)
 		contribution = op_cast(g, contribution, type);
 	graph_value_slot *slot = graph_slot(g, v);
 	slot->gradient = slot->gradient == VALUE_NONE ? contribution : op_add(g, slot->gradient, contribution);
+}
+
+static graph_collection *collection(const graph *g, graph_sum which, shape s)
+{
+	for (int i = 0; i < g->n_collections; i++) {
+		const graph_collection *c = &g->collections[i];
+		if (c->which == which && shape_equal(graph_value(g, c->sum)->shape, s))
+			return (graph_collection *)c;
+	}
+	return NULL;
+}
+
+value graph_collected(const graph *g, graph_sum which, shape s)
+{
+	const graph_collection *c = collection(g, which, s);
+	return c ? c->sum : VALUE_NONE;
+}
+
+void graph_collect(graph *g, graph_sum which, value contribution)
+{
+	if (contribution == VALUE_NONE)
+		return;
+	graph_collection *c = collection(g, which, graph_value(g, contribution)->shape);
+	if (c)
+		c->sum = op_add(g, c->sum, contribution);
+	else if (g->n_collections < GRAPH_COLLECTIONS)
+		g->collections[g->n_collections++] = (graph_collection){which, contribution};
+	else
+		graph_fail(g, STATUS_UNSUPPORTED, NULL, "sums over the rows of too many shapes");
 }

@@ -71,6 +71,23 @@ status graph_apply(graph *g, op_id id, const value *in, int n_in, const void *pa
 /* Append nodes computing d loss / d v for every value that depends on a
  * parameter (and for graph_want_gradient inputs). Once per graph; loss is f32 and has one element. */
 status graph_backward(graph *g, value loss);
+/* Append nodes that carry dy, the gradient of y [both f32, of one shape], back to `sources`, values made by nodes, and
+ * to no parameter; then graph_gradient of a source, and of every value on the way, is what reached it. With `frozen`
+ * the network is taken for a linear one: constants are the deviations of norms, the weights of attention, and of a
+ * function f the factor f(x) / x. Of a product b ⊙ c in a gate one factor is constant for each part: `share` of what
+ * reaches the product goes to b, the rest to c. What has reached the terms that are added anywhere, times these terms,
+ * then sums up to ⟨dy, y⟩. Once per graph, like graph_backward. */
+typedef struct graph_rule {
+	bool frozen;
+	float share;   /* 0 … 1 */
+	bool collects; /* what ops add by graph_collect */
+} graph_rule;
+status graph_pull_back(graph *g, value y, value dy, const value *sources, int n_sources, graph_rule rule);
+/* Sums for each row that ops collect on the way back: ⟨dy, bias⟩ of a bias, and ⟨Σ_i p_ij dy_i, x_j⟩ of token j with
+ * the weights p of a round of attention that pools x. */
+typedef enum graph_sum { SUM_BIASES, SUM_ATTENTION } graph_sum;
+/* The sum of what was collected of this shape, or VALUE_NONE. */
+value graph_collected(const graph *g, graph_sum which, shape s);
 /* Trade time for memory: mark a boundary between nodes. What lies between two boundaries is not kept for the
  * backward but computed again there (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
  * Cost"), from the values that cross the boundary, to the same bits. The gradients of values made between
@@ -83,6 +100,10 @@ value graph_gradient(const graph *g, value v);
  * v's own type for anything else. */
 dtype graph_gradient_type(const graph *g, value v);
 
+/* For op backwards: the rule of graph_pull_back ({0} in graph_backward). */
+graph_rule graph_gradient_rule(const graph *g);
+/* For op backwards: take in a contribution to a sum, where the rule collects. */
+void graph_collect(graph *g, graph_sum which, value contribution);
 /* For op backwards: does v need a gradient / the gradient that reached an
  * output (VALUE_NONE if nothing used it) / add a contribution to v's gradient, cast to its type if it has another. */
 bool graph_needs_gradient(const graph *g, value v);

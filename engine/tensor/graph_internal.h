@@ -19,6 +19,13 @@ typedef struct graph_name {
 	value v;
 } graph_name;
 
+/* graph_collect: one for each sum and shape of contributions. */
+typedef struct graph_collection {
+	graph_sum which;
+	value sum;
+} graph_collection;
+enum { GRAPH_COLLECTIONS = 4 };
+
 /* A growing array of pointers. */
 typedef struct graph_list {
 	void **items;
@@ -32,6 +39,9 @@ struct graph {
 	int *checkpoints;  /* node counts, ascending */
 	int n_checkpoints;
 	error error; /* the first failure */
+	graph_rule rule;
+	graph_collection collections[GRAPH_COLLECTIONS];
+	int n_collections;
 	bool differentiated;
 };
 

@@ -35,7 +35,8 @@ typedef struct gather_grad_params {
 } gather_grad_params;
 value op_gather_grad(graph *g, value index, value dy, int64_t rows, int64_t padding_row);
 
-/* cast: y = x in another type; x […] [real] -> y […] of params' type, f32 or bf16 (nearest even, NaN stays NaN). */
+/* cast: y = x in another type; x […] [real] -> y […] of params' type, f32 or bf16 (nearest even, NaN stays NaN). Panels
+ * are cast to f32, [N, K]. */
 typedef struct cast_params {
 	dtype type;
 } cast_params;
@@ -57,6 +58,17 @@ value op_scale_by(graph *g, value x, value s);
 
 /* tanh: y = tanh x, [real]. */
 value op_tanh(graph *g, value x);
+
+/* secant_grad: what reaches x when y = f(x) is taken for y = s ⊙ x with s = y / x held fixed, at x = 0 `at_zero`:
+ * x, y, dy […] f32 -> dx = dy ⊙ s […]. */
+typedef struct secant_params {
+	float at_zero;
+} secant_params;
+value op_secant_grad(graph *g, value x, value y, value dy, float at_zero);
+
+/* dot_rows: y[row] = factor · Σ_j a[row, j] b[row, j], summed in order of fixed parts; a […, D] f32, b of a's shape or
+ * one row [D] for all -> y […] f32. */
+value op_dot_rows(graph *g, value a, value b, float factor);
 
 /* sum_rows: y[j] = factor · Σ_rows x[row, j]; x […, D] [real] -> [D] f32. */
 value op_sum_rows(graph *g, value x, float factor);
@@ -101,7 +113,11 @@ typedef struct layernorm_params {
 } layernorm_params;
 value op_layernorm(graph *g, value x, value weight, value bias, float eps);
 /* layernorm_grad: x, weight, mean, rstd, dy -> dx […, D] [real], dweight [D], dbias [D].
- * With y' = weight ⊙ dy and x̂ = (x-mean)·rstd: dx = rstd (y' - mean(y') - x̂ mean(y' x̂)). */
+ * With y' = weight ⊙ dy and x̂ = (x-mean)·rstd: dx = rstd (y' - mean(y') - x̂ mean(y' x̂)); `frozen`, where rstd is a
+ * constant: dx = rstd (y' - mean(y')). */
+typedef struct layernorm_grad_params {
+	bool frozen;
+} layernorm_grad_params;
 
 /* gelu: y = x Φ(x) with Φ the exact normal distribution (erf form), or with `tanh`
  *   y = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))      (Hendrycks and Gimpel 2016)
@@ -132,6 +148,7 @@ value op_dropout(graph *g, value x, value rng, float p, uint32_t stream);
 typedef struct additive_attention_params {
 	int64_t heads;
 	int64_t window;
+	bool frozen; /* of the gradient */
 } additive_attention_params;
 typedef struct attention_values {
 	value pooled, score, log_normalizer;
@@ -140,7 +157,8 @@ attention_values op_additive_attention(graph *g, value x, value w, value mask, i
 /* additive_attention_grad: x, w, mask?, g, log_normalizer, dg -> dx [B, N, D] [real], dw [D].
  * p_ij = e^{a_j - M_i}; P_j = Σ_{i∈V(j)} p_ij dg_i, Q_j = Σ p_ij (dg_i·g_i),
  * da_j = x_j·P_j - Q_j, dx_j = P_j + c da_j w, dw = c Σ da_j x_j, c = 1/√dh.
- * Masked j gives 0; positions with an empty window contribute 0. */
+ * Masked j gives 0; positions with an empty window contribute 0. `frozen`, where p is a constant: dx_j = P_j, dw = 0.
+ */
 
 /* The recurrent form: reads `length[b]` tokens into slot `slot[b]` of a state pool
  * and advances it; cost per token independent of window and position.
@@ -175,11 +193,12 @@ typedef struct softmax_params {
 	float scale;
 	float p; /* of dropout */
 	uint32_t stream;
+	bool frozen; /* of the gradient */
 } softmax_params;
 value op_softmax_attention(graph *g, value qkv, value mask, value rng, softmax_params params);
 /* softmax_attention_grad: qkv, mask?, rng?, y, log_normalizer, dy -> dqkv [B, N, 3D] [real].
  *   D_i = dy_i·y_i;  ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;
- *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i. */
+ *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i.  `frozen`, where p is a constant: ds = 0. */
 
 /* The recurrent form with a key-value cache: reads `length[b]` tokens into slot `slot[b]` of a state pool, as
  * additive_stream does. The cache is a ring of the last `window` ≥ 1 tokens, so a session that reads on past it

@@ -16,6 +16,7 @@ typedef struct backward {
 	const float *x, *w, *g, *log_normalizer, *dg;
 	const int32_t *mask;
 	float scale;
+	bool frozen;
 	float *dx;
 	float *dw; /* [batch · parts, d] */
 } backward;
@@ -107,7 +108,7 @@ ATTENTION_INLINE void token(const backward *f, const attention_march *m, int64_t
 			dx[i] = far * s[i] + near * n[i];
 			sum += x[i] * dx[i];
 		}
-		const float da = f->scale * (sum - m->extra[e]);
+		const float da = f->frozen ? 0.0f : f->scale * (sum - m->extra[e]);
 #pragma omp simd
 		for (int64_t i = low; i < high; i++) {
 			dx[i] += da * w[i];
@@ -219,6 +220,7 @@ status KERNEL(additive_attention_grad)(backend *b, const op_call *call)
 	              .dx = kernel_output(call, 0, &memory)};
 	const attention_cut *c = &f.cut;
 	const int threads = c->threads;
+	f.frozen = ((const additive_attention_params *)call->params)->frozen;
 	f.scale = 1.0f / sqrtf((float)c->dh);
 	f.dw = memory;
 	memory += c->batch * c->parts * c->d;

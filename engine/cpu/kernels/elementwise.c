@@ -1,4 +1,4 @@
-/* add, mul, gate, scale, scale_by, tanh, fill, accumulate: one pass over the elements, at the
+/* add, mul, gate, scale, scale_by, tanh, secant_grad, fill, accumulate: one pass over the elements, at the
  * speed of memory. An output may be one of the inputs: element i is read before it is
  * written, and nothing else is. */
 #include "engine/cpu/kernels/kernels.h"
@@ -94,6 +94,21 @@ static void hyperbolic(const op_call *call, int64_t first, int64_t last)
 status KERNEL(tanh)(backend *b, const op_call *call)
 {
 	return kernel_elements(b, call, 4, hyperbolic);
+}
+
+static void secant_grad(const op_call *call, int64_t first, int64_t last)
+{
+	const float at_zero = ((const secant_params *)call->params)->at_zero;
+	const float *x = call->in[0].data, *y = call->in[1].data, *dy = call->in[2].data;
+	float *dx = call->out[0].data;
+#pragma omp simd
+	for (int64_t i = first; i < last; i++)
+		dx[i] = dy[i] * (x[i] == 0.0f ? at_zero : y[i] / x[i]);
+}
+
+status KERNEL(secant_grad)(backend *b, const op_call *call)
+{
+	return kernel_elements(b, call, 1, secant_grad);
 }
 
 static void fill(const op_call *call, int64_t first, int64_t last)

@@ -48,7 +48,7 @@ status KERNEL(layernorm)(backend *b, const op_call *call)
 
 /* One row of the gradient (dx NULL: not wanted); adds to dweight and dbias. */
 static inline void row_grad(int64_t d, const float *x, const float *weight, float mu, float rho, const float *dy,
-                            float *dx, float *dweight, float *dbias)
+                            float *dx, float *dweight, float *dbias, bool frozen)
 {
 	float sum = 0.0f, along = 0.0f; /* Σ y', Σ y' x̂ */
 #pragma omp simd reduction(+ : sum, along)
@@ -61,7 +61,7 @@ static inline void row_grad(int64_t d, const float *x, const float *weight, floa
 	}
 	if (!dx)
 		return;
-	const float mean = sum / (float)d, slope = along / (float)d;
+	const float mean = sum / (float)d, slope = frozen ? 0.0f : along / (float)d;
 #pragma omp simd
 	for (int64_t j = 0; j < d; j++)
 		dx[j] = rho * (weight[j] * dy[j] - mean - (x[j] - mu) * rho * slope);
@@ -83,6 +83,7 @@ status KERNEL(layernorm_grad)(backend *b, const op_call *call)
 	int64_t rows = shape_rows(call->in[0].shape), d = shape_last(call->in[0].shape);
 	int64_t size = kernel_part_rows(rows), parts = kernel_parts(rows, size);
 	float *dweight = call->scratch, *dbias = parts ? dweight + parts * d : NULL;
+	const bool frozen = ((const layernorm_grad_params *)call->params)->frozen;
 	const int threads = kernel_threads(b, rows * d * COST);
 #pragma omp parallel for schedule(static) num_threads(threads)
 	for (int64_t part = 0; part < parts; part++) {
@@ -91,7 +92,7 @@ status KERNEL(layernorm_grad)(backend *b, const op_call *call)
 		int64_t last = kernel_min(rows, (part + 1) * size);
 		for (int64_t r = part * size; r < last; r++)
 			row_grad(d, x + r * d, weight, mean[r], rstd[r], dy + r * d, dx ? dx + r * d : NULL,
-			         dweight + part * d, dbias + part * d);
+			         dweight + part * d, dbias + part * d, frozen);
 	}
 	if (call->out[1].data)
 		kernel_sum_parts(call->out[1].data, dweight, parts, d, 1.0f);

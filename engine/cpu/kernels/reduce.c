@@ -1,8 +1,29 @@
-/* sum_rows and sum_squares: sums cut into parts of a fixed size, the parts added in
+/* dot_rows; sum_rows and sum_squares: sums cut into parts of a fixed size, the parts added in
  * order, so that the result does not depend on which thread computed which part. */
 #include "engine/cpu/kernels/kernels.h"
 
 enum { SQUARES = 16384 }; /* elements of one part of sum_squares */
+
+static void dots(const op_call *call, int64_t first, int64_t last)
+{
+	const float factor = ((const scale_params *)call->params)->factor;
+	const int64_t d = shape_last(call->in[0].shape), stride = call->in[1].shape.rank == 1 ? 0 : d;
+	const float *x = call->in[0].data, *z = call->in[1].data;
+	float *y = call->out[0].data;
+	for (int64_t r = first; r < last; r++) {
+		const float *from = x + r * d, *with = z + r * stride;
+		float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+		for (int64_t j = 0; j < d; j++)
+			sum += from[j] * with[j];
+		y[r] = factor * sum;
+	}
+}
+
+status KERNEL(dot_rows)(backend *b, const op_call *call)
+{
+	return kernel_for(b, call, shape_rows(call->in[0].shape), shape_count(call->in[0].shape), dots);
+}
 
 size_t KERNEL(sum_rows_scratch)(const backend *b, const op_call *call)
 {

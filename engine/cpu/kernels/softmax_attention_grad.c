@@ -25,6 +25,7 @@ typedef struct backward {
 	const int32_t *mask;
 	float scale;
 	softmax_dropout drop;
+	bool frozen; /* dS = 0: dK and dQ stay zero */
 	float *dqkv;
 } backward;
 
@@ -46,6 +47,7 @@ static backward backward_of(const op_call *call)
 	              .dy = call->in[5].data,
 	              .scale = p->scale,
 	              .drop = softmax_dropout_of(call),
+	              .frozen = p->frozen,
 	              .dqkv = call->out[0].data};
 	int64_t heads = f.batch * f.heads;
 	f.spans = heads ? kernel_min(f.blocks, kernel_parts(GRAIN, heads)) : 0;
@@ -178,8 +180,9 @@ static void tile(const backward *f, const workspace *w, const softmax_queries *q
 	int64_t lanes = softmax_lanes(q);
 	product(k->count, lanes, f->dh, (product_matrix){k->key, k->row, 1}, w->query, SOFTMAX_LANES, w->p,
 	        SOFTMAX_LANES, false);
-	product(k->count, lanes, f->dh, (product_matrix){k->value, k->row, 1}, w->dy, SOFTMAX_LANES, w->ds,
-	        SOFTMAX_LANES, false);
+	if (!f->frozen)
+		product(k->count, lanes, f->dh, (product_matrix){k->value, k->row, 1}, w->dy, SOFTMAX_LANES, w->ds,
+		        SOFTMAX_LANES, false);
 	softmax_hide(q, k, w->p);
 	if (f->drop.p > 0) {
 		softmax_keep(&f->drop, q, k, (uint32_t *)(w->keep + SOFTMAX_KEYS * SOFTMAX_LANES), w->keep);
@@ -187,10 +190,12 @@ static void tile(const backward *f, const workspace *w, const softmax_queries *q
 	} else {
 		probabilities(w, lanes, k->count, false);
 	}
-	product(f->dh, lanes, k->count, (product_matrix){k->key, 1, k->row}, w->ds, SOFTMAX_LANES, w->dquery,
-	        SOFTMAX_LANES, true);
 	product(k->count, f->width, q->count, (product_matrix){w->p, SOFTMAX_LANES, 1}, w->dy_rows, f->width, dv,
 	        f->width, true);
+	if (f->frozen)
+		return;
+	product(f->dh, lanes, k->count, (product_matrix){k->key, 1, k->row}, w->ds, SOFTMAX_LANES, w->dquery,
+	        SOFTMAX_LANES, true);
 	product(k->count, f->width, q->count, (product_matrix){w->ds, SOFTMAX_LANES, 1}, w->query_rows, f->width, dk,
 	        f->width, true);
 }

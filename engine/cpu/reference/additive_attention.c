@@ -129,7 +129,7 @@ static double score_grad(const head *a, int64_t j, const float *g, const float *
 }
 
 /* x [B, N, D], w [D], mask? [B, N], g [B, N, D], log_normalizer [B, N, H], dg [B, N, D]
- *   -> dx [B, N, D] = P_j + c da_j w,  dw [D] = c Σ_{b,j} da_j x_j,  c = 1/√dh */
+ *   -> dx [B, N, D] = P_j + c da_j w,  dw [D] = c Σ_{b,j} da_j x_j,  c = 1/√dh;  frozen: da = 0 */
 status reference_additive_attention_grad(backend *unused, const op_call *call)
 {
 	(void)unused;
@@ -147,6 +147,8 @@ status reference_additive_attention_grad(backend *unused, const op_call *call)
 			for (int64_t j = 0; j < a.length; j++) {
 				double da = score_grad(&a, j, g + first, log_normalizer + b * a.length * a.heads + h,
 				                       dg + first, P);
+				if (p->frozen)
+					da = 0;
 				for (int64_t d = 0; d < a.width; d++) {
 					dw_sum[h * a.width + d] += c * da * (double)a.x[j * a.stride + d];
 					if (dx)

@@ -69,6 +69,18 @@ status reference_tanh(backend *unused, const op_call *call)
 	return STATUS_OK;
 }
 
+/* dx = dy ⊙ y / x, dy · at_zero where x = 0 */
+status reference_secant_grad(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const float at_zero = ((const secant_params *)call->params)->at_zero;
+	const float *x = call->in[0].data, *y = call->in[1].data, *dy = call->in[2].data;
+	float *dx = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->out[0].shape); i++)
+		dx[i] = x[i] == 0 ? dy[i] * at_zero : (float)((double)dy[i] * ((double)y[i] / (double)x[i]));
+	return STATUS_OK;
+}
+
 /* y = value everywhere */
 status reference_fill(backend *unused, const op_call *call)
 {

@@ -32,9 +32,9 @@ status reference_layernorm(backend *b, const op_call *call)
 }
 
 /* One row: y' = weight ⊙ dy, x̂ = (x - mean) · rstd,
- *   dx = rstd (y' - mean_d(y') - x̂ mean_d(y' x̂)) */
+ *   dx = rstd (y' - mean_d(y') - x̂ mean_d(y' x̂)), frozen without its last term */
 static void row_grad(float *dx, const float *x, const float *weight, const float *dy, double mean, double rstd,
-                     int64_t width)
+                     int64_t width, bool frozen)
 {
 	double sum = 0, dot = 0;
 	for (int64_t d = 0; d < width; d++) {
@@ -42,6 +42,8 @@ static void row_grad(float *dx, const float *x, const float *weight, const float
 		sum += scaled;
 		dot += scaled * ((double)x[d] - mean) * rstd;
 	}
+	if (frozen)
+		dot = 0;
 	for (int64_t d = 0; d < width; d++) {
 		double scaled = (double)weight[d] * (double)dy[d], normal = ((double)x[d] - mean) * rstd;
 		dx[d] = (float)(rstd * (scaled - sum / (double)width - normal * dot / (double)width));
@@ -72,6 +74,6 @@ status reference_layernorm_grad(backend *b, const op_call *call)
 	if (dx)
 		for (int64_t r = 0; r < rows; r++)
 			row_grad(dx + r * width, x + r * width, weight, dy + r * width, (double)mean[r],
-			         (double)rstd[r], width);
+			         (double)rstd[r], width, ((const layernorm_grad_params *)call->params)->frozen);
 	return STATUS_OK;
 }

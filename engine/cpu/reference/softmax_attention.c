@@ -10,6 +10,7 @@ typedef struct head {
 	const int32_t *mask; /* NULL: nothing is masked */
 	int64_t length, window, width /* dh */, stride /* D */, heads, head /* of all sequences' heads */;
 	double scale, p;
+	bool frozen;
 	uint64_t seed;
 	uint32_t stream, step;
 } head;
@@ -34,6 +35,7 @@ static head head_at(const op_call *call, int64_t b, int64_t h)
 	    .head = b * p->heads + h,
 	    .scale = (double)p->scale,
 	    .p = (double)p->p,
+	    .frozen = p->frozen,
 	    .stream = p->stream,
 	};
 	if (p->p > 0) {
@@ -150,7 +152,7 @@ size_t reference_softmax_attention_grad_scratch(const backend *b, const op_call 
 
 /* What query i adds to dq_i, dk_j and dv_j (all [N, dh]). y, dy, log_normalizer: its rows.
  *   D_i = dy_i·y_i,  ds_ij = p_ij (drop(dy_i·v_j) - D_i),  dq_i += scale ds_ij k_j,
- *   dk_j += scale ds_ij q_i,  dv_j += drop(p_ij) dy_i */
+ *   dk_j += scale ds_ij q_i,  dv_j += drop(p_ij) dy_i;  frozen: ds = 0 */
 static void attend_grad(const head *a, int64_t i, const float *y, const float *dy, float log_normalizer, double *dq,
                         double *dk, double *dv)
 {
@@ -159,7 +161,8 @@ static void attend_grad(const head *a, int64_t i, const float *y, const float *d
 		double p = probability_of(a, i, j, (double)log_normalizer), drop = drop_of(a, i, j);
 		if (p == 0)
 			continue;
-		double ds = a->scale * p * (drop * dot(dy, a->value + j * 3 * a->stride, a->width) - along);
+		double ds =
+		    a->frozen ? 0 : a->scale * p * (drop * dot(dy, a->value + j * 3 * a->stride, a->width) - along);
 		for (int64_t d = 0; d < a->width; d++) {
 			dq[i * a->width + d] += ds * (double)a->key[j * 3 * a->stride + d];
 			dk[j * a->width + d] += ds * (double)a->query[i * 3 * a->stride + d];

@@ -8,8 +8,8 @@
 attention_values op_additive_attention(graph *g, value x, value w, value mask, int64_t heads, int64_t window)
 {
 	value out[3];
-	graph_apply(g, OP_additive_attention, (value[]){x, w, mask}, 3, &(additive_attention_params){heads, window},
-	            out);
+	graph_apply(g, OP_additive_attention, (value[]){x, w, mask}, 3,
+	            &(additive_attention_params){.heads = heads, .window = window}, out);
 	return (attention_values){out[0], out[1], out[2]};
 }
 
@@ -49,7 +49,16 @@ status op_additive_attention_backward(graph *g, const op_node *node)
 	value in[] = {node->in[0],  node->in[1],  node->n_in > 2 ? node->in[2] : VALUE_NONE,
 	              node->out[0], node->out[2], graph_output_gradient(g, node, 0)};
 	value grads[2];
-	TRY(graph_apply(g, OP_additive_attention_grad, in, 6, node->params, grads));
+	const graph_rule rule = graph_gradient_rule(g);
+	additive_attention_params params = *(const additive_attention_params *)node->params;
+	params.frozen = rule.frozen;
+	TRY(graph_apply(g, OP_additive_attention_grad, in, 6, &params, grads));
+	if (rule.collects && !rule.frozen) {
+		value fixed[2];
+		params.frozen = true;
+		TRY(graph_apply(g, OP_additive_attention_grad, in, 6, &params, fixed));
+		graph_collect(g, SUM_ATTENTION, op_dot_rows(g, fixed[0], node->in[0], 1));
+	}
 	graph_accumulate(g, node->in[0], grads[0]);
 	graph_accumulate(g, node->in[1], grads[1]);
 	return STATUS_OK;

@@ -1,4 +1,4 @@
-/* add, mul, gate, scale, scale_by, tanh, fill: one output element per input element. */
+/* add, mul, gate, scale, scale_by, tanh, secant_grad, fill: one output element per input element. */
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -91,10 +91,11 @@ status op_gate_backward(graph *g, const op_node *node)
 {
 	value a = node->in[0], b = node->in[1], c = node->in[2], dy = graph_output_gradient(g, node, 0);
 	graph_accumulate(g, a, dy);
+	const graph_rule rule = graph_gradient_rule(g);
 	if (graph_needs_gradient(g, b))
-		graph_accumulate(g, b, op_mul(g, dy, c));
+		graph_accumulate(g, b, op_mul(g, rule.frozen ? op_scale(g, dy, rule.share) : dy, c));
 	if (graph_needs_gradient(g, c))
-		graph_accumulate(g, c, op_mul(g, dy, b));
+		graph_accumulate(g, c, op_mul(g, rule.frozen ? op_scale(g, dy, 1 - rule.share) : dy, b));
 	return STATUS_OK;
 }
 
@@ -140,8 +141,29 @@ status op_tanh_check(op_call *call, error *err)
 /* dx = dy (1 - y²) */
 status op_tanh_backward(graph *g, const op_node *node)
 {
-	value y = node->out[0], dy = graph_output_gradient(g, node, 0);
-	graph_accumulate(g, node->in[0], op_gate(g, dy, op_scale(g, op_mul(g, dy, y), -1), y));
+	value x = node->in[0], y = node->out[0], dy = graph_output_gradient(g, node, 0);
+	if (graph_gradient_rule(g).frozen)
+		graph_accumulate(g, x, op_secant_grad(g, x, y, dy, 1));
+	else
+		graph_accumulate(g, x, op_gate(g, dy, op_scale(g, op_mul(g, dy, y), -1), y));
+	return STATUS_OK;
+}
+
+/* --- secant_grad ---------------------------------------------------------------- */
+
+value op_secant_grad(graph *g, value x, value y, value dy, float at_zero)
+{
+	value out;
+	graph_apply(g, OP_secant_grad, (value[]){x, y, dy}, 3, &(secant_params){at_zero}, &out);
+	return out;
+}
+
+status op_secant_grad_check(op_call *call, error *err)
+{
+	TRY(check_type(call, 0, "x", DTYPE_F32, err));
+	TRY(check_like(call, 1, "y", 0, "x", err));
+	TRY(check_like(call, 2, "dy", 0, "x", err));
+	check_output(call, 0, DTYPE_F32, call->in[0].shape);
 	return STATUS_OK;
 }
 

@@ -19,6 +19,12 @@ status op_gelu_check(op_call *call, error *err)
 
 status op_gelu_backward(graph *g, const op_node *node)
 {
+	const float half = 0.5f; /* Φ(0) */
+	if (graph_gradient_rule(g).frozen) {
+		graph_accumulate(g, node->in[0],
+		                 op_secant_grad(g, node->in[0], node->out[0], graph_output_gradient(g, node, 0), half));
+		return STATUS_OK;
+	}
 	value dx;
 	TRY(graph_apply(g, OP_gelu_grad, (value[]){node->in[0], graph_output_gradient(g, node, 0)}, 2, node->params,
 	                &dx));

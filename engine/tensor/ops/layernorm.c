@@ -29,7 +29,11 @@ status op_layernorm_backward(graph *g, const op_node *node)
 {
 	value in[] = {node->in[0], node->in[1], node->out[1], node->out[2], graph_output_gradient(g, node, 0)};
 	value grads[3];
-	TRY(graph_apply(g, OP_layernorm_grad, in, 5, NULL, grads));
+	const graph_rule rule = graph_gradient_rule(g);
+	const layernorm_grad_params params = {.frozen = rule.frozen};
+	if (rule.collects)
+		graph_collect(g, SUM_BIASES, op_dot_rows(g, in[4], node->in[2], 1));
+	TRY(graph_apply(g, OP_layernorm_grad, in, 5, &params, grads));
 	for (int i = 0; i < 3; i++)
 		graph_accumulate(g, node->in[i], grads[i]);
 	return STATUS_OK;

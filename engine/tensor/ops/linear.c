@@ -37,15 +37,22 @@ status op_linear_check(op_call *call, error *err)
 	return STATUS_OK;
 }
 
+static value unpacked(graph *g, value weight)
+{
+	return dtype_is_panel(graph_value(g, weight)->type) ? op_cast(g, weight, DTYPE_F32) : weight;
+}
+
 status op_linear_backward(graph *g, const op_node *node)
 {
 	const linear_params *p = node->params;
 	value x = node->in[0], weight = node->in[1], bias = node->in[2], dy = graph_output_gradient(g, node, 0);
+	if (bias != VALUE_NONE && graph_gradient_rule(g).collects)
+		graph_collect(g, SUM_BIASES, op_dot_rows(g, dy, bias, p->alpha));
 	if (graph_needs_gradient(g, weight))
 		graph_accumulate(g, weight, op_matmul_wide(g, dy, x, true, false, p->alpha));
 	if (graph_needs_gradient(g, bias))
 		graph_accumulate(g, bias, op_sum_rows(g, dy, p->alpha));
 	if (graph_needs_gradient(g, x)) /* last: what reads dx follows, and a backend may run both as one */
-		graph_accumulate(g, x, op_matmul(g, dy, weight, false, false, p->alpha));
+		graph_accumulate(g, x, op_matmul(g, dy, unpacked(g, weight), false, false, p->alpha));
 	return STATUS_OK;
 }

@@ -74,7 +74,10 @@ status op_linear_attention_backward(graph *g, const op_node *node)
 	                        node->out[1],
 	                        graph_output_gradient(g, node, 0)};
 	TRY(graph_apply(g, OP_linear_attention_grad, in, 7, node->params, grads));
-	for (int i = 0; i < 3; i++)
+	const graph_rule rule = graph_gradient_rule(g);
+	if (rule.collects && !rule.frozen)
+		graph_collect(g, SUM_ATTENTION, op_dot_rows(g, grads[2], node->in[2], 1));
+	for (int i = rule.frozen ? 2 : 0; i < 3; i++) /* with constant weights only v has one */
 		graph_accumulate(g, node->in[i], grads[i]);
 	return STATUS_OK;
 }

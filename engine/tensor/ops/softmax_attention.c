@@ -46,7 +46,16 @@ status op_softmax_attention_backward(graph *g, const op_node *node)
 	                    node->out[0],
 	                    node->out[1],
 	                    graph_output_gradient(g, node, 0)};
-	TRY(graph_apply(g, OP_softmax_attention_grad, in, 6, node->params, &dqkv));
+	const graph_rule rule = graph_gradient_rule(g);
+	softmax_params params = *(const softmax_params *)node->params;
+	params.frozen = rule.frozen;
+	TRY(graph_apply(g, OP_softmax_attention_grad, in, 6, &params, &dqkv));
+	if (rule.collects && !rule.frozen) {
+		value fixed; /* of v alone */
+		params.frozen = true;
+		TRY(graph_apply(g, OP_softmax_attention_grad, in, 6, &params, &fixed));
+		graph_collect(g, SUM_ATTENTION, op_dot_rows(g, fixed, node->in[0], 1));
+	}
 	graph_accumulate(g, node->in[0], dqkv);
 	return STATUS_OK;
 }

@@ -167,7 +167,8 @@ static size_t run_sums(float *out)
 	      weight = graph_input(g, "weight", DTYPE_F32, SHAPE1(WIDTH));
 	value index = graph_input(g, "index", DTYPE_I32, SHAPE1(ROWS)), norm[3], grads[3];
 	graph_apply(g, OP_layernorm, (value[]){x, weight, weight}, 3, &(layernorm_params){1e-5f}, norm);
-	graph_apply(g, OP_layernorm_grad, (value[]){x, weight, norm[1], norm[2], norm[0]}, 5, NULL, grads);
+	graph_apply(g, OP_layernorm_grad, (value[]){x, weight, norm[1], norm[2], norm[0]}, 5,
+	            &(layernorm_grad_params){0}, grads);
 	value results[] = {grads[0],
 	                   grads[1],
 	                   grads[2],

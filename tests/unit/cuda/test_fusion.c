@@ -91,7 +91,7 @@ static int norm_grad(graph *g, const sizes *s, value made[])
 	value in[] = {real(g, s, "x"), graph_input(g, "weight", DTYPE_F32, SHAPE1(s->width)),
 	              graph_input(g, "mean", DTYPE_F32, SHAPE1(s->rows)),
 	              graph_input(g, "rstd", DTYPE_F32, SHAPE1(s->rows)), real(g, s, "dy")};
-	graph_apply(g, OP_layernorm_grad, in, 5, NULL, made);
+	graph_apply(g, OP_layernorm_grad, in, 5, &(layernorm_grad_params){0}, made);
 	return 3;
 }
 
@@ -496,7 +496,7 @@ static void calls_that_do_not_follow_one_another_stay_apart(void **state)
 	assert_int_equal(taken(add_to_itself), 0);
 	assert_int_equal(taken(norm_of_another), 0);
 	assert_int_equal(taken(product_with_dx), 2); /* layernorm_grad and add */
-	assert_int_equal(taken(product_add), 0); /* the product is an output, so it has to be written */
+	assert_int_equal(taken(product_add), 0);     /* the product is an output, so it has to be written */
 	assert_int_equal(taken(product_twice), 0);
 }
 

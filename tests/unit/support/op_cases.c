@@ -142,7 +142,8 @@ static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width */
 	value bias = f32(g, "bias", SHAPE1(arg[1])), dy = real(g, arg, "dy", SHAPE2(arg[0], arg[1]));
 	value y[3], grads[3];
 	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &(layernorm_params){1e-5f}, y);
-	graph_apply(g, OP_layernorm_grad, (value[]){x, weight, y[1], y[2], dy}, 5, NULL, grads);
+	graph_apply(g, OP_layernorm_grad, (value[]){x, weight, y[1], y[2], dy}, 5,
+	            &(layernorm_grad_params){.frozen = arg[2]}, grads);
 }
 
 static void build_gelu(graph *g, const int64_t *arg) /* rows, width, tanh form */
