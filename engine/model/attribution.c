@@ -24,14 +24,15 @@ void attribution_append(builder *b)
 	const bool frozen = spec->attribution == ATTRIBUTION_FROZEN;
 	const value words = frozen ? b->words : b->scaled, sources[] = {words, b->places};
 	const graph_rule rule = {.frozen = frozen, .share = spec->share, .collects = true};
-	const shape tokens = SHAPE2(spec->batch, spec->length), logits = graph_value(g, b->logits)->shape;
+	const shape tokens = SHAPE1(spec->batch * spec->length), logits = graph_value(g, b->logits)->shape;
 	value coefficients = graph_input(g, port_name(PORT_COEFFICIENTS), DTYPE_F32, logits);
 	graph_pull_back(g, b->logits, coefficients, sources, frozen && b->places != VALUE_NONE ? 2 : 1, rule);
 	parts_of(b, words, b->words, PORT_WORD_PARTS);
 	if (frozen) {
 		parts_of(b, b->places, b->places, PORT_POSITION_PARTS);
 		collected(b, SUM_BIASES, tokens, PORT_BIAS_PARTS);
-		collected(b, SUM_BIASES, SHAPE1(spec->batch), PORT_HEAD_PARTS);
+		if (spec->length > 1)
+			collected(b, SUM_BIASES, SHAPE1(spec->batch), PORT_HEAD_PARTS);
 	} else {
 		collected(b, SUM_ATTENTION, tokens, PORT_ATTENTION_PARTS);
 	}

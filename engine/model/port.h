@@ -37,11 +37,11 @@ typedef enum port_role {
 	PORT_LOSS,      /* "loss" []: the mean over the labels */
 	PORT_COUNT,     /* "count" []: how many that were */
 	/* parts of the score (attribution.h) */
-	PORT_WORD_PARTS,      /* "parts.words" [B, N] */
-	PORT_POSITION_PARTS,  /* "parts.positions" [B, N], of models that have a position table */
-	PORT_BIAS_PARTS,      /* "parts.biases" [B, N] */
+	PORT_WORD_PARTS,      /* "parts.words" [B · N] */
+	PORT_POSITION_PARTS,  /* "parts.positions" [B · N], of models that have a position table */
+	PORT_BIAS_PARTS,      /* "parts.biases" [B · N] */
 	PORT_HEAD_PARTS,      /* "parts.head" [B] */
-	PORT_ATTENTION_PARTS, /* "parts.attention" [B, N] */
+	PORT_ATTENTION_PARTS, /* "parts.attention" [B · N] */
 	PORT_ROLES
 } port_role;
 

@@ -46,7 +46,10 @@ static status differentiate(graph *g, const op_node *node)
 		if (graph_output_gradient(g, node, i) != VALUE_NONE)
 			return graph_fail(g, STATUS_UNSUPPORTED, o->name, "output %d of %s has no gradient", i,
 			                  o->name);
-	if (node->n_out == 0 || !graph_needs_gradient(g, node->out[0]) ||
+	bool wanted = false; /* not behind a source of graph_pull_back */
+	for (int i = 0; i < node->n_in; i++)
+		wanted |= graph_needs_gradient(g, node->in[i]);
+	if (!wanted || node->n_out == 0 || !graph_needs_gradient(g, node->out[0]) ||
 	    graph_output_gradient(g, node, 0) == VALUE_NONE)
 		return STATUS_OK;
 	if (!o->backward)

@@ -67,7 +67,7 @@ typedef struct secant_params {
 value op_secant_grad(graph *g, value x, value y, value dy, float at_zero);
 
 /* dot_rows: y[row] = factor · Σ_j a[row, j] b[row, j], summed in order of fixed parts; a […, D] f32, b of a's shape or
- * one row [D] for all -> y […] f32. */
+ * one row [D] for all -> y [rows] f32. */
 value op_dot_rows(graph *g, value a, value b, float factor);
 
 /* sum_rows: y[j] = factor · Σ_rows x[row, j]; x […, D] [real] -> [D] f32. */

@@ -70,5 +70,7 @@ status plan_run(plan *p);
  * when it reaches plan_node_count. */
 status plan_step(plan *p, int *cursor);
 int plan_node_count(const plan *p);
+/* The node that makes v; -1: none does. */
+int plan_node_of(const plan *p, value v);
 
 #endif

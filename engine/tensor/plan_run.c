@@ -125,6 +125,16 @@ status plan_step(plan *p, int *cursor)
 	return run_unit(p, &p->units[(*cursor)++]);
 }
 
+int plan_node_of(const plan *p, value v)
+{
+	const int producer = v == VALUE_NONE ? -1 : graph_value(p->g, v)->producer;
+	for (int i = 0; i < p->n_units && producer >= 0; i++)
+		for (int k = 0; k < p->units[i].count; k++)
+			if (p->steps[p->units[i].first + k] == producer)
+				return i;
+	return -1;
+}
+
 /* The first run is direct: kernels get ready for their shapes, which cannot be recorded. */
 status plan_run(plan *p)
 {

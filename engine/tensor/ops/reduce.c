@@ -13,15 +13,12 @@ value op_dot_rows(graph *g, value a, value b, float factor)
 status op_dot_rows_check(op_call *call, error *err)
 {
 	TRY(check_type(call, 0, "a", DTYPE_F32, err));
-	shape a = call->in[0].shape;
-	if (a.rank < 1)
-		return error_set(err, STATUS_INVALID, "a", "a is a scalar, needs rows");
+	const shape a = call->in[0].shape;
 	if (check_present(call, 1) && call->in[1].shape.rank == 1)
 		TRY(check_shape(call, 1, "b", DTYPE_F32, SHAPE1(shape_last(a)), "a's last dimension", err));
 	else
 		TRY(check_like(call, 1, "b", 0, "a", err));
-	a.rank--;
-	check_output(call, 0, DTYPE_F32, a);
+	check_output(call, 0, DTYPE_F32, SHAPE1(shape_rows(a)));
 	return STATUS_OK;
 }
 

@@ -1,0 +1,289 @@
+/* A score led back to its tokens: parts that sum to it, and gradients. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+
+#include "engine/base/file.h"
+#include "engine/model/feed.h"
+#include "tests/unit/model/fixture.h"
+#include "tests/unit/support/folder.h"
+
+enum { B = 2, N = 23, V = 37, MOST = B * N };
+
+static backend *device;
+
+static int setup(void **state)
+{
+	(void)state;
+	device = fixture_backend();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	backend_close(device);
+	return 0;
+}
+
+typedef struct kind {
+	const architecture *architecture;
+	const char *config;
+} kind;
+
+static const kind kinds[] = {
+    {&architecture_additive, SMALL_CONFIG},
+    {&architecture_additive,
+     "{\"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 2, \"vocab_size\": 37, \"n_positions\": 23,"
+     " \"use_local_att\": false, \"position_embedding\": \"none\"}"},
+    {&architecture_gpt2, "{\"model_type\": \"gpt2\", \"n_embd\": 20, \"n_head\": 4, \"n_layer\": 2, \"vocab_size\": 37,"
+                         " \"n_positions\": 23}"},
+    {&architecture_linear, "{\"model_type\": \"linear\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 3,"
+                           " \"vocab_size\": 37, \"n_positions\": 23, \"position_embedding\": \"learned\"}"},
+    {&architecture_linear_encoder,
+     "{\"model_type\": \"linear_encoder\", \"d_model\": 20, \"encoder_attention_heads\": 4, \"encoder_layers\": 2,"
+     " \"encoder_ffn_dim\": 36, \"vocab_size\": 37, \"max_position_embeddings\": 23, \"num_labels\": 37}"},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* The logits of B sequences, their coefficients, and what the score has been led back to. */
+typedef struct parts {
+	float logits[B * V], coefficients[B * V];
+	float words[MOST], positions[MOST], biases[MOST], head[B], attention[MOST];
+} parts;
+
+static void read_part(plan *p, port_role role, float *out)
+{
+	if (port_find(plan_graph(p), role) != VALUE_NONE)
+		fixture_read(p, port_name(role), out);
+}
+
+static void feed(plan *p, const model *m)
+{
+	int32_t ids[MOST], mask[MOST], last[B];
+	for (int i = 0; i < MOST; i++) {
+		ids[i] = (i + 1) * 7919 % (V - 1) + 1;
+		mask[i] = i < MOST - 4; /* the second sequence is shorter */
+	}
+	for (int b = 0; b < B; b++)
+		last[b] = (b + 1) * N - 1 - (b == B - 1 ? 4 : 0);
+	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_LAST, last), STATUS_OK);
+}
+
+/* 1 - p for token t of a row and -p for the others. */
+static void contrast(const float *logits, int t, float *out)
+{
+	double most = -INFINITY, sum = 0;
+	for (int v = 0; v < V; v++)
+		most = fmax(most, (double)logits[v]);
+	for (int v = 0; v < V; v++)
+		sum += exp((double)logits[v] - most);
+	for (int v = 0; v < V; v++)
+		out[v] = (float)((v == t) - exp((double)logits[v] - most) / sum);
+}
+
+/* Coefficients are chosen when the logits are known, in the middle of the run. */
+static void attribute(const model *m, attribution way, float share, float factor, bool recompute, parts *out)
+{
+	const forward_spec spec = {.batch = B,
+	                           .length = N,
+	                           .masked = true,
+	                           .logits = LOGITS_LAST,
+	                           .attribution = way,
+	                           .share = share,
+	                           .recompute = recompute};
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	*out = (parts){0};
+	feed(p, m);
+	assert_int_equal(feed_write(p, PORT_FACTOR, &factor), STATUS_OK);
+	int cursor = 0, there = plan_node_of(p, port_find(plan_graph(p), PORT_LOGITS));
+	while (cursor <= there)
+		assert_int_equal(plan_step(p, &cursor), STATUS_OK);
+	fixture_read(p, "logits", out->logits);
+	for (int b = 0; b < B; b++)
+		contrast(out->logits + b * V, 5 + b, out->coefficients + b * V);
+	fixture_write(p, "coefficients", out->coefficients);
+	while (cursor < plan_node_count(p))
+		assert_int_equal(plan_step(p, &cursor), STATUS_OK);
+	read_part(p, PORT_WORD_PARTS, out->words);
+	read_part(p, PORT_POSITION_PARTS, out->positions);
+	read_part(p, PORT_BIAS_PARTS, out->biases);
+	read_part(p, PORT_HEAD_PARTS, out->head);
+	read_part(p, PORT_ATTENTION_PARTS, out->attention);
+	plan_free(p);
+}
+
+static double score_of(const parts *p, int b)
+{
+	double score = 0;
+	for (int v = 0; v < V; v++)
+		score += (double)p->coefficients[b * V + v] * (double)p->logits[b * V + v];
+	return score;
+}
+
+static double sum_of(const parts *p, int b)
+{
+	double sum = (double)p->head[b];
+	for (int i = b * N; i < (b + 1) * N; i++)
+		sum += (double)p->words[i] + (double)p->positions[i] + (double)p->biases[i];
+	return sum;
+}
+
+static void check_sums(const model *m, const char *name)
+{
+	static const float shares[] = {0, 0.25f, 0.5f, 1};
+	for (int i = 0; i < 4; i++) {
+		parts p;
+		attribute(m, ATTRIBUTION_FROZEN, shares[i], 1, false, &p);
+		for (int b = 0; b < B; b++)
+			if (!(fabs(sum_of(&p, b) - score_of(&p, b)) < 1e-4))
+				fail_msg("%s, share %g: %.7g, must be %.7g", name, (double)shares[i], sum_of(&p, b),
+				         score_of(&p, b));
+	}
+}
+
+static void parts_sum_to_the_score(void **state)
+{
+	(void)state;
+	for (int k = 0; k < KINDS; k++) {
+		model *m = fixture_model_as(kinds[k].architecture, kinds[k].config, device);
+		check_sums(m, kinds[k].architecture->name);
+		model_free(m);
+	}
+}
+
+static void tokens_that_cannot_be_read_have_no_part(void **state)
+{
+	(void)state;
+	for (int k = 0; k < KINDS; k++) {
+		model *m = fixture_model_as(kinds[k].architecture, kinds[k].config, device);
+		parts p;
+		attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, false, &p);
+		for (int i = MOST - 4; i < MOST; i++)
+			assert_true(p.words[i] == 0 && p.positions[i] == 0 && p.biases[i] == 0);
+		for (int i = 0; i < MOST - 4; i++)
+			assert_true(isfinite(p.words[i]));
+		model_free(m);
+	}
+}
+
+static void recomputed_activations_give_the_same_parts(void **state)
+{
+	(void)state;
+	model *m = fixture_model(SMALL_CONFIG, device);
+	parts kept, again;
+	attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, false, &kept);
+	attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, true, &again);
+	assert_memory_equal(&kept, &again, sizeof kept);
+	model_free(m);
+}
+
+/* Packed as they are served: the parts are those of the numbers that the panels hold, and of int8 but for the rounding
+ * of activations. */
+static void packed_weights_have_parts_too(void **state)
+{
+	(void)state;
+	static const struct {
+		dtype type;
+		double tolerance;
+	} types[] = {{DTYPE_PANEL_F32, 1e-4}, {DTYPE_PANEL_BF16, 1e-4}, {DTYPE_PANEL_INT8, 0.3}};
+	model *plain = fixture_model(SMALL_CONFIG, device);
+	char folder[FOLDER_BYTES];
+	folder_new(folder);
+	assert_int_equal(model_save(plain, folder, NULL), STATUS_OK);
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+		model *m;
+		parts p;
+		assert_int_equal(model_open(&m, folder, types[i].type, device, NULL), STATUS_OK);
+		attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, false, &p);
+		for (int b = 0; b < B; b++)
+			assert_true(fabs(sum_of(&p, b) - score_of(&p, b)) < types[i].tolerance);
+		model_free(m);
+	}
+	model_free(plain);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+/* Along the line from no word vectors to these, the mean of gradient x input is the difference of the logits. The norms
+ * make nearly all of it near the beginning: factors are fourth powers. */
+static void gradients_integrate_to_the_difference_of_the_logits(void **state)
+{
+	(void)state;
+	enum { STEPS = 64 };
+	for (int k = 0; k < KINDS; k++) {
+		model *m = fixture_model_as(kinds[k].architecture, kinds[k].config, device);
+		/* Of the logit itself: the coefficients must be the same in all steps. */
+		double sum = 0, ends[2];
+		for (int i = 0; i <= STEPS + 1; i++) {
+			const forward_spec spec = {.batch = B,
+			                           .length = N,
+			                           .masked = true,
+			                           .logits = LOGITS_LAST,
+			                           .attribution = ATTRIBUTION_GRADIENT};
+			plan *p = fixture_plan(m, &spec, NULL, NULL);
+			const float at = ((float)i + 0.5f) / STEPS;
+			const double weight = 4 * pow((double)at, 3) / STEPS;
+			float factor = i < STEPS ? at * at * at * at : (float)(i - STEPS);
+			float logits[B * V], words[MOST], one[B * V] = {[5] = 1};
+			feed(p, m);
+			fixture_write(p, "factor", &factor);
+			fixture_write(p, "coefficients", one);
+			assert_int_equal(plan_run(p), STATUS_OK);
+			fixture_read(p, "logits", logits);
+			fixture_read(p, "parts.words", words);
+			for (int j = 0; j < N && i < STEPS; j++)
+				sum += weight * (double)words[j];
+			if (i >= STEPS)
+				ends[i - STEPS] = (double)logits[5];
+			plan_free(p);
+		}
+		if (!(fabs(sum - (ends[1] - ends[0])) < 0.01 * (fabs(ends[1] - ends[0]) + 0.1)))
+			fail_msg("%s: %g, must be %g", kinds[k].architecture->name, sum, ends[1] - ends[0]);
+		model_free(m);
+	}
+}
+
+static void what_has_no_row_of_logits_is_refused(void **state)
+{
+	(void)state;
+	static const forward_spec wrong[] = {
+	    {.batch = 1, .length = N, .attribution = ATTRIBUTION_FROZEN},
+	    {.batch = 1, .length = N, .attribution = ATTRIBUTION_FROZEN, .logits = LOGITS_ALL},
+	    {.batch = 1, .length = N, .attribution = ATTRIBUTION_FROZEN, .logits = LOGITS_LAST, .maxima = true},
+	    {.phase = PHASE_STEP,
+	     .batch = 1,
+	     .length = N,
+	     .slots = 1,
+	     .attribution = ATTRIBUTION_FROZEN,
+	     .logits = LOGITS_LAST},
+	};
+	model *m = fixture_model(SMALL_CONFIG, device);
+	float pool[1];
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		plan *p;
+		assert_int_equal(model_plan(&p, m, &wrong[i], NULL, pool, NULL), STATUS_INVALID);
+	}
+	model_free(m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(parts_sum_to_the_score),
+	    cmocka_unit_test(tokens_that_cannot_be_read_have_no_part),
+	    cmocka_unit_test(recomputed_activations_give_the_same_parts),
+	    cmocka_unit_test(packed_weights_have_parts_too),
+	    cmocka_unit_test(gradients_integrate_to_the_difference_of_the_logits),
+	    cmocka_unit_test(what_has_no_row_of_logits_is_refused),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
