@@ -218,7 +218,7 @@ static void packed_weights_have_parts_too(void **state)
 static void gradients_integrate_to_the_difference_of_the_logits(void **state)
 {
 	(void)state;
-	enum { STEPS = 64 };
+	enum { STEPS = 256 };
 	for (int k = 0; k < KINDS; k++) {
 		model *m = fixture_model_as(kinds[k].architecture, kinds[k].config, device);
 		/* Of the logit itself: the coefficients must be the same in all steps. */
