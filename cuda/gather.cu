@@ -399,10 +399,10 @@ static status sort_places(backend *b, const op_call *call, const grad_sizes &s, 
 	o.index = (const int32_t *)call->in[0].data;
 	o.counts = counts;
 	o.n = s.n;
-	o.rows = p->rows;
+	o.rows = shape_rows(call->out[0].shape);
 	o.padding_row = p->padding_row;
 	o.rounds = (int)s.rounds;
-	for (int turn = 0; o.shift == 0 || (p->rows - 1) >> o.shift; turn ^= 1, o.shift += DIGIT_BITS) {
+	for (int turn = 0; o.shift == 0 || (o.rows - 1) >> o.shift; turn ^= 1, o.shift += DIGIT_BITS) {
 		o.to = entries[turn];
 		TRY(cuda_launch(b, count_kernel, (unsigned)s.tiles, THREADS, DIGITS * sizeof(unsigned), o));
 		TRY(cuda_launch(b, place_kernel, (unsigned)s.tiles, THREADS, WARPS * (1 + DIGITS) * sizeof(unsigned),

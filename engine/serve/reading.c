@@ -1,6 +1,7 @@
 #include "engine/serve/reading.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
@@ -16,12 +17,14 @@ struct reading {
 	int64_t floats;         /* of a token in the log */
 	int64_t logged;         /* tokens of the piece */
 	int cursor;             /* of the plan */
+	int logits;             /* its node that makes them; -1: none does */
+	bool wants;             /* coefficients */
 };
 
-bool reading_by_pieces(const served_model *m)
+bool reading_by_pieces(const served_model *m, reading_form form)
 {
 	const model_dims *d = model_dimensions(m->model);
-	return d->causal && d->head != HEAD_CLASSES;
+	return !form.attribution && d->causal && d->head != HEAD_CLASSES;
 }
 
 /* --- plans ------------------------------------------------------------------------ */
@@ -62,25 +65,28 @@ static int64_t capacity_for(const served_model *m, int64_t tokens, reading_form 
 static bool is_like(const reading *r, int64_t capacity, reading_form form)
 {
 	return r->capacity == capacity && r->form.logits == form.logits && r->form.embedding == form.embedding &&
-	       r->form.log == form.log;
+	       r->form.log == form.log && r->form.attribution == form.attribution && r->form.share == form.share;
 }
 
 static status fill(reading *r, const served_model *m, error *err)
 {
-	bool pieces = reading_by_pieces(m);
+	bool pieces = reading_by_pieces(m, r->form);
 	forward_spec spec = {.phase = pieces ? PHASE_STEP : PHASE_SCORE,
 	                     .batch = 1,
 	                     .length = r->capacity,
 	                     .slots = pieces ? statepool_capacity(m->pool) : 0,
 	                     .masked = !pieces,
 	                     .explain = r->form.log,
-	                     .logits = r->form.logits ? LOGITS_LAST : LOGITS_NONE,
+	                     .attribution = r->form.attribution,
+	                     .share = r->form.share,
+	                     .logits = r->form.logits || r->form.attribution ? LOGITS_LAST : LOGITS_NONE,
 	                     .embedding = r->form.embedding};
 	r->tokens = memory_new((size_t)r->capacity, sizeof *r->tokens);
 	r->mask = memory_new((size_t)r->capacity, sizeof *r->mask);
 	if (!r->tokens || !r->mask)
 		return STATUS_NOMEM;
 	TRY(model_plan(&r->plan, m->model, &spec, NULL, pieces ? statepool_data(m->pool) : NULL, err));
+	r->logits = r->form.attribution ? plan_node_of(r->plan, port_find(plan_graph(r->plan), PORT_LOGITS)) : -1;
 	return r->form.log ? outputs_new(&r->outputs, m->model, r->plan, READING_LOG_TOKENS) : STATUS_OK;
 }
 
@@ -111,7 +117,7 @@ static status take(reading **out, served_model *m, int64_t tokens, reading_form 
 /* One of a kind is kept. */
 void reading_end(served_model *m, reading *r)
 {
-	bool keep = r && is_kept(m, r->capacity, r->form);
+	bool keep = r && is_kept(m, r->capacity, r->form) && plan_bytes(r->plan) <= READING_KEPT_BYTES;
 	for (const reading *q = m->readings; q && keep; q = q->next)
 		keep = !is_like(q, r->capacity, r->form);
 	if (!keep) {
@@ -153,6 +159,8 @@ static status feed(reading *r, const model_dims *d)
 	TRY(feed_write(r->plan, PORT_SLOT, &r->piece.slot));
 	TRY(feed_write(r->plan, PORT_POSITION, &first));
 	TRY(feed_write(r->plan, PORT_LENGTH, &count));
+	const float factor = 1;
+	TRY(feed_write(r->plan, PORT_FACTOR, &factor));
 	return feed_write(r->plan, PORT_LAST, &last);
 }
 
@@ -163,6 +171,7 @@ status reading_begin(reading **out, served_model *m, reading_form form, const re
 		(*out)->piece = *p;
 		(*out)->logged = 0;
 		(*out)->cursor = 0;
+		(*out)->wants = false;
 		s = feed(*out, model_dimensions(m->model));
 	}
 	return s == STATUS_OK
@@ -180,13 +189,36 @@ static status read_log(reading *r)
 
 status reading_step(reading *r, bool *done)
 {
-	int nodes = plan_node_count(r->plan);
+	int nodes = plan_node_count(r->plan), node = r->cursor;
 	TRY(r->cursor < nodes ? plan_step(r->plan, &r->cursor) : read_log(r));
+	r->wants = node == r->logits;
 	*done = r->cursor == nodes && (!r->form.log || r->logged == r->piece.count);
 	return STATUS_OK;
 }
 
 status reading_values(const reading *r, float *out)
 {
-	return plan_read(r->plan, port_find(plan_graph(r->plan), r->form.logits ? PORT_LOGITS : PORT_EMBEDDING), out);
+	const bool logits = r->form.logits || r->form.attribution;
+	return plan_read(r->plan, port_find(plan_graph(r->plan), logits ? PORT_LOGITS : PORT_EMBEDDING), out);
+}
+
+bool reading_wants_coefficients(const reading *r)
+{
+	return r->wants;
+}
+
+status reading_write_coefficients(reading *r, const float *coefficients)
+{
+	r->wants = false;
+	return feed_write(r->plan, PORT_COEFFICIENTS, coefficients);
+}
+
+status reading_parts(const served_model *m, const reading *r, port_role role, int64_t count, float *out)
+{
+	value v = port_find(plan_graph(r->plan), role);
+	memset(out, 0, (size_t)count * sizeof *out);
+	if (v == VALUE_NONE)
+		return STATUS_OK;
+	backend *b = model_backend(m->model);
+	return b->download(b, out, plan_data(r->plan, v), (size_t)count * sizeof *out);
 }

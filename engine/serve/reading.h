@@ -21,12 +21,15 @@ enum {
 	READING_KEPT_TOKENS = 1024, /* a plan for more is freed when it has run */
 	READING_LOG_TOKENS = 64,
 };
+#define READING_KEPT_BYTES ((size_t)64 << 20) /* of a plan, likewise */
 
 /* What a reading gives. */
 typedef struct reading_form {
-	bool logits;       /* of the classes */
-	pooling embedding; /* POOL_NONE: no vector */
-	bool log;          /* what an explanation needs of each token */
+	bool logits;             /* of the classes */
+	pooling embedding;       /* POOL_NONE: no vector */
+	bool log;                /* what an explanation needs of each token */
+	attribution attribution; /* parts of the score of the last token's logits, or of the classes' */
+	float share;             /* as in forward_spec */
 } reading_form;
 
 /* What is read: all of a sequence, or a piece (reading_by_pieces). */
@@ -37,13 +40,19 @@ typedef struct reading_piece {
 	float *log;           /* [count][log_floats], filled in order, there until reading_end; NULL without form.log */
 } reading_piece;
 
-/* Is a sequence read in pieces of at most SCHEDULER_PREFILL_CHUNK tokens? */
-bool reading_by_pieces(const served_model *m);
+/* Is a sequence read in pieces of at most SCHEDULER_PREFILL_CHUNK tokens? Never for an attribution. */
+bool reading_by_pieces(const served_model *m, reading_form form);
 
 /* Get ready. reading_end(*out) is due also after an error. STATUS_NOMEM and what model_plan says. */
 status reading_begin(reading **out, served_model *m, reading_form form, const reading_piece *p, error *err);
 /* The next step. *done: the piece has been read, and its log. STATUS_DEVICE. */
 status reading_step(reading *r, bool *done);
+/* Has an attribution come to where it needs the coefficients of the logits, which can be read now? Before the next step
+ * they are to be written, a number for each logit. */
+bool reading_wants_coefficients(const reading *r);
+status reading_write_coefficients(reading *r, const float *coefficients);
+/* Parts of an attribution (model/port.h), the first `count`; zeros where the model has no such parts. */
+status reading_parts(const served_model *m, const reading *r, port_role role, int64_t count, float *out);
 /* The logits, or the vector. */
 status reading_values(const reading *r, float *out);
 /* The plan goes back to m, or is freed. NULL is legal. */

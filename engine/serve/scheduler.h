@@ -15,6 +15,7 @@
 #ifndef ENGINE_SERVE_SCHEDULER_H
 #define ENGINE_SERVE_SCHEDULER_H
 
+#include "engine/explain/target.h"
 #include "engine/model/model.h"
 #include "engine/model/feed.h"
 #include "engine/serve/sampler.h"
@@ -225,17 +226,22 @@ static inline int64_t scheduler_score_limit(const model_dims *d)
 typedef struct scoring_sequence {
 	int32_t *ids;
 	int64_t count;
-	float *log; /* NULL, or where its log goes (explain/explain.h): [count] tokens */
+	float *log;            /* NULL, or where its log goes (explain/explain.h): [count] tokens */
+	explain_target target; /* with `attribution`: of the prediction behind its last token, or of its classes */
+	explain_parts *parts;  /* where they go */
 } scoring_sequence;
 
 /* Sequences to read whole, each from an empty state. Each gives one row of numbers: the logits of its classes, or one
- * hidden vector. The caller owns the sequences and `out`, and keeps them until `finished`. */
+ * hidden vector; or, with `attribution`, its parts, and no row. The caller owns the sequences and `out`, and keeps them
+ * until `finished`. */
 typedef struct scoring_request {
 	const scoring_sequence *sequences;
 	int64_t n_sequences;
 	pooling embedding; /* the vector to compute; POOL_NONE: the logits, of a model with a head for classes */
-	int64_t width;     /* model_dims.hidden, or outputs */
-	float *out;        /* [n_sequences][width] */
+	attribution attribution;
+	float share;   /* of ATTRIBUTION_FROZEN (model/forward.h) */
+	int64_t width; /* model_dims.hidden, or outputs */
+	float *out;    /* [n_sequences][width] */
 	/* Called on the scheduler's thread, exactly once: STATUS_OK, CANCELLED, or why it ended. The scoring is freed.
 	 */
 	void (*finished)(void *context, status s, const error *err);
@@ -243,9 +249,9 @@ typedef struct scoring_request {
 } scoring_request;
 
 /* STATUS_INVALID names "model", "explain" or "input": no such head, no explainer, a sequence of no tokens or of more
- * than scheduler_score_limit, a token outside the vocabulary. STATUS_BUSY: max_generations scorings are running;
- * STATUS_NOMEM. After an error `finished` is not called. Scorings run in slices of about a millisecond, round-robin,
- * between the steps of generations. */
+ * than scheduler_score_limit, a token outside the vocabulary, a target that is no output ("target"). STATUS_BUSY:
+ * max_generations scorings are running; STATUS_NOMEM. After an error `finished` is not called. Scorings run in slices
+ * of about a millisecond, round-robin, between the steps of generations. */
 status scheduler_score(scheduler *s, served_model *m, const scoring_request *r, scoring **out, error *err);
 /* `finished` is called with STATUS_CANCELLED before the next slice. */
 void scoring_cancel(scoring *x);

@@ -7,13 +7,21 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
+static reading_form form_of(const scoring *x)
+{
+	const scoring_request *r = &x->request;
+	if (r->attribution)
+		return (reading_form){.attribution = r->attribution, .share = r->share};
+	return (reading_form){
+	    .logits = r->embedding == POOL_NONE, .embedding = r->embedding, .log = r->sequences[x->read].log};
+}
+
 static status begin(scoring *x, error *err)
 {
 	const scoring_sequence *q = &x->request.sequences[x->read];
-	pooling embedding = x->request.embedding;
-	reading_form form = {.logits = embedding == POOL_NONE, .embedding = embedding, .log = q->log};
+	const reading_form form = form_of(x);
 	int64_t left = q->count - x->begun;
-	x->piece = reading_by_pieces(x->model) && left > SCHEDULER_PREFILL_CHUNK ? SCHEDULER_PREFILL_CHUNK : left;
+	x->piece = reading_by_pieces(x->model, form) && left > SCHEDULER_PREFILL_CHUNK ? SCHEDULER_PREFILL_CHUNK : left;
 	reading_piece p = {.ids = q->ids + x->begun,
 	                   .count = x->piece,
 	                   .first = x->begun,
@@ -32,12 +40,44 @@ static void add_mean(const scoring *x, float *out)
 	}
 }
 
+/* The logits are there: choose what is explained. */
+static status choose(scoring *x)
+{
+	const int64_t n = model_dimensions(x->model->model)->outputs;
+	const scoring_sequence *q = &x->request.sequences[x->read];
+	TRY(reading_values(x->reading, x->logits));
+	explain_target_choose(&q->target, x->logits, n, x->logits + n, q->parts);
+	return reading_write_coefficients(x->reading, x->logits + n);
+}
+
+static status read_parts(const scoring *x)
+{
+	const scoring_sequence *q = &x->request.sequences[x->read];
+	const struct {
+		port_role role;
+		float *out;
+	} parts[] = {{PORT_WORD_PARTS, q->parts->words},
+	             {PORT_POSITION_PARTS, q->parts->positions},
+	             {PORT_BIAS_PARTS, q->parts->biases},
+	             {PORT_ATTENTION_PARTS, q->parts->attention}};
+	float head;
+	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+		if (parts[i].out)
+			TRY(reading_parts(x->model, x->reading, parts[i].role, q->count, parts[i].out));
+	TRY(reading_parts(x->model, x->reading, PORT_HEAD_PARTS, 1, &head));
+	q->parts->head = (double)head;
+	return STATUS_OK;
+}
+
 /* Read the results of the piece, which has run. */
 static status finish(scoring *x)
 {
 	float *out = x->request.out + x->read * x->request.width;
-	TRY(reading_values(x->reading, out));
-	if (reading_by_pieces(x->model) && x->request.embedding == POOL_MEAN)
+	if (x->request.attribution)
+		TRY(read_parts(x));
+	else
+		TRY(reading_values(x->reading, out));
+	if (reading_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
 		add_mean(x, out);
 	reading_end(x->model, x->reading);
 	x->reading = NULL;
@@ -55,7 +95,7 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
 	int64_t limit = scheduler_score_limit(d);
-	if (r->embedding == POOL_NONE && d->head != HEAD_CLASSES)
+	if (!r->attribution && r->embedding == POOL_NONE && d->head != HEAD_CLASSES)
 		return error_set(err, STATUS_INVALID, "model", "the model has no head for classes");
 	for (int64_t i = 0; i < r->n_sequences; i++) {
 		const scoring_sequence *q = &r->sequences[i];
@@ -64,6 +104,9 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 		if (q->count < 1 || q->count > limit)
 			return error_set(err, STATUS_INVALID, "input", "input %lld has %lld tokens; 1 to %lld are read",
 			                 (long long)i, (long long)q->count, (long long)limit);
+		if (r->attribution && (q->target.token >= d->outputs || q->target.other >= d->outputs))
+			return error_set(err, STATUS_INVALID, "target", "the model has %lld outputs, counted from 0",
+			                 (long long)d->outputs);
 		for (int64_t k = 0; k < q->count; k++)
 			if (q->ids[k] < 0 || q->ids[k] >= d->inputs)
 				return error_set(err, STATUS_INVALID, "input",
@@ -78,11 +121,14 @@ status scoring_new(scoring **out, served_model *m, const scoring_request *r, err
 	const model_dims *d = model_dimensions(m->model);
 	*out = NULL;
 	TRY(check(m, r, err));
-	assert(r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
+	assert(r->attribution || r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
 	scoring *x = memory_new(1, sizeof *x);
 	double *sum = memory_new((size_t)r->width, sizeof *sum);
-	status s = x && sum ? served_model_take(m, &x->slot, err) : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	float *logits = memory_new(r->attribution ? 2 * (size_t)d->outputs : 1, sizeof *logits);
+	status s = x && sum && logits ? served_model_take(m, &x->slot, err)
+	                              : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	if (s != STATUS_OK) {
+		free(logits);
 		free(sum);
 		free(x);
 		return s;
@@ -90,6 +136,7 @@ status scoring_new(scoring **out, served_model *m, const scoring_request *r, err
 	x->model = m;
 	x->request = *r;
 	x->sum = sum;
+	x->logits = logits;
 	*out = x;
 	return STATUS_OK;
 }
@@ -100,6 +147,7 @@ void scoring_free(scoring *x)
 		return;
 	reading_end(x->model, x->reading);
 	served_model_give(x->model, x->slot);
+	free(x->logits);
 	free(x->sum);
 	free(x);
 }
@@ -110,6 +158,8 @@ static status advance(scoring *x, error *err)
 	bool done;
 	if (!x->reading)
 		return begin(x, err);
+	if (reading_wants_coefficients(x->reading))
+		return choose(x);
 	TRY(reading_step(x->reading, &done));
 	return done ? finish(x) : STATUS_OK;
 }

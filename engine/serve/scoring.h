@@ -20,6 +20,7 @@ struct scoring {
 	int64_t begun;    /* tokens read of the next sequence */
 	int64_t piece;    /* tokens of it in the current piece */
 	double *sum;      /* [width] of the hidden vectors of the pieces so far */
+	float *logits;    /* with an attribution: the logits and their coefficients */
 	reading *reading; /* of the piece; NULL: not begun */
 };
 

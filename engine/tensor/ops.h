@@ -29,7 +29,8 @@ typedef struct gather_params {
 value op_gather(graph *g, value table, value index, int64_t padding_row);
 
 /* gather_grad: dtable[r, :] = Σ over places with index = r of dy, in index order
- * (deterministic). index [i32] […], dy […, D] [real] -> dtable [rows, D]. */
+ * (deterministic). index [i32] […], dy […, D] [real], table? […, D] -> dtable [rows, D], or of table's shape, whose
+ * numbers are not read. */
 typedef struct gather_grad_params {
 	int64_t rows, padding_row;
 } gather_grad_params;

@@ -39,19 +39,20 @@ status KERNEL(gather)(backend *b, const op_call *call)
 status KERNEL(gather_grad)(backend *b, const op_call *call)
 {
 	const gather_grad_params *p = call->params;
+	const int64_t rows = shape_rows(call->out[0].shape);
 	const int32_t *index = call->in[0].data;
 	const float *dy = call->in[1].data;
 	float *dtable = call->out[0].data;
 	int64_t places = shape_count(call->in[0].shape), d = shape_last(call->in[1].shape);
 	int64_t parts = kernel_parts(d, COLUMNS);
-	const int threads = kernel_threads(b, (p->rows + places) * d);
+	const int threads = kernel_threads(b, (rows + places) * d);
 #pragma omp parallel for schedule(static) num_threads(threads)
 	for (int64_t part = 0; part < parts; part++) {
 		int64_t first = part * COLUMNS, count = kernel_min(COLUMNS, d - first);
-		for (int64_t r = 0; r < p->rows; r++)
+		for (int64_t r = 0; r < rows; r++)
 			memset(dtable + r * d + first, 0, (size_t)count * sizeof *dtable);
 		for (int64_t i = 0; i < places; i++) {
-			if (index[i] < 0 || index[i] >= p->rows || index[i] == p->padding_row)
+			if (index[i] < 0 || index[i] >= rows || index[i] == p->padding_row)
 				continue;
 			float *to = dtable + index[i] * d + first;
 			const float *from = dy + i * d + first;

@@ -33,20 +33,21 @@ status reference_gather_grad(backend *b, const op_call *call)
 {
 	(void)b;
 	const gather_grad_params *p = call->params;
+	const int64_t rows = shape_rows(call->out[0].shape);
 	const int32_t *index = call->in[0].data;
 	const float *dy = call->in[1].data;
 	float *dtable = call->out[0].data;
 	double *sum = call->scratch;
 	int64_t n = shape_count(call->in[0].shape), width = shape_last(call->in[1].shape);
-	for (int64_t e = 0; e < p->rows * width; e++)
+	for (int64_t e = 0; e < rows * width; e++)
 		sum[e] = 0;
 	for (int64_t i = 0; i < n; i++) {
-		if (index[i] < 0 || index[i] >= p->rows || index[i] == p->padding_row)
+		if (index[i] < 0 || index[i] >= rows || index[i] == p->padding_row)
 			continue;
 		for (int64_t d = 0; d < width; d++)
 			sum[index[i] * width + d] += (double)dy[i * width + d];
 	}
-	for (int64_t e = 0; e < p->rows * width; e++)
+	for (int64_t e = 0; e < rows * width; e++)
 		dtable[e] = (float)sum[e];
 	return STATUS_OK;
 }

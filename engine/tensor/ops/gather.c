@@ -31,21 +31,27 @@ status op_gather_check(op_call *call, error *err)
 	return STATUS_OK;
 }
 
+static value gradient(graph *g, value index, value dy, value table, int64_t rows, int64_t padding_row)
+{
+	value out;
+	graph_apply(g, OP_gather_grad, (value[]){index, dy, table}, 3, &(gather_grad_params){rows, padding_row}, &out);
+	return out;
+}
+
 status op_gather_backward(graph *g, const op_node *node)
 {
 	const gather_params *p = node->params;
-	if (graph_needs_gradient(g, node->in[0]))
-		graph_accumulate(g, node->in[0],
-		                 op_gather_grad(g, node->in[1], graph_output_gradient(g, node, 0),
-		                                shape_rows(graph_value(g, node->in[0])->shape), p->padding_row));
+	value table = node->in[0], dy = graph_output_gradient(g, node, 0);
+	const value_info *info = graph_value(g, table);
+	const value like = info->role == ROLE_TEMPORARY ? table : VALUE_NONE; /* its shape may change (plan_reshape) */
+	if (graph_needs_gradient(g, table))
+		graph_accumulate(g, table, gradient(g, node->in[1], dy, like, shape_rows(info->shape), p->padding_row));
 	return STATUS_OK;
 }
 
 value op_gather_grad(graph *g, value index, value dy, int64_t rows, int64_t padding_row)
 {
-	value out;
-	graph_apply(g, OP_gather_grad, (value[]){index, dy}, 2, &(gather_grad_params){rows, padding_row}, &out);
-	return out;
+	return gradient(g, index, dy, VALUE_NONE, rows, padding_row);
 }
 
 status op_gather_grad_check(op_call *call, error *err)
@@ -59,6 +65,13 @@ status op_gather_grad_check(op_call *call, error *err)
 		                 shape_rows(dy), shape_count(call->in[0].shape));
 	if (p->rows < 0)
 		return error_set(err, STATUS_INVALID, "rows", "rows is %" PRId64 ", must not be negative", p->rows);
-	check_output(call, 0, DTYPE_F32, SHAPE2(p->rows, shape_last(dy)));
+	if (!check_present(call, 2)) {
+		check_output(call, 0, DTYPE_F32, SHAPE2(p->rows, shape_last(dy)));
+		return STATUS_OK;
+	}
+	TRY(check_real(call, 2, "table", err));
+	if (shape_last(call->in[2].shape) != shape_last(dy))
+		return error_set(err, STATUS_INVALID, "table", "table and dy must have rows of one length");
+	check_output(call, 0, DTYPE_F32, call->in[2].shape);
 	return STATUS_OK;
 }

@@ -1,0 +1,38 @@
+#include "engine/explain/target.h"
+
+#include <math.h>
+
+/* The largest logit but that of `not`; -1 when there is none. */
+static int32_t largest(const float *logits, int64_t n, int32_t not )
+{
+	int32_t best = -1;
+	for (int64_t v = 0; v < n; v++)
+		if (v != not &&isfinite(logits[v]) && (best < 0 || logits[v] > logits[best]))
+			best = (int32_t)v;
+	return best;
+}
+
+void explain_target_choose(const explain_target *t, const float *logits, int64_t n, float *coefficients,
+                           explain_parts *out)
+{
+	const int32_t top = largest(logits, n, -1), token = t->token >= 0 ? t->token : top;
+	const int32_t other = t->other >= 0 || t->kind != EXPLAIN_DIFFERENCE ? t->other : largest(logits, n, token);
+	const double most = top >= 0 ? (double)logits[top] : 0;
+	double sum = 0, score = 0;
+	for (int64_t v = 0; v < n; v++)
+		sum += isfinite(logits[v]) ? exp((double)logits[v] - most) : 0;
+	for (int64_t v = 0; v < n; v++) {
+		double c = v == token;
+		if (t->kind == EXPLAIN_CONTRAST)
+			c -= exp((double)logits[v] - most) / sum;
+		if (t->kind == EXPLAIN_DIFFERENCE)
+			c -= v == other;
+		coefficients[v] = isfinite(logits[v]) ? (float)c : 0;
+		score += isfinite(logits[v]) ? (double)coefficients[v] * (double)logits[v] : 0;
+	}
+	out->token = token;
+	out->other = other;
+	out->logit = token >= 0 ? (double)logits[token] : 0;
+	out->log_probability = out->logit - most - log(sum);
+	out->score = score;
+}
