@@ -26,7 +26,8 @@ TOLERANCE = {"logits": 1e-4, "loss": 1e-5, "score": 1e-5, "pooled": 1e-5, "gradi
 # and those of attention vectors are small differences of large sums.
 BF16_TOLERANCE = {"logits": 2e-2, "loss": 2e-2, "score": 5e-2, "pooled": 3e-2, "gradient": 0.25}
 INPUTS = ("input_ids", "attention_mask", "labels")
-PREFIXES = ("grad.", "layers.", "padded.", "smoothed.")
+OTHERS = ("padded.", "smoothed.", "attribution.")  # another batch, or what no model computes (make_attribution_golden.py)
+PREFIXES = ("grad.", "layers.", *OTHERS)
 
 
 def is_parameter(name):
@@ -37,7 +38,7 @@ def select(arrays, prefix):
     """The tensors of one batch, named without the prefix."""
     if prefix:
         return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-    return {name: array for name, array in arrays.items() if not name.startswith(("padded.", "smoothed."))}
+    return {name: array for name, array in arrays.items() if not name.startswith(OTHERS)}
 
 
 def inputs_of(batch, rows=slice(None)):
