@@ -8,20 +8,18 @@
 
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
+#include "engine/daemon/generation/scoring_task.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/explain/explain.h"
 #include "engine/text/sequence.h"
 
-/* A request on its way. `control` cancels it on the executor; the answer waits for its return. */
+/* A request on its way. */
 typedef struct scorings_run {
 	scorings public;
 	stream *stream;
 	uv_work_t work;
-	task start, ended, control;
-	scoring *scoring; /* executor thread; NULL: not begun, or ended */
-	bool cancelled;   /* executor thread */
-	bool started, over, control_under_way;
+	scoring_task task;
 	status result;
 	error error;
 } scorings_run;
@@ -84,113 +82,29 @@ static json_t *make_answer(void *context, error *err)
 	return object;
 }
 
-static void try_finish(scorings_run *r)
+static void finished(scoring_task *t)
 {
-	if (!r->over || r->control_under_way)
-		return;
-	if (r->result != STATUS_OK) {
-		refuse(r, r->result);
+	scorings_run *r = TASK_OWNER(t, scorings_run, task);
+	if (t->result != STATUS_OK) {
+		r->error = t->error;
+		refuse(r, t->result);
 		return;
 	}
-	r->stream->watch = NULL;
 	background_answer(r->stream, &(background_work){make_answer, run_free, r});
-}
-
-/* --- the executor ------------------------------------------------------------------------- */
-
-static void ended(void *context, status s, const error *err)
-{
-	scorings_run *r = context;
-	r->scoring = NULL;
-	r->result = s;
-	r->error = *err;
-	executor_post(r->stream->engine->executor, &r->ended);
-}
-
-static bool prepare_start(task *t, device *d)
-{
-	const scorings_run *r = TASK_OWNER(t, scorings_run, start);
-	return r->cancelled || catalog_prepare(r->public.model, d);
-}
-
-static status start(scorings_run *r, device *d)
-{
-	served_model *m;
-	scorings *x = &r->public;
-	scoring_request request = {.sequences = x->sequences,
-	                           .n_sequences = x->n,
-	                           .embedding = x->embedding,
-	                           .width = x->width,
-	                           .out = x->numbers,
-	                           .finished = ended,
-	                           .context = r};
-	if (r->cancelled)
-		return STATUS_CANCELLED;
-	TRY(catalog_model(x->model, d, &m, &r->error));
-	return scheduler_score(device_scheduler(d), m, &request, &r->scoring, &r->error);
-}
-
-static void run_start(task *t, device *d)
-{
-	scorings_run *r = TASK_OWNER(t, scorings_run, start);
-	r->result = start(r, d);
-	r->started = r->result == STATUS_OK;
-}
-
-static void start_done(task *t)
-{
-	scorings_run *r = TASK_OWNER(t, scorings_run, start);
-	r->over |= !r->started;
-	try_finish(r);
-}
-
-static void end_done(task *t)
-{
-	scorings_run *r = TASK_OWNER(t, scorings_run, ended);
-	r->over = true;
-	try_finish(r);
-}
-
-static void run_control(task *t, device *d)
-{
-	scorings_run *r = TASK_OWNER(t, scorings_run, control);
-	(void)d;
-	r->cancelled = true;
-	if (r->scoring)
-		scoring_cancel(r->scoring);
-}
-
-static void control_done(task *t)
-{
-	scorings_run *r = TASK_OWNER(t, scorings_run, control);
-	r->control_under_way = false;
-	try_finish(r);
-}
-
-static void on_cancel(stream *s)
-{
-	scorings_run *r = s->context;
-	r->control_under_way = true;
-	r->control = (task){.run = run_control, .done = control_done};
-	executor_control(s->engine->executor, &r->control);
 }
 
 static void submit(scorings_run *r)
 {
-	static const stream_watch watch = {.cancel = on_cancel};
-	stream *s = r->stream;
-	if (s->cancelled) {
-		refuse(r, STATUS_CANCELLED);
-		return;
-	}
-	r->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
-	r->ended = (task){.done = end_done};
-	s->context = r;
-	s->watch = &watch;
-	if (!executor_submit(s->engine->executor, &r->start)) {
-		error_set(&r->error, STATUS_BUSY, NULL, "too many requests are waiting");
-		refuse(r, STATUS_BUSY);
-	}
+	const scorings *x = &r->public;
+	r->task = (scoring_task){.stream = r->stream,
+	                         .model = x->model,
+	                         .request = {.sequences = x->sequences,
+	                                     .n_sequences = x->n,
+	                                     .embedding = x->embedding,
+	                                     .width = x->width,
+	                                     .out = x->numbers},
+	                         .finished = finished};
+	scoring_task_submit(&r->task);
 }
 
 /* --- the pool ------------------------------------------------------------------------------ */

@@ -1,0 +1,103 @@
+#include "engine/daemon/generation/scoring_task.h"
+
+#include "engine/daemon/requests/engine.h"
+
+static void try_finish(scoring_task *t)
+{
+	if (!t->over || t->control_under_way)
+		return;
+	t->stream->watch = NULL;
+	if (t->result != STATUS_OK)
+		error_set(&t->error, t->result, NULL, "%s", status_text(t->result));
+	t->finished(t);
+}
+
+static void ended(void *context, status s, const error *err)
+{
+	scoring_task *t = context;
+	t->scoring = NULL;
+	t->result = s;
+	t->error = *err;
+	executor_post(t->stream->engine->executor, &t->ended);
+}
+
+static bool prepare_start(task *start, device *d)
+{
+	const scoring_task *t = TASK_OWNER(start, scoring_task, start);
+	return t->cancelled || catalog_prepare(t->model, d);
+}
+
+static status begin(scoring_task *t, device *d)
+{
+	served_model *m;
+	if (t->cancelled)
+		return STATUS_CANCELLED;
+	t->request.finished = ended;
+	t->request.context = t;
+	TRY(catalog_model(t->model, d, &m, &t->error));
+	return scheduler_score(device_scheduler(d), m, &t->request, &t->scoring, &t->error);
+}
+
+static void run_start(task *start, device *d)
+{
+	scoring_task *t = TASK_OWNER(start, scoring_task, start);
+	t->result = begin(t, d);
+	t->started = t->result == STATUS_OK;
+}
+
+static void start_done(task *start)
+{
+	scoring_task *t = TASK_OWNER(start, scoring_task, start);
+	t->over |= !t->started;
+	try_finish(t);
+}
+
+static void end_done(task *ended)
+{
+	scoring_task *t = TASK_OWNER(ended, scoring_task, ended);
+	t->over = true;
+	try_finish(t);
+}
+
+static void run_control(task *control, device *d)
+{
+	scoring_task *t = TASK_OWNER(control, scoring_task, control);
+	(void)d;
+	t->cancelled = true;
+	if (t->scoring)
+		scoring_cancel(t->scoring);
+}
+
+static void control_done(task *control)
+{
+	scoring_task *t = TASK_OWNER(control, scoring_task, control);
+	t->control_under_way = false;
+	try_finish(t);
+}
+
+static void on_cancel(stream *s)
+{
+	scoring_task *t = s->context;
+	t->control_under_way = true;
+	t->control = (task){.run = run_control, .done = control_done};
+	executor_control(s->engine->executor, &t->control);
+}
+
+void scoring_task_submit(scoring_task *t)
+{
+	static const stream_watch watch = {.cancel = on_cancel};
+	stream *s = t->stream;
+	t->result = STATUS_CANCELLED;
+	t->over = true; /* unless it is taken */
+	t->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
+	t->ended = (task){.done = end_done};
+	if (!s->cancelled) {
+		s->context = t;
+		s->watch = &watch;
+		t->over = !executor_submit(s->engine->executor, &t->start);
+		if (t->over)
+			t->result = error_set(&t->error, STATUS_BUSY, NULL, "too many requests are waiting");
+	}
+	if (t->over)
+		try_finish(t);
+}
