@@ -223,6 +223,21 @@ static inline int64_t scheduler_score_limit(const model_dims *d)
 	return d->causal || d->positions < SCHEDULER_SCORE_TOKENS ? d->positions : SCHEDULER_SCORE_TOKENS;
 }
 
+/* Maximal tokens of a sequence with `attribution`, whose activations are all kept until its parts are there. */
+enum {
+	SCHEDULER_ATTRIBUTION_BYTES = 1 << 30,
+	SCHEDULER_ATTRIBUTION_FLOATS = 24 /* a token, layer and channel, about */
+};
+static inline int64_t scheduler_attribution_limit(const model_dims *d)
+{
+	int64_t bytes = SCHEDULER_ATTRIBUTION_FLOATS * (int64_t)sizeof(float) * d->layers * d->hidden;
+	int64_t most = SCHEDULER_ATTRIBUTION_BYTES / bytes, limit = scheduler_score_limit(d);
+	return most < 1                                        ? 1
+	       : most < limit && most < SCHEDULER_SCORE_TOKENS ? most
+	       : limit < SCHEDULER_SCORE_TOKENS                ? limit
+	                                                       : SCHEDULER_SCORE_TOKENS;
+}
+
 typedef struct scoring_sequence {
 	int32_t *ids;
 	int64_t count;

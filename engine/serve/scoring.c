@@ -94,7 +94,7 @@ static status finish(scoring *x)
 static status check(const served_model *m, const scoring_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
-	int64_t limit = scheduler_score_limit(d);
+	int64_t limit = r->attribution ? scheduler_attribution_limit(d) : scheduler_score_limit(d);
 	if (!r->attribution && r->embedding == POOL_NONE && d->head != HEAD_CLASSES)
 		return error_set(err, STATUS_INVALID, "model", "the model has no head for classes");
 	for (int64_t i = 0; i < r->n_sequences; i++) {

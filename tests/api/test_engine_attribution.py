@@ -48,3 +48,36 @@ def test_what_attention_has_read_in_all_layers_is_what_the_reference_says(engine
 def test_there_is_a_set_of_every_architecture():
     found = {pathlib.Path(path).stem.split("_")[0] for path in FILES}
     assert found == {"additive", "gpt2", "linear", "encoder"}
+
+
+KINDS = ["contrast", "logit", "difference"]
+PARTS = {"tokens": "token", "positions": "position", "biases": "bias"}
+
+
+def cases(arrays):
+    """(case, position, target): the cases of a set, as requests have them."""
+    for c, (reader, kind, target, other) in enumerate(
+        zip(*(arrays["attribution." + name].tolist() for name in ("reader", "kind", "target", "other")), strict=True)
+    ):
+        wanted = {"kind": KINDS[kind], "token": target}
+        yield c, reader, wanted | ({"other": other} if other >= 0 else {})
+
+
+def test_contributions_are_what_the_reference_says_and_sum_to_the_score(engine, golden):
+    model, arrays = golden
+    ids = arrays["input_ids"][0].tolist()
+    for case, position, target in cases(arrays):
+        for s, share in enumerate(arrays["attribution.shares"].tolist()):
+            request = {"model": model, "input": ids, "position": position, "method": "contributions", "target": target, "share": share}
+            found = engine.call("explain", request)["contributions"]
+            largest = max(1, numpy.abs(arrays["attribution.contributions.token"][case, s]).max())
+            assert abs(found["score"] - arrays["attribution.score"][case]) < 1e-5 * largest
+            for name, part in PARTS.items():
+                expected = arrays["attribution.contributions." + part][case, s]
+                got = numpy.zeros(len(ids))
+                got[: len(found[name])] = found[name]
+                assert numpy.abs(got - expected).max() < 1e-5 * largest, (case, share, name)
+            assert abs(found["sums"]["rounding"]) < 1e-4
+            reader = found["tokens"][-1] if found["sums"]["reader"] else 0
+            assert found["sums"]["reader"] == pytest.approx(reader)
+            assert sum(found["sums"][x] for x in ("tokens", "reader", "positions", "biases", "rounding")) == pytest.approx(found["score"], abs=1e-6)

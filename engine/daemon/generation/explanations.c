@@ -8,6 +8,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/completions.h"
+#include "engine/daemon/generation/contributions.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
@@ -23,12 +24,16 @@ typedef struct explanation {
 	int64_t position; /* -1: all */
 	bool *layers, *heads, *rounds;
 	aggregate aggregate;
+	bool weights; /* wanted */
+	contributions contributions;
+	scoring_task task;
 } explanation;
 
 static void explanation_free(void *context)
 {
 	explanation *x = context;
 	session_log_fini(&x->log);
+	contributions_fini(&x->contributions);
 	free(x->layers);
 	free(x->heads);
 	free(x->rounds);
@@ -90,8 +95,9 @@ static status read_position(explanation *x, const json_t *position, const model_
 	                                        "there are %lld tokens, counted from 0", (long long)tokens);
 }
 
-/* Read the request for a sequence of so many tokens. */
-static status read_selection(explanation *x, const json_t *params, const model_entry *c, int64_t tokens, error *err)
+/* Read the request for a sequence of so many tokens; ids NULL: only check it. */
+static status read_selection(explanation *x, const json_t *params, const model_entry *c, const int32_t *ids,
+                             int64_t tokens, error *err)
 {
 	const char *how = json_string_value(json_object_get(params, "aggregate"));
 	x->aggregate = !how || strcmp(how, "none") == 0 ? AGGREGATE_NONE
@@ -100,7 +106,12 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	TRY(read_numbers(&x->layers, json_object_get(params, "layers"), c->dims.layers, "layers", err));
 	TRY(read_numbers(&x->heads, json_object_get(params, "heads"), c->dims.heads, "heads", err));
 	TRY(read_rounds(&x->rounds, json_object_get(params, "rounds"), c->explainer, err));
-	return read_position(x, json_object_get(params, "position"), c, tokens, err);
+	TRY(read_position(x, json_object_get(params, "position"), c, tokens, err));
+	const char *method = json_string_value(json_object_get(params, "method"));
+	x->weights = !method || strcmp(method, "alpha") == 0;
+	return contributions_asked(params)
+	           ? contributions_read(&x->contributions, params, c, ids, tokens, x->position, err)
+	           : STATUS_OK;
 }
 
 /* --- the answer: pool thread -------------------------------------------------------------- */
@@ -218,15 +229,20 @@ static json_t *explanation_object(const explanation *x, error *err)
 	double *scratch = memory_new((size_t)s->tokens, sizeof *scratch);
 	if (!scratch)
 		return NULL;
-	json_t *sum = aggregate_object(x, scratch, err);
+	json_t *sum = x->weights ? aggregate_object(x, scratch, err) : json_null();
 	json_t *object =
 	    !sum ? NULL
 	         : json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "object", "explanation", "model", x->log.model->id,
 	                     "tokens", tokens_pieces(x->log.model->tokenizer, x->log.tokens, s->tokens), "position",
 	                     x->position < 0 ? json_string("all") : json_integer(x->position), "weights",
-	                     all_rows(x, scratch), "aggregate", sum);
+	                     x->weights ? all_rows(x, scratch) : json_array(), "aggregate", sum);
 	free(scratch);
-	return object;
+	if (!object || !x->contributions.wanted ||
+	    json_object_set_new(object, "contributions", contributions_object(&x->contributions, x->log.model, err)) ==
+	        0)
+		return object;
+	json_decref(object);
+	return NULL;
 }
 
 static json_t *mean_object(const double *alpha, int64_t n)
@@ -273,6 +289,17 @@ static json_t *make_explanation(void *context, error *err)
 	return object;
 }
 
+static void attributed(scoring_task *t)
+{
+	explanation *x = TASK_OWNER(t, explanation, task);
+	if (t->result == STATUS_OK) {
+		background_answer(t->stream, &(background_work){make_explanation, explanation_free, x});
+		return;
+	}
+	stream_error(t->stream, &t->error, NULL);
+	explanation_free(x);
+}
+
 /* Of a log, which is taken over. */
 static void explain(stream *s, session_log *log)
 {
@@ -284,7 +311,12 @@ static void explain(stream *s, session_log *log)
 	}
 	x->log = *log;
 	error err = ERROR_INIT;
-	status why = read_selection(x, s->params, x->log.model, x->log.log.tokens, &err);
+	status why = read_selection(x, s->params, x->log.model, x->log.tokens, x->log.log.tokens, &err);
+	if (why == STATUS_OK && x->contributions.wanted) {
+		x->task.finished = attributed;
+		contributions_submit(&x->contributions, s, x->log.model, &x->task);
+		return;
+	}
 	if (why == STATUS_OK) {
 		background_answer(s, &(background_work){make_explanation, explanation_free, x});
 		return;
@@ -322,7 +354,7 @@ static status check_input(const choices_plan *wanted, const json_t *params, erro
 		return STATUS_NOMEM;
 	status why = explain_check_length(wanted->model->architecture, wanted->model->parsed, tokens, err);
 	if (why == STATUS_OK)
-		why = read_selection(x, params, wanted->model, tokens, err);
+		why = read_selection(x, params, wanted->model, NULL, tokens, err);
 	explanation_free(x);
 	return why;
 }

@@ -9,7 +9,7 @@
 typedef struct scoring_task scoring_task;
 struct scoring_task {
 	/* Of the caller, until `finished`: */
-	stream *stream;          /* cancels the scoring; its watch and context are used meanwhile */
+	stream *stream; /* cancels the scoring; its watch and context are used meanwhile */
 	model_entry *model;
 	scoring_request request; /* without finished and context */
 	/* The scoring has ended, or could not begin: result, and error where it is not STATUS_OK. Once. */
