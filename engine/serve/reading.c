@@ -65,7 +65,8 @@ static int64_t capacity_for(const served_model *m, int64_t tokens, reading_form 
 static bool is_like(const reading *r, int64_t capacity, reading_form form)
 {
 	return r->capacity == capacity && r->form.logits == form.logits && r->form.embedding == form.embedding &&
-	       r->form.log == form.log && r->form.attribution == form.attribution && r->form.share == form.share;
+	       r->form.log == form.log && r->form.masked == form.masked && r->form.attribution == form.attribution &&
+	       r->form.share == form.share;
 }
 
 static status fill(reading *r, const served_model *m, error *err)
@@ -75,7 +76,7 @@ static status fill(reading *r, const served_model *m, error *err)
 	                     .batch = 1,
 	                     .length = r->capacity,
 	                     .slots = pieces ? statepool_capacity(m->pool) : 0,
-	                     .masked = !pieces,
+	                     .masked = !pieces || r->form.masked,
 	                     .explain = r->form.log,
 	                     .attribution = r->form.attribution,
 	                     .share = r->form.share,
@@ -148,9 +149,11 @@ static status shorten(reading *r)
 static status feed(reading *r, const model_dims *d)
 {
 	int32_t first = (int32_t)r->piece.first, count = (int32_t)r->piece.count, last = count - 1;
+	if (r->form.masked && !d->causal && r->piece.hidden == last && last > 0)
+		last--; /* a head reads the last token that is there */
 	for (int64_t i = 0; i < r->capacity; i++) {
 		r->tokens[i] = i < count ? r->piece.ids[i] : 0;
-		r->mask[i] = i < count;
+		r->mask[i] = i < count && !(r->form.masked && i == r->piece.hidden);
 	}
 	TRY(shorten(r));
 	TRY(feed_write(r->plan, PORT_TOKENS, r->tokens));
@@ -159,8 +162,7 @@ static status feed(reading *r, const model_dims *d)
 	TRY(feed_write(r->plan, PORT_SLOT, &r->piece.slot));
 	TRY(feed_write(r->plan, PORT_POSITION, &first));
 	TRY(feed_write(r->plan, PORT_LENGTH, &count));
-	const float factor = 1;
-	TRY(feed_write(r->plan, PORT_FACTOR, &factor));
+	TRY(feed_write(r->plan, PORT_FACTOR, &r->piece.factor));
 	return feed_write(r->plan, PORT_LAST, &last);
 }
 

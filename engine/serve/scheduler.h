@@ -15,7 +15,7 @@
 #ifndef ENGINE_SERVE_SCHEDULER_H
 #define ENGINE_SERVE_SCHEDULER_H
 
-#include "engine/explain/target.h"
+#include "engine/explain/attribution.h"
 #include "engine/model/model.h"
 #include "engine/model/feed.h"
 #include "engine/serve/sampler.h"
@@ -223,7 +223,7 @@ static inline int64_t scheduler_score_limit(const model_dims *d)
 	return d->causal || d->positions < SCHEDULER_SCORE_TOKENS ? d->positions : SCHEDULER_SCORE_TOKENS;
 }
 
-/* Maximal tokens of a sequence with `attribution`, whose activations are all kept until its parts are there. */
+/* Maximal tokens of a sequence that is explained, whose activations are all kept until its parts are there. */
 enum {
 	SCHEDULER_ATTRIBUTION_BYTES = 1 << 30,
 	SCHEDULER_ATTRIBUTION_FLOATS = 24 /* a token, layer and channel, about */
@@ -242,19 +242,18 @@ typedef struct scoring_sequence {
 	int32_t *ids;
 	int64_t count;
 	float *log;            /* NULL, or where its log goes (explain/explain.h): [count] tokens */
-	explain_target target; /* with `attribution`: of the prediction behind its last token, or of its classes */
+	explain_target target; /* with `explain`: of the prediction behind its last token, or of its classes */
 	explain_parts *parts;  /* where they go */
 } scoring_sequence;
 
 /* Sequences to read whole, each from an empty state. Each gives one row of numbers: the logits of its classes, or one
- * hidden vector; or, with `attribution`, its parts, and no row. The caller owns the sequences and `out`, and keeps them
- * until `finished`. */
+ * hidden vector; or, with a method of `explain`, its parts, and no row. The caller owns the sequences and `out`, and
+ * keeps them until `finished`. */
 typedef struct scoring_request {
 	const scoring_sequence *sequences;
 	int64_t n_sequences;
 	pooling embedding; /* the vector to compute; POOL_NONE: the logits, of a model with a head for classes */
-	attribution attribution;
-	float share;   /* of ATTRIBUTION_FROZEN (model/forward.h) */
+	explain_options explain;
 	int64_t width; /* model_dims.hidden, or outputs */
 	float *out;    /* [n_sequences][width] */
 	/* Called on the scheduler's thread, exactly once: STATUS_OK, CANCELLED, or why it ended. The scoring is freed.

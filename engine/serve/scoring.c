@@ -6,12 +6,11 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
+#include "engine/serve/attributing.h"
 
 static reading_form form_of(const scoring *x)
 {
 	const scoring_request *r = &x->request;
-	if (r->attribution)
-		return (reading_form){.attribution = r->attribution, .share = r->share};
 	return (reading_form){
 	    .logits = r->embedding == POOL_NONE, .embedding = r->embedding, .log = r->sequences[x->read].log};
 }
@@ -40,43 +39,11 @@ static void add_mean(const scoring *x, float *out)
 	}
 }
 
-/* The logits are there: choose what is explained. */
-static status choose(scoring *x)
-{
-	const int64_t n = model_dimensions(x->model->model)->outputs;
-	const scoring_sequence *q = &x->request.sequences[x->read];
-	TRY(reading_values(x->reading, x->logits));
-	explain_target_choose(&q->target, x->logits, n, x->logits + n, q->parts);
-	return reading_write_coefficients(x->reading, x->logits + n);
-}
-
-static status read_parts(const scoring *x)
-{
-	const scoring_sequence *q = &x->request.sequences[x->read];
-	const struct {
-		port_role role;
-		float *out;
-	} parts[] = {{PORT_WORD_PARTS, q->parts->words},
-	             {PORT_POSITION_PARTS, q->parts->positions},
-	             {PORT_BIAS_PARTS, q->parts->biases},
-	             {PORT_ATTENTION_PARTS, q->parts->attention}};
-	float head;
-	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-		if (parts[i].out)
-			TRY(reading_parts(x->model, x->reading, parts[i].role, q->count, parts[i].out));
-	TRY(reading_parts(x->model, x->reading, PORT_HEAD_PARTS, 1, &head));
-	q->parts->head = (double)head;
-	return STATUS_OK;
-}
-
 /* Read the results of the piece, which has run. */
 static status finish(scoring *x)
 {
 	float *out = x->request.out + x->read * x->request.width;
-	if (x->request.attribution)
-		TRY(read_parts(x));
-	else
-		TRY(reading_values(x->reading, out));
+	TRY(reading_values(x->reading, out));
 	if (reading_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
 		add_mean(x, out);
 	reading_end(x->model, x->reading);
@@ -94,8 +61,8 @@ static status finish(scoring *x)
 static status check(const served_model *m, const scoring_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
-	int64_t limit = r->attribution ? scheduler_attribution_limit(d) : scheduler_score_limit(d);
-	if (!r->attribution && r->embedding == POOL_NONE && d->head != HEAD_CLASSES)
+	int64_t limit = r->explain.method ? scheduler_attribution_limit(d) : scheduler_score_limit(d);
+	if (!r->explain.method && r->embedding == POOL_NONE && d->head != HEAD_CLASSES)
 		return error_set(err, STATUS_INVALID, "model", "the model has no head for classes");
 	for (int64_t i = 0; i < r->n_sequences; i++) {
 		const scoring_sequence *q = &r->sequences[i];
@@ -104,7 +71,7 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 		if (q->count < 1 || q->count > limit)
 			return error_set(err, STATUS_INVALID, "input", "input %lld has %lld tokens; 1 to %lld are read",
 			                 (long long)i, (long long)q->count, (long long)limit);
-		if (r->attribution && (q->target.token >= d->outputs || q->target.other >= d->outputs))
+		if (r->explain.method && (q->target.token >= d->outputs || q->target.other >= d->outputs))
 			return error_set(err, STATUS_INVALID, "target", "the model has %lld outputs, counted from 0",
 			                 (long long)d->outputs);
 		for (int64_t k = 0; k < q->count; k++)
@@ -121,14 +88,11 @@ status scoring_new(scoring **out, served_model *m, const scoring_request *r, err
 	const model_dims *d = model_dimensions(m->model);
 	*out = NULL;
 	TRY(check(m, r, err));
-	assert(r->attribution || r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
+	assert(r->explain.method || r->width == (r->embedding == POOL_NONE ? d->outputs : d->hidden));
 	scoring *x = memory_new(1, sizeof *x);
 	double *sum = memory_new((size_t)r->width, sizeof *sum);
-	float *logits = memory_new(r->attribution ? 2 * (size_t)d->outputs : 1, sizeof *logits);
-	status s = x && sum && logits ? served_model_take(m, &x->slot, err)
-	                              : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	status s = x && sum ? served_model_take(m, &x->slot, err) : error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	if (s != STATUS_OK) {
-		free(logits);
 		free(sum);
 		free(x);
 		return s;
@@ -136,7 +100,6 @@ status scoring_new(scoring **out, served_model *m, const scoring_request *r, err
 	x->model = m;
 	x->request = *r;
 	x->sum = sum;
-	x->logits = logits;
 	*out = x;
 	return STATUS_OK;
 }
@@ -147,19 +110,35 @@ void scoring_free(scoring *x)
 		return;
 	reading_end(x->model, x->reading);
 	served_model_give(x->model, x->slot);
-	free(x->logits);
+	attributing_free(x->attributing);
 	free(x->sum);
 	free(x);
+}
+
+/* A step of an attribution, or what comes before and behind it. */
+static status explain(scoring *x, error *err)
+{
+	bool done;
+	if (!x->attributing)
+		return attributing_new(&x->attributing, x->model, &x->request.explain, &x->request.sequences[x->read],
+		                       x->slot, err);
+	TRY(attributing_step(x->attributing, &done, err));
+	if (done) {
+		attributing_free(x->attributing);
+		x->attributing = NULL;
+		x->read++;
+	}
+	return STATUS_OK;
 }
 
 /* A step of a reading, or what comes before and behind all of them. */
 static status advance(scoring *x, error *err)
 {
 	bool done;
+	if (x->request.explain.method)
+		return explain(x, err);
 	if (!x->reading)
 		return begin(x, err);
-	if (reading_wants_coefficients(x->reading))
-		return choose(x);
 	TRY(reading_step(x->reading, &done));
 	return done ? finish(x) : STATUS_OK;
 }

@@ -6,7 +6,7 @@
 #ifndef ENGINE_SERVE_SCORING_H
 #define ENGINE_SERVE_SCORING_H
 
-#include "engine/serve/reading.h"
+#include "engine/serve/attributing.h"
 
 enum { SCORING_SLICE_NS = 1000000 };
 
@@ -16,12 +16,12 @@ struct scoring {
 	scoring_request request;
 	int32_t slot; /* holds a causal model's state; in any other model it only counts as a user */
 	bool cancelled;
-	int64_t read;     /* sequences that are complete */
-	int64_t begun;    /* tokens read of the next sequence */
-	int64_t piece;    /* tokens of it in the current piece */
-	double *sum;      /* [width] of the hidden vectors of the pieces so far */
-	float *logits;    /* with an attribution: the logits and their coefficients */
-	reading *reading; /* of the piece; NULL: not begun */
+	int64_t read;             /* sequences that are complete */
+	int64_t begun;            /* tokens read of the next sequence */
+	int64_t piece;            /* tokens of it in the current piece */
+	double *sum;              /* [width] of the hidden vectors of the pieces so far */
+	attributing *attributing; /* of the sequence, where it is explained; NULL: not begun */
+	reading *reading;         /* of the piece; NULL: not begun */
 };
 
 /* Check a request and begin it. The model is in use until scoring_free. STATUS_INVALID, naming "model" or "input";

@@ -81,3 +81,45 @@ def test_contributions_are_what_the_reference_says_and_sum_to_the_score(engine, 
             reader = found["tokens"][-1] if found["sums"]["reader"] else 0
             assert found["sums"]["reader"] == pytest.approx(reader)
             assert sum(found["sums"][x] for x in ("tokens", "reader", "positions", "biases", "rounding")) == pytest.approx(found["score"], abs=1e-6)
+
+
+def attribution(engine, model, ids, position, method, target, **options):
+    request = {"model": model, "input": ids, "position": position, "method": method, "target": target}
+    found = engine.call("explain", request | options)["attribution"]
+    assert found["method"] == method
+    return found, numpy.array(found["tokens"] + [0] * (len(ids) - len(found["tokens"])))
+
+
+@pytest.mark.parametrize("method", ["gradient_x_input", "attention_x_gradient"])
+def test_gradients_are_what_the_reference_says(engine, golden, method):
+    model, arrays = golden
+    ids = arrays["input_ids"][0].tolist()
+    for case, position, target in cases(arrays):
+        expected = arrays["attribution." + method][case]
+        _, numbers = attribution(engine, model, ids, position, method, target)
+        assert numpy.abs(numbers - expected).max() < 2e-5 * max(1, numpy.abs(expected).max()), (case, method)
+
+
+def test_leaving_a_token_out_costs_what_the_reference_says(engine, golden):
+    model, arrays = golden
+    ids = arrays["input_ids"][0].tolist()
+    masked = "attribution.leave_one_out_mask"
+    masked += ".pooling" * (masked + ".pooling" in arrays)
+    for case, position, target in cases(arrays):
+        _, numbers = attribution(engine, model, ids, position, "leave_one_out", target)
+        reads = slice(0, len(ids) if position < 0 else position + 1)
+        assert numpy.abs(numbers - arrays[masked][case])[reads].max() < 3e-5, case
+        other = int(arrays["attribution.replacement"][0])
+        _, numbers = attribution(engine, model, ids, position, "leave_one_out", target, replacement=other)
+        assert numpy.abs(numbers - arrays["attribution.leave_one_out_replace"][case])[reads].max() < 3e-5, case
+
+
+def test_integrated_gradients_sum_to_the_difference_of_the_scores(engine, golden):
+    model, arrays = golden
+    ids = arrays["input_ids"][0].tolist()
+    for case, position, target in cases(arrays):
+        found, numbers = attribution(engine, model, ids, position, "integrated_gradients", target, steps=128)
+        expected = arrays["attribution.integrated_gradients.difference"][case]
+        assert abs(found["difference"] - expected) < 2e-5
+        assert found["completeness_error"] == pytest.approx(numbers.sum() - found["difference"], abs=1e-4)
+        assert abs(found["completeness_error"]) < 0.01 * max(abs(expected), 0.1), case

@@ -8,7 +8,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/completions.h"
-#include "engine/daemon/generation/contributions.h"
+#include "engine/daemon/generation/attributions.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
@@ -25,7 +25,7 @@ typedef struct explanation {
 	bool *layers, *heads, *rounds;
 	aggregate aggregate;
 	bool weights; /* wanted */
-	contributions contributions;
+	attributions attributions;
 	scoring_task task;
 } explanation;
 
@@ -33,7 +33,7 @@ static void explanation_free(void *context)
 {
 	explanation *x = context;
 	session_log_fini(&x->log);
-	contributions_fini(&x->contributions);
+	attributions_fini(&x->attributions);
 	free(x->layers);
 	free(x->heads);
 	free(x->rounds);
@@ -109,8 +109,8 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	TRY(read_position(x, json_object_get(params, "position"), c, tokens, err));
 	const char *method = json_string_value(json_object_get(params, "method"));
 	x->weights = !method || strcmp(method, "alpha") == 0;
-	return contributions_asked(params)
-	           ? contributions_read(&x->contributions, params, c, ids, tokens, x->position, err)
+	return attributions_asked(params)
+	           ? attributions_read(&x->attributions, params, c, ids, tokens, x->position, err)
 	           : STATUS_OK;
 }
 
@@ -237,9 +237,9 @@ static json_t *explanation_object(const explanation *x, error *err)
 	                     x->position < 0 ? json_string("all") : json_integer(x->position), "weights",
 	                     x->weights ? all_rows(x, scratch) : json_array(), "aggregate", sum);
 	free(scratch);
-	if (!object || !x->contributions.wanted ||
-	    json_object_set_new(object, "contributions", contributions_object(&x->contributions, x->log.model, err)) ==
-	        0)
+	if (!object || !x->attributions.wanted ||
+	    json_object_set_new(object, attributions_key(&x->attributions),
+	                        attributions_object(&x->attributions, x->log.model, err)) == 0)
 		return object;
 	json_decref(object);
 	return NULL;
@@ -312,9 +312,9 @@ static void explain(stream *s, session_log *log)
 	x->log = *log;
 	error err = ERROR_INIT;
 	status why = read_selection(x, s->params, x->log.model, x->log.tokens, x->log.log.tokens, &err);
-	if (why == STATUS_OK && x->contributions.wanted) {
+	if (why == STATUS_OK && x->attributions.wanted) {
 		x->task.finished = attributed;
-		contributions_submit(&x->contributions, s, x->log.model, &x->task);
+		attributions_submit(&x->attributions, s, x->log.model, &x->task);
 		return;
 	}
 	if (why == STATUS_OK) {

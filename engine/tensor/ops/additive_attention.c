@@ -53,7 +53,8 @@ status op_additive_attention_backward(graph *g, const op_node *node)
 	additive_attention_params params = *(const additive_attention_params *)node->params;
 	params.frozen = rule.frozen;
 	TRY(graph_apply(g, OP_additive_attention_grad, in, 6, &params, grads));
-	if (rule.collects && !rule.frozen) {
+	const bool learned = graph_value(g, node->in[1])->role == ROLE_PARAMETER; /* no plain mean */
+	if (rule.collects && !rule.frozen && learned) {
 		value fixed[2];
 		params.frozen = true;
 		TRY(graph_apply(g, OP_additive_attention_grad, in, 6, &params, fixed));

@@ -1,4 +1,4 @@
-#include "engine/explain/target.h"
+#include "engine/explain/attribution.h"
 
 #include <math.h>
 
@@ -18,7 +18,7 @@ void explain_target_choose(const explain_target *t, const float *logits, int64_t
 	const int32_t top = largest(logits, n, -1), token = t->token >= 0 ? t->token : top;
 	const int32_t other = t->other >= 0 || t->kind != EXPLAIN_DIFFERENCE ? t->other : largest(logits, n, token);
 	const double most = top >= 0 ? (double)logits[top] : 0;
-	double sum = 0, score = 0;
+	double sum = 0;
 	for (int64_t v = 0; v < n; v++)
 		sum += isfinite(logits[v]) ? exp((double)logits[v] - most) : 0;
 	for (int64_t v = 0; v < n; v++) {
@@ -28,11 +28,48 @@ void explain_target_choose(const explain_target *t, const float *logits, int64_t
 		if (t->kind == EXPLAIN_DIFFERENCE)
 			c -= v == other;
 		coefficients[v] = isfinite(logits[v]) ? (float)c : 0;
-		score += isfinite(logits[v]) ? (double)coefficients[v] * (double)logits[v] : 0;
 	}
 	out->token = token;
 	out->other = other;
 	out->logit = token >= 0 ? (double)logits[token] : 0;
 	out->log_probability = out->logit - most - log(sum);
-	out->score = score;
+	out->score = explain_score_of(coefficients, logits, n);
+}
+
+double explain_score_of(const float *coefficients, const float *logits, int64_t n)
+{
+	double score = 0;
+	for (int64_t v = 0; v < n; v++)
+		score += isfinite(logits[v]) ? (double)coefficients[v] * (double)logits[v] : 0;
+	return score;
+}
+
+/* P_n(x), and its derivative. */
+static double legendre(int n, double x, double *slope)
+{
+	double before = 1, now = x;
+	for (int k = 2; k <= n; k++) {
+		double next = ((2 * k - 1) * x * now - (k - 1) * before) / k;
+		before = now;
+		now = next;
+	}
+	*slope = n * (x * now - before) / (x * x - 1);
+	return now;
+}
+
+void explain_path(int steps, double *factors, double *weights)
+{
+	const double rate = 8, all = expm1(rate);
+	for (int i = 0; i < steps; i++) {
+		double x = -cos(M_PI * (i + 0.75) / (steps + 0.5)), slope = 1; /* Newton's steps to the root */
+		for (int k = 0; k < 100; k++) {
+			double change = legendre(steps, x, &slope) / slope;
+			x -= change;
+			if (fabs(change) < 1e-15)
+				break;
+		}
+		const double u = (1 + x) / 2;
+		factors[i] = expm1(rate * u) / all;
+		weights[i] = 1 / ((1 - x * x) * slope * slope) * rate * exp(rate * u) / all;
+	}
 }

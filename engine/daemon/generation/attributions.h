@@ -1,0 +1,36 @@
+/* attributions.h - what the tokens have in the score of one prediction, in an explanation, by any method
+ * (explain/attribution.h).
+ *
+ *   loop:     what is to be explained is read from the request (attributions_read)
+ *   executor: a scoring of the tokens up to the position (scoring_task)
+ *   pool:     the parts become JSON (attributions_object) */
+#ifndef ENGINE_DAEMON_GENERATION_ATTRIBUTIONS_H
+#define ENGINE_DAEMON_GENERATION_ATTRIBUTIONS_H
+
+#include "engine/daemon/generation/scoring_task.h"
+
+typedef struct attributions {
+	bool wanted;
+	scoring_sequence sequence; /* its ids are the explanation's */
+	explain_parts parts;
+	const char *method; /* as requests name it */
+	explain_options options;
+	float *numbers; /* of parts, [4][tokens] */
+} attributions;
+
+/* Does the request ask for them: by `method`, or, then for contributions, by leaving that out? */
+bool attributions_asked(const json_t *params);
+/* Of the prediction behind `position` of so many tokens; of a model with a head for classes, of these. Sets c->wanted,
+ * false where they were not asked for by name and there are too many tokens. STATUS_INVALID names "target", "steps",
+ * "replacement", "position" or "input". STATUS_NOMEM. */
+status attributions_read(attributions *c, const json_t *params, const model_entry *m, const int32_t *ids, int64_t n,
+                         int64_t position, error *err);
+/* Begin the scoring; t->finished is the caller's. */
+void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_task *t);
+/* Pool thread. New reference; NULL without err: out of memory. */
+json_t *attributions_object(const attributions *c, const model_entry *m, error *err);
+/* Its key in the explanation. */
+const char *attributions_key(const attributions *c);
+void attributions_fini(attributions *c);
+
+#endif

@@ -1,0 +1,285 @@
+#include "engine/serve/attributing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+
+enum { NO_SLOT = -1 };
+
+struct attributing {
+	served_model *model;
+	explain_options options;
+	const scoring_sequence *sequence;
+	int32_t slot, spare;
+	int32_t *ids;              /* [count], with the replacement in its place */
+	float *logits;             /* [2][outputs]: of the reading, and their coefficients */
+	bool chosen;               /* the coefficients */
+	float *row;                /* [count] */
+	double *sum;               /* [count] */
+	double *factors, *weights; /* [steps] */
+	double empty;              /* the score of zero word vectors */
+	int64_t run;               /* readings of the whole sequence so far */
+	reading *reading;          /* NULL: none is under way */
+	/* Leave one out: what is read next. */
+	int64_t out;       /* the token that is left out; -1: none yet */
+	bool advances;     /* reads that token itself, as it is */
+	int64_t at, piece; /* tokens of the sequence before the piece, and in it */
+};
+
+static int64_t outputs_of(const attributing *a)
+{
+	return model_dimensions(a->model->model)->outputs;
+}
+
+static status read_logits(const attributing *a)
+{
+	return reading_values(a->reading, a->logits);
+}
+
+/* What is explained follows from the first logits. */
+static void choose(attributing *a)
+{
+	explain_target_choose(&a->sequence->target, a->logits, outputs_of(a), a->logits + outputs_of(a),
+	                      a->sequence->parts);
+	a->chosen = true;
+}
+
+static double score(const attributing *a)
+{
+	return explain_score_of(a->logits + outputs_of(a), a->logits, outputs_of(a));
+}
+
+static void end_reading(attributing *a)
+{
+	reading_end(a->model, a->reading);
+	a->reading = NULL;
+}
+
+/* --- contributions and gradients ----------------------------------------------------------- */
+
+static status begin_whole(attributing *a, float factor, error *err)
+{
+	const bool frozen = a->options.method == EXPLAIN_CONTRIBUTIONS;
+	const reading_form form = {.attribution = frozen ? ATTRIBUTION_FROZEN : ATTRIBUTION_GRADIENT,
+	                           .share = frozen ? a->options.share : 0};
+	const reading_piece p = {.ids = a->ids, .count = a->sequence->count, .slot = a->slot, .factor = factor};
+	return reading_begin(&a->reading, a->model, form, &p, err);
+}
+
+static status copy_parts(const attributing *a)
+{
+	const explain_parts *parts = a->sequence->parts;
+	const struct {
+		port_role role;
+		float *to;
+	} wanted[] = {{PORT_WORD_PARTS, parts->words},
+	              {PORT_POSITION_PARTS, parts->positions},
+	              {PORT_BIAS_PARTS, parts->biases},
+	              {PORT_ATTENTION_PARTS, parts->attention}};
+	for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+		if (wanted[i].to)
+			TRY(reading_parts(a->model, a->reading, wanted[i].role, a->sequence->count, wanted[i].to));
+	return STATUS_OK;
+}
+
+static status step_once(attributing *a, bool *done, error *err)
+{
+	float head;
+	if (!a->reading)
+		return begin_whole(a, 1, err);
+	if (reading_wants_coefficients(a->reading)) {
+		TRY(read_logits(a));
+		choose(a);
+		return reading_write_coefficients(a->reading, a->logits + outputs_of(a));
+	}
+	TRY(reading_step(a->reading, done));
+	if (!*done)
+		return STATUS_OK;
+	TRY(copy_parts(a));
+	TRY(reading_parts(a->model, a->reading, PORT_HEAD_PARTS, 1, &head));
+	a->sequence->parts->head = (double)head;
+	return STATUS_OK;
+}
+
+/* --- integrated gradients ------------------------------------------------------------------ */
+
+/* Run 0 is the sequence as it is, run `steps` + 1 that of zero vectors; of both only the score is wanted. */
+static bool is_end(const attributing *a)
+{
+	return a->run == 0 || a->run > a->options.steps;
+}
+
+static void finish_path(attributing *a)
+{
+	explain_parts *p = a->sequence->parts;
+	p->difference = p->score - a->empty;
+	for (int64_t j = 0; j < a->sequence->count; j++)
+		p->words[j] = (float)a->sum[j];
+}
+
+/* Coefficients that were chosen at the first end stay. */
+static status path_logits(attributing *a, bool *done)
+{
+	if (!is_end(a))
+		return reading_write_coefficients(a->reading, a->logits + outputs_of(a));
+	TRY(read_logits(a));
+	if (a->run == 0)
+		choose(a);
+	else
+		a->empty = score(a);
+	end_reading(a);
+	*done = a->run > a->options.steps;
+	a->run++;
+	if (*done)
+		finish_path(a);
+	return STATUS_OK;
+}
+
+static status step_path(attributing *a, bool *done, error *err)
+{
+	bool whole;
+	if (!a->reading)
+		return begin_whole(a, a->run == 0 ? 1 : is_end(a) ? 0 : (float)a->factors[a->run - 1], err);
+	if (reading_wants_coefficients(a->reading))
+		return path_logits(a, done);
+	TRY(reading_step(a->reading, &whole));
+	if (!whole)
+		return STATUS_OK;
+	TRY(reading_parts(a->model, a->reading, PORT_WORD_PARTS, a->sequence->count, a->row));
+	for (int64_t j = 0; j < a->sequence->count; j++)
+		a->sum[j] += a->weights[a->run - 1] * (double)a->row[j];
+	end_reading(a);
+	a->run++;
+	return STATUS_OK;
+}
+
+/* --- leave one out -------------------------------------------------------------------------- */
+
+static reading_form plain_form(void)
+{
+	return (reading_form){.logits = true};
+}
+
+/* Does a causal model go on from states? */
+static bool by_pieces(const attributing *a)
+{
+	return reading_by_pieces(a->model, plain_form());
+}
+
+static status begin_piece(attributing *a, error *err)
+{
+	const int64_t end = a->advances ? a->out + 1 : a->sequence->count;
+	const int64_t most = by_pieces(a) ? SCHEDULER_PREFILL_CHUNK : a->sequence->count;
+	reading_form form = plain_form();
+	a->piece = end - a->at < most ? end - a->at : most;
+	const bool without = a->out >= a->at && a->out < a->at + a->piece && !a->advances;
+	form.masked = without && a->options.replacement < 0;
+	if (without && !form.masked)
+		a->ids[a->out] = a->options.replacement;
+	const reading_piece p = {.ids = a->ids + a->at,
+	                         .count = a->piece,
+	                         .first = a->at,
+	                         .slot = a->out >= 0 && !a->advances ? a->spare : a->slot,
+	                         .hidden = a->out - a->at};
+	status s = reading_begin(&a->reading, a->model, form, &p, err);
+	if (without)
+		a->ids[a->out] = a->sequence->ids[a->out];
+	return s;
+}
+
+/* The state before the token, where the next token is left out from; at the beginning there is none. */
+static status leave_next_out(attributing *a, bool *done)
+{
+	const size_t bytes = (size_t)model_state_floats(a->model->model) * sizeof(float);
+	a->advances = false;
+	a->out++;
+	*done = a->out == a->sequence->count;
+	a->at = by_pieces(a) ? a->out : 0;
+	return *done || a->at == 0 ? STATUS_OK : statepool_copy(a->model->pool, a->spare, a->slot, 0, bytes);
+}
+
+/* All pieces have been read. */
+static status finish_walk(attributing *a, bool *done)
+{
+	if (a->advances)
+		return leave_next_out(a, done);
+	if (a->out < 0) {
+		choose(a);
+		return leave_next_out(a, done);
+	}
+	a->sequence->parts->words[a->out] = (float)(a->sequence->parts->score - score(a));
+	if (!by_pieces(a))
+		return leave_next_out(a, done);
+	a->advances = true;
+	a->at = a->out;
+	return STATUS_OK;
+}
+
+static status step_leave_one_out(attributing *a, bool *done, error *err)
+{
+	bool whole;
+	if (!a->reading)
+		return begin_piece(a, err);
+	TRY(reading_step(a->reading, &whole));
+	if (!whole)
+		return STATUS_OK;
+	if (!a->advances)
+		TRY(read_logits(a));
+	end_reading(a);
+	a->at += a->piece;
+	return a->advances || a->at == a->sequence->count ? finish_walk(a, done) : STATUS_OK;
+}
+
+/* --- all methods ------------------------------------------------------------------------------- */
+
+static status allocate(attributing *a)
+{
+	const size_t count = (size_t)a->sequence->count, steps = (size_t)a->options.steps;
+	a->ids = memory_new(count, sizeof *a->ids);
+	a->logits = memory_new((size_t)outputs_of(a), 2 * sizeof *a->logits);
+	a->row = memory_new(count, sizeof *a->row);
+	a->sum = memory_new(count, sizeof *a->sum);
+	a->factors = memory_new(steps + 1, 2 * sizeof *a->factors);
+	if (!a->ids || !a->logits || !a->row || !a->sum || !a->factors)
+		return STATUS_NOMEM;
+	a->weights = a->factors + steps;
+	memcpy(a->ids, a->sequence->ids, count * sizeof *a->ids);
+	if (a->options.method == EXPLAIN_INTEGRATED)
+		explain_path(a->options.steps, a->factors, a->weights);
+	return STATUS_OK;
+}
+
+status attributing_new(attributing **out, served_model *m, const explain_options *o, const scoring_sequence *q,
+                       int32_t slot, error *err)
+{
+	attributing *a = *out = memory_new(1, sizeof *a);
+	if (!a)
+		return STATUS_NOMEM;
+	*a = (attributing){.model = m, .options = *o, .sequence = q, .slot = slot, .spare = NO_SLOT, .out = -1};
+	TRY(allocate(a));
+	return o->method == EXPLAIN_LEAVE_ONE_OUT && by_pieces(a) ? served_model_take(m, &a->spare, err) : STATUS_OK;
+}
+
+status attributing_step(attributing *a, bool *done, error *err)
+{
+	*done = false;
+	if (a->options.method == EXPLAIN_LEAVE_ONE_OUT)
+		return step_leave_one_out(a, done, err);
+	return a->options.method == EXPLAIN_INTEGRATED ? step_path(a, done, err) : step_once(a, done, err);
+}
+
+void attributing_free(attributing *a)
+{
+	if (!a)
+		return;
+	end_reading(a);
+	if (a->spare != NO_SLOT)
+		served_model_give(a->model, a->spare);
+	free(a->ids);
+	free(a->logits);
+	free(a->row);
+	free(a->sum);
+	free(a->factors);
+	free(a);
+}

@@ -1,0 +1,25 @@
+/* attributing.h - the parts of a score of one sequence, by any method (explain/attribution.h), as a chain of steps of
+ * readings (reading.h).
+ *
+ *   contributions, gradients   one reading of the whole sequence
+ *   integrated gradients       one for each step, and the forwards at both ends
+ *   leave one out              the whole sequence, and for each token what comes from there on: a causal model keeps
+ * the state before the token in one slot and reads the rest in another; any other model reads all of it again
+ *
+ * Executor thread only. */
+#ifndef ENGINE_SERVE_ATTRIBUTING_H
+#define ENGINE_SERVE_ATTRIBUTING_H
+
+#include "engine/serve/reading.h"
+
+typedef struct attributing attributing;
+
+/* The sequence, and where its parts go, stay with the caller; so does `slot`, whose state is overwritten.
+ * attributing_free(*out) is due also after an error. STATUS_BUSY: no second slot; STATUS_NOMEM. */
+status attributing_new(attributing **out, served_model *m, const explain_options *o, const scoring_sequence *q,
+                       int32_t slot, error *err);
+/* The next step. *done: the parts are there. STATUS_NOMEM, STATUS_DEVICE. */
+status attributing_step(attributing *a, bool *done, error *err);
+void attributing_free(attributing *a); /* NULL is legal */
+
+#endif
