@@ -7,6 +7,9 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/tokens.h"
 
+/* Tokens that all readings of an answer read: minutes. */
+enum { ATTRIBUTIONS_MAX_WORK = 1 << 23 };
+
 static const char *const kinds[] = {
     [EXPLAIN_CONTRAST] = "contrast", [EXPLAIN_LOGIT] = "logit", [EXPLAIN_DIFFERENCE] = "difference"};
 
@@ -131,6 +134,17 @@ static status read_options(attributions *c, const json_t *params, const model_en
 	                       (long long)m->dims.inputs);
 }
 
+/* Tokens that are read for n tokens, by all readings. */
+static double work_of(const attributions *c, const model_entry *m, int64_t n)
+{
+	const double tokens = (double)n;
+	if (c->options.method == EXPLAIN_INTEGRATED)
+		return tokens * (c->options.steps + 2);
+	if (c->options.method == EXPLAIN_LEAVE_ONE_OUT)
+		return m->dims.causal ? tokens * (tokens + 5) / 2 : tokens * (tokens + 1);
+	return tokens;
+}
+
 /* --- the request ------------------------------------------------------------------------------ */
 
 status attributions_read(attributions *c, const json_t *params, const model_entry *m, const int32_t *ids, int64_t n,
@@ -151,6 +165,10 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 	                !classes && position + 1 < n && ids ? ids[position + 1] : -1, err));
 	if (tokens > most)
 		return STATUS_OK;
+	if (work_of(c, m, tokens) > ATTRIBUTIONS_MAX_WORK)
+		return error_set(err, STATUS_TOO_LARGE, "input",
+		                 "%s would read %.0f tokens for %lld; at most %d are read", c->method,
+		                 work_of(c, m, tokens), (long long)tokens, ATTRIBUTIONS_MAX_WORK);
 	c->wanted = true;
 	c->sequence.count = tokens;
 	if (!ids) /* only checked */

@@ -1,50 +1,12 @@
 /* Sequences that are read whole: classes and embeddings. */
 #include "tests/unit/serve/fixture.h"
+#include "tests/unit/serve/kinds.h"
 
 #include <math.h>
 
 #include "tests/unit/support/parallel_log.h"
 
 enum { CLASSES = 3, MOST_WIDTH = HIDDEN, LONGEST = 300 };
-
-static const struct {
-	const char *name, *config;
-} models[] = {
-    {"additive", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2,"
-                 " \"window_sizes\": [5, 300], \"initializer_range\": 0.3}"},
-    {"gpt2", "{\"n_embd\": 32, \"vocab_size\": 259, \"n_head\": 4, \"n_positions\": 300, \"n_layer\": 2,"
-             " \"initializer_range\": 0.3}"},
-    {"linear", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2}"},
-    {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
-                       " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3}"},
-    {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
-                       " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3, \"pooling\": \"end\","
-                       " \"pad_policy\": \"ignore\"}"},
-};
-enum { MODELS = sizeof models / sizeof *models, ENCODER = 3 };
-
-static void write_named(const fixture *f, int kind)
-{
-	model *m;
-	json_t *config = json_loads(models[kind].config, 0, NULL);
-	assert_int_equal(model_create(&m, architecture_find(models[kind].name), config, 1, f->backend, NULL),
-	                 STATUS_OK);
-	stir(m, 5);
-	assert_int_equal(model_save(m, f->folder, NULL), STATUS_OK);
-	model_free(m);
-	json_decref(config);
-}
-
-static void open_named(fixture *f, int kind, dtype weights, bool fast)
-{
-	fixture_folder(f);
-	if (fast) {
-		backend_close(f->backend);
-		assert_int_equal(cpu_open(&f->backend, 2, NULL), STATUS_OK);
-	}
-	write_named(f, kind);
-	fixture_serve_as(f, &roomy, weights);
-}
 
 /* A scoring's caller. */
 typedef struct caller {
@@ -121,7 +83,7 @@ static void make_sequences(scoring_sequence out[LENGTHS])
 {
 	for (int i = 0; i < LENGTHS; i++) {
 		random_tokens(ids[i], lengths[i], (uint64_t)i + 20);
-		out[i] = (scoring_sequence){ids[i], lengths[i], NULL};
+		out[i] = (scoring_sequence){.ids = ids[i], .count = lengths[i]};
 	}
 }
 
@@ -288,11 +250,11 @@ static void bad_requests_are_refused_by_name(void **state)
 		scoring_sequence sequence;
 		const char *param, *words;
 	} cases[] = {
-	    {0, POOL_NONE, {tokens, 3, NULL}, "model", "no head for classes"},
-	    {ENCODER, POOL_NONE, {tokens, 0, NULL}, "input", "1 to 300 are read"},
-	    {ENCODER, POOL_MEAN, {tokens, LONGEST + 1, NULL}, "input", "has 301 tokens"},
-	    {ENCODER, POOL_MEAN, {unknown, 2, NULL}, "input", "token 259 of input 0"},
-	    {0, POOL_LAST, {negative, 1, NULL}, "input", "token -1"},
+	    {0, POOL_NONE, {.ids = tokens, .count = 3}, "model", "no head for classes"},
+	    {ENCODER, POOL_NONE, {.ids = tokens, .count = 0}, "input", "1 to 300 are read"},
+	    {ENCODER, POOL_MEAN, {.ids = tokens, .count = LONGEST + 1}, "input", "has 301 tokens"},
+	    {ENCODER, POOL_MEAN, {.ids = unknown, .count = 2}, "input", "token 259 of input 0"},
+	    {0, POOL_LAST, {.ids = negative, .count = 1}, "input", "token -1"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		fixture f;

@@ -1,0 +1,44 @@
+/* kinds.h - a small model of each kind of attention, and of each head. Include after fixture.h. */
+#ifndef TESTS_UNIT_SERVE_KINDS_H
+#define TESTS_UNIT_SERVE_KINDS_H
+
+static const struct {
+	const char *name, *config;
+} models[] = {
+    {"additive", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2,"
+                 " \"window_sizes\": [5, 300], \"initializer_range\": 0.3}"},
+    {"gpt2", "{\"n_embd\": 32, \"vocab_size\": 259, \"n_head\": 4, \"n_positions\": 300, \"n_layer\": 2,"
+             " \"initializer_range\": 0.3}"},
+    {"linear", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2}"},
+    {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
+                       " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3}"},
+    {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
+                       " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3, \"pooling\": \"end\","
+                       " \"pad_policy\": \"ignore\"}"},
+};
+enum { MODELS = sizeof models / sizeof *models, ENCODER = 3 };
+
+static inline void write_named(const fixture *f, int kind)
+{
+	model *m;
+	json_t *config = json_loads(models[kind].config, 0, NULL);
+	assert_int_equal(model_create(&m, architecture_find(models[kind].name), config, 1, f->backend, NULL),
+	                 STATUS_OK);
+	stir(m, 5);
+	assert_int_equal(model_save(m, f->folder, NULL), STATUS_OK);
+	model_free(m);
+	json_decref(config);
+}
+
+static inline void open_named(fixture *f, int kind, dtype weights, bool fast)
+{
+	fixture_folder(f);
+	if (fast) {
+		backend_close(f->backend);
+		assert_int_equal(cpu_open(&f->backend, 2, NULL), STATUS_OK);
+	}
+	write_named(f, kind);
+	fixture_serve_as(f, &roomy, weights);
+}
+
+#endif
