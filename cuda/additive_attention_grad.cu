@@ -6,7 +6,8 @@
  *   P_j = Σ e^{a_j - M_i} dg_i = e^{a_j + r} vector,   Q_j = e^{a_j + r} sum
  *   da_j = x_j·P_j - Q_j,   dx_j = P_j + c da_j w,   dw = c Σ da_j x_j,   c = 1/√dh
  *
- * where no exponent is above 0 but for rounding, since no a_j is above its M_i. a is computed again, in the forward's
+ * with 0 in place of c where the weights are constants,
+ * and no exponent is above 0 but for rounding, since no a_j is above its M_i. a is computed again, in the forward's
  * order. An empty window has M = -inf and becomes a token that is not there. A masked j has a = -inf, so P = Q = 0.
  *
  * dw: a lane sums its channels over its rows, then the block's groups are added, in a fixed order, one row [D] per
@@ -31,7 +32,7 @@ template <class T> struct backward_call {
 	const T *dg;
 	T *dx;
 	float *parts; /* [B · tiles, D]: of dw; NULL: not wanted */
-	float scale;
+	float scale, slope; /* c of the scores, and of da: 0 if frozen */
 	/* If heads come in pieces, [B, N, H] and P [B, N, D]: */
 	float *score, *value, *q, *p;
 };
@@ -127,7 +128,7 @@ template <class C_, bool WINDOW_> struct backward {
 			return;
 		}
 		const typename C::row own = x->get(r);
-		const float da = f.scale * (C::dot(own, p) - q);
+		const float da = f.slope * (C::dot(own, p) - q);
 		float dx[C::E];
 #pragma unroll
 		for (int e = 0; e < C::E; e++) {
@@ -232,7 +233,7 @@ template <class T> __global__ void __launch_bounds__(ADDITIVE_THREADS) rest_kern
 		float sum = 0;
 		for (int c = lane; c < f.cut.dh; c += WARP)
 			sum += load_real(f.x + to + c) * f.p[to + c];
-		sum = f.scale * (warp_sum(sum) - f.q[(first + t) * f.cut.heads + head]);
+		sum = f.slope * (warp_sum(sum) - f.q[(first + t) * f.cut.heads + head]);
 		if (lane == 0)
 			da[t] = sum;
 		for (int c = lane; c < f.cut.dh && f.dx; c += WARP)
@@ -331,6 +332,7 @@ template <class C> static status backward_run(backend *b, const op_call *call)
 	f.dg = (const T *)call->in[5].data;
 	f.dx = (T *)call->out[0].data;
 	f.scale = 1 / sqrtf((float)f.cut.dh);
+	f.slope = ((const additive_attention_params *)call->params)->frozen ? 0 : f.scale;
 	if (rows == 0)
 		return dw ? cuda_sum_parts(b, &dw, 1, nullptr, 0, d, 1) : STATUS_OK;
 	const bool pieces = f.cut.chunks > 1;

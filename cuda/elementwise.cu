@@ -1,10 +1,12 @@
-/* add, mul, gate, scale, scale_by, tanh, fill, cast, accumulate: one element of the result per element of the arguments.
+/* add, mul, gate, scale, scale_by, tanh, secant_grad, fill, accumulate: one element of the result per element of the
+ * arguments.
  *
  * A thread takes 16 bytes of a tensor at a time, neighbours next to each other; what is left over (fewer elements than
  * fill 16 bytes) goes one by one. Tensors begin at multiples of 16 bytes whatever their width, so this holds for every
  * shape. An element is read before it is written, by the same thread, so a result may lie where an argument lay.
  *
- * Bytes per element, f32 / bf16: add, mul 12 / 6; gate 16 / 8; scale, scale_by, tanh 8 / 4; fill 4; cast 6; accumulate 12. */
+ * Bytes per element, f32 / bf16: add, mul 12 / 6; gate 16 / 8; scale, scale_by, tanh 8 / 4; secant_grad 16; fill 4;
+ * accumulate 12. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 
@@ -41,6 +43,20 @@ template <class T> struct hyperbolic {
 		for (int i = 0; i < N; i++)
 			y.at[i] = tanhf(y.at[i]);
 		return y;
+	}
+};
+
+struct secant {
+	const float *x, *y, *dy;
+	float at_zero;
+	template <int N> __device__ __forceinline__ numbers<N> at(int64_t e) const
+	{
+		const numbers<N> from = load<N>(x + e), to = load<N>(y + e);
+		numbers<N> dx = load<N>(dy + e);
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			dx.at[i] *= from.at[i] == 0.0f ? at_zero : to.at[i] / from.at[i];
+		return dx;
 	}
 };
 
@@ -133,6 +149,13 @@ status cuda_tanh(backend *b, const op_call *call)
 	});
 }
 
+status cuda_secant_grad(backend *b, const op_call *call)
+{
+	const secant f = {(const float *)call->in[0].data, (const float *)call->in[1].data,
+	                  (const float *)call->in[2].data, ((const secant_params *)call->params)->at_zero};
+	return cuda_elementwise(b, (float *)call->out[0].data, f, shape_count(call->out[0].shape));
+}
+
 status cuda_fill(backend *b, const op_call *call)
 {
 	constant f = {((const fill_params *)call->params)->value};
@@ -144,30 +167,4 @@ status cuda_accumulate(backend *b, const op_call *call)
 	float *sum = (float *)call->in[0].data;
 	increased f = {sum, (const float *)call->in[1].data, ((const scale_params *)call->params)->factor};
 	return cuda_elementwise(b, sum, f, shape_count(call->in[0].shape));
-}
-
-/* Eight at a time: 16 bytes of the narrower type. */
-template <class From, class To>
-__global__ void __launch_bounds__(ELEMENT_THREADS) cast_kernel(To *y, const From *x, int64_t n)
-{
-	enum { N = 8 };
-	for (int64_t i = grid_first() * N; i + N <= n; i += grid_stride() * N)
-		store(y + i, load<N>(x + i));
-	const int64_t last = n / N * N + grid_first();
-	if (last < n)
-		store(y + last, load<1>(x + last));
-}
-
-status cuda_cast(backend *b, const op_call *call)
-{
-	const int64_t n = shape_count(call->out[0].shape);
-	return cuda_by_type(call->in[0].type, [&](auto *from) {
-		return by_output(call, [&](auto *to) {
-			typedef std::remove_pointer_t<decltype(from)> From;
-			typedef std::remove_pointer_t<decltype(to)> To;
-			return cuda_launch(b, cast_kernel<From, To>, cuda_blocks(b, n, ELEMENT_THREADS * 8),
-			                   ELEMENT_THREADS, 0, (To *)call->out[0].data, (const From *)call->in[0].data,
-			                   n);
-		});
-	});
 }

@@ -15,10 +15,7 @@
  * partial sums, at most a quarter of dy's elements, in f32. */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
-
-extern "C" {
-#include "engine/tensor/panel.h"
-}
+#include "cuda/panels.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / WARP };
 
@@ -47,24 +44,6 @@ static __global__ void __launch_bounds__(THREADS)
 	}
 }
 
-/* What `side` inputs of row `row` in a panel are, `group` groups of them in. */
-template <int SIDE>
-static __device__ __forceinline__ void unpack(float out[SIDE], const unsigned char *panel, int64_t group, int row)
-{
-	const unsigned *words = (const unsigned *)(panel + (SIDE == PANEL_GROUP ? sizeof(panel_header) : 0));
-	const unsigned word = words[group * PANEL_WIDTH + row];
-	const float scale = SIDE == PANEL_GROUP ? ((const panel_header *)panel)->scale[row] : 1.0f;
-#pragma unroll
-	for (int i = 0; i < SIDE; i++) {
-		if (SIDE == 1)
-			out[i] = __uint_as_float(word);
-		else if (SIDE == PANEL_PAIR)
-			out[i] = __uint_as_float(word >> 16 * i << 16);
-		else
-			out[i] = (float)(int8_t)(word >> 8 * i) * scale;
-	}
-}
-
 template <int SIDE>
 static __global__ void __launch_bounds__(THREADS)
     gather_panels_kernel(float *y, const unsigned char *panels, const int32_t *index, int64_t n, int64_t rows,
@@ -77,7 +56,7 @@ static __global__ void __launch_bounds__(THREADS)
 		for (int64_t j = threadIdx.x % WARP; j * SIDE < width; j += WARP) {
 			float w[SIDE] = {};
 			if (there)
-				unpack<SIDE>(w, panel, j, (int)(row % PANEL_WIDTH));
+				panel_unpack<SIDE>(w, panel, j, (int)(row % PANEL_WIDTH));
 #pragma unroll
 			for (int k = 0; k < SIDE; k++)
 				if (j * SIDE + k < width)

@@ -78,6 +78,7 @@ struct grad_arguments {
 	int64_t rows;
 	int width, group;
 	float share; /* 1 / width */
+	float slope; /* of the deviation's part: share, or 0 where rstd is a constant */
 };
 
 /* The groups' sums of their columns, added in order: parts of this block. */
@@ -138,7 +139,7 @@ static __global__ void __launch_bounds__(GRAD_LIMIT, 2) layernorm_grad_kernel(gr
 		if (!mine)
 			continue;
 		sum = __fmul_rn(both.x, o.share);
-		along = __fmul_rn(both.y, o.share);
+		along = __fmul_rn(both.y, o.slope);
 #pragma unroll
 		for (int j = 0; j < N; j++)
 			unit.at[j] = __fmul_rn(rstd, __fmaf_rn(-unit.at[j], along, scaled.at[j] - sum));
@@ -171,7 +172,7 @@ static __global__ void __launch_bounds__(ROW_THREADS) layernorm_grad_any_kernel(
 			}
 		}
 		sum = block_sum(sum, space) * o.share;
-		along = block_sum(along, space) * o.share;
+		along = block_sum(along, space) * o.slope;
 		for (int j = threadIdx.x; j < o.width && dx; j += ROW_THREADS) {
 			const float unit = normalised(load_real(x + j), mean, rstd);
 			store_real(dx + row * o.width + j,
@@ -211,6 +212,7 @@ static grad_arguments grad_arguments_of(const op_call *call)
 	o.rows = shape_rows(call->in[0].shape);
 	o.width = (int)shape_last(call->in[0].shape);
 	o.share = 1.0f / (float)shape_last(call->in[0].shape);
+	o.slope = ((const layernorm_grad_params *)call->params)->frozen ? 0.0f : o.share;
 	return o;
 }
 

@@ -1,4 +1,7 @@
-/* sum_rows, sum_squares, and the adding up of partial sums.
+/* dot_rows, sum_rows, sum_squares, and the adding up of partial sums.
+ *
+ * dot_rows: a warp takes a row, 16 bytes of it at a time where rows are whole packs. The width alone says in which
+ * order is summed. Bytes per element: 8, or 4 where b is one row.
  *
  * sum_rows: a block takes a strip of columns and every so many rows; a thread sums its columns over its rows, 16 bytes
  * of a row at a time, the block's warps meet in shared memory, and the blocks' sums go to scratch, [parts, D], to be
@@ -44,6 +47,39 @@ status cuda_sum_parts(backend *b, float *const out[], int sums, const float *par
 	const dim3 grid((unsigned)((width + WARP - 1) / WARP), (unsigned)sums);
 	return cuda_launch(b, sum_parts_kernel, grid, THREADS, THREADS * sizeof(float), out[0],
 	                   sums > 1 ? out[1] : nullptr, parts, n, width, factor);
+}
+
+/* --- dot_rows ------------------------------------------------------------------------------ */
+
+/* stride: of b, 0 if it is one row. */
+template <int N>
+static __global__ void __launch_bounds__(THREADS)
+    dot_rows_kernel(float *y, const float *a, const float *b, int64_t rows, int64_t width, int64_t stride, float factor)
+{
+	const int lane = threadIdx.x % WARP;
+	for (int64_t row = grid_first() / WARP; row < rows; row += grid_stride() / WARP) {
+		float sum = 0.0f;
+		for (int64_t column = lane * N; column < width; column += WARP * N) {
+			const numbers<N> u = load<N>(a + row * width + column), v = load<N>(b + row * stride + column);
+#pragma unroll
+			for (int i = 0; i < N; i++)
+				sum = __fmaf_rn(u.at[i], v.at[i], sum);
+		}
+		sum = warp_sum(sum);
+		if (lane == 0)
+			y[row] = factor * sum;
+	}
+}
+
+status cuda_dot_rows(backend *b, const op_call *call)
+{
+	const tensor *x = &call->in[0];
+	const int64_t rows = shape_rows(x->shape), width = shape_last(x->shape);
+	const int64_t stride = call->in[1].shape.rank == 1 ? 0 : width;
+	auto kernel = cuda_packs(x->type, width) ? dot_rows_kernel<packed<float>::N> : dot_rows_kernel<1>;
+	return cuda_launch(b, kernel, cuda_blocks(b, rows, WARPS), THREADS, 0, (float *)call->out[0].data,
+	                   (const float *)x->data, (const float *)call->in[1].data, rows, width, stride,
+	                   ((const scale_params *)call->params)->factor);
 }
 
 /* --- sum_rows ------------------------------------------------------------------------------ */

@@ -14,7 +14,10 @@
  * Memory: qkv, y, dy and dqkv once, 16 D bytes per token in bf16, plus for each tile the tiles of the other side, which
  * are expected in the L2 cache.
  *
- * plain (f32, and wide heads): a block also takes 64 channels of the result, and makes the scores anew for each 64. */
+ * plain (f32, and wide heads): a block also takes 64 channels of the result, and makes the scores anew for each 64.
+ *
+ * frozen (ds = 0): the plain kernel of keys without the products of ds, which writes the zeros of dq and dk too, for
+ * any type. Frozen networks are f32. */
 #include "cuda/kernels.h"
 #include "cuda/softmax_attention.cuh"
 
@@ -290,8 +293,8 @@ template <class T> struct plain_gradient {
 
 enum { PLAIN_SPACE = (2 * ATTENTION_TILE * PLAIN_PITCH + 3 * ATTENTION_TILE * PLAIN_WIDE) * (int)sizeof(float) };
 
-/* Kept p and ds (without its scale) of a tile of queries and one of keys: this thread's 4 by 4. */
-template <class T>
+/* Kept p and ds (without its scale; frozen: not at all) of a tile of queries and one of keys: this thread's 4 by 4. */
+template <class T, bool FROZEN>
 __device__ __forceinline__ void plain_probabilities(float (&p)[4][4], float (&ds)[4][4], const plain_gradient<T> &g,
                                                     const attention_dropout &drop, const attention_place &at, int query,
                                                     int key, float *space)
@@ -301,8 +304,9 @@ __device__ __forceinline__ void plain_probabilities(float (&p)[4][4], float (&ds
 	const T *from = g.qkv + at.row * stride + channel, *dy = g.dy + (at.row + query) * a.d + channel;
 	plain_products<T>(p, {from + query * stride, stride, a.length - query},
 	                  {from + key * stride + a.d, stride, a.length - key}, a.dh, space);
-	plain_products<T>(ds, {dy, a.d, a.length - query}, {from + key * stride + 2 * a.d, stride, a.length - key},
-	                  a.dh, space);
+	if constexpr (!FROZEN)
+		plain_products<T>(ds, {dy, a.d, a.length - query},
+		                  {from + key * stride + 2 * a.d, stride, a.length - key}, a.dh, space);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		const int row = query + plain_row() + i, column = key + plain_column();
@@ -316,12 +320,13 @@ __device__ __forceinline__ void plain_probabilities(float (&p)[4][4], float (&ds
 			const float probability = seen ? expf(a.scale * p[i][j] - level) : 0.0f;
 			const bool keep = kept >> j & 1;
 			p[i][j] = keep ? probability : 0.0f;
-			ds[i][j] = probability * ((keep ? drop.factor * ds[i][j] : 0.0f) - along);
+			if constexpr (!FROZEN)
+				ds[i][j] = probability * ((keep ? drop.factor * ds[i][j] : 0.0f) - along);
 		}
 	}
 }
 
-template <class T> __global__ void __launch_bounds__(PLAIN_THREADS, 1) keys_plain(plain_gradient<T> g)
+template <class T, bool FROZEN> __global__ void __launch_bounds__(PLAIN_THREADS, 1) keys_plain(plain_gradient<T> g)
 {
 	constexpr int TILE = ATTENTION_TILE;
 	const attention &a = g.a;
@@ -334,14 +339,17 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS, 1) keys_plai
 	float dk[4][4] = {}, dv[4][4] = {};
 	for (int query = at.first; query < past; query += TILE) {
 		float s[4][4], t[4][4];
-		plain_probabilities<T>(s, t, g, drop, at, query, at.first, space);
+		plain_probabilities<T, FROZEN>(s, t, g, drop, at, query, at.first, space);
 		plain_keep(p, s);
-		plain_keep(ds, t);
+		if constexpr (!FROZEN)
+			plain_keep(ds, t);
 		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(rows, g.dy + (at.row + query) * a.d + channel, a.d,
 		                                      a.length - query, a.dh - column);
 		__syncthreads();
 		plain_accumulate<true>(dv, p, rows);
 		__syncthreads();
+		if constexpr (FROZEN)
+			continue;
 		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(rows, g.qkv + (at.row + query) * stride + channel, stride,
 		                                      a.length - query, a.dh - column);
 		__syncthreads();
@@ -349,6 +357,8 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS, 1) keys_plai
 		__syncthreads();
 	}
 	T *to = g.dqkv + (at.row + at.first) * stride + channel;
+	if constexpr (FROZEN)
+		plain_store(dk, 0.0f, to, stride, a.length - at.first, a.dh - column);
 	plain_store(dk, a.scale, to + a.d, stride, a.length - at.first, a.dh - column);
 	plain_store(dv, drop.factor, to + 2 * a.d, stride, a.length - at.first, a.dh - column);
 }
@@ -365,7 +375,7 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS, 1) queries_p
 	float dq[4][4] = {};
 	for (int key = attention_begin(a, at.first); key < past; key += TILE) {
 		float s[4][4], t[4][4];
-		plain_probabilities<T>(s, t, g, drop, at, at.first, key, space);
+		plain_probabilities<T, false>(s, t, g, drop, at, at.first, key, space);
 		plain_keep(ds, t);
 		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(rows, g.qkv + (at.row + key) * stride + a.d + channel, stride,
 		                                      a.length - key, a.dh - column);
@@ -402,7 +412,9 @@ static status issue_plain(backend *b, const op_call *call, const attention &a, f
 	                             along, (T *)call->out[0].data};
 	const dim3 grid(attention_grid(call, a, ATTENTION_TILE), attention_slices(a));
 	TRY(issue_prepare<T>(b, call, a, 1.0f, level, along));
-	TRY(cuda_launch(b, keys_plain<T>, grid, PLAIN_THREADS, PLAIN_SPACE, g));
+	if (((const softmax_params *)call->params)->frozen)
+		return cuda_launch(b, keys_plain<T, true>, grid, PLAIN_THREADS, PLAIN_SPACE, g);
+	TRY(cuda_launch(b, keys_plain<T, false>, grid, PLAIN_THREADS, PLAIN_SPACE, g));
 	return cuda_launch(b, queries_plain<T>, grid, PLAIN_THREADS, PLAIN_SPACE, g);
 }
 
@@ -426,7 +438,7 @@ status cuda_softmax_attention_grad(backend *b, const op_call *call)
 	float *level = (float *)call->scratch, *along = level + shape_count(call->in[4].shape);
 	if (!call->out[0].data || a.dh == 0)
 		return STATUS_OK;
-	if (attention_mma(call, a))
+	if (attention_mma(call, a) && !((const softmax_params *)call->params)->frozen)
 		return issue_mma(b, call, a, level, along);
 	return cuda_by_type(call->in[0].type, [&](auto *type) {
 		return issue_plain<std::remove_pointer_t<decltype(type)>>(b, call, a, level, along);

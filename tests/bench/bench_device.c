@@ -252,7 +252,7 @@ static void build_round_grad(graph *g, const int64_t *arg)
 	value x = activation(g, "x", arg), w = vector(g, "w", arg[2]), out[2];
 	value pooled = activation(g, "g", arg), dg = activation(g, "dg", arg);
 	value m = graph_input(g, "m", DTYPE_F32, SHAPE3(arg[0], arg[1], arg[3]));
-	additive_attention_params params = {arg[3], arg[4]};
+	additive_attention_params params = {.heads = arg[3], .window = arg[4]};
 	graph_apply(g, OP_additive_attention_grad, (value[]){x, w, VALUE_NONE, pooled, m, dg}, 6, &params, out);
 	graph_output(g, out[0], "dx");
 	graph_output(g, out[1], "dw");

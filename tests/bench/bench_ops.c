@@ -141,7 +141,7 @@ static void bench(walk *w, const char *shape_text, trial t)
 
 static void bench_additive(walk *w, int64_t batch, int64_t length, int64_t d, int64_t heads, int64_t window)
 {
-	additive_attention_params p = {heads, window};
+	additive_attention_params p = {.heads = heads, .window = window};
 	shape s = SHAPE3(batch, length, d), per_head = SHAPE3(batch, length, heads);
 	char text[64];
 	snprintf(text, sizeof text, "B%d N%d d%d H%d k%d", (int)batch, (int)length, (int)d, (int)heads, (int)window);
@@ -342,6 +342,7 @@ static void bench_rows(walk *w, int64_t rows, int64_t d)
 {
 	shape s = SHAPE2(rows, d), vector = SHAPE1(d), per_row = SHAPE1(rows);
 	static const scale_params twice = {2};
+	static const secant_params half = {0.5f};
 	static const layernorm_params norm = {1e-5f};
 	static const gelu_params erf = {false}, tanh = {true};
 	static const dropout_params drop = {0.1f, 3};
@@ -355,6 +356,9 @@ static void bench_rows(walk *w, int64_t rows, int64_t d)
 	bench(w, text, (trial){.id = OP_gate, .n_in = 3, .in = {reals(w, s), reals(w, s), reals(w, s)}});
 	bench(w, text, (trial){.id = OP_scale, .params = &twice, .n_in = 1, .in = {reals(w, s)}});
 	bench(w, text, (trial){.id = OP_scale_by, .n_in = 2, .in = {reals(w, s), reals(w, SHAPE0())}});
+	bench(w, text,
+	      (trial){.id = OP_secant_grad, .params = &half, .n_in = 3, .in = {reals(w, s), reals(w, s), reals(w, s)}});
+	bench(w, text, (trial){.id = OP_dot_rows, .params = &twice, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
 	bench(w, text, (trial){.id = OP_sum_rows, .params = &twice, .n_in = 1, .in = {reals(w, s)}});
 	bench(w, text, (trial){.id = OP_accumulate, .params = &twice, .n_in = 2, .in = {reals(w, s), reals(w, s)}});
 	bench(w, text,
@@ -364,6 +368,7 @@ static void bench_rows(walk *w, int64_t rows, int64_t d)
 	              .in = {reals(w, s), reals(w, vector), reals(w, vector)}});
 	bench(w, text,
 	      (trial){.id = OP_layernorm_grad,
+	              .params = &(layernorm_grad_params){false},
 	              .n_in = 5,
 	              .in = {reals(w, s), reals(w, vector), reals(w, per_row), reals(w, per_row), reals(w, s)}});
 	bench(w, text, (trial){.id = OP_gelu, .params = &erf, .n_in = 1, .in = {reals(w, s)}});

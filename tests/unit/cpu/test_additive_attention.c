@@ -125,7 +125,7 @@ static bool agrees_with_the_definition(const op_call *call)
 static void every_window_agrees_with_direct_sums(void **state)
 {
 	for (int i = 0; i < WINDOWS; i++) {
-		additive_attention_params p = {H, windows[i]};
+		additive_attention_params p = {.heads = H, .window = windows[i]};
 		op_call call = attention(&p, 3);
 		fixture_run(*state, OP_additive_attention, &call);
 		assert_true(agrees_with_the_definition(&call));
@@ -135,7 +135,7 @@ static void every_window_agrees_with_direct_sums(void **state)
 
 static void the_comparison_notices_a_small_error(void **state)
 {
-	additive_attention_params p = {H, 8};
+	additive_attention_params p = {.heads = H, .window = 8};
 	op_call call = attention(&p, 3);
 	fixture_run(*state, OP_additive_attention, &call);
 	assert_true(agrees_with_the_definition(&call));
@@ -148,7 +148,7 @@ static void the_comparison_notices_a_small_error(void **state)
  * from token `first` to `last`. */
 static bool unchanged(backend *b, int64_t window, int64_t changed, int64_t first, int64_t last)
 {
-	additive_attention_params p = {H, window};
+	additive_attention_params p = {.heads = H, .window = window};
 	op_call before = attention(&p, 3), after = attention(&p, 3);
 	random_normal((float *)after.in[0].data + changed * D, D, 99, 5);
 	fixture_run(b, OP_additive_attention, &before);
@@ -187,11 +187,11 @@ static void a_token_changes_nothing_past_its_window(void **state)
 static void a_window_as_long_as_the_sequence_is_global(void **state)
 {
 	static const int64_t same[] = {N, N + 1, 10 * N, INT64_MAX, -1};
-	additive_attention_params global = {H, 0};
+	additive_attention_params global = {.heads = H, .window = 0};
 	op_call want = attention(&global, 3);
 	fixture_run(*state, OP_additive_attention, &want);
 	for (int i = 0; i < 5; i++) {
-		additive_attention_params p = {H, same[i]};
+		additive_attention_params p = {.heads = H, .window = same[i]};
 		op_call got = attention(&p, 3);
 		fixture_run(*state, OP_additive_attention, &got);
 		for (int o = 0; o < 3; o++)
@@ -204,7 +204,7 @@ static void a_window_as_long_as_the_sequence_is_global(void **state)
 
 static void a_window_of_one_returns_the_token_itself(void **state)
 {
-	additive_attention_params p = {H, 1};
+	additive_attention_params p = {.heads = H, .window = 1};
 	op_call call = attention(&p, 3);
 	fixture_run(*state, OP_additive_attention, &call);
 	assert_true(compare_same("pooled", call.out[0].data, call.in[0].data, B * N * D));
@@ -218,7 +218,7 @@ static void a_constant_added_to_all_scores_changes_nothing(void **state)
 {
 	static const float shifts[] = {1, -50, 1000};
 	for (int i = 0; i < WINDOWS * 3; i++) {
-		additive_attention_params p = {H, windows[i / 3]};
+		additive_attention_params p = {.heads = H, .window = windows[i / 3]};
 		op_call before = attention(&p, 1), after = attention(&p, 1);
 		float shift = shifts[i % 3], *moved = after.in[0].data;
 		for (int64_t c = 0; c < D; c++)
@@ -271,7 +271,7 @@ enum { MASKS = sizeof masks / sizeof masks[0] };
 static void masked_windows_agree_with_direct_sums(void **state)
 {
 	for (int i = 0; i < WINDOWS * MASKS; i++) {
-		additive_attention_params p = {H, windows[i / MASKS]};
+		additive_attention_params p = {.heads = H, .window = windows[i / MASKS]};
 		op_call call = attention(&p, 3);
 		call.in[2] = mask_of(masks[i % MASKS]);
 		fixture_run(*state, OP_additive_attention, &call);
@@ -283,7 +283,7 @@ static void masked_windows_agree_with_direct_sums(void **state)
 static void a_masked_token_has_no_influence(void **state)
 {
 	for (int i = 0; i < WINDOWS; i++) {
-		additive_attention_params p = {H, windows[i]};
+		additive_attention_params p = {.heads = H, .window = windows[i]};
 		op_call before = attention(&p, 3), after = attention(&p, 3);
 		before.in[2] = mask_of(scattered);
 		after.in[2] = mask_of(scattered);
@@ -301,7 +301,7 @@ static void a_masked_token_has_no_influence(void **state)
 
 static void an_empty_window_pools_to_zero(void **state)
 {
-	additive_attention_params p = {H, 8};
+	additive_attention_params p = {.heads = H, .window = 8};
 	op_call call = attention(&p, 3);
 	call.in[2] = mask_of(right_padded); /* sequence 1: empty from 20 + 7 on */
 	fixture_run(*state, OP_additive_attention, &call);
@@ -319,7 +319,7 @@ static void an_empty_batch_or_sequence_does_nothing(void **state)
 	static const int64_t shapes[][2] = {{0, 5}, {2, 0}, {0, 0}};
 	for (int i = 0; i < 3; i++) {
 		for (int64_t window = 0; window < 3; window++) {
-			additive_attention_params p = {H, window};
+			additive_attention_params p = {.heads = H, .window = window};
 			shape s = SHAPE3(shapes[i][0], shapes[i][1], D),
 			      per_head = SHAPE3(shapes[i][0], shapes[i][1], H);
 			op_call call = {
@@ -366,7 +366,7 @@ static double difference(double *at, const double *x, const double *w, const int
 static void check_gradient(backend *b, int64_t window, int32_t (*kept)(int64_t, int64_t))
 {
 	static double x[B * N * D], w[D], dg[B * N * D];
-	additive_attention_params p = {H, window};
+	additive_attention_params p = {.heads = H, .window = window};
 	op_call call = attention(&p, 2);
 	if (kept)
 		call.in[2] = mask_of(kept);

@@ -141,7 +141,7 @@ static void check_against_parallel(backend *b, int64_t window, bool masked)
 	reader r = reader_new(b, window, 1);
 	sequence s = sequence_new(43, masked);
 	read_in_chunks(&r, &s, N);
-	additive_attention_params p = {H, window};
+	additive_attention_params p = {.heads = H, .window = window};
 	op_call call = {.params = &p, .n_in = 3, .in = {s.x, r.w, s.mask}};
 	fixture_run(b, OP_additive_attention, &call);
 	assert_true(compare_close("pooled", s.g.data, call.out[0].data, N * D, 1e-6, 1e-6));

@@ -170,7 +170,7 @@ static void a_token_that_is_not_a_number_stays_inside_its_window(void **state)
 	(void)state;
 	backend *b = fixture_open(1);
 	for (size_t k = 0; k < sizeof windows / sizeof *windows; k++) {
-		additive_attention_params p = {1, windows[k]};
+		additive_attention_params p = {.heads = 1, .window = windows[k]};
 		op_call call = {.params = &p,
 		                .n_in = 2,
 		                .in = {fixture_normal(SHAPE3(1, LENGTH, D), 74, 1), fixture_normal(SHAPE1(D), 75, 1)}};

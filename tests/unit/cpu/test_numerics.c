@@ -71,7 +71,7 @@ static double worst_error(const tensor *x, const float *g, int64_t window)
 
 static double parallel_error(backend *b, tensor x, int64_t window)
 {
-	additive_attention_params p = {1, window};
+	additive_attention_params p = {.heads = 1, .window = window};
 	op_call call = {.params = &p, .n_in = 2, .in = {x, score_direction()}};
 	fixture_run(b, OP_additive_attention, &call);
 	double wrong = worst_error(&x, call.out[0].data, window);
@@ -160,7 +160,7 @@ static void scores_that_jump_between_plus_and_minus_ten_thousand_are_finite(void
 	enum { LENGTH = 500 };
 	backend *b = fixture_open(2);
 	for (int i = 0; i < 4; i++) {
-		additive_attention_params p = {1, windows[i]};
+		additive_attention_params p = {.heads = 1, .window = windows[i]};
 		op_call call = {
 		    .params = &p, .n_in = 2, .in = {fixture_normal(SHAPE3(1, LENGTH, D), 22, 1), score_direction()}};
 		for (int64_t t = 0; t < LENGTH; t++)

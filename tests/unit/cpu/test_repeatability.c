@@ -53,7 +53,7 @@ static void attention_does_not_depend_on_threads(void **state)
 	(void)state;
 	static const int64_t windows[] = {4, 100, 700, 0};
 	for (int i = 0; i < 4; i++) {
-		additive_attention_params p = {4, windows[i]};
+		additive_attention_params p = {.heads = 4, .window = windows[i]};
 		shape s = SHAPE3(2, 1111, 64), per_head = SHAPE3(2, 1111, 4);
 		repeat(OP_additive_attention, &(op_call){.params = &p, .n_in = 2, .in = {reals(s), reals(SHAPE1(64))}});
 		op_call back = {.params = &p,
@@ -63,15 +63,37 @@ static void attention_does_not_depend_on_threads(void **state)
 	}
 }
 
+static void frozen_gradients_do_not_depend_on_threads(void **state)
+{
+	(void)state;
+	shape s = SHAPE3(2, 311, 64), per_head = SHAPE3(2, 311, 4);
+	additive_attention_params pooled = {.heads = 4, .window = 100, .frozen = true};
+	softmax_params softmax = {.heads = 4, .scale = 0.1f, .frozen = true};
+	op_call pooling = {.params = &pooled,
+	                   .n_in = 6,
+	                   .in = {reals(s), reals(SHAPE1(64)), {0}, reals(s), reals(per_head), reals(s)}};
+	op_call attention = {.params = &softmax,
+	                     .n_in = 6,
+	                     .in = {reals(SHAPE3(2, 311, 192)), {0}, {0}, reals(s), reals(per_head), reals(s)}};
+	op_call norm = {.params = &(layernorm_grad_params){.frozen = true},
+	                .n_in = 5,
+	                .in = {reals(s), reals(SHAPE1(64)), reals(SHAPE1(622)), reals(SHAPE1(622)), reals(s)}};
+	repeat(OP_additive_attention_grad, &pooling);
+	repeat(OP_softmax_attention_grad, &attention);
+	repeat(OP_layernorm_grad, &norm);
+}
+
 static void sums_over_rows_do_not_depend_on_threads(void **state)
 {
 	(void)state;
 	shape s = SHAPE2(5003, 70);
 	shape row = SHAPE1(70), column = SHAPE1(5003);
 	repeat(OP_sum_rows, &(op_call){.params = &(scale_params){2}, .n_in = 1, .in = {reals(s)}});
+	repeat(OP_dot_rows, &(op_call){.params = &(scale_params){2}, .n_in = 2, .in = {reals(s), reals(row)}});
 	repeat(OP_sum_squares, &(op_call){.n_in = 1, .in = {reals(s)}});
-	repeat(OP_layernorm_grad,
-	       &(op_call){.n_in = 5, .in = {reals(s), reals(row), reals(column), reals(column), reals(s)}});
+	repeat(OP_layernorm_grad, &(op_call){.params = &(layernorm_grad_params){false},
+	                                     .n_in = 5,
+	                                     .in = {reals(s), reals(row), reals(column), reals(column), reals(s)}});
 }
 
 static void the_scattered_gradient_does_not_depend_on_threads(void **state)
@@ -96,6 +118,8 @@ static void elementwise_work_does_not_depend_on_threads(void **state)
 	(void)state;
 	shape s = SHAPE2(1403, 131);
 	repeat(OP_gate, &(op_call){.n_in = 3, .in = {reals(s), reals(s), reals(s)}});
+	repeat(OP_secant_grad,
+	       &(op_call){.params = &(secant_params){0.5f}, .n_in = 3, .in = {reals(s), reals(s), reals(s)}});
 	for (int form = 0; form < 2; form++) {
 		gelu_params p = {form};
 		repeat(OP_gelu, &(op_call){.params = &p, .n_in = 1, .in = {reals(s)}});
@@ -151,6 +175,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(attention_does_not_depend_on_threads),
+	    cmocka_unit_test(frozen_gradients_do_not_depend_on_threads),
 	    cmocka_unit_test(sums_over_rows_do_not_depend_on_threads),
 	    cmocka_unit_test(the_scattered_gradient_does_not_depend_on_threads),
 	    cmocka_unit_test(dropout_does_not_depend_on_threads),

@@ -127,7 +127,8 @@ static void the_borders_of_blocks_agree_with_the_reference_on_every_instruction_
 		unsetenv("ADDITIVE_CPU_ISA");
 		for (int i = 0; i < 13; i++) {
 			for (int k = 0; k < 5; k++) {
-				size s = {1, lengths[i], 2 * widths[(i + k) % 5], {2, windows[k], 0.4f, 0, 9}, k % 2};
+				size s = {
+				    1, lengths[i], 2 * widths[(i + k) % 5], {2, windows[k], 0.4f, 0, 9, false}, k % 2};
 				s.p.p = i % 3 == 0 ? 0.25f : 0;
 				check_backends(((backends *)*state)->reference, b, &s, agree_closely);
 			}
@@ -140,9 +141,9 @@ static void results_do_not_depend_on_threads(void **state)
 {
 	(void)state;
 	static const int threads[] = {2, 3, 7};
-	static const size sizes[] = {{2, 391, 40, {2, 0, 0.3f, 0, 0}, true},
-	                             {1, 450, 32, {1, 130, 0.3f, 0.1f, 4}, false},
-	                             {3, 130, 96, {12, 0, 0.3f, 0, 0}, false}};
+	static const size sizes[] = {{2, 391, 40, {2, 0, 0.3f, 0, 0, false}, true},
+	                             {1, 450, 32, {1, 130, 0.3f, 0.1f, 4, false}, false},
+	                             {3, 130, 96, {12, 0, 0.3f, 0, 0, false}, false}};
 	backend *one = fixture_open(1);
 	for (int t = 0; t < 3; t++) {
 		backend *b = fixture_open(threads[t]);
@@ -174,7 +175,7 @@ static bool unchanged(backend *b, const size *s, int64_t changed, float with, in
 static void a_token_changes_nothing_before_itself(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
-	size s = {1, 150, 34, {2, 0, 0.3f, 0, 0}, false};
+	size s = {1, 150, 34, {2, 0, 0.3f, 0, 0, false}, false};
 	static const int64_t changed[] = {1, 15, 16, 63, 64, 65, 100, 128, 149};
 	for (int i = 0; i < 9; i++) {
 		assert_true(unchanged(b, &s, changed[i], 3, 0, changed[i] - 1));
@@ -188,7 +189,7 @@ static void a_token_changes_nothing_past_its_window(void **state)
 	backend *b = ((backends *)*state)->fast;
 	static const int64_t windows[] = {1, 7, 64, 70};
 	for (int i = 0; i < 4; i++) {
-		size s = {1, 150, 34, {2, windows[i], 0.3f, 0, 0}, false};
+		size s = {1, 150, 34, {2, windows[i], 0.3f, 0, 0, false}, false};
 		for (int64_t j = 0; j + windows[i] < s.length; j += 13) {
 			assert_true(unchanged(b, &s, j, 3, j + windows[i], s.length - 1));
 			assert_false(unchanged(b, &s, j, 3, j + windows[i] - 1, j + windows[i] - 1));
@@ -199,7 +200,7 @@ static void a_token_changes_nothing_past_its_window(void **state)
 static void a_masked_token_has_no_influence(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
-	size s = {1, 150, 34, {2, 0, 0.3f, 0, 0}, true};
+	size s = {1, 150, 34, {2, 0, 0.3f, 0, 0, false}, true};
 	op_call call = attention(&s);
 	for (int64_t j = 0, tried = 0; j < s.length && tried < 10; j += 7) {
 		if (((int32_t *)call.in[1].data)[j])
@@ -214,7 +215,7 @@ static void a_masked_token_has_no_influence(void **state)
 static void an_empty_window_gives_zero_and_no_gradient(void **state)
 {
 	backend *b = ((backends *)*state)->fast;
-	size s = {1, 130, 34, {2, 8, 0.3f, 0, 0}, true};
+	size s = {1, 130, 34, {2, 8, 0.3f, 0, 0, false}, true};
 	op_call call = attention(&s);
 	for (int64_t i = 0; i < s.length; i++)
 		((int32_t *)call.in[1].data)[i] = i < 60 || i > 90;
@@ -238,7 +239,7 @@ static void an_empty_window_gives_zero_and_no_gradient(void **state)
 static void scores_of_ten_thousand_stay_finite(void **state)
 {
 	backends *b = *state;
-	size s = {1, 200, 32, {2, 0, 1000, 0, 0}, false};
+	size s = {1, 200, 32, {2, 0, 1000, 0, 0, false}, false};
 	op_call call = attention(&s), want = call;
 	fixture_run(b->fast, OP_softmax_attention, &call);
 	fixture_run(b->reference, OP_softmax_attention, &want);
@@ -263,7 +264,7 @@ static void probabilities_are_dropped_as_the_op_dropout_drops(void **state)
 	static const int64_t lengths[] = {64, 131, 129, 130}; /* rows begin at any place in a Philox block */
 	for (int n = 0; n < 4; n++) {
 		int64_t length = lengths[n], matrix = length * length;
-		size s = {2, length, 8, {2, 0, 1, 0.2f, 6}, false};
+		size s = {2, length, 8, {2, 0, 1, 0.2f, 6, false}, false};
 		op_call call = attention(&s);
 		for (int64_t e = 0; e < 2 * length * 24; e++)
 			((float *)call.in[0].data)[e] = e % 24 < 16 ? 0 : 1;

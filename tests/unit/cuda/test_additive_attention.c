@@ -333,8 +333,9 @@ static double slack(const attention_case *c)
 static bool forward_matches(const attention_case *c, const attention_data *a, unsigned wanted)
 {
 	const shape rows = SHAPE3(c->batch, c->length, a->d), heads = SHAPE3(c->batch, c->length, c->heads);
-	op_call call = {
-	    .params = &(additive_attention_params){c->heads, c->window}, .n_in = a->mask ? 3 : 2, .n_out = 3};
+	op_call call = {.params = &(additive_attention_params){.heads = c->heads, .window = c->window},
+	                .n_in = a->mask ? 3 : 2,
+	                .n_out = 3};
 	float *out[3];
 	call.in[0] = put(a->x, c->type, rows);
 	call.in[1] = put(a->w, DTYPE_F32, SHAPE1(a->d));
@@ -356,7 +357,8 @@ static bool forward_matches(const attention_case *c, const attention_data *a, un
 static bool backward_matches(const attention_case *c, const attention_data *a, unsigned wanted)
 {
 	const shape rows = SHAPE3(c->batch, c->length, a->d), heads = SHAPE3(c->batch, c->length, c->heads);
-	op_call call = {.params = &(additive_attention_params){c->heads, c->window}, .n_in = 6, .n_out = 2};
+	op_call call = {
+	    .params = &(additive_attention_params){.heads = c->heads, .window = c->window}, .n_in = 6, .n_out = 2};
 	float *out[2];
 	call.in[0] = put(a->x, c->type, rows);
 	call.in[1] = put(a->w, DTYPE_F32, SHAPE1(a->d));

@@ -80,6 +80,7 @@ static void elements_of_whole_packs_and_those_left_over(void **state)
 	    {OP_dropout, "odd", {1, 2051, 30, 5}, 0, 0, 1e-6},
 	    {OP_dropout, "odd", {1, 8, 100 - 1, 5}, 0, 0, 1e-4},
 	    {OP_accumulate, "odd", {32, 64}, 0, 0, 3e-7},
+	    {OP_secant_grad, "odd", {9, 1028}, 0, 0, 3e-7},
 	};
 	TRY_ALL(list);
 }
@@ -104,6 +105,7 @@ static void rows_of_one_warp_of_many_and_beyond(void **state)
 	    {OP_layernorm_grad, "odd", {9, 2048}, 0, 0, 1e-4}, /* the widest in f32 */
 	    {OP_layernorm_grad, "odd", {3, 4096}, 0, 0, 1e-4}, /* and in bf16 */
 	    {OP_layernorm_grad, "odd", {3, 4104}, 0, 0, 1e-4},
+	    {OP_layernorm_grad, "frozen", {61, 264, 1}, 0, 0, 1e-4},
 	};
 	TRY_ALL(list);
 }

@@ -124,7 +124,11 @@ static attended attend(backend *b, sizes s, dtype type)
 	int64_t d = s.heads * s.dh;
 	shape rows = SHAPE3(s.sequences, s.length, d), numbers = SHAPE3(s.sequences, s.length, s.heads);
 	shape triple = SHAPE3(s.sequences, s.length, 3 * d);
-	softmax_params p = {s.heads, s.window, 1 / sqrtf((float)s.dh), (float)s.percent / 100, 5};
+	softmax_params p = {.heads = s.heads,
+	                    .window = s.window,
+	                    .scale = 1 / sqrtf((float)s.dh),
+	                    .p = (float)s.percent / 100,
+	                    .stream = 5};
 	op_call forward = {.params = &p, .n_in = 3, .n_out = 2};
 	forward.in[0] = tensors_normal(b, type, triple, 1);
 	if (s.masked)

@@ -271,7 +271,7 @@ static void check_against_parallel(stream_kind kind, bool masked)
 	sequence s = sequence_new(kind, N, 45, masked);
 	for (int64_t i = 0; i < N; i += 64)
 		read_part(device, &r, &s, i, N - i < 64 ? N - i : 64);
-	const additive_attention_params additive = {kind.heads, kind.window};
+	const additive_attention_params additive = {.heads = kind.heads, .window = kind.window};
 	const softmax_params softmax = {.heads = kind.heads, .window = kind.window, .scale = r.softmax.scale};
 	op_call call = {.params = &additive, .n_in = 3, .in = {s.x, r.w, s.mask}};
 	if (kind.id == OP_softmax_stream)

@@ -170,21 +170,32 @@ static double stream_floor(const op_call *call)
 	return (double)shape_count(call->in[0].shape) * (8 + (p->window > 0 ? 16 : 8));
 }
 
+static tensor packed(dtype type, shape s)
+{
+	size_t bytes;
+	assert_true(shape_bytes(s, type, &bytes));
+	float *w = tensors_room((size_t)shape_count(s) * sizeof *w);
+	void *room = tensors_room(bytes);
+	random_normal(w, shape_count(s), 3, 1);
+	panel_pack(type, w, shape_rows(s), shape_last(s), room);
+	const tensor on_device = {tensors_put(device, room, bytes), type, s};
+	free(w);
+	free(room);
+	return on_device;
+}
+
 static void panels(op_call *call, const traffic_case *c, dtype type) /* rows, outputs, inputs, type of weight */
 {
 	(void)type;
-	const shape s = SHAPE2(c->arg[1], c->arg[2]);
-	size_t bytes;
-	assert_true(shape_bytes(s, (dtype)c->arg[3], &bytes));
-	float *w = tensors_room((size_t)shape_count(s) * sizeof *w);
-	void *packed = tensors_room(bytes);
-	random_normal(w, shape_count(s), 3, 1);
-	panel_pack((dtype)c->arg[3], w, c->arg[1], c->arg[2], packed);
 	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE2(c->arg[0], c->arg[2]));
-	call->in[call->n_in++] = (tensor){tensors_put(device, packed, bytes), (dtype)c->arg[3], s};
+	call->in[call->n_in++] = packed((dtype)c->arg[3], SHAPE2(c->arg[1], c->arg[2]));
 	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[1]));
-	free(w);
-	free(packed);
+}
+
+static void weight(op_call *call, const traffic_case *c, dtype type) /* outputs, inputs, type of weight */
+{
+	(void)type;
+	call->in[call->n_in++] = packed((dtype)c->arg[2], SHAPE2(c->arg[0], c->arg[1]));
 }
 
 static void sample(op_call *call, const traffic_case *c, dtype type) /* rows, vocabulary */
@@ -207,11 +218,15 @@ static double sample_floor(const op_call *call)
 
 static const sample_setting greedy = {.top_p = 1, .repetition_penalty = 1, .active = 1};
 static const sample_setting nucleus = {.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .repetition_penalty = 1, .active = 1};
-static const additive_attention_params everything = {4, 0}, near = {4, 16}, far = {4, 200};
+static const additive_attention_params everything = {.heads = 4}, near = {.heads = 4, .window = 16}, far = {.heads = 4, .window = 200};
 static const additive_stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
 static const linear_params by_one = {.alpha = 1};
 static const linear_cross_entropy_params plain_loss = {1, 0};
 static const layernorm_params epsilon = {1e-5f};
+static const layernorm_grad_params not_frozen = {false};
+static const secant_params half = {0.5f};
+static const scale_params unscaled = {1};
+static const cast_params to_f32 = {DTYPE_F32};
 static const dropout_params tenth = {0.1f, 1};
 static const adamw_params betas = {0.9f, 0.95f, 1e-8f, 0.1f, 1};
 static const gelu_params erf_form = {false};
@@ -223,9 +238,13 @@ static const traffic_case cases[] = {
 	{OP_gate,                    "",                 BOTH, elementwise,     {3, 512, 128},                   1.001, 1.001, 0.95, NULL, NULL, 0},
 	{OP_gelu,                    "",                 BOTH, elementwise,     {1, 512, 128},                   1.001, 1.001, 0.95, NULL, &erf_form, 0},
 	{OP_gelu_grad,               "",                 BOTH, elementwise,     {2, 512, 128},                   1.001, 1.001, 0.95, NULL, &erf_form, 0},
+	{OP_secant_grad,             "",                 F32,  elementwise,     {3, 512, 128},                   1.001, 1.001, 0.95, NULL, &half, 0},
+	{OP_dot_rows,                "",                 F32,  elementwise,     {2, 512, 128},                   1.001, 1.001, 0.95, NULL, &unscaled, 0},
+	{OP_cast,                    "panels of bf16",   F32,  weight,          {512, 256, DTYPE_PANEL_BF16},    1.001, 1.001, 0.95, NULL, &to_f32, 0},
+	{OP_cast,                    "panels of int8",   F32,  weight,          {512, 256, DTYPE_PANEL_INT8},    1.001, 1.4,   0.95, NULL, &to_f32, 0},
 	{OP_dropout,                 "",                 BOTH, dropout,         {512, 128},                      1.001, 1.4,   0.97, NULL, &tenth, 0},
 	{OP_layernorm,               "",                 BOTH, layernorm,       {512, 128},                      1.001, 3.0,   0.74, NULL, &epsilon, 0},
-	{OP_layernorm_grad,          "",                 BOTH, layernorm_grad,  {512, 128},                      1.12,  1.5,   0.86, NULL, NULL, 0},
+	{OP_layernorm_grad,          "",                 BOTH, layernorm_grad,  {512, 128},                      1.12,  1.5,   0.86, NULL, &not_frozen, 0},
 	{OP_sum_squares,             "",                 F32,  elementwise,     {1, 512, 128},                   1.02,  1.02,  0.95, NULL, NULL, 0},
 	{OP_adamw,                   "",                 F32,  adamw,           {1 << 16},                       1.001, 1.01,  0.95, adamw_floor, &betas, 0},
 	{OP_gather,                  "",                 BOTH, gather,          {512, 128},                      1.001, 1.3,   0.94, NULL, &(gather_params){-1}, 0},

@@ -55,6 +55,11 @@ static void build_cast(graph *g, const int64_t *arg) /* rows, width, to; from: O
 	op_cast(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), (dtype)arg[2]);
 }
 
+static void build_cast_panels(graph *g, const int64_t *arg) /* rows, width, type */
+{
+	op_cast(g, graph_weight(g, "weight", (dtype)arg[2], SHAPE2(arg[0], arg[1])), DTYPE_F32);
+}
+
 static void build_add(graph *g, const int64_t *arg) /* rows, width */
 {
 	op_add(g, real(g, arg, "a", SHAPE2(arg[0], arg[1])), real(g, arg, "b", SHAPE2(arg[0], arg[1])));
@@ -87,9 +92,21 @@ static void build_tanh(graph *g, const int64_t *arg) /* rows, width */
 	op_tanh(g, real(g, arg, "x wide", SHAPE2(arg[0], arg[1])));
 }
 
+static void build_secant_grad(graph *g, const int64_t *arg) /* rows, width */
+{
+	shape s = SHAPE2(arg[0], arg[1]);
+	op_secant_grad(g, f32(g, "x with zeros", s), f32(g, "y", s), f32(g, "dy", s), 0.75f);
+}
+
 static void build_scale_by(graph *g, const int64_t *arg) /* rows, width */
 {
 	op_scale_by(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), f32(g, "s", SHAPE0()));
+}
+
+static void build_dot_rows(graph *g, const int64_t *arg) /* rows, width, b is one row */
+{
+	value a = f32(g, "a", SHAPE3(1, arg[0], arg[1]));
+	op_dot_rows(g, a, f32(g, "b", arg[2] ? SHAPE1(arg[1]) : SHAPE2(arg[0], arg[1])), 0.3f);
 }
 
 static void build_sum_rows(graph *g, const int64_t *arg) /* rows, width */
@@ -136,7 +153,7 @@ static void build_layernorm(graph *g, const int64_t *arg) /* rows, width */
 	             f32(g, "bias", SHAPE1(arg[1])), 1e-5f);
 }
 
-static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width */
+static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width, frozen */
 {
 	value x = real(g, arg, "x", SHAPE2(arg[0], arg[1])), weight = f32(g, "weight", SHAPE1(arg[1]));
 	value bias = f32(g, "bias", SHAPE1(arg[1])), dy = real(g, arg, "dy", SHAPE2(arg[0], arg[1]));
@@ -164,6 +181,9 @@ static void build_dropout(graph *g, const int64_t *arg) /* rows, width, percent,
 	           (uint32_t)arg[3]);
 }
 
+/* Added to the last argument of a gradient of attention. */
+enum { FROZEN = 1000 };
+
 /* batch, length, channels, heads, window, masked, loud */
 static void build_attention(graph *g, const int64_t *arg)
 {
@@ -176,13 +196,13 @@ static void build_attention(graph *g, const int64_t *arg)
 static void build_attention_grad(graph *g, const int64_t *arg)
 {
 	value x = real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2]));
-	value w = f32(g, arg[6] ? "w loud" : "w", SHAPE1(arg[2]));
+	value w = f32(g, arg[6] % FROZEN ? "w loud" : "w", SHAPE1(arg[2]));
 	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
 	value dg = real(g, arg, "dg", SHAPE3(arg[0], arg[1], arg[2]));
 	attention_values y = op_additive_attention(g, x, w, mask, arg[3], arg[4]);
 	value grads[2];
 	graph_apply(g, OP_additive_attention_grad, (value[]){x, w, mask, y.pooled, y.log_normalizer, dg}, 6,
-	            &(additive_attention_params){arg[3], arg[4]}, grads);
+	            &(additive_attention_params){arg[3], arg[4], arg[6] >= FROZEN}, grads);
 }
 
 static value ragged_mask(graph *g, const int64_t *arg)
@@ -229,7 +249,7 @@ static value softmax_inputs(graph *g, const int64_t *arg, value *mask, value *rn
 {
 	bool loud = arg[6] < 0;
 	*p = (softmax_params){.heads = arg[3], .window = arg[4], .scale = 0.4f, .stream = 3};
-	p->p = loud ? 0 : (float)arg[6] / 100;
+	p->p = loud ? 0 : (float)(arg[6] % FROZEN) / 100;
 	*mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
 	*rng = p->p > 0 ? i32(g, "rng", SHAPE1(4)) : VALUE_NONE;
 	return real(g, arg, loud ? "qkv wide" : "qkv", SHAPE3(arg[0], arg[1], 3 * arg[2]));
@@ -248,6 +268,7 @@ static void build_softmax_grad(graph *g, const int64_t *arg)
 	value mask, rng, qkv = softmax_inputs(g, arg, &mask, &rng, &p), y[2], dqkv;
 	graph_apply(g, OP_softmax_attention, (value[]){qkv, mask, rng}, 3, &p, y);
 	value dy = real(g, arg, "dy", SHAPE3(arg[0], arg[1], arg[2]));
+	p.frozen = arg[6] >= FROZEN;
 	graph_apply(g, OP_softmax_attention_grad, (value[]){qkv, mask, rng, y[0], y[1], dy}, 6, &p, &dqkv);
 }
 
@@ -416,6 +437,11 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, name ", a row", build_linear, {1, 301, 257, 1, type}, 0, 0, 1e-4, 1e-5, 0}, \
 	{id, name ", large", build_linear, {131, 1025, 66, 1, type}, 0, 0, 1e-4, 1e-5, 0}
 
+#define PANELS(name, type) \
+	{OP_cast, name " to f32, no row", build_cast_panels, {0, 3, type}, 0, 0, 0, 0, 0}, \
+	{OP_cast, name " to f32", build_cast_panels, {5, 31, type}, 0, 0, 0, 0, 0}, \
+	{OP_cast, name " to f32, many", build_cast_panels, {37, 131, type}, 0, 0, 0, 0, 0}, \
+	{OP_cast, name " to f32, whole", build_cast_panels, {32, 256, type}, 0, 0, 0, 0, 0}
 #define WINDOW(id, build, B, N, D, H, window, masked, step) \
 	{id, "window " #window " of " #N ", mask " #masked, build, {B, N, D, H, window, masked}, 0, N, 2e-5, 2e-5, step}
 #define WINDOWS(id, build, B, N, D, H, masked, step) \
@@ -435,6 +461,12 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	WINDOW(id, build, 2, 0, 4, 2, 3, 1, 0), \
 	WINDOW(id, build, 0, 5, 4, 2, 3, 0, 0), \
 	WINDOW(id, build, 1, 300, 64, 2, 64, 0, 0)
+#define FROZEN_ATTENTION(name, B, N, D, H, window, masked) \
+	{OP_additive_attention_grad, "frozen, " name, build_attention_grad, {B, N, D, H, window, masked, FROZEN}, \
+	 0, 0, 2e-5, 2e-5, 0}
+#define FROZEN_SOFTMAX(name, B, N, D, H, window, masked, dropout) \
+	{OP_softmax_attention_grad, "frozen, " name, build_softmax_grad, {B, N, D, H, window, masked, FROZEN + dropout}, \
+	 0, 0, 2e-5, 2e-5, 0}
 #define SOFTMAX(id, build, dropout, step) \
 	{id, "one token", build, {1, 1, 4, 4, 0, 0, dropout}, 0, 1, 2e-6, 2e-6, step}, \
 	{id, "global, dropout " #dropout, build, {2, 33, 6, 2, 0, 0, dropout}, 0, 33, 1e-5, 1e-5, step}, \
@@ -497,12 +529,17 @@ static const op_case cases[] = {
     {OP_cast, "bf16 to f32, long", build_cast, {7, LONG, DTYPE_F32, [OP_CASE_REAL] = DTYPE_BF16}, 0, 0, 0, 0, 0},
     {OP_cast, "bf16 to bf16", build_cast, {3, 31, DTYPE_BF16, [OP_CASE_REAL] = DTYPE_BF16}, 0, 0, 0, 0, 0},
 
+    PANELS("panels of f32", DTYPE_PANEL_F32),
+    PANELS("panels of bf16", DTYPE_PANEL_BF16),
+    PANELS("panels of int8", DTYPE_PANEL_INT8),
+
     ELEMENTWISE(OP_add, build_add, 0, STEP),
     ELEMENTWISE(OP_mul, build_mul, 1e-7, STEP),
     {OP_mul, "by itself", build_square, {3, 5}, 0, 0, 1e-7, 1e-7, STEP},
     ELEMENTWISE(OP_gate, build_gate, 3e-7, STEP),
     ELEMENTWISE(OP_scale, build_scale, 1e-7, STEP),
     ELEMENTWISE(OP_tanh, build_tanh, 1e-6, STEP),
+    ELEMENTWISE(OP_secant_grad, build_secant_grad, 3e-7, 0),
     ELEMENTWISE(OP_scale_by, build_scale_by, 1e-7, 0),
     ELEMENTWISE(OP_gelu, build_gelu, 1e-6, STEP),
     ELEMENTWISE(OP_gelu_grad, build_gelu_grad, 2e-6, 0),
@@ -512,6 +549,16 @@ static const op_case cases[] = {
     {OP_gelu_grad, "tanh form, long", build_gelu_grad, {7, LONG, 1}, 0, 0, 2e-6, 2e-6, 0},
     ELEMENTWISE(OP_fill, build_fill, 0, 0),
     ELEMENTWISE(OP_accumulate, build_accumulate, 3e-7, 0),
+
+    {OP_dot_rows, "no row", build_dot_rows, {0, 3, 0}, 0, 0, 0, 0, 0},
+    {OP_dot_rows, "nothing to sum", build_dot_rows, {3, 0, 1}, 0, 0, 0, 0, 0},
+    {OP_dot_rows, "one element", build_dot_rows, {1, 1, 1}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_dot_rows, "odd", build_dot_rows, {31, NARROW, 0}, 0, 0, 1e-5, 1e-6, 0},
+    {OP_dot_rows, "odd, with one row", build_dot_rows, {31, NARROW, 1}, 0, 0, 1e-5, 1e-6, 0},
+    {OP_dot_rows, "even", build_dot_rows, {37, 136, 0}, 0, 0, 1e-5, 1e-6, 0},
+    {OP_dot_rows, "even, with one row", build_dot_rows, {37, 136, 1}, 0, 0, 1e-5, 1e-6, 0},
+    {OP_dot_rows, "tall", build_dot_rows, {5000, 3, 1}, 0, 0, 1e-5, 1e-6, 0},
+    {OP_dot_rows, "wide", build_dot_rows, {3, 5001, 0}, 0, 0, 1e-4, 1e-5, 0},
 
     {OP_sum_rows, "no row", build_sum_rows, {0, 3}, 0, 0, 0, 0, 0},
     {OP_sum_rows, "odd", build_sum_rows, {31, NARROW}, 0, 0, 1e-5, 1e-6, 0},
@@ -551,6 +598,9 @@ static const op_case cases[] = {
     {OP_layernorm_grad, "many rows", build_layernorm_grad, {301, 31}, 0, 0, 1e-4, 1e-5, 0},
     {OP_layernorm_grad, "wide", build_layernorm_grad, {5, 1025}, 0, 0, 1e-5, 1e-5, 0},
 
+    {OP_layernorm_grad, "frozen", build_layernorm_grad, {3, NARROW, 1}, 0, 0, 1e-5, 1e-5, 0},
+    {OP_layernorm_grad, "frozen, whole packs", build_layernorm_grad, {99, 40, 1}, 0, 0, 1e-4, 1e-5, 0},
+
     {OP_dropout, "empty", build_dropout, {0, 3, 10, 0}, 0, 0, 0, 0, 0},
     {OP_dropout, "off", build_dropout, {3, 31, 0, 0}, 0, 0, 0, 0, STEP},
     {OP_dropout, "odd", build_dropout, {3, 31, 10, 7}, 0, 0, 1e-6, 1e-6, STEP},
@@ -560,6 +610,11 @@ static const op_case cases[] = {
     {OP_additive_attention, "loud scores", build_attention, {2, 65, 32, 2, 7, 0, 1}, 0, 0, 2e-2, 1e-5, 0},
     {OP_additive_attention, "loud scores, global", build_attention, {2, 65, 32, 2, 0, 1, 1}, 0, 0, 2e-2, 1e-5, 0},
     ATTENTION(OP_additive_attention_grad, build_attention_grad, 0),
+    FROZEN_ATTENTION("no token", 2, 0, 4, 2, 3, 1),
+    FROZEN_ATTENTION("global, masked", 2, 33, 6, 2, 0, 1),
+    FROZEN_ATTENTION("window 7", 2, 70, 32, 2, 7, 0),
+    FROZEN_ATTENTION("window 1000, masked", 1, 100, 31, 1, 1000, 1),
+    FROZEN_ATTENTION("a head in pieces", 1, 21, 259, 1, 5, 1),
     ATTENTION(OP_additive_stream, build_stream, 0),
     {OP_additive_stream, "ragged, one sequence", build_ragged_stream, {1, 40, 6, 2, 5, 0}, 0, 40, 1e-5, 1e-5, 0},
     {OP_additive_stream, "ragged", build_ragged_stream, {7, 97, 31, 1, 6, 0}, 0, 97, 1e-5, 1e-5, 0},
@@ -574,6 +629,12 @@ static const op_case cases[] = {
     {OP_softmax_attention, "loud scores", build_softmax, {2, 80, 32, 2, 7, 1, -1}, 0, 0, 1e-4, 1e-5, 0},
     SOFTMAX(OP_softmax_attention_grad, build_softmax_grad, 0, 0),
     SOFTMAX(OP_softmax_attention_grad, build_softmax_grad, 30, 0),
+    FROZEN_SOFTMAX("no token", 2, 0, 4, 2, 3, 1, 0),
+    FROZEN_SOFTMAX("global, masked", 2, 21, 10, 2, 0, 1, 0),
+    FROZEN_SOFTMAX("window 7", 2, 33, 6, 2, 7, 0, 0),
+    FROZEN_SOFTMAX("one wide head", 1, 21, 129, 1, 0, 0, 0),
+    FROZEN_SOFTMAX("tiles, window 50, masked", 1, 133, 16, 1, 50, 1, 0),
+    FROZEN_SOFTMAX("dropout 30", 2, 33, 6, 2, 0, 1, 30),
     SOFTMAX(OP_softmax_stream, build_softmax_stream, 0, 0),
     {OP_softmax_stream, "ragged, one sequence", build_ragged_softmax_stream, {1, 40, 6, 2, 5, 0}, 0, 40, 1e-5, 1e-5, 0},
     {OP_softmax_stream, "ragged", build_ragged_softmax_stream, {7, 97, 31, 1, 0, 0}, 0, 97, 1e-5, 1e-5, 0},

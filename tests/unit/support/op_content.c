@@ -22,6 +22,8 @@ static void fill_f32(const char *name, float *x, int64_t count)
 	random_normal(x, count, seed_of(name), std);
 	for (int64_t i = 0; i < count && strstr(name, "feature"); i++)
 		x[i] += x[i] < 0 ? -0.125f : 0.125f;
+	for (int64_t i = 0; i < count && strstr(name, "zeros"); i += 3)
+		x[i] = i % 2 ? -0.0f : 0.0f;
 	if (strcmp(name, "hyper") == 0)
 		x[0] = 1e-2f, x[1] = 3; /* learning rate, step */
 	else if (strcmp(name, "norm2") == 0)

@@ -52,10 +52,12 @@ static const cast_params to_f32 = {F}, to_bf16 = {H}, to_i32 = {I}, to_panel = {
 static const scale_params scaled = {2};
 static const matmul_params transposed = {.trans_b = true, .alpha = 1}, wide = {true, false, true, 1};
 static const layernorm_params normed = {1e-5f};
+static const layernorm_grad_params not_frozen = {false};
+static const secant_params at_zero = {0.5f};
 static const linear_params biased = {.alpha = 1};
 static const gelu_params erf_form = {false};
 static const dropout_params dropped = {0.1f, 1};
-static const additive_attention_params pooled = {HEADS, 2};
+static const additive_attention_params pooled = {.heads = HEADS, .window = 2};
 static const additive_stream_params streamed = {HEADS, 1, 0};
 static const softmax_params softmax = {.heads = HEADS, .scale = 1};
 static const softmax_stream_params cached = {.heads = HEADS, .window = 1, .scale = 1};
@@ -81,6 +83,8 @@ static const typed table[] = {
     {OP_cast, &to_f32, {{I, MATRIX}}, "x", {0}},
     {OP_cast, &to_i32, {{F, MATRIX}}, "type", {0}},
     {OP_cast, &to_panel, {{F, MATRIX}}, "type", {0}},
+    {OP_cast, &to_f32, {{DTYPE_PANEL_INT8, MATRIX}}, NULL, {F}},
+    {OP_cast, &to_bf16, {{DTYPE_PANEL_INT8, MATRIX}}, "type", {0}},
     {OP_add, NULL, {{H, MATRIX}, {H, MATRIX}}, NULL, {H}},
     {OP_add, NULL, {{H, MATRIX}, {F, MATRIX}}, "b", {0}},
     {OP_add, NULL, {{F, MATRIX}, {H, MATRIX}}, "b", {0}},
@@ -109,9 +113,9 @@ static const typed table[] = {
     {OP_layernorm, &normed, {{H, MATRIX}, {F, ROW}, {F, ROW}}, NULL, {H, F, F}},
     {OP_layernorm, &normed, {{H, MATRIX}, {H, ROW}, {F, ROW}}, "weight", {0}},
     {OP_layernorm, &normed, {{I, MATRIX}, {F, ROW}, {F, ROW}}, "x", {0}},
-    {OP_layernorm_grad, NULL, {{H, MATRIX}, {F, ROW}, {F, ROWS}, {F, ROWS}, {H, MATRIX}}, NULL, {H, F, F}},
-    {OP_layernorm_grad, NULL, {{H, MATRIX}, {F, ROW}, {H, ROWS}, {F, ROWS}, {H, MATRIX}}, "mean", {0}},
-    {OP_layernorm_grad, NULL, {{H, MATRIX}, {F, ROW}, {F, ROWS}, {F, ROWS}, {F, MATRIX}}, "dy", {0}},
+    {OP_layernorm_grad, &not_frozen, {{H, MATRIX}, {F, ROW}, {F, ROWS}, {F, ROWS}, {H, MATRIX}}, NULL, {H, F, F}},
+    {OP_layernorm_grad, &not_frozen, {{H, MATRIX}, {F, ROW}, {H, ROWS}, {F, ROWS}, {H, MATRIX}}, "mean", {0}},
+    {OP_layernorm_grad, &not_frozen, {{H, MATRIX}, {F, ROW}, {F, ROWS}, {F, ROWS}, {F, MATRIX}}, "dy", {0}},
     {OP_gelu, &erf_form, {{H, MATRIX}}, NULL, {H}},
     {OP_gelu, &erf_form, {{I, MATRIX}}, "x", {0}},
     {OP_gelu_grad, &erf_form, {{H, MATRIX}, {H, MATRIX}}, NULL, {H}},
@@ -151,6 +155,13 @@ static const typed table[] = {
     {OP_linear_cross_entropy, &loss, {{H, MATRIX}, {DTYPE_PANEL_F32, SHAPE2(V, D)}, {NONE}, {I, ROWS}}, "hidden", {0}},
     {OP_linear_cross_entropy, &loss, {{I, MATRIX}, {F, SHAPE2(V, D)}, {NONE}, {I, ROWS}}, "hidden", {0}},
     /* What computes in f32 only. */
+    {OP_secant_grad, &at_zero, {{H, MATRIX}, {H, MATRIX}, {H, MATRIX}}, "x", {0}},
+    {OP_secant_grad, &at_zero, {{F, MATRIX}, {H, MATRIX}, {F, MATRIX}}, "y", {0}},
+    {OP_secant_grad, &at_zero, {{F, MATRIX}, {F, MATRIX}, {F, ROW}}, "dy", {0}},
+    {OP_dot_rows, &scaled, {{H, MATRIX}, {H, MATRIX}}, "a", {0}},
+    {OP_dot_rows, &scaled, {{F, MATRIX}, {H, ROW}}, "b", {0}},
+    {OP_dot_rows, &scaled, {{F, MATRIX}, {F, SHAPE1(V)}}, "b", {0}},
+    {OP_dot_rows, &scaled, {{F, TOKENS}, {F, MATRIX}}, NULL, {F}},
     {OP_sum_squares, NULL, {{H, MATRIX}}, "x", {0}},
     {OP_additive_stream, &streamed,
      {{H, TOKENS}, {F, ROW}, {F, SHAPE2(B, 1)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "x", {0}},

@@ -53,6 +53,38 @@ static void the_tanh_form_of_gelu_is_that_of_gpt2(void **state)
 	}
 }
 
+/* Where x is 0, of either sign, the slope is the one given, whatever y is; a NaN stays one. */
+static void a_secant_has_the_slope_through_zero(void **state)
+{
+	const backends *b = *state;
+	float x[] = {0, -0.0f, 2, -4, 1e-30f, INFINITY, NAN}, y[] = {0, 7, 3, 1, -2e-30f, 1, 1},
+	      dy[] = {3, 5, 10, 8, 1.5f, 2, 0}, dx[7];
+	const float want[] = {1.5f, 2.5f, 15, -2, -3, 0};
+	for (int i = 0; i < 2; i++) {
+		graph *g = graph_new();
+		value in[] = {graph_input(g, "x", DTYPE_F32, SHAPE1(7)), graph_input(g, "y", DTYPE_F32, SHAPE1(7)),
+		              graph_input(g, "dy", DTYPE_F32, SHAPE1(7))};
+		value out = op_secant_grad(g, in[0], in[1], in[2], 0.5f);
+		run(b->each[i], g, (plan_binding[]){{in[0], x}, {in[1], y}, {in[2], dy}, {out, dx}}, 4);
+		assert_true(compare_close("slopes", dx, want, 6, 0, 1e-6));
+		assert_true(isnan(dx[6]));
+	}
+}
+
+static void rows_are_multiplied_by_rows_or_by_one_row(void **state)
+{
+	const backends *b = *state;
+	float x[] = {1, 2, 3, 4, 5, 6}, z[] = {1, 0, -1, 2, 2, 2}, y[2];
+	for (int i = 0; i < 4; i++) {
+		graph *g = graph_new();
+		value in = graph_input(g, "a", DTYPE_F32, SHAPE2(2, 3)),
+		      with = graph_input(g, "b", DTYPE_F32, i / 2 ? SHAPE1(3) : SHAPE2(2, 3));
+		value out = op_dot_rows(g, in, with, 0.5f);
+		run(b->each[i % 2], g, (plan_binding[]){{in, x}, {with, z}, {out, y}}, 3);
+		assert_true(compare_same("products", y, i / 2 ? (float[]){-1, -1} : (float[]){-1, 15}, 2));
+	}
+}
+
 static void a_table_reads_zeros_outside_its_rows(void **state)
 {
 	const backends *b = *state;
@@ -290,6 +322,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(gelu_is_x_times_the_normal_distribution),
 	    cmocka_unit_test(the_tanh_form_of_gelu_is_that_of_gpt2),
+	    cmocka_unit_test(a_secant_has_the_slope_through_zero),
+	    cmocka_unit_test(rows_are_multiplied_by_rows_or_by_one_row),
 	    cmocka_unit_test(a_table_reads_zeros_outside_its_rows),
 	    cmocka_unit_test(gradients_of_a_table_add_up),
 	    cmocka_unit_test(a_normalised_row_has_mean_zero_and_variance_one),
