@@ -105,7 +105,9 @@ static void parts_sum_to_the_score_with_weights_of_every_type(void **state)
 				double sum = c.parts.head;
 				for (int j = 0; j < N; j++)
 					sum += (double)c.words[j] + (double)c.positions[j] + (double)c.biases[j];
-				assert_true(fabs(sum - c.parts.score) < (t == 2 ? 0.05 : 1e-4));
+				if (!(fabs(sum - c.parts.score) < (t == 2 ? 0.01 * fabs(c.parts.score) + 0.05 : 1e-4)))
+					fail_msg("%s, type %d: %g, must be %g", models[kind].name, t, sum,
+					         c.parts.score);
 				assert_int_equal(c.parts.token, 2);
 			}
 			fixture_close(&f);
