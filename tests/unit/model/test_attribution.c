@@ -10,11 +10,8 @@
 #include <stdio.h>
 
 #include "engine/base/file.h"
-#include "engine/model/feed.h"
-#include "tests/unit/model/fixture.h"
+#include "tests/unit/model/parts.h"
 #include "tests/unit/support/folder.h"
-
-enum { B = 2, N = 23, V = 37, MOST = B * N };
 
 static backend *device;
 
@@ -30,96 +27,6 @@ static int teardown(void **state)
 	(void)state;
 	backend_close(device);
 	return 0;
-}
-
-typedef struct kind {
-	const architecture *architecture;
-	const char *config;
-} kind;
-
-static const kind kinds[] = {
-    {&architecture_additive, SMALL_CONFIG},
-    {&architecture_additive,
-     "{\"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 2, \"vocab_size\": 37, \"n_positions\": 23,"
-     " \"use_local_att\": false, \"position_embedding\": \"none\"}"},
-    {&architecture_gpt2, "{\"model_type\": \"gpt2\", \"n_embd\": 20, \"n_head\": 4, \"n_layer\": 2, \"vocab_size\": 37,"
-                         " \"n_positions\": 23}"},
-    {&architecture_linear, "{\"model_type\": \"linear\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 3,"
-                           " \"vocab_size\": 37, \"n_positions\": 23, \"position_embedding\": \"learned\"}"},
-    {&architecture_linear_encoder,
-     "{\"model_type\": \"linear_encoder\", \"d_model\": 20, \"encoder_attention_heads\": 4, \"encoder_layers\": 2,"
-     " \"encoder_ffn_dim\": 36, \"vocab_size\": 37, \"max_position_embeddings\": 23, \"num_labels\": 37}"},
-};
-enum { KINDS = sizeof kinds / sizeof *kinds };
-
-/* The logits of B sequences, their coefficients, and what the score has been led back to. */
-typedef struct parts {
-	float logits[B * V], coefficients[B * V];
-	float words[MOST], positions[MOST], biases[MOST], head[B], attention[MOST];
-} parts;
-
-static void read_part(plan *p, port_role role, float *out)
-{
-	if (port_find(plan_graph(p), role) != VALUE_NONE)
-		fixture_read(p, port_name(role), out);
-}
-
-static void feed(plan *p, const model *m)
-{
-	int32_t ids[MOST], mask[MOST], last[B];
-	for (int i = 0; i < MOST; i++) {
-		ids[i] = (i + 1) * 7919 % (V - 1) + 1;
-		mask[i] = i < MOST - 4; /* the second sequence is shorter */
-	}
-	for (int b = 0; b < B; b++)
-		last[b] = (b + 1) * N - 1 - (b == B - 1 ? 4 : 0);
-	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
-	assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
-	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
-	assert_int_equal(feed_write(p, PORT_LAST, last), STATUS_OK);
-}
-
-/* 1 - p for token t of a row and -p for the others. */
-static void contrast(const float *logits, int t, float *out)
-{
-	double most = -INFINITY, sum = 0;
-	for (int v = 0; v < V; v++)
-		most = fmax(most, (double)logits[v]);
-	for (int v = 0; v < V; v++)
-		sum += exp((double)logits[v] - most);
-	for (int v = 0; v < V; v++)
-		out[v] = (float)((v == t) - exp((double)logits[v] - most) / sum);
-}
-
-/* Coefficients are chosen when the logits are known, in the middle of the run. */
-static void attribute(const model *m, attribution way, float share, float factor, bool recompute, parts *out)
-{
-	const forward_spec spec = {.batch = B,
-	                           .length = N,
-	                           .masked = true,
-	                           .logits = LOGITS_LAST,
-	                           .attribution = way,
-	                           .share = share,
-	                           .recompute = recompute};
-	plan *p = fixture_plan(m, &spec, NULL, NULL);
-	*out = (parts){0};
-	feed(p, m);
-	assert_int_equal(feed_write(p, PORT_FACTOR, &factor), STATUS_OK);
-	int cursor = 0, there = plan_node_of(p, port_find(plan_graph(p), PORT_LOGITS));
-	while (cursor <= there)
-		assert_int_equal(plan_step(p, &cursor), STATUS_OK);
-	fixture_read(p, "logits", out->logits);
-	for (int b = 0; b < B; b++)
-		contrast(out->logits + b * V, 5 + b, out->coefficients + b * V);
-	fixture_write(p, "coefficients", out->coefficients);
-	while (cursor < plan_node_count(p))
-		assert_int_equal(plan_step(p, &cursor), STATUS_OK);
-	read_part(p, PORT_WORD_PARTS, out->words);
-	read_part(p, PORT_POSITION_PARTS, out->positions);
-	read_part(p, PORT_BIAS_PARTS, out->biases);
-	read_part(p, PORT_HEAD_PARTS, out->head);
-	read_part(p, PORT_ATTENTION_PARTS, out->attention);
-	plan_free(p);
 }
 
 static double score_of(const parts *p, int b)
