@@ -6,7 +6,7 @@ import sys
 import numpy
 import pytest
 
-from engine_client import Daemon
+from engine_client import Daemon, EngineError
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "reference"))
@@ -123,3 +123,50 @@ def test_integrated_gradients_sum_to_the_difference_of_the_scores(engine, golden
         assert abs(found["difference"] - expected) < 2e-5
         assert found["completeness_error"] == pytest.approx(numbers.sum() - found["difference"], abs=1e-4)
         assert abs(found["completeness_error"]) < 0.01 * max(abs(expected), 0.1), case
+
+
+def refused(engine, request):
+    with pytest.raises(EngineError) as failed:
+        engine.call("explain", request)
+    return failed.value.param
+
+
+def test_rows_of_a_span_are_those_of_its_positions(engine, golden):
+    model, arrays = golden
+    if not model.startswith("set.encoder"):
+        ids = arrays["input_ids"][0].tolist()
+        request = {"model": model, "input": ids}
+        for method in ["contributions", "leave_one_out"]:
+            span = engine.call("explain", request | {"span": [3, 6], "method": method})["span"]
+            assert span["method"] == method
+            assert [row["position"] for row in span["rows"]] == [3, 4, 5, 6]
+            alone = engine.call("explain", request | {"position": 5, "method": method})
+            alone = alone["contributions" if method == "contributions" else "attribution"]
+            assert span["rows"][2]["tokens"] == pytest.approx(alone["tokens"], abs=1e-5)
+            assert span["rows"][2]["target"]["token"]["id"] == ids[6] == alone["target"]["token"]["id"]
+            best = engine.call("explain", request | {"span": [5, 5], "method": method, "top": 2})["span"]["rows"][0]
+            largest = sorted(range(6), key=lambda j: -abs(alone["tokens"][j]))[:2]
+            assert [j for j, _ in best["top"]] == largest
+            assert best["top"][0][1] == pytest.approx(alone["tokens"][largest[0]], abs=1e-5)
+            if method == "contributions":
+                assert best["sums"] == pytest.approx(alone["sums"], abs=1e-5)
+
+
+def test_what_cannot_be_explained_is_refused_by_the_name_of_its_field(engine, golden):
+    model, arrays = golden
+    request = {"model": model, "input": arrays["input_ids"][0].tolist()}
+    classes = model.startswith("set.encoder")
+    outputs = 3 if classes else 259
+    assert refused(engine, request | {"target": {"token": outputs}}) == "target.token"
+    assert refused(engine, request | {"target": {"token": "of two"}}) == "target.token"
+    assert refused(engine, request | {"target": {"other": 1}}) == "target.other"
+    assert refused(engine, request | {"target": {"kind": "difference", "token": 1, "other": 1}}) == "target.other"
+    assert refused(engine, request | {"method": "contributions", "steps": 5}) == "steps"
+    assert refused(engine, request | {"method": "gradient_x_input", "share": 0.5}) == "share"
+    assert refused(engine, request | {"method": "leave_one_out", "replacement": 259}) == "replacement"
+    assert refused(engine, request | {"method": "contributions", "position": "all"}) == "position"
+    assert refused(engine, request | {"top": 3}) == "top"
+    for span in [[2, 1], [0, 1000]]:
+        assert refused(engine, request | {"span": span}) == "span"
+    assert refused(engine, request | {"span": [0, 1], "method": "alpha"}) == "span"
+    assert refused(engine, request | {"method": "integrated_gradients", "span": [0, 1], "position": 1}) == "span"

@@ -9,6 +9,8 @@
 
 /* Tokens that all readings of an answer read: minutes. */
 enum { ATTRIBUTIONS_MAX_WORK = 1 << 23 };
+/* Tokens of all rows of an answer, and how many of them at most as three numbers each in JSON. */
+enum { ATTRIBUTIONS_MAX_TOKENS = 1 << 22, ATTRIBUTIONS_MAX_NUMBERS = 1 << 19 };
 
 static const char *const kinds[] = {
     [EXPLAIN_CONTRAST] = "contrast", [EXPLAIN_LOGIT] = "logit", [EXPLAIN_DIFFERENCE] = "difference"};
@@ -87,7 +89,7 @@ static status read_output(int32_t *out, const json_t *target, const char *key, c
 	return STATUS_OK;
 }
 
-static status read_target(explain_target *out, const json_t *target, const model_entry *m, int32_t next, error *err)
+static status read_target(explain_target *out, const json_t *target, const model_entry *m, error *err)
 {
 	const char *kind = json_string_value(json_object_get(target, "kind"));
 	for (int i = 0; kind && i < (int)(sizeof kinds / sizeof *kinds); i++)
@@ -99,8 +101,6 @@ static status read_target(explain_target *out, const json_t *target, const model
 		return error_set(err, STATUS_INVALID, "target.other", "is only of the kind \"difference\"");
 	if (out->other >= 0 && out->other == out->token)
 		return error_set(err, STATUS_INVALID, "target.other", "must be another one than target.token");
-	if (out->token < 0)
-		out->token = next;
 	return STATUS_OK;
 }
 
@@ -147,57 +147,127 @@ static double work_of(const attributions *c, const model_entry *m, int64_t n)
 
 /* --- the request ------------------------------------------------------------------------------ */
 
+/* Which positions: one row, or those of a span. */
+static status read_rows(attributions *c, const json_t *params, const model_entry *m, int64_t n, int64_t position,
+                        error *err)
+{
+	const json_t *span = json_object_get(params, "span"), *top = json_object_get(params, "top");
+	c->span = json_is_array(span);
+	c->first = position;
+	c->n = 1;
+	c->top = json_is_integer(top) ? json_integer_value(top) : 0;
+	if (top && !c->span)
+		return error_set(err, STATUS_INVALID, "top", "is only of a span");
+	if (!c->span)
+		return STATUS_OK;
+	const int64_t last = json_integer_value(json_array_get(span, 1));
+	c->first = json_integer_value(json_array_get(span, 0));
+	c->n = last - c->first + 1;
+	if (m->dims.head == HEAD_CLASSES)
+		return error_set(err, STATUS_INVALID, "span", "a model with a head for classes has one prediction");
+	if (json_object_get(params, "position"))
+		return error_set(err, STATUS_INVALID, "span", "give a position or a span, not both");
+	if (last >= n || c->n < 1)
+		return error_set(err, STATUS_INVALID, "span",
+		                 "must be a first and a last position of %lld, counted from 0", (long long)n);
+	return STATUS_OK;
+}
+
+/* Tokens of a row. */
+static int64_t tokens_of(const attributions *c, const model_entry *m, int64_t n, int64_t row)
+{
+	return m->dims.head == HEAD_CLASSES ? n : c->first + row + 1;
+}
+
+/* What is too much for one answer; *tokens: of all rows. */
+static status check_size(const attributions *c, const model_entry *m, int64_t n, int64_t *tokens, error *err)
+{
+	double work = 0;
+	*tokens = 0;
+	for (int64_t i = 0; i < c->n; i++) {
+		*tokens += tokens_of(c, m, n, i);
+		work += work_of(c, m, tokens_of(c, m, n, i));
+	}
+	if (work > ATTRIBUTIONS_MAX_WORK)
+		return error_set(err, STATUS_TOO_LARGE, c->span ? "span" : "input",
+		                 "%s would read %.0f tokens; at most %d are read for an answer", c->method, work,
+		                 ATTRIBUTIONS_MAX_WORK);
+	if (*tokens > ATTRIBUTIONS_MAX_TOKENS)
+		return error_set(err, STATUS_TOO_LARGE, "span",
+		                 "its rows have %lld tokens in all; an answer has at most %d", (long long)*tokens,
+		                 ATTRIBUTIONS_MAX_TOKENS);
+	if (c->span && c->top == 0 && *tokens > ATTRIBUTIONS_MAX_NUMBERS)
+		return error_set(err, STATUS_TOO_LARGE, "span",
+		                 "its rows have %lld tokens in all; give `top` for more than %d", (long long)*tokens,
+		                 ATTRIBUTIONS_MAX_NUMBERS);
+	return STATUS_OK;
+}
+
+static status make_rows(attributions *c, const model_entry *m, const int32_t *ids, int64_t n, int64_t tokens,
+                        const explain_target *target)
+{
+	const int64_t longest = tokens_of(c, m, n, c->n - 1);
+	c->numbers = memory_new((size_t)tokens, 4 * sizeof *c->numbers);
+	c->ids = memory_new((size_t)longest, sizeof *c->ids);
+	c->sequences = memory_new((size_t)c->n, sizeof *c->sequences);
+	c->parts = memory_new((size_t)c->n, sizeof *c->parts);
+	if (!c->numbers || !c->ids || !c->sequences || !c->parts)
+		return STATUS_NOMEM;
+	memcpy(c->ids, ids, (size_t)longest * sizeof *ids);
+	float *at = c->numbers;
+	for (int64_t i = 0; i < c->n; i++) {
+		const int64_t count = tokens_of(c, m, n, i);
+		c->parts[i] = (explain_parts){
+		    .words = at, .positions = at + count, .biases = at + 2 * count, .attention = at + 3 * count};
+		c->sequences[i] =
+		    (scoring_sequence){.ids = c->ids, .count = count, .target = *target, .parts = &c->parts[i]};
+		if (target->token < 0 && m->dims.head != HEAD_CLASSES && count < n)
+			c->sequences[i].target.token = ids[count];
+		at += 4 * count;
+	}
+	return STATUS_OK;
+}
+
 status attributions_read(attributions *c, const json_t *params, const model_entry *m, const int32_t *ids, int64_t n,
                          int64_t position, error *err)
 {
-	const bool classes = m->dims.head == HEAD_CLASSES, named = method_of(params);
-	const int64_t tokens = classes ? n : position + 1, most = scheduler_attribution_limit(&m->dims);
+	const bool named = method_of(params) || json_object_get(params, "span");
+	const int64_t most = scheduler_attribution_limit(&m->dims);
+	explain_target target = {0};
+	int64_t tokens;
 	if (position < 0 && named)
 		return error_set(err, STATUS_INVALID, "position", "%s: of one position, not all", method_of(params));
 	if (position < 0)
 		return STATUS_OK;
-	if (tokens > most && named)
+	TRY(read_rows(c, params, m, n, position, err));
+	TRY(read_options(c, params, m, err));
+	TRY(read_target(&target, json_object_get(params, "target"), m, err));
+	const int64_t longest = tokens_of(c, m, n, c->n - 1);
+	if (longest > most && named)
 		return error_set(err, STATUS_TOO_LARGE, "input",
 		                 "%lld tokens up to the position; attributions of this model are of at most %lld",
-		                 (long long)tokens, (long long)most);
-	TRY(read_options(c, params, m, err));
-	TRY(read_target(&c->sequence.target, json_object_get(params, "target"), m,
-	                !classes && position + 1 < n && ids ? ids[position + 1] : -1, err));
-	if (tokens > most)
+		                 (long long)longest, (long long)most);
+	if (longest > most)
 		return STATUS_OK;
-	if (work_of(c, m, tokens) > ATTRIBUTIONS_MAX_WORK)
-		return error_set(err, STATUS_TOO_LARGE, "input",
-		                 "%s would read %.0f tokens for %lld; at most %d are read", c->method,
-		                 work_of(c, m, tokens), (long long)tokens, ATTRIBUTIONS_MAX_WORK);
+	TRY(check_size(c, m, n, &tokens, err));
 	c->wanted = true;
-	c->sequence.count = tokens;
-	if (!ids) /* only checked */
-		return STATUS_OK;
-	c->numbers = memory_new((size_t)tokens, 4 * sizeof *c->numbers);
-	c->parts = (explain_parts){.words = c->numbers,
-	                           .positions = c->numbers + tokens,
-	                           .biases = c->numbers + 2 * tokens,
-	                           .attention = c->numbers + 3 * tokens};
-	c->sequence.ids = memory_new((size_t)tokens, sizeof *c->sequence.ids);
-	if (!c->numbers || !c->sequence.ids)
-		return STATUS_NOMEM;
-	memcpy(c->sequence.ids, ids, (size_t)tokens * sizeof *ids);
-	return STATUS_OK;
+	return ids ? make_rows(c, m, ids, n, tokens, &target) : STATUS_OK; /* or only checked */
 }
 
 void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_task *t)
 {
-	c->sequence.parts = &c->parts;
 	t->stream = s;
 	t->model = m;
-	t->request = (scoring_request){.sequences = &c->sequence, .n_sequences = 1, .explain = c->options};
+	t->request = (scoring_request){.sequences = c->sequences, .n_sequences = c->n, .explain = c->options};
 	scoring_task_submit(t);
 }
 
 void attributions_fini(attributions *c)
 {
-	free(c->sequence.ids);
+	free(c->sequences);
+	free(c->parts);
 	free(c->numbers);
+	free(c->ids);
 }
 
 /* --- the answer ---------------------------------------------------------------------------------- */
@@ -223,53 +293,93 @@ static json_t *output_object(const model_entry *m, int32_t id)
 	return json_pack("{s:i, s:o}", "id", (int)id, "text", tokens_name(m->tokenizer, id));
 }
 
-static bool is_finite(const attributions *c)
+static bool are_finite(const attributions *c)
 {
-	bool finite = isfinite(c->parts.score) && isfinite(c->parts.head);
-	for (int64_t i = 0; i < 4 * c->sequence.count; i++)
-		finite &= isfinite(c->numbers[i]);
+	bool finite = true;
+	for (int64_t i = 0; i < c->n; i++) {
+		const explain_parts *p = &c->parts[i];
+		finite &= isfinite(p->score) && isfinite(p->head);
+		for (int64_t k = 0; k < 4 * c->sequences[i].count; k++)
+			finite &= isfinite(p->words[k]); /* where the four begin */
+	}
 	return finite;
 }
 
-static json_t *target_object(const attributions *c, const model_entry *m)
+static json_t *target_object(const scoring_sequence *q, const model_entry *m)
 {
-	const explain_parts *p = &c->parts;
-	return json_pack("{s:s, s:o, s:o, s:f, s:f}", "kind", kinds[c->sequence.target.kind], "token",
+	const explain_parts *p = q->parts;
+	return json_pack("{s:s, s:o, s:o, s:f, s:f}", "kind", kinds[q->target.kind], "token",
 	                 output_object(m, p->token), "other", output_object(m, p->other), "logit", p->logit,
 	                 "log_probability", p->log_probability);
 }
 
-/* The parts of EXPLAIN_CONTRIBUTIONS. */
-static bool add_sums(json_t *object, const attributions *c, const model_entry *m)
+/* The `top` tokens with the largest numbers, whatever their sign: [[index, number]…], the largest first. */
+static bool append_top(json_t *object, const float *values, int64_t n, int64_t top, double *sum)
 {
-	const explain_parts *p = &c->parts;
-	const int64_t n = c->sequence.count;
+	json_t *array = json_array();
+	bool whole = array != NULL;
+	for (int64_t j = 0; j < n; j++)
+		*sum += (double)values[j];
+	float bound = INFINITY;
+	int64_t from = -1; /* of equal ones the first are before the others */
+	for (int64_t k = 0; whole && k < top && k < n; k++) {
+		int64_t best = -1;
+		for (int64_t j = 0; j < n; j++) {
+			const float size = fabsf(values[j]);
+			const bool left = size < bound || (size == bound && j > from);
+			if (left && (best < 0 || size > fabsf(values[best])))
+				best = j;
+		}
+		bound = fabsf(values[best]);
+		from = best;
+		whole = json_array_append_new(array, json_pack("[I, f]", (json_int_t)best, (double)values[best])) == 0;
+	}
+	return json_object_set_new(object, "top", array) == 0 && whole;
+}
+
+/* The parts of EXPLAIN_CONTRIBUTIONS. */
+static bool add_sums(json_t *object, const attributions *c, const scoring_sequence *q, const model_entry *m)
+{
+	const explain_parts *p = q->parts;
+	const int64_t n = q->count;
 	/* Where all positions are pooled, none is the reader. */
 	const bool reads = m->dims.head != HEAD_CLASSES || m->dims.pool == POOL_LAST;
 	double words = 0, positions = 0, biases = p->head, reader = reads ? (double)p->words[n - 1] : 0;
-	if (!append_parts(object, "tokens", p->words, n, &words) ||
-	    !append_parts(object, "positions", p->positions, n, &positions) ||
-	    !append_parts(object, "biases", p->biases, n, &biases))
-		return false;
+	for (int64_t j = 0; j < n && c->top; j++) {
+		positions += (double)p->positions[j];
+		biases += (double)p->biases[j];
+	}
+	bool whole = c->top ? append_top(object, p->words, n, c->top, &words)
+	                    : append_parts(object, "tokens", p->words, n, &words) &&
+	                          append_parts(object, "positions", p->positions, n, &positions) &&
+	                          append_parts(object, "biases", p->biases, n, &biases);
 	json_t *sums = json_pack("{s:f, s:f, s:f, s:f, s:f}", "tokens", words - reader, "reader", reader, "positions",
 	                         positions, "biases", biases, "rounding", p->score - words - positions - biases);
-	return json_object_set_new(object, "share", json_real((double)c->options.share)) == 0 &&
-	       json_object_set_new(object, "sums", sums) == 0;
+	return json_object_set_new(object, "sums", sums) == 0 && whole;
 }
 
 /* The numbers of any other method. */
-static bool add_numbers(json_t *object, const attributions *c)
+static bool add_numbers(json_t *object, const attributions *c, const scoring_sequence *q)
 {
-	const explain_parts *p = &c->parts;
+	const explain_parts *p = q->parts;
+	const float *values = methods[find_method(c->method)].attention ? p->attention : p->words;
 	double sum = 0;
-	if (!append_parts(object, "tokens", methods[find_method(c->method)].attention ? p->attention : p->words,
-	                  c->sequence.count, &sum))
-		return false;
+	bool whole = c->top ? append_top(object, values, q->count, c->top, &sum)
+	                    : append_parts(object, "tokens", values, q->count, &sum);
+	if (c->options.method == EXPLAIN_INTEGRATED)
+		whole = whole && json_object_set_new(object, "difference", json_real(p->difference)) == 0 &&
+		        json_object_set_new(object, "completeness_error", json_real(sum - p->difference)) == 0;
+	return whole;
+}
+
+/* What all rows share. */
+static bool add_options(json_t *object, const attributions *c)
+{
+	if (c->options.method == EXPLAIN_CONTRIBUTIONS)
+		return json_object_set_new(object, "share", json_real((double)c->options.share)) == 0;
 	bool whole = json_object_set_new(object, "method", json_string(c->method)) == 0;
 	if (c->options.method == EXPLAIN_INTEGRATED)
-		whole = whole && json_object_set_new(object, "steps", json_integer(c->options.steps)) == 0 &&
-		        json_object_set_new(object, "difference", json_real(p->difference)) == 0 &&
-		        json_object_set_new(object, "completeness_error", json_real(sum - p->difference)) == 0;
+		whole = whole && json_object_set_new(object, "steps", json_integer(c->options.steps)) == 0;
 	if (c->options.method == EXPLAIN_LEAVE_ONE_OUT)
 		whole = whole &&
 		        json_object_set_new(object, "replacement",
@@ -278,19 +388,50 @@ static bool add_numbers(json_t *object, const attributions *c)
 	return whole;
 }
 
+static bool add_row(json_t *object, const attributions *c, int64_t i, const model_entry *m)
+{
+	const scoring_sequence *q = &c->sequences[i];
+	return json_object_set_new(object, "target", target_object(q, m)) == 0 &&
+	       json_object_set_new(object, "score", json_real(q->parts->score)) == 0 &&
+	       (c->options.method == EXPLAIN_CONTRIBUTIONS ? add_sums(object, c, q, m) : add_numbers(object, c, q));
+}
+
+static json_t *rows_of(const attributions *c, const model_entry *m)
+{
+	json_t *rows = json_array();
+	bool whole = rows != NULL;
+	for (int64_t i = 0; whole && i < c->n; i++) {
+		json_t *row = json_pack("{s:I}", "position", (json_int_t)(c->first + i));
+		whole = row && add_row(row, c, i, m);
+		whole = json_array_append_new(rows, row) == 0 && whole;
+	}
+	if (whole)
+		return rows;
+	json_decref(rows);
+	return NULL;
+}
+
 const char *attributions_key(const attributions *c)
 {
+	if (c->span)
+		return "span";
 	return c->options.method == EXPLAIN_CONTRIBUTIONS ? "contributions" : "attribution";
 }
 
 json_t *attributions_object(const attributions *c, const model_entry *m, error *err)
 {
-	if (!is_finite(c)) {
+	if (!are_finite(c)) {
 		error_set(err, STATUS_INVALID, "model", "the model's numbers are not finite");
 		return NULL;
 	}
-	json_t *object = json_pack("{s:o, s:f}", "target", target_object(c, m), "score", c->parts.score);
-	if (object && (c->options.method == EXPLAIN_CONTRIBUTIONS ? add_sums(object, c, m) : add_numbers(object, c)))
+	json_t *object = json_object();
+	bool whole = object && add_options(object, c);
+	if (c->span)
+		whole = whole && json_object_set_new(object, "method", json_string(c->method)) == 0 &&
+		        json_object_set_new(object, "rows", rows_of(c, m)) == 0;
+	else
+		whole = whole && add_row(object, c, 0, m);
+	if (whole)
 		return object;
 	json_decref(object);
 	return NULL;

@@ -11,18 +11,23 @@
 
 typedef struct attributions {
 	bool wanted;
-	scoring_sequence sequence; /* its ids are the explanation's */
-	explain_parts parts;
+	bool span;          /* of several positions: rows */
+	int64_t top;        /* of a span: only so many tokens of a row; 0: all */
+	int64_t n;          /* rows */
+	int64_t first;      /* position of the first row */
 	const char *method; /* as requests name it */
 	explain_options options;
-	float *numbers; /* of parts, [4][tokens] */
+	scoring_sequence *sequences; /* [n]: the tokens up to the position */
+	explain_parts *parts;        /* [n] */
+	float *numbers;              /* of all parts: [4][tokens] for each row */
+	int32_t *ids;                /* of the longest row */
 } attributions;
 
 /* Does the request ask for them: by `method`, or, then for contributions, by leaving that out? */
 bool attributions_asked(const json_t *params);
-/* Of the prediction behind `position` of so many tokens; of a model with a head for classes, of these. Sets c->wanted,
- * false where they were not asked for by name and there are too many tokens. STATUS_INVALID names "target", "steps",
- * "replacement", "position" or "input". STATUS_NOMEM. */
+/* Of the prediction behind `position` of so many tokens, or of the request's `span`; of a model with a head for
+ * classes, of these. Sets c->wanted, false where they were not asked for by name and there are too many tokens.
+ * STATUS_INVALID names "target", "steps", "replacement", "position", "span", "top" or "input". STATUS_NOMEM. */
 status attributions_read(attributions *c, const json_t *params, const model_entry *m, const int32_t *ids, int64_t n,
                          int64_t position, error *err);
 /* Begin the scoring; t->finished is the caller's. */

@@ -108,7 +108,10 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	TRY(read_rounds(&x->rounds, json_object_get(params, "rounds"), c->explainer, err));
 	TRY(read_position(x, json_object_get(params, "position"), c, tokens, err));
 	const char *method = json_string_value(json_object_get(params, "method"));
-	x->weights = !method || strcmp(method, "alpha") == 0;
+	const bool span = json_object_get(params, "span");
+	x->weights = method ? strcmp(method, "alpha") == 0 : !span;
+	if (span && x->weights)
+		return error_set(err, STATUS_INVALID, "span", "is not of the method \"alpha\"");
 	return attributions_asked(params)
 	           ? attributions_read(&x->attributions, params, c, ids, tokens, x->position, err)
 	           : STATUS_OK;
