@@ -50,6 +50,13 @@ static void build_gather_grad(graph *g, const int64_t *arg) /* rows, width, indi
 	op_gather_grad(g, i32(g, "index", SHAPE1(arg[2])), real(g, arg, "dy", SHAPE2(arg[2], arg[1])), arg[0], arg[3]);
 }
 
+static void build_gather_grad_deep(graph *g, const int64_t *arg) /* batch, length, width, indices */
+{
+	value out, table = real(g, arg, "table", SHAPE3(arg[0], arg[1], arg[2]));
+	value in[] = {i32(g, "index", SHAPE1(arg[3])), real(g, arg, "dy", SHAPE2(arg[3], arg[2])), table};
+	graph_apply(g, OP_gather_grad, in, 3, &(gather_grad_params){arg[0] * arg[1], -1}, &out);
+}
+
 static void build_cast(graph *g, const int64_t *arg) /* rows, width, to; from: OP_CASE_REAL */
 {
 	op_cast(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), (dtype)arg[2]);
@@ -519,6 +526,7 @@ static const op_case cases[] = {
     {OP_gather_grad, "no index", build_gather_grad, {5, 3, 0, -1}, 0, 4, 1e-6, 1e-6, 0},
     {OP_gather_grad, "padding row, outside", build_gather_grad, {5, 3, 40, 0}, -1, 5, 1e-6, 1e-6, 0},
     {OP_gather_grad, "wide", build_gather_grad, {101, NARROW, 31, -1}, 0, 100, 1e-6, 1e-6, 0},
+    {OP_gather_grad, "rows of a deep table", build_gather_grad_deep, {2, 5, 31, 3}, 0, 9, 1e-6, 1e-6, 0},
     {OP_gather_grad, "one row often", build_gather_grad, {2, 31, 3000, -1}, 0, 1, 1e-4, 1e-5, 0},
 
     {OP_cast, "empty", build_cast, {0, 3, DTYPE_BF16}, 0, 0, 0, 0, 0},

@@ -272,10 +272,9 @@ static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_g
 		const value dy = graph_input(g, "dy", DTYPE_F32, TOKENS);
 		value y, qkv = VALUE_NONE;
 		if (i / 2 == 0) {
-			y = op_additive_attention(g, x, graph_input(g, "w", DTYPE_F32, SHAPE1(D)), none, HEADS, 3)
-			        .pooled;
+			y = op_additive_attention(g, x, graph_parameter(g, "w", SHAPE1(D)), none, HEADS, 3).pooled;
 		} else if (i / 2 == 1) {
-			qkv = op_linear(g, x, graph_input(g, "w", DTYPE_F32, SHAPE2(3 * D, D)), none, 1);
+			qkv = op_linear(g, x, graph_parameter(g, "w", SHAPE2(3 * D, D)), none, 1);
 			y = op_softmax_attention(g, qkv, none, none, (softmax_params){.heads = HEADS, .scale = 0.5f});
 		} else {
 			y = op_linear_attention(g, x, x, x, none,
@@ -286,7 +285,11 @@ static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_g
 		graph_output(g, graph_collected(g, SUM_ATTENTION, SHAPE1(ROWS)), "passed");
 		graph_output(g, op_dot_rows(g, dy, y, 1), "given");
 		plan *p;
-		assert_int_equal(plan_new(&p, g, b->each[i % 2], NULL, 0, NULL), STATUS_OK);
+		static float weight[3 * D * D];
+		random_normal(weight, 3 * D * D, 49, 0.8);
+		assert_int_equal(
+		    plan_new(&p, g, b->each[i % 2], (plan_binding[]){{graph_find(g, "w"), weight}}, i / 2 < 2, NULL),
+		    STATUS_OK);
 		for (value v = 0; v < graph_value_count(g); v++) {
 			float content[3 * D * D];
 			if (graph_value(g, v)->role != ROLE_INPUT)
