@@ -11,20 +11,21 @@ static status host_allocate(backend *b, size_t bytes, void **out)
 {
 	(void)b;
 	*out = NULL;
-	if (bytes > SIZE_MAX - HUGE_PAGE)
+	if (bytes > SIZE_MAX - 3 * HUGE_PAGE)
 		return STATUS_NOMEM;
-	/* aligned_alloc wants a multiple of the alignment; at least one line, so that
-	 * an empty tensor has an address too. */
+	/* At least one line, so that an empty tensor has an address too. The address of the allocation lies before that
+	 * of the data. Large memory from calloc is fresh, and becomes zero page by page as it is used, not here. */
 	size_t alignment = bytes < HUGE_PAGE ? HOST_ALIGNMENT : HUGE_PAGE;
 	size_t rounded = (bytes / alignment + 1) * alignment;
-	void *data = aligned_alloc(alignment, rounded);
-	if (!data)
+	char *whole = calloc(1, rounded + alignment);
+	if (!whole)
 		return STATUS_NOMEM;
+	char *data = whole + alignment - (uintptr_t)whole % alignment;
 #ifdef MADV_HUGEPAGE
 	if (alignment == HUGE_PAGE)
 		(void)madvise(data, rounded, MADV_HUGEPAGE); /* a wish: memory without huge pages serves too */
 #endif
-	memset(data, 0, rounded);
+	((void **)data)[-1] = whole;
 	*out = data;
 	return STATUS_OK;
 }
@@ -32,7 +33,8 @@ static status host_allocate(backend *b, size_t bytes, void **out)
 static void host_release(backend *b, void *data)
 {
 	(void)b;
-	free(data);
+	if (data)
+		free(((void **)data)[-1]);
 }
 
 /* Upload, download and copy are one thing here. */
@@ -55,7 +57,8 @@ static status host_clear(backend *b, void *device, size_t bytes)
 /* Whole pages, at least one; 0: more than there are addresses. */
 static size_t host_pages(size_t bytes)
 {
-	return bytes > SIZE_MAX - HOST_PAGE ? 0 : (bytes / HOST_PAGE + (bytes % HOST_PAGE > 0 || bytes == 0)) * HOST_PAGE;
+	return bytes > SIZE_MAX - HOST_PAGE ? 0
+	                                    : (bytes / HOST_PAGE + (bytes % HOST_PAGE > 0 || bytes == 0)) * HOST_PAGE;
 }
 
 static void *host_addresses(size_t bytes)

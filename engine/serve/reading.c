@@ -10,15 +10,19 @@ struct reading {
 	reading *next; /* the model's list */
 	plan *plan;
 	outputs *outputs; /* NULL without a log */
+	const model_dims *dims;
 	reading_form form;
 	int64_t capacity;       /* tokens */
 	int32_t *tokens, *mask; /* [capacity] on the host */
 	reading_piece piece;    /* that is being read; its ids only in reading_begin */
 	int64_t floats;         /* of a token in the log */
 	int64_t logged;         /* tokens of the piece */
-	int cursor;             /* of the plan */
-	int logits;             /* its node that makes them; -1: none does */
-	bool wants;             /* coefficients */
+	size_t touched;         /* of the plan's memory; before its inputs are written */
+	bool fed;
+	int cursor;  /* of the plan */
+	int64_t row; /* of its node */
+	int logits;  /* its node that makes them; -1: none does */
+	bool wants;  /* coefficients */
 };
 
 bool reading_by_pieces(const served_model *m, reading_form form)
@@ -146,8 +150,10 @@ static status shorten(reading *r)
 	return s == STATUS_UNSUPPORTED ? STATUS_OK : s;
 }
 
-static status feed(reading *r, const model_dims *d)
+static status feed(reading *r)
 {
+	const model_dims *d = r->dims;
+	r->fed = true;
 	int32_t first = (int32_t)r->piece.first, count = (int32_t)r->piece.count, last = count - 1;
 	if (r->form.masked && !d->causal && r->piece.hidden == last && last > 0)
 		last--; /* a head reads the last token that is there */
@@ -173,8 +179,11 @@ status reading_begin(reading **out, served_model *m, reading_form form, const re
 		(*out)->piece = *p;
 		(*out)->logged = 0;
 		(*out)->cursor = 0;
+		(*out)->row = 0;
 		(*out)->wants = false;
-		s = feed(*out, model_dimensions(m->model));
+		(*out)->fed = false;
+		(*out)->dims = model_dimensions(m->model);
+		s = form.attribution ? STATUS_OK : feed(*out);
 	}
 	return s == STATUS_OK
 	           ? s
@@ -192,8 +201,11 @@ static status read_log(reading *r)
 status reading_step(reading *r, bool *done)
 {
 	int nodes = plan_node_count(r->plan), node = r->cursor;
-	TRY(r->cursor < nodes ? plan_step(r->plan, &r->cursor) : read_log(r));
-	r->wants = node == r->logits;
+	*done = false;
+	if (!r->fed)
+		return plan_touch(r->plan, &r->touched, READING_TOUCHED_BYTES) ? STATUS_OK : feed(r);
+	TRY(r->cursor < nodes ? plan_step_rows(r->plan, &r->cursor, &r->row, READING_WORK) : read_log(r));
+	r->wants = node == r->logits && r->cursor > node;
 	*done = r->cursor == nodes && (!r->form.log || r->logged == r->piece.count);
 	return STATUS_OK;
 }

@@ -20,6 +20,8 @@ enum {
 	READING_LEAST_TOKENS = 16,  /* of a plan */
 	READING_KEPT_TOKENS = 1024, /* a plan for more is freed when it has run */
 	READING_LOG_TOKENS = 64,
+	READING_TOUCHED_BYTES = 1 << 20, /* of a new plan, in a step */
+	READING_WORK = 1 << 23,          /* products of a step, about, where a node has rows that do not meet */
 };
 #define READING_KEPT_BYTES ((size_t)64 << 20) /* of a plan, likewise */
 
@@ -35,7 +37,7 @@ typedef struct reading_form {
 
 /* What is read: all of a sequence, or a piece (reading_by_pieces). */
 typedef struct reading_piece {
-	const int32_t *ids;
+	const int32_t *ids;   /* of an attribution there until reading_end */
 	int64_t count, first; /* tokens, and those of the sequence before them */
 	int32_t slot;         /* of the pieces before */
 	int64_t hidden;       /* of form.masked: counted from the piece's first token */

@@ -143,14 +143,14 @@ static status advance(scoring *x, error *err)
 	return done ? finish(x) : STATUS_OK;
 }
 
-status scoring_advance(scoring *x, bool *done, error *err)
+status scoring_advance(scoring *x, uint64_t slice_ns, bool *done, error *err)
 {
 	uint64_t began = clock_ns();
 	*done = x->read == x->request.n_sequences;
 	while (!*done) {
 		TRY(advance(x, err));
 		*done = x->read == x->request.n_sequences;
-		if (clock_ns() - began >= SCORING_SLICE_NS)
+		if (clock_ns() - began >= slice_ns)
 			break;
 	}
 	return STATUS_OK;

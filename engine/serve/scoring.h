@@ -8,7 +8,8 @@
 
 #include "engine/serve/attributing.h"
 
-enum { SCORING_SLICE_NS = 1000000 };
+/* Of a slice, about; the second beside generations, whose tokens wait for it. */
+enum { SCORING_SLICE_NS = 1000000, SCORING_SHORT_SLICE_NS = 200000 };
 
 struct scoring {
 	scoring *next; /* the scheduler's list */
@@ -28,8 +29,8 @@ struct scoring {
  * STATUS_BUSY: no slot; STATUS_NOMEM. */
 status scoring_new(scoring **out, served_model *m, const scoring_request *r, error *err);
 void scoring_free(scoring *x); /* NULL is legal */
-/* Run the next slice: at least one step, about SCORING_SLICE_NS. *done: all sequences have been read. STATUS_NOMEM,
+/* Run the next slice: at least one step, about slice_ns. *done: all sequences have been read. STATUS_NOMEM,
  * STATUS_DEVICE. */
-status scoring_advance(scoring *x, bool *done, error *err);
+status scoring_advance(scoring *x, uint64_t slice_ns, bool *done, error *err);
 
 #endif

@@ -29,6 +29,9 @@ typedef struct op_call {
 	int n_in, n_out;
 	tensor in[OP_MAX_INPUTS];
 	tensor out[OP_MAX_OUTPUTS];
+	/* Set by `check` of an op whose rows do not meet: the inputs (bit i: input i) and outputs that have a row for
+	 * each row of output 0. 0: its rows cannot be computed apart. */
+	unsigned row_inputs, row_outputs;
 	void *scratch; /* as many bytes as the kernel's scratch function asked for */
 } op_call;
 

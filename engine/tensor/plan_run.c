@@ -77,6 +77,17 @@ status plan_read(plan *p, value output, void *host)
 	return data ? p->b->download(p->b, host, data, bytes) : STATUS_INVALID;
 }
 
+/* --- memory ------------------------------------------------------------------------ */
+
+bool plan_touch(plan *p, size_t *done, size_t bytes)
+{
+	const size_t left = p->arena_bytes - *done, n = left < bytes ? left : bytes;
+	if (n == 0 || p->b->clear(p->b, (char *)p->arena + *done, n) != STATUS_OK)
+		return false;
+	*done += n;
+	return true;
+}
+
 /* --- running ---------------------------------------------------------------------- */
 
 static status run_unit(plan *p, const plan_unit *u)
@@ -123,6 +134,53 @@ status plan_step(plan *p, int *cursor)
 	if (*cursor < 0 || *cursor >= p->n_units)
 		return STATUS_INVALID;
 	return run_unit(p, &p->units[(*cursor)++]);
+}
+
+/* Rows first … first + n - 1 of a tensor that has `rows` of them. */
+static tensor cut_rows(tensor t, int64_t rows, int64_t first, int64_t n)
+{
+	const int64_t width = shape_count(t.shape) / rows;
+	t.data = (char *)t.data + (size_t)(first * width) * dtype_bytes(t.type);
+	t.shape = t.shape.rank == 1 ? SHAPE1(n * width) : SHAPE2(n, width);
+	return t;
+}
+
+/* Can the rows of this call be computed apart? */
+static bool is_by_rows(const op_call *call, int64_t rows)
+{
+	bool apart = call->row_inputs && rows > 0;
+	for (int i = 0; i < call->n_in; i++)
+		apart &= !(call->row_inputs >> i & 1) || shape_count(call->in[i].shape) % rows == 0;
+	for (int i = 0; i < call->n_out; i++)
+		apart &= !call->out[i].data || call->row_outputs >> i & 1;
+	return apart;
+}
+
+status plan_step_rows(plan *p, int *cursor, int64_t *row, int64_t work)
+{
+	enum { LEAST = 16 };
+	if (*cursor < 0 || *cursor >= p->n_units)
+		return STATUS_INVALID;
+	const plan_unit *u = &p->units[*cursor];
+	op_call call = p->calls[u->first];
+	const int64_t rows = shape_rows(call.out[0].shape);
+	const int64_t cost = shape_last(call.in[0].shape) * shape_last(call.out[0].shape);
+	const int64_t most = work / (cost > 0 ? cost : 1) / LEAST * LEAST, n = most > LEAST ? most : LEAST;
+	if (p->b->fuse || p->b->record_begin || u->count > 1 || call.n_out == 0 || n >= rows ||
+	    op_get(p->ids[u->first])->check(&call, NULL) != STATUS_OK || !is_by_rows(&call, rows))
+		return plan_step(p, cursor);
+	const int64_t part = rows - *row < n ? rows - *row : n;
+	for (int i = 0; i < call.n_in; i++)
+		if (call.row_inputs >> i & 1)
+			call.in[i] = cut_rows(call.in[i], rows, *row, part);
+	for (int i = 0; i < call.n_out; i++)
+		if (call.out[i].data)
+			call.out[i] = cut_rows(call.out[i], rows, *row, part);
+	*row += part;
+	*cursor += *row == rows;
+	if (*row == rows)
+		*row = 0;
+	return p->b->kernel[p->ids[u->first]](p->b, &call);
 }
 
 int plan_node_of(const plan *p, value v)

@@ -121,3 +121,9 @@ void check_output(op_call *call, int o, dtype type, shape s)
 	call->out[o].type = type;
 	call->out[o].shape = s;
 }
+
+void check_by_rows(op_call *call, unsigned inputs, unsigned outputs)
+{
+	call->row_inputs = inputs;
+	call->row_outputs = outputs;
+}

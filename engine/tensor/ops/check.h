@@ -30,6 +30,8 @@ status check_weight(const op_call *call, int x, const char *x_name, int weight, 
 /* Arguments i … i + 4 of an op that reads argument 0 [B, N, …] into slots: slot, position and length for each sequence,
  * and if given mask for each token and start (ops.h). */
 status check_sequences(const op_call *call, int i, error *err);
+/* The op's rows do not meet (op_call.row_inputs). */
+void check_by_rows(op_call *call, unsigned inputs, unsigned outputs);
 /* Set output o. */
 void check_output(op_call *call, int o, dtype type, shape s);
 

@@ -10,6 +10,7 @@ static status check_binary(op_call *call, error *err)
 	TRY(check_real(call, 0, "a", err));
 	TRY(check_like(call, 1, "b", 0, "a", err));
 	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	check_by_rows(call, 3, 1);
 	return STATUS_OK;
 }
 
@@ -69,6 +70,7 @@ status op_scale_by_check(op_call *call, error *err)
 	TRY(check_real(call, 0, "x", err));
 	TRY(check_shape(call, 1, "s", DTYPE_F32, SHAPE0(), "a scalar", err));
 	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	check_by_rows(call, 1, 1);
 	return STATUS_OK;
 }
 
@@ -84,6 +86,7 @@ value op_gate(graph *g, value a, value b, value c)
 status op_gate_check(op_call *call, error *err)
 {
 	TRY(check_binary(call, err));
+	check_by_rows(call, 7, 1);
 	return check_like(call, 2, "c", 0, "a", err);
 }
 
@@ -112,6 +115,7 @@ status op_scale_check(op_call *call, error *err)
 {
 	TRY(check_real(call, 0, "x", err));
 	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	check_by_rows(call, 1, 1);
 	return STATUS_OK;
 }
 
@@ -135,6 +139,7 @@ status op_tanh_check(op_call *call, error *err)
 {
 	TRY(check_real(call, 0, "x", err));
 	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	check_by_rows(call, 1, 1);
 	return STATUS_OK;
 }
 
@@ -164,6 +169,7 @@ status op_secant_grad_check(op_call *call, error *err)
 	TRY(check_like(call, 1, "y", 0, "x", err));
 	TRY(check_like(call, 2, "dy", 0, "x", err));
 	check_output(call, 0, DTYPE_F32, call->in[0].shape);
+	check_by_rows(call, 7, 1);
 	return STATUS_OK;
 }
 

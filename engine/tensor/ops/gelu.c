@@ -14,6 +14,7 @@ status op_gelu_check(op_call *call, error *err)
 {
 	TRY(check_real(call, 0, "x", err));
 	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	check_by_rows(call, 1, 1);
 	return STATUS_OK;
 }
 
@@ -37,5 +38,6 @@ status op_gelu_grad_check(op_call *call, error *err)
 	TRY(check_real(call, 0, "x", err));
 	TRY(check_like(call, 1, "dy", 0, "x", err));
 	check_output(call, 0, call->in[0].type, call->in[0].shape);
+	check_by_rows(call, 3, 1);
 	return STATUS_OK;
 }

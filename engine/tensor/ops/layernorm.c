@@ -22,6 +22,7 @@ status op_layernorm_check(op_call *call, error *err)
 	check_output(call, 0, call->in[0].type, x);
 	check_output(call, 1, DTYPE_F32, SHAPE1(shape_rows(x)));
 	check_output(call, 2, DTYPE_F32, SHAPE1(shape_rows(x)));
+	check_by_rows(call, 1, 7);
 	return STATUS_OK;
 }
 
@@ -50,5 +51,6 @@ status op_layernorm_grad_check(op_call *call, error *err)
 	check_output(call, 0, call->in[0].type, x);
 	check_output(call, 1, DTYPE_F32, SHAPE1(shape_last(x)));
 	check_output(call, 2, DTYPE_F32, SHAPE1(shape_last(x)));
+	check_by_rows(call, 29, 1); /* as long as dweight and dbias are not wanted */
 	return STATUS_OK;
 }

@@ -34,6 +34,8 @@ status op_linear_check(op_call *call, error *err)
 		TRY(check_type(call, 0, "x", DTYPE_F32, err));
 	out.dim[out.rank - 1] = p->maxima ? (out.dim[out.rank - 1] + LINEAR_BLOCK - 1) / LINEAR_BLOCK : 0;
 	check_output(call, 1, DTYPE_F32, out);
+	if (!p->maxima)
+		check_by_rows(call, 1, 1);
 	return STATUS_OK;
 }
 

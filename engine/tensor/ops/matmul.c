@@ -51,6 +51,8 @@ status op_matmul_check(op_call *call, error *err)
 	shape c = p->trans_a ? SHAPE2(shape_last(a), n) : a;
 	c.dim[c.rank - 1] = n;
 	check_output(call, 0, p->wide ? DTYPE_F32 : call->in[0].type, c);
+	if (!p->trans_a)
+		check_by_rows(call, 1, 1);
 	return STATUS_OK;
 }
 

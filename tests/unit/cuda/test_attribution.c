@@ -27,8 +27,8 @@ static void parts_are_those_of_the_cpu(void **state)
 		model *b = fixture_model_as(kinds[k].architecture, kinds[k].config, cpu);
 		for (attribution way = ATTRIBUTION_FROZEN; way <= ATTRIBUTION_GRADIENT; way++) {
 			static parts found, expected;
-			attribute(a, way, 0.25f, 1, false, &found);
-			attribute(b, way, 0.25f, 1, false, &expected);
+			attribute(a, way, 0.25f, 1, false, false, &found);
+			attribute(b, way, 0.25f, 1, false, false, &expected);
 			assert_near(name, found.words, expected.words, MOST);
 			assert_near(name, found.positions, expected.positions, MOST);
 			assert_near(name, found.biases, expected.biases, MOST);

@@ -68,8 +68,20 @@ static inline void contrast(const float *logits, int t, float *out)
 		out[v] = (float)((v == t) - exp((double)logits[v] - most) / sum);
 }
 
+/* In the middle of a run; rows: a few rows of a node at a time, where it can be cut. */
+static inline void step(plan *p, int *cursor, bool rows)
+{
+	int64_t row = 0;
+	const int node = *cursor;
+	while (rows && *cursor == node)
+		assert_int_equal(plan_step_rows(p, cursor, &row, 1), STATUS_OK);
+	if (!rows)
+		assert_int_equal(plan_step(p, cursor), STATUS_OK);
+}
+
 /* Coefficients are chosen when the logits are known, in the middle of the run. */
-static inline void attribute(const model *m, attribution way, float share, float factor, bool recompute, parts *out)
+static inline void attribute(const model *m, attribution way, float share, float factor, bool recompute, bool rows,
+                             parts *out)
 {
 	const forward_spec spec = {.batch = B,
 	                           .length = N,
@@ -84,13 +96,13 @@ static inline void attribute(const model *m, attribution way, float share, float
 	assert_int_equal(feed_write(p, PORT_FACTOR, &factor), STATUS_OK);
 	int cursor = 0, there = plan_node_of(p, port_find(plan_graph(p), PORT_LOGITS));
 	while (cursor <= there)
-		assert_int_equal(plan_step(p, &cursor), STATUS_OK);
+		step(p, &cursor, rows);
 	fixture_read(p, "logits", out->logits);
 	for (int b = 0; b < B; b++)
 		contrast(out->logits + b * V, 5 + b, out->coefficients + b * V);
 	fixture_write(p, "coefficients", out->coefficients);
 	while (cursor < plan_node_count(p))
-		assert_int_equal(plan_step(p, &cursor), STATUS_OK);
+		step(p, &cursor, rows);
 	read_part(p, PORT_WORD_PARTS, out->words);
 	read_part(p, PORT_POSITION_PARTS, out->positions);
 	read_part(p, PORT_BIAS_PARTS, out->biases);

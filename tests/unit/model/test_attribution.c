@@ -50,7 +50,7 @@ static void check_sums(const model *m, const char *name)
 	static const float shares[] = {0, 0.25f, 0.5f, 1};
 	for (int i = 0; i < 4; i++) {
 		parts p;
-		attribute(m, ATTRIBUTION_FROZEN, shares[i], 1, false, &p);
+		attribute(m, ATTRIBUTION_FROZEN, shares[i], 1, false, false, &p);
 		for (int b = 0; b < B; b++)
 			if (!(fabs(sum_of(&p, b) - score_of(&p, b)) < 1e-4))
 				fail_msg("%s, share %g: %.7g, must be %.7g", name, (double)shares[i], sum_of(&p, b),
@@ -74,7 +74,7 @@ static void tokens_that_cannot_be_read_have_no_part(void **state)
 	for (int k = 0; k < KINDS; k++) {
 		model *m = fixture_model_as(kinds[k].architecture, kinds[k].config, device);
 		parts p;
-		attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, false, &p);
+		attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, false, false, &p);
 		for (int i = MOST - 4; i < MOST; i++)
 			assert_true(p.words[i] == 0 && p.positions[i] == 0 && p.biases[i] == 0);
 		for (int i = 0; i < MOST - 4; i++)
@@ -88,10 +88,32 @@ static void recomputed_activations_give_the_same_parts(void **state)
 	(void)state;
 	model *m = fixture_model(SMALL_CONFIG, device);
 	parts kept, again;
-	attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, false, &kept);
-	attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, true, &again);
+	attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, false, false, &kept);
+	attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, true, false, &again);
 	assert_memory_equal(&kept, &again, sizeof kept);
 	model_free(m);
+}
+
+/* Products of a library may sum in another order for fewer rows. */
+static void rows_of_nodes_can_be_computed_apart(void **state)
+{
+	(void)state;
+	for (int k = 0; k < KINDS; k++) {
+		model *m = fixture_model_as(kinds[k].architecture, kinds[k].config, device);
+		for (attribution way = ATTRIBUTION_FROZEN; way <= ATTRIBUTION_GRADIENT; way++) {
+			parts whole, apart;
+			attribute(m, way, 0.25f, 1, false, false, &whole);
+			attribute(m, way, 0.25f, 1, false, true, &apart);
+			for (int i = 0; i < B * V; i++)
+				assert_true(fabsf(apart.logits[i] - whole.logits[i]) < 1e-5f);
+			for (int i = 0; i < MOST; i++) {
+				assert_true(fabsf(apart.words[i] - whole.words[i]) < 1e-5f);
+				assert_true(fabsf(apart.biases[i] - whole.biases[i]) < 1e-5f);
+				assert_true(fabsf(apart.attention[i] - whole.attention[i]) < 1e-5f);
+			}
+		}
+		model_free(m);
+	}
 }
 
 /* Packed as they are served: the parts are those of the numbers that the panels hold, and of int8 but for the rounding
@@ -111,7 +133,7 @@ static void packed_weights_have_parts_too(void **state)
 		model *m;
 		parts p;
 		assert_int_equal(model_open(&m, folder, types[i].type, device, NULL), STATUS_OK);
-		attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, false, &p);
+		attribute(m, ATTRIBUTION_FROZEN, 0.5f, 1, false, false, &p);
 		for (int b = 0; b < B; b++)
 			assert_true(fabs(sum_of(&p, b) - score_of(&p, b)) < types[i].tolerance);
 		model_free(m);
@@ -188,6 +210,7 @@ int main(void)
 	    cmocka_unit_test(parts_sum_to_the_score),
 	    cmocka_unit_test(tokens_that_cannot_be_read_have_no_part),
 	    cmocka_unit_test(recomputed_activations_give_the_same_parts),
+	    cmocka_unit_test(rows_of_nodes_can_be_computed_apart),
 	    cmocka_unit_test(packed_weights_have_parts_too),
 	    cmocka_unit_test(gradients_integrate_to_the_difference_of_the_logits),
 	    cmocka_unit_test(what_has_no_row_of_logits_is_refused),
