@@ -202,8 +202,11 @@ status reading_step(reading *r, bool *done)
 {
 	int nodes = plan_node_count(r->plan), node = r->cursor;
 	*done = false;
-	if (!r->fed)
-		return plan_touch(r->plan, &r->touched, READING_TOUCHED_BYTES) ? STATUS_OK : feed(r);
+	if (!r->fed) {
+		bool whole;
+		TRY(plan_touch(r->plan, READING_TOUCHED_BYTES, &r->touched, &whole));
+		return whole ? feed(r) : STATUS_OK;
+	}
 	TRY(r->cursor < nodes ? plan_step_rows(r->plan, &r->cursor, &r->row, READING_WORK) : read_log(r));
 	r->wants = node == r->logits && r->cursor > node;
 	*done = r->cursor == nodes && (!r->form.log || r->logged == r->piece.count);

@@ -42,8 +42,8 @@ const graph *plan_graph(const plan *p);
 /* Arena and scratch bytes this plan holds. */
 size_t plan_bytes(const plan *p);
 /* Write zeros into the next `bytes` of the arena of a new plan, from *done on, 0 at first: memory of the host exists page by
- * page from its first use on, which takes a large plan longer than its nodes. False: there is no more. */
-bool plan_touch(plan *p, size_t *done, size_t bytes);
+ * page from its first use on, which takes a large plan longer than its nodes. *whole: there was nothing left. */
+status plan_touch(plan *p, size_t bytes, size_t *done, bool *whole);
 /* Device address of an input, parameter, state or output; NULL for other temporaries. */
 void *plan_data(const plan *p, value v);
 

@@ -79,13 +79,13 @@ status plan_read(plan *p, value output, void *host)
 
 /* --- memory ------------------------------------------------------------------------ */
 
-bool plan_touch(plan *p, size_t *done, size_t bytes)
+status plan_touch(plan *p, size_t bytes, size_t *done, bool *whole)
 {
 	const size_t left = p->arena_bytes - *done, n = left < bytes ? left : bytes;
-	if (n == 0 || p->b->clear(p->b, (char *)p->arena + *done, n) != STATUS_OK)
-		return false;
+	char *from = (char *)p->arena + *done;
 	*done += n;
-	return true;
+	*whole = n == 0;
+	return n > 0 ? p->b->clear(p->b, from, n) : STATUS_OK;
 }
 
 /* --- running ---------------------------------------------------------------------- */
