@@ -10,6 +10,7 @@ typedef struct embedded_file {
 	size_t bytes;
 } embedded_file;
 
-extern const embedded_file embedded_openapi_yaml, embedded_index_html;
+extern const embedded_file embedded_openapi_yaml, embedded_index_html, embedded_explain_html, embedded_explain_css,
+    embedded_explain_js;
 
 #endif
