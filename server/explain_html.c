@@ -42,7 +42,7 @@ static void explain_write_nonce(buffer *out, const void *context)
 static void explain_write_kind(buffer *out, const void *context)
 {
 	const explain_page *page = context;
-	buffer_string(out, page->view.contributions ? "contributions" : "weights");
+	buffer_string(out, page->view.parts ? "contributions" : "weights");
 }
 
 static void explain_write_model(buffer *out, const void *context)
@@ -67,7 +67,7 @@ static void explain_write_title(buffer *out, const void *context)
 static void explain_write_target(buffer *out, const void *context)
 {
 	const explain_page *page = context;
-	const json_t *target = json_object_get(page->view.contributions, "target");
+	const json_t *target = json_object_get(page->view.parts, "target");
 	if (target)
 		buffer_format(out, "Its logit is %.4g, its probability %.3g %%.",
 		              json_number_value(json_object_get(target, "logit")),
@@ -82,9 +82,9 @@ static void explain_write_tokens(buffer *out, const void *context)
 		buffer_format(out, "<span style=\"--w:%.4g\" title=\"token %zu: ", fabs(heat), i);
 		explain_view_value(v, v->value[i], out);
 		buffer_format(out, "\" class=\"%s%s\">",
-		              !v->contributions ? ""
-		              : heat < 0        ? "minus"
-		                                : "plus",
+		              !v->parts  ? ""
+		              : heat < 0 ? "minus"
+		                         : "plus",
 		              i == v->position ? " here" : "");
 		explain_view_token(v, i, true, out);
 		buffer_string(out, "</span>");
@@ -94,7 +94,7 @@ static void explain_write_tokens(buffer *out, const void *context)
 static void explain_write_min(buffer *out, const void *context)
 {
 	const explain_view *v = &((const explain_page *)context)->view;
-	explain_view_value(v, v->contributions ? -v->max : 0, out);
+	explain_view_value(v, v->parts ? -v->max : 0, out);
 }
 
 static void explain_write_max(buffer *out, const void *context)
@@ -108,21 +108,35 @@ static void explain_write_sum(buffer *out, const char *name, double value)
 	buffer_format(out, "<tr><th scope=\"row\">%s</th><td>%+.6f</td></tr>\n", name, value);
 }
 
+static void explain_write_small(buffer *out, const char *name, double value)
+{
+	buffer_format(out, "<tr><th scope=\"row\">%s</th><td>%+.1g</td></tr>\n", name, value);
+}
+
+/* Of contributions all parts of the score; of other methods what there is. */
 static void explain_write_sums(buffer *out, const void *context)
 {
-	static const char *const rest[][2] = {
-	    {"positions", "positions"}, {"biases", "biases"}, {"rounding", "rounding"}};
 	const explain_view *v = &((const explain_page *)context)->view;
-	if (!v->contributions)
+	const bool whole = json_object_get(v->parts, "sums") != NULL;
+	if (!v->parts)
 		return;
-	explain_write_sum(out, v->reader < v->n ? "tokens before the reader" : "tokens", explain_view_sum(v, "tokens"));
+	if (whole)
+		explain_write_sum(out, v->reader < v->n ? "tokens before the reader" : "tokens",
+		                  explain_view_sum(v, "tokens"));
 	if (v->reader < v->n) {
 		buffer_format(out, "<tr><th scope=\"row\">reader, token %zu “", v->reader);
 		explain_view_token(v, v->reader, false, out);
-		buffer_format(out, "”</th><td>%+.6f</td></tr>\n", explain_view_sum(v, "reader"));
+		buffer_format(out, "”</th><td>%+.6f</td></tr>\n", v->value[v->reader]);
 	}
-	for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
-		explain_write_sum(out, rest[i][0], explain_view_sum(v, rest[i][1]));
+	if (whole) {
+		explain_write_sum(out, "positions", explain_view_sum(v, "positions"));
+		explain_write_sum(out, "biases", explain_view_sum(v, "biases"));
+		explain_write_small(out, "rounding", explain_view_sum(v, "rounding"));
+	}
+	if (json_object_get(v->parts, "difference")) {
+		explain_write_sum(out, "difference from vectors of zero", explain_view_number(v, "difference"));
+		explain_write_small(out, "completeness error", explain_view_number(v, "completeness_error"));
+	}
 	explain_write_sum(out, "score", explain_view_number(v, "score"));
 }
 

@@ -47,7 +47,7 @@ static void svg_token(const explain_view *v, size_t i, svg_place *at, buffer *ou
 		at->column = 0;
 		at->line++;
 	}
-	svg_box(out, at, columns, explain_view_heat(v, i), v->contributions != NULL);
+	svg_box(out, at, columns, explain_view_heat(v, i), v->parts != NULL);
 	if (i == v->position)
 		buffer_format(out,
 		              "<rect x=\"%.1f\" y=\"%zu\" width=\"%.1f\" height=\"20\" fill=\"none\" stroke=\"#000\"/>",
@@ -73,19 +73,19 @@ static void svg_line(buffer *out, size_t line, size_t column)
 	buffer_format(out, "<text x=\"%.1f\" y=\"%zu\">", svg_x(column), svg_y(line) + SVG_BASELINE);
 }
 
-/* Three boxes with the numbers that they stand for; of contributions a line with what they sum to. */
+/* Three boxes with the numbers that they stand for; below contributions a line with what they sum to. */
 static void svg_legend(const explain_view *v, svg_place *at, buffer *out)
 {
 	at->line += 2;
-	for (int step = v->contributions ? -1 : 0; step <= 1; step++) {
+	for (int step = v->parts ? -1 : 0; step <= 1; step++) {
 		at->column = (size_t)(step + 1) * 16;
-		svg_box(out, at, 2, step, v->contributions != NULL);
+		svg_box(out, at, 2, step, v->parts != NULL);
 		svg_line(out, at->line, at->column + 3);
 		explain_view_value(v, step * v->max, out);
 		buffer_string(out, "</text>\n");
 	}
 	at->line++;
-	if (!v->contributions)
+	if (!json_object_get(v->parts, "sums"))
 		return;
 	svg_line(out, at->line++, 0);
 	buffer_format(out, "score %+.4g = tokens %+.4g", explain_view_number(v, "score"),

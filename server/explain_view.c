@@ -56,11 +56,25 @@ static void explain_view_scale(explain_view *v)
 			v->max = fabs(v->value[i]);
 }
 
+static const json_t *explain_view_parts(const json_t *explanation)
+{
+	const json_t *contributions = json_object_get(explanation, "contributions"),
+	             *attribution = json_object_get(explanation, "attribution");
+	return json_is_object(contributions) ? contributions : json_is_object(attribution) ? attribution : NULL;
+}
+
+/* Does the last token read the others? Contributions say so; of other methods, only where a token is predicted. */
+static bool explain_view_reads(const explain_view *v)
+{
+	const json_t *output = json_object_get(json_object_get(v->parts, "target"), "token");
+	return json_object_get(v->parts, "sums") ? explain_view_sum(v, "reader") != 0
+	                                         : json_object_get(output, "text") != NULL;
+}
+
 bool explain_view_init(explain_view *v, const json_t *explanation)
 {
 	const json_t *position = json_object_get(explanation, "position");
-	*v = (explain_view){.tokens = json_object_get(explanation, "tokens"),
-	                    .contributions = json_object_get(explanation, "contributions")};
+	*v = (explain_view){.tokens = json_object_get(explanation, "tokens"), .parts = explain_view_parts(explanation)};
 	v->n = v->reader = json_array_size(v->tokens);
 	v->value = calloc(v->n + 1, sizeof *v->value);
 	if (!v->value)
@@ -69,13 +83,11 @@ bool explain_view_init(explain_view *v, const json_t *explanation)
 	if (json_is_integer(position) && json_integer_value(position) >= 0 &&
 	    (size_t)json_integer_value(position) < v->n)
 		v->position = (size_t)json_integer_value(position);
-	if (!json_is_object(v->contributions))
-		v->contributions = NULL;
-	if (v->contributions) {
-		const json_t *parts = json_object_get(v->contributions, "tokens");
-		size_t count = json_array_size(parts);
-		explain_view_from_array(v, parts, 0);
-		if (explain_view_sum(v, "reader") != 0 && count > 0 && count <= v->n)
+	if (v->parts) {
+		const json_t *numbers = json_object_get(v->parts, "tokens");
+		size_t count = json_array_size(numbers);
+		explain_view_from_array(v, numbers, 0);
+		if (explain_view_reads(v) && count > 0 && count <= v->n)
 			v->reader = count - 1;
 	} else {
 		explain_view_from_weights(v, explanation);
@@ -123,7 +135,7 @@ size_t explain_view_token(const explain_view *v, size_t i, bool breaks, buffer *
 
 void explain_view_value(const explain_view *v, double value, buffer *out)
 {
-	if (v->contributions)
+	if (v->parts)
 		buffer_format(out, "%+.4g", value);
 	else
 		buffer_format(out, "%.2f %%", 100 * value);
@@ -132,7 +144,7 @@ void explain_view_value(const explain_view *v, double value, buffer *out)
 /* A token, or a class. */
 static void explain_view_output(const explain_view *v, const char *which, buffer *out)
 {
-	const json_t *output = json_object_get(json_object_get(v->contributions, "target"), which);
+	const json_t *output = json_object_get(json_object_get(v->parts, "target"), which);
 	const json_t *label = json_object_get(output, "label");
 	buffer_string(out, "“");
 	markup_visible(out, label ? label : json_object_get(output, "text"), false);
@@ -141,7 +153,7 @@ static void explain_view_output(const explain_view *v, const char *which, buffer
 
 void explain_view_title(const explain_view *v, buffer *out)
 {
-	if (!v->contributions) {
+	if (!v->parts) {
 		buffer_string(out, "weights α");
 		if (v->name[0]) {
 			buffer_string(out, ": ");
@@ -149,8 +161,9 @@ void explain_view_title(const explain_view *v, buffer *out)
 		}
 		return;
 	}
-	const json_t *target = json_object_get(v->contributions, "target");
-	const char *kind = json_string_value(json_object_get(target, "kind"));
+	const json_t *target = json_object_get(v->parts, "target");
+	const char *kind = json_string_value(json_object_get(target, "kind")),
+	           *method = json_string_value(json_object_get(v->parts, "method"));
 	bool logit = kind && strcmp(kind, "logit") == 0, difference = kind && strcmp(kind, "difference") == 0;
 	buffer_string(out, logit ? "the logit of " : "why ");
 	explain_view_output(v, "token", out);
@@ -160,14 +173,19 @@ void explain_view_title(const explain_view *v, buffer *out)
 	} else if (!logit) {
 		buffer_string(out, ", against all other options");
 	}
+	if (method) {
+		buffer_string(out, " (");
+		markup_escape(out, method, strlen(method));
+		buffer_string(out, ")");
+	}
 }
 
 double explain_view_number(const explain_view *v, const char *name)
 {
-	return json_number_value(json_object_get(v->contributions, name));
+	return json_number_value(json_object_get(v->parts, name));
 }
 
 double explain_view_sum(const explain_view *v, const char *name)
 {
-	return json_number_value(json_object_get(json_object_get(v->contributions, "sums"), name));
+	return json_number_value(json_object_get(json_object_get(v->parts, "sums"), name));
 }

@@ -4,7 +4,7 @@
 const $ = id => document.getElementById(id);
 const data = JSON.parse($('data').textContent);
 const tokens = data.tokens || [], n = tokens.length, all = data.position === 'all';
-const rows = Array.isArray(data.weights) ? data.weights : [], parts = data.contributions || null;
+const rows = Array.isArray(data.weights) ? data.weights : [], parts = data.contributions || data.attribution || null;
 const spans = [...$('text').children];
 const TOP = 20, BINS = 64;
 const SPECIAL = /[\u0000-\u0008\u000b-\u001f]/g;
@@ -51,8 +51,8 @@ if (rows.length > 1) views.unshift({name: 'mean of these ' + rows.length + ' row
 if (data.aggregate) views.unshift({name: data.aggregate.method, read: () => Float64Array.from({length: n}, (_, i) => data.aggregate.alpha[i] || 0), readers: zeros});
 const firstRow = views.length - rows.length;
 
-// The last token read is apart where it is one of the sums.
-const reader = parts && parts.sums && parts.sums.reader !== 0 ? parts.tokens.length - 1 : -1;
+// The last token read is apart where it reads the others.
+const reads = parts && (parts.sums ? parts.sums.reader !== 0 : 'text' in parts.target.token), reader = reads ? parts.tokens.length - 1 : -1;
 
 // {values, after}: after, the tokens whose numbers are what they have read of the position.
 function current() {
@@ -81,7 +81,7 @@ function draw() {
 	$('after').hidden = !all || after >= n;
 	if (!signed) $('title').textContent = 'weights \u03b1: ' + views[state.view].name;
 	else $('title').textContent = title;
-	const best = [...values.keys()].filter(i => i !== apart && values[i] !== 0).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
+	const best = [...values.keys()].filter(i => i !== apart && i < after && values[i] !== 0).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
 	$('rows').replaceChildren(...best.slice(0, TOP).map(i => cells('td', [i, visible(tokens[i].text), number(values[i])])));
 	if (!signed) drawGrid();
 }
@@ -153,7 +153,7 @@ function describe(i) {
 	const {values, after} = current();
 	let text = named(i) + ': ' + number(values[i]);
 	if (state.kind === 'contributions') {
-		if (i < parts.tokens.length) text += ' (its position ' + logits(parts.positions[i]) + ', biases ' + logits(parts.biases[i]) + ')';
+		if (parts.positions && i < parts.tokens.length) text += ' (its position ' + logits(parts.positions[i]) + ', biases ' + logits(parts.biases[i]) + ')';
 	} else if (all) {
 		const most = heaviest(values.subarray(0, after)), by = heaviest(values.subarray(after));
 		text = named(i) + ' read most of ' + named(most) + ', ' + percent(values[most]);
@@ -219,6 +219,7 @@ const title = $('title').textContent;
 function begin() {
 	views.forEach((view, i) => { $('view').append(new Option(view.name, i)); });
 	$('kinds').hidden = !parts || !views.length;
+	if (parts && parts.method) $('signed').textContent = parts.method;
 	$('place').hidden = !all;
 	$('position').max = $('position').value = state.position;
 	for (const input of document.querySelectorAll('[name=kind]')) {
