@@ -73,7 +73,7 @@ static void svg_line(buffer *out, size_t line, size_t column)
 	buffer_format(out, "<text x=\"%.1f\" y=\"%zu\">", svg_x(column), svg_y(line) + SVG_BASELINE);
 }
 
-/* Three boxes with the numbers that they stand for; below contributions a line with what they sum to. */
+/* Three boxes with the numbers that they stand for; below contributions what they sum to. */
 static void svg_legend(const explain_view *v, svg_place *at, buffer *out)
 {
 	at->line += 2;
@@ -92,7 +92,9 @@ static void svg_legend(const explain_view *v, svg_place *at, buffer *out)
 	              explain_view_sum(v, "tokens"));
 	if (v->reader < v->n)
 		buffer_format(out, ", reader %+.4g", explain_view_sum(v, "reader"));
-	buffer_format(out, ", positions %+.4g, biases %+.4g (logits)</text>\n", explain_view_sum(v, "positions"),
+	buffer_string(out, ",</text>\n");
+	svg_line(out, at->line++, 0);
+	buffer_format(out, "positions %+.4g, biases %+.4g (logits)</text>\n", explain_view_sum(v, "positions"),
 	              explain_view_sum(v, "biases"));
 }
 
