@@ -56,11 +56,17 @@ static void explain_view_scale(explain_view *v)
 			v->max = fabs(v->value[i]);
 }
 
+/* Of a span of predictions, the last. */
 static const json_t *explain_view_parts(const json_t *explanation)
 {
-	const json_t *contributions = json_object_get(explanation, "contributions"),
-	             *attribution = json_object_get(explanation, "attribution");
-	return json_is_object(contributions) ? contributions : json_is_object(attribution) ? attribution : NULL;
+	const json_t *rows = json_object_get(json_object_get(explanation, "span"), "rows");
+	const json_t *some[] = {json_object_get(explanation, "contributions"),
+	                        json_object_get(explanation, "attribution"),
+	                        json_array_get(rows, json_array_size(rows) - 1)};
+	for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+		if (json_is_object(some[i]))
+			return some[i];
+	return NULL;
 }
 
 /* Does the last token read the others? Contributions say so; of other methods, only where a token is predicted. */
@@ -71,27 +77,47 @@ static bool explain_view_reads(const explain_view *v)
 	                                         : json_object_get(output, "text") != NULL;
 }
 
+static void explain_view_from_parts(explain_view *v)
+{
+	const json_t *numbers = json_object_get(v->parts, "tokens"), *top = json_object_get(v->parts, "top");
+	size_t count = numbers ? json_array_size(numbers) : v->position + 1;
+	explain_view_from_array(v, numbers, 0);
+	for (size_t k = 0; k < json_array_size(top); k++) {
+		json_int_t i = json_integer_value(json_array_get(json_array_get(top, k), 0));
+		if (i >= 0 && (size_t)i < v->n)
+			v->value[i] = json_number_value(json_array_get(json_array_get(top, k), 1));
+	}
+	if (!explain_view_reads(v) || count < 1 || count > v->n)
+		return;
+	if (top && explain_view_sum(v, "reader") != 0)
+		v->value[count - 1] = explain_view_sum(v, "reader");
+	if (v->value[count - 1] != 0) /* else it is not among the largest */
+		v->reader = count - 1;
+}
+
+static void explain_view_place(explain_view *v, const json_t *position)
+{
+	json_int_t i = json_integer_value(position);
+	if (json_is_integer(position) && i >= 0 && (size_t)i < v->n)
+		v->position = (size_t)i;
+}
+
 bool explain_view_init(explain_view *v, const json_t *explanation)
 {
-	const json_t *position = json_object_get(explanation, "position");
 	*v = (explain_view){.tokens = json_object_get(explanation, "tokens"), .parts = explain_view_parts(explanation)};
+	v->method = json_object_get(
+	    json_object_get(v->parts, "method") ? v->parts : json_object_get(explanation, "span"), "method");
 	v->n = v->reader = json_array_size(v->tokens);
 	v->value = calloc(v->n + 1, sizeof *v->value);
 	if (!v->value)
 		return false;
 	v->position = v->n > 0 ? v->n - 1 : 0;
-	if (json_is_integer(position) && json_integer_value(position) >= 0 &&
-	    (size_t)json_integer_value(position) < v->n)
-		v->position = (size_t)json_integer_value(position);
-	if (v->parts) {
-		const json_t *numbers = json_object_get(v->parts, "tokens");
-		size_t count = json_array_size(numbers);
-		explain_view_from_array(v, numbers, 0);
-		if (explain_view_reads(v) && count > 0 && count <= v->n)
-			v->reader = count - 1;
-	} else {
+	explain_view_place(v, json_object_get(explanation, "position"));
+	explain_view_place(v, json_object_get(v->parts, "position"));
+	if (v->parts)
+		explain_view_from_parts(v);
+	else
 		explain_view_from_weights(v, explanation);
-	}
 	explain_view_scale(v);
 	return true;
 }
@@ -162,8 +188,7 @@ void explain_view_title(const explain_view *v, buffer *out)
 		return;
 	}
 	const json_t *target = json_object_get(v->parts, "target");
-	const char *kind = json_string_value(json_object_get(target, "kind")),
-	           *method = json_string_value(json_object_get(v->parts, "method"));
+	const char *kind = json_string_value(json_object_get(target, "kind")), *method = json_string_value(v->method);
 	bool logit = kind && strcmp(kind, "logit") == 0, difference = kind && strcmp(kind, "difference") == 0;
 	buffer_string(out, logit ? "the logit of " : "why ");
 	explain_view_output(v, "token", out);
@@ -173,7 +198,7 @@ void explain_view_title(const explain_view *v, buffer *out)
 	} else if (!logit) {
 		buffer_string(out, ", against all other options");
 	}
-	if (method) {
+	if (method && strcmp(method, "contributions") != 0) {
 		buffer_string(out, " (");
 		markup_escape(out, method, strlen(method));
 		buffer_string(out, ")");

@@ -1,8 +1,9 @@
 /* explain_view.h - what is shown of an explanation first: one number for each token, and the words that go with them.
  *
  * The signed parts of a score where there are any, contributions or another method's, else the weights of the
- * aggregate, else those of the first row. Of parts the last token read, the reader, is apart: much of the score comes
- * by its own path, so it has a line among the sums, no place among the top tokens, and no part in the scale of colours.
+ * aggregate, else those of the first row. Of a span of predictions it is the last. Of parts the last token read, the
+ * reader, is apart: much of the score comes by its own path, so it has a line among the sums, no place among the top
+ * tokens, and no part in the scale of colours.
  */
 #ifndef SERVER_EXPLAIN_VIEW_H
 #define SERVER_EXPLAIN_VIEW_H
@@ -16,6 +17,7 @@
 typedef struct explain_view {
 	const json_t *tokens; /* of the explanation, borrowed */
 	const json_t *parts;  /* `contributions` or `attribution`, borrowed; NULL: weights are shown */
+	const json_t *method; /* of the parts, borrowed; NULL: contributions */
 	size_t n;             /* tokens */
 	size_t position;      /* the one whose prediction is explained */
 	size_t reader;        /* n: none is apart */

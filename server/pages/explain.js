@@ -4,12 +4,15 @@
 const $ = id => document.getElementById(id);
 const data = JSON.parse($('data').textContent);
 const tokens = data.tokens || [], n = tokens.length, all = data.position === 'all';
-const rows = Array.isArray(data.weights) ? data.weights : [], parts = data.contributions || data.attribution || null;
+const rows = Array.isArray(data.weights) ? data.weights : [];
+// The signed numbers of one prediction, or of a span of them by their positions.
+const span = data.span && data.span.rows && data.span.rows.length ? new Map(data.span.rows.map(row => [row.position, row])) : null;
+const single = data.contributions || data.attribution || null, signs = single || span, method = (single || data.span || {}).method;
 const spans = [...$('text').children];
 const TOP = 20, BINS = 64;
 const SPECIAL = /[\u0000-\u0008\u000b-\u001f]/g;
 
-const state = {kind: $('main').dataset.kind, view: 0, position: all ? n - 1 : data.position, focus: -1};
+const state = {kind: $('main').dataset.kind, view: 0, position: all ? n - 1 : span ? [...span.keys()].pop() : data.position, focus: -1};
 
 // --- texts -------------------------------------------------------------------------------------------
 
@@ -51,12 +54,35 @@ if (rows.length > 1) views.unshift({name: 'mean of these ' + rows.length + ' row
 if (data.aggregate) views.unshift({name: data.aggregate.method, read: () => Float64Array.from({length: n}, (_, i) => data.aggregate.alpha[i] || 0), readers: zeros});
 const firstRow = views.length - rows.length;
 
+const partsAt = p => span ? span.get(p) : single;
+
+function signed(parts) {
+	const out = zeros();
+	if (parts.top) {
+		for (const [i, x] of parts.top) out[i] = x;
+		if (parts.sums && parts.sums.reader) out[parts.position] = parts.sums.reader;
+	} else parts.tokens.forEach((x, i) => { out[i] = x; });
+	return out;
+}
+
 // The last token read is apart where it reads the others.
-const reads = parts && (parts.sums ? parts.sums.reader !== 0 : 'text' in parts.target.token), reader = reads ? parts.tokens.length - 1 : -1;
+function readerOf(parts) {
+	const reads = parts.sums ? parts.sums.reader !== 0 : 'text' in parts.target.token;
+	const last = parts.tokens ? parts.tokens.length - 1 : state.position;
+	return reads && signed(parts)[last] !== 0 ? last : -1; // 0: it is not among the largest
+}
+
+// Do the numbers follow the token in hand?
+const follows = () => state.kind === 'contributions' ? span !== null : all;
 
 // {values, after}: after, the tokens whose numbers are what they have read of the position.
 function current() {
-	if (state.kind === 'contributions') return {values: Float64Array.from({length: n}, (_, i) => parts.tokens[i] || 0), after: n};
+	if (state.kind === 'contributions') {
+		const values = signed(partsAt(state.position));
+		if (!span) return {values, after: n};
+		for (const [p, parts] of span) if (p > state.position) values[p] = signed(parts)[state.position];
+		return {values, after: state.position + 1};
+	}
 	const view = views[state.view], values = view.read(state.position);
 	if (!all) return {values, after: n};
 	view.readers(state.position).forEach((w, i) => { if (i > state.position) values[i] = w; });
@@ -66,24 +92,41 @@ function current() {
 // --- drawing -----------------------------------------------------------------------------------------
 
 function draw() {
-	const signed = state.kind === 'contributions', {values, after} = current(), apart = signed ? reader : -1;
+	const is = state.kind === 'contributions', {values, after} = current(), apart = is ? readerOf(partsAt(state.position)) : -1;
 	const max = values.reduce((m, x, i) => i === apart ? m : Math.max(m, Math.abs(x)), 0);
 	$('main').dataset.kind = state.kind;
-	spans.forEach((span, i) => {
-		const x = values[i], text = number(x) + (i >= after && !signed ? ' of what it read' : '');
-		span.style.setProperty('--w', max > 0 ? Math.min(1, Math.abs(x) / max).toFixed(4) : 0);
-		span.title = 'token ' + i + ': ' + text;
-		span.setAttribute('aria-label', named(i) + ', ' + text);
-		span.className = (signed ? (x < 0 ? 'minus' : 'plus') : i >= after ? 'minus' : '') + (i === state.position ? ' here' : '');
+	spans.forEach((box, i) => {
+		const x = values[i], text = number(x) + (i < after ? '' : is ? ' of its prediction' : ' of what it read');
+		box.style.setProperty('--w', max > 0 ? Math.min(1, Math.abs(x) / max).toFixed(4) : 0);
+		box.title = 'token ' + i + ': ' + text;
+		box.setAttribute('aria-label', named(i) + ', ' + text);
+		box.className = (is ? (x < 0 ? 'minus' : 'plus') : i >= after ? 'minus' : '') + (i === state.position ? ' here' : '');
 	});
-	$('min').textContent = signed ? logits(-max) : '0 %';
+	$('min').textContent = is ? logits(-max) : '0 %';
 	$('max').textContent = number(max);
-	$('after').hidden = !all || after >= n;
-	if (!signed) $('title').textContent = 'weights \u03b1: ' + views[state.view].name;
-	else $('title').textContent = title;
+	$('after').hidden = after >= n;
+	if (!is) $('title').textContent = 'weights \u03b1: ' + views[state.view].name;
+	else drawScore(partsAt(state.position));
 	const best = [...values.keys()].filter(i => i !== apart && i < after && values[i] !== 0).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
 	$('rows').replaceChildren(...best.slice(0, TOP).map(i => cells('td', [i, visible(tokens[i].text), number(values[i])])));
-	if (!signed) drawGrid();
+	if (!is) drawGrid();
+}
+
+// As the server writes it for the first view.
+function drawScore(parts) {
+	const target = parts.target, sums = parts.sums || {}, reader = readerOf(parts), quoted = x => '\u201c' + visible('label' in x ? x.label : x.text).replaceAll('\n', '') + '\u201d';
+	const other = target.kind === 'difference' ? ' and not ' + quoted(target.other) : target.kind === 'logit' ? '' : ', against all other options';
+	$('title').textContent = (target.kind === 'logit' ? 'the logit of ' : 'why ') + quoted(target.token) + other + (method && method !== 'contributions' ? ' (' + method + ')' : '');
+	$('target').textContent = 'Its logit is ' + Number(target.logit).toPrecision(4) + ', its probability ' + (100 * Math.exp(target.log_probability)).toPrecision(3) + ' %.';
+	const lines = [['tokens' + (reader < 0 ? '' : ' before the reader'), sums.tokens]];
+	if (reader >= 0) lines.push(['reader, ' + named(reader), signed(parts)[reader]]);
+	lines.push(['positions', sums.positions], ['biases', sums.biases], ['rounding', sums.rounding], ['difference from vectors of zero', parts.difference],
+		['completeness error', parts.completeness_error], ['score', parts.score]);
+	$('sums').replaceChildren(...lines.filter(line => line[1] !== undefined).map(([name, x]) => {
+		const tr = cells('th', [name]);
+		tr.append(...cells('td', [logits(x)]).children);
+		return tr;
+	}));
 }
 
 function cells(name, texts) {
@@ -153,7 +196,8 @@ function describe(i) {
 	const {values, after} = current();
 	let text = named(i) + ': ' + number(values[i]);
 	if (state.kind === 'contributions') {
-		if (parts.positions && i < parts.tokens.length) text += ' (its position ' + logits(parts.positions[i]) + ', biases ' + logits(parts.biases[i]) + ')';
+		const parts = partsAt(state.position);
+		if (parts.positions && i < parts.positions.length) text += ' (its position ' + logits(parts.positions[i]) + ', biases ' + logits(parts.biases[i]) + ')';
 	} else if (all) {
 		const most = heaviest(values.subarray(0, after)), by = heaviest(values.subarray(after));
 		text = named(i) + ' read most of ' + named(most) + ', ' + percent(values[most]);
@@ -167,7 +211,7 @@ function take(i) {
 	if (state.focus >= 0) spans[state.focus].tabIndex = -1;
 	state.focus = i;
 	spans[i].tabIndex = 0;
-	if (all && state.kind === 'weights') {
+	if (follows() && (!span || span.has(i))) {
 		state.position = i;
 		$('position').value = i;
 		drawSoon();
@@ -198,13 +242,13 @@ function key(event) {
 
 function picture() {
 	const box = $('text').getBoundingClientRect(), pieces = [], escape = t => t.replace(/[&<>"]/g, c => '&#' + c.charCodeAt(0) + ';');
-	spans.forEach((span, i) => {
-		const fill = span.classList.contains('minus') ? '#1a6fc4' : '#e66100', rects = [...span.getClientRects()];
+	spans.forEach((token, i) => {
+		const fill = token.classList.contains('minus') ? '#1a6fc4' : '#e66100', rects = [...token.getClientRects()];
 		rects.forEach((r, k) => {
 			const x = (r.left - box.left).toFixed(1), y = r.top - box.top, w = r.width.toFixed(1), at = ' x="' + x + '" y="' + y.toFixed(1) + '" width="' + w + '" height="' + r.height.toFixed(1) + '"';
-			pieces.push('<rect' + at + ' fill="' + fill + '" fill-opacity="' + 0.75 * span.style.getPropertyValue('--w') + '"/>');
+			pieces.push('<rect' + at + ' fill="' + fill + '" fill-opacity="' + 0.75 * token.style.getPropertyValue('--w') + '"/>');
 			if (i === state.position) pieces.push('<rect' + at + ' fill="none" stroke="#000"/>');
-			if (k === 0) pieces.push('<text x="' + x + '" y="' + (y + 0.75 * r.height).toFixed(1) + '" xml:space="preserve"><title>' + escape(span.title) + '</title>' + escape(span.textContent.replaceAll('\n', '')) + '</text>');
+			if (k === 0) pieces.push('<text x="' + x + '" y="' + (y + 0.75 * r.height).toFixed(1) + '" xml:space="preserve"><title>' + escape(token.title) + '</title>' + escape(token.textContent.replaceAll('\n', '')) + '</text>');
 		});
 	});
 	return '<svg xmlns="http://www.w3.org/2000/svg" width="' + box.width + '" height="' + (box.height + 24) + '" font-family="monospace" font-size="' + getComputedStyle($('text')).fontSize + '">\n' +
@@ -214,13 +258,11 @@ function picture() {
 
 // --- begin -------------------------------------------------------------------------------------------
 
-const title = $('title').textContent;
-
 function begin() {
 	views.forEach((view, i) => { $('view').append(new Option(view.name, i)); });
-	$('kinds').hidden = !parts || !views.length;
-	if (parts && parts.method) $('signed').textContent = parts.method;
-	$('place').hidden = !all;
+	$('kinds').hidden = !signs || !views.length;
+	if (method) $('signed').textContent = method;
+	$('place').hidden = !all && !span;
 	$('position').max = $('position').value = state.position;
 	for (const input of document.querySelectorAll('[name=kind]')) {
 		input.checked = input.value === state.kind;
@@ -235,15 +277,15 @@ function begin() {
 	$('text').setAttribute('aria-orientation', 'horizontal');
 	$('text').setAttribute('aria-label', 'Tokens with their numbers; arrow keys move');
 	$('text').addEventListener('keydown', key);
-	spans.forEach((span, i) => {
-		span.setAttribute('role', 'option');
-		span.tabIndex = i === Math.min(n - 1, state.position) ? 0 : -1;
-		span.addEventListener('focus', () => { spans.forEach(s => { if (s !== span && s.tabIndex === 0) s.tabIndex = -1; }); take(i); });
-		span.addEventListener('mouseenter', () => { take(i); });
+	spans.forEach((box, i) => {
+		box.setAttribute('role', 'option');
+		box.tabIndex = i === Math.min(n - 1, state.position) ? 0 : -1;
+		box.addEventListener('focus', () => { spans.forEach(s => { if (s !== box && s.tabIndex === 0) s.tabIndex = -1; }); take(i); });
+		box.addEventListener('mouseenter', () => { take(i); });
 	});
 	makeGrid();
 	$('choose').hidden = false;
 	draw();
 }
 
-if (n && (parts || views.length)) begin();
+if (n && (signs || views.length)) begin();

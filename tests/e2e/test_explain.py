@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -67,7 +68,7 @@ def test_the_target_is_what_follows_unless_another_is_given(service, model):
     ({"target": "x"}, "target"), ({"target": {"other": "x"}}, "target.other"), ({"target": {"kind": "difference", "other": "xy"}}, "target.other"),
     ({"target": {"kind": "difference", "token": "x", "other": "x"}}, "target.other"), ({"target": {"kind": "logit", "other": "x"}}, "target.other"),
     ({"share": 1.5}, "share"), ({"share": -0.1}, "share"), ({"share": "half"}, "share"), ({"method": "magic"}, "method"),
-    ({"method": "contributions", "position": "all"}, "position"), ({"position": 30}, "position")])
+    ({"method": "contributions", "position": "all"}, "position"), ({"span": [2, 4], "position": "all"}, "position"), ({"position": 30}, "position")])
 def test_what_is_wrong_is_named(service, model, params, param):
     status, answer, _ = service.request("POST", "/v1/explain", {"model": model, "input": TEXT, **params})
     assert (status, answer["error"]["param"]) == (400, param), answer
@@ -118,6 +119,20 @@ def test_the_page_and_the_picture_show_contributions_first(service, model):
             title = xml.etree.ElementTree.fromstring(picture).find("{http://www.w3.org/2000/svg}title").text
             assert title.startswith("weights α" if method == "alpha" else "why “")
         assert first == {None: True, "contributions": True, "alpha": False}
+
+
+@pytest.mark.parametrize("more", [{}, {"top": 3}, {"method": "gradient_x_input", "top": 3}])
+def test_the_last_prediction_of_a_span_is_drawn_first(service, model, more):
+    body = {"model": model, "input": TEXT, "span": [2, 9], **more}
+    row = service.ok("POST", "/v1/explain", body)["span"]["rows"][-1]
+    numbers = dict(enumerate(row["tokens"])) if "tokens" in row else {int(i): x for i, x in row["top"]}
+    numbers.pop(9, None)  # the reader is apart
+    page = service.request("POST", "/v1/explain", body, headers={"Accept": "text/html"})[1].decode()
+    assert "(gradient_x_input)</b></h1>" in page if "method" in more else "other options</b></h1>" in page
+    cells = re.findall(r"<tr><td>(\d+)</td><td>.*?</td><td>([^<]*)</td></tr>", page[page.index('id="rows"') :], re.S)
+    assert {int(i): float(x) for i, x in cells} == {i: pytest.approx(x, rel=1e-3) for i, x in numbers.items() if x}
+    picture = service.request("POST", "/v1/explain", body, headers={"Accept": "image/svg+xml"})[1]
+    assert xml.etree.ElementTree.fromstring(picture).find("{http://www.w3.org/2000/svg}title").text.startswith(f"why “{TEXT[10]}”")
 
 
 def listed(out):
