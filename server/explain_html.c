@@ -79,13 +79,13 @@ static void explain_write_tokens(buffer *out, const void *context)
 	const explain_view *v = &((const explain_page *)context)->view;
 	for (size_t i = 0; i < v->n; i++) {
 		double heat = explain_view_heat(v, i);
-		buffer_format(out, "<span style=\"--w:%.4g\" title=\"token %zu: ", fabs(heat), i);
-		explain_view_value(v, v->value[i], out);
-		buffer_format(out, "\" class=\"%s%s\">",
-		              !v->parts  ? ""
-		              : heat < 0 ? "minus"
-		                         : "plus",
-		              i == v->position ? " here" : "");
+		const char *here = i == v->position ? "here" : "";
+		if (v->parts)
+			buffer_format(out, "<span style=\"--w:%.4g\" title=\"token %zu: %+.4g\" class=\"%s %s\">",
+			              fabs(heat), i, v->value[i], heat < 0 ? "minus" : "plus", here);
+		else
+			buffer_format(out, "<span style=\"--w:%.4g\" title=\"token %zu: %.2f %%\" class=\"%s\">", heat,
+			              i, 100 * v->value[i], here);
 		explain_view_token(v, i, true, out);
 		buffer_string(out, "</span>");
 	}

@@ -4,17 +4,36 @@
 
 enum { MARKUP_WIDE = 0x2e80 }; /* most characters from here on are two columns wide */
 
+static const char *markup_entity(char c)
+{
+	switch (c) {
+	case '&':
+		return "&amp;";
+	case '<':
+		return "&lt;";
+	case '>':
+		return "&gt;";
+	case '"':
+		return "&quot;";
+	case '\'':
+		return "&#39;";
+	default:
+		return NULL;
+	}
+}
+
 void markup_escape(buffer *out, const char *text, size_t bytes)
 {
-	static const char special[] = "&<>\"'";
-	static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+	size_t plain = 0; /* from here on nothing has been appended */
 	for (size_t i = 0; i < bytes; i++) {
-		const char *found = text[i] ? strchr(special, text[i]) : NULL;
-		if (found)
-			buffer_string(out, entities[found - special]);
-		else
-			buffer_append(out, text + i, 1);
+		const char *entity = markup_entity(text[i]);
+		if (!entity)
+			continue;
+		buffer_append(out, text + plain, i - plain);
+		buffer_string(out, entity);
+		plain = i + 1;
 	}
+	buffer_append(out, text + plain, bytes - plain);
 }
 
 /* The character at `text`, valid UTF-8, and its bytes. */

@@ -8,7 +8,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from http_support import engine, front, start
+from http_support import ROOT, engine, front, start
 
 HOSTILE = ["<script>alert(1)</script>", "</script>", "&amp;", '"', "'", "\n", "", "<!--", "]]>", "☃", "\u2028", "a b"]
 TOKENS = [{"id": i, "text": t, "offset": i} for i, t in enumerate(HOSTILE)]
@@ -139,6 +139,14 @@ def test_the_page_is_whole_and_self_contained(front, engine, explanation):
     assert page.scripts[1][0] == {"type": "module", "nonce": nonce}
     assert "{{" not in text
     assert json.loads(page.scripts[0][1]) == nine_digits(explanation)
+
+
+def test_the_script_finds_its_elements_and_reads_nothing_as_markup():
+    pages = ROOT / "server" / "pages"
+    script, page = (pages / "explain.js").read_text(), (pages / "explain.html").read_text()
+    wanted, there = set(re.findall(r"\$\('(\w+)'\)", script)), re.findall(r' id="(\w+)"', page)
+    assert wanted <= set(there) and len(there) == len(set(there)) and len(wanted) > 10
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|fetch\(|import ", script)
 
 
 def test_every_token_is_shown_as_text(front, engine):

@@ -137,8 +137,8 @@ static void the_reader_is_apart(void **state)
 	                           "\"sums\":{\"tokens\":-0.25,\"reader\":8}}}",
 	                           &out);
 	assert_non_null(strstr(page, "why “&lt;x&gt;” and not “y”"));
-	assert_non_null(strstr(page, "<span style=\"--w:1\" title=\"token 0: -0.5\" class=\"minus\">a</span>"));
-	assert_non_null(strstr(page, "<span style=\"--w:0.5\" title=\"token 1: +0.25\" class=\"plus\">b</span>"));
+	assert_non_null(strstr(page, "<span style=\"--w:1\" title=\"token 0: -0.5\" class=\"minus \">a</span>"));
+	assert_non_null(strstr(page, "<span style=\"--w:0.5\" title=\"token 1: +0.25\" class=\"plus \">b</span>"));
 	assert_non_null(strstr(page, "<span style=\"--w:1\" title=\"token 2: +8\" class=\"plus here\">c</span>"));
 	assert_non_null(strstr(page, "reader, token 2 “c”</th><td>+8.000000</td>"));
 	const char *rows = strstr(page, "<tbody id=\"rows\">");
