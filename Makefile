@@ -67,7 +67,7 @@ CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c limits.h routes.h routes
 INTERFACE := $(OUT)/gen/backend_abi.h
 GEN := $(CONTRACT) $(INTERFACE)
 PROTO_OBJ = $(call objects,$(call sources,proto)) $(OUT)/obj/gen/schemas.o
-SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/openapi.o $(OUT)/obj/gen/routes.o
+SERVER_OBJ = $(call objects,$(call sources,server)) $(OUT)/obj/gen/embedded.o $(OUT)/obj/gen/routes.o
 CLI_OBJ = $(call objects,$(call sources,clients/cli) proto/nearest.c proto/options.c)
 
 # Kernels are compiled once per instruction set; the backend picks at run time.
@@ -146,10 +146,12 @@ $(OUT)/gen/stamp: proto/openapi.yaml proto/engine.yaml proto/generate.py
 	@touch $@
 $(CONTRACT): $(OUT)/gen/stamp
 	@:
-# It travels inside the front end, too.
-$(OUT)/gen/openapi.c: proto/openapi.yaml server/embed_openapi.py
+# It travels inside the front end, too, and so do the pages.
+EMBEDDED := proto/openapi.yaml $(sort $(wildcard server/pages/*))
+$(OUT)/gen/embedded.c: server/embed.py $(EMBEDDED)
 	@mkdir -p $(@D)
-	$(Q)$(PYTHON) server/embed_openapi.py $< $@
+	$(call say,gen,$@)
+	$(Q)$(PYTHON) server/embed.py $@ $(EMBEDDED)
 $(INTERFACE): engine/tensor/interface.py $(wildcard engine/tensor/ops/*.h)
 	@mkdir -p $(@D)
 	$(call say,gen,$@)

@@ -379,7 +379,7 @@ def option_type(name, node):
     elif len(kinds) > 1 and kinds[1].get("items", {}).get("type") == "string":
         kind = "TEXTS"
     else:
-        kind = plain.get(kinds[0]["type"])
+        kind = plain.get(min(kinds, key=lambda k: k["type"] != "string")["type"])  # a text may be any of them
     if not kind:
         raise ValueError(f"{name}: there is no option of this type")
     return f"OPTION_{kind}"

@@ -1,4 +1,5 @@
-/* /v1/explain and a session's /alpha: importance weights as data or as a page, as the client's Accept says. */
+/* /v1/explain and a session's /alpha: contributions and weights as data, as a page or as a picture, as the client's
+ * Accept says. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -9,35 +10,52 @@
 #include "proto/json_memory.h"
 #include "server/accept.h"
 #include "server/explain_html.h"
+#include "server/explain_svg.h"
 #include "server/forward.h"
 
-static const char *const explain_offers[] = {"application/json", "text/html"};
+enum { EXPLAIN_DATA, EXPLAIN_PAGE, EXPLAIN_PICTURE, EXPLAIN_OFFERS };
+static const char *const explain_offers[] = {"application/json", "text/html", "image/svg+xml"};
 
-static void explain_reply_page(request *r, const frame *f)
+static int explain_pick(request *r)
+{
+	return accept_pick(request_header_value(r, "Accept"), explain_offers, EXPLAIN_OFFERS);
+}
+
+static void explain_reply_page(request *r, const json_t *explanation, buffer *out)
+{
+	char nonce[40], policy[160];
+	request_make_id(nonce, sizeof nonce, "");
+	snprintf(policy, sizeof policy, "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-%s'", nonce);
+	explain_html_write(explanation, nonce, out);
+	reply_header(r, "Content-Security-Policy", policy);
+}
+
+static void explain_reply_drawn(request *r, const frame *f, int offer)
 {
 	json_t *explanation = forward_json(r, f);
 	if (!explanation)
 		return;
-	char nonce[40], policy[160];
-	request_make_id(nonce, sizeof nonce, "");
-	snprintf(policy, sizeof policy, "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-%s'", nonce);
-	buffer page = {0};
-	explain_html_write(explanation, nonce, &page);
+	buffer drawn = {0};
+	if (offer == EXPLAIN_PAGE)
+		explain_reply_page(r, explanation, &drawn);
+	else
+		explain_svg_write(explanation, &drawn);
 	json_decref(explanation);
-	if (page.failed)
-		buffer_fini(&page);
-	reply_header(r, "Content-Security-Policy", policy);
+	if (drawn.failed)
+		buffer_fini(&drawn);
 	reply_header(r, "Vary", "Accept");
-	reply_bytes(r, 200, "text/html; charset=utf-8", page.data, page.used);
+	reply_bytes(r, 200, offer == EXPLAIN_PAGE ? "text/html; charset=utf-8" : explain_offers[offer], drawn.data,
+	            drawn.used);
 }
 
 static void explain_end(void *context, const frame *f)
 {
 	request *r = context;
+	int offer = explain_pick(r);
 	if (forward_failed(r, f))
 		return;
-	if (accept_pick(request_header_value(r, "Accept"), explain_offers, 2) == 1) {
-		explain_reply_page(r, f);
+	if (offer != EXPLAIN_DATA) {
+		explain_reply_drawn(r, f, offer);
 		return;
 	}
 	reply_header(r, "Vary", "Accept");
@@ -48,9 +66,10 @@ static void explain_end(void *context, const frame *f)
 static void explain_call(request *r, json_t *params)
 {
 	static const engine_events events = {.event = forward_ignore, .end = explain_end};
-	if (accept_pick(request_header_value(r, "Accept"), explain_offers, 2) < 0) {
+	if (explain_pick(r) < 0) {
 		json_decref(params);
-		reply_refuse(r, 406, "not_acceptable", NULL, "an explanation is application/json or text/html");
+		reply_refuse(r, 406, "not_acceptable", NULL,
+		             "an explanation is application/json, text/html or image/svg+xml");
 		return;
 	}
 	request_call(r, r->route->engine_method, params, 0, false, &events);

@@ -1,4 +1,5 @@
-/* explain_html.h - an explanation as one self-contained page: no network, light and dark, readable without scripts. */
+/* explain_html.h - an explanation as one self-contained page (server/pages/explain.*): no network, light and dark,
+ * readable without scripts. */
 #ifndef SERVER_EXPLAIN_HTML_H
 #define SERVER_EXPLAIN_HTML_H
 
@@ -9,7 +10,5 @@
 /* Append the page. nonce: of the Content-Security-Policy, letters and digits. Whatever the tokens
  * hold is shown as text, never as markup or script. */
 void explain_html_write(const json_t *explanation, const char *nonce, buffer *out);
-/* Append text with & < > " ' as entities. */
-void explain_html_escape(buffer *out, const char *text);
 
 #endif

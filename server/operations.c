@@ -5,12 +5,9 @@
 #include "gen/routes.h"
 #include "proto/json_memory.h"
 #include "server/forward.h"
+#include "server/template.h"
 
 enum { OPERATIONS_ENGINE_MS = 2000 };
-
-/* proto/openapi.yaml as JSON, embedded by embed_openapi.py. */
-extern const char openapi_json[];
-extern const size_t openapi_json_bytes;
 
 void operations_health(request *r)
 {
@@ -65,7 +62,7 @@ void operations_version(request *r)
 
 void operations_openapi(request *r)
 {
-	reply_copy(r, 200, "application/json", openapi_json, openapi_json_bytes);
+	reply_copy(r, 200, "application/json", embedded_openapi_yaml.data, embedded_openapi_yaml.bytes);
 }
 
 /* --- metrics: ours, and the engine's when it answers in time ----------------------------- */
@@ -104,27 +101,20 @@ void operations_metrics(request *r)
 
 /* --- the page ------------------------------------------------------------------------------ */
 
-static const char page_head[] =
-    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-    "<meta name=\"viewport\" content=\"width=device-width\"><title>Additive</title>\n<style>"
-    ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 "
-    "1rem}"
-    "code{font-family:ui-monospace,monospace}td{padding:.1rem 1rem .1rem "
-    "0}</style></head>\n<body><main><h1>Additive</h1>"
-    "<p>Trains, serves and explains additive-attention language models. This address speaks the OpenAI API and more; "
-    "<a href=\"openapi.json\">openapi.json</a> describes it all. State: <a href=\"healthz\">healthz</a>, "
-    "<a href=\"readyz\">readyz</a>, <a href=\"metrics\">metrics</a>, <a href=\"version\">version</a>.</p>\n"
-    "<h2>Endpoints</h2>\n<table>\n";
+static void operations_write_endpoints(buffer *out, const void *context)
+{
+	(void)context;
+	const route *row;
+	for (int i = 0; (row = router_row(i)) != NULL; i++)
+		buffer_format(out, "<tr><td><code>%s</code></td><td><code>%s</code></td></tr>\n", row->method,
+		              row->path);
+}
 
 void operations_page(request *r)
 {
+	static const template_part parts[] = {{"endpoints", operations_write_endpoints}, {NULL, NULL}};
 	buffer page = {0};
-	buffer_string(&page, page_head);
-	const route *row;
-	for (int i = 0; (row = router_row(i)) != NULL; i++)
-		buffer_format(&page, "<tr><td><code>%s</code></td><td><code>%s</code></td></tr>\n", row->method,
-		              row->path);
-	buffer_string(&page, "</table></main></body></html>\n");
+	template_write(&page, &embedded_index_html, parts, NULL);
 	if (page.failed)
 		buffer_fini(&page);
 	reply_header(r, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");

@@ -1,4 +1,5 @@
-/* explain.c - which tokens a prediction read. */
+/* explain.c - why the model predicts what it predicts: contributions, then weights where they are asked for. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,16 @@ static const option_row explain_options[] = {
     EXPLAIN_OPTIONS,
     {"top", OPTION_INTEGER, "K", "how many tokens to list (10)", NULL},
     {"html", OPTION_TEXT, "FILE", "also write the whole explanation as one page", NULL},
+    {"svg", OPTION_TEXT, "FILE", "also write what is shown first as a picture", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+/* "Why A and not B" is of the kind "difference", unless another is given, which the service refuses. */
+static bool add_kind(cli *c, json_t *request)
+{
+	if (!options_text(&c->options, "against") || options_text(&c->options, "kind"))
+		return true;
+	return json_object_set_new(json_object_get(request, "target"), "kind", json_string("difference")) == 0;
+}
 
 static json_t *make_request(cli *c, const char *input)
 {
@@ -23,18 +33,22 @@ static json_t *make_request(cli *c, const char *input)
 		json_decref(request);
 		return NULL;
 	}
-	if (request && options_fill(&c->options, request))
+	if (request && options_fill(&c->options, request) && add_kind(c, request))
 		return request;
 	json_decref(request);
 	return NULL;
 }
 
-static int write_page(cli *c, json_t *request, const char *file)
+/* Where the option is given, the answer as that type into its file. */
+static int write_file(cli *c, json_t *request, const char *option, const char *type)
 {
+	const char *file = options_text(&c->options, option);
 	text page = {0};
 	int status = CLI_OK;
 
-	if (!http_text(c->http, "POST", "/v1/explain", json_incref(request), "text/html", &page))
+	if (!file)
+		return CLI_OK;
+	if (!http_text(c->http, "POST", "/v1/explain", json_incref(request), type, &page))
 		status = cli_complain(c);
 	else if (!transfer_write(file, text_get(&page), page.used))
 		status = CLI_FAILED;
@@ -42,24 +56,174 @@ static int write_page(cli *c, json_t *request, const char *file)
 	return status;
 }
 
-static int print(cli *c, const json_t *answer)
+/* --- the words: pieces of a line, which goes on in the next where the terminal ends --------------------- */
+
+typedef struct words {
+	text *out;
+	int width, used;
+} words;
+
+static void put(words *w, const char *piece)
 {
-	heat h;
-	text out = {0};
+	int columns = terminal_columns(piece, strlen(piece));
+
+	if (w->width > 0 && w->used > 0 && w->used + 1 + columns > w->width) {
+		text_string(w->out, "\n");
+		w->used = 0;
+	}
+	if (w->used > 0)
+		text_string(w->out, " ");
+	w->used += (w->used > 0) + columns;
+	terminal_cut(w->out, piece, strlen(piece), w->width > 0 && columns > w->width ? w->width : columns);
+}
+
+static void put_number(words *w, const char *format, double number)
+{
+	char piece[48];
+
+	snprintf(piece, sizeof(piece), format, number);
+	put(w, piece);
+}
+
+/* A token or a class in quotes. */
+static void put_quoted(words *w, const json_t *named, const char *then)
+{
+	const json_t *label = json_object_get(named, "label");
+	const char *string = json_string_value(label ? label : json_object_get(named, "text"));
+	text piece = {0};
+
+	text_string(&piece, "'");
+	terminal_escape(&piece, string ? string : "", string ? strlen(string) : 0, false);
+	text_format(&piece, "'%s", then);
+	put(w, text_get(&piece));
+	text_free(&piece);
+}
+
+static void put_target(words *w, const json_t *target)
+{
+	const char *kind = json_string_value(json_object_get(target, "kind"));
+	bool logit = kind && strcmp(kind, "logit") == 0, difference = kind && strcmp(kind, "difference") == 0;
+
+	put(w, logit ? "the logit of" : "why");
+	put_quoted(w, json_object_get(target, "token"), logit || difference ? "" : ",");
+	if (difference) {
+		put(w, "and not");
+		put_quoted(w, json_object_get(target, "other"), "");
+	} else if (!logit) {
+		put(w, "against all other options");
+	}
+	put_number(w, "(logit %+.4g,", json_number_value(json_object_get(target, "logit")));
+	put_number(w, "probability %.3g %%)", 100 * exp(json_number_value(json_object_get(target, "log_probability"))));
+}
+
+/* Of contributions all parts of the score, of other methods what there is; reader: NULL where none is apart. */
+static void put_sums(words *w, const json_t *parts, const json_t *reader, double reads)
+{
+	const json_t *sums = json_object_get(parts, "sums"), *difference = json_object_get(parts, "difference");
+
+	put_number(w, sums ? "score %+.4g =" : "score %+.4g;", json_number_value(json_object_get(parts, "score")));
+	if (sums)
+		put_number(w, "tokens %+.4g,", json_number_value(json_object_get(sums, "tokens")));
+	if (reader) {
+		put(w, "reader");
+		put_quoted(w, reader, "");
+		put_number(w, sums || difference ? "%+.4g," : "%+.4g", reads);
+	}
+	if (sums) {
+		put_number(w, "positions %+.4g,", json_number_value(json_object_get(sums, "positions")));
+		put_number(w, "biases %+.4g,", json_number_value(json_object_get(sums, "biases")));
+		put_number(w, "rounding %+.1g", json_number_value(json_object_get(sums, "rounding")));
+	}
+	if (difference) {
+		put_number(w, "from vectors of zero %+.4g,", json_number_value(difference));
+		put_number(w, "completeness error %+.1g",
+		           json_number_value(json_object_get(parts, "completeness_error")));
+	}
+}
+
+/* --- the answer ---------------------------------------------------------------------------------------------- */
+
+static size_t listed(const cli *c)
+{
 	double k = options_number(&c->options, "top", TOP);
 
-	if (!heat_new(&h, json_object_get(answer, "tokens"), show_get(answer, "aggregate.alpha")))
-		return cli_fail("the service's answer is not an explanation");
-	heat_show(&h, k < 0 ? 0 : (size_t)k, c->out.colour, c->out.width, &out);
-	fputs(text_get(&out), stdout);
-	text_free(&out);
+	return k < 0 ? 0 : (size_t)k;
+}
+
+/* Contributions, or the signed numbers of another method. */
+static const json_t *parts_of(const json_t *answer)
+{
+	const json_t *contributions = json_object_get(answer, "contributions");
+
+	return contributions ? contributions : json_object_get(answer, "attribution");
+}
+
+static bool show_parts(const cli *c, const json_t *answer, text *out)
+{
+	const json_t *parts = parts_of(answer), *tokens = json_object_get(answer, "tokens"),
+	             *numbers = json_object_get(parts, "tokens"), *reader = show_get(parts, "sums.reader");
+	bool reads = reader ? json_number_value(reader) != 0 : show_get(parts, "target.token.text") != NULL;
+	size_t last = json_array_size(numbers) - (json_array_size(numbers) > 0);
+	words title = {out, c->out.width, 0}, sums = title;
+	heat h;
+
+	if (!heat_new_signed(&h, tokens, numbers, reads))
+		return false;
+	put_target(&title, json_object_get(parts, "target"));
+	text_string(out, "\n\n");
+	heat_show(&h, listed(c), c->out.colour, c->out.width, out);
+	text_string(out, "\n");
+	put_sums(&sums, parts, reads ? json_array_get(tokens, last) : NULL,
+	         json_number_value(json_array_get(numbers, last)));
+	text_string(out, "\n");
 	heat_free(&h);
-	return CLI_OK;
+	return true;
+}
+
+static bool show_weights(const cli *c, const json_t *answer, text *out)
+{
+	heat h;
+
+	if (!heat_new(&h, json_object_get(answer, "tokens"), show_get(answer, "aggregate.alpha")))
+		return false;
+	heat_show(&h, listed(c), c->out.colour, c->out.width, out);
+	heat_free(&h);
+	return true;
+}
+
+/* Options that choose among the weights ask for them. */
+static bool weights_wanted(const cli *c)
+{
+	static const char *const choices[] = {"layers", "heads", "rounds", "aggregate"};
+	const char *method = options_text(&c->options, "method");
+
+	for (size_t i = 0; i < sizeof(choices) / sizeof(*choices); i++)
+		if (!method && options_text(&c->options, choices[i]))
+			return true;
+	return method && strcmp(method, "alpha") == 0;
+}
+
+static int print(cli *c, const json_t *answer)
+{
+	bool parts = json_is_object(parts_of(answer)), whole = true, weights = weights_wanted(c) || !parts;
+	text out = {0};
+
+	if (!parts && !options_text(&c->options, "method"))
+		cli_note(c, "the text is too long for contributions: these are weights");
+	if (parts)
+		whole = show_parts(c, answer, &out);
+	if (parts && weights)
+		text_string(&out, "\n");
+	if (weights)
+		whole = whole && show_weights(c, answer, &out);
+	if (whole)
+		fputs(text_get(&out), stdout);
+	text_free(&out);
+	return whole ? CLI_OK : cli_fail("the service's answer is not an explanation");
 }
 
 static int explain(cli *c, const char *input)
 {
-	const char *page = options_text(&c->options, "html");
 	json_t *request = make_request(c, input);
 
 	if (!request)
@@ -67,8 +231,10 @@ static int explain(cli *c, const char *input)
 	json_t *answer = http_json(c->http, "POST", "/v1/explain", json_incref(request));
 	int status = answer && !c->json ? print(c, answer) : cli_answer(c, json_incref(answer));
 	json_decref(answer);
-	if (status == CLI_OK && page)
-		status = write_page(c, request, page);
+	if (status == CLI_OK)
+		status = write_file(c, request, "html", "text/html");
+	if (status == CLI_OK)
+		status = write_file(c, request, "svg", "image/svg+xml");
 	json_decref(request);
 	return status;
 }
@@ -89,9 +255,15 @@ static int explain_run(cli *c)
 	return status;
 }
 
-const command explain_commands[] = {{"explain", "--model ID [TEXT]", 0, 1, "show which tokens a prediction read",
-                                     "The weight of a token is the share with which the model's own attention pooled "
-                                     "it; the weights of a position sum to 1.\n"
-                                     "Without TEXT it is read from stdin.",
-                                     explain_options, explain_run},
-                                    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
+const command explain_commands[] = {
+    {"explain", "--model ID [TEXT]", 0, 1, "show why the model predicts what it predicts",
+     "Contributions are the signed parts of the tokens in the score of the prediction, in logits: they sum to it with\n"
+     "norms, attention weights and gates held fixed, and do not say what would happen without a token. The last "
+     "token,\n"
+     "the reader, stands among the sums.\n"
+     "--method alpha, or an option that chooses layers, heads, rounds or their aggregate, shows weights: the share "
+     "with\n"
+     "which the model's attention pooled each token. They sum to 1, and do not say why this token was predicted.\n"
+     "Without TEXT it is read from stdin.",
+     explain_options, explain_run},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -1,8 +1,9 @@
-/* heat.h - importance weights over a text, for a terminal.
+/* heat.h - a number for each token of a text, for a terminal: importance weights, or signed contributions.
  *
- * A character can be several tokens, at most one for each of its bytes; its weight is the sum of theirs. A token
+ * A character can be several tokens, at most one for each of its bytes; its number is the sum of theirs. A token
  * without text of its own, such as the end of a text, is a piece without text. Eight levels: level = ⌈7 √(w / max)⌉, so
- * that in a long text, where most weights are small, small differences show. */
+ * that in a long text, where most numbers are small, small differences show. What is negative has a hue of its own and
+ * is underlined. */
 #ifndef CLI_HEAT_H
 #define CLI_HEAT_H
 
@@ -18,19 +19,22 @@ typedef struct heat_piece {
 
 typedef struct heat {
 	heat_piece *pieces;
-	size_t n;
-	double max;
+	size_t n, listed; /* listed: the first of them, which the list and the scale are made of */
+	double max;       /* of |weight| */
+	bool is_signed;
 } heat;
 
 /* From an explanation's "tokens" and one weight per token, beginning with the first. False: out of memory, or
  * more weights than tokens. Borrows from `tokens`. */
 bool heat_new(heat *h, const json_t *tokens, const json_t *weights);
+/* The same of signed numbers. reader: the last of them is a piece by itself, in the map only. */
+bool heat_new_signed(heat *h, const json_t *tokens, const json_t *numbers, bool reader);
 void heat_free(heat *h);
 
 /* The text with its weights as background colours, and a legend of lines of at most `width` columns (0: one line). */
 void heat_map(const heat *h, int width, text *out);
-/* The k heaviest pieces, heaviest first, with bars; colour as in the map. Lines have at most `width` columns (0: no
- * limit): the bar gets shorter, then the piece is cut. */
+/* The k pieces of the largest weights, with or without sign, the largest first, with bars; colour as in the map. Lines
+ * have at most `width` columns (0: no limit): the bar gets shorter, then the piece is cut. */
 void heat_top(const heat *h, size_t k, bool colour, int width, text *out);
 /* The map, in colour only, and the list with its heading. */
 void heat_show(const heat *h, size_t k, bool colour, int width, text *out);

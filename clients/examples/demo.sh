@@ -1,6 +1,6 @@
 #!/bin/bash
 # The whole service once, end to end: start it on free ports with its own data folder, train a small model over HTTP for about
-# a minute and a half, stream a continuation, show how much each token was read, stop.
+# a minute and a half, stream a continuation, show what each token contributed to the next one, stop.
 #   usage: demo.sh BIN [TEXT]     BIN: folder of the programs; TEXT: any UTF-8 text file (default: this repository's sources)
 set -euo pipefail
 bin=$(cd "$1" && pwd)
@@ -67,9 +67,9 @@ say "3. Stream a continuation from $model"
 additive generate --model "$model" --max-tokens 200 --temperature 0.7 --seed 1 "$prompt"
 echo
 
-say "4. How much the model read of each token to predict the next one"
-CLICOLOR_FORCE=1 additive explain --model "$model" --aggregate rollout --html "$html" "$prompt"
-echo "the whole explanation, every layer, head and round: $html"
+say "4. What each token contributed to the prediction of the next one, in logits"
+CLICOLOR_FORCE=1 additive explain --model "$model" --html "$html" "$prompt"
+echo "the whole explanation, with the weights of attention in every layer, head and round: $html"
 
 say "5. Stop"
 kill -TERM "$service"

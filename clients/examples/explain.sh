@@ -1,5 +1,6 @@
 #!/bin/bash
-# The weight of each token of a text, as JSON, and with a file name also as a page.   usage: explain.sh MODEL TEXT [FILE.html]
+# The contribution of each token to the prediction after a text, and the weights of attention, as JSON, and with a file name
+# also as a page.   usage: explain.sh MODEL TEXT [FILE.html]
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 [ $# -ge 2 ] || { echo "usage: explain.sh MODEL TEXT [FILE.html]" >&2; exit 2; }

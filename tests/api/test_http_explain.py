@@ -4,10 +4,11 @@ import html.parser
 import json
 import math
 import re
+import xml.etree.ElementTree
 
 import pytest
 
-from http_support import engine, front, start
+from http_support import ROOT, engine, front, start
 
 HOSTILE = ["<script>alert(1)</script>", "</script>", "&amp;", '"', "'", "\n", "", "<!--", "]]>", "☃", "\u2028", "a b"]
 TOKENS = [{"id": i, "text": t, "offset": i} for i, t in enumerate(HOSTILE)]
@@ -25,8 +26,14 @@ ONE = {"object": "explanation", "model": "m<1>", "tokens": TOKENS, "position": N
        "weights": [{"layer": 0, "head": h, "round": r, "window": [N - 4, N - 1], "alpha": ALPHA} for h in range(2) for r in ("query", "key")]}
 MEAN = {**ONE, "aggregate": {"method": "mean", "alpha": softmax(SCORES)}}
 ALL = {"object": "explanation", "model": "m", "tokens": TOKENS, "position": "all", "aggregate": None,
-       "weights": [{"layer": 0, "head": 0, "round": "query", "score": SCORES,
+       "weights": [{"layer": 0, "head": 0, "round": "query", "window_size": 3, "score": SCORES,
                     "log_normalizer": [math.log(sum(math.exp(s) for s in SCORES[max(0, i - 2) : i + 1])) for i in range(N)]}]}
+
+PARTS = [0.5, -1.5, 0, 0.25, -0.125, 2, 0, -0.75, 0.0625, 1e-7, 0.5, 8]
+SIGNED = {**MEAN, "contributions": {
+    "target": {"kind": "contrast", "token": {"id": 7, "text": "</script>"}, "other": None, "logit": 3.5, "log_probability": math.log(0.25)},
+    "share": 0.5, "score": 9.5, "tokens": PARTS, "positions": [0.01] * N, "biases": [-0.01] * N,
+    "sums": {"tokens": sum(PARTS[:-1]), "reader": 8.0, "positions": 0.12, "biases": 0.4425, "rounding": 0.0}}}
 
 
 class Page(html.parser.HTMLParser):
@@ -35,7 +42,7 @@ class Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.open, self.tags, self.attributes = [], [], []
-        self.spans, self.scripts, self.cells = [], [], []
+        self.spans, self.scripts, self.cells, self.table, self.sums = [], [], [], None, {}
         self.feed(text)
         assert not self.open, self.open
 
@@ -48,8 +55,12 @@ class Page(html.parser.HTMLParser):
             self.spans.append([dict(attributes), ""])
         if tag == "script":
             self.scripts.append([dict(attributes), ""])
-        if tag == "td":
+        if tag in ("table", "tbody"):
+            self.table = dict(attributes).get("id")
+        if tag == "td" and self.table == "rows":
             self.cells.append("")
+        if tag == "th" and self.table == "sums":
+            self.name = ""
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -59,8 +70,12 @@ class Page(html.parser.HTMLParser):
             self.spans[-1][1] += data
         if self.open and self.open[-1] == "script":
             self.scripts[-1][1] += data
-        if self.open and self.open[-1] == "td":
+        if self.open and self.open[-1] == "td" and self.table == "rows":
             self.cells[-1] += data
+        if self.open and self.open[-1] == "th" and self.table == "sums":
+            self.name += data
+        if self.open and self.open[-1] == "td" and self.table == "sums":
+            self.sums[self.name] = float(data)
 
 
 def explanation_engine(engine, answer):
@@ -105,10 +120,10 @@ def nine_digits(value):
     return json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):.9g}"))
 
 
-@pytest.mark.parametrize("explanation", [ONE, MEAN, ALL, {**ONE, "weights": []}, {**ONE, "tokens": [], "weights": [], "position": -1},
+@pytest.mark.parametrize("explanation", [ONE, MEAN, ALL, SIGNED, {**SIGNED, "weights": []}, {**SIGNED, "contributions": {}}, {**ONE, "weights": []}, {**ONE, "tokens": [], "weights": [], "position": -1},
                                          {"object": "explanation"}, {**ONE, "weights": [{}]}, {**ONE, "weights": 7, "tokens": "x"},
                                          {**ONE, "weights": [{"window": [-5, 10**9], "alpha": [1e308, "x", None]}]},
-                                         {**ALL, "weights": [{"score": [], "log_normalizer": []}]}], ids=range(10))
+                                         {**ALL, "weights": [{"score": [], "log_normalizer": []}]}], ids=range(13))
 def test_the_page_is_whole_and_self_contained(front, engine, explanation):
     explanation_engine(engine, explanation)
     answer = ask(front, "text/html")
@@ -118,11 +133,20 @@ def test_the_page_is_whole_and_self_contained(front, engine, explanation):
     assert page.tags.count("script") == 2 and page.tags.count("style") == 1
     for tag, name, value in page.attributes:
         assert name not in ("src", "href", "action", "srcset", "data", "background") and not name.startswith("on"), (tag, name)
-    assert not re.search(r"url\(|@import|https?:", text)
+    assert not re.search(r"url\(|@import|https?:", text.replace("http://www.w3.org/2000/svg", ""))  # the name of a language, not an address
     policy = answer.headers["Content-Security-Policy"]
     nonce = re.fullmatch(r"default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-([0-9a-f]{24})'", policy)[1]
-    assert page.scripts[1][0] == {"nonce": nonce}
+    assert page.scripts[1][0] == {"type": "module", "nonce": nonce}
+    assert "{{" not in text
     assert json.loads(page.scripts[0][1]) == nine_digits(explanation)
+
+
+def test_the_script_finds_its_elements_and_reads_nothing_as_markup():
+    pages = ROOT / "server" / "pages"
+    script, page = (pages / "explain.js").read_text(), (pages / "explain.html").read_text()
+    wanted, there = set(re.findall(r"\$\('(\w+)'\)", script)), re.findall(r' id="(\w+)"', page)
+    assert wanted <= set(there) and len(there) == len(set(there)) and len(wanted) > 10
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|fetch\(|import ", script)
 
 
 def test_every_token_is_shown_as_text(front, engine):
@@ -160,3 +184,49 @@ def test_an_engine_error_is_json_even_for_a_page(front, engine):
 
     answer = ask(front, "text/html")
     assert (answer.status, answer.error["param"]) == (404, "model")
+
+
+def test_contributions_come_first_with_their_signs_and_sums(front, engine):
+    explanation_engine(engine, SIGNED)
+    text = ask(front, "text/html").body.decode()
+    page = Page(text)
+    assert '<main id="main" data-kind="contributions">' in text
+    assert "why “&lt;/script&gt;”, against all other options" in text and "its probability 25 %" in text
+    largest = 2  # of the reader's part the scale knows nothing
+    for (attributes, _), part in zip(page.spans, PARTS, strict=True):
+        assert abs(float(attributes["style"].removeprefix("--w:")) - min(1, abs(part) / largest)) < 1e-3
+        assert abs(float(re.search(r": ([+-][\d.e+-]+)$", attributes["title"])[1]) - part) < 1e-3
+        assert attributes["class"].split()[0] == ("minus" if part < 0 else "plus")
+    rows = [page.cells[i : i + 3] for i in range(0, len(page.cells), 3)]
+    order = sorted((i for i in range(N - 1) if PARTS[i]), key=lambda i: (-abs(PARTS[i]), i))
+    assert [(int(r[0]), float(r[2])) for r in rows] == [(i, pytest.approx(PARTS[i])) for i in order]
+    assert list(page.sums.values()) == pytest.approx([*SIGNED["contributions"]["sums"].values(), 9.5])
+    assert sum(list(page.sums.values())[:-1]) == pytest.approx(9.5)
+
+
+@pytest.mark.parametrize("path", ["/v1/explain", "/v1/sessions/s/alpha"])
+@pytest.mark.parametrize("explanation", [ONE, MEAN, ALL, SIGNED, {"object": "explanation"}, {**ONE, "tokens": [], "weights": []},
+                                         {**SIGNED, "contributions": {"tokens": "x", "sums": []}},
+                                         {**ONE, "tokens": [{"text": bytes([c]).decode("latin1")} for c in range(256)] + [{"text": "\uffff"}, 7, {"text": "漢字 \n\n"}]}],
+                         ids=range(8))
+def test_a_picture_is_well_formed_and_shows_every_token(front, engine, path, explanation):
+    explanation_engine(engine, explanation)
+    answer = ask(front, "image/svg+xml", path)
+    assert (answer.status, answer.headers["Content-Type"], answer.headers["Vary"]) == (200, "image/svg+xml", "Accept")
+    root = xml.etree.ElementTree.fromstring(answer.body)
+    name = "{http://www.w3.org/2000/svg}"
+    assert {e.tag.removeprefix(name) for e in root.iter()} <= {"svg", "title", "rect", "path", "text"}
+    tokens = [e for e in root.iter(name + "text") if e.find(name + "title") is not None]
+    shown = ["".join(t.itertext()).removeprefix(t.find(name + "title").text) for t in tokens]
+    expected = [t["text"] if isinstance(t, dict) else "" for t in explanation.get("tokens", [])]
+    controls = {c: chr(0x2400 + c) for c in range(32)} | {10: "↵", 0x7F: "␡", 0xFFFF: "\ufffd"}
+    assert shown == [t.translate(controls) or "·" for t in expected]
+
+
+def test_a_picture_shows_the_signs_by_colour_and_by_line(front, engine):
+    explanation_engine(engine, SIGNED)
+    picture = ask(front, "image/svg+xml").body.decode()
+    strong = [p for p in PARTS if abs(p) >= 0.2]
+    assert picture.count("<path") == len(strong) + 2  # and those of the legend
+    assert picture.count("stroke-dasharray") == sum(p < 0 for p in strong) + 1
+    assert "score +9.5 = tokens" in picture and "reader +8" in picture and "why “&lt;/script&gt;”" in picture

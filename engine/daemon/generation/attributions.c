@@ -236,7 +236,8 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 	explain_target target = {0};
 	int64_t tokens;
 	if (position < 0 && named)
-		return error_set(err, STATUS_INVALID, "position", "%s: of one position, not all", method_of(params));
+		return error_set(err, STATUS_INVALID, "position",
+		                 "these numbers are of one position or a span, not of all");
 	if (position < 0)
 		return STATUS_OK;
 	TRY(read_rows(c, params, m, n, position, err));

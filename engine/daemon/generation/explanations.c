@@ -148,7 +148,9 @@ static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, in
 			scratch[j] = (double)explain_score(l, layer, round, head, j, which);
 		arrays[which] = floats(scratch, l->tokens);
 	}
-	return json_pack("{s:o, s:o}", "score", arrays[0], "log_normalizer", arrays[1]);
+	explain_range last = explain_reads(l, layer, l->tokens - 1);
+	return json_pack("{s:I, s:o, s:o}", "window_size", (json_int_t)(last.end - last.first), "score", arrays[0],
+	                 "log_normalizer", arrays[1]);
 }
 
 static json_t *one_row(const explanation *x, int64_t l, int64_t r, int64_t h, double *scratch)

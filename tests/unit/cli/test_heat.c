@@ -180,6 +180,58 @@ static void the_list_is_sorted_and_cut(void **state)
 	json_decref(weights);
 }
 
+static void signs_have_hues_lines_and_bars_of_their_own(void **state)
+{
+	(void)state;
+	json_t *tokens = tokens_of((const char *const[]){"a", "b", "c", NULL});
+	json_t *numbers = weights_of((const double[]){-0.8, 0.2, 0}, 3);
+	heat h;
+	text out = {0};
+
+	assert_true(heat_new_signed(&h, tokens, numbers, false));
+	assert_true(fabs(h.max - 0.8) <= 1e-12);
+	heat_top(&h, 2, false, 0, &out);
+	assert_string_equal(text_get(&out), " -0.8000        0  ------------------------------  'a'\n"
+	                                    " +0.2000        1  ++++++++                        'b'\n");
+	text_clear(&out);
+	heat_map(&h, 0, &out);
+	const char *map = "\x1b[4;38;5;16;48;5;69ma\x1b[0m\x1b[38;5;16;48;5;215mb\x1b[0mc\n\nlogits  ";
+	assert_true(strncmp(text_get(&out), map, strlen(map)) == 0);
+	assert_non_null(strstr(text_get(&out), "\x1b[4;38;5;16;48;5;69m -0.8 "));
+	assert_non_null(strstr(text_get(&out), "\x1b[38;5;16;48;5;196m +0.8 "));
+	text_free(&out);
+	heat_free(&h);
+	json_decref(tokens);
+	json_decref(numbers);
+}
+
+/* Not even where it completes a character of several tokens. */
+static void the_reader_is_in_the_map_and_not_in_the_list(void **state)
+{
+	(void)state;
+	json_t *tokens = tokens_of((const char *const[]){"a", "", "é", NULL});
+	json_t *numbers = weights_of((const double[]){-0.5, 0.25, 9}, 3);
+	heat h;
+	text out = {0};
+
+	assert_true(heat_new_signed(&h, tokens, numbers, true));
+	assert_int_equal(h.n, 3);
+	assert_true(fabs(h.max - 0.5) <= 1e-12);
+	heat_top(&h, 9, false, 0, &out);
+	assert_string_equal(text_get(&out), " -0.5000        0  ------------------------------  'a'\n"
+	                                    " +0.2500        1  +++++++++++++++                 ''\n");
+	text_clear(&out);
+	heat_map(&h, 0, &out);
+	assert_non_null(strstr(text_get(&out), "\x1b[38;5;16;48;5;196mé\x1b[0m"));
+	text_free(&out);
+	heat_free(&h);
+	assert_true(heat_new_signed(&h, NULL, NULL, true));
+	assert_int_equal(h.n, 0);
+	heat_free(&h);
+	json_decref(tokens);
+	json_decref(numbers);
+}
+
 static void lines_fit_the_terminal(void **state)
 {
 	(void)state;
@@ -215,6 +267,8 @@ int main(void)
 	    cmocka_unit_test(heavier_tokens_are_hotter),
 	    cmocka_unit_test(control_characters_in_tokens_stay_harmless),
 	    cmocka_unit_test(the_list_is_sorted_and_cut),
+	    cmocka_unit_test(signs_have_hues_lines_and_bars_of_their_own),
+	    cmocka_unit_test(the_reader_is_in_the_map_and_not_in_the_list),
 	    cmocka_unit_test(lines_fit_the_terminal),
 	};
 

@@ -1,0 +1,16 @@
+/* embedded.h - files that travel inside the program, put there by embed.py when it is built: proto/openapi.yaml as
+ * JSON, and the pages. A NUL that is not counted follows the bytes. */
+#ifndef SERVER_EMBEDDED_H
+#define SERVER_EMBEDDED_H
+
+#include <stddef.h>
+
+typedef struct embedded_file {
+	const char *data;
+	size_t bytes;
+} embedded_file;
+
+extern const embedded_file embedded_openapi_yaml, embedded_index_html, embedded_explain_html, embedded_explain_css,
+    embedded_explain_js;
+
+#endif

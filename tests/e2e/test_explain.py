@@ -1,0 +1,197 @@
+"""Explanations as users ask for them: over HTTP, as a page, as a picture, at a shell."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import pytest
+
+from conftest import BIN, SMALL
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "reference"))
+import folders
+
+TEXT = "45 bottles of beer on the wall"
+PARTS = ("tokens", "reader", "positions", "biases", "rounding")
+
+
+def additive(service, *args, **kw):
+    return subprocess.run([BIN / "additive", "--url", service.url, *map(str, args)], capture_output=True, text=True, timeout=60, **kw)
+
+
+@pytest.fixture(scope="module")
+def classifier(service, tmp_path_factory):
+    folder = folders.write(tmp_path_factory.mktemp("made") / "classifier", folders.encoder_config(), folders.encoder_weights())
+    assert additive(service, "models", "import", "classifier", folder).returncode == 0
+    return "classifier"
+
+
+def explain(service, model, **more):
+    return service.ok("POST", "/v1/explain", {"model": model, "input": TEXT, **more})
+
+
+def check(parts, tokens):
+    assert len(parts["tokens"]) == len(parts["positions"]) == len(parts["biases"]) == tokens
+    assert sum(parts["sums"][k] for k in PARTS) == pytest.approx(parts["score"], abs=1e-5)
+    assert abs(parts["sums"]["rounding"]) < 1e-4
+    assert sum(parts["tokens"]) == pytest.approx(parts["sums"]["tokens"] + parts["sums"]["reader"], abs=1e-5)
+
+
+def test_contributions_and_weights_are_both_there_unless_one_is_asked_for(service, model):
+    both = explain(service, model)
+    check(both["contributions"], len(TEXT))
+    assert both["contributions"]["target"]["kind"] == "contrast" and both["contributions"]["share"] == 0.5
+    assert both["weights"]
+    alpha, parts = explain(service, model, method="alpha"), explain(service, model, method="contributions")
+    assert "contributions" not in alpha and alpha["weights"] == both["weights"]
+    assert parts["weights"] == [] and parts["aggregate"] is None and parts["contributions"] == both["contributions"]
+
+
+def test_the_target_is_what_follows_unless_another_is_given(service, model):
+    followed = explain(service, model, position=3)["contributions"]["target"]
+    assert followed["token"]["text"] == TEXT[4]
+    likeliest = explain(service, model)["contributions"]["target"]
+    other = explain(service, model, target={"kind": "difference", "token": "x"})["contributions"]
+    check(other, len(TEXT))
+    assert other["target"]["token"]["text"] == "x" and other["target"]["other"] == likeliest["token"]
+    assert other["score"] == pytest.approx(other["target"]["logit"] - likeliest["logit"], abs=1e-5)
+    plain = explain(service, model, target={"kind": "logit", "token": likeliest["token"]["id"]})["contributions"]
+    assert plain["score"] == pytest.approx(plain["target"]["logit"]) == pytest.approx(likeliest["logit"], abs=1e-5)
+
+
+@pytest.mark.parametrize("params,param", [
+    ({"target": {"token": "two"}}, "target.token"), ({"target": {"token": 10**6}}, "target.token"), ({"target": {"token": ""}}, "target.token"),
+    ({"target": {"token": -1}}, "target.token"), ({"target": {"kind": "why"}}, "target.kind"), ({"target": {"what": 1}}, "target.what"),
+    ({"target": "x"}, "target"), ({"target": {"other": "x"}}, "target.other"), ({"target": {"kind": "difference", "other": "xy"}}, "target.other"),
+    ({"target": {"kind": "difference", "token": "x", "other": "x"}}, "target.other"), ({"target": {"kind": "logit", "other": "x"}}, "target.other"),
+    ({"share": 1.5}, "share"), ({"share": -0.1}, "share"), ({"share": "half"}, "share"), ({"method": "magic"}, "method"),
+    ({"method": "contributions", "position": "all"}, "position"), ({"span": [2, 4], "position": "all"}, "position"), ({"position": 30}, "position")])
+def test_what_is_wrong_is_named(service, model, params, param):
+    status, answer, _ = service.request("POST", "/v1/explain", {"model": model, "input": TEXT, **params})
+    assert (status, answer["error"]["param"]) == (400, param), answer
+
+
+def test_all_positions_have_weights_and_the_size_of_their_windows(service, model):
+    out = explain(service, model, position="all")
+    assert "contributions" not in out
+    sizes = SMALL["config"]["window_sizes"]
+    assert all(row["window_size"] == min(sizes[row["layer"]], len(TEXT)) for row in out["weights"])
+
+
+def test_a_session_is_explained_as_its_text_is(service, model):
+    expected = explain(service, model)
+    s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": TEXT, "explain": True})["id"]
+    for out in (service.ok("POST", "/v1/explain", {"session": s}), service.ok("GET", f"/v1/sessions/{s}/alpha")):
+        check(out["contributions"], len(TEXT))
+        assert out["contributions"]["target"]["token"] == expected["contributions"]["target"]["token"]
+        assert out["contributions"]["tokens"] == pytest.approx(expected["contributions"]["tokens"], abs=1e-5)
+        assert out["weights"]
+    why = service.ok("POST", "/v1/explain", {"session": s, "method": "contributions", "target": {"kind": "logit", "token": "x"}})
+    assert why["contributions"]["target"]["token"]["text"] == "x"
+    deaf = service.ok("POST", "/v1/sessions", {"model": model, "prompt": TEXT})["id"]
+    assert service.request("POST", "/v1/explain", {"session": deaf})[0] == 409
+
+
+def test_a_class_is_explained_by_name_or_by_number(service, classifier):
+    out = explain(service, classifier)
+    check(out["contributions"], len(out["tokens"]))
+    label = service.ok("POST", "/v1/classify", {"model": classifier, "input": TEXT})["data"][0]["label"]
+    assert out["contributions"]["target"]["token"]["label"] == label
+    why = {"kind": "difference", "token": "perhaps", "other": 0}
+    found = explain(service, classifier, target=why)["contributions"]
+    assert found["target"]["token"] == {"id": 2, "label": "perhaps"} and found["target"]["other"] == {"id": 0, "label": "yes"}
+    for wrong in ("maybe", 3):
+        status, answer, _ = service.request("POST", "/v1/explain", {"model": classifier, "input": TEXT, "target": {"token": wrong}})
+        assert (status, answer["error"]["param"]) == (400, "target.token")
+
+
+def test_the_page_and_the_picture_show_contributions_first(service, model):
+    for model_text in ({"model": model, "input": TEXT},):
+        first = {}
+        for method in (None, "contributions", "alpha"):
+            body = {**model_text, **({"method": method} if method else {})}
+            page = service.request("POST", "/v1/explain", body, headers={"Accept": "text/html"})[1].decode()
+            first[method] = 'data-kind="contributions"' in page
+            picture = service.request("POST", "/v1/explain", body, headers={"Accept": "image/svg+xml"})[1]
+            title = xml.etree.ElementTree.fromstring(picture).find("{http://www.w3.org/2000/svg}title").text
+            assert title.startswith("weights α" if method == "alpha" else "why “")
+        assert first == {None: True, "contributions": True, "alpha": False}
+
+
+@pytest.mark.parametrize("more", [{}, {"top": 3}, {"method": "gradient_x_input", "top": 3}])
+def test_the_last_prediction_of_a_span_is_drawn_first(service, model, more):
+    body = {"model": model, "input": TEXT, "span": [2, 9], **more}
+    row = service.ok("POST", "/v1/explain", body)["span"]["rows"][-1]
+    numbers = dict(enumerate(row["tokens"])) if "tokens" in row else {int(i): x for i, x in row["top"]}
+    numbers.pop(9, None)  # the reader is apart
+    page = service.request("POST", "/v1/explain", body, headers={"Accept": "text/html"})[1].decode()
+    assert "(gradient_x_input)</b></h1>" in page if "method" in more else "other options</b></h1>" in page
+    cells = re.findall(r"<tr><td>(\d+)</td><td>.*?</td><td>([^<]*)</td></tr>", page[page.index('id="rows"') :], re.S)
+    assert {int(i): float(x) for i, x in cells} == {i: pytest.approx(x, rel=1e-3) for i, x in numbers.items() if x}
+    picture = service.request("POST", "/v1/explain", body, headers={"Accept": "image/svg+xml"})[1]
+    assert xml.etree.ElementTree.fromstring(picture).find("{http://www.w3.org/2000/svg}title").text.startswith(f"why “{TEXT[10]}”")
+
+
+def listed(out):
+    return [line for line in out.splitlines() if line[:8].strip() and line[:8].strip().lstrip("+-")[0].isdigit()]
+
+
+def test_the_shell_shows_contributions_first_with_signs_and_sums(service, model):
+    parts = explain(service, model)["contributions"]
+    out = additive(service, "explain", "--model", model, "--top", 4, TEXT)
+    assert (out.returncode, out.stderr) == (0, "")
+    lines = out.stdout.splitlines()
+    assert lines[0].startswith(f"why '{parts['target']['token']['text']}', against all other options (logit ")
+    assert lines[2].split() == ["logits", "position"] and len(listed(out.stdout)) == 4
+    order = sorted(range(len(TEXT) - 1), key=lambda i: -abs(parts["tokens"][i]))
+    for line, i in zip(listed(out.stdout), order):
+        value, position, bar = line.split()[:3]
+        assert int(position) == i and float(value) == pytest.approx(parts["tokens"][i], abs=1e-4)
+        assert value[0] == ("-" if parts["tokens"][i] < 0 else "+") and set(bar) <= {value[0], "'"}
+    assert lines[-1].startswith("score ") and f"reader '{TEXT[-1]}'" in lines[-1] and "weight" not in out.stdout
+    assert json.loads(additive(service, "explain", "--model", model, "--json", TEXT).stdout)["contributions"] == parts
+
+
+def test_the_shell_asks_why_one_and_not_the_other(service, model, classifier):
+    out = additive(service, "explain", "--model", model, "--target", "b", "--against", "w", TEXT)
+    assert out.returncode == 0 and out.stdout.startswith("why 'b' and not 'w' (logit ")
+    out = additive(service, "explain", "--model", classifier, "--target", "no", "--kind", "logit", TEXT)
+    assert out.returncode == 0 and out.stdout.startswith("the logit of 'no' (logit ")
+    out = additive(service, "explain", "--model", model, "--kind", "logit", "--against", "w", TEXT)
+    assert out.returncode == 1 and "target.other" in out.stderr
+
+
+def test_the_shell_shows_weights_where_they_are_asked_for(service, model):
+    alpha = additive(service, "explain", "--model", model, "--method", "alpha", "--top", 3, TEXT)
+    assert alpha.returncode == 0 and alpha.stdout.splitlines()[0].split() == ["weight", "position"] and "logits" not in alpha.stdout
+    both = additive(service, "explain", "--model", model, "--layers", "1", "--top", 3, TEXT)
+    assert both.returncode == 0 and both.stdout.index("logits  position") < both.stdout.index("weight  position")
+    parts = additive(service, "explain", "--model", model, "--method", "contributions", "--layers", "1", TEXT)
+    assert parts.returncode == 0 and "weight" not in parts.stdout
+
+
+@pytest.mark.parametrize("method", ["gradient_x_input", "attention_x_gradient", "integrated_gradients", "leave_one_out"])
+def test_other_methods_are_shown_with_their_signs(service, model, classifier, method):
+    for of in (model, classifier):
+        numbers = explain(service, of, method=method)["attribution"]
+        out = additive(service, "explain", "--model", of, "--method", method, "--top", 1, TEXT)
+        assert out.returncode == 0 and out.stdout.startswith(f"why '{list(numbers['target']['token'].values())[1]}', against")
+        before = numbers["tokens"] if of == classifier else numbers["tokens"][:-1]
+        largest = max(range(len(before)), key=lambda i: abs(before[i]))
+        (row,) = listed(out.stdout)
+        assert int(row.split()[1]) == largest and float(row.split()[0]) == pytest.approx(before[largest], abs=1e-4)
+        assert ("reader '" in out.stdout) == (of == model) and ("completeness" in out.stdout) == (method == "integrated_gradients")
+        page = service.request("POST", "/v1/explain", {"model": of, "input": TEXT, "method": method}, headers={"Accept": "text/html"})[1].decode()
+        assert 'data-kind="contributions"' in page and f"({method})</b></h1>" in page and f"<td>{largest}</td>" in page
+
+
+def test_the_shell_writes_the_page_and_the_picture(service, model, tmp_path):
+    page, picture = tmp_path / "why.html", tmp_path / "why.svg"
+    out = additive(service, "explain", "--model", model, "--html", page, "--svg", picture, "<b>&amp; 12 bottles")
+    assert out.returncode == 0
+    assert page.read_text().startswith("<!doctype html") and "&lt;" in page.read_text()
+    assert xml.etree.ElementTree.parse(picture).getroot().tag.endswith("}svg")
+    assert additive(service, "explain", "--model", model, "--svg", tmp_path / "none" / "x.svg", TEXT).returncode == 1
