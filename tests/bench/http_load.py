@@ -69,16 +69,18 @@ class Service:
                 process.wait()
 
 
-def make_model(service, config, seconds=120):
-    length = min(64, config["n_positions"])
+def upload(service, text):
     boundary = "additive-bench"
-    body = (f"--{boundary}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nfine-tune\r\n--{boundary}\r\n"
-            f"Content-Disposition: form-data; name=\"file\"; filename=\"text.txt\"\r\nContent-Type: text/plain\r\n\r\n{TEXT * 200}\r\n"
-            f"--{boundary}--\r\n")
-    file = json.loads(service.ask("POST", "/v1/files", body.encode(), f"multipart/form-data; boundary={boundary}"))["id"]
-    own = {key: value for key, value in config.items() if key != "vocab_size"}
-    settings = {"config": own, "sequence_length": length, "batch_size": 1, "max_steps": 1}
-    job = json.loads(service.ask("POST", "/v1/fine_tuning/jobs", {"model": "additive", "training_file": file, "seed": 1, "additive": settings}))
+    head = (f"--{boundary}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nfine-tune\r\n--{boundary}\r\n"
+            f"Content-Disposition: form-data; name=\"file\"; filename=\"text.txt\"\r\nContent-Type: text/plain\r\n\r\n")
+    body = head.encode() + text.encode() + f"\r\n--{boundary}--\r\n".encode()
+    return json.loads(service.ask("POST", "/v1/files", body, f"multipart/form-data; boundary={boundary}"))["id"]
+
+
+def train(service, architecture, file, settings, seed=1, seconds=120):
+    """The model of a job that has ended well."""
+    request = {"model": architecture, "training_file": file, "seed": seed, "additive": settings}
+    job = json.loads(service.ask("POST", "/v1/fine_tuning/jobs", request))
     deadline = time.monotonic() + seconds
     while job["status"] not in ("succeeded", "failed", "cancelled") and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -86,6 +88,12 @@ def make_model(service, config, seconds=120):
     if job["status"] != "succeeded":
         raise Failure(f"no model: {job['status']}")
     return job["fine_tuned_model"]
+
+
+def make_model(service, config, seconds=120):
+    own = {key: value for key, value in config.items() if key != "vocab_size"}
+    settings = {"config": own, "sequence_length": min(64, config["n_positions"]), "batch_size": 1, "max_steps": 1}
+    return train(service, "additive", upload(service, TEXT * 200), settings, seconds=seconds)
 
 
 def load(client, address, request, streams, warm, seconds, processes, reconnect=False):
