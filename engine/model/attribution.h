@@ -17,7 +17,7 @@
  * multiplied by PORT_FACTOR (at 1: gradient x input; its mean over factors from 0 to 1: integrated gradients);
  * attention[j] the sum over rounds of attention of ⟨Σ_i p_ij ∂score/∂y_i, x_j⟩, where y_i = Σ_j p_ij x_j.
  *
- * The forward's nodes come first in the plan: after the node that makes the logits (attribution_forward_nodes) they can
+ * The forward's nodes come first in the plan: after the node that makes the logits (plan_node_of) they can
  * be read and the coefficients written. */
 #ifndef ENGINE_MODEL_ATTRIBUTION_H
 #define ENGINE_MODEL_ATTRIBUTION_H

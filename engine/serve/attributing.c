@@ -14,7 +14,6 @@ struct attributing {
 	int32_t slot, spare;
 	int32_t *ids;              /* [count], with the replacement in its place */
 	float *logits;             /* [2][outputs]: of the reading, and their coefficients */
-	bool chosen;               /* the coefficients */
 	float *row;                /* [count] */
 	double *sum;               /* [count] */
 	double *factors, *weights; /* [steps] */
@@ -42,7 +41,6 @@ static void choose(attributing *a)
 {
 	explain_target_choose(&a->sequence->target, a->logits, outputs_of(a), a->logits + outputs_of(a),
 	                      a->sequence->parts);
-	a->chosen = true;
 }
 
 static double score(const attributing *a)

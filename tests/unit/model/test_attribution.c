@@ -11,23 +11,8 @@
 
 #include "engine/base/file.h"
 #include "tests/unit/model/parts.h"
+#include "tests/unit/model/device.h"
 #include "tests/unit/support/folder.h"
-
-static backend *device;
-
-static int setup(void **state)
-{
-	(void)state;
-	device = fixture_backend();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	backend_close(device);
-	return 0;
-}
 
 static double score_of(const parts *p, int b)
 {

@@ -11,6 +11,7 @@
 
 #include "engine/model/feed.h"
 #include "tests/unit/model/fixture.h"
+#include "tests/unit/model/device.h"
 #include "tests/unit/support/compare.h"
 
 /* Fewer positions than tokens: a session that reads on past its window. */
@@ -20,22 +21,6 @@ enum { B = 2, N = 33, V = 29, D = 12, H = 3, LAYERS = 2, POSITIONS = 10, SLOTS =
 	" \"n_head\": 3, \"n_inner\": 20, \"resid_pdrop\": 0.25, \"embd_pdrop\": 0.125, \"attn_pdrop\": 0.5}"
 #define TOLERANCE 1e-5
 #define LOGITS_TOLERANCE 1e-4
-
-static backend *device;
-
-static int setup(void **state)
-{
-	(void)state;
-	device = fixture_backend();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	backend_close(device);
-	return 0;
-}
 
 static model *random_model(void)
 {

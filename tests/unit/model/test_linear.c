@@ -13,6 +13,7 @@
 #include "engine/model/class_names.h"
 #include "engine/model/feed.h"
 #include "tests/unit/model/fixture.h"
+#include "tests/unit/model/device.h"
 #include "tests/unit/support/folder.h"
 
 enum { B = 3, N = 23, V = 37, D = 20, CLASSES = 4, SLOTS = 3 };
@@ -22,22 +23,6 @@ enum { B = 3, N = 23, V = 37, D = 20, CLASSES = 4, SLOTS = 3 };
 #define ENCODER_KEYS                                                                                                   \
 	"\"d_model\": 20, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"encoder_ffn_dim\": 36,"             \
 	" \"vocab_size\": 37, \"max_position_embeddings\": 23, \"num_labels\": 4"
-
-static backend *device;
-
-static int setup(void **state)
-{
-	(void)state;
-	device = fixture_backend();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	backend_close(device);
-	return 0;
-}
 
 static void random_ids(int32_t *ids, int64_t n, uint64_t seed)
 {

@@ -9,22 +9,7 @@
 #include <stdio.h>
 
 #include "tests/unit/model/fixture.h"
-
-static backend *device;
-
-static int setup(void **state)
-{
-	(void)state;
-	device = fixture_backend();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	backend_close(device);
-	return 0;
-}
+#include "tests/unit/model/device.h"
 
 /* --- fresh models ------------------------------------------------------------------------- */
 
