@@ -86,6 +86,19 @@ status cuda_status(cuda_backend *c, cudaError_t e)
 	return STATUS_DEVICE;
 }
 
+status cuda_launched(cuda_backend *c, cudaError_t e, const void *kernel)
+{
+	if (e == cudaSuccess && c->each_waits && !c->recording)
+		e = cudaStreamSynchronize(c->stream);
+	if (e != cudaSuccess && c->each_waits) {
+		const char *name = "a product";
+		if (kernel)
+			(void)cudaFuncGetName(&name, kernel);
+		log_line(LOG_ERROR, "CUDA device %d: %s: %s", c->device, name, cudaGetErrorString(e));
+	}
+	return cuda_status(c, e);
+}
+
 status cuda_enter(cuda_backend *c)
 {
 	return cuda_lost(c) ? STATUS_DEVICE : cuda_status(c, cudaSetDevice(c->device));
@@ -116,6 +129,8 @@ static status cuda_record_begin(backend *b)
 {
 	cuda_backend *c = cuda_of(b);
 	TRY(cuda_enter(c));
+	if (!c->recorded)
+		return STATUS_UNSUPPORTED;
 	TRY(cuda_status(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal)));
 	c->recording = true;
 	c->after_kernel = false;
@@ -227,6 +242,13 @@ static void fill_table(cuda_backend *c, const cudaDeviceProp *prop)
 	b->close = cuda_close;
 }
 
+/* A switch in the environment: 0 or 1. */
+static bool is_on(const char *name, bool otherwise)
+{
+	const char *value = getenv(name);
+	return value && *value ? *value != '0' : otherwise;
+}
+
 static status open_parts(cuda_backend *c, bool background)
 {
 	int least = 0, greatest = 0;
@@ -250,7 +272,11 @@ static status cuda_open(backend **out, const backend_options *o, error *err)
 	c->processors = prop.multiProcessorCount;
 	c->shared_limit = prop.sharedMemPerBlockOptin;
 	c->memory_bytes = prop.totalGlobalMem;
-	c->early = prop.major >= 9;
+	c->early = prop.major >= 9 && is_on("ADDITIVE_CUDA_EARLY", true);
+	c->recorded = is_on("ADDITIVE_CUDA_RECORD", true);
+	c->fused = is_on("ADDITIVE_CUDA_FUSE", true);
+	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);
+	c->recorded = c->recorded && !c->each_waits;
 	fill_table(c, &prop);
 	status s = device_take(c, err);
 	if (s != STATUS_OK) {

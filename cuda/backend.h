@@ -18,14 +18,16 @@ typedef struct cuda_backend {
 	backend base;
 	cudaStream_t stream;
 	int device;
-	int processors;                 /* streaming multiprocessors */
-	size_t shared_limit;            /* bytes of shared memory that a block may ask for */
-	size_t memory_bytes;            /* of the whole device */
-	bool early;                     /* has the device programmatic dependent launches (9.0 and later)? */
-	bool after_kernel;              /* was a kernel of ours what was issued last? */
-	bool recording;                 /* between record_begin and record_end */
-	bool *lost;                     /* shared by the backends of the device */
-	struct cuda_memory *memory;     /* memory.cu */
+	int processors;             /* streaming multiprocessors */
+	size_t shared_limit;        /* bytes of shared memory that a block may ask for */
+	size_t memory_bytes;        /* of the whole device */
+	bool early;                 /* may kernels begin early (devices of 9.0 and later)? */
+	bool recorded, fused;       /* are plans recorded, neighbours fused? */
+	bool each_waits;            /* for debugging: each launch waits for its end, so that a fault names its kernel */
+	bool after_kernel;          /* was a kernel of ours what was issued last? */
+	bool recording;             /* between record_begin and record_end */
+	bool *lost;                 /* shared by the backends of the device */
+	struct cuda_memory *memory; /* memory.cu */
 	struct cuda_products *products; /* gemm.cu */
 } cuda_backend;
 
@@ -45,6 +47,8 @@ void cuda_lose(cuda_backend *c, const char *what, const char *why);
 /* What an answer of CUDA means: STATUS_OK, STATUS_NOMEM, STATUS_UNSUPPORTED (a recording cannot hold this), or
  * STATUS_DEVICE, which marks the device as lost. */
 status cuda_status(cuda_backend *c, cudaError_t e);
+/* The same for a launch, `kernel` by its address; NULL: a product. With each_waits, after it has ended. */
+status cuda_launched(cuda_backend *c, cudaError_t e, const void *kernel);
 /* Before calls of CUDA: the thread's device is this one. STATUS_DEVICE when it is lost. */
 status cuda_enter(cuda_backend *c);
 
@@ -89,19 +93,19 @@ status cuda_launch_as(backend *b, bool early, void (*kernel)(P...), dim3 grid, u
 	config.attrs = &attribute;
 	config.numAttrs = early && c->early && c->after_kernel; /* no other work lets a kernel begin early */
 	c->after_kernel = true;
-	return cuda_status(c, cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...));
+	return cuda_launched(c, cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), (const void *)kernel);
 }
 template <class... P, class... A>
 status cuda_launch(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A &&...args)
 {
-	return cuda_launch_as(b, false, kernel, grid, threads, shared, (A &&)args...);
+	return cuda_launch_as(b, false, kernel, grid, threads, shared, (A &&) args...);
 }
 /* The same for a kernel that may begin before the one launched before it has ended: each of its threads calls
  * wait_for_previous (ptx.cuh) before it touches anything but its arguments and weights, and ends after that. */
 template <class... P, class... A>
 status cuda_launch_early(backend *b, void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, A &&...args)
 {
-	return cuda_launch_as(b, true, kernel, grid, threads, shared, (A &&)args...);
+	return cuda_launch_as(b, true, kernel, grid, threads, shared, (A &&) args...);
 }
 
 /* Blocks for `count` elements at `each` per block, as many as fill the device a few times over. */

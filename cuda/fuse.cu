@@ -312,6 +312,8 @@ static bool is_chain(const chain *c, const op_id *ids, const op_call *const *cal
 int cuda_fuse(const backend *b, const op_id *ids, const op_call *const *calls, int n, unsigned dead,
               backend_fused_kernel *out)
 {
+	if (!cuda_of(b)->fused)
+		return 0;
 	const int serving = cuda_fuse_serving(b, ids, calls, n, dead, out);
 	if (serving)
 		return serving;

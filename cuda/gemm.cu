@@ -215,15 +215,15 @@ static uint8_t alignment(const void *data)
 	return bytes;
 }
 
-/* c [m, n] = beta from + bias, in rows `ld` apart: the product of no columns. from may be c; bias, of their type, may be
- * NULL; beta = 0 does not read from. */
+/* c [m, n] = beta from + bias, in rows `ld` apart: the product of no columns. from may be c; bias, of their type, may
+ * be NULL; beta = 0 does not read from. */
 template <class T>
 __global__ void no_product_kernel(T *c, const T *from, const T *bias, float beta, int64_t m, int64_t n, int64_t ld)
 {
 	for (int64_t i = grid_first(); i < m * n; i += grid_stride()) {
 		const int64_t at = i / n * ld + i % n;
-		store_real(c + at,
-		           (beta != 0.0f ? beta * load_real(from + at) : 0.0f) + (bias ? load_real(bias + i % n) : 0.0f));
+		store_real(c + at, (beta != 0.0f ? beta * load_real(from + at) : 0.0f) +
+		                       (bias ? load_real(bias + i % n) : 0.0f));
 	}
 }
 
@@ -256,9 +256,10 @@ static status issue(cuda_backend *c, const cuda_gemm_args *g, const void *from, 
                     const cublasLtMatmulAlgo_t *algorithm)
 {
 	c->after_kernel = false;
-	return library_status(c, cublasLtMatmul(c->products->handle, p->desc, &g->alpha, g->b, p->b, g->a, p->a,
-	                                        &g->beta, from, p->c, g->c, p->c, algorithm, c->products->workspace,
-	                                        WORKSPACE_BYTES, c->stream));
+	TRY(library_status(c, cublasLtMatmul(c->products->handle, p->desc, &g->alpha, g->b, p->b, g->a, p->a, &g->beta,
+	                                     from, p->c, g->c, p->c, algorithm, c->products->workspace, WORKSPACE_BYTES,
+	                                     c->stream)));
+	return cuda_launched(c, cudaSuccess, NULL);
 }
 
 static status product(backend *b, const cuda_gemm_args *g, const void *from, const void *bias)

@@ -45,7 +45,7 @@ static const char *short_name(const launch &l)
 	const char *&name = known[l.kernel];
 	if (name)
 		return name;
-	std::string s = kernel_name(l);
+	std::string s = kernel_name(l.kernel);
 	int depth = 0;
 	size_t end = s.size();
 	while (end > 0 && s[end - 1] != ')') /* what may follow the parameters */

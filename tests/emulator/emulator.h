@@ -222,7 +222,7 @@ void count_work(emulator_kind kind, const char *name, size_t read, size_t writte
 
 /* "file:line" of an address in this plug-in's code, or its offset. */
 std::string code_place(const void *code);
-std::string kernel_name(const launch &l);
+std::string kernel_name(const void *kernel);
 void watch_faults(); /* stack overflows, and hosts that touch device memory */
 
 /* --- the stream ------------------------------------------------------------------------------ */

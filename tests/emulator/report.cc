@@ -11,7 +11,8 @@
 
 #include <string>
 
-namespace emulator {
+namespace emulator
+{
 
 /* The first line that addr2line has to say, when there is one. */
 static std::string ask_addr2line(const char *options, const char *file, size_t offset)
@@ -41,19 +42,19 @@ std::string code_place(const void *code)
 	return text;
 }
 
-std::string kernel_name(const launch &l)
+std::string kernel_name(const void *kernel)
 {
 	Dl_info info;
-	if (dladdr(l.kernel, &info) && info.dli_sname && info.dli_saddr == l.kernel) {
+	if (dladdr(kernel, &info) && info.dli_sname && info.dli_saddr == kernel) {
 		int status;
 		char *plain = abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status);
 		std::string name = status == 0 ? plain : info.dli_sname;
 		free(plain);
 		return name;
 	}
-	if (!dladdr(l.kernel, &info))
+	if (!dladdr(kernel, &info))
 		return "a kernel";
-	return ask_addr2line("-C -f", info.dli_fname, (size_t)((const char *)l.kernel - (const char *)info.dli_fbase));
+	return ask_addr2line("-C -f", info.dli_fname, (size_t)((const char *)kernel - (const char *)info.dli_fbase));
 }
 
 void fail(const char *format, ...)
@@ -64,11 +65,12 @@ void fail(const char *format, ...)
 	vfprintf(stderr, format, args);
 	va_end(args);
 	if (now.l) {
-		fprintf(stderr, "\n  in kernel %s, grid (%u, %u, %u), %u threads, %zu bytes of shared memory", kernel_name(*now.l).c_str(),
-		        now.l->grid.x, now.l->grid.y, now.l->grid.z, now.l->block.x, now.l->shared_bytes);
+		fprintf(stderr, "\n  in kernel %s, grid (%u, %u, %u), %u threads, %zu bytes of shared memory",
+		        kernel_name(now.l->kernel).c_str(), now.l->grid.x, now.l->grid.y, now.l->grid.z, now.l->block.x,
+		        now.l->shared_bytes);
 		if (now.self)
-			fprintf(stderr, "\n  block %u (%u, %u, %u), thread %u", now.b->number, now.b->index.x, now.b->index.y, now.b->index.z,
-			        now.self->thread);
+			fprintf(stderr, "\n  block %u (%u, %u, %u), thread %u", now.b->number, now.b->index.x,
+			        now.b->index.y, now.b->index.z, now.self->thread);
 	}
 	fprintf(stderr, "\n");
 	memory_open(true); /* a debugger wants to look */
@@ -87,7 +89,8 @@ static void on_fault(int, siginfo_t *info, void *)
 	const allocation *m = memory_find(info->si_addr);
 	size_t offset = m ? at - (uintptr_t)m->base : 0;
 	if (m && m->live && offset < m->bytes && !now.l)
-		fail("host code touches device memory: an allocation of %zu bytes (%p) + %zu", m->bytes, (void *)m->base, offset);
+		fail("host code touches device memory: an allocation of %zu bytes (%p) + %zu", m->bytes,
+		     (void *)m->base, offset);
 	if (m && offset < m->bytes + 4096)
 		fail("an access to an allocation of %zu bytes (%p) + %zu%s", m->bytes, (void *)m->base, offset,
 		     m->live ? "" : ", which was freed");

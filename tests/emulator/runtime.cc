@@ -5,10 +5,10 @@
  * stream gets there.
  *
  * ADDITIVE_EMULATOR_DEVICES=0        there is no device
- * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy or malloc from here on fails; the first two lose the device
- * ADDITIVE_EMULATOR_COUNT=FILE       what runs is written down (count.cc)
- * ADDITIVE_EMULATOR_LEAKS=1          memory that was never freed is a fault, at the end of the process
- * ADDITIVE_EMULATOR_GUARD=0          let host code touch device memory unseen (checked build) */
+ * ADDITIVE_EMULATOR_FAULT=what:n     the n-th launch, memcpy or malloc from here on fails; the first two lose the
+ * device ADDITIVE_EMULATOR_COUNT=FILE       what runs is written down (count.cc) ADDITIVE_EMULATOR_LEAKS=1 memory that
+ * was never freed is a fault, at the end of the process ADDITIVE_EMULATOR_GUARD=0          let host code touch device
+ * memory unseen (checked build) */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -41,7 +41,8 @@ struct emulator_event {
 	std::shared_ptr<emulator_mark> mark;
 };
 
-namespace {
+namespace
+{
 
 std::recursive_mutex lock;
 cudaError_t last_error, lost; /* lost: what everything answers until the device is reset */
@@ -203,15 +204,17 @@ cudaError_t check_launch(const emulator::launch &l)
 {
 	if (l.grid.x == 0 || l.grid.y == 0 || l.grid.z == 0 || l.block.x == 0 || l.block.y == 0 || l.block.z == 0)
 		return cudaErrorInvalidConfiguration;
-	if ((uint64_t)l.block.x * l.block.y * l.block.z > 1024 || l.grid.x > INT32_MAX || l.grid.y > 65535 || l.grid.z > 65535)
+	if ((uint64_t)l.block.x * l.block.y * l.block.z > 1024 || l.grid.x > INT32_MAX || l.grid.y > 65535 ||
+	    l.grid.z > 65535)
 		return cudaErrorInvalidConfiguration;
 	auto limit = shared_limits.find(l.kernel);
 	if (l.shared_bytes > (limit == shared_limits.end() ? emulator::SHARED_DEFAULT : (size_t)limit->second))
 		return cudaErrorInvalidValue;
 	if (l.block.y != 1 || l.block.z != 1)
-		emulator::fail("%s: only blocks of one dimension are emulated", emulator::kernel_name(l).c_str());
+		emulator::fail("%s: only blocks of one dimension are emulated",
+		               emulator::kernel_name(l.kernel).c_str());
 	if ((uint64_t)l.grid.x * l.grid.y * l.grid.z > 1 << 21)
-		emulator::fail("%s: only 2^21 blocks are emulated", emulator::kernel_name(l).c_str());
+		emulator::fail("%s: only 2^21 blocks are emulated", emulator::kernel_name(l.kernel).c_str());
 	return cudaSuccess;
 }
 
@@ -257,7 +260,8 @@ cudaError_t emulator::submit(cudaStream_t stream, launch &&l)
 cudaError_t emulator::set_shared_limit(const void *kernel, cudaFuncAttribute attribute, int value)
 {
 	return call([&]() {
-		if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || (size_t)value > SHARED_MOST)
+		if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+		    (size_t)value > SHARED_MOST)
 			return cudaErrorInvalidValue;
 		shared_limits[kernel] = value;
 		return cudaSuccess;
@@ -276,6 +280,13 @@ const char *cudaGetErrorName(cudaError_t e)
 #undef CUDA_ERROR
 	}
 	return "unrecognized error code";
+}
+cudaError_t cudaFuncGetName(const char **name, const void *kernel)
+{
+	static thread_local std::string last;
+	last = emulator::kernel_name(kernel);
+	*name = last.c_str();
+	return cudaSuccess;
 }
 const char *cudaGetErrorString(cudaError_t e)
 {
@@ -468,7 +479,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 			emulator::need_device(to, bytes, "cudaMemcpyAsync, destination");
 		if (from_device)
 			emulator::need_device(from, bytes, "cudaMemcpyAsync, source");
-		if (to_device && from_device && (uintptr_t)to < (uintptr_t)from + bytes && (uintptr_t)from < (uintptr_t)to + bytes && bytes)
+		if (to_device && from_device && (uintptr_t)to < (uintptr_t)from + bytes &&
+		    (uintptr_t)from < (uintptr_t)to + bytes && bytes)
 			emulator::fail("cudaMemcpyAsync: source and destination overlap");
 		bool pageable = (!to_device && !is_pinned(to, bytes)) || (!from_device && !is_pinned(from, bytes));
 		if (pageable && stream->capture)
@@ -486,7 +498,10 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 				emulator::need_device(to, bytes, "cudaMemcpyAsync, destination");
 			if (from_device)
 				emulator::need_device(from, bytes, "cudaMemcpyAsync, source");
-			did(EMULATOR_COPY, !to_device ? "copy to the host" : from_device ? "copy" : "copy to the device",
+			did(EMULATOR_COPY,
+			    !to_device    ? "copy to the host"
+			    : from_device ? "copy"
+			                  : "copy to the device",
 			    from_device ? bytes : 0, to_device ? bytes : 0);
 			memcpy(to, from, bytes);
 		});

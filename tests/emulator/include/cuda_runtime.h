@@ -398,6 +398,7 @@ struct cudaLaunchConfig_t {
 extern "C" {
 const char *cudaGetErrorName(cudaError_t e);
 const char *cudaGetErrorString(cudaError_t e);
+cudaError_t cudaFuncGetName(const char **name, const void *kernel); /* the real one's is mangled */
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 cudaError_t cudaGetDeviceCount(int *count);

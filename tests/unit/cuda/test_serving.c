@@ -171,9 +171,42 @@ static void neighbours_as_one_kernel_change_no_bit(void **state)
 	}
 }
 
+/* Kernels that begin early, recordings and fused kernels change when and how work runs, and no bit. */
+static void the_switches_of_the_backend_change_no_bit(void **state)
+{
+	(void)state;
+	static const char *const switches[] = {"ADDITIVE_CUDA_EARLY", "ADDITIVE_CUDA_RECORD", "ADDITIVE_CUDA_FUSE"};
+	enum { SETTINGS = 8, SAID = 500 };
+	static int32_t said[4 * SAID], again[4 * SAID];
+	for (int off = 0; off < SETTINGS; off++) {
+		pair p;
+		client c;
+		for (int i = 0; i < 3; i++)
+			setenv(switches[i], off >> i & 1 ? "0" : "1", 1);
+		open_pair(&p, &kinds[1]);
+		const bool emulated = device_is_emulated(p.device.backend);
+		const int rounds = emulated ? 1 : 4, each = emulated ? 16 : SAID;
+		session *x = open_session(&p.device, "x", POSITION_CLAMP, false);
+		for (int i = 0; i < rounds; i++) {
+			generation_request r = request(&c, (const int32_t[]){5, 6, 7}, i == 0 ? 3 : 0, each);
+			r.sampling.temperature = 1;
+			r.sampling.seed = 11;
+			run(&p.device, x, &c, &r);
+			assert_int_equal(c.n_tokens, each);
+			memcpy((off ? again : said) + i * each, c.tokens, (size_t)each * sizeof *c.tokens);
+		}
+		if (off)
+			assert_memory_equal(again, said, (size_t)(rounds * each) * sizeof *said);
+		close_pair(&p);
+	}
+	for (int i = 0; i < 3; i++)
+		unsetenv(switches[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_switches_of_the_backend_change_no_bit),
 	    cmocka_unit_test(logits_are_those_of_the_cpu),
 	    cmocka_unit_test(the_batch_changes_no_token),
 	    cmocka_unit_test(a_session_moves_between_the_devices),
