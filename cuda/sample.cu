@@ -11,8 +11,12 @@
  *             again. top-k's cut knows the mass that is left, from which top-p's starts with the same bins.
  *   draw      masses of segments of ids, each by a warp; one warp finds the segment, and the token in it.
  *
+ * Where the bins up to the first cut hold FEW tokens at most, they are listed, and both cuts and the draw compare each
+ * with each: no further pass over the row.
+ *
  * Weights are computed anew in every pass, about thirty integer instructions: less than writing and reading them. A row
- * is read 2 times at temperature 0 … 3 without cuts, 6 to 8 with both, from the second time on out of the cache.
+ * is read once at temperature 0, 3 times with few tokens left, else 3 times without cuts and 6 to 8 with both, from the
+ * second time on out of the cache.
  * Penalised or biased rows are copied to scratch first. Bytes per row: 4 V, with adjustments 12 V. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
@@ -24,8 +28,10 @@ namespace
 
 typedef unsigned long long u64;
 
-enum { THREADS = 512, WARPS = THREADS / WARP, BINS = 1024, BINS_PER_NAT = 32, LIST = 1024 };
+/* FEW: so many tokens that may be left are handled in shared memory alone. */
+enum { THREADS = 512, WARPS = THREADS / WARP, BINS = 1024, BINS_PER_NAT = 32, LIST = 1024, FEW = 512 };
 static_assert(SAMPLE_FAR * BINS_PER_NAT < BINS, "every distance has a bin");
+static_assert(FEW <= LIST && FEW <= THREADS, "the list holds them, and each has a thread");
 
 struct histogram {
 	u64 mass[BINS];
@@ -148,9 +154,20 @@ __device__ void clear(histogram *h)
 	__syncthreads();
 }
 
+/* *mass += weight, in two halves: shared memory adds 32 bits by itself, 64 bits only in a loop of compare-and-swap,
+ * which takes long where many tokens share a bin. A low half that wraps carries one into the high half. */
+__device__ __forceinline__ void add_mass(u64 *mass, u64 weight)
+{
+	unsigned *half = (unsigned *)mass;
+	const unsigned low = (unsigned)weight, before = atomicAdd(&half[0], low);
+	const unsigned high = (unsigned)(weight >> 32) + (before + low < before);
+	if (high)
+		atomicAdd(&half[1], high);
+}
+
 __device__ __forceinline__ void put(histogram *h, int bin, u64 weight)
 {
-	atomicAdd(&h->mass[bin], weight);
+	add_mass(&h->mass[bin], weight);
 	atomicAdd(&h->count[bin], 1u);
 }
 
@@ -291,6 +308,63 @@ __device__ int draw(const row &r, work *w, u64 last, u64 bottom, uint32_t random
 	return token;
 }
 
+/* --- few tokens ----------------------------------------------------------------------- */
+
+/* The tokens of the bins up to w->bin into the list. */
+__device__ void list_few(const row &r, work *w)
+{
+	const int bin = w->bin;
+	if (threadIdx.x == 0)
+		w->listed = 0;
+	__syncthreads();
+	for (int i = threadIdx.x; i < r.vocab; i += THREADS) {
+		const float t = r.distance(i);
+		if ((int)(t * BINS_PER_NAT) > bin)
+			continue;
+		const u64 weight = sample_weight(t);
+		if (weight > 0) {
+			const unsigned at = atomicAdd(&w->listed, 1u);
+			w->list.key[at] = rank_key(r.x[i], i);
+			w->list.weight[at] = weight;
+		}
+	}
+	__syncthreads();
+}
+
+/* cut and draw where the list holds all that may be left. mass: of what top-p's share is taken; 0: of what top-k
+ * leaves. Each thread knows one entry of the list. */
+__device__ int draw_few(work *w, u64 count, u64 mass, float top_p, u64 bottom, uint32_t random)
+{
+	const int n = (int)w->listed, e = threadIdx.x;
+	const u64 key = e < n ? w->list.key[e] : 0;
+	u64 weight = e < n ? w->list.weight[e] : 0, counted = 0, reached = 0, run = 0;
+	for (int j = 0; j < n; j++) {
+		const bool ahead = w->list.key[j] < key;
+		counted += ahead;
+		reached += ahead ? w->list.weight[j] : 0;
+	}
+	if (counted >= count)
+		weight = 0;
+	mass = mass > 0 ? mass : block_reduce(weight, w->warp, plus);
+	if (top_p < 1) {
+		const u64 goal = sample_goal(top_p, mass);
+		if (reached >= (goal > 0 ? goal : 1))
+			weight = 0;
+	}
+	if (weight < bottom)
+		weight = 0;
+	const u64 goal = sample_share(random >> 8, block_reduce(weight, w->warp, plus)) + 1;
+	if (e < n)
+		w->list.weight[e] = weight;
+	__syncthreads();
+	for (int j = 0; j < n; j++)
+		run += (unsigned)w->list.key[j] <= (unsigned)key ? w->list.weight[j] : 0;
+	if (run >= goal && run - weight < goal)
+		w->bin = (int)(unsigned)key;
+	__syncthreads();
+	return w->bin;
+}
+
 /* The row's logits, adjusted in `copy` where there is something to adjust. */
 __device__ const float *adjusted(const float *x, int vocab, const sample_setting &s, const sample_adjust *adjust,
                                  float *copy)
@@ -307,6 +381,48 @@ __device__ const float *adjusted(const float *x, int vocab, const sample_setting
 	}
 	__syncthreads();
 	return copy;
+}
+
+/* Where every token that may be left is in the bins up to some bin: that is w->bin then, w->counted and w->inside the
+ * tokens before it and in it. -> top-p's mass, 0 where top-k leaves it. */
+__device__ u64 bound(work *w, const sample_setting &s)
+{
+	u64 mass = 0;
+	if (threadIdx.x == 0)
+		w->counted = w->reached = 0;
+	if (s.top_k > 0) {
+		walk(w, &w->coarse, (u64)s.top_k, ~(u64)0);
+		return mass;
+	}
+	for (int i = threadIdx.x; i < BINS; i += THREADS)
+		mass += w->coarse.mass[i];
+	mass = block_reduce(mass, w->warp, plus);
+	const u64 goal = sample_goal(s.top_p, mass);
+	walk(w, &w->coarse, ~(u64)0, goal > 0 ? goal : 1);
+	return mass;
+}
+
+/* The token of a row at a temperature above 0, for the first warp at least. */
+__device__ int draw_cut(const row &r, work *w, const sample_setting &s)
+{
+	const u64 count = s.top_k > 0 ? (u64)s.top_k : ~(u64)0, bottom = sample_least(s.min_p);
+	const uint32_t random = philox(sample_seed(&s), PHILOX_STREAM_SAMPLE, 0, sample_position(&s)).word[0];
+	u64 last = ~(u64)0;
+	if (s.top_k > 0 || s.top_p < 1) {
+		fill_coarse(r, w);
+		__syncthreads();
+		const u64 mass = bound(w, s);
+		if (w->bin >= 0 && w->counted + w->inside <= FEW) {
+			list_few(r, w);
+			return draw_few(w, count, mass, s.top_p, bottom, random);
+		}
+		cut(r, w, count, ~(u64)0);
+		const u64 goal = sample_goal(s.top_p, w->mass);
+		if (s.top_p < 1)
+			cut(r, w, ~(u64)0, goal > 0 ? goal : 1);
+		last = w->last;
+	}
+	return draw(r, w, last, bottom, random);
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -329,19 +445,8 @@ __global__ void __launch_bounds__(THREADS)
 	best = block_least(best, w->warp);
 	int chosen = best == ~(u64)0 ? -1 : (int)(unsigned)best;
 	if (chosen >= 0 && s.temperature > 0) {
-		u64 last = ~(u64)0;
 		r.max = r.x[chosen];
-		if (s.top_k > 0 || s.top_p < 1) {
-			fill_coarse(r, w);
-			cut(r, w, s.top_k > 0 ? (u64)s.top_k : ~(u64)0, ~(u64)0);
-			const u64 goal = sample_goal(s.top_p, w->mass);
-			if (s.top_p < 1)
-				cut(r, w, ~(u64)0, goal > 0 ? goal : 1);
-			last = w->last;
-		}
-		const u64 seed = (u64)s.seed_high << 32 | s.seed_low;
-		const philox_block random = philox(seed, PHILOX_STREAM_SAMPLE, 0, sample_position(&s));
-		chosen = draw(r, w, last, sample_least(s.min_p), random.word[0]);
+		chosen = draw_cut(r, w, s);
 	}
 	if (threadIdx.x == 0)
 		token[blockIdx.x] = chosen;
