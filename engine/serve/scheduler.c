@@ -60,7 +60,10 @@ status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits
 
 /* --- steps in flight ------------------------------------------------------------- */
 
-enum { SPIN_NS = 200000 /* a thread that sleeps takes tens of microseconds to wake up */ };
+enum {
+	SPIN_NS = 200000,  /* a thread that sleeps takes tens of microseconds to wake up */
+	RESUME_NS = 500000 /* of first tokens without a prompt, in one turn */
+};
 
 static bool is_fetched(const scheduler *s, const inflight_step *f)
 {
@@ -482,6 +485,12 @@ static status resume(scheduler *s, generation *g)
 	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
 
+/* Is there no prompt to read, and can its first token be drawn now? */
+static bool is_resumed(const generation *g)
+{
+	return g->n_read == g->n_prompt && generation_tallied(g) && model_dimensions(g->session->model->model)->causal;
+}
+
 /* The entry of s->inflight that is free between ticks. */
 static inflight_step *free_step(scheduler *s)
 {
@@ -511,6 +520,19 @@ static status read_whole(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
+/* Resume g, and others as long as that takes no longer than a short step of prompts: sessions that continue at the same
+ * time share their decode steps soon. */
+static status resume_some(scheduler *s, generation *g)
+{
+	const uint64_t end = clock_ns() + RESUME_NS;
+	do {
+		begin(s, g);
+		TRY(resume(s, g));
+		g = scheduler_prompts_first(s);
+	} while (g && is_resumed(g) && clock_ns() < end);
+	return STATUS_OK;
+}
+
 /* Run a step of prompts, beginning with g's. */
 static status prefill(scheduler *s, generation *g)
 {
@@ -523,8 +545,8 @@ static status prefill(scheduler *s, generation *g)
 		return (why = generation_tally(g)) == STATUS_OK ? why : no_plan(s, g, why, &err);
 	if (!model_dimensions(g->session->model->model)->causal)
 		return read_whole(s, g);
-	if (g->n_read == g->n_prompt)
-		return resume(s, g);
+	if (is_resumed(g))
+		return resume_some(s, g);
 	scheduler_prompts_gather(s, g, f);
 	why = find_plan_for_some(f, &err);
 	if (why != STATUS_OK)

@@ -398,6 +398,36 @@ static void cancelling_at_any_tick_ends_once_and_keeps_what_was_delivered(void *
 		}
 }
 
+/* Not one at each step, which would have the others wait. */
+static void sessions_that_continue_without_a_prompt_begin_together(void **state)
+{
+	enum { N = 8 };
+	fixture *f = *state;
+	client c[N];
+	session *x[N];
+	int ticks = 0, begun = 0;
+	for (int i = 0; i < N; i++) {
+		char id[8];
+		int32_t ids[3];
+		snprintf(id, sizeof id, "%d", i);
+		x[i] = open_session(f, id, POSITION_CLAMP, false);
+		random_tokens(ids, 3, (uint64_t)i);
+		append(f, x[i], ids, 3);
+	}
+	for (int i = 0; i < N; i++) {
+		generation_request r = request(&c[i], NULL, 0, 40);
+		start(f, x[i], &c[i], &r);
+	}
+	for (; begun < N; ticks++) {
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+		begun = 0;
+		for (int i = 0; i < N; i++)
+			begun += c[i].n_tokens > 0;
+	}
+	assert_true(ticks < N);
+	drain(f);
+}
+
 static void a_cancelled_session_continues_from_what_it_has_read(void **state)
 {
 	fixture *f = *state;
@@ -576,6 +606,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_last_credit_is_enough_to_finish, setup, teardown),
 	    cmocka_unit_test_setup_teardown(cancelling_at_any_tick_ends_once_and_keeps_what_was_delivered, setup,
 	                                    teardown),
+	    cmocka_unit_test_setup_teardown(sessions_that_continue_without_a_prompt_begin_together, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_cancelled_session_continues_from_what_it_has_read, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_parked_generation_can_be_cancelled, setup, teardown),
 	    cmocka_unit_test_setup_teardown(cancelling_in_the_last_event_is_too_late, setup, teardown),
