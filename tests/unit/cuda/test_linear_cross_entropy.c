@@ -165,7 +165,10 @@ static int failures(sizes s, dtype type, float alpha, void (*prepare)(backend *b
 	text_of(s, text);
 	result want = run_on(type == DTYPE_BF16 ? narrow : reference, s, type, alpha, true, prepare),
 	       got = run_on(device, s, type, alpha, true, prepare);
-	int failed = !compare_close(text, &got.loss, &want.loss, 1, 1e-6, 2e-6) + !(got.count == want.count);
+	/* Tensor cores cut off what a sum in f32 has no room for, and the label's logit, alpha d, is a sum of its own.
+	 */
+	const double cut = prepare ? alpha * (double)s.d * 0x1p-22 : 0;
+	int failed = !compare_close(text, &got.loss, &want.loss, 1, 1e-6 + cut, 2e-6) + !(got.count == want.count);
 	/* Without labels, or with one class, there is nothing but zeros. */
 	if (s.classes > 1 && want.count > 0) {
 		failed += !tensors_near("dhidden", text, got.dhidden, want.dhidden, s.rows * s.d);
