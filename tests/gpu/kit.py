@@ -16,7 +16,7 @@ import sys
 import tarfile
 
 # The C library belongs to the machine, CUDA to its toolkit.
-SYSTEM = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libcu", "libnvidia")
+SYSTEM = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libresolv", "libcu", "libnvidia")
 PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging")
 
 
