@@ -96,13 +96,13 @@ def make_model(service, config, seconds=120):
     return train(service, "additive", upload(service, TEXT * 200), settings, seconds=seconds)
 
 
-def load(client, address, request, streams, warm, seconds, processes, reconnect=False):
+def load(client, address, request, streams, warm, seconds, processes, reconnect=False, environment=None):
     """What bench_http (the program `client`) prints, with the processor time of `processes` under their names."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as body:
         json.dump(request, body)
         body.flush()
         command = [client, address, streams, warm, seconds, body.name, *(["close"] if reconnect else []), *processes.values()]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env={**os.environ, **(environment or {})})
     if done.returncode != 0:
         raise Failure(f"bench_http: {done.stderr.strip()[-300:]}")
     found = json.loads(done.stdout)
@@ -121,7 +121,7 @@ def measure(programs, client, config, streams, seconds, environment, log):
             model = make_model(service, config)
             service.ask("POST", f"/v1/models/{model}/load", {"dtype": "bf16"})
             request = {"model": model, "prompt": "All work", "max_tokens": config["n_positions"] - 16, "temperature": 0, "stream": True}
-            found = load(client, service.address, request, streams, WARM, seconds, service.processes())
+            found = load(client, service.address, request, streams, WARM, seconds, service.processes(), environment=environment)
             return {"streams": streams, "tokens_per_second": found["events"] / found["seconds"], **found}
         except OSError as failure:
             raise Failure(str(failure))

@@ -201,7 +201,7 @@ class FastAdditive:
 
     def hidden(self, ids):
         body, d = self.model.fastformer_model, self.model.config.hidden_size
-        h = body.LayerNorm(self.model.word_embedding(ids) + body.position_embeddings.weight[: ids.shape[1]])
+        h = body.LayerNorm(self.model.word_embedding(ids))  # without positions, the engine's default
         for layer in body.decoders:
             a = layer.attention
             n = a.attn_norm(h)
@@ -230,7 +230,8 @@ def additive(vocab, length, rounds, head_rows, options):
     torch.manual_seed(1)
     layers, most = options["layers"], min(options["most_window"] or length, length)
     windows = [min(4 * 2**layer, most) for layer in range(layers - 1)] + [length]
-    config = reference.Config(options["width"], vocab, HEADS, length, layers, True, windows, 0.0)
+    config = reference.Config(hidden_size=options["width"], vocab_size=vocab, n_heads=HEADS, n_positions=length, position_embedding="none",
+                              n_layer=layers, window_sizes=windows, hidden_dropout_prob=0.0)
     model = reference.AdditiveLM(config)
     with torch.no_grad():  # scores that are not all 0, so that the comparison means something
         for layer in model.fastformer_model.decoders:
