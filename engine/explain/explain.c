@@ -1,7 +1,8 @@
 /* explain.c - rows of α, their mean, and attention rollout.
  *
  * Rollout is y = v Ã_L … Ã_1 for the unit row vector v of the position: from the last layer to the first, v becomes
- * the mean of v and of its products with the chosen sites' matrices, which the explainer's `pull` gives. */
+ * the mean of v and of its products with the chosen sites' matrices, which the explainer's `pull` gives. Only tokens
+ * from explain_rollout_first on take part, as a log of their own: a row with v_i ≠ 0 reads none before them. */
 #include "engine/explain/explain.h"
 
 #include <assert.h>
@@ -196,20 +197,33 @@ static status rollout_layer(const explain_log *l, const explain_selection *pick,
 	return STATUS_OK;
 }
 
+int64_t explain_rollout_first(const explain_log *l, const explain_selection *pick, int64_t position)
+{
+	int64_t first = position;
+	for (int64_t layer = l->layers - 1; layer >= 0; layer--)
+		if (pick->layers[layer])
+			first = explain_reads(l, layer, first).first;
+	return first;
+}
+
 status explain_rollout(const explain_log *l, const explain_selection *pick, int64_t position, double *out)
 {
 	if (!selectable(l, pick, position))
 		return STATUS_INVALID;
-	int64_t n = explain_reach(l, position); /* nothing behind it counts */
+	int64_t reach = explain_reach(l, position), first = explain_rollout_first(l, pick, position);
+	int64_t n = reach - first; /* nothing before or behind them counts */
 	if (!can_pull(l, n))
 		return STATUS_TOO_LARGE;
+	explain_log band = *l;
+	band.data += first * l->floats;
+	band.tokens -= first;
 	double *y = memory_new((size_t)n, sizeof *y);
 	status result = y ? STATUS_OK : STATUS_NOMEM;
-	for (int64_t j = 0; j < n; j++)
+	for (int64_t j = 0; j < reach; j++)
 		out[j] = j == position;
 	for (int64_t layer = l->layers - 1; layer >= 0 && result == STATUS_OK; layer--)
 		if (pick->layers[layer])
-			result = rollout_layer(l, pick, layer, out, y, n);
+			result = rollout_layer(&band, pick, layer, out + first, y, n);
 	free(y);
-	return result == STATUS_OK ? normalise(out, n) : result;
+	return result == STATUS_OK ? normalise(out, reach) : result;
 }

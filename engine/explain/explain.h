@@ -43,8 +43,8 @@ status explain_alpha(const explain_log *l, int64_t layer, int64_t round, int64_t
  * mean: the average of the α rows. rollout: per layer the head- and round-mean row matrix A_l mixed with
  * the residual stream, Ã_l = (A_l + I) / 2, multiplied through the chosen layers (Abnar and Zuidema 2020);
  * computed as one row vector times matrices by the explainer's `pull`, never N × N.
- * STATUS_INVALID when nothing is chosen, the position is outside or a weight is not finite; STATUS_TOO_LARGE when the
- * reach is more than the explainer's pull_tokens (rollout); STATUS_NOMEM. */
+ * STATUS_INVALID when nothing is chosen, the position is outside or a weight is not finite; STATUS_TOO_LARGE when
+ * rollout follows more tokens than the explainer's pull_tokens; STATUS_NOMEM. */
 typedef struct explain_selection {
 	const bool *layers; /* [layers] */
 	const bool *heads;  /* [heads] */
@@ -52,6 +52,9 @@ typedef struct explain_selection {
 } explain_selection;
 status explain_mean(const explain_log *l, const explain_selection *pick, int64_t position, double *out);
 status explain_rollout(const explain_log *l, const explain_selection *pick, int64_t position, double *out);
+/* The first token that rollout follows: its time grows with the tokens from there to the reach. The log needs no data.
+ */
+int64_t explain_rollout_first(const explain_log *l, const explain_selection *pick, int64_t position);
 /* The average of the means of all positions, into out[tokens]: what a vector has read that is the mean over all hidden
  * vectors. STATUS_TOO_LARGE: more tokens than the explainer's pull_tokens. */
 status explain_mean_of_all(const explain_log *l, const explain_selection *pick, double *out);

@@ -52,6 +52,13 @@ static status generation_check(const session *x, bool temporary, const generatio
 	return STATUS_OK;
 }
 
+/* Tokens that a generation reads at most, the prompt's and its own. */
+static int64_t generation_most(const session *x, const generation_request *r)
+{
+	int64_t room = session_limit(x) - x->tokens - r->n_prompt;
+	return x->tokens + r->n_prompt + (r->max_tokens < room ? r->max_tokens : room);
+}
+
 status generation_tally(generation *g)
 {
 	enum { SLICE = 1 << 16 }; /* about a millisecond */
@@ -78,34 +85,58 @@ static status generation_begin_tally(generation *g)
 	return generation_tally(g);
 }
 
-static status generation_prepare_alpha(generation *g)
+static const bool *generation_pick(bool *out, const bool *chosen, int64_t n)
+{
+	if (chosen)
+		memcpy(out, chosen, (size_t)n * sizeof *out);
+	else
+		memset(out, true, (size_t)n);
+	return out;
+}
+
+static status generation_check_rollout(const generation *g, const generation_request *r, error *err)
+{
+	const model *m = g->session->model->model;
+	int64_t tokens = generation_most(g->session, r);
+	explain_log log;
+	explain_log_init(&log, model_architecture(m), model_config(m), NULL, tokens);
+	int64_t followed = tokens - explain_rollout_first(&log, &g->pick, tokens - 1);
+	if (followed <= SCHEDULER_MAX_ROLLOUT)
+		return STATUS_OK;
+	return error_set(
+	    err, STATUS_INVALID, "alpha.aggregate",
+	    "rollout would follow %lld tokens at the last one; it follows at most %d with generated tokens",
+	    (long long)followed, SCHEDULER_MAX_ROLLOUT);
+}
+
+static status generation_prepare_alpha(generation *g, const generation_request *r, error *err)
 {
 	const model *m = g->session->model->model;
 	const model_dims *d = model_dimensions(m);
+	g->n_alpha = r->n_alpha;
 	if (g->n_alpha == 0)
 		return STATUS_OK;
-	int64_t n = model_explainer(m)->n_rounds;
-	n = n > d->layers ? n : d->layers;
-	n = n > d->heads ? n : d->heads;
-	g->all = memory_new((size_t)n, sizeof *g->all);
+	int64_t rounds = model_explainer(m)->n_rounds;
+	g->picked = memory_new((size_t)(d->layers + d->heads + rounds), sizeof *g->picked);
 	g->alpha = memory_new((size_t)g->n_alpha, sizeof *g->alpha);
-	if (!g->all || !g->alpha)
+	if (!g->picked || !g->alpha)
 		return STATUS_NOMEM;
-	memset(g->all, true, (size_t)n);
-	return STATUS_OK;
+	g->pick.layers = generation_pick(g->picked, r->alpha.layers, d->layers);
+	g->pick.heads = generation_pick(g->picked + d->layers, r->alpha.heads, d->heads);
+	g->pick.rounds = generation_pick(g->picked + d->layers + d->heads, r->alpha.rounds, rounds);
+	g->rollout = r->alpha_rollout;
+	return g->rollout ? generation_check_rollout(g, r, err) : STATUS_OK;
 }
 
 static status generation_copy(generation *g, const generation_request *r, error *err)
 {
 	size_t bias = (size_t)r->sampling.n_bias;
-	int64_t room = session_limit(g->session) - g->session->tokens - r->n_prompt;
 	g->credit = r->credit;
 	g->n_prompt = r->n_prompt;
-	g->max_tokens = r->max_tokens < room ? r->max_tokens : room;
+	g->max_tokens = generation_most(g->session, r) - g->session->tokens - r->n_prompt;
 	g->sampling = r->sampling;
 	g->ignore_end = r->ignore_end;
 	g->n_logprobs = r->n_logprobs;
-	g->n_alpha = r->n_alpha;
 	g->explain = g->temporary && r->explain;
 	g->event = r->event;
 	g->finished = r->finished;
@@ -120,7 +151,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 		memcpy(g->sampling.bias, r->sampling.bias, bias * sizeof *g->sampling.bias);
 	TRY(stop_filter_init(&g->stop, r->stops, r->n_stops, err));
 	TRY(generation_begin_tally(g));
-	TRY(generation_prepare_alpha(g));
+	TRY(generation_prepare_alpha(g, r, err));
 	return session_reserve(g->session, r->n_prompt, err);
 }
 
@@ -133,7 +164,7 @@ static void generation_free(generation *g)
 	free(g->piece);
 	free(g->characters);
 	free(g->weights);
-	free(g->all);
+	free(g->picked);
 	free(g->alpha);
 	free(g);
 }
@@ -248,14 +279,14 @@ static status generation_characters(generation *g, int32_t token, bool flush, si
 	return STATUS_OK;
 }
 
-/* The tokens with the largest weights in the mean over layers, rounds and heads, at the last token read: into g->alpha.
+/* The tokens with the largest weights in the mean or rollout of what is selected, at the last token read: into
+ * g->alpha.
  */
 static status generation_explain(generation *g, int *n_alpha)
 {
 	const session *x = g->session;
 	const model *m = x->model->model;
 	explain_log log;
-	explain_selection everything = {g->all, g->all, g->all};
 	*n_alpha = 0;
 	if (g->n_alpha == 0)
 		return STATUS_OK;
@@ -267,7 +298,7 @@ static status generation_explain(generation *g, int *n_alpha)
 		g->weights_size = x->capacity;
 	}
 	explain_log_init(&log, model_architecture(m), model_config(m), x->log, x->tokens);
-	TRY(explain_mean(&log, &everything, x->tokens - 1, g->weights));
+	TRY((g->rollout ? explain_rollout : explain_mean)(&log, &g->pick, x->tokens - 1, g->weights));
 	int n = 0;
 	for (int64_t i = 0; i < x->tokens; i++) {
 		float w = (float)g->weights[i];

@@ -61,7 +61,9 @@ struct generation {
 	size_t piece_size;
 	double *weights; /* α over the whole sequence */
 	int64_t weights_size;
-	bool *all;           /* [max(layers, rounds, heads)] all true: selects every layer, round and head */
+	explain_selection pick; /* whose weights; in `picked` */
+	bool rollout;
+	bool *picked;        /* [layers + heads + rounds] */
 	alpha_weight *alpha; /* [n_alpha] */
 	token_logprob top[GENERATION_MAX_LOGPROBS];
 	uint64_t accepted_ns, started_ns, prompted_ns, delivered_ns; /* 0: not yet */

@@ -16,6 +16,7 @@
 #define ENGINE_SERVE_SCHEDULER_H
 
 #include "engine/explain/attribution.h"
+#include "engine/explain/explain.h"
 #include "engine/model/model.h"
 #include "engine/model/feed.h"
 #include "engine/serve/sampler.h"
@@ -33,7 +34,8 @@ enum {
 	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS,
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_PREFILL_CHUNK = 256,
-	SCHEDULER_PREFILL_SHORT = 64 /* beside streams, where no bit depends on it */
+	SCHEDULER_PREFILL_SHORT = 64, /* beside streams, where no bit depends on it */
+	SCHEDULER_MAX_ROLLOUT = 4096  /* tokens that a generated token's rollout follows: milliseconds */
 };
 
 typedef struct scheduler_limits {
@@ -182,10 +184,12 @@ typedef struct generation_request {
 	sampling sampling;                      /* bias is copied */
 	const char *stops[SCHEDULER_MAX_STOPS]; /* UTF-8, copied */
 	int n_stops;
-	bool ignore_end; /* keep going past the end-of-text token */
-	int n_logprobs;  /* -1: none; 0…20: chosen token plus this many alternatives */
-	int n_alpha;     /* 0: none; else every token costs time in proportion to the tokens before it */
-	bool explain;    /* a temporary session keeps the log of what it has read, for `finished` */
+	bool ignore_end;         /* keep going past the end-of-text token */
+	int n_logprobs;          /* -1: none; 0…20: chosen token plus this many alternatives */
+	int n_alpha;             /* 0: none; else every token costs time in proportion to the tokens that it reads */
+	explain_selection alpha; /* whose weights; a NULL member selects all; copied */
+	bool alpha_rollout;      /* else their mean */
+	bool explain;            /* a temporary session keeps the log of what it has read, for `finished` */
 	/* Both are called on the scheduler's thread. event returns how many credits are left: at 0 the
 	 * generation parks until generation_grant. finished is called exactly once; the generation is
 	 * then freed. */
@@ -200,8 +204,9 @@ typedef struct generation_request {
  * "prompt". Under POSITION_ERROR a sequence has at most n_positions tokens, prompt and completion together: a longer
  * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with FINISH_LENGTH,
  * without a token when the prompt fills all positions. n_alpha on a session needs `explain`, and an explainer with
- * `scores`. A model whose tokens depend on later ones reads whole sequences: it has no sessions, and x NULL with
- * max_tokens 0 and explain is the only request that it accepts (reading.h). While a generation runs, the session
+ * `scores`; with alpha_rollout the last token must follow no more than SCHEDULER_MAX_ROLLOUT tokens
+ * (explain/explain.h). A model whose tokens depend on later ones reads whole sequences: it has no sessions, and x NULL
+ * with max_tokens 0 and explain is the only request that it accepts (reading.h). While a generation runs, the session
  * is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; no step is
  * read in part, and after a cancellation the session has read every delivered token. A character that max_tokens cuts
  * is finished by the session's next generation without a prompt; in a temporary session it is U+FFFD. Text ends before

@@ -149,6 +149,39 @@ def test_alpha_comes_with_each_event_best_first(engine, model):
     assert "99 bottles"[first["offset"]] == first["text"]
 
 
+@pytest.mark.parametrize("aggregate", ["mean", "rollout"])
+@pytest.mark.parametrize("pick", [{}, {"layers": [1], "heads": [0], "rounds": ["key"]}, {"layers": [0], "heads": "all", "rounds": ["query", "key"]}])
+def test_weights_of_any_layers_heads_and_rounds_come_with_each_token(engine, session, pick, aggregate):
+    s = session(prompt="99 bottles", explain=True)
+    _, events, _ = engine.generate({"id": s["id"], "max_tokens": 5, "alpha": {"top": 1000, "aggregate": aggregate, **pick}}, "session.generate")
+    for n, event in enumerate(events):
+        later = engine.call("session.alpha", {"id": s["id"], "position": 9 + n, "aggregate": aggregate, **pick})
+        expected = {later["tokens"][j]["offset"]: a for j, a in enumerate(later["aggregate"]["alpha"]) if a > 0}
+        assert {a["token"]["offset"]: a["weight"] for a in event["alpha"]} == expected
+
+
+@pytest.mark.parametrize("alpha,param,names", [
+    ({"layers": [0, 2]}, "alpha.layers", "2 layers"), ({"heads": [2]}, "alpha.heads", "2 heads"), ({"rounds": ["value"]}, "alpha.rounds", '"query", "key"')])
+def test_weights_that_there_are_not_are_refused_with_what_there_is(engine, model, session, alpha, param, names):
+    for method, of in (("completion.create", {"model": model}), ("session.generate", {"id": session(explain=True)["id"]})):
+        e = refused(engine, method, {**of, "prompt": "x", "alpha": {"top": 3, **alpha}})
+        assert (e.status, e.param) == (400, param) and names in e.message
+
+
+def test_a_rollout_that_would_hold_up_other_streams_is_refused_before_it_begins(engine, session):
+    s = session(explain=True, position_policy="clamp")
+    ask = {"id": s["id"], "prompt": "x", "max_tokens": 5000, "alpha": {"top": 3, "aggregate": "rollout"}}
+    e = refused(engine, "session.generate", ask)
+    assert (e.status, e.param) == (400, "alpha.aggregate") and "at most 4096" in e.message
+    assert engine.generate({**ask, "max_tokens": 3}, "session.generate")[2]
+    windowed = {**ask, "alpha": {**ask["alpha"], "layers": [0]}}
+    call = engine.begin("session.generate", windowed, credit=1)
+    assert call.next()[1]["alpha"]
+    call.cancel()
+    with pytest.raises(EngineError):
+        call.result()
+
+
 @pytest.mark.parametrize("more,param", [
     ({"prompt": []}, "prompt"), ({"prompt": [[]]}, "prompt"), ({"prompt": ""}, "prompt"), ({"prompt": [259]}, "prompt"),
     ({"prompt": "x" * 513}, "prompt"), ({"prompt": "x", "logit_bias": {"259": 1}}, "logit_bias"),

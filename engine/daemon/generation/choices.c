@@ -333,6 +333,7 @@ void choices_free(choices *c)
 		free(p->prompts[i].ids);
 	free(p->prompts);
 	free(p->request.sampling.bias);
+	selection_fini(&p->alpha);
 	catalog_release(p->model);
 	for (int i = 0; c->items && i < c->n; i++) {
 		choice_events_fini(&c->items[i].events);

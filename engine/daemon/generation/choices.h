@@ -9,6 +9,7 @@
 #ifndef ENGINE_DAEMON_GENERATION_CHOICES_H
 #define ENGINE_DAEMON_GENERATION_CHOICES_H
 
+#include "engine/daemon/generation/selection.h"
 #include "engine/daemon/sessions/session_settle.h"
 
 enum { CHOICES_WINDOW = 32 };
@@ -34,6 +35,7 @@ typedef struct choices_plan {
 	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
 	 * seed + i. */
 	generation_request request;
+	selection alpha;               /* owned; of request.alpha */
 	const char *prompt_field;      /* what errors call the prompt; NULL: "prompt" */
 	bool whole;                    /* with a session: all or nothing (session_settle.h) */
 	json_t *(*result)(choices *c); /* the RESULT, when every choice ended well; NULL when out of memory */

@@ -158,14 +158,30 @@ static status read_stops(generation_request *r, const json_t *stop, error *err)
 	return STATUS_OK;
 }
 
-/* Everything of a request but its prompts. */
-static status read_request(generation_request *r, const json_t *params, const model_entry *c, error *err)
+static status read_alpha(choices_plan *wanted, const json_t *alpha, error *err)
 {
+	generation_request *r = &wanted->request;
+	const char *aggregate = json_string_value(json_object_get(alpha, "aggregate"));
+	r->n_alpha = (int)integer(alpha, "top", 0);
+	if (r->n_alpha == 0)
+		return STATUS_OK;
+	TRY(catalog_check_explains(wanted->model, true, "alpha", err));
+	status s = selection_read(&wanted->alpha, alpha, wanted->model, err);
+	if (s == STATUS_INVALID)
+		error_prefix(err, "alpha");
+	r->alpha = selection_pick(&wanted->alpha);
+	r->alpha_rollout = aggregate && strcmp(aggregate, "rollout") == 0;
+	return s;
+}
+
+/* Everything of a request but its prompts. */
+static status read_request(choices_plan *wanted, const json_t *params, error *err)
+{
+	generation_request *r = &wanted->request;
+	const model_entry *c = wanted->model;
 	r->max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
 	r->n_logprobs = (int)integer(params, "logprobs", -1);
-	r->n_alpha = (int)integer(json_object_get(params, "alpha"), "top", 0);
-	if (r->n_alpha > 0)
-		TRY(catalog_check_explains(c, true, "alpha", err));
+	TRY(read_alpha(wanted, json_object_get(params, "alpha"), err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
 	return read_sampling(&r->sampling, params, c, err);
 }
@@ -246,7 +262,7 @@ static status prepare_completion(stream *s, choices_plan *wanted, error *err)
 	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")),
 	                            &wanted->model, err));
 	TRY(completions_read_prompts(wanted, json_object_get(params, "prompt"), err));
-	TRY(read_request(&wanted->request, params, wanted->model, err));
+	TRY(read_request(wanted, params, err));
 	wanted->samples = (int)integer(params, "n", 1);
 	if (wanted->n_prompts * wanted->samples > s->engine->options->limits.max_generations)
 		return error_set(err, STATUS_INVALID, "n", "prompts times n must be at most %d",
@@ -271,7 +287,7 @@ static status prepare_continuation(choices_plan *wanted, const json_t *params, e
 {
 	const json_t *prompt = json_object_get(params, "prompt");
 	TRY(completions_read_prompts(wanted, json_is_null(prompt) ? NULL : prompt, err));
-	return read_request(&wanted->request, params, wanted->model, err);
+	return read_request(wanted, params, err);
 }
 
 void completions_continue(stream *s)

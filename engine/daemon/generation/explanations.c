@@ -9,6 +9,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/selection.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
@@ -22,7 +23,7 @@ typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } agg
 typedef struct explanation {
 	session_log log;
 	int64_t position; /* -1: all */
-	bool *layers, *heads, *rounds;
+	selection chosen;
 	aggregate aggregate;
 	bool weights; /* wanted */
 	attributions attributions;
@@ -34,48 +35,11 @@ static void explanation_free(void *context)
 	explanation *x = context;
 	session_log_fini(&x->log);
 	attributions_fini(&x->attributions);
-	free(x->layers);
-	free(x->heads);
-	free(x->rounds);
+	selection_fini(&x->chosen);
 	free(x);
 }
 
 /* --- the selection -------------------------------------------------------------------- */
-
-static status read_numbers(bool **out, const json_t *chosen, int64_t n, const char *key, error *err)
-{
-	*out = memory_new((size_t)n, sizeof **out);
-	if (!*out)
-		return STATUS_NOMEM;
-	memset(*out, !json_is_array(chosen), (size_t)n);
-	for (size_t i = 0; i < json_array_size(chosen); i++) {
-		json_int_t number = json_integer_value(json_array_get(chosen, i));
-		if (number >= n)
-			return error_set(err, STATUS_INVALID, key, "the model has %lld %s, counted from 0",
-			                 (long long)n, key);
-		(*out)[number] = true;
-	}
-	return STATUS_OK;
-}
-
-static status read_rounds(bool **out, const json_t *chosen, const explainer *e, error *err)
-{
-	*out = memory_new((size_t)e->n_rounds + 1, sizeof **out);
-	if (!*out)
-		return STATUS_NOMEM;
-	memset(*out, !json_is_array(chosen), (size_t)e->n_rounds);
-	for (size_t i = 0; i < json_array_size(chosen); i++) {
-		const char *name = json_string_value(json_array_get(chosen, i));
-		int r = 0;
-		while (r < e->n_rounds && strcmp(e->rounds[r], name) != 0)
-			r++;
-		if (r == e->n_rounds)
-			return error_set(err, STATUS_INVALID, "rounds", "the architecture has no round \"%.32s\"",
-			                 name);
-		(*out)[r] = true;
-	}
-	return STATUS_OK;
-}
 
 static status read_position(explanation *x, const json_t *position, const model_entry *c, int64_t tokens, error *err)
 {
@@ -103,9 +67,7 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	x->aggregate = !how || strcmp(how, "none") == 0 ? AGGREGATE_NONE
 	               : strcmp(how, "mean") == 0       ? AGGREGATE_MEAN
 	                                                : AGGREGATE_ROLLOUT;
-	TRY(read_numbers(&x->layers, json_object_get(params, "layers"), c->dims.layers, "layers", err));
-	TRY(read_numbers(&x->heads, json_object_get(params, "heads"), c->dims.heads, "heads", err));
-	TRY(read_rounds(&x->rounds, json_object_get(params, "rounds"), c->explainer, err));
+	TRY(selection_read(&x->chosen, params, c, err));
 	TRY(read_position(x, json_object_get(params, "position"), c, tokens, err));
 	const char *method = json_string_value(json_object_get(params, "method"));
 	const bool span = json_object_get(params, "span");
@@ -171,7 +133,7 @@ static json_t *all_rows(const explanation *x, double *scratch)
 	for (int64_t l = 0; l < log->layers; l++)
 		for (int64_t r = 0; r < log->rounds; r++)
 			for (int64_t h = 0; h < log->heads; h++) {
-				if (!x->layers[l] || !x->rounds[r] || !x->heads[h])
+				if (!x->chosen.layers[l] || !x->chosen.rounds[r] || !x->chosen.heads[h])
 					continue;
 				if (json_array_append_new(rows, one_row(x, l, r, h, scratch)) != 0) {
 					json_decref(rows);
@@ -183,7 +145,7 @@ static json_t *all_rows(const explanation *x, double *scratch)
 
 static json_t *aggregate_object(const explanation *x, double *scratch, error *err)
 {
-	explain_selection pick = {x->layers, x->heads, x->rounds};
+	explain_selection pick = selection_pick(&x->chosen);
 	bool mean = x->aggregate == AGGREGATE_MEAN;
 	if (x->aggregate == AGGREGATE_NONE)
 		return json_null();
@@ -210,10 +172,11 @@ static int64_t count_true(const bool *mask, int64_t n)
 static status check_size(const explanation *x, error *err)
 {
 	const explain_log *log = &x->log.log;
-	int64_t rows = count_true(x->heads, log->heads) * count_true(x->rounds, log->rounds), numbers = 4 * log->tokens;
+	int64_t rows = count_true(x->chosen.heads, log->heads) * count_true(x->chosen.rounds, log->rounds),
+	        numbers = 4 * log->tokens;
 	for (int64_t l = 0; l < log->layers; l++) {
 		explain_range r = explain_reads(log, l, x->position < 0 ? 0 : x->position);
-		numbers += x->layers[l] ? rows * (x->position < 0 ? 2 * log->tokens : r.end - r.first) : 0;
+		numbers += x->chosen.layers[l] ? rows * (x->position < 0 ? 2 * log->tokens : r.end - r.first) : 0;
 	}
 	if (numbers > EXPLANATIONS_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "layers",

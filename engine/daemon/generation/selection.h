@@ -1,0 +1,20 @@
+/* selection.h - the layers, heads and rounds of attention that a request chooses. Any thread. */
+#ifndef ENGINE_DAEMON_GENERATION_SELECTION_H
+#define ENGINE_DAEMON_GENERATION_SELECTION_H
+
+#include <jansson.h>
+
+#include "engine/daemon/catalog/catalog.h"
+
+typedef struct selection {
+	bool *layers, *heads, *rounds; /* owned */
+} selection;
+
+/* Read `layers`, `heads` and `rounds` of an object, all where one is absent or "all", for a model with an explainer.
+ * STATUS_INVALID: the model does not have one of them; the message says which it has. STATUS_NOMEM. selection_fini is
+ * due after an error, too. */
+status selection_read(selection *out, const json_t *object, const model_entry *m, error *err);
+void selection_fini(selection *s);
+explain_selection selection_pick(const selection *s);
+
+#endif
