@@ -196,11 +196,19 @@ class Methods:
     def listed(self, name, node):
         params, symbol = node.get("params", {}), None
         if "$ref" in params:
-            symbol = self.tables.schema(params["$ref"].rsplit("/", 1)[1])
+            symbol = self.extended(name, params["$ref"].rsplit("/", 1)[1], node.get("more"))
         elif params:
             symbol = name.replace(".", "_") + "_params"
             self.tables.object_table(symbol, name, params, node.get("required", []))
         return self.row(symbol, **{k: node.get(k) for k in ("id", "upload", "keyed")})
+
+    def extended(self, name, component, more):
+        """The table of a component, with more members."""
+        if not more:
+            return self.tables.schema(component)
+        symbol, node = name.replace(".", "_") + "_params", self.tables.components[component]
+        self.tables.object_table(symbol, component, node["properties"] | more, node.get("required", []))
+        return symbol
 
     def derived(self, path, operation, kind, parameters):
         if kind not in (None, "application/json") or parameters.keys() - {"id", "Idempotency-Key"}:

@@ -10,8 +10,9 @@
 enum { DOWNLOAD_WINDOW = 2 };
 
 typedef struct download {
-	uint64_t left; /* bytes still to come; or REPLY_SIZE_UNKNOWN */
+	uint64_t left;      /* bytes still to come; or REPLY_SIZE_UNKNOWN */
 	uint32_t ungranted; /* frames received and not granted again */
+	const char *type;   /* of the answer; NULL: what the engine says */
 } download;
 
 /* A type such as "text/plain; charset=utf-8", or NULL for anything stranger. */
@@ -54,13 +55,15 @@ static void download_begin(request *r, const json_t *event)
 	buffer disposition = {0};
 	download *d = r->state;
 	const json_t *bytes = json_object_get(event, "bytes");
-	const char *type = download_type(event);
+	const char *type = d->type ? d->type : download_type(event);
+	const char *name = json_string_value(json_object_get(event, "filename"));
 	if (json_is_integer(bytes) && json_integer_value(bytes) >= 0)
 		d->left = (uint64_t)json_integer_value(bytes);
-	/* An attachment is never shown as a page of this origin. */
-	download_disposition(&disposition, json_string_value(json_object_get(event, "filename")));
+	/* An attachment is never shown as a page of this origin. Data of a known type need not be one. */
+	download_disposition(&disposition, name);
 	buffer_append(&disposition, "", 1);
-	reply_header(r, "Content-Disposition", disposition.failed ? "attachment" : disposition.data);
+	if (name || !d->type)
+		reply_header(r, "Content-Disposition", disposition.failed ? "attachment" : disposition.data);
 	buffer_fini(&disposition);
 	reply_begin(r, type ? type : "application/octet-stream", d->left, false);
 }
@@ -97,6 +100,10 @@ static void download_end(void *context, const frame *f)
 	download *d = r->state;
 	if (forward_failed(r, f))
 		return;
+	if (!r->streaming && d->type) {
+		reply_copy(r, 200, "application/json", f->json, f->json_bytes);
+		return;
+	}
 	if (!r->streaming)
 		download_begin(r, NULL);
 	reply_end(r, d->left == 0 || d->left == REPLY_SIZE_UNKNOWN);
@@ -117,20 +124,25 @@ static void download_release(request *r)
 	free(r->state);
 }
 
-void download_handle(request *r)
+void download_call(request *r, json_t *params, const char *type)
 {
 	static const engine_events events = {.event = download_event, .end = download_end};
 	download *d = calloc(1, sizeof *d);
-	json_t *params = d ? forward_params(r) : NULL;
-	if (!d || !params) {
-		free(d);
-		if (!r->status)
-			reply_out_of_memory(r);
+	if (!d) {
+		json_decref(params);
+		reply_out_of_memory(r);
 		return;
 	}
-	d->left = REPLY_SIZE_UNKNOWN;
+	*d = (download){.left = REPLY_SIZE_UNKNOWN, .type = type};
 	r->state = d;
 	r->release = download_release;
 	r->drained = download_drained;
 	request_call(r, r->route->engine_method, params, DOWNLOAD_WINDOW, false, &events);
+}
+
+void download_handle(request *r)
+{
+	json_t *params = forward_params(r);
+	if (params)
+		download_call(r, params, NULL);
 }

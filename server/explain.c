@@ -1,5 +1,5 @@
-/* /v1/explain and a session's /alpha: contributions and weights as data, as a page or as a picture, as the client's
- * Accept says. */
+/* /v1/explain and a session's /alpha: contributions and weights as data of several formats, as a page or as a picture,
+ * as the client's Accept says. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -9,16 +9,32 @@
 #include "gen/schemas.h"
 #include "proto/json_memory.h"
 #include "server/accept.h"
+#include "server/download.h"
 #include "server/explain_html.h"
 #include "server/explain_svg.h"
 #include "server/forward.h"
 
-enum { EXPLAIN_DATA, EXPLAIN_PAGE, EXPLAIN_PICTURE, EXPLAIN_OFFERS };
-static const char *const explain_offers[] = {"application/json", "text/html", "image/svg+xml"};
+/* What is offered. The engine makes a format, and sends it in pieces; without one it sends JSON, which is drawn here.
+ */
+static const struct {
+	const char *accept, *type, *format;
+} explain_offers[] = {
+    {"application/json", "application/json", "json"},
+    {"text/html", "text/html; charset=utf-8", NULL},
+    {"image/svg+xml", "image/svg+xml", NULL},
+    {"text/csv", "text/csv; charset=utf-8", "csv"},
+    {"application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream", "arrow"},
+    {"application/vnd.safetensors", "application/vnd.safetensors", "safetensors"},
+    {"application/octet-stream", "application/octet-stream", "safetensors"},
+};
+enum { EXPLAIN_PAGE = 1, EXPLAIN_OFFERS = sizeof explain_offers / sizeof *explain_offers };
 
 static int explain_pick(request *r)
 {
-	return accept_pick(request_header_value(r, "Accept"), explain_offers, EXPLAIN_OFFERS);
+	const char *accepts[EXPLAIN_OFFERS];
+	for (int i = 0; i < EXPLAIN_OFFERS; i++)
+		accepts[i] = explain_offers[i].accept;
+	return accept_pick(request_header_value(r, "Accept"), accepts, EXPLAIN_OFFERS);
 }
 
 static void explain_reply_page(request *r, const json_t *explanation, buffer *out)
@@ -30,9 +46,11 @@ static void explain_reply_page(request *r, const json_t *explanation, buffer *ou
 	reply_header(r, "Content-Security-Policy", policy);
 }
 
-static void explain_reply_drawn(request *r, const frame *f, int offer)
+static void explain_drawn(void *context, const frame *f)
 {
-	json_t *explanation = forward_json(r, f);
+	request *r = context;
+	json_t *explanation = forward_failed(r, f) ? NULL : forward_json(r, f);
+	const int offer = explain_pick(r);
 	if (!explanation)
 		return;
 	buffer drawn = {0};
@@ -43,36 +61,42 @@ static void explain_reply_drawn(request *r, const frame *f, int offer)
 	json_decref(explanation);
 	if (drawn.failed)
 		buffer_fini(&drawn);
-	reply_header(r, "Vary", "Accept");
-	reply_bytes(r, 200, offer == EXPLAIN_PAGE ? "text/html; charset=utf-8" : explain_offers[offer], drawn.data,
-	            drawn.used);
+	reply_bytes(r, 200, explain_offers[offer].type, drawn.data, drawn.used);
 }
 
-static void explain_end(void *context, const frame *f)
+static void explain_refuse(request *r)
 {
-	request *r = context;
-	int offer = explain_pick(r);
-	if (forward_failed(r, f))
-		return;
-	if (offer != EXPLAIN_DATA) {
-		explain_reply_drawn(r, f, offer);
-		return;
-	}
-	reply_header(r, "Vary", "Accept");
-	reply_copy(r, 200, "application/json", f->json, f->json_bytes);
+	buffer all = {0};
+	for (int i = 0; i < EXPLAIN_OFFERS; i++)
+		buffer_format(&all, "%s%s",
+		              i == 0                   ? ""
+		              : i + 1 < EXPLAIN_OFFERS ? ", "
+		                                       : " or ",
+		              explain_offers[i].accept);
+	buffer_append(&all, "", 1);
+	reply_refuse(r, 406, "not_acceptable", NULL, "an explanation is %s",
+	             all.failed ? "application/json" : all.data);
+	buffer_fini(&all);
 }
 
 /* params is stolen. */
 static void explain_call(request *r, json_t *params)
 {
-	static const engine_events events = {.event = forward_ignore, .end = explain_end};
-	if (explain_pick(r) < 0) {
+	static const engine_events events = {.event = forward_ignore, .end = explain_drawn};
+	const int offer = explain_pick(r);
+	const char *format = offer < 0 ? NULL : explain_offers[offer].format;
+	reply_header(r, "Vary", "Accept");
+	if (offer < 0 || (format && json_object_set_new(params, "format", json_string(format)) != 0)) {
 		json_decref(params);
-		reply_refuse(r, 406, "not_acceptable", NULL,
-		             "an explanation is application/json, text/html or image/svg+xml");
-		return;
+		if (offer < 0)
+			explain_refuse(r);
+		else
+			reply_out_of_memory(r);
+	} else if (format) {
+		download_call(r, params, explain_offers[offer].type);
+	} else {
+		request_call(r, r->route->engine_method, params, 0, false, &events);
 	}
-	request_call(r, r->route->engine_method, params, 0, false, &events);
 }
 
 void explain_handle(request *r)

@@ -1,6 +1,7 @@
 """Explanations: data or a page, as the client asks; the page carries everything and trusts nothing."""
 
 import html.parser
+import http.client
 import json
 import math
 import re
@@ -8,7 +9,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from http_support import ROOT, engine, front, start
+from http_support import ROOT, engine, front, read_head, start
 
 HOSTILE = ["<script>alert(1)</script>", "</script>", "&amp;", '"', "'", "\n", "", "<!--", "]]>", "☃", "\u2028", "a b"]
 TOKENS = [{"id": i, "text": t, "offset": i} for i, t in enumerate(HOSTILE)]
@@ -112,7 +113,67 @@ def test_the_client_chooses_between_data_and_page(front, engine, path, accept, h
 def test_what_cannot_be_given_is_406(front, engine):
     answer = ask(front, "image/png")
     assert (answer.status, answer.error["code"]) == (406, "not_acceptable")
+    assert "text/csv" in answer.error["message"] and "application/vnd.safetensors" in answer.error["message"]
     assert not engine.calls
+
+
+def pieces_engine(engine, pieces, **head):
+    for method in ["explain", "session.alpha"]:
+
+        @engine.on(method)
+        async def _(call):
+            await call.event({"content_type": "of/engine", **head})
+            for piece in pieces:
+                await call.data(piece)
+            call.result({"bytes": sum(map(len, pieces))})
+
+
+@pytest.mark.parametrize("path", ["/v1/explain", "/v1/sessions/s/alpha?layers=0"])
+@pytest.mark.parametrize("accept,format_,type_", [
+    ("text/csv", "csv", "text/csv; charset=utf-8"), ("application/vnd.safetensors", "safetensors", "application/vnd.safetensors"),
+    ("application/octet-stream", "safetensors", "application/octet-stream"), ("application/vnd.apache.arrow.stream", "arrow", "application/vnd.apache.arrow.stream"),
+    ("text/html;q=0.5, text/csv", "csv", "text/csv; charset=utf-8"), (None, "json", "application/json")])
+def test_each_format_is_passed_on_as_the_engine_sends_it(front, engine, path, accept, format_, type_):
+    pieces_engine(engine, [b"one", b"two"], **({} if format_ == "json" else {"filename": "explanation.x"}))
+    answer = ask(front, accept, path)
+    assert (answer.status, answer.body, answer.headers["Content-Type"], answer.headers["Vary"]) == (200, b"onetwo", type_, "Accept")
+    assert answer.headers.get("Content-Disposition") == (None if format_ == "json" else 'attachment; filename="explanation.x"')
+    asked = {"model": "m", "input": "x"} if path == "/v1/explain" else {"id": "s", "layers": [0]}
+    assert engine.calls[-1].params == {**asked, "format": format_}
+
+
+def test_a_page_is_drawn_of_the_whole_answer(front, engine):
+    explanation_engine(engine, ONE)
+    assert ask(front, "text/html").status == 200 and "format" not in engine.calls[-1].params
+
+
+@pytest.mark.parametrize("accept", [None, "text/csv"])
+def test_a_large_explanation_passes_through_little_memory(front, engine, accept):
+    piece, pieces = b"7" * (256 << 10), 256
+    pieces_engine(engine, [piece] * pieces, bytes=len(piece) * pieces)
+    before = front.rss()
+    with front.socket() as s:
+        body = b'{"model":"m","input":"x"}'
+        wanted = f"Accept: {accept}\r\n" if accept else ""
+        s.sendall(f"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\n{wanted}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        status, headers, rest = read_head(s)
+        got, most = len(rest), 0
+        while got < len(piece) * pieces:
+            got += len(s.recv(1 << 16))
+            if got >> 22 != (got - (1 << 16)) >> 22:
+                most = max(most, front.rss())
+    assert status == 200 and most - before < 8 << 20
+
+
+def test_an_engine_that_fails_half_way_leaves_no_whole_answer(front, engine):
+    @engine.on("explain")
+    async def _(call):
+        await call.event({"content_type": "text/csv"})
+        await call.data(b"half")
+        call.error(503, "device_error")
+
+    with pytest.raises(http.client.IncompleteRead):
+        ask(front, "text/csv")
 
 
 def nine_digits(value):

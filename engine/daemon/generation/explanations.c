@@ -1,18 +1,23 @@
 /* A log comes from the executor: of an input that is read like a prompt, or as a copy of a session's. What is made of
- * it is arithmetic on the host and JSON, which the pool does while the executor goes on. */
+ * it is arithmetic on the host and JSON, which the pool does while the executor goes on. An answer that goes out in
+ * pieces is made of the same JSON (explanation_format.h). */
 #include "engine/daemon/generation/explanations.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/json_text.h"
 #include "engine/base/memory.h"
+#include "engine/base/reserve.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/explanation_format.h"
 #include "engine/daemon/generation/selection.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
+#include "engine/daemon/requests/pieces.h"
 #include "engine/daemon/sessions/session_task.h"
 
 /* Numbers in one answer: each is about 14 bytes of JSON, and a frame holds 64 MiB. */
@@ -21,6 +26,7 @@ enum { EXPLANATIONS_MAX_NUMBERS = 4 << 20 };
 typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } aggregate;
 
 typedef struct explanation {
+	engine *engine;
 	session_log log;
 	int64_t position; /* -1: all */
 	selection chosen;
@@ -28,11 +34,17 @@ typedef struct explanation {
 	bool weights; /* wanted */
 	attributions attributions;
 	scoring_task task;
+	json_t *object;                   /* of an answer in pieces, once it is made */
+	const explanation_format *format; /* its; NULL: JSON */
+	explanation_writer writer;
+	int64_t bytes; /* of all of it; -1: not known */
 } explanation;
 
 static void explanation_free(void *context)
 {
 	explanation *x = context;
+	explanation_writer_fini(&x->writer);
+	background_drop(x->engine, x->object);
 	session_log_fini(&x->log);
 	attributions_fini(&x->attributions);
 	selection_fini(&x->chosen);
@@ -257,11 +269,57 @@ static json_t *make_explanation(void *context, error *err)
 	return object;
 }
 
+/* The next piece of the answer. What it is made of is freed here, too, as far as it has come. */
+static status next_piece(void *context, char **data, size_t *bytes, error *err)
+{
+	explanation *x = context;
+	if (!x->log.data && !x->object)
+		return STATUS_OK; /* that was all */
+	if (!x->object) {
+		x->object = make_explanation(x, err);
+		if (!x->object || reserve_failed())
+			return err->status != STATUS_OK ? err->status : STATUS_NOMEM;
+		if (x->format)
+			TRY(explanation_writer_init(&x->writer, x->object));
+	}
+	if (x->format)
+		TRY(explanation_format_next(x->format, &x->writer, data, bytes, err));
+	else if (!(*data = json_text(x->object, PROTO_JSON)))
+		return STATUS_NOMEM;
+	if (!x->format)
+		*bytes = strlen(*data);
+	x->bytes = x->format ? x->writer.bytes : (int64_t)*bytes;
+	if (!x->format || *bytes == 0) {
+		json_decref(x->object);
+		x->object = NULL;
+	}
+	return STATUS_OK;
+}
+
+static pieces_head head_of(const void *context)
+{
+	const explanation *x = context;
+	if (x->format)
+		return (pieces_head){x->format->content_type, x->format->filename, x->bytes};
+	return (pieces_head){"application/json", NULL, x->bytes};
+}
+
+static void answer(stream *s, explanation *x)
+{
+	const char *format = json_string_value(json_object_get(s->params, "format"));
+	if (!format) {
+		background_answer(s, &(background_work){make_explanation, explanation_free, x});
+		return;
+	}
+	x->format = explanation_format_find(format);
+	pieces_send(s, &(pieces_source){next_piece, head_of, explanation_free, x});
+}
+
 static void attributed(scoring_task *t)
 {
 	explanation *x = TASK_OWNER(t, explanation, task);
 	if (t->result == STATUS_OK) {
-		background_answer(t->stream, &(background_work){make_explanation, explanation_free, x});
+		answer(t->stream, x);
 		return;
 	}
 	stream_error(t->stream, &t->error, NULL);
@@ -277,6 +335,7 @@ static void explain(stream *s, session_log *log)
 		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 		return;
 	}
+	x->engine = s->engine;
 	x->log = *log;
 	error err = ERROR_INIT;
 	status why = read_selection(x, s->params, x->log.model, x->log.tokens, x->log.log.tokens, &err);
@@ -286,7 +345,7 @@ static void explain(stream *s, session_log *log)
 		return;
 	}
 	if (why == STATUS_OK) {
-		background_answer(s, &(background_work){make_explanation, explanation_free, x});
+		answer(s, x);
 		return;
 	}
 	error_set(&err, why, NULL, "%s", status_text(why));

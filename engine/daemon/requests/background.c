@@ -51,3 +51,26 @@ void background_answer(stream *s, const background_work *work)
 	work->release(work->context);
 	stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
 }
+
+static void pool_drop(uv_work_t *request)
+{
+	json_decref(request->data);
+}
+
+static void dropped(uv_work_t *request, int cancelled)
+{
+	(void)cancelled;
+	free(request);
+}
+
+void background_drop(engine *e, json_t *document)
+{
+	uv_work_t *request = document ? memory_new(1, sizeof *request) : NULL;
+	if (request) {
+		request->data = document;
+		if (uv_queue_work(&e->loop, request, pool_drop, dropped) == 0)
+			return;
+	}
+	free(request);
+	json_decref(document);
+}

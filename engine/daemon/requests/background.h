@@ -14,5 +14,7 @@ typedef struct background_work {
 
 /* Answer the stream with what `make` gives. */
 void background_answer(stream *s, const background_work *work);
+/* Let go of a document that may be large; NULL is legal. */
+void background_drop(struct engine *e, json_t *document);
 
 #endif

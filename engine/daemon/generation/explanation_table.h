@@ -1,0 +1,65 @@
+/* explanation_table.h - the numbers of an explanation, as the API answers it, as rows.
+ *
+ * A *series* is a list of numbers in the answer, or a single one, with its path there ("weights.alpha"). What its rows
+ * have in common are the position, layer, head and round of the objects around it. Whatever members an answer has,
+ * each of its real numbers is in one series, except for those in `tokens`. A row is one number, mostly of one token.
+ *
+ * Any thread. The explanation is borrowed. */
+#ifndef ENGINE_DAEMON_GENERATION_EXPLANATION_TABLE_H
+#define ENGINE_DAEMON_GENERATION_EXPLANATION_TABLE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/base/status.h"
+
+enum { TABLE_PATH_BYTES = 64, TABLE_NONE = -1 };
+
+typedef enum table_shape {
+	TABLE_NUMBER,    /* one, of no token */
+	TABLE_TOKENS,    /* number i is of token first + i */
+	TABLE_POSITIONS, /* number i is of position i, and of no token */
+	TABLE_PAIRS      /* [token, number]… */
+} table_shape;
+
+typedef struct table_series {
+	char path[TABLE_PATH_BYTES];
+	table_shape shape;
+	bool listed;                   /* within a list of objects */
+	int32_t position, layer, head; /* TABLE_NONE: of none */
+	const char *round;             /* NULL: of none */
+	int32_t first;
+	const json_t *values; /* a number, or a list */
+} table_series;
+
+typedef struct explanation_table {
+	const json_t *tokens;
+	table_series *series;
+	size_t n, capacity;
+} explanation_table;
+
+typedef struct table_row {
+	const table_series *series;
+	int32_t position, token; /* TABLE_NONE: of none */
+	float value;
+} table_row;
+
+/* Where in the table: zero is the beginning. */
+typedef struct table_cursor {
+	size_t series, item;
+} table_cursor;
+
+/* STATUS_NOMEM; explanation_table_fini is due then, too. */
+status explanation_table_init(explanation_table *t, const json_t *explanation);
+void explanation_table_fini(explanation_table *t);
+/* Numbers of a series. */
+size_t explanation_table_count(const table_series *s);
+/* Number i of a series. */
+table_row explanation_table_row(const table_series *s, size_t i);
+/* The next row of all; false at the end. */
+bool explanation_table_next(const explanation_table *t, table_cursor *at, table_row *out);
+/* A token's id, and its text with its bytes. 0 and "" for a token that there is not. */
+int32_t explanation_table_token(const explanation_table *t, int32_t token, const char **text, size_t *bytes);
+
+#endif

@@ -1,0 +1,145 @@
+/* While the pool makes a piece (`making`) the loop sends nothing, and a cancelled stream is answered when the pool is
+ * done. */
+#include "engine/daemon/requests/pieces.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+#include "engine/daemon/requests/download.h"
+#include "engine/daemon/requests/engine.h"
+
+typedef struct pieces {
+	uv_work_t work;
+	stream *stream;
+	pieces_source source;
+	char *data; /* the piece that is being sent */
+	size_t bytes, sent;
+	int64_t total; /* bytes sent */
+	status result;
+	error error;
+	bool making, announced;
+} pieces;
+
+static void pieces_free(pieces *p)
+{
+	p->stream->watch = NULL;
+	p->source.release(p->source.context);
+	free(p->data);
+	free(p);
+}
+
+static void fail(pieces *p, status why)
+{
+	stream *s = p->stream;
+	error err = p->error;
+	pieces_free(p);
+	error_settle(&err, why);
+	stream_error(s, &err, NULL);
+}
+
+static void pool_make(uv_work_t *work)
+{
+	pieces *p = work->data;
+	reserve_forget();
+	p->result = p->source.next(p->source.context, &p->data, &p->bytes, &p->error);
+}
+
+static void made(uv_work_t *work, int cancelled);
+
+static void make_next(pieces *p)
+{
+	free(p->data);
+	p->data = NULL;
+	p->bytes = p->sent = 0;
+	p->making = uv_queue_work(&p->stream->engine->loop, &p->work, pool_make, made) == 0;
+	if (!p->making)
+		fail(p, STATUS_NOMEM);
+}
+
+static void announce(pieces *p)
+{
+	const pieces_head head = p->source.head(p->source.context);
+	json_t *event = json_pack("{s:s, s:s*}", "content_type", head.content_type, "filename", head.filename);
+	if (event && head.bytes >= 0 && json_object_set_new(event, "bytes", json_integer(head.bytes)) != 0) {
+		json_decref(event);
+		event = NULL;
+	}
+	p->announced = true;
+	stream_event(p->stream, event);
+}
+
+/* Send what may be sent. The stream may end here. */
+static void send_piece(pieces *p)
+{
+	stream *s = p->stream;
+	if (!p->announced && stream_ready(s) > 0)
+		announce(p);
+	while (p->sent < p->bytes && stream_ready(s) > 0) {
+		size_t left = p->bytes - p->sent, n = left < DOWNLOAD_CHUNK ? left : DOWNLOAD_CHUNK;
+		char *chunk = malloc(n);
+		if (!chunk) {
+			fail(p, STATUS_NOMEM);
+			return;
+		}
+		memcpy(chunk, p->data + p->sent, n);
+		stream_data(s, chunk, n);
+		p->sent += n;
+		p->total += (int64_t)n;
+	}
+	if (!p->announced || p->sent < p->bytes)
+		return;
+	if (p->bytes > 0) {
+		make_next(p);
+		return;
+	}
+	int64_t total = p->total;
+	pieces_free(p);
+	stream_result(s, json_pack("{s:I}", "bytes", (json_int_t)total));
+}
+
+static void made(uv_work_t *work, int cancelled)
+{
+	pieces *p = work->data;
+	(void)cancelled; /* nothing cancels a request */
+	p->making = false;
+	if (p->stream->cancelled)
+		fail(p, STATUS_CANCELLED);
+	else if (p->result != STATUS_OK)
+		fail(p, p->result);
+	else
+		send_piece(p);
+}
+
+static void on_credit(stream *s)
+{
+	pieces *p = s->context;
+	if (!p->making)
+		send_piece(p);
+}
+
+static void on_cancel(stream *s)
+{
+	pieces *p = s->context;
+	if (!p->making)
+		fail(p, STATUS_CANCELLED);
+}
+
+void pieces_send(stream *s, const pieces_source *source)
+{
+	static const stream_watch watch = {.credit = on_credit, .cancel = on_cancel};
+	pieces *p = s->cancelled ? NULL : memory_new(1, sizeof *p);
+	if (!p) {
+		source->release(source->context);
+		stream_refuse(s, s->cancelled ? STATUS_CANCELLED : STATUS_NOMEM, NULL, NULL, "%s",
+		              s->cancelled ? "cancelled" : "out of memory");
+		return;
+	}
+	*p = (pieces){.stream = s, .source = *source};
+	p->work.data = p;
+	s->context = p;
+	s->watch = &watch;
+	make_next(p);
+}
