@@ -70,6 +70,7 @@ static void add_serving(json_t *all, const engine *e, const device_stats *d)
 	    "Sequences in all decode steps; over the steps, the mean batch.", (double)s->batched_sequences);
 	add(all, "additive_engine_generations_running", "gauge", "Generations that have begun.", s->running);
 	add(all, "additive_engine_generations_waiting", "gauge", "Generations whose prompt waits.", s->waiting);
+	add(all, "additive_engine_explanations_running", "gauge", "Explanations being made or sent.", e->explanations);
 	add(all, "additive_engine_tasks_pending", "gauge", "Requests handed to the executor and not yet begun.",
 	    executor_pending(e->executor));
 	add(all, "additive_engine_models_loaded", "gauge", "Models on the device.", s->models);

@@ -24,7 +24,7 @@ AWKWARD = 'a,"b"\n\r\0é\t=1'
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
-    with Daemon(tmp_path_factory.mktemp("formats") / "data") as d, d.connect() as e:
+    with Daemon(tmp_path_factory.mktemp("formats") / "data", "--max-explanations", 2) as d, d.connect() as e:
         for name in ("additive_windows", "gpt2", "encoder_mean"):
             arrays, metadata = tensors.read(ROOT / "data" / "golden" / "attribution" / f"{name}.safetensors")
             weights = tmp_path_factory.mktemp("made") / "model.safetensors"
@@ -195,6 +195,23 @@ def test_what_is_wrong_is_answered_before_any_piece(engine):
     for more, param in (({"layers": [99]}, "layers"), ({"position": 99}, "position"), ({"format": "xml"}, "format")):
         e = refused(engine, {"model": "set.gpt2", "input": "x", "format": "csv", **more})
         assert (e.status, e.param) == (400, param)
+
+
+def test_explanations_beyond_the_limit_are_refused_until_a_place_is_free(engine):
+    request = {"model": "set.gpt2", "input": "some text"}
+    session = engine.call("session.create", {"model": "set.gpt2", "prompt": "some text", "explain": True})["id"]
+    held = [engine.begin("explain", {**request, "format": "csv"}, credit=0) for _ in range(2)]
+    for params, method in ((request, "explain"), ({"id": session}, "session.alpha")):
+        e = refused(engine, params, method)
+        assert (e.status, e.code) == (429, "overloaded") and e.retry_after >= 1 and "2 explanations" in e.message
+    assert engine.generate({"model": "set.gpt2", "prompt": "x", "max_tokens": 2})[2], "other work goes on"
+    held[0].cancel()
+    with pytest.raises(EngineError):
+        held[0].result()
+    assert engine.call("explain", request)["position"] == 8
+    held[1].grant(100)
+    held[1].result()
+    assert [engine.call("session.alpha", {"id": session})["position"] for _ in range(3)] == [8] * 3
 
 
 def test_tokens_are_generated_while_a_long_explanation_runs(engine):

@@ -1,6 +1,6 @@
 /* A log comes from the executor: of an input that is read like a prompt, or as a copy of a session's. What is made of
  * it is arithmetic on the host and JSON, which the pool does while the executor goes on. An answer that goes out in
- * pieces is made of the same JSON (explanation_format.h). */
+ * pieces is made of the same JSON (explanation_format.h). A request counts as running until its stream ends. */
 #include "engine/daemon/generation/explanations.h"
 
 #include <math.h>
@@ -353,9 +353,50 @@ static void explain(stream *s, session_log *log)
 	explanation_free(x);
 }
 
+/* --- how many at once ------------------------------------------------------------------------ */
+
+static void leave(stream *s)
+{
+	s->engine->explanations--;
+}
+
+static void ignore_json(stream *s, const char *json)
+{
+	(void)s;
+	(void)json;
+}
+
+static void ignore_event(stream *s, const char *json, size_t bytes)
+{
+	(void)bytes;
+	ignore_json(s, json);
+}
+
+static bool never_detached(const stream *s)
+{
+	(void)s;
+	return false;
+}
+
+/* Count the request until its stream ends. False: there are too many, which is answered. */
+static bool enter(stream *s)
+{
+	static const stream_record record = {
+	    .event = ignore_event, .result = ignore_json, .detached = never_detached, .end = leave};
+	const int most = s->engine->options->max_explanations;
+	if (s->engine->explanations >= most) {
+		stream_refuse(s, STATUS_BUSY, NULL, NULL, "%d explanations are being made; try again shortly", most);
+		return false;
+	}
+	s->engine->explanations++;
+	s->record = &record;
+	return true;
+}
+
 void explanations_session(stream *s)
 {
-	session_task_log(s, s->target, explain);
+	if (enter(s))
+		session_task_log(s, s->target, explain);
 }
 
 /* --- of an input ---------------------------------------------------------------------------- */
@@ -430,6 +471,8 @@ static bool has(const json_t *params, const char *key)
 
 void explanations_create(stream *s)
 {
+	if (!enter(s))
+		return;
 	bool by_model = has(s->params, "model"), by_input = has(s->params, "input"),
 	     by_session = has(s->params, "session");
 	if (by_session && (by_model || by_input))

@@ -32,6 +32,7 @@ typedef struct engine_options {
 	int64_t retain_bytes; /* of all of those together; 0: without limit */
 	scheduler_limits limits;
 	int max_known_sessions; /* live and stored together */
+	int max_explanations;   /* being made or sent */
 } engine_options;
 
 struct device;
@@ -63,6 +64,7 @@ typedef struct engine {
 	bool storage_warned, expiry_failed;
 	struct idempotency *idempotency;
 	struct admission *admission;
+	int explanations;             /* that are being made or sent */
 	uint64_t started_ns, stop_ns; /* stop_ns: deadline of stopping, 0 before */
 	bool forced;                  /* the deadline passed */
 } engine;

@@ -119,7 +119,8 @@ rig *rig_new(backend_opener cpu)
 	                                         .max_sessions = RIG_SESSIONS,
 	                                         .max_generations = RIG_GENERATIONS,
 	                                         .max_batch = 4},
-	                              .max_known_sessions = 8};
+	                              .max_known_sessions = 8,
+	                              .max_explanations = 8};
 	open_parts(d, cpu);
 	add_model(d);
 	return d;
