@@ -1,5 +1,6 @@
 """additived: explanations are those that the reference computes (tests/reference/attribution.py)."""
 
+import json
 import pathlib
 import sys
 
@@ -152,6 +153,40 @@ def test_rows_of_a_span_are_those_of_its_positions(engine, golden):
                 assert best["sums"] == pytest.approx(alone["sums"], abs=1e-5)
 
 
+@pytest.mark.parametrize("method", ["contributions", "gradient_x_input"])
+def test_pages_of_a_span_are_its_rows(engine, golden, method):
+    model, arrays = golden
+    if model.startswith("set.encoder"):
+        return
+    request = {"model": model, "input": arrays["input_ids"][0].tolist(), "span": [2, 9], "method": method}
+    whole = engine.call("explain", request)["span"]
+    assert whole["has_more"] is False
+    rows, after, pages = [], {}, 0
+    while pages == 0 or page["has_more"]:
+        page = engine.call("explain", request | {"limit": 3} | after)["span"]
+        rows += page["rows"]
+        after = {"after": rows[-1]["position"]}
+        pages += 1
+    assert pages == 3 and [r["position"] for r in rows] == list(range(2, 10))
+    for found, expected in zip(rows, whole["rows"], strict=True):
+        assert found["target"]["token"] == expected["target"]["token"] and found["tokens"] == pytest.approx(expected["tokens"], abs=1e-5)
+    rest = engine.call("explain", request | {"after": 7})["span"]
+    assert [r["position"] for r in rest["rows"]] == [8, 9] and not rest["has_more"]
+
+
+def test_a_page_ends_before_it_is_too_large_for_an_answer(engine, tmp_path):
+    arrays, metadata = tensors.read(next(path for path in FILES if path.stem == "additive_unbounded"))
+    tensors.write(tmp_path / "w", {name: array for name, array in arrays.items() if check_golden.is_parameter(name)})
+    config = json.loads(metadata["config"]) | {"n_positions": 2048}
+    engine.upload("model.import", {"id": "longer"}, config=json.dumps(config).encode(), weights=(tmp_path / "w").read_bytes())
+    request = {"model": "longer", "input": "x" * 1100, "method": "gradient_x_input", "span": [0, 1099]}
+    assert refused(engine, request) == "span"
+    page = engine.call("explain", request | {"after": 399, "limit": 1000})["span"]
+    assert page["has_more"] and sum(row["position"] + 1 for row in page["rows"]) <= 1 << 19
+    rest = engine.call("explain", request | {"after": page["rows"][-1]["position"], "limit": 1000})["span"]
+    assert not rest["has_more"] and [r["position"] for r in page["rows"] + rest["rows"]] == list(range(400, 1100))
+
+
 def test_what_cannot_be_explained_is_refused_by_the_name_of_its_field(engine, golden):
     model, arrays = golden
     request = {"model": model, "input": arrays["input_ids"][0].tolist()}
@@ -165,7 +200,10 @@ def test_what_cannot_be_explained_is_refused_by_the_name_of_its_field(engine, go
     assert refused(engine, request | {"method": "gradient_x_input", "share": 0.5}) == "share"
     assert refused(engine, request | {"method": "leave_one_out", "replacement": 259}) == "replacement"
     assert refused(engine, request | {"method": "contributions", "position": "all"}) == "position"
-    assert refused(engine, request | {"top": 3}) == "top"
+    for name in ("top", "after", "limit"):
+        assert refused(engine, request | {name: 3}) == name
+    for after in (1, 6, 7):
+        assert refused(engine, request | {"span": [2, 6], "after": after}) == ("span" if classes else "after")
     for span in [[2, 1], [0, 1000]]:
         assert refused(engine, request | {"span": span}) == "span"
     assert refused(engine, request | {"span": [0, 1], "method": "alpha"}) == "span"

@@ -147,6 +147,27 @@ static double work_of(const attributions *c, const model_entry *m, int64_t n)
 
 /* --- the request ------------------------------------------------------------------------------ */
 
+/* Of the span's rows those behind `after`, `limit` at most. */
+static status read_page(attributions *c, const json_t *params, error *err)
+{
+	const json_t *after = json_object_get(params, "after"), *limit = json_object_get(params, "limit");
+	const int64_t last = c->first + c->n - 1;
+	c->page = json_is_integer(limit);
+	if (json_is_integer(after)) {
+		const int64_t row = json_integer_value(after);
+		if (row < c->first || row >= last)
+			return error_set(err, STATUS_INVALID, "after",
+			                 "must be a position of the span before its last, %lld to %lld",
+			                 (long long)c->first, (long long)last - 1);
+		c->first = row + 1;
+		c->n = last - row;
+	}
+	if (c->page && json_integer_value(limit) < c->n)
+		c->n = json_integer_value(limit);
+	c->more = c->first + c->n - 1 < last;
+	return STATUS_OK;
+}
+
 /* Which positions: one row, or those of a span. */
 static status read_rows(attributions *c, const json_t *params, const model_entry *m, int64_t n, int64_t position,
                         error *err)
@@ -156,8 +177,10 @@ static status read_rows(attributions *c, const json_t *params, const model_entry
 	c->first = position;
 	c->n = 1;
 	c->top = json_is_integer(top) ? json_integer_value(top) : 0;
-	if (top && !c->span)
-		return error_set(err, STATUS_INVALID, "top", "is only of a span");
+	static const char *const of_spans[] = {"top", "after", "limit"};
+	for (int i = 0; i < 3 && !c->span; i++)
+		if (json_object_get(params, of_spans[i]))
+			return error_set(err, STATUS_INVALID, of_spans[i], "is only of a span");
 	if (!c->span)
 		return STATUS_OK;
 	const int64_t last = json_integer_value(json_array_get(span, 1));
@@ -170,7 +193,7 @@ static status read_rows(attributions *c, const json_t *params, const model_entry
 	if (last >= n || c->n < 1)
 		return error_set(err, STATUS_INVALID, "span",
 		                 "must be a first and a last position of %lld, counted from 0", (long long)n);
-	return STATUS_OK;
+	return read_page(c, params, err);
 }
 
 /* Tokens of a row. */
@@ -179,28 +202,51 @@ static int64_t tokens_of(const attributions *c, const model_entry *m, int64_t n,
 	return m->dims.head == HEAD_CLASSES ? n : c->first + row + 1;
 }
 
-/* What is too much for one answer; *tokens: of all rows. */
-static status check_size(const attributions *c, const model_entry *m, int64_t n, int64_t *tokens, error *err)
+/* Of some rows together. */
+typedef struct extent {
+	double work; /* tokens that are read for them */
+	int64_t tokens;
+} extent;
+
+static void add_size(extent *s, const attributions *c, const model_entry *m, int64_t n, int64_t row)
 {
-	double work = 0;
-	*tokens = 0;
-	for (int64_t i = 0; i < c->n; i++) {
-		*tokens += tokens_of(c, m, n, i);
-		work += work_of(c, m, tokens_of(c, m, n, i));
-	}
-	if (work > ATTRIBUTIONS_MAX_WORK)
+	s->tokens += tokens_of(c, m, n, row);
+	s->work += work_of(c, m, tokens_of(c, m, n, row));
+}
+
+static status check_size(const extent *s, const attributions *c, error *err)
+{
+	if (s->work > ATTRIBUTIONS_MAX_WORK)
 		return error_set(err, STATUS_TOO_LARGE, c->span ? "span" : "input",
-		                 "%s would read %.0f tokens; at most %d are read for an answer", c->method, work,
+		                 "%s would read %.0f tokens; at most %d are read for an answer", c->method, s->work,
 		                 ATTRIBUTIONS_MAX_WORK);
-	if (*tokens > ATTRIBUTIONS_MAX_TOKENS)
+	if (s->tokens > ATTRIBUTIONS_MAX_TOKENS)
+		return error_set(
+		    err, STATUS_TOO_LARGE, "span",
+		    "its rows have %lld tokens in all, and an answer has at most %d; ask for pages with `limit`",
+		    (long long)s->tokens, ATTRIBUTIONS_MAX_TOKENS);
+	if (c->span && c->top == 0 && s->tokens > ATTRIBUTIONS_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "span",
-		                 "its rows have %lld tokens in all; an answer has at most %d", (long long)*tokens,
-		                 ATTRIBUTIONS_MAX_TOKENS);
-	if (c->span && c->top == 0 && *tokens > ATTRIBUTIONS_MAX_NUMBERS)
-		return error_set(err, STATUS_TOO_LARGE, "span",
-		                 "its rows have %lld tokens in all; give `top` for more than %d", (long long)*tokens,
-		                 ATTRIBUTIONS_MAX_NUMBERS);
+		                 "its rows have %lld tokens in all; give `top` for more than %d, or ask for pages with "
+		                 "`limit`",
+		                 (long long)s->tokens, ATTRIBUTIONS_MAX_NUMBERS);
 	return STATUS_OK;
+}
+
+/* The size of all rows; a page ends before they are too much for one answer. */
+static extent fit(attributions *c, const model_entry *m, int64_t n)
+{
+	extent all = {0}, next = {0};
+	for (int64_t i = 0; i < c->n; i++) {
+		add_size(&next, c, m, n, i);
+		if (c->page && i > 0 && check_size(&next, c, NULL) != STATUS_OK) {
+			c->n = i;
+			c->more = true;
+			break;
+		}
+		all = next;
+	}
+	return all;
 }
 
 static status make_rows(attributions *c, const model_entry *m, const int32_t *ids, int64_t n, int64_t tokens,
@@ -234,7 +280,6 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 	const bool named = method_of(params) || json_object_get(params, "span");
 	const int64_t most = scheduler_attribution_limit(&m->dims);
 	explain_target target = {0};
-	int64_t tokens;
 	if (position < 0 && named)
 		return error_set(err, STATUS_INVALID, "position",
 		                 "these numbers are of one position or a span, not of all");
@@ -243,6 +288,7 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 	TRY(read_rows(c, params, m, n, position, err));
 	TRY(read_options(c, params, m, err));
 	TRY(read_target(&target, json_object_get(params, "target"), m, err));
+	const extent all = fit(c, m, n);
 	const int64_t longest = tokens_of(c, m, n, c->n - 1);
 	if (longest > most && named)
 		return error_set(err, STATUS_TOO_LARGE, "input",
@@ -250,9 +296,9 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 		                 (long long)longest, (long long)most);
 	if (longest > most)
 		return STATUS_OK;
-	TRY(check_size(c, m, n, &tokens, err));
+	TRY(check_size(&all, c, err));
 	c->wanted = true;
-	return ids ? make_rows(c, m, ids, n, tokens, &target) : STATUS_OK; /* or only checked */
+	return ids ? make_rows(c, m, ids, n, all.tokens, &target) : STATUS_OK; /* or only checked */
 }
 
 void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_task *t)
@@ -429,6 +475,7 @@ json_t *attributions_object(const attributions *c, const model_entry *m, error *
 	bool whole = object && add_options(object, c);
 	if (c->span)
 		whole = whole && json_object_set_new(object, "method", json_string(c->method)) == 0 &&
+		        json_object_set_new(object, "has_more", json_boolean(c->more)) == 0 &&
 		        json_object_set_new(object, "rows", rows_of(c, m)) == 0;
 	else
 		whole = whole && add_row(object, c, 0, m);

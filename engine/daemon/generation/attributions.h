@@ -13,6 +13,8 @@ typedef struct attributions {
 	bool wanted;
 	bool span;          /* of several positions: rows */
 	int64_t top;        /* of a span: only so many tokens of a row; 0: all */
+	bool page;          /* as many rows as an answer may have, */
+	bool more;          /* and others of the span follow */
 	int64_t n;          /* rows */
 	int64_t first;      /* position of the first row */
 	const char *method; /* as requests name it */
@@ -27,7 +29,8 @@ typedef struct attributions {
 bool attributions_asked(const json_t *params);
 /* Of the prediction behind `position` of so many tokens, or of the request's `span`; of a model with a head for
  * classes, of these. Sets c->wanted, false where they were not asked for by name and there are too many tokens.
- * STATUS_INVALID names "target", "steps", "replacement", "position", "span", "top" or "input". STATUS_NOMEM. */
+ * STATUS_INVALID names "target", "steps", "replacement", "position", "span", "top", "after", "limit" or "input".
+ * STATUS_NOMEM. */
 status attributions_read(attributions *c, const json_t *params, const model_entry *m, const int32_t *ids, int64_t n,
                          int64_t position, error *err);
 /* Begin the scoring; t->finished is the caller's. */

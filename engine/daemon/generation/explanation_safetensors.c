@@ -189,9 +189,13 @@ static json_t *metadata_of(const plan *p, const explanation_writer *w)
 		used += snprintf(rounds + used, sizeof rounds - (size_t)used, "%s%s", i ? "," : "", p->rounds[i]);
 	if (json_is_integer(at))
 		snprintf(position, sizeof position, "%lld", (long long)json_integer_value(at));
-	return json_pack("{s:s, s:O, s:s, s:s, s:o}", "object", "explanation", "model",
-	                 json_object_get(w->explanation, "model"), "position", position, "rounds", rounds, "text",
-	                 text_of(&w->table));
+	const json_t *more = json_object_get(json_object_get(w->explanation, "span"), "has_more");
+	return json_pack("{s:s, s:O, s:s, s:s, s:s*, s:o}", "object", "explanation", "model",
+	                 json_object_get(w->explanation, "model"), "position", position, "rounds", rounds, "has_more",
+	                 !more                ? NULL
+	                 : json_is_true(more) ? "true"
+	                                      : "false",
+	                 "text", text_of(&w->table));
 }
 
 static json_t *shape_of(const tensor *t)
