@@ -119,12 +119,21 @@ static void refuse_unknown(options *o, const char *name, size_t n, const option_
 	         best ? "unknown option --%s (did you mean --%s?)" : "unknown option --%s", word, best);
 }
 
+/* The name of a short option; NULL: there is none. */
+static const char *long_name(const char *word)
+{
+	static const char *const names[][2] = {{"-h", "help"}, {"-v", "version"}, {"-o", "output"}};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (strcmp(word, names[i][0]) == 0)
+			return names[i][1];
+	return NULL;
+}
+
 /* Take the option at argv[*i] and its value. */
 static bool take(options *o, int argc, char **argv, int *i, const option_row *common, const option_row *own)
 {
-	const char *name = strcmp(argv[*i], "-h") == 0   ? "help"
-	                   : strcmp(argv[*i], "-v") == 0 ? "version"
-	                                                 : argv[*i] + 2;
+	const char *name = long_name(argv[*i]) ? long_name(argv[*i]) : argv[*i] + 2;
 	const char *equals = strchr(name, '=');
 	size_t n = equals ? (size_t)(equals - name) : strlen(name);
 	const option_row *row = find(own, name, n);
@@ -173,7 +182,7 @@ bool options_parse(options *o, int argc, char **argv, const option_row *common, 
 			o->arguments[o->n_arguments++] = argv[i];
 		} else if (strcmp(argv[i], "--") == 0) {
 			only_arguments = true;
-		} else if (argv[i][1] != '-' && strcmp(argv[i], "-h") != 0 && strcmp(argv[i], "-v") != 0) {
+		} else if (argv[i][1] != '-' && !long_name(argv[i])) {
 			snprintf(o->problem, sizeof(o->problem), "unknown option %.60s", argv[i]);
 			return false;
 		} else if (!take(o, argc, argv, &i, common, own)) {

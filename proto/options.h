@@ -1,7 +1,7 @@
 /* options.h - command line options out of a table, and the help out of the same table. For all three programs.
  *
- *   --name VALUE, --name=VALUE, --flag, -h (--help), -v (--version); "--" ends them, so that an argument may begin
- *   with a dash. Options may stand before, between and after arguments.
+ *   --name VALUE, --name=VALUE, --flag, -h (--help), -v (--version), -o (--output); "--" ends them, so that an
+ *   argument may begin with a dash. Options may stand before, between and after arguments.
  *
  * A row with a `field` is part of a request: options_fill writes what was given into a JSON object at that
  * path ("additive.config.n_heads"), in the type that the row says, so that a command that only asks is a

@@ -13,6 +13,8 @@ enum { TOP = 10 };
 static const option_row explain_options[] = {
     EXPLAIN_OPTIONS,
     {"top", OPTION_INTEGER, "K", "how many tokens to list (10)", NULL},
+    {"format", OPTION_TEXT, "NAME", "write the numbers as csv, arrow, safetensors or json", NULL},
+    {"output", OPTION_TEXT, "FILE", "where they go, stdout unless given (-o)", NULL},
     {"html", OPTION_TEXT, "FILE", "also write the whole explanation as one page", NULL},
     {"svg", OPTION_TEXT, "FILE", "also write what is shown first as a picture", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
@@ -25,10 +27,20 @@ static bool add_kind(cli *c, json_t *request)
 	return json_object_set_new(json_object_get(request, "target"), "kind", json_string("difference")) == 0;
 }
 
+/* Does the request ask for the numbers of many predictions? They are not shown here. */
+static bool are_many(const cli *c)
+{
+	const char *position = options_text(&c->options, "position");
+
+	return options_text(&c->options, "span") || (position && strcmp(position, "all") == 0);
+}
+
 static json_t *make_request(cli *c, const char *input)
 {
-	json_t *request = json_pack("{s:s}", "aggregate", EXPLAIN_OPTIONS_AGGREGATE);
+	json_t *request = json_object();
 
+	if (!are_many(c))
+		json_object_set_new(request, "aggregate", json_string(EXPLAIN_OPTIONS_AGGREGATE));
 	if (request && input && json_object_set_new(request, "input", json_string(input)) != 0) {
 		json_decref(request);
 		return NULL;
@@ -39,21 +51,33 @@ static json_t *make_request(cli *c, const char *input)
 	return NULL;
 }
 
+static int write_file(cli *c, json_t *request, const char *type, const char *file)
+{
+	return transfer_answer(c, "POST", "/v1/explain", json_incref(request), type, file);
+}
+
 /* Where the option is given, the answer as that type into its file. */
-static int write_file(cli *c, json_t *request, const char *option, const char *type)
+static int write_drawn(cli *c, json_t *request, const char *option, const char *type)
 {
 	const char *file = options_text(&c->options, option);
-	text page = {0};
-	int status = CLI_OK;
 
-	if (!file)
-		return CLI_OK;
-	if (!http_text(c->http, "POST", "/v1/explain", json_incref(request), type, &page))
-		status = cli_complain(c);
-	else if (!transfer_write(file, text_get(&page), page.used))
-		status = CLI_FAILED;
-	text_free(&page);
-	return status;
+	return file ? write_file(c, request, type, file) : CLI_OK;
+}
+
+static const struct {
+	const char *name, *type;
+} formats[] = {{"csv", "text/csv"},
+               {"arrow", "application/vnd.apache.arrow.stream"},
+               {"safetensors", "application/vnd.safetensors"},
+               {"json", "application/json"}};
+
+/* The type of --format; NULL: there is none of that name. */
+static const char *type_of(const char *format)
+{
+	for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
+		if (strcmp(formats[i].name, format) == 0)
+			return formats[i].type;
+	return NULL;
 }
 
 /* --- the words: pieces of a line, which goes on in the next where the terminal ends --------------------- */
@@ -222,27 +246,51 @@ static int print(cli *c, const json_t *answer)
 	return whole ? CLI_OK : cli_fail("the service's answer is not an explanation");
 }
 
+static int show(cli *c, json_t *request)
+{
+	json_t *answer = http_json(c->http, "POST", "/v1/explain", json_incref(request));
+	int status = answer && !c->json ? print(c, answer) : cli_answer(c, json_incref(answer));
+
+	json_decref(answer);
+	return status;
+}
+
 static int explain(cli *c, const char *input)
 {
+	const char *format = options_text(&c->options, "format"), *file = options_text(&c->options, "output");
 	json_t *request = make_request(c, input);
 
 	if (!request)
 		return cli_fail("the text is not valid UTF-8");
-	json_t *answer = http_json(c->http, "POST", "/v1/explain", json_incref(request));
-	int status = answer && !c->json ? print(c, answer) : cli_answer(c, json_incref(answer));
-	json_decref(answer);
+	int status = format ? write_file(c, request, type_of(format), file ? file : "-") : show(c, request);
 	if (status == CLI_OK)
-		status = write_file(c, request, "html", "text/html");
+		status = write_drawn(c, request, "html", "text/html");
 	if (status == CLI_OK)
-		status = write_file(c, request, "svg", "image/svg+xml");
+		status = write_drawn(c, request, "svg", "image/svg+xml");
 	json_decref(request);
 	return status;
+}
+
+/* What is wrong with the options that say what is written; NULL: nothing. */
+static const char *fault(const cli *c)
+{
+	const char *format = options_text(&c->options, "format");
+
+	if (format && !type_of(format))
+		return "--format is csv, arrow, safetensors or json";
+	if (!format && options_text(&c->options, "output"))
+		return "say as which --format: csv, arrow, safetensors or json";
+	if (are_many(c) && !format && !c->json)
+		return "the numbers of many predictions are only written: give a --format, or --json";
+	return NULL;
 }
 
 static int explain_run(cli *c)
 {
 	bool session = options_text(&c->options, "session") != NULL;
 
+	if (fault(c))
+		return cli_usage("%s", fault(c));
 	if (!session && !options_text(&c->options, "model"))
 		return cli_usage("say which --model (additive models list shows them), or --session");
 	if (session && cli_argument(c, 0))
@@ -264,6 +312,8 @@ const command explain_commands[] = {
      "--method alpha, or an option that chooses layers, heads, rounds or their aggregate, shows weights: the share "
      "with\n"
      "which the model's attention pooled each token. They sum to 1, and do not say why this token was predicted.\n"
+     "--format writes all numbers of the answer, -o FILE into a file: a line for each in csv and arrow, tensors in "
+     "safetensors.\n"
      "Without TEXT it is read from stdin.",
      explain_options, explain_run},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

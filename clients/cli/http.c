@@ -404,10 +404,12 @@ bool http_text(http *h, const char *method, const char *path, json_t *body, cons
 	return perform_json(h, &s, body) && text_append(answer, text_get(&h->answer), h->answer.used);
 }
 
-bool http_download(http *h, const char *path, FILE *file)
+bool http_download(http *h, const char *method, const char *path, json_t *body, const char *accept, FILE *file)
 {
+	ask s = {.method = method, .path = path, .accept = accept};
+
 	h->file = file;
-	bool ok = perform(h, &(ask){.method = "GET", .path = path});
+	bool ok = perform_json(h, &s, body);
 	h->file = NULL;
 	return ok;
 }

@@ -39,8 +39,8 @@ const char *http_path(http *h, const char *format, ...) __attribute__((format(pr
 json_t *http_json(http *h, const char *method, const char *path, json_t *body);
 /* The answer's bytes as they are, of the type that `accept` asks for (NULL: any). */
 bool http_text(http *h, const char *method, const char *path, json_t *body, const char *accept, text *answer);
-/* GET into a file. */
-bool http_download(http *h, const char *path, FILE *file);
+/* The same, as they come, into a file. */
+bool http_download(http *h, const char *method, const char *path, json_t *body, const char *accept, FILE *file);
 
 typedef struct http_part {
 	const char *name;

@@ -26,15 +26,18 @@ static bool finish(FILE *f, const text *temporary, const char *file, bool ok)
 	return false;
 }
 
-int transfer_download(cli *c, const char *path, const char *file)
+int transfer_answer(cli *c, const char *method, const char *path, json_t *body, const char *accept, const char *file)
 {
 	text temporary = {0};
 
-	if (strcmp(file, "-") == 0)
-		return http_download(c->http, path, stdout) && fflush(stdout) == 0 ? CLI_OK : cli_complain(c);
-
+	if (strcmp(file, "-") == 0) {
+		bool written = http_download(c->http, method, path, body, accept, stdout) && fflush(stdout) == 0;
+		return written ? CLI_OK : cli_complain(c);
+	}
 	FILE *f = open_beside(file, &temporary);
-	bool ok = f && http_download(c->http, path, f);
+	if (!f)
+		json_decref(body);
+	bool ok = f && http_download(c->http, method, path, body, accept, f);
 	if (f && !ok)
 		cli_complain(c);
 	if (f)
@@ -43,16 +46,7 @@ int transfer_download(cli *c, const char *path, const char *file)
 	return ok ? CLI_OK : CLI_FAILED;
 }
 
-bool transfer_write(const char *file, const char *bytes, size_t n)
+int transfer_download(cli *c, const char *path, const char *file)
 {
-	text temporary = {0};
-	FILE *f = open_beside(file, &temporary);
-	bool ok = f && fwrite(bytes, 1, n, f) == n;
-
-	if (f && !ok)
-		cli_fail("cannot write %s: %s", file, strerror(errno));
-	if (f)
-		ok = finish(f, &temporary, file, ok);
-	text_free(&temporary);
-	return ok;
+	return transfer_answer(c, "GET", path, NULL, NULL, file);
 }

@@ -4,9 +4,10 @@
 
 #include "clients/cli/cli.h"
 
-/* GET into a file of that name ("-": stdout), which appears only when it is whole. Returns the exit status. */
+/* An answer into a file of that name ("-": stdout), which appears only when it is whole. body is stolen; accept: the
+ * type, NULL: any. Returns the exit status. */
+int transfer_answer(cli *c, const char *method, const char *path, json_t *body, const char *accept, const char *file);
+/* The same of GET. */
 int transfer_download(cli *c, const char *path, const char *file);
-/* Write bytes to a file; complains when that fails. */
-bool transfer_write(const char *file, const char *bytes, size_t n);
 
 #endif

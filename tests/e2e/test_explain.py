@@ -1,5 +1,6 @@
 """Explanations as users ask for them: over HTTP, as a page, as a picture, at a shell."""
 
+import csv
 import json
 import pathlib
 import re
@@ -7,7 +8,10 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
+import numpy
+import pyarrow.ipc
 import pytest
+import safetensors.numpy
 
 from conftest import BIN, SMALL
 
@@ -195,3 +199,48 @@ def test_the_shell_writes_the_page_and_the_picture(service, model, tmp_path):
     assert page.read_text().startswith("<!doctype html") and "&lt;" in page.read_text()
     assert xml.etree.ElementTree.parse(picture).getroot().tag.endswith("}svg")
     assert additive(service, "explain", "--model", model, "--svg", tmp_path / "none" / "x.svg", TEXT).returncode == 1
+
+
+def test_the_shell_writes_the_numbers_in_any_format(service, model, tmp_path):
+    parts = explain(service, model)["contributions"]["tokens"]
+    ask = ["explain", "--model", model, TEXT, "--format"]
+    for name in ("csv", "arrow", "safetensors", "json"):
+        assert additive(service, *ask, name, "-o", tmp_path / name).returncode == 0
+    lines = list(csv.DictReader((tmp_path / "csv").open(newline="")))
+    assert [float(line["value"]) for line in lines if line["path"] == "contributions.tokens"] == parts
+    rows = pyarrow.ipc.open_stream(tmp_path / "arrow").read_all().to_pylist()
+    expected = numpy.float32(parts).tolist()
+    assert [row["value"] for row in rows if row["path"] == "contributions.tokens"] == expected
+    assert safetensors.numpy.load_file(tmp_path / "safetensors")["contributions.tokens"].tolist() == expected
+    assert json.loads((tmp_path / "json").read_text())["contributions"]["tokens"] == parts
+    assert additive(service, *ask, "csv").stdout == (tmp_path / "csv").read_text()
+
+
+def test_the_shell_writes_a_span_page_by_page(service, model, tmp_path):
+    ask = ["explain", "--model", model, TEXT, "--span", "2,7", "--method", "contributions"]
+    whole = additive(service, *ask, "--format", "csv").stdout.splitlines()
+    pages = [additive(service, *ask, "--format", "csv", "--after", after, "--limit", 3).stdout.splitlines() for after in (2, 5)]
+    assert [line.split(",")[0] for line in whole].count("span.rows.score") == 6
+    in_rows = lambda lines: [(line.split(",")[:6]) for line in lines[1:] if line.startswith("span.rows.")]
+    first = [row for row in in_rows(whole) if int(row[1]) > 2]
+    assert in_rows(pages[0]) + in_rows(pages[1]) == first
+    refused = additive(service, *ask)
+    assert refused.returncode == 2 and "--format" in refused.stderr
+
+
+def test_the_shell_leaves_no_file_of_a_refused_explanation(service, model, tmp_path):
+    for wrong in (["--format", "xml"], ["-o", tmp_path / "x"]):
+        assert additive(service, "explain", "--model", model, *wrong, TEXT).returncode == 2
+    refused = additive(service, "explain", "--model", model, "--layers", "99", "--format", "csv", "-o", tmp_path / "x", TEXT)
+    assert refused.returncode == 1 and "layers" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_shell_streams_the_weights_of_chosen_layers(service, model):
+    out = additive(service, "generate", "--model", model, "--alpha", 3, "--layers", "1", "--rounds", "key", "--aggregate", "rollout",
+                   "--max-tokens", 4, "--json", TEXT)
+    assert out.returncode == 0, out.stderr
+    steps = [json.loads(line)["choices"][0]["alpha"] for line in out.stdout.splitlines() if '"alpha"' in line]
+    assert len(steps) == 4 and all(0 < len(step) <= 3 for step in steps)
+    wrong = additive(service, "generate", "--model", model, "--alpha", 3, "--layers", "9", TEXT)
+    assert wrong.returncode == 1 and "alpha.layers" in wrong.stderr
