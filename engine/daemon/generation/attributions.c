@@ -315,6 +315,7 @@ void attributions_fini(attributions *c)
 	free(c->parts);
 	free(c->numbers);
 	free(c->ids);
+	*c = (attributions){0};
 }
 
 /* --- the answer ---------------------------------------------------------------------------------- */

@@ -19,17 +19,17 @@ typedef struct flat {
 	size_t used;
 } flat;
 
-static void flat_put(flat *f, size_t at, uint64_t value, size_t bytes)
+static void flat_put(flat *f, size_t at, uint64_t value, size_t n)
 {
-	assert(at + bytes <= sizeof f->bytes);
-	for (size_t i = 0; i < bytes; i++)
+	assert(at + n <= sizeof f->bytes);
+	for (size_t i = 0; i < n; i++)
 		f->bytes[at + i] = (unsigned char)(value >> 8 * i);
 }
 
-static void flat_append(flat *f, uint64_t value, size_t bytes)
+static void flat_append(flat *f, uint64_t value, size_t n)
 {
-	flat_put(f, f->used, value, bytes);
-	f->used += bytes;
+	flat_put(f, f->used, value, n);
+	f->used += n;
 }
 
 /* Zeros until the byte `ahead` bytes from here is at a multiple of `to`. */
@@ -111,14 +111,14 @@ static size_t begin_message(flat *f, int header, int64_t body)
 	return at[2];
 }
 
-static void write_message(flat *f, FILE *out)
+static void write_message(flat *f, format_buffer *out)
 {
 	unsigned char head[8] = {255, 255, 255, 255};
 	flat_align(f, 8, 0);
 	for (size_t i = 0; i < 4; i++)
 		head[4 + i] = (unsigned char)(f->used >> 8 * i);
-	fwrite(head, 1, sizeof head, out);
-	fwrite(f->bytes, 1, f->used, out);
+	format_buffer_append(out, head, sizeof head);
+	format_buffer_append(out, f->bytes, f->used);
 }
 
 static size_t write_type(flat *f, column_type type)
@@ -148,7 +148,7 @@ static size_t write_field(flat *f, int i)
 }
 
 /* Schema { endianness, fields } */
-static void write_schema(FILE *out)
+static void write_schema(format_buffer *out)
 {
 	flat f = {.used = 0};
 	size_t at[2];
@@ -180,31 +180,31 @@ typedef struct batch {
 	int buffers;
 } batch;
 
-static size_t padded(size_t bytes)
+static size_t padded(size_t n)
 {
-	return (bytes + 7) & ~(size_t)7;
+	return (n + 7) & ~(size_t)7;
 }
 
-static cell text_cell(const char *text, size_t bytes)
+static cell text_cell(const char *text, size_t n)
 {
-	return (cell){.text = text, .bytes = bytes};
+	return (cell){.text = text, .bytes = n};
 }
 
 static void add_row(batch *b, const explanation_table *t, const table_row *row)
 {
 	const table_series *s = row->series;
 	const char *text;
-	size_t bytes;
-	const int32_t id = explanation_table_token(t, row->token, &text, &bytes);
+	size_t n;
+	const int32_t id = explanation_table_token(t, row->token, &text, &n);
 	const bool token = row->token != TABLE_NONE;
 	const cell cells[COLUMNS] = {text_cell(s->path, strlen(s->path)),
 	                             {.number = row->position},
 	                             {.number = s->layer},
 	                             {.number = s->head},
-	                             text_cell(s->round, s->round ? strlen(s->round) : 0),
+	                             text_cell(s->round[0] ? s->round : NULL, strlen(s->round)),
 	                             {.number = row->token},
 	                             {.number = token ? id : TABLE_NONE},
-	                             text_cell(token ? text : NULL, bytes),
+	                             text_cell(token ? text : NULL, n),
 	                             {.value = row->value}};
 	for (int c = 0; c < COLUMNS; c++)
 		b->cells[c][b->rows] = cells[c];
@@ -234,36 +234,35 @@ static void measure(batch *b)
 	}
 }
 
-static void write_padding(FILE *out, size_t bytes)
+static void write_padding(format_buffer *out, size_t n)
 {
 	static const char zeros[8];
-	fwrite(zeros, 1, padded(bytes) - bytes, out);
+	format_buffer_append(out, zeros, padded(n) - n);
 }
 
-static void write_valid(const batch *b, int column, FILE *out)
+static void write_valid(const batch *b, int column, format_buffer *out)
 {
 	unsigned char bits[BATCH / 8] = {0};
 	for (size_t i = 0; i < b->rows; i++)
 		bits[i / 8] |= (unsigned char)(!is_null(columns[column].type, &b->cells[column][i]) << i % 8);
-	fwrite(bits, 1, (b->rows + 7) / 8, out);
+	format_buffer_append(out, bits, (b->rows + 7) / 8);
 	write_padding(out, (b->rows + 7) / 8);
 }
 
-static void write_texts(const cell *cells, size_t n, FILE *out)
+static void write_texts(const cell *cells, size_t n, format_buffer *out)
 {
 	int32_t offset = 0;
 	for (size_t i = 0; i <= n; i++) {
-		fwrite(&offset, sizeof offset, 1, out);
+		format_buffer_append(out, &offset, sizeof offset);
 		offset += i < n ? (int32_t)cells[i].bytes : 0;
 	}
 	write_padding(out, (n + 1) * sizeof offset);
 	for (size_t i = 0; i < n; i++)
-		if (cells[i].bytes)
-			fwrite(cells[i].text, 1, cells[i].bytes, out);
+		format_buffer_append(out, cells[i].text, cells[i].bytes);
 	write_padding(out, (size_t)offset);
 }
 
-static void write_columns(const batch *b, FILE *out)
+static void write_columns(const batch *b, format_buffer *out)
 {
 	for (int c = 0; c < COLUMNS; c++) {
 		const cell *cells = b->cells[c];
@@ -273,13 +272,14 @@ static void write_columns(const batch *b, FILE *out)
 			continue;
 		}
 		for (size_t i = 0; i < b->rows; i++)
-			fwrite(columns[c].type == INT32 ? (const void *)&cells[i].number : &cells[i].value, 4, 1, out);
+			format_buffer_append(
+			    out, columns[c].type == INT32 ? (const void *)&cells[i].number : &cells[i].value, 4);
 		write_padding(out, b->rows * 4);
 	}
 }
 
 /* RecordBatch { length, nodes: [{ length, nulls }], buffers: [{ offset, length }] } */
-static void write_batch(batch *b, FILE *out)
+static void write_batch(batch *b, format_buffer *out)
 {
 	flat f = {.used = 0};
 	size_t at[3];
@@ -306,7 +306,7 @@ static void write_batch(batch *b, FILE *out)
 	write_columns(b, out);
 }
 
-static status arrow_piece(explanation_writer *w, FILE *out, error *err)
+static status arrow_piece(explanation_writer *w, format_buffer *out, error *err)
 {
 	static const unsigned char end[8] = {255, 255, 255, 255};
 	table_row row;
@@ -327,7 +327,7 @@ static status arrow_piece(explanation_writer *w, FILE *out, error *err)
 		write_batch(b, out);
 		return STATUS_OK;
 	}
-	fwrite(end, 1, sizeof end, out);
+	format_buffer_append(out, end, sizeof end);
 	free(b);
 	w->own = NULL;
 	return STATUS_OK;

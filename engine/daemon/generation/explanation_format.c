@@ -5,56 +5,54 @@
 
 /* --- CSV: RFC 4180, with lines that end as those of Unix do ---------------------------------- */
 
-static void csv_text(FILE *out, const char *text, size_t bytes)
+static void csv_text(format_buffer *out, const char *text, size_t n)
 {
 	bool plain = true;
-	for (size_t i = 0; i < bytes; i++)
-		plain &= !strchr("\",\r\n", text[i]);
+	for (size_t i = 0; i < n; i++)
+		plain &= !memchr("\",\r\n", text[i], 4);
 	if (plain) {
-		fwrite(text, 1, bytes, out);
+		format_buffer_append(out, text, n);
 		return;
 	}
-	putc('"', out);
-	for (size_t i = 0; i < bytes; i++) {
-		if (text[i] == '"')
-			putc('"', out);
-		putc(text[i], out);
-	}
-	putc('"', out);
+	format_buffer_string(out, "\"");
+	for (size_t i = 0; i < n; i++)
+		format_buffer_append(out, text[i] == '"' ? "\"\"" : &text[i], 1 + (text[i] == '"'));
+	format_buffer_string(out, "\"");
 }
 
 /* And a comma; nothing for TABLE_NONE. */
-static void csv_index(FILE *out, int32_t index)
+static void csv_index(format_buffer *out, int32_t index)
 {
-	if (index != TABLE_NONE)
-		fprintf(out, "%d", (int)index);
-	putc(',', out);
+	if (index == TABLE_NONE)
+		format_buffer_string(out, ",");
+	else
+		format_buffer_print(out, "%d,", (int)index);
 }
 
-static void csv_row(const explanation_table *t, const table_row *row, FILE *out)
+static void csv_row(const explanation_table *t, const table_row *row, format_buffer *out)
 {
 	const table_series *s = row->series;
 	const char *text;
-	size_t bytes;
-	int32_t id = explanation_table_token(t, row->token, &text, &bytes);
-	fprintf(out, "%s,", s->path);
+	size_t n;
+	int32_t id = explanation_table_token(t, row->token, &text, &n);
+	format_buffer_print(out, "%s,", s->path);
 	csv_index(out, row->position);
 	csv_index(out, s->layer);
 	csv_index(out, s->head);
-	fprintf(out, "%s,", s->round ? s->round : "");
+	format_buffer_print(out, "%s,", s->round);
 	csv_index(out, row->token);
 	csv_index(out, row->token == TABLE_NONE ? TABLE_NONE : id);
-	csv_text(out, text, bytes);
-	fprintf(out, ",%.9g\n", (double)row->value);
+	csv_text(out, text, n);
+	format_buffer_print(out, ",%.9g\n", (double)row->value);
 }
 
-static status csv_piece(explanation_writer *w, FILE *out, error *err)
+static status csv_piece(explanation_writer *w, format_buffer *out, error *err)
 {
 	table_row row;
 	(void)err;
 	if (!w->begun)
-		fputs("path,position,layer,head,round,token,token_id,text,value\n", out);
-	while (ftell(out) < EXPLANATION_PIECE && explanation_table_next(&w->table, &w->at, &row))
+		format_buffer_string(out, "path,position,layer,head,round,token,token_id,text,value\n");
+	while (!out->failed && out->used < EXPLANATION_PIECE && explanation_table_next(&w->table, &w->at, &row))
 		csv_row(&w->table, &row, out);
 	return STATUS_OK;
 }
@@ -86,21 +84,17 @@ void explanation_writer_fini(explanation_writer *w)
 	*w = (explanation_writer){0};
 }
 
-status explanation_format_next(const explanation_format *f, explanation_writer *w, char **data, size_t *bytes,
-                               error *err)
+status explanation_format_next(const explanation_format *f, explanation_writer *w, char **data, size_t *n, error *err)
 {
-	FILE *out = open_memstream(data, bytes);
-	if (!out)
-		return STATUS_NOMEM;
-	status s = f->piece(w, out, err);
-	bool failed = ferror(out);
+	format_buffer out = {0};
+	status s = f->piece(w, &out, err);
 	w->begun = true;
-	if ((fclose(out) != 0 || failed) && s == STATUS_OK)
+	w->explanation = NULL;
+	if (s == STATUS_OK && out.failed)
 		s = STATUS_NOMEM;
-	if (s != STATUS_OK || *bytes == 0) {
-		free(*data);
-		*data = NULL;
-		*bytes = 0;
-	}
+	if (s != STATUS_OK)
+		format_buffer_fini(&out);
+	*data = out.data;
+	*n = out.used;
 	return s;
 }

@@ -10,15 +10,14 @@
 #ifndef ENGINE_DAEMON_GENERATION_EXPLANATION_FORMAT_H
 #define ENGINE_DAEMON_GENERATION_EXPLANATION_FORMAT_H
 
-#include <stdio.h>
-
+#include "engine/daemon/generation/format_buffer.h"
 #include "engine/base/error.h"
 #include "engine/daemon/generation/explanation_table.h"
 
 enum { EXPLANATION_PIECE = 256 << 10 /* bytes, about */ };
 
 typedef struct explanation_writer {
-	const json_t *explanation; /* borrowed */
+	const json_t *explanation; /* borrowed until the first piece is made */
 	explanation_table table;
 	table_cursor at;
 	bool begun;
@@ -29,7 +28,7 @@ typedef struct explanation_writer {
 typedef struct explanation_format {
 	const char *name, *content_type, *filename; /* filename NULL: none */
 	/* The next piece into `out`; none: there are no more. */
-	status (*piece)(explanation_writer *w, FILE *out, error *err);
+	status (*piece)(explanation_writer *w, format_buffer *out, error *err);
 } explanation_format;
 
 extern const explanation_format explanation_csv, explanation_arrow, explanation_safetensors;
@@ -39,8 +38,7 @@ const explanation_format *explanation_format_find(const char *name);
 /* STATUS_NOMEM; explanation_writer_fini is due then, too. */
 status explanation_writer_init(explanation_writer *w, const json_t *explanation);
 void explanation_writer_fini(explanation_writer *w);
-/* The next piece, malloc'ed; *bytes 0 and *data NULL: there are no more. */
-status explanation_format_next(const explanation_format *f, explanation_writer *w, char **data, size_t *bytes,
-                               error *err);
+/* The next piece, n bytes, malloc'ed; *n 0 and *data NULL: there are no more. */
+status explanation_format_next(const explanation_format *f, explanation_writer *w, char **data, size_t *n, error *err);
 
 #endif

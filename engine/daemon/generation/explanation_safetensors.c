@@ -59,7 +59,7 @@ static int32_t index_of(plan *p, const table_series *s, tensor_kind kind)
 	int r = 0;
 	if (kind != ROUNDS)
 		return kind == POSITIONS ? s->position : kind == LAYERS ? s->layer : s->head;
-	if (!s->round)
+	if (!s->round[0])
 		return TABLE_NONE;
 	while (r < p->n_rounds && strcmp(p->rounds[r], s->round) != 0)
 		r++;
@@ -77,12 +77,12 @@ static tensor *find(plan *p, const char *name)
 	return NULL;
 }
 
-static tensor *add(plan *p, tensor_kind kind, const table_series *of, const char *stem, size_t bytes, const char *end)
+static tensor *add(plan *p, tensor_kind kind, const table_series *of, const char *stem, size_t n, const char *end)
 {
 	tensor *t = &p->tensors[p->n];
 	assert(p->n < MAX_TENSORS);
 	*t = (tensor){.kind = kind, .of = of, .rows = -1, .columns = -1};
-	snprintf(t->name, sizeof t->name, "%.*s%s", (int)bytes, stem, end);
+	snprintf(t->name, sizeof t->name, "%.*s%s", (int)n, stem, end);
 	if (find(p, t->name))
 		return NULL; /* the list has it already */
 	p->n++;
@@ -109,7 +109,7 @@ static void add_path(plan *p, const explanation_table *table, const table_series
 	int64_t rows = 0, columns = 0;
 	const bool pairs = first->shape == TABLE_PAIRS, one = first->shape == TABLE_NUMBER;
 	for (const table_series *s = first; s; s = next_of(table, s)) {
-		int64_t end = (pairs ? 0 : s->first) + (int64_t)explanation_table_count(s);
+		int64_t end = (pairs ? 0 : s->first) + (int64_t)s->count;
 		columns = end > columns ? end : columns;
 		rows++;
 	}
@@ -167,17 +167,15 @@ static status plan_new(explanation_writer *w, error *err)
 
 static json_t *text_of(const explanation_table *t)
 {
-	char *data = NULL;
-	size_t bytes = 0;
-	FILE *out = open_memstream(&data, &bytes);
-	for (size_t i = 0; out && i < json_array_size(t->tokens); i++) {
+	format_buffer whole = {0};
+	for (size_t i = 0; i < json_array_size(t->tokens); i++) {
 		const char *text;
-		size_t length;
-		explanation_table_token(t, (int32_t)i, &text, &length);
-		fwrite(text, 1, length, out);
+		size_t n;
+		explanation_table_token(t, (int32_t)i, &text, &n);
+		format_buffer_append(&whole, text, n);
 	}
-	json_t *string = out && fclose(out) == 0 ? json_stringn(data, bytes) : NULL;
-	free(data);
+	json_t *string = whole.failed ? NULL : json_stringn(whole.used ? whole.data : "", whole.used);
+	format_buffer_fini(&whole);
 	return string;
 }
 
@@ -208,7 +206,7 @@ static json_t *shape_of(const tensor *t)
 	return shape;
 }
 
-static status write_header(explanation_writer *w, FILE *out)
+static status write_header(explanation_writer *w, format_buffer *out)
 {
 	const plan *p = w->own;
 	int64_t at = 0;
@@ -225,12 +223,13 @@ static status write_header(explanation_writer *w, FILE *out)
 	json_decref(header);
 	if (!text)
 		return STATUS_NOMEM;
-	const uint64_t bytes = (strlen(text) + 7) & ~(uint64_t)7;
+	const size_t used = strlen(text), padded = (used + 7) & ~(size_t)7;
 	for (int i = 0; i < 8; i++)
-		putc((int)(bytes >> 8 * i & 255), out);
-	fprintf(out, "%-*s", (int)bytes, text);
+		format_buffer_append(out, &(unsigned char){(unsigned char)((uint64_t)padded >> 8 * i)}, 1);
+	format_buffer_append(out, text, used);
+	format_buffer_append(out, "       ", padded - used);
 	free(text);
-	w->bytes = 8 + (int64_t)bytes + at;
+	w->bytes = 8 + (int64_t)padded + at;
 	return STATUS_OK;
 }
 
@@ -240,7 +239,7 @@ static status write_header(explanation_writer *w, FILE *out)
 static void fill_numbers(plan *p, const tensor *t)
 {
 	const table_series *s = p->series;
-	for (size_t i = 0; i < explanation_table_count(s); i++) {
+	for (size_t i = 0; i < s->count; i++) {
 		const table_row row = explanation_table_row(s, i);
 		int32_t *to = &p->line[s->shape == TABLE_TOKENS ? (size_t)row.token : i];
 		if (t->kind == NUMBERS)
@@ -268,20 +267,20 @@ static void fill(plan *p, const tensor *t, const explanation_table *table)
 		    json_object_get(json_array_get(table->tokens, (size_t)i), t->kind == TOKEN_IDS ? "id" : "offset"));
 }
 
-static status tensors_piece(explanation_writer *w, FILE *out, error *err)
+static status tensors_piece(explanation_writer *w, format_buffer *out, error *err)
 {
 	if (!w->begun) {
 		TRY(plan_new(w, err));
 		TRY(write_header(w, out));
 	}
 	plan *p = w->own;
-	while (p->at < p->n && ftell(out) < EXPLANATION_PIECE) {
+	while (p->at < p->n && !out->failed && out->used < EXPLANATION_PIECE) {
 		const tensor *t = &p->tensors[p->at];
 		const int64_t rows = t->rows < 0 ? 1 : t->rows, columns = t->columns < 0 ? 1 : t->columns;
 		p->series = p->row == 0 ? t->of : t->of ? next_of(&w->table, p->series) : NULL;
 		if (rows > 0) {
 			fill(p, t, &w->table);
-			fwrite(p->line, sizeof *p->line, (size_t)columns, out);
+			format_buffer_append(out, p->line, (size_t)columns * sizeof *p->line);
 		}
 		p->row++;
 		if (p->row >= rows) {

@@ -4,7 +4,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-static status add(explanation_table *t, const table_series *s)
+#include "engine/base/memory.h"
+
+/* The numbers of a list, or a single one. */
+static status copy_numbers(table_series *s, const json_t *values)
+{
+	const bool pairs = s->shape == TABLE_PAIRS;
+	s->count = s->shape == TABLE_NUMBER ? 1 : json_array_size(values);
+	s->values = memory_new(s->count, sizeof *s->values);
+	s->of = pairs ? memory_new(s->count, sizeof *s->of) : NULL;
+	if (!s->values || (pairs && !s->of))
+		return STATUS_NOMEM;
+	for (size_t i = 0; i < s->count; i++) {
+		const json_t *value = s->shape == TABLE_NUMBER ? values : json_array_get(values, i);
+		if (pairs)
+			s->of[i] = (int32_t)json_integer_value(json_array_get(value, 0));
+		s->values[i] = (float)json_number_value(pairs ? json_array_get(value, 1) : value);
+	}
+	return STATUS_OK;
+}
+
+static status add(explanation_table *t, const table_series *s, const json_t *values)
 {
 	if (t->n == t->capacity) {
 		size_t capacity = 2 * t->capacity + 64;
@@ -14,8 +34,8 @@ static status add(explanation_table *t, const table_series *s)
 		t->series = more;
 		t->capacity = capacity;
 	}
-	t->series[t->n++] = *s;
-	return STATUS_OK;
+	t->series[t->n] = *s;
+	return copy_numbers(&t->series[t->n++], values);
 }
 
 static void read_integer(int32_t *out, const json_t *object, const char *key)
@@ -33,7 +53,8 @@ static void read_context(table_series *s, const json_t *object)
 	read_integer(&s->position, object, "position");
 	read_integer(&s->layer, object, "layer");
 	read_integer(&s->head, object, "head");
-	s->round = round ? round : s->round;
+	if (round)
+		snprintf(s->round, sizeof s->round, "%s", round);
 	s->first = json_is_array(window) ? (int32_t)json_integer_value(json_array_get(window, 0)) : 0;
 }
 
@@ -42,12 +63,11 @@ static status walk(explanation_table *t, const char *path, const json_t *object,
 static status walk_list(explanation_table *t, const char *key, const json_t *list, table_series s)
 {
 	const json_t *first = json_array_get(list, 0);
-	s.values = list;
 	s.shape = json_is_array(first) ? TABLE_PAIRS : TABLE_TOKENS;
 	if (strcmp(key, "log_normalizer") == 0)
 		s.shape = TABLE_POSITIONS;
 	if (json_is_real(first) || json_is_array(first))
-		return add(t, &s);
+		return add(t, &s, list);
 	s.listed = true;
 	for (size_t i = 0; json_is_object(first) && i < json_array_size(list); i++)
 		TRY(walk(t, s.path, json_array_get(list, i), s));
@@ -63,8 +83,7 @@ static status walk_member(explanation_table *t, const char *key, const json_t *v
 	if (json_is_array(value))
 		return walk_list(t, key, value, s);
 	s.shape = TABLE_NUMBER;
-	s.values = value;
-	return json_is_real(value) ? add(t, &s) : STATUS_OK;
+	return json_is_real(value) ? add(t, &s, value) : STATUS_OK;
 }
 
 static status walk(explanation_table *t, const char *path, const json_t *object, table_series context)
@@ -84,41 +103,37 @@ static status walk(explanation_table *t, const char *path, const json_t *object,
 
 status explanation_table_init(explanation_table *t, const json_t *explanation)
 {
-	*t = (explanation_table){.tokens = json_object_get(explanation, "tokens")};
+	*t = (explanation_table){.tokens = json_incref(json_object_get(explanation, "tokens"))};
 	return walk(t, "", explanation,
 	            (table_series){.position = TABLE_NONE, .layer = TABLE_NONE, .head = TABLE_NONE});
 }
 
 void explanation_table_fini(explanation_table *t)
 {
+	for (size_t i = 0; i < t->n; i++) {
+		free(t->series[i].values);
+		free(t->series[i].of);
+	}
 	free(t->series);
+	json_decref(t->tokens);
 	*t = (explanation_table){0};
-}
-
-size_t explanation_table_count(const table_series *s)
-{
-	return s->shape == TABLE_NUMBER ? 1 : json_array_size(s->values);
 }
 
 table_row explanation_table_row(const table_series *s, size_t i)
 {
-	const json_t *value = s->shape == TABLE_NUMBER ? s->values : json_array_get(s->values, i);
-	table_row row = {.series = s, .position = s->position, .token = TABLE_NONE};
+	table_row row = {.series = s, .position = s->position, .token = TABLE_NONE, .value = s->values[i]};
 	if (s->shape == TABLE_TOKENS)
 		row.token = s->first + (int32_t)i;
 	if (s->shape == TABLE_POSITIONS)
 		row.position = (int32_t)i;
-	if (s->shape == TABLE_PAIRS) {
-		row.token = (int32_t)json_integer_value(json_array_get(value, 0));
-		value = json_array_get(value, 1);
-	}
-	row.value = (float)json_number_value(value);
+	if (s->shape == TABLE_PAIRS)
+		row.token = s->of[i];
 	return row;
 }
 
 bool explanation_table_next(const explanation_table *t, table_cursor *at, table_row *out)
 {
-	while (at->series < t->n && at->item >= explanation_table_count(&t->series[at->series]))
+	while (at->series < t->n && at->item >= t->series[at->series].count)
 		*at = (table_cursor){.series = at->series + 1};
 	if (at->series >= t->n)
 		return false;

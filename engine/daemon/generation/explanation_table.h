@@ -4,7 +4,8 @@
  * have in common are the position, layer, head and round of the objects around it. Whatever members an answer has,
  * each of its real numbers is in one series, except for those in `tokens`. A row is one number, mostly of one token.
  *
- * Any thread. The explanation is borrowed. */
+ * The numbers are copied, as floats: of the explanation, which has some seventy bytes for each, only `tokens` stays.
+ * Any thread, one at a time. */
 #ifndef ENGINE_DAEMON_GENERATION_EXPLANATION_TABLE_H
 #define ENGINE_DAEMON_GENERATION_EXPLANATION_TABLE_H
 
@@ -14,7 +15,7 @@
 
 #include "engine/base/status.h"
 
-enum { TABLE_PATH_BYTES = 64, TABLE_NONE = -1 };
+enum { TABLE_PATH_BYTES = 64, TABLE_ROUND_BYTES = 24, TABLE_NONE = -1 };
 
 typedef enum table_shape {
 	TABLE_NUMBER,    /* one, of no token */
@@ -25,16 +26,18 @@ typedef enum table_shape {
 
 typedef struct table_series {
 	char path[TABLE_PATH_BYTES];
+	char round[TABLE_ROUND_BYTES]; /* "": of none */
 	table_shape shape;
 	bool listed;                   /* within a list of objects */
 	int32_t position, layer, head; /* TABLE_NONE: of none */
-	const char *round;             /* NULL: of none */
 	int32_t first;
-	const json_t *values; /* a number, or a list */
+	size_t count;
+	float *values;
+	int32_t *of; /* TABLE_PAIRS: the tokens; else NULL */
 } table_series;
 
 typedef struct explanation_table {
-	const json_t *tokens;
+	json_t *tokens; /* a reference */
 	table_series *series;
 	size_t n, capacity;
 } explanation_table;
@@ -53,8 +56,6 @@ typedef struct table_cursor {
 /* STATUS_NOMEM; explanation_table_fini is due then, too. */
 status explanation_table_init(explanation_table *t, const json_t *explanation);
 void explanation_table_fini(explanation_table *t);
-/* Numbers of a series. */
-size_t explanation_table_count(const table_series *s);
 /* Number i of a series. */
 table_row explanation_table_row(const table_series *s, size_t i);
 /* The next row of all; false at the end. */

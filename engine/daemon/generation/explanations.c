@@ -269,30 +269,37 @@ static json_t *make_explanation(void *context, error *err)
 	return object;
 }
 
-/* The next piece of the answer. What it is made of is freed here, too, as far as it has come. */
+/* Of JSON the whole text. */
+static status make_text(explanation *x, char **data, size_t *bytes)
+{
+	if (!x->object)
+		return STATUS_OK; /* it has been sent */
+	*data = json_text(x->object, PROTO_JSON);
+	*bytes = *data ? strlen(*data) : 0;
+	x->bytes = (int64_t)*bytes;
+	return *data ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* The next piece of the answer. What it is made of, which may be large, is freed here with the first. */
 static status next_piece(void *context, char **data, size_t *bytes, error *err)
 {
 	explanation *x = context;
-	if (!x->log.data && !x->object)
-		return STATUS_OK; /* that was all */
-	if (!x->object) {
+	if (x->log.data) {
 		x->object = make_explanation(x, err);
+		attributions_fini(&x->attributions);
 		if (!x->object || reserve_failed())
 			return err->status != STATUS_OK ? err->status : STATUS_NOMEM;
 		if (x->format)
 			TRY(explanation_writer_init(&x->writer, x->object));
 	}
-	if (x->format)
+	if (x->format) {
 		TRY(explanation_format_next(x->format, &x->writer, data, bytes, err));
-	else if (!(*data = json_text(x->object, PROTO_JSON)))
-		return STATUS_NOMEM;
-	if (!x->format)
-		*bytes = strlen(*data);
-	x->bytes = x->format ? x->writer.bytes : (int64_t)*bytes;
-	if (!x->format || *bytes == 0) {
-		json_decref(x->object);
-		x->object = NULL;
+		x->bytes = x->writer.bytes;
+	} else {
+		TRY(make_text(x, data, bytes));
 	}
+	json_decref(x->object);
+	x->object = NULL;
 	return STATUS_OK;
 }
 
