@@ -94,19 +94,29 @@ static const bool *generation_pick(bool *out, const bool *chosen, int64_t n)
 	return out;
 }
 
+static int64_t generation_count(const bool *chosen, int64_t n)
+{
+	int64_t count = 0;
+	for (int64_t i = 0; i < n; i++)
+		count += chosen[i];
+	return count;
+}
+
 static status generation_check_rollout(const generation *g, const generation_request *r, error *err)
 {
 	const model *m = g->session->model->model;
 	int64_t tokens = generation_most(g->session, r);
-	explain_log log;
-	explain_log_init(&log, model_architecture(m), model_config(m), NULL, tokens);
-	int64_t followed = tokens - explain_rollout_first(&log, &g->pick, tokens - 1);
-	if (followed <= SCHEDULER_MAX_ROLLOUT)
+	explain_log l;
+	explain_log_init(&l, model_architecture(m), model_config(m), NULL, tokens);
+	int64_t followed = tokens - explain_rollout_first(&l, &g->pick, tokens - 1);
+	int64_t rows = generation_count(g->pick.layers, l.layers) * generation_count(g->pick.heads, l.heads) *
+	               generation_count(g->pick.rounds, l.rounds);
+	if (followed * rows <= SCHEDULER_MAX_ROLLOUT)
 		return STATUS_OK;
-	return error_set(
-	    err, STATUS_INVALID, "alpha.aggregate",
-	    "rollout would follow %lld tokens at the last one; it follows at most %d with generated tokens",
-	    (long long)followed, SCHEDULER_MAX_ROLLOUT);
+	return error_set(err, STATUS_INVALID, "alpha.aggregate",
+	                 "rollout would follow %lld tokens in %lld rows of weights at the last one; with generated "
+	                 "tokens their product is at most %d: choose fewer layers, heads or rounds",
+	                 (long long)followed, (long long)rows, SCHEDULER_MAX_ROLLOUT);
 }
 
 static status generation_prepare_alpha(generation *g, const generation_request *r, error *err)

@@ -34,8 +34,8 @@ enum {
 	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS,
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_PREFILL_CHUNK = 256,
-	SCHEDULER_PREFILL_SHORT = 64, /* beside streams, where no bit depends on it */
-	SCHEDULER_MAX_ROLLOUT = 4096  /* tokens that a generated token's rollout follows: milliseconds */
+	SCHEDULER_PREFILL_SHORT = 64,   /* beside streams, where no bit depends on it */
+	SCHEDULER_MAX_ROLLOUT = 1 << 15 /* a generated token's: tokens that it follows × rows of weights; 4 ms */
 };
 
 typedef struct scheduler_limits {
@@ -204,14 +204,14 @@ typedef struct generation_request {
  * "prompt". Under POSITION_ERROR a sequence has at most n_positions tokens, prompt and completion together: a longer
  * prompt is STATUS_INVALID here, before any token is read; a completion that gets there ends with FINISH_LENGTH,
  * without a token when the prompt fills all positions. n_alpha on a session needs `explain`, and an explainer with
- * `scores`; with alpha_rollout the last token must follow no more than SCHEDULER_MAX_ROLLOUT tokens
- * (explain/explain.h). A model whose tokens depend on later ones reads whole sequences: it has no sessions, and x NULL
- * with max_tokens 0 and explain is the only request that it accepts (reading.h). While a generation runs, the session
- * is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; no step is
- * read in part, and after a cancellation the session has read every delivered token. A character that max_tokens cuts
- * is finished by the session's next generation without a prompt; in a temporary session it is U+FFFD. Text ends before
- * the stop sequence; tokens do not: those of the stop sequence and the end-of-text token are sampled, delivered,
- * counted and read. */
+ * `scores`; with alpha_rollout the last token's work must be at most
+ * SCHEDULER_MAX_ROLLOUT. A model whose tokens depend on later ones reads whole sequences: it has no sessions, and x
+ * NULL with max_tokens 0 and explain is the only request that it accepts (reading.h). While a generation runs, the
+ * session is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; no
+ * step is read in part, and after a cancellation the session has read every delivered token. A character that
+ * max_tokens cuts is finished by the session's next generation without a prompt; in a temporary session it is U+FFFD.
+ * Text ends before the stop sequence; tokens do not: those of the stop sequence and the end-of-text token are sampled,
+ * delivered, counted and read. */
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err);
 void generation_grant(generation *g, int64_t credits);

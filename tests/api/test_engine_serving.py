@@ -172,7 +172,7 @@ def test_a_rollout_that_would_hold_up_other_streams_is_refused_before_it_begins(
     s = session(explain=True, position_policy="clamp")
     ask = {"id": s["id"], "prompt": "x", "max_tokens": 5000, "alpha": {"top": 3, "aggregate": "rollout"}}
     e = refused(engine, "session.generate", ask)
-    assert (e.status, e.param) == (400, "alpha.aggregate") and "at most 4096" in e.message
+    assert (e.status, e.param) == (400, "alpha.aggregate") and "at most 32768" in e.message
     assert engine.generate({**ask, "max_tokens": 3}, "session.generate")[2]
     windowed = {**ask, "alpha": {**ask["alpha"], "layers": [0]}}
     call = engine.begin("session.generate", windowed, credit=1)
