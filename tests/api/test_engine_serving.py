@@ -501,6 +501,20 @@ def test_a_session_explains_itself_as_its_text_does(engine, model, session):
     assert a["weights"][0]["alpha"] == pytest.approx(b["weights"][0]["alpha"], abs=1e-4)
 
 
+def test_a_live_session_explains_every_token_that_it_has_written_and_goes_on(engine, model, session):
+    s = session(prompt="99 bottles", explain=True)
+    text, events, _ = engine.generate({"id": s["id"], "max_tokens": 4, "temperature": 0}, "session.generate")
+    ids = [t for e in events for t in e["tokens"]]
+    for n, token in enumerate(ids):
+        pick = {"position": 9 + n, "method": "contributions"}
+        why = engine.call("explain", {"session": s["id"], **pick})["contributions"]
+        read = engine.call("tokenize", {"model": model, "text": "99 bottles"})["tokens"] + ids[:n]
+        alone = engine.call("explain", {"model": model, "input": read, **pick, "target": {"token": token}})["contributions"]
+        assert why["target"]["token"]["id"] == token and why["tokens"] == pytest.approx(alone["tokens"], abs=1e-5)
+    more = engine.generate({"id": s["id"], "max_tokens": 3, "temperature": 0}, "session.generate")[0]
+    assert text + more == engine.generate({"model": model, "prompt": "99 bottles", "max_tokens": 7, "temperature": 0})[0]
+
+
 def test_all_positions_are_explained_by_two_numbers_each(engine, model):
     x = engine.call("explain", {"model": model, "input": "99 bottles", "position": "all"})
     row = next(r for r in x["weights"] if r["layer"] == 1 and r["head"] == 0 and r["round"] == "query")
