@@ -174,11 +174,14 @@ def test_pages_of_a_span_are_its_rows(engine, golden, method):
     assert [r["position"] for r in rest["rows"]] == [8, 9] and not rest["has_more"]
 
 
-def test_a_page_ends_before_it_is_too_large_for_an_answer(engine, tmp_path):
+def test_a_long_answer_comes_in_pieces_and_a_page_ends_before_it_is_too_large(engine, tmp_path):
     arrays, metadata = tensors.read(next(path for path in FILES if path.stem == "additive_unbounded"))
     tensors.write(tmp_path / "w", {name: array for name, array in arrays.items() if check_golden.is_parameter(name)})
-    config = json.loads(metadata["config"]) | {"n_positions": 2048}
+    config = json.loads(metadata["config"]) | {"n_positions": 8192}
     engine.upload("model.import", {"id": "longer"}, config=json.dumps(config).encode(), weights=(tmp_path / "w").read_bytes())
+    long = {"model": "longer", "input": "x" * 8000, "method": "alpha", "position": "all"}
+    head, data = engine.download("explain", long | {"format": "json"})
+    assert len(data) > 2 << 20 and head["bytes"] == len(data) and json.loads(data) == engine.call("explain", long)
     request = {"model": "longer", "input": "x" * 1100, "method": "gradient_x_input", "span": [0, 1099]}
     assert refused(engine, request) == "span"
     page = engine.call("explain", request | {"after": 399, "limit": 1000})["span"]

@@ -171,7 +171,8 @@ def test_safetensors_hold_the_same_floats(engine, request_, tmp_path):
 
 def test_a_large_answer_comes_in_pieces_no_faster_than_it_is_taken(engine):
     request = {"model": "set.additive_windows", "input": "x" * 31, "position": "all"}
-    for form in ("json", "csv", "arrow", "safetensors"):
+    assert engine.call("explain", {**request, "format": "json"}, credit=0) == engine.call("explain", request)
+    for form in ("csv", "arrow", "safetensors"):
         call = engine.begin("explain", {**request, "format": form}, credit=1)
         kind, head, _ = call.next()
         assert kind == EVENT and set(head) <= {"content_type", "bytes", "filename"}

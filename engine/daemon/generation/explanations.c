@@ -307,8 +307,8 @@ static pieces_head head_of(const void *context)
 {
 	const explanation *x = context;
 	if (x->format)
-		return (pieces_head){x->format->content_type, x->format->filename, x->bytes};
-	return (pieces_head){"application/json", NULL, x->bytes};
+		return (pieces_head){x->format->content_type, x->format->filename, x->bytes, false};
+	return (pieces_head){"application/json", NULL, x->bytes, true};
 }
 
 static void answer(stream *s, explanation *x)

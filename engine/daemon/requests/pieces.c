@@ -17,7 +17,8 @@ typedef struct pieces {
 	pieces_source source;
 	char *data; /* the piece that is being sent */
 	size_t bytes, sent;
-	int64_t total; /* bytes sent */
+	int64_t total; /* bytes sent, */
+	int64_t all;   /* of so many; -1: not known */
 	status result;
 	error error;
 	bool making, announced;
@@ -59,6 +60,16 @@ static void make_next(pieces *p)
 		fail(p, STATUS_NOMEM);
 }
 
+/* Answer with the first piece, which is all. */
+static void answer_whole(pieces *p)
+{
+	stream *s = p->stream;
+	char *text = p->data;
+	p->data = NULL;
+	pieces_free(p);
+	stream_result_text(s, text);
+}
+
 static void announce(pieces *p)
 {
 	const pieces_head head = p->source.head(p->source.context);
@@ -68,6 +79,7 @@ static void announce(pieces *p)
 		event = NULL;
 	}
 	p->announced = true;
+	p->all = head.bytes;
 	stream_event(p->stream, event);
 }
 
@@ -91,7 +103,7 @@ static void send_piece(pieces *p)
 	}
 	if (!p->announced || p->sent < p->bytes)
 		return;
-	if (p->bytes > 0) {
+	if (p->bytes > 0 && p->total != p->all) {
 		make_next(p);
 		return;
 	}
@@ -109,6 +121,8 @@ static void made(uv_work_t *work, int cancelled)
 		fail(p, STATUS_CANCELLED);
 	else if (p->result != STATUS_OK)
 		fail(p, p->result);
+	else if (!p->announced && p->bytes <= PIECES_WHOLE && p->source.head(p->source.context).json)
+		answer_whole(p);
 	else
 		send_piece(p);
 }

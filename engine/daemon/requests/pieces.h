@@ -2,16 +2,20 @@
  * allow.
  *
  * As a download (download.h): an EVENT with "content_type", and "bytes" and "filename" where they are known, then the
- * data, then RESULT {"bytes"}. A piece is made when the one before it has been sent, so one is in memory at a time. */
+ * data, then RESULT {"bytes"}. JSON of up to PIECES_WHOLE bytes is the RESULT itself, which takes less time and little
+ * memory. A piece is made when the one before it has been sent, so one is in memory at a time. */
 #ifndef ENGINE_DAEMON_REQUESTS_PIECES_H
 #define ENGINE_DAEMON_REQUESTS_PIECES_H
 
 #include "engine/daemon/net/stream.h"
 
+enum { PIECES_WHOLE = 2 << 20 };
+
 typedef struct pieces_head {
 	const char *content_type;
 	const char *filename; /* what a client should call it; NULL: nothing */
 	int64_t bytes;        /* of all pieces; -1: not known */
+	bool json;            /* a text that ends with a NUL: the RESULT itself where it is short */
 } pieces_head;
 
 typedef struct pieces_source {
