@@ -224,6 +224,7 @@ static void rollout_is_the_product_of_the_whole_matrices(void **state)
 					if (!(fabs(out[j] - v[j]) <= 1e-7 + 1e-6 * v[j]))
 						fail_msg("case %d, masks %d, %d <- %d: %.9g, must be %.9g", c, m,
 						         (int)i, (int)j, out[j], v[j]);
+					assert_true(out[j] == 0 || j >= explain_rollout_first(&s, &pick, i));
 					sum += out[j];
 				}
 				assert_true(fabs(sum - 1) <= 1e-6);
