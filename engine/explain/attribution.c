@@ -44,6 +44,15 @@ double explain_score_of(const float *coefficients, const float *logits, int64_t 
 	return score;
 }
 
+double explain_log_probability_of(const float *logits, int64_t n, int32_t v)
+{
+	const int32_t top = largest(logits, n, -1);
+	double sum = 0;
+	for (int64_t u = 0; top >= 0 && u < n; u++)
+		sum += isfinite(logits[u]) ? exp((double)logits[u] - (double)logits[top]) : 0;
+	return top >= 0 && v >= 0 ? (double)logits[v] - (double)logits[top] - log(sum) : NAN;
+}
+
 /* P_n(x), and its derivative. */
 static double legendre(int n, double x, double *slope)
 {

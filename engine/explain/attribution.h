@@ -5,6 +5,7 @@
 #ifndef ENGINE_EXPLAIN_ATTRIBUTION_H
 #define ENGINE_EXPLAIN_ATTRIBUTION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum explain_method {
@@ -12,7 +13,8 @@ typedef enum explain_method {
 	EXPLAIN_CONTRIBUTIONS, /* exact parts through the frozen network */
 	EXPLAIN_GRADIENT,      /* gradient x input, and weights of attention x gradient */
 	EXPLAIN_INTEGRATED,    /* integrated gradients (Sundararajan et al. 2017), from zero word vectors */
-	EXPLAIN_LEAVE_ONE_OUT  /* the score less that without the token: masked, or replaced by another */
+	EXPLAIN_LEAVE_ONE_OUT, /* the score less that without the token: masked, or replaced by another */
+	EXPLAIN_REMOVALS       /* no parts: what is said of the target without sets of tokens */
 } explain_method;
 
 enum { EXPLAIN_STEPS = 64, EXPLAIN_MAX_STEPS = 1024 };
@@ -48,12 +50,24 @@ typedef struct explain_parts {
 	float *words, *positions, *biases, *attention;
 } explain_parts;
 
+/* EXPLAIN_REMOVALS: sets of tokens of a sequence, each removed at once, and what is said without them. */
+typedef struct explain_removals {
+	int64_t n;
+	const bool *absent;        /* [n][tokens]; NULL: set i is token i alone */
+	int32_t replacement;       /* the token in the place of each; -1: none reads them */
+	double *log_probabilities; /* [n] of the target's token; NULL: not wanted */
+	double *scores;            /* [n] */
+	int64_t readings, tokens;  /* added to: pieces that were read, and their tokens */
+} explain_removals;
+
 /* Choose the tokens, and write the coefficients c [n] of the logits z [n]. A logit that is not finite has the
  * coefficient 0. */
 void explain_target_choose(const explain_target *t, const float *logits, int64_t n, float *coefficients,
                            explain_parts *out);
 /* Σ_v c_v z_v over the finite logits. */
 double explain_score_of(const float *coefficients, const float *logits, int64_t n);
+/* That of output v among the finite logits. */
+double explain_log_probability_of(const float *logits, int64_t n, int32_t v);
 
 /* The path of integrated gradients: factors of the word vectors, rising from 0 to 1, and the weights of the gradients
  * there, Gauss and Legendre's nodes u with the factor (e^{8u} - 1) / (e^8 - 1). Norms at the beginning of a network

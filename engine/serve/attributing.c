@@ -4,15 +4,13 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-
-enum { NO_SLOT = -1 };
+#include "engine/serve/removing.h"
 
 struct attributing {
 	served_model *model;
 	explain_options options;
 	const scoring_sequence *sequence;
-	int32_t slot, spare;
-	int32_t *ids;              /* [count], with the replacement in its place */
+	int32_t slot;
 	float *logits;             /* [2][outputs]: of the reading, and their coefficients */
 	float *row;                /* [count] */
 	double *sum;               /* [count] */
@@ -20,10 +18,8 @@ struct attributing {
 	double empty;              /* the score of zero word vectors */
 	int64_t run;               /* readings of the whole sequence so far */
 	reading *reading;          /* NULL: none is under way */
-	/* Leave one out: what is read next. */
-	int64_t out;       /* the token that is left out; -1: none yet */
-	bool advances;     /* reads that token itself, as it is */
-	int64_t at, piece; /* tokens of the sequence before the piece, and in it */
+	explain_removals singles;
+	removing *removing; /* EXPLAIN_LEAVE_ONE_OUT, EXPLAIN_REMOVALS */
 };
 
 static int64_t outputs_of(const attributing *a)
@@ -61,7 +57,8 @@ static status begin_whole(attributing *a, float factor, error *err)
 	const bool frozen = a->options.method == EXPLAIN_CONTRIBUTIONS;
 	const reading_form form = {.attribution = frozen ? ATTRIBUTION_FROZEN : ATTRIBUTION_GRADIENT,
 	                           .share = frozen ? a->options.share : 0};
-	const reading_piece p = {.ids = a->ids, .count = a->sequence->count, .slot = a->slot, .factor = factor};
+	const reading_piece p = {
+	    .ids = a->sequence->ids, .count = a->sequence->count, .slot = a->slot, .factor = factor};
 	return reading_begin(&a->reading, a->model, form, &p, err);
 }
 
@@ -152,81 +149,27 @@ static status step_path(attributing *a, bool *done, error *err)
 	return STATUS_OK;
 }
 
-/* --- leave one out -------------------------------------------------------------------------- */
+/* --- leave one out, and other sets ----------------------------------------------------------- */
 
-static reading_form plain_form(void)
+static bool removes(const attributing *a)
 {
-	return (reading_form){.logits = true};
+	return a->options.method == EXPLAIN_LEAVE_ONE_OUT || a->options.method == EXPLAIN_REMOVALS;
 }
 
-/* Does a causal model go on from states? */
-static bool by_pieces(const attributing *a)
+static status begin_removing(attributing *a, error *err)
 {
-	return reading_by_pieces(a->model, plain_form());
+	a->singles =
+	    (explain_removals){.n = a->sequence->count, .replacement = a->options.replacement, .scores = a->sum};
+	explain_removals *r = a->options.method == EXPLAIN_REMOVALS ? a->sequence->removals : &a->singles;
+	return removing_new(&a->removing, a->model, r, a->sequence, a->slot, err);
 }
 
-static status begin_piece(attributing *a, error *err)
+static status step_removing(attributing *a, bool *done, error *err)
 {
-	const int64_t end = a->advances ? a->out + 1 : a->sequence->count;
-	const int64_t most = by_pieces(a) ? SCHEDULER_PREFILL_CHUNK : a->sequence->count;
-	reading_form form = plain_form();
-	a->piece = end - a->at < most ? end - a->at : most;
-	const bool without = a->out >= a->at && a->out < a->at + a->piece && !a->advances;
-	form.masked = without && a->options.replacement < 0;
-	if (without && !form.masked)
-		a->ids[a->out] = a->options.replacement;
-	const reading_piece p = {.ids = a->ids + a->at,
-	                         .count = a->piece,
-	                         .first = a->at,
-	                         .slot = a->out >= 0 && !a->advances ? a->spare : a->slot,
-	                         .hidden = a->out - a->at};
-	status s = reading_begin(&a->reading, a->model, form, &p, err);
-	if (without)
-		a->ids[a->out] = a->sequence->ids[a->out];
-	return s;
-}
-
-/* The state before the token, where the next token is left out from; at the beginning there is none. */
-static status leave_next_out(attributing *a, bool *done)
-{
-	const size_t bytes = (size_t)model_state_floats(a->model->model) * sizeof(float);
-	a->advances = false;
-	a->out++;
-	*done = a->out == a->sequence->count;
-	a->at = by_pieces(a) ? a->out : 0;
-	return *done || a->at == 0 ? STATUS_OK : statepool_copy(a->model->pool, a->spare, a->slot, 0, bytes);
-}
-
-/* All pieces have been read. */
-static status finish_walk(attributing *a, bool *done)
-{
-	if (a->advances)
-		return leave_next_out(a, done);
-	if (a->out < 0) {
-		choose(a);
-		return leave_next_out(a, done);
-	}
-	a->sequence->parts->words[a->out] = (float)(a->sequence->parts->score - score(a));
-	if (!by_pieces(a))
-		return leave_next_out(a, done);
-	a->advances = true;
-	a->at = a->out;
+	TRY(removing_step(a->removing, done, err));
+	for (int64_t j = 0; *done && a->options.method == EXPLAIN_LEAVE_ONE_OUT && j < a->sequence->count; j++)
+		a->sequence->parts->words[j] = (float)(a->sequence->parts->score - a->sum[j]);
 	return STATUS_OK;
-}
-
-static status step_leave_one_out(attributing *a, bool *done, error *err)
-{
-	bool whole;
-	if (!a->reading)
-		return begin_piece(a, err);
-	TRY(reading_step(a->reading, &whole));
-	if (!whole)
-		return STATUS_OK;
-	if (!a->advances)
-		TRY(read_logits(a));
-	end_reading(a);
-	a->at += a->piece;
-	return a->advances || a->at == a->sequence->count ? finish_walk(a, done) : STATUS_OK;
 }
 
 /* --- all methods ------------------------------------------------------------------------------- */
@@ -234,15 +177,13 @@ static status step_leave_one_out(attributing *a, bool *done, error *err)
 static status allocate(attributing *a)
 {
 	const size_t count = (size_t)a->sequence->count, steps = (size_t)a->options.steps;
-	a->ids = memory_new(count, sizeof *a->ids);
 	a->logits = memory_new((size_t)outputs_of(a), 2 * sizeof *a->logits);
 	a->row = memory_new(count, sizeof *a->row);
 	a->sum = memory_new(count, sizeof *a->sum);
 	a->factors = memory_new(steps + 1, 2 * sizeof *a->factors);
-	if (!a->ids || !a->logits || !a->row || !a->sum || !a->factors)
+	if (!a->logits || !a->row || !a->sum || !a->factors)
 		return STATUS_NOMEM;
 	a->weights = a->factors + steps;
-	memcpy(a->ids, a->sequence->ids, count * sizeof *a->ids);
 	if (a->options.method == EXPLAIN_INTEGRATED)
 		explain_path(a->options.steps, a->factors, a->weights);
 	return STATUS_OK;
@@ -254,16 +195,16 @@ status attributing_new(attributing **out, served_model *m, const explain_options
 	attributing *a = *out = memory_new(1, sizeof *a);
 	if (!a)
 		return STATUS_NOMEM;
-	*a = (attributing){.model = m, .options = *o, .sequence = q, .slot = slot, .spare = NO_SLOT, .out = -1};
+	*a = (attributing){.model = m, .options = *o, .sequence = q, .slot = slot};
 	TRY(allocate(a));
-	return o->method == EXPLAIN_LEAVE_ONE_OUT && by_pieces(a) ? served_model_take(m, &a->spare, err) : STATUS_OK;
+	return removes(a) ? begin_removing(a, err) : STATUS_OK;
 }
 
 status attributing_step(attributing *a, bool *done, error *err)
 {
 	*done = false;
-	if (a->options.method == EXPLAIN_LEAVE_ONE_OUT)
-		return step_leave_one_out(a, done, err);
+	if (removes(a))
+		return step_removing(a, done, err);
 	return a->options.method == EXPLAIN_INTEGRATED ? step_path(a, done, err) : step_once(a, done, err);
 }
 
@@ -272,9 +213,7 @@ void attributing_free(attributing *a)
 	if (!a)
 		return;
 	end_reading(a);
-	if (a->spare != NO_SLOT)
-		served_model_give(a->model, a->spare);
-	free(a->ids);
+	removing_free(a->removing);
 	free(a->logits);
 	free(a->row);
 	free(a->sum);

@@ -3,8 +3,7 @@
  *
  *   contributions, gradients   one reading of the whole sequence
  *   integrated gradients       one for each step, and the forwards at both ends
- *   leave one out              the whole sequence, and for each token what comes from there on: a causal model keeps
- * the state before the token in one slot and reads the rest in another; any other model reads all of it again
+ *   leave one out, removals    the whole sequence, and again without each token or set of tokens (removing.h)
  *
  * Executor thread only. */
 #ifndef ENGINE_SERVE_ATTRIBUTING_H

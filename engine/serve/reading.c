@@ -155,11 +155,11 @@ static status feed(reading *r)
 	const model_dims *d = r->dims;
 	r->fed = true;
 	int32_t first = (int32_t)r->piece.first, count = (int32_t)r->piece.count, last = count - 1;
-	if (r->form.masked && !d->causal && r->piece.hidden == last && last > 0)
+	while (r->form.masked && !d->causal && last > 0 && r->piece.absent[last])
 		last--; /* a head reads the last token that is there */
 	for (int64_t i = 0; i < r->capacity; i++) {
 		r->tokens[i] = i < count ? r->piece.ids[i] : 0;
-		r->mask[i] = i < count && !(r->form.masked && i == r->piece.hidden);
+		r->mask[i] = i < count && !(r->form.masked && r->piece.absent[i]);
 	}
 	TRY(shorten(r));
 	TRY(feed_write(r->plan, PORT_TOKENS, r->tokens));

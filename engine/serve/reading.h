@@ -30,7 +30,7 @@ typedef struct reading_form {
 	bool logits;             /* of the classes */
 	pooling embedding;       /* POOL_NONE: no vector */
 	bool log;                /* what an explanation needs of each token */
-	bool masked;             /* of a piece: its token `hidden` is read by none */
+	bool masked;             /* of a piece: its tokens `absent` are read by none */
 	attribution attribution; /* parts of the score of the last token's logits, or of the classes' */
 	float share;             /* as in forward_spec */
 } reading_form;
@@ -40,7 +40,7 @@ typedef struct reading_piece {
 	const int32_t *ids;   /* of an attribution there until reading_end */
 	int64_t count, first; /* tokens, and those of the sequence before them */
 	int32_t slot;         /* of the pieces before */
-	int64_t hidden;       /* of form.masked: counted from the piece's first token */
+	const bool *absent;   /* [count] of form.masked; there until reading_end */
 	float factor;         /* of the word vectors, of ATTRIBUTION_GRADIENT */
 	float *log;           /* [count][log_floats], filled in order, there until reading_end; NULL without form.log */
 } reading_piece;

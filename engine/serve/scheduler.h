@@ -246,9 +246,10 @@ static inline int64_t scheduler_attribution_limit(const model_dims *d)
 typedef struct scoring_sequence {
 	int32_t *ids;
 	int64_t count;
-	float *log;            /* NULL, or where its log goes (explain/explain.h): [count] tokens */
-	explain_target target; /* with `explain`: of the prediction behind its last token, or of its classes */
-	explain_parts *parts;  /* where they go */
+	float *log;                 /* NULL, or where its log goes (explain/explain.h): [count] tokens */
+	explain_target target;      /* with `explain`: of the prediction behind its last token, or of its classes */
+	explain_parts *parts;       /* where they go */
+	explain_removals *removals; /* EXPLAIN_REMOVALS */
 } scoring_sequence;
 
 /* Sequences to read whole, each from an empty state. Each gives one row of numbers: the logits of its classes, or one
