@@ -8,7 +8,9 @@
  *   dropout     stream = dropout site (0, 1, …), counter = (step, element / 4)
  *   sampling    stream = PHILOX_STREAM_SAMPLE, counter = (0, token position)
  *   init        stream = PHILOX_STREAM_INIT + parameter index
- *   shuffling   stream = PHILOX_STREAM_SHUFFLE, counter = (epoch, index) */
+ *   shuffling   stream = PHILOX_STREAM_SHUFFLE, counter = (epoch, index)
+ *   evaluating  stream = PHILOX_STREAM_FAITHFULNESS + draw, counter = (position, text << 32 | token): word 0 is of the soft
+ *               draw, word 1 of the random order; and PHILOX_STREAM_BOOTSTRAP, counter = (sample, draw) */
 #ifndef ENGINE_BASE_PHILOX_H
 #define ENGINE_BASE_PHILOX_H
 
@@ -20,6 +22,8 @@ enum {
 	PHILOX_STREAM_SAMPLE = 0x40000000,
 	PHILOX_STREAM_SHUFFLE = 0x50000000,
 	PHILOX_STREAM_INIT = 0x60000000,
+	PHILOX_STREAM_FAITHFULNESS = 0x70000000,
+	PHILOX_STREAM_BOOTSTRAP = 0x71000000,
 };
 
 typedef struct philox_block {
