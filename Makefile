@@ -58,7 +58,7 @@ sources = $(filter-out %/main.c,$(sort $(wildcard $(foreach d,$(1),$(d)/*.c))))
 objects = $(patsubst %.c,$(OUT)/obj/%.o,$(1))
 
 CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/mixers engine/model/architectures engine/text engine/train engine/train/objectives engine/train/optimizers
-DAEMON_ROOMS := net requests compute catalog sessions generation jobs library
+DAEMON_ROOMS := net requests compute catalog sessions generation jobs evaluations library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
 CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
 ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(KERNEL_OBJ)

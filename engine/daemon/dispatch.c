@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/reserve.h"
+#include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/generation/classify.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/embeddings.h"
@@ -68,6 +69,12 @@ static const method methods[] = {
     {"session.import", session_task_import},
     {"session.alpha", explanations_session},
     {"explain", explanations_create},
+    {"evaluation.create", evaluations_create},
+    {"evaluation.list", evaluations_list},
+    {"evaluation.get", evaluations_get},
+    {"evaluation.cancel", evaluations_cancel},
+    {"evaluation.delete", evaluations_delete},
+    {"evaluation.rows", evaluations_rows},
     {"classify", classify_create},
     {"embed", embeddings_create},
     {"tokenize", tokens_encode},

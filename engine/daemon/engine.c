@@ -12,6 +12,7 @@
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/dispatch.h"
+#include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/generation/admission.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/library/storage.h"
@@ -51,7 +52,8 @@ static void look_at_stopping(engine *e)
 		log_line(LOG_WARN, "stopping without waiting any longer");
 		e->forced = true;
 		uv_stop(&e->loop);
-	} else if (e->net.streams == 0 && jobs_stopped(e->jobs) && executor_pending(e->executor) == 0) {
+	} else if (e->net.streams == 0 && jobs_stopped(e->jobs) && evaluations_stopped(e->evaluations) &&
+	           executor_pending(e->executor) == 0) {
 		listener_close(e->listener);
 		if (listener_connections(e->listener) == 0)
 			close_loop(e);
@@ -67,6 +69,7 @@ static void on_tick(uv_timer_t *timer)
 	storage_tick(e);
 	idempotency_tick(e);
 	jobs_tick(e->jobs);
+	evaluations_tick(e->evaluations);
 	if (e->net.draining)
 		look_at_stopping(e);
 }
@@ -83,6 +86,7 @@ static void on_signal(uv_signal_t *handle, int number)
 	e->net.draining = true;
 	e->stop_ns = clock_ns() + (uint64_t)ENGINE_STOP_MS * 1000000;
 	jobs_stop(e->jobs);
+	evaluations_stop(e->evaluations);
 	listener_drain(e->listener);
 	idempotency_drain(e);
 	uv_timer_start(&e->tick, on_tick, 0, ENGINE_STOP_TICK_MS);
@@ -103,6 +107,7 @@ static status open_parts(engine *e, error *err)
 	TRY(idempotency_new(&e->idempotency));
 	TRY(catalog_new(&e->catalog, e->store));
 	TRY(sessions_new(&e->sessions, e, err));
+	TRY(evaluations_new(&e->evaluations, e, err));
 	return jobs_new(&e->jobs, e, err);
 }
 
@@ -150,6 +155,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
 static void close_parts(engine *e)
 {
 	jobs_free(e->jobs);
+	evaluations_free(e->evaluations);
 	sessions_free(e->sessions);
 	catalog_free(e->catalog);
 	idempotency_free(e->idempotency);

@@ -89,7 +89,7 @@ static status read_output(int32_t *out, const json_t *target, const char *key, c
 	return STATUS_OK;
 }
 
-static status read_target(explain_target *out, const json_t *target, const model_entry *m, error *err)
+status attributions_read_target(explain_target *out, const json_t *target, const model_entry *m, error *err)
 {
 	const char *kind = json_string_value(json_object_get(target, "kind"));
 	for (int i = 0; kind && i < (int)(sizeof kinds / sizeof *kinds); i++)
@@ -102,6 +102,18 @@ static status read_target(explain_target *out, const json_t *target, const model
 	if (out->other >= 0 && out->other == out->token)
 		return error_set(err, STATUS_INVALID, "target.other", "must be another one than target.token");
 	return STATUS_OK;
+}
+
+status attributions_read_replacement(int32_t *out, const json_t *params, const model_entry *m, error *err)
+{
+	const json_t *given = json_object_get(params, "replacement");
+	*out = json_is_integer(given) ? (int32_t)json_integer_value(given) : -1;
+	if (json_is_string(given))
+		TRY(read_token(out, given, "replacement", m, err));
+	return *out < m->dims.inputs
+	           ? STATUS_OK
+	           : error_set(err, STATUS_INVALID, "replacement", "the vocabulary has %lld tokens, counted from 0",
+	                       (long long)m->dims.inputs);
 }
 
 /* --- the options --------------------------------------------------------------------------- */
@@ -124,14 +136,7 @@ static status read_options(attributions *c, const json_t *params, const model_en
 	TRY(refuse_unless(params, "share", c->method, "contributions", err));
 	TRY(refuse_unless(params, "steps", c->method, "integrated_gradients", err));
 	TRY(refuse_unless(params, "replacement", c->method, "leave_one_out", err));
-	const json_t *given = json_object_get(params, "replacement");
-	c->options.replacement = json_is_integer(given) ? (int32_t)json_integer_value(given) : -1;
-	if (json_is_string(given))
-		TRY(read_token(&c->options.replacement, given, "replacement", m, err));
-	return c->options.replacement < m->dims.inputs
-	           ? STATUS_OK
-	           : error_set(err, STATUS_INVALID, "replacement", "the vocabulary has %lld tokens, counted from 0",
-	                       (long long)m->dims.inputs);
+	return attributions_read_replacement(&c->options.replacement, params, m, err);
 }
 
 /* Tokens that are read for n tokens, by all readings. */
@@ -287,7 +292,7 @@ status attributions_read(attributions *c, const json_t *params, const model_entr
 		return STATUS_OK;
 	TRY(read_rows(c, params, m, n, position, err));
 	TRY(read_options(c, params, m, err));
-	TRY(read_target(&target, json_object_get(params, "target"), m, err));
+	TRY(attributions_read_target(&target, json_object_get(params, "target"), m, err));
 	const extent all = fit(c, m, n);
 	const int64_t longest = tokens_of(c, m, n, c->n - 1);
 	if (longest > most && named)
@@ -331,8 +336,7 @@ static bool append_parts(json_t *object, const char *key, const float *values, i
 	return json_object_set_new(object, key, array) == 0 && whole;
 }
 
-/* A token, or a class. */
-static json_t *output_object(const model_entry *m, int32_t id)
+json_t *attributions_output(const model_entry *m, int32_t id)
 {
 	if (id < 0)
 		return json_null();
@@ -357,7 +361,7 @@ static json_t *target_object(const scoring_sequence *q, const model_entry *m)
 {
 	const explain_parts *p = q->parts;
 	return json_pack("{s:s, s:o, s:o, s:f, s:f}", "kind", kinds[q->target.kind], "token",
-	                 output_object(m, p->token), "other", output_object(m, p->other), "logit", p->logit,
+	                 attributions_output(m, p->token), "other", attributions_output(m, p->other), "logit", p->logit,
 	                 "log_probability", p->log_probability);
 }
 

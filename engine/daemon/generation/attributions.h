@@ -25,6 +25,13 @@ typedef struct attributions {
 	int32_t *ids;                /* of the longest row */
 } attributions;
 
+/* The request's `target`: STATUS_INVALID names "target.token" or "target.other". Its `replacement`, -1 without one:
+ * STATUS_INVALID names it. */
+status attributions_read_target(explain_target *out, const json_t *target, const model_entry *m, error *err);
+status attributions_read_replacement(int32_t *out, const json_t *params, const model_entry *m, error *err);
+/* A token, or a class: {"id","text"} or {"id","label"}; null below 0. New reference; any thread. */
+json_t *attributions_output(const model_entry *m, int32_t id);
+
 /* Does the request ask for them: by `method`, or, then for contributions, by leaving that out? */
 bool attributions_asked(const json_t *params);
 /* Of the prediction behind `position` of so many tokens, or of the request's `span`; of a model with a head for

@@ -1,12 +1,11 @@
 #include "engine/daemon/generation/scoring_task.h"
 
-#include "engine/daemon/requests/engine.h"
-
 static void try_finish(scoring_task *t)
 {
 	if (!t->over || t->control_under_way)
 		return;
-	t->stream->watch = NULL;
+	if (t->stream)
+		t->stream->watch = NULL;
 	if (t->result != STATUS_OK)
 		error_set(&t->error, t->result, NULL, "%s", status_text(t->result));
 	t->finished(t);
@@ -18,7 +17,7 @@ static void ended(void *context, status s, const error *err)
 	t->scoring = NULL;
 	t->result = s;
 	t->error = *err;
-	executor_post(t->stream->engine->executor, &t->ended);
+	executor_post(t->engine->executor, &t->ended);
 }
 
 static bool prepare_start(task *start, device *d)
@@ -75,26 +74,35 @@ static void control_done(task *control)
 	try_finish(t);
 }
 
-static void on_cancel(stream *s)
+void scoring_task_cancel(scoring_task *t)
 {
-	scoring_task *t = s->context;
+	if (t->control_under_way)
+		return;
 	t->control_under_way = true;
 	t->control = (task){.run = run_control, .done = control_done};
-	executor_control(s->engine->executor, &t->control);
+	executor_control(t->engine->executor, &t->control);
+}
+
+static void on_cancel(stream *s)
+{
+	scoring_task_cancel(s->context);
 }
 
 void scoring_task_submit(scoring_task *t)
 {
 	static const stream_watch watch = {.cancel = on_cancel};
 	stream *s = t->stream;
+	t->engine = s ? s->engine : t->engine;
 	t->result = STATUS_CANCELLED;
 	t->over = true; /* unless it is taken */
 	t->start = (task){.prepare = prepare_start, .run = run_start, .done = start_done};
 	t->ended = (task){.done = end_done};
-	if (!s->cancelled) {
+	if (s) {
 		s->context = t;
 		s->watch = &watch;
-		t->over = !executor_submit(s->engine->executor, &t->start);
+	}
+	if (!s || !s->cancelled) {
+		t->over = !executor_submit(t->engine->executor, &t->start);
 		if (t->over)
 			t->result = error_set(&t->error, STATUS_BUSY, NULL, "too many requests are waiting");
 	}

@@ -9,6 +9,12 @@
 #include "engine/base/utf8.h"
 #include "engine/train/objective.h"
 
+bool job_document_is(const json_t *document)
+{
+	const char *object = job_document_text(document, "object");
+	return object && strcmp(object, JOB_DOCUMENT_OBJECT) == 0;
+}
+
 const char *job_document_text(const json_t *document, const char *key)
 {
 	return json_string_value(json_object_get(document, key));
@@ -63,7 +69,7 @@ json_t *job_document_new(const char *id, const json_t *params, const job_request
 	return json_pack(
 	    "{s:s, s:s, s:I, s:n, s:O, s:n, s:s, s:s, s:o, s:{s:s, s:{s:o}}, s:s, s:s?, s:[], s:n, s:I, s:n, s:n, "
 	    "s:O?, s:[], s:o, s:o}",
-	    "id", id, "object", "fine_tuning.job", "created_at", (json_int_t)clock_unix(), "finished_at", "model",
+	    "id", id, "object", JOB_DOCUMENT_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "model",
 	    json_object_get(params, "model"), "fine_tuned_model", "organization_id", "", "status", "queued",
 	    "hyperparameters", hyperparameters(r), "method", "type", "supervised", "supervised", "hyperparameters",
 	    hyperparameters(r), "training_file", r->training, "validation_file",

@@ -8,6 +8,9 @@
 #include "engine/daemon/jobs/job_request.h"
 
 /* A member that is a string; NULL when it is not. */
+#define JOB_DOCUMENT_OBJECT "fine_tuning.job"
+/* Is the row one of a training job? The ledger's jobs are of several kinds. */
+bool job_document_is(const json_t *document);
 const char *job_document_text(const json_t *document, const char *key);
 
 /* New references; NULL when out of memory. */

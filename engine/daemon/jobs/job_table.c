@@ -81,13 +81,23 @@ static bool same(const char *a, const char *b)
 	return a && b && strcmp(a, b) == 0;
 }
 
+status job_table_stored(const jobs *all, const char *id, json_t **out, error *err)
+{
+	TRY(store_job_get(all->engine->store, id, out, err));
+	if (job_document_is(*out))
+		return STATUS_OK;
+	json_decref(*out);
+	*out = NULL;
+	return error_set(err, STATUS_NOT_FOUND, "id", "there is no job \"%.64s\"", id);
+}
+
 status job_table_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err)
 {
 	const job *j = job_table_find(all, id);
 	*ended = !j;
 	*out = NULL;
 	if (!j)
-		return store_job_get(all->engine->store, id, out, err);
+		return job_table_stored(all, id, out, err);
 	*out = json_incref(j->document);
 	return STATUS_OK;
 }

@@ -65,6 +65,8 @@ void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts);
 void job_table_discard(jobs *all, const char *id);
 /* Is the run on the executor this job's? */
 bool job_table_is_run_of(const jobs *all, const char *id);
+/* The ledger's row of a training job (new reference). STATUS_NOT_FOUND. */
+status job_table_stored(const jobs *all, const char *id, json_t **out, error *err);
 /* The document of a job, ended or not (new reference). STATUS_NOT_FOUND. */
 status job_table_document(const jobs *all, const char *id, json_t **out, bool *ended, error *err);
 /* Is this the name of a model, or will a job give it to one? */

@@ -87,6 +87,8 @@ static bool read_job(void *context, const json_t *document)
 {
 	reading *r = context;
 	const char *id = job_document_text(document, "id");
+	if (!job_document_is(document))
+		return true; /* a job of another kind */
 	if (!id || !store_valid_name(id)) {
 		log_line(LOG_WARN, "a job cannot be read from the ledger");
 		return true;
@@ -169,7 +171,7 @@ static json_t *from_row(stream *s, const json_t *row)
 
 void jobs_list(stream *s)
 {
-	listing_answer(s, STORE_JOBS, NULL, LISTING_JOBS, from_row);
+	listing_answer_of(s, STORE_JOBS, NULL, JOB_DOCUMENT_OBJECT, LISTING_JOBS, from_row);
 }
 
 /* Answer 404 for a job that does not exist; false: answered. */
@@ -341,7 +343,7 @@ static void resume_ended(stream *s)
 	jobs *all = s->engine->jobs;
 	error err = ERROR_INIT;
 	json_t *document;
-	status result = store_job_get(all->engine->store, s->target, &document, &err);
+	status result = job_table_stored(all, s->target, &document, &err);
 	if (result == STATUS_OK)
 		result = check_resumable(all, document, &err);
 	job *j = result == STATUS_OK ? job_table_make(s->target, document) : NULL;

@@ -6,6 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
+#include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/idempotency.h"
@@ -102,10 +103,15 @@ void files_get(stream *s)
 		stream_error(s, &err, NULL);
 }
 
+static bool is_used(const engine *e, const char *id)
+{
+	return jobs_use_file(e->jobs, id) || evaluations_use_file(e->evaluations, id);
+}
+
 void files_delete(stream *s)
 {
 	error err = ERROR_INIT;
-	if (jobs_use_file(s->engine->jobs, s->target))
+	if (is_used(s->engine, s->target))
 		stream_refuse(s, STATUS_CONFLICT, "file_in_use", "id", "a job that has not ended reads this file");
 	else if (store_file_delete(s->engine->store, s->target, &err) != STATUS_OK)
 		stream_error(s, &err, NULL);
@@ -138,7 +144,7 @@ status files_expire(engine *e, int64_t now, error *err)
 	json_array_foreach(ids, i, id)
 	{
 		const char *name = json_string_value(id);
-		if (result != STATUS_OK || jobs_use_file(e->jobs, name))
+		if (result != STATUS_OK || is_used(e, name))
 			continue; /* it goes when the job has ended */
 		result = store_file_delete(e->store, name, err);
 		if (result == STATUS_OK)

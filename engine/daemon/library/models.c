@@ -13,6 +13,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/compute/device.h"
+#include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/jobs/jobs.h"
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/engine.h"
@@ -287,7 +288,9 @@ void models_delete(stream *s)
 	const char *user = catalog_parse_checkpoint(c->id, of, &step) ? "it is a checkpoint and belongs to its job"
 	                   : sessions_use_model(s->engine->sessions, c->id) ? "a session uses it"
 	                   : jobs_use_model(s->engine->jobs, c->id)         ? "a job that has not ended begins with it"
-	                                                                    : NULL;
+	                   : evaluations_use_model(s->engine->evaluations, c->id)
+	                       ? "a job that has not ended evaluates it"
+	                       : NULL;
 	if (user) {
 		catalog_release(c);
 		stream_refuse(s, STATUS_CONFLICT, "model_in_use", "id", "the model cannot be deleted: %s", user);

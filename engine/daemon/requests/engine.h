@@ -41,6 +41,7 @@ struct listener;
 struct catalog;
 struct sessions;
 struct jobs;
+struct evaluations;
 struct idempotency;
 struct admission;
 
@@ -60,6 +61,7 @@ typedef struct engine {
 	struct catalog *catalog;
 	struct sessions *sessions;
 	struct jobs *jobs;
+	struct evaluations *evaluations;
 	uint64_t storage_looked_ns; /* storage.c's */
 	bool storage_warned, expiry_failed;
 	struct idempotency *idempotency;

@@ -19,10 +19,15 @@ static bool collect(void *context, const json_t *row)
 	return !c->failed;
 }
 
+typedef struct filter {
+	const char *object;     /* NULL: any */
+	const json_t *metadata; /* not an object: any */
+} filter;
+
 /* Does the row's metadata hold all of these? None at all: it must hold none. */
-static bool has_metadata(const void *context, const json_t *row)
+static bool has_metadata(const json_t *row, const json_t *wanted)
 {
-	const json_t *wanted = context, *metadata = json_object_get(row, "metadata");
+	const json_t *metadata = json_object_get(row, "metadata");
 	const char *key;
 	json_t *member;
 	if (json_object_size(wanted) == 0)
@@ -35,6 +40,15 @@ static bool has_metadata(const void *context, const json_t *row)
 	return true;
 }
 
+static bool is_wanted(const void *context, const json_t *row)
+{
+	const filter *f = context;
+	const char *object = json_string_value(json_object_get(row, "object"));
+	if (f->object && (!object || strcmp(object, f->object) != 0))
+		return false;
+	return !json_is_object(f->metadata) || has_metadata(row, f->metadata);
+}
+
 static const char *id_at(const json_t *data, size_t index)
 {
 	return json_string_value(json_object_get(json_array_get(data, index), "id"));
@@ -43,17 +57,23 @@ static const char *id_at(const json_t *data, size_t index)
 void listing_answer(stream *s, store_table table, const char *parent, int64_t limit,
                     json_t *(*convert)(stream *s, const json_t *row))
 {
+	listing_answer_of(s, table, parent, NULL, limit, convert);
+}
+
+void listing_answer_of(stream *s, store_table table, const char *parent, const char *object, int64_t limit,
+                       json_t *(*convert)(stream *s, const json_t *row))
+{
 	error err = ERROR_INIT;
 	bool more = false;
 	collector c = {s, json_array(), convert, false};
 	const char *order = json_string_value(json_object_get(s->params, "order"));
-	const json_t *metadata = json_object_get(s->params, "metadata");
+	const filter wanted = {object, json_object_get(s->params, "metadata")};
 	json_int_t asked = json_integer_value(json_object_get(s->params, "limit"));
 	store_page page = {.parent = parent,
 	                   .after = json_string_value(json_object_get(s->params, "after")),
 	                   .filter = json_string_value(json_object_get(s->params, "purpose")),
-	                   .match = json_is_object(metadata) ? has_metadata : NULL,
-	                   .match_context = metadata,
+	                   .match = object || json_is_object(wanted.metadata) ? is_wanted : NULL,
+	                   .match_context = &wanted,
 	                   .limit = asked > 0 ? asked : limit,
 	                   .ascending = order && strcmp(order, "asc") == 0};
 	status result = c.data ? store_list(s->engine->store, table, &page, collect, &c, &more, &err) : STATUS_NOMEM;

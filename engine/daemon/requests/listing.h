@@ -9,9 +9,12 @@
 enum { LISTING_FILES = 10000, LISTING_JOBS = 20, LISTING_CHECKPOINTS = 10 };
 
 /* Answer {"object":"list","data":[…],"first_id","last_id","has_more"} with the rows the request's "after", "limit",
- * "order", "purpose" and "metadata" ask for, `limit` unless it says otherwise; newest first unless the order is "asc". `convert`
- * makes the API's object of a row (new reference); NULL: the row itself. */
+ * "order", "purpose" and "metadata" ask for, `limit` unless it says otherwise; newest first unless the order is "asc".
+ * `convert` makes the API's object of a row (new reference); NULL: the row itself. */
 void listing_answer(stream *s, store_table table, const char *parent, int64_t limit,
                     json_t *(*convert)(stream *s, const json_t *row));
+/* The same of the rows whose "object" is this one. */
+void listing_answer_of(stream *s, store_table table, const char *parent, const char *object, int64_t limit,
+                       json_t *(*convert)(stream *s, const json_t *row));
 
 #endif

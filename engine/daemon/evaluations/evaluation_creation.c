@@ -1,0 +1,291 @@
+#include "engine/daemon/evaluations/evaluation_creation.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+#include "engine/daemon/evaluations/evaluation_report.h"
+#include "engine/daemon/evaluations/evaluation_run.h"
+#include "engine/daemon/requests/background.h"
+#include "engine/daemon/requests/idempotency.h"
+
+/* Tokens that the readings of a text read: minutes. Positions of a job, about 6 KB in the ledger each. */
+enum { EVALUATION_MAX_WORK = 1 << 23, EVALUATION_MAX_ROWS = 4096 };
+
+typedef struct creation {
+	stream *stream;
+	evaluations *all;
+	model_entry *model;
+	evaluation_settings settings;
+	json_t *settings_object;
+	char path[PATH_MAX]; /* of the file; "": an input */
+	uv_work_t work;
+	status result;
+	error error;
+	evaluation_corpus texts; /* or the one input */
+	evaluation_text *text;
+	evaluation_outcome outcome;
+} creation;
+
+static void creation_free(void *context)
+{
+	creation *c = context;
+	for (int64_t i = 0; i < c->outcome.n; i++)
+		evaluation_row_fini(&c->outcome.rows[i]);
+	free(c->outcome.rows);
+	evaluation_corpus_fini(&c->texts);
+	json_decref(c->settings_object);
+	catalog_release(c->model);
+	c->all->creations--;
+	free(c);
+}
+
+static void refuse(creation *c, status why, error *err)
+{
+	error_settle(err, why);
+	stream_error(c->stream, err, NULL);
+	creation_free(c);
+}
+
+/* --- an input: the answer ---------------------------------------------------------------------------- */
+
+/* Pool thread. */
+static json_t *make_evaluation(void *context, error *err)
+{
+	const creation *c = context;
+	const evaluation_outcome *x = &c->outcome;
+	json_t *object = evaluation_report_make(&c->settings, c->settings_object, c->model, x->rows, x->n, &x->cost);
+	(void)err;
+	if (!object || !c->settings.rows ||
+	    json_object_set_new(object, "rows", evaluation_report_rows(&c->settings, c->model, x->rows, x->n)) == 0)
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
+static void input_done(void *context, evaluation_outcome *x)
+{
+	creation *c = context;
+	if (x->result != STATUS_OK) {
+		refuse(c, x->result, &x->error);
+		return;
+	}
+	c->outcome = *x;
+	x->rows = NULL;
+	x->n = 0;
+	background_answer(c->stream, &(background_work){make_evaluation, creation_free, c});
+}
+
+static void evaluate_input(creation *c)
+{
+	const evaluation_tokens *t = c->texts.texts;
+	error err = ERROR_INIT;
+	status s = evaluation_text_begin(&c->text, c->stream->engine, c->stream, c->model, &c->settings, t->ids,
+	                                 t->count, 0, input_done, c);
+	if (s != STATUS_OK)
+		refuse(c, s, &err);
+}
+
+/* --- a file: the job --------------------------------------------------------------------------------- */
+
+/* The job and the kept answer are one commit. */
+static status add_job(creation *c, char id[STORE_ID_BYTES], json_t **document, json_t **answer, error *err)
+{
+	stream *s = c->stream;
+	store_file file;
+	store_new_id(id, "evaluation-");
+	*document = evaluation_document_new(id, s->params, json_incref(c->settings_object), c->texts.n);
+	*answer = *document ? evaluation_document_public(*document) : NULL;
+	TRY(idempotency_begin(s, err));
+	status why = *answer ? store_file_get(s->engine->store, json_string_value(json_object_get(s->params, "file")),
+	                                      &file, err)
+	                     : STATUS_NOMEM;
+	if (why == STATUS_OK)
+		why = evaluation_document_put(c->all, *document, err);
+	return idempotency_commit(s, why, *answer, err);
+}
+
+static void create_job(creation *c)
+{
+	char id[STORE_ID_BYTES];
+	json_t *document = NULL, *answer = NULL;
+	error err = ERROR_INIT;
+	evaluations *all = c->all;
+	status s = add_job(c, id, &document, &answer, &err);
+	evaluation_job *j = s == STATUS_OK ? evaluation_table_add(all, id, document) : NULL;
+	if (j) {
+		j->texts = c->texts;
+		c->texts = (evaluation_corpus){0};
+	}
+	json_decref(document);
+	if (s != STATUS_OK) {
+		json_decref(answer);
+		refuse(c, s, &err);
+		return;
+	}
+	stream_result(c->stream, answer); /* without memory for j it begins at the next start */
+	creation_free(c);
+	evaluation_run_next(all);
+}
+
+/* --- what is evaluated: pool thread -------------------------------------------------------------------- */
+
+static status read_tokens(creation *c, const json_t *tokens, evaluation_tokens *out, error *err)
+{
+	out->count = (int64_t)json_array_size(tokens);
+	out->ids = memory_new((size_t)out->count, sizeof *out->ids);
+	for (int64_t i = 0; out->ids && i < out->count; i++) {
+		const json_int_t id = json_integer_value(json_array_get(tokens, (size_t)i));
+		if (id < 0 || id >= c->model->dims.inputs)
+			return error_set(err, STATUS_INVALID, "input", "token %lld is not in the vocabulary of %lld",
+			                 (long long)id, (long long)c->model->dims.inputs);
+		out->ids[i] = (int32_t)id;
+	}
+	return out->ids ? STATUS_OK : STATUS_NOMEM;
+}
+
+static status check_input(const creation *c, int64_t tokens, error *err)
+{
+	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
+	const int64_t most = scheduler_attribution_limit(&c->model->dims);
+	if (tokens < 2)
+		return error_set(err, STATUS_INVALID, "input",
+		                 "is %lld tokens; the last one is never removed, so two are needed", (long long)tokens);
+	if (tokens > most)
+		return error_set(err, STATUS_TOO_LARGE, "input",
+		                 "is %lld tokens; at most %lld of this model are evaluated", (long long)tokens,
+		                 (long long)most);
+	const int n = evaluation_settings_positions(&c->settings, tokens, positions, &missing);
+	if (n == 0 || missing != -2)
+		return error_set(err, STATUS_INVALID, "positions", "there are %lld tokens, counted from 0",
+		                 (long long)tokens);
+	const double work = evaluation_settings_work(&c->settings, c->model, tokens);
+	return work <= EVALUATION_MAX_WORK
+	           ? STATUS_OK
+	           : error_set(err, STATUS_TOO_LARGE, "input",
+	                       "about %.0f tokens would be read; at most %d are for a text: fewer positions or methods",
+	                       work, EVALUATION_MAX_WORK);
+}
+
+static status read_input(creation *c, error *err)
+{
+	const json_t *input = json_object_get(c->stream->params, "input");
+	size_t count = 0;
+	c->texts = (evaluation_corpus){1, memory_new(1, sizeof *c->texts.texts)};
+	evaluation_tokens *t = c->texts.texts;
+	if (!t) {
+		c->texts.n = 0;
+		return STATUS_NOMEM;
+	}
+	if (!json_is_string(input))
+		return read_tokens(c, input, t, err);
+	TRY(tokenizer_encode(c->model->tokenizer, json_string_value(input), json_string_length(input), &t->ids, &count,
+	                     err));
+	t->count = (int64_t)count;
+	return STATUS_OK;
+}
+
+static status read_texts(creation *c, error *err)
+{
+	if (c->path[0])
+		return evaluation_corpus_read(&c->texts, c->path,
+		                              json_string_value(json_object_get(c->stream->params, "file")), c->model,
+		                              &c->settings, err);
+	TRY(read_input(c, err));
+	return check_input(c, c->texts.texts[0].count, err);
+}
+
+static void pool_read(uv_work_t *work)
+{
+	creation *c = work->data;
+	reserve_forget();
+	c->result = read_texts(c, &c->error);
+}
+
+static void texts_read(uv_work_t *work, int cancelled)
+{
+	creation *c = work->data;
+	(void)cancelled; /* nothing cancels it */
+	if (c->result == STATUS_OK && c->stream->cancelled)
+		c->result = STATUS_CANCELLED;
+	if (c->result != STATUS_OK)
+		refuse(c, c->result, &c->error);
+	else if (c->path[0])
+		create_job(c);
+	else
+		evaluate_input(c);
+}
+
+/* --- the request ---------------------------------------------------------------------------------------- */
+
+/* Of a job: bounds that its texts keep, whatever they are. */
+static status check_job(const creation *c, error *err)
+{
+	const evaluation_settings *s = &c->settings;
+	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
+	const int n = evaluation_settings_positions(s, s->max_tokens, positions, &missing);
+	const double work = evaluation_settings_work(s, c->model, s->max_tokens);
+	if (s->rows)
+		return error_set(err, STATUS_INVALID, "rows", "the numbers of a job are at its `rows`");
+	if (n * s->texts > EVALUATION_MAX_ROWS)
+		return error_set(err, STATUS_TOO_LARGE, "texts",
+		                 "%lld texts of %d positions; a job has at most %d positions", (long long)s->texts, n,
+		                 EVALUATION_MAX_ROWS);
+	if (work > EVALUATION_MAX_WORK)
+		return error_set(err, STATUS_TOO_LARGE, "max_tokens",
+		                 "about %.0f tokens would be read for a text; at most %d are", work,
+		                 EVALUATION_MAX_WORK);
+	return STATUS_OK;
+}
+
+static status begin_job(creation *c, const char *id, error *err)
+{
+	engine *e = c->stream->engine;
+	store_file file;
+	TRY(check_job(c, err));
+	status s = store_file_get(e->store, id, &file, err);
+	if (s == STATUS_NOT_FOUND)
+		strcpy(err->param, "file");
+	TRY(s);
+	TRY(store_check_room(e->store, 1, err));
+	store_blob_path(e->store, file.id, c->path);
+	return STATUS_OK;
+}
+
+static status begin(creation *c, error *err)
+{
+	const json_t *params = c->stream->params;
+	const char *file = json_string_value(json_object_get(params, "file"));
+	const json_t *input = json_object_get(params, "input");
+	if (!file == (!input || json_is_null(input)))
+		return error_set(err, STATUS_INVALID, file ? "file" : "input", "give an input or a file%s",
+		                 file ? ", not both" : "");
+	TRY(catalog_open(c->stream->engine->catalog, json_string_value(json_object_get(params, "model")), &c->model,
+	                 err));
+	TRY(evaluation_settings_read(&c->settings, params, c->model, err));
+	c->settings_object = evaluation_settings_write(&c->settings, params);
+	if (!c->settings_object)
+		return STATUS_NOMEM;
+	if (file)
+		TRY(begin_job(c, file, err));
+	c->work.data = c;
+	return uv_queue_work(&c->stream->engine->loop, &c->work, pool_read, texts_read) == 0 ? STATUS_OK : STATUS_NOMEM;
+}
+
+void evaluation_creation_begin(stream *s)
+{
+	error err = ERROR_INIT;
+	creation *c = memory_new(1, sizeof *c);
+	if (!c) {
+		stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+		return;
+	}
+	c->stream = s;
+	c->all = s->engine->evaluations;
+	c->all->creations++;
+	status why = begin(c, &err);
+	if (why != STATUS_OK)
+		refuse(c, why, &err);
+}

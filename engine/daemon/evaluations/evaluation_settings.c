@@ -1,0 +1,219 @@
+#include "engine/daemon/evaluations/evaluation_settings.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/daemon/generation/attributions.h"
+#include "gen/limits.h"
+
+static const char *const names[EVALUATION_MAX_ORDERS] = {
+    [EVALUATION_CONTRIBUTIONS] = "contributions",
+    [EVALUATION_ALPHA] = "alpha",
+    [EVALUATION_ROLLOUT] = "rollout",
+    [EVALUATION_GRADIENT] = "gradient_x_input",
+    [EVALUATION_ATTENTION_GRADIENT] = "attention_x_gradient",
+    [EVALUATION_INTEGRATED] = "integrated_gradients",
+    [EVALUATION_LEAVE_ONE_OUT] = "leave_one_out",
+    [EVALUATION_RANDOM] = "random",
+    [EVALUATION_RECENCY] = "recency",
+};
+
+static const double usual_fractions[] = {0.01, 0.05, 0.1, 0.2, 0.5};
+
+const char *evaluation_settings_name(evaluation_method method)
+{
+	return names[method];
+}
+
+bool evaluation_settings_want(const evaluation_settings *s, evaluation_method method)
+{
+	bool wanted = false;
+	for (int i = 0; i < s->n_orders; i++)
+		wanted |= s->orders[i] == method;
+	return wanted;
+}
+
+static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
+{
+	const json_t *found = json_object_get(params, key);
+	return json_is_integer(found) ? json_integer_value(found) : otherwise;
+}
+
+static double real(const json_t *params, const char *key, double otherwise)
+{
+	const json_t *found = json_object_get(params, key);
+	return json_is_number(found) ? json_number_value(found) : otherwise;
+}
+
+/* --- methods ------------------------------------------------------------------------------------- */
+
+/* Why a model cannot be explained by a method; NULL: it can. */
+static const char *problem_with(const model_entry *m, evaluation_method method)
+{
+	const bool weights = method == EVALUATION_ALPHA || method == EVALUATION_ROLLOUT;
+	if (weights && !m->explainer)
+		return "the model has no importance weights";
+	if (method == EVALUATION_ROLLOUT && m->dims.head == HEAD_CLASSES && m->dims.pool != POOL_LAST)
+		return "rollout follows one position, and the classes of this model come from all of them";
+	return NULL;
+}
+
+static status read_methods(evaluation_settings *s, const json_t *given, const model_entry *m, error *err)
+{
+	for (int i = 0; i < EVALUATION_METHODS && !json_is_array(given); i++)
+		if (!problem_with(m, (evaluation_method)i))
+			s->orders[s->n_orders++] = (evaluation_method)i;
+	for (size_t i = 0; i < json_array_size(given); i++) {
+		int found = 0;
+		while (strcmp(names[found], json_string_value(json_array_get(given, i))) != 0)
+			found++;
+		const evaluation_method method = (evaluation_method)found;
+		if (evaluation_settings_want(s, method))
+			return error_set(err, STATUS_INVALID, "methods", "\"%s\" is there twice", names[method]);
+		if (problem_with(m, method))
+			return error_set(err, STATUS_INVALID, "methods", "%s", problem_with(m, method));
+		s->orders[s->n_orders++] = method;
+	}
+	s->orders[s->n_orders++] = EVALUATION_RANDOM;
+	s->orders[s->n_orders++] = EVALUATION_RECENCY;
+	return STATUS_OK;
+}
+
+/* --- positions ----------------------------------------------------------------------------------- */
+
+static status read_positions(evaluation_settings *s, const json_t *params, const model_entry *m, error *err)
+{
+	const json_t *given = json_object_get(params, "positions");
+	s->spread = integer(params, "spread", 0);
+	if (json_is_array(given) && s->spread > 0)
+		return error_set(err, STATUS_INVALID, "spread", "give positions or spread, not both");
+	s->n_positions = s->spread > 0 ? 0 : 1;
+	s->positions[0] = -1;
+	if (json_is_array(given))
+		s->n_positions = (int64_t)json_array_size(given);
+	for (int64_t i = 0; json_is_array(given) && i < s->n_positions; i++) {
+		s->positions[i] = json_integer_value(json_array_get(given, (size_t)i));
+		if (s->positions[i] == 0)
+			return error_set(err, STATUS_INVALID, "positions",
+			                 "position 0 has no token before it that could be removed");
+	}
+	if (m->dims.head == HEAD_CLASSES && (s->spread > 1 || s->n_positions > 1 || s->positions[0] != -1))
+		return error_set(err, STATUS_INVALID, s->spread > 1 ? "spread" : "positions",
+		                 "a model with a head for classes has one prediction, that of the whole text");
+	return STATUS_OK;
+}
+
+static int add_position(int64_t *out, int n, int64_t position)
+{
+	int at = n;
+	while (at > 0 && out[at - 1] > position)
+		at--;
+	if (at > 0 && out[at - 1] == position)
+		return n;
+	memmove(out + at + 1, out + at, (size_t)(n - at) * sizeof *out);
+	out[at] = position;
+	return n + 1;
+}
+
+int evaluation_settings_positions(const evaluation_settings *s, int64_t tokens, int64_t *out, int64_t *missing)
+{
+	const int64_t last = tokens - 1;
+	int n = 0;
+	*missing = -2;
+	for (int64_t i = 0; i < s->n_positions; i++) {
+		const int64_t position = s->positions[i] < 0 ? last : s->positions[i];
+		if (position >= 1 && position <= last)
+			n = add_position(out, n, position);
+		else if (*missing == -2)
+			*missing = s->positions[i];
+	}
+	for (int64_t i = 1; i <= s->spread && last > 0; i++) {
+		const int64_t position = (2 * i * last + s->spread) / (2 * s->spread);
+		if (position >= 1)
+			n = add_position(out, n, position);
+	}
+	return n;
+}
+
+/* --- the rest ------------------------------------------------------------------------------------ */
+
+static void read_measure(faithfulness_options *o, const json_t *params)
+{
+	const json_t *given = json_object_get(params, "fractions");
+	o->n_fractions = json_is_array(given) ? (int)json_array_size(given)
+	                                      : (int)(sizeof usual_fractions / sizeof *usual_fractions);
+	for (int i = 0; i < o->n_fractions; i++)
+		o->fractions[i] =
+		    json_is_array(given) ? json_number_value(json_array_get(given, (size_t)i)) : usual_fractions[i];
+	o->grid = (int)integer(params, "grid", EXPLAIN_EVALUATE_GRID_DEFAULT);
+	o->soft = (int)integer(params, "soft", EXPLAIN_EVALUATE_SOFT_DEFAULT);
+	o->far = integer(params, "far", EXPLAIN_EVALUATE_FAR_DEFAULT);
+	o->seed = (uint64_t)integer(params, "seed", 0);
+}
+
+static status check_removal(const evaluation_settings *s, const model_entry *m, error *err)
+{
+	if (m->dims.reads_padding && s->replacement < 0)
+		return error_set(err, STATUS_INVALID, "replacement",
+		                 "this model reads masked tokens, too; give a token that takes their place");
+	return STATUS_OK;
+}
+
+status evaluation_settings_read(evaluation_settings *out, const json_t *params, const model_entry *m, error *err)
+{
+	*out = (evaluation_settings){.share = (float)real(params, "share", 0.5),
+	                             .steps = (int)integer(params, "steps", EXPLAIN_STEPS),
+	                             .bootstrap = integer(params, "bootstrap", EXPLAIN_EVALUATE_BOOTSTRAP_DEFAULT),
+	                             .confidence = real(params, "confidence", 0.95),
+	                             .rows = json_is_true(json_object_get(params, "rows")),
+	                             .max_tokens = integer(params, "max_tokens", EXPLAIN_EVALUATE_MAX_TOKENS_DEFAULT),
+	                             .texts = integer(params, "texts", EXPLAIN_EVALUATE_TEXTS_DEFAULT)};
+	const int64_t most = scheduler_attribution_limit(&m->dims);
+	out->max_tokens = out->max_tokens < most ? out->max_tokens : most;
+	read_measure(&out->measure, params);
+	TRY(read_methods(out, json_object_get(params, "methods"), m, err));
+	TRY(read_positions(out, params, m, err));
+	TRY(attributions_read_target(&out->target, json_object_get(params, "target"), m, err));
+	TRY(attributions_read_replacement(&out->replacement, params, m, err));
+	return check_removal(out, m, err);
+}
+
+double evaluation_settings_work(const evaluation_settings *s, const model_entry *m, int64_t tokens)
+{
+	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
+	const int n = evaluation_settings_positions(s, tokens, positions, &missing);
+	double work = 0;
+	for (int i = 0; i < n; i++) {
+		const double t = (double)positions[i] + 1;
+		faithfulness f;
+		faithfulness_init(&f, &s->measure, positions[i], 0, 0);
+		work += m->dims.causal ? t * (t + 5) / 2 : t * t;
+		work += (double)faithfulness_sets(&f, s->n_orders) * t;
+		work += evaluation_settings_want(s, EVALUATION_INTEGRATED) ? t * (s->steps + 2) : 0;
+	}
+	return work;
+}
+
+static json_t *replacement_of(const evaluation_settings *s)
+{
+	return s->replacement < 0 ? json_null() : json_integer(s->replacement);
+}
+
+json_t *evaluation_settings_write(const evaluation_settings *s, const json_t *params)
+{
+	json_t *methods = json_array(), *fractions = json_array(), *positions = s->spread ? json_null() : json_array();
+	const json_t *target = json_object_get(params, "target");
+	for (int i = 0; i < s->n_orders - 2; i++)
+		json_array_append_new(methods, json_string(names[s->orders[i]]));
+	for (int i = 0; i < s->measure.n_fractions; i++)
+		json_array_append_new(fractions, json_real(s->measure.fractions[i]));
+	for (int64_t i = 0; i < s->n_positions; i++)
+		json_array_append_new(positions, json_integer(s->positions[i]));
+	return json_pack(
+	    "{s:o, s:o, s:o, s:O?, s:f, s:i, s:o, s:o, s:i, s:i, s:I, s:I, s:I, s:f, s:b, s:I, s:I}", "methods",
+	    methods, "positions", positions, "spread", s->spread ? json_integer(s->spread) : json_null(), "target",
+	    target, "share", (double)s->share, "steps", s->steps, "replacement", replacement_of(s), "fractions",
+	    fractions, "grid", s->measure.grid, "soft", s->measure.soft, "far", (json_int_t)s->measure.far, "seed",
+	    (json_int_t)s->measure.seed, "bootstrap", (json_int_t)s->bootstrap, "confidence", s->confidence, "rows",
+	    s->rows, "max_tokens", (json_int_t)s->max_tokens, "texts", (json_int_t)s->texts);
+}

@@ -1,0 +1,478 @@
+#include "engine/daemon/evaluations/evaluation_text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/memory.h"
+#include "engine/base/reserve.h"
+#include "engine/daemon/generation/scoring_task.h"
+#include "engine/explain/explain.h"
+
+typedef enum stage {
+	STAGE_NONE,
+	STAGE_SINGLES,
+	STAGE_LOG,
+	STAGE_CONTRIBUTIONS,
+	STAGE_GRADIENTS,
+	STAGE_PATH,
+	STAGE_ORDERS,
+	STAGE_SETS,
+	STAGE_MEASURES,
+	STAGE_END
+} stage;
+
+/* A position on its way. */
+typedef struct place {
+	int64_t n; /* tokens before the reader */
+	faithfulness measure;
+	explain_parts parts;
+	explain_target target;
+	double whole, whole_score;           /* of the first reading; `parts` are written by each method anew */
+	float *words, *attention;            /* [n + 1] */
+	double *single_logs, *single_scores; /* [n] */
+	double *numbers;                     /* [orders][n] */
+	bool *absent;                        /* [sets][n + 1] */
+	double *set_logs, *set_scores;       /* [sets] */
+	explain_removals singles, sets;
+} place;
+
+struct evaluation_text {
+	engine *engine;
+	stream *stream;
+	model_entry *model;
+	const evaluation_settings *settings;
+	int32_t *ids;
+	int64_t count, number;
+	void (*finished)(void *context, evaluation_outcome *x);
+	void *context;
+	stage stage;
+	bool cancelled, reading; /* a scoring is under way */
+	uint64_t began_ns;
+	int n_places;
+	place *places;
+	scoring_sequence *sequences; /* [n_places] */
+	float *log, *hidden;         /* of STAGE_LOG */
+	scoring_task task;
+	uv_work_t work;
+	evaluation_outcome outcome;
+};
+
+/* --- rows ---------------------------------------------------------------------------------------- */
+
+int64_t evaluation_row_numbers(const evaluation_settings *s)
+{
+	return 2 * (int64_t)s->n_orders * (faithfulness_metrics(&s->measure) + s->measure.grid + 1);
+}
+
+status evaluation_row_init(evaluation_row *r, const evaluation_settings *s)
+{
+	const int64_t metrics = (int64_t)s->n_orders * faithfulness_metrics(&s->measure);
+	r->memory = memory_new((size_t)evaluation_row_numbers(s), sizeof *r->memory);
+	r->values.values = r->memory;
+	r->values.reverse = r->memory + metrics;
+	r->values.deletion = r->memory + 2 * metrics;
+	r->values.insertion = r->memory + 2 * metrics + (int64_t)s->n_orders * (s->measure.grid + 1);
+	return r->memory ? STATUS_OK : STATUS_NOMEM;
+}
+
+void evaluation_row_fini(evaluation_row *r)
+{
+	free(r->memory);
+	r->memory = NULL;
+}
+
+/* --- memory -------------------------------------------------------------------------------------- */
+
+static status make_place(evaluation_text *t, place *p, int64_t position)
+{
+	const evaluation_settings *s = t->settings;
+	p->n = position;
+	faithfulness_init(&p->measure, &s->measure, p->n, (uint32_t)t->number, (uint32_t)position);
+	const size_t n = (size_t)p->n, sets = (size_t)faithfulness_sets(&p->measure, s->n_orders);
+	p->words = memory_new(2 * (n + 1), sizeof *p->words);
+	p->single_logs = memory_new(2 * n, sizeof *p->single_logs);
+	p->numbers = memory_new((size_t)s->n_orders * n, sizeof *p->numbers);
+	p->absent = memory_new(sets * (n + 1), sizeof *p->absent);
+	p->set_logs = memory_new(2 * sets, sizeof *p->set_logs);
+	if (!p->words || !p->single_logs || !p->numbers || !p->absent || !p->set_logs)
+		return STATUS_NOMEM;
+	p->attention = p->words + n + 1;
+	p->single_scores = p->single_logs + n;
+	p->set_scores = p->set_logs + sets;
+	p->target = s->target;
+	p->singles = (explain_removals){
+	    .n = p->n, .replacement = s->replacement, .log_probabilities = p->single_logs, .scores = p->single_scores};
+	p->sets = (explain_removals){.n = (int64_t)sets,
+	                             .absent = p->absent,
+	                             .replacement = s->replacement,
+	                             .log_probabilities = p->set_logs,
+	                             .scores = p->set_scores};
+	return STATUS_OK;
+}
+
+static void text_free(evaluation_text *t)
+{
+	for (int i = 0; t->places && i < t->n_places; i++) {
+		place *p = &t->places[i];
+		free(p->words);
+		free(p->single_logs);
+		free(p->numbers);
+		free(p->absent);
+		free(p->set_logs);
+	}
+	for (int64_t i = 0; i < t->outcome.n; i++)
+		evaluation_row_fini(&t->outcome.rows[i]);
+	free(t->outcome.rows);
+	free(t->places);
+	free(t->sequences);
+	free(t->log);
+	free(t->hidden);
+	free(t->ids);
+	free(t);
+}
+
+static status allocate(evaluation_text *t, const int32_t *ids)
+{
+	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
+	t->n_places = evaluation_settings_positions(t->settings, t->count, positions, &missing);
+	t->places = memory_new((size_t)t->n_places, sizeof *t->places);
+	t->sequences = memory_new((size_t)t->n_places, sizeof *t->sequences);
+	t->outcome.rows = memory_new((size_t)t->n_places, sizeof *t->outcome.rows);
+	t->ids = memory_new((size_t)t->count, sizeof *t->ids);
+	if (!t->places || !t->sequences || !t->outcome.rows || !t->ids)
+		return STATUS_NOMEM;
+	memcpy(t->ids, ids, (size_t)t->count * sizeof *ids);
+	for (int i = 0; i < t->n_places; i++)
+		TRY(make_place(t, &t->places[i], positions[i]));
+	for (; t->outcome.n < t->n_places; t->outcome.n++)
+		TRY(evaluation_row_init(&t->outcome.rows[t->outcome.n], t->settings));
+	return STATUS_OK;
+}
+
+/* --- pool: orders --------------------------------------------------------------------------------- */
+
+static double *numbers_of(const evaluation_text *t, place *p, evaluation_method method)
+{
+	for (int i = 0; i < t->settings->n_orders; i++)
+		if (t->settings->orders[i] == method)
+			return p->numbers + i * p->n;
+	return NULL;
+}
+
+/* What attention has read in all layers, heads and rounds. */
+static status read_weights(const evaluation_text *t, const explain_log *l, const explain_selection *all, place *p,
+                           evaluation_method method, double *scratch)
+{
+	const bool pooled = t->model->dims.head == HEAD_CLASSES && t->model->dims.pool != POOL_LAST;
+	double *numbers = numbers_of(t, p, method);
+	if (!numbers)
+		return STATUS_OK;
+	if (method == EVALUATION_ROLLOUT)
+		TRY(explain_rollout(l, all, p->n, scratch));
+	else
+		TRY(pooled ? explain_mean_of_all(l, all, scratch) : explain_mean(l, all, p->n, scratch));
+	memcpy(numbers, scratch, (size_t)p->n * sizeof *numbers);
+	return STATUS_OK;
+}
+
+static status read_all_weights(evaluation_text *t)
+{
+	const int64_t tokens = t->places[t->n_places - 1].n + 1;
+	explain_log l;
+	explain_log_init(&l, t->model->architecture, t->model->parsed, t->log, tokens);
+	const int64_t most = l.layers + l.heads + l.rounds;
+	bool *every = memory_new((size_t)most, sizeof *every);
+	double *scratch = memory_new((size_t)tokens, sizeof *scratch);
+	status s = every && scratch ? STATUS_OK : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		memset(every, true, (size_t)most);
+	const explain_selection all = {every, every, every};
+	for (int i = 0; i < t->n_places && s == STATUS_OK; i++) {
+		s = read_weights(t, &l, &all, &t->places[i], EVALUATION_ALPHA, scratch);
+		if (s == STATUS_OK)
+			s = read_weights(t, &l, &all, &t->places[i], EVALUATION_ROLLOUT, scratch);
+	}
+	free(every);
+	free(scratch);
+	return s;
+}
+
+static bool are_finite(const double *values, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (!isfinite(values[i]))
+			return false;
+	return true;
+}
+
+static status not_finite(evaluation_text *t)
+{
+	return error_set(&t->outcome.error, STATUS_INVALID, "model", "the model gives numbers that are not finite");
+}
+
+static status order_tokens(evaluation_text *t)
+{
+	if (t->log)
+		TRY(read_all_weights(t));
+	for (int i = 0; i < t->n_places; i++) {
+		place *p = &t->places[i];
+		double *without = numbers_of(t, p, EVALUATION_LEAVE_ONE_OUT);
+		for (int64_t j = 0; without && j < p->n; j++)
+			without[j] = p->whole_score - p->single_scores[j];
+		faithfulness_random(&p->measure, numbers_of(t, p, EVALUATION_RANDOM));
+		faithfulness_recency(&p->measure, numbers_of(t, p, EVALUATION_RECENCY));
+		if (!are_finite(p->numbers, t->settings->n_orders * p->n) || !are_finite(p->single_logs, p->n))
+			return not_finite(t);
+		TRY(faithfulness_write_sets(&p->measure, p->numbers, t->settings->n_orders, p->absent));
+	}
+	return STATUS_OK;
+}
+
+/* --- pool: measures ------------------------------------------------------------------------------- */
+
+static status measure(evaluation_text *t)
+{
+	const int64_t numbers = evaluation_row_numbers(t->settings);
+	for (int i = 0; i < t->n_places; i++) {
+		place *p = &t->places[i];
+		evaluation_row *r = &t->outcome.rows[i];
+		if (!isfinite(p->whole) || !are_finite(p->set_logs, p->sets.n))
+			return not_finite(t);
+		r->text = t->number;
+		r->position = p->n;
+		r->token = p->target.token;
+		r->log_probability = (double)(float)p->whole;
+		faithfulness_measure(&p->measure, p->numbers, t->settings->n_orders, p->whole, p->single_logs,
+		                     p->set_logs, &r->values);
+		r->values.empty = (double)(float)r->values.empty;
+		for (int64_t k = 0; k < numbers; k++)
+			r->memory[k] = (double)(float)r->memory[k];
+	}
+	return STATUS_OK;
+}
+
+/* --- stages --------------------------------------------------------------------------------------- */
+
+static void next(evaluation_text *t);
+
+static void end(evaluation_text *t, status why)
+{
+	evaluation_outcome *x = &t->outcome;
+	x->result = why;
+	error_settle(&x->error, why);
+	x->cost.seconds = (double)(clock_ns() - t->began_ns) * 1e-9;
+	for (int i = 0; i < t->n_places; i++) {
+		x->cost.readings += t->places[i].singles.readings + t->places[i].sets.readings;
+		x->cost.tokens += t->places[i].singles.tokens + t->places[i].sets.tokens;
+	}
+	t->finished(t->context, x);
+	text_free(t);
+}
+
+static bool is_wanted(const evaluation_text *t, stage s)
+{
+	const evaluation_settings *o = t->settings;
+	switch (s) {
+	case STAGE_LOG:
+		return evaluation_settings_want(o, EVALUATION_ALPHA) || evaluation_settings_want(o, EVALUATION_ROLLOUT);
+	case STAGE_CONTRIBUTIONS:
+		return evaluation_settings_want(o, EVALUATION_CONTRIBUTIONS);
+	case STAGE_GRADIENTS:
+		return evaluation_settings_want(o, EVALUATION_GRADIENT) ||
+		       evaluation_settings_want(o, EVALUATION_ATTENTION_GRADIENT);
+	case STAGE_PATH:
+		return evaluation_settings_want(o, EVALUATION_INTEGRATED);
+	case STAGE_NONE:
+	case STAGE_SINGLES:
+	case STAGE_ORDERS:
+	case STAGE_SETS:
+	case STAGE_MEASURES:
+	case STAGE_END:
+		break;
+	}
+	return true;
+}
+
+static void copy_numbers(const evaluation_text *t, place *p, evaluation_method method, const float *values)
+{
+	double *numbers = numbers_of(t, p, method);
+	for (int64_t j = 0; numbers && j < p->n; j++)
+		numbers[j] = (double)values[j];
+}
+
+/* The target is that of the first reading for all methods, also where two outputs are nearly as likely. */
+static void keep_target(place *p)
+{
+	p->whole = p->parts.log_probability;
+	p->whole_score = p->parts.score;
+	p->target.token = p->parts.token;
+	p->target.other = p->target.kind == EXPLAIN_DIFFERENCE ? p->parts.other : -1;
+}
+
+static void keep_readings(evaluation_text *t)
+{
+	const int64_t each = t->stage == STAGE_PATH ? t->settings->steps + 2 : 1;
+	for (int i = 0; i < t->n_places; i++) {
+		place *p = &t->places[i];
+		if (t->stage == STAGE_SINGLES)
+			keep_target(p);
+		if (t->stage == STAGE_CONTRIBUTIONS)
+			copy_numbers(t, p, EVALUATION_CONTRIBUTIONS, p->words);
+		if (t->stage == STAGE_GRADIENTS) {
+			copy_numbers(t, p, EVALUATION_GRADIENT, p->words);
+			copy_numbers(t, p, EVALUATION_ATTENTION_GRADIENT, p->attention);
+		}
+		if (t->stage == STAGE_PATH)
+			copy_numbers(t, p, EVALUATION_INTEGRATED, p->words);
+		if (t->stage == STAGE_CONTRIBUTIONS || t->stage == STAGE_GRADIENTS || t->stage == STAGE_PATH) {
+			t->outcome.cost.readings += each;
+			t->outcome.cost.tokens += each * (p->n + 1);
+		}
+	}
+	if (t->stage == STAGE_LOG) {
+		t->outcome.cost.readings++;
+		t->outcome.cost.tokens += t->sequences[0].count;
+	}
+}
+
+static void read_done(scoring_task *read)
+{
+	evaluation_text *t = TASK_OWNER(read, evaluation_text, task);
+	t->reading = false;
+	if (read->result != STATUS_OK) {
+		t->outcome.error = read->error;
+		end(t, read->result);
+		return;
+	}
+	keep_readings(t);
+	next(t);
+}
+
+static void pool_compute(uv_work_t *work)
+{
+	evaluation_text *t = work->data;
+	reserve_forget();
+	t->outcome.result = t->stage == STAGE_ORDERS ? order_tokens(t) : measure(t);
+}
+
+static void computed(uv_work_t *work, int cancelled)
+{
+	evaluation_text *t = work->data;
+	(void)cancelled; /* nothing cancels it */
+	if (t->outcome.result == STATUS_OK)
+		next(t);
+	else
+		end(t, t->outcome.result);
+}
+
+/* --- the readings of a stage ----------------------------------------------------------------------- */
+
+static status prepare_log(evaluation_text *t, scoring_request *r)
+{
+	const bool classes = t->model->dims.head == HEAD_CLASSES;
+	const int64_t tokens = t->places[t->n_places - 1].n + 1;
+	const int64_t floats = explain_token_floats(t->model->architecture, t->model->parsed);
+	r->width = classes ? t->model->dims.outputs : t->model->dims.hidden;
+	t->log = memory_new((size_t)tokens, (size_t)floats * sizeof *t->log);
+	t->hidden = memory_new((size_t)r->width, sizeof *t->hidden);
+	if (!t->log || !t->hidden)
+		return STATUS_NOMEM;
+	r->embedding = classes ? POOL_NONE : POOL_LAST;
+	r->out = t->hidden;
+	r->n_sequences = 1;
+	t->sequences[0] = (scoring_sequence){.ids = t->ids, .count = tokens, .log = t->log};
+	return STATUS_OK;
+}
+
+static void prepare_parts(evaluation_text *t, scoring_request *r)
+{
+	static const explain_method methods[] = {[STAGE_SINGLES] = EXPLAIN_REMOVALS,
+	                                         [STAGE_CONTRIBUTIONS] = EXPLAIN_CONTRIBUTIONS,
+	                                         [STAGE_GRADIENTS] = EXPLAIN_GRADIENT,
+	                                         [STAGE_PATH] = EXPLAIN_INTEGRATED,
+	                                         [STAGE_SETS] = EXPLAIN_REMOVALS};
+	r->n_sequences = t->n_places;
+	r->explain = (explain_options){.method = methods[t->stage],
+	                               .share = t->settings->share,
+	                               .steps = t->settings->steps,
+	                               .replacement = t->settings->replacement};
+	for (int i = 0; i < t->n_places; i++) {
+		place *p = &t->places[i];
+		p->parts = (explain_parts){.words = p->words, .attention = p->attention};
+		t->sequences[i] = (scoring_sequence){.ids = t->ids,
+		                                     .count = p->n + 1,
+		                                     .target = p->target,
+		                                     .parts = &p->parts,
+		                                     .removals = t->stage == STAGE_SINGLES ? &p->singles : &p->sets};
+	}
+}
+
+static status begin_reading(evaluation_text *t)
+{
+	scoring_request r = {.sequences = t->sequences};
+	if (t->stage == STAGE_LOG)
+		TRY(prepare_log(t, &r));
+	else
+		prepare_parts(t, &r);
+	t->task = (scoring_task){
+	    .engine = t->engine, .stream = t->stream, .model = t->model, .request = r, .finished = read_done};
+	t->reading = true;
+	scoring_task_submit(&t->task);
+	return STATUS_OK;
+}
+
+static status begin_computing(evaluation_text *t)
+{
+	t->work.data = t;
+	return uv_queue_work(&t->engine->loop, &t->work, pool_compute, computed) == 0 ? STATUS_OK : STATUS_NOMEM;
+}
+
+static void next(evaluation_text *t)
+{
+	do
+		t->stage++;
+	while (!is_wanted(t, t->stage));
+	if (t->cancelled || t->stage == STAGE_END) {
+		end(t, t->cancelled ? STATUS_CANCELLED : STATUS_OK);
+		return;
+	}
+	const bool computes = t->stage == STAGE_ORDERS || t->stage == STAGE_MEASURES;
+	status s = computes ? begin_computing(t) : begin_reading(t);
+	if (s != STATUS_OK)
+		end(t, s);
+}
+
+status evaluation_text_begin(evaluation_text **out, engine *e, stream *s, model_entry *m,
+                             const evaluation_settings *settings, const int32_t *ids, int64_t count, int64_t number,
+                             void (*finished)(void *context, evaluation_outcome *x), void *context)
+{
+	evaluation_text *t = *out = memory_new(1, sizeof *t);
+	if (!t)
+		return STATUS_NOMEM;
+	*t = (evaluation_text){.engine = e,
+	                       .stream = s,
+	                       .model = m,
+	                       .settings = settings,
+	                       .count = count,
+	                       .number = number,
+	                       .finished = finished,
+	                       .context = context,
+	                       .began_ns = clock_ns()};
+	if (allocate(t, ids) != STATUS_OK) {
+		text_free(t);
+		*out = NULL;
+		return STATUS_NOMEM;
+	}
+	next(t);
+	return STATUS_OK;
+}
+
+void evaluation_text_cancel(evaluation_text *t)
+{
+	t->cancelled = true;
+	if (t->reading)
+		scoring_task_cancel(&t->task);
+}

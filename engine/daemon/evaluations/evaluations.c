@@ -1,0 +1,215 @@
+#include "engine/daemon/evaluations/evaluations.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/log.h"
+#include "engine/base/memory.h"
+#include "engine/daemon/evaluations/evaluation_creation.h"
+#include "engine/daemon/evaluations/evaluation_run.h"
+#include "engine/daemon/requests/listing.h"
+
+enum { EVALUATIONS_MAX_ACTIVE = 100, EVALUATIONS_MAX_CREATIONS = 64, EVALUATIONS_LISTED = 20 };
+
+static const char *text_of(const json_t *document, const char *key)
+{
+	return json_string_value(json_object_get(document, key));
+}
+
+static bool same(const char *a, const char *b)
+{
+	return a && b && strcmp(a, b) == 0;
+}
+
+/* --- opening, closing ---------------------------------------------------------------------------------- */
+
+typedef struct opening {
+	evaluations *all;
+	bool failed;
+} opening;
+
+static bool read_job(void *context, const json_t *document)
+{
+	opening *o = context;
+	const char *id = text_of(document, "id");
+	if (!same(text_of(document, "object"), EVALUATION_OBJECT) || !id || !store_valid_name(id))
+		return true;
+	json_t *copy = json_deep_copy(document);
+	o->failed = !copy || !evaluation_table_add(o->all, id, copy);
+	json_decref(copy);
+	return !o->failed;
+}
+
+status evaluations_new(evaluations **out, engine *e, error *err)
+{
+	static const char *const states[] = {"running", "queued"};
+	evaluations *all = *out = memory_new(1, sizeof *all);
+	bool more;
+	if (!all)
+		return STATUS_NOMEM;
+	all->engine = e;
+	opening o = {.all = all};
+	for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+		store_page page = {.filter = states[i], .ascending = true};
+		TRY(store_list(e->store, STORE_JOBS, &page, read_job, &o, &more, err));
+		if (o.failed)
+			return STATUS_NOMEM;
+	}
+	return STATUS_OK;
+}
+
+void evaluations_free(evaluations *all)
+{
+	if (!all)
+		return;
+	while (all->first)
+		evaluation_table_remove(all, all->first);
+	free(all);
+}
+
+void evaluations_tick(evaluations *all)
+{
+	evaluation_run_next(all);
+}
+
+void evaluations_stop(evaluations *all)
+{
+	all->stopping = true;
+	if (all->run)
+		evaluation_run_cancel(all);
+}
+
+bool evaluations_stopped(const evaluations *all)
+{
+	return !all->run && all->creations == 0;
+}
+
+static bool uses(const evaluations *all, const char *key, const char *id)
+{
+	for (const evaluation_job *j = all->first; j; j = j->next)
+		if (same(text_of(j->document, key), id))
+			return true;
+	return false;
+}
+
+bool evaluations_use_file(const evaluations *all, const char *id)
+{
+	return uses(all, "file", id);
+}
+
+bool evaluations_use_model(const evaluations *all, const char *id)
+{
+	return uses(all, "model", id);
+}
+
+/* --- the methods ----------------------------------------------------------------------------------------- */
+
+void evaluations_create(stream *s)
+{
+	const evaluations *all = s->engine->evaluations;
+	if (all->active >= EVALUATIONS_MAX_ACTIVE || all->creations >= EVALUATIONS_MAX_CREATIONS)
+		stream_refuse(s, STATUS_BUSY, NULL, NULL, "too many evaluations are waiting");
+	else
+		evaluation_creation_begin(s);
+}
+
+/* The document of a job, ended or not; new reference. */
+static status find(const stream *s, json_t **out, error *err)
+{
+	const evaluation_job *j = evaluation_table_find(s->engine->evaluations, s->target);
+	*out = j ? json_incref(j->document) : NULL;
+	if (j)
+		return STATUS_OK;
+	TRY(store_job_get(s->engine->store, s->target, out, err));
+	if (same(text_of(*out, "object"), EVALUATION_OBJECT))
+		return STATUS_OK;
+	json_decref(*out);
+	*out = NULL;
+	return error_set(err, STATUS_NOT_FOUND, "id", "there is no evaluation \"%.64s\"", s->target);
+}
+
+static json_t *from_row(stream *s, const json_t *row)
+{
+	const evaluation_job *j = evaluation_table_find(s->engine->evaluations, text_of(row, "id"));
+	return evaluation_document_public(j ? j->document : row);
+}
+
+void evaluations_list(stream *s)
+{
+	listing_answer_of(s, STORE_JOBS, NULL, EVALUATION_OBJECT, EVALUATIONS_LISTED, from_row);
+}
+
+void evaluations_get(stream *s)
+{
+	error err = ERROR_INIT;
+	json_t *document;
+	if (find(s, &document, &err) == STATUS_OK)
+		stream_result(s, evaluation_document_public(document));
+	else
+		stream_error(s, &err, NULL);
+	json_decref(document);
+}
+
+void evaluations_rows(stream *s)
+{
+	error err = ERROR_INIT;
+	json_t *document;
+	status found = find(s, &document, &err);
+	json_decref(document);
+	if (found == STATUS_OK)
+		listing_answer(s, STORE_EVENTS, s->target, EVALUATIONS_LISTED, NULL);
+	else
+		stream_error(s, &err, NULL);
+}
+
+static void refuse_state(stream *s, const json_t *document, const char *verb)
+{
+	stream_refuse(s, STATUS_CONFLICT, "invalid_job_state", "id", "a job that is %s cannot be %s",
+	              text_of(document, "status"), verb);
+}
+
+static void cancel(stream *s, evaluation_job *j)
+{
+	evaluations *all = s->engine->evaluations;
+	error err = ERROR_INIT;
+	json_t *next = evaluation_document_in_state(j->document, "cancelled", true, NULL);
+	if (evaluation_table_change(all, j, next, &err) != STATUS_OK) {
+		stream_error(s, &err, NULL);
+		return;
+	}
+	json_t *answer = evaluation_document_public(j->document);
+	evaluation_table_remove(all, j);
+	if (evaluation_run_is_of(all, s->target))
+		evaluation_run_cancel(all);
+	stream_result(s, answer);
+}
+
+void evaluations_cancel(stream *s)
+{
+	error err = ERROR_INIT;
+	evaluation_job *j = evaluation_table_find(s->engine->evaluations, s->target);
+	json_t *document = NULL;
+	if (j)
+		cancel(s, j);
+	else if (find(s, &document, &err) == STATUS_OK)
+		refuse_state(s, document, "cancelled");
+	else
+		stream_error(s, &err, NULL);
+	json_decref(document);
+}
+
+void evaluations_delete(stream *s)
+{
+	error err = ERROR_INIT;
+	const evaluations *all = s->engine->evaluations;
+	json_t *document;
+	status found = find(s, &document, &err);
+	if (found == STATUS_OK && (evaluation_table_find(all, s->target) || evaluation_run_is_of(all, s->target)))
+		refuse_state(s, document, "deleted before it has ended");
+	else if (found == STATUS_OK && store_job_delete(s->engine->store, s->target, &err) == STATUS_OK)
+		stream_result(s,
+		              json_pack("{s:s, s:s, s:b}", "id", s->target, "object", EVALUATION_OBJECT, "deleted", 1));
+	else
+		stream_error(s, &err, NULL);
+	json_decref(document);
+}
