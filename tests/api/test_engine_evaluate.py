@@ -1,0 +1,292 @@
+"""additived: how faithful explanations are, measured as the reference measures it (tests/reference/faithfulness.py)."""
+
+import json
+import math
+import pathlib
+import sys
+
+import numpy
+import pytest
+
+from engine_client import Daemon, EngineError, own_daemon
+
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "reference"))
+import check_golden
+import faithfulness
+import tensors
+
+SETS = ROOT / "data" / "golden" / "attribution"
+METHODS = ["contributions", "alpha", "rollout", "gradient_x_input", "attention_x_gradient", "integrated_gradients", "leave_one_out"]
+TEXTS = ["a bottle of beer", "on the wall, a wall", "take one down, pass", "it around and around"] * 4
+
+
+def upload(engine, folder, name):
+    arrays, metadata = tensors.read(SETS / f"{name}.safetensors")
+    weights = folder / f"{name}.safetensors"
+    tensors.write(weights, {key: array for key, array in arrays.items() if check_golden.is_parameter(key)})
+    model = engine.upload("model.import", {"id": "set." + name}, config=metadata["config"].encode(), weights=weights.read_bytes())
+    return model["id"], arrays["input_ids"][0].tolist()
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    with Daemon(tmp_path_factory.mktemp("evaluate") / "data") as d, d.connect() as e:
+        yield e
+
+
+@pytest.fixture(scope="module")
+def sets(engine, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    return {name: upload(engine, folder, name) for name in ("additive_windows", "gpt2", "linear", "encoder_mean")}
+
+
+def by_name(evaluation, numbers):
+    return {(m["metric"], m.get("fraction", 0)): math.nan if x is None else x for m, x in zip(evaluation["metrics"], numbers, strict=True)}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for key, x in expected.items():
+        assert found[key] == pytest.approx(x, abs=1e-5, nan_ok=True), key
+
+
+class Said:
+    """What a model says of a token when others are replaced: by /v1/explain, which knows nothing of evaluations."""
+
+    def __init__(self, engine, model, ids, token, replacement):
+        self.engine, self.model, self.ids, self.token, self.replacement = engine, model, ids, token, replacement
+        self.known = {}
+
+    def __call__(self, absent):
+        if absent not in self.known:
+            ids = [self.replacement if i in absent else x for i, x in enumerate(self.ids)]
+            request = {"model": self.model, "input": ids, "method": "contributions", "target": {"token": self.token}}
+            self.known[absent] = self.engine.call("explain", request)["contributions"]["target"]["log_probability"]
+        return self.known[absent]
+
+
+def numbers(engine, model, ids, method, replacement):
+    request = {"model": model, "input": ids}
+    if method == "alpha":
+        return engine.call("explain", request | {"method": "alpha", "aggregate": "mean"})["aggregate"]["alpha"]
+    if method == "rollout":
+        return engine.call("explain", request | {"method": "alpha", "aggregate": "rollout"})["aggregate"]["alpha"]
+    more = {"replacement": replacement} if method == "leave_one_out" else {}
+    found = engine.call("explain", request | {"method": method} | more)
+    return found["contributions" if method == "contributions" else "attribution"]["tokens"]
+
+
+@pytest.mark.parametrize("name", ["additive_windows", "gpt2", "linear"])
+def test_every_metric_of_every_method_is_what_the_reference_says(engine, sets, name):
+    model, ids = sets[name]
+    settings = {"fractions": [0.1, 0.5], "grid": 4, "soft": 2, "far": 9, "seed": 3}
+    request = {"model": model, "input": ids, "replacement": 40, "rows": True, "methods": METHODS} | settings
+    evaluation = engine.call("evaluation.create", request)
+    row = evaluation["rows"][0]
+    n = len(ids) - 1
+    said = Said(engine, model, ids, row["target"]["id"], 40)
+    orders = [numpy.array(numbers(engine, model, ids, m, 40))[:n] for m in METHODS]
+    orders += [faithfulness.random_order(3, 0, n), faithfulness.recency(n)]
+    expected = faithfulness.measure(said, orders, **settings)
+    assert row["log_probability"] == pytest.approx(said(frozenset()), abs=1e-5)
+    assert row["empty"] == pytest.approx(said(frozenset(range(n))), abs=1e-5)
+    assert [m["method"] for m in row["methods"]] == METHODS + ["random", "recency"]
+    for found, (forward, backward, curves) in zip(row["methods"], expected, strict=True):
+        assert_same(by_name(evaluation, found["values"]), forward)
+        assert found["deletion"] == pytest.approx(curves[0], abs=1e-5)
+        assert found["insertion"] == pytest.approx(curves[1], abs=1e-5)
+        if found["method"] in METHODS:
+            assert_same(by_name(evaluation, found["reverse"]), backward)
+        else:
+            assert found["reverse"] is None
+
+
+def test_masked_tokens_are_those_that_leave_one_out_masks(engine, sets):
+    """The log-probabilities of classes from their logits, each of which is explained alone."""
+    model, ids = sets["encoder_mean"]
+    logits, without = [], []
+    for k in range(3):
+        found = engine.call("explain", {"model": model, "input": ids, "method": "leave_one_out", "target": {"kind": "logit", "token": k}})
+        logits.append(found["attribution"]["score"])
+        without.append([found["attribution"]["score"] - x for x in found["attribution"]["tokens"][:-1]])
+    target = int(numpy.argmax(logits))
+    said = lambda z: z[target] - numpy.log(numpy.exp(z).sum(0))
+    falls = said(numpy.array(logits)) - said(numpy.array(without))
+    evaluation = engine.call("evaluation.create", {"model": model, "input": ids, "methods": ["contributions"], "fractions": [0.001], "rows": True})
+    parts = numpy.array(engine.call("explain", {"model": model, "input": ids, "method": "contributions", "target": {"token": target}})["contributions"]["tokens"])[:-1]
+    row = evaluation["rows"][0]
+    found = by_name(evaluation, row["methods"][0]["values"])
+    assert row["target"]["id"] == target
+    assert found["comprehensiveness", 0.001] == pytest.approx(falls[parts.argmax()], abs=1e-5)
+    assert found["kendall_tau", 0] == pytest.approx(faithfulness.kendall(parts, falls), abs=1e-5)
+
+
+def assert_intervals(evaluation, rows, groups):
+    settings = evaluation["settings"]
+    methods = [m["method"] for m in evaluation["methods"]]
+    values = {m: numpy.array([[math.nan if x is None else x for x in row["methods"][i]["values"]] for row in rows]) for i, m in enumerate(methods)}
+    among = lambda numbers: faithfulness.interval(numbers, groups, settings["seed"], settings["bootstrap"], settings["confidence"])
+    for method in evaluation["methods"]:
+        own = values[method["method"]]
+        for i, found in enumerate(method["numbers"]):
+            pairs = [(found, own[:, i])]
+            pairs += [(found["less_" + b], own[:, i] - values[b][:, i]) for b in ("random", "recency") if b != method["method"]]
+            for estimate, numbers_ in pairs:
+                if numpy.isfinite(numbers_).any():
+                    mean, bounds = among(numbers_)
+                    assert [estimate["mean"], *estimate["interval"]] == pytest.approx([mean, *bounds], abs=1e-6)
+                else:
+                    assert estimate["mean"] is None and estimate["interval"] is None
+            assert found["count"] == numpy.isfinite(own[:, i]).sum()
+        for curve in ("deletion", "insertion"):
+            mean = numpy.mean([row["methods"][methods.index(method["method"])][curve] for row in rows], 0)
+            assert method["curve"][curve] == pytest.approx(mean, abs=1e-6)
+
+
+def test_means_of_several_positions_have_bootstrap_intervals(engine, sets):
+    model, ids = sets["gpt2"]
+    request = {"model": model, "input": ids, "spread": 6, "methods": ["contributions"], "rows": True, "bootstrap": 60, "confidence": 0.8, "seed": 5}
+    evaluation = engine.call("evaluation.create", request)
+    rows = evaluation["rows"]
+    last = len(ids) - 1
+    assert [row["position"] for row in rows] == [(2 * i * last + 6) // 12 for i in range(1, 7)]
+    assert evaluation["positions"] == 6 and evaluation["resampled"] == "positions" and evaluation["texts"] == 1
+    assert_intervals(evaluation, rows, range(6))
+    assert evaluation["log_probability"] == pytest.approx(numpy.mean([r["log_probability"] for r in rows]))
+    some = engine.call("evaluation.create", {k: x for k, x in request.items() if k != "spread"} | {"positions": [rows[2]["position"], -1]})
+    assert some["rows"][0]["methods"][0] == rows[2]["methods"][0] and some["rows"][1]["methods"][0] == rows[-1]["methods"][0]
+
+
+def test_another_target_is_explained_and_measured(engine, sets):
+    model, ids = sets["gpt2"]
+    evaluation = engine.call("evaluation.create", {"model": model, "input": ids, "methods": ["contributions"], "target": {"token": 77, "kind": "logit"}, "rows": True})
+    found = engine.call("explain", {"model": model, "input": ids, "method": "contributions", "target": {"token": 77}})
+    assert evaluation["rows"][0]["target"]["id"] == 77
+    assert evaluation["log_probability"] == pytest.approx(found["contributions"]["target"]["log_probability"], abs=1e-5)
+
+
+def refused(engine, params, method="evaluation.create"):
+    with pytest.raises(EngineError) as failed:
+        engine.call(method, params)
+    return failed.value
+
+
+def test_what_cannot_be_evaluated_is_refused_by_the_name_of_its_field(engine, sets):
+    model, ids = sets["gpt2"]
+    request = {"model": model, "input": ids}
+    file = engine.add_file("\n".join(TEXTS))
+    wrong = {
+        "methods": [{"methods": ["alpha", "alpha"]}, {"methods": ["attention"]}],
+        "positions": [{"positions": [0]}, {"positions": [5, 1000]}],
+        "spread": [{"positions": [3], "spread": 2}],
+        "target.token": [{"target": {"token": 259}}],
+        "replacement": [{"replacement": 259}, {"replacement": "two of them"}],
+        "input": [{"input": ids[:1]}, {"input": [999, 1]}, {"input": ids * 9}],
+        "file": [{"file": file}],
+        "fractions": [{"fractions": [0.0]}],
+        "grid": [{"grid": 1}],
+    }
+    for param, cases in wrong.items():
+        for case in cases:
+            assert refused(engine, request | case).param.split("[")[0] == param, case
+    assert refused(engine, {"model": model}).param == "input"
+    assert refused(engine, {"model": model, "file": "file-0123456789abcdef01234567"}).param == "file"
+    for text in ["", "x\n\ny\n", '{"text": "whole"}\n{"prompt": "half"}\n']:
+        assert refused(engine, {"model": model, "file": engine.add_file(text)}).param == "file", text
+    assert refused(engine, {"model": model, "file": file, "rows": True}).param == "rows"
+    assert refused(engine, {"model": model, "file": file, "spread": 30, "texts": 1000}).param == "texts"
+    classes, text = sets["encoder_mean"]
+    assert refused(engine, {"model": classes, "input": text, "methods": ["rollout"]}).param == "methods"
+    assert refused(engine, {"model": classes, "input": text, "positions": [3]}).param == "positions"
+    engine.call("file.delete", {"id": file})
+
+
+# --- jobs ----------------------------------------------------------------------------------
+
+def wait(engine, job, until=("succeeded", "failed", "cancelled")):
+    return engine.wait(lambda: (lambda j: j if j["status"] in until else None)(engine.call("evaluation.get", {"id": job})))
+
+
+def texts_of(engine, job):
+    return engine.call("evaluation.rows", {"id": job, "limit": 1000})["data"][::-1]
+
+
+def test_a_job_evaluates_every_text_of_a_file(engine, sets):
+    model, _ = sets["additive_windows"]
+    lines = engine.add_file("\r\n".join(TEXTS[:3]) + "\n\nx\n" + TEXTS[3])
+    request = {"model": model, "methods": ["contributions", "leave_one_out"], "seed": 2, "spread": 2, "bootstrap": 50}
+    job = engine.call("evaluation.create", request | {"file": lines})
+    assert job["status"] in ("queued", "running") and job["object"] == "explain.evaluation.job" and "request" not in job
+    assert job["texts"] == {"total": 4, "done": 0} and job["settings"]["spread"] == 2 and job["result"] is None
+    done = wait(engine, job["id"])
+    assert done["status"] == "succeeded" and done["texts"]["done"] == 4 and done["finished_at"] >= done["created_at"]
+    result, texts = done["result"], texts_of(engine, job["id"])
+    assert (result["texts"], result["positions"], result["resampled"]) == (4, 8, "texts")
+    assert [t["text"] for t in texts] == [0, 1, 2, 3]
+    assert [t["tokens"] for t in texts] == [len(text) for text in TEXTS[:4]]
+    assert_intervals(result, [row for t in texts for row in t["rows"]], [t["text"] for t in texts for _ in t["rows"]])
+    alone = engine.call("evaluation.create", request | {"input": TEXTS[0], "rows": True})
+    assert texts[0]["rows"] == alone["rows"]
+    jsonl = engine.add_file("".join(json.dumps({"text": text, "source": "song"}) + "\n" for text in TEXTS[:4]))
+    again = wait(engine, engine.call("evaluation.create", request | {"file": jsonl})["id"])["result"]
+    assert again["methods"] == result["methods"]
+    listed = engine.call("evaluation.list", {"limit": 1})
+    assert listed["has_more"] and listed["data"][0]["file"] == jsonl
+    assert engine.call("job.list")["data"] == []
+    for method in ["job.get", "job.cancel", "job.delete", "job.resume"]:
+        assert refused(engine, {"id": job["id"]}, method).status == 404, method
+    assert refused(engine, {"id": job["id"]}, "evaluation.cancel").status == 409
+    assert engine.call("evaluation.delete", {"id": job["id"]})["deleted"]
+    for method in ["evaluation.get", "evaluation.rows", "evaluation.delete", "evaluation.cancel"]:
+        assert refused(engine, {"id": job["id"]}, method).status == 404
+
+
+def test_a_job_that_is_cancelled_ends_and_the_next_one_runs(engine, sets):
+    model, _ = sets["additive_windows"]
+    file = engine.add_file("\n".join(TEXTS * 50))
+    long, short = (engine.call("evaluation.create", {"model": model, "file": file, "texts": n, "steps": 16})["id"] for n in (800, 1))
+    engine.wait(lambda: engine.call("evaluation.get", {"id": long})["texts"]["done"] > 0)
+    assert refused(engine, {"id": file}, "file.delete").code == "file_in_use"
+    assert refused(engine, {"id": model}, "model.delete").code == "model_in_use"
+    assert refused(engine, {"id": long}, "evaluation.delete").code == "invalid_job_state"
+    assert engine.call("evaluation.cancel", {"id": long})["status"] == "cancelled"
+    assert wait(engine, short)["status"] == "succeeded"
+    ended = engine.call("evaluation.get", {"id": long})
+    assert ended["status"] == "cancelled" and ended["result"] is None and 0 < ended["texts"]["done"] < 800
+    assert len(texts_of(engine, long)) == ended["texts"]["done"]
+    engine.call("evaluation.delete", {"id": long})
+    engine.call("file.delete", {"id": file})
+
+
+def test_a_request_that_is_cancelled_ends_and_the_next_one_is_answered(engine, sets):
+    model, ids = sets["additive_windows"]
+    call = engine.begin("evaluation.create", {"model": model, "input": ids, "spread": 30, "steps": 512})
+    call.cancel()
+    with pytest.raises(EngineError) as failed:
+        call.result()
+    assert failed.value.code == "cancelled"
+    assert engine.call("evaluation.create", {"model": model, "input": ids, "methods": ["alpha"]})["positions"] == 1
+
+
+def test_a_job_that_is_killed_again_and_again_ends_with_the_same_numbers(own_daemon, tmp_path):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        model, _ = upload(engine, tmp_path, "additive_windows")
+        file = engine.add_file("\n".join(TEXTS))
+        request = {"model": model, "file": file, "spread": 3, "bootstrap": 100}
+        whole = wait(engine, engine.call("evaluation.create", request)["id"])["result"]
+        job = engine.call("evaluation.create", request)["id"]
+        for done in (3, 7):
+            engine.wait(lambda: engine.call("evaluation.get", {"id": job})["texts"]["done"] >= done)
+            daemon.kill()
+            daemon.start()
+            engine.close()
+            engine = daemon.connect()
+            assert engine.call("evaluation.get", {"id": job})["texts"]["done"] >= done
+        ended = wait(engine, job)
+        assert ended["status"] == "succeeded" and [t["text"] for t in texts_of(engine, job)] == list(range(16))
+        differ = {key for key in whole if whole[key] != ended["result"][key]}
+        assert differ <= {"seconds"}
+        engine.close()
+    assert daemon.stop() == 0
