@@ -202,6 +202,18 @@ def test_what_cannot_be_evaluated_is_refused_by_the_name_of_its_field(engine, se
     engine.call("file.delete", {"id": file})
 
 
+def test_a_model_whose_numbers_are_not_finite_is_refused(engine, tmp_path):
+    arrays, metadata = tensors.read(SETS / "gpt2.safetensors")
+    weights = {key: array * 1e30 for key, array in arrays.items() if check_golden.is_parameter(key)}
+    tensors.write(tmp_path / "model.safetensors", weights)
+    config, data = metadata["config"].encode(), (tmp_path / "model.safetensors").read_bytes()
+    model = engine.upload("model.import", {"id": "too.large"}, config=config, weights=data)["id"]
+    assert refused(engine, {"model": model, "input": "one two three"}).param == "model"
+    job = engine.call("evaluation.create", {"model": model, "file": engine.add_file("one two three")})
+    ended = wait(engine, job["id"])
+    assert ended["status"] == "failed" and ended["error"]["param"] == "model" and ended["texts"]["done"] == 0
+
+
 # --- jobs ----------------------------------------------------------------------------------
 
 def wait(engine, job, until=("succeeded", "failed", "cancelled")):
@@ -240,6 +252,19 @@ def test_a_job_evaluates_every_text_of_a_file(engine, sets):
     assert engine.call("evaluation.delete", {"id": job["id"]})["deleted"]
     for method in ["evaluation.get", "evaluation.rows", "evaluation.delete", "evaluation.cancel"]:
         assert refused(engine, {"id": job["id"]}, method).status == 404
+
+
+def test_a_repeated_request_with_a_key_makes_one_job(engine, sets):
+    model, ids = sets["gpt2"]
+    file = engine.add_file(TEXTS[0])
+    before = len(engine.call("evaluation.list", {"limit": 1000})["data"])
+    request = {"model": model, "file": file, "methods": ["alpha"], "idempotency_key": "once"}
+    first, second = (engine.call("evaluation.create", dict(request)) for _ in range(2))
+    assert first == second and len(engine.call("evaluation.list", {"limit": 1000})["data"]) == before + 1
+    assert refused(engine, request | {"seed": 1}).code == "idempotency_mismatch"
+    assert wait(engine, first["id"])["status"] == "succeeded"
+    request = {"model": model, "input": ids, "methods": ["alpha"], "idempotency_key": "an input"}
+    assert engine.call("evaluation.create", dict(request))["methods"] == engine.call("evaluation.create", dict(request))["methods"]
 
 
 def test_a_job_that_is_cancelled_ends_and_the_next_one_runs(engine, sets):

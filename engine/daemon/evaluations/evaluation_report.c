@@ -15,14 +15,20 @@ static json_t *number(double x)
 	return isfinite(x) ? json_real(x) : json_null();
 }
 
+/* The array with one more element, which is taken over; NULL: out of memory, and the array is gone. */
+static json_t *with(json_t *array, json_t *element)
+{
+	if (json_array_append_new(array, element) == 0)
+		return array;
+	json_decref(array);
+	return NULL;
+}
+
 static json_t *numbers(const double *values, int64_t n)
 {
 	json_t *array = json_array();
-	for (int64_t i = 0; array && i < n; i++)
-		if (json_array_append_new(array, number(values[i])) != 0) {
-			json_decref(array);
-			return NULL;
-		}
+	for (int64_t i = 0; i < n; i++)
+		array = with(array, number(values[i]));
 	return array;
 }
 
@@ -46,21 +52,16 @@ json_t *evaluation_report_rows(const evaluation_settings *s, const model_entry *
                                int64_t n)
 {
 	json_t *array = json_array();
-	bool whole = array != NULL;
-	for (int64_t i = 0; whole && i < n; i++) {
+	for (int64_t i = 0; i < n; i++) {
 		const evaluation_row *r = &rows[i];
 		json_t *methods = json_array();
 		for (int o = 0; o < s->n_orders; o++)
-			whole = json_array_append_new(methods, row_order(s, r, o)) == 0 && whole;
-		json_t *row = json_pack("{s:I, s:o, s:f, s:f, s:o}", "position", (json_int_t)r->position, "target",
-		                        attributions_output(m, r->token), "log_probability", r->log_probability,
-		                        "empty", r->values.empty, "methods", methods);
-		whole = json_array_append_new(array, row) == 0 && whole;
+			methods = with(methods, row_order(s, r, o));
+		array = with(array, json_pack("{s:I, s:o, s:f, s:f, s:o}", "position", (json_int_t)r->position,
+		                              "target", attributions_output(m, r->token), "log_probability",
+		                              r->log_probability, "empty", r->values.empty, "methods", methods));
 	}
-	if (whole)
-		return array;
-	json_decref(array);
-	return NULL;
+	return array;
 }
 
 static bool read_numbers(const json_t *array, double *out, int64_t n)
@@ -216,10 +217,10 @@ static json_t *metrics_list(const evaluation_settings *s)
 	json_t *list = json_array();
 	for (int i = 0; i < faithfulness_metrics(&s->measure); i++) {
 		const faithfulness_metric m = faithfulness_metric_at(&s->measure, i);
-		json_t *object = json_pack("{s:s, s:s}", "metric", m.name, "better", m.higher ? "higher" : "lower");
-		if (m.fraction > 0)
-			json_object_set_new(object, "fraction", json_real(m.fraction));
-		json_array_append_new(list, object);
+		list = with(list, m.fraction > 0 ? json_pack("{s:s, s:f, s:s}", "metric", m.name, "fraction",
+		                                             m.fraction, "better", m.higher ? "higher" : "lower")
+		                                 : json_pack("{s:s, s:s}", "metric", m.name, "better",
+		                                             m.higher ? "higher" : "lower"));
 	}
 	return list;
 }
@@ -231,10 +232,10 @@ static json_t *methods_list(sample *x)
 	for (int o = 0; o < s->n_orders; o++) {
 		json_t *found = json_array();
 		for (int i = 0; i < faithfulness_metrics(&s->measure); i++)
-			json_array_append_new(found, metric_object(x, i, o));
-		json_array_append_new(
-		    list, json_pack("{s:s, s:b, s:o, s:o}", "method", evaluation_settings_name(s->orders[o]),
-		                    "baseline", is_baseline(s, o), "numbers", found, "curve", curve_object(x, o)));
+			found = with(found, metric_object(x, i, o));
+		list =
+		    with(list, json_pack("{s:s, s:b, s:o, s:o}", "method", evaluation_settings_name(s->orders[o]),
+		                         "baseline", is_baseline(s, o), "numbers", found, "curve", curve_object(x, o)));
 	}
 	return list;
 }

@@ -203,17 +203,22 @@ json_t *evaluation_settings_write(const evaluation_settings *s, const json_t *pa
 {
 	json_t *methods = json_array(), *fractions = json_array(), *positions = s->spread ? json_null() : json_array();
 	const json_t *target = json_object_get(params, "target");
+	bool whole = methods && fractions && positions;
 	for (int i = 0; i < s->n_orders - 2; i++)
-		json_array_append_new(methods, json_string(names[s->orders[i]]));
+		whole = json_array_append_new(methods, json_string(names[s->orders[i]])) == 0 && whole;
 	for (int i = 0; i < s->measure.n_fractions; i++)
-		json_array_append_new(fractions, json_real(s->measure.fractions[i]));
+		whole = json_array_append_new(fractions, json_real(s->measure.fractions[i])) == 0 && whole;
 	for (int64_t i = 0; i < s->n_positions; i++)
-		json_array_append_new(positions, json_integer(s->positions[i]));
-	return json_pack(
+		whole = json_array_append_new(positions, json_integer(s->positions[i])) == 0 && whole;
+	json_t *object = json_pack(
 	    "{s:o, s:o, s:o, s:O?, s:f, s:i, s:o, s:o, s:i, s:i, s:I, s:I, s:I, s:f, s:b, s:I, s:I}", "methods",
 	    methods, "positions", positions, "spread", s->spread ? json_integer(s->spread) : json_null(), "target",
 	    target, "share", (double)s->share, "steps", s->steps, "replacement", replacement_of(s), "fractions",
 	    fractions, "grid", s->measure.grid, "soft", s->measure.soft, "far", (json_int_t)s->measure.far, "seed",
 	    (json_int_t)s->measure.seed, "bootstrap", (json_int_t)s->bootstrap, "confidence", s->confidence, "rows",
 	    s->rows, "max_tokens", (json_int_t)s->max_tokens, "texts", (json_int_t)s->texts);
+	if (whole)
+		return object;
+	json_decref(object);
+	return NULL;
 }

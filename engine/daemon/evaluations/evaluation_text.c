@@ -178,6 +178,11 @@ static status read_weights(const evaluation_text *t, const explain_log *l, const
 	return STATUS_OK;
 }
 
+static status not_finite(evaluation_text *t)
+{
+	return error_set(&t->outcome.error, STATUS_INVALID, "model", "the model gives numbers that are not finite");
+}
+
 static status read_all_weights(evaluation_text *t)
 {
 	const int64_t tokens = t->places[t->n_places - 1].n + 1;
@@ -197,7 +202,7 @@ static status read_all_weights(evaluation_text *t)
 	}
 	free(every);
 	free(scratch);
-	return s;
+	return s == STATUS_INVALID ? not_finite(t) : s;
 }
 
 static bool are_finite(const double *values, int64_t n)
@@ -206,11 +211,6 @@ static bool are_finite(const double *values, int64_t n)
 		if (!isfinite(values[i]))
 			return false;
 	return true;
-}
-
-static status not_finite(evaluation_text *t)
-{
-	return error_set(&t->outcome.error, STATUS_INVALID, "model", "the model gives numbers that are not finite");
 }
 
 static status order_tokens(evaluation_text *t)

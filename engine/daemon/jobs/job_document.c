@@ -12,7 +12,7 @@
 bool job_document_is(const json_t *document)
 {
 	const char *object = job_document_text(document, "object");
-	return object && strcmp(object, JOB_DOCUMENT_OBJECT) == 0;
+	return !object || strcmp(object, JOB_DOCUMENT_OBJECT) == 0;
 }
 
 const char *job_document_text(const json_t *document, const char *key)
