@@ -3,17 +3,19 @@
 import json
 import math
 import pathlib
+import random
 import sys
 
 import numpy
 import pytest
 
-from engine_client import Daemon, EngineError, own_daemon
+from engine_client import SANITIZED, Daemon, EngineError, own_daemon
 
 ROOT = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "reference"))
+sys.path[:0] = [str(ROOT / "reference"), str(ROOT / "bench")]
 import check_golden
 import faithfulness
+import planted_keys
 import tensors
 
 SETS = ROOT / "data" / "golden" / "attribution"
@@ -72,7 +74,7 @@ def numbers(engine, model, ids, method, replacement):
         return engine.call("explain", request | {"method": "alpha", "aggregate": "mean"})["aggregate"]["alpha"]
     if method == "rollout":
         return engine.call("explain", request | {"method": "alpha", "aggregate": "rollout"})["aggregate"]["alpha"]
-    more = {"replacement": replacement} if method == "leave_one_out" else {}
+    more = {"replacement": replacement} if method == "leave_one_out" and replacement is not None else {}
     found = engine.call("explain", request | {"method": method} | more)
     return found["contributions" if method == "contributions" else "attribution"]["tokens"]
 
@@ -204,7 +206,7 @@ def test_what_cannot_be_evaluated_is_refused_by_the_name_of_its_field(engine, se
 
 def test_a_model_whose_numbers_are_not_finite_is_refused(engine, tmp_path):
     arrays, metadata = tensors.read(SETS / "gpt2.safetensors")
-    weights = {key: array * 1e30 for key, array in arrays.items() if check_golden.is_parameter(key)}
+    weights = {key: array * 1e10 for key, array in arrays.items() if check_golden.is_parameter(key)}
     tensors.write(tmp_path / "model.safetensors", weights)
     config, data = metadata["config"].encode(), (tmp_path / "model.safetensors").read_bytes()
     model = engine.upload("model.import", {"id": "too.large"}, config=config, weights=data)["id"]
@@ -315,3 +317,36 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_numbers(own_dae
         assert differ <= {"seconds"}
         engine.close()
     assert daemon.stop() == 0
+
+
+# --- planted keys --------------------------------------------------------------------------
+
+@pytest.mark.slow
+@pytest.mark.skipif(SANITIZED, reason="trains a model")
+def test_methods_name_the_token_that_the_answer_depends_on(engine):
+    """Lines of 12 bytes: the answer is known, and so is the one token that it depends on (tests/bench/planted_keys.py)."""
+    draw, length = random.Random(1), 12
+    corpus = "".join(f"{text}{key}\n" for text, key, _ in (planted_keys.line(draw, length) for _ in range(20000)))
+    settings = {"config": {"hidden_size": 48, "n_heads": 4, "n_layer": 3, "use_local_att": False, "n_positions": length},
+                "sequence_length": length, "batch_size": 32, "max_steps": 1200, "learning_rate": 6e-3, "eval_every": 100000}
+    job = engine.call("job.create", {"model": "additive", "training_file": engine.add_file(corpus), "seed": 1, "additive": settings})
+    model = engine.wait_job(job["id"], seconds=120)["fine_tuned_model"]
+    found, lines = {}, []
+    while len(lines) < 30:
+        text, key, planted = planted_keys.line(draw, length)
+        ids = [byte + 3 for byte in text.encode()]
+        target = engine.call("explain", {"model": model, "input": ids, "method": "contributions"})["contributions"]["target"]
+        if target["token"]["text"] == key:
+            lines.append(text)
+            for method in METHODS:
+                values = numbers(engine, model, ids, method, None)
+                found.setdefault(method, []).append(planted_keys.score(values, planted))
+    first, pair, five = ({m: sum(s[i] for s in scores) / 30 for m, scores in found.items()} for i in range(3))
+    assert first["contributions"] >= 0.8 and five["contributions"] >= 0.95, first
+    assert first["contributions"] > first["alpha"] and pair["contributions"] > pair["alpha"]
+    # The answer falls most without the tokens that name the key.
+    evaluation = wait(engine, engine.call("evaluation.create", {"model": model, "file": engine.add_file("\n".join(lines)), "fractions": [0.1]})["id"])["result"]
+    by_method = {m["method"]: by_name(evaluation, [n["mean"] for n in m["numbers"]]) for m in evaluation["methods"]}
+    for baseline in ["random", "recency"]:
+        assert by_method["contributions"]["comprehensiveness", 0.1] > by_method[baseline]["comprehensiveness", 0.1] + 0.5
+        assert by_method["contributions"]["deletion_auc", 0] < by_method[baseline]["deletion_auc", 0]

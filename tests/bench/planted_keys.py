@@ -29,11 +29,11 @@ CONFIGS = {
 METHODS = ["contributions", "attention_x_gradient", "gradient_x_input", "integrated_gradients", "leave_one_out"]
 
 
-def line(draw):
+def line(draw, length=LENGTH):
     """(the line up to "=", the answer, where mark and key are)"""
     begin = draw.randrange(len(FILLER))  # letters that follow from each other, so that nothing is to be learned but the rest
-    text = [FILLER[(begin + i) % len(FILLER)] for i in range(LENGTH - 3)]
-    places = draw.sample(range(1, LENGTH - 6, 2), 2)
+    text = [FILLER[(begin + i) % len(FILLER)] for i in range(length - 3)]
+    places = draw.sample(range(1, length - 6, 2), 2)
     key, other = draw.choice("0123456789"), draw.choice("0123456789")
     for place, mark, digit in ((places[0], "#", key), (places[1], "%", other)):
         text[place], text[place + 1] = mark, digit
