@@ -11,7 +11,7 @@
 #include "engine/base/reserve.h"
 #include "engine/daemon/evaluations/evaluation_report.h"
 
-enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300 };
+enum { SECOND_NS = 1000000000, MAX_RETRY_SECONDS = 300, MAX_DEVICE_FAILURES = 3 };
 
 typedef struct evaluation_run {
 	evaluations *all;
@@ -113,7 +113,7 @@ static void settle(evaluations *all, const char *id, status s, error *err)
 		return; /* cancelled, or to be gone on with after the start */
 	if (s == STATUS_OK)
 		evaluation_table_remove(all, j);
-	else if (is_of_the_machine(s))
+	else if (is_of_the_machine(s) && !(s == STATUS_DEVICE && j->failures >= MAX_DEVICE_FAILURES))
 		try_again(all, j, err);
 	else
 		fail(all, j, err);
