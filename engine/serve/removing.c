@@ -68,7 +68,7 @@ static void sort_sets(removing *x)
 	const int64_t count = x->sequence->count;
 	for (int64_t i = 0; i < x->removals->n; i++) {
 		const bool *row = x->removals->absent ? x->removals->absent + i * count : NULL;
-		const bool *found = row ? memchr(row, true, (size_t)count * sizeof *row) : NULL;
+		const bool *found = row ? memchr(row, 1, (size_t)count * sizeof *row) : NULL;
 		x->sets[i] = (set){i, row ? found ? found - row : count : i, row, count};
 	}
 	if (x->removals->absent)
@@ -81,7 +81,7 @@ static void sort_sets(removing *x)
 static bool lacks_tokens(const removing *x)
 {
 	return x->now != WHOLE && !x->advances &&
-	       memchr(x->absent + x->at, true, (size_t)x->piece * sizeof *x->absent) != NULL;
+	       memchr(x->absent + x->at, 1, (size_t)x->piece * sizeof *x->absent) != NULL;
 }
 
 static status begin_piece(removing *x, error *err)

@@ -173,11 +173,16 @@ static void cancel(stream *s, evaluation_job *j)
 	evaluations *all = s->engine->evaluations;
 	error err = ERROR_INIT;
 	json_t *next = evaluation_document_in_state(j->document, "cancelled", true, NULL);
+	json_t *answer = next ? evaluation_document_public(next) : NULL;
+	if (!answer) {
+		json_decref(next);
+		next = NULL;
+	}
 	if (evaluation_table_change(all, j, next, &err) != STATUS_OK) {
+		json_decref(answer);
 		stream_error(s, &err, NULL);
 		return;
 	}
-	json_t *answer = evaluation_document_public(j->document);
 	evaluation_table_remove(all, j);
 	if (evaluation_run_is_of(all, s->target))
 		evaluation_run_cancel(all);
