@@ -223,7 +223,13 @@ def wait(engine, job, until=("succeeded", "failed", "cancelled")):
 
 
 def texts_of(engine, job):
-    return engine.call("evaluation.rows", {"id": job, "limit": 1000})["data"][::-1]
+    texts, after = [], {}
+    while True:
+        page = engine.call("evaluation.rows", {"id": job, "limit": 1000} | after)
+        texts = page["data"][::-1] + texts
+        if not page["has_more"]:
+            return texts
+        after = {"after": page["data"][-1]["id"]}
 
 
 def test_a_job_evaluates_every_text_of_a_file(engine, sets):
@@ -284,6 +290,16 @@ def test_a_job_that_is_cancelled_ends_and_the_next_one_runs(engine, sets):
     assert len(texts_of(engine, long)) == ended["texts"]["done"]
     engine.call("evaluation.delete", {"id": long})
     engine.call("file.delete", {"id": file})
+
+
+def test_a_page_of_texts_with_many_numbers_is_short(engine, sets):
+    model, _ = sets["additive_windows"]
+    request = {"model": model, "file": engine.add_file("\n".join(TEXTS[:4])), "grid": 100, "spread": 20, "methods": ["alpha"], "soft": 0}
+    job = engine.call("evaluation.create", request)["id"]
+    wait(engine, job)
+    page = engine.call("evaluation.rows", {"id": job, "limit": 1000})
+    assert len(page["data"]) == 3 and page["has_more"]
+    assert [t["text"] for t in texts_of(engine, job)] == [0, 1, 2, 3]
 
 
 def test_a_request_that_is_cancelled_ends_and_the_next_one_is_answered(engine, sets):

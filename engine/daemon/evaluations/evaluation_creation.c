@@ -11,8 +11,9 @@
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/idempotency.h"
 
-/* Tokens that the readings of a text read: minutes. Positions of a job, about 6 KB in the ledger each. */
-enum { EVALUATION_MAX_WORK = 1 << 23, EVALUATION_MAX_ROWS = 4096 };
+/* Tokens that the readings of a text read: minutes. Numbers of a job, about 11 bytes of JSON each: all of its rows are
+ * one answer at most, and a frame holds 64 MiB. */
+enum { EVALUATION_MAX_WORK = 1 << 23, EVALUATION_MAX_NUMBERS = 4 << 20 };
 
 typedef struct creation {
 	stream *stream;
@@ -229,10 +230,11 @@ static status check_job(const creation *c, error *err)
 	const double work = evaluation_settings_work(s, c->model, s->max_tokens);
 	if (s->rows)
 		return error_set(err, STATUS_INVALID, "rows", "the numbers of a job are at its `rows`");
-	if (n * s->texts > EVALUATION_MAX_ROWS)
+	const int64_t numbers = n * s->texts * evaluation_row_numbers(s);
+	if (numbers > EVALUATION_MAX_NUMBERS)
 		return error_set(err, STATUS_TOO_LARGE, "texts",
-		                 "%lld texts of %d positions; a job has at most %d positions", (long long)s->texts, n,
-		                 EVALUATION_MAX_ROWS);
+		                 "%lld texts of %d positions have %lld numbers; a job has at most %d",
+		                 (long long)s->texts, n, (long long)numbers, EVALUATION_MAX_NUMBERS);
 	if (work > EVALUATION_MAX_WORK)
 		return error_set(err, STATUS_TOO_LARGE, "max_tokens",
 		                 "about %.0f tokens would be read for a text; at most %d are", work,

@@ -10,6 +10,8 @@
 #include "engine/daemon/requests/listing.h"
 
 enum { EVALUATIONS_MAX_ACTIVE = 100, EVALUATIONS_MAX_CREATIONS = 64, EVALUATIONS_LISTED = 20 };
+/* Numbers of a page of texts, about 11 bytes of JSON each: the loop reads them from the ledger. */
+enum { EVALUATIONS_PAGE_NUMBERS = 50000 };
 
 static const char *text_of(const json_t *document, const char *key)
 {
@@ -150,14 +152,30 @@ void evaluations_get(stream *s)
 	json_decref(document);
 }
 
+/* Texts of a page, at most. */
+static json_int_t most_texts(const json_t *document)
+{
+	const json_t *settings = json_object_get(document, "settings");
+	const json_int_t orders = 2 + (json_int_t)json_array_size(json_object_get(settings, "methods"));
+	const json_int_t metrics = 8 + 2 * (json_int_t)json_array_size(json_object_get(settings, "fractions"));
+	const json_int_t points = metrics + json_integer_value(json_object_get(settings, "grid"));
+	const json_int_t positions = json_integer_value(json_object_get(settings, "spread")) +
+	                             (json_int_t)json_array_size(json_object_get(settings, "positions"));
+	const json_int_t numbers = 2 * orders * points * positions;
+	return numbers > 0 && numbers < EVALUATIONS_PAGE_NUMBERS ? EVALUATIONS_PAGE_NUMBERS / numbers : 1;
+}
+
 void evaluations_rows(stream *s)
 {
 	error err = ERROR_INIT;
 	json_t *document;
 	status found = find(s, &document, &err);
+	const json_int_t most = most_texts(document), asked = json_integer_value(json_object_get(s->params, "limit"));
 	json_decref(document);
+	if (found == STATUS_OK && asked > most && json_object_set_new(s->params, "limit", json_integer(most)) != 0)
+		found = error_set(&err, STATUS_NOMEM, NULL, "out of memory");
 	if (found == STATUS_OK)
-		listing_answer(s, STORE_EVENTS, s->target, EVALUATIONS_LISTED, NULL);
+		listing_answer(s, STORE_EVENTS, s->target, most < EVALUATIONS_LISTED ? most : EVALUATIONS_LISTED, NULL);
 	else
 		stream_error(s, &err, NULL);
 }
