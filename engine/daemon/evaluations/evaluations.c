@@ -9,7 +9,7 @@
 #include "engine/daemon/evaluations/evaluation_run.h"
 #include "engine/daemon/requests/listing.h"
 
-enum { EVALUATIONS_MAX_ACTIVE = 100, EVALUATIONS_MAX_CREATIONS = 64, EVALUATIONS_LISTED = 20 };
+enum { EVALUATIONS_MAX_ACTIVE = 100, EVALUATIONS_MAX_CREATIONS = 64, EVALUATIONS_LISTED = 20, EVALUATIONS_PAGE = 50 };
 /* Numbers of a page of texts, about 11 bytes of JSON each: the loop reads them from the ledger. */
 enum { EVALUATIONS_PAGE_NUMBERS = 50000 };
 
@@ -136,9 +136,21 @@ static json_t *from_row(stream *s, const json_t *row)
 	return evaluation_document_public(j ? j->document : row);
 }
 
+/* Let the request ask for no more rows than that. */
+static bool limit_page(stream *s, json_int_t most)
+{
+	const json_int_t asked = json_integer_value(json_object_get(s->params, "limit"));
+	if (asked <= most || json_object_set_new(s->params, "limit", json_integer(most)) == 0)
+		return true;
+	stream_refuse(s, STATUS_NOMEM, NULL, NULL, "out of memory");
+	return false;
+}
+
+/* The rows hold their results. */
 void evaluations_list(stream *s)
 {
-	listing_answer_of(s, STORE_JOBS, NULL, EVALUATION_OBJECT, EVALUATIONS_LISTED, from_row);
+	if (limit_page(s, EVALUATIONS_PAGE))
+		listing_answer_of(s, STORE_JOBS, NULL, EVALUATION_OBJECT, EVALUATIONS_LISTED, from_row);
 }
 
 void evaluations_get(stream *s)
@@ -170,14 +182,12 @@ void evaluations_rows(stream *s)
 	error err = ERROR_INIT;
 	json_t *document;
 	status found = find(s, &document, &err);
-	const json_int_t most = most_texts(document), asked = json_integer_value(json_object_get(s->params, "limit"));
+	const json_int_t most = most_texts(document);
 	json_decref(document);
-	if (found == STATUS_OK && asked > most && json_object_set_new(s->params, "limit", json_integer(most)) != 0)
-		found = error_set(&err, STATUS_NOMEM, NULL, "out of memory");
-	if (found == STATUS_OK)
-		listing_answer(s, STORE_EVENTS, s->target, most < EVALUATIONS_LISTED ? most : EVALUATIONS_LISTED, NULL);
-	else
+	if (found != STATUS_OK)
 		stream_error(s, &err, NULL);
+	else if (limit_page(s, most))
+		listing_answer(s, STORE_EVENTS, s->target, most < EVALUATIONS_LISTED ? most : EVALUATIONS_LISTED, NULL);
 }
 
 static void refuse_state(stream *s, const json_t *document, const char *verb)
