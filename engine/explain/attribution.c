@@ -66,9 +66,23 @@ static double legendre(int n, double x, double *slope)
 	return now;
 }
 
-void explain_path(int steps, double *factors, double *weights)
+/* A factor and its slope, for u from 0 to 1. */
+static void path_at(double u, double size, double *factor, double *slope)
 {
-	const double rate = 8, all = expm1(rate);
+	const double epsilon = 1e-5, rate = size > 0 ? log(101) : 8, rising = expm1(rate * u) / expm1(rate),
+	             rises = rate * exp(rate * u) / expm1(rate);
+	if (size <= 0) {
+		*factor = rising;
+		*slope = rises;
+		return;
+	}
+	const double c = sqrt(epsilon) / size, most = 1 / sqrt(1 + c * c), v = most * rising, rest = 1 - v * v;
+	*factor = c * v / sqrt(rest);
+	*slope = c * most * rises / (rest * sqrt(rest));
+}
+
+void explain_path(int steps, double size, double *factors, double *weights)
+{
 	for (int i = 0; i < steps; i++) {
 		double x = -cos(M_PI * (i + 0.75) / (steps + 0.5)), slope = 1; /* Newton's steps to the root */
 		for (int k = 0; k < 100; k++) {
@@ -77,8 +91,7 @@ void explain_path(int steps, double *factors, double *weights)
 			if (fabs(change) < 1e-15)
 				break;
 		}
-		const double u = (1 + x) / 2;
-		factors[i] = expm1(rate * u) / all;
-		weights[i] = 1 / ((1 - x * x) * slope * slope) * rate * exp(rate * u) / all;
+		path_at((1 + x) / 2, size, &factors[i], &weights[i]);
+		weights[i] /= (1 - x * x) * slope * slope;
 	}
 }

@@ -70,9 +70,12 @@ double explain_score_of(const float *coefficients, const float *logits, int64_t 
 double explain_log_probability_of(const float *logits, int64_t n, int32_t v);
 
 /* The path of integrated gradients: factors of the word vectors, rising from 0 to 1, and the weights of the gradients
- * there, Gauss and Legendre's nodes u with the factor (e^{8u} - 1) / (e^8 - 1). Norms at the beginning of a network
- * take the length of the vectors away again, so that the score changes most where they are nearly zero: there the nodes
- * are dense. */
-void explain_path(int steps, double *factors, double *weights);
+ * there, at Gauss and Legendre's nodes u. Norms at the beginning of a network take the length of the vectors away
+ * again, so that the score changes most where they are nearly zero: there the nodes are dense.
+ *
+ * size: the root mean square of the vectors' elements, where nothing is added to them before the first norm; its
+ * result then grows as v = a / √(a² + c²) with the factor a, c = √ε / size, and v is (e^{ku} - 1) / (e^k - 1) of the
+ * largest v, e^k = 101. Else 0: the factor is (e^{8u} - 1) / (e^8 - 1). */
+void explain_path(int steps, double size, double *factors, double *weights);
 
 #endif

@@ -75,6 +75,12 @@ value builder_embed(builder *b, const char *words, int64_t padding_row, float sc
 	return op_add(b->g, embedded, b->places);
 }
 
+void builder_normed_words(const builder *b)
+{
+	if (b->spec->attribution == ATTRIBUTION_GRADIENT)
+		graph_output(b->g, op_dot_rows(b->g, b->words, b->words, 1), "%s", port_name(PORT_WORD_SQUARES));
+}
+
 /* --- layers ------------------------------------------------------------------------- */
 
 value builder_parameter(const builder *b, const char *format, ...)

@@ -53,6 +53,9 @@ void builder_boundary(const builder *b);
 /* scale · words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names; places may be NULL. The
  * look-up of row `padding_row` has no gradient (-1: none is like that). */
 value builder_embed(builder *b, const char *words, int64_t padding_row, float scale, const char *places);
+/* Behind it where the word vectors alone go into a norm: how long they are matters to explanations (PORT_WORD_SQUARES).
+ */
+void builder_normed_words(const builder *b);
 /* Name an activation as an output, as f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The outputs that the spec asks for, of logits = alpha (h weightᵀ + bias) for each token; bias may be VALUE_NONE. */

@@ -20,6 +20,7 @@ static const char *const names[PORT_ROLES] = {
     [PORT_COEFFICIENTS] = "coefficients",
     [PORT_FACTOR] = "factor",
     [PORT_WORD_PARTS] = "parts.words",
+    [PORT_WORD_SQUARES] = "words.squares",
     [PORT_POSITION_PARTS] = "parts.positions",
     [PORT_BIAS_PARTS] = "parts.biases",
     [PORT_HEAD_PARTS] = "parts.head",

@@ -1,5 +1,6 @@
 #include "engine/serve/attributing.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,16 +114,30 @@ static void finish_path(attributing *a)
 		p->words[j] = (float)a->sum[j];
 }
 
+/* Where the gradients are taken depends on the size of the word vectors. */
+static status choose_path(attributing *a)
+{
+	double sum = 0;
+	TRY(reading_parts(a->model, a->reading, PORT_WORD_SQUARES, a->sequence->count, a->row));
+	for (int64_t j = 0; j < a->sequence->count; j++)
+		sum += (double)a->row[j];
+	const double elements = (double)(a->sequence->count * model_dimensions(a->model->model)->hidden);
+	explain_path(a->options.steps, sqrt(sum / elements), a->factors, a->weights);
+	return STATUS_OK;
+}
+
 /* Coefficients that were chosen at the first end stay. */
 static status path_logits(attributing *a, bool *done)
 {
 	if (!is_end(a))
 		return reading_write_coefficients(a->reading, a->logits + outputs_of(a));
 	TRY(read_logits(a));
-	if (a->run == 0)
+	if (a->run == 0) {
 		choose(a);
-	else
+		TRY(choose_path(a));
+	} else {
 		a->empty = score(a);
+	}
 	end_reading(a);
 	*done = a->run > a->options.steps;
 	a->run++;
@@ -184,8 +199,6 @@ static status allocate(attributing *a)
 	if (!a->logits || !a->row || !a->sum || !a->factors)
 		return STATUS_NOMEM;
 	a->weights = a->factors + steps;
-	if (a->options.method == EXPLAIN_INTEGRATED)
-		explain_path(a->options.steps, a->factors, a->weights);
 	return STATUS_OK;
 }
 

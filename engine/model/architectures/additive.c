@@ -205,6 +205,8 @@ static void forward(const void *config, builder *b)
 	const additive_config *c = config;
 	/* Row 0 is the padding token's. */
 	value h = builder_embed(b, "word_embedding.weight", 0, 1, c->learned ? POSITION_TABLE : NULL);
+	if (!c->learned)
+		builder_normed_words(b);
 	h = builder_layernorm(b, h, LAYERNORM_EPS, "fastformer_model.LayerNorm");
 	h = builder_dropout(b, h, (float)c->dropout);
 	builder_boundary(b);
