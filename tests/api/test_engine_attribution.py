@@ -190,6 +190,20 @@ def test_a_long_answer_comes_in_pieces_and_a_page_ends_before_it_is_too_large(en
     assert not rest["has_more"] and [r["position"] for r in page["rows"] + rest["rows"]] == list(range(400, 1100))
 
 
+def prompt_tokens(engine):
+    return sum(s["value"] for m in engine.call("engine.metrics")["metrics"] if m["name"] == "additive_engine_prompt_tokens_total" for s in m["samples"])
+
+
+def test_an_input_whose_weights_are_not_asked_for_is_not_read_for_them(engine, golden):
+    model, arrays = golden
+    request = {"model": model, "input": arrays["input_ids"][0].tolist()}
+    before = prompt_tokens(engine)
+    assert engine.call("explain", request | {"method": "contributions"})["weights"] == []
+    assert prompt_tokens(engine) == before
+    assert engine.call("explain", request)["weights"]
+    assert model.startswith("set.encoder") or prompt_tokens(engine) == before + len(request["input"])
+
+
 def test_what_cannot_be_explained_is_refused_by_the_name_of_its_field(engine, golden):
     model, arrays = golden
     request = {"model": model, "input": arrays["input_ids"][0].tolist()}

@@ -238,7 +238,7 @@ static status start_all(choices *c, device *d, error *err)
 		TRY(copy_prefix(c, x, err));
 	}
 	TRY(catalog_model(c->plan.model, d, &m, err));
-	for (int i = 0; i < c->n; i++) {
+	for (int i = 0; i < c->n && !c->plan.unstarted; i++) {
 		choice *item = &c->items[i];
 		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
 		generation_request r = c->plan.request;

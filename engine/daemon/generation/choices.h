@@ -36,6 +36,7 @@ typedef struct choices_plan {
 	 * seed + i. */
 	generation_request request;
 	selection alpha;               /* owned; of request.alpha */
+	bool unstarted;                /* nothing is generated: `answer` follows when the prompts have been read */
 	const char *prompt_field;      /* what errors call the prompt; NULL: "prompt" */
 	bool whole;                    /* with a session: all or nothing (session_settle.h) */
 	json_t *(*result)(choices *c); /* the RESULT, when every choice ended well; NULL when out of memory */

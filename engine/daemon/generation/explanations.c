@@ -1,6 +1,7 @@
-/* A log comes from the executor: of an input that is read like a prompt, or as a copy of a session's. What is made of
- * it is arithmetic on the host and JSON, which the pool does while the executor goes on. An answer that goes out in
- * pieces is made of the same JSON (explanation_format.h). A request counts as running until its stream ends. */
+/* A log comes from the executor: of an input that is read like a prompt, or as a copy of a session's. Weights are made
+ * of it by arithmetic on the host, and JSON of these, which the pool does while the executor goes on. Without weights
+ * no log is needed, and a scoring is all that reads the input. An answer that goes out in pieces is made of the same
+ * JSON (explanation_format.h). A request counts as running until its stream ends. */
 #include "engine/daemon/generation/explanations.h"
 
 #include <math.h>
@@ -34,7 +35,8 @@ typedef struct explanation {
 	bool weights; /* wanted */
 	attributions attributions;
 	scoring_task task;
-	json_t *object;                   /* of an answer in pieces, once it is made */
+	bool made;                        /* an answer in pieces: has it been made? */
+	json_t *object;                   /* until the first piece has gone out */
 	const explanation_format *format; /* its; NULL: JSON */
 	explanation_writer writer;
 	int64_t bytes; /* of all of it; -1: not known */
@@ -71,6 +73,12 @@ static status read_position(explanation *x, const json_t *position, const model_
 	                                        "there are %lld tokens, counted from 0", (long long)tokens);
 }
 
+static bool wants_weights(const json_t *params)
+{
+	const char *method = json_string_value(json_object_get(params, "method"));
+	return method ? strcmp(method, "alpha") == 0 : !json_object_get(params, "span");
+}
+
 /* Read the request for a sequence of so many tokens; ids NULL: only check it. */
 static status read_selection(explanation *x, const json_t *params, const model_entry *c, const int32_t *ids,
                              int64_t tokens, error *err)
@@ -81,10 +89,8 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	                                                : AGGREGATE_ROLLOUT;
 	TRY(selection_read(&x->chosen, params, c, err));
 	TRY(read_position(x, json_object_get(params, "position"), c, tokens, err));
-	const char *method = json_string_value(json_object_get(params, "method"));
-	const bool span = json_object_get(params, "span");
-	x->weights = method ? strcmp(method, "alpha") == 0 : !span;
-	if (span && x->weights)
+	x->weights = wants_weights(params);
+	if (x->weights && json_object_get(params, "span"))
 		return error_set(err, STATUS_INVALID, "span", "is not of the method \"alpha\"");
 	return attributions_asked(params)
 	           ? attributions_read(&x->attributions, params, c, ids, tokens, x->position, err)
@@ -197,15 +203,19 @@ static status check_size(const explanation *x, error *err)
 	return STATUS_OK;
 }
 
+static status check_weights(const explanation *x, error *err)
+{
+	TRY(check_size(x, err));
+	return explain_finite(&x->log.log)
+	           ? STATUS_OK
+	           : error_set(err, STATUS_INVALID, "model", "the model's importance weights are not finite");
+}
+
 static json_t *explanation_object(const explanation *x, error *err)
 {
 	const explain_log *s = &x->log.log;
-	if (check_size(x, err) != STATUS_OK)
+	if (x->weights && check_weights(x, err) != STATUS_OK)
 		return NULL;
-	if (!explain_finite(s)) {
-		error_set(err, STATUS_INVALID, "model", "the model's importance weights are not finite");
-		return NULL;
-	}
 	double *scratch = memory_new((size_t)s->tokens, sizeof *scratch);
 	if (!scratch)
 		return NULL;
@@ -284,7 +294,8 @@ static status make_text(explanation *x, char **data, size_t *bytes)
 static status next_piece(void *context, char **data, size_t *bytes, error *err)
 {
 	explanation *x = context;
-	if (x->log.data) {
+	if (!x->made) {
+		x->made = true;
 		x->object = make_explanation(x, err);
 		attributions_fini(&x->attributions);
 		if (!x->object || reserve_failed())
@@ -408,7 +419,7 @@ void explanations_session(stream *s)
 
 /* --- of an input ---------------------------------------------------------------------------- */
 
-/* The input has been read. */
+/* The input has been read, or only its text. */
 static void input_read(choices *c)
 {
 	choices_plan *read = choices_get_plan(c);
@@ -450,12 +461,14 @@ static status prepare_input(stream *s, choices_plan *wanted, error *err)
 	sampling_default(&wanted->request.sampling);
 	wanted->request.n_logprobs = -1;
 	wanted->request.explain = true;
+	wanted->unstarted = !wants_weights(s->params);
 	wanted->prompt_field = "input";
 	wanted->answer = input_read;
 	return STATUS_OK;
 }
 
-/* An input is read like a prompt, into a temporary session, and its log is explained. */
+/* An input is read like a prompt, into a temporary session, and its log is explained. Without a log only its text is
+ * read. */
 static void explain_input(stream *s)
 {
 	error err = ERROR_INIT;
