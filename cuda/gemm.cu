@@ -295,9 +295,21 @@ static cuda_gemm_args matmul_args(const op_call *call)
 	return g;
 }
 
+size_t cuda_matmul_scratch(const backend *b, const op_call *call)
+{
+	(void)b;
+	const tensor *w = &call->in[1];
+	return dtype_is_panel(w->type) ? (size_t)shape_count(w->shape) * sizeof(float) : 0;
+}
+
 status cuda_matmul(backend *b, const op_call *call)
 {
-	return cuda_gemm(b, matmul_args(call));
+	cuda_gemm_args g = matmul_args(call);
+	if (dtype_is_panel(call->in[1].type)) {
+		g.b = call->scratch;
+		TRY(cuda_unpack(b, &call->in[1], (float *)call->scratch));
+	}
+	return cuda_gemm(b, g);
 }
 
 status cuda_matmul_plus(backend *b, const op_call *call, const void *add, void *out)

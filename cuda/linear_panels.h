@@ -1,4 +1,4 @@
-/* linear_panels.h - linear (ops.h) for weights packed as panels (engine/tensor/panel.h). */
+/* linear_panels.h - linear (ops.h) for weights packed as panels (engine/tensor/panel.h), and such a weight unpacked. */
 #ifndef CUDA_LINEAR_PANELS_H
 #define CUDA_LINEAR_PANELS_H
 
@@ -14,5 +14,8 @@
  * infinity). */
 status cuda_linear_panels(backend *b, const op_call *call);
 size_t cuda_linear_panels_scratch(const backend *b, const op_call *call);
+
+/* out [N, K] = the packed weight, for products by it from the left. */
+status cuda_unpack(backend *b, const tensor *panels, float *out);
 
 #endif

@@ -36,8 +36,7 @@ typedef struct gather_grad_params {
 } gather_grad_params;
 value op_gather_grad(graph *g, value index, value dy, int64_t rows, int64_t padding_row);
 
-/* cast: y = x in another type; x […] [real] -> y […] of params' type, f32 or bf16 (nearest even, NaN stays NaN). Panels
- * are cast to f32, [N, K]. */
+/* cast: y = x in another type; x […] [real] -> y […] of params' type, f32 or bf16 (nearest even, NaN stays NaN). */
 typedef struct cast_params {
 	dtype type;
 } cast_params;
@@ -78,7 +77,8 @@ value op_sum_rows(graph *g, value x, float factor);
  * [rows, K]. trans_a: A is stored [K, M] and used transposed; trans_b: B is
  * stored [N, K]. A linear layer y = x Wᵀ is matmul(x, W, .trans_b = true).
  * Result: [M, N], or […, N] with A's leading dimensions when !trans_a. A and B [real]; the result is
- * of their type, or f32 when `wide` (a gradient of a weight). */
+ * of their type, or f32 when `wide` (a gradient of a weight). In C = alpha · A B with f32 A, B may be panels
+ * (panel.h) of [K, N], as in the gradient of linear: A is not rounded, whatever their type. */
 typedef struct matmul_params {
 	bool trans_a, trans_b, wide;
 	float alpha;
@@ -92,7 +92,7 @@ value op_matmul_wide(graph *g, value a, value b, bool trans_a, bool trans_b, flo
  * whatever the number of rows, their place in the batch and the threads. bf16: weights are widened, x
  * stays f32. int8: a row of x becomes unsigned bytes u_k = round(x_k / s) + 128 with s = max_k |x_k| / 127,
  * and y = alpha (s · scale[n] · (Σ_k u_k q[n][k] - 128 sum[n]) + b[n]), the sum exact in 32 bits
- * (K ≤ 2^16). Gradients exist for [real] weights: dx = alpha dy W, dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
+ * (K ≤ 2^16). Gradients: dx = alpha dy W; for [real] weights dW = alpha dyᵀ x, db = alpha Σ_rows dy. */
 /* With `maxima` also maxima […, ⌈N / LINEAR_BLOCK⌉] f32: the largest finite number of each LINEAR_BLOCK outputs of a
  * row of y [f32], -inf where none is finite (else […, 0]). y is wanted too. Not every backend gives them (backend.h).
  */

@@ -1,12 +1,9 @@
-/* cast: between f32 and bf16 (nearest even), and from panels. Here it makes and reads copies only: nothing computes in
- * bf16. */
+/* cast: between f32 and bf16 (nearest even). Here it makes and reads copies only: nothing computes in bf16. */
 #include "engine/cpu/kernels/kernels.h"
 
 #include <string.h>
 
 #include "engine/tensor/panel.h"
-
-enum { PANEL_COST = 8 }; /* an element from a panel: a line of its own */
 
 static void narrow(const op_call *call, int64_t first, int64_t last)
 {
@@ -31,19 +28,8 @@ static void same(const op_call *call, int64_t first, int64_t last)
 	       (const char *)call->in[0].data + (size_t)first * bytes, (size_t)(last - first) * bytes);
 }
 
-static void unpack(const op_call *call, int64_t first, int64_t last)
-{
-	const tensor *x = &call->in[0];
-	const int64_t k = shape_last(x->shape);
-	for (int64_t r = first; r < last; r++)
-		panel_row(x->type, x->data, k, r, (float *)call->out[0].data + r * k);
-}
-
 status KERNEL(cast)(backend *b, const op_call *call)
 {
-	if (dtype_is_panel(call->in[0].type))
-		return kernel_for(b, call, shape_rows(call->in[0].shape), shape_count(call->in[0].shape) * PANEL_COST,
-		                  unpack);
 	const dtype from = call->in[0].type, to = call->out[0].type;
 	return kernel_elements(b, call, 1, from == to ? same : to == DTYPE_BF16 ? narrow : widen);
 }

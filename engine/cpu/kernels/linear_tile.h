@@ -17,24 +17,12 @@
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kernels/math.h"
 #include "engine/cpu/kernels/maxima.h"
-#include "engine/tensor/panel.h"
+#include "engine/cpu/kernels/panel_vector.h"
 #ifdef __AVX512VNNI__
 #include <immintrin.h>
 #endif
 
-#if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, VECTOR_REGISTERS = 32 };
-#elif defined(__AVX2__)
-enum { VECTOR_BYTES = 32, VECTOR_REGISTERS = 16 };
-#elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, VECTOR_REGISTERS = 32 };
-#else
-enum { VECTOR_BYTES = 16, VECTOR_REGISTERS = 16 };
-#endif
-
 enum {
-	LANES = VECTOR_BYTES / sizeof(float),
-	PANEL_VECTORS = PANEL_WIDTH / LANES,
 	TILE_SUMS = VECTOR_REGISTERS / 2,
 	TILE_PANELS = 8, /* the most of a tile, and a multiple of what the others have */
 	TILE_ROWS = TILE_SUMS / PANEL_VECTORS < 8 ? TILE_SUMS / PANEL_VECTORS : 8,
@@ -42,13 +30,7 @@ enum {
 	TILE_MAXIMA = VECTOR_BYTES == 64 && TILE_SUMS / PANEL_VECTORS / TILE_ROWS * PANEL_WIDTH % LINEAR_BLOCK == 0,
 };
 
-typedef float reals __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
-typedef int32_t integers __attribute__((vector_size(VECTOR_BYTES)));
-
 _Static_assert(TILE_PANELS *PANEL_WIDTH % LINEAR_BLOCK == 0, "no block of outputs is in two groups of panels");
-
-#define TILE_INLINE static inline __attribute__((always_inline))
 
 /* A whole product, as tiles see it. */
 typedef struct product {
@@ -63,28 +45,6 @@ typedef struct product {
 	float *y;
 	float *maxima; /* or NULL */
 } product;
-
-TILE_INLINE reals load_reals(const void *from)
-{
-	reals v;
-	memcpy(&v, from, sizeof v);
-	return v;
-}
-
-/* What a lane's 32 bits are as a float. */
-TILE_INLINE reals as_reals(words bits)
-{
-	reals v;
-	memcpy(&v, &bits, sizeof v);
-	return v;
-}
-
-TILE_INLINE words load_words(const void *from)
-{
-	words v;
-	memcpy(&v, from, sizeof v);
-	return v;
-}
 
 /* Sums of a tile in memory: [row][output]. */
 typedef float tile_sums[TILE_ROWS][TILE_PANELS * PANEL_WIDTH];

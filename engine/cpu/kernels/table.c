@@ -17,6 +17,7 @@ const cpu_kernels KERNEL(kernels) = {
         {
             [OP_sum_rows] = KERNEL(sum_rows_scratch),
             [OP_layernorm_grad] = KERNEL(layernorm_grad_scratch),
+            [OP_matmul] = KERNEL(matmul_scratch),
             [OP_linear] = KERNEL(linear_scratch),
             [OP_additive_attention] = KERNEL(additive_attention_scratch),
             [OP_additive_attention_grad] = KERNEL(additive_attention_grad_scratch),

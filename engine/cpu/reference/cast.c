@@ -1,16 +1,10 @@
 #include "engine/cpu/reference/reference.h"
 #include "engine/tensor/panel.h"
 
-/* x […] f32, bf16 or panels -> y […] of params' type; to bf16 rounded to nearest even, NaN stays NaN. */
+/* x […] f32 or bf16 -> y […] of params' type; to bf16 rounded to nearest even, NaN stays NaN. */
 status reference_cast(backend *b, const op_call *call)
 {
 	(void)b;
-	const tensor *x_in = &call->in[0];
-	for (int64_t r = 0; dtype_is_panel(x_in->type) && r < shape_rows(x_in->shape); r++)
-		panel_row(x_in->type, x_in->data, shape_last(x_in->shape), r,
-		          (float *)call->out[0].data + r * shape_last(x_in->shape));
-	if (dtype_is_panel(x_in->type))
-		return STATUS_OK;
 	const bool from_bf16 = call->in[0].type == DTYPE_BF16, to_bf16 = call->out[0].type == DTYPE_BF16;
 	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++) {
 		float x = from_bf16 ? panel_f32(((const uint16_t *)call->in[0].data)[i])

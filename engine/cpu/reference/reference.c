@@ -23,6 +23,7 @@ status cpu_reference_open(backend **out, int threads, error *err)
 #include "engine/tensor/ops.def"
 #undef OP
 	b->scratch[OP_gather_grad] = reference_gather_grad_scratch;
+	b->scratch[OP_matmul] = reference_matmul_scratch;
 	b->scratch[OP_linear] = reference_linear_scratch;
 	b->scratch[OP_additive_attention_grad] = reference_additive_attention_grad_scratch;
 	b->scratch[OP_additive_stream] = reference_additive_stream_scratch;

@@ -15,6 +15,7 @@
 
 /* Scratch of the kernels that need double sums of a whole tensor. */
 size_t reference_gather_grad_scratch(const backend *b, const op_call *call);
+size_t reference_matmul_scratch(const backend *b, const op_call *call);
 size_t reference_linear_scratch(const backend *b, const op_call *call);
 size_t reference_additive_attention_grad_scratch(const backend *b, const op_call *call);
 size_t reference_additive_stream_scratch(const backend *b, const op_call *call);

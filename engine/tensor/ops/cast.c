@@ -13,15 +13,10 @@ value op_cast(graph *g, value x, dtype type)
 status op_cast_check(op_call *call, error *err)
 {
 	const cast_params *p = call->params;
-	const bool panels = check_present(call, 0) && dtype_is_panel(call->in[0].type);
-	if (!panels)
-		TRY(check_real(call, 0, "x", err));
+	TRY(check_real(call, 0, "x", err));
 	if ((unsigned)p->type >= DTYPE_COUNT || !dtype_is_real(p->type))
 		return error_set(err, STATUS_INVALID, "type", "type is %s, must be f32 or bf16",
 		                 (unsigned)p->type < DTYPE_COUNT ? dtype_name(p->type) : "unknown");
-	if (panels && p->type != DTYPE_F32)
-		return error_set(err, STATUS_INVALID, "type", "type is %s, must be f32 for panels",
-		                 dtype_name(p->type));
 	check_output(call, 0, p->type, call->in[0].shape);
 	return STATUS_OK;
 }

@@ -95,10 +95,13 @@ status op_gate_backward(graph *g, const op_node *node)
 	value a = node->in[0], b = node->in[1], c = node->in[2], dy = graph_output_gradient(g, node, 0);
 	graph_accumulate(g, a, dy);
 	const graph_rule rule = graph_gradient_rule(g);
+	const bool equal = !rule.frozen || rule.share == 1 - rule.share;
+	const value to_b = rule.frozen ? op_scale(g, dy, rule.share) : dy;
+	const value to_c = equal ? to_b : op_scale(g, dy, 1 - rule.share);
 	if (graph_needs_gradient(g, b))
-		graph_accumulate(g, b, op_mul(g, rule.frozen ? op_scale(g, dy, rule.share) : dy, c));
+		graph_accumulate(g, b, op_mul(g, to_b, c));
 	if (graph_needs_gradient(g, c))
-		graph_accumulate(g, c, op_mul(g, rule.frozen ? op_scale(g, dy, 1 - rule.share) : dy, b));
+		graph_accumulate(g, c, op_mul(g, to_c, b));
 	return STATUS_OK;
 }
 

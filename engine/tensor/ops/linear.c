@@ -39,11 +39,6 @@ status op_linear_check(op_call *call, error *err)
 	return STATUS_OK;
 }
 
-static value unpacked(graph *g, value weight)
-{
-	return dtype_is_panel(graph_value(g, weight)->type) ? op_cast(g, weight, DTYPE_F32) : weight;
-}
-
 status op_linear_backward(graph *g, const op_node *node)
 {
 	const linear_params *p = node->params;
@@ -55,6 +50,6 @@ status op_linear_backward(graph *g, const op_node *node)
 	if (graph_needs_gradient(g, bias))
 		graph_accumulate(g, bias, op_sum_rows(g, dy, p->alpha));
 	if (graph_needs_gradient(g, x)) /* last: what reads dx follows, and a backend may run both as one */
-		graph_accumulate(g, x, op_matmul(g, dy, unpacked(g, weight), false, false, p->alpha));
+		graph_accumulate(g, x, op_matmul(g, dy, weight, false, false, p->alpha));
 	return STATUS_OK;
 }

@@ -30,11 +30,21 @@ static status check_matrix(const op_call *call, int i, const char *name, error *
 	                 call->in[i].shape.rank);
 }
 
+/* f32 or bf16 like a, or packed. */
+static status check_b(const op_call *call, error *err)
+{
+	const matmul_params *p = call->params;
+	const bool panels = check_present(call, 1) && dtype_is_panel(call->in[1].type);
+	return panels && call->in[0].type == DTYPE_F32 && !p->trans_a && !p->trans_b
+	           ? STATUS_OK
+	           : check_type(call, 1, "b", call->in[0].type, err);
+}
+
 status op_matmul_check(op_call *call, error *err)
 {
 	const matmul_params *p = call->params;
 	TRY(check_real(call, 0, "a", err));
-	TRY(check_type(call, 1, "b", call->in[0].type, err));
+	TRY(check_b(call, err));
 	TRY(check_matrix(call, 0, "a", err));
 	TRY(check_matrix(call, 1, "b", err));
 	shape a = call->in[0].shape, b = call->in[1].shape;

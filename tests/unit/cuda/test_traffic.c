@@ -192,12 +192,6 @@ static void panels(op_call *call, const traffic_case *c, dtype type) /* rows, ou
 	call->in[call->n_in++] = normal(DTYPE_F32, SHAPE1(c->arg[1]));
 }
 
-static void weight(op_call *call, const traffic_case *c, dtype type) /* outputs, inputs, type of weight */
-{
-	(void)type;
-	call->in[call->n_in++] = packed((dtype)c->arg[2], SHAPE2(c->arg[0], c->arg[1]));
-}
-
 static void sample(op_call *call, const traffic_case *c, dtype type) /* rows, vocabulary */
 {
 	const int64_t rows = c->arg[0];
@@ -226,7 +220,6 @@ static const layernorm_params epsilon = {1e-5f};
 static const layernorm_grad_params not_frozen = {false};
 static const secant_params half = {0.5f};
 static const scale_params unscaled = {1};
-static const cast_params to_f32 = {DTYPE_F32};
 static const dropout_params tenth = {0.1f, 1};
 static const adamw_params betas = {0.9f, 0.95f, 1e-8f, 0.1f, 1};
 static const gelu_params erf_form = {false};
@@ -240,8 +233,6 @@ static const traffic_case cases[] = {
 	{OP_gelu_grad,               "",                 BOTH, elementwise,     {2, 512, 128},                   1.001, 1.001, 0.95, NULL, &erf_form, 0},
 	{OP_secant_grad,             "",                 F32,  elementwise,     {3, 512, 128},                   1.001, 1.001, 0.95, NULL, &half, 0},
 	{OP_dot_rows,                "",                 F32,  elementwise,     {2, 512, 128},                   1.001, 1.001, 0.95, NULL, &unscaled, 0},
-	{OP_cast,                    "panels of bf16",   F32,  weight,          {512, 256, DTYPE_PANEL_BF16},    1.001, 1.001, 0.95, NULL, &to_f32, 0},
-	{OP_cast,                    "panels of int8",   F32,  weight,          {512, 256, DTYPE_PANEL_INT8},    1.001, 1.4,   0.95, NULL, &to_f32, 0},
 	{OP_dropout,                 "",                 BOTH, dropout,         {512, 128},                      1.001, 1.4,   0.97, NULL, &tenth, 0},
 	{OP_layernorm,               "",                 BOTH, layernorm,       {512, 128},                      1.001, 3.0,   0.74, NULL, &epsilon, 0},
 	{OP_layernorm_grad,          "",                 BOTH, layernorm_grad,  {512, 128},                      1.12,  1.5,   0.86, NULL, &not_frozen, 0},

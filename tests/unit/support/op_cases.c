@@ -62,11 +62,6 @@ static void build_cast(graph *g, const int64_t *arg) /* rows, width, to; from: O
 	op_cast(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), (dtype)arg[2]);
 }
 
-static void build_cast_panels(graph *g, const int64_t *arg) /* rows, width, type */
-{
-	op_cast(g, graph_weight(g, "weight", (dtype)arg[2], SHAPE2(arg[0], arg[1])), DTYPE_F32);
-}
-
 static void build_add(graph *g, const int64_t *arg) /* rows, width */
 {
 	op_add(g, real(g, arg, "a", SHAPE2(arg[0], arg[1])), real(g, arg, "b", SHAPE2(arg[0], arg[1])));
@@ -126,6 +121,12 @@ static void build_matmul(graph *g, const int64_t *arg) /* M, N, K, trans_a, tran
 	shape a = arg[3] ? SHAPE2(arg[2], arg[0]) : SHAPE2(arg[0], arg[2]);
 	shape b = arg[4] ? SHAPE2(arg[1], arg[2]) : SHAPE2(arg[2], arg[1]);
 	op_matmul(g, real(g, arg, "a", a), real(g, arg, "b", b), arg[3], arg[4], 0.7f);
+}
+
+static void build_matmul_panels(graph *g, const int64_t *arg) /* M, N, K, type of the packed b */
+{
+	op_matmul(g, f32(g, "a", SHAPE2(arg[0], arg[2])), graph_weight(g, "b", (dtype)arg[3], SHAPE2(arg[2], arg[1])),
+	          false, false, 0.7f);
 }
 
 static void build_matmul_wide(graph *g, const int64_t *arg) /* M, N, K: of a weight's gradient */
@@ -445,10 +446,14 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, name ", large", build_linear, {131, 1025, 66, 1, type}, 0, 0, 1e-4, 1e-5, 0}
 
 #define PANELS(name, type) \
-	{OP_cast, name " to f32, no row", build_cast_panels, {0, 3, type}, 0, 0, 0, 0, 0}, \
-	{OP_cast, name " to f32", build_cast_panels, {5, 31, type}, 0, 0, 0, 0, 0}, \
-	{OP_cast, name " to f32, many", build_cast_panels, {37, 131, type}, 0, 0, 0, 0, 0}, \
-	{OP_cast, name " to f32, whole", build_cast_panels, {32, 256, type}, 0, 0, 0, 0, 0}
+	{OP_matmul, name ", no row", build_matmul_panels, {0, 3, 4, type}, 0, 0, 0, 0, 0}, \
+	{OP_matmul, name ", nothing to sum", build_matmul_panels, {3, 5, 0, type}, 0, 0, 0, 0, 0}, \
+	{OP_matmul, name ", no column", build_matmul_panels, {3, 0, 5, type}, 0, 0, 0, 0, 0}, \
+	{OP_matmul, name ", one element", build_matmul_panels, {1, 1, 1, type}, 0, 0, 1e-6, 1e-6, 0}, \
+	{OP_matmul, name ", odd", build_matmul_panels, {3, 5, 7, type}, 0, 0, 1e-5, 1e-5, 0}, \
+	{OP_matmul, name ", a row", build_matmul_panels, {1, 257, 301, type}, 0, 0, 1e-4, 1e-5, 0}, \
+	{OP_matmul, name ", whole", build_matmul_panels, {8, 128, 256, type}, 0, 0, 1e-4, 1e-5, 0}, \
+	{OP_matmul, name ", large", build_matmul_panels, {131, 66, 1025, type}, 0, 0, 1e-4, 1e-5, 0}
 #define WINDOW(id, build, B, N, D, H, window, masked, step) \
 	{id, "window " #window " of " #N ", mask " #masked, build, {B, N, D, H, window, masked}, 0, N, 2e-5, 2e-5, step}
 #define WINDOWS(id, build, B, N, D, H, masked, step) \
@@ -537,10 +542,6 @@ static const op_case cases[] = {
     {OP_cast, "bf16 to f32, long", build_cast, {7, LONG, DTYPE_F32, [OP_CASE_REAL] = DTYPE_BF16}, 0, 0, 0, 0, 0},
     {OP_cast, "bf16 to bf16", build_cast, {3, 31, DTYPE_BF16, [OP_CASE_REAL] = DTYPE_BF16}, 0, 0, 0, 0, 0},
 
-    PANELS("panels of f32", DTYPE_PANEL_F32),
-    PANELS("panels of bf16", DTYPE_PANEL_BF16),
-    PANELS("panels of int8", DTYPE_PANEL_INT8),
-
     ELEMENTWISE(OP_add, build_add, 0, STEP),
     ELEMENTWISE(OP_mul, build_mul, 1e-7, STEP),
     {OP_mul, "by itself", build_square, {3, 5}, 0, 0, 1e-7, 1e-7, STEP},
@@ -587,6 +588,9 @@ static const op_case cases[] = {
     {OP_matmul, "row vector", build_matmul, {1, 65, 257, 0, 1}, 0, 0, 1e-4, 1e-5, 0},
     {OP_matmul, "wide", build_matmul_wide, {33, 5, 67}, 0, 0, 1e-5, 1e-5, 0},
     {OP_matmul, "wide, nothing to sum", build_matmul_wide, {3, 5, 0}, 0, 0, 0, 0, 0},
+    PANELS("panels of f32", DTYPE_PANEL_F32),
+    PANELS("panels of bf16", DTYPE_PANEL_BF16),
+    PANELS("panels of int8", DTYPE_PANEL_INT8),
     {OP_matmul, "leading dimensions", build_matmul_deep, {2, 3, 5, 4}, 0, 0, 1e-5, 1e-5, STEP},
 
     LINEAR(OP_linear, "f32", DTYPE_F32, STEP),

@@ -50,7 +50,8 @@ static const gather_params gathered = {-1};
 static const gather_grad_params scattered = {V, -1};
 static const cast_params to_f32 = {F}, to_bf16 = {H}, to_i32 = {I}, to_panel = {DTYPE_PANEL_BF16};
 static const scale_params scaled = {2};
-static const matmul_params transposed = {.trans_b = true, .alpha = 1}, wide = {true, false, true, 1};
+static const matmul_params plain = {.alpha = 1}, transposed = {.trans_b = true, .alpha = 1},
+                           wide = {true, false, true, 1};
 static const layernorm_params normed = {1e-5f};
 static const layernorm_grad_params not_frozen = {false};
 static const secant_params at_zero = {0.5f};
@@ -83,8 +84,7 @@ static const typed table[] = {
     {OP_cast, &to_f32, {{I, MATRIX}}, "x", {0}},
     {OP_cast, &to_i32, {{F, MATRIX}}, "type", {0}},
     {OP_cast, &to_panel, {{F, MATRIX}}, "type", {0}},
-    {OP_cast, &to_f32, {{DTYPE_PANEL_INT8, MATRIX}}, NULL, {F}},
-    {OP_cast, &to_bf16, {{DTYPE_PANEL_INT8, MATRIX}}, "type", {0}},
+    {OP_cast, &to_f32, {{DTYPE_PANEL_INT8, MATRIX}}, "x", {0}},
     {OP_add, NULL, {{H, MATRIX}, {H, MATRIX}}, NULL, {H}},
     {OP_add, NULL, {{H, MATRIX}, {F, MATRIX}}, "b", {0}},
     {OP_add, NULL, {{F, MATRIX}, {H, MATRIX}}, "b", {0}},
@@ -102,6 +102,9 @@ static const typed table[] = {
     {OP_matmul, &transposed, {{H, MATRIX}, {H, SHAPE2(V, D)}}, NULL, {H}},
     {OP_matmul, &transposed, {{H, MATRIX}, {F, SHAPE2(V, D)}}, "b", {0}},
     {OP_matmul, &transposed, {{I, MATRIX}, {F, SHAPE2(V, D)}}, "a", {0}},
+    {OP_matmul, &plain, {{F, MATRIX}, {DTYPE_PANEL_BF16, SHAPE2(D, V)}}, NULL, {F}},
+    {OP_matmul, &plain, {{H, MATRIX}, {DTYPE_PANEL_BF16, SHAPE2(D, V)}}, "b", {0}},
+    {OP_matmul, &transposed, {{F, MATRIX}, {DTYPE_PANEL_BF16, SHAPE2(V, D)}}, "b", {0}},
     {OP_matmul, &wide, {{H, MATRIX}, {H, MATRIX}}, NULL, {F}},
     {OP_matmul, &wide, {{F, MATRIX}, {F, MATRIX}}, NULL, {F}},
     {OP_linear, &biased, {{H, MATRIX}, {H, SHAPE2(V, D)}, {F, SHAPE1(V)}}, NULL, {H}},
