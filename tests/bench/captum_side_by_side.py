@@ -202,7 +202,7 @@ def compare(ask, exact, plain, method, turns):
         times[0].append(ms)
         theirs, ms = timed(getattr(plain, method))
         times[1].append(ms)
-    doubles = getattr(exact, method)()
+    doubles = getattr(exact, method)().detach()
     found = {"float64": apart(ours["tokens"], doubles), "float32": apart(ours["tokens"], theirs),
              "ours_ms": round(statistics.median(times[0][1:]), 2), "captum_ms": round(statistics.median(times[1][1:]), 2)}
     if "completeness_error" in ours:
