@@ -84,11 +84,17 @@ def instead(layer, output):
         handle.remove()
 
 
-def nodes():
-    """The path of integrated gradients of engine/explain: weights and factors."""
+def nodes(size):
+    """The path of integrated gradients of engine/explain/attribution.h: weights and factors."""
     x, w = numpy.polynomial.legendre.leggauss(STEPS)
-    u, rate = (1 + x) / 2, 8
-    return w / 2 * rate * numpy.exp(rate * u) / numpy.expm1(rate), numpy.expm1(rate * u) / numpy.expm1(rate)
+    u, rate = (1 + x) / 2, numpy.log(101) if size else 8
+    rising, rises = numpy.expm1(rate * u) / numpy.expm1(rate), w / 2 * rate * numpy.exp(rate * u) / numpy.expm1(rate)
+    if not size:
+        return rises, rising
+    c = numpy.sqrt(1e-5) / size
+    most = 1 / numpy.sqrt(1 + c * c)
+    rest = 1 - (most * rising) ** 2
+    return c * most * rises / rest**1.5, c * most * rising / numpy.sqrt(rest)
 
 
 class Captum:
@@ -116,7 +122,8 @@ class Captum:
         return sum(layer[0, :, -self.words.shape[-1]:].sum(-1) for layer in found)
 
     def integrated_gradients(self):
-        weights, factors = nodes()
+        alone = isinstance(self.model, AdditiveLM) and not hasattr(self.model.fastformer_model, "position_embeddings")
+        weights, factors = nodes(float(self.words.square().mean().sqrt()) if alone else 0)
         method, total = IntegratedGradients(self.of_words), torch.zeros_like(self.words)
         for i in range(0, STEPS, self.rows):
             at = slice(i, i + self.rows)
