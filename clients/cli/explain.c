@@ -12,7 +12,7 @@ enum { TOP = 10 };
 
 static const option_row explain_options[] = {
     EXPLAIN_OPTIONS,
-    {"top", OPTION_INTEGER, "K", "how many tokens to list (10)", NULL},
+    {"top", OPTION_INTEGER, "K", "how many tokens to list (10); with --span the service answers with no others", NULL},
     {"format", OPTION_TEXT, "NAME", "write the numbers as csv, arrow, safetensors or json", NULL},
     {"output", OPTION_TEXT, "FILE", "where they go, stdout unless given (-o)", NULL},
     {"html", OPTION_TEXT, "FILE", "also write the whole explanation as one page", NULL},
@@ -27,25 +27,25 @@ static bool add_kind(cli *c, json_t *request)
 	return json_object_set_new(json_object_get(request, "target"), "kind", json_string("difference")) == 0;
 }
 
-/* Does the request ask for the numbers of many predictions? They are not shown here. */
-static bool are_many(const cli *c)
+/* The service cuts the rows of a span, which have as many numbers as there are tokens before them. */
+static bool add_top(const cli *c, json_t *request)
 {
-	const char *position = options_text(&c->options, "position");
-
-	return options_text(&c->options, "span") || (position && strcmp(position, "all") == 0);
+	if (!options_text(&c->options, "span") || !options_text(&c->options, "top"))
+		return true;
+	return json_object_set_new(request, "top", json_integer(options_integer(&c->options, "top", TOP))) == 0;
 }
 
 static json_t *make_request(cli *c, const char *input)
 {
 	json_t *request = json_object();
 
-	if (!are_many(c))
+	if (!options_text(&c->options, "span"))
 		json_object_set_new(request, "aggregate", json_string(EXPLAIN_OPTIONS_AGGREGATE));
 	if (request && input && json_object_set_new(request, "input", json_string(input)) != 0) {
 		json_decref(request);
 		return NULL;
 	}
-	if (request && options_fill(&c->options, request) && add_kind(c, request))
+	if (request && options_fill(&c->options, request) && add_kind(c, request) && add_top(c, request))
 		return request;
 	json_decref(request);
 	return NULL;
@@ -178,30 +178,76 @@ static size_t listed(const cli *c)
 static const json_t *parts_of(const json_t *answer)
 {
 	const json_t *contributions = json_object_get(answer, "contributions");
+	const json_t *parts = contributions ? contributions : json_object_get(answer, "attribution");
 
-	return contributions ? contributions : json_object_get(answer, "attribution");
+	return json_is_object(parts) ? parts : NULL;
 }
 
-static bool show_parts(const cli *c, const json_t *answer, text *out)
+/* A number for each token up to the position, of parts that have only the largest. */
+static json_t *numbers_of_top(const json_t *tokens, const json_t *parts, const json_t *reader)
 {
-	const json_t *parts = parts_of(answer), *tokens = json_object_get(answer, "tokens"),
-	             *numbers = json_object_get(parts, "tokens"), *reader = show_get(parts, "sums.reader");
+	size_t i, n = (size_t)json_integer_value(json_object_get(parts, "position")) + 1;
+	json_t *numbers = json_array(), *pair;
+
+	if (n > json_array_size(tokens))
+		n = json_array_size(tokens);
+	while (json_array_size(numbers) < n && json_array_append_new(numbers, json_real(0)) == 0)
+		;
+	json_array_foreach(json_object_get(parts, "top"), i, pair)
+	    json_array_set(numbers, (size_t)json_integer_value(json_array_get(pair, 0)), json_array_get(pair, 1));
+	if (reader && n > 0)
+		json_array_set_new(numbers, n - 1, json_real(json_number_value(reader)));
+	return numbers;
+}
+
+/* The numbers of one prediction; map: with the whole text, in colour. False: they are not such. */
+static bool show_parts(const cli *c, const json_t *tokens, const json_t *parts, bool map, text *out)
+{
+	const json_t *reader = show_get(parts, "sums.reader");
+	json_t *numbers = json_object_get(parts, "top") ? numbers_of_top(tokens, parts, reader)
+	                                                : json_incref(json_object_get(parts, "tokens"));
 	bool reads = reader ? json_number_value(reader) != 0 : show_get(parts, "target.token.text") != NULL;
 	size_t last = json_array_size(numbers) - (json_array_size(numbers) > 0);
+	double part = json_number_value(json_array_get(numbers, last));
 	words title = {out, c->out.width, 0}, sums = title;
 	heat h;
+	bool made = heat_new_signed(&h, tokens, numbers, reads);
 
-	if (!heat_new_signed(&h, tokens, numbers, reads))
-		return false;
-	put_target(&title, json_object_get(parts, "target"));
-	text_string(out, "\n\n");
-	heat_show(&h, listed(c), c->out.colour, c->out.width, out);
-	text_string(out, "\n");
-	put_sums(&sums, parts, reads ? json_array_get(tokens, last) : NULL,
-	         json_number_value(json_array_get(numbers, last)));
-	text_string(out, "\n");
+	if (made) {
+		put_target(&title, json_object_get(parts, "target"));
+		text_string(out, "\n\n");
+		(map ? heat_show : heat_list)(&h, listed(c), c->out.colour, c->out.width, out);
+		text_string(out, "\n");
+		put_sums(&sums, parts, reads && part != 0 ? json_array_get(tokens, last) : NULL, part);
+		text_string(out, "\n");
+	}
 	heat_free(&h);
-	return true;
+	json_decref(numbers);
+	return made;
+}
+
+/* Prediction after prediction. */
+static bool show_span(const cli *c, const json_t *answer, text *out)
+{
+	const json_t *tokens = json_object_get(answer, "tokens"), *rows = show_get(answer, "span.rows"), *row;
+	bool whole = true;
+	size_t i;
+
+	json_array_foreach(rows, i, row)
+	{
+		words at = {out, c->out.width, 0};
+
+		text_string(out, i > 0 ? "\n" : "");
+		put_number(&at, "position %.0f", json_number_value(json_object_get(row, "position")));
+		put_quoted(&at, json_array_get(tokens, (size_t)json_integer_value(json_object_get(row, "position"))),
+		           ":");
+		text_string(out, "\n");
+		whole = whole && show_parts(c, tokens, row, false, out);
+	}
+	if (json_is_true(show_get(answer, "span.has_more")))
+		cli_note(c, "more predictions follow: --after %lld",
+		         (long long)json_integer_value(json_object_get(json_array_get(rows, i - 1), "position")));
+	return whole;
 }
 
 static bool show_weights(const cli *c, const json_t *answer, text *out)
@@ -229,13 +275,17 @@ static bool weights_wanted(const cli *c)
 
 static int print(cli *c, const json_t *answer)
 {
-	bool parts = json_is_object(parts_of(answer)), whole = true, weights = weights_wanted(c) || !parts;
+	const json_t *tokens = json_object_get(answer, "tokens"), *parts = parts_of(answer);
+	bool span = json_is_object(json_object_get(answer, "span")), whole = true;
+	bool weights = !span && (weights_wanted(c) || !parts);
 	text out = {0};
 
-	if (!parts && !options_text(&c->options, "method"))
+	if (!parts && !span && !options_text(&c->options, "method"))
 		cli_note(c, "the text is too long for contributions: these are weights");
-	if (parts)
-		whole = show_parts(c, answer, &out);
+	if (span)
+		whole = show_span(c, answer, &out);
+	else if (parts)
+		whole = show_parts(c, tokens, parts, true, &out);
 	if (parts && weights)
 		text_string(&out, "\n");
 	if (weights)
@@ -280,8 +330,6 @@ static const char *fault(const cli *c)
 		return "--format is csv, arrow, safetensors or json";
 	if (!format && options_text(&c->options, "output"))
 		return "say as which --format: csv, arrow, safetensors or json";
-	if (are_many(c) && !format && !c->json)
-		return "the numbers of many predictions are only written: give a --format, or --json";
 	return NULL;
 }
 
@@ -312,6 +360,9 @@ const command explain_commands[] = {
      "--method alpha, or an option that chooses layers, heads, rounds or their aggregate, shows weights: the share "
      "with\n"
      "which the model's attention pooled each token. They sum to 1, and do not say why this token was predicted.\n"
+     "--span 2,40 explains every prediction from the one behind token 2 to the one behind token 40, and --after and "
+     "--limit\n"
+     "a page of them.\n"
      "--format writes all numbers of the answer, -o FILE into a file: a line for each in csv and arrow, tensors in "
      "safetensors.\n"
      "Without TEXT it is read from stdin.",

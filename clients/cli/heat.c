@@ -160,7 +160,7 @@ void heat_top(const heat *h, size_t k, bool colour, int width, text *out)
 		return;
 	memcpy(sorted, h->pieces, h->listed * sizeof(*sorted));
 	qsort(sorted, h->listed, sizeof(*sorted), heavier);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && sorted[i].weight != 0; i++) {
 		const heat_piece *p = &sorted[i];
 		int bar = h->max > 0 ? (int)lround(bar_width * fabs(p->weight) / h->max) : 0;
 
@@ -174,12 +174,17 @@ void heat_top(const heat *h, size_t k, bool colour, int width, text *out)
 	free(sorted);
 }
 
+void heat_list(const heat *h, size_t k, bool colour, int width, text *out)
+{
+	text_string(out, h->is_signed ? "  logits  position\n" : "  weight  position\n");
+	heat_top(h, k, colour, width, out);
+}
+
 void heat_show(const heat *h, size_t k, bool colour, int width, text *out)
 {
 	if (colour) {
 		heat_map(h, width, out);
 		text_string(out, "\n");
 	}
-	text_string(out, h->is_signed ? "  logits  position\n" : "  weight  position\n");
-	heat_top(h, k, colour, width, out);
+	heat_list(h, k, colour, width, out);
 }

@@ -33,10 +33,12 @@ void heat_free(heat *h);
 
 /* The text with its weights as background colours, and a legend of lines of at most `width` columns (0: one line). */
 void heat_map(const heat *h, int width, text *out);
-/* The k pieces of the largest weights, with or without sign, the largest first, with bars; colour as in the map. Lines
- * have at most `width` columns (0: no limit): the bar gets shorter, then the piece is cut. */
+/* The k pieces of the largest weights, with or without sign and without zeros, the largest first, with bars; colour as
+ * in the map. Lines have at most `width` columns (0: no limit): the bar gets shorter, then the piece is cut. */
 void heat_top(const heat *h, size_t k, bool colour, int width, text *out);
-/* The map, in colour only, and the list with its heading. */
+/* The same with its heading. */
+void heat_list(const heat *h, size_t k, bool colour, int width, text *out);
+/* The map, in colour only, and the list. */
 void heat_show(const heat *h, size_t k, bool colour, int width, text *out);
 
 #endif

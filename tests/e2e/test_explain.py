@@ -177,6 +177,27 @@ def test_the_shell_shows_weights_where_they_are_asked_for(service, model):
     assert parts.returncode == 0 and "weight" not in parts.stdout
 
 
+@pytest.mark.parametrize("more", [{}, {"top": 3}, {"method": "gradient_x_input", "top": 3}])
+def test_the_shell_explains_every_prediction_of_a_span(service, model, more):
+    rows = explain(service, model, span=[7, 9], **more)["span"]["rows"]
+    options = [f"--{name}={value}" for name, value in more.items()]
+    out = additive(service, "explain", "--model", model, "--span", "7,9", *options, TEXT)
+    assert (out.returncode, out.stderr) == (0, "")
+    heads = [block.splitlines() for block in re.split(r"^position ", out.stdout, flags=re.M)[1:]]
+    assert len(heads) == len(rows) == 3
+    for lines, row in zip(heads, rows):
+        at = row["position"]
+        assert lines[0] == f"{at} '{TEXT[at]}':" and lines[1].startswith(f"why '{TEXT[at + 1]}', against all other options (")
+        numbers = dict(row["top"]) if "top" in row else dict(enumerate(row["tokens"]))
+        shown = {int(line.split()[1]): float(line.split()[0]) for line in listed("\n".join(lines[2:]))}
+        assert shown and all(i < at and x != 0 and x == pytest.approx(numbers[i], abs=1e-4) for i, x in shown.items())
+        assert len(shown) <= more.get("top", 10) and lines[-1 if lines[-1] else -2].startswith(f"score {row['score']:+.4g}")
+    answer = json.loads(additive(service, "explain", "--model", model, "--span", "7,9", *options, "--json", TEXT).stdout)
+    assert answer["span"]["rows"] == rows
+    out = additive(service, "explain", "--model", model, "--span", "7,90", TEXT)
+    assert out.returncode == 1 and "span" in out.stderr
+
+
 @pytest.mark.parametrize("method", ["gradient_x_input", "attention_x_gradient", "integrated_gradients", "leave_one_out"])
 def test_other_methods_are_shown_with_their_signs(service, model, classifier, method):
     for of in (model, classifier):
@@ -224,8 +245,10 @@ def test_the_shell_writes_a_span_page_by_page(service, model, tmp_path):
     in_rows = lambda lines: [(line.split(",")[:6]) for line in lines[1:] if line.startswith("span.rows.")]
     first = [row for row in in_rows(whole) if int(row[1]) > 2]
     assert in_rows(pages[0]) + in_rows(pages[1]) == first
-    refused = additive(service, *ask)
-    assert refused.returncode == 2 and "--format" in refused.stderr
+    shown = additive(service, *ask, "--limit", 2)
+    assert re.findall(r"^position (\d+)", shown.stdout, re.M) == ["2", "3"] and "--after 3" in shown.stderr
+    rest = additive(service, *ask, "--after", 3)
+    assert rest.stderr == "" and re.findall(r"^position (\d+)", rest.stdout, re.M) == ["4", "5", "6", "7"]
 
 
 def test_the_shell_leaves_no_file_of_a_refused_explanation(service, model, tmp_path):
