@@ -30,7 +30,14 @@ static void explain_write_style(buffer *out, const void *context)
 static void explain_write_script(buffer *out, const void *context)
 {
 	(void)context;
+	buffer_append(out, embedded_strip_js.data, embedded_strip_js.bytes);
 	buffer_append(out, embedded_explain_js.data, embedded_explain_js.bytes);
+}
+
+static void explain_write_numbers(buffer *out, const void *context)
+{
+	(void)context;
+	buffer_append(out, embedded_numbers_html.data, embedded_numbers_html.bytes);
 }
 
 static void explain_write_nonce(buffer *out, const void *context)
@@ -63,15 +70,10 @@ static void explain_write_title(buffer *out, const void *context)
 	explain_view_title(&page->view, out);
 }
 
-/* How likely the explained output is. */
 static void explain_write_target(buffer *out, const void *context)
 {
 	const explain_page *page = context;
-	const json_t *target = json_object_get(page->view.parts, "target");
-	if (target)
-		buffer_format(out, "Its logit is %.4g, its probability %.3g %%.",
-		              json_number_value(json_object_get(target, "logit")),
-		              100 * fmin(1, exp(json_number_value(json_object_get(target, "log_probability")))));
+	explain_view_likelihood(&page->view, out);
 }
 
 static void explain_write_tokens(buffer *out, const void *context)
@@ -174,13 +176,12 @@ static void explain_write_data(buffer *out, const void *context)
 
 void explain_html_write(const json_t *explanation, const char *nonce, buffer *out)
 {
-	static const template_part parts[] = {{"style", explain_write_style},   {"kind", explain_write_kind},
-	                                      {"model", explain_write_model},   {"title", explain_write_title},
-	                                      {"target", explain_write_target}, {"tokens", explain_write_tokens},
-	                                      {"min", explain_write_min},       {"max", explain_write_max},
-	                                      {"sums", explain_write_sums},     {"rows", explain_write_rows},
-	                                      {"data", explain_write_data},     {"nonce", explain_write_nonce},
-	                                      {"script", explain_write_script}, {NULL, NULL}};
+	static const template_part parts[] = {
+	    {"style", explain_write_style},     {"kind", explain_write_kind},     {"model", explain_write_model},
+	    {"title", explain_write_title},     {"target", explain_write_target}, {"tokens", explain_write_tokens},
+	    {"min", explain_write_min},         {"max", explain_write_max},       {"sums", explain_write_sums},
+	    {"rows", explain_write_rows},       {"data", explain_write_data},     {"nonce", explain_write_nonce},
+	    {"numbers", explain_write_numbers}, {"script", explain_write_script}, {NULL, NULL}};
 	explain_page page = {.explanation = explanation, .nonce = nonce};
 	if (!explain_view_init(&page.view, explanation)) {
 		out->failed = true;

@@ -159,6 +159,12 @@ size_t explain_view_token(const explain_view *v, size_t i, bool breaks, buffer *
 	return markup_visible(out, json_object_get(json_array_get(v->tokens, i), "text"), breaks);
 }
 
+bool explain_view_breaks(const explain_view *v, size_t i)
+{
+	const json_t *text = json_object_get(json_array_get(v->tokens, i), "text");
+	return json_is_string(text) && memchr(json_string_value(text), '\n', json_string_length(text));
+}
+
 void explain_view_value(const explain_view *v, double value, buffer *out)
 {
 	if (v->parts)
@@ -203,6 +209,15 @@ void explain_view_title(const explain_view *v, buffer *out)
 		markup_escape(out, method, strlen(method));
 		buffer_string(out, ")");
 	}
+}
+
+void explain_view_likelihood(const explain_view *v, buffer *out)
+{
+	const json_t *target = json_object_get(v->parts, "target");
+	if (target)
+		buffer_format(out, "Its logit is %.4g, its probability %.3g %%.",
+		              json_number_value(json_object_get(target, "logit")),
+		              100 * fmin(1, exp(json_number_value(json_object_get(target, "log_probability")))));
 }
 
 double explain_view_number(const explain_view *v, const char *name)

@@ -36,8 +36,12 @@ double explain_view_heat(const explain_view *v, size_t i);
 size_t explain_view_top(const explain_view *v, size_t *top, size_t k);
 /* Append the text of a token, visibly; the columns that it takes. */
 size_t explain_view_token(const explain_view *v, size_t i, bool breaks, buffer *out);
+/* Does the text of a token end a line? */
+bool explain_view_breaks(const explain_view *v, size_t i);
 /* Append a value with its unit, "+0.1234" or "12.34 %". */
 void explain_view_value(const explain_view *v, double value, buffer *out);
+/* Append how likely the explained output is, where there is one: "Its logit is 1.2, its probability 34 %." */
+void explain_view_likelihood(const explain_view *v, buffer *out);
 /* Append what is explained, in words and as markup: "why “x”, against all other options", with the method where it is
  * not contributions; of weights their name. */
 void explain_view_title(const explain_view *v, buffer *out);

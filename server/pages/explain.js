@@ -208,34 +208,13 @@ function describe(i) {
 
 function take(i) {
 	if (i === state.focus) return;
-	if (state.focus >= 0) spans[state.focus].tabIndex = -1;
 	state.focus = i;
-	spans[i].tabIndex = 0;
 	if (follows() && (!span || span.has(i))) {
 		state.position = i;
 		$('position').value = i;
 		drawSoon();
 	}
 	describe(i);
-}
-
-// The nearest token of the line below (step 1) or above (-1).
-function vertical(from, step) {
-	const start = spans[from].getBoundingClientRect();
-	for (let i = from + step; i >= 0 && i < n; i += step) {
-		const box = spans[i].getBoundingClientRect();
-		if (step * (box.top - start.top) > start.height / 2 && step * (box.left - start.left) >= 0) return i;
-	}
-	return from;
-}
-
-function key(event) {
-	const i = Math.max(0, state.focus), moves = {
-		ArrowRight: () => i + 1, ArrowLeft: () => i - 1, ArrowDown: () => vertical(i, 1), ArrowUp: () => vertical(i, -1),
-		Home: () => 0, End: () => n - 1};
-	if (!moves[event.key] || event.ctrlKey || event.altKey || event.metaKey) return;
-	event.preventDefault();
-	spans[Math.min(n - 1, Math.max(0, moves[event.key]()))].focus();
 }
 
 // --- a picture of what is shown, for papers ----------------------------------------------------------
@@ -269,20 +248,12 @@ function begin() {
 		input.addEventListener('change', () => { state.kind = input.value; draw(); });
 	}
 	$('view').addEventListener('input', () => { choose(Number($('view').value)); });
-	$('position').addEventListener('input', () => { take(Math.min(n - 1, Math.max(0, $('position').valueAsNumber || 0))); });
+	$('position').addEventListener('input', () => { reach(Math.min(n - 1, Math.max(0, $('position').valueAsNumber || 0))); });
 	$('choose').addEventListener('submit', event => { event.preventDefault(); });
 	$('picture').addEventListener('click', () => { $('picture').href = URL.createObjectURL(new Blob([picture()], {type: 'image/svg+xml'})); });
 	$('picture').href = '#';
-	$('text').setAttribute('role', 'listbox');
-	$('text').setAttribute('aria-orientation', 'horizontal');
 	$('text').setAttribute('aria-label', 'Tokens with their numbers; arrow keys move');
-	$('text').addEventListener('keydown', key);
-	spans.forEach((box, i) => {
-		box.setAttribute('role', 'option');
-		box.tabIndex = i === Math.min(n - 1, state.position) ? 0 : -1;
-		box.addEventListener('focus', () => { spans.forEach(s => { if (s !== box && s.tabIndex === 0) s.tabIndex = -1; }); take(i); });
-		box.addEventListener('mouseenter', () => { take(i); });
-	});
+	const reach = strip($('text'), spans, Math.min(n - 1, state.position), take);
 	makeGrid();
 	$('choose').hidden = false;
 	draw();

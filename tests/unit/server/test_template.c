@@ -42,7 +42,8 @@ static void every_embedded_file_is_there(void **state)
 {
 	(void)state;
 	const embedded_file *files[] = {&embedded_openapi_yaml, &embedded_index_html, &embedded_explain_html,
-	                                &embedded_explain_css, &embedded_explain_js};
+	                                &embedded_explain_css,  &embedded_explain_js, &embedded_strip_js,
+	                                &embedded_numbers_html};
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
 		assert_true(files[i]->bytes > 0);
 		assert_int_equal(strlen(files[i]->data), files[i]->bytes);
