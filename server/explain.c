@@ -9,13 +9,16 @@
 #include "gen/schemas.h"
 #include "proto/json_memory.h"
 #include "server/accept.h"
+#include "server/compare.h"
+#include "server/compare_html.h"
+#include "server/compare_svg.h"
 #include "server/download.h"
 #include "server/explain_html.h"
 #include "server/explain_svg.h"
 #include "server/forward.h"
 
-/* What is offered. The engine makes a format, and sends it in pieces; without one it sends JSON, which is drawn here.
- */
+/* What is offered, of a comparison the first three. The engine makes a format, and sends it in pieces; without one it
+ * sends JSON, which is drawn here. */
 static const struct {
 	const char *accept, *type, *format;
 } explain_offers[] = {
@@ -27,14 +30,19 @@ static const struct {
     {"application/vnd.safetensors", "application/vnd.safetensors", "safetensors"},
     {"application/octet-stream", "application/octet-stream", "safetensors"},
 };
-enum { EXPLAIN_PAGE = 1, EXPLAIN_OFFERS = sizeof explain_offers / sizeof *explain_offers };
+enum {
+	EXPLAIN_DATA,
+	EXPLAIN_PAGE,
+	EXPLAIN_COMPARISONS = 3,
+	EXPLAIN_OFFERS = sizeof explain_offers / sizeof *explain_offers
+};
 
-static int explain_pick(request *r)
+static int explain_pick(request *r, int offers)
 {
 	const char *accepts[EXPLAIN_OFFERS];
-	for (int i = 0; i < EXPLAIN_OFFERS; i++)
+	for (int i = 0; i < offers; i++)
 		accepts[i] = explain_offers[i].accept;
-	return accept_pick(request_header_value(r, "Accept"), accepts, EXPLAIN_OFFERS);
+	return accept_pick(request_header_value(r, "Accept"), accepts, offers);
 }
 
 static void explain_reply_page(request *r, const json_t *explanation, buffer *out)
@@ -42,20 +50,18 @@ static void explain_reply_page(request *r, const json_t *explanation, buffer *ou
 	char nonce[40], policy[160];
 	request_make_id(nonce, sizeof nonce, "");
 	snprintf(policy, sizeof policy, "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-%s'", nonce);
-	explain_html_write(explanation, nonce, out);
+	(json_object_get(explanation, "compare") ? compare_html_write : explain_html_write)(explanation, nonce, out);
 	reply_header(r, "Content-Security-Policy", policy);
 }
 
-static void explain_drawn(void *context, const frame *f)
+/* The explanation is stolen. */
+static void explain_reply_drawn(request *r, json_t *explanation, int offer)
 {
-	request *r = context;
-	json_t *explanation = forward_failed(r, f) ? NULL : forward_json(r, f);
-	const int offer = explain_pick(r);
-	if (!explanation)
-		return;
 	buffer drawn = {0};
 	if (offer == EXPLAIN_PAGE)
 		explain_reply_page(r, explanation, &drawn);
+	else if (json_object_get(explanation, "compare"))
+		compare_svg_write(explanation, &drawn);
 	else
 		explain_svg_write(explanation, &drawn);
 	json_decref(explanation);
@@ -64,17 +70,22 @@ static void explain_drawn(void *context, const frame *f)
 	reply_bytes(r, 200, explain_offers[offer].type, drawn.data, drawn.used);
 }
 
-static void explain_refuse(request *r)
+static void explain_end(void *context, const frame *f)
+{
+	request *r = context;
+	json_t *explanation = forward_failed(r, f) ? NULL : forward_json(r, f);
+	if (explanation)
+		explain_reply_drawn(r, explanation, explain_pick(r, EXPLAIN_OFFERS));
+}
+
+static void explain_refuse(request *r, int offers)
 {
 	buffer all = {0};
-	for (int i = 0; i < EXPLAIN_OFFERS; i++)
-		buffer_format(&all, "%s%s",
-		              i == 0                   ? ""
-		              : i + 1 < EXPLAIN_OFFERS ? ", "
-		                                       : " or ",
-		              explain_offers[i].accept);
+	for (int i = 0; i < offers; i++)
+		buffer_format(&all, "%s%s", i == 0 ? "" : i + 1 < offers ? ", " : " or ", explain_offers[i].accept);
 	buffer_append(&all, "", 1);
-	reply_refuse(r, 406, "not_acceptable", NULL, "an explanation is %s",
+	reply_refuse(r, 406, "not_acceptable", NULL, "%s is %s",
+	             offers == EXPLAIN_COMPARISONS ? "a comparison" : "an explanation",
 	             all.failed ? "application/json" : all.data);
 	buffer_fini(&all);
 }
@@ -82,14 +93,14 @@ static void explain_refuse(request *r)
 /* params is stolen. */
 static void explain_call(request *r, json_t *params)
 {
-	static const engine_events events = {.event = forward_ignore, .end = explain_drawn};
-	const int offer = explain_pick(r);
+	static const engine_events events = {.event = forward_ignore, .end = explain_end};
+	const int offer = explain_pick(r, EXPLAIN_OFFERS);
 	const char *format = offer < 0 ? NULL : explain_offers[offer].format;
 	reply_header(r, "Vary", "Accept");
 	if (offer < 0 || (format && json_object_set_new(params, "format", json_string(format)) != 0)) {
 		json_decref(params);
 		if (offer < 0)
-			explain_refuse(r);
+			explain_refuse(r, EXPLAIN_OFFERS);
 		else
 			reply_out_of_memory(r);
 	} else if (format) {
@@ -99,11 +110,132 @@ static void explain_call(request *r, json_t *params)
 	}
 }
 
+/* --- two side by side: one call after the other ------------------------------------------- */
+
+typedef struct explain_pair {
+	json_t *compare, *second, *first; /* of the request; parameters of the second call; the first's answer */
+} explain_pair;
+
+static void explain_release(request *r)
+{
+	explain_pair *pair = r->state;
+	json_decref(pair->compare);
+	json_decref(pair->second);
+	json_decref(pair->first);
+	free(pair);
+}
+
+/* "model" is "compare.model" where the request has it there. */
+static void explain_reply_second_problem(request *r, const frame *f)
+{
+	const explain_pair *pair = r->state;
+	problem p = problem_from_frame(f);
+	char name[sizeof p.param];
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(p.param, ".["), p.param);
+	if (json_object_get(pair->compare, name)) {
+		snprintf(name, sizeof name, "%s", p.param);
+		snprintf(p.param, sizeof p.param, "compare.%.*s", (int)(sizeof p.param - sizeof "compare."), name);
+	}
+	reply_problem(r, &p);
+}
+
+static void explain_second_end(void *context, const frame *f)
+{
+	request *r = context;
+	explain_pair *pair = r->state;
+	int offer = explain_pick(r, EXPLAIN_COMPARISONS);
+	r->call = NULL;
+	if (f->type == FRAME_ERROR) {
+		explain_reply_second_problem(r, f);
+		return;
+	}
+	json_t *second = forward_json(r, f);
+	if (!second)
+		return;
+	json_t *both = compare_join(pair->first, second);
+	pair->first = NULL;
+	if (!both || json_memory_failed()) { /* a list may have lost an item */
+		json_decref(both);
+		reply_out_of_memory(r);
+		return;
+	}
+	if (offer == EXPLAIN_DATA)
+		reply_json(r, 200, both);
+	else
+		explain_reply_drawn(r, both, offer);
+}
+
+static void explain_first_end(void *context, const frame *f)
+{
+	static const engine_events events = {.event = forward_ignore, .end = explain_second_end};
+	request *r = context;
+	explain_pair *pair = r->state;
+	if (forward_failed(r, f))
+		return;
+	pair->first = forward_json(r, f);
+	if (!pair->first)
+		return;
+	json_t *params = pair->second;
+	pair->second = NULL;
+	request_call(r, r->route->engine_method, params, 0, false, &events);
+}
+
+/* Of the second what the first has, and what `compare` says in place of it. */
+static json_t *explain_second_params(const json_t *params, json_t *compare)
+{
+	json_t *second = json_copy((json_t *)params);
+	if (json_object_get(compare, "model") || json_object_get(compare, "input"))
+		json_object_del(second, "session");
+	if (second && json_object_update(second, compare) == 0)
+		return second;
+	json_decref(second);
+	return NULL;
+}
+
+/* params is stolen. */
+static void explain_compare(request *r, json_t *params)
+{
+	static const engine_events events = {.event = forward_ignore, .end = explain_first_end};
+	explain_pair *pair = calloc(1, sizeof *pair);
+	if (!pair) {
+		json_decref(params);
+		reply_out_of_memory(r);
+		return;
+	}
+	reply_header(r, "Vary", "Accept");
+	r->state = pair;
+	r->release = explain_release;
+	pair->compare = json_incref(json_object_get(params, "compare"));
+	json_object_del(params, "compare");
+	pair->second = explain_second_params(params, pair->compare);
+	if (pair->second) {
+		request_call(r, r->route->engine_method, params, 0, false, &events);
+		return;
+	}
+	json_decref(params);
+	reply_out_of_memory(r);
+}
+
 void explain_handle(request *r)
 {
 	json_t *params = forward_params(r);
-	if (params)
+	const bool compare = json_object_get(params, "compare");
+	if (!params)
+		return;
+	if (!compare) {
 		explain_call(r, params);
+	} else if (explain_pick(r, EXPLAIN_COMPARISONS) < 0) {
+		json_decref(params);
+		explain_refuse(r, EXPLAIN_COMPARISONS);
+	} else if (r->members.used > 0) {
+		json_decref(params);
+		reply_refuse(r, 413, "too_large", "compare", "a comparison has a body of less than 64 KiB");
+	} else if (json_object_get(params, "span")) {
+		json_decref(params);
+		reply_refuse(r, 400, "invalid_value", "span", "a comparison is of one prediction, not of a span");
+	} else {
+		explain_compare(r, params);
+	}
 }
 
 /* --- a session's: the selection stands in the query --------------------------------------- */

@@ -291,3 +291,122 @@ def test_a_picture_shows_the_signs_by_colour_and_by_line(front, engine):
     assert picture.count("<path") == len(strong) + 2  # and those of the legend
     assert picture.count("stroke-dasharray") == sum(p < 0 for p in strong) + 1
     assert "score +9.5 = tokens" in picture and "reader +8" in picture and "why “&lt;/script&gt;”" in picture
+
+
+# --- two side by side ----------------------------------------------------------------------------------------------------
+
+OTHER = [*TOKENS[:2], {"id": 99, "text": "<new>", "offset": 2}, *TOKENS[3:]]
+SECOND = {**SIGNED, "model": "n&2", "tokens": OTHER, "contributions": {**SIGNED["contributions"], "tokens": [2 * x for x in PARTS], "score": 19.0}}
+
+
+def comparing_engine(engine, first, second):
+    @engine.on("explain")
+    async def _(call):
+        call.result(second if call.params["input"] == "y" else first)
+
+
+def compare(front, accept="application/json", **compare):
+    return front.post("/v1/explain", {"model": "m", "input": "x", "target": {"kind": "logit", "token": "a"}, "compare": {"input": "y", **compare}},
+                      headers={"Accept": accept})
+
+
+def test_the_second_is_asked_with_what_it_has_in_place_of_the_first(front, engine):
+    comparing_engine(engine, SIGNED, SECOND)
+    target = {"kind": "logit", "token": "b"}
+    assert compare(front).status == compare(front, model="n", target=target).status == 200
+    first, second, _, fourth = [call.params for call in engine.calls if call.method == "explain"]
+    assert first == {"model": "m", "input": "x", "target": {"kind": "logit", "token": "a"}}
+    assert second == {**first, "input": "y"} and fourth == {"model": "n", "input": "y", "target": target}
+
+
+def test_an_answer_holds_the_other_and_what_differs(front, engine):
+    comparing_engine(engine, SIGNED, SECOND)
+    answer = compare(front).json
+    second = answer.pop("compare")
+    pairs = second.pop("same_tokens")
+    assert answer == nine_digits(SIGNED) and second == nine_digits(SECOND)
+    assert pairs == [[i, i, pytest.approx(PARTS[i], abs=1e-8)] for i in range(N) if i != 2]
+
+
+def columns(text):
+    """Of each column of the page its sentence, and the colours and signs of its cells."""
+    pattern = r'<span class="column" title="([^"]*)">(.*?)</i></span>'
+    return [(title, re.findall(r'<(?:span|i)(?: style="--w:([\d.e-]+)" class="([a-z ]*)")?>', cells)) for title, cells in re.findall(pattern, text, re.S)]
+
+
+def test_both_and_their_differences_have_one_scale_on_the_page(front, engine):
+    comparing_engine(engine, SIGNED, SECOND)
+    answer = compare(front, "text/html")
+    text = answer.body.decode()
+    page = Page(text)
+    assert page.tags.count("script") == 1 and "{{" not in text and "<new>" not in text and "n&2" not in text
+    assert answer.headers["Content-Security-Policy"] == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{page.scripts[0][0]['nonce']}'"
+    shown = columns(text)
+    assert len(shown) == N
+    for i, (title, cells) in enumerate(shown):
+        numbers = (PARTS[i], 2 * PARTS[i], *([PARTS[i]] if i != 2 else []))
+        assert len(cells) == 3 and title.startswith(f"first: token {i} “")
+        for number, (colour, kind) in zip(numbers, cells):
+            assert abs(float(colour) - min(1, abs(number) / 4)) < 1e-3  # 4: the second's largest, but for the reader's
+            assert kind.split()[0] == ("minus" if number < 0 else "plus")
+        assert ("difference" in title) == (i != 2)
+    assert "why “&lt;/script&gt;”, against all other options" in text and "asks both for one" not in text
+    rows = [page.cells[i : i + 5] for i in range(0, len(page.cells), 5)]
+    order = sorted((i for i in range(N - 1) if PARTS[i] and i != 2), key=lambda i: (-abs(PARTS[i]), i))
+    assert [(r[0], float(r[4])) for r in rows] == [(f"{i}, {i}", pytest.approx(PARTS[i])) for i in order]
+
+
+def test_different_outputs_are_pointed_out(front, engine):
+    target = {**SIGNED["contributions"]["target"], "token": {"id": 8, "text": "x"}}
+    comparing_engine(engine, SIGNED, {**SECOND, "contributions": {**SECOND["contributions"], "target": target}})
+    assert "asks both for one" in compare(front, "text/html").body.decode()
+
+
+def test_contributions_and_weights_have_no_differences(front, engine):
+    comparing_engine(engine, SIGNED, MEAN)
+    assert compare(front).json["compare"]["same_tokens"] == []
+    text = compare(front, "text/html").body.decode()
+    Page(text)
+    assert "have no differences" in text and len(columns(text)) == N and not any("difference" in title for title, _ in columns(text))
+
+
+@pytest.mark.parametrize("first", [SIGNED, MEAN, ALL, {"object": "explanation"}, {**SIGNED, "contributions": {}}], ids=range(5))
+@pytest.mark.parametrize("second", [SECOND, ONE, {"object": "explanation"}, {**ONE, "tokens": [], "weights": []}, {**SIGNED, "tokens": [7, None, {}]}], ids=range(5))
+def test_a_comparison_of_anything_is_well_formed(front, engine, first, second):
+    comparing_engine(engine, first, second)
+    Page(compare(front, "text/html").body.decode())
+    picture = xml.etree.ElementTree.fromstring(compare(front, "image/svg+xml").body)
+    name = "{http://www.w3.org/2000/svg}"
+    tokens = [e for e in picture.iter(name + "text") if e.find(name + "title") is not None]
+    assert len(tokens) == len(first.get("tokens", [])) + len(second.get("tokens", []))
+
+
+def test_what_the_second_lacks_is_named(front, engine):
+    @engine.on("explain")
+    async def _(call):
+        if call.params["input"] == "y":
+            call.error(404, "not_found", "no such thing", param=call.params["target"]["token"])
+        else:
+            call.result(SIGNED)
+
+    for param, named in [("model", "compare.model"), ("target.token", "compare.target.token"), ("position", "position"), ("input[3]", "compare.input[3]")]:
+        answer = compare(front, model="n", target={"token": param})
+        assert (answer.status, answer.error["param"]) == (404, named)
+
+
+@pytest.mark.parametrize("more,status,param", [({"span": [0, 1]}, 400, "span"), ({"input": "x" * 70000}, 413, "compare"), ({"compare": 7}, 400, "compare"),
+                                               ({"compare": {"position": 1}}, 400, "compare.position")])
+def test_what_cannot_be_compared_is_refused(front, engine, more, status, param):
+    answer = front.post("/v1/explain", {"model": "m", "input": "x", "compare": {"input": "y"}, **more})
+    assert (answer.status, answer.error["param"]) == (status, param)
+    assert not engine.calls
+
+
+def test_a_comparison_is_json_a_page_or_a_picture(front, engine):
+    comparing_engine(engine, SIGNED, SECOND)
+    refused = compare(front, "text/csv")
+    assert refused.status == 406 and "a comparison is application/json, text/html or image/svg+xml" in refused.error["message"]
+    assert not engine.calls
+    answer = compare(front, "text/csv, application/json;q=0.5")
+    assert (answer.status, answer.headers["Content-Type"], answer.headers["Vary"]) == (200, "application/json", "Accept")
+

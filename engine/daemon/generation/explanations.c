@@ -84,6 +84,9 @@ static status read_selection(explanation *x, const json_t *params, const model_e
                              int64_t tokens, error *err)
 {
 	const char *how = json_string_value(json_object_get(params, "aggregate"));
+	/* The front end asks twice, unless the body is too large to look into. */
+	if (json_object_get(params, "compare"))
+		return error_set(err, STATUS_TOO_LARGE, "compare", "a comparison has a body of less than 64 KiB");
 	x->aggregate = !how || strcmp(how, "none") == 0 ? AGGREGATE_NONE
 	               : strcmp(how, "mean") == 0       ? AGGREGATE_MEAN
 	                                                : AGGREGATE_ROLLOUT;

@@ -42,7 +42,8 @@ static void every_embedded_file_is_there(void **state)
 {
 	(void)state;
 	const embedded_file *files[] = {&embedded_openapi_yaml, &embedded_index_html, &embedded_explain_html,
-	                                &embedded_explain_css,  &embedded_explain_js, &embedded_strip_js,
+	                                &embedded_explain_css,  &embedded_explain_js, &embedded_compare_html,
+	                                &embedded_compare_css,  &embedded_compare_js, &embedded_strip_js,
 	                                &embedded_numbers_html};
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
 		assert_true(files[i]->bytes > 0);

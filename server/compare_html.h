@@ -1,0 +1,14 @@
+/* compare_html.h - two explanations as one self-contained page (server/pages/compare.*): no network, light and dark,
+ * readable without scripts. */
+#ifndef SERVER_COMPARE_HTML_H
+#define SERVER_COMPARE_HTML_H
+
+#include <jansson.h>
+
+#include "server/buffer.h"
+
+/* Append the page of an answer of compare_join. nonce: of the Content-Security-Policy, letters and digits. Whatever the
+ * tokens hold is shown as text, never as markup or script. */
+void compare_html_write(const json_t *answer, const char *nonce, buffer *out);
+
+#endif
