@@ -15,6 +15,8 @@ static const option_row explain_options[] = {
     {"top", OPTION_INTEGER, "K", "how many tokens to list (10); with --span the service answers with no others", NULL},
     {"format", OPTION_TEXT, "NAME", "write the numbers as csv, arrow, safetensors or json", NULL},
     {"output", OPTION_TEXT, "FILE", "where they go, stdout unless given (-o)", NULL},
+    {"compare", OPTION_TEXT, "TEXT", "explain this text, too, and how its numbers differ", "compare.input"},
+    {"compare-model", OPTION_TEXT, "ID", "explain a text with this model, too", "compare.model"},
     {"html", OPTION_TEXT, "FILE", "also write the whole explanation as one page", NULL},
     {"svg", OPTION_TEXT, "FILE", "also write what is shown first as a picture", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
@@ -200,13 +202,21 @@ static json_t *numbers_of_top(const json_t *tokens, const json_t *parts, const j
 	return numbers;
 }
 
+/* Does the last token read the others? */
+static bool has_reader(const json_t *parts)
+{
+	const json_t *reader = show_get(parts, "sums.reader");
+
+	return reader ? json_number_value(reader) != 0 : show_get(parts, "target.token.text") != NULL;
+}
+
 /* The numbers of one prediction; map: with the whole text, in colour. False: they are not such. */
 static bool show_parts(const cli *c, const json_t *tokens, const json_t *parts, bool map, text *out)
 {
 	const json_t *reader = show_get(parts, "sums.reader");
 	json_t *numbers = json_object_get(parts, "top") ? numbers_of_top(tokens, parts, reader)
 	                                                : json_incref(json_object_get(parts, "tokens"));
-	bool reads = reader ? json_number_value(reader) != 0 : show_get(parts, "target.token.text") != NULL;
+	bool reads = has_reader(parts);
 	size_t last = json_array_size(numbers) - (json_array_size(numbers) > 0);
 	double part = json_number_value(json_array_get(numbers, last));
 	words title = {out, c->out.width, 0}, sums = title;
@@ -273,23 +283,70 @@ static bool weights_wanted(const cli *c)
 	return method && strcmp(method, "alpha") == 0;
 }
 
-static int print(cli *c, const json_t *answer)
+/* The differences of the tokens that both texts have, at their places in the first. */
+static bool show_differences(const cli *c, const json_t *answer, text *out)
+{
+	const json_t *tokens = json_object_get(answer, "tokens"), *parts = parts_of(answer);
+	json_t *numbers = json_array(), *pair;
+	const json_t *of_first = json_object_get(parts, "tokens");
+	size_t i, n = json_array_size(of_first ? of_first : tokens);
+	heat h;
+
+	while (json_array_size(numbers) < n && json_array_append_new(numbers, json_real(0)) == 0)
+		;
+	json_array_foreach(show_get(answer, "compare.same_tokens"), i, pair)
+	    json_array_set(numbers, (size_t)json_integer_value(json_array_get(pair, 0)), json_array_get(pair, 2));
+	bool made = heat_new_signed(&h, tokens, numbers, parts && has_reader(parts));
+	if (made) {
+		text_string(out, "\nThe second less the first, of the same tokens:\n\n");
+		heat_list(&h, listed(c), c->out.colour, c->out.width, out);
+	}
+	heat_free(&h);
+	json_decref(numbers);
+	return made;
+}
+
+static bool show_explanation(cli *c, const json_t *answer, text *out)
 {
 	const json_t *tokens = json_object_get(answer, "tokens"), *parts = parts_of(answer);
 	bool span = json_is_object(json_object_get(answer, "span")), whole = true;
 	bool weights = !span && (weights_wanted(c) || !parts);
-	text out = {0};
 
 	if (!parts && !span && !options_text(&c->options, "method"))
 		cli_note(c, "the text is too long for contributions: these are weights");
 	if (span)
-		whole = show_span(c, answer, &out);
+		whole = show_span(c, answer, out);
 	else if (parts)
-		whole = show_parts(c, tokens, parts, true, &out);
+		whole = show_parts(c, tokens, parts, true, out);
 	if (parts && weights)
-		text_string(&out, "\n");
+		text_string(out, "\n");
 	if (weights)
-		whole = whole && show_weights(c, answer, &out);
+		whole = whole && show_weights(c, answer, out);
+	return whole;
+}
+
+static void show_side(const char *which, const json_t *answer, text *out)
+{
+	const char *model = json_string_value(json_object_get(answer, "model"));
+
+	text_format(out, "%s (", which);
+	terminal_escape(out, model ? model : "", model ? strlen(model) : 0, false);
+	text_string(out, "): ");
+}
+
+static int print(cli *c, const json_t *answer)
+{
+	const json_t *second = json_object_get(answer, "compare");
+	text out = {0};
+
+	if (second)
+		show_side("First", answer, &out);
+	bool whole = show_explanation(c, answer, &out);
+	if (second) {
+		text_string(&out, "\n");
+		show_side("Second", second, &out);
+		whole = whole && show_explanation(c, second, &out) && show_differences(c, answer, &out);
+	}
 	if (whole)
 		fputs(text_get(&out), stdout);
 	text_free(&out);
@@ -363,6 +420,8 @@ const command explain_commands[] = {
      "--span 2,40 explains every prediction from the one behind token 2 to the one behind token 40, and --after and "
      "--limit\n"
      "a page of them.\n"
+     "--compare and --compare-model explain a second text, or the text in a second model, and list how the numbers of\n"
+     "the same tokens differ.\n"
      "--format writes all numbers of the answer, -o FILE into a file: a line for each in csv and arrow, tensors in "
      "safetensors.\n"
      "Without TEXT it is read from stdin.",

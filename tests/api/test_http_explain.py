@@ -409,4 +409,3 @@ def test_a_comparison_is_json_a_page_or_a_picture(front, engine):
     assert not engine.calls
     answer = compare(front, "text/csv, application/json;q=0.5")
     assert (answer.status, answer.headers["Content-Type"], answer.headers["Vary"]) == (200, "application/json", "Accept")
-

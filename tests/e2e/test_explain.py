@@ -213,6 +213,39 @@ def test_other_methods_are_shown_with_their_signs(service, model, classifier, me
         assert 'data-kind="contributions"' in page and f"({method})</b></h1>" in page and f"<td>{largest}</td>" in page
 
 
+def test_two_texts_are_compared_token_by_token(service, model, tmp_path):
+    other = TEXT.replace("45", "46")
+    target = {"kind": "logit", "token": "b"}
+    first, second = (explain(service, model, input=text, target=target)["contributions"] for text in (TEXT, other))
+    both = explain(service, model, target=target, compare={"input": other})
+    assert both["contributions"] == first and both["compare"]["contributions"] == second
+    expected = {i: second["tokens"][i] - first["tokens"][i] for i in range(len(TEXT)) if i != 1}
+    pairs = both["compare"]["same_tokens"]
+    assert {i: d for i, j, d in pairs if i == j} == {i: pytest.approx(d, abs=1e-5) for i, d in expected.items()} and len(pairs) == len(expected)
+    page, picture = tmp_path / "two.html", tmp_path / "two.svg"
+    out = additive(service, "explain", "--model", model, "--kind", "logit", "--target", "b", "--compare", other, "--top", 3, "--html", page, "--svg", picture, TEXT)
+    assert (out.returncode, out.stderr) == (0, "")
+    assert out.stdout.startswith(f"First ({model}): the logit of 'b'") and f"\nSecond ({model}): the logit of 'b'" in out.stdout
+    shown = listed(out.stdout[out.stdout.index("The second less the first") :])
+    order = sorted((i for i in expected if i != len(TEXT) - 1), key=lambda i: -abs(expected[i]))[:3]
+    assert [(int(line.split()[1]), float(line.split()[0])) for line in shown] == [(i, pytest.approx(expected[i], abs=1e-4)) for i in order]
+    assert page.read_text().count('class="column"') == len(TEXT)
+    assert xml.etree.ElementTree.parse(picture).getroot().tag.endswith("}svg")
+
+
+def test_two_models_and_two_targets_are_compared(service, model, classifier):
+    both = explain(service, model, compare={"model": classifier})
+    assert both["compare"]["model"] == classifier and both["compare"]["contributions"]["target"]["token"]["label"]
+    asked = explain(service, model, target={"token": "b"}, compare={"target": {"token": "w"}})
+    assert [x["contributions"]["target"]["token"]["text"] for x in (asked, asked["compare"])] == ["b", "w"]
+    assert [i for i, j, _ in asked["compare"]["same_tokens"] if i == j] == list(range(len(TEXT)))
+    out = additive(service, "explain", "--model", model, "--compare-model", "none", TEXT)
+    assert out.returncode == 1 and "compare.model" in out.stderr
+    s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": TEXT, "explain": True})["id"]
+    mixed = service.ok("POST", "/v1/explain", {"session": s, "compare": {"model": model, "input": TEXT}})
+    assert max(abs(d) for _, _, d in mixed["compare"]["same_tokens"]) < 1e-4
+
+
 def test_the_shell_writes_the_page_and_the_picture(service, model, tmp_path):
     page, picture = tmp_path / "why.html", tmp_path / "why.svg"
     out = additive(service, "explain", "--model", model, "--html", page, "--svg", picture, "<b>&amp; 12 bottles")
