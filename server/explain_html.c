@@ -4,11 +4,8 @@
 #include "server/explain_html.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "proto/json_memory.h"
-#include "proto/schema.h"
 #include "server/explain_view.h"
 #include "server/markup.h"
 #include "server/template.h"
@@ -157,21 +154,7 @@ static void explain_write_rows(buffer *out, const void *context)
 
 static void explain_write_data(buffer *out, const void *context)
 {
-	char *text = json_memory_print(((const explain_page *)context)->explanation, PROTO_JSON);
-	if (!text) {
-		out->failed = true;
-		return;
-	}
-	for (const char *at = text; *at;) {
-		size_t bytes = strcspn(at, "<");
-		buffer_append(out, at, bytes);
-		at += bytes;
-		if (*at == '<') {
-			buffer_string(out, "\\u003c");
-			at++;
-		}
-	}
-	free(text);
+	markup_data(out, ((const explain_page *)context)->explanation);
 }
 
 void explain_html_write(const json_t *explanation, const char *nonce, buffer *out)

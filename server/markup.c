@@ -1,6 +1,10 @@
 #include "server/markup.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "proto/json_memory.h"
+#include "proto/schema.h"
 
 enum { MARKUP_WIDE = 0x2e80 }; /* most characters from here on are two columns wide */
 
@@ -71,4 +75,23 @@ size_t markup_visible(buffer *out, const json_t *text, bool breaks)
 			markup_escape(out, at, bytes);
 	}
 	return columns;
+}
+
+void markup_data(buffer *out, const json_t *json)
+{
+	char *text = json_memory_print(json, PROTO_JSON);
+	if (!text) {
+		out->failed = true;
+		return;
+	}
+	for (const char *at = text; *at;) {
+		size_t bytes = strcspn(at, "<");
+		buffer_append(out, at, bytes);
+		at += bytes;
+		if (*at == '<') {
+			buffer_string(out, "\\u003c");
+			at++;
+		}
+	}
+	free(text);
 }

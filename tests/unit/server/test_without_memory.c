@@ -60,6 +60,7 @@ static const scripted requests[] = {
      "{\"model\":\"m\",\"input\":\"ab\",\"compare\":{\"input\":\"b\"}}", 200},
     {"POST /v1/explain" JSON "Accept: image/svg+xml\r\n",
      "{\"model\":\"m\",\"input\":\"ab\",\"compare\":{\"input\":\"b\"}}", 200},
+    {"POST /v1/explain/evaluate" JSON "Accept: text/html\r\n", "{\"model\":\"m\",\"input\":\"ab\"}", 200},
     {"POST /v1/files" FORM,
      PART("purpose", "", "fine-tune") PART("file", "; filename=\"f\"", "some text") "--bound--\r\n", 200},
     {"POST /v1/models" FORM, PART("id", "", "m") PART("config", "", "{}") PART("weights", "", "w") "--bound--\r\n",

@@ -86,6 +86,11 @@ static void engine_generate(engine *e, uint64_t stream)
 static const char engine_explanation[] =
     "{\"object\":\"explanation\",\"model\":\"m\",\"position\":1,\"tokens\":[{\"id\":1,\"text\":\"a<b\"},{\"id\":2,"
     "\"text\":\"\xc3\xa4\"}],\"weights\":[{\"layer\":0,\"head\":0,\"round\":\"query\",\"alpha\":[0.25,0.75]}]}";
+static const char engine_evaluation[] =
+    "{\"object\":\"explain.evaluation\",\"model\":\"m\",\"texts\":1,\"positions\":2,\"settings\":{\"seed\":0},"
+    "\"metrics\":[{"
+    "\"metric\":\"far_drop\",\"better\":\"higher\"}],\"methods\":[{\"method\":\"alpha\",\"numbers\":[{\"mean\":0.5,"
+    "\"interval\":[0.25,0.75]}],\"curve\":{\"fractions\":[0,1],\"deletion\":[-1,-2],\"insertion\":[-2,-1]}}]}";
 static const char engine_metrics[] =
     "{\"metrics\":[{\"name\":\"additive_engine_tokens_total\",\"type\":\"counter\",\"help\":\"Tokens.\",\"samples\":"
     "[{\"labels\":{\"model\":\"m\"},\"value\":12345678901234567}]},{\"name\":\"additive_engine_step_seconds\",\"type\":"
@@ -112,6 +117,8 @@ static void engine_answer(engine *e, uint64_t stream, const char *text)
 		engine_frame(e, FRAME_RESULT, stream, "{\"id\":\"ftjob-1\"}", "");
 	} else if (strstr(text, "engine.metrics")) {
 		engine_frame(e, FRAME_RESULT, stream, engine_metrics, "");
+	} else if (strstr(text, "evaluation.create")) {
+		engine_frame(e, FRAME_RESULT, stream, engine_evaluation, "");
 	} else if (strstr(text, "\"explain\"") || strstr(text, "session.alpha")) {
 		engine_frame(e, FRAME_RESULT, stream, engine_explanation, "");
 	} else {

@@ -1,0 +1,33 @@
+/* plot.h - small charts as SVG inside a page: horizontal bars with error bars, and curves. Text and axes have the
+ * page's colour. Series are told apart by colours that differ for every kind of colour vision, and by dashes. */
+#ifndef SERVER_PLOT_H
+#define SERVER_PLOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "server/buffer.h"
+
+enum { PLOT_SERIES = 16, PLOT_POINTS = 256 };
+#define PLOT_MAX 1e30 /* a number of a larger size, as NaN, is not there */
+
+typedef struct plot_bar {
+	const char *name;
+	double value, low, high; /* low and high are the ends of the error bar */
+	double mark;             /* a second value, shown as a hollow circle */
+	bool pale;               /* something to compare with */
+} plot_bar;
+
+typedef struct plot_curve {
+	const char *name;
+	double y[PLOT_POINTS];
+	size_t n;
+	bool pale;
+} plot_curve;
+
+/* Append a chart, one bar below the other. title: what a screen reader says of it. */
+void plot_bars(buffer *out, const char *title, const plot_bar *bars, size_t n);
+/* Append a chart of curves over common x, from left to right, with their names beside it. */
+void plot_curves(buffer *out, const char *title, const double *x, const plot_curve *curves, size_t n);
+
+#endif
