@@ -1,9 +1,10 @@
 /* explain.c - why the model predicts what it predicts: contributions, then weights where they are asked for. */
+#include "clients/cli/explain.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clients/cli/cli.h"
 #include "clients/cli/heat.h"
 #include "clients/cli/transfer.h"
 #include "gen/options.h"
@@ -21,8 +22,7 @@ static const option_row explain_options[] = {
     {"svg", OPTION_TEXT, "FILE", "also write what is shown first as a picture", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
-/* "Why A and not B" is of the kind "difference", unless another is given, which the service refuses. */
-static bool add_kind(cli *c, json_t *request)
+bool explain_add_kind(const cli *c, json_t *request)
 {
 	if (!options_text(&c->options, "against") || options_text(&c->options, "kind"))
 		return true;
@@ -47,7 +47,7 @@ static json_t *make_request(cli *c, const char *input)
 		json_decref(request);
 		return NULL;
 	}
-	if (request && options_fill(&c->options, request) && add_kind(c, request) && add_top(c, request))
+	if (request && options_fill(&c->options, request) && explain_add_kind(c, request) && add_top(c, request))
 		return request;
 	json_decref(request);
 	return NULL;
@@ -297,6 +297,7 @@ static bool show_differences(const cli *c, const json_t *answer, text *out)
 	json_array_foreach(show_get(answer, "compare.same_tokens"), i, pair)
 	    json_array_set(numbers, (size_t)json_integer_value(json_array_get(pair, 0)), json_array_get(pair, 2));
 	bool made = heat_new_signed(&h, tokens, numbers, parts && has_reader(parts));
+	h.unit = parts ? h.unit : "weight";
 	if (made) {
 		text_string(out, "\nThe second less the first, of the same tokens:\n\n");
 		heat_list(&h, listed(c), c->out.colour, c->out.width, out);

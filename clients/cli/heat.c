@@ -51,7 +51,7 @@ bool heat_new_signed(heat *h, const json_t *tokens, const json_t *numbers, bool 
 {
 	size_t n = json_array_size(numbers), first = reader && n > 0 ? n - 1 : n;
 
-	*h = (heat){.is_signed = true};
+	*h = (heat){.is_signed = true, .unit = "logits"};
 	if (n > json_array_size(tokens))
 		return false;
 	h->pieces = calloc(n ? n : 1, sizeof(*h->pieces));
@@ -70,6 +70,7 @@ bool heat_new(heat *h, const json_t *tokens, const json_t *weights)
 	bool made = heat_new_signed(h, tokens, weights, false);
 
 	h->is_signed = false;
+	h->unit = "weight";
 	return made;
 }
 
@@ -105,10 +106,9 @@ static int write_coloured(text *out, int level, const char *string, int width)
 
 static void write_legend(const heat *h, int width, text *out)
 {
-	const char *unit = h->is_signed ? "logits  " : "weight  ";
-	int used = terminal_columns(unit, strlen(unit));
+	int used = terminal_columns(h->unit, strlen(h->unit)) + 2;
 
-	text_format(out, "\n\n%s", unit);
+	text_format(out, "\n\n%s  ", h->unit);
 	for (int level = h->is_signed ? -LEVELS : 1; level <= LEVELS; level += h->is_signed ? 2 : 1) {
 		double bound = h->max * level * level / (LEVELS * LEVELS);
 		char label[32];
@@ -176,7 +176,7 @@ void heat_top(const heat *h, size_t k, bool colour, int width, text *out)
 
 void heat_list(const heat *h, size_t k, bool colour, int width, text *out)
 {
-	text_string(out, h->is_signed ? "  logits  position\n" : "  weight  position\n");
+	text_format(out, "  %s  position\n", h->unit);
 	heat_top(h, k, colour, width, out);
 }
 

@@ -22,6 +22,7 @@ typedef struct heat {
 	size_t n, listed; /* listed: the first of them, which the list and the scale are made of */
 	double max;       /* of |weight| */
 	bool is_signed;
+	const char *unit; /* for the headings: "logits" of what is signed, else "weight" */
 } heat;
 
 /* From an explanation's "tokens" and one weight per token, beginning with the first. False: out of memory, or

@@ -46,6 +46,20 @@ int transfer_answer(cli *c, const char *method, const char *path, json_t *body, 
 	return ok ? CLI_OK : CLI_FAILED;
 }
 
+bool transfer_write(const char *file, const char *data, size_t bytes)
+{
+	text temporary = {0};
+
+	FILE *f = open_beside(file, &temporary);
+	bool whole = f && fwrite(data, 1, bytes, f) == bytes;
+	if (f && !whole)
+		cli_fail("cannot write %s: %s", file, strerror(errno));
+	if (f)
+		whole = finish(f, &temporary, file, whole);
+	text_free(&temporary);
+	return whole;
+}
+
 int transfer_download(cli *c, const char *path, const char *file)
 {
 	return transfer_answer(c, "GET", path, NULL, NULL, file);

@@ -1,0 +1,361 @@
+/* evaluate.c - how faithful the methods of explanation are: of one text at once, of a file as a job. The page holds the
+ * numbers, too, so that what is shown and what is written with --html is one evaluation. */
+#include "clients/cli/evaluate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clients/cli/explain.h"
+#include "clients/cli/progress.h"
+#include "clients/cli/source.h"
+#include "clients/cli/transfer.h"
+#include "gen/options.h"
+
+enum { PATIENCE_SECONDS = 120, LINE_PERCENT = 10, PAUSE_MS = 500 };
+
+static const char service_path[] = "/v1/explain/evaluate";
+
+static const option_row evaluate_options[] = {
+    EXPLAIN_EVALUATE_OPTIONS,
+    {"html", OPTION_TEXT, "FILE", "also write the evaluation as one page with charts", NULL},
+    {"detach", OPTION_FLAG, NULL, "with --file: print the job's id and leave", NULL},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
+/* --- the answer as a table ------------------------------------------------------------------------------- */
+
+static void put_number(text *out, const json_t *number)
+{
+	if (json_is_number(number))
+		text_format(out, "%+.4g", json_number_value(number));
+	else
+		text_string(out, "-");
+}
+
+/* {"mean", "interval"} */
+static json_t *estimate(const json_t *of)
+{
+	const json_t *interval = json_object_get(of, "interval");
+	text out = {0};
+
+	put_number(&out, json_object_get(of, "mean"));
+	if (json_array_size(interval) == 2) {
+		text_string(&out, " [");
+		put_number(&out, json_array_get(interval, 0));
+		text_string(&out, ", ");
+		put_number(&out, json_array_get(interval, 1));
+		text_string(&out, "]");
+	}
+	json_t *string = json_string(text_get(&out));
+	text_free(&out);
+	return string;
+}
+
+/* Better or worse than recency, where the interval of the difference does not contain 0. */
+static const char *verdict(const json_t *numbers, const json_t *metric)
+{
+	const json_t *interval = show_get(numbers, "less_recency.interval");
+	const char *better = json_string_value(json_object_get(metric, "better"));
+	bool lower = better && strcmp(better, "lower") == 0;
+
+	if (json_array_size(interval) != 2)
+		return "";
+	if (json_number_value(json_array_get(interval, 0)) > 0)
+		return lower ? "worse" : "better";
+	if (json_number_value(json_array_get(interval, 1)) < 0)
+		return lower ? "better" : "worse";
+	return "";
+}
+
+static json_t *metric_name(const json_t *metric)
+{
+	const char *name = json_string_value(json_object_get(metric, "metric"));
+	const json_t *fraction = json_object_get(metric, "fraction");
+	text out = {0};
+
+	text_string(&out, name ? name : "");
+	if (fraction)
+		text_format(&out, " %.3g %%", 100 * json_number_value(fraction));
+	json_t *string = json_string(text_get(&out));
+	text_free(&out);
+	return string;
+}
+
+/* A row for each metric and method. */
+static json_t *table_rows(const json_t *evaluation)
+{
+	const json_t *methods = json_object_get(evaluation, "methods");
+	json_t *rows = json_array(), *metric, *method;
+	size_t k, i;
+
+	json_array_foreach(json_object_get(evaluation, "metrics"), k, metric) json_array_foreach(methods, i, method)
+	{
+		const json_t *numbers = json_array_get(json_object_get(method, "numbers"), k);
+
+		json_array_append_new(rows, json_pack("{s:o, s:O, s:o, s:o, s:s}", "metric",
+		                                      i == 0 ? metric_name(metric) : json_string(""), "method",
+		                                      json_object_get(method, "method"), "mean", estimate(numbers),
+		                                      "difference", estimate(json_object_get(numbers, "less_recency")),
+		                                      "verdict", verdict(numbers, metric)));
+	}
+	return rows;
+}
+
+static int show(const cli *c, const json_t *evaluation)
+{
+	static const show_column columns[] = {{"METRIC", "metric", SHOW_PLAIN},
+	                                      {"METHOD", "method", SHOW_PLAIN},
+	                                      {"MEAN", "mean", SHOW_PLAIN},
+	                                      {"LESS RECENCY", "difference", SHOW_PLAIN},
+	                                      {"THAN RECENCY", "verdict", SHOW_PLAIN},
+	                                      {NULL, NULL, SHOW_PLAIN}};
+	json_t *rows = table_rows(evaluation);
+	bool whole = json_array_size(rows) > 0;
+
+	if (whole) {
+		show_table(stdout, c->out.width, rows, columns);
+		printf("\nPredictions %.0f, texts %.0f. Intervals of %.4g %%. Mean log-probability %.4g, without all "
+		       "tokens but "
+		       "the reader %.4g.\n",
+		       json_number_value(json_object_get(evaluation, "positions")),
+		       json_number_value(json_object_get(evaluation, "texts")),
+		       100 * json_number_value(show_get(evaluation, "settings.confidence")),
+		       json_number_value(json_object_get(evaluation, "log_probability")),
+		       json_number_value(json_object_get(evaluation, "empty")));
+	}
+	json_decref(rows);
+	return whole ? CLI_OK : cli_fail("the service's answer is not an evaluation");
+}
+
+/* --- the answer as a page ---------------------------------------------------------------------------------- */
+
+/* The JSON that a page holds, or NULL. */
+static json_t *page_data(const text *page)
+{
+	static const char begin[] = "id=\"data\">", end[] = "</script>";
+	const char *from = strstr(text_get(page), begin);
+	const char *to = from ? strstr(from, end) : NULL;
+
+	from = from ? from + sizeof(begin) - 1 : NULL;
+	return to ? json_loadb(from, (size_t)(to - from), JSON_ALLOW_NUL, NULL) : NULL;
+}
+
+/* The JSON of an answer, which with --html comes as a page that is written to its file. body is stolen. NULL after a
+ * complaint. */
+static json_t *get(cli *c, const char *method, const char *path, json_t *body)
+{
+	const char *file = options_text(&c->options, "html");
+	json_t *answer = NULL;
+	text page = {0};
+
+	if (!file) {
+		answer = http_json(c->http, method, path, body);
+		if (!answer)
+			cli_complain(c);
+		return answer;
+	}
+	if (!http_text(c->http, method, path, body, "text/html", &page))
+		cli_complain(c);
+	else if (!(answer = page_data(&page)))
+		cli_fail("the service's answer is not an evaluation");
+	else if (!transfer_write(file, text_get(&page), page.used)) {
+		json_decref(answer);
+		answer = NULL;
+	}
+	text_free(&page);
+	return answer;
+}
+
+/* --- jobs ------------------------------------------------------------------------------------------------------ */
+
+/* On a terminal the line is drawn again, else there is one for each tenth. */
+static void draw(const cli *c, const progress *p, int *printed)
+{
+	int percent = progress_percent(p);
+	text line = {0};
+
+	if (c->json || (!c->err.tty && percent < *printed + LINE_PERCENT))
+		return;
+	*printed = percent;
+	progress_line(p, c->err.tty ? terminal_of(stderr).width - 1 : 120, &line);
+	fprintf(stderr, c->err.tty ? "\r\x1b[K%s" : "%s\n", text_get(&line));
+	fflush(stderr);
+	text_free(&line);
+}
+
+static bool has_ended(const json_t *job)
+{
+	const char *status = json_string_value(json_object_get(job, "status"));
+
+	return !status || (strcmp(status, "queued") != 0 && strcmp(status, "running") != 0);
+}
+
+/* The job as it is when it has ended. NULL after a complaint: the service has been away for too long, or refuses. */
+static json_t *wait_for(cli *c, const char *id)
+{
+	struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+	time_t good = time(NULL);
+	int printed = -LINE_PERCENT;
+	progress p;
+
+	progress_init(&p);
+	for (;; nanosleep(&pause, NULL)) {
+		json_t *job = http_json(c->http, "GET", http_path(c->http, "/v1/explain/evaluations/%s", id), NULL);
+		const int status = http_get_problem(c->http)->status;
+
+		if (!job && ((status != 0 && status != 503) || time(NULL) - good > PATIENCE_SECONDS)) {
+			cli_complain(c);
+			return NULL;
+		}
+		if (!job)
+			continue;
+		good = time(NULL);
+		json_t *data = json_pack("{s:O, s:O}", "step", show_get(job, "texts.done"), "total_steps",
+		                         show_get(job, "texts.total"));
+		progress_update(&p, data);
+		progress_estimate(&p, data, (long long)good);
+		json_decref(data);
+		draw(c, &p, &printed);
+		if (has_ended(job)) {
+			if (c->err.tty && !c->json)
+				fputc('\n', stderr);
+			return job;
+		}
+		json_decref(job);
+	}
+}
+
+int evaluate_follow(cli *c, const char *id)
+{
+	json_t *job = wait_for(c, id);
+	const char *status = json_string_value(json_object_get(job, "status"));
+	const char *message = json_string_value(show_get(job, "error.message"));
+	int exit = CLI_FAILED;
+
+	if (!job)
+		return CLI_FAILED;
+	if (status && strcmp(status, "succeeded") == 0 && options_text(&c->options, "html")) {
+		json_decref(job);
+		job = get(c, "GET", http_path(c->http, "/v1/explain/evaluations/%s", id), NULL);
+		if (!job)
+			return CLI_FAILED;
+		status = json_string_value(json_object_get(job, "status"));
+	}
+	if (c->json)
+		cli_print_json(job);
+	if (status && strcmp(status, "succeeded") == 0)
+		exit = c->json ? CLI_OK : show(c, json_object_get(job, "result"));
+	else
+		cli_fail("the job is %s%s%s", status ? status : "in an unknown state", message ? ": " : "",
+		         message ? message : "");
+	json_decref(job);
+	return exit;
+}
+
+/* What is left to do with a job (stolen; NULL: there has been a complaint). */
+static int take_job(cli *c, json_t *job)
+{
+	const char *id = json_string_value(json_object_get(job, "id"));
+	int status = CLI_OK;
+
+	if (!job)
+		return CLI_FAILED;
+	if (!id)
+		status = cli_fail("the service's answer is not a job");
+	else if (!options_flag(&c->options, "detach"))
+		status = evaluate_follow(c, id);
+	else if (c->json)
+		cli_print_json(job);
+	else
+		printf("%s\n", id);
+	json_decref(job);
+	return status;
+}
+
+static json_t *create_job(cli *c, json_t *request)
+{
+	json_t *job = http_json(c->http, "POST", service_path, json_incref(request));
+
+	if (!job)
+		cli_complain(c);
+	return job;
+}
+
+/* A file of this machine is sent to the service, unless it is there; what is none is the id of one there. */
+static int evaluate_file(cli *c, json_t *request, const char *file)
+{
+	json_t *job = NULL;
+	source corpus = {0};
+
+	if (strcmp(file, "-") != 0 && access(file, R_OK) != 0)
+		return take_job(c, create_job(c, request));
+	if (source_open(&corpus, file) && source_send(c, &corpus) &&
+	    json_object_set_new(request, "file", json_string(corpus.id)) == 0)
+		job = create_job(c, request);
+	if (!job)
+		source_take_back(c, &corpus);
+	source_close(&corpus);
+	return take_job(c, job);
+}
+
+/* --- the command -------------------------------------------------------------------------------------------------- */
+
+static int evaluate_text(cli *c, json_t *request)
+{
+	json_t *answer = get(c, "POST", service_path, json_incref(request));
+	int status = !answer ? CLI_FAILED : CLI_OK;
+
+	if (answer && c->json)
+		cli_print_json(answer);
+	else if (answer)
+		status = show(c, answer);
+	json_decref(answer);
+	return status;
+}
+
+static int evaluate(cli *c, const char *input)
+{
+	const char *file = options_text(&c->options, "file");
+	json_t *request = input ? json_pack("{s:s}", "input", input) : json_object();
+	int status;
+
+	if (!request || !options_fill(&c->options, request) || !explain_add_kind(c, request))
+		status = cli_fail("the text is not valid UTF-8");
+	else
+		status = file ? evaluate_file(c, request, file) : evaluate_text(c, request);
+	json_decref(request);
+	return status;
+}
+
+static int evaluate_run(cli *c)
+{
+	bool file = options_text(&c->options, "file") != NULL;
+
+	if (!options_text(&c->options, "model"))
+		return cli_usage("say which --model (additive models list shows them)");
+	if (file && cli_argument(c, 0))
+		return cli_usage("give a TEXT or a --file, not both");
+	if (!file && options_flag(&c->options, "detach"))
+		return cli_usage("--detach goes with a --file");
+	char *input = file ? NULL : cli_argument_or_stdin(c, 0);
+	if (!file && !input)
+		return cli_usage("give a TEXT or a --file, or pipe a text in");
+	int status = evaluate(c, input);
+	free(input);
+	return status;
+}
+
+const command evaluate_commands[] = {
+    {"explain-evaluate", "--model ID [TEXT]", 0, 1, "measure how faithful explanations are",
+     "Tokens are removed in the order in which each method ranks them, and the log-probability of the prediction is "
+     "compared\n"
+     "with that of the whole text. Beside each mean stands its difference from removing the latest tokens first "
+     "(recency):\n"
+     "a method says something only where it is better. No number is the effect that a token had; --html explains "
+     "each.\n"
+     "Without TEXT it is read from stdin. With --file, a file of this machine or the id of one of the service, it is a "
+     "job\n"
+     "over its texts; Ctrl-C leaves the job running.",
+     evaluate_options, evaluate_run},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
