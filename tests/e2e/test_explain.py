@@ -233,12 +233,22 @@ def test_two_texts_are_compared_token_by_token(service, model, tmp_path):
     assert xml.etree.ElementTree.parse(picture).getroot().tag.endswith("}svg")
 
 
+@pytest.mark.parametrize("long", ["input", "compare"])
+def test_a_long_comparison_is_refused_and_not_half_answered(service, model, long):
+    body = {"model": model, "input": TEXT, "compare": {"input": TEXT}}
+    (body if long == "input" else body["compare"])["input"] = "x" * 70000
+    status, answer, _ = service.request("POST", "/v1/explain", body)
+    assert (status, answer["error"]["param"]) == (413, "compare")
+
+
 def test_two_models_and_two_targets_are_compared(service, model, classifier):
     both = explain(service, model, compare={"model": classifier})
     assert both["compare"]["model"] == classifier and both["compare"]["contributions"]["target"]["token"]["label"]
     asked = explain(service, model, target={"token": "b"}, compare={"target": {"token": "w"}})
     assert [x["contributions"]["target"]["token"]["text"] for x in (asked, asked["compare"])] == ["b", "w"]
     assert [i for i, j, _ in asked["compare"]["same_tokens"] if i == j] == list(range(len(TEXT)))
+    weights = additive(service, "explain", "--model", model, "--method", "alpha", "--compare", TEXT[1:], TEXT)
+    assert weights.returncode == 0 and "  weight  position\n" in weights.stdout.split("The second less")[1] and "logits" not in weights.stdout
     out = additive(service, "explain", "--model", model, "--compare-model", "none", TEXT)
     assert out.returncode == 1 and "compare.model" in out.stderr
     s = service.ok("POST", "/v1/sessions", {"model": model, "prompt": TEXT, "explain": True})["id"]
@@ -300,3 +310,75 @@ def test_the_shell_streams_the_weights_of_chosen_layers(service, model):
     assert len(steps) == 4 and all(0 < len(step) <= 3 for step in steps)
     wrong = additive(service, "generate", "--model", model, "--alpha", 3, "--layers", "9", TEXT)
     assert wrong.returncode == 1 and "alpha.layers" in wrong.stderr
+
+
+# --- how faithful ------------------------------------------------------------------------------------------------------------
+
+FEW = ["--methods", "contributions,alpha", "--bootstrap", 20]
+
+
+def numbers_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.S)[1])
+
+
+def test_the_shell_measures_how_faithful_explanations_are(service, model, tmp_path):
+    page = tmp_path / "faithful.html"
+    out = additive(service, "explain-evaluate", "--model", model, *FEW, "--spread", 2, "--html", page, TEXT)
+    assert (out.returncode, out.stderr) == (0, "")
+    found = numbers_of(page.read_text())
+    body = {"model": model, "input": TEXT, "methods": ["contributions", "alpha"], "bootstrap": 20, "spread": 2}
+    again = service.ok("POST", "/v1/explain/evaluate", body)
+    assert again["methods"] == found["methods"] and again["metrics"] == found["metrics"]
+    head, *rows = out.stdout.split("\n\n")[0].splitlines()
+    assert head.split() == ["METRIC", "METHOD", "MEAN", "LESS", "RECENCY", "THAN", "RECENCY"]
+    methods = [m["method"] for m in found["methods"]]
+    assert methods == ["contributions", "alpha", "random", "recency"] and len(rows) == len(methods) * len(found["metrics"])
+    for k, metric in enumerate(found["metrics"]):
+        assert rows[len(methods) * k].startswith(metric["metric"])
+        for row, method in zip(rows[len(methods) * k :], found["methods"]):
+            mean = method["numbers"][k]["mean"]
+            assert f" {method['method']} " in row and (f" {mean:+.4g} [" in row if mean is not None else " - " in row)
+    answer = json.loads(additive(service, "explain-evaluate", "--model", model, *FEW, "--spread", 2, "--json", TEXT).stdout)
+    assert answer["methods"] == found["methods"]
+
+
+def test_the_page_of_a_real_evaluation_has_a_chart_of_every_metric(service, model):
+    body = {"model": model, "input": TEXT, "methods": ["contributions", "gradient_x_input"], "bootstrap": 20, "target": {"kind": "logit", "token": "b"}}
+    page = service.request("POST", "/v1/explain/evaluate", body, headers={"Accept": "text/html"})[1].decode()
+    metrics = numbers_of(page)["metrics"]
+    charts = [xml.etree.ElementTree.fromstring(chart) for chart in re.findall(r"<svg.*?</svg>", page, re.S)]
+    assert len(charts) == 2 + len(metrics) == 2 + page.count("<section><h3>") and "nan" not in "".join(re.findall(r"<svg.*?</svg>", page, re.S))
+    assert not re.search(r"[a-z]_[a-z]", " ".join(re.findall(r"<h3>(.*?)</h3>", page)))  # every metric has a name for readers
+
+
+def test_the_shell_measures_a_file_as_a_job_with_its_progress(service, model, tmp_path):
+    texts, page = tmp_path / "texts.txt", tmp_path / "job.html"
+    texts.write_text("".join(f"{n} bottles of beer\n" for n in range(40, 44)))
+    out = additive(service, "explain-evaluate", "--model", model, *FEW, "--file", texts, "--html", page)
+    assert out.returncode == 0 and out.stdout.startswith("METRIC")
+    progress = out.stderr.splitlines()
+    assert progress[-1].startswith("4/4 [#") and "100%" in progress[-1]
+    job = numbers_of(page.read_text())
+    assert job["result"]["texts"] == 4 and f"{job['id']}</code>" in page.read_text() and "4 of 4 texts" in page.read_text()
+    assert job["id"] in additive(service, "evaluations").stdout
+    watched = additive(service, "evaluations", "watch", job["id"], "--json")
+    assert (watched.returncode, json.loads(watched.stdout)["result"], watched.stderr) == (0, job["result"], "")
+    by_id = additive(service, "explain-evaluate", "--model", model, *FEW, "--file", job["file"], "--detach")
+    assert by_id.returncode == 0 and additive(service, "evaluations", "watch", by_id.stdout.strip()).returncode == 0
+    for id in (job["id"], by_id.stdout.strip()):
+        assert additive(service, "evaluations", "delete", id).returncode == 0
+    assert additive(service, "evaluations", "watch", job["id"]).returncode == 1
+
+
+@pytest.mark.parametrize("arguments,status,said", [(["x"], 2, "--model"), (["--model", "m", "--file", "f", "x"], 2, "not both"), (["--model", "m", "--detach", "x"], 2, "--file"),
+                                                   (["--model", "none", "--html", "/nowhere/x.html", "xy"], 1, "none"), (["--model", "none", "--file", "file-0"], 1, "")])
+def test_the_shell_says_what_an_evaluation_lacks(service, arguments, status, said):
+    out = additive(service, "explain-evaluate", *arguments)
+    assert out.returncode == status and said in out.stderr and out.stdout == ""
+
+
+def test_a_text_whose_evaluation_is_refused_does_not_stay(service, tmp_path):
+    texts = tmp_path / "refused.txt"
+    texts.write_text("some text\n")
+    assert additive(service, "explain-evaluate", "--model", "none", "--file", texts).returncode == 1
+    assert "refused.txt" not in additive(service, "files", "list").stdout
