@@ -192,6 +192,7 @@ def test_what_cannot_be_evaluated_is_refused_by_the_name_of_its_field(engine, se
     for param, cases in wrong.items():
         for case in cases:
             assert refused(engine, request | case).param.split("[")[0] == param, case
+    assert "at least two tokens" in refused(engine, request | {"input": ids[:1]}).message
     assert refused(engine, {"model": model}).param == "input"
     assert refused(engine, {"model": model, "file": "file-0123456789abcdef01234567"}).param == "file"
     for text in ["", "x\n\ny\n", '{"text": "whole"}\n{"prompt": "half"}\n']:

@@ -153,7 +153,7 @@ static status check_input(const creation *c, int64_t tokens, error *err)
 	const int64_t most = scheduler_attribution_limit(&c->model->dims);
 	if (tokens < 2)
 		return error_set(err, STATUS_INVALID, "input",
-		                 "is %lld tokens; the last one is never removed, so two are needed", (long long)tokens);
+		                 "needs at least two tokens, as the last one is never removed");
 	if (tokens > most)
 		return error_set(err, STATUS_TOO_LARGE, "input",
 		                 "is %lld tokens; at most %lld of this model are evaluated", (long long)tokens,
