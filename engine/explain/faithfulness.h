@@ -15,9 +15,9 @@
  *   normalised_aopc      (a - min) / (max - min) of a = f - deletion_auc over all orders at hand and their reverses;
  *                        Edin et al. 2025 search for the bounds, here they are those of the orders that are known
  *   kendall_tau          tau-b of the numbers and f - f({j})
- *   soft_…               f - mean of f(S) over draws: token j is in S with probability |number j| / max |number|, and
- * for sufficiency with one less that       after Zhao and Aletras 2023, here for whole tokens far_drop             f -
- * f(S), S the first k(1/20) of the tokens at a distance of `far` and more from the reader
+ *   soft_…               f - mean of f(S) over draws: token j is in S with probability |number j| / max |number|
+ *                        (soft_sufficiency: one less that); after Zhao and Aletras 2023, here for whole tokens
+ *   far_drop             f - f(S), S the first k(1/20) of the tokens at a distance of `far` and more from the reader
  *
  * The reverse of an order needs no sets of its own: what the one removes, the other keeps. Pure functions; any thread.
  */
