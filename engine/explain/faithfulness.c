@@ -361,12 +361,15 @@ faithfulness_interval faithfulness_estimate(const double *sums, const int64_t *c
 {
 	faithfulness_interval x = {NAN, NAN, NAN, 0};
 	double total = 0;
-	int64_t n = 0;
+	int64_t n = 0, used = 0;
 	for (int64_t g = 0; g < groups; g++) {
 		total += sums[g];
 		x.count += counts[g];
+		used += counts[g] > 0;
 	}
-	for (int64_t s = 0; s < samples && x.count > 0; s++) {
+	if (x.count > 0)
+		x.mean = total / (double)x.count;
+	for (int64_t s = 0; s < samples && used > 1; s++) {
 		double sum = 0;
 		int64_t count = 0;
 		for (int64_t g = 0; g < groups; g++) {
@@ -379,7 +382,6 @@ faithfulness_interval faithfulness_estimate(const double *sums, const int64_t *c
 	if (n == 0)
 		return x;
 	qsort(scratch, (size_t)n, sizeof *scratch, by_size);
-	x.mean = total / (double)x.count;
 	x.low = percentile(scratch, n, (1 - confidence) / 2);
 	x.high = percentile(scratch, n, (1 + confidence) / 2);
 	return x;

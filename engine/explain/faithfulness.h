@@ -84,7 +84,7 @@ void faithfulness_measure(const faithfulness *f, const double *numbers, int orde
 double faithfulness_kendall(const double *x, const double *y, int64_t n);
 
 typedef struct faithfulness_interval {
-	double mean, low, high; /* NAN: of nothing */
+	double mean, low, high; /* NAN: of nothing; low and high also of one group, which says nothing of others */
 	int64_t count;
 } faithfulness_interval;
 /* Groups of which a bootstrap sample consists: draws [samples][groups]. */

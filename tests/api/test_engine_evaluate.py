@@ -137,13 +137,24 @@ def assert_intervals(evaluation, rows, groups):
             for estimate, numbers_ in pairs:
                 if numpy.isfinite(numbers_).any():
                     mean, bounds = among(numbers_)
-                    assert [estimate["mean"], *estimate["interval"]] == pytest.approx([mean, *bounds], abs=1e-6)
+                    assert estimate["mean"] == pytest.approx(mean, abs=1e-6)
+                    if len(set(numpy.asarray(groups)[numpy.isfinite(numbers_)])) > 1:
+                        assert estimate["interval"] == pytest.approx([*bounds], abs=1e-6)
+                    else:
+                        assert estimate["interval"] is None
                 else:
                     assert estimate["mean"] is None and estimate["interval"] is None
             assert found["count"] == numpy.isfinite(own[:, i]).sum()
         for curve in ("deletion", "insertion"):
             mean = numpy.mean([row["methods"][methods.index(method["method"])][curve] for row in rows], 0)
             assert method["curve"][curve] == pytest.approx(mean, abs=1e-6)
+
+
+def test_a_single_position_has_no_intervals(engine, sets):
+    model, ids = sets["gpt2"]
+    evaluation = engine.call("evaluation.create", {"model": model, "input": ids, "methods": ["alpha"], "rows": True})
+    assert_intervals(evaluation, evaluation["rows"], [0])
+    assert all(n["interval"] is None and n["less_random"]["interval"] is None for n in evaluation["methods"][0]["numbers"])
 
 
 def test_means_of_several_positions_have_bootstrap_intervals(engine, sets):

@@ -336,8 +336,9 @@ def test_the_shell_measures_how_faithful_explanations_are(service, model, tmp_pa
     for k, metric in enumerate(found["metrics"]):
         assert rows[len(methods) * k].startswith(metric["metric"])
         for row, method in zip(rows[len(methods) * k :], found["methods"]):
-            mean = method["numbers"][k]["mean"]
-            assert f" {method['method']} " in row and (f" {mean:+.4g} [" in row if mean is not None else " - " in row)
+            mean, interval = method["numbers"][k]["mean"], method["numbers"][k]["interval"]
+            assert f" {method['method']} " in row
+            assert (" - " if mean is None else f" {mean:+.4g} [" if interval else f" {mean:+.4g} ") in row
     answer = json.loads(additive(service, "explain-evaluate", "--model", model, *FEW, "--spread", 2, "--json", TEXT).stdout)
     assert answer["methods"] == found["methods"]
 

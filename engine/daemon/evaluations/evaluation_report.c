@@ -165,7 +165,7 @@ static faithfulness_interval estimate(sample *x, int metric, int order, bool rev
 
 static json_t *interval(const faithfulness_interval *e)
 {
-	return isfinite(e->mean) ? json_pack("[f, f]", e->low, e->high) : json_null();
+	return isfinite(e->low) ? json_pack("[f, f]", e->low, e->high) : json_null();
 }
 
 static json_t *estimate_object(sample *x, int metric, int order, bool reverse, int less)

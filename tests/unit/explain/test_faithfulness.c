@@ -154,6 +154,8 @@ static void an_interval_holds_the_percentiles_of_the_means_of_the_samples(void *
 	assert_int_equal(x.count, 3);
 	assert_true(fabs(x.mean - 10. / 3) < 1e-12 && fabs(x.low - (3 + 0.75 / 3)) < 1e-12 && x.high == 4);
 	assert_true(isnan(faithfulness_estimate(sums + 1, counts + 1, 1, draws + 9, 0, 0.5, scratch).mean));
+	x = faithfulness_estimate(sums, counts, 1, draws, 5, 0.5, scratch);
+	assert_true(x.mean == 3 && isnan(x.low) && isnan(x.high)); /* one text says nothing of others */
 	uint32_t drawn[7000];
 	int64_t seen[7] = {0};
 	faithfulness_draw(1, 1000, 7, drawn);
