@@ -88,7 +88,7 @@ status cuda_status(cuda_backend *c, cudaError_t e)
 
 status cuda_launched(cuda_backend *c, cudaError_t e, const void *kernel)
 {
-	if (e == cudaSuccess && c->each_waits && !c->recording)
+	if (e == cudaSuccess && c->each_waits)
 		e = cudaStreamSynchronize(c->stream);
 	if (e != cudaSuccess && c->each_waits) {
 		const char *name = "a product";
@@ -273,10 +273,9 @@ static status cuda_open(backend **out, const backend_options *o, error *err)
 	c->shared_limit = prop.sharedMemPerBlockOptin;
 	c->memory_bytes = prop.totalGlobalMem;
 	c->early = prop.major >= 9 && is_on("ADDITIVE_CUDA_EARLY", true);
-	c->recorded = is_on("ADDITIVE_CUDA_RECORD", true);
 	c->fused = is_on("ADDITIVE_CUDA_FUSE", true);
 	c->each_waits = is_on("ADDITIVE_CUDA_WAIT", false);
-	c->recorded = c->recorded && !c->each_waits;
+	c->recorded = is_on("ADDITIVE_CUDA_RECORD", true) && !c->each_waits;
 	fill_table(c, &prop);
 	status s = device_take(c, err);
 	if (s != STATUS_OK) {

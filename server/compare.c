@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "server/align.h"
 #include "server/markup.h"
@@ -140,21 +139,13 @@ bool compare_breaks(const compare_view *v, const compare_column *column)
 	return explain_view_breaks(&v->first, column->first) || explain_view_breaks(&v->second, column->second);
 }
 
+static double column_size(const void *context, size_t i)
+{
+	const compare_view *v = context;
+	return v->columns[i].first == v->first.reader ? 0 : fabs(compare_difference(v, &v->columns[i]));
+}
+
 size_t compare_top(const compare_view *v, size_t *top, size_t k)
 {
-	size_t n = 0;
-	for (size_t i = 0; i < v->n; i++) {
-		const double size = fabs(compare_difference(v, &v->columns[i]));
-		size_t at = n;
-		if (v->columns[i].first == v->first.reader || !(size > 0))
-			continue;
-		while (at > 0 && fabs(compare_difference(v, &v->columns[top[at - 1]])) < size)
-			at--;
-		if (at == k)
-			continue;
-		n += n < k;
-		memmove(top + at + 1, top + at, (n - at - 1) * sizeof *top);
-		top[at] = i;
-	}
-	return n;
+	return explain_view_largest(column_size, v, v->n, top, k);
 }

@@ -133,15 +133,15 @@ double explain_view_heat(const explain_view *v, size_t i)
 	return v->max > 0 ? fmax(-1, fmin(1, v->value[i] / v->max)) : 0;
 }
 
-size_t explain_view_top(const explain_view *v, size_t *top, size_t k)
+size_t explain_view_largest(explain_view_size *size, const void *context, size_t count, size_t *top, size_t k)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < v->n; i++) {
-		double value = fabs(v->value[i]);
+	for (size_t i = 0; i < count; i++) {
+		const double own = size(context, i);
 		size_t at = n;
-		if (i == v->reader || !(value > 0))
+		if (!(own > 0))
 			continue;
-		while (at > 0 && fabs(v->value[top[at - 1]]) < value)
+		while (at > 0 && size(context, top[at - 1]) < own)
 			at--;
 		if (at == k)
 			continue;
@@ -150,6 +150,17 @@ size_t explain_view_top(const explain_view *v, size_t *top, size_t k)
 		top[at] = i;
 	}
 	return n;
+}
+
+static double token_size(const void *context, size_t i)
+{
+	const explain_view *v = context;
+	return i == v->reader ? 0 : fabs(v->value[i]);
+}
+
+size_t explain_view_top(const explain_view *v, size_t *top, size_t k)
+{
+	return explain_view_largest(token_size, v, v->n, top, k);
 }
 
 /* --- the words -------------------------------------------------------------------------------------- */

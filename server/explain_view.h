@@ -32,6 +32,10 @@ void explain_view_fini(explain_view *v);
 
 /* value / max, at most 1 and at least -1. */
 double explain_view_heat(const explain_view *v, size_t i);
+/* How large item i of a context is; 0: it is in no list. */
+typedef double explain_view_size(const void *context, size_t i);
+/* The k largest of `count` items, the largest first, of equal ones the earlier. Returns how many. */
+size_t explain_view_largest(explain_view_size *size, const void *context, size_t count, size_t *top, size_t k);
 /* The k tokens of the largest |value|, the largest first, without the reader and without zeros. Returns how many. */
 size_t explain_view_top(const explain_view *v, size_t *top, size_t k);
 /* Append the text of a token, visibly; the columns that it takes. */
