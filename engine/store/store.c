@@ -20,7 +20,7 @@
 #include "engine/base/utf8.h"
 #include "engine/store/store_private.h"
 
-static const char *const folders[] = {"blobs", "models", "jobs", "sessions", "lost", "tmp"};
+static const char *const folders[] = {"blobs", "models", "jobs", "sessions", "cache", "lost", "tmp"};
 
 static status make_folders(const store *s, error *err)
 {
@@ -219,6 +219,8 @@ static const char *ledger_problem(const store *s)
 status store_writable(const store *s, error *err)
 {
 	const char *problem = ledger_problem(s);
+	if (!problem && s->depth > 0 && sqlite3_get_autocommit(s->db))
+		return error_set(err, STATUS_IO, NULL, "an earlier failure has ended the commit");
 	return problem ? error_set(err, STATUS_STORAGE, NULL, "%s", problem) : STATUS_OK;
 }
 

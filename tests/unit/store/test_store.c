@@ -506,6 +506,24 @@ static void an_inner_commit_fails_alone(void **state)
 	assert_int_equal(c.count, 1);
 }
 
+/* As a failure to read does for which SQLite takes everything back: a savepoint alone would then be a commit. */
+static void nothing_is_written_in_a_commit_that_has_ended_by_itself(void **state)
+{
+	fixture *f = *state;
+	json_t *event = json_pack("{s:s}", "message", "a");
+	collected c = {0};
+	bool more;
+	assert_int_equal(store_begin(f->store, NULL), STATUS_OK);
+	assert_int_equal(sqlite3_exec(f->store->db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(store_begin(f->store, NULL), STATUS_IO);
+	assert_int_equal(store_event_add(f->store, "ftjob-1", event, NULL), STATUS_IO);
+	assert_int_not_equal(store_end(f->store, STATUS_OK, NULL), STATUS_OK);
+	assert_int_equal(store_list(f->store, STORE_EVENTS, &(store_page){0}, collect, &c, &more, NULL), STATUS_OK);
+	assert_int_equal(c.count, 0);
+	assert_int_equal(store_event_add(f->store, "ftjob-1", event, NULL), STATUS_OK);
+	json_decref(event);
+}
+
 static void a_folder_in_use_cannot_be_opened_again(void **state)
 {
 	fixture *f = *state;
@@ -555,6 +573,7 @@ int main(void)
 	    CASE(what_was_deleted_does_not_come_back),
 	    CASE(a_rolled_back_deletion_unlinks_nothing),
 	    CASE(an_inner_commit_fails_alone),
+	    CASE(nothing_is_written_in_a_commit_that_has_ended_by_itself),
 	    CASE(a_folder_in_use_cannot_be_opened_again),
 	    CASE(a_ledger_of_a_newer_program_is_refused_and_left_alone),
 	};
