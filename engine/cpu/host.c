@@ -30,6 +30,20 @@ static status host_allocate(backend *b, size_t bytes, void **out)
 	return STATUS_OK;
 }
 
+static void host_by_small_pages(backend *b, void *data, size_t bytes, size_t step)
+{
+	(void)b;
+#ifdef MADV_NOHUGEPAGE
+	const size_t skipped = -(uintptr_t)data % HOST_PAGE;
+	if (step < HUGE_PAGE && bytes > skipped)
+		(void)madvise((char *)data + skipped, bytes - skipped, MADV_NOHUGEPAGE);
+#else
+	(void)data;
+	(void)bytes;
+	(void)step;
+#endif
+}
+
 static void host_release(backend *b, void *data)
 {
 	(void)b;
@@ -119,6 +133,7 @@ void host_init(backend *b)
 {
 	b->host_memory = true;
 	b->allocate = host_allocate;
+	b->by_small_pages = host_by_small_pages;
 	b->release = host_release;
 	b->upload = host_copy;
 	b->download = host_copy;

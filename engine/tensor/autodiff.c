@@ -42,6 +42,7 @@ static void mark_results(graph *g)
 static status differentiate(graph *g, const op_node *node)
 {
 	const op *o = op_get(node->id);
+	g->apart = g->apart && node->out[0] != g->rule.apart;
 	for (int i = 1; i < node->n_out; i++)
 		if (graph_output_gradient(g, node, i) != VALUE_NONE)
 			return graph_fail(g, STATUS_UNSUPPORTED, o->name, "output %d of %s has no gradient", i,
@@ -80,6 +81,8 @@ static status recompute(graph *g, int first, int last)
 			copy[node->out[j]] = out[j];
 		}
 	}
+	if (s == STATUS_OK && g->rule.apart != VALUE_NONE)
+		g->rule.apart = copy[g->rule.apart];
 	free(copy);
 	return s;
 }
@@ -135,6 +138,7 @@ status graph_pull_back(graph *g, value y, value dy, const value *sources, int n_
 	if (!is_f32(g, y) || !is_f32(g, dy) || !shape_equal(graph_value(g, y)->shape, graph_value(g, dy)->shape))
 		return graph_fail(g, STATUS_INVALID, "dy", "y and dy must be f32 and of one shape");
 	g->rule = rule;
+	g->apart = rule.apart != VALUE_NONE && graph_value(g, rule.apart)->role == ROLE_TEMPORARY;
 	for (int i = 0; i < n_sources; i++)
 		graph_slot(g, sources[i])->needs = true;
 	mark_results(g);
@@ -191,19 +195,19 @@ void graph_accumulate(graph *g, value v, value contribution)
 	slot->gradient = slot->gradient == VALUE_NONE ? contribution : op_add(g, slot->gradient, contribution);
 }
 
-static graph_collection *collection(const graph *g, graph_sum which, shape s)
+static graph_collection *collection(const graph *g, graph_sum which, shape s, bool apart)
 {
 	for (int i = 0; i < g->n_collections; i++) {
 		const graph_collection *c = &g->collections[i];
-		if (c->which == which && shape_equal(graph_value(g, c->sum)->shape, s))
+		if (c->which == which && c->apart == apart && shape_equal(graph_value(g, c->sum)->shape, s))
 			return (graph_collection *)c;
 	}
 	return NULL;
 }
 
-value graph_collected(const graph *g, graph_sum which, shape s)
+value graph_collected(const graph *g, graph_sum which, shape s, bool apart)
 {
-	const graph_collection *c = collection(g, which, s);
+	const graph_collection *c = collection(g, which, s, apart);
 	return c ? c->sum : VALUE_NONE;
 }
 
@@ -211,11 +215,11 @@ void graph_collect(graph *g, graph_sum which, value contribution)
 {
 	if (contribution == VALUE_NONE)
 		return;
-	graph_collection *c = collection(g, which, graph_value(g, contribution)->shape);
+	graph_collection *c = collection(g, which, graph_value(g, contribution)->shape, g->apart);
 	if (c)
 		c->sum = op_add(g, c->sum, contribution);
 	else if (g->n_collections < GRAPH_COLLECTIONS)
-		g->collections[g->n_collections++] = (graph_collection){which, contribution};
+		g->collections[g->n_collections++] = (graph_collection){which, g->apart, contribution};
 	else
 		graph_fail(g, STATUS_UNSUPPORTED, NULL, "sums over the rows of too many shapes");
 }

@@ -81,13 +81,14 @@ typedef struct graph_rule {
 	bool frozen;
 	float share;   /* 0 … 1 */
 	bool collects; /* what ops add by graph_collect */
+	value apart;   /* made by a node: what is collected behind it has sums of its own */
 } graph_rule;
 status graph_pull_back(graph *g, value y, value dy, const value *sources, int n_sources, graph_rule rule);
 /* Sums for each row that ops collect on the way back: ⟨dy, bias⟩ of a bias, and ⟨Σ_i p_ij dy_i, x_j⟩ of token j with
  * the weights p of a round of attention that pools x. */
 typedef enum graph_sum { SUM_BIASES, SUM_ATTENTION } graph_sum;
-/* The sum of what was collected of this shape, or VALUE_NONE. */
-value graph_collected(const graph *g, graph_sum which, shape s);
+/* The sum of what was collected of this shape, behind the rule's value `apart` or before it; or VALUE_NONE. */
+value graph_collected(const graph *g, graph_sum which, shape s, bool apart);
 /* Trade time for memory: mark a boundary between nodes. What lies between two boundaries is not kept for the
  * backward but computed again there (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
  * Cost"), from the values that cross the boundary, to the same bits. The gradients of values made between

@@ -22,9 +22,10 @@ typedef struct graph_name {
 /* graph_collect: one for each sum and shape of contributions. */
 typedef struct graph_collection {
 	graph_sum which;
+	bool apart;
 	value sum;
 } graph_collection;
-enum { GRAPH_COLLECTIONS = 4 };
+enum { GRAPH_COLLECTIONS = 6 };
 
 /* A growing array of pointers. */
 typedef struct graph_list {
@@ -42,6 +43,7 @@ struct graph {
 	graph_rule rule;
 	graph_collection collections[GRAPH_COLLECTIONS];
 	int n_collections;
+	bool apart; /* the walk is behind rule.apart */
 	bool differentiated;
 };
 

@@ -41,8 +41,9 @@ void plan_free(plan *p);
 const graph *plan_graph(const plan *p);
 /* Arena and scratch bytes this plan holds. */
 size_t plan_bytes(const plan *p);
-/* Write zeros into the next `bytes` of the arena of a new plan, from *done on, 0 at first: memory of the host exists page by
- * page from its first use on, which takes a large plan longer than its nodes. *whole: there was nothing left. */
+/* Write zeros into the next `bytes` of the arena of a new plan, from *done on, 0 at first: memory of the host exists
+ * page by page from its first use on, which takes a large plan longer than its nodes, and a step below a huge page asks
+ * for small ones (backend.h). *whole: there was nothing left. */
 status plan_touch(plan *p, size_t bytes, size_t *done, bool *whole);
 /* Device address of an input, parameter, state or output; NULL for other temporaries. */
 void *plan_data(const plan *p, value v);
@@ -72,9 +73,9 @@ status plan_run(plan *p);
 /* Run node *cursor and advance it; *cursor starts at 0 and the run is complete
  * when it reaches plan_node_count. */
 status plan_step(plan *p, int *cursor);
-/* The same for some rows of a node, where its rows do not meet: as many as cost about `work` products, beginning with *row,
- * which starts at 0 and is 0 again when *cursor has advanced. Bits are those of the whole node, but for the sums of
- * matrix products that a library makes. All of the node where the backend fuses or records. */
+/* The same for some rows of a node, where its rows do not meet: as many as cost about `work` products, beginning with
+ * *row, which starts at 0 and is 0 again when *cursor has advanced. Bits are those of the whole node, but for the sums
+ * of matrix products that a library makes. All of the node where the backend fuses or records. */
 status plan_step_rows(plan *p, int *cursor, int64_t *row, int64_t work);
 int plan_node_count(const plan *p);
 /* The node that makes v; -1: none does. */

@@ -83,6 +83,8 @@ status plan_touch(plan *p, size_t bytes, size_t *done, bool *whole)
 {
 	const size_t left = p->arena_bytes - *done, n = left < bytes ? left : bytes;
 	char *from = (char *)p->arena + *done;
+	if (n < left && p->b->by_small_pages)
+		p->b->by_small_pages(p->b, from, left, bytes);
 	*done += n;
 	*whole = n == 0;
 	return n > 0 ? p->b->clear(p->b, from, n) : STATUS_OK;

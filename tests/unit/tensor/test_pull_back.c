@@ -164,12 +164,12 @@ static parts parts_of(backend *b, float share, bool recomputes)
 	graph *g = graph_new();
 	const network n = build(g, recomputes);
 	const value sources[] = {n.words, n.places};
-	const graph_rule rule = {.frozen = true, .share = share, .collects = true};
+	const graph_rule rule = {.frozen = true, .share = share, .collects = true, .apart = n.rows};
 	assert_int_equal(graph_pull_back(g, n.y, n.dy, sources, 2, rule), STATUS_OK);
 	part(g, n.words, "words part");
 	part(g, n.places, "places part");
-	graph_output(g, graph_collected(g, SUM_BIASES, SHAPE1(ROWS)), "biases part");
-	graph_output(g, graph_collected(g, SUM_BIASES, SHAPE1(B)), "head part");
+	graph_output(g, graph_collected(g, SUM_BIASES, SHAPE1(ROWS), false), "biases part");
+	graph_output(g, graph_collected(g, SUM_BIASES, SHAPE1(B), true), "head part");
 	graph_output(g, op_dot_rows(g, n.dy, n.y, 1), "score");
 	plan *p = open_plan(b, g);
 	read(p, "words part", out.words);
@@ -235,7 +235,7 @@ static void gradients(backend *b, bool pulls, float words[ROWS * D], float place
 		const value sources[] = {n.words, n.places};
 		assert_int_equal(graph_pull_back(g, n.y, n.dy, sources, 2, (graph_rule){0}), STATUS_OK);
 		assert_int_equal(graph_gradient(g, graph_find(g, "norm.weight")), VALUE_NONE);
-		assert_int_equal(graph_collected(g, SUM_BIASES, SHAPE1(ROWS)), VALUE_NONE);
+		assert_int_equal(graph_collected(g, SUM_BIASES, SHAPE1(ROWS), false), VALUE_NONE);
 	} else {
 		const value u = op_fill(g, SHAPE2(1, B), 1), v = op_fill(g, SHAPE2(VOCAB, 1), 1);
 		const value sums = op_matmul(g, u, op_mul(g, n.y, n.dy), false, false, 1);
@@ -282,7 +282,7 @@ static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_g
 			        .y;
 		}
 		assert_int_equal(graph_pull_back(g, y, dy, &x, 1, (graph_rule){.collects = true}), STATUS_OK);
-		graph_output(g, graph_collected(g, SUM_ATTENTION, SHAPE1(ROWS)), "passed");
+		graph_output(g, graph_collected(g, SUM_ATTENTION, SHAPE1(ROWS), false), "passed");
 		graph_output(g, op_dot_rows(g, dy, y, 1), "given");
 		plan *p;
 		static float weight[3 * D * D];
