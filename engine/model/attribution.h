@@ -8,9 +8,10 @@
  * matrices, if the deviations of the norms, the weights of the attention, the factor f(x) / x of each nonlinearity f,
  * and one factor of each product in a gate are taken as constants (graph_pull_back). The parts are these terms' shares:
  *
- *   words[j] + positions[j] + biases[j], summed over the tokens j, + head = score
+ *   words[j] + positions[j] + biases[j], summed over the tokens j, + last + head = score
  *
- * with head those biases that stand behind the choice of the row (with N = 1 they are in `biases`). The sum is exact
+ * with head those biases that stand behind what the head reads, and last those of the row's token behind
+ * builder_needed_rows, which belong to its `biases`. The sum is exact
  * for every share of the gates, but for rounding, and that the products of int8 weights also round what they multiply.
  *
  * ATTRIBUTION_GRADIENT: words[j] is the gradient of the score at token j's word vector times the vector before it was

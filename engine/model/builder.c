@@ -41,6 +41,7 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .words = VALUE_NONE,
 	             .scaled = VALUE_NONE,
 	             .places = VALUE_NONE,
+	             .row = VALUE_NONE,
 	             .logits = VALUE_NONE};
 	shape sequences = SHAPE1(spec->batch);
 	if (spec->masked)
@@ -167,6 +168,13 @@ static value last_rows(const builder *b, value x)
 	return op_gather(b->g, x, last == VALUE_NONE ? input(b->g, PORT_LAST, SHAPE1(b->spec->batch)) : last, -1);
 }
 
+value builder_needed_rows(builder *b, value h)
+{
+	const forward_spec *spec = b->spec;
+	b->last_alone = spec->logits == LOGITS_LAST && spec->embedding == POOL_NONE && !spec->loss;
+	return b->last_alone ? last_rows(b, h) : h;
+}
+
 /* With scores of zero, what additive attention gives the last token is the mean of all unmasked tokens. */
 static value pool_rows(const builder *b, value h, pooling pool)
 {
@@ -191,7 +199,7 @@ void builder_vocabulary(builder *b, value h, value weight, value bias, float alp
 	const forward_spec *spec = b->spec;
 	graph *g = b->g;
 	if (spec->logits == LOGITS_LAST) {
-		value hidden = last_rows(b, h);
+		value hidden = b->row = b->last_alone ? h : last_rows(b, h);
 		name_output(b, hidden, PORT_HIDDEN);
 		linear_values out = spec->maxima
 		                        ? op_linear_maxima(g, hidden, weight, bias, alpha)
@@ -215,7 +223,7 @@ void builder_classes(builder *b, value h, pooling pool, float dropout, const cha
 		name_output(b, pool_rows(b, h, spec->embedding), PORT_EMBEDDING);
 	if (spec->logits == LOGITS_NONE && !spec->loss)
 		return;
-	value row = builder_dropout(b, pool_rows(b, h, pool), dropout);
+	value row = builder_dropout(b, b->row = pool_rows(b, h, pool), dropout);
 	row = builder_dropout(b, op_tanh(b->g, builder_linear(b, row, "%s", inner)), dropout);
 	if (spec->logits != LOGITS_NONE)
 		name_output(b, b->logits = builder_linear(b, row, "%s", out), PORT_LOGITS);

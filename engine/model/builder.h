@@ -28,9 +28,10 @@ typedef struct builder {
 	value mask, rng;                    /* VALUE_NONE unless the spec asks */
 	value pool, slot, position, length; /* VALUE_NONE in PHASE_SCORE */
 	value start;                        /* PHASE_READ */
-	value words, scaled, places,
-	    logits;    /* of the forward: rows of the tables, words times PORT_FACTOR; or VALUE_NONE */
-	uint32_t site; /* next dropout site: a Philox stream */
+	/* Of the forward, or VALUE_NONE: rows of the tables, words times PORT_FACTOR, what the head reads. */
+	value words, scaled, places, row, logits;
+	bool last_alone; /* rows of tokens that no output reads are gone: builder_needed_rows */
+	uint32_t site;   /* next dropout site: a Philox stream */
 } builder;
 
 /* Adds the inputs that the spec asks for, and the pool of slots that hold the states. The states must stay. */
@@ -56,6 +57,9 @@ value builder_embed(builder *b, const char *words, int64_t padding_row, float sc
 /* Behind it where the word vectors alone go into a norm: how long they are matters to explanations (PORT_WORD_SQUARES).
  */
 void builder_normed_words(const builder *b);
+/* In the last layer, behind its mixer: from here on rows do not meet. Where the logits of the last tokens are all that
+ * is wanted, their rows [B,D], else h. */
+value builder_needed_rows(builder *b, value h);
 /* Name an activation as an output, as f32. */
 void builder_output(const builder *b, value v, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The outputs that the spec asks for, of logits = alpha (h weightᵀ + bias) for each token; bias may be VALUE_NONE. */

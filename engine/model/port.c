@@ -23,6 +23,7 @@ static const char *const names[PORT_ROLES] = {
     [PORT_WORD_SQUARES] = "words.squares",
     [PORT_POSITION_PARTS] = "parts.positions",
     [PORT_BIAS_PARTS] = "parts.biases",
+    [PORT_LAST_PARTS] = "parts.last",
     [PORT_HEAD_PARTS] = "parts.head",
     [PORT_ATTENTION_PARTS] = "parts.attention",
 };

@@ -41,6 +41,7 @@ typedef enum port_role {
 	PORT_WORD_SQUARES,    /* "words.squares" [B · N]: ‖word vector‖², where a norm has nothing else to read */
 	PORT_POSITION_PARTS,  /* "parts.positions" [B · N], of models that have a position table */
 	PORT_BIAS_PARTS,      /* "parts.biases" [B · N] */
+	PORT_LAST_PARTS,      /* "parts.last" [B] */
 	PORT_HEAD_PARTS,      /* "parts.head" [B] */
 	PORT_ATTENTION_PARTS, /* "parts.attention" [B · N] */
 	PORT_ROLES

@@ -37,6 +37,7 @@ typedef struct additive_config {
 	model_dims dims;
 	int64_t positions;  /* n_positions */
 	bool local, listed; /* windows at all; given by window_sizes */
+	int64_t padding;    /* row of the word vectors that looking it up does not train; -1: none */
 	bool learned;       /* has a position table */
 	int64_t windows[ARCHITECTURE_MAX_LAYERS];
 	double dropout, std;
@@ -87,9 +88,9 @@ static void set_layers(additive_config *c)
 static status read_config(void *config, const json_t *json, error *err)
 {
 	static const char *const keys[] = {
-	    "hidden_size", "vocab_size",    "n_heads",      "n_positions",         "position_embedding",
-	    "n_layer",     "use_local_att", "window_sizes", "hidden_dropout_prob", "initializer_range",
-	    NULL,
+	    "hidden_size",         "vocab_size",        "n_heads",       "n_positions",
+	    "position_embedding",  "n_layer",           "use_local_att", "window_sizes",
+	    "hidden_dropout_prob", "initializer_range", "padding_row",   NULL,
 	};
 	additive_config *c = config;
 	config_reader r = config_begin(json, &architecture_additive, keys, err);
@@ -105,6 +106,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	read_windows(c, &r);
 	c->dropout = config_number(&r, "hidden_dropout_prob", 0.1, 0, 0.999);
 	c->std = config_number(&r, "initializer_range", 0.02, 0, 100);
+	c->padding = config_integer(&r, "padding_row", 0, -1, c->dims.inputs - 1); /* the reference's */
 	config_check_heads(&r, &c->dims, "n_heads", "hidden_size");
 	config_check_parameters(&r, count_parameters(c));
 	c->dims.outputs = c->dims.inputs;
@@ -128,6 +130,8 @@ static bool complete(json_t *json, const model_size *size)
 	    !config_set_dropout(json, "hidden_dropout_prob", size->dropout) ||
 	    !config_set_positions(json, "n_positions", size))
 		return false;
+	if (size->padding != 0 && !config_set_missing(json, "padding_row", json_integer(size->padding)))
+		return false;
 	double d = json_number_value(json_object_get(json, "hidden_size"));
 	return config_set_missing(json, "position_embedding", json_string("none")) &&
 	       (d < 1 || config_set_missing(json, "initializer_range", json_real(1 / sqrt(d))));
@@ -143,13 +147,19 @@ static json_t *write_config(const void *config)
 			return NULL;
 		}
 	}
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:b, s:o, s:f, s:f}", "model_type",
+	/* Row 0, which every model had before there was the key, is not written. */
+	json_t *padding = c->padding == 0 ? NULL : json_integer((json_int_t)c->padding);
+	if (c->padding != 0 && !padding) {
+		json_decref(windows);
+		return NULL;
+	}
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:b, s:o, s:f, s:f, s:o*}", "model_type",
 	                 architecture_additive.model_type, "hidden_size", (json_int_t)c->dims.hidden, "vocab_size",
 	                 (json_int_t)c->dims.inputs, "n_heads", (json_int_t)c->dims.heads, "n_positions",
 	                 (json_int_t)c->positions, "position_embedding", c->learned ? "learned" : "none",
 	                 CONFIG_TRAINED, (json_int_t)c->dims.trained, "n_layer", (json_int_t)c->dims.layers,
 	                 "use_local_att", c->local, "window_sizes", windows, "hidden_dropout_prob", c->dropout,
-	                 "initializer_range", c->std);
+	                 "initializer_range", c->std, "padding_row", padding);
 }
 
 static const mixer *layer_mixer(const void *config, int64_t layer, const void **options)
@@ -195,6 +205,8 @@ static value layer_forward(builder *b, const additive_config *c, int l, value h)
 	char prefix[PREFIX_BYTES];
 	snprintf(prefix, sizeof prefix, ATTENTION, l);
 	value u = mixer_additive.forward(b, &c->layer[l], l, prefix, h);
+	if (l == c->dims.layers - 1)
+		u = builder_needed_rows(b, u);
 	value inner = builder_linear(b, builder_layernorm(b, u, LAYERNORM_EPS, LAYER "boom_norm", l), LAYER "boom", l);
 	value outer = builder_linear(b, op_gelu(b->g, inner, false), LAYER "unboom", l);
 	return op_add(b->g, u, builder_dropout(b, outer, (float)c->dropout));
@@ -203,8 +215,7 @@ static value layer_forward(builder *b, const additive_config *c, int l, value h)
 static void forward(const void *config, builder *b)
 {
 	const additive_config *c = config;
-	/* Row 0 is the padding token's. */
-	value h = builder_embed(b, "word_embedding.weight", 0, 1, c->learned ? POSITION_TABLE : NULL);
+	value h = builder_embed(b, "word_embedding.weight", c->padding, 1, c->learned ? POSITION_TABLE : NULL);
 	if (!c->learned)
 		builder_normed_words(b);
 	h = builder_layernorm(b, h, LAYERNORM_EPS, "fastformer_model.LayerNorm");

@@ -120,6 +120,7 @@ static status read_config(void *config, const json_t *json, error *err)
 	    "gradient_checkpointing",
 	    "n_ctx",
 	    "n_special",
+	    "num_labels",
 	    "predict_special_tokens",
 	    "reorder_and_upcast_attn",
 	    "summary_activation",
@@ -246,6 +247,8 @@ static value layer_forward(builder *b, const gpt2_config *c, int l, value h)
 	value attended =
 	    mixer_softmax.forward(b, &c->layer[l], l, prefix, builder_layernorm(b, h, eps, LAYER "ln_1", l));
 	h = op_add(b->g, h, builder_dropout(b, attended, p));
+	if (l == c->dims.layers - 1)
+		h = builder_needed_rows(b, h);
 	value inner = builder_linear(b, builder_layernorm(b, h, eps, LAYER "ln_2", l), LAYER "mlp.c_fc", l);
 	value outer = builder_linear(b, op_gelu(b->g, inner, c->tanh), LAYER "mlp.c_proj", l);
 	return op_add(b->g, h, builder_dropout(b, outer, p));

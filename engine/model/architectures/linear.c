@@ -134,6 +134,8 @@ static value layer_forward(builder *b, const linear_config *c, int l, value h)
 	snprintf(prefix, sizeof prefix, ATTENTION, l);
 	value n = builder_layernorm(b, h, LAYERNORM_EPS, LAYER "attention_norm", l);
 	h = op_add(b->g, h, builder_dropout(b, mixer_linear.forward(b, &c->layer, l, prefix, n), p));
+	if (l == c->dims.layers - 1)
+		h = builder_needed_rows(b, h);
 	value inner =
 	    builder_linear(b, builder_layernorm(b, h, LAYERNORM_EPS, LAYER "inner_norm", l), LAYER "inner", l);
 	value outer = builder_linear(b, op_gelu(b->g, inner, false), LAYER "outer", l);

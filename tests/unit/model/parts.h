@@ -41,6 +41,11 @@ static inline void read_part(plan *p, port_role role, float *out)
 		fixture_read(p, port_name(role), out);
 }
 
+static inline int32_t last_of(int sequence)
+{
+	return (sequence + 1) * N - 1 - (sequence == B - 1 ? 4 : 0);
+}
+
 static inline void feed(plan *p, const model *m)
 {
 	int32_t ids[MOST], mask[MOST], last[B];
@@ -49,7 +54,7 @@ static inline void feed(plan *p, const model *m)
 		mask[i] = i < MOST - 4; /* the second sequence is shorter */
 	}
 	for (int b = 0; b < B; b++)
-		last[b] = (b + 1) * N - 1 - (b == B - 1 ? 4 : 0);
+		last[b] = last_of(b);
 	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
@@ -106,6 +111,10 @@ static inline void attribute(const model *m, attribution way, float share, float
 	read_part(p, PORT_WORD_PARTS, out->words);
 	read_part(p, PORT_POSITION_PARTS, out->positions);
 	read_part(p, PORT_BIAS_PARTS, out->biases);
+	float last[B] = {0};
+	read_part(p, PORT_LAST_PARTS, last);
+	for (int s = 0; s < B; s++)
+		out->biases[last_of(s)] += last[s];
 	read_part(p, PORT_HEAD_PARTS, out->head);
 	read_part(p, PORT_ATTENTION_PARTS, out->attention);
 	plan_free(p);

@@ -385,6 +385,28 @@ static void a_size_is_completed_to_a_model_that_every_architecture_can_have(void
 	}
 }
 
+static void an_additive_model_has_the_padding_row_of_its_tokenizer(void **state)
+{
+	(void)state;
+	static const int64_t paddings[] = {0, -1, 5};
+	const architecture *a = architecture_find("additive");
+	for (size_t i = 0; i < 3; i++) {
+		model_size size = {.inputs = 9, .positions = 8, .length = 8, .padding = paddings[i], .dropout = -1};
+		model_size_complete(&size);
+		json_t *json = json_object();
+		void *config = calloc(1, a->config_bytes);
+		assert_true(a->complete(json, &size));
+		assert_int_equal(a->config_read(config, json, NULL), STATUS_OK);
+		json_t *written = a->config_write(config);
+		const json_t *row = json_object_get(written, "padding_row");
+		assert_true(row ? json_integer_value(row) == paddings[i]
+		                : paddings[i] == 0); /* as before there was the key */
+		json_decref(written);
+		json_decref(json);
+		free(config);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -399,6 +421,7 @@ int main(void)
 	    cmocka_unit_test(parameters_have_the_names_and_shapes_of_the_checkpoint),
 	    cmocka_unit_test(without_a_position_table_there_is_no_parameter_and_no_bound),
 	    cmocka_unit_test(state_grows_with_the_windows_only),
+	    cmocka_unit_test(an_additive_model_has_the_padding_row_of_its_tokenizer),
 	    cmocka_unit_test(a_size_is_completed_to_a_model_that_every_architecture_can_have),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
