@@ -81,7 +81,7 @@ static status copy_parts(const attributing *a)
 
 static status step_once(attributing *a, bool *done, error *err)
 {
-	float head;
+	float head, last;
 	if (!a->reading)
 		return begin_whole(a, 1, err);
 	if (reading_wants_coefficients(a->reading)) {
@@ -94,6 +94,9 @@ static status step_once(attributing *a, bool *done, error *err)
 		return STATUS_OK;
 	TRY(copy_parts(a));
 	TRY(reading_parts(a->model, a->reading, PORT_HEAD_PARTS, 1, &head));
+	TRY(reading_parts(a->model, a->reading, PORT_LAST_PARTS, 1, &last));
+	if (a->sequence->parts->biases)
+		a->sequence->parts->biases[a->sequence->count - 1] += last;
 	a->sequence->parts->head = (double)head;
 	return STATUS_OK;
 }
@@ -179,9 +182,9 @@ static status begin_removing(attributing *a, error *err)
 	return removing_new(&a->removing, a->model, r, a->sequence, a->slot, err);
 }
 
-static status step_removing(attributing *a, bool *done, error *err)
+static status step_removing(attributing *a, uint64_t slice_ns, bool *done, error *err)
 {
-	TRY(removing_step(a->removing, done, err));
+	TRY(removing_step(a->removing, slice_ns, done, err));
 	for (int64_t j = 0; *done && a->options.method == EXPLAIN_LEAVE_ONE_OUT && j < a->sequence->count; j++)
 		a->sequence->parts->words[j] = (float)(a->sequence->parts->score - a->sum[j]);
 	return STATUS_OK;
@@ -213,11 +216,11 @@ status attributing_new(attributing **out, served_model *m, const explain_options
 	return removes(a) ? begin_removing(a, err) : STATUS_OK;
 }
 
-status attributing_step(attributing *a, bool *done, error *err)
+status attributing_step(attributing *a, uint64_t slice_ns, bool *done, error *err)
 {
 	*done = false;
 	if (removes(a))
-		return step_removing(a, done, err);
+		return step_removing(a, slice_ns, done, err);
 	return a->options.method == EXPLAIN_INTEGRATED ? step_path(a, done, err) : step_once(a, done, err);
 }
 

@@ -17,8 +17,9 @@ typedef struct attributing attributing;
  * attributing_free(*out) is due also after an error. STATUS_BUSY: no second slot; STATUS_NOMEM. */
 status attributing_new(attributing **out, served_model *m, const explain_options *o, const scoring_sequence *q,
                        int32_t slot, error *err);
-/* The next step. *done: the parts are there. STATUS_NOMEM, STATUS_DEVICE. */
-status attributing_step(attributing *a, bool *done, error *err);
+/* The next step, or of several readings at the same time those of about slice_ns. *done: the parts are there.
+ * STATUS_NOMEM, STATUS_DEVICE. */
+status attributing_step(attributing *a, uint64_t slice_ns, bool *done, error *err);
 void attributing_free(attributing *a); /* NULL is legal */
 
 #endif

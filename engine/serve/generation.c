@@ -43,6 +43,8 @@ static status generation_check(const session *x, bool temporary, const generatio
 		return error_set(err, STATUS_INVALID, "max_tokens", "must be at least 0");
 	if (r->n_logprobs < -1 || r->n_logprobs > GENERATION_MAX_LOGPROBS)
 		return error_set(err, STATUS_INVALID, "logprobs", "must be at most %d", GENERATION_MAX_LOGPROBS);
+	if (r->score_prompt && (r->n_logprobs < 0 || !temporary))
+		return error_set(err, STATUS_INVALID, "logprobs", "the tokens of a prompt are reported with logprobs");
 	if (r->n_alpha < 0 || r->n_alpha > GENERATION_MAX_ALPHA)
 		return error_set(err, STATUS_INVALID, "alpha", "must be between 0 and %d tokens", GENERATION_MAX_ALPHA);
 	if (r->n_alpha > 0 && !x->options.explain)
@@ -142,10 +144,14 @@ static status generation_copy(generation *g, const generation_request *r, error 
 {
 	size_t bias = (size_t)r->sampling.n_bias;
 	g->credit = r->credit;
-	g->n_prompt = r->n_prompt;
-	g->max_tokens = generation_most(g->session, r) - g->session->tokens - r->n_prompt;
+	g->n_given = r->score_prompt && r->n_prompt > 1 ? r->n_prompt - 1 : 0;
+	g->n_prompt = r->n_prompt - g->n_given;
+	g->max_tokens = generation_most(g->session, r) - g->session->tokens - g->n_prompt;
 	g->sampling = r->sampling;
+	g->background = r->background;
 	g->ignore_end = r->ignore_end;
+	g->n_stop_tokens = r->n_stop_tokens;
+	memcpy(g->stop_tokens, r->stop_tokens, sizeof g->stop_tokens);
 	g->n_logprobs = r->n_logprobs;
 	g->explain = g->temporary && r->explain;
 	g->event = r->event;
@@ -171,26 +177,38 @@ static void generation_free(generation *g)
 	free(g->prompt);
 	free(g->sampling.bias);
 	tally_fini(&g->tally);
-	free(g->piece);
-	free(g->characters);
 	free(g->weights);
 	free(g->picked);
 	free(g->alpha);
 	free(g);
 }
 
-/* Restore the unfinished character at the end of the session's text, when this request continues it without a prompt.
- */
+/* Is there text before what is generated? Special tokens are none. */
+static bool generation_has_text(const generation *g)
+{
+	const session *x = g->session;
+	const tokenizer *t = x->model->tokenizer;
+	for (int64_t i = 0; i < x->tokens; i++)
+		if (tokenizer_token_bytes(t, x->ids[i], NULL, 0) > 0)
+			return true;
+	for (int64_t i = 0; i < g->n_prompt; i++)
+		if (tokenizer_token_bytes(t, g->prompt[i], NULL, 0) > 0)
+			return true;
+	return false;
+}
+
+/* Restore where the text before the first event ends: also its unfinished character, of the session when this request
+ * continues it without a prompt, of the prompt's first token when the others are delivered. */
 static void generation_resume_text(generation *g)
 {
 	enum { UNFINISHED = 3 }; /* bytes of an unfinished character, and so its tokens, at most */
 	const session *x = g->session;
-	char piece[64], whole[3 * (sizeof piece + 3)];
-	int64_t first = x->tokens > UNFINISHED ? x->tokens - UNFINISHED : 0;
-	for (int64_t i = first; i < x->tokens && g->n_prompt == 0; i++) {
-		size_t n = tokenizer_token_bytes(x->model->tokenizer, x->ids[i], piece, sizeof piece);
-		text_stream_push(&g->text, piece, n < sizeof piece ? n : sizeof piece, false, whole);
-	}
+	char whole[TEXT_STREAM_ROOM];
+	const int32_t *ids = g->n_given ? g->prompt : x->ids;
+	int64_t n_ids = g->n_given ? 1 : g->n_prompt == 0 ? x->tokens : 0;
+	g->text.begun = generation_has_text(g);
+	for (int64_t i = n_ids > UNFINISHED ? n_ids - UNFINISHED : 0; i < n_ids; i++)
+		text_stream_token(&g->text, x->model->tokenizer, ids[i], false, whole);
 }
 
 status generation_new(generation **out, session *x, bool temporary, const generation_request *r, error *err)
@@ -202,6 +220,7 @@ status generation_new(generation **out, session *x, bool temporary, const genera
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for another request");
 	g->session = x;
 	g->temporary = temporary;
+	g->n_cached = temporary ? x->tokens : 0;
 	g->accepted_ns = g->delivered_ns = clock_ns();
 	status s = generation_copy(g, r, err);
 	if (s != STATUS_OK) {
@@ -268,27 +287,6 @@ status generation_leave(generation *g)
 
 /* --- delivering a token -------------------------------------------------------------- */
 
-/* The characters that the token completes; the pointer is valid until the next call. */
-static status generation_characters(generation *g, int32_t token, bool flush, size_t *bytes)
-{
-	const tokenizer *t = g->session->model->tokenizer;
-	size_t n = tokenizer_token_bytes(t, token, g->piece, g->piece_size);
-	if (n > g->piece_size || !g->characters) {
-		size_t size = 2 * n + 64;
-		char *piece = realloc(g->piece, size);
-		if (piece)
-			g->piece = piece;
-		char *characters = piece ? realloc(g->characters, 3 * (size + 3)) : NULL;
-		if (!characters)
-			return STATUS_NOMEM;
-		g->characters = characters;
-		g->piece_size = size;
-		tokenizer_token_bytes(t, token, g->piece, g->piece_size);
-	}
-	*bytes = text_stream_push(&g->text, g->piece, n, flush, g->characters);
-	return STATUS_OK;
-}
-
 /* The tokens with the largest weights in the mean or rollout of what is selected, at the last token read: into
  * g->alpha.
  */
@@ -323,17 +321,29 @@ static status generation_explain(generation *g, int *n_alpha)
 	return STATUS_OK;
 }
 
-/* Send the sampled token as an event, with the text it completes. */
+static bool generation_ends(const generation *g, int32_t token)
+{
+	bool end = !g->ignore_end && tokenizer_ends(g->session->model->tokenizer, token);
+	for (int i = 0; i < g->n_stop_tokens; i++)
+		end |= token == g->stop_tokens[i];
+	return end;
+}
+
+/* Send the sampled or given token as an event, with the text it completes. */
 static status generation_send(generation *g, token_logprob picked, error *err)
 {
 	generation_event e = {.tokens = &picked.token, .n_tokens = 1};
-	size_t bytes;
-	bool end = picked.token == TOKEN_END && !g->ignore_end;
+	char characters[TEXT_STREAM_ROOM];
+	const tokenizer *t = g->session->model->tokenizer;
+	bool given = g->completed <= g->n_given, end = !given && generation_ends(g, picked.token);
 	bool last = end || g->completed == g->max_tokens;
 	/* A session's next generation may finish the character that max_tokens has cut. */
-	status s = generation_characters(g, picked.token, end || (last && g->temporary), &bytes);
-	if (s == STATUS_OK)
-		s = stop_filter_push(&g->stop, g->characters, bytes, last, &e.text, &e.text_bytes);
+	size_t bytes = text_stream_token(&g->text, t, picked.token, end || (last && g->temporary), characters);
+	status s = STATUS_OK;
+	e.text = characters;
+	e.text_bytes = bytes;
+	if (!given)
+		s = stop_filter_push(&g->stop, characters, bytes, last, &e.text, &e.text_bytes);
 	if (s == STATUS_OK)
 		s = generation_explain(g, &e.n_alpha);
 	if (s != STATUS_OK)
@@ -362,6 +372,8 @@ status generation_deliver(generation *g, int32_t token, error *err)
 	if (token < 0)
 		return error_set(err, STATUS_INVALID, "model",
 		                 "the model's logits are not finite: products of its weights overflow");
+	if (g->completed < g->n_given)
+		g->next = token = g->prompt[g->n_prompt + g->completed];
 	TRY(session_reserve(x, 1, err));
 	TRY(tally_reserve(&g->tally));
 	if (g->phase == GENERATION_PROMPT)
@@ -396,8 +408,9 @@ void generation_finish(generation *g, status s, const error *err)
 	    .status = s,
 	    .error = err ? *err : (error)ERROR_INIT,
 	    .finish = s == STATUS_OK ? g->finish : FINISH_NONE,
-	    .prompt_tokens = g->n_prompt,
-	    .completion_tokens = g->completed,
+	    .prompt_tokens = g->n_cached + g->n_prompt + g->n_given,
+	    .cached_tokens = g->n_cached,
+	    .completion_tokens = g->completed > g->n_given ? g->completed - g->n_given : 0,
 	    .queue_ms = milliseconds(g->accepted_ns, started),
 	    .prompt_ms = milliseconds(started, prompted),
 	    .predicted_ms = milliseconds(prompted, now),

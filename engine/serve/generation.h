@@ -28,6 +28,7 @@ struct generation {
 	session *session;                 /* busy until the generation ends */
 	bool temporary;                   /* the generation owns the session */
 	bool explain;                     /* `finished` receives the session's log */
+	bool background;                  /* as requested */
 	bool prompting;                   /* counted in the scheduler's n_prompts */
 	generation_phase phase;
 	finish_reason finish;
@@ -36,9 +37,13 @@ struct generation {
 
 	/* the request */
 	int32_t *prompt;
-	int64_t n_prompt, max_tokens; /* max_tokens: at most the positions left */
+	int64_t n_prompt, max_tokens; /* max_tokens: at most the positions left, and n_given more */
+	int64_t n_cached;             /* tokens before the prompt that a temporary session had read */
+	int64_t n_given;              /* tokens behind the prompt that are delivered in place of sampled ones */
 	sampling sampling;
 	bool ignore_end;
+	int32_t stop_tokens[CHAT_TEMPLATE_STOPS];
+	int n_stop_tokens;
 	int n_logprobs, n_alpha;
 	int64_t (*event)(void *context, const generation_event *e);
 	void (*finished)(void *context, const generation_result *r);
@@ -57,8 +62,6 @@ struct generation {
 	int64_t to_tally, n_tallied;      /* tokens of session and prompt; all before any of the prompt is read */
 	text_stream text;
 	stop_filter stop;
-	char *piece, *characters; /* a token's bytes, and the characters they complete */
-	size_t piece_size;
 	double *weights; /* α over the whole sequence */
 	int64_t weights_size;
 	explain_selection pick; /* whose weights; in `picked` */

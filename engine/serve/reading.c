@@ -10,7 +10,7 @@ struct reading {
 	reading *next; /* the model's list */
 	plan *plan;
 	outputs *outputs; /* NULL without a log */
-	const model_dims *dims;
+	const served_model *model;
 	reading_form form;
 	int64_t capacity;       /* tokens */
 	int32_t *tokens, *mask; /* [capacity] on the host */
@@ -119,13 +119,14 @@ static status take(reading **out, served_model *m, int64_t tokens, reading_form 
 	return s;
 }
 
-/* One of a kind is kept. */
+/* Of a kind as many are kept as threads can run. */
 void reading_end(served_model *m, reading *r)
 {
-	bool keep = r && is_kept(m, r->capacity, r->form) && plan_bytes(r->plan) <= READING_KEPT_BYTES;
+	const bool keep = r && is_kept(m, r->capacity, r->form) && plan_bytes(r->plan) <= READING_KEPT_BYTES;
+	int alike = 0;
 	for (const reading *q = m->readings; q && keep; q = q->next)
-		keep = !is_like(q, r->capacity, r->form);
-	if (!keep) {
+		alike += is_like(q, r->capacity, r->form);
+	if (!keep || (alike > 0 && alike >= model_backend(m->model)->threads)) {
 		reading_free(r);
 		return;
 	}
@@ -152,7 +153,7 @@ static status shorten(reading *r)
 
 static status feed(reading *r)
 {
-	const model_dims *d = r->dims;
+	const model_dims *d = model_dimensions(r->model->model);
 	r->fed = true;
 	int32_t first = (int32_t)r->piece.first, count = (int32_t)r->piece.count, last = count - 1;
 	while (r->form.masked && !d->causal && last > 0 && r->piece.absent[last])
@@ -182,7 +183,7 @@ status reading_begin(reading **out, served_model *m, reading_form form, const re
 		(*out)->row = 0;
 		(*out)->wants = false;
 		(*out)->fed = false;
-		(*out)->dims = model_dimensions(m->model);
+		(*out)->model = m;
 		s = form.attribution ? STATUS_OK : feed(*out);
 	}
 	return s == STATUS_OK
@@ -204,7 +205,8 @@ status reading_step(reading *r, bool *done)
 	*done = false;
 	if (!r->fed) {
 		bool whole;
-		TRY(plan_touch(r->plan, READING_TOUCHED_BYTES, &r->touched, &whole));
+		const size_t bytes = r->model->waited_for ? READING_TOUCHED_LESS : READING_TOUCHED_BYTES;
+		TRY(plan_touch(r->plan, bytes, &r->touched, &whole));
 		return whole ? feed(r) : STATUS_OK;
 	}
 	TRY(r->cursor < nodes ? plan_step_rows(r->plan, &r->cursor, &r->row, READING_WORK) : read_log(r));

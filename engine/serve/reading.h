@@ -20,8 +20,9 @@ enum {
 	READING_LEAST_TOKENS = 16,  /* of a plan */
 	READING_KEPT_TOKENS = 1024, /* a plan for more is freed when it has run */
 	READING_LOG_TOKENS = 64,
-	READING_TOUCHED_BYTES = 1 << 20, /* of a new plan, in a step */
-	READING_WORK = 1 << 23,          /* products of a step, about, where a node has rows that do not meet */
+	READING_TOUCHED_BYTES = 2 << 20, /* of a new plan, in a step; beside generations: */
+	READING_TOUCHED_LESS = 1 << 16,
+	READING_WORK = 1 << 23, /* products of a step, about, where a node has rows that do not meet */
 };
 #define READING_KEPT_BYTES ((size_t)64 << 20) /* of a plan, likewise */
 

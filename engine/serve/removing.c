@@ -1,11 +1,13 @@
 #include "engine/serve/removing.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/memory.h"
 
-enum { NO_SLOT = -1, WHOLE = -1 };
+enum { NO_SLOT = -1, WHOLE = -1, MOST_LANES = 8 };
 
 /* A set, in the order in which they are read. */
 typedef struct set {
@@ -14,20 +16,31 @@ typedef struct set {
 	int64_t count;
 } set;
 
+/* Tokens of the sequence that are being read, piece by piece. */
+typedef struct lane {
+	reading *reading; /* of the piece; NULL: the lane is free */
+	int32_t slot;
+	const set *without;     /* its tokens are removed; NULL: the sequence as it is */
+	int64_t at, piece, end; /* tokens of the sequence before the piece, in it, and before the end of what is read */
+	bool read;              /* the piece has been */
+	int32_t *ids;           /* [count], of the piece */
+	bool *absent;           /* [count], of `without` */
+} lane;
+
 struct removing {
 	served_model *model;
 	explain_removals *removals;
 	const scoring_sequence *sequence;
-	int32_t slot, spare;
-	set *sets;     /* [removals->n] */
-	int32_t *ids;  /* [count], of the piece */
-	bool *absent;  /* [count], of the set that is read */
-	float *logits; /* [2][outputs]: of the reading, and the coefficients of the score */
-	reading *reading;
-	int64_t now;       /* the set that is read; WHOLE: the sequence as it is */
-	bool advances;     /* reads what lies before the set, as it is */
-	int64_t prefix;    /* tokens that the state in `slot` has read */
-	int64_t at, piece; /* tokens of the sequence before the piece, and in it */
+	set *sets;              /* [removals->n] */
+	float *logits;          /* [2][outputs]: of a reading, and the coefficients of the score */
+	bool chosen;            /* the coefficients are there */
+	int64_t next;           /* the set that begins next */
+	lane base;              /* the sequence as it is, up to the set that begins next */
+	lane lanes[MOST_LANES]; /* a set each */
+	int n;                  /* lanes */
+	uint64_t slice_ns;      /* of the current step: */
+	atomic_bool interrupted;
+	lane *running[MOST_LANES + 1];
 };
 
 static int64_t outputs_of(const removing *x)
@@ -75,160 +88,264 @@ static void sort_sets(removing *x)
 		qsort(x->sets, (size_t)x->removals->n, sizeof *x->sets, by_first);
 }
 
-/* --- a piece -------------------------------------------------------------------------------- */
+/* --- lanes ---------------------------------------------------------------------------------- */
 
 /* Is a token of the piece removed? */
-static bool lacks_tokens(const removing *x)
+static bool lacks_tokens(const lane *l)
 {
-	return x->now != WHOLE && !x->advances &&
-	       memchr(x->absent + x->at, 1, (size_t)x->piece * sizeof *x->absent) != NULL;
+	return l->without && memchr(l->absent + l->at, 1, (size_t)l->piece * sizeof *l->absent) != NULL;
 }
 
-static status begin_piece(removing *x, error *err)
+static status begin_piece(removing *x, lane *l, error *err)
 {
-	const int64_t end = x->advances ? x->sets[x->now].first : x->sequence->count, left = end - x->at;
+	const int64_t left = l->end - l->at;
 	const int32_t replacement = x->removals->replacement;
 	reading_form form = plain_form();
-	x->piece = by_pieces(x) && left > SCHEDULER_PREFILL_CHUNK ? SCHEDULER_PREFILL_CHUNK : left;
-	const bool lacks = lacks_tokens(x);
+	l->piece = by_pieces(x) && left > SCHEDULER_PREFILL_CHUNK ? SCHEDULER_PREFILL_CHUNK : left;
+	l->read = false;
+	const bool lacks = lacks_tokens(l);
 	form.masked = lacks && replacement < 0;
-	memcpy(x->ids, x->sequence->ids + x->at, (size_t)x->piece * sizeof *x->ids);
-	for (int64_t i = 0; i < x->piece && lacks && replacement >= 0; i++)
-		if (x->absent[x->at + i])
-			x->ids[i] = replacement;
-	const reading_piece p = {.ids = x->ids,
-	                         .count = x->piece,
-	                         .first = x->at,
-	                         .slot = x->now == WHOLE || x->advances ? x->slot : x->spare,
-	                         .absent = x->absent + x->at};
+	memcpy(l->ids, x->sequence->ids + l->at, (size_t)l->piece * sizeof *l->ids);
+	for (int64_t i = 0; i < l->piece && lacks && replacement >= 0; i++)
+		if (l->absent[l->at + i])
+			l->ids[i] = replacement;
+	const reading_piece p = {
+	    .ids = l->ids, .count = l->piece, .first = l->at, .slot = l->slot, .absent = l->absent + l->at};
 	x->removals->readings++;
-	x->removals->tokens += x->piece;
-	return reading_begin(&x->reading, x->model, form, &p, err);
+	x->removals->tokens += l->piece;
+	return reading_begin(&l->reading, x->model, form, &p, err);
 }
 
-/* --- the walk ------------------------------------------------------------------------------- */
-
-static double score(const removing *x)
+static status begin_base(removing *x, int64_t end, error *err)
 {
-	return explain_score_of(x->logits + outputs_of(x), x->logits, outputs_of(x));
+	x->base.end = end;
+	return begin_piece(x, &x->base, err);
 }
 
-static void keep(removing *x, int64_t index, double log_probability, double without)
-{
-	if (x->removals->log_probabilities)
-		x->removals->log_probabilities[index] = log_probability;
-	x->removals->scores[index] = without;
-}
-
-/* Equal to the set before, or empty: without a reading. */
-static bool is_known(removing *x)
-{
-	const set *s = &x->sets[x->now];
-	const explain_parts *whole = x->sequence->parts;
-	const double *from = x->removals->log_probabilities;
-	if (s->first == s->count) {
-		keep(x, s->index, whole->log_probability, whole->score);
-		return true;
-	}
-	if (x->now == 0 || !are_equal(s, s - 1))
-		return false;
-	keep(x, s->index, from ? from[s[-1].index] : 0, x->removals->scores[s[-1].index]);
-	return true;
-}
-
-/* The set is read from its first token on, from a copy of the state before it; at the beginning there is none. */
-static status begin_set(removing *x)
+/* A set is read from its first token on, from a copy of the state before it; at the beginning there is none. */
+static status begin_set(removing *x, lane *l, const set *s, error *err)
 {
 	const size_t bytes = (size_t)model_state_floats(x->model->model) * sizeof(float);
-	x->advances = false;
-	x->at = by_pieces(x) ? x->sets[x->now].first : 0;
-	return x->at == 0 ? STATUS_OK : statepool_copy(x->model->pool, x->spare, x->slot, 0, bytes);
+	l->without = s;
+	l->at = by_pieces(x) ? s->first : 0;
+	l->end = s->count;
+	memset(l->absent, 0, (size_t)s->count * sizeof *l->absent);
+	l->absent[s->first] = true;
+	if (s->absent)
+		memcpy(l->absent, s->absent, (size_t)s->count * sizeof *l->absent);
+	if (l->at > 0)
+		TRY(statepool_copy(x->model->pool, l->slot, x->base.slot, 0, bytes));
+	return begin_piece(x, l, err);
 }
 
-static status next_set(removing *x, bool *done)
+static lane *free_lane(removing *x)
 {
-	do
-		x->now++;
-	while (x->now < x->removals->n && is_known(x));
-	*done = x->now == x->removals->n;
-	if (*done)
-		return STATUS_OK;
-	const set *s = &x->sets[x->now];
-	memset(x->absent, 0, (size_t)s->count * sizeof *x->absent);
-	x->absent[s->first] = true;
-	if (s->absent)
-		memcpy(x->absent, s->absent, (size_t)s->count * sizeof *x->absent);
-	if (!by_pieces(x) || s->first == x->prefix)
-		return begin_set(x);
-	x->advances = true;
-	x->at = x->prefix;
+	for (int i = 0; i < x->n; i++)
+		if (!x->lanes[i].reading)
+			return &x->lanes[i];
+	return NULL;
+}
+
+/* Is a set read in no lane: empty, or equal to the one before? */
+static bool needs_no_reading(const removing *x, int64_t i)
+{
+	return x->sets[i].first == x->sets[i].count || (i > 0 && are_equal(&x->sets[i], &x->sets[i - 1]));
+}
+
+/* Occupy the lanes that are free, and let the base go on to the set that begins next. */
+static status begin_all(removing *x, error *err)
+{
+	lane *l = free_lane(x);
+	while (!x->base.reading) {
+		while (x->next < x->removals->n && needs_no_reading(x, x->next))
+			x->next++;
+		if (x->next == x->removals->n)
+			return STATUS_OK;
+		const set *s = &x->sets[x->next];
+		if (by_pieces(x) && s->first > x->base.at)
+			return begin_base(x, s->first, err);
+		if (!l)
+			return STATUS_OK;
+		TRY(begin_set(x, l, s, err));
+		x->next++;
+		l = free_lane(x);
+	}
 	return STATUS_OK;
 }
 
-/* All pieces of what is read now have been. */
-static status finish(removing *x, bool *done)
+/* --- turns ---------------------------------------------------------------------------------- */
+
+/* Steps of a lane, on any thread, until another one has read its piece. */
+static status run_lane(void *context, int i)
 {
-	if (x->advances) {
-		x->prefix = x->at;
-		return begin_set(x);
-	}
-	TRY(reading_values(x->reading, x->logits));
-	if (x->now == WHOLE)
-		explain_target_choose(&x->sequence->target, x->logits, outputs_of(x), x->logits + outputs_of(x),
-		                      x->sequence->parts);
-	else
-		keep(x, x->sets[x->now].index,
-		     explain_log_probability_of(x->logits, outputs_of(x), x->sequence->parts->token), score(x));
-	return next_set(x, done);
+	removing *x = context;
+	lane *l = x->running[i];
+	const uint64_t began = clock_ns();
+	do
+		TRY(reading_step(l->reading, &l->read));
+	while (!l->read && !x->interrupted && clock_ns() - began < x->slice_ns);
+	if (l->read)
+		x->interrupted = true;
+	return STATUS_OK;
 }
 
-status removing_step(removing *x, bool *done, error *err)
+static status run(removing *x, int running)
 {
-	bool whole;
-	*done = false;
-	if (!x->reading)
-		return begin_piece(x, err);
-	TRY(reading_step(x->reading, &whole));
-	if (!whole)
+	backend *b = model_backend(x->model->model);
+	x->interrupted = false;
+	if (running > 1 && b->side_by_side)
+		return b->side_by_side(b, running, run_lane, x);
+	for (int i = 0; i < running; i++)
+		TRY(run_lane(x, i));
+	return STATUS_OK;
+}
+
+static void keep(const removing *x, int64_t index, double log_probability, double score)
+{
+	if (x->removals->log_probabilities)
+		x->removals->log_probabilities[index] = log_probability;
+	x->removals->scores[index] = score;
+}
+
+/* What a lane has read whole says of its set, or of the sequence. */
+static status finish(removing *x, const lane *l)
+{
+	const int64_t outputs = outputs_of(x);
+	float *coefficients = x->logits + outputs;
+	explain_parts *whole = x->sequence->parts;
+	if (!l->without && x->chosen)
 		return STATUS_OK;
-	x->at += x->piece;
-	const int64_t end = x->advances ? x->sets[x->now].first : x->sequence->count;
-	status s = x->at == end ? finish(x, done) : STATUS_OK;
-	reading_end(x->model, x->reading);
-	x->reading = NULL;
-	return s;
+	TRY(reading_values(l->reading, x->logits));
+	if (l->without)
+		keep(x, l->without->index, explain_log_probability_of(x->logits, outputs, whole->token),
+		     explain_score_of(coefficients, x->logits, outputs));
+	else
+		explain_target_choose(&x->sequence->target, x->logits, outputs, coefficients, whole);
+	return STATUS_OK;
+}
+
+/* The base begins anew behind the whole sequence. */
+static status finish_piece(removing *x, lane *l, error *err)
+{
+	l->at += l->piece;
+	const bool whole = l->at == l->end;
+	status s = whole ? finish(x, l) : STATUS_OK;
+	reading_end(x->model, l->reading);
+	l->reading = NULL;
+	if (s != STATUS_OK || !whole)
+		return s == STATUS_OK ? begin_piece(x, l, err) : s;
+	if (l == &x->base && !x->chosen) {
+		x->chosen = true;
+		l->at = 0;
+	}
+	return STATUS_OK;
+}
+
+/* Sets that were not read. */
+static void keep_known(const removing *x)
+{
+	const explain_parts *whole = x->sequence->parts;
+	const double *logs = x->removals->log_probabilities;
+	for (int64_t i = 0; i < x->removals->n; i++) {
+		const set *s = &x->sets[i];
+		if (s->first == s->count)
+			keep(x, s->index, whole->log_probability, whole->score);
+		else if (needs_no_reading(x, i))
+			keep(x, s->index, logs ? logs[s[-1].index] : 0, x->removals->scores[s[-1].index]);
+	}
+}
+
+static status begin(removing *x, error *err)
+{
+	if (x->chosen)
+		return begin_all(x, err);
+	return x->base.reading ? STATUS_OK : begin_base(x, x->sequence->count, err);
+}
+
+status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err)
+{
+	int running = 0;
+	*done = false;
+	x->slice_ns = slice_ns;
+	TRY(begin(x, err));
+	if (x->base.reading)
+		x->running[running++] = &x->base;
+	for (int i = 0; i < x->n; i++)
+		if (x->lanes[i].reading)
+			x->running[running++] = &x->lanes[i];
+	*done = running == 0;
+	if (*done) {
+		keep_known(x);
+		return STATUS_OK;
+	}
+	TRY(run(x, running));
+	for (int i = 0; i < running; i++)
+		if (x->running[i]->read)
+			TRY(finish_piece(x, x->running[i], err));
+	return STATUS_OK;
 }
 
 /* --- a walk's life -------------------------------------------------------------------------- */
 
+static status make_lane(const removing *x, lane *l, int32_t slot)
+{
+	const size_t count = (size_t)x->sequence->count;
+	*l = (lane){
+	    .slot = slot, .ids = memory_new(count, sizeof *l->ids), .absent = memory_new(count, sizeof *l->absent)};
+	return l->ids && l->absent ? STATUS_OK : STATUS_NOMEM;
+}
+
+static void free_lane_memory(removing *x, lane *l)
+{
+	reading_end(x->model, l->reading);
+	free(l->ids);
+	free(l->absent);
+}
+
+/* A lane for each thread, where there are slots; one there must be. */
+static status make_lanes(removing *x, error *err)
+{
+	const backend *b = model_backend(x->model->model);
+	const int threads = b->side_by_side ? b->threads : 1, most = threads < MOST_LANES ? threads : MOST_LANES;
+	while (x->n < most) {
+		lane *l = &x->lanes[x->n];
+		int32_t slot = NO_SLOT;
+		status s = by_pieces(x) ? served_model_take(x->model, &slot, x->n == 0 ? err : NULL) : STATUS_OK;
+		if (s != STATUS_OK)
+			return x->n == 0 ? s : STATUS_OK;
+		x->n++;
+		TRY(make_lane(x, l, slot));
+	}
+	return STATUS_OK;
+}
+
 status removing_new(removing **out, served_model *m, explain_removals *r, const scoring_sequence *q, int32_t slot,
                     error *err)
 {
-	const size_t count = (size_t)q->count;
 	removing *x = *out = memory_new(1, sizeof *x);
 	if (!x)
 		return STATUS_NOMEM;
-	*x = (removing){.model = m, .removals = r, .sequence = q, .slot = slot, .spare = NO_SLOT, .now = WHOLE};
+	*x = (removing){.model = m, .removals = r, .sequence = q};
 	x->sets = memory_new((size_t)r->n + 1, sizeof *x->sets);
-	x->ids = memory_new(count, sizeof *x->ids);
-	x->absent = memory_new(count, sizeof *x->absent);
 	x->logits = memory_new((size_t)outputs_of(x), 2 * sizeof *x->logits);
-	if (!x->sets || !x->ids || !x->absent || !x->logits)
+	if (!x->sets || !x->logits)
 		return STATUS_NOMEM;
+	TRY(make_lane(x, &x->base, slot));
 	sort_sets(x);
-	return by_pieces(x) ? served_model_take(m, &x->spare, err) : STATUS_OK;
+	return make_lanes(x, err);
 }
 
 void removing_free(removing *x)
 {
 	if (!x)
 		return;
-	reading_end(x->model, x->reading);
-	if (x->spare != NO_SLOT)
-		served_model_give(x->model, x->spare);
+	free_lane_memory(x, &x->base);
+	for (int i = 0; i < x->n; i++) {
+		free_lane_memory(x, &x->lanes[i]);
+		if (x->lanes[i].slot != NO_SLOT)
+			served_model_give(x->model, x->lanes[i].slot);
+	}
 	free(x->sets);
-	free(x->ids);
-	free(x->absent);
 	free(x->logits);
 	free(x);
 }

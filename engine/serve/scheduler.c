@@ -30,6 +30,7 @@
  */
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
+#include "engine/serve/prefixes.h"
 #include "engine/serve/scheduler_state.h"
 
 status scheduler_new(scheduler **out, backend *b, const scheduler_limits *limits)
@@ -218,19 +219,20 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 {
 	generation *g = NULL;
 	session *temporary = NULL;
+	generation_request rest = *r;
 	*out = NULL;
 	if (s->closing)
 		return error_set(err, STATUS_UNAVAILABLE, NULL, "the engine is stopping");
-	if (s->n_generations >= s->limits.max_generations)
+	int places = s->limits.max_generations + s->n_prefixes;
+	if (s->n_generations >= places)
 		return error_set(err, STATUS_BUSY, NULL, "%d requests are running or waiting", s->n_generations);
 	if (x) {
 		TRY(session_ready(x, err));
 	} else {
-		session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0 || r->explain};
-		TRY(session_new(&temporary, m, "", &o, err));
+		TRY(prefixes_begin(s, m, &rest, &temporary, err));
 		x = temporary;
 	}
-	status why = generation_new(&g, x, temporary != NULL, r, err);
+	status why = generation_new(&g, x, temporary != NULL, &rest, err);
 	if (why != STATUS_OK) {
 		session_free(temporary);
 		return why;
@@ -312,7 +314,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 		finish(s, g, STATUS_OK, NULL);
 	} else {
 		status why = generation_deliver(g, token, &err);
-		s->counters.generated_tokens += why == STATUS_OK;
+		s->counters.generated_tokens += why == STATUS_OK && g->completed > g->n_given;
 		s->failed |= why == STATUS_DEVICE;
 		if (why != STATUS_OK && overtaken && !g->temporary)
 			lose_undelivered(g, token);

@@ -20,6 +20,7 @@
 #include "engine/model/model.h"
 #include "engine/model/feed.h"
 #include "engine/serve/sampler.h"
+#include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "gen/limits.h"
 
@@ -31,7 +32,7 @@ typedef struct scoring scoring;
 
 enum {
 	SCHEDULER_ID_BYTES = 64,
-	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS,
+	SCHEDULER_MAX_STOPS = COMPLETION_STOP_MAX_ITEMS + CHAT_TEMPLATE_STOPS,
 	SCHEDULER_MAX_STOP_BYTES = COMPLETION_STOP_MAX_BYTES,
 	SCHEDULER_PREFILL_CHUNK = 256,
 	SCHEDULER_PREFILL_SHORT = 64,   /* beside streams, where no bit depends on it */
@@ -139,6 +140,8 @@ status scheduler_session_export(scheduler *s, session *x, void **out, size_t *by
 status scheduler_session_import(scheduler *s, served_model *m, const char *id, const void *blob, size_t bytes,
                                 session **out, error *err);
 
+/* The latest tokens that it has read, at most `most`; returns how many. Valid until the session next changes. */
+int64_t scheduler_session_latest(const session *x, int64_t most, const int32_t **ids);
 /* The log of a session opened with `explain`, and the ids of the tokens that it covers (explain/explain.h).
  * STATUS_CONFLICT without `explain`. Valid until the session next changes. */
 status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err);
@@ -172,6 +175,7 @@ typedef struct generation_result {
 	error error;
 	finish_reason finish;
 	int64_t prompt_tokens, completion_tokens;
+	int64_t cached_tokens; /* of the prompt: they had been read for another request */
 	double queue_ms, prompt_ms, predicted_ms;
 	float *log; /* request.explain and STATUS_OK: of the tokens read (explain/explain.h), for `finished` to free;
 	             * else NULL */
@@ -180,15 +184,20 @@ typedef struct generation_result {
 typedef struct generation_request {
 	const int32_t *prompt; /* copied */
 	int64_t n_prompt;
+	int64_t n_shared;                       /* of these, from the first on: other prompts may begin with them too */
 	int64_t max_tokens;                     /* 0: only read the prompt (append) */
 	sampling sampling;                      /* bias is copied */
 	const char *stops[SCHEDULER_MAX_STOPS]; /* UTF-8, copied */
 	int n_stops;
+	int32_t stop_tokens[CHAT_TEMPLATE_STOPS]; /* end the text as the end-of-text token does */
+	int n_stop_tokens;
 	bool ignore_end;         /* keep going past the end-of-text token */
 	int n_logprobs;          /* -1: none; 0…20: chosen token plus this many alternatives */
+	bool score_prompt;       /* events for the prompt's tokens too, from its second on. Needs n_logprobs ≥ 0 */
 	int n_alpha;             /* 0: none; else every token costs time in proportion to the tokens that it reads */
 	explain_selection alpha; /* whose weights; a NULL member selects all; copied */
 	bool alpha_rollout;      /* else their mean */
+	bool background;         /* its prompt is read after those of others, but for the oldest's turns */
 	bool explain;            /* a temporary session keeps the log of what it has read, for `finished` */
 	/* Both are called on the scheduler's thread. event returns how many credits are left: at 0 the
 	 * generation parks until generation_grant. finished is called exactly once; the generation is

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "engine/serve/prefixes.h"
 #include "engine/serve/scheduler_state.h"
 
 void scheduler_model_touch(scheduler *s, served_model *m)
@@ -28,6 +29,7 @@ static void unload(scheduler *s, served_model *m)
 	s->n_models--;
 	s->turn = 0;
 	assert(!s->ahead || s->ahead->model != m);
+	prefixes_free(m);
 	served_model_free(m);
 }
 
@@ -64,7 +66,7 @@ static status begin(scheduler *s, const char *id, const char *folder, dtype weig
 	if (s->n_models >= s->limits.max_models)
 		TRY(make_room(s, err));
 	/* max_generations bounds scorings too. */
-	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations;
+	int64_t slots = (int64_t)s->limits.max_sessions + 2 * (int64_t)s->limits.max_generations + PREFIXES_KEPT;
 	return served_model_new(&s->loading, id, folder, weights, s->backend, s->limits.max_batch, slots, err);
 }
 

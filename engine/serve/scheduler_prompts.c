@@ -30,7 +30,8 @@ static int64_t prompt_left(const generation *g)
 	return g->n_prompt - g->n_read;
 }
 
-/* The queue has prompts in the order of arrival: only decoding generations move in it. */
+/* Prompts in the background come after all others, but for the turns of the oldest. The queue has prompts in the order
+ * of arrival: only decoding generations move in it. */
 generation *scheduler_prompts_first(const scheduler *s)
 {
 	enum { OLDEST_EVERY = 4 };
@@ -38,7 +39,8 @@ generation *scheduler_prompts_first(const scheduler *s)
 	if (!best || s->prompt_steps % OLDEST_EVERY == OLDEST_EVERY - 1)
 		return best;
 	for (generation *g = prompt_from(s, best->following); g; g = prompt_from(s, g->following))
-		if (prompt_left(g) < prompt_left(best))
+		if (g->background < best->background ||
+		    (g->background == best->background && prompt_left(g) < prompt_left(best)))
 			best = g;
 	return best;
 }
@@ -76,7 +78,7 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 	prompts_add(f, first, most, &room);
 	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < served_model_prompt_rows(m);
 	     g = prompt_from(s, g->following))
-		if (g != first && g->session->model == m)
+		if (g != first && g->session->model == m && g->background <= first->background)
 			prompts_add(f, g, most, &room);
 }
 

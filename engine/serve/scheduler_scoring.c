@@ -48,7 +48,8 @@ status scheduler_scoring_turn(scheduler *s)
 	scoring *x = s->scorings;
 	bool done = false;
 	error err = ERROR_INIT;
-	const uint64_t slice = s->n_generations > s->n_waiting ? SCORING_SHORT_SLICE_NS : SCORING_SLICE_NS;
+	x->model->waited_for = s->n_generations > s->n_waiting;
+	const uint64_t slice = x->model->waited_for ? SCORING_SHORT_SLICE_NS : SCORING_SLICE_NS;
 	status why = x->cancelled ? STATUS_CANCELLED : scoring_advance(x, slice, &done, &err);
 	if (why == STATUS_DEVICE)
 		return why;

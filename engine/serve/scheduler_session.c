@@ -188,6 +188,13 @@ status scheduler_session_import(scheduler *s, served_model *m, const char *id, c
 	return STATUS_OK;
 }
 
+int64_t scheduler_session_latest(const session *x, int64_t most, const int32_t **ids)
+{
+	int64_t n = x->tokens < most ? x->tokens : most;
+	*ids = n > 0 ? x->ids + x->tokens - n : NULL;
+	return n;
+}
+
 status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err)
 {
 	*tokens = NULL;

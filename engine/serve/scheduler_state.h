@@ -33,6 +33,7 @@ struct scheduler {
 
 	generation *first, *last;
 	int n_generations, n_waiting; /* waiting: never had a turn */
+	int n_prefixes;               /* generations that read a prefix for later ones; they take no place of others */
 	int n_prompts, n_cancelled;   /* in GENERATION_PROMPT; cancelled and not ended */
 	uint64_t serial;              /* of the next generation */
 

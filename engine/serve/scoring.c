@@ -116,13 +116,13 @@ void scoring_free(scoring *x)
 }
 
 /* A step of an attribution, or what comes before and behind it. */
-static status explain(scoring *x, error *err)
+static status explain(scoring *x, uint64_t slice_ns, error *err)
 {
 	bool done;
 	if (!x->attributing)
 		return attributing_new(&x->attributing, x->model, &x->request.explain, &x->request.sequences[x->read],
 		                       x->slot, err);
-	TRY(attributing_step(x->attributing, &done, err));
+	TRY(attributing_step(x->attributing, slice_ns, &done, err));
 	if (done) {
 		attributing_free(x->attributing);
 		x->attributing = NULL;
@@ -132,11 +132,11 @@ static status explain(scoring *x, error *err)
 }
 
 /* A step of a reading, or what comes before and behind all of them. */
-static status advance(scoring *x, error *err)
+static status advance(scoring *x, uint64_t slice_ns, error *err)
 {
 	bool done;
 	if (x->request.explain.method)
-		return explain(x, err);
+		return explain(x, slice_ns, err);
 	if (!x->reading)
 		return begin(x, err);
 	TRY(reading_step(x->reading, &done));
@@ -148,7 +148,7 @@ status scoring_advance(scoring *x, uint64_t slice_ns, bool *done, error *err)
 	uint64_t began = clock_ns();
 	*done = x->read == x->request.n_sequences;
 	while (!*done) {
-		TRY(advance(x, err));
+		TRY(advance(x, slice_ns, err));
 		*done = x->read == x->request.n_sequences;
 		if (clock_ns() - began >= slice_ns)
 			break;

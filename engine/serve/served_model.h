@@ -43,6 +43,17 @@ typedef struct served_plan served_plan;
 typedef struct reading reading;
 typedef struct served_model_loading served_model_loading;
 
+/* A beginning of prompts (prefixes.h). */
+enum { PREFIXES_KEPT = 8 };
+typedef struct prefix {
+	int32_t *ids;
+	int64_t n;      /* 0: none */
+	session *state; /* NULL: not read yet */
+	bool reading;
+	uint64_t used; /* by the scheduler's clock */
+	scheduler *scheduler;
+} prefix;
+
 struct served_model {
 	served_model *next; /* the scheduler's list */
 	char id[SCHEDULER_ID_BYTES];
@@ -61,9 +72,11 @@ struct served_model {
 	int users; /* slots in use */
 	int max_batch;
 	int64_t log_floats; /* of one token, for explanations; 0: the model cannot be explained */
-	bool any_pieces;    /* no bit depends on the pieces in which a prompt is read, and short pieces cost little */
+	prefix prefixes[PREFIXES_KEPT];
+	bool any_pieces; /* no bit depends on the pieces in which a prompt is read, and short pieces cost little */
 	served_plan *plans;
 	reading *readings; /* the unused ones */
+	bool waited_for;   /* generations wait for each step of a reading */
 	uint64_t hash;     /* of configuration and weights */
 	/* The hash in blobs of version 1. It is slow, so it is computed in steps on first use: so far it covers the
 	 * first `old_hashed` floats of the arena. */

@@ -1,4 +1,5 @@
 /* Steps issued before the last one is completed: the same tokens are delivered and read, and the same states remain. */
+#include "tests/unit/support/bytes.h"
 #include "tests/unit/serve/fixture.h"
 
 enum { CLIENTS = 7, SCENES = 60, SAID = 16 };
@@ -42,7 +43,7 @@ static generation_request make_request(client *c, const int32_t *ids, uint64_t s
 	r.sampling.presence_penalty = chance(scene, i, 3, 9) ? 0 : 1;
 	r.n_logprobs = chance(scene, i, 4, 9) ? -1 : 2;
 	r.ignore_end = chance(scene, i, 5, 2);
-	*bias = (sampling_bias){chance(scene, i, 6, 2) ? TOKEN_END : 90, 4};
+	*bias = (sampling_bias){chance(scene, i, 6, 2) ? BYTES_END : 90, 4};
 	r.sampling.bias = bias;
 	r.sampling.n_bias = chance(scene, i, 7, 4) == 0;
 	return r;

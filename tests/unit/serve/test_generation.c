@@ -1,5 +1,6 @@
 /* What one generation delivers: tokens, text, stops, log-probabilities, importance weights. */
 #include "engine/tensor/panel.h"
+#include "tests/unit/support/bytes.h"
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -273,7 +274,7 @@ static void end_of_text_stops_unless_it_is_ignored(void **state)
 	fixture *f = *state;
 	int32_t start_token = 40;
 	client c;
-	sampling_bias end = {TOKEN_END, 10000};
+	sampling_bias end = {BYTES_END, 10000};
 	session *x = open_session(f, "x", POSITION_ERROR, false);
 	for (int ignore = 0; ignore < 2; ignore++) {
 		generation_request r = request(&c, &start_token, 1, 5);
@@ -287,6 +288,145 @@ static void end_of_text_stops_unless_it_is_ignored(void **state)
 		assert_int_equal(x->tokens, ignore ? 8 : 2); /* it has read the end of text */
 	}
 	drop(f, x);
+}
+
+static void a_stop_token_ends_the_generation_as_the_end_of_text_does(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[6];
+	random_tokens(ids, 6, 15);
+	client all, cut;
+	generation_request r = request(&all, ids, 6, 20);
+	run(f, NULL, &all, &r);
+	int at = 0; /* of the first occurrence of the tenth token */
+	while (all.tokens[at] != all.tokens[9])
+		at++;
+	r.context = memset(&cut, 0, sizeof cut);
+	cut.credit = INT32_MAX;
+	r.stop_tokens[0] = 1 << 20;
+	r.stop_tokens[1] = all.tokens[9];
+	r.n_stop_tokens = 2;
+	run(f, NULL, &cut, &r);
+	assert_int_equal(cut.n_tokens, at + 1);
+	assert_memory_equal(cut.tokens, all.tokens, (size_t)cut.n_tokens * sizeof(int32_t));
+	assert_int_equal(cut.result.finish, FINISH_STOP);
+	assert_int_equal(all.result.finish, FINISH_LENGTH);
+}
+
+typedef struct scores {
+	int n;
+	double values[64];
+} scores;
+
+static void note_score(client *c)
+{
+	scores *s = c->context;
+	s->values[s->n++] = c->logprob.logprob;
+}
+
+static void the_tokens_of_a_prompt_have_the_log_probabilities_that_they_have_when_sampled(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[26];
+	scores sampled = {0}, given = {0};
+	client c;
+	random_tokens(ids, 6, 16);
+	generation_request r = request(&c, ids, 6, 20);
+	r.n_logprobs = 0;
+	c.on_event = note_score;
+	c.context = &sampled;
+	run(f, NULL, &c, &r);
+	assert_int_equal(c.n_tokens, 20);
+	memcpy(ids + 6, c.tokens, 20 * sizeof *ids);
+	for (int more = 0; more <= 3; more += 3) { /* read only; and go on */
+		r = request(&c, ids, 26 - more, more);
+		r.n_logprobs = 0;
+		r.score_prompt = true;
+		c.on_event = note_score;
+		given.n = 0;
+		c.context = &given;
+		run(f, NULL, &c, &r);
+		assert_int_equal(c.result.status, STATUS_OK);
+		assert_int_equal(c.result.prompt_tokens, 26 - more);
+		assert_int_equal(c.result.completion_tokens, more);
+		assert_int_equal(c.result.finish, FINISH_LENGTH);
+		assert_int_equal(c.n_tokens, 25);
+		assert_memory_equal(c.tokens, ids + 1, 25 * sizeof *ids);
+		for (int i = 0; i < 20; i++)
+			if (!(fabs(given.values[5 + i] - sampled.values[i]) < 1e-5))
+				fail_msg("%d: %g, sampled %g", i, given.values[5 + i], sampled.values[i]);
+	}
+	r = request(&c, ids, 1, 0); /* a token alone has no score */
+	r.n_logprobs = 0;
+	r.score_prompt = true;
+	run(f, NULL, &c, &r);
+	assert_int_equal(c.result.status, STATUS_OK);
+	assert_int_equal(c.n_tokens, 0);
+}
+
+static void a_beginning_that_prompts_share_is_read_once_and_changes_no_bit(void **state)
+{
+	fixture *f = *state;
+	enum { SHARED = 20, REQUESTS = 5 };
+	int32_t ids[SHARED + 4];
+	random_tokens(ids, SHARED + 4, 17);
+	for (int i = 0; i < REQUESTS; i++) {
+		client alone, shares;
+		random_tokens(ids + SHARED, 4, 100 + (uint64_t)i); /* each goes on in its own way */
+		generation_request r = request(&alone, ids, SHARED + 4, 12);
+		r.sampling.temperature = 1;
+		r.sampling.seed = 9;
+		r.sampling.frequency_penalty = 0.7f;
+		run(f, NULL, &alone, &r);
+		assert_int_equal(alone.result.cached_tokens, 0);
+		r.context = memset(&shares, 0, sizeof shares);
+		shares.credit = INT32_MAX;
+		r.n_shared = SHARED;
+		run(f, NULL, &shares, &r);
+		assert_int_equal(shares.result.status, STATUS_OK);
+		assert_int_equal(shares.result.cached_tokens,
+		                 i >= 2 && f->model->any_pieces ? SHARED : 0); /* the second request has it read */
+		assert_int_equal(shares.result.prompt_tokens, SHARED + 4);
+		assert_int_equal(shares.n_tokens, alone.n_tokens);
+		assert_memory_equal(shares.tokens, alone.tokens, (size_t)alone.n_tokens * sizeof(int32_t));
+	}
+	assert_int_equal(f->model->users, 0); /* a kept state does not keep the model */
+	assert_int_equal(f->scheduler->n_prefixes, 0);
+}
+
+static void only_the_latest_beginnings_are_kept(void **state)
+{
+	fixture *f = *state;
+	int32_t ids[21];
+	client c;
+	for (int round = 0; round < 3; round++)
+		for (uint64_t i = 0; i < PREFIXES_KEPT + 2; i++) {
+			random_tokens(ids, 21, 200 + i);
+			generation_request r = request(&c, ids, 21, 1);
+			r.n_shared = 20;
+			run(f, NULL, &c, &r);
+			assert_int_equal(c.result.status, STATUS_OK);
+			assert_int_equal(c.result.cached_tokens, 0); /* gone before its second request */
+		}
+	assert_int_equal(f->model->users, 0);
+}
+
+static void neither_stops_nor_ends_within_a_prompt_that_is_scored_end_it(void **state)
+{
+	fixture *f = *state;
+	int32_t end = tokenizer_end(f->model->tokenizer);
+	int32_t ids[8] = {'a' + 3, 'b' + 3, end, 0xe2 + 3, 0x98 + 3, 0x83 + 3, 'c' + 3, 'd' + 3};
+	client c;
+	generation_request r = request(&c, ids, 8, 0);
+	r.n_logprobs = 0;
+	r.score_prompt = true;
+	r.ignore_end = false;
+	r.stops[0] = "b";
+	r.n_stops = 1;
+	run(f, NULL, &c, &r);
+	assert_int_equal(c.n_tokens, 7);
+	assert_int_equal(c.text_bytes, strlen("b\u2603cd"));
+	assert_memory_equal(c.text, "b\u2603cd", c.text_bytes);
 }
 
 static void the_request_is_copied(void **state)
@@ -467,9 +607,10 @@ static void impossible_requests_are_refused_by_name_and_never_finish(void **stat
 	r = good, r.prompt = negative, r.n_prompt = 1, refused(f, NULL, &r, STATUS_INVALID, "prompt");
 	r = good, r.max_tokens = -1, refused(f, NULL, &r, STATUS_INVALID, "max_tokens");
 	r = good, r.sampling.top_p = 2, refused(f, NULL, &r, STATUS_INVALID, "top_p");
-	r = good, r.n_stops = 5, refused(f, NULL, &r, STATUS_INVALID, "stop");
+	r = good, r.n_stops = SCHEDULER_MAX_STOPS + 1, refused(f, NULL, &r, STATUS_INVALID, "stop");
 	r = good, r.n_logprobs = 21, refused(f, NULL, &r, STATUS_INVALID, "logprobs");
 	r = good, r.n_logprobs = -2, refused(f, NULL, &r, STATUS_INVALID, "logprobs");
+	r = good, r.score_prompt = true, refused(f, NULL, &r, STATUS_INVALID, "logprobs");
 	r = good, r.n_alpha = -1, refused(f, NULL, &r, STATUS_INVALID, "alpha");
 	r = good, r.n_alpha = 1 << 20, refused(f, NULL, &r, STATUS_INVALID, "alpha");
 	r = good, r.n_alpha = 1, refused(f, empty, &r, STATUS_INVALID, "alpha");
@@ -515,6 +656,14 @@ int main(void)
 	                                    teardown),
 	    cmocka_unit_test_setup_teardown(a_session_continues_within_a_character, setup, teardown),
 	    cmocka_unit_test_setup_teardown(end_of_text_stops_unless_it_is_ignored, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_stop_token_ends_the_generation_as_the_end_of_text_does, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+	        the_tokens_of_a_prompt_have_the_log_probabilities_that_they_have_when_sampled, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_beginning_that_prompts_share_is_read_once_and_changes_no_bit, setup,
+	                                    teardown),
+	    cmocka_unit_test_setup_teardown(only_the_latest_beginnings_are_kept, setup, teardown),
+	    cmocka_unit_test_setup_teardown(neither_stops_nor_ends_within_a_prompt_that_is_scored_end_it, setup,
+	                                    teardown),
 	    cmocka_unit_test_setup_teardown(the_request_is_copied, setup, teardown),
 	    cmocka_unit_test_setup_teardown(log_probabilities_come_with_alternatives_best_first, setup, teardown),
 	    cmocka_unit_test_setup_teardown(alpha_is_the_mean_row_of_the_last_token_read, setup, teardown),

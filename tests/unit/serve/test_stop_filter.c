@@ -142,13 +142,15 @@ static void impossible_stop_sequences_are_refused(void **state)
 	char longest[SCHEDULER_MAX_STOP_BYTES + 2];
 	memset(longest, 'x', sizeof longest);
 	longest[SCHEDULER_MAX_STOP_BYTES + 1] = '\0';
-	const char *empty[] = {""}, *too_long[] = {longest}, *five[] = {"a", "b", "c", "d", "e"};
+	const char *empty[] = {""}, *too_long[] = {longest}, *many[SCHEDULER_MAX_STOPS + 1];
 	stop_filter f;
 	error err = ERROR_INIT;
+	for (int i = 0; i <= SCHEDULER_MAX_STOPS; i++)
+		many[i] = "a";
 	assert_int_equal(stop_filter_init(&f, empty, 1, &err), STATUS_INVALID);
 	assert_string_equal(err.param, "stop");
 	assert_int_equal(stop_filter_init(&f, too_long, 1, NULL), STATUS_INVALID);
-	assert_int_equal(stop_filter_init(&f, five, 5, NULL), STATUS_INVALID);
+	assert_int_equal(stop_filter_init(&f, many, SCHEDULER_MAX_STOPS + 1, NULL), STATUS_INVALID);
 	longest[SCHEDULER_MAX_STOP_BYTES] = '\0';
 	assert_int_equal(stop_filter_init(&f, too_long, 1, NULL), STATUS_OK);
 	stop_filter_fini(&f);
