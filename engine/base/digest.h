@@ -23,6 +23,10 @@ uint64_t digest_stream_value(const digest_stream *d);
 void digest_stream_reset(digest_stream *d);
 void digest_stream_free(digest_stream *d); /* NULL is legal */
 
+/* Of `bytes` bytes of an open file from `at` on, which are read piece by piece, without memory from the heap. False:
+ * they cannot be read (errno), or there are fewer (errno is 0). */
+bool digest_file(int fd, int64_t at, size_t bytes, uint64_t *out);
+
 /* 16 lower-case hex digits. */
 void digest_write(uint64_t digest, char out[DIGEST_TEXT_BYTES]);
 /* The first 16 characters of `text`; false when they are not hex digits. */
