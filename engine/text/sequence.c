@@ -20,22 +20,27 @@ static void shorten(size_t n[2], size_t room)
 status sequence_encode(const tokenizer *t, const char *text, size_t bytes, const char *second, size_t second_bytes,
                        int64_t length, int32_t *ids, int64_t *count, error *err)
 {
-	int32_t *tokens[2] = {NULL, NULL};
-	size_t n[2] = {0, 0}, texts = second ? 2 : 1, at = 0;
+	token_list tokens[2] = {{0}, {0}};
+	const int32_t end = tokenizer_end(t);
+	size_t n[2] = {0, 0}, texts = second ? 2 : 1, ends = end == TOKEN_NONE ? 0 : texts, at = 0;
 	*count = 0;
-	status s = tokenizer_encode(t, text, bytes, &tokens[0], &n[0], err);
+	status s = tokenizer_encode(t, text, bytes, NULL, &tokens[0], err);
 	if (s == STATUS_OK && second)
-		s = tokenizer_encode(t, second, second_bytes, &tokens[1], &n[1], err);
+		s = tokenizer_encode(t, second, second_bytes, NULL, &tokens[1], err);
 	if (s == STATUS_OK) {
-		shorten(n, (size_t)length - texts);
+		n[0] = tokens[0].count;
+		n[1] = tokens[1].count;
+		shorten(n, (size_t)length - ends);
 		for (size_t i = 0; i < texts; i++) {
-			memcpy(ids + at, tokens[i], n[i] * sizeof *ids);
+			if (n[i] > 0)
+				memcpy(ids + at, tokens[i].ids, n[i] * sizeof *ids);
 			at += n[i];
-			ids[at++] = tokenizer_end(t);
+			if (ends > 0)
+				ids[at++] = end;
 		}
 		*count = (int64_t)at;
 	}
-	free(tokens[0]);
-	free(tokens[1]);
+	token_list_fini(&tokens[0]);
+	token_list_fini(&tokens[1]);
 	return s;
 }

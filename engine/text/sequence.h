@@ -3,7 +3,7 @@
  *   text [end]      or      text [end] second [end]
  *
  * At most `length` tokens in all. What is too long loses its end: of a pair the longer text, token by token, until both
- * fit (the second of two equally long ones). Every [end] stays. */
+ * fit (the second of two equally long ones). Every [end] stays; a tokenizer without one adds none. */
 #ifndef ENGINE_TEXT_SEQUENCE_H
 #define ENGINE_TEXT_SEQUENCE_H
 

@@ -6,9 +6,19 @@
 #include <string.h>
 
 #include "engine/base/utf8.h"
+#include "engine/text/tokenizer_kind.h"
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 enum { REPLACEMENT_BYTES = 3 };
+
+/* What stands for the first n held bytes, which never become a character. */
+static size_t replace(const text_stream *s, int n, char *out)
+{
+	size_t written = 0;
+	for (int i = 0; i < (s->each_byte ? n : 1); i++, written += REPLACEMENT_BYTES)
+		memcpy(out + written, replacement, REPLACEMENT_BYTES);
+	return written;
+}
 
 /* Put one byte in; returns the bytes written to out. */
 static size_t put(text_stream *s, unsigned char byte, char *out)
@@ -17,8 +27,7 @@ static size_t put(text_stream *s, unsigned char byte, char *out)
 	s->held[s->n_held++] = byte;
 	utf8_kind kind = utf8_next(s->held, (size_t)s->n_held, &length);
 	if (kind == UTF8_INVALID && s->n_held > 1) {
-		memcpy(out, replacement, REPLACEMENT_BYTES);
-		written = REPLACEMENT_BYTES;
+		written = replace(s, s->n_held - 1, out);
 		s->held[0] = byte;
 		s->n_held = 1;
 		kind = utf8_next(s->held, 1, &length);
@@ -32,14 +41,22 @@ static size_t put(text_stream *s, unsigned char byte, char *out)
 	return written + length;
 }
 
+size_t text_stream_token(text_stream *s, const tokenizer *t, int32_t id, bool flush, char *out)
+{
+	char bytes[TOKEN_MAX_BYTES];
+	s->each_byte = t->replaces_each_byte;
+	size_t n = id >= 0 && id < t->size ? t->kind->token_bytes(t, id, !s->begun, bytes, sizeof bytes) : 0;
+	s->begun |= n > 0 || (!t->drops_leading_spaces && tokenizer_token_bytes(t, id, NULL, 0) > 0);
+	return text_stream_push(s, bytes, n, flush, out);
+}
+
 size_t text_stream_push(text_stream *s, const char *bytes, size_t n, bool flush, char *out)
 {
 	size_t written = 0;
 	for (size_t i = 0; i < n; i++)
 		written += put(s, (unsigned char)bytes[i], out + written);
 	if (flush && s->n_held > 0) {
-		memcpy(out + written, replacement, REPLACEMENT_BYTES);
-		written += REPLACEMENT_BYTES;
+		written += replace(s, s->n_held, out + written);
 		s->n_held = 0;
 	}
 	return written;

@@ -1,20 +1,29 @@
-/* The list of types, and what all of them share: tokenizer.json and the check against
- * a model's vocabulary. */
+/* The lists of kinds and trainers, and what all kinds share: files, their recognition, roles, and the check against a
+ * model's vocabulary. */
 #include "engine/text/tokenizer.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/digest.h"
 #include "engine/base/file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/text/tokenizer_kind.h"
 
-enum { SPEC_MAX_BYTES = 64 << 20 };
+enum { FILE_MAX_BYTES = 64 << 20 };
 
+/* The kinds whose tokenizer.json has a "type". */
 static const tokenizer_kind *const kinds[] = {&bytes_kind};
+static const tokenizer_trainer *const trainers[] = {&bpe_trainer, &sentencepiece_trainer};
+
+/* The files that are kept. */
+static const char *const names[] = {"tokenizer.json",         "tokenizer_config.json",  "special_tokens_map.json",
+                                    "generation_config.json", "chat_template.jinja",    "tokenizer.model",
+                                    "spiece.model",           "sentencepiece.bpe.model"};
+_Static_assert(sizeof names / sizeof *names <= TOKENIZER_MAX_FILES, "room for every file");
 
 static const tokenizer_kind *find_kind(const char *name)
 {
@@ -24,14 +33,166 @@ static const tokenizer_kind *find_kind(const char *name)
 	return NULL;
 }
 
-static status open_kind(tokenizer **out, const tokenizer_kind *kind, const json_t *spec, const char *folder, error *err)
+static const tokenizer_trainer *find_trainer(const json_t *spec)
 {
-	*out = NULL;
-	tokenizer *t = memory_new(1, sizeof *t);
-	if (!t)
-		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	const char *name = json_string_value(json_object_get(spec, "type"));
+	for (size_t i = 0; name && i < sizeof trainers / sizeof trainers[0]; i++)
+		if (strcmp(trainers[i]->name, name) == 0)
+			return trainers[i];
+	return NULL;
+}
+
+/* --- files ------------------------------------------------------------------------------- */
+
+status tokenizer_add_file(tokenizer *t, const char *name, char *data, size_t bytes, error *err)
+{
+	if (!data || t->n_files == TOKENIZER_MAX_FILES) {
+		free(data);
+		return error_set(err, STATUS_NOMEM, NULL, "no room for the file \"%s\"", name);
+	}
+	t->files[t->n_files++] = (tokenizer_file_data){name, data, bytes};
+	return STATUS_OK;
+}
+
+const char *tokenizer_file(const tokenizer *t, const char *name, size_t *bytes)
+{
+	for (int i = 0; i < t->n_files; i++)
+		if (strcmp(t->files[i].name, name) == 0) {
+			if (bytes)
+				*bytes = t->files[i].bytes;
+			return t->files[i].data;
+		}
+	return NULL;
+}
+
+static status read_file(tokenizer *t, const manifest *about, const char *folder, const char *name, error *err)
+{
+	char *data;
+	size_t bytes;
+	error why = ERROR_INIT;
+	status s = manifest_read(about, folder, name, FILE_MAX_BYTES, &data, &bytes, &why);
+	if (s == STATUS_NOT_FOUND)
+		return STATUS_OK;
+	return s == STATUS_OK ? tokenizer_add_file(t, name, data, bytes, err)
+	                      : error_set(err, s, NULL, "%s", error_message(&why));
+}
+
+static status read_files(tokenizer *t, const char *folder, error *err)
+{
+	manifest *about;
+	TRY(manifest_open_folder(&about, folder, err));
+	status s = STATUS_OK;
+	for (size_t i = 0; i < sizeof names / sizeof *names && s == STATUS_OK; i++)
+		s = read_file(t, about, folder, names[i], err);
+	manifest_free(about);
+	return s;
+}
+
+status tokenizer_save(const tokenizer *t, const char *folder, error *err)
+{
+	char path[PATH_MAX];
+	for (int i = 0; i < t->n_files; i++) {
+		const tokenizer_file_data *f = &t->files[i];
+		if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, f->name) >= sizeof path)
+			return error_set(err, STATUS_INVALID, NULL, "path too long");
+		TRY(file_write(path, &(file_part){f->data, f->bytes}, 1, err));
+	}
+	return STATUS_OK;
+}
+
+/* --- opening ------------------------------------------------------------------------------- */
+
+static status open_kind(tokenizer *t, const tokenizer_kind *kind, const json_t *json, error *err)
+{
 	t->kind = kind;
-	status s = kind->open(t, spec, folder, err);
+	TRY(kind->open(t, json, err));
+	tokenizer_add_end(t, t->end);
+	return STATUS_OK;
+}
+
+/* The kind of a spec, or of a tokenizer.json of ours. */
+static status choose_kind(const tokenizer_kind **out, const json_t *json, error *err)
+{
+	const char *name = json_string_value(json_object_get(json, "type"));
+	if (!name)
+		return error_set(err, STATUS_INVALID, "type", "a tokenizer is an object with a string \"type\"");
+	*out = find_kind(name);
+	if (*out)
+		return STATUS_OK;
+	return error_set(err, STATUS_UNSUPPORTED, "type",
+	                 find_trainer(json) ? "a tokenizer of type \"%.40s\" has to be trained on a text"
+	                                    : "there is no tokenizer of type \"%.40s\"",
+	                 name);
+}
+
+/* A tokenizer that is described by a spec has it as its only file. */
+static status open_spec(tokenizer *t, const json_t *spec, error *err)
+{
+	const tokenizer_kind *kind = &bytes_kind;
+	if (spec)
+		TRY(choose_kind(&kind, spec, err));
+	TRY(open_kind(t, kind, spec, err));
+	json_t *text = spec ? json_incref((json_t *)(uintptr_t)spec) : json_pack("{s:s}", "type", kind->name);
+	char *data = text ? json_text(text, JSON_INDENT(2)) : NULL;
+	json_decref(text);
+	return tokenizer_add_file(t, "tokenizer.json", data, data ? strlen(data) : 0, err);
+}
+
+status tokenizer_file_json(const tokenizer *t, const char *name, json_t **out, error *err)
+{
+	size_t bytes;
+	json_error_t where;
+	const char *text = tokenizer_file(t, name, &bytes);
+	*out = NULL;
+	if (!text)
+		return STATUS_OK;
+	*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+	if (!*out && json_error_code(&where) == json_error_numeric_overflow) /* "model_max_length" may be 10^30 */
+		*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &where);
+	if (!*out)
+		return error_set(err, STATUS_INVALID, NULL, "%s, line %d: %s", name, where.line, where.text);
+	if (json_is_object(*out))
+		return STATUS_OK;
+	json_decref(*out);
+	*out = NULL;
+	return error_set(err, STATUS_INVALID, NULL, "%s is not an object", name);
+}
+
+/* By the content of its files. */
+static status open_files(tokenizer *t, error *err)
+{
+	const tokenizer_kind *kind;
+	json_t *json;
+	TRY(tokenizer_file_json(t, "tokenizer.json", &json, err));
+	for (int i = 0; !json && sentencepiece_files[i]; i++)
+		if (tokenizer_file(t, sentencepiece_files[i], NULL))
+			return open_kind(t, &sentencepiece_kind, NULL, err);
+	if (!json)
+		return open_spec(t, NULL, err);
+	status s = STATUS_OK;
+	if (json_is_object(json_object_get(json, "model")))
+		kind = &huggingface_kind;
+	else
+		s = choose_kind(&kind, json, err);
+	if (s == STATUS_OK)
+		s = open_kind(t, kind, json, err);
+	json_decref(json);
+	return s;
+}
+
+static tokenizer *make(error *err)
+{
+	tokenizer *t = memory_new(1, sizeof *t);
+	if (t)
+		t->pad = t->end = t->begin = t->unknown = TOKEN_NONE;
+	else
+		error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	return t;
+}
+
+/* Hand over t, or free it. */
+static status finish(tokenizer **out, tokenizer *t, status s)
+{
 	if (s != STATUS_OK) {
 		tokenizer_free(t);
 		return s;
@@ -40,102 +201,117 @@ static status open_kind(tokenizer **out, const tokenizer_kind *kind, const json_
 	return STATUS_OK;
 }
 
-static status open_spec(tokenizer **out, const json_t *spec, const char *folder, error *err)
-{
-	*out = NULL;
-	if (!spec)
-		return open_kind(out, &bytes_kind, NULL, folder, err);
-	const char *name = json_string_value(json_object_get(spec, "type"));
-	if (!name)
-		return error_set(err, STATUS_INVALID, "type", "a tokenizer is an object with a string \"type\"");
-	const tokenizer_kind *kind = find_kind(name);
-	if (!kind)
-		return error_set(err, STATUS_UNSUPPORTED, "type", "there is no tokenizer of type \"%.40s\"", name);
-	return open_kind(out, kind, spec, folder, err);
-}
-
 status tokenizer_new(tokenizer **out, const json_t *spec, error *err)
 {
-	return open_spec(out, spec, NULL, err);
+	*out = NULL;
+	tokenizer *t = make(err);
+	return t ? finish(out, t, open_spec(t, spec, err)) : STATUS_NOMEM;
 }
 
-static status parse_spec(json_t **spec, const char *text, size_t bytes, error *err)
+static status check_size(const tokenizer *t, int64_t vocab, error *err)
 {
-	json_error_t where;
-	*spec = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-	if (*spec)
+	if (t->size <= vocab)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, NULL, "tokenizer.json, line %d: %s", where.line, where.text);
-}
-
-/* The parsed tokenizer.json of a folder; *spec is NULL when there is none. */
-static status read_spec(json_t **spec, const char *folder, error *err)
-{
-	manifest *about;
-	char *text;
-	size_t bytes;
-	error why = ERROR_INIT;
-	*spec = NULL;
-	TRY(manifest_open_folder(&about, folder, err));
-	status s = manifest_read(about, folder, "tokenizer.json", SPEC_MAX_BYTES, &text, &bytes, &why);
-	manifest_free(about);
-	if (s == STATUS_NOT_FOUND)
-		return STATUS_OK;
-	if (s != STATUS_OK)
-		return error_set(err, s, NULL, "%s", error_message(&why));
-	s = parse_spec(spec, text, bytes, err);
-	free(text);
-	return s;
+	return error_set(err, STATUS_INVALID, "vocab_size", "the %s tokenizer has %d ids, the model only %lld",
+	                 t->kind->name, (int)t->size, (long long)vocab);
 }
 
 status tokenizer_open(tokenizer **out, const char *folder, int64_t vocab, error *err)
 {
 	*out = NULL;
-	json_t *spec;
-	TRY(read_spec(&spec, folder, err));
-	status s = open_spec(out, spec, folder, err);
-	json_decref(spec);
-	TRY(s);
-	if ((*out)->size > vocab) {
-		s = error_set(err, STATUS_INVALID, "vocab_size", "the %s tokenizer has %d ids, the model only %lld",
-		              (*out)->kind->name, (int)(*out)->size, (long long)vocab);
-		tokenizer_free(*out);
-		*out = NULL;
-	}
+	tokenizer *t = make(err);
+	status s = t ? read_files(t, folder, err) : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		s = open_files(t, err);
+	if (s == STATUS_OK)
+		s = check_size(t, vocab, err);
+	return finish(out, t, s);
+}
+
+/* A copy with the name that its content deserves. */
+static status add_recognised(tokenizer *t, const char *data, size_t bytes, error *err)
+{
+	size_t first = 0;
+	while (first < bytes && strchr(" \t\r\n", data[first]) && data[first])
+		first++;
+	bool json = first < bytes && data[first] == '{';
+	if (!json && !sentencepiece_recognise(data, bytes))
+		return error_set(err, STATUS_INVALID, NULL,
+		                 "expected a tokenizer.json (a JSON object) or a SentencePiece model");
+	char *copy = memory_new(bytes + 1, 1);
+	if (copy)
+		memcpy(copy, data, bytes);
+	return tokenizer_add_file(t, json ? "tokenizer.json" : sentencepiece_files[0], copy, bytes, err);
+}
+
+status tokenizer_open_data(tokenizer **out, const char *data, size_t bytes, error *err)
+{
+	*out = NULL;
+	tokenizer *t = make(err);
+	status s = t ? add_recognised(t, data, bytes, err) : STATUS_NOMEM;
+	return finish(out, t, s == STATUS_OK ? open_files(t, err) : s);
+}
+
+bool tokenizer_trains(const json_t *spec)
+{
+	return find_trainer(spec);
+}
+
+status tokenizer_check(const json_t *spec, error *err)
+{
+	const tokenizer_trainer *trainer = find_trainer(spec);
+	tokenizer *t = NULL;
+	status s = trainer ? trainer->check(spec, err) : tokenizer_new(&t, spec, err);
+	tokenizer_free(t);
 	return s;
 }
 
-status tokenizer_save(const tokenizer *t, const char *folder, error *err)
+int32_t tokenizer_trained_size(const json_t *spec)
 {
-	char path[PATH_MAX];
-	if ((size_t)snprintf(path, sizeof path, "%s/tokenizer.json", folder) >= sizeof path)
-		return error_set(err, STATUS_INVALID, NULL, "path too long");
-	status s = STATUS_OK;
-	char *text = NULL;
-	json_t *spec = json_pack("{s:s}", "type", t->kind->name);
-	if (spec && t->kind->save)
-		s = t->kind->save(t, spec, folder, err);
-	if (spec && s == STATUS_OK)
-		text = json_text(spec, JSON_INDENT(2));
-	if (text)
-		s = file_write(path, &(file_part){text, strlen(text)}, 1, err);
-	else if (s == STATUS_OK)
-		s = error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	free(text);
-	json_decref(spec);
-	return s;
+	const tokenizer_trainer *trainer = find_trainer(spec);
+	if (trainer && trainer->size)
+		return trainer->size(spec);
+	return trainer ? (int32_t)json_integer_value(json_object_get(spec, "vocab_size")) : 0;
+}
+
+status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *source, error *err)
+{
+	const tokenizer_trainer *trainer = find_trainer(spec);
+	*out = NULL;
+	if (!trainer)
+		return tokenizer_new(out, spec, err);
+	TRY(trainer->check(spec, err));
+	tokenizer *t = make(err);
+	status s = t ? trainer->train(t, spec, source, err) : STATUS_NOMEM;
+	return finish(out, t, s == STATUS_OK ? open_files(t, err) : s);
 }
 
 void tokenizer_free(tokenizer *t)
 {
-	if (t && t->kind->close)
+	if (!t)
+		return;
+	if (t->kind && t->kind->close)
 		t->kind->close(t);
+	for (int i = 0; i < t->n_files; i++)
+		free(t->files[i].data);
 	free(t);
 }
+
+/* --- what it is ------------------------------------------------------------------------------ */
 
 const char *tokenizer_type(const tokenizer *t)
 {
 	return t->kind->name;
+}
+
+/* The files in any order: theirs is that of a folder, or of what made them. */
+uint64_t tokenizer_digest(const tokenizer *t)
+{
+	uint64_t sum = digest_bytes(t->kind->name, strlen(t->kind->name)) + (uint64_t)t->size;
+	for (int i = 0; i < t->n_files; i++)
+		sum += (digest_bytes(t->files[i].name, strlen(t->files[i].name)) | 1) *
+		       digest_bytes(t->files[i].data, t->files[i].bytes);
+	return sum;
 }
 
 int32_t tokenizer_size(const tokenizer *t)
@@ -153,14 +329,67 @@ int32_t tokenizer_end(const tokenizer *t)
 	return t->end;
 }
 
-status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, int32_t **ids, size_t *count, error *err)
+int32_t tokenizer_begin(const tokenizer *t)
 {
-	*ids = NULL;
-	*count = 0;
-	return t->kind->encode(t, text, bytes, ids, count, err);
+	return t->begin;
+}
+
+int32_t tokenizer_unknown(const tokenizer *t)
+{
+	return t->unknown;
+}
+
+int32_t tokenizer_filler(const tokenizer *t)
+{
+	return t->pad != TOKEN_NONE ? t->pad : t->end != TOKEN_NONE ? t->end : 0;
+}
+
+void tokenizer_add_end(tokenizer *t, int32_t id)
+{
+	if (id >= 0 && id < t->size && !tokenizer_ends(t, id) && t->n_ends < TOKENIZER_MAX_ENDS)
+		t->ends[t->n_ends++] = id;
+}
+
+bool tokenizer_ends(const tokenizer *t, int32_t id)
+{
+	for (int i = 0; i < t->n_ends; i++)
+		if (t->ends[i] == id)
+			return true;
+	return false;
+}
+
+/* --- encoding and decoding ---------------------------------------------------------------------- */
+
+void token_list_fini(token_list *list)
+{
+	free(list->ids);
+	free(list->spans);
+	*list = (token_list){0};
+}
+
+status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, const encode_options *o, token_list *out,
+                        error *err)
+{
+	static const encode_options plain = {0};
+	*out = (token_list){0};
+	status s = t->kind->encode(t, text, bytes, o ? o : &plain, out, err);
+	if (s != STATUS_OK)
+		token_list_fini(out);
+	return s;
+}
+
+size_t tokenizer_cut(const tokenizer *t, const char *text, size_t bytes)
+{
+	const char *newline = t->kind->cut ? NULL : memrchr(text, '\n', bytes);
+	return t->kind->cut ? t->kind->cut(t, text, bytes) : newline ? (size_t)(newline - text) + 1 : 0;
 }
 
 size_t tokenizer_token_bytes(const tokenizer *t, int32_t id, char *out, size_t size)
 {
-	return id >= 0 && id < t->size ? t->kind->token_bytes(t, id, out, size) : 0;
+	return id >= 0 && id < t->size ? t->kind->token_bytes(t, id, false, out, size) : 0;
+}
+
+size_t tokenizer_token_name(const tokenizer *t, int32_t id, char *out, size_t size)
+{
+	return id >= 0 && id < t->size && t->kind->token_name ? t->kind->token_name(t, id, out, size) : 0;
 }

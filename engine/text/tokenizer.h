@@ -1,8 +1,14 @@
 /* tokenizer.h - text to token ids and back.
  *
- * Types share one interface; today: "bytes" (ids 0 pad, 1 end of text, 2 unknown,
- * byte b is b + 3; 259 ids). A tokenizer is immutable and thread-safe. In a model
- * folder it is tokenizer.json: {"type": "bytes"}; a folder without one uses bytes. */
+ * A tokenizer is the files that define it, which lie in a model folder and are kept unchanged, and one of several
+ * kinds, recognised by their content:
+ *
+ *   tokenizer.json with a string "type"     one of ours; {"type": "bytes"}: three specials, then byte b is id b + 3
+ *   tokenizer.json with an object "model"   Hugging Face's (huggingface/)
+ *   (no file at all)                        bytes
+ *
+ * Which ids have a role (end of a text, padding, …) is a property of each tokenizer: nothing outside engine/text knows
+ * an id. A tokenizer is immutable and thread-safe. */
 #ifndef ENGINE_TEXT_TOKENIZER_H
 #define ENGINE_TEXT_TOKENIZER_H
 
@@ -14,40 +20,116 @@
 
 #include "engine/base/error.h"
 
-enum { TOKEN_PAD = 0, TOKEN_END = 1, TOKEN_UNKNOWN = 2 };
+enum { TOKEN_NONE = -1 /* no token has the role */, TOKEN_MAX_BYTES = 1024 /* of text that one token stands for */ };
 
 typedef struct tokenizer tokenizer;
 
-/* From an API or tokenizer.json object such as {"type": "bytes"}; NULL: bytes.
- * STATUS_UNSUPPORTED for an unknown type (param "type"). */
+/* --- making one ------------------------------------------------------------------------- */
+
+/* From an API object such as {"type": "bytes"}; NULL: bytes. STATUS_UNSUPPORTED for an unknown type, and for one that
+ * has to be trained (param "type"). */
 status tokenizer_new(tokenizer **out, const json_t *spec, error *err);
-/* From a model folder. vocab: the model's vocabulary; a tokenizer with more ids than
- * that is STATUS_INVALID. A tokenizer.json that differs from the folder's manifest.json, if it has one, is
- * STATUS_STORAGE. */
+/* From a model folder. vocab: the model's vocabulary; a tokenizer with more ids than that is STATUS_INVALID. A file
+ * that differs from the folder's manifest.json, if it has one, is STATUS_STORAGE. What a file asks for that is not
+ * implemented is STATUS_UNSUPPORTED, by its name. */
 status tokenizer_open(tokenizer **out, const char *folder, int64_t vocab, error *err);
+/* From one file, recognised by its content: a tokenizer.json or a SentencePiece model. STATUS_INVALID for anything
+ * else. */
+status tokenizer_open_data(tokenizer **out, const char *data, size_t bytes, error *err);
+/* Write the tokenizer's files into a folder, byte for byte as they were read or made. */
 status tokenizer_save(const tokenizer *t, const char *folder, error *err);
 void tokenizer_free(tokenizer *t);
 
+/* Texts to train on, one after another. next: *text NULL at the end; a text is valid until the following call. */
+typedef struct text_source {
+	status (*next)(void *context, const char **text, size_t *bytes, error *err);
+	void *context;
+} text_source;
+/* Does this spec need a text to train on? False also of a spec that tokenizer_new refuses. */
+bool tokenizer_trains(const json_t *spec);
+/* Check a spec before there is a text. Errors as of tokenizer_new; param: the key. */
+status tokenizer_check(const json_t *spec, error *err);
+/* How many ids a tokenizer will have that is trained by this checked spec; 0: the spec needs no training. */
+int32_t tokenizer_trained_size(const json_t *spec);
+/* Make the tokenizer that spec describes. A spec that needs no training reads nothing from the source; one that does is
+ * {"type": "bpe", "vocab_size": N} (huggingface/bpe_trainer.c), whose memory grows with the different words of the
+ * texts. */
+status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *source, error *err);
+
+/* --- what it is --------------------------------------------------------------------------- */
+
 const char *tokenizer_type(const tokenizer *t);
 int32_t tokenizer_size(const tokenizer *t);
-/* The ids that fill up a row, and that end a text. */
+/* Ids by their role, or TOKEN_NONE: fills up a row; ends a text (the one to append); begins one; stands for what has no
+ * token. */
 int32_t tokenizer_pad(const tokenizer *t);
 int32_t tokenizer_end(const tokenizer *t);
+int32_t tokenizer_begin(const tokenizer *t);
+int32_t tokenizer_unknown(const tokenizer *t);
+/* An id that may stand where nothing reads it: pad, end or 0. */
+int32_t tokenizer_filler(const tokenizer *t);
+/* Does this id end a text? Several may, of which tokenizer_end is one. */
+bool tokenizer_ends(const tokenizer *t, int32_t id);
+/* One of the files (tokenizer_config.json, chat_template.jinja, …), NUL-terminated; NULL: it has none of that name. */
+const char *tokenizer_file(const tokenizer *t, const char *name, size_t *bytes);
+/* The same as a JSON object; *out NULL: there is none. STATUS_INVALID. */
+status tokenizer_file_json(const tokenizer *t, const char *name, json_t **out, error *err);
 
-/* Encode `bytes` bytes of text; *ids is malloc'ed. No special tokens are added. */
-status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, int32_t **ids, size_t *count, error *err);
-/* The bytes one token stands for ("" for specials); at most `size` are written,
- * the full count is returned. Not NUL-terminated. */
+/* A hash of all that it is made of: what one of the same hash made of a text, this one makes too. */
+uint64_t tokenizer_digest(const tokenizer *t);
+
+/* --- text to ids ---------------------------------------------------------------------------- */
+
+typedef struct byte_range {
+	size_t first, bytes;
+} byte_range;
+
+typedef struct encode_options {
+	const byte_range *trusted; /* ascending: where the name of a special token becomes that token */
+	size_t n_trusted;
+	bool wrap;  /* add the tokens with which the tokenizer begins and ends a text */
+	bool spans; /* fill token_list.spans */
+} encode_options;
+
+typedef struct token_list {
+	int32_t *ids;
+	byte_range *spans; /* [count]: the bytes of the text that a token was made of; those that wrap adds have none */
+	size_t count;
+} token_list;
+void token_list_fini(token_list *list);
+
+/* Encode `bytes` bytes of text. o NULL: plain text, in which no name of a special token is recognised, and nothing is
+ * added. A trusted range is no border: text is cut only where it holds a special token. Bytes that are not UTF-8 are
+ * read as U+FFFD by tokenizers that read characters. On error the list is empty. */
+status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, const encode_options *o, token_list *out,
+                        error *err);
+
+/* Where a text that is too long to be tokenized as one is cut in pieces that are: the largest such place, at most
+ * `bytes`; 0: none. Behind a newline, unless the kind knows where a cut changes no token. */
+size_t tokenizer_cut(const tokenizer *t, const char *text, size_t bytes);
+
+/* --- ids to text ---------------------------------------------------------------------------- */
+
+/* The bytes that a token stands for within a text ("" for specials); at most `size` are written, the full count, at
+ * most TOKEN_MAX_BYTES, is returned. Not NUL-terminated. */
 size_t tokenizer_token_bytes(const tokenizer *t, int32_t id, char *out, size_t size);
+/* The same for a token's name in the vocabulary, of specials too ("<s>"); "" where it has none. */
+size_t tokenizer_token_name(const tokenizer *t, int32_t id, char *out, size_t size);
 
-/* Incremental detokenizer: bytes in, whole UTF-8 characters out. A character split
- * over tokens is held back until it is whole; an invalid byte becomes U+FFFD. */
+/* Incremental detokenizer: whole UTF-8 characters out. A character split over tokens is held back until it is whole; an
+ * invalid byte becomes U+FFFD. Zero at the beginning of a text; `begun` alone set: in the middle of one. */
 typedef struct text_stream {
 	unsigned char held[4];
 	int n_held;
+	bool begun;     /* a token of text was pushed: some tokenizers drop the space before the first one */
+	bool each_byte; /* the tokenizer's: each byte of a broken character becomes a U+FFFD, not the longest part that
+	                   could have begun one */
 } text_stream;
-/* Append what `bytes` completes to out (room for 3 * (n + 3) bytes); returns the
- * bytes written. flush: nothing more is coming, held bytes become U+FFFD. */
+enum { TEXT_STREAM_ROOM = 3 * (TOKEN_MAX_BYTES + 3) };
+/* Append what a token completes to out (room for TEXT_STREAM_ROOM); returns the bytes written. flush: nothing more is
+ * coming, held bytes become U+FFFD. */
+size_t text_stream_token(text_stream *s, const tokenizer *t, int32_t id, bool flush, char *out);
+/* The same for bytes; out: room for 3 * (n + 3). */
 size_t text_stream_push(text_stream *s, const char *bytes, size_t n, bool flush, char *out);
 
 #endif

@@ -1,34 +1,70 @@
-/* tokenizer_kind.h - what a type of tokenizer gives.
+/* tokenizer_kind.h - what a kind of tokenizer gives, and what a way of training one gives.
  *
- * A type is one source with a const tokenizer_kind, and a row in tokenizer.c. The kind
- * says what differs between types; reading and writing tokenizer.json and checking the
- * vocabulary is done once, in tokenizer.c. */
+ * A kind is one source (or folder) with a const tokenizer_kind, and a row in tokenizer.c. It says what differs between
+ * kinds; files and their recognition, roles and the check against a model's vocabulary are in tokenizer.c. Training
+ * makes files, which are then opened as any others. */
 #ifndef ENGINE_TEXT_TOKENIZER_KIND_H
 #define ENGINE_TEXT_TOKENIZER_KIND_H
 
 #include "engine/text/tokenizer.h"
 
 typedef struct tokenizer_kind {
-	const char *name; /* the "type" of a spec */
-	/* Read the spec's further keys (an unknown one is an error naming it) and set
-	 * t->size, t->pad and t->end; t->data is the type's own. folder: where the type's files lie, or NULL. */
-	status (*open)(tokenizer *t, const json_t *spec, const char *folder, error *err);
+	const char *name; /* of our own tokenizer.json: its "type" */
+	/* Read json (the parsed tokenizer.json or a spec; NULL: there is none) and the other files (tokenizer_file),
+	 * set t->size and the roles; t->data is the kind's own. An unknown key is an error naming it. */
+	status (*open)(tokenizer *t, const json_t *json, error *err);
 	/* Optional: free t->data, which may be NULL. */
 	void (*close)(tokenizer *t);
-	/* Optional: add keys to tokenizer.json's object and write files of its own. */
-	status (*save)(const tokenizer *t, json_t *spec, const char *folder, error *err);
-	/* As tokenizer_encode; STATUS_NOMEM leaves *ids NULL. */
-	status (*encode)(const tokenizer *t, const char *text, size_t bytes, int32_t **ids, size_t *count, error *err);
-	/* As tokenizer_token_bytes, for 0 <= id < size. */
-	size_t (*token_bytes)(const tokenizer *t, int32_t id, char *out, size_t size);
+	/* As tokenizer_encode; o is not NULL. After an error tokenizer_encode frees the list. */
+	status (*encode)(const tokenizer *t, const char *text, size_t bytes, const encode_options *o, token_list *out,
+	                 error *err);
+	/* As tokenizer_token_bytes, for 0 <= id < size. first: of the first token of a text. */
+	size_t (*token_bytes)(const tokenizer *t, int32_t id, bool first, char *out, size_t size);
+	/* Optional: as tokenizer_cut, where any cut gives the tokens of the whole. */
+	size_t (*cut)(const tokenizer *t, const char *text, size_t bytes);
+	/* Optional: as tokenizer_token_name, for 0 <= id < size. */
+	size_t (*token_name)(const tokenizer *t, int32_t id, char *out, size_t size);
 } tokenizer_kind;
+
+typedef struct tokenizer_trainer {
+	const char *name; /* the "type" of a spec */
+	/* Check a spec's keys. */
+	status (*check)(const json_t *spec, error *err);
+	/* Optional: how many ids a checked spec's tokenizer will have; without it its "vocab_size". */
+	int32_t (*size)(const json_t *spec);
+	/* Read the source and add the tokenizer's files to t (tokenizer_add_file). The spec is checked. */
+	status (*train)(tokenizer *t, const json_t *spec, const text_source *source, error *err);
+} tokenizer_trainer;
+
+enum { TOKENIZER_MAX_FILES = 12, TOKENIZER_MAX_ENDS = 16 };
+
+typedef struct tokenizer_file_data {
+	const char *name; /* static */
+	char *data;       /* NUL-terminated */
+	size_t bytes;
+} tokenizer_file_data;
 
 struct tokenizer {
 	const tokenizer_kind *kind;
-	int32_t size, pad, end;
+	int32_t size, pad, end, begin, unknown;
+	int32_t ends[TOKENIZER_MAX_ENDS];
+	int n_ends, n_files;
+	bool drops_leading_spaces; /* a text begins with the first token that is more than spaces */
+	bool replaces_each_byte;   /* as text_stream.each_byte */
+	tokenizer_file_data files[TOKENIZER_MAX_FILES];
 	void *data;
 };
 
-extern const tokenizer_kind bytes_kind;
+/* Add a file; name: a literal. Takes data, which is malloc'ed and NUL-terminated, also on error. */
+status tokenizer_add_file(tokenizer *t, const char *name, char *data, size_t bytes, error *err);
+/* Let id end a text too. Ids outside the vocabulary, and more than there is room for, are dropped. */
+void tokenizer_add_end(tokenizer *t, int32_t id);
+
+extern const tokenizer_kind bytes_kind, huggingface_kind, sentencepiece_kind;
+extern const tokenizer_trainer bpe_trainer, sentencepiece_trainer;
+/* The names under which a SentencePiece model is known; NULL-terminated. */
+extern const char *const sentencepiece_files[];
+/* Does this look like one? */
+bool sentencepiece_recognise(const char *data, size_t bytes);
 
 #endif

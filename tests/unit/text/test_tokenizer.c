@@ -12,6 +12,8 @@
 #include "engine/base/file.h"
 #include "engine/base/philox.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/huggingface/pieces.h"
+#include "tests/unit/support/bytes.h"
 #include "tests/unit/support/folder.h"
 
 static int make_tokenizer(void **state)
@@ -31,17 +33,18 @@ static int drop_tokenizer(void **state)
 
 static void assert_round_trip(const tokenizer *t, const char *text, size_t bytes)
 {
-	int32_t *ids;
-	size_t count;
-	assert_int_equal(tokenizer_encode(t, text, bytes, &ids, &count, NULL), STATUS_OK);
-	assert_int_equal(count, bytes);
-	for (size_t i = 0; i < count; i++) {
+	token_list tokens;
+	assert_int_equal(tokenizer_encode(t, text, bytes, &(encode_options){.spans = true}, &tokens, NULL), STATUS_OK);
+	assert_int_equal(tokens.count, bytes);
+	for (size_t i = 0; i < tokens.count; i++) {
 		char byte[2] = {'?', '!'};
-		assert_int_equal(tokenizer_token_bytes(t, ids[i], byte, 1), 1);
+		assert_int_equal(tokens.ids[i], (unsigned char)text[i] + BYTES_FIRST);
+		assert_true(tokens.spans[i].first == i && tokens.spans[i].bytes == 1);
+		assert_int_equal(tokenizer_token_bytes(t, tokens.ids[i], byte, 1), 1);
 		assert_int_equal(byte[0], text[i]);
 		assert_int_equal(byte[1], '!');
 	}
-	free(ids);
+	token_list_fini(&tokens);
 }
 
 static void all_256_bytes_survive_the_round_trip(void **state)
@@ -53,25 +56,10 @@ static void all_256_bytes_survive_the_round_trip(void **state)
 	assert_round_trip(*state, all, 0);
 }
 
-/* Encode a code point; returns the bytes written. */
-static size_t put_utf8(uint32_t c, char *out)
-{
-	if (c < 0x80)
-		return out[0] = (char)c, 1;
-	if (c < 0x800)
-		return out[0] = (char)(0xC0 | c >> 6), out[1] = (char)(0x80 | (c & 63)), 2;
-	if (c < 0x10000)
-		return out[0] = (char)(0xE0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)),
-		       out[2] = (char)(0x80 | (c & 63)), 3;
-	out[0] = (char)(0xF0 | c >> 18), out[1] = (char)(0x80 | (c >> 12 & 63));
-	out[2] = (char)(0x80 | (c >> 6 & 63)), out[3] = (char)(0x80 | (c & 63));
-	return 4;
-}
-
 static void random_utf8_survives_encoding_and_streaming(void **state)
 {
 	const tokenizer *t = *state;
-	char text[4096], back[3 * 4];
+	char text[4096], back[TEXT_STREAM_ROOM];
 	size_t bytes = 0;
 	for (uint64_t i = 0; bytes + 4 <= sizeof text; i++) {
 		static const uint32_t ceilings[] = {0x80, 0x800, 0xD800, 0x110000};
@@ -79,29 +67,39 @@ static void random_utf8_survives_encoding_and_streaming(void **state)
 		uint32_t c = r.word[0] % ceilings[r.word[1] % 4];
 		if (c >= 0xD800 && c < 0xE000)
 			continue;
-		bytes += put_utf8(c, text + bytes);
+		bytes += pieces_write(c, text + bytes);
 	}
 	assert_round_trip(t, text, bytes);
-	int32_t *ids;
-	size_t count, at = 0;
-	assert_int_equal(tokenizer_encode(t, text, bytes, &ids, &count, NULL), STATUS_OK);
+	token_list tokens;
+	size_t at = 0;
+	assert_int_equal(tokenizer_encode(t, text, bytes, NULL, &tokens, NULL), STATUS_OK);
 	text_stream s = {0};
-	for (size_t i = 0; i < count; i++) {
-		char byte;
-		size_t n = tokenizer_token_bytes(t, ids[i], &byte, 1);
-		n = text_stream_push(&s, &byte, n, false, back);
+	for (size_t i = 0; i < tokens.count; i++) {
+		size_t n = text_stream_token(&s, t, tokens.ids[i], false, back);
 		assert_memory_equal(back, text + at, n);
 		at += n;
 	}
 	assert_int_equal(at, bytes);
 	assert_int_equal(text_stream_push(&s, NULL, 0, true, back), 0);
-	free(ids);
+	token_list_fini(&tokens);
+}
+
+static void the_roles_of_the_byte_tokenizer_are_those_of_stored_models(void **state)
+{
+	const tokenizer *t = *state;
+	assert_int_equal(tokenizer_pad(t), BYTES_PAD);
+	assert_int_equal(tokenizer_filler(t), BYTES_PAD);
+	assert_int_equal(tokenizer_end(t), BYTES_END);
+	assert_int_equal(tokenizer_unknown(t), BYTES_UNKNOWN);
+	assert_int_equal(tokenizer_begin(t), TOKEN_NONE);
+	for (int32_t id = -1; id <= tokenizer_size(t); id++)
+		assert_int_equal(tokenizer_ends(t, id), id == BYTES_END);
 }
 
 static void specials_and_ids_outside_the_vocabulary_stand_for_nothing(void **state)
 {
 	const tokenizer *t = *state;
-	static const int32_t ids[] = {TOKEN_PAD, TOKEN_END, TOKEN_UNKNOWN, -1, 259, INT32_MAX, INT32_MIN};
+	static const int32_t ids[] = {BYTES_PAD, BYTES_END, BYTES_UNKNOWN, -1, 259, INT32_MAX, INT32_MIN};
 	assert_int_equal(tokenizer_size(t), 259);
 	assert_string_equal(tokenizer_type(t), "bytes");
 	for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
@@ -156,6 +154,62 @@ static void a_saved_tokenizer_opens_again_and_a_folder_without_one_uses_bytes(vo
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
+static void assert_text(const char *folder, const char *name, const char *expected)
+{
+	char path[256], *text;
+	size_t bytes;
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	assert_int_equal(file_read(path, 1 << 20, &text, &bytes, NULL), STATUS_OK);
+	assert_string_equal(text, expected);
+	free(text);
+}
+
+static void the_files_of_a_tokenizer_are_saved_byte_for_byte(void **state)
+{
+	(void)state;
+	static const char *const files[][2] = {{"tokenizer.json", "{ \"type\":\n\"bytes\" }\n"},
+	                                       {"tokenizer_config.json", "{\"chat_template\":  \"x\"}"},
+	                                       {"chat_template.jinja", "{{ bos_token }}\n"}};
+	char from[FOLDER_BYTES], to[FOLDER_BYTES];
+	folder_new(from);
+	folder_new(to);
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+		write_text(from, files[i][0], files[i][1]);
+	tokenizer *t;
+	assert_int_equal(tokenizer_open(&t, from, 259, NULL), STATUS_OK);
+	assert_int_equal(file_remove_tree(from, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_save(t, to, NULL), STATUS_OK);
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+		assert_text(to, files[i][0], files[i][1]);
+	size_t bytes;
+	assert_string_equal(tokenizer_file(t, "chat_template.jinja", &bytes), files[2][1]);
+	assert_int_equal(bytes, strlen(files[2][1]));
+	assert_null(tokenizer_file(t, "special_tokens_map.json", NULL));
+	tokenizer_free(t);
+	assert_int_equal(file_remove_tree(to, NULL), STATUS_OK);
+}
+
+static status no_text(void *context, const char **text, size_t *bytes, error *err)
+{
+	(void)context;
+	(void)text;
+	(void)bytes;
+	return error_set(err, STATUS_IO, NULL, "a tokenizer that needs no text has read some");
+}
+
+static void a_tokenizer_that_needs_no_training_reads_no_text(void **state)
+{
+	(void)state;
+	tokenizer *t;
+	json_t *spec = json_pack("{s:s}", "type", "bytes");
+	assert_false(tokenizer_trains(spec));
+	assert_int_equal(tokenizer_check(spec, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_train(&t, spec, &(text_source){no_text, NULL}, NULL), STATUS_OK);
+	assert_string_equal(tokenizer_type(t), "bytes");
+	tokenizer_free(t);
+	json_decref(spec);
+}
+
 static void a_tokenizer_with_more_ids_than_the_model_is_refused(void **state)
 {
 	(void)state;
@@ -188,9 +242,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(all_256_bytes_survive_the_round_trip),
 	    cmocka_unit_test(random_utf8_survives_encoding_and_streaming),
+	    cmocka_unit_test(the_roles_of_the_byte_tokenizer_are_those_of_stored_models),
 	    cmocka_unit_test(specials_and_ids_outside_the_vocabulary_stand_for_nothing),
 	    cmocka_unit_test(a_bad_spec_is_refused_by_the_name_of_its_field),
 	    cmocka_unit_test(a_saved_tokenizer_opens_again_and_a_folder_without_one_uses_bytes),
+	    cmocka_unit_test(the_files_of_a_tokenizer_are_saved_byte_for_byte),
+	    cmocka_unit_test(a_tokenizer_that_needs_no_training_reads_no_text),
 	    cmocka_unit_test(a_tokenizer_with_more_ids_than_the_model_is_refused),
 	    cmocka_unit_test(a_broken_tokenizer_file_is_an_error_with_its_line),
 	};

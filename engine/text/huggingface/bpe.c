@@ -1,0 +1,467 @@
+/* A word of up to FEW characters, as nearly all are, keeps the ranks of its neighbours in an array that is searched for
+ * the least one after each merge. A longer one has its pairs in a heap, by rank and place; an entry whose pair has
+ * changed meanwhile is skipped. */
+#include "engine/text/huggingface/bpe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/text/huggingface/reading.h"
+
+enum { FEW = 48, END = UINT32_MAX };
+
+uint32_t bpe_spelling(int byte)
+{
+	/* What can be printed spells itself, all others are 256 and above in their order. */
+	if ((byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF))
+		return (uint32_t)byte;
+	return 256 + (uint32_t)(byte <= ' ' ? byte : byte <= 0xA0 ? byte - 0x7F + 33 : 67);
+}
+
+/* The token of a name that text may become. */
+static int32_t find_plain(const bpe *b, const char *name, size_t bytes)
+{
+	const int32_t id = vocabulary_find(b->names, name, bytes);
+	return id >= 0 && b->special[id] ? -1 : id;
+}
+
+/* --- a word's characters ---------------------------------------------------------------------------- */
+
+void bpe_room_fini(bpe_room *r)
+{
+	free(r->ids);
+	free(r->lengths);
+	free(r->next);
+	free(r->previous);
+	free(r->heap);
+	free(r->name);
+	*r = (bpe_room){0};
+}
+
+/* Room for as many symbols as a word has bytes, times the bytes of a character's spelling. */
+static status reserve(bpe_room *r, size_t count)
+{
+	if (count <= r->capacity)
+		return STATUS_OK;
+	free(r->ids);
+	free(r->lengths);
+	r->capacity = 0;
+	r->ids = malloc(count * sizeof *r->ids);
+	r->lengths = malloc(count * sizeof *r->lengths);
+	if (!r->ids || !r->lengths)
+		return STATUS_NOMEM;
+	r->capacity = count;
+	free(r->next);
+	free(r->previous);
+	free(r->heap);
+	r->next = r->previous = NULL;
+	r->heap = NULL;
+	return STATUS_OK;
+}
+
+static void add(bpe_room *r, int32_t id, uint32_t length)
+{
+	r->ids[r->count] = id;
+	r->lengths[r->count++] = length;
+}
+
+/* Characters without a token, while they may be one unknown. */
+typedef struct unknown_run {
+	bool waits;
+	uint32_t length;
+} unknown_run;
+
+static void add_unknown(const bpe *b, bpe_room *r, unknown_run *run, uint32_t length)
+{
+	if (b->unknown < 0)
+		return;
+	if (run->waits && !b->fuse_unknown) {
+		add(r, b->unknown, run->length);
+		run->length = 0;
+	}
+	run->length = run->waits ? run->length + length : length;
+	run->waits = true;
+}
+
+static bool add_fallback(const bpe *b, bpe_room *r, const char *spelling, size_t bytes, uint32_t length)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if (b->fallback[(unsigned char)spelling[i]] < 0)
+			return false;
+	for (size_t i = 0; i < bytes; i++)
+		add(r, b->fallback[(unsigned char)spelling[i]], i < length ? 1 : 0);
+	return true;
+}
+
+/* The tokens of a word's characters. `length` bytes of the word are a character, whose name is `spelling`. */
+static void add_character(const bpe *b, bpe_room *r, unknown_run *run, int32_t id, const char *spelling, size_t bytes,
+                          uint32_t length)
+{
+	if (id >= 0) {
+		if (run->waits)
+			add(r, b->unknown, run->length);
+		run->waits = false;
+		add(r, id, length);
+	} else if (!add_fallback(b, r, spelling, bytes, length)) {
+		add_unknown(b, r, run, length);
+	}
+}
+
+static void split(const bpe *b, const char *word, size_t bytes, bpe_room *r)
+{
+	unknown_run run = {0};
+	r->count = 0;
+	for (size_t at = 0, length = 1; at < bytes; at += length) {
+		const unsigned char first = (unsigned char)word[at];
+		int32_t id = b->byte[first];
+		char spelling[4];
+		size_t n = 0;
+		if (b->byte_level) {
+			if (id < 0)
+				n = pieces_write(bpe_spelling(first), spelling);
+			add_character(b, r, &run, id, spelling, n, 1);
+			continue;
+		}
+		length = 1;
+		if (first >= 0x80) {
+			pieces_first(word + at, &length);
+			id = find_plain(b, word + at, length);
+		}
+		add_character(b, r, &run, id, word + at, length, (uint32_t)length);
+	}
+	if (run.waits)
+		add(r, b->unknown, run.length);
+}
+
+/* --- merging a few ------------------------------------------------------------------------------------ */
+
+static void merge_few(const bpe *b, bpe_room *r)
+{
+	uint32_t rank[FEW];
+	int32_t made[FEW];
+	size_t n = r->count;
+	for (size_t i = 0; i + 1 < n; i++)
+		rank[i] = merges_find(&b->merges, r->ids[i], r->ids[i + 1], &made[i]);
+	while (n > 1) {
+		size_t least = 0;
+		for (size_t i = 1; i + 1 < n; i++)
+			least = rank[i] < rank[least] ? i : least;
+		if (rank[least] == MERGES_NONE)
+			break;
+		r->ids[least] = made[least];
+		r->lengths[least] += r->lengths[least + 1];
+		n--;
+		for (size_t i = least + 1; i < n; i++) {
+			r->ids[i] = r->ids[i + 1];
+			r->lengths[i] = r->lengths[i + 1];
+		}
+		for (size_t i = least + 1; i + 1 < n; i++) {
+			rank[i] = rank[i + 1];
+			made[i] = made[i + 1];
+		}
+		if (least > 0)
+			rank[least - 1] = merges_find(&b->merges, r->ids[least - 1], r->ids[least], &made[least - 1]);
+		if (least + 1 < n)
+			rank[least] = merges_find(&b->merges, r->ids[least], r->ids[least + 1], &made[least]);
+	}
+	r->count = n;
+}
+
+/* --- merging many --------------------------------------------------------------------------------------- */
+
+/* A heap of rank << 32 | place. */
+typedef struct heap {
+	uint64_t *items;
+	size_t count;
+} heap;
+
+static void sift_down(heap *h, size_t at)
+{
+	const uint64_t item = h->items[at];
+	for (size_t child; (child = 2 * at + 1) < h->count; at = child) {
+		child += child + 1 < h->count && h->items[child + 1] < h->items[child];
+		if (h->items[child] >= item)
+			break;
+		h->items[at] = h->items[child];
+	}
+	h->items[at] = item;
+}
+
+static void push(heap *h, uint64_t item)
+{
+	size_t at = h->count++;
+	for (; at > 0 && h->items[(at - 1) / 2] > item; at = (at - 1) / 2)
+		h->items[at] = h->items[(at - 1) / 2];
+	h->items[at] = item;
+}
+
+static uint64_t pop(heap *h)
+{
+	const uint64_t least = h->items[0];
+	h->items[0] = h->items[--h->count];
+	if (h->count > 0)
+		sift_down(h, 0);
+	return least;
+}
+
+static uint32_t rank_at(const bpe *b, const bpe_room *r, uint32_t at, int32_t *made)
+{
+	const uint32_t next = r->next[at];
+	return next == END ? MERGES_NONE : merges_find(&b->merges, r->ids[at], r->ids[next], made);
+}
+
+static void push_pair(const bpe *b, const bpe_room *r, heap *h, uint32_t at)
+{
+	int32_t made;
+	const uint32_t rank = rank_at(b, r, at, &made);
+	if (rank != MERGES_NONE)
+		push(h, (uint64_t)rank << 32 | at);
+}
+
+/* Every merge ends at most three entries and adds at most two, so the heap never has more than twice the symbols. */
+static status reserve_many(bpe_room *r)
+{
+	if (r->next)
+		return STATUS_OK;
+	r->next = malloc(r->capacity * sizeof *r->next);
+	r->previous = malloc(r->capacity * sizeof *r->previous);
+	r->heap = malloc(2 * r->capacity * sizeof *r->heap);
+	return r->next && r->previous && r->heap ? STATUS_OK : STATUS_NOMEM;
+}
+
+static void merge_heap(const bpe *b, bpe_room *r, heap *h)
+{
+	while (h->count > 0) {
+		const uint64_t least = pop(h);
+		const uint32_t at = (uint32_t)least, next = r->next[at];
+		int32_t made;
+		if (r->ids[at] < 0 || rank_at(b, r, at, &made) != least >> 32)
+			continue;
+		r->ids[at] = made;
+		r->lengths[at] += r->lengths[next];
+		r->ids[next] = -1;
+		r->next[at] = r->next[next];
+		if (r->next[at] != END)
+			r->previous[r->next[at]] = at;
+		if (r->previous[at] != END)
+			push_pair(b, r, h, r->previous[at]);
+		push_pair(b, r, h, at);
+	}
+}
+
+static status merge_many(const bpe *b, bpe_room *r)
+{
+	TRY(reserve_many(r));
+	heap h = {.items = r->heap};
+	for (uint32_t i = 0; i < r->count; i++) {
+		r->next[i] = i + 1 < r->count ? i + 1 : END;
+		r->previous[i] = i > 0 ? i - 1 : END;
+	}
+	for (uint32_t i = 0; i < r->count; i++) {
+		int32_t made;
+		const uint32_t rank = rank_at(b, r, i, &made);
+		if (rank != MERGES_NONE)
+			h.items[h.count++] = (uint64_t)rank << 32 | i;
+	}
+	for (size_t i = h.count / 2; i-- > 0;)
+		sift_down(&h, i);
+	merge_heap(b, r, &h);
+	size_t n = 0;
+	for (size_t i = 0; i < r->count; i++)
+		if (r->ids[i] >= 0) {
+			r->ids[n] = r->ids[i];
+			r->lengths[n++] = r->lengths[i];
+		}
+	r->count = n;
+	return STATUS_OK;
+}
+
+/* --- a word ------------------------------------------------------------------------------------------------ */
+
+/* Is the word itself a token? */
+static status find_whole(const bpe *b, const char *word, size_t bytes, bpe_room *r, int32_t *id)
+{
+	if (!b->byte_level) {
+		*id = find_plain(b, word, bytes);
+		return STATUS_OK;
+	}
+	*id = -1;
+	if (bytes > TOKEN_MAX_BYTES)
+		return STATUS_OK;
+	if (!r->name)
+		r->name = malloc(2 * TOKEN_MAX_BYTES);
+	if (!r->name)
+		return STATUS_NOMEM;
+	size_t n = 0;
+	for (size_t i = 0; i < bytes; i++)
+		n += pieces_write(bpe_spelling((unsigned char)word[i]), r->name + n);
+	*id = find_plain(b, r->name, n);
+	return STATUS_OK;
+}
+
+status bpe_encode(const bpe *b, const char *word, size_t bytes, bpe_room *r)
+{
+	if (bytes >= UINT32_MAX / 2)
+		return STATUS_TOO_LARGE;
+	TRY(reserve(r, b->byte_level ? 2 * bytes : bytes));
+	if (b->ignore_merges) {
+		int32_t id;
+		TRY(find_whole(b, word, bytes, r, &id));
+		if (id >= 0) {
+			r->count = 0;
+			add(r, id, (uint32_t)bytes);
+			return STATUS_OK;
+		}
+	}
+	split(b, word, bytes, r);
+	if (r->count > FEW)
+		return merge_many(b, r);
+	merge_few(b, r);
+	return STATUS_OK;
+}
+
+/* --- cutting ------------------------------------------------------------------------------------------------- */
+
+static const char metaspace[] = "\xE2\x96\x81";
+enum { METASPACE_BYTES = 3 };
+
+size_t bpe_cut(const bpe *b, const char *text, size_t bytes)
+{
+	if (!b->cut_at_metaspace)
+		return bytes;
+	size_t at = 0;
+	while (at + METASPACE_BYTES <= bytes && memcmp(text + at, metaspace, METASPACE_BYTES) == 0)
+		at += METASPACE_BYTES;
+	const char *found = at < bytes ? memmem(text + at, bytes - at, metaspace, METASPACE_BYTES) : NULL;
+	return found ? (size_t)(found - text) : bytes;
+}
+
+/* Does a merge join something else and a metaspace behind it? */
+static bool crosses_metaspace(const char *left, size_t n, const char *right, size_t m)
+{
+	return m >= METASPACE_BYTES && memcmp(right, metaspace, METASPACE_BYTES) == 0 &&
+	       (n < METASPACE_BYTES || memcmp(left + n - METASPACE_BYTES, metaspace, METASPACE_BYTES) != 0);
+}
+
+/* --- reading -------------------------------------------------------------------------------------------------- */
+
+static const char *const model_keys[] = {"type",
+                                         "dropout",
+                                         "unk_token",
+                                         "continuing_subword_prefix",
+                                         "end_of_word_suffix",
+                                         "fuse_unk",
+                                         "byte_fallback",
+                                         "ignore_merges",
+                                         "vocab",
+                                         "merges",
+                                         NULL};
+
+status bpe_check(const json_t *model, error *err)
+{
+	const char *type;
+	if (!json_object_get(model, "type") && json_object_get(model, "merges"))
+		type = "BPE"; /* the oldest files */
+	else
+		TRY(reading_type(model, "model", &type, err));
+	if (strcmp(type, "BPE") != 0)
+		return reading_refuse(err, "model", "has the type \"%.40s\", which is not supported", type);
+	TRY(reading_keys(model, "model", model_keys, err));
+	const json_t *dropout = json_object_get(model, "dropout");
+	if (dropout && !json_is_null(dropout) && !(json_number_value(dropout) == 0 && json_is_number(dropout)))
+		return reading_refuse(err, "model", "has a dropout, which is not supported");
+	const char *affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+	for (int i = 0; i < 2; i++) {
+		const char *affix;
+		TRY(reading_string(model, "model", affixes[i], "", &affix, err));
+		if (affix[0])
+			return reading_refuse(err, "model", "has a %s, which is not supported", affixes[i]);
+	}
+	if (!json_is_object(json_object_get(model, "vocab")) || !json_is_array(json_object_get(model, "merges")))
+		return reading_blame(err, "model", "needs an object \"vocab\" and an array \"merges\"");
+	return STATUS_OK;
+}
+
+/* The two names of a merge: "a b", or ["a", "b"] where names may have spaces. */
+static bool read_pair(const json_t *merge, const char *name[2], size_t bytes[2])
+{
+	if (json_is_array(merge)) {
+		for (size_t i = 0; i < 2; i++) {
+			name[i] = json_string_value(json_array_get(merge, i));
+			bytes[i] = json_string_length(json_array_get(merge, i));
+		}
+		return name[0] && name[1] && json_array_size(merge) == 2;
+	}
+	name[0] = json_string_value(merge);
+	const size_t all = json_string_length(merge);
+	const char *space = name[0] ? memchr(name[0], ' ', all) : NULL;
+	if (!space)
+		return false;
+	name[1] = space + 1;
+	bytes[0] = (size_t)(space - name[0]);
+	bytes[1] = all - bytes[0] - 1;
+	return !memchr(name[1], ' ', bytes[1]);
+}
+
+static status read_merge(bpe *b, const json_t *merge, size_t rank, error *err)
+{
+	const char *name[2];
+	size_t bytes[2];
+	int32_t ids[2];
+	char joined[2 * (2 * TOKEN_MAX_BYTES)];
+	if (!read_pair(merge, name, bytes))
+		return reading_blame(err, "model.merges", "[%zu] is not a pair of tokens", rank);
+	if (bytes[0] + bytes[1] > sizeof joined)
+		return reading_refuse(err, "model.merges", "[%zu] makes a token that is too long", rank);
+	memcpy(joined, name[0], bytes[0]);
+	memcpy(joined + bytes[0], name[1], bytes[1]);
+	const int32_t made = vocabulary_find(b->names, joined, bytes[0] + bytes[1]);
+	for (int i = 0; i < 2; i++)
+		ids[i] = vocabulary_find(b->names, name[i], bytes[i]);
+	if (ids[0] < 0 || ids[1] < 0 || made < 0)
+		return reading_blame(err, "model.merges", "[%zu] is of a token that is not in the vocabulary", rank);
+	b->cut_at_metaspace &= !crosses_metaspace(name[0], bytes[0], name[1], bytes[1]);
+	if (!b->special[made])
+		merges_add(&b->merges, ids[0], ids[1], (uint32_t)rank, made);
+	return STATUS_OK;
+}
+
+static void find_bytes(bpe *b, bool fallback)
+{
+	for (int i = 0; i < 256; i++) {
+		char name[8];
+		const size_t n = pieces_write(b->byte_level ? bpe_spelling(i) : (uint32_t)i, name);
+		b->byte[i] = b->byte_level || i < 0x80 ? find_plain(b, name, n) : -1;
+		snprintf(name, sizeof name, "<0x%02X>", i);
+		b->fallback[i] = fallback ? vocabulary_find(b->names, name, strlen(name)) : -1;
+	}
+}
+
+status bpe_read(bpe *b, const json_t *model, const vocabulary *names, const bool *special, bool byte_level, error *err)
+{
+	const json_t *list = json_object_get(model, "merges");
+	const char *unknown;
+	bool fallback;
+	*b = (bpe){.names = names, .special = special, .byte_level = byte_level, .unknown = -1};
+	TRY(reading_bool(model, "model", "ignore_merges", false, &b->ignore_merges, err));
+	TRY(reading_bool(model, "model", "fuse_unk", false, &b->fuse_unknown, err));
+	TRY(reading_bool(model, "model", "byte_fallback", false, &fallback, err));
+	TRY(reading_string(model, "model", "unk_token", NULL, &unknown, err));
+	if (unknown && (b->unknown = vocabulary_find(names, unknown, strlen(unknown))) < 0)
+		return reading_blame(err, "model", "has an unk_token that is not in the vocabulary");
+	find_bytes(b, fallback);
+	if (merges_init(&b->merges, json_array_size(list)) != STATUS_OK || word_cache_init(&b->cache) != STATUS_OK)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	b->cut_at_metaspace =
+	    !byte_level && !b->ignore_merges && vocabulary_find(names, metaspace, METASPACE_BYTES) >= 0;
+	for (size_t i = 0; i < json_array_size(list); i++)
+		TRY(read_merge(b, json_array_get(list, i), i, err));
+	return STATUS_OK;
+}
+
+void bpe_fini(bpe *b)
+{
+	merges_fini(&b->merges);
+	word_cache_fini(&b->cache);
+}

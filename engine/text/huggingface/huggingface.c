@@ -1,0 +1,375 @@
+/* The kind "huggingface": a tokenizer.json of the library `tokenizers`, with a model of the type BPE.
+ *
+ * A text goes through: added tokens of the text as it is; the normalizer; added tokens of the normalized text; the
+ * pre-tokenizer; the model, word by word. Each stage hands its parts to the following one. */
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "engine/base/memory.h"
+#include "engine/base/utf8.h"
+#include "engine/text/huggingface/added.h"
+#include "engine/text/huggingface/bpe.h"
+#include "engine/text/huggingface/decoder.h"
+#include "engine/text/huggingface/normalizer.h"
+#include "engine/text/huggingface/pre_tokenizer.h"
+#include "engine/text/huggingface/reading.h"
+#include "engine/text/huggingface/roles.h"
+#include "engine/text/huggingface/template.h"
+#include "engine/text/tokenizer_kind.h"
+
+typedef struct huggingface {
+	vocabulary names;
+	added added;
+	normalizer normalizer;
+	pre_tokenizer words;
+	bpe model;
+	decoder decoder;
+	text_template wrap;
+	char *bytes;     /* what the tokens stand for, one behind the other */
+	uint32_t *first; /* [size + 1]: where a token's begins */
+	bool *special;   /* [size] */
+} huggingface;
+
+/* --- opening ------------------------------------------------------------------------------------- */
+
+static status measure_vocabulary(const json_t *list, int32_t *size, size_t *bytes, error *err)
+{
+	const char *name;
+	json_t *id;
+	json_object_foreach((json_t *)(uintptr_t)list, name, id)
+	{
+		if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= VOCABULARY_MAX_IDS)
+			return reading_blame(err, "model.vocab", "has \"%.40s\" without an id below %d", name,
+			                     VOCABULARY_MAX_IDS);
+		if (json_integer_value(id) >= *size)
+			*size = (int32_t)json_integer_value(id) + 1;
+		*bytes += strlen(name);
+	}
+	return STATUS_OK;
+}
+
+static status read_vocabulary(huggingface *h, const json_t *list, const json_t *more, int32_t *size, error *err)
+{
+	const char *name;
+	json_t *id;
+	size_t bytes = 0, other;
+	*size = 0;
+	TRY(measure_vocabulary(list, size, &bytes, err));
+	TRY(added_measure(more, size, &bytes, err));
+	if (*size == 0)
+		return reading_blame(err, "model.vocab", "is empty");
+	if (bytes >= UINT32_MAX || vocabulary_init(&h->names, *size, bytes) != STATUS_OK)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	json_object_foreach((json_t *)(uintptr_t)list, name, id)
+	{
+		if (vocabulary_name(&h->names, (int32_t)json_integer_value(id), &other))
+			return reading_blame(err, "model.vocab", "has the id of \"%.40s\" twice", name);
+		vocabulary_add(&h->names, name, strlen(name), (int32_t)json_integer_value(id), true);
+	}
+	return STATUS_OK;
+}
+
+/* Truncation and padding would change what a text becomes. */
+static status check_top(const json_t *json, error *err)
+{
+	static const char *const keys[] = {"version", "truncation",    "padding",        "added_tokens", "normalizer",
+	                                   "model",   "pre_tokenizer", "post_processor", "decoder",      NULL};
+	const char *absent[] = {"truncation", "padding"};
+	for (int i = 0; i < 2; i++) {
+		const json_t *member = json_object_get(json, absent[i]);
+		if (member && !json_is_null(member))
+			return reading_refuse(err, absent[i], "is set, which is not supported");
+	}
+	return reading_keys(json, "the file", keys, err);
+}
+
+static status mark_specials(huggingface *h, int32_t size, error *err)
+{
+	h->special = memory_new((size_t)size, sizeof *h->special);
+	if (!h->special)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	for (int set = 0; set < 2; set++)
+		for (size_t i = 0; i < h->added.sets[set].count; i++)
+			h->special[h->added.sets[set].tokens[i].id] |= h->added.sets[set].tokens[i].special;
+	return STATUS_OK;
+}
+
+/* What all tokens stand for, within a text. */
+static status decode_all(huggingface *h, int32_t size, error *err)
+{
+	size_t used = 0, capacity = 0;
+	char token[TOKEN_MAX_BYTES];
+	h->first = memory_new((size_t)size + 1, sizeof *h->first);
+	if (!h->first)
+		return STATUS_NOMEM;
+	for (int32_t id = 0; id < size; id++) {
+		size_t bytes, count = 0;
+		const char *name = vocabulary_name(&h->names, id, &bytes);
+		h->first[id] = (uint32_t)used;
+		if (!name || h->special[id])
+			continue;
+		if (!decoder_token(&h->decoder, name, bytes, false, token, &count))
+			return reading_refuse(err, "model.vocab", "has a token of more than %d bytes, id %d",
+			                      TOKEN_MAX_BYTES, (int)id);
+		if (used + count > capacity) {
+			capacity = 2 * capacity + 65536;
+			char *more = realloc(h->bytes, capacity);
+			if (!more)
+				return STATUS_NOMEM;
+			h->bytes = more;
+		}
+		memcpy(h->bytes + used, token, count);
+		used += count;
+	}
+	h->first[size] = (uint32_t)used;
+	return STATUS_OK;
+}
+
+static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error *err)
+{
+	const json_t *model = json_object_get(json, "model"), *more = json_object_get(json, "added_tokens");
+	TRY(check_top(json, err));
+	TRY(bpe_check(model, err));
+	TRY(normalizer_read(&h->normalizer, json_object_get(json, "normalizer"), err));
+	TRY(pre_tokenizer_read(&h->words, json_object_get(json, "pre_tokenizer"), err));
+	TRY(decoder_read(&h->decoder, json_object_get(json, "decoder"), err));
+	TRY(read_vocabulary(h, json_object_get(model, "vocab"), more, &t->size, err));
+	TRY(added_read(&h->added, more, &h->names, &h->normalizer, err));
+	TRY(mark_specials(h, t->size, err));
+	TRY(bpe_read(&h->model, model, &h->names, h->special, h->words.byte_level, err));
+	TRY(template_read(&h->wrap, json_object_get(json, "post_processor"), t->size, err));
+	status s = decode_all(h, t->size, err);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "%s", status_text(s));
+	t->unknown = h->model.unknown;
+	return roles_read(t, &h->names, &h->added, err);
+}
+
+static status huggingface_open(tokenizer *t, const json_t *json, error *err)
+{
+	huggingface *h = t->data = memory_new(1, sizeof *h);
+	return h ? read_parts(t, h, json, err) : error_set(err, STATUS_NOMEM, NULL, "out of memory");
+}
+
+static void huggingface_close(tokenizer *t)
+{
+	huggingface *h = t->data;
+	if (!h)
+		return;
+	vocabulary_fini(&h->names);
+	added_fini(&h->added);
+	normalizer_fini(&h->normalizer);
+	pre_tokenizer_fini(&h->words);
+	bpe_fini(&h->model);
+	free(h->bytes);
+	free(h->first);
+	free(h->special);
+	free(h);
+}
+
+/* --- encoding -------------------------------------------------------------------------------------- */
+
+typedef struct encoding {
+	huggingface *h;
+	const encode_options *options;
+	bool mapped;
+	token_list *out;
+	size_t capacity;
+	pattern_search search;
+	text_buffer normal[2];
+	pre_tokenizer_run run;
+	bpe_room room;
+} encoding;
+
+static status reserve(encoding *e, size_t more)
+{
+	if (more <= e->capacity - e->out->count)
+		return STATUS_OK;
+	const size_t capacity = 2 * e->capacity + more + 64;
+	int32_t *ids = realloc(e->out->ids, capacity * sizeof *ids);
+	if (!ids)
+		return STATUS_NOMEM;
+	e->out->ids = ids;
+	if (e->options->spans) {
+		byte_range *spans = realloc(e->out->spans, capacity * sizeof *spans);
+		if (!spans)
+			return STATUS_NOMEM;
+		e->out->spans = spans;
+	}
+	e->capacity = capacity;
+	return STATUS_OK;
+}
+
+static status put_id(encoding *e, int32_t id, byte_range span)
+{
+	TRY(reserve(e, 1));
+	if (e->options->spans)
+		e->out->spans[e->out->count] = span;
+	e->out->ids[e->out->count++] = id;
+	return STATUS_OK;
+}
+
+static status put_ids(encoding *e, const int32_t *ids, size_t count)
+{
+	TRY(reserve(e, count));
+	memcpy(e->out->ids + e->out->count, ids, count * sizeof *ids);
+	e->out->count += count;
+	return STATUS_OK;
+}
+
+/* With spans the cache is of no use: it does not know how long the tokens of a word are. */
+static status encode_spans(encoding *e, const text_piece *word)
+{
+	size_t at = 0;
+	TRY(bpe_encode(&e->h->model, word->text, word->bytes, &e->room));
+	for (size_t i = 0; i < e->room.count; i++) {
+		TRY(put_id(e, e->room.ids[i], pieces_origin(word, at, e->room.lengths[i])));
+		at += e->room.lengths[i];
+	}
+	return STATUS_OK;
+}
+
+static status encode_plain(encoding *e, const char *word, size_t bytes)
+{
+	bpe *b = &e->h->model;
+	if (bytes > WORD_CACHE_MAX_BYTES) {
+		TRY(bpe_encode(b, word, bytes, &e->room));
+		return put_ids(e, e->room.ids, e->room.count);
+	}
+	const uint64_t hash = XXH3_64bits(word, bytes);
+	const cached_word *known = word_cache_find(&b->cache, hash, word, bytes);
+	if (known)
+		return put_ids(e, known->ids, known->count);
+	TRY(bpe_encode(b, word, bytes, &e->room));
+	word_cache_add(&b->cache, hash, word, bytes, e->room.ids, e->room.count);
+	return put_ids(e, e->room.ids, e->room.count);
+}
+
+static status encode_word(void *context, const text_piece *p)
+{
+	encoding *e = context;
+	for (size_t at = 0, n; at < p->bytes; at += n) {
+		n = bpe_cut(&e->h->model, p->text + at, p->bytes - at);
+		const text_piece word = pieces_part(p, at, n);
+		TRY(e->options->spans ? encode_spans(e, &word) : encode_plain(e, word.text, word.bytes));
+	}
+	return STATUS_OK;
+}
+
+static status encode_normal(void *context, const text_piece *p, const added_token *token)
+{
+	encoding *e = context;
+	return token ? put_id(e, token->id, pieces_origin(p, 0, p->bytes)) : pre_tokenizer_apply(&e->run, p, e->mapped);
+}
+
+static status encode_raw(void *context, const text_piece *p, const added_token *token)
+{
+	encoding *e = context;
+	if (token)
+		return put_id(e, token->id, pieces_origin(p, 0, p->bytes));
+	text_piece normal;
+	TRY(normalizer_apply(&e->h->normalizer, &e->search, p, e->normal, &normal));
+	if (normal.bytes == 0)
+		return STATUS_OK;
+	return added_search(&e->h->added, true, &normal, e->options, &e->search, encode_normal, e);
+}
+
+/* Bytes that are not UTF-8 as U+FFFD. */
+static status repair(const text_piece *p, text_buffer *out)
+{
+	for (size_t at = 0, length; at < p->bytes; at += length) {
+		const utf8_kind kind = utf8_next((const unsigned char *)p->text + at, p->bytes - at, &length);
+		TRY(kind == UTF8_WHOLE ? pieces_copy(out, p, at, length)
+		                       : pieces_put(out, "\xEF\xBF\xBD", 3, pieces_origin(p, at, length)));
+	}
+	return STATUS_OK;
+}
+
+static status encode_text(encoding *e, const text_piece *p)
+{
+	text_buffer whole = {.mapped = e->mapped};
+	text_piece valid = *p;
+	status s = STATUS_OK;
+	if (utf8_valid_prefix(p->text, p->bytes) < p->bytes) {
+		s = repair(p, &whole);
+		valid = pieces_made(&whole, p);
+	}
+	if (s == STATUS_OK && valid.bytes > 0)
+		s = added_search(&e->h->added, false, &valid, e->options, &e->search, encode_raw, e);
+	pieces_fini(&whole);
+	return s;
+}
+
+static status encode_wrapped(encoding *e, const text_piece *p)
+{
+	const text_template *w = &e->h->wrap;
+	for (int i = 0; i < w->n_before && e->options->wrap; i++)
+		TRY(put_id(e, w->before[i], (byte_range){0, 0}));
+	TRY(encode_text(e, p));
+	for (int i = 0; i < w->n_behind && e->options->wrap; i++)
+		TRY(put_id(e, w->behind[i], (byte_range){p->bytes, 0}));
+	return STATUS_OK;
+}
+
+static status huggingface_encode(const tokenizer *t, const char *text, size_t bytes, const encode_options *o,
+                                 token_list *out, error *err)
+{
+	huggingface *h = t->data;
+	encoding e = {.h = h, .options = o, .out = out};
+	e.mapped = o->spans || (o->n_trusted > 0 && h->added.sets[true].count > 0);
+	e.normal[0].mapped = e.normal[1].mapped = e.mapped;
+	e.run = (pre_tokenizer_run){.steps = &h->words, .search = &e.search, .word = encode_word, .context = &e};
+	status s = reserve(&e, bytes / 8 + 8);
+	if (s == STATUS_OK)
+		s = encode_wrapped(&e, &(text_piece){.text = text, .bytes = bytes, .first = true});
+	pattern_search_fini(&e.search);
+	pieces_fini(&e.normal[0]);
+	pieces_fini(&e.normal[1]);
+	pre_tokenizer_run_fini(&e.run);
+	bpe_room_fini(&e.room);
+	if (s == STATUS_TOO_LARGE)
+		return error_set(err, s, NULL, "the text takes the tokenizer's patterns too many steps");
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "out of memory for the tokens of %zu bytes", bytes);
+}
+
+/* --- decoding ------------------------------------------------------------------------------------------ */
+
+static size_t huggingface_token_bytes(const tokenizer *t, int32_t id, bool first, char *out, size_t size)
+{
+	const huggingface *h = t->data;
+	char room[TOKEN_MAX_BYTES];
+	const char *bytes = h->bytes + h->first[id];
+	size_t count = h->first[id + 1] - h->first[id], length;
+	if (first && h->decoder.first_differs && !h->special[id]) {
+		const char *name = vocabulary_name(&h->names, id, &length);
+		bytes = room;
+		if (!name || !decoder_token(&h->decoder, name, length, true, room, &count))
+			count = 0;
+	}
+	if (count > 0 && size > 0)
+		memcpy(out, bytes, count < size ? count : size);
+	return count;
+}
+
+static size_t huggingface_token_name(const tokenizer *t, int32_t id, char *out, size_t size)
+{
+	const huggingface *h = t->data;
+	size_t bytes;
+	const char *name = vocabulary_name(&h->names, id, &bytes);
+	if (!name)
+		return 0;
+	if (size > 0)
+		memcpy(out, name, bytes < size ? bytes : size);
+	return bytes;
+}
+
+const tokenizer_kind huggingface_kind = {
+    .name = "huggingface",
+    .open = huggingface_open,
+    .close = huggingface_close,
+    .encode = huggingface_encode,
+    .token_bytes = huggingface_token_bytes,
+    .token_name = huggingface_token_name,
+};

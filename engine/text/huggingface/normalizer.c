@@ -1,0 +1,165 @@
+#include "engine/text/huggingface/normalizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "engine/base/memory.h"
+#include "engine/text/huggingface/forms.h"
+#include "engine/text/huggingface/reading.h"
+
+/* --- the steps ------------------------------------------------------------------------------------ */
+
+static status apply_form(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out)
+{
+	(void)search;
+	return forms_append((form)step->option, p, out);
+}
+
+static status apply_prepend(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out)
+{
+	(void)search;
+	if (p->bytes > 0)
+		TRY(pieces_put(out, step->text, step->bytes, (byte_range){pieces_origin(p, 0, 1).first, 0}));
+	return pieces_copy(out, p, 0, p->bytes);
+}
+
+static status apply_replace(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out)
+{
+	pattern_walk walk = {.pattern = step->pattern, .text = p->text, .bytes = p->bytes};
+	size_t at = 0;
+	for (;;) {
+		bool found;
+		byte_range match;
+		TRY(pattern_next(&walk, search, &found, &match));
+		if (!found)
+			return pieces_copy(out, p, at, p->bytes - at);
+		TRY(pieces_copy(out, p, at, match.first - at));
+		TRY(pieces_put(out, step->text, step->bytes, pieces_origin(p, match.first, match.bytes)));
+		at = match.first + match.bytes;
+	}
+}
+
+static status apply_lowercase(const normalizer_step *step, pattern_search *search, const text_piece *p,
+                              text_buffer *out)
+{
+	enum { DOTTED_I = 0x130, DOT_ABOVE = 0x307 };
+	(void)step;
+	(void)search;
+	for (size_t at = 0, length; at < p->bytes; at += length) {
+		char lower[8];
+		uint32_t c = pieces_first(p->text + at, &length);
+		size_t n = pieces_write(c == DOTTED_I ? 'i' : (uint32_t)utf8proc_tolower((int32_t)c), lower);
+		if (c == DOTTED_I) /* the only lower case of two characters */
+			n += pieces_write(DOT_ABOVE, lower + n);
+		TRY(pieces_put(out, lower, n, pieces_origin(p, at, length)));
+	}
+	return STATUS_OK;
+}
+
+enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
+
+static status apply_strip(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out)
+{
+	(void)search;
+	size_t first = 0, end = p->bytes, length;
+	while ((step->option & STRIP_LEFT) && first < end && pieces_is_space(pieces_first(p->text + first, &length)))
+		first += length;
+	while ((step->option & STRIP_RIGHT) && end > first && pieces_is_space(pieces_last(p->text, end, &length)))
+		end -= length;
+	return pieces_copy(out, p, first, end - first);
+}
+
+/* --- reading ----------------------------------------------------------------------------------------- */
+
+static status copy_text(normalizer_step *step, const json_t *part, const char *path, const char *key, error *err)
+{
+	const char *text;
+	TRY(reading_string(part, path, key, NULL, &text, err));
+	if (!text)
+		return reading_blame(err, path, "needs a string \"%s\"", key);
+	step->bytes = json_string_length(json_object_get(part, key));
+	step->text = memory_new(step->bytes + 1, 1);
+	if (!step->text)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	memcpy(step->text, text, step->bytes);
+	return STATUS_OK;
+}
+
+static status read_form(normalizer_step *step, const json_t *part, const char *type, const char *path, error *err)
+{
+	static const char *const names[] = {
+	    [FORM_NFC] = "NFC", [FORM_NFD] = "NFD", [FORM_NFKC] = "NFKC", [FORM_NFKD] = "NFKD"};
+	for (int f = 0; f < 4; f++)
+		if (strcmp(type, names[f]) == 0) {
+			step->apply = apply_form;
+			step->option = f;
+			return reading_keys(part, path, (const char *const[]){"type", NULL}, err);
+		}
+	return reading_refuse(err, path, "has the type \"%.40s\", which is not supported", type);
+}
+
+static status read_strip(normalizer_step *step, const json_t *part, const char *path, error *err)
+{
+	bool left, right;
+	TRY(reading_keys(part, path, (const char *const[]){"type", "strip_left", "strip_right", NULL}, err));
+	TRY(reading_bool(part, path, "strip_left", true, &left, err));
+	TRY(reading_bool(part, path, "strip_right", true, &right, err));
+	step->apply = apply_strip;
+	step->option = (left ? STRIP_LEFT : 0) | (right ? STRIP_RIGHT : 0);
+	return STATUS_OK;
+}
+
+static status read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
+{
+	normalizer *n = context;
+	if (n->count == NORMALIZER_MAX_STEPS)
+		return reading_refuse(err, path, "is one of more than %d", NORMALIZER_MAX_STEPS);
+	normalizer_step *step = &n->steps[n->count++];
+	if (strcmp(type, "Prepend") == 0) {
+		step->apply = apply_prepend;
+		TRY(reading_keys(part, path, (const char *const[]){"type", "prepend", NULL}, err));
+		return copy_text(step, part, path, "prepend", err);
+	}
+	if (strcmp(type, "Replace") == 0) {
+		step->apply = apply_replace;
+		TRY(reading_keys(part, path, (const char *const[]){"type", "pattern", "content", NULL}, err));
+		TRY(copy_text(step, part, path, "content", err));
+		return pattern_read(&step->pattern, part, path, err);
+	}
+	if (strcmp(type, "Lowercase") == 0) {
+		step->apply = apply_lowercase;
+		return reading_keys(part, path, (const char *const[]){"type", NULL}, err);
+	}
+	if (strcmp(type, "Strip") == 0)
+		return read_strip(step, part, path, err);
+	return read_form(step, part, type, path, err);
+}
+
+status normalizer_read(normalizer *n, const json_t *part, error *err)
+{
+	return reading_sequence(part, "normalizer", "normalizers", read_step, n, err);
+}
+
+void normalizer_fini(normalizer *n)
+{
+	for (int i = 0; i < n->count; i++) {
+		pattern_free(n->steps[i].pattern);
+		free(n->steps[i].text);
+	}
+	n->count = 0;
+}
+
+status normalizer_apply(const normalizer *n, pattern_search *search, const text_piece *p, text_buffer room[2],
+                        text_piece *out)
+{
+	*out = *p;
+	for (int i = 0; i < n->count; i++) {
+		text_buffer *b = &room[i % 2];
+		const text_piece before = *out;
+		b->bytes = 0;
+		TRY(n->steps[i].apply(&n->steps[i], search, &before, b));
+		*out = pieces_made(b, &before);
+	}
+	return STATUS_OK;
+}

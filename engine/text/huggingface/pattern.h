@@ -1,0 +1,43 @@
+/* pattern.h - regular expressions of a tokenizer.json, which are in Oniguruma's syntax, matched by PCRE2.
+ *
+ * Both are backtracking matchers with Unicode properties and nearly the same syntax. What differs is translated (white
+ * space, words and decimal digits by their Unicode properties; scripts as scripts, not as script extensions), and what
+ * would mean something else in PCRE2 is refused by name. A pattern is immutable and thread-safe. */
+#ifndef ENGINE_TEXT_HUGGINGFACE_PATTERN_H
+#define ENGINE_TEXT_HUGGINGFACE_PATTERN_H
+
+#include "engine/text/tokenizer.h"
+
+typedef struct pattern pattern;
+/* literal: the text itself. path names the pattern in messages. STATUS_UNSUPPORTED, STATUS_INVALID. */
+status pattern_new(pattern **out, const char *text, size_t bytes, bool literal, const char *path, error *err);
+/* A pattern of our own in PCRE2's syntax. */
+status pattern_own(pattern **out, const char *text, error *err);
+/* The "pattern" of a part of a tokenizer.json: {"String": …} or {"Regex": …}. */
+status pattern_read(pattern **out, const json_t *part, const char *path, error *err);
+void pattern_free(pattern *p);
+/* Can it match nothing? */
+bool pattern_matches_empty(const pattern *p);
+
+/* What a thread needs to search. Zero-initialise. */
+typedef struct pattern_search {
+	void *data, *context, *stack;
+} pattern_search;
+void pattern_search_fini(pattern_search *s);
+/* The leftmost match that begins at `from` or behind, in well-formed UTF-8; *found: there is one. Text before `from` is
+ * seen by look-behind. STATUS_NOMEM; STATUS_TOO_LARGE: the pattern needs too many steps on this text. */
+status pattern_find(const pattern *p, pattern_search *s, const char *text, size_t bytes, size_t from, bool *found,
+                    byte_range *match);
+
+/* All matches of a text in order. An empty match directly behind another match does not count. Zero but for the first
+ * three members. */
+typedef struct pattern_walk {
+	const pattern *pattern;
+	const char *text;
+	size_t bytes;
+	size_t from, last; /* last: end of the match before */
+	bool any;          /* there was one */
+} pattern_walk;
+status pattern_next(pattern_walk *w, pattern_search *s, bool *found, byte_range *match);
+
+#endif

@@ -1,0 +1,49 @@
+/* pieces.h - parts of a text on their way through a tokenizer, and where their bytes come from in the original.
+ *
+ * A piece is bytes of UTF-8. Without a map byte i is byte base + i of the original text; a text that was changed has a
+ * map, one range of the original for each byte. Maps are made only where they are asked for, since they cost 16 bytes a
+ * byte. */
+#ifndef ENGINE_TEXT_HUGGINGFACE_PIECES_H
+#define ENGINE_TEXT_HUGGINGFACE_PIECES_H
+
+#include "engine/text/tokenizer.h"
+
+typedef struct text_piece {
+	const char *text;
+	size_t bytes;
+	const byte_range *map;
+	size_t base;
+	bool first; /* it begins where the original text begins */
+} text_piece;
+
+/* `bytes` bytes of a piece. */
+text_piece pieces_part(const text_piece *p, size_t first, size_t bytes);
+/* The part of the original that they come from. */
+byte_range pieces_origin(const text_piece *p, size_t first, size_t bytes);
+
+/* A changed text in the making. Zero-initialise; set `mapped` before the first byte. */
+typedef struct text_buffer {
+	char *text;
+	byte_range *map;
+	size_t bytes, capacity;
+	bool mapped;
+} text_buffer;
+void pieces_fini(text_buffer *b);
+/* Room for `more` bytes. STATUS_NOMEM. */
+status pieces_reserve(text_buffer *b, size_t more);
+/* Append bytes of a piece as they are. */
+status pieces_copy(text_buffer *b, const text_piece *p, size_t first, size_t bytes);
+/* Append bytes that stand for `origin`. */
+status pieces_put(text_buffer *b, const char *text, size_t bytes, byte_range origin);
+/* What has been made of piece p; valid until the buffer changes. */
+text_piece pieces_made(const text_buffer *b, const text_piece *p);
+
+/* Is this code point white space (the Unicode property)? */
+bool pieces_is_space(uint32_t c);
+/* The code point at the beginning or the end of well-formed UTF-8 of at least one byte, and its bytes. */
+uint32_t pieces_first(const char *text, size_t *bytes);
+uint32_t pieces_last(const char *text, size_t bytes, size_t *length);
+/* Encode a code point; returns the bytes written. */
+size_t pieces_write(uint32_t c, char out[4]);
+
+#endif

@@ -1,0 +1,55 @@
+/* pre_tokenizer.h - the "pre_tokenizer" of a tokenizer.json: where a text is cut into words, which tokens never cross.
+ *
+ * A chain of steps: each cuts or changes a piece and hands its parts to the next one, so no list of pieces is ever
+ * made. Immutable; each thread has a run of its own. */
+#ifndef ENGINE_TEXT_HUGGINGFACE_PRE_TOKENIZER_H
+#define ENGINE_TEXT_HUGGINGFACE_PRE_TOKENIZER_H
+
+#include "engine/text/huggingface/pattern.h"
+#include "engine/text/huggingface/pieces.h"
+
+enum { PRE_TOKENIZER_MAX_STEPS = 16 };
+
+typedef enum split_behavior {
+	SPLIT_REMOVED,
+	SPLIT_ISOLATED,
+	SPLIT_MERGED_WITH_PREVIOUS,
+	SPLIT_MERGED_WITH_NEXT,
+	SPLIT_CONTIGUOUS
+} split_behavior;
+
+typedef struct pre_tokenizer_run pre_tokenizer_run;
+typedef struct pre_tokenizer_step pre_tokenizer_step;
+struct pre_tokenizer_step {
+	status (*apply)(pre_tokenizer_run *run, int step, const text_piece *p);
+	pattern *pattern;
+	split_behavior behavior;
+	bool invert;         /* what matches and what does not change places */
+	int scheme;          /* of Metaspace */
+	char replacement[4]; /* the same: a character */
+	size_t replacement_bytes;
+};
+
+typedef struct pre_tokenizer {
+	pre_tokenizer_step steps[PRE_TOKENIZER_MAX_STEPS];
+	int count;
+	bool byte_level; /* words are bytes, which the vocabulary spells with one character for each */
+} pre_tokenizer;
+
+/* What one thread needs. Zero but for the first four members. */
+struct pre_tokenizer_run {
+	const pre_tokenizer *steps;
+	pattern_search *search;
+	status (*word)(void *context, const text_piece *word); /* every word, in order; none is empty */
+	void *context;
+	text_buffer changed[PRE_TOKENIZER_MAX_STEPS]; /* by the step of this number */
+};
+
+/* part NULL or null: none. STATUS_UNSUPPORTED by name. After an error `t` is to be freed too. */
+status pre_tokenizer_read(pre_tokenizer *t, const json_t *part, error *err);
+void pre_tokenizer_fini(pre_tokenizer *t);
+/* Cut a piece into words. mapped: make maps of what is changed. */
+status pre_tokenizer_apply(pre_tokenizer_run *run, const text_piece *p, bool mapped);
+void pre_tokenizer_run_fini(pre_tokenizer_run *run);
+
+#endif

@@ -1,0 +1,226 @@
+"""Write tests/data/tokenizers: small tokenizer.json files in the forms that model families publish, and what the library
+`tokenizers` makes of texts with them.
+
+    python3 tests/reference/make_tokenizer_golden.py tests/data/tokenizers [FAMILY …]
+
+Needs `tokenizers` (0.20 or newer). Each folder has tokenizer.json and cases.json: a list of
+{"text", "plain", "trusted", "wrapped", "decoded"}: ids with names of special tokens as text, as tokens, with the template;
+and the text of "trusted" without special tokens. The vocabularies are learned from this repository's documents."""
+
+import json
+import os
+import random
+import sys
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DOCUMENTS = ["README.md", "proto/PROTOCOL.md", "engine/README.md", "engine/tensor/README.md", "engine/serve/README.md"]
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+VOCABULARY = 700
+TEXTS = [
+    "", " ", "  ", "\n", " \n \n", "\t\tx", "a", " a", "a ", "  two  spaces  ", "Hello world", "the state of a session",
+    "It's, they'LL and WE'RE; I'd 've", "12345678 3.14 ٣٤ ½ Ⅷ", "x = {\n    \"key\": [1, 2],\n}\n", "e\u0301 é n\u0303 ﬁ ﬀ Å ℌ",
+    "ſ's K'ſ 'ſ", "Привет, мир! Ёлка", "Ελληνικά ΣΑΣ ς", "שלום עולם", "नमस्ते दुनिया", "ไทย ภาษา", "日本語とカタカナ", "한국어 각 각",
+    "中文，标点。", "🙂👩‍👩‍👧‍👦🇫🇷", "a\u0300\u0316\u0301b", "\u0301\u0316 alone", "\u00a0nbsp\u2003em\u3000wide\u180emvs\u200bzw", "\r\nline\r\n\r\n",
+    "<s>", "<|endoftext|>", "a<|endoftext|>b", "<s> a</s>", " <s> x </s> ", "<|im_start|>user\nhi<|im_end|>", "<|endoftext", "<<s>>",
+    "<tool_call>{}</tool_call>", " <mask> y", "▁", "▁▁a ▁", "a▁b", "     five", "snake_case camelCase HTTPServer2x", "(…) — “quotes” ‘x’",
+    "http://a.b/c?d=e&f=%20#g", "\x00\x01\x7f\x85", "İstanbul ISSIZ", "\U0001d400\U0001d7d8\U00010400", "ﷺ", "\ufeffbom", "..." * 9, "=" * 40, "ab" * 40,
+]
+
+
+def documents():
+    out = []
+    for name in DOCUMENTS:
+        with open(os.path.join(HERE, "..", "..", name), encoding="utf-8") as file:
+            out += file.read().split("\n")
+    return out + [text.replace("\x00", "") for text in TEXTS]  # a NUL in a name is not supported
+
+
+def random_texts(count):
+    """Of characters that were in Unicode long before any version in use here."""
+    source = random.Random(17)
+    ranges = [(32, 127), (32, 127), (0, 32), (0xA0, 0x180), (0x300, 0x340), (0x391, 0x3A1), (0x410, 0x450), (0x5D0, 0x5EB), (0x905, 0x93A),
+              (0x1100, 0x1113), (0x1161, 0x1176), (0x2000, 0x200B), (0x3041, 0x3097), (0x4E00, 0x4F00), (0xAC00, 0xAD00), (0xFF01, 0xFF5F), (0x1F600, 0x1F640)]
+    words = [" the", "  ", "\n\n", "'ll", "2048", " state", "<s>", "<|endoftext|>", "▁"]
+    texts = []
+    for _ in range(count):
+        parts = []
+        for _ in range(source.randint(1, 8)):
+            low, high = source.choice(ranges)
+            some = "".join(chr(source.randrange(low, high)) for _ in range(source.randint(1, 5)))
+            parts.append(source.choice(words) if source.random() < 0.4 else some)
+        texts.append("".join(parts))
+    return texts
+
+
+def special(*names, **more):
+    return [AddedToken(name, special=True, normalized=False, **more) for name in names]
+
+
+def begins_with(t, name):
+    return processors.TemplateProcessing(single=f"{name} $A", pair=f"{name} $A {name}:1 $B:1", special_tokens=[(name, t.token_to_id(name))])
+
+
+def byte_level(pre, specials, normalizer=None, ignore_merges=False):
+    t = Tokenizer(models.BPE(ignore_merges=ignore_merges))
+    if normalizer:
+        t.normalizer = normalizer
+    t.pre_tokenizer = pre
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(documents(), trainers.BpeTrainer(
+        vocab_size=VOCABULARY, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    t.add_special_tokens(specials)
+    return t
+
+
+def split_then_bytes(pattern, behavior="isolated", invert=False):
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), behavior, invert),
+                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def gpt2():
+    return byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), special("<|endoftext|>"))
+
+
+def llama3():
+    t = byte_level(split_then_bytes(LLAMA3), special("<s>", "</s>", "<|im_end|>"), ignore_merges=True)
+    t.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), begins_with(t, "<s>")])
+    return t
+
+
+def qwen2():
+    t = byte_level(split_then_bytes(QWEN2), special("<|endoftext|>", "<|im_start|>", "<|im_end|>"), normalizers.NFC())
+    t.add_tokens([AddedToken("<tool_call>", normalized=False), AddedToken("</tool_call>", normalized=False)])
+    t.post_processor = processors.ByteLevel(trim_offsets=False)
+    return t
+
+
+def o200k():
+    return byte_level(split_then_bytes(O200K, "removed", True), special("<|endoftext|>"))
+
+
+def neox():
+    t = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), special("<|endoftext|>"), normalizers.NFC())
+    t.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3, 2)])
+    return t
+
+
+def roberta():
+    t = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True), special("<s>", "</s>"))
+    t.add_special_tokens(special("<mask>", lstrip=True))
+    t.post_processor = processors.RobertaProcessing(("</s>", t.token_to_id("</s>")), ("<s>", t.token_to_id("<s>")))
+    return t
+
+
+def digits():
+    return byte_level(pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Punctuation("contiguous"),
+                                               pre_tokenizers.ByteLevel(add_prefix_space=False)]), special("<|endoftext|>"))
+
+
+def metaspace_vocabulary(fallback):
+    t = Tokenizer(models.BPE(unk_token="<unk>"))
+    t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    t.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    names = ["<unk>", "<s>", "</s>"] + ([f"<0x{i:02X}>" for i in range(256)] if fallback else [])
+    t.train_from_iterator(documents(), trainers.BpeTrainer(vocab_size=VOCABULARY, show_progress=False, special_tokens=names, limit_alphabet=150))
+    model = json.loads(t.to_str())["model"]
+    vocabulary, merges = model["vocab"], [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]]
+    run = "▁"
+    for _ in range(3):
+        vocabulary.setdefault(run + run, len(vocabulary))
+        merges.append((run, run))
+        run += run
+    return vocabulary, merges
+
+
+def metaspace(normalizer, pre, decoder, fallback=True, fuse=True):
+    vocabulary, merges = metaspace_vocabulary(fallback)
+    t = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=fuse, byte_fallback=fallback))
+    if normalizer:
+        t.normalizer = normalizer
+    if pre:
+        t.pre_tokenizer = pre
+    if decoder:
+        t.decoder = decoder
+    t.add_special_tokens(special("<unk>", "<s>", "</s>"))
+    t.post_processor = begins_with(t, "<s>")
+    return t
+
+
+def fallback_decoder():
+    return decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+
+
+def llama2():
+    return metaspace(normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), None, fallback_decoder())
+
+
+def mistral():
+    return metaspace(None, pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False), fallback_decoder())
+
+
+def gemma():
+    return metaspace(normalizers.Replace(" ", "▁"), pre_tokenizers.Split(" ", "merged_with_previous"),
+                     decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]))
+
+
+def nfkc():
+    return metaspace(normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]),
+                     pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always"), decoders.Metaspace(replacement="▁", prepend_scheme="always"),
+                     fallback=False)
+
+
+def nfd():
+    return metaspace(normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase()]),
+                     pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="never")]), None,
+                     fallback=False, fuse=False)
+
+
+def trained():
+    """By the library's trainer on the texts of the cases, for our trainer to compare with."""
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(TEXTS + random_texts(60), trainers.BpeTrainer(
+        vocab_size=480, min_frequency=2, show_progress=False, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return t
+
+
+FAMILIES = [gpt2, llama3, qwen2, o200k, neox, roberta, digits, llama2, mistral, gemma, nfkc, nfd, trained]
+
+
+def cases(t):
+    texts = TEXTS + random_texts(60)
+    trusted = t.encode_batch(texts, add_special_tokens=False)
+    wrapped = t.encode_batch(texts[:12])
+    t.encode_special_tokens = True
+    plain = t.encode_batch(texts, add_special_tokens=False)
+    out = []
+    for i, text in enumerate(texts):
+        case = {"text": text, "trusted": trusted[i].ids, "decoded": t.decode(trusted[i].ids)}
+        if plain[i].ids != trusted[i].ids:
+            case["plain"] = plain[i].ids
+        if i < len(wrapped):
+            case["wrapped"] = wrapped[i].ids
+        out.append(case)
+    return out
+
+
+def main():
+    for family in [f for f in FAMILIES if f.__name__ in sys.argv[2:] or len(sys.argv) == 2]:
+        folder = os.path.join(sys.argv[1], family.__name__)
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, "tokenizer.json")
+        family().save(path, pretty=False)
+        t = Tokenizer.from_file(path)
+        with open(os.path.join(folder, "cases.json"), "w", encoding="utf-8") as file:
+            file.write("[" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases(t)) + "]\n")
+
+
+if __name__ == "__main__":
+    main()
