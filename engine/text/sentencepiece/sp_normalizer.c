@@ -1,0 +1,222 @@
+/* From each place on, the longest user-defined piece is taken as it is; else the longest text for which there is a rule
+ * is replaced; else a character is taken as it is, and a byte that begins none becomes U+FFFD. The rules are a double
+ * array: a unit holds a label, whether a text ends at it, and the place of its children, to which the next byte is
+ * added (exclusive or). */
+#include "engine/text/sentencepiece/sp_normalizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/utf8.h"
+
+void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track)
+{
+	*n = (sp_normalizer){
+	    .model = m, .text = text, .bytes = bytes, .track = track, .after_space = m->remove_extra_whitespaces};
+}
+
+void sp_normalizer_fini(sp_normalizer *n)
+{
+	free(n->out);
+	free(n->origin);
+	n->out = NULL;
+	n->origin = NULL;
+}
+
+/* --- the rules ------------------------------------------------------------------------------ */
+
+static uint32_t unit(const sp_model *m, uint32_t at)
+{
+	const unsigned char *p = m->rules + (size_t)4 * at;
+	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint32_t children(uint32_t u)
+{
+	return (u >> 10) << ((u & 1 << 9) >> 6);
+}
+
+/* The longest text with a rule: its length, 0: none; *replacement: the place of what it becomes. */
+static size_t find_rule(const sp_model *m, const char *text, size_t bytes, uint32_t *replacement)
+{
+	enum { RULES_AT_A_PLACE = 32 }; /* the library looks at no more */
+	size_t longest = 0;
+	int found = 0;
+	uint32_t at = m->n_rules ? children(unit(m, 0)) : 0;
+	for (size_t i = 0; m->n_rules && i < bytes && found < RULES_AT_A_PLACE; i++) {
+		unsigned char byte = (unsigned char)text[i];
+		at ^= byte;
+		if (at >= m->n_rules)
+			break;
+		uint32_t u = unit(m, at);
+		if ((u & (UINT32_C(1) << 31 | 0xFF)) != byte)
+			break;
+		at ^= children(u);
+		if (!(u >> 8 & 1))
+			continue;
+		if (at >= m->n_rules)
+			break;
+		*replacement = unit(m, at) & ~(UINT32_C(1) << 31);
+		longest = i + 1;
+		found++;
+	}
+	return longest;
+}
+
+typedef struct replaced {
+	const char *text;
+	size_t bytes, consumed;
+} replaced;
+
+static replaced next_prefix(const sp_normalizer *n)
+{
+	const char *text = n->text + n->at;
+	size_t left = n->bytes - n->at;
+	int32_t id;
+	uint32_t replacement;
+	size_t length = sp_trie_prefix(&n->model->user_defined, text, left, &id);
+	if (length > 0)
+		return (replaced){text, length, length};
+	length = find_rule(n->model, text, left, &replacement);
+	if (length > 0 && replacement < n->model->replacements_bytes) {
+		const char *made = n->model->replacements + replacement;
+		return (replaced){made, strlen(made), length};
+	}
+	if ((unsigned char)*text < 0x80)
+		return (replaced){text, 1, 1};
+	if (utf8_next((const unsigned char *)text, left, &length) == UTF8_WHOLE)
+		return (replaced){text, length, length};
+	return (replaced){"\xEF\xBF\xBD", 3, 1};
+}
+
+/* --- what comes out --------------------------------------------------------------------------- */
+
+static status reserve(sp_normalizer *n, size_t more)
+{
+	size_t room = n->room ? n->room : 256;
+	if (n->count + more + 1 <= n->room)
+		return STATUS_OK;
+	while (room < n->count + more + 1)
+		room *= 2;
+	char *out = realloc(n->out, room);
+	if (!out)
+		return STATUS_NOMEM;
+	n->out = out;
+	if (n->track) {
+		size_t *origin = realloc(n->origin, room * sizeof *origin);
+		if (!origin)
+			return STATUS_NOMEM;
+		n->origin = origin;
+	}
+	n->room = room;
+	return STATUS_OK;
+}
+
+/* Append bytes that come from n->at; there is room. */
+static void append(sp_normalizer *n, const char *bytes, size_t count)
+{
+	memcpy(n->out + n->count, bytes, count);
+	for (size_t i = 0; n->track && i < count; i++)
+		n->origin[n->count + i] = n->at;
+	n->count += count;
+}
+
+static void append_space(sp_normalizer *n)
+{
+	bool escape = n->model->escape_whitespaces;
+	append(n, escape ? SP_SPACE : " ", escape ? SP_SPACE_BYTES : 1);
+}
+
+static status append_replaced(sp_normalizer *n, replaced r)
+{
+	while (n->after_space && r.bytes > 0 && *r.text == ' ') {
+		r.text++;
+		r.bytes--;
+	}
+	if (r.bytes == 0)
+		return STATUS_OK;
+	TRY(reserve(n, r.bytes * SP_SPACE_BYTES));
+	for (size_t i = 0; i < r.bytes;) {
+		size_t plain = i;
+		while (plain < r.bytes && r.text[plain] != ' ')
+			plain++;
+		append(n, r.text + i, plain - i);
+		if (plain < r.bytes)
+			append_space(n);
+		i = plain + (plain < r.bytes);
+	}
+	n->after_space = n->model->remove_extra_whitespaces && r.text[r.bytes - 1] == ' ';
+	return STATUS_OK;
+}
+
+/* The length of out without the spaces at its end. */
+static size_t without_spaces(const sp_normalizer *n)
+{
+	size_t space = n->model->escape_whitespaces ? SP_SPACE_BYTES : 1, count = n->count;
+	while (count >= space && memcmp(n->out + count - space, space == 1 ? " " : SP_SPACE, space) == 0)
+		count -= space;
+	return count;
+}
+
+static status begin(sp_normalizer *n)
+{
+	if (n->model->remove_extra_whitespaces)
+		while (n->at < n->bytes) {
+			replaced r = next_prefix(n);
+			if (r.bytes != 1 || *r.text != ' ')
+				break;
+			n->at += r.consumed;
+		}
+	n->begun = true;
+	if (n->at == n->bytes)
+		return STATUS_OK;
+	TRY(reserve(n, SP_SPACE_BYTES));
+	if (n->model->dummy_prefix && !n->model->whitespace_as_suffix)
+		append_space(n);
+	return STATUS_OK;
+}
+
+static status end(sp_normalizer *n, bool any)
+{
+	n->ended = true;
+	if (n->model->remove_extra_whitespaces && n->count > 0) {
+		size_t count = without_spaces(n);
+		if (n->track && count < n->count)
+			n->at = n->origin[count];
+		n->count = count;
+	}
+	TRY(reserve(n, SP_SPACE_BYTES));
+	if (any && n->model->dummy_prefix && n->model->whitespace_as_suffix)
+		append_space(n);
+	if (n->track)
+		n->origin[n->count] = n->at;
+	n->settled = n->count;
+	return STATUS_OK;
+}
+
+status sp_normalizer_fill(sp_normalizer *n, size_t goal)
+{
+	bool any = n->begun;
+	if (!n->begun) {
+		TRY(begin(n));
+		any = n->at < n->bytes;
+	}
+	while (n->at < n->bytes && n->count < goal) {
+		replaced r = next_prefix(n);
+		TRY(append_replaced(n, r));
+		n->at += r.consumed;
+	}
+	if (n->at == n->bytes && !n->ended)
+		return end(n, any);
+	n->settled = n->model->remove_extra_whitespaces && !n->ended ? without_spaces(n) : n->count;
+	return STATUS_OK;
+}
+
+void sp_normalizer_drop(sp_normalizer *n, size_t bytes)
+{
+	memmove(n->out, n->out + bytes, n->count - bytes);
+	if (n->track)
+		memmove(n->origin, n->origin + bytes, (n->count - bytes + n->ended) * sizeof *n->origin);
+	n->count -= bytes;
+	n->settled -= bytes;
+}

@@ -1,0 +1,29 @@
+/* sp_normalizer.h - text as a SentencePiece model wants it: its rules of normalisation, its rules about spaces.
+ *
+ * It works in pieces: fill makes some more of the normalised text, drop forgets the beginning, so a text of any length
+ * takes bounded memory. One text, one thread. */
+#ifndef ENGINE_TEXT_SENTENCEPIECE_SP_NORMALIZER_H
+#define ENGINE_TEXT_SENTENCEPIECE_SP_NORMALIZER_H
+
+#include "engine/text/sentencepiece/sp_model.h"
+
+typedef struct sp_normalizer {
+	const sp_model *model;
+	const char *text; /* borrowed */
+	size_t bytes, at; /* at: where reading goes on */
+	char *out;        /* what is made of it */
+	size_t *origin;   /* NULL: not asked for; [count + 1]: the place in text that each byte of out comes from; the
+	                     last   once the text has ended */
+	size_t count, room;
+	size_t settled; /* of these bytes it is known that they stay; count once the text has ended */
+	bool track, begun, after_space, ended;
+} sp_normalizer;
+
+void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track);
+/* Until there are `goal` bytes or the text ends. STATUS_NOMEM. */
+status sp_normalizer_fill(sp_normalizer *n, size_t goal);
+/* Forget the first bytes of out. */
+void sp_normalizer_drop(sp_normalizer *n, size_t bytes);
+void sp_normalizer_fini(sp_normalizer *n);
+
+#endif

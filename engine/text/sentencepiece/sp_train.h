@@ -1,0 +1,33 @@
+/* sp_train.h - the SentencePiece library's training, for C. The only C++ of the engine is behind it; no exception
+ * crosses. */
+#ifndef ENGINE_TEXT_SENTENCEPIECE_SP_TRAIN_H
+#define ENGINE_TEXT_SENTENCEPIECE_SP_TRAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sp_train_options {
+	const char *model_type, *normalization; /* the library's names; "identity" keeps all spaces, too */
+	int vocab_size;
+	double character_coverage;
+	bool byte_fallback;
+} sp_train_options;
+
+/* Sentence by sentence: false at the end. A sentence is valid until the following call. */
+typedef bool sp_train_next(void *context, const char **text, size_t *bytes);
+
+/* Train a model whose ids 0, 1 and 2 are <pad>, </s> and <unk>. The same sentences give the same model, bit for bit, on
+ * any number of processors. *model is malloc'ed, NUL-terminated. False: `why` says what the library says, or is "" when
+ * memory is short. The library's CHECKs end the process. */
+bool sp_train(const sp_train_options *o, sp_train_next *next, void *context, char **model, size_t *bytes, char *why,
+              size_t why_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,125 @@
+/* Training as an API object describes it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/text/sentencepiece/sp_sample.h"
+#include "engine/text/sentencepiece/sp_train.h"
+#include "engine/text/tokenizer_kind.h"
+
+enum { MAX_VOCAB = 1 << 20, DEFAULT_VOCAB = 8000, SPECIALS = 3 };
+
+static const char *const model_types[] = {"unigram", "bpe", "char", "word", NULL};
+static const char *const normalizations[] = {"nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity", NULL};
+
+/* One of the names; the first is the default. */
+static status read_name(const json_t *spec, const char *key, const char *const *names, const char **out, error *err)
+{
+	const json_t *value = json_object_get(spec, key);
+	const char *name = json_string_value(value);
+	*out = names[0];
+	if (!value)
+		return STATUS_OK;
+	for (int i = 0; name && names[i]; i++)
+		if (strcmp(name, names[i]) == 0) {
+			*out = names[i];
+			return STATUS_OK;
+		}
+	char known[128] = "";
+	for (int i = 0; names[i]; i++)
+		snprintf(known + strlen(known), sizeof known - strlen(known), "%s\"%s\"", i ? ", " : "", names[i]);
+	return error_set(err, STATUS_INVALID, key, "must be one of %s", known);
+}
+
+static status read_numbers(const json_t *spec, sp_train_options *o, error *err)
+{
+	const json_t *vocab = json_object_get(spec, "vocab_size"),
+	             *coverage = json_object_get(spec, "character_coverage"),
+	             *bytes = json_object_get(spec, "byte_fallback");
+	int least = SPECIALS + 1 + (json_is_true(bytes) ? 256 : 0);
+	json_int_t size = vocab ? json_integer_value(vocab) : DEFAULT_VOCAB;
+	*o = (sp_train_options){.vocab_size = (int)size,
+	                        .character_coverage = coverage ? json_number_value(coverage) : 0.9995,
+	                        .byte_fallback = json_is_true(bytes)};
+	if (size < least || size > MAX_VOCAB)
+		return error_set(err, STATUS_INVALID, "vocab_size", "must be from %d to %d", least, MAX_VOCAB);
+	if (!(o->character_coverage >= 0.98 && o->character_coverage <= 1))
+		return error_set(err, STATUS_INVALID, "character_coverage", "must be from 0.98 to 1");
+	if (bytes && !json_is_boolean(bytes))
+		return error_set(err, STATUS_INVALID, "byte_fallback", "must be true or false");
+	return STATUS_OK;
+}
+
+static status read_spec(const json_t *spec, sp_train_options *o, error *err)
+{
+	static const char *const keys[] = {"type",          "model_type",   "vocab_size", "character_coverage",
+	                                   "normalization", "byte_fallback"};
+	const char *key;
+	json_t *value;
+	json_object_foreach((json_t *)(uintptr_t)spec, key, value)
+	{
+		size_t i = 0;
+		while (i < sizeof keys / sizeof *keys && strcmp(key, keys[i]) != 0)
+			i++;
+		if (i == sizeof keys / sizeof *keys)
+			return error_set(err, STATUS_INVALID, key, "a SentencePiece model has no option \"%.40s\"",
+			                 key);
+	}
+	TRY(read_numbers(spec, o, err));
+	TRY(read_name(spec, "model_type", model_types, &o->model_type, err));
+	return read_name(spec, "normalization", normalizations, &o->normalization, err);
+}
+
+static status check(const json_t *spec, error *err)
+{
+	sp_train_options o;
+	return read_spec(spec, &o, err);
+}
+
+static int32_t size(const json_t *spec)
+{
+	sp_train_options o;
+	return read_numbers(spec, &o, NULL) == STATUS_OK ? o.vocab_size : 0;
+}
+
+static status gather(sp_sample *sample, const text_source *source, error *err)
+{
+	const char *text;
+	size_t bytes;
+	for (;;) {
+		TRY(source->next(source->context, &text, &bytes, err));
+		if (!text)
+			return STATUS_OK;
+		TRY(sp_sample_add(sample, text, bytes));
+	}
+}
+
+/* Most of what the library refuses is a number of pieces that the text does not have, or that leaves out characters. */
+static status refuse(const char *why, error *err)
+{
+	if (!why[0])
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory for training a tokenizer");
+	return error_set(err, STATUS_INVALID, strstr(why, "ocabulary size") ? "vocab_size" : NULL, "%s", why);
+}
+
+static status train(tokenizer *t, const json_t *spec, const text_source *source, error *err)
+{
+	sp_sample sample = {0};
+	sp_train_options o;
+	char *model = NULL, why[256] = "";
+	size_t bytes = 0;
+	TRY(read_spec(spec, &o, err));
+	status s = gather(&sample, source, err);
+	if (s == STATUS_OK && sample.count == 0)
+		s = error_set(err, STATUS_INVALID, NULL, "there is no text to train a tokenizer on");
+	if (s == STATUS_OK && !sp_train(&o, sp_sample_next, &sample, &model, &bytes, why, sizeof why))
+		s = refuse(why, err);
+	sp_sample_fini(&sample);
+	return s == STATUS_OK ? tokenizer_add_file(t, "tokenizer.model", model, bytes, err) : s;
+}
+
+const tokenizer_trainer sentencepiece_trainer = {
+    .name = "sentencepiece",
+    .check = check,
+    .size = size,
+    .train = train,
+};
