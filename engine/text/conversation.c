@@ -1,0 +1,102 @@
+/* The whole is rendered once, and for each answer the messages before it (where its prompt ends), and with it (where it
+ * ends): what these have in common with the whole from their beginning. A template may end a conversation that no
+ * answer follows in a way of its own, which is not in common then. */
+#include "engine/text/conversation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+
+typedef struct division {
+	const chat_template *chat;
+	const json_t *messages;
+	chat_text whole;
+	size_t done;         /* bytes that were handed over */
+	byte_range *trusted; /* room for those of a piece */
+	jsonl_piece each;
+	void *to;
+} division;
+
+/* Hand over what stands before `end`. */
+static status hand_over(division *d, size_t end, int kind, error *err)
+{
+	encode_options how = {.trusted = d->trusted};
+	if (end <= d->done && !(kind & JSONL_LAST))
+		return STATUS_OK;
+	for (size_t i = 0; i < d->whole.n_trusted; i++) {
+		const byte_range *r = &d->whole.trusted[i];
+		size_t first = r->first > d->done ? r->first : d->done;
+		size_t last = r->first + r->bytes < end ? r->first + r->bytes : end;
+		if (first < last)
+			d->trusted[how.n_trusted++] = (byte_range){first - d->done, last - first};
+	}
+	size_t begin = d->done;
+	d->done = end > begin ? end : begin;
+	return d->each(d->to, d->whole.text + begin, d->done - begin, &how, kind, err);
+}
+
+/* Bytes that the first n messages, rendered alone, have in common with the whole. */
+static status find_common(const division *d, size_t n, bool answers, size_t *out, error *err)
+{
+	chat_text part = {0};
+	json_t *first = json_array();
+	for (size_t i = 0; first && i < n; i++)
+		json_array_append(first, json_array_get(d->messages, i));
+	status s = first && json_array_size(first) == n
+	               ? chat_template_render(d->chat, first, false, answers, &part, err)
+	               : STATUS_NOMEM;
+	*out = 0;
+	while (*out < part.bytes && *out < d->whole.bytes && part.text[*out] == d->whole.text[*out])
+		++*out;
+	chat_text_fini(&part);
+	json_decref(first);
+	return s;
+}
+
+static bool is_answer(const json_t *message)
+{
+	const char *role = json_string_value(json_object_get(message, "role"));
+	return role && strcmp(role, "assistant") == 0;
+}
+
+static status divide(division *d, error *err)
+{
+	size_t n = json_array_size(d->messages), end;
+	for (size_t i = 1; i < n; i++) {
+		if (!is_answer(json_array_get(d->messages, i)))
+			continue;
+		TRY(find_common(d, i, true, &end, err));
+		TRY(hand_over(d, end, JSONL_PROMPT, err));
+		TRY(find_common(d, i + 1, false, &end, err));
+		if (i + 1 < n)
+			TRY(hand_over(d, end, 0, err));
+	}
+	bool answered = n > 1 && is_answer(json_array_get(d->messages, n - 1));
+	return hand_over(d, d->whole.bytes, JSONL_LAST | (answered ? 0 : JSONL_PROMPT), err);
+}
+
+static status render_and_divide(division *d, error *err)
+{
+	TRY(chat_template_render(d->chat, d->messages, false, false, &d->whole, err));
+	d->trusted = memory_new(d->whole.n_trusted, sizeof *d->trusted);
+	return d->trusted ? divide(d, err) : STATUS_NOMEM;
+}
+
+status conversation_pieces(const void *context, const json_t *messages, long line, jsonl_piece each, void *to,
+                           error *err)
+{
+	const conversation_template *t = context;
+	error why = ERROR_INIT;
+	if (!t->chat)
+		return jsonl_refuse(err, line, "%s", error_message(t->problem));
+	division d = {.chat = t->chat, .messages = messages, .each = each, .to = to};
+	status s = json_array_size(messages) > 0
+	               ? render_and_divide(&d, &why)
+	               : error_set(&why, STATUS_INVALID, NULL, "\"messages\" must be an array of messages");
+	chat_text_fini(&d.whole);
+	free(d.trusted);
+	if (s == STATUS_INVALID || s == STATUS_UNSUPPORTED)
+		return jsonl_refuse(err, line, "%s%s%s", why.param, why.param[0] ? ": " : "", error_message(&why));
+	return s == STATUS_OK ? s : error_set(err, s, why.param, "%s", error_message(&why));
+}

@@ -1,0 +1,188 @@
+"""Make tests/data/chat: published chat templates, and what transformers makes of conversations with them.
+
+    python tests/reference/make_chat.py        (transformers and jinja2; only to make the data again)
+
+templates.json       {name: {"program", "bos", "eos"}}
+conversations.json   [{"messages", "answers"}], where answers is add_generation_prompt
+rendered.json        {name: [text or null]}, one for each conversation from the first on, until 50 are texts. null: the
+                     template refuses the conversation, or leaves a message of it out.
+"""
+import json
+import pathlib
+import random
+
+from jinja2 import TemplateError
+from transformers.utils.chat_template_utils import render_jinja_template
+
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "data" / "chat"
+ENOUGH = 50
+
+ALTERNATE = "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+CHATML = "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+FOR = "{% for message in messages %}"
+
+
+def chatml_with(system):
+    return FOR + "{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\n" + system + "<|im_end|>\\n' }}{% endif %}" + CHATML
+
+
+def mistral(end):
+    return ("{{ bos_token }}" + FOR + ALTERNATE + "{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ "
+            + end + "}}{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}")
+
+
+def vicuna(system):
+    return ("{%- for message in messages %}{%- if message['role'] == 'system' -%}{{-" + system + " -}}{%- else -%}{%- if message['role'] == 'user' -%}{{-'USER: ' + message['content'] + '\\n'-}}"
+            "{%- else -%}{{-'ASSISTANT: ' + message['content'] + '</s>\\n' -}}{%- endif -%}{%- endif -%}{%- endfor -%}{%- if add_generation_prompt -%}{{-'ASSISTANT:'-}}{%- endif -%}")
+
+
+LLAMA_3 = ("{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' %}"
+           "{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}")
+LLAMA_3_ANSWER = "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
+PHI_3_PAIRS = (FOR + "{% if (message['role'] == 'user') %}{{'<|user|>' + '\\n' + message['content'] + '<|end|>' + '\\n' + '<|assistant|>' + '\\n'}}"
+               "{% elif (message['role'] == 'assistant') %}{{message['content'] + '<|end|>' + '\\n'}}{% endif %}{% endfor %}")
+
+LLAMA_2 = ("{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}"
+           "{% for message in loop_messages %}" + ALTERNATE
+           + "{% if loop.index0 == 0 and system_message != false %}{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}"
+           "{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}")
+MISTRAL_V1 = """{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content'] %}
+    {%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('After the optional system message, conversation roles must alternate user/assistant/user/assistant/...') }}
+    {%- endif %}
+    {%- if message['role'] == 'user' %}
+        {%- if loop.first and system_message is defined %}
+            {{- ' [INST] ' + system_message + '\\n\\n' + message['content'] + ' [/INST]' }}
+        {%- else %}
+            {{- ' [INST] ' + message['content'] + ' [/INST]' }}
+        {%- endif %}
+    {%- elif message['role'] == 'assistant' %}
+        {{- ' ' + message['content'] + eos_token}}
+    {%- else %}
+        {{- raise_exception('Only user and assistant roles are supported, with the exception of an initial optional system message!') }}
+    {%- endif %}
+{%- endfor %}
+"""
+ZEPHYR = ("{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\\n' + message['content'] + eos_token }}\n{% elif message['role'] == 'system' %}\n{{ '<|system|>\\n' + message['content'] + eos_token }}\n"
+          "{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\\n'  + message['content'] + eos_token }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}")
+GEMMA = ("{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + FOR + ALTERNATE
+         + "{% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}"
+         "{% if add_generation_prompt %}{{'<start_of_turn>model\\n'}}{% endif %}")
+PHI_3_SMALL = "{{ bos_token }}" + FOR + "{{'<|' + message['role'] + '|>' + '\\n' + message['content'] + '<|end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}"
+PHI_3_5 = (FOR + "{% if message['role'] == 'system' and message['content'] %}{{'<|system|>\\n' + message['content'] + '<|end|>\\n'}}{% elif message['role'] == 'user' %}{{'<|user|>\\n' + message['content'] + '<|end|>\\n'}}"
+           "{% elif message['role'] == 'assistant' %}{{'<|assistant|>\\n' + message['content'] + '<|end|>\\n'}}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}")
+DEEPSEEK_2 = ("{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}{{ bos_token }}" + FOR
+              + "{% if message['role'] == 'user' %}{{ 'User: ' + message['content'] + '\\n\\n' }}{% elif message['role'] == 'assistant' %}{{ 'Assistant: ' + message['content'] + eos_token }}"
+              "{% elif message['role'] == 'system' %}{{ message['content'] + '\\n\\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}")
+OPENCHAT = "{{ bos_token }}" + FOR + "{{ 'GPT4 Correct ' + message['role'].title() + ': ' + message['content'] + '<|end_of_turn|>'}}{% endfor %}{% if add_generation_prompt %}{{ 'GPT4 Correct Assistant:' }}{% endif %}"
+MONARCH = FOR + "{{bos_token + message['role'] + '\\n' + message['content'] + eos_token + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ bos_token + 'assistant\\n' }}{% endif %}"
+GRANITE_3 = """{%- if tools %}
+    {{- '<|start_of_role|>available_tools<|end_of_role|>\\n' }}
+    {%- for tool in tools %}
+    {{- tool | tojson(indent=4) }}
+    {%- if not loop.last %}
+        {{- '\\n\\n' }}
+    {%- endif %}
+    {%- endfor %}
+    {{- '<|end_of_text|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message['role'] == 'system' %}
+    {{- '<|start_of_role|>system<|end_of_role|>' + message['content'] + '<|end_of_text|>\\n' }}
+    {%- elif message['role'] == 'user' %}
+    {{- '<|start_of_role|>user<|end_of_role|>' + message['content'] + '<|end_of_text|>\\n' }}
+    {%- elif message['role'] == 'assistant' %}
+    {{- '<|start_of_role|>assistant<|end_of_role|>'  + message['content'] + '<|end_of_text|>\\n' }}
+    {%- elif message['role'] == 'assistant_tool_call' %}
+    {{- '<|start_of_role|>assistant<|end_of_role|><|tool_call|>' + message['content'] + '<|end_of_text|>\\n' }}
+    {%- elif message['role'] == 'tool_response' %}
+    {{- '<|start_of_role|>tool_response<|end_of_role|>' + message['content'] + '<|end_of_text|>\\n' }}
+    {%- endif %}
+    {%- if loop.last and add_generation_prompt %}
+    {{- '<|start_of_role|>assistant<|end_of_role|>' }}
+    {%- endif %}
+{%- endfor %}"""
+
+S = ("<s>", "</s>")
+TEMPLATES = {
+    "chatml": (FOR + CHATML, *S),
+    "qwen-1.5": (chatml_with("You are a helpful assistant"), "", "<|im_end|>"),
+    "qwen-2": (chatml_with("You are a helpful assistant."), "", "<|im_end|>"),
+    "smollm-2": (chatml_with("You are a helpful AI assistant named SmolLM, trained by Hugging Face"), "<|im_start|>", "<|im_end|>"),
+    "llama-2": (LLAMA_2, *S),
+    "llama-3": (LLAMA_3 + "{% if add_generation_prompt %}" + LLAMA_3_ANSWER + "{% endif %}", "<|begin_of_text|>", "<|eot_id|>"),
+    "llama-3 first": (LLAMA_3 + LLAMA_3_ANSWER, "<|begin_of_text|>", "<|end_of_text|>"),
+    "mistral-0.1": (mistral("message['content'] + eos_token + ' ' "), *S),
+    "mistral-0.2": (mistral("message['content'] + eos_token"), *S),
+    "mistral-v1": (MISTRAL_V1, *S),
+    "zephyr": (ZEPHYR, *S),
+    "gemma": (GEMMA, "<bos>", "<eos>"),
+    "phi-3-mini": ("{{ bos_token }}" + PHI_3_PAIRS, "<s>", "<|endoftext|>"),
+    "phi-3-medium": (PHI_3_PAIRS, "<s>", "<|endoftext|>"),
+    "phi-3-small": (PHI_3_SMALL, "<|endoftext|>", "<|endoftext|>"),
+    "phi-3.5": (PHI_3_5, "<s>", "<|endoftext|>"),
+    "vicuna": (vicuna(" '' + message['content'] + '\\n\\n'"), *S),
+    "orca-vicuna": (vicuna("'SYSTEM: ' + message['content'] + '\\n'"), *S),
+    "deepseek-2": (DEEPSEEK_2, "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+    "openchat": (OPENCHAT, "<s>", "<|end_of_turn|>"),
+    "monarch": (MONARCH, *S),
+    "granite-3": (GRANITE_3, "<|end_of_text|>", "<|end_of_text|>"),
+}
+
+WORDS = ["hello", "who are you?", "1 < 2 & 3", "  led by spaces", "ended by spaces \t ", "two\nlines", "\n\nlines around\n", "<|im_end|>", "</s>", "[/INST]",
+         "<|user|>", "it's \"quoted\" \\n", "\u00a0no break\u3000", "na\u00efve \u2603", "\U0001f600\U0001f468\u200d\U0001f469", "{{ bos_token }}", "{% raw %}", "a\u0085", "\u2028x\u001f", "User: me\nAssistant: you"]
+
+
+def conversation(rng):
+    """Mostly a system's message or none, then the user and the assistant in turn; sometimes in any order."""
+    wild = rng.random() < 0.15
+    roles = [rng.choice(["system", "user", "assistant"]) for _ in range(rng.randint(1, 4))] if wild else (
+        ["system"] * (rng.random() < 0.4) + ["user", "assistant"] * rng.randint(0, 2) + ["user"] + ["assistant"] * (rng.random() < 0.15))
+    texts = [" ".join(rng.sample(WORDS, rng.randint(1, 2))) for _ in roles]
+    return {"messages": [{"role": r, "content": t} for r, t in zip(roles, texts)], "answers": rng.random() < 0.85}
+
+
+def apply(template, messages, answers):
+    program, bos, eos = template
+    return render_jinja_template([messages], chat_template=program, add_generation_prompt=answers, bos_token=bos, eos_token=eos)[0][0]
+
+
+def render(template, one):
+    marked = [{**m, "content": f"message {i}."} for i, m in enumerate(one["messages"])]
+    try:
+        whole = all(m["content"] in apply(template, marked, True) for m in marked)
+        return apply(template, one["messages"], one["answers"]) if whole else None
+    except TemplateError:
+        return None
+
+
+def write(name, value):
+    (FOLDER / name).write_text(json.dumps(value, ensure_ascii=False, indent=0) + "\n")
+
+
+def main():
+    rng = random.Random(15)
+    conversations = [conversation(rng) for _ in range(200)]
+    rendered = {}
+    for name, template in TEMPLATES.items():
+        rendered[name] = []
+        for one in conversations:
+            rendered[name].append(render(template, one))
+            if sum(t is not None for t in rendered[name]) == ENOUGH:
+                break
+    used = max(map(len, rendered.values()))
+    assert all(sum(t is not None for t in texts) == ENOUGH for texts in rendered.values()), {n: len(t) for n, t in rendered.items()}
+    write("templates.json", {name: {"program": program, "bos": bos, "eos": eos} for name, (program, bos, eos) in TEMPLATES.items()})
+    write("conversations.json", conversations[:used])
+    write("rendered.json", rendered)
+
+
+main()

@@ -1,0 +1,115 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/text/conversation.h"
+
+/* All pieces one behind the other, and what each answer was taken to be. */
+typedef struct collected {
+	char all[8000], answers[4][400], before[4][8000];
+	size_t n;
+	int answered, last;
+	size_t trusted; /* bytes */
+} collected;
+
+static status collect(void *context, const char *text, size_t bytes, const encode_options *how, int kind, error *err)
+{
+	collected *h = context;
+	(void)err;
+	if (!(kind & JSONL_PROMPT)) {
+		memcpy(h->before[h->answered], h->all, h->n);
+		memcpy(h->answers[h->answered++], text, bytes);
+	}
+	memcpy(h->all + h->n, text, bytes);
+	h->n += bytes;
+	h->last += kind & JSONL_LAST ? 1 : 0;
+	for (size_t i = 0; i < how->n_trusted; i++) {
+		assert_true(how->trusted[i].first + how->trusted[i].bytes <= bytes);
+		h->trusted += how->trusted[i].bytes;
+	}
+	return STATUS_OK;
+}
+
+static void check(const char *name, const chat_template *t, const json_t *messages)
+{
+	collected h = {0};
+	error err = ERROR_INIT, none = ERROR_INIT;
+	chat_text whole, prompt;
+	size_t trusted = 0;
+	json_t *first = json_copy((json_t *)(uintptr_t)messages);
+	if (conversation_pieces(&(conversation_template){t, &none}, messages, 7, collect, &h, &err) != STATUS_OK)
+		fail_msg("%s: %s", name, error_message(&err));
+	assert_int_equal(chat_template_render(t, messages, false, false, &whole, NULL), STATUS_OK);
+	for (size_t i = 0; i < whole.n_trusted; i++)
+		trusted += whole.trusted[i].bytes;
+	if (strcmp(h.all, whole.text) != 0 || h.answered != 2 || h.last != 1 || h.trusted != trusted)
+		fail_msg("%s: %d answers in\n%s\ninstead of\n%s", name, h.answered, h.all, whole.text);
+	json_array_remove(first, 3);
+	assert_int_equal(chat_template_render(t, first, false, true, &prompt, NULL), STATUS_OK);
+	if (!strstr(h.answers[0], "FIRST") || strstr(h.answers[0], "again") || !strstr(h.answers[1], "SECOND") ||
+	    strstr(h.before[1], "SECOND") || strncmp(prompt.text, h.before[1], strlen(h.before[1])) != 0)
+		fail_msg("%s: answers \"%s\" and \"%s\" behind \"%s\"", name, h.answers[0], h.answers[1], h.before[1]);
+	chat_text_fini(&whole);
+	chat_text_fini(&prompt);
+	json_decref(first);
+}
+
+static void the_answers_of_a_conversation_are_what_each_template_has_behind_its_prompt(void **state)
+{
+	(void)state;
+	json_t *templates = json_load_file("tests/data/chat/templates.json", 0, NULL), *template;
+	json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "so?",
+	                             "role", "assistant", "content", "FIRST", "role", "user", "content", "again?",
+	                             "role", "assistant", "content", "SECOND");
+	const char *name;
+	chat_template *t;
+	json_object_foreach(templates, name, template)
+	{
+		chat_template_source from = {NULL, json_string_value(json_object_get(template, "program")), "<s>",
+		                             "</s>"};
+		assert_int_equal(chat_template_new(&t, &from, NULL), STATUS_OK);
+		check(name, t, messages);
+		chat_template_free(t);
+	}
+	assert_int_equal(chat_template_new(&t, &(chat_template_source){0}, NULL), STATUS_OK);
+	check("plain", t, messages);
+	chat_template_free(t);
+	json_decref(templates);
+	json_decref(messages);
+}
+
+static void what_a_template_refuses_is_named_with_its_line(void **state)
+{
+	(void)state;
+	collected h = {0};
+	error err = ERROR_INIT, none = ERROR_INIT;
+	chat_template *t;
+	json_t *messages = json_pack("[{s:s}]", "role", "user");
+	assert_int_equal(chat_template_new(&t, &(chat_template_source){0}, NULL), STATUS_OK);
+	assert_int_equal(conversation_pieces(&(conversation_template){t, &none}, messages, 7, collect, &h, &err),
+	                 STATUS_INVALID);
+	assert_non_null(strstr(err.message, "line 7: messages[0]"));
+	error unknown = ERROR_INIT;
+	err = unknown;
+	error_set(&unknown, STATUS_UNSUPPORTED, NULL, "an unknown template");
+	assert_int_equal(conversation_pieces(&(conversation_template){NULL, &unknown}, messages, 8, collect, &h, &err),
+	                 STATUS_INVALID);
+	assert_string_equal(err.message, "line 8: an unknown template");
+	chat_template_free(t);
+	json_decref(messages);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_answers_of_a_conversation_are_what_each_template_has_behind_its_prompt),
+	    cmocka_unit_test(what_a_template_refuses_is_named_with_its_line),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
