@@ -2,11 +2,16 @@
  *
  * A record is a sequence of tokens: a block of text, or a text with a label (labelled.h).
  *
- * Blocks: plain UTF-8 text, or JSON lines with "text" or "prompt"/"completion"
- * (each document is followed by an end-of-text token). A byte order mark at the beginning is
- * dropped. Tokens are concatenated and cut into blocks of `length`; the remainder is dropped.
- * The order of an epoch is a Philox permutation of (seed, epoch): the same everywhere, and
- * resumable from the number of a record alone. A dataset is immutable and thread-safe.
+ * Blocks come from one or several cached texts (token_cache.h). The tokens of a text are cut into blocks of `length`;
+ * the remainder is dropped. So a block may hold the end of one document and the beginning of the next, unless
+ * reset_at_document asks for blocks of one document each: every document begins a block, and its last one is shorter.
+ * Tokens that nothing should predict (prompts, where the loss is on completions) are marked in a record.
+ *
+ * An epoch shows every block of a text `weight` times, rounded to whole blocks; a text of weight 0.5 shows one half of
+ * its blocks in one epoch and the other half in the next. The order of an epoch is a Philox permutation of (seed,
+ * epoch): the same everywhere, and resumable from the number of a record alone. With several texts, or a weight that is
+ * not 1, that permutation gives the place in the texts laid end to end, and a second one, of each text's own passes,
+ * the block (dataset_record). A dataset is immutable and thread-safe; its tokens stay on the disk.
  *
  * The permutation of 0…n-1 is a Feistel network on pairs of h-bit halves, h >= 1 the least
  * with 4^h >= n, walked until the result is below n:
@@ -19,7 +24,7 @@
 #ifndef ENGINE_TEXT_DATASET_H
 #define ENGINE_TEXT_DATASET_H
 
-#include "engine/text/tokenizer.h"
+#include "engine/text/token_cache.h"
 
 typedef struct dataset dataset;
 
@@ -29,16 +34,40 @@ typedef enum record_kind {
 } record_kind;
 
 typedef struct text_record {
-	const int32_t *ids; /* valid as long as the dataset */
+	int32_t *ids;           /* [count] */
+	unsigned char *unasked; /* [count]: token i is not to be predicted; NULL: all are, but the first */
 	int64_t count;
 	int32_t label; /* RECORD_LABELLED: the number of the class */
+	/* private */
+	int64_t room;
+	unsigned char *flags;
 } text_record;
+/* Make room for records of so many tokens, which dataset_record otherwise does when it needs it. STATUS_NOMEM. */
+status text_record_reserve(text_record *r, int64_t count, error *err);
+void text_record_fini(text_record *r);
 
-/* Tokenise text in memory. JSON lines are recognised by their content (jsonl_detect). STATUS_INVALID: invalid UTF-8
- * (the message has the byte's offset), a bad line (its number), or fewer than `length` tokens (param "sequence_length";
- * length must be at least 2). */
+typedef struct dataset_text {
+	token_cache *tokens; /* shared */
+	double weight;       /* > 0 */
+} dataset_text;
+
+typedef struct dataset_options {
+	int64_t length;   /* at least 2 */
+	double held_back; /* share of each text's tokens that validates; 0: none */
+	/* A text is divided before a document: the last documents that hold at least the share of the tokens. */
+	bool split_documents;
+	bool completions; /* predict no token of a prompt */
+	bool reset_at_document;
+} dataset_options;
+
+/* valid: NULL without held_back. STATUS_INVALID (param "sequence_length", "validation_fraction"): too few tokens for a
+ * block, or held_back is not in [0, 1). */
+status dataset_make(dataset **train, dataset **valid, const tokenizer *t, const dataset_text *texts, size_t n,
+                    const dataset_options *o, error *err);
+/* Of a text in memory, which is plain UTF-8 or JSON lines (corpus_tokens.h). STATUS_INVALID: as dataset_make and
+ * corpus_tokens_build. */
 status dataset_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length, error *err);
-/* The same corpus split in two: the last ⌊fraction · tokens⌋ tokens are the second set;
+/* The same text split in two: the last ⌊fraction · tokens⌋ tokens are the second set;
  * 0 < fraction < 1, and each set needs a block. */
 status dataset_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
                      int64_t length, double fraction, error *err);
@@ -49,23 +78,25 @@ record_kind dataset_kind(const dataset *d);
 int64_t dataset_length(const dataset *d);
 int64_t dataset_records(const dataset *d);
 int64_t dataset_tokens(const dataset *d);
-/* Ids of the tokenizer: what fills up a record, and what ends a text. */
+/* Ids of the tokenizer: what fills up a record (tokenizer_filler), and what ends a text (or TOKEN_NONE). */
 int32_t dataset_pad(const dataset *d);
 int32_t dataset_end(const dataset *d);
 /* Of blocks: bytes of text that the tokens of all of them stand for (for bits per byte). */
 int64_t dataset_bytes(const dataset *d);
-/* Of blocks: bytes of text that the tokens of the first `blocks` of them stand for, without the first token of each,
- * which nothing predicts. */
-int64_t dataset_label_bytes(const dataset *d, int64_t blocks);
+/* Of blocks: bytes of text that a token stands for. */
+int64_t dataset_token_bytes(const dataset *d, int32_t id);
+/* Bytes of memory that the tokens take. */
+int64_t dataset_memory(const dataset *d);
 /* What the bytes of the text are worth by their frequencies alone, in bits per byte: -Σ p log2 p. A model that has
  * learned nothing else comes to this. NaN of other records than blocks. */
 double dataset_byte_entropy(const dataset *d);
 /* Every id is below this: the tokenizer's size. */
 int32_t dataset_vocab(const dataset *d);
-/* A 64-bit hash of the records, to check that a run resumes on the data it began with. */
+/* A 64-bit hash of the records' tokens, to check that a run resumes on the data it began with. */
 uint64_t dataset_fingerprint(const dataset *d);
 
-/* Record number i of the order of `epoch`: shuffled when seed != 0, else in order. */
-text_record dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i);
+/* Record number i of the order of `epoch`: shuffled when seed != 0, else in order. out: zero at first; its memory is
+ * used again by the next call. STATUS_STORAGE: the tokens on the disk are damaged. */
+status dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i, text_record *out, error *err);
 
 #endif

@@ -48,7 +48,7 @@ bool jsonl_detect(const char *text, size_t bytes)
 	return found;
 }
 
-#define NEEDS "needs a string \"text\", or strings \"prompt\" and \"completion\""
+#define NEEDS "needs a string \"text\", strings \"prompt\" and \"completion\", or chat \"messages\""
 
 status jsonl_refuse(error *err, long number, const char *format, ...)
 {
@@ -63,9 +63,6 @@ status jsonl_refuse(error *err, long number, const char *format, ...)
 /* An object without any of the keys. */
 static status other_keys(const json_t *object, long number, error *err)
 {
-	if (json_object_get(object, "messages"))
-		return jsonl_refuse(err, number,
-		                    "chat \"messages\" are not read; " NEEDS " that hold the whole conversation");
 	const char *key = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)object));
 	return jsonl_refuse(err, number, "%s%.40s%s; " NEEDS, key ? "has \"" : "is empty", key ? key : "",
 	                    key ? "\"" : "");
@@ -74,35 +71,46 @@ static status other_keys(const json_t *object, long number, error *err)
 typedef struct documents {
 	jsonl_piece each;
 	void *context;
+	jsonl_chat chat;
+	const void *chat_context;
 } documents;
+
+static status read_pair(const documents *d, const json_t *prompt, const json_t *completion, long number, error *err)
+{
+	if (!json_is_string(prompt) || !json_is_string(completion))
+		return jsonl_refuse(err, number, NEEDS);
+	TRY(d->each(d->context, json_string_value(prompt), json_string_length(prompt), NULL, JSONL_PROMPT, err));
+	return d->each(d->context, json_string_value(completion), json_string_length(completion), NULL, JSONL_LAST,
+	               err);
+}
 
 static status read_object(void *context, const json_t *object, long number, error *err)
 {
 	const documents *d = context;
-	const json_t *text = json_object_get(object, "text");
+	const json_t *text = json_object_get(object, "text"), *messages = json_object_get(object, "messages");
 	const json_t *prompt = json_object_get(object, "prompt");
 	const json_t *completion = json_object_get(object, "completion");
 	if (!json_is_object(object))
 		return jsonl_refuse(err, number, "not a JSON object; every line " NEEDS);
-	if (text && (prompt || completion))
-		return jsonl_refuse(err, number, "\"text\" and \"prompt\" or \"completion\" in one object");
-	if (text) {
-		if (!json_is_string(text))
-			return jsonl_refuse(err, number, "\"text\" is not a string");
-		return d->each(d->context, json_string_value(text), json_string_length(text), true, err);
-	}
-	if (!prompt && !completion)
+	if ((text != NULL) + (messages != NULL) + (prompt || completion) > 1)
+		return jsonl_refuse(err, number, "%s in one object",
+		                    !messages ? "\"text\" and \"prompt\" or \"completion\""
+		                              : "\"messages\" and \"text\", \"prompt\" or \"completion\"");
+	if (messages)
+		return d->chat(d->chat_context, messages, number, d->each, d->context, err);
+	if (prompt || completion)
+		return read_pair(d, prompt, completion, number, err);
+	if (!text)
 		return other_keys(object, number, err);
-	if (!json_is_string(prompt) || !json_is_string(completion))
-		return jsonl_refuse(err, number, NEEDS);
-	TRY(d->each(d->context, json_string_value(prompt), json_string_length(prompt), false, err));
-	return d->each(d->context, json_string_value(completion), json_string_length(completion), true, err);
+	if (!json_is_string(text))
+		return jsonl_refuse(err, number, "\"text\" is not a string");
+	return d->each(d->context, json_string_value(text), json_string_length(text), NULL, JSONL_LAST, err);
 }
 
-status jsonl_walk(const char *text, size_t bytes, jsonl_object each, void *context, error *err)
+status jsonl_walk(const char *text, size_t bytes, long first, jsonl_object each, void *context, error *err)
 {
 	line rest = {text, bytes}, l;
-	for (long number = 1; next_line(&rest, &l); number++) {
+	for (long number = first; next_line(&rest, &l); number++) {
 		if (is_blank(l))
 			continue;
 		json_error_t where;
@@ -116,7 +124,9 @@ status jsonl_walk(const char *text, size_t bytes, jsonl_object each, void *conte
 	return STATUS_OK;
 }
 
-status jsonl_read(const char *text, size_t bytes, jsonl_piece each, void *context, error *err)
+status jsonl_read(const char *text, size_t bytes, long first, jsonl_chat chat, const void *chat_context,
+                  jsonl_piece each, void *context, error *err)
 {
-	return jsonl_walk(text, bytes, read_object, &(documents){each, context}, err);
+	documents d = {each, context, chat, chat_context};
+	return jsonl_walk(text, bytes, first, read_object, &d, err);
 }

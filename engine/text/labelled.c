@@ -9,14 +9,24 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/text/corpus_reader.h"
 #include "engine/text/dataset_private.h"
 #include "engine/text/jsonl.h"
 #include "engine/text/sequence.h"
+
+enum { PIECE_BYTES = 1 << 20 };
 
 typedef struct class_name {
 	char *name;
 	int32_t number; /* of its first appearance */
 } class_name;
+
+/* Ids while they are collected. */
+typedef struct id_list {
+	const tokenizer *t;
+	int32_t *ids;
+	size_t count, capacity;
+} id_list;
 
 typedef struct collection {
 	id_list ids;
@@ -108,6 +118,25 @@ static status take_known(collection *c, const char *const *classes, error *err)
 	return STATUS_OK;
 }
 
+/* Make room for `more` ids. */
+static status reserve_ids(id_list *list, size_t more, error *err)
+{
+	if (more <= list->capacity - list->count)
+		return STATUS_OK;
+	size_t capacity, bytes;
+	int32_t *grown = NULL;
+	if (!__builtin_add_overflow(list->count, more, &capacity)) {
+		capacity = capacity > 2 * list->capacity ? capacity : 2 * list->capacity;
+		if (!__builtin_mul_overflow(capacity, sizeof *grown, &bytes))
+			grown = realloc(list->ids, bytes);
+	}
+	if (!grown)
+		return no_memory(err);
+	list->ids = grown;
+	list->capacity = capacity;
+	return STATUS_OK;
+}
+
 /* --- lines --------------------------------------------------------------------------------- */
 
 static status reserve_record(collection *c, error *err)
@@ -176,7 +205,7 @@ static status add_record(void *context, const json_t *object, long line, error *
 	TRY(read_label(c, json_object_get(object, "label"), line, &label, room, err));
 	TRY(reserve_record(c, err));
 	TRY(add_class(c, label, &c->labels[c->records], line, err));
-	TRY(id_list_reserve(&c->ids, (size_t)c->length, err));
+	TRY(reserve_ids(&c->ids, (size_t)c->length, err));
 	TRY(sequence_encode(c->ids.t, json_string_value(text), json_string_length(text),
 	                    pair ? json_string_value(second) : NULL, json_string_length(second), c->length,
 	                    c->ids.ids + c->ids.count, &count, err));
@@ -186,13 +215,33 @@ static status add_record(void *context, const json_t *object, long line, error *
 	return STATUS_OK;
 }
 
-static status collect(collection *c, const char *text, size_t bytes, const char *const *classes, error *err)
+static status read_lines(collection *c, byte_source *source, error *err)
 {
-	size_t start = bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
-	if (c->length < SEQUENCE_MIN_LENGTH)
-		return error_set(err, STATUS_INVALID, "sequence_length", "must be at least %d", SEQUENCE_MIN_LENGTH);
-	TRY(take_known(c, classes, err));
-	TRY(jsonl_walk(text + start, bytes - start, add_record, c, err));
+	corpus_reader *reader;
+	corpus_piece piece;
+	status s;
+	TRY(corpus_reader_new(&reader, source, PIECE_BYTES, corpus_cut_at_line, NULL, err));
+	do {
+		s = corpus_reader_next(reader, &piece, err);
+		if (s == STATUS_OK && piece.text)
+			s = jsonl_walk(piece.text, piece.bytes, piece.line, add_record, c, err);
+		free(piece.text);
+	} while (s == STATUS_OK && piece.text);
+	corpus_reader_free(reader);
+	return s;
+}
+
+/* Takes ownership of the source. */
+static status collect(collection *c, byte_source *source, const char *const *classes, error *err)
+{
+	status s = c->length < SEQUENCE_MIN_LENGTH
+	               ? error_set(err, STATUS_INVALID, "sequence_length", "must be at least %d", SEQUENCE_MIN_LENGTH)
+	               : take_known(c, classes, err);
+	if (s != STATUS_OK) {
+		byte_source_free(source);
+		return s;
+	}
+	TRY(read_lines(c, source, err));
 	if (c->records == 0)
 		return error_set(err, STATUS_INVALID, NULL, "there is no record");
 	if (c->n_classes < 2)
@@ -202,6 +251,22 @@ static status collect(collection *c, const char *text, size_t bytes, const char 
 }
 
 /* --- datasets ------------------------------------------------------------------------------ */
+
+/* Of the ids, where the records end, their labels and the names of the classes. */
+static uint64_t hash_records(const dataset *d)
+{
+	uint64_t hash = token_cache_hash_words(TOKEN_CACHE_HASH_BEGIN, d->ids, d->tokens);
+	for (int64_t i = 0; i < d->records; i++)
+		hash = token_cache_hash_words(hash, (int32_t[]){(int32_t)(d->first[i + 1] - d->first[i]), d->labels[i]},
+		                              2);
+	for (int i = 0; d->classes[i]; i++)
+		for (const char *c = d->classes[i];; c++) {
+			hash = token_cache_hash_words(hash, (int32_t[]){(unsigned char)*c}, 1);
+			if (!*c)
+				break;
+		}
+	return hash;
+}
 
 /* The dataset of some records of a collection, in order; place[number of first appearance] is a class's number. */
 static status make(dataset **out, const collection *c, const int64_t *chosen, int64_t n, const int32_t *place,
@@ -220,7 +285,7 @@ static status make(dataset **out, const collection *c, const int64_t *chosen, in
 	               .length = c->length,
 	               .records = n,
 	               .vocab = tokenizer_size(c->ids.t),
-	               .pad = tokenizer_pad(c->ids.t),
+	               .pad = tokenizer_filler(c->ids.t),
 	               .end = tokenizer_end(c->ids.t),
 	               .entropy = NAN,
 	               .first = memory_new((size_t)n + 1, sizeof *d->first),
@@ -242,6 +307,7 @@ static status make(dataset **out, const collection *c, const int64_t *chosen, in
 		dataset_free(d);
 		return no_memory(err);
 	}
+	d->fingerprint = hash_records(d);
 	*out = d;
 	return STATUS_OK;
 }
@@ -288,38 +354,55 @@ static status divide(collection *c, int64_t second, dataset **train, dataset **v
 	return s;
 }
 
-status labelled_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length,
-                    const char *const *classes, error *err)
+/* The number of records that validate. */
+static status count_second(const collection *c, double fraction, int64_t *second, error *err)
 {
-	*out = NULL;
-	collection c = {.ids.t = t, .length = length};
-	status s = collect(&c, text, bytes, classes, err);
-	if (s == STATUS_OK)
-		s = divide(&c, 0, out, NULL, err);
-	collection_free(&c);
-	return s;
+	*second = (int64_t)(fraction * (double)c->records);
+	if (fraction == 0 || *second > 0)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "validation_fraction", "of %lld records leaves none for validation",
+	                 (long long)c->records);
 }
 
-status labelled_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
-                      int64_t length, const char *const *classes, double fraction, error *err)
+status labelled_read(dataset **train, dataset **valid, const tokenizer *t, byte_source *source, int64_t length,
+                     const char *const *classes, double fraction, error *err)
 {
-	*train = *valid = NULL;
-	if (!(fraction > 0 && fraction < 1))
-		return error_set(err, STATUS_INVALID, "validation_fraction", "must be between 0 and 1");
+	int64_t second;
+	*train = NULL;
+	if (valid)
+		*valid = NULL;
 	collection c = {.ids.t = t, .length = length};
-	status s = collect(&c, text, bytes, classes, err);
-	int64_t second = (int64_t)(fraction * (double)c.records);
-	if (s == STATUS_OK && second == 0)
-		s = error_set(err, STATUS_INVALID, "validation_fraction", "of %lld records leaves none for validation",
-		              (long long)c.records);
+	status s = collect(&c, source, classes, err);
 	if (s == STATUS_OK)
-		s = divide(&c, second, train, valid, err);
+		s = count_second(&c, fraction, &second, err);
+	if (s == STATUS_OK)
+		s = divide(&c, second, train, fraction > 0 ? valid : NULL, err);
 	if (s != STATUS_OK) {
 		dataset_free(*train);
 		*train = NULL;
 	}
 	collection_free(&c);
 	return s;
+}
+
+status labelled_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length,
+                    const char *const *classes, error *err)
+{
+	byte_source *source;
+	*out = NULL;
+	TRY(byte_source_memory(&source, text, bytes, err));
+	return labelled_read(out, NULL, t, source, length, classes, 0, err);
+}
+
+status labelled_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
+                      int64_t length, const char *const *classes, double fraction, error *err)
+{
+	byte_source *source;
+	*train = *valid = NULL;
+	if (!(fraction > 0 && fraction < 1))
+		return error_set(err, STATUS_INVALID, "validation_fraction", "must be between 0 and 1");
+	TRY(byte_source_memory(&source, text, bytes, err));
+	return labelled_read(train, valid, t, source, length, classes, fraction, err);
 }
 
 int labelled_class_count(const dataset *d)

@@ -9,6 +9,7 @@
 #ifndef ENGINE_TEXT_LABELLED_H
 #define ENGINE_TEXT_LABELLED_H
 
+#include "engine/text/byte_source.h"
 #include "engine/text/dataset.h"
 
 enum {
@@ -27,6 +28,10 @@ status labelled_new(dataset **out, const tokenizer *t, const char *text, size_t 
  * in the second set when its place is among the last. Both sets keep the corpus's order and have the same classes. */
 status labelled_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
                       int64_t length, const char *const *classes, double fraction, error *err);
+
+/* The same of any source, which is taken over, also on failure. fraction 0: one set; valid may be NULL then. */
+status labelled_read(dataset **train, dataset **valid, const tokenizer *t, byte_source *source, int64_t length,
+                     const char *const *classes, double fraction, error *err);
 
 int labelled_class_count(const dataset *d);
 /* Their names, NULL-terminated; valid as long as the dataset. */

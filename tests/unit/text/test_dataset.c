@@ -10,8 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/text/corpus_tokens.h"
 #include "engine/text/dataset.h"
+#include "tests/unit/support/bytes.h"
 #include "tests/unit/support/allocations.h"
+#include "tests/unit/support/record.h"
 
 static int make_tokenizer(void **state)
 {
@@ -45,11 +48,10 @@ static void blocks_cut_the_text_and_drop_the_remainder(void **state)
 	assert_int_equal(dataset_records(d), 4);
 	assert_int_equal(dataset_tokens(d), 33);
 	assert_int_equal(dataset_bytes(d), 32);
-	for (int64_t b = 0; b <= 4; b++)
-		assert_int_equal(dataset_label_bytes(d, b), 7 * b);
+	assert_int_equal(dataset_token_bytes(d, 'a' + 3), 1);
 	assert_int_equal(dataset_vocab(d), 259);
 	for (int64_t b = 0; b < 4; b++) {
-		text_record r = dataset_record(d, 0, 5, b);
+		text_record r = record_at(d, 0, 5, b);
 		assert_int_equal(r.count, 8);
 		for (int j = 0; j < 8; j++)
 			assert_int_equal(r.ids[j], text[b * 8 + j] + 3);
@@ -60,7 +62,7 @@ static void blocks_cut_the_text_and_drop_the_remainder(void **state)
 /* The block that position i of an epoch shows, known by its first token. */
 static int64_t block_at(const dataset *d, uint64_t seed, int64_t epoch, int64_t i)
 {
-	return dataset_record(d, seed, epoch, i).ids[0] - 3;
+	return record_at(d, seed, epoch, i).ids[0] - 3;
 }
 
 /* n blocks of length 2; block b begins with byte b (n <= 128). */
@@ -133,7 +135,7 @@ static void a_split_gives_the_end_of_the_text_to_the_second_set(void **state)
 	assert_int_equal(dataset_tokens(valid), 10);
 	assert_int_equal(dataset_records(train), 23);
 	assert_int_equal(dataset_records(valid), 2);
-	assert_int_equal(dataset_record(valid, 0, 0, 0).ids[0], text[93] + 3);
+	assert_int_equal(record_at(valid, 0, 0, 0).ids[0], text[93] + 3);
 	dataset_free(train);
 	dataset_free(valid);
 }
@@ -198,15 +200,15 @@ static void json_lines_become_documents_with_an_end_token_each(void **state)
 	                           "\n"
 	                           "{\"prompt\": \"\\u00e9\", \"completion\": \"x\\u0000\"}\n"
 	                           "{\"text\": \"\"}";
-	static const int32_t expected[] = {'a' + 3, 'b' + 3, TOKEN_END, 0xC3 + 3, 0xA9 + 3,
-	                                   'x' + 3, 3,       TOKEN_END, TOKEN_END};
+	static const int32_t expected[] = {'a' + 3, 'b' + 3, BYTES_END, 0xC3 + 3, 0xA9 + 3,
+	                                   'x' + 3, 3,       BYTES_END, BYTES_END};
 	dataset *d;
 	error err = ERROR_INIT;
 	assert_int_equal(dataset_new(&d, *state, text, sizeof text - 1, 9, &err), STATUS_OK);
 	assert_int_equal(dataset_tokens(d), 9);
-	assert_memory_equal(dataset_record(d, 0, 0, 0).ids, expected, sizeof expected);
+	assert_memory_equal(record_at(d, 0, 0, 0).ids, expected, sizeof expected);
 	assert_int_equal(dataset_bytes(d), 6);
-	assert_int_equal(dataset_label_bytes(d, 1), 5);
+	assert_int_equal(dataset_token_bytes(d, BYTES_END), 0);
 	dataset_free(d);
 }
 
@@ -251,6 +253,10 @@ static void a_bad_json_line_is_named_by_its_number(void **state)
 	    "[\"text\"]",
 	    "plain",
 	    "{}",
+	    "{\"messages\": []}",
+	    "{\"messages\": \"hi\"}",
+	    "{\"messages\": [{\"role\": \"user\"}]}",
+	    "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"text\": \"a\"}",
 	};
 	for (size_t i = 0; i < sizeof second / sizeof second[0]; i++) {
 		char text[128];
@@ -266,7 +272,6 @@ static void json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_ar
 	static const struct {
 		const char *text, *names;
 	} cases[] = {
-	    {"{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n", "messages"},
 	    {"{\"foo\": \"bar\"}\n{\"text\": \"x\"}\n", "foo"},
 	    {"{}\nplain\n", "empty"},
 	    {"[{\"text\": \"a\"}, {\"text\": \"b\"}]\n", "not a JSON object"},
@@ -293,6 +298,128 @@ static void the_fingerprint_distinguishes_texts(void **state)
 	dataset_free(b);
 	dataset_free(c);
 	dataset_free(NULL);
+}
+
+static void fingerprints_are_those_of_earlier_versions(void **state)
+{
+	/* Checkpoints have them: a run that an earlier version began goes on with this one. */
+	static char big[700000];
+	dataset *train, *valid, *lines;
+	const char *json = "{\"text\": \"ab\"}\n{\"prompt\": \"q\", \"completion\": \"a\"}\n";
+	for (int i = 0; i < 700000; i++)
+		big[i] = (char)('a' + (i * 7 + i / 26) % 26);
+	assert_int_equal(dataset_split(&train, &valid, *state, big, sizeof big, 512, 0.1, NULL), STATUS_OK);
+	assert_int_equal(dataset_new(&lines, *state, json, strlen(json), 2, NULL), STATUS_OK);
+	assert_true(dataset_fingerprint(train) == 0x40914e32b83d4d2b);
+	assert_true(dataset_fingerprint(valid) == 0x8f3f20ec00a880bf);
+	assert_true(dataset_fingerprint(lines) == 0xa98d5b25622327f8);
+	dataset_free(train);
+	dataset_free(valid);
+	dataset_free(lines);
+}
+
+static token_cache *cache_of(const tokenizer *t, const char *text)
+{
+	byte_source *source;
+	token_cache *c;
+	assert_int_equal(byte_source_memory(&source, text, strlen(text), NULL), STATUS_OK);
+	assert_int_equal(corpus_tokens_build(&c, source, t, &(corpus_tokens_options){.threads = 1}, NULL), STATUS_OK);
+	return c;
+}
+
+/* The text of a record's tokens; '.' for the end token. */
+static const char *text_of(text_record r)
+{
+	static char out[64];
+	for (int64_t i = 0; i < r.count; i++)
+		out[i] = (char)(r.ids[i] >= 3 ? r.ids[i] - 3 : '.');
+	out[r.count] = 0;
+	return out;
+}
+
+static void an_epoch_shows_each_text_as_often_as_its_weight_and_no_block_before_the_others(void **state)
+{
+	/* 8 blocks of "a…", 4 of "b…", 4 of "c…"; the second letter is the block's number. */
+	token_cache *texts[3] = {cache_of(*state, "a0a1a2a3a4a5a6a7"), cache_of(*state, "b0b1b2b3"),
+	                         cache_of(*state, "c0c1c2c3")};
+	const dataset_text parts[] = {{texts[0], 0.5}, {texts[1], 2}, {texts[2], 1}};
+	dataset *d;
+	assert_int_equal(dataset_make(&d, NULL, *state, parts, 3, &(dataset_options){.length = 2}, NULL), STATUS_OK);
+	assert_int_equal(dataset_records(d), 4 + 8 + 4);
+	int seen[3][8] = {0}, order = 0;
+	for (int64_t epoch = 0; epoch < 4; epoch++) {
+		int shown[3] = {0};
+		for (int64_t i = 0; i < 16; i++) {
+			const char *text = text_of(record_at(d, 9, epoch, i));
+			shown[text[0] - 'a']++;
+			seen[text[0] - 'a'][text[1] - '0']++;
+			order += (text[0] == 'a') != (i < 4);
+		}
+		assert_int_equal(shown[0], 4);
+		assert_int_equal(shown[1], 8);
+		assert_int_equal(shown[2], 4);
+		for (int i = 0; i < 8; i++) /* two epochs show all of the first text */
+			assert_int_equal(seen[0][i], epoch % 2 ? (epoch + 1) / 2 : seen[0][i]);
+	}
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(seen[1][i], 8);
+		assert_int_equal(seen[2][i], 4);
+	}
+	assert_true(order > 0);
+	dataset_free(d);
+	for (int i = 0; i < 3; i++)
+		token_cache_free(texts[i]);
+}
+
+static void documents_are_not_divided_by_a_split_that_spares_them(void **state)
+{
+	token_cache *c = cache_of(*state, "{\"text\": \"abcde\"}\n{\"text\": \"fgh\"}\n{\"text\": \"ij\"}\n");
+	dataset *train, *valid;
+	const dataset_options o = {.length = 2, .held_back = 0.4, .split_documents = true};
+	assert_int_equal(dataset_make(&train, &valid, *state, &(dataset_text){c, 1}, 1, &o, NULL), STATUS_OK);
+	assert_int_equal(dataset_tokens(train), 6); /* ⌊0.4 · 13⌋ = 5 tokens reach into the second document */
+	assert_int_equal(dataset_tokens(valid), 7);
+	assert_string_equal(text_of(record_at(valid, 0, 0, 0)), "fg");
+	dataset_free(train);
+	dataset_free(valid);
+	token_cache_free(c);
+}
+
+static void blocks_that_are_reset_hold_one_document_each(void **state)
+{
+	static const char *const expected[] = {"abcd", "e.", "fg.", "hijk", "lm."};
+	token_cache *c = cache_of(*state, "{\"text\": \"abcde\"}\n{\"text\": \"\"}\n{\"text\": \"fg\"}\n"
+	                                  "{\"prompt\": \"hij\", \"completion\": \"klm\"}\n");
+	dataset *d;
+	const dataset_options o = {.length = 4, .reset_at_document = true};
+	assert_int_equal(dataset_make(&d, NULL, *state, &(dataset_text){c, 1}, 1, &o, NULL), STATUS_OK);
+	assert_int_equal(dataset_records(d), 5);
+	for (int i = 0; i < 5; i++)
+		assert_string_equal(text_of(record_at(d, 0, 0, i)), expected[i]);
+	dataset_free(d);
+	token_cache_free(c);
+}
+
+static void tokens_of_prompts_are_marked_where_completions_count(void **state)
+{
+	static const char text[] = "{\"prompt\": \"ab\", \"completion\": \"c\"}\n{\"text\": \"d\"}\n"
+	                           "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": "
+	                           "\"assistant\", \"content\": \"y\"}]}\n";
+	static const char shown[] = "abc.d.User: x\nAssistant: y\n.";
+	static const char asked[] = "  ++++                  ++++";
+	token_cache *c = cache_of(*state, text);
+	for (int completions = 0; completions < 2; completions++) {
+		dataset *d;
+		const dataset_options o = {.length = 28, .completions = completions};
+		assert_int_equal(dataset_make(&d, NULL, *state, &(dataset_text){c, 1}, 1, &o, NULL), STATUS_OK);
+		text_record r = record_at(d, 0, 0, 0);
+		assert_string_equal(text_of(r), shown);
+		assert_int_equal(r.unasked != NULL, completions);
+		for (int i = 0; i < 28 && completions; i++)
+			assert_int_equal(r.unasked[i], asked[i] == ' ');
+		dataset_free(d);
+	}
+	token_cache_free(c);
 }
 
 /* Of plain text; jansson's parser reports some failed allocations as syntax errors. */
@@ -336,6 +463,11 @@ int main(void)
 	    cmocka_unit_test(a_bad_json_line_is_named_by_its_number),
 	    cmocka_unit_test(json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_are),
 	    cmocka_unit_test(the_fingerprint_distinguishes_texts),
+	    cmocka_unit_test(fingerprints_are_those_of_earlier_versions),
+	    cmocka_unit_test(an_epoch_shows_each_text_as_often_as_its_weight_and_no_block_before_the_others),
+	    cmocka_unit_test(documents_are_not_divided_by_a_split_that_spares_them),
+	    cmocka_unit_test(blocks_that_are_reset_hold_one_document_each),
+	    cmocka_unit_test(tokens_of_prompts_are_marked_where_completions_count),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);

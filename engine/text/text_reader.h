@@ -1,0 +1,17 @@
+/* text_reader.h - the texts of files one after another, as text_source wants them: plain text, JSON lines, compressed
+ * or not. One thread. */
+#ifndef ENGINE_TEXT_TEXT_READER_H
+#define ENGINE_TEXT_TEXT_READER_H
+
+#include "engine/text/tokenizer.h"
+
+typedef struct text_reader text_reader;
+
+/* paths: borrowed. STATUS_NOMEM. */
+status text_reader_new(text_reader **out, const char *const *paths, size_t count);
+/* Its context is the reader, which must outlive it. Of JSON lines everything that a model would read is text, the names
+ * of roles apart. Errors as of corpus_reader_next and jsonl_read. */
+text_source text_reader_source(text_reader *r);
+void text_reader_free(text_reader *r); /* NULL is legal */
+
+#endif
