@@ -19,6 +19,7 @@ typedef struct evaluation {
 	int64_t records;     /* evaluated, in the data's order */
 	double nats, labels; /* the losses of all labels together, and how many labels that are */
 	void *tally;         /* the objective's own, zero before the first record */
+	text_record record;  /* for the tally, with room for one of the data */
 } evaluation;
 
 typedef struct objective {

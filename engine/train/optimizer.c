@@ -15,18 +15,23 @@ struct optimizer {
 	float *state[OPTIMIZER_MAX_STATES];
 	int64_t state_floats[OPTIMIZER_MAX_STATES];
 	plan *gather, *update;
-	value hyper, norm2;
+	value hyper, norm2, weight; /* weight: of the gather plan, or VALUE_NONE */
 	int64_t updates;
 };
 
-static status build_gather(optimizer *o, int64_t accumulation, error *err)
+static status build_gather(optimizer *o, const train_options *options, error *err)
 {
 	graph *g = graph_new();
 	if (!g)
 		return STATUS_NOMEM;
 	value mean = graph_state(g, "mean", SHAPE1(o->floats));
 	value gradients = graph_input(g, "gradients", DTYPE_F32, SHAPE1(o->floats));
-	op_accumulate(g, mean, gradients, (float)(1.0 / (double)accumulation));
+	value added = gradients;
+	if (train_options_uneven(options)) {
+		o->weight = graph_input(g, "weight", DTYPE_F32, SHAPE0());
+		added = op_scale_by(g, gradients, o->weight);
+	}
+	op_accumulate(g, mean, added, (float)(1.0 / (double)options->gradient_accumulation));
 	const plan_binding bindings[] = {{mean, o->mean}, {gradients, o->gradients}};
 	return plan_new(&o->gather, g, o->backend, bindings, 2, err);
 }
@@ -90,7 +95,7 @@ static status build(optimizer *o, model *m, const train_options *options, error 
 	}
 	if (options->gradient_accumulation > 1) {
 		TRY(allocate(o, o->floats, &o->mean));
-		TRY(build_gather(o, options->gradient_accumulation, err));
+		TRY(build_gather(o, options, err));
 	}
 	return build_update(o, m, options, err);
 }
@@ -104,6 +109,7 @@ status optimizer_new(optimizer **out, model *m, const train_options *options, er
 	o->backend = model_backend(m);
 	o->floats = model_arena_floats(m);
 	o->kind = options->optimizer;
+	o->weight = VALUE_NONE;
 	status s = build(o, m, options, err);
 	if (s != STATUS_OK) {
 		optimizer_free(o);
@@ -135,6 +141,11 @@ float *optimizer_gradients(const optimizer *o)
 plan *optimizer_accumulate_plan(const optimizer *o)
 {
 	return o->gather;
+}
+
+status optimizer_weigh(optimizer *o, float weight)
+{
+	return o->weight == VALUE_NONE ? STATUS_OK : plan_write(o->gather, o->weight, &weight);
 }
 
 plan *optimizer_update_plan(const optimizer *o)

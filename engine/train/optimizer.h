@@ -27,6 +27,9 @@ void optimizer_free(optimizer *o);
 float *optimizer_gradients(const optimizer *o);
 /* Adds the gradients to their mean over the step; NULL when a step is one micro-batch. */
 plan *optimizer_accumulate_plan(const optimizer *o);
+/* How much those that it adds next count, beside a mean of 1 over the step's micro-batches. Only where batches have
+ * uneven numbers of labels (train_options_uneven); elsewhere all count 1. */
+status optimizer_weigh(optimizer *o, float weight);
 plan *optimizer_update_plan(const optimizer *o);
 
 /* Forget what was gathered. */

@@ -12,6 +12,7 @@ struct pass {
 	const objective *objective;
 	int64_t batch, length;
 	value loss, count;
+	text_record record;                 /* the one that is put in place */
 	int32_t *host[OBJECTIVE_MAX_PORTS]; /* a batch of each port */
 	int64_t row[OBJECTIVE_MAX_PORTS];   /* numbers of a row of it */
 };
@@ -43,6 +44,7 @@ static status make(pass *p, const model *m, const forward_spec *spec, float *gra
 	forward_spec own = *spec;
 	own.masked = own.masked || find_port(p->objective, PORT_MASK) >= 0;
 	TRY(model_plan(&p->plan, m, &own, gradients, NULL, err));
+	TRY(text_record_reserve(&p->record, p->length, err));
 	p->loss = port_find(plan_graph(p->plan), PORT_LOSS);
 	p->count = port_find(plan_graph(p->plan), PORT_COUNT);
 	TRY(make_rows(p));
@@ -78,6 +80,7 @@ void pass_free(pass *p)
 	plan_free(p->plan);
 	for (int i = 0; i < OBJECTIVE_MAX_PORTS; i++)
 		free(p->host[i]);
+	text_record_fini(&p->record);
 	free(p);
 }
 
@@ -94,20 +97,34 @@ static void fill_row(pass *p, const dataset *d, int64_t b, const text_record *r)
 	p->objective->example(d, r, p->length, values);
 }
 
-status pass_load(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count)
+status pass_read(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err)
 {
 	assert(count >= 0 && count <= p->batch && dataset_length(d) == p->length);
 	int64_t records = dataset_records(d);
 	for (int64_t b = 0; b < p->batch; b++) {
-		text_record r;
 		if (b < count)
-			r = dataset_record(d, shuffle, (first + b) / records, (first + b) % records);
-		fill_row(p, d, b, b < count ? &r : NULL);
+			TRY(dataset_record(d, shuffle, (first + b) / records, (first + b) % records, &p->record, err));
+		fill_row(p, d, b, b < count ? &p->record : NULL);
 	}
+	return STATUS_OK;
+}
+
+status pass_load(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err)
+{
+	TRY(pass_read(p, d, shuffle, first, count, err));
 	for (int i = 0; i < p->objective->n_ports; i++)
 		TRY(feed_write(p->plan, p->objective->ports[i], p->host[i]));
 	int mask = find_port(p->objective, PORT_MASK);
 	return feed_last(p->plan, mask < 0 ? NULL : p->host[mask]);
+}
+
+int64_t pass_labels(const pass *p)
+{
+	int port = find_port(p->objective, PORT_LABELS);
+	int64_t count = 0;
+	for (int64_t i = 0; port >= 0 && i < p->row[port] * p->batch; i++)
+		count += p->host[port][i] >= 0;
+	return count;
 }
 
 status pass_seed(pass *p, uint64_t seed, uint32_t step)

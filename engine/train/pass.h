@@ -18,8 +18,12 @@ void pass_free(pass *p);
 plan *pass_plan(const pass *p);
 
 /* Put records first … first + count - 1 (count <= batch) in place; rows that are left over count for nothing.
- * shuffle: the seed for dataset_record. */
-status pass_load(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count);
+ * shuffle: the seed for dataset_record, and errors are its own. */
+status pass_load(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err);
+/* The same in host memory only: what pass_labels needs. */
+status pass_read(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err);
+/* Labels of the rows that were put in place or read last. */
+int64_t pass_labels(const pass *p);
 /* Set the random numbers of this run (nothing happens without dropout). */
 status pass_seed(pass *p, uint64_t seed, uint32_t step);
 /* Where a run leaves its mean loss, on the device. */

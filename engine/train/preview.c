@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/base/memory.h"
 #include "engine/base/philox.h"
@@ -25,13 +26,17 @@ struct preview {
 	int prompt, count, read, limit;
 };
 
-static void take_prompt(preview *p, const dataset *valid)
+static status take_prompt(preview *p, const dataset *valid, error *err)
 {
-	int64_t length = dataset_length(valid);
-	p->prompt = (int)(length < 2 * PREVIEW_PROMPT ? length / 2 : PREVIEW_PROMPT);
-	for (int i = 0; i < p->prompt; i++)
-		p->ids[i] = dataset_record(valid, 0, 0, 0).ids[i];
+	text_record r = {0};
+	status s = dataset_record(valid, 0, 0, 0, &r, err);
+	if (s == STATUS_OK) {
+		p->prompt = (int)(r.count < 2 * PREVIEW_PROMPT ? r.count / 2 : PREVIEW_PROMPT);
+		memcpy(p->ids, r.ids, (size_t)p->prompt * sizeof *p->ids);
+	}
 	p->end = dataset_end(valid);
+	text_record_fini(&r);
+	return s;
 }
 
 static status make_plan(preview *p, const model *m, error *err)
@@ -57,7 +62,8 @@ status preview_new(preview **out, const model *m, const dataset *valid, uint64_t
 	p->logits = memory_new((size_t)d->outputs, sizeof *p->logits);
 	p->mass = memory_new((size_t)d->outputs, sizeof *p->mass);
 	status s = p->logits && p->mass ? STATUS_OK : STATUS_NOMEM;
-	take_prompt(p, valid);
+	if (s == STATUS_OK)
+		s = take_prompt(p, valid, err);
 	p->limit = p->prompt + PREVIEW_TOKENS;
 	if (d->positions < p->limit)
 		p->limit = (int)d->positions;

@@ -136,6 +136,11 @@ status train_options_check(const train_options *o, error *err)
 	return STATUS_OK;
 }
 
+bool train_options_uneven(const train_options *o)
+{
+	return o->loss_on == LOSS_ON_COMPLETION || o->reset_at_document;
+}
+
 /* --- JSON ---------------------------------------------------------------------------- */
 
 static status read_number(train_options *o, const option *n, const json_t *json, error *err)

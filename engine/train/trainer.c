@@ -102,16 +102,43 @@ static plan *batch_plan(const trainer *t)
 	return pass_plan(t->train_pass);
 }
 
+/* A step takes the mean over all its labels, so where batches have different numbers of them, how many all have is
+ * known before the first. */
+static bool is_weighted(const trainer *t)
+{
+	return t->options.gradient_accumulation > 1 && train_options_uneven(&t->options);
+}
+
+static status count_labels(trainer *t)
+{
+	int64_t batch = t->options.batch_size, first = t->issued * t->options.gradient_accumulation;
+	t->labels = 0;
+	for (int64_t i = 0; i < t->options.gradient_accumulation; i++) {
+		TRY(pass_read(t->train_pass, t->train, t->shuffle, (first + i) * batch, batch, &t->failed));
+		t->labels += pass_labels(t->train_pass);
+	}
+	return STATUS_OK;
+}
+
 static status batch_enter(trainer *t)
 {
 	if (t->micro == 0) {
 		if (t->n_awaited == 0)
 			t->step_began = clock_ns();
 		TRY(optimizer_begin(t->optimizer));
+		if (is_weighted(t))
+			TRY(count_labels(t));
 	}
 	int64_t number = t->issued * t->options.gradient_accumulation + t->micro;
 	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number));
-	return pass_load(t->train_pass, t->train, t->shuffle, number * t->options.batch_size, t->options.batch_size);
+	TRY(pass_load(t->train_pass, t->train, t->shuffle, number * t->options.batch_size, t->options.batch_size,
+	              &t->failed));
+	t->weight = 1;
+	if (is_weighted(t))
+		t->weight = t->labels == 0 ? 0
+		                           : (double)pass_labels(t->train_pass) *
+		                                 (double)t->options.gradient_accumulation / (double)t->labels;
+	return STATUS_OK;
 }
 
 /* The number will be taken in by the stage `take`. */
@@ -120,7 +147,7 @@ static status await(trainer *t, const float *at, bool ends_step)
 	backend *b = model_backend(t->model);
 	assert(t->n_awaited < TRAINER_MAX_AWAITED);
 	trainer_awaited *a = &t->awaited[t->n_awaited++];
-	*a = (trainer_awaited){.at = at, .ends_step = ends_step};
+	*a = (trainer_awaited){.at = at, .ends_step = ends_step, .weight = t->weight};
 	return b->fetch ? b->fetch(b, at, sizeof *at, &a->fetch) : STATUS_OK;
 }
 
@@ -154,7 +181,12 @@ static status gather_leave(trainer *t, unsigned *events, error *err)
 	return STATUS_OK;
 }
 
-static const stage gather_stage = {gather_plan, NULL, NULL, gather_leave};
+static status gather_enter(trainer *t)
+{
+	return optimizer_weigh(t->optimizer, (float)t->weight);
+}
+
+static const stage gather_stage = {gather_plan, gather_enter, NULL, gather_leave};
 
 static plan *update_plan(const trainer *t)
 {
@@ -230,7 +262,7 @@ static status take_oldest(trainer *t, unsigned *events, error *err)
 	memmove(t->awaited, t->awaited + 1, (size_t)t->n_awaited * sizeof *t->awaited);
 	if (a.ends_step)
 		return end_step(t, number, events, err);
-	t->loss_sum += number;
+	t->loss_sum += a.weight * number;
 	return STATUS_OK;
 }
 
@@ -269,7 +301,7 @@ static int64_t evaluate_count(const trainer *t)
 
 static status evaluate_enter(trainer *t)
 {
-	return pass_load(t->valid_pass, t->valid, 0, t->valid_at, evaluate_count(t));
+	return pass_load(t->valid_pass, t->valid, 0, t->valid_at, evaluate_count(t), &t->failed);
 }
 
 static bool evaluate_ready(const trainer *t)
@@ -485,6 +517,7 @@ static status build_evaluation(trainer *t, error *err)
 		e->tally = memory_new(1, t->tally_bytes);
 		if (!e->tally)
 			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+		TRY(text_record_reserve(&e->record, dataset_length(t->valid), err));
 	}
 	t->valid_batch = o->batch_size < e->records ? o->batch_size : e->records;
 	const forward_spec spec = {.batch = t->valid_batch,
@@ -560,6 +593,7 @@ void trainer_free(trainer *t)
 	pass_free(t->valid_pass);
 	preview_free(t->preview);
 	free(t->evaluation.tally);
+	text_record_fini(&t->evaluation.record);
 	optimizer_free(t->optimizer);
 	model_free(t->model);
 	free(t);

@@ -40,6 +40,9 @@ json_t *train_options_write(const train_options *o);
 /* Ranges, and what the options ask of each other. STATUS_INVALID names the field. */
 status train_options_check(const train_options *o, error *err);
 
+/* Do batches have different numbers of labels? */
+bool train_options_uneven(const train_options *o);
+
 /* Learning rate at step t (0-based): linear warm-up, then the schedule down to 0. */
 double train_learning_rate(const train_options *o, int64_t step);
 

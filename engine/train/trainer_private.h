@@ -15,6 +15,7 @@ typedef struct trainer_awaited {
 	const float *at; /* on the device */
 	unsigned fetch;
 	bool ends_step;
+	double weight; /* of a loss, beside a mean of 1 over the step's micro-batches */
 } trainer_awaited;
 
 struct trainer {
@@ -33,6 +34,8 @@ struct trainer {
 	unsigned pending_events;                      /* events of trainer_settle, for the next advance */
 	int64_t issued;                               /* steps whose update is issued: progress.step or one more */
 	int64_t micro;                                /* micro-batches of the step after those */
+	int64_t labels;                               /* of all micro-batches of that step, where they are uneven */
+	double weight;                                /* of the micro-batch that is issued: its share of these */
 	trainer_awaited awaited[TRAINER_MAX_AWAITED]; /* oldest first */
 	int n_awaited, n_left; /* how many, and how many of them the stage `take` leaves on their way */
 	double loss_sum;       /* of what was taken of a step */

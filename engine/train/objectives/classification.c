@@ -53,6 +53,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	shape s = graph_value(plan_graph(p), logits)->shape;
 	int64_t classes = shape_last(s);
 	class_count *counts = e->tally;
+	text_record *r = &e->record;
 	float *z = memory_new((size_t)shape_count(s), sizeof *z);
 	if (!z)
 		return STATUS_NOMEM;
@@ -61,10 +62,12 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 		int64_t taken = 0;
 		for (int64_t k = 1; k < classes; k++)
 			taken = z[b * classes + k] > z[b * classes + taken] ? k : taken;
-		int32_t label = dataset_record(e->data, 0, 0, first + b).label;
-		counts[label].truly++;
+		read = dataset_record(e->data, 0, 0, first + b, r, NULL);
+		if (read != STATUS_OK)
+			break;
+		counts[r->label].truly++;
 		counts[taken].taken++;
-		counts[label].both += label == taken;
+		counts[r->label].both += r->label == taken;
 	}
 	free(z);
 	return read;

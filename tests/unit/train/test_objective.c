@@ -1,10 +1,12 @@
 /* Objectives by themselves and through a trainer. */
+#include "tests/unit/support/bytes.h"
 #include "tests/unit/train/fixture.h"
 
 #include <stdio.h>
 
 #include "engine/text/labelled.h"
 #include "engine/train/objective.h"
+#include "tests/unit/support/record.h"
 
 enum { LENGTH = 12, WORDS = 5 };
 
@@ -33,7 +35,7 @@ static model *encoder(const fixture *f, int classes, double dropout)
 	json_t *config =
 	    json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f}", "d_model", 16, "vocab_size", 259,
 	              "encoder_attention_heads", 2, "max_position_embeddings", LENGTH, "encoder_layers", 1,
-	              "encoder_ffn_dim", 32, "num_labels", classes, "pad_token_id", TOKEN_PAD, "dropout", dropout);
+	              "encoder_ffn_dim", 32, "num_labels", classes, "pad_token_id", BYTES_PAD, "dropout", dropout);
 	model *m;
 	error err = ERROR_INIT;
 	status s = model_create(&m, architecture_find("linear_encoder"), config, 7, f->backend, &err);
@@ -87,14 +89,14 @@ static void a_token_of_a_block_is_to_predict_the_one_after_it(void **state)
 	const fixture *f = *state;
 	int32_t ids[FIXTURE_LENGTH], labels[FIXTURE_LENGTH];
 	void *const values[] = {ids, labels};
-	text_record r = dataset_record(f->train, 0, 0, 3);
+	text_record r = record_at(f->train, 0, 0, 3);
 	objective_next_token.example(f->train, &r, FIXTURE_LENGTH, values);
 	assert_memory_equal(ids, r.ids, sizeof ids);
 	assert_memory_equal(labels, r.ids + 1, sizeof labels - sizeof *labels);
 	assert_int_equal(labels[FIXTURE_LENGTH - 1], -1);
 	objective_next_token.example(f->train, NULL, FIXTURE_LENGTH, values);
 	for (int i = 0; i < FIXTURE_LENGTH; i++)
-		assert_true(ids[i] == TOKEN_PAD && labels[i] == -1);
+		assert_true(ids[i] == BYTES_PAD && labels[i] == -1);
 }
 
 static void a_short_text_is_filled_up_and_what_fills_it_is_masked(void **state)
@@ -104,11 +106,11 @@ static void a_short_text_is_filled_up_and_what_fills_it_is_masked(void **state)
 	int32_t ids[LENGTH], mask[LENGTH], label;
 	void *const values[] = {ids, mask, &label};
 	for (int i = 0; i < 6; i++) {
-		text_record r = dataset_record(d, 0, 0, i);
+		text_record r = record_at(d, 0, 0, i);
 		objective_classification.example(d, &r, LENGTH, values);
 		for (int k = 0; k < LENGTH; k++) {
 			assert_int_equal(mask[k], k < r.count);
-			assert_int_equal(ids[k], k < r.count ? r.ids[k] : TOKEN_PAD);
+			assert_int_equal(ids[k], k < r.count ? r.ids[k] : BYTES_PAD);
 		}
 		assert_int_equal(label, i % 3);
 	}

@@ -1,5 +1,11 @@
+#include <stdio.h>
+
+#include "engine/text/corpus_tokens.h"
+#include "engine/train/optimizer_kind.h"
+#include "tests/unit/support/bytes.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/train/fixture.h"
+#include "tests/unit/support/record.h"
 
 /* Advance until an event of `wanted`; returns the validation loss then. */
 static double run_until(trainer *t, unsigned wanted)
@@ -62,7 +68,7 @@ static void every_evaluation_shows_what_the_model_writes_after_the_same_words(vo
 	train_options o = fixture_options();
 	o.eval_every = 10;
 	int32_t first[256], last[256], again[256];
-	const int32_t *block = dataset_record(f->valid, 0, 0, 0).ids;
+	const int32_t *block = record_at(f->valid, 0, 0, 0).ids;
 	int prompt, n[3];
 	unsigned events = 0;
 	trainer *t = fixture_trainer(f, 0.1, &o, f->valid), *twin = fixture_trainer(f, 0.1, &o, f->valid);
@@ -122,10 +128,10 @@ static void bits_per_byte_are_over_the_bytes_that_were_predicted(void **state)
 	run_until(t, TRAIN_FINISHED);
 	int64_t bytes = 0, count = 0;
 	for (int64_t i = 0; i < o.eval_blocks; i++) {
-		text_record r = dataset_record(valid, 0, 0, i);
+		text_record r = record_at(valid, 0, 0, i);
 		for (int j = 1; j < FIXTURE_LENGTH; j++) {
 			count++;
-			bytes += r.ids[j] != TOKEN_END;
+			bytes += r.ids[j] != BYTES_END;
 		}
 	}
 	assert_true(bytes < count && count == o.eval_blocks * (FIXTURE_LENGTH - 1));
@@ -462,9 +468,54 @@ static void every_allocation_may_fail(void **state)
 	trainer_free(NULL);
 }
 
+static dataset *pairs(const fixture *f)
+{
+	char text[4000];
+	size_t bytes = 0;
+	token_cache *tokens;
+	byte_source *source;
+	dataset *d;
+	for (int i = 0; i < 40; i++)
+		bytes += (size_t)snprintf(text + bytes, sizeof text - bytes,
+		                          "{\"prompt\": \"%.*s\", \"completion\": \"%d\"}\n", i % 23,
+		                          "what is the square of it?", i * i);
+	assert_int_equal(byte_source_memory(&source, text, bytes, NULL), STATUS_OK);
+	assert_int_equal(
+	    corpus_tokens_build(&tokens, source, f->tokenizer, &(corpus_tokens_options){.threads = 1}, NULL),
+	    STATUS_OK);
+	const dataset_options o = {.length = FIXTURE_LENGTH, .completions = true};
+	assert_int_equal(dataset_make(&d, NULL, f->tokenizer, &(dataset_text){tokens, 1}, 1, &o, NULL), STATUS_OK);
+	token_cache_free(tokens);
+	return d;
+}
+
+static void a_step_is_the_mean_over_its_labels_however_they_are_spread_over_batches(void **state)
+{
+	const fixture *f = *state;
+	dataset *d = pairs(f);
+	trainer *runs[2];
+	for (int i = 0; i < 2; i++) {
+		train_options o = fixture_options();
+		o.loss_on = LOSS_ON_COMPLETION;
+		o.batch_size = i ? 1 : 4;
+		o.gradient_accumulation = i ? 4 : 1;
+		o.optimizer = optimizer_kind_find("sgd"); /* Adam would hide a factor */
+		o.clip = 0;
+		assert_int_equal(trainer_new(&runs[i], fixture_model(f, 0), &o, d, NULL, NULL), STATUS_OK);
+		fixture_run(runs[i], 3, 0);
+	}
+	const train_progress *a = trainer_progress(runs[0]), *b = trainer_progress(runs[1]);
+	assert_true(fabs(a->train_loss - b->train_loss) <= 1e-5 * a->train_loss);
+	assert_true(fabs(a->gradient_norm - b->gradient_norm) <= 1e-4 * a->gradient_norm);
+	trainer_free(runs[0]);
+	trainer_free(runs[1]);
+	dataset_free(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_step_is_the_mean_over_its_labels_however_they_are_spread_over_batches),
 	    cmocka_unit_test(every_event_comes_in_its_place),
 	    cmocka_unit_test(every_evaluation_shows_what_the_model_writes_after_the_same_words),
 	    cmocka_unit_test(without_validation_data_only_the_end_is_special),
