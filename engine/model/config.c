@@ -17,6 +17,7 @@ static const char *const bookkeeping[] = {
     "bad_words_ids",
     "begin_suppress_tokens",
     "bos_token_id",
+    CONFIG_CHAT,
     "chunk_size_feed_forward",
     "cross_attention_hidden_size",
     "decoder_start_token_id",
@@ -43,6 +44,7 @@ static const char *const bookkeeping[] = {
     "num_return_sequences",
     "output_attentions",
     "output_hidden_states",
+    "output_past",
     "output_scores",
     "pad_token_id",
     "prefix",
@@ -68,6 +70,7 @@ static const char *const bookkeeping[] = {
     "typical_p",
     "use_bfloat16",
     "use_cache",
+    "xla_device",
     NULL,
 };
 
@@ -248,6 +251,12 @@ bool config_set_missing(json_t *json, const char *key, json_t *fallback)
 		return json_object_set_new(json, key, fallback) == 0;
 	json_decref(fallback);
 	return true;
+}
+
+bool config_keep_chat(json_t *to, const json_t *from)
+{
+	json_t *chat = json_object_get(from, CONFIG_CHAT);
+	return !chat || json_object_set(to, CONFIG_CHAT, chat) == 0;
 }
 
 bool config_set_size(json_t *json, const char *key, int64_t n)

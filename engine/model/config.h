@@ -60,6 +60,11 @@ bool config_set_dropout(json_t *json, const char *key, double p);
 /* The positions, under the architecture's key, and CONFIG_TRAINED. */
 bool config_set_positions(json_t *json, const char *key, const model_size *size);
 
+/* A key of every architecture: how conversations become text (engine/text/chat_template.h). It is no part of what a
+ * config_read reads. Copy it to a configuration that a config_write has made. False: out of memory. */
+#define CONFIG_CHAT "chat_template"
+bool config_keep_chat(json_t *to, const json_t *from);
+
 /* Remember an error of the caller's own, unless there is one already. */
 void config_fail(config_reader *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -16,6 +16,7 @@
 #include "engine/base/philox.h"
 #include "engine/model/attribution.h"
 #include "engine/model/class_names.h"
+#include "engine/model/config.h"
 #include "engine/model/model_loader.h"
 #include "engine/model/model_private.h"
 #include "engine/model/safetensors.h"
@@ -42,6 +43,7 @@ void model_free(model *m)
 	state_list_free(&m->states);
 	free(m->offset);
 	json_decref(m->class_names);
+	json_decref(m->chat);
 	free(m->config);
 	free(m);
 }
@@ -90,7 +92,9 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 		m->architecture = a;
 		m->weights = weights;
 		m->dims = *architecture_dims(m->config);
-		if (m->dims.head == HEAD_CLASSES && !(m->class_names = class_names_read(config, m->dims.outputs)))
+		m->chat = json_pack("{}");
+		if (!m->chat || !config_keep_chat(m->chat, config) ||
+		    (m->dims.head == HEAD_CLASSES && !(m->class_names = class_names_read(config, m->dims.outputs))))
 			s = model_no_memory(err);
 	}
 	if (s == STATUS_OK)
@@ -219,7 +223,8 @@ static status write_config(const model *m, const char *folder, error *err)
 	char path[PATH_MAX];
 	TRY(join(path, folder, "config.json", err));
 	json_t *json = m->architecture->config_write(m->config);
-	bool whole = json && (!m->class_names || class_names_write(json, m->class_names));
+	bool whole = json && (!m->class_names || class_names_write(json, m->class_names)) &&
+	             config_keep_chat(json, m->chat);
 	char *text = json_text(whole ? json : NULL, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
 	if (!text)

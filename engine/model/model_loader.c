@@ -68,9 +68,26 @@ static status read_config(model **out, const manifest *about, const char *folder
 
 /* --- names and shapes ---------------------------------------------------------------------- */
 
-static status check_shape(const parameter_spec *p, const safetensors_entry *e, error *err)
+static bool is_real(safetensors_type type)
+{
+	return type == ST_F64 || type == ST_F32 || type == ST_F16 || type == ST_BF16;
+}
+
+static status missing_tensor(const parameter_spec *p, error *err)
+{
+	char want[96];
+	return error_set(err, STATUS_INVALID, p->name,
+	                 "tensor \"%s\" is missing, the configuration needs it with shape %s", p->name,
+	                 shape_text(parameter_stored_shape(p), want, sizeof want));
+}
+
+static status check_entry(const parameter_spec *p, const safetensors_entry *e, error *err)
 {
 	shape stored = parameter_stored_shape(p);
+	if (!is_real(e->type))
+		return error_set(err, STATUS_INVALID, e->name,
+		                 "tensor \"%.100s\" holds %s, expected F32, F16, BF16 or F64", e->name,
+		                 safetensors_type_name(e->type));
 	bool same = e->rank == stored.rank;
 	for (int i = 0; i < e->rank && same; i++)
 		same = e->dim[i] == stored.dim[i];
@@ -124,11 +141,11 @@ static status check_names(const model *m, const safetensors *st, error *err)
 		const parameter_spec *p = &m->parameters.items[i];
 		const safetensors_entry *e[2] = {find(m, st, p->name), find(m, st, p->alias)};
 		if (!e[0] && !e[1])
-			return error_set(err, STATUS_INVALID, p->name, "tensor \"%s\" is missing", p->name);
+			return missing_tensor(p, err);
 		for (int k = 0; k < 2; k++) {
 			if (!e[k])
 				continue;
-			TRY(check_shape(p, e[k], err));
+			TRY(check_entry(p, e[k], err));
 			found++;
 		}
 	}

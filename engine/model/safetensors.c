@@ -15,6 +15,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -133,6 +135,16 @@ static const struct {
     [ST_U8] = {"U8", 1, NULL, integer_of_u8},    [ST_BOOL] = {"BOOL", 1, NULL, integer_of_bool},
 };
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };
+
+const char *safetensors_type_name(safetensors_type type)
+{
+	return types[type].name;
+}
+
+size_t safetensors_type_bytes(safetensors_type type)
+{
+	return types[type].bytes;
+}
 
 static status check_numeric(const safetensors_entry *e, error *err)
 {
@@ -268,9 +280,24 @@ static bool find_type(const char *name, safetensors_type *out)
 	return false;
 }
 
-static status corrupt(error *err, const char *name, const char *what)
+__attribute__((format(printf, 3, 4))) static status corrupt(error *err, const char *name, const char *what, ...)
 {
-	return error_set(err, STATUS_CORRUPT, name, "tensor \"%.100s\": %s", name, what);
+	char words[320];
+	va_list arguments;
+	va_start(arguments, what);
+	vsnprintf(words, sizeof words, what, arguments);
+	va_end(arguments);
+	return error_set(err, STATUS_CORRUPT, name, "tensor \"%.100s\": %s", name, words);
+}
+
+/* A value of the header as it stands. */
+static const char *quote(const json_t *value, char *out, size_t size)
+{
+	size_t n = value ? json_dumpb(value, out, size - 1, JSON_ENCODE_ANY | JSON_COMPACT) : 0;
+	if (n >= size)
+		return "too long to show";
+	out[n] = '\0';
+	return n ? out : "missing";
 }
 
 static bool read_shape(const json_t *shape, safetensors_entry *e)
@@ -297,19 +324,31 @@ static status read_entry(safetensors_entry *e, const char *name, const json_t *j
 	e->name = name;
 	if (!json_is_object(json))
 		return corrupt(err, name, "its header entry is not an object");
-	if (!find_type(json_string_value(json_object_get(json, "dtype")), &e->type))
-		return corrupt(err, name, "missing or unknown dtype");
-	if (!read_shape(json_object_get(json, "shape"), e))
-		return corrupt(err, name, "missing or impossible shape");
+	char found[192];
+	const json_t *type = json_object_get(json, "dtype"), *shape = json_object_get(json, "shape");
+	if (!find_type(json_string_value(type), &e->type))
+		return corrupt(err, name,
+		               "dtype is %s, expected one of F32, F16, BF16, F64, I64, I32, I16, I8, U8, BOOL",
+		               quote(type, found, sizeof found));
+	if (!read_shape(shape, e))
+		return corrupt(err, name, "shape is %s, expected up to %d dimensions of at least 0",
+		               quote(shape, found, sizeof found), SAFETENSORS_MAX_RANK);
 	const json_t *offsets = json_object_get(json, "data_offsets");
 	const json_t *begin_json = json_array_get(offsets, 0), *end_json = json_array_get(offsets, 1);
 	if (json_array_size(offsets) != 2 || !json_is_integer(begin_json) || !json_is_integer(end_json))
-		return corrupt(err, name, "data_offsets are not two integers");
-	int64_t begin = json_integer_value(begin_json), end = json_integer_value(end_json), bytes;
+		return corrupt(err, name, "data_offsets are %s, expected two integers",
+		               quote(offsets, found, sizeof found));
+	int64_t begin = json_integer_value(begin_json), end = json_integer_value(end_json), bytes = 0;
 	if (begin < 0 || begin > end || (uint64_t)end > data_bytes)
-		return corrupt(err, name, "data_offsets lie outside the file");
-	if (!memory_product(e->count, (int64_t)types[e->type].bytes, &bytes) || bytes != end - begin)
-		return corrupt(err, name, "data_offsets do not fit the shape");
+		return corrupt(err, name,
+		               "data_offsets [%" PRId64 ", %" PRId64
+		               "] lie outside the file's %zu bytes of data (truncated?)",
+		               begin, end, data_bytes);
+	if (!memory_product(e->count, (int64_t)types[e->type].bytes, &bytes))
+		return corrupt(err, name, "shape %s is too large", quote(shape, found, sizeof found));
+	if (bytes != end - begin)
+		return corrupt(err, name, "data_offsets hold %" PRId64 " bytes, %s of shape %s needs %" PRId64,
+		               end - begin, types[e->type].name, quote(shape, found, sizeof found), bytes);
 	if (json_object_size(json) != 3)
 		return corrupt(err, name, "its header entry has an unknown field");
 	e->offset = data + (size_t)begin;
@@ -359,12 +398,16 @@ static status read_entries(safetensors *st, size_t header_bytes, error *err)
 	size_t expected = data;
 	for (int i = 0; i < st->count; i++) {
 		if (st->entries[i].offset != expected)
-			return corrupt(err, st->entries[i].name, "its data overlaps another tensor's or leaves a hole");
+			return corrupt(err, st->entries[i].name, "its data begins at %zu, %s at %zu",
+			               st->entries[i].offset - data,
+			               i ? "that of the tensor before it ends" : "the first tensor's is expected",
+			               expected - data);
 		expected += st->entries[i].bytes;
 		st->entries[i].data = st->map.data ? st->map.data + st->entries[i].offset : NULL;
 	}
 	if (expected != data + data_bytes)
-		return error_set(err, STATUS_CORRUPT, NULL, "the file is longer than its tensors");
+		return error_set(err, STATUS_CORRUPT, NULL, "the file holds %zu bytes of data, its tensors %zu",
+		                 data_bytes, expected - data);
 	if (st->count > 1)
 		qsort(st->entries, (size_t)st->count, sizeof *st->entries, by_name);
 	return STATUS_OK;
@@ -399,10 +442,12 @@ static status read_header(safetensors *st, error *err)
 		return error_set(err, STATUS_CORRUPT, NULL, "the file is too short to be a safetensors file");
 	TRY(copy_bytes(st, 0, sizeof header_bytes, (unsigned char *)&header_bytes, err));
 	if (header_bytes > st->bytes - LENGTH_BYTES)
-		return error_set(err, STATUS_CORRUPT, NULL, "the header is longer than the file (truncated?)");
+		return error_set(err, STATUS_CORRUPT, NULL,
+		                 "the header is longer than the file: %" PRIu64 " of %zu bytes (truncated?)",
+		                 header_bytes, st->bytes - LENGTH_BYTES);
 	if (header_bytes > SAFETENSORS_MAX_HEADER)
-		return error_set(err, STATUS_CORRUPT, NULL, "the header is over the limit of %d bytes",
-		                 SAFETENSORS_MAX_HEADER);
+		return error_set(err, STATUS_CORRUPT, NULL, "the header has %" PRIu64 " bytes, the limit is %d",
+		                 header_bytes, SAFETENSORS_MAX_HEADER);
 	TRY(parse_header(st, (size_t)header_bytes, err));
 	st->entries = memory_new(json_object_size(st->header), sizeof *st->entries);
 	if (!st->entries)
@@ -518,78 +563,4 @@ const safetensors_entry *safetensors_find(const safetensors *st, const char *nam
 const char *safetensors_metadata(const safetensors *st, const char *key)
 {
 	return json_string_value(json_object_get(json_object_get(st->header, "__metadata__"), key));
-}
-
-/* --- writing ------------------------------------------------------------------------ */
-
-/* Adds the item to the header at data offset *end and advances it. */
-static status add_item(json_t *header, const safetensors_item *item, int64_t *end, error *err)
-{
-	json_t *shape = json_array();
-	int64_t bytes = (int64_t)types[item->type].bytes, begin = *end;
-	bool fits = true, kept = shape != NULL;
-	for (int i = 0; i < item->rank; i++) {
-		kept = kept && json_array_append_new(shape, json_integer(item->dim[i])) == 0;
-		fits = fits && memory_product(bytes, item->dim[i], &bytes);
-	}
-	if (!kept || !fits || __builtin_add_overflow(begin, bytes, end)) {
-		json_decref(shape);
-		return kept ? error_set(err, STATUS_INVALID, item->name, "tensor \"%.100s\" is too large", item->name)
-		            : no_memory(err);
-	}
-	json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[item->type].name, "shape", shape,
-	                          "data_offsets", (json_int_t)begin, (json_int_t)*end);
-	assert(!json_object_get(header, item->name));
-	return json_object_set_new(header, item->name, entry) == 0 ? STATUS_OK : no_memory(err);
-}
-
-/* The header's text padded to a multiple of 8 bytes, after its length; malloc'ed. */
-static unsigned char *header_text(const json_t *header, size_t *bytes)
-{
-	size_t length = json_dumpb(header, NULL, 0, JSON_COMPACT);
-	uint64_t padded = (length + LENGTH_BYTES - 1) / LENGTH_BYTES * LENGTH_BYTES;
-	unsigned char *text = length ? malloc(LENGTH_BYTES + padded) : NULL;
-	if (!text)
-		return NULL;
-	memset(text, ' ', LENGTH_BYTES + padded);
-	memcpy(text, &padded, sizeof padded);
-	if (json_dumpb(header, (char *)text + LENGTH_BYTES, length, JSON_COMPACT) != length) {
-		free(text); /* it needs memory each time */
-		return NULL;
-	}
-	*bytes = LENGTH_BYTES + padded;
-	return text;
-}
-
-status safetensors_write(const char *path, const safetensors_item *items, int count, const json_t *metadata, error *err)
-{
-	status s = STATUS_OK;
-	unsigned char *text = NULL;
-	size_t text_bytes = 0;
-	int64_t end = 0;
-	json_t *header = json_object();
-	file_part *parts = memory_new((size_t)count + 1, sizeof *parts);
-	if (!header || !parts || (metadata && json_object_set_new(header, "__metadata__", json_deep_copy(metadata)))) {
-		s = no_memory(err);
-		goto done;
-	}
-	for (int i = 0; i < count; i++) {
-		int64_t begin = end;
-		s = add_item(header, &items[i], &end, err);
-		if (s != STATUS_OK)
-			goto done;
-		parts[i + 1] = (file_part){items[i].data, (size_t)(end - begin)};
-	}
-	text = header_text(header, &text_bytes);
-	if (!text) {
-		s = no_memory(err);
-		goto done;
-	}
-	parts[0] = (file_part){text, text_bytes};
-	s = file_write(path, parts, (size_t)count + 1, err);
-done:
-	free(text);
-	free(parts);
-	json_decref(header);
-	return s;
 }

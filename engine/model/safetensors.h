@@ -89,4 +89,13 @@ typedef struct safetensors_item {
 status safetensors_write(const char *path, const safetensors_item *items, int count, const json_t *metadata,
                          error *err);
 
+/* The parts of which it is made, for a writer that copies its data from elsewhere. Add the item (without data) to a
+ * header at offset *end of the data, and advance it. The name must not be in the header yet. */
+status safetensors_add(json_t *header, const safetensors_item *item, int64_t *end, error *err);
+/* What stands before the data: the header's length and its text; malloc'ed. NULL when out of memory. */
+unsigned char *safetensors_header(const json_t *header, size_t *bytes);
+
+const char *safetensors_type_name(safetensors_type type);
+size_t safetensors_type_bytes(safetensors_type type);
+
 #endif
