@@ -307,7 +307,7 @@ static void every_table_is_well_formed(void **state)
 		for (int i = 0; i < n; i++)
 			assert_string_not_equal(schema_all[i]->name, schema_all[n]->name);
 	}
-	assert_int_equal(n, 13);
+	assert_int_equal(n, 15);
 }
 
 /* A field that every message must name, with what is tried on it. */
@@ -327,7 +327,10 @@ static void every_field_of_every_table_is_named_when_it_is_wrong(void **state)
 
 				for (const field *g = schema_all[i]->fields; g != f; g++)
 					if (g->required)
-						json_object_set_new(json, g->name, json_string("a"));
+						json_object_set_new(json, g->name,
+						                    g->type == FIELD_ARRAY
+						                        ? json_pack("[{s:s}]", "role", "user")
+						                        : json_string("a"));
 				json_object_set_new(json, f->name, value);
 				if (!schema_check(schema_all[i], json, &last) &&
 				    strncmp(last.param, f->name, strlen(f->name)) == 0)
@@ -370,14 +373,22 @@ static void what_openai_clients_send_is_accepted(void **state)
 static void what_would_change_the_result_and_is_not_offered_is_refused(void **state)
 {
 	(void)state;
-	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"best_of\":2}", "best_of", "out_of_range");
-	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"echo\":true}", "echo", "invalid_value");
+	refuses(&schema_chat_completion,
+	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"response_format\":{\"type\":\"json_object\"}}",
+	        "response_format.type", "invalid_value");
+	refuses(&schema_chat_completion, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"tools\":[]}", "tools",
+	        "unknown_parameter");
+	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"background\":true}", "background",
+	        "invalid_value");
+	refuses(&schema_response, "{\"model\":\"m\",\"input\":\"p\",\"previous_response_id\":\"resp_1\"}",
+	        "previous_response_id", "invalid_value");
 	refuses(&schema_completion, "{\"model\":\"m\",\"prompt\":\"p\",\"suffix\":\"end\"}", "suffix", "invalid_value");
 	refuses(&schema_fine_tuning_job, "{\"model\":\"m\",\"training_file\":\"f\",\"method\":{\"type\":\"dpo\"}}",
 	        "method.type", "invalid_value");
 	refuses(&schema_model_load, "{\"dtype\":\"fp16\"}", "dtype", "invalid_value");
-	refuses(&schema_fine_tuning_job, "{\"model\":\"m\",\"training_file\":\"f\",\"additive\":{\"precision\":\"fp8\"}}",
-	        "additive.precision", "invalid_value");
+	refuses(&schema_fine_tuning_job,
+	        "{\"model\":\"m\",\"training_file\":\"f\",\"additive\":{\"precision\":\"fp8\"}}", "additive.precision",
+	        "invalid_value");
 }
 
 static void the_bounds_of_generation_are_those_of_the_api(void **state)
@@ -386,8 +397,9 @@ static void the_bounds_of_generation_are_those_of_the_api(void **state)
 	static const struct {
 		const char *field, *good[2], *bad[2];
 	} cases[] = {
-	    {"max_tokens", {"1", "1000000"}, {"0", "1000001"}},
+	    {"max_tokens", {"0", "1000000"}, {"-1", "1000001"}},
 	    {"n", {"1", "128"}, {"0", "129"}},
+	    {"best_of", {"0", "128"}, {"-1", "129"}},
 	    {"temperature", {"0", "2"}, {"-0.001", "2.001"}},
 	    {"top_p", {"0.001", "1"}, {"0", "1.001"}},
 	    {"logprobs", {"0", "20"}, {"-1", "21"}},
