@@ -13,10 +13,10 @@
  * SQLite in WAL mode with synchronous=FULL: what was acknowledged is on disk. A row is written only after its blob is
  * durable, and a blob is unlinked only after a commit has listed it for removal; so a crash needs no repair.
  *
- * Damage. Rows, manifests and states carry hashes, and blobs are verified against their manifests when they are read. What is
- * damaged is STATUS_STORAGE for each request that needs it, is listed by store_damaged, and harms nothing else. A damaged ledger is
- * made again from its whole rows and from the blobs' manifests. No blob without a row is
- * deleted; a ledger that is missing or empty beside blobs is refused with STATUS_STORAGE.
+ * Damage. Rows, manifests and states carry hashes, and blobs are verified against their manifests when they are read.
+ * What is damaged is STATUS_STORAGE for each request that needs it, is listed by store_damaged, and harms nothing else.
+ * A damaged ledger is made again from its whole rows and from the blobs' manifests. No blob without a row is deleted; a
+ * ledger that is missing or empty beside blobs is refused with STATUS_STORAGE.
  *
  * All ids are made here (prefix plus 24 random hex digits, or a validated model name), so no path is ever built from
  * unchecked input. One thread (the loop) uses a store, except where said; calls block for a disk write at most. */
@@ -28,6 +28,7 @@
 
 #include <jansson.h>
 
+#include "engine/base/checksum.h"
 #include "engine/base/digest.h"
 #include "engine/base/error.h"
 #include "engine/base/manifest.h"
@@ -79,6 +80,8 @@ bool store_valid_name(const char *id);
 /* Paths, always below the data folder; out needs PATH_MAX. Those of blobs, models, jobs and checkpoints only join
  * names and may be made by any thread. */
 void store_blob_path(const store *s, const char *id, char *out);
+/* Of what can be made again: nothing in it has a row, and the engine removes what it likes. */
+void store_cache_folder(const store *s, char *out);
 void store_model_folder(const store *s, const char *id, char *out);
 void store_job_folder(const store *s, const char *id, char *out);
 void store_checkpoint_folder(const store *s, const char *job, int64_t step, char *out);
@@ -89,7 +92,8 @@ void store_temporary_path(store *s, char *out);
 
 typedef struct store_file {
 	char id[STORE_ID_BYTES], filename[256], purpose[32];
-	char digest[DIGEST_TEXT_BYTES]; /* of its bytes; "" for one stored before there were digests */
+	char digest[DIGEST_TEXT_BYTES];   /* of its bytes; "" for one stored before there were digests */
+	char sha256[CHECKSUM_TEXT_BYTES]; /* the same */
 	int64_t bytes, created;
 	int64_t lifetime; /* seconds; 0: for ever. To be set before it is sealed */
 	int64_t expires;  /* Unix time; 0: never */
@@ -112,7 +116,8 @@ typedef struct store_model {
 } store_model;
 /* Any thread: sync and hash a finished temporary folder, and write its manifest. */
 status store_model_seal(const store_model *m, const char *folder, error *err);
-/* Move it in; one that is not sealed with these values is sealed first. STATUS_CONFLICT when the id exists; STATUS_FULL. */
+/* Move it in; one that is not sealed with these values is sealed first. STATUS_CONFLICT when the id exists;
+ * STATUS_FULL. */
 status store_model_add(store *s, const store_model *m, const char *temporary_folder, error *err);
 status store_model_get(store *s, const char *id, store_model *out, error *err);
 status store_model_delete(store *s, const char *id, error *err);
@@ -121,9 +126,9 @@ status store_model_delete(store *s, const char *id, error *err);
 status store_dtype_get(store *s, const char *id, char out[STORE_DTYPE_BYTES], error *err);
 status store_dtype_put(store *s, const char *id, const char *dtype, error *err);
 
-/* Several changes as one commit: all of them or none. They nest; the outermost one counts, and an inner rollback undoes the
- * inner changes only. Files and models that were moved in meanwhile lie at their temporary names again after a rollback.
- * store_commit rolls back when it fails. */
+/* Several changes as one commit: all of them or none. They nest; the outermost one counts, and an inner rollback undoes
+ * the inner changes only. Files and models that were moved in meanwhile lie at their temporary names again after a
+ * rollback. store_commit rolls back when it fails. */
 status store_begin(store *s, error *err);
 status store_commit(store *s, error *err);
 void store_rollback(store *s);
@@ -147,8 +152,8 @@ status store_checkpoint_add(store *s, const char *job, int64_t step, const json_
 status store_checkpoint_delete(store *s, const char *job, int64_t step, error *err);
 
 /* Durable sessions. Each version of a state is a file of its own, and the row says which version counts. To save one:
- * the loop asks for the next version and its path, any thread writes the file, the loop keeps it; then the version before goes.
- * A version that is not kept is void: store_session_discard, or the next start sets it aside. */
+ * the loop asks for the next version and its path, any thread writes the file, the loop keeps it; then the version
+ * before goes. A version that is not kept is void: store_session_discard, or the next start sets it aside. */
 status store_session_next(store *s, const char *id, int64_t *version, char *path, error *err);
 /* Any thread: write the file, durably. `session` is the row's document, as it will be. */
 status store_session_write(const char *path, const char *id, const json_t *session, const void *blob, size_t bytes,
@@ -156,7 +161,8 @@ status store_session_write(const char *path, const char *id, const json_t *sessi
 /* Make `version` the one that counts. STATUS_INVALID when `id` is not a name. */
 status store_session_keep(store *s, const char *id, int64_t version, const json_t *session, error *err);
 void store_session_discard(const char *path);
-/* Any thread: the state in a file that store_session_path named; *blob is malloc'ed. STATUS_STORAGE: damaged, missing. */
+/* Any thread: the state in a file that store_session_path named; *blob is malloc'ed. STATUS_STORAGE: damaged, missing.
+ */
 status store_session_read(const char *path, const char *id, void **blob, size_t *bytes, error *err);
 status store_session_delete(store *s, const char *id, error *err);
 
@@ -172,12 +178,12 @@ status store_answers_expire(store *s, error *err);
 /* Listings: call `each` per row in the order asked for, until it returns false. */
 typedef bool (*store_each)(void *context, const json_t *object);
 typedef struct store_page {
-	const char *parent; /* events and checkpoints: the job */
-	const char *after;  /* id of the row to begin behind, or NULL */
-	const char *filter; /* files: purpose; jobs: status; or NULL */
+	const char *parent;                                       /* events and checkpoints: the job */
+	const char *after;                                        /* id of the row to begin behind, or NULL */
+	const char *filter;                                       /* files: purpose; jobs: status; or NULL */
 	bool (*match)(const void *context, const json_t *object); /* false leaves a row out; NULL: none */
 	const void *match_context;
-	int64_t limit;      /* ≤ 0: all */
+	int64_t limit; /* ≤ 0: all */
 	bool ascending;
 } store_page;
 /* Verify the blob of a file, model or checkpoint against the ledger: with `contents` every byte. STATUS_STORAGE. */

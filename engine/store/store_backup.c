@@ -250,7 +250,7 @@ static status fill_until_steady(backup *b, const char *folder, json_t *report, e
 /* The folder that `to` will lie in, and the name in it. */
 static status find_parent(const char *data, const char *to, char *parent, error *err)
 {
-	static const char *const ours[] = {"blobs", "models", "jobs", "sessions", "lost", "tmp"};
+	static const char *const ours[] = {"blobs", "models", "jobs", "sessions", "cache", "lost", "tmp"};
 	char above[PATH_MAX], own[PATH_MAX];
 	struct stat st;
 	if (lstat(to, &st) == 0)

@@ -18,26 +18,33 @@ static status no_file(error *err, const char *id)
 
 static json_t *document_of(const store_file *f)
 {
-	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:I}", "id", f->id, "filename", f->filename, "purpose", f->purpose,
-	                 "bytes", (json_int_t)f->bytes, "created", (json_int_t)f->created, "xxh3", f->digest, "expires",
-	                 (json_int_t)f->expires);
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:I}", "id", f->id, "filename", f->filename, "purpose",
+	                 f->purpose, "bytes", (json_int_t)f->bytes, "created", (json_int_t)f->created, "xxh3",
+	                 f->digest, "sha256", f->sha256, "expires", (json_int_t)f->expires);
 }
 
 static status hash_blob(store_file *f, int fd, const char *path, error *err)
 {
 	enum { PIECE = 256 << 10 };
 	digest_stream *d = digest_stream_new();
+	checksum *c = checksum_new();
 	char *piece = malloc(PIECE);
 	ssize_t n = 0;
-	while (d && piece && ((n = read(fd, piece, PIECE)) > 0 || (n < 0 && errno == EINTR)))
-		if (n > 0)
+	while (d && c && piece && ((n = read(fd, piece, PIECE)) > 0 || (n < 0 && errno == EINTR))) {
+		if (n > 0) {
 			digest_stream_add(d, piece, (size_t)n);
-	status result = !d || !piece ? error_settle(err, STATUS_NOMEM)
-	                : n < 0      ? file_error(err, path, "cannot read")
-	                             : STATUS_OK;
-	if (result == STATUS_OK)
+			checksum_add(c, piece, (size_t)n);
+		}
+	}
+	status result = !d || !c || !piece ? error_settle(err, STATUS_NOMEM)
+	                : n < 0            ? file_error(err, path, "cannot read")
+	                                   : STATUS_OK;
+	if (result == STATUS_OK) {
 		digest_write(digest_stream_value(d), f->digest);
+		checksum_end(c, f->sha256);
+	}
 	digest_stream_free(d);
+	checksum_free(c);
 	free(piece);
 	return result;
 }
@@ -46,7 +53,8 @@ static status sync_blob(store_file *f, const char *path, error *err)
 {
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	status result = fd < 0 || fstat(fd, &st) != 0 || fsync(fd) != 0 ? file_error(err, path, "cannot sync") : STATUS_OK;
+	status result =
+	    fd < 0 || fstat(fd, &st) != 0 || fsync(fd) != 0 ? file_error(err, path, "cannot sync") : STATUS_OK;
 	f->bytes = result == STATUS_OK ? st.st_size : 0;
 	if (result == STATUS_OK)
 		result = hash_blob(f, fd, path, err);
@@ -62,8 +70,8 @@ status store_file_seal(store_file *f, const char *temporary, error *err)
 	f->expires = f->lifetime > 0 ? f->created + f->lifetime : 0;
 	TRY(sync_blob(f, temporary, err));
 	json_t *about = document_of(f);
-	status result = about ? manifest_write_file(temporary, f->id, store_kind(STORE_FILES), f->id, about, err)
-	                      : STATUS_NOMEM;
+	status result =
+	    about ? manifest_write_file(temporary, f->id, store_kind(STORE_FILES), f->id, about, err) : STATUS_NOMEM;
 	json_decref(about);
 	return result;
 }
@@ -92,7 +100,8 @@ static status put_row(store *s, const store_file *f, const char *blob, error *er
 	row.document = document_of(f);
 	row.manifest = strdup(manifest_text(m));
 	manifest_free(m);
-	status result = row.document && row.manifest ? row_put(s, STORE_FILES, &row, err) : error_settle(err, STATUS_NOMEM);
+	status result =
+	    row.document && row.manifest ? row_put(s, STORE_FILES, &row, err) : error_settle(err, STATUS_NOMEM);
 	row_fini(&row);
 	return result;
 }
@@ -122,7 +131,9 @@ status store_file_get(store *s, const char *id, store_file *out, error *err)
 		snprintf(out->id, sizeof out->id, "%s", row.id);
 		snprintf(out->filename, sizeof out->filename, "%s", filename ? filename : "");
 		snprintf(out->purpose, sizeof out->purpose, "%s", row.state);
+		const char *sha256 = json_string_value(json_object_get(row.document, "sha256"));
 		snprintf(out->digest, sizeof out->digest, "%s", digest ? digest : "");
+		snprintf(out->sha256, sizeof out->sha256, "%s", sha256 ? sha256 : "");
 		out->bytes = row.bytes;
 		out->created = json_integer_value(json_object_get(row.document, "created"));
 		out->expires = row.number;

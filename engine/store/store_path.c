@@ -20,6 +20,11 @@ void store_blob_path(const store *s, const char *id, char *out)
 	join(s, "blobs", id, out);
 }
 
+void store_cache_folder(const store *s, char *out)
+{
+	snprintf(out, PATH_MAX, "%s/cache", s->folder);
+}
+
 void store_model_folder(const store *s, const char *id, char *out)
 {
 	join(s, "models", id, out);

@@ -165,6 +165,7 @@ static bool add_kinds(json_t *kinds, json_t *lost, const char *folder)
 	} folders[] = {{"files", "blobs", is_no_manifest},
 	               {"models", "models", any_name},
 	               {"sessions", "sessions", any_name},
+	               {"cache", "cache", any_name},
 	               {"temporary", "tmp", any_name}};
 	char path[PATH_MAX];
 	bool ok = true;
