@@ -20,6 +20,7 @@
 #include "engine/daemon/net/listener.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "engine/text/token_cache.h"
 #include "proto/short_slice.h"
 
 enum { ENGINE_STOP_TICK_MS = 10 };
@@ -102,6 +103,9 @@ static status open_parts(engine *e, error *err)
 	TRY(admission_new(&e->admission, o->limits.max_generations));
 	TRY(store_open(&e->store, o->data, err));
 	store_set_budget(e->store, o->data_budget);
+	store_cache_folder(e->store, e->cache_folder);
+	e->cache_budget = o->corpus_cache_bytes;
+	token_cache_collect(e->cache_folder, e->cache_budget);
 	TRY(device_open(&e->device, &on, err));
 	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
 	TRY(idempotency_new(&e->idempotency));

@@ -12,6 +12,7 @@
 #include "engine/daemon/maintenance.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/sessions/sessions.h"
+#include "engine/daemon/tokenizer_training.h"
 #include "proto/json_memory.h"
 #include "proto/options.h"
 
@@ -29,6 +30,7 @@ static const char more_help[] = "\n"
                                 "  additived backup --data DIR TO        back up; \"additived backup --help\" says how\n"
                                 "  additived restore FROM --data DIR     restore a backup into an empty folder\n"
                                 "  additived fsck --data DIR             check what is stored; lost blobs\n"
+                                "  additived train-tokenizer             train a tokenizer on texts\n"
                                 "\n"
                                 "Prints \"ready ADDRESS\" when it listens. SIGTERM and SIGINT stop it; what was "
                                 "acknowledged also survives kill -9.\n";
@@ -46,6 +48,7 @@ static engine_options engine_options_of(const options *o)
 	                        .data_budget = options_integer(o, "data-budget", 0) << 20,
 	                        .retain_days = (int)options_integer(o, "retain-days", 0),
 	                        .retain_bytes = options_integer(o, "retain-bytes", 0),
+	                        .corpus_cache_bytes = options_integer(o, "corpus-cache-bytes", 16LL << 30),
 	                        .limits = {.max_models = (int)options_integer(o, "max-models", 4),
 	                                   .max_sessions = (int)options_integer(o, "max-sessions", 256),
 	                                   .max_generations = (int)options_integer(o, "max-generations", 256),
@@ -106,6 +109,8 @@ int main(int argc, char **argv)
 	options o;
 	if (maintenance_is_asked(argc, argv))
 		return maintenance_run(argc - 1, argv + 1);
+	if (tokenizer_training_is_asked(argc, argv))
+		return tokenizer_training_run(argc - 1, argv + 1);
 	threads_sleep_when_idle(argv);
 	log_init("additived", LOG_INFO);
 	bool ok = options_parse(&o, argc - 1, argv + 1, NULL, rows);

@@ -20,10 +20,10 @@ typedef struct reader {
 static status add_text(reader *r, const char *text, size_t bytes, error *err)
 {
 	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
-	int32_t *ids = NULL;
-	size_t count = 0;
-	TRY(tokenizer_encode(r->model->tokenizer, text, bytes, &ids, &count, err));
-	const int64_t most = r->settings->max_tokens, tokens = (int64_t)count < most ? (int64_t)count : most;
+	token_list list;
+	TRY(tokenizer_encode(r->model->tokenizer, text, bytes, NULL, &list, err));
+	int32_t *ids = list.ids;
+	const int64_t most = r->settings->max_tokens, count = (int64_t)list.count, tokens = count < most ? count : most;
 	if (evaluation_settings_positions(r->settings, tokens, positions, &missing) == 0) {
 		free(ids);
 		return STATUS_OK;
@@ -67,7 +67,7 @@ static status read_map(reader *r, const file_map *map, error *err)
 	}
 	if (!jsonl_detect(text, bytes))
 		return read_lines(r, text, bytes, err);
-	status s = jsonl_walk(text, bytes, read_object, r, err);
+	status s = jsonl_walk(text, bytes, 1, read_object, r, err);
 	return r->full && s == STATUS_CANCELLED ? STATUS_OK : s;
 }
 

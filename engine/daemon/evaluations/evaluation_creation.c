@@ -173,7 +173,7 @@ static status check_input(const creation *c, int64_t tokens, error *err)
 static status read_input(creation *c, error *err)
 {
 	const json_t *input = json_object_get(c->stream->params, "input");
-	size_t count = 0;
+	token_list tokens;
 	c->texts = (evaluation_corpus){1, memory_new(1, sizeof *c->texts.texts)};
 	evaluation_tokens *t = c->texts.texts;
 	if (!t) {
@@ -182,9 +182,9 @@ static status read_input(creation *c, error *err)
 	}
 	if (!json_is_string(input))
 		return read_tokens(c, input, t, err);
-	TRY(tokenizer_encode(c->model->tokenizer, json_string_value(input), json_string_length(input), &t->ids, &count,
+	TRY(tokenizer_encode(c->model->tokenizer, json_string_value(input), json_string_length(input), NULL, &tokens,
 	                     err));
-	t->count = (int64_t)count;
+	*t = (evaluation_tokens){tokens.ids, (int64_t)tokens.count};
 	return STATUS_OK;
 }
 

@@ -151,14 +151,6 @@ static void read_measure(faithfulness_options *o, const json_t *params)
 	o->seed = (uint64_t)integer(params, "seed", 0);
 }
 
-static status check_removal(const evaluation_settings *s, const model_entry *m, error *err)
-{
-	if (m->dims.reads_padding && s->replacement < 0)
-		return error_set(err, STATUS_INVALID, "replacement",
-		                 "this model reads masked tokens, too; give a token that takes their place");
-	return STATUS_OK;
-}
-
 status evaluation_settings_read(evaluation_settings *out, const json_t *params, const model_entry *m, error *err)
 {
 	*out = (evaluation_settings){.share = (float)real(params, "share", 0.5),
@@ -174,8 +166,7 @@ status evaluation_settings_read(evaluation_settings *out, const json_t *params, 
 	TRY(read_methods(out, json_object_get(params, "methods"), m, err));
 	TRY(read_positions(out, params, m, err));
 	TRY(attributions_read_target(&out->target, json_object_get(params, "target"), m, err));
-	TRY(attributions_read_replacement(&out->replacement, params, m, err));
-	return check_removal(out, m, err);
+	return attributions_read_replacement(&out->replacement, params, m, err);
 }
 
 double evaluation_settings_work(const evaluation_settings *s, const model_entry *m, int64_t tokens)

@@ -3,15 +3,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "engine/base/digest.h"
+#include "engine/base/json_text.h"
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
+#include "engine/daemon/jobs/job_check.h"
+#include "engine/daemon/jobs/job_tokenizer.h"
+#include "engine/text/corpus_tokens.h"
 #include "engine/text/labelled.h"
+
+enum { FORMAT = 1 /* a part of every key: what the same text and tokenizer become */ };
+
+static status find_tokenizer(corpus *c, error *err)
+{
+	char(*paths)[PATH_MAX] = memory_new(c->n_training, sizeof *paths);
+	if (!paths)
+		return STATUS_NOMEM;
+	for (size_t i = 0; i < c->n_training; i++)
+		store_blob_path(c->store, c->training[i].id, paths[i]);
+	const job_tokenizer_source source = {.folder = c->folder,
+	                                     .vocab = c->vocab,
+	                                     .spec = c->spec,
+	                                     .store = c->store,
+	                                     .texts = paths,
+	                                     .n_texts = c->n_training,
+	                                     .cache = c->cache.folder,
+	                                     .temporary = c->temporary,
+	                                     .cancel = &c->cancel};
+	status s = job_tokenizer_open(&c->texts.tokenizer, &source, err);
+	free(paths);
+	return s;
+}
 
 static status open_tokenizer(corpus *c, error *err)
 {
-	status s = c->folder[0] ? tokenizer_open(&c->texts.tokenizer, c->folder, c->vocab, err)
-	                        : tokenizer_new(&c->texts.tokenizer, c->spec, err);
+	status s = c->texts.tokenizer ? STATUS_OK : find_tokenizer(c, err);
+	if (s != STATUS_OK && strcmp(err->param, "training_file") == 0)
+		return s;
 	if (s != STATUS_OK) {
 		error_prefix(err, "additive.tokenizer");
 		return s;
@@ -26,10 +57,177 @@ static status open_tokenizer(corpus *c, error *err)
 /* A dataset's complaint is about the file, unless it is about how it is cut. */
 static status blame(status s, error *err, const char *file)
 {
-	if (s != STATUS_OK)
-		snprintf(err->param, sizeof err->param, "%s",
-		         strcmp(err->param, "sequence_length") == 0 ? "additive.sequence_length" : file);
+	static const char *const ours[] = {"sequence_length", "validation_fraction"};
+	if (s == STATUS_OK)
+		return s;
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		if (strcmp(err->param, ours[i]) == 0) {
+			error_prefix(err, "additive");
+			return s;
+		}
+	snprintf(err->param, sizeof err->param, "%s", file);
 	return s;
+}
+
+/* --- conversations ----------------------------------------------------------------- */
+
+/* The model's template, or why it cannot be used, which matters only where there are conversations. */
+typedef struct chat {
+	chat_template *own;
+	error problem;
+	conversation_template use;
+	uint64_t digest; /* of what the template is made of, beside the tokenizer's files */
+} chat;
+
+static status open_chat(const corpus *c, chat *out, error *err)
+{
+	const json_t *declared = json_object_get(c->config, "chat_template");
+	char *text = declared ? json_text(declared, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) : NULL;
+	*out = (chat){.digest = text ? digest_bytes(text, strlen(text)) : 0};
+	if (declared && !text)
+		return error_settle(err, STATUS_NOMEM);
+	free(text);
+	status s = chat_template_open(&out->own, c->texts.tokenizer, c->config, &out->problem);
+	out->use = (conversation_template){out->own, &out->problem};
+	return s == STATUS_NOMEM ? error_settle(err, s) : STATUS_OK;
+}
+
+/* --- tokens of a file ----------------------------------------------------------------- */
+
+static status make_key(const corpus *c, const chat *t, const char *path, uint64_t *out, error *err)
+{
+	uint64_t words[4] = {FORMAT, tokenizer_digest(c->texts.tokenizer), 0, t->digest};
+	TRY(job_check_hash(path, &words[2], err));
+	*out = digest_bytes(words, sizeof words);
+	return STATUS_OK;
+}
+
+/* Into a file of a temporary name, which is then given its own. */
+static status build_file(corpus *c, size_t number, byte_source *source, const char *path, corpus_tokens_options *o,
+                         token_cache **out, error *err)
+{
+	char temporary[PATH_MAX];
+	snprintf(temporary, sizeof temporary, "%s-%zu", c->temporary, number);
+	o->path = temporary;
+	TRY(corpus_tokens_build(out, source, c->texts.tokenizer, o, err));
+	if (rename(temporary, path) == 0)
+		return file_sync_folder(c->cache.folder, err);
+	status s = file_error(err, path, "cannot rename");
+	unlink(temporary);
+	token_cache_free(*out);
+	*out = NULL;
+	return s;
+}
+
+/* The name that a client's message should have for a text of ours that is full or damaged stays out of it. */
+static status open_cached(corpus *c, const char *path, uint64_t key, token_cache **out)
+{
+	error why = ERROR_INIT;
+	status s = token_cache_open(out, path, key, tokenizer_size(c->texts.tokenizer), &why);
+	if (s == STATUS_STORAGE)
+		unlink(path); /* made again from the text */
+	return s;
+}
+
+static status build_tokens(corpus *c, const chat *t, size_t number, const char *id, const char *path, token_cache **out,
+                           error *err)
+{
+	char cached[PATH_MAX + 32];
+	struct stat st;
+	byte_source *source;
+	corpus_tokens_options o = {.cancel = &c->cancel, .chat = &t->use};
+	TRY(make_key(c, t, path, &o.key, err));
+	snprintf(cached, sizeof cached, "%s/%016llx.tokens", c->cache.folder, (unsigned long long)o.key);
+	if (open_cached(c, cached, o.key, out) == STATUS_OK)
+		return STATUS_OK;
+	TRY(job_check_file(path, id, err));
+	TRY(byte_source_open(&source, path, err));
+	if (stat(path, &st) == 0 && st.st_size <= CORPUS_SMALL_BYTES && !byte_source_compressed(source))
+		return corpus_tokens_build(out, source, c->texts.tokenizer, &o, err);
+	TRY(build_file(c, number, source, cached, &o, out, err));
+	token_cache_collect(c->cache.folder, c->cache.budget);
+	return STATUS_OK;
+}
+
+/* --- datasets ---------------------------------------------------------------------------- */
+
+typedef struct source_texts {
+	dataset_text texts[CORPUS_MAX_FILES];
+	size_t n;
+} source_texts;
+
+static void close_texts(source_texts *t)
+{
+	for (size_t i = 0; i < t->n; i++)
+		token_cache_free(t->texts[i].tokens);
+}
+
+static status open_texts(corpus *c, const corpus_file *files, size_t n, size_t number, source_texts *out, error *err)
+{
+	chat t;
+	out->n = 0;
+	status s = open_chat(c, &t, err);
+	for (size_t i = 0; i < n && s == STATUS_OK; i++) {
+		char path[PATH_MAX];
+		store_blob_path(c->store, files[i].id, path);
+		s = build_tokens(c, &t, number + i, files[i].id, path, &out->texts[i].tokens, err);
+		out->texts[i].weight = files[i].weight;
+		out->n += s == STATUS_OK;
+	}
+	chat_template_free(t.own);
+	return s;
+}
+
+static status make_blocks(corpus *c, const source_texts *t, double share, dataset **train, dataset **valid, error *err)
+{
+	const dataset_options o = {.length = c->length,
+	                           .held_back = share,
+	                           .split_documents = c->split_documents,
+	                           .completions = c->completions,
+	                           .reset_at_document = c->reset_at_document};
+	return dataset_make(train, valid, c->texts.tokenizer, t->texts, t->n, &o, err);
+}
+
+static status build_training_blocks(corpus *c, error *err)
+{
+	source_texts t;
+	error ignored = ERROR_INIT;
+	status s = open_texts(c, c->training, c->n_training, 0, &t, err);
+	if (s == STATUS_OK && c->holdout < 0)
+		c->holdout = make_blocks(c, &t, CORPUS_HOLDOUT, &c->texts.train, &c->texts.valid, &ignored) == STATUS_OK
+		                 ? CORPUS_HOLDOUT
+		                 : 0;
+	if (s == STATUS_OK && !c->texts.train)
+		s = make_blocks(c, &t, c->holdout, &c->texts.train, &c->texts.valid, err);
+	close_texts(&t);
+	return blame(s, err, "training_file");
+}
+
+static status build_blocks(corpus *c, error *err)
+{
+	TRY(build_training_blocks(c, err));
+	if (!c->validation[0])
+		return STATUS_OK;
+	source_texts t;
+	corpus_file file = {.weight = 1};
+	memcpy(file.id, c->validation, sizeof file.id);
+	status s = open_texts(c, &file, 1, c->n_training, &t, err);
+	if (s == STATUS_OK)
+		s = make_blocks(c, &t, 0, &c->texts.valid, NULL, err);
+	close_texts(&t);
+	return blame(s, err, "validation_file");
+}
+
+/* --- labelled texts ------------------------------------------------------------------------ */
+
+static status read_labelled(corpus *c, const char *id, const char *const *classes, double share, dataset **train,
+                            dataset **valid, error *err)
+{
+	char path[PATH_MAX];
+	byte_source *source;
+	store_blob_path(c->store, id, path);
+	TRY(byte_source_open(&source, path, err));
+	return labelled_read(train, valid, c->texts.tokenizer, source, c->length, classes, share, err);
 }
 
 /* The names of the classes, NULL-terminated, to be freed; NULL: not given, or (STATUS_NOMEM) out of memory. */
@@ -42,68 +240,39 @@ static status list_classes(const corpus *c, const char ***out)
 	return c->classes && !*out ? STATUS_NOMEM : STATUS_OK;
 }
 
-static status read_whole(const corpus *c, const file_map *map, const char *const *classes, dataset **out, error *err)
+static status build_training_labelled(corpus *c, const char *const *classes, error *err)
 {
-	const char *text = (const char *)map->data;
-	return c->records == RECORD_LABELLED
-	           ? labelled_new(out, c->texts.tokenizer, text, map->bytes, c->length, classes, err)
-	           : dataset_new(out, c->texts.tokenizer, text, map->bytes, c->length, err);
+	const char *id = c->training[0].id;
+	corpus_texts *t = &c->texts;
+	error ignored = ERROR_INIT;
+	if (c->holdout < 0)
+		c->holdout = read_labelled(c, id, classes, CORPUS_HOLDOUT, &t->train, &t->valid, &ignored) == STATUS_OK
+		                 ? CORPUS_HOLDOUT
+		                 : 0;
+	return t->train ? STATUS_OK : read_labelled(c, id, classes, c->holdout, &t->train, &t->valid, err);
 }
 
-static status read_in_two(corpus *c, const file_map *map, const char *const *classes, double share, error *err)
+static status build_labelled(corpus *c, error *err)
 {
-	const char *text = (const char *)map->data;
-	return c->records == RECORD_LABELLED ? labelled_split(&c->texts.train, &c->texts.valid, c->texts.tokenizer,
-	                                                      text, map->bytes, c->length, classes, share, err)
-	                                     : dataset_split(&c->texts.train, &c->texts.valid, c->texts.tokenizer, text,
-	                                                     map->bytes, c->length, share, err);
+	const char **classes;
+	TRY(list_classes(c, &classes));
+	status s = blame(build_training_labelled(c, classes, err), err, "training_file");
+	free(classes);
+	if (s == STATUS_OK && c->validation[0])
+		s = blame(
+		    read_labelled(c, c->validation, labelled_classes(c->texts.train), 0, &c->texts.valid, NULL, err),
+		    err, "validation_file");
+	return s;
 }
 
-static status cut_whole(const corpus *c, dataset **out, const char *path, const char *const *classes, const char *name,
-                        error *err)
-{
-	file_map map;
-	TRY(blame(file_map_open(&map, path, err), err, name));
-	status s = read_whole(c, &map, classes, out, err);
-	file_map_close(&map);
-	return blame(s, err, name);
-}
-
-static status cut_in_two(corpus *c, const char *const *classes, double share, error *err)
-{
-	file_map map;
-	TRY(blame(file_map_open(&map, c->training, err), err, "training_file"));
-	status s = read_in_two(c, &map, classes, share, err);
-	file_map_close(&map);
-	return blame(s, err, "training_file");
-}
-
-static status build_training(corpus *c, const char *const *classes)
-{
-	if (c->holdout < 0) {
-		error ignored = ERROR_INIT;
-		c->holdout = cut_in_two(c, classes, CORPUS_HOLDOUT, &ignored) == STATUS_OK ? CORPUS_HOLDOUT : 0;
-		if (c->holdout > 0)
-			return STATUS_OK;
-	}
-	return c->holdout > 0 ? cut_in_two(c, classes, c->holdout, &c->error)
-	                      : cut_whole(c, &c->texts.train, c->training, classes, "training_file", &c->error);
-}
+/* --- both ------------------------------------------------------------------------------------ */
 
 static status build(corpus *c)
 {
-	const char **classes;
 	TRY(open_tokenizer(c, &c->error));
-	TRY(list_classes(c, &classes));
 	if (c->validation[0])
 		c->holdout = 0;
-	status s = build_training(c, classes);
-	if (s == STATUS_OK && c->validation[0])
-		s = cut_whole(c, &c->texts.valid, c->validation,
-		              c->records == RECORD_LABELLED ? labelled_classes(c->texts.train) : NULL,
-		              "validation_file", &c->error);
-	free(classes);
-	return s;
+	return c->records == RECORD_LABELLED ? build_labelled(c, &c->error) : build_blocks(c, &c->error);
 }
 
 status corpus_build(corpus *c)
@@ -114,9 +283,9 @@ status corpus_build(corpus *c)
 	return s;
 }
 
-int64_t corpus_tokens(const corpus_texts *t)
+int64_t corpus_memory(const corpus_texts *t)
 {
-	return (t->train ? dataset_tokens(t->train) : 0) + (t->valid ? dataset_tokens(t->valid) : 0);
+	return (t->train ? dataset_memory(t->train) : 0) + (t->valid ? dataset_memory(t->valid) : 0);
 }
 
 void corpus_free(corpus_texts *t)

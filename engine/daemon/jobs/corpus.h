@@ -1,10 +1,18 @@
-/* corpus.h - from files to datasets. Building maps and tokenises whole files: it belongs on the pool. */
+/* corpus.h - from files to datasets. Building reads and tokenizes whole files: it belongs on the pool.
+ *
+ * The tokens of a text are kept in a file of the data folder's cache (token_cache.h), under a name that follows from
+ * what the text and the tokenizer are made of: another job with both, or another run, reads no text. Small texts that
+ * are not compressed are tokenized into memory. Labelled texts always are. */
 #ifndef ENGINE_DAEMON_JOBS_CORPUS_H
 #define ENGINE_DAEMON_JOBS_CORPUS_H
 
 #include <limits.h>
+#include <stdatomic.h>
 
+#include "engine/store/store.h"
 #include "engine/text/dataset.h"
+
+enum { CORPUS_MAX_FILES = 64, CORPUS_SMALL_BYTES = 4 << 20 };
 
 /* What is built. */
 typedef struct corpus_texts {
@@ -12,27 +20,46 @@ typedef struct corpus_texts {
 	dataset *train, *valid; /* valid is NULL without validation */
 } corpus_texts;
 
+typedef struct corpus_file {
+	char id[STORE_ID_BYTES]; /* of the store */
+	double weight;
+} corpus_file;
+
+/* Where tokens are kept: borrowed strings. */
+typedef struct corpus_cache {
+	const char *folder;
+	int64_t budget; /* bytes of files that are not in use */
+} corpus_cache;
+
 typedef struct corpus {
 	/* what to build */
-	char training[PATH_MAX], validation[PATH_MAX]; /* files; validation may be "" */
-	char folder[PATH_MAX];                         /* the model's whose tokenizer is used; "": spec */
-	const json_t *spec;                            /* borrowed */
+	corpus_file training[CORPUS_MAX_FILES];
+	size_t n_training;
+	char validation[STORE_ID_BYTES]; /* a file; may be "" */
+	const store *store;              /* for the paths of files, which any thread may make */
+	corpus_cache cache;
+	char temporary[PATH_MAX - 16]; /* the beginning of names for files that are being written */
+	char folder[PATH_MAX];         /* the model's whose tokenizer is used; "": spec */
+	const json_t *spec;            /* of a new model's tokenizer (job_tokenizer.h); borrowed */
+	const json_t *config;          /* the model's, for its chat template; borrowed */
 	int64_t vocab, length;
 	record_kind records;
 	const json_t *classes; /* of labelled records: names in the order of their numbers, borrowed; NULL: those that
 	                          occur in the training file */
 	double holdout;        /* share of the training file held back for validation when there is no other; 0: none;
 	                          negative: CORPUS_HOLDOUT if that leaves a block for both; set to the value used */
-	corpus_texts texts;    /* not empty: already built */
-	error error;           /* param: training_file, validation_file, additive.… */
+	bool split_documents, completions, reset_at_document; /* of dataset_options */
+	atomic_bool cancel;                                   /* set by any thread: end soon with STATUS_CANCELLED */
+	corpus_texts texts;                                   /* what is there is not built again */
+	error error;                                          /* param: training_file, validation_file, additive.… */
 } corpus;
 
 #define CORPUS_HOLDOUT 0.1
 
 /* Any thread. */
 status corpus_build(corpus *c);
-/* Tokens in both datasets. */
-int64_t corpus_tokens(const corpus_texts *t);
+/* Bytes of memory of both datasets. */
+int64_t corpus_memory(const corpus_texts *t);
 void corpus_free(corpus_texts *t);
 
 #endif

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/base/digest.h"
+#include "engine/base/file.h"
 #include "engine/base/manifest.h"
 
 bool job_check_is_damage(status s)
@@ -70,4 +72,23 @@ status job_check_folder(const char *folder, const char *name, error *err)
 		s = manifest_check(m, folder, err);
 	manifest_free(m);
 	return error_settle(err, s);
+}
+
+status job_check_hash(const char *path, uint64_t *out, error *err)
+{
+	char beside[PATH_MAX + 16];
+	manifest *m = NULL;
+	file_map map;
+	snprintf(beside, sizeof beside, "%s" MANIFEST_SUFFIX, path);
+	const char *text = manifest_open(&m, beside, NULL) == STATUS_OK
+	                       ? json_string_value(json_object_get(manifest_about(m), "xxh3"))
+	                       : NULL;
+	bool known = text && strlen(text) == DIGEST_TEXT_BYTES - 1 && digest_read(text, out);
+	manifest_free(m);
+	if (known)
+		return STATUS_OK;
+	TRY(file_map_open(&map, path, err));
+	*out = digest_bytes(map.data, map.bytes);
+	file_map_close(&map);
+	return STATUS_OK;
 }

@@ -6,11 +6,14 @@
 #define ENGINE_DAEMON_JOBS_JOB_CHECK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "engine/base/error.h"
 
 /* The uploaded file `id` at `path`. */
 status job_check_file(const char *path, const char *id, error *err);
+/* The hash of a stored file, from its manifest, or from its bytes where an earlier version has written none. */
+status job_check_hash(const char *path, uint64_t *out, error *err);
 /* The folder of a model or checkpoint, called `name` in messages. */
 status job_check_folder(const char *folder, const char *name, error *err);
 /* Does a folder that was written whole never fail so? Then it is damaged. */

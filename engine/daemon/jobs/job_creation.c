@@ -8,6 +8,7 @@
 #include "engine/daemon/jobs/job_document.h"
 #include "engine/daemon/jobs/job_runner.h"
 #include "engine/daemon/jobs/job_state.h"
+#include "engine/daemon/jobs/job_tokenizer.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
 
@@ -50,10 +51,31 @@ static void result_name(char out[STORE_ID_BYTES], const char *id, const job_crea
 	         id + strlen("ftjob-"));
 }
 
+static const char *held_back(double share, char *out, size_t size)
+{
+	if (share == CORPUS_HOLDOUT)
+		return ", the last tenth held back for validation";
+	snprintf(out, size, ", the last %.3g %% held back for validation", 100 * share);
+	return share > 0 ? out : "";
+}
+
+/* How a tokenizer came to be, as an event; NULL: there is nothing to say. */
+static json_t *tokenizer_event(const job_creation *c)
+{
+	const tokenizer *t = c->corpus.texts.tokenizer;
+	const char *file = job_tokenizer_file(c->request.tokenizer);
+	if (tokenizer_trains(c->request.tokenizer))
+		return job_document_event("info", "Tokenizer trained: %s, %d tokens", tokenizer_type(t),
+		                          (int)tokenizer_size(t));
+	return file ? job_document_event("info", "Tokenizer of %s: %s, %d tokens", file, tokenizer_type(t),
+	                                 (int)tokenizer_size(t))
+	            : NULL;
+}
+
 static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document, error *err)
 {
 	jobs *all = c->jobs;
-	char result[STORE_ID_BYTES];
+	char result[STORE_ID_BYTES], part[64];
 	TRY(job_request_take_texts(&c->request, c->stream->params, &c->corpus, err));
 	do {
 		store_new_id(id, "ftjob-");
@@ -63,10 +85,10 @@ static status create(job_creation *c, char id[STORE_ID_BYTES], json_t **document
 	if (json_object_set_new(json_object_get(*document, "request"), "result", json_string(result)) != 0)
 		return STATUS_NOMEM;
 	json_t *events =
-	    json_pack("[o, o]", job_document_event("info", "Created fine-tuning job: %s", id),
+	    json_pack("[o, o*, o]", job_document_event("info", "Created fine-tuning job: %s", id), tokenizer_event(c),
 	              job_document_event("info", "Files validated: %lld tokens to train on%s",
 	                                 (long long)dataset_tokens(c->corpus.texts.train),
-	                                 c->corpus.holdout > 0 ? ", the last tenth held back for validation" : ""));
+	                                 held_back(c->corpus.holdout, part, sizeof part)));
 	return job_state_add(all, id, *document, events, err);
 }
 
@@ -144,18 +166,77 @@ static void checked(uv_work_t *work, int cancelled)
 static status prepare(job_creation *c, error *err)
 {
 	engine *e = c->stream->engine;
-	status s = job_request_read(&c->request, e, c->stream->params, err);
+	status s = job_request_read(&c->request, e, c->stream->params, c->corpus.texts.tokenizer, err);
 	c->reservation.base = c->request.base ? c->request.base->id : NULL;
 	TRY(s);
 	TRY(store_check_room(e->store, 1, err)); /* what it will save is not known yet */
-	if (!c->request.training[0]) {
+	if (c->request.n_training == 0) {
 		answer_dry_run(c, NULL);
 		return STATUS_OK;
 	}
-	job_request_corpus(&c->request, e->store, &c->corpus);
+	corpus_texts texts = c->corpus.texts;
+	job_request_corpus(&c->request, e, &c->corpus);
+	c->corpus.texts = texts;
 	c->work.data = c;
 	return uv_queue_work(&e->loop, &c->work, pool_check, checked) == 0 ? STATUS_OK : STATUS_NOMEM;
 }
+
+static void start(job_creation *c)
+{
+	error err = ERROR_INIT;
+	status result = c->stream->cancelled ? STATUS_CANCELLED : prepare(c, &err);
+	if (result != STATUS_OK)
+		refuse(c, result, &err);
+}
+
+/* --- a tokenizer out of a file -------------------------------------------------------------- */
+
+static void pool_read(uv_work_t *work)
+{
+	job_creation *c = work->data;
+	char path[PATH_MAX];
+	store_blob_path(c->stream->engine->store, c->reservation.tokenizer, path);
+	job_tokenizer_read(&c->corpus.texts.tokenizer, path, c->reservation.tokenizer, &c->corpus.error);
+}
+
+static void tokenizer_read(uv_work_t *work, int cancelled)
+{
+	job_creation *c = work->data;
+	error err = c->corpus.error;
+	(void)cancelled; /* nothing cancels a request */
+	if (err.status == STATUS_OK) {
+		start(c);
+		return;
+	}
+	error_prefix(&err, "additive.tokenizer");
+	refuse(c, err.status, &err);
+}
+
+/* The file that `params` name; it has a type, or is one to continue from, otherwise. */
+static status begin_with_file(job_creation *c, const char *file, error *err)
+{
+	engine *e = c->stream->engine;
+	store_file found;
+	error why = ERROR_INIT;
+	status s = store_file_get(e->store, file, &found, &why);
+	if (s == STATUS_NOT_FOUND)
+		return error_set(err, s, "additive.tokenizer.file", "there is no file \"%.64s\"", file);
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "%s", error_message(&why));
+	c->work.data = c;
+	return uv_queue_work(&e->loop, &c->work, pool_read, tokenizer_read) == 0 ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* --- the request ----------------------------------------------------------------------------- */
+
+/* The texts may take minutes. */
+static void cancelled(stream *s)
+{
+	job_creation *c = s->context;
+	atomic_store(&c->corpus.cancel, true);
+}
+
+static const stream_watch creation_watch = {.cancel = cancelled};
 
 void job_creation_begin(stream *s)
 {
@@ -171,12 +252,21 @@ void job_creation_begin(stream *s)
 		return;
 	}
 	c->stream = s;
+	s->context = c;
+	s->watch = &creation_watch;
 	c->dry_run = dry_run;
 	c->reservation.training = c->request.training;
+	c->reservation.n_training = CORPUS_MAX_FILES; /* those that are not read yet are "" */
 	c->reservation.validation = c->request.validation;
 	c->jobs = s->engine->jobs;
+	c->reservation.tokenizer =
+	    job_tokenizer_file(json_object_get(json_object_get(s->params, "additive"), "tokenizer"));
 	job_table_reserve(c->jobs, &c->reservation);
-	status result = prepare(c, &err);
+	if (!c->reservation.tokenizer) {
+		start(c);
+		return;
+	}
+	status result = begin_with_file(c, c->reservation.tokenizer, &err);
 	if (result != STATUS_OK)
 		refuse(c, result, &err);
 }

@@ -72,7 +72,7 @@ json_t *job_document_new(const char *id, const json_t *params, const job_request
 	    "id", id, "object", JOB_DOCUMENT_OBJECT, "created_at", (json_int_t)clock_unix(), "finished_at", "model",
 	    json_object_get(params, "model"), "fine_tuned_model", "organization_id", "", "status", "queued",
 	    "hyperparameters", hyperparameters(r), "method", "type", "supervised", "supervised", "hyperparameters",
-	    hyperparameters(r), "training_file", r->training, "validation_file",
+	    hyperparameters(r), "training_file", r->training[0].id, "validation_file",
 	    r->validation[0] ? r->validation : NULL, "result_files", "trained_tokens", "seed",
 	    (json_int_t)r->options.seed, "error", "estimated_finish", "metadata", metadata, "integrations", "additive",
 	    progress_object(&none), "request", job_request_write(r, holdout));

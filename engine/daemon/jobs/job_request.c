@@ -13,8 +13,10 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_check.h"
+#include "engine/daemon/jobs/job_tokenizer.h"
 #include "engine/model/class_names.h"
 #include "engine/model/config.h"
+#include "engine/text/chat_template.h"
 #include "engine/text/labelled.h"
 #include "engine/train/objective.h"
 #include "engine/train/optimizer_kind.h"
@@ -37,11 +39,11 @@ static const json_t *hyperparameter(const json_t *params, const char *key)
 	return json_is_number(found) ? found : NULL;
 }
 
-static status read_file_id(char out[STORE_ID_BYTES], engine *e, const json_t *params, const char *key, int64_t *bytes,
+/* key: the field, for messages; id NULL: "". */
+static status read_file_id(char out[STORE_ID_BYTES], engine *e, const char *id, const char *key, int64_t *bytes,
                            error *err)
 {
 	store_file f;
-	const char *id = json_string_value(present(params, key));
 	out[0] = 0;
 	if (!id)
 		return STATUS_OK;
@@ -56,7 +58,42 @@ static status read_file_id(char out[STORE_ID_BYTES], engine *e, const json_t *pa
 	return STATUS_OK;
 }
 
+/* training_file alone, or the files of additive.training_files, of which it has to be one. */
+static status read_training(job_request *r, engine *e, const json_t *params, int64_t *bytes, error *err)
+{
+	const char *first = json_string_value(present(params, "training_file"));
+	const json_t *files = present(present(params, "additive"), "training_files"), *file;
+	size_t i, found = 0;
+	r->training[0].weight = 1;
+	r->n_training = first ? 1 : 0;
+	TRY(read_file_id(r->training[0].id, e, first, "training_file", bytes, err));
+	if (!files || !first)
+		return STATUS_OK;
+	*bytes = 0;
+	r->n_training = json_array_size(files);
+	json_array_foreach(files, i, file)
+	{
+		const char *id = json_string_value(json_object_get(file, "file"));
+		const json_t *weight = present(file, "weight");
+		found += id && strcmp(id, first) == 0;
+		r->training[i].weight = weight ? json_number_value(weight) : 1;
+		TRY(read_file_id(r->training[i].id, e, id, "additive.training_files", bytes, err));
+	}
+	if (found == 0)
+		return error_set(err, STATUS_INVALID, "additive.training_files", "must have training_file among them");
+	return STATUS_OK;
+}
+
 /* --- the model -------------------------------------------------------------------------- */
+
+static status check_chat(const json_t *config, error *err)
+{
+	chat_template *t;
+	status s =
+	    chat_template_new(&t, &(chat_template_source){.declared = json_object_get(config, CONFIG_CHAT)}, err);
+	chat_template_free(t);
+	return s;
+}
 
 /* Check a configuration, and keep every key of it. */
 static status take_config(job_request *r, const json_t *config, error *err)
@@ -68,7 +105,9 @@ static status take_config(job_request *r, const json_t *config, error *err)
 		r->dims = *architecture_dims(parsed);
 		r->config = r->architecture->config_write(parsed);
 		json_t *names = class_names_read(config, r->dims.head == HEAD_CLASSES ? r->dims.outputs : 0);
-		s = r->config && names && class_names_write(r->config, names) ? STATUS_OK : STATUS_NOMEM;
+		s = r->config && names && class_names_write(r->config, names) && config_keep_chat(r->config, config)
+		        ? check_chat(config, err)
+		        : STATUS_NOMEM;
 		json_decref(names);
 	}
 	free(parsed);
@@ -85,7 +124,7 @@ static int64_t number(const json_t *object, const char *key)
 
 /* How large the new model is: what is said, and where nothing at all is said, a small model. It is made for texts as
  * long as the job's sequences, unless its positions are given. */
-static model_size read_size(const json_t *ours, const tokenizer *t)
+static model_size read_size(const json_t *ours, int64_t ids, int32_t padding)
 {
 	const json_t *size = present(ours, "size"), *dropout = present(size, "dropout");
 	int64_t length = number(ours, "sequence_length"), positions = number(size, "positions");
@@ -97,10 +136,10 @@ static model_size read_size(const json_t *ours, const tokenizer *t)
 	    .hidden = number(size, "hidden"),
 	    .heads = number(size, "heads"),
 	    .layers = number(size, "layers"),
-	    .inputs = tokenizer_size(t),
+	    .inputs = ids,
 	    .positions = positions ? positions : length,
 	    .length = length,
-	    .padding = TOKEN_PAD,
+	    .padding = padding,
 	    .dropout = dropout ? json_number_value(dropout) : -1,
 	};
 	if (size || !present(ours, "config"))
@@ -108,43 +147,61 @@ static model_size read_size(const json_t *ours, const tokenizer *t)
 	return s;
 }
 
-/* The configuration of a model from scratch, for this tokenizer and r->classes. */
-static status make_config(job_request *r, const json_t *ours, const tokenizer *t, error *err)
+/* The configuration of a model from scratch, for a tokenizer of so many ids and r->classes. */
+static status make_config(job_request *r, const json_t *ours, int32_t ids, int32_t padding, error *err)
 {
 	const json_t *given = present(ours, "config");
 	json_t *config = given ? json_deep_copy(given) : json_object();
-	model_size size = read_size(ours, t);
+	model_size size = read_size(ours, ids, padding);
 	bool named = !r->classes || class_names_write(config, r->classes);
 	status s =
 	    config && named && r->architecture->complete(config, &size) ? take_config(r, config, err) : STATUS_NOMEM;
 	json_decref(config);
-	if (s == STATUS_OK && r->dims.inputs < tokenizer_size(t))
+	if (s == STATUS_OK && r->dims.inputs < ids)
 		s = error_set(err, STATUS_INVALID, "additive.config.vocab_size",
-		              "must be at least the tokenizer's %d ids", (int)tokenizer_size(t));
+		              "must be at least the tokenizer's %d ids", (int)ids);
 	return s;
 }
 
-static status from_scratch(job_request *r, const json_t *ours, error *err)
+/* How many ids the tokenizer has or will have, and which of them fills up rows: in one that is trained the first. */
+static status size_tokenizer(const json_t *spec, const tokenizer *given, int32_t *ids, int32_t *padding, error *err)
+{
+	tokenizer *t = NULL;
+	if (given && json_object_size(spec) > 1)
+		return error_set(err, STATUS_INVALID, "file", "a tokenizer out of a file has no other options");
+	if (!given && tokenizer_trains(spec)) {
+		TRY(tokenizer_check(spec, err));
+		*ids = tokenizer_trained_size(spec);
+		*padding = 0;
+		return STATUS_OK;
+	}
+	if (!given)
+		TRY(tokenizer_new(&t, spec, err));
+	*ids = tokenizer_size(given ? given : t);
+	*padding = tokenizer_pad(given ? given : t);
+	tokenizer_free(t);
+	return STATUS_OK;
+}
+
+static status from_scratch(job_request *r, const json_t *ours, const tokenizer *given, error *err)
 {
 	const json_t *spec = present(ours, "tokenizer");
-	tokenizer *t;
+	int32_t ids = 0, padding = 0;
 	r->tokenizer = spec ? json_deep_copy(spec) : json_pack("{s:s}", "type", "bytes");
 	if (!r->tokenizer)
 		return STATUS_NOMEM;
-	status s = tokenizer_new(&t, r->tokenizer, err);
+	status s = size_tokenizer(r->tokenizer, given, &ids, &padding, err);
 	error_prefix(err, "additive.tokenizer");
-	TRY(s);
-	s = make_config(r, ours, t, err);
-	tokenizer_free(t);
-	return s;
+	return s == STATUS_OK ? make_config(r, ours, ids, padding, err) : s;
 }
 
-static status read_model(job_request *r, engine *e, const json_t *params, const json_t *ours, error *err)
+static status read_model(job_request *r, engine *e, const json_t *params, const json_t *ours, const tokenizer *given,
+                         error *err)
 {
 	const char *name = json_string_value(json_object_get(params, "model"));
 	r->architecture = architecture_find(name);
 	if (r->architecture)
-		return from_scratch(r, ours, err);
+		return from_scratch(r, ours, given, err);
 	TRY(catalog_open(e->catalog, name, &r->base, err));
 	r->architecture = r->base->architecture;
 	r->config = json_incref(r->base->config);
@@ -178,7 +235,8 @@ static double scratch_rate(const model_dims *d)
 
 static status read_options(job_request *r, const json_t *params, const json_t *ours, error *err)
 {
-	static const char *const others[] = {"config", "size", "tokenizer", "keep_checkpoints", NULL};
+	static const char *const others[] = {
+	    "config", "size", "tokenizer", "keep_checkpoints", "training_files", "validation_fraction", NULL};
 	const json_t *batch = hyperparameter(params, "batch_size"),
 	             *factor = hyperparameter(params, "learning_rate_multiplier");
 	const json_t *epochs = hyperparameter(params, "n_epochs"), *seed = present(params, "seed");
@@ -220,14 +278,28 @@ static const objective *usual_objective(head_kind head)
 	return objective_at(i);
 }
 
+/* What only running text has. */
+static status refuse_text_options(const job_request *r, error *err)
+{
+	const train_options *o = &r->options;
+	const char *wrong = r->n_training > 1           ? "additive.training_files"
+	                    : o->loss_on != LOSS_ON_ALL ? "additive.loss_on"
+	                    : o->reset_at_document      ? "additive.reset_at_document"
+	                                                : NULL;
+	return wrong ? error_set(err, STATUS_INVALID, wrong, "is not for labelled texts") : STATUS_OK;
+}
+
 static status read_objective(job_request *r, const json_t *ours, error *err)
 {
 	const json_t *names = r->dims.head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
 	if (!present(ours, "objective") && usual_objective(r->dims.head))
 		r->options.objective = usual_objective(r->dims.head);
 	if (r->options.objective->head != r->dims.head)
-		return error_set(err, STATUS_INVALID, "additive.objective", "a model of the architecture %s has no head for %s",
-		                 r->architecture->name, r->options.objective->name);
+		return error_set(err, STATUS_INVALID, "additive.objective",
+		                 "a model of the architecture %s has no head for %s", r->architecture->name,
+		                 r->options.objective->name);
+	if (r->options.objective->records == RECORD_LABELLED)
+		TRY(refuse_text_options(r, err));
 	if (r->dims.head != HEAD_CLASSES || (!names && !r->base))
 		return STATUS_OK;
 	r->classes = class_names_read(r->config, r->dims.outputs);
@@ -242,7 +314,8 @@ static status take_classes(job_request *r, const json_t *params, const corpus *t
 	for (int i = 0; names[i]; i++)
 		if (json_array_append_new(r->classes, json_string(names[i])) != 0)
 			return STATUS_NOMEM;
-	return make_config(r, present(params, "additive"), texts->texts.tokenizer, err);
+	const tokenizer *t = texts->texts.tokenizer;
+	return make_config(r, present(params, "additive"), tokenizer_size(t), tokenizer_pad(t), err);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -265,7 +338,7 @@ static double moments(const optimizer_kind *kind)
 
 /* A request far beyond this machine would end in the kernel killing the engine; refuse it instead. The
  * estimate is a lower bound: weights, gradients and moments; a dozen vectors per token and layer, or
- * with recompute one and the dozen of one layer; a byte of text and four of tokens. */
+ * with recompute one and the dozen of one layer; of labelled texts, which are kept in memory, four bytes a token. */
 static status check_memory(const job_request *r, const engine *e, int64_t text_bytes, error *err)
 {
 	void *config = memory_new(1, r->architecture->config_bytes);
@@ -279,7 +352,8 @@ static status check_memory(const job_request *r, const engine *e, int64_t text_b
 	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
 	double vectors = r->options.recompute ? (double)d->layers + 12 : 12 * (double)d->layers;
 	double work = 4 * tokens * vectors * (double)d->hidden;
-	double weights = 4 * (2 + moments(r->options.optimizer)) * parameters, text = 5 * (double)text_bytes,
+	double weights = 4 * (2 + moments(r->options.optimizer)) * parameters,
+	       text = r->options.objective->records == RECORD_LABELLED ? 4 * (double)text_bytes : 0,
 	       available = memory_bytes();
 	bool on_host = strcmp(device_backend_name(e->device), "cpu") == 0;
 	if (text > available)
@@ -293,14 +367,17 @@ static status check_memory(const job_request *r, const engine *e, int64_t text_b
 	return STATUS_OK;
 }
 
-status job_request_read(job_request *out, engine *e, const json_t *params, error *err)
+status job_request_read(job_request *out, engine *e, const json_t *params, const tokenizer *given, error *err)
 {
 	const json_t *ours = present(params, "additive");
 	int64_t bytes = 0;
 	*out = (job_request){0};
-	TRY(read_file_id(out->training, e, params, "training_file", &bytes, err));
-	TRY(read_file_id(out->validation, e, params, "validation_file", &bytes, err));
-	TRY(read_model(out, e, params, ours, err));
+	const json_t *fraction = present(ours, "validation_fraction");
+	out->holdout = fraction ? json_number_value(fraction) : -1;
+	TRY(read_training(out, e, params, &bytes, err));
+	TRY(read_file_id(out->validation, e, json_string_value(present(params, "validation_file")), "validation_file",
+	                 &bytes, err));
+	TRY(read_model(out, e, params, ours, given, err));
 	TRY(read_options(out, params, ours, err));
 	TRY(read_objective(out, ours, err));
 	if (out->options.precision == PRECISION_BF16 && !device_bf16(e->device))
@@ -320,17 +397,30 @@ void job_request_fini(job_request *r)
 
 /* --- the corpus -------------------------------------------------------------------------------- */
 
-void job_request_corpus(const job_request *r, const store *s, corpus *out)
+/* What follows from the engine and from options, of a new job and of a stored one. */
+static void fill_corpus(corpus *c, engine *e, const train_options *o)
+{
+	c->store = e->store;
+	c->cache = (corpus_cache){e->cache_folder, e->cache_budget};
+	store_temporary_path(e->store, c->temporary);
+	c->length = o->sequence_length;
+	c->records = o->objective->records;
+	c->completions = o->loss_on == LOSS_ON_COMPLETION;
+	c->reset_at_document = o->reset_at_document;
+}
+
+void job_request_corpus(const job_request *r, engine *e, corpus *out)
 {
 	*out = (corpus){.spec = r->tokenizer,
+	                .config = r->config,
 	                .vocab = r->dims.inputs,
-	                .length = r->options.sequence_length,
-	                .records = r->options.objective->records,
 	                .classes = r->classes,
-	                .holdout = -1};
-	store_blob_path(s, r->training, out->training);
-	if (r->validation[0])
-		store_blob_path(s, r->validation, out->validation);
+	                .holdout = r->holdout,
+	                .split_documents = true};
+	fill_corpus(out, e, &r->options);
+	out->n_training = r->n_training;
+	memcpy(out->training, r->training, sizeof out->training);
+	memcpy(out->validation, r->validation, sizeof out->validation);
 	if (r->base)
 		snprintf(out->folder, sizeof out->folder, "%s", r->base->folder);
 }
@@ -381,13 +471,69 @@ status job_request_take_texts(job_request *r, const json_t *params, const corpus
 
 /* --- the document -------------------------------------------------------------------------------- */
 
+/* The files with their weights; NULL: one of weight 1, or out of memory. */
+static json_t *write_files(const job_request *r)
+{
+	bool plain = r->n_training == 1 && r->training[0].weight == 1;
+	json_t *files = plain ? NULL : json_array();
+	for (size_t i = 0; i < r->n_training && files; i++)
+		json_array_append_new(
+		    files, json_pack("{s:s, s:f}", "file", r->training[i].id, "weight", r->training[i].weight));
+	return files;
+}
+
 json_t *job_request_write(const job_request *r, double holdout)
 {
-	return json_pack("{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:I, s:I, s:s, s:s?}", "architecture",
+	return json_pack("{s:s, s:s?, s:O, s:O?, s:O?, s:o, s:f, s:b, s:I, s:I, s:s, s:o*, s:s?}", "architecture",
 	                 r->architecture->name, "base", r->base ? r->base->id : NULL, "config", r->config, "tokenizer",
 	                 r->tokenizer, "classes", r->classes, "options", train_options_write(&r->options), "holdout",
-	                 holdout, "keep_checkpoints", (json_int_t)r->keep, "save_seconds", (json_int_t)r->save_seconds,
-	                 "training_file", r->training, "validation_file", r->validation[0] ? r->validation : NULL);
+	                 holdout, "split_documents", 1, "keep_checkpoints", (json_int_t)r->keep, "save_seconds",
+	                 (json_int_t)r->save_seconds, "training_file", r->training[0].id, "training_files",
+	                 write_files(r), "validation_file", r->validation[0] ? r->validation : NULL);
+}
+
+bool job_request_names_file(const json_t *stored, const char *id)
+{
+	static const char *const keys[] = {"training_file", "validation_file"};
+	const char *other = job_tokenizer_file(json_object_get(stored, "tokenizer"));
+	size_t i;
+	json_t *file;
+	if (other && strcmp(other, id) == 0)
+		return true;
+	for (i = 0; i < 2; i++) {
+		const char *named = json_string_value(json_object_get(stored, keys[i]));
+		if (named && strcmp(named, id) == 0)
+			return true;
+	}
+	json_array_foreach(json_object_get(stored, "training_files"), i, file)
+	{
+		const char *named = json_string_value(json_object_get(file, "file"));
+		if (named && strcmp(named, id) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* False: it has none, or more than there may be. */
+static bool restore_files(const json_t *stored, corpus *c)
+{
+	const char *first = json_string_value(json_object_get(stored, "training_file"));
+	const char *validation = json_string_value(present(stored, "validation_file"));
+	const json_t *files = present(stored, "training_files"), *file;
+	size_t i;
+	c->n_training = files ? json_array_size(files) : 1;
+	if (!first || c->n_training < 1 || c->n_training > CORPUS_MAX_FILES)
+		return false;
+	snprintf(c->training[0].id, STORE_ID_BYTES, "%s", first);
+	c->training[0].weight = 1;
+	json_array_foreach(files, i, file)
+	{
+		const char *id = json_string_value(json_object_get(file, "file"));
+		snprintf(c->training[i].id, STORE_ID_BYTES, "%s", id ? id : "");
+		c->training[i].weight = json_number_value(json_object_get(file, "weight"));
+	}
+	snprintf(c->validation, STORE_ID_BYTES, "%s", validation ? validation : "");
+	return true;
 }
 
 /* The token ids that a configuration has room for. */
@@ -404,24 +550,20 @@ static status count_inputs(const architecture *a, const json_t *config, int64_t 
 status job_request_restore(const json_t *stored, engine *e, corpus *c, train_options *options, const architecture **a,
                            error *err)
 {
-	const char *training = json_string_value(json_object_get(stored, "training_file"));
-	const char *validation = json_string_value(present(stored, "validation_file"));
 	const char *base = json_string_value(present(stored, "base"));
 	const char *name = json_string_value(json_object_get(stored, "architecture"));
 	*a = name ? architecture_find(name) : NULL;
 	*c = (corpus){.spec = json_object_get(stored, "tokenizer"),
-	              .holdout = json_number_value(json_object_get(stored, "holdout"))};
-	if (!*a || !training)
+	              .config = json_object_get(stored, "config"),
+	              .holdout = json_number_value(json_object_get(stored, "holdout")),
+	              .split_documents = json_is_true(json_object_get(stored, "split_documents"))};
+	if (!*a || !restore_files(stored, c))
 		return error_set(err, STATUS_CORRUPT, NULL, "the job's record is damaged");
 	TRY(count_inputs(*a, json_object_get(stored, "config"), &c->vocab, err));
 	train_options_default(options);
 	TRY(train_options_read(options, json_object_get(stored, "options"), NULL, err));
-	c->length = options->sequence_length;
-	c->records = options->objective->records;
+	fill_corpus(c, e, options);
 	c->classes = present(stored, "classes");
-	store_blob_path(e->store, training, c->training);
-	if (validation)
-		store_blob_path(e->store, validation, c->validation);
 	if (base) {
 		model_entry *from;
 		TRY(job_check_blame(err, catalog_open(e->catalog, base, &from, err), "model", base));

@@ -32,13 +32,17 @@ typedef struct job_request {
 	double base_rate; /* what a learning_rate_multiplier of 1 stands for */
 	int64_t epochs;   /* 0: auto */
 	int64_t keep, save_seconds;
-	char training[STORE_ID_BYTES], validation[STORE_ID_BYTES]; /* file ids; validation may be "" */
+	corpus_file training[CORPUS_MAX_FILES]; /* none in a dry run without files */
+	size_t n_training;
+	char validation[STORE_ID_BYTES]; /* a file's id; may be "" */
+	double holdout;                  /* of corpus */
 } job_request;
 
-/* Read job.create's params, checked by their schema. Errors name the field as the client wrote it. */
-status job_request_read(job_request *out, engine *e, const json_t *params, error *err);
+/* Read job.create's params, checked by their schema. given: the tokenizer of the file that they name, or NULL. Errors
+ * name the field as the client wrote it. */
+status job_request_read(job_request *out, engine *e, const json_t *params, const tokenizer *given, error *err);
 /* Describe what has to be built; borrows from r. */
-void job_request_corpus(const job_request *r, const store *s, corpus *out);
+void job_request_corpus(const job_request *r, engine *e, corpus *out);
 /* Fill in what depends on the texts that were built: the classes of a new model, and job_request_settle's. */
 status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err);
 /* Fill in what depends on the number of training records. */
@@ -47,6 +51,8 @@ void job_request_fini(job_request *r);
 
 /* To and from the document. */
 json_t *job_request_write(const job_request *r, double holdout);
+/* Is the file of that id among those that a stored request trains on or validates with? */
+bool job_request_names_file(const json_t *stored, const char *id);
 /* The corpus and training plan of a stored request. The plan gets a configuration of its own; the corpus borrows
  * from `stored`. */
 status job_request_restore(const json_t *stored, engine *e, corpus *c, train_options *options, const architecture **a,

@@ -8,6 +8,7 @@
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/daemon/jobs/job_check.h"
+#include "engine/daemon/jobs/job_tokenizer.h"
 #include "engine/daemon/jobs/job_document.h"
 
 /* Metrics events: at most two a second at first, and then ever fewer, so that a job of a week has some fifteen
@@ -174,9 +175,16 @@ static const char *name_of(const job_run *r, const char *key)
 /* What the job was made of. */
 static status check_sources(job_run *r, error *err)
 {
-	TRY(job_check_file(r->corpus.training, name_of(r, "training_file"), err));
-	if (r->corpus.validation[0])
-		TRY(job_check_file(r->corpus.validation, name_of(r, "validation_file"), err));
+	const corpus *c = &r->corpus;
+	char path[PATH_MAX];
+	for (size_t i = 0; i < c->n_training; i++) {
+		store_blob_path(c->store, c->training[i].id, path);
+		TRY(job_check_file(path, c->training[i].id, err));
+	}
+	if (c->validation[0]) {
+		store_blob_path(c->store, c->validation, path);
+		TRY(job_check_file(path, c->validation, err));
+	}
 	if (!r->plan.base[0])
 		return STATUS_OK;
 	status s = job_check_folder(r->plan.base, name_of(r, "base"), err);
@@ -202,17 +210,26 @@ static status check_checkpoints(job_run *r, error *err)
 	return STATUS_OK;
 }
 
+/* What the tokenizer belongs to. */
+static const char *tokenizer_owner(const job_run *r)
+{
+	const char *file = job_tokenizer_file(r->corpus.spec), *base = name_of(r, "base");
+	return file ? file : base[0] ? base : r->id;
+}
+
 /* The texts were read before the job existed: that they cannot be now is damage. */
 static status build(job_run *r, error *err)
 {
 	TRY(check_sources(r, err));
 	TRY(check_checkpoints(r, err));
+	if (r->plan.resume[0] && tokenizer_trains(r->corpus.spec)) /* a checkpoint has it */
+		snprintf(r->corpus.folder, sizeof r->corpus.folder, "%s", r->plan.resume);
 	status s = corpus_build(&r->corpus);
 	if (s == STATUS_OK)
 		return s;
 	*err = r->corpus.error;
 	if (strstr(err->param, "tokenizer"))
-		return job_check_blame(err, s, "tokenizer of", name_of(r, "base"));
+		return job_check_blame(err, s, "tokenizer of", tokenizer_owner(r));
 	bool validation = strcmp(err->param, "validation_file") == 0;
 	return job_check_blame(err, s, "file", name_of(r, validation ? "validation_file" : "training_file"));
 }
@@ -314,6 +331,7 @@ const char *job_run_id(const job_run *r)
 void job_run_stop(job_run *r, bool save)
 {
 	r->stopping = true;
+	atomic_store(&r->corpus.cancel, true);
 	if (r->training)
 		training_stop(r->training, save);
 }

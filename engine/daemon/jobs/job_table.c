@@ -61,11 +61,11 @@ void job_table_release(job *j)
 
 void job_table_keep_texts(jobs *all, const char *id, corpus_texts *texts)
 {
-	int64_t tokens = corpus_tokens(texts);
+	int64_t bytes = corpus_memory(texts);
 	job *j = job_table_find(all, id);
 	for (const job *other = all->first; other; other = other->next)
-		tokens += corpus_tokens(&other->texts);
-	if (!j || tokens > JOB_TABLE_MAX_TOKENS)
+		bytes += corpus_memory(&other->texts);
+	if (!j || bytes > JOB_TABLE_MAX_BYTES)
 		return;
 	j->texts = *texts;
 	*texts = (corpus_texts){0};
@@ -125,12 +125,15 @@ bool job_table_name_taken(const jobs *all, const char *result)
 bool job_table_uses_file(const jobs *all, const char *id)
 {
 	for (const job *j = all->first; j; j = j->next)
-		if (same(job_document_text(j->document, "training_file"), id) ||
-		    same(job_document_text(j->document, "validation_file"), id))
+		if (job_request_names_file(json_object_get(j->document, "request"), id))
 			return true;
-	for (const job_reservation *r = all->reservations; r; r = r->next)
-		if (same(r->training, id) || same(r->validation, id))
+	for (const job_reservation *r = all->reservations; r; r = r->next) {
+		for (size_t i = 0; i < r->n_training; i++)
+			if (same(r->training[i].id, id))
+				return true;
+		if (same(r->validation, id) || same(r->tokenizer, id))
 			return true;
+	}
 	return false;
 }
 

@@ -9,8 +9,8 @@
 #include "engine/daemon/jobs/job_run.h"
 #include "engine/daemon/requests/engine.h"
 
-/* Tokens that jobs keep for their first run, in all: 4 bytes of memory each. */
-enum { JOB_TABLE_MAX_TOKENS = 64 << 20 };
+/* Bytes of memory that the tokens which jobs keep for their first run have in all. */
+enum { JOB_TABLE_MAX_BYTES = 256 << 20 };
 
 typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_PAUSED } job_state;
 
@@ -34,8 +34,11 @@ typedef struct job {
 /* What a request for a job will use; a member of that request. */
 typedef struct job_reservation {
 	struct job_reservation *next, **link;
-	const char *training, *validation; /* ids of files; "" for none */
-	const char *base;                  /* id of a model; NULL: from scratch */
+	const corpus_file *training; /* with ids of files, "" for none */
+	size_t n_training;
+	const char *validation; /* id of a file; "" for none */
+	const char *tokenizer;  /* id of a file; NULL for none */
+	const char *base;       /* id of a model; NULL: from scratch */
 } job_reservation;
 
 typedef struct jobs jobs;

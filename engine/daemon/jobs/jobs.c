@@ -304,28 +304,41 @@ static bool is_intact(void *context, const json_t *row)
 	return !s->found;
 }
 
+static status check_file_is_there(store *s, const char *key, const char *id, error *err)
+{
+	store_file file;
+	if (!id || store_file_get(s, id, &file, NULL) == STATUS_OK)
+		return STATUS_OK;
+	return error_set(err, STATUS_CONFLICT, "id", "its %s %.64s has been deleted", key, id);
+}
+
+/* The files of a stored request. */
+static status check_files_are_there(store *s, const json_t *request, error *err)
+{
+	size_t i;
+	json_t *file;
+	TRY(check_file_is_there(s, "training_file", job_document_text(request, "training_file"), err));
+	json_array_foreach(json_object_get(request, "training_files"), i, file)
+	    TRY(check_file_is_there(s, "training file", job_document_text(file, "file"), err));
+	return check_file_is_there(s, "validation_file", job_document_text(request, "validation_file"), err);
+}
+
 /* Is there all that a job which has ended needs to go on? */
 static status check_resumable(const jobs *all, const json_t *document, error *err)
 {
-	static const char *const keys[] = {"training_file", "validation_file"};
 	store *s = all->engine->store;
 	store_page page = {.parent = job_document_text(document, "id")};
 	const json_t *request = json_object_get(document, "request");
 	const char *base = job_document_text(request, "base"), *result = job_document_text(request, "result");
 	search intact = {.job = document};
 	bool more;
-	store_file file;
 	if (same(job_document_text(document, "status"), "succeeded"))
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is succeeded cannot be resumed");
 	TRY(store_list(s, STORE_CHECKPOINTS, &page, is_intact, &intact, &more, err));
 	if (!intact.found)
 		return error_set(err, STATUS_CONFLICT, "id", "a job that is %s and has no checkpoint cannot be resumed",
 		                 job_document_text(document, "status"));
-	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-		const char *id = job_document_text(document, keys[i]);
-		if (id && store_file_get(s, id, &file, NULL) != STATUS_OK)
-			return error_set(err, STATUS_CONFLICT, "id", "its %s %.64s has been deleted", keys[i], id);
-	}
+	TRY(check_files_are_there(s, request, err));
 	if (base) {
 		model_entry *from;
 		TRY(catalog_open(all->engine->catalog, base, &from, err));
