@@ -12,6 +12,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
 #include "engine/model/class_names.h"
+#include "engine/model/config.h"
 #include "engine/model/model_folder.h"
 
 enum { JOB_HEX = 24 };
@@ -115,6 +116,8 @@ static status fill_from_config(model_entry *m, const json_t *json, error *err)
 		if (!m->config || !m->class_names || !class_names_write(m->config, m->class_names))
 			return STATUS_NOMEM;
 	}
+	if (!m->config || !config_keep_chat(m->config, json))
+		return STATUS_NOMEM;
 	m->explainer = architecture_explainer(m->architecture, config);
 	m->parameters = catalog_count_parameters(m->architecture, config);
 	state_list states = {0};
@@ -123,6 +126,14 @@ static status fill_from_config(model_entry *m, const json_t *json, error *err)
 	bool whole = m->config && m->parameters >= 0 && states.status == STATUS_OK;
 	state_list_free(&states);
 	return whole ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* A template that is wrong or unknown concerns only conversations. */
+static status fill_chat(model_entry *m, const json_t *config, error *err)
+{
+	status s = chat_template_open(&m->chat, m->tokenizer, config, &m->chat_problem);
+	bool wrong = s == STATUS_INVALID || s == STATUS_UNSUPPORTED;
+	return s == STATUS_OK || wrong ? STATUS_OK : error_set(err, s, NULL, "%s", error_message(&m->chat_problem));
 }
 
 /* Fill the fields of an entry that come from its folder. */
@@ -136,8 +147,12 @@ static status fill(model_entry *m, error *err)
 	TRY(s);
 	m->parsed = memory_new(1, m->architecture->config_bytes);
 	s = m->parsed ? fill_from_config(m, json, err) : STATUS_NOMEM;
+	if (s == STATUS_OK)
+		s = tokenizer_open(&m->tokenizer, m->folder, m->dims.inputs, err);
+	if (s == STATUS_OK)
+		s = fill_chat(m, json, err);
 	json_decref(json);
-	return s == STATUS_OK ? tokenizer_open(&m->tokenizer, m->folder, m->dims.inputs, err) : s;
+	return s;
 }
 
 status catalog_check_explains(const model_entry *m, bool with_tokens, const char *param, error *err)
@@ -240,6 +255,7 @@ void catalog_release(model_entry *m)
 	json_decref(m->class_names);
 	free(m->parsed);
 	tokenizer_free(m->tokenizer);
+	chat_template_free(m->chat);
 	free(m);
 }
 
@@ -408,6 +424,8 @@ static status describe(store_model *row, const char *id, const char *folder, con
 	snprintf(row->owned_by, sizeof row->owned_by, "%s", owned_by);
 	snprintf(m.folder, sizeof m.folder, "%s", folder);
 	status s = fill(&m, err);
+	if (s == STATUS_OK && m.chat_problem.status == STATUS_INVALID)
+		s = error_set(err, STATUS_INVALID, m.chat_problem.param, "%s", error_message(&m.chat_problem));
 	if (s == STATUS_OK)
 		s = manifest_open_folder(&about, folder, err);
 	if (s == STATUS_OK) {
@@ -421,6 +439,7 @@ static status describe(store_model *row, const char *id, const char *folder, con
 	json_decref(m.class_names);
 	free(m.parsed);
 	tokenizer_free(m.tokenizer);
+	chat_template_free(m.chat);
 	return s;
 }
 

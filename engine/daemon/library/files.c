@@ -13,15 +13,15 @@
 #include "engine/daemon/requests/listing.h"
 #include "engine/daemon/requests/upload.h"
 
-#define FILES_MAX_BYTES ((int64_t)4 << 30)
+#define FILES_MAX_BYTES ((int64_t)64 << 30)
 
-/* digest: NULL for a file stored before there were digests */
+/* digest, sha256: NULL for a file stored before there were such */
 static json_t *file_object(const char *id, const char *filename, const char *purpose, json_int_t bytes,
-                           json_int_t created, const char *digest, json_int_t expires)
+                           json_int_t created, const char *digest, const char *sha256, json_int_t expires)
 {
-	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s?}", "id", id, "object", "file", "bytes",
-	                           bytes, "created_at", created, "filename", filename, "purpose", purpose, "status",
-	                           "processed", "xxh3", digest);
+	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s?, s:s?}", "id", id, "object", "file",
+	                           "bytes", bytes, "created_at", created, "filename", filename, "purpose", purpose,
+	                           "status", "processed", "xxh3", digest, "sha256", sha256);
 	if (expires == 0 || (object && json_object_set_new(object, "expires_at", json_integer(expires)) == 0))
 		return object;
 	json_decref(object);
@@ -31,19 +31,19 @@ static json_t *file_object(const char *id, const char *filename, const char *pur
 static json_t *from_file(const store_file *f)
 {
 	return file_object(f->id, f->filename, f->purpose, f->bytes, f->created, f->digest[0] ? f->digest : NULL,
-	                   f->expires);
+	                   f->sha256[0] ? f->sha256 : NULL, f->expires);
 }
 
 static json_t *from_row(stream *s, const json_t *row)
 {
-	const char *id, *filename, *purpose, *digest = NULL;
+	const char *id, *filename, *purpose, *digest = NULL, *sha256 = NULL;
 	json_int_t bytes, created, expires = 0;
 	(void)s;
-	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s:I, s:I, s?s, s?I}", "id", &id, "filename",
-	                &filename, "purpose", &purpose, "bytes", &bytes, "created", &created, "xxh3", &digest,
-	                "expires", &expires) != 0)
+	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:s, s:s, s:I, s:I, s?s, s?s, s?I}", "id", &id, "filename",
+	                &filename, "purpose", &purpose, "bytes", &bytes, "created", &created, "xxh3", &digest, "sha256",
+	                &sha256, "expires", &expires) != 0)
 		return NULL;
-	return file_object(id, filename, purpose, bytes, created, digest, expires);
+	return file_object(id, filename, purpose, bytes, created, digest, sha256, expires);
 }
 
 /* --- file.create --------------------------------------------------------------- */
@@ -55,7 +55,13 @@ static status seal(const json_t *params, const char *folder, store_file *out, er
 	snprintf(out->filename, sizeof out->filename, "%s", json_string_value(json_object_get(params, "filename")));
 	snprintf(out->purpose, sizeof out->purpose, "%s", json_string_value(json_object_get(params, "purpose")));
 	out->lifetime = json_integer_value(json_object_get(json_object_get(params, "expires_after"), "seconds"));
-	return store_file_seal(out, path, err);
+	TRY(store_file_seal(out, path, err));
+	const char *given = json_string_value(json_object_get(params, "checksum"));
+	char expected[CHECKSUM_TEXT_BYTES];
+	if (!given || (checksum_read(given, expected, NULL) && strcmp(expected, out->sha256) == 0))
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "checksum", "the file's SHA-256 is %s, not as \"checksum\" says",
+	                 out->sha256);
 }
 
 static void received(stream *s, const char *folder)
@@ -81,9 +87,16 @@ static void received(stream *s, const char *folder)
 
 void files_create(stream *s)
 {
-	static const upload_part parts[] = {{"file", "file", FILES_MAX_BYTES, true}, {0}};
+	static const upload_part parts[] = {
+	    {.name = "file", .file = "file", .limit = FILES_MAX_BYTES, .required = true}, {0}};
 	static const upload_plan what = {.parts = parts, .seal = seal, .finished = received};
-	upload_begin(s, &what);
+	const char *given = json_string_value(json_object_get(s->params, "checksum")), *end;
+	char expected[CHECKSUM_TEXT_BYTES];
+	if (given && (!checksum_read(given, expected, &end) || *end))
+		stream_refuse(s, STATUS_INVALID, "invalid_value", "checksum",
+		              "'checksum' must be 64 hex digits, the SHA-256 of the file");
+	else
+		upload_begin(s, &what);
 }
 
 /* --- the others ------------------------------------------------------------------ */

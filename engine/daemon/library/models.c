@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/checksum.h"
 #include "engine/base/log.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
@@ -15,6 +17,8 @@
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/evaluations/evaluations.h"
 #include "engine/daemon/jobs/jobs.h"
+#include "engine/daemon/library/model_files.h"
+#include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/download.h"
 #include "engine/daemon/requests/engine.h"
 #include "engine/daemon/requests/idempotency.h"
@@ -23,7 +27,7 @@
 #include "engine/model/model_folder.h"
 
 enum { MODELS_MAX_TOKENIZER = 64 << 20 };
-#define MODELS_MAX_WEIGHTS ((int64_t)64 << 30)
+#define MODELS_MAX_BYTES ((int64_t)64 << 30)
 
 static bool is_loaded(const device_stats *stats, const char *id)
 {
@@ -300,7 +304,7 @@ void models_delete(stream *s)
 	send_device_task(s, c, run_unload, answer_deleted, NULL);
 }
 
-/* --- model.import, model.file ------------------------------------------------------ */
+/* --- model.import, model.file, model.files ------------------------------------------------------ */
 
 static status add_imported(stream *s, const char *folder, json_t **object, error *err)
 {
@@ -335,17 +339,22 @@ static void imported(stream *s, const char *folder)
 /* Pool thread. */
 static status check_import(const stream *s, const char *folder, error *err)
 {
+	TRY(model_files_prepare(folder, err));
 	TRY(model_check(folder, err));
 	return catalog_seal(s->target, folder, "user", err);
 }
 
 void models_import(stream *s)
 {
-	static const upload_part parts[] = {{"config", "config.json", MODEL_FOLDER_MAX_CONFIG, true},
-	                                    {"weights", "model.safetensors", MODELS_MAX_WEIGHTS, true},
-	                                    {"tokenizer", "tokenizer.json", MODELS_MAX_TOKENIZER, false},
-	                                    {0}};
-	static const upload_plan what = {.parts = parts, .check = check_import, .finished = imported};
+	static const upload_part parts[] = {
+	    {.name = "config", .file = "config.json", .limit = MODEL_FOLDER_MAX_CONFIG},
+	    {.name = "weights", .file = "model.safetensors", .limit = MODELS_MAX_BYTES},
+	    {.name = "tokenizer", .file = "tokenizer.json", .limit = MODELS_MAX_TOKENIZER},
+	    {.name = "file", .kind = UPLOAD_NAMED},
+	    {.name = "archive", .limit = MODELS_MAX_BYTES, .kind = UPLOAD_ARCHIVE},
+	    {0}};
+	static const upload_plan what = {
+	    .parts = parts, .accepts = model_files_accept, .check = check_import, .finished = imported};
 	char of[STORE_ID_BYTES];
 	int64_t step;
 	store_model taken;
@@ -361,45 +370,88 @@ void models_import(stream *s)
 		upload_begin(s, &what);
 }
 
-/* The entry is handed over. A model may lack a tokenizer.json, which no manifest lists then. */
-static void send_file(stream *s, model_entry *c, const char *name, const char *type)
+static const char no_file[] = "the model has no file \"%.64s\"";
+
+/* Has the model such a file? about: its manifest, or NULL. One that the manifest lists and the disk lacks is damage. */
+static bool has_file(const manifest *about, const char *path, const char *name)
+{
+	return (about && manifest_file_bytes(about, name) >= 0) || access(path, F_OK) == 0;
+}
+
+/* The entry is handed over. */
+static void send_file(stream *s, model_entry *c, const model_file *f)
 {
 	char path[PATH_MAX + 32];
 	manifest *about;
 	error err = ERROR_INIT;
-	snprintf(path, sizeof path, "%s/%s", c->folder, name);
+	snprintf(path, sizeof path, "%s/%s", c->folder, f->name);
 	store_table table = catalog_table(c);
 	status result = store_manifest(s->engine->store, table, c->id, &about, &err);
 	catalog_release(c);
 	if (result != STATUS_OK) {
 		log_line(LOG_ERROR, "the model \"%s\" is damaged: %s", s->target, error_message(&err));
 		stream_error(s, &err, NULL);
-	} else if (strcmp(name, "tokenizer.json") == 0 && (!about || manifest_file_bytes(about, name) < 0) &&
-	           access(path, F_OK) != 0) {
+	} else if (!has_file(about, path, f->name)) {
 		manifest_free(about);
-		stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "the model has no file \"%s\"", name);
+		stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", no_file, f->name);
 	} else {
-		download_file(s, path, name, type, table, about);
+		download_file(s, path, f->name, f->type, table, about);
 	}
 }
 
 void models_file(stream *s)
 {
-	static const struct {
-		const char *name, *type;
-	} files[] = {{"config.json", "application/json"},
-	             {"model.safetensors", "application/octet-stream"},
-	             {"tokenizer.json", "application/json"}};
 	const char *name = json_string_value(json_object_get(s->params, "name"));
+	const model_file *f = model_file_find(name);
 	model_entry *c = open_target(s);
 	if (!c)
 		return;
-	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-		if (strcmp(files[i].name, name) == 0) {
-			send_file(s, c, name, files[i].type);
-			return;
-		}
+	if (f) {
+		send_file(s, c, f);
+		return;
 	}
 	catalog_release(c);
-	stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", "a model has no file \"%.64s\"", name);
+	stream_refuse(s, STATUS_NOT_FOUND, NULL, "name", no_file, name);
+}
+
+/* Append the object of a file, unless the model lacks it. */
+static status list_file(const model_entry *c, const model_file *f, json_t *data, error *err)
+{
+	char path[PATH_MAX + 32], sum[CHECKSUM_TEXT_BYTES];
+	struct stat st;
+	error why = ERROR_INIT;
+	snprintf(path, sizeof path, "%s/%s", c->folder, f->name);
+	status s = stat(path, &st) == 0 ? checksum_file(path, sum, &why) : STATUS_NOT_FOUND;
+	if (s == STATUS_NOT_FOUND)
+		return STATUS_OK;
+	if (s != STATUS_OK)
+		return error_set(err, s, NULL, "%s", error_message(&why));
+	json_t *object = json_pack("{s:s, s:s, s:I, s:s}", "object", "model.file", "name", f->name, "bytes",
+	                           (json_int_t)st.st_size, "sha256", sum);
+	return json_array_append_new(data, object) == 0 ? STATUS_OK : error_settle(err, STATUS_NOMEM);
+}
+
+static json_t *make_list(void *context, error *err)
+{
+	json_t *data = json_array();
+	status s = data ? STATUS_OK : error_settle(err, STATUS_NOMEM);
+	const model_file *f;
+	for (int i = 0; s == STATUS_OK && (f = model_file_at(i)); i++)
+		s = list_file(context, f, data, err);
+	if (s == STATUS_OK)
+		return json_pack("{s:s, s:o}", "object", "list", "data", data);
+	json_decref(data);
+	return NULL;
+}
+
+static void release_list(void *context)
+{
+	catalog_release(context);
+}
+
+void models_files(stream *s)
+{
+	model_entry *c = open_target(s);
+	if (c)
+		background_answer(s, &(background_work){.make = make_list, .release = release_list, .context = c});
 }

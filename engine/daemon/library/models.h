@@ -11,5 +11,6 @@ void models_load(stream *s);
 void models_unload(stream *s);
 void models_import(stream *s);
 void models_file(stream *s);
+void models_files(stream *s);
 
 #endif

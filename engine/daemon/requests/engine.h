@@ -12,6 +12,7 @@
 #ifndef ENGINE_DAEMON_REQUESTS_ENGINE_H
 #define ENGINE_DAEMON_REQUESTS_ENGINE_H
 
+#include <limits.h>
 #include <uv.h>
 
 #include "engine/daemon/net/net.h"
@@ -30,6 +31,7 @@ typedef struct engine_options {
 	int64_t data_budget;  /* bytes in the data folder; 0: as much as fits */
 	int retain_days;      /* of checkpoints of jobs that have ended; 0: for ever */
 	int64_t retain_bytes; /* of all of those together; 0: without limit */
+	int64_t corpus_cache_bytes; /* of cached tokens that no job uses */
 	scheduler_limits limits;
 	int max_known_sessions; /* live and stored together */
 	int max_explanations;   /* being made or sent */
@@ -55,6 +57,8 @@ typedef struct engine {
 	uv_check_t after_sleep;
 	net net;
 	store *store;
+	char cache_folder[PATH_MAX]; /* of tokens, */
+	int64_t cache_budget;        /* and the options' corpus_cache_bytes */
 	struct device *device; /* its snapshot only, once the executor runs */
 	struct executor *executor;
 	struct listener *listener;

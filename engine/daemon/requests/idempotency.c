@@ -188,8 +188,9 @@ static void on_data(stream *s, const frame *f)
 {
 	if (f->json_bytes) {
 		json_t *object = json_memory_parse(f->json, f->json_bytes, JSON_REJECT_DUPLICATES, NULL);
-		const char *name = json_string_value(json_object_get(object, "part"));
-		key_part(s, name ? name : "");
+		const char *part = json_string_value(json_object_get(object, "part"));
+		const char *file = json_string_value(json_object_get(object, "file"));
+		key_part(s, file ? file : part ? part : "");
 		json_decref(object);
 	}
 	key_bytes(s, f->payload, f->payload_bytes);

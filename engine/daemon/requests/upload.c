@@ -1,41 +1,46 @@
 #include "engine/daemon/requests/upload.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/base/reserve.h"
 #include "engine/daemon/requests/engine.h"
+#include "engine/daemon/requests/received.h"
+#include "engine/daemon/requests/unpack.h"
 #include "proto/json_memory.h"
 
 typedef struct upload {
 	stream *stream;
 	const upload_plan *plan;
 	const upload_part *part; /* being received, NULL before the first */
-	int fd;
-	int64_t bytes; /* of this part */
+	int64_t bytes;           /* of this part */
 	bool seen[UPLOAD_MAX_PARTS];
+	received files;
+	unpack *archive; /* the part is one */
 	uv_work_t work;
 	error error;
 	store_file sealed;
 	char *content; /* in memory */
 	size_t content_bytes;
-	char folder[PATH_MAX];
 } upload;
+
+static void end_archive(upload *u)
+{
+	if (u->archive)
+		unpack_fini(u->archive);
+	free(u->archive);
+	u->archive = NULL;
+}
 
 static void upload_free(upload *u)
 {
-	if (u->fd >= 0)
-		close(u->fd);
-	file_remove_tree(u->folder, NULL);
+	end_archive(u);
+	received_remove(&u->files);
 	free(u->content);
 	free(u);
 }
@@ -50,23 +55,11 @@ static void upload_fail(upload *u, const char *code)
 
 /* --- the pool's part ----------------------------------------------------------- */
 
-static status sync_part(const upload *u, const upload_part *part, error *err)
-{
-	char path[PATH_MAX + 64];
-	snprintf(path, sizeof path, "%s/%s", u->folder, part->file);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	int rc = fd < 0 ? -1 : fsync(fd);
-	status s = rc == 0 ? STATUS_OK : file_error(err, path, "cannot sync the upload");
-	if (fd >= 0)
-		close(fd);
-	return s;
-}
-
 static status read_content(upload *u, error *err)
 {
 	char path[PATH_MAX + 64];
 	const upload_part *part = u->plan->parts;
-	snprintf(path, sizeof path, "%s/%s", u->folder, part->file);
+	snprintf(path, sizeof path, "%s/%s", u->files.folder, part->file);
 	return file_read(path, (size_t)part->limit, &u->content, &u->content_bytes, err);
 }
 
@@ -76,13 +69,10 @@ static void pool_check(uv_work_t *work)
 	status s = STATUS_OK;
 	if (u->plan->in_memory)
 		s = read_content(u, &u->error);
-	for (int i = 0; s == STATUS_OK && !u->plan->in_memory && u->plan->parts[i].name; i++)
-		if (u->seen[i])
-			s = sync_part(u, &u->plan->parts[i], &u->error);
 	if (s == STATUS_OK && u->plan->check)
-		s = u->plan->check(u->stream, u->folder, &u->error);
+		s = u->plan->check(u->stream, u->files.folder, &u->error);
 	if (s == STATUS_OK && u->plan->seal)
-		s = u->plan->seal(u->stream->params, u->folder, &u->sealed, &u->error);
+		s = u->plan->seal(u->stream->params, u->files.folder, &u->sealed, &u->error);
 	if (s != STATUS_OK)
 		error_set(&u->error, s, NULL, "%s", status_text(s));
 }
@@ -98,12 +88,25 @@ static void checked(uv_work_t *work, int cancelled)
 		upload_fail(u, NULL);
 		return;
 	}
-	u->plan->finished(u->stream, u->folder);
+	u->plan->finished(u->stream, u->files.folder);
 	upload_free(u);
+}
+
+/* Between the end of one part and the beginning of the next. */
+static status end_part(upload *u)
+{
+	received_end(&u->files);
+	status s = u->archive ? unpack_finish(u->archive, &u->error) : STATUS_OK;
+	end_archive(u);
+	return s;
 }
 
 static void complete(upload *u)
 {
+	if (end_part(u) != STATUS_OK) {
+		upload_fail(u, NULL);
+		return;
+	}
 	for (int i = 0; u->plan->parts[i].name; i++) {
 		if (u->plan->parts[i].required && !u->seen[i]) {
 			error_set(&u->error, STATUS_INVALID, u->plan->parts[i].name, "the part \"%s\" is missing",
@@ -112,8 +115,6 @@ static void complete(upload *u)
 			return;
 		}
 	}
-	close(u->fd);
-	u->fd = -1;
 	u->stream->watch = NULL;
 	u->work.data = u;
 	if (uv_queue_work(&u->stream->engine->loop, &u->work, pool_check, checked) != 0) {
@@ -124,34 +125,58 @@ static void complete(upload *u)
 
 /* --- frames -------------------------------------------------------------------- */
 
-static status begin_part(upload *u, const char *json, size_t bytes)
+static status begin_archive(upload *u)
 {
-	char path[PATH_MAX + 64];
-	reserve_forget();
-	json_t *object = json_memory_parse(json, bytes, JSON_REJECT_DUPLICATES, NULL);
-	if (!object && json_memory_failed())
+	u->archive = memory_new(1, sizeof *u->archive);
+	if (!u->archive)
 		return error_set(&u->error, STATUS_NOMEM, NULL, "out of memory");
-	const char *name = json_string_value(json_object_get(object, "part"));
+	unpack_begin(u->archive, &u->files, u->plan->accepts);
+	return STATUS_OK;
+}
+
+/* file: as the frame names it, or NULL. */
+static status begin_file(upload *u, const upload_part *part, const char *file)
+{
+	int64_t limit = part->limit;
+	if (part->kind == UPLOAD_NAMED) {
+		limit = file && received_valid_name(file) ? u->plan->accepts(file) : -1;
+		if (limit < 0)
+			return error_set(&u->error, STATUS_INVALID, part->name,
+			                 "\"%.64s\" is not one of the files that are expected", file ? file : "");
+	}
+	return received_begin(&u->files, part->kind == UPLOAD_NAMED ? file : part->file, limit, &u->error);
+}
+
+static status begin_part(upload *u, const char *name, const char *file)
+{
 	const upload_part *parts = u->plan->parts;
 	int i = 0;
 	while (name && parts[i].name && strcmp(parts[i].name, name) != 0)
 		i++;
-	status s = STATUS_OK;
-	if (!name || !parts[i].name || u->seen[i])
-		s = error_set(&u->error, STATUS_INVALID, "part",
-		              "\"%.64s\" is not a part of this upload, or came twice", name ? name : "");
-	json_decref(object);
-	TRY(s);
-	if (u->fd >= 0)
-		close(u->fd);
+	if (!name || !parts[i].name || (u->seen[i] && parts[i].kind != UPLOAD_NAMED))
+		return error_set(&u->error, STATUS_INVALID, "part",
+		                 "\"%.64s\" is not a part of this upload, or came twice", name ? name : "");
+	if (u->part)
+		TRY(end_part(u));
 	if (u->stream->record)
-		u->stream->record->part(u->stream, parts[i].name);
+		u->stream->record->part(u->stream, parts[i].kind == UPLOAD_NAMED && file ? file : parts[i].name);
 	u->part = &parts[i];
 	u->seen[i] = true;
 	u->bytes = 0;
-	snprintf(path, sizeof path, "%s/%s", u->folder, parts[i].file);
-	u->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	return u->fd >= 0 ? STATUS_OK : file_error(&u->error, u->folder, "cannot keep the upload");
+	return parts[i].kind == UPLOAD_ARCHIVE ? begin_archive(u) : begin_file(u, u->part, file);
+}
+
+/* The JSON of a part's first frame. */
+static status read_part(upload *u, const char *json, size_t bytes)
+{
+	reserve_forget();
+	json_t *object = json_memory_parse(json, bytes, JSON_REJECT_DUPLICATES, NULL);
+	if (!object && json_memory_failed())
+		return error_set(&u->error, STATUS_NOMEM, NULL, "out of memory");
+	status s = begin_part(u, json_string_value(json_object_get(object, "part")),
+	                      json_string_value(json_object_get(object, "file")));
+	json_decref(object);
+	return s;
 }
 
 static status write_part(upload *u, const char *data, size_t bytes)
@@ -159,19 +184,11 @@ static status write_part(upload *u, const char *data, size_t bytes)
 	u->bytes += (int64_t)bytes;
 	if (u->stream->record)
 		u->stream->record->bytes(u->stream, data, bytes);
-	if (u->bytes > u->part->limit)
-		return error_set(&u->error, STATUS_TOO_LARGE, u->part->name, "the part is over the limit of %lld bytes",
-		                 (long long)u->part->limit);
-	while (bytes) {
-		ssize_t n = write(u->fd, data, bytes);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return file_error(&u->error, u->folder, "cannot keep the upload");
-		data += n;
-		bytes -= (size_t)n;
-	}
-	return STATUS_OK;
+	if (u->archive && u->bytes > u->part->limit)
+		return error_set(&u->error, STATUS_TOO_LARGE, u->part->name,
+		                 "the archive is over the limit of %lld bytes", (long long)u->part->limit);
+	return u->archive ? unpack_feed(u->archive, data, bytes, &u->error)
+	                  : received_write(&u->files, data, bytes, &u->error);
 }
 
 static void on_data(stream *s, const frame *f)
@@ -179,7 +196,7 @@ static void on_data(stream *s, const frame *f)
 	upload *u = s->context;
 	status result = STATUS_OK;
 	if (f->json_bytes)
-		result = begin_part(u, f->json, f->json_bytes);
+		result = read_part(u, f->json, f->json_bytes);
 	else if (!u->part)
 		result = error_set(&u->error, STATUS_INVALID, "part", "the first frame of a part names it");
 	if (result == STATUS_OK)
@@ -223,11 +240,9 @@ void upload_begin(stream *s, const upload_plan *what)
 	}
 	u->stream = s;
 	u->plan = what;
-	u->fd = -1;
 	s->context = u;
-	store_temporary_path(s->engine->store, u->folder);
-	if (mkdir(u->folder, 0700) != 0) {
-		file_error(&u->error, u->folder, "cannot keep the upload");
+	store_temporary_path(s->engine->store, u->files.folder);
+	if (received_open(&u->files, &u->error) != STATUS_OK) {
 		upload_fail(u, NULL);
 		return;
 	}

@@ -1,0 +1,95 @@
+#include "engine/daemon/requests/unpack.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int slashes(const char *path)
+{
+	int n = 0;
+	for (; *path; path++)
+		n += *path == '/';
+	return n;
+}
+
+/* Is the folder (its path with the slash behind it) the one whose files are kept? One that is nearer to the top takes
+ * the place of what was kept. */
+static status choose_folder(unpack *u, const char *folder, bool *chosen, error *err)
+{
+	int depth = slashes(folder);
+	*chosen = u->depth == depth && strcmp(u->folder, folder) == 0;
+	if (u->depth >= 0 && depth > u->depth)
+		return STATUS_OK;
+	if (depth == u->depth) {
+		if (!*chosen)
+			strcpy(u->other, folder);
+		return STATUS_OK;
+	}
+	if (u->depth >= 0)
+		TRY(received_clear(u->files, err));
+	u->depth = depth;
+	strcpy(u->folder, folder);
+	u->other[0] = '\0';
+	*chosen = true;
+	return STATUS_OK;
+}
+
+static status begin(void *context, const char *path, int64_t bytes, error *err)
+{
+	unpack *u = context;
+	char folder[TAR_MAX_PATH];
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	int64_t limit = received_valid_name(name) ? u->accepts(name) : -1;
+	bool chosen;
+	received_end(u->files);
+	if (limit < 0)
+		return STATUS_OK;
+	snprintf(folder, sizeof folder, "%.*s", (int)(name - path), path);
+	TRY(choose_folder(u, folder, &chosen, err));
+	if (!chosen)
+		return STATUS_OK;
+	if (bytes > limit)
+		return error_set(err, STATUS_TOO_LARGE, name, "%s is over the limit of %lld bytes", name,
+		                 (long long)limit);
+	return received_begin(u->files, name, limit, err);
+}
+
+static status data(void *context, const void *bytes, size_t count, error *err)
+{
+	unpack *u = context;
+	return u->files->fd < 0 ? STATUS_OK : received_write(u->files, bytes, count, err);
+}
+
+static status end(void *context, error *err)
+{
+	(void)err;
+	received_end(((unpack *)context)->files);
+	return STATUS_OK;
+}
+
+void unpack_begin(unpack *u, received *files, int64_t (*accepts)(const char *name))
+{
+	*u = (unpack){
+	    .tar = {.events = {begin, data, end}, .context = u}, .files = files, .accepts = accepts, .depth = -1};
+}
+
+status unpack_feed(unpack *u, const void *bytes, size_t count, error *err)
+{
+	return tar_feed(&u->tar, bytes, count, err);
+}
+
+status unpack_finish(unpack *u, error *err)
+{
+	TRY(tar_finish(&u->tar, err));
+	if (u->depth < 0)
+		return error_set(err, STATUS_INVALID, NULL, "the archive holds none of the files that are expected");
+	if (u->other[0])
+		return error_set(err, STATUS_INVALID, NULL,
+		                 "the archive holds files in \"%.100s\" and in \"%.100s\", of which one is expected",
+		                 u->folder, u->other);
+	return STATUS_OK;
+}
+
+void unpack_fini(unpack *u)
+{
+	tar_fini(&u->tar);
+}
