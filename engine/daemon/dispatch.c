@@ -8,6 +8,7 @@
 
 #include "engine/base/reserve.h"
 #include "engine/daemon/evaluations/evaluations.h"
+#include "engine/daemon/generation/chat.h"
 #include "engine/daemon/generation/classify.h"
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/embeddings.h"
@@ -41,6 +42,7 @@ static const method methods[] = {
     {"model.unload", models_unload},
     {"model.import", models_import},
     {"model.file", models_file},
+    {"model.files", models_files},
     {"file.create", files_create},
     {"file.list", files_list},
     {"file.get", files_get},
@@ -58,6 +60,8 @@ static const method methods[] = {
     {"job.checkpoints", jobs_checkpoints},
     {"checkpoint.delete", jobs_delete_checkpoint},
     {"completion.create", completions_create},
+    {"chat.create", chat_create},
+    {"response.create", chat_respond},
     {"session.create", session_prompts_create},
     {"session.list", sessions_list},
     {"session.get", sessions_get},

@@ -50,12 +50,12 @@ bool attributions_asked(const json_t *params)
 /* The one token of a text. */
 static status read_token(int32_t *out, const json_t *text, const char *param, const model_entry *m, error *err)
 {
-	int32_t *ids = NULL;
-	size_t count = 0;
-	TRY(tokenizer_encode(m->tokenizer, json_string_value(text), json_string_length(text), &ids, &count, err));
+	token_list tokens;
+	TRY(tokenizer_encode(m->tokenizer, json_string_value(text), json_string_length(text), NULL, &tokens, err));
+	const size_t count = tokens.count;
 	if (count == 1)
-		*out = ids[0];
-	free(ids);
+		*out = tokens.ids[0];
+	token_list_fini(&tokens);
 	return count == 1 ? STATUS_OK
 	                  : error_set(err, STATUS_INVALID, param, "is %lld tokens, must be one", (long long)count);
 }
@@ -110,10 +110,13 @@ status attributions_read_replacement(int32_t *out, const json_t *params, const m
 	*out = json_is_integer(given) ? (int32_t)json_integer_value(given) : -1;
 	if (json_is_string(given))
 		TRY(read_token(out, given, "replacement", m, err));
-	return *out < m->dims.inputs
+	if (*out >= m->dims.inputs)
+		return error_set(err, STATUS_INVALID, "replacement", "the vocabulary has %lld tokens, counted from 0",
+		                 (long long)m->dims.inputs);
+	return *out >= 0 || !m->dims.reads_padding
 	           ? STATUS_OK
-	           : error_set(err, STATUS_INVALID, "replacement", "the vocabulary has %lld tokens, counted from 0",
-	                       (long long)m->dims.inputs);
+	           : error_set(err, STATUS_INVALID, "replacement",
+	                       "this model reads masked tokens, too; give a token that takes their place");
 }
 
 /* --- the options --------------------------------------------------------------------------- */
@@ -136,7 +139,10 @@ static status read_options(attributions *c, const json_t *params, const model_en
 	TRY(refuse_unless(params, "share", c->method, "contributions", err));
 	TRY(refuse_unless(params, "steps", c->method, "integrated_gradients", err));
 	TRY(refuse_unless(params, "replacement", c->method, "leave_one_out", err));
-	return attributions_read_replacement(&c->options.replacement, params, m, err);
+	c->options.replacement = -1;
+	return c->options.method == EXPLAIN_LEAVE_ONE_OUT
+	           ? attributions_read_replacement(&c->options.replacement, params, m, err)
+	           : STATUS_OK;
 }
 
 /* Tokens that are read for n tokens, by all readings. */

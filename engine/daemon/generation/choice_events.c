@@ -1,6 +1,8 @@
 #include "engine/daemon/generation/choice_events.h"
 
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/daemon/generation/tokens.h"
 
@@ -38,6 +40,13 @@ static json_t *logprobs_object(choice_events *c, const generation_event *e)
 {
 	json_t *tokens = json_array(), *values = json_array(), *tops = json_array(), *offsets = json_array();
 	bool whole = true;
+	if (c->echo) { /* of its first token; those of the others are events */
+		whole &= json_array_append_new(tokens, tokens_name(c->tokenizer, c->echo[0])) == 0;
+		whole &= json_array_append_new(values, json_null()) == 0;
+		whole &= json_array_append_new(tops, json_null()) == 0;
+		whole &= json_array_append_new(offsets, json_integer(0)) == 0;
+		c->characters += tokens_advance_characters(c->tokenizer, &c->text, c->echo[0]);
+	}
 	for (int i = 0; i < e->n_tokens; i++) {
 		whole &= json_array_append_new(tokens, tokens_name(c->tokenizer, e->tokens[i])) == 0;
 		whole &= json_array_append_new(values, number(e->logprobs[i].logprob)) == 0;
@@ -48,6 +57,43 @@ static json_t *logprobs_object(choice_events *c, const generation_event *e)
 	return whole_or_none(json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
 	                               "top_logprobs", tops, "text_offset", offsets),
 	                     whole);
+}
+
+/* One token with its log-probability and bytes, as chat completions have it. */
+static json_t *chat_token(const choice_events *c, const token_logprob *p)
+{
+	char bytes[TOKEN_MAX_BYTES];
+	size_t n = tokenizer_token_bytes(c->tokenizer, p->token, bytes, sizeof bytes);
+	json_t *numbers = json_array();
+	bool whole = numbers;
+	for (size_t i = 0; whole && i < n; i++)
+		whole = json_array_append_new(numbers, json_integer((unsigned char)bytes[i])) == 0;
+	return whole_or_none(json_pack("{s:o, s:o, s:o}", "token", tokens_name(c->tokenizer, p->token), "logprob",
+	                               number(p->logprob), "bytes", numbers),
+	                     whole);
+}
+
+static json_t *chat_tops(const choice_events *c, const generation_event *e, int token)
+{
+	json_t *list = json_array();
+	bool whole = list;
+	for (int j = 0; whole && j < e->n_top; j++) {
+		const token_logprob *p = &e->top[token * e->n_top + j];
+		whole = p->token < 0 || json_array_append_new(list, chat_token(c, p)) == 0;
+	}
+	return whole_or_none(list, whole);
+}
+
+static json_t *chat_logprobs(const choice_events *c, const generation_event *e)
+{
+	json_t *list = json_array();
+	bool whole = list;
+	for (int i = 0; whole && i < e->n_tokens; i++) {
+		json_t *token = chat_token(c, &e->logprobs[i]);
+		whole = json_object_set_new(token, "top_logprobs", chat_tops(c, e, i)) == 0;
+		whole &= json_array_append_new(list, token) == 0;
+	}
+	return whole_or_none(json_pack("{s:o}", "content", list), whole);
 }
 
 static status remember(choice_events *c, int32_t id)
@@ -94,21 +140,43 @@ static json_t *alpha_array(const choice_events *c, const generation_event *e)
 	return whole_or_none(all, whole);
 }
 
+/* The text of an event, which the first one begins with the prompt: where its tokens are scored, with its first. */
+static json_t *text_of(const choice_events *c, const generation_event *e)
+{
+	if (!c->echo)
+		return json_stringn(e->text, e->text_bytes);
+	json_t *prompt = !e->logprobs && c->echo_text
+	                     ? json_incref((json_t *)(uintptr_t)c->echo_text)
+	                     : tokens_join(c->tokenizer, c->echo, e->logprobs ? 1 : c->n_echo, !e->logprobs);
+	size_t n = json_string_length(prompt);
+	char *text = prompt ? malloc(n + e->text_bytes + 1) : NULL;
+	if (text) {
+		memcpy(text, json_string_value(prompt), n);
+		memcpy(text + n, e->text, e->text_bytes);
+	}
+	json_decref(prompt);
+	json_t *joined = text ? json_stringn(text, n + e->text_bytes) : NULL;
+	free(text);
+	return joined;
+}
+
 json_t *choice_events_object(choice_events *c, const generation_event *e)
 {
 	json_t *tokens = json_array();
 	bool whole = true;
 	for (int i = 0; i < e->n_tokens; i++)
 		whole &= json_array_append_new(tokens, json_integer(e->tokens[i])) == 0;
-	json_t *object = json_pack("{s:i, s:s%, s:o, s:f}", "index", c->index, "text", e->text, e->text_bytes, "tokens",
-	                           tokens, "time_ms", e->time_ms);
+	json_t *object = json_pack("{s:i, s:o, s:o, s:f}", "index", c->index, "text", text_of(c, e), "tokens", tokens,
+	                           "time_ms", e->time_ms);
 	if (c->model)
 		whole &= json_object_set_new(object, "model", json_string(c->model)) == 0;
 	c->model = NULL;
 	if (e->logprobs)
-		whole &= json_object_set_new(object, "logprobs", logprobs_object(c, e)) == 0;
+		whole &=
+		    json_object_set_new(object, "logprobs", c->chat ? chat_logprobs(c, e) : logprobs_object(c, e)) == 0;
 	if (e->n_alpha)
 		whole &= json_object_set_new(object, "alpha", alpha_array(c, e)) == 0;
+	c->echo = NULL;
 	return whole_or_none(object, whole);
 }
 
@@ -117,7 +185,7 @@ json_t *choice_events_object(choice_events *c, const generation_event *e)
 bool choice_events_plain(const choice_events *c, const generation_event *e)
 {
 	return e->text_bytes <= PLAIN_EVENT_TEXT && e->n_tokens <= PLAIN_EVENT_TOKENS && !e->logprobs && !e->n_alpha &&
-	       !c->model;
+	       !c->model && !c->echo;
 }
 
 size_t choice_events_write(const choice_events *c, const generation_event *e, char json[PLAIN_EVENT_BYTES])

@@ -11,15 +11,19 @@
 #include "engine/serve/scheduler.h"
 #include "proto/plain_event.h"
 
-/* Zero but for the first three members before the first event. */
+/* Zero but for the first seven members before the first event. */
 typedef struct choice_events {
 	const tokenizer *tokenizer;
 	int index;
-	const char *model;  /* named by the next event; NULL: by none */
-	text_stream text;   /* logprobs: the tokens sampled, */
-	int64_t characters; /* and how many characters they make */
-	int32_t *ids;       /* alpha: the whole sequence so far, */
-	int64_t *offsets;   /* and the bytes of text before each token and after the last */
+	bool chat;           /* log-probabilities as chat completions have them */
+	const char *model;   /* named by the next event; NULL: by none */
+	const int32_t *echo; /* the prompt, with which the text begins; NULL: it does not, or has begun */
+	int64_t n_echo;
+	const json_t *echo_text; /* NULL: that of the tokens */
+	text_stream text;        /* logprobs: the tokens sampled, */
+	int64_t characters;      /* and how many characters they make */
+	int32_t *ids;            /* alpha: the whole sequence so far, */
+	int64_t *offsets;        /* and the bytes of text before each token and after the last */
 	int64_t n_ids, ids_capacity;
 	text_stream sequence;
 } choice_events;

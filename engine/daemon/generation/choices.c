@@ -26,6 +26,8 @@ typedef struct choice {
 	/* loop */
 	int64_t granted, pending; /* credits given and not used; of these, those not handed over */
 	bool ended;
+	double logprob; /* sum over the tokens that count for choices_score, */
+	int64_t n_scored, n_tokens;
 	choice_events events;
 	/* executor until ended_task is delivered, then loop */
 	generation_result result;
@@ -132,8 +134,8 @@ static bool deal(choices *c)
 /* A stream without credit counts as stalled since its last credit: a CREDIT frame shows that the peer reads. */
 static void look_at_credit(choices *c)
 {
-	if (c->place.stalled || c->plan.request.max_tokens == 0 /* nothing is sent */ || c->stream->credit > 0 ||
-	    stream_detached(c->stream))
+	bool sends = c->plan.request.max_tokens > 0 || c->plan.request.score_prompt;
+	if (c->place.stalled || !sends || c->stream->credit > 0 || stream_detached(c->stream))
 		return;
 	c->place.stalled = true;
 	c->place.stalled_ms = uv_now(&c->stream->engine->loop);
@@ -236,6 +238,8 @@ static status start_all(choices *c, device *d, error *err)
 	if (c->plan.session) {
 		TRY(session_ticket_redeem(&c->plan.ticket, c->plan.model, d, &x, err));
 		TRY(copy_prefix(c, x, err));
+		if (c->plan.choose)
+			c->plan.choose(&c->plan, x);
 	}
 	TRY(catalog_model(c->plan.model, d, &m, err));
 	for (int i = 0; i < c->n && !c->plan.unstarted; i++) {
@@ -297,6 +301,20 @@ static void remember(choice *x, const int32_t *ids, int64_t n)
 		give_up(x->set);
 }
 
+/* Add up the log-probabilities of sampled tokens, not those of the prompt. */
+static void rank(choice *x, event_message *m)
+{
+	const choices_plan *p = &x->set->plan;
+	int64_t given = p->request.score_prompt ? (int64_t)p->prompts[x->events.index / p->samples].count - 1 : 0;
+	for (int i = 0; i < m->event.n_tokens; i++)
+		if (x->n_tokens++ >= given) {
+			x->logprob += (double)m->event.logprobs[i].logprob;
+			x->n_scored++;
+		}
+	if (p->ranks)
+		m->event.logprobs = NULL;
+}
+
 static void deliver_event(task *t)
 {
 	event_message *m = (event_message *)t;
@@ -305,6 +323,8 @@ static void deliver_event(task *t)
 	char plain[PLAIN_EVENT_BYTES];
 	x->granted--;
 	c->granted--;
+	if (c->plan.best)
+		rank(x, m);
 	if (c->error.status != STATUS_OK)
 		; /* given up */
 	else if (choice_events_plain(&x->events, &m->event))
@@ -332,6 +352,8 @@ void choices_free(choices *c)
 	for (int i = 0; p->prompts && i < p->n_prompts; i++)
 		free(p->prompts[i].ids);
 	free(p->prompts);
+	free(p->closed.ids);
+	json_decref(p->messages);
 	free(p->request.sampling.bias);
 	selection_fini(&p->alpha);
 	catalog_release(p->model);
@@ -424,10 +446,27 @@ static void deliver_end(task *t)
 	try_finish(c);
 }
 
+/* Is there text before what is generated? Then its first token has a space that it would not have at the beginning. */
+static bool has_text_before(const choices *c, const choices_prompt *prompt)
+{
+	bool any = c->plan.session;
+	for (size_t i = 0; i < prompt->count && !any; i++)
+		any = tokenizer_token_bytes(c->plan.model->tokenizer, prompt->ids[i], NULL, 0) > 0;
+	return any;
+}
+
 static void start_done(task *t)
 {
 	choices *c = TASK_OWNER(t, choices, start);
 	c->start_done = true;
+	for (int i = 0; c->plan.request.n_logprobs >= 0 && !c->plan.echo && i < c->n; i++)
+		c->items[i].events.text.begun = has_text_before(c, &c->plan.prompts[i / c->plan.samples]);
+	for (int i = 0; c->plan.echo && i < c->n; i++) {
+		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
+		c->items[i].events.echo = prompt->ids;
+		c->items[i].events.n_echo = (int64_t)prompt->count;
+		c->items[i].events.echo_text = prompt->text;
+	}
 	for (int i = 0; c->plan.request.n_alpha && i < c->n; i++) {
 		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
 		remember(&c->items[i], c->prefix, c->n_prefix);
@@ -543,6 +582,7 @@ void choices_begin(choices *c)
 		c->items[i].set = c;
 		c->items[i].events = (choice_events){.tokenizer = c->plan.model->tokenizer,
 		                                     .index = i,
+		                                     .chat = c->plan.chat,
 		                                     .model = c->plan.session ? c->plan.model->id : NULL};
 	}
 	c->read.data = c;
@@ -572,4 +612,20 @@ int choices_count(const choices *c)
 const generation_result *choices_result(const choices *c, int i)
 {
 	return &c->items[i].result;
+}
+
+double choices_score(const choices *c, int i)
+{
+	const choice *x = &c->items[i];
+	return x->n_scored ? x->logprob / (double)x->n_scored : 0;
+}
+
+bool choices_take_echo(choices *c, int i, json_t **event)
+{
+	choice_events *events = &c->items[i].events;
+	static const token_logprob none;
+	const generation_event e = {.text = "", .logprobs = c->plan.request.score_prompt ? &none : NULL};
+	bool wanted = events->echo;
+	*event = wanted ? choice_events_object(events, &e) : NULL;
+	return !wanted || *event;
 }

@@ -19,6 +19,7 @@ typedef struct choices choices;
 typedef struct choices_prompt {
 	int32_t *ids;
 	size_t count;
+	const json_t *text; /* as which it was given, borrowed from the stream's params; NULL: it was not */
 } choices_prompt;
 
 typedef struct choices_plan {
@@ -28,9 +29,22 @@ typedef struct choices_plan {
 	choices_prompt *prompts; /* owned, with their ids */
 	/* Pool thread, before anything starts: read the prompts. NULL: they have been read */
 	status (*read)(struct choices_plan *plan, error *err);
-	const json_t *unread; /* for `read`; borrowed from the stream's params */
+	const json_t *unread; /* for `read`; borrowed from the stream's params, or `messages` */
+	json_t *messages;     /* owned; NULL is legal */
+	size_t inserted;      /* messages at its beginning that the request has elsewhere */
 	/* Pool or loop thread, once the prompts have been read: is the request right for them? NULL: it is */
 	status (*check)(const struct choices_plan *plan, const json_t *params, error *err);
+	/* Executor thread, with a session: choose between prompts[0] and `closed`, which is the prompt where the
+	 * session ends with `closed_by`, or with one of request.stop_tokens (conversation.h). NULL: there is no choice
+	 */
+	void (*choose)(struct choices_plan *plan, const session *x);
+	choices_prompt closed; /* owned */
+	char closed_by[CHAT_TEMPLATE_STOP_BYTES];
+	bool continues; /* the messages follow what a session has read */
+	bool echo;      /* the text begins with the prompt */
+	int best;       /* how many samples of each prompt are the answer; 0: all. Log-probabilities rank them */
+	bool ranks;     /* and are for nothing else */
+	bool chat;      /* log-probabilities in the form of chat completions */
 	int n_prompts, samples; /* choice prompt · samples + sample; a session has one of each */
 	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
 	 * seed + i. */
@@ -53,6 +67,11 @@ void choices_begin(choices *c);
 /* Free a set that was not begun; a session in its plan is the caller's to settle. */
 void choices_free(choices *c);
 
+/* For `result`: the mean log-probability of the tokens that choice i has sampled, with `best`. */
+double choices_score(const choices *c, int i);
+/* With `echo`, an event with the prompt's text, if choice i has ended without any event. True with NULL: there is none.
+ * False: out of memory. */
+bool choices_take_echo(choices *c, int i, json_t **event);
 /* For `result` and `answer`. */
 stream *choices_stream(const choices *c);
 /* The log that choice i has read (request.explain); the caller's to free. */

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/generation/conversation.h"
 #include "engine/daemon/requests/engine.h"
 #include "gen/limits.h"
 
@@ -16,8 +17,11 @@ enum { PROMPTS_AT_ONCE = 4096 };
 
 static status read_text(choices_prompt *out, const model_entry *c, const json_t *text, error *err)
 {
-	return tokenizer_encode(c->tokenizer, json_string_value(text), json_string_length(text), &out->ids, &out->count,
-	                        err);
+	token_list tokens;
+	TRY(tokenizer_encode(c->tokenizer, json_string_value(text), json_string_length(text), NULL, &tokens, err));
+	out->ids = tokens.ids;
+	out->count = tokens.count;
+	return STATUS_OK;
 }
 
 static status read_tokens(choices_prompt *out, const model_entry *c, const json_t *tokens, error *err)
@@ -39,6 +43,7 @@ static status read_tokens(choices_prompt *out, const model_entry *c, const json_
 
 static status read_prompt(choices_prompt *out, const model_entry *c, const json_t *prompt, error *err)
 {
+	out->text = json_is_string(prompt) ? prompt : NULL;
 	return json_is_string(prompt) ? read_text(out, c, prompt, err) : read_tokens(out, c, prompt, err);
 }
 
@@ -143,8 +148,8 @@ static status add_stop(generation_request *r, const json_t *stop, error *err)
 	if (!text || strlen(text) != json_string_length(stop) || !text[0])
 		return error_set(err, STATUS_INVALID, "stop",
 		                 "a stop sequence is a text without U+0000, and not empty");
-	if (r->n_stops == SCHEDULER_MAX_STOPS)
-		return error_set(err, STATUS_INVALID, "stop", "at most %d stop sequences", SCHEDULER_MAX_STOPS);
+	if (r->n_stops == COMPLETION_STOP_MAX_ITEMS)
+		return error_set(err, STATUS_INVALID, "stop", "at most %d stop sequences", COMPLETION_STOP_MAX_ITEMS);
 	r->stops[r->n_stops++] = text;
 	return STATUS_OK;
 }
@@ -174,16 +179,19 @@ static status read_alpha(choices_plan *wanted, const json_t *alpha, error *err)
 	return s;
 }
 
-/* Everything of a request but its prompts. */
-static status read_request(choices_plan *wanted, const json_t *params, error *err)
+status completions_read_options(choices_plan *wanted, const json_t *params, error *err)
 {
 	generation_request *r = &wanted->request;
-	const model_entry *c = wanted->model;
-	r->max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
-	r->n_logprobs = (int)integer(params, "logprobs", -1);
 	TRY(read_alpha(wanted, json_object_get(params, "alpha"), err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
-	return read_sampling(&r->sampling, params, c, err);
+	return read_sampling(&r->sampling, params, wanted->model, err);
+}
+
+static status read_request(choices_plan *wanted, const json_t *params, error *err)
+{
+	wanted->request.max_tokens = integer(params, "max_tokens", COMPLETION_MAX_TOKENS_DEFAULT);
+	wanted->request.n_logprobs = (int)integer(params, "logprobs", -1);
+	return completions_read_options(wanted, params, err);
 }
 
 /* --- the answer ------------------------------------------------------------------ */
@@ -215,17 +223,51 @@ static json_t *timings_object(const choices *c, int64_t prompt, int64_t completi
 	                 queue);
 }
 
-static json_t *list_object(const choices *c, int64_t *prompt, int64_t *completion)
+static json_t *choice_object(choices *c, int i, int index)
 {
-	int samples = choices_get_plan((choices *)(uintptr_t)c)->samples;
+	json_t *echo;
+	bool whole = choices_take_echo(c, i, &echo);
+	json_t *object = json_pack("{s:i, s:s}", "index", index, "finish_reason",
+	                           choices_result(c, i)->finish == FINISH_STOP ? "stop" : "length");
+	if (index != i)
+		whole &= json_object_set_new(object, "sample", json_integer(i)) == 0;
+	if (echo)
+		whole &= json_object_set_new(object, "echo", echo) == 0;
+	if (whole)
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
+/* The sample of that rank among those of a prompt: by their scores, of equal ones the first. */
+static int find_ranked(const choices *c, int first, int samples, int rank)
+{
+	for (int i = first; i < first + samples; i++) {
+		int better = 0;
+		for (int k = first; k < first + samples; k++)
+			better += choices_score(c, k) > choices_score(c, i) ||
+			          (k < i && choices_score(c, k) == choices_score(c, i));
+		if (better == rank)
+			return i;
+	}
+	return first;
+}
+
+static json_t *list_object(choices *c, int64_t *prompt, int64_t *completion)
+{
+	const choices_plan *p = choices_get_plan(c);
+	int kept = p->best ? p->best : p->samples;
 	json_t *list = json_array();
 	bool whole = list;
-	for (int i = 0; whole && i < choices_count(c); i++) {
+	for (int i = 0; i < choices_count(c); i++) {
 		const generation_result *r = choices_result(c, i);
-		*prompt += i % samples == 0 ? r->prompt_tokens : 0; /* OpenAI counts a prompt once */
+		*prompt += i % p->samples == 0 ? r->prompt_tokens : 0; /* OpenAI counts a prompt once */
 		*completion += r->completion_tokens;
-		whole = json_array_append_new(list, json_pack("{s:i, s:s}", "index", i, "finish_reason",
-		                                              r->finish == FINISH_STOP ? "stop" : "length")) == 0;
+	}
+	for (int i = 0; whole && i < p->n_prompts * kept; i++) {
+		int first = i / kept * p->samples;
+		int from = p->best ? find_ranked(c, first, p->samples, i % kept) : i;
+		whole = json_array_append_new(list, choice_object(c, from, i)) == 0;
 	}
 	if (whole)
 		return list;
@@ -233,13 +275,18 @@ static json_t *list_object(const choices *c, int64_t *prompt, int64_t *completio
 	return NULL;
 }
 
-static json_t *result_object(choices *c)
+json_t *completions_result(choices *c)
 {
 	const choices_plan *wanted = choices_get_plan(c);
 	int64_t prompt = 0, completion = 0;
 	json_t *list = list_object(c, &prompt, &completion);
-	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage_object(prompt, completion),
-	                           "timings", timings_object(c, prompt, completion), "model", wanted->model->id);
+	json_t *usage = usage_object(prompt, completion);
+	if (wanted->chat)
+		json_object_set_new(
+		    usage, "prompt_tokens_details",
+		    json_pack("{s:I}", "cached_tokens", (json_int_t)choices_result(c, 0)->cached_tokens));
+	json_t *result = json_pack("{s:o, s:o, s:o, s:s}", "choices", list, "usage", usage, "timings",
+	                           timings_object(c, prompt, completion), "model", wanted->model->id);
 	if (!result || !wanted->session ||
 	    json_object_set_new(result, "session", sessions_position(wanted->session)) == 0)
 		return result;
@@ -249,11 +296,48 @@ static json_t *result_object(choices *c)
 
 /* --- the methods ----------------------------------------------------------------- */
 
-static void refuse(stream *s, choices *c, status why, error *err)
+void completions_refuse(stream *s, choices *c, status why, error *err)
 {
 	choices_free(c);
 	error_set(err, why, NULL, "%s", status_text(why));
 	stream_error(s, err, NULL);
+}
+
+status completions_check_count(const stream *s, const choices_plan *wanted, error *err)
+{
+	int most = s->engine->options->limits.max_generations;
+	if (wanted->n_prompts * wanted->samples <= most)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "n", "prompts times n must be at most %d", most);
+}
+
+static status read_count(choices_plan *wanted, const json_t *params, error *err)
+{
+	int n = (int)integer(params, "n", 1), of = (int)integer(params, "best_of", 0);
+	wanted->samples = of > 0 ? of : n;
+	if (of == 0 || of == n)
+		return STATUS_OK;
+	if (of < n)
+		return error_set(err, STATUS_INVALID, "best_of", "must be at least n, which is %d", n);
+	wanted->best = n;
+	wanted->ranks = wanted->request.n_logprobs < 0;
+	wanted->request.n_logprobs = wanted->ranks ? 0 : wanted->request.n_logprobs;
+	return STATUS_OK;
+}
+
+/* A prompt is repeated in one event, which has to fit into a frame. */
+static status check_echo(const choices_plan *wanted, error *err)
+{
+	enum { ECHO_BYTES = 1 << 20 };
+	const json_t *prompt = wanted->unread;
+	bool several = are_several(prompt);
+	for (int i = 0; wanted->echo && i < wanted->n_prompts; i++) {
+		const json_t *one = several ? json_array_get(prompt, (size_t)i) : prompt;
+		if (json_string_length(one) > ECHO_BYTES || json_array_size(one) > ECHO_BYTES / 16)
+			return error_set(err, STATUS_INVALID, "echo", "of prompts of up to %d bytes or %d tokens only",
+			                 ECHO_BYTES, ECHO_BYTES / 16);
+	}
+	return STATUS_OK;
 }
 
 static status prepare_completion(stream *s, choices_plan *wanted, error *err)
@@ -263,11 +347,11 @@ static status prepare_completion(stream *s, choices_plan *wanted, error *err)
 	                            &wanted->model, err));
 	TRY(completions_read_prompts(wanted, json_object_get(params, "prompt"), err));
 	TRY(read_request(wanted, params, err));
-	wanted->samples = (int)integer(params, "n", 1);
-	if (wanted->n_prompts * wanted->samples > s->engine->options->limits.max_generations)
-		return error_set(err, STATUS_INVALID, "n", "prompts times n must be at most %d",
-		                 s->engine->options->limits.max_generations);
-	return STATUS_OK;
+	TRY(read_count(wanted, params, err));
+	wanted->echo = json_is_true(json_object_get(params, "echo"));
+	wanted->request.score_prompt = wanted->echo && wanted->request.n_logprobs >= 0 && !wanted->ranks;
+	TRY(check_echo(wanted, err));
+	return completions_check_count(s, wanted, err);
 }
 
 void completions_create(stream *s)
@@ -276,18 +360,23 @@ void completions_create(stream *s)
 	choices *c = choices_new(s);
 	status why = c ? prepare_completion(s, choices_get_plan(c), &err) : STATUS_NOMEM;
 	if (why != STATUS_OK) {
-		refuse(s, c, why, &err);
+		completions_refuse(s, c, why, &err);
 		return;
 	}
-	choices_get_plan(c)->result = result_object;
+	choices_get_plan(c)->result = completions_result;
 	choices_begin(c);
 }
 
 static status prepare_continuation(choices_plan *wanted, const json_t *params, error *err)
 {
-	const json_t *prompt = json_object_get(params, "prompt");
-	TRY(completions_read_prompts(wanted, json_is_null(prompt) ? NULL : prompt, err));
-	return read_request(wanted, params, err);
+	const json_t *prompt = json_object_get(params, "prompt"), *messages = json_object_get(params, "messages");
+	prompt = json_is_null(prompt) ? NULL : prompt;
+	if (prompt && json_is_array(messages))
+		return error_set(err, STATUS_INVALID, "messages", "a request has a prompt or messages, not both");
+	TRY(read_request(wanted, params, err));
+	if (json_is_array(messages))
+		return conversation_read(wanted, messages, sessions_tokens(wanted->session) > 0, err);
+	return completions_read_prompts(wanted, prompt, err);
 }
 
 void completions_continue(stream *s)
@@ -296,7 +385,7 @@ void completions_continue(stream *s)
 	sessions *all = s->engine->sessions;
 	choices *c = choices_new(s);
 	if (!c) {
-		refuse(s, NULL, STATUS_NOMEM, &err);
+		completions_refuse(s, NULL, STATUS_NOMEM, &err);
 		return;
 	}
 	choices_plan *wanted = choices_get_plan(c);
@@ -308,9 +397,9 @@ void completions_continue(stream *s)
 	status why = prepare_continuation(wanted, s->params, &err);
 	if (why != STATUS_OK) {
 		sessions_release(all, wanted->session);
-		refuse(s, c, why, &err);
+		completions_refuse(s, c, why, &err);
 		return;
 	}
-	wanted->result = result_object;
+	wanted->result = completions_result;
 	choices_begin(c);
 }

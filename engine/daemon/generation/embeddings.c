@@ -58,7 +58,7 @@ static status read_tokens(const model_entry *c, const json_t *tokens, scoring_se
 /* A classifier has learned from texts that end as in training; another model reads a text as its prompts. */
 static status read_text(const scorings *x, const json_t *text, scoring_sequence *out, error *err)
 {
-	size_t n;
+	token_list tokens;
 	bool cut;
 	if (x->model->dims.head == HEAD_CLASSES) {
 		TRY(scorings_encode_sequence(x, text, NULL, scheduler_score_limit(&x->model->dims), out, &cut, err));
@@ -66,9 +66,10 @@ static status read_text(const scorings *x, const json_t *text, scoring_sequence 
 		                       (long long)scheduler_score_limit(&x->model->dims))
 		           : STATUS_OK;
 	}
-	TRY(tokenizer_encode(x->model->tokenizer, json_string_value(text), json_string_length(text), &out->ids, &n,
+	TRY(tokenizer_encode(x->model->tokenizer, json_string_value(text), json_string_length(text), NULL, &tokens,
 	                     err));
-	out->count = (int64_t)n;
+	out->ids = tokens.ids;
+	out->count = (int64_t)tokens.count;
 	return STATUS_OK;
 }
 

@@ -9,24 +9,14 @@
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
 
-/* A token's bytes; longer ones (no tokenizer has any) are cut. */
-enum { TOKEN_BYTES = 256 };
-
-static size_t token_bytes(const tokenizer *t, int32_t id, char out[TOKEN_BYTES])
-{
-	size_t n = tokenizer_token_bytes(t, id, out, TOKEN_BYTES);
-	return n < TOKEN_BYTES ? n : TOKEN_BYTES;
-}
-
 json_t *tokens_pieces(const tokenizer *t, const int32_t *ids, int64_t n)
 {
 	json_t *pieces = json_array();
 	text_stream text = {0};
 	json_int_t offset = 0;
 	for (int64_t i = 0; pieces && i < n; i++) {
-		char bytes[TOKEN_BYTES], characters[3 * (TOKEN_BYTES + 3)];
-		size_t length = token_bytes(t, ids[i], bytes);
-		size_t used = text_stream_push(&text, bytes, length, i == n - 1, characters);
+		char characters[TEXT_STREAM_ROOM];
+		size_t used = text_stream_token(&text, t, ids[i], i == n - 1, characters);
 		json_t *piece =
 		    json_pack("{s:i, s:s%, s:I}", "id", (int)ids[i], "text", characters, used, "offset", offset);
 		offset += (json_int_t)used;
@@ -40,24 +30,61 @@ json_t *tokens_pieces(const tokenizer *t, const int32_t *ids, int64_t n)
 
 json_t *tokens_text(const tokenizer *t, const int32_t *ids, int64_t n)
 {
-	char bytes[TOKEN_BYTES], characters[3 * (TOKEN_BYTES + 3)];
-	text_stream text = {0};
+	char characters[TEXT_STREAM_ROOM];
+	text_stream text = {.begun = n > 4};
 	size_t used = 0;
 	for (int64_t i = n > 4 ? n - 4 : 0; i < n; i++)
-		used = text_stream_push(&text, bytes, token_bytes(t, ids[i], bytes), false, characters);
+		used = text_stream_token(&text, t, ids[i], false, characters);
 	return json_stringn(characters, used);
+}
+
+json_t *tokens_join(const tokenizer *t, const int32_t *ids, int64_t n, bool whole)
+{
+	text_stream characters = {0};
+	size_t used = 0, capacity = 0;
+	char *text = NULL;
+	for (int64_t i = 0; i < n; i++) {
+		if (capacity - used < TEXT_STREAM_ROOM) {
+			capacity = 2 * capacity + TEXT_STREAM_ROOM;
+			char *more = realloc(text, capacity);
+			if (!more) {
+				free(text);
+				return NULL;
+			}
+			text = more;
+		}
+		used += text_stream_token(&characters, t, ids[i], whole && i == n - 1, text + used);
+	}
+	json_t *joined = json_stringn(text ? text : "", used);
+	free(text);
+	return joined;
+}
+
+bool tokens_end_with(const tokenizer *t, const int32_t *ids, int64_t n, const char *text)
+{
+	size_t left = strlen(text);
+	bool any = left > 0;
+	while (left > 0 && n-- > 0) {
+		char bytes[TOKEN_MAX_BYTES];
+		size_t length = tokenizer_token_bytes(t, ids[n], bytes, sizeof bytes);
+		size_t same = length < left ? length : left;
+		if (memcmp(bytes + length - same, text + left - same, same) != 0)
+			return false;
+		left -= same;
+	}
+	return any && left == 0;
 }
 
 int64_t tokens_advance(const tokenizer *t, text_stream *text, int32_t id)
 {
-	char bytes[TOKEN_BYTES], characters[3 * (TOKEN_BYTES + 3)];
-	return (int64_t)text_stream_push(text, bytes, token_bytes(t, id, bytes), false, characters);
+	char characters[TEXT_STREAM_ROOM];
+	return (int64_t)text_stream_token(text, t, id, false, characters);
 }
 
 int64_t tokens_advance_characters(const tokenizer *t, text_stream *text, int32_t id)
 {
-	char bytes[TOKEN_BYTES], characters[3 * (TOKEN_BYTES + 3)];
-	size_t used = text_stream_push(text, bytes, token_bytes(t, id, bytes), false, characters);
+	char characters[TEXT_STREAM_ROOM];
+	size_t used = text_stream_token(text, t, id, false, characters);
 	int64_t n = 0;
 	for (size_t i = 0; i < used; i++)
 		n += ((unsigned char)characters[i] & 0xc0) != 0x80; /* the first byte of each */
@@ -66,8 +93,10 @@ int64_t tokens_advance_characters(const tokenizer *t, text_stream *text, int32_t
 
 json_t *tokens_name(const tokenizer *t, int32_t id)
 {
-	char bytes[TOKEN_BYTES], escaped[sizeof "bytes:" + 4 * TOKEN_BYTES] = "bytes:";
-	size_t n = token_bytes(t, id, bytes), used = strlen(escaped);
+	char bytes[TOKEN_MAX_BYTES], escaped[sizeof "bytes:" + 4 * TOKEN_MAX_BYTES] = "bytes:";
+	size_t n = tokenizer_token_bytes(t, id, bytes, sizeof bytes), used = strlen(escaped);
+	if (n == 0) /* a special token: without its name all of them would be called the same */
+		n = tokenizer_token_name(t, id, bytes, sizeof bytes);
 	json_t *name = memchr(bytes, 0, n) ? NULL : json_stringn(bytes, n); /* NULL: not UTF-8 */
 	if (name)
 		return name;
@@ -91,20 +120,51 @@ static void release(void *context)
 	free(r);
 }
 
+/* A token's name in the vocabulary. */
+static json_t *vocabulary_name(const tokenizer *t, int32_t id)
+{
+	char name[TOKEN_MAX_BYTES];
+	size_t n = tokenizer_token_name(t, id, name, sizeof name);
+	json_t *text = n > 0 ? json_stringn(name, n) : NULL;
+	return text ? text : tokens_name(t, id);
+}
+
+/* What encoding knows of each piece beside its text. */
+static bool add_places(json_t *pieces, const tokenizer *t, const token_list *tokens)
+{
+	bool whole = true;
+	for (size_t i = 0; i < tokens->count; i++) {
+		json_t *piece = json_array_get(pieces, i);
+		byte_range span = tokens->spans[i];
+		whole &= json_object_set_new(piece, "piece", vocabulary_name(t, tokens->ids[i])) == 0 &&
+		         json_object_set_new(piece, "start", json_integer((json_int_t)span.first)) == 0 &&
+		         json_object_set_new(piece, "end", json_integer((json_int_t)(span.first + span.bytes))) == 0;
+	}
+	return whole;
+}
+
 static json_t *make_tokens(void *context, error *err)
 {
 	const tokens_request *r = context;
 	const json_t *text = json_object_get(r->params, "text");
-	int32_t *ids;
-	size_t count;
-	if (tokenizer_encode(r->model->tokenizer, json_string_value(text), json_string_length(text), &ids, &count,
-	                     err) != STATUS_OK)
+	byte_range all = {0, json_string_length(text)};
+	encode_options o = {.trusted = &all,
+	                    .n_trusted = json_is_true(json_object_get(r->params, "allow_special")),
+	                    .wrap = json_is_true(json_object_get(r->params, "add_special_tokens")),
+	                    .spans = true};
+	token_list tokens;
+	if (tokenizer_encode(r->model->tokenizer, json_string_value(text), all.bytes, &o, &tokens, err) != STATUS_OK)
 		return NULL;
+	const size_t count = tokens.count;
 	json_t *numbers = json_array();
 	for (size_t i = 0; numbers && i < count; i++)
-		json_array_append_new(numbers, json_integer(ids[i]));
-	json_t *pieces = tokens_pieces(r->model->tokenizer, ids, (int64_t)count);
-	free(ids);
+		json_array_append_new(numbers, json_integer(tokens.ids[i]));
+	json_t *pieces = tokens_pieces(r->model->tokenizer, tokens.ids, (int64_t)count);
+	if (pieces && !add_places(pieces, r->model->tokenizer, &tokens)) {
+		json_decref(pieces);
+		pieces = NULL;
+	}
+	token_list_fini(&tokens);
 	return json_pack("{s:s, s:o, s:o, s:I}", "model", r->model->id, "tokens", numbers, "pieces", pieces, "count",
 	                 (json_int_t)count);
 }
@@ -122,29 +182,15 @@ static json_t *make_text(void *context, error *err)
 {
 	const tokens_request *r = context;
 	const json_t *tokens = json_object_get(r->params, "tokens");
-	size_t n = json_array_size(tokens), used = 0, capacity = 0;
-	text_stream characters = {0};
-	char *text = NULL;
+	size_t n = json_array_size(tokens);
 	if (check_tokens(tokens, r->model->dims.inputs, err) != STATUS_OK)
 		return NULL;
-	for (size_t i = 0; i < n; i++) {
-		char bytes[TOKEN_BYTES];
-		size_t length =
-		    token_bytes(r->model->tokenizer, (int32_t)json_integer_value(json_array_get(tokens, i)), bytes);
-		if (capacity - used < 3 * (TOKEN_BYTES + 3)) {
-			capacity = 2 * capacity + 4 * (TOKEN_BYTES + 3);
-			char *more = realloc(text, capacity);
-			if (!more) {
-				free(text);
-				return NULL;
-			}
-			text = more;
-		}
-		used += text_stream_push(&characters, bytes, length, i == n - 1, text + used);
-	}
-	json_t *answer = json_pack("{s:s, s:s%}", "model", r->model->id, "text", text ? text : "", used);
-	free(text);
-	return answer;
+	int32_t *ids = memory_new(n, sizeof *ids);
+	for (size_t i = 0; ids && i < n; i++)
+		ids[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
+	json_t *text = ids ? tokens_join(r->model->tokenizer, ids, (int64_t)n, true) : NULL;
+	free(ids);
+	return text ? json_pack("{s:s, s:o}", "model", r->model->id, "text", text) : NULL;
 }
 
 static void begin(stream *s, json_t *(*make)(void *context, error *err))

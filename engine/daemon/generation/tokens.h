@@ -13,11 +13,16 @@ json_t *tokens_pieces(const tokenizer *t, const int32_t *ids, int64_t n);
 /* The characters that the last of n tokens completes; three tokens before it are context enough. New
  * reference; any thread. */
 json_t *tokens_text(const tokenizer *t, const int32_t *ids, int64_t n);
+/* The text of n tokens; whole: nothing follows, so an unfinished character is U+FFFD. New reference; NULL when out of
+ * memory. Any thread. */
+json_t *tokens_join(const tokenizer *t, const int32_t *ids, int64_t n, bool whole);
+/* Do the bytes of these tokens end with this text, which is not empty? Any thread. */
+bool tokens_end_with(const tokenizer *t, const int32_t *ids, int64_t n, const char *text);
 /* Bytes of the characters that a token completes, after those put into `text` before. Any thread. */
 int64_t tokens_advance(const tokenizer *t, text_stream *text, int32_t id);
 /* The same in characters. */
 int64_t tokens_advance_characters(const tokenizer *t, text_stream *text, int32_t id);
-/* One token as log-probabilities name it: its characters, or "bytes:\xe2\x82" when it is
+/* One token as log-probabilities name it: its characters, the name of a special token, or "bytes:\xe2\x82" when it is
  * not whole characters. New reference; any thread. */
 json_t *tokens_name(const tokenizer *t, int32_t id);
 

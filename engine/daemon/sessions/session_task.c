@@ -334,7 +334,8 @@ static void received(stream *s, const char *folder)
 
 void session_task_import(stream *s)
 {
-	static const upload_part parts[] = {{"state", "state", SESSION_TASK_MAX_STATE, true}, {0}};
+	static const upload_part parts[] = {
+	    {.name = "state", .file = "state", .limit = SESSION_TASK_MAX_STATE, .required = true}, {0}};
 	static const upload_plan wanted = {.parts = parts, .in_memory = true, .finished = received};
 	error err = ERROR_INIT;
 	model_entry *c;

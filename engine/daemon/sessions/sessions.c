@@ -306,6 +306,11 @@ const char *sessions_id(const session_entry *e)
 	return e->id;
 }
 
+int64_t sessions_tokens(const session_entry *e)
+{
+	return e->tokens;
+}
+
 bool sessions_is_durable(const session_entry *e)
 {
 	return e->options.durable;

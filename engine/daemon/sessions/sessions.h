@@ -61,6 +61,7 @@ void sessions_revert(sessions *all, session_entry *e);
 /* Remove it everywhere; no request uses it but the caller's. */
 status sessions_remove(sessions *all, session_entry *e, error *err);
 const char *sessions_id(const session_entry *e);
+int64_t sessions_tokens(const session_entry *e); /* read so far */
 bool sessions_is_durable(const session_entry *e);
 /* Its stored state was wanted: could it be read? */
 void sessions_note_damage(session_entry *e, bool damaged);

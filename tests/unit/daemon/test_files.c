@@ -88,7 +88,8 @@ static void a_file_stays_as_long_as_a_job_needs_it(void **state)
 {
 	fixture *f = *state;
 	store_file file = add(f, HOUR);
-	json_t *paused = json_pack("{s:s, s:s, s:s}", "id", "ftjob-1", "status", "paused", "training_file", file.id);
+	json_t *paused =
+	    json_pack("{s:s, s:s, s:{s:s}}", "id", "ftjob-1", "status", "paused", "request", "training_file", file.id);
 	assert_int_equal(store_job_put(f->engine.store, "ftjob-1", "paused", paused, NULL), STATUS_OK);
 	json_decref(paused);
 	assert_int_equal(jobs_new(&f->engine.jobs, &f->engine, NULL), STATUS_OK);

@@ -63,7 +63,7 @@ static status read_json(fixture *f, job_request *out, const char *json, error *e
 	if (!json_object_get(params, "model"))
 		json_object_set_new(params, "model", json_string("additive"));
 	json_object_set_new(params, "training_file", json_string(f->file));
-	status s = job_request_read(out, f->engine, params, err);
+	status s = job_request_read(out, f->engine, params, NULL, err);
 	json_decref(params);
 	return s;
 }
@@ -297,7 +297,8 @@ static void a_request_comes_back_from_the_ledger_as_it_was(void **state)
 	assert_true(c.holdout == CORPUS_HOLDOUT);
 	assert_int_equal(c.length, 512);
 	assert_int_equal(c.vocab, 259);
-	assert_non_null(strstr(c.training, f->file));
+	assert_int_equal(c.n_training, 1);
+	assert_string_equal(c.training[0].id, f->file);
 	assert_string_equal(c.validation, "");
 	json_decref(stored);
 	json_decref(written);
@@ -309,8 +310,10 @@ static void a_text_too_short_to_hold_back_from_is_used_whole(void **state)
 {
 	fixture *f = *state;
 	json_t *spec = json_pack("{s:s}", "type", "bytes");
-	corpus c = {.spec = spec, .vocab = 259, .length = 4, .holdout = -1};
-	store_blob_path(f->engine->store, f->file, c.training);
+	corpus c = {.spec = spec, .vocab = 259, .length = 4, .holdout = -1, .store = f->engine->store, .n_training = 1};
+	c.cache = (corpus_cache){f->engine->cache_folder, 0};
+	c.training[0].weight = 1;
+	strcpy(c.training[0].id, f->file);
 	assert_int_equal(corpus_build(&c), STATUS_OK);
 	assert_true(c.holdout == 0);
 	assert_null(c.texts.valid);

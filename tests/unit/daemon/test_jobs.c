@@ -63,8 +63,8 @@ static int teardown(void **state)
 
 static json_t *document(const char *id)
 {
-	return json_pack("{s:s, s:s, s:s, s:s, s:{s:s, s:s, s:i}}", "id", id, "status", "queued", "training_file",
-	                 "file-1", "model", "additive", "request", "base", "some-model", "result", "ft:additive:1",
+	return json_pack("{s:s, s:s, s:s, s:{s:s, s:s, s:s, s:i}}", "id", id, "status", "queued", "model", "additive",
+	                 "request", "training_file", "file-1", "base", "some-model", "result", "ft:additive:1",
 	                 "keep_checkpoints", 2);
 }
 

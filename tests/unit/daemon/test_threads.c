@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,7 +24,7 @@ enum { LONG = 4 << 20, READ = 9000, DURABLE = 8 };
 
 static pthread_t loop_thread, executor_thread;
 static _Atomic bool watching;
-static _Atomic int on_pool, elsewhere, mapped;
+static _Atomic int on_pool, elsewhere, texts_read;
 
 static void note(const char *path)
 {
@@ -41,19 +40,9 @@ int open(const char *path, int flags, ...)
 	int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
 	va_end(arguments);
 	note(path);
+	const char *blob = watching && !(flags & O_CREAT) ? strstr(path, "/blobs/") : NULL;
+	texts_read += blob && !strchr(blob, '.'); /* not its manifest */
 	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
-}
-
-void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t from)
-{
-	char link[64], path[PATH_MAX];
-	if (watching && fd >= 0) {
-		snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-		ssize_t n = readlink(link, path, sizeof path - 1);
-		path[n > 0 ? n : 0] = 0;
-		mapped += strstr(path, "/blobs/") != NULL;
-	}
-	return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, from);
 }
 
 static void run_name(task *t, device *d)
@@ -70,7 +59,7 @@ static void watch(rig *d)
 	executor_control(d->engine.executor, &name);
 	rig_settle(d);
 	loop_thread = pthread_self();
-	on_pool = elsewhere = mapped = 0;
+	on_pool = elsewhere = texts_read = 0;
 	disk_watch(note);
 	watching = true;
 }
@@ -325,6 +314,8 @@ static void a_jobs_text_is_tokenized_once(void **state)
 	                           32, "batch_size", 2, "max_steps", 2);
 	rig_call_free(c);
 	json_t *job = rig_ask(d, 0, "job.create", params);
+	const int created = texts_read;
+	assert_true(created > 0);
 	while (!has_ended(job)) {
 		json_t *id = json_pack("{s:O}", "id", json_object_get(job, "id"));
 		json_decref(job);
@@ -332,7 +323,7 @@ static void a_jobs_text_is_tokenized_once(void **state)
 		job = rig_ask(d, 0, "job.get", id);
 	}
 	assert_string_equal(json_string_value(json_object_get(job, "status")), "succeeded");
-	assert_int_equal(mapped, 1);
+	assert_int_equal(texts_read, created);
 	json_decref(job);
 	free(text);
 }

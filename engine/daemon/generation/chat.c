@@ -1,0 +1,124 @@
+#include "engine/daemon/generation/chat.h"
+
+#include "engine/daemon/generation/completions.h"
+#include "engine/daemon/generation/conversation.h"
+#include "engine/daemon/requests/engine.h"
+#include "gen/limits.h"
+
+static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
+{
+	const json_t *found = json_object_get(params, key);
+	return json_is_integer(found) ? json_integer_value(found) : otherwise;
+}
+
+static status read_logprobs(generation_request *r, const json_t *params, error *err)
+{
+	bool wanted = json_is_true(json_object_get(params, "logprobs"));
+	int64_t top = integer(params, "top_logprobs", -1);
+	r->n_logprobs = !wanted ? -1 : top > 0 ? (int)top : 0;
+	if (wanted || top < 0)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "top_logprobs", "needs \"logprobs\": true");
+}
+
+/* What chats and responses have in common. */
+static status prepare(stream *s, choices_plan *p, const json_t *messages, error *err)
+{
+	const json_t *params = s->params;
+	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")), &p->model,
+	                            err));
+	TRY(completions_read_options(p, params, err));
+	TRY(conversation_read(p, messages, false, err));
+	p->chat = true;
+	p->result = completions_result;
+	return STATUS_OK;
+}
+
+static void begin(stream *s, status (*prepare_plan)(stream *s, choices_plan *p, error *err))
+{
+	error err = ERROR_INIT;
+	choices *c = choices_new(s);
+	status why = c ? prepare_plan(s, choices_get_plan(c), &err) : STATUS_NOMEM;
+	if (why == STATUS_OK)
+		choices_begin(c);
+	else
+		completions_refuse(s, c, why, &err);
+}
+
+/* --- chat.create --------------------------------------------------------------------------- */
+
+static status prepare_chat(stream *s, choices_plan *p, error *err)
+{
+	const json_t *params = s->params;
+	int64_t most = integer(params, "max_tokens", CHAT_COMPLETION_MAX_COMPLETION_TOKENS_DEFAULT);
+	TRY(read_logprobs(&p->request, params, err));
+	p->request.max_tokens = integer(params, "max_completion_tokens", most);
+	TRY(prepare(s, p, json_object_get(params, "messages"), err));
+	p->samples = (int)integer(params, "n", 1);
+	return completions_check_count(s, p, err);
+}
+
+void chat_create(stream *s)
+{
+	begin(s, prepare_chat);
+}
+
+/* --- response.create ------------------------------------------------------------------------- */
+
+static bool add_message(json_t *list, const char *role, const json_t *content)
+{
+	return json_array_append_new(list, json_pack("{s:s, s:O}", "role", role, "content", content)) == 0;
+}
+
+/* The parts of a message's text as a chat has them. */
+static json_t *chat_parts(const json_t *content)
+{
+	json_t *parts = json_array();
+	bool whole = parts;
+	for (size_t i = 0; whole && i < json_array_size(content); i++)
+		whole =
+		    json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text",
+		                                           json_object_get(json_array_get(content, i), "text"))) == 0;
+	if (whole)
+		return parts;
+	json_decref(parts);
+	return NULL;
+}
+
+/* The messages of a response's input; NULL when out of memory. */
+static json_t *chat_messages(const json_t *params)
+{
+	const json_t *input = json_object_get(params, "input"), *instructions = json_object_get(params, "instructions");
+	json_t *list = json_array();
+	bool whole = list && (!json_is_string(instructions) || add_message(list, "system", instructions));
+	if (whole && json_is_string(input))
+		whole = add_message(list, "user", input);
+	for (size_t i = 0; whole && i < json_array_size(input); i++) {
+		const json_t *one = json_array_get(input, i), *content = json_object_get(one, "content");
+		json_t *parts =
+		    json_is_array(content) ? chat_parts(content) : json_incref((json_t *)(uintptr_t)content);
+		whole = parts && add_message(list, json_string_value(json_object_get(one, "role")), parts);
+		json_decref(parts);
+	}
+	if (whole)
+		return list;
+	json_decref(list);
+	return NULL;
+}
+
+static status prepare_response(stream *s, choices_plan *p, error *err)
+{
+	p->request.n_logprobs = -1;
+	p->request.max_tokens = integer(s->params, "max_output_tokens", RESPONSE_MAX_OUTPUT_TOKENS_DEFAULT);
+	p->messages = chat_messages(s->params);
+	if (!p->messages)
+		return STATUS_NOMEM;
+	p->inserted = json_is_string(json_object_get(s->params, "instructions"));
+	p->prompt_field = "input";
+	return prepare(s, p, p->messages, err);
+}
+
+void chat_respond(stream *s)
+{
+	begin(s, prepare_response);
+}

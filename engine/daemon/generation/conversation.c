@@ -1,0 +1,157 @@
+#include "engine/daemon/generation/conversation.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/daemon/generation/tokens.h"
+
+/* Conversations of more bytes are read on the pool. */
+enum { CONVERSATION_AT_ONCE = 4096 };
+
+static size_t conversation_size(const json_t *messages)
+{
+	size_t size = 0;
+	for (size_t i = 0; i < json_array_size(messages) && size <= CONVERSATION_AT_ONCE; i++) {
+		const json_t *content = json_object_get(json_array_get(messages, i), "content");
+		size += 32 + json_string_length(content);
+		for (size_t k = 0; k < json_array_size(content); k++)
+			size += json_string_length(json_object_get(json_array_get(content, k), "text"));
+	}
+	return size;
+}
+
+/* The tokens of a part of a rendered text. */
+static status encode(const choices_plan *p, const chat_text *x, size_t first, size_t end, choices_prompt *out,
+                     error *err)
+{
+	token_list list;
+	size_t n = 0;
+	byte_range *trusted = memory_new(x->n_trusted, sizeof *trusted);
+	if (!trusted)
+		return STATUS_NOMEM;
+	for (size_t i = 0; i < x->n_trusted; i++) {
+		size_t from = x->trusted[i].first, to = from + x->trusted[i].bytes;
+		from = from < first ? first : from;
+		to = to > end ? end : to;
+		if (from < to)
+			trusted[n++] = (byte_range){from - first, to - from};
+	}
+	const encode_options o = {.trusted = trusted, .n_trusted = n};
+	status s = tokenizer_encode(p->model->tokenizer, x->text + first, end - first, &o, &list, err);
+	free(trusted);
+	out->ids = list.ids;
+	out->count = list.count;
+	return s;
+}
+
+/* Find the tokens that other conversations with this system's message begin with too: the last of its own may be
+ * another one there. */
+static status find_shared(choices_plan *p, const chat_text *x, error *err)
+{
+	choices_prompt shared;
+	size_t n = 0;
+	TRY(encode(p, x, 0, x->shared, &shared, err));
+	while (n < shared.count && n < p->prompts[0].count && shared.ids[n] == p->prompts[0].ids[n])
+		n++;
+	p->request.n_shared = (int64_t)n;
+	free(shared.ids);
+	return STATUS_OK;
+}
+
+/* What ends an answer: as a token where it is the name of a special one, else as a text. */
+static status add_stop(choices_plan *p, const char *stop, error *err)
+{
+	generation_request *r = &p->request;
+	const tokenizer *t = p->model->tokenizer;
+	const byte_range all = {0, strlen(stop)};
+	token_list list;
+	TRY(tokenizer_encode(t, stop, all.bytes, &(encode_options){.trusted = &all, .n_trusted = 1}, &list, err));
+	if (list.count == 1 && tokenizer_token_bytes(t, list.ids[0], NULL, 0) == 0)
+		r->stop_tokens[r->n_stop_tokens++] = list.ids[0];
+	else
+		r->stops[r->n_stops++] = stop;
+	token_list_fini(&list);
+	return STATUS_OK;
+}
+
+/* Does what the session has read end with what p->closed leaves out? */
+static bool is_closed(const choices_plan *p, const session *x)
+{
+	const int32_t *ids;
+	int64_t n = scheduler_session_latest(x, CHAT_TEMPLATE_STOP_BYTES, &ids);
+	bool closed = p->closed_by[0] && tokens_end_with(p->model->tokenizer, ids, n, p->closed_by);
+	for (int i = 0; n > 0 && i < p->request.n_stop_tokens; i++)
+		closed |= ids[n - 1] == p->request.stop_tokens[i];
+	return closed;
+}
+
+static void choose_prompt(choices_plan *p, const session *x)
+{
+	if (!is_closed(p, x))
+		return;
+	choices_prompt other = p->prompts[0];
+	p->prompts[0] = p->closed;
+	p->closed = other;
+}
+
+static status encode_all(choices_plan *p, const chat_text *x, error *err)
+{
+	TRY(encode(p, x, 0, x->bytes, &p->prompts[0], err));
+	if (!p->continues)
+		return x->shared > 0 ? find_shared(p, x, err) : STATUS_OK;
+	size_t spaces = strspn(x->text, " ");
+	if (x->closing > spaces && x->closing - spaces < sizeof p->closed_by)
+		memcpy(p->closed_by, x->text + spaces, x->closing - spaces);
+	p->choose = choose_prompt;
+	return encode(p, x, x->closing, x->bytes, &p->closed, err);
+}
+
+/* Name a message as the request has it: `inserted` messages before it are not in the list there. */
+static void rename_message(const choices_plan *p, error *err)
+{
+	size_t i;
+	int name_bytes = 0;
+	char rest[sizeof err->param];
+	if (sscanf(err->param, "messages[%zu]%n", &i, &name_bytes) != 1 || name_bytes == 0)
+		return;
+	snprintf(rest, sizeof rest, "%s", err->param + name_bytes);
+	if (i < p->inserted)
+		snprintf(err->param, sizeof err->param, "instructions");
+	else
+		snprintf(err->param, sizeof err->param, "%s[%zu]%.64s", p->prompt_field, i - p->inserted, rest);
+}
+
+static status read_messages(choices_plan *p, error *err)
+{
+	chat_text x;
+	status rendered = chat_template_render(p->model->chat, p->unread, p->continues, true, &x, err);
+	if (rendered != STATUS_OK)
+		rename_message(p, err);
+	TRY(rendered);
+	status s = encode_all(p, &x, err);
+	chat_text_fini(&x);
+	for (const char *const *stop = chat_template_stops(p->model->chat); s == STATUS_OK && *stop; stop++)
+		s = add_stop(p, *stop, err);
+	return s;
+}
+
+status conversation_read(choices_plan *p, const json_t *messages, bool continues, error *err)
+{
+	const error *why = &p->model->chat_problem;
+	if (!p->model->chat)
+		return error_set(err, STATUS_UNSUPPORTED, "model", "%s", error_message(why));
+	p->prompts = memory_new(1, sizeof *p->prompts);
+	if (!p->prompts)
+		return STATUS_NOMEM;
+	p->n_prompts = p->samples = 1;
+	p->unread = messages;
+	p->continues = continues;
+	if (!p->prompt_field)
+		p->prompt_field = "messages";
+	if (conversation_size(messages) <= CONVERSATION_AT_ONCE)
+		return read_messages(p, err);
+	p->read = read_messages;
+	return STATUS_OK;
+}
