@@ -574,18 +574,19 @@ uint32_t engine_call_credit(const engine_call *c)
 	return c->credit;
 }
 
-void engine_call_data(engine_call *c, const char *part, const void *data, size_t bytes, bool last)
+void engine_call_data(engine_call *c, const char *part, const char *file, const void *data, size_t bytes, bool last)
 {
 	assert(c->credit > 0 && bytes <= FRAME_MAX_PAYLOAD);
 	c->credit--;
-	char json[96];
-	int json_bytes = part ? snprintf(json, sizeof json, "{\"part\":\"%s\"}", part) : 0;
-	assert(json_bytes >= 0 && (size_t)json_bytes < sizeof json);
+	char json[ENGINE_FILE_BYTES + 96];
+	const char *before = file ? "\",\"file\":\"" : "";
+	int n = part ? snprintf(json, sizeof json, "{\"part\":\"%s%s%s\"}", part, before, file ? file : "") : 0;
+	assert(n >= 0 && (size_t)n < sizeof json);
 	frame f = {.type = FRAME_DATA,
 	           .stream = c->id,
 	           .flags = last ? FRAME_FLAG_END : 0,
 	           .json = json,
-	           .json_bytes = (size_t)json_bytes,
+	           .json_bytes = (size_t)n,
 	           .payload = data,
 	           .payload_bytes = bytes};
 	if (c->link->state == LINK_UP && !link_send(c->link, &f))

@@ -65,8 +65,10 @@ void engine_call_alive(engine_call *c);
 /* How many DATA frames may be sent now. */
 uint32_t engine_call_credit(const engine_call *c);
 /* Send one DATA frame, at most FRAME_MAX_PAYLOAD bytes; costs one credit, which must be there.
- * part: name of the part that begins with this frame, or NULL. last: nothing follows. */
-void engine_call_data(engine_call *c, const char *part, const void *data, size_t bytes, bool last);
+ * part: name of the part that begins with this frame, or NULL; file: the name of the file that it is, or NULL; neither
+ * needs escapes in JSON. last: nothing follows. */
+enum { ENGINE_FILE_BYTES = 128 };
+void engine_call_data(engine_call *c, const char *part, const char *file, const void *data, size_t bytes, bool last);
 /* Forget the call: CANCEL goes to the engine and nothing is called back any more. */
 void engine_call_cancel(engine_call *c);
 

@@ -11,15 +11,14 @@
 
 static const char files_purpose[] = "fine-tune";
 
-/* The last component of the client's file name; "upload" when it says none. */
+/* The client's name of a file; "upload" when it says none. */
 static const char *files_name(const char *given)
 {
-	const char *slash = strrchr(given, '/'), *backslash = strrchr(given, '\\');
-	const char *last = slash > backslash ? slash : backslash;
-	const char *name = last ? last + 1 : given;
+	const char *name = uri_base_name(given);
 	return name[0] && strlen(name) <= 255 && uri_utf8_valid(name) ? name : "upload";
 }
 
+static const char files_checksum[] = "checksum";
 static const char files_anchor[] = "expires_after[anchor]", files_seconds[] = "expires_after[seconds]";
 
 static bool files_create_check(request *r)
@@ -53,7 +52,8 @@ static json_t *files_create_params(request *r, const char *file_name)
 {
 	if (upload_value(r, "purpose") && !files_create_check(r))
 		return NULL;
-	json_t *params = json_pack("{s:s, s:s}", "filename", files_name(file_name), "purpose", files_purpose);
+	json_t *params = json_pack("{s:s, s:s, s:s*}", "filename", files_name(file_name), "purpose", files_purpose,
+	                           files_checksum, upload_value(r, files_checksum));
 	if (!params)
 		reply_out_of_memory(r);
 	if (params && files_add_expiry(r, params))
@@ -66,6 +66,7 @@ void files_create(request *r)
 {
 	static const upload_form form = {.fields = {{.name = "file", .streamed = true, .required = true},
 	                                            {.name = "purpose", .required = true},
+	                                            {.name = files_checksum, .early = true},
 	                                            {.name = files_anchor, .early = true},
 	                                            {.name = files_seconds, .early = true},
 	                                            {.name = NULL}},

@@ -18,12 +18,25 @@ enum {
 	GENERATION_DRAINED_GRANT = GENERATION_WINDOW / 4
 };
 
+/* What an answer and its chunks look like. */
+typedef struct generation_form {
+	const char *object, *chunk_object, *id_prefix;
+	const char *opening; /* in a chunk's choice, what is between its index and its text */
+	bool chat;
+} generation_form;
+
+static const generation_form completion_form = {"text_completion", "text_completion", "cmpl-", ",\"text\":\"", false};
+static const generation_form chat_form = {"chat.completion", "chat.completion.chunk", "chatcmpl-",
+                                          ",\"delta\":{\"content\":\"", true};
+
 typedef struct choice {
 	buffer text;
 	json_t *logprobs, *alpha; /* arrays concatenated; NULL: none came */
 } choice;
 
 typedef struct generation {
+	const generation_form *form;
+	json_int_t n; /* chat: answers, each of which begins with a chunk of its role */
 	bool stream, include_usage, timings;
 	char id[40], fingerprint[24];
 	json_int_t created;
@@ -74,16 +87,16 @@ static void generation_taking(request *r)
 		engine_call_alive(r->call);
 }
 
-static void generation_measure(generation *g, const request *r, size_t tokens)
+void generation_note_tokens(const request *r, uint64_t *latest_ns, size_t tokens)
 {
 	uint64_t now = uv_hrtime();
 	if (tokens == 0)
 		return;
-	if (g->latest_ns == 0)
+	if (*latest_ns == 0)
 		metrics_first_token(r->server->metrics, request_seconds(r));
 	else
-		metrics_next_tokens(r->server->metrics, (double)(now - g->latest_ns) / 1e9, tokens);
-	g->latest_ns = now;
+		metrics_next_tokens(r->server->metrics, (double)(now - *latest_ns) / 1e9, tokens);
+	*latest_ns = now;
 }
 
 /* A copy of the value under key, or null. */
@@ -94,10 +107,10 @@ static json_t *generation_copy(const json_t *from, const char *key)
 }
 
 /* The envelope of a chunk or an answer; choices is stolen. */
-static json_t *generation_envelope(const generation *g, json_t *choices)
+static json_t *generation_envelope(const generation *g, const char *object, json_t *choices)
 {
-	json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", g->id, "object", "text_completion", "created",
-	                         g->created, "system_fingerprint", g->fingerprint, "choices", choices);
+	json_t *json = json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", g->id, "object", object, "created", g->created,
+	                         "system_fingerprint", g->fingerprint, "choices", choices);
 	if (json && g->model)
 		json_object_set(json, "model", g->model);
 	return json;
@@ -105,13 +118,12 @@ static json_t *generation_envelope(const generation *g, json_t *choices)
 
 /* --- streamed ------------------------------------------------------------------------------- */
 
-static void generation_send(request *r, json_t *chunk)
+void generation_write_event(request *r, const char *type, const char *id, const json_t *json)
 {
-	generation *g = r->state;
-	char *text = json_memory_print(chunk, PROTO_JSON);
-	char id[24];
+	char *text = json_memory_print(json, PROTO_JSON);
 	buffer event = {0};
-	snprintf(id, sizeof id, "%llu", (unsigned long long)++g->sent_events);
+	if (type)
+		buffer_format(&event, "event: %s\n", type);
 	if (text)
 		sse_event(&event, id, text, strlen(text));
 	if (!text || event.failed)
@@ -120,6 +132,14 @@ static void generation_send(request *r, json_t *chunk)
 		reply_write(r, event.data, event.used);
 	buffer_fini(&event);
 	free(text);
+}
+
+static void generation_send(request *r, json_t *chunk)
+{
+	generation *g = r->state;
+	char id[24];
+	snprintf(id, sizeof id, "%llu", (unsigned long long)++g->sent_events);
+	generation_write_event(r, NULL, id, chunk);
 	json_decref(chunk);
 }
 
@@ -128,20 +148,40 @@ static json_t *generation_chunk(const generation *g, json_t *piece)
 	json_t *choices = json_array();
 	if (piece)
 		json_array_append_new(choices, piece);
-	json_t *chunk = generation_envelope(g, choices);
+	json_t *chunk = generation_envelope(g, g->form->chunk_object, choices);
 	if (chunk && g->include_usage)
 		json_object_set_new(chunk, "usage", json_null());
 	return chunk;
+}
+
+/* A choice of a chunk. text (NULL: nothing new) and finish are stolen. */
+static json_t *generation_piece(const generation *g, const json_t *of, json_t *text, json_t *finish)
+{
+	const char *key = g->form->chat ? "delta" : "text";
+	json_t *said = !g->form->chat ? (text ? text : json_string(""))
+	               : text         ? json_pack("{s:o}", "content", text)
+	                              : json_object();
+	return json_pack("{s:o, s:o, s:o, s:o}", "index", generation_copy(of, "index"), key, said, "logprobs",
+	                 generation_copy(of, "logprobs"), "finish_reason", finish);
+}
+
+/* The first chunks of a conversation say of each answer that it is the assistant's. */
+static void generation_begin_stream(request *r)
+{
+	generation *g = r->state;
+	reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
+	for (json_int_t i = 0; g->form->chat && i < g->n; i++)
+		generation_send(
+		    r, generation_chunk(g, json_pack("{s:I, s:{s:s, s:s}, s:n, s:n}", "index", i, "delta", "role",
+		                                     "assistant", "content", "", "logprobs", "finish_reason")));
 }
 
 static void generation_send_event(request *r, const json_t *event)
 {
 	generation *g = r->state;
 	if (!r->streaming)
-		reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
-	json_t *piece =
-	    json_pack("{s:o, s:o, s:o, s:n}", "index", generation_copy(event, "index"), "text",
-	              generation_copy(event, "text"), "logprobs", generation_copy(event, "logprobs"), "finish_reason");
+		generation_begin_stream(r);
+	json_t *piece = generation_piece(g, event, generation_copy(event, "text"), json_null());
 	if (piece && json_object_get(event, "alpha"))
 		json_object_set(piece, "alpha", json_object_get(event, "alpha"));
 	generation_send(r, generation_chunk(g, piece));
@@ -155,11 +195,12 @@ static void generation_send_result(request *r, const json_t *result)
 	json_t *ended;
 	const json_t *choices = json_object_get(result, "choices");
 	if (!r->streaming)
-		reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
+		generation_begin_stream(r);
 	json_array_foreach(choices, i, ended)
 	{
-		json_t *piece = json_pack("{s:o, s:s, s:n, s:o}", "index", generation_copy(ended, "index"), "text", "",
-		                          "logprobs", "finish_reason", generation_copy(ended, "finish_reason"));
+		if (json_object_get(ended, "echo"))
+			generation_send_event(r, json_object_get(ended, "echo"));
+		json_t *piece = generation_piece(g, ended, NULL, generation_copy(ended, "finish_reason"));
 		json_t *chunk = generation_chunk(g, piece);
 		bool last = i + 1 == json_array_size(choices);
 		if (chunk && last && json_object_get(result, "session"))
@@ -169,7 +210,7 @@ static void generation_send_result(request *r, const json_t *result)
 		generation_send(r, chunk);
 	}
 	if (g->include_usage) {
-		json_t *chunk = generation_envelope(g, json_array());
+		json_t *chunk = generation_envelope(g, g->form->chunk_object, json_array());
 		if (chunk)
 			json_object_set_new(chunk, "usage", generation_copy(result, "usage"));
 		generation_send(r, chunk);
@@ -185,16 +226,16 @@ static void generation_send_result(request *r, const json_t *result)
 /* Made from a chunk as it would be written for an event. */
 static bool generation_make_envelope(generation *g)
 {
-	static const char empty[] = "0,\"text\":\"\"";
-	json_t *piece = json_pack("{s:i, s:s, s:n, s:n}", "index", 0, "text", "", "logprobs", "finish_reason");
-	json_t *chunk = generation_chunk(g, piece);
+	json_t *first = json_pack("{s:i}", "index", 0);
+	json_t *chunk = generation_chunk(g, generation_piece(g, first, json_string(""), json_null()));
 	char *text = json_memory_print(chunk, PROTO_JSON);
-	char *at = text ? strstr(text, empty) : NULL;
+	char *at = text ? strstr(text, g->form->opening) : NULL;
+	json_decref(first);
 	if (at) {
 		buffer_string(&g->envelope, "\ndata: ");
-		buffer_append(&g->envelope, text, (size_t)(at - text));
+		buffer_append(&g->envelope, text, (size_t)(at - 1 - text)); /* without the index, 0 */
 		g->tail = g->envelope.used;
-		buffer_string(&g->envelope, at + sizeof empty - 2);
+		buffer_string(&g->envelope, at + strlen(g->form->opening));
 		buffer_string(&g->envelope, "\n\n");
 	}
 	free(text);
@@ -207,13 +248,12 @@ static bool generation_make_envelope(generation *g)
 
 static bool generation_send_plain(request *r, const plain_event_view *e)
 {
-	static const char middle[] = ",\"text\":\"";
 	generation *g = r->state;
 	char id[32] = "id: ";
 	if (!g->envelope.data && !generation_make_envelope(g))
 		return false;
 	if (!r->streaming)
-		reply_begin(r, "text/event-stream", REPLY_SIZE_UNKNOWN, true);
+		generation_begin_stream(r);
 	size_t digits = 0;
 	char number[24];
 	for (uint64_t n = ++g->sent_events; n > 0; n /= 10)
@@ -223,7 +263,7 @@ static bool generation_send_plain(request *r, const plain_event_view *e)
 	buffer_append(&r->out, id, 4 + digits);
 	buffer_append(&r->out, g->envelope.data, g->tail);
 	buffer_append(&r->out, e->index, e->index_bytes);
-	buffer_append(&r->out, middle, sizeof middle - 1);
+	buffer_string(&r->out, g->form->opening);
 	buffer_append(&r->out, e->text, e->text_bytes);
 	reply_write(r, g->envelope.data + g->tail, g->envelope.used - g->tail);
 	return true;
@@ -297,10 +337,14 @@ static json_t *generation_whole_choice(const generation *g, const json_t *ended)
 {
 	static const choice none = {0};
 	json_int_t index = json_integer_value(json_object_get(ended, "index"));
-	const choice *c = index >= 0 && (size_t)index < g->n_choices ? &g->choices[index] : &none;
-	json_t *json = json_pack("{s:I, s:o, s:o, s:O?}", "index", index, "text",
-	                         json_stringn(c->text.data ? c->text.data : "", c->text.used), "finish_reason",
-	                         generation_copy(ended, "finish_reason"), "logprobs", c->logprobs);
+	const json_t *sample = json_object_get(ended, "sample"); /* of best_of; else it is the index */
+	json_int_t from = json_is_integer(sample) ? json_integer_value(sample) : index;
+	const choice *c = from >= 0 && (size_t)from < g->n_choices ? &g->choices[from] : &none;
+	json_t *text = json_stringn(c->text.data ? c->text.data : "", c->text.used);
+	if (g->form->chat)
+		text = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text, "refusal");
+	json_t *json = json_pack("{s:I, s:o, s:o, s:O?}", "index", index, g->form->chat ? "message" : "text", text,
+	                         "finish_reason", generation_copy(ended, "finish_reason"), "logprobs", c->logprobs);
 	if (json && c->alpha)
 		json_object_set(json, "alpha", c->alpha);
 	return json;
@@ -314,13 +358,18 @@ static void generation_reply(request *r, const json_t *result)
 	json_t *ended, *choices = json_array();
 	json_array_foreach(json_object_get(result, "choices"), i, ended)
 	{
+		if (json_object_get(ended, "echo"))
+			generation_keep_event(r, json_object_get(ended, "echo"));
 		json_array_append_new(choices, generation_whole_choice(g, ended));
 	}
-	json_t *answer = generation_envelope(g, choices);
+	json_t *answer = generation_envelope(g, g->form->object, choices);
 	for (i = 0; answer && i < n_extras; i++)
 		if (json_object_get(result, extras[i]))
 			json_object_set(answer, extras[i], json_object_get(result, extras[i]));
-	reply_json(r, 200, answer);
+	if (r->status == 0)
+		reply_json(r, 200, answer);
+	else
+		json_decref(answer);
 }
 
 /* --- the call ------------------------------------------------------------------------------------- */
@@ -332,7 +381,7 @@ static void generation_event(void *context, const frame *f)
 	plain_event_view plain;
 	if (g->stream && plain_event_read(&plain, f->json, f->json_bytes) && generation_send_plain(r, &plain)) {
 		g->ungranted++;
-		generation_measure(g, r, plain.n_tokens);
+		generation_note_tokens(r, &g->latest_ns, plain.n_tokens);
 		return;
 	}
 	json_t *event = forward_json(r, f);
@@ -341,7 +390,7 @@ static void generation_event(void *context, const frame *f)
 	g->ungranted++;
 	if (!g->model && json_is_string(json_object_get(event, "model")))
 		g->model = json_incref(json_object_get(event, "model"));
-	generation_measure(g, r, json_array_size(json_object_get(event, "tokens")));
+	generation_note_tokens(r, &g->latest_ns, json_array_size(json_object_get(event, "tokens")));
 	if (g->stream)
 		generation_send_event(r, event);
 	else
@@ -349,26 +398,35 @@ static void generation_event(void *context, const frame *f)
 	json_decref(event);
 }
 
-/* The mean of the latest few. */
-static void generation_measure_all(request *r)
+/* result: NULL, it failed */
+static void generation_note_end(request *r, const json_t *result)
 {
-	double *mean = &r->server->generation_ms;
+	double *mean = &r->server->generation_ms; /* of the latest few */
+	const json_t *queue = json_object_get(json_object_get(result, "timings"), "queue_ms");
 	*mean += (request_seconds(r) * 1e3 - *mean) / 8;
+	if (json_is_number(queue))
+		metrics_queue(r->server->metrics, json_number_value(queue) / 1e3);
+}
+
+json_t *generation_result(request *r, const frame *f)
+{
+	if (forward_failed(r, f)) {
+		generation_note_end(r, NULL);
+		return NULL;
+	}
+	json_t *result = forward_json(r, f);
+	if (result)
+		generation_note_end(r, result);
+	return result;
 }
 
 static void generation_end(void *context, const frame *f)
 {
 	request *r = context;
 	generation *g = r->state;
-	generation_measure_all(r);
-	if (forward_failed(r, f))
-		return;
-	json_t *result = forward_json(r, f);
+	json_t *result = generation_result(r, f);
 	if (!result)
 		return;
-	const json_t *queue = json_object_get(json_object_get(result, "timings"), "queue_ms");
-	if (json_is_number(queue))
-		metrics_queue(r->server->metrics, json_number_value(queue) / 1e3);
 	if (json_is_string(json_object_get(result, "model"))) {
 		json_decref(g->model);
 		g->model = json_incref(json_object_get(result, "model"));
@@ -380,7 +438,7 @@ static void generation_end(void *context, const frame *f)
 	json_decref(result);
 }
 
-void generation_handle(request *r)
+static void generation_begin(request *r, const generation_form *form)
 {
 	static const engine_events events = {.event = generation_event, .end = generation_end};
 	struct timespec now;
@@ -391,6 +449,9 @@ void generation_handle(request *r)
 	}
 	r->state = g;
 	r->release = generation_release;
+	g->form = form;
+	const json_t *n = json_object_get(r->body, "n");
+	g->n = json_is_integer(n) ? json_integer_value(n) : 1;
 	g->stream = json_is_true(json_object_get(r->body, "stream"));
 	g->include_usage = json_is_true(json_object_get(json_object_get(r->body, "stream_options"), "include_usage"));
 	g->timings = json_is_true(json_object_get(r->body, "timings"));
@@ -398,7 +459,7 @@ void generation_handle(request *r)
 	g->created = now.tv_sec;
 	g->model = json_incref(json_object_get(r->body, "model"));
 	snprintf(g->fingerprint, sizeof g->fingerprint, "%s", engine_link_fingerprint(r->server->engine));
-	request_make_id(g->id, sizeof g->id, "cmpl-");
+	request_make_id(g->id, sizeof g->id, form->id_prefix);
 	if (!g->stream && json_is_object(json_object_get(r->body, "stream_options"))) {
 		reply_refuse(r, 400, "invalid_value", "stream_options", "'stream_options' needs \"stream\": true");
 		return;
@@ -406,6 +467,11 @@ void generation_handle(request *r)
 	if (g->stream && idempotency_key(r)) {
 		reply_refuse(r, 400, "invalid_value", "Idempotency-Key",
 		             "Idempotency-Key is for whole answers; this request has \"stream\": true");
+		return;
+	}
+	json_t *best = json_object_get(r->body, "best_of");
+	if (g->stream && json_integer_value(best) > g->n) {
+		reply_refuse(r, 400, "invalid_value", "best_of", "the best of several cannot be streamed");
 		return;
 	}
 	json_object_del(r->body, "stream");
@@ -417,4 +483,14 @@ void generation_handle(request *r)
 	}
 	if (params)
 		request_call(r, r->route->engine_method, params, GENERATION_WINDOW, false, &events);
+}
+
+void generation_handle(request *r)
+{
+	generation_begin(r, &completion_form);
+}
+
+void generation_chat(request *r)
+{
+	generation_begin(r, &chat_form);
 }

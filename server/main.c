@@ -160,7 +160,7 @@ static server_limits limits_of(const options *o)
 	                       .ping_ms = milliseconds(o, "ping", 15),
 	                       .json_bytes = 4 << 20,
 	                       .buffered_bytes = 256 << 20,
-	                       .upload_bytes = (uint64_t)options_integer(o, "max-upload-bytes", 1 << 30)};
+	                       .upload_bytes = (uint64_t)options_integer(o, "max-upload-bytes", (int64_t)64 << 30)};
 }
 
 static int serve(const options *o, const site_list *sites)

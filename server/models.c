@@ -19,13 +19,30 @@ static json_t *models_import_params(request *r, const char *file_name)
 	return NULL;
 }
 
+/* A model comes as an archive, as files under their own names, or as the three parts; which files it needs is the
+ * engine's to say, but of a form that has none of them. */
+static bool models_import_check(request *r)
+{
+	static const char *const needed[] = {"config", "weights"};
+	for (int i = 0; i < 2 && !upload_value(r, "archive") && !upload_value(r, "file"); i++) {
+		if (!upload_value(r, needed[i])) {
+			reply_refuse(r, 400, "missing_parameter", needed[i], "form field '%s' is required", needed[i]);
+			return false;
+		}
+	}
+	return true;
+}
+
 void models_import(request *r)
 {
 	static const upload_form form = {.fields = {{.name = "id", .required = true, .early = true},
-	                                            {.name = "config", .streamed = true, .required = true},
-	                                            {.name = "weights", .streamed = true, .required = true},
+	                                            {.name = "config", .streamed = true},
+	                                            {.name = "weights", .streamed = true},
 	                                            {.name = "tokenizer", .streamed = true},
+	                                            {.name = "file", .streamed = true, .named = true},
+	                                            {.name = "archive", .streamed = true},
 	                                            {.name = NULL}},
-	                                 .params = models_import_params};
+	                                 .params = models_import_params,
+	                                 .check = models_import_check};
 	upload_form_begin(r, &form);
 }

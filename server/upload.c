@@ -15,16 +15,18 @@ enum { UPLOAD_PROCESSOR_BYTES = 32 << 10, UPLOAD_MAX_BOUNDARY = 70 };
 
 typedef struct segment {
 	struct segment *next;
-	const char *part; /* a part begins with this segment: its name; else NULL */
+	const char *part;             /* a part begins with this segment: its name; else NULL */
+	char file[ENGINE_FILE_BYTES]; /* of such a part the file's name, where the engine gets it; or "" */
 	buffer data;
 } segment;
 
 typedef struct upload {
 	const upload_form *form; /* NULL: octets */
 	struct MHD_PostProcessor *parser;
-	const upload_field *current; /* the part being read */
-	bool untouched;              /* none of its bytes have come yet */
-	unsigned seen;               /* bit i: field i has come */
+	const upload_field *current;  /* the part being read */
+	bool untouched;               /* none of its bytes have come yet */
+	char file[ENGINE_FILE_BYTES]; /* name of a named part */
+	unsigned seen;                /* bit i: field i has come */
 	char values[UPLOAD_MAX_FIELDS][UPLOAD_FIELD_BYTES];
 	size_t value_bytes[UPLOAD_MAX_FIELDS];
 	segment *first, *last;
@@ -47,7 +49,7 @@ static void upload_flush(request *r)
 			u->last = NULL;
 		u->waiting -= s->data.used;
 		u->end_sent |= last;
-		engine_call_data(r->call, s->part, s->data.data, s->data.used, last);
+		engine_call_data(r->call, s->part, s->file[0] ? s->file : NULL, s->data.data, s->data.used, last);
 		buffer_fini(&s->data);
 		free(s);
 	}
@@ -68,6 +70,8 @@ static void upload_append(request *r, const char *part, const char *data, size_t
 			return;
 		}
 		s->part = part;
+		if (part)
+			memcpy(s->file, u->file, sizeof s->file);
 		if (u->last)
 			u->last->next = s;
 		else
@@ -110,6 +114,14 @@ const char *upload_value(const request *r, const char *name)
 	return NULL;
 }
 
+/* A name that needs no escapes in JSON. */
+static bool upload_file_valid(const char *name)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+	size_t n = strlen(name);
+	return n > 0 && n < ENGINE_FILE_BYTES - 1 && strspn(name, allowed) == n;
+}
+
 /* A part begins: is it one we know, and may it come now? */
 static bool upload_begin_part(request *r, const char *name, const char *file_name)
 {
@@ -122,7 +134,7 @@ static bool upload_begin_part(request *r, const char *name, const char *file_nam
 		reply_refuse(r, 400, "unknown_parameter", name, "unknown form field '%s'", name);
 		return false;
 	}
-	if (u->seen & bit) {
+	if (u->seen & bit && !found->named) {
 		reply_refuse(r, 400, "invalid_value", name, "form field '%s' was given twice", name);
 		return false;
 	}
@@ -133,6 +145,13 @@ static bool upload_begin_part(request *r, const char *name, const char *file_nam
 	u->current = found;
 	u->untouched = true;
 	u->seen |= bit;
+	snprintf(u->file, sizeof u->file, "%s", found->named ? uri_base_name(file_name ? file_name : "") : "");
+	if (found->named && !upload_file_valid(u->file)) {
+		reply_refuse(r, 400, "invalid_value", name,
+		             "the name of a file in '%s' must be 1 to %d letters, digits, dots, dashes or underscores",
+		             name, ENGINE_FILE_BYTES - 1);
+		return false;
+	}
 	if (!found->streamed)
 		return true;
 	if (!r->call) {
@@ -176,7 +195,8 @@ static enum MHD_Result upload_on_piece(void *context, enum MHD_ValueKind kind, c
 		return MHD_NO;
 	}
 	/* The processor may announce a part with an empty piece first; its offset is then 0 twice. */
-	bool announced = u->current && u->untouched && strcmp(u->current->name, name) == 0;
+	bool announced = u->current && u->untouched && strcmp(u->current->name, name) == 0 &&
+	                 (!u->current->named || strcmp(u->file, uri_base_name(file_name ? file_name : "")) == 0);
 	if (offset == 0 && !announced && !upload_begin_part(r, name, file_name))
 		return MHD_NO;
 	if (bytes == 0)

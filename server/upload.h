@@ -11,13 +11,14 @@
 
 #include "server/request.h"
 
-enum { UPLOAD_MAX_FIELDS = 4, UPLOAD_FIELD_BYTES = 256, UPLOAD_WINDOW = 256 << 10 };
+enum { UPLOAD_MAX_FIELDS = 8, UPLOAD_FIELD_BYTES = 256, UPLOAD_WINDOW = 256 << 10 };
 
 typedef struct upload_field {
 	const char *name;
 	bool streamed;
 	bool required;
 	bool early; /* stands before the first streamed part */
+	bool named; /* streamed: any number of files, each with a name that the engine gets too */
 } upload_field;
 
 typedef struct upload_form {

@@ -118,6 +118,13 @@ bool uri_id_valid(const char *id)
 	return bytes >= 1 && bytes <= 63 && strspn(id, allowed) == bytes && strspn(id, ".") < bytes;
 }
 
+const char *uri_base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *backslash = strrchr(path, '\\');
+	const char *last = slash > backslash ? slash : backslash;
+	return last ? last + 1 : path;
+}
+
 /* Bytes of the UTF-8 character at `c`, 0 when there is none: too long, a surrogate, beyond U+10FFFF. */
 static size_t uri_character(const unsigned char *c)
 {

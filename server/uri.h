@@ -31,6 +31,8 @@ void uri_fini(uri *u);
 
 /* [A-Za-z0-9._:-]{1,63} and not made of dots alone: what ids and file names look like. */
 bool uri_id_valid(const char *id);
+/* The last component of a client's file name, with either kind of slash; it may be empty. */
+const char *uri_base_name(const char *path);
 /* Is the text UTF-8 throughout? */
 bool uri_utf8_valid(const char *text);
 

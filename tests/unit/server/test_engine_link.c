@@ -237,8 +237,8 @@ static void credit_goes_both_ways(void **state)
 	settle(p);
 	assert_int_equal(o->credits, 1);
 	assert_int_equal(engine_call_credit(c), 2);
-	engine_call_data(c, "file", "abc", 3, false);
-	engine_call_data(c, NULL, NULL, 0, true);
+	engine_call_data(c, "file", NULL, "abc", 3, false);
+	engine_call_data(c, NULL, NULL, NULL, 0, true);
 	engine_call_grant(c, 4);
 	engine_call_grant(c, 0);
 	settle(p);
