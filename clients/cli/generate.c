@@ -17,6 +17,11 @@ static const option_row generate_options[] = {
     COMPLETION_OPTIONS,
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
+static const option_row chat_options[] = {
+    {"system", OPTION_TEXT, "TEXT", "the system's message, before the first of yours", NULL},
+    CHAT_COMPLETION_OPTIONS,
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+
 /* --- token weights: the mean over steps of the weights in the chunks ---------------------------------- */
 
 typedef struct weight {
@@ -103,7 +108,9 @@ static bool take_chunk(void *context, const char *id, const json_t *event, const
 {
 	stream *s = context;
 	const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
-	const json_t *string = json_object_get(choice, "text"), *alpha = json_object_get(choice, "alpha");
+	const json_t *said = json_object_get(choice, "text"), *delta = json_object_get(choice, "delta");
+	const json_t *string = said ? said : json_object_get(delta, "content"),
+	             *alpha = json_object_get(choice, "alpha");
 
 	(void)id;
 	if (s->c->json) {
@@ -130,11 +137,10 @@ static void finish(stream *s, http_end end)
 
 /* --- the request --------------------------------------------------------------------------- */
 
-char *generate_open_session(cli *c)
+char *generate_open_session(cli *c, const char *model)
 {
 	const char *policy = options_text(&c->options, "position-policy");
-	json_t *request = json_pack("{s:s, s:b}", "model", options_text(&c->options, "model"), "explain",
-	                            options_flag(&c->options, "alpha"));
+	json_t *request = json_pack("{s:s, s:b}", "model", model, "explain", options_flag(&c->options, "alpha"));
 
 	if (policy)
 		json_object_set_new(request, "position_policy", json_string(policy));
@@ -147,32 +153,57 @@ char *generate_open_session(cli *c)
 	return copy;
 }
 
-static json_t *make_request(cli *c, const char *prompt, const char *model)
+/* The messages of a chat; NULL when one is not valid UTF-8. */
+static json_t *make_messages(const generate_what *w)
 {
-	json_t *request = json_pack("{s:b, s:i}", "stream", 1, "max_tokens", COMPLETION_OPTIONS_MAX_TOKENS);
+	json_t *user = json_pack("{s:s, s:s}", "role", "user", "content", w->text);
 
-	if (prompt)
-		json_object_set_new(request, "prompt", json_string(prompt));
-	if (model)
-		json_object_set_new(request, "model", json_string(model));
-	if (request && options_fill(&c->options, request) && (!prompt || json_object_get(request, "prompt"))) {
-		if (!model) /* a session has its own */
-			json_object_del(request, "model");
-		return request;
-	}
-	json_decref(request);
-	return NULL;
+	if (!w->system)
+		return json_pack("[o]", user);
+	return json_pack("[{s:s, s:s}, o]", "role", "system", "content", w->system, user);
 }
 
-http_end generate_stream(cli *c, const char *session, const char *prompt, bool *ends_line)
+/* A session calls the limit of an answer as completions do. */
+static void rename_limit(json_t *request)
+{
+	json_t *most = json_incref(json_object_get(request, "max_completion_tokens"));
+
+	json_object_del(request, "max_completion_tokens");
+	json_object_set_new(request, "max_tokens", most);
+}
+
+/* NULL when a text is not valid UTF-8. */
+static json_t *make_request(cli *c, const generate_what *w)
+{
+	json_t *request =
+	    w->chat ? json_pack("{s:b, s:i}", "stream", 1, "max_completion_tokens", CHAT_COMPLETION_OPTIONS_MAX_TOKENS)
+	            : json_pack("{s:b, s:i}", "stream", 1, "max_tokens", COMPLETION_OPTIONS_MAX_TOKENS);
+	json_t *given = !w->text ? NULL : w->chat ? make_messages(w) : json_string(w->text);
+	bool whole = !w->text || json_object_set_new(request, w->chat ? "messages" : "prompt", given) == 0;
+
+	if (!request || !whole || !options_fill(&c->options, request)) {
+		json_decref(request);
+		return NULL;
+	}
+	if (w->session) /* which has its model */
+		json_object_del(request, "model");
+	else
+		json_object_set_new(request, "model", json_string(w->model));
+	if (w->session && w->chat)
+		rename_limit(request);
+	return request;
+}
+
+http_end generate_stream(cli *c, const generate_what *what, bool *ends_line)
 {
 	stream s = {.c = c, .ends_line = true};
-	json_t *request = make_request(c, prompt, session ? NULL : options_text(&c->options, "model"));
+	json_t *request = make_request(c, what);
 	http_end end = HTTP_STOPPED;
 
 	if (request) {
-		const char *path =
-		    session ? http_path(c->http, "/v1/sessions/%s/generate", session) : "/v1/completions";
+		const char *path = what->session ? http_path(c->http, "/v1/sessions/%s/generate", what->session)
+		                   : what->chat  ? "/v1/chat/completions"
+		                                 : "/v1/completions";
 
 		end = http_stream(c->http, "POST", path, request, "", take_chunk, &s);
 		finish(&s, end);
@@ -185,26 +216,37 @@ http_end generate_stream(cli *c, const char *session, const char *prompt, bool *
 	return end;
 }
 
-static int generate(cli *c, const char *session, const char *prompt)
+static int report(const cli *c, http_end end)
+{
+	if (end == HTTP_STOPPED) /* said already, or nothing reads any more */
+		return CLI_FAILED;
+	return end == HTTP_DONE ? CLI_OK : cli_complain(c);
+}
+
+static int generate(cli *c, generate_what what)
 {
 	char *opened = NULL;
 	bool ends_line;
 
-	if (options_flag(&c->options, "new-session") && !(session = opened = generate_open_session(c)))
+	if (options_flag(&c->options, "new-session") && !(what.session = opened = generate_open_session(c, what.model)))
 		return CLI_FAILED;
-	http_end end = generate_stream(c, session, prompt, &ends_line);
+	http_end end = generate_stream(c, &what, &ends_line);
 	if (opened)
 		cli_note(c, "The session stays open. Go on with: additive generate --session %s", opened);
 	free(opened);
-	if (end == HTTP_STOPPED) /* said already, or nothing reads any more */
-		return CLI_FAILED;
-	return end == HTTP_DONE ? CLI_OK : cli_complain(c);
+	return report(c, end);
+}
+
+static bool is_interactive(const cli *c, int argument)
+{
+	return !cli_argument(c, argument) && !c->json && c->out.tty && isatty(STDIN_FILENO);
 }
 
 static int generate_run(cli *c)
 {
 	const char *session = options_text(&c->options, "session"), *model = options_text(&c->options, "model");
 	bool fresh = options_flag(&c->options, "new-session");
+	generate_what what = {.session = session, .model = model};
 
 	if (session && (fresh || model))
 		return cli_usage("--session has its model already: --model and --new-session do not go with it");
@@ -212,23 +254,45 @@ static int generate_run(cli *c)
 		return cli_usage("say which --model (additive models list shows them), or --session");
 	if (!fresh && options_text(&c->options, "position-policy"))
 		return cli_usage("--position-policy is for a --new-session");
-	if (!cli_argument(c, 0) && !c->json && c->out.tty && isatty(STDIN_FILENO))
-		return interactive_run(c, session);
+	if (is_interactive(c, 0))
+		return interactive_run(c, &what);
 	char *prompt = cli_argument_or_stdin(c, 0);
 	if (!prompt && !session)
 		return cli_usage("give a PROMPT, or pipe one in");
 	/* A session may go on without a prompt. */
-	bool silent = !prompt || (session && !*prompt);
-	int status = generate(c, session, silent ? NULL : prompt);
+	what.text = !prompt || (session && !*prompt) ? NULL : prompt;
+	int status = generate(c, what);
 	free(prompt);
 	return status;
 }
 
-const command generate_commands[] = {{"generate", "--model ID [PROMPT]", 0, 1, "continue a text, streaming",
-                                      "Without PROMPT it is read from stdin; at a terminal a conversation begins: what "
-                                      "you type and what the model\n"
-                                      "writes are one text. A session keeps what it has read: it goes on where it "
-                                      "stopped, with PROMPT or without\n"
-                                      "(at a terminal, with an empty one).",
-                                      generate_options, generate_run},
-                                     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};
+static int chat_run(cli *c)
+{
+	generate_what what = {.model = cli_argument(c, 0), .chat = true, .system = options_text(&c->options, "system")};
+	bool ends_line;
+
+	if (is_interactive(c, 1))
+		return interactive_run(c, &what);
+	char *said = cli_argument_or_stdin(c, 1);
+	if (!said)
+		return cli_usage("give a MESSAGE, or pipe one in");
+	what.text = said;
+	int status = report(c, generate_stream(c, &what, &ends_line));
+	free(said);
+	return status;
+}
+
+const command generate_commands[] = {
+    {"generate", "--model ID [PROMPT]", 0, 1, "continue a text, streaming",
+     "Without PROMPT it is read from stdin; at a terminal a conversation begins: what "
+     "you type and what the model\n"
+     "writes are one text. A session keeps what it has read: it goes on where it "
+     "stopped, with PROMPT or without\n"
+     "(at a terminal, with an empty one).",
+     generate_options, generate_run},
+    {"chat", "MODEL [MESSAGE]", 1, 2, "talk with a model, by its chat template",
+     "Without MESSAGE it is read from stdin; at a terminal a conversation begins. The service keeps it in a "
+     "session, so\n"
+     "each turn sends only what is new. Ctrl-C stops an answer.",
+     chat_options, chat_run},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

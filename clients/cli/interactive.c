@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clients/cli/generate.h"
 #include "clients/cli/prompt.h"
 #include "proto/nearest.h"
 
@@ -17,8 +16,10 @@ enum { BUSY_PAUSE_MS = 50, BUSY_MOST_MS = 5000 };
 
 typedef struct conversation {
 	cli *c;
+	const generate_what *what;
 	char *session; /* NULL before the first text */
 	bool borrowed; /* --session: it stays open in the end */
+	bool begun;    /* a chat: the system's message was sent */
 	bool ends_line;
 	int signals; /* descriptor */
 } conversation;
@@ -31,6 +32,14 @@ static const char help[] = "What you type continues the text, and the model goes
                            "  /help           this text\n"
                            "  /exit, Ctrl-D   leave\n"
                            "  Ctrl-C          stop the answer, or give up the line\n";
+
+static const char chat_help[] = "What you type is your message, and the model answers.\n"
+                                "  LINE\\           the message goes on in the next line\n"
+                                "  \"\"\" … \"\"\"       a message of several lines, or one that begins with a slash\n"
+                                "  /new            begin a new conversation\n"
+                                "  /help           this text\n"
+                                "  /exit, Ctrl-D   leave\n"
+                                "  Ctrl-C          stop the answer, or give up the line\n";
 
 /* --- answers ------------------------------------------------------------------------------ */
 
@@ -66,15 +75,20 @@ static void answer(conversation *t, const char *string)
 	int64_t waited_ms = 0;
 	http_end end;
 
+	generate_what what = {
+	    .session = t->session, .text = string, .chat = t->what->chat, .system = t->begun ? NULL : t->what->system};
+
 	t->ends_line = string ? string[strlen(string) - 1] == '\n' : ended_line; /* and then as the answer does */
 
 	http_wake_on(t->c->http, t->signals, take_interrupt, t);
 	do
-		end = generate_stream(t->c, t->session, string, &t->ends_line);
+		end = generate_stream(t->c, &what, &t->ends_line);
 	while (end == HTTP_FAILED && wait_while_busy(t->c, &waited_ms));
 	http_wake_on(t->c->http, -1, NULL, NULL);
-	if (end != HTTP_FAILED && end != HTTP_LOST)
+	if (end != HTTP_FAILED && end != HTTP_LOST) {
+		t->begun = true;
 		return;
+	}
 	t->ends_line = ended_line;
 	cli_complain(t->c);
 }
@@ -83,15 +97,15 @@ static void say(conversation *t, const char *string)
 {
 	text whole = {0};
 
+	if (!*string && (!t->session || t->what->chat))
+		return;
 	if (!t->session) {
-		if (!*string)
-			return;
-		t->session = generate_open_session(t->c);
+		t->session = generate_open_session(t->c, t->what->model);
 		t->ends_line = true;
 	}
 	if (!t->session)
 		return;
-	if (!t->ends_line && *string)
+	if (!t->ends_line && *string && !t->what->chat)
 		text_string(&whole, "\n");
 	text_string(&whole, string);
 	answer(t, whole.used ? text_get(&whole) : NULL);
@@ -123,6 +137,7 @@ static void close_session(conversation *t)
 		delete_session(t->c, t->session);
 	free(t->session);
 	t->session = NULL;
+	t->begun = false;
 }
 
 static void begin_anew(conversation *t)
@@ -145,7 +160,7 @@ static bool obey(conversation *t, const char *line)
 	if (strcmp(line, "/new") == 0) {
 		begin_anew(t);
 	} else if (strcmp(line, "/help") == 0 || strcmp(line, "/?") == 0) {
-		fputs(help, stdout);
+		fputs(t->what->chat ? chat_help : help, stdout);
 	} else {
 		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 			nearest_offer(&near, words[i]);
@@ -175,9 +190,13 @@ static void converse(conversation *t, prompt *p)
 	text_free(&typed);
 }
 
-int interactive_run(cli *c, const char *session)
+int interactive_run(cli *c, const generate_what *what)
 {
-	conversation t = {.c = c, .session = session ? strdup(session) : NULL, .borrowed = session, .ends_line = true};
+	conversation t = {.c = c,
+	                  .what = what,
+	                  .session = what->session ? strdup(what->session) : NULL,
+	                  .borrowed = what->session,
+	                  .ends_line = true};
 	sigset_t signals;
 	prompt *p = prompt_new();
 
@@ -189,7 +208,9 @@ int interactive_run(cli *c, const char *session)
 	sigaddset(&signals, SIGINT);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	t.signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	cli_note(c, "Type the beginning of a text; the model continues it. /help says more, Ctrl-D leaves.");
+	cli_note(c, what->chat
+	                ? "Type a message; the model answers. /help says more, Ctrl-D leaves."
+	                : "Type the beginning of a text; the model continues it. /help says more, Ctrl-D leaves.");
 	converse(&t, p);
 	prompt_free(p);
 	close_session(&t);

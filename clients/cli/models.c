@@ -1,11 +1,10 @@
 /* models.c - models: list, show, delete, and in and out as the files of their ecosystem. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "clients/cli/cli.h"
-#include "clients/cli/transfer.h"
+#include "clients/cli/model_folder.h"
 #include "gen/options.h"
 
 static int models_list(cli *c)
@@ -51,43 +50,38 @@ static int models_unload(cli *c)
 
 static int models_import(cli *c)
 {
-	const char *folder = cli_argument(c, 1);
-	text config = {0}, weights = {0}, tokenizer = {0};
-	int status = CLI_FAILED;
-
-	if (text_format(&config, "%s/config.json", folder) && text_format(&weights, "%s/model.safetensors", folder) &&
-	    text_format(&tokenizer, "%s/tokenizer.json", folder)) {
-		bool has_tokenizer = access(text_get(&tokenizer), F_OK) == 0;
-		const http_part parts[] = {{"id", cli_argument(c, 0), NULL, NULL},
-		                           {"config", NULL, text_get(&config), NULL},
-		                           {"weights", NULL, text_get(&weights), NULL},
-		                           {has_tokenizer ? "tokenizer" : NULL, NULL, text_get(&tokenizer), NULL},
-		                           {NULL, NULL, NULL, NULL}};
-		status = cli_answer(c, http_form(c->http, "/v1/models", parts));
-	}
-	text_free(&config);
-	text_free(&weights);
-	text_free(&tokenizer);
-	return status;
+	return model_folder_push(c, cli_argument(c, 1), cli_argument(c, 0));
 }
 
 static int models_export(cli *c)
 {
-	static const char *const names[] = {"config.json", "tokenizer.json", "model.safetensors"};
-	const char *folder = cli_argument(c, 1);
-	int status = CLI_OK;
+	return model_folder_pull(c, cli_argument(c, 0), cli_argument(c, 1));
+}
 
-	if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-		return cli_fail("cannot make the folder %s: %s", folder, strerror(errno));
-	for (int i = 0; i < 3 && status == CLI_OK; i++) {
-		text file = {0};
+/* The id is by default what the folder, or the archive without ".tar", is called. */
+static int models_push(cli *c)
+{
+	const char *folder = cli_argument(c, 0), *id = cli_argument(c, 1);
+	char *path = realpath(folder, NULL), *suffix;
 
-		text_format(&file, "%s/%s", folder, names[i]);
-		status = transfer_download(
-		    c, http_path(c->http, "/v1/models/%s/files/%s", cli_argument(c, 0), names[i]), text_get(&file));
-		text_free(&file);
+	if (!path)
+		return cli_fail("cannot read %s: %s", folder, strerror(errno));
+	if (!id) {
+		id = strrchr(path, '/') + 1;
+		suffix = strstr(id, ".tar");
+		if (suffix && !suffix[4])
+			*suffix = '\0';
 	}
+	int status = model_folder_push(c, folder, id);
+	free(path);
 	return status;
+}
+
+static int models_pull(cli *c)
+{
+	const char *id = cli_argument(c, 0), *folder = cli_argument(c, 1);
+
+	return model_folder_pull(c, id, folder ? folder : id);
 }
 
 static const option_row models_load_options[] = {MODEL_LOAD_OPTIONS, {NULL, OPTION_FLAG, NULL, NULL, NULL}};
@@ -99,7 +93,10 @@ const command models_commands[] = {
     {"models load", "ID", 1, 1, "load a model before it is asked for, or in another type", NULL, models_load_options,
      models_load},
     {"models unload", "ID", 1, 1, "free a model's memory", NULL, NULL, models_unload},
-    {"models import", "ID DIR", 2, 2, "make a model of DIR/config.json, model.safetensors and tokenizer.json", NULL,
-     NULL, models_import},
-    {"models export", "ID DIR", 2, 2, "write a model's files to a folder", NULL, NULL, models_export},
+    {"models push", "DIR [ID]", 1, 2,
+     "make a model of a folder or tar archive: config.json, model.safetensors or shards, tokenizer", NULL, NULL,
+     models_push},
+    {"models pull", "ID [DIR]", 1, 2, "fetch and check all files of a model", NULL, NULL, models_pull},
+    {"models import", "ID DIR", 2, 2, "the same as push, the id first", NULL, NULL, models_import},
+    {"models export", "ID DIR", 2, 2, "the same as pull", NULL, NULL, models_export},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -1,4 +1,5 @@
 /* train.c - upload a text, train on it, show how it goes. A dry run checks the options before the text is sent. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "clients/cli/cli.h"
@@ -6,8 +7,11 @@
 #include "clients/cli/watch.h"
 #include "gen/options.h"
 
+enum { TRAIN_MAX_TEXTS = 64 };
+
 static const option_row train_options[] = {
     {"validation", OPTION_TEXT, "FILE", "text to validate on (default: the end of FILE is held back)", NULL},
+    {"weights", OPTION_TEXT, "W,W,...", "how often an epoch goes over each FILE (1)", NULL},
     FINE_TUNING_JOB_OPTIONS,
     /* Keys of an additive model's configuration. */
     {"windows", OPTION_INTEGERS, "4,8,...", "attention window of each layer", "additive.config.window_sizes"},
@@ -31,23 +35,74 @@ static bool check(cli *c, const json_t *request)
 	return answer != NULL;
 }
 
+/* The texts of a job: those to train on, and behind them, where there is one, that to validate with. */
+typedef struct texts {
+	source sources[TRAIN_MAX_TEXTS + 1];
+	size_t n_training, n;
+} texts;
+
+/* The next number of a list, or 1 behind its end; a complaint if it is none. */
+static bool next_weight(const char **list, double *out)
+{
+	char *end;
+
+	*out = 1;
+	if (!*list || !**list)
+		return true;
+	*out = strtod(*list, &end);
+	if (end == *list || (*end && *end != ',') || !(*out > 0))
+		return cli_fail("--weights takes positive numbers with commas between them"), false;
+	*list = *end ? end + 1 : end;
+	return true;
+}
+
+/* Name what was uploaded in the request. */
+static bool name_texts(const texts *t, const char *weights, json_t *request)
+{
+	json_t *files = json_array(), *ours = json_object_get(request, "additive");
+	bool plain = t->n_training == 1 && !weights;
+
+	if (!ours)
+		json_object_set_new(request, "additive", ours = json_object());
+	json_object_set_new(request, "training_file", json_string(t->sources[0].id));
+	if (t->n > t->n_training)
+		json_object_set_new(request, "validation_file", json_string(t->sources[t->n_training].id));
+	for (size_t i = 0; i < t->n_training; i++) {
+		double weight;
+
+		if (!next_weight(&weights, &weight)) {
+			json_decref(files);
+			return false;
+		}
+		json_array_append_new(files, json_pack("{s:s, s:f}", "file", t->sources[i].id, "weight", weight));
+	}
+	if (plain)
+		json_decref(files);
+	else
+		json_object_set_new(ours, "training_files", files);
+	return true;
+}
+
+static bool send_texts(cli *c, texts *t)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (!source_send(c, &t->sources[i]))
+			return false;
+	return true;
+}
+
 /* The job, or NULL after a complaint; then nothing is left of it on the service. */
-static json_t *create(cli *c, json_t *request, source *training, source *validation)
+static json_t *create(cli *c, json_t *request, texts *t)
 {
 	json_t *job = NULL;
 
-	if (check(c, request) && source_send(c, training) && (!validation->name || source_send(c, validation))) {
-		json_object_set_new(request, "training_file", json_string(training->id));
-		if (validation->name)
-			json_object_set_new(request, "validation_file", json_string(validation->id));
+	if (check(c, request) && send_texts(c, t) && name_texts(t, options_text(&c->options, "weights"), request)) {
 		job = http_json(c->http, "POST", "/v1/fine_tuning/jobs", json_incref(request));
 		if (!job)
 			cli_complain(c);
 	}
-	if (!job) {
-		source_take_back(c, training);
-		source_take_back(c, validation);
-	}
+	for (size_t i = 0; i < t->n && !job; i++)
+		source_take_back(c, &t->sources[i]);
 	return job;
 }
 
@@ -66,20 +121,29 @@ static int follow(cli *c, const json_t *job)
 	return CLI_OK;
 }
 
-static int train(cli *c, json_t *request)
+static bool open_texts(const cli *c, texts *t)
 {
 	const char *validation = options_text(&c->options, "validation");
-	source texts[2] = {0};
-	int status = CLI_FAILED;
 
-	if (source_open(&texts[0], cli_argument(c, 0)) && (!validation || source_open(&texts[1], validation))) {
-		json_t *job = create(c, request, &texts[0], &texts[1]);
+	while (t->n < (size_t)c->options.n_arguments) {
+		source *s = &t->sources[t->n++];
 
-		status = job ? follow(c, job) : CLI_FAILED;
-		json_decref(job);
+		if (!source_open(s, cli_argument(c, (int)t->n - 1)))
+			return false;
 	}
-	source_close(&texts[0]);
-	source_close(&texts[1]);
+	t->n_training = t->n;
+	return !validation || source_open(&t->sources[t->n++], validation);
+}
+
+static int train(cli *c, json_t *request)
+{
+	static texts t;
+	json_t *job = open_texts(c, &t) ? create(c, request, &t) : NULL;
+	int status = job ? follow(c, job) : CLI_FAILED;
+
+	json_decref(job);
+	for (size_t i = 0; i < t.n; i++)
+		source_close(&t.sources[i]);
 	return status;
 }
 
@@ -95,11 +159,14 @@ static int train_run(cli *c)
 {
 	json_t *request = json_pack("{s:s}", "model", default_model(c));
 	const char *validation = options_text(&c->options, "validation");
-	int status;
+	int status, stdins = validation && strcmp(validation, "-") == 0;
+
+	for (int i = 0; i < (int)c->options.n_arguments; i++)
+		stdins += strcmp(cli_argument(c, i), "-") == 0;
 
 	if (options_flag(&c->options, "detach") && options_flag(&c->options, "follow"))
 		status = cli_usage("--follow and --detach exclude each other");
-	else if (validation && strcmp(validation, "-") == 0 && strcmp(cli_argument(c, 0), "-") == 0)
+	else if (stdins > 1)
 		status = cli_usage("only one text can come from stdin");
 	else if (!request || !options_fill(&c->options, request))
 		status = cli_fail("out of memory");
@@ -109,9 +176,10 @@ static int train_run(cli *c)
 	return status;
 }
 
-const command train_commands[] = {{"train", "FILE", 1, 1, "train a model on a text",
-                                   "FILE is plain UTF-8 text, or JSON lines with \"text\" or \"prompt\" and "
-                                   "\"completion\"; \"-\" is stdin. A text\n"
+const command train_commands[] = {{"train", "FILE...", 1, TRAIN_MAX_TEXTS, "train a model on one text or several",
+                                   "FILE is plain UTF-8 text, or JSON lines with \"text\", with \"prompt\" and "
+                                   "\"completion\" or with chat\n\"messages\", as it is or compressed by gzip or "
+                                   "zstd; \"-\" is stdin. A text\n"
                                    "that the service has already is not sent again. The new model's id is printed at "
                                    "the end. Ctrl-C leaves the job running.",
                                    train_options, train_run},

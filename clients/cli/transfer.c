@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "clients/cli/checksum.h"
+
 static FILE *open_beside(const char *file, text *temporary)
 {
 	FILE *f = text_format(temporary, "%s.part", file) ? fopen(text_get(temporary), "wb") : NULL;
@@ -58,6 +60,36 @@ bool transfer_write(const char *file, const char *data, size_t bytes)
 		whole = finish(f, &temporary, file, whole);
 	text_free(&temporary);
 	return whole;
+}
+
+/* Has the file that is being written the checksum? False after a complaint. */
+static bool has_sum(FILE *f, const text *temporary, const char *file, const char *sha256)
+{
+	char sum[CHECKSUM_BYTES];
+
+	if (fflush(f) != 0 || !checksum_file(text_get(temporary), sum)) {
+		cli_fail("cannot write %s: %s", file, strerror(errno));
+		return false;
+	}
+	if (strcmp(sum, sha256) == 0)
+		return true;
+	cli_fail("%s is not what the service has: its SHA-256 is %s instead of %s", file, sum, sha256);
+	return false;
+}
+
+int transfer_checked(cli *c, const char *path, const char *file, const char *sha256)
+{
+	text temporary = {0};
+	FILE *f = open_beside(file, &temporary);
+	bool ok = f && http_download(c->http, "GET", path, NULL, NULL, f);
+
+	if (f && !ok)
+		cli_complain(c);
+	ok = ok && has_sum(f, &temporary, file, sha256);
+	if (f)
+		ok = finish(f, &temporary, file, ok);
+	text_free(&temporary);
+	return ok ? CLI_OK : CLI_FAILED;
 }
 
 int transfer_download(cli *c, const char *path, const char *file)
