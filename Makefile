@@ -56,12 +56,15 @@ endif
 # A folder's sources are all its .c files; main.c of a folder is a program.
 sources = $(filter-out %/main.c,$(sort $(wildcard $(foreach d,$(1),$(d)/*.c))))
 objects = $(patsubst %.c,$(OUT)/obj/%.o,$(1))
+# C++ is where a library speaks nothing else.
+CXX = $(subst clang,clang++,$(subst gcc,g++,$(CC)))
+CXX_OBJ := $(patsubst %.cc,$(OUT)/obj/%.o,engine/text/sentencepiece/sp_train.cc)
 
-CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/mixers engine/model/architectures engine/text engine/train engine/train/objectives engine/train/optimizers
+CORE_DIRS := engine/base engine/tensor engine/tensor/ops engine/cpu engine/cpu/reference engine/model engine/model/mixers engine/model/architectures engine/text engine/text/huggingface engine/text/sentencepiece engine/train engine/train/objectives engine/train/optimizers
 DAEMON_ROOMS := net requests compute catalog sessions generation jobs evaluations library
 ENGINE_DIRS := $(CORE_DIRS) engine/serve engine/explain engine/store engine/daemon $(addprefix engine/daemon/,$(DAEMON_ROOMS))
-CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(KERNEL_OBJ)
-ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(KERNEL_OBJ)
+CORE_OBJ = $(call objects,$(call sources,$(CORE_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ)
+ENGINE_OBJ = $(call objects,$(call sources,$(ENGINE_DIRS))) $(CXX_OBJ) $(KERNEL_OBJ)
 # Made of proto/openapi.yaml and proto/engine.yaml, and the number of the interface of plug-ins.
 CONTRACT := $(addprefix $(OUT)/gen/,schemas.h schemas.c limits.h routes.h routes.c recipe.h recipe.def sampling.def options.h)
 INTERFACE := $(OUT)/gen/backend_abi.h
@@ -84,10 +87,11 @@ KERNEL_OBJ := $(foreach i,$(ISAS),$(patsubst %.c,$(OUT)/obj/%.$(i).o,$(KERNEL_SR
 KERNEL_OPT := $(if $(filter release aarch64,$(BUILD)),-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math $(if $(findstring clang,$(CC)),-Wno-pass-failed)
 
 PROTO_LIBS := -ljansson
-CORE_LIBS := -ldnnl -ljansson -ldl -lm
+CORE_LIBS := -ldnnl -ljansson -lz -lzstd -lnettle -lpcre2-8 -lutf8proc -ldl -lm
+CORE_LIBS += -lsentencepiece_train -lsentencepiece -lstdc++
 ENGINE_LIBS := $(CORE_LIBS) -luv -lsqlite3 -lpthread
 SERVER_LIBS := -lmicrohttpd -luv -ljansson -ldl -lm
-CLI_LIBS := -lcurl -ledit -ljansson -lm
+CLI_LIBS := -lcurl -ledit -ljansson -lnettle -lm
 
 PROGRAMS := $(foreach p,additive-eval:engine/eval additived:engine/daemon additive-httpd:server additive:clients/cli,\
               $(if $(wildcard $(lastword $(subst :, ,$(p)))/main.c),$(OUT)/bin/$(firstword $(subst :, ,$(p)))))
@@ -129,6 +133,10 @@ $(OUT)/obj/%.o: %.c $(OUT)/flags | $(GEN)
 	@mkdir -p $(@D)
 	$(call say,cc,$@)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(CXX_OBJ): $(OUT)/obj/%.o: %.cc $(OUT)/flags
+	@mkdir -p $(@D)
+	$(call say,c++,$@)
+	$(Q)$(CXX) $(CPPFLAGS) -std=c++17 $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) $(CFLAGS_$(BUILD)) -MMD -MP -c -o $@ $<
 define kernel_rule
 $(OUT)/obj/engine/cpu/kernels/%.$(1).o: engine/cpu/kernels/%.c $(OUT)/flags | $(GEN)
 	@mkdir -p $$(@D)
@@ -204,7 +212,6 @@ cuda-check: $(if $(NVCC),$(CUDA_TEST_ONLY))
 
 # The same sources for a CPU: tests/emulator is the device. Two plug-ins: OUT/emulator/ runs whole programs, and
 # OUT/emulator/checked/ looks at every access of a kernel, for unit tests (tests/emulator/README.md).
-CXX = $(subst clang,clang++,$(subst gcc,g++,$(CC)))
 EMULATOR := $(OUT)/emulator/additive-cuda.so
 EMULATOR_CHECKED := $(OUT)/emulator/checked/additive-cuda.so
 EMULATOR_SRC := $(sort $(wildcard tests/emulator/*.cc))
@@ -251,7 +258,7 @@ EMULATOR_ALL := $(if $(filter aarch64 tsan,$(BUILD)),,$(EMULATOR) $(EMULATOR_CHE
 # --- tests -------------------------------------------------------------------
 UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
 ifeq ($(BUILD),tsan)
-# What refuses memory on purpose replaces malloc, and test_threads mmap, which the thread sanitizer's runtime cannot bear;
+# What refuses memory on purpose replaces malloc, and test_threads open, which the thread sanitizer's runtime cannot bear;
 # of what it would check there, only test_threads has threads. oneDNN's own threads are not instrumented, so it gets one.
 UNIT_SRC := $(filter-out tests/unit/base/test_memory.c tests/unit/daemon/test_threads.c \
               $(shell grep -lr support/allocations.h tests/unit),$(UNIT_SRC))
@@ -319,7 +326,7 @@ pytest-faults: all $(FAULTS) $(VENV)/ready
 # Unit programs that leave cases out unless ADDITIVE_ALL_CASES is set.
 ALL_CASES := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(shell grep -l is_left_out tests/unit/cuda/test_*.c))
 test-slow:
-	@deploy/deps g++ clang
+	@deploy/deps clang
 	$(MAKE) -j$(shell nproc) all $(if $(NVCC),$(CUDA_OBJ))
 	$(MAKE) pytest-slow
 	$(if $(EMULATOR_ALL),ADDITIVE_ALL_CASES=1 $(MAKE) unit UNIT_BIN='$(ALL_CASES)')
@@ -367,7 +374,7 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 .PHONY: test test-programs
 test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(if $(NVCC),$(CUDA_TEST_ONLY))
 test:
-	@deploy/deps g++ # for the emulated device
+	@deploy/deps
 	$(MAKE) -j$(shell nproc) test-programs
 	$(MAKE) all unit pytest lint-arrows cuda-check
 
