@@ -165,6 +165,9 @@ class Engine:
         return self.begin(method, params, credit).result()
 
     def upload(self, method, params, **parts):
+        """A part of several files is a dict of their names and contents."""
+        parts = {(name, file): data for name, given in parts.items()
+                 for file, data in (given if isinstance(given, dict) else {None: given}).items()}
         call = self.begin(method, params, upload=True)
         pieces = [(name, data[i : i + PIECE], i == 0) for name, data in parts.items()
                   for i in range(0, max(len(data), 1), PIECE)]
@@ -172,7 +175,8 @@ class Engine:
             assert call.credits.acquire(timeout=PATIENCE)
             if call.refused:
                 break
-            self.send(frame(DATA, call.stream, {"part": name} if first else None, piece,
+            part = {"part": name[0], **({"file": name[1]} if name[1] else {})} if first else None
+            self.send(frame(DATA, call.stream, part, piece,
                             flags=END if i == len(pieces) - 1 else 0))
         return call.result()
 

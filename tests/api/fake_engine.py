@@ -157,7 +157,9 @@ class Connection:
             call.alive += credit == 0
             call.changed.set()
         elif kind == DATA and call:
-            call.received.append(((body or {}).get("part"), payload, bool(flags & END)))
+            body = body or {}
+            name = f"{body['part']}:{body['file']}" if "file" in body else body.get("part")
+            call.received.append((name, payload, bool(flags & END)))
             call.received_bytes += len(payload)
             call.changed.set()
         elif kind == ERROR:

@@ -46,8 +46,7 @@ def encoder_tensors():
         yield name + ".bias", (n,)
 
 
-@pytest.fixture(scope="module")
-def encoder(engine, linear):
+def import_encoder(engine, linear, model, **options):
     header, data, draw = {}, b"", random.Random(1)
     for name, shape in encoder_tensors():
         count = shape[0] * (shape[1] if len(shape) == 2 else 1)
@@ -57,8 +56,13 @@ def encoder(engine, linear):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     tokenizer = engine.download("model.file", {"id": linear, "name": "tokenizer.json"})[1]
-    return engine.upload("model.import", {"id": "encoder"}, config=json.dumps(ENCODER).encode(),
+    return engine.upload("model.import", {"id": model}, config=json.dumps({**ENCODER, **options}).encode(),
                          weights=struct.pack("<Q", len(text)) + text + data, tokenizer=tokenizer)["id"]
+
+
+@pytest.fixture(scope="module")
+def encoder(engine, linear):
+    return import_encoder(engine, linear, "encoder")
 
 
 def distance(a, b):
@@ -131,3 +135,13 @@ def test_what_cannot_be_explained_is_refused_by_name(engine, linear, encoder):
         e = refused(engine, "explain", params)
         assert (e.status, e.param) == (status, param), (params, e)
     assert refused(engine, "completion.create", {"model": linear, "prompt": "x", "alpha": {"top": 3}}).param == "alpha"
+
+
+def test_leaving_tokens_out_of_a_model_that_reads_masked_tokens_needs_a_token_in_their_place(engine, linear):
+    model = import_encoder(engine, linear, "padding", pad_policy="ignore")
+    request = {"model": model, "input": "a text of some words", "method": "leave_one_out"}
+    error = refused(engine, "explain", request)
+    assert error.param == "replacement" and "reads masked tokens" in error.message
+    parts = engine.call("explain", request | {"replacement": 40})["attribution"]["tokens"]
+    assert max(map(abs, parts)) > 1e-4
+    assert engine.call("explain", request | {"method": "contributions"})["contributions"]["score"] is not None

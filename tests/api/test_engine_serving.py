@@ -153,7 +153,7 @@ def test_alpha_comes_with_each_event_best_first(engine, model):
 @pytest.mark.parametrize("pick", [{}, {"layers": [1], "heads": [0], "rounds": ["key"]}, {"layers": [0], "heads": "all", "rounds": ["query", "key"]}])
 def test_weights_of_any_layers_heads_and_rounds_come_with_each_token(engine, session, pick, aggregate):
     s = session(prompt="99 bottles", explain=True)
-    _, events, _ = engine.generate({"id": s["id"], "max_tokens": 5, "alpha": {"top": 1000, "aggregate": aggregate, **pick}}, "session.generate")
+    _, events, _ = engine.generate({"id": s["id"], "max_tokens": 5, "temperature": 0, "alpha": {"top": 1000, "aggregate": aggregate, **pick}}, "session.generate")
     for n, event in enumerate(events):
         later = engine.call("session.alpha", {"id": s["id"], "position": 9 + n, "aggregate": aggregate, **pick})
         expected = {later["tokens"][j]["offset"]: a for j, a in enumerate(later["aggregate"]["alpha"]) if a > 0}

@@ -142,7 +142,7 @@ def test_unknown_paths_are_404_and_known_ones_say_what_they_answer(front):
 
 
 @pytest.mark.parametrize("path,nearest", [
-    ("/v1/chat/completions", "/v1/completions"), ("/v1/completion", "/v1/completions"), ("/v1/fine-tuning/jobs", "/v1/fine_tuning/jobs"),
+    ("/v1/chat/completion", "/v1/chat/completions"), ("/v1/completion", "/v1/completions"), ("/v1/fine-tuning/jobs", "/v1/fine_tuning/jobs"),
     ("/v1/fine_tuning/jobs/j/event", "/v1/fine_tuning/jobs/{id}/events"), ("/v1/model/m", "/v1/models/{id}"),
     ("/v1/session/s/generate", "/v1/sessions/{id}/generate"), ("/v1/files/f/contents", "/v1/files/{id}/content"),
     ("/v1/Models", "/v1/models"), ("/v1/jobs", "/v1/fine_tuning/jobs"), (f"/v1/{'a' * 8000}/m", None), ("/v1/a/b/c/d/e/f/g", None)],

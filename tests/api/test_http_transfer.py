@@ -162,6 +162,29 @@ def test_a_model_is_imported_part_by_part(front, keeper):
     assert keeper.kept == [({"id": "my-model"}, {"config": b"{}", "weights": weights, "tokenizer": b"{}"})]
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_model_is_imported_as_files_under_their_own_names(front, keeper, chunked):
+    files = {"config.json": b"{}", "model-00001-of-00002.safetensors": os.urandom(700000), "empty": b"", "also_empty": b"", "tokenizer.json": b"{}"}
+    body = form(("id", "m"), *(("file", data, given + name) for (name, data), given in zip(files.items(), ("", "folder/", "C:\\", "", "/"))))
+    body = iter([body[i : i + 5000] for i in range(0, len(body), 5000)]) if chunked else body
+    assert front.post("/v1/models", body, headers=FORM).json["id"] == "new"
+    assert keeper.kept == [({"id": "m"}, {"file:" + name: data for name, data in files.items()})]
+
+
+def test_a_model_is_imported_as_an_archive(front, keeper):
+    archive = os.urandom(600000)
+    assert front.post("/v1/models", form(("id", "m"), ("archive", archive, "m.tar")), headers=FORM).status == 200
+    assert keeper.kept == [({"id": "m"}, {"archive": archive})]
+
+
+@pytest.mark.parametrize("name,param", [("", "file"), ("a/", "file"), ("a:b", "file"), ("a b", "file"), ("é", "file"), ("n" * 128, "file"), (None, "config")])
+def test_a_form_that_names_no_files_of_a_model_is_refused(front, keeper, name, param):
+    parts = [("id", "m")] if name is None else [("id", "m"), ("file", b"x", name)]
+    answer = front.post("/v1/models", form(*parts), headers=FORM)
+    assert (answer.status, answer.error["param"]) == (400, param)
+    assert not keeper.kept
+
+
 @pytest.mark.parametrize("model_id", ["", "..", "a/b", "a b", "x" * 64, "é"])
 def test_a_model_id_must_be_an_id(front, keeper, model_id):
     answer = front.post("/v1/models", form(("id", model_id), ("config", b"{}", "c"), ("weights", b"w", "w")), headers=FORM)

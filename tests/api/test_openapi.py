@@ -83,7 +83,7 @@ def test_the_comparison_can_fail(dump):
     for change in (lambda t: t["properties"]["n"].update(maximum=17), lambda t: t["properties"].pop("seed"),
                    lambda t: t["properties"].update(extra={"type": "string"}), lambda t: t["required"].pop(),
                    lambda t: t["properties"]["prompt"]["anyOf"][0].update(maxLength=5),
-                   lambda t: t["properties"]["echo"].update(enum=[True])):
+                   lambda t: t["properties"]["suffix"].update(enum=["x"])):
         other = json.loads(json.dumps(table))
         change(other)
         assert plain(SCHEMAS["CompletionRequest"]) != plain(other)
@@ -130,6 +130,14 @@ def test_the_document_is_consistent():
         assert [p["name"] for p in parameters if p["in"] == "path"] == re.findall(r"{(\w+)}", path), (verb, path)
     for name, schema in SCHEMAS.items():
         assert set(schema.get("required", [])) <= schema["properties"].keys(), name
+
+
+def test_the_files_of_a_model_are_those_of_the_list_that_the_programs_share():
+    listed = re.findall(r'^MODEL_FILE\("([^"]*)"', (ROOT / "proto/model_files.def").read_text(), re.M)
+    parameters = SPEC["paths"]["/v1/models/{id}/files/{name}"]["parameters"]
+    assert [p for p in parameters if p.get("name") == "name"][0]["schema"]["enum"] == listed and len(listed) > 10
+    description = SPEC["paths"]["/v1/models"]["post"]["description"]
+    assert all(f"`{name}`" in description for name in listed)
 
 
 def test_the_front_end_has_these_endpoints_and_no_others(tmp_path):

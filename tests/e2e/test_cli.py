@@ -1,6 +1,8 @@
 """The command line: what a user meets at a shell, in a pipe and at a terminal."""
 
 import fcntl
+import gzip
+import hashlib
 import http.server
 import json
 import os
@@ -10,6 +12,7 @@ import select
 import signal
 import struct
 import subprocess
+import tarfile
 import termios
 import threading
 import time
@@ -460,6 +463,19 @@ def test_a_text_is_uploaded_once(service, tmp_path):
     assert len(files(service) - before) == 2
 
 
+def test_several_texts_compressed_or_not_train_one_model_with_weights(service, tmp_path):
+    plain, packed = tmp_path / "plain.txt", tmp_path / "packed.gz"
+    plain.write_text(TEXT + "several")
+    packed.write_bytes(gzip.compress((TEXT + "packed").encode()))
+    before = files(service)
+    out = additive("train", plain, packed, "--weights", "1,0", *TRAIN, url=service.url)
+    assert out.returncode == 1 and "--weights" in out.stderr and files(service) == before
+    out = additive("train", plain, packed, "--weights", "1,0.5", *TRAIN, url=service.url)
+    assert out.returncode == 0, out.stderr
+    assert len(files(service) - before) == 2
+    assert additive("train", plain, "-", "-", *TRAIN, url=service.url, input="").returncode == 2
+
+
 def test_a_file_is_uploaded_with_the_time_after_which_it_goes(service, tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text(TEXT + "going")
@@ -488,6 +504,71 @@ def test_a_file_says_its_hash_and_keeps_it(own_service):
     assert own_service.ok("GET", f"/v1/files/{abc}")["xxh3"] == known[abc]
 
 
+def test_a_file_has_the_checksum_that_its_client_names_or_is_not_kept(own_service):
+    boundary, sums = "x-x", {"good": hashlib.sha256(b"abc").hexdigest(), "bad": hashlib.sha256(b"abd").hexdigest()}
+
+    def post(checksum):
+        fields = "".join(f'--{boundary}\r\nContent-Disposition: form-data; name="{n}"\r\n\r\n{v}\r\n' for n, v in
+                         (("purpose", "fine-tune"), ("checksum", checksum)))
+        body = fields + f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc\r\n--{boundary}--\r\n'
+        return own_service.request("POST", "/v1/files", body.encode(), headers={"Content-Type": f"multipart/form-data; boundary={boundary}"})
+
+    for checksum in (sums["good"], "sha256:" + sums["good"].upper()):
+        status, file, _ = post(checksum)
+        assert status == 200 and file["sha256"] == sums["good"]
+    known = files(own_service)
+    for checksum in (sums["bad"], "abc", sums["good"] + "0", "md5:" + sums["good"]):
+        status, answer, _ = post(checksum)
+        assert (status, answer["error"]["param"]) == (400, "checksum")
+    assert sums["good"] in post(sums["bad"])[1]["error"]["message"] and files(own_service) == known
+    own_service.kill_engine()
+    assert own_service.ok("GET", f"/v1/files/{file['id']}")["sha256"] == sums["good"]
+
+
+def test_a_model_is_pushed_and_pulled_as_a_folder(service, model, tmp_path):
+    model_folder = tmp_path / "a-copy"
+    assert additive("models", "pull", model, model_folder, url=service.url).returncode == 0
+    (model_folder / "README.md").write_text("not a model's")
+    (model_folder / "generation_config.json").write_text("{}")
+    assert additive("models", "push", model_folder, url=service.url).returncode == 0
+    out = additive("models", "pull", model_folder.name, tmp_path / "back", url=service.url)
+    assert out.returncode == 0, out.stderr
+    kept = {f.name: f.read_bytes() for f in model_folder.iterdir() if f.name != "README.md"}
+    assert {f.name: f.read_bytes() for f in (tmp_path / "back").iterdir()} == kept
+    listed = service.ok("GET", f"/v1/models/{model_folder.name}/files")["data"]
+    assert {f["name"]: f["sha256"] for f in listed} == {k: hashlib.sha256(v).hexdigest() for k, v in kept.items()}
+    with tarfile.open(tmp_path / "packed.tar", "w") as t:
+        t.add(model_folder, "anything")
+    out = additive("models", "push", tmp_path / "packed.tar", "--json", url=service.url)
+    assert json.loads(out.stdout)["id"] == "packed"
+    (model_folder / "SHA256SUMS").write_text(f"{'0' * 64}  config.json\n")
+    out = additive("models", "push", model_folder, "second", url=service.url)
+    assert out.returncode == 1 and "config.json has the SHA-256" in out.stderr
+    for command in (["push", tmp_path / "none"], ["pull", "none", tmp_path / "none"]):
+        assert additive("models", *command, url=service.url).returncode == 1
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_is_pulled_is_whole_or_absent(tmp_path):
+    class Liar(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = b"{}" if self.path.endswith("config.json") else json.dumps({"object": "list", "data": [
+                {"object": "model.file", "name": "config.json", "bytes": 2, "sha256": "0" * 64}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Liar) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        out = additive("models", "pull", "m", tmp_path / "m", url=f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert out.returncode == 1 and "SHA-256" in out.stderr and not list((tmp_path / "m").iterdir())
+
+
 def test_a_text_can_come_from_a_pipe(service, tmp_path):
     out = additive("train", "-", *TRAIN, "--json", url=service.url, input=TEXT + "piped")
     assert out.returncode == 0, out.stderr
@@ -501,3 +582,38 @@ def test_a_text_can_come_from_a_pipe(service, tmp_path):
                            input=TEXT + "piped", capture_output=True, text=True, timeout=60,
                            env={**os.environ, "ADDITIVE_URL": service.url})
     assert json.loads(again.stdout.splitlines()[-1])["training_file"] == job["training_file"]
+
+
+# --- additive chat ----------------------------------------------------------------------------------
+
+
+def chat(service, model, messages, longest):
+    body = {"model": model, "messages": messages, "max_tokens": longest, "temperature": 0}
+    return service.ok("POST", "/v1/chat/completions", body)
+
+
+def test_a_message_is_answered_as_the_service_answers_it(service, model):
+    messages = [{"role": "system", "content": "count"}, {"role": "user", "content": "99"}]
+    answer = chat(service, model, messages, 12)["choices"][0]["message"]["content"]
+    ask = [BIN / "additive", "--url", service.url, "chat", "--system", "count", "--max-tokens", "12", "--temperature", "0", model]
+    for more, given in ((["99"], None), ([], "99")):
+        done = subprocess.run([*ask, *more], input=given, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (0, answer), done.stderr
+
+
+def test_a_conversation_at_a_terminal_is_one_session(service, model, tmp_path):
+    before = sessions(service)
+    terminal = Terminal("chat", model, "--max-tokens", "5", "--temperature", "0", url=service.url, XDG_STATE_HOME=str(tmp_path))
+    terminal.until(r">>> ")
+    said = []
+    for text in ("9", "8"):
+        said.append({"role": "user", "content": text})
+        answer = chat(service, model, said, 5)
+        said.append(answer["choices"][0]["message"])
+        terminal.type(text + "\r")
+        terminal.until(r"\n>>> ")
+        session, tokens = only_new(service, before)
+        assert tokens == answer["usage"]["total_tokens"]
+    terminal.type("\x04")
+    assert terminal.end()[0] == 0
+    assert session not in sessions(service)

@@ -109,3 +109,58 @@ def test_a_bad_field_is_named(client, model):
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model=model, prompt="x", extra_body={"temprature": 1})
     assert caught.value.code == "unknown_parameter" and caught.value.param == "temprature"
+
+
+# --- the prompt in the answer, and the best of several ----------------------------------------------
+
+
+def test_an_echo_begins_the_text_with_the_prompt(client, model):
+    for prompt in ("99 b☃", [102, 103, 104]):
+        ask = dict(model=model, prompt=prompt, max_tokens=5, temperature=0, n=2)
+        plain, echoed = client.completions.create(**ask), client.completions.create(echo=True, **ask)
+        text = prompt if isinstance(prompt, str) else "cde"
+        assert [c.text for c in echoed.choices] == [text + c.text for c in plain.choices]
+        assert echoed.usage == plain.usage
+        chunks = list(client.completions.create(echo=True, stream=True, **ask))
+        assert "".join(c.choices[0].text for c in chunks if c.choices[0].index == 1) == echoed.choices[1].text
+
+
+def test_a_prompt_is_scored_with_max_tokens_0(client, model):
+    ask = dict(model=model, max_tokens=0, echo=True, logprobs=2)
+    answer = client.completions.create(prompt=["99 b☃ttles", "9"], **ask)
+    first, second = answer.choices
+    assert (first.text, second.text) == ("99 b☃ttles", "9")
+    assert answer.usage.completion_tokens == 0 and first.finish_reason == second.finish_reason == "length"
+    lp = first.logprobs
+    assert len(lp.tokens) == len(lp.token_logprobs) == len(lp.top_logprobs) == len(lp.text_offset) == len("99 b☃ttles".encode())
+    assert lp.tokens[0] == "9" and lp.token_logprobs[0] is None and lp.top_logprobs[0] is None and lp.text_offset[:3] == [0, 1, 2]
+    assert second.logprobs.token_logprobs == [None]
+    # What the model writes by itself has the scores that it was written with.
+    written = client.completions.create(model=model, prompt="99", max_tokens=8, temperature=0, logprobs=0, logit_bias={"1": -100})
+    scored = client.completions.create(prompt="99" + written.choices[0].text, **ask).choices[0].logprobs
+    assert scored.tokens[2:] == written.choices[0].logprobs.tokens
+    assert scored.token_logprobs[2:] == pytest.approx(written.choices[0].logprobs.token_logprobs, abs=1e-4)
+    assert scored.text_offset[2:] == [2 + i for i in written.choices[0].logprobs.text_offset]
+
+
+def test_a_scored_prompt_goes_on_with_what_is_sampled(client, model):
+    ask = dict(model=model, prompt="99 bottles", max_tokens=6, temperature=0, logprobs=1, logit_bias={"1": -100})
+    plain, echoed = client.completions.create(**ask).choices[0], client.completions.create(echo=True, **ask).choices[0]
+    assert echoed.text == "99 bottles" + plain.text
+    assert echoed.logprobs.tokens == list("99 bottles") + plain.logprobs.tokens
+    assert echoed.logprobs.token_logprobs[10:] == pytest.approx(plain.logprobs.token_logprobs, abs=1e-4)
+
+
+def test_the_best_of_several_samples_are_the_answer_best_first(client, model):
+    ask = dict(model=model, prompt=["99", "12 bottles"], max_tokens=6, temperature=1.2, seed=5, logit_bias={"1": -100})
+    every = client.completions.create(n=4, logprobs=0, **ask)
+    mean = [sum(c.logprobs.token_logprobs) / 6 for c in every.choices]
+    ranked = [sorted(range(at, at + 4), key=lambda i: -mean[i]) for at in (0, 4)]
+    wanted = [every.choices[i].text for best in ranked for i in best[:2]]
+    for more in ({}, {"logprobs": 1}):
+        best = client.completions.create(n=2, best_of=4, **ask, **more)
+        assert [c.text for c in best.choices] == wanted and [c.index for c in best.choices] == [0, 1, 2, 3]
+        assert best.usage.completion_tokens == every.usage.completion_tokens
+        assert all((c.logprobs is not None) == bool(more) for c in best.choices)
+    with pytest.raises(openai.BadRequestError, match="best_of"):
+        client.completions.create(n=2, best_of=1, **ask)

@@ -299,6 +299,24 @@ class ImportModel(Scenario):
             t.engine.call("model.delete", {"id": self.id})
 
 
+class ImportArchive(ImportModel):
+    """The weights divided into files, in an archive."""
+    name = "import an archive of shards"
+    id = "unpacked"
+
+    def act(self, t, state):
+        return t.engine.upload("model.import", {"id": self.id}, archive=t.archive)
+
+    def judge(self, t, state, outcome):
+        there = self.id in self.models(t)
+        if outcome.kind == "ok" and not there or outcome.kind == "error" and there:
+            raise Wrong(f"{outcome.kind}, and the model is {'there' if there else 'not there'}")
+        state and state.update(applied=there)
+        size = t.engine.download("model.file", {"id": self.id, "name": "model.safetensors"})[0]["bytes"] if there else 0
+        if there and abs(size - len(t.parts["weights"])) > 4096:
+            raise Wrong("the model has other weights")
+
+
 class RemoveModel(ImportModel):
     name = "delete a model"
     id = "sent-away"
@@ -388,7 +406,7 @@ def scenarios():
         Ask("explain a text", "explain", lambda t: {"model": t.model, "input": "99 bottles", "aggregate": "rollout"}),
         Ask("tokenize", "tokenize", lambda t: {"model": t.model, "text": "99 böttles"}),
         Ask("detokenize", "detokenize", lambda t: {"model": t.model, "tokens": [60, 61, 200, 90]}),
-        Upload(), Content(), RemoveFile(), ImportModel(), RemoveModel(), Train(),
+        Upload(), Content(), RemoveFile(), ImportModel(), ImportArchive(), RemoveModel(), Train(),
         Ask("list models", "model.list", lambda t: {}), Ask("list files", "file.list", lambda t: {}),
         Ask("list sessions", "session.list", lambda t: {}),
         Ask("get a session", "session.get", lambda t: {"id": t.kept}),

@@ -3,20 +3,47 @@
 import collections
 import contextlib
 import errno
+import io
 import json
 import pathlib
 import queue
 import re
+import tarfile
 import threading
 
 from control import FOR_EVER, SHORT, Faults, resolve
-from scenarios import KNOWN, ImportModel, RemoveModel, Wrong
+from scenarios import KNOWN, ImportArchive, ImportModel, RemoveModel, Wrong
 from engine_client import SANITIZED, TEXT, Closed, Daemon, EngineError, train  # found through scenarios
 
 Outcome = collections.namedtuple("Outcome", "kind value")  # ok: the answer; error: its code; closed; hang
 
 
 # --- the engine under trial ---------------------------------------------------------
+
+def shards_archive(config, weights):
+    """A model's weights divided into two files, with an index, in a tar archive."""
+    size = int.from_bytes(weights[:8], "little")
+    header, data = json.loads(weights[8 : 8 + size]), weights[8 + size :]
+    names = sorted(n for n in header if n != "__metadata__")
+    files, where = {"config.json": config}, {}
+    for i, part in enumerate((names[::2], names[1::2])):
+        head, body, file = {}, b"", f"model-{i + 1:05}-of-00002.safetensors"
+        for n in part:
+            begin, end = header[n]["data_offsets"]
+            head[n] = {**header[n], "data_offsets": [len(body), len(body) + end - begin]}
+            body += data[begin:end]
+            where[n] = file
+        text = json.dumps(head).encode()
+        files[file] = len(text).to_bytes(8, "little") + text + body
+    files["model.safetensors.index.json"] = json.dumps({"weight_map": where}).encode()
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as t:
+        for name, content in files.items():
+            info = tarfile.TarInfo("model/" + name)
+            info.size = len(content)
+            t.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
 
 class Trial:
     """An engine with a model, a file, a finished job and a durable session, and the page that lets its calls fail."""
@@ -33,6 +60,7 @@ class Trial:
         self.files = [f["id"] for f in self.engine.call("file.list")["data"]]
         self.parts = {part: self.engine.download("model.file", {"id": self.model, "name": name})[1]
                       for part, name in (("config", "config.json"), ("weights", "model.safetensors"))}
+        self.archive = shards_archive(**self.parts)
         self.other = self.engine.upload("model.import", {"id": "other"}, **self.parts)["id"]  # has no session
         self.kept = self.session(durable=True)
         self.kept_content = self.content(self.kept)
@@ -59,7 +87,7 @@ class Trial:
             if f["id"] not in self.files:
                 self.engine.call("file.delete", {"id": f["id"]})
         models = {m["id"] for m in self.engine.call("model.list")["data"]}  # damaged ones are not in it
-        for m in (models | {ImportModel.id, RemoveModel.id}) - {self.model, self.other}:
+        for m in (models | {ImportModel.id, ImportArchive.id, RemoveModel.id}) - {self.model, self.other}:
             with contextlib.suppress(EngineError):
                 self.engine.call("model.delete", {"id": m})
         for j in self.engine.call("job.list")["data"]:

@@ -1,0 +1,210 @@
+"""additived: what a job trains on: forms of text, several files, what counts in the loss, tokens kept on the disk."""
+
+import gzip
+import json
+import math
+import resource
+
+import pytest
+
+from engine_client import TEXT, Daemon, EngineError, job_params, own_daemon
+
+# More than is tokenized into memory.
+LARGE = "".join(f"{n} of {n * 7919 % 100003} lines. " for n in range(240000))
+assert len(LARGE) > 4 << 20
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with Daemon(tmp_path_factory.mktemp("corpora") / "data") as d:
+        yield d
+
+
+@pytest.fixture(scope="module")
+def engine(daemon):
+    with daemon.connect() as e:
+        yield e
+
+
+def weights(engine, job):
+    return engine.download("model.file", {"id": job["fine_tuned_model"], "name": "model.safetensors"})[1]
+
+
+def run(engine, file, steps=4, **more):
+    done = engine.wait_job(engine.call("job.create", job_params(file, steps, **more))["id"])
+    assert done["status"] == "succeeded", done["error"]
+    return done
+
+
+def refused(engine, params):
+    with pytest.raises(EngineError) as e:
+        engine.call("job.create", params)
+    return e.value
+
+
+def lines(*objects):
+    return "\n".join(map(json.dumps, objects)) + "\n"
+
+
+def test_a_compressed_text_trains_the_same_weights_and_a_damaged_one_is_refused(engine):
+    packed = gzip.compress(TEXT.encode())
+    plain = run(engine, engine.add_file(TEXT))
+    assert weights(engine, run(engine, engine.add_file(packed, "corpus.gz"))) == weights(engine, plain)
+    e = refused(engine, job_params(engine.add_file(packed[:-9])))
+    assert (e.status, e.param) == (400, "training_file") and "gzip" in e.message and "ends" in e.message
+
+
+def test_the_mean_over_validation_is_reported_as_perplexity_too(engine):
+    done = run(engine, engine.add_file(TEXT))["additive"]
+    assert done["perplexity"] == pytest.approx(math.exp(done["valid_loss"]))
+
+
+def test_several_files_train_one_model_and_their_weights_decide_how_often_each_is_shown(engine):
+    one, other = engine.add_file(TEXT), engine.add_file(TEXT.upper())
+    both = [{"file": one}, {"file": other, "weight": 2}]
+    first, again = (run(engine, one, training_files=both) for _ in range(2))
+    assert weights(engine, first) == weights(engine, again)
+    assert first["training_file"] == one
+    assert weights(engine, run(engine, one, training_files=both[:1])) == weights(engine, run(engine, one))
+    assert weights(engine, run(engine, one, training_files=[both[0], {"file": other}])) != weights(engine, first)
+    # An epoch has 9/10 of the 8 or so blocks of 2048 tokens of each: three times as many as of one file.
+    steps = {len(files): engine.call("job.create", {
+        **job_params(one, training_files=files, max_steps=None), "hyperparameters": {"n_epochs": 1}})
+        for files in (both, both[:1])}
+    assert steps[2]["additive"]["total_steps"] == pytest.approx(3 * steps[1]["additive"]["total_steps"], abs=2)
+    for job in steps.values():
+        engine.call("job.cancel", {"id": job["id"]})
+
+
+def test_a_mistake_in_the_files_names_them(engine):
+    one = engine.add_file(TEXT)
+    for files, status in (([{"file": "file-none"}], 404), ([{"file": engine.add_file("other " * 99)}], 400)):
+        e = refused(engine, job_params(one, training_files=files))
+        assert (e.status, e.param) == (status, "additive.training_files")
+    labels = engine.add_file(lines(*({"text": "a", "label": str(i % 2)} for i in range(40))))
+    for field, value in (("loss_on", "completion"), ("reset_at_document", True),
+                         ("training_files", [{"file": labels}, {"file": one}])):
+        e = refused(engine, {"model": "linear_encoder", "training_file": labels,
+                             "additive": {"objective": "classification", field: value}})
+        assert (e.status, e.param) == (400, "additive." + field)
+
+
+def test_a_file_that_a_job_trains_on_beside_others_is_in_use(engine):
+    one, other = engine.add_file(TEXT), engine.add_file(TEXT[::-1])
+    job = engine.call("job.create", job_params(one, 1000000, training_files=[{"file": one}, {"file": other}]))["id"]
+    with pytest.raises(EngineError) as e:
+        engine.call("file.delete", {"id": other})
+    assert e.value.status == 409
+    engine.call("job.cancel", {"id": job})
+
+
+def user(text):
+    """A conversation without an answer: nothing of it is learned."""
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+def answered(question, answer):
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+
+
+def trained(engine, objects, **more):
+    return weights(engine, run(engine, engine.add_file(lines(*objects)), validation_fraction=0, **more))
+
+
+def test_what_is_asked_has_no_gradient_where_completions_count(engine):
+    # One block; the prompt at its end is behind everything that is predicted, unless it is itself.
+    one, other = ([{"prompt": "2 + 2 = ", "completion": "4, as ever"}, {"prompt": end * 60, "completion": ""}] for end in "xy")
+    options = {"batch_size": 1, "sequence_length": 64}
+    assert trained(engine, one, loss_on="completion", **options) == trained(engine, other, loss_on="completion", **options)
+    assert trained(engine, one, **options) != trained(engine, other, **options)
+    one, other = ([answered("2 + 2?", "4, as ever"), user(end * 60)] for end in "xy")
+    assert trained(engine, one, loss_on="completion", **options) == trained(engine, other, loss_on="completion", **options)
+
+
+@pytest.mark.parametrize("architecture", ["additive", "gpt2", "linear"])
+def test_a_document_has_no_influence_on_another_where_they_are_reset(engine, architecture):
+    size = {"hidden": 16, "heads": 2, "layers": 2}
+
+    def weights_with(first, **more):
+        file = engine.add_file(lines(user(first * 40), answered("2 + 2?", "4, as ever")))
+        job = engine.call("job.create", {"model": architecture, "training_file": file, "seed": 3, "additive": {
+            "size": size, "sequence_length": 40, "max_steps": 3, "validation_fraction": 0, "loss_on": "completion", **more}})
+        return weights(engine, engine.wait_job(job["id"]))
+
+    assert weights_with("x", reset_at_document=True) == weights_with("y", reset_at_document=True)
+    # Packed, the second block goes on with the end of the first document.
+    assert weights_with("x", sequence_length=80) != weights_with("y", sequence_length=80)
+
+
+def test_documents_that_are_reset_validate_too(engine):
+    documents = [{"text": f"document {n} " + "word " * (n % 30)} for n in range(300)]
+    done = run(engine, engine.add_file(lines(*documents)), reset_at_document=True)
+    assert done["additive"]["valid_loss"] > 0
+
+
+# --- the cache -------------------------------------------------------------------------------
+
+def cached(daemon):
+    return sorted((daemon.folder / "cache").iterdir())
+
+
+def test_tokens_are_kept_for_the_next_job_made_again_when_damaged_and_removed_beyond_the_budget(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        file = engine.add_file(LARGE)
+        first = run(engine, file, validation_fraction=0)
+        [tokens] = cached(daemon)
+        made, intact = tokens.stat().st_ino, tokens.read_bytes()
+        assert weights(engine, run(engine, file, validation_fraction=0)) == weights(engine, first)
+        assert [tokens] == cached(daemon) and tokens.stat().st_ino == made
+        with open(tokens, "r+b") as f:
+            f.seek(-1000, 2)
+            byte = f.read(1)
+            f.seek(-1, 1)
+            f.write(bytes([byte[0] ^ 1]))
+        assert weights(engine, run(engine, file, validation_fraction=0)) == weights(engine, first)
+        assert [tokens] == cached(daemon) and tokens.read_bytes() == intact
+        run(engine, engine.add_file(LARGE[::-1]), validation_fraction=0)
+        assert len(cached(daemon)) == 2
+    assert daemon.stop() == 0
+    (daemon.folder / "tmp/7-0").write_bytes(b"half a cache")
+    daemon = own_daemon("--corpus-cache-bytes", 12 << 20)
+    assert len(cached(daemon)) == 1 and tokens not in cached(daemon)
+    assert not list((daemon.folder / "tmp").iterdir())
+    assert daemon.stop() == 0
+
+
+def test_a_disk_that_is_full_refuses_the_job_and_keeps_nothing(own_daemon):
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        file = engine.add_file(LARGE)
+        before = resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (6 << 20, resource.RLIM_INFINITY))
+        e = refused(engine, job_params(file, validation_fraction=0))
+        assert e.status == 507 and "tokens" in e.message
+        assert cached(daemon) == [] and not list((daemon.folder / "tmp").iterdir())
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, before)
+        run(engine, file, validation_fraction=0)
+    assert daemon.stop() == 0
+
+
+def test_a_run_on_several_cached_files_goes_on_after_kill_9_to_the_same_weights(own_daemon):
+    daemon = own_daemon()
+
+    def begin(engine, files):
+        return engine.call("job.create", job_params(files[0]["file"], 60, training_files=files, loss_on="completion",
+                                                    checkpoint_every=10, validation_fraction=0.001))["id"]
+
+    with daemon.connect() as engine:
+        pairs = lines(*({"prompt": f"{n}? ", "completion": f"{n * n}."} for n in range(400)))
+        files = [{"file": engine.add_file(LARGE), "weight": 0.5}, {"file": engine.add_file(pairs), "weight": 3}]
+        whole = engine.wait_job(begin(engine, files))
+        expected = weights(engine, whole)
+        job = begin(engine, files)
+        engine.wait(lambda: engine.call("job.checkpoints", {"id": job})["data"])
+    daemon.kill()
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        done = engine.wait_job(job)
+        assert done["status"] == "succeeded" and weights(engine, done) == expected
+        assert done["additive"]["valid_loss"] == whole["additive"]["valid_loss"]
+    assert daemon.stop() == 0

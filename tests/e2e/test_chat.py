@@ -1,0 +1,209 @@
+"""Conversations, as OpenAI's own client has them, and in sessions."""
+
+import openai
+import pytest
+
+from conftest import SMALL
+
+# The end of an answer is a letter of the corpus, so that some answers end with it.
+TEMPLATE = {"begin": ">", "system": {"prefix": "(", "suffix": ")"}, "user": {"prefix": "[", "suffix": "]"},
+            "assistant": {"prefix": ":", "suffix": "o"}, "generation": ":", "stop": ["o"]}
+ASK = dict(temperature=0, seed=1, extra_body={"logit_bias": {"1": -100}})
+
+
+@pytest.fixture(scope="module")
+def model(service):
+    config = {**SMALL["config"], "n_positions": 512, "window_sizes": [4, 7, 64], "chat_template": TEMPLATE}
+    done = service.wait_job(service.job(steps=30, config=config)["id"])
+    assert done["status"] == "succeeded", done
+    return done["fine_tuned_model"]
+
+
+@pytest.fixture(scope="module")
+def client(service):
+    return openai.OpenAI(base_url=service.url + "/v1", api_key="unused", max_retries=0, timeout=60)
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def refused(service, model, path="/v1/chat/completions", **body):
+    status, answer, _ = service.request("POST", path, {"model": model, **body} if model else body)
+    assert status == 400, answer
+    return answer["error"]
+
+
+# --- what is read ------------------------------------------------------------------------
+
+
+def test_a_conversation_is_read_as_the_models_template_says(client, model):
+    messages = [{"role": "system", "content": "be kind"}, user("99"), {"role": "assistant", "content": "beer"},
+                {"role": "user", "content": [{"type": "text", "text": "98"}, {"type": "text", "text": " bottles"}]}]
+    answer = client.chat.completions.create(model=model, messages=messages, max_completion_tokens=30, **ASK)
+    same = client.completions.create(model=model, prompt=">(be kind)[99]:beero[98 bottles]:", max_tokens=30, stop="o", **ASK)
+    assert answer.object == "chat.completion" and answer.id.startswith("chatcmpl-")
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].message.content == same.choices[0].text
+    assert answer.choices[0].finish_reason == same.choices[0].finish_reason
+    assert answer.usage.total_tokens == same.usage.total_tokens
+
+
+def test_the_template_stays_with_the_model(service, model):
+    assert service.ok("GET", f"/v1/models/{model}")["additive"]["config"]["chat_template"] == TEMPLATE
+    assert service.ok("GET", f"/v1/models/{model}/files/config.json")["chat_template"] == TEMPLATE
+
+
+def test_a_long_conversation_is_read_like_a_short_one(client, model):
+    messages = [user("9"), {"role": "assistant", "content": "b"}] * 40 + [user("8")]
+    answer = client.chat.completions.create(model=model, messages=messages, max_tokens=5, **ASK)
+    same = client.completions.create(model=model, prompt=">" + "[9]:bo" * 40 + "[8]:", max_tokens=5, stop="o", **ASK)
+    assert answer.choices[0].message.content == same.choices[0].text
+
+
+# --- what is answered ------------------------------------------------------------------------
+
+
+def test_a_stream_begins_with_the_role_and_brings_the_same_text(client, model):
+    ask = dict(model=model, messages=[user("99 bottles")], n=2, max_tokens=12, temperature=0.8, seed=3, stop=["xyz"])
+    whole = client.chat.completions.create(**ask)
+    chunks = list(client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **ask))
+    assert all(c.object == "chat.completion.chunk" for c in chunks)
+    assert [c.choices[0].delta.role for c in chunks[:3]] == ["assistant", "assistant", None]
+    for choice in whole.choices:
+        mine = [c.choices[0] for c in chunks if c.choices and c.choices[0].index == choice.index]
+        assert "".join(c.delta.content or "" for c in mine) == choice.message.content
+        assert [c.finish_reason for c in mine if c.finish_reason] == [choice.finish_reason]
+    assert chunks[-1].choices == [] and chunks[-1].usage == whole.usage
+
+
+def test_log_probabilities_have_the_form_of_chat(client, model):
+    ask = dict(model=model, messages=[user("99 bottles")], max_tokens=6, logprobs=True, top_logprobs=3, temperature=0, stop=["xyz"])
+    content = client.chat.completions.create(**ask).choices[0].logprobs.content
+    assert 1 <= len(content) <= 6
+    for token in content:
+        assert bytes(token.bytes).decode() == token.token and token.logprob <= 0
+        assert len(token.top_logprobs) == 3 and token.top_logprobs[0].logprob == token.logprob
+    chunks = list(client.chat.completions.create(stream=True, **ask))
+    pieces = [c.choices[0].logprobs.content for c in chunks if c.choices[0].logprobs]
+    assert [t for piece in pieces for t in piece] == content
+    without = client.chat.completions.create(**{**ask, "top_logprobs": None}).choices[0].logprobs.content
+    assert all(t.top_logprobs == [] for t in without)
+
+
+def test_the_models_own_words_can_be_sent_back(client, model):
+    first = client.chat.completions.create(model=model, messages=[user("99")], max_tokens=5, **ASK)
+    messages = [user("99"), first.choices[0].message, user("98")]
+    client.chat.completions.create(model=model, messages=messages, max_tokens=5, **ASK)
+
+
+def test_a_system_message_is_read_once_for_many_conversations(client, model):
+    system = {"role": "system", "content": "always count bottles of beer"}
+    for i, text in enumerate(["99", "98", "97", "96"]):
+        answer = client.chat.completions.create(model=model, messages=[system, user(text)], max_tokens=8, **ASK)
+        same = client.completions.create(model=model, prompt=f">({system['content']})[{text}]:", max_tokens=8, stop="o", **ASK)
+        assert answer.choices[0].message.content == same.choices[0].text
+        assert answer.usage.prompt_tokens == same.usage.prompt_tokens
+        cached = answer.usage.prompt_tokens_details.cached_tokens
+        assert cached == (0 if i < 2 else len(f">({system['content']})"))
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more, param", [
+    ({"tools": [{"type": "function"}]}, "tools"),
+    ({"response_format": {"type": "json_object"}}, "response_format.type"),
+    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"modalities": ["audio"]}, "modalities[0]"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [user("x"), {"role": "assistant"}]}, "messages[1].content"),
+    ({"messages": [user([{"type": "input_audio", "text": ""}])]}, "messages[0].content[0].type"),
+    ({"messages": []}, "messages"),
+    ({"n": 129}, "n"),
+    ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+])
+def test_what_would_change_the_answer_and_is_not_offered_is_refused_by_name(service, model, more, param):
+    assert refused(service, model, **{"messages": [user("x")], **more})["param"] == param
+
+
+def test_a_template_that_says_nothing_is_no_configuration(service):
+    status, answer, _ = service.request("POST", "/v1/fine_tuning/jobs", {
+        "model": "additive", "training_file": service.upload("text " * 100),
+        "additive": {**SMALL, "config": {**SMALL["config"], "chat_template": {"user": {"suffix": 1}, "assistant": {}}}}})
+    assert (status, answer["error"]["param"]) == (400, "additive.config.chat_template.user.suffix")
+
+
+# --- responses ---------------------------------------------------------------------------------------
+
+
+def test_a_response_is_the_answer_of_a_chat(client, model):
+    messages = [{"role": "system", "content": "be kind"}, user("99"), {"role": "assistant", "content": "beer"}, user("98")]
+    chat = client.chat.completions.create(model=model, messages=messages, max_tokens=20, **ASK)
+    history = [user("99"), {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "beer", "annotations": []}]},
+               user([{"type": "input_text", "text": "98"}])]
+    ask = dict(model=model, instructions="be kind", input=history, max_output_tokens=20, temperature=0,
+               metadata={"a": "b"}, extra_body={"seed": 1})
+    answer = client.responses.create(**ask)
+    assert answer.object == "response" and answer.id.startswith("resp_") and answer.model == model
+    assert answer.output_text.startswith(chat.choices[0].message.content[:1])
+    assert (answer.usage.input_tokens, answer.usage.total_tokens) == (
+        chat.usage.prompt_tokens, answer.usage.input_tokens + answer.usage.output_tokens)
+    assert answer.status == "completed" or answer.incomplete_details.reason == "max_output_tokens"
+    assert answer.metadata == {"a": "b"} and answer.instructions == "be kind"
+    events = list(client.responses.create(stream=True, **ask))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    kinds = [e.type.removeprefix("response.") for e in events]
+    assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
+    assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", answer.status]
+    deltas = [e for e in events if e.type == "response.output_text.delta"]
+    assert len(deltas) == len(events) - 8
+    assert "".join(e.delta for e in deltas) == answer.output_text == events[-4].text == events[-1].response.output_text
+    assert events[-1].response.usage == answer.usage
+    assert {e.item_id for e in deltas} == {events[-1].response.output[0].id}
+
+
+def test_a_large_input_is_read_as_a_small_one(client, model):
+    with pytest.raises(openai.BadRequestError) as caught:  # it does not fit, which only its reader can know
+        client.responses.create(model=model, input="99 bottles " * 20000, max_output_tokens=5)
+    assert caught.value.param == "input"
+
+
+@pytest.mark.parametrize("more, param", [
+    ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"),
+    ({"tools": []}, "tools"), ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+    ({"text": {"format": {"type": "json_object"}}}, "text.format.type"),
+])
+def test_a_response_that_is_more_than_text_is_refused_by_name(service, model, more, param):
+    assert refused(service, model, "/v1/responses", **{"input": "x", **more})["param"] == param
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+def test_a_session_goes_on_with_new_messages_as_if_it_had_been_sent_all(service, client, model):
+    """Answers of 3 tokens are cut; of 60, some end by themselves."""
+    reasons = set()
+    for longest in (3, 60):
+        session = service.ok("POST", "/v1/sessions", {"model": model})["id"]
+        whole = [{"role": "system", "content": "count"}]
+        for said in ("99", "98", "97"):
+            new = [*whole, user(said)] if len(whole) == 1 else [user(said)]
+            whole.append(user(said))
+            answer = service.ok("POST", f"/v1/sessions/{session}/generate",
+                                {"messages": new, "max_tokens": longest, "temperature": 0, "logit_bias": {"1": -100}})
+            same = client.chat.completions.create(model=model, messages=whole, max_tokens=longest, **ASK)
+            assert answer["choices"][0]["text"] == same.choices[0].message.content
+            assert answer["session"]["tokens"] == same.usage.prompt_tokens + answer["usage"]["completion_tokens"]
+            reasons.add(answer["choices"][0]["finish_reason"])
+            whole.append({"role": "assistant", "content": answer["choices"][0]["text"]})
+        service.ok("DELETE", f"/v1/sessions/{session}")
+    assert reasons == {"length", "stop"}
+
+
+def test_a_session_has_a_prompt_or_messages_and_goes_on_with_the_users(service, model):
+    session = service.ok("POST", "/v1/sessions", {"model": model, "prompt": "99"})["id"]
+    path = f"/v1/sessions/{session}/generate"
+    assert refused(service, None, path, messages=[user("x")], prompt="x")["param"] == "messages"
+    assert refused(service, None, path, messages=[{"role": "system", "content": "x"}])["param"] == "messages[0].role"
+    service.ok("DELETE", f"/v1/sessions/{session}")
