@@ -23,7 +23,7 @@ static double mean_loss(const char *folder, dtype weights, const dataset *d, bac
 	bench_check(pass_new(&p, m, &objective_next_token, &spec, NULL, &err), &err);
 	for (int64_t i = 0; i < dataset_records(d); i++) {
 		double loss, count;
-		bench_check(pass_load(p, d, 0, i, 1), &err);
+		bench_check(pass_load(p, d, 0, i, 1, &err), &err);
 		bench_check(plan_run(pass_plan(p)), &err);
 		bench_check(pass_result(p, &loss, &count), &err);
 		sum += loss * count;

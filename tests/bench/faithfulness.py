@@ -140,7 +140,8 @@ def evaluate(options):
             model = bring(service, options.programs, folder)
             pieces = passages(path, options.length, options.count, seed=folder.name)
             file = upload(service, "".join(json.dumps({"text": piece}) + "\n" for piece in pieces))
-            request = {"model": model, "file": file, "texts": options.count, "max_tokens": options.length}
+            request = {"model": model, "file": file, "texts": options.count, "max_tokens": options.length, "grid": options.grid,
+                       "fractions": [fraction for _, fraction in COLUMNS if fraction]}
             job = json.loads(service.ask("POST", "/v1/explain/evaluate", request))
             while job["status"] in ("queued", "running"):
                 time.sleep(2)
@@ -216,6 +217,7 @@ def main():
             command.add_argument("--count", type=int, default=20, help="texts of a model")
         if name == "evaluate":
             command.add_argument("--length", type=int, default=128, help="bytes of a text")
+            command.add_argument("--grid", type=int, default=10, help="steps of the curves")
     options = parser.parse_args()
     options.run(options)
 

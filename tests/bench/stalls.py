@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What one large request costs the streams beside it: time between two reads of a stream, of 32 streams, alone and while one
 after the other a text of 16,384 tokens is explained, contributions of 4,096 tokens and what leaving out each of 512 costs are
-computed again and again, a prompt of 4 MiB is read, the first session is exported, and 8
+computed again and again, explanations of 256 tokens are evaluated again and again, a prompt of 4 MiB is read, the first session is exported, and 8
 durable sessions are made and used.
 
     tests/bench/stalls.py PROGRAMS [--client build/bench/bench_http] [--seconds 8]     (the folder of additived and additive-httpd)
@@ -45,6 +45,13 @@ def again(method, tokens):
                 service.ask("POST", "/v1/explain", {"model": model, "input": "explained text, " * (tokens // 16), "method": method})
         return run
     return prepare
+
+
+def evaluation(service, model):
+    def run(stop):
+        while not stop.is_set():
+            service.ask("POST", "/v1/explain/evaluate", {"model": model, "input": "explained text, " * 16})
+    return run
 
 
 def long_prompt(service, model):
@@ -108,7 +115,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=8)
     options = parser.parse_args()
     phases = {"idle": idle, "explanation": explanation, "contributions": again("contributions", 4096),
-              "leave one out": again("leave_one_out", 512), "prompt of 4 MiB": long_prompt, "first export": first_export, "8 durable sessions": durable_sessions}
+              "leave one out": again("leave_one_out", 512), "evaluation": evaluation, "prompt of 4 MiB": long_prompt, "first export": first_export, "8 durable sessions": durable_sessions}
     with tempfile.TemporaryDirectory() as folder:
         service = Service(options.programs, pathlib.Path(folder), ["--backend", "cpu", "--max-generations", 64])
         try:
