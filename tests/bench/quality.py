@@ -2,11 +2,13 @@
 
     quality.py --bin build/bench --out build/bench/quality [--train FILE … [--valid FILE]] [--steps N | --epochs E]
                [--sizes d128,d512] [--backend cuda --precision bf16] [--batch N] [--budget SECONDS] [--report]
+               [--tokenizer '{"type": "sentencepiece", "vocab_size": 7500}']
 
-Windowed additive attention, all-global additive attention and GPT-2 (dropout 0.1, sequences of 2048 bytes; d128: 4 heads, 6
+Windowed additive attention, all-global additive attention and GPT-2 (dropout 0.1, sequences of 2048 tokens; d128: 4 heads, 6
 layers; d512: 8 heads, 8 layers), trained by the same program with the same recipe (AdamW, learning rate 5e-4 falling linearly to 0, betas
-0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), several seeds each. Reports the best validation loss over
-the evaluations of a run: mean and range over the seeds, in nats per token and bits per byte.
+0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), several seeds each. Tokens are bytes, or those of a tokenizer trained
+on the same text. Reports the best validation loss over the evaluations of a run: mean and range over the seeds, in nats per
+token and bits per byte, and as perplexity of a token and of a word (the ends of lines are words too, as is usual for WikiText).
 
 A finished run is a file in OUT, named after everything that decides it, and is not repeated: interrupt and go on at
 will. With --budget no run is begun that would outlast it, going by the longest so far of its size. --report trains nothing:
@@ -25,7 +27,7 @@ import time
 
 from contest import Failure, environment
 
-LENGTH, VOCAB = 2048, 259
+LENGTH, BYTES_VOCAB = 2048, 259
 SIZES = {"d128": (128, 4, 6), "d512": (512, 8, 8)}  # width, heads, layers
 COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "gpt2": "#c4622d"}
 RECIPE = {
@@ -39,17 +41,17 @@ RECIPE = {
 }
 
 
-def models(width, heads, layers):
+def models(width, heads, layers, vocab):
     additive = {
         "model_type": "FastformerForCausalLM",
         "hidden_size": width,
-        "vocab_size": VOCAB,
+        "vocab_size": vocab,
         "n_heads": heads,
         "n_positions": LENGTH,
         "n_layer": layers,
         "hidden_dropout_prob": 0.1,
     }
-    gpt2 = {"model_type": "gpt2", "n_embd": width, "vocab_size": VOCAB, "n_head": heads, "n_positions": LENGTH, "n_layer": layers}
+    gpt2 = {"model_type": "gpt2", "n_embd": width, "vocab_size": vocab, "n_head": heads, "n_positions": LENGTH, "n_layer": layers}
     return {
         "additive, windows": {**additive, "window_sizes": [4 * 2**layer for layer in range(layers - 1)] + [LENGTH]},
         "additive, all global": {**additive, "use_local_att": False},
@@ -89,7 +91,8 @@ def train(program, paths, settings, arguments):
     ]
     lines = []
     own = environment(arguments.threads, {"ADDITIVE_BENCH_BACKEND": arguments.backend})
-    with subprocess.Popen(command + paths[1:], env=own, stdout=subprocess.PIPE, text=True) as process:
+    more = paths[1:] + (["-", json.dumps(settings["tokenizer"])] if "tokenizer" in settings else [])
+    with subprocess.Popen(command + more, env=own, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             lines.append(json.loads(line))
             if "valid_loss" in lines[-1]:
@@ -108,10 +111,13 @@ def finished(out, name, settings):
 def collect(arguments, paths, options):
     """{(size, model): runs}, doing those that are not there yet. One seed of every model first, then the next seed."""
     texts = {"train": digest(paths[0]), "valid": digest(paths[1]), "backend": arguments.backend}
+    if arguments.tokenizer:
+        texts["tokenizer"] = arguments.tokenizer
+    vocab = arguments.tokenizer["vocab_size"] if arguments.tokenizer else BYTES_VOCAB
     began, runs, longest = time.time(), {}, {}
     for seed in range(1, arguments.seeds + 1):
         for size in arguments.sizes.split(","):
-            for name, config in models(*SIZES[size]).items():
+            for name, config in models(*SIZES[size], vocab).items():
                 settings = {"config": config, "options": options, "seed": seed, **texts}
                 path = finished(arguments.out, f"{size} {name}", settings)
                 late = time.time() - began + longest.get(size, 0) > arguments.budget
@@ -139,15 +145,24 @@ def spread(values, digits=4):
     return f"{statistics.mean(values):.{digits}f} ({min(values):.{digits}f} … {max(values):.{digits}f})"
 
 
-def report(runs, options, out, held_out):
+def word_perplexity(bits_per_byte, path):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    words = len(text.split()) + text.count("\n")
+    return 2 ** (bits_per_byte * len(text.encode()) / words)
+
+
+def report(runs, options, out, held_out, valid):
     device = next(iter(runs.values()))[0][-1]["device"]
-    rows = [f"Best validation loss, mean and range over seeds: {options['max_steps']} steps of {options['batch_size']} x {LENGTH} bytes, "
+    rows = [f"Best validation loss, mean and range over seeds: {options['max_steps']} steps of {options['batch_size']} x {LENGTH} tokens, "
             f"{options['precision']}, held out: {held_out}; {device}\n"]
-    rows += ["| size | model | seeds | nats per token | bits per byte | tokens/s |", "| --- | --- | --- | --- | --- | --- |"]
+    rows += ["| size | model | seeds | nats per token | bits per byte | perplexity of a token | of a word | tokens/s |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for (size, name), curves in runs.items():
         bests = [best(lines) for lines in curves]
         rows.append(
             f"| {size} | {name} | {len(curves)} | {spread([b['valid_loss'] for b in bests])} | {spread([b['bits_per_byte'] for b in bests])} "
+            f"| {spread([b['perplexity'] for b in bests], 2)} | {spread([word_perplexity(b['bits_per_byte'], valid) for b in bests], 1)} "
             f"| {statistics.median(lines[-1]['tokens_per_second'] for lines in curves):,.0f} |"
         )
     print("\n".join(rows))
@@ -180,6 +195,7 @@ def main():
     parser.add_argument("--epochs", type=float, help="instead of steps")
     parser.add_argument("--sizes", default="d128", help=", ".join(SIZES))
     parser.add_argument("--batch", type=int, default=2, help="sequences of a step")
+    parser.add_argument("--tokenizer", type=json.loads, help="what job requests call tokenizer; trained on the texts; wants --steps")
     parser.add_argument("--backend", default="cpu")
     parser.add_argument("--precision", default="fp32", help="or bf16, on a device that has it")
     parser.add_argument("--seeds", type=int, default=3)
@@ -197,6 +213,8 @@ def main():
         sources(texts[0])
     paths = cut(texts, arguments.valid, arguments.out)
     steps = arguments.steps
+    if arguments.epochs and arguments.tokenizer:
+        parser.error("--epochs counts bytes; with --tokenizer give --steps")
     if arguments.epochs:
         steps = max(1, int(arguments.epochs * os.path.getsize(paths[0]) / (LENGTH * arguments.batch)))
     every = max(1, steps // arguments.evaluations)
@@ -206,7 +224,7 @@ def main():
     if not runs:
         sys.exit("quality: there is no run yet")
     held_out = os.path.basename(arguments.valid) if arguments.valid else "the last tenth of " + ", ".join(map(os.path.basename, texts))
-    report(runs, options, arguments.out, held_out)
+    report(runs, options, arguments.out, held_out, paths[1])
     try:
         plot(runs, arguments.out)
     except ImportError:

@@ -1,11 +1,13 @@
 /* train_curve - train on a text and print the curve, one JSON object per line.
  *
- *   train_curve TEXT CONFIG OPTIONS SEED [VALID [FOLDER]]
+ *   train_curve TEXT CONFIG OPTIONS SEED [VALID [FOLDER [TOKENIZER]]]
  *
  * TEXT is a file; CONFIG (keys of config.json; "model_type" chooses the architecture) and OPTIONS (keys of
  * train_options_read; "objective": "classification" wants labelled JSON lines) are files or JSON text. SEED chooses the
  * initial weights, the order of the blocks and the dropout. VALID is a file of held-out text; without it, or when it is
- * "-", the last tenth of TEXT is held out. The model is saved into FOLDER. On the backend that ADDITIVE_BENCH_BACKEND
+ * "-", the last tenth of TEXT is held out. The model is saved into FOLDER, if that is not "-". TOKENIZER is a
+ * specification such as {"type": "sentencepiece", "vocab_size": 8000}, which is trained on TEXT; without it tokens are
+ * bytes. On the backend that ADDITIVE_BENCH_BACKEND
  * names; OMP_NUM_THREADS limits the CPU's threads. tests/reference/train.py is its counterpart in PyTorch.
  *
  *   {"step": 1, "train_loss": 5.561, "gradient_norm": 1.2}
@@ -20,18 +22,19 @@
 #include "engine/base/file.h"
 #include "engine/cpu/threads.h"
 #include "engine/text/labelled.h"
+#include "engine/text/text_reader.h"
 #include "engine/train/objective.h"
 #include "tests/bench/support/bench.h"
 
 static const double held_out = 0.1;
 
 typedef struct arguments {
-	const char *text, *config, *options, *seed, *valid, *folder; /* the last two: NULL when absent */
+	const char *text, *config, *options, *seed, *valid, *folder, *tokenizer; /* the last three: NULL when absent */
 } arguments;
 
 /* What a run needs; freed in reverse. */
 typedef struct run {
-	json_t *config, *options_json;
+	json_t *config, *options_json, *tokenizer_json;
 	train_options options;
 	file_map text, valid_text;
 	backend *backend;
@@ -61,10 +64,20 @@ static status read_labelled(run *r, int64_t length, error *err)
 	                    err);
 }
 
+static status make_tokenizer(run *r, const char *path, error *err)
+{
+	text_reader *reader;
+	TRY(text_reader_new(&reader, &path, 1));
+	text_source source = text_reader_source(reader);
+	status s = tokenizer_train(&r->tokenizer, r->tokenizer_json, &source, err);
+	text_reader_free(reader);
+	return s;
+}
+
 static status read_texts(run *r, const arguments *a, error *err)
 {
 	int64_t length = r->options.sequence_length;
-	TRY(tokenizer_new(&r->tokenizer, NULL, err));
+	TRY(make_tokenizer(r, a->text, err));
 	TRY(file_map_open(&r->text, a->text, err));
 	if (a->valid)
 		TRY(file_map_open(&r->valid_text, a->valid, err));
@@ -82,8 +95,9 @@ static status prepare(run *r, const arguments *a, error *err)
 	model *m;
 	r->config = read_json(a->config);
 	r->options_json = read_json(a->options);
-	if (!r->config || !r->options_json)
-		return error_set(err, STATUS_INVALID, NULL, "CONFIG and OPTIONS must be JSON");
+	r->tokenizer_json = a->tokenizer ? read_json(a->tokenizer) : NULL;
+	if (!r->config || !r->options_json || (a->tokenizer && !r->tokenizer_json))
+		return error_set(err, STATUS_INVALID, NULL, "CONFIG, OPTIONS and TOKENIZER must be JSON");
 	const architecture *kind = architecture_of(r->config);
 	if (!kind)
 		return error_set(err, STATUS_INVALID, "model_type", "unknown");
@@ -118,7 +132,8 @@ static status train(run *r, error *err)
 		fflush(stdout);
 	}
 	double seconds = (double)(clock_ns() - began) * 1e-9;
-	printf("{\"seconds\": %.1f, \"tokens_per_second\": %.0f, \"device\": \"%s\"}\n", seconds, p->tokens_per_second,
+	printf("{\"seconds\": %.1f, \"tokens_per_second\": %.0f, \"tokens\": %lld, \"vocabulary\": %d, \"device\": \"%s\"}\n",
+	       seconds, p->tokens_per_second, (long long)dataset_tokens(r->train), (int)tokenizer_size(r->tokenizer),
 	       r->backend->device);
 	return STATUS_OK;
 }
@@ -132,6 +147,7 @@ static void release(run *r)
 	backend_close(r->backend);
 	file_map_close(&r->valid_text);
 	file_map_close(&r->text);
+	json_decref(r->tokenizer_json);
 	json_decref(r->options_json);
 	json_decref(r->config);
 }
@@ -139,15 +155,17 @@ static void release(run *r)
 int main(int argc, char **argv)
 {
 	threads_sleep_when_idle(argv);
-	if (argc < 5 || argc > 7) {
-		fprintf(stderr, "usage: train_curve TEXT CONFIG OPTIONS SEED [VALID [FOLDER]]\n");
+	if (argc < 5 || argc > 8) {
+		fprintf(stderr, "usage: train_curve TEXT CONFIG OPTIONS SEED [VALID [FOLDER [TOKENIZER]]]\n");
 		return 2;
 	}
-	arguments a = {argv[1], argv[2], argv[3], argv[4], NULL, NULL};
+	arguments a = {argv[1], argv[2], argv[3], argv[4], NULL, NULL, NULL};
 	if (argc > 5 && strcmp(argv[5], "-") != 0)
 		a.valid = argv[5];
-	if (argc > 6)
+	if (argc > 6 && strcmp(argv[6], "-") != 0)
 		a.folder = argv[6];
+	if (argc > 7)
+		a.tokenizer = argv[7];
 	run r = {0};
 	error err = ERROR_INIT;
 	status s = prepare(&r, &a, &err);
