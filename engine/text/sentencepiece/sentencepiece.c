@@ -164,7 +164,7 @@ static size_t next_special(const sentencepiece *s, const char *text, size_t from
 		size_t end = o->trusted[i].first + o->trusted[i].bytes;
 		end = end < bytes ? end : bytes;
 		for (size_t at = o->trusted[i].first > from ? o->trusted[i].first : from; at < end; at++) {
-			size_t n = sp_trie_prefix(&s->roles.specials, text + at, end - at, id);
+			size_t n = trie_prefix(&s->roles.specials, text + at, end - at, id);
 			*name = at;
 			if (n > 0)
 				return at + n;

@@ -61,7 +61,7 @@ static void consider(merging *g, int32_t left, int32_t right)
 	if (left < 0 || right < 0 || g->symbols[left].frozen || g->symbols[right].frozen)
 		return;
 	uint32_t bytes = g->symbols[left].bytes + g->symbols[right].bytes;
-	int32_t id = sp_trie_find(&g->pieces->model->vocabulary, g->text + g->symbols[left].at, bytes);
+	int32_t id = trie_find(&g->pieces->model->vocabulary, g->text + g->symbols[left].at, bytes);
 	if (id >= 0)
 		push(g, (pair){g->pieces->model->pieces[id].score, bytes, left, right});
 }
@@ -92,7 +92,7 @@ static status cut_stretch(merging *g, size_t bytes)
 	merge_all(g);
 	for (int32_t i = bytes ? 0 : -1; i >= 0; i = g->symbols[i].next) {
 		const symbol *s = &g->symbols[i];
-		int32_t id = sp_trie_find(&m->vocabulary, g->text + s->at, s->bytes);
+		int32_t id = trie_find(&m->vocabulary, g->text + s->at, s->bytes);
 		TRY(sp_pieces_add(g->pieces, s->bytes, id < 0 ? m->unknown : id));
 	}
 	g->n_symbols = g->n_pairs = 0;
@@ -102,7 +102,7 @@ static status cut_stretch(merging *g, size_t bytes)
 static symbol next_symbol(const sp_model *m, const char *text, size_t at, size_t bytes)
 {
 	int32_t id;
-	size_t n = sp_trie_prefix(&m->user_defined, text + at, bytes - at, &id);
+	size_t n = trie_prefix(&m->user_defined, text + at, bytes - at, &id);
 	bool frozen = n > 0;
 	if (!frozen)
 		n = sp_model_character((unsigned char)text[at], bytes - at);

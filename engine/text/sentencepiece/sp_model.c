@@ -286,9 +286,9 @@ static float score_of(const sp_piece *p)
 
 /* One trie: of the user-defined pieces, or of all that text can become. The unigram algorithm never takes unused ones.
  */
-static status build_trie(sp_model *m, sp_trie *out, bool user_defined, error *err)
+static status build_trie(sp_model *m, trie *out, bool user_defined, error *err)
 {
-	sp_string *strings = memory_new((size_t)m->size, sizeof *strings);
+	trie_string *strings = memory_new((size_t)m->size, sizeof *strings);
 	size_t n = 0, same;
 	if (!strings)
 		return STATUS_NOMEM;
@@ -296,9 +296,9 @@ static status build_trie(sp_model *m, sp_trie *out, bool user_defined, error *er
 		const sp_piece *p = &m->pieces[i];
 		if (user_defined ? p->type == SP_USER_DEFINED
 		                 : is_text(p->type) && !(p->type == SP_UNUSED && m->algorithm == SP_UNIGRAM))
-			strings[n++] = (sp_string){p->text, p->bytes, i, score_of(p)};
+			strings[n++] = (trie_string){p->text, p->bytes, i, score_of(p)};
 	}
-	status s = sp_trie_build(out, strings, n, &same);
+	status s = trie_build(out, strings, n, &same);
 	if (s == STATUS_CONFLICT)
 		s = error_set(err, STATUS_INVALID, NULL, "the pieces %d and %d are the same",
 		              (int)strings[same - 1].value, (int)strings[same].value);
@@ -393,7 +393,7 @@ void sp_model_fini(sp_model *m)
 {
 	free(m->pieces);
 	free(m->joins);
-	sp_trie_fini(&m->vocabulary);
-	sp_trie_fini(&m->user_defined);
+	trie_fini(&m->vocabulary);
+	trie_fini(&m->user_defined);
 	*m = (sp_model){0};
 }

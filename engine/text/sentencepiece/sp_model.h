@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
-#include "engine/text/sentencepiece/sp_trie.h"
+#include "engine/text/trie.h"
 
 /* Numbers of the file format. */
 typedef enum sp_type { SP_NORMAL = 1, SP_UNKNOWN, SP_CONTROL, SP_USER_DEFINED, SP_UNUSED, SP_BYTE } sp_type;
@@ -39,8 +39,8 @@ typedef struct sp_model {
 	const char *replacements; /* NUL-terminated, by which */
 	size_t replacements_bytes;
 
-	sp_trie vocabulary;   /* what text can become */
-	sp_trie user_defined; /* those which come before everything else; may be empty */
+	trie vocabulary;      /* what text can become */
+	trie user_defined;    /* those which come before everything else; may be empty */
 	float lowest_score;   /* of normal pieces */
 	size_t longest;       /* piece, in bytes */
 	unsigned char *joins; /* BPE: a set of hashed pairs of characters that lie side by side in some piece */

@@ -74,7 +74,7 @@ static replaced next_prefix(const sp_normalizer *n)
 	size_t left = n->bytes - n->at;
 	int32_t id;
 	uint32_t replacement;
-	size_t length = sp_trie_prefix(&n->model->user_defined, text, left, &id);
+	size_t length = trie_prefix(&n->model->user_defined, text, left, &id);
 	if (length > 0)
 		return (replaced){text, length, length};
 	length = find_rule(n->model, text, left, &replacement);

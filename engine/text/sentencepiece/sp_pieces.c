@@ -37,7 +37,7 @@ void *sp_pieces_scratch(sp_pieces *p, size_t bytes)
 
 static status add_text(sp_pieces *p, const char *text, size_t bytes)
 {
-	int32_t id = sp_trie_find(&p->model->vocabulary, text, bytes);
+	int32_t id = trie_find(&p->model->vocabulary, text, bytes);
 	return sp_pieces_add(p, bytes, id < 0 ? p->model->unknown : id);
 }
 
@@ -61,7 +61,7 @@ static status cut_characters(sp_pieces *p, const char *text, size_t bytes, bool 
 	size_t n;
 	for (size_t at = 0; at < bytes && (last || bytes - at >= p->model->longest); at += n) {
 		int32_t id;
-		n = sp_trie_prefix(&p->model->user_defined, text + at, bytes - at, &id);
+		n = trie_prefix(&p->model->user_defined, text + at, bytes - at, &id);
 		if (n == 0)
 			n = sp_model_character((unsigned char)text[at], bytes - at);
 		TRY(add_text(p, text + at, n));

@@ -148,17 +148,17 @@ static status check_class(const json_t *config, error *err)
 
 static status index_specials(sp_roles *r, const sp_model *m, error *err)
 {
-	sp_string *names = memory_new((size_t)(m->size + r->n_added), sizeof *names);
+	trie_string *names = memory_new((size_t)(m->size + r->n_added), sizeof *names);
 	size_t n = 0, same;
 	if (!names)
 		return STATUS_NOMEM;
 	for (int32_t i = 0; i < m->size; i++)
 		if (m->pieces[i].type == SP_CONTROL)
-			names[n++] = (sp_string){m->pieces[i].text, m->pieces[i].bytes, i, 0};
+			names[n++] = (trie_string){m->pieces[i].text, m->pieces[i].bytes, i, 0};
 	for (int32_t i = 0; i < r->n_added; i++)
 		if (r->added[i])
-			names[n++] = (sp_string){r->added[i], (uint32_t)strlen(r->added[i]), m->size + i, 0};
-	status s = sp_trie_build(&r->specials, names, n, &same);
+			names[n++] = (trie_string){r->added[i], (uint32_t)strlen(r->added[i]), m->size + i, 0};
+	status s = trie_build(&r->specials, names, n, &same);
 	if (s == STATUS_CONFLICT)
 		s = error_set(err, STATUS_INVALID, "added_tokens_decoder", "the tokens %d and %d have the same name",
 		              (int)names[same - 1].value, (int)names[same].value);
@@ -198,6 +198,6 @@ void sp_roles_fini(sp_roles *r)
 	for (int32_t i = 0; i < r->n_added; i++)
 		free(r->added[i]);
 	free(r->added);
-	sp_trie_fini(&r->specials);
+	trie_fini(&r->specials);
 	*r = (sp_roles){0};
 }

@@ -15,7 +15,7 @@ typedef struct sp_roles {
 	bool wraps_begin, wraps_end;
 	char **added; /* [n_added]: names of the ids behind the pieces; NULL: an id without a token */
 	int32_t n_added;
-	sp_trie specials; /* names of control pieces and added tokens */
+	trie specials; /* names of control pieces and added tokens */
 } sp_roles;
 
 /* t: only its files are used. Errors: STATUS_INVALID, STATUS_UNSUPPORTED for what the files ask for and is not here;

@@ -28,8 +28,8 @@ static bool extend(const sp_model *m, node *nodes, const char *text, size_t byte
 	bool single = false;
 	float before = nodes[at].score;
 	uint32_t place = 0;
-	for (size_t end = at; end < bytes && (place = sp_trie_step(&m->vocabulary, place, (unsigned char)text[end]));) {
-		const sp_unit *u = &m->vocabulary.units[place];
+	for (size_t end = at; end < bytes && (place = trie_step(&m->vocabulary, place, (unsigned char)text[end]));) {
+		const trie_unit *u = &m->vocabulary.units[place];
 		end++;
 		if (u->value < 0)
 			continue;

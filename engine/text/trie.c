@@ -1,7 +1,7 @@
 /* Sorted strings that share a prefix lie together, so a node is a range of them. Its children get the first places that
  * are free for all of them at once; only the last blocks are searched, so building takes linear time and leaves a few
  * places unused. */
-#include "engine/text/sentencepiece/sp_trie.h"
+#include "engine/text/trie.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -10,34 +10,34 @@
 enum { BLOCK = 256, SEARCHED_BLOCKS = 16 };
 
 typedef struct builder {
-	sp_trie *trie;
-	const sp_string *strings;
+	trie *trie;
+	const trie_string *strings;
 	uint32_t first_free; /* no place before it is tried */
 } builder;
 
 static int compare(const void *a, const void *b)
 {
-	const sp_string *x = a, *y = b;
+	const trie_string *x = a, *y = b;
 	int order = memcmp(x->text, y->text, x->bytes < y->bytes ? x->bytes : y->bytes);
 	return order ? order : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-static bool add_block(sp_trie *t)
+static bool add_block(trie *t)
 {
 	/* Twice as large each time that the size is a power of two. */
 	if ((t->size & (t->size - 1)) == 0) {
-		sp_unit *units = realloc(t->units, (t->size ? 2 * (size_t)t->size : BLOCK) * sizeof *units);
+		trie_unit *units = realloc(t->units, (t->size ? 2 * (size_t)t->size : BLOCK) * sizeof *units);
 		if (!units)
 			return false;
 		t->units = units;
 	}
 	for (uint32_t i = t->size; i < t->size + BLOCK; i++)
-		t->units[i] = (sp_unit){.value = -1};
+		t->units[i] = (trie_unit){.value = -1};
 	t->size += BLOCK;
 	return true;
 }
 
-static bool fits(const sp_trie *t, uint32_t base, const unsigned char *bytes, int count)
+static bool fits(const trie *t, uint32_t base, const unsigned char *bytes, int count)
 {
 	for (int i = 0; i < count; i++)
 		if (t->units[base ^ bytes[i]].parent)
@@ -48,7 +48,7 @@ static bool fits(const sp_trie *t, uint32_t base, const unsigned char *bytes, in
 /* A base whose places for these bytes are free. */
 static bool find_base(builder *b, const unsigned char *bytes, int count, uint32_t *base)
 {
-	sp_trie *t = b->trie;
+	trie *t = b->trie;
 	uint32_t window = SEARCHED_BLOCKS * BLOCK;
 	if (t->size > window && b->first_free < t->size - window)
 		b->first_free = t->size - window;
@@ -66,7 +66,7 @@ static bool find_base(builder *b, const unsigned char *bytes, int count, uint32_
 /* The children of a node: strings[first … end), all longer than depth. */
 static bool build(builder *b, uint32_t node, size_t first, size_t end, uint32_t depth)
 {
-	const sp_string *s = b->strings;
+	const trie_string *s = b->strings;
 	unsigned char bytes[256];
 	int count = 0;
 	uint32_t base;
@@ -96,9 +96,9 @@ static bool build(builder *b, uint32_t node, size_t first, size_t end, uint32_t 
 	return true;
 }
 
-status sp_trie_build(sp_trie *out, sp_string *strings, size_t count, size_t *same)
+status trie_build(trie *out, trie_string *strings, size_t count, size_t *same)
 {
-	*out = (sp_trie){0};
+	*out = (trie){0};
 	if (count == 0)
 		return STATUS_OK;
 	qsort(strings, count, sizeof *strings, compare);
@@ -111,28 +111,28 @@ status sp_trie_build(sp_trie *out, sp_string *strings, size_t count, size_t *sam
 	return build(&(builder){out, strings, 1}, 0, 0, count, 0) ? STATUS_OK : STATUS_NOMEM;
 }
 
-void sp_trie_fini(sp_trie *t)
+void trie_fini(trie *t)
 {
 	free(t->units);
-	*t = (sp_trie){0};
+	*t = (trie){0};
 }
 
-int32_t sp_trie_find(const sp_trie *t, const char *text, size_t bytes)
+int32_t trie_find(const trie *t, const char *text, size_t bytes)
 {
 	uint32_t node = 0;
 	if (!t->size)
 		return -1;
 	for (size_t i = 0; i < bytes; i++)
-		if (!(node = sp_trie_step(t, node, (unsigned char)text[i])))
+		if (!(node = trie_step(t, node, (unsigned char)text[i])))
 			return -1;
 	return t->units[node].value;
 }
 
-size_t sp_trie_prefix(const sp_trie *t, const char *text, size_t bytes, int32_t *value)
+size_t trie_prefix(const trie *t, const char *text, size_t bytes, int32_t *value)
 {
 	size_t longest = 0;
 	uint32_t node = 0;
-	for (size_t i = 0; t->size && i < bytes && (node = sp_trie_step(t, node, (unsigned char)text[i])); i++) {
+	for (size_t i = 0; t->size && i < bytes && (node = trie_step(t, node, (unsigned char)text[i])); i++) {
 		if (t->units[node].value < 0)
 			continue;
 		longest = i + 1;
