@@ -147,19 +147,11 @@ static status read_trainer(sp_model *m, parts *p, error *err)
 	return STATUS_OK;
 }
 
-/* A compiled table of rules: the size of the double array, the array, the replacements. */
 static status read_rules(sp_model *m, wire w, error *err)
 {
-	uint64_t bytes;
-	if (length(w) == 0)
+	if (length(w) == 0 || charsmap_read(&m->rules, w.at, length(w)))
 		return STATUS_OK;
-	if (!read_fixed(&w, 4, &bytes) || bytes % 4 != 0 || bytes == 0 || bytes >= length(w) || w.end[-1] != 0)
-		return error_set(err, STATUS_INVALID, NULL, "its table of normalisation rules is damaged");
-	m->rules = w.at;
-	m->n_rules = (uint32_t)(bytes / 4);
-	m->replacements = (const char *)w.at + bytes;
-	m->replacements_bytes = length(w) - bytes;
-	return STATUS_OK;
+	return error_set(err, STATUS_INVALID, NULL, "its table of normalisation rules is damaged");
 }
 
 static status read_normalizer(sp_model *m, const parts *p, error *err)

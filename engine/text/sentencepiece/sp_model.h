@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
+#include "engine/text/charsmap.h"
 #include "engine/text/trie.h"
 
 /* Numbers of the file format. */
@@ -34,10 +35,7 @@ typedef struct sp_model {
 	int32_t bytes[256]; /* with byte_fallback: the ids of bytes */
 
 	bool dummy_prefix, remove_extra_whitespaces, escape_whitespaces, whitespace_as_suffix;
-	const unsigned char *rules; /* a double array of little-endian units: texts that are replaced, */
-	uint32_t n_rules;
-	const char *replacements; /* NUL-terminated, by which */
-	size_t replacements_bytes;
+	charsmap rules;
 
 	trie vocabulary;      /* what text can become */
 	trie user_defined;    /* those which come before everything else; may be empty */

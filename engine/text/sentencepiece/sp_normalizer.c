@@ -1,7 +1,5 @@
 /* From each place on, the longest user-defined piece is taken as it is; else the longest text for which there is a rule
- * is replaced; else a character is taken as it is, and a byte that begins none becomes U+FFFD. The rules are a double
- * array: a unit holds a label, whether a text ends at it, and the place of its children, to which the next byte is
- * added (exclusive or). */
+ * is replaced; else a character is taken as it is, and a byte that begins none becomes U+FFFD. */
 #include "engine/text/sentencepiece/sp_normalizer.h"
 
 #include <stdlib.h>
@@ -23,45 +21,7 @@ void sp_normalizer_fini(sp_normalizer *n)
 	n->origin = NULL;
 }
 
-/* --- the rules ------------------------------------------------------------------------------ */
-
-static uint32_t unit(const sp_model *m, uint32_t at)
-{
-	const unsigned char *p = m->rules + (size_t)4 * at;
-	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static uint32_t children(uint32_t u)
-{
-	return (u >> 10) << ((u & 1 << 9) >> 6);
-}
-
-/* The longest text with a rule: its length, 0: none; *replacement: the place of what it becomes. */
-static size_t find_rule(const sp_model *m, const char *text, size_t bytes, uint32_t *replacement)
-{
-	enum { RULES_AT_A_PLACE = 32 }; /* the library looks at no more */
-	size_t longest = 0;
-	int found = 0;
-	uint32_t at = m->n_rules ? children(unit(m, 0)) : 0;
-	for (size_t i = 0; m->n_rules && i < bytes && found < RULES_AT_A_PLACE; i++) {
-		unsigned char byte = (unsigned char)text[i];
-		at ^= byte;
-		if (at >= m->n_rules)
-			break;
-		uint32_t u = unit(m, at);
-		if ((u & (UINT32_C(1) << 31 | 0xFF)) != byte)
-			break;
-		at ^= children(u);
-		if (!(u >> 8 & 1))
-			continue;
-		if (at >= m->n_rules)
-			break;
-		*replacement = unit(m, at) & ~(UINT32_C(1) << 31);
-		longest = i + 1;
-		found++;
-	}
-	return longest;
-}
+/* --- the next piece of text --------------------------------------------------------------- */
 
 typedef struct replaced {
 	const char *text;
@@ -73,15 +33,12 @@ static replaced next_prefix(const sp_normalizer *n)
 	const char *text = n->text + n->at;
 	size_t left = n->bytes - n->at;
 	int32_t id;
-	uint32_t replacement;
 	size_t length = trie_prefix(&n->model->user_defined, text, left, &id);
 	if (length > 0)
 		return (replaced){text, length, length};
-	length = find_rule(n->model, text, left, &replacement);
-	if (length > 0 && replacement < n->model->replacements_bytes) {
-		const char *made = n->model->replacements + replacement;
-		return (replaced){made, strlen(made), length};
-	}
+	const charsmap_match rule = charsmap_longest(&n->model->rules, text, left);
+	if (rule.length > 0)
+		return (replaced){rule.made, rule.bytes, rule.length};
 	if ((unsigned char)*text < 0x80)
 		return (replaced){text, 1, 1};
 	if (utf8_next((const unsigned char *)text, left, &length) == UTF8_WHOLE)

@@ -1,0 +1,70 @@
+#include "engine/text/charsmap.h"
+
+#include <string.h>
+
+enum { RULES_AT_A_PLACE = 32 }; /* the library looks at no more */
+
+static uint32_t read_unit(const unsigned char *p)
+{
+	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+bool charsmap_read(charsmap *out, const unsigned char *table, size_t bytes)
+{
+	const uint32_t size = bytes >= 4 ? read_unit(table) : 0;
+	*out = (charsmap){0};
+	if (size == 0 || size % 4 != 0 || size >= bytes - 4 || table[bytes - 1] != 0)
+		return false;
+	*out = (charsmap){.units = table + 4,
+	                  .n_units = size / 4,
+	                  .replacements = (const char *)table + 4 + size,
+	                  .replacements_bytes = bytes - 4 - size};
+	return true;
+}
+
+static uint32_t unit(const charsmap *m, uint32_t at)
+{
+	return read_unit(m->units + (size_t)4 * at);
+}
+
+static uint32_t children(uint32_t u)
+{
+	return (u >> 10) << ((u & 1 << 9) >> 6);
+}
+
+/* After `limit` texts that match no longer one is looked for. */
+static charsmap_match find(const charsmap *m, const char *text, size_t bytes, int limit)
+{
+	size_t length = 0;
+	uint32_t made = 0, at = m->n_units ? children(unit(m, 0)) : 0;
+	for (size_t i = 0, found = 0; m->n_units && i < bytes && found < (size_t)limit; i++) {
+		const unsigned char byte = (unsigned char)text[i];
+		at ^= byte;
+		if (at >= m->n_units)
+			break;
+		const uint32_t u = unit(m, at);
+		if ((u & (UINT32_C(1) << 31 | 0xFF)) != byte)
+			break;
+		at ^= children(u);
+		if (!(u >> 8 & 1))
+			continue;
+		if (at >= m->n_units)
+			break;
+		made = unit(m, at) & ~(UINT32_C(1) << 31);
+		length = i + 1;
+		found++;
+	}
+	if (length == 0 || made >= m->replacements_bytes)
+		return (charsmap_match){0};
+	return (charsmap_match){length, strlen(m->replacements + made), m->replacements + made};
+}
+
+charsmap_match charsmap_longest(const charsmap *m, const char *text, size_t bytes)
+{
+	return find(m, text, bytes, RULES_AT_A_PLACE);
+}
+
+charsmap_match charsmap_shortest(const charsmap *m, const char *text, size_t bytes)
+{
+	return find(m, text, bytes, 1);
+}
