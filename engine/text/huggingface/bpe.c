@@ -28,87 +28,49 @@ static int32_t find_plain(const bpe *b, const char *name, size_t bytes)
 
 /* --- a word's characters ---------------------------------------------------------------------------- */
 
-void bpe_room_fini(bpe_room *r)
-{
-	free(r->ids);
-	free(r->lengths);
-	free(r->next);
-	free(r->previous);
-	free(r->heap);
-	free(r->name);
-	*r = (bpe_room){0};
-}
-
-/* Room for as many symbols as a word has bytes, times the bytes of a character's spelling. */
-static status reserve(bpe_room *r, size_t count)
-{
-	if (count <= r->capacity)
-		return STATUS_OK;
-	free(r->ids);
-	free(r->lengths);
-	r->capacity = 0;
-	r->ids = malloc(count * sizeof *r->ids);
-	r->lengths = malloc(count * sizeof *r->lengths);
-	if (!r->ids || !r->lengths)
-		return STATUS_NOMEM;
-	r->capacity = count;
-	free(r->next);
-	free(r->previous);
-	free(r->heap);
-	r->next = r->previous = NULL;
-	r->heap = NULL;
-	return STATUS_OK;
-}
-
-static void add(bpe_room *r, int32_t id, uint32_t length)
-{
-	r->ids[r->count] = id;
-	r->lengths[r->count++] = length;
-}
-
 /* Characters without a token, while they may be one unknown. */
 typedef struct unknown_run {
 	bool waits;
 	uint32_t length;
 } unknown_run;
 
-static void add_unknown(const bpe *b, bpe_room *r, unknown_run *run, uint32_t length)
+static void add_unknown(const bpe *b, word_room *r, unknown_run *run, uint32_t length)
 {
 	if (b->unknown < 0)
 		return;
 	if (run->waits && !b->fuse_unknown) {
-		add(r, b->unknown, run->length);
+		word_room_add(r, b->unknown, run->length);
 		run->length = 0;
 	}
 	run->length = run->waits ? run->length + length : length;
 	run->waits = true;
 }
 
-static bool add_fallback(const bpe *b, bpe_room *r, const char *spelling, size_t bytes, uint32_t length)
+static bool add_fallback(const bpe *b, word_room *r, const char *spelling, size_t bytes, uint32_t length)
 {
 	for (size_t i = 0; i < bytes; i++)
 		if (b->fallback[(unsigned char)spelling[i]] < 0)
 			return false;
 	for (size_t i = 0; i < bytes; i++)
-		add(r, b->fallback[(unsigned char)spelling[i]], i < length ? 1 : 0);
+		word_room_add(r, b->fallback[(unsigned char)spelling[i]], i < length ? 1 : 0);
 	return true;
 }
 
 /* The tokens of a word's characters. `length` bytes of the word are a character, whose name is `spelling`. */
-static void add_character(const bpe *b, bpe_room *r, unknown_run *run, int32_t id, const char *spelling, size_t bytes,
+static void add_character(const bpe *b, word_room *r, unknown_run *run, int32_t id, const char *spelling, size_t bytes,
                           uint32_t length)
 {
 	if (id >= 0) {
 		if (run->waits)
-			add(r, b->unknown, run->length);
+			word_room_add(r, b->unknown, run->length);
 		run->waits = false;
-		add(r, id, length);
+		word_room_add(r, id, length);
 	} else if (!add_fallback(b, r, spelling, bytes, length)) {
 		add_unknown(b, r, run, length);
 	}
 }
 
-static void split(const bpe *b, const char *word, size_t bytes, bpe_room *r)
+static void split(const bpe *b, const char *word, size_t bytes, word_room *r)
 {
 	unknown_run run = {0};
 	r->count = 0;
@@ -131,12 +93,12 @@ static void split(const bpe *b, const char *word, size_t bytes, bpe_room *r)
 		add_character(b, r, &run, id, word + at, length, (uint32_t)length);
 	}
 	if (run.waits)
-		add(r, b->unknown, run.length);
+		word_room_add(r, b->unknown, run.length);
 }
 
 /* --- merging a few ------------------------------------------------------------------------------------ */
 
-static void merge_few(const bpe *b, bpe_room *r)
+static void merge_few(const bpe *b, word_room *r)
 {
 	uint32_t rank[FEW];
 	int32_t made[FEW];
@@ -205,13 +167,13 @@ static uint64_t pop(heap *h)
 	return least;
 }
 
-static uint32_t rank_at(const bpe *b, const bpe_room *r, uint32_t at, int32_t *made)
+static uint32_t rank_at(const bpe *b, const word_room *r, uint32_t at, int32_t *made)
 {
 	const uint32_t next = r->next[at];
 	return next == END ? MERGES_NONE : merges_find(&b->merges, r->ids[at], r->ids[next], made);
 }
 
-static void push_pair(const bpe *b, const bpe_room *r, heap *h, uint32_t at)
+static void push_pair(const bpe *b, const word_room *r, heap *h, uint32_t at)
 {
 	int32_t made;
 	const uint32_t rank = rank_at(b, r, at, &made);
@@ -220,7 +182,7 @@ static void push_pair(const bpe *b, const bpe_room *r, heap *h, uint32_t at)
 }
 
 /* Every merge ends at most three entries and adds at most two, so the heap never has more than twice the symbols. */
-static status reserve_many(bpe_room *r)
+static status reserve_many(word_room *r)
 {
 	if (r->next)
 		return STATUS_OK;
@@ -230,7 +192,7 @@ static status reserve_many(bpe_room *r)
 	return r->next && r->previous && r->heap ? STATUS_OK : STATUS_NOMEM;
 }
 
-static void merge_heap(const bpe *b, bpe_room *r, heap *h)
+static void merge_heap(const bpe *b, word_room *r, heap *h)
 {
 	while (h->count > 0) {
 		const uint64_t least = pop(h);
@@ -250,7 +212,7 @@ static void merge_heap(const bpe *b, bpe_room *r, heap *h)
 	}
 }
 
-static status merge_many(const bpe *b, bpe_room *r)
+static status merge_many(const bpe *b, word_room *r)
 {
 	TRY(reserve_many(r));
 	heap h = {.items = r->heap};
@@ -280,7 +242,7 @@ static status merge_many(const bpe *b, bpe_room *r)
 /* --- a word ------------------------------------------------------------------------------------------------ */
 
 /* Is the word itself a token? */
-static status find_whole(const bpe *b, const char *word, size_t bytes, bpe_room *r, int32_t *id)
+static status find_whole(const bpe *b, const char *word, size_t bytes, word_room *r, int32_t *id)
 {
 	if (!b->byte_level) {
 		*id = find_plain(b, word, bytes);
@@ -300,17 +262,17 @@ static status find_whole(const bpe *b, const char *word, size_t bytes, bpe_room 
 	return STATUS_OK;
 }
 
-status bpe_encode(const bpe *b, const char *word, size_t bytes, bpe_room *r)
+status bpe_encode(const bpe *b, const char *word, size_t bytes, word_room *r)
 {
 	if (bytes >= UINT32_MAX / 2)
 		return STATUS_TOO_LARGE;
-	TRY(reserve(r, b->byte_level ? 2 * bytes : bytes));
+	TRY(word_room_reserve(r, b->byte_level ? 2 * bytes : bytes));
 	if (b->ignore_merges) {
 		int32_t id;
 		TRY(find_whole(b, word, bytes, r, &id));
 		if (id >= 0) {
 			r->count = 0;
-			add(r, id, (uint32_t)bytes);
+			word_room_add(r, id, (uint32_t)bytes);
 			return STATUS_OK;
 		}
 	}
@@ -360,13 +322,6 @@ static const char *const model_keys[] = {"type",
 
 status bpe_check(const json_t *model, error *err)
 {
-	const char *type;
-	if (!json_object_get(model, "type") && json_object_get(model, "merges"))
-		type = "BPE"; /* the oldest files */
-	else
-		TRY(reading_type(model, "model", &type, err));
-	if (strcmp(type, "BPE") != 0)
-		return reading_refuse(err, "model", "has the type \"%.40s\", which is not supported", type);
 	TRY(reading_keys(model, "model", model_keys, err));
 	const json_t *dropout = json_object_get(model, "dropout");
 	if (dropout && !json_is_null(dropout) && !(json_number_value(dropout) == 0 && json_is_number(dropout)))
@@ -451,7 +406,7 @@ status bpe_read(bpe *b, const json_t *model, const vocabulary *names, const bool
 	if (unknown && (b->unknown = vocabulary_find(names, unknown, strlen(unknown))) < 0)
 		return reading_blame(err, "model", "has an unk_token that is not in the vocabulary");
 	find_bytes(b, fallback);
-	if (merges_init(&b->merges, json_array_size(list)) != STATUS_OK || word_cache_init(&b->cache) != STATUS_OK)
+	if (merges_init(&b->merges, json_array_size(list)) != STATUS_OK)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	b->cut_at_metaspace =
 	    !byte_level && !b->ignore_merges && vocabulary_find(names, metaspace, METASPACE_BYTES) >= 0;
@@ -463,5 +418,4 @@ status bpe_read(bpe *b, const json_t *model, const vocabulary *names, const bool
 void bpe_fini(bpe *b)
 {
 	merges_fini(&b->merges);
-	word_cache_fini(&b->cache);
 }

@@ -1,7 +1,7 @@
 /* bpe.h - the model "BPE": a word begins as its characters, and of all pairs of neighbours that may merge the one of
  * lowest rank does, the leftmost first, until none may.
  *
- * Immutable and thread-safe but for its cache, which is both. */
+ * Immutable, thread-safe. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_BPE_H
 #define ENGINE_TEXT_HUGGINGFACE_BPE_H
 
@@ -11,7 +11,7 @@
 #include "engine/text/huggingface/merges.h"
 #include "engine/text/huggingface/pieces.h"
 #include "engine/text/huggingface/vocabulary.h"
-#include "engine/text/huggingface/word_cache.h"
+#include "engine/text/huggingface/word_room.h"
 
 typedef struct bpe {
 	const vocabulary *names;
@@ -24,19 +24,7 @@ typedef struct bpe {
 	int32_t unknown;       /* -1: what has no token is dropped */
 	int32_t byte[256];     /* byte_level: the token of a byte; else of ASCII; -1: none */
 	int32_t fallback[256]; /* of a byte of a character that has no token; all -1: there is no fallback */
-	word_cache cache;
 } bpe;
-
-/* A word's tokens, and how many bytes each was made of. Zero-initialise. */
-typedef struct bpe_room {
-	int32_t *ids;
-	uint32_t *lengths, *next, *previous;
-	uint64_t *heap;
-	size_t count, capacity;
-	char *name; /* of a whole word */
-	size_t name_capacity;
-} bpe_room;
-void bpe_room_fini(bpe_room *r);
 
 /* Read the "model" of a tokenizer.json, whose vocabulary is made. names and special must outlive it. After an error `b`
  * is to be freed too. */
@@ -45,7 +33,7 @@ void bpe_fini(bpe *b);
 /* Check what the model asks for before its vocabulary is made. */
 status bpe_check(const json_t *model, error *err);
 /* The tokens of a word: r->ids and r->lengths, r->count of them. STATUS_NOMEM; STATUS_TOO_LARGE: 4 GB. */
-status bpe_encode(const bpe *b, const char *word, size_t bytes, bpe_room *r);
+status bpe_encode(const bpe *b, const char *word, size_t bytes, word_room *r);
 /* The end of the first part of a text that can be encoded apart from the rest. */
 size_t bpe_cut(const bpe *b, const char *text, size_t bytes);
 

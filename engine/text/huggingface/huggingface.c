@@ -1,4 +1,4 @@
-/* The kind "huggingface": a tokenizer.json of the library `tokenizers`, with a model of the type BPE.
+/* The kind "huggingface": a tokenizer.json of the library `tokenizers`, with a model of the type BPE or Unigram.
  *
  * A text goes through: added tokens of the text as it is; the normalizer; added tokens of the normalized text; the
  * pre-tokenizer; the model, word by word. Each stage hands its parts to the following one. */
@@ -10,13 +10,14 @@
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
 #include "engine/text/huggingface/added.h"
-#include "engine/text/huggingface/bpe.h"
 #include "engine/text/huggingface/decoder.h"
 #include "engine/text/huggingface/normalizer.h"
 #include "engine/text/huggingface/pre_tokenizer.h"
 #include "engine/text/huggingface/reading.h"
 #include "engine/text/huggingface/roles.h"
 #include "engine/text/huggingface/template.h"
+#include "engine/text/huggingface/word_cache.h"
+#include "engine/text/huggingface/word_model.h"
 #include "engine/text/tokenizer_kind.h"
 
 typedef struct huggingface {
@@ -24,7 +25,8 @@ typedef struct huggingface {
 	added added;
 	normalizer normalizer;
 	pre_tokenizer words;
-	bpe model;
+	word_model model;
+	word_cache cache;
 	decoder decoder;
 	text_template wrap;
 	char *bytes;     /* what the tokens stand for, one behind the other */
@@ -130,20 +132,26 @@ static status decode_all(huggingface *h, int32_t size, error *err)
 static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error *err)
 {
 	const json_t *model = json_object_get(json, "model"), *more = json_object_get(json, "added_tokens");
+	json_t *names;
 	TRY(check_top(json, err));
-	TRY(bpe_check(model, err));
+	TRY(word_model_check(&h->model, model, err));
 	TRY(normalizer_read(&h->normalizer, json_object_get(json, "normalizer"), err));
 	TRY(pre_tokenizer_read(&h->words, json_object_get(json, "pre_tokenizer"), err));
 	TRY(decoder_read(&h->decoder, json_object_get(json, "decoder"), err));
-	TRY(read_vocabulary(h, json_object_get(model, "vocab"), more, &t->size, err));
+	TRY(word_model_names(&h->model, model, &names, err));
+	status s = read_vocabulary(h, names, more, &t->size, err);
+	json_decref(names);
+	TRY(s);
 	TRY(added_read(&h->added, more, &h->names, &h->normalizer, err));
 	TRY(mark_specials(h, t->size, err));
-	TRY(bpe_read(&h->model, model, &h->names, h->special, h->words.byte_level, err));
+	TRY(word_model_read(&h->model, model, &h->names, h->special, h->words.byte_level, err));
 	TRY(template_read(&h->wrap, json_object_get(json, "post_processor"), t->size, err));
-	status s = decode_all(h, t->size, err);
+	s = decode_all(h, t->size, err);
+	if (s == STATUS_OK)
+		s = word_cache_init(&h->cache);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", status_text(s));
-	t->unknown = h->model.unknown;
+	t->unknown = word_model_unknown(&h->model);
 	return roles_read(t, &h->names, &h->added, err);
 }
 
@@ -162,7 +170,8 @@ static void huggingface_close(tokenizer *t)
 	added_fini(&h->added);
 	normalizer_fini(&h->normalizer);
 	pre_tokenizer_fini(&h->words);
-	bpe_fini(&h->model);
+	word_model_fini(&h->model);
+	word_cache_fini(&h->cache);
 	free(h->bytes);
 	free(h->first);
 	free(h->special);
@@ -180,7 +189,7 @@ typedef struct encoding {
 	pattern_search search;
 	text_buffer normal[2];
 	pre_tokenizer_run run;
-	bpe_room room;
+	word_room room;
 } encoding;
 
 static status reserve(encoding *e, size_t more)
@@ -223,7 +232,7 @@ static status put_ids(encoding *e, const int32_t *ids, size_t count)
 static status encode_spans(encoding *e, const text_piece *word)
 {
 	size_t at = 0;
-	TRY(bpe_encode(&e->h->model, word->text, word->bytes, &e->room));
+	TRY(word_model_encode(&e->h->model, word->text, word->bytes, &e->room));
 	for (size_t i = 0; i < e->room.count; i++) {
 		TRY(put_id(e, e->room.ids[i], pieces_origin(word, at, e->room.lengths[i])));
 		at += e->room.lengths[i];
@@ -233,17 +242,17 @@ static status encode_spans(encoding *e, const text_piece *word)
 
 static status encode_plain(encoding *e, const char *word, size_t bytes)
 {
-	bpe *b = &e->h->model;
+	huggingface *h = e->h;
 	if (bytes > WORD_CACHE_MAX_BYTES) {
-		TRY(bpe_encode(b, word, bytes, &e->room));
+		TRY(word_model_encode(&h->model, word, bytes, &e->room));
 		return put_ids(e, e->room.ids, e->room.count);
 	}
 	const uint64_t hash = XXH3_64bits(word, bytes);
-	const cached_word *known = word_cache_find(&b->cache, hash, word, bytes);
+	const cached_word *known = word_cache_find(&h->cache, hash, word, bytes);
 	if (known)
 		return put_ids(e, known->ids, known->count);
-	TRY(bpe_encode(b, word, bytes, &e->room));
-	word_cache_add(&b->cache, hash, word, bytes, e->room.ids, e->room.count);
+	TRY(word_model_encode(&h->model, word, bytes, &e->room));
+	word_cache_add(&h->cache, hash, word, bytes, e->room.ids, e->room.count);
 	return put_ids(e, e->room.ids, e->room.count);
 }
 
@@ -251,7 +260,7 @@ static status encode_word(void *context, const text_piece *p)
 {
 	encoding *e = context;
 	for (size_t at = 0, n; at < p->bytes; at += n) {
-		n = bpe_cut(&e->h->model, p->text + at, p->bytes - at);
+		n = word_model_cut(&e->h->model, p->text + at, p->bytes - at);
 		const text_piece word = pieces_part(p, at, n);
 		TRY(e->options->spans ? encode_spans(e, &word) : encode_plain(e, word.text, word.bytes));
 	}
@@ -328,7 +337,7 @@ static status huggingface_encode(const tokenizer *t, const char *text, size_t by
 	pieces_fini(&e.normal[0]);
 	pieces_fini(&e.normal[1]);
 	pre_tokenizer_run_fini(&e.run);
-	bpe_room_fini(&e.room);
+	word_room_fini(&e.room);
 	if (s == STATUS_TOO_LARGE)
 		return error_set(err, s, NULL, "the text takes the tokenizer's patterns too many steps");
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "out of memory for the tokens of %zu bytes", bytes);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <nettle/base64.h>
 #include <utf8proc.h>
 
 #include "engine/base/memory.h"
@@ -70,6 +71,52 @@ static status apply_strip(const normalizer_step *step, pattern_search *search, c
 	return pieces_copy(out, p, first, end - first);
 }
 
+/* The end of the cluster of characters that begins at `at` and belongs together for a reader. */
+static size_t cluster_end(const text_piece *p, size_t at)
+{
+	utf8proc_int32_t state = 0;
+	size_t length;
+	uint32_t before = pieces_first(p->text + at, &length);
+	for (at += length; at < p->bytes; at += length) {
+		const uint32_t c = pieces_first(p->text + at, &length);
+		if (utf8proc_grapheme_break_stateful((int32_t)before, (int32_t)c, &state))
+			break;
+		before = c;
+	}
+	return at;
+}
+
+/* Replace the bytes by what the shortest rule says that they begin with; false in *done: there is none. */
+static status replace_all(const normalizer_step *step, const text_piece *p, size_t at, size_t bytes, text_buffer *out,
+                          bool *done)
+{
+	const charsmap_match rule = charsmap_shortest(&step->rules, p->text + at, bytes);
+	*done = rule.length > 0;
+	return *done ? pieces_put(out, rule.made, rule.bytes, pieces_origin(p, at, bytes)) : STATUS_OK;
+}
+
+/* As the library does it: a short cluster that a rule begins with is replaced whole, else each character. */
+static status apply_precompiled(const normalizer_step *step, pattern_search *search, const text_piece *p,
+                                text_buffer *out)
+{
+	enum { SHORT = 6 };
+	(void)search;
+	for (size_t at = 0, end; at < p->bytes; at = end) {
+		bool done = false;
+		end = cluster_end(p, at);
+		if (end - at < SHORT)
+			TRY(replace_all(step, p, at, end - at, out, &done));
+		for (size_t length; !done && at < end; at += length) {
+			bool replaced;
+			pieces_first(p->text + at, &length);
+			TRY(replace_all(step, p, at, length, out, &replaced));
+			if (!replaced)
+				TRY(pieces_copy(out, p, at, length));
+		}
+	}
+	return STATUS_OK;
+}
+
 /* --- reading ----------------------------------------------------------------------------------------- */
 
 static status copy_text(normalizer_step *step, const json_t *part, const char *path, const char *key, error *err)
@@ -110,6 +157,26 @@ static status read_strip(normalizer_step *step, const json_t *part, const char *
 	return STATUS_OK;
 }
 
+static status read_precompiled(normalizer_step *step, const json_t *part, const char *path, error *err)
+{
+	struct base64_decode_ctx decoding;
+	const char *text;
+	TRY(reading_keys(part, path, (const char *const[]){"type", "precompiled_charsmap", NULL}, err));
+	TRY(reading_string(part, path, "precompiled_charsmap", NULL, &text, err));
+	const size_t bytes = text ? strlen(text) : 0;
+	step->apply = apply_precompiled;
+	step->text = memory_new(BASE64_DECODE_LENGTH(bytes) + 1, 1);
+	if (!step->text)
+		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	base64_decode_init(&decoding);
+	if (!base64_decode_update(&decoding, &step->bytes, (uint8_t *)step->text, bytes, text ? text : "") ||
+	    !base64_decode_final(&decoding))
+		return reading_blame(err, path, "has a precompiled_charsmap that is not base64");
+	if (step->bytes > 0 && !charsmap_read(&step->rules, (unsigned char *)step->text, step->bytes))
+		return reading_blame(err, path, "has a precompiled_charsmap that is damaged");
+	return STATUS_OK;
+}
+
 static status read_step(void *context, const json_t *part, const char *type, const char *path, error *err)
 {
 	normalizer *n = context;
@@ -133,6 +200,8 @@ static status read_step(void *context, const json_t *part, const char *type, con
 	}
 	if (strcmp(type, "Strip") == 0)
 		return read_strip(step, part, path, err);
+	if (strcmp(type, "Precompiled") == 0)
+		return read_precompiled(step, part, path, err);
 	return read_form(step, part, type, path, err);
 }
 

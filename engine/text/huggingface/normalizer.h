@@ -2,6 +2,7 @@
 #ifndef ENGINE_TEXT_HUGGINGFACE_NORMALIZER_H
 #define ENGINE_TEXT_HUGGINGFACE_NORMALIZER_H
 
+#include "engine/text/charsmap.h"
 #include "engine/text/huggingface/pattern.h"
 #include "engine/text/huggingface/pieces.h"
 
@@ -12,8 +13,9 @@ struct normalizer_step {
 	status (*apply)(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out);
 	int option;       /* a form, or the sides to strip */
 	pattern *pattern; /* of Replace */
-	char *text;       /* of Prepend and Replace */
+	char *text;       /* of Prepend and Replace; of Precompiled the table of `rules` */
 	size_t bytes;
+	charsmap rules; /* of Precompiled */
 };
 
 typedef struct normalizer {

@@ -1,0 +1,78 @@
+#include "engine/text/huggingface/word_model.h"
+
+#include <string.h>
+
+#include "engine/text/huggingface/reading.h"
+
+status word_model_check(word_model *m, const json_t *json, error *err)
+{
+	const char *type = "BPE"; /* of the oldest files, which have no type */
+	if (json_object_get(json, "type") || !json_object_get(json, "merges"))
+		TRY(reading_type(json, "model", &type, err));
+	m->type = strcmp(type, "Unigram") == 0 ? WORD_MODEL_UNIGRAM : WORD_MODEL_BPE;
+	if (m->type == WORD_MODEL_UNIGRAM)
+		return unigram_check(json, err);
+	if (strcmp(type, "BPE") != 0)
+		return reading_refuse(err, "model", "has the type \"%.40s\", which is not supported", type);
+	return bpe_check(json, err);
+}
+
+/* Unigram's list is [[name, score], …], which is checked: the place of a token is its id. */
+static status names_of_list(const json_t *list, json_t *out, error *err)
+{
+	size_t i;
+	json_t *entry;
+	json_array_foreach(list, i, entry)
+	{
+		const char *name = json_string_value(json_array_get(entry, 0));
+		if (json_object_get(out, name))
+			return reading_blame(err, "model.vocab", "has \"%.40s\" twice", name);
+		if (json_object_set_new_nocheck(out, name, json_integer((json_int_t)i)) != 0)
+			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	}
+	return STATUS_OK;
+}
+
+status word_model_names(const word_model *m, const json_t *json, json_t **out, error *err)
+{
+	json_t *list = json_object_get(json, "vocab");
+	*out = m->type == WORD_MODEL_BPE ? json_incref(list) : json_object();
+	status s = m->type == WORD_MODEL_BPE ? STATUS_OK : names_of_list(list, *out, err);
+	if (s == STATUS_OK)
+		return s;
+	json_decref(*out);
+	*out = NULL;
+	return s;
+}
+
+status word_model_read(word_model *m, const json_t *json, const vocabulary *names, const bool *special, bool byte_level,
+                       error *err)
+{
+	if (m->type == WORD_MODEL_BPE)
+		return bpe_read(&m->bpe, json, names, special, byte_level, err);
+	if (byte_level)
+		return reading_refuse(err, "model", "is Unigram behind ByteLevel, which is not supported");
+	return unigram_read(&m->unigram, json, names, special, err);
+}
+
+void word_model_fini(word_model *m)
+{
+	bpe_fini(&m->bpe);
+	unigram_fini(&m->unigram);
+}
+
+int32_t word_model_unknown(const word_model *m)
+{
+	return m->type == WORD_MODEL_BPE ? m->bpe.unknown : m->unigram.unknown;
+}
+
+status word_model_encode(const word_model *m, const char *word, size_t bytes, word_room *r)
+{
+	return m->type == WORD_MODEL_BPE ? bpe_encode(&m->bpe, word, bytes, r)
+	                                 : unigram_encode(&m->unigram, word, bytes, r);
+}
+
+size_t word_model_cut(const word_model *m, const char *word, size_t bytes)
+{
+	return m->type == WORD_MODEL_BPE ? bpe_cut(&m->bpe, word, bytes) : bytes;
+}

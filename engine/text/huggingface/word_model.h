@@ -1,0 +1,30 @@
+/* word_model.h - the "model" of a tokenizer.json: it makes tokens of a word, as the pre-tokenizer cuts words.
+ * Immutable, thread-safe. */
+#ifndef ENGINE_TEXT_HUGGINGFACE_WORD_MODEL_H
+#define ENGINE_TEXT_HUGGINGFACE_WORD_MODEL_H
+
+#include "engine/text/huggingface/bpe.h"
+#include "engine/text/huggingface/unigram.h"
+
+typedef struct word_model {
+	enum { WORD_MODEL_BPE, WORD_MODEL_UNIGRAM } type;
+	bpe bpe;
+	unigram unigram;
+} word_model;
+
+/* Which type it is, and what it asks for, before its vocabulary is made. STATUS_UNSUPPORTED by name. */
+status word_model_check(word_model *m, const json_t *json, error *err);
+/* {name: id} of its vocabulary, as a new reference; NULL after an error. */
+status word_model_names(const word_model *m, const json_t *json, json_t **out, error *err);
+/* names and special must outlive it. After an error `m` is to be freed too. */
+status word_model_read(word_model *m, const json_t *json, const vocabulary *names, const bool *special, bool byte_level,
+                       error *err);
+void word_model_fini(word_model *m);
+/* What stands for text without a token; -1: none. */
+int32_t word_model_unknown(const word_model *m);
+/* The tokens of a word: r->ids and r->lengths, r->count of them. STATUS_NOMEM; STATUS_TOO_LARGE: 4 GB. */
+status word_model_encode(const word_model *m, const char *word, size_t bytes, word_room *r);
+/* The end of the first part of a word that can be encoded apart from the rest. */
+size_t word_model_cut(const word_model *m, const char *word, size_t bytes);
+
+#endif
