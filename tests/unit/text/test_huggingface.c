@@ -19,8 +19,9 @@
 #include "tests/unit/support/folder.h"
 
 #define FOLDER "tests/data/tokenizers/"
-static const char *const families[] = {"gpt2",   "llama3",  "qwen2", "o200k", "neox", "roberta", "digits",
-                                       "llama2", "mistral", "gemma", "nfkc",  "nfd",  "trained"};
+static const char *const families[] = {"gpt2",    "llama3", "qwen2",   "o200k",   "neox",
+                                       "roberta", "digits", "llama2",  "mistral", "gemma",
+                                       "nfkc",    "nfd",    "trained", "t5",      "unigram_bytes"};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static tokenizer *open_family(const char *name)
@@ -465,43 +466,53 @@ static void the_files_beside_a_tokenizer_name_its_roles(void **state)
 
 /* A member of a tokenizer.json that is set to a value, and what the message names. */
 static const struct {
-	const char *part, *member, *value, *names;
+	const char *part, *member, *value, *names, *family; /* NULL: gpt2 */
 } asked[] = {
-    {NULL, "truncation", "{\"max_length\": 5}", "truncation"},
-    {NULL, "padding", "{}", "padding"},
-    {NULL, "future", "1", "future"},
-    {NULL, "normalizer", "{\"type\": \"Runes\"}", "Runes"},
-    {NULL, "normalizer", "{\"type\": \"NFC\", \"twice\": true}", "twice"},
-    {NULL, "normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"Nmt\"}]}",
-     "Nmt"},
-    {NULL, "pre_tokenizer", "{\"type\": \"UnicodeScripts\"}", "UnicodeScripts"},
+    {NULL, "truncation", "{\"max_length\": 5}", "truncation", NULL},
+    {NULL, "padding", "{}", "padding", NULL},
+    {NULL, "future", "1", "future", NULL},
+    {NULL, "normalizer", "{\"type\": \"Runes\"}", "Runes", NULL},
+    {NULL, "normalizer", "{\"type\": \"NFC\", \"twice\": true}", "twice", NULL},
+    {NULL, "normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"Nmt\"}]}", "Nmt",
+     NULL},
+    {NULL, "pre_tokenizer", "{\"type\": \"UnicodeScripts\"}", "UnicodeScripts", NULL},
     {NULL, "pre_tokenizer",
      "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": \"Digits\"}]}",
-     "pretokenizers[1]"},
+     "pretokenizers[1]", NULL},
     {NULL, "pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a{1,2}+\"}, \"behavior\": \"Isolated\"}",
-     "{…}+"},
+     "{…}+", NULL},
     {NULL, "pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a&&b]\"}, \"behavior\": \"Isolated\"}",
-     "intersection"},
+     "intersection", NULL},
     {NULL, "pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a(\"}, \"behavior\": \"Isolated\"}",
-     "pattern"},
+     "pattern", NULL},
     {NULL, "pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}, \"behavior\": \"Sideways\"}",
-     "Sideways"},
-    {NULL, "pre_tokenizer", "{\"type\": \"Metaspace\", \"prepend_scheme\": \"last\"}", "last"},
-    {NULL, "post_processor", "{\"type\": \"Stapler\"}", "Stapler"},
-    {NULL, "decoder", "{\"type\": \"CTC\"}", "CTC"},
+     "Sideways", NULL},
+    {NULL, "pre_tokenizer", "{\"type\": \"Metaspace\", \"prepend_scheme\": \"last\"}", "last", NULL},
+    {NULL, "post_processor", "{\"type\": \"Stapler\"}", "Stapler", NULL},
+    {NULL, "decoder", "{\"type\": \"CTC\"}", "CTC", NULL},
     {NULL, "decoder",
      "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Strip\", \"content\": \" \", "
      "\"start\": 2, \"stop\": 0}]}",
-     "first character"},
-    {NULL, "added_tokens", "[{\"id\": 3, \"content\": \"<x>\", \"special\": true}]", "another token"},
-    {NULL, "added_tokens", "[{\"id\": 9000, \"content\": \"<x>\", \"glow\": true}]", "glow"},
-    {"model", "type", "\"Unigram\"", "Unigram"},
-    {"model", "dropout", "0.1", "dropout"},
-    {"model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix"},
-    {"model", "unk_token", "\"<nothing>\"", "unk_token"},
-    {"model", "merges", "[[\"a\", \"nothing\"]]", "merges"},
-    {"model", "merges", "[\"a b c\"]", "merges"},
-    {"model", "depth", "3", "depth"},
+     "first character", NULL},
+    {NULL, "added_tokens", "[{\"id\": 3, \"content\": \"<x>\", \"special\": true}]", "another token", NULL},
+    {NULL, "added_tokens", "[{\"id\": 9000, \"content\": \"<x>\", \"glow\": true}]", "glow", NULL},
+    {"model", "type", "\"WordPiece\"", "WordPiece", NULL},
+    {"model", "dropout", "0.1", "dropout", NULL},
+    {"model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix", NULL},
+    {"model", "unk_token", "\"<nothing>\"", "unk_token", NULL},
+    {"model", "merges", "[[\"a\", \"nothing\"]]", "merges", NULL},
+    {"model", "merges", "[\"a b c\"]", "merges", NULL},
+    {"model", "depth", "3", "depth", NULL},
+    {"model", "vocab", "{}", "vocab", "t5"},
+    {"model", "vocab", "[[\"a\", 0], [\"b\"], [\"c\", 0]]", "[1]", "t5"},
+    {"model", "vocab", "[[\"a\", 0], [7, 0], [\"c\", 0]]", "[1]", "t5"},
+    {"model", "vocab", "[[\"a\", 0], [\"b\", 0], [\"a\", 0]]", "twice", "t5"},
+    {"model", "unk_id", "700000", "unk_id", "t5"},
+    {"model", "byte_fallback", "true", "<0x00>", "t5"},
+    {"model", "dropout", "0.1", "dropout", "t5"},
+    {NULL, "pre_tokenizer", "{\"type\": \"ByteLevel\"}", "ByteLevel", "t5"},
+    {NULL, "normalizer", "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"#\"}", "base64", "t5"},
+    {NULL, "normalizer", "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAAAAAA\"}", "damaged", "t5"},
 };
 
 static void what_a_file_asks_for_and_is_not_there_is_refused_by_its_name(void **state)
@@ -510,7 +521,7 @@ static void what_a_file_asks_for_and_is_not_there_is_refused_by_its_name(void **
 	char folder[FOLDER_BYTES];
 	folder_new(folder);
 	for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
-		json_t *json = load("gpt2", "tokenizer.json");
+		json_t *json = load(asked[i].family ? asked[i].family : "gpt2", "tokenizer.json");
 		json_t *part = asked[i].part ? json_object_get(json, asked[i].part) : json;
 		json_t *value = json_loads(asked[i].value, JSON_DECODE_ANY, NULL);
 		assert_non_null(value);

@@ -8,23 +8,18 @@
 #include "engine/text/tokenizer.h"
 #include "tests/unit/support/allocations.h"
 
-#define FOLDER "tests/data/tokenizers/qwen2"
+static const char *const folders[] = {"tests/data/tokenizers/qwen2", "tests/data/tokenizers/t5",
+                                      "tests/data/tokenizers/unigram_bytes"};
+enum { FOLDERS = sizeof folders / sizeof *folders };
 
-static tokenizer *open_tokenizer(void)
+static void fail_each_of_encoding(const char *folder)
 {
-	tokenizer *t;
-	assert_int_equal(tokenizer_open(&t, FOLDER, 1 << 20, NULL), STATUS_OK);
-	return t;
-}
-
-static void every_allocation_of_encoding_may_fail(void **state)
-{
-	(void)state;
 	static const char text[] = "e\xCC\x81 <|im_end|> the state \xFF of <tool_call>12345 "
 	                           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 	const byte_range whole = {0, sizeof text - 1};
 	const encode_options options = {&whole, 1, true, true};
-	tokenizer *t = open_tokenizer();
+	tokenizer *t;
+	assert_int_equal(tokenizer_open(&t, folder, 1 << 20, NULL), STATUS_OK);
 	bool refused = true;
 	for (int64_t n = 0; refused; n++) {
 		token_list list;
@@ -39,14 +34,20 @@ static void every_allocation_of_encoding_may_fail(void **state)
 	tokenizer_free(t);
 }
 
-static void every_allocation_of_opening_may_fail(void **state)
+static void every_allocation_of_encoding_may_fail(void **state)
 {
 	(void)state;
+	for (int f = 0; f < FOLDERS; f++)
+		fail_each_of_encoding(folders[f]);
+}
+
+static void fail_each_of_opening(const char *folder)
+{
 	bool refused = true;
 	for (int64_t n = 0; refused && n < 400; n++) {
 		tokenizer *t;
 		allocations_fail(n, true);
-		const status s = tokenizer_open(&t, FOLDER, 1 << 20, NULL);
+		const status s = tokenizer_open(&t, folder, 1 << 20, NULL);
 		refused = allocations_refused();
 		allocations_limit(-1);
 		assert_true((s == STATUS_OK) == (t != NULL));
@@ -54,6 +55,13 @@ static void every_allocation_of_opening_may_fail(void **state)
 		tokenizer_free(t);
 	}
 	assert_false(refused);
+}
+
+static void every_allocation_of_opening_may_fail(void **state)
+{
+	(void)state;
+	for (int f = 0; f < FOLDERS; f++)
+		fail_each_of_opening(folders[f]);
 }
 
 int main(void)
