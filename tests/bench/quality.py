@@ -2,9 +2,9 @@
 
     quality.py --bin build/bench --out build/bench/quality [--train FILE … [--valid FILE]] [--steps N | --epochs E]
                [--sizes d128,d512] [--backend cuda --precision bf16] [--batch N] [--budget SECONDS] [--report]
-               [--tokenizer '{"type": "sentencepiece", "vocab_size": 7500}']
+               [--tokenizer '{"type": "sentencepiece", "vocab_size": 7500}'] [--length N]
 
-Windowed additive attention, all-global additive attention and GPT-2 (dropout 0.1, sequences of 2048 tokens; d128: 4 heads, 6
+Windowed additive attention, all-global additive attention and GPT-2 (dropout 0.1, sequences of 2048 tokens or of --length; d128: 4 heads, 6
 layers; d512: 8 heads, 8 layers), trained by the same program with the same recipe (AdamW, learning rate 5e-4 falling linearly to 0, betas
 0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), several seeds each. Tokens are bytes, or those of a tokenizer trained
 on the same text. Reports the best validation loss over the evaluations of a run: mean and range over the seeds, in nats per
@@ -27,11 +27,10 @@ import time
 
 from contest import Failure, environment
 
-LENGTH, BYTES_VOCAB = 2048, 259
+BYTES_VOCAB = 259
 SIZES = {"d128": (128, 4, 6), "d512": (512, 8, 8)}  # width, heads, layers
 COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "gpt2": "#c4622d"}
 RECIPE = {
-    "sequence_length": LENGTH,
     "learning_rate": 5e-4,
     "schedule": "linear",
     "betas": [0.9, 0.999],
@@ -41,19 +40,19 @@ RECIPE = {
 }
 
 
-def models(width, heads, layers, vocab):
+def models(width, heads, layers, vocab, length):
     additive = {
         "model_type": "FastformerForCausalLM",
         "hidden_size": width,
         "vocab_size": vocab,
         "n_heads": heads,
-        "n_positions": LENGTH,
+        "n_positions": length,
         "n_layer": layers,
         "hidden_dropout_prob": 0.1,
     }
-    gpt2 = {"model_type": "gpt2", "n_embd": width, "vocab_size": vocab, "n_head": heads, "n_positions": LENGTH, "n_layer": layers}
+    gpt2 = {"model_type": "gpt2", "n_embd": width, "vocab_size": vocab, "n_head": heads, "n_positions": length, "n_layer": layers}
     return {
-        "additive, windows": {**additive, "window_sizes": [4 * 2**layer for layer in range(layers - 1)] + [LENGTH]},
+        "additive, windows": {**additive, "window_sizes": [4 * 2**layer for layer in range(layers - 1)] + [length]},
         "additive, all global": {**additive, "use_local_att": False},
         "gpt2": {**gpt2, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
     }
@@ -117,7 +116,7 @@ def collect(arguments, paths, options):
     began, runs, longest = time.time(), {}, {}
     for seed in range(1, arguments.seeds + 1):
         for size in arguments.sizes.split(","):
-            for name, config in models(*SIZES[size], vocab).items():
+            for name, config in models(*SIZES[size], vocab, arguments.length).items():
                 settings = {"config": config, "options": options, "seed": seed, **texts}
                 path = finished(arguments.out, f"{size} {name}", settings)
                 late = time.time() - began + longest.get(size, 0) > arguments.budget
@@ -154,7 +153,7 @@ def word_perplexity(bits_per_byte, path):
 
 def report(runs, options, out, held_out, valid):
     device = next(iter(runs.values()))[0][-1]["device"]
-    rows = [f"Best validation loss, mean and range over seeds: {options['max_steps']} steps of {options['batch_size']} x {LENGTH} tokens, "
+    rows = [f"Best validation loss, mean and range over seeds: {options['max_steps']} steps of {options['batch_size']} x {options['sequence_length']} tokens, "
             f"{options['precision']}, held out: {held_out}; {device}\n"]
     rows += ["| size | model | seeds | nats per token | bits per byte | perplexity of a token | of a word | tokens/s |",
              "| --- | --- | --- | --- | --- | --- | --- | --- |"]
@@ -194,6 +193,7 @@ def main():
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--epochs", type=float, help="instead of steps")
     parser.add_argument("--sizes", default="d128", help=", ".join(SIZES))
+    parser.add_argument("--length", type=int, default=2048, help="tokens of a sequence")
     parser.add_argument("--batch", type=int, default=2, help="sequences of a step")
     parser.add_argument("--tokenizer", type=json.loads, help="what job requests call tokenizer; trained on the texts; wants --steps")
     parser.add_argument("--backend", default="cpu")
@@ -216,9 +216,9 @@ def main():
     if arguments.epochs and arguments.tokenizer:
         parser.error("--epochs counts bytes; with --tokenizer give --steps")
     if arguments.epochs:
-        steps = max(1, int(arguments.epochs * os.path.getsize(paths[0]) / (LENGTH * arguments.batch)))
+        steps = max(1, int(arguments.epochs * os.path.getsize(paths[0]) / (arguments.length * arguments.batch)))
     every = max(1, steps // arguments.evaluations)
-    options = {**RECIPE, "batch_size": arguments.batch, "precision": arguments.precision, "max_steps": steps, "eval_every": every,
+    options = {**RECIPE, "sequence_length": arguments.length, "batch_size": arguments.batch, "precision": arguments.precision, "max_steps": steps, "eval_every": every,
                "eval_blocks": arguments.eval_blocks}
     runs = collect(arguments, paths, options)
     if not runs:
