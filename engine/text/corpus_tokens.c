@@ -23,6 +23,7 @@ typedef enum slot_state { SLOT_READ, SLOT_TAKEN, SLOT_DONE } slot_state;
 typedef struct slot {
 	slot_state state;
 	corpus_piece piece;
+	bool continues; /* the piece before it was cut where that changes no token */
 	int32_t *ids;
 	unsigned char *flags; /* NULL: plain text */
 	size_t count, room;
@@ -42,6 +43,7 @@ typedef struct build {
 	int n_slots;
 	int64_t read, taken, written; /* pieces */
 	bool stop;
+	bool continues; /* the piece that is read next (tokenizer_cut) */
 } build;
 
 static size_t cut(const void *context, const char *text, size_t bytes)
@@ -109,7 +111,8 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 static status encode_text(const build *b, slot *s)
 {
 	token_list tokens;
-	TRY(tokenizer_encode(b->t, s->piece.text, s->piece.bytes, NULL, &tokens, &s->error));
+	const encode_options how = {.continues = s->continues};
+	TRY(tokenizer_encode(b->t, s->piece.text, s->piece.bytes, &how, &tokens, &s->error));
 	s->ids = tokens.ids;
 	s->count = tokens.count;
 	return STATUS_OK;
@@ -167,7 +170,8 @@ static status read_piece(build *b, bool *ended, error *err)
 	*ended = !piece.text;
 	if (*ended)
 		return STATUS_OK;
-	*s = (slot){.piece = piece, .error = ERROR_INIT};
+	*s = (slot){.piece = piece, .continues = b->continues, .error = ERROR_INIT};
+	b->continues = piece.text[piece.bytes - 1] != '\n';
 	pthread_mutex_lock(&b->lock);
 	b->read++;
 	pthread_cond_signal(&b->changed);

@@ -378,10 +378,16 @@ status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, cons
 	return s;
 }
 
+size_t tokenizer_safe_cut(const tokenizer *t, const char *text, size_t bytes)
+{
+	return t->kind->cut ? t->kind->cut(t, text, bytes) : 0;
+}
+
 size_t tokenizer_cut(const tokenizer *t, const char *text, size_t bytes)
 {
-	const char *newline = t->kind->cut ? NULL : memrchr(text, '\n', bytes);
-	return t->kind->cut ? t->kind->cut(t, text, bytes) : newline ? (size_t)(newline - text) + 1 : 0;
+	const size_t safe = tokenizer_safe_cut(t, text, bytes);
+	const char *newline = safe ? NULL : memrchr(text, '\n', bytes);
+	return newline ? (size_t)(newline - text) + 1 : safe;
 }
 
 size_t tokenizer_token_bytes(const tokenizer *t, int32_t id, char *out, size_t size)

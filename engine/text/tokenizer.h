@@ -87,13 +87,15 @@ typedef struct byte_range {
 typedef struct encode_options {
 	const byte_range *trusted; /* ascending: where the name of a special token becomes that token */
 	size_t n_trusted;
-	bool wrap;  /* add the tokens with which the tokenizer begins and ends a text */
-	bool spans; /* fill token_list.spans */
+	bool begin, end; /* add the tokens with which the tokenizer begins a text, and ends one */
+	bool continues;  /* the text goes on where another was cut (tokenizer_safe_cut): nothing is put before it */
+	bool spans;      /* fill token_list.spans */
 } encode_options;
 
 typedef struct token_list {
 	int32_t *ids;
-	byte_range *spans; /* [count]: the bytes of the text that a token was made of; those that wrap adds have none */
+	byte_range
+	    *spans; /* [count]: the bytes of the text that a token was made of; those of begin and end have none */
 	size_t count;
 } token_list;
 void token_list_fini(token_list *list);
@@ -104,8 +106,20 @@ void token_list_fini(token_list *list);
 status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, const encode_options *o, token_list *out,
                         error *err);
 
-/* Where a text that is too long to be tokenized as one is cut in pieces that are: the largest such place, at most
- * `bytes`; 0: none. Behind a newline, unless the kind knows where a cut changes no token. */
+/* The last place, at most `bytes`, where plain text can be cut in two so that the tokens of both, the second encoded as
+ * one that `continues`, are those of the whole; 0: none is known. What is behind `bytes` does not matter.
+ *
+ *   bytes          everywhere
+ *   huggingface    before a space between two letters: of byte-level tokenizers with a known pattern of words, of those
+ *                  that cut at white space or at "▁", and of Llama 2's kind if no merge joins something and a "▁"
+ * behind it; not with normalizers that strip, or replace more than spaces, and not with added tokens of plain text that
+ * reach over such a place or take white space beside them sentencepiece  before a single space behind a letter: of BPE
+ * and char models without a piece that has a "▁" behind something else; not of unigram models, whose rounding of scores
+ * depends on all the text before, and not of word models, in which unknown words side by side are one token */
+size_t tokenizer_safe_cut(const tokenizer *t, const char *text, size_t bytes);
+/* Where a text that is too long to be tokenized as one is cut in pieces that are: such a place, or else behind the last
+ * newline, where a text of its own begins: a token that would span the two is lost, and a space may be put before the
+ * second. 0: none. */
 size_t tokenizer_cut(const tokenizer *t, const char *text, size_t bytes);
 
 /* --- ids to text ---------------------------------------------------------------------------- */

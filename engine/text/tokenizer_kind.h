@@ -20,7 +20,7 @@ typedef struct tokenizer_kind {
 	                 error *err);
 	/* As tokenizer_token_bytes, for 0 <= id < size. first: of the first token of a text. */
 	size_t (*token_bytes)(const tokenizer *t, int32_t id, bool first, char *out, size_t size);
-	/* Optional: as tokenizer_cut, where any cut gives the tokens of the whole. */
+	/* Optional: as tokenizer_safe_cut. */
 	size_t (*cut)(const tokenizer *t, const char *text, size_t bytes);
 	/* Optional: as tokenizer_token_name, for 0 <= id < size. */
 	size_t (*token_name)(const tokenizer *t, int32_t id, char *out, size_t size);

@@ -148,9 +148,11 @@ static json_t *make_tokens(void *context, error *err)
 	const tokens_request *r = context;
 	const json_t *text = json_object_get(r->params, "text");
 	byte_range all = {0, json_string_length(text)};
+	const bool wrap = json_is_true(json_object_get(r->params, "add_special_tokens"));
 	encode_options o = {.trusted = &all,
 	                    .n_trusted = json_is_true(json_object_get(r->params, "allow_special")),
-	                    .wrap = json_is_true(json_object_get(r->params, "add_special_tokens")),
+	                    .begin = wrap,
+	                    .end = wrap,
 	                    .spans = true};
 	token_list tokens;
 	if (tokenizer_encode(r->model->tokenizer, json_string_value(text), all.bytes, &o, &tokens, err) != STATUS_OK)

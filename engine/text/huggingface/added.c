@@ -263,3 +263,19 @@ status added_search(const added *a, bool normalized, const text_piece *p, const 
 	const text_piece rest = pieces_part(p, done, p->bytes - done);
 	return rest.bytes > 0 ? each(context, &rest, NULL) : STATUS_OK;
 }
+
+/* --- spaces ----------------------------------------------------------------------------------------- */
+
+bool added_cross_spaces(const added *a)
+{
+	for (int i = 0; i < 2; i++)
+		for (size_t k = 0; k < a->sets[i].count && a->sets[i].plain; k++) {
+			const added_token *t = &a->sets[i].tokens[k];
+			/* A special token is passed over in plain text, and so is what would be found within it. */
+			if (space_mark_is_inside(t->text, t->bytes) ||
+			    (!t->special &&
+			     (t->left || t->right || (t->single_word && space_mark_at(t->text, t->bytes) > 0))))
+				return true;
+		}
+	return false;
+}

@@ -44,4 +44,8 @@ typedef status (*added_each)(void *context, const text_piece *p, const added_tok
 status added_search(const added *a, bool normalized, const text_piece *p, const encode_options *o,
                     pattern_search *search, added_each each, void *context);
 
+/* Can the tokens that plain text is searched for decide what becomes of a place with a letter on one side, and a space
+ * and a letter on the other, by more than ending or beginning there? A space may be a SPACE_MARK. */
+bool added_cross_spaces(const added *a);
+
 #endif

@@ -285,25 +285,22 @@ status bpe_encode(const bpe *b, const char *word, size_t bytes, word_room *r)
 
 /* --- cutting ------------------------------------------------------------------------------------------------- */
 
-static const char metaspace[] = "\xE2\x96\x81";
-enum { METASPACE_BYTES = 3 };
-
 size_t bpe_cut(const bpe *b, const char *text, size_t bytes)
 {
 	if (!b->cut_at_metaspace)
 		return bytes;
 	size_t at = 0;
-	while (at + METASPACE_BYTES <= bytes && memcmp(text + at, metaspace, METASPACE_BYTES) == 0)
-		at += METASPACE_BYTES;
-	const char *found = at < bytes ? memmem(text + at, bytes - at, metaspace, METASPACE_BYTES) : NULL;
+	while (at + SPACE_MARK_BYTES <= bytes && memcmp(text + at, SPACE_MARK, SPACE_MARK_BYTES) == 0)
+		at += SPACE_MARK_BYTES;
+	const char *found = at < bytes ? memmem(text + at, bytes - at, SPACE_MARK, SPACE_MARK_BYTES) : NULL;
 	return found ? (size_t)(found - text) : bytes;
 }
 
 /* Does a merge join something else and a metaspace behind it? */
 static bool crosses_metaspace(const char *left, size_t n, const char *right, size_t m)
 {
-	return m >= METASPACE_BYTES && memcmp(right, metaspace, METASPACE_BYTES) == 0 &&
-	       (n < METASPACE_BYTES || memcmp(left + n - METASPACE_BYTES, metaspace, METASPACE_BYTES) != 0);
+	return m >= SPACE_MARK_BYTES && memcmp(right, SPACE_MARK, SPACE_MARK_BYTES) == 0 &&
+	       (n < SPACE_MARK_BYTES || memcmp(left + n - SPACE_MARK_BYTES, SPACE_MARK, SPACE_MARK_BYTES) != 0);
 }
 
 /* --- reading -------------------------------------------------------------------------------------------------- */
@@ -409,7 +406,7 @@ status bpe_read(bpe *b, const json_t *model, const vocabulary *names, const bool
 	if (merges_init(&b->merges, json_array_size(list)) != STATUS_OK)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	b->cut_at_metaspace =
-	    !byte_level && !b->ignore_merges && vocabulary_find(names, metaspace, METASPACE_BYTES) >= 0;
+	    !byte_level && !b->ignore_merges && vocabulary_find(names, SPACE_MARK, SPACE_MARK_BYTES) >= 0;
 	for (size_t i = 0; i < json_array_size(list); i++)
 		TRY(read_merge(b, json_array_get(list, i), i, err));
 	return STATUS_OK;

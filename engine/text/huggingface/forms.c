@@ -121,6 +121,12 @@ static utf8proc_ssize_t decompose_one(form f, int32_t c, int32_t points[DECOMPOS
 	return n > 0 && n <= DECOMPOSED ? n : 0;
 }
 
+bool forms_keeps(form f, uint32_t c)
+{
+	int32_t points[DECOMPOSED];
+	return decompose_one(f, (int32_t)c, points) == 1 && points[0] == (int32_t)c;
+}
+
 static status decompose(form f, const text_piece *p, size_t first, size_t bytes, segment *s)
 {
 	for (size_t at = first, length; at < first + bytes; at += length) {

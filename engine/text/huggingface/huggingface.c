@@ -10,6 +10,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
 #include "engine/text/huggingface/added.h"
+#include "engine/text/huggingface/cut.h"
 #include "engine/text/huggingface/decoder.h"
 #include "engine/text/huggingface/normalizer.h"
 #include "engine/text/huggingface/pre_tokenizer.h"
@@ -32,6 +33,7 @@ typedef struct huggingface {
 	char *bytes;     /* what the tokens stand for, one behind the other */
 	uint32_t *first; /* [size + 1]: where a token's begins */
 	bool *special;   /* [size] */
+	bool cuts;       /* cut_is_safe */
 } huggingface;
 
 /* --- opening ------------------------------------------------------------------------------------- */
@@ -146,6 +148,7 @@ static status read_parts(tokenizer *t, huggingface *h, const json_t *json, error
 	TRY(mark_specials(h, t->size, err));
 	TRY(word_model_read(&h->model, model, &h->names, h->special, h->words.byte_level, err));
 	TRY(template_read(&h->wrap, json_object_get(json, "post_processor"), t->size, err));
+	h->cuts = cut_is_safe(&h->normalizer, &h->added, &h->words, &h->model);
 	s = decode_all(h, t->size, err);
 	if (s == STATUS_OK)
 		s = word_cache_init(&h->cache);
@@ -314,10 +317,10 @@ static status encode_text(encoding *e, const text_piece *p)
 static status encode_wrapped(encoding *e, const text_piece *p)
 {
 	const text_template *w = &e->h->wrap;
-	for (int i = 0; i < w->n_before && e->options->wrap; i++)
+	for (int i = 0; i < w->n_before && e->options->begin; i++)
 		TRY(put_id(e, w->before[i], (byte_range){0, 0}));
 	TRY(encode_text(e, p));
-	for (int i = 0; i < w->n_behind && e->options->wrap; i++)
+	for (int i = 0; i < w->n_behind && e->options->end; i++)
 		TRY(put_id(e, w->behind[i], (byte_range){p->bytes, 0}));
 	return STATUS_OK;
 }
@@ -332,7 +335,8 @@ static status huggingface_encode(const tokenizer *t, const char *text, size_t by
 	e.run = (pre_tokenizer_run){.steps = &h->words, .search = &e.search, .word = encode_word, .context = &e};
 	status s = reserve(&e, bytes / 8 + 8);
 	if (s == STATUS_OK)
-		s = encode_wrapped(&e, &(text_piece){.text = text, .bytes = bytes, .first = true});
+		s = encode_wrapped(
+		    &e, &(text_piece){.text = text, .bytes = bytes, .first = true, .continues = o->continues});
 	pattern_search_fini(&e.search);
 	pieces_fini(&e.normal[0]);
 	pieces_fini(&e.normal[1]);
@@ -341,6 +345,12 @@ static status huggingface_encode(const tokenizer *t, const char *text, size_t by
 	if (s == STATUS_TOO_LARGE)
 		return error_set(err, s, NULL, "the text takes the tokenizer's patterns too many steps");
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "out of memory for the tokens of %zu bytes", bytes);
+}
+
+static size_t huggingface_cut(const tokenizer *t, const char *text, size_t bytes)
+{
+	const huggingface *h = t->data;
+	return h->cuts ? cut_find(&h->normalizer, text, bytes) : 0;
 }
 
 /* --- decoding ------------------------------------------------------------------------------------------ */
@@ -379,6 +389,7 @@ const tokenizer_kind huggingface_kind = {
     .open = huggingface_open,
     .close = huggingface_close,
     .encode = huggingface_encode,
+    .cut = huggingface_cut,
     .token_bytes = huggingface_token_bytes,
     .token_name = huggingface_token_name,
 };

@@ -20,7 +20,7 @@ static status apply_form(const normalizer_step *step, pattern_search *search, co
 static status apply_prepend(const normalizer_step *step, pattern_search *search, const text_piece *p, text_buffer *out)
 {
 	(void)search;
-	if (p->bytes > 0)
+	if (p->bytes > 0 && !p->continues)
 		TRY(pieces_put(out, step->text, step->bytes, (byte_range){pieces_origin(p, 0, 1).first, 0}));
 	return pieces_copy(out, p, 0, p->bytes);
 }
@@ -117,6 +117,38 @@ static status apply_precompiled(const normalizer_step *step, pattern_search *sea
 	return STATUS_OK;
 }
 
+/* --- what is kept of a text ---------------------------------------------------------------------------- */
+
+space_form normalizer_space(const normalizer *n)
+{
+	space_form space = SPACE_KEPT;
+	for (int i = 0; i < n->count; i++) {
+		const normalizer_step *s = &n->steps[i];
+		if (s->apply == apply_replace && s->marks_spaces)
+			space = SPACE_MARKED;
+		else if (s->apply != apply_form && s->apply != apply_lowercase && s->apply != apply_prepend)
+			return SPACE_UNKNOWN;
+	}
+	return space;
+}
+
+bool normalizer_prepends(const normalizer *n)
+{
+	bool any = false;
+	for (int i = 0; i < n->count; i++)
+		any |= n->steps[i].apply == apply_prepend;
+	return any;
+}
+
+bool normalizer_keeps(const normalizer *n, uint32_t c)
+{
+	for (int i = 0; i < n->count; i++)
+		if ((n->steps[i].apply == apply_form && !forms_keeps((form)n->steps[i].option, c)) ||
+		    (n->steps[i].apply == apply_lowercase && (uint32_t)utf8proc_tolower((int32_t)c) != c))
+			return false;
+	return true;
+}
+
 /* --- reading ----------------------------------------------------------------------------------------- */
 
 static status copy_text(normalizer_step *step, const json_t *part, const char *path, const char *key, error *err)
@@ -192,6 +224,8 @@ static status read_step(void *context, const json_t *part, const char *type, con
 		step->apply = apply_replace;
 		TRY(reading_keys(part, path, (const char *const[]){"type", "pattern", "content", NULL}, err));
 		TRY(copy_text(step, part, path, "content", err));
+		const char *literal = json_string_value(json_object_get(json_object_get(part, "pattern"), "String"));
+		step->marks_spaces = literal && strcmp(literal, " ") == 0 && strcmp(step->text, SPACE_MARK) == 0;
 		return pattern_read(&step->pattern, part, path, err);
 	}
 	if (strcmp(type, "Lowercase") == 0) {

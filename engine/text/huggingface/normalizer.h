@@ -16,6 +16,7 @@ struct normalizer_step {
 	char *text;       /* of Prepend and Replace; of Precompiled the table of `rules` */
 	size_t bytes;
 	charsmap rules; /* of Precompiled */
+	bool marks_spaces; /* Replace: a space becomes SPACE_MARK */
 };
 
 typedef struct normalizer {
@@ -29,5 +30,14 @@ void normalizer_fini(normalizer *n);
 /* Normalize a piece, by way of two buffers that hold the result until they change. */
 status normalizer_apply(const normalizer *n, pattern_search *search, const text_piece *p, text_buffer room[2],
                         text_piece *out);
+
+/* What becomes of a space between two characters that are kept (normalizer_keeps), where the text on either side of it
+ * has no part in what becomes of the other. */
+typedef enum space_form { SPACE_UNKNOWN, SPACE_KEPT, SPACE_MARKED /* SPACE_MARK */ } space_form;
+space_form normalizer_space(const normalizer *n);
+/* Is something put before each text? */
+bool normalizer_prepends(const normalizer *n);
+/* Is a letter left as it is by every step, but for marks behind it that it composes with? */
+bool normalizer_keeps(const normalizer *n, uint32_t c);
 
 #endif

@@ -6,8 +6,9 @@
 
 text_piece pieces_part(const text_piece *p, size_t first, size_t bytes)
 {
-	return (text_piece){p->text + first, bytes, p->map ? p->map + first : NULL, p->base + first,
-	                    p->first && first == 0};
+	return (text_piece){
+	    p->text + first,           bytes, p->map ? p->map + first : NULL, p->base + first, p->first && first == 0,
+	    p->continues && first == 0};
 }
 
 byte_range pieces_origin(const text_piece *p, size_t first, size_t bytes)
@@ -78,7 +79,8 @@ status pieces_put(text_buffer *b, const char *text, size_t bytes, byte_range ori
 
 text_piece pieces_made(const text_buffer *b, const text_piece *p)
 {
-	return (text_piece){b->text ? b->text : "", b->bytes, b->mapped ? b->map : NULL, p->base, p->first};
+	return (text_piece){
+	    b->text ? b->text : "", b->bytes, b->mapped ? b->map : NULL, p->base, p->first, p->continues};
 }
 
 bool pieces_is_space(uint32_t c)

@@ -6,6 +6,7 @@
 #ifndef ENGINE_TEXT_HUGGINGFACE_PIECES_H
 #define ENGINE_TEXT_HUGGINGFACE_PIECES_H
 
+#include "engine/text/space_mark.h"
 #include "engine/text/tokenizer.h"
 
 typedef struct text_piece {
@@ -13,7 +14,8 @@ typedef struct text_piece {
 	size_t bytes;
 	const byte_range *map;
 	size_t base;
-	bool first; /* it begins where the original text begins */
+	bool first;     /* it begins where the original text begins */
+	bool continues; /* and that goes on from another text: nothing is put before it */
 } text_piece;
 
 /* `bytes` bytes of a piece. */

@@ -117,7 +117,7 @@ static status put_before(text_buffer *b, const text_piece *p, const char *text, 
 
 static status apply_prefix_space(pre_tokenizer_run *run, int step, const text_piece *p)
 {
-	if (p->text[0] == ' ')
+	if (p->text[0] == ' ' || p->continues)
 		return hand_on(run, step, p);
 	text_buffer *b = &run->changed[step];
 	b->bytes = 0;
@@ -136,7 +136,7 @@ static status apply_metaspace(pre_tokenizer_run *run, int step, const text_piece
 	const bool begins = p->text[0] == ' ' || (p->bytes >= s->replacement_bytes &&
 	                                          memcmp(p->text, s->replacement, s->replacement_bytes) == 0);
 	b->bytes = 0;
-	if (!begins && (s->scheme == METASPACE_ALWAYS || (s->scheme == METASPACE_FIRST && p->first)))
+	if (!begins && !p->continues && (s->scheme == METASPACE_ALWAYS || (s->scheme == METASPACE_FIRST && p->first)))
 		TRY(put_before(b, p, s->replacement, s->replacement_bytes));
 	for (size_t at = 0; at < p->bytes;) {
 		const char *space = memchr(p->text + at, ' ', p->bytes - at);
@@ -163,6 +163,26 @@ void pre_tokenizer_run_fini(pre_tokenizer_run *run)
 		pieces_fini(&run->changed[i]);
 }
 
+/* --- dividing before a space ------------------------------------------------------------------------ */
+
+division pre_tokenizer_divides(const pre_tokenizer *t, space_form *space)
+{
+	for (int i = 0; i < t->count; i++) {
+		const pre_tokenizer_step *s = &t->steps[i];
+		if (s->apply == apply_prefix_space && *space == SPACE_KEPT) /* what begins with a space gets no other */
+			continue;
+		const bool marks = s->apply == apply_metaspace;
+		if (marks && memcmp(s->replacement, SPACE_MARK, sizeof s->replacement) != 0)
+			return DIVISION_UNKNOWN;
+		if (marks)
+			*space = SPACE_MARKED;
+		const division d = marks ? DIVISION_NONE : *space == SPACE_MARKED ? s->marks : s->spaces;
+		if (d != DIVISION_NONE)
+			return d;
+	}
+	return DIVISION_NONE;
+}
+
 /* --- reading ------------------------------------------------------------------------------------------ */
 
 /* NULL: there are too many. */
@@ -175,12 +195,15 @@ static pre_tokenizer_step *add_step(pre_tokenizer *t, const char *path, error *e
 }
 
 /* A step that cuts by a pattern of our own. */
-static status add_split(pre_tokenizer *t, const char *own, split_behavior behavior, const char *path, error *err)
+static status add_split(pre_tokenizer *t, const char *own, split_behavior behavior, division spaces, division marks,
+                        const char *path, error *err)
 {
 	pre_tokenizer_step *step = add_step(t, path, err);
 	if (!step)
 		return STATUS_UNSUPPORTED;
 	step->behavior = behavior;
+	step->spaces = spaces;
+	step->marks = marks;
 	step->apply = behavior == SPLIT_ISOLATED ? apply_isolated : apply_split;
 	return pattern_own(&step->pattern, own, err);
 }
@@ -202,7 +225,7 @@ static status read_byte_level(pre_tokenizer *t, const json_t *part, const char *
 		step->apply = apply_prefix_space;
 	}
 	if (regex)
-		TRY(add_split(t, words, SPLIT_ISOLATED, path, err));
+		TRY(add_split(t, words, SPLIT_ISOLATED, DIVISION_BEFORE, DIVISION_UNKNOWN, path, err));
 	t->byte_level = true;
 	return STATUS_OK;
 }
@@ -224,6 +247,24 @@ static status read_behavior(const json_t *part, const char *path, split_behavior
 	return reading_refuse(err, path, "has the behavior \"%.40s\", which is not supported", name);
 }
 
+/* What a pattern does that is read from a file, if it is a known one. */
+static void divide_by_pattern(pre_tokenizer_step *step, const json_t *of)
+{
+	const char *literal = json_string_value(json_object_get(of, "String"));
+	const json_t *regex = json_object_get(of, "Regex");
+	/* Every match stays a part of its own, and nothing is lost. */
+	const bool keeps = step->behavior == SPLIT_ISOLATED || (step->behavior == SPLIT_REMOVED && step->invert);
+	if (literal && strcmp(literal, " ") == 0) /* it never matches where all spaces are marks */
+		step->marks = DIVISION_NONE;
+	if (!json_is_string(regex) || !keeps)
+		return;
+	step->spaces = word_pattern_divides(json_string_value(regex), json_string_length(regex));
+	if (step->spaces == DIVISION_NONE && step->behavior == SPLIT_REMOVED)
+		step->spaces = DIVISION_UNKNOWN;
+	if (step->spaces == DIVISION_NONE)
+		step->marks = DIVISION_NONE;
+}
+
 static status read_split(pre_tokenizer *t, const json_t *part, const char *path, error *err)
 {
 	TRY(reading_keys(part, path, (const char *const[]){"type", "pattern", "behavior", "invert", NULL}, err));
@@ -233,6 +274,7 @@ static status read_split(pre_tokenizer *t, const json_t *part, const char *path,
 	TRY(read_behavior(part, path, &step->behavior, err));
 	TRY(reading_bool(part, path, "invert", false, &step->invert, err));
 	step->apply = step->behavior == SPLIT_ISOLATED ? apply_isolated : apply_split;
+	divide_by_pattern(step, json_object_get(part, "pattern"));
 	return pattern_read(&step->pattern, part, path, err);
 }
 
@@ -241,7 +283,8 @@ static status read_digits(pre_tokenizer *t, const json_t *part, const char *path
 	bool individual;
 	TRY(reading_keys(part, path, (const char *const[]){"type", "individual_digits", NULL}, err));
 	TRY(reading_bool(part, path, "individual_digits", false, &individual, err));
-	return add_split(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, path, err);
+	return add_split(t, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, DIVISION_NONE, DIVISION_NONE,
+	                 path, err);
 }
 
 static status read_punctuation(pre_tokenizer *t, const json_t *part, const char *path, error *err)
@@ -250,7 +293,7 @@ static status read_punctuation(pre_tokenizer *t, const json_t *part, const char 
 	TRY(reading_keys(part, path, (const char *const[]){"type", "behavior", NULL}, err));
 	if (json_object_get(part, "behavior"))
 		TRY(read_behavior(part, path, &behavior, err));
-	return add_split(t, "[\\p{P}$+<=>^`|~]", behavior, path, err);
+	return add_split(t, "[\\p{P}$+<=>^`|~]", behavior, DIVISION_NONE, DIVISION_NONE, path, err);
 }
 
 static status read_scheme(const json_t *part, const char *path, int *out, error *err)
@@ -297,6 +340,7 @@ static status read_metaspace(pre_tokenizer *t, const json_t *part, const char *p
 		return STATUS_UNSUPPORTED;
 	step->behavior = SPLIT_MERGED_WITH_NEXT;
 	step->apply = apply_split;
+	step->marks = DIVISION_BEFORE;
 	return pattern_new(&step->pattern, before->replacement, before->replacement_bytes, true, path, err);
 }
 
@@ -318,7 +362,7 @@ static status read_step(void *context, const json_t *part, const char *type, con
 		return read_punctuation(t, part, path, err);
 	if (strcmp(type, "WhitespaceSplit") == 0) {
 		TRY(reading_keys(part, path, plain, err));
-		return add_split(t, "\\p{White_Space}", SPLIT_REMOVED, path, err);
+		return add_split(t, "\\p{White_Space}", SPLIT_REMOVED, DIVISION_BEFORE, DIVISION_NONE, path, err);
 	}
 	return reading_refuse(err, path, "has the type \"%.40s\", which is not supported", type);
 }

@@ -5,8 +5,8 @@
 #ifndef ENGINE_TEXT_HUGGINGFACE_PRE_TOKENIZER_H
 #define ENGINE_TEXT_HUGGINGFACE_PRE_TOKENIZER_H
 
-#include "engine/text/huggingface/pattern.h"
-#include "engine/text/huggingface/pieces.h"
+#include "engine/text/huggingface/normalizer.h"
+#include "engine/text/huggingface/word_pattern.h"
 
 enum { PRE_TOKENIZER_MAX_STEPS = 16 };
 
@@ -28,6 +28,7 @@ struct pre_tokenizer_step {
 	int scheme;          /* of Metaspace */
 	char replacement[4]; /* the same: a character */
 	size_t replacement_bytes;
+	division spaces, marks; /* what it does to a text before a space, and before SPACE_MARK */
 };
 
 typedef struct pre_tokenizer {
@@ -51,5 +52,9 @@ void pre_tokenizer_fini(pre_tokenizer *t);
 /* Cut a piece into words. mapped: make maps of what is changed. */
 status pre_tokenizer_apply(pre_tokenizer_run *run, const text_piece *p, bool mapped);
 void pre_tokenizer_run_fini(pre_tokenizer_run *run);
+
+/* Is a text always divided before a space with a letter on either side? *space: what the normalizer has made of the
+ * space, and what the steps make of it. */
+division pre_tokenizer_divides(const pre_tokenizer *t, space_form *space);
 
 #endif

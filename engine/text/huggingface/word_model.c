@@ -76,3 +76,8 @@ size_t word_model_cut(const word_model *m, const char *word, size_t bytes)
 {
 	return m->type == WORD_MODEL_BPE ? bpe_cut(&m->bpe, word, bytes) : bytes;
 }
+
+bool word_model_cuts_at_mark(const word_model *m)
+{
+	return m->type == WORD_MODEL_BPE && m->bpe.cut_at_metaspace;
+}

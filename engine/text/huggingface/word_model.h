@@ -26,5 +26,7 @@ int32_t word_model_unknown(const word_model *m);
 status word_model_encode(const word_model *m, const char *word, size_t bytes, word_room *r);
 /* The end of the first part of a word that can be encoded apart from the rest. */
 size_t word_model_cut(const word_model *m, const char *word, size_t bytes);
+/* Is each SPACE_MARK behind another character such an end? */
+bool word_model_cuts_at_mark(const word_model *m);
 
 #endif

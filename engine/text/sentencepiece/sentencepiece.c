@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/text/sentencepiece/sp_cut.h"
 #include "engine/text/sentencepiece/sp_normalizer.h"
 #include "engine/text/sentencepiece/sp_pieces.h"
 #include "engine/text/sentencepiece/sp_roles.h"
@@ -17,6 +18,7 @@
 typedef struct sentencepiece {
 	sp_model model;
 	sp_roles roles;
+	bool cuts; /* sp_cut_is_safe */
 } sentencepiece;
 
 static const sentencepiece *of(const tokenizer *t)
@@ -45,6 +47,7 @@ static status sentencepiece_open(tokenizer *t, const json_t *json, error *err)
 	if (!s || !file)
 		return STATUS_NOMEM;
 	TRY(sp_model_read(&s->model, file, bytes, err));
+	s->cuts = sp_cut_is_safe(&s->model);
 	TRY(sp_roles_read(&s->roles, &s->model, t, err));
 	t->size = s->model.size + s->roles.n_added;
 	t->begin = s->roles.begin;
@@ -133,13 +136,13 @@ static status sink_take(sink *k, sp_normalizer *n, const sp_pieces *p, size_t ba
 }
 
 /* Text without specials; base: where it lies in the whole text. */
-static status encode_plain(sink *k, const char *text, size_t bytes, size_t base)
+static status encode_plain(sink *k, const char *text, size_t bytes, size_t base, bool continues)
 {
 	sp_normalizer n;
 	sp_pieces p = {.model = k->model};
 	status s = STATUS_OK;
 	size_t goal = SP_RUN;
-	sp_normalizer_init(&n, k->model, text, bytes, k->spans);
+	sp_normalizer_init(&n, k->model, text, bytes, k->spans, continues);
 	k->after_unknown = false;
 	for (bool done = false; !done && s == STATUS_OK;) {
 		s = sp_normalizer_fill(&n, goal);
@@ -177,17 +180,17 @@ static size_t next_special(const sentencepiece *s, const char *text, size_t from
 static status encode_all(sink *k, const sentencepiece *s, const char *text, size_t bytes, const encode_options *o)
 {
 	const sp_roles *r = &s->roles;
-	if (o->wrap && r->wraps_begin && r->begin >= 0)
+	if (o->begin && r->wraps_begin && r->begin >= 0)
 		TRY(sink_add(k, r->begin, 0, 0));
 	for (size_t at = 0, name, end; at < bytes; at = end) {
 		int32_t id;
 		end = next_special(s, text, at, bytes, o, &name, &id);
 		if (name > at)
-			TRY(encode_plain(k, text + at, name - at, at));
+			TRY(encode_plain(k, text + at, name - at, at, o->continues && at == 0));
 		if (name < bytes)
 			TRY(sink_add(k, id, name, end));
 	}
-	return o->wrap && r->wraps_end && r->end >= 0 ? sink_add(k, r->end, bytes, bytes) : STATUS_OK;
+	return o->end && r->wraps_end && r->end >= 0 ? sink_add(k, r->end, bytes, bytes) : STATUS_OK;
 }
 
 static status sentencepiece_encode(const tokenizer *t, const char *text, size_t bytes, const encode_options *o,
@@ -198,6 +201,11 @@ static status sentencepiece_encode(const tokenizer *t, const char *text, size_t 
 	if (s == STATUS_OK && !out->ids && !(out->ids = memory_new(1, sizeof *out->ids)))
 		s = STATUS_NOMEM;
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "out of memory for the tokens of %zu bytes", bytes);
+}
+
+static size_t sentencepiece_cut(const tokenizer *t, const char *text, size_t bytes)
+{
+	return of(t)->cuts ? sp_cut_find(&of(t)->model, text, bytes) : 0;
 }
 
 /* --- decoding ---------------------------------------------------------------------------------- */
@@ -213,10 +221,10 @@ static size_t put_piece(const char *text, size_t bytes, char *out, size_t size)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < bytes; n++) {
-		bool space = bytes - i >= SP_SPACE_BYTES && memcmp(text + i, SP_SPACE, SP_SPACE_BYTES) == 0;
+		bool space = bytes - i >= SPACE_MARK_BYTES && memcmp(text + i, SPACE_MARK, SPACE_MARK_BYTES) == 0;
 		if (n < size)
 			out[n] = space ? ' ' : text[i];
-		i += space ? SP_SPACE_BYTES : 1;
+		i += space ? SPACE_MARK_BYTES : 1;
 	}
 	return n;
 }
@@ -234,9 +242,9 @@ static size_t sentencepiece_token_bytes(const tokenizer *t, int32_t id, bool fir
 		sscanf(p->text, "<0x%2X>", &byte);
 		return put(&(char){(char)byte}, 1, out, size);
 	}
-	bool drop = first && (m->dummy_prefix || m->remove_extra_whitespaces) && p->bytes >= SP_SPACE_BYTES &&
-	            memcmp(p->text, SP_SPACE, SP_SPACE_BYTES) == 0;
-	return put_piece(p->text + (drop ? SP_SPACE_BYTES : 0), p->bytes - (drop ? SP_SPACE_BYTES : 0), out, size);
+	bool drop = first && (m->dummy_prefix || m->remove_extra_whitespaces) && p->bytes >= SPACE_MARK_BYTES &&
+	            memcmp(p->text, SPACE_MARK, SPACE_MARK_BYTES) == 0;
+	return put_piece(p->text + (drop ? SPACE_MARK_BYTES : 0), p->bytes - (drop ? SPACE_MARK_BYTES : 0), out, size);
 }
 
 static size_t sentencepiece_token_name(const tokenizer *t, int32_t id, char *out, size_t size)
@@ -253,6 +261,7 @@ const tokenizer_kind sentencepiece_kind = {
     .open = sentencepiece_open,
     .close = sentencepiece_close,
     .encode = sentencepiece_encode,
+    .cut = sentencepiece_cut,
     .token_bytes = sentencepiece_token_bytes,
     .token_name = sentencepiece_token_name,
 };

@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "engine/text/charsmap.h"
+#include "engine/text/space_mark.h"
 #include "engine/text/trie.h"
 
 /* Numbers of the file format. */
@@ -43,10 +44,6 @@ typedef struct sp_model {
 	size_t longest;       /* piece, in bytes */
 	unsigned char *joins; /* BPE: a set of hashed pairs of characters that lie side by side in some piece */
 } sp_model;
-
-/* The SentencePiece mark that stands for a space: U+2581. */
-#define SP_SPACE "\xE2\x96\x81"
-enum { SP_SPACE_BYTES = 3 };
 
 /* Does this file look like a model? */
 bool sp_model_recognise(const char *file, size_t bytes);

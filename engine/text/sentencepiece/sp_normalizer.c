@@ -7,10 +7,14 @@
 
 #include "engine/base/utf8.h"
 
-void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track)
+void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track, bool continues)
 {
-	*n = (sp_normalizer){
-	    .model = m, .text = text, .bytes = bytes, .track = track, .after_space = m->remove_extra_whitespaces};
+	*n = (sp_normalizer){.model = m,
+	                     .text = text,
+	                     .bytes = bytes,
+	                     .track = track,
+	                     .continues = continues,
+	                     .after_space = m->remove_extra_whitespaces && !continues};
 }
 
 void sp_normalizer_fini(sp_normalizer *n)
@@ -22,6 +26,35 @@ void sp_normalizer_fini(sp_normalizer *n)
 }
 
 /* --- the next piece of text --------------------------------------------------------------- */
+
+/* The child of a node whose children are at `base`: true if it is there. *ends: a text with a rule ends at it. */
+static bool has_child(const sp_model *m, uint32_t base, unsigned char byte, bool *ends)
+{
+	const uint32_t at = base ^ byte;
+	if (at >= m->n_rules)
+		return false;
+	const uint32_t u = unit(m, at);
+	*ends = u >> 8 & 1;
+	return (u & (UINT32_C(1) << 31 | 0xFF)) == byte;
+}
+
+/* Every unit is taken for a node that is reached: what is free may look like one. */
+bool sp_normalizer_keeps_letters(const sp_model *m)
+{
+	bool ends = false;
+	for (uint32_t at = 0; at < m->n_rules; at++) {
+		const uint32_t u = unit(m, at), base = at ^ children(u);
+		if (at > 0 && u >> 31) /* the place of a replacement */
+			continue;
+		if (at > 0 && has_child(m, base, ' ', &ends))
+			return false;
+		for (unsigned char c = 'A'; c <= 'Z'; c++)
+			if ((has_child(m, base, c, &ends) && ends) ||
+			    (has_child(m, base, (unsigned char)(c | 0x20), &ends) && ends))
+				return false;
+	}
+	return true;
+}
 
 typedef struct replaced {
 	const char *text;
@@ -81,7 +114,7 @@ static void append(sp_normalizer *n, const char *bytes, size_t count)
 static void append_space(sp_normalizer *n)
 {
 	bool escape = n->model->escape_whitespaces;
-	append(n, escape ? SP_SPACE : " ", escape ? SP_SPACE_BYTES : 1);
+	append(n, escape ? SPACE_MARK : " ", escape ? SPACE_MARK_BYTES : 1);
 }
 
 static status append_replaced(sp_normalizer *n, replaced r)
@@ -92,7 +125,7 @@ static status append_replaced(sp_normalizer *n, replaced r)
 	}
 	if (r.bytes == 0)
 		return STATUS_OK;
-	TRY(reserve(n, r.bytes * SP_SPACE_BYTES));
+	TRY(reserve(n, r.bytes * SPACE_MARK_BYTES));
 	for (size_t i = 0; i < r.bytes;) {
 		size_t plain = i;
 		while (plain < r.bytes && r.text[plain] != ' ')
@@ -109,15 +142,15 @@ static status append_replaced(sp_normalizer *n, replaced r)
 /* The length of out without the spaces at its end. */
 static size_t without_spaces(const sp_normalizer *n)
 {
-	size_t space = n->model->escape_whitespaces ? SP_SPACE_BYTES : 1, count = n->count;
-	while (count >= space && memcmp(n->out + count - space, space == 1 ? " " : SP_SPACE, space) == 0)
+	size_t space = n->model->escape_whitespaces ? SPACE_MARK_BYTES : 1, count = n->count;
+	while (count >= space && memcmp(n->out + count - space, space == 1 ? " " : SPACE_MARK, space) == 0)
 		count -= space;
 	return count;
 }
 
 static status begin(sp_normalizer *n)
 {
-	if (n->model->remove_extra_whitespaces)
+	if (n->model->remove_extra_whitespaces && !n->continues)
 		while (n->at < n->bytes) {
 			replaced r = next_prefix(n);
 			if (r.bytes != 1 || *r.text != ' ')
@@ -127,8 +160,8 @@ static status begin(sp_normalizer *n)
 	n->begun = true;
 	if (n->at == n->bytes)
 		return STATUS_OK;
-	TRY(reserve(n, SP_SPACE_BYTES));
-	if (n->model->dummy_prefix && !n->model->whitespace_as_suffix)
+	TRY(reserve(n, SPACE_MARK_BYTES));
+	if (n->model->dummy_prefix && !n->model->whitespace_as_suffix && !n->continues)
 		append_space(n);
 	return STATUS_OK;
 }
@@ -142,7 +175,7 @@ static status end(sp_normalizer *n, bool any)
 			n->at = n->origin[count];
 		n->count = count;
 	}
-	TRY(reserve(n, SP_SPACE_BYTES));
+	TRY(reserve(n, SPACE_MARK_BYTES));
 	if (any && n->model->dummy_prefix && n->model->whitespace_as_suffix)
 		append_space(n);
 	if (n->track)

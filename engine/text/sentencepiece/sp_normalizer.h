@@ -16,14 +16,20 @@ typedef struct sp_normalizer {
 	                     last   once the text has ended */
 	size_t count, room;
 	size_t settled; /* of these bytes it is known that they stay; count once the text has ended */
-	bool track, begun, after_space, ended;
+	bool track, continues, begun, after_space, ended;
 } sp_normalizer;
 
-void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track);
+/* continues: the text goes on from another one, so nothing is put before it and its first spaces are kept. */
+void sp_normalizer_init(sp_normalizer *n, const sp_model *m, const char *text, size_t bytes, bool track,
+                        bool continues);
 /* Until there are `goal` bytes or the text ends. STATUS_NOMEM. */
 status sp_normalizer_fill(sp_normalizer *n, size_t goal);
 /* Forget the first bytes of out. */
 void sp_normalizer_drop(sp_normalizer *n, size_t bytes);
 void sp_normalizer_fini(sp_normalizer *n);
+
+/* Are ASCII letters left as they are at the end of every text, and is no space replaced together with what is before
+ * it? Never true when not. */
+bool sp_normalizer_keeps_letters(const sp_model *m);
 
 #endif

@@ -46,7 +46,7 @@ static status cut_words(sp_pieces *p, const char *text, size_t bytes, bool last)
 {
 	size_t begin = 0;
 	for (size_t at = 1; at < bytes; at++) {
-		if (bytes - at < SP_SPACE_BYTES || memcmp(text + at, SP_SPACE, SP_SPACE_BYTES) != 0)
+		if (bytes - at < SPACE_MARK_BYTES || memcmp(text + at, SPACE_MARK, SPACE_MARK_BYTES) != 0)
 			continue;
 		TRY(add_text(p, text + begin, at - begin));
 		begin = at;

@@ -104,9 +104,10 @@ static void every_form_of_tokenizer_gives_the_ids_and_texts_of_the_library(void 
 			assert_ids(t, text, trusted, &(encode_options){.trusted = &whole, .n_trusted = 1}, families[f]);
 			assert_ids(t, text, plain ? plain : trusted, NULL, families[f]);
 			if (wrapped)
-				assert_ids(t, text, wrapped,
-				           &(encode_options){.trusted = &whole, .n_trusted = 1, .wrap = true},
-				           families[f]);
+				assert_ids(
+				    t, text, wrapped,
+				    &(encode_options){.trusted = &whole, .n_trusted = 1, .begin = true, .end = true},
+				    families[f]);
 			assert_ids(t, text, trusted,
 			           &(encode_options){.trusted = &whole, .n_trusted = 1, .spans = true}, families[f]);
 			assert_decoded(t, text, json_object_get(c, "decoded"),
@@ -160,10 +161,12 @@ static void text_makes_special_tokens_only_within_ranges_that_are_trusted(void *
 		for (int spans = 0; spans < 2; spans++) {
 			token_list list;
 			size_t bytes;
-			assert_int_equal(tokenizer_encode(t, text, strlen(text),
-			                                  &(encode_options){cases[i].ranges, cases[i].n, false, spans},
-			                                  &list, NULL),
-			                 STATUS_OK);
+			assert_int_equal(
+			    tokenizer_encode(
+			        t, text, strlen(text),
+			        &(encode_options){.trusted = cases[i].ranges, .n_trusted = cases[i].n, .spans = spans},
+			        &list, NULL),
+			    STATUS_OK);
 			assert_int_equal(count_id(&list, end), cases[i].found);
 			char *decoded = decode(t, &list, &bytes);
 			assert_int_equal(bytes, strlen(text) - 10 * cases[i].found);
@@ -221,9 +224,9 @@ static void a_trusted_range_is_no_border_of_tokens(void **state)
 	assert_int_equal(tokenizer_encode(t, text, strlen(text), NULL, &whole, NULL), STATUS_OK);
 	for (size_t at = 0; at < strlen(text); at++) {
 		const byte_range range = {at, strlen(text) - at};
-		assert_int_equal(
-		    tokenizer_encode(t, text, strlen(text), &(encode_options){&range, 1, false, false}, &cut, NULL),
-		    STATUS_OK);
+		assert_int_equal(tokenizer_encode(t, text, strlen(text),
+		                                  &(encode_options){.trusted = &range, .n_trusted = 1}, &cut, NULL),
+		                 STATUS_OK);
 		assert_int_equal(cut.count, whole.count);
 		assert_memory_equal(cut.ids, whole.ids, whole.count * sizeof *whole.ids);
 		token_list_fini(&cut);

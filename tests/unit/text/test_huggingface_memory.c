@@ -17,7 +17,7 @@ static void fail_each_of_encoding(const char *folder)
 	static const char text[] = "e\xCC\x81 <|im_end|> the state \xFF of <tool_call>12345 "
 	                           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 	const byte_range whole = {0, sizeof text - 1};
-	const encode_options options = {&whole, 1, true, true};
+	const encode_options options = {.trusted = &whole, .n_trusted = 1, .begin = true, .end = true, .spans = true};
 	tokenizer *t;
 	assert_int_equal(tokenizer_open(&t, folder, 1 << 20, NULL), STATUS_OK);
 	bool refused = true;

@@ -239,7 +239,7 @@ static void t5s_extra_ids_count_down_from_the_last_id(void **state)
 	for (int i = 0; i < 2; i++) {
 		tokenizer *t, *plain = open_model("unigram");
 		token_list got;
-		encode_options o = {.trusted = &(byte_range){0, 100}, .n_trusted = 1, .wrap = true};
+		encode_options o = {.trusted = &(byte_range){0, 100}, .n_trusted = 1, .begin = true, .end = true};
 		assert_int_equal(open_with(&t, configs[i], NULL), STATUS_OK);
 		assert_int_equal(tokenizer_size(t), tokenizer_size(plain) + 100);
 		assert_int_equal(id_of(t, "<extra_id_0>"), tokenizer_size(t) - 1);
@@ -270,7 +270,8 @@ static void roles_are_those_of_the_configuration(void **state)
 	assert_int_equal(tokenizer_begin(t), id_of(t, "</s>"));
 	assert_true(tokenizer_ends(t, tokenizer_end(t)));
 	token_list got;
-	assert_int_equal(tokenizer_encode(t, "a", 1, &(encode_options){.wrap = true}, &got, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_encode(t, "a", 1, &(encode_options){.begin = true, .end = true}, &got, NULL),
+	                 STATUS_OK);
 	assert_int_equal(got.ids[0], tokenizer_begin(t));
 	assert_int_equal(got.count, 2);
 	token_list_fini(&got);

@@ -15,7 +15,7 @@ static status open_and_encode(const char *folder, const char *text, token_list *
 {
 	tokenizer *t;
 	byte_range all = {0, strlen(text)};
-	encode_options o = {.trusted = &all, .n_trusted = 1, .wrap = true, .spans = true};
+	encode_options o = {.trusted = &all, .n_trusted = 1, .begin = true, .end = true, .spans = true};
 	*out = (token_list){0};
 	TRY(tokenizer_open(&t, folder, INT32_MAX, NULL));
 	status s = tokenizer_encode(t, text, strlen(text), &o, out, NULL);

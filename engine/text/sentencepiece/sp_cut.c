@@ -1,0 +1,43 @@
+/* The normaliser reads from left to right, and what it has read before the space matters behind it in two ways only: a
+ * rule or a user-defined piece may reach over the place, and a space behind a space may be dropped. Both are excluded,
+ * the second by what stands before the space: an ASCII letter, or, where there are no rules, any character of more than
+ * a byte that is not itself the mark of a space.
+ *
+ * No piece has the mark behind something else, so both algorithms cut there; and the mark is a piece, so that what
+ * comes behind never is an unknown that becomes one with an unknown before it. */
+#include "engine/text/sentencepiece/sp_cut.h"
+
+#include <string.h>
+
+#include "engine/text/sentencepiece/sp_normalizer.h"
+
+bool sp_cut_is_safe(const sp_model *m)
+{
+	if ((m->algorithm != SP_BPE && m->algorithm != SP_CHAR) || !m->escape_whitespaces || m->whitespace_as_suffix ||
+	    sp_trie_find(&m->vocabulary, SPACE_MARK, SPACE_MARK_BYTES) < 0)
+		return false;
+	for (int32_t i = 0; i < m->size; i++)
+		if (space_mark_is_inside(m->pieces[i].text, m->pieces[i].bytes))
+			return false;
+	return sp_normalizer_keeps_letters(m);
+}
+
+static bool ends_with_letter(const sp_model *m, const char *text, size_t bytes)
+{
+	const unsigned char last = bytes > 0 ? (unsigned char)text[bytes - 1] : 0;
+	if (last < 0x80)
+		return (last >= 'a' && last <= 'z') || (last >= 'A' && last <= 'Z');
+	return m->n_rules == 0 && !(bytes >= SPACE_MARK_BYTES &&
+	                            memcmp(text + bytes - SPACE_MARK_BYTES, SPACE_MARK, SPACE_MARK_BYTES) == 0);
+}
+
+size_t sp_cut_find(const sp_model *m, const char *text, size_t bytes)
+{
+	size_t at = bytes;
+	for (const char *space; (space = memrchr(text, ' ', at));) {
+		at = (size_t)(space - text);
+		if (at + 1 < bytes && space[1] != ' ' && ends_with_letter(m, text, at))
+			return at;
+	}
+	return 0;
+}
