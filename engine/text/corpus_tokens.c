@@ -8,15 +8,13 @@
 #include "engine/text/corpus_tokens.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "engine/base/memory.h"
+#include "engine/text/workers.h"
 
-enum { PIECE_BYTES = 1 << 20, MAX_THREADS = 16, WORKER_NICE = 5 };
+enum { PIECE_BYTES = 1 << 20 };
 
 typedef enum slot_state { SLOT_READ, SLOT_TAKEN, SLOT_DONE } slot_state;
 
@@ -88,7 +86,9 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 	int32_t end = tokenizer_end(d->t);
 	token_list tokens;
 	unsigned char flags = kind & JSONL_PROMPT ? TOKEN_PROMPT : 0;
-	TRY(tokenizer_encode(d->t, text, bytes, how, &tokens, err));
+	encode_options alone = how ? *how : (encode_options){0};
+	alone.threads = 1; /* of the pieces, as many as there are threads are encoded side by side */
+	TRY(tokenizer_encode(d->t, text, bytes, &alone, &tokens, err));
 	status result = reserve(s, tokens.count + 1, err);
 	if (result == STATUS_OK) {
 		if (tokens.count > 0)
@@ -111,7 +111,7 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 static status encode_text(const build *b, slot *s)
 {
 	token_list tokens;
-	const encode_options how = {.continues = s->continues};
+	const encode_options how = {.continues = s->continues, .threads = 1};
 	TRY(tokenizer_encode(b->t, s->piece.text, s->piece.bytes, &how, &tokens, &s->error));
 	s->ids = tokens.ids;
 	s->count = tokens.count;
@@ -149,7 +149,6 @@ static void take(build *b)
 static void *work(void *context)
 {
 	build *b = context;
-	setpriority(PRIO_PROCESS, (id_t)gettid(), WORKER_NICE); /* what is served goes first */
 	pthread_mutex_lock(&b->lock);
 	while (!b->stop) {
 		if (b->taken < b->read)
@@ -230,34 +229,22 @@ static status run(build *b, error *err)
 
 /* --- the whole ------------------------------------------------------------------------------ */
 
-static int count_threads(int wanted)
+static status run_with_workers(build *b, int n, error *err)
 {
-	cpu_set_t set;
-	int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-	wanted = wanted > 0 ? wanted : cores;
-	return wanted < MAX_THREADS ? wanted : MAX_THREADS;
-}
-
-/* As many as can be had. */
-static status run_with_workers(build *b, int workers, error *err)
-{
-	pthread_t threads[MAX_THREADS];
-	int n = 0;
-	while (n < workers && pthread_create(&threads[n], NULL, work, b) == 0)
-		n++;
+	workers helpers;
+	workers_start(&helpers, n, work, b);
 	status result = run(b, err);
 	pthread_mutex_lock(&b->lock);
 	b->stop = true;
 	pthread_cond_broadcast(&b->changed);
 	pthread_mutex_unlock(&b->lock);
-	while (n > 0)
-		pthread_join(threads[--n], NULL);
+	workers_join(&helpers);
 	return result;
 }
 
 static status build_all(build *b, token_cache **out, error *err)
 {
-	int threads = count_threads(b->options->threads);
+	int threads = workers_threads(b->options->threads);
 	b->n_slots = 2 * threads;
 	b->slots = memory_new((size_t)b->n_slots, sizeof *b->slots);
 	if (!b->slots)

@@ -11,7 +11,7 @@
 #include "engine/base/json_text.h"
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
-#include "engine/text/tokenizer_kind.h"
+#include "engine/text/long_text.h"
 
 enum { FILE_MAX_BYTES = 64 << 20 };
 
@@ -372,7 +372,10 @@ status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, cons
 {
 	static const encode_options plain = {0};
 	*out = (token_list){0};
-	status s = t->kind->encode(t, text, bytes, o ? o : &plain, out, err);
+	o = o ? o : &plain;
+	const bool shared = bytes >= LONG_TEXT_BYTES && o->threads != 1 && o->n_trusted == 0 && t->kind->cut;
+	status s =
+	    shared ? long_text_encode(t, text, bytes, o, out, err) : t->kind->encode(t, text, bytes, o, out, err);
 	if (s != STATUS_OK)
 		token_list_fini(out);
 	return s;

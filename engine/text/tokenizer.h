@@ -90,6 +90,7 @@ typedef struct encode_options {
 	bool begin, end; /* add the tokens with which the tokenizer begins a text, and ends one */
 	bool continues;  /* the text goes on where another was cut (tokenizer_safe_cut): nothing is put before it */
 	bool spans;      /* fill token_list.spans */
+	int threads;     /* that may share a long text; 0: one for each core. They change no token */
 } encode_options;
 
 typedef struct token_list {
@@ -102,7 +103,8 @@ void token_list_fini(token_list *list);
 
 /* Encode `bytes` bytes of text. o NULL: plain text, in which no name of a special token is recognised, and nothing is
  * added. A trusted range is no border: text is cut only where it holds a special token. Bytes that are not UTF-8 are
- * read as U+FFFD by tokenizers that read characters. On error the list is empty. */
+ * read as U+FFFD by tokenizers that read characters. A text of 256 KiB and more without trusted ranges is encoded on
+ * several threads where it can be cut (tokenizer_safe_cut). On error the list is empty. */
 status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, const encode_options *o, token_list *out,
                         error *err);
 

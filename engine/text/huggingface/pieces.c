@@ -13,10 +13,12 @@ text_piece pieces_part(const text_piece *p, size_t first, size_t bytes)
 
 byte_range pieces_origin(const text_piece *p, size_t first, size_t bytes)
 {
-	if (!p->map)
+	if (!p->map || p->bytes == 0)
 		return (byte_range){p->base + first, bytes};
-	if (bytes == 0)
-		return (byte_range){0, 0};
+	if (bytes == 0) { /* the place before the byte, or behind the last one */
+		const byte_range r = p->map[first < p->bytes ? first : first - 1];
+		return (byte_range){first < p->bytes ? r.first : r.first + r.bytes, 0};
+	}
 	size_t begin = SIZE_MAX, end = 0;
 	for (size_t i = first; i < first + bytes; i++) {
 		const byte_range r = p->map[i];

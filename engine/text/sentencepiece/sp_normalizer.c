@@ -126,6 +126,7 @@ static status append_replaced(sp_normalizer *n, replaced r)
 	if (r.bytes == 0)
 		return STATUS_OK;
 	TRY(reserve(n, r.bytes * SPACE_MARK_BYTES));
+	n->last = n->count;
 	for (size_t i = 0; i < r.bytes;) {
 		size_t plain = i;
 		while (plain < r.bytes && r.text[plain] != ' ')
@@ -198,7 +199,10 @@ status sp_normalizer_fill(sp_normalizer *n, size_t goal)
 	}
 	if (n->at == n->bytes && !n->ended)
 		return end(n, any);
-	n->settled = n->model->remove_extra_whitespaces && !n->ended ? without_spaces(n) : n->count;
+	if (!n->ended) {
+		n->settled = n->model->remove_extra_whitespaces ? without_spaces(n) : n->count;
+		n->settled = n->settled < n->last ? n->settled : n->last;
+	}
 	return STATUS_OK;
 }
 
@@ -209,4 +213,5 @@ void sp_normalizer_drop(sp_normalizer *n, size_t bytes)
 		memmove(n->origin, n->origin + bytes, (n->count - bytes + n->ended) * sizeof *n->origin);
 	n->count -= bytes;
 	n->settled -= bytes;
+	n->last = n->last > bytes ? n->last - bytes : 0;
 }

@@ -164,6 +164,51 @@ static void the_tokens_of_pieces_are_those_of_the_whole(void **state)
 	}
 }
 
+/* --- threads ---------------------------------------------------------------------------------------- */
+
+/* Of more than LONG_TEXT_BYTES, in which some stretches cannot be cut. */
+static char *make_long_text(size_t *bytes)
+{
+	char *text = NULL;
+	*bytes = 0;
+	for (uint32_t i = 0; *bytes < 700000; i++) {
+		size_t n;
+		char *more = make_text(100 + i, i % 8 == 7 ? 0 : 4, &n);
+		text = realloc(text, *bytes + n);
+		memcpy(text + *bytes, more, n);
+		*bytes += n;
+		free(more);
+	}
+	return text;
+}
+
+static void a_long_text_has_the_same_tokens_and_spans_on_several_threads(void **state)
+{
+	(void)state;
+	size_t bytes;
+	char *text = make_long_text(&bytes);
+	for (int f = 0; f < FORMS; f++) {
+		tokenizer *t = open_form(forms[f].name);
+		token_list one, several;
+		encode_options o = {.begin = true, .end = true, .spans = true, .threads = 1};
+		assert_int_equal(tokenizer_encode(t, text, bytes, &o, &one, NULL), STATUS_OK);
+		o.threads = 3;
+		assert_int_equal(tokenizer_encode(t, text, bytes, &o, &several, NULL), STATUS_OK);
+		assert_int_equal(one.count, several.count);
+		assert_memory_equal(one.ids, several.ids, one.count * sizeof *one.ids);
+		for (size_t i = 0; i < one.count; i++)
+			if (one.spans[i].first != several.spans[i].first ||
+			    one.spans[i].bytes != several.spans[i].bytes)
+				fail_msg("%s: token %zu is %zu bytes at %zu, and %zu at %zu", forms[f].name, i,
+				         one.spans[i].bytes, one.spans[i].first, several.spans[i].bytes,
+				         several.spans[i].first);
+		token_list_fini(&one);
+		token_list_fini(&several);
+		tokenizer_free(t);
+	}
+	free(text);
+}
+
 /* --- rules that are wrong --------------------------------------------------------------------------- */
 
 static size_t cut_before_any_space(const tokenizer *t, const char *text, size_t bytes)
@@ -332,6 +377,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_tokens_of_pieces_are_those_of_the_whole),
+	    cmocka_unit_test(a_long_text_has_the_same_tokens_and_spans_on_several_threads),
 	    cmocka_unit_test(rules_that_are_nearly_right_are_found_wrong),
 	    cmocka_unit_test(parts_that_may_look_over_a_space_are_not_cut),
 	    cmocka_unit_test(a_merge_over_a_space_forbids_cuts_of_texts_without_words),
