@@ -10,11 +10,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "engine/base/memory.h"
 #include "engine/text/workers.h"
 
-enum { PIECE_BYTES = 1 << 20 };
+enum { PIECE_BYTES = 1 << 20, WORKER_NICE = 5 };
 
 typedef enum slot_state { SLOT_READ, SLOT_TAKEN, SLOT_DONE } slot_state;
 
@@ -149,6 +151,7 @@ static void take(build *b)
 static void *work(void *context)
 {
 	build *b = context;
+	setpriority(PRIO_PROCESS, (id_t)gettid(), WORKER_NICE); /* what is served goes first */
 	pthread_mutex_lock(&b->lock);
 	while (!b->stop) {
 		if (b->taken < b->read)

@@ -32,14 +32,16 @@ static status no_memory(const long_text *l, error *err)
 
 /* --- parts ------------------------------------------------------------------------------------------- */
 
-/* The end of the part that begins at `first`. What is searched for a cut doubles until there is one. */
+/* The end of the part that begins at `first`. What is searched for a cut doubles until there is one; what has been
+ * searched is searched no more. */
 static size_t find_end(const long_text *l, size_t first)
 {
 	const size_t left = l->bytes - first;
-	for (size_t n = PIECE_BYTES; n < left; n *= 2) {
-		const size_t end = l->t->kind->cut(l->t, l->text + first, n);
+	for (size_t n = PIECE_BYTES, from = 0; n < left; n *= 2) {
+		const size_t end = l->t->kind->cut(l->t, l->text + first + from, n - from);
 		if (end > 0)
-			return first + end;
+			return first + from + end;
+		from = n - TOKENIZER_CUT_CONTEXT;
 	}
 	return l->bytes;
 }

@@ -8,6 +8,8 @@
 
 #include "engine/text/tokenizer.h"
 
+enum { TOKENIZER_CUT_CONTEXT = 16 };
+
 typedef struct tokenizer_kind {
 	const char *name; /* of our own tokenizer.json: its "type" */
 	/* Read json (the parsed tokenizer.json or a spec; NULL: there is none) and the other files (tokenizer_file),
@@ -20,7 +22,7 @@ typedef struct tokenizer_kind {
 	                 error *err);
 	/* As tokenizer_token_bytes, for 0 <= id < size. first: of the first token of a text. */
 	size_t (*token_bytes)(const tokenizer *t, int32_t id, bool first, char *out, size_t size);
-	/* Optional: as tokenizer_safe_cut. */
+	/* Optional: as tokenizer_safe_cut. At most TOKENIZER_CUT_CONTEXT bytes decide whether a place is one. */
 	size_t (*cut)(const tokenizer *t, const char *text, size_t bytes);
 	/* Optional: as tokenizer_token_name, for 0 <= id < size. */
 	size_t (*token_name)(const tokenizer *t, int32_t id, char *out, size_t size);

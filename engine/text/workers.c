@@ -1,10 +1,6 @@
 #include "engine/text/workers.h"
 
 #include <sched.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
-enum { WORKER_NICE = 5 };
 
 int workers_threads(int wanted)
 {
@@ -14,19 +10,11 @@ int workers_threads(int wanted)
 	return wanted < WORKERS_MAX + 1 ? wanted : WORKERS_MAX + 1;
 }
 
-static void *run(void *context)
-{
-	const workers *w = context;
-	setpriority(PRIO_PROCESS, (id_t)gettid(), WORKER_NICE);
-	return w->work(w->context);
-}
-
 void workers_start(workers *w, int n, void *(*work)(void *context), void *context)
 {
-	w->work = work;
-	w->context = context;
 	w->count = 0;
-	while (w->count < n && w->count < WORKERS_MAX && pthread_create(&w->threads[w->count], NULL, run, w) == 0)
+	while (w->count < n && w->count < WORKERS_MAX &&
+	       pthread_create(&w->threads[w->count], NULL, work, context) == 0)
 		w->count++;
 }
 

@@ -1,4 +1,4 @@
-/* workers.h - threads that share work with the thread that starts them. They give way to what is served. */
+/* workers.h - threads that share work with the thread that starts them. */
 #ifndef ENGINE_TEXT_WORKERS_H
 #define ENGINE_TEXT_WORKERS_H
 
@@ -9,13 +9,11 @@ enum { WORKERS_MAX = 15 };
 typedef struct workers {
 	pthread_t threads[WORKERS_MAX];
 	int count;
-	void *(*work)(void *context);
-	void *context;
 } workers;
 
 /* How many threads work has, with the one that starts it: `wanted`, 0: one for each core; at most WORKERS_MAX + 1. */
 int workers_threads(int wanted);
-/* Call `work` on up to `n` threads: as many as can be had, maybe none. w must stay where it is until workers_join. */
+/* Call `work` on up to `n` threads: as many as can be had, maybe none. */
 void workers_start(workers *w, int n, void *(*work)(void *context), void *context);
 void workers_join(workers *w);
 

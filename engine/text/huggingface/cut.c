@@ -57,6 +57,9 @@ size_t cut_find(const normalizer *n, const char *text, size_t bytes)
 		at = (size_t)(space - text);
 		if (ends_with_letter(n, text, at) && begins_with_letter(n, space + 1, bytes - at - 1))
 			return at;
+		while (at > 0 &&
+		       text[at - 1] == ' ') /* a run of them has one that follows a letter, but no letter behind it */
+			at--;
 	}
 	return 0;
 }

@@ -38,6 +38,8 @@ size_t sp_cut_find(const sp_model *m, const char *text, size_t bytes)
 		at = (size_t)(space - text);
 		if (at + 1 < bytes && space[1] != ' ' && ends_with_letter(m, text, at))
 			return at;
+		while (at > 0 && text[at - 1] == ' ')
+			at--;
 	}
 	return 0;
 }
