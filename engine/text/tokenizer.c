@@ -12,6 +12,7 @@
 #include "engine/base/manifest.h"
 #include "engine/base/memory.h"
 #include "engine/text/long_text.h"
+#include "engine/text/tokenizer_share.h"
 
 enum { FILE_MAX_BYTES = 64 << 20 };
 
@@ -216,13 +217,28 @@ static status check_size(const tokenizer *t, int64_t vocab, error *err)
 	                 t->kind->name, (int)t->size, (long long)vocab);
 }
 
+/* Put an open tokenizer in the place of *t, whose files have been read: one of the same files that is open already, or
+ * else itself. */
+static status share(tokenizer **t, error *err)
+{
+	tokenizer *files = *t, *found = files->n_files > 0 ? tokenizer_share_find(files) : NULL;
+	if (!found) {
+		TRY(open_files(files, err));
+		found = tokenizer_share_add(files);
+	}
+	if (found != files)
+		tokenizer_free(files);
+	*t = found;
+	return STATUS_OK;
+}
+
 status tokenizer_open(tokenizer **out, const char *folder, int64_t vocab, error *err)
 {
 	*out = NULL;
 	tokenizer *t = make(err);
 	status s = t ? read_files(t, folder, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
-		s = open_files(t, err);
+		s = share(&t, err);
 	if (s == STATUS_OK)
 		s = check_size(t, vocab, err);
 	return finish(out, t, s);
@@ -288,7 +304,7 @@ status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *s
 
 void tokenizer_free(tokenizer *t)
 {
-	if (!t)
+	if (!t || !tokenizer_share_leave(t))
 		return;
 	if (t->kind && t->kind->close)
 		t->kind->close(t);

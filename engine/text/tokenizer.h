@@ -31,13 +31,15 @@ typedef struct tokenizer tokenizer;
 status tokenizer_new(tokenizer **out, const json_t *spec, error *err);
 /* From a model folder. vocab: the model's vocabulary; a tokenizer with more ids than that is STATUS_INVALID. A file
  * that differs from the folder's manifest.json, if it has one, is STATUS_STORAGE. What a file asks for that is not
- * implemented is STATUS_UNSUPPORTED, by its name. */
+ * implemented is STATUS_UNSUPPORTED, by its name. Folders with the same files share one tokenizer: the files are read
+ * and verified each time, and made a tokenizer of the first time. */
 status tokenizer_open(tokenizer **out, const char *folder, int64_t vocab, error *err);
 /* From one file, recognised by its content: a tokenizer.json or a SentencePiece model. STATUS_INVALID for anything
  * else. */
 status tokenizer_open_data(tokenizer **out, const char *data, size_t bytes, error *err);
 /* Write the tokenizer's files into a folder, byte for byte as they were read or made. */
 status tokenizer_save(const tokenizer *t, const char *folder, error *err);
+/* Of a tokenizer that folders share, with its last user. NULL is legal. */
 void tokenizer_free(tokenizer *t);
 
 /* Texts to train on, one after another. next: *text NULL at the end; a text is valid until the following call. */

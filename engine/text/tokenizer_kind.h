@@ -55,6 +55,8 @@ struct tokenizer {
 	bool replaces_each_byte;   /* as text_stream.each_byte */
 	tokenizer_file_data files[TOKENIZER_MAX_FILES];
 	void *data;
+	tokenizer *next; /* of those that can be shared */
+	int users;       /* of one of them */
 };
 
 /* Add a file; name: a literal. Takes data, which is malloc'ed and NUL-terminated, also on error. */

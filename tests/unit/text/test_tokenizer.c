@@ -5,11 +5,14 @@
 
 #include <cmocka.h>
 
+#include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/file.h"
+#include "engine/base/manifest.h"
 #include "engine/base/philox.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/huggingface/pieces.h"
@@ -237,6 +240,108 @@ static void a_broken_tokenizer_file_is_an_error_with_its_line(void **state)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
+/* --- sharing -------------------------------------------------------------------------------------- */
+
+/* A folder with a tokenizer's file and a manifest of it. */
+static void copy_family(const char *folder, const char *name)
+{
+	char from[128], to[FOLDER_BYTES + 32];
+	file_map map;
+	snprintf(from, sizeof from, "tests/data/tokenizers/%s/tokenizer.json", name);
+	snprintf(to, sizeof to, "%s/tokenizer.json", folder);
+	assert_int_equal(file_map_open(&map, from, NULL), STATUS_OK);
+	assert_int_equal(file_write(to, &(file_part){map.data, map.bytes}, 1, NULL), STATUS_OK);
+	assert_int_equal(manifest_write(folder, "model", "m", NULL, NULL), STATUS_OK);
+	file_map_close(&map);
+}
+
+static void folders_with_the_same_files_share_one_tokenizer(void **state)
+{
+	(void)state;
+	enum { FOLDERS = 3, TIMES = 100 };
+	static const char *const families[FOLDERS] = {"gpt2", "gpt2", "llama3"};
+	char folder[FOLDERS][FOLDER_BYTES];
+	tokenizer *t[FOLDERS], *more[TIMES];
+	for (int i = 0; i < FOLDERS; i++) {
+		folder_new(folder[i]);
+		copy_family(folder[i], families[i]);
+		assert_int_equal(tokenizer_open(&t[i], folder[i], 1000, NULL), STATUS_OK);
+	}
+	assert_ptr_equal(t[0], t[1]);
+	assert_ptr_not_equal(t[0], t[2]);
+	const size_t before = mallinfo2().uordblks;
+	for (int i = 0; i < TIMES; i++)
+		assert_int_equal(tokenizer_open(&more[i], folder[i % 2], 1000, NULL), STATUS_OK);
+	assert_true(mallinfo2().uordblks < before + 65536); /* of a hundred times the file */
+	for (int i = 0; i < TIMES; i++)
+		tokenizer_free(more[i]);
+	tokenizer_free(t[0]);
+	token_list list;
+	assert_int_equal(tokenizer_encode(t[1], "the state", 9, NULL, &list, NULL), STATUS_OK);
+	assert_true(list.count > 0);
+	token_list_fini(&list);
+	tokenizer_free(t[1]);
+	tokenizer_free(t[2]);
+	for (int i = 0; i < FOLDERS; i++)
+		assert_int_equal(file_remove_tree(folder[i], NULL), STATUS_OK);
+}
+
+static void a_folder_is_judged_by_its_own_files_and_model_also_where_it_shares(void **state)
+{
+	(void)state;
+	char good[FOLDER_BYTES], damaged[FOLDER_BYTES], path[FOLDER_BYTES + 32], *text;
+	tokenizer *t, *other;
+	size_t bytes;
+	folder_new(good);
+	folder_new(damaged);
+	copy_family(good, "gpt2");
+	copy_family(damaged, "gpt2");
+	snprintf(path, sizeof path, "%s/tokenizer.json", damaged);
+	assert_int_equal(file_read(path, 1 << 20, &text, &bytes, NULL), STATUS_OK);
+	text[bytes - 3] ^= 1;
+	assert_int_equal(file_write(path, &(file_part){text, bytes}, 1, NULL), STATUS_OK);
+	free(text);
+	assert_int_equal(tokenizer_open(&t, good, 1000, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_open(&other, damaged, 1000, NULL), STATUS_STORAGE);
+	assert_null(other);
+	assert_int_equal(tokenizer_open(&other, good, 100, NULL), STATUS_INVALID); /* of a smaller model */
+	assert_null(other);
+	assert_int_equal(tokenizer_size(t), 701);
+	tokenizer_free(t);
+	assert_int_equal(file_remove_tree(good, NULL), STATUS_OK);
+	assert_int_equal(file_remove_tree(damaged, NULL), STATUS_OK);
+}
+
+static void *open_and_free(void *context)
+{
+	static const char *const folders[] = {"tests/data/tokenizers/gpt2", "tests/data/tokenizers/trained"};
+	int *failures = context;
+	for (int i = 0; i < 20; i++) {
+		tokenizer *t;
+		token_list list;
+		if (tokenizer_open(&t, folders[i % 2], 1000, NULL) != STATUS_OK ||
+		    tokenizer_encode(t, "the state", 9, NULL, &list, NULL) != STATUS_OK)
+			return ++*failures, NULL;
+		token_list_fini(&list);
+		tokenizer_free(t);
+	}
+	return NULL;
+}
+
+static void threads_open_and_free_a_shared_tokenizer_at_any_time(void **state)
+{
+	(void)state;
+	enum { THREADS = 4 };
+	pthread_t threads[THREADS];
+	int failures[THREADS] = {0};
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, open_and_free, &failures[i]), 0);
+	for (int i = 0; i < THREADS; i++) {
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+		assert_int_equal(failures[i], 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -250,6 +355,9 @@ int main(void)
 	    cmocka_unit_test(a_tokenizer_that_needs_no_training_reads_no_text),
 	    cmocka_unit_test(a_tokenizer_with_more_ids_than_the_model_is_refused),
 	    cmocka_unit_test(a_broken_tokenizer_file_is_an_error_with_its_line),
+	    cmocka_unit_test(folders_with_the_same_files_share_one_tokenizer),
+	    cmocka_unit_test(a_folder_is_judged_by_its_own_files_and_model_also_where_it_shares),
+	    cmocka_unit_test(threads_open_and_free_a_shared_tokenizer_at_any_time),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);
 }
