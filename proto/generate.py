@@ -375,6 +375,7 @@ def help_text(names, node, value, otherwise):
     if "enum" in node and "|" not in value:
         text += (": " if ":" not in text else "; ") + ", ".join(node["enum"][:-1]) + " or " + node["enum"][-1]
     otherwise = node.get("default") if otherwise is None else otherwise
+    text = f"do not {text}" if otherwise is True else text
     return text if otherwise is None or isinstance(otherwise, (bool, list)) else f"{text} ({otherwise})"
 
 
@@ -390,7 +391,7 @@ def option_type(name, node):
         kind = plain.get(min(kinds, key=lambda k: k["type"] != "string")["type"])  # a text may be any of them
     if not kind:
         raise ValueError(f"{name}: there is no option of this type")
-    return f"OPTION_{kind}"
+    return "OPTION_OFF" if node.get("default") is True else f"OPTION_{kind}"
 
 
 def option_rows(spec, names, properties, path, rows, defaults):

@@ -130,6 +130,11 @@ static const char *long_name(const char *word)
 	return NULL;
 }
 
+static bool is_flag(const option_row *row)
+{
+	return row->type == OPTION_FLAG || row->type == OPTION_OFF;
+}
+
 /* Take the option at argv[*i] and its value. */
 static bool take(options *o, int argc, char **argv, int *i, const option_row *common, const option_row *own)
 {
@@ -145,13 +150,13 @@ static bool take(options *o, int argc, char **argv, int *i, const option_row *co
 		refuse_unknown(o, name, n, common, own);
 		return false;
 	}
-	if (row->type == OPTION_FLAG && value) {
+	if (is_flag(row) && value) {
 		snprintf(o->problem, sizeof(o->problem), "--%s takes no value", row->name);
 		return false;
 	}
-	if (row->type != OPTION_FLAG && !value && ++*i < argc)
+	if (!is_flag(row) && !value && ++*i < argc)
 		value = argv[*i];
-	if (row->type != OPTION_FLAG && !value) {
+	if (!is_flag(row) && !value) {
 		snprintf(o->problem, sizeof(o->problem), "--%s needs a value: %s", row->name, row->value);
 		return false;
 	}
@@ -235,12 +240,12 @@ int64_t options_duration(const options *o, const char *name, int64_t fallback)
 
 char *options_write(const option_given *given)
 {
-	const char *value = given->row->type == OPTION_FLAG ? "" : given->value;
+	const char *value = is_flag(given->row) ? "" : given->value;
 	size_t bytes = strlen(given->row->name) + strlen(value) + 4;
 	char *out = malloc(bytes);
 
 	if (out)
-		snprintf(out, bytes, "--%s%s%s", given->row->name, given->row->type == OPTION_FLAG ? "" : "=", value);
+		snprintf(out, bytes, "--%s%s%s", given->row->name, is_flag(given->row) ? "" : "=", value);
 	return out;
 }
 
@@ -266,6 +271,8 @@ static json_t *value_of(const option_given *g, json_t *before)
 	switch (g->row->type) {
 	case OPTION_FLAG:
 		return json_true();
+	case OPTION_OFF:
+		return json_false();
 	case OPTION_INTEGER:
 		return json_integer(strtoll(g->value, NULL, 10));
 	case OPTION_DURATION:

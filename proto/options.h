@@ -20,6 +20,7 @@
 
 typedef enum option_type {
 	OPTION_FLAG,
+	OPTION_OFF, /* a flag whose field is true without it */
 	OPTION_TEXT,
 	OPTION_INTEGER,
 	OPTION_NUMBER,
@@ -50,7 +51,7 @@ typedef struct options {
 	int n_given;
 	const char **arguments;
 	int n_arguments;
-	char problem[200]; /* what is wrong, when parsing failed */
+	char problem[200];  /* what is wrong, when parsing failed */
 	bool out_of_memory; /* that is */
 } options;
 

@@ -26,6 +26,7 @@ static const option_row rows[] = {{"", OPTION_FLAG, NULL, "First:", NULL},
                                   {"ping", OPTION_SECONDS, "S", "silence", "0.1 to 86400"},
                                   {"", OPTION_FLAG, NULL, "Second:", NULL},
                                   {"durable", OPTION_FLAG, NULL, "keep", "durable"},
+                                  {"bare", OPTION_OFF, NULL, "do not add", "added"},
                                   {"a-very-long-name-of-an-option", OPTION_TEXT, "V", "long", NULL},
                                   {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
@@ -157,6 +158,7 @@ static void what_is_wrong_is_named(void **state)
 	refuses("--=x", "unknown option --");
 	refuses("-m x", "unknown option -m");
 	refuses("--model", "--model needs a value: ID");
+	refuses("--bare=no", "--bare takes no value");
 	refuses("--json=1", "--json takes no value");
 	refuses("--steps ten", "--steps ten: expected an integer");
 	refuses("--steps 1.5", "--steps 1.5: expected an integer");
@@ -177,6 +179,7 @@ static void what_is_wrong_is_named(void **state)
 static void a_request_gets_types_and_paths_from_the_table(void **state)
 {
 	(void)state;
+	fills("--bare", "{\"added\":false}");
 	fills("", "{}");
 	fills("--json --url u", "{}");
 	fills("--model 5 --steps 7", "{\"additive\":{\"max_steps\":7},\"model\":\"5\"}");
