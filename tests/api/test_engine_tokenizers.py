@@ -292,3 +292,80 @@ def test_json_mode_or_a_session_sees_whole_characters(engine, model):
     parts = [engine.generate({"id": session, "max_tokens": 3, "temperature": 0}, "session.generate")[0] for _ in range(3)]
     assert "".join(parts) == generate(engine, model, prompt="12 bottles", max_tokens=9)[0]
     engine.call("session.delete", {"id": session})
+
+
+# --- tokens that begin a text -------------------------------------------------------------------------
+
+
+TEMPLATE = {"begin": "<s>", "user": {"prefix": "\nuser: ", "suffix": "</s>"}, "assistant": {"prefix": "\nassistant: ", "suffix": "</s>"},
+            "generation": "\nassistant: "}
+
+
+@pytest.fixture(scope="module", params=["llama3", "roberta"])
+def begins(request, engine, corpus):
+    """A model whose tokenizer begins a text with <s>; RoBERTa's also ends one."""
+    params = ask(corpus, {"file": add(engine, (DATA / request.param / "tokenizer.json").read_bytes())}, steps=1)
+    params["additive"]["config"] = {**params["additive"]["config"], "chat_template": TEMPLATE}
+    return engine.wait_job(engine.call("job.create", params)["id"])["fine_tuned_model"]
+
+
+def prompt_tokens(engine, model, prompt, **more):
+    return engine.generate({"model": model, "prompt": prompt, "max_tokens": 1, **more})[2]["usage"]["prompt_tokens"]
+
+
+def test_a_prompt_begins_as_the_tokenizer_begins_texts_and_never_ends(engine, begins):
+    text = "the state of a session"
+    plain = tokenize(engine, begins, text)["tokens"]
+    whole = tokenize(engine, begins, text, add_special_tokens=True)["tokens"]
+    assert whole[0] not in plain and whole[1:len(plain) + 1] == plain
+    begun = whole[:len(plain) + 1]
+    assert prompt_tokens(engine, begins, text) == len(begun)
+    assert prompt_tokens(engine, begins, [text, text]) == 2 * len(begun)
+    assert prompt_tokens(engine, begins, text, add_special_tokens=False) == prompt_tokens(engine, begins, plain) == len(plain)
+    many = 16 * [50 * " state"]  # so much is read on the pool
+    assert prompt_tokens(engine, begins, many) == 16 * (1 + tokenize(engine, begins, many[0])["count"])
+    scores = [engine.generate({"model": begins, "prompt": p, "max_tokens": 0, "echo": True, "logprobs": 0, **more})[1]
+              for p, more in ((text, {}), (begun, {}), (text, {"add_special_tokens": False}))]
+    numbers = [[x for e in events for x in e["logprobs"]["token_logprobs"]] for events in scores]
+    assert numbers[0] == numbers[1] and len(numbers[2]) == len(plain)
+
+
+def test_a_session_begins_once(engine, begins):
+    text = " state of"
+    plain = tokenize(engine, begins, text)["count"]
+    prompted = engine.call("session.create", {"model": begins, "prompt": text})
+    empty = engine.call("session.create", {"model": begins})
+    bare = engine.call("session.create", {"model": begins, "prompt": text, "add_special_tokens": False})
+    assert (prompted["tokens"], empty["tokens"], bare["tokens"]) == (plain + 1, 0, plain)
+    for session, first in ((prompted, plain), (empty, plain + 1)):
+        counts = [session["tokens"]] + [engine.call("session.append", {"id": session["id"], "text": text})["tokens"] for _ in range(2)]
+        assert [b - a for a, b in zip(counts, counts[1:])] == [first, plain]
+    asked = engine.generate({"id": prompted["id"], "prompt": text, "max_tokens": 1}, "session.generate")[2]
+    assert asked["usage"]["prompt_tokens"] == plain
+    for session in (prompted, empty, bare):
+        engine.call("session.delete", {"id": session["id"]})
+
+
+def test_what_is_explained_embedded_or_evaluated_begins_like_a_prompt(engine, begins):
+    text = "the state of a session"
+    plain = tokenize(engine, begins, text)["tokens"]
+    begin = tokenize(engine, begins, text, add_special_tokens=True)["tokens"][0]
+    evaluate = {"model": begins, "input": text, "methods": ["contributions"], "rows": True, "bootstrap": 10}
+    for more, ids in (({}, [begin] + plain), ({"add_special_tokens": False}, plain)):
+        assert [t["id"] for t in engine.call("explain", {"model": begins, "input": text, **more})["tokens"]] == ids
+        assert engine.call("embed", {"model": begins, "input": [text], **more})["usage"]["prompt_tokens"] == len(ids)
+        evaluation = engine.call("evaluation.create", {**evaluate, **more})
+        assert evaluation["rows"][0]["position"] == len(ids) - 1
+        assert evaluation["settings"]["add_special_tokens"] == (len(ids) > len(plain))
+
+
+def test_a_conversation_begins_as_its_template_says(engine, begins):
+    text = "<s>\nuser: the state</s>\nassistant: "
+    rendered = tokenize(engine, begins, text, allow_special=True)
+    assert [p["piece"] for p in rendered["pieces"]].count("<s>") == 1
+    answer = engine.generate({"model": begins, "messages": [{"role": "user", "content": "the state"}], "max_completion_tokens": 1}, "chat.create")[2]
+    assert answer["usage"]["prompt_tokens"] == rendered["count"]
+
+
+def test_a_tokenizer_without_such_tokens_adds_nothing(engine, model):
+    assert prompt_tokens(engine, model, "12 bottles") == tokenize(engine, model, "12 bottles")["count"]

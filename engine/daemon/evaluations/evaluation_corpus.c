@@ -7,6 +7,7 @@
 #include "engine/base/file.h"
 #include "engine/base/memory.h"
 #include "engine/base/utf8.h"
+#include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/jobs/job_check.h"
 #include "engine/text/jsonl.h"
 
@@ -21,7 +22,7 @@ static status add_text(reader *r, const char *text, size_t bytes, error *err)
 {
 	int64_t positions[EVALUATION_MAX_POSITIONS], missing;
 	token_list list;
-	TRY(tokenizer_encode(r->model->tokenizer, text, bytes, NULL, &list, err));
+	TRY(tokens_of_text(&list, r->model, text, bytes, r->settings->begins, err));
 	int32_t *ids = list.ids;
 	const int64_t most = r->settings->max_tokens, count = (int64_t)list.count, tokens = count < most ? count : most;
 	if (evaluation_settings_positions(r->settings, tokens, positions, &missing) == 0) {

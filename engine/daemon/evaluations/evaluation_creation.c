@@ -8,6 +8,7 @@
 #include "engine/base/reserve.h"
 #include "engine/daemon/evaluations/evaluation_report.h"
 #include "engine/daemon/evaluations/evaluation_run.h"
+#include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/idempotency.h"
 
@@ -182,8 +183,8 @@ static status read_input(creation *c, error *err)
 	}
 	if (!json_is_string(input))
 		return read_tokens(c, input, t, err);
-	TRY(tokenizer_encode(c->model->tokenizer, json_string_value(input), json_string_length(input), NULL, &tokens,
-	                     err));
+	TRY(tokens_of_text(&tokens, c->model, json_string_value(input), json_string_length(input), c->settings.begins,
+	                   err));
 	*t = (evaluation_tokens){tokens.ids, (int64_t)tokens.count};
 	return STATUS_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/daemon/generation/attributions.h"
+#include "engine/daemon/generation/tokens.h"
 #include "gen/limits.h"
 
 static const char *const names[EVALUATION_MAX_ORDERS] = {
@@ -158,6 +159,7 @@ status evaluation_settings_read(evaluation_settings *out, const json_t *params, 
 	                             .bootstrap = integer(params, "bootstrap", EXPLAIN_EVALUATE_BOOTSTRAP_DEFAULT),
 	                             .confidence = real(params, "confidence", 0.95),
 	                             .rows = json_is_true(json_object_get(params, "rows")),
+	                             .begins = tokens_begin(params),
 	                             .max_tokens = integer(params, "max_tokens", EXPLAIN_EVALUATE_MAX_TOKENS_DEFAULT),
 	                             .texts = integer(params, "texts", EXPLAIN_EVALUATE_TEXTS_DEFAULT)};
 	const int64_t most = scheduler_attribution_limit(&m->dims);
@@ -202,12 +204,13 @@ json_t *evaluation_settings_write(const evaluation_settings *s, const json_t *pa
 	for (int64_t i = 0; i < s->n_positions; i++)
 		whole = json_array_append_new(positions, json_integer(s->positions[i])) == 0 && whole;
 	json_t *object = json_pack(
-	    "{s:o, s:o, s:o, s:O?, s:f, s:i, s:o, s:o, s:i, s:i, s:I, s:I, s:I, s:f, s:b, s:I, s:I}", "methods",
+	    "{s:o, s:o, s:o, s:O?, s:f, s:i, s:o, s:o, s:i, s:i, s:I, s:I, s:I, s:f, s:b, s:b, s:I, s:I}", "methods",
 	    methods, "positions", positions, "spread", s->spread ? json_integer(s->spread) : json_null(), "target",
 	    target, "share", (double)s->share, "steps", s->steps, "replacement", replacement_of(s), "fractions",
 	    fractions, "grid", s->measure.grid, "soft", s->measure.soft, "far", (json_int_t)s->measure.far, "seed",
 	    (json_int_t)s->measure.seed, "bootstrap", (json_int_t)s->bootstrap, "confidence", s->confidence, "rows",
-	    s->rows, "max_tokens", (json_int_t)s->max_tokens, "texts", (json_int_t)s->texts);
+	    s->rows, "add_special_tokens", s->begins, "max_tokens", (json_int_t)s->max_tokens, "texts",
+	    (json_int_t)s->texts);
 	if (whole)
 		return object;
 	json_decref(object);

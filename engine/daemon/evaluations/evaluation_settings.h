@@ -35,7 +35,7 @@ typedef struct evaluation_settings {
 	int32_t replacement; /* -1: masked */
 	int64_t bootstrap;
 	double confidence;
-	bool rows;
+	bool rows, begins; /* begins: texts begin with the tokens that the tokenizer puts before one */
 	int64_t max_tokens, texts;
 } evaluation_settings;
 

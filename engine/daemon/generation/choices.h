@@ -41,6 +41,7 @@ typedef struct choices_plan {
 	choices_prompt closed; /* owned */
 	char closed_by[CHAT_TEMPLATE_STOP_BYTES];
 	bool continues; /* the messages follow what a session has read */
+	bool begins;    /* texts of prompts begin with the tokens that the tokenizer puts before one */
 	bool echo;      /* the text begins with the prompt */
 	int best;       /* how many samples of each prompt are the answer; 0: all. Log-probabilities rank them */
 	bool ranks;     /* and are for nothing else */

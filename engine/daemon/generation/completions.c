@@ -7,6 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/conversation.h"
+#include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/engine.h"
 #include "gen/limits.h"
 
@@ -15,10 +16,11 @@
 /* Longer prompts are read on the pool; the way there and back takes as long as reading a few thousand bytes. */
 enum { PROMPTS_AT_ONCE = 4096 };
 
-static status read_text(choices_prompt *out, const model_entry *c, const json_t *text, error *err)
+static status read_text(choices_prompt *out, const choices_plan *wanted, const json_t *text, error *err)
 {
 	token_list tokens;
-	TRY(tokenizer_encode(c->tokenizer, json_string_value(text), json_string_length(text), NULL, &tokens, err));
+	TRY(tokens_of_text(&tokens, wanted->model, json_string_value(text), json_string_length(text), wanted->begins,
+	                   err));
 	out->ids = tokens.ids;
 	out->count = tokens.count;
 	return STATUS_OK;
@@ -41,10 +43,11 @@ static status read_tokens(choices_prompt *out, const model_entry *c, const json_
 	return STATUS_OK;
 }
 
-static status read_prompt(choices_prompt *out, const model_entry *c, const json_t *prompt, error *err)
+static status read_prompt(choices_prompt *out, const choices_plan *wanted, const json_t *prompt, error *err)
 {
 	out->text = json_is_string(prompt) ? prompt : NULL;
-	return json_is_string(prompt) ? read_text(out, c, prompt, err) : read_tokens(out, c, prompt, err);
+	return json_is_string(prompt) ? read_text(out, wanted, prompt, err)
+	                              : read_tokens(out, wanted->model, prompt, err);
 }
 
 static bool are_several(const json_t *prompt)
@@ -67,12 +70,12 @@ static status read_prompts(choices_plan *wanted, error *err)
 	const json_t *prompt = wanted->unread;
 	bool several = are_several(prompt);
 	for (int i = 0; i < wanted->n_prompts && prompt; i++)
-		TRY(read_prompt(&wanted->prompts[i], wanted->model,
-		                several ? json_array_get(prompt, (size_t)i) : prompt, err));
+		TRY(read_prompt(&wanted->prompts[i], wanted, several ? json_array_get(prompt, (size_t)i) : prompt,
+		                err));
 	return STATUS_OK;
 }
 
-status completions_read_prompts(choices_plan *wanted, const json_t *prompt, error *err)
+status completions_read_prompts(choices_plan *wanted, const json_t *params, const json_t *prompt, error *err)
 {
 	size_t n = are_several(prompt) ? json_array_size(prompt) : 1;
 	wanted->prompts = memory_new(n, sizeof *wanted->prompts);
@@ -81,6 +84,7 @@ status completions_read_prompts(choices_plan *wanted, const json_t *prompt, erro
 	wanted->n_prompts = (int)n;
 	wanted->samples = 1;
 	wanted->unread = prompt;
+	wanted->begins = tokens_begin(params) && (!wanted->session || sessions_tokens(wanted->session) == 0);
 	if (prompts_size(prompt) <= PROMPTS_AT_ONCE)
 		return read_prompts(wanted, err);
 	wanted->read = read_prompts;
@@ -345,7 +349,7 @@ static status prepare_completion(stream *s, choices_plan *wanted, error *err)
 	const json_t *params = s->params;
 	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")),
 	                            &wanted->model, err));
-	TRY(completions_read_prompts(wanted, json_object_get(params, "prompt"), err));
+	TRY(completions_read_prompts(wanted, params, json_object_get(params, "prompt"), err));
 	TRY(read_request(wanted, params, err));
 	TRY(read_count(wanted, params, err));
 	wanted->echo = json_is_true(json_object_get(params, "echo"));
@@ -376,7 +380,7 @@ static status prepare_continuation(choices_plan *wanted, const json_t *params, e
 	TRY(read_request(wanted, params, err));
 	if (json_is_array(messages))
 		return conversation_read(wanted, messages, sessions_tokens(wanted->session) > 0, err);
-	return completions_read_prompts(wanted, prompt, err);
+	return completions_read_prompts(wanted, params, prompt, err);
 }
 
 void completions_continue(stream *s)

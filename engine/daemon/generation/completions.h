@@ -5,8 +5,9 @@
 #include "engine/daemon/generation/choices.h"
 
 /* Fill the plan's prompts from a request's "prompt": text, tokens, a list of texts, or a list of token lists;
- * NULL: one empty prompt. The plan's entry gives tokenizer and vocabulary. */
-status completions_read_prompts(choices_plan *plan, const json_t *prompt, error *err);
+ * NULL: one empty prompt. The plan's entry gives tokenizer and vocabulary, and its session, if it has read
+ * something, is what texts go on with. */
+status completions_read_prompts(choices_plan *plan, const json_t *params, const json_t *prompt, error *err);
 
 /* Fill everything else of the plan that requests for generated text have in common: alpha, stop sequences, sampling. */
 status completions_read_options(choices_plan *plan, const json_t *params, error *err);

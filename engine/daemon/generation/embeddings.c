@@ -5,6 +5,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/scorings.h"
+#include "engine/daemon/generation/tokens.h"
 
 /* Numbers in one answer: each is up to 16 bytes of JSON, or 16/3 of base64, and a frame holds 64 MiB. */
 enum { EMBEDDINGS_MAX_NUMBERS = 3 << 20, EMBEDDINGS_MAX_BASE64 = 10 << 20 };
@@ -66,8 +67,8 @@ static status read_text(const scorings *x, const json_t *text, scoring_sequence 
 		                       (long long)scheduler_score_limit(&x->model->dims))
 		           : STATUS_OK;
 	}
-	TRY(tokenizer_encode(x->model->tokenizer, json_string_value(text), json_string_length(text), NULL, &tokens,
-	                     err));
+	TRY(tokens_of_text(&tokens, x->model, json_string_value(text), json_string_length(text),
+	                   tokens_begin(x->params), err));
 	out->ids = tokens.ids;
 	out->count = (int64_t)tokens.count;
 	return STATUS_OK;

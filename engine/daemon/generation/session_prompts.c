@@ -13,7 +13,7 @@ static status prepare_create(stream *s, choices_plan *wanted, error *err)
 {
 	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
 	                            &wanted->model, err));
-	TRY(completions_read_prompts(wanted, json_object_get(s->params, "prompt"), err));
+	TRY(completions_read_prompts(wanted, s->params, json_object_get(s->params, "prompt"), err));
 	wanted->request.n_logprobs = -1;
 	sampling_default(&wanted->request.sampling);
 	wanted->result = read_object;
@@ -54,7 +54,7 @@ void session_prompts_append(stream *s)
 		choices_free(c);
 		return;
 	}
-	status why = completions_read_prompts(wanted, json_object_get(s->params, "text"), &err);
+	status why = completions_read_prompts(wanted, s->params, json_object_get(s->params, "text"), &err);
 	if (why != STATUS_OK) {
 		sessions_release(s->engine->sessions, wanted->session);
 		choices_free(c);

@@ -5,9 +5,19 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/daemon/catalog/catalog.h"
 #include "engine/daemon/requests/background.h"
 #include "engine/daemon/requests/engine.h"
+
+bool tokens_begin(const json_t *params)
+{
+	return !json_is_false(json_object_get(params, "add_special_tokens"));
+}
+
+status tokens_of_text(token_list *out, const model_entry *m, const char *text, size_t bytes, bool begin, error *err)
+{
+	const encode_options how = {.begin = begin && m->dims.head != HEAD_CLASSES};
+	return tokenizer_encode(m->tokenizer, text, bytes, &how, out, err);
+}
 
 json_t *tokens_pieces(const tokenizer *t, const int32_t *ids, int64_t n)
 {

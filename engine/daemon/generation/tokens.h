@@ -3,7 +3,14 @@
 #define ENGINE_DAEMON_GENERATION_TOKENS_H
 
 #include "engine/daemon/net/stream.h"
+#include "engine/daemon/catalog/catalog.h"
 #include "engine/text/tokenizer.h"
+
+/* Is a request's text to begin with the tokens that the tokenizer puts before one (add_special_tokens)? */
+bool tokens_begin(const json_t *params);
+/* The tokens of a text that a model reads to go on with it, or to explain it: without those that end a text. A
+ * classifier's begin as in training, with no others. Any thread. */
+status tokens_of_text(token_list *out, const model_entry *m, const char *text, size_t bytes, bool begin, error *err);
 
 /* [{"id","text","offset"}…]. text: the characters that the token completes, so all texts joined are the text; a
  * character split over tokens belongs to the last of them. offset: bytes of text before it. NULL when out of memory.
