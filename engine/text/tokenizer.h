@@ -97,8 +97,7 @@ typedef struct encode_options {
 
 typedef struct token_list {
 	int32_t *ids;
-	byte_range
-	    *spans; /* [count]: the bytes of the text that a token was made of; those of begin and end have none */
+	byte_range *spans; /* [count]: the bytes of the text that a token is made of; none of begin's and end's */
 	size_t count;
 } token_list;
 void token_list_fini(token_list *list);
@@ -113,13 +112,16 @@ status tokenizer_encode(const tokenizer *t, const char *text, size_t bytes, cons
 /* The last place, at most `bytes`, where plain text can be cut in two so that the tokens of both, the second encoded as
  * one that `continues`, are those of the whole; 0: none is known. What is behind `bytes` does not matter.
  *
- *   bytes          everywhere
- *   huggingface    before a space between two letters: of byte-level tokenizers with a known pattern of words, of those
- *                  that cut at white space or at "▁", and of Llama 2's kind if no merge joins something and a "▁"
- * behind it; not with normalizers that strip, or replace more than spaces, and not with added tokens of plain text that
- * reach over such a place or take white space beside them sentencepiece  before a single space behind a letter: of BPE
- * and char models without a piece that has a "▁" behind something else; not of unigram models, whose rounding of scores
- * depends on all the text before, and not of word models, in which unknown words side by side are one token */
+ * Bytes can be cut everywhere.
+ *
+ * huggingface: before a space between two letters. Of byte-level tokenizers with a known pattern of words, of those
+ * that cut at white space or at "▁", and of Llama 2's form if no merge joins something and a "▁" behind it. Not with
+ * normalizers that strip, or replace more than spaces; nor with added tokens of plain text that reach over such a place
+ * or take white space beside them.
+ *
+ * sentencepiece: before a single space behind a letter. Of BPE and char models without a piece that has a "▁" behind
+ * something else, in a text that has such a place in every mebibyte. Not of unigram models, whose rounding of scores
+ * depends on all the text before; nor of word models, in which unknown words side by side are one token. */
 size_t tokenizer_safe_cut(const tokenizer *t, const char *text, size_t bytes);
 /* Where a text that is too long to be tokenized as one is cut in pieces that are: such a place, or else behind the last
  * newline, where a text of its own begins: a token that would span the two is lost, and a space may be put before the

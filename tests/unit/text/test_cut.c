@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "engine/base/philox.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/corpus_tokens.h"
 
 #define FOLDER "tests/data/tokenizers/"
 
@@ -209,6 +209,41 @@ static void a_long_text_has_the_same_tokens_and_spans_on_several_threads(void **
 	free(text);
 }
 
+/* --- corpora ------------------------------------------------------------------------------------------ */
+
+static void a_corpus_of_one_line_has_the_tokens_of_the_line_in_pieces_of_any_size(void **state)
+{
+	(void)state;
+	static const char words[] = "the state of a session,  \xD1\x81\xD0\xBB\xD0\xBE\xD0\xB2\xD0\xBE and 12 models";
+	enum { TIMES = 400 };
+	char *text = malloc(TIMES * sizeof words);
+	for (int i = 0; i < TIMES; i++)
+		memcpy(text + (size_t)i * (sizeof words - 1), words, sizeof words);
+	const size_t bytes = strlen(text);
+	for (int f = 0; f < FORMS; f++)
+		for (size_t piece = 50; piece < bytes && forms[f].cuts; piece *= 9) {
+			tokenizer *t = open_form(forms[f].name);
+			byte_source *source;
+			token_cache *c;
+			token_list whole;
+			const corpus_tokens_options o = {.threads = 3, .piece_bytes = piece};
+			assert_int_equal(tokenizer_encode(t, text, bytes, NULL, &whole, NULL), STATUS_OK);
+			assert_int_equal(byte_source_memory(&source, text, bytes, NULL), STATUS_OK);
+			assert_int_equal(corpus_tokens_build(&c, source, t, &o, NULL), STATUS_OK);
+			int32_t *ids = malloc(whole.count * sizeof *ids);
+			if (token_cache_tokens(c) != (int64_t)whole.count)
+				fail_msg("%s: %lld tokens, not %zu", forms[f].name, (long long)token_cache_tokens(c),
+				         whole.count);
+			assert_int_equal(token_cache_read(c, 0, (int64_t)whole.count, ids, NULL, NULL), STATUS_OK);
+			assert_memory_equal(ids, whole.ids, whole.count * sizeof *ids);
+			free(ids);
+			token_cache_free(c);
+			token_list_fini(&whole);
+			tokenizer_free(t);
+		}
+	free(text);
+}
+
 /* --- rules that are wrong --------------------------------------------------------------------------- */
 
 static size_t cut_before_any_space(const tokenizer *t, const char *text, size_t bytes)
@@ -378,6 +413,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_tokens_of_pieces_are_those_of_the_whole),
 	    cmocka_unit_test(a_long_text_has_the_same_tokens_and_spans_on_several_threads),
+	    cmocka_unit_test(a_corpus_of_one_line_has_the_tokens_of_the_line_in_pieces_of_any_size),
 	    cmocka_unit_test(rules_that_are_nearly_right_are_found_wrong),
 	    cmocka_unit_test(parts_that_may_look_over_a_space_are_not_cut),
 	    cmocka_unit_test(a_merge_over_a_space_forbids_cuts_of_texts_without_words),
