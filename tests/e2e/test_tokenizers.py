@@ -1,11 +1,14 @@
 """Tokenizers as users meet them: trained at a shell, by a job, out of a file; text to tokens over HTTP and back."""
 
 import json
+import pathlib
 import subprocess
 
 import pytest
 
 from conftest import BIN, SMALL, TEXT
+
+DATA = pathlib.Path(__file__).parents[1] / "data" / "tokenizers"
 
 
 def additive(service, *args, **kw):
@@ -62,6 +65,20 @@ def test_tokens_over_http_have_pieces_and_places(service, trained):
     assert "".join(p["text"] for p in answer["pieces"]) == "12 bottles"
     status, problem, _ = service.request("POST", "/v1/tokenize", {"model": trained, "text": "x", "allow_special": 1})
     assert status == 400 and problem["error"]["param"] == "allow_special"
+
+
+def test_a_text_begins_as_its_tokenizer_says_unless_the_shell_or_a_request_asks_otherwise(service):
+    file = service.upload((DATA / "llama3" / "tokenizer.json").read_text(), name="tokenizer.json")
+    model = service.wait_job(service.job(steps=1, tokenizer={"file": file})["id"])["fine_tuned_model"]
+    explained = [json.loads(additive(service, "explain", "--model", model, "the state", "--json", *more).stdout)["tokens"] for more in ((), ("--no-special",))]
+    assert len(explained[0]) == len(explained[1]) + 1 and [t["id"] for t in explained[0][1:]] == [t["id"] for t in explained[1]]
+    for more, count in (({}, len(explained[0])), ({"add_special_tokens": False}, len(explained[1]))):
+        answer = service.ok("POST", "/v1/completions", {"model": model, "prompt": "the state", "max_tokens": 1, **more})
+        assert answer["usage"]["prompt_tokens"] == count
+        session = service.ok("POST", "/v1/sessions", {"model": model})["id"]
+        assert service.ok("POST", f"/v1/sessions/{session}/append", {"text": "the state", **more})["tokens"] == count
+    status, problem, _ = service.request("POST", "/v1/completions", {"model": model, "prompt": "x", "add_special_tokens": 1})
+    assert status == 400 and problem["error"]["param"] == "add_special_tokens"
 
 
 def test_a_page_of_an_explanation_shows_pieces(service, trained):
