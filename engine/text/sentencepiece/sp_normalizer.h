@@ -15,8 +15,8 @@ typedef struct sp_normalizer {
 	size_t *origin;   /* NULL: not asked for; [count + 1]: the place in text that each byte of out comes from; the
 	                     last   once the text has ended */
 	size_t count, room, last; /* last: where the latest bytes begin */
-	size_t settled; /* of these bytes it is known that they stay, and where those behind them come from; count once the
-	                   text has ended */
+	size_t settled; /* of these bytes it is known that they stay, and where those behind them come from; count once
+	                   the text has ended */
 	bool track, continues, begun, after_space, ended;
 } sp_normalizer;
 
