@@ -68,3 +68,32 @@ charsmap_match charsmap_shortest(const charsmap *m, const char *text, size_t byt
 {
 	return find(m, text, bytes, 1);
 }
+
+/* The child of a node whose children are at `base`: true if it is there. *ends: a text with a rule ends at it. */
+static bool has_child(const charsmap *m, uint32_t base, unsigned char byte, bool *ends)
+{
+	const uint32_t at = base ^ byte;
+	if (at >= m->n_units)
+		return false;
+	const uint32_t u = unit(m, at);
+	*ends = u >> 8 & 1;
+	return (u & (UINT32_C(1) << 31 | 0xFF)) == byte;
+}
+
+/* Every unit is taken for a node that is reached: what is free may look like one. */
+bool charsmap_keeps_letters(const charsmap *m)
+{
+	bool ends = false;
+	for (uint32_t at = 0; at < m->n_units; at++) {
+		const uint32_t u = unit(m, at), base = at ^ children(u);
+		if (at > 0 && u >> 31) /* the place of a replacement */
+			continue;
+		if (at > 0 && has_child(m, base, ' ', &ends))
+			return false;
+		for (unsigned char c = 'A'; c <= 'Z'; c++)
+			if ((has_child(m, base, c, &ends) && ends) ||
+			    (has_child(m, base, (unsigned char)(c | 0x20), &ends) && ends))
+				return false;
+	}
+	return true;
+}

@@ -30,5 +30,8 @@ typedef struct charsmap_match {
 /* The longest, as SentencePiece wants it, or the shortest. */
 charsmap_match charsmap_longest(const charsmap *m, const char *text, size_t bytes);
 charsmap_match charsmap_shortest(const charsmap *m, const char *text, size_t bytes);
+/* Are ASCII letters left as they are at the end of every text, and is no space replaced together with what is before
+ * it? Never true when not. */
+bool charsmap_keeps_letters(const charsmap *m);
 
 #endif

@@ -1,8 +1,8 @@
 /* Each stage is asked whether the place is one where nothing on one side has a part in what becomes of the other. Added
  * tokens: none of plain text reaches over the place, takes the space as its own, or depends on the letter. Normalizer:
- * its steps change characters one by one, or as Unicode's forms do: no segment of those goes on with a space, and the two
- * letters stay letters. Pre-tokenizer: it divides the text there; or it does nothing there, and the model cuts before the
- * mark that the space has become.
+ * its steps change characters one by one, or as Unicode's forms do: no segment of those goes on with a space, and the
+ * two letters stay letters. Pre-tokenizer: it divides the text there; or it does nothing there, and the model cuts
+ * before the mark that the space has become.
  *
  * What is put before a text is left out where the text continues. */
 #include "engine/text/huggingface/cut.h"

@@ -15,7 +15,7 @@ struct normalizer_step {
 	pattern *pattern; /* of Replace */
 	char *text;       /* of Prepend and Replace; of Precompiled the table of `rules` */
 	size_t bytes;
-	charsmap rules; /* of Precompiled */
+	charsmap rules;    /* of Precompiled */
 	bool marks_spaces; /* Replace: a space becomes SPACE_MARK */
 };
 

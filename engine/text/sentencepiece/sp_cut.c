@@ -9,17 +9,15 @@
 
 #include <string.h>
 
-#include "engine/text/sentencepiece/sp_normalizer.h"
-
 bool sp_cut_is_safe(const sp_model *m)
 {
 	if ((m->algorithm != SP_BPE && m->algorithm != SP_CHAR) || !m->escape_whitespaces || m->whitespace_as_suffix ||
-	    sp_trie_find(&m->vocabulary, SPACE_MARK, SPACE_MARK_BYTES) < 0)
+	    trie_find(&m->vocabulary, SPACE_MARK, SPACE_MARK_BYTES) < 0)
 		return false;
 	for (int32_t i = 0; i < m->size; i++)
 		if (space_mark_is_inside(m->pieces[i].text, m->pieces[i].bytes))
 			return false;
-	return sp_normalizer_keeps_letters(m);
+	return charsmap_keeps_letters(&m->rules);
 }
 
 static bool ends_with_letter(const sp_model *m, const char *text, size_t bytes)
@@ -27,8 +25,8 @@ static bool ends_with_letter(const sp_model *m, const char *text, size_t bytes)
 	const unsigned char last = bytes > 0 ? (unsigned char)text[bytes - 1] : 0;
 	if (last < 0x80)
 		return (last >= 'a' && last <= 'z') || (last >= 'A' && last <= 'Z');
-	return m->n_rules == 0 && !(bytes >= SPACE_MARK_BYTES &&
-	                            memcmp(text + bytes - SPACE_MARK_BYTES, SPACE_MARK, SPACE_MARK_BYTES) == 0);
+	return m->rules.n_units == 0 && !(bytes >= SPACE_MARK_BYTES &&
+	                                  memcmp(text + bytes - SPACE_MARK_BYTES, SPACE_MARK, SPACE_MARK_BYTES) == 0);
 }
 
 size_t sp_cut_find(const sp_model *m, const char *text, size_t bytes)

@@ -27,35 +27,6 @@ void sp_normalizer_fini(sp_normalizer *n)
 
 /* --- the next piece of text --------------------------------------------------------------- */
 
-/* The child of a node whose children are at `base`: true if it is there. *ends: a text with a rule ends at it. */
-static bool has_child(const sp_model *m, uint32_t base, unsigned char byte, bool *ends)
-{
-	const uint32_t at = base ^ byte;
-	if (at >= m->n_rules)
-		return false;
-	const uint32_t u = unit(m, at);
-	*ends = u >> 8 & 1;
-	return (u & (UINT32_C(1) << 31 | 0xFF)) == byte;
-}
-
-/* Every unit is taken for a node that is reached: what is free may look like one. */
-bool sp_normalizer_keeps_letters(const sp_model *m)
-{
-	bool ends = false;
-	for (uint32_t at = 0; at < m->n_rules; at++) {
-		const uint32_t u = unit(m, at), base = at ^ children(u);
-		if (at > 0 && u >> 31) /* the place of a replacement */
-			continue;
-		if (at > 0 && has_child(m, base, ' ', &ends))
-			return false;
-		for (unsigned char c = 'A'; c <= 'Z'; c++)
-			if ((has_child(m, base, c, &ends) && ends) ||
-			    (has_child(m, base, (unsigned char)(c | 0x20), &ends) && ends))
-				return false;
-	}
-	return true;
-}
-
 typedef struct replaced {
 	const char *text;
 	size_t bytes, consumed;

@@ -29,8 +29,4 @@ status sp_normalizer_fill(sp_normalizer *n, size_t goal);
 void sp_normalizer_drop(sp_normalizer *n, size_t bytes);
 void sp_normalizer_fini(sp_normalizer *n);
 
-/* Are ASCII letters left as they are at the end of every text, and is no space replaced together with what is before
- * it? Never true when not. */
-bool sp_normalizer_keeps_letters(const sp_model *m);
-
 #endif

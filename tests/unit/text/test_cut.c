@@ -20,10 +20,11 @@ typedef struct form {
 	const char *name;
 	bool cuts;
 } form;
-static const form forms[] = {
-    {"gpt2", true},    {"llama3", true}, {"qwen2", true},   {"o200k", true},    {"neox", true},    {"roberta", true},
-    {"digits", true},  {"llama2", true}, {"mistral", true}, {"gemma", true},    {"nfkc", false},   {"nfd", true},
-    {"trained", true}, {"bpe", true},    {"char", true},    {"unigram", false}, {"suffix", false}, {"word", false}};
+static const form forms[] = {{"gpt2", true},    {"llama3", true},   {"qwen2", true},          {"o200k", true},
+                             {"neox", true},    {"roberta", true},  {"digits", true},         {"llama2", true},
+                             {"mistral", true}, {"gemma", true},    {"nfkc", false},          {"nfd", true},
+                             {"trained", true}, {"t5", false},      {"unigram_bytes", false}, {"bpe", true},
+                             {"char", true},    {"unigram", false}, {"suffix", false},        {"word", false}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 static tokenizer *open_form(const char *name)
