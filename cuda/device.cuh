@@ -136,6 +136,18 @@ __device__ __forceinline__ float block_sum(float x, float *space)
 	return x;
 }
 
+/* A class and its logit. */
+struct best_class {
+	float z;
+	int at;
+};
+
+/* The larger one, the first of equals. */
+__device__ __forceinline__ best_class better(best_class a, best_class b)
+{
+	return b.z > a.z || (b.z == a.z && b.at < a.at) ? b : a;
+}
+
 /* A loop over elements that any grid covers. */
 __device__ __forceinline__ int64_t grid_first(void)
 {

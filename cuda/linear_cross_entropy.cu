@@ -13,7 +13,7 @@
  * are depends on the shapes alone, sums over rows are taken in one order, and dz is scaled by 1 / count, so the labels
  * are counted first: on the device, without a wait. Memory, per logit and beside the products' operands: 4 bytes of z
  * written and read twice, in the cache; dz 2 bytes (bf16) written and read two or three times; dE 8 D / (rows of a
- * group). */
+ * group). Where hits are wanted, the pass for the losses also finds the class of a row's largest logit. */
 #include "cuda/device.cuh"
 #include "cuda/gemm.h"
 #include "cuda/kernels.h"
@@ -139,8 +139,8 @@ template <class T> struct chunk {
 	const float *z, *bias; /* bias or NULL */
 	float alpha, smoothing;
 	const loss_tally *all;
-	float *loss;
-	T *dz; /* or NULL; may be z */
+	float *loss, *hit; /* hit: or NULL */
+	T *dz;             /* or NULL; may be z */
 };
 
 enum { QUAD = 4 };
@@ -166,7 +166,21 @@ __device__ __forceinline__ void store_quad(bf16 *p, const float (&x)[QUAD])
 
 struct softmax_sums {
 	float top, total /* Σ e^{z - top} */, sum /* Σ z */;
+	int best; /* the first class of the largest z, where it was asked for */
 };
+
+/* Thread 0 gets that of the block; space: one of each thread. */
+__device__ __forceinline__ best_class block_best(best_class x, best_class *space)
+{
+	space[threadIdx.x] = x;
+	__syncthreads();
+	for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+		if (threadIdx.x < half)
+			space[threadIdx.x] = better(space[threadIdx.x], space[threadIdx.x + half]);
+		__syncthreads();
+	}
+	return space[0];
+}
 
 /* Over the block; space: WARP floats. */
 __device__ __forceinline__ float block_top(float x, float *space)
@@ -181,11 +195,13 @@ __device__ __forceinline__ float block_top(float x, float *space)
 	return x;
 }
 
+template <bool HITS>
 __device__ __forceinline__ softmax_sums row_sums(const float *row, const float *bias, float alpha, int64_t classes,
                                                  bool smooth)
 {
 	float *space = shared_memory<float>();
-	softmax_sums s = {-FLT_MAX, 0.0f, 0.0f};
+	softmax_sums s = {-FLT_MAX, 0.0f, 0.0f, -1};
+	best_class best = {-INFINITY, INT32_MAX};
 	for (int64_t j = threadIdx.x * QUAD; j < classes; j += blockDim.x * QUAD) {
 		float z[QUAD];
 		load_logits(z, row, bias, alpha, j, classes);
@@ -196,12 +212,16 @@ __device__ __forceinline__ softmax_sums row_sums(const float *row, const float *
 		for (int i = 0; i < QUAD; i++) {
 			s.total += expf(z[i] - top);
 			s.sum += smooth && j + i < classes ? z[i] : 0.0f;
+			if (HITS && z[i] > best.z)
+				best = {z[i], (int)(j + i)};
 		}
 	}
 	const float top = block_top(s.top, space);
 	s.total = block_sum(s.total * expf(s.top - top), space);
 	s.sum = smooth ? block_sum(s.sum, space) : 0.0f;
 	s.top = top;
+	if (HITS)
+		s.best = block_best(best, shared_memory<best_class>()).at;
 	return s;
 }
 
@@ -222,23 +242,27 @@ __device__ __forceinline__ void row_gradient(const chunk<T> &c, const float *row
 }
 
 /* One block per row. */
-template <class T> __global__ void __launch_bounds__(512) row_losses(chunk<T> c)
+template <class T, bool HITS> __global__ void __launch_bounds__(512) row_losses(chunk<T> c)
 {
 	const int64_t r = blockIdx.x;
 	const int32_t label = c.label[r];
 	const float *row = c.z + r * c.pitch;
 	T *dz = c.dz ? c.dz + r * c.pitch : nullptr;
 	if (!counts(label, c.classes)) {
+		if (HITS && threadIdx.x == 0)
+			c.hit[r] = 0.0f;
 		const float zeros[QUAD] = {};
 		for (int64_t j = threadIdx.x * QUAD; dz && j < c.classes; j += blockDim.x * QUAD)
 			store_quad(dz + j, zeros);
 		return;
 	}
 	const float own = row[label] + (c.bias ? c.alpha * c.bias[label] : 0.0f); /* before dz takes its place */
-	const softmax_sums s = row_sums(row, c.bias, c.alpha, c.classes, c.smoothing != 0.0f);
+	const softmax_sums s = row_sums<HITS>(row, c.bias, c.alpha, c.classes, c.smoothing != 0.0f);
 	if (threadIdx.x == 0)
 		c.loss[r] = logf(s.total) + (1.0f - c.smoothing) * (s.top - own) +
 		            c.smoothing * (c.smoothing != 0.0f ? s.top - s.sum / (float)c.classes : 0.0f);
+	if (HITS && threadIdx.x == 0)
+		c.hit[r] = s.best == label ? 1.0f : 0.0f;
 	if (dz)
 		row_gradient(c, row, dz, s, label);
 }
@@ -324,8 +348,11 @@ static status issue_chunk(backend *b, const op_call *call, const layout &l, int6
 	c.alpha = p->alpha, c.smoothing = p->smoothing;
 	c.all = (const loss_tally *)(scratch + l.tallies);
 	c.loss = (float *)(scratch + l.loss) + first;
+	c.hit = call->out[5].data ? (float *)call->out[5].data + first : nullptr;
 	c.dz = dz;
-	TRY(cuda_launch(b, row_losses<T>, (unsigned)rows, row_threads(l.classes), WARP * sizeof(float), c));
+	const unsigned threads = row_threads(l.classes);
+	TRY(c.hit ? cuda_launch(b, row_losses<T, true>, (unsigned)rows, threads, threads * sizeof(best_class), c)
+	          : cuda_launch(b, row_losses<T, false>, (unsigned)rows, threads, WARP * sizeof(float), c));
 	if (!call->out[2].data)
 		return STATUS_OK;
 	product.trans_b = false;

@@ -1,4 +1,4 @@
-/* Over 600 lines: one kernel, walked in three ways (loss, and the gradients of x and of the weights).
+/* Over 600 lines: one kernel, walked in four ways (loss, loss and hits, and the gradients of x and of the weights).
  * linear_cross_entropy for bf16 of at most 128 channels: no logit is ever written.
  *
  * Both gradients are a softmax times a matrix, as in attention with one head (Dao et al. 2022), where keys and values
@@ -6,18 +6,19 @@
  * = 2^{c z_ij - level_i}, level_i = c top_i + log2 Σ_j 2^{c (z_ij - top_i)}:
  *
  *   LOSS    (top, total)_i of a part of the vocabulary                                       2 V D FLOP per row
- *   HIDDEN  the same, and o_i = Σ_{j ≠ l} 2^{c (z_ij - top_i)} E_j                           4 V D
+ *   HITS    the same, and the first j of the largest z_ij
+ *   HIDDEN  as LOSS, and o_i = Σ_{j ≠ l} 2^{c (z_ij - top_i)} E_j                           4 V D
  *   rows    loss, level and dh_i = (alpha / count) (o_i / total_i + (p_il - 1 + ε) E_l - (ε / V) Σ_j E_j)
  *   WEIGHT  dE_j = (alpha / count) Σ_i dz_ij h_i, db_j the same without h_i,                  4 V D
  *           dz_ij = p_ij - (1 - ε) [j = l] - ε / V
  *
- * LOSS, HIDDEN and WEIGHT are one kernel. A block keeps 128 rows of x (the hidden rows; WEIGHT: of the vocabulary) in
- * shared memory and walks over the rows of y (the vocabulary; WEIGHT: hidden rows), 64 at a time, the next on their way
- * meanwhile. Each of its four warps has 32 rows of x: z and the result stay in registers, and z's registers, as bf16,
- * are the operand of the second product. What is rounded to bf16 are 2^{…} and dz, never a logit, so losses are exact
- * to f32. The label's column is left out of o and added in f32, or dh of a sure prediction would be rounding alone. The
- * label's logit, and with smoothing the mean of a row's, are dot products of their own, so that the walk needs labels
- * only where a tile holds one of a warp's: the exception.
+ * LOSS, HITS, HIDDEN and WEIGHT are one kernel. A block keeps 128 rows of x (the hidden rows; WEIGHT: of the
+ * vocabulary) in shared memory and walks over the rows of y (the vocabulary; WEIGHT: hidden rows), 64 at a time, the
+ * next on their way meanwhile. Each of its four warps has 32 rows of x: z and the result stay in registers, and z's
+ * registers, as bf16, are the operand of the second product. What is rounded to bf16 are 2^{…} and dz, never a logit,
+ * so losses are exact to f32. The label's column is left out of o and added in f32, or dh of a sure prediction would be
+ * rounding alone. The label's logit, and with smoothing the mean of a row's, are dot products of their own, so that the
+ * walk needs labels only where a tile holds one of a warp's: the exception.
  *
  * top moves only when a power would be above 2^8, so that o is seldom scaled anew. Which block sums what depends on
  * the shapes and the device alone: parts of y (so that blocks fill the device) are added up in their order.
@@ -53,7 +54,7 @@ enum {
 /* A bias of no word: its 2^{…} is 0. Finite, so that it may stand in an accumulator. */
 #define NO_WORD (-1e30f)
 
-enum walk { LOSS, HIDDEN, WEIGHT };
+enum walk { LOSS, HITS, HIDDEN, WEIGHT };
 
 /* --- one walk ------------------------------------------------------------------------------------- */
 
@@ -71,6 +72,7 @@ struct vocabulary_walk {
 	bool add;         /* … and added to what is there */
 	float *product;   /* [parts, x_rows, d] */
 	float *top, *sum; /* [parts, x_rows]; WEIGHT: no top, sum is db; any of the three may be NULL there */
+	best_class *best; /* [parts, x_rows]: HITS */
 };
 
 /* What comes of y at a time, in shared memory. */
@@ -107,14 +109,15 @@ template <int W, walk P> __device__ __forceinline__ void fetch(const vocabulary_
 
 /* What a warp holds of its 32 rows of x: of each half of 16, a lane has two. */
 template <int W, walk P> struct own_rows {
-	enum { COLUMNS = P == LOSS ? 1 : W / 8 };
+	enum { PRODUCT = P == HIDDEN || P == WEIGHT, COLUMNS = PRODUCT ? W / 8 : 1 };
 	const bf16 *x; /* the block's tile */
 	int row;       /* the warp's first in it */
 	int first;     /* and of all */
 	int label;     /* of row `lane`; not WEIGHT */
 	float out[HEIGHT][COLUMNS][4];
-	float top[HEIGHT][2]; /* not WEIGHT */
-	float sum[HEIGHT][2]; /* of this lane's columns */
+	float top[HEIGHT][2];       /* not WEIGHT */
+	float sum[HEIGHT][2];       /* of this lane's columns */
+	best_class best[HEIGHT][2]; /* likewise; HITS */
 };
 
 typedef float logits[HEIGHT][TILE / 8][4];
@@ -185,6 +188,22 @@ template <int W, walk P> __device__ __forceinline__ void raise(own_rows<W, P> &o
 		}
 }
 
+/* HITS: the largest so far of this lane's columns. first: word of the tile. */
+template <int W> __device__ __forceinline__ void find_best(own_rows<W, HITS> &own, const logits &z, int first)
+{
+	const int column = first + threadIdx.x % 4 * 2;
+#pragma unroll
+	for (int m = 0; m < HEIGHT; m++)
+#pragma unroll
+		for (int half = 0; half < 2; half++)
+#pragma unroll
+			for (int n = 0; n < TILE / 8; n++)
+#pragma unroll
+				for (int i = 0; i < 2; i++)
+					if (z[m][n][2 * half + i] > own.best[m][half].z)
+						own.best[m][half] = {z[m][n][2 * half + i], column + 8 * n + i};
+}
+
 /* HIDDEN: without the column of a row's label, where it is in this tile. first: word of the tile. */
 template <int W> __device__ __forceinline__ void leave_label_out(logits &z, const own_rows<W, HIDDEN> &own, int first)
 {
@@ -236,6 +255,8 @@ __device__ __forceinline__ void tile_of(own_rows<W, P> &own, const vocabulary_wa
 	score<W, P>(z, own, s);
 	if constexpr (P != WEIGHT)
 		raise<W, P>(own, z, v.scale);
+	if constexpr (P == HITS)
+		find_best<W>(own, z, first);
 #pragma unroll
 	for (int n = 0; n < TILE / 8; n++) {
 		const float2 level = P == WEIGHT ? *(const float2 *)(s->number + 8 * n + 2 * (lane % 4)) : float2{};
@@ -259,7 +280,7 @@ __device__ __forceinline__ void tile_of(own_rows<W, P> &own, const vocabulary_wa
 	}
 	if constexpr (P == HIDDEN)
 		leave_label_out<W>(z, own, first);
-	if constexpr (P != LOSS) {
+	if constexpr (own_rows<W, P>::PRODUCT) {
 #pragma unroll
 		for (int n = 0; n < TILE / 16; n++) {
 			unsigned p[HEIGHT][4];
@@ -288,13 +309,19 @@ __device__ __forceinline__ void finish_walk(const own_rows<W, P> &own, const voc
 			const int row = own.first + 16 * m + 8 * half + lane / 4;
 			const float sum = warp_sum<4>(own.sum[m][half]);
 			const int64_t at = (int64_t)blockIdx.y * v.x_rows + row;
+			best_class best = own.best[m][half];
+			for (int mask = 1; P == HITS && mask < 4; mask *= 2)
+				best = better(best, {__shfl_xor_sync(ALL_LANES, best.z, mask),
+				                     __shfl_xor_sync(ALL_LANES, best.at, mask)});
 			if (row >= v.x_rows)
 				continue;
 			if (lane % 4 == 0 && v.sum)
 				put(v.sum + at, factor * sum, v.add);
 			if (P != WEIGHT && lane % 4 == 0)
 				v.top[at] = own.top[m][half];
-			if (P == LOSS || !v.product)
+			if (P == HITS && lane % 4 == 0)
+				v.best[at] = best;
+			if (!own_rows<W, P>::PRODUCT || !v.product)
 				continue;
 			float *to = v.product + at * v.d;
 #pragma unroll
@@ -326,8 +353,10 @@ template <int W, walk P> __global__ void __launch_bounds__(MMA_THREADS, BLOCKS) 
 	else
 		own.label = own.first + lane < v.x_rows ? v.label[own.first + lane] : -1;
 #pragma unroll
-	for (int i = 0; i < 2 * HEIGHT; i++)
+	for (int i = 0; i < 2 * HEIGHT; i++) {
 		own.top[i / 2][i % 2] = -INFINITY;
+		own.best[i / 2][i % 2] = {-INFINITY, INT32_MAX};
+	}
 	load_rows<W>(shared->x, OWN, v.x, first, v.x_rows, v.d);
 #pragma unroll
 	for (int i = 0; i < STAGES - 1; i++) {
@@ -359,8 +388,9 @@ struct finished_rows {
 	int d, parts;
 	float alpha, smoothing;
 	const float *product, *top, *sum; /* of HIDDEN, or product NULL */
+	const best_class *best;           /* of HITS, or NULL */
 	const loss_tally *all;
-	float *loss;
+	float *loss, *hit;  /* hit: with best */
 	bf16 *dhidden;      /* or NULL */
 	float *level;       /* for WEIGHT, [padded]: or NULL */
 	int32_t *own_label; /* likewise */
@@ -407,6 +437,14 @@ __device__ __forceinline__ row_softmax gather_parts(const finished_rows &f, int6
 	return s;
 }
 
+__device__ __forceinline__ bool is_hit(const finished_rows &f, int64_t row, int label)
+{
+	best_class best = f.best[row];
+	for (int i = 1; i < f.parts; i++)
+		best = better(best, f.best[i * f.rows + row]);
+	return best.at == label;
+}
+
 /* A warp per row. */
 __global__ void __launch_bounds__(ROW_THREADS) finish_rows_kernel(finished_rows f)
 {
@@ -444,6 +482,8 @@ __global__ void __launch_bounds__(ROW_THREADS) finish_rows_kernel(finished_rows 
 	}
 	if (f.dhidden && row < f.rows && column < f.d)
 		*(uint2 *)(f.dhidden + row * f.d + column) = make_uint2(two_bf16(d[0], d[1]), two_bf16(d[2], d[3]));
+	if (f.best && row < f.rows && lane == 0)
+		f.hit[row] = counted && is_hit(f, row, label) ? 1.0f : 0.0f;
 	if (f.level && lane == 0) {
 		f.level[row] = level;
 		f.own_label[row] = counted ? label : -1;
@@ -510,7 +550,7 @@ struct vocabulary_layout {
 	walk_plan hidden, last_hidden; /* of a chunk of hidden rows, and the last of them */
 	walk_plan weight, last_weight; /* of a group of hidden rows, and the last */
 	int64_t group;
-	size_t bias, means, word_parts, level, label, product, top, sum, part, bytes;
+	size_t bias, means, word_parts, level, label, product, top, sum, best, part, bytes;
 };
 
 static vocabulary_layout layout_of(const backend *b, const op_call *call)
@@ -542,6 +582,7 @@ static vocabulary_layout layout_of(const backend *b, const op_call *call)
 	size_t before = l.bytes;
 	l.top = loss_scratch(&l.bytes, hidden, sizeof(float));
 	l.sum = loss_scratch(&l.bytes, hidden, sizeof(float));
+	l.best = loss_scratch(&l.bytes, call->out[5].data ? hidden : 0, sizeof(best_class));
 	l.product = loss_scratch(&l.bytes, l.dhidden ? hidden * l.d : 0, sizeof(float));
 	if (!l.dweight)
 		return l;
@@ -578,13 +619,14 @@ static status issue_words(backend *b, const op_call *call, const vocabulary_layo
 	return cuda_loss_sum_parts(b, (float *)(scratch + l.means), part, blocks, l.d + 1, 1.0f, true);
 }
 
-/* Losses, levels and dhidden of a chunk. */
+/* Losses, hits, levels and dhidden of a chunk. */
 static status issue_chunk(backend *b, const op_call *call, const vocabulary_layout &l, char *scratch,
                           const loss_tally *all, float *loss, int64_t first)
 {
 	const linear_cross_entropy_params *p = (const linear_cross_entropy_params *)call->params;
 	const bool last = first + l.hidden.rows >= l.rows;
 	const walk_plan &plan = last ? l.last_hidden : l.hidden;
+	float *hit = (float *)call->out[5].data;
 	vocabulary_walk v = {};
 	v.x = (const bf16 *)call->in[0].data + first * l.d, v.y = (const bf16 *)call->in[1].data;
 	v.x_rows = (int)plan.rows, v.y_rows = (int)l.classes, v.d = (int)l.d;
@@ -594,7 +636,13 @@ static status issue_chunk(backend *b, const op_call *call, const vocabulary_layo
 	v.label = (const int32_t *)call->in[3].data + first;
 	v.product = (float *)(scratch + l.product);
 	v.top = (float *)(scratch + l.top), v.sum = (float *)(scratch + l.sum);
-	TRY(l.dhidden ? launch_walk<HIDDEN>(b, v, plan.parts) : launch_walk<LOSS>(b, v, plan.parts));
+	v.best = (best_class *)(scratch + l.best);
+	if (hit)
+		TRY(launch_walk<HITS>(b, v, plan.parts));
+	if (l.dhidden)
+		TRY(launch_walk<HIDDEN>(b, v, plan.parts));
+	else if (!hit)
+		TRY(launch_walk<LOSS>(b, v, plan.parts));
 	finished_rows f = {};
 	f.hidden = v.x, f.weight = v.y;
 	f.bias = v.bias, f.means = (const float *)(scratch + l.means);
@@ -603,6 +651,7 @@ static status issue_chunk(backend *b, const op_call *call, const vocabulary_layo
 	f.alpha = p->alpha, f.smoothing = p->smoothing;
 	f.product = l.dhidden ? v.product : nullptr, f.top = v.top, f.sum = v.sum;
 	f.all = all, f.loss = loss + first;
+	f.best = hit ? v.best : nullptr, f.hit = hit ? hit + first : nullptr;
 	f.dhidden = l.dhidden ? (bf16 *)call->out[2].data + first * l.d : nullptr;
 	f.level = l.dweight ? (float *)(scratch + l.level) + first : nullptr;
 	f.own_label = (int32_t *)(scratch + l.label) + first;

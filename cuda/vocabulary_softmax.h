@@ -42,7 +42,7 @@ status cuda_loss_sum_parts(backend *b, float *out, const float *part, int64_t pa
 /* Is the call one for this way? Of shapes and types alone. */
 bool cuda_vocabulary_takes(const backend *b, const op_call *call);
 size_t cuda_vocabulary_scratch(const backend *b, const op_call *call);
-/* The losses [rows] of rows that count, and the gradients. all: how many rows count, on the device. */
+/* The losses [rows] of rows that count, hits and gradients. all: how many rows count, on the device. */
 status cuda_vocabulary_softmax(backend *b, const op_call *call, char *scratch, const loss_tally *all, float *loss);
 
 #endif

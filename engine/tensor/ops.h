@@ -265,12 +265,13 @@ int64_t linear_state_floats(int64_t d, int64_t heads);
  * other label: ignored)
  *   -> loss scalar, count scalar (rows that counted; loss is 0 if none), and, where wanted, by-products
  *   dhidden […, D] [real], dweight [V, D], dbias [V]: gradients of the loss, made while a row's z is at hand
- *   ([real] weights only). The backward scales them by dloss. */
+ *   ([real] weights only), which the backward scales by dloss; and
+ *   hit [rows]: 1 where the row counts and its label is the class of the largest z, the lowest of equals; else 0. */
 typedef struct linear_cross_entropy_params {
 	float alpha, smoothing;
 } linear_cross_entropy_params;
 typedef struct linear_cross_entropy_values {
-	value loss, count;
+	value loss, count, hit;
 } linear_cross_entropy_values;
 linear_cross_entropy_values op_linear_cross_entropy(graph *g, value hidden, value weight, value bias, value label,
                                                     linear_cross_entropy_params params);

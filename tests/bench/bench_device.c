@@ -291,11 +291,11 @@ static void build_head(graph *g, const int64_t *arg) /* rows, D, V */
 	value h = graph_input(g, "h", DTYPE_BF16, SHAPE2(arg[0], arg[1]));
 	value e = graph_input(g, "e", DTYPE_BF16, SHAPE2(arg[2], arg[1]));
 	value label = graph_input(g, "label", DTYPE_I32, SHAPE1(arg[0]));
-	value out[5];
+	value out[6];
 	linear_cross_entropy_params params = {1, 0};
 	graph_apply(g, OP_linear_cross_entropy, (value[]){h, e, vector(g, "bias", arg[2]), label}, 4, &params, out);
 	static const char *const names[] = {"loss", "count", "dh", "de", "dbias"};
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 5; i++) /* not hits, as in training */
 		graph_output(g, out[i], "%s", names[i]);
 }
 

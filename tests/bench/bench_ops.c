@@ -302,11 +302,12 @@ static void bench_matmul(walk *w, int64_t m, int64_t n, int64_t k, bool trans_a,
 	              .flops = 2.0 * (double)(m * n * k)});
 }
 
-static void bench_loss(walk *w, int64_t rows, int64_t d, int64_t vocab, bool gradients)
+static void bench_loss(walk *w, int64_t rows, int64_t d, int64_t vocab, bool gradients, bool hits)
 {
 	linear_cross_entropy_params p = {0.1f, 0};
 	char text[64];
-	snprintf(text, sizeof text, "%d x %d, V %d%s", (int)rows, (int)d, (int)vocab, gradients ? ", gradients" : "");
+	snprintf(text, sizeof text, "%d x %d, V %d%s%s", (int)rows, (int)d, (int)vocab, gradients ? ", gradients" : "",
+	         hits ? ", hits" : "");
 	bench(w, text,
 	      (trial){.id = OP_linear_cross_entropy,
 	              .params = &p,
@@ -314,7 +315,7 @@ static void bench_loss(walk *w, int64_t rows, int64_t d, int64_t vocab, bool gra
 	              .in = {reals(w, SHAPE2(rows, d)), reals(w, SHAPE2(vocab, d)), reals(w, SHAPE1(vocab)),
 	                     integers(w, SHAPE1(rows), 0, 1, (int32_t)vocab)},
 	              .flops = (gradients ? 6.0 : 2.0) * (double)(rows * d * vocab),
-	              .unwanted = gradients ? 0 : 4 | 8 | 16});
+	              .unwanted = (gradients ? 0u : 4 | 8 | 16) | (hits ? 0 : 32)});
 }
 
 static void bench_products(walk *w)
@@ -331,9 +332,12 @@ static void bench_products(walk *w)
 	bench_linear(w, 4096, 128, 512, DTYPE_F32);
 	bench_matmul(w, 4096, 128, 512, false, false); /* gradients of the two above */
 	bench_matmul(w, 512, 128, 4096, true, false);
-	bench_loss(w, 4096, 128, 8192, false);
-	bench_loss(w, 4096, 128, 8192, true);
-	bench_loss(w, 4096, 128, 259, true);
+	bench_loss(w, 4096, 128, 8192, false, false);
+	bench_loss(w, 4096, 128, 8192, false, true);
+	bench_loss(w, 4096, 128, 8192, true, false);
+	bench_loss(w, 4096, 128, 259, false, false);
+	bench_loss(w, 4096, 128, 259, false, true);
+	bench_loss(w, 4096, 128, 259, true, false);
 }
 
 /* --- what memory bounds ------------------------------------------------------------- */

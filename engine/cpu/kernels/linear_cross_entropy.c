@@ -43,8 +43,8 @@ typedef struct chunk {
 	const float *bias; /* or NULL */
 	float alpha, smoothing, factor /* 1 / count */;
 	bool gradients;
-	float *z, *loss;
-	float *sums; /* of dz, [parts, classes], or NULL */
+	float *z, *loss, *hit; /* hit: or NULL */
+	float *sums;           /* of dz, [parts, classes], or NULL */
 } chunk;
 
 static inline bool counts(int32_t label, int64_t classes)
@@ -121,6 +121,17 @@ static inline void scale(float *z, float factor, float even, int64_t n, float *s
 	}
 }
 
+/* Is z[label], which is the largest, the first of equals? Counted as int: of bool, compilers make no vectors. */
+static inline bool is_first(const float *z, int64_t label)
+{
+	const float own = z[label];
+	int32_t equals = 0;
+#pragma omp simd reduction(+ : equals)
+	for (int64_t j = 0; j < label; j++)
+		equals += z[j] == own ? 1 : 0;
+	return equals == 0;
+}
+
 /* The loss of row r, whose z becomes dz = (softmax - (1-ε) onehot - ε/V) / count. */
 static float row(const chunk *c, int64_t r, float *sum)
 {
@@ -128,6 +139,8 @@ static float row(const chunk *c, int64_t r, float *sum)
 	const float smoothing = c->smoothing, even = smoothing / (float)n;
 	float *z = c->z + r * n;
 	const float top = complete(z, c->bias, c->alpha, n), miss = top - z[label];
+	if (c->hit)
+		c->hit[r] = z[label] == top && is_first(z, label) ? 1.0f : 0.0f;
 	const float spread = smoothing != 0.0f ? sum_below(z, top, n) : 0.0f;
 	const float total = sum_exp(z, top, n, c->gradients ? z : NULL);
 	if (c->gradients) {
@@ -229,6 +242,7 @@ status KERNEL(linear_cross_entropy)(backend *b, const op_call *call)
 {
 	const linear_cross_entropy_params *p = call->params;
 	const int32_t *label = call->in[3].data;
+	float *hit = call->out[5].data;
 	float *mean = call->out[0].data, *counted = call->out[1].data, *dhidden = call->out[2].data;
 	int64_t rows = shape_rows(call->in[0].shape), classes = call->in[1].shape.dim[0], d = call->in[1].shape.dim[1];
 	int64_t count = count_labels(label, rows, classes), most = chunk_rows(rows, classes);
@@ -240,10 +254,13 @@ status KERNEL(linear_cross_entropy)(backend *b, const op_call *call)
 	c.sums = call->out[4].data ? loss + rows : NULL;
 	if (c.gradients && call->in[1].type != DTYPE_F32)
 		return STATUS_UNSUPPORTED;
+	if (hit)
+		memset(hit, 0, (size_t)rows * sizeof *hit); /* of rows that are ignored */
 	for (int64_t first = 0; first < rows || first == 0; first += most) {
 		c.rows = kernel_min(most, rows - first);
 		c.label = label + first;
 		c.loss = loss + first;
+		c.hit = hit ? hit + first : NULL;
 		if (first == 0 || count_labels(c.label, c.rows, classes))
 			TRY(run_chunk(b, call, &c, first));
 		else if (dhidden)

@@ -60,6 +60,15 @@ static double row_loss(const double *z, int32_t label, int64_t classes, double s
 	return (1 - smoothing) * (lse - z[label]) + smoothing * (lse - sum / (double)classes);
 }
 
+/* Is z[label] the largest, the first of equals? */
+static bool is_hit(const double *z, int32_t label, int64_t classes)
+{
+	int64_t best = 0;
+	for (int64_t v = 1; v < classes; v++)
+		best = z[v] > z[best] ? v : best;
+	return best == label;
+}
+
 /* z [V] becomes dz_v = (e^{z_v - lse} - (1-ε) [v = label] - ε / V) / count. */
 static void row_gradient(double *z, int32_t label, int64_t classes, double smoothing, int64_t count)
 {
@@ -79,7 +88,7 @@ static double dot(const double *a, int64_t a_stride, const float *b, int64_t b_s
 	return sum;
 }
 
-/* hidden [rows, D], weight [V, D], bias? [V], label [rows] -> loss [], count [], and the gradients of loss:
+/* hidden [rows, D], weight [V, D], bias? [V], label [rows] -> loss [], count [], hit [rows], and the gradients of loss:
  *   dhidden [rows, D] = alpha dz E, dweight [V, D] = alpha dzᵀ h, dbias [V] = alpha Σ_rows dz */
 status reference_linear_cross_entropy(backend *b, const op_call *call)
 {
@@ -89,7 +98,8 @@ status reference_linear_cross_entropy(backend *b, const op_call *call)
 	const float *hidden = call->in[0].data;
 	const int32_t *label = call->in[3].data;
 	float *loss = call->out[0].data, *count_out = call->out[1].data;
-	float *dhidden = call->out[2].data, *dweight = call->out[3].data, *dbias = call->out[4].data;
+	float *dhidden = call->out[2].data, *dweight = call->out[3].data, *dbias = call->out[4].data,
+	      *hit = call->out[5].data;
 	int64_t rows = shape_rows(call->in[0].shape), classes = weight->shape.dim[0], d = weight->shape.dim[1];
 	if (weight->type != DTYPE_F32 && (dhidden || dweight || dbias))
 		return STATUS_UNSUPPORTED;
@@ -97,6 +107,8 @@ status reference_linear_cross_entropy(backend *b, const op_call *call)
 	void *row = z + rows * classes;
 	int64_t count = 0;
 	logits(call, z, row);
+	for (int64_t r = 0; r < rows && hit; r++)
+		hit[r] = counts(label[r], classes) && is_hit(z + r * classes, label[r], classes) ? 1 : 0;
 	for (int64_t r = 0; r < rows; r++) {
 		if (!counts(label[r], classes))
 			continue;

@@ -10,9 +10,9 @@
 linear_cross_entropy_values op_linear_cross_entropy(graph *g, value hidden, value weight, value bias, value label,
                                                     linear_cross_entropy_params params)
 {
-	value out[5];
+	value out[6];
 	graph_apply(g, OP_linear_cross_entropy, (value[]){hidden, weight, bias, label}, 4, &params, out);
-	return (linear_cross_entropy_values){out[0], out[1]};
+	return (linear_cross_entropy_values){out[0], out[1], out[5]};
 }
 
 status op_linear_cross_entropy_check(op_call *call, error *err)
@@ -33,6 +33,7 @@ status op_linear_cross_entropy_check(op_call *call, error *err)
 	check_output(call, 2, call->in[0].type, hidden);
 	check_output(call, 3, DTYPE_F32, weight);
 	check_output(call, 4, DTYPE_F32, SHAPE1(weight.dim[0]));
+	check_output(call, 5, DTYPE_F32, SHAPE1(shape_rows(hidden)));
 	return STATUS_OK;
 }
 

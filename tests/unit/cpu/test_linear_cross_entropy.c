@@ -12,7 +12,7 @@
 #include "tests/unit/cpu/fixture.h"
 
 enum { HIDDEN, WEIGHT, BIAS, LABEL, N_INPUTS };
-enum { LOSS, COUNT, DHIDDEN, DWEIGHT, DBIAS, N_OUTPUTS };
+enum { LOSS, COUNT, DHIDDEN, DWEIGHT, DBIAS, HIT, N_OUTPUTS };
 
 static const linear_cross_entropy_params params = {0.3f, 0.1f};
 
@@ -44,7 +44,7 @@ static backend *open_isa(const char *name)
 /* Run on b; are the outputs near those of `want`? */
 static bool agrees(backend *b, const op_call *want, double tolerance)
 {
-	static const char *const names[N_OUTPUTS] = {"loss", "count", "dhidden", "dweight", "dbias"};
+	static const char *const names[N_OUTPUTS] = {"loss", "count", "dhidden", "dweight", "dbias", "hit"};
 	op_call got = *want;
 	fixture_run(b, OP_linear_cross_entropy, &got);
 	bool same = true;
@@ -111,6 +111,38 @@ static void without_labels_loss_and_gradients_are_zero(void **state)
 			assert_true(((float *)call.out[i].data)[j] == 0.0f);
 	fixture_free(&call);
 	backend_close(b);
+}
+
+/* Classes come in equal pairs, and every row's hidden vector is the weight of its label: the first of a pair is a hit,
+ * the second is not, wherever both lie in a row. */
+static void of_equal_logits_the_first_is_the_hit(void **state)
+{
+	(void)state;
+	enum { ROWS = 600, D = 16, CLASSES = 74, HALF = CLASSES / 2 };
+	backend *each[] = {open_reference(), fixture_open(2), open_isa("baseline")};
+	for (int i = 0; i < 3; i++) {
+		op_call call = problem(ROWS, D, CLASSES, 1);
+		float *hidden = call.in[HIDDEN].data, *weight = call.in[WEIGHT].data, *bias = call.in[BIAS].data;
+		int32_t *label = call.in[LABEL].data;
+		for (int v = 0; v < HALF; v++) {
+			double square = 0;
+			for (int k = 0; k < D; k++)
+				square += (double)weight[v * D + k] * (double)weight[v * D + k];
+			for (int k = 0; k < D; k++) /* of one length, so that its own is the largest product */
+				weight[v * D + k] *= (float)(4 / sqrt(square));
+			memcpy(weight + (HALF + v) * D, weight + v * D, D * sizeof *weight);
+		}
+		memset(bias, 0, CLASSES * sizeof *bias);
+		for (int r = 0; r < ROWS; r++)
+			memcpy(hidden + r * D, weight + (label[r] < 0 ? 0 : label[r]) * D, D * sizeof *hidden);
+		fixture_run(each[i], OP_linear_cross_entropy, &call);
+		const float *hit = call.out[HIT].data;
+		for (int r = 0; r < ROWS; r++)
+			assert_true(hit[r] == (label[r] >= 0 && label[r] < HALF ? 1.0f : 0.0f));
+		fixture_free(&call);
+	}
+	for (int i = 0; i < 3; i++)
+		backend_close(each[i]);
 }
 
 /* Matrix products promise the same bits at a fixed number of threads, and nothing else here depends on it. */
@@ -275,6 +307,7 @@ int main(void)
 	    cmocka_unit_test(every_instruction_set_agrees_at_the_borders_of_parts_and_chunks),
 	    cmocka_unit_test(ignored_rows_have_no_part_in_anything),
 	    cmocka_unit_test(without_labels_loss_and_gradients_are_zero),
+	    cmocka_unit_test(of_equal_logits_the_first_is_the_hit),
 	    cmocka_unit_test(threads_change_no_more_than_products_do),
 	    cmocka_unit_test(logits_of_ten_thousand_give_a_finite_loss_and_gradient),
 	    cmocka_unit_test(a_logit_that_is_not_a_number_makes_the_loss_not_a_number),

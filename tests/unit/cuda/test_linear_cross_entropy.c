@@ -33,7 +33,7 @@ static const sizes list[] = {
     {129, 128, 65, 10, false, 0, 64},  {1100, 8, 70, 0, true, -5, 69},   {40, 120, 500, 10, true, 0, 499},
     {33, 8, 72, 10, true, -1, 71},
 };
-/* A trial is 31 runs; tiles of tensor cores take long where there are none. */
+/* A trial is 34 runs; tiles of tensor cores take long where there are none. */
 enum { SIZES = sizeof list / sizeof list[0], TRIAL_LOGITS = 32000, TRIAL_PRODUCTS = 500000, TRIAL_TILED = 2500 };
 
 static const char *text_of(sizes s, char text[96])
@@ -81,7 +81,7 @@ static void every_size_and_whatever_is_wanted(void **state)
 
 /* What an op gave; host memory. Gradients are NULL when they are unwanted. */
 typedef struct result {
-	float loss, count, *dhidden, *dweight, *dbias;
+	float loss, count, *dhidden, *dweight, *dbias, *hit;
 	size_t scratch;
 } result;
 
@@ -90,6 +90,7 @@ static void result_free(result *r)
 	free(r->dhidden);
 	free(r->dweight);
 	free(r->dbias);
+	free(r->hit);
 }
 
 static float *take(backend *b, tensor t)
@@ -108,7 +109,7 @@ static void point_at_labels(backend *b, const op_call *call)
 	uint16_t *hidden = tensors_room((size_t)(rows * d) * sizeof *hidden);
 	assert_int_equal(b->download(b, label, call->in[3].data, (size_t)rows * sizeof *label), STATUS_OK);
 	for (int64_t i = 0; i < rows * d; i++)
-		hidden[i] = panel_bf16(weight[label[i / d] * d + i % d]);
+		hidden[i] = panel_bf16(weight[(label[i / d] < 0 ? 0 : label[i / d]) * d + i % d]);
 	assert_int_equal(b->upload(b, call->in[0].data, hidden, (size_t)(rows * d) * sizeof *hidden), STATUS_OK);
 	assert_int_equal(b->synchronize(b), STATUS_OK);
 	free(weight);
@@ -116,9 +117,22 @@ static void point_at_labels(backend *b, const op_call *call)
 	free(hidden);
 }
 
+/* And the second half of the classes repeats the first. */
+static void point_at_labels_of_equal_classes(backend *b, const op_call *call)
+{
+	const int64_t half = call->in[1].shape.dim[0] / 2, d = call->in[1].shape.dim[1];
+	const size_t bytes = (size_t)(half * d) * dtype_bytes(call->in[1].type);
+	void *rows = tensors_room(bytes);
+	assert_int_equal(b->download(b, rows, call->in[1].data, bytes), STATUS_OK);
+	assert_int_equal(b->upload(b, (char *)call->in[1].data + bytes, rows, bytes), STATUS_OK);
+	assert_int_equal(b->synchronize(b), STATUS_OK);
+	free(rows);
+	point_at_labels(b, call);
+}
+
 static op_call call_of(backend *b, sizes s, dtype type, const linear_cross_entropy_params *p)
 {
-	op_call call = {.params = p, .n_in = 4, .n_out = 5};
+	op_call call = {.params = p, .n_in = 4, .n_out = 6};
 	call.in[0] = tensors_normal(b, type, SHAPE2(s.rows, s.d), 1);
 	call.in[1] = tensors_normal(b, type, SHAPE2(s.classes, s.d), 2);
 	if (s.biased)
@@ -126,6 +140,7 @@ static op_call call_of(backend *b, sizes s, dtype type, const linear_cross_entro
 	call.in[3] = tensors_integers(b, SHAPE1(s.rows), 4, s.low, s.high);
 	call.out[0] = tensors_empty(b, DTYPE_F32, SHAPE0());
 	call.out[1] = tensors_empty(b, DTYPE_F32, SHAPE0());
+	call.out[5] = tensors_empty(b, DTYPE_F32, SHAPE1(s.rows));
 	return call;
 }
 
@@ -150,6 +165,7 @@ static result run_on(backend *b, sizes s, dtype type, float alpha, bool gradient
 	free(loss);
 	free(count);
 	r.dhidden = take(b, call.out[2]), r.dweight = take(b, call.out[3]), r.dbias = take(b, call.out[4]);
+	r.hit = take(b, call.out[5]);
 	return r;
 }
 
@@ -169,6 +185,7 @@ static int failures(sizes s, dtype type, float alpha, void (*prepare)(backend *b
 	 */
 	const double cut = prepare ? alpha * (double)s.d * 0x1p-22 : 0;
 	int failed = !compare_close(text, &got.loss, &want.loss, 1, 1e-6 + cut, 2e-6) + !(got.count == want.count);
+	failed += !compare_same("hit", got.hit, want.hit, s.rows);
 	/* Without labels, or with one class, there is nothing but zeros. */
 	if (s.classes > 1 && want.count > 0) {
 		failed += !tensors_near("dhidden", text, got.dhidden, want.dhidden, s.rows * s.d);
@@ -215,6 +232,24 @@ static void a_loss_of_large_logits_is_exact_in_bf16(void **state)
 	result want = run(narrow, s, DTYPE_BF16, 12, false), got = run(device, s, DTYPE_BF16, 12, false);
 	assert_true(want.loss > 100);
 	assert_true(compare_close("loss", &got.loss, &want.loss, 1, 0, 1e-6));
+	result_free(&want);
+	result_free(&got);
+}
+
+/* Sure predictions, of classes that each come twice: the first one counts. */
+static void of_equal_logits_the_first_is_the_hit(void **state)
+{
+	(void)state;
+	for (int wide = 0; wide < 2; wide++) { /* one way for few channels, one for many */
+		const sizes s = {140, wide ? 136 : 64, 404, 0, false, -1, 403};
+		int32_t *label = tensors_room((size_t)s.rows * sizeof *label);
+		random_integers(label, s.rows, 4, s.low, s.high); /* as call_of */
+		result r = run_on(device, s, DTYPE_BF16, 0.25f, false, point_at_labels_of_equal_classes);
+		for (int64_t i = 0; i < s.rows; i++)
+			assert_true(r.hit[i] == (label[i] >= 0 && label[i] < s.classes / 2 ? 1.0f : 0.0f));
+		result_free(&r);
+		free(label);
+	}
 }
 
 static void an_evaluation_needs_less_and_has_the_same_loss(void **state)
@@ -225,8 +260,10 @@ static void an_evaluation_needs_less_and_has_the_same_loss(void **state)
 		sizes s = {300, 8, 1003, 10, true, -1, 1002};
 		result all = run(device, s, type, 0.5f, true), loss = run(device, s, type, 0.5f, false);
 		assert_true(compare_same("loss", &loss.loss, &all.loss, 1));
+		assert_true(compare_same("hit", loss.hit, all.hit, s.rows));
 		assert_true(loss.scratch < all.scratch);
 		result_free(&all);
+		result_free(&loss);
 	}
 }
 
@@ -238,6 +275,7 @@ static void two_runs_have_the_same_bits(void **state)
 		dtype type = i % 2 ? DTYPE_BF16 : DTYPE_F32;
 		result a = run(device, s, type, 0.5f, true), b = run(device, s, type, 0.5f, true);
 		assert_true(compare_same("loss", &a.loss, &b.loss, 1));
+		assert_true(compare_same("hit", a.hit, b.hit, s.rows));
 		assert_true(compare_same("dhidden", a.dhidden, b.dhidden, s.rows * s.d));
 		assert_true(compare_same("dweight", a.dweight, b.dweight, s.classes * s.d));
 		assert_true(compare_same("dbias", a.dbias, b.dbias, s.classes));
@@ -257,6 +295,7 @@ static void panels_are_not_supported(void **state)
 		device->release(device, call.in[i].data);
 	device->release(device, call.out[0].data);
 	device->release(device, call.out[1].data);
+	device->release(device, call.out[5].data);
 }
 
 int main(void)
@@ -266,6 +305,7 @@ int main(void)
 	    cmocka_unit_test(logits_may_be_far_apart),
 	    cmocka_unit_test(gradients_of_sure_predictions_are_as_exact),
 	    cmocka_unit_test(a_loss_of_large_logits_is_exact_in_bf16),
+	    cmocka_unit_test(of_equal_logits_the_first_is_the_hit),
 	    cmocka_unit_test(an_evaluation_needs_less_and_has_the_same_loss),
 	    cmocka_unit_test(two_runs_have_the_same_bits),
 	    cmocka_unit_test(every_size_and_whatever_is_wanted),
