@@ -192,6 +192,8 @@ static void add_loss(const builder *b, value h, value weight, value bias, float 
 	    op_linear_cross_entropy(b->g, h, weight, bias, input(b->g, PORT_LABELS, labels), params);
 	graph_output(b->g, out.loss, "%s", port_name(PORT_LOSS));
 	graph_output(b->g, out.count, "%s", port_name(PORT_COUNT));
+	if (b->spec->hits)
+		graph_output(b->g, out.hit, "%s", port_name(PORT_HITS));
 }
 
 void builder_vocabulary(builder *b, value h, value weight, value bias, float alpha)

@@ -41,6 +41,7 @@ typedef struct forward_spec {
 	bool masked;             /* takes a mask */
 	bool dropout;            /* training: dropout on, takes random numbers */
 	bool loss;               /* takes labels, gives loss and count */
+	bool hits;               /* with loss: which labels have the largest logit */
 	bool backward;           /* gradients of all parameters as outputs "grad.NAME" */
 	bool recompute;          /* with backward: activations of a layer are computed again instead of kept */
 	attribution attribution; /* PHASE_SCORE with LOGITS_LAST or logits of classes */

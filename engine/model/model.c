@@ -345,6 +345,8 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_INVALID, NULL, "a forward needs a batch and a length of at least 1");
 	if (spec->backward && (!spec->loss || forward_recurrent(spec)))
 		return error_set(err, STATUS_INVALID, NULL, "a backward needs a loss and the parallel form");
+	if (spec->hits && !spec->loss)
+		return error_set(err, STATUS_INVALID, NULL, "hits are of a loss's labels");
 	if (forward_recurrent(spec) && (spec->slots < 1 || !pool))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
 	if (forward_recurrent(spec) && !m->dims.causal)

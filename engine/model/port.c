@@ -17,6 +17,7 @@ static const char *const names[PORT_ROLES] = {
     [PORT_EMBEDDING] = "embedding",
     [PORT_LOSS] = "loss",
     [PORT_COUNT] = "count",
+    [PORT_HITS] = "hits",
     [PORT_COEFFICIENTS] = "coefficients",
     [PORT_FACTOR] = "factor",
     [PORT_WORD_PARTS] = "parts.words",

@@ -36,6 +36,7 @@ typedef enum port_role {
 	PORT_EMBEDDING, /* "embedding" [B, D] */
 	PORT_LOSS,      /* "loss" []: the mean over the labels */
 	PORT_COUNT,     /* "count" []: how many that were */
+	PORT_HITS,      /* "hits" [labels]: 1 where the label has the largest logit, the first of equals; else 0 */
 	/* parts of the score (attribution.h) */
 	PORT_WORD_PARTS,      /* "parts.words" [B · N] */
 	PORT_WORD_SQUARES,    /* "words.squares" [B · N]: ‖word vector‖², where a norm has nothing else to read */

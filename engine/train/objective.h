@@ -20,6 +20,7 @@ typedef struct evaluation {
 	double nats, labels; /* the losses of all labels together, and how many labels that are */
 	void *tally;         /* the objective's own, zero before the first record */
 	text_record record;  /* for the tally, with room for one of the data */
+	float *hits;         /* likewise, with room for PORT_HITS; NULL where the objective asks for none */
 } evaluation;
 
 typedef struct objective {
@@ -40,6 +41,7 @@ typedef struct objective {
 	/* Further outputs that an evaluation computes, and what becomes of them: records first … first + rows - 1 have
 	 * been evaluated by p. tally NULL: nothing. */
 	logits_rows logits;
+	bool hits; /* PORT_HITS */
 	size_t (*tally_bytes)(const dataset *d);
 	status (*tally)(evaluation *e, plan *p, int64_t first, int64_t rows);
 } objective;

@@ -523,9 +523,15 @@ static status build_evaluation(trainer *t, error *err)
 	const forward_spec spec = {.batch = t->valid_batch,
 	                           .length = o->sequence_length,
 	                           .loss = true,
+	                           .hits = o->objective->hits,
 	                           .bf16 = o->precision == PRECISION_BF16,
 	                           .logits = o->objective->logits};
 	TRY(pass_new(&t->valid_pass, t->model, o->objective, &spec, NULL, err));
+	if (o->objective->hits) {
+		e->hits = memory_new((size_t)(t->valid_batch * o->sequence_length), sizeof *e->hits);
+		if (!e->hits)
+			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	}
 	return dims->head == HEAD_VOCABULARY && dims->causal
 	           ? preview_new(&t->preview, t->model, t->valid, o->seed, err)
 	           : STATUS_OK;
@@ -593,6 +599,7 @@ void trainer_free(trainer *t)
 	pass_free(t->valid_pass);
 	preview_free(t->preview);
 	free(t->evaluation.tally);
+	free(t->evaluation.hits);
 	text_record_fini(&t->evaluation.record);
 	optimizer_free(t->optimizer);
 	model_free(t->model);

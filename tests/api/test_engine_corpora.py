@@ -59,6 +59,16 @@ def test_the_mean_over_validation_is_reported_as_perplexity_too(engine):
     assert done["perplexity"] == pytest.approx(math.exp(done["valid_loss"]))
 
 
+def test_the_accuracy_of_validation_is_in_the_job_its_events_and_its_checkpoints(engine):
+    job = run(engine, engine.add_file("ab" * 4000), steps=60)
+    accuracy = job["additive"]["accuracy"]
+    assert 0.9 < accuracy <= 1  # every other byte is the same
+    last = [e for e in engine.call("job.events", {"id": job["id"]})["data"] if "accuracy" in (e["data"] or {})][0]
+    assert last["data"]["accuracy"] == accuracy and f"validation accuracy={accuracy:.4f}" in last["message"]
+    metrics = engine.call("job.checkpoints", {"id": job["id"]})["data"][0]["metrics"]
+    assert metrics["accuracy"] == metrics["valid_mean_token_accuracy"] == accuracy
+
+
 def test_several_files_train_one_model_and_their_weights_decide_how_often_each_is_shown(engine):
     one, other = engine.add_file(TEXT), engine.add_file(TEXT.upper())
     both = [{"file": one}, {"file": other, "weight": 2}]

@@ -2,36 +2,64 @@
  *
  *   bench_loss FOLDER TEXT LENGTH
  *
- * Mean loss over the whole blocks of LENGTH tokens, and bits per byte, for fp32, bf16 and int8 weights. */
-#include <math.h>
+ * Mean loss over the whole blocks of LENGTH tokens and what else the objective measures, for fp32, bf16 and int8
+ * weights, and how long it took; "seconds_without": without hits. */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/cpu/threads.h"
 #include "engine/train/pass.h"
 #include "tests/bench/support/bench.h"
 
-static double mean_loss(const char *folder, dtype weights, const dataset *d, backend *b)
+/* Seconds of all forwards. With hits, *out is what an evaluation of the whole text comes to. */
+static double evaluate(const char *folder, dtype weights, const dataset *d, backend *b, bool hits, evaluation *out)
 {
 	model *m;
 	pass *p;
 	error err = ERROR_INIT;
-	forward_spec spec = {.batch = 1, .length = dataset_length(d), .loss = true};
-	double sum = 0, tokens = 0;
+	forward_spec spec = {.batch = 1, .length = dataset_length(d), .loss = true, .hits = hits};
+	uint64_t spent = 0;
 	bench_check(model_open(&m, folder, weights, b, &err), &err);
 	bench_check(pass_new(&p, m, &objective_next_token, &spec, NULL, &err), &err);
 	for (int64_t i = 0; i < dataset_records(d); i++) {
 		double loss, count;
 		bench_check(pass_load(p, d, 0, i, 1, &err), &err);
+		uint64_t began = clock_ns();
 		bench_check(plan_run(pass_plan(p)), &err);
+		spent += clock_ns() - began;
 		bench_check(pass_result(p, &loss, &count), &err);
-		sum += loss * count;
-		tokens += count;
+		if (!hits)
+			continue;
+		bench_check(objective_next_token.tally(out, pass_plan(p), i, 1), &err);
+		out->nats += loss * count;
+		out->labels += count;
 	}
 	pass_free(p);
 	model_free(m);
-	return sum / tokens;
+	return (double)spent * 1e-9;
+}
+
+static void report(const char *folder, const char *weights, const dataset *d, backend *b)
+{
+	const objective *o = &objective_next_token;
+	double metrics[TRAIN_MAX_METRICS];
+	evaluation e = {.data = d, .records = dataset_records(d), .tally = calloc(1, o->tally_bytes(d))};
+	e.hits = calloc((size_t)dataset_length(d), sizeof *e.hits);
+	if (!e.tally || !e.hits)
+		bench_fail("out of memory");
+	double with = evaluate(folder, bench_dtype(weights), d, b, true, &e);
+	double without = evaluate(folder, bench_dtype(weights), d, b, false, &e);
+	o->measure(&e, metrics);
+	printf("{\"weights\": \"%s\", \"loss\": %.6f", weights, e.nats / e.labels);
+	for (int i = 0; o->metrics[i]; i++)
+		printf(", \"%s\": %.6f", o->metrics[i], metrics[i]);
+	printf(", \"seconds\": %.3f, \"seconds_without\": %.3f}\n", with, without);
+	fflush(stdout);
+	text_record_fini(&e.record);
+	free(e.tally);
+	free(e.hits);
 }
 
 int main(int argc, char **argv)
@@ -48,12 +76,8 @@ int main(int argc, char **argv)
 	bench_check(tokenizer_open(&t, argv[1], INT32_MAX, &err), &err);
 	bench_check(file_map_open(&text, argv[2], &err), &err);
 	bench_check(dataset_new(&d, t, (const char *)text.data, text.bytes, atoll(argv[3]), &err), &err);
-	double bits = (double)dataset_tokens(d) / (double)dataset_bytes(d) / log(2);
-	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-		double loss = mean_loss(argv[1], bench_dtype(types[i]), d, b);
-		printf("{\"weights\": \"%s\", \"loss\": %.6f, \"bits_per_byte\": %.6f}\n", types[i], loss, loss * bits);
-		fflush(stdout);
-	}
+	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+		report(argv[1], types[i], d, b);
 	dataset_free(d);
 	tokenizer_free(t);
 	file_map_close(&text);

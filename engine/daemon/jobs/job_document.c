@@ -116,8 +116,9 @@ static void describe_step(const train_progress *p, bool evaluated, char *out, si
 		return;
 	at += snprintf(out + at, size - (size_t)at, ", validation loss=%.4f", p->valid_loss);
 	if (isfinite(bits))
-		snprintf(out + at, size - (size_t)at, ", %.3f bits per byte (of its frequencies alone: %.3f)", bits,
-		         p->byte_entropy);
+		snprintf(out + at, size - (size_t)at,
+		         ", validation accuracy=%.4f, %.3f bits per byte (of its frequencies alone: %.3f)",
+		         train_metric(p, "accuracy"), bits, p->byte_entropy);
 	else
 		for (int i = 0; p->objective->metrics[i]; i++)
 			at +=
@@ -146,9 +147,11 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *pr
 
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)
 {
+	bool of_tokens = p->objective && p->objective->records == RECORD_BLOCK;
 	json_t *metrics =
-	    with_metrics(json_pack("{s:I, s:o, s:o, s:n}", "step", (json_int_t)p->step, "train_loss",
-	                           number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte"),
+	    with_metrics(json_pack("{s:I, s:o, s:o, s:n, s:o}", "step", (json_int_t)p->step, "train_loss",
+	                           number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte",
+	                           "valid_mean_token_accuracy", number(of_tokens ? train_metric(p, "accuracy") : NAN)),
 	                 p);
 	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s, s:o}", "id", name, "object", "fine_tuning.job.checkpoint",
 	                 "created_at", (json_int_t)clock_unix(), "fine_tuned_model_checkpoint", name, "step_number",

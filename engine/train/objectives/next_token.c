@@ -1,6 +1,10 @@
 /* Each token of a block predicts the one after it; the last predicts nothing, as in the reference recipe. A token that
  * the record marks as not asked for is predicted by none. Blocks that are shorter are filled up behind their end, where
- * what is causal cannot see it. */
+ * what is causal cannot see it.
+ *
+ *   bits_per_byte   the losses of all predicted tokens together, over the bytes of these tokens
+ *   perplexity      e to the mean loss
+ *   accuracy        the share of the predicted tokens that had the largest logit, the first one of equals */
 #include <math.h>
 #include <string.h>
 
@@ -24,31 +28,48 @@ static void example(const dataset *d, const text_record *r, int64_t length, void
 		labels[i] = r && is_asked(r, i) ? r->ids[i + 1] : -1;
 }
 
-/* The tally: bytes of the text that was predicted. */
+typedef struct token_tally {
+	int64_t bytes; /* of the text that was predicted */
+	int64_t hits;
+} token_tally;
+
 static size_t tally_bytes(const dataset *d)
 {
 	(void)d;
-	return sizeof(int64_t);
+	return sizeof(token_tally);
+}
+
+/* Rows that are left over in the batch have no label and so no hit. */
+static status count_hits(const evaluation *e, plan *p)
+{
+	token_tally *t = e->tally;
+	value hits = port_find(plan_graph(p), PORT_HITS);
+	int64_t n = shape_count(graph_value(plan_graph(p), hits)->shape);
+	TRY(plan_read(p, hits, e->hits));
+	for (int64_t i = 0; i < n; i++)
+		t->hits += e->hits[i] != 0;
+	return STATUS_OK;
 }
 
 static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
-	int64_t *bytes = e->tally;
+	token_tally *t = e->tally;
 	text_record *r = &e->record;
-	(void)p;
+	TRY(count_hits(e, p));
 	for (int64_t b = 0; b < rows; b++) {
 		TRY(dataset_record(e->data, 0, 0, first + b, r, NULL));
 		for (int64_t i = 0; i < r->count; i++)
-			*bytes += is_asked(r, i) ? dataset_token_bytes(e->data, r->ids[i + 1]) : 0;
+			t->bytes += is_asked(r, i) ? dataset_token_bytes(e->data, r->ids[i + 1]) : 0;
 	}
 	return STATUS_OK;
 }
 
 static void measure(const evaluation *e, double *metrics)
 {
-	const int64_t *bytes = e->tally;
-	metrics[0] = e->nats / log(2) / (double)*bytes;
+	const token_tally *t = e->tally;
+	metrics[0] = e->nats / log(2) / (double)t->bytes;
 	metrics[1] = exp(e->nats / e->labels);
+	metrics[2] = (double)t->hits / e->labels;
 }
 
 const objective objective_next_token = {
@@ -58,8 +79,9 @@ const objective objective_next_token = {
     .ports = {PORT_TOKENS, PORT_LABELS},
     .n_ports = 2,
     .example = example,
-    .metrics = {"bits_per_byte", "perplexity"}, /* over the bytes, the tokens that were predicted */
+    .metrics = {"bits_per_byte", "perplexity", "accuracy"},
     .measure = measure,
+    .hits = true,
     .tally_bytes = tally_bytes,
     .tally = tally,
 };

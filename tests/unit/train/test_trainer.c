@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "engine/model/feed.h"
 #include "engine/text/corpus_tokens.h"
 #include "engine/train/optimizer_kind.h"
 #include "tests/unit/support/bytes.h"
@@ -140,6 +141,89 @@ static void bits_per_byte_are_over_the_bytes_that_were_predicted(void **state)
 	assert_true(fabs(train_metric(p, "bits_per_byte") - wanted) <= 1e-12 * wanted);
 	trainer_free(t);
 	dataset_free(valid);
+}
+
+/* The most likely token at each predicted position, from all logits of the same model; the lowest id of equals. */
+static double accuracy_of(const model *m, const dataset *d, int64_t records, int64_t *n_predicted)
+{
+	const forward_spec spec = {.batch = 1, .length = FIXTURE_LENGTH, .logits = LOGITS_ALL};
+	plan *p;
+	int64_t right = 0;
+	int32_t ids[FIXTURE_LENGTH], places[FIXTURE_LENGTH];
+	*n_predicted = 0;
+	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
+	value logits = port_find(plan_graph(p), PORT_LOGITS);
+	int64_t vocab = shape_last(graph_value(plan_graph(p), logits)->shape);
+	float *z = malloc((size_t)(FIXTURE_LENGTH * vocab) * sizeof *z);
+	assert_non_null(z);
+	for (int64_t i = 0; i < records; i++) {
+		text_record r = record_at(d, 0, 0, i);
+		for (int k = 0; k < FIXTURE_LENGTH; k++) {
+			ids[k] = k < r.count ? r.ids[k] : 0;
+			places[k] = k;
+		}
+		assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+		assert_int_equal(feed_write(p, PORT_POSITIONS, places), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		assert_int_equal(plan_read(p, logits, z), STATUS_OK);
+		for (int64_t k = 0; k + 1 < r.count; k++) {
+			if (r.unasked && r.unasked[k + 1])
+				continue;
+			int64_t best = 0;
+			for (int64_t v = 1; v < vocab; v++)
+				best = z[k * vocab + v] > z[k * vocab + best] ? v : best;
+			right += best == r.ids[k + 1];
+			++*n_predicted;
+		}
+	}
+	free(z);
+	plan_free(p);
+	return (double)right / (double)*n_predicted;
+}
+
+/* Documents of a prompt and a completion each, some longer than a block; the last batch of the evaluation is not full.
+ */
+static void accuracy_is_the_share_of_predicted_tokens_that_are_the_most_likely_ones(void **state)
+{
+	const fixture *f = *state;
+	char text[8000] = "";
+	for (int i = 0, at = 0; i < 60; i++)
+		at +=
+		    snprintf(text + at, sizeof text - (size_t)at, "{\"prompt\": \"%.*s\", \"completion\": \"%.*s\"}\n",
+		             3 + i % 7, "abcabcabcabc", 2 + i % 11, "abababababababab");
+	for (int completions = 0; completions < 2; completions++) {
+		token_cache *tokens;
+		byte_source *source;
+		dataset *d;
+		assert_int_equal(byte_source_memory(&source, text, strlen(text), NULL), STATUS_OK);
+		assert_int_equal(
+		    corpus_tokens_build(&tokens, source, f->tokenizer, &(corpus_tokens_options){.threads = 1}, NULL),
+		    STATUS_OK);
+		const dataset_options cut = {
+		    .length = FIXTURE_LENGTH, .completions = completions, .reset_at_document = completions};
+		assert_int_equal(dataset_make(&d, NULL, f->tokenizer, &(dataset_text){tokens, 1}, 1, &cut, NULL),
+		                 STATUS_OK);
+		train_options o = fixture_options();
+		o.max_steps = 30;
+		o.eval_blocks = 7;
+		assert_true(dataset_records(d) > o.eval_blocks && o.eval_blocks % o.batch_size != 0);
+		o.loss_on = completions ? LOSS_ON_COMPLETION : LOSS_ON_ALL;
+		o.reset_at_document = completions;
+		trainer *t = NULL;
+		error err = ERROR_INIT;
+		if (trainer_new(&t, fixture_model(f, 0), &o, d, d, &err) != STATUS_OK)
+			fail_msg("%s", error_message(&err));
+		run_until(t, TRAIN_FINISHED);
+		int64_t predicted;
+		double wanted = accuracy_of(trainer_model(t), d, o.eval_blocks, &predicted);
+		assert_true(completions ? predicted < o.eval_blocks * (FIXTURE_LENGTH - 1)
+		                        : predicted == o.eval_blocks * (FIXTURE_LENGTH - 1));
+		assert_true(wanted > 0.3 && wanted < 1);
+		assert_true(train_metric(trainer_progress(t), "accuracy") == wanted);
+		trainer_free(t);
+		dataset_free(d);
+		token_cache_free(tokens);
+	}
 }
 
 static void the_loss_falls_and_the_progress_is_reported(void **state)
@@ -520,6 +604,7 @@ int main(void)
 	    cmocka_unit_test(every_evaluation_shows_what_the_model_writes_after_the_same_words),
 	    cmocka_unit_test(without_validation_data_only_the_end_is_special),
 	    cmocka_unit_test(bits_per_byte_are_over_the_bytes_that_were_predicted),
+	    cmocka_unit_test(accuracy_is_the_share_of_predicted_tokens_that_are_the_most_likely_ones),
 	    cmocka_unit_test(the_loss_falls_and_the_progress_is_reported),
 	    cmocka_unit_test(slicing_by_budget_changes_no_bit),
 	    cmocka_unit_test(a_budget_of_a_nanosecond_runs_one_op_at_a_time),
