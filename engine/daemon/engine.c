@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/cache_folder.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
@@ -20,7 +21,6 @@
 #include "engine/daemon/net/listener.h"
 #include "engine/daemon/requests/idempotency.h"
 #include "engine/daemon/sessions/sessions.h"
-#include "engine/text/token_cache.h"
 #include "proto/short_slice.h"
 
 enum { ENGINE_STOP_TICK_MS = 10 };
@@ -105,7 +105,7 @@ static status open_parts(engine *e, error *err)
 	store_set_budget(e->store, o->data_budget);
 	store_cache_folder(e->store, e->cache_folder);
 	e->cache_budget = o->corpus_cache_bytes;
-	token_cache_collect(e->cache_folder, e->cache_budget);
+	cache_folder_collect(e->cache_folder, e->cache_budget);
 	TRY(device_open(&e->device, &on, err));
 	TRY(executor_start(&e->executor, &e->loop, &device_work, e->device, err));
 	TRY(idempotency_new(&e->idempotency));

@@ -66,8 +66,11 @@ int store_damaged_count(const store *s);
 void store_set_budget(store *s, int64_t bytes);
 /* Bytes of all blobs that rows name. */
 status store_bytes(store *s, int64_t *out, error *err);
-/* STATUS_FULL when `bytes` more are over the budget. */
+/* STATUS_FULL when `bytes` more are over the budget, which counts the cache folder too: its files that are not in use
+ * are removed before, as far as that is needed, the least recently used first. */
 status store_check_room(store *s, int64_t bytes, error *err);
+/* Bytes that the budget leaves to the cache folder; INT64_MAX without one. */
+status store_cache_room(store *s, int64_t *out, error *err);
 /* {"data_bytes", "budget_bytes", "disk_free_bytes", "kinds": […], "lost": […]} of a data folder. Any thread: it reads
  * folders, not the ledger. NULL when out of memory. */
 json_t *store_usage(const char *folder, int64_t budget);

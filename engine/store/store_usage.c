@@ -1,4 +1,5 @@
-/* What uses how much. The budget counts the blobs that rows name; the report counts what lies in the folders. */
+/* What uses how much. The budget counts the blobs that rows name and the cache; the report counts what lies in the
+ * folders. */
 #include <dirent.h>
 #include <ftw.h>
 #include <inttypes.h>
@@ -7,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "engine/base/cache_folder.h"
 #include "engine/base/json_text.h"
 #include "engine/store/store_private.h"
 
@@ -22,19 +24,37 @@ status store_bytes(store *s, int64_t *out, error *err)
 	sqlite3_stmt *row;
 	status result;
 	*out = 0;
-	TRY(ledger_prepare(s->db, &row, err, "SELECT coalesce(sum(bytes), 0) FROM objects WHERE kind IN ('file', 'model', 'checkpoint', 'session')", ""));
+	TRY(ledger_prepare(
+	    s->db, &row, err,
+	    "SELECT coalesce(sum(bytes), 0) FROM objects WHERE kind IN ('file', 'model', 'checkpoint', 'session')",
+	    ""));
 	if (ledger_step(s->db, row, &result, err))
 		*out = sqlite3_column_int64(row, 0);
 	sqlite3_finalize(row);
 	return result;
 }
 
+status store_cache_room(store *s, int64_t *out, error *err)
+{
+	int64_t used = 0;
+	*out = INT64_MAX;
+	if (s->budget <= 0)
+		return STATUS_OK;
+	TRY(store_bytes(s, &used, err));
+	*out = used < s->budget ? s->budget - used : 0;
+	return STATUS_OK;
+}
+
+/* What can be made again goes first. */
 status store_check_room(store *s, int64_t bytes, error *err)
 {
+	char cache[PATH_MAX];
 	int64_t used;
 	if (s->budget <= 0)
 		return STATUS_OK;
 	TRY(store_bytes(s, &used, err));
+	store_cache_folder(s, cache);
+	used += cache_folder_collect(cache, bytes < s->budget - used ? s->budget - used - bytes : 0);
 	if (bytes <= s->budget - used)
 		return STATUS_OK;
 	return error_set(err, STATUS_FULL, NULL,
@@ -115,7 +135,8 @@ static int64_t ledger_bytes(const char *folder)
 	struct stat st;
 	int64_t bytes = 0;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, names[i]) < sizeof path && stat(path, &st) == 0)
+		if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, names[i]) < sizeof path &&
+		    stat(path, &st) == 0)
 			bytes += st.st_size;
 	return bytes;
 }
@@ -127,9 +148,9 @@ static bool add_lost(json_t *lost, const char *folder, const char *kind, const c
 	if (name[0] == '.' || !is_no_manifest(name) || json_array_size(lost) >= LOST_LISTED ||
 	    (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
 		return true;
-	return json_array_append_new(lost, json_pack("{s:o, s:o, s:I}", "name", json_text_repaired(name), "kind",
-	                                             json_text_repaired(kind), "bytes",
-	                                             (json_int_t)bytes_below(path))) == 0;
+	return json_array_append_new(lost,
+	                             json_pack("{s:o, s:o, s:I}", "name", json_text_repaired(name), "kind",
+	                                       json_text_repaired(kind), "bytes", (json_int_t)bytes_below(path))) == 0;
 }
 
 static bool add_lost_kind(json_t *lost, const char *all, const char *kind)

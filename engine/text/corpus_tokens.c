@@ -252,7 +252,7 @@ static status build_all(build *b, token_cache **out, error *err)
 	b->slots = memory_new((size_t)b->n_slots, sizeof *b->slots);
 	if (!b->slots)
 		return no_memory(err);
-	TRY(token_writer_new(&b->writer, b->options->path, b->options->key, b->t, b->lines, err));
+	TRY(token_writer_new(&b->writer, b->options->path, b->options->most, b->options->key, b->t, b->lines, err));
 	TRY(run_with_workers(b, threads - 1, err));
 	return token_writer_finish(b->writer, out, err);
 }

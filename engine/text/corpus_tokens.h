@@ -16,6 +16,7 @@
 
 typedef struct corpus_tokens_options {
 	const char *path; /* of the cache's file, which must not exist; NULL: memory */
+	int64_t most;     /* bytes that it may have; 0: any number */
 	uint64_t key;
 	int threads;                       /* 0: one for each core, at most 16 */
 	const atomic_bool *cancel;         /* set: end with STATUS_CANCELLED; may be NULL */

@@ -13,7 +13,7 @@
  * token is read.
  *
  * A writer belongs to one thread. A cache may be used by several; it is counted by references. While it is open its
- * file has a shared lock (flock), so that token_cache_collect leaves it alone. */
+ * file is in use for cache_folder.h. */
 #ifndef ENGINE_TEXT_TOKEN_CACHE_H
 #define ENGINE_TEXT_TOKEN_CACHE_H
 
@@ -27,10 +27,11 @@ enum {
 typedef struct token_writer token_writer;
 typedef struct token_cache token_cache;
 
-/* path: of the file, which must not exist; NULL: memory without a name. documents: flags will be given. t is borrowed
- * for the life of the writer. STATUS_FULL and STATUS_IO as everywhere below where a file is written. */
-status token_writer_new(token_writer **out, const char *path, uint64_t key, const tokenizer *t, bool documents,
-                        error *err);
+/* path: of the file, which must not exist; NULL: memory without a name. most: bytes that the file may have; 0: any
+ * number. documents: flags will be given. t is borrowed for the life of the writer. STATUS_FULL (over `most` too) and
+ * STATUS_IO as everywhere below where a file is written. */
+status token_writer_new(token_writer **out, const char *path, int64_t most, uint64_t key, const tokenizer *t,
+                        bool documents, error *err);
 /* flags: [count], of TOKEN_LAST and TOKEN_PROMPT; NULL without documents. */
 status token_writer_add(token_writer *w, const int32_t *ids, const unsigned char *flags, int64_t count, error *err);
 /* Write what is left, durably, and open the file. The writer stays the caller's. */
@@ -62,9 +63,5 @@ status token_cache_count_bytes(const token_cache *c, const tokenizer *t, int64_t
 #define TOKEN_CACHE_HASH_BEGIN 0xcbf29ce484222325u
 /* The hash, continued over some words. */
 uint64_t token_cache_hash_words(uint64_t hash, const int32_t *words, int64_t n);
-
-/* Remove the least recently used files of a folder that are not open, until all together have at most `budget` bytes.
- */
-void token_cache_collect(const char *folder, int64_t budget);
 
 #endif

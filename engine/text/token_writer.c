@@ -18,6 +18,7 @@ struct token_writer {
 	char path[PATH_MAX]; /* "": memory */
 	int fd;
 	bool finished;
+	int64_t most, written; /* bytes of the file */
 	token_footer footer;
 	uint64_t hash;
 	int32_t ids[TOKEN_BLOCK];
@@ -37,6 +38,11 @@ static status no_memory(error *err)
 static status write_all(token_writer *w, const void *data, size_t bytes, error *err)
 {
 	const char *at = data;
+	if ((int64_t)bytes > w->most - w->written)
+		return error_set(err, STATUS_FULL, NULL,
+		                 "the data budget leaves %lld bytes for the tokens of the text, which are more",
+		                 (long long)w->most);
+	w->written += (int64_t)bytes;
 	while (bytes > 0) {
 		ssize_t n = write(w->fd, at, bytes);
 		if (n < 0 && errno == EINTR)
@@ -49,14 +55,15 @@ static status write_all(token_writer *w, const void *data, size_t bytes, error *
 	return STATUS_OK;
 }
 
-status token_writer_new(token_writer **out, const char *path, uint64_t key, const tokenizer *t, bool documents,
-                        error *err)
+status token_writer_new(token_writer **out, const char *path, int64_t most, uint64_t key, const tokenizer *t,
+                        bool documents, error *err)
 {
 	*out = NULL;
 	token_writer *w = memory_new(1, sizeof *w);
 	if (!w)
 		return no_memory(err);
 	w->t = t;
+	w->most = most > 0 ? most : INT64_MAX;
 	w->hash = TOKEN_CACHE_HASH_BEGIN;
 	w->footer = (token_footer){.magic = TOKEN_CACHE_MAGIC,
 	                           .version = TOKEN_CACHE_VERSION,

@@ -197,6 +197,27 @@ def test_a_disk_that_is_full_refuses_the_job_and_keeps_nothing(own_daemon):
     assert daemon.stop() == 0
 
 
+def test_cached_tokens_count_against_the_data_budget_and_unused_ones_give_way(own_daemon):
+    daemon = own_daemon("--data-budget", 50)  # MiB; a text of 5 has 10 of tokens
+    with daemon.connect() as engine:
+        first, second = engine.add_file(LARGE), engine.add_file(LARGE[::-1])
+        run(engine, first, 1, validation_fraction=0)
+        (oldest,) = cached(daemon)
+        run(engine, second, 1, validation_fraction=0)
+        kept = [tokens for tokens in cached(daemon) if tokens != oldest]
+        assert oldest.exists() and len(kept) == 1
+        engine.add_file("x" * (21 << 20))
+        assert cached(daemon) == kept
+        with pytest.raises(EngineError) as e:
+            engine.add_file("x" * (25 << 20))
+        assert e.value.status == 507 and "data budget" in e.value.message and cached(daemon) == []
+        engine.add_file("x" * (12 << 20))
+        e = refused(engine, job_params(first, 1, validation_fraction=0))
+        assert e.status == 507 and "data budget leaves" in e.message
+        assert cached(daemon) == [] and not list((daemon.folder / "tmp").iterdir())
+    assert daemon.stop() == 0
+
+
 def test_a_run_on_several_cached_files_goes_on_after_kill_9_to_the_same_weights(own_daemon):
     daemon = own_daemon()
 

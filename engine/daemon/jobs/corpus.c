@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/cache_folder.h"
 #include "engine/base/digest.h"
 #include "engine/base/json_text.h"
 #include "engine/base/file.h"
@@ -102,13 +103,26 @@ static status make_key(const corpus *c, const chat *t, const char *path, uint64_
 	return STATUS_OK;
 }
 
-/* Into a file of a temporary name, which is then given its own. */
-static status build_file(corpus *c, size_t number, byte_source *source, const char *path, corpus_tokens_options *o,
-                         token_cache **out, error *err)
+/* Where the data budget is short, files that are not in use make room for the tokens of `bytes` bytes of text: at most
+ * one for each byte, which takes 4 bytes and a bit. Returns what the file may have; 0: any number. */
+static int64_t make_room(const corpus_cache *cache, int64_t bytes)
+{
+	enum { EACH = 5, INDEX = 1 << 20 };
+	if (cache->room == INT64_MAX)
+		return 0;
+	int64_t others = bytes < (cache->room - INDEX) / EACH ? cache->room - INDEX - EACH * bytes : 0;
+	int64_t left = cache->room - cache_folder_collect(cache->folder, others);
+	return left > 0 ? left : 1;
+}
+
+/* Into a file of a temporary name, which is then given its own. bytes: of the text. */
+static status build_file(corpus *c, size_t number, byte_source *source, int64_t bytes, const char *path,
+                         corpus_tokens_options *o, token_cache **out, error *err)
 {
 	char temporary[PATH_MAX];
 	snprintf(temporary, sizeof temporary, "%s-%zu", c->temporary, number);
 	o->path = temporary;
+	o->most = make_room(&c->cache, bytes);
 	TRY(corpus_tokens_build(out, source, c->texts.tokenizer, o, err));
 	if (rename(temporary, path) == 0)
 		return file_sync_folder(c->cache.folder, err);
@@ -142,10 +156,11 @@ static status build_tokens(corpus *c, const chat *t, size_t number, const char *
 		return STATUS_OK;
 	TRY(job_check_file(path, id, err));
 	TRY(byte_source_open(&source, path, err));
-	if (stat(path, &st) == 0 && st.st_size <= CORPUS_SMALL_BYTES && !byte_source_compressed(source))
+	int64_t bytes = !byte_source_compressed(source) && stat(path, &st) == 0 ? st.st_size : INT64_MAX;
+	if (bytes <= CORPUS_SMALL_BYTES)
 		return corpus_tokens_build(out, source, c->texts.tokenizer, &o, err);
-	TRY(build_file(c, number, source, cached, &o, out, err));
-	token_cache_collect(c->cache.folder, c->cache.budget);
+	TRY(build_file(c, number, source, bytes, cached, &o, out, err));
+	cache_folder_collect(c->cache.folder, c->cache.budget < c->cache.room ? c->cache.budget : c->cache.room);
 	return STATUS_OK;
 }
 

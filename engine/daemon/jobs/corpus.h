@@ -29,6 +29,7 @@ typedef struct corpus_file {
 typedef struct corpus_cache {
 	const char *folder;
 	int64_t budget; /* bytes of files that are not in use */
+	int64_t room;   /* bytes that the data budget leaves to all of them; INT64_MAX: without limit */
 } corpus_cache;
 
 typedef struct corpus {

@@ -401,7 +401,8 @@ void job_request_fini(job_request *r)
 static void fill_corpus(corpus *c, engine *e, const train_options *o)
 {
 	c->store = e->store;
-	c->cache = (corpus_cache){e->cache_folder, e->cache_budget};
+	c->cache = (corpus_cache){e->cache_folder, e->cache_budget, 0};
+	store_cache_room(e->store, &c->cache.room, NULL); /* without its ledger the store refuses the job anyway */
 	store_temporary_path(e->store, c->temporary);
 	c->length = o->sequence_length;
 	c->records = o->objective->records;

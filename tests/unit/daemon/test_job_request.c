@@ -311,7 +311,7 @@ static void a_text_too_short_to_hold_back_from_is_used_whole(void **state)
 	fixture *f = *state;
 	json_t *spec = json_pack("{s:s}", "type", "bytes");
 	corpus c = {.spec = spec, .vocab = 259, .length = 4, .holdout = -1, .store = f->engine->store, .n_training = 1};
-	c.cache = (corpus_cache){f->engine->cache_folder, 0};
+	c.cache = (corpus_cache){f->engine->cache_folder, 0, INT64_MAX};
 	c.training[0].weight = 1;
 	strcpy(c.training[0].id, f->file);
 	assert_int_equal(corpus_build(&c), STATUS_OK);

@@ -1,4 +1,9 @@
 /* Room on the disk: the budget, and the reserve with which a full disk can be emptied. */
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
 #include "engine/store/store_private.h"
 #include "tests/unit/store/fixture.h"
 
@@ -21,6 +26,50 @@ static void a_budget_refuses_what_does_not_fit(void **state)
 	assert_true(json_integer_value(json_object_get(usage, "data_bytes")) > 60);
 	assert_int_equal(json_integer_value(json_object_get(usage, "budget_bytes")), 100);
 	json_decref(usage);
+}
+
+/* A cached file of 50 bytes, used so many seconds ago; the descriptor, whose lock says that it is in use. */
+static int cache_file(const fixture *f, const char *name, int age, bool in_use)
+{
+	char folder[PATH_MAX], path[PATH_MAX + 32];
+	struct timespec times[2] = {{time(NULL) - age, 0}, {time(NULL) - age, 0}};
+	store_cache_folder(f->store, folder);
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	write_text(path, "123456789 123456789 123456789 123456789 123456789 ");
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(futimens(fd, times), 0);
+	assert_int_equal(flock(fd, in_use ? LOCK_SH : LOCK_UN), 0);
+	return fd;
+}
+
+static void the_cache_counts_and_what_is_not_in_use_goes_before_anything_is_refused(void **state)
+{
+	fixture *f = *state;
+	error err = ERROR_INIT;
+	int64_t room;
+	int used = cache_file(f, "used", 90, true), oldest = cache_file(f, "oldest", 60, false),
+	    older = cache_file(f, "older", 40, false), newest = cache_file(f, "newest", 20, false);
+	store_set_budget(f->store, 210);
+	assert_int_equal(store_check_room(f->store, 10, NULL), STATUS_OK);
+	must_exist(f, "cache/oldest", true);
+	assert_int_equal(store_check_room(f->store, 11, NULL), STATUS_OK);
+	must_exist(f, "cache/oldest", false);
+	must_exist(f, "cache/older", true);
+	assert_int_equal(store_check_room(f->store, 161, &err), STATUS_FULL);
+	assert_string_equal(err.message, "the data budget of 210 bytes does not hold 161 more: 50 are in use");
+	must_exist(f, "cache/used", true);
+	must_exist(f, "cache/older", false);
+	must_exist(f, "cache/newest", false);
+	assert_int_equal(store_check_room(f->store, 160, NULL), STATUS_OK);
+	assert_int_equal(store_cache_room(f->store, &room, NULL), STATUS_OK);
+	assert_true(room == 210);
+	store_set_budget(f->store, 0);
+	assert_int_equal(store_cache_room(f->store, &room, NULL), STATUS_OK);
+	assert_true(room == INT64_MAX);
+	int fds[] = {used, oldest, older, newest};
+	for (int i = 0; i < 4; i++)
+		close(fds[i]);
 }
 
 static int removals_tried;
@@ -53,6 +102,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    CASE(a_budget_refuses_what_does_not_fit),
+	    CASE(the_cache_counts_and_what_is_not_in_use_goes_before_anything_is_refused),
 	    CASE(a_full_disk_can_be_emptied_with_the_reserve),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/base/cache_folder.h"
 #include "engine/text/corpus_tokens.h"
 
 enum { TOKENS = (1 << 18) * 2 + 1000 }; /* three blocks */
@@ -62,7 +63,7 @@ static token_cache *write_tokens(const tokenizer *t, const char *path, uint64_t 
 	token_cache *c;
 	int32_t ids[1000];
 	unsigned char flags[1000];
-	assert_int_equal(token_writer_new(&w, path, key, t, documents, NULL), STATUS_OK);
+	assert_int_equal(token_writer_new(&w, path, 0, key, t, documents, NULL), STATUS_OK);
 	for (int64_t at = 0, portion = 1; at < n; at += portion, portion = portion * 7 % 1000 + 1) {
 		portion = portion < n - at ? portion : n - at;
 		for (int64_t i = 0; i < portion; i++) {
@@ -296,6 +297,13 @@ static bool exists(const char *name)
 	return access(path_of(name), F_OK) == 0;
 }
 
+static int64_t size_of(const char *name)
+{
+	struct stat st;
+	assert_int_equal(stat(path_of(name), &st), 0);
+	return st.st_size;
+}
+
 static void the_least_recently_used_files_go_first_and_none_that_is_open(void **state)
 {
 	token_cache *c = write_tokens(*state, path_of("open"), 5, 1000, false);
@@ -304,14 +312,14 @@ static void the_least_recently_used_files_go_first_and_none_that_is_open(void **
 	make_file("a", 10000, 30);
 	make_file("b", 10000, 20);
 	make_file("c", 10000, 10);
-	token_cache_collect(folder, 1 << 20);
+	cache_folder_collect(folder, 1 << 20);
 	assert_true(exists("a") && exists("b") && exists("c") && exists("open"));
-	token_cache_collect(folder, 25000);
+	assert_int_equal(cache_folder_collect(folder, 25000), 20000 + size_of("open"));
 	assert_true(!exists("a") && exists("b") && exists("c") && exists("open"));
-	token_cache_collect(folder, 0);
+	cache_folder_collect(folder, 0);
 	assert_true(!exists("b") && !exists("c") && exists("open"));
 	token_cache_free(c);
-	token_cache_collect(folder, 0);
+	cache_folder_collect(folder, 0);
 	assert_false(exists("open"));
 }
 

@@ -1,15 +1,16 @@
-/* An exclusive lock is granted on a file that is not open, and on no other. */
+/* An exclusive lock is granted on a file that is not in use, and on no other. */
+#include "engine/base/cache_folder.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "engine/text/token_cache.h"
 
 typedef struct entry {
 	char path[PATH_MAX];
@@ -61,7 +62,7 @@ static bool remove_unused(const char *path)
 	return removed;
 }
 
-void token_cache_collect(const char *folder, int64_t budget)
+int64_t cache_folder_collect(const char *folder, int64_t budget)
 {
 	size_t n;
 	int64_t bytes = 0;
@@ -73,4 +74,5 @@ void token_cache_collect(const char *folder, int64_t budget)
 	for (size_t i = 0; i < n && bytes > budget; i++)
 		bytes -= remove_unused(all[i].path) ? all[i].bytes : 0;
 	free(all);
+	return bytes;
 }
