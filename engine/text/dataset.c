@@ -26,12 +26,14 @@ void dataset_free(dataset *d)
 	}
 	free(d->parts);
 	free(d->token_bytes);
-	free(d->first);
-	free(d->labels);
+	token_cache_free(d->texts);
+	token_cache_free(d->entries);
+	free(d->chosen.bits);
+	free(d->chosen.before);
+	free(d->numbers);
 	for (int i = 0; d->classes && d->classes[i]; i++)
 		free(d->classes[i]);
 	free(d->classes);
-	free(d->ids);
 	free(d);
 }
 
@@ -99,7 +101,9 @@ int64_t dataset_token_bytes(const dataset *d, int32_t id)
 
 int64_t dataset_memory(const dataset *d)
 {
-	int64_t bytes = d->ids ? d->tokens * (int64_t)sizeof *d->ids : 0;
+	int64_t bytes = 16 * d->chosen.words;
+	if (d->kind == RECORD_LABELLED)
+		bytes += token_cache_memory(d->texts) + token_cache_memory(d->entries);
 	for (size_t i = 0; i < d->n_parts; i++)
 		bytes += token_cache_memory(d->parts[i].cache) + (d->parts[i].starts ? 8 * d->parts[i].blocks : 0);
 	return bytes;
@@ -176,15 +180,6 @@ static const dataset_part *find_block(const dataset *d, uint64_t seed, int64_t e
 	return p;
 }
 
-static status read_labelled(const dataset *d, int64_t i, text_record *out)
-{
-	out->count = d->first[i + 1] - d->first[i];
-	memcpy(out->ids, d->ids + d->first[i], (size_t)out->count * sizeof *out->ids);
-	out->unasked = NULL;
-	out->label = d->labels[i];
-	return STATUS_OK;
-}
-
 status dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i, text_record *out, error *err)
 {
 	assert(i >= 0 && i < d->records);
@@ -192,7 +187,7 @@ status dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i,
 	int64_t place = seed != 0 ? dataset_permute(i, d->records, seed, epoch) : i;
 	TRY(text_record_reserve(out, d->length, err));
 	if (d->kind == RECORD_LABELLED)
-		return read_labelled(d, place, out);
+		return labelled_record(d, place, out, err);
 	if (!mixed)
 		return read_block(d, &d->parts[0], place, out, err);
 	int64_t block;

@@ -13,6 +13,13 @@ typedef struct dataset_part {
 	int64_t *starts;       /* [blocks]: where in the cache a block begins; NULL: `length` apart */
 } dataset_part;
 
+/* Some records of a text, in its order. Memory: a quarter of a byte for each record of the text. */
+typedef struct record_choice {
+	uint64_t *bits;  /* [words]: of each record of the text; NULL: all are chosen */
+	int64_t *before; /* [words + 1]: how many are chosen before a word of bits */
+	int64_t words;
+} record_choice;
+
 struct dataset {
 	record_kind kind;
 	int64_t tokens, length, records;
@@ -26,11 +33,15 @@ struct dataset {
 	double entropy;
 	uint16_t *token_bytes; /* [vocab] */
 	/* labelled */
-	int32_t *ids;    /* of all records, one behind the other */
-	int64_t *first;  /* [records + 1]: where a record begins in ids */
-	int32_t *labels; /* [records] */
-	char **classes;  /* their names in the order of their numbers, NULL-terminated */
+	token_cache *texts, *entries; /* of a labelled_text */
+	record_choice chosen;
+	char **classes;   /* their names in the order of their numbers, NULL-terminated */
+	int32_t *numbers; /* as of a labelled_text */
+	int n_classes;
 };
+
+/* Record i, which has room in *out. */
+status labelled_record(const dataset *d, int64_t i, text_record *out, error *err);
 
 /* Where x goes in the permutation of 0…n-1 (dataset.h has the algorithm). */
 int64_t dataset_permute(int64_t x, int64_t n, uint64_t seed, int64_t epoch);

@@ -1,416 +1,277 @@
-/* One pass over the lines collects tokens and labels; the names of classes are kept in the order of their bytes
- * meanwhile, each with the number of its first appearance, which the records note. At the end these become the classes'
- * numbers. */
+/* A dataset shares the files of its text, and where it is one of two holds a bit for each record: whether the record is
+ * its own. */
 #include "engine/text/labelled.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/corpus_reader.h"
 #include "engine/text/dataset_private.h"
-#include "engine/text/jsonl.h"
-#include "engine/text/sequence.h"
 
-enum { PIECE_BYTES = 1 << 20 };
-
-typedef struct class_name {
-	char *name;
-	int32_t number; /* of its first appearance */
-} class_name;
-
-/* Ids while they are collected. */
-typedef struct id_list {
-	const tokenizer *t;
-	int32_t *ids;
-	size_t count, capacity;
-} id_list;
-
-typedef struct collection {
-	id_list ids;
-	int64_t length, records, capacity;
-	int64_t *first;  /* [records + 1] */
-	int32_t *labels; /* [records]: numbers of first appearance */
-	class_name *classes;
-	int n_classes;
-	size_t name_bytes;    /* of all classes */
-	bool known;           /* the classes, beforehand */
-	bool integers, pairs; /* labels and texts of all records so far */
-} collection;
-
-static void collection_free(collection *c)
-{
-	for (int i = 0; i < c->n_classes; i++)
-		free(c->classes[i].name);
-	free(c->classes);
-	free(c->ids.ids);
-	free(c->first);
-	free(c->labels);
-}
+enum { WORD = 64, ENTRIES = 4096, WINDOW = 1 << 16 /* tokens */ };
 
 static status no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the records of the text");
 }
 
-/* --- classes ------------------------------------------------------------------------------- */
+/* --- which records ------------------------------------------------------------------------- */
 
-/* The place of a name, or where it belongs; *found: it is there. */
-static int find_class(const collection *c, const char *name, bool *found)
+static bool is_chosen(const record_choice *c, int64_t record)
 {
-	int low = 0, high = c->n_classes;
-	*found = false;
-	while (low < high && !*found) {
-		int middle = low + (high - low) / 2, order = strcmp(name, c->classes[middle].name);
-		*found = order == 0;
-		if (order > 0)
-			low = middle + 1;
+	return !c->bits || (c->bits[record / WORD] >> record % WORD & 1);
+}
+
+/* Of n records, those that are in the second set (or not): a permutation puts them among the last `second`. */
+static status choose(record_choice *c, int64_t n, int64_t second, bool in_second, error *err)
+{
+	int64_t words = (n + WORD - 1) / WORD;
+	c->words = words;
+	c->bits = memory_new((size_t)words, sizeof *c->bits);
+	c->before = memory_new((size_t)words + 1, sizeof *c->before);
+	if (!c->bits || !c->before)
+		return no_memory(err);
+	for (int64_t i = 0; i < n; i++)
+		if ((dataset_permute(i, n, 1, 0) >= n - second) == in_second)
+			c->bits[i / WORD] |= UINT64_C(1) << i % WORD;
+	for (int64_t w = 0; w < words; w++)
+		c->before[w + 1] = c->before[w] + __builtin_popcountll(c->bits[w]);
+	return STATUS_OK;
+}
+
+/* The number in the text of a dataset's record i. */
+static int64_t find_record(const record_choice *c, int64_t i)
+{
+	int64_t low = 0, high = c->words;
+	if (!c->bits)
+		return i;
+	while (high - low > 1) {
+		int64_t middle = low + (high - low) / 2;
+		if (c->before[middle] <= i)
+			low = middle;
 		else
 			high = middle;
 	}
-	return high;
+	uint64_t bits = c->bits[low];
+	for (int64_t skip = i - c->before[low]; skip > 0; skip--)
+		bits &= bits - 1;
+	return low * WORD + __builtin_ctzll(bits);
 }
 
-/* *number: that of its first appearance. */
-static status add_class(collection *c, const char *name, int32_t *number, long line, error *err)
+/* --- entries ------------------------------------------------------------------------------------ */
+
+static int64_t entry_end(const int32_t *entry)
 {
-	bool found;
-	int at = find_class(c, name, &found);
-	if (found) {
-		*number = c->classes[at].number;
+	return (int64_t)((uint64_t)(uint32_t)entry[1] << 32 | (uint32_t)entry[0]);
+}
+
+/* The checksums match, and still nothing may be written outside its place. */
+static status check_entry(const dataset *d, int64_t begin, const int32_t *entry, error *err)
+{
+	int64_t count = entry_end(entry) - begin;
+	if (count >= 0 && count <= d->length && entry_end(entry) <= token_cache_tokens(d->texts) && entry[2] >= 0 &&
+	    entry[2] < labelled_class_count(d))
 		return STATUS_OK;
+	return error_set(err, STATUS_STORAGE, NULL, "the cached records are damaged");
+}
+
+status labelled_record(const dataset *d, int64_t i, text_record *out, error *err)
+{
+	int32_t words[2 * LABELLED_ENTRY] = {0};
+	int64_t record = find_record(&d->chosen, i), first = record > 0 ? record - 1 : 0;
+	int32_t *entry = words + LABELLED_ENTRY;
+	TRY(token_cache_read(d->entries, first * LABELLED_ENTRY, (record - first + 1) * LABELLED_ENTRY,
+	                     record > 0 ? words : entry, NULL, err));
+	int64_t begin = entry_end(words);
+	TRY(check_entry(d, begin, entry, err));
+	out->count = entry_end(entry) - begin;
+	out->unasked = NULL;
+	out->label = d->numbers[entry[2]];
+	return token_cache_read(d->texts, begin, out->count, out->ids, NULL, err);
+}
+
+/* Call `each` with the dataset's records in order. */
+typedef status (*entry_visit)(void *context, int64_t begin, int64_t end, int32_t label, error *err);
+
+static status walk_entries(const dataset *d, int64_t records, entry_visit each, void *context, error *err)
+{
+	int32_t *words = memory_new(ENTRIES * LABELLED_ENTRY, sizeof *words);
+	status s = words ? STATUS_OK : no_memory(err);
+	int64_t begin = 0;
+	for (int64_t first = 0; first < records && s == STATUS_OK; first += ENTRIES) {
+		int64_t n = records - first < ENTRIES ? records - first : ENTRIES;
+		s = token_cache_read(d->entries, first * LABELLED_ENTRY, n * LABELLED_ENTRY, words, NULL, err);
+		for (int64_t i = 0; i < n && s == STATUS_OK; i++) {
+			const int32_t *entry = words + i * LABELLED_ENTRY;
+			s = check_entry(d, begin, entry, err);
+			if (s == STATUS_OK && is_chosen(&d->chosen, first + i))
+				s = each(context, begin, entry_end(entry), d->numbers[entry[2]], err);
+			begin = entry_end(entry);
+		}
 	}
-	if (c->known)
-		return jsonl_refuse(err, line, "\"%.100s\" is not one of the %d labels", name, c->n_classes);
-	if (c->n_classes == LABELLED_MAX_CLASSES)
-		return jsonl_refuse(err, line, "more than %d labels", LABELLED_MAX_CLASSES);
-	c->name_bytes += strlen(name);
-	if (line > 0 && c->name_bytes > LABELLED_MAX_NAMES)
-		return jsonl_refuse(err, line, "the labels have more than %d bytes together", LABELLED_MAX_NAMES);
-	int n = c->n_classes;
-	if ((n & (n - 1)) == 0) { /* room for the next power of two */
-		class_name *grown = realloc(c->classes, (size_t)(n ? 2 * n : 1) * sizeof *grown);
-		if (!grown)
-			return no_memory(err);
-		c->classes = grown;
-	}
-	char *copy = memory_new(strlen(name) + 1, 1);
-	if (!copy)
-		return no_memory(err);
-	strcpy(copy, name);
-	memmove(c->classes + at + 1, c->classes + at, (size_t)(n - at) * sizeof *c->classes);
-	c->classes[at] = (class_name){copy, n};
-	c->n_classes++;
-	*number = n;
-	return STATUS_OK;
-}
-
-static status take_known(collection *c, const char *const *classes, error *err)
-{
-	int32_t number;
-	if (!classes)
-		return STATUS_OK;
-	for (int i = 0; classes[i]; i++)
-		TRY(add_class(c, classes[i], &number, 0, err));
-	c->known = true;
-	return STATUS_OK;
-}
-
-/* Make room for `more` ids. */
-static status reserve_ids(id_list *list, size_t more, error *err)
-{
-	if (more <= list->capacity - list->count)
-		return STATUS_OK;
-	size_t capacity, bytes;
-	int32_t *grown = NULL;
-	if (!__builtin_add_overflow(list->count, more, &capacity)) {
-		capacity = capacity > 2 * list->capacity ? capacity : 2 * list->capacity;
-		if (!__builtin_mul_overflow(capacity, sizeof *grown, &bytes))
-			grown = realloc(list->ids, bytes);
-	}
-	if (!grown)
-		return no_memory(err);
-	list->ids = grown;
-	list->capacity = capacity;
-	return STATUS_OK;
-}
-
-/* --- lines --------------------------------------------------------------------------------- */
-
-static status reserve_record(collection *c, error *err)
-{
-	if (c->records < c->capacity)
-		return STATUS_OK;
-	int64_t capacity = c->capacity ? 2 * c->capacity : 64;
-	int64_t *first = realloc(c->first, (size_t)(capacity + 1) * sizeof *first);
-	if (!first)
-		return no_memory(err);
-	c->first = first;
-	int32_t *labels = realloc(c->labels, (size_t)capacity * sizeof *labels);
-	if (!labels)
-		return no_memory(err);
-	c->labels = labels;
-	c->capacity = capacity;
-	return STATUS_OK;
-}
-
-/* The text of a label; an integer's is written to `room`. */
-static status read_label(collection *c, const json_t *label, long line, const char **out, char room[32], error *err)
-{
-	bool integer = json_is_integer(label);
-	if (!label || json_is_null(label))
-		return jsonl_refuse(err, line, "has no \"label\"");
-	if (!integer && !json_is_string(label))
-		return jsonl_refuse(err, line, "\"label\" must be a string or an integer");
-	if (c->records > 0 && integer != c->integers)
-		return jsonl_refuse(err, line, "\"label\" is %s, but the lines before have %s",
-		                    integer ? "an integer" : "a string", integer ? "strings" : "integers");
-	c->integers = integer;
-	snprintf(room, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(label));
-	*out = integer ? room : json_string_value(label);
-	size_t bytes = integer ? strlen(room) : json_string_length(label);
-	if (bytes == 0 || bytes > LABELLED_MAX_LABEL || strlen(*out) != bytes)
-		return jsonl_refuse(err, line, "\"label\" must have 1 to %d bytes, none of them NUL",
-		                    LABELLED_MAX_LABEL);
-	return STATUS_OK;
-}
-
-static status check_text(const json_t *text, const char *key, long line, error *err)
-{
-	if (!json_is_string(text))
-		return jsonl_refuse(err, line, "needs a string \"%s\"", key);
-	if (json_string_length(text) == 0)
-		return jsonl_refuse(err, line, "\"%s\" is empty", key);
-	return STATUS_OK;
-}
-
-static status add_record(void *context, const json_t *object, long line, error *err)
-{
-	collection *c = context;
-	const json_t *text = json_object_get(object, "text"), *second = json_object_get(object, "text_pair");
-	const char *label = NULL;
-	char room[32];
-	int64_t count;
-	if (!json_is_object(object))
-		return jsonl_refuse(err, line, "not a JSON object; every line needs \"text\" and \"label\"");
-	TRY(check_text(text, "text", line, err));
-	bool pair = second && !json_is_null(second);
-	if (pair)
-		TRY(check_text(second, "text_pair", line, err));
-	if (c->records > 0 && pair != c->pairs)
-		return jsonl_refuse(err, line, "has %s \"text_pair\", unlike the lines before", pair ? "a" : "no");
-	c->pairs = pair;
-	TRY(read_label(c, json_object_get(object, "label"), line, &label, room, err));
-	TRY(reserve_record(c, err));
-	TRY(add_class(c, label, &c->labels[c->records], line, err));
-	TRY(reserve_ids(&c->ids, (size_t)c->length, err));
-	TRY(sequence_encode(c->ids.t, json_string_value(text), json_string_length(text),
-	                    pair ? json_string_value(second) : NULL, json_string_length(second), c->length,
-	                    c->ids.ids + c->ids.count, &count, err));
-	c->first[c->records++] = (int64_t)c->ids.count;
-	c->ids.count += (size_t)count;
-	c->first[c->records] = (int64_t)c->ids.count;
-	return STATUS_OK;
-}
-
-static status read_lines(collection *c, byte_source *source, error *err)
-{
-	corpus_reader *reader;
-	corpus_piece piece;
-	status s;
-	TRY(corpus_reader_new(&reader, source, PIECE_BYTES, corpus_cut_at_line, NULL, err));
-	do {
-		s = corpus_reader_next(reader, &piece, err);
-		if (s == STATUS_OK && piece.text)
-			s = jsonl_walk(piece.text, piece.bytes, piece.line, add_record, c, err);
-		free(piece.text);
-	} while (s == STATUS_OK && piece.text);
-	corpus_reader_free(reader);
+	free(words);
 	return s;
 }
 
-/* Takes ownership of the source. */
-static status collect(collection *c, byte_source *source, const char *const *classes, error *err)
+/* --- the fingerprint -------------------------------------------------------------------------- */
+
+/* A stretch of the tokens is read at a time. */
+typedef struct text_hash {
+	const token_cache *tokens;
+	uint64_t hash;
+	int64_t counted; /* tokens of the dataset */
+	int32_t *window; /* [room]: tokens from `first` on */
+	int64_t first, held, room;
+} text_hash;
+
+static status hash_text(void *context, int64_t begin, int64_t end, int32_t label, error *err)
 {
-	status s = c->length < SEQUENCE_MIN_LENGTH
-	               ? error_set(err, STATUS_INVALID, "sequence_length", "must be at least %d", SEQUENCE_MIN_LENGTH)
-	               : take_known(c, classes, err);
-	if (s != STATUS_OK) {
-		byte_source_free(source);
-		return s;
+	text_hash *h = context;
+	(void)label;
+	if (end > h->first + h->held) {
+		int64_t left = token_cache_tokens(h->tokens) - begin;
+		h->first = begin;
+		h->held = left < h->room ? left : h->room;
+		TRY(token_cache_read(h->tokens, begin, h->held, h->window, NULL, err));
 	}
-	TRY(read_lines(c, source, err));
-	if (c->records == 0)
-		return error_set(err, STATUS_INVALID, NULL, "there is no record");
-	if (c->n_classes < 2)
-		return error_set(err, STATUS_INVALID, NULL, "all labels are \"%.100s\"; there must be at least two",
-		                 c->classes[0].name);
+	h->hash = token_cache_hash_words(h->hash, h->window + begin - h->first, end - begin);
+	h->counted += end - begin;
+	return STATUS_OK;
+}
+
+static status hash_entry(void *context, int64_t begin, int64_t end, int32_t label, error *err)
+{
+	uint64_t *hash = context;
+	(void)err;
+	*hash = token_cache_hash_words(*hash, (int32_t[]){(int32_t)(end - begin), label}, 2);
+	return STATUS_OK;
+}
+
+/* Of all tokens together, how long the records are with their labels, and the names of the classes. */
+static status make_fingerprint(dataset *d, int64_t records, error *err)
+{
+	text_hash h = {.tokens = d->texts, .hash = TOKEN_CACHE_HASH_BEGIN, .counted = token_cache_tokens(d->texts)};
+	if (d->chosen.bits) {
+		h.counted = 0;
+		h.room = d->length > WINDOW ? d->length : WINDOW;
+		h.window = memory_new((size_t)h.room, sizeof *h.window);
+		status s = h.window ? walk_entries(d, records, hash_text, &h, err) : no_memory(err);
+		free(h.window);
+		TRY(s);
+	} else {
+		TRY(token_cache_hash(d->texts, 0, h.counted, &h.hash, err));
+	}
+	TRY(walk_entries(d, records, hash_entry, &h.hash, err));
+	for (int i = 0; d->classes[i]; i++)
+		for (const char *c = d->classes[i];; c++) {
+			h.hash = token_cache_hash_words(h.hash, (int32_t[]){(unsigned char)*c}, 1);
+			if (!*c)
+				break;
+		}
+	d->tokens = h.counted;
+	d->fingerprint = h.hash;
 	return STATUS_OK;
 }
 
 /* --- datasets ------------------------------------------------------------------------------ */
 
-/* Of the ids, where the records end, their labels and the names of the classes. */
-static uint64_t hash_records(const dataset *d)
+static status copy_classes(dataset *d, const labelled_text *x, error *err)
 {
-	uint64_t hash = token_cache_hash_words(TOKEN_CACHE_HASH_BEGIN, d->ids, d->tokens);
-	for (int64_t i = 0; i < d->records; i++)
-		hash = token_cache_hash_words(hash, (int32_t[]){(int32_t)(d->first[i + 1] - d->first[i]), d->labels[i]},
-		                              2);
-	for (int i = 0; d->classes[i]; i++)
-		for (const char *c = d->classes[i];; c++) {
-			hash = token_cache_hash_words(hash, (int32_t[]){(unsigned char)*c}, 1);
-			if (!*c)
-				break;
-		}
-	return hash;
+	d->classes = memory_new((size_t)x->n_classes + 1, sizeof *d->classes);
+	d->numbers = memory_new((size_t)x->n_classes, sizeof *d->numbers);
+	if (!d->classes || !d->numbers)
+		return no_memory(err);
+	d->n_classes = x->n_classes;
+	memcpy(d->numbers, x->numbers, (size_t)x->n_classes * sizeof *d->numbers);
+	for (int32_t i = 0; i < x->n_classes; i++) {
+		d->classes[i] = memory_new(strlen(x->classes[i]) + 1, 1);
+		if (!d->classes[i])
+			return no_memory(err);
+		strcpy(d->classes[i], x->classes[i]);
+	}
+	return STATUS_OK;
 }
 
-/* The dataset of some records of a collection, in order; place[number of first appearance] is a class's number. */
-static status make(dataset **out, const collection *c, const int64_t *chosen, int64_t n, const int32_t *place,
-                   error *err)
+/* second: how many records the second set has; 0: there is one set. */
+static status make(dataset **out, const tokenizer *t, const labelled_text *x, int64_t length, int64_t second,
+                   bool in_second, error *err)
 {
-	int64_t tokens = 0;
 	*out = NULL;
-	for (int64_t i = 0; i < n; i++)
-		tokens += c->first[chosen[i] + 1] - c->first[chosen[i]];
 	dataset *d = memory_new(1, sizeof *d);
 	if (!d)
 		return no_memory(err);
 	*d = (dataset){.kind = RECORD_LABELLED,
-	               .ids = memory_new((size_t)tokens, sizeof *d->ids),
-	               .tokens = tokens,
-	               .length = c->length,
-	               .records = n,
-	               .vocab = tokenizer_size(c->ids.t),
-	               .pad = tokenizer_filler(c->ids.t),
-	               .end = tokenizer_end(c->ids.t),
+	               .length = length,
+	               .records = in_second ? second : x->records - second,
+	               .vocab = tokenizer_size(t),
+	               .pad = tokenizer_filler(t),
+	               .end = tokenizer_end(t),
 	               .entropy = NAN,
-	               .first = memory_new((size_t)n + 1, sizeof *d->first),
-	               .labels = memory_new((size_t)n, sizeof *d->labels),
-	               .classes = memory_new((size_t)c->n_classes + 1, sizeof *d->classes)};
-	bool ok = d->ids && d->first && d->labels && d->classes;
-	for (int64_t i = 0; i < n && ok; i++) {
-		int64_t from = c->first[chosen[i]], count = c->first[chosen[i] + 1] - from;
-		memcpy(d->ids + d->first[i], c->ids.ids + from, (size_t)count * sizeof *d->ids);
-		d->first[i + 1] = d->first[i] + count;
-		d->labels[i] = place[c->labels[chosen[i]]];
-	}
-	for (int i = 0; i < c->n_classes && ok; i++) {
-		char **copy = &d->classes[place[c->classes[i].number]];
-		*copy = memory_new(strlen(c->classes[i].name) + 1, 1);
-		ok = *copy && strcpy(*copy, c->classes[i].name);
-	}
-	if (!ok) {
+	               .texts = token_cache_share(x->tokens),
+	               .entries = token_cache_share(x->entries)};
+	status s = copy_classes(d, x, err);
+	if (s == STATUS_OK && second > 0)
+		s = choose(&d->chosen, x->records, second, in_second, err);
+	if (s == STATUS_OK)
+		s = make_fingerprint(d, x->records, err);
+	if (s == STATUS_OK)
+		*out = d;
+	else
 		dataset_free(d);
-		return no_memory(err);
-	}
-	d->fingerprint = hash_records(d);
-	*out = d;
-	return STATUS_OK;
-}
-
-/* Records by whether they are in the second set; chosen: the first set, and behind it the second. */
-static void choose(const collection *c, int64_t second, int64_t *chosen)
-{
-	int64_t n = c->records, at[2] = {0, n - second};
-	for (int64_t i = 0; i < n; i++)
-		chosen[at[dataset_permute(i, n, 1, 0) >= n - second]++] = i;
-}
-
-static int compare_integers(const void *a, const void *b)
-{
-	long long x = strtoll(((const class_name *)a)->name, NULL, 10),
-	          y = strtoll(((const class_name *)b)->name, NULL, 10);
-	return (x > y) - (x < y);
-}
-
-/* Classes that were known keep their numbers; others are numbered in their order. */
-static int32_t *place_classes(collection *c)
-{
-	int32_t *place = memory_new((size_t)c->n_classes, sizeof *place);
-	if (c->integers && !c->known)
-		qsort(c->classes, (size_t)c->n_classes, sizeof *c->classes, compare_integers);
-	for (int i = 0; i < c->n_classes && place; i++)
-		place[c->classes[i].number] = c->known ? c->classes[i].number : i;
-	return place;
-}
-
-static status divide(collection *c, int64_t second, dataset **train, dataset **valid, error *err)
-{
-	int64_t *chosen = memory_new((size_t)c->records, sizeof *chosen);
-	int32_t *place = place_classes(c);
-	status s = chosen && place ? STATUS_OK : no_memory(err);
-	if (s == STATUS_OK) {
-		choose(c, second, chosen);
-		s = make(train, c, chosen, c->records - second, place, err);
-	}
-	if (s == STATUS_OK && valid)
-		s = make(valid, c, chosen + c->records - second, second, place, err);
-	free(chosen);
-	free(place);
 	return s;
 }
 
-/* The number of records that validate. */
-static status count_second(const collection *c, double fraction, int64_t *second, error *err)
+status labelled_make(dataset **train, dataset **valid, const tokenizer *t, const labelled_text *x, int64_t length,
+                     double fraction, error *err)
 {
-	*second = (int64_t)(fraction * (double)c->records);
-	if (fraction == 0 || *second > 0)
-		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, "validation_fraction", "of %lld records leaves none for validation",
-	                 (long long)c->records);
-}
-
-status labelled_read(dataset **train, dataset **valid, const tokenizer *t, byte_source *source, int64_t length,
-                     const char *const *classes, double fraction, error *err)
-{
-	int64_t second;
+	int64_t second = (int64_t)(fraction * (double)x->records);
 	*train = NULL;
 	if (valid)
 		*valid = NULL;
-	collection c = {.ids.t = t, .length = length};
-	status s = collect(&c, source, classes, err);
-	if (s == STATUS_OK)
-		s = count_second(&c, fraction, &second, err);
-	if (s == STATUS_OK)
-		s = divide(&c, second, train, fraction > 0 ? valid : NULL, err);
+	if (fraction != 0 && second == 0)
+		return error_set(err, STATUS_INVALID, "validation_fraction",
+		                 "of %lld records leaves none for validation", (long long)x->records);
+	TRY(make(train, t, x, length, second, false, err));
+	status s = second > 0 ? make(valid, t, x, length, second, true, err) : STATUS_OK;
 	if (s != STATUS_OK) {
 		dataset_free(*train);
 		*train = NULL;
 	}
-	collection_free(&c);
+	return s;
+}
+
+static status from_memory(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
+                          int64_t length, const char *const *classes, double fraction, error *err)
+{
+	byte_source *source;
+	labelled_text x;
+	*train = NULL;
+	TRY(byte_source_memory(&source, text, bytes, err));
+	TRY(labelled_text_build(&x, source, t, length, classes, &(corpus_tokens_options){0}, err));
+	status s = labelled_make(train, valid, t, &x, length, fraction, err);
+	labelled_text_close(&x);
 	return s;
 }
 
 status labelled_new(dataset **out, const tokenizer *t, const char *text, size_t bytes, int64_t length,
                     const char *const *classes, error *err)
 {
-	byte_source *source;
-	*out = NULL;
-	TRY(byte_source_memory(&source, text, bytes, err));
-	return labelled_read(out, NULL, t, source, length, classes, 0, err);
+	return from_memory(out, NULL, t, text, bytes, length, classes, 0, err);
 }
 
 status labelled_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
                       int64_t length, const char *const *classes, double fraction, error *err)
 {
-	byte_source *source;
 	*train = *valid = NULL;
 	if (!(fraction > 0 && fraction < 1))
 		return error_set(err, STATUS_INVALID, "validation_fraction", "must be between 0 and 1");
-	TRY(byte_source_memory(&source, text, bytes, err));
-	return labelled_read(train, valid, t, source, length, classes, fraction, err);
+	return from_memory(train, valid, t, text, bytes, length, classes, fraction, err);
 }
 
 int labelled_class_count(const dataset *d)
 {
-	int count = 0;
-	while (d->classes && d->classes[count])
-		count++;
-	return count;
+	return d->n_classes;
 }
 
 const char *const *labelled_classes(const dataset *d)

@@ -9,8 +9,8 @@
 #ifndef ENGINE_TEXT_LABELLED_H
 #define ENGINE_TEXT_LABELLED_H
 
-#include "engine/text/byte_source.h"
 #include "engine/text/dataset.h"
+#include "engine/text/labelled_text.h"
 
 enum {
 	LABELLED_MAX_CLASSES = 1 << 16,
@@ -29,9 +29,10 @@ status labelled_new(dataset **out, const tokenizer *t, const char *text, size_t 
 status labelled_split(dataset **train, dataset **valid, const tokenizer *t, const char *text, size_t bytes,
                       int64_t length, const char *const *classes, double fraction, error *err);
 
-/* The same of any source, which is taken over, also on failure. fraction 0: one set; valid may be NULL then. */
-status labelled_read(dataset **train, dataset **valid, const tokenizer *t, byte_source *source, int64_t length,
-                     const char *const *classes, double fraction, error *err);
+/* The same of a cached text, which was built with this tokenizer and length. fraction 0: one set; valid may be NULL
+ * then. */
+status labelled_make(dataset **train, dataset **valid, const tokenizer *t, const labelled_text *x, int64_t length,
+                     double fraction, error *err);
 
 int labelled_class_count(const dataset *d);
 /* Their names, NULL-terminated; valid as long as the dataset. */

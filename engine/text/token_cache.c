@@ -154,6 +154,11 @@ bool token_cache_has_documents(const token_cache *c)
 	return c->footer.documents;
 }
 
+int64_t token_cache_bytes(const token_cache *c)
+{
+	return c->bytes;
+}
+
 int64_t token_cache_memory(const token_cache *c)
 {
 	return c->memory ? c->bytes : 0;

@@ -28,8 +28,9 @@ typedef struct token_writer token_writer;
 typedef struct token_cache token_cache;
 
 /* path: of the file, which must not exist; NULL: memory without a name. most: bytes that the file may have; 0: any
- * number. documents: flags will be given. t is borrowed for the life of the writer. STATUS_FULL (over `most` too) and
- * STATUS_IO as everywhere below where a file is written. */
+ * number. documents: flags will be given. t is borrowed for the life of the writer; NULL: the numbers
+ * are any 32 bits, no tokens, and the size of the vocabulary is 0. STATUS_FULL (over `most` too) and STATUS_IO as
+ * everywhere below where a file is written. */
 status token_writer_new(token_writer **out, const char *path, int64_t most, uint64_t key, const tokenizer *t,
                         bool documents, error *err);
 /* flags: [count], of TOKEN_LAST and TOKEN_PROMPT; NULL without documents. */
@@ -47,7 +48,9 @@ void token_cache_free(token_cache *c); /* NULL is legal */
 
 int64_t token_cache_tokens(const token_cache *c);
 bool token_cache_has_documents(const token_cache *c);
-/* Bytes of memory that it takes: 0 for a file. */
+/* Bytes of the file. */
+int64_t token_cache_bytes(const token_cache *c);
+/* Bytes of memory that it takes: 0 for a file with a name. */
 int64_t token_cache_memory(const token_cache *c);
 
 /* Tokens first … first + count - 1. flags may be NULL; zeros without documents. STATUS_STORAGE: they are damaged. Any

@@ -67,12 +67,12 @@ status token_writer_new(token_writer **out, const char *path, int64_t most, uint
 	w->hash = TOKEN_CACHE_HASH_BEGIN;
 	w->footer = (token_footer){.magic = TOKEN_CACHE_MAGIC,
 	                           .version = TOKEN_CACHE_VERSION,
-	                           .width = tokenizer_size(t) <= UINT16_MAX + 1 ? 2 : 4,
+	                           .width = t && tokenizer_size(t) <= UINT16_MAX + 1 ? 2 : 4,
 	                           .documents = documents,
-	                           .vocab = (uint32_t)tokenizer_size(t),
+	                           .vocab = t ? (uint32_t)tokenizer_size(t) : 0,
 	                           .key = key};
 	w->packed = memory_new(1, token_block_bytes(&w->footer, TOKEN_BLOCK));
-	w->seen = memory_new(w->footer.vocab, sizeof *w->seen);
+	w->seen = memory_new((size_t)w->footer.vocab + 1, sizeof *w->seen);
 	w->fd = path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
 	             : memfd_create("additive-tokens", MFD_CLOEXEC);
 	status s = !w->packed || !w->seen ? no_memory(err)
@@ -117,7 +117,7 @@ static size_t pack(token_writer *w)
 static void count_bytes(token_writer *w, uint32_t out[256])
 {
 	int64_t counts[256] = {0};
-	for (int64_t i = 0; i < w->held; i++)
+	for (int64_t i = 0; i < w->held && w->t; i++)
 		w->seen[w->ids[i]]++;
 	for (uint32_t id = 0; id < w->footer.vocab; id++) {
 		if (w->seen[id])

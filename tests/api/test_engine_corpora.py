@@ -197,6 +197,39 @@ def test_a_disk_that_is_full_refuses_the_job_and_keeps_nothing(own_daemon):
     assert daemon.stop() == 0
 
 
+def test_a_labelled_corpus_is_cached_too_and_trains_the_same_weights_from_there(own_daemon):
+    records = lines(*({"text": f"{n} {'of ' * (n % 30)}", "label": n % 3} for n in range(70000)))
+    assert len(records) > 4 << 20
+    daemon = own_daemon()
+
+    def classify(engine, file, **more):
+        done = engine.wait_job(engine.call("job.create", {
+            "model": "linear_encoder", "training_file": file, "seed": 7,
+            "additive": {"objective": "classification", "size": {"hidden": 16, "heads": 2, "layers": 1},
+                         "sequence_length": 48, "batch_size": 4, "max_steps": 3, "eval_every": 0, **more}})["id"])
+        assert done["status"] == "succeeded", done["error"]
+        return done
+
+    with daemon.connect() as engine:
+        file = engine.add_file(records)
+        first = classify(engine, file, validation_fraction=0.01)
+        kept = cached(daemon)
+        assert [p.name.split(".", 1)[1] for p in kept] == ["tokens", "tokens.entries"]
+        files = [p.stat().st_ino for p in kept]
+        assert weights(engine, classify(engine, file, validation_fraction=0.01)) == weights(engine, first)
+        assert [p.stat().st_ino for p in cached(daemon)] == files
+        kept[1].unlink()  # one without the other is no text
+        assert weights(engine, classify(engine, file, validation_fraction=0.01)) == weights(engine, first)
+        assert cached(daemon) == kept
+        classify(engine, file, sequence_length=24)
+        assert len(cached(daemon)) == 4
+        e = refused(engine, {"model": "linear_encoder", "training_file": engine.add_file(records + "{}\n"),
+                             "additive": {"objective": "classification"}})
+        assert e.status == 400 and e.message.startswith("line 70001: ") and len(cached(daemon)) == 4
+        assert not list((daemon.folder / "tmp").iterdir())
+    assert daemon.stop() == 0
+
+
 def test_cached_tokens_count_against_the_data_budget_and_unused_ones_give_way(own_daemon):
     daemon = own_daemon("--data-budget", 50)  # MiB; a text of 5 has 10 of tokens
     with daemon.connect() as engine:

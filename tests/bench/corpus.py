@@ -2,7 +2,7 @@
 """A corpus that is larger than the memory a job may have: time from the request to the first step, resident memory on
 the way, the same again with the tokens cached, with a byte of the text changed, and on a disk that is too small.
 
-    tests/bench/corpus.py [--gib N] [--form text|lines] [--folder DIR] [--limit-mib N]
+    tests/bench/corpus.py [--gib N] [--form text|lines|labelled] [--folder DIR] [--limit-mib N]
 
 The text is made of words drawn with Zipf's frequencies by a fixed seed. Needs `make`, and two to four times the text in DIR.
 """
@@ -33,7 +33,8 @@ def make_text(path, size, form):
         number = 0
         while out.tell() < size:
             part = "".join(f"{number + i} {draw.choice(chunks)}\n" if form == "text" else
-                           json.dumps({"prompt": str(number + i), "completion": draw.choice(chunks)}) + "\n"
+                           json.dumps({"prompt": str(number + i), "completion": draw.choice(chunks)}) + "\n" if form == "lines" else
+                           json.dumps({"text": f"{number + i} {draw.choice(chunks)[:100]}", "label": (number + i) % 7}) + "\n"
                            for i in range(1000))
             number += 1000
             out.write(part)
@@ -99,15 +100,16 @@ class Watch(threading.Thread):
             time.sleep(0.02)
 
 
-def train(service, file, **more):
+def train(service, file, labelled):
     """Seconds until the job exists and until its first step, and the most resident memory."""
     watch = Watch(service)
     watch.start()
     began, cpu = time.monotonic(), service.cpu()
     status, job = service.call("POST", "/v1/fine_tuning/jobs",
-                               {"model": "additive", "training_file": file, "seed": 1,
+                               {"model": "linear_encoder" if labelled else "additive", "training_file": file, "seed": 1,
                                 "additive": {"size": {"hidden": 64, "heads": 2, "layers": 2}, "sequence_length": 256,
-                                             "batch_size": 8, "max_steps": 100000, "eval_every": 0, **more}})
+                                             "batch_size": 8, "max_steps": 100000, "eval_every": 0,
+                                             **({"objective": "classification"} if labelled else {})}})
     created = time.monotonic() - began
     if status != 200:
         watch.going = False
@@ -131,7 +133,7 @@ def show(what, created, stepped, most, job, _id, cpu):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--gib", type=float, default=1)
-    options.add_argument("--form", default="text", choices=["text", "lines"])
+    options.add_argument("--form", default="text", choices=["text", "lines", "labelled"])
     options.add_argument("--folder", default="/tmp/bench-corpus")
     options.add_argument("--limit-mib", type=int, default=256, help="largest file of the service with the small disk")
     o = options.parse_args()
@@ -146,11 +148,11 @@ def main():
     with Service(data) as service:
         file = service.upload(text)
         print(f"resident after the upload {service.resident()[0]:.1f} MiB")
-        first = train(service, file)
+        first = train(service, file, o.form == "labelled")
         show("first job", *first)
         service.call("POST", f"/v1/fine_tuning/jobs/{first[4]}/cancel")
         time.sleep(1)
-        second = train(service, file)
+        second = train(service, file, o.form == "labelled")
         show("second job, same text", *second)
     cache = list((data / "cache").iterdir())
     print(f"cache: {[f'{x.stat().st_size / MIB:.0f} MiB' for x in cache]}")
@@ -171,7 +173,7 @@ def main():
             byte = stored.read(1)
             stored.seek(-1, 1)
             stored.write(bytes([byte[0] ^ 1]))
-        created, answer, *_ = train(service, file)[:2] + (None,)
+        created, answer, *_ = train(service, file, o.form == "labelled")[:2] + (None,)
         print(f"a changed byte of the text: {json.dumps(answer)[:300] if isinstance(answer, dict) else answer}")
         jobs = service.call("GET", "/v1/fine_tuning/jobs?limit=1")[1]["data"]
         print("  " + str(jobs and (jobs[0]["status"], jobs[0]["additive"].get("paused_reason") or jobs[0]["error"])))
@@ -182,7 +184,7 @@ def main():
             small.write_bytes(whole.read((o.limit_mib - 8) * MIB))
         file = service.upload(small)
     with Service(data, o.limit_mib * MIB) as service:
-        _, answer, _ = train(service, file)
+        _, answer, _ = train(service, file, o.form == "labelled")
         left = [str(x.relative_to(data)) for f in ("cache", "tmp") for x in (data / f).iterdir()]
         print(f"disk full: {json.dumps(answer)}; left in cache and tmp: {left}")
     shutil.rmtree(data)

@@ -93,18 +93,62 @@ static status open_chat(const corpus *c, chat *out, error *err)
 	return s == STATUS_NOMEM ? error_settle(err, s) : STATUS_OK;
 }
 
-/* --- tokens of a file ----------------------------------------------------------------- */
+/* --- a file as cached tokens ------------------------------------------------------------ */
 
-static status make_key(const corpus *c, const chat *t, const char *path, uint64_t *out, error *err)
+/* What a text's tokens follow from, beside the text and the tokenizer. */
+typedef struct text_form {
+	const conversation_template *chat; /* of running text */
+	const char *const *classes;        /* of labelled texts: as of labelled_text_build */
+	uint64_t digest;                   /* of all this */
+} text_form;
+
+static status make_key(const corpus *c, const text_form *form, const char *path, uint64_t *out, error *err)
 {
-	uint64_t words[4] = {FORMAT, tokenizer_digest(c->texts.tokenizer), 0, t->digest};
+	uint64_t words[4] = {FORMAT, tokenizer_digest(c->texts.tokenizer), 0, form->digest};
 	TRY(job_check_hash(path, &words[2], err));
 	*out = digest_bytes(words, sizeof words);
 	return STATUS_OK;
 }
 
+/* Of running text, out has the tokens alone. */
+static status open_form(const corpus *c, const char *path, uint64_t key, labelled_text *out, error *err)
+{
+	int32_t vocab = tokenizer_size(c->texts.tokenizer);
+	*out = (labelled_text){0};
+	return c->records == RECORD_LABELLED ? labelled_text_open(out, path, key, vocab, err)
+	                                     : token_cache_open(&out->tokens, path, key, vocab, err);
+}
+
+static status build_form(const corpus *c, const text_form *form, byte_source *source, corpus_tokens_options *o,
+                         labelled_text *out, error *err)
+{
+	*out = (labelled_text){0};
+	o->chat = form->chat;
+	return c->records == RECORD_LABELLED
+	           ? labelled_text_build(out, source, c->texts.tokenizer, c->length, form->classes, o, err)
+	           : corpus_tokens_build(&out->tokens, source, c->texts.tokenizer, o, err);
+}
+
+/* The entries first: where the tokens have their name, the entries have theirs. */
+static bool rename_form(const corpus *c, const char *from, const char *to)
+{
+	char entries[2][PATH_MAX];
+	labelled_text_entries(from, entries[0]);
+	labelled_text_entries(to, entries[1]);
+	return (c->records != RECORD_LABELLED || rename(entries[0], entries[1]) == 0) && rename(from, to) == 0;
+}
+
+static void unlink_form(const char *path)
+{
+	char entries[PATH_MAX];
+	labelled_text_entries(path, entries);
+	unlink(path);
+	unlink(entries);
+}
+
 /* Where the data budget is short, files that are not in use make room for the tokens of `bytes` bytes of text: at most
- * one for each byte, which takes 4 bytes and a bit. Returns what the file may have; 0: any number. */
+ * one for each byte, which takes 4 bytes and a bit, and entries of fewer bytes than their lines. Returns what the files
+ * may have; 0: any number. */
 static int64_t make_room(const corpus_cache *cache, int64_t bytes)
 {
 	enum { EACH = 5, INDEX = 1 << 20 };
@@ -115,42 +159,42 @@ static int64_t make_room(const corpus_cache *cache, int64_t bytes)
 	return left > 0 ? left : 1;
 }
 
-/* Into a file of a temporary name, which is then given its own. bytes: of the text. */
-static status build_file(corpus *c, size_t number, byte_source *source, int64_t bytes, const char *path,
-                         corpus_tokens_options *o, token_cache **out, error *err)
+/* Into files of a temporary name, which are then given their own. bytes: of the text. */
+static status build_files(corpus *c, const text_form *form, size_t number, byte_source *source, int64_t bytes,
+                          const char *path, corpus_tokens_options *o, labelled_text *out, error *err)
 {
 	char temporary[PATH_MAX];
 	snprintf(temporary, sizeof temporary, "%s-%zu", c->temporary, number);
 	o->path = temporary;
 	o->most = make_room(&c->cache, bytes);
-	TRY(corpus_tokens_build(out, source, c->texts.tokenizer, o, err));
-	if (rename(temporary, path) == 0)
+	TRY(build_form(c, form, source, o, out, err));
+	if (rename_form(c, temporary, path))
 		return file_sync_folder(c->cache.folder, err);
 	status s = file_error(err, path, "cannot rename");
-	unlink(temporary);
-	token_cache_free(*out);
-	*out = NULL;
+	unlink_form(temporary);
+	labelled_text_close(out);
 	return s;
 }
 
 /* The name that a client's message should have for a text of ours that is full or damaged stays out of it. */
-static status open_cached(corpus *c, const char *path, uint64_t key, token_cache **out)
+static status open_cached(corpus *c, const char *path, uint64_t key, labelled_text *out)
 {
 	error why = ERROR_INIT;
-	status s = token_cache_open(out, path, key, tokenizer_size(c->texts.tokenizer), &why);
+	status s = open_form(c, path, key, out, &why);
 	if (s == STATUS_STORAGE)
-		unlink(path); /* made again from the text */
+		unlink_form(path); /* made again from the text */
 	return s;
 }
 
-static status build_tokens(corpus *c, const chat *t, size_t number, const char *id, const char *path, token_cache **out,
-                           error *err)
+/* Of file `id`, which is the number-th of the job. */
+static status open_text(corpus *c, const text_form *form, size_t number, const char *id, labelled_text *out, error *err)
 {
-	char cached[PATH_MAX + 32];
+	char path[PATH_MAX], cached[PATH_MAX - 16];
 	struct stat st;
 	byte_source *source;
-	corpus_tokens_options o = {.cancel = &c->cancel, .chat = &t->use};
-	TRY(make_key(c, t, path, &o.key, err));
+	corpus_tokens_options o = {.cancel = &c->cancel};
+	store_blob_path(c->store, id, path);
+	TRY(make_key(c, form, path, &o.key, err));
 	snprintf(cached, sizeof cached, "%s/%016llx.tokens", c->cache.folder, (unsigned long long)o.key);
 	if (open_cached(c, cached, o.key, out) == STATUS_OK)
 		return STATUS_OK;
@@ -158,8 +202,8 @@ static status build_tokens(corpus *c, const chat *t, size_t number, const char *
 	TRY(byte_source_open(&source, path, err));
 	int64_t bytes = !byte_source_compressed(source) && stat(path, &st) == 0 ? st.st_size : INT64_MAX;
 	if (bytes <= CORPUS_SMALL_BYTES)
-		return corpus_tokens_build(out, source, c->texts.tokenizer, &o, err);
-	TRY(build_file(c, number, source, bytes, cached, &o, out, err));
+		return build_form(c, form, source, &o, out, err);
+	TRY(build_files(c, form, number, source, bytes, cached, &o, out, err));
 	cache_folder_collect(c->cache.folder, c->cache.budget < c->cache.room ? c->cache.budget : c->cache.room);
 	return STATUS_OK;
 }
@@ -182,11 +226,11 @@ static status open_texts(corpus *c, const corpus_file *files, size_t n, size_t n
 	chat t;
 	out->n = 0;
 	status s = open_chat(c, &t, err);
+	const text_form form = {.chat = &t.use, .digest = t.digest};
 	for (size_t i = 0; i < n && s == STATUS_OK; i++) {
-		char path[PATH_MAX];
-		store_blob_path(c->store, files[i].id, path);
-		s = build_tokens(c, &t, number + i, files[i].id, path, &out->texts[i].tokens, err);
-		out->texts[i].weight = files[i].weight;
+		labelled_text text;
+		s = open_text(c, &form, number + i, files[i].id, &text, err);
+		out->texts[i] = (dataset_text){text.tokens, files[i].weight};
 		out->n += s == STATUS_OK;
 	}
 	chat_template_free(t.own);
@@ -235,14 +279,22 @@ static status build_blocks(corpus *c, error *err)
 
 /* --- labelled texts ------------------------------------------------------------------------ */
 
-static status read_labelled(corpus *c, const char *id, const char *const *classes, double share, dataset **train,
-                            dataset **valid, error *err)
+/* Classes that are known are a part of what a text becomes: a label that is none of them is an error. */
+static status open_labelled(corpus *c, size_t number, const char *id, const char *const *classes, labelled_text *out,
+                            error *err)
 {
-	char path[PATH_MAX];
-	byte_source *source;
-	store_blob_path(c->store, id, path);
-	TRY(byte_source_open(&source, path, err));
-	return labelled_read(train, valid, c->texts.tokenizer, source, c->length, classes, share, err);
+	const uint64_t salt[] = {RECORD_LABELLED, (uint64_t)c->length};
+	text_form form = {.classes = classes, .digest = digest_bytes(salt, sizeof salt)};
+	for (size_t i = 0; classes && classes[i]; i++) {
+		const uint64_t words[] = {form.digest, digest_bytes(classes[i], strlen(classes[i]))};
+		form.digest = digest_bytes(words, sizeof words);
+	}
+	return open_text(c, &form, number, id, out, err);
+}
+
+static status make_labelled(corpus *c, const labelled_text *x, double share, error *err)
+{
+	return labelled_make(&c->texts.train, &c->texts.valid, c->texts.tokenizer, x, c->length, share, err);
 }
 
 /* The names of the classes, NULL-terminated, to be freed; NULL: not given, or (STATUS_NOMEM) out of memory. */
@@ -257,14 +309,23 @@ static status list_classes(const corpus *c, const char ***out)
 
 static status build_training_labelled(corpus *c, const char *const *classes, error *err)
 {
-	const char *id = c->training[0].id;
-	corpus_texts *t = &c->texts;
+	labelled_text x;
 	error ignored = ERROR_INIT;
+	TRY(open_labelled(c, 0, c->training[0].id, classes, &x, err));
 	if (c->holdout < 0)
-		c->holdout = read_labelled(c, id, classes, CORPUS_HOLDOUT, &t->train, &t->valid, &ignored) == STATUS_OK
-		                 ? CORPUS_HOLDOUT
-		                 : 0;
-	return t->train ? STATUS_OK : read_labelled(c, id, classes, c->holdout, &t->train, &t->valid, err);
+		c->holdout = make_labelled(c, &x, CORPUS_HOLDOUT, &ignored) == STATUS_OK ? CORPUS_HOLDOUT : 0;
+	status s = c->texts.train ? STATUS_OK : make_labelled(c, &x, c->holdout, err);
+	labelled_text_close(&x);
+	return s;
+}
+
+static status build_validation_labelled(corpus *c, error *err)
+{
+	labelled_text x;
+	TRY(open_labelled(c, 1, c->validation, labelled_classes(c->texts.train), &x, err));
+	status s = labelled_make(&c->texts.valid, NULL, c->texts.tokenizer, &x, c->length, 0, err);
+	labelled_text_close(&x);
+	return s;
 }
 
 static status build_labelled(corpus *c, error *err)
@@ -273,11 +334,8 @@ static status build_labelled(corpus *c, error *err)
 	TRY(list_classes(c, &classes));
 	status s = blame(build_training_labelled(c, classes, err), err, "training_file");
 	free(classes);
-	if (s == STATUS_OK && c->validation[0])
-		s = blame(
-		    read_labelled(c, c->validation, labelled_classes(c->texts.train), 0, &c->texts.valid, NULL, err),
-		    err, "validation_file");
-	return s;
+	return s == STATUS_OK && c->validation[0] ? blame(build_validation_labelled(c, err), err, "validation_file")
+	                                          : s;
 }
 
 /* --- both ------------------------------------------------------------------------------------ */

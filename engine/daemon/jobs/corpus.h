@@ -1,8 +1,9 @@
 /* corpus.h - from files to datasets. Building reads and tokenizes whole files: it belongs on the pool.
  *
  * The tokens of a text are kept in a file of the data folder's cache (token_cache.h), under a name that follows from
- * what the text and the tokenizer are made of: another job with both, or another run, reads no text. Small texts that
- * are not compressed are tokenized into memory. Labelled texts always are. */
+ * what the text and the tokenizer are made of: another job with both, or another run, reads no text; labelled texts
+ * (labelled_text.h) are cut to a length, which is a part of it. Small texts that are not compressed are tokenized into
+ * memory. */
 #ifndef ENGINE_DAEMON_JOBS_CORPUS_H
 #define ENGINE_DAEMON_JOBS_CORPUS_H
 

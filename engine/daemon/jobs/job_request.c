@@ -40,8 +40,7 @@ static const json_t *hyperparameter(const json_t *params, const char *key)
 }
 
 /* key: the field, for messages; id NULL: "". */
-static status read_file_id(char out[STORE_ID_BYTES], engine *e, const char *id, const char *key, int64_t *bytes,
-                           error *err)
+static status read_file_id(char out[STORE_ID_BYTES], engine *e, const char *id, const char *key, error *err)
 {
 	store_file f;
 	out[0] = 0;
@@ -53,23 +52,21 @@ static status read_file_id(char out[STORE_ID_BYTES], engine *e, const char *id, 
 		return error_set(err, s, key, "there is no file \"%.64s\"", id);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "%s", error_message(&why));
-	*bytes += f.bytes;
 	snprintf(out, STORE_ID_BYTES, "%s", f.id);
 	return STATUS_OK;
 }
 
 /* training_file alone, or the files of additive.training_files, of which it has to be one. */
-static status read_training(job_request *r, engine *e, const json_t *params, int64_t *bytes, error *err)
+static status read_training(job_request *r, engine *e, const json_t *params, error *err)
 {
 	const char *first = json_string_value(present(params, "training_file"));
 	const json_t *files = present(present(params, "additive"), "training_files"), *file;
 	size_t i, found = 0;
 	r->training[0].weight = 1;
 	r->n_training = first ? 1 : 0;
-	TRY(read_file_id(r->training[0].id, e, first, "training_file", bytes, err));
+	TRY(read_file_id(r->training[0].id, e, first, "training_file", err));
 	if (!files || !first)
 		return STATUS_OK;
-	*bytes = 0;
 	r->n_training = json_array_size(files);
 	json_array_foreach(files, i, file)
 	{
@@ -77,7 +74,7 @@ static status read_training(job_request *r, engine *e, const json_t *params, int
 		const json_t *weight = present(file, "weight");
 		found += id && strcmp(id, first) == 0;
 		r->training[i].weight = weight ? json_number_value(weight) : 1;
-		TRY(read_file_id(r->training[i].id, e, id, "additive.training_files", bytes, err));
+		TRY(read_file_id(r->training[i].id, e, id, "additive.training_files", err));
 	}
 	if (found == 0)
 		return error_set(err, STATUS_INVALID, "additive.training_files", "must have training_file among them");
@@ -338,8 +335,8 @@ static double moments(const optimizer_kind *kind)
 
 /* A request far beyond this machine would end in the kernel killing the engine; refuse it instead. The
  * estimate is a lower bound: weights, gradients and moments; a dozen vectors per token and layer, or
- * with recompute one and the dozen of one layer; of labelled texts, which are kept in memory, four bytes a token. */
-static status check_memory(const job_request *r, const engine *e, int64_t text_bytes, error *err)
+ * with recompute one and the dozen of one layer. */
+static status check_memory(const job_request *r, const engine *e, error *err)
 {
 	void *config = memory_new(1, r->architecture->config_bytes);
 	status s = config ? r->architecture->config_read(config, r->config, err) : STATUS_NOMEM;
@@ -352,38 +349,31 @@ static status check_memory(const job_request *r, const engine *e, int64_t text_b
 	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
 	double vectors = r->options.recompute ? (double)d->layers + 12 : 12 * (double)d->layers;
 	double work = 4 * tokens * vectors * (double)d->hidden;
-	double weights = 4 * (2 + moments(r->options.optimizer)) * parameters,
-	       text = r->options.objective->records == RECORD_LABELLED ? 4 * (double)text_bytes : 0,
-	       available = memory_bytes();
+	double weights = 4 * (2 + moments(r->options.optimizer)) * parameters, available = memory_bytes();
 	bool on_host = strcmp(device_backend_name(e->device), "cpu") == 0;
-	if (text > available)
-		return error_set(err, STATUS_INVALID, "training_file",
-		                 "its tokens would need %.1f GiB, this machine has %.1f", text / 0x1p30,
-		                 available / 0x1p30);
-	if (on_host && weights + work + text > available)
+	if (on_host && weights + work > available)
 		return error_set(err, STATUS_INVALID, weights > work ? "additive.config" : "additive.batch_size",
 		                 "training would need at least %.1f GiB, this machine has %.1f",
-		                 (weights + work + text) / 0x1p30, available / 0x1p30);
+		                 (weights + work) / 0x1p30, available / 0x1p30);
 	return STATUS_OK;
 }
 
 status job_request_read(job_request *out, engine *e, const json_t *params, const tokenizer *given, error *err)
 {
 	const json_t *ours = present(params, "additive");
-	int64_t bytes = 0;
 	*out = (job_request){0};
 	const json_t *fraction = present(ours, "validation_fraction");
 	out->holdout = fraction ? json_number_value(fraction) : -1;
-	TRY(read_training(out, e, params, &bytes, err));
+	TRY(read_training(out, e, params, err));
 	TRY(read_file_id(out->validation, e, json_string_value(present(params, "validation_file")), "validation_file",
-	                 &bytes, err));
+	                 err));
 	TRY(read_model(out, e, params, ours, given, err));
 	TRY(read_options(out, params, ours, err));
 	TRY(read_objective(out, ours, err));
 	if (out->options.precision == PRECISION_BF16 && !device_bf16(e->device))
 		return error_set(err, STATUS_INVALID, "additive.precision", "the %s backend trains in fp32 only",
 		                 device_backend_name(e->device));
-	return check_memory(out, e, bytes, err);
+	return check_memory(out, e, err);
 }
 
 void job_request_fini(job_request *r)

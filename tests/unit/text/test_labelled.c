@@ -9,11 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/text/labelled.h"
 #include "engine/text/sequence.h"
 #include "tests/unit/support/bytes.h"
 #include "tests/unit/support/allocations.h"
+#include "tests/unit/support/folder.h"
 #include "tests/unit/support/record.h"
 
 static int make_tokenizer(void **state)
@@ -299,6 +301,86 @@ static void the_fingerprint_changes_with_texts_ends_labels_and_names(void **stat
 	}
 }
 
+/* Of a file, which is opened again: the records, in whichever set, are those of the same text in memory. */
+static void a_cached_text_has_the_records_of_the_same_text_in_memory(void **state)
+{
+	enum { RECORDS = 9000, BYTES = RECORDS * 80, LENGTH = 40 };
+	char folder[64], path[96], entries[PATH_MAX], *text = malloc(BYTES);
+	size_t at = 0;
+	assert_non_null(text);
+	for (int i = 0; i < RECORDS; i++)
+		at += (size_t)snprintf(text + at, BYTES - at, "{\"text\": \"%d %.*s\", \"label\": %d}\n", i, i * 7 % 37,
+		                       "abcdefghijklmnopqrstuvwxyzabcdefghijklmnop", i % 11 - 5);
+	folder_new(folder);
+	snprintf(path, sizeof path, "%s/a", folder);
+	labelled_text_entries(path, entries);
+	for (int share = 0; share < 2; share++) {
+		labelled_text x;
+		byte_source *source;
+		dataset *want[2] = {NULL, NULL}, *got[2] = {NULL, NULL};
+		assert_int_equal(byte_source_memory(&source, text, at, NULL), STATUS_OK);
+		assert_int_equal(labelled_text_build(&x, source, *state, LENGTH, NULL,
+		                                     &(corpus_tokens_options){.path = path, .key = 5}, NULL),
+		                 STATUS_OK);
+		labelled_text_close(&x);
+		assert_int_equal(labelled_text_open(&x, path, 5, 259, NULL), STATUS_OK);
+		assert_int_equal(labelled_make(&got[0], &got[1], *state, &x, LENGTH, share ? 0.3 : 0, NULL), STATUS_OK);
+		labelled_text_close(&x);
+		if (share)
+			assert_int_equal(labelled_split(&want[0], &want[1], *state, text, at, LENGTH, NULL, 0.3, NULL),
+			                 STATUS_OK);
+		else
+			want[0] = read_lines(*state, text, LENGTH);
+		int64_t number = 0;
+		for (int set = 0; set <= share; set++) {
+			assert_true(dataset_fingerprint(got[set]) == dataset_fingerprint(want[set]));
+			assert_int_equal(dataset_tokens(got[set]), dataset_tokens(want[set]));
+			assert_int_equal(dataset_records(got[set]), dataset_records(want[set]));
+			assert_true(dataset_memory(got[set]) <= RECORDS / 2 && dataset_memory(want[set]) > RECORDS);
+			number += dataset_records(got[set]);
+			for (int64_t i = 0; i < dataset_records(got[set]); i++) {
+				text_record a = record_at(got[set], 9, 1, i), b = record_at(want[set], 9, 1, i);
+				char shown_text[64];
+				assert_int_equal(a.label, b.label);
+				assert_int_equal(a.count, b.count);
+				assert_memory_equal(a.ids, b.ids, (size_t)a.count * sizeof *a.ids);
+				int line = atoi(shown(a.ids, a.count, shown_text));
+				assert_int_equal(a.label, line % 11);
+			}
+			dataset_free(got[set]);
+			dataset_free(want[set]);
+		}
+		assert_int_equal(number, RECORDS);
+		assert_int_equal(unlink(path), 0);
+		assert_int_equal(unlink(entries), 0);
+	}
+	assert_int_equal(rmdir(folder), 0);
+	free(text);
+}
+
+static void a_text_that_fails_on_the_way_leaves_no_file(void **state)
+{
+	static const char bad[] = "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"label\": 2}\n{}\n";
+	atomic_bool cancel = true;
+	char folder[64], path[96];
+	folder_new(folder);
+	snprintf(path, sizeof path, "%s/a", folder);
+	for (int i = 0; i < 3; i++) {
+		labelled_text x;
+		byte_source *source;
+		const corpus_tokens_options o = {
+		    .path = path, .most = i == 1 ? 100 : 0, .cancel = i == 2 ? &cancel : NULL};
+		size_t bytes = i == 0 ? sizeof bad - 1 : sizeof bad - 4;
+		assert_int_equal(byte_source_memory(&source, bad, bytes, NULL), STATUS_OK);
+		assert_int_equal(labelled_text_build(&x, source, *state, 8, NULL, &o, NULL), i == 0 ? STATUS_INVALID
+		                                                                             : i == 1
+		                                                                                 ? STATUS_FULL
+		                                                                                 : STATUS_CANCELLED);
+		assert_null(x.tokens);
+	}
+	assert_int_equal(rmdir(folder), 0);
+}
+
 static void running_out_of_memory_is_an_error_and_leaks_nothing(void **state)
 {
 	char text[8192];
@@ -329,6 +411,8 @@ int main(void)
 	    cmocka_unit_test(a_split_takes_records_of_all_classes_out_of_a_sorted_file),
 	    cmocka_unit_test(an_epoch_shows_every_record_once_and_follows_from_its_number),
 	    cmocka_unit_test(the_fingerprint_changes_with_texts_ends_labels_and_names),
+	    cmocka_unit_test(a_cached_text_has_the_records_of_the_same_text_in_memory),
+	    cmocka_unit_test(a_text_that_fails_on_the_way_leaves_no_file),
 	    cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
 	};
 	return cmocka_run_group_tests(tests, make_tokenizer, drop_tokenizer);

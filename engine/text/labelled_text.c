@@ -1,0 +1,391 @@
+/* One pass over the lines writes tokens and entries; the names of classes are kept in the order of their bytes
+ * meanwhile, each with the number of its first appearance, which the entries note. How these become the classes'
+ * numbers follows from the names, so it is found when a text is opened. */
+#include "engine/text/labelled_text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/memory.h"
+#include "engine/text/corpus_reader.h"
+#include "engine/text/jsonl.h"
+#include "engine/text/labelled.h"
+#include "engine/text/sequence.h"
+
+enum { PIECE_BYTES = 1 << 20, END_WORDS = 4, INTEGERS = 1, KNOWN = 2 };
+
+typedef struct class_name {
+	char *name;
+	int32_t number; /* of its first appearance */
+} class_name;
+
+typedef struct collection {
+	const tokenizer *t;
+	token_writer *tokens, *entries;
+	int32_t *ids; /* [length]: of a record */
+	int64_t length, records, end;
+	class_name *classes;
+	int n_classes;
+	size_t name_bytes;    /* of all classes */
+	bool known;           /* the classes, beforehand */
+	bool integers, pairs; /* labels and texts of all records so far */
+} collection;
+
+static void collection_free(collection *c)
+{
+	for (int i = 0; i < c->n_classes; i++)
+		free(c->classes[i].name);
+	free(c->classes);
+	free(c->ids);
+	token_writer_free(c->tokens);
+	token_writer_free(c->entries);
+}
+
+static status no_memory(error *err)
+{
+	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the records of the text");
+}
+
+static int32_t low_word(int64_t x)
+{
+	return (int32_t)(uint32_t)x;
+}
+
+static int32_t high_word(int64_t x)
+{
+	return (int32_t)(x >> 32);
+}
+
+/* --- classes ------------------------------------------------------------------------------- */
+
+/* The place of a name, or where it belongs; *found: it is there. */
+static int find_class(const collection *c, const char *name, bool *found)
+{
+	int low = 0, high = c->n_classes;
+	*found = false;
+	while (low < high && !*found) {
+		int middle = low + (high - low) / 2, order = strcmp(name, c->classes[middle].name);
+		*found = order == 0;
+		if (order > 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return high;
+}
+
+/* *number: that of its first appearance. */
+static status add_class(collection *c, const char *name, int32_t *number, long line, error *err)
+{
+	bool found;
+	int at = find_class(c, name, &found);
+	if (found) {
+		*number = c->classes[at].number;
+		return STATUS_OK;
+	}
+	if (c->known)
+		return jsonl_refuse(err, line, "\"%.100s\" is not one of the %d labels", name, c->n_classes);
+	if (c->n_classes == LABELLED_MAX_CLASSES)
+		return jsonl_refuse(err, line, "more than %d labels", LABELLED_MAX_CLASSES);
+	c->name_bytes += strlen(name);
+	if (line > 0 && c->name_bytes > LABELLED_MAX_NAMES)
+		return jsonl_refuse(err, line, "the labels have more than %d bytes together", LABELLED_MAX_NAMES);
+	int n = c->n_classes;
+	if ((n & (n - 1)) == 0) { /* room for the next power of two */
+		class_name *grown = realloc(c->classes, (size_t)(n ? 2 * n : 1) * sizeof *grown);
+		if (!grown)
+			return no_memory(err);
+		c->classes = grown;
+	}
+	char *copy = memory_new(strlen(name) + 1, 1);
+	if (!copy)
+		return no_memory(err);
+	strcpy(copy, name);
+	memmove(c->classes + at + 1, c->classes + at, (size_t)(n - at) * sizeof *c->classes);
+	c->classes[at] = (class_name){copy, n};
+	c->n_classes++;
+	*number = n;
+	return STATUS_OK;
+}
+
+static status take_known(collection *c, const char *const *classes, error *err)
+{
+	int32_t number;
+	if (!classes)
+		return STATUS_OK;
+	for (int i = 0; classes[i]; i++)
+		TRY(add_class(c, classes[i], &number, 0, err));
+	c->known = true;
+	return STATUS_OK;
+}
+
+/* --- lines --------------------------------------------------------------------------------- */
+
+/* The text of a label; an integer's is written to `room`. */
+static status read_label(collection *c, const json_t *label, long line, const char **out, char room[32], error *err)
+{
+	bool integer = json_is_integer(label);
+	if (!label || json_is_null(label))
+		return jsonl_refuse(err, line, "has no \"label\"");
+	if (!integer && !json_is_string(label))
+		return jsonl_refuse(err, line, "\"label\" must be a string or an integer");
+	if (c->records > 0 && integer != c->integers)
+		return jsonl_refuse(err, line, "\"label\" is %s, but the lines before have %s",
+		                    integer ? "an integer" : "a string", integer ? "strings" : "integers");
+	c->integers = integer;
+	snprintf(room, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(label));
+	*out = integer ? room : json_string_value(label);
+	size_t bytes = integer ? strlen(room) : json_string_length(label);
+	if (bytes == 0 || bytes > LABELLED_MAX_LABEL || strlen(*out) != bytes)
+		return jsonl_refuse(err, line, "\"label\" must have 1 to %d bytes, none of them NUL",
+		                    LABELLED_MAX_LABEL);
+	return STATUS_OK;
+}
+
+static status check_text(const json_t *text, const char *key, long line, error *err)
+{
+	if (!json_is_string(text))
+		return jsonl_refuse(err, line, "needs a string \"%s\"", key);
+	if (json_string_length(text) == 0)
+		return jsonl_refuse(err, line, "\"%s\" is empty", key);
+	return STATUS_OK;
+}
+
+static status add_record(void *context, const json_t *object, long line, error *err)
+{
+	collection *c = context;
+	const json_t *text = json_object_get(object, "text"), *second = json_object_get(object, "text_pair");
+	const char *label = NULL;
+	char room[32];
+	int64_t count;
+	int32_t number;
+	if (!json_is_object(object))
+		return jsonl_refuse(err, line, "not a JSON object; every line needs \"text\" and \"label\"");
+	TRY(check_text(text, "text", line, err));
+	bool pair = second && !json_is_null(second);
+	if (pair)
+		TRY(check_text(second, "text_pair", line, err));
+	if (c->records > 0 && pair != c->pairs)
+		return jsonl_refuse(err, line, "has %s \"text_pair\", unlike the lines before", pair ? "a" : "no");
+	c->pairs = pair;
+	TRY(read_label(c, json_object_get(object, "label"), line, &label, room, err));
+	TRY(add_class(c, label, &number, line, err));
+	TRY(sequence_encode(c->t, json_string_value(text), json_string_length(text),
+	                    pair ? json_string_value(second) : NULL, json_string_length(second), c->length, c->ids,
+	                    &count, err));
+	TRY(token_writer_add(c->tokens, c->ids, NULL, count, err));
+	c->end += count;
+	c->records++;
+	const int32_t entry[LABELLED_ENTRY] = {low_word(c->end), high_word(c->end), number};
+	return token_writer_add(c->entries, entry, NULL, LABELLED_ENTRY, err);
+}
+
+static status read_lines(collection *c, byte_source *source, const atomic_bool *cancel, error *err)
+{
+	corpus_reader *reader;
+	corpus_piece piece;
+	status s;
+	TRY(corpus_reader_new(&reader, source, PIECE_BYTES, corpus_cut_at_line, NULL, err));
+	do {
+		s = corpus_reader_next(reader, &piece, err);
+		if (s == STATUS_OK && piece.text)
+			s = jsonl_walk(piece.text, piece.bytes, piece.line, add_record, c, err);
+		free(piece.text);
+		if (s == STATUS_OK && cancel && atomic_load(cancel))
+			s = error_set(err, STATUS_CANCELLED, NULL, "cancelled");
+	} while (s == STATUS_OK && piece.text);
+	corpus_reader_free(reader);
+	return s;
+}
+
+/* --- files --------------------------------------------------------------------------------- */
+
+/* The names in the order of their first appearance, a byte a word and each with a NUL, and the end. */
+static status write_end(collection *c, error *err)
+{
+	const char **names = memory_new((size_t)c->n_classes, sizeof *names);
+	status s = names ? STATUS_OK : no_memory(err);
+	for (int i = 0; i < c->n_classes && names; i++)
+		names[c->classes[i].number] = c->classes[i].name;
+	for (int i = 0; i < c->n_classes && s == STATUS_OK; i++)
+		for (const char *at = names[i]; s == STATUS_OK; at++) {
+			s = token_writer_add(c->entries, (int32_t[]){(unsigned char)*at}, NULL, 1, err);
+			if (!*at)
+				break;
+		}
+	free(names);
+	const int32_t end[END_WORDS] = {low_word(c->records), high_word(c->records), c->n_classes,
+	                                (c->integers ? INTEGERS : 0) | (c->known ? KNOWN : 0)};
+	return s == STATUS_OK ? token_writer_add(c->entries, end, NULL, END_WORDS, err) : s;
+}
+
+static status check_records(const collection *c, error *err)
+{
+	if (c->records == 0)
+		return error_set(err, STATUS_INVALID, NULL, "there is no record");
+	if (c->n_classes < 2)
+		return error_set(err, STATUS_INVALID, NULL, "all labels are \"%.100s\"; there must be at least two",
+		                 c->classes[0].name);
+	return STATUS_OK;
+}
+
+static status begin(collection *c, const char *const *classes, const corpus_tokens_options *o, const char *entries,
+                    error *err)
+{
+	if (c->length < SEQUENCE_MIN_LENGTH)
+		return error_set(err, STATUS_INVALID, "sequence_length", "must be at least %d", SEQUENCE_MIN_LENGTH);
+	c->ids = memory_new((size_t)c->length, sizeof *c->ids);
+	if (!c->ids)
+		return no_memory(err);
+	TRY(take_known(c, classes, err));
+	TRY(token_writer_new(&c->tokens, o->path, o->most, o->key, c->t, false, err));
+	return token_writer_new(&c->entries, entries, o->most, o->key, NULL, false, err);
+}
+
+void labelled_text_entries(const char *path, char out[PATH_MAX])
+{
+	snprintf(out, PATH_MAX, "%s.entries", path);
+}
+
+static status finish(collection *c, const corpus_tokens_options *o, labelled_text *out, error *err)
+{
+	TRY(check_records(c, err));
+	TRY(write_end(c, err));
+	TRY(token_writer_finish(c->tokens, &out->tokens, err));
+	TRY(token_writer_finish(c->entries, &out->entries, err));
+	if (o->most > 0 && token_cache_bytes(out->tokens) + token_cache_bytes(out->entries) > o->most)
+		return error_set(err, STATUS_FULL, NULL,
+		                 "the data budget leaves %lld bytes for the tokens of the text, which are more",
+		                 (long long)o->most);
+	return STATUS_OK;
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(((const class_name *)a)->name, ((const class_name *)b)->name);
+}
+
+static int compare_integers(const void *a, const void *b)
+{
+	long long x = strtoll(((const class_name *)a)->name, NULL, 10),
+	          y = strtoll(((const class_name *)b)->name, NULL, 10);
+	return (x > y) - (x < y);
+}
+
+static status damaged(error *err)
+{
+	return error_set(err, STATUS_STORAGE, NULL, "the cached records are damaged");
+}
+
+/* Of the names, which stand one behind the other in the order of their first appearance. Classes that were known keep
+ * their numbers; others are numbered in their order. */
+static status order_classes(labelled_text *x, int32_t flags, error *err)
+{
+	class_name *all = memory_new((size_t)x->n_classes, sizeof *all);
+	x->classes = memory_new((size_t)x->n_classes + 1, sizeof *x->classes);
+	x->numbers = memory_new((size_t)x->n_classes, sizeof *x->numbers);
+	status s = all && x->classes && x->numbers ? STATUS_OK : no_memory(err);
+	char *at = x->names;
+	for (int32_t i = 0; i < x->n_classes && s == STATUS_OK; i++) {
+		all[i] = (class_name){at, i};
+		at += strlen(at) + 1;
+	}
+	if (s == STATUS_OK && !(flags & KNOWN))
+		qsort(all, (size_t)x->n_classes, sizeof *all, flags & INTEGERS ? compare_integers : compare_names);
+	for (int32_t i = 0; i < x->n_classes && s == STATUS_OK; i++) {
+		x->classes[i] = all[i].name;
+		x->numbers[all[i].number] = i;
+	}
+	free(all);
+	return s;
+}
+
+/* They take `words` words behind the entries. */
+static status read_names(labelled_text *x, int64_t words, error *err)
+{
+	int64_t names = 0;
+	int32_t *word = memory_new((size_t)words, sizeof *word);
+	x->names = memory_new((size_t)words, 1);
+	status s = word && x->names ? STATUS_OK : no_memory(err);
+	if (s == STATUS_OK)
+		s = token_cache_read(x->entries, x->records * LABELLED_ENTRY, words, word, NULL, err);
+	for (int64_t i = 0; i < words && s == STATUS_OK; i++) {
+		x->names[i] = (char)word[i];
+		names += word[i] == 0;
+	}
+	free(word);
+	return s == STATUS_OK && names != x->n_classes ? damaged(err) : s;
+}
+
+/* What follows from the files. */
+static status describe(labelled_text *x, error *err)
+{
+	int32_t end[END_WORDS];
+	int64_t words = token_cache_tokens(x->entries) - END_WORDS;
+	if (words < 0)
+		return damaged(err);
+	TRY(token_cache_read(x->entries, words, END_WORDS, end, NULL, err));
+	x->records = (int64_t)((uint64_t)(uint32_t)end[1] << 32 | (uint32_t)end[0]);
+	x->n_classes = end[2];
+	if (x->records < 1 || x->n_classes < 2 || x->records > words / LABELLED_ENTRY)
+		return damaged(err);
+	TRY(read_names(x, words - x->records * LABELLED_ENTRY, err));
+	return order_classes(x, end[3], err);
+}
+
+status labelled_text_build(labelled_text *out, byte_source *source, const tokenizer *t, int64_t length,
+                           const char *const *classes, const corpus_tokens_options *o, error *err)
+{
+	char entries[PATH_MAX] = "";
+	collection c = {.t = t, .length = length};
+	*out = (labelled_text){0};
+	if (o->path)
+		labelled_text_entries(o->path, entries);
+	status s = begin(&c, classes, o, o->path ? entries : NULL, err);
+	if (s == STATUS_OK)
+		s = read_lines(&c, source, o->cancel, err);
+	else
+		byte_source_free(source);
+	if (s == STATUS_OK) {
+		s = finish(&c, o, out, err);
+		if (s == STATUS_OK)
+			s = describe(out, err);
+		if (s != STATUS_OK && o->path) {
+			unlink(o->path);
+			unlink(entries);
+		}
+	}
+	collection_free(&c);
+	if (s != STATUS_OK)
+		labelled_text_close(out);
+	return s;
+}
+
+status labelled_text_open(labelled_text *out, const char *path, uint64_t key, int32_t vocab, error *err)
+{
+	char entries[PATH_MAX];
+	labelled_text_entries(path, entries);
+	*out = (labelled_text){0};
+	status s = token_cache_open(&out->tokens, path, key, vocab, err);
+	if (s == STATUS_OK)
+		s = token_cache_open(&out->entries, entries, key, 0, err);
+	if (s == STATUS_OK)
+		s = describe(out, err);
+	if (s != STATUS_OK)
+		labelled_text_close(out);
+	return s;
+}
+
+void labelled_text_close(labelled_text *x)
+{
+	token_cache_free(x->tokens);
+	token_cache_free(x->entries);
+	free(x->classes);
+	free(x->numbers);
+	free(x->names);
+	*x = (labelled_text){0};
+}
