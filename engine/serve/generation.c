@@ -144,8 +144,7 @@ static status generation_copy(generation *g, const generation_request *r, error 
 {
 	size_t bias = (size_t)r->sampling.n_bias;
 	g->credit = r->credit;
-	g->n_given = r->score_prompt && r->n_prompt > 1 ? r->n_prompt - 1 : 0;
-	g->n_prompt = r->n_prompt - g->n_given;
+	g->n_prompt = r->n_prompt;
 	g->max_tokens = generation_most(g->session, r) - g->session->tokens - g->n_prompt;
 	g->sampling = r->sampling;
 	g->background = r->background;
@@ -168,12 +167,15 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	TRY(stop_filter_init(&g->stop, r->stops, r->n_stops, err));
 	TRY(generation_begin_tally(g));
 	TRY(generation_prepare_alpha(g, r, err));
+	if (r->score_prompt && r->n_prompt > 1)
+		TRY(prompt_scores_new(&g->scores, g->session, g->prompt, g->n_prompt, g->n_logprobs));
 	return session_reserve(g->session, r->n_prompt, err);
 }
 
 static void generation_free(generation *g)
 {
 	stop_filter_fini(&g->stop);
+	prompt_scores_free(g->scores);
 	free(g->prompt);
 	free(g->sampling.bias);
 	tally_fini(&g->tally);
@@ -183,7 +185,7 @@ static void generation_free(generation *g)
 	free(g);
 }
 
-/* Is there text before what is generated? Special tokens are none. */
+/* Is there text before what is delivered? Special tokens are none. */
 static bool generation_has_text(const generation *g)
 {
 	const session *x = g->session;
@@ -191,7 +193,7 @@ static bool generation_has_text(const generation *g)
 	for (int64_t i = 0; i < x->tokens; i++)
 		if (tokenizer_token_bytes(t, x->ids[i], NULL, 0) > 0)
 			return true;
-	for (int64_t i = 0; i < g->n_prompt; i++)
+	for (int64_t i = 0; i < (g->scores ? 1 : g->n_prompt); i++)
 		if (tokenizer_token_bytes(t, g->prompt[i], NULL, 0) > 0)
 			return true;
 	return false;
@@ -204,8 +206,8 @@ static void generation_resume_text(generation *g)
 	enum { UNFINISHED = 3 }; /* bytes of an unfinished character, and so its tokens, at most */
 	const session *x = g->session;
 	char whole[TEXT_STREAM_ROOM];
-	const int32_t *ids = g->n_given ? g->prompt : x->ids;
-	int64_t n_ids = g->n_given ? 1 : g->n_prompt == 0 ? x->tokens : 0;
+	const int32_t *ids = g->scores ? g->prompt : x->ids;
+	int64_t n_ids = g->scores ? 1 : g->n_prompt == 0 ? x->tokens : 0;
 	g->text.begun = generation_has_text(g);
 	for (int64_t i = n_ids > UNFINISHED ? n_ids - UNFINISHED : 0; i < n_ids; i++)
 		text_stream_token(&g->text, x->model->tokenizer, ids[i], false, whole);
@@ -237,7 +239,8 @@ status generation_new(generation **out, session *x, bool temporary, const genera
 
 bool generation_runnable(const generation *g)
 {
-	return g->cancelled || g->phase == GENERATION_CLOSE || g->max_tokens == 0 || g->credit > 0;
+	return g->cancelled || g->phase == GENERATION_CLOSE || (g->max_tokens == 0 && !generation_scores(g)) ||
+	       g->credit > 0;
 }
 
 void generation_read(generation *g, int64_t count)
@@ -285,12 +288,11 @@ status generation_leave(generation *g)
 	return STATUS_OK;
 }
 
-/* --- delivering a token -------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------------------- */
 
-/* The tokens with the largest weights in the mean or rollout of what is selected, at the last token read: into
- * g->alpha.
- */
-static status generation_explain(generation *g, int *n_alpha)
+/* The tokens with the largest weights in the mean or rollout of what is selected, at the last of the first `tokens`
+ * tokens read: into g->alpha. */
+static status generation_explain(generation *g, int64_t tokens, int *n_alpha)
 {
 	const session *x = g->session;
 	const model *m = x->model->model;
@@ -298,17 +300,17 @@ static status generation_explain(generation *g, int *n_alpha)
 	*n_alpha = 0;
 	if (g->n_alpha == 0)
 		return STATUS_OK;
-	if (x->tokens > g->weights_size) {
+	if (tokens > g->weights_size) {
 		double *bigger = realloc(g->weights, (size_t)x->capacity * sizeof *bigger);
 		if (!bigger)
 			return STATUS_NOMEM;
 		g->weights = bigger;
 		g->weights_size = x->capacity;
 	}
-	explain_log_init(&log, model_architecture(m), model_config(m), x->log, x->tokens);
-	TRY((g->rollout ? explain_rollout : explain_mean)(&log, &g->pick, x->tokens - 1, g->weights));
+	explain_log_init(&log, model_architecture(m), model_config(m), x->log, tokens);
+	TRY((g->rollout ? explain_rollout : explain_mean)(&log, &g->pick, tokens - 1, g->weights));
 	int n = 0;
-	for (int64_t i = 0; i < x->tokens; i++) {
+	for (int64_t i = 0; i < tokens; i++) {
 		float w = (float)g->weights[i];
 		if (!(w > 0) || (n == g->n_alpha && w <= g->alpha[n - 1].weight))
 			continue;
@@ -321,6 +323,15 @@ static status generation_explain(generation *g, int *n_alpha)
 	return STATUS_OK;
 }
 
+static void generation_emit(generation *g, generation_event *e)
+{
+	uint64_t now = clock_ns();
+	e->alpha = e->n_alpha > 0 ? g->alpha : NULL;
+	e->time_ms = (double)(now - g->delivered_ns) * 1e-6;
+	g->delivered_ns = now;
+	g->credit = g->event(g->context, e);
+}
+
 static bool generation_ends(const generation *g, int32_t token)
 {
 	bool end = !g->ignore_end && tokenizer_ends(g->session->model->tokenizer, token);
@@ -329,23 +340,19 @@ static bool generation_ends(const generation *g, int32_t token)
 	return end;
 }
 
-/* Send the sampled or given token as an event, with the text it completes. */
+/* Send the sampled token as an event, with the text it completes. */
 static status generation_send(generation *g, token_logprob picked, error *err)
 {
 	generation_event e = {.tokens = &picked.token, .n_tokens = 1};
 	char characters[TEXT_STREAM_ROOM];
 	const tokenizer *t = g->session->model->tokenizer;
-	bool given = g->completed <= g->n_given, end = !given && generation_ends(g, picked.token);
+	bool end = generation_ends(g, picked.token);
 	bool last = end || g->completed == g->max_tokens;
 	/* A session's next generation may finish the character that max_tokens has cut. */
 	size_t bytes = text_stream_token(&g->text, t, picked.token, end || (last && g->temporary), characters);
-	status s = STATUS_OK;
-	e.text = characters;
-	e.text_bytes = bytes;
-	if (!given)
-		s = stop_filter_push(&g->stop, characters, bytes, last, &e.text, &e.text_bytes);
+	status s = stop_filter_push(&g->stop, characters, bytes, last, &e.text, &e.text_bytes);
 	if (s == STATUS_OK)
-		s = generation_explain(g, &e.n_alpha);
+		s = generation_explain(g, g->session->tokens, &e.n_alpha);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "the next token could not be delivered: %s", status_text(s));
 	if (end || g->stop.found)
@@ -357,13 +364,45 @@ static status generation_send(generation *g, token_logprob picked, error *err)
 		e.top = g->top;
 		e.n_top = g->n_logprobs;
 	}
-	e.alpha = e.n_alpha > 0 ? g->alpha : NULL;
-	uint64_t now = clock_ns();
-	e.time_ms = (double)(now - g->delivered_ns) * 1e-6;
-	g->delivered_ns = now;
-	g->credit = g->event(g->context, &e);
+	generation_emit(g, &e);
 	return STATUS_OK;
 }
+
+/* --- the tokens of a prompt that is scored ---------------------------------------------- */
+
+bool generation_scores(const generation *g)
+{
+	return g->scores && !prompt_scores_all_taken(g->scores);
+}
+
+/* One event of the next scored tokens, with the text they complete; with weights for each token, of one. */
+static status generation_send_scores(generation *g)
+{
+	enum { TOKENS = 8 };
+	char characters[TOKENS * TEXT_STREAM_ROOM];
+	const tokenizer *t = g->session->model->tokenizer;
+	generation_event e = {.text = characters, .n_top = g->n_logprobs};
+	e.n_tokens = prompt_scores_take(g->scores, g->n_alpha > 0 ? 1 : TOKENS, &e.tokens, &e.logprobs, &e.top);
+	bool last = e.tokens + e.n_tokens == g->prompt + g->n_prompt && g->max_tokens == 0;
+	for (int i = 0; i < e.n_tokens; i++)
+		e.text_bytes +=
+		    text_stream_token(&g->text, t, e.tokens[i], last && i + 1 == e.n_tokens, characters + e.text_bytes);
+	TRY(generation_explain(g, e.tokens - g->prompt, &e.n_alpha));
+	generation_emit(g, &e);
+	return STATUS_OK;
+}
+
+status generation_score(generation *g, uint64_t slice_ns, error *err)
+{
+	status s = STATUS_OK;
+	if (!prompt_scores_waiting(g->scores))
+		s = prompt_scores_step(g->scores, slice_ns, &g->n_read, err);
+	while (s == STATUS_OK && prompt_scores_waiting(g->scores) && g->credit > 0 && !g->cancelled)
+		s = generation_send_scores(g);
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "the prompt could not be scored: %s", status_text(s));
+}
+
+/* --- delivering a token ----------------------------------------------------------------- */
 
 status generation_deliver(generation *g, int32_t token, error *err)
 {
@@ -372,8 +411,6 @@ status generation_deliver(generation *g, int32_t token, error *err)
 	if (token < 0)
 		return error_set(err, STATUS_INVALID, "model",
 		                 "the model's logits are not finite: products of its weights overflow");
-	if (g->completed < g->n_given)
-		g->next = token = g->prompt[g->n_prompt + g->completed];
 	TRY(session_reserve(x, 1, err));
 	TRY(tally_reserve(&g->tally));
 	if (g->phase == GENERATION_PROMPT)
@@ -408,9 +445,9 @@ void generation_finish(generation *g, status s, const error *err)
 	    .status = s,
 	    .error = err ? *err : (error)ERROR_INIT,
 	    .finish = s == STATUS_OK ? g->finish : FINISH_NONE,
-	    .prompt_tokens = g->n_cached + g->n_prompt + g->n_given,
+	    .prompt_tokens = g->n_cached + g->n_prompt,
 	    .cached_tokens = g->n_cached,
-	    .completion_tokens = g->completed > g->n_given ? g->completed - g->n_given : 0,
+	    .completion_tokens = g->completed,
 	    .queue_ms = milliseconds(g->accepted_ns, started),
 	    .prompt_ms = milliseconds(started, prompted),
 	    .predicted_ms = milliseconds(prompted, now),
@@ -423,6 +460,8 @@ void generation_finish(generation *g, status s, const error *err)
 		g->session->log = NULL;
 	}
 	reading_end(g->session->model, g->whole);
+	prompt_scores_free(g->scores); /* before its session */
+	g->scores = NULL;
 	if (g->temporary)
 		session_free(g->session);
 	g->finished(g->context, &r);

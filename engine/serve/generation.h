@@ -11,13 +11,16 @@
 #ifndef ENGINE_SERVE_GENERATION_H
 #define ENGINE_SERVE_GENERATION_H
 
-#include "engine/serve/reading.h"
+#include "engine/serve/prompt_scores.h"
 #include "engine/serve/session.h"
 #include "engine/serve/stop_filter.h"
 #include "gen/limits.h"
 
 enum { INFLIGHT_STEPS = 2 /* steps issued at a time */ };
-enum { GENERATION_SLICE_NS = 3000000 /* of a sequence that is read as a whole */ };
+enum {
+	GENERATION_SLICE_NS = 3000000,      /* of a sequence that is read as a whole, or scored */
+	GENERATION_SHORT_SLICE_NS = 1000000 /* of one that is scored beside streams */
+};
 enum { GENERATION_MAX_LOGPROBS = COMPLETION_LOGPROBS_MAX, GENERATION_MAX_ALPHA = ALPHA_OPTIONS_TOP_MAX };
 
 typedef enum generation_phase { GENERATION_PROMPT, GENERATION_DECODE, GENERATION_CLOSE } generation_phase;
@@ -37,9 +40,8 @@ struct generation {
 
 	/* the request */
 	int32_t *prompt;
-	int64_t n_prompt, max_tokens; /* max_tokens: at most the positions left, and n_given more */
+	int64_t n_prompt, max_tokens; /* max_tokens: at most the positions left */
 	int64_t n_cached;             /* tokens before the prompt that a temporary session had read */
-	int64_t n_given;              /* tokens behind the prompt that are delivered in place of sampled ones */
 	sampling sampling;
 	bool ignore_end;
 	int32_t stop_tokens[CHAT_TEMPLATE_STOPS];
@@ -50,10 +52,11 @@ struct generation {
 	void *context;
 
 	/* progress */
-	int64_t n_read;    /* tokens of the prompt */
-	int64_t reading;   /* tokens of the prompt in the step that has been issued */
-	reading *whole;    /* of the prompt, in a model that reads whole sequences; NULL: not begun */
-	int64_t completed; /* tokens sampled */
+	int64_t n_read;        /* tokens of the prompt */
+	int64_t reading;       /* tokens of the prompt in the step that has been issued */
+	reading *whole;        /* of the prompt, in a model that reads whole sequences; NULL: not begun */
+	prompt_scores *scores; /* of the prompt's tokens from the second on; NULL: not wanted */
+	int64_t completed;     /* tokens sampled */
 	int32_t next;
 	bool unread;                      /* `next` is delivered and not read */
 	generation **row[INFLIGHT_STEPS]; /* its entry in the batch of each step in flight; NULL: in none */
@@ -94,6 +97,10 @@ sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 status generation_deliver(generation *g, int32_t token, error *err);
 /* Read the next slice, in a model that reads whole sequences. *done: the whole prompt is read. */
 status generation_read_whole(generation *g, bool *done, error *err);
+/* Are scores of the prompt's tokens to be computed or delivered? */
+bool generation_scores(const generation *g);
+/* Read and score the prompt for about slice_ns, or deliver the scores that there is credit for. */
+status generation_score(generation *g, uint64_t slice_ns, error *err);
 /* Detach g from its session, before generation_finish: the session fetches its logits, or keeps the delivered token as
  * pending. STATUS_DEVICE: it is lost. */
 status generation_leave(generation *g);

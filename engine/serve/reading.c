@@ -84,7 +84,7 @@ static status fill(reading *r, const served_model *m, error *err)
 	                     .explain = r->form.log,
 	                     .attribution = r->form.attribution,
 	                     .share = r->form.share,
-	                     .logits = r->form.logits || r->form.attribution ? LOGITS_LAST : LOGITS_NONE,
+	                     .logits = r->form.attribution ? LOGITS_LAST : r->form.logits,
 	                     .embedding = r->form.embedding};
 	r->tokens = memory_new((size_t)r->capacity, sizeof *r->tokens);
 	r->mask = memory_new((size_t)r->capacity, sizeof *r->mask);
@@ -219,6 +219,14 @@ status reading_values(const reading *r, float *out)
 {
 	const bool logits = r->form.logits || r->form.attribution;
 	return plan_read(r->plan, port_find(plan_graph(r->plan), logits ? PORT_LOGITS : PORT_EMBEDDING), out);
+}
+
+status reading_logits(const reading *r, int64_t row, float *out)
+{
+	const int64_t vocab = model_dimensions(r->model->model)->outputs;
+	backend *b = model_backend(r->model->model);
+	const float *all = plan_data(r->plan, port_find(plan_graph(r->plan), PORT_LOGITS));
+	return b->download(b, out, all + row * vocab, (size_t)vocab * sizeof *out);
 }
 
 bool reading_wants_coefficients(const reading *r)

@@ -28,7 +28,7 @@ enum {
 
 /* What a reading gives. */
 typedef struct reading_form {
-	bool logits;             /* of the classes */
+	logits_rows logits;      /* of the last token, or of each; of a head for classes, the classes' */
 	pooling embedding;       /* POOL_NONE: no vector */
 	bool log;                /* what an explanation needs of each token */
 	bool masked;             /* of a piece: its tokens `absent` are read by none */
@@ -59,8 +59,10 @@ bool reading_wants_coefficients(const reading *r);
 status reading_write_coefficients(reading *r, const float *coefficients);
 /* Parts of an attribution (model/port.h), the first `count`; zeros where the model has no such parts. */
 status reading_parts(const served_model *m, const reading *r, port_role role, int64_t count, float *out);
-/* The logits, or the vector. */
+/* The logits of the last token (not with LOGITS_ALL), or the vector. */
 status reading_values(const reading *r, float *out);
+/* With LOGITS_ALL: those of token `row` of the piece. */
+status reading_logits(const reading *r, int64_t row, float *out);
 /* The plan goes back to m, or is freed. NULL is legal. */
 void reading_end(served_model *m, reading *r);
 

@@ -50,7 +50,7 @@ static int64_t outputs_of(const removing *x)
 
 static reading_form plain_form(void)
 {
-	return (reading_form){.logits = true};
+	return (reading_form){.logits = LOGITS_LAST};
 }
 
 /* Does a causal model go on from states? */

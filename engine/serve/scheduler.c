@@ -314,7 +314,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 		finish(s, g, STATUS_OK, NULL);
 	} else {
 		status why = generation_deliver(g, token, &err);
-		s->counters.generated_tokens += why == STATUS_OK && g->completed > g->n_given;
+		s->counters.generated_tokens += why == STATUS_OK;
 		s->failed |= why == STATUS_DEVICE;
 		if (why != STATUS_OK && overtaken && !g->temporary)
 			lose_undelivered(g, token);
@@ -490,7 +490,8 @@ static status resume(scheduler *s, generation *g)
 /* Is there no prompt to read, and can its first token be drawn now? */
 static bool is_resumed(const generation *g)
 {
-	return g->n_read == g->n_prompt && generation_tallied(g) && model_dimensions(g->session->model->model)->causal;
+	return g->n_read == g->n_prompt && !generation_scores(g) && generation_tallied(g) &&
+	       model_dimensions(g->session->model->model)->causal;
 }
 
 /* The entry of s->inflight that is free between ticks. */
@@ -522,6 +523,22 @@ static status read_whole(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
+/* Read and score some of a prompt, or deliver scores. */
+static status score_prompt(scheduler *s, generation *g)
+{
+	error err = ERROR_INIT;
+	const int64_t before = g->n_read;
+	g->session->model->waited_for = scheduler_decodes(s);
+	const uint64_t slice = g->session->model->waited_for ? GENERATION_SHORT_SLICE_NS : GENERATION_SLICE_NS;
+	status why = generation_score(g, slice, &err);
+	s->counters.prompt_tokens += (uint64_t)(g->n_read - before);
+	if (why != STATUS_OK)
+		return no_plan(s, g, why, &err);
+	if (!generation_scores(g) && g->max_tokens == 0)
+		proceed(s, g, -1, false);
+	return STATUS_OK;
+}
+
 /* Resume g, and others as long as that takes no longer than a short step of prompts: sessions that continue at the same
  * time share their decode steps soon. */
 static status resume_some(scheduler *s, generation *g)
@@ -547,6 +564,8 @@ static status prefill(scheduler *s, generation *g)
 		return (why = generation_tally(g)) == STATUS_OK ? why : no_plan(s, g, why, &err);
 	if (!model_dimensions(g->session->model->model)->causal)
 		return read_whole(s, g);
+	if (generation_scores(g))
+		return score_prompt(s, g);
 	if (is_resumed(g))
 		return resume_some(s, g);
 	scheduler_prompts_gather(s, g, f);

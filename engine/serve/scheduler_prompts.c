@@ -45,7 +45,7 @@ generation *scheduler_prompts_first(const scheduler *s)
 	return best;
 }
 
-static bool anything_decodes(const scheduler *s)
+bool scheduler_decodes(const scheduler *s)
 {
 	const generation *g = s->first;
 	while (g && !(g->phase == GENERATION_DECODE && generation_runnable(g)))
@@ -53,11 +53,11 @@ static bool anything_decodes(const scheduler *s)
 	return g != NULL;
 }
 
-/* g joins the step if its chunk fits. */
+/* g joins the step if its chunk fits. A prompt that is scored is read alone. */
 static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *room)
 {
 	int64_t left = prompt_left(g), n = left < most ? left : most;
-	if (n == 0 || n > *room || !generation_tallied(g))
+	if (n == 0 || n > *room || !generation_tallied(g) || g->scores)
 		return;
 	*room -= n;
 	g->reading = n;
@@ -73,7 +73,7 @@ void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f)
 	f->prompts = true;
 	if (prompt_left(first) < SCHEDULER_PREFILL_CHUNK)
 		room = SCHEDULER_PREFILL_CHUNK; /* a shorter step: the first prompt is ready sooner */
-	if (m->any_pieces && prompt_left(first) > SCHEDULER_PREFILL_SHORT && anything_decodes(s))
+	if (m->any_pieces && prompt_left(first) > SCHEDULER_PREFILL_SHORT && scheduler_decodes(s))
 		room = most = SCHEDULER_PREFILL_SHORT;
 	prompts_add(f, first, most, &room);
 	for (generation *g = prompt_from(s, s->first); g && room > 0 && f->n < served_model_prompt_rows(m);

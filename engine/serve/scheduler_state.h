@@ -53,6 +53,8 @@ struct scheduler {
 /* The generation that the next step of prompts begins with: it has a prompt to read, or has read it and waits for its
  * first token. NULL: there is none. */
 generation *scheduler_prompts_first(const scheduler *s);
+/* Is there a generation that can decode? */
+bool scheduler_decodes(const scheduler *s);
 /* Fill f's batch with `first`, which has tokens to read, and with other prompts of its model. */
 void scheduler_prompts_gather(scheduler *s, generation *first, inflight_step *f);
 /* Fill s->rows and s->draws for that batch. */

@@ -11,8 +11,9 @@
 static reading_form form_of(const scoring *x)
 {
 	const scoring_request *r = &x->request;
-	return (reading_form){
-	    .logits = r->embedding == POOL_NONE, .embedding = r->embedding, .log = r->sequences[x->read].log};
+	return (reading_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
+	                      .embedding = r->embedding,
+	                      .log = r->sequences[x->read].log};
 }
 
 static status begin(scoring *x, error *err)

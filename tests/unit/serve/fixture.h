@@ -174,7 +174,8 @@ typedef struct client {
 	int n_tokens, n_empty; /* events without text */
 	char text[4 * CLIENT_TOKENS];
 	size_t text_bytes;
-	token_logprob logprob, top[GENERATION_MAX_LOGPROBS];
+	token_logprob logprob, top[GENERATION_MAX_LOGPROBS]; /* of the last token */
+	token_logprob logprobs[CLIENT_TOKENS];
 	int n_top;
 	alpha_weight alpha[64];
 	int n_alpha;
@@ -191,17 +192,20 @@ static inline int64_t client_event(void *context, const generation_event *e)
 {
 	client *c = context;
 	assert_int_equal(c->finished, 0);
-	assert_int_equal(e->n_tokens, 1);
 	assert_true(c->credit > 0);
-	c->tokens[c->n_tokens++] = e->tokens[0];
+	assert_true(e->n_tokens > 0 && c->n_tokens + e->n_tokens <= CLIENT_TOKENS);
+	memcpy(c->tokens + c->n_tokens, e->tokens, (size_t)e->n_tokens * sizeof *e->tokens);
 	c->n_empty += e->text_bytes == 0;
 	memcpy(c->text + c->text_bytes, e->text, e->text_bytes);
 	c->text_bytes += e->text_bytes;
 	if (e->logprobs) {
-		c->logprob = e->logprobs[0];
+		memcpy(c->logprobs + c->n_tokens, e->logprobs, (size_t)e->n_tokens * sizeof *e->logprobs);
+		c->logprob = e->logprobs[e->n_tokens - 1];
 		c->n_top = e->n_top;
-		memcpy(c->top, e->top, (size_t)e->n_top * sizeof *e->top);
+		const token_logprob *top = e->top + (e->n_tokens - 1) * e->n_top;
+		memcpy(c->top, top, (size_t)e->n_top * sizeof *e->top);
 	}
+	c->n_tokens += e->n_tokens;
 	c->n_alpha = e->n_alpha;
 	if (e->n_alpha > 0)
 		memcpy(c->alpha, e->alpha, (size_t)e->n_alpha * sizeof *e->alpha);

@@ -82,7 +82,7 @@ static double read_alone(const fixture *f, const caller *c, int set)
 	assert_int_equal(served_model_take(f->model, &slot, NULL), STATUS_OK);
 	for (int64_t i = 0; i < count; i++)
 		ids[i] = absent[i] && c->removals.replacement >= 0 ? c->removals.replacement : c->ids[i];
-	const reading_form form = {.logits = true, .masked = c->removals.replacement < 0};
+	const reading_form form = {.logits = LOGITS_LAST, .masked = c->removals.replacement < 0};
 	const reading_piece p = {.ids = ids, .count = count, .slot = slot, .absent = absent};
 	assert_int_equal(reading_begin(&r, f->model, form, &p, NULL), STATUS_OK);
 	while (!done)

@@ -38,6 +38,8 @@ static void begin(day *d, int i, session *x)
 	random_tokens(ids, 40, (uint64_t)i);
 	generation_request r = request(&d->clients[i], ids, prompt_lengths[i], max_tokens[i]);
 	r.n_alpha = i == 3 ? 2 : 0;
+	r.score_prompt = i == 3;
+	r.n_logprobs = i == 3 ? 2 : -1;
 	r.explain = i == 1;
 	error err = ERROR_INIT;
 	status s = scheduler_generate(d->f->scheduler, d->f->model, x, &r, &d->clients[i].generation, &err);

@@ -1,0 +1,141 @@
+#include "engine/serve/prompt_scores.h"
+
+#include <string.h>
+
+#include "engine/base/clock.h"
+#include "engine/base/memory.h"
+
+struct prompt_scores {
+	session *session;
+	const int32_t *ids;
+	int64_t count, most; /* tokens, and those of a piece at most */
+	int n_top;
+	reading *reading;      /* of the piece; NULL: not begun */
+	bool is_read;          /* all of the piece */
+	int64_t first, piece;  /* tokens before the piece, and of it */
+	int64_t scored, taken; /* of all tokens; the first has no score and counts as both */
+	token_logprob *scores; /* [most] of the tokens after those of the piece */
+	token_logprob *top;    /* [most][n_top] */
+};
+
+static int64_t largest_piece(const served_model *m)
+{
+	const int64_t vocab = model_dimensions(m->model)->outputs;
+	int64_t most = SCHEDULER_PREFILL_CHUNK;
+	while (most > READING_LEAST_TOKENS && most * vocab > PROMPT_SCORES_LOGITS)
+		most /= 2;
+	return most;
+}
+
+status prompt_scores_new(prompt_scores **out, session *x, const int32_t *ids, int64_t count, int n_top)
+{
+	prompt_scores *p = *out = memory_new(1, sizeof *p);
+	if (!p)
+		return STATUS_NOMEM;
+	*p = (prompt_scores){.session = x, .ids = ids, .count = count, .n_top = n_top, .scored = 1, .taken = 1};
+	p->most = largest_piece(x->model);
+	p->scores = memory_new((size_t)p->most, sizeof *p->scores);
+	p->top = memory_new((size_t)(p->most * n_top), sizeof *p->top);
+	if (p->scores && p->top)
+		return STATUS_OK;
+	prompt_scores_free(p);
+	*out = NULL;
+	return STATUS_NOMEM;
+}
+
+void prompt_scores_free(prompt_scores *p)
+{
+	if (!p)
+		return;
+	reading_end(p->session->model, p->reading);
+	free(p->scores);
+	free(p->top);
+	free(p);
+}
+
+static status begin(prompt_scores *p, error *err)
+{
+	session *x = p->session;
+	const int64_t left = p->count - p->first;
+	p->piece = left < p->most ? left : p->most;
+	p->is_read = false;
+	const reading_piece piece = {.ids = p->ids + p->first,
+	                             .count = p->piece,
+	                             .first = x->tokens,
+	                             .slot = x->slot,
+	                             .log = x->log ? x->log + x->tokens * x->model->log_floats : NULL};
+	return reading_begin(&p->reading, x->model, (reading_form){.logits = LOGITS_ALL, .log = x->log}, &piece, err);
+}
+
+/* Score the token that the next row of logits predicts; the row stays in the session. */
+static status score(prompt_scores *p)
+{
+	session *x = p->session;
+	const int64_t row = p->scored - 1 - p->first;
+	TRY(reading_logits(p->reading, row, x->logits));
+	if (p->scored < p->count)
+		p->scores[row] = sampler_logprob(x->logits, model_dimensions(x->model->model)->outputs,
+		                                 p->ids[p->scored], p->top + row * p->n_top, p->n_top);
+	p->scored++;
+	return STATUS_OK;
+}
+
+/* The piece has been read and scored. */
+static void end(prompt_scores *p)
+{
+	session *x = p->session;
+	memcpy(x->ids + x->tokens, p->ids + p->first, (size_t)p->piece * sizeof *x->ids);
+	x->tokens += p->piece;
+	x->from_device = NULL;
+	p->first += p->piece;
+	if (p->first == p->count)
+		p->scored = p->count;
+	reading_end(x->model, p->reading);
+	p->reading = NULL;
+}
+
+static status step(prompt_scores *p, error *err)
+{
+	if (!p->reading)
+		return begin(p, err);
+	if (!p->is_read)
+		return reading_step(p->reading, &p->is_read);
+	TRY(score(p));
+	if (p->scored - 1 == p->first + p->piece)
+		end(p);
+	return STATUS_OK;
+}
+
+status prompt_scores_step(prompt_scores *p, uint64_t slice_ns, int64_t *n_read, error *err)
+{
+	const uint64_t began = clock_ns();
+	do {
+		status s = step(p, err);
+		p->session->lost |= s == STATUS_DEVICE;
+		TRY(s);
+		*n_read = p->first;
+	} while (!prompt_scores_waiting(p) && p->first < p->count && clock_ns() - began < slice_ns);
+	return STATUS_OK;
+}
+
+bool prompt_scores_waiting(const prompt_scores *p)
+{
+	return !p->reading && p->taken < p->scored;
+}
+
+int prompt_scores_take(prompt_scores *p, int most, const int32_t **tokens, const token_logprob **scores,
+                       const token_logprob **top)
+{
+	const int64_t left = p->scored - p->taken, at = p->taken - 1 - (p->first - p->piece);
+	const int n = left < most ? (int)left : most;
+	*tokens = p->ids + p->taken;
+	*scores = p->scores + at;
+	*top = p->top + at * p->n_top;
+	p->taken += n;
+	return n;
+}
+
+bool prompt_scores_all_taken(const prompt_scores *p)
+{
+	return p->taken == p->count && p->first == p->count;
+}
