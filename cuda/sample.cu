@@ -17,7 +17,7 @@
  * Weights are computed anew in every pass, about thirty integer instructions: less than writing and reading them. A row
  * is read once at temperature 0, 3 times with few tokens left, else 3 times without cuts and 6 to 8 with both, from the
  * second time on out of the cache.
- * Penalised or biased rows are copied to scratch first. Bytes per row: 4 V, with adjustments 12 V. */
+ * Penalised, biased or masked rows are copied to scratch first. Bytes per row: 4 V, with adjustments 12 V. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 #include "engine/base/philox.h"
@@ -369,14 +369,15 @@ __device__ int draw_few(work *w, u64 count, u64 mass, float top_p, u64 bottom, u
 __device__ const float *adjusted(const float *x, int vocab, const sample_setting &s, const sample_adjust *adjust,
                                  float *copy)
 {
-	if (s.count <= 0)
+	const uint32_t *mask = sample_mask(&s, adjust);
+	if (s.count <= 0 && !mask)
 		return x;
 	for (int i = threadIdx.x; i < vocab; i += THREADS)
-		copy[i] = x[i];
+		copy[i] = sample_is_left(mask, i) ? x[i] : -INFINITY;
 	__syncthreads();
 	for (int i = threadIdx.x; i < s.count; i += THREADS) {
 		const sample_adjust a = adjust[s.first + i];
-		if (a.token >= 0 && a.token < vocab)
+		if (a.token >= 0 && a.token < vocab && sample_is_left(mask, a.token))
 			copy[a.token] = sample_adjusted(x[a.token], &s, &a);
 	}
 	__syncthreads();

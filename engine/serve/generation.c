@@ -274,7 +274,7 @@ sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 	const session *x = g->session;
 	bool on =
 	    g->n_read + prompt == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled && g->max_tokens > 0;
-	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)(x->tokens + tokens)};
+	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)(x->tokens + tokens), NULL};
 }
 
 status generation_leave(generation *g)

@@ -128,17 +128,19 @@ status sample_plan_prepare(sample_plan *p, int64_t adjusts, error *err)
 	return STATUS_OK;
 }
 
-static int64_t count_adjusts(const sample_row *rows, int n)
+static int64_t count_adjusts(const sample_plan *p, const sample_row *rows, int n)
 {
 	int64_t adjusts = 0;
 	for (int i = 0; i < n; i++)
-		adjusts += rows[i].settings ? rows[i].tally->count : 0;
+		if (rows[i].settings)
+			adjusts += sample_row_adjusts(rows[i].tally->count, rows[i].allowed, p->vocab);
 	return adjusts;
 }
 
-/* Write the settings of the first n rows, and their adjusting rows one after the other into `adjusts`. */
+/* Write the settings of the first n rows, and their adjusting rows and masks one after the other into `adjusts`. */
 static void fill(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings, sample_adjust *adjusts)
 {
+	const size_t mask = ((size_t)p->vocab + 31) / 32 * sizeof(uint32_t);
 	int32_t used = 0;
 	memset(settings, 0, (size_t)p->rows * sizeof *settings);
 	for (int i = 0; i < n; i++) {
@@ -151,13 +153,18 @@ static void fill(const sample_plan *p, const sample_row *rows, int n, sample_set
 		if (count > 0)
 			memcpy(adjusts + used, rows[i].tally->rows, (size_t)count * sizeof *adjusts);
 		used += count;
+		if (rows[i].allowed) {
+			settings[i].masked = 1;
+			memcpy(adjusts + used, rows[i].allowed, mask);
+			used += sample_mask_rows(p->vocab);
+		}
 	}
 }
 
 bool sample_plan_settings(const sample_plan *p, const sample_row *rows, int n, sample_setting *settings)
 {
 	assert(n <= p->rows);
-	bool plain = count_adjusts(rows, n) == 0;
+	bool plain = count_adjusts(p, rows, n) == 0;
 	fill(p, rows, plain ? n : 0, settings, NULL);
 	return plain;
 }
@@ -177,7 +184,7 @@ plan *sample_plan_follower(const sample_plan *p)
 
 status sample_plan_run(sample_plan *p, const sample_row *rows, int n)
 {
-	int64_t adjusts = count_adjusts(rows, n);
+	int64_t adjusts = count_adjusts(p, rows, n);
 	assert(n <= p->rows);
 	variant *v = variant_for(p, adjusts);
 	assert(v);

@@ -16,7 +16,8 @@ typedef struct sample_plan sample_plan;
 typedef struct sample_row {
 	const sampling *settings; /* NULL: inactive */
 	const tally *tally;
-	uint64_t position; /* of the token to sample */
+	uint64_t position;       /* of the token to sample */
+	const uint32_t *allowed; /* [⌈vocab / 32⌉] bits of the tokens that may be drawn; NULL: all */
 } sample_row;
 
 /* Device addresses, which outlive the plan. */
@@ -26,6 +27,12 @@ typedef struct sample_place {
 	void *settings;  /* [rows] for the plan without adjusting rows */
 	int32_t *tokens; /* [rows] */
 } sample_place;
+
+/* Rows of `adjust` that a row has with a tally of `count` rows. */
+static inline int64_t sample_row_adjusts(int64_t count, bool masked, int64_t vocab)
+{
+	return count + (masked ? sample_mask_rows(vocab) : 0);
+}
 
 /* b is borrowed. */
 status sample_plan_new(sample_plan **out, backend *b, int64_t rows, int64_t vocab, const sample_place *place,

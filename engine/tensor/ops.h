@@ -314,9 +314,9 @@ typedef struct sgd_params {
 void op_sgd(graph *g, value p, value grad, value m, value norm2, value hyper, value narrow, sgd_params params);
 
 /* sample: a token from each row of logits, as engine/tensor/ops/sample.h says, to the same token on every backend.
- * logits [B, V], setting [i32] [B, SAMPLE_WORDS] (a sample_setting each), adjust [i32] [A, 3] (a sample_adjust each)
-, maxima?
- * [B, ⌈V / LINEAR_BLOCK⌉] f32 (those of linear for these logits, which spare a kernel from reading them all)
+ * logits [B, V], setting [i32] [B, SAMPLE_WORDS] (a sample_setting each), adjust [i32] [A, 3] (a sample_adjust each,
+ * and masks), maxima? [B, ⌈V / LINEAR_BLOCK⌉] f32 (those of linear for these logits, which spare a kernel from reading
+ * them all)
  * -> token [i32] [B], -1 where no logit is finite. */
 value op_sample(graph *g, value logits, value setting, value adjust, value maxima);
 

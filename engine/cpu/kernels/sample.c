@@ -32,7 +32,8 @@ typedef struct row {
 
 static const float *adjust(const row *r, const float *logits, int64_t vocab, const sample_adjust *rows)
 {
-	if (r->setting->count <= 0)
+	const uint32_t *mask = sample_mask(r->setting, rows);
+	if (r->setting->count <= 0 && !mask)
 		return logits;
 	float *adjusted = r->memory.adjusted;
 	memcpy(adjusted, logits, (size_t)vocab * sizeof *logits);
@@ -41,6 +42,8 @@ static const float *adjust(const row *r, const float *logits, int64_t vocab, con
 		if (a->token >= 0 && a->token < vocab)
 			adjusted[a->token] = sample_adjusted(logits[a->token], r->setting, a);
 	}
+	for (int64_t i = 0; mask && i < vocab; i++)
+		adjusted[i] = sample_is_left(mask, i) ? adjusted[i] : -INFINITY;
 	return adjusted;
 }
 

@@ -30,13 +30,14 @@ static int by_id(const void *pa, const void *pb)
 static int64_t rank_tokens(const float *logits, int64_t vocab, const sample_setting *s, const sample_adjust *adjust,
                            ranked *all)
 {
+	const uint32_t *mask = sample_mask(s, adjust);
 	int64_t n = 0;
 	for (int64_t i = 0; i < vocab; i++) {
 		float x = logits[i];
 		for (int32_t a = s->first; a < s->first + s->count; a++)
 			if (adjust[a].token == i)
 				x = sample_adjusted(x, s, &adjust[a]);
-		if (sample_finite(x))
+		if (sample_finite(x) && sample_is_left(mask, i))
 			all[n++] = (ranked){0, x, (int32_t)i};
 	}
 	if (n > 0)

@@ -2,7 +2,7 @@
  *
  * 1. penalties and bias (Keskar et al. 2019; OpenAI's), for the tokens that `adjust` names:
  *      x = x > 0 ? x / repetition : x · repetition;  x -= presence + frequency · count;  x += bias
- *    (the first two where count > 0)
+ *    (the first two where count > 0); then, where the row has a mask, -inf for the tokens that it leaves out
  * 2. temperature 0: the largest finite logit, the lowest id on ties.
  * 3. weights: w_i = round(2^SAMPLE_BITS · e^{-t_i}), t_i = (max - x_i) / temperature, a whole number; 0 where x_i is
  * not finite. max is the largest finite logit; a token without weight is out.
@@ -26,6 +26,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "engine/base/device_function.h"
@@ -40,6 +41,7 @@ typedef struct sample_setting {
 	uint32_t seed_low, seed_high;
 	uint32_t position_low, position_high;
 	int32_t first, count; /* rows of `adjust` */
+	int32_t masked;       /* 1: sample_mask_rows more rows of `adjust` behind them are a mask */
 	int32_t active;       /* 0: this row is not sampled; its token is -1 */
 } sample_setting;
 
@@ -51,6 +53,24 @@ typedef struct sample_adjust {
 	int32_t count; /* of occurrences so far */
 	float bias;
 } sample_adjust;
+
+/* A mask is bits, that of token i in word i / 32, which lie in rows of `adjust`: so many for a vocabulary. */
+enum { SAMPLE_MASK_ROW = 32 * sizeof(sample_adjust) / sizeof(uint32_t) };
+DEVICE_FUNCTION int32_t sample_mask_rows(int64_t vocab)
+{
+	return (int32_t)((vocab + SAMPLE_MASK_ROW - 1) / SAMPLE_MASK_ROW);
+}
+
+/* The mask of a row; NULL: it has none. */
+DEVICE_FUNCTION const uint32_t *sample_mask(const sample_setting *s, const sample_adjust *adjust)
+{
+	return s->masked ? (const uint32_t *)(adjust + s->first + s->count) : NULL;
+}
+
+DEVICE_FUNCTION bool sample_is_left(const uint32_t *mask, int64_t token)
+{
+	return !mask || (mask[token >> 5] >> (token & 31) & 1);
+}
 
 DEVICE_FUNCTION bool sample_finite(float x)
 {

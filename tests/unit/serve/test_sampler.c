@@ -69,7 +69,7 @@ static int32_t pick_counted(const sampling *how, const float *logits, int64_t vo
 			assert_int_equal(tally_reserve(&t), STATUS_OK);
 			tally_add(&t, v);
 		}
-	sample_row row = {how, &t, position};
+	sample_row row = {how, &t, position, NULL};
 	assert_int_equal(sample_plan_prepare(device.plan, t.count, NULL), STATUS_OK);
 	assert_int_equal(sample_plan_run(device.plan, &row, 1), STATUS_OK);
 	assert_int_equal(device.backend->download(device.backend, &token, device.out, sizeof token), STATUS_OK);
@@ -537,7 +537,7 @@ static void each_active_row_is_sampled_with_its_own_settings(void **state)
 			assert_int_equal(tally_reserve(&t[i]), STATUS_OK);
 			tally_add(&t[i], (int32_t)(philox(9, (uint32_t)i, 0, (uint64_t)n).word[0] % V));
 		}
-		rows[i] = (sample_row){i % 4 == 3 ? NULL : &how[i], &t[i], (uint64_t)(1000 + i)};
+		rows[i] = (sample_row){i % 4 == 3 ? NULL : &how[i], &t[i], (uint64_t)(1000 + i), NULL};
 		adjusts += rows[i].settings ? t[i].count : 0;
 		uint32_t counts[V] = {0};
 		for (int32_t r = 0; r < t[i].count; r++)

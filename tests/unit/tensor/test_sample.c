@@ -206,6 +206,22 @@ static int32_t draw_adjust(sample_adjust *a, uint64_t seed, int64_t vocab, const
 	return n;
 }
 
+/* The mask of a row that leaves few tokens, most or none; bits past the vocabulary are any. Returns its rows. */
+static int32_t draw_mask(sample_adjust *rows, uint64_t seed, int64_t vocab)
+{
+	const int32_t n = sample_mask_rows(vocab);
+	uint32_t words[3];
+	for (int32_t row = 0; row < n; row++) {
+		for (uint64_t k = 0; k < 3; k++) {
+			const uint64_t i = 100 + 3 * (uint64_t)row + k;
+			const uint32_t some = word(seed, i) & word(seed, i + 5000) & word(seed, i + 9000);
+			words[k] = seed % 5 == 0 ? 0 : seed % 2 ? some : ~some;
+		}
+		memcpy(&rows[row], words, sizeof words);
+	}
+	return n;
+}
+
 static void every_kernel_draws_what_the_full_sort_draws(void **state)
 {
 	backend *const *b = *state;
@@ -215,7 +231,7 @@ static void every_kernel_draws_what_the_full_sort_draws(void **state)
 	for (uint64_t trial = 0; trial < 270; trial++) {
 		int64_t vocab = vocabularies[trial % 9];
 		sample_setting setting[ROWS];
-		sample_adjust adjust[ROWS * ADJUST];
+		static sample_adjust adjust[ROWS * (ADJUST + WIDEST / SAMPLE_MASK_ROW + 1)];
 		int32_t want[ROWS], got[ROWS], n = 0;
 		for (uint64_t row = 0; row < ROWS; row++) {
 			const uint64_t seed = trial * ROWS + row;
@@ -226,6 +242,9 @@ static void every_kernel_draws_what_the_full_sort_draws(void **state)
 			if (row % 2)
 				setting[row].count = 0;
 			n += setting[row].count;
+			setting[row].masked = row % 3 == 0;
+			if (setting[row].masked)
+				n += draw_mask(adjust + n, seed, vocab);
 		}
 		sample(b[0], logits, ROWS, vocab, setting, adjust, n, want);
 		for (int i = 1; i < (trial % 4 ? DEVICE : backends); i++) { /* an emulated device takes its time */
