@@ -1,0 +1,37 @@
+/* constraint.h - which tokens may come next in a text that has to fit a grammar.
+ *
+ * The tokens that fit are found by walking the vocabulary's trie with the automaton. What fits on top of a frame does
+ * not depend on the frames below it, up to the bytes with which the frame ends. So for each frame that has been on top
+ * the constraint keeps the tokens that fit into it, and the trie's nodes at which it may end; only from these nodes the
+ * frames below are walked. A text inside a string, say, costs the walk over all tokens once and then that over tokens
+ * with a quotation mark.
+ *
+ * The texts of one request share a constraint. One thread at a time. */
+#ifndef ENGINE_TEXT_GRAMMAR_CONSTRAINT_H
+#define ENGINE_TEXT_GRAMMAR_CONSTRAINT_H
+
+#include "engine/text/grammar/grammar.h"
+#include "engine/text/grammar/token_trie.h"
+
+typedef struct constraint constraint;
+typedef struct constrained_text constrained_text;
+
+/* Takes the finished grammar, also on error; the trie is borrowed. STATUS_NOMEM. */
+status constraint_new(constraint **out, grammar *g, const token_trie *t);
+void constraint_free(constraint *c); /* NULL is legal */
+
+/* An empty text. ends: tokens that end it, beside the tokenizer's unless ignore_end; c is borrowed. STATUS_NOMEM. */
+status constrained_text_new(constrained_text **out, constraint *c, const int32_t *ends, int n_ends, bool ignore_end);
+void constrained_text_free(constrained_text *x); /* NULL is legal */
+
+/* The tokens that may come next, [⌈vocab / 32⌉] bits: the ends only when the text is whole. Valid until the next push.
+ */
+const uint32_t *constrained_text_allowed(const constrained_text *x);
+/* Is there such a token? Where a vocabulary lacks some bytes there may be none. */
+bool constrained_text_continues(const constrained_text *x);
+/* Is the text whole, and can nothing follow? */
+bool constrained_text_done(const constrained_text *x);
+/* Append a token that is allowed and no end. STATUS_NOMEM; STATUS_INVALID: it is not allowed. */
+status constrained_text_push(constrained_text *x, int32_t token);
+
+#endif

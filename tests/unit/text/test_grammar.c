@@ -1,0 +1,529 @@
+/* Texts that have to fit: which tokens may come next, of a grammar made of a JSON Schema. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "engine/base/philox.h"
+#include "engine/base/utf8.h"
+#include "engine/text/grammar/constraint.h"
+#include "engine/text/grammar/json_grammar.h"
+#include "tests/unit/support/allocations.h"
+
+/* --- a vocabulary with tokens of one byte and of many ----------------------------------------- */
+
+static const char *const corpus[] = {"{\"name\": \"Ann\", \"age\": 30}, {\"name\": \"Bo\", \"age\": 41}",
+                                     "[{\"a\":1},{\"a\":2},{\"a\":-1.5e3}]",
+                                     "{\"tags\": [\"red\", \"green\"], \"next\": null, \"ok\": true}",
+                                     "\"\\u00e9\\n\", \"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"",
+                                     "{\"name\":\"x\",\"children\":[{\"name\":\"y\",\"children\":[]}]}"};
+
+static status next_text(void *context, const char **text, size_t *bytes, error *err)
+{
+	size_t *at = context;
+	(void)err;
+	*text = *at < 4 * sizeof corpus / sizeof *corpus ? corpus[*at % (sizeof corpus / sizeof *corpus)] : NULL;
+	*bytes = *text ? strlen(*text) : 0;
+	(*at)++;
+	return STATUS_OK;
+}
+
+typedef struct vocabulary {
+	tokenizer *tokenizer;
+	token_trie *trie;
+} vocabulary;
+
+static vocabulary vocabularies[2];
+
+static int make_vocabularies(void **state)
+{
+	(void)state;
+	json_t *spec = json_pack("{s:s, s:i}", "type", "bpe", "vocab_size", 360);
+	size_t at = 0;
+	assert_int_equal(tokenizer_new(&vocabularies[0].tokenizer, NULL, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_train(&vocabularies[1].tokenizer, spec, &(text_source){next_text, &at}, NULL),
+	                 STATUS_OK);
+	json_decref(spec);
+	for (int i = 0; i < 2; i++) /* models may have more ids than their tokenizers */
+		assert_int_equal(token_trie_new(&vocabularies[i].trie, vocabularies[i].tokenizer,
+		                                tokenizer_size(vocabularies[i].tokenizer) + 5),
+		                 STATUS_OK);
+	return 0;
+}
+
+static int free_vocabularies(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		token_trie_free(vocabularies[i].trie);
+		tokenizer_free(vocabularies[i].tokenizer);
+	}
+	return 0;
+}
+
+static bool is_allowed(const constrained_text *x, int32_t token)
+{
+	return constrained_text_allowed(x)[token >> 5] >> (token & 31) & 1;
+}
+
+static constraint *constraint_of(const vocabulary *v, const char *schema_text)
+{
+	error err = ERROR_INIT;
+	grammar *g;
+	constraint *c;
+	json_t *schema = schema_text ? json_loads(schema_text, 0, NULL) : NULL;
+	assert_true(!schema_text || schema);
+	if (json_grammar_new(&g, schema, &err) != STATUS_OK)
+		fail_msg("%s: %s: %s", schema_text, err.param, error_message(&err));
+	json_decref(schema);
+	assert_int_equal(constraint_new(&c, g, v->trie), STATUS_OK);
+	return c;
+}
+
+static constrained_text *text_of(constraint *c)
+{
+	constrained_text *x;
+	assert_int_equal(constrained_text_new(&x, c, NULL, 0, false), STATUS_OK);
+	return x;
+}
+
+/* --- an independent check of a value ---------------------------------------------------------- */
+
+static bool fits(const json_t *root, const json_t *schema, const json_t *x);
+
+static bool is_type(const char *type, const json_t *x)
+{
+	static const char *const names[] = {"object", "array", "string", "integer", "number", "true", "false", "null"};
+	const char *is = names[json_typeof(x)];
+	return strcmp(type, is) == 0 || (strcmp(type, "boolean") == 0 && json_is_boolean(x)) ||
+	       (strcmp(type, "number") == 0 && json_is_integer(x));
+}
+
+static bool fits_type(const json_t *type, const json_t *x)
+{
+	bool any = !type || (json_is_string(type) && is_type(json_string_value(type), x));
+	for (size_t i = 0; i < json_array_size(type); i++)
+		any |= is_type(json_string_value(json_array_get(type, i)), x);
+	return any;
+}
+
+static bool within(const json_t *schema, const char *least, const char *most, size_t n)
+{
+	const json_t *min = json_object_get(schema, least), *max = json_object_get(schema, most);
+	return (!min || (json_int_t)n >= json_integer_value(min)) && (!max || (json_int_t)n <= json_integer_value(max));
+}
+
+static size_t characters(const json_t *x)
+{
+	size_t n = 0;
+	for (const char *p = json_string_value(x); p < json_string_value(x) + json_string_length(x); p++)
+		n += (*p & 0xc0) != 0x80;
+	return n;
+}
+
+static bool fits_object(const json_t *root, const json_t *schema, json_t *x)
+{
+	const json_t *properties = json_object_get(schema, "properties"),
+	             *extra = json_object_get(schema, "additionalProperties");
+	const json_t *required = json_object_get(schema, "required");
+	const char *key;
+	json_t *value;
+	bool all = true;
+	for (size_t i = 0; i < json_array_size(required); i++)
+		all &= json_object_get(x, json_string_value(json_array_get(required, i))) != NULL;
+	json_object_foreach(x, key, value)
+	{
+		const json_t *own = json_object_get(properties, key);
+		all &= own ? fits(root, own, value) : !extra || fits(root, extra, value);
+	}
+	return all;
+}
+
+static bool fits(const json_t *root, const json_t *schema, const json_t *x)
+{
+	if (json_is_boolean(schema))
+		return json_is_true(schema);
+	const json_t *ref = json_object_get(schema, "$ref"), *any = json_object_get(schema, "anyOf");
+	const json_t *values = json_object_get(schema, "enum"), *constant = json_object_get(schema, "const");
+	if (ref) {
+		const char *name = strrchr(json_string_value(ref), '/');
+		return fits(root, name ? json_object_get(json_object_get(root, "$defs"), name + 1) : root, x);
+	}
+	bool good = fits_type(json_object_get(schema, "type"), x) && (!constant || json_equal(constant, x)), one = !any,
+	     listed = !values;
+	for (size_t i = 0; i < json_array_size(any); i++)
+		one |= fits(root, json_array_get(any, i), x);
+	for (size_t i = 0; i < json_array_size(values); i++)
+		listed |= json_equal(json_array_get(values, i), x);
+	good &= one && listed;
+	if (json_is_string(x))
+		good &= within(schema, "minLength", "maxLength", characters(x));
+	if (json_is_array(x))
+		good &= within(schema, "minItems", "maxItems", json_array_size(x));
+	for (size_t i = 0; i < json_array_size(x) && json_object_get(schema, "items"); i++)
+		good &= fits(root, json_object_get(schema, "items"), json_array_get(x, i));
+	return good && (!json_is_object(x) || fits_object(root, schema, (json_t *)(uintptr_t)x));
+}
+
+/* --- walks --------------------------------------------------------------------------------------- */
+
+static const char *const schemas[] = {
+    NULL,
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":3},\"age\":{"
+    "\"type\":"
+    "\"integer\"}},\"required\":[\"name\",\"age\"],\"additionalProperties\":false}",
+    "{\"properties\":{\"a\":{\"type\":\"number\"},\"ab\":{\"type\":\"boolean\"},\"\\u00e9\\\"\":{\"const\":[1,{\"x\":"
+    "null}]},"
+    "\"\\u20ac\":{\"type\":[\"null\",\"array\"],\"maxItems\":0}},\"required\":[\"ab\",\"z\"]}",
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"enum\":[\"x\",\"y\",\"xy\",1,12]},\"children\":{\"type\":"
+    "\"array\",\"items\":"
+    "{\"$ref\":\"#\"},\"maxItems\":2}},\"required\":[\"name\"],\"additionalProperties\":{\"type\":\"integer\"}}",
+    "{\"$defs\":{\"list\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"number\"},\"next\":{\"anyOf\":[{\"$"
+    "ref\":"
+    "\"#/$defs/list\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"next\"],\"additionalProperties\":false}},\"$ref\":"
+    "\"#/$defs/list\"}",
+    "{\"type\":\"array\",\"items\":{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":2},\"minItems\":1,"
+    "\"maxItems\":3},"
+    "\"minItems\":2}",
+    "{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"a\"}},\"required\":["
+    "\"k\"]},"
+    "{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"ab\"},\"m\":false},\"required\":[\"k\"],"
+    "\"additionalProperties\":true}]}",
+};
+enum { SCHEMAS = sizeof schemas / sizeof *schemas };
+
+typedef struct written {
+	char text[8192];
+	size_t bytes;
+	int32_t tokens[4096];
+	int n;
+	bool in_string, escaped;
+} written;
+
+static void append(written *w, const vocabulary *v, int32_t token)
+{
+	const size_t from = w->bytes;
+	w->bytes += tokenizer_token_bytes(v->tokenizer, token, w->text + w->bytes, sizeof w->text - w->bytes - 1);
+	assert_true(w->bytes < sizeof w->text - 1);
+	w->text[w->bytes] = '\0';
+	w->tokens[w->n++] = token;
+	for (size_t i = from; i < w->bytes; i++) {
+		const bool escape = w->in_string && !w->escaped && w->text[i] == '\\';
+		w->in_string ^= w->text[i] == '"' && !w->escaped;
+		w->escaped = escape;
+	}
+}
+
+/* An allowed token: a random one, or one that brings the end nearer. */
+static int32_t choose(const constrained_text *x, const vocabulary *v, const written *w, uint64_t seed, bool end)
+{
+	const int32_t n = v->trie->vocab;
+	if (end) {
+		for (const char *p = w->in_string ? "\"nu0" : "}]ntf\"0"; *p; p++)
+			for (int32_t id = 0; id < n; id++) {
+				char byte;
+				if (is_allowed(x, id) &&
+				    (tokenizer_ends(v->tokenizer, id) ||
+				     (tokenizer_token_bytes(v->tokenizer, id, &byte, 1) == 1 && byte == *p)))
+					return id;
+			}
+	}
+	const int32_t from = (int32_t)(philox(seed, 5, 0, (uint64_t)w->n).word[0] % (uint32_t)n);
+	for (int32_t i = 0; i < n; i++)
+		if (is_allowed(x, (from + i) % n))
+			return (from + i) % n;
+	fail_msg("nothing may follow \"%s\"", w->text);
+	return -1;
+}
+
+static void assert_fits(const char *schema_text, const written *w)
+{
+	json_error_t e;
+	json_t *schema = schema_text ? json_loads(schema_text, 0, NULL) : json_pack("{s:s}", "type", "object");
+	json_t *value = json_loads(w->text, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+	if (!value)
+		fail_msg("%s: \"%s\"", e.text, w->text);
+	if (!fits(schema, schema, value))
+		fail_msg("\"%s\" does not fit %s", w->text, schema_text);
+	json_decref(value);
+	json_decref(schema);
+}
+
+/* What each token of the vocabulary does when it is pushed agrees with what is allowed. */
+static void assert_mask(constraint *c, const constrained_text *x, const vocabulary *v, const written *w)
+{
+	for (int32_t id = 0; id < v->trie->vocab; id++) {
+		if (tokenizer_ends(v->tokenizer, id))
+			continue;
+		constrained_text *again = text_of(c);
+		for (int i = 0; i < w->n; i++)
+			assert_int_equal(constrained_text_push(again, w->tokens[i]), STATUS_OK);
+		const status s = constrained_text_push(again, id);
+		constrained_text_free(again);
+		if ((s == STATUS_OK) != is_allowed(x, id))
+			fail_msg("token %d behind \"%s\": %s, and %d", id, w->text, status_name(s), is_allowed(x, id));
+	}
+}
+
+static void every_text_of_allowed_tokens_ends_and_fits_its_schema(void **state)
+{
+	(void)state;
+	int most = 0;
+	for (int i = 0; i < 2 * SCHEMAS; i++) {
+		const vocabulary *v = &vocabularies[i % 2];
+		constraint *c = constraint_of(v, schemas[i / 2]);
+		for (uint64_t seed = 0; seed < 40; seed++) {
+			constrained_text *x = text_of(c);
+			static written w;
+			memset(&w, 0, sizeof w);
+			const int length = 2 + (int)(seed * 3);
+			while (!constrained_text_done(x)) {
+				assert_true(constrained_text_continues(x) && w.n < length + 400);
+				if (seed == 20 && w.n % 16 == 0 && w.n < 40)
+					assert_mask(c, x, v, &w);
+				const int32_t token = choose(x, v, &w, seed * 1000 + (uint64_t)i, w.n >= length);
+				if (tokenizer_ends(v->tokenizer, token))
+					break;
+				append(&w, v, token);
+				assert_int_equal(constrained_text_push(x, token), STATUS_OK);
+			}
+			assert_fits(schemas[i / 2], &w);
+			most = w.n > most ? w.n : most;
+			constrained_text_free(x);
+		}
+		constraint_free(c);
+	}
+	assert_true(most > 100);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------------- */
+
+/* Is the whole text one that may be written, byte by byte? */
+static bool accepts(constraint *c, const char *text)
+{
+	constrained_text *x = text_of(c);
+	bool good = true;
+	for (; *text && good; text++)
+		good = constrained_text_push(x, 3 + (unsigned char)*text) == STATUS_OK;
+	good = good && (constrained_text_done(x) || is_allowed(x, tokenizer_end(vocabularies[0].tokenizer)));
+	constrained_text_free(x);
+	return good;
+}
+
+static void json_is_what_the_standard_says(void **state)
+{
+	(void)state;
+	static const char *const good[] = {"0",
+	                                   "-0",
+	                                   "10.25e-7",
+	                                   "\"\"",
+	                                   "\" \\\" \\\\ \\/ \\b\\f\\n\\r\\t \\u00eF\"",
+	                                   "\"\\uD83d\\uDE00\"",
+	                                   "\"\\ud7ff\\ue000\"",
+	                                   "\"\x7f\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf\xed\x9f\xbf\"",
+	                                   "[]",
+	                                   "{}",
+	                                   " [1, 2,\n  [true,false,null]]",
+	                                   "{\"a\":{\"a\": [{}]},\"\":1}"};
+	static const char *const bad[] = {"",
+	                                  "01",
+	                                  "+1",
+	                                  ".5",
+	                                  "1.",
+	                                  "1e",
+	                                  "-",
+	                                  "NaN",
+	                                  "'a'",
+	                                  "\"\n\"",
+	                                  "\"\\x\"",
+	                                  "\"\\u12g4\"",
+	                                  "\"\\ud800\"",
+	                                  "\"\\ud800\\u0041\"",
+	                                  "\"\\udc00\"",
+	                                  "\"\xff\"",
+	                                  "\"\xc0\x80\"",
+	                                  "\"\xed\xa0\x80\"",
+	                                  "\"\xf4\x90\x80\x80\"",
+	                                  "\"\xe2\x82\"",
+	                                  "[1,]",
+	                                  "[,1]",
+	                                  "{,}",
+	                                  "{\"a\"}",
+	                                  "{\"a\":1,}",
+	                                  "{a:1}",
+	                                  "[1 2]",
+	                                  "{} {}",
+	                                  "[",
+	                                  "tru",
+	                                  "nulll",
+	                                  "\"a",
+	                                  "1 "};
+	constraint *c = constraint_of(&vocabularies[0], "{}");
+	for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+		if (!accepts(c, good[i]))
+			fail_msg("%s must be accepted", good[i]);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		if (accepts(c, bad[i]))
+			fail_msg("%s must not be accepted", bad[i]);
+	constraint_free(c);
+	c = constraint_of(&vocabularies[0], NULL);
+	assert_true(accepts(c, "{\"a\":[1]}") && !accepts(c, "[1]"));
+	constraint_free(c);
+}
+
+static void the_text_ends_where_nothing_can_follow(void **state)
+{
+	(void)state;
+	const vocabulary *v = &vocabularies[0];
+	constraint *c = constraint_of(v, "{\"type\":\"integer\"}");
+	constrained_text *x = text_of(c), *stopped, *endless;
+	const int32_t end = tokenizer_end(v->tokenizer), stop = 'q' + 3;
+	assert_int_equal(constrained_text_new(&stopped, c, &stop, 1, false), STATUS_OK);
+	assert_int_equal(constrained_text_new(&endless, c, NULL, 0, true), STATUS_OK);
+	assert_false(is_allowed(x, end) || is_allowed(stopped, stop));
+	for (int i = 0; i < 16; i++) {
+		assert_false(constrained_text_done(x));
+		assert_int_equal(constrained_text_push(x, '7' + 3), STATUS_OK);
+		assert_int_equal(constrained_text_push(stopped, '7' + 3), STATUS_OK);
+		assert_int_equal(constrained_text_push(endless, '7' + 3), STATUS_OK);
+		assert_true(is_allowed(x, end) && !is_allowed(x, stop));
+		assert_true(is_allowed(stopped, end) && is_allowed(stopped, stop));
+		assert_false(is_allowed(endless, end));
+	}
+	assert_true(constrained_text_done(x) && constrained_text_done(endless));
+	assert_int_equal(constrained_text_push(x, '7' + 3), STATUS_INVALID);
+	assert_int_equal(constrained_text_push(endless, end), STATUS_INVALID);
+	constrained_text_free(x);
+	constrained_text_free(stopped);
+	constrained_text_free(endless);
+	constraint_free(c);
+}
+
+/* --- what is refused ---------------------------------------------------------------------------------- */
+
+static void what_is_not_implemented_is_refused_by_its_path(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *schema, *param;
+		status status;
+	} cases[] = {
+	    {"{\"type\":\"string\",\"pattern\":\"a\"}", "pattern", STATUS_UNSUPPORTED},
+	    {"{\"properties\":{\"a\":{\"items\":{\"minimum\":1}}}}", "properties.a.items.minimum", STATUS_UNSUPPORTED},
+	    {"{\"anyOf\":[true,{\"format\":\"date\"}]}", "anyOf[1].format", STATUS_UNSUPPORTED},
+	    {"{\"$defs\":{\"x\":{\"oneOf\":[]}},\"items\":{\"$ref\":\"#/$defs/x\"}}", "#/$defs/x.oneOf",
+	     STATUS_UNSUPPORTED},
+	    {"{\"additionalProperties\":{\"not\":{}}}", "additionalProperties.not", STATUS_UNSUPPORTED},
+	    {"{\"anyOf\":[true],\"minLength\":1}", "anyOf", STATUS_UNSUPPORTED},
+	    {"{\"$ref\":\"#\",\"enum\":[1]}", "enum", STATUS_UNSUPPORTED},
+	    {"{\"type\":\"text\"}", "type", STATUS_INVALID},
+	    {"{\"items\":3}", "items", STATUS_INVALID},
+	    {"{\"minItems\":-1}", "minItems", STATUS_INVALID},
+	    {"{\"minItems\":2,\"maxItems\":1}", "maxItems", STATUS_INVALID},
+	    {"{\"$ref\":\"#/$defs/x\"}", "$ref", STATUS_INVALID},
+	    {"{\"$ref\":\"http://a/b\"}", "$ref", STATUS_INVALID},
+	    {"{\"required\":[1]}", "required", STATUS_INVALID},
+	    {"{\"enum\":[]}", "", STATUS_INVALID},
+	    {"{\"enum\":[1],\"type\":\"string\"}", "", STATUS_INVALID},
+	    {"{\"$ref\":\"#\"}", "", STATUS_INVALID},
+	    {"{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", "", STATUS_INVALID},
+	    {"{\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", "", STATUS_INVALID},
+	    {"{\"required\":[\"a\"],\"additionalProperties\":false}", "", STATUS_INVALID},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		json_t *schema = json_loads(cases[i].schema, 0, NULL);
+		error err = ERROR_INIT;
+		grammar *g;
+		const status s = json_grammar_new(&g, schema, &err);
+		if (s != cases[i].status || strcmp(err.param, cases[i].param) != 0)
+			fail_msg("%s: %s \"%s\"", cases[i].schema, status_name(s), err.param);
+		assert_null(g);
+		assert_true(err.message[0]);
+		json_decref(schema);
+	}
+}
+
+static void schemas_that_are_too_large_are_refused(void **state)
+{
+	(void)state;
+	json_t *schema = json_true();
+	error err = ERROR_INIT;
+	grammar *g;
+	for (int i = 0; i < 100; i++)
+		schema = json_pack("{s:o}", "items", schema);
+	assert_int_equal(json_grammar_new(&g, schema, &err), STATUS_TOO_LARGE);
+	json_decref(schema);
+	json_t *properties = json_object();
+	for (int i = 0; i < 1000; i++) {
+		char name[128];
+		snprintf(name, sizeof name, "%03d-%0100d", i, i);
+		json_object_set_new(properties, name, json_object());
+	}
+	err = (error)ERROR_INIT;
+	schema = json_pack("{s:o}", "properties", properties);
+	assert_int_equal(json_grammar_new(&g, schema, &err), STATUS_TOO_LARGE); /* all other names: 100,000 nodes */
+	json_object_set_new(schema, "additionalProperties", json_false());
+	assert_int_equal(json_grammar_new(&g, schema, &err), STATUS_OK);
+	grammar_free(g);
+	json_decref(schema);
+}
+
+static status write_something(const json_t *schema, const vocabulary *v)
+{
+	grammar *g = NULL;
+	token_trie *trie = NULL;
+	constraint *c = NULL;
+	constrained_text *x = NULL;
+	error err = ERROR_INIT;
+	status s = token_trie_new(&trie, v->tokenizer, tokenizer_size(v->tokenizer));
+	if (s == STATUS_OK)
+		s = json_grammar_new(&g, schema, &err);
+	if (s == STATUS_OK)
+		s = constraint_new(&c, g, trie);
+	if (s == STATUS_OK)
+		s = constrained_text_new(&x, c, NULL, 0, false);
+	for (const char *p = "{\"name\":\"x\",\"children\":[{\"n"; s == STATUS_OK && *p; p++)
+		s = constrained_text_push(x, 3 + (unsigned char)*p);
+	constrained_text_free(x);
+	constraint_free(c);
+	token_trie_free(trie);
+	return s;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+	(void)state;
+	json_t *schema = json_loads(schemas[3], 0, NULL);
+	status s = STATUS_NOMEM;
+	int64_t n = 0;
+	for (; s == STATUS_NOMEM; n++) {
+		allocations_fail(n, true);
+		s = write_something(schema, &vocabularies[0]);
+		if (s == STATUS_OK && allocations_refused())
+			s = STATUS_NOMEM; /* a smaller block would have done */
+		allocations_limit(-1);
+	}
+	assert_int_equal(s, STATUS_OK);
+	assert_true(n > 50);
+	json_decref(schema);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_text_of_allowed_tokens_ends_and_fits_its_schema),
+	    cmocka_unit_test(json_is_what_the_standard_says),
+	    cmocka_unit_test(the_text_ends_where_nothing_can_follow),
+	    cmocka_unit_test(what_is_not_implemented_is_refused_by_its_path),
+	    cmocka_unit_test(schemas_that_are_too_large_are_refused),
+	    cmocka_unit_test(every_allocation_may_fail),
+	};
+	return cmocka_run_group_tests(tests, make_vocabularies, free_vocabularies);
+}
