@@ -167,6 +167,9 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	TRY(stop_filter_init(&g->stop, r->stops, r->n_stops, err));
 	TRY(generation_begin_tally(g));
 	TRY(generation_prepare_alpha(g, r, err));
+	if (r->constraint)
+		TRY(constrained_text_new(&g->constrained, r->constraint, g->stop_tokens, g->n_stop_tokens,
+		                         g->ignore_end));
 	if (r->score_prompt && r->n_prompt > 1)
 		TRY(prompt_scores_new(&g->scores, g->session, g->prompt, g->n_prompt, g->n_logprobs));
 	return session_reserve(g->session, r->n_prompt, err);
@@ -176,6 +179,7 @@ static void generation_free(generation *g)
 {
 	stop_filter_fini(&g->stop);
 	prompt_scores_free(g->scores);
+	constrained_text_free(g->constrained);
 	free(g->prompt);
 	free(g->sampling.bias);
 	tally_fini(&g->tally);
@@ -269,12 +273,18 @@ status generation_read_whole(generation *g, bool *done, error *err)
 	return STATUS_OK;
 }
 
+int64_t generation_adjusts(const generation *g)
+{
+	return sample_row_adjusts(g->tally.count, g->constrained, model_dimensions(g->session->model->model)->outputs);
+}
+
 sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 {
 	const session *x = g->session;
 	bool on =
 	    g->n_read + prompt == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled && g->max_tokens > 0;
-	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)(x->tokens + tokens), NULL};
+	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)(x->tokens + tokens),
+	                    g->constrained ? constrained_text_allowed(g->constrained) : NULL};
 }
 
 status generation_leave(generation *g)
@@ -347,7 +357,8 @@ static status generation_send(generation *g, token_logprob picked, error *err)
 	char characters[TEXT_STREAM_ROOM];
 	const tokenizer *t = g->session->model->tokenizer;
 	bool end = generation_ends(g, picked.token);
-	bool last = end || g->completed == g->max_tokens;
+	bool whole = g->constrained && constrained_text_done(g->constrained);
+	bool last = end || whole || g->completed == g->max_tokens;
 	/* A session's next generation may finish the character that max_tokens has cut. */
 	size_t bytes = text_stream_token(&g->text, t, picked.token, end || (last && g->temporary), characters);
 	status s = stop_filter_push(&g->stop, characters, bytes, last, &e.text, &e.text_bytes);
@@ -355,7 +366,7 @@ static status generation_send(generation *g, token_logprob picked, error *err)
 		s = generation_explain(g, g->session->tokens, &e.n_alpha);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "the next token could not be delivered: %s", status_text(s));
-	if (end || g->stop.found)
+	if (end || whole || g->stop.found)
 		g->finish = FINISH_STOP;
 	else if (last)
 		g->finish = FINISH_LENGTH;
@@ -404,15 +415,28 @@ status generation_score(generation *g, uint64_t slice_ns, error *err)
 
 /* --- delivering a token ----------------------------------------------------------------- */
 
+static status generation_push(generation *g, int32_t token, error *err)
+{
+	const status s = constrained_text_push(g->constrained, token);
+	if (s == STATUS_INVALID)
+		return error_set(err, STATUS_UNSUPPORTED, "response_format", "the schema has too many alternatives");
+	return s;
+}
+
 status generation_deliver(generation *g, int32_t token, error *err)
 {
 	session *x = g->session;
 	g->next = token;
+	if (token < 0 && g->constrained && !constrained_text_continues(g->constrained))
+		return error_set(err, STATUS_UNSUPPORTED, "response_format",
+		                 "no token of the model's vocabulary continues the text");
 	if (token < 0)
 		return error_set(err, STATUS_INVALID, "model",
 		                 "the model's logits are not finite: products of its weights overflow");
 	TRY(session_reserve(x, 1, err));
 	TRY(tally_reserve(&g->tally));
+	if (g->constrained && !generation_ends(g, token))
+		TRY(generation_push(g, token, err));
 	if (g->phase == GENERATION_PROMPT)
 		g->prompted_ns = clock_ns();
 	token_logprob picked = {token, -INFINITY};

@@ -44,6 +44,7 @@ struct generation {
 	int64_t n_cached;             /* tokens before the prompt that a temporary session had read */
 	sampling sampling;
 	bool ignore_end;
+	constrained_text *constrained; /* what has been generated; NULL: without a constraint */
 	int32_t stop_tokens[CHAT_TEMPLATE_STOPS];
 	int n_stop_tokens;
 	int n_logprobs, n_alpha;
@@ -85,6 +86,8 @@ bool generation_tallied(const generation *g);
 /* The last call of every generation: calls `finished` and frees everything. err: NULL or the message of s. */
 void generation_finish(generation *g, status s, const error *err);
 
+/* Rows of `adjust` with which g's next token is sampled. */
+int64_t generation_adjusts(const generation *g);
 /* Can a step advance g? Not when parked. */
 bool generation_runnable(const generation *g);
 /* Record that the session has read `count` tokens of the prompt, or the delivered one. */

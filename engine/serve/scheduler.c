@@ -370,7 +370,7 @@ static status find_plan(inflight_step *f, error *err)
 	int64_t adjusts = 0, tokens = 0;
 	for (int i = 0; i < f->n; i++) {
 		log |= f->batch[i]->session->log != NULL;
-		adjusts += f->batch[i]->tally.count;
+		adjusts += generation_adjusts(f->batch[i]);
 		tokens += f->prompts ? f->batch[i]->reading : 0;
 	}
 	return served_model_plan(f->model, f->n, tokens, log, adjusts, &f->plan, err);
@@ -409,8 +409,8 @@ static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 		if (!g)
 			continue;
 		session *x = g->session;
-		if ((g->phase == GENERATION_CLOSE && !g->temporary) || g->tally.penalises || g->n_logprobs >= 0 ||
-		    session_reserve(x, 2, NULL) != STATUS_OK)
+		if ((g->phase == GENERATION_CLOSE && !g->temporary) || g->tally.penalises || g->constrained ||
+		    g->n_logprobs >= 0 || session_reserve(x, 2, NULL) != STATUS_OK)
 			return false;
 	}
 	return true;
@@ -477,7 +477,7 @@ static status resume(scheduler *s, generation *g)
 	int32_t token = -1;
 	sample_row wanted = generation_wants(g, 0, 0);
 	if (wanted.settings) {
-		status why = served_model_prepare_row(x->model, g->tally.count, &err);
+		status why = served_model_prepare_row(x->model, generation_adjusts(g), &err);
 		if (why != STATUS_OK)
 			return no_plan(s, g, why, &err);
 		if (served_model_sample_row(x->model, x->logits, &wanted, &token) != STATUS_OK)

@@ -21,6 +21,7 @@
 #include "engine/model/feed.h"
 #include "engine/serve/sampler.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/grammar/constraint.h"
 #include "engine/text/tokenizer.h"
 #include "gen/limits.h"
 
@@ -192,6 +193,7 @@ typedef struct generation_request {
 	int32_t stop_tokens[CHAT_TEMPLATE_STOPS]; /* end the text as the end-of-text token does */
 	int n_stop_tokens;
 	bool ignore_end;         /* keep going past the end-of-text token */
+	constraint *constraint;  /* what is generated has to fit it; stays until `finished`. NULL: any text */
 	int n_logprobs;          /* -1: none; 0…20: chosen token plus this many alternatives */
 	bool score_prompt;       /* events for the prompt's tokens too, from its second on. Needs n_logprobs ≥ 0 */
 	int n_alpha;             /* 0: none; else every token costs time in proportion to the tokens that it reads */
@@ -219,6 +221,7 @@ typedef struct generation_request {
  * session is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; no
  * step is read in part, and after a cancellation the session has read every delivered token. A character that
  * max_tokens cuts is finished by the session's next generation without a prompt; in a temporary session it is U+FFFD.
+ * With a constraint the generation also ends (FINISH_STOP) as soon as nothing can follow.
  * Text ends before the stop sequence; tokens do not: those of the stop sequence and the end-of-text token are sampled,
  * delivered, counted and read. */
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,

@@ -1,6 +1,7 @@
 /* What one generation delivers: tokens, text, stops, log-probabilities, importance weights. */
 #include "engine/tensor/panel.h"
 #include "tests/unit/support/bytes.h"
+#include "engine/text/grammar/json_grammar.h"
 #include "tests/unit/serve/fixture.h"
 
 #include <math.h>
@@ -497,6 +498,54 @@ static void neither_stops_nor_ends_within_a_prompt_that_is_scored_end_it(void **
 	assert_memory_equal(c.text, "b\u2603cd", c.text_bytes);
 }
 
+static void what_is_generated_fits_a_constraint_beside_what_has_none(void **state)
+{
+	fixture *f = *state;
+	enum { EACH = 3 };
+	static client free_before[EACH], free_beside[EACH], fitting[EACH];
+	token_trie *trie;
+	grammar *g;
+	constraint *c;
+	json_t *schema = json_pack("{s:[s, s, [i, i]]}", "enum", "abc", "abd", 12, 123);
+	int32_t ids[5];
+	random_tokens(ids, 5, 23);
+	assert_int_equal(token_trie_new(&trie, f->model->tokenizer, VOCAB), STATUS_OK);
+	assert_int_equal(json_grammar_new(&g, schema, NULL), STATUS_OK);
+	assert_int_equal(constraint_new(&c, g, trie), STATUS_OK);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < EACH; i++) {
+			client *x = round == 0 ? &free_before[i] : &free_beside[i];
+			generation_request r = request(x, ids, 5, 20);
+			r.sampling.temperature = 1;
+			r.sampling.seed = (uint64_t)i;
+			start(f, NULL, x, &r);
+			if (round == 0)
+				continue;
+			r = request(&fitting[i], ids, 5, i == 2 ? 4 : 20);
+			r.sampling.temperature = (float)i;
+			r.sampling.frequency_penalty = (float)i;
+			r.ignore_end = i == 1;
+			r.constraint = c;
+			start(f, NULL, &fitting[i], &r);
+		}
+		drain(f);
+	}
+	for (int i = 0; i < EACH; i++) {
+		json_t *parsed = json_loadb(fitting[i].text, fitting[i].text_bytes, JSON_DECODE_ANY, NULL);
+		bool listed = i == 2;
+		for (size_t k = 0; k < 3; k++)
+			listed |= parsed && json_equal(parsed, json_array_get(json_object_get(schema, "enum"), k));
+		if (!listed)
+			fail_msg("%.*s", (int)fitting[i].text_bytes, fitting[i].text);
+		assert_int_equal(fitting[i].result.finish, i == 2 ? FINISH_LENGTH : FINISH_STOP);
+		assert_memory_equal(free_beside[i].tokens, free_before[i].tokens, 20 * sizeof *ids);
+		json_decref(parsed);
+	}
+	constraint_free(c);
+	token_trie_free(trie);
+	json_decref(schema);
+}
+
 static void the_request_is_copied(void **state)
 {
 	fixture *f = *state;
@@ -735,6 +784,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(only_the_latest_beginnings_are_kept, setup, teardown),
 	    cmocka_unit_test_setup_teardown(neither_stops_nor_ends_within_a_prompt_that_is_scored_end_it, setup,
 	                                    teardown),
+	    cmocka_unit_test_setup_teardown(what_is_generated_fits_a_constraint_beside_what_has_none, setup, teardown),
 	    cmocka_unit_test_setup_teardown(the_request_is_copied, setup, teardown),
 	    cmocka_unit_test_setup_teardown(log_probabilities_come_with_alternatives_best_first, setup, teardown),
 	    cmocka_unit_test_setup_teardown(alpha_is_the_mean_row_of_the_last_token_read, setup, teardown),
