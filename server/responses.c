@@ -202,6 +202,9 @@ static json_t *responses_about(const request *r)
 		json_t *value = json_object_get(r->body, keys[i]);
 		json_object_set_new(about, keys[i], value ? json_incref(value) : json_null());
 	}
+	const json_t *format = json_object_get(json_object_get(r->body, "text"), "format");
+	if (about && json_is_object(format))
+		json_object_set_new(about, "text", json_pack("{s:O}", "format", format));
 	return about;
 }
 

@@ -1,5 +1,7 @@
 """Conversations, as OpenAI's own client has them, and in sessions."""
 
+import json
+
 import openai
 import pytest
 
@@ -113,7 +115,10 @@ def test_a_system_message_is_read_once_for_many_conversations(client, model):
 
 @pytest.mark.parametrize("more, param", [
     ({"tools": [{"type": "function"}]}, "tools"),
-    ({"response_format": {"type": "json_object"}}, "response_format.type"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": {"a": {"pattern": "b"}}}}}},
+     "response_format.json_schema.schema.properties.a.pattern"),
     ({"top_logprobs": 2}, "top_logprobs"),
     ({"modalities": ["audio"]}, "modalities[0]"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
@@ -132,6 +137,77 @@ def test_a_template_that_says_nothing_is_no_configuration(service):
         "model": "additive", "training_file": service.upload("text " * 100),
         "additive": {**SMALL, "config": {**SMALL["config"], "chat_template": {"user": {"suffix": 1}, "assistant": {}}}}})
     assert (status, answer["error"]["param"]) == (400, "additive.config.chat_template.user.suffix")
+
+
+# --- what fits a format ----------------------------------------------------------------------------
+
+PERSON = {"type": "object", "additionalProperties": False, "required": ["name", "age", "tags"], "properties": {
+    "name": {"type": "string", "minLength": 1, "maxLength": 6}, "age": {"type": "integer"},
+    "tags": {"type": "array", "items": {"enum": ["red", "green", 7]}, "maxItems": 3}, "on": {"type": ["boolean", "null"]}}}
+
+
+def is_person(x):
+    return (list(x) in (["name", "age", "tags"], ["name", "age", "tags", "on"]) and isinstance(x["name"], str)
+            and 1 <= len(x["name"]) <= 6 and type(x["age"]) is int and len(x["tags"]) <= 3
+            and all(t in ("red", "green", 7) for t in x["tags"]) and x.get("on") in (None, True, False))
+
+
+def formatted(schema):
+    return {"type": "json_schema", "json_schema": {"name": "person", "schema": schema, "strict": True}}
+
+
+def test_an_answer_fits_its_schema(client, model):
+    ask = dict(model=model, messages=[user("99 bottles")], max_tokens=200, n=4, seed=3, temperature=1.5,
+               response_format=formatted(PERSON), presence_penalty=0.5)
+    answer = client.chat.completions.create(**ask)
+    texts = [c.message.content for c in answer.choices]
+    assert all(is_person(json.loads(t)) for t in texts) and len(set(texts)) > 1
+    assert [c.finish_reason for c in answer.choices] == ["stop"] * 4
+    parts = [""] * 4
+    for chunk in client.chat.completions.create(stream=True, **ask):
+        parts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert parts == texts
+    greedy = client.chat.completions.create(**{**ask, "n": 1, "temperature": 0}).choices[0].message.content
+    assert is_person(json.loads(greedy))
+
+
+def test_json_is_an_object_or_cut_by_the_length(client, model):
+    ask = dict(model=model, messages=[user("99")], temperature=1, response_format={"type": "json_object"})
+    ends = set()
+    for seed in range(12):
+        one = client.chat.completions.create(max_tokens=60, seed=seed, **ask).choices[0]
+        ends.add(one.finish_reason)
+        if one.finish_reason == "stop":
+            assert isinstance(json.loads(one.message.content), dict)
+        assert one.message.content.lstrip()[0] == "{"
+    assert "stop" in ends
+    assert client.chat.completions.create(max_tokens=1, seed=1, **ask).choices[0].finish_reason == "length"
+    stopped = client.chat.completions.create(max_tokens=60, seed=1, stop=["{"], **ask).choices[0]
+    assert stopped.message.content.strip() == "" and stopped.finish_reason == "stop"
+
+
+def test_completions_responses_and_sessions_fit_a_format_too(service, client, model):
+    ask = dict(model=model, temperature=1, seed=2)
+    whole = client.completions.create(prompt="99", max_tokens=200, logprobs=2, extra_body={"response_format": formatted(PERSON)}, **ask)
+    assert is_person(json.loads(whole.choices[0].text)) and len(whole.choices[0].logprobs.tokens) == whole.usage.completion_tokens
+    format = {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}
+    response = client.responses.create(model=model, input="99", max_output_tokens=200, temperature=1, text={"format": format}, extra_body={"seed": 2})
+    assert is_person(json.loads(response.output_text)) and response.text.format.name == "person"
+    one = service.ok("POST", "/v1/sessions", {"model": model})["id"]
+    for _ in range(2):  # each answer is a value of its own
+        said = service.ok("POST", f"/v1/sessions/{one}/generate", {"prompt": "99", "max_tokens": 150, "seed": 5, "response_format": formatted(PERSON)})
+        assert is_person(json.loads(said["choices"][0]["text"]))
+
+
+def test_a_text_that_must_fit_is_written_by_a_trained_vocabulary_beside_other_texts(service, client):
+    job = service.job(steps=2, tokenizer={"type": "bpe", "vocab_size": 300})
+    done = service.wait_job(job["id"])
+    assert done["status"] == "succeeded", done
+    ask = dict(model=done["fine_tuned_model"], prompt=["99 bottles", "beer"], n=2, temperature=1, seed=1)
+    free = client.completions.create(max_tokens=30, **ask)
+    values = client.completions.create(max_tokens=40, extra_body={"response_format": formatted({"enum": ["beer", "bottles", 99]})}, **ask)
+    assert {json.loads(c.text) for c in values.choices} <= {"beer", "bottles", 99}
+    assert client.completions.create(max_tokens=30, **ask).choices == free.choices
 
 
 # --- responses ---------------------------------------------------------------------------------------
@@ -172,7 +248,8 @@ def test_a_large_input_is_read_as_a_small_one(client, model):
 @pytest.mark.parametrize("more, param", [
     ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"),
     ({"tools": []}, "tools"), ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
-    ({"text": {"format": {"type": "json_object"}}}, "text.format.type"),
+    ({"text": {"format": {"type": "xml"}}}, "text.format.type"), ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+    ({"text": {"format": {"type": "json_schema", "schema": {"items": {"format": "x"}}}}}, "text.format.schema.items.format"),
 ])
 def test_a_response_that_is_more_than_text_is_refused_by_name(service, model, more, param):
     assert refused(service, model, "/v1/responses", **{"input": "x", **more})["param"] == param

@@ -2,6 +2,7 @@
 #include "engine/daemon/catalog/catalog.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,9 +255,22 @@ void catalog_release(model_entry *m)
 	json_decref(m->config);
 	json_decref(m->class_names);
 	free(m->parsed);
+	token_trie_free(m->trie);
 	tokenizer_free(m->tokenizer);
 	chat_template_free(m->chat);
 	free(m);
+}
+
+status catalog_token_trie(model_entry *m, const token_trie **out)
+{
+	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* of any entry's: they are few */
+	status s = STATUS_OK;
+	pthread_mutex_lock(&making);
+	if (!m->trie)
+		s = token_trie_new(&m->trie, m->tokenizer, m->dims.outputs);
+	*out = m->trie;
+	pthread_mutex_unlock(&making);
+	return s;
 }
 
 static model_entry *unlink_entry(catalog *all, model_entry **link)

@@ -14,6 +14,7 @@
 #include "engine/model/model.h"
 #include "engine/store/store.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/grammar/token_trie.h"
 #include "engine/text/tokenizer.h"
 
 enum { CATALOG_MAX = 256 };
@@ -37,6 +38,7 @@ typedef struct model_entry {
 	int64_t parameters, state_bytes;
 	_Atomic dtype weights; /* how it is kept for serving: a panel type. Changed on the executor as it is loaded */
 	tokenizer *tokenizer;
+	token_trie *trie;    /* of its tokens; NULL before catalog_token_trie */
 	chat_template *chat; /* NULL: its conversations cannot be rendered, */
 	error chat_problem;  /* and why */
 	char owned_by[64];
@@ -70,6 +72,9 @@ status catalog_seal(const char *id, const char *folder, const char *owned_by, er
 /* Move a finished folder in as a new model; one that is not sealed is sealed first. STATUS_CONFLICT when the id exists.
  */
 status catalog_add(catalog *all, const char *id, const char *folder, const char *owned_by, error *err);
+
+/* Any thread, with a reference: the trie of the entry's vocabulary, made on first use. STATUS_NOMEM. */
+status catalog_token_trie(model_entry *m, const token_trie **out);
 
 /* Executor thread: the `prepare` of a task that calls catalog_model (device_prepare), and the entry's model
  * (device_model). */

@@ -356,6 +356,7 @@ void choices_free(choices *c)
 	json_decref(p->messages);
 	free(p->request.sampling.bias);
 	selection_fini(&p->alpha);
+	response_format_fini(&p->format);
 	catalog_release(p->model);
 	for (int i = 0; c->items && i < c->n; i++) {
 		choice_events_fini(&c->items[i].events);
@@ -548,6 +549,9 @@ static void pool_read(uv_work_t *work)
 	choices_plan *p = &c->plan;
 	if (p->read)
 		error_settle(&c->start_error, read_prompts(c, &c->start_error));
+	if (c->start_error.status == STATUS_OK)
+		error_settle(&c->start_error, response_format_compile(&p->format, p->model, &c->start_error));
+	p->request.constraint = p->format.constraint;
 	if (c->start_error.status == STATUS_OK && session_ticket_has_work(&p->ticket))
 		session_ticket_fetch(&p->ticket);
 }
@@ -586,7 +590,7 @@ void choices_begin(choices *c)
 		                                     .model = c->plan.session ? c->plan.model->id : NULL};
 	}
 	c->read.data = c;
-	if (!c->plan.read && !session_ticket_has_work(&c->plan.ticket))
+	if (!c->plan.read && !c->plan.format.constrains && !session_ticket_has_work(&c->plan.ticket))
 		submit(c);
 	else if (uv_queue_work(&s->engine->loop, &c->read, pool_read, was_read) != 0)
 		refuse(c, STATUS_NOMEM, "out of memory");

@@ -9,6 +9,7 @@
 #ifndef ENGINE_DAEMON_GENERATION_CHOICES_H
 #define ENGINE_DAEMON_GENERATION_CHOICES_H
 
+#include "engine/daemon/generation/response_format.h"
 #include "engine/daemon/generation/selection.h"
 #include "engine/daemon/sessions/session_settle.h"
 
@@ -51,6 +52,7 @@ typedef struct choices_plan {
 	 * seed + i. */
 	generation_request request;
 	selection alpha;               /* owned; of request.alpha */
+	response_format format;        /* owned; its constraint becomes request.constraint */
 	bool unstarted;                /* nothing is generated: `answer` follows when the prompts have been read */
 	const char *prompt_field;      /* what errors call the prompt; NULL: "prompt" */
 	bool whole;                    /* with a session: all or nothing (session_settle.h) */

@@ -188,6 +188,7 @@ status completions_read_options(choices_plan *wanted, const json_t *params, erro
 	generation_request *r = &wanted->request;
 	TRY(read_alpha(wanted, json_object_get(params, "alpha"), err));
 	TRY(read_stops(r, json_object_get(params, "stop"), err));
+	TRY(response_format_read(&wanted->format, params, err));
 	return read_sampling(&r->sampling, params, wanted->model, err);
 }
 

@@ -60,7 +60,8 @@ static status find_shared(choices_plan *p, const chat_text *x, error *err)
 	return STATUS_OK;
 }
 
-/* What ends an answer: as a token where it is the name of a special one, else as a text. */
+/* What ends an answer: as a token where it is the name of a special one, else as a text, unless the answer has a format,
+ * which may hold that text. */
 static status add_stop(choices_plan *p, const char *stop, error *err)
 {
 	generation_request *r = &p->request;
@@ -70,7 +71,7 @@ static status add_stop(choices_plan *p, const char *stop, error *err)
 	TRY(tokenizer_encode(t, stop, all.bytes, &(encode_options){.trusted = &all, .n_trusted = 1}, &list, err));
 	if (list.count == 1 && tokenizer_token_bytes(t, list.ids[0], NULL, 0) == 0)
 		r->stop_tokens[r->n_stop_tokens++] = list.ids[0];
-	else
+	else if (!p->format.constrains)
 		r->stops[r->n_stops++] = stop;
 	token_list_fini(&list);
 	return STATUS_OK;

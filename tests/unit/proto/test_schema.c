@@ -374,7 +374,7 @@ static void what_would_change_the_result_and_is_not_offered_is_refused(void **st
 {
 	(void)state;
 	refuses(&schema_chat_completion,
-	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"response_format\":{\"type\":\"json_object\"}}",
+	        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"response_format\":{\"type\":\"xml\"}}",
 	        "response_format.type", "invalid_value");
 	refuses(&schema_chat_completion, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}],\"tools\":[]}", "tools",
 	        "unknown_parameter");
