@@ -20,6 +20,7 @@ typedef struct response {
 	json_int_t created, sequence;
 	json_t *about; /* members that the answer repeats from the request */
 	buffer text;
+	json_t *logprobs; /* of its tokens so far; empty unless asked for */
 	uint32_t ungranted;
 	uint64_t latest_ns;
 } response;
@@ -28,6 +29,7 @@ static void responses_release(request *r)
 {
 	response *x = r->state;
 	json_decref(x->about);
+	json_decref(x->logprobs);
 	buffer_fini(&x->text);
 	free(x);
 }
@@ -48,10 +50,17 @@ static void responses_taking(request *r)
 
 /* --- objects ------------------------------------------------------------------------------------- */
 
-static json_t *responses_part(const char *text, size_t bytes)
+/* logprobs is stolen. */
+static json_t *responses_part(const char *text, size_t bytes, json_t *logprobs)
 {
-	return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", json_stringn(text, bytes),
-	                 "annotations", "logprobs");
+	return json_pack("{s:s, s:o, s:[], s:o}", "type", "output_text", "text", json_stringn(text, bytes),
+	                 "annotations", "logprobs", logprobs);
+}
+
+/* The whole text. */
+static json_t *responses_whole_part(const response *x)
+{
+	return responses_part(x->text.data ? x->text.data : "", x->text.used, json_copy(x->logprobs));
 }
 
 /* content is stolen. */
@@ -63,8 +72,7 @@ static json_t *responses_item(const response *x, const char *status, json_t *con
 
 static json_t *responses_whole_item(const response *x, const char *status)
 {
-	return responses_item(x, status,
-	                      json_pack("[o]", responses_part(x->text.data ? x->text.data : "", x->text.used)));
+	return responses_item(x, status, json_pack("[o]", responses_whole_part(x)));
 }
 
 /* item is stolen; NULL: nothing is written yet. result: of the engine, or NULL. */
@@ -122,7 +130,8 @@ static void responses_open(request *r)
 	responses_send(
 	    r, "response.output_item.added",
 	    json_pack("{s:i, s:o}", "output_index", 0, "item", responses_item(x, "in_progress", json_array())));
-	responses_send(r, "response.content_part.added", responses_of_part(x, "part", responses_part("", 0)));
+	responses_send(r, "response.content_part.added",
+	               responses_of_part(x, "part", responses_part("", 0, json_array())));
 }
 
 static void responses_close(request *r, const char *status, const json_t *result)
@@ -132,10 +141,9 @@ static void responses_close(request *r, const char *status, const json_t *result
 	char type[32];
 	json_t *done = responses_of_part(x, "text", json_stringn(text, x->text.used));
 	if (done)
-		json_object_set_new(done, "logprobs", json_array());
+		json_object_set_new(done, "logprobs", json_copy(x->logprobs));
 	responses_send(r, "response.output_text.done", done);
-	responses_send(r, "response.content_part.done",
-	               responses_of_part(x, "part", responses_part(text, x->text.used)));
+	responses_send(r, "response.content_part.done", responses_of_part(x, "part", responses_whole_part(x)));
 	responses_send(r, "response.output_item.done",
 	               json_pack("{s:i, s:o}", "output_index", 0, "item", responses_whole_item(x, status)));
 	snprintf(type, sizeof type, "response.%s", status);
@@ -156,16 +164,18 @@ static void responses_event(void *context, const frame *f)
 		return;
 	const json_t *text = json_object_get(event, "text");
 	generation_note_tokens(r, &x->latest_ns, json_array_size(json_object_get(event, "tokens")));
+	json_t *logprobs = json_object_get(json_object_get(event, "logprobs"), "content");
 	buffer_append(&x->text, json_string_value(text), json_string_length(text));
+	const bool kept = !logprobs || json_array_extend(x->logprobs, logprobs) == 0;
 	x->ungranted++;
 	if (x->stream) {
 		responses_open(r);
 		json_t *delta =
 		    responses_of_part(x, "delta", json_stringn(json_string_value(text), json_string_length(text)));
 		if (delta)
-			json_object_set_new(delta, "logprobs", json_array());
+			json_object_set_new(delta, "logprobs", logprobs ? json_incref(logprobs) : json_array());
 		responses_send(r, "response.output_text.delta", delta);
-	} else if (x->text.failed) {
+	} else if (x->text.failed || !kept) {
 		reply_out_of_memory(r);
 	} else if (x->ungranted >= RESPONSES_GRANT) {
 		responses_grant(r);
@@ -195,8 +205,8 @@ static void responses_end(void *context, const frame *f)
 /* What an answer repeats of its request. */
 static json_t *responses_about(const request *r)
 {
-	static const char *const keys[] = {"model",       "instructions", "max_output_tokens",
-	                                   "temperature", "top_p",        "metadata"};
+	static const char *const keys[] = {"model", "instructions", "max_output_tokens", "temperature",
+	                                   "top_p", "top_logprobs", "metadata"};
 	json_t *about = json_object();
 	for (size_t i = 0; about && i < sizeof keys / sizeof *keys; i++) {
 		json_t *value = json_object_get(r->body, keys[i]);
@@ -221,6 +231,7 @@ void responses_create(request *r)
 	r->release = responses_release;
 	x->stream = json_is_true(json_object_get(r->body, "stream"));
 	x->about = responses_about(r);
+	x->logprobs = json_array();
 	clock_gettime(CLOCK_REALTIME, &now);
 	x->created = now.tv_sec;
 	request_make_id(x->id, sizeof x->id, "resp_");

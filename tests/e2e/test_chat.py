@@ -239,6 +239,20 @@ def test_a_response_is_the_answer_of_a_chat(client, model):
     assert {e.item_id for e in deltas} == {events[-1].response.output[0].id}
 
 
+def test_a_response_has_the_log_probabilities_of_a_chat(client, model):
+    chat = client.chat.completions.create(model=model, messages=[user("99")], max_tokens=9, logprobs=True, top_logprobs=3, temperature=0)
+    ask = dict(model=model, input="99", max_output_tokens=9, temperature=0, include=["message.output_text.logprobs"], top_logprobs=3)
+    answer = client.responses.create(**ask)
+    expected = [t.to_dict() for t in chat.choices[0].logprobs.content]
+    assert expected and [t.to_dict() for t in answer.output[0].content[0].logprobs] == expected
+    events = list(client.responses.create(stream=True, **ask))
+    pieces = [[t.to_dict() for t in e.logprobs] for e in events if e.type == "response.output_text.delta"]
+    assert [t for piece in pieces for t in piece] == expected
+    done = next(e for e in events if e.type == "response.output_text.done")
+    assert [t.to_dict() for t in done.logprobs] == expected
+    assert client.responses.create(model=model, input="99", max_output_tokens=2).output[0].content[0].logprobs == []
+
+
 def test_a_large_input_is_read_as_a_small_one(client, model):
     with pytest.raises(openai.BadRequestError) as caught:  # it does not fit, which only its reader can know
         client.responses.create(model=model, input="99 bottles " * 20000, max_output_tokens=5)
@@ -247,6 +261,7 @@ def test_a_large_input_is_read_as_a_small_one(client, model):
 
 @pytest.mark.parametrize("more, param", [
     ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"),
+    ({"top_logprobs": 2}, "top_logprobs"), ({"include": ["file_search_call.results"]}, "include[0]"),
     ({"tools": []}, "tools"), ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
     ({"text": {"format": {"type": "xml"}}}, "text.format.type"), ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ({"text": {"format": {"type": "json_schema", "schema": {"items": {"format": "x"}}}}}, "text.format.schema.items.format"),

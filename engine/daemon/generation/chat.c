@@ -13,12 +13,13 @@ static int64_t integer(const json_t *params, const char *key, int64_t otherwise)
 
 static status read_logprobs(generation_request *r, const json_t *params, error *err)
 {
-	bool wanted = json_is_true(json_object_get(params, "logprobs"));
+	bool wanted = json_is_true(json_object_get(params, "logprobs")) ||
+	              json_array_size(json_object_get(params, "include")) > 0; /* it has one value */
 	int64_t top = integer(params, "top_logprobs", -1);
 	r->n_logprobs = !wanted ? -1 : top > 0 ? (int)top : 0;
 	if (wanted || top < 0)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, "top_logprobs", "needs \"logprobs\": true");
+	return error_set(err, STATUS_INVALID, "top_logprobs", "needs \"logprobs\": true, or \"include\" of a response");
 }
 
 /* What chats and responses have in common. */
@@ -108,7 +109,7 @@ static json_t *chat_messages(const json_t *params)
 
 static status prepare_response(stream *s, choices_plan *p, error *err)
 {
-	p->request.n_logprobs = -1;
+	TRY(read_logprobs(&p->request, s->params, err));
 	p->request.max_tokens = integer(s->params, "max_output_tokens", RESPONSE_MAX_OUTPUT_TOKENS_DEFAULT);
 	p->messages = chat_messages(s->params);
 	if (!p->messages)
