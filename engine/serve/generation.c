@@ -140,6 +140,14 @@ static status generation_prepare_alpha(generation *g, const generation_request *
 	return g->rollout ? generation_check_rollout(g, r, err) : STATUS_OK;
 }
 
+/* s: of a constrained text. */
+static status generation_check_constrained(status s, error *err)
+{
+	if (s == STATUS_TOO_LARGE)
+		error_set(err, s, "response_format", "too many alternatives of the schema begin alike");
+	return s;
+}
+
 static status generation_copy(generation *g, const generation_request *r, error *err)
 {
 	size_t bias = (size_t)r->sampling.n_bias;
@@ -168,8 +176,9 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	TRY(generation_begin_tally(g));
 	TRY(generation_prepare_alpha(g, r, err));
 	if (r->constraint)
-		TRY(constrained_text_new(&g->constrained, r->constraint, g->stop_tokens, g->n_stop_tokens,
-		                         g->ignore_end));
+		TRY(generation_check_constrained(constrained_text_new(&g->constrained, r->constraint, g->stop_tokens,
+		                                                      g->n_stop_tokens, g->ignore_end),
+		                                 err));
 	if (r->score_prompt && r->n_prompt > 1)
 		TRY(prompt_scores_new(&g->scores, g->session, g->prompt, g->n_prompt, g->n_logprobs));
 	return session_reserve(g->session, r->n_prompt, err);
@@ -417,10 +426,7 @@ status generation_score(generation *g, uint64_t slice_ns, error *err)
 
 static status generation_push(generation *g, int32_t token, error *err)
 {
-	const status s = constrained_text_push(g->constrained, token);
-	if (s == STATUS_INVALID)
-		return error_set(err, STATUS_UNSUPPORTED, "response_format", "the schema has too many alternatives");
-	return s;
+	return generation_check_constrained(constrained_text_push(g->constrained, token), err);
 }
 
 status generation_deliver(generation *g, int32_t token, error *err)

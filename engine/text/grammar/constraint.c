@@ -6,11 +6,17 @@
 #include "engine/base/memory.h"
 
 enum {
-	TOPS = 32, /* stacks at a time while tokens are tried, and while one is read: more are dropped, so that texts */
-	ALTERNATIVES = 256, /* which only they read are not allowed */
-	KNOWN = 512,        /* frames whose tokens are kept */
-	SLOTS = 2 * KNOWN
+	KNOWN = 512, /* pairs of frames whose tokens are kept */
+	SLOTS = 2 * KNOWN,
+	MOST_WORK = 1 << 24 /* comparisons for one token, some 50 ms */
 };
+
+/* A growing array, and a count of comparisons. */
+typedef struct scratch {
+	int32_t *tops;
+	int32_t n, capacity;
+	int64_t work;
+} scratch;
 
 /* What fits on top of two frames, whatever is below. (Two: a repetition of characters may end behind each of them, but
  * only before what the frame below it wants.) */
@@ -27,13 +33,13 @@ struct constraint {
 	size_t words;
 	known_frames known[SLOTS];
 	int n_known;
+	scratch scratch;
 };
 
 struct constrained_text {
 	constraint *constraint;
 	grammar_stacks stacks;
-	int32_t tops[ALTERNATIVES];
-	int n_tops;
+	scratch tops;              /* of its stacks */
 	uint32_t *allowed, *whole; /* [words]: next, and what ends a whole text */
 	bool continues, done;
 };
@@ -44,15 +50,14 @@ typedef struct walk {
 	const grammar *grammar;
 	const token_trie *trie;
 	grammar_stacks *stacks;
+	scratch *scratch;
 	uint32_t *allowed;
 	known_frames *exits; /* collects them; NULL: what is behind the last frame is the end */
 } walk;
 
-/* The stacks after some bytes, and what may follow: the part of stacks->next from `next` on. */
+/* The stacks after some bytes, and what may follow: parts of scratch->tops and stacks->next. */
 typedef struct level {
-	int32_t tops[TOPS];
-	int n_tops;
-	int32_t next, n_next;
+	int32_t tops, n_tops, next, n_next;
 	bool ends;
 } level;
 
@@ -61,14 +66,23 @@ static void allow(uint32_t *bits, int32_t token)
 	bits[token >> 5] |= UINT32_C(1) << (token & 31);
 }
 
-/* Add a stack unless it is there. */
-static void add_top(const grammar_stacks *s, int32_t *tops, int *n, int most, int32_t top)
+/* Add a stack unless it is among those from `first` on. */
+static status add_top(const grammar_stacks *s, scratch *to, int32_t first, int32_t top)
 {
-	for (int i = 0; i < *n; i++)
-		if (grammar_same(s, tops[i], top))
-			return;
-	if (*n < most)
-		tops[(*n)++] = top;
+	to->work += to->n - first;
+	for (int32_t i = first; i < to->n; i++)
+		if (grammar_same(s, to->tops[i], top))
+			return STATUS_OK;
+	if (to->n == to->capacity) {
+		const int32_t capacity = 2 * to->capacity + 16;
+		int32_t *bigger = realloc(to->tops, (size_t)capacity * sizeof *bigger);
+		if (!bigger)
+			return STATUS_NOMEM;
+		to->tops = bigger;
+		to->capacity = capacity;
+	}
+	to->tops[to->n++] = top;
+	return STATUS_OK;
 }
 
 static status expand_level(const walk *w, level *l)
@@ -76,24 +90,25 @@ static status expand_level(const walk *w, level *l)
 	l->next = w->stacks->n_next;
 	l->ends = false;
 	for (int i = 0; i < l->n_tops; i++)
-		TRY(grammar_expand(w->grammar, w->stacks, l->tops[i], &l->ends));
+		TRY(grammar_expand(w->grammar, w->stacks, w->scratch->tops[l->tops + i], &l->ends));
 	l->n_next = w->stacks->n_next - l->next;
 	return STATUS_OK;
 }
 
+/* The stacks after one more byte. STATUS_TOO_LARGE: there has been too much work. */
 static status step(const walk *w, const level *l, unsigned char byte, level *out)
 {
-	out->n_tops = 0;
+	out->tops = w->scratch->n;
+	w->scratch->work += l->n_next;
 	for (int32_t i = 0; i < l->n_next; i++) {
 		const grammar_next next = w->stacks->next[l->next + i];
 		if (!grammar_fits(w->grammar, &next, byte))
 			continue;
 		const int32_t top = grammar_advance(w->grammar, w->stacks, &next);
-		if (top == -2)
-			return STATUS_NOMEM;
-		add_top(w->stacks, out->tops, &out->n_tops, TOPS, top);
+		TRY(top == -2 ? STATUS_NOMEM : add_top(w->stacks, w->scratch, out->tops, top));
 	}
-	return STATUS_OK;
+	out->n_tops = w->scratch->n - out->tops;
+	return w->scratch->work > MOST_WORK ? STATUS_TOO_LARGE : STATUS_OK;
 }
 
 /* Do the same strings of up to `bytes` bytes fit on both? */
@@ -111,7 +126,7 @@ static bool levels_alike(const walk *w, const level *a, const level *b, int32_t 
 {
 	bool same = a->n_tops == b->n_tops;
 	for (int i = 0; i < a->n_tops && same; i++)
-		same = alike(w, a->tops[i], b->tops[i], bytes);
+		same = alike(w, w->scratch->tops[a->tops + i], w->scratch->tops[b->tops + i], bytes);
 	return same;
 }
 
@@ -166,6 +181,7 @@ static status visit_children(const walk *w, const level *l, int32_t node)
 		}
 		w->stacks->n_frames = n_frames;
 		w->stacks->n_next = n_next;
+		w->scratch->n = after.tops;
 	}
 	return STATUS_OK;
 }
@@ -174,12 +190,15 @@ static status visit_children(const walk *w, const level *l, int32_t node)
 static status walk_from(const walk *w, int32_t node, int32_t top)
 {
 	const int32_t n_frames = w->stacks->n_frames, n_next = w->stacks->n_next;
-	level l = {.tops = {top}, .n_tops = 1};
-	status s = expand_level(w, &l);
+	level l = {.tops = w->scratch->n, .n_tops = 1};
+	status s = add_top(w->stacks, w->scratch, l.tops, top);
+	if (s == STATUS_OK)
+		s = expand_level(w, &l);
 	if (s == STATUS_OK)
 		s = visit_children(w, &l, node);
 	w->stacks->n_frames = n_frames;
 	w->stacks->n_next = n_next;
+	w->scratch->n = l.tops;
 	return s;
 }
 
@@ -213,6 +232,7 @@ void constraint_free(constraint *c)
 	if (!c)
 		return;
 	forget(c);
+	free(c->scratch.tops);
 	grammar_free(c->grammar);
 	free(c);
 }
@@ -239,7 +259,7 @@ static known_frames *slot_of(constraint *c, const grammar_frame *top, const gram
 static status learn(constraint *c, known_frames *f)
 {
 	grammar_stacks alone = {0};
-	const walk w = {c->grammar, c->trie, &alone, f->allowed, f};
+	const walk w = {c->grammar, c->trie, &alone, &c->scratch, f->allowed, f};
 	int32_t top = FRAME_NONE;
 	if (f->second.node != FRAME_NONE)
 		top = grammar_push(&alone, f->second.node, f->second.position, FRAME_NONE);
@@ -288,7 +308,7 @@ static status know(constraint *c, const grammar_frame *upper, const grammar_fram
 static status allow_on(constrained_text *x, int32_t top, bool *whole)
 {
 	constraint *c = x->constraint;
-	const walk w = {c->grammar, c->trie, &x->stacks, x->allowed, NULL};
+	const walk w = {c->grammar, c->trie, &x->stacks, &c->scratch, x->allowed, NULL};
 	while (top != FRAME_NONE) {
 		const grammar_frame *f = &x->stacks.frames[top];
 		const grammar_frame *second = f->below == FRAME_NONE ? NULL : &x->stacks.frames[f->below];
@@ -317,8 +337,8 @@ static status find_more(constrained_text *x, bool *more)
 {
 	const int32_t n_frames = x->stacks.n_frames;
 	bool ends = false;
-	for (int i = 0; i < x->n_tops; i++)
-		TRY(grammar_expand(x->constraint->grammar, &x->stacks, x->tops[i], &ends));
+	for (int32_t i = 0; i < x->tops.n; i++)
+		TRY(grammar_expand(x->constraint->grammar, &x->stacks, x->tops.tops[i], &ends));
 	*more = x->stacks.n_next > 0;
 	x->stacks.n_next = 0;
 	x->stacks.n_frames = n_frames;
@@ -329,9 +349,10 @@ static status find_allowed(constrained_text *x)
 {
 	const size_t words = x->constraint->words;
 	bool whole = false, more;
+	x->constraint->scratch.work = 0;
 	memset(x->allowed, 0, words * sizeof *x->allowed);
-	for (int i = 0; i < x->n_tops; i++)
-		TRY(allow_on(x, x->tops[i], &whole));
+	for (int32_t i = 0; i < x->tops.n; i++)
+		TRY(allow_on(x, x->tops.tops[i], &whole));
 	TRY(find_more(x, &more));
 	x->continues = false;
 	x->done = whole && !more;
@@ -350,19 +371,19 @@ status constrained_text_new(constrained_text **out, constraint *c, const int32_t
 	x->constraint = c;
 	x->allowed = memory_new(c->words, sizeof *x->allowed);
 	x->whole = memory_new(c->words, sizeof *x->whole);
-	x->tops[0] = grammar_push(&x->stacks, grammar_root(c->grammar), 0, FRAME_NONE);
-	x->n_tops = 1;
-	bool room = x->allowed && x->whole && x->tops[0] != -2;
+	const int32_t root = grammar_push(&x->stacks, grammar_root(c->grammar), 0, FRAME_NONE);
+	bool room = x->allowed && x->whole && root != -2 && add_top(&x->stacks, &x->tops, 0, root) == STATUS_OK;
 	for (int32_t i = 0; room && i < c->trie->n_ends && !ignore_end; i++)
 		allow(x->whole, c->trie->ends[i]);
 	for (int i = 0; room && i < n_ends; i++)
 		if (ends[i] >= 0 && ends[i] < c->trie->vocab)
 			allow(x->whole, ends[i]);
-	if (room && find_allowed(x) == STATUS_OK)
-		return STATUS_OK;
-	constrained_text_free(x);
-	*out = NULL;
-	return STATUS_NOMEM;
+	const status s = room ? find_allowed(x) : STATUS_NOMEM;
+	if (s != STATUS_OK) {
+		constrained_text_free(x);
+		*out = NULL;
+	}
+	return s;
 }
 
 void constrained_text_free(constrained_text *x)
@@ -370,6 +391,7 @@ void constrained_text_free(constrained_text *x)
 	if (!x)
 		return;
 	grammar_stacks_fini(&x->stacks);
+	free(x->tops.tops);
 	free(x->allowed);
 	free(x->whole);
 	free(x);
@@ -394,23 +416,22 @@ static status push_byte(constrained_text *x, unsigned char byte)
 {
 	const grammar *g = x->constraint->grammar;
 	grammar_stacks *s = &x->stacks;
-	int32_t tops[ALTERNATIVES];
-	int n = 0;
+	scratch *tops = &x->tops;
+	const int32_t before = tops->n;
 	bool ends = false;
-	for (int i = 0; i < x->n_tops; i++)
-		TRY(grammar_expand(g, s, x->tops[i], &ends));
+	for (int32_t i = 0; i < before; i++)
+		TRY(grammar_expand(g, s, tops->tops[i], &ends));
 	for (int32_t i = 0; i < s->n_next; i++) {
 		const grammar_next next = s->next[i];
-		const int32_t top = grammar_fits(g, &next, byte) ? grammar_advance(g, s, &next) : -3;
-		if (top == -2)
-			return STATUS_NOMEM;
-		if (top != -3)
-			add_top(s, tops, &n, ALTERNATIVES, top);
+		if (!grammar_fits(g, &next, byte))
+			continue;
+		const int32_t top = grammar_advance(g, s, &next);
+		TRY(top == -2 ? STATUS_NOMEM : add_top(s, tops, before, top));
 	}
 	s->n_next = 0;
-	memcpy(x->tops, tops, (size_t)n * sizeof *tops);
-	x->n_tops = n;
-	return n > 0 ? STATUS_OK : STATUS_INVALID;
+	tops->n -= before;
+	memmove(tops->tops, tops->tops + before, (size_t)tops->n * sizeof *tops->tops);
+	return tops->n > 0 ? STATUS_OK : STATUS_INVALID;
 }
 
 /* Drop the frames of no stack. Frames lie above those below them. */
@@ -420,8 +441,8 @@ static status compact(constrained_text *x)
 	int32_t *moved = memory_new((size_t)s->n_frames, sizeof *moved), n = 0;
 	if (!moved)
 		return STATUS_NOMEM;
-	for (int i = 0; i < x->n_tops; i++)
-		for (int32_t f = x->tops[i]; f != FRAME_NONE && !moved[f]; f = s->frames[f].below)
+	for (int32_t i = 0; i < x->tops.n; i++)
+		for (int32_t f = x->tops.tops[i]; f != FRAME_NONE && !moved[f]; f = s->frames[f].below)
 			moved[f] = 1;
 	for (int32_t f = 0; f < s->n_frames; f++) {
 		if (!moved[f])
@@ -431,8 +452,8 @@ static status compact(constrained_text *x)
 		s->frames[n] = frame;
 		moved[f] = n++;
 	}
-	for (int i = 0; i < x->n_tops; i++)
-		x->tops[i] = x->tops[i] == FRAME_NONE ? FRAME_NONE : moved[x->tops[i]];
+	for (int32_t i = 0; i < x->tops.n; i++)
+		x->tops.tops[i] = x->tops.tops[i] == FRAME_NONE ? FRAME_NONE : moved[x->tops.tops[i]];
 	s->n_frames = n;
 	free(moved);
 	return STATUS_OK;

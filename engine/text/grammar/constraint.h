@@ -20,7 +20,8 @@ typedef struct constrained_text constrained_text;
 status constraint_new(constraint **out, grammar *g, const token_trie *t);
 void constraint_free(constraint *c); /* NULL is legal */
 
-/* An empty text. ends: tokens that end it, beside the tokenizer's unless ignore_end; c is borrowed. STATUS_NOMEM. */
+/* An empty text. ends: tokens that end it, beside the tokenizer's unless ignore_end; c is borrowed. STATUS_NOMEM;
+ * STATUS_TOO_LARGE: so many alternatives begin alike that it would take too long to try the tokens. */
 status constrained_text_new(constrained_text **out, constraint *c, const int32_t *ends, int n_ends, bool ignore_end);
 void constrained_text_free(constrained_text *x); /* NULL is legal */
 
@@ -31,7 +32,7 @@ const uint32_t *constrained_text_allowed(const constrained_text *x);
 bool constrained_text_continues(const constrained_text *x);
 /* Is the text whole, and can nothing follow? */
 bool constrained_text_done(const constrained_text *x);
-/* Append a token that is allowed and no end. STATUS_NOMEM; STATUS_INVALID: it is not allowed. */
+/* Append a token that is allowed and no end. STATUS_INVALID: it is not allowed; else as above. */
 status constrained_text_push(constrained_text *x, int32_t token);
 
 #endif

@@ -475,6 +475,74 @@ static void schemas_that_are_too_large_are_refused(void **state)
 	json_decref(schema);
 }
 
+/* Properties that may all be left out, whose names begin alike. */
+static void many_properties_may_begin_alike(void **state)
+{
+	(void)state;
+	const vocabulary *v = &vocabularies[0];
+	grammar *g;
+	constraint *c;
+	json_t *schema = json_pack("{s:{}, s:b}", "properties", "additionalProperties", 0);
+	for (int i = 0; i < 300; i++) {
+		char name[16];
+		snprintf(name, sizeof name, "name%d", i);
+		json_object_set_new(json_object_get(schema, "properties"), name, json_object());
+	}
+	assert_int_equal(json_grammar_new(&g, schema, NULL), STATUS_OK);
+	assert_int_equal(constraint_new(&c, g, v->trie), STATUS_OK);
+	assert_true(accepts(c, "{\"name3\":1,\"name27\":[2],\"name299\":null}"));
+	assert_false(accepts(c, "{\"name300\":1}") || accepts(c, "{\"name4\":1,\"name3\":1}"));
+	constraint_free(c);
+	json_decref(schema);
+}
+
+static status next_words(void *context, const char **text, size_t *bytes, error *err)
+{
+	static char words[4096];
+	int *left = context;
+	(void)err;
+	*text = (*left)-- > 0 ? words : NULL;
+	*bytes = sizeof words;
+	for (uint64_t i = 0; i < sizeof words; i++)
+		words[i] = "abcdefghijklmnop    "[philox(9, 6, (uint64_t)*left, i).word[0] % 20];
+	return STATUS_OK;
+}
+
+/* Strings that differ in their greatest lengths: each alternative tries all tokens of a vocabulary that is not small.
+ */
+static void alternatives_that_take_too_long_are_refused(void **state)
+{
+	(void)state;
+	json_t *spec = json_pack("{s:s, s:i}", "type", "bpe", "vocab_size", 8000), *all = json_array();
+	json_t *schema = json_pack("{s:O}", "anyOf", all);
+	int left = 60;
+	vocabulary v;
+	constrained_text *x;
+	assert_int_equal(tokenizer_train(&v.tokenizer, spec, &(text_source){next_words, &left}, NULL), STATUS_OK);
+	assert_int_equal(token_trie_new(&v.trie, v.tokenizer, 8000), STATUS_OK);
+	for (int n = 16; n <= 256; n += 240) {
+		grammar *g;
+		constraint *c;
+		char quote;
+		int32_t id = 0;
+		while (json_array_size(all) < (size_t)n)
+			json_array_append_new(all, json_pack("{s:i}", "maxLength", 5000 + (int)json_array_size(all)));
+		while (tokenizer_token_bytes(v.tokenizer, id, &quote, 1) != 1 || quote != '"')
+			id++;
+		assert_int_equal(json_grammar_new(&g, schema, NULL), STATUS_OK);
+		assert_int_equal(constraint_new(&c, g, v.trie), STATUS_OK);
+		assert_int_equal(constrained_text_new(&x, c, NULL, 0, false), STATUS_OK);
+		assert_int_equal(constrained_text_push(x, id), n == 16 ? STATUS_OK : STATUS_TOO_LARGE);
+		constrained_text_free(x);
+		constraint_free(c);
+	}
+	token_trie_free(v.trie);
+	tokenizer_free(v.tokenizer);
+	json_decref(spec);
+	json_decref(all);
+	json_decref(schema);
+}
+
 static status write_something(const json_t *schema, const vocabulary *v)
 {
 	grammar *g = NULL;
@@ -523,6 +591,8 @@ int main(void)
 	    cmocka_unit_test(the_text_ends_where_nothing_can_follow),
 	    cmocka_unit_test(what_is_not_implemented_is_refused_by_its_path),
 	    cmocka_unit_test(schemas_that_are_too_large_are_refused),
+	    cmocka_unit_test(many_properties_may_begin_alike),
+	    cmocka_unit_test(alternatives_that_take_too_long_are_refused),
 	    cmocka_unit_test(every_allocation_may_fail),
 	};
 	return cmocka_run_group_tests(tests, make_vocabularies, free_vocabularies);
