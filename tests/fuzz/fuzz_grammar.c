@@ -52,16 +52,21 @@ static void walk(constraint *c, const uint8_t *choices, size_t n)
 	constrained_text *x;
 	size_t bytes = 0, i = 0;
 	bool ended = false;
-	require(constrained_text_new(&x, c, NULL, 0, false) == STATUS_OK);
+	status s = constrained_text_new(&x, c, NULL, 0, false);
+	require(s == STATUS_OK || s == STATUS_TOO_LARGE);
+	if (s != STATUS_OK)
+		return;
 	for (; i < n && i < 2000 && !ended && !constrained_text_done(x); i++) {
 		require(constrained_text_continues(x));
 		const int32_t id = choose(constrained_text_allowed(x), choices[i]);
 		ended = id == END;
 		bytes += tokenizer_token_bytes(NULL, id, text + bytes, sizeof text - bytes);
-		const status s = ended ? STATUS_OK : constrained_text_push(x, id);
-		require(s == STATUS_OK);
+		s = ended ? STATUS_OK : constrained_text_push(x, id);
+		require(s == STATUS_OK || s == STATUS_TOO_LARGE);
+		if (s != STATUS_OK)
+			break;
 	}
-	if (ended || constrained_text_done(x)) {
+	if (s == STATUS_OK && (ended || constrained_text_done(x))) {
 		json_t *value = json_loadb(text, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 		require(value != NULL);
 		json_decref(value);
