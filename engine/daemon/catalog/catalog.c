@@ -255,6 +255,7 @@ void catalog_release(model_entry *m)
 	json_decref(m->config);
 	json_decref(m->class_names);
 	free(m->parsed);
+	kept_constraints_fini(&m->constraints);
 	token_trie_free(m->trie);
 	tokenizer_free(m->tokenizer);
 	chat_template_free(m->chat);

@@ -14,7 +14,7 @@
 #include "engine/model/model.h"
 #include "engine/store/store.h"
 #include "engine/text/chat_template.h"
-#include "engine/text/grammar/token_trie.h"
+#include "engine/daemon/catalog/kept_constraints.h"
 #include "engine/text/tokenizer.h"
 
 enum { CATALOG_MAX = 256 };
@@ -38,9 +38,10 @@ typedef struct model_entry {
 	int64_t parameters, state_bytes;
 	_Atomic dtype weights; /* how it is kept for serving: a panel type. Changed on the executor as it is loaded */
 	tokenizer *tokenizer;
-	token_trie *trie;    /* of its tokens; NULL before catalog_token_trie */
-	chat_template *chat; /* NULL: its conversations cannot be rendered, */
-	error chat_problem;  /* and why */
+	token_trie *trie;             /* of its tokens; NULL before catalog_token_trie */
+	kept_constraints constraints; /* of texts with these tokens */
+	chat_template *chat;          /* NULL: its conversations cannot be rendered, */
+	error chat_problem;           /* and why */
 	char owned_by[64];
 	int64_t created;
 	char problem[MODEL_ENTRY_PROBLEM_BYTES];      /* why it cannot be used: its row, configuration or tokenizer is

@@ -1,8 +1,10 @@
 #include "engine/daemon/generation/response_format.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/json_text.h"
 #include "engine/text/grammar/json_grammar.h"
 
 static status read_format(response_format *out, const json_t *format, const json_t *holder, const char *param,
@@ -28,12 +30,10 @@ status response_format_read(response_format *out, const json_t *params, error *e
 	return json_is_object(text) ? read_format(out, text, text, "text.format.schema", err) : STATUS_OK;
 }
 
-status response_format_compile(response_format *f, model_entry *m, error *err)
+static status compile(response_format *f, model_entry *m, error *err)
 {
 	grammar *g;
 	const token_trie *trie;
-	if (!f->constrains)
-		return STATUS_OK;
 	status s = json_grammar_new(&g, f->schema, err);
 	if (s != STATUS_OK && err->param[0])
 		error_prefix(err, f->param);
@@ -42,9 +42,24 @@ status response_format_compile(response_format *f, model_entry *m, error *err)
 	TRY(s);
 	s = catalog_token_trie(m, &trie);
 	if (s == STATUS_OK)
-		s = constraint_new(&f->constraint, g, trie);
-	else
-		grammar_free(g);
+		return constraint_new(&f->constraint, g, trie);
+	grammar_free(g);
+	return s;
+}
+
+status response_format_compile(response_format *f, model_entry *m, error *err)
+{
+	if (!f->constrains)
+		return STATUS_OK;
+	char *text = f->schema ? json_text(f->schema, JSON_COMPACT) : strdup("");
+	f->constraint = text ? kept_constraints_find(&m->constraints, text) : NULL;
+	status s = text ? STATUS_OK : STATUS_NOMEM;
+	if (text && !f->constraint) {
+		s = compile(f, m, err);
+		if (s == STATUS_OK)
+			kept_constraints_add(&m->constraints, text, f->constraint);
+	}
+	free(text);
 	return s;
 }
 

@@ -9,12 +9,13 @@ typedef struct response_format {
 	bool constrains;        /* else any text is right */
 	const json_t *schema;   /* borrowed from the request; NULL: any object */
 	const char *param;      /* how errors call the schema */
-	constraint *constraint; /* owned; NULL before response_format_compile */
+	constraint *constraint; /* shared; NULL before response_format_compile */
 } response_format;
 
 /* Loop thread. STATUS_INVALID: a schema is missing, or there is one beside another type. */
 status response_format_read(response_format *out, const json_t *params, error *err);
-/* Pool thread: make the constraint. Errors as of json_grammar_new, their param within the request. */
+/* Pool thread: make the constraint, or take one that the model keeps. Errors as of json_grammar_new, their param within
+ * the request. */
 status response_format_compile(response_format *f, model_entry *m, error *err);
 void response_format_fini(response_format *f);
 

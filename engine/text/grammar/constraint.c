@@ -1,5 +1,6 @@
 #include "engine/text/grammar/constraint.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ typedef struct known_frames {
 } known_frames;
 
 struct constraint {
+	atomic_int references;
 	grammar *grammar;
 	const token_trie *trie;
 	size_t words;
@@ -221,15 +223,22 @@ status constraint_new(constraint **out, grammar *g, const token_trie *t)
 		grammar_free(g);
 		return STATUS_NOMEM;
 	}
+	c->references = 1;
 	c->grammar = g;
 	c->trie = t;
 	c->words = ((size_t)t->vocab + 31) / 32;
 	return STATUS_OK;
 }
 
+constraint *constraint_share(constraint *c)
+{
+	c->references++;
+	return c;
+}
+
 void constraint_free(constraint *c)
 {
-	if (!c)
+	if (!c || --c->references > 0)
 		return;
 	forget(c);
 	free(c->scratch.tops);

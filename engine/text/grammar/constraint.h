@@ -6,7 +6,8 @@
  * frames below are walked. A text inside a string, say, costs the walk over all tokens once and then that over tokens
  * with a quotation mark.
  *
- * The texts of one request share a constraint. One thread at a time. */
+ * Texts share a constraint, which is counted by references: those may be taken and given back on any thread, all else
+ * is for one thread at a time. */
 #ifndef ENGINE_TEXT_GRAMMAR_CONSTRAINT_H
 #define ENGINE_TEXT_GRAMMAR_CONSTRAINT_H
 
@@ -18,7 +19,8 @@ typedef struct constrained_text constrained_text;
 
 /* Takes the finished grammar, also on error; the trie is borrowed. STATUS_NOMEM. */
 status constraint_new(constraint **out, grammar *g, const token_trie *t);
-void constraint_free(constraint *c); /* NULL is legal */
+constraint *constraint_share(constraint *c); /* one more reference */
+void constraint_free(constraint *c);         /* one less; NULL is legal */
 
 /* An empty text. ends: tokens that end it, beside the tokenizer's unless ignore_end; c is borrowed. STATUS_NOMEM;
  * STATUS_TOO_LARGE: so many alternatives begin alike that it would take too long to try the tokens. */
