@@ -23,6 +23,7 @@ typedef enum slot_state { SLOT_READ, SLOT_TAKEN, SLOT_DONE } slot_state;
 typedef struct slot {
 	slot_state state;
 	corpus_piece piece;
+	bool begins;    /* the first piece of the text */
 	bool continues; /* the piece before it was cut where that changes no token */
 	int32_t *ids;
 	unsigned char *flags; /* NULL: plain text */
@@ -90,6 +91,8 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 	unsigned char flags = kind & JSONL_PROMPT ? TOKEN_PROMPT : 0;
 	encode_options alone = how ? *how : (encode_options){0};
 	alone.threads = 1; /* of the pieces, as many as there are threads are encoded side by side */
+	if (!how)          /* a template says itself how a conversation begins */
+		alone.begin = s->count == d->begin;
 	TRY(tokenizer_encode(d->t, text, bytes, &alone, &tokens, err));
 	status result = reserve(s, tokens.count + 1, err);
 	if (result == STATUS_OK) {
@@ -113,7 +116,7 @@ static status add_piece(void *context, const char *text, size_t bytes, const enc
 static status encode_text(const build *b, slot *s)
 {
 	token_list tokens;
-	const encode_options how = {.continues = s->continues, .threads = 1};
+	const encode_options how = {.begin = s->begins, .continues = s->continues, .threads = 1};
 	TRY(tokenizer_encode(b->t, s->piece.text, s->piece.bytes, &how, &tokens, &s->error));
 	s->ids = tokens.ids;
 	s->count = tokens.count;
@@ -172,7 +175,7 @@ static status read_piece(build *b, bool *ended, error *err)
 	*ended = !piece.text;
 	if (*ended)
 		return STATUS_OK;
-	*s = (slot){.piece = piece, .continues = b->continues, .error = ERROR_INIT};
+	*s = (slot){.piece = piece, .begins = b->read == 0, .continues = b->continues, .error = ERROR_INIT};
 	b->continues = piece.text[piece.bytes - 1] != '\n';
 	pthread_mutex_lock(&b->lock);
 	b->read++;

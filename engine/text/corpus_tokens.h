@@ -2,7 +2,9 @@
  *
  * The text is read piece by piece (corpus_reader.h); pieces are tokenized side by side and written in their order.
  * Where plain text may be cut is the tokenizer's to say (tokenizer_cut), so neither the number of threads nor the speed
- * of any of them changes a token. Every document of JSON lines ends with the tokenizer's end token, if it has one.
+ * of any of them changes a token. A text and every document of JSON lines begins with the tokens that the tokenizer
+ * puts before a text (a conversation: as its template says), as prompts do; every document ends with its end token, if
+ * it has one.
  *
  * Memory: a few pieces for each thread. */
 #ifndef ENGINE_TEXT_CORPUS_TOKENS_H

@@ -16,7 +16,7 @@
 #include "engine/text/corpus_tokens.h"
 #include "engine/text/labelled.h"
 
-enum { FORMAT = 2 /* a part of every key: what the same text and tokenizer become */ };
+enum { FORMAT = 3 /* a part of every key: what the same text and tokenizer become */ };
 
 static status find_tokenizer(corpus *c, error *err)
 {

@@ -228,7 +228,9 @@ static void a_corpus_of_one_line_has_the_tokens_of_the_line_in_pieces_of_any_siz
 			token_cache *c;
 			token_list whole;
 			const corpus_tokens_options o = {.threads = 3, .piece_bytes = piece};
-			assert_int_equal(tokenizer_encode(t, text, bytes, NULL, &whole, NULL), STATUS_OK);
+			assert_int_equal(
+			    tokenizer_encode(t, text, bytes, &(encode_options){.begin = true}, &whole, NULL),
+			    STATUS_OK);
 			assert_int_equal(byte_source_memory(&source, text, bytes, NULL), STATUS_OK);
 			assert_int_equal(corpus_tokens_build(&c, source, t, &o, NULL), STATUS_OK);
 			int32_t *ids = malloc(whole.count * sizeof *ids);

@@ -212,6 +212,49 @@ static void json_lines_become_documents_with_an_end_token_each(void **state)
 	dataset_free(d);
 }
 
+static token_cache *cache_of(const tokenizer *t, const char *text, size_t piece_bytes)
+{
+	byte_source *source;
+	token_cache *c;
+	const corpus_tokens_options o = {.threads = 1, .piece_bytes = piece_bytes};
+	assert_int_equal(byte_source_memory(&source, text, strlen(text), NULL), STATUS_OK);
+	assert_int_equal(corpus_tokens_build(&c, source, t, &o, NULL), STATUS_OK);
+	return c;
+}
+
+static size_t ids_of(const tokenizer *t, const char *text, size_t piece_bytes, int32_t out[64])
+{
+	token_cache *c = cache_of(t, text, piece_bytes);
+	const int64_t n = token_cache_tokens(c);
+	assert_in_range(n, 1, 64);
+	assert_int_equal(token_cache_read(c, 0, n, out, NULL, NULL), STATUS_OK);
+	token_cache_free(c);
+	return (size_t)n;
+}
+
+static void a_text_and_each_document_begin_as_the_tokenizer_says(void **state)
+{
+	(void)state;
+	tokenizer *t;
+	int32_t ids[64];
+	assert_int_equal(tokenizer_open(&t, "tests/data/tokenizers/roberta", 1 << 20, NULL), STATUS_OK);
+	const int32_t begin = tokenizer_begin(t), end = tokenizer_end(t);
+	size_t n = ids_of(t, "one two three four five six seven", 8, ids), begins = 0;
+	for (size_t i = 0; i < n; i++)
+		begins += ids[i] == begin;
+	assert_int_equal(begins, 1);
+	assert_int_equal(ids[0], begin);
+	n = ids_of(t, "{\"text\": \"one\"}\n{\"prompt\": \"two\", \"completion\": \" three\"}\n", 0, ids);
+	begins = 0;
+	for (size_t i = 0; i < n; i++) {
+		begins += ids[i] == begin;
+		assert_int_equal(ids[i] == begin, i == 0 || ids[i - 1] == end);
+	}
+	assert_int_equal(begins, 2);
+	assert_int_equal(ids[n - 1], end);
+	tokenizer_free(t);
+}
+
 static void the_entropy_is_that_of_the_bytes_frequencies(void **state)
 {
 	static const struct {
@@ -318,15 +361,6 @@ static void fingerprints_are_those_of_earlier_versions(void **state)
 	dataset_free(lines);
 }
 
-static token_cache *cache_of(const tokenizer *t, const char *text)
-{
-	byte_source *source;
-	token_cache *c;
-	assert_int_equal(byte_source_memory(&source, text, strlen(text), NULL), STATUS_OK);
-	assert_int_equal(corpus_tokens_build(&c, source, t, &(corpus_tokens_options){.threads = 1}, NULL), STATUS_OK);
-	return c;
-}
-
 /* The text of a record's tokens; '.' for the end token. */
 static const char *text_of(text_record r)
 {
@@ -340,8 +374,8 @@ static const char *text_of(text_record r)
 static void an_epoch_shows_each_text_as_often_as_its_weight_and_no_block_before_the_others(void **state)
 {
 	/* 8 blocks of "a…", 4 of "b…", 4 of "c…"; the second letter is the block's number. */
-	token_cache *texts[3] = {cache_of(*state, "a0a1a2a3a4a5a6a7"), cache_of(*state, "b0b1b2b3"),
-	                         cache_of(*state, "c0c1c2c3")};
+	token_cache *texts[3] = {cache_of(*state, "a0a1a2a3a4a5a6a7", 0), cache_of(*state, "b0b1b2b3", 0),
+	                         cache_of(*state, "c0c1c2c3", 0)};
 	const dataset_text parts[] = {{texts[0], 0.5}, {texts[1], 2}, {texts[2], 1}};
 	dataset *d;
 	assert_int_equal(dataset_make(&d, NULL, *state, parts, 3, &(dataset_options){.length = 2}, NULL), STATUS_OK);
@@ -373,7 +407,7 @@ static void an_epoch_shows_each_text_as_often_as_its_weight_and_no_block_before_
 
 static void documents_are_not_divided_by_a_split_that_spares_them(void **state)
 {
-	token_cache *c = cache_of(*state, "{\"text\": \"abcde\"}\n{\"text\": \"fgh\"}\n{\"text\": \"ij\"}\n");
+	token_cache *c = cache_of(*state, "{\"text\": \"abcde\"}\n{\"text\": \"fgh\"}\n{\"text\": \"ij\"}\n", 0);
 	dataset *train, *valid;
 	const dataset_options o = {.length = 2, .held_back = 0.4, .split_documents = true};
 	assert_int_equal(dataset_make(&train, &valid, *state, &(dataset_text){c, 1}, 1, &o, NULL), STATUS_OK);
@@ -388,8 +422,10 @@ static void documents_are_not_divided_by_a_split_that_spares_them(void **state)
 static void blocks_that_are_reset_hold_one_document_each(void **state)
 {
 	static const char *const expected[] = {"abcd", "e.", "fg.", "hijk", "lm."};
-	token_cache *c = cache_of(*state, "{\"text\": \"abcde\"}\n{\"text\": \"\"}\n{\"text\": \"fg\"}\n"
-	                                  "{\"prompt\": \"hij\", \"completion\": \"klm\"}\n");
+	token_cache *c = cache_of(*state,
+	                          "{\"text\": \"abcde\"}\n{\"text\": \"\"}\n{\"text\": \"fg\"}\n"
+	                          "{\"prompt\": \"hij\", \"completion\": \"klm\"}\n",
+	                          0);
 	dataset *d;
 	const dataset_options o = {.length = 4, .reset_at_document = true};
 	assert_int_equal(dataset_make(&d, NULL, *state, &(dataset_text){c, 1}, 1, &o, NULL), STATUS_OK);
@@ -407,7 +443,7 @@ static void tokens_of_prompts_are_marked_where_completions_count(void **state)
 	                           "\"assistant\", \"content\": \"y\"}]}\n";
 	static const char shown[] = "abc.d.User: x\nAssistant: y\n.";
 	static const char asked[] = "  ++++                  ++++";
-	token_cache *c = cache_of(*state, text);
+	token_cache *c = cache_of(*state, text, 0);
 	for (int completions = 0; completions < 2; completions++) {
 		dataset *d;
 		const dataset_options o = {.length = 28, .completions = completions};
@@ -459,6 +495,7 @@ int main(void)
 	    cmocka_unit_test(invalid_utf8_is_refused_with_its_byte),
 	    cmocka_unit_test(the_entropy_is_that_of_the_bytes_frequencies),
 	    cmocka_unit_test(json_lines_become_documents_with_an_end_token_each),
+	    cmocka_unit_test(a_text_and_each_document_begin_as_the_tokenizer_says),
 	    cmocka_unit_test(text_that_merely_looks_like_json_stays_text),
 	    cmocka_unit_test(a_bad_json_line_is_named_by_its_number),
 	    cmocka_unit_test(json_lines_of_another_kind_are_refused_and_not_trained_on_as_they_are),
