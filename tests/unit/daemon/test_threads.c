@@ -40,7 +40,8 @@ int open(const char *path, int flags, ...)
 	int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
 	va_end(arguments);
 	note(path);
-	const char *blob = watching && !(flags & O_CREAT) ? strstr(path, "/blobs/") : NULL;
+	/* A text is read by its name; its verification, which each run of a job begins with, follows no link. */
+	const char *blob = watching && !(flags & (O_CREAT | O_NOFOLLOW)) ? strstr(path, "/blobs/") : NULL;
 	texts_read += blob && !strchr(blob, '.'); /* not its manifest */
 	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
@@ -314,8 +315,6 @@ static void a_jobs_text_is_tokenized_once(void **state)
 	                           32, "batch_size", 2, "max_steps", 2);
 	rig_call_free(c);
 	json_t *job = rig_ask(d, 0, "job.create", params);
-	const int created = texts_read;
-	assert_true(created > 0);
 	while (!has_ended(job)) {
 		json_t *id = json_pack("{s:O}", "id", json_object_get(job, "id"));
 		json_decref(job);
@@ -323,7 +322,7 @@ static void a_jobs_text_is_tokenized_once(void **state)
 		job = rig_ask(d, 0, "job.get", id);
 	}
 	assert_string_equal(json_string_value(json_object_get(job, "status")), "succeeded");
-	assert_int_equal(texts_read, created);
+	assert_int_equal(texts_read, 1);
 	json_decref(job);
 	free(text);
 }
