@@ -7,8 +7,9 @@
 
 #include "engine/base/json_text.h"
 #include "engine/base/memory.h"
+#include "engine/text/grammar/json_forms.h"
 
-enum { DEEPEST = 64, MOST_PROPERTIES = 1024, MOST_REFERENCES = 1024, PATH_BYTES = 160, DIGITS = 15, INDENT = 20 };
+enum { DEEPEST = 64, MOST_PROPERTIES = 1024, MOST_REFERENCES = 1024, PATH_BYTES = 160 };
 
 /* A schema that a reference names, and the node of its values. */
 typedef struct reference {
@@ -17,144 +18,15 @@ typedef struct reference {
 } reference;
 
 typedef struct compiler {
-	grammar *g;
+	json_forms json;
 	const json_t *root;
 	char path[PATH_BYTES]; /* of the schema that is being read; "" of the root */
 	int depth;
 	reference references[MOST_REFERENCES];
 	int n_references;
-	grammar_node space, character, plain, string, number, integer, value; /* value: a JSON text of any kind */
 	error *err;
 	status problem;
 } compiler;
-
-/* --- JSON ----------------------------------------------------------------------------------- */
-
-#define NODES(...) (grammar_node[]){__VA_ARGS__}, (int)(sizeof(grammar_node[]){__VA_ARGS__} / sizeof(grammar_node))
-
-static grammar_node text(const compiler *c, const char *words)
-{
-	return grammar_text(c->g, words, strlen(words));
-}
-
-/* One of these characters; "a-f" is a range. */
-static grammar_node one_of(const compiler *c, const char *bytes)
-{
-	byte_set set = {{0}};
-	for (const char *p = bytes; *p; p++) {
-		const bool range = p[1] == '-' && p[2];
-		byte_set_add(&set, (unsigned char)*p, (unsigned char)(range ? p[2] : *p));
-		p += range ? 2 : 0;
-	}
-	return grammar_set(c->g, &set);
-}
-
-static grammar_node optional(const compiler *c, grammar_node node)
-{
-	return grammar_repeat(c->g, node, 0, 1);
-}
-
-/* The characters of a string that need no escape, but for those that begin with a byte of `without`. */
-static grammar_node plain_characters(const compiler *c, const byte_set *without)
-{
-	static const unsigned char leads[][6] = {
-	    /* first lead, last lead, least and largest second byte, bytes behind */
-	    {0xc2, 0xdf, 0x80, 0xbf, 1}, {0xe0, 0xe0, 0xa0, 0xbf, 2}, {0xe1, 0xec, 0x80, 0xbf, 2},
-	    {0xed, 0xed, 0x80, 0x9f, 2}, {0xee, 0xef, 0x80, 0xbf, 2}, {0xf0, 0xf0, 0x90, 0xbf, 3},
-	    {0xf1, 0xf3, 0x80, 0xbf, 3}, {0xf4, 0xf4, 0x80, 0x8f, 3}};
-	enum { LEADS = sizeof leads / sizeof *leads };
-	grammar_node all[LEADS + 1];
-	const grammar_node rest = grammar_range(c->g, 0x80, 0xbf);
-	byte_set ascii = {{0}};
-	byte_set_add(&ascii, 0x20, 0x7f);
-	byte_set_remove(&ascii, '"');
-	byte_set_remove(&ascii, '\\');
-	for (int i = 0; i < 4; i++)
-		ascii.bits[i] &= ~without->bits[i];
-	all[0] = grammar_set(c->g, &ascii);
-	for (size_t i = 0; i < LEADS; i++) {
-		byte_set lead = {{0}};
-		byte_set_add(&lead, leads[i][0], leads[i][1]);
-		for (int k = 0; k < 4; k++)
-			lead.bits[k] &= ~without->bits[k];
-		const grammar_node parts[] = {grammar_set(c->g, &lead), grammar_range(c->g, leads[i][2], leads[i][3]),
-		                              rest, rest};
-		all[i + 1] = grammar_sequence(c->g, parts, 1 + leads[i][4]);
-	}
-	return grammar_choice(c->g, all, LEADS + 1);
-}
-
-static grammar_node escapes(const compiler *c)
-{
-	const grammar_node hex = one_of(c, "0-9a-fA-F"), d = one_of(c, "dD");
-	const grammar_node high = grammar_sequence(c->g, NODES(d, one_of(c, "89abAB"), hex, hex));
-	const grammar_node low = grammar_sequence(c->g, NODES(d, one_of(c, "c-fC-F"), hex, hex));
-	const grammar_node other =
-	    grammar_choice(c->g, NODES(grammar_sequence(c->g, NODES(one_of(c, "0-9a-cA-CefEF"), hex, hex, hex)),
-	                               grammar_sequence(c->g, NODES(d, one_of(c, "0-7"), hex, hex))));
-	const grammar_node pair = grammar_sequence(c->g, NODES(high, text(c, "\\u"), low));
-	const grammar_node code = grammar_choice(c->g, NODES(other, pair));
-	return grammar_sequence(
-	    c->g, NODES(text(c, "\\"), grammar_choice(c->g, NODES(one_of(c, "\"\\/bfnrt"),
-	                                                          grammar_sequence(c->g, NODES(text(c, "u"), code))))));
-}
-
-static grammar_node string_of(const compiler *c, int32_t min, int32_t max)
-{
-	const grammar_node quote = text(c, "\"");
-	return grammar_sequence(c->g, NODES(quote, grammar_repeat(c->g, c->character, min, max), quote));
-}
-
-/* "[" items "]" with min to max of them. */
-static grammar_node array_of(const compiler *c, grammar_node item, int32_t min, int32_t max)
-{
-	const bool bound = max != GRAMMAR_NO_BOUND;
-	const grammar_node more = grammar_sequence(c->g, NODES(text(c, ","), c->space, item));
-	const grammar_node rest =
-	    grammar_repeat(c->g, more, min > 1 ? min - 1 : 0, bound ? (max > 1 ? max - 1 : 0) : max);
-	const grammar_node some = grammar_sequence(c->g, NODES(item, rest));
-	const grammar_node items = grammar_repeat(c->g, some, min > 0 ? 1 : 0, bound && max < 1 ? 0 : 1);
-	return grammar_sequence(c->g, NODES(text(c, "["), c->space, items, c->space, text(c, "]")));
-}
-
-static grammar_node member_of(const compiler *c, grammar_node key, grammar_node value)
-{
-	return grammar_sequence(c->g, NODES(key, text(c, ":"), c->space, value));
-}
-
-/* An object of any number of such members. */
-static grammar_node object_of(const compiler *c, grammar_node member)
-{
-	const grammar_node more =
-	    grammar_repeat(c->g, grammar_sequence(c->g, NODES(text(c, ","), c->space, member)), 0, GRAMMAR_NO_BOUND);
-	const grammar_node members = optional(c, grammar_sequence(c->g, NODES(member, more)));
-	return grammar_sequence(c->g, NODES(text(c, "{"), c->space, members, c->space, text(c, "}")));
-}
-
-static void make_json(compiler *c)
-{
-	grammar *g = c->g;
-	const byte_set none = {{0}};
-	const grammar_node digit = one_of(c, "0-9"), digits = grammar_repeat(g, digit, 1, DIGITS + 1);
-	const grammar_node indent = grammar_repeat(g, text(c, " "), 0, INDENT);
-	c->space =
-	    optional(c, grammar_choice(g, NODES(text(c, " "), grammar_sequence(g, NODES(text(c, "\n"), indent)))));
-	c->plain = plain_characters(c, &none);
-	c->character = grammar_choice(g, NODES(c->plain, escapes(c)));
-	c->string = string_of(c, 0, GRAMMAR_NO_BOUND);
-	const grammar_node whole = grammar_choice(
-	    g, NODES(text(c, "0"), grammar_sequence(g, NODES(one_of(c, "1-9"), grammar_repeat(g, digit, 0, DIGITS)))));
-	const grammar_node fraction = grammar_sequence(g, NODES(text(c, "."), digits));
-	const grammar_node exponent =
-	    grammar_sequence(g, NODES(one_of(c, "eE"), optional(c, one_of(c, "+-")), grammar_repeat(g, digit, 1, 2)));
-	c->integer = grammar_sequence(g, NODES(optional(c, text(c, "-")), whole));
-	c->number = grammar_sequence(g, NODES(c->integer, optional(c, fraction), optional(c, exponent)));
-	c->value = grammar_forward(g);
-	grammar_define(g, c->value,
-	               grammar_choice(g, NODES(c->string, c->number, object_of(c, member_of(c, c->string, c->value)),
-	                                       array_of(c, c->value, 0, GRAMMAR_NO_BOUND), text(c, "true"),
-	                                       text(c, "false"), text(c, "null"))));
-}
 
 /* --- schemas -------------------------------------------------------------------------------- */
 
@@ -227,7 +99,7 @@ static grammar_node string_node(compiler *c, const json_t *schema)
 	int32_t min, max;
 	if (!read_bounds(c, schema, "minLength", "maxLength", &min, &max))
 		return -1;
-	return min == 0 && max == GRAMMAR_NO_BOUND ? c->string : string_of(c, min, max);
+	return min == 0 && max == GRAMMAR_NO_BOUND ? c->json.string : json_form_string(&c->json, min, max);
 }
 
 static grammar_node array_node(compiler *c, const json_t *schema)
@@ -236,8 +108,8 @@ static grammar_node array_node(compiler *c, const json_t *schema)
 	const json_t *items = json_object_get(schema, "items");
 	if (!read_bounds(c, schema, "minItems", "maxItems", &min, &max))
 		return -1;
-	const grammar_node item = items ? inner(c, "items", items) : c->value;
-	return item < 0 ? -1 : array_of(c, item, min, max);
+	const grammar_node item = items ? inner(c, "items", items) : c->json.value;
+	return item < 0 ? -1 : json_form_array(&c->json, item, min, max);
 }
 
 /* --- objects -------------------------------------------------------------------------------- */
@@ -275,7 +147,7 @@ static grammar_node other_names(const compiler *c, property **names, int n, size
 	if (names[0]->bytes == at) /* it is sorted first, and ends here */
 		i = 1;
 	else
-		ways[n_ways++] = text(c, "\"");
+		ways[n_ways++] = json_form_text(&c->json, "\"");
 	while (i < n) {
 		const unsigned char byte = (unsigned char)names[i]->name[at];
 		int same = i;
@@ -289,27 +161,27 @@ static grammar_node other_names(const compiler *c, property **names, int n, size
 			for (to = from; to < same && memcmp(names[to]->name + at, names[from]->name + at, length) == 0;
 			     to++)
 				;
-			const grammar_node first = grammar_text(c->g, names[from]->name + at, length);
+			const grammar_node first = grammar_text(c->json.g, names[from]->name + at, length);
 			const grammar_node rest = other_names(c, names + from, to - from, at + length, any);
 			if (n_ways < 256)
-				ways[n_ways++] = grammar_sequence(c->g, NODES(first, rest));
+				ways[n_ways++] = grammar_sequence(c->json.g, NODES(first, rest));
 		}
 		i = same;
 	}
-	const grammar_node other = plain_characters(c, &taken);
-	ways[n_ways++] = grammar_sequence(c->g, NODES(other, any));
-	return grammar_choice(c->g, ways, n_ways);
+	const grammar_node other = json_form_plain(&c->json, &taken);
+	ways[n_ways++] = grammar_sequence(c->json.g, NODES(other, any));
+	return grammar_choice(c->json.g, ways, n_ways);
 }
 
 /* The name of a property that the schema does not have. */
 static grammar_node other_name(const compiler *c, const object *o)
 {
-	const grammar_node quote = text(c, "\"");
+	const grammar_node quote = json_form_text(&c->json, "\"");
 	if (o->n == 0)
-		return c->string;
+		return c->json.string;
 	const grammar_node any =
-	    grammar_sequence(c->g, NODES(grammar_repeat(c->g, c->plain, 0, GRAMMAR_NO_BOUND), quote));
-	return grammar_sequence(c->g, NODES(quote, other_names(c, o->sorted, o->n_sorted, 0, any)));
+	    grammar_sequence(c->json.g, NODES(grammar_repeat(c->json.g, c->json.plain, 0, GRAMMAR_NO_BOUND), quote));
+	return grammar_sequence(c->json.g, NODES(quote, other_names(c, o->sorted, o->n_sorted, 0, any)));
 }
 
 /* What follows from property i on; tails[begun] is the same behind it. begun: a member has been written. */
@@ -317,31 +189,36 @@ static grammar_node tail(const compiler *c, const object *o, int i, bool begun, 
 {
 	const property *p = &o->properties[i];
 	const grammar_node comma =
-	    begun ? grammar_sequence(c->g, NODES(text(c, ","), c->space)) : grammar_sequence(c->g, NULL, 0);
-	const grammar_node with = grammar_sequence(c->g, NODES(comma, member_of(c, p->key, p->value), tails[1]));
-	return p->required ? with : grammar_choice(c->g, NODES(with, tails[begun]));
+	    begun ? grammar_sequence(c->json.g, NODES(json_form_text(&c->json, ","), c->json.space))
+	          : grammar_sequence(c->json.g, NULL, 0);
+	const grammar_node with =
+	    grammar_sequence(c->json.g, NODES(comma, json_form_member(&c->json, p->key, p->value), tails[1]));
+	return p->required ? with : grammar_choice(c->json.g, NODES(with, tails[begun]));
 }
 
 static grammar_node join_members(const compiler *c, const object *o)
 {
-	grammar_node tails[2] = {grammar_sequence(c->g, NULL, 0), grammar_sequence(c->g, NULL, 0)};
+	grammar_node tails[2] = {grammar_sequence(c->json.g, NULL, 0), grammar_sequence(c->json.g, NULL, 0)};
 	if (o->extra >= 0) {
-		tails[1] = grammar_repeat(c->g, grammar_sequence(c->g, NODES(text(c, ","), c->space, o->extra)), 0,
-		                          GRAMMAR_NO_BOUND);
-		tails[0] = optional(c, grammar_sequence(c->g, NODES(o->extra, tails[1])));
+		tails[1] = grammar_repeat(
+		    c->json.g,
+		    grammar_sequence(c->json.g, NODES(json_form_text(&c->json, ","), c->json.space, o->extra)), 0,
+		    GRAMMAR_NO_BOUND);
+		tails[0] = json_form_optional(&c->json, grammar_sequence(c->json.g, NODES(o->extra, tails[1])));
 	}
 	for (int i = o->n - 1; i >= 0; i--) {
 		const grammar_node both[2] = {tail(c, o, i, false, tails), tail(c, o, i, true, tails)};
 		memcpy(tails, both, sizeof tails);
 	}
-	return grammar_sequence(c->g, NODES(text(c, "{"), c->space, tails[0], c->space, text(c, "}")));
+	return grammar_sequence(c->json.g, NODES(json_form_text(&c->json, "{"), c->json.space, tails[0], c->json.space,
+	                                         json_form_text(&c->json, "}")));
 }
 
 static grammar_node key_node(compiler *c, const char *name, size_t bytes)
 {
 	json_t *string = json_stringn(name, bytes);
 	char *json = string ? json_text(string, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-	const grammar_node node = json ? text(c, json) : refuse(c, STATUS_NOMEM, "", "out of memory");
+	const grammar_node node = json ? json_form_text(&c->json, json) : refuse(c, STATUS_NOMEM, "", "out of memory");
 	free(json);
 	json_decref(string);
 	return node;
@@ -359,7 +236,7 @@ static void add_property(compiler *c, object *o, const char *name, size_t bytes,
 {
 	char where[PATH_BYTES];
 	property *p = &o->properties[o->n++];
-	*p = (property){.name = name, .bytes = bytes, .key = key_node(c, name, bytes), .value = c->value};
+	*p = (property){.name = name, .bytes = bytes, .key = key_node(c, name, bytes), .value = c->json.value};
 	snprintf(where, sizeof where, "properties.%s", name);
 	if (schema)
 		p->value = inner(c, where, schema);
@@ -387,7 +264,7 @@ static void read_required(compiler *c, object *o, const json_t *required, const 
 			if (json_is_object(extra))
 				o->properties[found].value = inner(c, "additionalProperties", extra);
 			else if (json_is_false(extra))
-				o->properties[found].value = grammar_choice(c->g, NULL, 0);
+				o->properties[found].value = grammar_choice(c->json.g, NULL, 0);
 		}
 		o->properties[found].required = true;
 	}
@@ -419,10 +296,10 @@ static grammar_node object_node(compiler *c, const json_t *schema)
 		if (o.n_sorted > 0)
 			qsort(o.sorted, (size_t)o.n_sorted, sizeof *o.sorted, by_name);
 		const grammar_node value = json_is_false(extra)            ? -1
-		                           : !extra || json_is_true(extra) ? c->value
+		                           : !extra || json_is_true(extra) ? c->json.value
 		                                                           : inner(c, "additionalProperties", extra);
 		if (!json_is_false(extra))
-			o.extra = member_of(c, other_name(c, &o), value);
+			o.extra = json_form_member(&c->json, other_name(c, &o), value);
 		node = join_members(c, &o);
 	} else {
 		refuse(c, STATUS_NOMEM, "", "out of memory");
@@ -447,16 +324,17 @@ static grammar_node type_node(compiler *c, type t, const json_t *schema)
 	case STRING:
 		return string_node(c, schema);
 	case NUMBER:
-		return c->number;
+		return c->json.number;
 	case INTEGER:
-		return c->integer;
+		return c->json.integer;
 	case BOOLEAN:
-		return grammar_choice(c->g, NODES(text(c, "true"), text(c, "false")));
+		return grammar_choice(c->json.g,
+		                      NODES(json_form_text(&c->json, "true"), json_form_text(&c->json, "false")));
 	case NULL_TYPE:
 	case TYPES:
 		break;
 	}
-	return text(c, "null");
+	return json_form_text(&c->json, "null");
 }
 
 static bool is_of_type(const json_t *x, type t)
@@ -583,10 +461,10 @@ static grammar_node values_node(compiler *c, const json_t *values, const bool ty
 		if (!fits)
 			continue;
 		char *json = json_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
-		all[kept++] = json ? text(c, json) : refuse(c, STATUS_NOMEM, "", "out of memory");
+		all[kept++] = json ? json_form_text(&c->json, json) : refuse(c, STATUS_NOMEM, "", "out of memory");
 		free(json);
 	}
-	node = all ? grammar_choice(c->g, all, kept) : refuse(c, STATUS_NOMEM, "", "out of memory");
+	node = all ? grammar_choice(c->json.g, all, kept) : refuse(c, STATUS_NOMEM, "", "out of memory");
 	free(all);
 	return node;
 }
@@ -604,7 +482,7 @@ static grammar_node any_of_node(compiler *c, const json_t *list)
 		snprintf(where, sizeof where, "anyOf[%zu]", i);
 		all[i] = inner(c, where, json_array_get(list, i));
 	}
-	return grammar_choice(c->g, all, (int)json_array_size(list));
+	return grammar_choice(c->json.g, all, (int)json_array_size(list));
 }
 
 /* The part of the root that a JSON pointer in a fragment names; NULL: there is none. */
@@ -637,13 +515,13 @@ static grammar_node reference_node(compiler *c, const json_t *ref)
 			return c->references[i].node;
 	if (c->n_references == MOST_REFERENCES)
 		return refuse(c, STATUS_TOO_LARGE, "$ref", "more than %d references", MOST_REFERENCES);
-	const grammar_node node = grammar_forward(c->g);
+	const grammar_node node = grammar_forward(c->json.g);
 	c->references[c->n_references++] = (reference){schema, node};
 	memcpy(path, c->path, sizeof path);
 	c->path[0] = '\0';
 	const grammar_node as = inner(c, json_string_value(ref), schema);
 	memcpy(c->path, path, sizeof path);
-	grammar_define(c->g, node, as);
+	grammar_define(c->json.g, node, as);
 	return as < 0 ? -1 : node;
 }
 
@@ -672,9 +550,9 @@ static grammar_node schema_node(compiler *c, const json_t *schema)
 	const char *alone;
 	int n = 0;
 	if (json_is_true(schema))
-		return c->value;
+		return c->json.value;
 	if (json_is_false(schema))
-		return grammar_choice(c->g, NULL, 0);
+		return grammar_choice(c->json.g, NULL, 0);
 	if (!json_is_object(schema))
 		return refuse(c, STATUS_INVALID, "", "must be a schema");
 	if (!check_keywords(c, schema, types, &alone))
@@ -685,11 +563,11 @@ static grammar_node schema_node(compiler *c, const json_t *schema)
 	if (alone)
 		return alone_node(c, schema, alone, type_found ? types : every);
 	if (!type_found && memcmp(types, (bool[TYPES]){false}, sizeof types) == 0)
-		return c->value;
+		return c->json.value;
 	for (int t = 0; t < TYPES; t++)
 		if (types[t] && !(t == INTEGER && types[NUMBER]))
 			all[n++] = type_node(c, (type)t, schema);
-	return grammar_choice(c->g, all, n);
+	return grammar_choice(c->json.g, all, n);
 }
 
 status json_grammar_new(grammar **out, const json_t *schema, error *err)
@@ -697,21 +575,23 @@ status json_grammar_new(grammar **out, const json_t *schema, error *err)
 	*out = NULL;
 	compiler *c = memory_new(1, sizeof *c);
 	if (c)
-		c->g = grammar_new();
-	if (!c || !c->g) {
+		c->json.g = grammar_new();
+	if (!c || !c->json.g) {
 		free(c);
 		return STATUS_NOMEM;
 	}
 	c->root = schema;
 	c->err = err;
-	make_json(c);
-	const grammar_node top = schema ? schema_node(c, schema) : object_of(c, member_of(c, c->string, c->value));
-	const grammar_node root = grammar_sequence(c->g, NODES(c->space, top));
-	status s = c->problem == STATUS_OK ? grammar_finish(c->g, root, err) : c->problem;
+	json_forms_make(&c->json);
+	const grammar_node top =
+	    schema ? schema_node(c, schema)
+	           : json_form_object(&c->json, json_form_member(&c->json, c->json.string, c->json.value));
+	const grammar_node root = grammar_sequence(c->json.g, NODES(c->json.space, top));
+	status s = c->problem == STATUS_OK ? grammar_finish(c->json.g, root, err) : c->problem;
 	if (s == STATUS_OK)
-		*out = c->g;
+		*out = c->json.g;
 	else
-		grammar_free(c->g);
+		grammar_free(c->json.g);
 	free(c);
 	return s;
 }
