@@ -285,6 +285,19 @@ class Daemon:
         return self.process.wait(PATIENCE)
 
 
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    """One for all tests of a module, which imports this name."""
+    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as d:
+        yield d
+
+
+@pytest.fixture(scope="module")
+def engine(daemon):
+    with daemon.connect() as e:
+        yield e
+
+
 @pytest.fixture
 def own_daemon(tmp_path):
     """A function that starts a daemon on a folder of the test's own. The test may kill it, and must stop it."""

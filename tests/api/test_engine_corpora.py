@@ -7,23 +7,11 @@ import resource
 
 import pytest
 
-from engine_client import TEXT, Daemon, EngineError, job_params, own_daemon
+from engine_client import TEXT, EngineError, daemon, engine, job_params, own_daemon
 
 # More than is tokenized into memory.
 LARGE = "".join(f"{n} of {n * 7919 % 100003} lines. " for n in range(240000))
 assert len(LARGE) > 4 << 20
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with Daemon(tmp_path_factory.mktemp("corpora") / "data") as d:
-        yield d
-
-
-@pytest.fixture(scope="module")
-def engine(daemon):
-    with daemon.connect() as e:
-        yield e
 
 
 def weights(engine, job):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from engine_client import BIN, PATIENCE, Closed, Daemon, EngineError, own_daemon, train
+from engine_client import BIN, PATIENCE, Closed, Daemon, EngineError, engine, own_daemon, train
 
 ASK = {"max_tokens": 12, "temperature": 0}
 STATE, LEDGER = 100, 60000  # a file may have so many bytes: no state fits; states fit, and the ledger's log does not
@@ -18,12 +18,6 @@ STATE, LEDGER = 100, 60000  # a file may have so many bytes: no state fits; stat
 def daemon(tmp_path_factory):
     with Daemon(tmp_path_factory.mktemp("durability") / "data", "--max-sessions", 6) as d:
         yield d
-
-
-@pytest.fixture(scope="module")
-def engine(daemon):
-    with daemon.connect() as e:
-        yield e
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from engine_client import PATIENCE, TEXT, Closed, Daemon, EngineError, job_params, own_daemon, train
+from engine_client import PATIENCE, TEXT, Closed, Daemon, EngineError, engine, job_params, own_daemon, train
 from test_engine_durability import LEDGER, STATE, full, refused, tokens
 
 ASK = {"max_tokens": 12, "temperature": 0}
@@ -17,12 +17,6 @@ ASK = {"max_tokens": 12, "temperature": 0}
 def daemon(tmp_path_factory):
     with Daemon(tmp_path_factory.mktemp("keys") / "data", "--max-sessions", 40) as d:
         yield d
-
-
-@pytest.fixture(scope="module")
-def engine(daemon):
-    with daemon.connect() as e:
-        yield e
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from engine_client import DATA, END, SANITIZED, Daemon, EngineError, frame, train
+from engine_client import DATA, END, SANITIZED, Daemon, EngineError, daemon, engine, frame, train
 
 CONFIG = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 259, "n_positions": 32, "n_embd": 8, "n_layer": 2,
           "n_head": 2, "bos_token_id": None, "eos_token_id": None, "transformers_version": "4.57.0", "dtype": "float32"}
@@ -70,18 +70,6 @@ def tar(files, format=tarfile.PAX_FORMAT):
 
 def sums(files):
     return "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()).encode()
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with Daemon(tmp_path_factory.mktemp("interchange") / "data") as d:
-        yield d
-
-
-@pytest.fixture(scope="module")
-def engine(daemon):
-    with daemon.connect() as e:
-        yield e
 
 
 @pytest.fixture(scope="module")

@@ -9,20 +9,8 @@ import time
 
 import pytest
 
-from engine_client import (PATIENCE, SANITIZED, TEXT, TINY, Closed, Daemon, Engine, EngineError, job_params,
+from engine_client import (PATIENCE, SANITIZED, TEXT, TINY, Closed, Engine, EngineError, daemon, engine, job_params,
                            own_daemon, train)
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with Daemon(tmp_path_factory.mktemp("jobs") / "data") as d:
-        yield d
-
-
-@pytest.fixture(scope="module")
-def engine(daemon):
-    with daemon.connect() as e:
-        yield e
 
 
 @pytest.fixture(scope="module")

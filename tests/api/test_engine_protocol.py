@@ -9,20 +9,9 @@ import pytest
 import yaml
 
 from http_support import ROOT
-from engine_client import (BIN, CANCEL, CREDIT, DATA, END, ERROR, EVENT, HEADER, HELLO, PATIENCE, PING, PONG, REQUEST,
-                           RESULT, Daemon, EngineError, dial, frame, own_daemon, read_frames)
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with Daemon(tmp_path_factory.mktemp("protocol") / "data") as d:
-        yield d
-
-
-@pytest.fixture(scope="module")
-def engine(daemon):
-    with daemon.connect() as e:
-        yield e
+from engine_client import (BIN, CANCEL, CREDIT, DATA, END, ERROR, EVENT, HEADER, HELLO, PATIENCE, PING, PONG,
+                           REQUEST, RESULT, Daemon, EngineError, daemon, dial, engine, frame, own_daemon,
+                           read_frames)
 
 
 def hello(version=1):

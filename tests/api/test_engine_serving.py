@@ -10,20 +10,14 @@ import time
 
 import pytest
 
-from engine_client import (DATA, END, HELLO, PATIENCE, REQUEST, TEXT, Closed, Daemon, EngineError, dial, frame,
-                           job_params, own_daemon, train)
+from engine_client import (DATA, END, HELLO, PATIENCE, REQUEST, TEXT, Closed, Daemon, EngineError, dial, engine,
+                           frame, job_params, own_daemon, train)
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
     with Daemon(tmp_path_factory.mktemp("serving") / "data", "--max-generations", 8, "--max-sessions", 6) as d:
         yield d
-
-
-@pytest.fixture(scope="module")
-def engine(daemon):
-    with daemon.connect() as e:
-        yield e
 
 
 @pytest.fixture(scope="module")

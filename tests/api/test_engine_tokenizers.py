@@ -6,24 +6,12 @@ import time
 
 import pytest
 
-from engine_client import Daemon, EngineError, job_params
+from engine_client import Daemon, EngineError, daemon, engine, job_params
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "tokenizers"
 TEXT = "".join(f"{n} bottles of béer on the wall, {n} bottles of béer.\nTake one down, pass it 😀 around!\n" for n in range(300, 0, -1))
 SPEC = {"type": "sentencepiece", "model_type": "bpe", "vocab_size": 400, "normalization": "identity", "byte_fallback": True,
         "character_coverage": 0.99}
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    with Daemon(tmp_path_factory.mktemp("tokenizers") / "data") as d:
-        yield d
-
-
-@pytest.fixture(scope="module")
-def engine(daemon):
-    with daemon.connect() as e:
-        yield e
 
 
 @pytest.fixture(scope="module")
