@@ -96,7 +96,7 @@ static status check_path(const char *path, const char **out, error *err)
 		if (n == 2 && part[0] == '.' && part[1] == '.')
 			return refuse(err, path, "has \"..\" in its path");
 		if (part == *out && n == 1 && part[0] == '.')
-			*out = part + n + (part[n] == '/');
+			*out = part + n + strspn(part + n, "/");
 	}
 	return STATUS_OK;
 }

@@ -94,11 +94,12 @@ static void the_files_are_the_same_however_the_archive_is_cut(void **state)
 	add(&a, 'L', "././@LongLink", "gnu/long");
 	add(&a, '\0', "gnu", "");
 	add(&a, '0', "plain", "x");
+	add(&a, '0', ".//./etc/passwd", "y");
 	memset(a.bytes + a.used, 0, TAR_BLOCK);
 	a.used += TAR_BLOCK;
 	for (size_t piece = 1; piece <= a.used; piece += piece < 1100 ? 1 : 511) {
 		assert_int_equal(unpack(&a, piece, log, NULL), STATUS_OK);
-		assert_string_equal(log, "config.json 2:{};long/name 3:abc;gnu/long 0:;plain 1:x;");
+		assert_string_equal(log, "config.json 2:{};long/name 3:abc;gnu/long 0:;plain 1:x;etc/passwd 1:y;");
 	}
 	for (size_t used = 0; used < a.used; used++) {
 		archive cut = {.used = used};
