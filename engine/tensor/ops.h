@@ -138,6 +138,18 @@ typedef struct dropout_params {
 } dropout_params;
 value op_dropout(graph *g, value x, value rng, float p, uint32_t stream);
 
+/* hide_keys: rng [i32] [4] (as dropout's), mask? [i32] [B, N] -> mask [i32] [B, N]: the given one (none: ones) without some
+ * of the keys `first` … N - 1 of a row, drawn at random: c = min(⌊(n + beyond) p⌋, n - 1) of them, n the keys that are
+ * not masked. Key e = b·N + i has word e % 4 of philox(seed, stream, step, e / 4); hidden are the c keys with the smallest
+ * words, of equal ones the first. (Forgetful causal masking, Liu et al. 2022.) */
+typedef struct hide_keys_params {
+	int64_t batch, length; /* B, N */
+	int64_t first, beyond;
+	double p;
+	uint32_t stream;
+} hide_keys_params;
+value op_hide_keys(graph *g, value rng, value mask, hide_keys_params params);
+
 /* One round of causal windowed additive attention, all windows empty before
  * position 0. x [B, N, D] [real], w [D] f32, mask? [i32] [B, N] (0: masked)
  *   -> g [B, N, D] [real], score [B, N, H], log_normalizer [B, N, H].

@@ -19,6 +19,7 @@ const cpu_kernels KERNEL(kernels) = {
             [OP_layernorm_grad] = KERNEL(layernorm_grad_scratch),
             [OP_matmul] = KERNEL(matmul_scratch),
             [OP_linear] = KERNEL(linear_scratch),
+            [OP_hide_keys] = KERNEL(hide_keys_scratch),
             [OP_additive_attention] = KERNEL(additive_attention_scratch),
             [OP_additive_attention_grad] = KERNEL(additive_attention_grad_scratch),
             [OP_additive_stream] = KERNEL(additive_stream_scratch),

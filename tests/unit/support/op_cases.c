@@ -252,6 +252,12 @@ static void build_ragged_stream(graph *g, const int64_t *arg)
 	stream_case(g, arg, true);
 }
 
+static void build_hide_keys(graph *g, const int64_t *arg) /* batch, length, percent, first, beyond, masked */
+{
+	op_hide_keys(g, i32(g, "rng", SHAPE1(4)), arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE,
+	             (hide_keys_params){arg[0], arg[1], arg[3], arg[4], (double)arg[2] / 100, 3});
+}
+
 /* batch, length, channels, heads, window, masked, dropout in percent; negative: loud scores */
 static value softmax_inputs(graph *g, const int64_t *arg, value *mask, value *rng, softmax_params *p)
 {
@@ -617,6 +623,12 @@ static const op_case cases[] = {
     {OP_dropout, "off", build_dropout, {3, 31, 0, 0}, 0, 0, 0, 0, STEP},
     {OP_dropout, "odd", build_dropout, {3, 31, 10, 7}, 0, 0, 1e-6, 1e-6, STEP},
     {OP_dropout, "long", build_dropout, {7, LONG, 50, 1}, 0, 0, 1e-6, 1e-6, 0},
+
+    {OP_hide_keys, "no key", build_hide_keys, {3, 0, 50, 0, 0, 0}, 0, 0, 0, 0, 0},
+    {OP_hide_keys, "none hidden", build_hide_keys, {3, 31, 0, 0, 0, 1}, 0, 0, 0, 0, 0},
+    {OP_hide_keys, "some", build_hide_keys, {5, 33, 15, 1, 1, 0}, 0, 0, 0, 0, 0},
+    {OP_hide_keys, "masked", build_hide_keys, {3, 100, 30, 0, 0, 1}, 0, 0, 0, 0, 0},
+    {OP_hide_keys, "all but one", build_hide_keys, {2, 7, 99, 1, 0, 0}, 0, 0, 0, 0, 0},
 
     ATTENTION(OP_additive_attention, build_attention, STEP),
     {OP_additive_attention, "loud scores", build_attention, {2, 65, 32, 2, 7, 0, 1}, 0, 0, 2e-2, 1e-5, 0},
