@@ -181,19 +181,20 @@ CUDA_TEST_ARCHS := 90a
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
 NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -I$(OUT) -D_GNU_SOURCE -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
 CUDA_OBJ := $(patsubst %.cu,$(OUT)/obj/%.o,$(CUDA_SRC))
-CUDA_TEST_ONLY := $(patsubst %.cu,$(OUT)/cuda-check/%.o,$(CUDA_SRC))
+# Machine code alone: the compiler reads host code for it too, and the emulator compiles that.
+CUDA_TEST_ONLY := $(patsubst %.cu,$(OUT)/cuda-check/%.cubin,$(CUDA_SRC))
 .PHONY: cuda
 cuda: $(OUT)/bin/additive-cuda.so
 $(CUDA_OBJ): gencodes = $(call gencode,$(CUDA_ARCHS)) -gencode arch=compute_80,code=compute_80
 $(CUDA_OBJ): $(OUT)/obj/%.o: %.cu | $(INTERFACE)
 	$(nvcc)
 $(CUDA_TEST_ONLY): gencodes = $(call gencode,$(CUDA_TEST_ARCHS))
-$(CUDA_TEST_ONLY): $(OUT)/cuda-check/%.o: %.cu | $(INTERFACE)
+$(CUDA_TEST_ONLY): $(OUT)/cuda-check/%.cubin: %.cu | $(INTERFACE)
 	$(nvcc)
 define nvcc
 	@mkdir -p $(@D)
 	$(call say,nvcc,$@)
-	$(Q)$(NVCC) $(NVCCFLAGS) -Xptxas -v $(gencodes) -MMD -MP -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	$(Q)$(NVCC) $(NVCCFLAGS) -Xptxas -v $(gencodes) -MMD -MP $(if $(filter %.cubin,$@),-cubin,-c) -o $@ $< 2>$(basename $@).ptxas || { cat $(basename $@).ptxas >&2; exit 1; }
 endef
 $(OUT)/bin/additive-cuda.so: $(CUDA_OBJ)
 	@mkdir -p $(@D)
@@ -207,7 +208,7 @@ endif
 # What no machine without a GPU can run, every machine with a compiler can compile and look at.
 .PHONY: cuda-check
 cuda-check: $(if $(NVCC),$(CUDA_TEST_ONLY))
-	@$(if $(NVCC),tests/cuda_resources cuda/hot_kernels $(CUDA_TEST_ONLY:.o=.ptxas),\
+	@$(if $(NVCC),tests/cuda_resources cuda/hot_kernels $(CUDA_TEST_ONLY:.cubin=.ptxas),\
 	  echo 'cuda: there is no CUDA compiler here, so nothing was compiled for a GPU')
 
 # The same sources for a CPU: tests/emulator is the device. Two plug-ins: OUT/emulator/ runs whole programs, and
