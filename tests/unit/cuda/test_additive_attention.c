@@ -463,14 +463,15 @@ static void long_chains_match(void **state)
 	static const int64_t shapes[][2] = {{2500, 0}, {2100, 1100}, {1700, 1601}, {1100, 300}};
 	int failed = 0;
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-		failed += failures((attention_case){.batch = 1,
-		                                    .length = shapes[i][0],
-		                                    .heads = 2,
-		                                    .dh = 3,
-		                                    .window = shapes[i][1],
-		                                    .type = DTYPE_F32,
-		                                    .masking = i % 2 ? SOME_MASKED : NO_MASK,
-		                                    .loud = 1});
+		if (!is_left_out(device, (int)i + 2, 3))
+			failed += failures((attention_case){.batch = 1,
+			                                    .length = shapes[i][0],
+			                                    .heads = 2,
+			                                    .dh = 3,
+			                                    .window = shapes[i][1],
+			                                    .type = DTYPE_F32,
+			                                    .masking = i % 2 ? SOME_MASKED : NO_MASK,
+			                                    .loud = 1});
 	assert_int_equal(failed, 0);
 }
 
@@ -498,7 +499,7 @@ static void heads_in_pieces_match(void **state)
 	int failed = 0, turn = 0;
 	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
 		for (int64_t window = 0; window < 60; window += 7, turn++)
-			if (!is_left_out(device, turn, 2))
+			if (!is_left_out(device, turn, 5))
 				failed += failures((attention_case){.batch = 2,
 				                                    .length = 70,
 				                                    .heads = 2,
@@ -553,6 +554,8 @@ static void any_outputs_may_be_unwanted(void **state)
 	static const int64_t widths[] = {32, 7, 300};
 	int failed = 0;
 	for (int i = 0; i < 9; i++) {
+		if (is_left_out(device, i, 2))
+			continue;
 		attention_case c = {.batch = 1,
 		                    .length = 150,
 		                    .heads = 2,

@@ -157,7 +157,8 @@ static void large_products_are_right(void **state)
 {
 	static const int64_t inputs[] = {1, 16, 64, 65, 132, 515};
 	for (int i = 0; i < 6 * TYPES; i++)
-		check_shape_of(*state, types[i / 6], i % 2 ? 129 : 192, 1025, inputs[i % 6], i % 2);
+		if (!is_left_out(*state, i, 5))
+			check_shape_of(*state, types[i / 6], i % 2 ? 129 : 192, 1025, inputs[i % 6], i % 2);
 }
 
 /* --- batches ---------------------------------------------------------------------------------- */
@@ -188,7 +189,8 @@ static void a_row_has_the_same_bits_in_any_batch(void **state)
 		                        call_normal(SHAPE1(N), 75, 1));
 		call_run(*state, OP_linear, &whole);
 		for (int j = 0; j < 12; j++)
-			assert_true(rows_are_those_of(*state, &whole, batches[j][0], batches[j][1]));
+			if (!is_left_out(*state, i + j, 5))
+				assert_true(rows_are_those_of(*state, &whole, batches[j][0], batches[j][1]));
 		call_free(&whole);
 	}
 }
