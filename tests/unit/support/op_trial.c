@@ -244,11 +244,24 @@ static double allowed(const trial *t, const float *want, int64_t count)
 	return t->c->absolute + (t->of_largest > 0 ? t->of_largest * compare_magnitude(want, count) : 0);
 }
 
+static bool compare_integers(const char *what, const int32_t *got, const int32_t *want, int64_t count)
+{
+	for (int64_t i = 0; i < count; i++) {
+		if (got[i] == want[i])
+			continue;
+		printf("%s: [%lld] is %d, must be %d\n", what, (long long)i, got[i], want[i]);
+		return false;
+	}
+	return true;
+}
+
 /* Compare a value's content. A conversion alone is exact: there is one right rounding. */
 static bool compare_value(const trial *t, const char *what, value v, const void *got, const void *want)
 {
 	const value_info *info = graph_value(t->g, v);
 	int64_t count = shape_count(info->shape);
+	if (info->type == DTYPE_I32)
+		return compare_integers(what, got, want, count);
 	if (info->type != DTYPE_BF16)
 		return compare_close(what, got, want, count, allowed(t, want, count), t->c->relative);
 	float *wide_got = widened(got, count), *wide_want = widened(want, count);
