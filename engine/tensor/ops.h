@@ -270,6 +270,56 @@ linear_attention_values op_linear_stream(graph *g, value q, value k, value v, va
 /* Floats of state of one layer: D (D / heads + 1). */
 int64_t linear_state_floats(int64_t d, int64_t heads);
 
+/* --- attention with its matrix in memory --------------------------------------------------------------------------
+ *
+ * Options that read or change the matrix between scores and result (mixed heads, the largest scores alone, scores that
+ * are added to those of another layer) are composed of these ops; without one softmax_attention is faster and keeps no
+ * matrix. Matrices are [B, H, N, S] f32 whatever the activations
+ * are: a row for each query, a column for each key. Query i stands at key position i + S - N, which may be negative.
+ * H = heads, G = kv_heads (0: heads), a divisor of H: query head n reads head n / (H / G) of keys and values. */
+
+/* attention_scores: x_ij = scale · q_i·k_j; q [B, N, H·h] [real], k [B, S, G·h] [real] -> [B, H, N, S] f32.
+ * attention_apply: y_i = scale Σ_j x_ij v_j; x [B, H, N, S] f32, v [B, S, G·w] [real] -> y [B, N, H·w] [real]; the builder
+ * takes heads and kv_heads of params, and 1 for the scale.
+ * attention_apply_transposed: z_j = scale Σ_{n of the group} Σ_i x_nij y_ni; x, y [B, N, H·w] [real]
+ *   -> z [B, S, G·w] [real].
+ * Each is the gradient of the others. In a frozen network (graph_pull_back) x is a constant in attention_apply. */
+typedef struct attention_matrix_params {
+	int64_t heads, kv_heads;
+	float scale;
+} attention_matrix_params;
+value op_attention_scores(graph *g, value q, value k, attention_matrix_params params);
+value op_attention_apply(graph *g, value x, value v, attention_matrix_params params);
+
+/* attention_weights: the softmax of what a query sees. scores [B, H, N, S] f32, mask? [i32] [B, S], visible? [i32]
+ * [N, S], [H, N, S] or [B, H, N, S], bias? [T, H] f32 -> weights [B, H, N, S], log_normalizer [B, H, N].
+ *   a_ij = scores_ij + bias[(i + S - N - j) - bias_first][head];  weights_ij = e^{a_ij - M_i},  M_i = log Σ_j e^{a_ij}
+ * over the keys that are not hidden. Hidden are those where mask or visible is 0, those behind the query unless
+ * `bidirectional` (j > i + S - N), those `window` or more tokens before it (window <= 0: none), and with 0 < top_k < S
+ * those whose a_ij is smaller than the top_k largest of the row; equal ones stay.
+ * A row that sees no key has M = -inf and weights of 0 or, with `uniform`, of 1 / S at every key, hidden or not.
+ * bias has a row for each distance i + S - N - j of a key that is neither behind the query nor out of the window. */
+typedef struct attention_weights_params {
+	int64_t window, bias_first /* distance of the bias table's first row */, top_k /* <= 0: all */;
+	bool bidirectional, uniform;
+} attention_weights_params;
+value op_attention_weights(graph *g, value scores, value mask, value visible, value bias,
+                           attention_weights_params params);
+/* attention_weights_grad: weights, dweights, log_normalizer? (needed with `uniform`), bias? [T, H], whose numbers are not
+ * read -> dscores [B, H, N, S], dbias [T, H].
+ *   dscores_ij = weights_ij (dweights_ij - Σ_k weights_ik dweights_ik), 0 in a row that sees no key;
+ *   dbias[t][h] = Σ of dscores at that head and distance, in a fixed order. */
+
+/* mix_heads: y[b, f, ·] = Σ_h p[f][h] x[b, h, ·], or with `transposed` y[b, h, ·] = Σ_f p[f][h] x[b, f, ·];
+ * x [B, H, N, S] ([B, F, N, S]) f32, p [F, H] f32, like? of y's shape, whose numbers are not read (then x may have
+ * fewer dimensions) -> [B, F, N, S] ([B, H, N, S]). */
+typedef struct mix_heads_params {
+	bool transposed;
+} mix_heads_params;
+value op_mix_heads(graph *g, value x, value p);
+/* mix_heads_grad: dp[f][h] = Σ_b Σ_ij dy[b, f, i, j] x[b, h, i, j], in a fixed order; x [B, H, N, S], dy [B, F, N, S] (one
+ * of them may have fewer dimensions), p [F, H], whose numbers are not read -> dp [F, H]. */
+
 /* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:
  * z = alpha (h Eᵀ + b), a few rows at a time; mean over rows whose label is a class (0…V-1) of
  *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.

@@ -473,6 +473,60 @@ static void bench_sample(walk *w, int64_t rows, int64_t vocab, float deviation)
 
 /* --- the walk ----------------------------------------------------------------------- */
 
+/* Attention with its matrix: `length` queries and keys. */
+static void bench_attention_matrix(walk *w, int64_t batch, int64_t length, int64_t d, int64_t heads)
+{
+	attention_matrix_params p = {heads, 0, 1.0f / 8};
+	mix_heads_params plain = {false};
+	const shape tokens = SHAPE3(batch, length, d), matrix = SHAPE4(batch, heads, length, length);
+	const shape mix = SHAPE2(heads, heads);
+	const double flops = 2.0 * (double)(batch * length * length * d);
+	static const op_id products[] = {OP_attention_apply, OP_attention_apply_transposed};
+	char text[64];
+	snprintf(text, sizeof text, "B%d N%d d%d H%d", (int)batch, (int)length, (int)d, (int)heads);
+	bench(w, text,
+	      (trial){.id = OP_attention_scores,
+	              .params = &p,
+	              .n_in = 2,
+	              .in = {reals(w, tokens), reals(w, tokens)},
+	              .flops = flops});
+	for (int i = 0; i < 2; i++)
+		bench(w, text,
+		      (trial){.id = products[i],
+		              .params = &p,
+		              .n_in = 2,
+		              .in = {reals(w, matrix), reals(w, tokens)},
+		              .flops = flops});
+	for (int i = 0; i < 3; i++) {
+		attention_weights_params how = {
+		    .top_k = i == 2 ? 32 : 0, .bidirectional = true, .bias_first = 1 - length};
+		snprintf(text, sizeof text, "B%d N%d H%d%s", (int)batch, (int)length, (int)heads,
+		         i == 0   ? ""
+		         : i == 1 ? ", biased"
+		                  : ", the largest 32");
+		tensor bias = i == 1 ? reals(w, SHAPE2(2 * length - 1, heads)) : (tensor){0};
+		bench(w, text,
+		      (trial){.id = OP_attention_weights,
+		              .params = &how,
+		              .n_in = 4,
+		              .in = {reals(w, matrix), {0}, {0}, bias},
+		              .unwanted = 2});
+		if (i == 2)
+			continue;
+		bias = i == 1 ? reals(w, SHAPE2(2 * length - 1, heads)) : (tensor){0};
+		bench(w, text,
+		      (trial){.id = OP_attention_weights_grad,
+		              .params = &how,
+		              .n_in = 4,
+		              .in = {reals(w, matrix), reals(w, matrix), {0}, bias}});
+	}
+	snprintf(text, sizeof text, "B%d N%d H%d", (int)batch, (int)length, (int)heads);
+	bench(w, text,
+	      (trial){.id = OP_mix_heads, .params = &plain, .n_in = 2, .in = {reals(w, matrix), reals(w, mix)}});
+	bench(w, text,
+	      (trial){.id = OP_mix_heads_grad, .n_in = 3, .in = {reals(w, matrix), reals(w, matrix), reals(w, mix)}});
+}
+
 static void walk_ops(walk *w)
 {
 	static const int64_t wide[] = {16, 64, 1024, 0}, narrow[] = {4, 8, 16, 32, 64, 0};
@@ -498,6 +552,7 @@ static void walk_ops(walk *w)
 		bench_linear_stream(w, rows, 1, 768, 12);
 	}
 	bench_linear_stream(w, 1, 256, 128, 4);
+	bench_attention_matrix(w, 2, 512, 512, 8);
 	bench_products(w);
 	bench_rows(w, 4096, 128);
 	bench_rows(w, 4096, 512);

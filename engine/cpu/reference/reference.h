@@ -24,6 +24,8 @@ size_t reference_softmax_attention_grad_scratch(const backend *b, const op_call 
 size_t reference_softmax_stream_scratch(const backend *b, const op_call *call);
 size_t reference_linear_attention_scratch(const backend *b, const op_call *call);
 size_t reference_linear_attention_grad_scratch(const backend *b, const op_call *call);
+size_t reference_attention_weights_scratch(const backend *b, const op_call *call);
+size_t reference_attention_weights_grad_scratch(const backend *b, const op_call *call);
 size_t reference_linear_cross_entropy_scratch(const backend *b, const op_call *call);
 size_t reference_sample_scratch(const backend *b, const op_call *call);
 

@@ -378,6 +378,81 @@ static void build_ragged_linear_stream(graph *g, const int64_t *arg)
 	linear_stream_case(g, arg, true);
 }
 
+/* batch, queries, keys, heads, heads of keys, width of a head */
+static attention_matrix_params matrix_params(const int64_t *arg)
+{
+	return (attention_matrix_params){.heads = arg[3], .kv_heads = arg[4] == arg[3] ? 0 : arg[4], .scale = 0.4f};
+}
+
+static void build_attention_scores(graph *g, const int64_t *arg)
+{
+	op_attention_scores(g, real(g, arg, "q", SHAPE3(arg[0], arg[1], arg[3] * arg[5])),
+	                    real(g, arg, "k", SHAPE3(arg[0], arg[2], arg[4] * arg[5])), matrix_params(arg));
+}
+
+static void build_attention_apply(graph *g, const int64_t *arg)
+{
+	op_attention_apply(g, f32(g, "x", SHAPE4(arg[0], arg[3], arg[1], arg[2])),
+	                   real(g, arg, "v", SHAPE3(arg[0], arg[2], arg[4] * arg[5])), matrix_params(arg));
+}
+
+static void build_attention_apply_transposed(graph *g, const int64_t *arg)
+{
+	value out, x = f32(g, "x", SHAPE4(arg[0], arg[3], arg[1], arg[2]));
+	attention_matrix_params p = matrix_params(arg);
+	graph_apply(g, OP_attention_apply_transposed,
+	            (value[]){x, real(g, arg, "y", SHAPE3(arg[0], arg[1], arg[3] * arg[5]))}, 2, &p, &out);
+}
+
+/* Of the last argument of attention_weights. VISIBLE: 1, 2 or 3 of the trailing dimensions of its matrix but one. */
+enum { MASKED = 1, VISIBLE = 2, BIASED = 8, BOTH_SIDES = 16, UNIFORM = 32, APART = 64 };
+
+/* batch, heads, queries, keys, window, top_k, options */
+static void weights_inputs(graph *g, const int64_t *arg, value in[4], attention_weights_params *p)
+{
+	const shape s = SHAPE4(arg[0], arg[1], arg[2], arg[3]);
+	const shape parts[] = {SHAPE0(), SHAPE2(arg[2], arg[3]), SHAPE3(arg[1], arg[2], arg[3]), s};
+	const int64_t how = arg[6], first = how & BOTH_SIDES ? -arg[2] : -1;
+	*p = (attention_weights_params){arg[4], first, arg[5], how & BOTH_SIDES, how & UNIFORM};
+	in[0] = f32(g, how & APART ? "scores apart" : "scores", s);
+	in[1] = how & MASKED ? i32(g, how & UNIFORM ? "mask away" : "mask", SHAPE2(arg[0], arg[3])) : VALUE_NONE;
+	in[2] = how / VISIBLE % 4 ? i32(g, "mask visible", parts[how / VISIBLE % 4]) : VALUE_NONE;
+	in[3] = how & BIASED ? f32(g, "bias", SHAPE2(arg[3] - first, arg[1])) : VALUE_NONE;
+}
+
+static void build_attention_weights(graph *g, const int64_t *arg)
+{
+	value in[4];
+	attention_weights_params p;
+	weights_inputs(g, arg, in, &p);
+	op_attention_weights(g, in[0], in[1], in[2], in[3], p);
+}
+
+static void build_attention_weights_grad(graph *g, const int64_t *arg)
+{
+	value in[4], y[2], grads[2];
+	attention_weights_params p;
+	weights_inputs(g, arg, in, &p);
+	graph_apply(g, OP_attention_weights, in, 4, &p, y);
+	value dy = f32(g, "dy", SHAPE4(arg[0], arg[1], arg[2], arg[3]));
+	graph_apply(g, OP_attention_weights_grad, (value[]){y[0], dy, arg[6] & UNIFORM ? y[1] : VALUE_NONE, in[3]}, 4,
+	            &p, grads);
+}
+
+static void build_mix_heads(graph *g, const int64_t *arg) /* batch, heads, of the result, queries, keys, transposed */
+{
+	value out, x = f32(g, "x", SHAPE4(arg[0], arg[1], arg[3], arg[4]));
+	value p = f32(g, "p", arg[5] ? SHAPE2(arg[1], arg[2]) : SHAPE2(arg[2], arg[1]));
+	graph_apply(g, OP_mix_heads, (value[]){x, p}, 2, &(mix_heads_params){arg[5]}, &out);
+}
+
+static void build_mix_heads_grad(graph *g, const int64_t *arg) /* the same */
+{
+	value dp, x = f32(g, "x", SHAPE4(arg[0], arg[1], arg[3], arg[4]));
+	value dy = f32(g, "dy", SHAPE4(arg[0], arg[2], arg[3], arg[4]));
+	graph_apply(g, OP_mix_heads_grad, (value[]){x, dy, f32(g, "p", SHAPE2(arg[2], arg[1]))}, 3, NULL, &dp);
+}
+
 /* rows, channels, classes, smoothing in percent, biased, loud */
 static void build_linear_cross_entropy(graph *g, const int64_t *arg)
 {
@@ -524,6 +599,33 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, "no query", build, {2, 0, 4, 2, 3, 1}, 0, 0, 1e-6, 1e-6, 0}, \
 	{id, "no token", build, {2, 0, 4, 2, 0, 1}, 0, 0, 0, 0, 0}, \
 	{id, "no sequence", build, {0, 5, 4, 2, 3, 0}, 0, 0, 0, 0, 0}
+#define MATRIX(id, build, step) \
+	{id, "one of each", build, {1, 1, 1, 1, 1, 1}, 0, 0, 1e-6, 1e-6, step}, \
+	{id, "more keys", build, {2, 3, 7, 2, 2, 5}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "groups of heads", build, {2, 5, 4, 6, 2, 3}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "blocks", build, {1, 261, 67, 2, 1, 31}, 0, 0, 1e-4, 1e-5, 0}, \
+	{id, "deep", build, {1, 9, 130, 1, 1, 129}, 0, 0, 1e-4, 1e-5, 0}, \
+	{id, "whole tiles", build, {1, 64, 128, 2, 2, 64}, 0, 0, 1e-4, 1e-5, 0}, \
+	{id, "no query", build, {2, 0, 3, 2, 2, 4}, 0, 0, 0, 0, 0}, \
+	{id, "no key", build, {2, 3, 0, 2, 2, 4}, 0, 0, 0, 0, 0}, \
+	{id, "no sequence", build, {0, 3, 5, 2, 2, 4}, 0, 0, 0, 0, 0}
+#define WEIGHTS(id, build, step) \
+	{id, "one of each", build, {1, 1, 1, 1, 0, 0, 0}, 0, 0, 2e-6, 2e-6, step}, \
+	{id, "causal, biased", build, {2, 2, 7, 7, 0, 0, BIASED}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "more keys, masked", build, {2, 2, 5, 9, 0, 0, MASKED + BIASED}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "fewer keys", build, {2, 2, 9, 5, 0, 0, BIASED}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "window 3", build, {1, 2, 9, 9, 3, 0, BIASED}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "both sides, biased, window 3", build, {2, 3, 5, 7, 3, 0, BOTH_SIDES + BIASED}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "visible", build, {2, 2, 5, 7, 0, 0, BOTH_SIDES + VISIBLE + BIASED}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "visible of each head", build, {2, 3, 5, 7, 0, 0, BOTH_SIDES + 2 * VISIBLE}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "visible of each sequence", build, {2, 3, 5, 7, 0, 0, BOTH_SIDES + 3 * VISIBLE}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "the largest 3", build, {2, 2, 5, 9, 0, 3, BOTH_SIDES + APART}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "the largest 4, masked, biased", build, {2, 2, 31, 33, 20, 4, MASKED + BIASED}, 0, 0, 1e-5, 1e-5, 0}, \
+	{id, "the largest 60", build, {1, 3, 7, 300, 0, 60, BIASED}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "nothing seen", build, {2, 2, 5, 7, 0, 0, MASKED + UNIFORM + BIASED}, 0, 0, 1e-5, 1e-5, step}, \
+	{id, "long", build, {1, 2, 70, 263, 0, 0, MASKED + BIASED}, 0, 0, 2e-5, 2e-5, 0}, \
+	{id, "no query", build, {2, 2, 0, 7, 0, 0, BIASED}, 0, 0, 0, 0, 0}, \
+	{id, "no key", build, {2, 2, 3, 0, 0, 0, UNIFORM + BIASED}, 0, 0, 0, 0, 0}
 /* clang-format on */
 
 static const op_case cases[] = {
@@ -683,6 +785,21 @@ static const op_case cases[] = {
     {OP_linear_stream, "ragged, masked", build_ragged_linear_stream, {9, 200, 64, 4, 0, 1}, 0, 60, 2e-5, 2e-5, 0},
     {OP_linear_stream, "ragged, many short", build_ragged_linear_stream, {64, 64, 24, 2, 0, 0}, 0, 9, 1e-5, 1e-5, 0},
     {OP_linear_stream, "ragged, no token", build_ragged_linear_stream, {3, 0, 4, 2, 0, 0}, 0, 0, 0, 0, 0},
+
+    MATRIX(OP_attention_scores, build_attention_scores, STEP),
+    MATRIX(OP_attention_apply, build_attention_apply, STEP),
+    MATRIX(OP_attention_apply_transposed, build_attention_apply_transposed, 0),
+    WEIGHTS(OP_attention_weights, build_attention_weights, STEP),
+    WEIGHTS(OP_attention_weights_grad, build_attention_weights_grad, 0),
+    {OP_mix_heads, "one head", build_mix_heads, {1, 1, 1, 1, 1, 0}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_mix_heads, "three of two", build_mix_heads, {2, 2, 3, 5, 7, 0}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_mix_heads, "transposed", build_mix_heads, {2, 2, 3, 5, 7, 1}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_mix_heads, "many", build_mix_heads, {2, 33, 31, 9, 67, 0}, 0, 0, 1e-5, 1e-5, 0},
+    {OP_mix_heads, "no query", build_mix_heads, {2, 2, 3, 0, 7, 0}, 0, 0, 0, 0, 0},
+    {OP_mix_heads_grad, "three of two", build_mix_heads_grad, {2, 2, 3, 5, 7}, 0, 0, 1e-5, 1e-5, 0},
+    {OP_mix_heads_grad, "parts", build_mix_heads_grad, {2, 3, 8, 70, 71}, 0, 0, 2e-4, 1e-5, 0},
+    {OP_mix_heads_grad, "no query", build_mix_heads_grad, {2, 2, 3, 0, 7}, 0, 0, 0, 0, 0},
+    {OP_mix_heads_grad, "no sequence", build_mix_heads_grad, {0, 2, 3, 5, 7}, 0, 0, 0, 0, 0},
 
     {OP_linear_cross_entropy, "no row", build_linear_cross_entropy, {0, 3, 5, 0, 1}, 0, 4, 0, 0, 0},
     {OP_linear_cross_entropy, "all ignored", build_linear_cross_entropy, {3, 4, 5, 0, 1}, -1, -1, 1e-6, 1e-6, 0},

@@ -24,6 +24,8 @@ static void fill_f32(const char *name, float *x, int64_t count)
 		x[i] += x[i] < 0 ? -0.125f : 0.125f;
 	for (int64_t i = 0; i < count && strstr(name, "zeros"); i += 3)
 		x[i] = i % 2 ? -0.0f : 0.0f;
+	for (int64_t i = 0; i < count && strstr(name, "apart"); i++) /* any 11 neighbours differ by 0.2 or more */
+		x[i] = 0.2f * (float)(37 * i % 11);
 	if (strcmp(name, "hyper") == 0)
 		x[0] = 1e-2f, x[1] = 3; /* learning rate, step */
 	else if (strcmp(name, "norm2") == 0)
@@ -76,6 +78,11 @@ static bool fill_mask(const op_case *c, const char *name, int32_t *x, int64_t co
 
 static void fill_i32(const op_case *c, const char *name, int32_t *x, int64_t count)
 {
+	if (strcmp(name, "mask away") == 0) { /* all keys of the first sequence */
+		for (int64_t i = 0; i < count; i++)
+			x[i] = i >= count / 2;
+		return;
+	}
 	if (fill_mask(c, name, x, count))
 		return;
 	if (strncmp(name, "mask", 4) == 0)

@@ -71,6 +71,23 @@ static value linear_layer(graph *g, value h, value mask)
 	return op_add(g, h, op_linear_attention(g, q, k, v, mask, p).y);
 }
 
+/* Attention with its matrix: q, k, v and the heads mixed before and after the softmax. */
+static value matrix_attention(graph *g, value q, value k, value v, value mask)
+{
+	const attention_matrix_params p = {.heads = HEADS, .scale = 0.5f};
+	const value mix = parameter(g, "mix", SHAPE2(HEADS, HEADS));
+	const value scores = op_mix_heads(g, op_attention_scores(g, q, k, p), mix);
+	const value weights =
+	    op_attention_weights(g, scores, mask, VALUE_NONE, VALUE_NONE, (attention_weights_params){.top_k = 5});
+	return op_attention_apply(g, op_mix_heads(g, weights, mix), v, p);
+}
+
+static value matrix_layer(graph *g, value h, value mask)
+{
+	const value q = product(g, h, D, "key", "key.bias"), k = product(g, h, D, "out", "out.bias");
+	return op_add(g, h, matrix_attention(g, q, k, product(g, h, D, "down 2", "down.bias"), mask));
+}
+
 /* Appends the forward and the input dy. The last norm stands before the rows that are picked: what comes back to it is
  * the gradient of a gather. */
 static network build(graph *g, bool recomputes)
@@ -85,6 +102,8 @@ static network build(graph *g, bool recomputes)
 	h = additive_layer(g, h, mask);
 	boundary(g, &n);
 	h = softmax_layer(g, h, mask);
+	boundary(g, &n);
+	h = matrix_layer(g, h, mask);
 	boundary(g, &n);
 	h = norm(g, linear_layer(g, h, mask));
 	boundary(g, &n);
@@ -266,7 +285,7 @@ static void what_is_not_frozen_gives_the_gradient_of_the_score(void **state)
 static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_given(void **state)
 {
 	const backends *b = *state;
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < 8; i++) {
 		graph *g = graph_new();
 		const value x = op_scale(g, graph_input(g, "x", DTYPE_F32, TOKENS), 1), none = VALUE_NONE;
 		const value dy = graph_input(g, "dy", DTYPE_F32, TOKENS);
@@ -276,6 +295,12 @@ static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_g
 		} else if (i / 2 == 1) {
 			qkv = op_linear(g, x, graph_parameter(g, "w", SHAPE2(3 * D, D)), none, 1);
 			y = op_softmax_attention(g, qkv, none, none, (softmax_params){.heads = HEADS, .scale = 0.5f});
+		} else if (i / 2 == 2) {
+			const value w = graph_parameter(g, "w", SHAPE2(D, D));
+			const attention_matrix_params p = {.heads = HEADS, .scale = 0.5f};
+			const value scores = op_attention_scores(g, op_linear(g, x, w, none, 1), x, p);
+			y = op_attention_apply(
+			    g, op_attention_weights(g, scores, none, none, none, (attention_weights_params){0}), x, p);
 		} else {
 			y = op_linear_attention(g, x, x, x, none,
 			                        (linear_attention_params){HEADS, true, LINEAR_ATTENTION_EPS})
@@ -288,7 +313,7 @@ static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_g
 		static float weight[3 * D * D];
 		random_normal(weight, 3 * D * D, 49, 0.8);
 		assert_int_equal(
-		    plan_new(&p, g, b->each[i % 2], (plan_binding[]){{graph_find(g, "w"), weight}}, i / 2 < 2, NULL),
+		    plan_new(&p, g, b->each[i % 2], (plan_binding[]){{graph_find(g, "w"), weight}}, i / 2 < 3, NULL),
 		    STATUS_OK);
 		for (value v = 0; v < graph_value_count(g); v++) {
 			float content[3 * D * D];
