@@ -320,6 +320,42 @@ value op_mix_heads(graph *g, value x, value p);
 /* mix_heads_grad: dp[f][h] = Σ_b Σ_ij dy[b, f, i, j] x[b, h, i, j], in a fixed order; x [B, H, N, S], dy [B, F, N, S] (one
  * of them may have fewer dimensions), p [F, H], whose numbers are not read -> dp [F, H]. */
 
+/* The recurrent form: a token's row of the matrix has W = m + window columns, its last tokens at the end:
+ *
+ *   | hidden … | memory 0 … m - 1 | oldest token … the query's own |
+ *
+ * so that attention_weights with N = 1 and S = W finds every key at its distance, memories directly before the oldest
+ * token; `visible` is its mask. R = B·N rows, or T with start (additive_stream). slot, position, length, mask and start
+ * are as of additive_stream, memory_k? [m, G·h] and memory_v? [m, G·w] f32 keys and values that every query sees.
+ *
+ * stream_scores: q [B, N, H·h], k [B, N, G·h], … -> scores [R, H, 1, W] (0 where there is no key), visible [i32] [R, W].
+ * stream_apply: v [B, N, G·w], weights [R, H, 1, W], … -> y [B, N, H·w] = Σ_j weights_j v_j over the tokens and memories.
+ * stream_store: the k and v of the call go into the state.
+ * The first two read what came before the call from the state, and the call's own tokens from k and v, so stream_store
+ * stands behind both. Tokens that no sequence reads have zeros everywhere. A row's bits do not depend on what is beside
+ * it in the call, nor on how a prompt is cut.
+ * The state of this layer is matrix_stream_floats() floats at `offset` in the slot; what is in it at position 0 does not
+ * matter. Layout: engine/tensor/ops/matrix_stream.h. */
+typedef struct matrix_stream_params {
+	int64_t heads, kv_heads;
+	int64_t window; /* tokens of the ring, >= 1 */
+	int64_t offset; /* floats from the start of a slot */
+	int64_t key_width, value_width; /* G·h, G·w */
+	float scale;                    /* of the scores */
+} matrix_stream_params;
+typedef struct stream_scores_values {
+	value scores, visible;
+} stream_scores_values;
+/* Which tokens a call has, and where they go. */
+typedef struct stream_values {
+	value pool, slot, position, length, mask, start;
+} stream_values;
+stream_scores_values op_stream_scores(graph *g, value q, value k, value memory_k, stream_values at,
+                                      matrix_stream_params params);
+value op_stream_apply(graph *g, value v, value weights, value memory_v, stream_values at, matrix_stream_params params);
+void op_stream_store(graph *g, value k, value v, stream_values at, matrix_stream_params params);
+int64_t matrix_stream_floats(matrix_stream_params params);
+
 /* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:
  * z = alpha (h Eᵀ + b), a few rows at a time; mean over rows whose label is a class (0…V-1) of
  *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.

@@ -527,6 +527,31 @@ static void bench_attention_matrix(walk *w, int64_t batch, int64_t length, int64
 	      (trial){.id = OP_mix_heads_grad, .n_in = 3, .in = {reals(w, matrix), reals(w, matrix), reals(w, mix)}});
 }
 
+/* `rows` sessions that have read `context` tokens read `count` more. */
+static void bench_matrix_stream(walk *w, int64_t rows, int64_t count, int64_t context, int64_t d, int64_t heads)
+{
+	matrix_stream_params p = {heads, 0, context, 0, d, d, 1.0f / 8};
+	const shape one = SHAPE1(rows), tokens = SHAPE3(rows, count, d);
+	const shape weights = SHAPE4(rows * count, heads, 1, context);
+	const int64_t half = (int64_t)rows * context * d * 4; /* bytes of the keys, and of the values */
+	static const op_id ids[] = {OP_stream_scores, OP_stream_apply, OP_stream_store};
+	char text[64];
+	snprintf(text, sizeof text, "B%d N%d d%d H%d context %d", (int)rows, (int)count, (int)d, (int)heads,
+	         (int)context);
+	for (int i = 0; i < 3; i++)
+		bench(w, text,
+		      (trial){.id = ids[i],
+		              .params = &p,
+		              .n_in = 6,
+		              .in = {reals(w, tokens), reals(w, i == 1 ? weights : tokens),
+		                     reals(w, SHAPE2(rows, matrix_stream_floats(p))),
+		                     integers(w, one, 0, 1, (int32_t)rows),
+		                     integers(w, one, (int32_t)context, 0, 1 << 30),
+		                     integers(w, one, (int32_t)count, 0, 1 << 30)},
+		              .flops = i < 2 ? 2.0 * (double)(rows * count * context * d) : 0,
+		              .bytes = (double)(i < 2 ? half + 4 * shape_count(weights) : 16 * shape_count(tokens))});
+}
+
 static void walk_ops(walk *w)
 {
 	static const int64_t wide[] = {16, 64, 1024, 0}, narrow[] = {4, 8, 16, 32, 64, 0};
@@ -553,6 +578,9 @@ static void walk_ops(walk *w)
 	}
 	bench_linear_stream(w, 1, 256, 128, 4);
 	bench_attention_matrix(w, 2, 512, 512, 8);
+	for (int64_t rows = 1; rows <= 64; rows *= 64)
+		bench_matrix_stream(w, rows, 1, 2048, 512, 8);
+	bench_matrix_stream(w, 1, 256, 2048, 512, 8);
 	bench_products(w);
 	bench_rows(w, 4096, 128);
 	bench_rows(w, 4096, 512);

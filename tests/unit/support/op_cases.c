@@ -453,6 +453,107 @@ static void build_mix_heads_grad(graph *g, const int64_t *arg) /* the same */
 	graph_apply(g, OP_mix_heads_grad, (value[]){x, dy, f32(g, "p", SHAPE2(arg[2], arg[1]))}, 3, NULL, &dp);
 }
 
+/* sequences, tokens, width of a head of keys, heads, window, masked, 100 times the heads of keys and the memories */
+typedef struct matrix_stream_case {
+	matrix_stream_params p;
+	stream_values at;
+	shape tokens; /* but for the channels */
+	int64_t memories;
+} matrix_stream_case;
+
+/* A state that has read tokens, as in stream. Values are a channel wider than keys. */
+static matrix_stream_case matrix_stream_begin(graph *g, const int64_t *arg, bool ragged)
+{
+	enum { OFFSET = 5 };
+	const int64_t heads = arg[6] / 100;
+	matrix_stream_case c = {.p = {.heads = arg[3],
+	                              .kv_heads = heads,
+	                              .window = arg[4],
+	                              .offset = OFFSET,
+	                              .key_width = heads * arg[2],
+	                              .value_width = heads * (arg[2] + 1),
+	                              .scale = 0.4f},
+	                        .tokens = SHAPE3(arg[0], arg[1], 0),
+	                        .memories = arg[6] % 100};
+	c.at.pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, OFFSET + matrix_stream_floats(c.p) + 1));
+	c.at.slot = i32(g, "slot", SHAPE1(arg[0]));
+	c.at.position = i32(g, "position zero", SHAPE1(arg[0]));
+	c.at.length = i32(g, "length before", SHAPE1(arg[0]));
+	c.at.mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	c.at.start = VALUE_NONE;
+	op_stream_store(g, f32(g, "key before", SHAPE3(arg[0], arg[1], c.p.key_width)),
+	                f32(g, "value before", SHAPE3(arg[0], arg[1], c.p.value_width)), c.at, c.p);
+	c.at.position = i32(g, "position", SHAPE1(arg[0]));
+	c.at.length = i32(g, ragged ? "length ragged" : "length", SHAPE1(arg[0]));
+	if (ragged) {
+		c.tokens.dim[0] = 1;
+		c.at.mask = ragged_mask(g, arg);
+		c.at.start = i32(g, "start", SHAPE1(arg[0]));
+	}
+	return c;
+}
+
+static value matrix_stream_tokens(graph *g, const matrix_stream_case *c, const char *name, int64_t width)
+{
+	return f32(g, name, SHAPE3(c->tokens.dim[0], c->tokens.dim[1], width));
+}
+
+static void stream_scores_case(graph *g, const int64_t *arg, bool ragged)
+{
+	const matrix_stream_case c = matrix_stream_begin(g, arg, ragged);
+	value q = matrix_stream_tokens(g, &c, "q", arg[2] * arg[3]);
+	value k = matrix_stream_tokens(g, &c, "k", c.p.key_width);
+	value memory = c.memories ? f32(g, "memory", SHAPE2(c.memories, c.p.key_width)) : VALUE_NONE;
+	op_stream_scores(g, q, k, memory, c.at, c.p);
+}
+
+static void build_stream_scores(graph *g, const int64_t *arg)
+{
+	stream_scores_case(g, arg, false);
+}
+
+static void build_ragged_stream_scores(graph *g, const int64_t *arg)
+{
+	stream_scores_case(g, arg, true);
+}
+
+static void stream_apply_case(graph *g, const int64_t *arg, bool ragged)
+{
+	const matrix_stream_case c = matrix_stream_begin(g, arg, ragged);
+	const int64_t rows = c.tokens.dim[0] * c.tokens.dim[1];
+	value v = matrix_stream_tokens(g, &c, "v", c.p.value_width);
+	value memory = c.memories ? f32(g, "memory", SHAPE2(c.memories, c.p.value_width)) : VALUE_NONE;
+	value weights = f32(g, "weights", SHAPE4(rows, arg[3], 1, c.memories + c.p.window));
+	op_stream_apply(g, v, weights, memory, c.at, c.p);
+}
+
+static void build_stream_apply(graph *g, const int64_t *arg)
+{
+	stream_apply_case(g, arg, false);
+}
+
+static void build_ragged_stream_apply(graph *g, const int64_t *arg)
+{
+	stream_apply_case(g, arg, true);
+}
+
+static void stream_store_case(graph *g, const int64_t *arg, bool ragged)
+{
+	const matrix_stream_case c = matrix_stream_begin(g, arg, ragged);
+	value k = matrix_stream_tokens(g, &c, "k", c.p.key_width);
+	op_stream_store(g, k, matrix_stream_tokens(g, &c, "v", c.p.value_width), c.at, c.p);
+}
+
+static void build_stream_store(graph *g, const int64_t *arg)
+{
+	stream_store_case(g, arg, false);
+}
+
+static void build_ragged_stream_store(graph *g, const int64_t *arg)
+{
+	stream_store_case(g, arg, true);
+}
+
 /* rows, channels, classes, smoothing in percent, biased, loud */
 static void build_linear_cross_entropy(graph *g, const int64_t *arg)
 {
@@ -626,6 +727,14 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, "long", build, {1, 2, 70, 263, 0, 0, MASKED + BIASED}, 0, 0, 2e-5, 2e-5, 0}, \
 	{id, "no query", build, {2, 2, 0, 7, 0, 0, BIASED}, 0, 0, 0, 0, 0}, \
 	{id, "no key", build, {2, 2, 3, 0, 0, 0, UNIFORM + BIASED}, 0, 0, 0, 0, 0}
+#define MATRIX_STREAM(id, name) \
+	{id, "one token", build_##name, {1, 1, 4, 1, 1, 0, 100}, 0, 1, 1e-5, 1e-5, 0}, \
+	{id, "a ring of 5", build_##name, {3, 9, 5, 4, 5, 0, 200}, 0, 9, 1e-5, 1e-5, 0}, \
+	{id, "memories", build_##name, {2, 7, 3, 2, 9, 1, 203}, 0, 7, 1e-5, 1e-5, 0}, \
+	{id, "a long ring", build_##name, {2, 33, 31, 4, 70, 1, 102}, 0, 33, 2e-5, 2e-5, 0}, \
+	{id, "ragged", build_ragged_##name, {5, 41, 6, 4, 8, 1, 202}, 0, 41, 1e-5, 1e-5, 0}, \
+	{id, "ragged, no memory", build_ragged_##name, {9, 20, 33, 2, 40, 0, 200}, 0, 20, 1e-5, 1e-5, 0}, \
+	{id, "ragged, no token", build_ragged_##name, {3, 0, 4, 2, 3, 0, 201}, 0, 0, 0, 0, 0}
 /* clang-format on */
 
 static const op_case cases[] = {
@@ -800,6 +909,9 @@ static const op_case cases[] = {
     {OP_mix_heads_grad, "parts", build_mix_heads_grad, {2, 3, 8, 70, 71}, 0, 0, 2e-4, 1e-5, 0},
     {OP_mix_heads_grad, "no query", build_mix_heads_grad, {2, 2, 3, 0, 7}, 0, 0, 0, 0, 0},
     {OP_mix_heads_grad, "no sequence", build_mix_heads_grad, {0, 2, 3, 5, 7}, 0, 0, 0, 0, 0},
+    MATRIX_STREAM(OP_stream_scores, stream_scores),
+    MATRIX_STREAM(OP_stream_apply, stream_apply),
+    MATRIX_STREAM(OP_stream_store, stream_store),
 
     {OP_linear_cross_entropy, "no row", build_linear_cross_entropy, {0, 3, 5, 0, 1}, 0, 4, 0, 0, 0},
     {OP_linear_cross_entropy, "all ignored", build_linear_cross_entropy, {3, 4, 5, 0, 1}, -1, -1, 1e-6, 1e-6, 0},
