@@ -356,6 +356,33 @@ value op_stream_apply(graph *g, value v, value weights, value memory_v, stream_v
 void op_stream_store(graph *g, value k, value v, stream_values at, matrix_stream_params params);
 int64_t matrix_stream_floats(matrix_stream_params params);
 
+/* --- tables of position biases: a row for each distance first … first + count - 1 (query's position - key's) ---------- */
+
+/* t5_buckets: -> [i32] [count], the row of a [buckets, H] table for each distance (Raffel et al. 2020). One-sided: keys
+ * behind the query are taken for distance 0. Bidirectional: half of the buckets are for them.
+ * With b buckets of a side, e = b / 2 and d ≥ 0: d for d < e, else min(b - 1, e + ⌊ln(d / e) / ln(max_distance / e) (b - e)⌋),
+ * in floats, since near a bound a double can fall on its other side. */
+typedef struct t5_buckets_params {
+	int64_t first, count, buckets, max_distance;
+	bool bidirectional;
+} t5_buckets_params;
+value op_t5_buckets(graph *g, t5_buckets_params params);
+
+/* distances: -> [count, 1] f32: d; |d| if `absolute`; with `logarithmic` ln(|d| + 1), of d's sign unless `absolute`. */
+typedef struct distances_params {
+	int64_t first, count;
+	bool absolute, logarithmic;
+} distances_params;
+value op_distances(graph *g, distances_params params);
+
+/* alibi: -> y [count, heads] f32: -slope_h |d| for the first alibi_heads heads, 0 for the others (Press et al. 2022).
+ * slope_h = e^{log_slopes[h]} with log_slopes? [heads] f32; else, of A = alibi_heads heads, 2^(-8 (h + 1) / A) where A is a
+ * power of two, and where it is not those of the power P below it and then every other one of 2 P. */
+typedef struct alibi_params {
+	int64_t first, count, heads, alibi_heads;
+} alibi_params;
+value op_alibi(graph *g, value log_slopes, alibi_params params);
+
 /* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:
  * z = alpha (h Eᵀ + b), a few rows at a time; mean over rows whose label is a class (0…V-1) of
  *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.

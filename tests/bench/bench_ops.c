@@ -552,6 +552,18 @@ static void bench_matrix_stream(walk *w, int64_t rows, int64_t count, int64_t co
 		              .bytes = (double)(i < 2 ? half + 4 * shape_count(weights) : 16 * shape_count(tokens))});
 }
 
+static void bench_position_bias(walk *w, int64_t length, int64_t heads)
+{
+	t5_buckets_params buckets = {1 - length, 2 * length - 1, 32, 128, true};
+	distances_params distances = {1 - length, 2 * length - 1, false, true};
+	alibi_params alibi = {1 - length, 2 * length - 1, heads, heads};
+	char text[64];
+	snprintf(text, sizeof text, "N%d H%d", (int)length, (int)heads);
+	bench(w, text, (trial){.id = OP_t5_buckets, .params = &buckets});
+	bench(w, text, (trial){.id = OP_distances, .params = &distances});
+	bench(w, text, (trial){.id = OP_alibi, .params = &alibi});
+}
+
 static void walk_ops(walk *w)
 {
 	static const int64_t wide[] = {16, 64, 1024, 0}, narrow[] = {4, 8, 16, 32, 64, 0};
@@ -581,6 +593,7 @@ static void walk_ops(walk *w)
 	for (int64_t rows = 1; rows <= 64; rows *= 64)
 		bench_matrix_stream(w, rows, 1, 2048, 512, 8);
 	bench_matrix_stream(w, 1, 256, 2048, 512, 8);
+	bench_position_bias(w, 2048, 8);
 	bench_products(w);
 	bench_rows(w, 4096, 128);
 	bench_rows(w, 4096, 512);

@@ -72,6 +72,7 @@ size_t KERNEL(attention_weights_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(attention_weights_grad_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(mix_heads_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(mix_heads_grad_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(alibi_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_cross_entropy_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(sum_squares_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(sample_scratch)(const backend *b, const op_call *call);

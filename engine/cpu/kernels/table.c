@@ -36,6 +36,7 @@ const cpu_kernels KERNEL(kernels) = {
             [OP_attention_weights_grad] = KERNEL(attention_weights_grad_scratch),
             [OP_mix_heads] = KERNEL(mix_heads_scratch),
             [OP_mix_heads_grad] = KERNEL(mix_heads_grad_scratch),
+            [OP_alibi] = KERNEL(alibi_scratch),
             [OP_linear_cross_entropy] = KERNEL(linear_cross_entropy_scratch),
             [OP_sum_squares] = KERNEL(sum_squares_scratch),
             [OP_sample] = KERNEL(sample_scratch),

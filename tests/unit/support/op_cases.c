@@ -554,6 +554,22 @@ static void build_ragged_stream_store(graph *g, const int64_t *arg)
 	stream_store_case(g, arg, true);
 }
 
+static void build_t5_buckets(graph *g, const int64_t *arg) /* first, count, buckets, max_distance, bidirectional */
+{
+	op_t5_buckets(g, (t5_buckets_params){arg[0], arg[1], arg[2], arg[3], arg[4]});
+}
+
+static void build_distances(graph *g, const int64_t *arg) /* first, count, absolute, logarithmic */
+{
+	op_distances(g, (distances_params){arg[0], arg[1], arg[2], arg[3]});
+}
+
+static void build_alibi(graph *g, const int64_t *arg) /* first, count, heads, with slopes of their own, learned */
+{
+	value log_slopes = arg[4] ? f32(g, "log slopes", SHAPE1(arg[2])) : VALUE_NONE;
+	op_alibi(g, log_slopes, (alibi_params){arg[0], arg[1], arg[2], arg[3]});
+}
+
 /* rows, channels, classes, smoothing in percent, biased, loud */
 static void build_linear_cross_entropy(graph *g, const int64_t *arg)
 {
@@ -912,6 +928,21 @@ static const op_case cases[] = {
     MATRIX_STREAM(OP_stream_scores, stream_scores),
     MATRIX_STREAM(OP_stream_apply, stream_apply),
     MATRIX_STREAM(OP_stream_store, stream_store),
+    {OP_t5_buckets, "nothing", build_t5_buckets, {0, 0, 32, 128, 0}, 0, 0, 0, 0, 0},
+    {OP_t5_buckets, "one side", build_t5_buckets, {-5, 305, 32, 128, 0}, 0, 0, 0, 0, 0},
+    {OP_t5_buckets, "both sides", build_t5_buckets, {-1000, 2001, 32, 128, 1}, 0, 0, 0, 0, 0},
+    {OP_t5_buckets, "odd", build_t5_buckets, {-3, 203, 5, 77, 0}, 0, 0, 0, 0, 0},
+    {OP_t5_buckets, "far", build_t5_buckets, {0, LONG, 200, 10000, 0}, 0, 0, 0, 0, 0},
+    {OP_distances, "nothing", build_distances, {0, 0, 0, 0}, 0, 0, 0, 0, 0},
+    {OP_distances, "signed", build_distances, {-17, 33, 0, 0}, 0, 0, 0, 0, 0},
+    {OP_distances, "absolute", build_distances, {-17, 33, 1, 0}, 0, 0, 0, 0, 0},
+    {OP_distances, "logarithms", build_distances, {-1000, 3001, 0, 1}, 0, 0, 1e-7, 1e-7, 0},
+    {OP_distances, "absolute logarithms", build_distances, {-17, 33, 1, 1}, 0, 0, 1e-7, 1e-7, 0},
+    {OP_alibi, "nothing", build_alibi, {0, 0, 3, 3, 0}, 0, 0, 0, 0, 0},
+    {OP_alibi, "twelve heads", build_alibi, {-7, 40, 12, 12, 0}, 0, 0, 0, 3e-7, 0},
+    {OP_alibi, "some of the heads", build_alibi, {-7, 15, 5, 3, 0}, 0, 0, 0, 3e-7, 0},
+    {OP_alibi, "learned", build_alibi, {-7, 15, 5, 5, 1}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_alibi, "learned, some", build_alibi, {-2, 9, 5, 3, 1}, 0, 0, 1e-6, 1e-6, STEP},
 
     {OP_linear_cross_entropy, "no row", build_linear_cross_entropy, {0, 3, 5, 0, 1}, 0, 4, 0, 0, 0},
     {OP_linear_cross_entropy, "all ignored", build_linear_cross_entropy, {3, 4, 5, 0, 1}, -1, -1, 1e-6, 1e-6, 0},
