@@ -332,8 +332,8 @@ value op_mix_heads(graph *g, value x, value p);
  * stream_apply: v [B, N, G·w], weights [R, H, 1, W], … -> y [B, N, H·w] = Σ_j weights_j v_j over the tokens and memories.
  * stream_store: the k and v of the call go into the state.
  * The first two read what came before the call from the state, and the call's own tokens from k and v, so stream_store
- * stands behind both. Tokens that no sequence reads have zeros everywhere. A row's bits do not depend on what is beside
- * it in the call, nor on how a prompt is cut.
+ * stands behind both. Tokens that no sequence reads have zeros everywhere. A sequence's bits do not depend on
+ * what is beside it in the call.
  * The state of this layer is matrix_stream_floats() floats at `offset` in the slot; what is in it at position 0 does not
  * matter. Layout: engine/tensor/ops/matrix_stream.h. */
 typedef struct matrix_stream_params {

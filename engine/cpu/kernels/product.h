@@ -23,6 +23,26 @@ enum { PRODUCT_VECTOR = 4, PRODUCT_REGISTERS = 16 };
 typedef float product_vector
     __attribute__((vector_size(PRODUCT_VECTOR * sizeof(float)), aligned(sizeof(float)), may_alias));
 
+/* Four floats: the sums of the lanes of four vectors. */
+typedef float product_quad __attribute__((vector_size(4 * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+static inline __attribute__((always_inline)) product_quad product_lane_sums(const product_vector x[4])
+{
+	enum { QUADS = PRODUCT_VECTOR / 4 };
+	product_quad sum[4];
+	for (int i = 0; i < 4; i++) {
+		const product_quad *from = (const product_quad *)&x[i];
+		sum[i] = from[0];
+		for (int q = 1; q < QUADS; q++)
+			sum[i] += from[q];
+	}
+	const product_quad low =
+	    __builtin_shufflevector(sum[0], sum[1], 0, 4, 1, 5) + __builtin_shufflevector(sum[0], sum[1], 2, 6, 3, 7);
+	const product_quad high =
+	    __builtin_shufflevector(sum[2], sum[3], 0, 4, 1, 5) + __builtin_shufflevector(sum[2], sum[3], 2, 6, 3, 7);
+	return __builtin_shufflevector(low, high, 0, 1, 4, 5) + __builtin_shufflevector(low, high, 2, 3, 6, 7);
+}
+
 /* The next multiple of a vector. */
 static inline int64_t product_round(int64_t n)
 {

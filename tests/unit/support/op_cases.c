@@ -748,6 +748,7 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, "a ring of 5", build_##name, {3, 9, 5, 4, 5, 0, 200}, 0, 9, 1e-5, 1e-5, 0}, \
 	{id, "memories", build_##name, {2, 7, 3, 2, 9, 1, 203}, 0, 7, 1e-5, 1e-5, 0}, \
 	{id, "a long ring", build_##name, {2, 33, 31, 4, 70, 1, 102}, 0, 33, 2e-5, 2e-5, 0}, \
+	{id, "tiles", build_##name, {1, 130, 3, 1, 140, 1, 101}, 100, 130, 2e-5, 2e-5, 0}, \
 	{id, "ragged", build_ragged_##name, {5, 41, 6, 4, 8, 1, 202}, 0, 41, 1e-5, 1e-5, 0}, \
 	{id, "ragged, no memory", build_ragged_##name, {9, 20, 33, 2, 40, 0, 200}, 0, 20, 1e-5, 1e-5, 0}, \
 	{id, "ragged, no token", build_ragged_##name, {3, 0, 4, 2, 3, 0, 201}, 0, 0, 0, 0, 0}
