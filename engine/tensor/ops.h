@@ -279,9 +279,9 @@ int64_t linear_state_floats(int64_t d, int64_t heads);
  * H = heads, G = kv_heads (0: heads), a divisor of H: query head n reads head n / (H / G) of keys and values. */
 
 /* attention_scores: x_ij = scale · q_i·k_j; q [B, N, H·h] [real], k [B, S, G·h] [real] -> [B, H, N, S] f32.
- * attention_apply: y_i = scale Σ_j x_ij v_j; x [B, H, N, S] f32, v [B, S, G·w] [real] -> y [B, N, H·w] [real]; the builder
- * takes heads and kv_heads of params, and 1 for the scale.
- * attention_apply_transposed: z_j = scale Σ_{n of the group} Σ_i x_nij y_ni; x, y [B, N, H·w] [real]
+ * attention_apply: y_i = scale Σ_j x_ij v_j; x [B, H, N, S] f32, v [B, S, G·w] [real] -> y [B, N, H·w] [real]; the
+ * builder takes heads and kv_heads of params, and 1 for the scale. attention_apply_transposed: z_j = scale Σ_{n of the
+ * group} Σ_i x_nij y_ni; x, y [B, N, H·w] [real]
  *   -> z [B, S, G·w] [real].
  * Each is the gradient of the others. In a frozen network (graph_pull_back) x is a constant in attention_apply. */
 typedef struct attention_matrix_params {
@@ -305,10 +305,9 @@ typedef struct attention_weights_params {
 } attention_weights_params;
 value op_attention_weights(graph *g, value scores, value mask, value visible, value bias,
                            attention_weights_params params);
-/* attention_weights_grad: weights, dweights, log_normalizer? (needed with `uniform`), bias? [T, H], whose numbers are not
- * read -> dscores [B, H, N, S], dbias [T, H].
- *   dscores_ij = weights_ij (dweights_ij - Σ_k weights_ik dweights_ik), 0 in a row that sees no key;
- *   dbias[t][h] = Σ of dscores at that head and distance, in a fixed order. */
+/* attention_weights_grad: weights, dweights, log_normalizer? (needed with `uniform`), bias? [T, H], whose numbers are
+ * not read -> dscores [B, H, N, S], dbias [T, H]. dscores_ij = weights_ij (dweights_ij - Σ_k weights_ik dweights_ik), 0
+ * in a row that sees no key; dbias[t][h] = Σ of dscores at that head and distance, in a fixed order. */
 
 /* mix_heads: y[b, f, ·] = Σ_h p[f][h] x[b, h, ·], or with `transposed` y[b, h, ·] = Σ_f p[f][h] x[b, f, ·];
  * x [B, H, N, S] ([B, F, N, S]) f32, p [F, H] f32, like? of y's shape, whose numbers are not read (then x may have
@@ -317,8 +316,8 @@ typedef struct mix_heads_params {
 	bool transposed;
 } mix_heads_params;
 value op_mix_heads(graph *g, value x, value p);
-/* mix_heads_grad: dp[f][h] = Σ_b Σ_ij dy[b, f, i, j] x[b, h, i, j], in a fixed order; x [B, H, N, S], dy [B, F, N, S] (one
- * of them may have fewer dimensions), p [F, H], whose numbers are not read -> dp [F, H]. */
+/* mix_heads_grad: dp[f][h] = Σ_b Σ_ij dy[b, f, i, j] x[b, h, i, j], in a fixed order; x [B, H, N, S], dy [B, F, N, S]
+ * (one of them may have fewer dimensions), p [F, H], whose numbers are not read -> dp [F, H]. */
 
 /* The recurrent form: a token's row of the matrix has W = m + window columns, its last tokens at the end:
  *
@@ -328,18 +327,17 @@ value op_mix_heads(graph *g, value x, value p);
  * token; `visible` is its mask. R = B·N rows, or T with start (additive_stream). slot, position, length, mask and start
  * are as of additive_stream, memory_k? [m, G·h] and memory_v? [m, G·w] f32 keys and values that every query sees.
  *
- * stream_scores: q [B, N, H·h], k [B, N, G·h], … -> scores [R, H, 1, W] (0 where there is no key), visible [i32] [R, W].
- * stream_apply: v [B, N, G·w], weights [R, H, 1, W], … -> y [B, N, H·w] = Σ_j weights_j v_j over the tokens and memories.
- * stream_store: the k and v of the call go into the state.
- * The first two read what came before the call from the state, and the call's own tokens from k and v, so stream_store
- * stands behind both. Tokens that no sequence reads have zeros everywhere. A sequence's bits do not depend on
- * what is beside it in the call.
- * The state of this layer is matrix_stream_floats() floats at `offset` in the slot; what is in it at position 0 does not
- * matter. Layout: engine/tensor/ops/matrix_stream.h. */
+ * stream_scores: q [B, N, H·h], k [B, N, G·h], … -> scores [R, H, 1, W] (0 where there is no key), visible [i32] [R,
+ * W]. stream_apply: v [B, N, G·w], weights [R, H, 1, W], … -> y [B, N, H·w] = Σ_j weights_j v_j over the tokens and
+ * memories. stream_store: the k and v of the call go into the state. The first two read what came before the call from
+ * the state, and the call's own tokens from k and v, so stream_store stands behind both. Tokens that no sequence reads
+ * have zeros everywhere. A sequence's bits do not depend on what is beside it in the call. The state of this layer is
+ * matrix_stream_floats() floats at `offset` in the slot; what is in it at position 0 does not matter. Layout:
+ * engine/tensor/ops/matrix_stream.h. */
 typedef struct matrix_stream_params {
 	int64_t heads, kv_heads;
-	int64_t window; /* tokens of the ring, >= 1 */
-	int64_t offset; /* floats from the start of a slot */
+	int64_t window;                 /* tokens of the ring, >= 1 */
+	int64_t offset;                 /* floats from the start of a slot */
 	int64_t key_width, value_width; /* G·h, G·w */
 	float scale;                    /* of the scores */
 } matrix_stream_params;
@@ -356,12 +354,13 @@ value op_stream_apply(graph *g, value v, value weights, value memory_v, stream_v
 void op_stream_store(graph *g, value k, value v, stream_values at, matrix_stream_params params);
 int64_t matrix_stream_floats(matrix_stream_params params);
 
-/* --- tables of position biases: a row for each distance first … first + count - 1 (query's position - key's) ---------- */
+/* --- tables of position biases: a row for each distance first … first + count - 1 (query's position - key's)
+ * ---------- */
 
 /* t5_buckets: -> [i32] [count], the row of a [buckets, H] table for each distance (Raffel et al. 2020). One-sided: keys
  * behind the query are taken for distance 0. Bidirectional: half of the buckets are for them.
- * With b buckets of a side, e = b / 2 and d ≥ 0: d for d < e, else min(b - 1, e + ⌊ln(d / e) / ln(max_distance / e) (b - e)⌋),
- * in floats, since near a bound a double can fall on its other side. */
+ * With b buckets of a side, e = b / 2 and d ≥ 0: d for d < e, else min(b - 1, e + ⌊ln(d / e) / ln(max_distance / e) (b
+ * - e)⌋), in floats, since near a bound a double can fall on its other side. */
 typedef struct t5_buckets_params {
 	int64_t first, count, buckets, max_distance;
 	bool bidirectional;
@@ -376,8 +375,8 @@ typedef struct distances_params {
 value op_distances(graph *g, distances_params params);
 
 /* alibi: -> y [count, heads] f32: -slope_h |d| for the first alibi_heads heads, 0 for the others (Press et al. 2022).
- * slope_h = e^{log_slopes[h]} with log_slopes? [heads] f32; else, of A = alibi_heads heads, 2^(-8 (h + 1) / A) where A is a
- * power of two, and where it is not those of the power P below it and then every other one of 2 P. */
+ * slope_h = e^{log_slopes[h]} with log_slopes? [heads] f32; else, of A = alibi_heads heads, 2^(-8 (h + 1) / A) where A
+ * is a power of two, and where it is not those of the power P below it and then every other one of 2 P. */
 typedef struct alibi_params {
 	int64_t first, count, heads, alibi_heads;
 } alibi_params;
