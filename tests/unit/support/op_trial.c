@@ -310,18 +310,19 @@ static bool given_once(const op_node *node, int i)
 	return true;
 }
 
-/* Is one of these outputs more than empty? Every set of the first outputs is tried; those behind them with none, with
- * the first two and with all of these, or the trials would double with each. */
+/* Does this set differ from all outputs and from none, of those that are not empty? Every set of the first outputs is
+ * tried; those behind them with none, with the first two and with all of these, or the trials would double with each.
+ */
 static bool is_worth_a_run(const trial *t, const op_node *node, unsigned wanted)
 {
 	enum { EVERY_SET = 5, FIRST = (1 << EVERY_SET) - 1 };
 	const unsigned first = wanted & FIRST;
 	if (first != wanted && first != 0 && first != 3 && first != FIRST)
 		return false;
+	unsigned whole = 0;
 	for (int i = 0; i < node->n_out; i++)
-		if ((wanted >> i & 1) && bytes_of(t, node->out[i]) > 0)
-			return true;
-	return false;
+		whole |= (unsigned)(bytes_of(t, node->out[i]) > 0) << i;
+	return wanted != 0 && wanted != whole && (wanted & ~whole) == 0;
 }
 
 bool op_trial_near(const op_case *c, backend *reference, backend *b, double of_largest)
