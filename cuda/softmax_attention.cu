@@ -11,35 +11,37 @@
  * Memory: qkv and y once, 8 D bytes per token in bf16, plus the keys and values again for each tile of queries that
  * sees them, which are expected in the L2 cache: 2 · (window + queries) / queries · 2 D bytes per token.
  *
- * plain (f32, and wide heads): a block also takes 64 channels of the result, and makes the scores anew for each 64. */
+ * plain (f32, and wide heads): a block also takes 64 channels of the result, and makes the scores anew for each 64.
+ *
+ * A query that sees no key is left at zeros; with `uniform` another kernel gives those the mean of all values. */
 #include "cuda/kernels.h"
 #include "cuda/softmax_attention.cuh"
+#include "cuda/softmax_blind.cuh"
 
 /* --- mma ------------------------------------------------------------------------------------ */
 
-/* Queries of a warp: more where registers allow, because each of them uses the keys that were loaded. */
-template <int W> struct shape_of {
+/* Of M times 16 queries of a warp: more where registers allow, because each of them uses the keys that were loaded. */
+template <int W, int M> struct shape_of {
 	enum {
-		M = W <= 64 ? 2 : 1,
 		QUERIES = 4 * 16 * M,
-		BYTES = (QUERIES + 4 * ATTENTION_TILE) * W * (int)sizeof(bf16)
+		TILES = (QUERIES + 4 * ATTENTION_TILE) * W * (int)sizeof(bf16),
+		BIAS = QUERIES + ATTENTION_TILE, /* of a tile of keys */
+		BIASED = TILES + 2 * BIAS * (int)sizeof(float)
 	};
 };
 
 /* What a warp holds of its queries: M times 16 rows, of which a lane has two. */
-template <int W> struct queries {
-	enum { M = shape_of<W>::M };
-	int first;                                    /* token */
+template <int W, int M> struct queries {
+	int first;                                    /* its place */
 	const bf16 *query;                            /* the block's tile */
 	int row;                                      /* its first in it */
 	float out[M][W / 8][4], top[M][2], sum[M][2]; /* sum: of this lane's columns */
 };
 
 /* s = q kᵀ of a tile of keys. */
-template <int W>
-__device__ __forceinline__ void score(float (&s)[shape_of<W>::M][8][4], const queries<W> &w, const bf16 *key)
+template <int W, int M>
+__device__ __forceinline__ void score(float (&s)[M][8][4], const queries<W, M> &w, const bf16 *key)
 {
-	constexpr int M = shape_of<W>::M;
 #pragma unroll
 	for (int i = 0; i < M * 32; i++)
 		s[i / 32][i / 4 % 8][i % 4] = 0.0f;
@@ -62,7 +64,18 @@ __device__ __forceinline__ void score(float (&s)[shape_of<W>::M][8][4], const qu
 	}
 }
 
-/* -inf where a query does not see a key. keys: attention_keys. */
+/* bias: of row 0 and the last column of the tile of keys. */
+__device__ __forceinline__ void add_bias(float (&s)[8][4], const float *bias)
+{
+	const int lane = threadIdx.x % WARP;
+#pragma unroll
+	for (int i = 0; i < 32; i++) {
+		const int row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+		s[i / 4][i % 4] += bias[row - column + ATTENTION_TILE - 1];
+	}
+}
+
+/* -inf where a query, by its place, does not see a key. keys: attention_keys. */
 __device__ __forceinline__ void hide(float (&s)[8][4], const attention &a, int query, int key, uint64_t keys)
 {
 	const int lane = threadIdx.x % WARP;
@@ -100,12 +113,12 @@ __device__ __forceinline__ void soften(float (&s)[8][4], float (&top)[2], float 
 		out[i / 4][i % 4] *= fade[i / 2 % 2];
 }
 
-/* One tile of keys, for a warp. */
-template <int W, bool drops>
-__device__ __forceinline__ void tile_of_keys(queries<W> &w, const attention &a, const attention_dropout &drop,
-                                             int64_t row, int first, const bf16 *key, const bf16 *value)
+/* One tile of keys, for a warp. bias: attention_load_bias, or NULL. */
+template <bool drops, bool biased, int W, int M>
+__device__ __forceinline__ void tile_of_keys(queries<W, M> &w, const attention &a, const attention_dropout &drop,
+                                             int64_t row, int first, const bf16 *key, const bf16 *value,
+                                             const float *bias)
 {
-	constexpr int M = shape_of<W>::M;
 	const int last = first + ATTENTION_TILE - 1, last_query = w.first + 16 * M - 1;
 	const uint64_t keys = attention_keys(a, row, first);
 	const float scale = a.scale * LOG2_E;
@@ -113,13 +126,15 @@ __device__ __forceinline__ void tile_of_keys(queries<W> &w, const attention &a, 
 	unsigned p[4][M][4], kept[M]; /* drawn first, while registers are free */
 #pragma unroll
 	for (int m = 0; m < M && drops; m++)
-		kept[m] = attention_kept_tiles<false, 8>(drop, w.first + 16 * m, first);
-	score<W>(s, w, key);
+		kept[m] = attention_kept_tiles<false, 8>(drop, w.first - a.shift + 16 * m, first);
+	score(s, w, key);
 #pragma unroll
 	for (int m = 0; m < M; m++) {
 #pragma unroll
 		for (int i = 0; i < 32; i++)
 			s[m][i / 4][i % 4] *= scale;
+		if constexpr (biased)
+			add_bias(s[m], bias + w.row + 16 * m);
 		if (~keys || !attention_all(a, w.first, last_query, first, last))
 			hide(s[m], a, w.first + 16 * m, first, keys);
 		soften<W>(s[m], w.top[m], w.sum[m], w.out[m]);
@@ -136,54 +151,61 @@ __device__ __forceinline__ void tile_of_keys(queries<W> &w, const attention &a, 
 }
 
 /* y and M of the warp's queries. tile: of queries, which this warp's rows are not needed in any more. */
-template <int W>
-__device__ __forceinline__ void end(queries<W> &w, const attention &a, const attention_place &at, float factor,
+template <int W, int M>
+__device__ __forceinline__ void end(queries<W, M> &w, const attention &a, const attention_place &at, float factor,
                                     bf16 *tile, bf16 *y, float *log_normalizer)
 {
 	const int lane = threadIdx.x % WARP;
 #pragma unroll
-	for (int m = 0; m < queries<W>::M; m++) {
+	for (int m = 0; m < M; m++) {
 		float inverse[2];
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			const float sum = warp_sum<4>(w.sum[m][half]);
-			const int query = w.first + 16 * m + lane / 4 + 8 * half;
+			const int query = at.first + w.row + 16 * m + lane / 4 + 8 * half;
 			inverse[half] = sum == 0.0f ? 0.0f : factor / sum;
-			if (log_normalizer && lane % 4 == 0 && query < a.length)
+			if (log_normalizer && lane % 4 == 0 && query < a.queries)
 				log_normalizer[(at.row + query) * a.heads + at.head] =
 				    sum == 0.0f ? -INFINITY : (w.top[m][half] + log2f(sum)) * LN_2;
 		}
 		if (y)
 			mma_store<W>(w.out[m], inverse, tile, w.row + 16 * m,
-			             y + (at.row + at.first) * a.d + at.head * a.dh, a.d, a.length - at.first, a.dh);
+			             y + (at.row + at.first) * a.y_row + at.head * a.dv, a.y_row, a.queries - at.first,
+			             a.dv);
 	}
 }
 
-template <int W, bool drops>
+template <int W, int M, bool drops, bool biased>
 __global__ void __launch_bounds__(MMA_THREADS, 2)
-    attend_mma(attention a, const bf16 *qkv, bf16 *y, float *log_normalizer)
+    attend_mma(attention a, const bf16 *q, const bf16 *k, const bf16 *v, bf16 *y, float *log_normalizer)
 {
-	constexpr int QUERIES = shape_of<W>::QUERIES, TILE = ATTENTION_TILE;
+	constexpr int QUERIES = shape_of<W, M>::QUERIES, TILE = ATTENTION_TILE, BIAS = shape_of<W, M>::BIAS;
 	bf16 *query = shared_memory<bf16>(), *keys = query + QUERIES * W, *values = keys + 2 * TILE * W;
-	const attention_place at = attention_here(a, QUERIES, true);
-	const attention_dropout drop = attention_drop(a, at.chain);
-	const int64_t stride = 3 * a.d;
-	const bf16 *from = qkv + at.row * stride + at.head * a.dh;
-	const int first = attention_begin(a, at.first), past = min(at.first + QUERIES, a.length);
+	float *bias = shared_memory<float>(shape_of<W, M>::TILES);
+	const attention_place at = attention_queries_here(a, QUERIES);
+	const attention_dropout drop = attention_drop(a, attention_chain(a, at.sequence, at.head));
+	const int head = at.head / a.group, place = at.first + a.shift;
+	const int first = attention_begin(a, place),
+	          past = attention_past(a, min(at.first + QUERIES, a.queries) - 1 + a.shift);
+	k += at.key_row * a.k_row + (int64_t)head * a.dh;
+	v += at.key_row * a.v_row + (int64_t)head * a.dv;
 	auto fetch = [&](int key, int turn) {
-		const bf16 *k = from + key * stride + a.d;
-		mma_load<W>(keys + turn * TILE * W, TILE, k, stride, a.length - key, a.dh);
-		mma_load<W>(values + turn * TILE * W, TILE, k + a.d, stride, a.length - key, a.dh);
+		mma_load<W>(keys + turn * TILE * W, TILE, k + key * a.k_row, a.k_row, a.keys - key, a.dh);
+		mma_load<W>(values + turn * TILE * W, TILE, v + key * a.v_row, a.v_row, a.keys - key, a.dv);
+		if constexpr (biased)
+			attention_load_bias(a, at.head, QUERIES, place, key, bias + turn * BIAS);
 	};
-	queries<W> w = {};
+	queries<W, M> w = {};
 	w.query = query;
-	w.row = (int)threadIdx.x / WARP * 16 * shape_of<W>::M;
-	w.first = at.first + w.row;
+	w.row = (int)threadIdx.x / WARP * 16 * M;
+	w.first = place + w.row;
 #pragma unroll
-	for (int m = 0; m < shape_of<W>::M; m++)
+	for (int m = 0; m < M; m++)
 		w.top[m][0] = w.top[m][1] = -INFINITY;
-	mma_load<W>(query, QUERIES, from + at.first * stride, stride, a.length - at.first, a.dh);
-	fetch(first, 0);
+	mma_load<W>(query, QUERIES, q + (at.row + at.first) * a.q_row + at.head * a.dh, a.q_row, a.queries - at.first,
+	            a.dh);
+	if (first < past)
+		fetch(first, 0);
 	copy_commit();
 	for (int key = first, turn = 0; key < past; key += TILE, turn ^= 1) {
 		if (key + TILE < past)
@@ -191,12 +213,14 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
 		copy_commit();
 		copy_wait<1>();
 		__syncthreads();
-		if (attention_any(a, w.first, w.first + 16 * shape_of<W>::M - 1, key, key + TILE - 1))
-			tile_of_keys<W, drops>(w, a, drop, at.row, key, keys + turn * TILE * W,
-			                       values + turn * TILE * W);
+		if (attention_any(a, w.first, w.first + 16 * M - 1, key, key + TILE - 1))
+			tile_of_keys<drops, biased>(w, a, drop, at.key_row, key, keys + turn * TILE * W,
+			                            values + turn * TILE * W, bias + turn * BIAS);
 		__syncthreads();
 	}
-	end<W>(w, a, at, drop.factor, query, y, log_normalizer);
+	copy_wait<0>();
+	__syncthreads();
+	end(w, a, at, drop.factor, query, y, log_normalizer);
 }
 
 /* --- plain ------------------------------------------------------------------------------------ */
@@ -221,35 +245,39 @@ __device__ __forceinline__ void soften_plain(float (&s)[4][4], float (&top)[4], 
 	}
 }
 
-/* scale s, hidden where it is not seen. */
-__device__ __forceinline__ void hide_plain(float (&s)[4][4], const attention &a, int64_t row, int query, int key)
+/* scale s and the bias, hidden where it is not seen. query: a place; row: of the sequence's key 0. */
+__device__ __forceinline__ void hide_plain(float (&s)[4][4], const attention &a, int head, int64_t row, int query,
+                                           int key)
 {
 #pragma unroll
 	for (int i = 0; i < 16; i++) {
 		const int q = query + plain_row() + i / 4, k = key + plain_column() + i % 4;
+		const float bias = a.bias ? attention_bias(a, head, q - k) : 0.0f;
 		s[i / 4][i % 4] =
-		    attention_sees(a, q, k) && attention_key(a, row, k) ? s[i / 4][i % 4] * a.scale : -INFINITY;
+		    attention_sees(a, q, k) && attention_key(a, row, k) ? s[i / 4][i % 4] * a.scale + bias : -INFINITY;
 	}
 }
 
 enum { PLAIN_SPACE = (2 * ATTENTION_TILE * PLAIN_PITCH + 2 * ATTENTION_TILE * PLAIN_WIDE) * (int)sizeof(float) };
 
 template <class T>
-__global__ void __launch_bounds__(PLAIN_THREADS, 1) attend_plain(attention a, const T *qkv, T *y, float *log_normalizer)
+__global__ void __launch_bounds__(PLAIN_THREADS, 1)
+    attend_plain(attention a, const T *q, const T *k, const T *v, T *y, float *log_normalizer)
 {
-	float *space = shared_memory<float>(), *p = space + 2 * ATTENTION_TILE * PLAIN_PITCH,
-	      *value = p + ATTENTION_TILE * PLAIN_WIDE;
-	const attention_place at = attention_here(a, ATTENTION_TILE, true);
-	const attention_dropout drop = attention_drop(a, at.chain);
-	const int64_t stride = 3 * a.d;
-	const int column = (int)blockIdx.y * PLAIN_COLUMNS, past = min(at.first + ATTENTION_TILE, a.length);
-	const T *from = qkv + at.row * stride + at.head * a.dh;
+	constexpr int TILE = ATTENTION_TILE;
+	float *space = shared_memory<float>(), *p = space + 2 * TILE * PLAIN_PITCH, *value = p + TILE * PLAIN_WIDE;
+	const attention_place at = attention_queries_here(a, TILE);
+	const attention_dropout drop = attention_drop(a, attention_chain(a, at.sequence, at.head));
+	const int column = (int)blockIdx.y * PLAIN_COLUMNS, head = at.head / a.group, place = at.first + a.shift;
+	const int past = attention_past(a, min(at.first + TILE, a.queries) - 1 + a.shift);
+	q += (at.row + at.first) * a.q_row + at.head * a.dh;
+	k += at.key_row * a.k_row + (int64_t)head * a.dh;
+	v += at.key_row * a.v_row + (int64_t)head * a.dv + column;
 	float s[4][4], out[4][4] = {}, top[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, sum[4] = {};
-	for (int key = attention_begin(a, at.first); key < past; key += ATTENTION_TILE) {
-		const T *k = from + key * stride + a.d;
-		plain_products<T>(s, {from + at.first * stride, stride, a.length - at.first},
-		                  {k, stride, a.length - key}, a.dh, space);
-		hide_plain(s, a, at.row, at.first, key);
+	for (int key = attention_begin(a, place); key < past; key += TILE) {
+		plain_products<T>(s, {q, a.q_row, a.queries - at.first}, {k + key * a.k_row, a.k_row, a.keys - key},
+		                  a.dh, space);
+		hide_plain(s, a, at.head, at.key_row, place, key);
 		soften_plain(s, top, sum, out);
 #pragma unroll
 		for (int i = 0; i < 4 && a.rng; i++) {
@@ -259,7 +287,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1) attend_plain(attention a, co
 				s[i][j] = kept >> j & 1 ? s[i][j] : 0.0f;
 		}
 		plain_keep(p, s);
-		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(value, k + a.d + column, stride, a.length - key, a.dh - column);
+		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(value, v + key * a.v_row, a.v_row, a.keys - key, a.dv - column);
 		__syncthreads();
 		plain_accumulate<false>(out, p, value);
 		__syncthreads();
@@ -267,7 +295,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1) attend_plain(attention a, co
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		const int query = at.first + plain_row() + i;
-		if (log_normalizer && blockIdx.y == 0 && threadIdx.x % 16 == 0 && query < a.length)
+		if (log_normalizer && blockIdx.y == 0 && threadIdx.x % 16 == 0 && query < a.queries)
 			log_normalizer[(at.row + query) * a.heads + at.head] =
 			    sum[i] == 0.0f ? -INFINITY : top[i] + logf(sum[i]);
 #pragma unroll
@@ -275,28 +303,81 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 1) attend_plain(attention a, co
 			out[i][j] = sum[i] == 0.0f ? 0.0f : out[i][j] / sum[i];
 	}
 	if (y)
-		plain_store(out, drop.factor, y + (at.row + at.first) * a.d + at.head * a.dh + column, a.d,
-		            a.length - at.first, a.dh - column);
+		plain_store(out, drop.factor, y + (at.row + at.first) * a.y_row + at.head * a.dv + column, a.y_row,
+		            a.queries - at.first, a.dv - column);
+}
+
+/* --- uniform -------------------------------------------------------------------------------------- */
+
+/* y and M of the queries that see no key: y = Σ_j drop(1 / S) v_j, M = log S. A block per head and some of a sequence's
+ * queries, a thread per channel. */
+template <class T>
+__global__ void __launch_bounds__(BLIND_THREADS)
+    attend_blind(attention a, const int32_t *list, const T *v, T *y, float *log_normalizer)
+{
+	const int head = (int)blockIdx.y, count = blind_count(a, list, blockIdx.z);
+	const attention_dropout drop = attention_drop(a, attention_chain(a, (int)blockIdx.z, head));
+	v += (int64_t)blockIdx.z * a.keys * a.v_row + (int64_t)(head / a.group) * a.dv;
+	for (int n = (int)blockIdx.x; n < count; n += (int)gridDim.x) {
+		const int query = blind_query(a, list, blockIdx.z, n);
+		const int64_t row = (int64_t)blockIdx.z * a.queries + query;
+		for (int c = (int)threadIdx.x; y && c < a.dv; c += BLIND_THREADS) {
+			float sum = 0.0f;
+			for (int j = 0; j < a.keys; j++)
+				if (blind_keeps(a, drop, query, j))
+					sum += load_real(v + j * a.v_row + c);
+			store_real(y + row * a.y_row + (int64_t)head * a.dv + c, sum * drop.factor / (float)a.keys);
+		}
+		if (log_normalizer && threadIdx.x == 0)
+			log_normalizer[row * a.heads + head] = logf((float)a.keys);
+	}
 }
 
 /* --- the op ------------------------------------------------------------------------------------- */
 
+/* The lists of softmax_blind.cuh. */
+size_t cuda_softmax_attention_scratch(const backend *, const op_call *call)
+{
+	return blind_bytes(call);
+}
+
+template <class T> static status issue(backend *b, const op_call *call, const attention &a)
+{
+	const softmax_layout l = softmax_layout_of(call);
+	const T *q = (const T *)call->in[0].data, *k = (const T *)call->in[l.k_input].data + l.k_offset,
+	        *v = (const T *)call->in[l.v_input].data + l.v_offset;
+	T *y = (T *)call->out[0].data;
+	float *log_normalizer = (float *)call->out[1].data;
+	if constexpr (std::is_same_v<T, bf16>) {
+		if (attention_mma(call, a))
+			return attention_by_shape(a, [&](auto width, auto drops, auto biased) {
+				constexpr int W = decltype(width)::value;
+				constexpr bool D = decltype(drops)::value, B = decltype(biased)::value;
+				constexpr int M = W <= 64 && !(D && B) ? 2 : 1;
+				typedef shape_of<W, M> sizes;
+				return cuda_launch(b, attend_mma<W, M, D, B>,
+				                   attention_grid(l.batch, a.heads, a.queries, sizes::QUERIES),
+				                   MMA_THREADS, B ? sizes::BIASED : sizes::TILES, a, q, k, v, y,
+				                   log_normalizer);
+			});
+	}
+	const dim3 grid(attention_grid(l.batch, a.heads, a.queries, ATTENTION_TILE), attention_slices(a.dv));
+	return cuda_launch(b, attend_plain<T>, grid, PLAIN_THREADS, PLAIN_SPACE, a, q, k, v, y, log_normalizer);
+}
+
 status cuda_softmax_attention(backend *b, const op_call *call)
 {
 	const attention a = attention_of(call);
-	float *log_normalizer = (float *)call->out[1].data;
-	if (attention_mma(call, a))
-		return attention_by_shape(a, [&](auto width, auto drops) {
-			constexpr int W = decltype(width)::value;
-			return cuda_launch(b, attend_mma<W, decltype(drops)::value>,
-			                   attention_grid(call, a, shape_of<W>::QUERIES), MMA_THREADS,
-			                   shape_of<W>::BYTES, a, (bf16 *)call->in[0].data, (bf16 *)call->out[0].data,
-			                   log_normalizer);
-		});
 	return cuda_by_type(call->in[0].type, [&](auto *type) {
 		typedef std::remove_pointer_t<decltype(type)> T;
-		const dim3 grid(attention_grid(call, a, ATTENTION_TILE), attention_slices(a));
-		return cuda_launch(b, attend_plain<T>, grid, PLAIN_THREADS, PLAIN_SPACE, a, (T *)call->in[0].data,
-		                   (T *)call->out[0].data, log_normalizer);
+		TRY(issue<T>(b, call, a));
+		if (!((const softmax_params *)call->params)->uniform || a.keys == 0)
+			return STATUS_OK;
+		const softmax_layout l = softmax_layout_of(call);
+		int32_t *list = (int32_t *)call->scratch;
+		TRY(blind_issue(b, call, a, list));
+		return cuda_launch(b, attend_blind<T>, dim3(BLIND_BLOCKS, (unsigned)a.heads, (unsigned)l.batch),
+		                   BLIND_THREADS, 0, a, list, (const T *)call->in[l.v_input].data + l.v_offset,
+		                   (T *)call->out[0].data, (float *)call->out[1].data);
 	});
 }

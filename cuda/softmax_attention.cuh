@@ -14,6 +14,10 @@
 #include "engine/base/philox.h"
 #include "cuda/ptx.cuh"
 
+extern "C" {
+#include "engine/tensor/ops/softmax_attention.h"
+}
+
 enum {
 	ATTENTION_TILE = 64,
 	MMA_THREADS = 128,
@@ -29,11 +33,14 @@ enum {
 
 /* --- the call ----------------------------------------------------------------------------- */
 
+/* Places are among the keys: query i is at i + shift. */
 struct attention {
-	int length, window /* 1 … length */, heads, dh;
-	int64_t d;           /* dh · heads */
-	const int32_t *mask; /* or NULL */
-	const int32_t *rng;  /* or NULL: nothing is dropped */
+	int queries, keys, shift, window, ahead, heads, group, dh, dv;
+	int64_t q_row, k_row, v_row, y_row; /* from one token to the next */
+	const int32_t *mask;                /* or NULL */
+	const int32_t *rng;                 /* or NULL: nothing is dropped */
+	const float *bias;                  /* or NULL */
+	int bias_first, bias_count;
 	float scale, p;
 	uint32_t stream;
 };
@@ -41,15 +48,17 @@ struct attention {
 static inline attention attention_of(const op_call *call)
 {
 	const softmax_params *p = (const softmax_params *)call->params;
-	shape s = call->in[0].shape;
+	const softmax_layout l = softmax_layout_of(call);
 	attention a = {};
-	a.length = (int)s.dim[1];
-	a.window = (int)(p->window <= 0 || p->window > s.dim[1] ? s.dim[1] : p->window);
-	a.heads = (int)p->heads;
-	a.d = s.dim[2] / 3;
-	a.dh = (int)(a.d / p->heads);
-	a.mask = (const int32_t *)cuda_optional(call, 1);
-	a.rng = p->p > 0 ? (const int32_t *)call->in[2].data : nullptr;
+	a.queries = (int)l.queries, a.keys = (int)l.keys, a.shift = (int)l.shift;
+	a.window = (int)l.window, a.ahead = (int)l.ahead;
+	a.heads = (int)l.heads, a.group = (int)l.group, a.dh = (int)l.dh, a.dv = (int)l.dv;
+	a.q_row = l.q_row, a.k_row = l.k_row, a.v_row = l.v_row, a.y_row = l.heads * l.dv;
+	a.mask = (const int32_t *)cuda_optional(call, SOFTMAX_MASK);
+	a.rng = p->p > 0 ? (const int32_t *)call->in[SOFTMAX_RNG].data : nullptr;
+	a.bias = (const float *)cuda_optional(call, SOFTMAX_BIAS);
+	a.bias_first = (int)p->bias_first;
+	a.bias_count = a.bias ? (int)call->in[SOFTMAX_BIAS].shape.dim[0] : 0;
 	a.scale = p->scale;
 	a.p = p->p;
 	a.stream = p->stream;
@@ -58,33 +67,35 @@ static inline attention attention_of(const op_call *call)
 
 static inline bool attention_mma(const op_call *call, const attention &a)
 {
-	return call->in[0].type == DTYPE_BF16 && a.dh > 0 && a.dh <= MMA_WIDTH;
+	return call->in[0].type == DTYPE_BF16 && a.dh > 0 && a.dv > 0 && a.dh <= MMA_WIDTH && a.dv <= MMA_WIDTH;
 }
 
-static inline int attention_tiles(const attention &a, int rows)
+/* One block per tile of `rows` of `count` tokens, head and sequence. */
+static inline unsigned attention_grid(int64_t batch, int heads, int count, int rows)
 {
-	return (a.length + rows - 1) / rows;
-}
-
-/* One block per tile of `rows` tokens, head and sequence. */
-static inline unsigned attention_grid(const op_call *call, const attention &a, int rows)
-{
-	return (unsigned)(call->in[0].shape.dim[0] * a.heads * attention_tiles(a, rows));
+	return (unsigned)(batch * heads * ((count + rows - 1) / rows));
 }
 
 /* Blocks of one result's channels, of the plain kernels. */
-static inline unsigned attention_slices(const attention &a)
+static inline unsigned attention_slices(int channels)
 {
-	return a.dh ? (unsigned)((a.dh + PLAIN_COLUMNS - 1) / PLAIN_COLUMNS) : 1;
+	return channels ? (unsigned)((channels + PLAIN_COLUMNS - 1) / PLAIN_COLUMNS) : 1;
 }
 
-/* Calls f with the width of a tile and whether something is dropped, as types that hold them. */
+/* Calls f with the width of a tile, whether something is dropped and whether there is a bias, as types that hold
+ * them. */
 template <class F> status attention_by_shape(const attention &a, F f)
 {
-	auto with = [&](auto width) { return a.rng ? f(width, std::true_type()) : f(width, std::false_type()); };
-	if (a.dh <= 32)
+	auto biased = [&](auto width, auto drops) {
+		return a.bias ? f(width, drops, std::true_type()) : f(width, drops, std::false_type());
+	};
+	auto with = [&](auto width) {
+		return a.rng ? biased(width, std::true_type()) : biased(width, std::false_type());
+	};
+	const int widest = a.dh > a.dv ? a.dh : a.dv;
+	if (widest <= 32)
 		return with(std::integral_constant<int, 32>());
-	if (a.dh <= 64)
+	if (widest <= 64)
 		return with(std::integral_constant<int, 64>());
 	return with(std::integral_constant<int, MMA_WIDTH>());
 }
@@ -92,46 +103,71 @@ template <class F> status attention_by_shape(const attention &a, F f)
 /* --- which block does what ------------------------------------------------------------------ */
 
 struct attention_place {
-	int64_t row;     /* of [B·N]: token 0 of the sequence */
-	int64_t chain;   /* of [B·H] */
-	int head, first; /* token of the tile */
+	int64_t row, key_row;      /* of [B·N] and of [B·S]: token 0 of the sequence */
+	int sequence, head, first; /* first token of the tile */
 };
 
-/* Sequence by sequence, so that its keys stay in the cache, and the tiles with the most work first. */
-__device__ __forceinline__ attention_place attention_here(const attention &a, int rows, bool last_first)
+/* A tile of `rows` of `count` tokens of one of `of_heads` heads. Sequence by sequence, so that its keys stay in the
+ * cache, and the tiles with the most work first. */
+__device__ __forceinline__ attention_place attention_here(const attention &a, int count, int of_heads, int rows,
+                                                          bool last_first)
 {
-	const unsigned tiles = (unsigned)((a.length + rows - 1) / rows), heads = (unsigned)a.heads;
+	const unsigned tiles = (unsigned)((count + rows - 1) / rows), heads = (unsigned)of_heads;
 	const unsigned sequence = blockIdx.x / (tiles * heads), rest = blockIdx.x % (tiles * heads);
 	const unsigned tile = last_first ? tiles - 1 - rest / heads : rest / heads, head = rest % heads;
-	return {(int64_t)sequence * a.length, (int64_t)sequence * heads + head, (int)head, (int)tile * rows};
+	return {(int64_t)sequence * a.queries, (int64_t)sequence * a.keys, (int)sequence, (int)head, (int)tile * rows};
+}
+__device__ __forceinline__ attention_place attention_queries_here(const attention &a, int rows)
+{
+	return attention_here(a, a.queries, a.heads, rows, true);
 }
 
-/* The first tile of keys that query `first` sees. */
-__device__ __forceinline__ int attention_begin(const attention &a, int first)
+__device__ __forceinline__ attention_place attention_keys_here(const attention &a, int rows)
 {
-	return first < a.window ? 0 : (first - a.window + 1) / ATTENTION_TILE * ATTENTION_TILE;
+	return attention_here(a, a.keys, a.heads / a.group, rows, false);
 }
-/* One past the last query that sees one of the keys before `end`. */
+/* Of [B·H]. */
+__device__ __forceinline__ int64_t attention_chain(const attention &a, int sequence, int head)
+{
+	return (int64_t)sequence * a.heads + head;
+}
+
+/* The first tile of keys that the query at `place` sees, and one past the last key that the one at `last` sees. */
+__device__ __forceinline__ int attention_begin(const attention &a, int place)
+{
+	return place < a.window ? 0 : (place - a.window + 1) / ATTENTION_TILE * ATTENTION_TILE;
+}
+__device__ __forceinline__ int attention_past(const attention &a, int last)
+{
+	return a.ahead ? a.keys : last < 0 ? 0 : last + 1;
+}
+/* The first query that sees key `first`, and one past the last that sees one of the keys before `end`. */
+__device__ __forceinline__ int attention_first_query(const attention &a, int first)
+{
+	return a.ahead || first < a.shift ? 0 : first - a.shift;
+}
 __device__ __forceinline__ int attention_end(const attention &a, int end)
 {
-	return end - 1 > a.length - a.window ? a.length : end - 1 + a.window;
+	return end - 1 > a.keys - a.window ? a.queries : min(a.queries, max(0, end - 1 + a.window - a.shift));
 }
+/* Queries by their places. */
 __device__ __forceinline__ bool attention_sees(const attention &a, int query, int key)
 {
-	return key <= query && query - key < a.window;
+	return key - query <= a.ahead && query - key < a.window;
 }
 /* Does any of the queries see any of the keys, apart from the mask? Do all see all? Both ranges are inclusive. */
 __device__ __forceinline__ bool attention_any(const attention &a, int query, int last_query, int key, int last_key)
 {
-	return key <= last_query && query - last_key < a.window;
+	return key - last_query <= a.ahead && query - last_key < a.window;
 }
 __device__ __forceinline__ bool attention_all(const attention &a, int query, int last_query, int key, int last_key)
 {
-	return last_key <= query && last_query - key < a.window;
+	return last_key - query <= a.ahead && last_query - key < a.window;
 }
+/* row: of the sequence's key 0. */
 __device__ __forceinline__ bool attention_key(const attention &a, int64_t row, int key)
 {
-	return key < a.length && (!a.mask || a.mask[row + key] != 0);
+	return key < a.keys && (!a.mask || a.mask[row + key] != 0);
 }
 /* Bit l: is key first + l there and not masked? For whole warps. */
 __device__ __forceinline__ uint64_t attention_keys(const attention &a, int64_t row, int first)
@@ -147,7 +183,7 @@ __device__ __forceinline__ uint64_t attention_keys(const attention &a, int64_t r
 struct attention_dropout {
 	uint32_t seed[2], step, stream, least; /* the least word that is kept */
 	float factor;                          /* 1 / (1 - p) */
-	int64_t row, length; /* element (i, j) of this head is (row + i) · length + j of [B, H, N, N] */
+	int64_t row, keys; /* element (i, j) of this head is (row + i) · keys + j of [B, H, N, S] */
 };
 
 __device__ __forceinline__ attention_dropout attention_drop(const attention &a, int64_t chain)
@@ -161,8 +197,8 @@ __device__ __forceinline__ attention_dropout attention_drop(const attention &a, 
 	drop.factor = 1.0f / (1.0f - a.p);
 	drop.seed[0] = (uint32_t)a.rng[0], drop.seed[1] = (uint32_t)a.rng[1], drop.step = (uint32_t)a.rng[2];
 	drop.stream = a.stream;
-	drop.row = chain * a.length;
-	drop.length = a.length;
+	drop.row = chain * a.queries;
+	drop.keys = a.keys;
 	return drop;
 }
 
@@ -177,10 +213,10 @@ __device__ __forceinline__ unsigned attention_kept_block(const attention_dropout
 	return kept;
 }
 
-/* Bit l: is (query, key + l) kept, l < 4? One block of words where N is a multiple of 4, as key is. */
+/* Bit l: is (query, key + l) kept, l < 4? One block of words where S and key are multiples of 4. */
 __device__ __forceinline__ unsigned attention_kept(const attention_dropout &drop, int query, int key)
 {
-	const uint64_t e = (uint64_t)(drop.row + query) * (uint64_t)drop.length + (uint64_t)key;
+	const uint64_t e = (uint64_t)(drop.row + query) * (uint64_t)drop.keys + (uint64_t)key;
 	const unsigned past = (unsigned)(e % 4);
 	unsigned kept = attention_kept_block(drop, e / 4);
 	if (past)
@@ -221,6 +257,24 @@ __device__ __forceinline__ unsigned attention_kept_tiles(const attention_dropout
 		                                       key + (transposed ? 0 : 8 * n))
 		        << 4 * n;
 	return kept;
+}
+
+/* --- the bias ----------------------------------------------------------------------------------- */
+
+/* The bias of a head at a distance; 0 at distances that the table has not, which no pair that meets is at. */
+__device__ __forceinline__ float attention_bias(const attention &a, int head, int distance)
+{
+	const int t = distance - a.bias_first;
+	return t >= 0 && t < a.bias_count ? a.bias[(int64_t)t * a.heads + head] : 0.0f;
+}
+
+/* The biases of a tile of `rows` queries, the first at place `query`, and one of keys, in units of powers of 2: that of
+ * row r and column c will be at [r - c + ATTENTION_TILE - 1]. MMA_THREADS threads. */
+__device__ __forceinline__ void attention_load_bias(const attention &a, int head, int rows, int query, int key,
+                                                    float *bias)
+{
+	for (int x = threadIdx.x; x < rows + ATTENTION_TILE - 1; x += MMA_THREADS)
+		bias[x] = LOG2_E * attention_bias(a, head, query - key - (ATTENTION_TILE - 1) + x);
 }
 
 /* --- mma: tiles of bf16 in shared memory -------------------------------------------------------- */
@@ -390,8 +444,8 @@ __device__ __forceinline__ void plain_keep(float *tile, const float (&s)[4][4])
 		tile[(plain_row() + i / 4) * PLAIN_WIDE + plain_column() + i % 4] = s[i / 4][i % 4];
 }
 
-/* out += p x, or pᵀ x: tiles of 64 by 64 in shared memory, both of pitch PLAIN_WIDE, of which `depth` columns of p (rows
- * of pᵀ) and rows of x count. */
+/* out += p x, or pᵀ x: tiles of 64 by 64 in shared memory, both of pitch PLAIN_WIDE, of which `depth` columns of p
+ * (rows of pᵀ) and rows of x count. */
 template <bool transposed>
 __device__ __forceinline__ void plain_accumulate(float (&out)[4][4], const float *p, const float *x,
                                                  int depth = ATTENTION_TILE)

@@ -1,13 +1,17 @@
 /* softmax_attention_grad: the probabilities are made again from the scores and log_normalizer (Dao et al. 2022).
  *
- *   D_i = dy_i·y_i, and p_ij = e^{s_ij - M_i} with M = +inf for an empty window, so that its p are 0
- *   ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j
+ *   D_i = dy_i·y_i, and p_ij = e^{s_ij - M_i} with M = +inf for a query that sees nothing, so that its p are 0
+ *   ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;  dbias[t] = Σ_{t_i - j = t} ds_ij
  *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i
  *
- * Three launches, without atomics, so that two runs give the same bits: D and M in the order [B, H, N] into the
- * scratch; dk and dv, a block per tile of keys that goes through the tiles of queries which see it; dq, a block per
- * tile of queries that goes through the tiles of keys it sees. Scores and dy vᵀ are made twice, 7 products instead of
- * 5: the price of having no sums over blocks. Work is O(N · window).
+ * Launches without atomics, so that two runs give the same bits: D and M in the order [B, H, N] into the scratch; dk
+ * and dv, a block per tile of keys that goes through the tiles of queries which see it, of every head that reads the
+ * keys; dq, a block per tile of queries that goes through the tiles of keys it sees. Scores and dy vᵀ are made twice, 7
+ * products instead of 5: the price of having no sums over blocks. Work is O(N · window).
+ *
+ * With a bias they are made once more: a block per BAND distances of a head goes through its part of the tiles of
+ * queries, each with the keys at these distances (BAND of BAND + ATTENTION_TILE count), and sums diagonals; the parts
+ * are added in their order. With `uniform` a last kernel adds dy / S to dv for the queries that see nothing.
  *
  * mma (bf16): 4 warps of 16 keys (of sᵀ = k qᵀ) or 16 queries; the other side comes 64 rows at a time, the next while
  * these are used, and is multiplied 32 at a time. p and ds are rounded to bf16 for the last products; every sum is f32.
@@ -16,10 +20,11 @@
  *
  * plain (f32, and wide heads): a block also takes 64 channels of the result, and makes the scores anew for each 64.
  *
- * frozen (ds = 0): the plain kernel of keys without the products of ds, which writes the zeros of dq and dk too, for
- * any type. Frozen networks are f32. */
+ * frozen (ds = 0): the plain kernel of keys without the products of ds, for any type, and zeros. Frozen networks are
+ * f32. */
 #include "cuda/kernels.h"
 #include "cuda/softmax_attention.cuh"
+#include "cuda/softmax_blind.cuh"
 
 /* --- D and M -------------------------------------------------------------------------------- */
 
@@ -36,23 +41,24 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 	     first += (int64_t)gridDim.x * (PREPARE_THREADS / GROUP)) {
 		const int64_t i = first + threadIdx.x / GROUP; /* of [B, N, H] */
 		const int lane = threadIdx.x % GROUP;
-		const T *left = y + i * a.dh, *right = dy + i * a.dh;
+		const T *left = y + i * a.dv, *right = dy + i * a.dv;
 		float sum = 0.0f;
 		if (packs) {
-			for (int c = lane * pack<T>::N; i < count && c < a.dh; c += GROUP * pack<T>::N) {
+			for (int c = lane * pack<T>::N; i < count && c < a.dv; c += GROUP * pack<T>::N) {
 				const pack<T> u = load_pack(left + c), v = load_pack(right + c);
 #pragma unroll
 				for (int k = 0; k < pack<T>::N; k++)
 					sum += u.at[k] * v.at[k];
 			}
 		} else {
-			for (int c = lane; i < count && c < a.dh; c += GROUP)
+			for (int c = lane; i < count && c < a.dv; c += GROUP)
 				sum += load_real(left + c) * load_real(right + c);
 		}
 		sum = warp_sum<GROUP>(sum);
 		if (lane == 0 && i < count) {
 			const int64_t token = i / a.heads,
-			              to = ((token / a.length) * a.heads + i % a.heads) * a.length + token % a.length;
+			              to =
+			                  ((token / a.queries) * a.heads + i % a.heads) * a.queries + token % a.queries;
 			const float m = log_normalizer[i];
 			level[to] = m == -INFINITY ? INFINITY : m * unit;
 			along[to] = sum;
@@ -105,20 +111,22 @@ struct query_numbers {
 	const float *level, *along; /* of the tile's queries, in shared memory */
 };
 
-template <bool drops>
+/* bias: [column - row], or not looked at. */
+template <bool drops, bool biased>
 __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][4], const attention &a,
                                                 const attention_dropout &drop, query_numbers numbers, int query,
-                                                int key, const bool (&there)[2])
+                                                int key, const bool (&there)[2], const float *bias)
 {
-	const int lane = threadIdx.x % WARP;
+	const int lane = threadIdx.x % WARP, place = query + a.shift;
 	const unsigned kept = drops ? attention_kept_tiles<true, 4>(drop, query, key) : ~0u;
 #pragma unroll
 	for (int n = 0; n < 4; n++) {
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
-			const int column = 8 * n + lane % 4 * 2 + i % 2;
-			const bool seen = there[i / 2] && attention_sees(a, query + column, key + lane / 4 + i / 2 * 8);
-			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - numbers.level[column]) : 0.0f;
+			const int column = 8 * n + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
+			const bool seen = there[i / 2] && attention_sees(a, place + column, key + row);
+			const float level = biased ? numbers.level[column] - bias[column - row] : numbers.level[column];
+			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - level) : 0.0f;
 			const bool keep = kept >> (4 * n + i) & 1;
 			s[n][i] = keep ? p : 0.0f;
 			t[n][i] = p * ((keep ? drop.factor * t[n][i] : 0.0f) - numbers.along[column]);
@@ -126,22 +134,22 @@ __device__ __forceinline__ void keys_by_queries(float (&s)[4][4], float (&t)[4][
 	}
 }
 
-/* Queries in rows, keys in columns: t becomes ds without its scale. */
-template <bool drops>
-__device__ __forceinline__ void queries_by_keys(const float (&s)[4][4], float (&t)[4][4], const attention &a,
-                                                const attention_dropout &drop, const float (&level)[2],
-                                                const float (&along)[2], int query, int key, unsigned there)
+/* Queries in rows, keys in columns: t becomes ds without its scale. bias: [row - column], or not looked at. */
+template <bool drops, bool biased>
+__device__ __forceinline__ void
+queries_by_keys(float (&s)[4][4], float (&t)[4][4], const attention &a, const attention_dropout &drop,
+                const float (&level)[2], const float (&along)[2], int query, int key, unsigned there, const float *bias)
 {
-	const int lane = threadIdx.x % WARP;
+	const int lane = threadIdx.x % WARP, place = query + a.shift;
 	const unsigned kept = drops ? attention_kept_tiles<false, 4>(drop, query, key) : ~0u;
 #pragma unroll
 	for (int n = 0; n < 4; n++) {
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
-			const int column = 8 * n + lane % 4 * 2 + i % 2;
-			const bool seen =
-			    (there >> column & 1) && attention_sees(a, query + lane / 4 + i / 2 * 8, key + column);
-			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - level[i / 2]) : 0.0f;
+			const int column = 8 * n + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
+			const bool seen = (there >> column & 1) && attention_sees(a, place + row, key + column);
+			const float least = biased ? level[i / 2] - bias[row - column] : level[i / 2];
+			const float p = seen ? exp2f(s[n][i] * (a.scale * LOG2_E) - least) : 0.0f;
 			t[n][i] = p * ((kept >> (4 * n + i) & 1 ? drop.factor * t[n][i] : 0.0f) - along[i / 2]);
 		}
 	}
@@ -159,102 +167,153 @@ __device__ __forceinline__ void accumulate(float (&out)[1][W / 8][4], const floa
 	}
 }
 
+enum { BIAS = 2 * ATTENTION_TILE /* floats of the biases of a tile by a tile */ };
+
 template <int W> struct space_of {
 	enum {
 		TILES = 6 * ATTENTION_TILE * W * (int)sizeof(bf16),
-		BYTES = TILES + 4 * ATTENTION_TILE * (int)sizeof(float)
+		NUMBERS = TILES + 4 * ATTENTION_TILE * (int)sizeof(float),
+		MORE = 2 * BIAS * (int)sizeof(float) /* with a bias */
 	};
 };
 
-struct gradient {
+/* Rows of q, k and v apart as in the call; NULL: unwanted. */
+template <class T> struct gradient {
 	attention a;
-	const bf16 *qkv, *dy;
+	const T *q, *k, *v, *dy;
 	const float *level, *along;
-	bf16 *dqkv;
+	T *dq, *dk, *dv;
 };
 
-template <int W, bool drops> __global__ void __launch_bounds__(MMA_THREADS, 2) keys_mma(gradient g)
+/* Where head n of queries of a sequence begins, and its keys. */
+template <class T> struct of_head {
+	const T *q, *k, *v, *dy;
+	const float *level, *along;
+	attention_dropout drop;
+};
+
+template <class T> __device__ __forceinline__ of_head<T> head_at(const gradient<T> &g, int sequence, int n)
+{
+	const attention &a = g.a;
+	const int64_t row = (int64_t)sequence * a.queries, key = (int64_t)sequence * a.keys;
+	const int64_t chain = attention_chain(a, sequence, n), head = n / a.group;
+	return {g.q + row * a.q_row + (int64_t)n * a.dh,
+	        g.k + key * a.k_row + head * a.dh,
+	        g.v + key * a.v_row + head * a.dv,
+	        g.dy + row * a.y_row + (int64_t)n * a.dv,
+	        g.level + chain * a.queries,
+	        g.along + chain * a.queries,
+	        attention_drop(a, chain)};
+}
+
+template <int W, bool drops, bool biased> __global__ void __launch_bounds__(MMA_THREADS, 2) keys_mma(gradient<bf16> g)
 {
 	constexpr int TILE = ATTENTION_TILE, SIZE = TILE * W;
 	const attention &a = g.a;
 	bf16 *key = shared_memory<bf16>(), *value = key + SIZE, *queries = value + SIZE,
 	     *gradients = queries + 2 * SIZE;
 	float *numbers = shared_memory<float>(space_of<W>::TILES); /* level and along, twice */
-	const attention_place at = attention_here(a, TILE, false);
-	const attention_dropout drop = attention_drop(a, at.chain);
-	const int64_t stride = 3 * a.d, channel = (int64_t)at.head * a.dh;
-	const bf16 *from = g.qkv + at.row * stride + channel, *dy = g.dy + at.row * a.d + channel;
+	float *bias = shared_memory<float>(space_of<W>::NUMBERS);
+	const attention_place at = attention_keys_here(a, TILE);
+	attention_dropout drop = {};
 	const int row = (int)threadIdx.x / WARP * 16, first = at.first + row, lane = threadIdx.x % WARP;
-	const int past = attention_end(a, min(at.first + TILE, a.length));
-	const bool there[2] = {attention_key(a, at.row, first + lane / 4),
-	                       attention_key(a, at.row, first + lane / 4 + 8)};
-	auto fetch = [&](int query, int turn) {
-		mma_load<W>(queries + turn * SIZE, TILE, from + query * stride, stride, a.length - query, a.dh);
-		mma_load<W>(gradients + turn * SIZE, TILE, dy + query * a.d, a.d, a.length - query, a.dh);
+	const int begin = attention_first_query(a, at.first), past = attention_end(a, min(at.first + TILE, a.keys));
+	const bool there[2] = {attention_key(a, at.key_row, first + lane / 4),
+	                       attention_key(a, at.key_row, first + lane / 4 + 8)};
+	auto fetch = [&](int n, int query, int turn) {
+		const of_head<bf16> h = head_at(g, at.sequence, n);
+		mma_load<W>(queries + turn * SIZE, TILE, h.q + query * a.q_row, a.q_row, a.queries - query, a.dh);
+		mma_load<W>(gradients + turn * SIZE, TILE, h.dy + query * a.y_row, a.y_row, a.queries - query, a.dv);
 		const int i = threadIdx.x % TILE, q = query + i, along = (int)threadIdx.x / TILE;
 		numbers[(2 * turn + along) * TILE + i] =
-		    q >= a.length ? along ? 0.0f : INFINITY : (along ? g.along : g.level)[at.chain * a.length + q];
+		    q >= a.queries ? along ? 0.0f : INFINITY : (along ? h.along : h.level)[q];
+		if constexpr (biased)
+			attention_load_bias(a, n, TILE, query + a.shift, at.first, bias + turn * BIAS);
 	};
 	float dk[1][W / 8][4] = {}, dv[1][W / 8][4] = {};
 	held<W> k = {key, row, {}}, v = {value, row, {}};
-	mma_load<W>(key, TILE, from + at.first * stride + a.d, stride, a.length - at.first, a.dh);
-	mma_load<W>(value, TILE, from + at.first * stride + 2 * a.d, stride, a.length - at.first, a.dh);
-	fetch(at.first, 0);
-	copy_commit();
-	for (int query = at.first, turn = 0; query < past; query += TILE, turn ^= 1) {
-		if (query + TILE < past)
-			fetch(query + TILE, turn ^ 1);
-		copy_commit();
-		copy_wait<1>();
-		__syncthreads();
-		if (query == at.first)
-			hold(k), hold(v);
+	const int64_t to = at.key_row + at.first;
+	mma_load<W>(key, TILE, g.k + to * a.k_row + at.head * a.dh, a.k_row, a.keys - at.first, a.dh);
+	mma_load<W>(value, TILE, g.v + to * a.v_row + at.head * a.dv, a.v_row, a.keys - at.first, a.dv);
 #pragma unroll 1
-		for (int half = 0; half < TILE; half += HALF) {
-			if (!attention_any(a, query + half, query + half + HALF - 1, first, first + 15))
-				continue;
-			const float *level = numbers + 2 * turn * TILE + half;
-			float s[4][4], t[4][4];
-			score<W>(s, k, queries + turn * SIZE, half);
-			score<W>(t, v, gradients + turn * SIZE, half);
-			keys_by_queries<drops>(s, t, a, drop, {level, level + TILE}, query + half, first, there);
-			accumulate<W>(dv, s, gradients + turn * SIZE, half);
-			accumulate<W>(dk, t, queries + turn * SIZE, half);
+	for (int n = at.head * a.group; n < (at.head + 1) * a.group; n++) {
+		drop = attention_drop(a, attention_chain(a, at.sequence, n));
+		if (begin < past)
+			fetch(n, begin, 0);
+		copy_commit();
+		for (int query = begin, turn = 0; query < past; query += TILE, turn ^= 1) {
+			if (query + TILE < past)
+				fetch(n, query + TILE, turn ^ 1);
+			copy_commit();
+			copy_wait<1>();
+			__syncthreads();
+			if (query == begin && n == at.head * a.group)
+				hold(k), hold(v);
+#pragma unroll 1
+			for (int half = 0; half < TILE; half += HALF) {
+				const int place = query + half + a.shift;
+				if (!attention_any(a, place, place + HALF - 1, first, first + 15))
+					continue;
+				const float *level = numbers + 2 * turn * TILE + half;
+				float s[4][4], t[4][4];
+				score<W>(s, k, queries + turn * SIZE, half);
+				score<W>(t, v, gradients + turn * SIZE, half);
+				keys_by_queries<drops, biased>(s, t, a, drop, {level, level + TILE}, query + half,
+				                               first, there,
+				                               bias + turn * BIAS + TILE - 1 + half - row);
+				accumulate<W>(dv, s, gradients + turn * SIZE, half);
+				accumulate<W>(dk, t, queries + turn * SIZE, half);
+			}
+			__syncthreads();
 		}
-		__syncthreads();
 	}
-	bf16 *to = g.dqkv + (at.row + at.first) * stride + channel;
-	mma_store<W>(dk[0], {a.scale, a.scale}, key, row, to + a.d, stride, a.length - at.first, a.dh);
-	mma_store<W>(dv[0], {drop.factor, drop.factor}, value, row, to + 2 * a.d, stride, a.length - at.first, a.dh);
+	copy_wait<0>();
+	__syncthreads();
+	if (g.dk)
+		mma_store<W>(dk[0], {a.scale, a.scale}, key, row, g.dk + to * a.k_row + at.head * a.dh, a.k_row,
+		             a.keys - at.first, a.dh);
+	if (g.dv)
+		mma_store<W>(dv[0], {drop.factor, drop.factor}, value, row, g.dv + to * a.v_row + at.head * a.dv,
+		             a.v_row, a.keys - at.first, a.dv);
 }
 
-template <int W, bool drops> __global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient g)
+/* A lane's two of 16 queries from `first` on. */
+__device__ __forceinline__ void load_numbers(const attention &a, const of_head<bf16> &h, int first, float (&level)[2],
+                                             float (&along)[2])
+{
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		const int i = first + (int)threadIdx.x % WARP / 4 + 8 * half;
+		level[half] = i < a.queries ? h.level[i] : INFINITY;
+		along[half] = i < a.queries ? h.along[i] : 0.0f;
+	}
+}
+
+template <int W, bool drops, bool biased>
+__global__ void __launch_bounds__(MMA_THREADS, 2) queries_mma(gradient<bf16> g)
 {
 	constexpr int TILE = ATTENTION_TILE, SIZE = TILE * W;
 	const attention &a = g.a;
 	bf16 *query = shared_memory<bf16>(), *dy = query + SIZE, *keys = dy + SIZE, *values = keys + 2 * SIZE;
-	const attention_place at = attention_here(a, TILE, true);
-	const attention_dropout drop = attention_drop(a, at.chain);
-	const int64_t stride = 3 * a.d, channel = (int64_t)at.head * a.dh;
-	const bf16 *from = g.qkv + at.row * stride + channel;
-	const int row = (int)threadIdx.x / WARP * 16, first = at.first + row, lane = threadIdx.x % WARP;
-	const int begin = attention_begin(a, at.first), past = min(at.first + TILE, a.length);
+	float *bias = shared_memory<float>(space_of<W>::TILES);
+	const attention_place at = attention_queries_here(a, TILE);
+	const of_head<bf16> h = head_at(g, at.sequence, at.head);
+	const int row = (int)threadIdx.x / WARP * 16, first = at.first + row, place = at.first + a.shift;
+	const int begin = attention_begin(a, place),
+	          past = attention_past(a, min(at.first + TILE, a.queries) - 1 + a.shift);
 	auto fetch = [&](int key, int turn) {
-		const bf16 *k = from + key * stride + a.d;
-		mma_load<W>(keys + turn * SIZE, TILE, k, stride, a.length - key, a.dh);
-		mma_load<W>(values + turn * SIZE, TILE, k + a.d, stride, a.length - key, a.dh);
+		mma_load<W>(keys + turn * SIZE, TILE, h.k + key * a.k_row, a.k_row, a.keys - key, a.dh);
+		mma_load<W>(values + turn * SIZE, TILE, h.v + key * a.v_row, a.v_row, a.keys - key, a.dv);
+		if constexpr (biased)
+			attention_load_bias(a, at.head, TILE, place, key, bias + turn * BIAS);
 	};
 	float dq[1][W / 8][4] = {}, level[2], along[2];
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		const int i = first + lane / 4 + 8 * half;
-		level[half] = i < a.length ? g.level[at.chain * a.length + i] : INFINITY;
-		along[half] = i < a.length ? g.along[at.chain * a.length + i] : 0.0f;
-	}
+	load_numbers(a, h, first, level, along);
 	held<W> q = {query, row, {}}, d = {dy, row, {}};
-	mma_load<W>(query, TILE, from + at.first * stride, stride, a.length - at.first, a.dh);
-	mma_load<W>(dy, TILE, g.dy + (at.row + at.first) * a.d + channel, a.d, a.length - at.first, a.dh);
-	fetch(begin, 0);
+	mma_load<W>(query, TILE, h.q + at.first * a.q_row, a.q_row, a.queries - at.first, a.dh);
+	mma_load<W>(dy, TILE, h.dy + at.first * a.y_row, a.y_row, a.queries - at.first, a.dv);
+	if (begin < past)
+		fetch(begin, 0);
 	copy_commit();
 	for (int key = begin, turn = 0; key < past; key += TILE, turn ^= 1) {
 		if (key + TILE < past)
@@ -264,183 +323,450 @@ template <int W, bool drops> __global__ void __launch_bounds__(MMA_THREADS, 2) q
 		__syncthreads();
 		if (key == begin)
 			hold(q), hold(d);
-		const uint64_t there = attention_keys(a, at.row, key);
+		const uint64_t there = attention_keys(a, at.key_row, key);
 #pragma unroll 1
 		for (int half = 0; half < TILE; half += HALF) {
-			if (!attention_any(a, first, first + 15, key + half, key + half + HALF - 1))
+			if (!attention_any(a, place + row, place + row + 15, key + half, key + half + HALF - 1))
 				continue;
 			float s[4][4], t[4][4];
 			score<W>(s, q, keys + turn * SIZE, half);
 			score<W>(t, d, values + turn * SIZE, half);
-			queries_by_keys<drops>(s, t, a, drop, level, along, first, key + half,
-			                       (unsigned)(there >> half));
+			queries_by_keys<drops, biased>(s, t, a, h.drop, level, along, first, key + half,
+			                               (unsigned)(there >> half),
+			                               bias + turn * BIAS + TILE - 1 + row - half);
 			accumulate<W>(dq, t, keys + turn * SIZE, half);
 		}
 		__syncthreads();
 	}
-	mma_store<W>(dq[0], {a.scale, a.scale}, query, row, g.dqkv + (at.row + at.first) * stride + channel, stride,
-	             a.length - at.first, a.dh);
+	copy_wait<0>();
+	__syncthreads();
+	mma_store<W>(dq[0], {a.scale, a.scale}, query, row, g.dq + (at.row + at.first) * a.q_row + at.head * a.dh,
+	             a.q_row, a.queries - at.first, a.dh);
+}
+
+/* --- dbias ---------------------------------------------------------------------------------------- */
+
+enum { BAND = 3 * ATTENTION_TILE, BAND_PARTS = 1024 /* blocks wanted */ };
+
+/* A block's distances `first` … first + BAND - 1, and which keys of a tile of queries at `place` are at one of them. */
+struct band {
+	int first, begin, past;
+};
+__device__ __forceinline__ band band_at(const attention &a, int place, int last)
+{
+	band b = {a.bias_first + (int)blockIdx.x * BAND, 0, 0};
+	b.begin = max(max(0, place - b.first - BAND + 1), place - a.window + 1);
+	b.past = min(last - b.first + 1, min(a.keys, attention_past(a, last)));
+	return b;
+}
+
+/* sums[t] += the numbers of a tile [rows, columns] at distance first + t, whose element (0, 0) is at `distance`. Lane
+ * of `lanes`. */
+__device__ __forceinline__ void sum_diagonals(const float *tile, int pitch, int rows, int columns, int distance,
+                                              int first, int lane, int lanes, float *sums)
+{
+	for (int x = lane; x < rows + columns - 1; x += lanes) {
+		const int t = distance - (columns - 1) + x - first; /* row - column = x - (columns - 1) */
+		float sum = 0.0f;
+		for (int r = max(0, x - columns + 1); r < min(rows, x + 1); r++)
+			sum += tile[r * pitch + r + columns - 1 - x];
+		if (t >= 0 && t < BAND)
+			sums[t] += sum;
+	}
+}
+
+/* The block's part of dbias, of `groups` of sums. All threads have met. */
+__device__ __forceinline__ void store_band(const attention &a, const float *sums, int groups, float *to)
+{
+	for (int x = (int)threadIdx.x; x < BAND; x += (int)blockDim.x) {
+		const int t = (int)blockIdx.x * BAND + x;
+		float sum = 0.0f;
+		for (int i = 0; i < groups; i++)
+			sum += sums[i * BAND + x];
+		if (t < a.bias_count)
+			to[((int64_t)blockIdx.z * a.bias_count + t) * a.heads + blockIdx.y] = sum;
+	}
+}
+
+template <int W> struct band_space {
+	enum {
+		TILES = 4 * ATTENTION_TILE * W * (int)sizeof(bf16),
+		WARPS = MMA_THREADS / WARP,
+		PITCH = HALF + 1,
+		BYTES = TILES + (BIAS + WARPS * (BAND + 16 * PITCH)) * (int)sizeof(float)
+	};
+};
+
+template <int W, bool drops>
+__global__ void __launch_bounds__(MMA_THREADS, 2) bias_mma(gradient<bf16> g, int sequences, float *to)
+{
+	constexpr int TILE = ATTENTION_TILE, SIZE = TILE * W, WARPS = band_space<W>::WARPS,
+	              PITCH = band_space<W>::PITCH;
+	const attention &a = g.a;
+	bf16 *query = shared_memory<bf16>(), *dy = query + SIZE, *keys = dy + SIZE, *values = keys + SIZE;
+	float *bias = shared_memory<float>(band_space<W>::TILES), *sums = bias + BIAS;
+	const int warp = (int)threadIdx.x / WARP, lane = threadIdx.x % WARP, row = warp * 16;
+	float *mine = sums + WARPS * BAND + warp * 16 * PITCH;
+	const int head = (int)blockIdx.y, tiles = (a.queries + TILE - 1) / TILE;
+	for (int i = (int)threadIdx.x; i < WARPS * BAND; i += MMA_THREADS)
+		sums[i] = 0.0f;
+	for (int item = (int)blockIdx.z; item < sequences * tiles; item += (int)gridDim.z) {
+		const int sequence = item / tiles, from = item % tiles * TILE, place = from + a.shift;
+		const band b = band_at(a, place, min(from + TILE, a.queries) - 1 + a.shift);
+		const of_head<bf16> h = head_at(g, sequence, head);
+		float level[2], along[2];
+		held<W> q = {query, row, {}}, d = {dy, row, {}};
+		load_numbers(a, h, from + row, level, along);
+		for (int key = b.begin; key < b.past; key += TILE) {
+			__syncthreads();
+			if (key == b.begin) {
+				mma_load<W>(query, TILE, h.q + from * a.q_row, a.q_row, a.queries - from, a.dh);
+				mma_load<W>(dy, TILE, h.dy + from * a.y_row, a.y_row, a.queries - from, a.dv);
+			}
+			mma_load<W>(keys, TILE, h.k + key * a.k_row, a.k_row, a.keys - key, a.dh);
+			mma_load<W>(values, TILE, h.v + key * a.v_row, a.v_row, a.keys - key, a.dv);
+			attention_load_bias(a, head, TILE, place, key, bias);
+			copy_commit();
+			copy_wait<0>();
+			__syncthreads();
+			if (key == b.begin)
+				hold(q), hold(d);
+			const uint64_t there = attention_keys(a, (int64_t)sequence * a.keys, key);
+#pragma unroll 1
+			for (int half = 0; half < TILE; half += HALF) {
+				if (!attention_any(a, place + row, place + row + 15, key + half, key + half + HALF - 1))
+					continue;
+				float s[4][4], t[4][4];
+				score<W>(s, q, keys, half);
+				score<W>(t, d, values, half);
+				queries_by_keys<drops, true>(s, t, a, h.drop, level, along, from + row, key + half,
+				                             (unsigned)(there >> half), bias + TILE - 1 + row - half);
+#pragma unroll
+				for (int i = 0; i < 16; i++)
+					mine[(lane / 4 + i / 2 % 2 * 8) * PITCH + i / 4 * 8 + lane % 4 * 2 + i % 2] =
+					    t[i / 4][i % 4];
+				__syncwarp();
+				sum_diagonals(mine, PITCH, 16, HALF, place + row - key - half, b.first, lane, WARP,
+				              sums + warp * BAND);
+				__syncwarp();
+			}
+		}
+	}
+	__syncthreads();
+	store_band(a, sums, WARPS, to);
+}
+
+/* dbias = the sum of the parts. */
+static __global__ void __launch_bounds__(PREPARE_THREADS) sum_parts(const float *parts, int n, int64_t count, float *to)
+{
+	for (int64_t i = (int64_t)blockIdx.x * PREPARE_THREADS + threadIdx.x; i < count;
+	     i += (int64_t)gridDim.x * PREPARE_THREADS) {
+		float sum = 0.0f;
+		for (int part = 0; part < n; part++)
+			sum += parts[part * count + i];
+		to[i] = sum;
+	}
 }
 
 /* --- plain -------------------------------------------------------------------------------------- */
 
-template <class T> struct plain_gradient {
-	attention a;
-	const T *qkv, *dy;
-	const float *level, *along;
-	T *dqkv;
-};
-
 enum { PLAIN_SPACE = (2 * ATTENTION_TILE * PLAIN_PITCH + 3 * ATTENTION_TILE * PLAIN_WIDE) * (int)sizeof(float) };
 
-/* Kept p and ds (without its scale; frozen: not at all) of a tile of queries and one of keys: this thread's 4 by 4. */
+/* Kept p and ds (without its scale; frozen: not at all) of a tile of queries and one of keys: this thread's 4 by 4.
+ * key_row: of the sequence's key 0. */
 template <class T, bool FROZEN>
-__device__ __forceinline__ void plain_probabilities(float (&p)[4][4], float (&ds)[4][4], const plain_gradient<T> &g,
-                                                    const attention_dropout &drop, const attention_place &at, int query,
-                                                    int key, float *space)
+__device__ __forceinline__ void plain_probabilities(float (&p)[4][4], float (&ds)[4][4], const attention &a,
+                                                    const of_head<T> &h, int head, int64_t key_row, int query, int key,
+                                                    float *space)
 {
-	const attention &a = g.a;
-	const int64_t stride = 3 * a.d, channel = (int64_t)at.head * a.dh;
-	const T *from = g.qkv + at.row * stride + channel, *dy = g.dy + (at.row + query) * a.d + channel;
-	plain_products<T>(p, {from + query * stride, stride, a.length - query},
-	                  {from + key * stride + a.d, stride, a.length - key}, a.dh, space);
+	plain_products<T>(p, {h.q + query * a.q_row, a.q_row, a.queries - query},
+	                  {h.k + key * a.k_row, a.k_row, a.keys - key}, a.dh, space);
 	if constexpr (!FROZEN)
-		plain_products<T>(ds, {dy, a.d, a.length - query},
-		                  {from + key * stride + 2 * a.d, stride, a.length - key}, a.dh, space);
+		plain_products<T>(ds, {h.dy + query * a.y_row, a.y_row, a.queries - query},
+		                  {h.v + key * a.v_row, a.v_row, a.keys - key}, a.dv, space);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		const int row = query + plain_row() + i, column = key + plain_column();
-		const int64_t number = at.chain * a.length + row;
-		const float level = row < a.length ? g.level[number] : INFINITY,
-		            along = row < a.length ? g.along[number] : 0.0f;
-		const unsigned kept = a.rng ? attention_kept(drop, row, column) : 15;
+		const int row = query + plain_row() + i, place = row + a.shift, column = key + plain_column();
+		const float level = row < a.queries ? h.level[row] : INFINITY,
+		            along = row < a.queries ? h.along[row] : 0.0f;
+		const unsigned kept = a.rng ? attention_kept(h.drop, row, column) : 15;
 #pragma unroll
 		for (int j = 0; j < 4; j++) {
-			const bool seen = attention_sees(a, row, column + j) && attention_key(a, at.row, column + j);
-			const float probability = seen ? expf(a.scale * p[i][j] - level) : 0.0f;
+			const bool seen = attention_sees(a, place, column + j) && attention_key(a, key_row, column + j);
+			const float bias = a.bias ? attention_bias(a, head, place - column - j) : 0.0f;
+			const float probability = seen ? expf(a.scale * p[i][j] + bias - level) : 0.0f;
 			const bool keep = kept >> j & 1;
 			p[i][j] = keep ? probability : 0.0f;
 			if constexpr (!FROZEN)
-				ds[i][j] = probability * ((keep ? drop.factor * ds[i][j] : 0.0f) - along);
+				ds[i][j] = probability * ((keep ? h.drop.factor * ds[i][j] : 0.0f) - along);
 		}
 	}
 }
 
-template <class T, bool FROZEN> __global__ void __launch_bounds__(PLAIN_THREADS, 1) keys_plain(plain_gradient<T> g)
+template <class T, bool FROZEN> __global__ void __launch_bounds__(PLAIN_THREADS, 1) keys_plain(gradient<T> g)
 {
 	constexpr int TILE = ATTENTION_TILE;
 	const attention &a = g.a;
 	float *space = shared_memory<float>(), *p = space + 2 * TILE * PLAIN_PITCH, *ds = p + TILE * PLAIN_WIDE,
 	      *rows = ds + TILE * PLAIN_WIDE;
-	const attention_place at = attention_here(a, TILE, false);
-	const attention_dropout drop = attention_drop(a, at.chain);
-	const int column = (int)blockIdx.y * PLAIN_COLUMNS, past = attention_end(a, min(at.first + TILE, a.length));
-	const int64_t stride = 3 * a.d, channel = (int64_t)at.head * a.dh + column;
-	float dk[4][4] = {}, dv[4][4] = {};
-	for (int query = at.first; query < past; query += TILE) {
-		float s[4][4], t[4][4];
-		plain_probabilities<T, FROZEN>(s, t, g, drop, at, query, at.first, space);
-		plain_keep(p, s);
-		if constexpr (!FROZEN)
-			plain_keep(ds, t);
-		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(rows, g.dy + (at.row + query) * a.d + channel, a.d,
-		                                      a.length - query, a.dh - column);
-		__syncthreads();
-		plain_accumulate<true>(dv, p, rows);
-		__syncthreads();
-		if constexpr (FROZEN)
-			continue;
-		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(rows, g.qkv + (at.row + query) * stride + channel, stride,
-		                                      a.length - query, a.dh - column);
-		__syncthreads();
-		plain_accumulate<true>(dk, ds, rows);
-		__syncthreads();
+	const attention_place at = attention_keys_here(a, TILE);
+	const int column = (int)blockIdx.y * PLAIN_COLUMNS, past = attention_end(a, min(at.first + TILE, a.keys));
+	float dk[4][4] = {}, dv[4][4] = {}, factor = 1.0f;
+	for (int n = at.head * a.group; n < (at.head + 1) * a.group; n++) {
+		const of_head<T> h = head_at(g, at.sequence, n);
+		factor = h.drop.factor;
+		for (int query = attention_first_query(a, at.first); query < past; query += TILE) {
+			float s[4][4], t[4][4];
+			plain_probabilities<T, FROZEN>(s, t, a, h, n, at.key_row, query, at.first, space);
+			plain_keep(p, s);
+			if constexpr (!FROZEN)
+				plain_keep(ds, t);
+			plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(rows, h.dy + query * a.y_row + column, a.y_row,
+			                                      a.queries - query, a.dv - column);
+			__syncthreads();
+			plain_accumulate<true>(dv, p, rows);
+			__syncthreads();
+			if constexpr (FROZEN)
+				continue;
+			plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(rows, h.q + query * a.q_row + column, a.q_row,
+			                                      a.queries - query, a.dh - column);
+			__syncthreads();
+			plain_accumulate<true>(dk, ds, rows);
+			__syncthreads();
+		}
 	}
-	T *to = g.dqkv + (at.row + at.first) * stride + channel;
-	if constexpr (FROZEN)
-		plain_store(dk, 0.0f, to, stride, a.length - at.first, a.dh - column);
-	plain_store(dk, a.scale, to + a.d, stride, a.length - at.first, a.dh - column);
-	plain_store(dv, drop.factor, to + 2 * a.d, stride, a.length - at.first, a.dh - column);
+	const int64_t to = at.key_row + at.first;
+	if (g.dk)
+		plain_store(dk, a.scale, g.dk + to * a.k_row + (int64_t)at.head * a.dh + column, a.k_row,
+		            a.keys - at.first, a.dh - column);
+	if (g.dv)
+		plain_store(dv, factor, g.dv + to * a.v_row + (int64_t)at.head * a.dv + column, a.v_row,
+		            a.keys - at.first, a.dv - column);
 }
 
-template <class T> __global__ void __launch_bounds__(PLAIN_THREADS, 1) queries_plain(plain_gradient<T> g)
+/* ZERO: where nothing has a gradient, only zeros are stored. */
+template <class T, bool ZERO> __global__ void __launch_bounds__(PLAIN_THREADS, 1) queries_plain(gradient<T> g)
 {
 	constexpr int TILE = ATTENTION_TILE;
 	const attention &a = g.a;
 	float *space = shared_memory<float>(), *ds = space + 2 * TILE * PLAIN_PITCH, *rows = ds + TILE * PLAIN_WIDE;
-	const attention_place at = attention_here(a, TILE, true);
-	const attention_dropout drop = attention_drop(a, at.chain);
-	const int column = (int)blockIdx.y * PLAIN_COLUMNS, past = min(at.first + TILE, a.length);
-	const int64_t stride = 3 * a.d, channel = (int64_t)at.head * a.dh + column;
+	const attention_place at = attention_queries_here(a, TILE);
+	const of_head<T> h = head_at(g, at.sequence, at.head);
+	const int column = (int)blockIdx.y * PLAIN_COLUMNS, place = at.first + a.shift;
+	const int past = ZERO ? 0 : attention_past(a, min(at.first + TILE, a.queries) - 1 + a.shift);
 	float dq[4][4] = {};
-	for (int key = attention_begin(a, at.first); key < past; key += TILE) {
+	for (int key = attention_begin(a, place); key < past; key += TILE) {
 		float s[4][4], t[4][4];
-		plain_probabilities<T, false>(s, t, g, drop, at, at.first, key, space);
+		plain_probabilities<T, false>(s, t, a, h, at.head, at.key_row, at.first, key, space);
 		plain_keep(ds, t);
-		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(rows, g.qkv + (at.row + key) * stride + a.d + channel, stride,
-		                                      a.length - key, a.dh - column);
+		plain_load<PLAIN_COLUMNS, PLAIN_WIDE>(rows, h.k + key * a.k_row + column, a.k_row, a.keys - key,
+		                                      a.dh - column);
 		__syncthreads();
 		plain_accumulate<false>(dq, ds, rows);
 		__syncthreads();
 	}
-	plain_store(dq, a.scale, g.dqkv + (at.row + at.first) * stride + channel, stride, a.length - at.first,
-	            a.dh - column);
+	plain_store(dq, a.scale, g.dq + (at.row + at.first) * a.q_row + (int64_t)at.head * a.dh + column, a.q_row,
+	            a.queries - at.first, a.dh - column);
+}
+
+enum { BAND_GROUPS = PLAIN_THREADS / (2 * ATTENTION_TILE) /* of rows of a tile, whose diagonals are summed apart */ };
+
+/* ZERO: as above. */
+template <class T, bool ZERO>
+__global__ void __launch_bounds__(PLAIN_THREADS, 1) bias_plain(gradient<T> g, int sequences, float *to)
+{
+	constexpr int TILE = ATTENTION_TILE, LANES = 2 * TILE, ROWS = TILE / BAND_GROUPS;
+	const attention &a = g.a;
+	float *space = shared_memory<float>(), *ds = space + 2 * TILE * PLAIN_PITCH, *sums = ds + TILE * PLAIN_WIDE;
+	const int head = (int)blockIdx.y, tiles = (a.queries + TILE - 1) / TILE, group = (int)threadIdx.x / LANES;
+	for (int i = (int)threadIdx.x; i < BAND_GROUPS * BAND; i += PLAIN_THREADS)
+		sums[i] = 0.0f;
+	__syncthreads();
+	for (int item = (int)blockIdx.z; item < sequences * tiles && !ZERO; item += (int)gridDim.z) {
+		const int sequence = item / tiles, from = item % tiles * TILE, place = from + a.shift;
+		const band b = band_at(a, place, min(from + TILE, a.queries) - 1 + a.shift);
+		const of_head<T> h = head_at(g, sequence, head);
+		for (int key = b.begin; key < b.past; key += TILE) {
+			float s[4][4], t[4][4];
+			plain_probabilities<T, false>(s, t, a, h, head, (int64_t)sequence * a.keys, from, key, space);
+			plain_keep(ds, t);
+			__syncthreads();
+			sum_diagonals(ds + group * ROWS * PLAIN_WIDE, PLAIN_WIDE, ROWS, TILE,
+			              place + group * ROWS - key, b.first, (int)threadIdx.x % LANES, LANES,
+			              sums + group * BAND);
+			__syncthreads();
+		}
+	}
+	store_band(a, sums, BAND_GROUPS, to);
+}
+
+/* --- uniform -------------------------------------------------------------------------------------- */
+
+/* dv_j += Σ_i drop(1 / S) dy_i of the queries that see nothing. A block per key and head of keys of a sequence, a
+ * thread per channel. */
+template <class T> __global__ void __launch_bounds__(BLIND_THREADS) values_blind(gradient<T> g, const int32_t *list)
+{
+	const attention &a = g.a;
+	const int head = (int)blockIdx.y, sequence = (int)blockIdx.z, count = blind_count(a, list, blockIdx.z);
+	for (int j = (int)blockIdx.x; j < a.keys && count; j += (int)gridDim.x) {
+		for (int c = (int)threadIdx.x; c < a.dv; c += BLIND_THREADS) {
+			float sum = 0.0f, factor = 1.0f;
+			for (int m = 0; m < a.group; m++) {
+				const of_head<T> h = head_at(g, sequence, head * a.group + m);
+				factor = h.drop.factor;
+				for (int n = 0; n < count; n++) {
+					const int query = blind_query(a, list, blockIdx.z, n);
+					if (blind_keeps(a, h.drop, query, j))
+						sum += load_real(h.dy + query * a.y_row + c);
+				}
+			}
+			T *to = g.dv + ((int64_t)sequence * a.keys + j) * a.v_row + (int64_t)head * a.dv + c;
+			store_real(to, load_real(to) + sum * factor / (float)a.keys);
+		}
+	}
 }
 
 /* --- the op --------------------------------------------------------------------------------------- */
 
-/* level and along, [B, H, N] each. */
+/* Parts of the tiles of queries that a band's sums are made in, by the shapes alone. */
+static int64_t bias_bands(const attention &a)
+{
+	return (a.bias_count + BAND - 1) / BAND;
+}
+static int64_t bias_parts(const op_call *call, const attention &a)
+{
+	const int64_t blocks = bias_bands(a) * a.heads, batch = call->in[0].shape.dim[0];
+	const int64_t items = batch * ((a.queries + ATTENTION_TILE - 1) / ATTENTION_TILE);
+	const int64_t parts = blocks ? (BAND_PARTS + blocks - 1) / blocks : 1;
+	return items < 1 ? 1 : parts < items ? parts : items;
+}
+
+/* level and along, [B, H, N] each; the parts of dbias; the lists of softmax_blind.cuh. */
+static size_t numbers_bytes(const op_call *call)
+{
+	return 2 * (size_t)shape_count(call->in[SOFTMAX_LOG_NORMALIZER].shape) * sizeof(float);
+}
+static size_t parts_bytes(const op_call *call, const attention &a)
+{
+	return (size_t)(bias_parts(call, a) * a.bias_count * a.heads) * sizeof(float);
+}
 size_t cuda_softmax_attention_grad_scratch(const backend *, const op_call *call)
 {
-	return 2 * (size_t)shape_count(call->in[4].shape) * sizeof(float);
+	return numbers_bytes(call) + parts_bytes(call, attention_of(call)) + blind_bytes(call);
 }
 
-template <class T>
-static status issue_prepare(backend *b, const op_call *call, const attention &a, float unit, float *level, float *along)
+template <class T> static status issue_prepare(backend *b, const op_call *call, const gradient<T> &g, float unit)
 {
-	const int64_t rows = shape_rows(call->in[3].shape);
-	auto kernel = cuda_packs(call->in[3].type, a.dh) ? prepare<T, true> : prepare<T, false>;
+	const attention &a = g.a;
+	const int64_t rows = shape_rows(call->in[SOFTMAX_Y].shape);
+	auto kernel = cuda_packs(call->in[SOFTMAX_Y].type, a.dv) ? prepare<T, true> : prepare<T, false>;
 	return cuda_launch(b, kernel, cuda_blocks(b, rows * a.heads, PREPARE_THREADS / GROUP), PREPARE_THREADS, 0, a,
-	                   rows, (const T *)call->in[3].data, (const T *)call->in[5].data,
-	                   (const float *)call->in[4].data, unit, level, along);
+	                   rows, (const T *)call->in[SOFTMAX_Y].data, g.dy,
+	                   (const float *)call->in[SOFTMAX_LOG_NORMALIZER].data, unit, (float *)g.level,
+	                   (float *)g.along);
 }
 
-template <class T>
-static status issue_plain(backend *b, const op_call *call, const attention &a, float *level, float *along)
+/* kernel: makes the parts; dbias: their sum. */
+template <class T, class F>
+static status issue_bias(backend *b, const op_call *call, const gradient<T> &g, float *dbias, F kernel,
+                         unsigned threads, size_t space)
 {
-	const plain_gradient<T> g = {a,     (const T *)call->in[0].data, (const T *)call->in[5].data, level,
-	                             along, (T *)call->out[0].data};
-	const dim3 grid(attention_grid(call, a, ATTENTION_TILE), attention_slices(a));
-	TRY(issue_prepare<T>(b, call, a, 1.0f, level, along));
-	if (((const softmax_params *)call->params)->frozen)
-		return cuda_launch(b, keys_plain<T, true>, grid, PLAIN_THREADS, PLAIN_SPACE, g);
-	TRY(cuda_launch(b, keys_plain<T, false>, grid, PLAIN_THREADS, PLAIN_SPACE, g));
-	return cuda_launch(b, queries_plain<T>, grid, PLAIN_THREADS, PLAIN_SPACE, g);
+	const attention &a = g.a;
+	const int64_t parts = bias_parts(call, a), count = (int64_t)a.bias_count * a.heads;
+	float *to = parts > 1 ? (float *)((char *)call->scratch + numbers_bytes(call)) : dbias;
+	const dim3 grid((unsigned)bias_bands(a), (unsigned)a.heads, (unsigned)parts);
+	TRY(cuda_launch(b, kernel, grid, threads, space, g, (int)call->in[0].shape.dim[0], to));
+	if (parts == 1)
+		return STATUS_OK;
+	return cuda_launch(b, sum_parts, cuda_blocks(b, count, PREPARE_THREADS), PREPARE_THREADS, 0, to, (int)parts,
+	                   count, dbias);
 }
 
-static status issue_mma(backend *b, const op_call *call, const attention &a, float *level, float *along)
+template <class T, bool FROZEN>
+static status issue_plain(backend *b, const op_call *call, const gradient<T> &g, float *dbias)
 {
-	const gradient g = {a,     (const bf16 *)call->in[0].data, (const bf16 *)call->in[5].data, level,
-	                    along, (bf16 *)call->out[0].data};
-	const unsigned grid = attention_grid(call, a, ATTENTION_TILE);
-	TRY(issue_prepare<bf16>(b, call, a, LOG2_E, level, along));
-	return attention_by_shape(a, [&](auto width, auto drops) {
+	const attention &a = g.a;
+	const int64_t batch = call->in[0].shape.dim[0];
+	TRY(issue_prepare<T>(b, call, g, 1.0f));
+	if (g.dk || g.dv) {
+		const dim3 grid(attention_grid(batch, a.heads / a.group, a.keys, ATTENTION_TILE),
+		                attention_slices(a.dh > a.dv ? a.dh : a.dv));
+		TRY(cuda_launch(b, keys_plain<T, FROZEN>, grid, PLAIN_THREADS, PLAIN_SPACE, g));
+	}
+	if (g.dq) {
+		const dim3 grid(attention_grid(batch, a.heads, a.queries, ATTENTION_TILE), attention_slices(a.dh));
+		TRY(cuda_launch(b, queries_plain<T, FROZEN>, grid, PLAIN_THREADS, PLAIN_SPACE, g));
+	}
+	return dbias ? issue_bias(b, call, g, dbias, bias_plain<T, FROZEN>, PLAIN_THREADS, PLAIN_SPACE) : STATUS_OK;
+}
+
+static status issue_mma(backend *b, const op_call *call, const gradient<bf16> &g, float *dbias)
+{
+	const attention &a = g.a;
+	const int64_t batch = call->in[0].shape.dim[0];
+	TRY(issue_prepare<bf16>(b, call, g, LOG2_E));
+	return attention_by_shape(a, [&](auto width, auto drops, auto biased) {
 		constexpr int W = decltype(width)::value;
-		constexpr bool D = decltype(drops)::value;
-		TRY(cuda_launch(b, keys_mma<W, D>, grid, MMA_THREADS, space_of<W>::BYTES, g));
-		return cuda_launch(b, queries_mma<W, D>, grid, MMA_THREADS, space_of<W>::TILES, g);
+		constexpr bool D = decltype(drops)::value, B = decltype(biased)::value;
+		constexpr size_t more = B ? space_of<W>::MORE : 0;
+		if (g.dk || g.dv)
+			TRY(cuda_launch(b, keys_mma<W, D, B>,
+			                attention_grid(batch, a.heads / a.group, a.keys, ATTENTION_TILE), MMA_THREADS,
+			                space_of<W>::NUMBERS + more, g));
+		if (g.dq)
+			TRY(cuda_launch(b, queries_mma<W, D, B>,
+			                attention_grid(batch, a.heads, a.queries, ATTENTION_TILE), MMA_THREADS,
+			                space_of<W>::TILES + more, g));
+		if constexpr (B) {
+			if (dbias)
+				return issue_bias(b, call, g, dbias, bias_mma<W, D>, MMA_THREADS, band_space<W>::BYTES);
+		}
+		return STATUS_OK;
 	});
+}
+
+static status issue_whole(backend *b, const op_call *call, const gradient<bf16> &g, float *dbias)
+{
+	return attention_mma(call, g.a) ? issue_mma(b, call, g, dbias) : issue_plain<bf16, false>(b, call, g, dbias);
+}
+static status issue_whole(backend *b, const op_call *call, const gradient<float> &g, float *dbias)
+{
+	return issue_plain<float, false>(b, call, g, dbias);
+}
+
+template <class T> static T *output(const op_call *call, int o, int64_t offset)
+{
+	return call->out[o].data ? (T *)call->out[o].data + offset : nullptr;
+}
+
+template <class T> static status issue(backend *b, const op_call *call)
+{
+	const softmax_params *p = (const softmax_params *)call->params;
+	const softmax_layout l = softmax_layout_of(call);
+	const float *level = (const float *)call->scratch;
+	const gradient<T> g = {attention_of(call),
+	                       (const T *)call->in[0].data,
+	                       (const T *)call->in[l.k_input].data + l.k_offset,
+	                       (const T *)call->in[l.v_input].data + l.v_offset,
+	                       (const T *)call->in[SOFTMAX_DY].data,
+	                       level,
+	                       level + shape_count(call->in[SOFTMAX_LOG_NORMALIZER].shape),
+	                       output<T>(call, 0, 0),
+	                       output<T>(call, l.k_input, l.k_offset),
+	                       output<T>(call, l.v_input, l.v_offset)};
+	float *dbias = g.a.bias ? (float *)call->out[3].data : nullptr;
+	TRY((p->frozen ? issue_plain<T, true>(b, call, g, dbias) : issue_whole(b, call, g, dbias)));
+	if (!p->uniform || !g.dv || g.a.keys == 0)
+		return STATUS_OK;
+	int32_t *list = (int32_t *)((char *)call->scratch + numbers_bytes(call) + parts_bytes(call, g.a));
+	TRY(blind_issue(b, call, g.a, list));
+	const unsigned keys = (unsigned)(g.a.keys < BLIND_KEYS ? g.a.keys : BLIND_KEYS);
+	return cuda_launch(b, values_blind<T>, dim3(keys, (unsigned)l.kv_heads, (unsigned)l.batch), BLIND_THREADS, 0, g,
+	                   list);
 }
 
 status cuda_softmax_attention_grad(backend *b, const op_call *call)
 {
-	const attention a = attention_of(call);
-	float *level = (float *)call->scratch, *along = level + shape_count(call->in[4].shape);
-	if (!call->out[0].data || a.dh == 0)
-		return STATUS_OK;
-	if (attention_mma(call, a) && !((const softmax_params *)call->params)->frozen)
-		return issue_mma(b, call, a, level, along);
-	return cuda_by_type(call->in[0].type, [&](auto *type) {
-		return issue_plain<std::remove_pointer_t<decltype(type)>>(b, call, a, level, along);
-	});
+	return cuda_by_type(call->in[0].type,
+	                    [&](auto *type) { return issue<std::remove_pointer_t<decltype(type)>>(b, call); });
 }

@@ -194,24 +194,36 @@ attention_values op_additive_stream(graph *g, value x, value w, value pool, valu
 /* Floats of state for one round: layout in engine/tensor/ops/additive_stream.h. */
 int64_t additive_state_floats(int64_t d, int64_t heads, int64_t window);
 
-/* Causal softmax attention over the last `window` tokens (<= 0: all), per head of dh = D / heads channels.
- * qkv [B, N, 3D] [real] = query | key | value of a token, mask? [i32] [B, N] (0: no token attends to it),
- * rng? [i32] [4] (with p > 0) -> y [B, N, D] [real], log_normalizer [B, N, H].
- *   s_ij = scale · q_i·k_j;  M_i = log Σ_{j∈W(i)} e^{s_ij};  p_ij = e^{s_ij - M_i};
- *   y_i = Σ_{j∈W(i)} drop(p_ij) v_j,  W(i) as in additive_attention. An empty W(i) has y = 0, M = -inf.
- * drop is dropout (below) on the matrix [B, H, N, N] in flat order, applied after the normaliser.
- * Blocked online softmax (Milakov and Gimelshein 2018; Dao et al. 2022): memory O(N). */
+/* Softmax attention per head: H heads of queries and, G dividing H, G of keys and values; head n of the queries reads
+ * head n / (H / G) of the others. q [B, N, H·h] [real], k [B, S, G·h] [real], v [B, S, G·w] [real]; or k and v absent
+ * and q [B, N, 3D] = query | key | value of a token, with S = N, G = H and h = w = D / H. mask? [i32] [B, S] (0: no
+ * query attends to the key), bias? [T, H], rng? [i32] [4] (with p > 0)
+ *   -> y [B, N, H·w] [real], log_normalizer [B, N, H].
+ *   s_ij = scale · q_i·k_j + bias[t_i - j - bias_first];  t_i = i + S - N, the place of query i among the keys;
+ *   M_i = log Σ_{j∈W(i)} e^{s_ij};  p_ij = e^{s_ij - M_i};  y_i = Σ_{j∈W(i)} drop(p_ij) v_j.
+ *   W(i): the keys that are not masked, with j ≤ t_i unless `bidirectional`, and with t_i - j < window if window > 0.
+ * An empty W(i) has y = 0, M = -inf; with `uniform` it has p_ij = 1 / S for all keys, masked ones too, and M = log S:
+ * its gradient goes to v alone. The bias has a row for each distance t_i - j of the pairs that meet but for the mask.
+ * drop is dropout (below) on the matrix [B, H, N, S] in flat order, applied after the normaliser.
+ * Blocked online softmax (Milakov and Gimelshein 2018; Dao et al. 2022): memory O(N + S). */
 typedef struct softmax_params {
-	int64_t heads, window;
+	int64_t heads, kv_heads; /* H and G; 0: H */
+	int64_t window;          /* <= 0: no window */
+	int64_t bias_first;      /* distance of the bias's first row, <= 0 */
 	float scale;
 	float p; /* of dropout */
 	uint32_t stream;
+	bool bidirectional, uniform;
 	bool frozen; /* of the gradient */
 } softmax_params;
-value op_softmax_attention(graph *g, value qkv, value mask, value rng, softmax_params params);
-/* softmax_attention_grad: qkv, mask?, rng?, y, log_normalizer, dy -> dqkv [B, N, 3D] [real].
- *   D_i = dy_i·y_i;  ds_ij = p_ij (drop(dy_i·v_j) - D_i);  dq_i = scale Σ_j ds_ij k_j;
- *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i.  `frozen`, where p is a constant: ds = 0. */
+value op_softmax_attention(graph *g, value q, value k, value v, value mask, value bias, value rng,
+                           softmax_params params);
+/* softmax_attention_grad: q, k?, v?, mask?, bias?, rng?, y, log_normalizer, dy
+ *   -> dq [real], dk [real], dv [real], dbias [T, H]: each like its input; dk, dv and dbias of absent inputs are empty,
+ *      and with q, k and v in one dq [B, N, 3D] is the gradient of all.
+ *   D_i = dy_i·y_i;  ds_ij = p_ij (drop(dy_i·v_j) - D_i), 0 for an empty W(i);  dq_i = scale Σ_j ds_ij k_j;
+ *   dk_j = scale Σ_i ds_ij q_i;  dv_j = Σ_i drop(p_ij) dy_i;  dbias[t] = Σ_{t_i - j = t + bias_first} ds_ij: sums over
+ *   i and j also over the heads that read a head of keys, of dbias over B. `frozen`, where p is a constant: ds = 0. */
 
 /* The recurrent form with a key-value cache: reads `length[b]` tokens into slot `slot[b]` of a state pool, as
  * additive_stream does. The cache is a ring of the last `window` ≥ 1 tokens, so a session that reads on past it

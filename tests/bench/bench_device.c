@@ -280,8 +280,7 @@ static void build_softmax(graph *g, const int64_t *arg) /* B, N, 3D, heads */
 {
 	value out[2];
 	softmax_params params = {.heads = arg[3], .scale = 0.125f};
-	graph_apply(g, OP_softmax_attention, (value[]){activation(g, "qkv", arg), VALUE_NONE, VALUE_NONE}, 3, &params,
-	            out);
+	graph_apply(g, OP_softmax_attention, (value[]){activation(g, "qkv", arg)}, 1, &params, out);
 	graph_output(g, out[0], "y");
 	graph_output(g, out[1], "m");
 }

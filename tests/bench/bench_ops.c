@@ -184,8 +184,8 @@ static void bench_softmax(walk *w, int64_t batch, int64_t length, int64_t d, int
 	bench(w, text,
 	      (trial){.id = OP_softmax_attention_grad,
 	              .params = &p,
-	              .n_in = 6,
-	              .in = {reals(w, qkv), {0}, {0}, reals(w, y), log_normalizer, reals(w, y)},
+	              .n_in = 9,
+	              .in = {reals(w, qkv), {0}, {0}, {0}, {0}, {0}, reals(w, y), log_normalizer, reals(w, y)},
 	              .flops = 5 * one});
 }
 

@@ -18,6 +18,7 @@
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kernels/math.h"
 #include "engine/cpu/kernels/product.h"
+#include "engine/tensor/ops/softmax_attention.h"
 
 #include <string.h>
 
@@ -25,17 +26,28 @@ enum { SOFTMAX_LANES = 64, SOFTMAX_KEYS = 64 };
 
 /* --- one block of queries ------------------------------------------------------------------------------ */
 
-/* `count` tokens' keys and values of one head: token first + r at r · row. mask: of these tokens, or NULL. */
+/* `count` tokens' keys and values of one head: token first + r at r · key_row and r · value_row. mask: of these tokens,
+ * or NULL. */
 typedef struct softmax_keys {
 	const float *key, *value;
-	int64_t row, first, count;
+	int64_t key_row, value_row, first, count;
 	const int32_t *mask;
 } softmax_keys;
 
-/* Which queries a block holds: tokens first … first + count - 1 of head `head` of the sequences' heads. */
+/* One head's numbers that are added to the scores: at[t · heads] is of distance first + t. Distances outside of the
+ * `count` of them are of pairs that do not attend. at NULL: nothing is added. */
+typedef struct softmax_bias {
+	const float *at;
+	int64_t heads, first, count;
+} softmax_bias;
+
+/* Which queries a block holds: those at positions first … first + count - 1. */
 typedef struct softmax_queries {
 	int64_t first, count, window; /* window ≥ 1 */
-	int64_t dh, head;
+	int64_t dh, dv;               /* channels of a head of q and k, of v and y */
+	int64_t row;                  /* of the first query in dropout's matrix of rows of keys */
+	bool bidirectional;           /* later keys are seen as well */
+	softmax_bias bias;
 } softmax_queries;
 
 /* Lanes of a block that are computed. */
@@ -45,10 +57,11 @@ static inline int64_t softmax_lanes(const softmax_queries *q)
 }
 
 /* to [width, LANES] = factor · the transpose of from [count, width]; the last lanes become zeros. */
-static inline void softmax_transpose(const softmax_queries *q, const float *from, int64_t row, float factor, float *to)
+static inline void softmax_transpose(const softmax_queries *q, const float *from, int64_t row, int64_t width,
+                                     float factor, float *to)
 {
 	int64_t lanes = softmax_lanes(q);
-	for (int64_t d = 0; d < q->dh; d++) {
+	for (int64_t d = 0; d < width; d++) {
 		for (int64_t l = 0; l < q->count; l++)
 			to[d * SOFTMAX_LANES + l] = factor * from[l * row + d];
 		for (int64_t l = q->count; l < lanes; l++)
@@ -60,11 +73,13 @@ static inline void softmax_transpose(const softmax_queries *q, const float *from
 static inline void softmax_hide(const softmax_queries *q, const softmax_keys *k, float *score)
 {
 	int64_t lanes = softmax_lanes(q), last = k->first + k->count - 1;
-	if (!k->mask && last <= q->first && k->first > q->first + q->count - 1 - q->window)
+	if (!k->mask && (q->bidirectional || last <= q->first) && k->first > q->first + q->count - 1 - q->window)
 		return;
 	for (int64_t r = 0; r < k->count; r++) {
 		/* Lanes from … to - 1 see key r. */
 		int64_t from = k->first + r - q->first, to = from + q->window;
+		if (q->bidirectional)
+			from = 0;
 		if (k->mask && !k->mask[r])
 			from = lanes;
 		for (int64_t l = 0; l < kernel_min(from, lanes); l++)
@@ -74,25 +89,114 @@ static inline void softmax_hide(const softmax_queries *q, const softmax_keys *k,
 	}
 }
 
+/* S = the bias of each pair, to be added to. */
+static inline void softmax_begin_with_bias(const softmax_queries *q, const softmax_keys *k, float *score)
+{
+	/* Element x is of lane l and key r with x = l - r + count - 1. */
+	float bias[SOFTMAX_LANES + SOFTMAX_KEYS];
+	const int64_t lanes = softmax_lanes(q), count = lanes + k->count - 1;
+	const int64_t first = q->first - k->first - (k->count - 1) - q->bias.first;
+	for (int64_t x = 0; x < count; x++) {
+		const int64_t t = first + x;
+		bias[x] = t >= 0 && t < q->bias.count ? q->bias.at[t * q->bias.heads] : 0.0f;
+	}
+	for (int64_t r = 0; r < k->count; r++)
+		memcpy(score + r * SOFTMAX_LANES, bias + k->count - 1 - r, (size_t)lanes * sizeof(float));
+}
+
+/* S = K Qᵀ [keys, LANES] and what is added, -inf where a query does not attend to a key. query: Qᵀ, scaled. */
+static inline void softmax_score(const softmax_queries *q, const softmax_keys *k, const float *query, float *score)
+{
+	const int64_t lanes = softmax_lanes(q);
+	const product_matrix key = {k->key, k->key_row, 1};
+	if (q->bias.at) {
+		softmax_begin_with_bias(q, k, score);
+		product(k->count, lanes, q->dh, key, query, SOFTMAX_LANES, score, SOFTMAX_LANES, true);
+	} else {
+		product(k->count, lanes, q->dh, key, query, SOFTMAX_LANES, score, SOFTMAX_LANES, false);
+	}
+	softmax_hide(q, k, score);
+}
+
+/* blind[l]: 0 where query l attends to one of the first `keys` keys of the sequence, of which `mask` is, else 1. False:
+ * every query does. */
+static inline bool softmax_blind(const softmax_queries *q, const int32_t *mask, int64_t keys, float *blind)
+{
+	bool any = false;
+	for (int64_t l = 0; l < SOFTMAX_LANES; l++) {
+		const int64_t position = q->first + l, first = position - q->window + 1;
+		const int64_t end = q->bidirectional ? keys : kernel_min(keys, position + 1);
+		int64_t j = first < 0 ? 0 : first;
+		while (mask && j < end && !mask[j])
+			j++;
+		blind[l] = l < q->count && j >= end ? 1.0f : 0.0f;
+		any |= blind[l] != 0.0f;
+	}
+	return any;
+}
+
+/* S = 0 for queries that attend to nothing, -inf for the others: what makes their probabilities equal. */
+static inline void softmax_score_blind(const softmax_queries *q, const softmax_keys *k, const float *blind,
+                                       float *score)
+{
+	const int64_t lanes = softmax_lanes(q);
+	for (int64_t r = 0; r < k->count; r++)
+		for (int64_t l = 0; l < lanes; l++)
+			score[r * SOFTMAX_LANES + l] = blind[l] != 0.0f ? 0.0f : -INFINITY;
+}
+
 /* What dropout needs to know; p = 0: nothing is dropped. */
 typedef struct softmax_dropout {
 	float p;
 	uint32_t stream, step;
 	uint64_t seed;
-	int64_t length; /* N of the matrix [B, H, N, N] */
+	int64_t keys; /* S of the matrix [B, H, N, S] */
 } softmax_dropout;
 
 static inline softmax_dropout softmax_dropout_of(const op_call *call)
 {
 	const softmax_params *p = call->params;
-	softmax_dropout d = {.p = p->p, .stream = p->stream, .length = call->in[0].shape.dim[1]};
+	softmax_dropout d = {.p = p->p, .stream = p->stream, .keys = softmax_layout_of(call).keys};
 	if (p->p > 0) {
 		uint32_t rng[3];
-		memcpy(rng, call->in[2].data, sizeof rng);
+		memcpy(rng, call->in[SOFTMAX_RNG].data, sizeof rng);
 		d.seed = (uint64_t)rng[1] << 32 | rng[0];
 		d.step = rng[2];
 	}
 	return d;
+}
+
+/* The bias of head 0. */
+static inline softmax_bias softmax_bias_of(const op_call *call)
+{
+	const float *bias = kernel_optional(call, SOFTMAX_BIAS);
+	if (!bias)
+		return (softmax_bias){0};
+	const shape s = call->in[SOFTMAX_BIAS].shape;
+	return (softmax_bias){bias, s.dim[1], ((const softmax_params *)call->params)->bias_first, s.dim[0]};
+}
+
+/* The block of head n of sequence b that begins with query i. bias: of head 0. */
+static inline softmax_queries softmax_queries_at(const softmax_layout *l, const softmax_bias *bias, int64_t b,
+                                                 int64_t n, int64_t i)
+{
+	softmax_queries q = {.first = i + l->shift,
+	                     .count = kernel_min(SOFTMAX_LANES, l->queries - i),
+	                     .window = l->window,
+	                     .dh = l->dh,
+	                     .dv = l->dv,
+	                     .row = (b * l->heads + n) * l->queries + i,
+	                     .bidirectional = l->ahead > 0,
+	                     .bias = *bias};
+	q.bias.at += bias->at ? n : 0;
+	return q;
+}
+
+/* Pairs of queries and keys, a value for each channel of y. A product's step costs a quarter of an addition that comes
+ * from memory. */
+static inline int64_t softmax_work(const softmax_layout *l)
+{
+	return l->batch * l->queries * (l->ahead ? l->keys : l->window) * l->heads * ((l->dh + l->dv) / 2);
 }
 
 /* Floats of `words` below: a lane's first word may be any of a Philox block. */
@@ -106,8 +210,7 @@ static inline void softmax_keep(const softmax_dropout *d, const softmax_queries 
 	uint64_t block[SOFTMAX_LANES];
 	uint32_t phase[SOFTMAX_LANES];
 	for (int64_t l = 0; l < lanes; l++) {
-		uint64_t row = (uint64_t)q->head * (uint64_t)d->length + (uint64_t)(q->first + l);
-		uint64_t element = row * (uint64_t)d->length + (uint64_t)k->first;
+		uint64_t element = (uint64_t)(q->row + l) * (uint64_t)d->keys + (uint64_t)k->first;
 		block[l] = element / 4;
 		phase[l] = element % 4;
 	}
@@ -142,23 +245,23 @@ static inline void softmax_keep(const softmax_dropout *d, const softmax_queries 
 /* Scratch of one block; all rows are LANES apart. */
 typedef struct softmax_block {
 	float *query;  /* [dh]: scale · Qᵀ */
-	float *pooled; /* [dh]: Yᵀ, not yet divided by total */
+	float *pooled; /* [dv]: Yᵀ, not yet divided by total */
 	float *score;  /* [KEYS] */
 	float *top, *total, *shrink;
 	float *keep; /* [KEYS], and words */
 } softmax_block;
 
-static inline int64_t softmax_block_floats(int64_t dh, bool dropout)
+static inline int64_t softmax_block_floats(int64_t dh, int64_t dv, bool dropout)
 {
-	return (2 * dh + SOFTMAX_KEYS + 3 + (dropout ? SOFTMAX_KEYS : 0)) * SOFTMAX_LANES +
+	return (dh + dv + SOFTMAX_KEYS + 3 + (dropout ? SOFTMAX_KEYS : 0)) * SOFTMAX_LANES +
 	       (dropout ? SOFTMAX_WORDS : 0);
 }
 
-static inline softmax_block softmax_block_in(float *memory, int64_t dh)
+static inline softmax_block softmax_block_in(float *memory, int64_t dh, int64_t dv)
 {
 	softmax_block b = {.query = memory};
 	b.pooled = b.query + dh * SOFTMAX_LANES;
-	b.score = b.pooled + dh * SOFTMAX_LANES;
+	b.score = b.pooled + dv * SOFTMAX_LANES;
 	b.top = b.score + SOFTMAX_KEYS * SOFTMAX_LANES;
 	b.total = b.top + SOFTMAX_LANES;
 	b.shrink = b.total + SOFTMAX_LANES;
@@ -170,8 +273,8 @@ static inline softmax_block softmax_block_in(float *memory, int64_t dh)
 static inline void softmax_block_open(const softmax_block *b, const softmax_queries *q, const float *query, int64_t row,
                                       float scale)
 {
-	softmax_transpose(q, query, row, scale, b->query);
-	memset(b->pooled, 0, (size_t)(q->dh * SOFTMAX_LANES) * sizeof(float));
+	softmax_transpose(q, query, row, q->dh, scale, b->query);
+	memset(b->pooled, 0, (size_t)(q->dv * SOFTMAX_LANES) * sizeof(float));
 	for (int64_t l = 0; l < SOFTMAX_LANES; l++) {
 		b->top[l] = -INFINITY;
 		b->total[l] = 0.0f;
@@ -217,14 +320,11 @@ static inline void softmax_block_exp(const softmax_block *b, int64_t lanes, int6
 	}
 }
 
-/* Attend to a tile of keys. */
-static inline void softmax_block_tile(const softmax_block *b, const softmax_queries *q, const softmax_keys *k,
+/* Pool the values of a tile of keys whose scores are S. */
+static inline void softmax_block_pool(const softmax_block *b, const softmax_queries *q, const softmax_keys *k,
                                       const softmax_dropout *drop)
 {
 	int64_t lanes = softmax_lanes(q);
-	product(k->count, lanes, q->dh, (product_matrix){k->key, k->row, 1}, b->query, SOFTMAX_LANES, b->score,
-	        SOFTMAX_LANES, false);
-	softmax_hide(q, k, b->score);
 	softmax_block_exp(b, lanes, k->count);
 	if (drop && drop->p > 0) {
 		softmax_keep(drop, q, k, (uint32_t *)(b->keep + SOFTMAX_KEYS * SOFTMAX_LANES), b->keep);
@@ -232,13 +332,21 @@ static inline void softmax_block_tile(const softmax_block *b, const softmax_quer
 			for (int64_t l = 0; l < lanes; l++)
 				b->score[r * SOFTMAX_LANES + l] *= b->keep[r * SOFTMAX_LANES + l];
 	}
-	for (int64_t d = 0; d < q->dh; d++) {
+	for (int64_t d = 0; d < q->dv; d++) {
 #pragma omp simd
 		for (int64_t l = 0; l < lanes; l++)
 			b->pooled[d * SOFTMAX_LANES + l] *= b->shrink[l];
 	}
-	product(q->dh, lanes, k->count, (product_matrix){k->value, 1, k->row}, b->score, SOFTMAX_LANES, b->pooled,
+	product(q->dv, lanes, k->count, (product_matrix){k->value, 1, k->value_row}, b->score, SOFTMAX_LANES, b->pooled,
 	        SOFTMAX_LANES, true);
+}
+
+/* Attend to a tile of keys. */
+static inline void softmax_block_tile(const softmax_block *b, const softmax_queries *q, const softmax_keys *k,
+                                      const softmax_dropout *drop)
+{
+	softmax_score(q, k, b->query, b->score);
+	softmax_block_pool(b, q, k, drop);
 }
 
 /* y = Y / total, the block's first row; nothing attended to: zeros. */
@@ -247,7 +355,7 @@ static inline void softmax_block_close(const softmax_block *b, const softmax_que
 	for (int64_t l = 0; l < q->count; l++)
 		b->shrink[l] = b->total[l] > 0.0f ? 1.0f / b->total[l] : 0.0f;
 	for (int64_t l = 0; l < q->count; l++)
-		for (int64_t d = 0; d < q->dh; d++)
+		for (int64_t d = 0; d < q->dv; d++)
 			y[l * row + d] = b->pooled[d * SOFTMAX_LANES + l] * b->shrink[l];
 }
 

@@ -60,7 +60,7 @@ static inline softmax_keys keys_at(const stream *s, int64_t h, int64_t j, int64_
 		const float *row = s->qkv + (j - s->position) * 3 * s->d + h * s->dh;
 		k.key = row + s->d;
 		k.value = row + 2 * s->d;
-		k.row = 3 * s->d;
+		k.key_row = k.value_row = 3 * s->d;
 		k.mask = s->mask ? s->mask + (j - s->position) : NULL;
 		return k;
 	}
@@ -68,7 +68,7 @@ static inline softmax_keys keys_at(const stream *s, int64_t h, int64_t j, int64_
 	k.count = kernel_min(k.count, kernel_min(s->position - j, s->window - place));
 	k.key = s->state + softmax_key(s->d, place) + h * s->dh;
 	k.value = s->state + softmax_value(s->d, s->window, place) + h * s->dh;
-	k.row = s->d;
+	k.key_row = k.value_row = s->d;
 	const float *there = s->state + softmax_there(s->d, s->window, place);
 	int hidden = 0;
 #pragma omp simd reduction(| : hidden)
@@ -109,7 +109,7 @@ static inline void scores(const stream *s, const float *query, const softmax_key
 	product_vector sum[4] = {{0}};
 	int64_t d = 0;
 	for (int i = 0; i < 4; i++)
-		key[i] = k->key + kernel_min(r + i, k->count - 1) * k->row;
+		key[i] = k->key + kernel_min(r + i, k->count - 1) * k->key_row;
 	for (; d + PRODUCT_VECTOR <= s->dh; d += PRODUCT_VECTOR)
 		for (int i = 0; i < 4; i++)
 			sum[i] += *(const product_vector *)(query + d) * *(const product_vector *)(key[i] + d);
@@ -130,11 +130,11 @@ static inline __attribute__((always_inline)) void pool(const int vectors, const 
 	for (; r + 4 <= k->count; r += 4)
 		for (int i = 0; i < 4; i++)
 			for (int v = 0; v < vectors; v++)
-				sum[i][v] +=
-				    p[r + i] * *(const product_vector *)(from + (r + i) * k->row + v * PRODUCT_VECTOR);
+				sum[i][v] += p[r + i] * *(const product_vector *)(from + (r + i) * k->value_row +
+				                                                  v * PRODUCT_VECTOR);
 	for (; r < k->count; r++)
 		for (int v = 0; v < vectors; v++)
-			sum[0][v] += p[r] * *(const product_vector *)(from + r * k->row + v * PRODUCT_VECTOR);
+			sum[0][v] += p[r] * *(const product_vector *)(from + r * k->value_row + v * PRODUCT_VECTOR);
 	for (int v = 0; v < vectors; v++) {
 		product_vector *to = (product_vector *)(y + d + v * PRODUCT_VECTOR);
 		*to = shrink * *to + ((sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]));
@@ -173,7 +173,7 @@ static inline void attend(const stream *s, const softmax_keys *k, const float *q
 	for (; d < s->dh; d++) {
 		y[d] *= shrink;
 		for (r = 0; r < k->count; r++)
-			y[d] += p[r] * k->value[r * k->row + d];
+			y[d] += p[r] * k->value[r * k->value_row + d];
 	}
 }
 
@@ -202,7 +202,8 @@ static void block(const stream *s, const softmax_block *w, int64_t h, int64_t i)
 	softmax_queries q = {.first = s->position + i,
 	                     .count = kernel_min(SOFTMAX_LANES, s->length - i),
 	                     .window = s->window,
-	                     .dh = s->dh};
+	                     .dh = s->dh,
+	                     .dv = s->dh};
 	int32_t mask[SOFTMAX_KEYS];
 	softmax_keys k;
 	softmax_block_open(w, &q, s->qkv + i * 3 * s->d + h * s->dh, 3 * s->d, s->scale);
@@ -259,7 +260,7 @@ static int64_t work_of(const op_call *call, int64_t *longest)
 size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call)
 {
 	const softmax_stream_params *p = call->params;
-	int64_t floats = softmax_block_floats(call->in[0].shape.dim[2] / 3 / p->heads, false);
+	const int64_t dh = call->in[0].shape.dim[2] / 3 / p->heads, floats = softmax_block_floats(dh, dh, false);
 	return (size_t)(((const cpu *)b)->threads * floats) * sizeof(float);
 }
 
@@ -267,19 +268,19 @@ status KERNEL(softmax_stream)(backend *b, const op_call *call)
 {
 	const softmax_stream_params *p = call->params;
 	int64_t rows = sequence_count(call, START), longest;
-	int64_t dh = call->in[0].shape.dim[2] / 3 / p->heads, floats = softmax_block_floats(dh, false);
+	int64_t dh = call->in[0].shape.dim[2] / 3 / p->heads, floats = softmax_block_floats(dh, dh, false);
 	const int64_t work = work_of(call, &longest), blocks = kernel_parts(longest, SOFTMAX_LANES);
 	const int64_t units = call->out[0].data ? rows * p->heads * blocks : 0;
 	int threads = (int)kernel_min(kernel_threads(b, work), units);
 	if (threads <= 1) { /* a parallel region costs 0.2 µs even with one thread */
-		softmax_block w = softmax_block_in(call->scratch, dh);
+		softmax_block w = softmax_block_in(call->scratch, dh, dh);
 		for (int64_t unit = 0; unit < units; unit++)
 			run(call, &w, blocks, unit);
 	} else {
 		_Atomic int64_t next = 0;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 		for (int thread = 0; thread < threads; thread++) {
-			softmax_block w = softmax_block_in((float *)call->scratch + thread * floats, dh);
+			softmax_block w = softmax_block_in((float *)call->scratch + thread * floats, dh, dh);
 			for (;;) {
 				const int64_t unit = atomic_fetch_add(&next, 1);
 				if (unit >= units)

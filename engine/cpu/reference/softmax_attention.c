@@ -1,45 +1,39 @@
-/* Causal softmax attention, every probability taken directly. */
+/* Softmax attention, every probability taken directly. */
 #include <math.h>
 
 #include "engine/base/philox.h"
 #include "engine/cpu/reference/reference.h"
+#include "engine/tensor/ops/softmax_attention.h"
 
-/* One head of one sequence. qkv, dqkv: row i at i·3D; y, dy: at i·D; log_normalizer: at i·H. */
+/* Head n of queries of sequence b: rows of its tensors are apart as in the layout; log_normalizer: at i·H. */
 typedef struct head {
+	softmax_layout l;
+	const softmax_params *p;
 	const float *query, *key, *value;
 	const int32_t *mask; /* NULL: nothing is masked */
-	int64_t length, window, width /* dh */, stride /* D */, heads, head /* of all sequences' heads */;
-	double scale, p;
-	bool frozen;
+	const float *bias;   /* [T, H] from this head's column on, or NULL */
+	int64_t b, n;
 	uint64_t seed;
-	uint32_t stream, step;
+	uint32_t step;
 } head;
 
-static head head_at(const op_call *call, int64_t b, int64_t h)
+static const void *optional(const op_call *call, int i)
 {
-	const softmax_params *p = call->params;
-	shape s = call->in[0].shape;
-	int64_t length = s.dim[1], stride = s.dim[2] / 3, width = stride / p->heads;
-	const float *qkv = (const float *)call->in[0].data + b * length * 3 * stride + h * width;
-	const int32_t *mask = call->n_in > 1 ? call->in[1].data : NULL;
-	head a = {
-	    .query = qkv,
-	    .key = qkv + stride,
-	    .value = qkv + 2 * stride,
-	    .mask = mask ? mask + b * length : NULL,
-	    .length = length,
-	    .window = p->window <= 0 || p->window > length ? length : p->window,
-	    .width = width,
-	    .stride = stride,
-	    .heads = p->heads,
-	    .head = b * p->heads + h,
-	    .scale = (double)p->scale,
-	    .p = (double)p->p,
-	    .frozen = p->frozen,
-	    .stream = p->stream,
-	};
-	if (p->p > 0) {
-		const int32_t *rng = call->in[2].data;
+	return i < call->n_in ? call->in[i].data : NULL;
+}
+
+static head head_at(const op_call *call, int64_t b, int64_t n)
+{
+	head a = {.l = softmax_layout_of(call), .p = call->params, .b = b, .n = n};
+	const int64_t g = n / a.l.group;
+	const int32_t *mask = optional(call, SOFTMAX_MASK), *rng = optional(call, SOFTMAX_RNG);
+	const float *bias = optional(call, SOFTMAX_BIAS);
+	a.query = (const float *)call->in[0].data + b * a.l.queries * a.l.q_row + n * a.l.dh;
+	a.key = (const float *)call->in[a.l.k_input].data + a.l.k_offset + b * a.l.keys * a.l.k_row + g * a.l.dh;
+	a.value = (const float *)call->in[a.l.v_input].data + a.l.v_offset + b * a.l.keys * a.l.v_row + g * a.l.dv;
+	a.mask = mask ? mask + b * a.l.keys : NULL;
+	a.bias = bias ? bias + n : NULL;
+	if (a.p->p > 0) {
 		a.seed = (uint64_t)(uint32_t)rng[1] << 32 | (uint32_t)rng[0];
 		a.step = (uint32_t)rng[2];
 	}
@@ -54,147 +48,191 @@ static double dot(const float *a, const float *b, int64_t width)
 	return sum;
 }
 
-/* s_ij = scale · q_i·k_j, -inf for a masked j */
+/* t_i - j */
+static int64_t distance(const head *a, int64_t i, int64_t j)
+{
+	return i + a->l.shift - j;
+}
+
+/* s_ij = scale · q_i·k_j + bias, -inf where query i does not attend to key j */
 static double score_of(const head *a, int64_t i, int64_t j)
 {
-	if (a->mask && !a->mask[j])
+	const int64_t t = distance(a, i, j);
+	if ((a->mask && !a->mask[j]) || (t < 0 && !a->p->bidirectional) || (a->p->window > 0 && t >= a->p->window))
 		return -INFINITY;
-	return a->scale * dot(a->query + i * 3 * a->stride, a->key + j * 3 * a->stride, a->width);
+	double bias = a->bias ? (double)a->bias[(t - a->p->bias_first) * a->l.heads] : 0;
+	return (double)a->p->scale * dot(a->query + i * a->l.q_row, a->key + j * a->l.k_row, a->l.dh) + bias;
 }
 
-/* drop(x) = x · drop_of: element (i, j) of this head's matrix of [B, H, N, N] */
+/* drop(x) = x · drop_of: element (i, j) of this head's matrix of [B, H, N, S] */
 static double drop_of(const head *a, int64_t i, int64_t j)
 {
-	if (a->p == 0)
+	if (a->p->p == 0)
 		return 1;
-	uint64_t e = ((uint64_t)a->head * (uint64_t)a->length + (uint64_t)i) * (uint64_t)a->length + (uint64_t)j;
-	philox_block block = philox(a->seed, a->stream, a->step, e / 4);
-	return (double)philox_uniform(block.word[e % 4]) >= a->p ? 1 / (1 - a->p) : 0;
+	uint64_t row = (uint64_t)((a->b * a->l.heads + a->n) * a->l.queries + i);
+	uint64_t e = row * (uint64_t)a->l.keys + (uint64_t)j;
+	philox_block block = philox(a->seed, a->p->stream, a->step, e / 4);
+	return philox_uniform(block.word[e % 4]) >= a->p->p ? 1 / (1 - (double)a->p->p) : 0;
 }
 
-/* W(i) = {max(0, i-k+1) … i} */
-static int64_t window_begin(const head *a, int64_t i)
-{
-	return i < a->window ? 0 : i - a->window + 1;
-}
-
-/* M_i = log Σ_{j∈W(i)} e^{s_ij}, -inf when the window is empty */
+/* M_i = log Σ_{j∈W(i)} e^{s_ij}; -inf when W(i) is empty */
 static double log_normalizer_of(const head *a, int64_t i)
 {
 	double top = -INFINITY, sum = 0;
-	for (int64_t j = window_begin(a, i); j <= i; j++)
+	for (int64_t j = 0; j < a->l.keys; j++)
 		top = fmax(top, score_of(a, i, j));
-	if (top == -INFINITY)
-		return top;
-	for (int64_t j = window_begin(a, i); j <= i; j++)
+	for (int64_t j = 0; j < a->l.keys && top > -INFINITY; j++)
 		sum += exp(score_of(a, i, j) - top);
-	return top + log(sum);
+	return top > -INFINITY ? top + log(sum) : top;
 }
 
-/* p_ij = e^{s_ij - M_i}, 0 for a masked j */
-static double probability_of(const head *a, int64_t i, int64_t j, double log_normalizer)
+/* p_ij for M_i: e^{s_ij - M_i}, 0 where i does not attend to j; with `blind`, where it attends to nothing, 1 / S */
+static double probability_of(const head *a, int64_t i, int64_t j, double log_normalizer, bool blind)
 {
+	if (blind)
+		return a->p->uniform ? 1 / (double)a->l.keys : 0;
 	double score = score_of(a, i, j);
 	return score == -INFINITY ? 0 : exp(score - log_normalizer);
 }
 
-/* y_i [dh] in double. */
+/* y_i [w] in double. */
 size_t reference_softmax_attention_scratch(const backend *b, const op_call *call)
 {
 	(void)b;
-	return (size_t)shape_last(call->in[0].shape) / 3 * sizeof(double);
+	return (size_t)softmax_layout_of(call).dv * sizeof(double);
 }
 
-/* y_i = Σ_{j∈W(i)} drop(p_ij) v_j */
-static void attend(const head *a, int64_t i, double log_normalizer, double *sum, float *y)
+/* y_i = Σ_j drop(p_ij) v_j */
+static void attend(const head *a, int64_t i, double log_normalizer, bool blind, double *sum, float *y)
 {
-	for (int64_t d = 0; d < a->width; d++)
+	for (int64_t d = 0; d < a->l.dv; d++)
 		sum[d] = 0;
-	for (int64_t j = window_begin(a, i); j <= i; j++) {
-		double p = probability_of(a, i, j, log_normalizer) * drop_of(a, i, j);
-		for (int64_t d = 0; d < a->width && p > 0; d++)
-			sum[d] += p * (double)a->value[j * 3 * a->stride + d];
+	for (int64_t j = 0; j < a->l.keys; j++) {
+		double p = probability_of(a, i, j, log_normalizer, blind);
+		if (p > 0)
+			p *= drop_of(a, i, j);
+		for (int64_t d = 0; d < a->l.dv && p > 0; d++)
+			sum[d] += p * (double)a->value[j * a->l.v_row + d];
 	}
-	for (int64_t d = 0; d < a->width; d++)
+	for (int64_t d = 0; d < a->l.dv; d++)
 		y[d] = (float)sum[d];
 }
 
-/* qkv [B, N, 3D], mask? [B, N], rng? [4] -> y [B, N, D], log_normalizer [B, N, H] */
+/* q, k?, v?, mask?, bias?, rng? -> y, log_normalizer */
 status reference_softmax_attention(backend *unused, const op_call *call)
 {
 	(void)unused;
-	const softmax_params *p = call->params;
 	float *y = call->out[0].data, *log_normalizer = call->out[1].data;
-	int64_t batch = call->in[0].shape.dim[0], length = call->in[0].shape.dim[1];
-	for (int64_t b = 0; b < batch; b++) {
-		for (int64_t h = 0; h < p->heads; h++) {
-			head a = head_at(call, b, h);
-			for (int64_t i = 0; i < length; i++) {
-				int64_t row = b * length + i;
+	const softmax_layout l = softmax_layout_of(call);
+	for (int64_t b = 0; b < l.batch; b++) {
+		for (int64_t n = 0; n < l.heads; n++) {
+			head a = head_at(call, b, n);
+			for (int64_t i = 0; i < l.queries; i++) {
+				int64_t at = (b * l.queries + i) * l.heads + n;
 				double m = log_normalizer_of(&a, i);
+				bool blind = m == -INFINITY;
 				if (log_normalizer)
-					log_normalizer[row * a.heads + h] = (float)m;
+					log_normalizer[at] = (float)(blind && a.p->uniform ? log((double)l.keys) : m);
 				if (y)
-					attend(&a, i, m, call->scratch, y + row * a.stride + h * a.width);
+					attend(&a, i, m, blind, call->scratch, y + at * l.dv);
 			}
 		}
 	}
 	return STATUS_OK;
 }
 
-/* dq, dk, dv [N, dh] of one head in double. */
+/* dq [N, h] of one head, dk [S, h] and dv [S, w] of one head of keys, dbias [T, H], all in double. */
 size_t reference_softmax_attention_grad_scratch(const backend *b, const op_call *call)
 {
 	(void)b;
-	const softmax_params *p = call->params;
-	return (size_t)(call->in[0].shape.dim[1] * (call->in[0].shape.dim[2] / p->heads)) * sizeof(double);
+	const softmax_layout l = softmax_layout_of(call);
+	const int64_t bias = call->in[SOFTMAX_BIAS].data ? shape_count(call->in[SOFTMAX_BIAS].shape) : 0;
+	return (size_t)(l.queries * l.dh + l.keys * (l.dh + l.dv) + bias) * sizeof(double);
 }
 
-/* What query i adds to dq_i, dk_j and dv_j (all [N, dh]). y, dy, log_normalizer: its rows.
+typedef struct sums {
+	double *dq, *dk, *dv, *dbias;
+} sums;
+
+/* What query i adds to dq_i, dk_j, dv_j and dbias. y, dy, log_normalizer: its rows.
  *   D_i = dy_i·y_i,  ds_ij = p_ij (drop(dy_i·v_j) - D_i),  dq_i += scale ds_ij k_j,
- *   dk_j += scale ds_ij q_i,  dv_j += drop(p_ij) dy_i;  frozen: ds = 0 */
-static void attend_grad(const head *a, int64_t i, const float *y, const float *dy, float log_normalizer, double *dq,
-                        double *dk, double *dv)
+ *   dk_j += scale ds_ij q_i,  dv_j += drop(p_ij) dy_i,  dbias += ds_ij;  frozen or nothing attended to: ds = 0 */
+static void attend_grad(const head *a, int64_t i, const float *y, const float *dy, float log_normalizer, const sums *s)
 {
-	double along = dot(dy, y, a->width);
-	for (int64_t j = window_begin(a, i); j <= i; j++) {
-		double p = probability_of(a, i, j, (double)log_normalizer), drop = drop_of(a, i, j);
+	const softmax_layout *l = &a->l;
+	const double along = dot(dy, y, l->dv), scale = (double)a->p->scale;
+	bool blind = true;
+	for (int64_t j = 0; j < l->keys && blind; j++)
+		blind = score_of(a, i, j) == -INFINITY;
+	for (int64_t j = 0; j < l->keys; j++) {
+		const double p = probability_of(a, i, j, (double)log_normalizer, blind);
 		if (p == 0)
 			continue;
-		double ds =
-		    a->frozen ? 0 : a->scale * p * (drop * dot(dy, a->value + j * 3 * a->stride, a->width) - along);
-		for (int64_t d = 0; d < a->width; d++) {
-			dq[i * a->width + d] += ds * (double)a->key[j * 3 * a->stride + d];
-			dk[j * a->width + d] += ds * (double)a->query[i * 3 * a->stride + d];
-			dv[j * a->width + d] += drop * p * (double)dy[d];
+		const double drop = drop_of(a, i, j);
+		for (int64_t d = 0; d < l->dv; d++)
+			s->dv[j * l->dv + d] += drop * p * (double)dy[d];
+		if (a->p->frozen || blind)
+			continue;
+		double ds = p * (drop * dot(dy, a->value + j * l->v_row, l->dv) - along);
+		for (int64_t d = 0; d < l->dh; d++) {
+			s->dq[i * l->dh + d] += scale * ds * (double)a->key[j * l->k_row + d];
+			s->dk[j * l->dh + d] += scale * ds * (double)a->query[i * l->q_row + d];
 		}
+		if (a->bias)
+			s->dbias[(distance(a, i, j) - a->p->bias_first) * l->heads + a->n] += ds;
 	}
 }
 
-/* qkv [B, N, 3D], mask? [B, N], rng? [4], y [B, N, D], log_normalizer [B, N, H], dy [B, N, D] -> dqkv [B, N, 3D] */
+static void clear(double *sum, int64_t count)
+{
+	for (int64_t e = 0; e < count; e++)
+		sum[e] = 0;
+}
+
+/* Row r of `width` sums to `to` + r · row; to NULL: unwanted. */
+static void store(const double *sum, int64_t rows, int64_t width, float *to, int64_t row)
+{
+	for (int64_t e = 0; to && e < rows * width; e++)
+		to[e / width * row + e % width] = (float)sum[e];
+}
+
+/* Output o from element `offset` on; NULL when it is unwanted. */
+static float *output(const op_call *call, int o, int64_t offset)
+{
+	return call->out[o].data ? (float *)call->out[o].data + offset : NULL;
+}
+
+/* q, k?, v?, mask?, bias?, rng?, y, log_normalizer, dy -> dq, dk, dv, dbias */
 status reference_softmax_attention_grad(backend *unused, const op_call *call)
 {
 	(void)unused;
-	const softmax_params *p = call->params;
-	const float *y = call->in[3].data, *log_normalizer = call->in[4].data, *dy = call->in[5].data;
-	int64_t batch = call->in[0].shape.dim[0], length = call->in[0].shape.dim[1];
-	for (int64_t b = 0; b < batch; b++) {
-		for (int64_t h = 0; h < p->heads; h++) {
-			head a = head_at(call, b, h);
-			int64_t count = length * a.width, first = b * length * a.stride + h * a.width;
-			double *sum = call->scratch;
-			for (int64_t e = 0; e < 3 * count; e++)
-				sum[e] = 0;
-			for (int64_t i = 0; i < length; i++)
-				attend_grad(&a, i, y + first + i * a.stride, dy + first + i * a.stride,
-				            log_normalizer[(b * length + i) * a.heads + h], sum, sum + count,
-				            sum + 2 * count);
-			float *dqkv = (float *)call->out[0].data + b * length * 3 * a.stride + h * a.width;
-			for (int64_t e = 0; e < 3 * count; e++) {
-				int64_t part = e / count, i = e % count / a.width, d = e % a.width;
-				dqkv[(3 * i + part) * a.stride + d] = (float)sum[e];
-			}
+	const float *y = call->in[SOFTMAX_Y].data, *log_normalizer = call->in[SOFTMAX_LOG_NORMALIZER].data;
+	const float *dy = call->in[SOFTMAX_DY].data;
+	const softmax_layout l = softmax_layout_of(call);
+	const int64_t bias = call->in[SOFTMAX_BIAS].data ? shape_count(call->in[SOFTMAX_BIAS].shape) : 0;
+	sums s = {.dq = call->scratch};
+	s.dk = s.dq + l.queries * l.dh;
+	s.dv = s.dk + l.keys * l.dh;
+	s.dbias = s.dv + l.keys * l.dv;
+	clear(s.dbias, bias);
+	for (int64_t c = 0; c < l.batch * l.heads; c++) {
+		const int64_t b = c / l.heads, n = c % l.heads, g = n / l.group;
+		head a = head_at(call, b, n);
+		clear(s.dq, l.queries * l.dh);
+		if (n % l.group == 0)
+			clear(s.dk, l.keys * (l.dh + l.dv));
+		for (int64_t i = 0; i < l.queries; i++) {
+			const int64_t at = (b * l.queries + i) * l.heads + n;
+			attend_grad(&a, i, y + at * l.dv, dy + at * l.dv, log_normalizer[at], &s);
 		}
+		store(s.dq, l.queries, l.dh, output(call, 0, b * l.queries * l.q_row + n * l.dh), l.q_row);
+		if ((n + 1) % l.group != 0)
+			continue;
+		store(s.dk, l.keys, l.dh, output(call, l.k_input, l.k_offset + b * l.keys * l.k_row + g * l.dh),
+		      l.k_row);
+		store(s.dv, l.keys, l.dv, output(call, l.v_input, l.v_offset + b * l.keys * l.v_row + g * l.dv),
+		      l.v_row);
 	}
+	store(s.dbias, bias, 1, output(call, 3, 0), 1);
 	return STATUS_OK;
 }

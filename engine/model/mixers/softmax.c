@@ -38,7 +38,8 @@ static value attend(builder *b, const softmax_options *o, int layer, value qkv)
 	softmax_params params = {.heads = o->heads, .window = o->window, .scale = (float)o->scale, .stream = site};
 	if (b->rng != VALUE_NONE)
 		params.p = (float)o->dropout;
-	return op_softmax_attention(b->g, qkv, b->mask, params.p > 0 ? b->rng : VALUE_NONE, params);
+	return op_softmax_attention(b->g, qkv, VALUE_NONE, VALUE_NONE, b->mask, VALUE_NONE,
+	                            params.p > 0 ? b->rng : VALUE_NONE, params);
 }
 
 static value forward(builder *b, const void *options, int layer, const char *prefix, value x)

@@ -72,9 +72,10 @@ static void frozen_gradients_do_not_depend_on_threads(void **state)
 	op_call pooling = {.params = &pooled,
 	                   .n_in = 6,
 	                   .in = {reals(s), reals(SHAPE1(64)), {0}, reals(s), reals(per_head), reals(s)}};
-	op_call attention = {.params = &softmax,
-	                     .n_in = 6,
-	                     .in = {reals(SHAPE3(2, 311, 192)), {0}, {0}, reals(s), reals(per_head), reals(s)}};
+	op_call attention = {
+	    .params = &softmax,
+	    .n_in = 9,
+	    .in = {reals(SHAPE3(2, 311, 192)), {0}, {0}, {0}, {0}, {0}, reals(s), reals(per_head), reals(s)}};
 	op_call norm = {.params = &(layernorm_grad_params){.frozen = true},
 	                .n_in = 5,
 	                .in = {reals(s), reals(SHAPE1(64)), reals(SHAPE1(622)), reals(SHAPE1(622)), reals(s)}};

@@ -129,24 +129,24 @@ static attended attend(backend *b, sizes s, dtype type)
 	                    .scale = 1 / sqrtf((float)s.dh),
 	                    .p = (float)s.percent / 100,
 	                    .stream = 5};
-	op_call forward = {.params = &p, .n_in = 3, .n_out = 2};
+	op_call forward = {.params = &p, .n_in = 6, .n_out = 2};
 	forward.in[0] = tensors_normal(b, type, triple, 1);
 	if (s.masked)
-		forward.in[1] = tensors_integers(b, SHAPE2(s.sequences, s.length), 2, 0, 1);
+		forward.in[3] = tensors_integers(b, SHAPE2(s.sequences, s.length), 2, 0, 1);
 	if (s.percent)
-		forward.in[2] = tensors_integers(b, SHAPE1(4), 3, INT32_MIN, INT32_MAX);
+		forward.in[5] = tensors_integers(b, SHAPE1(4), 3, INT32_MIN, INT32_MAX);
 	forward.out[0] = tensors_empty(b, type, rows);
 	forward.out[1] = tensors_empty(b, DTYPE_F32, numbers);
 	tensors_run(b, OP_softmax_attention, &forward);
-	op_call backward = {.params = &p, .n_in = 6, .n_out = 1};
-	memcpy(backward.in, forward.in, 3 * sizeof(tensor));
-	memcpy(backward.in + 3, forward.out, 2 * sizeof(tensor));
-	backward.in[5] = tensors_normal(b, type, rows, 4);
+	op_call backward = {.params = &p, .n_in = 9, .n_out = 4};
+	memcpy(backward.in, forward.in, 6 * sizeof(tensor));
+	memcpy(backward.in + 6, forward.out, 2 * sizeof(tensor));
+	backward.in[8] = tensors_normal(b, type, rows, 4);
 	backward.out[0] = tensors_empty(b, type, triple);
 	tensors_run(b, OP_softmax_attention_grad, &backward);
 	attended a = {shape_count(rows), shape_count(numbers), tensors_get(b, forward.out[0]),
 	              tensors_get(b, forward.out[1]), tensors_get(b, backward.out[0])};
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 9; i++)
 		b->release(b, backward.in[i].data);
 	b->release(b, backward.out[0].data);
 	return a;

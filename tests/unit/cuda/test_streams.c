@@ -275,7 +275,7 @@ static void check_against_parallel(stream_kind kind, bool masked)
 	const softmax_params softmax = {.heads = kind.heads, .window = kind.window, .scale = r.softmax.scale};
 	op_call call = {.params = &additive, .n_in = 3, .in = {s.x, r.w, s.mask}};
 	if (kind.id == OP_softmax_stream)
-		call = (op_call){.params = &softmax, .n_in = 2, .in = {s.x, s.mask}};
+		call = (op_call){.params = &softmax, .n_in = 4, .in = {s.x, {0}, {0}, s.mask}};
 	call_run(cpu, kind.id == OP_additive_stream ? OP_additive_attention : OP_softmax_attention, &call);
 	for (int o = 0; o < outputs(kind); o++)
 		assert_true(compare_close("output", s.y[o], call.out[o].data, N * output_width(kind, o), 1e-5, 1e-5));

@@ -124,7 +124,8 @@ static void attend(const struct kind *k, float *q, float *keys, float *v, float 
 		const softmax_options *o = k->options;
 		softmax_params params = {.heads = H, .window = o->window, .scale = (float)o->scale};
 		in[0] = graph_input(g, "qkv", DTYPE_F32, SHAPE3(1, N, 3 * D));
-		out = op_softmax_attention(g, in[0], VALUE_NONE, VALUE_NONE, params);
+		out =
+		    op_softmax_attention(g, in[0], VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, params);
 	}
 	graph_output(g, out, "y");
 	assert_int_equal(cpu_reference_open(&b, 1, NULL), STATUS_OK);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "engine/model/feed.h"
+#include "engine/tensor/ops/softmax_attention.h"
 #include "tests/unit/model/fixture.h"
 #include "tests/unit/model/device.h"
 #include "tests/unit/support/compare.h"
@@ -304,7 +305,7 @@ static void every_dropout_has_a_stream_and_a_probability_of_its_own(void **state
 		} else if (node->id == OP_softmax_attention) {
 			const softmax_params *p = node->params;
 			assert_int_equal(p->stream, expected++);
-			assert_true(p->p == 0.5f && node->in[2] != VALUE_NONE);
+			assert_true(p->p == 0.5f && node->in[SOFTMAX_RNG] != VALUE_NONE);
 		}
 	}
 	assert_int_equal(expected, 1 + 3 * LAYERS);

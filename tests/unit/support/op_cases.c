@@ -273,17 +273,111 @@ static void build_softmax(graph *g, const int64_t *arg)
 {
 	softmax_params p;
 	value mask, rng, qkv = softmax_inputs(g, arg, &mask, &rng, &p);
-	op_softmax_attention(g, qkv, mask, rng, p);
+	op_softmax_attention(g, qkv, VALUE_NONE, VALUE_NONE, mask, VALUE_NONE, rng, p);
 }
 
 static void build_softmax_grad(graph *g, const int64_t *arg)
 {
 	softmax_params p;
-	value mask, rng, qkv = softmax_inputs(g, arg, &mask, &rng, &p), y[2], dqkv;
-	graph_apply(g, OP_softmax_attention, (value[]){qkv, mask, rng}, 3, &p, y);
-	value dy = real(g, arg, "dy", SHAPE3(arg[0], arg[1], arg[2]));
+	value in[9] = {VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE}, grads[4];
+	in[0] = softmax_inputs(g, arg, &in[3], &in[5], &p);
+	graph_apply(g, OP_softmax_attention, in, 6, &p, in + 6);
+	in[8] = real(g, arg, "dy", SHAPE3(arg[0], arg[1], arg[2]));
 	p.frozen = arg[6] >= FROZEN;
-	graph_apply(g, OP_softmax_attention_grad, (value[]){qkv, mask, rng, y[0], y[1], dy}, 6, &p, &dqkv);
+	graph_apply(g, OP_softmax_attention_grad, in, 9, &p, grads);
+}
+
+/* One of the forms of softmax attention with options. dv 0: queries, keys and values in one. */
+typedef struct softmax_form {
+	int64_t batch, queries, keys, dh, dv;
+	const char *mask;
+	int64_t bias; /* rows of the table */
+	softmax_params p;
+} softmax_form;
+
+enum {
+	SEPARATE,
+	GROUPED,
+	MULTI_QUERY,
+	SEEN_BOTH_WAYS,
+	BEHIND_OTHERS,
+	BEFORE_OTHERS,
+	CROSS,
+	BLIND,
+	ONE_BIASED,
+	MANY_TILES,
+	MANY_TILES_BOTH_WAYS,
+	WIDE_HEADS,
+	NO_KEY,
+	NO_QUERY,
+	SOFTMAX_FORMS
+};
+
+static const softmax_form softmax_forms[SOFTMAX_FORMS] = {
+    [SEPARATE] = {2, 9, 9, 3, 3, NULL, 0, {.heads = 2}},
+    [GROUPED] = {2, 13, 13, 3, 5, "mask", 0, {.heads = 4, .kv_heads = 2}},
+    [MULTI_QUERY] = {1, 11, 11, 4, 2, "mask", 14, {.heads = 3, .kv_heads = 1, .p = 0.3f, .bias_first = -2}},
+    [SEEN_BOTH_WAYS] = {2, 11, 11, 2, 3, NULL, 14, {.heads = 2, .window = 4, .bias_first = -10, .bidirectional = true}},
+    [BEHIND_OTHERS] = {1, 5, 17, 3, 3, "mask", 6, {.heads = 2, .window = 6}},
+    [BEFORE_OTHERS] = {2, 17, 5, 3, 2, "mask", 5, {.heads = 2, .kv_heads = 1, .uniform = true}},
+    [CROSS] = {2, 7, 19, 3, 4, "mask", 0, {.heads = 2, .p = 0.3f, .bidirectional = true}},
+    [BLIND] = {2,
+               7,
+               7,
+               3,
+               2,
+               "mask all of the first",
+               13,
+               {.heads = 4, .kv_heads = 2, .p = 0.3f, .bias_first = -6, .bidirectional = true, .uniform = true}},
+    [ONE_BIASED] = {2, 9, 9, 3, 0, "mask leading", 9, {.heads = 2, .p = 0.3f, .uniform = true}},
+    [MANY_TILES] = {1,
+                    130,
+                    157,
+                    36,
+                    12,
+                    "mask leading",
+                    90,
+                    {.heads = 4, .kv_heads = 2, .window = 90, .p = 0.3f, .uniform = true}},
+    [MANY_TILES_BOTH_WAYS] = {2, 70, 133, 12, 40, "mask", 202, {.heads = 2, .bias_first = -69, .bidirectional = true}},
+    [WIDE_HEADS] = {1, 67, 67, 129, 70, "mask", 67, {.heads = 2, .kv_heads = 1}},
+    [NO_KEY] = {2, 3, 0, 2, 3, "mask", 0, {.heads = 2, .uniform = true}},
+    [NO_QUERY] = {2, 0, 3, 2, 3, NULL, 1, {.heads = 2}},
+};
+
+/* form, keys, FROZEN or 0, 0, keys (which masks are made by) */
+static softmax_params softmax_form_inputs(graph *g, const int64_t *arg, value in[6])
+{
+	const softmax_form *f = &softmax_forms[arg[0]];
+	softmax_params p = f->p;
+	const int64_t kv_heads = p.kv_heads ? p.kv_heads : p.heads;
+	const bool one = f->dv == 0;
+	p.scale = 0.4f;
+	p.stream = 3;
+	in[0] = real(g, arg, one ? "qkv" : "q", SHAPE3(f->batch, f->queries, (one ? 3 : 1) * p.heads * f->dh));
+	in[1] = one ? VALUE_NONE : real(g, arg, "k", SHAPE3(f->batch, f->keys, kv_heads * f->dh));
+	in[2] = one ? VALUE_NONE : real(g, arg, "value", SHAPE3(f->batch, f->keys, kv_heads * f->dv));
+	in[3] = f->mask ? i32(g, f->mask, SHAPE2(f->batch, f->keys)) : VALUE_NONE;
+	in[4] = f->bias ? f32(g, "bias", SHAPE2(f->bias, p.heads)) : VALUE_NONE;
+	in[5] = p.p > 0 ? i32(g, "rng", SHAPE1(4)) : VALUE_NONE;
+	return p;
+}
+
+static void build_softmax_form(graph *g, const int64_t *arg)
+{
+	value in[6];
+	const softmax_params p = softmax_form_inputs(g, arg, in);
+	op_softmax_attention(g, in[0], in[1], in[2], in[3], in[4], in[5], p);
+}
+
+static void build_softmax_form_grad(graph *g, const int64_t *arg)
+{
+	const softmax_form *f = &softmax_forms[arg[0]];
+	value in[9], grads[4];
+	softmax_params p = softmax_form_inputs(g, arg, in);
+	graph_apply(g, OP_softmax_attention, in, 6, &p, in + 6);
+	in[8] = real(g, arg, "dy", SHAPE3(f->batch, f->queries, p.heads * (f->dv ? f->dv : f->dh)));
+	p.frozen = arg[2] >= FROZEN;
+	graph_apply(g, OP_softmax_attention_grad, in, 9, &p, grads);
 }
 
 /* As softmax, continuing from a state as in stream; window 0: as long as both calls together. */
@@ -689,6 +783,23 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, "tiles, window 129, dropout " #dropout, build, {1, 300, 35, 5, 129, 1, dropout}, 0, 300, 2e-5, 2e-5, 0}, \
 	{id, "no token", build, {2, 0, 4, 2, 3, 1, dropout}, 0, 0, 0, 0, 0}, \
 	{id, "no sequence", build, {0, 5, 4, 2, 3, 0, dropout}, 0, 5, 0, 0, 0}
+#define SOFTMAX_FORM(id, name, build, form, keys, frozen, tolerance, step) \
+	{id, name, build, {form, keys, frozen, 0, keys}, 0, 0, tolerance, tolerance, step}
+#define SOFTMAX_FORMS_OF(id, build, step) \
+	SOFTMAX_FORM(id, "keys of their own", build, SEPARATE, 9, 0, 1e-5, step), \
+	SOFTMAX_FORM(id, "heads in groups, wider values", build, GROUPED, 13, 0, 1e-5, step), \
+	SOFTMAX_FORM(id, "one head of keys, bias, dropout", build, MULTI_QUERY, 11, 0, 1e-5, step), \
+	SOFTMAX_FORM(id, "bidirectional, window 4, bias", build, SEEN_BOTH_WAYS, 11, 0, 1e-5, step), \
+	SOFTMAX_FORM(id, "fewer queries, window 6, bias", build, BEHIND_OTHERS, 17, 0, 1e-5, step), \
+	SOFTMAX_FORM(id, "more queries, bias, uniform", build, BEFORE_OTHERS, 5, 0, 1e-5, step), \
+	SOFTMAX_FORM(id, "cross, masked, dropout", build, CROSS, 19, 0, 1e-5, step), \
+	SOFTMAX_FORM(id, "nothing to attend to, uniform, dropout", build, BLIND, 7, 0, 1e-5, step), \
+	SOFTMAX_FORM(id, "all in one, bias, uniform", build, ONE_BIASED, 9, 0, 1e-5, step), \
+	SOFTMAX_FORM(id, "tiles, all options", build, MANY_TILES, 157, 0, 2e-5, 0), \
+	SOFTMAX_FORM(id, "tiles, bidirectional, bias", build, MANY_TILES_BOTH_WAYS, 133, 0, 2e-5, 0), \
+	SOFTMAX_FORM(id, "wide heads, one of keys, bias", build, WIDE_HEADS, 67, 0, 5e-5, 0), \
+	SOFTMAX_FORM(id, "no key", build, NO_KEY, 0, 0, 0, 0), \
+	SOFTMAX_FORM(id, "no query, but keys", build, NO_QUERY, 3, 0, 0, 0)
 #define LINEAR_ATTENTION(id, build, step) \
 	{id, "one token", build, {1, 1, 4, 4, 0, 0}, 0, 0, 2e-6, 2e-6, step}, \
 	{id, "causal, odd heads", build, {2, 9, 10, 2, 0, 0}, 0, 0, 1e-5, 1e-5, step}, \
@@ -878,9 +989,14 @@ static const op_case cases[] = {
 
     SOFTMAX(OP_softmax_attention, build_softmax, 0, STEP),
     SOFTMAX(OP_softmax_attention, build_softmax, 30, STEP),
+    SOFTMAX_FORMS_OF(OP_softmax_attention, build_softmax_form, STEP),
     {OP_softmax_attention, "loud scores", build_softmax, {2, 80, 32, 2, 7, 1, -1}, 0, 0, 1e-4, 1e-5, 0},
     SOFTMAX(OP_softmax_attention_grad, build_softmax_grad, 0, 0),
     SOFTMAX(OP_softmax_attention_grad, build_softmax_grad, 30, 0),
+    SOFTMAX_FORMS_OF(OP_softmax_attention_grad, build_softmax_form_grad, 0),
+    SOFTMAX_FORM(OP_softmax_attention_grad, "frozen, groups", build_softmax_form_grad, GROUPED, 13, FROZEN, 1e-5, 0),
+    SOFTMAX_FORM(OP_softmax_attention_grad, "frozen, uniform", build_softmax_form_grad, BLIND, 7, FROZEN, 1e-5, 0),
+    SOFTMAX_FORM(OP_softmax_attention_grad, "frozen, bias", build_softmax_form_grad, MULTI_QUERY, 11, FROZEN, 1e-5, 0),
     FROZEN_SOFTMAX("no token", 2, 0, 4, 2, 3, 1, 0),
     FROZEN_SOFTMAX("global, masked", 2, 21, 10, 2, 0, 1, 0),
     FROZEN_SOFTMAX("window 7", 2, 33, 6, 2, 7, 0, 0),

@@ -59,7 +59,8 @@ static value additive_layer(graph *g, value h, value mask)
 static value softmax_layer(graph *g, value h, value mask)
 {
 	const value qkv = product(g, norm(g, h), 3 * D, "qkv", "qkv.bias");
-	const value y = op_softmax_attention(g, qkv, mask, VALUE_NONE, (softmax_params){.heads = HEADS, .scale = 0.5f});
+	const value y = op_softmax_attention(g, qkv, VALUE_NONE, VALUE_NONE, mask, VALUE_NONE, VALUE_NONE,
+	                                     (softmax_params){.heads = HEADS, .scale = 0.5f});
 	return op_add(g, h, product(g, y, D, "out", "out.bias"));
 }
 
@@ -294,7 +295,8 @@ static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_g
 			y = op_additive_attention(g, x, graph_parameter(g, "w", SHAPE1(D)), none, HEADS, 3).pooled;
 		} else if (i / 2 == 1) {
 			qkv = op_linear(g, x, graph_parameter(g, "w", SHAPE2(3 * D, D)), none, 1);
-			y = op_softmax_attention(g, qkv, none, none, (softmax_params){.heads = HEADS, .scale = 0.5f});
+			y = op_softmax_attention(g, qkv, none, none, none, none, none,
+			                         (softmax_params){.heads = HEADS, .scale = 0.5f});
 		} else if (i / 2 == 2) {
 			const value w = graph_parameter(g, "w", SHAPE2(D, D));
 			const attention_matrix_params p = {.heads = HEADS, .scale = 0.5f};
