@@ -1,11 +1,12 @@
-/* softmax_stream: queries against the ring of engine/tensor/ops/softmax_stream.h and the call's own tokens.
+/* softmax_stream: queries against memories, the ring of engine/tensor/ops/softmax_stream.h and the call's own tokens; and
+ * source_attention: queries against memories and a source.
  *
- * Positions are cut into chunks of a size that depends on the window alone. Two kernels do the rest.
+ * Memories and positions are cut into chunks of a size that depends on the window alone. Two kernels do the rest.
  *
- * Attend: a warp has a head of a sequence, up to QUERIES neighbouring queries and one chunk, through which it walks in tiles of 32
- * keys (online softmax: Milakov and Gimelshein 2018): scores, a part of the warp (stream.cuh) along the channels of a
- * key; exponentials, a lane for a key; values, lanes along the channels again. It leaves m, z and Σ e^{s-m} v of the
- * chunk in scratch. The call's keys and values are read from qkv and older ones from the ring, which nothing changes
+ * Attend: a warp has a head of a sequence, up to QUERIES neighbouring queries and one chunk, through which it walks in
+ * tiles of 32 keys (online softmax: Milakov and Gimelshein 2018): scores, a part of the warp (stream.cuh) along the
+ * channels of a key; exponentials, a lane for a key; values, lanes along the channels again. It leaves m, z and Σ e^{s-m} v of the
+ * chunk in scratch. The call's keys and values are read from its inputs and older ones from the ring, which nothing changes
  * yet, so no token overwrites one that an earlier query still needs.
  *
  * Finish: y from the chunks in their order, and the call's last tokens into the ring.
@@ -19,6 +20,7 @@
 #include "cuda/stream.cuh"
 
 extern "C" {
+#include "engine/tensor/ops/softmax.h"
 #include "engine/tensor/ops/softmax_stream.h"
 }
 
@@ -33,34 +35,39 @@ enum {
 
 /* The call, taken apart. */
 struct ring_call {
-	const float *qkv;
-	float *pool, *y; /* y may be NULL */
+	const float *q, *k, *v; /* of the first token; k and v NULL: queries to a source */
+	int64_t q_row, k_row, v_row;
+	float *pool, *y;                                        /* y may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
-	int64_t n, d, heads, dh, window;
+	const float *memory_k, *memory_v, *bias;                /* bias may be NULL */
+	softmax_store store;
+	int64_t n, heads, group, dh, dv; /* group: query heads of a key head */
+	int64_t reach, memories, past;   /* reach: tokens that a query sees, its own included */
 	int64_t slot_floats, offset;
-	int64_t tokens;        /* of all sequences */
-	unsigned rows, chunks; /* rows: sequences */
-	unsigned tiles;        /* of queries, of all sequences and more */
-	unsigned groups;       /* of heads, for finish */
+	int64_t tokens;                       /* of all sequences */
+	unsigned rows, chunks, memory_chunks; /* rows: sequences; chunks: those of memories, which come first, and of tokens */
+	unsigned tiles;                       /* of queries, of all sequences and more */
+	unsigned groups;                      /* of heads, for finish */
 	int64_t chunk;
-	int64_t quads; /* of a lane */
+	int64_t key_quads, value_quads; /* of a lane */
 	float scale;
-	float *sum;   /* [heads, tokens, chunks, whole quads of dh] */
+	float *sum;   /* [heads, tokens, chunks, whole quads of dv] */
 	float2 *norm; /* [heads, tokens, chunks] m, z */
 };
 
 /* The floats of a head's sums, whole quads. */
-static inline __device__ __host__ int64_t sum_width(int64_t dh)
+static inline __device__ __host__ int64_t sum_width(int64_t dv)
 {
-	return (dh + QUAD - 1) / QUAD * QUAD;
+	return (dv + QUAD - 1) / QUAD * QUAD;
 }
 
-/* A row of the batch and one of its heads. */
+/* A row of the batch and one of its heads; addresses are of the head's first channel. */
 struct session {
-	const float *qkv, *state; /* of the head's first channel; the query of the row's first token */
-	const float *present;     /* `there` of the ring */
-	const int32_t *mask;      /* of its tokens, or NULL */
-	int64_t position, length;
+	const float *q, *k, *v;      /* of the row's first token */
+	const float *key, *value;    /* of the store's first place */
+	const float *present;        /* `there` of the ring; of a source NULL: all are */
+	const int32_t *mask;         /* of the row's tokens, or NULL */
+	int64_t position, length;    /* position: of a source, its tokens */
 	token_span tokens;
 };
 
@@ -68,13 +75,23 @@ static __device__ __forceinline__ session session_of(const ring_call &c, unsigne
 {
 	const float *state = c.pool + c.slot[row] * c.slot_floats + c.offset;
 	const token_span tokens = tokens_of(c.start, c.rows, c.n, row);
-	return {c.qkv + tokens.first * 3 * c.d + head * c.dh,
-	        state + head * c.dh,
-	        state + 2 * c.window * c.d,
-	        c.mask ? c.mask + tokens.first : nullptr,
-	        c.position[row],
-	        c.length[row],
-	        tokens};
+	const int64_t from = (unsigned)head / (unsigned)c.group;
+	session s = {};
+	s.q = c.q + tokens.first * c.q_row + head * c.dh;
+	s.key = state + from * c.dh;
+	s.value = state + softmax_value(c.store, 0) + from * c.dv;
+	s.length = c.length[row];
+	s.tokens = tokens;
+	if (c.k) {
+		s.k = c.k + tokens.first * c.k_row + from * c.dh;
+		s.v = c.v + tokens.first * c.v_row + from * c.dv;
+		s.present = state + softmax_there(c.store, 0);
+		s.mask = c.mask ? c.mask + tokens.first : nullptr;
+		s.position = c.position[row];
+	} else {
+		s.position = s.length > 0 ? source_count(c.store, state) : 0;
+	}
+	return s;
 }
 
 static inline __device__ __host__ unsigned tiles_of(int64_t queries, int Q)
@@ -115,10 +132,14 @@ static __device__ __forceinline__ unsigned row_of_token(const ring_call &c, int6
 	return low;
 }
 
-/* The first position that token t sees. */
+/* The tokens that the query of position t sees. */
 static __device__ __forceinline__ int64_t first_seen(const ring_call &c, int64_t t)
 {
-	return t < c.window ? 0 : t - c.window + 1;
+	return !c.k || t < c.reach ? 0 : t - c.reach + 1;
+}
+static __device__ __forceinline__ int64_t last_seen(const ring_call &c, const session &s, int64_t t)
+{
+	return c.k ? t : s.position - 1;
 }
 
 /* Positions are below 2^32. */
@@ -133,9 +154,12 @@ static __device__ __forceinline__ int64_t partial_at(const ring_call &c, int64_t
 	return (head * c.tokens + token) * c.chunks + chunk;
 }
 
-/* Positions low … high of the ring and the call, and the place of `low` in the ring. */
+/* Keys low … high: of tokens by their positions, of memories by their numbers. */
 struct reach {
-	int64_t low, high, place;
+	int64_t low, high;
+	unsigned query, most;   /* query q stands min(query + q, most) - j behind key j, */
+	unsigned limit;         /* and sees it if that is from 0 to below this */
+	unsigned place, places; /* of `low` in the store; where the store begins again */
 };
 
 static __device__ __forceinline__ bool within(const reach &r, int64_t j)
@@ -144,10 +168,43 @@ static __device__ __forceinline__ bool within(const reach &r, int64_t j)
 }
 
 /* Fewer than a window lies between `low` and what is read from the ring. */
-static __device__ __forceinline__ int64_t place_of(const ring_call &c, const reach &r, int64_t j)
+static __device__ __forceinline__ int64_t place_of(const reach &r, int64_t j)
 {
-	const int64_t place = r.place + (j - r.low);
-	return place < c.window ? place : place - c.window;
+	const unsigned place = r.place + (unsigned)(j - r.low);
+	return place < r.places ? place : place - r.places;
+}
+
+/* Chunk `number` of what queries t … t + count - 1 of s see. Memories stand in for the store then. */
+static __device__ __forceinline__ reach reach_of(const ring_call &c, session &s, unsigned head, unsigned number,
+                                                 int64_t t, int count)
+{
+	const unsigned most = UINT32_MAX;
+	if (number < c.memory_chunks) {
+		const int64_t low = number * c.chunk, from = head / (unsigned)c.group;
+		s.key = c.memory_k + from * c.dh;
+		s.value = c.memory_v + from * c.dv;
+		s.present = nullptr;
+		s.position = INT64_MAX;
+		return {low,
+		        min(low + c.chunk, c.memories) - 1,
+		        (unsigned)(c.memories + t),
+		        (unsigned)(c.memories + c.store.places - 1),
+		        c.past > 0 && c.past < INT32_MAX ? (unsigned)c.past + 1 : most,
+		        (unsigned)low,
+		        most};
+	}
+	const int64_t begin = (chunk_of(c, first_seen(c, t)) + number - c.memory_chunks) * c.chunk;
+	reach r = {max(begin, first_seen(c, t)),
+	           min(begin + c.chunk - 1, last_seen(c, s, t + count - 1)),
+	           (unsigned)t,
+	           most,
+	           (unsigned)c.reach,
+	           0,
+	           (unsigned)c.store.places};
+	r.place = (unsigned)r.low % r.places;
+	if (!c.k)
+		r.query = r.most = (unsigned)s.position;
+	return r;
 }
 
 /* The key of position j, or with value = 1 its value. */
@@ -155,15 +212,15 @@ static __device__ __forceinline__ const float *token_at(const ring_call &c, cons
                                                         int value)
 {
 	if (j >= s.position)
-		return s.qkv + (j - s.position) * 3 * c.d + (1 + value) * c.d;
-	return s.state + (value * c.window + place_of(c, r, j)) * c.d;
+		return value ? s.v + (j - s.position) * c.v_row : s.k + (j - s.position) * c.k_row;
+	return value ? s.value + place_of(r, j) * c.store.value_width : s.key + place_of(r, j) * c.store.key_width;
 }
 
-static __device__ __forceinline__ bool present_at(const ring_call &c, const session &s, const reach &r, int64_t j)
+static __device__ __forceinline__ bool present_at(const session &s, const reach &r, int64_t j)
 {
 	if (j >= s.position)
 		return !s.mask || s.mask[j - s.position] != 0;
-	return s.present[place_of(c, r, j)] != 0.0f;
+	return !s.present || s.present[place_of(r, j)] != 0.0f;
 }
 
 /* --- 1. attend ------------------------------------------------------------------------------ */
@@ -174,9 +231,10 @@ struct desk {
 	float *score;
 };
 
+/* quads: of a query and its sum. */
 static inline __device__ __host__ size_t desk_bytes(int queries, int64_t quads)
 {
-	return (size_t)queries * (2 * (size_t)quads * WARP * sizeof(float4) + TILE * sizeof(float));
+	return (size_t)queries * ((size_t)quads * WARP * sizeof(float4) + TILE * sizeof(float));
 }
 
 static __device__ __forceinline__ quad take_quad(const float4 *from)
@@ -198,7 +256,7 @@ static __device__ __forceinline__ void tile_scores(const ring_call &c, const ses
 	const int lane = threadIdx.x % WARP, part = lane / LANES, first = lane % LANES * QUAD;
 	for (int key = part; key < TILE; key += PARTS * AT_ONCE) {
 		float sum[AT_ONCE][Q] = {};
-		for (int64_t i = 0; i < c.quads; i++) {
+		for (int64_t i = 0; i < c.key_quads; i++) {
 			const int64_t d = first + i * LANES * QUAD;
 			quad k[AT_ONCE] = {};
 #pragma unroll
@@ -209,7 +267,7 @@ static __device__ __forceinline__ void tile_scores(const ring_call &c, const ses
 			}
 #pragma unroll
 			for (int q = 0; q < Q; q++) {
-				const quad query = take_quad(w.query + (q * c.quads + i) * WARP + lane);
+				const quad query = take_quad(w.query + (q * c.key_quads + i) * WARP + lane);
 #pragma unroll
 				for (int a = 0; a < AT_ONCE; a++)
 					sum[a][q] = quad_dot(query, k[a], sum[a][q]);
@@ -227,19 +285,22 @@ static __device__ __forceinline__ void tile_scores(const ring_call &c, const ses
 	}
 }
 
-/* Scores become exponentials; what came before is to shrink. Query q is token t + q, of `count`. */
+/* Scores become exponentials; what came before is to shrink. */
 template <int Q>
 static __device__ __forceinline__ void tile_exponentials(const ring_call &c, const session &s, const reach &r,
-                                                         int64_t base, int64_t t, int count, const desk &w, float m[Q],
-                                                         float z[Q], float shrink[Q])
+                                                         int64_t base, unsigned head, int count, const desk &w,
+                                                         float m[Q], float z[Q], float shrink[Q])
 {
 	const int lane = threadIdx.x % WARP;
 	const int64_t j = base + lane;
-	const bool present = within(r, j) && present_at(c, s, r, j);
+	const bool present = within(r, j) && present_at(s, r, j);
 #pragma unroll
 	for (int q = 0; q < Q; q++) {
-		const bool seen = present && q < count && j <= t + q && j >= first_seen(c, t + q);
-		const float score = seen ? w.score[q * TILE + lane] : -INFINITY;
+		const int64_t distance = min(r.query + q, r.most) - j;
+		const bool seen = present && q < count && (uint64_t)distance < r.limit;
+		float score = seen ? w.score[q * TILE + lane] : -INFINITY;
+		if (c.bias && seen)
+			score = __fadd_rn(score, c.bias[distance * c.heads + head]);
 		const float top = fmaxf(m[q], warp_max(score));
 		const bool none = top == -INFINITY;
 		const float e = none ? 0.0f : expf(score - top);
@@ -257,13 +318,13 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 {
 	enum { PARTS = WARP / LANES };
 	const int lane = threadIdx.x % WARP, part = lane / LANES, first = lane % LANES * QUAD;
-	for (int64_t i = 0; i < c.quads; i++) {
+	for (int64_t i = 0; i < c.value_quads; i++) {
 		const int64_t d = first + i * LANES * QUAD;
 		const quad none = {};
 		quad sum[Q];
 #pragma unroll
 		for (int q = 0; q < Q; q++) {
-			sum[q] = take_quad(w.sum + (q * c.quads + i) * WARP + lane);
+			sum[q] = take_quad(w.sum + (q * c.value_quads + i) * WARP + lane);
 			quad_merge(sum[q], shrink[q], none, 0.0f);
 		}
 		for (int key = part; key < TILE; key += PARTS * AT_ONCE) {
@@ -271,8 +332,8 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 #pragma unroll
 			for (int a = 0; a < AT_ONCE; a++) {
 				const int64_t j = base + key + a * PARTS;
-				if (within(r, j) && d < c.dh)
-					v[a] = load_quad<PACKED>(token_at(c, s, r, j, 1), d, c.dh);
+				if (within(r, j) && d < c.dv)
+					v[a] = load_quad<PACKED>(token_at(c, s, r, j, 1), d, c.dv);
 			}
 #pragma unroll
 			for (int a = 0; a < AT_ONCE; a++) {
@@ -288,7 +349,7 @@ static __device__ __forceinline__ void tile_values(const ring_call &c, const ses
 		}
 #pragma unroll
 		for (int q = 0; q < Q; q++)
-			put_quad(w.sum + (q * c.quads + i) * WARP + lane, sum[q]);
+			put_quad(w.sum + (q * c.value_quads + i) * WARP + lane, sum[q]);
 	}
 }
 
@@ -301,17 +362,17 @@ static __device__ __forceinline__ void leave(const ring_call &c, int64_t head, i
 #pragma unroll
 	for (int q = 0; q < Q; q++) {
 		const int64_t at = partial_at(c, head, token + q, chunk);
-		for (int64_t i = 0; i < c.quads; i++) {
+		for (int64_t i = 0; i < c.value_quads; i++) {
 			const int64_t d = first + i * LANES * QUAD;
-			quad sum = take_quad(w.sum + (q * c.quads + i) * WARP + lane);
+			quad sum = take_quad(w.sum + (q * c.value_quads + i) * WARP + lane);
 #pragma unroll
 			for (int e = 0; e < QUAD; e++) {
 #pragma unroll
 				for (int flip = LANES; flip < WARP; flip *= 2)
 					sum.at[e] += __shfl_xor_sync(ALL_LANES, sum.at[e], flip);
 			}
-			if (q < count && lane < LANES && d < c.dh)
-				store_pack(c.sum + at * sum_width(c.dh) + d, sum);
+			if (q < count && lane < LANES && d < c.dv)
+				store_pack(c.sum + at * sum_width(c.dv) + d, sum);
 		}
 		if (q < count && lane == 0)
 			c.norm[at] = make_float2(m[q], z[q]);
@@ -319,7 +380,7 @@ static __device__ __forceinline__ void leave(const ring_call &c, int64_t head, i
 }
 
 template <int LANES, bool PACKED, int Q>
-__global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 3) softmax_attend_kernel(ring_call c)
+__global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 4) softmax_attend_kernel(ring_call c)
 {
 	const int lane = threadIdx.x % WARP, first = lane % LANES * QUAD;
 	const unsigned unit = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
@@ -327,36 +388,36 @@ __global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 3) softmax_attend_ke
 	if (head >= c.heads)
 		return;
 	const unsigned row = row_of_tile(c, tile, Q);
-	const session s = session_of(c, row, head);
-	const int64_t query = (int64_t)(tile - first_tile(c, row, Q)) * Q, t = s.position + query;
+	session s = session_of(c, row, head);
+	const int64_t query = (int64_t)(tile - first_tile(c, row, Q)) * Q;
 	const int count = (int)min(s.length - query, (int64_t)Q);
 	if (count <= 0)
 		return;
-	const int64_t begin = (chunk_of(c, first_seen(c, t)) + chunk) * c.chunk;
-	reach r = {max(begin, first_seen(c, t)), min(begin + c.chunk, t + count) - 1, 0};
+	const reach r = reach_of(c, s, head, chunk, s.position + query, count);
 	if (r.low > r.high)
 		return;
-	r.place = (unsigned)r.low % (unsigned)c.window;
-	float4 *memory = shared_memory<float4>(threadIdx.x / WARP * desk_bytes(Q, c.quads));
-	const desk w = {memory, memory + Q * c.quads * WARP, (float *)(memory + 2 * Q * c.quads * WARP)};
+	const int64_t quads = c.key_quads + c.value_quads;
+	float4 *memory = shared_memory<float4>(threadIdx.x / WARP * desk_bytes(Q, quads));
+	const desk w = {memory, memory + Q * c.key_quads * WARP, (float *)(memory + Q * quads * WARP)};
 	float m[Q], z[Q], shrink[Q];
 #pragma unroll
 	for (int q = 0; q < Q; q++) {
 		m[q] = -INFINITY;
 		z[q] = 0.0f;
-		for (int64_t i = 0; i < c.quads; i++) {
-			const int64_t d = first + i * LANES * QUAD, at = (q * c.quads + i) * WARP + lane;
+		for (int64_t i = 0; i < c.key_quads; i++) {
+			const int64_t d = first + i * LANES * QUAD;
 			quad x = {};
 			if (q < count && d < c.dh)
-				x = load_quad<PACKED>(s.qkv + (query + q) * 3 * c.d, d, c.dh);
-			put_quad(w.query + at, x);
-			put_quad(w.sum + at, {});
+				x = load_quad<PACKED>(s.q + (query + q) * c.q_row, d, c.dh);
+			put_quad(w.query + (q * c.key_quads + i) * WARP + lane, x);
 		}
+		for (int64_t i = 0; i < c.value_quads; i++)
+			put_quad(w.sum + (q * c.value_quads + i) * WARP + lane, {});
 	}
 	for (int64_t base = r.low / TILE * TILE; base <= r.high; base += TILE) {
 		tile_scores<LANES, PACKED, Q>(c, s, r, base, w);
 		__syncwarp();
-		tile_exponentials<Q>(c, s, r, base, t, count, w, m, z, shrink);
+		tile_exponentials<Q>(c, s, r, base, head, count, w, m, z, shrink);
 		__syncwarp();
 		tile_values<LANES, PACKED, Q>(c, s, r, base, w, shrink);
 		__syncwarp();
@@ -366,30 +427,49 @@ __global__ void __launch_bounds__(WARPS *WARP, Q == 1 ? 5 : 3) softmax_attend_ke
 
 /* --- 2. finish ----------------------------------------------------------------------------------- */
 
-/* Token i of a sequence, one head: y [dh]. Q: queries of a warp of attend. */
+/* The sums of token i of a sequence and one head lie at `memory`, those of its memories, and at `token`. */
+struct parts {
+	int64_t memory, token;
+	int memories, count; /* of both */
+};
+
+/* Q: queries of a warp of attend. */
+static __device__ __forceinline__ parts parts_of(const ring_call &c, const session &s, int64_t head, int64_t i, int Q)
+{
+	const int64_t t = s.position + i, from = chunk_of(c, first_seen(c, t)), last = last_seen(c, s, t);
+	const int64_t memory = partial_at(c, head, s.tokens.first + i, 0);
+	const int64_t skipped = from - chunk_of(c, first_seen(c, t - i % Q));
+	const int memories = (int)c.memory_chunks;
+	return {memory, memory + skipped, memories, memories + (last < 0 ? 0 : (int)(chunk_of(c, last) - from) + 1)};
+}
+
+static __device__ __forceinline__ int64_t part_at(const parts &p, int k)
+{
+	return (k < p.memories ? p.memory : p.token) + k;
+}
+
+/* Token i of a sequence, one head: y [dv]. */
 template <int LANES, bool PACKED>
 static __device__ __forceinline__ void combine(const ring_call &c, const session &s, int64_t head, int64_t i, int Q)
 {
 	const int first = threadIdx.x % LANES * QUAD;
-	const int64_t t = s.position + i, from = chunk_of(c, first_seen(c, t));
-	const int64_t at = partial_at(c, head, s.tokens.first + i, from - chunk_of(c, first_seen(c, t - i % Q)));
-	const int count = (int)(chunk_of(c, t) - from) + 1;
+	const parts p = parts_of(c, s, head, i, Q);
 	float top = -INFINITY, z = 0.0f;
-	for (int k = 0; k < count; k++)
-		top = fmaxf(top, c.norm[at + k].x);
-	for (int k = 0; k < count && top > -INFINITY; k++)
-		z = __fmaf_rn(expf(c.norm[at + k].x - top), c.norm[at + k].y, z);
+	for (int k = 0; k < p.count; k++)
+		top = fmaxf(top, c.norm[part_at(p, k)].x);
+	for (int k = 0; k < p.count && top > -INFINITY; k++)
+		z = __fmaf_rn(expf(c.norm[part_at(p, k)].x - top), c.norm[part_at(p, k)].y, z);
 	const float inverse = z > 0.0f ? __fdiv_rn(1.0f, z) : 0.0f;
-	for (int64_t d = first; d < c.dh; d += LANES * QUAD) {
+	for (int64_t d = first; d < c.dv; d += LANES * QUAD) {
 		quad y = {};
-		for (int k = 0; k < count && z > 0.0f; k++) {
-			const float by = __fmul_rn(expf(c.norm[at + k].x - top), inverse);
-			const quad sum = load_pack(c.sum + (at + k) * sum_width(c.dh) + d);
+		for (int k = 0; k < p.count && z > 0.0f; k++) {
+			const float by = __fmul_rn(expf(c.norm[part_at(p, k)].x - top), inverse);
+			const quad sum = load_pack(c.sum + part_at(p, k) * sum_width(c.dv) + d);
 #pragma unroll
 			for (int e = 0; e < QUAD; e++)
 				y.at[e] = __fmaf_rn(by, sum.at[e], y.at[e]);
 		}
-		store_quad<PACKED>(c.y + (s.tokens.first + i) * c.d + head * c.dh, d, c.dh, y);
+		store_quad<PACKED>(c.y + ((s.tokens.first + i) * c.heads + head) * c.dv, d, c.dv, y);
 	}
 }
 
@@ -404,57 +484,100 @@ __global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c
 		return;
 	const unsigned row = row_of_token(c, at);
 	const session s = session_of(c, row, head);
-	const int64_t i = at - s.tokens.first;
+	const int64_t i = at - s.tokens.first, places = c.store.places;
 	const quad zeros = {};
 	if (i >= s.length) {
-		for (int64_t d = first; c.y && d < c.dh; d += LANES * QUAD)
-			store_quad<PACKED>(c.y + at * c.d + head * c.dh, d, c.dh, zeros);
+		for (int64_t d = first; c.y && d < c.dv; d += LANES * QUAD)
+			store_quad<PACKED>(c.y + (at * c.heads + head) * c.dv, d, c.dv, zeros);
 		return;
 	}
 	if (c.y)
 		combine<LANES, PACKED>(c, s, head, i, Q);
-	if (i < s.length - c.window)
+	if (!c.k || i < s.length - places || (unsigned)head % (unsigned)c.group != 0)
 		return;
-	const int64_t place = (unsigned)(s.position + i) % (unsigned)c.window;
-	float *state = c.pool + c.slot[row] * c.slot_floats + c.offset;
-	const float *token = s.qkv + i * 3 * c.d;
-	for (int64_t d = first; d < c.dh; d += LANES * QUAD) {
-		store_quad<PACKED>(state + place * c.d + head * c.dh, d, c.dh, load_quad<PACKED>(token + c.d, d, c.dh));
-		store_quad<PACKED>(state + (c.window + place) * c.d + head * c.dh, d, c.dh,
-		                   load_quad<PACKED>(token + 2 * c.d, d, c.dh));
-	}
+	const int64_t place = (unsigned)(s.position + i) % (unsigned)places;
+	float *key = (float *)s.key + place * c.store.key_width, *value = (float *)s.value + place * c.store.value_width;
+	for (int64_t d = first; d < c.dh; d += LANES * QUAD)
+		store_quad<PACKED>(key, d, c.dh, load_quad<PACKED>(s.k + i * c.k_row, d, c.dh));
+	for (int64_t d = first; d < c.dv; d += LANES * QUAD)
+		store_quad<PACKED>(value, d, c.dv, load_quad<PACKED>(s.v + i * c.v_row, d, c.dv));
 	if (head == 0 && first == 0)
-		state[2 * c.window * c.d + place] = !s.mask || s.mask[i] != 0 ? 1.0f : 0.0f;
+		((float *)s.present)[place] = !s.mask || s.mask[i] != 0 ? 1.0f : 0.0f;
 }
 
 /* --- the call -------------------------------------------------------------------------------------- */
 
+/* Input numbers. */
+enum { Q_IN, K_IN, V_IN, POOL_IN, SLOT_IN, POSITION_IN, LENGTH_IN, MASK_IN, START_IN, MEMORY_K_IN, MEMORY_V_IN, BIAS_IN };
+
+/* What depends on the sizes: the chunks of `longest` keys one after another. */
+static void cut(ring_call *c, softmax_heads n, int64_t longest)
+{
+	const int64_t long_chunk = (c->store.places / MOST_CHUNKS + TILE) / TILE * TILE;
+	c->heads = n.heads;
+	c->group = n.heads / n.kv_heads;
+	c->dh = n.key;
+	c->dv = n.value;
+	c->chunk = max(long_chunk, (int64_t)CHUNK);
+	c->memory_chunks = (unsigned)((c->memories + c->chunk - 1) / c->chunk);
+	c->chunks = c->memory_chunks + (unsigned)((longest + c->chunk - 1) / c->chunk);
+}
+
+static void set_tokens(ring_call *c, const op_call *call, int pool, int slot, int length, int start, int memory)
+{
+	c->q = (const float *)call->in[Q_IN].data;
+	c->q_row = call->in[Q_IN].shape.dim[2];
+	c->pool = (float *)call->in[pool].data;
+	c->slot = (const int32_t *)call->in[slot].data;
+	c->length = (const int32_t *)call->in[length].data;
+	c->start = (const int32_t *)cuda_optional(call, start);
+	c->memory_k = (const float *)cuda_optional(call, memory);
+	c->memory_v = (const float *)cuda_optional(call, memory + 1);
+	c->memories = c->memory_k ? shape_rows(call->in[memory].shape) : 0;
+	c->y = (float *)call->out[0].data;
+	c->rows = (unsigned)call->in[slot].shape.dim[0];
+	c->n = call->in[Q_IN].shape.dim[1];
+	c->tokens = call->in[Q_IN].shape.dim[0] * c->n;
+	c->slot_floats = call->in[pool].shape.dim[1];
+}
+
 static ring_call ring_call_of(const op_call *call)
 {
 	const softmax_stream_params *p = (const softmax_stream_params *)call->params;
-	const shape qkv = call->in[0].shape;
+	const bool packed = !call->in[K_IN].data;
+	const int64_t q_width = call->in[Q_IN].shape.dim[2] / (packed ? 3 : 1);
+	const softmax_heads n =
+	    softmax_heads_of(q_width, packed ? q_width : call->in[V_IN].shape.dim[2], p->heads, p->kv_heads);
 	ring_call c = {};
-	c.qkv = (const float *)call->in[0].data;
-	c.pool = (float *)call->in[1].data;
-	c.slot = (const int32_t *)call->in[2].data;
-	c.position = (const int32_t *)call->in[3].data;
-	c.length = (const int32_t *)call->in[4].data;
-	c.mask = (const int32_t *)cuda_optional(call, 5);
-	c.start = (const int32_t *)cuda_optional(call, 6);
-	c.y = (float *)call->out[0].data;
-	c.rows = (unsigned)call->in[2].shape.dim[0];
-	c.tokens = qkv.dim[0] * qkv.dim[1];
-	c.n = qkv.dim[1];
-	c.d = qkv.dim[2] / 3;
-	c.heads = p->heads;
-	c.dh = c.d / c.heads;
-	c.window = p->window;
-	c.slot_floats = call->in[1].shape.dim[1];
+	set_tokens(&c, call, POOL_IN, SLOT_IN, LENGTH_IN, START_IN, MEMORY_K_IN);
+	c.store = {n.kv_heads * n.key, n.kv_heads * n.value, p->window};
+	c.k = packed ? c.q + q_width : (const float *)call->in[K_IN].data;
+	c.v = packed ? c.k + q_width : (const float *)call->in[V_IN].data;
+	c.k_row = packed ? c.q_row : c.store.key_width;
+	c.v_row = packed ? c.q_row : c.store.value_width;
+	c.position = (const int32_t *)call->in[POSITION_IN].data;
+	c.mask = (const int32_t *)cuda_optional(call, MASK_IN);
+	c.bias = (const float *)cuda_optional(call, BIAS_IN);
+	c.past = p->past;
+	c.reach = p->past > 0 && p->past < p->window ? p->past + 1 : p->window;
 	c.offset = p->offset;
 	c.scale = p->scale;
-	const int64_t long_chunk = (c.window / MOST_CHUNKS + TILE) / TILE * TILE;
-	c.chunk = max(long_chunk, (int64_t)CHUNK);
-	c.chunks = (unsigned)((c.window + QUERIES - 2 + c.chunk - 1) / c.chunk + 1);
+	cut(&c, n, c.reach);
+	c.chunks = c.memory_chunks + (unsigned)((c.reach + QUERIES - 2 + c.chunk - 1) / c.chunk + 1);
+	return c;
+}
+
+static ring_call source_call_of(const op_call *call)
+{
+	const source_params *p = (const source_params *)call->params;
+	const softmax_heads n = softmax_heads_of(call->in[Q_IN].shape.dim[2], p->value_width, p->heads, p->kv_heads);
+	ring_call c = {};
+	set_tokens(&c, call, 1, 2, 3, 4, 5);
+	c.store = {n.kv_heads * n.key, p->value_width, p->capacity};
+	c.reach = UINT32_MAX;
+	c.offset = p->offset;
+	c.scale = p->scale;
+	cut(&c, n, p->capacity);
 	return c;
 }
 
@@ -464,17 +587,28 @@ static int64_t partials(const ring_call *c)
 	return c->heads * c->tokens * c->chunks;
 }
 
+static size_t scratch_bytes(const ring_call *c)
+{
+	return c->y ? (size_t)partials(c) * ((size_t)sum_width(c->dv) * sizeof(float) + sizeof(float2)) : 0;
+}
+
 size_t cuda_softmax_stream_scratch(const backend *b, const op_call *call)
 {
 	(void)b;
 	const ring_call c = ring_call_of(call);
-	return call->out[0].data ? (size_t)partials(&c) * ((size_t)sum_width(c.dh) * sizeof(float) + sizeof(float2))
-	                         : 0;
+	return scratch_bytes(&c);
+}
+
+size_t cuda_source_attention_scratch(const backend *b, const op_call *call)
+{
+	(void)b;
+	const ring_call c = source_call_of(call);
+	return scratch_bytes(&c);
 }
 
 template <int LANES, bool PACKED, int Q> static status attend(backend *b, ring_call c)
 {
-	const size_t bytes = desk_bytes(Q, c.quads), limit = cuda_of(b)->shared_limit;
+	const size_t bytes = desk_bytes(Q, c.key_quads + c.value_quads), limit = cuda_of(b)->shared_limit;
 	c.tiles = c.start ? (unsigned)(c.tokens / Q) + c.rows : c.rows * tiles_of(c.n, Q);
 	const int64_t units = c.heads * (int64_t)c.tiles * c.chunks;
 	int warps = units < (int64_t)cuda_of(b)->processors * WARPS ? 1 : WARPS;
@@ -489,9 +623,10 @@ template <int LANES, bool PACKED, int Q> static status attend(backend *b, ring_c
 template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
 {
 	enum { PARTS = WARP / LANES };
-	c.quads = (c.dh + LANES * QUAD - 1) / (LANES * QUAD);
+	c.key_quads = (c.dh + LANES * QUAD - 1) / (LANES * QUAD);
+	c.value_quads = (c.dv + LANES * QUAD - 1) / (LANES * QUAD);
 	c.groups = (unsigned)((c.heads + PARTS - 1) / PARTS);
-	const bool one = c.n == 1 || desk_bytes(QUERIES, c.quads) > cuda_of(b)->shared_limit;
+	const bool one = c.n == 1 || desk_bytes(QUERIES, c.key_quads + c.value_quads) > cuda_of(b)->shared_limit;
 	if (c.y)
 		TRY((one ? attend<LANES, PACKED, 1>(b, c) : attend<LANES, PACKED, QUERIES>(b, c)));
 	const int64_t units = c.tokens * c.groups;
@@ -499,16 +634,25 @@ template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
 	                   WARPS * WARP, 0, c, one ? 1 : QUERIES);
 }
 
-status cuda_softmax_stream(backend *b, const op_call *call)
+static status answer(backend *b, const op_call *call, ring_call c)
 {
-	ring_call c = ring_call_of(call);
-	if (shape_count(call->in[0].shape) == 0)
-		return STATUS_OK;
 	c.sum = (float *)call->scratch;
-	c.norm = (float2 *)(c.sum + (c.y ? partials(&c) * sum_width(c.dh) : 0));
-	const bool packed = c.dh % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
-	return by_lanes(c.dh, [&](auto lanes) {
+	c.norm = (float2 *)(c.sum + (c.y ? partials(&c) * sum_width(c.dv) : 0));
+	const bool packed =
+	    c.dh % QUAD == 0 && c.dv % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
+	return by_lanes(max(c.dh, c.dv), [&](auto lanes) {
 		enum { LANES = decltype(lanes)::N };
 		return packed ? ring<LANES, true>(b, c) : ring<LANES, false>(b, c);
 	});
+}
+
+status cuda_softmax_stream(backend *b, const op_call *call)
+{
+	return shape_count(call->in[Q_IN].shape) == 0 ? STATUS_OK : answer(b, call, ring_call_of(call));
+}
+
+status cuda_source_attention(backend *b, const op_call *call)
+{
+	return shape_count(call->in[Q_IN].shape) == 0 || !call->out[0].data ? STATUS_OK
+	                                                                 : answer(b, call, source_call_of(call));
 }

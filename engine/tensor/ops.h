@@ -226,19 +226,52 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  *   i and j also over the heads that read a head of keys, of dbias over B. `frozen`, where p is a constant: ds = 0. */
 
 /* The recurrent form with a key-value cache: reads `length[b]` tokens into slot `slot[b]` of a state pool, as
- * additive_stream does. The cache is a ring of the last `window` ≥ 1 tokens, so a session that reads on past it
- * attends to the last `window` tokens. qkv [B, N, 3D], pool [slots, slot_floats] (updated in place), slot, position,
- * length [i32] [B], mask? [i32] [B, N], start? [i32] [S] -> y [B, N, D]; tokens that no sequence reads are 0.
- * The state of this layer is softmax_state_floats() floats at `offset` in the slot; what is in it at
+ * additive_stream does. q [B, N, H·h], k? [B, N, G·h], v? [B, N, G·w], pool [slots, slot_floats] (updated in place), slot,
+ * position, length [i32] [B], mask? [i32] [B, N], start? [i32] [S], memory_k? [m, G·h], memory_v? [m, G·w], bias? [T, H]
+ * -> y [B, N, H·w]; tokens that no sequence reads are 0. Without k and v: q is [B, N, 3D] = query | key | value of a
+ * token, G = H and h = w = D / H.
+ * The cache is a ring of the last `window` ≥ 1 tokens. The query of the token at position t sees the c = min(t + 1, window)
+ * newest tokens, its own included, and m memories (keys and values that no token makes) in front of them: memory i at
+ * place i, the tokens at m … m + c - 1. With δ the place of the query, m + c - 1, less that of the key:
+ *   s = scale · q·k + bias[δ][head];  hidden are masked tokens and, with past > 0, what has δ > past.
+ * A masked token keeps its place. T ≥ window + m. Query head n reads key and value head ⌊n / (H / G)⌋. y is 0 where
+ * nothing is seen. The state of this layer is softmax_state_floats() floats at `offset` in the slot; what is in it at
  * position 0 does not matter. Layout: engine/tensor/ops/softmax_stream.h. */
 typedef struct softmax_stream_params {
 	int64_t heads, window;
 	int64_t offset; /* floats from the start of a slot */
 	float scale;
+	int64_t kv_heads; /* G; 0: heads */
+	int64_t past;     /* <= 0: no limit */
 } softmax_stream_params;
-value op_softmax_stream(graph *g, value qkv, value pool, value slot, value position, value length, value mask,
-                        value start, softmax_stream_params params);
-int64_t softmax_state_floats(int64_t d, int64_t window);
+value op_softmax_stream(graph *g, value q, value k, value v, value pool, value slot, value position, value length,
+                        value mask, value start, value memory_k, value memory_v, value bias,
+                        softmax_stream_params params);
+/* Floats of state of one layer whose tokens have key_width = G·h and value_width = G·w floats. */
+int64_t softmax_state_floats(int64_t key_width, int64_t value_width, int64_t window);
+
+/* Attention of a decoder to an encoded source, whose keys and values stand in the slot. */
+typedef struct source_params {
+	int64_t heads, kv_heads; /* H, G; kv_heads 0: heads */
+	int64_t value_width;     /* G·w */
+	int64_t capacity;        /* tokens of the longest source, at most SOURCE_MOST */
+	int64_t offset;          /* floats from the start of a slot */
+	float scale;
+} source_params;
+enum { SOURCE_MOST = 1 << 24 };
+/* source_store: puts a source into slot `slot[b]`. k [B, S, G·h], v [B, S, G·w], pool [slots, slot_floats] (updated in
+ * place), slot [i32] [B], length? [i32] [B] (tokens of the source; absent: S), mask? [i32] [B, S]. S ≤ capacity. Masked
+ * tokens are left out. With length 0 the slot stays as it is; a source of masked tokens alone leaves an empty one.
+ * Layout: engine/tensor/ops/softmax_stream.h. */
+void op_source_store(graph *g, value k, value v, value pool, value slot, value length, value mask,
+                     source_params params);
+/* source_attention: every query sees the whole source of its slot, and m memories.
+ * q [B, N, H·h], pool, slot, length [i32] [B], start? [i32] [S], memory_k? [m, G·h], memory_v? [m, G·w]
+ * -> y [B, N, H·w], with softmax over scale · q·k; heads and what is 0 as in softmax_stream. */
+value op_source_attention(graph *g, value q, value pool, value slot, value length, value start, value memory_k,
+                          value memory_v, source_params params);
+/* Floats of a source in a slot. */
+int64_t source_state_floats(int64_t key_width, int64_t value_width, int64_t capacity);
 
 /* linear_attention: attention whose weights are products of a feature map, φ(x) = elu(x) + 1 = x + 1 for x > 0, e^x
  * else (Katharopoulos et al. 2020), per head of dh = D / heads channels. No scale. q [B, N, D] [real], k, v [B, S, D]

@@ -62,6 +62,7 @@ size_t KERNEL(additive_stream_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(softmax_attention_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(softmax_attention_grad_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(source_attention_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_attention_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_attention_grad_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_stream_scratch)(const backend *b, const op_call *call);

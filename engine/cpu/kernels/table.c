@@ -26,6 +26,7 @@ const cpu_kernels KERNEL(kernels) = {
             [OP_softmax_attention] = KERNEL(softmax_attention_scratch),
             [OP_softmax_attention_grad] = KERNEL(softmax_attention_grad_scratch),
             [OP_softmax_stream] = KERNEL(softmax_stream_scratch),
+            [OP_source_attention] = KERNEL(source_attention_scratch),
             [OP_linear_attention] = KERNEL(linear_attention_scratch),
             [OP_linear_attention_grad] = KERNEL(linear_attention_grad_scratch),
             [OP_linear_stream] = KERNEL(linear_stream_scratch),

@@ -5,88 +5,109 @@
 #include <string.h>
 
 #include "engine/cpu/reference/reference.h"
+#include "engine/cpu/reference/softmax_keys.h"
 #include "engine/tensor/ops/sequence.h"
+#include "engine/tensor/ops/softmax.h"
+
+/* Input numbers. */
+enum { Q, K, V, POOL, SLOT, POSITION, LENGTH, MASK, START, MEMORY_K, MEMORY_V, BIAS };
 
 /* What stays the same for one sequence. */
 typedef struct stream {
 	float *state; /* this layer's floats in the slot */
-	int64_t window, channels, heads;
+	softmax_store ring;
+	softmax_heads n;
+	int64_t memories, past;
+	const float *memory_k, *memory_v, *bias; /* NULL: none */
 	double scale;
 } stream;
 
-/* Put token t into the ring: k, v [D]. */
+static const float *optional(const op_call *call, int i)
+{
+	return i < call->n_in ? call->in[i].data : NULL;
+}
+
+static stream stream_of(const op_call *call)
+{
+	const softmax_stream_params *p = call->params;
+	const bool packed = !optional(call, K);
+	const int64_t query = call->in[Q].shape.dim[2] / (packed ? 3 : 1);
+	stream s = {.past = p->past,
+	            .memory_k = optional(call, MEMORY_K),
+	            .memory_v = optional(call, MEMORY_V),
+	            .bias = optional(call, BIAS),
+	            .scale = (double)p->scale};
+	s.n = softmax_heads_of(query, packed ? query : call->in[V].shape.dim[2], p->heads, p->kv_heads);
+	s.ring = (softmax_store){s.n.kv_heads * s.n.key, s.n.kv_heads * s.n.value, p->window};
+	s.memories = s.memory_k ? shape_rows(call->in[MEMORY_K].shape) : 0;
+	return s;
+}
+
+/* Put token t into the ring: k [G·h], v [G·w]. */
 static void append(const stream *s, int64_t t, bool masked, const float *k, const float *v)
 {
-	int64_t place = t % s->window;
-	memcpy(s->state + softmax_key(s->channels, place), k, (size_t)s->channels * sizeof *k);
-	memcpy(s->state + softmax_value(s->channels, s->window, place), v, (size_t)s->channels * sizeof *v);
-	s->state[softmax_there(s->channels, s->window, place)] = masked ? 0 : 1;
+	int64_t place = t % s->ring.places;
+	memcpy(s->state + softmax_key(s->ring, place), k, (size_t)s->ring.key_width * sizeof *k);
+	memcpy(s->state + softmax_value(s->ring, place), v, (size_t)s->ring.value_width * sizeof *v);
+	s->state[softmax_there(s->ring, place)] = masked ? 0 : 1;
 }
 
-/* scale · q·k of head h and token j, -inf when j was masked */
-static double score_of(const stream *s, int64_t h, int64_t j, const float *query)
+/* Token t, in the ring already, attends: query [h], y [w] of head n; sum [w] is scratch. */
+static void attend(const stream *s, int64_t n, int64_t t, const float *query, double *sum, float *y)
 {
-	int64_t place = j % s->window, width = s->channels / s->heads;
-	const float *k = s->state + softmax_key(s->channels, place) + h * width;
-	double sum = 0;
-	if (s->state[softmax_there(s->channels, s->window, place)] == 0)
-		return -INFINITY;
-	for (int64_t d = 0; d < width; d++)
-		sum += (double)query[d] * (double)k[d];
-	return s->scale * sum;
-}
-
-/* Token t, in the ring already, attends: query, y [dh] of head h; sum [dh] is scratch. */
-static void attend(const stream *s, int64_t h, int64_t t, const float *query, double *sum, float *y)
-{
-	int64_t first = t < s->window ? 0 : t - s->window + 1, width = s->channels / s->heads;
-	double top = -INFINITY, z = 0;
-	for (int64_t d = 0; d < width; d++)
-		sum[d] = 0;
-	for (int64_t j = first; j <= t; j++)
-		top = fmax(top, score_of(s, h, j, query));
-	for (int64_t j = first; j <= t && top > -INFINITY; j++) {
-		const float *v = s->state + softmax_value(s->channels, s->window, j % s->window) + h * width;
-		double weight = exp(score_of(s, h, j, query) - top);
-		z += weight;
-		for (int64_t d = 0; d < width && weight > 0; d++)
-			sum[d] += weight * (double)v[d];
+	const int64_t group = n / (s->n.heads / s->n.kv_heads), window = s->ring.places;
+	const int64_t newest = t < window ? t + 1 : window, last = s->memories + newest - 1;
+	softmax_sum all = softmax_sum_of(sum, s->n.value);
+	for (int64_t place = 0; place <= last; place++) {
+		const int64_t distance = last - place, at = (t - distance) % window;
+		const bool memory = place < s->memories;
+		if ((s->past > 0 && distance > s->past) || (!memory && s->state[softmax_there(s->ring, at)] == 0))
+			continue;
+		const float *k = memory ? s->memory_k + place * s->ring.key_width : s->state + softmax_key(s->ring, at);
+		const float *v =
+		    memory ? s->memory_v + place * s->ring.value_width : s->state + softmax_value(s->ring, at);
+		double score = s->scale * softmax_dot(query, k + group * s->n.key, s->n.key);
+		if (s->bias)
+			score += (double)s->bias[distance * s->n.heads + n];
+		softmax_sum_add(&all, score, v + group * s->n.value);
 	}
-	for (int64_t d = 0; d < width; d++)
-		y[d] = z > 0 ? (float)(sum[d] / z) : 0;
+	softmax_sum_end(&all, y);
 }
 
-/* One token's y in double. */
+/* One head's y in double. */
 size_t reference_softmax_stream_scratch(const backend *b, const op_call *call)
 {
 	(void)b;
-	return (size_t)shape_last(call->in[0].shape) / 3 * sizeof(double);
+	return (size_t)stream_of(call).n.value * sizeof(double);
 }
 
-/* qkv [B, N, 3D], pool [slots, floats], slot, position, length [B], mask? [B, N], start? -> y [B, N, D] */
+/* q [B, N, H·h], k? [B, N, G·h], v? [B, N, G·w], pool [slots, floats], slot, position, length [B], mask? [B, N],
+ * start?, memory_k? [m, G·h], memory_v? [m, G·w], bias? [T, H] -> y [B, N, H·w] */
 status reference_softmax_stream(backend *unused, const op_call *call)
 {
 	(void)unused;
 	const softmax_stream_params *p = call->params;
-	const int32_t *slot = call->in[2].data, *position = call->in[3].data, *length = call->in[4].data;
-	const int32_t *mask = call->n_in > 5 ? call->in[5].data : NULL;
-	shape in = call->in[0].shape;
-	int64_t d = in.dim[2] / 3, width = d / p->heads;
+	const int32_t *slot = call->in[SLOT].data, *position = call->in[POSITION].data, *length = call->in[LENGTH].data;
+	const int32_t *mask = MASK < call->n_in ? call->in[MASK].data : NULL;
+	const float *k_in = optional(call, K), *v_in = optional(call, V);
+	const int64_t row_floats = call->in[Q].shape.dim[2];
 	float *y = call->out[0].data;
-	for (int64_t b = 0; b < sequence_count(call, 6); b++) {
-		const sequence tokens = sequence_at(call, 6, b);
-		float *state = (float *)call->in[1].data + slot[b] * call->in[1].shape.dim[1] + p->offset;
-		stream s = {state, p->window, d, p->heads, (double)p->scale};
+	stream s = stream_of(call);
+	const int64_t width = s.n.heads * s.n.value;
+	for (int64_t b = 0; b < sequence_count(call, START); b++) {
+		const sequence tokens = sequence_at(call, START, b);
+		s.state = (float *)call->in[POOL].data + slot[b] * call->in[POOL].shape.dim[1] + p->offset;
 		for (int64_t i = 0; i < tokens.room; i++) {
 			int64_t row = tokens.first + i, t = (int64_t)position[b] + i;
-			const float *qkv = (const float *)call->in[0].data + row * 3 * d;
+			const float *q = (const float *)call->in[Q].data + row * row_floats;
 			if (y)
-				memset(y + row * d, 0, (size_t)d * sizeof *y);
+				memset(y + row * width, 0, (size_t)width * sizeof *y);
 			if (i >= length[b])
 				continue;
-			append(&s, t, mask && !mask[row], qkv + d, qkv + 2 * d);
-			for (int64_t h = 0; h < p->heads && y; h++)
-				attend(&s, h, t, qkv + h * width, call->scratch, y + row * d + h * width);
+			append(&s, t, mask && !mask[row], k_in ? k_in + row * s.ring.key_width : q + row_floats / 3,
+			       v_in ? v_in + row * s.ring.value_width : q + row_floats / 3 * 2);
+			for (int64_t n = 0; n < s.n.heads && y; n++)
+				attend(&s, n, t, q + n * s.n.key, call->scratch, y + row * width + n * s.n.value);
 		}
 	}
 	return STATUS_OK;

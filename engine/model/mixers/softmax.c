@@ -17,7 +17,8 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 static void states(const void *options, int layer, state_list *list)
 {
 	const softmax_options *o = options;
-	state_list_add(list, STATE_CACHE, softmax_state_floats(o->hidden, o->window), "layers.%d.cache", layer);
+	state_list_add(list, STATE_CACHE, softmax_state_floats(o->hidden, o->hidden, o->window), "layers.%d.cache",
+	               layer);
 }
 
 static value attend(builder *b, const softmax_options *o, int layer, value qkv)
@@ -32,8 +33,8 @@ static value attend(builder *b, const softmax_options *o, int layer, value qkv)
 		    .offset = builder_state(b, "layers.%d.cache", layer),
 		    .scale = (float)o->scale,
 		};
-		return op_softmax_stream(b->g, qkv, b->pool, b->slot, b->position, b->length, b->mask, b->start,
-		                         params);
+		return op_softmax_stream(b->g, qkv, VALUE_NONE, VALUE_NONE, b->pool, b->slot, b->position, b->length,
+		                         b->mask, b->start, VALUE_NONE, VALUE_NONE, VALUE_NONE, params);
 	}
 	softmax_params params = {.heads = o->heads, .window = o->window, .scale = (float)o->scale, .stream = site};
 	if (b->rng != VALUE_NONE)

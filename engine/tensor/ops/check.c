@@ -93,22 +93,30 @@ status check_weight(const op_call *call, int x, const char *x_name, int weight, 
 	return check_shape(call, bias, "bias", DTYPE_F32, SHAPE1(w->shape.dim[0]), "one for each output", err);
 }
 
+status check_start(const op_call *call, int i, int64_t *count, error *err)
+{
+	const shape x = call->in[0].shape;
+	*count = x.dim[0];
+	if (!check_present(call, i))
+		return STATUS_OK;
+	TRY(check_type(call, i, "start", DTYPE_I32, err));
+	const shape s = call->in[i].shape;
+	char text[96];
+	*count = s.dim[0];
+	if (s.rank != 1 || x.dim[0] != 1 || (*count == 0 && x.dim[1] > 0))
+		return error_set(err, STATUS_INVALID, "start",
+		                 "start is %s, must be one for each sequence of a batch of 1",
+		                 shape_text(s, text, sizeof text));
+	return STATUS_OK;
+}
+
 status check_sequences(const op_call *call, int i, error *err)
 {
 	static const char *const names[] = {"slot", "position", "length"};
 	const shape x = call->in[0].shape;
-	const int mask = i + 3, start = i + 4;
-	int64_t count = x.dim[0];
-	char text[96];
-	if (check_present(call, start)) {
-		const shape s = call->in[start].shape;
-		count = s.dim[0];
-		TRY(check_type(call, start, "start", DTYPE_I32, err));
-		if (s.rank != 1 || x.dim[0] != 1 || (count == 0 && x.dim[1] > 0))
-			return error_set(err, STATUS_INVALID, "start",
-			                 "start is %s, must be one for each sequence of a batch of 1",
-			                 shape_text(s, text, sizeof text));
-	}
+	const int mask = i + 3;
+	int64_t count;
+	TRY(check_start(call, i + 4, &count, err));
 	for (int k = 0; k < 3; k++)
 		TRY(check_shape(call, i + k, names[k], DTYPE_I32, SHAPE1(count), "one for each sequence", err));
 	if (!check_present(call, mask))

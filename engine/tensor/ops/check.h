@@ -27,6 +27,9 @@ status check_count(const op_call *call, int i, const char *name, dtype type, int
 /* Argument `weight` is [N, last dimension of x] and of x's type (x is checked already) or, with an f32 x, panels;
  * argument `bias`, if given, is f32 [N]. */
 status check_weight(const op_call *call, int x, const char *x_name, int weight, int bias, error *err);
+/* Argument i, if given, is the start of each sequence in the batch of 1 that argument 0 is then; how many sequences
+ * there are into *count. */
+status check_start(const op_call *call, int i, int64_t *count, error *err);
 /* Arguments i … i + 4 of an op that reads argument 0 [B, N, …] into slots: slot, position and length for each sequence,
  * and if given mask for each token and start (ops.h). */
 status check_sequences(const op_call *call, int i, error *err);

@@ -1,28 +1,55 @@
-/* softmax_stream.h - what one layer of softmax attention remembers: a ring of the keys and values of the last
- * `window` tokens. Token t lies at place t mod window; `there` is 1, or 0 for a token that was masked.
+/* softmax_stream.h - what one layer of softmax attention keeps in a slot.
  *
- *   | key [window, D] | value [window, D] | there [window] |
+ * What it remembers (softmax_stream): a ring of the keys and values of the last `window` tokens. Token t lies at place
+ * t mod window; `there` is 1, or 0 for a token that was masked.
+ *
+ *   | key [window, G·h] | value [window, G·w] | there [window] |
  *
  * At position t the places of tokens max(0, t - window + 1) … t are read, so what the ring held before
- * position 0 is never seen. */
+ * position 0 is never seen.
+ *
+ * What it reads from (source_store, source_attention): the keys and values of a source's tokens, and how many there
+ * are.
+ *
+ *   | key [capacity, G·h] | value [capacity, G·w] | count |
+ */
 #ifndef ENGINE_TENSOR_OPS_SOFTMAX_STREAM_H
 #define ENGINE_TENSOR_OPS_SOFTMAX_STREAM_H
 
 #include <stdint.h>
 
-static inline int64_t softmax_key(int64_t d, int64_t place)
+#include "engine/base/device_function.h"
+
+/* Floats of a token's keys and of its values, and the number of places. */
+typedef struct softmax_store {
+	int64_t key_width, value_width, places;
+} softmax_store;
+
+DEVICE_FUNCTION int64_t softmax_key(softmax_store s, int64_t place)
 {
-	return place * d;
+	return place * s.key_width;
 }
 
-static inline int64_t softmax_value(int64_t d, int64_t window, int64_t place)
+DEVICE_FUNCTION int64_t softmax_value(softmax_store s, int64_t place)
 {
-	return (window + place) * d;
+	return s.places * s.key_width + place * s.value_width;
 }
 
-static inline int64_t softmax_there(int64_t d, int64_t window, int64_t place)
+DEVICE_FUNCTION int64_t softmax_there(softmax_store s, int64_t place)
 {
-	return 2 * window * d + place;
+	return s.places * (s.key_width + s.value_width) + place;
+}
+
+DEVICE_FUNCTION int64_t source_count_at(softmax_store s)
+{
+	return softmax_there(s, 0);
+}
+
+/* The count that a slot holds. A session from elsewhere may hold any number: never more than there are places. */
+DEVICE_FUNCTION int64_t source_count(softmax_store s, const float *state)
+{
+	const float count = state[source_count_at(s)];
+	return count >= 1.0f ? (count < (float)s.places ? (int64_t)count : s.places) : 0;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* Softmax attention, its gradient and its recurrent form: against the reference at the borders of blocks and tiles, and
+/* Softmax attention and its gradient: against the reference at the borders of blocks and tiles, and
  * what must hold whatever the numbers are. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -529,159 +529,6 @@ static void a_table_that_lacks_a_distance_is_refused(void **state)
 	inputs_free(in);
 }
 
-/* --- the recurrent form ---------------------------------------------------------------------------------- */
-
-enum { N = 301, H = 2, DH = 19, D = H * DH, MARGIN = 5 };
-
-/* One session's tokens, its place in a pool with NaN around it, and what it answered. */
-typedef struct session {
-	backend *b;
-	softmax_stream_params p;
-	tensor qkv, mask, pool, y;
-} session;
-
-static session session_new(backend *b, int64_t window, bool masked)
-{
-	int64_t floats = softmax_state_floats(D, window) + 2 * MARGIN;
-	session s = {.b = b,
-	             .p = {H, window, MARGIN, 0.3f},
-	             .qkv = fixture_normal(SHAPE3(1, N, 3 * D), 81, 1),
-	             .pool = fixture_tensor(DTYPE_F32, SHAPE2(3, floats)),
-	             .y = fixture_tensor(DTYPE_F32, SHAPE3(1, N, D))};
-	if (masked) {
-		s.mask = fixture_integers(SHAPE2(1, N), 82, 0, 1);
-		for (int64_t i = 0; i < N; i++)
-			((int32_t *)s.mask.data)[i] &= i % 50 > 12;
-	}
-	return s;
-}
-
-static void session_free(session *s)
-{
-	buffer_free(s->qkv.data);
-	buffer_free(s->mask.data);
-	buffer_free(s->pool.data);
-	buffer_free(s->y.data);
-}
-
-static tensor integer(int32_t x)
-{
-	tensor t = fixture_tensor(DTYPE_I32, SHAPE1(1));
-	memcpy(t.data, &x, sizeof x);
-	return t;
-}
-
-static tensor part_of(const tensor *t, int64_t first, int64_t n, int64_t width)
-{
-	tensor part = fixture_tensor(t->type, t->shape.rank == 3 ? SHAPE3(1, n, width) : SHAPE2(1, n));
-	memcpy(part.data, (char *)t->data + first * width * 4, (size_t)(n * width) * 4);
-	return part;
-}
-
-/* Read tokens first … first + n - 1, in rows with `extra` more tokens than count. */
-static void session_read(session *s, int64_t first, int64_t n, int64_t extra)
-{
-	op_call call = {.params = &s->p, .n_in = 6, .in = {part_of(&s->qkv, first, n + extra, 3 * D), s->pool}};
-	call.in[2] = integer(1);
-	call.in[3] = integer((int32_t)first);
-	call.in[4] = integer((int32_t)n);
-	if (s->mask.data)
-		call.in[5] = part_of(&s->mask, first, n + extra, 1);
-	fixture_run(s->b, OP_softmax_stream, &call);
-	memcpy((float *)s->y.data + first * D, call.out[0].data, (size_t)(n * D) * sizeof(float));
-	for (int64_t e = n * D; e < (n + extra) * D; e++)
-		assert_true(((float *)call.out[0].data)[e] == 0);
-	call.in[1].data = NULL;
-	fixture_free(&call);
-}
-
-static void read_in_chunks(session *s, int64_t chunk)
-{
-	for (int64_t i = 0; i < N; i += chunk)
-		session_read(s, i, N - i < chunk ? N - i : chunk, 0);
-}
-
-static const int64_t windows[] = {1, 2, 7, 50, 64, 129, N, 2 * N};
-enum { WINDOWS = sizeof windows / sizeof windows[0] };
-
-static void reading_in_any_chunks_gives_what_the_parallel_form_gives(void **state)
-{
-	backends *b = *state;
-	static const int64_t chunks[] = {1, 3, 4, 5, 16, 63, 64, 65, 150, N};
-	for (int i = 0; i < WINDOWS * 10; i++) {
-		int64_t window = windows[i / 10];
-		session s = session_new(b->fast, window, i % 2);
-		read_in_chunks(&s, chunks[i % 10]);
-		softmax_params p = {.heads = H, .window = window, .scale = 0.3f};
-		op_call call = {.params = &p, .n_in = 4, .in = {s.qkv, {0}, {0}, s.mask}};
-		fixture_run(b->reference, OP_softmax_attention, &call);
-		assert_true(compare_close("pooled", s.y.data, call.out[0].data, N * D, 1e-5, 1e-5));
-		fixture_free_outputs(&call);
-		session_free(&s);
-	}
-}
-
-static void chunks_of_any_size_leave_the_same_state(void **state)
-{
-	backends *b = *state;
-	for (int i = 0; i < WINDOWS; i++) {
-		session one = session_new(b->fast, windows[i], true), many = session_new(b->fast, windows[i], true);
-		read_in_chunks(&one, 1);
-		read_in_chunks(&many, 70);
-		size_t bytes = (size_t)shape_count(one.pool.shape) * sizeof(float);
-		assert_memory_equal(one.pool.data, many.pool.data, bytes);
-		session_free(&one);
-		session_free(&many);
-	}
-}
-
-static void reading_touches_nothing_outside_the_state(void **state)
-{
-	backends *b = *state;
-	session s = session_new(b->fast, 50, false);
-	int64_t count = shape_count(s.pool.shape), floats = count / 3, state_floats = softmax_state_floats(D, 50);
-	float *before = malloc((size_t)count * sizeof *before), *after = s.pool.data;
-	assert_non_null(before);
-	memcpy(before, after, (size_t)count * sizeof *before);
-	session_read(&s, 0, 70, 10);
-	session_read(&s, 70, 0, 3);
-	assert_memory_equal(after, before, (size_t)(floats + MARGIN) * sizeof *before);
-	int64_t end = floats + MARGIN + state_floats;
-	assert_memory_equal(after + end, before + end, (size_t)(count - end) * sizeof *before);
-	assert_memory_not_equal(after + floats + MARGIN, before + floats + MARGIN,
-	                        (size_t)state_floats * sizeof *before);
-	free(before);
-	session_free(&s);
-}
-
-static void decoding_does_not_depend_on_threads(void **state)
-{
-	(void)state;
-	enum { B = 3, LENGTH = 70, WIDTH = 64, WINDOW = 1500 };
-	softmax_stream_params p = {4, WINDOW, 0, 0.2f};
-	float *first = NULL;
-	static const int threads[] = {1, 2, 3, 7};
-	for (int t = 0; t < 4; t++) {
-		backend *b = fixture_open(7);
-		tensor pool = fixture_normal(SHAPE2(B, softmax_state_floats(WIDTH, WINDOW)), 91, 1);
-		op_call call = {
-		    .params = &p, .n_in = 5, .in = {fixture_normal(SHAPE3(B, LENGTH, 3 * WIDTH), 92, 1), pool}};
-		for (int i = 2; i < 5; i++)
-			call.in[i] = fixture_tensor(DTYPE_I32, SHAPE1(B));
-		memcpy(call.in[2].data, (int32_t[]){2, 0, 1}, B * sizeof(int32_t));
-		memcpy(call.in[3].data, (int32_t[]){5000, 1499, 300}, B * sizeof(int32_t));
-		memcpy(call.in[4].data, (int32_t[]){1, LENGTH, 3}, B * sizeof(int32_t));
-		fixture_narrow(b, threads[t], OP_softmax_stream, &call);
-		if (first)
-			assert_true(compare_same("y", call.out[0].data, first, B * LENGTH * WIDTH));
-		else
-			first = call.out[0].data, call.out[0].data = NULL;
-		fixture_free(&call);
-		backend_close(b);
-	}
-	buffer_free(first);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -699,10 +546,6 @@ int main(void)
 	    cmocka_unit_test(the_bias_is_that_of_the_distance_between_places),
 	    cmocka_unit_test(a_later_token_has_no_influence_on_fewer_queries_than_keys),
 	    cmocka_unit_test(a_table_that_lacks_a_distance_is_refused),
-	    cmocka_unit_test(reading_in_any_chunks_gives_what_the_parallel_form_gives),
-	    cmocka_unit_test(chunks_of_any_size_leave_the_same_state),
-	    cmocka_unit_test(reading_touches_nothing_outside_the_state),
-	    cmocka_unit_test(decoding_does_not_depend_on_threads),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
 }

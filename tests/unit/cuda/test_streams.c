@@ -56,7 +56,7 @@ static int outputs(stream_kind s)
 static int64_t state_floats(stream_kind s)
 {
 	return s.id == OP_additive_stream ? additive_state_floats(s.d, s.heads, s.window)
-	                                  : softmax_state_floats(s.d, s.window);
+	                                  : softmax_state_floats(s.d, s.d, s.window);
 }
 
 /* A pool of slots, all NaN, with a margin on either side of a session's state. */
@@ -73,7 +73,7 @@ static reader reader_new(stream_kind kind, int64_t slots)
 	const int64_t floats = state_floats(kind) + 2 * MARGIN;
 	return (reader){.kind = kind,
 	                .additive = {kind.heads, kind.window, MARGIN},
-	                .softmax = {kind.heads, kind.window, MARGIN, 0.3f},
+	                .softmax = {kind.heads, kind.window, MARGIN, 0.3f, 0, 0},
 	                .w = call_normal(SHAPE1(kind.d), 42, 1.5),
 	                .pool = call_tensor(DTYPE_F32, SHAPE2(slots, floats)),
 	                .slot_floats = floats};
@@ -101,6 +101,8 @@ static op_call reader_read(backend *b, reader *r, tensor x, tensor mask, int64_t
 	call.in[n++] = x;
 	if (r->kind.id == OP_additive_stream)
 		call.in[n++] = r->w;
+	else
+		n += 2; /* k and v */
 	call.in[n++] = r->pool;
 	const int first = n;
 	call.in[n++] = call_integers(rows, slot);
@@ -500,7 +502,9 @@ static void unwanted_outputs_change_nothing_else(void **state)
 		read_part(device, &all, &s, 0, 50);
 		op_call call = {.params = i ? (const void *)&none.softmax : &none.additive};
 		call.in[call.n_in++] = s.x;
-		if (!i)
+		if (i)
+			call.n_in += 2;
+		else
 			call.in[call.n_in++] = none.w;
 		call.in[call.n_in++] = none.pool;
 		const int first = call.n_in;

@@ -372,7 +372,7 @@ static void the_caches_of_the_layers_lie_side_by_side(void **state)
 		const softmax_stream_params *p = node->params;
 		assert_int_equal(p->offset, offset);
 		assert_int_equal(p->window, POSITIONS);
-		offset += softmax_state_floats(D, POSITIONS);
+		offset += softmax_state_floats(D, D, POSITIONS);
 	}
 	assert_int_equal(offset, LAYERS * (2 * D + 1) * POSITIONS);
 	graph_free(g);

@@ -384,21 +384,24 @@ static void build_softmax_form_grad(graph *g, const int64_t *arg)
 static void softmax_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
 	enum { OFFSET = 5 };
-	softmax_stream_params p = {arg[3], arg[4] ? arg[4] : 2 * arg[1] + 1, OFFSET, 0.4f};
+	const int64_t window = arg[4] ? arg[4] : 2 * arg[1] + 1;
+	softmax_stream_params p = {.heads = arg[3], .window = window, .offset = OFFSET, .scale = 0.4f};
 	shape tokens = SHAPE3(arg[0], arg[1], 3 * arg[2]);
-	int64_t floats = OFFSET + softmax_state_floats(arg[2], p.window) + 1;
+	int64_t floats = OFFSET + softmax_state_floats(arg[2], arg[2], p.window) + 1;
 	value slot = i32(g, "slot", SHAPE1(arg[0])), pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
 	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
-	op_softmax_stream(g, f32(g, "x before", tokens), pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
-	                  i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, p);
+	op_softmax_stream(g, f32(g, "x before", tokens), VALUE_NONE, VALUE_NONE, pool, slot,
+	                  i32(g, "position zero", SHAPE1(arg[0])), i32(g, "length before", SHAPE1(arg[0])), mask,
+	                  VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, p);
 	value position = i32(g, "position", SHAPE1(arg[0]));
 	if (ragged)
-		op_softmax_stream(g, f32(g, "x", SHAPE3(1, arg[1], 3 * arg[2])), pool, slot, position,
-		                  i32(g, "length ragged", SHAPE1(arg[0])), ragged_mask(g, arg),
-		                  i32(g, "start", SHAPE1(arg[0])), p);
+		op_softmax_stream(g, f32(g, "x", SHAPE3(1, arg[1], 3 * arg[2])), VALUE_NONE, VALUE_NONE, pool, slot,
+		                  position, i32(g, "length ragged", SHAPE1(arg[0])), ragged_mask(g, arg),
+		                  i32(g, "start", SHAPE1(arg[0])), VALUE_NONE, VALUE_NONE, VALUE_NONE, p);
 	else
-		op_softmax_stream(g, f32(g, arg[6] < 0 ? "x wide" : "x", tokens), pool, slot, position,
-		                  i32(g, "length", SHAPE1(arg[0])), mask, VALUE_NONE, p);
+		op_softmax_stream(g, f32(g, arg[6] < 0 ? "x wide" : "x", tokens), VALUE_NONE, VALUE_NONE, pool, slot,
+		                  position, i32(g, "length", SHAPE1(arg[0])), mask, VALUE_NONE, VALUE_NONE, VALUE_NONE,
+		                  VALUE_NONE, p);
 }
 
 static void build_softmax_stream(graph *g, const int64_t *arg)
@@ -409,6 +412,76 @@ static void build_softmax_stream(graph *g, const int64_t *arg)
 static void build_ragged_softmax_stream(graph *g, const int64_t *arg)
 {
 	softmax_stream_case(g, arg, true);
+}
+
+/* What the options of softmax_stream and source_attention are in a case's arg[6]. */
+enum { GROUPS = 1, MEMORIES = 100, PAST = 10000, BIASED = 1000000 };
+#define OPTIONS(groups, memories, past, biased) ((groups)*GROUPS + (memories)*MEMORIES + (past)*PAST + (biased)*BIASED)
+
+static value memories_of(graph *g, const int64_t *arg, const char *name, int64_t width)
+{
+	const int64_t count = arg[6] / MEMORIES % 100;
+	return count ? f32(g, name, SHAPE2(count, width)) : VALUE_NONE;
+}
+
+/* sequences, tokens in all, channels of a key, heads, window, masked, OPTIONS; values have 3 channels more */
+static void build_softmax_stream_options(graph *g, const int64_t *arg)
+{
+	enum { OFFSET = 4 };
+	const int64_t heads = arg[3], groups = arg[6] % 100, memories = arg[6] / MEMORIES % 100;
+	const softmax_stream_params p = {heads, arg[4], OFFSET, 0.4f, groups, arg[6] / PAST % 100};
+	const int64_t widths[] = {heads * arg[2], groups * arg[2], groups * (arg[2] + 3)};
+	const int64_t floats = OFFSET + softmax_state_floats(widths[1], widths[2], p.window) + 4;
+	value pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, (floats + 3) / 4 * 4));
+	value slot = i32(g, "slot", SHAPE1(arg[0]));
+	value memory_k = memories_of(g, arg, "memory_k", widths[1]),
+	      memory_v = memories_of(g, arg, "memory_v", widths[2]);
+	value bias = arg[6] >= BIASED ? f32(g, "bias", SHAPE2(p.window + memories, heads)) : VALUE_NONE;
+	const shape before = SHAPE3(arg[0], arg[1], 0), now = SHAPE3(1, arg[1], 0);
+	value in[2][3];
+	for (int i = 0; i < 6; i++) {
+		static const char *const names[] = {"q before", "k before", "v before", "q", "k", "v"};
+		shape s = i < 3 ? before : now;
+		s.dim[2] = widths[i % 3];
+		in[i / 3][i % 3] = f32(g, names[i], s);
+	}
+	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	op_softmax_stream(g, in[0][0], in[0][1], in[0][2], pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
+	                  i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, memory_k, memory_v, bias, p);
+	op_softmax_stream(g, in[1][0], in[1][1], in[1][2], pool, slot, i32(g, "position", SHAPE1(arg[0])),
+	                  i32(g, "length ragged", SHAPE1(arg[0])), ragged_mask(g, arg), i32(g, "start", SHAPE1(arg[0])),
+	                  memory_k, memory_v, bias, p);
+}
+
+/* sources, tokens of the longest, channels of a key, heads, capacity, masked, OPTIONS; pool and slot too */
+static source_params source_case(graph *g, const int64_t *arg, value *pool, value *slot)
+{
+	const int64_t groups = arg[6] % 100, key = groups * arg[2], values = groups * (arg[2] + 3);
+	const source_params p = {arg[3], groups, values, arg[4], 4, 0.4f};
+	const int64_t floats = p.offset + source_state_floats(key, values, p.capacity) + 4;
+	*pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, (floats + 3) / 4 * 4));
+	*slot = i32(g, "slot", SHAPE1(arg[0]));
+	op_source_store(g, f32(g, "k", SHAPE3(arg[0], arg[1], key)), f32(g, "v", SHAPE3(arg[0], arg[1], values)), *pool,
+	                *slot, arg[5] ? i32(g, "length", SHAPE1(arg[0])) : VALUE_NONE,
+	                arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE, p);
+	return p;
+}
+
+static void build_source_store(graph *g, const int64_t *arg)
+{
+	value pool, slot;
+	source_case(g, arg, &pool, &slot);
+}
+
+/* As many queries as tokens of the longest source, one sequence's behind the other's. */
+static void build_source_attention(graph *g, const int64_t *arg)
+{
+	value pool, slot;
+	const source_params p = source_case(g, arg, &pool, &slot);
+	op_source_attention(g, f32(g, "q", SHAPE3(1, arg[1], arg[3] * arg[2])), pool, slot,
+	                    i32(g, "length ragged", SHAPE1(arg[0])), i32(g, "start", SHAPE1(arg[0])),
+	                    memories_of(g, arg, "memory_k", p.kv_heads * arg[2]),
+	                    memories_of(g, arg, "memory_v", p.value_width), p);
 }
 
 /* batch, queries, channels, heads, keys (0: causal), kind of mask (0: none). Features are drawn away from 0, where φ'
@@ -1011,6 +1084,108 @@ static const op_case cases[] = {
     {OP_softmax_stream, "ragged, many short", build_ragged_softmax_stream, {64, 64, 24, 2, 4, 0}, 0, 9, 1e-5, 1e-5, 0},
     {OP_softmax_stream, "ragged, no token", build_ragged_softmax_stream, {3, 0, 4, 2, 3, 0}, 0, 0, 0, 0, 0},
     {OP_softmax_stream, "loud scores", build_softmax_stream, {2, 80, 32, 2, 7, 1, -1}, 0, 80, 1e-4, 1e-5, 0},
+    {OP_softmax_stream,
+     "apart",
+     build_softmax_stream_options,
+     {3, 40, 5, 2, 9, 0, OPTIONS(2, 0, 0, 0)},
+     0,
+     40,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "grouped",
+     build_softmax_stream_options,
+     {5, 120, 13, 6, 70, 1, OPTIONS(2, 0, 0, 0)},
+     0,
+     90,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "biased",
+     build_softmax_stream_options,
+     {3, 150, 16, 2, 80, 0, OPTIONS(2, 0, 0, 1)},
+     0,
+     99,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "memories",
+     build_softmax_stream_options,
+     {3, 60, 9, 2, 17, 1, OPTIONS(1, 3, 0, 0)},
+     0,
+     40,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "many memories",
+     build_softmax_stream_options,
+     {2, 90, 33, 3, 5, 0, OPTIONS(3, 70, 72, 1)},
+     0,
+     40,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "near past",
+     build_softmax_stream_options,
+     {3, 90, 8, 4, 30, 1, OPTIONS(4, 0, 6, 0)},
+     0,
+     60,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "every option",
+     build_softmax_stream_options,
+     {3, 160, 61, 4, 40, 1, OPTIONS(2, 5, 20, 1)},
+     0,
+     60,
+     1e-5,
+     1e-5,
+     0},
+    {OP_source_store, "plain", build_source_store, {3, 21, 5, 2, 30, 0, OPTIONS(2, 0, 0, 0)}, 0, 0, 0, 0, 0},
+    {OP_source_store,
+     "masked, of any length",
+     build_source_store,
+     {6, 75, 5, 4, 75, 1, OPTIONS(2, 0, 0, 0)},
+     0,
+     75,
+     0,
+     0,
+     0},
+    {OP_source_store, "no token", build_source_store, {2, 0, 4, 2, 3, 0, OPTIONS(1, 0, 0, 0)}, 0, 0, 0, 0, 0},
+    {OP_source_attention,
+     "plain",
+     build_source_attention,
+     {3, 21, 5, 2, 30, 0, OPTIONS(2, 0, 0, 0)},
+     0,
+     0,
+     1e-5,
+     1e-5,
+     0},
+    {OP_source_attention,
+     "grouped, masked",
+     build_source_attention,
+     {4, 130, 13, 6, 130, 1, OPTIONS(2, 0, 0, 0)},
+     9,
+     130,
+     1e-5,
+     1e-5,
+     0},
+    {OP_source_attention,
+     "memories",
+     build_source_attention,
+     {2, 90, 33, 3, 99, 1, OPTIONS(3, 70, 0, 0)},
+     1,
+     90,
+     1e-5,
+     1e-5,
+     0},
+    {OP_source_attention, "no token", build_source_attention, {2, 0, 4, 2, 3, 0, OPTIONS(1, 0, 0, 0)}, 0, 0, 0, 0, 0},
 
     LINEAR_ATTENTION(OP_linear_attention, build_linear_attention, STEP),
     {OP_linear_attention, "all, many keys", build_linear_attention, {1, 5, 2, 1, 1100, 1}, 0, 0, 2e-5, 2e-5, 0},

@@ -62,6 +62,7 @@ static const additive_attention_params pooled = {.heads = HEADS, .window = 2};
 static const additive_stream_params streamed = {HEADS, 1, 0};
 static const softmax_params softmax = {.heads = HEADS, .scale = 1};
 static const softmax_stream_params cached = {.heads = HEADS, .window = 1, .scale = 1};
+static const source_params encoded = {.heads = HEADS, .value_width = D, .capacity = N, .scale = 1};
 static const linear_attention_params attended = {HEADS, true, LINEAR_ATTENTION_EPS};
 static const linear_stream_params summed = {HEADS, 0, LINEAR_ATTENTION_EPS};
 static const linear_cross_entropy_params loss = {1, 0};
@@ -173,7 +174,11 @@ static const typed table[] = {
     {OP_additive_stream, &streamed,
      {{H, TOKENS}, {F, ROW}, {F, SHAPE2(B, 1)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "x", {0}},
     {OP_softmax_stream, &cached,
-     {{H, QKV}, {F, SHAPE2(B, 99)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "qkv", {0}},
+     {{H, QKV}, {NONE}, {NONE}, {F, SHAPE2(B, 99)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "qkv", {0}},
+    {OP_softmax_stream, &cached,
+     {{F, TOKENS}, {H, TOKENS}, {F, TOKENS}, {F, SHAPE2(B, 99)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "k", {0}},
+    {OP_source_store, &encoded, {{F, TOKENS}, {H, TOKENS}, {F, SHAPE2(B, 999)}, {I, SHAPE1(B)}}, "v", {0}},
+    {OP_source_attention, &encoded, {{H, TOKENS}, {F, SHAPE2(B, 999)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "q", {0}},
     {OP_linear_stream, &summed,
      {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}, {F, SHAPE2(B, 99)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}, {I, SHAPE1(B)}}, "q", {0}},
     {OP_accumulate, &scaled, {{F, MATRIX}, {H, MATRIX}}, "x", {0}},

@@ -1,0 +1,386 @@
+/* softmax_stream.h - queries of a call against keys in a slot: what softmax_stream and source_attention share.
+ *
+ * Keys come in tiles: the memories, then tokens of the slot, as many as lie one behind another, then the call's own. Up
+ * to STREAM_SHORT queries of a sequence are answered one by one, at the speed of memory: every key is one dot product
+ * along the channels. More are answered as blocks (softmax_attention.h). Which of the two it is depends on the length
+ * of the sequence alone, and queries are independent of each other: a query has the same bits in any batch and at any
+ * number of threads. */
+#ifndef ENGINE_CPU_KERNELS_SOFTMAX_STREAM_H
+#define ENGINE_CPU_KERNELS_SOFTMAX_STREAM_H
+
+#include <stdatomic.h>
+
+#include "engine/cpu/kernels/softmax_attention.h"
+#include "engine/tensor/ops/softmax.h"
+#include "engine/tensor/ops/softmax_stream.h"
+
+enum { STREAM_SHORT = 4 /* tokens one by one take as long as a block of up to a vector of them */ };
+
+/* One sequence of a call, and a head of its queries. */
+typedef struct stream {
+	softmax_heads n;
+	softmax_store store;
+	const float *q, *k, *v; /* of the call's first token; k and v NULL: its tokens are queries alone */
+	int64_t q_row, k_row, v_row;
+	const int32_t *mask; /* of the call's tokens, or NULL */
+	float *y;            /* rows of n.heads · n.value; NULL: not wanted */
+	float *state;
+	const float *memory_k, *memory_v, *bias; /* bias NULL: none */
+	int64_t memories;
+	int64_t position; /* tokens in the store, or that went through it */
+	int64_t length, room;
+	int64_t reach; /* of these a query sees the last, its own included; without k and v all that are stored */
+	int64_t past;  /* <= 0: no limit */
+	float scale;
+	int64_t head, key_at,
+	    value_at; /* the head, and the first channels that it reads of a token's keys and values */
+} stream;
+
+/* Tokens first … end - 1 are seen by the query of the token at position t. */
+static inline int64_t stream_first(const stream *s, int64_t t)
+{
+	return !s->k || t < s->reach ? 0 : t - s->reach + 1;
+}
+
+static inline int64_t stream_end(const stream *s, int64_t t)
+{
+	return s->k ? t + 1 : s->position;
+}
+
+/* From the query of position t to memory i. */
+static inline int64_t stream_memory_distance(const stream *s, int64_t t, int64_t i)
+{
+	return s->memories + kernel_min(t, s->store.places - 1) - i;
+}
+
+/* Up to KEYS memories from i on. */
+static inline softmax_keys stream_memories(const stream *s, int64_t i)
+{
+	return (softmax_keys){.key = s->memory_k + i * s->store.key_width + s->key_at,
+	                      .value = s->memory_v + i * s->store.value_width + s->value_at,
+	                      .key_row = s->store.key_width,
+	                      .value_row = s->store.value_width,
+	                      .first = i,
+	                      .count = kernel_min(SOFTMAX_KEYS, s->memories - i)};
+}
+
+/* Up to KEYS tokens from j on, before `end`: as many as lie one after another. mask [KEYS] is scratch. */
+static inline softmax_keys stream_tokens(const stream *s, int64_t j, int64_t end, int32_t *mask)
+{
+	softmax_keys k = {.first = j, .count = kernel_min(SOFTMAX_KEYS, end - j)};
+	if (j >= s->position) {
+		k.key = s->k + (j - s->position) * s->k_row + s->key_at;
+		k.value = s->v + (j - s->position) * s->v_row + s->value_at;
+		k.key_row = s->k_row;
+		k.value_row = s->v_row;
+		k.mask = s->mask ? s->mask + (j - s->position) : NULL;
+		return k;
+	}
+	int64_t place = j % s->store.places;
+	k.count = kernel_min(k.count, kernel_min(s->position - j, s->store.places - place));
+	k.key = s->state + softmax_key(s->store, place) + s->key_at;
+	k.value = s->state + softmax_value(s->store, place) + s->value_at;
+	k.key_row = s->store.key_width;
+	k.value_row = s->store.value_width;
+	if (!s->k)
+		return k;
+	const float *there = s->state + softmax_there(s->store, place);
+	int hidden = 0;
+#pragma omp simd reduction(| : hidden)
+	for (int64_t r = 0; r < k.count; r++) {
+		mask[r] = there[r] != 0.0f;
+		hidden |= !mask[r];
+	}
+	k.mask = hidden ? mask : NULL;
+	return k;
+}
+
+/* --- one query ------------------------------------------------------------------------------------------- */
+
+typedef float quad __attribute__((vector_size(4 * sizeof(float)), may_alias));
+
+static inline quad add_quarters(product_vector x)
+{
+	quad part[PRODUCT_VECTOR / 4], sum = {0};
+	memcpy(part, &x, sizeof part);
+	for (int i = 0; i < PRODUCT_VECTOR / 4; i++)
+		sum += part[i];
+	return sum;
+}
+
+/* The sums of the lanes of four vectors. */
+static inline quad add_lanes(const product_vector x[4])
+{
+	quad a = add_quarters(x[0]), b = add_quarters(x[1]), c = add_quarters(x[2]), d = add_quarters(x[3]);
+	a = __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+	c = __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
+	return __builtin_shufflevector(a, c, 0, 2, 4, 6) + __builtin_shufflevector(a, c, 1, 3, 5, 7);
+}
+
+/* What one query of a head has attended to; y [n.value] is not divided by `total` yet. */
+typedef struct stream_query {
+	const float *query;
+	float top, total, *y;
+} stream_query;
+
+/* score = scale · query·key of the keys r … r + 3; past the last, that of the last. */
+static inline void stream_scores(const stream *s, const float *query, const softmax_keys *k, int64_t r, float *score)
+{
+	const float *key[4];
+	product_vector sum[4] = {{0}};
+	int64_t d = 0;
+	for (int i = 0; i < 4; i++)
+		key[i] = k->key + kernel_min(r + i, k->count - 1) * k->key_row;
+	for (; d + PRODUCT_VECTOR <= s->n.key; d += PRODUCT_VECTOR)
+		for (int i = 0; i < 4; i++)
+			sum[i] += *(const product_vector *)(query + d) * *(const product_vector *)(key[i] + d);
+	quad total = add_lanes(sum);
+	for (; d < s->n.key; d++)
+		total += query[d] * (quad){key[0][d], key[1][d], key[2][d], key[3][d]};
+	total *= s->scale;
+	memcpy(score, &total, sizeof total);
+}
+
+/* y = shrink · y + Σ_r p[r] value_r for `vectors` vectors of channels, in four chains. */
+static inline __attribute__((always_inline)) void stream_pool(const int vectors, const softmax_keys *k, const float *p,
+                                                              float shrink, int64_t d, float *y)
+{
+	product_vector sum[4][2] = {{{0}}};
+	const float *from = k->value + d;
+	int64_t r = 0;
+	for (; r + 4 <= k->count; r += 4)
+		for (int i = 0; i < 4; i++)
+			for (int v = 0; v < vectors; v++)
+				sum[i][v] += p[r + i] * *(const product_vector *)(from + (r + i) * k->value_row +
+				                                                  v * PRODUCT_VECTOR);
+	for (; r < k->count; r++)
+		for (int v = 0; v < vectors; v++)
+			sum[0][v] += p[r] * *(const product_vector *)(from + r * k->value_row + v * PRODUCT_VECTOR);
+	for (int v = 0; v < vectors; v++) {
+		product_vector *to = (product_vector *)(y + d + v * PRODUCT_VECTOR);
+		*to = shrink * *to + ((sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]));
+	}
+}
+
+/* Attend to a tile. bias: of the tile's first key, the next n.heads before it; NULL: none. */
+static inline void stream_attend(const stream *s, const softmax_keys *k, const float *bias, stream_query *q)
+{
+	float p[SOFTMAX_KEYS];
+	float high = q->top, sum = 0.0f;
+	int64_t r;
+	for (r = 0; r < k->count; r += 4)
+		stream_scores(s, q->query, k, r, p + r);
+	for (r = 0; bias && r < k->count; r++)
+		p[r] += bias[-r * s->n.heads];
+	for (r = 0; k->mask && r < k->count; r++)
+		p[r] = k->mask[r] ? p[r] : -INFINITY;
+#pragma omp simd reduction(max : high)
+	for (r = 0; r < k->count; r++)
+		high = p[r] > high ? p[r] : high;
+	if (high == -INFINITY)
+		return;
+	const float shrink = math_exp(q->top - high);
+#pragma omp simd reduction(+ : sum)
+	for (r = 0; r < k->count; r++) {
+		p[r] = math_exp(p[r] - high);
+		sum += p[r];
+	}
+	q->top = high;
+	q->total = shrink * q->total + sum;
+	int64_t d = 0;
+	for (; d + 2 * PRODUCT_VECTOR <= s->n.value; d += 2 * PRODUCT_VECTOR)
+		stream_pool(2, k, p, shrink, d, q->y);
+	for (; d + PRODUCT_VECTOR <= s->n.value; d += PRODUCT_VECTOR)
+		stream_pool(1, k, p, shrink, d, q->y);
+	for (; d < s->n.value; d++) {
+		q->y[d] *= shrink;
+		for (r = 0; r < k->count; r++)
+			q->y[d] += p[r] * k->value[r * k->value_row + d];
+	}
+}
+
+/* The bias of a distance, or NULL. */
+static inline const float *stream_bias(const stream *s, int64_t distance)
+{
+	return s->bias ? s->bias + distance * s->n.heads + s->head : NULL;
+}
+
+/* The call's token i. */
+static inline void stream_token(const stream *s, int64_t i)
+{
+	const int64_t t = s->position + i, end = stream_end(s, t);
+	stream_query q = {.query = s->q + i * s->q_row + s->head * s->n.key,
+	                  .top = -INFINITY,
+	                  .y = s->y + (i * s->n.heads + s->head) * s->n.value};
+	int32_t mask[SOFTMAX_KEYS];
+	softmax_keys k;
+	memset(q.y, 0, (size_t)s->n.value * sizeof *q.y);
+	const int64_t hidden = s->past > 0 ? stream_memory_distance(s, t, 0) - s->past : 0;
+	for (int64_t m = hidden > 0 ? hidden : 0; m < s->memories; m += k.count) {
+		k = stream_memories(s, m);
+		stream_attend(s, &k, stream_bias(s, stream_memory_distance(s, t, m)), &q);
+	}
+	for (int64_t j = stream_first(s, t); j < end; j += k.count) {
+		k = stream_tokens(s, j, end, mask);
+		stream_attend(s, &k, stream_bias(s, t - j), &q);
+	}
+	const float inverse = q.total > 0.0f ? 1.0f / q.total : 0.0f;
+	for (int64_t d = 0; d < s->n.value; d++)
+		q.y[d] *= inverse;
+}
+
+/* --- a block of queries ------------------------------------------------------------------------------------ */
+
+/* The biases of a tile of memories, and hide those too far back. */
+static inline void stream_place_memories(const stream *s, const softmax_queries *q, const softmax_keys *k, float *score)
+{
+	const int64_t lanes = softmax_lanes(q);
+	for (int64_t r = 0; r < k->count && (s->bias || s->past > 0); r++)
+		for (int64_t l = 0; l < lanes; l++) {
+			const int64_t distance = stream_memory_distance(s, q->first + l, k->first + r);
+			float *to = score + r * SOFTMAX_LANES + l;
+			if (s->bias)
+				*to += s->bias[distance * s->n.heads + s->head];
+			if (s->past > 0 && distance > s->past)
+				*to = -INFINITY;
+		}
+}
+
+/* The call's tokens from i on, as many as a block holds. */
+static inline void stream_block(const stream *s, const softmax_block *w, int64_t i)
+{
+	softmax_queries q = {.first = s->position + i,
+	                     .count = kernel_min(SOFTMAX_LANES, s->length - i),
+	                     .window = s->k ? s->reach : s->position + s->length,
+	                     .dh = s->n.key,
+	                     .dv = s->n.value,
+	                     .bidirectional = !s->k};
+	if (s->bias)
+		q.bias = (softmax_bias){s->bias + s->head, s->n.heads, 0, s->store.places};
+	const int64_t end = stream_end(s, q.first + q.count - 1);
+	int32_t mask[SOFTMAX_KEYS];
+	softmax_keys k;
+	softmax_block_open(w, &q, s->q + i * s->q_row + s->head * s->n.key, s->q_row, s->scale);
+	for (int64_t m = 0; m < s->memories; m += k.count) {
+		k = stream_memories(s, m);
+		product(k.count, softmax_lanes(&q), q.dh, (product_matrix){k.key, k.key_row, 1}, w->query,
+		        SOFTMAX_LANES, w->score, SOFTMAX_LANES, false);
+		stream_place_memories(s, &q, &k, w->score);
+		softmax_block_pool(w, &q, &k, NULL);
+	}
+	for (int64_t j = stream_first(s, q.first); j < end; j += k.count) {
+		k = stream_tokens(s, j, end, mask);
+		softmax_block_tile(w, &q, &k, NULL);
+	}
+	softmax_block_close(w, &q, s->y + (i * s->n.heads + s->head) * s->n.value, s->n.heads * s->n.value);
+}
+
+/* --- the call -------------------------------------------------------------------------------------------------- */
+
+/* The sequences of a call: what they have in common, and what sets the rest of one. */
+typedef struct stream_call {
+	int64_t sequences;
+	stream common;
+	void (*set)(const op_call *call, int64_t sequence, stream *s);
+} stream_call;
+
+static inline stream stream_at(const op_call *call, const stream_call *all, int64_t sequence)
+{
+	stream s = all->common;
+	all->set(call, sequence, &s);
+	return s;
+}
+
+static inline void stream_take_head(stream *s, int64_t head)
+{
+	const int64_t group = s->n.heads == s->n.kv_heads ? head : head / (s->n.heads / s->n.kv_heads);
+	s->head = head;
+	s->key_at = group * s->n.key;
+	s->value_at = group * s->n.value;
+}
+
+/* The call's tokens from i on, as many as a block holds, however many there are. */
+static inline void stream_some(const stream *s, const softmax_block *w, int64_t i)
+{
+	if (s->length > STREAM_SHORT)
+		stream_block(s, w, i);
+	for (; s->length <= STREAM_SHORT && i < s->length; i++)
+		stream_token(s, i);
+}
+
+/* On the caller's thread. */
+static inline void stream_answer_here(const op_call *call, const stream_call *all)
+{
+	const softmax_heads n = all->common.n;
+	const softmax_block w = softmax_block_in(call->scratch, n.key, n.value);
+	for (int64_t sequence = 0; sequence < all->sequences; sequence++) {
+		stream s = stream_at(call, all, sequence);
+		for (int64_t head = 0; head < n.heads; head++) {
+			stream_take_head(&s, head);
+			for (int64_t i = 0; i < s.length; i += SOFTMAX_LANES)
+				stream_some(&s, &w, i);
+		}
+	}
+}
+
+/* On several: a unit is a block of a head of a sequence, of up to `blocks` blocks. */
+static inline void stream_answer_by(int threads, const op_call *call, const stream_call *all, int64_t blocks)
+{
+	const softmax_heads n = all->common.n;
+	const int64_t floats = softmax_block_floats(n.key, n.value, false), units = all->sequences * n.heads * blocks;
+	_Atomic int64_t next = 0;
+#pragma omp parallel for schedule(static, 1) num_threads(threads)
+	for (int thread = 0; thread < threads; thread++) {
+		const softmax_block w = softmax_block_in((float *)call->scratch + thread * floats, n.key, n.value);
+		for (;;) {
+			const int64_t unit = atomic_fetch_add(&next, 1), i = unit % blocks * SOFTMAX_LANES;
+			if (unit >= units)
+				break;
+			stream s = stream_at(call, all, unit / blocks / n.heads);
+			stream_take_head(&s, unit / blocks % n.heads);
+			if (i < s.length)
+				stream_some(&s, &w, i);
+		}
+	}
+}
+
+/* Keys and channels that the sequences of the call read, a value for each; and the tokens of the longest. */
+static inline int64_t stream_work(const op_call *call, const stream_call *all, int64_t *longest)
+{
+	const softmax_heads n = all->common.n;
+	int64_t pairs = 0;
+	*longest = 0;
+	for (int64_t i = 0; i < all->sequences; i++) {
+		const stream s = stream_at(call, all, i);
+		pairs += (kernel_min(s.position, s.store.places) + s.memories + s.length) * s.length;
+		*longest = s.length > *longest ? s.length : *longest;
+	}
+	return pairs * n.heads * (n.key + n.value) / 2;
+}
+
+static inline size_t stream_scratch(const backend *b, softmax_heads n)
+{
+	return (size_t)(((const cpu *)b)->threads * softmax_block_floats(n.key, n.value, false)) * sizeof(float);
+}
+
+/* All of y: what the call's queries pooled, and zeros past the length of each sequence. */
+static inline void stream_answer(backend *b, const op_call *call, const stream_call *all)
+{
+	int64_t longest;
+	const softmax_heads n = all->common.n;
+	const int64_t work = stream_work(call, all, &longest), blocks = kernel_parts(longest, SOFTMAX_LANES);
+	const int threads = (int)kernel_min(kernel_threads(b, work), all->sequences * n.heads * blocks);
+	if (!call->out[0].data)
+		return;
+	if (threads <= 1) /* a parallel region costs 0.2 µs even with one thread */
+		stream_answer_here(call, all);
+	else
+		stream_answer_by(threads, call, all, blocks);
+	const int64_t width = n.heads * n.value;
+	for (int64_t i = 0; i < all->sequences; i++) {
+		const stream s = stream_at(call, all, i);
+		memset(s.y + s.length * width, 0, (size_t)((s.room - s.length) * width) * sizeof(float));
+	}
+}
+
+#endif

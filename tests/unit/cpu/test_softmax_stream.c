@@ -1,0 +1,799 @@
+/* Over 600 lines: both ops are asked by the same texts.
+ * The recurrent form of softmax attention, and attention to a source in a slot: against their definitions in double,
+ * and what sessions rest on whatever the numbers are. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/unit/cpu/fixture.h"
+
+static backend *reference, *fast;
+
+static int open_backends(void **state)
+{
+	(void)state;
+	if (cpu_reference_open(&reference, 0, NULL) != STATUS_OK)
+		return 1;
+	fast = fixture_open(2);
+	return 0;
+}
+
+static int close_backends(void **state)
+{
+	(void)state;
+	backend_close(reference);
+	backend_close(fast);
+	return 0;
+}
+
+/* --- a layer and its sequences ------------------------------------------------------------------------------ */
+
+enum { MARGIN = 4, MOST = 4 };
+
+/* What a layer is; `together`: q, k and v are one tensor. */
+typedef struct kind {
+	int64_t heads, kv_heads, key, value, window, past, memories;
+	bool biased, masked, together;
+} kind;
+
+static int64_t key_width(const kind *k)
+{
+	return k->kv_heads * k->key;
+}
+
+static int64_t value_width(const kind *k)
+{
+	return k->kv_heads * k->value;
+}
+
+/* A layer with a pool of MOST + 1 slots whose floats are NaN. */
+typedef struct layer {
+	backend *b;
+	kind k;
+	softmax_stream_params p;
+	tensor pool, memory_k, memory_v, bias;
+} layer;
+
+static layer layer_new(backend *b, kind k)
+{
+	const int64_t floats = softmax_state_floats(key_width(&k), value_width(&k), k.window) + 2 * MARGIN;
+	layer l = {.b = b, .k = k, .pool = fixture_tensor(DTYPE_F32, SHAPE2(MOST + 1, floats))};
+	l.p = (softmax_stream_params){k.heads, k.window, MARGIN, 0.3f, k.kv_heads, k.past};
+	if (k.memories) {
+		l.memory_k = fixture_normal(SHAPE2(k.memories, key_width(&k)), 3, 1);
+		l.memory_v = fixture_normal(SHAPE2(k.memories, value_width(&k)), 4, 1);
+	}
+	if (k.biased)
+		l.bias = fixture_normal(SHAPE2(k.window + k.memories, k.heads), 5, 1);
+	return l;
+}
+
+static void layer_free(layer *l)
+{
+	buffer_free(l->pool.data);
+	buffer_free(l->memory_k.data);
+	buffer_free(l->memory_v.data);
+	buffer_free(l->bias.data);
+}
+
+/* One sequence: its tokens, what was answered, and how many it has read. */
+typedef struct text {
+	int64_t n, read;
+	float *q, *k, *v, *y;
+	int32_t *mask;
+} text;
+
+static float *numbers(int64_t count, uint64_t seed)
+{
+	float *x = malloc((size_t)(count + 1) * sizeof *x);
+	assert_non_null(x);
+	random_normal(x, count, seed, 1);
+	return x;
+}
+
+static text text_new(const kind *k, int64_t n, uint64_t seed)
+{
+	text t = {.n = n};
+	t.q = numbers(n * k->heads * k->key, seed);
+	t.k = numbers(n * key_width(k), seed + 1);
+	t.v = numbers(n * value_width(k), seed + 2);
+	t.y = numbers(n * k->heads * k->value, seed + 3);
+	t.mask = malloc((size_t)(n + 1) * sizeof *t.mask);
+	assert_non_null(t.mask);
+	random_integers(t.mask, n, seed + 4, 0, 2);
+	for (int64_t i = 0; i < n; i++) /* some queries see no token */
+		t.mask[i] = !k->masked || (t.mask[i] && i % 50 > 12);
+	return t;
+}
+
+static void text_free(text *t)
+{
+	free(t->q);
+	free(t->k);
+	free(t->v);
+	free(t->y);
+	free(t->mask);
+}
+
+static tensor integers_of(const int32_t *x, int64_t n)
+{
+	tensor t = fixture_tensor(DTYPE_I32, SHAPE1(n));
+	memcpy(t.data, x, (size_t)n * sizeof *x);
+	return t;
+}
+
+/* `width` floats of tokens first … first + n - 1 to token `at` of a tensor, from channel `column` on. */
+static void put(tensor *to, int64_t at, int64_t column, const float *from, int64_t first, int64_t n, int64_t width)
+{
+	const int64_t row = to->shape.dim[2];
+	for (int64_t i = 0; i < n; i++)
+		memcpy((float *)to->data + (at + i) * row + column, from + (first + i) * width,
+		       (size_t)width * sizeof(float));
+}
+
+/* The next `length` tokens of each text, in slot i + 1, in one call: as rows, or with `ragged` one behind the other
+ * with room for i more behind text i. */
+static void read_texts(layer *l, text *const *some, const int32_t *length, int64_t count, bool ragged)
+{
+	const kind *k = &l->k;
+	int32_t start[MOST + 1] = {0}, slot[MOST], position[MOST], most = 0;
+	for (int64_t i = 0; i < count; i++)
+		most = length[i] > most ? length[i] : most;
+	for (int64_t i = 0; i < count; i++) {
+		start[i + 1] = start[i] + (ragged ? length[i] + (int32_t)i : most);
+		slot[i] = (int32_t)i + 1;
+		position[i] = (int32_t)some[i]->read;
+	}
+	const int64_t rows = ragged ? 1 : count, tokens = start[count] / rows, queries = k->heads * k->key;
+	op_call call = {.params = &l->p, .n_in = 12};
+	if (k->together) {
+		call.in[0] = fixture_tensor(DTYPE_F32, SHAPE3(rows, tokens, 3 * queries));
+	} else {
+		call.in[0] = fixture_tensor(DTYPE_F32, SHAPE3(rows, tokens, queries));
+		call.in[1] = fixture_tensor(DTYPE_F32, SHAPE3(rows, tokens, key_width(k)));
+		call.in[2] = fixture_tensor(DTYPE_F32, SHAPE3(rows, tokens, value_width(k)));
+	}
+	call.in[3] = l->pool;
+	call.in[4] = integers_of(slot, count);
+	call.in[5] = integers_of(position, count);
+	call.in[6] = integers_of(length, count);
+	if (k->masked)
+		call.in[7] = fixture_tensor(DTYPE_I32, SHAPE2(rows, tokens));
+	if (ragged)
+		call.in[8] = integers_of(start, count);
+	call.in[9] = l->memory_k;
+	call.in[10] = l->memory_v;
+	call.in[11] = l->bias;
+	for (int64_t i = 0; i < count; i++) {
+		const text *t = some[i];
+		const int64_t n = length[i];
+		put(&call.in[0], start[i], 0, t->q, t->read, n, queries);
+		put(&call.in[k->together ? 0 : 1], start[i], k->together ? queries : 0, t->k, t->read, n, key_width(k));
+		put(&call.in[k->together ? 0 : 2], start[i], k->together ? 2 * queries : 0, t->v, t->read, n,
+		    value_width(k));
+		if (k->masked)
+			memcpy((int32_t *)call.in[7].data + start[i], t->mask + t->read, (size_t)n * sizeof(int32_t));
+	}
+	fixture_run(l->b, OP_softmax_stream, &call);
+	const int64_t width = k->heads * k->value;
+	for (int64_t i = 0; i < count; i++) {
+		const float *y = (const float *)call.out[0].data + start[i] * width;
+		memcpy(some[i]->y + some[i]->read * width, y, (size_t)(length[i] * width) * sizeof *y);
+		for (int64_t e = length[i] * width; e < (start[i + 1] - start[i]) * width; e++)
+			assert_true(y[e] == 0);
+		some[i]->read += length[i];
+	}
+	call.in[3].data = call.in[9].data = call.in[10].data = call.in[11].data = NULL;
+	fixture_free(&call);
+}
+
+static void read_one(layer *l, text *t, int64_t n)
+{
+	read_texts(l, &t, &(int32_t){(int32_t)n}, 1, false);
+}
+
+static void read_in_chunks(layer *l, text *t, int64_t chunk)
+{
+	for (int64_t left; (left = t->n - t->read) > 0;)
+		read_one(l, t, left < chunk ? left : chunk);
+}
+
+/* --- the definition --------------------------------------------------------------------------------------- */
+
+/* Σ_j e^{s_j} v_j / Σ_j e^{s_j} of `n` scores, -inf where hidden. */
+static void pooled(const double *score, const float *const *v, int64_t n, int64_t width, double *y)
+{
+	double top = -INFINITY, total = 0;
+	memset(y, 0, (size_t)width * sizeof *y);
+	for (int64_t j = 0; j < n; j++)
+		top = fmax(top, score[j]);
+	for (int64_t j = 0; j < n && top > -INFINITY; j++) {
+		const double p = exp(score[j] - top);
+		total += p;
+		for (int64_t d = 0; d < width; d++)
+			y[d] += p * (double)v[j][d];
+	}
+	for (int64_t d = 0; d < width && total > 0; d++)
+		y[d] /= total;
+}
+
+static double dot(const float *a, const float *b, int64_t n)
+{
+	double sum = 0;
+	for (int64_t d = 0; d < n; d++)
+		sum += (double)a[d] * (double)b[d];
+	return sum;
+}
+
+/* What head h of token t of a text sees, written out: the memories at places 0 … m - 1, the tokens behind them. */
+static void expected(const layer *l, const text *x, int64_t t, int64_t h, double *y)
+{
+	enum { MOST_KEYS = 600 };
+	const kind *k = &l->k;
+	const int64_t oldest = t + 1 > k->window ? t + 1 - k->window : 0, group = h / (k->heads / k->kv_heads);
+	const int64_t query = k->memories + t - oldest;
+	const float *q = x->q + (t * k->heads + h) * k->key;
+	double score[MOST_KEYS];
+	const float *v[MOST_KEYS];
+	assert_true(query < MOST_KEYS);
+	for (int64_t place = 0; place <= query; place++) {
+		const bool memory = place < k->memories;
+		const int64_t row = memory ? place : oldest + place - k->memories;
+		const float *key = (memory ? (const float *)l->memory_k.data : x->k) + row * key_width(k);
+		v[place] = (memory ? (const float *)l->memory_v.data : x->v) + row * value_width(k) + group * k->value;
+		score[place] = (double)l->p.scale * dot(q, key + group * k->key, k->key);
+		if (k->biased)
+			score[place] += (double)((const float *)l->bias.data)[(query - place) * k->heads + h];
+		if ((k->past > 0 && query - place > k->past) || (!memory && !x->mask[row]))
+			score[place] = -INFINITY;
+	}
+	pooled(score, v, query + 1, k->value, y);
+}
+
+static bool as_defined(const layer *l, const text *x)
+{
+	double y[64];
+	for (int64_t i = 0; i < x->n * l->k.heads; i++) {
+		expected(l, x, i / l->k.heads, i % l->k.heads, y);
+		for (int64_t d = 0; d < l->k.value; d++)
+			if (!(fabs((double)x->y[i * l->k.value + d] - y[d]) <= 1e-5 + 1e-5 * fabs(y[d]))) {
+				print_error("token %d, head %d, channel %d: %g, not %g\n", (int)(i / l->k.heads),
+				            (int)(i % l->k.heads), (int)d, (double)x->y[i * l->k.value + d], y[d]);
+				return false;
+			}
+	}
+	return true;
+}
+
+/* Kind i of all combinations of options. */
+enum { KINDS = 3 * 2 * 3 * 2 * 2 * 4 };
+static kind kind_at(int i)
+{
+	static const int64_t windows[] = {1, 7, 40, 200}, groups[] = {4, 2, 1}, pasts[] = {0, 4, 30};
+	kind k = {.heads = 4, .key = 5, .value = 9};
+	k.window = windows[i % 4];
+	k.masked = i / 4 % 2;
+	k.biased = i / 8 % 2;
+	k.memories = i / 16 % 2 * 3;
+	k.past = pasts[i / 32 % 3];
+	k.kv_heads = groups[i / 96];
+	return k;
+}
+
+/* Read all of some texts in pieces that are drawn: a token each, or some one behind the other. */
+static void read_in_pieces(layer *l, text *const *some, int64_t count, uint64_t *seed)
+{
+	for (bool more = true; more;) {
+		int32_t length[MOST];
+		const int64_t most = random_next(seed, 0, 2) == 0 ? 1 : random_next(seed, 2, 70);
+		more = false;
+		for (int64_t i = 0; i < count; i++) {
+			const int64_t left = some[i]->n - some[i]->read, wish = random_next(seed, 0, most);
+			length[i] = (int32_t)(wish < left ? wish : left);
+			more |= length[i] < left;
+		}
+		read_texts(l, some, length, count, most > 1);
+	}
+}
+
+static void every_combination_of_options_gives_what_its_definition_says(void **state)
+{
+	(void)state;
+	uint64_t seed = 7;
+	for (int i = 0; i < KINDS; i++) {
+		const kind k = kind_at(i);
+		for (int r = 0; r < 2; r++) {
+			layer l = layer_new(r ? fast : reference, k);
+			text x[] = {text_new(&k, 97, 11), text_new(&k, 60, 21)};
+			read_in_pieces(&l, (text *[]){&x[0], &x[1]}, 2, &seed);
+			if (!as_defined(&l, &x[0]) || !as_defined(&l, &x[1]))
+				fail_msg("kind %d", i);
+			text_free(&x[0]);
+			text_free(&x[1]);
+			layer_free(&l);
+		}
+	}
+}
+
+static void heads_of_any_width_give_what_the_definition_says_on_every_instruction_set(void **state)
+{
+	(void)state;
+	static const char *const isas[] = {"baseline", "avx2", "avx512"};
+	static const int64_t widths[][2] = {{1, 1}, {16, 16}, {32, 5}, {7, 64}, {40, 33}, {64, 48}};
+	uint64_t seed = 8;
+	for (int i = 0; i < 3 * 6; i++) {
+		setenv("ADDITIVE_CPU_ISA", isas[i / 6], 1);
+		backend *b = fixture_open(2);
+		unsetenv("ADDITIVE_CPU_ISA");
+		const kind k = {2, 1, widths[i % 6][0], widths[i % 6][1], 130, 0, 70, true, i % 2, false};
+		layer l = layer_new(b, k);
+		text x = text_new(&k, 200, 31);
+		read_in_pieces(&l, (text *[]){&x}, 1, &seed);
+		assert_true(as_defined(&l, &x));
+		text_free(&x);
+		layer_free(&l);
+		backend_close(b);
+	}
+}
+
+static const int64_t windows[] = {1, 2, 7, 50, 64, 129, 301, 600};
+enum { WINDOWS = sizeof windows / sizeof windows[0] };
+
+static kind plain(int64_t window, bool masked)
+{
+	return (kind){2, 2, 19, 19, window, 0, 0, false, masked, true};
+}
+
+static void reading_in_any_chunks_gives_what_the_definition_says(void **state)
+{
+	(void)state;
+	static const int64_t chunks[] = {1, 3, 4, 5, 16, 63, 64, 65, 150, 301};
+	for (int i = 0; i < WINDOWS * 10; i++) {
+		const kind k = plain(windows[i / 10], i % 2);
+		layer l = layer_new(fast, k);
+		text x = text_new(&k, 301, 81);
+		read_in_chunks(&l, &x, chunks[i % 10]);
+		assert_true(as_defined(&l, &x));
+		text_free(&x);
+		layer_free(&l);
+	}
+}
+
+/* --- bits ----------------------------------------------------------------------------------------------------- */
+
+/* Two ways to read the same text leave the same answers, and if `also` the same slot. */
+static void assert_same(const layer *a, const text *x, const layer *b, const text *y, bool also)
+{
+	const int64_t floats = a->pool.shape.dim[1], count = x->n * a->k.heads * a->k.value;
+	assert_true(compare_same("y", x->y, y->y, count));
+	if (also)
+		assert_memory_equal((float *)a->pool.data + floats, (float *)b->pool.data + floats,
+		                    (size_t)floats * sizeof(float));
+}
+
+static void q_k_and_v_in_one_tensor_or_three_give_the_same_bits(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2 * WINDOWS; i++) {
+		kind one = {3, 3, 17, 17, windows[i / 2], 0, 0, false, i % 2, true}, three = one;
+		three.together = false;
+		layer a = layer_new(fast, one), b = layer_new(fast, three);
+		text x = text_new(&one, 150, 41), y = text_new(&three, 150, 41);
+		for (int64_t n = 1; x.read < x.n; n = n * 3 < x.n - x.read ? n * 3 : x.n - x.read) {
+			read_one(&a, &x, n);
+			read_one(&b, &y, n);
+		}
+		assert_same(&a, &x, &b, &y, true);
+		text_free(&x);
+		text_free(&y);
+		layer_free(&a);
+		layer_free(&b);
+	}
+}
+
+/* One key head for several query heads is that key head repeated. */
+static void grouped_heads_give_the_bits_of_repeated_heads(void **state)
+{
+	(void)state;
+	const kind grouped = {4, 2, 5, 9, 40, 0, 0, true, true, false},
+	           repeated = {4, 4, 5, 9, 40, 0, 0, true, true, false};
+	layer a = layer_new(fast, grouped), b = layer_new(fast, repeated);
+	text x = text_new(&grouped, 90, 51), y = text_new(&repeated, 90, 51);
+	for (int64_t i = 0; i < 90 * 4; i++) {
+		memcpy(y.k + i * 5, x.k + (i / 4 * 2 + i % 4 / 2) * 5, 5 * sizeof(float));
+		memcpy(y.v + i * 9, x.v + (i / 4 * 2 + i % 4 / 2) * 9, 9 * sizeof(float));
+	}
+	memcpy(y.mask, x.mask, 90 * sizeof *x.mask);
+	for (int64_t n = 1; x.read < x.n; n = n * 3 < x.n - x.read ? n * 3 : x.n - x.read) {
+		read_one(&a, &x, n);
+		read_one(&b, &y, n);
+	}
+	assert_same(&a, &x, &b, &y, false);
+	text_free(&x);
+	text_free(&y);
+	layer_free(&a);
+	layer_free(&b);
+}
+
+static void a_sequence_has_the_same_bits_alone_and_among_others(void **state)
+{
+	(void)state;
+	const kind k = {4, 2, 18, 21, 50, 33, 3, true, true, false};
+	layer alone = layer_new(fast, k), all = layer_new(fast, k);
+	text one = text_new(&k, 160, 61), x[] = {text_new(&k, 160, 61), text_new(&k, 400, 71), text_new(&k, 90, 81)};
+	static const int32_t lengths[][3] = {{1, 200, 3}, {7, 0, 1}, {1, 1, 1}, {70, 1, 0}, {4, 64, 9}, {77, 100, 70}};
+	for (int i = 0; i < 6; i++) {
+		read_one(&alone, &one, lengths[i][0]);
+		read_texts(&all, (text *[]){&x[0], &x[1], &x[2]}, lengths[i], 3, i % 2 == 0);
+	}
+	assert_int_equal(one.read, one.n);
+	assert_same(&alone, &one, &all, &x[0], true);
+	text_free(&one);
+	for (int i = 0; i < 3; i++)
+		text_free(&x[i]);
+	layer_free(&alone);
+	layer_free(&all);
+}
+
+static void chunks_of_any_size_leave_the_same_state(void **state)
+{
+	(void)state;
+	for (int i = 0; i < WINDOWS; i++) {
+		const kind k = plain(windows[i], true);
+		layer one = layer_new(fast, k), many = layer_new(fast, k);
+		text x = text_new(&k, 301, 81), y = text_new(&k, 301, 81);
+		read_in_chunks(&one, &x, 1);
+		read_in_chunks(&many, &y, 70);
+		size_t bytes = (size_t)shape_count(one.pool.shape) * sizeof(float);
+		assert_memory_equal(one.pool.data, many.pool.data, bytes);
+		text_free(&x);
+		text_free(&y);
+		layer_free(&one);
+		layer_free(&many);
+	}
+}
+
+static void reading_touches_nothing_outside_the_state(void **state)
+{
+	(void)state;
+	const kind k = plain(50, false);
+	layer l = layer_new(fast, k);
+	text x = text_new(&k, 70, 81);
+	const int64_t count = shape_count(l.pool.shape), floats = l.pool.shape.dim[1],
+	              state_floats = floats - 2 * MARGIN;
+	float *before = malloc((size_t)count * sizeof *before), *after = l.pool.data;
+	assert_non_null(before);
+	memcpy(before, after, (size_t)count * sizeof *before);
+	read_one(&l, &x, 70);
+	read_one(&l, &x, 0);
+	assert_memory_equal(after, before, (size_t)(floats + MARGIN) * sizeof *before);
+	int64_t end = floats + MARGIN + state_floats;
+	assert_memory_equal(after + end, before + end, (size_t)(count - end) * sizeof *before);
+	assert_memory_not_equal(after + floats + MARGIN, before + floats + MARGIN,
+	                        (size_t)state_floats * sizeof *before);
+	free(before);
+	text_free(&x);
+	layer_free(&l);
+}
+
+static void decoding_does_not_depend_on_threads(void **state)
+{
+	(void)state;
+	enum { B = 3, LENGTH = 70, WIDTH = 64, WINDOW = 1500, MEMORIES = 3 };
+	static const int threads[] = {1, 2, 3, 7};
+	softmax_stream_params p = {4, WINDOW, 0, 0.2f, 4, 0};
+	float *first = NULL;
+	for (int t = 0; t < 4; t++) {
+		backend *b = fixture_open(7);
+		op_call call = {.params = &p, .n_in = 12};
+		for (int i = 0; i < 3; i++)
+			call.in[i] = fixture_normal(SHAPE3(B, LENGTH, WIDTH), 92 + (uint64_t)i, 1);
+		call.in[3] = fixture_normal(SHAPE2(B, softmax_state_floats(WIDTH, WIDTH, WINDOW)), 91, 1);
+		call.in[4] = integers_of((int32_t[]){2, 0, 1}, B);
+		call.in[5] = integers_of((int32_t[]){5000, 1499, 300}, B);
+		call.in[6] = integers_of((int32_t[]){1, LENGTH, 3}, B);
+		for (int i = 9; i < 11; i++)
+			call.in[i] = fixture_normal(SHAPE2(MEMORIES, WIDTH), 92 + (uint64_t)i, 1);
+		call.in[11] = fixture_normal(SHAPE2(WINDOW + MEMORIES, 4), 99, 1);
+		fixture_narrow(b, threads[t], OP_softmax_stream, &call);
+		if (first)
+			assert_true(compare_same("y", call.out[0].data, first, B * LENGTH * WIDTH));
+		else
+			first = call.out[0].data, call.out[0].data = NULL;
+		fixture_free(&call);
+		backend_close(b);
+	}
+	buffer_free(first);
+}
+
+/* --- a source ------------------------------------------------------------------------------------------------- */
+
+enum { CAPACITY = 140 };
+
+/* A layer that attends to sources, in slots of a pool that is NaN. */
+typedef struct decoder {
+	backend *b;
+	kind k;
+	source_params p;
+	tensor pool, memory_k, memory_v;
+} decoder;
+
+static decoder decoder_new(backend *b, kind k)
+{
+	const int64_t floats = source_state_floats(key_width(&k), value_width(&k), CAPACITY) + 2 * MARGIN;
+	decoder s = {.b = b, .k = k, .pool = fixture_tensor(DTYPE_F32, SHAPE2(MOST + 1, floats))};
+	s.p = (source_params){k.heads, k.kv_heads, value_width(&k), CAPACITY, MARGIN, 0.3f};
+	if (k.memories) {
+		s.memory_k = fixture_normal(SHAPE2(k.memories, key_width(&k)), 3, 1);
+		s.memory_v = fixture_normal(SHAPE2(k.memories, value_width(&k)), 4, 1);
+	}
+	return s;
+}
+
+static void decoder_free(decoder *s)
+{
+	buffer_free(s->pool.data);
+	buffer_free(s->memory_k.data);
+	buffer_free(s->memory_v.data);
+}
+
+/* Store the first length[i] tokens of text i in slot i + 1. */
+static void store(decoder *s, const text *x, const int32_t *length, int64_t count, int64_t room)
+{
+	op_call call = {.params = &s->p, .n_in = 6};
+	call.in[0] = fixture_tensor(DTYPE_F32, SHAPE3(count, room, key_width(&s->k)));
+	call.in[1] = fixture_tensor(DTYPE_F32, SHAPE3(count, room, value_width(&s->k)));
+	call.in[2] = s->pool;
+	call.in[3] = integers_of((int32_t[]){1, 2, 3, 4}, count);
+	call.in[4] = integers_of(length, count);
+	if (s->k.masked)
+		call.in[5] = fixture_tensor(DTYPE_I32, SHAPE2(count, room));
+	for (int64_t i = 0; i < count; i++) {
+		put(&call.in[0], i * room, 0, x[i].k, 0, length[i], key_width(&s->k));
+		put(&call.in[1], i * room, 0, x[i].v, 0, length[i], value_width(&s->k));
+		if (s->k.masked)
+			memcpy((int32_t *)call.in[5].data + i * room, x[i].mask, (size_t)length[i] * sizeof(int32_t));
+	}
+	fixture_run(s->b, OP_source_store, &call);
+	call.in[2].data = NULL;
+	fixture_free(&call);
+}
+
+/* The first length[i] queries of text i to its y, as rows or one behind the other. */
+static void ask(decoder *s, text *x, const int32_t *length, int64_t count, bool ragged)
+{
+	const int64_t queries = s->k.heads * s->k.key, width = s->k.heads * s->k.value;
+	int32_t start[MOST + 1] = {0}, most = 0;
+	for (int64_t i = 0; i < count; i++)
+		most = length[i] > most ? length[i] : most;
+	for (int64_t i = 0; i < count; i++)
+		start[i + 1] = start[i] + (ragged ? length[i] + (int32_t)i : most);
+	const int64_t rows = ragged ? 1 : count;
+	op_call call = {.params = &s->p, .n_in = 7};
+	call.in[0] = fixture_tensor(DTYPE_F32, SHAPE3(rows, start[count] / rows, queries));
+	call.in[1] = s->pool;
+	call.in[2] = integers_of((int32_t[]){1, 2, 3, 4}, count);
+	call.in[3] = integers_of(length, count);
+	if (ragged)
+		call.in[4] = integers_of(start, count);
+	call.in[5] = s->memory_k;
+	call.in[6] = s->memory_v;
+	for (int64_t i = 0; i < count; i++)
+		put(&call.in[0], start[i], 0, x[i].q, 0, length[i], queries);
+	fixture_run(s->b, OP_source_attention, &call);
+	for (int64_t i = 0; i < count; i++) {
+		const float *y = (const float *)call.out[0].data + start[i] * width;
+		memcpy(x[i].y, y, (size_t)(length[i] * width) * sizeof *y);
+		for (int64_t e = length[i] * width; e < (start[i + 1] - start[i]) * width; e++)
+			assert_true(y[e] == 0);
+	}
+	call.in[1].data = call.in[5].data = call.in[6].data = NULL;
+	fixture_free(&call);
+}
+
+/* Queries 0 … queries - 1 of a text, whose first n_source tokens are the source, against the definition. */
+static bool sees_the_source(const decoder *s, const text *x, int64_t n_source, int64_t queries)
+{
+	const kind *k = &s->k;
+	double score[CAPACITY + 80], y[64];
+	const float *v[CAPACITY + 80];
+	for (int64_t i = 0; i < queries * k->heads; i++) {
+		const int64_t group = i % k->heads / (k->heads / k->kv_heads);
+		int64_t n = 0;
+		for (int64_t j = -k->memories; j < n_source; j++) {
+			if (j >= 0 && !x->mask[j])
+				continue;
+			const float *key = j < 0 ? (const float *)s->memory_k.data + (k->memories + j) * key_width(k)
+			                         : x->k + j * key_width(k);
+			v[n] = j < 0 ? (const float *)s->memory_v.data + (k->memories + j) * value_width(k)
+			             : x->v + j * value_width(k);
+			v[n] += group * k->value;
+			score[n++] = (double)s->p.scale * dot(x->q + i * k->key, key + group * k->key, k->key);
+		}
+		pooled(score, v, n, k->value, y);
+		for (int64_t d = 0; d < k->value; d++)
+			if (!(fabs((double)x->y[i * k->value + d] - y[d]) <= 1e-5 + 1e-5 * fabs(y[d])))
+				return false;
+	}
+	return true;
+}
+
+static void every_query_sees_the_whole_source_and_the_memories(void **state)
+{
+	(void)state;
+	static const int64_t groups[] = {4, 2, 1}, memories[] = {0, 3, 70};
+	static const int32_t sources[][3] = {{1, 64, 130}, {139, 5, 65}, {12, 33, 0}},
+	                     queries[][3] = {{1, 1, 1}, {3, 4, 5}, {70, 0, 2}};
+	for (int i = 0; i < 2 * 2 * 3 * 3; i++) {
+		const kind k = {4, groups[i / 4 % 3], 18, 7, 1, 0, memories[i / 12], false, i / 2 % 2, false};
+		decoder s = decoder_new(i % 2 ? fast : reference, k);
+		text x[] = {text_new(&k, 140, 11), text_new(&k, 140, 21), text_new(&k, 140, 31)};
+		for (int turn = 0; turn < 3; turn++) { /* sources longer and shorter than what the slot held */
+			store(&s, x, sources[turn], 3, CAPACITY - turn % 2);
+			ask(&s, x, queries[(turn + i) % 3], 3, i % 3);
+			for (int t = 0; t < 3; t++) { /* of length 0: the one before stays */
+				const int32_t n = sources[turn][t] ? sources[turn][t] : sources[turn - 1][t];
+				assert_true(sees_the_source(&s, &x[t], n, queries[(turn + i) % 3][t]));
+			}
+		}
+		for (int t = 0; t < 3; t++)
+			text_free(&x[t]);
+		decoder_free(&s);
+	}
+}
+
+static void a_query_has_the_same_bits_in_any_batch_of_decoders(void **state)
+{
+	(void)state;
+	const kind k = {4, 2, 18, 21, 1, 0, 3, false, true, false};
+	decoder s = decoder_new(fast, k);
+	text x[] = {text_new(&k, 140, 11), text_new(&k, 140, 21)}, one = text_new(&k, 140, 11);
+	store(&s, x, (int32_t[]){120, 77}, 2, 130);
+	static const int32_t lengths[] = {1, 4, 5, 66};
+	for (int i = 0; i < 4; i++) {
+		ask(&s, &one, &lengths[i], 1, false);
+		ask(&s, x, (int32_t[]){lengths[i], 90}, 2, i % 2);
+		assert_true(compare_same("y", x[0].y, one.y, lengths[i] * k.heads * k.value));
+	}
+	text_free(&x[0]);
+	text_free(&x[1]);
+	text_free(&one);
+	decoder_free(&s);
+}
+
+/* A session may be imported, and its floats are then what a client sent. */
+static void a_count_that_no_source_has_reads_nothing_outside_the_slot(void **state)
+{
+	(void)state;
+	static const float counts[] = {1e30f, INFINITY, CAPACITY + 1, -1, NAN, -INFINITY};
+	const kind k = {2, 2, 8, 8, 1, 0, 0, false, false, false};
+	for (int i = 0; i < 2 * 6; i++) {
+		decoder s = decoder_new(i % 2 ? fast : reference, k);
+		text x = text_new(&k, CAPACITY, 11);
+		store(&s, &x, &(int32_t){CAPACITY}, 1, CAPACITY);
+		float *slot = (float *)s.pool.data + s.pool.shape.dim[1] + MARGIN;
+		slot[source_state_floats(16, 16, CAPACITY) - 1] = counts[i / 2];
+		ask(&s, &x, &(int32_t){3}, 1, false);
+		assert_true(sees_the_source(&s, &x, i / 2 < 3 ? CAPACITY : 0, 3));
+		text_free(&x);
+		decoder_free(&s);
+	}
+}
+
+/* --- checks ---------------------------------------------------------------------------------------------------- */
+
+/* What a check says of a call whose arguments are these: the name of the wrong one, or "". */
+static const char *refused(op_id id, const void *params, int n, const tensor *in)
+{
+	static error err;
+	op_call call = {.params = params, .n_in = n};
+	err = (error)ERROR_INIT;
+	for (int i = 0; i < n; i++) {
+		call.in[i] = in[i];
+		call.in[i].data = in[i].shape.rank ? &err : NULL; /* a check reads no data */
+	}
+	return op_get(id)->check(&call, &err) == STATUS_OK ? "" : err.param;
+}
+
+#define FLOATS(...)                                                                                                    \
+	{                                                                                                              \
+		NULL, DTYPE_F32, __VA_ARGS__                                                                           \
+	}
+#define INTEGERS(...)                                                                                                  \
+	{                                                                                                              \
+		NULL, DTYPE_I32, __VA_ARGS__                                                                           \
+	}
+
+static void what_does_not_fit_is_refused_by_its_name(void **state)
+{
+	(void)state;
+	enum { H = 4, G = 2, KEY = 3, VALUE = 5, WINDOW = 6, M = 2 };
+	const softmax_stream_params right = {H, WINDOW, 1, 1, G, 0};
+	const tensor in[] = {FLOATS(SHAPE3(1, 2, H * KEY)),
+	                     FLOATS(SHAPE3(1, 2, G * KEY)),
+	                     FLOATS(SHAPE3(1, 2, G * VALUE)),
+	                     FLOATS(SHAPE2(3, 1 + (G * (KEY + VALUE) + 1) * WINDOW)),
+	                     INTEGERS(SHAPE1(1)),
+	                     INTEGERS(SHAPE1(1)),
+	                     INTEGERS(SHAPE1(1)),
+	                     INTEGERS(SHAPE2(1, 2)),
+	                     INTEGERS(SHAPE1(1)),
+	                     FLOATS(SHAPE2(M, G * KEY)),
+	                     FLOATS(SHAPE2(M, G * VALUE)),
+	                     FLOATS(SHAPE2(WINDOW + M, H))};
+	assert_string_equal(refused(OP_softmax_stream, &right, 12, in), "");
+	static const struct {
+		int input;
+		tensor instead;
+		const char *name;
+	} wrong[] = {
+	    {0, FLOATS(SHAPE3(1, 2, H * KEY + 1)), "q"},
+	    {1, {0}, "k"},
+	    {1, FLOATS(SHAPE3(1, 2, H * KEY)), "k"},
+	    {2, {0}, "v"},
+	    {2, FLOATS(SHAPE3(1, 2, G * VALUE + 1)), "v"},
+	    {2, FLOATS(SHAPE3(1, 3, G * VALUE)), "v"},
+	    {3, FLOATS(SHAPE2(3, (G * (KEY + VALUE) + 1) * WINDOW)), "pool"},
+	    {7, INTEGERS(SHAPE2(1, 3)), "mask"},
+	    {9, {0}, "memory_k"},
+	    {9, FLOATS(SHAPE2(M, H * KEY)), "memory_k"},
+	    {10, {0}, "memory_v"},
+	    {10, FLOATS(SHAPE2(M + 1, G * VALUE)), "memory_v"},
+	    {11, FLOATS(SHAPE2(WINDOW + M - 1, H)), "bias"},
+	    {11, FLOATS(SHAPE2(WINDOW + M, G)), "bias"},
+	};
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		tensor some[12];
+		memcpy(some, in, sizeof some);
+		some[wrong[i].input] = wrong[i].instead;
+		assert_string_equal(refused(OP_softmax_stream, &right, 12, some), wrong[i].name);
+	}
+	softmax_stream_params p = right;
+	p.kv_heads = 3;
+	assert_string_equal(refused(OP_softmax_stream, &p, 12, in), "kv_heads");
+	p = right, p.heads = 0;
+	assert_string_equal(refused(OP_softmax_stream, &p, 12, in), "heads");
+	p = right, p.window = 0;
+	assert_string_equal(refused(OP_softmax_stream, &p, 12, in), "window");
+	tensor together[12] = {FLOATS(SHAPE3(1, 2, 3 * H * KEY)), {0}, {0}};
+	memcpy(together + 3, in + 3, 4 * sizeof *in);
+	assert_string_equal(refused(OP_softmax_stream, &right, 7, together), "kv_heads");
+	const source_params source = {H, G, G * VALUE, 2, 0, 1};
+	const tensor stored[] = {FLOATS(SHAPE3(1, 3, G * KEY)), FLOATS(SHAPE3(1, 3, G * VALUE)), in[3], in[4]};
+	assert_string_equal(refused(OP_source_store, &source, 4, stored), "k");
+	source_params s = source;
+	s.value_width = 3;
+	assert_string_equal(refused(OP_source_store, &s, 4, stored), "value_width");
+	s = source, s.capacity = SOURCE_MOST + 1;
+	assert_string_equal(refused(OP_source_store, &s, 4, stored), "capacity");
+	s = source, s.capacity = 1 << 20;
+	assert_string_equal(refused(OP_source_store, &s, 4, stored), "pool");
+	const tensor asked[] = {in[0], in[3], in[4], in[6], in[8], in[9], in[10]};
+	assert_string_equal(refused(OP_source_attention, &source, 7, asked), "");
+	assert_string_equal(refused(OP_source_attention, &source, 6, asked), "memory_v");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_combination_of_options_gives_what_its_definition_says),
+	    cmocka_unit_test(heads_of_any_width_give_what_the_definition_says_on_every_instruction_set),
+	    cmocka_unit_test(reading_in_any_chunks_gives_what_the_definition_says),
+	    cmocka_unit_test(q_k_and_v_in_one_tensor_or_three_give_the_same_bits),
+	    cmocka_unit_test(grouped_heads_give_the_bits_of_repeated_heads),
+	    cmocka_unit_test(a_sequence_has_the_same_bits_alone_and_among_others),
+	    cmocka_unit_test(chunks_of_any_size_leave_the_same_state),
+	    cmocka_unit_test(reading_touches_nothing_outside_the_state),
+	    cmocka_unit_test(decoding_does_not_depend_on_threads),
+	    cmocka_unit_test(every_query_sees_the_whole_source_and_the_memories),
+	    cmocka_unit_test(a_query_has_the_same_bits_in_any_batch_of_decoders),
+	    cmocka_unit_test(a_count_that_no_source_has_reads_nothing_outside_the_slot),
+	    cmocka_unit_test(what_does_not_fit_is_refused_by_its_name),
+	};
+	return cmocka_run_group_tests(tests, open_backends, close_backends);
+}
