@@ -212,19 +212,79 @@ static void bench_additive_stream(walk *w, int64_t rows, int64_t count, int64_t 
 
 static void bench_softmax_stream(walk *w, int64_t rows, int64_t context, int64_t d, int64_t heads)
 {
-	softmax_stream_params p = {heads, context, 0, 1.0f / 8};
+	softmax_stream_params p = {.heads = heads, .window = context, .scale = 1.0f / 8};
 	shape one = SHAPE1(rows);
 	char text[64];
 	snprintf(text, sizeof text, "B%d N1 d%d H%d context %d", (int)rows, (int)d, (int)heads, (int)context);
 	bench(w, text,
 	      (trial){.id = OP_softmax_stream,
 	              .params = &p,
-	              .n_in = 5,
-	              .in = {reals(w, SHAPE3(rows, 1, 3 * d)), reals(w, SHAPE2(rows, softmax_state_floats(d, context))),
-	                     integers(w, one, 0, 1, (int32_t)rows), integers(w, one, (int32_t)context, 0, 1 << 30),
+	              .n_in = 7,
+	              .in = {reals(w, SHAPE3(rows, 1, 3 * d)),
+	                     {0},
+	                     {0},
+	                     reals(w, SHAPE2(rows, softmax_state_floats(d, d, context))),
+	                     integers(w, one, 0, 1, (int32_t)rows),
+	                     integers(w, one, (int32_t)context, 0, 1 << 30),
 	                     integers(w, one, 1, 0, 2)},
 	              .flops = 4.0 * (double)(rows * context * d),
 	              .bytes = 8.0 * (double)(rows * context * d)});
+}
+
+/* The same with q, k and v apart and `kv_heads` heads of keys; biased, behind four memories. */
+static void bench_softmax_options(walk *w, int64_t rows, int64_t context, int64_t d, int64_t heads, int64_t kv_heads,
+                                  bool biased)
+{
+	enum { MEMORIES = 4 };
+	softmax_stream_params p = {.heads = heads, .window = context, .scale = 1.0f / 8, .kv_heads = kv_heads};
+	const int64_t width = d / heads * kv_heads;
+	shape one = SHAPE1(rows);
+	char text[96];
+	snprintf(text, sizeof text, "B%d N1 d%d H%d of %d context %d%s", (int)rows, (int)d, (int)heads, (int)kv_heads,
+	         (int)context, biased ? " biased" : "");
+	trial t = {.id = OP_softmax_stream,
+	           .params = &p,
+	           .n_in = biased ? 12 : 7,
+	           .in = {reals(w, SHAPE3(rows, 1, d)), reals(w, SHAPE3(rows, 1, width)),
+	                  reals(w, SHAPE3(rows, 1, width)),
+	                  reals(w, SHAPE2(rows, softmax_state_floats(width, width, context))),
+	                  integers(w, one, 0, 1, (int32_t)rows), integers(w, one, (int32_t)context, 0, 1 << 30),
+	                  integers(w, one, 1, 0, 2)},
+	           .flops = 4.0 * (double)(rows * context * d),
+	           .bytes = 8.0 * (double)(rows * context * width)};
+	if (biased) {
+		t.in[9] = reals(w, SHAPE2(MEMORIES, width));
+		t.in[10] = reals(w, SHAPE2(MEMORIES, width));
+		t.in[11] = reals(w, SHAPE2(context + MEMORIES, heads));
+	}
+	bench(w, text, t);
+}
+
+/* `rows` decoders read a token each, of sources of `length` tokens that have just been stored. */
+static void bench_source(walk *w, int64_t rows, int64_t length, int64_t d, int64_t heads)
+{
+	source_params p = {heads, heads, d, length, 0, 1.0f / 8};
+	shape one = SHAPE1(rows), tokens = SHAPE3(rows, length, d);
+	tensor pool = reals(w, SHAPE2(rows, source_state_floats(d, d, length)));
+	for (int64_t i = 0; i < rows; i++) /* how many tokens a source has stands at the end of its slot */
+		((float *)pool.data)[(i + 1) * pool.shape.dim[1] - 1] = (float)length;
+	char text[64];
+	snprintf(text, sizeof text, "B%d d%d H%d source %d", (int)rows, (int)d, (int)heads, (int)length);
+	bench(w, text,
+	      (trial){.id = OP_source_attention,
+	              .params = &p,
+	              .n_in = 4,
+	              .in = {reals(w, SHAPE3(rows, 1, d)), pool, integers(w, one, 0, 1, (int32_t)rows),
+	                     integers(w, one, 1, 0, 2)},
+	              .flops = 4.0 * (double)(rows * length * d),
+	              .bytes = 8.0 * (double)(rows * length * d)});
+	bench(w, text,
+	      (trial){.id = OP_source_store,
+	              .params = &p,
+	              .n_in = 4,
+	              .in = {reals(w, tokens), reals(w, tokens), reals(w, pool.shape),
+	                     integers(w, one, 0, 1, (int32_t)rows)},
+	              .bytes = 16.0 * (double)(rows * length * d)});
 }
 
 /* FLOPs of the recurrence, the fewest there are: T += a bᵀ and Tᵀ c, three times in the gradient. */
@@ -577,6 +637,10 @@ static void walk_ops(walk *w)
 		bench_additive_stream(w, rows, 1, 128, 4, 64);
 		bench_additive_stream(w, rows, 1, 128, 4, 0);
 		bench_softmax_stream(w, rows, 2048, 128, 4);
+		bench_softmax_options(w, rows, 2048, 128, 4, 4, false);
+		bench_softmax_options(w, rows, 2048, 128, 4, 4, true);
+		bench_softmax_options(w, rows, 2048, 128, 4, 1, false);
+		bench_source(w, rows, 512, 128, 4);
 	}
 	bench_additive_stream(w, 1, 256, 128, 4, 64);
 	bench_additive_stream(w, 1, 256, 128, 4, 0);
