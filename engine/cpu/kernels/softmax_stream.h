@@ -308,6 +308,14 @@ static inline void stream_some(const stream *s, const softmax_block *w, int64_t 
 		stream_token(s, i);
 }
 
+/* Zeros for the tokens that a sequence does not read. */
+static inline void stream_clear_rest(const stream *s)
+{
+	const int64_t width = s->n.heads * s->n.value;
+	if (s->length < s->room)
+		memset(s->y + s->length * width, 0, (size_t)((s->room - s->length) * width) * sizeof(float));
+}
+
 /* On the caller's thread. */
 static inline void stream_answer_here(const op_call *call, const stream_call *all)
 {
@@ -320,6 +328,7 @@ static inline void stream_answer_here(const op_call *call, const stream_call *al
 			for (int64_t i = 0; i < s.length; i += SOFTMAX_LANES)
 				stream_some(&s, &w, i);
 		}
+		stream_clear_rest(&s);
 	}
 }
 
@@ -340,6 +349,8 @@ static inline void stream_answer_by(int threads, const op_call *call, const stre
 			stream_take_head(&s, unit / blocks % n.heads);
 			if (i < s.length)
 				stream_some(&s, &w, i);
+			if (unit % (n.heads * blocks) == 0)
+				stream_clear_rest(&s);
 		}
 	}
 }
@@ -376,11 +387,6 @@ static inline void stream_answer(backend *b, const op_call *call, const stream_c
 		stream_answer_here(call, all);
 	else
 		stream_answer_by(threads, call, all, blocks);
-	const int64_t width = n.heads * n.value;
-	for (int64_t i = 0; i < all->sequences; i++) {
-		const stream s = stream_at(call, all, i);
-		memset(s.y + s.length * width, 0, (size_t)((s.room - s.length) * width) * sizeof(float));
-	}
 }
 
 #endif
