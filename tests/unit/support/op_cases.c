@@ -171,6 +171,33 @@ static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width, f
 	            &(layernorm_grad_params){.frozen = arg[2]}, grads);
 }
 
+/* rows, width, groups, gain: 0 none, 1 one for all, 2 of each channel; the floor in tenths */
+static void normalize_inputs(graph *g, const int64_t *arg, value in[2], normalize_params *p)
+{
+	*p = (normalize_params){.groups = arg[2], .scale = 3, .floor = arg[4] ? (float)arg[4] / 10 : 1e-5f};
+	in[0] = real(g, arg, "x", SHAPE2(arg[0], arg[1]));
+	in[1] = arg[3] ? f32(g, "gain", SHAPE1(arg[3] == 1 ? 1 : arg[1])) : VALUE_NONE;
+}
+
+static void build_normalize(graph *g, const int64_t *arg)
+{
+	normalize_params p;
+	value in[2];
+	normalize_inputs(g, arg, in, &p);
+	op_normalize(g, in[0], in[1], p);
+}
+
+static void build_normalize_grad(graph *g, const int64_t *arg) /* and frozen */
+{
+	normalize_params p;
+	value in[2], y[2], grads[2];
+	normalize_inputs(g, arg, in, &p);
+	graph_apply(g, OP_normalize, in, 2, &p, y);
+	p.frozen = arg[5];
+	graph_apply(g, OP_normalize_grad, (value[]){in[0], in[1], y[1], real(g, arg, "dy", SHAPE2(arg[0], arg[1]))}, 4,
+	            &p, grads);
+}
+
 static void build_gelu(graph *g, const int64_t *arg) /* rows, width, tanh form */
 {
 	op_gelu(g, real(g, arg, "x wide", SHAPE2(arg[0], arg[1])), arg[2]);
@@ -936,6 +963,21 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, "ragged", build_ragged_##name, {5, 41, 6, 4, 8, 1, 202}, 0, 41, 1e-5, 1e-5, 0}, \
 	{id, "ragged, no memory", build_ragged_##name, {9, 20, 33, 2, 40, 0, 200}, 0, 20, 1e-5, 1e-5, 0}, \
 	{id, "ragged, no token", build_ragged_##name, {3, 0, 4, 2, 3, 0, 201}, 0, 0, 0, 0, 0}
+#define NORMALIZE(id, build, tolerance, step) \
+	{id, "no row", build, {0, 3, 1, 2}, 0, 0, 0, 0, 0}, \
+	{id, "one channel", build, {3, 1, 1, 2}, 0, 0, tolerance, tolerance, 0}, \
+	{id, "odd", build, {3, NARROW, 1, 2}, 0, 0, tolerance, tolerance, step}, \
+	{id, "odd, one gain", build, {3, 31, 1, 1}, 0, 0, tolerance, tolerance, step}, \
+	{id, "groups", build, {3, 33, 3, 0}, 0, 0, tolerance, tolerance, step}, \
+	{id, "groups of whole packs", build, {19, 96, 6, 0}, 0, 0, tolerance, tolerance, step}, \
+	{id, "some below the floor", build, {9, 12, 3, 0, 20}, 0, 0, tolerance, tolerance, 0}, \
+	{id, "all below the floor", build, {3, 40, 1, 2, 200}, 0, 0, tolerance, tolerance, step}, \
+	{id, "whole packs", build, {99, 40, 1, 2}, 0, 0, 10 * tolerance, tolerance, 0}, \
+	{id, "whole packs, one gain", build, {99, 40, 1, 1}, 0, 0, 10 * tolerance, tolerance, 0}, \
+	{id, "many rows", build, {301, 31, 1, 2}, 0, 0, 10 * tolerance, tolerance, 0}, \
+	{id, "wide", build, {5, 1025, 1, 2}, 0, 0, tolerance, tolerance, 0}, \
+	{id, "wide, one gain", build, {5, 1025, 1, 1}, 0, 0, 5 * tolerance, tolerance, 0}, \
+	{id, "several warps a row", build, {5, 1024, 1, 2}, 0, 0, tolerance, tolerance, 0}
 /* clang-format on */
 
 static const op_case cases[] = {
@@ -1030,6 +1072,11 @@ static const op_case cases[] = {
 
     {OP_layernorm_grad, "frozen", build_layernorm_grad, {3, NARROW, 1}, 0, 0, 1e-5, 1e-5, 0},
     {OP_layernorm_grad, "frozen, whole packs", build_layernorm_grad, {99, 40, 1}, 0, 0, 1e-4, 1e-5, 0},
+
+    NORMALIZE(OP_normalize, build_normalize, 3e-6, STEP / 8),
+    NORMALIZE(OP_normalize_grad, build_normalize_grad, 1e-5, 0),
+    {OP_normalize_grad, "frozen", build_normalize_grad, {3, NARROW, 1, 2, 0, 1}, 0, 0, 1e-5, 1e-5, 0},
+    {OP_normalize_grad, "frozen, whole packs", build_normalize_grad, {99, 40, 1, 1, 0, 1}, 0, 0, 1e-4, 1e-5, 0},
 
     {OP_dropout, "empty", build_dropout, {0, 3, 10, 0}, 0, 0, 0, 0, 0},
     {OP_dropout, "off", build_dropout, {3, 31, 0, 0}, 0, 0, 0, 0, STEP},
