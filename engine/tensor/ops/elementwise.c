@@ -34,6 +34,19 @@ status op_add_backward(graph *g, const op_node *node)
 	return STATUS_OK;
 }
 
+/* The gradient of b ⊙ c; in a frozen network b has a share of it and c the rest. */
+static void multiply_back(graph *g, value b, value c, value dy)
+{
+	const graph_rule rule = graph_gradient_rule(g);
+	const bool equal = !rule.frozen || rule.share == 1 - rule.share;
+	const value to_b = rule.frozen ? op_scale(g, dy, rule.share) : dy;
+	const value to_c = equal ? to_b : op_scale(g, dy, 1 - rule.share);
+	if (graph_needs_gradient(g, b))
+		graph_accumulate(g, b, op_mul(g, to_b, c));
+	if (graph_needs_gradient(g, c))
+		graph_accumulate(g, c, op_mul(g, to_c, b));
+}
+
 value op_mul(graph *g, value a, value b)
 {
 	value out;
@@ -48,11 +61,7 @@ status op_mul_check(op_call *call, error *err)
 
 status op_mul_backward(graph *g, const op_node *node)
 {
-	value a = node->in[0], b = node->in[1], dy = graph_output_gradient(g, node, 0);
-	if (graph_needs_gradient(g, a))
-		graph_accumulate(g, a, op_mul(g, dy, b));
-	if (graph_needs_gradient(g, b))
-		graph_accumulate(g, b, op_mul(g, dy, a));
+	multiply_back(g, node->in[0], node->in[1], graph_output_gradient(g, node, 0));
 	return STATUS_OK;
 }
 
@@ -92,16 +101,9 @@ status op_gate_check(op_call *call, error *err)
 
 status op_gate_backward(graph *g, const op_node *node)
 {
-	value a = node->in[0], b = node->in[1], c = node->in[2], dy = graph_output_gradient(g, node, 0);
-	graph_accumulate(g, a, dy);
-	const graph_rule rule = graph_gradient_rule(g);
-	const bool equal = !rule.frozen || rule.share == 1 - rule.share;
-	const value to_b = rule.frozen ? op_scale(g, dy, rule.share) : dy;
-	const value to_c = equal ? to_b : op_scale(g, dy, 1 - rule.share);
-	if (graph_needs_gradient(g, b))
-		graph_accumulate(g, b, op_mul(g, to_b, c));
-	if (graph_needs_gradient(g, c))
-		graph_accumulate(g, c, op_mul(g, to_c, b));
+	value dy = graph_output_gradient(g, node, 0);
+	graph_accumulate(g, node->in[0], dy);
+	multiply_back(g, node->in[1], node->in[2], dy);
 	return STATUS_OK;
 }
 
