@@ -200,4 +200,34 @@ template <class T, class F> status cuda_elementwise(backend *b, T *y, const F &f
 	                   ELEMENT_THREADS, 0, y, f, n);
 }
 
+/* --- f(row, column) for every N columns of every row ----------------------------------------------- */
+
+/* i / n; 32 bits wide where that is enough. */
+static __device__ __forceinline__ int64_t quotient_of(int64_t i, int64_t n)
+{
+	return (i | n) >> 32 ? i / n : (int64_t)((uint32_t)i / (uint32_t)n);
+}
+
+/* units: of N columns, in a row. */
+template <int N, class F>
+__global__ void __launch_bounds__(ELEMENT_THREADS) elementwise_rows_kernel(F f, int64_t rows, int64_t units)
+{
+	for (int64_t i = grid_first(); i < rows * units; i += grid_stride()) {
+		const int64_t row = quotient_of(i, units);
+		f.template at<N>(row, (i - row * units) * N);
+	}
+}
+
+/* Rows of `width` columns, of which f loads and stores N at once: a 16-byte pack of T where `width` is a whole number
+ * of them and f's addresses allow it, else 1. */
+template <class T, class F>
+status cuda_elementwise_rows(backend *b, const F &f, int64_t rows, int64_t width, bool packs = true)
+{
+	enum { N = packed<T>::N };
+	packs = packs && width % N == 0;
+	const int64_t units = packs ? width / N : width;
+	return cuda_launch(b, packs ? elementwise_rows_kernel<N, F> : elementwise_rows_kernel<1, F>,
+	                   cuda_blocks(b, rows * units, ELEMENT_THREADS), ELEMENT_THREADS, 0, f, rows, units);
+}
+
 #endif

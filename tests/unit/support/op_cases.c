@@ -210,6 +210,31 @@ static void build_gelu_grad(graph *g, const int64_t *arg) /* rows, width, tanh f
 	graph_apply(g, OP_gelu_grad, in, 2, &(gelu_params){arg[2]}, &dx);
 }
 
+static void build_activation(graph *g, const int64_t *arg) /* rows, width, kind, content */
+{
+	static const char *const contents[] = {"x wide feature", "x wide", "x with zeros"};
+	op_activation(g, real(g, arg, contents[arg[3]], SHAPE2(arg[0], arg[1])), (activation_kind)arg[2]);
+}
+
+static void build_activation_grad(graph *g, const int64_t *arg) /* rows, width, kind, frozen */
+{
+	value dx, x = real(g, arg, arg[3] ? "x with zeros" : "x wide", SHAPE2(arg[0], arg[1]));
+	activation_params p = {(activation_kind)arg[2], arg[3]};
+	graph_apply(g, OP_activation_grad, (value[]){x, real(g, arg, "dy", SHAPE2(arg[0], arg[1]))}, 2, &p, &dx);
+}
+
+static void build_glu(graph *g, const int64_t *arg) /* rows, width of a half, kind */
+{
+	op_glu(g, real(g, arg, "x wide feature", SHAPE3(1, arg[0], 2 * arg[1])), (activation_kind)arg[2]);
+}
+
+static void build_glu_grad(graph *g, const int64_t *arg) /* rows, width of a half, kind, frozen */
+{
+	value dx, x = real(g, arg, arg[3] ? "x with zeros" : "x wide", SHAPE3(1, arg[0], 2 * arg[1]));
+	glu_params p = {(activation_kind)arg[2], arg[3], 0.3f};
+	graph_apply(g, OP_glu_grad, (value[]){x, real(g, arg, "dy", SHAPE2(arg[0], arg[1]))}, 2, &p, &dx);
+}
+
 static void build_dropout(graph *g, const int64_t *arg) /* rows, width, percent, stream */
 {
 	op_dropout(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), i32(g, "rng", SHAPE1(4)), (float)arg[2] / 100,
@@ -963,6 +988,19 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, "ragged", build_ragged_##name, {5, 41, 6, 4, 8, 1, 202}, 0, 41, 1e-5, 1e-5, 0}, \
 	{id, "ragged, no memory", build_ragged_##name, {9, 20, 33, 2, 40, 0, 200}, 0, 20, 1e-5, 1e-5, 0}, \
 	{id, "ragged, no token", build_ragged_##name, {3, 0, 4, 2, 3, 0, 201}, 0, 0, 0, 0, 0}
+#define ACTIVATION(name, kind) \
+	{OP_activation, name, build_activation, {3, 31, kind}, 0, 0, 1e-6, 1e-6, STEP}, \
+	{OP_activation, name ", long", build_activation, {7, LONG, kind, 1}, 0, 0, 1e-6, 1e-6, 0}, \
+	{OP_activation, name ", zeros", build_activation, {3, 31, kind, 2}, 0, 0, 1e-6, 1e-6, 0}, \
+	{OP_activation_grad, name, build_activation_grad, {3, 31, kind}, 0, 0, 2e-6, 2e-6, 0}, \
+	{OP_activation_grad, name ", long", build_activation_grad, {7, LONG, kind}, 0, 0, 2e-6, 2e-6, 0}, \
+	{OP_activation_grad, name ", frozen", build_activation_grad, {3, 300, kind, 1}, 0, 0, 2e-6, 2e-6, 0}
+#define GLU(name, kind) \
+	{OP_glu, name, build_glu, {3, 31, kind}, 0, 0, 2e-6, 2e-6, STEP}, \
+	{OP_glu, name ", whole packs", build_glu, {5, 24, kind}, 0, 0, 2e-6, 2e-6, STEP}, \
+	{OP_glu_grad, name, build_glu_grad, {3, 31, kind}, 0, 0, 4e-6, 4e-6, 0}, \
+	{OP_glu_grad, name ", whole packs", build_glu_grad, {5, 24, kind}, 0, 0, 4e-6, 4e-6, 0}, \
+	{OP_glu_grad, name ", frozen", build_glu_grad, {3, 104, kind, 1}, 0, 0, 4e-6, 4e-6, 0}
 #define NORMALIZE(id, build, tolerance, step) \
 	{id, "no row", build, {0, 3, 1, 2}, 0, 0, 0, 0, 0}, \
 	{id, "one channel", build, {3, 1, 1, 2}, 0, 0, tolerance, tolerance, 0}, \
@@ -1072,6 +1110,23 @@ static const op_case cases[] = {
 
     {OP_layernorm_grad, "frozen", build_layernorm_grad, {3, NARROW, 1}, 0, 0, 1e-5, 1e-5, 0},
     {OP_layernorm_grad, "frozen, whole packs", build_layernorm_grad, {99, 40, 1}, 0, 0, 1e-4, 1e-5, 0},
+
+    {OP_activation, "empty", build_activation, {0, 3, ACTIVATION_SILU}, 0, 0, 0, 0, 0},
+    {OP_activation_grad, "empty", build_activation_grad, {0, 3, ACTIVATION_SILU}, 0, 0, 0, 0, 0},
+    ACTIVATION("relu", ACTIVATION_RELU),
+    ACTIVATION("relu2", ACTIVATION_RELU2),
+    ACTIVATION("silu", ACTIVATION_SILU),
+    ACTIVATION("sigmoid", ACTIVATION_SIGMOID),
+    {OP_glu, "no row", build_glu, {0, 3, ACTIVATION_SILU}, 0, 0, 0, 0, 0},
+    {OP_glu, "long", build_glu, {67, 1027, ACTIVATION_SILU}, 0, 0, 2e-6, 2e-6, 0},
+    {OP_glu_grad, "no row", build_glu_grad, {0, 3, ACTIVATION_SILU}, 0, 0, 0, 0, 0},
+    {OP_glu_grad, "long", build_glu_grad, {67, 1027, ACTIVATION_SILU}, 0, 0, 4e-6, 4e-6, 0},
+    GLU("relu", ACTIVATION_RELU),
+    GLU("relu2", ACTIVATION_RELU2),
+    GLU("silu", ACTIVATION_SILU),
+    GLU("sigmoid", ACTIVATION_SIGMOID),
+    GLU("gelu", ACTIVATION_GELU),
+    GLU("gelu, tanh form", ACTIVATION_GELU_TANH),
 
     NORMALIZE(OP_normalize, build_normalize, 3e-6, STEP / 8),
     NORMALIZE(OP_normalize_grad, build_normalize_grad, 1e-5, 0),
