@@ -174,6 +174,62 @@ typedef struct glu_params {
 } glu_params;
 value op_glu(graph *g, value x, activation_kind kind);
 
+/* rotary: each head turns its first `width` channels by its row's position (Su et al. 2021).
+ *   pair i < width/2 is (a, b) = channels (i, i + width/2) of the head, or `interleaved` (2i, 2i + 1):
+ *   (a, b) -> f · (a cos θ - b sin θ, b cos θ + a sin θ),  θ = position · w_i,  w_i = base^(-2i/width) rounded to f32;
+ *   f = 1, or with xpos_base > 0 (xPos: Sun et al. 2022) c_i^e, c_i = (2i + 0.4 width) / (1.4 width),
+ *   e = (position - xpos_center) / xpos_base, or -e with `inverse_scale`.
+ * x […, N, heads · h] [real], positions? [i32], one for each row; without, row n of a sequence stands at first + n
+ * like? of x's rows (its shape alone): which rows are a sequence, where x does not say
+ *   -> y like x. θ has no error of f32 whatever the position. `transposed` turns by -θ (with the same f): that is the
+ * gradient. */
+typedef struct rotary_params {
+	int64_t heads, width; /* width: even, at most h */
+	int64_t first;
+	float base;
+	float xpos_base, xpos_center; /* xpos_base 0: f = 1 */
+	bool inverse_scale, interleaved, transposed;
+} rotary_params;
+value op_rotary(graph *g, value x, value positions, rotary_params params);
+
+/* join_rows: M rows before those of each sequence; x [B, N, C] [real] or [i32] -> y [B, M + N, C] of x's type.
+ * prefix: the same rows for all, [M, C], or with heads > 0 [heads, M, C / heads], f32 (i32 where x is); or, with heads
+ * 0, those of each sequence [B, M, C], of x's type.
+ * join_rows_grad: dy, y (its shape alone) [B, M + N, C] -> dx [B, N, C] [real], dprefix of the prefix's shape: of the
+ * same rows for all f32, summed over the sequences in order. */
+typedef struct join_rows_params {
+	int64_t heads;
+	int64_t rows; /* of the gradient: M */
+	bool each;    /* of the gradient: is the prefix [B, M, C]? */
+} join_rows_params;
+value op_join_rows(graph *g, value prefix, value x, join_rows_params params);
+
+/* slice_rows: rows first … first + count - 1 of each sequence, count -1: all from `first` on.
+ * x [B, N, C] [real] or [i32] -> y [B, count, C].
+ * slice_rows_grad: dy [B, count, C], x (its shape alone) -> dx [B, N, C], zeros in all other rows. */
+typedef struct slice_rows_params {
+	int64_t first, count;
+} slice_rows_params;
+value op_slice_rows(graph *g, value x, int64_t first, int64_t count);
+
+/* pad_mask: `before` places that hold `value` before each row; mask [i32] [B, N] -> [i32] [B, before + N]. */
+typedef struct pad_mask_params {
+	int64_t before;
+	int32_t value;
+} pad_mask_params;
+value op_pad_mask(graph *g, value mask, int64_t before, int32_t filled);
+
+/* mask_rows: y = x, 0 in rows whose mask is 0, whatever x holds there; x […, C] [real], mask [i32], one for each row.
+ */
+value op_mask_rows(graph *g, value x, value mask);
+
+/* scale_columns: y[r, c] = x[r, c] · w[c / group]; x […, C] [real], w [C / group] f32.
+ * scale_columns_grad: x, dy -> dw[k] = Σ_rows Σ_{c / group = k} dy[r, c] x[r, c], f32. */
+typedef struct scale_columns_params {
+	int64_t group;
+} scale_columns_params;
+value op_scale_columns(graph *g, value x, value w, int64_t group);
+
 /* dropout: y = x · keep / (1 - p). rng [i32] [4] = seed low, seed high, step, 0 as
  * bit patterns. Element e (flat index) uses word e % 4 of philox(seed, stream, step,
  * e / 4) and is kept when philox_uniform(word) >= p. Linear in x and self-adjoint:

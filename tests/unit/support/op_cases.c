@@ -235,6 +235,82 @@ static void build_glu_grad(graph *g, const int64_t *arg) /* rows, width of a hal
 	graph_apply(g, OP_glu_grad, (value[]){x, real(g, arg, "dy", SHAPE2(arg[0], arg[1]))}, 2, &p, &dx);
 }
 
+enum { INTERLEAVED = 1, TRANSPOSED = 2, INVERSE = 4, XPOS = 8, POSITIONS = 16 };
+
+/* batch, length, heads, channels of a head, width, flags, first position */
+static void build_rotary(graph *g, const int64_t *arg)
+{
+	const rotary_params p = {.heads = arg[2],
+	                         .width = arg[4],
+	                         .first = arg[6],
+	                         .base = 10000,
+	                         .xpos_base = arg[5] & XPOS ? 16 : 0,
+	                         .xpos_center = 5,
+	                         .inverse_scale = arg[5] & INVERSE,
+	                         .interleaved = arg[5] & INTERLEAVED,
+	                         .transposed = arg[5] & TRANSPOSED};
+	value x = real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2] * arg[3]));
+	op_rotary(g, x, arg[5] & POSITIONS ? i32(g, "index", SHAPE2(arg[0], arg[1])) : VALUE_NONE, p);
+}
+
+enum { SHARED, EACH, BY_HEADS, INTEGERS }; /* kinds of a prefix */
+
+/* batch, length, channels, rows before, kind; heads 3 */
+static void build_join_rows(graph *g, const int64_t *arg)
+{
+	const shape x = SHAPE3(arg[0], arg[1], arg[2]), rows = SHAPE2(arg[3], arg[2]);
+	const shape each = SHAPE3(arg[0], arg[3], arg[2]), by_heads = SHAPE3(3, arg[3], arg[2] / 3);
+	const join_rows_params p = {.heads = arg[4] == BY_HEADS ? 3 : 0};
+	if (arg[4] == INTEGERS)
+		op_join_rows(g, i32(g, "prefix", rows), i32(g, "index", x), p);
+	else if (arg[4] == EACH)
+		op_join_rows(g, real(g, arg, "prefix", each), real(g, arg, "x", x), p);
+	else
+		op_join_rows(g, f32(g, "prefix", arg[4] == SHARED ? rows : by_heads), real(g, arg, "x", x), p);
+}
+
+static void build_join_rows_grad(graph *g, const int64_t *arg) /* batch, length in all, channels, rows before, kind */
+{
+	const shape s = SHAPE3(arg[0], arg[1], arg[2]);
+	const join_rows_params p = {.heads = arg[4] == BY_HEADS ? 3 : 0, .rows = arg[3], .each = arg[4] == EACH};
+	value grads[2], in[] = {real(g, arg, "dy", SHAPE2(arg[0] * arg[1], arg[2])), real(g, arg, "y", s)};
+	graph_apply(g, OP_join_rows_grad, in, 2, &p, grads);
+}
+
+static void build_slice_rows(graph *g, const int64_t *arg) /* batch, length, channels, first, count, integers */
+{
+	const shape s = SHAPE3(arg[0], arg[1], arg[2]);
+	op_slice_rows(g, arg[5] ? i32(g, "index", s) : real(g, arg, "x", s), arg[3], arg[4]);
+}
+
+static void build_slice_rows_grad(graph *g, const int64_t *arg) /* batch, length, channels, first, count */
+{
+	value dx, x = real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2]));
+	value dy = real(g, arg, "dy", SHAPE3(arg[0], arg[4] == -1 ? arg[1] - arg[3] : arg[4], arg[2]));
+	graph_apply(g, OP_slice_rows_grad, (value[]){dy, x}, 2, &(slice_rows_params){arg[3], arg[4]}, &dx);
+}
+
+static void build_pad_mask(graph *g, const int64_t *arg) /* batch, length, places before */
+{
+	op_pad_mask(g, i32(g, "mask", SHAPE2(arg[0], arg[1])), arg[2], 1);
+}
+
+static void build_mask_rows(graph *g, const int64_t *arg) /* batch, length, channels */
+{
+	op_mask_rows(g, real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2])), i32(g, "mask", SHAPE2(arg[0], arg[1])));
+}
+
+static void build_scale_columns(graph *g, const int64_t *arg) /* rows, width, group */
+{
+	op_scale_columns(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), f32(g, "w", SHAPE1(arg[1] / arg[2])), arg[2]);
+}
+
+static void build_scale_columns_grad(graph *g, const int64_t *arg) /* rows, width, group */
+{
+	value dw, in[] = {real(g, arg, "x", SHAPE2(arg[0], arg[1])), real(g, arg, "dy", SHAPE2(arg[0], arg[1]))};
+	graph_apply(g, OP_scale_columns_grad, in, 2, &(scale_columns_params){arg[2]}, &dw);
+}
+
 static void build_dropout(graph *g, const int64_t *arg) /* rows, width, percent, stream */
 {
 	op_dropout(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), i32(g, "rng", SHAPE1(4)), (float)arg[2] / 100,
@@ -1127,6 +1203,69 @@ static const op_case cases[] = {
     GLU("sigmoid", ACTIVATION_SIGMOID),
     GLU("gelu", ACTIVATION_GELU),
     GLU("gelu, tanh form", ACTIVATION_GELU_TANH),
+
+    {OP_rotary, "no row", build_rotary, {0, 3, 2, 8, 8, 0}, 0, 0, 0, 0, 0},
+    {OP_rotary, "nothing turns", build_rotary, {2, 3, 2, 5, 0, 0}, 0, 0, 0, 0, STEP},
+    {OP_rotary, "halves", build_rotary, {2, 5, 3, 11, 6, 0, 7}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_rotary, "halves, whole packs", build_rotary, {2, 9, 2, 48, 32, 0, 100}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_rotary, "halves, whole heads", build_rotary, {1, 3, 2, 64, 64, 0, 0}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_rotary, "interleaved", build_rotary, {2, 5, 3, 11, 6, INTERLEAVED, 3}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_rotary, "interleaved, whole packs", build_rotary, {2, 9, 2, 48, 32, INTERLEAVED}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_rotary, "wide", build_rotary, {2, 3, 1, 300, 260, 0, 5}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_rotary, "many rows", build_rotary, {3, 700, 4, 16, 8, TRANSPOSED}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_rotary, "positions", build_rotary, {2, 7, 2, 8, 8, POSITIONS}, -1000, 1000, 1e-6, 1e-6, STEP},
+    {OP_rotary, "positions, large", build_rotary, {3, 40, 2, 32, 32, POSITIONS}, 1000000, INT32_MAX, 2e-6, 1e-6, 0},
+    {OP_rotary, "xpos", build_rotary, {2, 15, 2, 12, 8, XPOS}, 0, 0, 2e-6, 2e-6, STEP},
+    {OP_rotary, "xpos, keys", build_rotary, {2, 9, 2, 48, 32, XPOS | INVERSE | TRANSPOSED, 40}, 0, 0, 2e-6, 4e-6, STEP},
+    {OP_rotary,
+     "xpos, positions",
+     build_rotary,
+     {2, 9, 2, 8, 8, XPOS | POSITIONS | INTERLEAVED},
+     0,
+     300,
+     2e-6,
+     4e-6,
+     0},
+
+    {OP_join_rows, "no sequence", build_join_rows, {0, 5, 6, 2, SHARED}, 0, 0, 0, 0, 0},
+    {OP_join_rows, "no token", build_join_rows, {2, 0, 6, 2, SHARED}, 0, 0, 0, 0, STEP},
+    {OP_join_rows, "no row before", build_join_rows, {2, 3, 6, 0, BY_HEADS}, 0, 0, 0, 0, STEP},
+    {OP_join_rows, "shared", build_join_rows, {3, 5, 7, 2, SHARED}, 0, 0, 0, 0, STEP},
+    {OP_join_rows, "shared, whole packs", build_join_rows, {3, 5, 16, 4, SHARED}, 0, 0, 0, 0, STEP},
+    {OP_join_rows, "of each sequence", build_join_rows, {3, 5, 8, 2, EACH}, 0, 0, 0, 0, STEP},
+    {OP_join_rows, "by heads", build_join_rows, {2, 5, 9, 2, BY_HEADS}, 0, 0, 0, 0, STEP},
+    {OP_join_rows, "by heads, whole packs", build_join_rows, {2, 5, 24, 2, BY_HEADS}, 0, 0, 0, 0, STEP},
+    {OP_join_rows, "by heads, packs over heads", build_join_rows, {2, 5, 12, 2, BY_HEADS}, 0, 0, 0, 0, STEP},
+    {OP_join_rows, "integers", build_join_rows, {2, 5, 3, 2, INTEGERS}, 0, 9, 0, 0, 0},
+    {OP_join_rows_grad, "no sequence", build_join_rows_grad, {0, 5, 6, 2, 0}, 0, 0, 0, 0, 0},
+    {OP_join_rows_grad, "shared", build_join_rows_grad, {5, 7, 7, 3, 0}, 0, 0, 2e-6, 2e-6, 0},
+    {OP_join_rows_grad, "of each sequence", build_join_rows_grad, {5, 7, 8, 3, EACH}, 0, 0, 2e-6, 2e-6, 0},
+    {OP_join_rows_grad, "by heads", build_join_rows_grad, {5, 7, 24, 3, BY_HEADS}, 0, 0, 2e-6, 2e-6, 0},
+    {OP_slice_rows, "no sequence", build_slice_rows, {0, 5, 6, 2, 1}, 0, 0, 0, 0, 0},
+    {OP_slice_rows, "no row", build_slice_rows, {2, 5, 6, 2, 0}, 0, 0, 0, 0, 0},
+    {OP_slice_rows, "in the middle", build_slice_rows, {2, 9, 7, 2, 4}, 0, 0, 0, 0, STEP},
+    {OP_slice_rows, "to the end", build_slice_rows, {2, 9, 8, 3, -1}, 0, 0, 0, 0, STEP},
+    {OP_slice_rows, "integers", build_slice_rows, {2, 9, 3, 3, 2, 1}, 0, 9, 0, 0, 0},
+    {OP_slice_rows_grad, "no sequence", build_slice_rows_grad, {0, 5, 6, 2, 1}, 0, 0, 0, 0, 0},
+    {OP_slice_rows_grad, "in the middle", build_slice_rows_grad, {2, 9, 7, 2, 4}, 0, 0, 0, 0, 0},
+    {OP_slice_rows_grad, "to the end", build_slice_rows_grad, {2, 9, 8, 3, -1}, 0, 0, 0, 0, 0},
+    {OP_pad_mask, "no place", build_pad_mask, {3, 0, 0}, 0, 0, 0, 0, 0},
+    {OP_pad_mask, "no token", build_pad_mask, {3, 0, 2}, 0, 0, 0, 0, 0},
+    {OP_pad_mask, "odd", build_pad_mask, {3, 31, 5}, 0, 0, 0, 0, 0},
+    {OP_mask_rows, "no row", build_mask_rows, {2, 0, 3}, 0, 0, 0, 0, 0},
+    {OP_mask_rows, "odd", build_mask_rows, {2, 7, 5}, 0, 0, 0, 0, STEP},
+    {OP_mask_rows, "whole packs", build_mask_rows, {2, 7, 24}, 0, 0, 0, 0, STEP},
+
+    {OP_scale_columns, "no row", build_scale_columns, {0, 3, 1}, 0, 0, 0, 0, 0},
+    {OP_scale_columns, "odd", build_scale_columns, {3, NARROW, 1}, 0, 0, 1e-7, 1e-7, STEP},
+    {OP_scale_columns, "whole packs", build_scale_columns, {5, 40, 1}, 0, 0, 1e-7, 1e-7, STEP},
+    {OP_scale_columns, "groups", build_scale_columns, {5, 33, 11}, 0, 0, 1e-7, 1e-7, STEP},
+    {OP_scale_columns, "groups of whole packs", build_scale_columns, {5, 48, 16}, 0, 0, 1e-7, 1e-7, STEP},
+    {OP_scale_columns_grad, "no row", build_scale_columns_grad, {0, 3, 1}, 0, 0, 0, 0, 0},
+    {OP_scale_columns_grad, "odd", build_scale_columns_grad, {31, NARROW, 1}, 0, 0, 1e-5, 1e-6, 0},
+    {OP_scale_columns_grad, "groups", build_scale_columns_grad, {31, 33, 11}, 0, 0, 2e-5, 1e-6, 0},
+    {OP_scale_columns_grad, "tall", build_scale_columns_grad, {2500, 6, 2}, 0, 0, 1e-4, 1e-5, 0},
+    {OP_scale_columns_grad, "wide group", build_scale_columns_grad, {3, 1000, 1000}, 0, 0, 1e-4, 1e-5, 0},
 
     NORMALIZE(OP_normalize, build_normalize, 3e-6, STEP / 8),
     NORMALIZE(OP_normalize_grad, build_normalize_grad, 1e-5, 0),

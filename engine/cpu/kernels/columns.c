@@ -1,0 +1,70 @@
+/* scale_columns, scale_columns_grad: the gradient of the factors is a sum over all rows, taken in parts of rows that
+ * are summed into scratch, a number for each column, and added in order. */
+#include "engine/cpu/kernels/kernels.h"
+
+#include <string.h>
+
+static void rows(const op_call *call, int64_t first, int64_t last)
+{
+	const int64_t group = ((const scale_columns_params *)call->params)->group,
+	              width = shape_last(call->out[0].shape);
+	const float *w = call->in[1].data;
+	for (int64_t r = first; r < last; r++) {
+		const float *x = (const float *)call->in[0].data + r * width;
+		float *y = (float *)call->out[0].data + r * width;
+		if (group == 1) {
+#pragma omp simd
+			for (int64_t c = 0; c < width; c++)
+				y[c] = x[c] * w[c];
+			continue;
+		}
+		for (int64_t k = 0; k < width / group; k++) {
+#pragma omp simd
+			for (int64_t c = k * group; c < (k + 1) * group; c++)
+				y[c] = x[c] * w[k];
+		}
+	}
+}
+
+status KERNEL(scale_columns)(backend *b, const op_call *call)
+{
+	const shape s = call->out[0].shape;
+	return kernel_for(b, call, shape_rows(s), shape_count(s), rows);
+}
+
+size_t KERNEL(scale_columns_grad_scratch)(const backend *b, const op_call *call)
+{
+	(void)b;
+	const int64_t count = shape_rows(call->in[0].shape);
+	return (size_t)((kernel_parts(count, kernel_part_rows(count)) + 1) * shape_last(call->in[0].shape)) *
+	       sizeof(float);
+}
+
+status KERNEL(scale_columns_grad)(backend *b, const op_call *call)
+{
+	const int64_t group = ((const scale_columns_params *)call->params)->group;
+	const int64_t count = shape_rows(call->in[0].shape), width = shape_last(call->in[0].shape);
+	const int64_t size = kernel_part_rows(count), parts = kernel_parts(count, size);
+	const float *x = call->in[0].data, *dy = call->in[1].data;
+	float *dw = call->out[0].data, *sums = call->scratch, *partial = width > 0 ? sums + width : NULL;
+	const int threads = kernel_threads(b, count * width);
+#pragma omp parallel for schedule(static) num_threads(threads)
+	for (int64_t part = 0; part < parts; part++) {
+		float *sum = partial + part * width;
+		memset(sum, 0, (size_t)width * sizeof *sum);
+		for (int64_t r = part * size; r < kernel_min(count, (part + 1) * size); r++) {
+#pragma omp simd
+			for (int64_t c = 0; c < width; c++)
+				sum[c] += dy[r * width + c] * x[r * width + c];
+		}
+	}
+	kernel_sum_parts(sums, partial, parts, width, 1.0f);
+	for (int64_t k = 0; k < width / group; k++) {
+		float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+		for (int64_t c = k * group; c < (k + 1) * group; c++)
+			sum += sums[c];
+		dw[k] = sum;
+	}
+	return STATUS_OK;
+}

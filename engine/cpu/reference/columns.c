@@ -1,0 +1,32 @@
+#include "engine/cpu/reference/reference.h"
+
+/* x [rows, C], w [C / group] -> y[r, c] = x[r, c] · w[c / group] */
+status reference_scale_columns(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const int64_t group = ((const scale_columns_params *)call->params)->group,
+	              width = shape_last(call->in[0].shape);
+	const float *x = call->in[0].data, *w = call->in[1].data;
+	float *y = call->out[0].data;
+	for (int64_t i = 0; i < shape_count(call->in[0].shape); i++)
+		y[i] = x[i] * w[i % width / group];
+	return STATUS_OK;
+}
+
+/* x, dy [rows, C] -> dw[k] = Σ_rows Σ_{c / group = k} dy · x */
+status reference_scale_columns_grad(backend *unused, const op_call *call)
+{
+	(void)unused;
+	const int64_t group = ((const scale_columns_params *)call->params)->group;
+	const int64_t rows = shape_rows(call->in[0].shape), width = shape_last(call->in[0].shape);
+	const float *x = call->in[0].data, *dy = call->in[1].data;
+	float *dw = call->out[0].data;
+	for (int64_t k = 0; k < width / group; k++) {
+		double sum = 0;
+		for (int64_t r = 0; r < rows; r++)
+			for (int64_t c = k * group; c < (k + 1) * group; c++)
+				sum += (double)dy[r * width + c] * (double)x[r * width + c];
+		dw[k] = (float)sum;
+	}
+	return STATUS_OK;
+}

@@ -1,0 +1,57 @@
+/* scale_columns, scale_columns_grad. */
+#include "engine/tensor/ops.h"
+#include "engine/tensor/ops/check.h"
+#include "engine/tensor/ops/table.h"
+
+#include <inttypes.h>
+
+value op_scale_columns(graph *g, value x, value w, int64_t group)
+{
+	value out;
+	graph_apply(g, OP_scale_columns, (value[]){x, w}, 2, &(scale_columns_params){group}, &out);
+	return out;
+}
+
+static status check_group(const scale_columns_params *p, shape x, error *err)
+{
+	if (p->group < 1 || shape_last(x) % p->group != 0)
+		return error_set(err, STATUS_INVALID, "group",
+		                 "groups of %" PRId64 " do not divide %" PRId64 " channels", p->group, shape_last(x));
+	return STATUS_OK;
+}
+
+status op_scale_columns_check(op_call *call, error *err)
+{
+	const scale_columns_params *p = call->params;
+	TRY(check_real(call, 0, "x", err));
+	const shape x = call->in[0].shape;
+	TRY(check_group(p, x, err));
+	TRY(check_count(call, 1, "w", DTYPE_F32, shape_last(x) / p->group, "one for each group of channels", err));
+	check_output(call, 0, call->in[0].type, x);
+	check_by_rows(call, 1, 1);
+	return STATUS_OK;
+}
+
+status op_scale_columns_backward(graph *g, const op_node *node)
+{
+	const scale_columns_params *p = node->params;
+	const value x = node->in[0], w = node->in[1], dy = graph_output_gradient(g, node, 0);
+	if (graph_needs_gradient(g, x))
+		graph_accumulate(g, x, op_scale_columns(g, dy, w, p->group));
+	if (!graph_needs_gradient(g, w))
+		return STATUS_OK;
+	value dw;
+	TRY(graph_apply(g, OP_scale_columns_grad, (value[]){x, dy}, 2, p, &dw));
+	graph_accumulate(g, w, dw);
+	return STATUS_OK;
+}
+
+status op_scale_columns_grad_check(op_call *call, error *err)
+{
+	const scale_columns_params *p = call->params;
+	TRY(check_real(call, 0, "x", err));
+	TRY(check_like(call, 1, "dy", 0, "x", err));
+	TRY(check_group(p, call->in[0].shape, err));
+	check_output(call, 0, DTYPE_F32, SHAPE1(shape_last(call->in[0].shape) / p->group));
+	return STATUS_OK;
+}
