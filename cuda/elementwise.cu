@@ -135,6 +135,11 @@ status cuda_scale(backend *b, const op_call *call)
 	return run_scaled(b, call, ((const scale_params *)call->params)->factor, nullptr);
 }
 
+status cuda_scale_gradient(backend *b, const op_call *call)
+{
+	return run_scaled(b, call, 1.0f, nullptr);
+}
+
 status cuda_scale_by(backend *b, const op_call *call)
 {
 	return run_scaled(b, call, 0.0f, (const float *)call->in[1].data);

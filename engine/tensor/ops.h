@@ -230,6 +230,44 @@ typedef struct scale_columns_params {
 } scale_columns_params;
 value op_scale_columns(graph *g, value x, value w, int64_t group);
 
+/* shift_rows: channels are cut into high - low + 1 segments of ⌊C / segments⌋, and segment i of row t is that of row
+ * t - (low + i), zeros where the sequence has no such row; what is left of the channels stays. With a mask a row whose
+ * mask is 0 counts as zeros wherever the shift is not 0. low ≤ 0 ≤ high; causal: low = 0.
+ * x [B, N, C] [real], mask? [i32] [B, N], like? [B, N, C] (its shape alone, where x is rows without sequences) -> y of
+ * that shape. `transposed`: the gradient, segment i of row t from row t + (low + i). */
+typedef struct shift_params {
+	int64_t low, high;
+	bool transposed;
+} shift_params;
+value op_shift_rows(graph *g, value x, value mask, shift_params params);
+
+/* Its recurrent form with low = 0: reads `length[b]` tokens into slot `slot[b]` of a state pool, as softmax_stream
+ * does. x [B, N, C], pool [slots, slot_floats] (updated in place), slot, position, length [i32] [B], mask? [i32] [B,
+ * N], start? [i32] [S] -> y [B, N, C]; tokens that no sequence reads are 0. The state is a ring of the rows of the last
+ * `high` tokens, shift_state_floats() floats at `offset` in the slot: token t at place t mod high, zeros if it was
+ * masked. What is in it at position 0 does not matter. */
+typedef struct shift_stream_params {
+	int64_t high;
+	int64_t offset; /* floats from the start of a slot */
+} shift_stream_params;
+value op_shift_stream(graph *g, value x, value pool, value slot, value position, value length, value mask, value start,
+                      shift_stream_params params);
+int64_t shift_state_floats(int64_t d, int64_t high);
+
+/* scale_gradient: y = x, [real]; the gradient of x is factor · dy, of a frozen network dy. */
+value op_scale_gradient(graph *g, value x, float factor);
+
+/* gru: a gated recurrent unit's new state (Cho et al. 2014) from the products of its input and its state with their
+ * weights, a = W_i x + b_i and b = W_h h + b_h, whose rows are r | z | n:
+ *   r = σ(a_r + b_r),  z = σ(a_z + b_z),  n = tanh(a_n + r ⊙ b_n),  y = (1 - z) ⊙ n + z ⊙ h.
+ * a, b […, 3D], h […, D] [real] -> y […, D] [real].
+ * gru_grad: a, b, h, dy -> da, db […, 3D], dh […, D]; `frozen`, where r, z and s = n / (a_n + r b_n) are constants, so
+ * that y is linear: da_n = dy (1 - z) s, db_n = r da_n, dh = z dy, all else 0. */
+typedef struct gru_params {
+	bool frozen; /* of the gradient */
+} gru_params;
+value op_gru(graph *g, value a, value b, value h);
+
 /* dropout: y = x · keep / (1 - p). rng [i32] [4] = seed low, seed high, step, 0 as
  * bit patterns. Element e (flat index) uses word e % 4 of philox(seed, stream, step,
  * e / 4) and is kept when philox_uniform(word) >= p. Linear in x and self-adjoint:

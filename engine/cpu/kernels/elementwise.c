@@ -1,6 +1,6 @@
-/* add, mul, gate, scale, scale_by, tanh, secant_grad, fill, accumulate: one pass over the elements, at the
- * speed of memory. An output may be one of the inputs: element i is read before it is
- * written, and nothing else is. */
+/* add, mul, gate, scale, scale_gradient, scale_by, tanh, secant_grad, fill, accumulate: one pass over the elements, at
+ * the speed of memory. An output may be one of the inputs: element i is read before it is written, and nothing else is.
+ */
 #include "engine/cpu/kernels/kernels.h"
 #include "engine/cpu/kernels/math.h"
 
@@ -66,6 +66,17 @@ status KERNEL(scale)(backend *b, const op_call *call)
 	return kernel_elements(b, call, 1, scale);
 }
 
+/* The factor is the gradient's. */
+static void copy(const op_call *call, int64_t first, int64_t last)
+{
+	multiply(call, 1.0f, first, last);
+}
+
+status KERNEL(scale_gradient)(backend *b, const op_call *call)
+{
+	return kernel_elements(b, call, 1, copy);
+}
+
 static void scale_by(const op_call *call, int64_t first, int64_t last)
 {
 	multiply(call, *(const float *)call->in[1].data, first, last);
@@ -76,19 +87,13 @@ status KERNEL(scale_by)(backend *b, const op_call *call)
 	return kernel_elements(b, call, 1, scale_by);
 }
 
-/* (1 - e) / (1 + e) with e = e^{-2|x|}; near 0, where that is a difference, the series. */
 static void hyperbolic(const op_call *call, int64_t first, int64_t last)
 {
 	const float *x = call->in[0].data;
 	float *y = call->out[0].data;
 #pragma omp simd
-	for (int64_t i = first; i < last; i++) {
-		const float t = fabsf(x[i]), e = math_exp(-2.0f * t), square = x[i] * x[i];
-		const float far = (1.0f - e) / (1.0f + e);
-		const float near =
-		    ((-0x1.ba1ba2p-5f * square + 0x1.111112p-3f) * square - 0x1.555556p-2f) * square * x[i] + x[i];
-		y[i] = t < 0.25f ? near : copysignf(far, x[i]);
-	}
+	for (int64_t i = first; i < last; i++)
+		y[i] = math_tanh(x[i]);
 }
 
 status KERNEL(tanh)(backend *b, const op_call *call)

@@ -81,6 +81,15 @@ static inline float math_log(float x)
 	return (f - (0.5f * square - tail)) + e * high;
 }
 
+/* tanh x: (1 - e) / (1 + e) with e = e^{-2|x|}; near 0, where that is a difference, the series. */
+static inline float math_tanh(float x)
+{
+	const float t = fabsf(x), e = math_exp(-2.0f * t), square = x * x;
+	const float far = (1.0f - e) / (1.0f + e);
+	const float near = ((-0x1.ba1ba2p-5f * square + 0x1.111112p-3f) * square - 0x1.555556p-2f) * square * x + x;
+	return t < 0.25f ? near : copysignf(far, x);
+}
+
 /* gelu_mills at t >= 0. */
 static inline float math_mills(float t)
 {

@@ -1,4 +1,4 @@
-/* add, mul, gate, scale, scale_by, tanh, secant_grad, fill: one output element per input element. */
+/* add, mul, gate, scale, scale_gradient, scale_by, tanh, secant_grad, fill: one output element per input element. */
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
@@ -128,6 +128,28 @@ status op_scale_backward(graph *g, const op_node *node)
 {
 	const scale_params *p = node->params;
 	graph_accumulate(g, node->in[0], op_scale(g, graph_output_gradient(g, node, 0), p->factor));
+	return STATUS_OK;
+}
+
+/* --- scale_gradient ---------------------------------------------------------------- */
+
+value op_scale_gradient(graph *g, value x, float factor)
+{
+	value out;
+	graph_apply(g, OP_scale_gradient, &x, 1, &(scale_params){factor}, &out);
+	return out;
+}
+
+status op_scale_gradient_check(op_call *call, error *err)
+{
+	return op_scale_check(call, err);
+}
+
+status op_scale_gradient_backward(graph *g, const op_node *node)
+{
+	const float factor = ((const scale_params *)node->params)->factor;
+	const value dy = graph_output_gradient(g, node, 0);
+	graph_accumulate(g, node->in[0], graph_gradient_rule(g).frozen ? dy : op_scale(g, dy, factor));
 	return STATUS_OK;
 }
 

@@ -311,6 +311,65 @@ static void build_scale_columns_grad(graph *g, const int64_t *arg) /* rows, widt
 	graph_apply(g, OP_scale_columns_grad, in, 2, &(scale_columns_params){arg[2]}, &dw);
 }
 
+static value ragged_mask(graph *g, const int64_t *arg)
+{
+	return arg[5] ? i32(g, "mask ragged", SHAPE2(1, arg[1])) : VALUE_NONE;
+}
+
+static void build_shift_rows(graph *g, const int64_t *arg) /* batch, length, channels, low, high, masked, transposed */
+{
+	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	op_shift_rows(g, real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2])), mask,
+	              (shift_params){arg[3], arg[4], arg[6]});
+}
+
+/* batch or sequences, length or tokens in all, channels, high, masked (at 5); continuing from a state as in stream */
+static void shift_stream_case(graph *g, const int64_t *arg, bool ragged)
+{
+	enum { OFFSET = 5 };
+	const shift_stream_params p = {arg[3], OFFSET};
+	const shape tokens = SHAPE3(arg[0], arg[1], arg[2]), now = ragged ? SHAPE3(1, arg[1], arg[2]) : tokens;
+	const int64_t floats = OFFSET + shift_state_floats(arg[2], p.high) + 1;
+	value slot = i32(g, "slot", SHAPE1(arg[0])), pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
+	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	op_shift_stream(g, f32(g, "x before", tokens), pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
+	                i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, p);
+	op_shift_stream(g, f32(g, "x", now), pool, slot, i32(g, "position", SHAPE1(arg[0])),
+	                i32(g, ragged ? "length ragged" : "length", SHAPE1(arg[0])),
+	                ragged ? ragged_mask(g, arg) : mask, ragged ? i32(g, "start", SHAPE1(arg[0])) : VALUE_NONE, p);
+}
+
+static void build_shift_stream(graph *g, const int64_t *arg)
+{
+	shift_stream_case(g, arg, false);
+}
+
+static void build_ragged_shift_stream(graph *g, const int64_t *arg)
+{
+	shift_stream_case(g, arg, true);
+}
+
+static void build_scale_gradient(graph *g, const int64_t *arg) /* rows, width */
+{
+	op_scale_gradient(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])),
+	                  1); /* any other factor is no gradient of y = x */
+}
+
+static void build_gru(graph *g, const int64_t *arg) /* rows, width */
+{
+	const shape gates = SHAPE2(arg[0], 3 * arg[1]);
+	op_gru(g, real(g, arg, "a", gates), real(g, arg, "b", gates), real(g, arg, "h", SHAPE2(arg[0], arg[1])));
+}
+
+static void build_gru_grad(graph *g, const int64_t *arg) /* rows, width, frozen */
+{
+	const shape s = SHAPE2(arg[0], arg[1]), gates = SHAPE2(arg[0], 3 * arg[1]);
+	const char *a = arg[2] ? "a with zeros" : "a", *b = arg[2] ? "b with zeros" : "b";
+	value in[] = {real(g, arg, a, gates), real(g, arg, b, gates), real(g, arg, "h", s), real(g, arg, "dy", s)};
+	value grads[3];
+	graph_apply(g, OP_gru_grad, in, 4, &(gru_params){arg[2]}, grads);
+}
+
 static void build_dropout(graph *g, const int64_t *arg) /* rows, width, percent, stream */
 {
 	op_dropout(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), i32(g, "rng", SHAPE1(4)), (float)arg[2] / 100,
@@ -339,11 +398,6 @@ static void build_attention_grad(graph *g, const int64_t *arg)
 	value grads[2];
 	graph_apply(g, OP_additive_attention_grad, (value[]){x, w, mask, y.pooled, y.log_normalizer, dg}, 6,
 	            &(additive_attention_params){arg[3], arg[4], arg[6] >= FROZEN}, grads);
-}
-
-static value ragged_mask(graph *g, const int64_t *arg)
-{
-	return arg[5] ? i32(g, "mask ragged", SHAPE2(1, arg[1])) : VALUE_NONE;
 }
 
 /* As attention. The op on trial continues from a state that has read `length` tokens;
@@ -1266,6 +1320,35 @@ static const op_case cases[] = {
     {OP_scale_columns_grad, "groups", build_scale_columns_grad, {31, 33, 11}, 0, 0, 2e-5, 1e-6, 0},
     {OP_scale_columns_grad, "tall", build_scale_columns_grad, {2500, 6, 2}, 0, 0, 1e-4, 1e-5, 0},
     {OP_scale_columns_grad, "wide group", build_scale_columns_grad, {3, 1000, 1000}, 0, 0, 1e-4, 1e-5, 0},
+
+    {OP_shift_rows, "no row", build_shift_rows, {2, 0, 6, 0, 1}, 0, 0, 0, 0, 0},
+    {OP_shift_rows, "no shift", build_shift_rows, {2, 5, 6, 0, 0, 1}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "causal", build_shift_rows, {2, 7, 7, 0, 2}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "causal, masked", build_shift_rows, {2, 7, 7, 0, 2, 1}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "both ways", build_shift_rows, {2, 7, 11, -2, 2}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "both ways, masked", build_shift_rows, {2, 7, 11, -1, 1, 1}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "whole packs", build_shift_rows, {3, 9, 56, -1, 1, 1}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "further than there are rows", build_shift_rows, {2, 3, 40, 0, 9, 0}, 0, 0, 0, 0, STEP},
+    {OP_shift_rows, "transposed, masked", build_shift_rows, {2, 7, 11, -1, 1, 1, 1}, 0, 0, 0, 0, STEP},
+    {OP_shift_stream, "no token", build_shift_stream, {3, 0, 4, 2}, 0, 0, 0, 0, 0},
+    {OP_shift_stream, "nothing kept", build_shift_stream, {3, 5, 4, 0}, 0, 5, 0, 0, 0},
+    {OP_shift_stream, "one token", build_shift_stream, {5, 1, 7, 2}, 0, 1, 0, 0, 0},
+    {OP_shift_stream, "one token, masked", build_shift_stream, {5, 1, 7, 1, 0, 1}, 0, 1, 0, 0, 0},
+    {OP_shift_stream, "many tokens", build_shift_stream, {3, 21, 13, 3}, 0, 21, 0, 0, 0},
+    {OP_shift_stream, "many tokens, masked", build_shift_stream, {3, 21, 13, 3, 0, 1}, 0, 21, 0, 0, 0},
+    {OP_shift_stream, "a long memory", build_shift_stream, {2, 5, 40, 30}, 0, 5, 0, 0, 0},
+    {OP_shift_stream, "ragged", build_ragged_shift_stream, {7, 97, 31, 4}, 0, 97, 0, 0, 0},
+    {OP_shift_stream, "ragged, masked", build_ragged_shift_stream, {9, 200, 8, 2, 0, 1}, 0, 60, 0, 0, 0},
+    {OP_shift_stream, "ragged, no token", build_ragged_shift_stream, {3, 0, 4, 2}, 0, 0, 0, 0, 0},
+    ELEMENTWISE(OP_scale_gradient, build_scale_gradient, 0, STEP),
+
+    {OP_gru, "no row", build_gru, {0, 3}, 0, 0, 0, 0, 0},
+    {OP_gru, "odd", build_gru, {3, 31}, 0, 0, 2e-6, 2e-6, STEP},
+    {OP_gru, "whole packs", build_gru, {5, 24}, 0, 0, 2e-6, 2e-6, STEP},
+    {OP_gru_grad, "no row", build_gru_grad, {0, 3}, 0, 0, 0, 0, 0},
+    {OP_gru_grad, "odd", build_gru_grad, {3, 31}, 0, 0, 4e-6, 4e-6, 0},
+    {OP_gru_grad, "whole packs", build_gru_grad, {5, 24}, 0, 0, 4e-6, 4e-6, 0},
+    {OP_gru_grad, "frozen", build_gru_grad, {5, 32, 1}, 0, 0, 4e-6, 4e-6, 0},
 
     NORMALIZE(OP_normalize, build_normalize, 3e-6, STEP / 8),
     NORMALIZE(OP_normalize_grad, build_normalize_grad, 1e-5, 0),

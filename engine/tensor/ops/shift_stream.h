@@ -1,0 +1,15 @@
+/* shift_stream.h - what shift_stream remembers of a sequence: a ring of the rows of its last `high` tokens, | row
+ * [high, D] |, with zeros for a token that was masked. Token t lies at place t mod high; only tokens that were read are
+ * looked up, so what the ring held before position 0 is never seen. */
+#ifndef ENGINE_TENSOR_OPS_SHIFT_STREAM_H
+#define ENGINE_TENSOR_OPS_SHIFT_STREAM_H
+
+#include <stdint.h>
+
+/* Float offset of token t's row; high > 0. */
+static inline int64_t shift_row(int64_t d, int64_t high, int64_t t)
+{
+	return t % high * d;
+}
+
+#endif
