@@ -37,7 +37,7 @@ static matrix_stream_call matrix_stream_call_of(const op_call *call, int64_t wid
 	c.mask = (const int32_t *)cuda_optional(call, MASK);
 	c.start = (const int32_t *)cuda_optional(call, START);
 	c.memory = (const float *)cuda_optional(call, MEMORY);
-	c.memories = c.memory ? call->in[MEMORY].shape.dim[0] : 0;
+	c.memories = c.memory ? shape_rows(call->in[MEMORY].shape) : 0;
 	c.ring = {p->key_width, p->value_width, p->window};
 	c.sequences = call->in[3].shape.dim[0];
 	c.n = call->in[0].shape.dim[1];

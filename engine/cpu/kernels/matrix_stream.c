@@ -27,7 +27,7 @@ typedef struct stream {
 static int64_t columns_of(const op_call *call)
 {
 	const matrix_stream_params *p = call->params;
-	return p->window + (kernel_optional(call, MEMORY) ? call->in[MEMORY].shape.dim[0] : 0);
+	return p->window + (kernel_optional(call, MEMORY) ? shape_rows(call->in[MEMORY].shape) : 0);
 }
 
 static stream stream_at(const op_call *call, int64_t s)

@@ -29,7 +29,7 @@ static stream stream_at(const op_call *call, int64_t s)
 	            .tokens = sequence_at(call, START, s)};
 	if (call->n_in > MEMORY && call->in[MEMORY].data) {
 		r.memory = call->in[MEMORY].data;
-		r.memories = call->in[MEMORY].shape.dim[0];
+		r.memories = shape_rows(call->in[MEMORY].shape);
 	}
 	return r;
 }

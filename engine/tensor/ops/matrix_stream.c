@@ -87,10 +87,10 @@ static status check_memory(const op_call *call, const char *name, int64_t width,
 	const shape s = call->in[8].shape;
 	char text[96];
 	TRY(check_type(call, 8, name, DTYPE_F32, err));
-	if (s.rank != 2 || s.dim[1] != width)
+	if (s.rank < 2 || shape_last(s) != width)
 		return error_set(err, STATUS_INVALID, name, "%s is %s, must be [memories, %" PRId64 "]", name,
 		                 shape_text(s, text, sizeof text), width);
-	*count = s.dim[0];
+	*count = shape_rows(s);
 	return STATUS_OK;
 }
 
