@@ -57,6 +57,8 @@ struct shift_call {
 	const float *x;
 	float *pool, *y;                                        /* y may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
+	const float *front;                                     /* rows in front of token 0 */
+	int64_t rows;
 	int64_t sequences, n, d, high, width;
 	int64_t slot_floats, offset;
 
@@ -72,8 +74,10 @@ struct shift_call {
 	__device__ __forceinline__ float shifted(int64_t s, const token_span &tokens, int64_t i, int64_t c) const
 	{
 		const int64_t shift = shift_of(0, high + 1, width, c), before = position[s];
-		if (i >= length[s] || shift > before + i)
+		if (i >= length[s] || shift > before + i + rows)
 			return 0.0f;
+		if (shift > before + i)
+			return front[(rows + before + i - shift) * d + c];
 		if (shift == 0)
 			return x[(tokens.first + i) * d + c];
 		return shift <= i ? kept(tokens, i - shift, c) : ring(s)[(before + i - shift) % high * d + c];
@@ -133,6 +137,8 @@ status cuda_shift_stream(backend *b, const op_call *call)
 	o.length = (const int32_t *)call->in[4].data;
 	o.mask = (const int32_t *)cuda_optional(call, 5);
 	o.start = (const int32_t *)cuda_optional(call, 6);
+	o.front = (const float *)cuda_optional(call, 7);
+	o.rows = o.front ? shape_rows(call->in[7].shape) : 0;
 	o.sequences = call->in[2].shape.dim[0];
 	o.n = x.dim[1];
 	o.d = x.dim[2];

@@ -243,7 +243,7 @@ value op_shift_rows(graph *g, value x, value mask, shift_params params);
 
 /* Its recurrent form with low = 0: reads `length[b]` tokens into slot `slot[b]` of a state pool, as softmax_stream
  * does. x [B, N, C], pool [slots, slot_floats] (updated in place), slot, position, length [i32] [B], mask? [i32] [B,
- * N], start? [i32] [S] -> y [B, N, C]; tokens that no sequence reads are 0. The state is a ring of the rows of the last
+ * N], start? [i32] [S], before? […, C] (rows that stand in front of every sequence) -> y [B, N, C]; tokens that no sequence reads are 0. The state is a ring of the rows of the last
  * `high` tokens, shift_state_floats() floats at `offset` in the slot: token t at place t mod high, zeros if it was
  * masked. What is in it at position 0 does not matter. */
 typedef struct shift_stream_params {
@@ -251,7 +251,7 @@ typedef struct shift_stream_params {
 	int64_t offset; /* floats from the start of a slot */
 } shift_stream_params;
 value op_shift_stream(graph *g, value x, value pool, value slot, value position, value length, value mask, value start,
-                      shift_stream_params params);
+                      value before, shift_stream_params params);
 int64_t shift_state_floats(int64_t d, int64_t high);
 
 /* scale_gradient: y = x, [real]; the gradient of x is factor · dy, of a frozen network dy. */

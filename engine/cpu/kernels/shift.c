@@ -50,6 +50,8 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 {
 	const shift_stream_params *p = call->params;
 	const int32_t *mask = kernel_optional(call, 5);
+	const float *front = kernel_optional(call, 7); /* rows in front of token 0 */
+	const int64_t rows = front ? shape_rows(call->in[7].shape) : 0;
 	const int64_t d = call->in[0].shape.dim[2], segments = p->high + 1, width = d / segments;
 	for (int64_t b = first; b < last; b++) {
 		const sequence tokens = sequence_at(call, START, b);
@@ -70,6 +72,8 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 					from = !seen || seen[i - k] ? x + (i - k) * d : NULL;
 				else if (k <= before + i)
 					from = ring + shift_row(d, p->high, before + i - k);
+				else if (k <= before + i + rows)
+					from = front + (rows + before + i - k) * d;
 				put(y + i * d + k * width, from ? from + k * width : NULL, width);
 			}
 		}

@@ -38,6 +38,8 @@ status reference_shift_stream(backend *unused, const op_call *call)
 	const shift_stream_params *p = call->params;
 	const int32_t *slot = call->in[2].data, *position = call->in[3].data, *length = call->in[4].data;
 	const int32_t *mask = call->n_in > 5 ? call->in[5].data : NULL;
+	const float *before = call->n_in > 7 ? call->in[7].data : NULL;
+	const int64_t rows = before ? shape_rows(call->in[7].shape) : 0; /* in front of token 0 */
 	const shape in = call->in[0].shape, pool = call->in[1].shape;
 	const float *from = call->in[0].data;
 	float *state = call->in[1].data, *y = call->out[0].data;
@@ -50,9 +52,10 @@ status reference_shift_stream(backend *unused, const op_call *call)
 			const float *x = from + row * d;
 			for (int64_t c = 0; c < d && y; c++) {
 				const int64_t shift = shift_of(0, p->high, d, c);
-				const float moved = shift == 0  ? x[c]
-				                    : t < shift ? 0
-				                                : ring[shift_row(d, p->high, t - shift) + c];
+				const float moved = shift == 0         ? x[c]
+				                    : t + rows < shift ? 0
+				                    : t < shift        ? before[(rows + t - shift) * d + c]
+				                                       : ring[shift_row(d, p->high, t - shift) + c];
 				y[row * d + c] = i < length[b] ? moved : 0;
 			}
 			for (int64_t c = 0; c < d && p->high > 0 && i < length[b]; c++)

@@ -62,10 +62,11 @@ int64_t shift_state_floats(int64_t d, int64_t high)
 }
 
 value op_shift_stream(graph *g, value x, value pool, value slot, value position, value length, value mask, value start,
-                      shift_stream_params params)
+                      value before, shift_stream_params params)
 {
 	value out;
-	graph_apply(g, OP_shift_stream, (value[]){x, pool, slot, position, length, mask, start}, 7, &params, &out);
+	graph_apply(g, OP_shift_stream, (value[]){x, pool, slot, position, length, mask, start, before}, 8, &params,
+	            &out);
 	return out;
 }
 
@@ -86,6 +87,12 @@ status op_shift_stream_check(op_call *call, error *err)
 		return error_set(err, STATUS_INVALID, "pool",
 		                 "a slot of the pool has no room for %" PRId64 " rows at %" PRId64, p->high, p->offset);
 	TRY(check_sequences(call, 2, err));
+	if (check_present(call, 7)) {
+		TRY(check_type(call, 7, "before", DTYPE_F32, err));
+		if (shape_last(call->in[7].shape) != x.dim[2])
+			return error_set(err, STATUS_INVALID, "before", "before is %s, must have %" PRId64 " channels",
+			                 shape_text(call->in[7].shape, text, sizeof text), x.dim[2]);
+	}
 	check_output(call, 0, DTYPE_F32, x);
 	return STATUS_OK;
 }

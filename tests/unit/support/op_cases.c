@@ -323,7 +323,7 @@ static void build_shift_rows(graph *g, const int64_t *arg) /* batch, length, cha
 	              (shift_params){arg[3], arg[4], arg[6]});
 }
 
-/* batch or sequences, length or tokens in all, channels, high, masked (at 5); continuing from a state as in stream */
+/* batch or sequences, length or tokens in all, channels, high, rows in front, masked; continuing from a state as in stream */
 static void shift_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
 	enum { OFFSET = 5 };
@@ -332,11 +332,12 @@ static void shift_stream_case(graph *g, const int64_t *arg, bool ragged)
 	const int64_t floats = OFFSET + shift_state_floats(arg[2], p.high) + 1;
 	value slot = i32(g, "slot", SHAPE1(arg[0])), pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
 	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	value front = arg[4] ? f32(g, "front", SHAPE2(arg[4], arg[2])) : VALUE_NONE;
 	op_shift_stream(g, f32(g, "x before", tokens), pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
-	                i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, p);
+	                i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, front, p);
 	op_shift_stream(g, f32(g, "x", now), pool, slot, i32(g, "position", SHAPE1(arg[0])),
 	                i32(g, ragged ? "length ragged" : "length", SHAPE1(arg[0])),
-	                ragged ? ragged_mask(g, arg) : mask, ragged ? i32(g, "start", SHAPE1(arg[0])) : VALUE_NONE, p);
+	                ragged ? ragged_mask(g, arg) : mask, ragged ? i32(g, "start", SHAPE1(arg[0])) : VALUE_NONE, front, p);
 }
 
 static void build_shift_stream(graph *g, const int64_t *arg)
@@ -597,8 +598,8 @@ static void build_ragged_softmax_stream(graph *g, const int64_t *arg)
 }
 
 /* What the options of softmax_stream and source_attention are in a case's arg[6]. */
-enum { GROUPS = 1, MEMORIES = 100, PAST = 10000, BIASED = 1000000 };
-#define OPTIONS(groups, memories, past, biased) ((groups)*GROUPS + (memories)*MEMORIES + (past)*PAST + (biased)*BIASED)
+enum { GROUPS = 1, MEMORIES = 100, PAST = 10000, WITH_BIAS = 1000000 };
+#define OPTIONS(groups, memories, past, biased) ((groups)*GROUPS + (memories)*MEMORIES + (past)*PAST + (biased)*WITH_BIAS)
 
 static value memories_of(graph *g, const int64_t *arg, const char *name, int64_t width)
 {
@@ -618,7 +619,7 @@ static void build_softmax_stream_options(graph *g, const int64_t *arg)
 	value slot = i32(g, "slot", SHAPE1(arg[0]));
 	value memory_k = memories_of(g, arg, "memory_k", widths[1]),
 	      memory_v = memories_of(g, arg, "memory_v", widths[2]);
-	value bias = arg[6] >= BIASED ? f32(g, "bias", SHAPE2(p.window + memories, heads)) : VALUE_NONE;
+	value bias = arg[6] >= WITH_BIAS ? f32(g, "bias", SHAPE2(p.window + memories, heads)) : VALUE_NONE;
 	const shape before = SHAPE3(arg[0], arg[1], 0), now = SHAPE3(1, arg[1], 0);
 	value in[2][3];
 	for (int i = 0; i < 6; i++) {
@@ -1337,7 +1338,9 @@ static const op_case cases[] = {
     {OP_shift_stream, "many tokens", build_shift_stream, {3, 21, 13, 3}, 0, 21, 0, 0, 0},
     {OP_shift_stream, "many tokens, masked", build_shift_stream, {3, 21, 13, 3, 0, 1}, 0, 21, 0, 0, 0},
     {OP_shift_stream, "a long memory", build_shift_stream, {2, 5, 40, 30}, 0, 5, 0, 0, 0},
+    {OP_shift_stream, "rows in front", build_shift_stream, {3, 9, 13, 4, 2, 1}, 0, 9, 0, 0, 0},
     {OP_shift_stream, "ragged", build_ragged_shift_stream, {7, 97, 31, 4}, 0, 97, 0, 0, 0},
+    {OP_shift_stream, "ragged, rows in front", build_ragged_shift_stream, {7, 60, 15, 4, 6}, 0, 60, 0, 0, 0},
     {OP_shift_stream, "ragged, masked", build_ragged_shift_stream, {9, 200, 8, 2, 0, 1}, 0, 60, 0, 0, 0},
     {OP_shift_stream, "ragged, no token", build_ragged_shift_stream, {3, 0, 4, 2}, 0, 0, 0, 0, 0},
     ELEMENTWISE(OP_scale_gradient, build_scale_gradient, 0, STEP),
