@@ -185,11 +185,14 @@ static void fill_normal(float *x, int64_t count, double std, uint64_t seed, uint
 static void fill(float *x, const parameter_spec *p, uint64_t seed, uint32_t stream)
 {
 	int64_t count = shape_count(p->shape);
+	float constant = p->init == INIT_ONE ? 1 : p->init == INIT_CONSTANT ? p->std : 0;
 	if (p->init == INIT_NORMAL)
 		fill_normal(x, count, (double)p->std, seed, stream);
+	else if (p->init == INIT_VALUES)
+		memcpy(x, p->first, (size_t)count * sizeof *x);
 	else
 		for (int64_t k = 0; k < count; k++)
-			x[k] = p->init == INIT_ONE ? 1.0f : 0.0f;
+			x[k] = constant;
 }
 
 status model_create(model **out, const architecture *a, const json_t *config, uint64_t seed, backend *b, error *err)

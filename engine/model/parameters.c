@@ -50,6 +50,23 @@ void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64
 	va_end(args);
 }
 
+void parameter_list_stored(parameter_list *list, shape stored)
+{
+	if (list->status != STATUS_OK)
+		return;
+	parameter_spec *item = &list->items[list->count - 1];
+	assert(shape_count(stored) == shape_count(item->shape));
+	item->stored = stored;
+}
+
+void parameter_list_values(parameter_list *list, const float *first)
+{
+	if (list->status != STATUS_OK)
+		return;
+	list->items[list->count - 1].init = INIT_VALUES;
+	list->items[list->count - 1].first = first;
+}
+
 void parameter_list_alias(parameter_list *list, const char *alias, bool written)
 {
 	if (list->status != STATUS_OK)
@@ -78,6 +95,8 @@ static void transpose(const float *from, int64_t rows, int64_t columns, float *t
 
 shape parameter_stored_shape(const parameter_spec *p)
 {
+	if (p->stored.rank)
+		return p->stored;
 	return p->transposed ? SHAPE2(p->shape.dim[1], p->shape.dim[0]) : p->shape;
 }
 

@@ -6,15 +6,23 @@
 #include "engine/tensor/tensor.h"
 
 /* How a parameter is initialised. */
-typedef enum parameter_init { INIT_NORMAL, INIT_ZERO, INIT_ONE } parameter_init;
+typedef enum parameter_init {
+	INIT_NORMAL, /* N(0, std²) */
+	INIT_ZERO,
+	INIT_ONE,
+	INIT_CONSTANT, /* std */
+	INIT_VALUES    /* those of parameter_list_values */
+} parameter_init;
 
 typedef struct parameter_spec {
 	char name[128]; /* tensor name in the checkpoint */
 	shape shape;    /* in the graph; of a matrix: [outputs, inputs] */
 	parameter_init init;
-	float std;          /* INIT_NORMAL */
+	float std;          /* INIT_NORMAL, INIT_CONSTANT */
+	const float *first; /* INIT_VALUES: borrowed */
 	bool matrix;        /* read by linear, linear_cross_entropy and gather only, so it may be packed (panel.h) */
 	bool transposed;    /* the checkpoint holds [inputs, outputs] */
+	shape stored;       /* in the checkpoint, of as many numbers; rank 0: as in the graph */
 	char alias[128];    /* a second checkpoint name holding the same data (tied weights), or "" */
 	bool alias_written; /* under both names */
 } parameter_spec;
@@ -36,6 +44,9 @@ void parameter_list_add(parameter_list *list, parameter_init init, float std, sh
 /* A matrix of n outputs and k inputs with values from N(0, std²). */
 void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64_t k, bool transposed,
                                const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* Of the last one added: its shape in the checkpoint; its first values, which stay as long as the list. */
+void parameter_list_stored(parameter_list *list, shape stored);
+void parameter_list_values(parameter_list *list, const float *first);
 /* Give the last one added a second name; `written`: checkpoints that we write hold it under both. */
 void parameter_list_alias(parameter_list *list, const char *alias, bool written);
 void parameter_list_free(parameter_list *list);
