@@ -1,0 +1,14 @@
+/* explain_rows.h - what explainers share whose weights are a softmax over scores of single keys. */
+#ifndef ENGINE_MODEL_MIXERS_EXPLAIN_ROWS_H
+#define ENGINE_MODEL_MIXERS_EXPLAIN_ROWS_H
+
+#include "engine/model/explainer.h"
+
+/* Σ_d a_d b_d in double. */
+double explain_dot(const float *a, const float *b, int64_t n);
+/* Scores to weights, in place. */
+void explain_softmax(double *scores, int64_t n);
+/* An explainer's pull by its rows, one after the other: O(n²). STATUS_NOMEM. */
+status explain_pull_rows(const explainer *e, const explain_site *s, const double *v, int64_t n, double *y);
+
+#endif
