@@ -45,7 +45,7 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .logits = VALUE_NONE};
 	shape sequences = SHAPE1(spec->batch);
 	if (spec->masked)
-		b.mask = input(g, PORT_MASK, SHAPE2(spec->batch, spec->length));
+		b.mask = input(g, PORT_MASK, SHAPE2(spec->batch, spec->before + spec->length));
 	if (spec->dropout)
 		b.rng = input(g, PORT_RANDOM, SHAPE1(4));
 	if (forward_recurrent(spec)) {
@@ -59,21 +59,44 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	return b;
 }
 
+static shape token_shape(const builder *b)
+{
+	return SHAPE2(b->spec->phase == PHASE_READ ? 1 : b->spec->batch, b->spec->length);
+}
+
+value builder_words(builder *b, const char *words, int64_t padding_row)
+{
+	value ids = input(b->g, PORT_TOKENS, token_shape(b));
+	b->words = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
+	if (b->spec->attribution != ATTRIBUTION_GRADIENT)
+		return b->words;
+	value factor = graph_input(b->g, port_name(PORT_FACTOR), DTYPE_F32, SHAPE0());
+	return b->scaled = op_scale_by(b->g, b->words, factor);
+}
+
+value builder_positions(builder *b)
+{
+	value positions = port_find(b->g, PORT_POSITIONS);
+	return positions == VALUE_NONE ? input(b->g, PORT_POSITIONS, token_shape(b)) : positions;
+}
+
+value builder_places(builder *b, const char *places)
+{
+	return b->places = op_gather(b->g, graph_find(b->g, places), builder_positions(b), -1);
+}
+
+value builder_source_rows(const builder *b, port_role role, const char *table)
+{
+	value rows = input(b->g, role, SHAPE2(b->spec->batch, b->spec->source));
+	return op_gather(b->g, graph_find(b->g, table), rows, -1);
+}
+
 value builder_embed(builder *b, const char *words, int64_t padding_row, float scale, const char *places)
 {
-	shape tokens = SHAPE2(b->spec->phase == PHASE_READ ? 1 : b->spec->batch, b->spec->length);
-	value ids = input(b->g, PORT_TOKENS, tokens);
-	value embedded = b->words = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
-	if (b->spec->attribution == ATTRIBUTION_GRADIENT)
-		embedded = b->scaled =
-		    op_scale_by(b->g, embedded, graph_input(b->g, port_name(PORT_FACTOR), DTYPE_F32, SHAPE0()));
+	value embedded = builder_words(b, words, padding_row);
 	if (scale != 1)
 		embedded = op_scale(b->g, embedded, scale);
-	if (!places)
-		return embedded;
-	value positions = input(b->g, PORT_POSITIONS, tokens);
-	b->places = op_gather(b->g, graph_find(b->g, places), positions, -1);
-	return op_add(b->g, embedded, b->places);
+	return places ? op_add(b->g, embedded, builder_places(b, places)) : embedded;
 }
 
 void builder_normed_words(const builder *b)
@@ -114,6 +137,11 @@ value builder_layernorm(const builder *b, value x, float eps, const char *format
 	va_end(args);
 	value weight = builder_parameter(b, "%s.weight", prefix), bias = builder_parameter(b, "%s.bias", prefix);
 	return op_layernorm(b->g, x, weight, bias, eps);
+}
+
+int64_t builder_rows(const builder *b, value v)
+{
+	return v == VALUE_NONE ? 0 : graph_value(b->g, v)->shape.dim[1];
 }
 
 uint32_t builder_site(builder *b)
@@ -214,6 +242,8 @@ void builder_vocabulary(builder *b, value h, value weight, value bias, float alp
 		name_output(b, op_linear(g, h, weight, bias, alpha), PORT_LOGITS);
 	if (spec->embedding != POOL_NONE)
 		name_output(b, pool_rows(b, h, spec->embedding), PORT_EMBEDDING);
+	if (spec->loss && spec->before)
+		h = op_slice_rows(g, h, spec->before, spec->length);
 	if (spec->loss)
 		add_loss(b, h, weight, bias, alpha, SHAPE2(spec->batch, spec->length));
 }

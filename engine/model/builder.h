@@ -42,6 +42,8 @@ value builder_parameter(const builder *b, const char *format, ...) __attribute__
 value builder_linear(const builder *b, value x, const char *format, ...) __attribute__((format(printf, 3, 4)));
 value builder_layernorm(const builder *b, value x, float eps, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Tokens or rows of each sequence in v [B, N, D]; 0 of VALUE_NONE, after an error. */
+int64_t builder_rows(const builder *b, value v);
 /* The next dropout site, whether or not dropout is on; and dropout there. */
 uint32_t builder_site(builder *b);
 value builder_dropout(builder *b, value x, float p);
@@ -51,6 +53,13 @@ int64_t builder_state(const builder *b, const char *format, ...) __attribute__((
 /* Before the first layer, between layers and after the last: with spec->recompute, what a layer computes is not kept
  * for the backward. */
 void builder_boundary(const builder *b);
+/* words[input_ids] and places[position_ids], [B,N,D], from the parameters of these names; position_ids themselves. Each
+ * but the last may be asked for once. The look-up of row `padding_row` has no gradient (-1: none is like that). */
+value builder_words(builder *b, const char *words, int64_t padding_row);
+value builder_places(builder *b, const char *places);
+value builder_positions(builder *b);
+/* Rows of a table for a source: role is PORT_SOURCE or PORT_SOURCE_POSITIONS. [B, S, D]. */
+value builder_source_rows(const builder *b, port_role role, const char *table);
 /* scale · words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names; places may be NULL. The
  * look-up of row `padding_row` has no gradient (-1: none is like that). */
 value builder_embed(builder *b, const char *words, int64_t padding_row, float scale, const char *places);

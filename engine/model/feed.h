@@ -22,7 +22,8 @@ static inline int32_t position_row(const model_dims *d, position_policy policy, 
 
 /* data: as the port's type and shape want it. */
 status feed_write(plan *p, port_role role, const void *data);
-/* The positions of B sequences whose tokens are all first, first + 1, … STATUS_NOMEM. */
+/* The positions of B sequences whose tokens are all first, first + 1, …, and of their sources, which begin at 0.
+ * STATUS_NOMEM. */
 status feed_positions(plan *p, const model_dims *d, position_policy policy, int64_t first);
 /* The rows that end the sequences: the last token that is not masked, of mask [B, N]; NULL: the last. STATUS_NOMEM. */
 status feed_last(plan *p, const int32_t *mask);

@@ -403,6 +403,9 @@ static graph *build(const model *m, const forward_spec *spec)
 		if (gradient != VALUE_NONE)
 			graph_output(g, gradient, "grad.%s", name);
 	}
+	value rows = port_find(g, PORT_SOURCE_ROWS);
+	if (rows != VALUE_NONE && graph_gradient(g, rows) != VALUE_NONE)
+		graph_output(g, graph_gradient(g, rows), "grad.%s", port_name(PORT_SOURCE_ROWS));
 	return g;
 }
 

@@ -26,7 +26,17 @@ typedef enum port_role {
 	PORT_START,     /* "start" [B]: where they begin (PHASE_READ) */
 	PORT_LAST, /* "last" [B]: the flat row b * N + n of the token whose logits are wanted, or that ends the sequence
 	            */
+	PORT_SOURCE,           /* "source_ids" [B, S]: what an encoder reads */
+	PORT_SOURCE_POSITIONS, /* "source_position_ids" [B, S]: rows of its position table */
+	PORT_SOURCE_MASK,      /* "source_mask" [B, S] */
+	PORT_SOURCE_KEPT,      /* "source_kept" [B, S]: those that the decoder attends to, in place of the mask */
+	PORT_KEY_MASK,         /* "key_mask" [B, N]: of the keys of self-attention, in place of the mask */
+	PORT_VISIBLE,          /* "visible" [N, N]: which keys (columns) a token sees of those that it could */
 	/* inputs, f32 */
+	PORT_SOURCE_ROWS, /* "source_rows" [B, S, D]: a source that has been encoded */
+	PORT_BEFORE,      /* "before" [B, P, D]: rows in front of the tokens */
+	PORT_MEMORY, /* "memory.L" [B, M, D] of layer L: rows of earlier segments; output "mems.L": those for the next */
+	PORT_KEPT,        /* "kept" [1, entries, 1]: 1, or 0 where an entry of a stack is skipped */
 	PORT_COEFFICIENTS, /* "coefficients" [B, V]: of the logits in the score (forward_spec.attribution) */
 	PORT_FACTOR,       /* "factor" []: what the word vectors are multiplied by */
 	/* outputs, f32 */
@@ -34,6 +44,7 @@ typedef enum port_role {
 	PORT_MAXIMA,    /* "maxima" of these (ops.h, linear) */
 	PORT_HIDDEN,    /* "hidden" [B, D]: what these logits were made from */
 	PORT_EMBEDDING, /* "embedding" [B, D] */
+	PORT_ENCODINGS, /* "encodings" [B, S, D]: what an encoder has made of a source */
 	PORT_LOSS,      /* "loss" []: the mean over the labels */
 	PORT_COUNT,     /* "count" []: how many that were */
 	PORT_HITS,      /* "hits" [labels]: 1 where the label has the largest logit, the first of equals; else 0 */
