@@ -1,0 +1,326 @@
+#include "engine/model/mixers/mixer.h"
+
+#include <math.h>
+
+enum { ROTARY_BASE = 10000 };
+
+/* --- parameters and state ------------------------------------------------------------------------------- */
+
+static double std_of(double given, int64_t inputs)
+{
+	return given > 0 ? given : 1 / sqrt(3 * (double)inputs);
+}
+
+static void matrix(parameter_list *list, double std, int64_t n, int64_t k,
+                   const char *prefix, const char *name)
+{
+	parameter_list_add_matrix(list, (float)std_of(std, k), n, k, false, "%s%s.weight", prefix, name);
+}
+
+/* Rows that every sequence attends to: [heads, memories, width]. */
+static void memory(const attention_options *o, parameter_list *list, int64_t width, const char *prefix,
+                   const char *name)
+{
+	parameter_list_add(list, INIT_NORMAL, 1, SHAPE3(o->kv_heads, o->memories, width), "%s%s", prefix, name);
+}
+
+static void talking_heads(const attention_options *o, parameter_list *list, const char *prefix, const char *name)
+{
+	parameter_list_add(list, INIT_NORMAL, (float)std_of(0, o->heads), SHAPE2(o->heads, o->heads), "%s%s.weight",
+	                   prefix, name);
+	parameter_list_stored(list, SHAPE4(o->heads, o->heads, 1, 1));
+}
+
+static void parameters(const void *options, const char *prefix, parameter_list *list)
+{
+	const attention_options *o = options;
+	int64_t d = o->hidden, merged = o->heads * o->value_width;
+	double output = o->zero_output ? 0 : std_of(o->output_std, merged);
+	matrix(list, o->std, o->heads * o->key_width, d, prefix, "to_q");
+	matrix(list, o->std, o->kv_heads * o->key_width, d, prefix, "to_k");
+	if (!o->shared)
+		matrix(list, o->output_std, o->kv_heads * o->value_width, d, prefix, "to_v");
+	if (o->memories) {
+		memory(o, list, o->key_width, prefix, "mem_k");
+		memory(o, list, o->value_width, prefix, "mem_v");
+	}
+	if (o->talking) {
+		talking_heads(o, list, prefix, "pre_softmax_talking_heads");
+		talking_heads(o, list, prefix, "post_softmax_talking_heads");
+	}
+	if (o->tensor_product)
+		matrix(list, o->std, merged, d, prefix, "to_r");
+	if (o->scaled) {
+		parameter_list_add(list, INIT_ONE, 0, SHAPE1(o->heads), "%shead_scale_params", prefix);
+		parameter_list_stored(list, SHAPE4(1, o->heads, 1, 1));
+	}
+	if (o->gated) {
+		parameter_list_add_matrix(list, 0, merged, d, false, "%sto_v_gate.weight", prefix);
+		parameter_list_add(list, INIT_ONE, 0, SHAPE1(merged), "%sto_v_gate.bias", prefix);
+	}
+	parameter_list_add_matrix(list, (float)output, (o->on_attention ? 2 : 1) * d, merged, false, "%sto_out%s.weight",
+	                          prefix, o->on_attention ? ".0" : "");
+}
+
+/* In every form, so that the state is one that has it. */
+bool attention_needs_matrix(const attention_options *o)
+{
+	return o->talking || o->top_k || o->residual;
+}
+
+static matrix_stream_params matrix_stream(const attention_options *o)
+{
+	return (matrix_stream_params){.heads = o->heads,
+	                              .kv_heads = o->kv_heads,
+	                              .window = o->capacity,
+	                              .key_width = o->kv_heads * o->key_width,
+	                              .value_width = o->kv_heads * o->value_width,
+	                              .scale = (float)o->scale};
+}
+
+static void states(const void *options, int layer, state_list *list)
+{
+	const attention_options *o = options;
+	int64_t keys = o->kv_heads * o->key_width, values = o->kv_heads * o->value_width;
+	if (o->causal)
+		state_list_add(list, STATE_CACHE,
+		               attention_needs_matrix(o) ? matrix_stream_floats(matrix_stream(o))
+		                               : softmax_state_floats(keys, values, o->capacity),
+		               "layers.%d.cache", layer);
+}
+
+/* --- queries, keys and values ------------------------------------------------------------------------------ */
+
+static value f32(const builder *b, value v)
+{
+	return b->spec->bf16 ? op_cast(b->g, v, DTYPE_F32) : v;
+}
+
+static value rotate(const builder *b, const attention_options *o, const attention_rows *r, value x, int64_t heads,
+                    bool key, int64_t first)
+{
+	rotary_params params = {.heads = heads,
+	                        .width = o->rotary,
+	                        .base = ROTARY_BASE,
+	                        .first = r->first + first,
+	                        .xpos_base = (float)o->xpos_base,
+	                        .xpos_center = (float)r->xpos_center,
+	                        .inverse_scale = key};
+	return o->rotary && !o->cross ? op_rotary(b->g, x, r->positions, params) : x;
+}
+
+static value normalise(const builder *b, const attention_options *o, value x, int64_t heads)
+{
+	normalize_params params = {.groups = heads * o->norm_groups, .scale = 1, .floor = 1e-12f};
+	return o->norm_groups ? op_normalize(b->g, x, VALUE_NONE, params) : x;
+}
+
+/* Rows of the memories "mem_k" or "mem_v" and of memory tokens in front of x. */
+static value behind_memories(const builder *b, const attention_options *o, const char *prefix, const char *name,
+                             value tokens, value x)
+{
+	if (tokens != VALUE_NONE)
+		x = op_join_rows(b->g, tokens, x, (join_rows_params){0});
+	if (!o->memories)
+		return x;
+	return op_join_rows(b->g, f32(b, builder_parameter(b, "%s%s", prefix, name)), x, (join_rows_params){.heads = o->kv_heads});
+}
+
+/* The same without rows of the sequence, for the recurrent form: [1, m, C], or VALUE_NONE. */
+static value memories_alone(const builder *b, const attention_options *o, const char *prefix, const char *name,
+                            value tokens, int64_t width)
+{
+	if (!o->memories)
+		return tokens;
+	value none = op_fill(b->g, SHAPE3(1, 0, o->kv_heads * width), 0);
+	return behind_memories(b, o, prefix, name, VALUE_NONE, tokens == VALUE_NONE ? none : tokens);
+}
+
+/* --- attention with its matrix ------------------------------------------------------------------------------- */
+
+static value mix(const builder *b, const attention_options *o, const char *prefix, const char *name, value x)
+{
+	return o->talking ? op_mix_heads(b->g, x, f32(b, builder_parameter(b, "%s%s.weight", prefix, name))) : x;
+}
+
+/* Weights from scores; `window` of the whole form, none of the recurrent one, whose cache is as long. */
+static value weigh(builder *b, const attention_options *o, int index, const char *prefix, value scores, value mask,
+                   attention_rows *r, attention_weights_params params, uint32_t site)
+{
+	graph *g = b->g;
+	if (o->residual) {
+		if (r->scores != VALUE_NONE)
+			scores = op_add(g, scores, r->scores);
+		r->scores = scores;
+	}
+	if (r->outputs)
+		graph_output(g, scores, "%sscores.%d", r->outputs, index);
+	params.top_k = o->top_k;
+	params.uniform = o->attend_when_hidden;
+	params.bias_first = r->bias_first;
+	value weights = op_attention_weights(g, mix(b, o, prefix, "pre_softmax_talking_heads", scores), mask, r->visible,
+	                                     o->cross ? VALUE_NONE : r->bias, params);
+	if (r->outputs)
+		graph_output(g, weights, "%sattn.%d", r->outputs, index);
+	if (b->rng != VALUE_NONE && o->dropout > 0)
+		weights = op_dropout(g, weights, b->rng, (float)o->dropout, site);
+	return mix(b, o, prefix, "post_softmax_talking_heads", weights);
+}
+
+/* --- the forms -------------------------------------------------------------------------------------------- */
+
+/* Memories are seen however many tokens there are. */
+static int64_t window_of(const attention_options *o, const attention_rows *r, int64_t keys)
+{
+	if (o->past && o->past + 1 < keys)
+		return o->past + 1;
+	return o->causal && o->capacity < keys - o->memories - r->memory_rows ? o->capacity : 0;
+}
+
+static value attend(builder *b, const attention_options *o, int index, const char *prefix, value q, value k, value v,
+                    attention_rows *r)
+{
+	uint32_t site = builder_site(b);
+	graph *g = b->g;
+	int64_t keys = builder_rows(b, k);
+	value mask = r->key_mask;
+	int64_t extra = mask == VALUE_NONE ? 0 : keys - builder_rows(b, mask);
+	if (extra > 0)
+		mask = op_pad_mask(g, mask, extra, 1);
+	if (attention_needs_matrix(o) || r->visible != VALUE_NONE || r->outputs) {
+		attention_matrix_params heads = {o->heads, o->kv_heads, (float)o->scale};
+		attention_weights_params params = {.window = window_of(o, r, keys), .bidirectional = !o->causal};
+		value scores = op_attention_scores(g, q, k, heads);
+		return op_attention_apply(g, weigh(b, o, index, prefix, scores, mask, r, params, site), v, heads);
+	}
+	softmax_params params = {.heads = o->heads,
+	                         .kv_heads = o->kv_heads,
+	                         .window = window_of(o, r, keys),
+	                         .bidirectional = !o->causal,
+	                         .bias_first = r->bias_first,
+	                         .uniform = o->attend_when_hidden,
+	                         .scale = (float)o->scale,
+	                         .stream = site};
+	if (b->rng != VALUE_NONE)
+		params.p = (float)o->dropout;
+	return op_softmax_attention(g, q, k, v, mask, o->cross ? VALUE_NONE : r->bias, params.p > 0 ? b->rng : VALUE_NONE,
+	                            params);
+}
+
+static value attend_recurrent(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
+                              value k, value v, attention_rows *r)
+{
+	uint32_t site = builder_site(b);
+	graph *g = b->g;
+	value keys = memories_alone(b, o, prefix, "mem_k", r->memory_keys, o->key_width);
+	value values = memories_alone(b, o, prefix, "mem_v", r->memory_values, o->value_width);
+	if (keys != VALUE_NONE)
+		keys = normalise(b, o, keys, o->kv_heads);
+	int64_t offset = builder_state(b, "layers.%d.cache", layer);
+	if (!attention_needs_matrix(o)) {
+		softmax_stream_params params = {.heads = o->heads,
+		                                .kv_heads = o->kv_heads,
+		                                .window = o->capacity,
+		                                .past = o->past,
+		                                .offset = offset,
+		                                .scale = (float)o->scale};
+		return op_softmax_stream(g, q, k, v, b->pool, b->slot, b->position, b->length, b->mask, b->start, keys,
+		                         values, r->bias, params);
+	}
+	matrix_stream_params params = matrix_stream(o);
+	params.offset = offset;
+	stream_values at = {b->pool, b->slot, b->position, b->length, b->mask, b->start};
+	stream_scores_values s = op_stream_scores(g, q, k, keys, at, params);
+	value weights = weigh(b, o, index, prefix, s.scores, s.visible, r,
+	                      (attention_weights_params){.window = o->past ? o->past + 1 : 0}, site);
+	value y = op_stream_apply(g, v, weights, values, at, params);
+	op_stream_store(g, k, v, at, params);
+	return y;
+}
+
+/* What explanations need of the tokens (attention_explain.c). */
+static void log_parts(builder *b, const attention_options *o, int layer, const attention_rows *r, value q, value k)
+{
+	graph *g = b->g;
+	int64_t n = b->spec->length;
+	value parts[] = {normalise(b, o, q, o->heads), normalise(b, o, k, o->kv_heads)};
+	for (int i = 0; i < 2; i++) {
+		if (r->memory_rows)
+			parts[i] = op_slice_rows(g, parts[i], r->memory_rows, n);
+		builder_output(b, parts[i], i ? "layers.%d.key" : "layers.%d.query", layer);
+	}
+	if (o->biased && o->causal)
+		graph_output(g, op_gather(g, r->bias, builder_positions(b), -1), "layers.%d.bias", layer);
+}
+
+value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
+                        attention_rows *r)
+{
+	graph *g = b->g;
+	value x = r->x, read = r->source == VALUE_NONE ? x : r->source;
+	int64_t earlier = builder_rows(b, r->memory);
+	if (earlier)
+		read = op_join_rows(g, r->memory, x, (join_rows_params){0});
+	value q = builder_linear(b, x, "%sto_q", prefix);
+	value k = builder_linear(b, read, "%sto_k", prefix);
+	value v = o->shared ? k : builder_linear(b, read, "%sto_v", prefix);
+	q = rotate(b, o, r, q, o->heads, false, earlier);
+	k = rotate(b, o, r, k, o->kv_heads, true, 0);
+	if (o->shared && o->rotate_values)
+		v = k;
+	else if (o->rotate_values)
+		v = rotate(b, o, r, v, o->kv_heads, true, 0);
+	bool recurrent = b->pool != VALUE_NONE && !r->whole;
+	r->keys = k;
+	r->values = v;
+	if (b->spec->explain && !o->cross && !r->whole)
+		log_parts(b, o, layer, r, q, k);
+	if (!recurrent) {
+		k = behind_memories(b, o, prefix, "mem_k", VALUE_NONE, k);
+		v = behind_memories(b, o, prefix, "mem_v", VALUE_NONE, v);
+	}
+	q = normalise(b, o, q, o->heads);
+	k = normalise(b, o, k, o->kv_heads);
+	value y = recurrent ? attend_recurrent(b, o, layer, index, prefix, q, k, v, r)
+	                    : attend(b, o, index, prefix, q, k, v, r);
+	if (o->tensor_product)
+		y = op_gate(g, y, y, builder_linear(b, x, "%sto_r", prefix));
+	if (o->scaled)
+		y = op_scale_columns(g, y, builder_parameter(b, "%shead_scale_params", prefix), o->value_width);
+	if (o->gated)
+		y = op_mul(g, y, op_activation(g, builder_linear(b, x, "%sto_v_gate", prefix), ACTIVATION_SIGMOID));
+	y = o->on_attention ? op_glu(g, builder_linear(b, y, "%sto_out.0", prefix), ACTIVATION_SIGMOID)
+	                    : builder_linear(b, y, "%sto_out", prefix);
+	return r->query_mask == VALUE_NONE ? y : op_mask_rows(g, y, r->query_mask);
+}
+
+static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+{
+	attention_rows r = {.x = x,
+	                    .memory = VALUE_NONE,
+	                    .source = VALUE_NONE,
+	                    .query_mask = b->mask,
+	                    .key_mask = b->mask,
+	                    .visible = VALUE_NONE,
+	                    .bias = VALUE_NONE,
+	                    .scores = VALUE_NONE,
+	                    .positions = VALUE_NONE,
+	                    .memory_keys = VALUE_NONE,
+	                    .memory_values = VALUE_NONE};
+	return attention_forward(b, options, layer, layer, prefix, &r);
+}
+
+const mixer mixer_attention = {
+    .name = "attention",
+    .parameters = parameters,
+    .states = states,
+    .forward = forward,
+    .explainer = &attention_explainer,
+};
+
+const mixer mixer_attention_matrix = {
+    .name = "attention_matrix",
+    .parameters = parameters,
+    .states = states,
+    .forward = forward,
+};

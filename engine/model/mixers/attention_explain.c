@@ -1,0 +1,62 @@
+/* Weights of softmax attention with options, from queries, keys and position biases:
+ *   p_ij = softmax_j(scale · q_i·k_j + bias[i - j]) over the tokens that i sees
+ * Memories are left out: what is given is how the tokens share what they have together. The bias of distance d is kept
+ * with token d. */
+#include "engine/model/mixers/explain_rows.h"
+#include "engine/model/mixers/mixer.h"
+
+static const char *const rounds[] = {"attention"};
+
+static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+{
+	const attention_options *o = options;
+	int n = 0;
+	out[n++] = (log_part){"query", o->heads * o->key_width};
+	out[n++] = (log_part){"key", o->kv_heads * o->key_width};
+	if (o->biased)
+		out[n++] = (log_part){"bias", o->heads};
+	return n;
+}
+
+static explain_range range(const void *options, int64_t position, int64_t tokens)
+{
+	const attention_options *o = options;
+	int64_t window = o->causal ? o->capacity : 0;
+	if (o->past && (!window || o->past + 1 < window))
+		window = o->past + 1;
+	explain_range r = explainer_window(window, position);
+	if (!o->causal)
+		r.end = tokens;
+	return r;
+}
+
+static status row(const explain_site *s, int64_t position, double *alpha)
+{
+	const attention_options *o = s->options;
+	explain_range r = range(o, position, s->tokens);
+	int64_t group = o->heads / o->kv_heads, keys = o->heads * o->key_width;
+	const float *query = s->log + position * s->stride + s->head * o->key_width;
+	const float *key = s->log + keys + s->head / group * o->key_width;
+	const float *bias = s->log + keys + o->kv_heads * o->key_width + s->head;
+	for (int64_t j = r.first; j < r.end; j++) {
+		double a = o->scale * explain_dot(query, key + j * s->stride, o->key_width);
+		alpha[j - r.first] = a + (o->biased ? (double)bias[(position - j) * s->stride] : 0);
+	}
+	explain_softmax(alpha, r.end - r.first);
+	return STATUS_OK;
+}
+
+static status pull(const explain_site *s, const double *v, int64_t n, double *y)
+{
+	return explain_pull_rows(&attention_explainer, s, v, n, y);
+}
+
+const explainer attention_explainer = {
+    .rounds = rounds,
+    .n_rounds = 1,
+    .parts = parts,
+    .range = range,
+    .row = row,
+    .pull = pull,
+    .pull_tokens = 4096,
+};
