@@ -1,0 +1,58 @@
+/* stack.h - a stack of entries with what stands before and behind it: its parameters, what a session keeps, its rows.
+ *
+ *   stack_prepare(&s);                        once its options have been read
+ *   stack_parameters(&s, list);
+ *   value h = stack_embed(b, &s, …);          tokens to rows, memory tokens in front
+ *   h = stack_forward(b, &s, &rows);          through the entries and the last norm
+ *
+ * Each entry:   y = norm(x);  o = layer(y);  x = join(o, x)        with pre_norm
+ *               o = layer(x);  x = norm(join(o, x))                 without
+ * and the names of parameters are those of x-transformers: PREFIX "attn_layers.layers.E.0.K" norms, ".E.1" the layer,
+ * ".E.2" the joiner. Names of outputs (spec.activations): "PREFIXhidden.L" the rows that enter self-attention L, and
+ * those of mixers/attention.c. */
+#ifndef ENGINE_MODEL_TRANSFORMER_STACK_H
+#define ENGINE_MODEL_TRANSFORMER_STACK_H
+
+#include "engine/model/mixers/mixer.h"
+#include "engine/model/transformer/options.h"
+
+enum { STACK_PREFIX = 32, STACK_MAX_HEADS = 1024 };
+
+typedef struct stack {
+	stack_options options;
+	char prefix[STACK_PREFIX];  /* of its parameters: "", "encoder." */
+	bool wrapped;               /* tokens go in, and a last norm stands behind it */
+	bool logits;                /* its rows become logits */
+	bool tied_tokens;           /* its word vectors are the encoder's */
+	int64_t source_capacity;    /* rows of the longest source of a session */
+	/* what follows from these */
+	char entries[STACK_PREFIX + 16]; /* what names of parameters begin with but for the wrapper's */
+	attention_options self, cross;
+	float log_slopes[STACK_MAX_HEADS]; /* ALiBi's */
+} stack;
+
+void stack_prepare(stack *s);
+void stack_parameters(const stack *s, parameter_list *list);
+/* Scalars of all parameters, from above: for the check of a configuration. */
+double stack_parameter_count(const stack *s);
+/* What sessions keep beside the caches of self-attention. */
+void stack_states(const stack *s, state_list *list);
+/* Tokens that a sequence may have. */
+int64_t stack_length(const stack *s);
+
+/* What goes through a stack; VALUE_NONE where there is none. */
+typedef struct stack_rows {
+	value x;                   /* [B, N, dim] */
+	value mask;                /* [B, N] */
+	value key_mask;            /* [B, N] of self-attention's keys; none: mask */
+	value visible;             /* of self-attention, as in attention_rows */
+	value source, source_mask; /* [B, S, dim], [B, S] */
+} stack_rows;
+
+/* Tokens as rows [B, N, dim]: word and position vectors, norm, `before` [B, P, dim] (VALUE_NONE: nothing) in front of
+ * them, dropout, projection. source: those of PORT_SOURCE. */
+value stack_embed(builder *b, const stack *s, bool source, value before);
+/* The rows behind the entries and, of a wrapped stack, behind its last norm, without those of memory tokens. */
+value stack_forward(builder *b, const stack *s, stack_rows rows);
+
+#endif

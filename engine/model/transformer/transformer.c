@@ -1,0 +1,170 @@
+#include "engine/model/transformer/transformer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const stack *transformer_head(const transformer_config *c)
+{
+	return c->arrangement == ARRANGED_ENCODER ? &c->encoder : &c->decoder;
+}
+
+/* --- configuration ------------------------------------------------------------------------------------- */
+
+static double largest_dropout(const stack_options *o)
+{
+	double p = fmax(fmax(o->emb_dropout, o->attn_dropout), o->ff_dropout);
+	p = fmax(p, fmax(o->mask_prob, o->cross_attn_tokens_dropout));
+	for (int e = 0; e < o->n_entries; e++)
+		p = fmax(p, o->skip[e]);
+	return p;
+}
+
+static void finish_stack(stack *s, const char *prefix, bool logits)
+{
+	snprintf(s->prefix, sizeof s->prefix, "%s", prefix);
+	s->wrapped = true;
+	s->logits = logits;
+	stack_prepare(s);
+}
+
+static void check_both(config_reader *r, transformer_config *c)
+{
+	const stack_options *e = &c->encoder.options, *d = &c->decoder.options;
+	if (e->dim != d->dim)
+		config_fail(r, "dim", "dim must be the same of encoder and decoder");
+	if (!d->cross_attend)
+		config_fail(r, "cross_attend", "cross_attend must be true of the decoder");
+	if (e->cross_attend)
+		config_fail(r, "cross_attend", "cross_attend must be false of the encoder");
+	if (c->tie_token_emb && (e->num_tokens != d->num_tokens || e->emb_dim != d->emb_dim))
+		config_fail(r, "tie_token_emb", "tie_token_emb needs equal num_tokens and emb_dim");
+}
+
+void transformer_finish(config_reader *r, transformer_config *c)
+{
+	bool both = c->arrangement == ARRANGED_BOTH;
+	if (r->status == STATUS_OK && both)
+		check_both(r, c);
+	if (r->status != STATUS_OK)
+		return;
+	c->decoder.tied_tokens = both && c->tie_token_emb;
+	finish_stack(&c->encoder, both ? "encoder." : "", !both);
+	c->decoder.source_capacity = both ? c->encoder.options.max_seq_len : 0;
+	finish_stack(&c->decoder, both ? "decoder.net." : "", true);
+	const stack *head = transformer_head(c);
+	const stack_options *o = &head->options;
+	int attentions = stack_count(o, 'a', o->n_entries);
+	model_dims *d = &c->dims;
+	d->inputs = d->outputs = o->num_tokens;
+	d->hidden = o->dim;
+	d->layers = attentions ? attentions : stack_count(o, 'c', o->n_entries);
+	d->heads = o->heads;
+	d->head = HEAD_VOCABULARY;
+	d->causal = o->causal;
+	d->positions = stack_length(head);
+	d->dropout = (float)largest_dropout(o);
+	if (both)
+		d->dropout = (float)fmax((double)d->dropout, largest_dropout(&c->encoder.options));
+	d->trained = config_trained(r, o->max_seq_len, d->positions);
+	double scalars = stack_parameter_count(head) + (both ? stack_parameter_count(&c->encoder) : 0);
+	config_check_parameters(r, scalars < 1e18 ? (int64_t)scalars : INT64_MAX);
+}
+
+/* --- what it is made of ------------------------------------------------------------------------------------ */
+
+const mixer *transformer_mixer(const void *config, int64_t layer, const void **options)
+{
+	const stack *s = transformer_head(config);
+	(void)layer;
+	*options = &s->self;
+	return attention_needs_matrix(&s->self) || (s->self.biased && !s->self.causal) ? &mixer_attention_matrix
+	                                                                               : &mixer_attention;
+}
+
+void transformer_states(const void *config, state_list *list)
+{
+	stack_states(transformer_head(config), list);
+}
+
+void transformer_parameters(const void *config, parameter_list *list)
+{
+	const transformer_config *c = config;
+	if (c->arrangement == ARRANGED_BOTH)
+		stack_parameters(&c->encoder, list);
+	stack_parameters(transformer_head(c), list);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+	return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+bool transformer_ignores(const char *name)
+{
+	return ends_with(name, "rotary_pos_emb.inv_freq") || ends_with(name, "rotary_pos_emb.scale") ||
+	       strcmp(name, "encoder.to_logits.weight") == 0 || strcmp(name, "encoder.to_logits.bias") == 0;
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------- */
+
+static value given(const builder *b, bool is, port_role role, dtype type, shape s)
+{
+	return is ? graph_input(b->g, port_name(role), type, s) : VALUE_NONE;
+}
+
+/* The rows that the decoder attends to. */
+static value source_of(builder *b, const transformer_config *c, value mask)
+{
+	const forward_spec *spec = b->spec;
+	const stack_options *o = &c->decoder.options;
+	if (c->arrangement == ARRANGED_DECODER && o->cross_attend) {
+		value rows = graph_input(b->g, port_name(PORT_SOURCE_ROWS), DTYPE_F32,
+		                         SHAPE3(spec->batch, spec->source, o->dim));
+		graph_want_gradient(b->g, rows);
+		return rows;
+	}
+	if (c->arrangement != ARRANGED_BOTH || forward_recurrent(spec))
+		return VALUE_NONE;
+	stack_rows rows = {.x = stack_embed(b, &c->encoder, true, VALUE_NONE),
+	                   .mask = mask,
+	                   .key_mask = VALUE_NONE,
+	                   .visible = VALUE_NONE,
+	                   .source = VALUE_NONE,
+	                   .source_mask = VALUE_NONE};
+	value encodings = stack_forward(b, &c->encoder, rows);
+	if (spec->activations)
+		builder_output(b, encodings, "%s", port_name(PORT_ENCODINGS));
+	return encodings;
+}
+
+void transformer_forward(const void *config, builder *b)
+{
+	const transformer_config *c = config;
+	const stack *s = transformer_head(c);
+	const stack_options *o = &s->options;
+	const forward_spec *spec = b->spec;
+	int64_t rows = spec->before + spec->length;
+	given(b, spec->kept, PORT_KEPT, DTYPE_F32, SHAPE3(1, o->n_entries, 1));
+	value source_mask =
+	    given(b, spec->source_masked, PORT_SOURCE_MASK, DTYPE_I32, SHAPE2(spec->batch, spec->source));
+	value source_kept =
+	    given(b, spec->source_kept, PORT_SOURCE_KEPT, DTYPE_I32, SHAPE2(spec->batch, spec->source));
+	stack_rows in = {
+	    .mask = b->mask,
+	    .key_mask = given(b, spec->key_masked, PORT_KEY_MASK, DTYPE_I32, SHAPE2(spec->batch, rows)),
+	    .visible = given(b, spec->restricted, PORT_VISIBLE, DTYPE_I32, SHAPE2(rows, rows)),
+	    .source = source_of(b, c, source_mask),
+	    .source_mask = spec->source_kept ? source_kept : source_mask,
+	};
+	value before =
+	    given(b, spec->before > 0, PORT_BEFORE, DTYPE_F32, SHAPE3(spec->batch, spec->before, o->dim));
+	in.x = stack_embed(b, s, false, before);
+	value h = stack_forward(b, s, in);
+	if (spec->activations)
+		builder_output(b, h, "embeddings");
+	value weight = builder_parameter(b, o->tie_embedding ? "%stoken_emb.emb.weight" : "%sto_logits.weight", s->prefix);
+	value bias = o->tie_embedding ? VALUE_NONE : builder_parameter(b, "%sto_logits.bias", s->prefix);
+	builder_vocabulary(b, h, weight, bias, 1);
+}

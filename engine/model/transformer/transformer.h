@@ -1,0 +1,38 @@
+/* transformer.h - what the architectures "transformer" and "x-transformers" share: they differ in the form of their
+ * configuration alone (options.def has the keys of a stack).
+ *
+ *   decoder             tokens -> a causal stack -> logits of the next token
+ *   encoder             tokens -> a stack -> logits of each token
+ *   encoder_decoder     a source -> encoder -> rows; tokens -> decoder, which attends to them -> logits
+ *
+ * A decoder with "cross_attend" alone attends to rows that the caller gives (PORT_SOURCE_ROWS). */
+#ifndef ENGINE_MODEL_TRANSFORMER_TRANSFORMER_H
+#define ENGINE_MODEL_TRANSFORMER_TRANSFORMER_H
+
+#include "engine/model/transformer/stack.h"
+
+#define TRANSFORMER_COMPAT "x-transformers-1.6.0"
+
+typedef enum arrangement { ARRANGED_DECODER, ARRANGED_ENCODER, ARRANGED_BOTH } arrangement;
+
+typedef struct transformer_config {
+	model_dims dims;
+	arrangement arrangement;
+	bool compat;
+	bool tie_token_emb; /* the decoder reads the encoder's word vectors */
+	stack encoder, decoder;
+} transformer_config;
+
+/* The stack whose rows become logits. */
+const stack *transformer_head(const transformer_config *c);
+/* Once arrangement and options are there: what follows from them, and checks of both together. */
+void transformer_finish(config_reader *r, transformer_config *c);
+
+/* Members of the architectures (architecture.h). */
+const mixer *transformer_mixer(const void *config, int64_t layer, const void **options);
+void transformer_states(const void *config, state_list *list);
+void transformer_parameters(const void *config, parameter_list *list);
+bool transformer_ignores(const char *name);
+void transformer_forward(const void *config, builder *b);
+
+#endif

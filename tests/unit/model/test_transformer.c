@@ -1,0 +1,453 @@
+/* The transformer and its options: orders of entries, what excludes what, and for every option alone and many drawn
+ * together: three steps of gradient descent, gradients beside central differences, saving and loading, and sessions
+ * beside whole sequences. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+
+#include "engine/base/file.h"
+#include "engine/base/philox.h"
+#include "engine/model/feed.h"
+#include "engine/model/transformer/transformer.h"
+#include "tests/unit/model/fixture.h"
+#include "tests/unit/support/folder.h"
+
+enum { B = 2, N = 7, S = 5, V = 11, DIM = 12, SLOTS = 3, STEPS = 3, DRAWN = 200, MOST_OPTIONS = 7 };
+
+/* --- orders ------------------------------------------------------------------------------------------- */
+
+static void entries_stand_in_the_order_that_the_options_ask_for(void **state)
+{
+	(void)state;
+	static const struct {
+		stack_options o;
+		const char *order;
+	} cases[] = {
+	    {{.depth = 2}, "afaf"},
+	    {{.depth = 2, .cross_attend = true}, "acfacf"},
+	    {{.depth = 2, .cross_attend = true, .only_cross = true}, "cfcf"},
+	    {{.depth = 3, .macaron = true}, "faffaffaf"},
+	    {{.depth = 6, .sandwich_coef = 6}, "aaaaaaffffff"},
+	    {{.depth = 6, .sandwich_coef = 2}, "aaafafafafff"},
+	    {{.depth = 4, .sandwich_coef = 2, .cross_attend = true}, "aaacfacfff"},
+	    {{.depth = 12, .par_ratio = 4}, "affaffaffaffaffaffffffff"},
+	    {{.depth = 4, .par_ratio = 4}, "affaffff"},
+	    {{.depth = 2, .par_ratio = 2}, "aaff"},
+	    {{.depth = 2, .par_ratio = 3}, "afff"},
+	    {{.depth = 3, .par_ratio = 4}, "afffffff"},
+	    {{.depth = 2, .par_ratio = 5}, ""},
+	    {{.depth = 2, .par_ratio = 1}, ""},
+	    {{.depth = 2, .sandwich_coef = 3}, ""},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char order[STACK_MAX_ENTRIES + 1] = "";
+		int n = stack_order(&cases[i].o, order);
+		assert_int_equal(n, strlen(cases[i].order));
+		assert_string_equal(n ? order : "", cases[i].order);
+	}
+}
+
+/* --- one model ------------------------------------------------------------------------------------------ */
+
+typedef struct trial {
+	backend *b;
+	model *m;
+	const char *text; /* the configuration, for messages */
+	bool source, jumps;
+	float rows[B * S * DIM];
+	int32_t ids[B * N], labels[B * N], mask[B * N];
+} trial;
+
+static void fail_with(const trial *t, const char *what, double a, double b)
+{
+	fail_msg("%s: %g, %g with %s", what, a, b, t->text);
+}
+
+static void fill_inputs(trial *t)
+{
+	for (int i = 0; i < B * N; i++) {
+		t->ids[i] = i * 5 % V;
+		t->labels[i] = i % N == N - 1 ? -1 : (i + 1) * 5 % V;
+		t->mask[i] = i < 2 * N - 2;
+	}
+	random_normal(t->rows, B * S * DIM, 3, 1);
+}
+
+static void feed(const trial *t, plan *p)
+{
+	assert_int_equal(feed_write(p, PORT_TOKENS, t->ids), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_LABELS, t->labels), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_MASK, t->mask), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_SOURCE_ROWS, t->rows), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(t->m), POSITION_ERROR, 0), STATUS_OK);
+}
+
+static float loss_of(plan *p)
+{
+	float loss;
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "loss", &loss);
+	return loss;
+}
+
+/* θ += step · u over the whole arena. */
+static void move(const trial *t, float *weights, const float *u, double step)
+{
+	int64_t n = model_arena_floats(t->m);
+	float *moved = malloc((size_t)n * sizeof *moved);
+	for (int64_t i = 0; i < n; i++)
+		moved[i] = weights[i] + (float)(step * (double)u[i]);
+	assert_int_equal(t->b->upload(t->b, model_arena(t->m), moved, (size_t)n * sizeof *moved), STATUS_OK);
+	free(moved);
+}
+
+/* Random weights, so that no term vanishes. */
+static void stir(const trial *t)
+{
+	for (int i = 0; i < model_tensor_count(t->m); i++) {
+		const parameter_spec *p = model_parameter(t->m, i);
+		float *x = model_arena(t->m) + model_parameter_offset(t->m, i);
+		int64_t count = shape_count(p->shape);
+		random_normal(x, count, 100 + (uint64_t)i, 0.3);
+		for (int64_t k = 0; k < count && (p->init == INIT_ONE || p->init == INIT_CONSTANT); k++)
+			x[k] += 1;
+	}
+}
+
+/* The derivative along the gradient is its length. */
+static void train(const trial *t)
+{
+	const forward_spec spec = {
+	    .batch = B, .length = N, .source = t->source ? S : 0, .masked = true, .loss = true, .backward = true};
+	/* Where the set of the largest scores changes, the loss jumps. */
+	const double epsilon = t->jumps ? 3e-5 : 5e-4, noise = 1e-6 / epsilon;
+	int64_t n = model_arena_floats(t->m);
+	float *weights = calloc((size_t)n, sizeof *weights), *gradient = calloc((size_t)n, sizeof *gradient);
+	plan *p;
+	error err = ERROR_INIT;
+	if (model_plan(&p, t->m, &spec, gradient, NULL, &err) != STATUS_OK)
+		fail_msg("%s with %s", err.message, t->text);
+	feed(t, p);
+	for (int step = 0; step < STEPS; step++) {
+		memset(gradient, 0, (size_t)n * sizeof *gradient);
+		float loss = loss_of(p);
+		if (!isfinite(loss))
+			fail_with(t, "loss", (double)loss, step);
+		double square = 0;
+		float *u = malloc((size_t)n * sizeof *u);
+		memcpy(u, gradient, (size_t)n * sizeof *u);
+		for (int64_t i = 0; i < n; i++)
+			square += (double)u[i] * (double)u[i];
+		double length = sqrt(square);
+		for (int64_t i = 0; i < n; i++)
+			u[i] = (float)((double)u[i] / length);
+		memcpy(weights, model_arena(t->m), (size_t)n * sizeof *weights);
+		move(t, weights, u, epsilon);
+		double above = (double)loss_of(p);
+		move(t, weights, u, -epsilon);
+		double below = (double)loss_of(p), slope = (above - below) / (2 * epsilon);
+		if (!(fabs(slope - length) <= 0.02 * length + noise))
+			fail_with(t, "slope along the gradient, its length", slope, length);
+		move(t, weights, u, -0.02);
+		free(u);
+	}
+	plan_free(p);
+	free(weights);
+	free(gradient);
+}
+
+static void whole_logits(const trial *t, const model *m, float *logits)
+{
+	const forward_spec spec = {.batch = B, .length = N, .source = t->source ? S : 0, .logits = LOGITS_ALL};
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	feed(t, p);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "logits", logits);
+	plan_free(p);
+}
+
+static double distance(const float *a, const float *b, int64_t n)
+{
+	double most = 0;
+	for (int64_t i = 0; i < n; i++)
+		most = fmax(most, fabs((double)a[i] - (double)b[i]));
+	return most;
+}
+
+static void save_and_load(const trial *t, const float *logits)
+{
+	char folder[FOLDER_BYTES];
+	float again[B * N * V];
+	model *m;
+	error err = ERROR_INIT;
+	folder_new(folder);
+	assert_int_equal(model_save(t->m, folder, NULL), STATUS_OK);
+	if (model_open(&m, folder, DTYPE_F32, t->b, &err) != STATUS_OK)
+		fail_msg("%s with %s", err.message, t->text);
+	whole_logits(t, m, again);
+	if (memcmp(logits, again, sizeof again) != 0)
+		fail_with(t, "logits of the loaded model", distance(logits, again, B * N * V), 0);
+	model_free(m);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+/* Sequences read in pieces of `chunk` tokens. */
+static void read_in_pieces(const trial *t, int64_t chunk, const float *logits)
+{
+	const forward_spec spec = {
+	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .logits = LOGITS_ALL};
+	float *pool = calloc((size_t)(SLOTS * model_state_floats(t->m)), sizeof *pool), some[B * N * V];
+	int32_t part[B * N];
+	plan *p = fixture_plan(t->m, &spec, NULL, pool);
+	double scale = 1;
+	for (int64_t i = 0; i < B * N * V; i++)
+		scale = fmax(scale, fabs((double)logits[i]));
+	for (int64_t at = 0; at + chunk <= N; at += chunk) {
+		for (int64_t b = 0; b < B; b++)
+			memcpy(part + b * chunk, t->ids + b * N + at, (size_t)chunk * sizeof *part);
+		assert_int_equal(feed_write(p, PORT_TOKENS, part), STATUS_OK);
+		assert_int_equal(feed_step(p, at, chunk), STATUS_OK);
+		assert_int_equal(feed_positions(p, model_dimensions(t->m), POSITION_ERROR, at), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		fixture_read(p, "logits", some);
+		for (int64_t b = 0; b < B; b++) {
+			double off = distance(some + b * chunk * V, logits + (b * N + at) * V, chunk * V);
+			if (!(off <= 1e-5 * scale))
+				fail_with(t, "logits of a session off by, at", off, (double)at);
+		}
+	}
+	plan_free(p);
+	free(pool);
+}
+
+/* False: the configuration is refused, with a param. */
+static bool try(backend *b, json_t *config)
+{
+	char *text = json_dumps(config, JSON_SORT_KEYS);
+	trial t = {.b = b, .text = text};
+	error err = ERROR_INIT;
+	float logits[B * N * V];
+	status s = model_create(&t.m, &architecture_transformer, config, 7, b, &err);
+	if (s != STATUS_OK) {
+		if (s != STATUS_INVALID || !err.param[0] || !err.message[0])
+			fail_msg("refused with status %d and no param: %s", (int)s, text);
+		free(text);
+		return false;
+	}
+	const transformer_config *c = model_config(t.m);
+	const stack_options *o = &transformer_head(c)->options;
+	t.source = o->cross_attend;
+	t.jumps = o->attn_sparse_topk > 0;
+	fill_inputs(&t);
+	stir(&t);
+	train(&t);
+	whole_logits(&t, t.m, logits);
+	save_and_load(&t, logits);
+	/* With values that are scaled by the length of the whole, sessions differ. */
+	if (o->causal && !o->cross_attend && !(o->rotary_xpos && o->rotate_values)) {
+		read_in_pieces(&t, 1, logits);
+		read_in_pieces(&t, 3, logits);
+	}
+	model_free(t.m);
+	free(text);
+	return true;
+}
+
+/* --- the options --------------------------------------------------------------------------------------------- */
+
+/* A value of each option that is not what it falls back to. */
+static const struct {
+	const char *key, *value;
+} options[] = {
+    {"emb_dim", "8"},
+    {"use_abs_pos_emb", "false"},
+    {"l2norm_embed", "true"},
+    {"post_emb_norm", "true"},
+    {"tie_embedding", "true"},
+    {"emb_dropout", "0.1"},
+    {"emb_frac_gradient", "1.0"},
+    {"num_memory_tokens", "2"},
+    {"cross_attend", "true"},
+    {"only_cross", "true"},
+    {"macaron", "true"},
+    {"sandwich_coef", "1"},
+    {"par_ratio", "2"},
+    {"weight_tie_layers", "true"},
+    {"pre_norm", "false"},
+    {"sandwich_norm", "true"},
+    {"use_scalenorm", "true"},
+    {"use_rmsnorm", "true"},
+    {"deepnorm", "true"},
+    {"gate_residual", "true"},
+    {"scale_residual", "true"},
+    {"scale_residual_constant", "1.25"},
+    {"residual_attn", "true"},
+    {"cross_residual_attn", "true"},
+    {"zero_init_branch_output", "true"},
+    {"rel_pos_bias", "true"},
+    {"rel_pos_num_buckets", "8"},
+    {"rel_pos_max_distance", "20"},
+    {"alibi_pos_bias", "true"},
+    {"alibi_num_heads", "1"},
+    {"alibi_learned", "true"},
+    {"dynamic_pos_bias", "true"},
+    {"dynamic_pos_bias_log_distance", "true"},
+    {"dynamic_pos_bias_mlp_depth", "3"},
+    {"dynamic_pos_bias_norm", "true"},
+    {"rotary_pos_emb", "true"},
+    {"rotary_emb_dim", "4"},
+    {"rotary_xpos", "true"},
+    {"attn_value_dim_head", "5"},
+    {"attn_kv_heads", "2"},
+    {"attn_one_kv_head", "true"},
+    {"attn_shared_kv", "true"},
+    {"attn_num_mem_kv", "2"},
+    {"attn_dropout", "0.1"},
+    {"attn_talking_heads", "true"},
+    {"attn_sparse_topk", "3"},
+    {"attn_max_attend_past", "3"},
+    {"attn_qk_norm", "true"},
+    {"attn_qk_norm_groups", "2"},
+    {"attn_qk_norm_scale", "4.0"},
+    {"attn_on_attn", "true"},
+    {"attn_gate_values", "true"},
+    {"attn_head_scale", "true"},
+    {"attn_tensor_product", "true"},
+    {"attn_zero_init_output", "true"},
+    {"ff_dropout", "0.1"},
+    {"ff_glu", "true"},
+    {"ff_swish", "true"},
+    {"ff_relu_squared", "true"},
+    {"ff_post_act_ln", "true"},
+    {"ff_no_bias", "true"},
+    {"ff_zero_init_output", "true"},
+    {"rotate_values", "true"},
+    {"attend_when_hidden", "true"},
+    {"custom_layers", "[\"a\", \"f\", \"f\", \"a\"]"},
+    {"shift_tokens", "1"},
+    {"shift_tokens", "[2, 0, 1, 0]"},
+    {"layer_dropout", "0.2"},
+};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+static json_t *base(const char *form)
+{
+	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:f}", "stack", form, "num_tokens", V, "max_seq_len", 16,
+	                 "dim", DIM, "depth", 2, "heads", 4, "attn_dim_head", 6, "ff_mult", 1.5);
+}
+
+static void set(json_t *config, int option)
+{
+	json_t *json = json_loads(options[option].value, JSON_DECODE_ANY, NULL);
+	assert_int_equal(json_object_set_new(config, options[option].key, json), 0);
+}
+
+static void every_option_alone_trains_saves_loads_and_decodes(void **state)
+{
+	(void)state;
+	backend *b = fixture_backend();
+	/* Of no use by themselves: each needs an option that is off. */
+	static const char *const refused[] = {"only_cross",
+	                                      "rel_pos_num_buckets",
+	                                      "rel_pos_max_distance",
+	                                      "alibi_num_heads",
+	                                      "alibi_learned",
+	                                      "dynamic_pos_bias_log_distance",
+	                                      "dynamic_pos_bias_mlp_depth",
+	                                      "dynamic_pos_bias_norm",
+	                                      "rotary_emb_dim",
+	                                      "rotate_values",
+	                                      "attn_qk_norm_groups",
+	                                      "attn_qk_norm_scale",
+	                                      "cross_residual_attn",
+	                                      NULL};
+	for (int form = 0; form < 2; form++)
+		for (int i = 0; i < OPTIONS; i++) {
+			json_t *config = base(form ? "encoder" : "decoder");
+			set(config, i);
+			bool expected = true;
+			for (int k = 0; refused[k]; k++)
+				expected &= strcmp(options[i].key, refused[k]) != 0;
+			if (form && strcmp(options[i].key, "rotary_xpos") == 0)
+				expected = false;
+			if (try(b, config) != expected)
+				fail_msg("%s %s: %s", options[i].key, options[i].value,
+				         expected ? "refused" : "not refused");
+			json_decref(config);
+		}
+	b->close(b);
+}
+
+static void drawn_combinations_train_save_load_and_decode_or_are_refused_by_name(void **state)
+{
+	(void)state;
+	backend *b = fixture_backend();
+	int taken = 0;
+	for (uint64_t draw = 0; taken < DRAWN; draw++) {
+		philox_block words = philox(11, 0, 0, 2 * draw), more = philox(11, 0, 0, 2 * draw + 1);
+		json_t *config = base(words.word[0] % 3 ? "decoder" : "encoder");
+		int n = 2 + (int)(words.word[1] % (MOST_OPTIONS - 1));
+		for (int i = 0; i < n; i++)
+			set(config, (int)((i < 2 ? words.word[2 + i] : more.word[(i - 2) % 4] >> 8 * ((i - 2) / 4)) % OPTIONS));
+		taken += try(b, config);
+		json_decref(config);
+		assert_true(draw < 40 * (uint64_t)DRAWN);
+	}
+	b->close(b);
+}
+
+static void what_excludes_each_other_is_refused_by_name(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *keys, *param;
+	} cases[] = {
+	    {"\"no_such\": 1", "no_such"},
+	    {"\"heads\": 0", "heads"},
+	    {"\"alibi_pos_bias\": true, \"rel_pos_bias\": true", "alibi_pos_bias"},
+	    {"\"sandwich_norm\": true, \"pre_norm\": false", "sandwich_norm"},
+	    {"\"rotary_pos_emb\": true, \"attn_dim_head\": 8, \"rotary_emb_dim\": 16", "rotary_emb_dim"},
+	    {"\"emb_dim\": 4, \"post_emb_norm\": true", "post_emb_norm"},
+	    {"\"attn_kv_heads\": 3", "attn_kv_heads"},
+	    {"\"shift_tokens\": [1, 2]", "shift_tokens"},
+	    {"\"shift_tokens\": 512", "shift_tokens"},
+	    {"\"layer_dropout\": 1", "layer_dropout"},
+	    {"\"custom_layers\": [\"x\"]", "custom_layers"},
+	    {"\"custom_layers\": [\"c\", \"f\"]", "custom_layers"},
+	    {"\"custom_layers\": [\"f\"]", "custom_layers"},
+	    {"\"attn_qk_norm\": true, \"attn_qk_norm_groups\": 32", "attn_qk_norm_groups"},
+	    {"\"stack\": \"pile\"", "stack"},
+	    {"\"stack\": \"encoder_decoder\", \"encoder\": 1, \"decoder\": {}", "encoder"},
+	    {"\"stack\": \"encoder_decoder\", \"encoder\": {\"x\": 1}, \"decoder\": {}", "x"},
+	    {"\"stack\": \"encoder_decoder\", \"encoder\": {}, \"decoder\": {}", "cross_attend"},
+	    {"\"compat\": \"1.7\"", "compat"},
+	    {"\"num_tokens\": 16777216, \"dim\": 65536", ""},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char text[256];
+		void *config;
+		error err = ERROR_INIT;
+		snprintf(text, sizeof text, "{%s}", cases[i].keys);
+		if (fixture_config(&architecture_transformer, text, &config, &err) != STATUS_INVALID)
+			fail_msg("not refused: %s", text);
+		assert_string_equal(err.param, cases[i].param);
+		free(config);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(entries_stand_in_the_order_that_the_options_ask_for),
+	    cmocka_unit_test(every_option_alone_trains_saves_loads_and_decodes),
+	    cmocka_unit_test(drawn_combinations_train_save_load_and_decode_or_are_refused_by_name),
+	    cmocka_unit_test(what_excludes_each_other_is_refused_by_name),
+	};
+	return cmocka_run_group_tests_name("transformer", tests, NULL, NULL);
+}
