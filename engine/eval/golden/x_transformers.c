@@ -1,0 +1,516 @@
+/* Models of x-transformers: the arguments of its constructors as config, its tensor names.
+ *
+ *   decoders, encoders   ids [B,N], labels?, mask?; or as its autoregressive wrapper takes them, without labels: the
+ *                        tokens before the last one are read and those after the first one are predicted
+ *   encoder-decoders     src [B,S], tgt [B,N+1], src_mask?
+ *   beside them          context, context_mask, attn_mask, self_attn_context_mask, prepend_embeds, layer_skip, and
+ *                        keep_index with keep_mask (the rows of the source that stay)
+ *
+ *   segments             ids.S, labels.S: each attends to what the one before it leaves
+ *
+ * Values: logits, loss, grad.NAME, grad_input.context; embeddings, encodings, hidden.L, scores.A, attn.A; for each prompt
+ * (gen.prompt, gen_slide.prompt, …) the tokens that greedy decoding gives when the last max_seq_len tokens are read anew
+ * for each, of segments behind what the last one left. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/eval/golden.h"
+#include "engine/model/feed.h"
+#include "engine/model/transformer/transformer.h"
+
+enum { NAME_BYTES = 64, MAX_ROWS = 1 << 20, IGNORED = -100 };
+
+typedef struct case_inputs {
+	model *model;
+	const transformer_config *config;
+	int64_t batch, length, source, before;
+	const int32_t *ids, *labels, *mask, *source_ids, *source_mask, *source_kept, *key_mask, *visible;
+	const float *source_rows, *before_rows, *kept;
+	bool remembers;                              /* segments: what the one before it left */
+	const float *memory[ARCHITECTURE_MAX_LAYERS]; /* [B, memory_rows, D] of each layer */
+	int64_t memory_rows;
+} case_inputs;
+
+static bool recognises(const golden *g)
+{
+	return json_object_get(g->config, "TransformerWrapper") || json_object_get(g->config, "XTransformer");
+}
+
+/* --- inputs --------------------------------------------------------------------------------------------- */
+
+static const int32_t *no_integers(void)
+{
+	return NULL;
+}
+
+static status optional_integers(golden *g, const char *name, extent e, const int32_t **out, error *err)
+{
+	*out = no_integers();
+	return golden_find(g, "%s", name) ? golden_integers(g, name, e, IGNORED, INT32_MAX, out, err) : STATUS_OK;
+}
+
+/* Columns first … first + length - 1 of [B, columns]. */
+static status columns(golden *g, const int32_t *from, int64_t rows, int64_t width, int64_t first, int64_t length,
+                      const int32_t **out, error *err)
+{
+	void *data;
+	TRY(golden_memory(g, rows * length, sizeof(int32_t), &data, err));
+	for (int64_t b = 0; b < rows; b++)
+		memcpy((int32_t *)data + b * length, from + b * width + first, (size_t)length * sizeof(int32_t));
+	*out = data;
+	return STATUS_OK;
+}
+
+/* Labels that are to be ignored are -100 for us. */
+static status ignore(golden *g, case_inputs *c, error *err)
+{
+	const json_t *arguments = json_object_get(g->config, "XTransformer");
+	const json_t *ignored = json_object_get(
+	    arguments ? arguments : json_object_get(g->config, "AutoregressiveWrapper"), "ignore_index");
+	if (!json_is_integer(ignored))
+		return STATUS_OK;
+	void *data;
+	TRY(golden_memory(g, c->batch * c->length, sizeof(int32_t), &data, err));
+	int32_t *labels = data;
+	for (int64_t i = 0; i < c->batch * c->length; i++)
+		labels[i] = c->labels[i] == json_integer_value(ignored) ? IGNORED : c->labels[i];
+	c->labels = labels;
+	return STATUS_OK;
+}
+
+/* [B, n] of which all but the last are read, and all but the first predicted. */
+static status read_wrapped(golden *g, case_inputs *c, const char *name, error *err)
+{
+	extent e;
+	const int32_t *ids;
+	TRY(golden_rank(g, name, 2, &e, err));
+	TRY(golden_integers(g, name, e, 0, (int32_t)model_dimensions(c->model)->inputs - 1, &ids, err));
+	c->batch = e.dim[0];
+	c->length = e.dim[1] - 1;
+	if (c->length < 1)
+		return error_set(err, STATUS_INVALID, name, "tensor \"%s\" has less than two tokens in a row", name);
+	TRY(columns(g, ids, c->batch, e.dim[1], 0, c->length, &c->ids, err));
+	TRY(columns(g, ids, c->batch, e.dim[1], 1, c->length, &c->labels, err));
+	return ignore(g, c, err);
+}
+
+static status read_tokens(golden *g, case_inputs *c, error *err)
+{
+	extent e;
+	if (golden_find(g, "tgt"))
+		return read_wrapped(g, c, "tgt", err);
+	if (!golden_find(g, "labels"))
+		return read_wrapped(g, c, "ids", err);
+	TRY(golden_rank(g, "ids", 2, &e, err));
+	c->batch = e.dim[0];
+	c->length = e.dim[1];
+	TRY(golden_integers(g, "ids", e, 0, (int32_t)model_dimensions(c->model)->inputs - 1, &c->ids, err));
+	return golden_integers(g, "labels", e, IGNORED, INT32_MAX, &c->labels, err);
+}
+
+/* keep_index [B, K], keep_mask [B, K]: the rows of the source that are seen, as a mask of all rows. */
+static status read_kept_source(golden *g, case_inputs *c, error *err)
+{
+	extent e;
+	const int32_t *index, *keep;
+	void *data;
+	TRY(golden_rank(g, "keep_index", 2, &e, err));
+	TRY(golden_integers(g, "keep_index", e, 0, (int32_t)c->source - 1, &index, err));
+	TRY(golden_integers(g, "keep_mask", e, 0, 1, &keep, err));
+	TRY(golden_memory(g, c->batch * c->source, sizeof(int32_t), &data, err));
+	for (int64_t i = 0; i < e.dim[0] * e.dim[1]; i++)
+		((int32_t *)data)[i / e.dim[1] * c->source + index[i]] = keep[i];
+	c->source_kept = data;
+	return STATUS_OK;
+}
+
+static status read_source(golden *g, case_inputs *c, error *err)
+{
+	extent e;
+	if (golden_find(g, "context")) {
+		TRY(golden_rank(g, "context", 3, &e, err));
+		c->source = e.dim[1];
+		TRY(golden_floats(g, "context", e, &c->source_rows, err));
+		return optional_integers(g, "context_mask", EXTENT(c->batch, c->source), &c->source_mask, err);
+	}
+	if (c->config->arrangement != ARRANGED_BOTH)
+		return STATUS_OK;
+	TRY(golden_rank(g, "src", 2, &e, err));
+	c->source = e.dim[1];
+	TRY(golden_integers(g, "src", e, 0, (int32_t)c->config->encoder.options.num_tokens - 1, &c->source_ids, err));
+	return optional_integers(g, "src_mask", e, &c->source_mask, err);
+}
+
+static status read_kept(golden *g, case_inputs *c, error *err)
+{
+	const int32_t *skipped;
+	void *data;
+	int64_t n = transformer_head(c->config)->options.n_entries;
+	TRY(optional_integers(g, "layer_skip", EXTENT(n), &skipped, err));
+	if (!skipped)
+		return STATUS_OK;
+	TRY(golden_memory(g, n, sizeof(float), &data, err));
+	for (int64_t e = 0; e < n; e++)
+		((float *)data)[e] = skipped[e] ? 0 : 1;
+	c->kept = data;
+	return STATUS_OK;
+}
+
+static status read_inputs(golden *g, case_inputs *c, error *err)
+{
+	extent e;
+	TRY(read_tokens(g, c, err));
+	TRY(read_source(g, c, err));
+	if (golden_find(g, "prepend_embeds")) {
+		TRY(golden_rank(g, "prepend_embeds", 3, &e, err));
+		c->before = e.dim[1];
+		TRY(golden_floats(g, "prepend_embeds", e, &c->before_rows, err));
+	}
+	int64_t rows = c->before + c->length;
+	TRY(optional_integers(g, "mask", EXTENT(c->batch, rows), &c->mask, err));
+	TRY(optional_integers(g, "self_attn_context_mask", EXTENT(c->batch, rows), &c->key_mask, err));
+	TRY(optional_integers(g, "attn_mask", EXTENT(rows, rows), &c->visible, err));
+	if (golden_find(g, "keep_index"))
+		TRY(read_kept_source(g, c, err));
+	return read_kept(g, c, err);
+}
+
+/* --- whole sequences ------------------------------------------------------------------------------------------ */
+
+static status feed(plan *p, const case_inputs *c)
+{
+	const struct {
+		port_role role;
+		const void *data;
+	} given[] = {
+	    {PORT_TOKENS, c->ids},           {PORT_LABELS, c->labels},       {PORT_MASK, c->mask},
+	    {PORT_SOURCE, c->source_ids},    {PORT_KEY_MASK, c->key_mask},   {PORT_VISIBLE, c->visible},
+	    {PORT_BEFORE, c->before_rows},   {PORT_KEPT, c->kept},           {PORT_SOURCE_ROWS, c->source_rows},
+	    {PORT_SOURCE_MASK, c->source_mask}, {PORT_SOURCE_KEPT, c->source_kept},
+	};
+	for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+		if (given[i].data)
+			TRY(feed_write(p, given[i].role, given[i].data));
+	for (int l = 0; l < model_dimensions(c->model)->layers && c->memory_rows; l++) {
+		char name[NAME_BYTES];
+		snprintf(name, sizeof name, "memory.%d", l);
+		TRY(plan_write(p, graph_find(plan_graph(p), name), c->memory[l]));
+	}
+	return feed_positions(p, model_dimensions(c->model), POSITION_ERROR, 0);
+}
+
+static status run(golden *g, const case_inputs *c, forward_spec spec, plan **out, error *err)
+{
+	spec.phase = PHASE_SCORE;
+	spec.batch = c->batch;
+	spec.length = c->length;
+	spec.source = c->source;
+	spec.before = c->before;
+	spec.masked = c->mask;
+	spec.source_masked = c->source_mask;
+	spec.source_kept = c->source_kept;
+	spec.key_masked = c->key_mask;
+	spec.restricted = c->visible;
+	spec.kept = c->kept;
+	spec.memories = c->remembers;
+	spec.memory = c->memory_rows;
+	TRY(golden_forward(g, c->model, &spec, out, err));
+	TRY(feed(*out, c));
+	return plan_run(*out);
+}
+
+static status add_loss(golden *g, plan *p, const char *name, error *err)
+{
+	return golden_output(g, p, port_find(plan_graph(p), PORT_LOSS), EXTENT(1), err, "%s", name);
+}
+
+/* Of every parameter, added to what is there; zeros of those that the loss does not depend on, and of those that no model has. */
+static status add_gradients(golden *g, const case_inputs *c, plan *p, float **sums, error *err)
+{
+	for (int i = 0; i < model_tensor_count(c->model); i++) {
+		const parameter_spec *spec = model_parameter(c->model, i);
+		value v = graph_find(plan_graph(p), spec->name), gradient = graph_gradient(plan_graph(p), v);
+		int64_t count = shape_count(spec->shape);
+		void *data, *stored;
+		if (!sums[i])
+			TRY(golden_result(g, extent_of(parameter_stored_shape(spec)), &sums[i], err, "grad.%s", spec->name));
+		if (gradient == VALUE_NONE)
+			continue;
+		TRY(golden_memory(g, count, sizeof(float), &data, err));
+		TRY(golden_memory(g, count, sizeof(float), &stored, err));
+		TRY(plan_read(p, gradient, data));
+		parameter_store(spec, data, stored);
+		for (int64_t k = 0; k < count; k++)
+			sums[i][k] += ((float *)stored)[k];
+	}
+	value rows = port_find(plan_graph(p), PORT_SOURCE_ROWS);
+	if (rows != VALUE_NONE)
+		TRY(golden_output(g, p, graph_gradient(plan_graph(p), rows), extent_of(graph_value(plan_graph(p), rows)->shape),
+		                  err, "grad_input.context"));
+	for (int i = 0; i < g->count; i++) {
+		golden_tensor *t = &g->tensors[i];
+		float *out;
+		extent e = {.rank = t->entry->rank};
+		memcpy(e.dim, t->entry->dim, sizeof e.dim);
+		if (!t->known && strncmp(t->entry->name, "grad.", 5) == 0 &&
+		    model_architecture(c->model)->ignores(t->entry->name + 5))
+			TRY(golden_result(g, e, &out, err, "%s", t->entry->name));
+	}
+	return STATUS_OK;
+}
+
+static status add_whole(golden *g, const case_inputs *c, error *err)
+{
+	plan *p;
+	forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .backward = g->options->spec.gradients};
+	int64_t vocabulary = model_dimensions(c->model)->outputs;
+	TRY(run(g, c, spec, &p, err));
+	TRY(golden_output(g, p, port_find(plan_graph(p), PORT_LOGITS), EXTENT(c->batch, c->before + c->length, vocabulary),
+	                  err, "logits"));
+	TRY(add_loss(g, p, "loss", err));
+	void *sums;
+	TRY(golden_memory(g, model_tensor_count(c->model), sizeof(float *), &sums, err));
+	return spec.backward ? add_gradients(g, c, p, sums, err) : STATUS_OK;
+}
+
+/* What the set has of what lies inside. */
+static status add_activations(golden *g, const case_inputs *c, error *err)
+{
+	plan *p;
+	TRY(run(g, c, (forward_spec){.activations = true}, &p, err));
+	for (int i = 0; i < g->count; i++) {
+		const safetensors_entry *entry = g->tensors[i].entry;
+		value v = graph_find(plan_graph(p), entry->name);
+		if (g->tensors[i].known || v == VALUE_NONE || !graph_value(plan_graph(p), v)->output)
+			continue;
+		shape s = graph_value(plan_graph(p), v)->shape;
+		TRY(golden_output(g, p, v, extent_of(s), err, "%s", entry->name));
+	}
+	return STATUS_OK;
+}
+
+/* The loss over a batch of its own, "ar_ids". */
+static status add_wrapped_loss(golden *g, const case_inputs *of, const char *ids, const char *loss, int32_t ignored,
+                               error *err)
+{
+	case_inputs c = {.model = of->model, .config = of->config};
+	plan *p;
+	if (!golden_find(g, "%s", ids))
+		return STATUS_OK;
+	TRY(read_wrapped(g, &c, ids, err));
+	int32_t *labels = (int32_t *)(uintptr_t)c.labels;
+	for (int64_t i = 0; i < c.batch * c.length; i++)
+		labels[i] = labels[i] == ignored ? IGNORED : labels[i];
+	TRY(run(g, &c, (forward_spec){.loss = true}, &p, err));
+	return add_loss(g, p, loss, err);
+}
+
+/* --- segments ------------------------------------------------------------------------------------------------------ */
+
+static status read_segment(golden *g, case_inputs *c, int number, error *err)
+{
+	char ids[NAME_BYTES], labels[NAME_BYTES];
+	extent e;
+	snprintf(ids, sizeof ids, "ids.%d", number);
+	snprintf(labels, sizeof labels, "labels.%d", number);
+	TRY(golden_rank(g, ids, 2, &e, err));
+	c->batch = e.dim[0];
+	c->length = e.dim[1];
+	TRY(golden_integers(g, ids, e, 0, (int32_t)model_dimensions(c->model)->inputs - 1, &c->ids, err));
+	return golden_integers(g, labels, e, IGNORED, INT32_MAX, &c->labels, err);
+}
+
+/* What a segment leaves to the next. */
+static status take_memories(golden *g, case_inputs *c, plan *p, int number, error *err)
+{
+	for (int l = 0; l < model_dimensions(c->model)->layers; l++) {
+		char name[NAME_BYTES];
+		float *rows;
+		snprintf(name, sizeof name, "mems.%d", l);
+		value v = graph_find(plan_graph(p), name);
+		extent e = extent_of(graph_value(plan_graph(p), v)->shape);
+		TRY(golden_result(g, e, &rows, err, "mems.%d.%d", number, l));
+		TRY(plan_read(p, v, rows));
+		c->memory[l] = rows;
+		c->memory_rows = e.dim[1];
+	}
+	return STATUS_OK;
+}
+
+static status add_segments(golden *g, case_inputs *c, error *err)
+{
+	float *total = NULL;
+	void *sums;
+	TRY(golden_memory(g, model_tensor_count(c->model), sizeof(float *), &sums, err));
+	for (int number = 0; golden_find(g, "ids.%d", number); number++) {
+		forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .backward = g->options->spec.gradients};
+		plan *p;
+		float *loss;
+		TRY(read_segment(g, c, number, err));
+		TRY(run(g, c, spec, &p, err));
+		const graph *made = plan_graph(p);
+		TRY(golden_output(g, p, port_find(made, PORT_LOGITS),
+		                  EXTENT(c->batch, c->length, model_dimensions(c->model)->outputs), err, "logits.%d",
+		                  number));
+		TRY(golden_result(g, EXTENT(1), &loss, err, "loss.%d", number));
+		TRY(plan_read(p, port_find(made, PORT_LOSS), loss));
+		if (!total)
+			TRY(golden_result(g, EXTENT(1), &total, err, "loss"));
+		total[0] += loss[0];
+		if (spec.backward)
+			TRY(add_gradients(g, c, p, sums, err));
+		TRY(take_memories(g, c, p, number, err));
+	}
+	return STATUS_OK;
+}
+
+/* --- greedy decoding -------------------------------------------------------------------------------------------- */
+
+static int32_t largest(const float *logits, int64_t n)
+{
+	int64_t best = 0;
+	for (int64_t i = 1; i < n; i++)
+		best = logits[i] > logits[best] ? i : best;
+	return (int32_t)best;
+}
+
+/* Sequences that grow. */
+typedef struct greedy {
+	case_inputs in;
+	int64_t used, room; /* tokens of each */
+	int32_t *tokens;    /* [B, room] */
+	int64_t vocabulary;
+	float *logits;      /* [B, N, V] */
+} greedy;
+
+/* The next token of each sequence, from their last `window` tokens. */
+static status step(golden *g, greedy *s, int64_t window, int32_t *next, error *err)
+{
+	plan *p;
+	case_inputs *c = &s->in;
+	void *logits;
+	c->length = s->used < window ? s->used : window;
+	TRY(columns(g, s->tokens, c->batch, s->room, s->used - c->length, c->length, &c->ids, err));
+	TRY(run(g, c, (forward_spec){.logits = LOGITS_ALL}, &p, err));
+	TRY(golden_memory(g, c->batch * c->length * s->vocabulary, sizeof(float), &logits, err));
+	TRY(plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits));
+	for (int64_t b = 0; b < c->batch; b++)
+		next[b] = largest((float *)logits + ((b + 1) * c->length - 1) * s->vocabulary, s->vocabulary);
+	return STATUS_OK;
+}
+
+/* Does every sequence have the token that ends it? */
+static bool all_ended(const greedy *s, int32_t eos)
+{
+	for (int64_t b = 0; b < s->in.batch; b++) {
+		const int32_t *row = s->tokens + b * s->room;
+		bool ended = false;
+		for (int64_t i = 0; i < s->used; i++)
+			ended |= row[i] == eos;
+		if (!ended)
+			return false;
+	}
+	return true;
+}
+
+/* x-transformers ends when every sequence, its prompt included, has the end token, and blanks what stands behind. */
+static void blank(greedy *s, int32_t eos)
+{
+	for (int64_t b = 0; b < s->in.batch; b++) {
+		int32_t *row = s->tokens + b * s->room;
+		int64_t i = 0;
+		while (i < s->used && row[i] != eos)
+			i++;
+		for (i++; i < s->used; i++)
+			row[i] = 0;
+	}
+}
+
+static status add_generated(golden *g, const case_inputs *of, const char *name, error *err)
+{
+	char prompt[NAME_BYTES], tokens[NAME_BYTES], end[NAME_BYTES];
+	extent e, out_extent;
+	const int32_t *start, *eos = NULL;
+	snprintf(prompt, sizeof prompt, "%s.prompt", name);
+	snprintf(tokens, sizeof tokens, "%s.tokens", name);
+	snprintf(end, sizeof end, "%s.eos", name);
+	if (!golden_find(g, "%s", prompt) || !golden_find(g, "%s", tokens))
+		return STATUS_OK;
+	TRY(golden_rank(g, prompt, 2, &e, err));
+	TRY(golden_rank(g, tokens, 2, &out_extent, err));
+	int64_t rows = e.dim[0], count = out_extent.dim[1], first = e.dim[1];
+	TRY(golden_integers(g, prompt, e, 0, (int32_t)model_dimensions(of->model)->inputs - 1, &start, err));
+	TRY(optional_integers(g, end, EXTENT(1), &eos, err));
+	greedy s = {.in = *of, .used = first, .room = first + count, .vocabulary = model_dimensions(of->model)->outputs};
+	s.in.batch = rows;
+	s.in.labels = s.in.mask = s.in.key_mask = s.in.visible = NULL;
+	void *memory, *next;
+	TRY(golden_memory(g, rows * s.room, sizeof(int32_t), &memory, err));
+	TRY(golden_memory(g, rows, sizeof(int32_t), &next, err));
+	s.tokens = memory;
+	for (int64_t b = 0; b < rows; b++)
+		memcpy(s.tokens + b * s.room, start + b * first, (size_t)first * sizeof *start);
+	bool ended = false;
+	for (int64_t i = 0; i < count && !ended; i++) {
+		TRY(step(g, &s, transformer_head(of->config)->options.max_seq_len, next, err));
+		for (int64_t b = 0; b < rows; b++)
+			s.tokens[b * s.room + s.used] = ((int32_t *)next)[b];
+		s.used++;
+		ended = eos && all_ended(&s, *eos);
+	}
+	if (ended)
+		blank(&s, *eos);
+	float *out;
+	TRY(golden_result(g, EXTENT(rows, s.used - first), &out, err, "%s", tokens));
+	for (int64_t i = 0; i < rows * (s.used - first); i++)
+		out[i] = (float)s.tokens[i / (s.used - first) * s.room + first + i % (s.used - first)];
+	return STATUS_OK;
+}
+
+/* --- all of it ----------------------------------------------------------------------------------------------------- */
+
+static status make_model(golden *g, case_inputs *c, error *err)
+{
+	json_t *config = json_copy(g->config);
+	status s = STATUS_NOMEM;
+	if (config && json_object_set_new(config, "model_type", json_string("x-transformers")) == 0)
+		s = golden_model(g, &architecture_x_transformers, config, &c->model, err);
+	else
+		error_set(err, STATUS_NOMEM, NULL, "out of memory");
+	json_decref(config);
+	if (s == STATUS_OK)
+		c->config = model_config(c->model);
+	return s;
+}
+
+static status evaluate(golden *g, error *err)
+{
+	static const char *const prompts[] = {"gen", "gen_slide", "gen_eos", "gen_eos_in_prompt"};
+	case_inputs c = {0};
+	TRY(make_model(g, &c, err));
+	c.remembers = golden_find(g, "ids.0");
+	if (c.remembers) {
+		TRY(add_segments(g, &c, err));
+	} else {
+		TRY(read_inputs(g, &c, err));
+		TRY(add_whole(g, &c, err));
+		TRY(add_activations(g, &c, err));
+		TRY(add_wrapped_loss(g, &c, "ar_ids", "ar_loss", INT32_MIN, err));
+		TRY(add_wrapped_loss(g, &c, "ar_ids_pad", "ar_loss_pad_ignored", 0, err));
+	}
+	for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++)
+		TRY(add_generated(g, &c, prompts[i], err));
+	return STATUS_OK;
+}
+
+static bool is_gradient(const char *name)
+{
+	return strncmp(name, "grad.", 5) == 0 || strncmp(name, "grad_input.", 11) == 0;
+}
+
+const golden_reader golden_reader_x_transformers = {
+    .source = "a model of x-transformers",
+    .recognises = recognises,
+    .evaluate = evaluate,
+    .is_gradient = is_gradient,
+};
