@@ -12,7 +12,7 @@ enum { THREADS = 128 };
 struct rotary_arguments {
 	const void *x;
 	void *y;
-	const int32_t *positions; /* or NULL: first + row % n */
+	const int32_t *positions; /* or NULL: row % n; first is added */
 	int64_t rows, n, first;
 	int heads, h, width;
 	double ratio;                       /* base^(-2 / width) */
@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(THREADS) rotary_kernel(rotary_arguments
 	int which = 0;
 	for (int64_t row = blockIdx.x; row < o.rows; row += gridDim.x, which ^= 1) {
 		float2 *table = shared_memory<float2>() + which * half;
-		const double position = o.positions ? (double)o.positions[row] : (double)(o.first + row % o.n);
+		const double position = (double)(o.first + (o.positions ? o.positions[row] : row % o.n));
 		for (int i = threadIdx.x; i < half; i += THREADS)
 			table[i] = turn_of(o, i, position);
 		__syncthreads();

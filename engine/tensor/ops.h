@@ -179,8 +179,8 @@ value op_glu(graph *g, value x, activation_kind kind);
  *   (a, b) -> f · (a cos θ - b sin θ, b cos θ + a sin θ),  θ = position · w_i,  w_i = base^(-2i/width) rounded to f32;
  *   f = 1, or with xpos_base > 0 (xPos: Sun et al. 2022) c_i^e, c_i = (2i + 0.4 width) / (1.4 width),
  *   e = (position - xpos_center) / xpos_base, or -e with `inverse_scale`.
- * x […, N, heads · h] [real], positions? [i32], one for each row; without, row n of a sequence stands at first + n
- * like? of x's rows (its shape alone): which rows are a sequence, where x does not say
+ * x […, N, heads · h] [real]; a row stands at first + positions? [i32], one for each row; without, row n of a sequence
+ * at first + n. like? of x's rows (its shape alone): which rows are a sequence, where x does not say
  *   -> y like x. θ has no error of f32 whatever the position. `transposed` turns by -θ (with the same f): that is the
  * gradient. */
 typedef struct rotary_params {

@@ -40,7 +40,7 @@ status reference_rotary(backend *unused, const op_call *call)
 		const float *x = (const float *)call->in[0].data + i * h;
 		float *y = (float *)call->out[0].data + i * h;
 		memmove(y, x, (size_t)h * sizeof *y);
-		head(p, positions ? (double)positions[row] : (double)(p->first + row % n), x, y);
+		head(p, (double)(p->first + (positions ? positions[row] : row % n)), x, y);
 	}
 	return STATUS_OK;
 }
