@@ -1,9 +1,9 @@
 /* hide_keys: a warp takes a row. The largest word that is hidden is found bit by bit, from the highest down, each time
  * by counting the words below a bound; words are made anew in each sweep. Integers only: every backend hides the same.
  */
-#include "engine/tensor/ops/hide_keys.h"
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
+#include "engine/tensor/ops/hide_keys.h"
 
 enum { THREADS = 128, WARPS = THREADS / WARP };
 
