@@ -36,19 +36,19 @@ typedef struct forward_input {
 
 typedef struct forward_spec {
 	phase phase;
-	int64_t batch, length;   /* B sequences, N tokens each (PHASE_READ: in all) */
-	int64_t slots;           /* in the state pool; not of PHASE_SCORE */
-	int64_t source;          /* S, of models that read a source: tokens of it, or rows if they have no encoder */
-	int64_t before;          /* P: rows in front of the tokens */
-	int64_t memory;          /* M: rows of earlier segments for each layer (PORT_MEMORY), PHASE_SCORE */
-	bool masked;             /* takes a mask */
-	bool source_masked, source_kept; /* takes PORT_SOURCE_MASK, PORT_SOURCE_KEPT */
+	int64_t batch, length; /* B sequences, N tokens each (PHASE_READ: in all) */
+	int64_t slots;         /* in the state pool; not of PHASE_SCORE */
+	int64_t source;        /* S, of models that read a source: tokens of it, or rows if they have no encoder */
+	int64_t before;        /* P: rows in front of the tokens */
+	int64_t memory;        /* M: rows of earlier segments for each layer (PORT_MEMORY), PHASE_SCORE */
+	bool masked;           /* takes a mask */
+	bool source_masked, source_kept;   /* takes PORT_SOURCE_MASK, PORT_SOURCE_KEPT */
 	bool key_masked, restricted, kept; /* takes PORT_KEY_MASK, PORT_VISIBLE, PORT_KEPT */
-	bool memories;           /* gives the rows that the next segment attends to */
-	bool dropout;            /* training: dropout on, takes random numbers */
-	bool loss;               /* takes labels, gives loss and count */
-	bool hits;               /* with loss: which labels have the largest logit */
-	bool backward;           /* gradients of all parameters as outputs "grad.NAME" */
+	bool memories;                     /* gives the rows that the next segment attends to */
+	bool dropout;                      /* training: dropout on, takes random numbers */
+	bool loss;                         /* takes labels, gives loss and count */
+	bool hits;                         /* with loss: which labels have the largest logit */
+	bool backward;                     /* gradients of all parameters as outputs "grad.NAME" */
 	bool recompute;          /* with backward: activations of a layer are computed again instead of kept */
 	attribution attribution; /* PHASE_SCORE with LOGITS_LAST or logits of classes */
 	float share;             /* ATTRIBUTION_FROZEN: of a product in a gate, what its first factor gets (graph.h) */

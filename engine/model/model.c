@@ -226,8 +226,8 @@ static status write_config(const model *m, const char *folder, error *err)
 	char path[PATH_MAX];
 	TRY(join(path, folder, "config.json", err));
 	json_t *json = m->architecture->config_write(m->config);
-	bool whole = json && (!m->class_names || class_names_write(json, m->class_names)) &&
-	             config_keep_chat(json, m->chat);
+	bool whole =
+	    json && (!m->class_names || class_names_write(json, m->class_names)) && config_keep_chat(json, m->chat);
 	char *text = json_text(whole ? json : NULL, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
 	if (!text)

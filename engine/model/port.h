@@ -35,8 +35,9 @@ typedef enum port_role {
 	/* inputs, f32 */
 	PORT_SOURCE_ROWS, /* "source_rows" [B, S, D]: a source that has been encoded */
 	PORT_BEFORE,      /* "before" [B, P, D]: rows in front of the tokens */
-	PORT_MEMORY, /* "memory.L" [B, M, D] of layer L: rows of earlier segments; output "mems.L": those for the next */
-	PORT_KEPT,        /* "kept" [1, entries, 1]: 1, or 0 where an entry of a stack is skipped */
+	PORT_MEMORY, /* "memory.L" [B, M, D] of layer L: rows of earlier segments; output "mems.L": those for the next
+	              */
+	PORT_KEPT,   /* "kept" [1, entries, 1]: 1, or 0 where an entry of a stack is skipped */
 	PORT_COEFFICIENTS, /* "coefficients" [B, V]: of the logits in the score (forward_spec.attribution) */
 	PORT_FACTOR,       /* "factor" []: what the word vectors are multiplied by */
 	/* outputs, f32 */

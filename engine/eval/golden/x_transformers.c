@@ -8,9 +8,9 @@
  *
  *   segments             ids.S, labels.S: each attends to what the one before it leaves
  *
- * Values: logits, loss, grad.NAME, grad_input.context; embeddings, encodings, hidden.L, scores.A, attn.A; for each prompt
- * (gen.prompt, gen_slide.prompt, …) the tokens that greedy decoding gives when the last max_seq_len tokens are read anew
- * for each, of segments behind what the last one left. */
+ * Values: logits, loss, grad.NAME, grad_input.context; embeddings, encodings, hidden.L, scores.A, attn.A; for each
+ * prompt (gen.prompt, gen_slide.prompt, …) the tokens that greedy decoding gives when the last max_seq_len tokens are
+ * read anew for each, of segments behind what the last one left. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ typedef struct case_inputs {
 	int64_t batch, length, source, before;
 	const int32_t *ids, *labels, *mask, *source_ids, *source_mask, *source_kept, *key_mask, *visible;
 	const float *source_rows, *before_rows, *kept;
-	bool remembers;                              /* segments: what the one before it left */
+	bool remembers;                               /* segments: what the one before it left */
 	const float *memory[ARCHITECTURE_MAX_LAYERS]; /* [B, memory_rows, D] of each layer */
 	int64_t memory_rows;
 } case_inputs;
@@ -183,10 +183,17 @@ static status feed(plan *p, const case_inputs *c)
 		port_role role;
 		const void *data;
 	} given[] = {
-	    {PORT_TOKENS, c->ids},           {PORT_LABELS, c->labels},       {PORT_MASK, c->mask},
-	    {PORT_SOURCE, c->source_ids},    {PORT_KEY_MASK, c->key_mask},   {PORT_VISIBLE, c->visible},
-	    {PORT_BEFORE, c->before_rows},   {PORT_KEPT, c->kept},           {PORT_SOURCE_ROWS, c->source_rows},
-	    {PORT_SOURCE_MASK, c->source_mask}, {PORT_SOURCE_KEPT, c->source_kept},
+	    {PORT_TOKENS, c->ids},
+	    {PORT_LABELS, c->labels},
+	    {PORT_MASK, c->mask},
+	    {PORT_SOURCE, c->source_ids},
+	    {PORT_KEY_MASK, c->key_mask},
+	    {PORT_VISIBLE, c->visible},
+	    {PORT_BEFORE, c->before_rows},
+	    {PORT_KEPT, c->kept},
+	    {PORT_SOURCE_ROWS, c->source_rows},
+	    {PORT_SOURCE_MASK, c->source_mask},
+	    {PORT_SOURCE_KEPT, c->source_kept},
 	};
 	for (size_t i = 0; i < sizeof given / sizeof *given; i++)
 		if (given[i].data)
@@ -224,7 +231,8 @@ static status add_loss(golden *g, plan *p, const char *name, error *err)
 	return golden_output(g, p, port_find(plan_graph(p), PORT_LOSS), EXTENT(1), err, "%s", name);
 }
 
-/* Of every parameter, added to what is there; zeros of those that the loss does not depend on, and of those that no model has. */
+/* Of every parameter, added to what is there; zeros of those that the loss does not depend on, and of those that no
+ * model has. */
 static status add_gradients(golden *g, const case_inputs *c, plan *p, float **sums, error *err)
 {
 	for (int i = 0; i < model_tensor_count(c->model); i++) {
@@ -233,7 +241,8 @@ static status add_gradients(golden *g, const case_inputs *c, plan *p, float **su
 		int64_t count = shape_count(spec->shape);
 		void *data, *stored;
 		if (!sums[i])
-			TRY(golden_result(g, extent_of(parameter_stored_shape(spec)), &sums[i], err, "grad.%s", spec->name));
+			TRY(golden_result(g, extent_of(parameter_stored_shape(spec)), &sums[i], err, "grad.%s",
+			                  spec->name));
 		if (gradient == VALUE_NONE)
 			continue;
 		TRY(golden_memory(g, count, sizeof(float), &data, err));
@@ -245,8 +254,8 @@ static status add_gradients(golden *g, const case_inputs *c, plan *p, float **su
 	}
 	value rows = port_find(plan_graph(p), PORT_SOURCE_ROWS);
 	if (rows != VALUE_NONE)
-		TRY(golden_output(g, p, graph_gradient(plan_graph(p), rows), extent_of(graph_value(plan_graph(p), rows)->shape),
-		                  err, "grad_input.context"));
+		TRY(golden_output(g, p, graph_gradient(plan_graph(p), rows),
+		                  extent_of(graph_value(plan_graph(p), rows)->shape), err, "grad_input.context"));
 	for (int i = 0; i < g->count; i++) {
 		golden_tensor *t = &g->tensors[i];
 		float *out;
@@ -265,8 +274,8 @@ static status add_whole(golden *g, const case_inputs *c, error *err)
 	forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .backward = g->options->spec.gradients};
 	int64_t vocabulary = model_dimensions(c->model)->outputs;
 	TRY(run(g, c, spec, &p, err));
-	TRY(golden_output(g, p, port_find(plan_graph(p), PORT_LOGITS), EXTENT(c->batch, c->before + c->length, vocabulary),
-	                  err, "logits"));
+	TRY(golden_output(g, p, port_find(plan_graph(p), PORT_LOGITS),
+	                  EXTENT(c->batch, c->before + c->length, vocabulary), err, "logits"));
 	TRY(add_loss(g, p, "loss", err));
 	void *sums;
 	TRY(golden_memory(g, model_tensor_count(c->model), sizeof(float *), &sums, err));
@@ -305,7 +314,8 @@ static status add_wrapped_loss(golden *g, const case_inputs *of, const char *ids
 	return add_loss(g, p, loss, err);
 }
 
-/* --- segments ------------------------------------------------------------------------------------------------------ */
+/* --- segments ------------------------------------------------------------------------------------------------------
+ */
 
 static status read_segment(golden *g, case_inputs *c, int number, error *err)
 {
@@ -380,7 +390,7 @@ typedef struct greedy {
 	int64_t used, room; /* tokens of each */
 	int32_t *tokens;    /* [B, room] */
 	int64_t vocabulary;
-	float *logits;      /* [B, N, V] */
+	float *logits; /* [B, N, V] */
 } greedy;
 
 /* The next token of each sequence, from their last `window` tokens. */
@@ -441,7 +451,8 @@ static status add_generated(golden *g, const case_inputs *of, const char *name, 
 	int64_t rows = e.dim[0], count = out_extent.dim[1], first = e.dim[1];
 	TRY(golden_integers(g, prompt, e, 0, (int32_t)model_dimensions(of->model)->inputs - 1, &start, err));
 	TRY(optional_integers(g, end, EXTENT(1), &eos, err));
-	greedy s = {.in = *of, .used = first, .room = first + count, .vocabulary = model_dimensions(of->model)->outputs};
+	greedy s = {
+	    .in = *of, .used = first, .room = first + count, .vocabulary = model_dimensions(of->model)->outputs};
 	s.in.batch = rows;
 	s.in.labels = s.in.mask = s.in.key_mask = s.in.visible = NULL;
 	void *memory, *next;
@@ -467,7 +478,8 @@ static status add_generated(golden *g, const case_inputs *of, const char *name, 
 	return STATUS_OK;
 }
 
-/* --- all of it ----------------------------------------------------------------------------------------------------- */
+/* --- all of it -----------------------------------------------------------------------------------------------------
+ */
 
 static status make_model(golden *g, case_inputs *c, error *err)
 {

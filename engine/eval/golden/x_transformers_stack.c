@@ -1,5 +1,5 @@
-/* A cross-attender of x-transformers by itself: rows x [B,N,D] attend to context [B,S,D]; mask? [B,N], context_mask? [B,S].
- * Values: output; loss, the mean of its squares; grad.NAME. */
+/* A cross-attender of x-transformers by itself: rows x [B,N,D] attend to context [B,S,D]; mask? [B,N], context_mask?
+ * [B,S]. Values: output; loss, the mean of its squares; grad.NAME. */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +39,8 @@ static status read_stack(const golden *g, attender *a, error *err)
 static status build(golden *g, attender *a, error *err)
 {
 	int64_t d = a->stack.options.dim;
-	const forward_spec spec = {.batch = a->batch, .length = a->rows, .source = a->source, .masked = golden_find(g, "mask")};
+	const forward_spec spec = {
+	    .batch = a->batch, .length = a->rows, .source = a->source, .masked = golden_find(g, "mask")};
 	state_list none = {0};
 	graph *made = graph_new();
 	if (!made)

@@ -59,8 +59,7 @@ static status read_config(void *config, const json_t *json, error *err)
 		read_member(&r, "decoder", true, c->compat, &c->decoder.options);
 	} else if (r.status == STATUS_OK) {
 		bool causal = c->arrangement == ARRANGED_DECODER;
-		stack_options_read(&r, json, causal, c->compat,
-		                   causal ? &c->decoder.options : &c->encoder.options);
+		stack_options_read(&r, json, causal, c->compat, causal ? &c->decoder.options : &c->encoder.options);
 	}
 	transformer_finish(&r, c);
 	return r.status;
@@ -69,8 +68,9 @@ static status read_config(void *config, const json_t *json, error *err)
 /* Rotary positions, RMSNorm and SwiGLU without biases, as most models of today. */
 static bool complete_stack(json_t *json, const model_size *size)
 {
-	static const char *const on[] = {"rotary_pos_emb", "use_rmsnorm", "ff_glu", "ff_swish", "ff_no_bias", "tie_embedding"};
-	static const char *const chosen[] = {"use_abs_pos_emb", "rel_pos_bias",   "alibi_pos_bias", "dynamic_pos_bias",
+	static const char *const on[] = {"rotary_pos_emb", "use_rmsnorm", "ff_glu",
+	                                 "ff_swish",       "ff_no_bias",  "tie_embedding"};
+	static const char *const chosen[] = {"use_abs_pos_emb", "rel_pos_bias",    "alibi_pos_bias", "dynamic_pos_bias",
 	                                     "use_scalenorm",   "ff_relu_squared", "emb_dim",        "ff_mult"};
 	bool plain = false;
 	for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++)
@@ -105,8 +105,8 @@ static bool complete(json_t *json, const model_size *size)
 		if (!config_set_missing(json, name, json_object()))
 			return false;
 		json_t *member = json_object_get(json, name);
-		if (json_is_object(member) && (!complete_stack(member, size) ||
-		                               !config_set_missing(member, "cross_attend", json_boolean(i))))
+		if (json_is_object(member) &&
+		    (!complete_stack(member, size) || !config_set_missing(member, "cross_attend", json_boolean(i))))
 			return false;
 	}
 	return true;
@@ -124,7 +124,8 @@ static json_t *write_config(const void *config)
 		json_t *encoder = json_object(), *decoder = json_object();
 		fits = encoder && decoder && stack_options_write(encoder, &c->encoder.options, c->compat) &&
 		       stack_options_write(decoder, &c->decoder.options, c->compat) &&
-		       json_object_set(json, "encoder", encoder) == 0 && json_object_set(json, "decoder", decoder) == 0 &&
+		       json_object_set(json, "encoder", encoder) == 0 &&
+		       json_object_set(json, "decoder", decoder) == 0 &&
 		       json_object_set_new(json, "tie_token_emb", json_boolean(c->tie_token_emb)) == 0;
 		json_decref(encoder);
 		json_decref(decoder);

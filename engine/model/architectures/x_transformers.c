@@ -1,7 +1,8 @@
-/* Folders of x-transformers 1.6.0: the arguments of its constructors, and its tensor names. A model of this kind computes
- * what that version does ("compat" of the transformer).
+/* Folders of x-transformers 1.6.0: the arguments of its constructors, and its tensor names. A model of this kind
+ * computes what that version does ("compat" of the transformer).
  *
- *   {"model_type": "x-transformers", "TransformerWrapper": {…}, "Decoder" | "Encoder": {…}, "AutoregressiveWrapper": {…}}
+ *   {"model_type": "x-transformers", "TransformerWrapper": {…}, "Decoder" | "Encoder": {…}, "AutoregressiveWrapper":
+ * {…}}
  *   {"model_type": "x-transformers", "XTransformer": {"dim": …, "enc_depth": …, "dec_depth": …, …}} */
 #include <math.h>
 #include <stdio.h>
@@ -59,11 +60,13 @@ static bool put_shared(json_t *out, json_t *encoder, json_t *decoder, const char
 		return json_object_set(decoder, key, member) == 0;
 	if (strcmp(key, "deepnorm") != 0)
 		return json_object_set(out, key, member) == 0;
-	double e = json_number_value(json_object_get(encoder, "depth")), d = json_number_value(json_object_get(decoder, "depth"));
+	double e = json_number_value(json_object_get(encoder, "depth")),
+	       d = json_number_value(json_object_get(decoder, "depth"));
 	return !json_is_true(member) ||
 	       (json_object_set_new(encoder, "scale_residual", json_true()) == 0 &&
 	        json_object_set_new(decoder, "scale_residual", json_true()) == 0 &&
-	        json_object_set_new(encoder, "scale_residual_constant", json_real(0.81 * pow(pow(e, 4) * d, 0.0625))) == 0 &&
+	        json_object_set_new(encoder, "scale_residual_constant", json_real(0.81 * pow(pow(e, 4) * d, 0.0625))) ==
+	            0 &&
 	        json_object_set_new(decoder, "scale_residual_constant", json_real(pow(3 * d, 0.25))) == 0);
 }
 
@@ -92,8 +95,8 @@ static json_t *both(const json_t *arguments)
 
 static status read_config(void *config, const json_t *json, error *err)
 {
-	static const char *const keys[] = {"TransformerWrapper", "Decoder",      "Encoder", "AutoregressiveWrapper",
-	                                   "XTransformer",       NULL};
+	static const char *const keys[] = {"TransformerWrapper",    "Decoder",      "Encoder",
+	                                   "AutoregressiveWrapper", "XTransformer", NULL};
 	config_reader r = config_begin(json, &architecture_x_transformers, keys, err);
 	const json_t *arguments = json_object_get(json, "XTransformer");
 	if (!arguments && !json_object_get(json, "TransformerWrapper"))
@@ -124,9 +127,8 @@ static bool complete(json_t *json, const model_size *size)
 	if (!json_is_object(wrapper) || !json_is_object(inner))
 		return true;
 	if (!config_set_size(wrapper, "num_tokens", size->inputs) ||
-	    !config_set_size(wrapper, "max_seq_len", size->positions) ||
-	    !config_set_size(inner, "dim", size->hidden) || !config_set_size(inner, "depth", size->layers) ||
-	    !config_set_size(inner, "heads", size->heads) ||
+	    !config_set_size(wrapper, "max_seq_len", size->positions) || !config_set_size(inner, "dim", size->hidden) ||
+	    !config_set_size(inner, "depth", size->layers) || !config_set_size(inner, "heads", size->heads) ||
 	    (size->length < size->positions && !config_set_size(json, CONFIG_TRAINED, size->length)))
 		return false;
 	int64_t heads = json_integer_value(json_object_get(inner, "heads"));
@@ -163,7 +165,8 @@ static bool put_prefixed(json_t *to, json_t *from, const char *prefix)
 	{
 		char name[64];
 		snprintf(name, sizeof name, "%s%.58s", prefix, key);
-		if (strcmp(key, "cross_attend") != 0 && strcmp(key, "dim") != 0 && json_object_set(to, name, member) != 0)
+		if (strcmp(key, "cross_attend") != 0 && strcmp(key, "dim") != 0 &&
+		    json_object_set(to, name, member) != 0)
 			return false;
 	}
 	return true;
@@ -171,9 +174,10 @@ static bool put_prefixed(json_t *to, json_t *from, const char *prefix)
 
 static json_t *write_config(const void *config)
 {
-	static const char *const wrapper[] = {"num_tokens",    "max_seq_len",   "emb_dim",           "use_abs_pos_emb",
-	                                      "l2norm_embed",  "post_emb_norm", "tie_embedding",     "emb_dropout",
-	                                      "num_memory_tokens", "emb_frac_gradient", "max_mem_len", "shift_mem_down", NULL};
+	static const char *const wrapper[] = {
+	    "num_tokens",    "max_seq_len",    "emb_dim",     "use_abs_pos_emb",   "l2norm_embed",
+	    "post_emb_norm", "tie_embedding",  "emb_dropout", "num_memory_tokens", "emb_frac_gradient",
+	    "max_mem_len",   "shift_mem_down", NULL};
 	static const char *const outside[] = {"mask_prob", "model_type", "stack", "compat", CONFIG_TRAINED, NULL};
 	const transformer_config *c = config;
 	json_t *own = architecture_transformer.config_write(config), *json = NULL, *inner = json_object(),

@@ -11,8 +11,7 @@ static double std_of(double given, int64_t inputs)
 	return given > 0 ? given : 1 / sqrt(3 * (double)inputs);
 }
 
-static void matrix(parameter_list *list, double std, int64_t n, int64_t k,
-                   const char *prefix, const char *name)
+static void matrix(parameter_list *list, double std, int64_t n, int64_t k, const char *prefix, const char *name)
 {
 	parameter_list_add_matrix(list, (float)std_of(std, k), n, k, false, "%s%s.weight", prefix, name);
 }
@@ -58,8 +57,8 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 		parameter_list_add_matrix(list, 0, merged, d, false, "%sto_v_gate.weight", prefix);
 		parameter_list_add(list, INIT_ONE, 0, SHAPE1(merged), "%sto_v_gate.bias", prefix);
 	}
-	parameter_list_add_matrix(list, (float)output, (o->on_attention ? 2 : 1) * d, merged, false, "%sto_out%s.weight",
-	                          prefix, o->on_attention ? ".0" : "");
+	parameter_list_add_matrix(list, (float)output, (o->on_attention ? 2 : 1) * d, merged, false,
+	                          "%sto_out%s.weight", prefix, o->on_attention ? ".0" : "");
 }
 
 /* In every form, so that the state is one that has it. */
@@ -85,7 +84,7 @@ static void states(const void *options, int layer, state_list *list)
 	if (o->causal)
 		state_list_add(list, STATE_CACHE,
 		               attention_needs_matrix(o) ? matrix_stream_floats(matrix_stream(o))
-		                               : softmax_state_floats(keys, values, o->capacity),
+		                                         : softmax_state_floats(keys, values, o->capacity),
 		               "layers.%d.cache", layer);
 }
 
@@ -123,7 +122,8 @@ static value behind_memories(const builder *b, const attention_options *o, const
 		x = op_join_rows(b->g, tokens, x, (join_rows_params){0});
 	if (!o->memories)
 		return x;
-	return op_join_rows(b->g, f32(b, builder_parameter(b, "%s%s", prefix, name)), x, (join_rows_params){.heads = o->kv_heads});
+	return op_join_rows(b->g, f32(b, builder_parameter(b, "%s%s", prefix, name)), x,
+	                    (join_rows_params){.heads = o->kv_heads});
 }
 
 /* The same without rows of the sequence, for the recurrent form: [1, m, C], or VALUE_NONE. */
@@ -158,8 +158,8 @@ static value weigh(builder *b, const attention_options *o, int index, const char
 	params.top_k = o->top_k;
 	params.uniform = o->attend_when_hidden;
 	params.bias_first = r->bias_first;
-	value weights = op_attention_weights(g, mix(b, o, prefix, "pre_softmax_talking_heads", scores), mask, r->visible,
-	                                     o->cross ? VALUE_NONE : r->bias, params);
+	value weights = op_attention_weights(g, mix(b, o, prefix, "pre_softmax_talking_heads", scores), mask,
+	                                     r->visible, o->cross ? VALUE_NONE : r->bias, params);
 	if (r->outputs)
 		graph_output(g, weights, "%sattn.%d", r->outputs, index);
 	if (b->rng != VALUE_NONE && o->dropout > 0)
@@ -203,8 +203,8 @@ static value attend(builder *b, const attention_options *o, int index, const cha
 	                         .stream = site};
 	if (b->rng != VALUE_NONE)
 		params.p = (float)o->dropout;
-	return op_softmax_attention(g, q, k, v, mask, o->cross ? VALUE_NONE : r->bias, params.p > 0 ? b->rng : VALUE_NONE,
-	                            params);
+	return op_softmax_attention(g, q, k, v, mask, o->cross ? VALUE_NONE : r->bias,
+	                            params.p > 0 ? b->rng : VALUE_NONE, params);
 }
 
 static value attend_recurrent(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,

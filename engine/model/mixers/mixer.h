@@ -63,27 +63,27 @@ extern const explainer linear_explainer;
 
 /* Softmax attention with the options of x-transformers, to a sequence itself or to a source:
  *   q = x W_qᵀ, k, v = s W_kᵀ, s W_vᵀ (s: the source, or x), rotated, behind memory keys and values, normalised
- *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ     or, on attention: a ⊙ σ(b), a | b = A W_oᵀ
- * A is op_softmax_attention, or op_softmax_stream and op_source_attention in the recurrent form. Talking heads, sparse
- * attention, residual attention and explicit masks need the matrix of scores in memory: op_attention_scores and what
- * follows it. One dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate, mem_k, mem_v,
+ *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ     or, on attention: a ⊙ σ(b), a | b = A
+ * W_oᵀ A is op_softmax_attention, or op_softmax_stream and op_source_attention in the recurrent form. Talking heads,
+ * sparse attention, residual attention and explicit masks need the matrix of scores in memory: op_attention_scores and
+ * what follows it. One dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate, mem_k, mem_v,
  * head_scale_params, pre_ and post_softmax_talking_heads. */
 typedef struct attention_options {
 	int64_t hidden;
 	int64_t heads, kv_heads, key_width, value_width; /* of a head */
 	bool causal, cross;
 	bool shared, talking, on_attention, gated, scaled, tensor_product;
-	bool residual;            /* scores go on to the next attention */
-	bool attend_when_hidden;  /* a query that sees no key attends to all of them */
-	int64_t memories;         /* learned keys and values */
-	int64_t top_k;            /* 0: all */
-	int64_t past;             /* keys further away are hidden; 0: none */
-	int64_t capacity;         /* of the cache, in tokens; of a source's */
-	int64_t norm_groups;      /* of a head's queries and keys; 0: they are not normalised */
-	int64_t rotary;           /* channels of a head; 0: none */
+	bool residual;           /* scores go on to the next attention */
+	bool attend_when_hidden; /* a query that sees no key attends to all of them */
+	int64_t memories;        /* learned keys and values */
+	int64_t top_k;           /* 0: all */
+	int64_t past;            /* keys further away are hidden; 0: none */
+	int64_t capacity;        /* of the cache, in tokens; of a source's */
+	int64_t norm_groups;     /* of a head's queries and keys; 0: they are not normalised */
+	int64_t rotary;          /* channels of a head; 0: none */
 	bool rotate_values;
-	bool biased;              /* scores have a bias by distance */
-	double xpos_base;         /* 0: none */
+	bool biased;      /* scores have a bias by distance */
+	double xpos_base; /* 0: none */
 	double scale, dropout;
 	double std, output_std; /* of W_q, W_k; of the rest. 0: 1 / √(3 inputs), the framework's variance */
 	bool zero_output;
@@ -91,22 +91,22 @@ typedef struct attention_options {
 
 /* What one attention is asked for, beside its options, and what it gives. VALUE_NONE where nothing is. */
 typedef struct attention_rows {
-	value x;                        /* [B, N, D] */
-	value memory;                   /* [B, M, D]: rows whose keys and values stand in front of those of x */
-	value source;                   /* [B, S, D]; of the recurrent form: it stands in the slot */
-	value query_mask, key_mask;     /* of the rows of x; of the keys, without memories */
-	value visible;                  /* [N, S], [H, N, S] or [B, H, N, S]: 0 hides */
-	value bias;                     /* [T, H] by distance */
-	int64_t bias_first;             /* the distance of its first row */
-	value scores;                   /* those of the attention before; given back: this one's */
-	value positions;                /* of the rows, to be rotated by; by default 0, 1, … */
-	int64_t first;                  /* added to positions */
-	double xpos_center;             /* the position at which xPos scales by 1 */
-	bool whole;                     /* whole sequences, also where the form is recurrent */
+	value x;                          /* [B, N, D] */
+	value memory;                     /* [B, M, D]: rows whose keys and values stand in front of those of x */
+	value source;                     /* [B, S, D]; of the recurrent form: it stands in the slot */
+	value query_mask, key_mask;       /* of the rows of x; of the keys, without memories */
+	value visible;                    /* [N, S], [H, N, S] or [B, H, N, S]: 0 hides */
+	value bias;                       /* [T, H] by distance */
+	int64_t bias_first;               /* the distance of its first row */
+	value scores;                     /* those of the attention before; given back: this one's */
+	value positions;                  /* of the rows, to be rotated by; by default 0, 1, … */
+	int64_t first;                    /* added to positions */
+	double xpos_center;               /* the position at which xPos scales by 1 */
+	bool whole;                       /* whole sequences, also where the form is recurrent */
 	value memory_keys, memory_values; /* [1, m, ·] of memory tokens: in front of all others in the recurrent form */
-	value keys, values;             /* given back: those of the rows, rotated and not normalised */
-	int64_t memory_rows;            /* in front of x: those of memory tokens */
-	const char *outputs;            /* what the names of its outputs begin with; NULL: there are none */
+	value keys, values;               /* given back: those of the rows, rotated and not normalised */
+	int64_t memory_rows;              /* in front of x: those of memory tokens */
+	const char *outputs;              /* what the names of its outputs begin with; NULL: there are none */
 } attention_rows;
 /* index: of this attention among all of the stack, for the names of its outputs. */
 value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,

@@ -53,8 +53,7 @@ static void read_table(config_reader *r, bool compat, stack_options *s)
 		if (o->type == TYPE_boolean)
 			*(bool *)at = config_bool(r, o->key, fallback != 0);
 		else if (o->type == TYPE_integer)
-			*(int64_t *)at =
-			    config_integer(r, o->key, (int64_t)fallback, (int64_t)o->min, (int64_t)o->max);
+			*(int64_t *)at = config_integer(r, o->key, (int64_t)fallback, (int64_t)o->min, (int64_t)o->max);
 		else
 			*(double *)at = config_number(r, o->key, fallback, o->min, o->max);
 	}
@@ -64,8 +63,7 @@ static void read_order(config_reader *r, stack_options *s)
 {
 	const json_t *custom = json_object_get(r->json, "custom_layers");
 	s->custom = json_array_size(custom) > 0;
-	if (custom && !json_is_null(custom) &&
-	    (!s->custom || json_array_size(custom) > (size_t)STACK_MAX_ENTRIES)) {
+	if (custom && !json_is_null(custom) && (!s->custom || json_array_size(custom) > (size_t)STACK_MAX_ENTRIES)) {
 		config_fail(r, "custom_layers", "custom_layers must be an array of 1 to %d entries", STACK_MAX_ENTRIES);
 		return;
 	}
@@ -189,8 +187,7 @@ static void check_positions(config_reader *r, const stack_options *s)
 	       "must be heads with alibi_learned");
 	forbid(r, s->rel_pos_bias && !s->causal && s->rel_pos_num_buckets < 4, "rel_pos_num_buckets",
 	       "must be at least 4, half of them for each direction");
-	forbid(r,
-	       s->rel_pos_bias && s->rel_pos_max_distance <= s->rel_pos_num_buckets / (s->causal ? 2 : 4),
+	forbid(r, s->rel_pos_bias && s->rel_pos_max_distance <= s->rel_pos_num_buckets / (s->causal ? 2 : 4),
 	       "rel_pos_max_distance", "must be beyond the distances that have a bucket of their own");
 	forbid(r, rotated > s->attn_dim_head, "rotary_emb_dim", "must be at most attn_dim_head");
 	forbid(r, rotated % 2 != 0, "rotary_emb_dim", "must be even");
@@ -306,8 +303,8 @@ bool stack_options_write(json_t *json, const stack_options *s, bool compat)
 		if (!always && x == fallback_of(o, compat))
 			continue;
 		json_t *number = o->type == TYPE_boolean   ? json_boolean(x != 0)
-		                : o->type == TYPE_integer ? json_integer((json_int_t)x)
-		                                          : json_real(x);
+		                 : o->type == TYPE_integer ? json_integer((json_int_t)x)
+		                                           : json_real(x);
 		if (json_object_set_new(json, o->key, number) != 0)
 			return false;
 	}

@@ -86,7 +86,8 @@ static attention_options attention_of(const stack *s, bool cross)
 	};
 }
 
-/* ln 2^(-8 (h + 1) / A) where A is a power of two; else those of the power below it, then every other one of twice that. */
+/* ln 2^(-8 (h + 1) / A) where A is a power of two; else those of the power below it, then every other one of twice
+ * that. */
 static void set_log_slopes(stack *s)
 {
 	int64_t heads = s->options.heads, power = 1;
@@ -160,7 +161,8 @@ static void feed_forward_parameters(const stack_options *o, parameter_list *list
 	double gain = deep_gain(o);
 	snprintf(prefix, sizeof prefix, "%s.1%s.ff.", n->text, n->wrappers);
 	if (o->ff_glu)
-		linear_parameters(list, deep_std(o, 2 * inner, o->dim, gain), 2 * inner, o->dim, true, prefix, "0.proj");
+		linear_parameters(list, deep_std(o, 2 * inner, o->dim, gain), 2 * inner, o->dim, true, prefix,
+		                  "0.proj");
 	else
 		linear_parameters(list, deep_std(o, inner, o->dim, gain), inner, o->dim, !o->ff_no_bias, prefix, "0.0");
 	if (o->ff_post_act_ln)
@@ -289,11 +291,13 @@ void stack_states(const stack *s, state_list *list)
 	const stack_options *o = &s->options;
 	for (int e = 0; e < o->n_entries && o->causal; e++) {
 		if (o->shift[e])
-			state_list_add(list, STATE_CACHE, shift_state_floats(o->dim, o->shift[e]), "entries.%d.shift", e);
+			state_list_add(list, STATE_CACHE, shift_state_floats(o->dim, o->shift[e]), "entries.%d.shift",
+			               e);
 	}
 }
 
-/* --- tokens to rows ------------------------------------------------------------------------------------------------- */
+/* --- tokens to rows -------------------------------------------------------------------------------------------------
+ */
 
 static value f32(const builder *b, value v)
 {
@@ -333,7 +337,8 @@ value stack_embed(builder *b, const stack *s, bool source, value before)
 	return embedding_width(o) == o->dim ? x : builder_linear(b, x, "%sproject_emb", s->prefix);
 }
 
-/* --- position biases -------------------------------------------------------------------------------------------------- */
+/* --- position biases
+ * -------------------------------------------------------------------------------------------------- */
 
 /* [count, heads] for the distances first … first + count - 1 of query and key. */
 static value bias_table(builder *b, const stack *s, int64_t first, int64_t count)
@@ -367,26 +372,27 @@ static value bias_table(builder *b, const stack *s, int64_t first, int64_t count
 	return f32(b, builder_linear(b, x, "%smlp.%d", prefix, (int)o->dynamic_pos_bias_mlp_depth));
 }
 
-/* --- entries -------------------------------------------------------------------------------------------------------------- */
+/* --- entries
+ * -------------------------------------------------------------------------------------------------------------- */
 
 /* Rows on their way through the entries. */
 typedef struct journey {
 	builder *b;
 	const stack *s;
 	stack_rows in;
-	bool whole;                /* rows of memory tokens beside a recurrent form */
+	bool whole; /* rows of memory tokens beside a recurrent form */
 	value bias;
 	int64_t bias_first;
 	value positions;
 	int64_t first;
 	double xpos_center;
 	value scores, source_scores;
-	value keys, values;        /* of the last self-attention */
+	value keys, values; /* of the last self-attention */
 	value memory_keys, memory_values;
-	value unshifted, front;    /* what went into the last entry's shift; of memory tokens */
-	value kept;                /* [1, entries, 1]: given in place of chance */
-	int64_t memory_rows;       /* in front */
-	const char *outputs;       /* what the names of its outputs begin with; NULL: there are none */
+	value unshifted, front; /* what went into the last entry's shift; of memory tokens */
+	value kept;             /* [1, entries, 1]: given in place of chance */
+	int64_t memory_rows;    /* in front */
+	const char *outputs;    /* what the names of its outputs begin with; NULL: there are none */
 } journey;
 
 static value norm(const journey *j, value x, const entry_name *n, int k)
@@ -423,8 +429,8 @@ static value feed_forward(const journey *j, value x, const entry_name *n)
 	snprintf(prefix, sizeof prefix, "%s.1%s.ff.", n->text, n->wrappers);
 	if (o->ff_glu) {
 		activation_kind kind = o->ff_relu_squared ? ACTIVATION_RELU2
-		                  : o->ff_swish      ? ACTIVATION_SILU
-		                                     : ACTIVATION_GELU;
+		                       : o->ff_swish      ? ACTIVATION_SILU
+		                                          : ACTIVATION_GELU;
 		x = op_glu(g, builder_linear(b, x, "%s0.proj", prefix), kind);
 	} else {
 		x = builder_linear(b, x, "%s0.0", prefix);
@@ -482,8 +488,9 @@ static value join(const journey *j, value branch, value x, const entry_name *n)
 	if (o->gate_residual) {
 		value in[2], of[2] = {branch, x};
 		for (int i = 0; i < 2; i++)
-			in[i] = op_linear(g, of[i], builder_parameter(b, "%s.2.gru.weight_%s", n->text, i ? "hh" : "ih"),
-			                  builder_parameter(b, "%s.2.gru.bias_%s", n->text, i ? "hh" : "ih"), 1);
+			in[i] =
+			    op_linear(g, of[i], builder_parameter(b, "%s.2.gru.weight_%s", n->text, i ? "hh" : "ih"),
+			              builder_parameter(b, "%s.2.gru.bias_%s", n->text, i ? "hh" : "ih"), 1);
 		return op_gru(g, in[0], in[1], x);
 	}
 	return op_add(g, branch, constant == 1 ? x : op_scale(g, x, (float)constant));
@@ -557,7 +564,8 @@ static value entry(journey *j, value x, int e)
 	return skip(j, y, x, e);
 }
 
-/* --- the whole ---------------------------------------------------------------------------------------------------------------- */
+/* --- the whole
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static journey begin(builder *b, const stack *s, stack_rows rows)
 {
@@ -635,7 +643,9 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 		if (rows.mask != VALUE_NONE)
 			rows.mask = op_pad_mask(g, rows.mask, memory, 1);
 	}
-	journey j = begin(b, s, rows), m = begin(b, s, (stack_rows){VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, rows.source, rows.source_mask});
+	journey j = begin(b, s, rows),
+	        m = begin(b, s,
+	                  (stack_rows){VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, rows.source, rows.source_mask});
 	j.memory_rows = in_front;
 	if (b->spec->activations)
 		j.outputs = s->logits ? "" : s->prefix;

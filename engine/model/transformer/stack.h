@@ -20,11 +20,11 @@ enum { STACK_PREFIX = 32, STACK_MAX_HEADS = 1024 };
 
 typedef struct stack {
 	stack_options options;
-	char prefix[STACK_PREFIX];  /* of its parameters: "", "encoder." */
-	bool wrapped;               /* tokens go in, and a last norm stands behind it */
-	bool logits;                /* its rows become logits */
-	bool tied_tokens;           /* its word vectors are the encoder's */
-	int64_t source_capacity;    /* rows of the longest source of a session */
+	char prefix[STACK_PREFIX]; /* of its parameters: "", "encoder." */
+	bool wrapped;              /* tokens go in, and a last norm stands behind it */
+	bool logits;               /* its rows become logits */
+	bool tied_tokens;          /* its word vectors are the encoder's */
+	int64_t source_capacity;   /* rows of the longest source of a session */
 	/* what follows from these */
 	char entries[STACK_PREFIX + 16]; /* what names of parameters begin with but for the wrapper's */
 	attention_options self, cross;

@@ -149,8 +149,7 @@ void transformer_forward(const void *config, builder *b)
 	given(b, spec->kept, PORT_KEPT, DTYPE_F32, SHAPE3(1, o->n_entries, 1));
 	value source_mask =
 	    given(b, spec->source_masked, PORT_SOURCE_MASK, DTYPE_I32, SHAPE2(spec->batch, spec->source));
-	value source_kept =
-	    given(b, spec->source_kept, PORT_SOURCE_KEPT, DTYPE_I32, SHAPE2(spec->batch, spec->source));
+	value source_kept = given(b, spec->source_kept, PORT_SOURCE_KEPT, DTYPE_I32, SHAPE2(spec->batch, spec->source));
 	stack_rows in = {
 	    .mask = b->mask,
 	    .key_mask = given(b, spec->key_masked, PORT_KEY_MASK, DTYPE_I32, SHAPE2(spec->batch, rows)),
@@ -158,13 +157,13 @@ void transformer_forward(const void *config, builder *b)
 	    .source = source_of(b, c, source_mask),
 	    .source_mask = spec->source_kept ? source_kept : source_mask,
 	};
-	value before =
-	    given(b, spec->before > 0, PORT_BEFORE, DTYPE_F32, SHAPE3(spec->batch, spec->before, o->dim));
+	value before = given(b, spec->before > 0, PORT_BEFORE, DTYPE_F32, SHAPE3(spec->batch, spec->before, o->dim));
 	in.x = stack_embed(b, s, false, before);
 	value h = stack_forward(b, s, in);
 	if (spec->activations)
 		builder_output(b, h, "embeddings");
-	value weight = builder_parameter(b, o->tie_embedding ? "%stoken_emb.emb.weight" : "%sto_logits.weight", s->prefix);
+	value weight =
+	    builder_parameter(b, o->tie_embedding ? "%stoken_emb.emb.weight" : "%sto_logits.weight", s->prefix);
 	value bias = o->tie_embedding ? VALUE_NONE : builder_parameter(b, "%sto_logits.bias", s->prefix);
 	builder_vocabulary(b, h, weight, bias, 1);
 }

@@ -394,7 +394,8 @@ static void drawn_combinations_train_save_load_and_decode_or_are_refused_by_name
 		json_t *config = base(words.word[0] % 3 ? "decoder" : "encoder");
 		int n = 2 + (int)(words.word[1] % (MOST_OPTIONS - 1));
 		for (int i = 0; i < n; i++)
-			set(config, (int)((i < 2 ? words.word[2 + i] : more.word[(i - 2) % 4] >> 8 * ((i - 2) / 4)) % OPTIONS));
+			set(config,
+			    (int)((i < 2 ? words.word[2 + i] : more.word[(i - 2) % 4] >> 8 * ((i - 2) / 4)) % OPTIONS));
 		taken += try(b, config);
 		json_decref(config);
 		assert_true(draw < 40 * (uint64_t)DRAWN);
