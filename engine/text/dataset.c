@@ -74,6 +74,11 @@ int32_t dataset_end(const dataset *d)
 	return d->end;
 }
 
+int32_t dataset_mask(const dataset *d)
+{
+	return d->mask;
+}
+
 int64_t dataset_bytes(const dataset *d)
 {
 	return d->bytes;

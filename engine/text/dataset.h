@@ -78,9 +78,11 @@ record_kind dataset_kind(const dataset *d);
 int64_t dataset_length(const dataset *d);
 int64_t dataset_records(const dataset *d);
 int64_t dataset_tokens(const dataset *d);
-/* Ids of the tokenizer: what fills up a record (tokenizer_filler), and what ends a text (or TOKEN_NONE). */
+/* Ids of the tokenizer: what fills up a record (tokenizer_filler), what ends a text (or TOKEN_NONE), and what stands
+ * for a token that is to be guessed (or TOKEN_NONE). */
 int32_t dataset_pad(const dataset *d);
 int32_t dataset_end(const dataset *d);
+int32_t dataset_mask(const dataset *d);
 /* Of blocks: bytes of text that the tokens of all of them stand for (for bits per byte). */
 int64_t dataset_bytes(const dataset *d);
 /* Of blocks: bytes of text that a token stands for. */

@@ -23,7 +23,7 @@ typedef struct record_choice {
 struct dataset {
 	record_kind kind;
 	int64_t tokens, length, records;
-	int32_t vocab, pad, end;
+	int32_t vocab, pad, end, mask;
 	uint64_t fingerprint;
 	/* blocks */
 	dataset_part *parts;

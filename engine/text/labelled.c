@@ -206,6 +206,7 @@ static status make(dataset **out, const tokenizer *t, const labelled_text *x, in
 	               .records = in_second ? second : x->records - second,
 	               .vocab = tokenizer_size(t),
 	               .pad = tokenizer_filler(t),
+	               .mask = tokenizer_mask(t),
 	               .end = tokenizer_end(t),
 	               .entropy = NAN,
 	               .texts = token_cache_share(x->tokens),

@@ -185,7 +185,7 @@ static tokenizer *make(error *err)
 {
 	tokenizer *t = memory_new(1, sizeof *t);
 	if (t)
-		t->pad = t->end = t->begin = t->unknown = TOKEN_NONE;
+		t->pad = t->end = t->begin = t->unknown = t->mask = TOKEN_NONE;
 	else
 		error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	return t;
@@ -353,6 +353,11 @@ int32_t tokenizer_begin(const tokenizer *t)
 int32_t tokenizer_unknown(const tokenizer *t)
 {
 	return t->unknown;
+}
+
+int32_t tokenizer_mask(const tokenizer *t)
+{
+	return t->mask;
 }
 
 int32_t tokenizer_filler(const tokenizer *t)

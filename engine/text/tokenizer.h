@@ -63,11 +63,12 @@ status tokenizer_train(tokenizer **out, const json_t *spec, const text_source *s
 const char *tokenizer_type(const tokenizer *t);
 int32_t tokenizer_size(const tokenizer *t);
 /* Ids by their role, or TOKEN_NONE: fills up a row; ends a text (the one to append); begins one; stands for what has no
- * token. */
+ * token; stands for a token that is to be guessed. */
 int32_t tokenizer_pad(const tokenizer *t);
 int32_t tokenizer_end(const tokenizer *t);
 int32_t tokenizer_begin(const tokenizer *t);
 int32_t tokenizer_unknown(const tokenizer *t);
+int32_t tokenizer_mask(const tokenizer *t);
 /* An id that may stand where nothing reads it: pad, end or 0. */
 int32_t tokenizer_filler(const tokenizer *t);
 /* Does this id end a text? Several may, of which tokenizer_end is one. */

@@ -48,7 +48,7 @@ typedef struct tokenizer_file_data {
 
 struct tokenizer {
 	const tokenizer_kind *kind;
-	int32_t size, pad, end, begin, unknown;
+	int32_t size, pad, end, begin, unknown, mask;
 	int32_t ends[TOKENIZER_MAX_ENDS];
 	int n_ends, n_files;
 	bool drops_leading_spaces; /* a text begins with the first token that is more than spaces */

@@ -7,7 +7,13 @@ static const char *const ends[] = {"<|endoftext|>", "</s>",          "<|end_of_t
                                    "<|eom_id|>",    "<end_of_turn>", "<eos>",           "<|end|>"};
 static const char *const begins[] = {"<s>", "<|begin_of_text|>", "<bos>"};
 static const char *const pads[] = {"<pad>", "[PAD]", "<|pad|>"};
-enum { ENDS = sizeof ends / sizeof *ends, BEGINS = sizeof begins / sizeof *begins, PADS = sizeof pads / sizeof *pads };
+static const char *const masks[] = {"[MASK]", "<mask>"};
+enum {
+	ENDS = sizeof ends / sizeof *ends,
+	BEGINS = sizeof begins / sizeof *begins,
+	PADS = sizeof pads / sizeof *pads,
+	MASKS = sizeof masks / sizeof *masks
+};
 
 /* The id of a special token of this name; TOKEN_NONE: there is none. */
 static int32_t find_special(const added *a, const vocabulary *names, const char *name)
@@ -66,11 +72,13 @@ status roles_read(tokenizer *t, const vocabulary *names, const added *a, error *
 		read_role(file, "eos_token", a, names, &t->end);
 		read_role(file, "pad_token", a, names, &t->pad);
 		read_role(file, "unk_token", a, names, &t->unknown);
+		read_role(file, "mask_token", a, names, &t->mask);
 		json_decref(file);
 	}
 	t->end = t->end != TOKEN_NONE ? t->end : find_any(a, names, ends, ENDS);
 	t->begin = t->begin != TOKEN_NONE ? t->begin : find_any(a, names, begins, BEGINS);
 	t->pad = t->pad != TOKEN_NONE ? t->pad : find_any(a, names, pads, PADS);
+	t->mask = t->mask != TOKEN_NONE ? t->mask : find_any(a, names, masks, MASKS);
 	tokenizer_add_end(t, t->end);
 	TRY(tokenizer_file_json(t, "generation_config.json", &file, err));
 	add_ends(t, json_object_get(file, "eos_token_id"));

@@ -54,6 +54,7 @@ static status sentencepiece_open(tokenizer *t, const json_t *json, error *err)
 	t->end = s->roles.end;
 	t->pad = s->roles.pad;
 	t->unknown = s->roles.unknown;
+	t->mask = s->roles.mask;
 	t->drops_leading_spaces = s->model.remove_extra_whitespaces;
 	t->replaces_each_byte = true;
 	return STATUS_OK;

@@ -126,6 +126,19 @@ static status read_role(const sp_roles *r, const sp_model *m, const json_t *conf
 	                : error_set(err, STATUS_INVALID, key, "there is no token \"%.40s\" to be the %s", name, key);
 }
 
+/* The token that is named, or else a well-known name; only one that no plain text gives can be it. */
+static int32_t find_mask(const sp_roles *r, const sp_model *m, const json_t *config, const json_t *map)
+{
+	const char *said = name_of(json_object_get(config, "mask_token"));
+	const char *const names[] = {said ? said : name_of(json_object_get(map, "mask_token")), "[MASK]", "<mask>"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		int32_t id = names[i] ? find(r, m, names[i]) : -1;
+		if (id >= m->size || (id >= 0 && m->pieces[id].type == SP_CONTROL))
+			return id;
+	}
+	return -1;
+}
+
 static bool flag(const json_t *config, const char *key, bool usual)
 {
 	const json_t *value = json_object_get(config, key);
@@ -175,6 +188,7 @@ static status read_all(sp_roles *r, const sp_model *m, const json_t *config, con
 	TRY(read_role(r, m, config, map, "eos_token", &r->end, err));
 	TRY(read_role(r, m, config, map, "unk_token", &r->unknown, err));
 	TRY(read_role(r, m, config, map, "pad_token", &r->pad, err));
+	r->mask = find_mask(r, m, config, map);
 	r->wraps_begin = flag(config, "add_bos_token", is_class(config, "Llama") || is_class(config, "Gemma"));
 	r->wraps_end = flag(config, "add_eos_token", is_class(config, "T5"));
 	return index_specials(r, m, err);

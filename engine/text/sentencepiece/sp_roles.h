@@ -1,7 +1,7 @@
 /* sp_roles.h - what the files beside a SentencePiece model say: which ids begin, end and fill up texts, which
  * tokens lie behind the pieces, and with what a text is wrapped.
  *
- * tokenizer_config.json: bos_token, eos_token, unk_token, pad_token (names), add_bos_token, add_eos_token,
+ * tokenizer_config.json: bos_token, eos_token, unk_token, pad_token, mask_token (names), add_bos_token, add_eos_token,
  * added_tokens_decoder, extra_ids and additional_special_tokens (T5's <extra_id_0> … count down from the last id),
  * tokenizer_class; special_tokens_map.json: names. Where they say nothing the model's own ids hold. */
 #ifndef ENGINE_TEXT_SENTENCEPIECE_SP_ROLES_H
@@ -11,7 +11,7 @@
 #include "engine/text/tokenizer.h"
 
 typedef struct sp_roles {
-	int32_t begin, end, pad, unknown; /* -1: none */
+	int32_t begin, end, pad, unknown, mask; /* -1: none */
 	bool wraps_begin, wraps_end;
 	char **added; /* [n_added]: names of the ids behind the pieces; NULL: an id without a token */
 	int32_t n_added;

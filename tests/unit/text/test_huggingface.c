@@ -438,6 +438,23 @@ static void copy_tokenizer(const char *family, const char *folder)
 	json_decref(json);
 }
 
+static void the_mask_is_the_token_that_is_named_or_else_a_special_token_of_a_known_name(void **state)
+{
+	(void)state;
+	char folder[FOLDER_BYTES];
+	tokenizer *t;
+	folder_new(folder);
+	copy_tokenizer("roberta", folder);
+	assert_int_equal(tokenizer_open(&t, folder, 1 << 20, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_mask(t), find_name(t, "<mask>"));
+	tokenizer_free(t);
+	write_json(folder, "tokenizer_config.json", "{\"mask_token\": {\"content\": \"<s>\"}}");
+	assert_int_equal(tokenizer_open(&t, folder, 1 << 20, NULL), STATUS_OK);
+	assert_int_equal(tokenizer_mask(t), find_name(t, "<s>"));
+	tokenizer_free(t);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
 static void the_files_beside_a_tokenizer_name_its_roles(void **state)
 {
 	(void)state;
@@ -455,6 +472,7 @@ static void the_files_beside_a_tokenizer_name_its_roles(void **state)
 	assert_int_equal(tokenizer_pad(t), TOKEN_NONE);
 	assert_int_equal(tokenizer_filler(t), end);
 	assert_int_equal(tokenizer_unknown(t), TOKEN_NONE);
+	assert_int_equal(tokenizer_mask(t), TOKEN_NONE);
 	for (int32_t id = 0; id < tokenizer_size(t); id++)
 		assert_int_equal(tokenizer_ends(t, id), id == end || id == turn);
 	tokenizer_free(t);
@@ -555,6 +573,7 @@ int main(void)
 	    cmocka_unit_test(a_pattern_may_match_a_text_far_longer_than_its_stack),
 	    cmocka_unit_test(any_text_survives_a_tokenizer_of_bytes),
 	    cmocka_unit_test(threads_that_share_a_tokenizer_get_the_same_ids),
+	    cmocka_unit_test(the_mask_is_the_token_that_is_named_or_else_a_special_token_of_a_known_name),
 	    cmocka_unit_test(the_files_beside_a_tokenizer_name_its_roles),
 	    cmocka_unit_test(what_a_file_asks_for_and_is_not_there_is_refused_by_its_name),
 	};

@@ -254,6 +254,26 @@ static void t5s_extra_ids_count_down_from_the_last_id(void **state)
 	}
 }
 
+static void only_a_token_that_no_text_gives_is_the_mask(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *config, *name;
+	} cases[] = {
+	    {"{}", NULL},
+	    {"{\"mask_token\": \"<control>\"}", "<control>"},
+	    {"{\"mask_token\": \"a\"}", NULL},         /* a piece of text */
+	    {"{\"mask_token\": \"<nowhere>\"}", NULL}, /* which ALBERT's files may name */
+	    {"{\"added_tokens_decoder\": {\"900\": {\"content\": \"[MASK]\"}}}", "[MASK]"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		tokenizer *t;
+		assert_int_equal(open_with(&t, cases[i].config, NULL), STATUS_OK);
+		assert_int_equal(tokenizer_mask(t), cases[i].name ? id_of(t, cases[i].name) : TOKEN_NONE);
+		tokenizer_free(t);
+	}
+}
+
 static void roles_are_those_of_the_configuration(void **state)
 {
 	(void)state;
@@ -519,6 +539,7 @@ int main(void)
 	    cmocka_unit_test(text_that_leaves_all_open_is_cut_in_the_end),
 	    cmocka_unit_test(names_of_control_tokens_in_a_text_are_text_unless_trusted),
 	    cmocka_unit_test(t5s_extra_ids_count_down_from_the_last_id),
+	    cmocka_unit_test(only_a_token_that_no_text_gives_is_the_mask),
 	    cmocka_unit_test(roles_are_those_of_the_configuration),
 	    cmocka_unit_test(what_is_asked_for_and_lacking_is_refused_by_name),
 	    cmocka_unit_test(a_damaged_model_is_refused_or_harmless),

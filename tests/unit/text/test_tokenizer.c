@@ -95,6 +95,7 @@ static void the_roles_of_the_byte_tokenizer_are_those_of_stored_models(void **st
 	assert_int_equal(tokenizer_end(t), BYTES_END);
 	assert_int_equal(tokenizer_unknown(t), BYTES_UNKNOWN);
 	assert_int_equal(tokenizer_begin(t), TOKEN_NONE);
+	assert_int_equal(tokenizer_mask(t), TOKEN_NONE);
 	for (int32_t id = -1; id <= tokenizer_size(t); id++)
 		assert_int_equal(tokenizer_ends(t, id), id == BYTES_END);
 }
