@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/model/config.h"
+
 static const architecture *const architectures[] = {
 #define ARCHITECTURE(name) &architecture_##name,
 #include "gen/architectures.def"
@@ -29,6 +31,13 @@ const architecture *architecture_of(const json_t *config)
 	if (!type)
 		return &architecture_additive;
 	return json_is_string(type) ? architecture_find(json_string_value(type)) : NULL;
+}
+
+status architecture_read(const architecture *a, void *config, const json_t *json, error *err)
+{
+	model_dims *d = config;
+	TRY(a->config_read(config, json, err));
+	return config_mask(json, d->inputs, &d->mask, err);
 }
 
 const model_dims *architecture_dims(const void *config)

@@ -36,6 +36,7 @@ typedef struct model_dims {
 	int64_t positions;  /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
 	int64_t first_row;  /* of the position table: that of position 0 */
 	int64_t trained; /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
+	int64_t mask;    /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
 	float dropout;
 } model_dims;
 
@@ -61,7 +62,7 @@ struct architecture {
 	const char *name;       /* in the API: "additive" */
 	const char *model_type; /* in config.json */
 	size_t config_bytes;    /* of a configuration: a struct that begins with its model_dims */
-	/* Validate keys, types and ranges; fill defaults. Unknown keys are an error
+	/* Validate keys, types and ranges; fill defaults: called by architecture_read. Unknown keys are an error
 	 * naming the key, except keys beginning with "_" and the reference ecosystem's
 	 * bookkeeping ("architectures", "transformers_version", "torch_dtype", …). */
 	status (*config_read)(void *config, const json_t *json, error *err);
@@ -92,6 +93,8 @@ const architecture *architecture_of(const json_t *config);
 /* The i-th architecture, in the order of their names; NULL past the end. */
 const architecture *architecture_at(int index);
 
+/* Read a configuration: config_read, and the keys that every architecture has (config.h). Errors name the key. */
+status architecture_read(const architecture *a, void *config, const json_t *json, error *err);
 /* The dimensions with which every configuration begins; borrowed. */
 const model_dims *architecture_dims(const void *config);
 /* Note that the model is trained on sequences of `length` tokens, at most dims.positions: dims.trained becomes that if

@@ -36,6 +36,7 @@ static const char *const bookkeeping[] = {
     "is_encoder_decoder",
     "label2id",
     "length_penalty",
+    CONFIG_MASK,
     "max_length",
     "min_length",
     "no_repeat_ngram_size",
@@ -253,10 +254,28 @@ bool config_set_missing(json_t *json, const char *key, json_t *fallback)
 	return true;
 }
 
-bool config_keep_chat(json_t *to, const json_t *from)
+bool config_keep(json_t *to, const json_t *from)
 {
-	json_t *chat = json_object_get(from, CONFIG_CHAT);
-	return !chat || json_object_set(to, CONFIG_CHAT, chat) == 0;
+	static const char *const keys[] = {CONFIG_CHAT, CONFIG_MASK};
+	bool whole = true;
+	for (size_t i = 0; i < sizeof keys / sizeof *keys && whole; i++) {
+		json_t *kept = json_object_get(from, keys[i]);
+		whole = !kept || json_object_set(to, keys[i], kept) == 0;
+	}
+	return whole;
+}
+
+status config_mask(const json_t *json, int64_t inputs, int64_t *out, error *err)
+{
+	const json_t *id = json_object_get(json, CONFIG_MASK);
+	*out = -1;
+	if (!id || json_is_null(id))
+		return STATUS_OK;
+	if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= inputs)
+		return error_set(err, STATUS_INVALID, CONFIG_MASK,
+		                 CONFIG_MASK " must be one of the model's %" PRId64 " token ids", inputs);
+	*out = json_integer_value(id);
+	return STATUS_OK;
 }
 
 bool config_set_size(json_t *json, const char *key, int64_t n)

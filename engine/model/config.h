@@ -60,10 +60,14 @@ bool config_set_dropout(json_t *json, const char *key, double p);
 /* The positions, under the architecture's key, and CONFIG_TRAINED. */
 bool config_set_positions(json_t *json, const char *key, const model_size *size);
 
-/* A key of every architecture: how conversations become text (engine/text/chat_template.h). It is no part of what a
- * config_read reads. Copy it to a configuration that a config_write has made. False: out of memory. */
+/* Keys of every architecture, no part of what a config_read reads: how conversations become text
+ * (engine/text/chat_template.h), and the id of the token that stands for one to be guessed. Copy them to a
+ * configuration that a config_write has made. False: out of memory. */
 #define CONFIG_CHAT "chat_template"
-bool config_keep_chat(json_t *to, const json_t *from);
+#define CONFIG_MASK "mask_token_id"
+bool config_keep(json_t *to, const json_t *from);
+/* The latter, of a model of so many token ids; *out is -1 where it is absent or null. STATUS_INVALID. */
+status config_mask(const json_t *json, int64_t inputs, int64_t *out, error *err);
 
 /* Remember an error of the caller's own, unless there is one already. */
 void config_fail(config_reader *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -43,7 +43,7 @@ void model_free(model *m)
 	state_list_free(&m->states);
 	free(m->offset);
 	json_decref(m->class_names);
-	json_decref(m->chat);
+	json_decref(m->kept);
 	free(m->config);
 	free(m);
 }
@@ -87,13 +87,13 @@ status model_describe(model **out, const architecture *a, const json_t *config, 
 	model *m = memory_new(1, sizeof *m);
 	status s = m && (m->config = memory_new(1, a->config_bytes)) ? STATUS_OK : model_no_memory(err);
 	if (s == STATUS_OK)
-		s = a->config_read(m->config, config, err);
+		s = architecture_read(a, m->config, config, err);
 	if (s == STATUS_OK) {
 		m->architecture = a;
 		m->weights = weights;
 		m->dims = *architecture_dims(m->config);
-		m->chat = json_pack("{}");
-		if (!m->chat || !config_keep_chat(m->chat, config) ||
+		m->kept = json_pack("{}");
+		if (!m->kept || !config_keep(m->kept, config) ||
 		    (m->dims.head == HEAD_CLASSES && !(m->class_names = class_names_read(config, m->dims.outputs))))
 			s = model_no_memory(err);
 	}
@@ -226,8 +226,7 @@ static status write_config(const model *m, const char *folder, error *err)
 	char path[PATH_MAX];
 	TRY(join(path, folder, "config.json", err));
 	json_t *json = m->architecture->config_write(m->config);
-	bool whole =
-	    json && (!m->class_names || class_names_write(json, m->class_names)) && config_keep_chat(json, m->chat);
+	bool whole = json && (!m->class_names || class_names_write(json, m->class_names)) && config_keep(json, m->kept);
 	char *text = json_text(whole ? json : NULL, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
 	json_decref(json);
 	if (!text)

@@ -9,7 +9,7 @@ struct model {
 	void *config;
 	model_dims dims;
 	json_t *class_names; /* of HEAD_CLASSES: an array of strings; else NULL */
-	json_t *chat;        /* an object with CONFIG_CHAT, if the configuration has it */
+	json_t *kept;        /* what config_keep keeps of the configuration */
 	parameter_list parameters;
 	state_list states;
 	dtype weights;

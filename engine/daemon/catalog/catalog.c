@@ -109,7 +109,7 @@ int64_t catalog_count_parameters(const architecture *a, const void *config)
 static status fill_from_config(model_entry *m, const json_t *json, error *err)
 {
 	void *config = m->parsed;
-	TRY(m->architecture->config_read(config, json, err));
+	TRY(architecture_read(m->architecture, config, json, err));
 	m->config = m->architecture->config_write(config);
 	m->dims = *architecture_dims(config);
 	if (m->dims.head == HEAD_CLASSES) {
@@ -117,7 +117,7 @@ static status fill_from_config(model_entry *m, const json_t *json, error *err)
 		if (!m->config || !m->class_names || !class_names_write(m->config, m->class_names))
 			return STATUS_NOMEM;
 	}
-	if (!m->config || !config_keep_chat(m->config, json))
+	if (!m->config || !config_keep(m->config, json))
 		return STATUS_NOMEM;
 	m->explainer = architecture_explainer(m->architecture, config);
 	m->parameters = catalog_count_parameters(m->architecture, config);

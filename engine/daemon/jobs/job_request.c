@@ -96,13 +96,13 @@ static status check_chat(const json_t *config, error *err)
 static status take_config(job_request *r, const json_t *config, error *err)
 {
 	void *parsed = memory_new(1, r->architecture->config_bytes);
-	status s = parsed ? r->architecture->config_read(parsed, config, err) : STATUS_NOMEM;
+	status s = parsed ? architecture_read(r->architecture, parsed, config, err) : STATUS_NOMEM;
 	if (s == STATUS_OK) {
 		json_decref(r->config);
 		r->dims = *architecture_dims(parsed);
 		r->config = r->architecture->config_write(parsed);
 		json_t *names = class_names_read(config, r->dims.head == HEAD_CLASSES ? r->dims.outputs : 0);
-		s = r->config && names && class_names_write(r->config, names) && config_keep_chat(r->config, config)
+		s = r->config && names && class_names_write(r->config, names) && config_keep(r->config, config)
 		        ? check_chat(config, err)
 		        : STATUS_NOMEM;
 		json_decref(names);
@@ -339,7 +339,7 @@ static double moments(const optimizer_kind *kind)
 static status check_memory(const job_request *r, const engine *e, error *err)
 {
 	void *config = memory_new(1, r->architecture->config_bytes);
-	status s = config ? r->architecture->config_read(config, r->config, err) : STATUS_NOMEM;
+	status s = config ? architecture_read(r->architecture, config, r->config, err) : STATUS_NOMEM;
 	double parameters = s == STATUS_OK ? (double)catalog_count_parameters(r->architecture, config) : 0;
 	free(config);
 	TRY(s);
@@ -531,7 +531,7 @@ static bool restore_files(const json_t *stored, corpus *c)
 static status count_inputs(const architecture *a, const json_t *config, int64_t *out, error *err)
 {
 	void *parsed = memory_new(1, a->config_bytes);
-	status s = parsed ? a->config_read(parsed, config, err) : STATUS_NOMEM;
+	status s = parsed ? architecture_read(a, parsed, config, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
 		*out = architecture_dims(parsed)->inputs;
 	free(parsed);

@@ -27,7 +27,7 @@ static inline status fixture_config(const architecture *a, const char *text, voi
 	json_t *json = fixture_json(text);
 	*config = calloc(1, a->config_bytes);
 	assert_non_null(*config);
-	status s = a->config_read(*config, json, err);
+	status s = architecture_read(a, *config, json, err);
 	json_decref(json);
 	return s;
 }

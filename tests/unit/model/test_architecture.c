@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 
+#include "engine/model/config.h"
 #include "tests/unit/model/fixture.h"
 
 static int64_t window_of(const void *config, int64_t layer)
@@ -385,6 +386,40 @@ static void a_size_is_completed_to_a_model_that_every_architecture_can_have(void
 	}
 }
 
+static void every_architecture_can_name_a_mask_token_among_its_ids(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *given;
+		int64_t mask; /* -2: it is refused */
+	} cases[] = {{"7", 7}, {"76", 76}, {"0", 0}, {"null", -1}, {NULL, -1}, {"77", -2}, {"-1", -2}, {"\"7\"", -2}};
+	for (int k = 0; architecture_at(k); k++)
+		for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+			const architecture *a = architecture_at(k);
+			model_size size = {.inputs = 77, .positions = 8, .length = 8, .padding = -1, .dropout = -1};
+			model_size_complete(&size);
+			json_t *json = json_object(), *kept = json_object();
+			void *config = calloc(1, a->config_bytes);
+			error err = ERROR_INIT;
+			if (cases[i].given)
+				json_object_set_new(json, "mask_token_id",
+				                    json_loads(cases[i].given, JSON_DECODE_ANY, NULL));
+			assert_true(a->complete(json, &size));
+			const bool refused = cases[i].mask == -2;
+			assert_int_equal(architecture_read(a, config, json, &err),
+			                 refused ? STATUS_INVALID : STATUS_OK);
+			assert_string_equal(err.param, refused ? "mask_token_id" : "");
+			if (!refused)
+				assert_int_equal(architecture_dims(config)->mask, cases[i].mask);
+			assert_true(config_keep(kept, json));
+			assert_ptr_equal(json_object_get(kept, "mask_token_id"),
+			                 json_object_get(json, "mask_token_id"));
+			json_decref(json);
+			json_decref(kept);
+			free(config);
+		}
+}
+
 static void an_additive_model_has_the_padding_row_of_its_tokenizer(void **state)
 {
 	(void)state;
@@ -410,6 +445,7 @@ static void an_additive_model_has_the_padding_row_of_its_tokenizer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_architecture_can_name_a_mask_token_among_its_ids),
 	    cmocka_unit_test(an_architecture_is_found_by_either_name),
 	    cmocka_unit_test(the_list_of_architectures_ends_and_its_names_differ),
 	    cmocka_unit_test(an_empty_configuration_has_the_documented_defaults),

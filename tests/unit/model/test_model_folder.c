@@ -70,6 +70,18 @@ static void a_saved_model_opens_bit_for_bit(void **state)
 	model_free(opened);
 }
 
+static void a_saved_model_keeps_its_mask_token(void **state)
+{
+	(void)state;
+	model *m =
+	    fixture_model("{\"vocab_size\": 9, \"hidden_size\": 8, \"n_layer\": 1, \"mask_token_id\": 5}", device);
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	model_free(m);
+	assert_int_equal(model_open(&m, folder, DTYPE_F32, device, NULL), STATUS_OK);
+	assert_int_equal(model_dimensions(m)->mask, 5);
+	model_free(m);
+}
+
 static void a_saved_model_holds_the_tied_matrix_under_both_names(void **state)
 {
 	(void)state;
@@ -518,6 +530,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(weights_that_are_not_finite_or_overflow_are_refused_by_tensor_and_element),
 	    cmocka_unit_test(a_saved_model_opens_bit_for_bit),
+	    cmocka_unit_test(a_saved_model_keeps_its_mask_token),
 	    cmocka_unit_test(a_saved_model_holds_the_tied_matrix_under_both_names),
 	    cmocka_unit_test(a_configuration_without_a_model_type_is_additive),
 	    cmocka_unit_test(saving_over_a_model_replaces_it),
