@@ -193,7 +193,9 @@ static void name_output(const builder *b, value v, port_role role)
 static value last_rows(const builder *b, value x)
 {
 	value last = port_find(b->g, PORT_LAST);
-	return op_gather(b->g, x, last == VALUE_NONE ? input(b->g, PORT_LAST, SHAPE1(b->spec->batch)) : last, -1);
+	if (last == VALUE_NONE)
+		last = input(b->g, PORT_LAST, SHAPE1(b->spec->rows ? b->spec->rows : b->spec->batch));
+	return op_gather(b->g, x, last, -1);
 }
 
 value builder_needed_rows(builder *b, value h)

@@ -57,6 +57,7 @@ typedef struct forward_spec {
 	bool bf16;               /* matrices and tables are read, and activations kept, in bf16; PHASE_SCORE only */
 	bool maxima;             /* with LOGITS_LAST: their maxima as an output, where the backend gives them */
 	logits_rows logits;
+	int64_t rows; /* PHASE_SCORE with LOGITS_LAST: of how many tokens; 0: one of each sequence */
 	pooling embedding;
 	float smoothing; /* label smoothing of the loss */
 	const forward_input

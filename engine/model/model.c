@@ -368,6 +368,11 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 	if (spec->attribution && (forward_recurrent(spec) || spec->backward || spec->bf16 || !has_score(m, spec)))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "an attribution needs the parallel form and a row of logits");
+	if (spec->rows && (forward_recurrent(spec) || spec->logits != LOGITS_LAST || spec->attribution ||
+	                   spec->embedding != POOL_NONE || m->dims.head != HEAD_VOCABULARY))
+		return error_set(
+		    err, STATUS_INVALID, NULL,
+		    "rows of logits need the parallel form and a head for tokens, and no vector or attribution");
 	if (spec->explain && !model_explainer(m))
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
 		                 m->architecture->name);

@@ -18,15 +18,14 @@ typedef enum port_role {
 	PORT_TOKENS,    /* "input_ids" [B, N] */
 	PORT_POSITIONS, /* "position_ids" [B, N]: rows of the position table, of models that have one */
 	PORT_MASK,      /* "attention_mask" [B, N]: 0 where no token is */
-	PORT_LABELS,    /* "labels" [B, N], of token i what follows it, or of HEAD_CLASSES [B]; negative: ignored */
+	PORT_LABELS,    /* "labels" [B, N], of token i what follows it or stands there; HEAD_CLASSES: [B]; -1: none */
 	PORT_RANDOM,    /* "rng" [4]: seed and step of dropout (ops.h) */
 	PORT_SLOT,      /* "slot" [B] of the state pool */
 	PORT_POSITION,  /* "position" [B]: tokens that the slot has read */
 	PORT_LENGTH,    /* "length" [B]: tokens to read */
 	PORT_START,     /* "start" [B]: where they begin (PHASE_READ) */
-	PORT_LAST, /* "last" [B]: the flat row b * N + n of the token whose logits are wanted, or that ends the sequence
-	            */
-	PORT_SOURCE,           /* "source_ids" [B, S]: what an encoder reads */
+	PORT_LAST,      /* "last" [B] or [rows]: flat rows b * N + n, of tokens whose logits are wanted or last ones */
+	PORT_SOURCE,    /* "source_ids" [B, S]: what an encoder reads */
 	PORT_SOURCE_POSITIONS, /* "source_position_ids" [B, S]: rows of its position table */
 	PORT_SOURCE_MASK,      /* "source_mask" [B, S] */
 	PORT_SOURCE_KEPT,      /* "source_kept" [B, S]: those that the decoder attends to, in place of the mask */
@@ -41,7 +40,7 @@ typedef enum port_role {
 	PORT_COEFFICIENTS, /* "coefficients" [B, V]: of the logits in the score (forward_spec.attribution) */
 	PORT_FACTOR,       /* "factor" []: what the word vectors are multiplied by */
 	/* outputs, f32 */
-	PORT_LOGITS,    /* "logits" [B, N, V], or [B, V] of the rows `last` */
+	PORT_LOGITS,    /* "logits" [B, N, V], or those of the rows `last`: [B, V], [rows, V] */
 	PORT_MAXIMA,    /* "maxima" of these (ops.h, linear) */
 	PORT_HIDDEN,    /* "hidden" [B, D]: what these logits were made from */
 	PORT_EMBEDDING, /* "embedding" [B, D] */

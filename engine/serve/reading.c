@@ -68,9 +68,9 @@ static int64_t capacity_for(const served_model *m, int64_t tokens, reading_form 
 
 static bool is_like(const reading *r, int64_t capacity, reading_form form)
 {
-	return r->capacity == capacity && r->form.logits == form.logits && r->form.embedding == form.embedding &&
-	       r->form.log == form.log && r->form.masked == form.masked && r->form.attribution == form.attribution &&
-	       r->form.share == form.share;
+	return r->capacity == capacity && r->form.logits == form.logits && r->form.rows == form.rows &&
+	       r->form.embedding == form.embedding && r->form.log == form.log && r->form.masked == form.masked &&
+	       r->form.attribution == form.attribution && r->form.share == form.share;
 }
 
 static status fill(reading *r, const served_model *m, error *err)
@@ -85,6 +85,7 @@ static status fill(reading *r, const served_model *m, error *err)
 	                     .attribution = r->form.attribution,
 	                     .share = r->form.share,
 	                     .logits = r->form.attribution ? LOGITS_LAST : r->form.logits,
+	                     .rows = r->form.rows,
 	                     .embedding = r->form.embedding};
 	r->tokens = memory_new((size_t)r->capacity, sizeof *r->tokens);
 	r->mask = memory_new((size_t)r->capacity, sizeof *r->mask);
@@ -151,6 +152,19 @@ static status shorten(reading *r)
 	return s == STATUS_UNSUPPORTED ? STATUS_OK : s;
 }
 
+/* The rows that are wanted, the last of them repeated where the plan has room for more. */
+static status feed_rows(const reading *r)
+{
+	int32_t *rows = memory_new((size_t)r->form.rows, sizeof *rows);
+	if (!rows)
+		return STATUS_NOMEM;
+	for (int64_t i = 0; i < r->form.rows; i++)
+		rows[i] = r->piece.rows[i < r->piece.n_rows ? i : r->piece.n_rows - 1];
+	status s = feed_write(r->plan, PORT_LAST, rows);
+	free(rows);
+	return s;
+}
+
 static status feed(reading *r)
 {
 	const model_dims *d = model_dimensions(r->model->model);
@@ -170,7 +184,7 @@ static status feed(reading *r)
 	TRY(feed_write(r->plan, PORT_POSITION, &first));
 	TRY(feed_write(r->plan, PORT_LENGTH, &count));
 	TRY(feed_write(r->plan, PORT_FACTOR, &r->piece.factor));
-	return feed_write(r->plan, PORT_LAST, &last);
+	return r->form.rows ? feed_rows(r) : feed_write(r->plan, PORT_LAST, &last);
 }
 
 status reading_begin(reading **out, served_model *m, reading_form form, const reading_piece *p, error *err)
@@ -218,7 +232,12 @@ status reading_step(reading *r, bool *done)
 status reading_values(const reading *r, float *out)
 {
 	const bool logits = r->form.logits || r->form.attribution;
-	return plan_read(r->plan, port_find(plan_graph(r->plan), logits ? PORT_LOGITS : PORT_EMBEDDING), out);
+	value v = port_find(plan_graph(r->plan), logits ? PORT_LOGITS : PORT_EMBEDDING);
+	if (!r->form.rows)
+		return plan_read(r->plan, v, out);
+	const model *m = r->model->model;
+	const int64_t count = r->piece.n_rows * model_dimensions(m)->outputs;
+	return model_backend(m)->download(model_backend(m), out, plan_data(r->plan, v), (size_t)count * sizeof *out);
 }
 
 status reading_logits(const reading *r, int64_t row, float *out)

@@ -29,6 +29,7 @@ enum {
 /* What a reading gives. */
 typedef struct reading_form {
 	logits_rows logits;      /* of the last token, or of each; of a head for classes, the classes' */
+	int64_t rows;            /* of the tokens piece.rows instead of the last, up to so many; 0: of the last */
 	pooling embedding;       /* POOL_NONE: no vector */
 	bool log;                /* what an explanation needs of each token */
 	bool masked;             /* of a piece: its tokens `absent` are read by none */
@@ -42,8 +43,10 @@ typedef struct reading_piece {
 	int64_t count, first; /* tokens, and those of the sequence before them */
 	int32_t slot;         /* of the pieces before */
 	const bool *absent;   /* [count] of form.masked; there until reading_end */
-	float factor;         /* of the word vectors, of ATTRIBUTION_GRADIENT */
-	float *log;           /* [count][log_floats], filled in order, there until reading_end; NULL without form.log */
+	const int32_t *rows;  /* [n_rows], 1 ≤ n_rows ≤ form.rows: tokens of the piece */
+	int64_t n_rows;
+	float factor; /* of the word vectors, of ATTRIBUTION_GRADIENT */
+	float *log;   /* [count][log_floats], filled in order, there until reading_end; NULL without form.log */
 } reading_piece;
 
 /* Is a sequence read in pieces of at most SCHEDULER_PREFILL_CHUNK tokens? Never for an attribution. */
@@ -59,7 +62,7 @@ bool reading_wants_coefficients(const reading *r);
 status reading_write_coefficients(reading *r, const float *coefficients);
 /* Parts of an attribution (model/port.h), the first `count`; zeros where the model has no such parts. */
 status reading_parts(const served_model *m, const reading *r, port_role role, int64_t count, float *out);
-/* The logits of the last token (not with LOGITS_ALL), or the vector. */
+/* The logits of the last token or of each of piece.rows (not with LOGITS_ALL), or the vector. */
 status reading_values(const reading *r, float *out);
 /* With LOGITS_ALL: those of token `row` of the piece. */
 status reading_logits(const reading *r, int64_t row, float *out);

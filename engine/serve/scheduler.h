@@ -258,30 +258,33 @@ static inline int64_t scheduler_attribution_limit(const model_dims *d)
 typedef struct scoring_sequence {
 	int32_t *ids;
 	int64_t count;
-	float *log;                 /* NULL, or where its log goes (explain/explain.h): [count] tokens */
+	const int32_t *rows; /* [n_rows]: tokens whose logits are wanted, of a model that is not causal, with a head for
+	                      * tokens; the sequence gives so many rows */
+	int64_t n_rows;      /* 0: it gives one row, as the request says */
+	float *log;          /* NULL, or where its log goes (explain/explain.h): [count] tokens */
 	explain_target target;      /* with `explain`: of the prediction behind its last token, or of its classes */
 	explain_parts *parts;       /* where they go */
 	explain_removals *removals; /* EXPLAIN_REMOVALS */
 } scoring_sequence;
 
 /* Sequences to read whole, each from an empty state. Each gives one row of numbers: the logits of its classes, or one
- * hidden vector; or, with a method of `explain`, its parts, and no row. The caller owns the sequences and `out`, and
- * keeps them until `finished`. */
+ * hidden vector; or rows of logits of its tokens; or, with a method of `explain`, its parts, and no row. The caller
+ * owns the sequences and `out`, and keeps them until `finished`. */
 typedef struct scoring_request {
 	const scoring_sequence *sequences;
 	int64_t n_sequences;
 	pooling embedding; /* the vector to compute; POOL_NONE: the logits, of a model with a head for classes */
 	explain_options explain;
 	int64_t width; /* model_dims.hidden, or outputs */
-	float *out;    /* [n_sequences][width] */
+	float *out;    /* [rows of all sequences][width] */
 	/* Called on the scheduler's thread, exactly once: STATUS_OK, CANCELLED, or why it ended. The scoring is freed.
 	 */
 	void (*finished)(void *context, status s, const error *err);
 	void *context;
 } scoring_request;
 
-/* STATUS_INVALID names "model", "explain" or "input": no such head, no explainer, a sequence of no tokens or of more
- * than scheduler_score_limit, a token outside the vocabulary, a target that is no output ("target"). STATUS_BUSY:
+/* STATUS_INVALID names "model", "explain" or "input": no such head or rows, no explainer, a sequence of no tokens or of
+ * more than scheduler_score_limit, a token outside the vocabulary, a target that is no output ("target"). STATUS_BUSY:
  * max_generations scorings are running; STATUS_NOMEM. After an error `finished` is not called. Scorings run in slices
  * of about a millisecond, round-robin, between the steps of generations. */
 status scheduler_score(scheduler *s, served_model *m, const scoring_request *r, scoring **out, error *err);

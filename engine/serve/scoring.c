@@ -8,12 +8,23 @@
 #include "engine/base/memory.h"
 #include "engine/serve/attributing.h"
 
+/* Plans are made for 1, 2, 4, … rows. */
+static int64_t rows_for(int64_t n)
+{
+	int64_t rows = n > 0;
+	while (rows < n)
+		rows *= 2;
+	return rows;
+}
+
 static reading_form form_of(const scoring *x)
 {
 	const scoring_request *r = &x->request;
+	const scoring_sequence *q = &r->sequences[x->read];
 	return (reading_form){.logits = r->embedding == POOL_NONE ? LOGITS_LAST : LOGITS_NONE,
+	                      .rows = rows_for(q->n_rows),
 	                      .embedding = r->embedding,
-	                      .log = r->sequences[x->read].log};
+	                      .log = q->log};
 }
 
 static status begin(scoring *x, error *err)
@@ -26,6 +37,8 @@ static status begin(scoring *x, error *err)
 	                   .count = x->piece,
 	                   .first = x->begun,
 	                   .slot = x->slot,
+	                   .rows = q->rows,
+	                   .n_rows = q->n_rows,
 	                   .log = q->log ? q->log + x->begun * x->model->log_floats : NULL};
 	return reading_begin(&x->reading, x->model, form, &p, err);
 }
@@ -43,7 +56,7 @@ static void add_mean(const scoring *x, float *out)
 /* Read the results of the piece, which has run. */
 static status finish(scoring *x)
 {
-	float *out = x->request.out + x->read * x->request.width;
+	float *out = x->request.out + x->written * x->request.width;
 	TRY(reading_values(x->reading, out));
 	if (reading_by_pieces(x->model, form_of(x)) && x->request.embedding == POOL_MEAN)
 		add_mean(x, out);
@@ -52,6 +65,7 @@ static status finish(scoring *x)
 	x->begun += x->piece;
 	if (x->begun == x->request.sequences[x->read].count) {
 		x->begun = 0;
+		x->written += x->request.sequences[x->read].n_rows ? x->request.sequences[x->read].n_rows : 1;
 		x->read++;
 	}
 	return STATUS_OK;
@@ -59,14 +73,29 @@ static status finish(scoring *x)
 
 /* --- all of them ---------------------------------------------------------------------- */
 
+/* Has the model what a sequence is to give? */
+static status check_rows(const model_dims *d, const scoring_request *r, int64_t i, error *err)
+{
+	const scoring_sequence *q = &r->sequences[i];
+	const bool classes = d->head == HEAD_CLASSES;
+	if (q->n_rows ? classes || d->causal || r->explain.method || r->embedding != POOL_NONE
+	              : !r->explain.method && r->embedding == POOL_NONE && !classes)
+		return error_set(err, STATUS_INVALID, "model", "the model has no head for %s",
+		                 q->n_rows ? "tokens to fill in" : "classes");
+	for (int64_t k = 0; k < q->n_rows; k++)
+		if (q->rows[k] < 0 || q->rows[k] >= q->count)
+			return error_set(err, STATUS_INVALID, "input", "input %lld has no token %d", (long long)i,
+			                 (int)q->rows[k]);
+	return STATUS_OK;
+}
+
 static status check(const served_model *m, const scoring_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
 	int64_t limit = r->explain.method ? scheduler_attribution_limit(d) : scheduler_score_limit(d);
-	if (!r->explain.method && r->embedding == POOL_NONE && d->head != HEAD_CLASSES)
-		return error_set(err, STATUS_INVALID, "model", "the model has no head for classes");
 	for (int64_t i = 0; i < r->n_sequences; i++) {
 		const scoring_sequence *q = &r->sequences[i];
+		TRY(check_rows(d, r, i, err));
 		if (q->log && m->log_floats < 1)
 			return error_set(err, STATUS_INVALID, "explain", "this model has no importance weights");
 		if (q->count < 1 || q->count > limit)

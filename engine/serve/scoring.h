@@ -17,7 +17,8 @@ struct scoring {
 	scoring_request request;
 	int32_t slot; /* holds a causal model's state; in any other model it only counts as a user */
 	bool cancelled;
-	int64_t read;             /* sequences that are complete */
+	int64_t read;             /* sequences that are complete, */
+	int64_t written;          /* and rows of their numbers */
 	int64_t begun;            /* tokens read of the next sequence */
 	int64_t piece;            /* tokens of it in the current piece */
 	double *sum;              /* [width] of the hidden vectors of the pieces so far */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "engine/model/feed.h"
 #include "tests/unit/model/fixture.h"
 #include "tests/unit/model/device.h"
 
@@ -105,6 +106,10 @@ static void impossible_specs_are_refused(void **state)
 	    {.batch = 1, .length = 1, .loss = true, .backward = true, .phase = PHASE_STEP, .slots = 1},
 	    {.batch = 1, .length = 1, .phase = PHASE_STEP, .slots = 0},
 	    {.batch = INT64_MAX / 4, .length = 8},
+	    {.batch = 1, .length = 2, .rows = 1, .logits = LOGITS_ALL},
+	    {.batch = 1, .length = 2, .rows = 1, .logits = LOGITS_LAST, .embedding = POOL_MEAN},
+	    {.batch = 1, .length = 2, .rows = 1, .logits = LOGITS_LAST, .attribution = ATTRIBUTION_FROZEN},
+	    {.batch = 1, .length = 2, .rows = 1, .logits = LOGITS_LAST, .phase = PHASE_STEP, .slots = 1},
 	};
 	model *m = fixture_created(SMALL_CONFIG, 1, device);
 	float pool = 0;
@@ -122,6 +127,31 @@ static void impossible_specs_are_refused(void **state)
 }
 
 /* Run a training forward and backward of some tokens. */
+static void logits_of_chosen_rows_are_those_among_the_logits_of_all(void **state)
+{
+	(void)state;
+	enum { N = 6, WIDTH = 37, ROWS = 3 };
+	static const int32_t ids[2 * N] = {1, 5, 9, 36, 2, 7, 30, 3, 3, 8, 21, 4}, rows[ROWS] = {9, 0, 4};
+	model *m = fixture_model(SMALL_CONFIG, device);
+	float all[2 * N * WIDTH], some[ROWS * WIDTH];
+	for (int chosen = 0; chosen < 2; chosen++) {
+		plan *p;
+		const forward_spec spec = {
+		    .batch = 2, .length = N, .rows = chosen ? ROWS : 0, .logits = chosen ? LOGITS_LAST : LOGITS_ALL};
+		assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
+		fixture_write(p, "input_ids", ids);
+		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+		assert_int_equal(feed_write(p, PORT_LAST, rows), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		fixture_read(p, "logits", chosen ? some : all);
+		plan_free(p);
+	}
+	for (int r = 0; r < ROWS; r++)
+		for (int k = 0; k < WIDTH; k++)
+			assert_true(fabsf(some[r * WIDTH + k] - all[rows[r] * WIDTH + k]) <= 1e-5f);
+	model_free(m);
+}
+
 static void train_once(plan *p)
 {
 	int32_t ids[2 * 11], positions[2 * 11], labels[2 * 11];
@@ -260,6 +290,7 @@ int main(void)
 	    cmocka_unit_test(parameters_are_aligned_and_the_padding_is_zero),
 	    cmocka_unit_test(a_bad_configuration_makes_no_model),
 	    cmocka_unit_test(impossible_specs_are_refused),
+	    cmocka_unit_test(logits_of_chosen_rows_are_those_among_the_logits_of_all),
 	    cmocka_unit_test(gradients_go_to_the_arena_that_is_given),
 	    cmocka_unit_test(the_padding_token_has_no_gradient_from_its_look_up),
 	    cmocka_unit_test(the_flags_of_a_spec_decide_what_a_plan_has),
