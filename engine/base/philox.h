@@ -9,8 +9,9 @@
  *   sampling    stream = PHILOX_STREAM_SAMPLE, counter = (0, token position)
  *   init        stream = PHILOX_STREAM_INIT + parameter index
  *   shuffling   stream = PHILOX_STREAM_SHUFFLE, counter = (epoch, index)
- *   evaluating  stream = PHILOX_STREAM_FAITHFULNESS + draw, counter = (position, text << 32 | token): word 0 is of the soft
- *               draw, word 1 of the random order; and PHILOX_STREAM_BOOTSTRAP, counter = (sample, draw) */
+ *   masking     stream = PHILOX_STREAM_MASK + try, counter = (epoch, place of the record · its length + token)
+ *   evaluating  stream = PHILOX_STREAM_FAITHFULNESS + draw, counter = (position, text << 32 | token): word 0 is of the
+ * soft draw, word 1 of the random order; and PHILOX_STREAM_BOOTSTRAP, counter = (sample, draw) */
 #ifndef ENGINE_BASE_PHILOX_H
 #define ENGINE_BASE_PHILOX_H
 
@@ -21,6 +22,7 @@
 enum {
 	PHILOX_STREAM_SAMPLE = 0x40000000,
 	PHILOX_STREAM_SHUFFLE = 0x50000000,
+	PHILOX_STREAM_MASK = 0x58000000,
 	PHILOX_STREAM_INIT = 0x60000000,
 	PHILOX_STREAM_FAITHFULNESS = 0x70000000,
 	PHILOX_STREAM_BOOTSTRAP = 0x71000000,

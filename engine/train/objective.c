@@ -23,6 +23,60 @@ const objective *objective_find(const char *name)
 	return NULL;
 }
 
+/* NULL: it can be. */
+static const char *find_fault(const objective *o, const model_dims *d)
+{
+	return o->head != d->head                                     ? "has no head"
+	       : o->head != HEAD_VOCABULARY || o->causal == d->causal ? NULL
+	       : d->causal                                            ? "sees no later tokens, as it would have to"
+	                                                              : "sees later tokens, as it must not";
+}
+
+status objective_check_model(const objective *o, const model_dims *dims, error *err)
+{
+	const char *fault = find_fault(o, dims);
+	return fault ? error_set(err, STATUS_INVALID, "objective", "the model %s for %s", fault, o->name) : STATUS_OK;
+}
+
+const objective *objective_usual(const model_dims *dims)
+{
+	int i = 0;
+	while (objective_at(i) && find_fault(objective_at(i), dims))
+		i++;
+	return objective_at(i);
+}
+
+status objective_count_hits(const evaluation *e, plan *p, int64_t *hits)
+{
+	value v = port_find(plan_graph(p), PORT_HITS);
+	int64_t n = shape_count(graph_value(plan_graph(p), v)->shape);
+	*hits = 0;
+	TRY(plan_read(p, v, e->hits));
+	for (int64_t i = 0; i < n; i++)
+		*hits += e->hits[i] != 0;
+	return STATUS_OK;
+}
+
+void example_tokens(const example *x, int32_t *ids, int32_t *mask)
+{
+	int64_t count = x->record ? x->record->count : 0;
+	if (x->record)
+		memcpy(ids, x->record->ids, (size_t)count * sizeof *ids);
+	for (int64_t i = count; i < x->length; i++)
+		ids[i] = dataset_pad(x->data);
+	for (int64_t i = 0; i < x->length && mask; i++)
+		mask[i] = i == 0 || i < count;
+}
+
+bool objective_reads(const objective *o, const char *option)
+{
+	for (int i = 0; i < OBJECTIVES; i++)
+		for (const char *const *name = objectives[i]->options; name && *name; name++)
+			if ((!o || o == objectives[i]) && strcmp(*name, option) == 0)
+				return true;
+	return false;
+}
+
 double train_metric(const train_progress *p, const char *name)
 {
 	for (int i = 0; p->objective && p->objective->metrics[i]; i++)

@@ -23,18 +23,32 @@ typedef struct evaluation {
 	float *hits;         /* likewise, with room for PORT_HITS; NULL where the objective asks for none */
 } evaluation;
 
+/* A record, and where it comes from. */
+typedef struct example {
+	const dataset *data;
+	const model_dims *dims;
+	const train_options *options;
+	const text_record *record; /* NULL: a row that counts for nothing */
+	int64_t length;            /* of a row */
+	uint64_t seed;             /* with which the records are shuffled; 0: they are not, as in an evaluation */
+	int64_t epoch, place;      /* of the record in that order */
+} example;
+
 typedef struct objective {
-	const char *name;    /* the word of the recipe */
-	head_kind head;      /* that the model must have */
-	record_kind records; /* that it learns from */
+	const char *name;           /* the word of the recipe */
+	const char *const *options; /* of train_options, NULL-terminated: those that only objectives read; or NULL */
+	head_kind head;             /* that the model must have */
+	bool causal;                /* of HEAD_VOCABULARY: that it must be; else that it must not */
+	bool uneven;                /* records of one length have different numbers of labels */
+	record_kind records;        /* that it learns from */
 	port_role ports[OBJECTIVE_MAX_PORTS];
 	int n_ports;
 	/* STATUS_INVALID (with a param) unless a model of these dimensions can learn from the data. NULL: it always
 	 * can. */
 	status (*check)(const dataset *d, const model_dims *dims, error *err);
-	/* A record as values of the ports: values[i] is one row of ports[i], `length` numbers or 1. With r NULL a row
-	 * that counts for nothing. */
-	void (*example)(const dataset *d, const text_record *r, int64_t length, void *const *values);
+	/* A record as values of the ports: values[i] is one row of ports[i], x->length numbers or 1. It is a function
+	 * of *x alone, so that a resumed run sees the same. */
+	void (*example)(const example *x, void *const *values);
 	/* What an evaluation reports beside the mean loss. */
 	const char *metrics[TRAIN_MAX_METRICS + 1]; /* names, NULL-terminated */
 	void (*measure)(const evaluation *e, double *metrics);
@@ -45,6 +59,19 @@ typedef struct objective {
 	size_t (*tally_bytes)(const dataset *d);
 	status (*tally)(evaluation *e, plan *p, int64_t first, int64_t rows);
 } objective;
+
+/* Can a model of these dimensions, by its head, be trained for it? STATUS_INVALID "objective". */
+status objective_check_model(const objective *o, const model_dims *dims, error *err);
+/* What such a model is trained for unless that is said: the first for which it can be, or NULL. */
+const objective *objective_usual(const model_dims *dims);
+/* For `tally` of an objective with `hits`: read how many labels of the batch that p has evaluated had the largest
+ * logit. Rows that are left over have no label and so no hit. */
+status objective_count_hits(const evaluation *e, plan *p, int64_t *hits);
+/* For `example`: the tokens of a row, filled up behind the record, and where these are, if mask is not NULL: the first,
+ * for no sequence is empty, and all of the record. [x->length] */
+void example_tokens(const example *x, int32_t *ids, int32_t *mask);
+/* Does it read an option, or, with NULL, does any objective? */
+bool objective_reads(const objective *o, const char *option);
 
 /* NULL when unknown. */
 const objective *objective_find(const char *name);

@@ -9,7 +9,9 @@
 
 struct pass {
 	plan *plan;
+	const train_options *options;
 	const objective *objective;
+	const model_dims *dims;
 	int64_t batch, length;
 	value loss, count;
 	text_record record;                 /* the one that is put in place */
@@ -51,7 +53,8 @@ static status make(pass *p, const model *m, const forward_spec *spec, float *gra
 	return feed_positions(p->plan, model_dimensions(m), POSITION_ERROR, 0);
 }
 
-status pass_new(pass **out, const model *m, const objective *o, const forward_spec *spec, float *gradients, error *err)
+status pass_new(pass **out, const model *m, const train_options *o, const forward_spec *spec, float *gradients,
+                error *err)
 {
 	*out = NULL;
 	int64_t cells;
@@ -60,7 +63,9 @@ status pass_new(pass **out, const model *m, const objective *o, const forward_sp
 	pass *p = memory_new(1, sizeof *p);
 	if (!p)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	p->objective = o;
+	p->options = o;
+	p->objective = o->objective;
+	p->dims = model_dimensions(m);
 	p->batch = spec->batch;
 	p->length = spec->length;
 	status s = make(p, m, spec, gradients, err);
@@ -89,22 +94,32 @@ plan *pass_plan(const pass *p)
 	return p->plan;
 }
 
-static void fill_row(pass *p, const dataset *d, int64_t b, const text_record *r)
+static void fill_row(pass *p, int64_t b, const example *x)
 {
 	void *values[OBJECTIVE_MAX_PORTS];
 	for (int i = 0; i < p->objective->n_ports; i++)
 		values[i] = p->host[i] + b * p->row[i];
-	p->objective->example(d, r, p->length, values);
+	p->objective->example(x, values);
 }
 
 status pass_read(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err)
 {
 	assert(count >= 0 && count <= p->batch && dataset_length(d) == p->length);
 	int64_t records = dataset_records(d);
+	example x = {.data = d,
+	             .dims = p->dims,
+	             .options = p->options,
+	             .record = &p->record,
+	             .length = p->length,
+	             .seed = shuffle};
 	for (int64_t b = 0; b < p->batch; b++) {
+		x.epoch = (first + b) / records;
+		x.place = (first + b) % records;
 		if (b < count)
-			TRY(dataset_record(d, shuffle, (first + b) / records, (first + b) % records, &p->record, err));
-		fill_row(p, d, b, b < count ? &p->record : NULL);
+			TRY(dataset_record(d, shuffle, x.epoch, x.place, &p->record, err));
+		else
+			x.record = NULL;
+		fill_row(p, b, &x);
 	}
 	return STATUS_OK;
 }

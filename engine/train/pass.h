@@ -10,9 +10,10 @@
 
 typedef struct pass pass;
 
-/* spec: a forward with loss over batch × length tokens; what the objective's ports need is added. gradients: as in
- * model_plan. */
-status pass_new(pass **out, const model *m, const objective *o, const forward_spec *spec, float *gradients, error *err);
+/* For o->objective; the options stay. spec: a forward with loss over batch × length tokens; what the objective's ports
+ * need is added. gradients: as in model_plan. */
+status pass_new(pass **out, const model *m, const train_options *o, const forward_spec *spec, float *gradients,
+                error *err);
 void pass_free(pass *p);
 
 plan *pass_plan(const pass *p);

@@ -138,7 +138,7 @@ status train_options_check(const train_options *o, error *err)
 
 bool train_options_uneven(const train_options *o)
 {
-	return o->loss_on == LOSS_ON_COMPLETION || o->reset_at_document;
+	return o->loss_on == LOSS_ON_COMPLETION || o->reset_at_document || o->objective->uneven;
 }
 
 /* --- JSON ---------------------------------------------------------------------------- */
@@ -250,10 +250,12 @@ static bool is_among(const char *const *names, const char *key)
 	return false;
 }
 
-/* An option of optimisers, but not of this one? */
-static bool is_foreign(const train_options *o, const char *key)
+/* The optimiser or objective that would have to read an option that only others read; NULL: it is read. */
+static const char *find_stranger(const train_options *o, const char *key)
 {
-	return optimizer_kind_reads(NULL, key) && !optimizer_kind_reads(o->optimizer, key);
+	if (optimizer_kind_reads(NULL, key) && !optimizer_kind_reads(o->optimizer, key))
+		return o->optimizer->name;
+	return objective_reads(NULL, key) && !objective_reads(o->objective, key) ? o->objective->name : NULL;
 }
 
 static status refuse_foreign(const train_options *o, const json_t *json, const char *const *others, error *err)
@@ -261,9 +263,9 @@ static status refuse_foreign(const train_options *o, const json_t *json, const c
 	for (void *i = json_object_iter((json_t *)(uintptr_t)json); i;
 	     i = json_object_iter_next((json_t *)(uintptr_t)json, i)) {
 		const char *key = json_object_iter_key(i);
-		if (!json_is_null(json_object_iter_value(i)) && !is_among(others, key) && is_foreign(o, key))
-			return error_set(err, STATUS_INVALID, key, "the optimizer %s has no %s", o->optimizer->name,
-			                 key);
+		const char *stranger = is_among(others, key) ? NULL : find_stranger(o, key);
+		if (stranger && !json_is_null(json_object_iter_value(i)))
+			return error_set(err, STATUS_INVALID, key, "%s has no %s", stranger, key);
 	}
 	return STATUS_OK;
 }
@@ -309,7 +311,7 @@ json_t *train_options_write(const train_options *o)
 	                         "seed", (json_int_t)o->seed);
 	bool ok = json != NULL;
 	for (int i = 0; i < OPTIONS && ok; i++)
-		ok = is_foreign(o, options[i].name) ||
+		ok = find_stranger(o, options[i].name) ||
 		     json_object_set_new(json, options[i].name, write_member(o, &options[i])) == 0;
 	if (ok)
 		return json;

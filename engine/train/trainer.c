@@ -488,8 +488,7 @@ static status check(const trainer *t, error *err)
 {
 	const train_options *o = &t->options;
 	TRY(train_options_check(o, err));
-	if (model_dimensions(t->model)->head != o->objective->head)
-		return error_set(err, STATUS_INVALID, "objective", "the model has no head for %s", o->objective->name);
+	TRY(objective_check_model(o->objective, model_dimensions(t->model), err));
 	if (o->sequence_length > model_dimensions(t->model)->positions)
 		return error_set(err, STATUS_INVALID, "sequence_length", "must be at most the model's %lld positions",
 		                 (long long)model_dimensions(t->model)->positions);
@@ -526,7 +525,7 @@ static status build_evaluation(trainer *t, error *err)
 	                           .hits = o->objective->hits,
 	                           .bf16 = o->precision == PRECISION_BF16,
 	                           .logits = o->objective->logits};
-	TRY(pass_new(&t->valid_pass, t->model, o->objective, &spec, NULL, err));
+	TRY(pass_new(&t->valid_pass, t->model, o, &spec, NULL, err));
 	if (o->objective->hits) {
 		e->hits = memory_new((size_t)(t->valid_batch * o->sequence_length), sizeof *e->hits);
 		if (!e->hits)
@@ -554,7 +553,7 @@ static status build(trainer *t, error *err)
 		TRY(model_update_bf16_copy(t->model, err));
 	t->train_hash = dataset_fingerprint(t->train);
 	TRY(optimizer_new(&t->optimizer, t->model, o, err));
-	TRY(pass_new(&t->train_pass, t->model, o->objective, &spec, optimizer_gradients(t->optimizer), err));
+	TRY(pass_new(&t->train_pass, t->model, o, &spec, optimizer_gradients(t->optimizer), err));
 	return t->valid ? build_evaluation(t, err) : STATUS_OK;
 }
 

@@ -32,10 +32,10 @@ typedef struct train_options {
 
 void train_options_default(train_options *o);
 /* Read the members of a JSON object, named as those of train_options; keys in `others` (NULL-terminated) are skipped,
- * any further key, and one that only another optimiser reads, is STATUS_INVALID naming it. */
+ * any further key, and one that only another optimiser or objective reads, is STATUS_INVALID naming it. */
 status train_options_read(train_options *o, const json_t *json, const char *const *others, error *err);
-/* All options, without those that only another optimiser reads, as an object that train_options_read takes. New
- * reference; NULL when out of memory. */
+/* All options, without those that only another optimiser or objective reads, as an object that train_options_read
+ * takes. New reference; NULL when out of memory. */
 json_t *train_options_write(const train_options *o);
 /* Ranges, and what the options ask of each other. STATUS_INVALID names the field. */
 status train_options_check(const train_options *o, error *err);

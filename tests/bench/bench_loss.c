@@ -21,8 +21,10 @@ static double evaluate(const char *folder, dtype weights, const dataset *d, back
 	error err = ERROR_INIT;
 	forward_spec spec = {.batch = 1, .length = dataset_length(d), .loss = true, .hits = hits};
 	uint64_t spent = 0;
+	train_options options;
+	train_options_default(&options); /* for next_token */
 	bench_check(model_open(&m, folder, weights, b, &err), &err);
-	bench_check(pass_new(&p, m, &objective_next_token, &spec, NULL, &err), &err);
+	bench_check(pass_new(&p, m, &options, &spec, NULL, &err), &err);
 	for (int64_t i = 0; i < dataset_records(d); i++) {
 		double loss, count;
 		bench_check(pass_load(p, d, 0, i, 1, &err), &err);

@@ -144,38 +144,60 @@ static model_size read_size(const json_t *ours, int64_t ids, int32_t padding)
 	return s;
 }
 
-/* The configuration of a model from scratch, for a tokenizer of so many ids and r->classes. */
-static status make_config(job_request *r, const json_t *ours, int32_t ids, int32_t padding, error *err)
+/* What a new model has of its tokenizer. */
+typedef struct vocabulary_size {
+	int32_t ids, padding;
+	int32_t mask; /* TOKEN_NONE: it has none */
+} vocabulary_size;
+
+static vocabulary_size size_of(const tokenizer *t)
+{
+	return (vocabulary_size){tokenizer_size(t), tokenizer_pad(t), tokenizer_mask(t)};
+}
+
+/* A configuration with the keys that are not given. mask: TOKEN_NONE leaves it out. */
+static status complete_config(job_request *r, const json_t *ours, int64_t inputs, int32_t padding, int32_t mask,
+                              error *err)
 {
 	const json_t *given = present(ours, "config");
 	json_t *config = given ? json_deep_copy(given) : json_object();
-	model_size size = read_size(ours, ids, padding);
-	bool named = !r->classes || class_names_write(config, r->classes);
-	status s =
-	    config && named && r->architecture->complete(config, &size) ? take_config(r, config, err) : STATUS_NOMEM;
+	model_size size = read_size(ours, inputs, padding);
+	bool whole = config && (!r->classes || class_names_write(config, r->classes)) &&
+	             (mask == TOKEN_NONE || config_set_missing(config, CONFIG_MASK, json_integer(mask))) &&
+	             r->architecture->complete(config, &size);
+	status s = whole ? take_config(r, config, err) : STATUS_NOMEM;
 	json_decref(config);
-	if (s == STATUS_OK && r->dims.inputs < ids)
-		s = error_set(err, STATUS_INVALID, "additive.config.vocab_size",
-		              "must be at least the tokenizer's %d ids", (int)ids);
 	return s;
 }
 
-/* How many ids the tokenizer has or will have, and which of them fills up rows: in one that is trained the first. */
-static status size_tokenizer(const json_t *spec, const tokenizer *given, int32_t *ids, int32_t *padding, error *err)
+/* The configuration of a model from scratch, for a tokenizer and r->classes. One that fills in masks has an id more
+ * than a tokenizer without a token for them. */
+static status make_config(job_request *r, const json_t *ours, vocabulary_size t, error *err)
+{
+	TRY(complete_config(r, ours, t.ids, t.padding, TOKEN_NONE, err));
+	if (r->dims.inputs < t.ids)
+		return error_set(err, STATUS_INVALID, "additive.config.vocab_size",
+		                 "must be at least the tokenizer's %d ids", (int)t.ids);
+	if (r->dims.head != HEAD_VOCABULARY || r->dims.causal || r->dims.mask >= 0)
+		return STATUS_OK;
+	return t.mask == TOKEN_NONE ? complete_config(r, ours, (int64_t)t.ids + 1, t.padding, t.ids, err)
+	                            : complete_config(r, ours, t.ids, t.padding, t.mask, err);
+}
+
+/* Of the tokenizer that there is or will be. In one that is trained the first token fills up rows. */
+static status size_tokenizer(const json_t *spec, const tokenizer *given, vocabulary_size *out, error *err)
 {
 	tokenizer *t = NULL;
 	if (given && json_object_size(spec) > 1)
 		return error_set(err, STATUS_INVALID, "file", "a tokenizer out of a file has no other options");
 	if (!given && tokenizer_trains(spec)) {
 		TRY(tokenizer_check(spec, err));
-		*ids = tokenizer_trained_size(spec);
-		*padding = 0;
+		*out = (vocabulary_size){tokenizer_trained_size(spec), 0, TOKEN_NONE};
 		return STATUS_OK;
 	}
 	if (!given)
 		TRY(tokenizer_new(&t, spec, err));
-	*ids = tokenizer_size(given ? given : t);
-	*padding = tokenizer_pad(given ? given : t);
+	*out = size_of(given ? given : t);
 	tokenizer_free(t);
 	return STATUS_OK;
 }
@@ -183,13 +205,13 @@ static status size_tokenizer(const json_t *spec, const tokenizer *given, int32_t
 static status from_scratch(job_request *r, const json_t *ours, const tokenizer *given, error *err)
 {
 	const json_t *spec = present(ours, "tokenizer");
-	int32_t ids = 0, padding = 0;
+	vocabulary_size size = {0};
 	r->tokenizer = spec ? json_deep_copy(spec) : json_pack("{s:s}", "type", "bytes");
 	if (!r->tokenizer)
 		return STATUS_NOMEM;
-	status s = size_tokenizer(r->tokenizer, given, &ids, &padding, err);
+	status s = size_tokenizer(r->tokenizer, given, &size, err);
 	error_prefix(err, "additive.tokenizer");
-	return s == STATUS_OK ? make_config(r, ours, ids, padding, err) : s;
+	return s == STATUS_OK ? make_config(r, ours, size, err) : s;
 }
 
 static status read_model(job_request *r, engine *e, const json_t *params, const json_t *ours, const tokenizer *given,
@@ -240,6 +262,8 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	const json_t *keep = present(ours, "keep_checkpoints"), *warmup = present(ours, "warmup_steps");
 	train_options *o = &r->options;
 	train_options_default(o);
+	if (objective_usual(&r->dims))
+		o->objective = objective_usual(&r->dims);
 	o->sequence_length = r->dims.trained < o->sequence_length ? r->dims.trained : o->sequence_length;
 	o->batch_size = json_is_integer(batch) ? json_integer_value(batch) : o->batch_size;
 	r->base_rate = o->learning_rate = r->base ? o->learning_rate : scratch_rate(&r->dims);
@@ -266,15 +290,6 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 
 /* --- the objective -------------------------------------------------------------------------- */
 
-/* What a model is trained for unless that is said: the first objective for its head. */
-static const objective *usual_objective(head_kind head)
-{
-	int i = 0;
-	while (objective_at(i) && objective_at(i)->head != head)
-		i++;
-	return objective_at(i);
-}
-
 /* What only running text has. */
 static status refuse_text_options(const job_request *r, error *err)
 {
@@ -286,15 +301,12 @@ static status refuse_text_options(const job_request *r, error *err)
 	return wrong ? error_set(err, STATUS_INVALID, wrong, "is not for labelled texts") : STATUS_OK;
 }
 
-static status read_objective(job_request *r, const json_t *ours, error *err)
+static status check_objective(job_request *r, error *err)
 {
 	const json_t *names = r->dims.head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
-	if (!present(ours, "objective") && usual_objective(r->dims.head))
-		r->options.objective = usual_objective(r->dims.head);
-	if (r->options.objective->head != r->dims.head)
-		return error_set(err, STATUS_INVALID, "additive.objective",
-		                 "a model of the architecture %s has no head for %s", r->architecture->name,
-		                 r->options.objective->name);
+	status s = objective_check_model(r->options.objective, &r->dims, err);
+	error_prefix(err, "additive");
+	TRY(s);
 	if (r->options.objective->records == RECORD_LABELLED)
 		TRY(refuse_text_options(r, err));
 	if (r->dims.head != HEAD_CLASSES || (!names && !r->base))
@@ -311,8 +323,7 @@ static status take_classes(job_request *r, const json_t *params, const corpus *t
 	for (int i = 0; names[i]; i++)
 		if (json_array_append_new(r->classes, json_string(names[i])) != 0)
 			return STATUS_NOMEM;
-	const tokenizer *t = texts->texts.tokenizer;
-	return make_config(r, present(params, "additive"), tokenizer_size(t), tokenizer_pad(t), err);
+	return make_config(r, present(params, "additive"), size_of(texts->texts.tokenizer), err);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -369,7 +380,7 @@ status job_request_read(job_request *out, engine *e, const json_t *params, const
 	                 err));
 	TRY(read_model(out, e, params, ours, given, err));
 	TRY(read_options(out, params, ours, err));
-	TRY(read_objective(out, ours, err));
+	TRY(check_objective(out, err));
 	if (out->options.precision == PRECISION_BF16 && !device_bf16(e->device))
 		return error_set(err, STATUS_INVALID, "additive.precision", "the %s backend trains in fp32 only",
 		                 device_backend_name(e->device));

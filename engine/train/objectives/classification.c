@@ -23,18 +23,11 @@ static status check(const dataset *d, const model_dims *dims, error *err)
 	                 classes, (long long)dims->outputs);
 }
 
-static void example(const dataset *d, const text_record *r, int64_t length, void *const *values)
+static void make_example(const example *x, void *const *values)
 {
-	int32_t *ids = values[0], *mask = values[1], *label = values[2];
-	int64_t count = r ? r->count : 0;
-	if (r)
-		memcpy(ids, r->ids, (size_t)count * sizeof *ids);
-	for (int64_t i = 0; i < length; i++)
-		mask[i] = i < count;
-	for (int64_t i = count; i < length; i++)
-		ids[i] = dataset_pad(d);
-	mask[0] = 1; /* no sequence is empty */
-	*label = r ? r->label : -1;
+	int32_t *label = values[2];
+	example_tokens(x, values[0], values[1]);
+	*label = x->record ? x->record->label : -1;
 }
 
 /* The tally: of each class. */
@@ -100,7 +93,7 @@ const objective objective_classification = {
     .ports = {PORT_TOKENS, PORT_MASK, PORT_LABELS},
     .n_ports = 3,
     .check = check,
-    .example = example,
+    .example = make_example,
     .metrics = {"accuracy", "macro_f1", "matthews"},
     .measure = measure,
     .logits = LOGITS_LAST,

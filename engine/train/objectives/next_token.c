@@ -6,7 +6,6 @@
  *   perplexity      e to the mean loss
  *   accuracy        the share of the predicted tokens that had the largest logit, the first one of equals */
 #include <math.h>
-#include <string.h>
 
 #include "engine/train/objective.h"
 
@@ -16,15 +15,12 @@ static bool is_asked(const text_record *r, int64_t i)
 	return i + 1 < r->count && !(r->unasked && r->unasked[i + 1]);
 }
 
-static void example(const dataset *d, const text_record *r, int64_t length, void *const *values)
+static void make_example(const example *x, void *const *values)
 {
-	int32_t *ids = values[0], *labels = values[1];
-	int64_t count = r ? r->count : 0;
-	if (r)
-		memcpy(ids, r->ids, (size_t)count * sizeof *ids);
-	for (int64_t i = count; i < length; i++)
-		ids[i] = dataset_pad(d);
-	for (int64_t i = 0; i < length; i++)
+	const text_record *r = x->record;
+	int32_t *labels = values[1];
+	example_tokens(x, values[0], NULL);
+	for (int64_t i = 0; i < x->length; i++)
 		labels[i] = r && is_asked(r, i) ? r->ids[i + 1] : -1;
 }
 
@@ -39,23 +35,13 @@ static size_t tally_bytes(const dataset *d)
 	return sizeof(token_tally);
 }
 
-/* Rows that are left over in the batch have no label and so no hit. */
-static status count_hits(const evaluation *e, plan *p)
-{
-	token_tally *t = e->tally;
-	value hits = port_find(plan_graph(p), PORT_HITS);
-	int64_t n = shape_count(graph_value(plan_graph(p), hits)->shape);
-	TRY(plan_read(p, hits, e->hits));
-	for (int64_t i = 0; i < n; i++)
-		t->hits += e->hits[i] != 0;
-	return STATUS_OK;
-}
-
 static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 {
 	token_tally *t = e->tally;
 	text_record *r = &e->record;
-	TRY(count_hits(e, p));
+	int64_t hits;
+	TRY(objective_count_hits(e, p, &hits));
+	t->hits += hits;
 	for (int64_t b = 0; b < rows; b++) {
 		TRY(dataset_record(e->data, 0, 0, first + b, r, NULL));
 		for (int64_t i = 0; i < r->count; i++)
@@ -75,10 +61,11 @@ static void measure(const evaluation *e, double *metrics)
 const objective objective_next_token = {
     .name = "next_token",
     .head = HEAD_VOCABULARY,
+    .causal = true,
     .records = RECORD_BLOCK,
     .ports = {PORT_TOKENS, PORT_LABELS},
     .n_ports = 2,
-    .example = example,
+    .example = make_example,
     .metrics = {"bits_per_byte", "perplexity", "accuracy"},
     .measure = measure,
     .hits = true,

@@ -90,11 +90,13 @@ static void a_token_of_a_block_is_to_predict_the_one_after_it(void **state)
 	int32_t ids[FIXTURE_LENGTH], labels[FIXTURE_LENGTH];
 	void *const values[] = {ids, labels};
 	text_record r = record_at(f->train, 0, 0, 3);
-	objective_next_token.example(f->train, &r, FIXTURE_LENGTH, values);
+	example x = {.data = f->train, .record = &r, .length = FIXTURE_LENGTH};
+	objective_next_token.example(&x, values);
 	assert_memory_equal(ids, r.ids, sizeof ids);
 	assert_memory_equal(labels, r.ids + 1, sizeof labels - sizeof *labels);
 	assert_int_equal(labels[FIXTURE_LENGTH - 1], -1);
-	objective_next_token.example(f->train, NULL, FIXTURE_LENGTH, values);
+	x.record = NULL;
+	objective_next_token.example(&x, values);
 	for (int i = 0; i < FIXTURE_LENGTH; i++)
 		assert_true(ids[i] == BYTES_PAD && labels[i] == -1);
 }
@@ -107,14 +109,14 @@ static void a_short_text_is_filled_up_and_what_fills_it_is_masked(void **state)
 	void *const values[] = {ids, mask, &label};
 	for (int i = 0; i < 6; i++) {
 		text_record r = record_at(d, 0, 0, i);
-		objective_classification.example(d, &r, LENGTH, values);
+		objective_classification.example(&(example){.data = d, .record = &r, .length = LENGTH}, values);
 		for (int k = 0; k < LENGTH; k++) {
 			assert_int_equal(mask[k], k < r.count);
 			assert_int_equal(ids[k], k < r.count ? r.ids[k] : BYTES_PAD);
 		}
 		assert_int_equal(label, i % 3);
 	}
-	objective_classification.example(d, NULL, LENGTH, values);
+	objective_classification.example(&(example){.data = d, .length = LENGTH}, values);
 	assert_int_equal(label, -1);
 	assert_int_equal(mask[0], 1);
 	for (int k = 1; k < LENGTH; k++)

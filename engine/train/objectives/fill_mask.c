@@ -1,0 +1,141 @@
+/* Some tokens of a block are asked for, of a model that sees those on both sides (Devlin et al. 2019). Of these 80 %
+ * are shown as the mask token, 10 % as a random token and 10 % as they are; the label is the token itself. Shorter
+ * blocks are filled up with padding, which is masked.
+ *
+ *   perplexity   e to the mean loss over the tokens that are asked for
+ *   accuracy     the share of them that had the largest logit, the first one of equals
+ *
+ * Which ones: of the n tokens of a record that stand for text, special ones and prompts apart, max(1, round(f n)) with
+ * f = mask_fraction, every choice being equally likely: going from left to right, a token is taken with probability
+ * (still to be taken) / (still to be seen) (Knuth, "Seminumerical algorithms", 3.4.2, algorithm S). The random words
+ * are a function of the seed of the order, the epoch and the place in it, which is the same in every evaluation. */
+#include <math.h>
+
+#include "engine/base/philox.h"
+#include "engine/model/config.h"
+#include "engine/train/objective.h"
+
+enum {
+	SHOWN_PERCENT = 10,  /* as they are, */
+	RANDOM_PERCENT = 10, /* and as another token */
+	RANDOM_TRIES = 64
+};
+
+/* The model's mask token, or else the tokenizer's. */
+static int64_t find_mask(const dataset *d, const model_dims *dims)
+{
+	return dims->mask >= 0 ? dims->mask : dataset_mask(d);
+}
+
+static status check(const dataset *d, const model_dims *dims, error *err)
+{
+	if (find_mask(d, dims) >= 0)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, CONFIG_MASK, "neither the model nor its tokenizer has a mask token");
+}
+
+static bool is_text(const example *x, int32_t id)
+{
+	return id != find_mask(x->data, x->dims) && dataset_token_bytes(x->data, id) > 0;
+}
+
+static bool can_be_asked(const example *x, int64_t i)
+{
+	const text_record *r = x->record;
+	return is_text(x, r->ids[i]) && !(r->unasked && r->unasked[i]);
+}
+
+/* An integer below n, n < 2^32. */
+static int64_t below(uint32_t word, int64_t n)
+{
+	return (int64_t)((uint64_t)word * (uint64_t)n >> 32);
+}
+
+static philox_block draw(const example *x, int64_t i, uint32_t try)
+{
+	return philox(x->seed, PHILOX_STREAM_MASK + try, (uint32_t)x->epoch, (uint64_t)(x->place * x->length + i));
+}
+
+/* Any token that stands for text; the token itself if the tries find none. */
+static int32_t random_token(const example *x, int64_t i, uint32_t word)
+{
+	for (uint32_t try = 1; try <= RANDOM_TRIES; try++) {
+		int32_t id = (int32_t)below(word, dataset_vocab(x->data));
+		if (is_text(x, id))
+			return id;
+		word = draw(x, i, try).word[0];
+	}
+	return x->record->ids[i];
+}
+
+/* What is shown of token i, which is asked for. */
+static int32_t show(const example *x, int64_t i, const philox_block *random)
+{
+	int64_t percent = below(random->word[1], 100);
+	if (percent < SHOWN_PERCENT)
+		return x->record->ids[i];
+	return percent < SHOWN_PERCENT + RANDOM_PERCENT ? random_token(x, i, random->word[2])
+	                                                : (int32_t)find_mask(x->data, x->dims);
+}
+
+static void make_example(const example *x, void *const *values)
+{
+	int32_t *ids = values[0], *labels = values[2];
+	int64_t count = x->record ? x->record->count : 0, unseen = 0;
+	example_tokens(x, ids, values[1]);
+	for (int64_t i = 0; i < x->length; i++)
+		labels[i] = -1;
+	for (int64_t i = 0; i < count; i++)
+		unseen += can_be_asked(x, i);
+	int64_t left = llround(x->options->mask_fraction * (double)unseen);
+	left = left > 0 ? left : 1;
+	for (int64_t i = 0; i < count && unseen > 0; i++) {
+		if (!can_be_asked(x, i))
+			continue;
+		const philox_block random = draw(x, i, 0);
+		if (below(random.word[0], unseen--) >= left)
+			continue;
+		left--;
+		labels[i] = x->record->ids[i];
+		ids[i] = show(x, i, &random);
+	}
+}
+
+static size_t tally_bytes(const dataset *d)
+{
+	(void)d;
+	return sizeof(int64_t); /* hits */
+}
+
+static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
+{
+	int64_t *hits = e->tally, more;
+	(void)first, (void)rows;
+	TRY(objective_count_hits(e, p, &more));
+	*hits += more;
+	return STATUS_OK;
+}
+
+static void measure(const evaluation *e, double *metrics)
+{
+	const int64_t *hits = e->tally;
+	metrics[0] = exp(e->nats / e->labels);
+	metrics[1] = (double)*hits / e->labels;
+}
+
+const objective objective_fill_mask = {
+    .name = "fill_mask",
+    .options = (const char *const[]){"mask_fraction", NULL},
+    .head = HEAD_VOCABULARY,
+    .uneven = true,
+    .records = RECORD_BLOCK,
+    .ports = {PORT_TOKENS, PORT_MASK, PORT_LABELS},
+    .n_ports = 3,
+    .check = check,
+    .example = make_example,
+    .metrics = {"perplexity", "accuracy"},
+    .measure = measure,
+    .hits = true,
+    .tally_bytes = tally_bytes,
+    .tally = tally,
+};

@@ -1,0 +1,268 @@
+/* Which tokens are masked, and a model that is trained to fill them in. */
+#include "tests/unit/support/bytes.h"
+#include "tests/unit/train/fixture.h"
+
+#include <stdio.h>
+
+#include "engine/text/corpus_tokens.h"
+#include "engine/train/objective.h"
+#include "tests/unit/support/record.h"
+
+enum { LENGTH = 64, BLOCKS = 256, MASK = 259 };
+
+static const model_dims dims = {.inputs = 260, .outputs = 260, .head = HEAD_VOCABULARY, .mask = MASK};
+
+/* One row. */
+typedef struct row {
+	int32_t ids[LENGTH], mask[LENGTH], labels[LENGTH];
+} row;
+
+static row make_row(const dataset *d, const train_options *o, const text_record *r, uint64_t seed, int64_t epoch,
+                    int64_t place)
+{
+	row out;
+	void *const values[] = {out.ids, out.mask, out.labels};
+	const example x = {d, &dims, o, r, LENGTH, seed, epoch, place};
+	memset(&out, 0x55, sizeof out);
+	objective_fill_mask.example(&x, values);
+	return out;
+}
+
+static train_options options_of(double fraction)
+{
+	train_options o = fixture_options();
+	o.objective = &objective_fill_mask;
+	o.sequence_length = LENGTH;
+	o.mask_fraction = fraction;
+	return o;
+}
+
+/* Letters, each as likely as any other. */
+static dataset *letters(const fixture *f)
+{
+	static char text[BLOCKS * LENGTH];
+	dataset *d;
+	for (size_t i = 0; i < sizeof text; i++)
+		text[i] = (char)('a' + philox(5, 0, 0, i).word[0] % 26);
+	assert_int_equal(dataset_new(&d, f->tokenizer, text, sizeof text, LENGTH, NULL), STATUS_OK);
+	return d;
+}
+
+/* Documents, of which each begins a block of its own. */
+static dataset *documents(const fixture *f, bool completions)
+{
+	static const char text[] = "{\"prompt\": \"ab\", \"completion\": \"cdefgh\"}\n"
+	                           "{\"prompt\": \"ijklmnopqrstuvwx\", \"completion\": \"y\"}\n"
+	                           "{\"prompt\": \"0123\", \"completion\": \"456789\"}\n";
+	dataset *d;
+	byte_source *source;
+	token_cache *cache;
+	assert_int_equal(byte_source_memory(&source, text, sizeof text - 1, NULL), STATUS_OK);
+	assert_int_equal(corpus_tokens_build(&cache, source, f->tokenizer, &(corpus_tokens_options){0}, NULL),
+	                 STATUS_OK);
+	const dataset_options o = {.length = LENGTH, .reset_at_document = true, .completions = completions};
+	assert_int_equal(dataset_make(&d, NULL, f->tokenizer, &(dataset_text){cache, 1}, 1, &o, NULL), STATUS_OK);
+	token_cache_free(cache);
+	return d;
+}
+
+static int64_t asked(const row *r)
+{
+	int64_t n = 0;
+	for (int i = 0; i < LENGTH; i++)
+		n += r->labels[i] >= 0;
+	return n;
+}
+
+/* --- which tokens ---------------------------------------------------------------------------- */
+
+static void exactly_the_share_of_each_record_is_asked_for_and_at_least_one_token(void **state)
+{
+	static const struct {
+		double fraction;
+		int64_t count;
+	} cases[] = {{0.15, 10}, {0.5, 32}, {1, 64}, {0.0001, 1}, {0.024, 2}};
+	dataset *d = letters(*state);
+	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+		for (int64_t i = 0; i < 20; i++) {
+			const train_options o = options_of(cases[c].fraction);
+			const text_record r = record_at(d, 7, 0, i);
+			const row got = make_row(d, &o, &r, 7, 0, i);
+			assert_int_equal(asked(&got), cases[c].count);
+		}
+	dataset_free(d);
+}
+
+/* Expected counts of 0.8, 0.1 and 0.1 of the trials, ± 5 standard deviations. */
+static void assert_share(int64_t count, double share, int64_t trials)
+{
+	double expected = share * (double)trials, deviation = sqrt(expected * (1 - share));
+	if (!(fabs((double)count - expected) <= 5 * deviation))
+		fail_msg("%lld of %lld for a share of %g", (long long)count, (long long)trials, share);
+}
+
+static void of_these_most_are_masked_some_are_random_and_some_are_shown_and_the_others_are_as_they_were(void **state)
+{
+	const train_options o = options_of(0.25);
+	dataset *d = letters(*state);
+	int64_t masked = 0, shown = 0, random = 0, trials = 0, at[LENGTH] = {0}, bytes[260] = {0};
+	enum { EPOCHS = 20 };
+	for (int64_t q = 0; q < EPOCHS * BLOCKS; q++) {
+		const text_record r = record_at(d, 3, q / BLOCKS, q % BLOCKS);
+		const row got = make_row(d, &o, &r, 3, q / BLOCKS, q % BLOCKS);
+		for (int i = 0; i < LENGTH; i++) {
+			assert_int_equal(got.mask[i], 1);
+			if (got.labels[i] < 0) {
+				assert_int_equal(got.labels[i], -1);
+				assert_int_equal(got.ids[i], r.ids[i]);
+				continue;
+			}
+			assert_int_equal(got.labels[i], r.ids[i]);
+			at[i]++;
+			trials++;
+			masked += got.ids[i] == MASK;
+			shown += got.ids[i] == r.ids[i];
+			if (got.ids[i] != MASK && got.ids[i] != r.ids[i]) {
+				assert_in_range(got.ids[i], BYTES_FIRST, 258);
+				random++;
+				bytes[got.ids[i]]++;
+			}
+		}
+	}
+	assert_share(masked, 0.8, trials);
+	assert_share(random, 0.1 * 255 / 256, trials); /* one in 256 is the token itself */
+	assert_share(shown, 0.1 + 0.1 / 256, trials);
+	for (int i = 0; i < LENGTH; i++)
+		assert_share(at[i], 0.25, EPOCHS * BLOCKS);
+	for (int id = BYTES_FIRST; id < MASK; id++)
+		assert_share(bytes[id], 1.0 / 256, random);
+	dataset_free(d);
+}
+
+static void the_pattern_follows_from_seed_epoch_and_place_alone(void **state)
+{
+	const train_options o = options_of(0.15);
+	dataset *d = letters(*state);
+	const text_record r = record_at(d, 0, 0, 0);
+	const row first = make_row(d, &o, &r, 3, 2, 1);
+	for (int64_t place = 0; place < 4; place++)
+		make_row(d, &o, &r, 9, 9, place); /* nothing is kept from one row to the next */
+	const row again = make_row(d, &o, &r, 3, 2, 1),
+	          rows[] = {make_row(d, &o, &r, 4, 2, 1), make_row(d, &o, &r, 3, 1, 1), make_row(d, &o, &r, 3, 2, 2)};
+	assert_memory_equal(&first, &again, sizeof first);
+	for (int i = 0; i < 3; i++)
+		assert_memory_not_equal(first.labels, rows[i].labels, sizeof first.labels);
+	dataset_free(d);
+}
+
+static void neither_padding_nor_special_tokens_are_asked_for(void **state)
+{
+	const train_options o = options_of(1);
+	dataset *d = documents(*state, false);
+	for (int64_t i = 0; i < dataset_records(d); i++) {
+		const text_record r = record_at(d, 0, 0, i);
+		const row got = make_row(d, &o, &r, 0, 0, i);
+		assert_true(r.count < LENGTH && r.ids[r.count - 1] == BYTES_END);
+		for (int64_t k = 0; k < LENGTH; k++) {
+			assert_int_equal(got.mask[k], k < r.count);
+			assert_int_equal(got.labels[k], k < r.count - 1 ? r.ids[k] : -1);
+			if (k >= r.count - 1)
+				assert_int_equal(got.ids[k], k < r.count ? BYTES_END : BYTES_PAD);
+		}
+	}
+	const row empty = make_row(d, &o, NULL, 0, 0, 0);
+	for (int k = 0; k < LENGTH; k++)
+		assert_true(empty.labels[k] == -1 && empty.ids[k] == BYTES_PAD && empty.mask[k] == (k == 0));
+	dataset_free(d);
+}
+
+static void of_completions_only_tokens_of_completions_are_asked_for(void **state)
+{
+	const train_options o = options_of(1);
+	dataset *d = documents(*state, true);
+	int64_t tokens = 0;
+	for (int64_t i = 0; i < dataset_records(d); i++) {
+		const text_record r = record_at(d, 0, 0, i);
+		const row got = make_row(d, &o, &r, 0, 0, i);
+		for (int64_t k = 0; k < r.count; k++)
+			assert_int_equal(got.labels[k] >= 0, !r.unasked[k] && r.ids[k] != BYTES_END);
+		tokens += asked(&got);
+	}
+	assert_int_equal(tokens, 6 + 1 + 6);
+	dataset_free(d);
+}
+
+static void without_a_mask_token_of_the_model_or_the_tokenizer_nothing_is_trained(void **state)
+{
+	const fixture *f = *state;
+	model_dims none = dims;
+	none.mask = -1;
+	error err = ERROR_INIT;
+	assert_int_equal(objective_fill_mask.check(f->train, &dims, &err), STATUS_OK);
+	assert_int_equal(objective_fill_mask.check(f->train, &none, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "mask_token_id");
+}
+
+/* --- which model ------------------------------------------------------------------------------ */
+
+static void what_a_model_sees_decides_what_it_can_be_trained_for(void **state)
+{
+	(void)state;
+	static const struct {
+		head_kind head;
+		bool causal;
+		const objective *usual;
+	} cases[] = {{HEAD_VOCABULARY, true, &objective_next_token},
+	             {HEAD_VOCABULARY, false, &objective_fill_mask},
+	             {HEAD_CLASSES, false, &objective_classification},
+	             {HEAD_CLASSES, true, &objective_classification}};
+	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+		const model_dims d = {.head = cases[c].head, .causal = cases[c].causal};
+		assert_ptr_equal(objective_usual(&d), cases[c].usual);
+		for (int i = 0; objective_at(i); i++) {
+			error err = ERROR_INIT;
+			const bool fits = objective_at(i) == cases[c].usual;
+			assert_int_equal(objective_check_model(objective_at(i), &d, &err),
+			                 fits ? STATUS_OK : STATUS_INVALID);
+			assert_string_equal(err.param, fits ? "" : "objective");
+		}
+	}
+}
+
+static void the_share_is_an_option_of_this_objective_alone(void **state)
+{
+	(void)state;
+	error err = ERROR_INIT;
+	train_options o;
+	json_t *json = json_pack("{s:s, s:f}", "objective", "fill_mask", "mask_fraction", 0.3), *written;
+	train_options_default(&o);
+	assert_int_equal(train_options_read(&o, json, NULL, &err), STATUS_OK);
+	assert_true(o.mask_fraction == 0.3 && o.objective == &objective_fill_mask && train_options_uneven(&o));
+	written = train_options_write(&o);
+	assert_true(json_equal(json_object_get(written, "mask_fraction"), json_object_get(json, "mask_fraction")));
+	json_decref(written);
+	json_object_set_new(json, "objective", json_string("next_token"));
+	assert_int_equal(train_options_read(&o, json, NULL, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "mask_fraction");
+	json_decref(json);
+	train_options_default(&o);
+	written = train_options_write(&o);
+	assert_null(json_object_get(written, "mask_fraction"));
+	json_decref(written);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(exactly_the_share_of_each_record_is_asked_for_and_at_least_one_token),
+	    cmocka_unit_test(
+	        of_these_most_are_masked_some_are_random_and_some_are_shown_and_the_others_are_as_they_were),
+	    cmocka_unit_test(the_pattern_follows_from_seed_epoch_and_place_alone),
+	    cmocka_unit_test(neither_padding_nor_special_tokens_are_asked_for),
+	    cmocka_unit_test(of_completions_only_tokens_of_completions_are_asked_for),
+	    cmocka_unit_test(without_a_mask_token_of_the_model_or_the_tokenizer_nothing_is_trained),
+	    cmocka_unit_test(what_a_model_sees_decides_what_it_can_be_trained_for),
+	    cmocka_unit_test(the_share_is_an_option_of_this_objective_alone),
+	};
+	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
