@@ -13,6 +13,7 @@
 #include "engine/daemon/generation/completions.h"
 #include "engine/daemon/generation/embeddings.h"
 #include "engine/daemon/generation/explanations.h"
+#include "engine/daemon/generation/fill_mask.h"
 #include "engine/daemon/generation/session_prompts.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/jobs/jobs.h"
@@ -80,6 +81,7 @@ static const method methods[] = {
     {"evaluation.delete", evaluations_delete},
     {"evaluation.rows", evaluations_rows},
     {"classify", classify_create},
+    {"fill_mask", fill_mask_create},
     {"embed", embeddings_create},
     {"tokenize", tokens_encode},
     {"detokenize", tokens_decode},

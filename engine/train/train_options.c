@@ -250,8 +250,9 @@ static bool is_among(const char *const *names, const char *key)
 	return false;
 }
 
-/* The optimiser or objective that would have to read an option that only others read; NULL: it is read. */
-static const char *find_stranger(const train_options *o, const char *key)
+/* The name of the optimiser or objective of these options, where it lacks one that only others read; NULL: none lacks
+ * it. */
+static const char *find_lacking(const train_options *o, const char *key)
 {
 	if (optimizer_kind_reads(NULL, key) && !optimizer_kind_reads(o->optimizer, key))
 		return o->optimizer->name;
@@ -263,9 +264,9 @@ static status refuse_foreign(const train_options *o, const json_t *json, const c
 	for (void *i = json_object_iter((json_t *)(uintptr_t)json); i;
 	     i = json_object_iter_next((json_t *)(uintptr_t)json, i)) {
 		const char *key = json_object_iter_key(i);
-		const char *stranger = is_among(others, key) ? NULL : find_stranger(o, key);
-		if (stranger && !json_is_null(json_object_iter_value(i)))
-			return error_set(err, STATUS_INVALID, key, "%s has no %s", stranger, key);
+		const char *lacking = is_among(others, key) ? NULL : find_lacking(o, key);
+		if (lacking && !json_is_null(json_object_iter_value(i)))
+			return error_set(err, STATUS_INVALID, key, "%s has no %s", lacking, key);
 	}
 	return STATUS_OK;
 }
@@ -311,7 +312,7 @@ json_t *train_options_write(const train_options *o)
 	                         "seed", (json_int_t)o->seed);
 	bool ok = json != NULL;
 	for (int i = 0; i < OPTIONS && ok; i++)
-		ok = find_stranger(o, options[i].name) ||
+		ok = find_lacking(o, options[i].name) ||
 		     json_object_set_new(json, options[i].name, write_member(o, &options[i])) == 0;
 	if (ok)
 		return json;

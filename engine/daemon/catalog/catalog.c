@@ -178,6 +178,22 @@ status catalog_check_classifies(const model_entry *m, const char *param, error *
 	                 m->architecture->name);
 }
 
+int32_t catalog_mask(const model_entry *m)
+{
+	return m->dims.mask >= 0 ? (int32_t)m->dims.mask : tokenizer_mask(m->tokenizer);
+}
+
+status catalog_check_fills_masks(const model_entry *m, const char *param, error *err)
+{
+	if (m->dims.head != HEAD_VOCABULARY || m->dims.causal)
+		return error_set(err, STATUS_INVALID, param, "the architecture %s %s, it does not fill in masks",
+		                 m->architecture->name,
+		                 m->dims.head == HEAD_CLASSES ? "classifies texts" : "goes on with texts");
+	if (catalog_mask(m) == TOKEN_NONE)
+		return error_set(err, STATUS_INVALID, param, "neither the model nor its tokenizer has a mask token");
+	return STATUS_OK;
+}
+
 /* --- names ----------------------------------------------------------------------- */
 
 void catalog_checkpoint_name(const char *job, int64_t step, char out[STORE_ID_BYTES])
@@ -388,7 +404,7 @@ static status check_generates(const model_entry *m, error *err)
 	if (m->dims.causal && m->dims.head == HEAD_VOCABULARY)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, "model", "the architecture %s does not generate text; it can %sembed",
-	                 m->architecture->name, m->dims.head == HEAD_CLASSES ? "classify and " : "");
+	                 m->architecture->name, m->dims.head == HEAD_CLASSES ? "classify and " : "fill in masks and ");
 }
 
 status catalog_open_generative(catalog *all, const char *id, model_entry **out, error *err)

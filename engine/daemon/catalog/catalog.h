@@ -94,6 +94,10 @@ const char *catalog_dtype_name(dtype weights);
 status catalog_check_explains(const model_entry *m, bool with_tokens, const char *param, error *err);
 /* STATUS_INVALID, naming the parameter, when the model has no head for classes. */
 status catalog_check_classifies(const model_entry *m, const char *param, error *err);
+/* The same, when it cannot guess a token from those on both sides of it, or has no token to ask with. */
+status catalog_check_fills_masks(const model_entry *m, const char *param, error *err);
+/* That token: the model's own, else its tokenizer's, or TOKEN_NONE. */
+int32_t catalog_mask(const model_entry *m);
 
 /* The store's table of the entry: STORE_MODELS or STORE_CHECKPOINTS. */
 store_table catalog_table(const model_entry *m);

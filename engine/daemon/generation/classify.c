@@ -46,12 +46,12 @@ static status begin(scorings *x, error *err)
 	return STATUS_OK;
 }
 
-static status encode(const scorings *x, const json_t *input, scoring_sequence *out, bool *truncated, error *err)
+static status encode(scorings *x, int64_t i, const json_t *input, error *err)
 {
 	bool object = json_is_object(input);
 	return scorings_encode_sequence(x, object ? json_object_get(input, "text") : input,
-	                                object ? json_object_get(input, "text_pair") : NULL, length_of(x->model), out,
-	                                truncated, err);
+	                                object ? json_object_get(input, "text_pair") : NULL, length_of(x->model),
+	                                &x->sequences[i], &x->truncated[i], err);
 }
 
 typedef struct class_probability {

@@ -74,9 +74,9 @@ static status read_text(const scorings *x, const json_t *text, scoring_sequence 
 	return STATUS_OK;
 }
 
-static status encode(const scorings *x, const json_t *input, scoring_sequence *out, bool *truncated, error *err)
+static status encode(scorings *x, int64_t i, const json_t *input, error *err)
 {
-	(void)truncated;
+	scoring_sequence *out = &x->sequences[i];
 	int64_t limit = scheduler_score_limit(&x->model->dims);
 	TRY(json_is_string(input) ? read_text(x, input, out, err) : read_tokens(x->model, input, out, err));
 	if (out->count > limit)

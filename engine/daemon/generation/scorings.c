@@ -30,9 +30,13 @@ static void run_free(void *context)
 	scorings *x = &r->public;
 	for (int64_t i = 0; x->sequences && i < x->n; i++) {
 		free(x->sequences[i].ids);
+		free((int32_t *)(uintptr_t)x->sequences[i].rows);
 		free(x->sequences[i].log);
 	}
+	for (int64_t i = 0; x->places && i < x->n; i++)
+		free(x->places[i]);
 	free(x->sequences);
+	free(x->places);
 	free(x->truncated);
 	free(x->numbers);
 	catalog_release(x->model);
@@ -60,7 +64,7 @@ json_t *scorings_usage(const scorings *x)
 /* Pool thread. */
 static json_t *answer_object(const scorings *x, error *err)
 {
-	for (int64_t i = 0; i < x->n * x->width; i++)
+	for (int64_t i = 0; i < x->rows * x->width; i++)
 		if (!isfinite(x->numbers[i])) {
 			error_set(err, STATUS_INVALID, "model", "the model gives numbers that are not finite");
 			return NULL;
@@ -162,16 +166,27 @@ static status make_logs(scorings *x, error *err)
 	return STATUS_OK;
 }
 
+static status make_numbers(scorings *x, error *err)
+{
+	if (x->rows > SCORINGS_NUMBERS / x->width)
+		return error_set(err, STATUS_TOO_LARGE, "input",
+		                 "%lld rows of %lld numbers are too many for one answer", (long long)x->rows,
+		                 (long long)x->width);
+	x->numbers = memory_new((size_t)(x->rows * x->width), sizeof *x->numbers);
+	return x->numbers ? STATUS_OK : STATUS_NOMEM;
+}
+
 static status encode(scorings *x, error *err)
 {
 	const json_t *input = json_object_get(x->params, "input");
 	for (int64_t i = 0; i < x->n; i++) {
-		status s = x->kind->encode(x, x->list ? json_array_get(input, (size_t)i) : input, &x->sequences[i],
-		                           &x->truncated[i], err);
+		status s = x->kind->encode(x, i, x->list ? json_array_get(input, (size_t)i) : input, err);
 		if (s != STATUS_OK && x->list && strcmp(err->param, "input") == 0)
 			snprintf(err->param, sizeof err->param, "input[%lld]", (long long)i);
 		TRY(s);
+		x->rows += x->sequences[i].n_rows ? x->sequences[i].n_rows : 1;
 	}
+	TRY(make_numbers(x, err));
 	return x->explains ? make_logs(x, err) : STATUS_OK;
 }
 
@@ -205,8 +220,8 @@ static status begin(scorings_run *r, error *err)
 	TRY(x->kind->begin(x, err));
 	x->sequences = memory_new((size_t)x->n, sizeof *x->sequences);
 	x->truncated = memory_new((size_t)x->n, sizeof *x->truncated);
-	x->numbers = memory_new((size_t)(x->n * x->width), sizeof *x->numbers);
-	return x->sequences && x->truncated && x->numbers ? STATUS_OK : STATUS_NOMEM;
+	x->places = memory_new((size_t)x->n, sizeof *x->places);
+	return x->sequences && x->truncated && x->places ? STATUS_OK : STATUS_NOMEM;
 }
 
 void scorings_create(stream *s, const scorings_kind *kind)

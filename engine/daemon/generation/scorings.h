@@ -13,13 +13,14 @@
 
 typedef struct scorings scorings;
 
-/* Tokens of all inputs that are explained in one answer: about 80 bytes of JSON for each. */
-enum { SCORINGS_EXPLAINED_TOKENS = 100000 };
+/* Tokens of all inputs that are explained in one answer: about 80 bytes of JSON for each; and numbers of all rows. */
+enum { SCORINGS_EXPLAINED_TOKENS = 100000, SCORINGS_NUMBERS = 1 << 25 };
 
 /* What the methods differ in. */
 typedef struct scorings_kind {
 	status (*begin)(scorings *x, error *err);
-	status (*encode)(const scorings *x, const json_t *input, scoring_sequence *out, bool *truncated, error *err);
+	/* Fill sequences[i], and of the other arrays what the method uses. */
+	status (*encode)(scorings *x, int64_t i, const json_t *input, error *err);
 	json_t *(*answer)(const scorings *x, error *err); /* NULL without err: out of memory */
 } scorings_kind;
 
@@ -32,9 +33,12 @@ struct scorings {
 	bool explains;               /* `begin` wants the log of each sequence too */
 	int64_t n;                   /* inputs, */
 	bool list;                   /* which are the elements of `input` */
-	scoring_sequence *sequences; /* [n], and their logs */
+	scoring_sequence *sequences; /* [n]; their ids, rows and logs are freed with them */
 	bool *truncated;             /* [n] */
-	float *numbers;              /* [n][width], finite */
+	byte_range **places;         /* [n], freed too: of each row of a sequence, where in its text its token is */
+	int64_t answer_bytes;        /* for `encode` to count */
+	int64_t rows;                /* of all sequences together */
+	float *numbers;              /* [rows][width], finite */
 };
 
 /* Answer a request for `model` and `input`. Loop thread. */

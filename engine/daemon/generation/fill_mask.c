@@ -1,0 +1,339 @@
+/* A mask in a text is the name that the tokenizer gives its mask token, or MASK_NAME where it has none; a text is read
+ * as that token there, and nothing else in it is special. Where the tokenizer has the token, it finds it, and white
+ * space that belongs to it (RoBERTa's takes the space before it) goes with it. Where it has none, the text is tokenized
+ * on both sides of each mask as if it went on.
+ *
+ * Candidates are tokens that stand for text. Probabilities are exp(z_k - max z) / Σ over all outputs, in double. */
+#include "engine/daemon/generation/fill_mask.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/memory.h"
+#include "engine/daemon/generation/scorings.h"
+#include "engine/daemon/generation/tokens.h"
+#include "gen/limits.h"
+
+#define MASK_NAME "[MASK]"
+
+enum {
+	FILL_MASK_MAX_BYTES =
+	    8 << 20,          /* of texts in one answer: JSON may take 6 bytes for one, and a frame holds 64 MiB */
+	FILL_MASK_BYTES = 200 /* of a candidate, beside its text */
+};
+
+static int64_t top_k(const scorings *x)
+{
+	const json_t *k = json_object_get(x->params, "top_k");
+	return json_is_integer(k) ? json_integer_value(k) : FILL_MASK_TOP_K_DEFAULT;
+}
+
+static status begin(scorings *x, error *err)
+{
+	TRY(catalog_check_fills_masks(x->model, "model", err));
+	x->embedding = POOL_NONE;
+	x->width = x->model->dims.outputs;
+	return STATUS_OK;
+}
+
+/* --- tokens: pool thread ---------------------------------------------------------------------- */
+
+/* How a text writes the mask. */
+typedef struct mask_name {
+	int32_t id;
+	bool known; /* to the tokenizer */
+	char text[TOKEN_MAX_BYTES];
+	size_t bytes;
+} mask_name;
+
+static mask_name name_of(const model_entry *m)
+{
+	mask_name name = {.id = catalog_mask(m)};
+	name.bytes = tokenizer_token_name(m->tokenizer, name.id, name.text, sizeof name.text);
+	name.known = name.bytes > 0 && name.bytes <= sizeof name.text;
+	if (!name.known) {
+		name.bytes = strlen(MASK_NAME);
+		memcpy(name.text, MASK_NAME, name.bytes);
+	}
+	return name;
+}
+
+/* The places of the name in a text; *out is malloc'ed. */
+static status find_names(const mask_name *name, const char *text, size_t bytes, byte_range **out, size_t *count)
+{
+	*out = memory_new(bytes / name->bytes + 1, sizeof **out);
+	*count = 0;
+	if (!*out)
+		return STATUS_NOMEM;
+	for (const char *at = text; (at = memmem(at, (size_t)(text + bytes - at), name->text, name->bytes));
+	     at += name->bytes)
+		(*out)[(*count)++] = (byte_range){(size_t)(at - text), name->bytes};
+	return STATUS_OK;
+}
+
+/* Room for the rows and places of at most `most` masks. */
+static status make_room(scorings *x, int64_t i, size_t most, int32_t **rows)
+{
+	x->sequences[i].rows = *rows = memory_new(most, sizeof **rows);
+	x->places[i] = memory_new(most, sizeof *x->places[i]);
+	return *rows && x->places[i] ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* By a tokenizer that knows the mask. */
+static status encode_known(scorings *x, int64_t i, const mask_name *name, const json_t *input, const byte_range *names,
+                           size_t n, error *err)
+{
+	scoring_sequence *q = &x->sequences[i];
+	token_list tokens;
+	int32_t *rows;
+	const encode_options o = {.trusted = names, .n_trusted = n, .begin = tokens_begin(x->params), .spans = true};
+	TRY(make_room(x, i, n, &rows));
+	TRY(tokenizer_encode(x->model->tokenizer, json_string_value(input), json_string_length(input), &o, &tokens,
+	                     err));
+	q->ids = tokens.ids;
+	q->count = (int64_t)tokens.count;
+	for (size_t k = 0; k < tokens.count && (size_t)q->n_rows < n; k++)
+		if (tokens.ids[k] == name->id && tokens.spans[k].bytes > 0) {
+			x->places[i][q->n_rows] = tokens.spans[k];
+			rows[q->n_rows++] = (int32_t)k;
+		}
+	free(tokens.spans);
+	return STATUS_OK;
+}
+
+/* Append the tokens of a stretch of text, and the mask behind it unless it is the last. */
+static status append(scorings *x, int64_t i, const char *text, size_t bytes, bool first, int32_t mask, error *err)
+{
+	scoring_sequence *q = &x->sequences[i];
+	token_list more = {0};
+	const encode_options o = {.begin = first && tokens_begin(x->params), .continues = !first};
+	if (bytes > 0 || o.begin)
+		TRY(tokenizer_encode(x->model->tokenizer, text, bytes, &o, &more, err));
+	int32_t *ids = realloc(q->ids, ((size_t)q->count + more.count + 1) * sizeof *ids);
+	if (ids) {
+		q->ids = ids;
+		if (more.count > 0)
+			memcpy(ids + q->count, more.ids, more.count * sizeof *ids);
+		q->count += (int64_t)more.count;
+		if (mask != TOKEN_NONE)
+			ids[q->count++] = mask;
+	}
+	token_list_fini(&more);
+	return ids ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* By one that does not. */
+static status encode_unknown(scorings *x, int64_t i, const mask_name *name, const json_t *input,
+                             const byte_range *names, size_t n, error *err)
+{
+	scoring_sequence *q = &x->sequences[i];
+	const char *text = json_string_value(input);
+	size_t at = 0;
+	int32_t *rows;
+	TRY(make_room(x, i, n, &rows));
+	for (size_t k = 0; k < n; k++) {
+		TRY(append(x, i, text + at, names[k].first - at, k == 0, name->id, err));
+		at = names[k].first + names[k].bytes;
+		x->places[i][k] = names[k];
+		rows[q->n_rows++] = (int32_t)q->count - 1;
+	}
+	return append(x, i, text + at, json_string_length(input) - at, false, TOKEN_NONE, err);
+}
+
+static status check(scorings *x, int64_t i, const mask_name *name, const json_t *input, error *err)
+{
+	const scoring_sequence *q = &x->sequences[i];
+	const int64_t limit = scheduler_score_limit(&x->model->dims);
+	if (q->n_rows == 0)
+		return error_set(err, STATUS_INVALID, "input", "there is no mask in the text; it is written %.*s",
+		                 (int)name->bytes, name->text);
+	if (q->count > limit)
+		return error_set(err, STATUS_INVALID, "input", "a text has %lld tokens; the model reads at most %lld",
+		                 (long long)q->count, (long long)limit);
+	/* A text for each candidate, and one. */
+	x->answer_bytes += (q->n_rows * top_k(x) + 1) * (int64_t)(json_string_length(input) + FILL_MASK_BYTES);
+	if (x->answer_bytes > FILL_MASK_MAX_BYTES)
+		return error_set(
+		    err, STATUS_TOO_LARGE, "input",
+		    "%lld masks with %lld candidates each in a text of %zu bytes are too many for one answer",
+		    (long long)q->n_rows, (long long)top_k(x), json_string_length(input));
+	return STATUS_OK;
+}
+
+static status encode(scorings *x, int64_t i, const json_t *input, error *err)
+{
+	const mask_name name = name_of(x->model);
+	byte_range *names;
+	size_t n;
+	status s = find_names(&name, json_string_value(input), json_string_length(input), &names, &n);
+	if (s == STATUS_OK && n > 0)
+		s = (name.known ? encode_known : encode_unknown)(x, i, &name, input, names, n, err);
+	free(names);
+	return s == STATUS_OK ? check(x, i, &name, input, err) : s;
+}
+
+/* --- the answer: pool thread -------------------------------------------------------------------- */
+
+typedef struct candidate {
+	int32_t id; /* TOKEN_NONE: there is none */
+	double probability;
+} candidate;
+
+static bool is_text(const tokenizer *t, int64_t id)
+{
+	return id < tokenizer_size(t) && tokenizer_token_bytes(t, (int32_t)id, NULL, 0) > 0;
+}
+
+/* The k likeliest, in their order; of equals the lowest id first. */
+static void find_candidates(const tokenizer *t, const float *logits, int64_t width, candidate *out, int64_t k)
+{
+	double most = -INFINITY, sum = 0;
+	for (int64_t i = 0; i < k; i++)
+		out[i] = (candidate){TOKEN_NONE, -INFINITY};
+	for (int64_t id = 0; id < width; id++) {
+		const double z = (double)logits[id];
+		most = fmax(most, z);
+		if (z <= out[k - 1].probability || !is_text(t, id))
+			continue;
+		int64_t at = k - 1;
+		for (; at > 0 && z > out[at - 1].probability; at--)
+			out[at] = out[at - 1];
+		out[at] = (candidate){(int32_t)id, z};
+	}
+	for (int64_t id = 0; id < width; id++)
+		sum += exp((double)logits[id] - most);
+	for (int64_t i = 0; i < k; i++)
+		out[i].probability = exp(out[i].probability - most) / sum;
+}
+
+/* Append a token's text at `used`; a space with which a word begins is not doubled. */
+static size_t put_token(char *out, size_t used, const tokenizer *t, int32_t id)
+{
+	const size_t n = tokenizer_token_bytes(t, id, out + used, TOKEN_MAX_BYTES);
+	if (n < 2 || out[used] != ' ' || (used > 0 && out[used - 1] != ' '))
+		return used + n;
+	memmove(out + used, out + used + 1, n - 1);
+	return used + n - 1;
+}
+
+/* A text whose masks are being filled in. */
+typedef struct filling {
+	const scorings *x;
+	const json_t *input;
+	const byte_range *places; /* [n] */
+	int64_t n, k;
+	candidate *candidates; /* [n][k] */
+	int32_t *chosen;       /* [n]; TOKEN_NONE: the mask stays */
+} filling;
+
+/* The text with what is chosen. */
+static json_t *fill_in(const filling *f)
+{
+	const tokenizer *t = f->x->model->tokenizer;
+	const char *text = json_string_value(f->input);
+	const size_t bytes = json_string_length(f->input);
+	size_t room = bytes, used = 0, at = 0;
+	for (int64_t m = 0; m < f->n; m++)
+		room += f->chosen[m] == TOKEN_NONE ? 0 : TOKEN_MAX_BYTES;
+	char *raw = memory_new(room, 1), *whole = memory_new(room + 3, 3);
+	json_t *string = NULL;
+	for (int64_t m = 0; raw && m < f->n; m++) {
+		if (f->chosen[m] == TOKEN_NONE)
+			continue;
+		memcpy(raw + used, text + at, f->places[m].first - at);
+		used = put_token(raw, used + f->places[m].first - at, t, f->chosen[m]);
+		at = f->places[m].first + f->places[m].bytes;
+	}
+	if (raw && whole) {
+		text_stream repaired = {0}; /* a token may be a part of a character */
+		memcpy(raw + used, text + at, bytes - at);
+		string = json_stringn(whole, text_stream_push(&repaired, raw, used + bytes - at, true, whole));
+	}
+	free(raw);
+	free(whole);
+	return string;
+}
+
+/* The candidates of a mask, each with the text in which it alone is filled in. */
+static json_t *candidates_array(const filling *f, int64_t mask)
+{
+	const tokenizer *t = f->x->model->tokenizer;
+	const candidate *own = f->candidates + mask * f->k;
+	json_t *array = json_array();
+	bool whole = array;
+	for (int64_t c = 0; whole && c < f->k && own[c].id != TOKEN_NONE; c++) {
+		f->chosen[mask] = own[c].id;
+		whole =
+		    json_array_append_new(array, json_pack("{s:o, s:i, s:f, s:o}", "token", tokens_name(t, own[c].id),
+		                                           "id", (int)own[c].id, "probability", own[c].probability,
+		                                           "text", fill_in(f))) == 0;
+	}
+	f->chosen[mask] = TOKEN_NONE;
+	if (whole)
+		return array;
+	json_decref(array);
+	return NULL;
+}
+
+/* numbers: the rows of logits of its masks. */
+static json_t *item_object(const filling *f, int64_t i, const float *numbers)
+{
+	const int64_t width = f->x->width;
+	json_t *masks = json_array();
+	bool whole = masks;
+	for (int64_t m = 0; m < f->n; m++) {
+		find_candidates(f->x->model->tokenizer, numbers + m * width, width, f->candidates + m * f->k, f->k);
+		f->chosen[m] = TOKEN_NONE;
+	}
+	for (int64_t m = 0; whole && m < f->n; m++)
+		whole = json_array_append_new(masks, json_pack("{s:I, s:I, s:o}", "position",
+		                                               (json_int_t)f->x->sequences[i].rows[m], "offset",
+		                                               (json_int_t)f->places[m].first, "candidates",
+		                                               candidates_array(f, m))) == 0;
+	for (int64_t m = 0; m < f->n; m++)
+		f->chosen[m] = f->candidates[m * f->k].id;
+	if (whole)
+		return json_pack("{s:I, s:o, s:o}", "index", (json_int_t)i, "text", fill_in(f), "masks", masks);
+	json_decref(masks);
+	return NULL;
+}
+
+static json_t *fill_input(const scorings *x, int64_t i, const float *numbers)
+{
+	const json_t *input = json_object_get(x->params, "input");
+	filling f = {.x = x,
+	             .input = x->list ? json_array_get(input, (size_t)i) : input,
+	             .places = x->places[i],
+	             .n = x->sequences[i].n_rows,
+	             .k = top_k(x)};
+	f.candidates = memory_new((size_t)(f.n * f.k), sizeof *f.candidates);
+	f.chosen = memory_new((size_t)f.n, sizeof *f.chosen);
+	json_t *item = f.candidates && f.chosen ? item_object(&f, i, numbers) : NULL;
+	free(f.candidates);
+	free(f.chosen);
+	return item;
+}
+
+static json_t *answer(const scorings *x, error *err)
+{
+	const float *numbers = x->numbers;
+	json_t *data = json_array();
+	bool whole = data;
+	(void)err;
+	for (int64_t i = 0; whole && i < x->n; i++) {
+		whole = json_array_append_new(data, fill_input(x, i, numbers)) == 0;
+		numbers += x->sequences[i].n_rows * x->width;
+	}
+	if (whole)
+		return json_pack("{s:s, s:s, s:o, s:o}", "object", "list", "model", x->model->id, "data", data, "usage",
+		                 scorings_usage(x));
+	json_decref(data);
+	return NULL;
+}
+
+void fill_mask_create(stream *s)
+{
+	static const scorings_kind kind = {begin, encode, answer};
+	scorings_create(s, &kind);
+}
