@@ -1,5 +1,6 @@
-/* classify.c - the classes and the vectors of texts. Texts come from the arguments, or one a line from a file or stdin;
- * requests hold BATCH of them, so that a long file needs no memory of its size and its answers come as they are made.
+/* classify.c - the classes and the vectors of texts, and what fills in their masks. Texts come from the arguments, or
+ * one a line from a file or stdin; requests hold BATCH of them, so that a long file needs no memory of its size and its
+ * answers come as they are made.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +20,10 @@ static const option_row classify_options[] = {
     {"top", OPTION_INTEGER, "K", "with --explain: how many tokens to list of each text (10)", NULL},
     {"file", OPTION_TEXT, "FILE", "classify each line of FILE (-: stdin)", NULL},
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
+static const option_row fill_mask_options[] = {
+    FILL_MASK_OPTIONS,
+    {"file", OPTION_TEXT, "FILE", "fill in each line of FILE (-: stdin)", NULL},
+    {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 static const option_row embed_options[] = {
     EMBEDDING_OPTIONS,
     {"file", OPTION_TEXT, "FILE", "the vectors of each line of FILE (-: stdin)", NULL},
@@ -30,7 +35,8 @@ typedef struct inputs {
 	const cli *c;
 	FILE *file;       /* NULL: the arguments */
 	const char *name; /* of the file */
-	size_t next;      /* arguments or lines, so far */
+	int first;        /* argument that is a text */
+	size_t next;      /* texts or lines, so far */
 	bool bad;         /* a text cannot be sent, and that has been said */
 } inputs;
 
@@ -81,7 +87,7 @@ static json_t *next_batch(inputs *in)
 
 	while (json_array_size(batch) < most && !in->bad) {
 		if (in->file ? !next_line(in, &line, &room, &bytes)
-		             : !(argument = cli_argument(in->c, (int)in->next++)))
+		             : !(argument = cli_argument(in->c, in->first + (int)in->next++)))
 			break;
 		add_text(in, batch, in->file ? line : argument, in->file ? bytes : strlen(argument));
 	}
@@ -91,14 +97,22 @@ static json_t *next_batch(inputs *in)
 
 /* --- requests ------------------------------------------------------------------------------- */
 
+/* What is asked of texts. */
+typedef struct method {
+	const char *path;
+	int (*show)(cli *c, json_t *answer, const json_t *texts); /* the answer is stolen */
+	bool names_model;                                         /* by the first argument; else by --model */
+} method;
+
 /* Send all texts, and show each answer with its texts. */
-static int send_all(cli *c, inputs *in, const char *path, int (*show)(cli *c, json_t *answer, const json_t *texts))
+static int send_all(cli *c, inputs *in, const method *m)
 {
 	const char *pair = options_text(&c->options, "pair");
 	int status = CLI_OK;
 
 	for (bool sent = false; status == CLI_OK; sent = true) {
-		json_t *texts = next_batch(in), *request = json_object();
+		json_t *texts = next_batch(in);
+		json_t *request = m->names_model ? json_pack("{s:s}", "model", cli_argument(c, 0)) : json_object();
 
 		if (in->bad) {
 			status = CLI_FAILED;
@@ -113,9 +127,9 @@ static int send_all(cli *c, inputs *in, const char *path, int (*show)(cli *c, js
 		           !options_fill(&c->options, request)) {
 			status = cli_fail("a text is not valid UTF-8");
 		} else {
-			json_t *answer = http_json(c->http, "POST", path, json_incref(request));
+			json_t *answer = http_json(c->http, "POST", m->path, json_incref(request));
 
-			status = answer && !c->json ? show(c, answer, texts) : cli_answer(c, answer);
+			status = answer && !c->json ? m->show(c, answer, texts) : cli_answer(c, answer);
 		}
 		json_decref(texts);
 		json_decref(request);
@@ -123,18 +137,18 @@ static int send_all(cli *c, inputs *in, const char *path, int (*show)(cli *c, js
 	return status;
 }
 
-static int run(cli *c, const char *path, int (*show)(cli *c, json_t *answer, const json_t *texts))
+static int run(cli *c, const method *m)
 {
 	const char *file = options_text(&c->options, "file");
-	inputs in = {.c = c};
+	inputs in = {.c = c, .first = m->names_model};
 
-	if (!options_text(&c->options, "model"))
+	if (!m->names_model && !options_text(&c->options, "model"))
 		return cli_usage("say which --model (additive models list shows them)");
-	if (file && cli_argument(c, 0))
+	if (file && cli_argument(c, in.first))
 		return cli_usage("give TEXT or a --file, not both");
 	if (options_text(&c->options, "pair") && (!cli_argument(c, 0) || cli_argument(c, 1)))
 		return cli_usage("--pair goes with one TEXT");
-	if (!file && !cli_argument(c, 0)) {
+	if (!file && !cli_argument(c, in.first)) {
 		if (isatty(STDIN_FILENO))
 			return cli_usage("give a TEXT or a --file, or pipe lines in");
 		file = "-";
@@ -144,7 +158,7 @@ static int run(cli *c, const char *path, int (*show)(cli *c, json_t *answer, con
 		in.file = strcmp(file, "-") == 0 ? stdin : fopen(file, "r");
 	if (file && !in.file)
 		return cli_fail("cannot read %s: %s", file, strerror(errno));
-	int status = send_all(c, &in, path, show);
+	int status = send_all(c, &in, m);
 	if (in.file && in.file != stdin)
 		fclose(in.file);
 	return status;
@@ -221,14 +235,48 @@ static int show_vectors(cli *c, json_t *answer, const json_t *texts)
 	return CLI_OK;
 }
 
+/* Each text filled in, then the candidates of each of its masks. The answer is stolen. */
+static int show_masks(cli *c, json_t *answer, const json_t *texts)
+{
+	static const show_column filled[] = {{"FILLED IN", "text", SHOW_PLAIN}, {NULL, NULL, SHOW_PLAIN}};
+	static const show_column candidates[] = {{"TOKEN", "token", SHOW_PLAIN},
+	                                         {"PROBABILITY", "probability", SHOW_PLAIN},
+	                                         {"TEXT", "text", SHOW_PLAIN},
+	                                         {NULL, NULL, SHOW_PLAIN}};
+	const json_t *data = json_object_get(answer, "data");
+
+	(void)texts;
+	show_table(stdout, c->out.width, data, filled);
+	for (size_t i = 0; i < json_array_size(data); i++) {
+		const json_t *masks = json_object_get(json_array_get(data, i), "masks");
+		size_t n = json_array_size(masks);
+
+		for (size_t m = 0; m < n; m++) {
+			putchar('\n');
+			if (json_array_size(data) > 1)
+				printf("text %zu, ", i + 1);
+			printf("mask %zu of %zu\n", m + 1, n);
+			show_table(stdout, c->out.width, json_object_get(json_array_get(masks, m), "candidates"),
+			           candidates);
+		}
+	}
+	json_decref(answer);
+	return CLI_OK;
+}
+
 static int classify_run(cli *c)
 {
-	return run(c, "/v1/classify", show_classes);
+	return run(c, &(method){"/v1/classify", show_classes, false});
 }
 
 static int embed_run(cli *c)
 {
-	return run(c, "/v1/embeddings", show_vectors);
+	return run(c, &(method){"/v1/embeddings", show_vectors, false});
+}
+
+static int fill_mask_run(cli *c)
+{
+	return run(c, &(method){"/v1/fill-mask", show_masks, true});
 }
 
 const command classify_commands[] = {
@@ -239,4 +287,8 @@ const command classify_commands[] = {
      classify_options, classify_run},
     {"embed", "--model ID [TEXT...]", 0, 1 << 20, "print the vectors of texts",
      "A line of numbers for each text. Without TEXT each line of stdin is a text.", embed_options, embed_run},
+    {"fill-mask", "MODEL [TEXT...]", 1, 1 << 20, "fill in the masks of texts",
+     "Each \"[MASK]\" in TEXT, or what the model's tokenizer calls its mask token, is a token to be guessed from those "
+     "on both sides. Without TEXT each line of stdin is a text.",
+     fill_mask_options, fill_mask_run},
     {NULL, NULL, 0, 0, NULL, NULL, NULL, NULL}};

@@ -152,7 +152,10 @@ static const char *default_model(const cli *c)
 {
 	const char *objective = options_text(&c->options, "objective");
 
-	return objective && strcmp(objective, "classification") == 0 ? "linear_encoder" : FINE_TUNING_JOB_OPTIONS_MODEL;
+	return !objective                                 ? FINE_TUNING_JOB_OPTIONS_MODEL
+	       : strcmp(objective, "classification") == 0 ? "linear_encoder"
+	       : strcmp(objective, "fill_mask") == 0      ? "transformer"
+	                                                  : FINE_TUNING_JOB_OPTIONS_MODEL;
 }
 
 static int train_run(cli *c)
