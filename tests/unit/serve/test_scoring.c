@@ -240,6 +240,97 @@ static void a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end(void
 	fixture_close(&f);
 }
 
+/* --- rows of a sequence ------------------------------------------------------------------ */
+
+enum { FILLER_WIDTH = VOCAB, FILLER_ROWS = 6 };
+
+/* A model that is not causal, with a head for tokens. */
+static void open_filler(fixture *f)
+{
+	const architecture *a = architecture_find("transformer");
+	model_size size = {.hidden = HIDDEN,
+	                   .heads = 4,
+	                   .layers = 2,
+	                   .inputs = FILLER_WIDTH,
+	                   .positions = LONGEST,
+	                   .length = LONGEST,
+	                   .padding = -1,
+	                   .dropout = 0};
+	json_t *config = json_pack("{s:s}", "stack", "encoder");
+	model *m;
+	fixture_folder(f);
+	assert_true(a->complete(config, &size));
+	assert_int_equal(model_create(&m, a, config, 1, f->backend, NULL), STATUS_OK);
+	stir(m, 5);
+	assert_int_equal(model_save(m, f->folder, NULL), STATUS_OK);
+	model_free(m);
+	json_decref(config);
+	fixture_serve_as(f, &roomy, DTYPE_PANEL_F32);
+}
+
+/* The logits of each token, of a plan of exactly this length. */
+static void plain_logits(const fixture *f, const scoring_sequence *q, float *out)
+{
+	plan *p;
+	const model *m = served_model_model(f->model);
+	const forward_spec spec = {.batch = 1, .length = q->count, .logits = LOGITS_ALL};
+	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_TOKENS, q->ids), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, port_find(plan_graph(p), PORT_LOGITS), out), STATUS_OK);
+	plan_free(p);
+}
+
+static void a_sequence_gives_the_logits_of_each_token_that_is_asked_for(void **state)
+{
+	(void)state;
+	static const int32_t rows[] = {16, 0, 5, 2, 299, 7};
+	static float out[FILLER_ROWS * FILLER_WIDTH], plain[LONGEST * FILLER_WIDTH];
+	fixture f;
+	scoring *x;
+	caller *c = calloc(1, sizeof *c);
+	open_filler(&f);
+	/* 3 rows, 1 and 2: the second plan for 16 tokens is of another number of rows than the first. */
+	scoring_sequence all[] = {{.ids = ids[0], .count = 17, .rows = rows, .n_rows = 3},
+	                          {.ids = ids[1], .count = 17, .rows = rows + 3, .n_rows = 1},
+	                          {.ids = ids[2], .count = LONGEST, .rows = rows + 4, .n_rows = 2}};
+	for (int i = 0; i < 3; i++)
+		for (int64_t k = 0; k < all[i].count; k++)
+			ids[i][k] = (int32_t)(philox(8, 0, (uint32_t)i, (uint64_t)k).word[0] % FILLER_WIDTH);
+	const scoring_request r = {
+	    .sequences = all, .n_sequences = 3, .width = FILLER_WIDTH, .out = out, .finished = finished, .context = c};
+	for (int repeat = 0; repeat < 2; repeat++) { /* on plans that are new, and on plans that have been used */
+		for (size_t i = 0; i < sizeof out / sizeof *out; i++)
+			out[i] = NAN;
+		assert_int_equal(scheduler_score(f.scheduler, f.model, &r, &x, NULL), STATUS_OK);
+		drain(&f);
+		assert_int_equal(c->finished, repeat + 1);
+		assert_int_equal(c->status, STATUS_OK);
+		int64_t row = 0;
+		for (int i = 0; i < 3; i++) {
+			plain_logits(&f, &all[i], plain);
+			for (int64_t n = 0; n < all[i].n_rows; n++, row++)
+				for (int64_t k = 0; k < FILLER_WIDTH; k++) {
+					float want = plain[all[i].rows[n] * FILLER_WIDTH + k];
+					assert_true(fabsf(out[row * FILLER_WIDTH + k] - want) <=
+					            1e-4f * fmaxf(1, fabsf(want)));
+				}
+		}
+	}
+	static const int32_t behind[] = {17};
+	error err = ERROR_INIT;
+	all[1].rows = behind;
+	assert_int_equal(scheduler_score(f.scheduler, f.model, &r, &x, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "input");
+	fixture_close(&f);
+	open_named(&f, 0, DTYPE_PANEL_F32, true);
+	all[1].rows = rows;
+	assert_int_equal(scheduler_score(f.scheduler, f.model, &r, &x, &err), STATUS_INVALID); /* it is causal */
+	fixture_close(&f);
+	free(c);
+}
+
 static void bad_requests_are_refused_by_name(void **state)
 {
 	(void)state;
@@ -345,6 +436,7 @@ int main(void)
 	    cmocka_unit_test(an_explained_sequence_has_the_values_of_one_that_is_not_and_the_log_of_the_parallel_form),
 	    cmocka_unit_test(long_scorings_and_short_ones_take_turns_and_disturb_nothing),
 	    cmocka_unit_test(a_model_stays_loaded_while_it_scores_and_cancelled_scorings_end),
+	    cmocka_unit_test(a_sequence_gives_the_logits_of_each_token_that_is_asked_for),
 	    cmocka_unit_test(bad_requests_are_refused_by_name),
 	    cmocka_unit_test(as_many_scorings_as_generations_may_be_under_way),
 	    cmocka_unit_test(a_failure_ends_the_scorings_it_concerns_and_later_ones_give_the_same),

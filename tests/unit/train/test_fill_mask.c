@@ -251,6 +251,107 @@ static void the_share_is_an_option_of_this_objective_alone(void **state)
 	json_decref(written);
 }
 
+/* --- through a trainer ------------------------------------------------------------------------ */
+
+/* An encoder of one layer of width 16. */
+static model *encoder(const fixture *f, double dropout)
+{
+	const architecture *a = architecture_find("transformer");
+	model_size size = {.hidden = 16,
+	                   .heads = 2,
+	                   .layers = 1,
+	                   .inputs = 260,
+	                   .positions = FIXTURE_LENGTH,
+	                   .length = FIXTURE_LENGTH,
+	                   .padding = BYTES_PAD,
+	                   .dropout = dropout};
+	json_t *config = json_pack("{s:s, s:i}", "stack", "encoder", "mask_token_id", MASK);
+	model *m;
+	error err = ERROR_INIT;
+	assert_true(a->complete(config, &size));
+	status s = model_create(&m, a, config, 7, f->backend, &err);
+	json_decref(config);
+	assert_string_equal(err.message, "");
+	assert_int_equal(s, STATUS_OK);
+	return m;
+}
+
+static trainer *filler(const fixture *f, double dropout, const train_options *o)
+{
+	trainer *t;
+	error err = ERROR_INIT;
+	status s = trainer_new(&t, encoder(f, dropout), o, f->train, f->valid, &err);
+	assert_string_equal(err.message, "");
+	assert_int_equal(s, STATUS_OK);
+	return t;
+}
+
+static train_options short_options(int64_t steps)
+{
+	train_options o = options_of(0.15);
+	o.sequence_length = FIXTURE_LENGTH;
+	o.max_steps = steps;
+	return o;
+}
+
+static void finish(trainer *t)
+{
+	for (unsigned events = 0; !(events & TRAIN_FINISHED);)
+		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
+}
+
+static void an_evaluation_asks_for_the_same_tokens_whatever_the_batch_and_the_seed(void **state)
+{
+	double loss[3], accuracy[3];
+	for (int i = 0; i < 3; i++) {
+		train_options o = short_options(1);
+		o.batch_size = (int[]){1, 3, 7}[i];
+		o.seed = (uint64_t)i + 1;
+		o.learning_rate = 1e-12; /* the same model each time */
+		trainer *t = filler(*state, 0, &o);
+		finish(t);
+		loss[i] = trainer_progress(t)->valid_loss;
+		accuracy[i] = train_metric(trainer_progress(t), "accuracy");
+		assert_true(fabs(train_metric(trainer_progress(t), "perplexity") - exp(loss[i])) <=
+		            1e-9 * exp(loss[i]));
+		assert_true(isnan(train_metric(trainer_progress(t), "bits_per_byte")));
+		int prompt, count;
+		assert_null(trainer_preview(t, &prompt, &count));
+		trainer_free(t);
+	}
+	for (int i = 1; i < 3; i++) {
+		assert_true(fabs(loss[i] - loss[0]) <= 1e-5);
+		assert_true(accuracy[i] == accuracy[0]);
+	}
+}
+
+static void a_run_that_is_resumed_masks_what_it_would_have_masked(void **state)
+{
+	const fixture *f = *state;
+	char path[128];
+	snprintf(path, sizeof path, "%s/filler", f->folder);
+	train_options o = short_options(30); /* epochs of 67 records: the second begins in step 12 */
+	o.batch_size = 3;
+	o.gradient_accumulation = 2; /* of different numbers of labels */
+	o.eval_every = 5;
+	trainer *whole = filler(f, 0.1, &o), *second = filler(f, 0.1, &o);
+	fixture_run(whole, 13, 0);
+	assert_int_equal(trainer_save(whole, f->tokenizer, path, "step", NULL, NULL), STATUS_OK);
+	assert_int_equal(trainer_resume(second, path, NULL), STATUS_OK);
+	finish(whole);
+	finish(second);
+	assert_same_weights(f, whole, second);
+	assert_true(trainer_progress(whole)->valid_loss == trainer_progress(second)->valid_loss);
+	trainer_free(whole);
+	trainer_free(second);
+	o.mask_fraction = 0.2;
+	error err = ERROR_INIT;
+	trainer *other = filler(f, 0.1, &o);
+	assert_int_equal(trainer_resume(other, path, &err), STATUS_INVALID);
+	assert_string_equal(err.param, "mask_fraction");
+	trainer_free(other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -263,6 +364,8 @@ int main(void)
 	    cmocka_unit_test(without_a_mask_token_of_the_model_or_the_tokenizer_nothing_is_trained),
 	    cmocka_unit_test(what_a_model_sees_decides_what_it_can_be_trained_for),
 	    cmocka_unit_test(the_share_is_an_option_of_this_objective_alone),
+	    cmocka_unit_test(an_evaluation_asks_for_the_same_tokens_whatever_the_batch_and_the_seed),
+	    cmocka_unit_test(a_run_that_is_resumed_masks_what_it_would_have_masked),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
