@@ -147,20 +147,22 @@ static int train(cli *c, json_t *request)
 	return status;
 }
 
-/* What is trained unless --model says it. */
-static const char *default_model(const cli *c)
+/* A request for what is trained unless --model says it. NULL: out of memory. */
+static json_t *usual_request(const cli *c)
 {
 	const char *objective = options_text(&c->options, "objective");
 
-	return !objective                                 ? FINE_TUNING_JOB_OPTIONS_MODEL
-	       : strcmp(objective, "classification") == 0 ? "linear_encoder"
-	       : strcmp(objective, "fill_mask") == 0      ? "transformer"
-	                                                  : FINE_TUNING_JOB_OPTIONS_MODEL;
+	if (objective && strcmp(objective, "classification") == 0)
+		return json_pack("{s:s}", "model", "linear_encoder");
+	if (objective && strcmp(objective, "fill_mask") == 0 && !options_text(&c->options, "model"))
+		return json_pack("{s:s, s:{s:{s:s}}}", "model", "transformer", "additive", "config", "stack",
+		                 "encoder");
+	return json_pack("{s:s}", "model", FINE_TUNING_JOB_OPTIONS_MODEL);
 }
 
 static int train_run(cli *c)
 {
-	json_t *request = json_pack("{s:s}", "model", default_model(c));
+	json_t *request = usual_request(c);
 	const char *validation = options_text(&c->options, "validation");
 	int status, stdins = validation && strcmp(validation, "-") == 0;
 

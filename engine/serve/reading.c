@@ -55,7 +55,8 @@ void reading_free_all(served_model *m)
 
 static bool is_kept(const served_model *m, int64_t tokens, reading_form form)
 {
-	return tokens <= READING_KEPT_TOKENS && !model_dimensions(m->model)->reads_padding && !form.log;
+	return tokens <= READING_KEPT_TOKENS && form.rows <= READING_KEPT_ROWS &&
+	       !model_dimensions(m->model)->reads_padding && !form.log;
 }
 
 static int64_t capacity_for(const served_model *m, int64_t tokens, reading_form form)

@@ -18,7 +18,8 @@
 
 enum {
 	READING_LEAST_TOKENS = 16,  /* of a plan */
-	READING_KEPT_TOKENS = 1024, /* a plan for more is freed when it has run */
+	READING_KEPT_TOKENS = 1024, /* a plan for more is freed when it has run, */
+	READING_KEPT_ROWS = 8,      /* and one for more rows: there would be too many kinds */
 	READING_LOG_TOKENS = 64,
 	READING_TOUCHED_BYTES = 2 << 20, /* of a new plan, in a step; beside generations: */
 	READING_TOUCHED_LESS = 1 << 16,

@@ -9,8 +9,9 @@ from engine_client import EngineError, daemon, engine, own_daemon, train  # noqa
 
 MASK, BYTE = 259, 3
 LENGTH = 16
-ENCODER = {"config": {"stack": "encoder"}, "size": {"hidden": 32, "heads": 2, "layers": 2, "dropout": 0}, "sequence_length": LENGTH,
-           "batch_size": 16, "learning_rate": 1e-2}
+CONFIG = {"stack": "encoder", "use_abs_pos_emb": True}
+ENCODER = {"config": CONFIG, "size": {"hidden": 32, "heads": 2, "layers": 2, "dropout": 0}, "sequence_length": LENGTH, "batch_size": 16,
+           "learning_rate": 3e-3}
 # Blocks in which either letter follows from the other one, before it or behind it.
 TEXT = "".join(f"say {x}, and now {x}" for x in random.Random(5).choices("abcdefgh", k=1500))
 TOKENIZERS = pathlib.Path(__file__).parents[1] / "data/tokenizers"
@@ -28,7 +29,7 @@ def finished(engine, ask):
 
 @pytest.fixture(scope="module")
 def job(engine):
-    return finished(engine, params(engine.add_file(TEXT), 300))
+    return finished(engine, params(engine.add_file(TEXT), 500))
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +142,16 @@ def test_a_model_generates_or_fills_in_and_is_trained_for_that(engine, model, ca
     assert e.status == 400 and e.param == "additive.mask_fraction"
     e = refused(engine, "job.create", params(file, 1, mask_fraction=0))
     assert e.status == 400 and e.param == "additive.mask_fraction"
+    e = refused(engine, "job.create", params(file, 1, config={**CONFIG, "num_tokens": 259}))  # there is no room for the mask
+    assert e.status == 400 and e.param == "additive.config.mask_token_id"
+
+
+def test_the_mask_lies_behind_the_ids_of_the_tokenizer_unless_that_is_said(engine):
+    for given, mask in (({"num_tokens": 300}, 259), ({"num_tokens": 300, "mask_token_id": 299}, 299), ({"mask_token_id": 2}, 2)):
+        done = finished(engine, params(engine.add_file(TEXT), 1, config={**CONFIG, **given}))
+        config = engine.call("model.get", {"id": done["fine_tuned_model"]})["additive"]["config"]
+        assert config["mask_token_id"] == mask and config["num_tokens"] == given.get("num_tokens", 259)
+        assert fill(engine, done["fine_tuned_model"], "s[MASK]y")["data"][0]["masks"][0]["position"] == 1
 
 
 def test_it_is_trained_further_with_the_same_mask(engine, model):

@@ -211,7 +211,7 @@ static void find_candidates(const tokenizer *t, const float *logits, int64_t wid
 static size_t put_token(char *out, size_t used, const tokenizer *t, int32_t id)
 {
 	const size_t n = tokenizer_token_bytes(t, id, out + used, TOKEN_MAX_BYTES);
-	if (n < 2 || out[used] != ' ' || (used > 0 && out[used - 1] != ' '))
+	if (n < 2 || out[used] != ' ' || out[used + 1] == ' ' || (used > 0 && out[used - 1] != ' '))
 		return used + n;
 	memmove(out + used, out + used + 1, n - 1);
 	return used + n - 1;
