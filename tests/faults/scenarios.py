@@ -404,6 +404,7 @@ def scenarios():
                                                               stop=["zz"], prompt=["99 bot", "98 bot"]),
         Create(), Append(), Generate(), Fork(), Export(), Import(), Remove(), Alpha(),
         Ask("explain a text", "explain", lambda t: {"model": t.model, "input": "99 bottles", "aggregate": "rollout"}),
+        Ask("fill in masks", "fill_mask", lambda t: {"model": t.filler, "input": ["99 [MASK]ott[MASK]les", "of [MASK]"]}),
         Ask("tokenize", "tokenize", lambda t: {"model": t.model, "text": "99 böttles"}),
         Ask("detokenize", "detokenize", lambda t: {"model": t.model, "tokens": [60, 61, 200, 90]}),
         Upload(), Content(), RemoveFile(), ImportModel(), ImportArchive(), RemoveModel(), Train(),

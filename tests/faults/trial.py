@@ -45,6 +45,15 @@ def shards_archive(config, weights):
     return out.getvalue()
 
 
+def train_filler(engine, file):
+    """A model that fills in masks."""
+    job = engine.call("job.create", {"model": "transformer", "training_file": file, "seed": 7, "additive": {
+        "config": {"stack": "encoder"}, "size": {"hidden": 16, "heads": 2, "layers": 2}, "sequence_length": 32, "max_steps": 2}})
+    done = engine.wait_job(job["id"])
+    assert done["status"] == "succeeded", done
+    return done["fine_tuned_model"]
+
+
 class Trial:
     """An engine with a model, a file, a finished job and a durable session, and the page that lets its calls fail."""
 
@@ -57,6 +66,7 @@ class Trial:
         self.engine = self.daemon.connect()
         self.file = self.engine.add_file(TEXT)
         self.model = train(self.engine, 5)
+        self.filler = train_filler(self.engine, self.file)
         self.files = [f["id"] for f in self.engine.call("file.list")["data"]]
         self.parts = {part: self.engine.download("model.file", {"id": self.model, "name": name})[1]
                       for part, name in (("config", "config.json"), ("weights", "model.safetensors"))}
@@ -87,7 +97,7 @@ class Trial:
             if f["id"] not in self.files:
                 self.engine.call("file.delete", {"id": f["id"]})
         models = {m["id"] for m in self.engine.call("model.list")["data"]}  # damaged ones are not in it
-        for m in (models | {ImportModel.id, ImportArchive.id, RemoveModel.id}) - {self.model, self.other}:
+        for m in (models | {ImportModel.id, ImportArchive.id, RemoveModel.id}) - {self.model, self.other, self.filler}:
             with contextlib.suppress(EngineError):
                 self.engine.call("model.delete", {"id": m})
         for j in self.engine.call("job.list")["data"]:
