@@ -15,8 +15,8 @@
  * with each: no further pass over the row.
  *
  * Weights are computed anew in every pass, about thirty integer instructions: less than writing and reading them. A row
- * is read once at temperature 0, 3 times with few tokens left, else 3 times without cuts and 6 to 8 with both, from the
- * second time on out of the cache.
+ * is read once at temperature 0, 3 times with few tokens left, else 3 times without cuts (4 with top-a, whose limit
+ * depends on the mass) and 6 to 8 with both, from the second time on out of the cache.
  * Penalised, biased or masked rows are copied to scratch first. Bytes per row: 4 V, with adjustments 12 V. */
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
@@ -272,6 +272,15 @@ __device__ __forceinline__ u64 weight_left(const row &r, int i, u64 last, u64 bo
 	return weight >= bottom && rank_key(r.x[i], i) <= last ? weight : 0;
 }
 
+/* The mass of the whole row. */
+__device__ u64 row_mass(const row &r, work *w)
+{
+	u64 sum = 0;
+	for (int i = threadIdx.x; i < r.vocab; i += THREADS)
+		sum += sample_weight(r.distance(i));
+	return block_reduce(sum, w->warp, plus);
+}
+
 __device__ int draw(const row &r, work *w, u64 last, u64 bottom, uint32_t random)
 {
 	const int lane = threadIdx.x % WARP, each = ((r.vocab + BINS - 1) / BINS + WARP - 1) / WARP * WARP;
@@ -333,7 +342,7 @@ __device__ void list_few(const row &r, work *w)
 
 /* cut and draw where the list holds all that may be left. mass: of what top-p's share is taken; 0: of what top-k
  * leaves. Each thread knows one entry of the list. */
-__device__ int draw_few(work *w, u64 count, u64 mass, float top_p, u64 bottom, uint32_t random)
+__device__ int draw_few(work *w, u64 count, u64 mass, const sample_setting &s, uint32_t random)
 {
 	const int n = (int)w->listed, e = threadIdx.x;
 	const u64 key = e < n ? w->list.key[e] : 0;
@@ -346,12 +355,12 @@ __device__ int draw_few(work *w, u64 count, u64 mass, float top_p, u64 bottom, u
 	if (counted >= count)
 		weight = 0;
 	mass = mass > 0 ? mass : block_reduce(weight, w->warp, plus);
-	if (top_p < 1) {
-		const u64 goal = sample_goal(top_p, mass);
+	if (s.top_p < 1) {
+		const u64 goal = sample_goal(s.top_p, mass);
 		if (reached >= (goal > 0 ? goal : 1))
 			weight = 0;
 	}
-	if (weight < bottom)
+	if (weight < sample_bottom(&s, s.top_a > 0 ? block_reduce(weight, w->warp, plus) : 0))
 		weight = 0;
 	const u64 goal = sample_share(random >> 8, block_reduce(weight, w->warp, plus)) + 1;
 	if (e < n)
@@ -406,24 +415,27 @@ __device__ u64 bound(work *w, const sample_setting &s)
 /* The token of a row at a temperature above 0, for the first warp at least. */
 __device__ int draw_cut(const row &r, work *w, const sample_setting &s)
 {
-	const u64 count = s.top_k > 0 ? (u64)s.top_k : ~(u64)0, bottom = sample_least(s.min_p);
+	const u64 count = s.top_k > 0 ? (u64)s.top_k : ~(u64)0;
 	const uint32_t random = philox(sample_seed(&s), PHILOX_STREAM_SAMPLE, 0, sample_position(&s)).word[0];
-	u64 last = ~(u64)0;
+	u64 last = ~(u64)0, left = 0; /* the mass that top-k and top-p leave, where top-a wants it */
 	if (s.top_k > 0 || s.top_p < 1) {
 		fill_coarse(r, w);
 		__syncthreads();
 		const u64 mass = bound(w, s);
 		if (w->bin >= 0 && w->counted + w->inside <= FEW) {
 			list_few(r, w);
-			return draw_few(w, count, mass, s.top_p, bottom, random);
+			return draw_few(w, count, mass, s, random);
 		}
 		cut(r, w, count, ~(u64)0);
 		const u64 goal = sample_goal(s.top_p, w->mass);
 		if (s.top_p < 1)
 			cut(r, w, ~(u64)0, goal > 0 ? goal : 1);
 		last = w->last;
+		left = w->mass;
+	} else if (s.top_a > 0) {
+		left = row_mass(r, w);
 	}
-	return draw(r, w, last, bottom, random);
+	return draw(r, w, last, sample_bottom(&s, left), random);
 }
 
 __global__ void __launch_bounds__(THREADS)

@@ -510,7 +510,8 @@ static void bench_sample(walk *w, int64_t rows, int64_t vocab, float deviation)
 	             {"top-k 50", {.temperature = 0.8f, .top_p = 1, .top_k = 50}},
 	             {"top-k 50, top-p 0.95", {.temperature = 0.8f, .top_p = 0.95f, .top_k = 50}},
 	             {"top-p 0.95", {.temperature = 0.8f, .top_p = 0.95f}},
-	             {"min-p 0.05", {.temperature = 0.8f, .top_p = 1, .min_p = 0.05f}}};
+	             {"min-p 0.05", {.temperature = 0.8f, .top_p = 1, .min_p = 0.05f}},
+	             {"top-a 0.2", {.temperature = 0.8f, .top_p = 1, .top_a = 0.2f, .top_a_power = 2}}};
 	for (size_t i = 0; i < sizeof draws / sizeof draws[0]; i++) {
 		char text[96];
 		snprintf(text, sizeof text, "B%d V%d deviation %g, %s", (int)rows, (int)vocab, (double)deviation,

@@ -124,8 +124,8 @@ static int64_t weigh_and_draw(const row *r)
 	sample_weigh(r->list.x, r->list.n, r->max, s->temperature, r->memory.weight);
 	if (s->top_p < 1)
 		cut(r, sample_goal(s->top_p, mass(r)), r->bracket);
-	if (s->min_p > 0)
-		drop_below(r, sample_least(s->min_p));
+	if (s->min_p > 0 || s->top_a > 0)
+		drop_below(r, sample_bottom(s, s->top_a > 0 ? mass(r) : 0));
 	return draw(r, sample_share(sample_random(s), mass(r)));
 }
 

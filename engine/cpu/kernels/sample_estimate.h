@@ -200,15 +200,26 @@ static inline void sample_keep(const sample_list *l, float *estimate, sample_fro
 	}
 }
 
-/* Leave the estimates that min-p leaves. False: unknown, because a logit is too near to the limit. */
-static inline bool sample_keep_likely(const sample_list *l, float *estimate, float max, const sample_setting *s)
+/* Leave the estimates that min-p and top-a leave of this mass. False: unknown, because a logit is too near to the
+ * limit. A mass that is off by a share moves top-a's limit by |power - 1| times the share. */
+static inline bool sample_keep_likely(const sample_list *l, float *estimate, float max, const sample_setting *s,
+                                      double mass)
 {
-	const double margin = 1e-5, limit = -log((double)s->min_p), scale = s->temperature;
+	double share = s->min_p, margin = 1e-5;
+	if (s->top_a > 0) {
+		const double power = (double)s->top_a_power - 1;
+		share = fmax(share, (double)s->top_a * pow(mass, -power));
+		margin += fabs(power) * 2 * sample_slack(mass, l->n) / mass;
+	}
+	if (!(share >= 0x1p-32))
+		return false;
+	margin += 0x1p-38 / share; /* weights and their limit are whole numbers */
+	const double limit = -log(share), scale = s->temperature;
 	const float in = nextafterf((float)(max - scale * (limit - margin)), INFINITY), *x = l->x;
 	const float out = nextafterf((float)(max - scale * (limit + margin)), -INFINITY);
 	const int64_t n = l->n;
 	int near = 0;
-	if (!(s->min_p >= 0x1p-16f && in < max))
+	if (!(in < max))
 		return false;
 #pragma omp simd reduction(| : near)
 	for (int64_t i = 0; i < n; i++) {
@@ -247,16 +258,21 @@ static inline int32_t sample_estimated(const sample_list *l, const sample_memory
 		return -1;
 	sample_estimates(l, max, s->temperature, m->estimate);
 	double mass = sample_mass_from(l->x, m->estimate, l->n, -INFINITY);
-	if (s->top_p < 1) {
+	const bool front_only = s->top_p < 1;
+	const bool likely_only = s->min_p > 0 || s->top_a > 0;
+	if (front_only) {
 		sample_front front;
 		if (!sample_front_of(l, m, max, s, mass, b, &front))
 			return -1;
 		sample_keep(l, m->estimate, front);
 	}
-	if (s->min_p > 0 && !sample_keep_likely(l, m->estimate, max, s))
-		return -1;
-	if (s->top_p < 1 || s->min_p > 0)
+	if (front_only && (s->top_a > 0 || !likely_only))
 		mass = sample_mass_from(l->x, m->estimate, l->n, -INFINITY);
+	if (likely_only) {
+		if (!sample_keep_likely(l, m->estimate, max, s, mass))
+			return -1;
+		mass = sample_mass_from(l->x, m->estimate, l->n, -INFINITY);
+	}
 	const double target = sample_random(s) * 0x1p-24 * mass;
 	return sample_estimated_draw(l, m->estimate, target, 2 * sample_slack(mass, l->n));
 }

@@ -70,8 +70,9 @@ static void weigh(ranked *all, int64_t n, const sample_setting *s)
 			all[i].weight = 0;
 		reached += all[i].weight;
 	}
+	const uint64_t bottom = sample_bottom(s, mass_of(all, n));
 	for (int64_t i = 0; i < n; i++)
-		if (all[i].weight < sample_least(s->min_p))
+		if (all[i].weight < bottom)
 			all[i].weight = 0;
 }
 

@@ -9,7 +9,9 @@
  * 4. top-k, then top-p of what is left: the first tokens by rank (larger logit first, then lower id) up to
  *    the one at which k are counted, or at which their weights reach ⌈top_p · mass⌉ (top_p as the next multiple of
  *    2^-24); at least the first.
- * 5. min-p: weights below min_p · 2^SAMPLE_BITS are out.
+ * 5. min-p: weights below min_p · 2^SAMPLE_BITS are out. top-a: weights below top_a · 2^SAMPLE_BITS ·
+ *    pmax^(top_a_power - 1) are out, pmax the first token's share of the mass that step 4 leaves; these are the
+ *    probabilities below top_a · pmax^top_a_power. The first token stays.
  * 6. one draw: among those left, in the order of ids, the first at which the sum of weights exceeds
  *    ⌊u · mass / 2^24⌋, u the upper 24 bits of word 0 of philox(seed, PHILOX_STREAM_SAMPLE, 0, position).
  *
@@ -18,6 +20,10 @@
  * would depend on whether the compiler fuses them; where it matters below, fmaf says so.) So the token is a function of
  * the logits' bits and the setting: on every backend, in any batch. A vocabulary of 2^24 tokens does not overflow 64
  * bits. Tokens 28 nats below the best weigh 0.
+ *
+ * All filters see the probabilities at the request's temperature, and what is left keeps its proportions.
+ * (x-transformers filters before the temperature, and its top_a makes what is left equally likely:
+ * engine/eval/logit_filters.h.)
  *
  * The functions here are that arithmetic, for C and for device code. */
 #ifndef ENGINE_TENSOR_OPS_SAMPLE_H
@@ -36,7 +42,8 @@ enum { SAMPLE_BITS = 39, SAMPLE_MAX_VOCAB = 1 << 24 };
 /* One row's setting, 32-bit words: the fields of a request, under their names, and what the caller adds. */
 typedef struct sample_setting {
 	float temperature, top_p, min_p;
-	int32_t top_k; /* 0: off */
+	float top_a, top_a_power; /* top_a 0: off */
+	int32_t top_k;            /* 0: off */
 	float repetition_penalty, presence_penalty, frequency_penalty;
 	uint32_t seed_low, seed_high;
 	uint32_t position_low, position_high;
@@ -103,20 +110,25 @@ DEVICE_FUNCTION uint64_t sample_product(uint64_t a, uint64_t b)
 	return (uint64_t)(uint32_t)a * (uint32_t)b >> 32;
 }
 
-/* round(2^SAMPLE_BITS · e^-t): exactly 2^SAMPLE_BITS for t = 0, elsewhere within 2e-8 of it or half of one.
- * e^-t = 2^-n · 2^-f with a whole n and 0 <= f < 1, and 2^-f = 1 - f·h(f), h a minimax polynomial (Lawson's iteration)
- * whose signs alternate; f and h in units of 2^-32. */
-DEVICE_FUNCTION uint64_t sample_weight(float t)
+/* 2^SAMPLE_BITS · 2^-f, for f in units of 2^-32 and below one: exactly 2^SAMPLE_BITS for f = 0, elsewhere within 2e-8
+ * of it. 2^-f = 1 - f·h(f), h a minimax polynomial (Lawson's iteration) whose signs alternate; h in units of 2^-32. */
+DEVICE_FUNCTION uint64_t sample_half(uint64_t f)
 {
-	const uint64_t log2e = 1549082005; /* in units of 2^-30 */
-	uint64_t z = (uint32_t)(int32_t)(t * 0x1p26f) * log2e, n = z >> 56, f = z >> 24 & 0xffffffff;
 	uint64_t h = 5475002 - sample_product(f, 468251);
 	h = 41142264 - sample_product(f, h);
 	h = 238330987 - sample_product(f, h);
 	h = 1031755804 - sample_product(f, h);
 	h = 2977043973 - sample_product(f, h);
-	uint64_t whole = ((uint64_t)1 << SAMPLE_BITS) - (sample_product(f, h) << (SAMPLE_BITS - 32));
-	return ((whole << 1 >> n) + 1) >> 1; /* rounded to the nearest, a half up */
+	return ((uint64_t)1 << SAMPLE_BITS) - (sample_product(f, h) << (SAMPLE_BITS - 32));
+}
+
+/* round(2^SAMPLE_BITS · e^-t): exactly 2^SAMPLE_BITS for t = 0, elsewhere within 2e-8 of it or half of one.
+ * e^-t = 2^-n · 2^-f with a whole n and 0 <= f < 1. */
+DEVICE_FUNCTION uint64_t sample_weight(float t)
+{
+	const uint64_t log2e = 1549082005; /* in units of 2^-30 */
+	uint64_t z = (uint32_t)(int32_t)(t * 0x1p26f) * log2e, n = z >> 56, f = z >> 24 & 0xffffffff;
+	return ((sample_half(f) << 1 >> n) + 1) >> 1; /* rounded to the nearest, a half up */
 }
 
 /* ⌊part · mass / 2^24⌋ for part <= 2^24. */
@@ -142,6 +154,42 @@ DEVICE_FUNCTION uint64_t sample_least(float min_p)
 	uint64_t least = (uint64_t)scaled;
 	least += (float)least < scaled;
 	return least > 0 ? least : 1;
+}
+
+/* log2 of a whole number above 0, a multiple of 2^-32 within 2^-31 of it: every squaring of the mantissa gives one more
+ * bit. */
+DEVICE_FUNCTION double sample_log2(uint64_t x)
+{
+	int exponent;
+	double mantissa = 2 * frexp((double)x, &exponent), log = exponent - 1;
+	for (double bit = 0.5; bit >= 0x1p-32; bit *= 0.5) {
+		mantissa *= mantissa;
+		if (mantissa >= 2) {
+			mantissa *= 0.5;
+			log += bit;
+		}
+	}
+	return log;
+}
+
+/* The least weight that top-a leaves of tokens that have this mass: 2^SAMPLE_BITS · top_a · pmax^(power - 1), with
+ * pmax = 2^SAMPLE_BITS / mass; rounded up, and no more than the likeliest token's weight. With power 1 it is min-p's.
+ * Only products and quotients by powers of 2 follow each other, which nothing fuses. */
+DEVICE_FUNCTION uint64_t sample_least_a(float top_a, float power, uint64_t mass)
+{
+	const uint64_t most = (uint64_t)1 << SAMPLE_BITS;
+	const double exponent = (sample_log2(mass) - SAMPLE_BITS) * (((double)power - 1) * 0x1p32);
+	const int64_t z = (int64_t)floor(exponent), n = z >> 32, f = z & 0xffffffff; /* pmax^(power-1) = 2^-n · 2^-f */
+	const double least = ceil(ldexp((double)top_a * (double)sample_half((uint64_t)f), -(int)n));
+	return least < (double)most ? (uint64_t)least : most;
+}
+
+/* The least weight that step 5 leaves. mass: of what step 4 leaves; read for top-a only. */
+DEVICE_FUNCTION uint64_t sample_bottom(const sample_setting *s, uint64_t mass)
+{
+	const uint64_t least = sample_least(s->min_p);
+	const uint64_t least_a = s->top_a > 0 ? sample_least_a(s->top_a, s->top_a_power, mass) : 0;
+	return least > least_a ? least : least_a;
 }
 
 DEVICE_FUNCTION uint64_t sample_seed(const sample_setting *s)

@@ -118,6 +118,8 @@ static void fill_settings(const op_case *c, sample_setting *s, int64_t rows)
 		s[i] = (sample_setting){.temperature = temperatures[i % 4],
 		                        .top_p = parts[i % 3],
 		                        .min_p = i % 5 ? 0 : 0.01f,
+		                        .top_a = i % 11 ? 0 : 0.1f,
+		                        .top_a_power = 2,
 		                        .top_k = i % 7 ? 0 : 20,
 		                        .repetition_penalty = i % 2 ? 1.3f : 1,
 		                        .presence_penalty = 0.1f * (float)(i % 3),

@@ -178,6 +178,8 @@ static sample_setting draw_setting(uint64_t seed, int64_t vocab)
 	s.temperature = temperatures[word(seed, 1) % 8];
 	s.top_p = word(seed, 2) % 3 ? parts[word(seed, 3) % 8] : unit(seed, 4);
 	s.min_p = word(seed, 5) % 3 ? 0 : word(seed, 5) % 2 ? parts[word(seed, 6) % 8] : 0.1f * unit(seed, 7);
+	s.top_a = word(seed, 20) % 3 ? 0 : word(seed, 20) % 2 ? parts[word(seed, 21) % 8] : 0.1f * unit(seed, 22);
+	s.top_a_power = word(seed, 23) % 2 ? 2 : 3 * unit(seed, 24);
 	s.top_k = word(seed, 8) % 2 ? 0 : (int32_t)(word(seed, 9) % (uint32_t)(vocab + 3));
 	if (word(seed, 10) % 2) {
 		s.repetition_penalty = 0.5f + unit(seed, 11);
@@ -291,16 +293,26 @@ static sample_setting usual_setting(uint64_t seed)
 	static const struct {
 		float temperature, top_p, min_p;
 		int32_t top_k;
-	} usual[] = {{1, 1, 0, 0},          {0.8f, 1, 0, 0},       {0.8f, 0.95f, 0, 50}, {0.8f, 0.95f, 0, 0},
-	             {1, 0.5f, 0, 0},       {0.8f, 1, 0.05f, 0},   {1, 0.9f, 0.02f, 0},  {0.7f, 1, 0, 50},
-	             {1, 0.95f, 0, 1000},   {0.3f, 1, 0, 1},       {1.5f, 0.99f, 0, 0},  {1e-7f, 0.9f, 0, 0},
-	             {1e7f, 0.9f, 0.1f, 0}, {1, 0.001f, 1e-6f, 0}, {1, 1, 1, 0},         {1, 0.7f, 0, 1 << 30}};
+		float top_a, top_a_power;
+	} usual[] = {{1, 1, 0, 0, 0, 2},           {0.8f, 1, 0, 0, 0, 2},
+	             {0.8f, 0.95f, 0, 50, 0, 2},   {0.8f, 0.95f, 0, 0, 0, 2},
+	             {1, 0.5f, 0, 0, 0, 2},        {0.8f, 1, 0.05f, 0, 0, 2},
+	             {1, 0.9f, 0.02f, 0, 0, 2},    {0.7f, 1, 0, 50, 0, 2},
+	             {1, 0.95f, 0, 1000, 0, 2},    {0.3f, 1, 0, 1, 0, 2},
+	             {1.5f, 0.99f, 0, 0, 0, 2},    {1e-7f, 0.9f, 0, 0, 0, 2},
+	             {1e7f, 0.9f, 0.1f, 0, 0, 2},  {1, 0.001f, 1e-6f, 0, 0, 2},
+	             {1, 1, 1, 0, 0, 2},           {1, 0.7f, 0, 1 << 30, 0, 2},
+	             {1, 1, 0, 0, 0.02f, 2},       {0.8f, 0.95f, 0, 0, 0.2f, 2},
+	             {0.8f, 1, 0, 50, 0.3f, 0.5f}, {1, 1, 0.01f, 0, 1e-3f, 0},
+	             {1, 1, 0, 0, 1, 1.5f},        {1.2f, 0.9f, 0.001f, 200, 0.5f, 1.2f}}; /* not a multiple of 7 */
 	const uint64_t i = seed * 7 % (sizeof usual / sizeof usual[0]);
 	sample_setting s = plain;
 	s.temperature = usual[i].temperature;
 	s.top_p = usual[i].top_p;
 	s.min_p = usual[i].min_p;
 	s.top_k = usual[i].top_k;
+	s.top_a = usual[i].top_a;
+	s.top_a_power = usual[i].top_a_power;
 	s.seed_low = (uint32_t)seed;
 	return s;
 }
@@ -400,7 +412,7 @@ static double chi_square(backend *b, const float *logits, int64_t vocab, sample_
 static int probabilities(const float *x, int vocab, const sample_setting *s, double *p)
 {
 	int order[64], left = 0;
-	double total = 0, reached = 0, kept = 0;
+	double total = 0, reached = 0, kept = 0, limit = s->min_p;
 	for (int i = 0; i < vocab; i++) {
 		int at = i;
 		for (; at > 0 && x[i] > x[order[at - 1]]; at--)
@@ -411,10 +423,14 @@ static int probabilities(const float *x, int vocab, const sample_setting *s, dou
 	int k = s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
 	for (int i = 0; i < k; i++)
 		total += exp(((double)x[order[i]] - x[order[0]]) / s->temperature);
-	for (int i = 0; i < k && (i == 0 || reached < s->top_p * total); i++) {
+	int front = 0;
+	for (; front < k && (front == 0 || reached < s->top_p * total); front++)
+		reached += exp(((double)x[order[front]] - x[order[0]]) / s->temperature);
+	if (s->top_a > 0) /* of the weight 1 of the likeliest, whose probability is 1 / reached */
+		limit = fmax(limit, fmin(1, s->top_a * pow(1 / reached, s->top_a_power) * reached));
+	for (int i = 0; i < front; i++) {
 		double w = exp(((double)x[order[i]] - x[order[0]]) / s->temperature);
-		reached += w;
-		if (w >= s->min_p) {
+		if (w >= limit) {
 			p[order[i]] = w;
 			kept += w;
 			left++;
@@ -437,6 +453,8 @@ static void draws_follow_the_distribution_that_was_asked_for(void **state)
 		s.top_k = trial % 3 == 1 ? 11 : 0;
 		s.top_p = trial % 2 ? 0.83f : 1;
 		s.min_p = trial % 4 == 2 ? 0.07f : 0;
+		s.top_a = trial % 3 == 2 ? 0.4f : 0;
+		s.top_a_power = trial == 5 ? 0.7f : 1.5f;
 		s.seed_low = (uint32_t)trial;
 		for (int i = 0; i < V; i++)
 			x[i] = 4 * unit(trial, (uint64_t)i);
@@ -500,6 +518,31 @@ static void shares_are_exact(void **state)
 	assert_true(sample_least(0.1f) == (uint64_t)ldexp((double)0.1f, SAMPLE_BITS));
 }
 
+static void the_limit_of_top_a_is_its_formula(void **state)
+{
+	(void)state;
+	static const float powers[] = {2, 1, 0, 0.5f, 1.5f, 10, 1 + 0x1p-23f, 1 - 0x1p-24f};
+	const double most = ldexp(1, SAMPLE_BITS);
+	for (uint64_t i = 0; i < 20000; i++) {
+		const philox_block r = philox(5, 1, 0, i);
+		const uint64_t mass =
+		    ((uint64_t)1 << SAMPLE_BITS) + (((uint64_t)r.word[0] << 31 | r.word[1]) >> r.word[2] % 50);
+		const float top_a = philox_uniform(r.word[3]), power = powers[i % 8];
+		const double log = log2((double)mass);
+		const uint64_t least = sample_least_a(top_a, power, mass);
+		const double limit = fmin(most, top_a * most * pow((double)mass / most, 1 - (double)power));
+		if (!(fabs(sample_log2(mass) - log) <= 0x1p-31))
+			fail_msg("log2 of %.17g: %.17g, must be %.17g", (double)mass, sample_log2(mass), log);
+		if (!(fabs((double)least - limit) <= 1 + 2e-8 * limit))
+			fail_msg("%g of %.17g to the power of %g: %.17g, must be %.17g", (double)top_a, (double)mass,
+			         (double)power, (double)least, limit);
+		assert_true(power != 1 || least == sample_least(top_a) || top_a == 0);
+	}
+	assert_true(sample_least_a(1, 2, (uint64_t)1 << SAMPLE_BITS) == (uint64_t)1 << SAMPLE_BITS);
+	assert_true(sample_least_a(1, 2, (uint64_t)5 << SAMPLE_BITS) <= ((uint64_t)1 << SAMPLE_BITS) / 5 + 8000);
+	assert_true(sample_least_a(1e-30f, 10, UINT64_MAX >> 1) == 1);
+}
+
 /* --- refusals ------------------------------------------------------------------------------------- */
 
 static void refused_maxima(shape maxima)
@@ -551,6 +594,7 @@ int main(void)
 	    cmocka_unit_test(weights_are_the_exponential_rounded),
 	    cmocka_unit_test(distances_are_far_for_what_is_not_finite),
 	    cmocka_unit_test(shares_are_exact),
+	    cmocka_unit_test(the_limit_of_top_a_is_its_formula),
 	    cmocka_unit_test(arguments_that_do_not_fit_are_refused_by_name),
 	};
 	return cmocka_run_group_tests(tests, open_backends, close_backends);
