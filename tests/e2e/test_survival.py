@@ -109,7 +109,7 @@ def test_requests_are_served_while_a_job_trains(service, model):
 HUGE = [-1, 2**31, 2**63 - 1, 1e308, "5", [], {}, True]
 
 
-@pytest.mark.parametrize("field", ["max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "logprobs", "seed",
+@pytest.mark.parametrize("field", ["max_tokens", "temperature", "top_p", "top_k", "min_p", "top_a", "top_a_power", "n", "logprobs", "seed",
                                    "presence_penalty", "frequency_penalty", "repetition_penalty", "stop", "alpha",
                                    "logit_bias", "stream", "prompt", "model"])
 def test_no_value_of_a_field_breaks_generation(service, model, field):

@@ -405,6 +405,8 @@ static void the_bounds_of_generation_are_those_of_the_api(void **state)
 	    {"logprobs", {"0", "20"}, {"-1", "21"}},
 	    {"top_k", {"0", "40"}, {"-1", "16777217"}},
 	    {"min_p", {"0", "1"}, {"-0.1", "1.1"}},
+	    {"top_a", {"0", "1"}, {"-0.1", "1.1"}},
+	    {"top_a_power", {"0", "10"}, {"-0.1", "10.1"}},
 	    {"repetition_penalty", {"0.1", "10"}, {"0", "10.1"}},
 	    {"presence_penalty", {"-2", "2"}, {"-2.1", "2.1"}},
 	    {"frequency_penalty", {"-2", "2"}, {"-2.1", "2.1"}},

@@ -449,6 +449,38 @@ static void a_min_p_of_one_keeps_all_that_are_as_likely_as_the_likeliest(void **
 	assert_in_range(found[1], DRAWS * 4 / 10, DRAWS * 6 / 10);
 }
 
+/* Probabilities 0.5, 0.2, 0.2 and 0.1: with the limit 0.5² · ratio. At temperature 0.5 they are 0.735, 0.118, 0.118 and
+ * 0.029, and a token's fate changes with them. */
+static void top_a_leaves_out_what_is_unlikely_beside_a_likely_token(void **state)
+{
+	(void)state;
+	static const struct {
+		float ratio, power, temperature;
+		int left;
+	} cases[] = {{0, 2, 1, 4},        {0.39f, 2, 1, 4},   {0.41f, 2, 1, 3}, {0.79f, 2, 1, 3},   {0.81f, 2, 1, 1},
+	             {0.39f, 2, 0.5f, 1}, {0.2f, 2, 0.5f, 3}, {0.39f, 1, 1, 3}, {0.41f, 1, 1, 1},   {0.09f, 0, 1, 4},
+	             {0.11f, 0, 1, 3},    {0.9f, 0, 1, 1},    {1, 0.5f, 1, 1},  {0.14f, 0.5f, 1, 4}};
+	const float x[4] = {logf(0.2f), logf(0.1f), logf(0.5f), logf(0.2f)};
+	const int rank[4] = {1, 3, 0, 1};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		int seen[4] = {0}, left = 0;
+		sampling how;
+		sampling_default(&how);
+		assert_true(how.top_a == 0 && how.top_a_power == 2);
+		how.top_a = cases[i].ratio;
+		how.top_a_power = cases[i].power;
+		how.temperature = cases[i].temperature;
+		for (uint64_t p = 0; p < DRAWS; p++)
+			seen[pick(&how, x, 4, p)]++;
+		for (int token = 0; token < 4; token++) {
+			assert_true(seen[token] == 0 || rank[token] < cases[i].left);
+			left += seen[token] > 0;
+		}
+		if (left != cases[i].left)
+			fail_msg("case %d: %d tokens, must be %d", (int)i, left, cases[i].left);
+	}
+}
+
 static void a_vocabulary_of_one_has_one_answer(void **state)
 {
 	(void)state;
@@ -458,6 +490,7 @@ static void a_vocabulary_of_one_has_one_answer(void **state)
 	how.top_k = 1;
 	how.top_p = 0.5f;
 	how.min_p = 1;
+	how.top_a = 1;
 	assert_int_equal(pick(&how, x, 1, 0), 0);
 }
 
@@ -594,6 +627,10 @@ static void settings_out_of_range_are_refused_by_name(void **state)
 	REFUSED(top_p, NAN);
 	REFUSED(min_p, -1);
 	REFUSED(min_p, NAN);
+	REFUSED(top_a, 1.01f);
+	REFUSED(top_a, NAN);
+	REFUSED(top_a_power, -1);
+	REFUSED(top_a_power, INFINITY);
 	REFUSED(top_k, -1);
 	REFUSED(repetition_penalty, 0);
 	REFUSED(repetition_penalty, NAN);
@@ -634,6 +671,7 @@ int main(void)
 	    cmocka_unit_test(the_likeliest_tokens_are_those_of_a_full_sort),
 	    cmocka_unit_test(huge_logits_do_not_overflow),
 	    cmocka_unit_test(a_min_p_of_one_keeps_all_that_are_as_likely_as_the_likeliest),
+	    cmocka_unit_test(top_a_leaves_out_what_is_unlikely_beside_a_likely_token),
 	    cmocka_unit_test(a_vocabulary_of_one_has_one_answer),
 	    cmocka_unit_test(an_impossible_vocabulary_is_refused),
 	    cmocka_unit_test(a_tally_counts_every_token_and_keeps_them_sorted),
