@@ -33,6 +33,10 @@ for path in sorted((ROOT.parent / "shared" / "golden" / "xt").glob("xt_*.safeten
 for name, files in SHARED.items():
     paths = [ROOT.parent / "shared" / "golden" / f"{file}.safetensors" for file in files]
     SETS |= {name: paths} if all(path.exists() for path in paths) else {}
+# Logits of which some are removed; their inputs have the name of other sets' values.
+FILTERS = {"sampling": [GOLDEN / "sources" / "sampling.safetensors"],
+           "xt_sampling": [ROOT.parent / "shared" / "golden" / "xt" / "xt_sampling.safetensors"]}
+FILTERS = {name: paths for name, paths in FILTERS.items() if paths[0].exists()}
 SETS_WITH_DECODER = ["bart_forward"]
 CAUSAL = [name for name in SETS if "causal" in name]
 INPUTS = {"module": ["x", "dy", "keep", "q_proj.weight", "v_proj.bias"], "encoder": ["input_ids", "attention_mask"],
@@ -46,7 +50,7 @@ NOISE, ZERO = 1e-12, 1e-7  # a gradient that is 0 but for rounding in float64; w
 def load(name):
     """The tensors of all files, and the metadata of the last."""
     arrays, metadata = {}, {}
-    for path in SETS[name]:
+    for path in (SETS | FILTERS)[name]:
         part, metadata = tensors.read(path)
         arrays |= part
     return arrays, metadata
@@ -59,7 +63,7 @@ def run(folder, paths, *options):
 
 
 def evaluate(folder, name, *options):
-    done = run(folder, SETS[name], *options)
+    done = run(folder, (SETS | FILTERS)[name], *options)
     assert done.returncode == 0, done.stderr
     return tensors.read(folder / "outputs")[0], done.stderr
 
@@ -102,6 +106,18 @@ def test_every_value_of_a_set_is_computed(tmp_path, name, backend):
     if name in SETS_WITH_DECODER:
         want = {key: array for key, array in want.items() if ".enc." in key and not key.startswith("vanilla.")}
     assert len(want) > 3 and disagreements(found, want) == [] and ("not computed" in note) == (name in SETS_WITH_DECODER)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_remove_the_logits_that_the_source_removes(tmp_path, name):
+    found, note = evaluate(tmp_path, name)
+    want = {key: array for key, array in load(name)[0].items() if not key.startswith("logits")}
+    kinds = {key.split(".")[0] for key in want}
+    assert {"top_k", "top_p", "top_a", "top_a_row", "probs_top_k_0_8"} <= kinds and set(found) == set(want) and note == ""
+    for key, array in want.items():
+        assert found[key].shape == array.shape and numpy.array_equal(numpy.isneginf(found[key]), numpy.isneginf(array)), key
+        kept = numpy.isfinite(array)
+        numpy.testing.assert_allclose(found[key][kept], array[kept], rtol=0, atol=1e-6, err_msg=key)
 
 
 @pytest.mark.parametrize("name", CAUSAL + LANGUAGE)
@@ -218,7 +234,7 @@ def test_a_tensor_of_another_shape_is_named(tmp_path, name, tensor):
 
 
 @pytest.mark.parametrize("bad", [numpy.nan, numpy.inf, 1e300])
-@pytest.mark.parametrize("name, tensor", [("module", "x"), ("causal_wide", "k"), ("encoder", WEIGHTS["encoder"][0])])
+@pytest.mark.parametrize("name, tensor", [("sampling", "logits"), ("module", "x"), ("causal_wide", "k"), ("encoder", WEIGHTS["encoder"][0])])
 def test_a_number_that_is_not_finite_is_named(tmp_path, name, tensor, bad):
     def change(arrays, _):
         arrays[tensor] = arrays[tensor].astype(float)
@@ -248,7 +264,7 @@ def test_fractions_are_no_integers(tmp_path, name, tensor):
 
 
 @pytest.mark.parametrize("name, tensor", [("module", "mask_keys.M1"), ("causal_square", "S"), ("encoder", "ignore.enc.x1"),
-                                          ("odd", "padded.logits")])
+                                          ("odd", "padded.logits"), ("sampling", "top_p_wide.0_5")])
 def test_a_value_of_another_shape_than_what_is_computed_is_named(tmp_path, name, tensor):
     def change(arrays, _):
         arrays[tensor] = arrays[tensor][:-1]
@@ -259,11 +275,24 @@ def test_a_value_of_another_shape_than_what_is_computed_is_named(tmp_path, name,
 @pytest.mark.parametrize("name, key, bad", [
     ("module", "heads", 4), ("module", "heads", 0), ("module", "heads", "3"), ("module", "eps", "small"),
     ("module", "eps", -1), ("encoder", "d_model", 13), ("encoder", "ffn", None), ("encoder", "act", "relu"),
-    ("encoder", "pos_offset", 0), ("encoder", "eps", 1e-12), ("encoder", "max_positions", 4), ("odd", "n_heads", 4),
+    ("sampling", "functions", None), ("encoder", "pos_offset", 0), ("encoder", "eps", 1e-12), ("encoder", "max_positions", 4), ("odd", "n_heads", 4),
 ])
 def test_a_config_that_does_not_fit_is_an_error(tmp_path, name, key, bad):
     done = write(tmp_path, name, lambda _, config: config.update({key: bad}))
     assert_fails(tmp_path, done, tmp_path / "set")
+
+
+@pytest.mark.parametrize("name, problem", [
+    ("top_k_narrow.0_5", "logits_narrow"), ("top_a_row.2_1.5", "a row that"), ("probs_top_k_1.temp_1", "no logits"),
+])
+def test_a_filter_without_logits_is_named(tmp_path, name, problem):
+    assert_fails(tmp_path, write(tmp_path, "sampling", lambda arrays, _: arrays.update({name: numpy.zeros(3)})), problem)
+
+
+def test_names_that_are_no_filters_are_listed(tmp_path):
+    names = ["probs_top_k_0_8.temp_0", "top_a.2", "top_a_row.2_1.0p5", "top_k.0_5_", "top_k.1_5", "top_p.", "top_q.0_5"]
+    done = write(tmp_path, "sampling", lambda arrays, _: arrays.update({name: numpy.zeros(3) for name in names}))
+    assert done.returncode == 0 and done.stderr == f"additive-eval: note: not computed: {', '.join(sorted(names))}\n"
 
 
 def test_a_set_of_no_known_source_is_an_error(tmp_path):

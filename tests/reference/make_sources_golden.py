@@ -13,9 +13,12 @@ Inputs and weights are F32 or integers, values F64, "config" in the metadata JSO
                             all kept keys cross.{out,S_md,z}
     encoder_weights, encoder_inputs
                             tensors of BartForSequenceClassification, input_ids and attention_mask [B,N];
-                            {ignore,mask_keys}.enc.{x0,attn{l},ln_attn{l},x{l+1}}"""
+                            {ignore,mask_keys}.enc.{x0,attn{l},ln_attn{l},x{l+1}}
+    sampling                logits [B,V], logits_wide [B,V'], with ties; top_k.T, top_p.T, top_a.P_R, top_a_row.P_R.b,
+                            probs_top_k_T.temp_t as x-transformers filters them, -inf where a logit is removed"""
 
 import json
+import math
 import pathlib
 import sys
 
@@ -116,11 +119,54 @@ def make_encoder():
     return weights, found, config
 
 
+def softmax(x):
+    e = numpy.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def largest(x, threshold):
+    count = math.ceil((1 - threshold) * x.shape[-1])
+    return numpy.where(numpy.argsort(numpy.argsort(-x, axis=-1, kind="stable"), axis=-1) < count, x, -numpy.inf)
+
+
+def nucleus(x, threshold):
+    order = numpy.argsort(-x, axis=-1, kind="stable")
+    before = numpy.cumsum(softmax(numpy.take_along_axis(x, order, -1)), -1)[:, :-1]
+    removed = numpy.pad(before > 1 - threshold, ((0, 0), (1, 0)))
+    return numpy.where(numpy.take_along_axis(removed, numpy.argsort(order, -1), -1), -numpy.inf, x)
+
+
+def likely(x, power, ratio):
+    p = softmax(x)
+    return numpy.where(p < p.max() ** power * ratio, -numpy.inf, 1.0)
+
+
+def make_sampling():
+    random = numpy.random.default_rng(5)
+    logits = normal(random, 5, 30, scale=1.5)
+    logits[1] = numpy.round(logits[1])  # ties
+    logits[2] = 0.25
+    logits[3, 17] = 9
+    found = {"logits": logits, "logits_wide": normal(random, 2, 100, scale=3)}
+    for suffix, rows in (("", logits), ("_wide", found["logits_wide"])):
+        x = rows.astype(float)
+        for threshold in (0, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999):
+            name = str(threshold).replace(".", "_")
+            found |= {f"top_k{suffix}.{name}": largest(x, threshold), f"top_p{suffix}.{name}": nucleus(x, threshold)}
+        for power, ratio in ((2, 0.02), (2, 1), (1, 0.1), (0.5, 0.3), (0, 0.05)):
+            name = f"{power}_{ratio}".replace(".", "p")
+            found[f"top_a{suffix}.{name}"] = likely(x, power, ratio)
+            found |= {f"top_a_row{suffix}.{name}.{b}": likely(x[b : b + 1], power, ratio) for b in range(len(x))}
+    for temperature in (0.5, 1, 1.75):
+        found[f"probs_top_k_0_8.temp_{temperature}"] = softmax(largest(logits.astype(float), 0.8) / temperature)
+    return found, {"functions": ["top_k", "top_p", "top_a"]}
+
+
 def main():
     default = pathlib.Path(__file__).parent.parent / "data" / "golden" / "sources"
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default
     folder.mkdir(exist_ok=True)
-    sets = {"module": make_module()}
+    sets = {"module": make_module(), "sampling": make_sampling()}
     sets |= {f"causal_{name}": make_causal(*widths) for name, widths in CAUSAL.items()}
     weights, values, config = make_encoder()
     sets |= {"encoder_weights": (weights, config), "encoder_inputs": (values, config)}
