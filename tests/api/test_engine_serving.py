@@ -108,6 +108,16 @@ def test_prompts_as_text_and_as_tokens_are_the_same(engine, model):
     assert engine.generate({**ask, "prompt": tokens})[0] == engine.generate({**ask, "prompt": "99 bottles"})[0]
 
 
+def test_top_a_is_a_least_probability_beside_that_of_the_likeliest_token(engine, model, session):
+    prompt, ask = {"model": model, "prompt": "99 bottles"}, {"max_tokens": 24, "temperature": 2, "seed": 4}
+    certain = {**ask, "top_a": 1, "top_a_power": 0}
+    likeliest = engine.generate({**prompt, **ask, "temperature": 0})[0]
+    texts = [engine.generate({**prompt, **ask, **more})[0] for more in ({}, {"top_a": 1}, {"top_a": 1, "top_a_power": 2})]
+    assert texts[0] != texts[1] == texts[2] != likeliest
+    assert engine.generate({**prompt, **certain})[0] == likeliest
+    assert engine.generate({"id": session(prompt="99 bottles")["id"], **certain}, "session.generate")[0] == likeliest
+
+
 def test_a_stop_sequence_ends_the_text_before_it(engine, model):
     ask = {"model": model, "prompt": "99 bottles of", "max_tokens": 60, "seed": 2}
     whole = engine.generate(ask)[0]
@@ -180,7 +190,7 @@ def test_a_rollout_that_would_hold_up_other_streams_is_refused_before_it_begins(
     ({"prompt": []}, "prompt"), ({"prompt": [[]]}, "prompt"), ({"prompt": ""}, "prompt"), ({"prompt": [259]}, "prompt"),
     ({"prompt": "x" * 513}, "prompt"), ({"prompt": "x", "logit_bias": {"259": 1}}, "logit_bias"),
     ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias"), ({"prompt": "x", "stop": "\0"}, "stop"),
-    ({"prompt": ["x"] * 5, "n": 2}, "n"), ({"prompt": "x", "top_k": 1e308}, "top_k"),
+    ({"prompt": ["x"] * 5, "n": 2}, "n"), ({"prompt": "x", "top_k": 1e308}, "top_k"), ({"prompt": "x", "top_a": 1.5}, "top_a"),
 ])
 def test_a_wrong_completion_is_refused_before_it_begins(engine, model, more, param):
     e = refused(engine, "completion.create", {"model": model, **more})
