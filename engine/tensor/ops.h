@@ -413,6 +413,61 @@ value op_source_attention(graph *g, value q, value pool, value slot, value lengt
 /* Floats of a source in a slot. */
 int64_t source_state_floats(int64_t key_width, int64_t value_width, int64_t capacity);
 
+/* dilated_attention: softmax attention in segments, of which each head keeps every r-th row (Ding et al. 2023,
+ * LongNet), per head h of dh = D / heads channels. Branch i cuts the sequence into segments of w = min(segment[i], N)
+ * tokens; head h keeps row p of a segment when p mod r = o, with r = dilation[i] and o = dilated_first (ops/dilated.h).
+ * K_i(t): the unmasked kept tokens of t's segment, with `causal` those up to t; empty where t itself is not kept. q, k,
+ * v [B, N, D] [real], mask? [i32] [B, N] (0: no token attends to it), mixture? [branches] f32
+ *   -> y [B, N, D] [real], log_normalizer [branches, B, N, H].
+ *   s_tj = scale · q_t·k_j;  L_i(t) = log(Σ_{j∈K_i(t)} e^{s_tj} + z_i(t));  o_i(t) = Σ_{j∈K_i(t)} e^{s_tj - L_i(t)}
+ * v_j; y_t = Σ_i c_i(t) o_i(t),  c_i(t) = e^{L_i(t)} / Σ_l e^{L_l(t)}, or with mixture c = softmax(mixture). z is 0, or
+ * with `zero_keys` and without `causal` the rows that are missing where segments are filled up to w and w to a multiple
+ * of r: keys and values of zeros. A branch without a key has o = 0, L = -inf; without any, y = 0. O(N Σ_i w / r²) time
+ * in blocks of keys, O(N) memory. */
+enum { DILATED_MAX_BRANCHES = 16 };
+typedef enum dilated_offset {
+	DILATED_BLOCK, /* o = ⌊h / ⌈heads / r⌉⌋: torchscale's */
+	DILATED_MOD,   /* o = h mod r: the paper's */
+	DILATED_FIRST  /* o = 0 */
+} dilated_offset;
+typedef struct dilated_pattern {
+	int64_t branches; /* 1 … DILATED_MAX_BRANCHES */
+	int64_t segment[DILATED_MAX_BRANCHES], dilation[DILATED_MAX_BRANCHES];
+	dilated_offset offset;
+} dilated_pattern;
+typedef struct dilated_params {
+	dilated_pattern pattern;
+	int64_t heads;
+	float scale;
+	bool causal, zero_keys;
+	bool detach_weights; /* c is a constant for the gradient of q and k, as in torchscale */
+} dilated_params;
+typedef struct dilated_values {
+	value y, log_normalizer;
+} dilated_values;
+dilated_values op_dilated_attention(graph *g, value q, value k, value v, value mask, value mixture,
+                                    dilated_params params);
+/* dilated_attention_grad: q, k, v, mask?, mixture?, y, log_normalizer, dy -> dq, dk, dv [B, N, D] [real],
+ * dmixture [branches] (without mixture [0]).
+ *   P_tj = c_i e^{s_tj - L_i};  ds_tj = P_tj (dy_t·v_j - D_t),  D_t = dy_t·o_i(t) where c is a constant or a mixture,
+ *   else dy_t·y_t;  dq_t = scale Σ_i Σ_j ds_tj k_j;  dk_j = scale Σ_i Σ_t ds_tj q_t;  dv_j = Σ_i Σ_t P_tj dy_t;
+ *   dmixture_i = c_i (a_i - Σ_l c_l a_l),  a_i = Σ_t dy_t·o_i(t). */
+
+/* The recurrent form of the causal one without mixture: reads `length[b]` tokens into slot `slot[b]` of a state pool,
+ * as additive_stream does. q, k, v [B, N, D], pool [slots, slot_floats] (updated in place), slot, position, length
+ * [i32] [B], mask? [i32] [B, N], start? [i32] [S] -> y [B, N, D]; tokens that no sequence reads are 0. The state of
+ * this layer is dilated_state_floats() floats at `offset` in the slot: keys and values of as many tokens as the longest
+ * segment has. What is in it at position 0 does not matter. Layout: engine/tensor/ops/dilated.h. */
+typedef struct dilated_stream_params {
+	dilated_pattern pattern;
+	int64_t heads;
+	int64_t offset; /* floats from the start of a slot */
+	float scale;
+} dilated_stream_params;
+value op_dilated_stream(graph *g, value q, value k, value v, value pool, value slot, value position, value length,
+                        value mask, value start, dilated_stream_params params);
+int64_t dilated_state_floats(int64_t d, const dilated_pattern *pattern);
+
 /* linear_attention: attention whose weights are products of a feature map, φ(x) = elu(x) + 1 = x + 1 for x > 0, e^x
  * else (Katharopoulos et al. 2020), per head of dh = D / heads channels. No scale. q [B, N, D] [real], k, v [B, S, D]
  * [real], mask? [i32] [B, S] (0: the key has exactly no weight, whatever k and v hold there)

@@ -287,6 +287,41 @@ static void bench_source(walk *w, int64_t rows, int64_t length, int64_t d, int64
 	              .bytes = 16.0 * (double)(rows * length * d)});
 }
 
+/* Causal, with the pattern of torchscale's LongViT; the same work for each token at any length. */
+static void bench_dilated(walk *w, int64_t length, int64_t d, int64_t heads)
+{
+	dilated_params p = {.pattern = {5, {64, 128, 256, 512, 1024}, {1, 2, 4, 8, 16}, DILATED_BLOCK},
+	                    .heads = heads,
+	                    .scale = 1.0f / 8,
+	                    .causal = true,
+	                    .detach_weights = true};
+	const shape s = SHAPE3(1, length, d), norms = SHAPE4(p.pattern.branches, 1, length, heads);
+	double keys = 0;
+	for (int i = 0; i < 5; i++)
+		keys += (double)p.pattern.segment[i] / (double)(2 * p.pattern.dilation[i] * p.pattern.dilation[i]);
+	const double one = 2 * keys * (double)(length * d);
+	char text[64];
+	snprintf(text, sizeof text, "N%d d%d H%d", (int)length, (int)d, (int)heads);
+	bench(w, text,
+	      (trial){.id = OP_dilated_attention,
+	              .params = &p,
+	              .n_in = 3,
+	              .in = {reals(w, s), reals(w, s), reals(w, s)},
+	              .flops = 2 * one,
+	              .unwanted = 2});
+	if (length > 100000)
+		return;
+	tensor log_normalizer = reals(w, norms);
+	for (int64_t i = 0; i < shape_count(norms); i++)
+		((float *)log_normalizer.data)[i] += 10;
+	bench(w, text,
+	      (trial){.id = OP_dilated_attention_grad,
+	              .params = &p,
+	              .n_in = 8,
+	              .in = {reals(w, s), reals(w, s), reals(w, s), {0}, {0}, reals(w, s), log_normalizer, reals(w, s)},
+	              .flops = 7 * one});
+}
+
 /* FLOPs of the recurrence, the fewest there are: T += a bᵀ and Tᵀ c, three times in the gradient. */
 static void bench_linear_attention(walk *w, int64_t batch, int64_t length, int64_t d, int64_t heads, bool causal)
 {
@@ -634,6 +669,8 @@ static void walk_ops(walk *w)
 		bench_additive(w, 2, 2048, 128, 4, narrow[i]);
 	bench_softmax(w, 2, 2048, 128, 4);
 	bench_softmax(w, 1, 2048, 1024, 16);
+	for (int64_t length = 10000; length <= 1000000; length *= 10)
+		bench_dilated(w, length, 128, 4);
 	for (int64_t rows = 1; rows <= 256; rows *= 256) {
 		bench_additive_stream(w, rows, 1, 128, 4, 64);
 		bench_additive_stream(w, rows, 1, 128, 4, 0);

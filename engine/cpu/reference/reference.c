@@ -31,6 +31,9 @@ status cpu_reference_open(backend **out, int threads, error *err)
 	b->scratch[OP_softmax_attention_grad] = reference_softmax_attention_grad_scratch;
 	b->scratch[OP_softmax_stream] = reference_softmax_stream_scratch;
 	b->scratch[OP_source_attention] = reference_source_attention_scratch;
+	b->scratch[OP_dilated_attention] = reference_dilated_attention_scratch;
+	b->scratch[OP_dilated_attention_grad] = reference_dilated_attention_grad_scratch;
+	b->scratch[OP_dilated_stream] = reference_dilated_stream_scratch;
 	b->scratch[OP_linear_attention] = reference_linear_attention_scratch;
 	b->scratch[OP_linear_attention_grad] = reference_linear_attention_grad_scratch;
 	b->scratch[OP_attention_weights] = reference_attention_weights_scratch;

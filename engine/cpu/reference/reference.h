@@ -23,6 +23,9 @@ size_t reference_softmax_attention_scratch(const backend *b, const op_call *call
 size_t reference_softmax_attention_grad_scratch(const backend *b, const op_call *call);
 size_t reference_softmax_stream_scratch(const backend *b, const op_call *call);
 size_t reference_source_attention_scratch(const backend *b, const op_call *call);
+size_t reference_dilated_attention_scratch(const backend *b, const op_call *call);
+size_t reference_dilated_attention_grad_scratch(const backend *b, const op_call *call);
+size_t reference_dilated_stream_scratch(const backend *b, const op_call *call);
 size_t reference_linear_attention_scratch(const backend *b, const op_call *call);
 size_t reference_linear_attention_grad_scratch(const backend *b, const op_call *call);
 size_t reference_attention_weights_scratch(const backend *b, const op_call *call);

@@ -63,6 +63,7 @@ static const additive_stream_params streamed = {HEADS, 1, 0};
 static const softmax_params softmax = {.heads = HEADS, .scale = 1};
 static const softmax_stream_params cached = {.heads = HEADS, .window = 1, .scale = 1};
 static const source_params encoded = {.heads = HEADS, .value_width = D, .capacity = N, .scale = 1};
+static const dilated_params dilated = {.pattern = {1, {2}, {1}, DILATED_BLOCK}, .heads = HEADS, .scale = 1};
 static const linear_attention_params attended = {HEADS, true, LINEAR_ATTENTION_EPS};
 static const linear_stream_params summed = {HEADS, 0, LINEAR_ATTENTION_EPS};
 static const linear_cross_entropy_params loss = {1, 0};
@@ -147,6 +148,9 @@ static const typed table[] = {
      {{H, QKV}, {NONE}, {NONE}, {NONE}, {NONE}, {NONE}, {F, TOKENS}, {F, PER_HEAD}, {H, TOKENS}}, "y", {0}},
     {OP_softmax_attention_grad, &softmax,
      {{H, QKV}, {NONE}, {NONE}, {NONE}, {NONE}, {NONE}, {H, TOKENS}, {F, PER_HEAD}, {F, TOKENS}}, "dy", {0}},
+    {OP_dilated_attention, &dilated, {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}}, NULL, {H, F}},
+    {OP_dilated_attention, &dilated, {{H, TOKENS}, {H, TOKENS}, {F, TOKENS}}, "v", {0}},
+    {OP_dilated_attention, &dilated, {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}, {NONE}, {H, SHAPE1(1)}}, "mixture", {0}},
     {OP_linear_attention, &attended, {{H, TOKENS}, {H, TOKENS}, {H, TOKENS}}, NULL, {H, F}},
     {OP_linear_attention, &attended, {{H, TOKENS}, {F, TOKENS}, {H, TOKENS}}, "k", {0}},
     {OP_linear_attention, &attended, {{H, TOKENS}, {H, TOKENS}, {F, TOKENS}}, "v", {0}},

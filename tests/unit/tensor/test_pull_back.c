@@ -64,12 +64,16 @@ static value softmax_layer(graph *g, value h, value mask)
 	return op_add(g, h, product(g, y, D, "out", "out.bias"));
 }
 
+static const dilated_params dilated = {
+    .pattern = {2, {2, 4}, {1, 2}, DILATED_MOD}, .heads = HEADS, .scale = 0.5f, .causal = true, .detach_weights = true};
+
 static value linear_layer(graph *g, value h, value mask)
 {
 	const linear_attention_params p = {HEADS, true, LINEAR_ATTENTION_EPS};
 	const value q = product(g, h, D, "key", "key.bias"), k = product(g, h, D, "out", "out.bias"),
 	            v = product(g, h, D, "down 2", "down.bias");
-	return op_add(g, h, op_linear_attention(g, q, k, v, mask, p).y);
+	h = op_add(g, h, op_linear_attention(g, q, k, v, mask, p).y);
+	return op_add(g, h, op_dilated_attention(g, k, v, q, mask, VALUE_NONE, dilated).y);
 }
 
 /* Attention with its matrix: q, k, v and the heads mixed before and after the softmax. */
@@ -286,7 +290,7 @@ static void what_is_not_frozen_gives_the_gradient_of_the_score(void **state)
 static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_given(void **state)
 {
 	const backends *b = *state;
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < 10; i++) {
 		graph *g = graph_new();
 		const value x = op_scale(g, graph_input(g, "x", DTYPE_F32, TOKENS), 1), none = VALUE_NONE;
 		const value dy = graph_input(g, "dy", DTYPE_F32, TOKENS);
@@ -303,6 +307,8 @@ static void what_attention_passes_back_through_its_weights_sums_to_what_it_was_g
 			const value scores = op_attention_scores(g, op_linear(g, x, w, none, 1), x, p);
 			y = op_attention_apply(
 			    g, op_attention_weights(g, scores, none, none, none, (attention_weights_params){0}), x, p);
+		} else if (i / 2 == 3) {
+			y = op_dilated_attention(g, x, x, x, none, none, dilated).y;
 		} else {
 			y = op_linear_attention(g, x, x, x, none,
 			                        (linear_attention_params){HEADS, true, LINEAR_ATTENTION_EPS})
