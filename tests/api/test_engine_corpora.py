@@ -119,7 +119,7 @@ def test_what_is_asked_has_no_gradient_where_completions_count(engine):
     assert trained(engine, one, loss_on="completion", **options) == trained(engine, other, loss_on="completion", **options)
 
 
-@pytest.mark.parametrize("architecture", ["additive", "gpt2", "linear"])
+@pytest.mark.parametrize("architecture", ["additive", "gpt2", "linear", "dilated"])
 def test_a_document_has_no_influence_on_another_where_they_are_reset(engine, architecture):
     size = {"hidden": 16, "heads": 2, "layers": 2}
 

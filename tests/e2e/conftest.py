@@ -29,7 +29,8 @@ SMALL_LINEAR = {
     "size": {"hidden": 32, "heads": 4, "layers": 2, "dropout": 0},
     "sequence_length": 64, "batch_size": 4, "learning_rate": 3e-3, "eval_every": 20,
 }
-SMALL_OF = {"additive": SMALL, "gpt2": SMALL_GPT2, "linear": SMALL_LINEAR}
+SMALL_DILATED = SMALL_LINEAR | {"config": {"segment_length": [8, 24, 64], "dilated_ratio": [1, 2, 4]}}
+SMALL_OF = {"additive": SMALL, "gpt2": SMALL_GPT2, "linear": SMALL_LINEAR, "dilated": SMALL_DILATED}
 TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n in range(400, 0, -1))
 
 

@@ -12,7 +12,7 @@ from conftest import BIN, TEXT
 ASK = {"temperature": 0.8, "seed": 5, "logit_bias": {"1": -100}}
 
 
-@pytest.fixture(scope="module", params=("gpt2", "linear"))
+@pytest.fixture(scope="module", params=("gpt2", "linear", "dilated"))
 def architecture(request):
     return request.param
 
@@ -74,9 +74,10 @@ def test_the_command_line_trains_one(service, architecture, tmp_path):
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     made = service.ok("GET", f"/v1/models/{json.loads(done.stdout.strip().splitlines()[-1])['fine_tuned_model']}")["additive"]
+    sizes = {"hidden_size": 32, "n_heads": 4, "n_layer": 1, "n_positions": 40, "hidden_dropout_prob": 0}
     wanted = {"gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": 40, "attn_pdrop": 0, "embd_pdrop": 0,
                        "resid_pdrop": 0},
-              "linear": {"hidden_size": 32, "n_heads": 4, "n_layer": 1, "n_positions": 40, "hidden_dropout_prob": 0}}[architecture]
+              "linear": sizes, "dilated": sizes}[architecture]
     assert {k: made["config"][k] for k in wanted} == wanted
 
 

@@ -34,16 +34,15 @@ void explain_softmax(double *scores, int64_t n)
 status explain_pull_rows(const explainer *e, const explain_site *s, const double *v, int64_t n, double *y)
 {
 	double *alpha = memory_new((size_t)s->tokens, sizeof *alpha);
-	if (!alpha)
-		return STATUS_NOMEM;
-	for (int64_t i = 0; i < n; i++) {
+	status done = alpha ? STATUS_OK : STATUS_NOMEM;
+	for (int64_t i = 0; i < n && done == STATUS_OK; i++) {
 		explain_range r = e->range(s->options, i, s->tokens);
 		if (v[i] == 0)
 			continue;
-		e->row(s, i, alpha);
-		for (int64_t j = r.first; j < r.end && j < n; j++)
+		done = e->row(s, i, alpha);
+		for (int64_t j = r.first; j < r.end && j < n && done == STATUS_OK; j++)
 			y[j] += v[i] * alpha[j - r.first];
 	}
 	free(alpha);
-	return STATUS_OK;
+	return done;
 }

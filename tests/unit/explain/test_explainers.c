@@ -22,16 +22,20 @@ static const softmax_options softmax_wide = {.hidden = D, .heads = H, .window = 
                              softmax_five = {.hidden = D, .heads = H, .window = 5, .scale = 0.4};
 static const linear_options linear_causal = {.hidden = D, .heads = H, .causal = true},
                             linear_both = {.hidden = D, .heads = H};
+static const dilated_options dilated_three = {
+    .hidden = D, .heads = H, .pattern = {3, {4, 9, 16}, {1, 2, 3}, DILATED_MOD}, .scale = 0.4};
 
 static const struct kind {
 	const explainer *explainer;
 	const void *options;
 	int64_t window; /* 0: none */
 	bool causal;
+	bool sparse; /* some tokens of a range have no weight, and ranges begin where segments do */
 } kinds[] = {
-    {&additive_explainer, &additive_global, 0, true}, {&additive_explainer, &additive_seven, 7, true},
-    {&softmax_explainer, &softmax_wide, 0, true},     {&softmax_explainer, &softmax_five, 5, true},
-    {&linear_explainer, &linear_causal, 0, true},     {&linear_explainer, &linear_both, 0, false},
+    {&additive_explainer, &additive_global, 0, true, false}, {&additive_explainer, &additive_seven, 7, true, false},
+    {&softmax_explainer, &softmax_wide, 0, true, false},     {&softmax_explainer, &softmax_five, 5, true, false},
+    {&linear_explainer, &linear_causal, 0, true, false},     {&linear_explainer, &linear_both, 0, false, false},
+    {&dilated_explainer, &dilated_three, 0, true, true},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, SPARE = 3 /* floats of other layers between two tokens */ };
 
@@ -60,12 +64,13 @@ static void a_row_covers_what_its_position_reads_and_sums_to_one(void **state)
 				s.head = i % H;
 				explain_range r = e->range(s.options, i, N);
 				int64_t w = kinds[c].window ? kinds[c].window : N;
-				assert_int_equal(r.first, i + 1 > w ? i + 1 - w : 0);
+				const int64_t first = i % 16 > i % 9 ? i - i % 16 : i - i % 9; /* dilated_three */
+				assert_int_equal(r.first, kinds[c].sparse ? first : i + 1 > w ? i + 1 - w : 0);
 				assert_int_equal(r.end, kinds[c].causal ? i + 1 : N);
 				memset(alpha, 0xff, sizeof alpha);
 				assert_int_equal(e->row(&s, i, alpha), STATUS_OK);
 				for (int64_t j = 0; j < r.end - r.first; j++) {
-					assert_true(alpha[j] > 0);
+					assert_true(alpha[j] > 0 || (kinds[c].sparse && alpha[j] == 0));
 					sum += alpha[j];
 				}
 				assert_true(fabs(sum - 1) <= 1e-12);
@@ -106,20 +111,25 @@ static void a_product_is_that_with_all_rows(void **state)
 
 /* --- what the ops do --------------------------------------------------------------- */
 
-/* y [N, D] of the op, for a kind of linear or softmax attention. */
+/* y [N, D] of the op, for a kind of linear, softmax or dilated attention. */
 static void attend(const struct kind *k, float *q, float *keys, float *v, float *y)
 {
 	backend *b;
 	plan *p;
 	float qkv[N * 3 * D];
 	graph *g = graph_new();
-	bool linear = k->explainer == &linear_explainer;
+	bool apart = k->explainer != &softmax_explainer; /* q, k and v */
 	value in[3], out;
-	if (linear) {
+	for (int i = 0; i < 3 && apart; i++)
+		in[i] = graph_input(g, (const char *[]){"q", "k", "v"}[i], DTYPE_F32, SHAPE3(1, N, D));
+	if (k->explainer == &linear_explainer) {
 		linear_attention_params params = {.heads = H, .causal = k->causal};
-		for (int i = 0; i < 3; i++)
-			in[i] = graph_input(g, (const char *[]){"q", "k", "v"}[i], DTYPE_F32, SHAPE3(1, N, D));
 		out = op_linear_attention(g, in[0], in[1], in[2], VALUE_NONE, params).y;
+	} else if (k->explainer == &dilated_explainer) {
+		const dilated_options *o = k->options;
+		dilated_params params = {
+		    .pattern = o->pattern, .heads = H, .scale = (float)o->scale, .causal = k->causal};
+		out = op_dilated_attention(g, in[0], in[1], in[2], VALUE_NONE, VALUE_NONE, params).y;
 	} else {
 		const softmax_options *o = k->options;
 		softmax_params params = {.heads = H, .window = o->window, .scale = (float)o->scale};
@@ -133,8 +143,8 @@ static void attend(const struct kind *k, float *q, float *keys, float *v, float 
 	for (int i = 0; i < N; i++)
 		for (int part = 0; part < 3; part++)
 			memcpy(qkv + (i * 3 + part) * D, (float *[]){q, keys, v}[part] + i * D, D * sizeof *qkv);
-	for (int i = 0; i < (linear ? 3 : 1); i++)
-		assert_int_equal(plan_write(p, in[i], linear ? (float *[]){q, keys, v}[i] : qkv), STATUS_OK);
+	for (int i = 0; i < (apart ? 3 : 1); i++)
+		assert_int_equal(plan_write(p, in[i], apart ? (float *[]){q, keys, v}[i] : qkv), STATUS_OK);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	assert_int_equal(plan_read(p, out, y), STATUS_OK);
 	plan_free(p);

@@ -23,6 +23,10 @@ static const kind kinds[] = {
                          " \"n_positions\": 23}"},
     {&architecture_linear, "{\"model_type\": \"linear\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 3,"
                            " \"vocab_size\": 37, \"n_positions\": 23, \"position_embedding\": \"learned\"}"},
+    {&architecture_dilated,
+     "{\"model_type\": \"dilated\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 2, \"vocab_size\": 37,"
+     " \"n_positions\": 23, \"position_embedding\": \"learned\", \"segment_length\": [4, 10],"
+     " \"dilated_ratio\": [1, 2]}"},
     {&architecture_linear_encoder,
      "{\"model_type\": \"linear_encoder\", \"d_model\": 20, \"encoder_attention_heads\": 4, \"encoder_layers\": 2,"
      " \"encoder_ffn_dim\": 36, \"vocab_size\": 37, \"max_position_embeddings\": 23, \"num_labels\": 37}"},

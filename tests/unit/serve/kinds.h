@@ -10,13 +10,15 @@ static const struct {
     {"gpt2", "{\"n_embd\": 32, \"vocab_size\": 259, \"n_head\": 4, \"n_positions\": 300, \"n_layer\": 2,"
              " \"initializer_range\": 0.3}"},
     {"linear", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2}"},
+    {"dilated", "{\"hidden_size\": 32, \"vocab_size\": 259, \"n_heads\": 4, \"n_positions\": 300, \"n_layer\": 2,"
+                " \"segment_length\": [4, 24, 90], \"dilated_ratio\": [1, 2, 3]}"},
     {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
                        " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3}"},
     {"linear_encoder", "{\"d_model\": 32, \"encoder_attention_heads\": 4, \"encoder_layers\": 2, \"vocab_size\": 259,"
                        " \"max_position_embeddings\": 300, \"num_labels\": 3, \"init_std\": 0.3, \"pooling\": \"end\","
                        " \"pad_policy\": \"ignore\"}"},
 };
-enum { MODELS = sizeof models / sizeof *models, ENCODER = 3 };
+enum { MODELS = sizeof models / sizeof *models, ENCODER = 4 };
 
 static inline void write_named(const fixture *f, int kind)
 {

@@ -1,0 +1,69 @@
+#include "engine/model/mixers/mixer.h"
+
+static void parameters(const void *options, const char *prefix, parameter_list *list)
+{
+	static const char *const names[] = {"k_proj", "v_proj", "q_proj", "out_proj"};
+	const dilated_options *o = options;
+	for (int i = 0; i < 4; i++) {
+		const double std = i % 2 ? o->gain * o->std : o->std; /* of v_proj and out_proj */
+		parameter_list_add_matrix(list, (float)std, o->hidden, o->hidden, false, "%s%s.weight", prefix,
+		                          names[i]);
+		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(o->hidden), "%s%s.bias", prefix, names[i]);
+	}
+	if (o->subln)
+		builder_layernorm_parameters(list, o->hidden, "%sinner_attn_ln", prefix);
+}
+
+static void states(const void *options, int layer, state_list *list)
+{
+	const dilated_options *o = options;
+	state_list_add(list, STATE_CACHE, dilated_state_floats(o->hidden, &o->pattern), "layers.%d.cache", layer);
+}
+
+static value attend(builder *b, const dilated_options *o, int layer, value q, value k, value v)
+{
+	if (b->spec->explain) {
+		builder_output(b, q, "layers.%d.query", layer);
+		builder_output(b, k, "layers.%d.key", layer);
+	}
+	if (forward_recurrent(b->spec)) {
+		dilated_stream_params params = {
+		    .pattern = o->pattern,
+		    .heads = o->heads,
+		    .offset = builder_state(b, "layers.%d.cache", layer),
+		    .scale = (float)o->scale,
+		};
+		return op_dilated_stream(b->g, q, k, v, b->pool, b->slot, b->position, b->length, b->mask, b->start,
+		                         params);
+	}
+	dilated_params params = {
+	    .pattern = o->pattern,
+	    .heads = o->heads,
+	    .scale = (float)o->scale,
+	    .causal = true,
+	    /* Gradients that explain are those of the function. */
+	    .detach_weights = o->detach_weights && b->spec->attribution == ATTRIBUTION_NONE,
+	};
+	return op_dilated_attention(b->g, q, k, v, b->mask, VALUE_NONE, params).y;
+}
+
+static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+{
+	const dilated_options *o = options;
+	/* Next to each other, so that a backend may make one product of them. */
+	value q = builder_linear(b, x, "%sq_proj", prefix);
+	value k = builder_linear(b, x, "%sk_proj", prefix);
+	value v = builder_linear(b, x, "%sv_proj", prefix);
+	value y = attend(b, o, layer, q, k, v);
+	if (o->subln)
+		y = builder_layernorm(b, y, (float)o->eps, "%sinner_attn_ln", prefix);
+	return builder_linear(b, y, "%sout_proj", prefix);
+}
+
+const mixer mixer_dilated = {
+    .name = "dilated",
+    .parameters = parameters,
+    .states = states,
+    .forward = forward,
+    .explainer = &dilated_explainer,
+};

@@ -1,0 +1,91 @@
+/* Weights of dilated attention, p_ij = Σ_b α_b(i) p_ij of branch b = Σ_b e^{s_ij} / Σ_b Σ_l e^{s_il} over the branches
+ * b in which the head keeps i, and the kept tokens of i's segment up to i, from queries and keys. A token that several
+ * branches keep counts in each.
+ *
+ * A product with p takes its rows one by one: O(N (w + dh Σ w / r²)) with w the longest segment, whose time is why it
+ * has a bound on N. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/base/memory.h"
+#include "engine/model/mixers/explain_rows.h"
+#include "engine/model/mixers/mixer.h"
+#include "engine/tensor/ops/dilated.h"
+
+static const char *const rounds[] = {"attention"};
+
+static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+{
+	const dilated_options *o = options;
+	out[0] = (log_part){"query", o->hidden};
+	out[1] = (log_part){"key", o->hidden};
+	return 2;
+}
+
+static int64_t segment_start(const dilated_pattern *p, int64_t branch, int64_t position)
+{
+	return position / p->segment[branch] * p->segment[branch];
+}
+
+/* From the beginning of the segment that reaches back the furthest. */
+static explain_range range(const void *options, int64_t position, int64_t tokens)
+{
+	const dilated_pattern *p = &((const dilated_options *)options)->pattern;
+	explain_range r = {position, position + 1};
+	(void)tokens;
+	for (int64_t b = 0; b < p->branches; b++) {
+		const int64_t start = segment_start(p, b, position);
+		r.first = start < r.first ? start : r.first;
+	}
+	return r;
+}
+
+/* The first token that `position` reads in a branch; past it where the head does not keep it. */
+static int64_t first_key(const explain_site *s, int64_t branch, int64_t position)
+{
+	const dilated_options *o = s->options;
+	const int64_t start = segment_start(&o->pattern, branch, position);
+	const int64_t first = dilated_first(&o->pattern, branch, o->heads, s->head);
+	return (position - start) % o->pattern.dilation[branch] == first ? start + first : position + 1;
+}
+
+static status row(const explain_site *s, int64_t position, double *alpha)
+{
+	const dilated_options *o = s->options;
+	const int64_t width = o->hidden / o->heads;
+	const explain_range r = range(o, position, s->tokens);
+	const float *head = s->log + s->head * width, *query = head + position * s->stride, *key = head + o->hidden;
+	double top = -INFINITY, sum = 0;
+	int *times = memory_new((size_t)(r.end - r.first), sizeof *times); /* in how many branches */
+	if (!times)
+		return STATUS_NOMEM;
+	for (int64_t b = 0; b < o->pattern.branches; b++)
+		for (int64_t j = first_key(s, b, position); j <= position; j += o->pattern.dilation[b])
+			times[j - r.first]++;
+	for (int64_t j = r.first; j < r.end; j++) {
+		alpha[j - r.first] =
+		    times[j - r.first] ? o->scale * explain_dot(query, key + j * s->stride, width) : -INFINITY;
+		top = fmax(top, alpha[j - r.first]);
+	}
+	for (int64_t j = 0; j < r.end - r.first; j++)
+		sum += alpha[j] = times[j] ? times[j] * exp(alpha[j] - top) : 0;
+	for (int64_t j = 0; j < r.end - r.first && sum > 0; j++)
+		alpha[j] /= sum;
+	free(times);
+	return STATUS_OK;
+}
+
+static status pull(const explain_site *s, const double *v, int64_t n, double *y)
+{
+	return explain_pull_rows(&dilated_explainer, s, v, n, y);
+}
+
+const explainer dilated_explainer = {
+    .rounds = rounds,
+    .n_rounds = 1,
+    .parts = parts,
+    .range = range,
+    .row = row,
+    .pull = pull,
+    .pull_tokens = 16384,
+};

@@ -1,0 +1,244 @@
+/* The causal language model with dilated attention. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+
+#include "engine/model/feed.h"
+#include "tests/unit/model/fixture.h"
+#include "tests/unit/model/device.h"
+
+enum { B = 2, N = 37, V = 37, D = 20, LAYERS = 3, SLOTS = 3 };
+#define KEYS                                                                                                           \
+	"\"model_type\": \"dilated\", \"hidden_size\": 20, \"n_heads\": 4, \"n_layer\": 3, \"vocab_size\": 37,"        \
+	" \"ffn_size\": 36, \"segment_length\": [4, 7, 16], \"dilated_ratio\": [1, 2, 3]"
+
+static void random_ids(int32_t *ids, int64_t n, uint64_t seed)
+{
+	for (int64_t i = 0; i < n; i++)
+		ids[i] = (int32_t)((uint64_t)(i + 1) * 7919 * (seed + 3) % V);
+}
+
+static float distance(const float *a, const float *b, int64_t n)
+{
+	float most = 0;
+	for (int64_t i = 0; i < n; i++)
+		most = fmaxf(most, fabsf(a[i] - b[i]));
+	return most;
+}
+
+static void parallel_logits(const model *m, const int32_t *ids, float *logits)
+{
+	const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_ALL};
+	plan *p = fixture_plan(m, &spec, NULL, NULL);
+	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	fixture_read(p, "logits", logits);
+	plan_free(p);
+}
+
+/* Whole chunks only. */
+static void stepped_logits(const model *m, const int32_t *ids, int64_t chunk, float *logits)
+{
+	const forward_spec spec = {
+	    .phase = PHASE_STEP, .batch = B, .length = chunk, .slots = SLOTS, .logits = LOGITS_ALL};
+	float *pool, some[B * N * V];
+	int32_t part[B * N];
+	size_t bytes = (size_t)(SLOTS * model_state_floats(m)) * sizeof *pool;
+	assert_int_equal(device->allocate(device, bytes, (void **)&pool), STATUS_OK);
+	memset(pool, 0xff, bytes); /* position 0 must not care what a slot held: NaN here */
+	plan *p = fixture_plan(m, &spec, NULL, pool);
+	for (int64_t at = 0; at + chunk <= N; at += chunk) {
+		for (int64_t b = 0; b < B; b++)
+			memcpy(part + b * chunk, ids + b * N + at, (size_t)chunk * sizeof *part);
+		assert_int_equal(feed_write(p, PORT_TOKENS, part), STATUS_OK);
+		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, at), STATUS_OK);
+		assert_int_equal(feed_step(p, at, chunk), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		fixture_read(p, "logits", some);
+		for (int64_t b = 0; b < B; b++)
+			memcpy(logits + (b * N + at) * V, some + b * chunk * V, (size_t)(chunk * V) * sizeof *some);
+	}
+	plan_free(p);
+	device->release(device, pool);
+}
+
+static void chunks_of_any_size_give_the_parallel_logits(void **state)
+{
+	static const char *const configs[] = {
+	    "{" KEYS "}",
+	    "{" KEYS ", \"subln\": false, \"dilated_head_offset\": \"mod\", \"position_embedding\": \"learned\","
+	    " \"n_positions\": 40}",
+	};
+	static const int64_t chunks[] = {1, 3, 9, 37};
+	(void)state;
+	for (int c = 0; c < 2; c++) {
+		model *m = fixture_model_as(&architecture_dilated, configs[c], device);
+		float whole[B * N * V], stepped[B * N * V];
+		int32_t ids[B * N];
+		random_ids(ids, B * N, 1);
+		parallel_logits(m, ids, whole);
+		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+			memcpy(stepped, whole, sizeof whole);
+			for (int64_t b = 0; b < B; b++) /* what is read must be written */
+				memset(stepped + b * N * V, 0,
+				       (size_t)(N / chunks[i] * chunks[i] * V) * sizeof *stepped);
+			stepped_logits(m, ids, chunks[i], stepped);
+			assert_true(distance(stepped, whole, B * N * V) < 1e-4f);
+		}
+		model_free(m);
+	}
+}
+
+static void a_token_changes_nothing_before_it_and_reaches_others_within_its_segments(void **state)
+{
+	(void)state;
+	model *m = fixture_model_as(&architecture_dilated,
+	                            "{\"hidden_size\": 20, \"n_layer\": 1, \"vocab_size\": 37,"
+	                            " \"segment_length\": [4, 7, 16], \"dilated_ratio\": [1, 2, 3]}",
+	                            device);
+	float before[B * N * V], after[B * N * V];
+	int32_t ids[B * N];
+	random_ids(ids, B * N, 2);
+	parallel_logits(m, ids, before);
+	ids[11] = (ids[11] + 1) % V; /* of the first sequence */
+	parallel_logits(m, ids, after);
+	assert_memory_equal(before, after, 11 * V * sizeof *before);
+	assert_true(distance(before + 11 * V, after + 11 * V, V) > 1e-3f);
+	assert_memory_equal(before + 16 * V, after + 16 * V, (B * N - 16) * V * sizeof *before);
+	model_free(m);
+}
+
+static void the_state_is_a_ring_as_long_as_the_longest_segment(void **state)
+{
+	(void)state;
+	model *m = fixture_created_as(&architecture_dilated, "{" KEYS "}", 1, device);
+	const state_list *states = model_states(m);
+	assert_int_equal(states->count, LAYERS);
+	for (int l = 0; l < LAYERS; l++) {
+		char name[32];
+		snprintf(name, sizeof name, "layers.%d.cache", l);
+		const state_spec *s = state_list_find(states, name);
+		assert_non_null(s);
+		assert_int_equal(s->kind, STATE_CACHE);
+		assert_int_equal(s->floats, 16 * (2 * D + 1));
+	}
+	model_free(m);
+}
+
+/* The standard deviation of a parameter of a new model. */
+static double spread(const model *m, const char *name)
+{
+	for (int i = 0; i < model_tensor_count(m); i++) {
+		const parameter_spec *p = model_parameter(m, i);
+		if (strcmp(p->name, name) != 0)
+			continue;
+		float *all = fixture_weights(m), *x = all + model_parameter_offset(m, i);
+		double sum = 0;
+		for (int64_t k = 0; k < shape_count(p->shape); k++)
+			sum += (double)x[k] * (double)x[k];
+		free(all);
+		return sqrt(sum / (double)shape_count(p->shape));
+	}
+	fail_msg("no parameter %s", name);
+	return 0;
+}
+
+static void what_the_residual_stream_passes_through_begins_larger_with_the_inner_norms(void **state)
+{
+#define LAYER "decoder.layers.1."
+#define WIDE "\"model_type\": \"dilated\", \"hidden_size\": 64, \"n_layer\": 3, \"vocab_size\": 37"
+	static const char *const plain[] = {"self_attn.q_proj", "self_attn.k_proj"}, *const larger[] = {
+	                                                                                 "self_attn.v_proj",
+	                                                                                 "self_attn.out_proj",
+	                                                                                 "ffn.fc1"};
+	(void)state;
+	for (int subln = 0; subln < 2; subln++) {
+		model *m = fixture_created_as(&architecture_dilated,
+		                              subln ? "{" WIDE "}" : "{" WIDE ", \"subln\": false}", 1, device);
+		const double std = 1 / sqrt(3 * 64.0), gain = subln ? sqrt(log(6)) : 1;
+		char name[96];
+		for (int i = 0; i < 5; i++) {
+			snprintf(name, sizeof name, LAYER "%s.weight", i < 2 ? plain[i] : larger[i - 2]);
+			assert_true(fabs(spread(m, name) / (i < 2 ? std : gain * std) - 1) < 0.05);
+		}
+		assert_true(fabs(spread(m, LAYER "ffn.fc2.weight") / (gain * std / 2) - 1) < 0.05);
+		assert_true(fabs(spread(m, "decoder.embed_tokens.weight") * 8 - 1) < 0.05);
+		assert_int_equal(model_tensor_count(m), 3 + 3 * (subln ? 20 : 16));
+		model_free(m);
+	}
+}
+
+static void a_configuration_is_written_as_it_was_read(void **state)
+{
+	static const char *const texts[] = {
+	    "{" KEYS "}",
+	    "{" KEYS ", \"subln\": false, \"dilated_head_offset\": \"mod\", \"detach_weights\": false,"
+	    " \"position_embedding\": \"learned\", \"hidden_dropout_prob\": 0.25, \"layer_norm_eps\": 1e-6}"};
+	const architecture *a = &architecture_dilated;
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		void *config, *again;
+		assert_int_equal(fixture_config(a, texts[i], &config, NULL), STATUS_OK);
+		json_t *written = a->config_write(config), *given = fixture_json(texts[i]), *want;
+		const char *key;
+		json_object_foreach(given, key, want) assert_true(json_equal(json_object_get(written, key), want));
+		char *text = json_dumps(written, 0);
+		assert_int_equal(fixture_config(a, text, &again, NULL), STATUS_OK);
+		assert_memory_equal(config, again, a->config_bytes);
+		free(text);
+		json_decref(written);
+		json_decref(given);
+		free(config);
+		free(again);
+	}
+}
+
+static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
+{
+	static const struct {
+		const char *text, *key;
+	} cases[] = {
+	    {"{\"hidden_size\": 0}", "hidden_size"},
+	    {"{\"n_heads\": 7}", "n_heads"},
+	    {"{\"ffn_size\": 0}", "ffn_size"},
+	    {"{\"segment_length\": 64}", "segment_length"},
+	    {"{\"segment_length\": []}", "segment_length"},
+	    {"{\"segment_length\": [4, \"8\"], \"dilated_ratio\": [1, 2]}", "segment_length"},
+	    {"{\"segment_length\": [0], \"dilated_ratio\": [1]}", "segment_length"},
+	    {"{\"segment_length\": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}", "segment_length"},
+	    {"{\"segment_length\": [4, 8]}", "dilated_ratio"},
+	    {"{\"dilated_ratio\": [1, 2, 4, 8, -16]}", "dilated_ratio"},
+	    {"{\"segment_length\": [4, 8], \"dilated_ratio\": [2, 4]}", "dilated_ratio"},
+	    {"{\"dilated_head_offset\": \"none\"}", "dilated_head_offset"},
+	    {"{\"subln\": 1}", "subln"},
+	    {"{\"deepnorm\": true}", "deepnorm"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		void *config;
+		error err = ERROR_INIT;
+		assert_int_equal(fixture_config(&architecture_dilated, cases[i].text, &config, &err), STATUS_INVALID);
+		assert_string_equal(err.param, cases[i].key);
+		free(config);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(chunks_of_any_size_give_the_parallel_logits),
+	    cmocka_unit_test(a_token_changes_nothing_before_it_and_reaches_others_within_its_segments),
+	    cmocka_unit_test(the_state_is_a_ring_as_long_as_the_longest_segment),
+	    cmocka_unit_test(what_the_residual_stream_passes_through_begins_larger_with_the_inner_norms),
+	    cmocka_unit_test(a_configuration_is_written_as_it_was_read),
+	    cmocka_unit_test(bad_configurations_are_refused_by_the_name_of_the_key),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
