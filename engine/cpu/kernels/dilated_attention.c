@@ -1,5 +1,6 @@
 /* dilated_attention: for every span of tokens of every head, all branches one after another (dilated_attention.h).
- * Spans are handed out as threads become free. */
+ * Units are handed out as threads become free, all heads of a span one after another, so that its rows come from memory
+ * once. */
 #include "engine/cpu/kernels/dilated_attention.h"
 
 #include <stdatomic.h>
@@ -13,9 +14,10 @@ typedef struct forward {
 
 static void forward_unit(const forward *f, float *scratch, int64_t unit)
 {
-	const dilated_head a = dilated_head_of(f->call, unit / f->spans);
-	const int64_t begin = unit % f->spans * f->span, head = unit / f->spans, sequence = head / a.heads;
+	const int64_t heads = ((const dilated_params *)f->call->params)->heads;
+	const int64_t begin = unit / heads % f->spans * f->span, sequence = unit / heads / f->spans;
 	const int64_t token = sequence * f->length + begin;
+	const dilated_head a = dilated_head_of(f->call, sequence * heads + unit % heads);
 	const softmax_block w = softmax_block_in(scratch, a.dh, a.dh);
 	float *log_normalizer = f->call->out[1].data;
 	dilated_span o = {.begin = begin,

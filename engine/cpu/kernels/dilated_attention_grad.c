@@ -257,9 +257,9 @@ static void add_rows(const backward *f, const dilated_segment *s, const float *f
 static void backward_unit(const backward *f, const workspace *w, int64_t branch, int64_t unit)
 {
 	const dilated_params *p = f->call->params;
-	const int64_t count = segments(p, f->length, branch), head = unit / count, sequence = head / p->heads;
-	const dilated_head a = dilated_head_of(f->call, head);
-	const dilated_segment s = dilated_segment_at(&a, branch, unit % count * dilated_length(&a, branch));
+	const int64_t count = segments(p, f->length, branch), sequence = unit / p->heads / count;
+	const dilated_head a = dilated_head_of(f->call, sequence * p->heads + unit % p->heads);
+	const dilated_segment s = dilated_segment_at(&a, branch, unit / p->heads % count * dilated_length(&a, branch));
 	const int64_t at = sequence * f->length * f->d + a.head * f->dh;
 	float own = 0.0f;
 	memset(w->dk, 0, (size_t)(s.count * f->width) * sizeof(float));
