@@ -295,7 +295,7 @@ def test_a_filter_without_logits_is_named(tmp_path, name, problem):
 
 
 def test_names_that_are_no_filters_are_listed(tmp_path):
-    names = ["probs_top_k_0_8.temp_0", "top_a.2", "top_a_row.2_1.0p5", "top_k.0_5_", "top_k.1_5", "top_p.", "top_q.0_5"]
+    names = ["probs_top_k_0_8.temp_0", "top_a.2", "top_a_row.2_1.0p5", "top_a_row.2_1.99999999999999999999", "top_k.0_5_", "top_k.1_5", "top_p.", "top_q.0_5"]
     done = write(tmp_path, "sampling", lambda arrays, _: arrays.update({name: numpy.zeros(3) for name in names}))
     assert done.returncode == 0 and done.stderr == f"additive-eval: note: not computed: {', '.join(sorted(names))}\n"
 

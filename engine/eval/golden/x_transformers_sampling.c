@@ -84,7 +84,7 @@ static bool read_filter(const char *name, filter *f)
 		f->kind = TOP_A_ROW;
 		good = read_logits(&c, '.', f) && number(&c, 'p', &f->power) && skip(&c, "_") &&
 		       number(&c, 'p', &f->ratio) && skip(&c, ".") && number(&c, 'p', &row);
-		f->row = (int64_t)row;
+		f->row = row < 0x1p53 ? (int64_t)row : -1;
 		good = good && (double)f->row == row;
 	} else if (skip(&c, "top_a")) {
 		f->kind = TOP_A;
