@@ -32,6 +32,7 @@ typedef struct model_dims {
 	head_kind head;
 	pooling pool;       /* of HEAD_CLASSES: what the head reads of a sequence */
 	bool causal;        /* no token depends on later ones, so sessions can read it token by token */
+	bool reads_source;  /* it attends to a source beside its tokens (forward_spec.source) */
 	bool reads_padding; /* masked tokens take part: a sequence has its values only at its own length */
 	int64_t positions;  /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
 	int64_t first_row;  /* of the position table: that of position 0 */

@@ -351,6 +351,9 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_INVALID, NULL, "hits are of a loss's labels");
 	if (forward_recurrent(spec) && (spec->slots < 1 || !pool))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
+	if (m->dims.reads_source && (spec->source < 1 || forward_recurrent(spec)))
+		return error_set(err, STATUS_UNSUPPORTED, "model",
+		                 "the model attends to a source, which there is none of here");
 	if (forward_recurrent(spec) && !m->dims.causal)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s cannot read token by token",
 		                 m->architecture->name);

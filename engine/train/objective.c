@@ -26,7 +26,8 @@ const objective *objective_find(const char *name)
 /* NULL: it can be. */
 static const char *find_fault(const objective *o, const model_dims *d)
 {
-	return o->head != d->head                                     ? "has no head"
+	return d->reads_source                                        ? "attends to a source, which no job gives it,"
+	       : o->head != d->head                                   ? "has no head"
 	       : o->head != HEAD_VOCABULARY || o->causal == d->causal ? NULL
 	       : d->causal                                            ? "sees no later tokens, as it would have to"
 	                                                              : "sees later tokens, as it must not";

@@ -62,6 +62,7 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	d->heads = o->heads;
 	d->head = HEAD_VOCABULARY;
 	d->causal = o->causal;
+	d->reads_source = o->cross_attend;
 	d->positions = stack_length(head);
 	d->dropout = (float)largest_dropout(o);
 	if (both)
