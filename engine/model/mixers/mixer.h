@@ -79,10 +79,11 @@ extern const explainer linear_explainer;
 
 /* Softmax attention with the options of x-transformers, to a sequence itself or to a source:
  *   q = x W_qᵀ, k, v = s W_kᵀ, s W_vᵀ (s: the source, or x), rotated, behind memory keys and values, normalised
- *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ     or, on attention: a ⊙ σ(b), a | b = A
- * W_oᵀ A is op_softmax_attention, or op_softmax_stream and op_source_attention in the recurrent form. Talking heads,
- * sparse attention, residual attention and explicit masks need the matrix of scores in memory: op_attention_scores and
- * what follows it. One dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate, mem_k, mem_v,
+ *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ
+ *   or, on attention, y = a ⊙ σ(b) with a | b the halves of that
+ * A is op_softmax_attention, or op_softmax_stream in the recurrent form. Talking heads, sparse attention, residual
+ * attention and explicit masks need the matrix of scores in memory: op_attention_scores and what follows it. One
+ * dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate, mem_k, mem_v,
  * head_scale_params, pre_ and post_softmax_talking_heads. */
 typedef struct attention_options {
 	int64_t hidden;
