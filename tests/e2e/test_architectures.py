@@ -12,7 +12,7 @@ from conftest import BIN, TEXT
 ASK = {"temperature": 0.8, "seed": 5, "logit_bias": {"1": -100}}
 
 
-@pytest.fixture(scope="module", params=("gpt2", "linear", "dilated"))
+@pytest.fixture(scope="module", params=("gpt2", "linear", "dilated", "transformer"))
 def architecture(request):
     return request.param
 

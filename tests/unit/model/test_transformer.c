@@ -247,6 +247,11 @@ static bool try(backend *b, json_t *config)
 	fill_inputs(&t);
 	stir(&t);
 	train(&t);
+	if (t.source) {
+		plan *p;
+		const forward_spec spec = {.batch = B, .length = N, .logits = LOGITS_ALL};
+		assert_int_equal(model_plan(&p, t.m, &spec, NULL, NULL, &err), STATUS_UNSUPPORTED);
+	}
 	whole_logits(&t, t.m, logits);
 	save_and_load(&t, logits);
 	/* With values that are scaled by the length of the whole, sessions differ. */
@@ -442,6 +447,101 @@ static void what_excludes_each_other_is_refused_by_name(void **state)
 	}
 }
 
+/* --- explanations ------------------------------------------------------------------------------------------- */
+
+/* The log of one sequence, from the outputs of a plan: layer by layer part by part. */
+static float *log_of(plan *p, const model *m, int64_t at[8], int64_t *floats)
+{
+	log_part parts[EXPLAINER_MAX_PARTS];
+	int64_t layers = model_dimensions(m)->layers, used = 0;
+	float *log = calloc((size_t)(N * 1024), sizeof *log);
+	for (int64_t pass = 0; pass < 2; pass++, *floats = pass ? used : *floats, used = 0) {
+		for (int64_t l = 0; l < layers; l++) {
+			int n = model_explainer(m)->parts(model_mixer_options(m, l), parts);
+			at[l] = used;
+			for (int i = 0; i < n; used += parts[i++].width) {
+				char name[64];
+				float rows[B * N * 64];
+				if (!pass)
+					continue;
+				snprintf(name, sizeof name, "layers.%d.%s", (int)l, parts[i].name);
+				fixture_read(p, name, rows);
+				for (int64_t t = 0; t < N; t++)
+					memcpy(log + t * *floats + used, rows + t * parts[i].width,
+					       (size_t)parts[i].width * sizeof *rows);
+			}
+		}
+	}
+	return log;
+}
+
+static void weights_of_explanations_are_those_of_the_model(void **state)
+{
+	(void)state;
+	/* Columns of the matrix before those of tokens. */
+	static const struct {
+		const char *keys;
+		int64_t memories;
+	} cases[] = {
+	    {"\"rotary_pos_emb\": true, \"attn_kv_heads\": 2, \"attn_max_attend_past\": 3", 0},
+	    {"\"rel_pos_bias\": true, \"rel_pos_num_buckets\": 8, \"rel_pos_max_distance\": 20, \"num_memory_tokens\": "
+	     "2",
+	     2},
+	    {"\"alibi_pos_bias\": true, \"attn_qk_norm\": true, \"attn_num_mem_kv\": 3", 3},
+	    {"\"stack\": \"encoder\", \"attn_value_dim_head\": 3", 0},
+	};
+	backend *b = fixture_backend();
+	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+		char text[512], name[32];
+		float weights[B * 4 * (N + 3) * (N + 3)];
+		trial t = {.b = b, .text = cases[c].keys};
+		snprintf(text, sizeof text,
+		         "{\"num_tokens\": %d, \"max_seq_len\": 16, \"dim\": %d, \"depth\": 2, \"heads\": 4,"
+		         " \"attn_dim_head\": 6, %s}",
+		         V, DIM, cases[c].keys);
+		t.m = fixture_created_as(&architecture_transformer, text, 3, b);
+		stir(&t);
+		fill_inputs(&t);
+		plan *parts = fixture_plan(t.m, &(forward_spec){.batch = B, .length = N, .explain = true}, NULL, NULL),
+		     *whole =
+		         fixture_plan(t.m, &(forward_spec){.batch = B, .length = N, .activations = true}, NULL, NULL);
+		feed(&t, parts);
+		feed(&t, whole);
+		assert_int_equal(plan_run(parts), STATUS_OK);
+		assert_int_equal(plan_run(whole), STATUS_OK);
+		int64_t at[8], floats = 0, m = cases[c].memories;
+		float *log = log_of(parts, t.m, at, &floats);
+		for (int64_t l = 0; l < 2; l++) {
+			snprintf(name, sizeof name, "attn.%d", (int)l);
+			fixture_read(whole, name, weights);
+			shape s = graph_value(plan_graph(whole), graph_find(plan_graph(whole), name))->shape;
+			for (int64_t h = 0; h < 4; h++)
+				for (int64_t i = 0; i < N; i++) {
+					const explainer *e = model_explainer(t.m);
+					explain_site site = {model_mixer_options(t.m, l), log + at[l], floats, N, 0, h};
+					explain_range r = e->range(site.options, i, N);
+					double alpha[N] = {0}, sum = 0;
+					const float *row = weights + (h * s.dim[2] + s.dim[2] - N + i) * s.dim[3] + m;
+					for (int64_t j = 0; j < N; j++)
+						sum += (double)row[j];
+					assert_int_equal(e->row(&site, i, alpha), STATUS_OK);
+					for (int64_t j = 0; j < N; j++) {
+						bool in = j >= r.first && j < r.end;
+						double want = in ? alpha[j - r.first] : 0;
+						if (!(fabs((double)row[j] / sum - want) <= 1e-5))
+							fail_with(&t, "weight, of the explanation",
+							          (double)row[j] / sum, want);
+					}
+				}
+		}
+		free(log);
+		plan_free(parts);
+		plan_free(whole);
+		model_free(t.m);
+	}
+	b->close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -449,6 +549,7 @@ int main(void)
 	    cmocka_unit_test(every_option_alone_trains_saves_loads_and_decodes),
 	    cmocka_unit_test(drawn_combinations_train_save_load_and_decode_or_are_refused_by_name),
 	    cmocka_unit_test(what_excludes_each_other_is_refused_by_name),
+	    cmocka_unit_test(weights_of_explanations_are_those_of_the_model),
 	};
 	return cmocka_run_group_tests_name("transformer", tests, NULL, NULL);
 }
