@@ -133,7 +133,7 @@ static void without_options_it_is_softmax_attention(void **state)
 		                                           VALUE_NONE, (attention_weights_params){.window = window});
 		graph_output(g, op_attention_apply(g, weights, in[2], p), "y0");
 		graph_output(g,
-		             op_softmax_attention(g, in[3], m, VALUE_NONE,
+		             op_softmax_attention(g, in[3], VALUE_NONE, VALUE_NONE, m, VALUE_NONE, VALUE_NONE,
 		                                  (softmax_params){.heads = HEADS, .window = window, .scale = 0.7f}),
 		             "y1");
 		plan *run = open_plan(b->each[i % 2], g,
