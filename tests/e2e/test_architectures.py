@@ -51,6 +51,8 @@ def test_a_session_forks_and_moves(service, model):
     assert whole["choices"][0]["text"] in texts
     after = service.ok("GET", f"/v1/sessions/{s['id']}")
     assert after["state_bytes"] == s["state_bytes"] and after["tokens"] == 30
+    for one in (s, copy, moved):
+        service.ok("DELETE", f"/v1/sessions/{one['id']}")
 
 
 def test_it_moves_as_files(service, model, architecture, tmp_path):
@@ -59,7 +61,7 @@ def test_it_moves_as_files(service, model, architecture, tmp_path):
 
     assert additive("models", "export", model, str(tmp_path)).returncode == 0
     config = json.loads((tmp_path / "config.json").read_text())
-    assert config["model_type"] == architecture and 32 in (config.get("n_embd"), config.get("hidden_size"))
+    assert config["model_type"] == architecture and 32 in (config.get("n_embd"), config.get("hidden_size"), config.get("dim"))
     assert additive("models", "import", f"copy-of-{architecture}", str(tmp_path)).returncode == 0
     ask = {"prompt": "77 bottles", "max_tokens": 12, "temperature": 0}
     texts = {service.ok("POST", "/v1/completions", {"model": m, **ask})["choices"][0]["text"] for m in (model, f"copy-of-{architecture}")}
@@ -77,7 +79,8 @@ def test_the_command_line_trains_one(service, architecture, tmp_path):
     sizes = {"hidden_size": 32, "n_heads": 4, "n_layer": 1, "n_positions": 40, "hidden_dropout_prob": 0}
     wanted = {"gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": 40, "attn_pdrop": 0, "embd_pdrop": 0,
                        "resid_pdrop": 0},
-              "linear": sizes, "dilated": sizes}[architecture]
+              "linear": sizes, "dilated": sizes,
+              "transformer": {"dim": 32, "heads": 4, "depth": 1, "max_seq_len": 40, "attn_dim_head": 8}}[architecture]
     assert {k: made["config"][k] for k in wanted} == wanted
 
 
@@ -87,6 +90,7 @@ def test_it_is_explained_as_data_and_as_a_page(service, model):
         answer = service.ok(method, path, body)
         assert len(answer["tokens"]) == 8 and {r["round"] for r in answer["weights"]} == {"attention"}
         assert all(abs(sum(r["alpha"]) - 1) < 1e-5 for r in answer["weights"])
+    service.ok("DELETE", f"/v1/sessions/{s}")
     status, answer, _ = service.request("POST", "/v1/completions", {"model": model, "prompt": "x", "alpha": {"top": 1}})
     assert status == 400 and "explain the text" in answer["error"]["message"]
 

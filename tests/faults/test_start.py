@@ -83,7 +83,7 @@ def sweep_starts(trial, seconds, findings):
     trial.engine.call("model.unload", {"id": trial.other})
     calls = count_calls(trial)
     expected = listing(trial.engine)
-    assert [len(x) for x in expected] == [2, len(trial.files), 2, 1]
+    assert [len(x) for x in expected] == [3, len(trial.files), 3, 1]
     groups = [[(kind, fault, n) for n in range(1, calls[kind] + 1)] for kind in CLASSES for fault in faults_of(kind)]
     work = scattered(groups)
     assert len(work) > 100
