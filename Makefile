@@ -176,7 +176,7 @@ $(OUT)/obj/gen/%.o: $(OUT)/gen/%.c $(OUT)/flags
 CUDA_SRC := $(sort $(wildcard cuda/*.cu))
 NVCC ?= $(firstword $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 CUDA_ARCHS ?= 80 86 89 90a 100
-# `make test` compiles for the one whose figures cuda-check looks at, `make test-slow` for all.
+# `make test-slow` compiles for the one whose figures cuda-check looks at, and for all; `make test` runs the emulated device alone.
 CUDA_TEST_ARCHS := 90a
 gencode = $(foreach a,$(1),-gencode arch=compute_$(a),code=sm_$(a))
 NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -I. -I$(OUT) -D_GNU_SOURCE -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
@@ -330,7 +330,7 @@ pytest-faults: all $(FAULTS) $(VENV)/ready
 ALL_CASES := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(shell grep -l is_left_out tests/unit/cuda/test_*.c))
 test-slow:
 	@deploy/deps clang
-	$(MAKE) -j$(shell nproc) all $(if $(NVCC),$(CUDA_OBJ))
+	$(MAKE) -j$(shell nproc) all $(if $(NVCC),$(CUDA_OBJ) cuda-check)
 	$(MAKE) pytest-slow
 	$(if $(EMULATOR_ALL),ADDITIVE_ALL_CASES=1 $(MAKE) unit UNIT_BIN='$(ALL_CASES)')
 	$(MAKE) -j$(shell nproc) BUILD=asan all
@@ -375,11 +375,11 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 	  $(if $(EPOCHS),--epochs $(EPOCHS)) $(BENCH)
 
 .PHONY: test test-programs
-test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(if $(NVCC),$(CUDA_TEST_ONLY))
+test-programs: all $(UNIT_BIN) $(EMULATOR_ALL)
 test:
 	@deploy/deps
 	$(MAKE) -j$(shell nproc) test-programs
-	$(MAKE) all unit pytest lint-arrows cuda-check
+	$(MAKE) all unit pytest lint-arrows
 
 # On a GPU. The kit is made where our libraries are and runs where a driver and a toolkit are (tests/gpu).
 GPU_KIT := build/gpu-kit
