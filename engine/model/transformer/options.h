@@ -39,8 +39,8 @@ typedef struct stack_options {
 
 /* Is it a key of a stack? */
 bool stack_options_key(const char *key);
-/* Read, check and complete. json: an object that may hold other keys too. `compat`: what x-transformers 1.6.0 falls
- * back to. causal: of a decoder; source: there is one to attend to. */
+/* Read, check and complete. json: an object that may hold other keys too. causal: of a decoder. compat: as
+ * x-transformers 1.6.0, which falls back to other values and, of options that exclude each other, takes one. */
 void stack_options_read(config_reader *r, const json_t *json, bool causal, bool compat, stack_options *out);
 /* Add what differs from a stack without keys (dim, depth and heads always). False: out of memory. */
 bool stack_options_write(json_t *json, const stack_options *s, bool compat);

@@ -147,9 +147,8 @@ static void norm_parameters(const stack_options *o, parameter_list *list, const 
 	if (o->use_rmsnorm)
 		parameter_list_add(list, INIT_ONE, 0, SHAPE1(o->dim), "%s.0.%d.g", n->text, k);
 	else if (o->use_scalenorm)
-		parameter_list_add(list, INIT_CONSTANT,
-		                   (float)sqrt(o->attend_when_hidden ? 1 / (double)o->dim : (double)o->dim), SHAPE1(1),
-		                   "%s.0.%d.g", n->text, k);
+		parameter_list_add(list, INIT_CONSTANT, (float)sqrt(o->compat ? 1 / (double)o->dim : (double)o->dim),
+		                   SHAPE1(1), "%s.0.%d.g", n->text, k);
 	else
 		builder_layernorm_parameters(list, o->dim, "%s.0.%d", n->text, k);
 }
