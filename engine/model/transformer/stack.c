@@ -247,6 +247,11 @@ static void wrapper_parameters(const stack *s, parameter_list *list)
 	double std = o->l2norm_embed ? 1e-5 : sqrt(2 / (double)width);
 	if (!s->tied_tokens)
 		parameter_list_add_matrix(list, (float)std, o->num_tokens, width, false, TOKENS, s->prefix);
+	if (s->tied_prefix) {
+		char name[NAME_BYTES];
+		snprintf(name, sizeof name, TOKENS, s->tied_prefix);
+		parameter_list_alias(list, name, o->compat);
+	}
 	if (stack_positions(o))
 		parameter_list_add(list, INIT_NORMAL, o->l2norm_embed ? 1e-5f : 1, SHAPE2(o->max_seq_len, width),
 		                   "%spos_emb.emb.weight", s->prefix);

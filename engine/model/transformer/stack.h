@@ -24,6 +24,7 @@ typedef struct stack {
 	bool wrapped;              /* tokens go in, and a last norm stands behind it */
 	bool logits;               /* its rows become logits */
 	bool tied_tokens;          /* its word vectors are the encoder's */
+	const char *tied_prefix;   /* of the stack that uses this one's word vectors; NULL: none */
 	int64_t source_capacity;   /* rows of the longest source of a session */
 	/* what follows from these */
 	char entries[STACK_PREFIX + 16]; /* what names of parameters begin with but for the wrapper's */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define DECODER "decoder.net." /* of its parameters in an encoder-decoder */
+
 const stack *transformer_head(const transformer_config *c)
 {
 	return c->arrangement == ARRANGED_ENCODER ? &c->encoder : &c->decoder;
@@ -49,9 +51,10 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	if (r->status != STATUS_OK)
 		return;
 	c->decoder.tied_tokens = both && c->tie_token_emb;
+	c->encoder.tied_prefix = c->decoder.tied_tokens ? DECODER : NULL;
 	finish_stack(&c->encoder, both ? "encoder." : "", !both);
 	c->decoder.source_capacity = both ? c->encoder.options.max_seq_len : 0;
-	finish_stack(&c->decoder, both ? "decoder.net." : "", true);
+	finish_stack(&c->decoder, both ? DECODER : "", true);
 	const stack *head = transformer_head(c);
 	const stack_options *o = &head->options;
 	int attentions = stack_count(o, 'a', o->n_entries);
