@@ -27,8 +27,8 @@ SETS["encoder"] = [GOLDEN / "sources" / f"encoder_{part}.safetensors" for part i
 SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
     "bart_linear_attention", "bart_causal_linear", "longnet_n32", "longnet_n22", "longnet_small", "longnet_learned")},
           "bart_forward": ["seeds/bart_weights", "seeds/bart_forward"]}
-# Images, sequences of numbers, samplers and tables are not models of text.
-OTHERS = ("captioning", "continuous_ar", "continuous_enc", "sampling", "tables", "vit")
+# Images and sequences of numbers are not models of text; filters have a test of their own.
+OTHERS = ("captioning", "continuous_ar", "continuous_enc", "sampling", "vit")
 for path in sorted((ROOT.parent / "shared" / "golden" / "xt").glob("xt_*.safetensors")):
     SHARED |= {} if path.stem[3:] in OTHERS else {path.stem: [f"xt/{path.stem}"]}
 for name, files in SHARED.items():
@@ -77,8 +77,8 @@ def is_gradient(name):
 
 
 def values(arrays):
-    """What was computed: gpt2's in f32, tokens as integers, everything else in f64."""
-    words = ("grad.", "logits", "loss", "padded.logits", "padded.loss")
+    """What was computed: gpt2's in f32, tokens and buckets as integers, everything else in f64."""
+    words = ("grad.", "logits", "loss", "padded.logits", "padded.loss", "bucket.bidir", "bucket.causal")
     return {name: array for name, array in arrays.items()
             if array.dtype == numpy.float64 or name.startswith(words) or name.endswith(".tokens")}
 
