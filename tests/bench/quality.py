@@ -1,14 +1,18 @@
-"""make bench-quality: what three models of one size learn from one text.
+"""make bench-quality: what models of one size learn from one text, and what a token of them costs.
 
     quality.py --bin build/bench --out build/bench/quality [--train FILE … [--valid FILE]] [--steps N | --epochs E]
                [--sizes d128,d512] [--backend cuda --precision bf16] [--batch N] [--budget SECONDS] [--report]
-               [--tokenizer '{"type": "sentencepiece", "vocab_size": 7500}'] [--length N]
+               [--tokenizer '{"type": "sentencepiece", "vocab_size": 8000}'] [--length N] [--models NAME;…] [--context N]
 
-Windowed additive attention, all-global additive attention and GPT-2 (dropout 0.1, sequences of 2048 tokens or of --length; d128: 4 heads, 6
-layers; d512: 8 heads, 8 layers), trained by the same program with the same recipe (AdamW, learning rate 5e-4 falling linearly to 0, betas
-0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), several seeds each. Tokens are bytes, or those of a tokenizer trained
+Windowed and all-global additive attention, linear attention, GPT-2, a transformer with rotary positions, RMSNorm and SwiGLU, and dilated
+attention (dropout 0.1, sequences of 2048 tokens or of --length; d128: 4 heads, 6 layers; d512: 8 heads, 8 layers; learned
+positions but for the rotary ones, in whose place its feed-forward layers are wider: parameters are equal within 1 %), trained by the same program with the same recipe (AdamW, the rate falling linearly to 0, betas
+0.9 and 0.999, eps 1e-8, decay 0.01, clipping at 1), several seeds each. --recipe service: weights, rate and warm-up as a job without
+options has them; reference: additive weights from N(0, 0.02^2), rate 5e-4, no warm-up, as the published models were trained. Tokens are bytes, or those of a tokenizer trained
 on the same text. Reports the best validation loss over the evaluations of a run: mean and range over the seeds, in nats per
 token and bits per byte, and as perplexity of a token and of a word (the ends of lines are words too, as is usual for WikiText).
+With --context it then lets all models in turn continue one session each at that many tokens, on one thread: the median time
+of a token, bytes of a session's state, parameters.
 
 A finished run is a file in OUT, named after everything that decides it, and is not repeated: interrupt and go on at
 will. With --budget no run is begun that would outlast it, going by the longest so far of its size. --report trains nothing:
@@ -25,13 +29,14 @@ import subprocess
 import sys
 import time
 
-from contest import Failure, environment
+from contest import Contestant, Failure, environment, take_turns
 
 BYTES_VOCAB = 259
 SIZES = {"d128": (128, 4, 6), "d512": (512, 8, 8)}  # width, heads, layers
-COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "gpt2": "#c4622d"}
+COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "linear": "#5b8c3a", "gpt2": "#c4622d",
+          "rotary SwiGLU": "#8a3f8f", "dilated": "#b59a1c"}
+BOUT, BOUTS = 128, 5  # tokens that a model decodes in its turn; turns
 RECIPE = {
-    "learning_rate": 5e-4,
     "schedule": "linear",
     "betas": [0.9, 0.999],
     "eps": 1e-8,
@@ -40,7 +45,13 @@ RECIPE = {
 }
 
 
-def models(width, heads, layers, vocab, length):
+def rates(recipe, width, steps):
+    if recipe == "reference":
+        return {"learning_rate": 5e-4}
+    return {"learning_rate": min(4e-3, 2e-3 * 128 / width), "warmup_steps": min(200, steps // 4)}
+
+
+def models(width, heads, layers, vocab, length, recipe):
     additive = {
         "model_type": "FastformerForCausalLM",
         "hidden_size": width,
@@ -49,12 +60,23 @@ def models(width, heads, layers, vocab, length):
         "n_positions": length,
         "n_layer": layers,
         "hidden_dropout_prob": 0.1,
+        **({} if recipe == "reference" else {"initializer_range": width**-0.5}),
     }
     gpt2 = {"model_type": "gpt2", "n_embd": width, "vocab_size": vocab, "n_head": heads, "n_positions": length, "n_layer": layers}
+    plain = {"hidden_size": width, "vocab_size": vocab, "n_heads": heads, "n_positions": length, "n_layer": layers, "hidden_dropout_prob": 0.1,
+             "position_embedding": "learned"}
+    wider = length / (3 * width * layers)  # as many parameters as a table of positions has
+    rotary = {"model_type": "transformer", "num_tokens": vocab, "max_seq_len": length, "dim": width, "depth": layers, "heads": heads,
+              "attn_dim_head": width // heads, "tie_embedding": True, "use_rmsnorm": True, "rotary_pos_emb": True, "ff_glu": True,
+              "ff_swish": True, "ff_no_bias": True, "ff_mult": 8 / 3 + wider, "emb_dropout": 0.1, "attn_dropout": 0.1, "ff_dropout": 0.1}
+    segments = [length // 8, length // 2, length]
     return {
         "additive, windows": {**additive, "window_sizes": [4 * 2**layer for layer in range(layers - 1)] + [length]},
         "additive, all global": {**additive, "use_local_att": False},
+        "linear": {**plain, "model_type": "linear"},
         "gpt2": {**gpt2, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
+        "rotary SwiGLU": rotary,
+        "dilated": {**plain, "model_type": "dilated", "segment_length": segments, "dilated_ratio": [1, 2, 4]},
     }
 
 
@@ -107,17 +129,43 @@ def finished(out, name, settings):
     return os.path.join(out, f"{name.replace(', ', '-').replace(' ', '-')}-{settings['seed']}-{key}.json")
 
 
+def chosen(arguments, size):
+    """{name: config} of the models of a size that were asked for."""
+    vocab = arguments.tokenizer["vocab_size"] if arguments.tokenizer else BYTES_VOCAB
+    all_models = models(*SIZES[size], vocab, arguments.length, arguments.recipe)
+    return {name: all_models[name] for name in arguments.models or all_models}
+
+
+def decoding(arguments):
+    """{(size, model): (seconds of a token, bytes of a session's state, parameters)}; all models of a size take turns."""
+    figures = {}
+    for size in arguments.sizes.split(","):
+        field = {}
+        try:
+            for name, config in chosen(arguments, size).items():
+                program = os.path.join(arguments.bin, "bench_serve")
+                command = [program, "decode", json.dumps(config), "fp32", str(arguments.context)]
+                field[name] = Contestant(command, 1, {"ADDITIVE_BENCH_BACKEND": arguments.backend})
+            take_turns(list(field.values()), BOUT, BOUTS)
+            for name, c in field.items():
+                figures[size, name] = c.median(), c.facts["state_bytes"], c.facts["weight_bytes"] // 4
+        finally:
+            for c in field.values():
+                c.close()
+    return figures
+
+
 def collect(arguments, paths, options):
     """{(size, model): runs}, doing those that are not there yet. One seed of every model first, then the next seed."""
     texts = {"train": digest(paths[0]), "valid": digest(paths[1]), "backend": arguments.backend}
     if arguments.tokenizer:
         texts["tokenizer"] = arguments.tokenizer
-    vocab = arguments.tokenizer["vocab_size"] if arguments.tokenizer else BYTES_VOCAB
     began, runs, longest = time.time(), {}, {}
     for seed in range(1, arguments.seeds + 1):
         for size in arguments.sizes.split(","):
-            for name, config in models(*SIZES[size], vocab, arguments.length).items():
-                settings = {"config": config, "options": options, "seed": seed, **texts}
+            for name, config in chosen(arguments, size).items():
+                own = rates(arguments.recipe, SIZES[size][0], options["max_steps"])
+                settings = {"config": config, "options": {**options, **own}, "seed": seed, **texts}
                 path = finished(arguments.out, f"{size} {name}", settings)
                 late = time.time() - began + longest.get(size, 0) > arguments.budget
                 if not os.path.exists(path) and not arguments.report and not late:
@@ -169,6 +217,16 @@ def report(runs, options, out, held_out, valid):
         file.write("\n".join(rows) + "\n")
 
 
+def report_decoding(figures, arguments):
+    rows = [f"\nOne session continued at a context of {arguments.context} tokens, one thread; median of {BOUTS} turns of {BOUT} tokens\n",
+            "| size | model | parameters | bytes of state | ms a token |", "| --- | --- | --- | --- | --- |"]
+    rows += [f"| {size} | {name} | {parameters:,} | {state:,} | {seconds * 1e3:.3f} |"
+             for (size, name), (seconds, state, parameters) in figures.items()]
+    print("\n".join(rows))
+    with open(os.path.join(arguments.out, "table.md"), "a") as file:
+        file.write("\n".join(rows) + "\n")
+
+
 def plot(runs, out):
     from plots import pyplot, save  # it needs matplotlib
 
@@ -203,6 +261,9 @@ def main():
     parser.add_argument("--eval-blocks", type=int, default=0, help="blocks of an evaluation; 0: all")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--recipe", choices=("reference", "service"), default="service")
+    parser.add_argument("--models", type=lambda text: text.split(";"), help=f"some of: {'; '.join(COLORS)}")
+    parser.add_argument("--context", type=int, help="decode there, too")
     parser.add_argument("--report", action="store_true", help="train nothing")
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
@@ -225,6 +286,8 @@ def main():
         sys.exit("quality: there is no run yet")
     held_out = os.path.basename(arguments.valid) if arguments.valid else "the last tenth of " + ", ".join(map(os.path.basename, texts))
     report(runs, options, arguments.out, held_out, paths[1])
+    if arguments.context and not arguments.report:
+        report_decoding(decoding(arguments), arguments)
     try:
         plot(runs, arguments.out)
     except ImportError:
