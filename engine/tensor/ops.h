@@ -622,6 +622,18 @@ typedef struct alibi_params {
 } alibi_params;
 value op_alibi(graph *g, value log_slopes, alibi_params params);
 
+/* sinusoids: positions [i32] […] -> y […, width] f32 (Vaswani et al. 2017), of position p and pair i of width / 2
+ *   y_2i = sin(p w_i), y_2i+1 = cos(p w_i), w_i = 10000^(-2i / width)
+ * The forms differ in rounding. EXACT: w_i and its product with p are doubles. EXP and POW round both to float, with
+ * w_i as e^(2i · c), c = -ln 10000 / width rounded to float, or as the power: the tables that models were trained with
+ * whose tables were made in floats. */
+typedef enum sinusoids_form { SINUSOIDS_EXACT, SINUSOIDS_EXP, SINUSOIDS_POW } sinusoids_form;
+typedef struct sinusoids_params {
+	int64_t width; /* even */
+	sinusoids_form form;
+} sinusoids_params;
+value op_sinusoids(graph *g, value positions, sinusoids_params params);
+
 /* linear_cross_entropy: the loss of a vocabulary product that is never stored whole:
  * z = alpha (h Eᵀ + b), a few rows at a time; mean over rows whose label is a class (0…V-1) of
  *   (1-ε)(lse - z[label]) + ε (lse - mean_v z_v),  lse = log Σ_v e^{z_v}.

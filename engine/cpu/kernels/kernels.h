@@ -81,6 +81,7 @@ size_t KERNEL(mix_heads_grad_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(stream_scores_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(stream_apply_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(alibi_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(sinusoids_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_cross_entropy_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(sum_squares_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(sample_scratch)(const backend *b, const op_call *call);

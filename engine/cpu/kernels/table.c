@@ -45,6 +45,7 @@ const cpu_kernels KERNEL(kernels) = {
             [OP_stream_scores] = KERNEL(stream_scores_scratch),
             [OP_stream_apply] = KERNEL(stream_apply_scratch),
             [OP_alibi] = KERNEL(alibi_scratch),
+            [OP_sinusoids] = KERNEL(sinusoids_scratch),
             [OP_linear_cross_entropy] = KERNEL(linear_cross_entropy_scratch),
             [OP_sum_squares] = KERNEL(sum_squares_scratch),
             [OP_sample] = KERNEL(sample_scratch),

@@ -996,6 +996,11 @@ static void build_distances(graph *g, const int64_t *arg) /* first, count, absol
 	op_distances(g, (distances_params){arg[0], arg[1], arg[2], arg[3]});
 }
 
+static void build_sinusoids(graph *g, const int64_t *arg) /* batch, length, width, form */
+{
+	op_sinusoids(g, i32(g, "index", SHAPE2(arg[0], arg[1])), (sinusoids_params){arg[2], (sinusoids_form)arg[3]});
+}
+
 static void build_alibi(graph *g, const int64_t *arg) /* first, count, heads, with slopes of their own, learned */
 {
 	value log_slopes = arg[4] ? f32(g, "log slopes", SHAPE1(arg[2])) : VALUE_NONE;
@@ -1679,6 +1684,11 @@ static const op_case cases[] = {
     {OP_alibi, "twelve heads", build_alibi, {-7, 40, 12, 12, 0}, 0, 0, 0, 3e-7, 0},
     {OP_alibi, "some of the heads", build_alibi, {-7, 15, 5, 3, 0}, 0, 0, 0, 3e-7, 0},
     {OP_alibi, "learned", build_alibi, {-7, 15, 5, 5, 1}, 0, 0, 1e-6, 1e-6, STEP},
+    {OP_sinusoids, "nothing", build_sinusoids, {2, 0, 4, SINUSOIDS_EXACT}, 0, 0, 0, 0, 0},
+    {OP_sinusoids, "exact", build_sinusoids, {2, 300, 6, SINUSOIDS_EXACT}, 0, 300, 2e-7, 0, 0},
+    {OP_sinusoids, "exact, far", build_sinusoids, {3, 40, 130, SINUSOIDS_EXACT}, 1000000, INT32_MAX, 4e-7, 0, 0},
+    {OP_sinusoids, "by exponentials", build_sinusoids, {3, 40, 34, SINUSOIDS_EXP}, 0, 1000000, 2e-7, 0, 0},
+    {OP_sinusoids, "by powers", build_sinusoids, {3, 40, 34, SINUSOIDS_POW}, 0, 1000000, 2e-7, 0, 0},
     {OP_alibi, "learned, some", build_alibi, {-2, 9, 5, 3, 1}, 0, 0, 1e-6, 1e-6, STEP},
 
     {OP_linear_cross_entropy, "no row", build_linear_cross_entropy, {0, 3, 5, 0, 1}, 0, 4, 0, 0, 0},

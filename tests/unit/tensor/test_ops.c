@@ -135,7 +135,7 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 	                                 OP_sample, OP_secant_grad, OP_dot_rows, OP_hide_keys, OP_attention_weights,
 	                                 OP_attention_weights_grad, OP_mix_heads, OP_mix_heads_grad, OP_stream_scores,
 	                                 OP_stream_apply, OP_stream_store, OP_t5_buckets, OP_distances, OP_alibi,
-	                                 OP_pad_mask, OP_shift_stream, OP_dilated_stream};
+	                                 OP_pad_mask, OP_shift_stream, OP_dilated_stream, OP_sinusoids};
 	for (int id = 0; id < OP_COUNT; id++) {
 		bool found = false, expected = true;
 		op_case in_bf16;
