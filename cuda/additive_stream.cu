@@ -173,7 +173,7 @@ static __device__ __forceinline__ void find_statistics(const stream_call &c, par
 #pragma unroll 4
 	for (int i = 0; i < warps; i++)
 		squares = __fadd_rn(squares, warp_share<true>(c.norm, x, at + i * WARP, u.mean));
-	u.rstd = rstd_of(squares, c.norm.share, c.norm.eps);
+	u.rstd = rstd_of(squares, c.norm);
 }
 
 template <bool PACKED, bool CHAINED>

@@ -32,10 +32,11 @@ static __global__ void __launch_bounds__(ROW_THREADS) layernorm_any_kernel(const
 			const float off = load_real(from + j) - mean;
 			squares += off * off;
 		}
-		const float rstd = rsqrtf(block_sum(squares, space) * norm.share + norm.eps);
+		const float rstd = rstd_of(block_sum(squares, space), norm);
 		for (int j = threadIdx.x; j < norm.width && o.y; j += ROW_THREADS)
-			store_real((T *)o.y + row * norm.width + j,
-			           __fmaf_rn(norm.weight[j], normalised(load_real(from + j), mean, rstd), norm.bias[j]));
+			store_real(
+			    (T *)o.y + row * norm.width + j,
+			    __fmaf_rn(norm.weight[j], normalised(load_real(from + j), mean, rstd), norm.bias[j]));
 		if (threadIdx.x == 0 && o.mean)
 			o.mean[row] = mean;
 		if (threadIdx.x == 0 && o.rstd)
@@ -78,8 +79,16 @@ struct grad_arguments {
 	int64_t rows;
 	int width, group;
 	float share; /* 1 / width */
-	float slope; /* of the deviation's part: share, or 0 where rstd is a constant */
+	float slope; /* of the deviation's part, over 1 - eps rstd; 0 where rstd is a constant */
+	float eps;   /* 0 of the biased form */
 };
+
+/* What x̂ Σ y' x̂ is multiplied by. */
+static __device__ __forceinline__ float slope_of(const grad_arguments &o, float rstd)
+{
+	const float rest = 1.0f - __fmul_rn(o.eps, rstd);
+	return rest > 0.0f ? __fdiv_rn(o.slope, rest) : 0.0f;
+}
 
 /* The groups' sums of their columns, added in order: parts of this block. */
 template <int N>
@@ -139,7 +148,7 @@ static __global__ void __launch_bounds__(GRAD_LIMIT, 2) layernorm_grad_kernel(gr
 		if (!mine)
 			continue;
 		sum = __fmul_rn(both.x, o.share);
-		along = __fmul_rn(both.y, o.slope);
+		along = __fmul_rn(both.y, slope_of(o, rstd));
 #pragma unroll
 		for (int j = 0; j < N; j++)
 			unit.at[j] = __fmul_rn(rstd, __fmaf_rn(-unit.at[j], along, scaled.at[j] - sum));
@@ -172,7 +181,7 @@ static __global__ void __launch_bounds__(ROW_THREADS) layernorm_grad_any_kernel(
 			}
 		}
 		sum = block_sum(sum, space) * o.share;
-		along = block_sum(along, space) * o.slope;
+		along = block_sum(along, space) * slope_of(o, rstd);
 		for (int j = threadIdx.x; j < o.width && dx; j += ROW_THREADS) {
 			const float unit = normalised(load_real(x + j), mean, rstd);
 			store_real(dx + row * o.width + j,
@@ -212,7 +221,10 @@ static grad_arguments grad_arguments_of(const op_call *call)
 	o.rows = shape_rows(call->in[0].shape);
 	o.width = (int)shape_last(call->in[0].shape);
 	o.share = 1.0f / (float)shape_last(call->in[0].shape);
-	o.slope = ((const layernorm_grad_params *)call->params)->frozen ? 0.0f : o.share;
+	const layernorm_grad_params *p = (const layernorm_grad_params *)call->params;
+	const float freedom = (float)(p->unbiased ? o.width - 1 : o.width);
+	o.slope = p->frozen ? 0.0f : 1.0f / freedom;
+	o.eps = p->unbiased ? p->eps : 0.0f;
 	return o;
 }
 

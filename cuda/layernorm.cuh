@@ -146,11 +146,6 @@ static __device__ __forceinline__ float mean_of(float sum, float share)
 	return __fmul_rn(sum, share);
 }
 
-static __device__ __forceinline__ float rstd_of(float squares, float share, float eps)
-{
-	return rsqrtf(__fmaf_rn(squares, share, eps));
-}
-
 static __device__ __forceinline__ float normalised(float x, float mean, float rstd)
 {
 	return __fmul_rn(x - mean, rstd);
@@ -170,23 +165,33 @@ static __device__ __forceinline__ numbers<N> normalised(numbers<N> x, float mean
 /* How a row of floats is normalised outside this kernel; weight NULL: not at all. */
 struct row_norm {
 	const float *weight, *bias;
-	float eps, share; /* share: 1 / width */
+	float eps, share, spread; /* share: 1 / width; spread: of the squares in the variance */
 	int width, group;
+	bool unbiased;
 };
+
+static __device__ __forceinline__ float rstd_of(float squares, const row_norm &o)
+{
+	return o.unbiased ? __fdiv_rn(1.0f, sqrtf(__fmul_rn(squares, o.spread)) + o.eps)
+	                  : rsqrtf(__fmaf_rn(squares, o.spread, o.eps));
+}
 
 static inline row_norm row_norm_of(const op_call *call, const row_plan *plan)
 {
-	const shape x = call->in[0].shape;
+	const layernorm_params *p = (const layernorm_params *)call->params;
+	const int width = (int)shape_last(call->in[0].shape);
 	return {(const float *)call->in[1].data,
 	        (const float *)call->in[2].data,
-	        ((const layernorm_params *)call->params)->eps,
-	        1.0f / (float)shape_last(x),
-	        (int)shape_last(x),
-	        plan->group};
+	        p->eps,
+	        1.0f / (float)width,
+	        1.0f / (float)(p->unbiased ? width - 1 : width),
+	        width,
+	        plan->group,
+	        p->unbiased};
 }
 
-/* The sum of the warp that has thread `at` of a row: of its numbers or, SQUARES, of the squares of what they are off the
- * mean. Lanes without a row bring NULL. */
+/* The sum of the warp that has thread `at` of a row: of its numbers or, SQUARES, of the squares of what they are off
+ * the mean. Lanes without a row bring NULL. */
 template <bool SQUARES>
 static __device__ __forceinline__ float warp_share(const row_norm &o, const float *row, int at, float mean = 0.0f)
 {
@@ -196,7 +201,8 @@ static __device__ __forceinline__ float warp_share(const row_norm &o, const floa
 	for (int i = 0; i < NORM_PER; i++) {
 		const int column = (at + i * o.group) * N;
 		if (row && column < o.width)
-			sum = SQUARES ? plus_squares(sum, load<N>(row + column), mean) : plus(sum, load<N>(row + column));
+			sum =
+			    SQUARES ? plus_squares(sum, load<N>(row + column), mean) : plus(sum, load<N>(row + column));
 	}
 	return lanes_sum(sum, o.group);
 }
@@ -245,14 +251,15 @@ __global__ void __launch_bounds__(NORM_LIMIT, 2) layernorm_kernel(F f, layernorm
 		for (int i = 0; i < NORM_PER; i++)
 			if (mine[i])
 				squares = plus_squares(squares, x[i], mean);
-		const float rstd = rstd_of(group_sum(squares, group, space + WARP), o.norm.share, o.norm.eps);
+		const float rstd = rstd_of(group_sum(squares, group, space + WARP), o.norm);
 #pragma unroll
 		for (int i = 0; i < NORM_PER; i++) {
 			if (!mine[i] || !o.y)
 				continue;
 			const int column = (place.at + i * group) * N;
 			store((T *)o.y + row * width + column,
-			      normalised(x[i], mean, rstd, load<N>(o.norm.weight + column), load<N>(o.norm.bias + column)));
+			      normalised(x[i], mean, rstd, load<N>(o.norm.weight + column),
+			                 load<N>(o.norm.bias + column)));
 		}
 		if (place.at == 0 && row < o.rows) {
 			if (o.mean)

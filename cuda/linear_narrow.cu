@@ -120,7 +120,7 @@ static __device__ __forceinline__ narrow_row row_of(const panel_product &p, cons
 	if (SOURCE == X_NORM && r.there) {
 		const int warps = row_warps(o);
 		r.mean = mean_of(sum_of_warps(s.sums + row * warps, warps), o.share);
-		r.rstd = rstd_of(sum_of_warps(s.squares + row * warps, warps), o.share, o.eps);
+		r.rstd = rstd_of(sum_of_warps(s.squares + row * warps, warps), o);
 	}
 	return r;
 }

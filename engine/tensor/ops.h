@@ -107,17 +107,21 @@ typedef struct linear_values {
 value op_linear(graph *g, value x, value weight, value bias, float alpha);
 linear_values op_linear_maxima(graph *g, value x, value weight, value bias, float alpha);
 
-/* layernorm: y = weight ⊙ (x - mean) · rstd + bias per row, rstd = 1/√(var + eps),
- * var biased. x […, D] [real], weight [D], bias [D] f32 -> y […, D] [real], mean [rows], rstd [rows]. */
+/* layernorm: y = weight ⊙ (x - mean) · rstd + bias per row. rstd = 1/√(Σ(x - mean)² / D + eps) or, `unbiased`, where
+ * D ≥ 2, 1/(√(Σ(x - mean)² / (D - 1)) + eps). x […, D] [real], weight [D], bias [D] f32 -> y […, D] [real],
+ * mean [rows], rstd [rows]. */
 typedef struct layernorm_params {
 	float eps;
+	bool unbiased;
 } layernorm_params;
 value op_layernorm(graph *g, value x, value weight, value bias, float eps);
+value op_layernorm_unbiased(graph *g, value x, value weight, value bias, float eps);
 /* layernorm_grad: x, weight, mean, rstd, dy -> dx […, D] [real], dweight [D], dbias [D].
- * With y' = weight ⊙ dy and x̂ = (x-mean)·rstd: dx = rstd (y' - mean(y') - x̂ mean(y' x̂)); `frozen`, where rstd is a
- * constant: dx = rstd (y' - mean(y')). */
+ * With y' = weight ⊙ dy and x̂ = (x-mean)·rstd: dx = rstd (y' - mean(y') - c x̂ Σ(y' x̂)), c = 1 / D or, `unbiased`,
+ * 1 / ((D - 1) (1 - eps rstd)), 0 of a row without a deviation; `frozen`, where rstd is a constant: c = 0. */
 typedef struct layernorm_grad_params {
-	bool frozen;
+	bool frozen, unbiased;
+	float eps; /* of the unbiased form */
 } layernorm_grad_params;
 
 /* normalize: each row is cut into `groups` equal parts, and each part divided by its length:

@@ -467,7 +467,7 @@ static void bench_rows(walk *w, int64_t rows, int64_t d)
 	              .in = {reals(w, s), reals(w, vector), reals(w, vector)}});
 	bench(w, text,
 	      (trial){.id = OP_layernorm_grad,
-	              .params = &(layernorm_grad_params){false},
+	              .params = &(layernorm_grad_params){0},
 	              .n_in = 5,
 	              .in = {reals(w, s), reals(w, vector), reals(w, per_row), reals(w, per_row), reals(w, s)}});
 	bench(w, text, (trial){.id = OP_gelu, .params = &erf, .n_in = 1, .in = {reals(w, s)}});

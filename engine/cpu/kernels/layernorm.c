@@ -12,7 +12,7 @@ enum { COST = 3 };
 
 static void rows_of_layernorm(const op_call *call, int64_t first, int64_t last)
 {
-	const float eps = ((const layernorm_params *)call->params)->eps;
+	const layernorm_params *p = call->params;
 	const float *x = call->in[0].data, *weight = call->in[1].data, *bias = call->in[2].data;
 	float *y = call->out[0].data, *mean = call->out[1].data, *rstd = call->out[2].data;
 	int64_t d = shape_last(call->in[0].shape);
@@ -26,7 +26,8 @@ static void rows_of_layernorm(const op_call *call, int64_t first, int64_t last)
 #pragma omp simd reduction(+ : squares)
 		for (int64_t j = 0; j < d; j++)
 			squares += (from[j] - mu) * (from[j] - mu);
-		const float rho = 1.0f / sqrtf(squares / (float)d + eps);
+		const float rho = p->unbiased ? 1.0f / (sqrtf(squares / (float)(d - 1)) + p->eps)
+		                              : 1.0f / sqrtf(squares / (float)d + p->eps);
 		if (y) {
 			float *to = y + r * d;
 #pragma omp simd
@@ -46,9 +47,18 @@ status KERNEL(layernorm)(backend *b, const op_call *call)
 	return kernel_for(b, call, shape_rows(x), shape_count(x) * COST, rows_of_layernorm);
 }
 
+/* What x̂ is multiplied by in a row's gradient; along: Σ y' x̂. */
+static inline float slope_of(const layernorm_grad_params *p, int64_t d, float rho, float along)
+{
+	if (p->frozen || !p->unbiased)
+		return p->frozen ? 0.0f : along / (float)d;
+	const float rest = 1.0f - p->eps * rho;
+	return rest > 0.0f ? along / ((float)(d - 1) * rest) : 0.0f;
+}
+
 /* One row of the gradient (dx NULL: not wanted); adds to dweight and dbias. */
 static inline void row_grad(int64_t d, const float *x, const float *weight, float mu, float rho, const float *dy,
-                            float *dx, float *dweight, float *dbias, bool frozen)
+                            float *dx, float *dweight, float *dbias, const layernorm_grad_params *p)
 {
 	float sum = 0.0f, along = 0.0f; /* Σ y', Σ y' x̂ */
 #pragma omp simd reduction(+ : sum, along)
@@ -61,7 +71,7 @@ static inline void row_grad(int64_t d, const float *x, const float *weight, floa
 	}
 	if (!dx)
 		return;
-	const float mean = sum / (float)d, slope = frozen ? 0.0f : along / (float)d;
+	const float mean = sum / (float)d, slope = slope_of(p, d, rho, along);
 #pragma omp simd
 	for (int64_t j = 0; j < d; j++)
 		dx[j] = rho * (weight[j] * dy[j] - mean - (x[j] - mu) * rho * slope);
@@ -83,7 +93,6 @@ status KERNEL(layernorm_grad)(backend *b, const op_call *call)
 	int64_t rows = shape_rows(call->in[0].shape), d = shape_last(call->in[0].shape);
 	int64_t size = kernel_part_rows(rows), parts = kernel_parts(rows, size);
 	float *dweight = call->scratch, *dbias = parts ? dweight + parts * d : NULL;
-	const bool frozen = ((const layernorm_grad_params *)call->params)->frozen;
 	const int threads = kernel_threads(b, rows * d * COST);
 #pragma omp parallel for schedule(static) num_threads(threads)
 	for (int64_t part = 0; part < parts; part++) {
@@ -92,7 +101,7 @@ status KERNEL(layernorm_grad)(backend *b, const op_call *call)
 		int64_t last = kernel_min(rows, (part + 1) * size);
 		for (int64_t r = part * size; r < last; r++)
 			row_grad(d, x + r * d, weight, mean[r], rstd[r], dy + r * d, dx ? dx + r * d : NULL,
-			         dweight + part * d, dbias + part * d, frozen);
+			         dweight + part * d, dbias + part * d, call->params);
 	}
 	if (call->out[1].data)
 		kernel_sum_parts(call->out[1].data, dweight, parts, d, 1.0f);

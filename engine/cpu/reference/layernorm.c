@@ -3,7 +3,7 @@
 #include "engine/cpu/reference/reference.h"
 
 /* x [rows, D], weight [D], bias [D] -> y [rows, D], mean [rows], rstd [rows]:
- *   mean = Σ_d x / D,  var = Σ_d (x - mean)² / D,  rstd = 1 / √(var + eps)
+ *   mean = Σ_d x / D,  rstd = 1 / √(Σ_d (x - mean)² / D + eps) or, unbiased, 1 / (√(Σ_d (x - mean)² / (D - 1)) + eps)
  *   y = weight ⊙ (x - mean) · rstd + bias */
 status reference_layernorm(backend *b, const op_call *call)
 {
@@ -13,12 +13,13 @@ status reference_layernorm(backend *b, const op_call *call)
 	float *y = call->out[0].data, *mean_out = call->out[1].data, *rstd_out = call->out[2].data;
 	int64_t rows = shape_rows(call->in[0].shape), width = shape_last(call->in[0].shape);
 	for (int64_t r = 0; r < rows; r++, x += width) {
-		double mean = 0, var = 0;
+		double mean = 0, squares = 0;
 		for (int64_t d = 0; d < width; d++)
 			mean += (double)x[d] / (double)width;
 		for (int64_t d = 0; d < width; d++)
-			var += ((double)x[d] - mean) * ((double)x[d] - mean) / (double)width;
-		double rstd = 1 / sqrt(var + (double)p->eps);
+			squares += ((double)x[d] - mean) * ((double)x[d] - mean);
+		double rstd = p->unbiased ? 1 / (sqrt(squares / (double)(width - 1)) + (double)p->eps)
+		                          : 1 / sqrt(squares / (double)width + (double)p->eps);
 		if (y)
 			for (int64_t d = 0; d < width; d++)
 				y[r * width + d] =
@@ -32,9 +33,9 @@ status reference_layernorm(backend *b, const op_call *call)
 }
 
 /* One row: y' = weight ⊙ dy, x̂ = (x - mean) · rstd,
- *   dx = rstd (y' - mean_d(y') - x̂ mean_d(y' x̂)), frozen without its last term */
-static void row_grad(float *dx, const float *x, const float *weight, const float *dy, double mean, double rstd,
-                     int64_t width, bool frozen)
+ *   dx = rstd (y' - mean_d(y') - c x̂ Σ_d(y' x̂)), c = 1 / D; unbiased 1 / ((D - 1) (1 - eps rstd)); frozen 0 */
+static void row_grad(const layernorm_grad_params *p, float *dx, const float *x, const float *weight, const float *dy,
+                     double mean, double rstd, int64_t width)
 {
 	double sum = 0, dot = 0;
 	for (int64_t d = 0; d < width; d++) {
@@ -42,11 +43,13 @@ static void row_grad(float *dx, const float *x, const float *weight, const float
 		sum += scaled;
 		dot += scaled * ((double)x[d] - mean) * rstd;
 	}
-	if (frozen)
-		dot = 0;
+	const double rest = 1 - (double)p->eps * rstd;
+	double c = p->unbiased ? rest > 0 ? 1 / ((double)(width - 1) * rest) : 0 : 1 / (double)width;
+	if (p->frozen)
+		c = 0;
 	for (int64_t d = 0; d < width; d++) {
 		double scaled = (double)weight[d] * (double)dy[d], normal = ((double)x[d] - mean) * rstd;
-		dx[d] = (float)(rstd * (scaled - sum / (double)width - normal * dot / (double)width));
+		dx[d] = (float)(rstd * (scaled - sum / (double)width - c * normal * dot));
 	}
 }
 
@@ -73,7 +76,7 @@ status reference_layernorm_grad(backend *b, const op_call *call)
 	}
 	if (dx)
 		for (int64_t r = 0; r < rows; r++)
-			row_grad(dx + r * width, x + r * width, weight, dy + r * width, (double)mean[r],
-			         (double)rstd[r], width, ((const layernorm_grad_params *)call->params)->frozen);
+			row_grad(call->params, dx + r * width, x + r * width, weight, dy + r * width, (double)mean[r],
+			         (double)rstd[r], width);
 	return STATUS_OK;
 }

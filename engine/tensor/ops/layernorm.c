@@ -3,11 +3,30 @@
 #include "engine/tensor/ops/check.h"
 #include "engine/tensor/ops/table.h"
 
-value op_layernorm(graph *g, value x, value weight, value bias, float eps)
+static value apply(graph *g, value x, value weight, value bias, layernorm_params params)
 {
 	value out[3];
-	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &(layernorm_params){eps}, out);
+	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &params, out);
 	return out[0];
+}
+
+value op_layernorm(graph *g, value x, value weight, value bias, float eps)
+{
+	return apply(g, x, weight, bias, (layernorm_params){.eps = eps});
+}
+
+value op_layernorm_unbiased(graph *g, value x, value weight, value bias, float eps)
+{
+	return apply(g, x, weight, bias, (layernorm_params){.eps = eps, .unbiased = true});
+}
+
+/* Does a row have the degree of freedom that its deviation is over? */
+static status check_width(bool unbiased, shape x, error *err)
+{
+	if (unbiased && shape_last(x) < 2)
+		return error_set(err, STATUS_INVALID, "x",
+		                 "x has rows of one channel, which have no unbiased deviation");
+	return STATUS_OK;
 }
 
 status op_layernorm_check(op_call *call, error *err)
@@ -19,6 +38,7 @@ status op_layernorm_check(op_call *call, error *err)
 	TRY(check_shape(call, 2, "bias", DTYPE_F32, SHAPE1(shape_last(x)), "x's last dimension", err));
 	if (!(p->eps >= 0))
 		return error_set(err, STATUS_INVALID, "eps", "eps is %g, must not be negative", (double)p->eps);
+	TRY(check_width(p->unbiased, x, err));
 	check_output(call, 0, call->in[0].type, x);
 	check_output(call, 1, DTYPE_F32, SHAPE1(shape_rows(x)));
 	check_output(call, 2, DTYPE_F32, SHAPE1(shape_rows(x)));
@@ -31,7 +51,8 @@ status op_layernorm_backward(graph *g, const op_node *node)
 	value in[] = {node->in[0], node->in[1], node->out[1], node->out[2], graph_output_gradient(g, node, 0)};
 	value grads[3];
 	const graph_rule rule = graph_gradient_rule(g);
-	const layernorm_grad_params params = {.frozen = rule.frozen};
+	const layernorm_params *p = node->params;
+	const layernorm_grad_params params = {rule.frozen, p->unbiased, p->eps};
 	if (rule.collects)
 		graph_collect(g, SUM_BIASES, op_dot_rows(g, in[4], node->in[2], 1));
 	TRY(graph_apply(g, OP_layernorm_grad, in, 5, &params, grads));
@@ -48,6 +69,7 @@ status op_layernorm_grad_check(op_call *call, error *err)
 	TRY(check_shape(call, 2, "mean", DTYPE_F32, SHAPE1(shape_rows(x)), "x's rows", err));
 	TRY(check_shape(call, 3, "rstd", DTYPE_F32, SHAPE1(shape_rows(x)), "x's rows", err));
 	TRY(check_like(call, 4, "dy", 0, "x", err));
+	TRY(check_width(((const layernorm_grad_params *)call->params)->unbiased, x, err));
 	check_output(call, 0, call->in[0].type, x);
 	check_output(call, 1, DTYPE_F32, SHAPE1(shape_last(x)));
 	check_output(call, 2, DTYPE_F32, SHAPE1(shape_last(x)));

@@ -92,7 +92,7 @@ static void sums_over_rows_do_not_depend_on_threads(void **state)
 	repeat(OP_sum_rows, &(op_call){.params = &(scale_params){2}, .n_in = 1, .in = {reals(s)}});
 	repeat(OP_dot_rows, &(op_call){.params = &(scale_params){2}, .n_in = 2, .in = {reals(s), reals(row)}});
 	repeat(OP_sum_squares, &(op_call){.n_in = 1, .in = {reals(s)}});
-	repeat(OP_layernorm_grad, &(op_call){.params = &(layernorm_grad_params){false},
+	repeat(OP_layernorm_grad, &(op_call){.params = &(layernorm_grad_params){0},
 	                                     .n_in = 5,
 	                                     .in = {reals(s), reals(row), reals(column), reals(column), reals(s)}});
 }

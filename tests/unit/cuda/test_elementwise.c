@@ -168,7 +168,7 @@ static size_t run_sums(float *out)
 	value x = graph_input(g, "x", DTYPE_F32, SHAPE2(ROWS, WIDTH)),
 	      weight = graph_input(g, "weight", DTYPE_F32, SHAPE1(WIDTH));
 	value index = graph_input(g, "index", DTYPE_I32, SHAPE1(ROWS)), norm[3], grads[3];
-	graph_apply(g, OP_layernorm, (value[]){x, weight, weight}, 3, &(layernorm_params){1e-5f}, norm);
+	graph_apply(g, OP_layernorm, (value[]){x, weight, weight}, 3, &(layernorm_params){.eps = 1e-5f}, norm);
 	graph_apply(g, OP_layernorm_grad, (value[]){x, weight, norm[1], norm[2], norm[0]}, 5,
 	            &(layernorm_grad_params){0}, grads);
 	value results[] = {grads[0],

@@ -83,7 +83,7 @@ static int norm(graph *g, const sizes *s, value x, value made[])
 {
 	value weight = graph_input(g, "weight", DTYPE_F32, SHAPE1(s->width)),
 	      bias = graph_input(g, "bias", DTYPE_F32, SHAPE1(s->width));
-	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &(layernorm_params){1e-5f}, made);
+	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &(layernorm_params){.eps = 1e-5f}, made);
 	return 3;
 }
 

@@ -216,8 +216,8 @@ static const additive_attention_params everything = {.heads = 4}, near = {.heads
 static const additive_stream_params stream_everything = {4, 0, 0}, stream_near = {4, 64, 0};
 static const linear_params by_one = {.alpha = 1};
 static const linear_cross_entropy_params plain_loss = {1, 0};
-static const layernorm_params epsilon = {1e-5f};
-static const layernorm_grad_params not_frozen = {false};
+static const layernorm_params epsilon = {.eps = 1e-5f};
+static const layernorm_grad_params not_frozen = {0};
 static const secant_params half = {0.5f};
 static const scale_params unscaled = {1};
 static const dropout_params tenth = {0.1f, 1};

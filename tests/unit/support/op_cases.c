@@ -155,20 +155,21 @@ static void build_linear_deep(graph *g, const int64_t *arg) /* batch, length, in
 	op_linear(g, x, w, VALUE_NONE, 1);
 }
 
-static void build_layernorm(graph *g, const int64_t *arg) /* rows, width */
+static void build_layernorm(graph *g, const int64_t *arg) /* rows, width, 1: unbiased */
 {
-	op_layernorm(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), f32(g, "weight", SHAPE1(arg[1])),
-	             f32(g, "bias", SHAPE1(arg[1])), 1e-5f);
+	value (*norm)(graph *, value, value, value, float) = arg[2] ? op_layernorm_unbiased : op_layernorm;
+	norm(g, real(g, arg, "x", SHAPE2(arg[0], arg[1])), f32(g, "weight", SHAPE1(arg[1])),
+	     f32(g, "bias", SHAPE1(arg[1])), 1e-5f);
 }
 
-static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width, frozen */
+static void build_layernorm_grad(graph *g, const int64_t *arg) /* rows, width, frozen, unbiased */
 {
 	value x = real(g, arg, "x", SHAPE2(arg[0], arg[1])), weight = f32(g, "weight", SHAPE1(arg[1]));
 	value bias = f32(g, "bias", SHAPE1(arg[1])), dy = real(g, arg, "dy", SHAPE2(arg[0], arg[1]));
 	value y[3], grads[3];
-	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &(layernorm_params){1e-5f}, y);
+	graph_apply(g, OP_layernorm, (value[]){x, weight, bias}, 3, &(layernorm_params){1e-5f, arg[3]}, y);
 	graph_apply(g, OP_layernorm_grad, (value[]){x, weight, y[1], y[2], dy}, 5,
-	            &(layernorm_grad_params){.frozen = arg[2]}, grads);
+	            &(layernorm_grad_params){arg[2], arg[3], 1e-5f}, grads);
 }
 
 /* rows, width, groups, gain: 0 none, 1 one for all, 2 of each channel; the floor in tenths */
@@ -1339,6 +1340,12 @@ static const op_case cases[] = {
     {OP_layernorm, "odd", build_layernorm, {3, NARROW}, 0, 0, 2e-6, 2e-6, STEP},
     {OP_layernorm, "many rows", build_layernorm, {301, 31}, 0, 0, 5e-6, 5e-6, 0},
     {OP_layernorm, "wide", build_layernorm, {5, 1025}, 0, 0, 5e-6, 5e-6, 0},
+    {OP_layernorm, "unbiased", build_layernorm, {3, NARROW, 1}, 0, 0, 2e-6, 2e-6, STEP},
+    {OP_layernorm, "unbiased, two channels", build_layernorm, {5, 2, 1}, 0, 0, 2e-6, 2e-6, 0},
+    {OP_layernorm, "unbiased, whole packs", build_layernorm, {33, 40, 1}, 0, 0, 5e-6, 5e-6, 0},
+    {OP_layernorm_grad, "unbiased", build_layernorm_grad, {3, NARROW, 0, 1}, 0, 0, 1e-5, 1e-5, 0},
+    {OP_layernorm_grad, "unbiased, whole packs", build_layernorm_grad, {33, 40, 0, 1}, 0, 0, 1e-4, 1e-5, 0},
+    {OP_layernorm_grad, "unbiased, frozen", build_layernorm_grad, {3, NARROW, 1, 1}, 0, 0, 1e-5, 1e-5, 0},
     {OP_layernorm_grad, "no row", build_layernorm_grad, {0, 3}, 0, 0, 0, 0, 0},
     {OP_layernorm_grad, "one channel", build_layernorm_grad, {3, 1}, 0, 0, 1e-5, 1e-5, 0},
     {OP_layernorm_grad, "odd", build_layernorm_grad, {3, NARROW}, 0, 0, 1e-5, 1e-5, 0},

@@ -52,8 +52,8 @@ static const cast_params to_f32 = {F}, to_bf16 = {H}, to_i32 = {I}, to_panel = {
 static const scale_params scaled = {2};
 static const matmul_params plain = {.alpha = 1}, transposed = {.trans_b = true, .alpha = 1},
                            wide = {true, false, true, 1};
-static const layernorm_params normed = {1e-5f};
-static const layernorm_grad_params not_frozen = {false};
+static const layernorm_params normed = {.eps = 1e-5f};
+static const layernorm_grad_params not_frozen = {0};
 static const secant_params at_zero = {0.5f};
 static const linear_params biased = {.alpha = 1};
 static const gelu_params erf_form = {false};
