@@ -182,12 +182,22 @@ static void fill_normal(float *x, int64_t count, double std, uint64_t seed, uint
 	}
 }
 
+static void fill_uniform(float *x, int64_t count, double bound, uint64_t seed, uint32_t stream)
+{
+	for (int64_t i = 0; i < count; i++) {
+		philox_block random = philox(seed, stream, 0, (uint64_t)i / 4);
+		x[i] = (float)(bound * (2 * (double)philox_uniform(random.word[i % 4]) - 1));
+	}
+}
+
 static void fill(float *x, const parameter_spec *p, uint64_t seed, uint32_t stream)
 {
 	int64_t count = shape_count(p->shape);
 	float constant = p->init == INIT_ONE ? 1 : p->init == INIT_CONSTANT ? p->std : 0;
 	if (p->init == INIT_NORMAL)
 		fill_normal(x, count, (double)p->std, seed, stream);
+	else if (p->init == INIT_UNIFORM)
+		fill_uniform(x, count, sqrt(3) * (double)p->std, seed, stream);
 	else if (p->init == INIT_VALUES)
 		memcpy(x, p->first, (size_t)count * sizeof *x);
 	else
@@ -273,8 +283,9 @@ static status write_weights(const model *m, const char *folder, float *weights, 
 	for (int i = 0; i < m->parameters.count && items; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
 		shape stored = parameter_stored_shape(p);
-		items[count++] = item_of(p->name, stored, weights + m->offset[i]);
-		if (p->alias_written)
+		if (p->written != WRITE_ALIAS)
+			items[count++] = item_of(p->name, stored, weights + m->offset[i]);
+		if (p->written != WRITE_NAME)
 			items[count++] = item_of(p->alias, stored, weights + m->offset[i]);
 	}
 	status s = items && metadata ? safetensors_write(path, items, count, metadata, err) : model_no_memory(err);

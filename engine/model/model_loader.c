@@ -26,6 +26,8 @@
 #include "engine/model/safetensors.h"
 #include "engine/tensor/panel.h"
 
+#define COMPILED "_orig_mod." /* in front of all names of a module that PyTorch has compiled */
+
 /* The arena grows by whole huge pages. */
 enum { PIECE_FLOATS = 1 << 18, EXTEND_BYTES = 16 << 20 };
 
@@ -76,8 +78,9 @@ static bool is_real(safetensors_type type)
 static status missing_tensor(const parameter_spec *p, error *err)
 {
 	char want[96];
-	return error_set(err, STATUS_INVALID, p->name,
-	                 "tensor \"%s\" is missing, the configuration needs it with shape %s", p->name,
+	const char *name = p->written == WRITE_ALIAS ? p->alias : p->name;
+	return error_set(err, STATUS_INVALID, name,
+	                 "tensor \"%s\" is missing, the configuration needs it with shape %s", name,
 	                 shape_text(parameter_stored_shape(p), want, sizeof want));
 }
 
@@ -103,11 +106,17 @@ static status check_entry(const parameter_spec *p, const safetensors_entry *e, e
 	                 e->name, have, shape_text(stored, want, sizeof want));
 }
 
-/* The tensor of that name, or of what is left of the name without the architecture's prefix. */
+/* The tensor of that name, of the name as a compiled module of PyTorch writes it, or of what is left of it without the
+ * architecture's prefix. */
 static const safetensors_entry *find(const model *m, const safetensors *st, const char *name)
 {
 	const char *prefix = m->architecture->prefix;
+	char compiled[sizeof(((parameter_spec *)NULL)->name) + sizeof COMPILED];
 	const safetensors_entry *e = name[0] ? safetensors_find(st, name) : NULL;
+	if (!e && name[0]) {
+		snprintf(compiled, sizeof compiled, COMPILED "%s", name);
+		e = safetensors_find(st, compiled);
+	}
 	if (e || !prefix || strncmp(name, prefix, strlen(prefix)) != 0)
 		return e;
 	return safetensors_find(st, name + strlen(prefix));

@@ -74,7 +74,7 @@ void parameter_list_alias(parameter_list *list, const char *alias, bool written)
 	parameter_spec *item = &list->items[list->count - 1];
 	assert(strlen(alias) < sizeof item->alias);
 	strcpy(item->alias, alias);
-	item->alias_written = written;
+	item->written = written ? WRITE_BOTH : WRITE_NAME;
 }
 
 void parameter_list_free(parameter_list *list)

@@ -5,9 +5,13 @@
 #include "engine/base/error.h"
 #include "engine/tensor/tensor.h"
 
+/* Under which names checkpoints that we write hold a parameter that has two. */
+typedef enum parameter_names { WRITE_NAME, WRITE_BOTH, WRITE_ALIAS } parameter_names;
+
 /* How a parameter is initialised. */
 typedef enum parameter_init {
-	INIT_NORMAL, /* N(0, std²) */
+	INIT_NORMAL,  /* N(0, std²) */
+	INIT_UNIFORM, /* of the same variance around 0 */
 	INIT_ZERO,
 	INIT_ONE,
 	INIT_CONSTANT, /* std */
@@ -18,13 +22,13 @@ typedef struct parameter_spec {
 	char name[128]; /* tensor name in the checkpoint */
 	shape shape;    /* in the graph; of a matrix: [outputs, inputs] */
 	parameter_init init;
-	float std;          /* INIT_NORMAL, INIT_CONSTANT */
+	float std;          /* INIT_NORMAL, INIT_UNIFORM, INIT_CONSTANT */
 	const float *first; /* INIT_VALUES: borrowed */
 	bool matrix;        /* read by linear, linear_cross_entropy and gather only, so it may be packed (panel.h) */
 	bool transposed;    /* the checkpoint holds [inputs, outputs] */
 	shape stored;       /* in the checkpoint, of as many numbers; rank 0: as in the graph */
 	char alias[128];    /* a second checkpoint name holding the same data (tied weights), or "" */
-	bool alias_written; /* under both names */
+	parameter_names written;
 } parameter_spec;
 
 /* The shape in the checkpoint; values from the checkpoint's layout to the graph's, and back. */
