@@ -85,10 +85,25 @@ value builder_places(builder *b, const char *places)
 	return b->places = op_gather(b->g, graph_find(b->g, places), builder_positions(b), -1);
 }
 
+static value source_input(const builder *b, port_role role)
+{
+	return input(b->g, role, SHAPE2(b->spec->batch, b->spec->source));
+}
+
 value builder_source_rows(const builder *b, port_role role, const char *table)
 {
-	value rows = input(b->g, role, SHAPE2(b->spec->batch, b->spec->source));
-	return op_gather(b->g, graph_find(b->g, table), rows, -1);
+	return op_gather(b->g, graph_find(b->g, table), source_input(b, role), -1);
+}
+
+value builder_sinusoids(builder *b, bool source, sinusoids_params params)
+{
+	value positions = source ? source_input(b, PORT_SOURCE_POSITIONS) : builder_positions(b);
+	value y = op_sinusoids(b->g, positions, params);
+	if (b->spec->bf16)
+		y = op_cast(b->g, y, DTYPE_BF16);
+	if (!source)
+		b->places = y;
+	return y;
 }
 
 value builder_embed(builder *b, const char *words, int64_t padding_row, float scale, const char *places)

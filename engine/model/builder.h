@@ -60,6 +60,8 @@ value builder_places(builder *b, const char *places);
 value builder_positions(builder *b);
 /* Rows of a table for a source: role is PORT_SOURCE or PORT_SOURCE_POSITIONS. [B, S, D]. */
 value builder_source_rows(const builder *b, port_role role, const char *table);
+/* op_sinusoids of the tokens' positions, or of a source's, in the type of activations. */
+value builder_sinusoids(builder *b, bool source, sinusoids_params params);
 /* scale · words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names; places may be NULL. The
  * look-up of row `padding_row` has no gradient (-1: none is like that). */
 value builder_embed(builder *b, const char *words, int64_t padding_row, float scale, const char *places);

@@ -70,8 +70,10 @@ static bool complete_stack(json_t *json, const model_size *size)
 {
 	static const char *const on[] = {"rotary_pos_emb", "use_rmsnorm", "ff_glu",
 	                                 "ff_swish",       "ff_no_bias",  "tie_embedding"};
-	static const char *const chosen[] = {"use_abs_pos_emb", "rel_pos_bias",    "alibi_pos_bias", "dynamic_pos_bias",
-	                                     "use_scalenorm",   "ff_relu_squared", "emb_dim",        "ff_mult"};
+	static const char *const chosen[] = {
+	    "use_abs_pos_emb",    "rel_pos_bias", "alibi_pos_bias", "dynamic_pos_bias", "use_scalenorm",
+	    "ff_relu_squared",    "emb_dim",      "ff_mult",        "ff_relu",          "use_unbiased_norm",
+	    "sinusoidal_pos_emb", "final_norm"};
 	bool plain = false;
 	for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++)
 		plain |= json_object_get(json, chosen[i]) != NULL;

@@ -275,6 +275,10 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
 	r->values = v;
 	if (b->spec->explain && !o->cross && !r->whole)
 		log_parts(b, o, layer, r, q, k);
+	if (r->outputs) {
+		builder_output(b, k, "%skeys.%d", r->outputs, index);
+		builder_output(b, v, "%svalues.%d", r->outputs, index);
+	}
 	if (!recurrent) {
 		k = behind_memories(b, o, prefix, "mem_k", VALUE_NONE, k);
 		v = behind_memories(b, o, prefix, "mem_v", VALUE_NONE, v);
@@ -291,7 +295,7 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
 		y = op_mul(g, y, op_activation(g, builder_linear(b, x, "%sto_v_gate", prefix), ACTIVATION_SIGMOID));
 	y = o->on_attention ? op_glu(g, builder_linear(b, y, "%sto_out.0", prefix), ACTIVATION_SIGMOID)
 	                    : builder_linear(b, y, "%sto_out", prefix);
-	return r->query_mask == VALUE_NONE ? y : op_mask_rows(g, y, r->query_mask);
+	return o->zero_masked_rows && r->query_mask != VALUE_NONE ? op_mask_rows(g, y, r->query_mask) : y;
 }
 
 static value forward(builder *b, const void *options, int layer, const char *prefix, value x)

@@ -92,6 +92,7 @@ typedef struct attention_options {
 	bool shared, talking, on_attention, gated, scaled, tensor_product;
 	bool residual;           /* scores go on to the next attention */
 	bool attend_when_hidden; /* a query that sees no key attends to all of them */
+	bool zero_masked_rows;   /* a masked query gets 0, in place of what it sees */
 	int64_t memories;        /* learned keys and values */
 	int64_t top_k;           /* 0: all */
 	int64_t past;            /* keys further away are hidden; 0: none */

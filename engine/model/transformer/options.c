@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-typedef enum option_type { TYPE_boolean, TYPE_integer, TYPE_number } option_type;
+typedef enum option_type { TYPE_boolean, TYPE_integer, TYPE_number, TYPE_choice } option_type;
 
 typedef struct option {
 	const char *key;
@@ -20,12 +20,16 @@ static const option table[] = {
 };
 enum { OPTION_COUNT = sizeof table / sizeof table[0], LEAST_ROTARY_WIDTH = 32 };
 
+/* The texts of sinusoidal_form, in the order of sinusoids_form (ops.h); no other option is a choice so far. */
+static const char *const sinusoidal_forms[] = {"exact", "exp", "pow", NULL};
+
 /* Those that compat turns on. */
 static double fallback_of(const option *o, bool compat)
 {
 	return compat && (o->offset == offsetof(stack_options, rotate_values) ||
 	                  o->offset == offsetof(stack_options, attend_when_hidden) ||
-	                  o->offset == offsetof(stack_options, raw_memory))
+	                  o->offset == offsetof(stack_options, raw_memory) ||
+	                  o->offset == offsetof(stack_options, zero_masked_rows))
 	           ? 1
 	           : o->fallback;
 }
@@ -54,6 +58,8 @@ static void read_table(config_reader *r, bool compat, stack_options *s)
 			*(bool *)at = config_bool(r, o->key, fallback != 0);
 		else if (o->type == TYPE_integer)
 			*(int64_t *)at = config_integer(r, o->key, (int64_t)fallback, (int64_t)o->min, (int64_t)o->max);
+		else if (o->type == TYPE_choice)
+			*(int *)at = config_choice(r, o->key, sinusoidal_forms);
 		else
 			*(double *)at = config_number(r, o->key, fallback, o->min, o->max);
 	}
@@ -142,6 +148,7 @@ static void check_dependents(config_reader *r, const stack_options *s)
 		const char *key, *needs;
 		bool there;
 	} dependents[] = {
+	    {"sinusoidal_form", "sinusoidal_pos_emb", s->sinusoidal_pos_emb},
 	    {"rel_pos_num_buckets", "rel_pos_bias", s->rel_pos_bias},
 	    {"rel_pos_max_distance", "rel_pos_bias", s->rel_pos_bias},
 	    {"alibi_num_heads", "alibi_pos_bias", s->alibi_pos_bias},
@@ -161,6 +168,16 @@ static void check_dependents(config_reader *r, const stack_options *s)
 	for (size_t i = 0; i < sizeof dependents / sizeof *dependents && !s->compat; i++)
 		if (json_object_get(r->json, dependents[i].key) && !dependents[i].there)
 			config_fail(r, dependents[i].key, "%s needs %s", dependents[i].key, dependents[i].needs);
+}
+
+/* What x-transformers lacks. */
+static void check_own(config_reader *r, const stack_options *s)
+{
+	static const char *const own[] = {
+	    "scale_embedding", "sinusoidal_pos_emb", "sinusoidal_form", "use_unbiased_norm",
+	    "final_norm",      "residual_dropout",   "xavier_init",     "ff_relu"};
+	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+		forbid(r, s->compat && json_object_get(r->json, own[i]), own[i], "is not an option of x-transformers");
 }
 
 static void check_memory(config_reader *r, const stack_options *s)
@@ -189,6 +206,8 @@ static void check_positions(config_reader *r, const stack_options *s)
 	       "must be at least 4, half of them for each direction");
 	forbid(r, s->rel_pos_bias && s->rel_pos_max_distance <= s->rel_pos_num_buckets / (s->causal ? 2 : 4),
 	       "rel_pos_max_distance", "must be beyond the distances that have a bucket of their own");
+	forbid(r, s->sinusoidal_pos_emb && (s->emb_dim ? s->emb_dim : s->dim) % 2 != 0, "sinusoidal_pos_emb",
+	       "needs an even number of channels");
 	forbid(r, rotated > s->attn_dim_head, "rotary_emb_dim", "must be at most attn_dim_head");
 	forbid(r, rotated % 2 != 0, "rotary_emb_dim", "must be even");
 	forbid(r, rotated > 0 && s->rotate_values && rotated > values, "attn_value_dim_head",
@@ -215,7 +234,13 @@ static void check_stack(config_reader *r, const stack_options *s)
 	forbid(r, s->post_emb_norm && s->emb_dim && s->emb_dim != s->dim, "post_emb_norm", "needs emb_dim = dim");
 	forbid(r, s->tie_embedding && s->emb_dim && s->emb_dim != s->dim, "tie_embedding", "needs emb_dim = dim");
 	forbid(r, s->use_scalenorm && s->use_rmsnorm, "use_scalenorm", "excludes use_rmsnorm");
+	forbid(r, s->use_unbiased_norm && s->use_rmsnorm, "use_unbiased_norm", "excludes use_rmsnorm");
+	forbid(r, s->use_unbiased_norm && s->use_scalenorm, "use_unbiased_norm", "excludes use_scalenorm");
+	forbid(r, s->use_unbiased_norm && s->dim < 2, "use_unbiased_norm", "needs more than one channel");
+	forbid(r, s->xavier_init && s->deepnorm, "xavier_init", "excludes deepnorm");
 	forbid(r, s->ff_swish && s->ff_relu_squared, "ff_relu_squared", "excludes ff_swish");
+	forbid(r, s->ff_relu && (s->ff_swish || s->ff_relu_squared), "ff_relu",
+	       "excludes ff_swish and ff_relu_squared");
 	forbid(r, s->only_cross && !s->cross_attend, "only_cross", "needs cross_attend");
 	forbid(r, stack_count(s, 'c', s->n_entries) > 0 && !s->cross_attend, "custom_layers",
 	       "has an entry \"c\", which needs cross_attend");
@@ -250,6 +275,7 @@ void stack_options_read(config_reader *r, const json_t *json, bool causal, bool 
 		check_stack(r, out);
 		check_memory(r, out);
 		check_dependents(r, out);
+		check_own(r, out);
 	}
 	r->json = whole;
 }
@@ -296,6 +322,7 @@ bool stack_options_write(json_t *json, const stack_options *s, bool compat)
 		const char *at = (const char *)s + o->offset;
 		double x = o->type == TYPE_boolean   ? *(const bool *)at
 		           : o->type == TYPE_integer ? (double)*(const int64_t *)at
+		           : o->type == TYPE_choice  ? *(const int *)at
 		                                     : *(const double *)at;
 		bool always = o->offset == offsetof(stack_options, dim) ||
 		              o->offset == offsetof(stack_options, depth) ||
@@ -304,6 +331,7 @@ bool stack_options_write(json_t *json, const stack_options *s, bool compat)
 			continue;
 		json_t *number = o->type == TYPE_boolean   ? json_boolean(x != 0)
 		                 : o->type == TYPE_integer ? json_integer((json_int_t)x)
+		                 : o->type == TYPE_choice  ? json_string(sinusoidal_forms[(int)x])
 		                                           : json_real(x);
 		if (json_object_set_new(json, o->key, number) != 0)
 			return false;
@@ -315,7 +343,7 @@ bool stack_options_write(json_t *json, const stack_options *s, bool compat)
 
 bool stack_positions(const stack_options *s)
 {
-	return s->use_abs_pos_emb && !s->rel_pos_bias && !s->rotary_pos_emb;
+	return s->use_abs_pos_emb && !s->sinusoidal_pos_emb && !s->rel_pos_bias && !s->rotary_pos_emb;
 }
 
 int64_t stack_rotary_width(const stack_options *s)

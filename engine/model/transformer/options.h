@@ -22,6 +22,7 @@ enum {
 typedef bool option_boolean;
 typedef int64_t option_integer;
 typedef double option_number;
+typedef int option_choice;
 
 typedef struct stack_options {
 #define OPTION(type, key, fallback, min, max) option_##type key;

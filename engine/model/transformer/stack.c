@@ -3,12 +3,14 @@
 #include "engine/model/transformer/stack.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #define TOKENS "%stoken_emb.emb.weight"
 enum { NAME_BYTES = 96, WRAPPERS_BYTES = 12 };
 #define LAYERNORM_EPS 1e-5f
+#define UNBIASED_EPS 1e-6f
 #define RMSNORM_FLOOR 1e-8
 #define SCALENORM_FLOOR 1e-5
 #define EMBEDDING_FLOOR 1e-12f
@@ -69,6 +71,7 @@ static attention_options attention_of(const stack *s, bool cross)
 	    .tensor_product = o->attn_tensor_product,
 	    .residual = cross ? o->cross_residual_attn : o->residual_attn,
 	    .attend_when_hidden = o->attend_when_hidden,
+	    .zero_masked_rows = o->zero_masked_rows,
 	    .memories = o->attn_num_mem_kv,
 	    .top_k = o->attn_sparse_topk,
 	    .past = o->attn_max_attend_past,
@@ -190,9 +193,10 @@ static void joiner_parameters(const stack_options *o, parameter_list *list, cons
 		parameter_list_add(list, INIT_ONE, 0, SHAPE1(d), "%s.2.residual_scale", n->text);
 }
 
-static bool last_entry(const stack_options *o, int e)
+/* Is there a norm behind an entry? The last one's is that of the stack. */
+static bool norm_behind(const stack_options *o, int e)
 {
-	return e == o->n_entries - 1;
+	return !o->pre_norm && !(o->final_norm && e == o->n_entries - 1);
 }
 
 static void entry_parameters(const stack *s, parameter_list *list, int e)
@@ -204,7 +208,7 @@ static void entry_parameters(const stack *s, parameter_list *list, int e)
 		norm_parameters(o, list, &n, 0);
 	if (o->sandwich_norm)
 		norm_parameters(o, list, &n, 1);
-	if (!o->pre_norm && !last_entry(o, e))
+	if (norm_behind(o, e))
 		norm_parameters(o, list, &n, 2);
 	snprintf(prefix, sizeof prefix, "%s.1%s.", n.text, n.wrappers);
 	if (o->order[e] == 'f')
@@ -264,18 +268,33 @@ static void wrapper_parameters(const stack *s, parameter_list *list)
 		                   s->prefix);
 }
 
+/* Matrices and tables from `first` on are drawn from a uniform distribution (Glorot and Bengio 2010); those that begin
+ * as zeros stay so. */
+static void draw_xavier(parameter_list *list, int first)
+{
+	for (parameter_spec *p = list->items + first; p < list->items + list->count; p++) {
+		if (p->init != INIT_NORMAL || p->std == 0 || p->shape.rank != 2)
+			continue;
+		p->init = INIT_UNIFORM;
+		p->std = (float)sqrt(2 / (double)(p->shape.dim[0] + p->shape.dim[1]));
+	}
+}
+
 void stack_parameters(const stack *s, parameter_list *list)
 {
 	const stack_options *o = &s->options;
+	int first = list->count;
 	if (s->wrapped)
 		wrapper_parameters(s, list);
 	bias_parameters(s, list);
 	for (int e = 0; e < o->n_entries && stack_entry_parameters(o, e) == e; e++)
 		entry_parameters(s, list, e);
-	if (s->wrapped)
+	if (s->wrapped && o->final_norm)
 		builder_layernorm_parameters(list, o->dim, "%snorm", s->prefix);
 	if (s->logits && !o->tie_embedding)
 		linear_parameters(list, 0, o->num_tokens, o->dim, true, s->prefix, "to_logits");
+	if (o->xavier_init)
+		draw_xavier(list, first);
 }
 
 double stack_parameter_count(const stack *s)
@@ -313,6 +332,21 @@ static value unit_rows(const builder *b, value x)
 	return op_normalize(b->g, x, VALUE_NONE, (normalize_params){.groups = 1, .scale = 1, .floor = EMBEDDING_FLOOR});
 }
 
+/* The layer norm of these parameters (printf-style, without ".weight" and ".bias"). */
+__attribute__((format(printf, 4, 5))) static value layernorm(const builder *b, const stack_options *o, value x,
+                                                             const char *format, ...)
+{
+	char name[NAME_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(name, sizeof name, format, args);
+	va_end(args);
+	if (!o->use_unbiased_norm)
+		return builder_layernorm(b, x, LAYERNORM_EPS, "%s", name);
+	return op_layernorm_unbiased(b->g, x, builder_parameter(b, "%s.weight", name),
+	                             builder_parameter(b, "%s.bias", name), UNBIASED_EPS);
+}
+
 value stack_embed(builder *b, const stack *s, bool source, value before)
 {
 	const stack_options *o = &s->options;
@@ -326,13 +360,19 @@ value stack_embed(builder *b, const stack *s, bool source, value before)
 			builder_normed_words(b);
 		x = unit_rows(b, x);
 	}
+	if (o->scale_embedding)
+		x = op_scale(g, x, (float)sqrt((double)embedding_width(o)));
+	if (o->sinusoidal_pos_emb) {
+		sinusoids_params params = {embedding_width(o), (sinusoids_form)o->sinusoidal_form};
+		x = op_add(g, x, builder_sinusoids(b, source, params));
+	}
 	if (stack_positions(o)) {
 		value p = source ? builder_source_rows(b, PORT_SOURCE_POSITIONS, places) : builder_places(b, places);
 		p = o->l2norm_embed ? unit_rows(b, p) : op_scale(g, p, (float)(1 / sqrt((double)embedding_width(o))));
 		x = op_add(g, x, p);
 	}
 	if (o->post_emb_norm)
-		x = builder_layernorm(b, x, LAYERNORM_EPS, "%spost_emb_norm", s->prefix);
+		x = layernorm(b, o, x, "%spost_emb_norm", s->prefix);
 	if (before != VALUE_NONE)
 		x = op_join_rows(g, before, x, (join_rows_params){0});
 	if (o->emb_frac_gradient < 1)
@@ -404,7 +444,7 @@ static value norm(const journey *j, value x, const entry_name *n, int k)
 	const stack_options *o = &j->s->options;
 	double d = (double)o->dim;
 	if (!o->use_rmsnorm && !o->use_scalenorm)
-		return builder_layernorm(j->b, x, LAYERNORM_EPS, "%s.0.%d", n->text, k);
+		return layernorm(j->b, o, x, "%s.0.%d", n->text, k);
 	double scale = o->use_rmsnorm ? sqrt(d) : 1, floor = o->use_rmsnorm ? RMSNORM_FLOOR * scale : SCALENORM_FLOOR;
 	normalize_params params = {.groups = 1, .scale = (float)scale, .floor = (float)floor};
 	return op_normalize(j->b->g, x, builder_parameter(j->b, "%s.0.%d.g", n->text, k), params);
@@ -431,17 +471,15 @@ static value feed_forward(const journey *j, value x, const entry_name *n)
 	graph *g = b->g;
 	char prefix[2 * NAME_BYTES];
 	snprintf(prefix, sizeof prefix, "%s.1%s.ff.", n->text, n->wrappers);
-	if (o->ff_glu) {
-		activation_kind kind = o->ff_relu_squared ? ACTIVATION_RELU2
-		                       : o->ff_swish      ? ACTIVATION_SILU
-		                                          : ACTIVATION_GELU;
-		x = op_glu(g, builder_linear(b, x, "%s0.proj", prefix), kind);
-	} else {
-		x = builder_linear(b, x, "%s0.0", prefix);
-		x = o->ff_relu_squared ? op_activation(g, x, ACTIVATION_RELU2)
-		    : o->ff_swish      ? op_activation(g, x, ACTIVATION_SILU)
-		                       : op_gelu(g, x, false);
-	}
+	activation_kind kind = o->ff_relu_squared ? ACTIVATION_RELU2
+	                       : o->ff_swish      ? ACTIVATION_SILU
+	                       : o->ff_relu       ? ACTIVATION_RELU
+	                                          : ACTIVATION_GELU;
+	x = builder_linear(b, x, o->ff_glu ? "%s0.proj" : "%s0.0", prefix);
+	if (o->ff_glu)
+		x = op_glu(g, x, kind);
+	else
+		x = kind == ACTIVATION_GELU ? op_gelu(g, x, false) : op_activation(g, x, kind);
 	if (o->ff_post_act_ln)
 		x = builder_layernorm(b, x, LAYERNORM_EPS, "%s1", prefix);
 	return builder_linear(b, builder_dropout(b, x, (float)o->ff_dropout), "%s3", prefix);
@@ -558,12 +596,16 @@ static value entry(journey *j, value x, int e)
 	j->unshifted = o->pre_norm ? norm(j, x, &n, 0) : x;
 	value y = shift(j, j->unshifted, e);
 	y = o->order[e] == 'f' ? feed_forward(j, y, &n) : attention(j, y, memory, &n, e);
+	if (j->outputs)
+		builder_output(b, y, "%sbranch.%d", j->outputs, e);
 	if (o->macaron && o->order[e] == 'f')
 		y = op_scale(b->g, y, 0.5f);
 	if (o->sandwich_norm)
 		y = norm(j, y, &n, 1);
+	if (o->residual_dropout > 0)
+		y = builder_dropout(b, y, (float)o->residual_dropout);
 	y = join(j, y, x, &n);
-	if (!o->pre_norm && !last_entry(o, e))
+	if (norm_behind(o, e))
 		y = norm(j, y, &n, 2);
 	return skip(j, y, x, e);
 }
@@ -682,5 +724,7 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 		if (o->order[e] == 'f')
 			builder_boundary(b);
 	}
-	return s->wrapped ? builder_layernorm(b, x, LAYERNORM_EPS, "%snorm", s->prefix) : x;
+	if (j.outputs)
+		builder_output(b, x, "%slast", j.outputs);
+	return s->wrapped && o->final_norm ? layernorm(b, o, x, "%snorm", s->prefix) : x;
 }

@@ -8,8 +8,9 @@
  * Each entry:   y = norm(x);  o = layer(y);  x = join(o, x)        with pre_norm
  *               o = layer(x);  x = norm(join(o, x))                 without
  * and the names of parameters are those of x-transformers: PREFIX "attn_layers.layers.E.0.K" norms, ".E.1" the layer,
- * ".E.2" the joiner. Names of outputs (spec.activations): "PREFIXhidden.L" the rows that enter self-attention L, and
- * those of mixers/attention.c. */
+ * ".E.2" the joiner. Names of outputs (spec.activations): "PREFIXhidden.L" the rows that enter self-attention L,
+ * "PREFIXbranch.E" what the layer of entry E gives, "PREFIXlast" the rows before the last norm, and those of
+ * mixers/attention.c. */
 #ifndef ENGINE_MODEL_TRANSFORMER_STACK_H
 #define ENGINE_MODEL_TRANSFORMER_STACK_H
 

@@ -15,7 +15,7 @@ const stack *transformer_head(const transformer_config *c)
 
 static double largest_dropout(const stack_options *o)
 {
-	double p = fmax(fmax(o->emb_dropout, o->attn_dropout), o->ff_dropout);
+	double p = fmax(fmax(o->emb_dropout, o->attn_dropout), fmax(o->ff_dropout, o->residual_dropout));
 	p = fmax(p, fmax(o->mask_prob, o->cross_attn_tokens_dropout));
 	for (int e = 0; e < o->n_entries; e++)
 		p = fmax(p, o->skip[e]);
