@@ -91,6 +91,30 @@ static int by_name(const void *a, const void *b)
 	return strcmp(x->entry->name, y->entry->name);
 }
 
+/* Join what has one name: a weight and its gradient. */
+static status join_gradients(golden *g, error *err)
+{
+	int n = 0;
+	for (int i = 0; i < g->count; i++) {
+		golden_tensor t = g->tensors[i], *before = n > 0 ? &g->tensors[n - 1] : NULL;
+		if (!before || by_name(before, &t) != 0) {
+			g->tensors[n++] = t;
+			continue;
+		}
+		const bool swapped = before->entry->type == ST_F64;
+		const golden_tensor gradient = swapped ? *before : t, weight = swapped ? t : *before;
+		if (before->gradient || weight.entry->type != ST_F32 || gradient.entry->type != ST_F64)
+			return blame(g, before,
+			             error_set(err, STATUS_INVALID, t.entry->name, "tensor \"%.100s\" is in %.200s too",
+			                       t.entry->name, g->options->golden[t.file]));
+		*before = weight;
+		before->gradient = gradient.entry;
+		before->gradient_file = gradient.file;
+	}
+	g->count = n;
+	return STATUS_OK;
+}
+
 static status merge_tensors(golden *g, error *err)
 {
 	const options *o = g->options;
@@ -104,13 +128,7 @@ static status merge_tensors(golden *g, error *err)
 		for (int i = 0; i < safetensors_count(g->files[f]); i++)
 			*at++ = (golden_tensor){.entry = safetensors_at(g->files[f], i), .file = f};
 	qsort(g->tensors, (size_t)g->count, sizeof *g->tensors, by_name);
-	for (golden_tensor *t = g->tensors; t + 1 < at; t++)
-		if (by_name(t, t + 1) == 0)
-			return blame(g, t,
-			             error_set(err, STATUS_INVALID, t->entry->name,
-			                       "tensor \"%.100s\" is in %.200s too", t->entry->name,
-			                       o->golden[t[1].file]));
-	return STATUS_OK;
+	return join_gradients(g, err);
 }
 
 /* Add the keys of a file's config. */
@@ -195,6 +213,12 @@ const char *golden_metadata(const golden *g, const char *key)
 	for (int f = 0; f < g->options->n_golden && !found; f++)
 		found = safetensors_metadata(g->files[f], key);
 	return found;
+}
+
+const char *golden_gradient_file(const golden *g, const char *name)
+{
+	const golden_tensor *t = find(g, name);
+	return t && t->gradient ? g->options->golden[t->gradient_file] : NULL;
 }
 
 status golden_input(golden *g, const char *name, const golden_tensor **out, error *err)
@@ -409,7 +433,11 @@ static status add_result(golden *g, extent e, float **out, error *err, const cha
 	char name[NAME_BYTES];
 	vsnprintf(name, sizeof name, format, args);
 	golden_tensor *t = find(g, name);
-	if (t) {
+	if (t && t->gradient) {
+		const golden_tensor gradient = {.entry = t->gradient, .file = t->gradient_file};
+		TRY(check_shape(g, &gradient, e, err));
+		t->gradient_known = true;
+	} else if (t) {
 		TRY(check_shape(g, t, e, err));
 		t->known = true;
 	}
@@ -451,9 +479,11 @@ static void list_unknown(const golden *g, const golden_reader *r)
 {
 	const char *before = "additive-eval: note: not computed: ";
 	for (int i = 0; i < g->count; i++) {
-		const char *name = g->tensors[i].entry->name;
-		bool unwanted = !g->options->spec.gradients && r->is_gradient && r->is_gradient(name);
-		if (g->tensors[i].known || unwanted)
+		const golden_tensor *t = &g->tensors[i];
+		const char *name = t->entry->name;
+		const bool gradients = g->options->spec.gradients;
+		if ((t->known || (!gradients && r->is_gradient && r->is_gradient(name))) &&
+		    (!t->gradient || t->gradient_known || !gradients))
 			continue;
 		fprintf(stderr, "%s%s", before, name);
 		before = ", ";

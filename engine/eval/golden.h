@@ -1,9 +1,10 @@
 /* golden.h - golden files as input: the config, weights and inputs of a source are read from safetensors files, and
  * every value that can be computed from them is written under the source's own name and shape.
  *
- * The tensors of all files form one set. A source is read by one reader, a file of the folder golden/: it recognises
- * its sets, builds what they need of the core (a model in memory, or a graph of single ops), and adds results. A value
- * of the set that is neither read nor written is one that the program cannot compute.
+ * The tensors of all files form one set, in which a name occurs once. Only a float32 weight may have a value of its own
+ * name, in float64 and in another file: its gradient. A source is read by one reader, a file of the folder golden/: it
+ * recognises its sets, builds what they need of the core (a model in memory, or a graph of single ops), and adds
+ * results. A value of the set that is neither read nor written is one that the program cannot compute.
  *
  *   static status evaluate(golden *g, error *err)
  *   {
@@ -28,7 +29,10 @@
 typedef struct golden_tensor {
 	const safetensors_entry *entry;
 	int file;
-	bool known; /* an input, a weight, or a value that was computed */
+	bool known;                        /* an input, a weight, or a value that was computed */
+	const safetensors_entry *gradient; /* of a weight, under its name; NULL: there is none */
+	int gradient_file;
+	bool gradient_known;
 } golden_tensor;
 
 typedef struct golden {
@@ -64,6 +68,8 @@ status golden_evaluate(results *out, const options *o, backend *b, const char **
 golden_tensor *golden_find(const golden *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A value of the files' metadata, the first one of that key; NULL: none has it. */
 const char *golden_metadata(const golden *g, const char *key);
+/* The file that holds the gradient of that weight under the weight's name; NULL: none does. */
+const char *golden_gradient_file(const golden *g, const char *name);
 /* `count` zeroed elements. STATUS_NOMEM. */
 status golden_memory(golden *g, int64_t count, size_t size, void **out, error *err);
 
@@ -81,7 +87,8 @@ status golden_config_number(golden *g, const char *key, double fallback, double 
 
 /* A model of the set's weights, under the names, aliases and prefix of the architecture. config: as in config.json. */
 status golden_model(golden *g, const architecture *a, const json_t *config, model **out, error *err);
-/* A value of the set, zeroed, to be filled. STATUS_INVALID when the set holds it with another shape. */
+/* A value of the set, zeroed, to be filled; of a weight's name, its gradient. STATUS_INVALID when the set holds it with
+ * another shape. */
 status golden_result(golden *g, extent e, float **out, error *err, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* A whole output of a plan under a name of the set. */

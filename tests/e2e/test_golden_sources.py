@@ -26,7 +26,9 @@ SETS["encoder"] = [GOLDEN / "sources" / f"encoder_{part}.safetensors" for part i
 # Beside the repository, where there are any.
 SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
     "bart_linear_attention", "bart_causal_linear", "longnet_n32", "longnet_n22", "longnet_small", "longnet_learned")},
-          "bart_forward": ["seeds/bart_weights", "seeds/bart_forward"]}
+          "bart_forward": ["seeds/bart_weights", "seeds/bart_forward"],
+          "cirilla_forward": ["seeds/cirilla_weights", "seeds/cirilla_forward", "seeds/cirilla_grads"],
+          "cirilla_fillmask": ["seeds/cirilla_fillmask"]}
 # Images and sequences of numbers are not models of text; filters have a test of their own.
 OTHERS = ("captioning", "continuous_ar", "continuous_enc", "sampling", "vit")
 for path in sorted((ROOT.parent / "shared" / "golden" / "xt").glob("xt_*.safetensors")):
