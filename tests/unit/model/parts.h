@@ -30,6 +30,10 @@ static const kind kinds[] = {
     {&architecture_linear_encoder,
      "{\"model_type\": \"linear_encoder\", \"d_model\": 20, \"encoder_attention_heads\": 4, \"encoder_layers\": 2,"
      " \"encoder_ffn_dim\": 36, \"vocab_size\": 37, \"max_position_embeddings\": 23, \"num_labels\": 37}"},
+    {&architecture_transformer,
+     "{\"model_type\": \"transformer\", \"dim\": 20, \"heads\": 4, \"attn_dim_head\": 5, \"depth\": 2,"
+     " \"num_tokens\": 37, \"max_seq_len\": 23, \"sinusoidal_pos_emb\": true, \"scale_embedding\": true,"
+     " \"use_unbiased_norm\": true, \"ff_relu\": true}"},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
