@@ -37,7 +37,9 @@ status architecture_read(const architecture *a, void *config, const json_t *json
 {
 	model_dims *d = config;
 	TRY(a->config_read(config, json, err));
-	return config_mask(json, d->inputs, &d->mask, err);
+	TRY(config_token(json, CONFIG_MASK, d->inputs, &d->mask, err));
+	d->start = -1;
+	return d->reads_source ? config_token(json, CONFIG_START, d->inputs, &d->start, err) : STATUS_OK;
 }
 
 const model_dims *architecture_dims(const void *config)

@@ -38,6 +38,8 @@ typedef struct model_dims {
 	int64_t first_row;  /* of the position table: that of position 0 */
 	int64_t trained; /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
 	int64_t mask;    /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
+	int64_t start;   /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given
+	                  */
 	float dropout;
 } model_dims;
 

@@ -20,7 +20,7 @@ static const char *const bookkeeping[] = {
     CONFIG_CHAT,
     "chunk_size_feed_forward",
     "cross_attention_hidden_size",
-    "decoder_start_token_id",
+    CONFIG_START,
     "diversity_penalty",
     "do_sample",
     "dtype",
@@ -256,7 +256,7 @@ bool config_set_missing(json_t *json, const char *key, json_t *fallback)
 
 bool config_keep(json_t *to, const json_t *from)
 {
-	static const char *const keys[] = {CONFIG_CHAT, CONFIG_MASK};
+	static const char *const keys[] = {CONFIG_CHAT, CONFIG_MASK, CONFIG_START};
 	bool whole = true;
 	for (size_t i = 0; i < sizeof keys / sizeof *keys && whole; i++) {
 		json_t *kept = json_object_get(from, keys[i]);
@@ -265,15 +265,15 @@ bool config_keep(json_t *to, const json_t *from)
 	return whole;
 }
 
-status config_mask(const json_t *json, int64_t inputs, int64_t *out, error *err)
+status config_token(const json_t *json, const char *key, int64_t inputs, int64_t *out, error *err)
 {
-	const json_t *id = json_object_get(json, CONFIG_MASK);
+	const json_t *id = json_object_get(json, key);
 	*out = -1;
 	if (!id || json_is_null(id))
 		return STATUS_OK;
 	if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= inputs)
-		return error_set(err, STATUS_INVALID, CONFIG_MASK,
-		                 CONFIG_MASK " must be one of the model's %" PRId64 " token ids", inputs);
+		return error_set(err, STATUS_INVALID, key, "%s must be one of the model's %" PRId64 " token ids", key,
+		                 inputs);
 	*out = json_integer_value(id);
 	return STATUS_OK;
 }

@@ -61,13 +61,15 @@ bool config_set_dropout(json_t *json, const char *key, double p);
 bool config_set_positions(json_t *json, const char *key, const model_size *size);
 
 /* Keys of every architecture, no part of what a config_read reads: how conversations become text
- * (engine/text/chat_template.h), and the id of the token that stands for one to be guessed. Copy them to a
- * configuration that a config_write has made. False: out of memory. */
+ * (engine/text/chat_template.h), and the ids of the tokens that stand for one to be guessed and that a decoder's
+ * sequences begin with. Copy them to a configuration that a config_write has made. False: out of memory. */
 #define CONFIG_CHAT "chat_template"
 #define CONFIG_MASK "mask_token_id"
+#define CONFIG_START "decoder_start_token_id"
 bool config_keep(json_t *to, const json_t *from);
-/* The latter, of a model of so many token ids; *out is -1 where it is absent or null. STATUS_INVALID. */
-status config_mask(const json_t *json, int64_t inputs, int64_t *out, error *err);
+/* The token id of such a key, of a model of so many ids; *out is -1 where it is absent or null. STATUS_INVALID names
+ * the key. */
+status config_token(const json_t *json, const char *key, int64_t inputs, int64_t *out, error *err);
 
 /* Remember an error of the caller's own, unless there is one already. */
 void config_fail(config_reader *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));

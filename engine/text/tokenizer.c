@@ -360,6 +360,11 @@ int32_t tokenizer_mask(const tokenizer *t)
 	return t->mask;
 }
 
+int32_t tokenizer_start(const tokenizer *t)
+{
+	return t->begin != TOKEN_NONE ? t->begin : t->pad != TOKEN_NONE ? t->pad : t->end;
+}
+
 int32_t tokenizer_filler(const tokenizer *t)
 {
 	return t->pad != TOKEN_NONE ? t->pad : t->end != TOKEN_NONE ? t->end : 0;

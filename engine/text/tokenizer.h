@@ -69,6 +69,9 @@ int32_t tokenizer_end(const tokenizer *t);
 int32_t tokenizer_begin(const tokenizer *t);
 int32_t tokenizer_unknown(const tokenizer *t);
 int32_t tokenizer_mask(const tokenizer *t);
+/* The id that a decoder's sequence begins with where its model names none (model_dims.start): the first there is of
+ * begin, pad and end; or TOKEN_NONE. */
+int32_t tokenizer_start(const tokenizer *t);
 /* An id that may stand where nothing reads it: pad, end or 0. */
 int32_t tokenizer_filler(const tokenizer *t);
 /* Does this id end a text? Several may, of which tokenizer_end is one. */

@@ -420,6 +420,47 @@ static void every_architecture_can_name_a_mask_token_among_its_ids(void **state)
 		}
 }
 
+static void only_a_model_that_reads_a_source_has_a_start_token_among_its_ids(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *stack, *given;
+		int64_t start; /* -2: it is refused */
+	} cases[] = {{"encoder_decoder", "8", 8},
+	             {"encoder_decoder", "0", 0},
+	             {"encoder_decoder", "null", -1},
+	             {"encoder_decoder", NULL, -1},
+	             {"encoder_decoder", "9", -2},
+	             {"encoder_decoder", "-1", -2},
+	             {"encoder_decoder", "true", -2},
+	             {"decoder", "8", -1},
+	             {"decoder", "9", -1},
+	             {"encoder", "8", -1}};
+	const architecture *a = architecture_find("transformer");
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const bool refused = cases[i].start == -2;
+		model_size size = {.inputs = 9, .positions = 8, .length = 8, .padding = -1, .dropout = -1};
+		model_size_complete(&size);
+		json_t *json = json_pack("{s:s}", "stack", cases[i].stack), *kept = json_object();
+		void *config = calloc(1, a->config_bytes);
+		error err = ERROR_INIT;
+		if (cases[i].given)
+			json_object_set_new(json, "decoder_start_token_id",
+			                    json_loads(cases[i].given, JSON_DECODE_ANY, NULL));
+		assert_true(a->complete(json, &size));
+		assert_int_equal(architecture_read(a, config, json, &err), refused ? STATUS_INVALID : STATUS_OK);
+		assert_string_equal(err.param, refused ? "decoder_start_token_id" : "");
+		if (!refused)
+			assert_int_equal(architecture_dims(config)->start, cases[i].start);
+		assert_true(config_keep(kept, json));
+		assert_ptr_equal(json_object_get(kept, "decoder_start_token_id"),
+		                 json_object_get(json, "decoder_start_token_id"));
+		json_decref(json);
+		json_decref(kept);
+		free(config);
+	}
+}
+
 static void an_additive_model_has_the_padding_row_of_its_tokenizer(void **state)
 {
 	(void)state;
@@ -446,6 +487,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_architecture_can_name_a_mask_token_among_its_ids),
+	    cmocka_unit_test(only_a_model_that_reads_a_source_has_a_start_token_among_its_ids),
 	    cmocka_unit_test(an_architecture_is_found_by_either_name),
 	    cmocka_unit_test(the_list_of_architectures_ends_and_its_names_differ),
 	    cmocka_unit_test(an_empty_configuration_has_the_documented_defaults),

@@ -471,6 +471,7 @@ static void the_files_beside_a_tokenizer_name_its_roles(void **state)
 	assert_int_equal(tokenizer_end(t), end);
 	assert_int_equal(tokenizer_pad(t), TOKEN_NONE);
 	assert_int_equal(tokenizer_filler(t), end);
+	assert_int_equal(tokenizer_start(t), tokenizer_begin(t));
 	assert_int_equal(tokenizer_unknown(t), TOKEN_NONE);
 	assert_int_equal(tokenizer_mask(t), TOKEN_NONE);
 	for (int32_t id = 0; id < tokenizer_size(t); id++)

@@ -288,6 +288,7 @@ static void roles_are_those_of_the_configuration(void **state)
 	assert_int_equal(tokenizer_pad(t), 900);
 	assert_int_equal(tokenizer_end(t), id_of(t, "<control>"));
 	assert_int_equal(tokenizer_begin(t), id_of(t, "</s>"));
+	assert_int_equal(tokenizer_start(t), id_of(t, "</s>"));
 	assert_true(tokenizer_ends(t, tokenizer_end(t)));
 	token_list got;
 	assert_int_equal(tokenizer_encode(t, "a", 1, &(encode_options){.begin = true, .end = true}, &got, NULL),

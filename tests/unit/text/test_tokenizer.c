@@ -92,6 +92,7 @@ static void the_roles_of_the_byte_tokenizer_are_those_of_stored_models(void **st
 	const tokenizer *t = *state;
 	assert_int_equal(tokenizer_pad(t), BYTES_PAD);
 	assert_int_equal(tokenizer_filler(t), BYTES_PAD);
+	assert_int_equal(tokenizer_start(t), BYTES_PAD);
 	assert_int_equal(tokenizer_end(t), BYTES_END);
 	assert_int_equal(tokenizer_unknown(t), BYTES_UNKNOWN);
 	assert_int_equal(tokenizer_begin(t), TOKEN_NONE);
