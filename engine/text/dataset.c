@@ -37,6 +37,15 @@ void dataset_free(dataset *d)
 	free(d);
 }
 
+void dataset_take_tokenizer(dataset *d, const tokenizer *t)
+{
+	d->vocab = tokenizer_size(t);
+	d->pad = tokenizer_filler(t);
+	d->mask = tokenizer_mask(t);
+	d->end = tokenizer_end(t);
+	d->start = tokenizer_start(t);
+}
+
 void text_record_fini(text_record *r)
 {
 	free(r->ids);
@@ -52,6 +61,11 @@ record_kind dataset_kind(const dataset *d)
 int64_t dataset_length(const dataset *d)
 {
 	return d->length;
+}
+
+int64_t dataset_source_length(const dataset *d)
+{
+	return d->source_length;
 }
 
 int64_t dataset_records(const dataset *d)
@@ -77,6 +91,17 @@ int32_t dataset_end(const dataset *d)
 int32_t dataset_mask(const dataset *d)
 {
 	return d->mask;
+}
+
+int32_t dataset_start(const dataset *d)
+{
+	return d->start;
+}
+
+const int32_t *dataset_sentinels(const dataset *d, int *count)
+{
+	*count = d->n_sentinels;
+	return d->sentinels;
 }
 
 int64_t dataset_bytes(const dataset *d)
@@ -107,7 +132,7 @@ int64_t dataset_token_bytes(const dataset *d, int32_t id)
 int64_t dataset_memory(const dataset *d)
 {
 	int64_t bytes = 16 * d->chosen.words;
-	if (d->kind == RECORD_LABELLED)
+	if (d->kind != RECORD_BLOCK)
 		bytes += token_cache_memory(d->texts) + token_cache_memory(d->entries);
 	for (size_t i = 0; i < d->n_parts; i++)
 		bytes += token_cache_memory(d->parts[i].cache) + (d->parts[i].starts ? 8 * d->parts[i].blocks : 0);
@@ -190,9 +215,9 @@ status dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i,
 	assert(i >= 0 && i < d->records);
 	bool mixed = d->n_parts > 1 || (d->n_parts == 1 && d->parts[0].shown != d->parts[0].blocks);
 	int64_t place = seed != 0 ? dataset_permute(i, d->records, seed, epoch) : i;
-	TRY(text_record_reserve(out, d->length, err));
-	if (d->kind == RECORD_LABELLED)
-		return labelled_record(d, place, out, err);
+	TRY(text_record_reserve(out, d->length + d->source_length, err));
+	if (d->kind != RECORD_BLOCK)
+		return records_read(d, place, out, err);
 	if (!mixed)
 		return read_block(d, &d->parts[0], place, out, err);
 	int64_t block;

@@ -1,6 +1,7 @@
 /* dataset.h - a corpus as records in a reproducible random order.
  *
- * A record is a sequence of tokens: a block of text, or a text with a label (labelled.h).
+ * A record is a sequence of tokens: a block of text, a text with a label (labelled.h), or a source with the target that
+ * it becomes (pairs.h).
  *
  * Blocks come from one or several cached texts (token_cache.h). The tokens of a text are cut into blocks of `length`;
  * the remainder is dropped. So a block may hold the end of one document and the beginning of the next, unless
@@ -28,16 +29,20 @@
 
 typedef struct dataset dataset;
 
+enum { DATASET_MAX_SENTINELS = 256 };
+
 typedef enum record_kind {
-	RECORD_BLOCK,   /* `length` tokens of running text */
-	RECORD_LABELLED /* at most `length` tokens, and the class that they belong to */
+	RECORD_BLOCK,    /* `length` tokens of running text */
+	RECORD_LABELLED, /* at most `length` tokens, and the class that they belong to */
+	RECORD_PAIR      /* a source of at most `source_length` tokens, and behind it a target of at most `length` */
 } record_kind;
 
 typedef struct text_record {
 	int32_t *ids;           /* [count] */
 	unsigned char *unasked; /* [count]: token i is not to be predicted; NULL: all are, but the first */
 	int64_t count;
-	int32_t label; /* RECORD_LABELLED: the number of the class */
+	int32_t label;  /* RECORD_LABELLED: the number of the class */
+	int32_t source; /* RECORD_PAIR: tokens of the source; the other count - source are the target */
 	/* private */
 	int64_t room;
 	unsigned char *flags;
@@ -74,15 +79,19 @@ status dataset_split(dataset **train, dataset **valid, const tokenizer *t, const
 void dataset_free(dataset *d);
 
 record_kind dataset_kind(const dataset *d);
-/* Tokens of a record, at most. */
+/* Tokens of a record, at most; of pairs: of a target, and of a source (0: there is none). */
 int64_t dataset_length(const dataset *d);
+int64_t dataset_source_length(const dataset *d);
 int64_t dataset_records(const dataset *d);
 int64_t dataset_tokens(const dataset *d);
-/* Ids of the tokenizer: what fills up a record (tokenizer_filler), what ends a text (or TOKEN_NONE), and what stands
- * for a token that is to be guessed (or TOKEN_NONE). */
+/* Ids of the tokenizer: what fills up a record (tokenizer_filler), and, or TOKEN_NONE, what ends a text, what stands
+ * for a token that is to be guessed, and what a decoder begins with (tokenizer_start). */
 int32_t dataset_pad(const dataset *d);
 int32_t dataset_end(const dataset *d);
 int32_t dataset_mask(const dataset *d);
+int32_t dataset_start(const dataset *d);
+/* Of blocks: the ids that stand for spans which are left out (tokenizer_sentinels), and how many there are. */
+const int32_t *dataset_sentinels(const dataset *d, int *count);
 /* Of blocks: bytes of text that the tokens of all of them stand for (for bits per byte). */
 int64_t dataset_bytes(const dataset *d);
 /* Of blocks: bytes of text that a token stands for. */

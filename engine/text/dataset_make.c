@@ -186,13 +186,11 @@ static status make(dataset **out, const tokenizer *t, const dataset_text *texts,
 		return no_memory(err);
 	*d = (dataset){.kind = RECORD_BLOCK,
 	               .length = o->length,
-	               .vocab = tokenizer_size(t),
-	               .pad = tokenizer_filler(t),
-	               .mask = tokenizer_mask(t),
-	               .end = tokenizer_end(t),
 	               .completions = o->completions,
 	               .reset_at_document = o->reset_at_document,
 	               .parts = memory_new(n, sizeof *d->parts)};
+	dataset_take_tokenizer(d, t);
+	d->n_sentinels = tokenizer_sentinels(t, d->sentinels, DATASET_MAX_SENTINELS);
 	status s = d->parts ? fill(d, t, texts, n, o, second, err) : no_memory(err);
 	if (s == STATUS_OK)
 		*out = d;

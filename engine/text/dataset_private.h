@@ -3,6 +3,7 @@
 #define ENGINE_TEXT_DATASET_PRIVATE_H
 
 #include "engine/text/dataset.h"
+#include "engine/text/labelled_text.h"
 
 /* A stretch of a cached text. */
 typedef struct dataset_part {
@@ -23,7 +24,7 @@ typedef struct record_choice {
 struct dataset {
 	record_kind kind;
 	int64_t tokens, length, records;
-	int32_t vocab, pad, end, mask;
+	int32_t vocab, pad, end, mask, start; /* the tokenizer's */
 	uint64_t fingerprint;
 	/* blocks */
 	dataset_part *parts;
@@ -32,16 +33,32 @@ struct dataset {
 	int64_t bytes;
 	double entropy;
 	uint16_t *token_bytes; /* [vocab] */
-	/* labelled */
-	token_cache *texts, *entries; /* of a labelled_text */
+	int32_t sentinels[DATASET_MAX_SENTINELS];
+	int n_sentinels;
+	/* records of their own entries */
+	token_cache *texts, *entries; /* of a record_text */
 	record_choice chosen;
-	char **classes;   /* their names in the order of their numbers, NULL-terminated */
-	int32_t *numbers; /* as of a labelled_text */
+	int64_t source_length; /* RECORD_PAIR: tokens of a source, at most */
+	char **classes;        /* their names in the order of their numbers, NULL-terminated */
+	int32_t *numbers;      /* as of a labelled_text */
 	int n_classes;
 };
 
+/* What a dataset has of its tokenizer. */
+void dataset_take_tokenizer(dataset *d, const tokenizer *t);
+
+/* What a dataset of records is made of. */
+typedef struct record_source {
+	record_kind kind;
+	const record_text *text;
+	int64_t length, source_length;
+	const labelled_text *labels; /* RECORD_LABELLED: the classes */
+} record_source;
+/* fraction: of the records, that are the second set (labelled_split); 0: there is one set, and valid may be NULL. */
+status records_make(dataset **train, dataset **valid, const tokenizer *t, const record_source *x, double fraction,
+                    error *err);
 /* Record i, which has room in *out. */
-status labelled_record(const dataset *d, int64_t i, text_record *out, error *err);
+status records_read(const dataset *d, int64_t i, text_record *out, error *err);
 
 /* Where x goes in the permutation of 0…n-1 (dataset.h has the algorithm). */
 int64_t dataset_permute(int64_t x, int64_t n, uint64_t seed, int64_t epoch);

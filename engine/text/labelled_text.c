@@ -6,15 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/base/memory.h"
-#include "engine/text/corpus_reader.h"
-#include "engine/text/jsonl.h"
 #include "engine/text/labelled.h"
 #include "engine/text/sequence.h"
 
-enum { PIECE_BYTES = 1 << 20, END_WORDS = 4, INTEGERS = 1, KNOWN = 2 };
+enum { END_WORDS = 4, INTEGERS = 1, KNOWN = 2 };
 
 typedef struct class_name {
 	char *name;
@@ -23,9 +20,9 @@ typedef struct class_name {
 
 typedef struct collection {
 	const tokenizer *t;
-	token_writer *tokens, *entries;
+	record_writer writer;
 	int32_t *ids; /* [length]: of a record */
-	int64_t length, records, end;
+	int64_t length;
 	class_name *classes;
 	int n_classes;
 	size_t name_bytes;    /* of all classes */
@@ -39,23 +36,11 @@ static void collection_free(collection *c)
 		free(c->classes[i].name);
 	free(c->classes);
 	free(c->ids);
-	token_writer_free(c->tokens);
-	token_writer_free(c->entries);
 }
 
 static status no_memory(error *err)
 {
 	return error_set(err, STATUS_NOMEM, NULL, "out of memory for the records of the text");
-}
-
-static int32_t low_word(int64_t x)
-{
-	return (int32_t)(uint32_t)x;
-}
-
-static int32_t high_word(int64_t x)
-{
-	return (int32_t)(x >> 32);
 }
 
 /* --- classes ------------------------------------------------------------------------------- */
@@ -131,7 +116,7 @@ static status read_label(collection *c, const json_t *label, long line, const ch
 		return jsonl_refuse(err, line, "has no \"label\"");
 	if (!integer && !json_is_string(label))
 		return jsonl_refuse(err, line, "\"label\" must be a string or an integer");
-	if (c->records > 0 && integer != c->integers)
+	if (c->writer.records > 0 && integer != c->integers)
 		return jsonl_refuse(err, line, "\"label\" is %s, but the lines before have %s",
 		                    integer ? "an integer" : "a string", integer ? "strings" : "integers");
 	c->integers = integer;
@@ -167,7 +152,7 @@ static status add_record(void *context, const json_t *object, long line, error *
 	bool pair = second && !json_is_null(second);
 	if (pair)
 		TRY(check_text(second, "text_pair", line, err));
-	if (c->records > 0 && pair != c->pairs)
+	if (c->writer.records > 0 && pair != c->pairs)
 		return jsonl_refuse(err, line, "has %s \"text_pair\", unlike the lines before", pair ? "a" : "no");
 	c->pairs = pair;
 	TRY(read_label(c, json_object_get(object, "label"), line, &label, room, err));
@@ -175,29 +160,7 @@ static status add_record(void *context, const json_t *object, long line, error *
 	TRY(sequence_encode(c->t, json_string_value(text), json_string_length(text),
 	                    pair ? json_string_value(second) : NULL, json_string_length(second), c->length, c->ids,
 	                    &count, err));
-	TRY(token_writer_add(c->tokens, c->ids, NULL, count, err));
-	c->end += count;
-	c->records++;
-	const int32_t entry[LABELLED_ENTRY] = {low_word(c->end), high_word(c->end), number};
-	return token_writer_add(c->entries, entry, NULL, LABELLED_ENTRY, err);
-}
-
-static status read_lines(collection *c, byte_source *source, const atomic_bool *cancel, error *err)
-{
-	corpus_reader *reader;
-	corpus_piece piece;
-	status s;
-	TRY(corpus_reader_new(&reader, source, PIECE_BYTES, corpus_cut_at_line, NULL, err));
-	do {
-		s = corpus_reader_next(reader, &piece, err);
-		if (s == STATUS_OK && piece.text)
-			s = jsonl_walk(piece.text, piece.bytes, piece.line, add_record, c, err);
-		free(piece.text);
-		if (s == STATUS_OK && cancel && atomic_load(cancel))
-			s = error_set(err, STATUS_CANCELLED, NULL, "cancelled");
-	} while (s == STATUS_OK && piece.text);
-	corpus_reader_free(reader);
-	return s;
+	return record_writer_add(&c->writer, c->ids, count, number, err);
 }
 
 /* --- files --------------------------------------------------------------------------------- */
@@ -211,55 +174,31 @@ static status write_end(collection *c, error *err)
 		names[c->classes[i].number] = c->classes[i].name;
 	for (int i = 0; i < c->n_classes && s == STATUS_OK; i++)
 		for (const char *at = names[i]; s == STATUS_OK; at++) {
-			s = token_writer_add(c->entries, (int32_t[]){(unsigned char)*at}, NULL, 1, err);
+			s = record_writer_add_words(&c->writer, (int32_t[]){(unsigned char)*at}, 1, err);
 			if (!*at)
 				break;
 		}
 	free(names);
-	const int32_t end[END_WORDS] = {low_word(c->records), high_word(c->records), c->n_classes,
-	                                (c->integers ? INTEGERS : 0) | (c->known ? KNOWN : 0)};
-	return s == STATUS_OK ? token_writer_add(c->entries, end, NULL, END_WORDS, err) : s;
+	const int32_t end[END_WORDS] = {(int32_t)(uint32_t)c->writer.records, (int32_t)(c->writer.records >> 32),
+	                                c->n_classes, (c->integers ? INTEGERS : 0) | (c->known ? KNOWN : 0)};
+	return s == STATUS_OK ? record_writer_add_words(&c->writer, end, END_WORDS, err) : s;
 }
 
-static status check_records(const collection *c, error *err)
+static status finish(void *context, error *err)
 {
-	if (c->records == 0)
-		return error_set(err, STATUS_INVALID, NULL, "there is no record");
+	collection *c = context;
 	if (c->n_classes < 2)
 		return error_set(err, STATUS_INVALID, NULL, "all labels are \"%.100s\"; there must be at least two",
 		                 c->classes[0].name);
-	return STATUS_OK;
+	return write_end(c, err);
 }
 
-static status begin(collection *c, const char *const *classes, const corpus_tokens_options *o, const char *entries,
-                    error *err)
+static status begin(collection *c, const char *const *classes, error *err)
 {
 	if (c->length < SEQUENCE_MIN_LENGTH)
 		return error_set(err, STATUS_INVALID, "sequence_length", "must be at least %d", SEQUENCE_MIN_LENGTH);
 	c->ids = memory_new((size_t)c->length, sizeof *c->ids);
-	if (!c->ids)
-		return no_memory(err);
-	TRY(take_known(c, classes, err));
-	TRY(token_writer_new(&c->tokens, o->path, o->most, o->key, c->t, false, err));
-	return token_writer_new(&c->entries, entries, o->most, o->key, NULL, false, err);
-}
-
-void labelled_text_entries(const char *path, char out[PATH_MAX])
-{
-	snprintf(out, PATH_MAX, "%s.entries", path);
-}
-
-static status finish(collection *c, const corpus_tokens_options *o, labelled_text *out, error *err)
-{
-	TRY(check_records(c, err));
-	TRY(write_end(c, err));
-	TRY(token_writer_finish(c->tokens, &out->tokens, err));
-	TRY(token_writer_finish(c->entries, &out->entries, err));
-	if (o->most > 0 && token_cache_bytes(out->tokens) + token_cache_bytes(out->entries) > o->most)
-		return error_set(err, STATUS_FULL, NULL,
-		                 "the data budget leaves %lld bytes for the tokens of the text, which are more",
-		                 (long long)o->most);
-	return STATUS_OK;
+	return c->ids ? take_known(c, classes, err) : no_memory(err);
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -274,11 +213,6 @@ static int compare_integers(const void *a, const void *b)
 	long long x = strtoll(((const class_name *)a)->name, NULL, 10),
 	          y = strtoll(((const class_name *)b)->name, NULL, 10);
 	return (x > y) - (x < y);
-}
-
-static status damaged(error *err)
-{
-	return error_set(err, STATUS_STORAGE, NULL, "the cached records are damaged");
 }
 
 /* Of the names, which stand one behind the other in the order of their first appearance. Classes that were known keep
@@ -312,52 +246,46 @@ static status read_names(labelled_text *x, int64_t words, error *err)
 	x->names = memory_new((size_t)words, 1);
 	status s = word && x->names ? STATUS_OK : no_memory(err);
 	if (s == STATUS_OK)
-		s = token_cache_read(x->entries, x->records * LABELLED_ENTRY, words, word, NULL, err);
+		s = token_cache_read(x->text.entries, x->text.records * RECORD_ENTRY, words, word, NULL, err);
 	for (int64_t i = 0; i < words && s == STATUS_OK; i++) {
 		x->names[i] = (char)word[i];
 		names += word[i] == 0;
 	}
 	free(word);
-	return s == STATUS_OK && names != x->n_classes ? damaged(err) : s;
+	return s == STATUS_OK && names != x->n_classes ? record_text_damaged(err) : s;
 }
 
 /* What follows from the files. */
 static status describe(labelled_text *x, error *err)
 {
 	int32_t end[END_WORDS];
-	int64_t words = token_cache_tokens(x->entries) - END_WORDS;
+	int64_t words = token_cache_tokens(x->text.entries) - END_WORDS;
 	if (words < 0)
-		return damaged(err);
-	TRY(token_cache_read(x->entries, words, END_WORDS, end, NULL, err));
-	x->records = (int64_t)((uint64_t)(uint32_t)end[1] << 32 | (uint32_t)end[0]);
+		return record_text_damaged(err);
+	TRY(token_cache_read(x->text.entries, words, END_WORDS, end, NULL, err));
+	x->text.records = (int64_t)((uint64_t)(uint32_t)end[1] << 32 | (uint32_t)end[0]);
 	x->n_classes = end[2];
-	if (x->records < 1 || x->n_classes < 2 || x->records > words / LABELLED_ENTRY)
-		return damaged(err);
-	TRY(read_names(x, words - x->records * LABELLED_ENTRY, err));
+	if (x->text.records < 1 || x->n_classes < 2 || x->text.records > words / RECORD_ENTRY)
+		return record_text_damaged(err);
+	TRY(read_names(x, words - x->text.records * RECORD_ENTRY, err));
 	return order_classes(x, end[3], err);
 }
 
 status labelled_text_build(labelled_text *out, byte_source *source, const tokenizer *t, int64_t length,
                            const char *const *classes, const corpus_tokens_options *o, error *err)
 {
-	char entries[PATH_MAX] = "";
 	collection c = {.t = t, .length = length};
+	const record_maker maker = {.line = add_record, .finish = finish, .writer = &c.writer, .context = &c};
 	*out = (labelled_text){0};
-	if (o->path)
-		labelled_text_entries(o->path, entries);
-	status s = begin(&c, classes, o, o->path ? entries : NULL, err);
+	status s = begin(&c, classes, err);
 	if (s == STATUS_OK)
-		s = read_lines(&c, source, o->cancel, err);
+		s = record_text_build(&out->text, source, t, &maker, o, err);
 	else
 		byte_source_free(source);
 	if (s == STATUS_OK) {
-		s = finish(&c, o, out, err);
-		if (s == STATUS_OK)
-			s = describe(out, err);
-		if (s != STATUS_OK && o->path) {
-			unlink(o->path);
-			unlink(entries);
-		}
+		s = describe(out, err);
+		if (s != STATUS_OK && o->path)
+			record_text_unlink(o->path);
 	}
 	collection_free(&c);
 	if (s != STATUS_OK)
@@ -367,12 +295,8 @@ status labelled_text_build(labelled_text *out, byte_source *source, const tokeni
 
 status labelled_text_open(labelled_text *out, const char *path, uint64_t key, int32_t vocab, error *err)
 {
-	char entries[PATH_MAX];
-	labelled_text_entries(path, entries);
 	*out = (labelled_text){0};
-	status s = token_cache_open(&out->tokens, path, key, vocab, err);
-	if (s == STATUS_OK)
-		s = token_cache_open(&out->entries, entries, key, 0, err);
+	status s = record_text_open(&out->text, path, key, vocab, err);
 	if (s == STATUS_OK)
 		s = describe(out, err);
 	if (s != STATUS_OK)
@@ -382,8 +306,7 @@ status labelled_text_open(labelled_text *out, const char *path, uint64_t key, in
 
 void labelled_text_close(labelled_text *x)
 {
-	token_cache_free(x->tokens);
-	token_cache_free(x->entries);
+	record_text_close(&x->text);
 	free(x->classes);
 	free(x->numbers);
 	free(x->names);

@@ -44,3 +44,43 @@ status sequence_encode(const tokenizer *t, const char *text, size_t bytes, const
 	token_list_fini(&tokens[1]);
 	return s;
 }
+
+/* tokens: of a text and what stands behind it, of which `behind` tokens stay. */
+static void take(const token_list *tokens, size_t behind, int64_t length, int32_t *ids, int64_t *count)
+{
+	size_t kept = tokens->count <= (size_t)length ? tokens->count : (size_t)length;
+	*count = (int64_t)kept;
+	if (kept > behind)
+		memcpy(ids, tokens->ids, (kept - behind) * sizeof *ids);
+	if (behind > 0)
+		memcpy(ids + kept - behind, tokens->ids + tokens->count - behind, behind * sizeof *ids);
+}
+
+status sequence_encode_source(const tokenizer *t, const char *text, size_t bytes, int64_t length, int32_t *ids,
+                              int64_t *count, error *err)
+{
+	token_list tokens = {0}, behind = {0};
+	*count = 0;
+	status s = tokenizer_encode(t, text, bytes, &(encode_options){.begin = true, .end = true}, &tokens, err);
+	if (s == STATUS_OK && tokens.count > (size_t)length)
+		s = tokenizer_encode(t, "", 0, &(encode_options){.end = true}, &behind, err);
+	if (s == STATUS_OK && behind.count > (size_t)length)
+		s = error_set(err, STATUS_INVALID, "source_length", "must be at least %zu", behind.count);
+	if (s == STATUS_OK)
+		take(&tokens, behind.count, length, ids, count);
+	token_list_fini(&tokens);
+	token_list_fini(&behind);
+	return s;
+}
+
+status sequence_encode_target(const tokenizer *t, const char *text, size_t bytes, int64_t length, int32_t *ids,
+                              int64_t *count, error *err)
+{
+	token_list tokens = {0};
+	*count = 0;
+	TRY(tokenizer_encode(t, text, bytes, NULL, &tokens, err));
+	take(&tokens, 0, length - 1, ids, count);
+	ids[(*count)++] = tokenizer_end(t);
+	token_list_fini(&tokens);
+	return STATUS_OK;
+}

@@ -1,4 +1,6 @@
-/* sequence.h - a text, or a pair of texts, as the tokens that a classifier reads:
+/* sequence.h - a text, or a pair of texts, as the tokens that a classifier, an encoder or a decoder reads.
+ *
+ * A classifier's:
  *
  *   text [end]      or      text [end] second [end]
  *
@@ -16,5 +18,13 @@ enum { SEQUENCE_MIN_LENGTH = 4 };
  */
 status sequence_encode(const tokenizer *t, const char *text, size_t bytes, const char *second, size_t second_bytes,
                        int64_t length, int32_t *ids, int64_t *count, error *err);
+
+/* The same of what an encoder reads: the text with what the tokenizer's template puts before and behind texts. One that
+ * is too long loses the end of the text. ids: room for `length`; STATUS_INVALID if the template alone is longer. */
+status sequence_encode_source(const tokenizer *t, const char *text, size_t bytes, int64_t length, int32_t *ids,
+                              int64_t *count, error *err);
+/* And of what a decoder is to write: text [end]. The tokenizer has an end; length >= 1. */
+status sequence_encode_target(const tokenizer *t, const char *text, size_t bytes, int64_t length, int32_t *ids,
+                              int64_t *count, error *err);
 
 #endif

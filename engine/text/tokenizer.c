@@ -365,6 +365,35 @@ int32_t tokenizer_start(const tokenizer *t)
 	return t->begin != TOKEN_NONE ? t->begin : t->pad != TOKEN_NONE ? t->pad : t->end;
 }
 
+/* The number of a sentinel by its name; -1: it is none. */
+static int sentinel_number(const char *name)
+{
+	char again[32];
+	int number;
+	if (sscanf(name, "<extra_id_%4d>", &number) != 1)
+		return -1;
+	snprintf(again, sizeof again, "<extra_id_%d>", number);
+	return strcmp(name, again) == 0 ? number : -1;
+}
+
+int tokenizer_sentinels(const tokenizer *t, int32_t *ids, int room)
+{
+	int n = 0;
+	for (int i = 0; i < room; i++)
+		ids[i] = TOKEN_NONE;
+	for (int32_t id = 0; id < t->size; id++) {
+		char name[32];
+		size_t bytes = tokenizer_token_name(t, id, name, sizeof name - 1);
+		name[bytes < sizeof name ? bytes : 0] = 0;
+		int k = sentinel_number(name);
+		if (k >= 0 && k < room)
+			ids[k] = id;
+	}
+	while (n < room && ids[n] != TOKEN_NONE)
+		n++;
+	return n;
+}
+
 int32_t tokenizer_filler(const tokenizer *t)
 {
 	return t->pad != TOKEN_NONE ? t->pad : t->end != TOKEN_NONE ? t->end : 0;

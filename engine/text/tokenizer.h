@@ -74,6 +74,9 @@ int32_t tokenizer_mask(const tokenizer *t);
 int32_t tokenizer_start(const tokenizer *t);
 /* An id that may stand where nothing reads it: pad, end or 0. */
 int32_t tokenizer_filler(const tokenizer *t);
+/* The ids of <extra_id_0>, <extra_id_1>, …, as T5's vocabulary has them, which stand for spans that are left out of a
+ * text: up to `room` of them, as far as there is each. Returns how many. */
+int tokenizer_sentinels(const tokenizer *t, int32_t *ids, int room);
 /* Does this id end a text? Several may, of which tokenizer_end is one. */
 bool tokenizer_ends(const tokenizer *t, int32_t id);
 /* One of the files (tokenizer_config.json, chat_template.jinja, …), NUL-terminated; NULL: it has none of that name. */

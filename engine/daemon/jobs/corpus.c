@@ -15,6 +15,7 @@
 #include "engine/daemon/jobs/job_tokenizer.h"
 #include "engine/text/corpus_tokens.h"
 #include "engine/text/labelled.h"
+#include "engine/text/pairs.h"
 
 enum { FORMAT = 3 /* a part of every key: what the same text and tokenizer become */ };
 
@@ -58,7 +59,7 @@ static status open_tokenizer(corpus *c, error *err)
 /* A dataset's complaint is about the file, unless it is about how it is cut. */
 static status blame(status s, error *err, const char *file)
 {
-	static const char *const ours[] = {"sequence_length", "validation_fraction"};
+	static const char *const ours[] = {"sequence_length", "source_length", "tokenizer", "validation_fraction"};
 	if (s == STATUS_OK)
 		return s;
 	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
@@ -110,40 +111,30 @@ static status make_key(const corpus *c, const text_form *form, const char *path,
 	return STATUS_OK;
 }
 
-/* Of running text, out has the tokens alone. */
+static pair_lengths lengths_of(const corpus *c)
+{
+	return (pair_lengths){c->source_length, c->length};
+}
+
+/* Of running text, out has the tokens alone; of pairs, the records alone. */
 static status open_form(const corpus *c, const char *path, uint64_t key, labelled_text *out, error *err)
 {
 	int32_t vocab = tokenizer_size(c->texts.tokenizer);
 	*out = (labelled_text){0};
 	return c->records == RECORD_LABELLED ? labelled_text_open(out, path, key, vocab, err)
-	                                     : token_cache_open(&out->tokens, path, key, vocab, err);
+	       : c->records == RECORD_PAIR   ? record_text_open(&out->text, path, key, vocab, err)
+	                                     : token_cache_open(&out->text.tokens, path, key, vocab, err);
 }
 
 static status build_form(const corpus *c, const text_form *form, byte_source *source, corpus_tokens_options *o,
                          labelled_text *out, error *err)
 {
+	const tokenizer *t = c->texts.tokenizer;
 	*out = (labelled_text){0};
 	o->chat = form->chat;
-	return c->records == RECORD_LABELLED
-	           ? labelled_text_build(out, source, c->texts.tokenizer, c->length, form->classes, o, err)
-	           : corpus_tokens_build(&out->tokens, source, c->texts.tokenizer, o, err);
-}
-
-/* The entries first: where the tokens have their name, the entries have theirs. */
-static bool rename_form(const corpus *c, const char *from, const char *to)
-{
-	char entries[2][PATH_MAX];
-	labelled_text_entries(from, entries[0]);
-	labelled_text_entries(to, entries[1]);
-	return (c->records != RECORD_LABELLED || rename(entries[0], entries[1]) == 0) && rename(from, to) == 0;
-}
-
-static void unlink_form(const char *path)
-{
-	char entries[PATH_MAX];
-	labelled_text_entries(path, entries);
-	unlink(path);
-	unlink(entries);
+	return c->records == RECORD_LABELLED ? labelled_text_build(out, source, t, c->length, form->classes, o, err)
+	       : c->records == RECORD_PAIR   ? pairs_build(&out->text, source, t, lengths_of(c), o, err)
+	                                     : corpus_tokens_build(&out->text.tokens, source, t, o, err);
 }
 
 /* Where the data budget is short, files that are not in use make room for the tokens of `bytes` bytes of text: at most
@@ -168,10 +159,10 @@ static status build_files(corpus *c, const text_form *form, size_t number, byte_
 	o->path = temporary;
 	o->most = make_room(&c->cache, bytes);
 	TRY(build_form(c, form, source, o, out, err));
-	if (rename_form(c, temporary, path))
+	if (c->records == RECORD_BLOCK ? rename(temporary, path) == 0 : record_text_rename(temporary, path))
 		return file_sync_folder(c->cache.folder, err);
 	status s = file_error(err, path, "cannot rename");
-	unlink_form(temporary);
+	record_text_unlink(temporary);
 	labelled_text_close(out);
 	return s;
 }
@@ -182,7 +173,7 @@ static status open_cached(corpus *c, const char *path, uint64_t key, labelled_te
 	error why = ERROR_INIT;
 	status s = open_form(c, path, key, out, &why);
 	if (s == STATUS_STORAGE)
-		unlink_form(path); /* made again from the text */
+		record_text_unlink(path); /* made again from the text */
 	return s;
 }
 
@@ -230,7 +221,7 @@ static status open_texts(corpus *c, const corpus_file *files, size_t n, size_t n
 	for (size_t i = 0; i < n && s == STATUS_OK; i++) {
 		labelled_text text;
 		s = open_text(c, &form, number + i, files[i].id, &text, err);
-		out->texts[i] = (dataset_text){text.tokens, files[i].weight};
+		out->texts[i] = (dataset_text){text.text.tokens, files[i].weight};
 		out->n += s == STATUS_OK;
 	}
 	chat_template_free(t.own);
@@ -338,14 +329,60 @@ static status build_labelled(corpus *c, error *err)
 	                                          : s;
 }
 
-/* --- both ------------------------------------------------------------------------------------ */
+/* --- pairs ------------------------------------------------------------------------------- */
+
+static status open_pairs(corpus *c, size_t number, const char *id, record_text *out, error *err)
+{
+	const uint64_t salt[] = {RECORD_PAIR, (uint64_t)c->source_length, (uint64_t)c->length};
+	const text_form form = {.digest = digest_bytes(salt, sizeof salt)};
+	labelled_text x;
+	TRY(open_text(c, &form, number, id, &x, err));
+	*out = x.text;
+	return STATUS_OK;
+}
+
+static status make_pairs(corpus *c, const record_text *x, double share, error *err)
+{
+	return pairs_make(&c->texts.train, &c->texts.valid, c->texts.tokenizer, x, lengths_of(c), share, err);
+}
+
+static status build_training_pairs(corpus *c, error *err)
+{
+	record_text x;
+	error ignored = ERROR_INIT;
+	TRY(open_pairs(c, 0, c->training[0].id, &x, err));
+	if (c->holdout < 0)
+		c->holdout = make_pairs(c, &x, CORPUS_HOLDOUT, &ignored) == STATUS_OK ? CORPUS_HOLDOUT : 0;
+	status s = c->texts.train ? STATUS_OK : make_pairs(c, &x, c->holdout, err);
+	record_text_close(&x);
+	return s;
+}
+
+static status build_validation_pairs(corpus *c, error *err)
+{
+	record_text x;
+	TRY(open_pairs(c, 1, c->validation, &x, err));
+	status s = pairs_make(&c->texts.valid, NULL, c->texts.tokenizer, &x, lengths_of(c), 0, err);
+	record_text_close(&x);
+	return s;
+}
+
+static status build_pairs(corpus *c, error *err)
+{
+	TRY(blame(build_training_pairs(c, err), err, "training_file"));
+	return c->validation[0] ? blame(build_validation_pairs(c, err), err, "validation_file") : STATUS_OK;
+}
+
+/* --- all ------------------------------------------------------------------------------------- */
 
 static status build(corpus *c)
 {
 	TRY(open_tokenizer(c, &c->error));
 	if (c->validation[0])
 		c->holdout = 0;
-	return c->records == RECORD_LABELLED ? build_labelled(c, &c->error) : build_blocks(c, &c->error);
+	return c->records == RECORD_LABELLED ? build_labelled(c, &c->error)
+	       : c->records == RECORD_PAIR   ? build_pairs(c, &c->error)
+	                                     : build_blocks(c, &c->error);
 }
 
 status corpus_build(corpus *c)

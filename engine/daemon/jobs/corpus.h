@@ -1,9 +1,9 @@
 /* corpus.h - from files to datasets. Building reads and tokenizes whole files: it belongs on the pool.
  *
  * The tokens of a text are kept in a file of the data folder's cache (token_cache.h), under a name that follows from
- * what the text and the tokenizer are made of: another job with both, or another run, reads no text; labelled texts
- * (labelled_text.h) are cut to a length, which is a part of it. Small texts that are not compressed are tokenized into
- * memory. */
+ * what the text and the tokenizer are made of: another job with both, or another run, reads no text; labelled texts and
+ * pairs (labelled_text.h, pairs.h) are cut to lengths, which are a part of it. Small texts that are not compressed are
+ * tokenized into memory. */
 #ifndef ENGINE_DAEMON_JOBS_CORPUS_H
 #define ENGINE_DAEMON_JOBS_CORPUS_H
 
@@ -44,7 +44,8 @@ typedef struct corpus {
 	char folder[PATH_MAX];         /* the model's whose tokenizer is used; "": spec */
 	const json_t *spec;            /* of a new model's tokenizer (job_tokenizer.h); borrowed */
 	const json_t *config;          /* the model's, for its chat template; borrowed */
-	int64_t vocab, length;
+	int64_t vocab, length;         /* of records */
+	int64_t source_length;         /* of pairs: length is that of their targets */
 	record_kind records;
 	const json_t *classes; /* of labelled records: names in the order of their numbers, borrowed; NULL: those that
 	                          occur in the training file */

@@ -313,7 +313,7 @@ static void a_cached_text_has_the_records_of_the_same_text_in_memory(void **stat
 		                       "abcdefghijklmnopqrstuvwxyzabcdefghijklmnop", i % 11 - 5);
 	folder_new(folder);
 	snprintf(path, sizeof path, "%s/a", folder);
-	labelled_text_entries(path, entries);
+	snprintf(entries, sizeof entries, "%s.entries", path);
 	for (int share = 0; share < 2; share++) {
 		labelled_text x;
 		byte_source *source;
@@ -376,7 +376,7 @@ static void a_text_that_fails_on_the_way_leaves_no_file(void **state)
 		                                                                             : i == 1
 		                                                                                 ? STATUS_FULL
 		                                                                                 : STATUS_CANCELLED);
-		assert_null(x.tokens);
+		assert_null(x.text.tokens);
 	}
 	assert_int_equal(rmdir(folder), 0);
 }

@@ -244,6 +244,12 @@ static void t5s_extra_ids_count_down_from_the_last_id(void **state)
 		assert_int_equal(tokenizer_size(t), tokenizer_size(plain) + 100);
 		assert_int_equal(id_of(t, "<extra_id_0>"), tokenizer_size(t) - 1);
 		assert_int_equal(id_of(t, "<extra_id_99>"), tokenizer_size(plain));
+		int32_t sentinels[101];
+		assert_int_equal(tokenizer_sentinels(t, sentinels, 101), 100);
+		for (int k = 0; k < 100; k++)
+			assert_int_equal(sentinels[k], tokenizer_size(t) - 1 - k);
+		assert_int_equal(tokenizer_sentinels(t, sentinels, 7), 7);
+		assert_int_equal(tokenizer_sentinels(plain, sentinels, 101), 0);
 		assert_int_equal(tokenizer_encode(t, "a<extra_id_1>", 13, &o, &got, NULL), STATUS_OK);
 		assert_true(has(&got, tokenizer_size(t) - 2));
 		assert_int_equal(got.ids[got.count - 1] == tokenizer_end(t), i); /* T5 ends texts */
