@@ -10,6 +10,8 @@
  *   init        stream = PHILOX_STREAM_INIT + parameter index
  *   shuffling   stream = PHILOX_STREAM_SHUFFLE, counter = (epoch, index)
  *   masking     stream = PHILOX_STREAM_MASK + try, counter = (epoch, place of the record · its length + token)
+ *   spans       stream = PHILOX_STREAM_SPAN, counter = (epoch, place of the record · its length + item): word 0 is of
+ *               the items that are kept, word 1 of those that are left out
  *   evaluating  stream = PHILOX_STREAM_FAITHFULNESS + draw, counter = (position, text << 32 | token): word 0 is of the
  * soft draw, word 1 of the random order; and PHILOX_STREAM_BOOTSTRAP, counter = (sample, draw) */
 #ifndef ENGINE_BASE_PHILOX_H
@@ -23,6 +25,7 @@ enum {
 	PHILOX_STREAM_SAMPLE = 0x40000000,
 	PHILOX_STREAM_SHUFFLE = 0x50000000,
 	PHILOX_STREAM_MASK = 0x58000000,
+	PHILOX_STREAM_SPAN = 0x59000000,
 	PHILOX_STREAM_INIT = 0x60000000,
 	PHILOX_STREAM_FAITHFULNESS = 0x70000000,
 	PHILOX_STREAM_BOOTSTRAP = 0x71000000,
@@ -50,6 +53,12 @@ DEVICE_FUNCTION philox_block philox(uint64_t seed, uint32_t stream, uint32_t ste
 DEVICE_FUNCTION float philox_uniform(uint32_t word)
 {
 	return (float)(word >> 8) * 0x1p-24f;
+}
+
+/* A word as an integer below n, n < 2^32. */
+DEVICE_FUNCTION int64_t philox_below(uint32_t word, int64_t n)
+{
+	return (int64_t)((uint64_t)word * (uint64_t)n >> 32);
 }
 
 #endif

@@ -47,6 +47,11 @@ const model_dims *architecture_dims(const void *config)
 	return config;
 }
 
+int64_t model_dims_ids(const model_dims *d)
+{
+	return d->source > 0 && d->source_inputs < d->inputs ? d->source_inputs : d->inputs;
+}
+
 void architecture_train_on(void *config, int64_t length)
 {
 	model_dims *d = config;

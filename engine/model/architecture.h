@@ -40,6 +40,9 @@ typedef struct model_dims {
 	int64_t mask;    /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
 	int64_t start;   /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given
 	                  */
+	/* Of reads_source. */
+	int64_t source;        /* tokens that a source may have; 0: there is no encoder, which makes rows of them */
+	int64_t source_inputs; /* token ids of a source */
 	float dropout;
 } model_dims;
 
@@ -52,6 +55,7 @@ typedef struct model_size {
 	int64_t classes;   /* of HEAD_CLASSES */
 	int64_t positions; /* tokens that a sequence may have, where the model bounds them */
 	int64_t length;    /* tokens of the sequences that it is trained on */
+	int64_t source;    /* tokens of the sources that it is trained on; 0: `length` */
 	int64_t padding;   /* token id that stands behind short sequences; -1: none */
 	double dropout;
 } model_size;
@@ -100,6 +104,8 @@ const architecture *architecture_at(int index);
 status architecture_read(const architecture *a, void *config, const json_t *json, error *err);
 /* The dimensions with which every configuration begins; borrowed. */
 const model_dims *architecture_dims(const void *config);
+/* Token ids that a model has room for, of a source too. */
+int64_t model_dims_ids(const model_dims *d);
 /* Note that the model is trained on sequences of `length` tokens, at most dims.positions: dims.trained becomes that if
  * it was less. */
 void architecture_train_on(void *config, int64_t length);

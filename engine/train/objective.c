@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/model/config.h"
+
 static const objective *const objectives[] = {
 #define OBJECTIVE(name) &objective_##name,
 #include "gen/objectives.def"
@@ -26,7 +28,9 @@ const objective *objective_find(const char *name)
 /* NULL: it can be. */
 static const char *find_fault(const objective *o, const model_dims *d)
 {
-	return d->reads_source                                        ? "attends to a source, which no job gives it,"
+	return d->reads_source && d->source == 0                      ? "attends to rows that no job gives it,"
+	       : d->reads_source && !o->source                        ? "attends to a source, which there is none of,"
+	       : o->source && !d->reads_source                        ? "reads no source, as it would have to"
 	       : o->head != d->head                                   ? "has no head"
 	       : o->head != HEAD_VOCABULARY || o->causal == d->causal ? NULL
 	       : d->causal                                            ? "sees no later tokens, as it would have to"
@@ -67,6 +71,58 @@ void example_tokens(const example *x, int32_t *ids, int32_t *mask)
 		ids[i] = dataset_pad(x->data);
 	for (int64_t i = 0; i < x->length && mask; i++)
 		mask[i] = i == 0 || i < count;
+}
+
+void example_fill_source(const example *x, int64_t count, int32_t *source, int32_t *mask)
+{
+	for (int64_t i = count; i < x->source_length; i++)
+		source[i] = dataset_pad(x->data);
+	for (int64_t i = 0; i < x->source_length; i++)
+		mask[i] = i == 0 || i < count;
+}
+
+void example_shift_labels(const example *x, int64_t count, int32_t *ids, int32_t *labels)
+{
+	ids[0] = (int32_t)example_start(x->data, x->dims);
+	for (int64_t i = 1; i < x->length; i++)
+		ids[i] = i < count ? labels[i - 1] : dataset_pad(x->data);
+	for (int64_t i = count; i < x->length; i++)
+		labels[i] = -1;
+}
+
+int64_t example_start(const dataset *d, const model_dims *dims)
+{
+	return dims->start >= 0 ? dims->start : dataset_start(d);
+}
+
+status example_check_start(const dataset *d, const model_dims *dims, error *err)
+{
+	return example_start(d, dims) >= 0
+	           ? STATUS_OK
+	           : error_set(err, STATUS_INVALID, CONFIG_START,
+	                       "neither the model nor its tokenizer has a token that a sequence begins with");
+}
+
+size_t objective_hits_bytes(const dataset *d)
+{
+	(void)d;
+	return sizeof(int64_t);
+}
+
+status objective_tally_hits(evaluation *e, plan *p, int64_t first, int64_t rows)
+{
+	int64_t *hits = e->tally, more;
+	(void)first, (void)rows;
+	TRY(objective_count_hits(e, p, &more));
+	*hits += more;
+	return STATUS_OK;
+}
+
+void objective_measure_hits(const evaluation *e, double *metrics)
+{
+	const int64_t *hits = e->tally;
+	metrics[0] = exp(e->nats / e->labels);
+	metrics[1] = (double)*hits / e->labels;
 }
 
 bool objective_reads(const objective *o, const char *option)

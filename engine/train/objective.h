@@ -32,6 +32,7 @@ typedef struct example {
 	int64_t length;            /* of a row */
 	uint64_t seed;             /* with which the records are shuffled; 0: they are not, as in an evaluation */
 	int64_t epoch, place;      /* of the record in that order */
+	int64_t source_length;     /* of a source's row; 0: there are none */
 } example;
 
 typedef struct objective {
@@ -39,15 +40,19 @@ typedef struct objective {
 	const char *const *options; /* of train_options, NULL-terminated: those that only objectives read; or NULL */
 	head_kind head;             /* that the model must have */
 	bool causal;                /* of HEAD_VOCABULARY: that it must be; else that it must not */
+	bool source;                /* the model reads a source that it encodes; else it must read none */
 	bool uneven;                /* records of one length have different numbers of labels */
 	record_kind records;        /* that it learns from */
+	bool unasked;               /* of RECORD_BLOCK: no label is a token that a record marks so (text_record) */
+	/* Tokens of a record, at most. NULL: sequence_length. */
+	int64_t (*record_length)(const train_options *o);
 	port_role ports[OBJECTIVE_MAX_PORTS];
 	int n_ports;
 	/* STATUS_INVALID (with a param) unless a model of these dimensions can learn from the data. NULL: it always
 	 * can. */
-	status (*check)(const dataset *d, const model_dims *dims, error *err);
-	/* A record as values of the ports: values[i] is one row of ports[i], x->length numbers or 1. It is a function
-	 * of *x alone, so that a resumed run sees the same. */
+	status (*check)(const dataset *d, const model_dims *dims, const train_options *o, error *err);
+	/* A record as values of the ports: values[i] is one row of ports[i]: x->length numbers, of a source
+	 * x->source_length, or 1. It is a function of *x alone, so that a resumed run sees the same. */
 	void (*example)(const example *x, void *const *values);
 	/* What an evaluation reports beside the mean loss. */
 	const char *metrics[TRAIN_MAX_METRICS + 1]; /* names, NULL-terminated */
@@ -70,6 +75,18 @@ status objective_count_hits(const evaluation *e, plan *p, int64_t *hits);
 /* For `example`: the tokens of a row, filled up behind the record, and where these are, if mask is not NULL: the first,
  * for no sequence is empty, and all of the record. [x->length] */
 void example_tokens(const example *x, int32_t *ids, int32_t *mask);
+/* The same of what is asked for where that is not the record: fill up a source of `count` tokens, and mask it
+ * [x->source_length]. */
+void example_fill_source(const example *x, int64_t count, int32_t *source, int32_t *mask);
+/* Of `count` labels: the tokens that a decoder has read before each, and -1 behind them. [x->length] */
+void example_shift_labels(const example *x, int64_t count, int32_t *ids, int32_t *labels);
+/* What a decoder's sequence begins with: the model's token, or else the tokenizer's; and `check` that there is one. */
+int64_t example_start(const dataset *d, const model_dims *dims);
+status example_check_start(const dataset *d, const model_dims *dims, error *err);
+/* For objectives that report "perplexity" and "accuracy" of labels alone: tally_bytes, tally and measure. */
+size_t objective_hits_bytes(const dataset *d);
+status objective_tally_hits(evaluation *e, plan *p, int64_t first, int64_t rows);
+void objective_measure_hits(const evaluation *e, double *metrics);
 /* Does it read an option, or, with NULL, does any objective? */
 bool objective_reads(const objective *o, const char *option);
 

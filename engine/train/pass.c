@@ -12,7 +12,7 @@ struct pass {
 	const train_options *options;
 	const objective *objective;
 	const model_dims *dims;
-	int64_t batch, length;
+	int64_t batch, length, source_length;
 	value loss, count;
 	text_record record;                 /* the one that is put in place */
 	int32_t *host[OBJECTIVE_MAX_PORTS]; /* a batch of each port */
@@ -45,8 +45,10 @@ static status make(pass *p, const model *m, const forward_spec *spec, float *gra
 {
 	forward_spec own = *spec;
 	own.masked = own.masked || find_port(p->objective, PORT_MASK) >= 0;
+	own.source = p->source_length;
+	own.source_masked = find_port(p->objective, PORT_SOURCE_MASK) >= 0;
 	TRY(model_plan(&p->plan, m, &own, gradients, NULL, err));
-	TRY(text_record_reserve(&p->record, p->length, err));
+	TRY(text_record_reserve(&p->record, p->length + p->source_length, err));
 	p->loss = port_find(plan_graph(p->plan), PORT_LOSS);
 	p->count = port_find(plan_graph(p->plan), PORT_COUNT);
 	TRY(make_rows(p));
@@ -58,7 +60,7 @@ status pass_new(pass **out, const model *m, const train_options *o, const forwar
 {
 	*out = NULL;
 	int64_t cells;
-	if (!memory_product(spec->batch, spec->length, &cells))
+	if (!memory_product(spec->batch, spec->length + train_options_source(o), &cells))
 		return error_set(err, STATUS_INVALID, "batch_size", "batch_size times sequence_length is too large");
 	pass *p = memory_new(1, sizeof *p);
 	if (!p)
@@ -68,6 +70,7 @@ status pass_new(pass **out, const model *m, const train_options *o, const forwar
 	p->dims = model_dimensions(m);
 	p->batch = spec->batch;
 	p->length = spec->length;
+	p->source_length = train_options_source(o);
 	status s = make(p, m, spec, gradients, err);
 	if (s != STATUS_OK) {
 		pass_free(p);
@@ -104,13 +107,14 @@ static void fill_row(pass *p, int64_t b, const example *x)
 
 status pass_read(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err)
 {
-	assert(count >= 0 && count <= p->batch && dataset_length(d) == p->length);
+	assert(count >= 0 && count <= p->batch && dataset_length(d) == train_options_record(p->options));
 	int64_t records = dataset_records(d);
 	example x = {.data = d,
 	             .dims = p->dims,
 	             .options = p->options,
 	             .record = &p->record,
 	             .length = p->length,
+	             .source_length = p->source_length,
 	             .seed = shuffle};
 	for (int64_t b = 0; b < p->batch; b++) {
 		x.epoch = (first + b) / records;

@@ -133,7 +133,25 @@ status train_options_check(const train_options *o, error *err)
 	/* The random numbers of a run are counted by a 32-bit micro-batch number. */
 	if (o->max_steps > ((int64_t)1 << 32) / o->gradient_accumulation)
 		return error_set(err, STATUS_INVALID, "gradient_accumulation", "times max_steps must be at most 2^32");
+	if (train_options_record(o) < 2)
+		return error_set(err, STATUS_INVALID, "sequence_length", "%s needs longer sequences or sources",
+		                 o->objective->name);
+	if (o->loss_on != LOSS_ON_ALL && o->objective->records == RECORD_BLOCK && !o->objective->unasked)
+		return error_set(err, STATUS_INVALID, "loss_on", "must be all: %s asks for spans of all text",
+		                 o->objective->name);
 	return STATUS_OK;
+}
+
+int64_t train_options_source(const train_options *o)
+{
+	if (!o->objective->source)
+		return 0;
+	return o->source_length ? o->source_length : o->sequence_length;
+}
+
+int64_t train_options_record(const train_options *o)
+{
+	return o->objective->record_length ? o->objective->record_length(o) : o->sequence_length;
 }
 
 bool train_options_uneven(const train_options *o)

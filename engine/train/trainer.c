@@ -217,7 +217,8 @@ static const stage update_stage = {update_plan, update_enter, NULL, update_leave
 
 static int64_t tokens_per_step(const trainer *t)
 {
-	return t->options.sequence_length * t->options.batch_size * t->options.gradient_accumulation;
+	const train_options *o = &t->options;
+	return (o->sequence_length + train_options_source(o)) * o->batch_size * o->gradient_accumulation;
 }
 
 /* Rates are averaged, not durations: one long pause then counts as one slow step. */
@@ -475,13 +476,16 @@ static status check_dataset(const trainer *t, const dataset *d, const char *what
 	if (dataset_kind(d) != o->records)
 		return error_set(err, STATUS_INVALID, "objective",
 		                 "%s does not learn from records like those of the %s data", o->name, what);
-	if (dataset_length(d) != t->options.sequence_length)
+	if (dataset_length(d) != train_options_record(&t->options))
 		return error_set(err, STATUS_INVALID, "sequence_length", "the %s data is cut in blocks of %lld", what,
 		                 (long long)dataset_length(d));
-	if (dataset_vocab(d) > dims->inputs)
+	if (dataset_source_length(d) > train_options_source(&t->options))
+		return error_set(err, STATUS_INVALID, "source_length", "the %s data has sources of %lld tokens", what,
+		                 (long long)dataset_source_length(d));
+	if (dataset_vocab(d) > model_dims_ids(dims))
 		return error_set(err, STATUS_INVALID, "vocab_size", "the tokenizer has %d ids, the model only %lld",
-		                 (int)dataset_vocab(d), (long long)dims->inputs);
-	return o->check ? o->check(d, dims, err) : STATUS_OK;
+		                 (int)dataset_vocab(d), (long long)model_dims_ids(dims));
+	return o->check ? o->check(d, dims, &t->options, err) : STATUS_OK;
 }
 
 static status check(const trainer *t, error *err)
@@ -492,6 +496,9 @@ static status check(const trainer *t, error *err)
 	if (o->sequence_length > model_dimensions(t->model)->positions)
 		return error_set(err, STATUS_INVALID, "sequence_length", "must be at most the model's %lld positions",
 		                 (long long)model_dimensions(t->model)->positions);
+	if (train_options_source(o) > model_dimensions(t->model)->source)
+		return error_set(err, STATUS_INVALID, "source_length", "must be at most the encoder's %lld positions",
+		                 (long long)model_dimensions(t->model)->source);
 	if (o->precision == PRECISION_BF16 && !model_backend(t->model)->bf16)
 		return error_set(err, STATUS_UNSUPPORTED, "precision", "the %s backend computes in fp32 only",
 		                 model_backend(t->model)->name);
@@ -516,7 +523,7 @@ static status build_evaluation(trainer *t, error *err)
 		e->tally = memory_new(1, t->tally_bytes);
 		if (!e->tally)
 			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-		TRY(text_record_reserve(&e->record, dataset_length(t->valid), err));
+		TRY(text_record_reserve(&e->record, dataset_length(t->valid) + dataset_source_length(t->valid), err));
 	}
 	t->valid_batch = o->batch_size < e->records ? o->batch_size : e->records;
 	const forward_spec spec = {.batch = t->valid_batch,
@@ -531,7 +538,7 @@ static status build_evaluation(trainer *t, error *err)
 		if (!e->hits)
 			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	}
-	return dims->head == HEAD_VOCABULARY && dims->causal
+	return dims->head == HEAD_VOCABULARY && dims->causal && !dims->reads_source
 	           ? preview_new(&t->preview, t->model, t->valid, o->seed, err)
 	           : STATUS_OK;
 }

@@ -40,6 +40,10 @@ json_t *train_options_write(const train_options *o);
 /* Ranges, and what the options ask of each other. STATUS_INVALID names the field. */
 status train_options_check(const train_options *o, error *err);
 
+/* Tokens of a source, at most: source_length, or as many as of a sequence; 0: the objective gives the model none. */
+int64_t train_options_source(const train_options *o);
+/* Tokens of a record, at most, for the datasets of such a run. */
+int64_t train_options_record(const train_options *o);
 /* Do batches have different numbers of labels? */
 bool train_options_uneven(const train_options *o);
 

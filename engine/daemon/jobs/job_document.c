@@ -147,7 +147,7 @@ json_t *job_document_metrics(const train_progress *p, bool evaluated, json_t *pr
 
 json_t *job_document_checkpoint(const char *job, const char *name, const train_progress *p)
 {
-	bool of_tokens = p->objective && p->objective->records == RECORD_BLOCK;
+	bool of_tokens = p->objective && p->objective->records != RECORD_LABELLED;
 	json_t *metrics =
 	    with_metrics(json_pack("{s:I, s:o, s:o, s:n, s:o}", "step", (json_int_t)p->step, "train_loss",
 	                           number(p->train_loss), "valid_loss", number(p->valid_loss), "bits_per_byte",

@@ -125,9 +125,12 @@ static model_size read_size(const json_t *ours, int64_t ids, int32_t padding)
 {
 	const json_t *size = present(ours, "size"), *dropout = present(size, "dropout");
 	int64_t length = number(ours, "sequence_length"), positions = number(size, "positions");
+	int64_t source = number(ours, "source_length");
 	/* Another length is wrong, which is found later. */
 	if (length < TRAINING_OPTIONS_SEQUENCE_LENGTH_MIN || length > TRAINING_OPTIONS_SEQUENCE_LENGTH_MAX)
 		length = TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
+	if (source < 1 || source > TRAINING_OPTIONS_SOURCE_LENGTH_MAX)
+		source = length;
 	model_size s = {
 	    .parameters = number(size, "parameters"),
 	    .hidden = number(size, "hidden"),
@@ -136,6 +139,7 @@ static model_size read_size(const json_t *ours, int64_t ids, int32_t padding)
 	    .inputs = ids,
 	    .positions = positions ? positions : length,
 	    .length = length,
+	    .source = source,
 	    .padding = padding,
 	    .dropout = dropout ? json_number_value(dropout) : -1,
 	};
@@ -175,7 +179,7 @@ static status complete_config(job_request *r, const json_t *ours, int64_t inputs
 static status make_config(job_request *r, const json_t *ours, vocabulary_size t, error *err)
 {
 	TRY(complete_config(r, ours, t.ids, t.padding, TOKEN_NONE, err));
-	if (r->dims.inputs < t.ids)
+	if (model_dims_ids(&r->dims) < t.ids)
 		return error_set(err, STATUS_INVALID, "additive.config.vocab_size",
 		                 "must be at least the tokenizer's %d ids", (int)t.ids);
 	if (r->dims.head != HEAD_VOCABULARY || r->dims.causal || r->dims.mask >= 0)
@@ -285,6 +289,11 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	if (o->sequence_length > r->dims.positions)
 		return error_set(err, STATUS_INVALID, "additive.sequence_length",
 		                 "must be at most the model's %lld positions", (long long)r->dims.positions);
+	if (o->objective->source && o->source_length == 0)
+		o->source_length = o->sequence_length < r->dims.source ? o->sequence_length : r->dims.source;
+	if (r->dims.source > 0 && train_options_source(o) > r->dims.source)
+		return error_set(err, STATUS_INVALID, "additive.source_length",
+		                 "must be at most the encoder's %lld positions", (long long)r->dims.source);
 	return STATUS_OK;
 }
 
@@ -298,7 +307,7 @@ static status refuse_text_options(const job_request *r, error *err)
 	                    : o->loss_on != LOSS_ON_ALL ? "additive.loss_on"
 	                    : o->reset_at_document      ? "additive.reset_at_document"
 	                                                : NULL;
-	return wrong ? error_set(err, STATUS_INVALID, wrong, "is not for labelled texts") : STATUS_OK;
+	return wrong ? error_set(err, STATUS_INVALID, wrong, "is for running text alone") : STATUS_OK;
 }
 
 static status check_objective(job_request *r, error *err)
@@ -307,7 +316,7 @@ static status check_objective(job_request *r, error *err)
 	status s = objective_check_model(r->options.objective, &r->dims, err);
 	error_prefix(err, "additive");
 	TRY(s);
-	if (r->options.objective->records == RECORD_LABELLED)
+	if (r->options.objective->records != RECORD_BLOCK)
 		TRY(refuse_text_options(r, err));
 	if (r->dims.head != HEAD_CLASSES || (!names && !r->base))
 		return STATUS_OK;
@@ -324,6 +333,24 @@ static status take_classes(job_request *r, const json_t *params, const corpus *t
 		if (json_array_append_new(r->classes, json_string(names[i])) != 0)
 			return STATUS_NOMEM;
 	return make_config(r, present(params, "additive"), size_of(texts->texts.tokenizer), err);
+}
+
+/* A new model that reads a source has the token that its sequences begin with of the tokenizer. */
+static status take_start(job_request *r, const tokenizer *t, error *err)
+{
+	if (r->base || !r->dims.reads_source || r->dims.start >= 0 || tokenizer_start(t) == TOKEN_NONE)
+		return STATUS_OK;
+	json_t *config = json_copy(r->config);
+	bool whole = config && json_object_set_new(config, CONFIG_START, json_integer(tokenizer_start(t))) == 0;
+	status s = whole ? take_config(r, config, err) : STATUS_NOMEM;
+	json_decref(config);
+	return s;
+}
+
+/* What an objective complains of: a key of the model's configuration, or one of these. */
+static bool is_option(const char *param)
+{
+	return strcmp(param, "tokenizer") == 0 || strcmp(param, "span_length") == 0;
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -357,7 +384,8 @@ static status check_memory(const job_request *r, const engine *e, error *err)
 	if (parameters < 0)
 		return STATUS_NOMEM;
 	const model_dims *d = &r->dims;
-	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
+	double row = (double)r->options.sequence_length + (double)train_options_source(&r->options);
+	double tokens = (double)r->options.batch_size * row;
 	double vectors = r->options.recompute ? (double)d->layers + 12 : 12 * (double)d->layers;
 	double work = 4 * tokens * vectors * (double)d->hidden;
 	double weights = 4 * (2 + moments(r->options.optimizer)) * parameters, available = memory_bytes();
@@ -405,7 +433,8 @@ static void fill_corpus(corpus *c, engine *e, const train_options *o)
 	c->cache = (corpus_cache){e->cache_folder, e->cache_budget, 0};
 	store_cache_room(e->store, &c->cache.room, NULL); /* without its ledger the store refuses the job anyway */
 	store_temporary_path(e->store, c->temporary);
-	c->length = o->sequence_length;
+	c->length = train_options_record(o);
+	c->source_length = o->objective->records == RECORD_PAIR ? train_options_source(o) : 0;
 	c->records = o->objective->records;
 	c->completions = o->loss_on == LOSS_ON_COMPLETION;
 	c->reset_at_document = o->reset_at_document;
@@ -415,7 +444,7 @@ void job_request_corpus(const job_request *r, engine *e, corpus *out)
 {
 	*out = (corpus){.spec = r->tokenizer,
 	                .config = r->config,
-	                .vocab = r->dims.inputs,
+	                .vocab = model_dims_ids(&r->dims),
 	                .classes = r->classes,
 	                .holdout = r->holdout,
 	                .split_documents = true};
@@ -434,7 +463,7 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 		return error_set(err, STATUS_INVALID, "additive.batch_size",
 		                 "must be at most the training data's %lld %s of %lld tokens", (long long)blocks,
 		                 o->objective->records == RECORD_BLOCK ? "blocks" : "records",
-		                 (long long)o->sequence_length);
+		                 (long long)train_options_record(o));
 	o->batch_size = o->batch_size > blocks ? blocks : o->batch_size;
 	int64_t per_step = o->batch_size * o->gradient_accumulation;
 	if (!r->steps_given) {
@@ -463,9 +492,10 @@ status job_request_take_texts(job_request *r, const json_t *params, const corpus
 	const objective *o = r->options.objective;
 	if (r->dims.head == HEAD_CLASSES && !r->classes)
 		TRY(take_classes(r, params, texts, err));
+	TRY(take_start(r, texts->texts.tokenizer, err));
 	if (o->check) {
-		status s = o->check(texts->texts.train, &r->dims, err);
-		error_prefix(err, "additive.config");
+		status s = o->check(texts->texts.train, &r->dims, &r->options, err);
+		error_prefix(err, is_option(err->param) ? "additive" : "additive.config");
 		TRY(s);
 	}
 	return job_request_settle(r, dataset_records(texts->texts.train), texts->texts.valid != NULL, err);
@@ -544,7 +574,7 @@ static status count_inputs(const architecture *a, const json_t *config, int64_t 
 	void *parsed = memory_new(1, a->config_bytes);
 	status s = parsed ? architecture_read(a, parsed, config, err) : STATUS_NOMEM;
 	if (s == STATUS_OK)
-		*out = architecture_dims(parsed)->inputs;
+		*out = model_dims_ids(architecture_dims(parsed));
 	free(parsed);
 	return s;
 }
@@ -570,7 +600,7 @@ status job_request_restore(const json_t *stored, engine *e, corpus *c, train_opt
 		model_entry *from;
 		TRY(job_check_blame(err, catalog_open(e->catalog, base, &from, err), "model", base));
 		snprintf(c->folder, sizeof c->folder, "%s", from->folder);
-		c->vocab = from->dims.inputs;
+		c->vocab = model_dims_ids(&from->dims);
 		catalog_release(from);
 	}
 	return STATUS_OK;

@@ -107,8 +107,11 @@ static bool complete(json_t *json, const model_size *size)
 		if (!config_set_missing(json, name, json_object()))
 			return false;
 		json_t *member = json_object_get(json, name);
+		model_size own = *size;
+		if (i == 0 && size->source > 0)
+			own.positions = size->source;
 		if (json_is_object(member) &&
-		    (!complete_stack(member, size) || !config_set_missing(member, "cross_attend", json_boolean(i))))
+		    (!complete_stack(member, &own) || !config_set_missing(member, "cross_attend", json_boolean(i))))
 			return false;
 	}
 	return true;

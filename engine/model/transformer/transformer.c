@@ -66,6 +66,8 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	d->head = HEAD_VOCABULARY;
 	d->causal = o->causal;
 	d->reads_source = o->cross_attend;
+	d->source = both ? c->encoder.options.max_seq_len : 0;
+	d->source_inputs = both ? c->encoder.options.num_tokens : 0;
 	d->positions = stack_length(head);
 	d->dropout = (float)largest_dropout(o);
 	if (both)

@@ -14,8 +14,9 @@
 #include "engine/text/labelled.h"
 #include "engine/train/objective.h"
 
-static status check(const dataset *d, const model_dims *dims, error *err)
+static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
+	(void)o;
 	int classes = labelled_class_count(d);
 	if (classes == dims->outputs)
 		return STATUS_OK;

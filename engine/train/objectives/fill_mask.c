@@ -27,8 +27,9 @@ static int64_t find_mask(const dataset *d, const model_dims *dims)
 	return dims->mask >= 0 ? dims->mask : dataset_mask(d);
 }
 
-static status check(const dataset *d, const model_dims *dims, error *err)
+static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
+	(void)o;
 	if (find_mask(d, dims) >= 0)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, CONFIG_MASK, "neither the model nor its tokenizer has a mask token");
@@ -45,12 +46,6 @@ static bool can_be_asked(const example *x, int64_t i)
 	return is_text(x, r->ids[i]) && !(r->unasked && r->unasked[i]);
 }
 
-/* An integer below n, n < 2^32. */
-static int64_t below(uint32_t word, int64_t n)
-{
-	return (int64_t)((uint64_t)word * (uint64_t)n >> 32);
-}
-
 static philox_block draw(const example *x, int64_t i, uint32_t try)
 {
 	return philox(x->seed, PHILOX_STREAM_MASK + try, (uint32_t)x->epoch, (uint64_t)(x->place * x->length + i));
@@ -60,7 +55,7 @@ static philox_block draw(const example *x, int64_t i, uint32_t try)
 static int32_t random_token(const example *x, int64_t i, uint32_t word)
 {
 	for (uint32_t try = 1; try <= RANDOM_TRIES; try++) {
-		int32_t id = (int32_t)below(word, dataset_vocab(x->data));
+		int32_t id = (int32_t)philox_below(word, dataset_vocab(x->data));
 		if (is_text(x, id))
 			return id;
 		word = draw(x, i, try).word[0];
@@ -71,7 +66,7 @@ static int32_t random_token(const example *x, int64_t i, uint32_t word)
 /* What is shown of token i, which is asked for. */
 static int32_t show(const example *x, int64_t i, const philox_block *random)
 {
-	int64_t percent = below(random->word[1], 100);
+	int64_t percent = philox_below(random->word[1], 100);
 	if (percent < SHOWN_PERCENT)
 		return x->record->ids[i];
 	return percent < SHOWN_PERCENT + RANDOM_PERCENT ? random_token(x, i, random->word[2])
@@ -93,34 +88,12 @@ static void make_example(const example *x, void *const *values)
 		if (!can_be_asked(x, i))
 			continue;
 		const philox_block random = draw(x, i, 0);
-		if (below(random.word[0], unseen--) >= left)
+		if (philox_below(random.word[0], unseen--) >= left)
 			continue;
 		left--;
 		labels[i] = x->record->ids[i];
 		ids[i] = show(x, i, &random);
 	}
-}
-
-static size_t tally_bytes(const dataset *d)
-{
-	(void)d;
-	return sizeof(int64_t); /* hits */
-}
-
-static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
-{
-	int64_t *hits = e->tally, more;
-	(void)first, (void)rows;
-	TRY(objective_count_hits(e, p, &more));
-	*hits += more;
-	return STATUS_OK;
-}
-
-static void measure(const evaluation *e, double *metrics)
-{
-	const int64_t *hits = e->tally;
-	metrics[0] = exp(e->nats / e->labels);
-	metrics[1] = (double)*hits / e->labels;
 }
 
 const objective objective_fill_mask = {
@@ -129,13 +102,14 @@ const objective objective_fill_mask = {
     .head = HEAD_VOCABULARY,
     .uneven = true,
     .records = RECORD_BLOCK,
+    .unasked = true,
     .ports = {PORT_TOKENS, PORT_MASK, PORT_LABELS},
     .n_ports = 3,
     .check = check,
     .example = make_example,
     .metrics = {"perplexity", "accuracy"},
-    .measure = measure,
+    .measure = objective_measure_hits,
     .hits = true,
-    .tally_bytes = tally_bytes,
-    .tally = tally,
+    .tally_bytes = objective_hits_bytes,
+    .tally = objective_tally_hits,
 };

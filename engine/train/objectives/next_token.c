@@ -63,6 +63,7 @@ const objective objective_next_token = {
     .head = HEAD_VOCABULARY,
     .causal = true,
     .records = RECORD_BLOCK,
+    .unasked = true,
     .ports = {PORT_TOKENS, PORT_LABELS},
     .n_ports = 2,
     .example = make_example,

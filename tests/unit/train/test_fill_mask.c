@@ -22,7 +22,7 @@ static row make_row(const dataset *d, const train_options *o, const text_record 
 {
 	row out;
 	void *const values[] = {out.ids, out.mask, out.labels};
-	const example x = {d, &dims, o, r, LENGTH, seed, epoch, place};
+	const example x = {d, &dims, o, r, LENGTH, seed, epoch, place, 0};
 	memset(&out, 0x55, sizeof out);
 	objective_fill_mask.example(&x, values);
 	return out;
@@ -198,8 +198,8 @@ static void without_a_mask_token_of_the_model_or_the_tokenizer_nothing_is_traine
 	model_dims none = dims;
 	none.mask = -1;
 	error err = ERROR_INIT;
-	assert_int_equal(objective_fill_mask.check(f->train, &dims, &err), STATUS_OK);
-	assert_int_equal(objective_fill_mask.check(f->train, &none, &err), STATUS_INVALID);
+	assert_int_equal(objective_fill_mask.check(f->train, &dims, NULL, &err), STATUS_OK);
+	assert_int_equal(objective_fill_mask.check(f->train, &none, NULL, &err), STATUS_INVALID);
 	assert_string_equal(err.param, "mask_token_id");
 }
 

@@ -1,0 +1,155 @@
+/* Spans of a text are left out, and the decoder writes them (Raffel et al. 2020, section 3.1.4). With the sentinels
+ * s0, s1, … of the tokenizer (tokenizer_sentinels), a text of kept tokens k and left-out tokens o in turn becomes
+ *
+ *   source   k k k s0 k k s1 [end]
+ *   target   s0 o o o s1 o s2 [end]        the sentinel behind the last span says that there is none
+ *
+ * and the decoder reads the start token and the target without its last token, as in sequence_to_sequence.c.
+ *
+ *   perplexity   e to the mean loss over the tokens of the targets
+ *   accuracy     the share of them that had the largest logit, the first one of equals
+ *
+ * Of n tokens, o = min(max(round(f n), 1), n - 1) are left out, f = mask_fraction, in
+ * s = min(max(round(o / span_length), 1), n - o) spans. A text begins with kept tokens, and each of its s pieces of
+ * kept tokens and s spans has a token at least: the n - o kept tokens are divided in s pieces, every division being
+ * equally likely, and so are the o others. Division of m items in s pieces, from left to right: there is a cut behind
+ * an item with probability (cuts still to be made) / (places still to come), of s - 1 cuts and m - 1 places (Knuth,
+ * "Seminumerical algorithms", 3.4.2, algorithm S). The random words are a function of the seed of the order, the epoch
+ * and the place in it (philox.h), which is the same in every evaluation.
+ *
+ * A record has as many tokens as fit: n is the largest number for which n - o + s + 1 <= source_length and
+ * o + s + 2 <= sequence_length. One token has no span, and no label. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/base/philox.h"
+#include "engine/train/objective.h"
+
+typedef struct division {
+	int64_t left_out, spans;
+} division;
+
+static int64_t clamp(int64_t x, int64_t least, int64_t most)
+{
+	x = x > least ? x : least;
+	return x < most ? x : most;
+}
+
+/* Of n >= 2 tokens. */
+static division divide(const train_options *o, int64_t n)
+{
+	int64_t left_out = clamp(llround(o->mask_fraction * (double)n), 1, n - 1);
+	return (division){left_out, clamp(llround((double)left_out / o->span_length), 1, n - left_out)};
+}
+
+static bool fits(const train_options *o, int64_t n)
+{
+	division d = divide(o, n);
+	return n - d.left_out + d.spans + 1 <= train_options_source(o) &&
+	       d.left_out + d.spans + 2 <= o->sequence_length;
+}
+
+/* Both lengths grow with n, and one of them with every second step at the latest. */
+static int64_t record_length(const train_options *o)
+{
+	int64_t n = 1;
+	while (fits(o, n + 1))
+		n++;
+	return n;
+}
+
+static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
+{
+	int sentinels;
+	dataset_sentinels(d, &sentinels);
+	int64_t spans = divide(o, dataset_length(d)).spans;
+	if (dataset_end(d) == TOKEN_NONE)
+		return error_set(err, STATUS_INVALID, "tokenizer",
+		                 "it has no token that ends a text, as a target must");
+	if (sentinels == 0)
+		return error_set(err, STATUS_INVALID, "tokenizer",
+		                 "it has no sentinels <extra_id_0>, <extra_id_1>, …, which stand for the spans");
+	if (sentinels <= spans)
+		return error_set(err, STATUS_INVALID, "span_length",
+		                 "leaves %lld spans out of a text; the tokenizer's %d sentinels are enough for %d",
+		                 (long long)spans, sentinels, sentinels - 1);
+	return example_check_start(d, dims, err);
+}
+
+/* Pieces that items are divided in. */
+typedef struct pieces {
+	int64_t items, cuts; /* still to come */
+} pieces;
+
+/* Take an item: does its piece end? */
+static bool take(pieces *p, uint32_t word)
+{
+	p->items--;
+	if (p->items > 0 && philox_below(word, p->items) >= p->cuts)
+		return false;
+	p->cuts--;
+	return true;
+}
+
+static uint32_t draw(const example *x, int64_t item, int word)
+{
+	uint64_t index = (uint64_t)(x->place * dataset_length(x->data) + item);
+	return philox(x->seed, PHILOX_STREAM_SPAN, (uint32_t)x->epoch, index).word[word];
+}
+
+/* Of a record of two tokens and more. Returns the tokens of the source; *target: those of the target. */
+static int64_t corrupt(const example *x, int32_t *source, int32_t *target, int64_t *target_count)
+{
+	const text_record *r = x->record;
+	const division d = divide(x->options, r->count);
+	pieces kept = {r->count - d.left_out, d.spans - 1}, left_out = {d.left_out, d.spans - 1};
+	int sentinels;
+	const int32_t *sentinel = dataset_sentinels(x->data, &sentinels);
+	int64_t at = 0, n = 0, m = 0;
+	for (int64_t span = 0; span < d.spans; span++) {
+		bool last;
+		do {
+			last = take(&kept, draw(x, kept.items, 0));
+			source[n++] = r->ids[at++];
+		} while (!last);
+		source[n++] = target[m++] = sentinel[span];
+		do {
+			last = take(&left_out, draw(x, left_out.items, 1));
+			target[m++] = r->ids[at++];
+		} while (!last);
+	}
+	target[m++] = sentinel[d.spans];
+	source[n++] = target[m++] = dataset_end(x->data);
+	*target_count = m;
+	return n;
+}
+
+static void make_example(const example *x, void *const *values)
+{
+	int32_t *source = values[0], *labels = values[3];
+	int64_t n = 0, m = 0;
+	if (x->record && x->record->count > 1)
+		n = corrupt(x, source, labels, &m);
+	example_fill_source(x, n, source, values[1]);
+	example_shift_labels(x, m, values[2], labels);
+}
+
+const objective objective_span_corruption = {
+    .name = "span_corruption",
+    .options = (const char *const[]){"source_length", "mask_fraction", "span_length", NULL},
+    .head = HEAD_VOCABULARY,
+    .causal = true,
+    .source = true,
+    .uneven = true,
+    .records = RECORD_BLOCK,
+    .record_length = record_length,
+    .ports = {PORT_SOURCE, PORT_SOURCE_MASK, PORT_TOKENS, PORT_LABELS},
+    .n_ports = 4,
+    .check = check,
+    .example = make_example,
+    .metrics = {"perplexity", "accuracy"},
+    .measure = objective_measure_hits,
+    .hits = true,
+    .tally_bytes = objective_hits_bytes,
+    .tally = objective_tally_hits,
+};
