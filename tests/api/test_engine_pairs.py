@@ -1,0 +1,161 @@
+"""additived: encoder-decoders trained on sources with their targets, and on spans left out of running text."""
+
+import json
+import pathlib
+import random
+
+import pytest
+
+from engine_client import EngineError, daemon, engine, own_daemon  # noqa: F401
+
+SYMBOLS = "abcdefgh"
+BYTES = {"pad": 0, "end": 1, "ids": 259}
+TINY = {"config": {"stack": "encoder_decoder"}, "size": {"hidden": 16, "heads": 2, "layers": 1, "dropout": 0.1}, "sequence_length": 6,
+        "source_length": 5, "batch_size": 8}
+ABSOLUTE = {"stack": "encoder_decoder", "encoder": {"use_abs_pos_emb": True}, "decoder": {"use_abs_pos_emb": True}}
+
+
+def strings(n, shortest, longest, seed):
+    """Different strings of SYMBOLS."""
+    draw, found = random.Random(seed), {}
+    while len(found) < n:
+        found["".join(draw.choices(SYMBOLS, k=draw.randint(shortest, longest)))] = None
+    return list(found)
+
+
+def lines(sources, change):
+    return "".join(json.dumps({"source": s, "target": change(s)}) + "\n" for s in sources)
+
+
+def reverse(s):
+    return s[::-1]
+
+
+def sort(s):
+    return "".join(sorted(s))
+
+
+PAIRS = lines(strings(200, 2, 5, 1), reverse)
+# Running text with words to leave out.
+TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n in range(200, 0, -1))
+T5 = pathlib.Path(__file__).parents[1] / "data/tokenizers/t5/tokenizer.json"
+
+
+def params(file, steps=6, **more):
+    return {"model": "transformer", "training_file": file, "seed": 7, "additive": {**TINY, "max_steps": steps, **more}}
+
+
+def finished(engine, ask):
+    done = engine.wait_job(engine.call("job.create", ask)["id"])
+    assert done["status"] == "succeeded", done
+    return done
+
+
+def config(engine, model):
+    return engine.call("model.get", {"id": model})["additive"]["config"]
+
+
+def weights(engine, model):
+    return engine.download("model.file", {"id": model, "name": "model.safetensors"})[1]
+
+
+@pytest.fixture(scope="module")
+def job(engine):
+    return finished(engine, params(engine.add_file(PAIRS), 6, eval_every=3))
+
+
+def test_a_job_learns_pairs_and_reports_what_became_of_targets(engine, job):
+    progress = job["additive"]
+    assert progress["step"] == 6 and progress["perplexity"] > 1 and 0 < progress["accuracy"] < 1
+    assert 0 <= progress["exact"] < 1
+    assert progress["bits_per_byte"] is None and progress["byte_entropy"] is None
+    events = [e["data"] for e in engine.call("job.events", {"id": job["id"]})["data"] if "exact" in (e["data"] or {})]
+    assert {e["step"] for e in events} == {3, 6} and not any("preview" in e for e in events)
+    point, = engine.call("job.checkpoints", {"id": job["id"]})["data"][:1]
+    assert point["metrics"]["valid_mean_token_accuracy"] == pytest.approx(progress["accuracy"])
+
+
+def test_a_new_encoder_decoder_has_the_sizes_of_the_job_and_the_tokenizers_start(engine, job):
+    made = config(engine, job["fine_tuned_model"])
+    encoder, decoder = made["encoder"], made["decoder"]
+    assert made["decoder_start_token_id"] == BYTES["pad"] and made["trained_length"] == 6
+    assert (encoder["max_seq_len"], decoder["max_seq_len"]) == (5, 6)
+    for stack in (encoder, decoder):
+        assert (stack["num_tokens"], stack["dim"], stack["heads"], stack["depth"]) == (BYTES["ids"], 16, 2, 1)
+    assert not encoder.get("cross_attend") and decoder["cross_attend"]
+
+
+def test_a_model_is_trained_further_as_it_was_unless_its_sources_are_longer(engine, job):
+    file = engine.add_file(PAIRS)
+    ask = {"model": job["fine_tuned_model"], "training_file": file, "additive": {"max_steps": 2, "batch_size": 8}}
+    more = finished(engine, ask)
+    assert config(engine, more["fine_tuned_model"])["decoder_start_token_id"] == BYTES["pad"]
+    assert more["additive"]["step"] == 2 and more["additive"]["exact"] is not None
+    with pytest.raises(EngineError) as e:
+        engine.call("job.create", {**ask, "additive": {"source_length": 9}})
+    assert e.value.param == "additive.source_length" and "5 positions" in e.value.message
+
+
+def test_spans_of_running_text_are_left_out_with_a_tokenizer_that_has_sentinels(engine):
+    file, t5 = engine.add_file(TEXT), {"file": engine.add_file(T5.read_bytes(), "tokenizer.json")}
+    span = {"objective": "span_corruption", "sequence_length": 12, "source_length": 24, "span_length": 2}
+    done = finished(engine, params(file, 4, tokenizer=t5, **span))
+    assert done["additive"]["perplexity"] > 1 and "exact" not in done["additive"]
+    assert config(engine, done["fine_tuned_model"])["decoder_start_token_id"] == 0  # <pad>, as of T5 itself
+    for more, param in (({"tokenizer": {"type": "bytes"}}, "additive.tokenizer"),
+                        ({"tokenizer": t5, "source_length": 100, "sequence_length": 50}, "additive.span_length")):
+        with pytest.raises(EngineError) as e:
+            engine.call("job.create", params(file, 4, **{**span, **more}))
+        assert e.value.status == 400 and e.value.param == param and "sentinels" in e.value.message
+
+
+def test_what_pairs_or_encoder_decoders_cannot_have_is_refused_by_name(engine, job):
+    good, text = engine.add_file(PAIRS), engine.add_file(TEXT)
+    bad = engine.add_file('{"source": "a", "target": "b"}\n{"source": "a"}\n')
+    rows = {"stack": "decoder", "cross_attend": True}
+    for ask, param, words in [
+        (params(bad), "training_file", 'line 2: needs a string "target"'),
+        (params(text), "training_file", "line 1"),
+        ({**params(good), "validation_file": bad}, "validation_file", "line 2"),
+        (params(good, source_length=-1), "additive.source_length", ""),
+        (params(good, loss_on="completion"), "additive.loss_on", "running text"),
+        (params(good, reset_at_document=True), "additive.reset_at_document", "running text"),
+        (params(good, mask_fraction=0.2), "additive.mask_fraction", "sequence_to_sequence has no mask_fraction"),
+        (params(good, training_files=[{"file": good}, {"file": text}]), "additive.training_files", "running text"),
+        (params(good, objective="next_token", source_length=None), "additive.objective", "attends to a source"),
+        (params(good, config=rows, source_length=None), "additive.objective", "no job gives it"),
+        (params(text, objective="span_corruption", loss_on="completion"), "additive.loss_on", "spans"),
+        (params(good, config={**TINY["config"], "decoder_start_token_id": 259}), "additive.config.decoder_start_token_id", "259"),
+        ({**params(good), "model": "gpt2", "additive": {"objective": "sequence_to_sequence"}}, "additive.objective", "reads no source"),
+    ]:
+        with pytest.raises(EngineError) as e:
+            engine.call("job.create", ask)
+        assert e.value.status == 400 and e.value.param == param and words in e.value.message, (ask, e.value)
+
+
+def test_a_job_killed_on_the_way_ends_with_the_same_weights(own_daemon, engine):
+    ask = {"steps": 40, "checkpoint_every": 5, "eval_every": 20, "gradient_accumulation": 2}
+    expected = weights(engine, finished(engine, params(engine.add_file(PAIRS), **ask))["fine_tuned_model"])
+    daemon = own_daemon()
+    with daemon.connect() as e:
+        job = e.call("job.create", params(e.add_file(PAIRS), **ask))["id"]
+        e.wait(lambda: e.call("job.checkpoints", {"id": job})["data"])
+    daemon.kill()
+    daemon.start()
+    with daemon.connect() as e:
+        done = e.wait_job(job)
+        assert done["status"] == "succeeded", done
+        assert weights(e, done["fine_tuned_model"]) == expected
+        assert any("goes on from the checkpoint" in x["message"] for x in e.call("job.events", {"id": job, "limit": 200})["data"])
+    assert daemon.stop() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", (reverse, sort))
+def test_an_encoder_decoder_learns_to_reverse_and_to_sort_strings_that_it_has_not_seen(engine, change):
+    pairs = strings(6000, 3, 8, 1)
+    large = {"config": ABSOLUTE, "size": {"hidden": 64, "heads": 4, "layers": 2, "dropout": 0}, "sequence_length": 9, "source_length": 8,
+             "batch_size": 64, "learning_rate": 2e-3}
+    done = engine.wait_job(engine.call("job.create", params(engine.add_file(lines(pairs, change)), 1500, **large))["id"], seconds=600)
+    assert done["status"] == "succeeded", done
+    assert done["additive"]["exact"] == 1 and done["additive"]["valid_loss"] < 1e-3
