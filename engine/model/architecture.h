@@ -55,7 +55,7 @@ typedef struct model_size {
 	int64_t classes;   /* of HEAD_CLASSES */
 	int64_t positions; /* tokens that a sequence may have, where the model bounds them */
 	int64_t length;    /* tokens of the sequences that it is trained on */
-	int64_t source;    /* tokens of the sources that it is trained on; 0: `length` */
+	int64_t source;    /* tokens that a source may have, of models that encode one; 0: `positions` */
 	int64_t padding;   /* token id that stands behind short sequences; -1: none */
 	double dropout;
 } model_size;

@@ -268,24 +268,29 @@ static status build_blocks(corpus *c, error *err)
 	return blame(s, err, "validation_file");
 }
 
-/* --- labelled texts ------------------------------------------------------------------------ */
+/* --- labelled texts and pairs --------------------------------------------------------------- */
 
-/* Classes that are known are a part of what a text becomes: a label that is none of them is an error. */
-static status open_labelled(corpus *c, size_t number, const char *id, const char *const *classes, labelled_text *out,
-                            error *err)
+/* Lengths are a part of what a text becomes, and so are classes that are known: a label that is none of them is an
+ * error. */
+static status open_records(corpus *c, size_t number, const char *id, const char *const *classes, labelled_text *out,
+                           error *err)
 {
-	const uint64_t salt[] = {RECORD_LABELLED, (uint64_t)c->length};
-	text_form form = {.classes = classes, .digest = digest_bytes(salt, sizeof salt)};
+	const uint64_t salt[] = {c->records, (uint64_t)c->length, (uint64_t)c->source_length};
+	const size_t words = c->records == RECORD_PAIR ? 3 : 2;
+	text_form form = {.classes = classes, .digest = digest_bytes(salt, words * sizeof *salt)};
 	for (size_t i = 0; classes && classes[i]; i++) {
-		const uint64_t words[] = {form.digest, digest_bytes(classes[i], strlen(classes[i]))};
-		form.digest = digest_bytes(words, sizeof words);
+		const uint64_t both[] = {form.digest, digest_bytes(classes[i], strlen(classes[i]))};
+		form.digest = digest_bytes(both, sizeof both);
 	}
 	return open_text(c, &form, number, id, out, err);
 }
 
-static status make_labelled(corpus *c, const labelled_text *x, double share, error *err)
+static status make_records(const corpus *c, const labelled_text *x, double share, dataset **train, dataset **valid,
+                           error *err)
 {
-	return labelled_make(&c->texts.train, &c->texts.valid, c->texts.tokenizer, x, c->length, share, err);
+	const tokenizer *t = c->texts.tokenizer;
+	return c->records == RECORD_PAIR ? pairs_make(train, valid, t, &x->text, lengths_of(c), share, err)
+	                                 : labelled_make(train, valid, t, x, c->length, share, err);
 }
 
 /* The names of the classes, NULL-terminated, to be freed; NULL: not given, or (STATUS_NOMEM) out of memory. */
@@ -298,91 +303,46 @@ static status list_classes(const corpus *c, const char ***out)
 	return c->classes && !*out ? STATUS_NOMEM : STATUS_OK;
 }
 
-static status build_training_labelled(corpus *c, const char *const *classes, error *err)
+static status build_training_records(corpus *c, const char *const *classes, error *err)
 {
 	labelled_text x;
 	error ignored = ERROR_INIT;
-	TRY(open_labelled(c, 0, c->training[0].id, classes, &x, err));
+	dataset **train = &c->texts.train, **valid = &c->texts.valid;
+	TRY(open_records(c, 0, c->training[0].id, classes, &x, err));
 	if (c->holdout < 0)
-		c->holdout = make_labelled(c, &x, CORPUS_HOLDOUT, &ignored) == STATUS_OK ? CORPUS_HOLDOUT : 0;
-	status s = c->texts.train ? STATUS_OK : make_labelled(c, &x, c->holdout, err);
+		c->holdout =
+		    make_records(c, &x, CORPUS_HOLDOUT, train, valid, &ignored) == STATUS_OK ? CORPUS_HOLDOUT : 0;
+	status s = *train ? STATUS_OK : make_records(c, &x, c->holdout, train, valid, err);
 	labelled_text_close(&x);
 	return s;
 }
 
-static status build_validation_labelled(corpus *c, error *err)
+static status build_validation_records(corpus *c, error *err)
 {
 	labelled_text x;
-	TRY(open_labelled(c, 1, c->validation, labelled_classes(c->texts.train), &x, err));
-	status s = labelled_make(&c->texts.valid, NULL, c->texts.tokenizer, &x, c->length, 0, err);
+	TRY(open_records(c, 1, c->validation, labelled_classes(c->texts.train), &x, err));
+	status s = make_records(c, &x, 0, &c->texts.valid, NULL, err);
 	labelled_text_close(&x);
 	return s;
 }
 
-static status build_labelled(corpus *c, error *err)
+static status build_records(corpus *c, error *err)
 {
 	const char **classes;
 	TRY(list_classes(c, &classes));
-	status s = blame(build_training_labelled(c, classes, err), err, "training_file");
+	status s = blame(build_training_records(c, classes, err), err, "training_file");
 	free(classes);
-	return s == STATUS_OK && c->validation[0] ? blame(build_validation_labelled(c, err), err, "validation_file")
-	                                          : s;
+	return s == STATUS_OK && c->validation[0] ? blame(build_validation_records(c, err), err, "validation_file") : s;
 }
 
-/* --- pairs ------------------------------------------------------------------------------- */
-
-static status open_pairs(corpus *c, size_t number, const char *id, record_text *out, error *err)
-{
-	const uint64_t salt[] = {RECORD_PAIR, (uint64_t)c->source_length, (uint64_t)c->length};
-	const text_form form = {.digest = digest_bytes(salt, sizeof salt)};
-	labelled_text x;
-	TRY(open_text(c, &form, number, id, &x, err));
-	*out = x.text;
-	return STATUS_OK;
-}
-
-static status make_pairs(corpus *c, const record_text *x, double share, error *err)
-{
-	return pairs_make(&c->texts.train, &c->texts.valid, c->texts.tokenizer, x, lengths_of(c), share, err);
-}
-
-static status build_training_pairs(corpus *c, error *err)
-{
-	record_text x;
-	error ignored = ERROR_INIT;
-	TRY(open_pairs(c, 0, c->training[0].id, &x, err));
-	if (c->holdout < 0)
-		c->holdout = make_pairs(c, &x, CORPUS_HOLDOUT, &ignored) == STATUS_OK ? CORPUS_HOLDOUT : 0;
-	status s = c->texts.train ? STATUS_OK : make_pairs(c, &x, c->holdout, err);
-	record_text_close(&x);
-	return s;
-}
-
-static status build_validation_pairs(corpus *c, error *err)
-{
-	record_text x;
-	TRY(open_pairs(c, 1, c->validation, &x, err));
-	status s = pairs_make(&c->texts.valid, NULL, c->texts.tokenizer, &x, lengths_of(c), 0, err);
-	record_text_close(&x);
-	return s;
-}
-
-static status build_pairs(corpus *c, error *err)
-{
-	TRY(blame(build_training_pairs(c, err), err, "training_file"));
-	return c->validation[0] ? blame(build_validation_pairs(c, err), err, "validation_file") : STATUS_OK;
-}
-
-/* --- all ------------------------------------------------------------------------------------- */
+/* --- both ------------------------------------------------------------------------------------ */
 
 static status build(corpus *c)
 {
 	TRY(open_tokenizer(c, &c->error));
 	if (c->validation[0])
 		c->holdout = 0;
-	return c->records == RECORD_LABELLED ? build_labelled(c, &c->error)
-	       : c->records == RECORD_PAIR   ? build_pairs(c, &c->error)
-	                                     : build_blocks(c, &c->error);
+	return c->records == RECORD_BLOCK ? build_blocks(c, &c->error) : build_records(c, &c->error);
 }
 
 status corpus_build(corpus *c)

@@ -120,7 +120,7 @@ static int64_t number(const json_t *object, const char *key)
 }
 
 /* How large the new model is: what is said, and where nothing at all is said, a small model. It is made for texts as
- * long as the job's sequences, unless its positions are given. */
+ * long as the job's sequences and sources, unless its positions are given. */
 static model_size read_size(const json_t *ours, int64_t ids, int32_t padding)
 {
 	const json_t *size = present(ours, "size"), *dropout = present(size, "dropout");
@@ -131,6 +131,7 @@ static model_size read_size(const json_t *ours, int64_t ids, int32_t padding)
 		length = TRAINING_OPTIONS_SEQUENCE_LENGTH_DEFAULT;
 	if (source < 1 || source > TRAINING_OPTIONS_SOURCE_LENGTH_MAX)
 		source = length;
+	source = source > positions ? source : positions;
 	model_size s = {
 	    .parameters = number(size, "parameters"),
 	    .hidden = number(size, "hidden"),
