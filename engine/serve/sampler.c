@@ -44,6 +44,18 @@ status sampling_check(const sampling *s, int64_t vocab, error *err)
 	return STATUS_OK;
 }
 
+status sampling_check_plain(const sampling *s, const char *why, error *err)
+{
+#define NUMBER(name, above, min, max, otherwise)                                                                       \
+	if (s->name != (float)(otherwise))                                                                             \
+		return error_set(err, STATUS_INVALID, #name, "%s", why);
+#define INTEGER(name, min, max, otherwise)                                                                             \
+	if (s->name != (otherwise))                                                                                    \
+		return error_set(err, STATUS_INVALID, #name, "%s", why);
+#include "gen/sampling.def"
+	return STATUS_OK;
+}
+
 bool sampling_penalises(const sampling *s)
 {
 	return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
@@ -127,8 +139,7 @@ static bool ranks_before(const float *x, int32_t a, int32_t b)
 	return x[a] == x[b] ? a < b : x[a] > x[b];
 }
 
-/* log Σ exp over the finite logits; -inf without any. */
-static double sampler_normalizer(const float *x, int64_t vocab)
+double sampler_normalizer(const float *x, int64_t vocab)
 {
 	float most = -INFINITY;
 	double sum = 0;
@@ -142,7 +153,7 @@ static double sampler_normalizer(const float *x, int64_t vocab)
 }
 
 /* The n_top first by rank, by insertion: n_top is small and most tokens fail the first test. */
-static void sampler_top(const float *x, int64_t vocab, double normalizer, token_logprob *top, int n_top)
+void sampler_top(const float *x, int64_t vocab, double normalizer, token_logprob *top, int n_top)
 {
 	int n = 0;
 	for (int64_t i = 0; i < vocab && n_top > 0; i++) {

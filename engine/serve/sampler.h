@@ -34,6 +34,9 @@ void sampling_default(sampling *s);
 status sampling_check(const sampling *s, int64_t vocab, error *err);
 /* Do the settings depend on how often tokens have occurred? */
 bool sampling_penalises(const sampling *s);
+/* Are all settings but biases and the seed the defaults? If not, STATUS_INVALID names one; `why` says why it has to be.
+ */
+status sampling_check_plain(const sampling *s, const char *why, error *err);
 /* The op's setting for the token at `position`, active and without rows of adjust. */
 sample_setting sampling_setting(const sampling *s, uint64_t position);
 
@@ -58,6 +61,10 @@ typedef struct token_logprob {
 	float logprob;
 } token_logprob;
 
+/* log Σ exp over the finite logits; -inf without any. */
+double sampler_normalizer(const float *logits, int64_t vocab);
+/* The n_top likeliest tokens, best first, of equal ones the lower id; token -1 where fewer have a finite logit. */
+void sampler_top(const float *logits, int64_t vocab, double normalizer, token_logprob *top, int n_top);
 /* The logarithm of the token's probability. top: filled with the n_top likeliest tokens, best first (token -1
  * where there are fewer with a finite logit). */
 token_logprob sampler_logprob(const float *logits, int64_t vocab, int32_t token, token_logprob *top, int n_top);
