@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/explain/explain.h"
+#include "engine/serve/beams.h"
 
 /* --- beginning ----------------------------------------------------------------- */
 
@@ -248,10 +249,42 @@ status generation_new(generation **out, session *x, bool temporary, const genera
 	return STATUS_OK;
 }
 
+status generation_beside(generation **out, const generation *g, session *x, const generation_request *r)
+{
+	generation *y = *out = memory_new(1, sizeof *y);
+	if (!y)
+		return STATUS_NOMEM;
+	y->session = x;
+	y->temporary = true;
+	y->background = g->background;
+	y->max_tokens = g->max_tokens;
+	y->n_cached = g->n_cached + g->n_prompt;
+	y->n_logprobs = g->n_logprobs;
+	y->text = g->text;
+	y->accepted_ns = g->accepted_ns;
+	y->delivered_ns = g->delivered_ns;
+	y->credit = r->credit;
+	y->event = r->event;
+	y->finished = r->finished;
+	y->context = r->context;
+	x->busy = true;
+	return STATUS_OK;
+}
+
+void generation_discard(generation *g)
+{
+	if (!g)
+		return;
+	session_free(g->session);
+	generation_free(g);
+}
+
 /* --- reading and sampling ---------------------------------------------------------- */
 
 bool generation_runnable(const generation *g)
 {
+	if (g->beams && !g->cancelled)
+		return beams_runnable(g);
 	return g->cancelled || g->phase == GENERATION_CLOSE || (g->max_tokens == 0 && !generation_scores(g)) ||
 	       g->credit > 0;
 }
@@ -290,8 +323,8 @@ int64_t generation_adjusts(const generation *g)
 sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 {
 	const session *x = g->session;
-	bool on =
-	    g->n_read + prompt == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled && g->max_tokens > 0;
+	bool on = g->n_read + prompt == g->n_prompt && g->phase != GENERATION_CLOSE && !g->cancelled &&
+	          g->max_tokens > 0 && !g->beams;
 	return (sample_row){on ? &g->sampling : NULL, &g->tally, (uint64_t)(x->tokens + tokens),
 	                    g->constrained ? constrained_text_allowed(g->constrained) : NULL};
 }
@@ -351,7 +384,7 @@ static void generation_emit(generation *g, generation_event *e)
 	g->credit = g->event(g->context, e);
 }
 
-static bool generation_ends(const generation *g, int32_t token)
+bool generation_ends(const generation *g, int32_t token)
 {
 	bool end = !g->ignore_end && tokenizer_ends(g->session->model->tokenizer, token);
 	for (int i = 0; i < g->n_stop_tokens; i++)
@@ -395,20 +428,25 @@ bool generation_scores(const generation *g)
 	return g->scores && !prompt_scores_all_taken(g->scores);
 }
 
-/* One event of the next scored tokens, with the text they complete; with weights for each token, of one. */
+void generation_send_tokens(generation *g, generation_event *e, bool last)
+{
+	char characters[GENERATION_EVENT_TOKENS * TEXT_STREAM_ROOM];
+	const tokenizer *t = g->session->model->tokenizer;
+	e->text = characters;
+	for (int i = 0; i < e->n_tokens; i++)
+		e->text_bytes += text_stream_token(&g->text, t, e->tokens[i], last && i + 1 == e->n_tokens,
+		                                   characters + e->text_bytes);
+	generation_emit(g, e);
+}
+
+/* One event of the next scored tokens; with weights for each token, of one. */
 static status generation_send_scores(generation *g)
 {
-	enum { TOKENS = 8 };
-	char characters[TOKENS * TEXT_STREAM_ROOM];
-	const tokenizer *t = g->session->model->tokenizer;
-	generation_event e = {.text = characters, .n_top = g->n_logprobs};
-	e.n_tokens = prompt_scores_take(g->scores, g->n_alpha > 0 ? 1 : TOKENS, &e.tokens, &e.logprobs, &e.top);
-	bool last = e.tokens + e.n_tokens == g->prompt + g->n_prompt && g->max_tokens == 0;
-	for (int i = 0; i < e.n_tokens; i++)
-		e.text_bytes +=
-		    text_stream_token(&g->text, t, e.tokens[i], last && i + 1 == e.n_tokens, characters + e.text_bytes);
+	generation_event e = {.n_top = g->n_logprobs};
+	e.n_tokens =
+	    prompt_scores_take(g->scores, g->n_alpha > 0 ? 1 : GENERATION_EVENT_TOKENS, &e.tokens, &e.logprobs, &e.top);
 	TRY(generation_explain(g, e.tokens - g->prompt, &e.n_alpha));
-	generation_emit(g, &e);
+	generation_send_tokens(g, &e, e.tokens + e.n_tokens == g->prompt + g->n_prompt && g->max_tokens == 0);
 	return STATUS_OK;
 }
 
@@ -432,6 +470,8 @@ static status generation_push(generation *g, int32_t token, error *err)
 status generation_deliver(generation *g, int32_t token, error *err)
 {
 	session *x = g->session;
+	if (g->beams)
+		return beams_arrive(g, err);
 	g->next = token;
 	if (token < 0 && g->constrained && !constrained_text_continues(g->constrained))
 		return error_set(err, STATUS_UNSUPPORTED, "response_format",
@@ -469,11 +509,14 @@ static double milliseconds(uint64_t from, uint64_t to)
 
 void generation_finish(generation *g, status s, const error *err)
 {
+	error why = err ? *err : (error)ERROR_INIT;
+	if (g->beams)
+		s = beams_leave(g, s, &why);
 	uint64_t now = clock_ns();
 	uint64_t started = g->started_ns ? g->started_ns : now, prompted = g->prompted_ns ? g->prompted_ns : now;
 	generation_result r = {
 	    .status = s,
-	    .error = err ? *err : (error)ERROR_INIT,
+	    .error = why,
 	    .finish = s == STATUS_OK ? g->finish : FINISH_NONE,
 	    .prompt_tokens = g->n_cached + g->n_prompt,
 	    .cached_tokens = g->n_cached,

@@ -23,6 +23,10 @@ enum {
 };
 enum { GENERATION_MAX_LOGPROBS = COMPLETION_LOGPROBS_MAX, GENERATION_MAX_ALPHA = ALPHA_OPTIONS_TOP_MAX };
 
+enum { GENERATION_EVENT_TOKENS = 8 /* in an event of tokens that were known before */ };
+
+typedef struct beams beams;
+
 typedef enum generation_phase { GENERATION_PROMPT, GENERATION_DECODE, GENERATION_CLOSE } generation_phase;
 
 struct generation {
@@ -33,6 +37,7 @@ struct generation {
 	bool explain;                     /* `finished` receives the session's log */
 	bool background;                  /* as requested */
 	bool prompting;                   /* counted in the scheduler's n_prompts */
+	beams *beams;                     /* the search of which it is a beam (beams.h); NULL: its tokens are sampled */
 	generation_phase phase;
 	finish_reason finish;
 	bool cancelled;
@@ -79,6 +84,11 @@ struct generation {
 /* Check and copy a request for session x, which becomes busy. With `temporary` the generation owns the session (on
  * failure the caller keeps it). */
 status generation_new(generation **out, session *x, bool temporary, const generation_request *r, error *err);
+/* A generation beside g, which has just been made of a request like r: on session x, which it owns, without a prompt to
+ * read and without settings of its own. STATUS_NOMEM (the caller keeps x). */
+status generation_beside(generation **out, const generation *g, session *x, const generation_request *r);
+/* Free a generation with its session that no scheduler has; NULL is legal. */
+void generation_discard(generation *g);
 /* Count a slice of the session's and the prompt's tokens, if any are uncounted. STATUS_NOMEM. */
 status generation_tally(generation *g);
 /* Are all of them counted? Only then the prompt can be read. */
@@ -98,6 +108,11 @@ sample_row generation_wants(const generation *g, int64_t tokens, int64_t prompt)
 /* Accept the token that was sampled for g, and deliver it. STATUS_DEVICE when log-probabilities are requested and the
  * logits cannot be fetched. Afterwards g->finish shows whether that was the last token. */
 status generation_deliver(generation *g, int32_t token, error *err);
+/* Does the token end g's text? */
+bool generation_ends(const generation *g, int32_t token);
+/* Send e, of up to GENERATION_EVENT_TOKENS tokens that were known before, with the text that they complete. last:
+ * nothing follows. */
+void generation_send_tokens(generation *g, generation_event *e, bool last);
 /* Read the next slice, in a model that reads whole sequences. *done: the whole prompt is read. */
 status generation_read_whole(generation *g, bool *done, error *err);
 /* Are scores of the prompt's tokens to be computed or delivered? */

@@ -30,6 +30,7 @@
  */
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
+#include "engine/serve/beams.h"
 #include "engine/serve/prefixes.h"
 #include "engine/serve/scheduler_state.h"
 
@@ -214,6 +215,28 @@ void scheduler_free(scheduler *s)
 
 /* --- admission ------------------------------------------------------------------ */
 
+/* Have n more generations a place? */
+static status check_places(const scheduler *s, int n, error *err)
+{
+	if (s->closing)
+		return error_set(err, STATUS_UNAVAILABLE, NULL, "the engine is stopping");
+	int places = s->limits.max_generations + s->n_prefixes;
+	if (s->n_generations > places - n)
+		return error_set(err, STATUS_BUSY, NULL, "%d requests are running or waiting", s->n_generations);
+	return STATUS_OK;
+}
+
+static void enlist(scheduler *s, generation *g)
+{
+	g->serial = s->serial++;
+	g->cancellations = &s->n_cancelled;
+	g->prompting = true;
+	s->n_prompts++;
+	s->n_waiting++;
+	queue_append(s, g);
+	s->n_generations++;
+}
+
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err)
 {
@@ -221,11 +244,7 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 	session *temporary = NULL;
 	generation_request rest = *r;
 	*out = NULL;
-	if (s->closing)
-		return error_set(err, STATUS_UNAVAILABLE, NULL, "the engine is stopping");
-	int places = s->limits.max_generations + s->n_prefixes;
-	if (s->n_generations >= places)
-		return error_set(err, STATUS_BUSY, NULL, "%d requests are running or waiting", s->n_generations);
+	TRY(check_places(s, 1, err));
 	if (x) {
 		TRY(session_ready(x, err));
 	} else {
@@ -237,15 +256,36 @@ status scheduler_generate(scheduler *s, served_model *m, session *x, const gener
 		session_free(temporary);
 		return why;
 	}
-	g->serial = s->serial++;
-	g->cancellations = &s->n_cancelled;
-	g->prompting = true;
-	s->n_prompts++;
-	s->n_waiting++;
 	scheduler_model_touch(s, x->model);
-	queue_append(s, g);
-	s->n_generations++;
+	enlist(s, g);
 	*out = g;
+	return STATUS_OK;
+}
+
+status scheduler_search(scheduler *s, served_model *m, const beam_options *o, const generation_request *r, int n,
+                        generation **out, error *err)
+{
+	generation *first;
+	session *x;
+	generation_request rest = *r;
+	TRY(beams_check(o, r, n, err));
+	TRY(check_places(s, o->beams, err));
+	TRY(prefixes_begin(s, m, &rest, &x, err));
+	status why = generation_new(&first, x, true, &rest, err);
+	if (why != STATUS_OK) {
+		session_free(x);
+		return why;
+	}
+	why = beams_new(first, o, r, n, err);
+	if (why != STATUS_OK) {
+		generation_discard(first);
+		return why;
+	}
+	scheduler_model_touch(s, m);
+	for (int i = 0; i < o->beams; i++)
+		enlist(s, beams_generation(first->beams, i));
+	for (int i = 0; i < n; i++)
+		out[i] = beams_generation(first->beams, i);
 	return STATUS_OK;
 }
 
@@ -309,7 +349,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 		finish(s, g, g->finish == FINISH_NONE ? STATUS_CANCELLED : STATUS_OK, NULL);
 	} else if (g->cancelled && (!overtaken || g->temporary)) {
 		finish(s, g, STATUS_CANCELLED, NULL);
-	} else if (g->max_tokens == 0) {
+	} else if (g->max_tokens == 0 && !g->beams) {
 		g->finish = FINISH_LENGTH;
 		finish(s, g, STATUS_OK, NULL);
 	} else {
@@ -320,7 +360,7 @@ static void proceed(scheduler *s, generation *g, int32_t token, bool overtaken)
 			lose_undelivered(g, token);
 		if (why != STATUS_OK || (g->finish != FINISH_NONE && g->temporary))
 			finish(s, g, why, &err);
-		else
+		else if (!g->beams) /* its other turns are among those of prompts too */
 			left_prompt(s, g);
 	}
 }
@@ -355,8 +395,8 @@ static status complete(scheduler *s, inflight_step *f)
 	return s->failed ? lose_device(s, NULL) : STATUS_OK;
 }
 
-/* End g, for which no plan could be made; when the device has failed, end everything. */
-static status no_plan(scheduler *s, generation *g, status why, const error *err)
+/* End g, which cannot go on; when the device has failed, end everything. */
+static status give_up(scheduler *s, generation *g, status why, const error *err)
 {
 	if (why == STATUS_DEVICE)
 		return lose_device(s, err);
@@ -410,7 +450,7 @@ static bool may_be_overtaken(const scheduler *s, const inflight_step *f)
 			continue;
 		session *x = g->session;
 		if ((g->phase == GENERATION_CLOSE && !g->temporary) || g->tally.penalises || g->constrained ||
-		    g->n_logprobs >= 0 || session_reserve(x, 2, NULL) != STATUS_OK)
+		    g->n_logprobs >= 0 || g->beams || session_reserve(x, 2, NULL) != STATUS_OK)
 			return false;
 	}
 	return true;
@@ -455,7 +495,7 @@ static status decode(scheduler *s, inflight_step *f)
 	if (!was_ahead) {
 		why = find_plan_for_some(f, &err);
 		if (why != STATUS_OK)
-			return no_plan(s, f->batch[0], why, &err);
+			return give_up(s, f->batch[0], why, &err);
 		why = decode_issue(s, f);
 	}
 	if (why == STATUS_OK)
@@ -479,7 +519,7 @@ static status resume(scheduler *s, generation *g)
 	if (wanted.settings) {
 		status why = served_model_prepare_row(x->model, generation_adjusts(g), &err);
 		if (why != STATUS_OK)
-			return no_plan(s, g, why, &err);
+			return give_up(s, g, why, &err);
 		if (served_model_sample_row(x->model, x->logits, &wanted, &token) != STATUS_OK)
 			return lose_device(s, NULL);
 	}
@@ -490,7 +530,7 @@ static status resume(scheduler *s, generation *g)
 /* Is there no prompt to read, and can its first token be drawn now? */
 static bool is_resumed(const generation *g)
 {
-	return g->n_read == g->n_prompt && !generation_scores(g) && generation_tallied(g) &&
+	return g->n_read == g->n_prompt && !g->beams && !generation_scores(g) && generation_tallied(g) &&
 	       model_dimensions(g->session->model->model)->causal;
 }
 
@@ -515,7 +555,7 @@ static status read_whole(scheduler *s, generation *g)
 	error err = ERROR_INIT;
 	status why = generation_read_whole(g, &done, &err);
 	if (why != STATUS_OK)
-		return no_plan(s, g, why, &err);
+		return give_up(s, g, why, &err);
 	if (!done)
 		return STATUS_OK;
 	s->counters.prompt_tokens += (uint64_t)g->n_prompt;
@@ -533,9 +573,22 @@ static status score_prompt(scheduler *s, generation *g)
 	status why = generation_score(g, slice, &err);
 	s->counters.prompt_tokens += (uint64_t)(g->n_read - before);
 	if (why != STATUS_OK)
-		return no_plan(s, g, why, &err);
+		return give_up(s, g, why, &err);
 	if (!generation_scores(g) && g->max_tokens == 0)
 		proceed(s, g, -1, false);
+	return STATUS_OK;
+}
+
+/* Give a beam search a turn in which no token is read. */
+static status turn_beams(scheduler *s, generation *g)
+{
+	error err = ERROR_INIT;
+	bool done = false;
+	status why = g->cancelled ? STATUS_CANCELLED : beams_turn(g, &done, &err);
+	if (why != STATUS_OK)
+		return give_up(s, g, why, &err);
+	if (done)
+		finish(s, g, STATUS_OK, NULL);
 	return STATUS_OK;
 }
 
@@ -561,17 +614,19 @@ static status prefill(scheduler *s, generation *g)
 	s->prompt_steps++;
 	begin(s, g);
 	if (!generation_tallied(g))
-		return (why = generation_tally(g)) == STATUS_OK ? why : no_plan(s, g, why, &err);
+		return (why = generation_tally(g)) == STATUS_OK ? why : give_up(s, g, why, &err);
 	if (!model_dimensions(g->session->model->model)->causal)
 		return read_whole(s, g);
 	if (generation_scores(g))
 		return score_prompt(s, g);
+	if (g->beams && g->n_read == g->n_prompt)
+		return turn_beams(s, g);
 	if (is_resumed(g))
 		return resume_some(s, g);
 	scheduler_prompts_gather(s, g, f);
 	why = find_plan_for_some(f, &err);
 	if (why != STATUS_OK)
-		return no_plan(s, g, why, &err);
+		return give_up(s, g, why, &err);
 	for (int i = 0; i < f->n; i++)
 		begin(s, f->batch[i]);
 	scheduler_prompts_rows(s, f);

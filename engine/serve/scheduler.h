@@ -19,7 +19,7 @@
 #include "engine/explain/explain.h"
 #include "engine/model/model.h"
 #include "engine/model/feed.h"
-#include "engine/serve/sampler.h"
+#include "engine/serve/beam_search.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/grammar/constraint.h"
 #include "engine/text/tokenizer.h"
@@ -226,6 +226,17 @@ typedef struct generation_request {
  * delivered, counted and read. */
 status scheduler_generate(scheduler *s, served_model *m, session *x, const generation_request *r, generation **out,
                           error *err);
+/* Beam search in a fresh temporary session of m: the n ≤ o->beams hypotheses with the best scores (beam_search.h), best
+ * first, each for the client of a request of its own. The requests r [n] are the same but for event, finished, context
+ * and credit; out [n] are their generations. `event` is first called when the search has ended; each event has up to
+ * eight tokens then, and only then credit is used. Until the end, a cancellation or failure of one is that of all. A
+ * search counts as o->beams generations and takes as many slots from its acceptance to its end; its beams are rows of
+ * the same steps as other generations, and no bit of the result depends on these. Log-probabilities are those of the
+ * model itself, without biases. A token that ends the text is delivered and counted. STATUS_INVALID or _UNSUPPORTED
+ * names "num_beams", "length_penalty", "n", or what a search cannot have: sampling settings but biases, stop sequences,
+ * a constraint, alpha, explain, a scored prompt. */
+status scheduler_search(scheduler *s, served_model *m, const beam_options *o, const generation_request *r, int n,
+                        generation **out, error *err);
 void generation_grant(generation *g, int64_t credits);
 /* finished is called with STATUS_CANCELLED before the next token. */
 void generation_cancel(generation *g);

@@ -22,9 +22,9 @@ typedef struct fault_backend {
 	int64_t left; /* calls of that kind that succeed; negative: the fault is not armed */
 	bool lasting; /* all later ones fail too */
 	bool struck;
-	int64_t memory;    /* allocations and reservations not yet released */
-	bool full;         /* every one of them fails, and every extension */
-	size_t downloaded; /* bytes */
+	int64_t memory;            /* allocations and reservations not yet released */
+	bool full;                 /* every one of them fails, and every extension */
+	size_t downloaded, copied; /* bytes */
 	unsigned fetches;
 	char boxes[BACKEND_FETCHES][BACKEND_FETCH_BYTES];
 } fault_backend;
@@ -129,6 +129,7 @@ static inline status fault_fetch_take(backend *b, unsigned number, void *host, s
 static inline status fault_copy(backend *b, void *to, const void *from, size_t bytes)
 {
 	fault_backend *f = (fault_backend *)b;
+	f->copied += bytes;
 	return fault_strikes(f, FAULT_TRANSFER) ? STATUS_DEVICE : f->inner->copy(f->inner, to, from, bytes);
 }
 

@@ -1,0 +1,548 @@
+/* Beam searches of a served model: against a plain search over texts that are read afresh, beside other traffic, with
+ * clients that do not read or go away, and with every call of the device and every allocation failing in turn. */
+#include "engine/serve/beams.h"
+#include "tests/unit/serve/beam_reference.h"
+#include "tests/unit/serve/fixture.h"
+#include "tests/unit/support/allocations.h"
+
+#include <math.h>
+
+enum { PROMPT = 5, BEAMS = 4, TOKENS = 6 };
+
+static void start_search(fixture *f, const beam_options *o, const generation_request *r, client *c, int n)
+{
+	generation_request each[BEAM_SEARCH_MAX] = {{0}};
+	generation *g[BEAM_SEARCH_MAX];
+	error err = ERROR_INIT;
+	memset(c, 0, (size_t)n * sizeof *c);
+	for (int i = 0; i < n; i++) {
+		each[i] = *r;
+		each[i].context = &c[i];
+		c[i].credit = r->credit;
+	}
+	status s = scheduler_search(f->scheduler, f->model, o, each, n, g, &err);
+	if (s != STATUS_OK)
+		fail_msg("%s: %s", status_name(s), err.message);
+	for (int i = 0; i < n; i++)
+		c[i].generation = g[i];
+}
+
+static generation_request search_request(const int32_t *prompt, int64_t n_prompt, int64_t max_tokens)
+{
+	client unused;
+	generation_request r = request(&unused, prompt, n_prompt, max_tokens);
+	r.sampling.temperature = 1;
+	r.n_logprobs = 2;
+	return r;
+}
+
+/* --- against a plain search ------------------------------------------------------- */
+
+typedef struct reader {
+	fixture *f;
+	const int32_t *prompt;
+	int n_prompt;
+} reader;
+
+/* The logits behind a text, from a session that reads it in one go. */
+static void read_afresh(void *context, const int32_t *tokens, int n, float *out)
+{
+	const reader *x = context;
+	int32_t ids[64];
+	session *s = open_session(x->f, "plain", POSITION_ERROR, false);
+	memcpy(ids, x->prompt, (size_t)x->n_prompt * sizeof *ids);
+	memcpy(ids + x->n_prompt, tokens, (size_t)n * sizeof *ids);
+	append(x->f, s, ids, x->n_prompt + n);
+	memcpy(out, s->logits, VOCAB * sizeof *out);
+	drop(x->f, s);
+}
+
+static void assert_is(const client *c, const plain_hypothesis *h)
+{
+	double sum = 0;
+	assert_int_equal(c->finished, 1);
+	assert_int_equal(c->result.status, STATUS_OK);
+	assert_int_equal(c->result.finish, h->ended ? FINISH_STOP : FINISH_LENGTH);
+	assert_int_equal(c->n_tokens, h->length);
+	assert_int_equal(c->result.completion_tokens, h->length);
+	assert_int_equal(c->result.prompt_tokens, PROMPT);
+	assert_memory_equal(c->tokens, h->tokens, (size_t)h->length * sizeof *h->tokens);
+	for (int i = 0; i < c->n_tokens; i++) {
+		assert_int_equal(c->logprobs[i].token, c->tokens[i]);
+		sum += (double)c->logprobs[i].logprob;
+	}
+	assert_true(fabs(sum - h->sum) <= 1e-4 * (1 + fabs(h->sum)));
+}
+
+static void compare_with_plain(fixture *f)
+{
+	static const beam_options options[] = {{BEAMS, 1, false}, {3, -1, true}, {BEAMS, 2, false}, {2, 0, true}};
+	static plain_search p;
+	static client c[BEAM_SEARCH_MAX];
+	int32_t prompt[PROMPT], ends[2] = {-1, -1};
+	int stopped = 0;
+	random_tokens(prompt, PROMPT, 11);
+	reader x = {f, prompt, PROMPT};
+	for (int i = 0; i < 4; i++) {
+		const beam_options *o = &options[i];
+		p = (plain_search){.logits = read_afresh,
+		                   .context = &x,
+		                   .vocab = VOCAB,
+		                   .max_tokens = TOKENS,
+		                   .beams = o->beams,
+		                   .length_penalty = o->length_penalty,
+		                   .early_stopping = o->early_stopping,
+		                   .ends = ends,
+		                   .n_ends = i > 0 ? 2 : 0};
+		plain_run(&p);
+		generation_request r = search_request(prompt, PROMPT, TOKENS);
+		r.n_stop_tokens = p.n_ends;
+		memcpy(r.stop_tokens, ends, sizeof ends);
+		start_search(f, o, &r, c, o->beams);
+		drain(f);
+		for (int k = 0; k < o->beams; k++) {
+			assert_is(&c[k], &p.best[k]);
+			stopped += p.best[k].ended;
+		}
+		ends[0] = p.best[0].tokens[2]; /* from now on texts end with tokens that are likely */
+		ends[1] = p.best[1].tokens[1];
+		assert_int_equal(f->model->users, 0);
+	}
+	assert_true(stopped > 2);
+}
+
+static void it_finds_what_a_plain_search_over_whole_texts_finds(void **state)
+{
+	fixture *f = *state;
+	compare_with_plain(f);
+	served_model *gpt2;
+	char folder[64];
+	make_folder(folder);
+	write_gpt2(folder, f->backend, 3);
+	assert_int_equal(scheduler_model(f->scheduler, "g", folder, DTYPE_PANEL_F32, &gpt2, NULL), STATUS_OK);
+	f->model = gpt2;
+	compare_with_plain(f);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+static void a_bias_counts_and_the_end_of_text_ends(void **state)
+{
+	fixture *f = *state;
+	static client c[2];
+	const beam_options o = {BEAMS, 0, true};
+	int32_t prompt[PROMPT];
+	random_tokens(prompt, PROMPT, 1);
+	sampling_bias bias = {tokenizer_end(f->model->tokenizer), 50};
+	generation_request r = search_request(prompt, PROMPT, TOKENS);
+	r.sampling.bias = &bias;
+	r.sampling.n_bias = 1;
+	r.ignore_end = false;
+	start_search(f, &o, &r, c, 2);
+	drain(f);
+	assert_int_equal(c[0].n_tokens, 1);
+	assert_int_equal(c[0].tokens[0], bias.token);
+	assert_int_equal(c[0].result.finish, FINISH_STOP);
+	assert_true(c[0].logprob.logprob < -1); /* the model's own, without the bias */
+	assert_int_equal(c[1].tokens[c[1].n_tokens - 1], bias.token);
+	r.ignore_end = true;
+	start_search(f, &o, &r, c, 1);
+	drain(f);
+	assert_int_equal(c[0].n_tokens, TOKENS);
+	assert_int_equal(c[0].tokens[TOKENS - 1], bias.token);
+	assert_int_equal(c[0].result.finish, FINISH_LENGTH);
+}
+
+static void it_ends_where_the_positions_end(void **state)
+{
+	fixture *f = *state;
+	static client c[2];
+	const beam_options o = {3, 1, false};
+	int32_t prompt[POSITIONS];
+	random_tokens(prompt, POSITIONS, 1);
+	for (int left = 0; left <= 2; left += 2) {
+		generation_request r = search_request(prompt, POSITIONS - left, 30);
+		start_search(f, &o, &r, c, 2);
+		drain(f);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(c[i].result.status, STATUS_OK);
+			assert_int_equal(c[i].result.finish, FINISH_LENGTH);
+			assert_int_equal(c[i].n_tokens, left);
+		}
+	}
+	assert_int_equal(f->model->users, 0);
+}
+
+/* --- beside others ------------------------------------------------------------------ */
+
+static void assert_same_answer(const client *a, const client *b)
+{
+	assert_int_equal(a->result.status, STATUS_OK);
+	assert_int_equal(b->result.status, STATUS_OK);
+	assert_int_equal(a->n_tokens, b->n_tokens);
+	assert_memory_equal(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof *a->tokens);
+	assert_memory_equal(a->logprobs, b->logprobs, (size_t)a->n_tokens * sizeof *a->logprobs);
+	assert_memory_equal(a->top, b->top, (size_t)a->n_top * sizeof *a->top);
+	assert_int_equal(a->text_bytes, b->text_bytes);
+	assert_memory_equal(a->text, b->text, a->text_bytes);
+}
+
+/* With steps of three rows a search is never in one step as a whole. */
+static void no_bit_depends_on_what_runs_beside_it(void **state)
+{
+	fixture *f = *state;
+	static client alone[2], beside[2], other[3], streams[2], stream;
+	const beam_options o = {BEAMS, 1, false}, three = {3, 2, false};
+	const scheduler_limits narrow = {.max_models = 1, .max_sessions = 4, .max_generations = 16, .max_batch = 3};
+	int32_t prompt[PROMPT], longer[12];
+	random_tokens(prompt, PROMPT, 5);
+	random_tokens(longer, 12, 6);
+	generation_request r = search_request(prompt, PROMPT, 20), l = search_request(longer, 12, 9);
+	generation_request g = request(&stream, longer, 12, 25);
+	start_search(f, &o, &r, alone, 2);
+	drain(f);
+	run(f, NULL, &stream, &g);
+	for (int way = 0; way < 2; way++) {
+		start_search(f, &o, &r, beside, 2);
+		for (int i = 0; i < 2; i++) {
+			g = request(&streams[i], longer, 12, 25);
+			start(f, NULL, &streams[i], &g);
+			assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+		}
+		start_search(f, &three, &l, other, 3);
+		drain(f);
+		for (int i = 0; i < 2; i++) {
+			assert_same_answer(&alone[i], &beside[i]);
+			assert_int_equal(streams[i].n_tokens, 25);
+			assert_memory_equal(streams[i].tokens, stream.tokens, 25 * sizeof *stream.tokens);
+		}
+		scheduler_free(f->scheduler);
+		fixture_serve(f, &narrow);
+	}
+	assert_true(alone[0].n_tokens == 20 && memcmp(alone[0].tokens, alone[1].tokens, sizeof alone[0].tokens) != 0);
+}
+
+/* --- states ----------------------------------------------------------------------- */
+
+static fault_backend *open_counted(fixture *f)
+{
+	fixture_folder(f);
+	fault_backend *counted = fault_backend_new(f->backend);
+	f->backend = &counted->base;
+	return counted;
+}
+
+static void only_the_states_of_dropped_beams_become_copies(void **state)
+{
+	(void)state;
+	fixture f;
+	fault_backend *counted = open_counted(&f);
+	static plain_search p;
+	static client c[1];
+	const beam_options o = {BEAMS, 1, false};
+	int32_t prompt[PROMPT];
+	fixture_serve(&f, &roomy);
+	random_tokens(prompt, PROMPT, 11);
+	reader x = {&f, prompt, PROMPT};
+	p = (plain_search){.logits = read_afresh,
+	                   .context = &x,
+	                   .vocab = VOCAB,
+	                   .max_tokens = 10,
+	                   .beams = BEAMS,
+	                   .length_penalty = 1};
+	plain_run(&p);
+	const size_t slot = statepool_slot_bytes(f.model->pool), before = counted->copied;
+	generation_request r = search_request(prompt, PROMPT, 11); /* the eleventh token is not read */
+	start_search(&f, &o, &r, c, 1);
+	assert_int_equal(f.model->users, BEAMS);
+	drain(&f);
+	assert_true(p.moved >= BEAMS - 1 && p.moved < 10 * (BEAMS - 1));
+	assert_int_equal((counted->copied - before) / slot, p.moved); /* the rest: sampled tokens of parts of steps */
+	fixture_close(&f);
+}
+
+/* A GPT-2 whose caches are 6 MB. */
+static void large_states_are_copied_in_several_turns(void **state)
+{
+	(void)state;
+	fixture f;
+	fault_backend *counted = open_counted(&f);
+	static plain_search p;
+	static client c[2], stream;
+	const beam_options o = {3, 1, false};
+	int32_t prompt[PROMPT];
+	served_model *gpt2;
+	model *m;
+	char folder[64];
+	make_folder(folder);
+	json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:f}", "n_embd", HIDDEN, "vocab_size", VOCAB, "n_head",
+	                           HEADS, "n_positions", 8192, "n_layer", LAYERS, "initializer_range", 0.3);
+	assert_int_equal(model_create(&m, architecture_find("gpt2"), config, 3, f.backend, NULL), STATUS_OK);
+	assert_int_equal(model_save(m, folder, NULL), STATUS_OK);
+	model_free(m);
+	json_decref(config);
+	fixture_serve(&f, &roomy);
+	assert_int_equal(scheduler_model(f.scheduler, "g", folder, DTYPE_PANEL_F32, &gpt2, NULL), STATUS_OK);
+	f.model = gpt2;
+	assert_true(statepool_slot_bytes(gpt2->pool) > BEAMS_COPY_BYTES);
+	random_tokens(prompt, PROMPT, 11);
+	reader x = {&f, prompt, PROMPT};
+	p = (plain_search){
+	    .logits = read_afresh, .context = &x, .vocab = VOCAB, .max_tokens = 4, .beams = 3, .length_penalty = 1};
+	plain_run(&p);
+	generation_request r = search_request(prompt, PROMPT, 4), g = request(&stream, prompt, PROMPT, 40);
+	start(&f, NULL, &stream, &g);
+	start_search(&f, &o, &r, c, 2);
+	int busy = 0;
+	while (!c[0].finished) {
+		size_t before = counted->copied;
+		assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
+		assert_true(counted->copied - before < BEAMS_COPY_BYTES + SESSION_STEP);
+		busy += counted->copied - before > SESSION_STEP;
+	}
+	assert_true(busy > 2);
+	assert_true(stream.n_tokens >= busy - 1); /* it has gone on meanwhile */
+	drain(&f);
+	assert_is(&c[0], &p.best[0]);
+	assert_is(&c[1], &p.best[1]);
+	fixture_close(&f);
+	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
+}
+
+/* --- clients ------------------------------------------------------------------------ */
+
+static void the_answer_comes_at_the_end_as_credit_allows(void **state)
+{
+	fixture *f = *state;
+	static client whole[2], c[2];
+	const beam_options o = {3, 1, false};
+	int32_t prompt[PROMPT];
+	random_tokens(prompt, PROMPT, 7);
+	generation_request r = search_request(prompt, PROMPT, 20);
+	start_search(f, &o, &r, whole, 2);
+	for (int i = 0; whole[0].n_tokens == 0; i++) {
+		assert_true(i < 1000);
+		assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+	}
+	assert_int_equal(whole[0].n_tokens, 20); /* not before all of it was known */
+	drain(f);
+	r.credit = 0;
+	start_search(f, &o, &r, c, 2);
+	drain(f);
+	assert_int_equal(c[0].n_tokens + c[1].n_tokens, 0);
+	assert_int_equal(f->model->users, 2); /* the third beam has ended */
+	for (int events = 1; events <= 3; events++) {
+		c[0].credit++;
+		generation_grant(c[0].generation, 1);
+		drain(f);
+		assert_int_equal(c[0].n_tokens, events < 3 ? 8 * events : 20);
+	}
+	assert_same_answer(&whole[0], &c[0]);
+	generation_cancel(c[1].generation);
+	drain(f);
+	assert_int_equal(c[1].result.status, STATUS_CANCELLED);
+	assert_int_equal(f->model->users, 0);
+}
+
+static void cancelling_one_ends_the_whole_search(void **state)
+{
+	fixture *f = *state;
+	static client c[2], stream, alone;
+	const beam_options o = {3, 1, false};
+	int32_t prompt[PROMPT];
+	random_tokens(prompt, PROMPT, 7);
+	generation_request g = request(&alone, prompt, PROMPT, 30), r = search_request(prompt, PROMPT, 20);
+	run(f, NULL, &alone, &g);
+	for (int ticks = 0; ticks < 12; ticks += 3) {
+		g = request(&stream, prompt, PROMPT, 30);
+		start(f, NULL, &stream, &g);
+		start_search(f, &o, &r, c, 2);
+		for (int i = 0; i < ticks; i++)
+			assert_int_equal(scheduler_tick(f->scheduler), STATUS_OK);
+		generation_cancel(c[ticks % 2].generation);
+		drain(f);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(c[i].finished, 1);
+			assert_int_equal(c[i].result.status, STATUS_CANCELLED);
+			assert_int_equal(c[i].n_tokens, 0);
+		}
+		assert_memory_equal(stream.tokens, alone.tokens, 30 * sizeof *alone.tokens);
+		assert_int_equal(f->model->users, 0);
+		scheduler_stats stats;
+		scheduler_stats_read(f->scheduler, &stats);
+		assert_int_equal(stats.running + stats.waiting, 0);
+	}
+}
+
+static void a_search_takes_as_many_places_as_it_has_beams(void **state)
+{
+	fixture *f = *state;
+	static client c[1], more[1];
+	const beam_options o = {12, 1, false}, five = {5, 1, false}, four = {4, 1, false};
+	int32_t prompt[PROMPT];
+	generation *g;
+	error err = ERROR_INIT;
+	random_tokens(prompt, PROMPT, 7);
+	generation_request r = search_request(prompt, PROMPT, 3);
+	start_search(f, &o, &r, c, 1);
+	r.context = more;
+	assert_int_equal(scheduler_search(f->scheduler, f->model, &five, &r, 1, &g, &err), STATUS_BUSY);
+	start_search(f, &four, &r, more, 1);
+	assert_int_equal(scheduler_model_unload(f->scheduler, "m", NULL), STATUS_CONFLICT);
+	drain(f);
+	assert_int_equal(c[0].result.status, STATUS_OK);
+	assert_int_equal(more[0].result.status, STATUS_OK);
+	assert_int_equal(scheduler_model_unload(f->scheduler, "m", NULL), STATUS_OK);
+}
+
+static void what_a_search_cannot_have_is_refused_by_name(void **state)
+{
+	fixture *f = *state;
+	int32_t prompt[PROMPT];
+	random_tokens(prompt, PROMPT, 7);
+	for (int i = 0;; i++) {
+		client c = {0};
+		generation *g[4];
+		error err = ERROR_INIT;
+		beam_options o = {4, 1, false};
+		generation_request r = search_request(prompt, PROMPT, 3);
+		const char *param = NULL;
+		int n = 1;
+		r.context = &c;
+#define CASE(number, name, change)                                                                                     \
+	if (i == (number)) {                                                                                           \
+		param = name;                                                                                          \
+		change;                                                                                                \
+	}
+		CASE(0, "num_beams", o.beams = BEAM_SEARCH_MAX + 1)
+		CASE(1, "num_beams", o.beams = 0)
+		CASE(2, "length_penalty", o.length_penalty = NAN)
+		CASE(3, "length_penalty", o.length_penalty = -11)
+		CASE(4, "n", n = 5)
+		CASE(5, "temperature", r.sampling.temperature = 0)
+		CASE(6, "top_k", r.sampling.top_k = 5)
+		CASE(7, "repetition_penalty", r.sampling.repetition_penalty = 1.5f)
+		CASE(8, "stop", r.stops[r.n_stops++] = "x")
+		CASE(9, "alpha", r.n_alpha = 1)
+		CASE(10, "echo", r.score_prompt = true)
+		CASE(11, "max_tokens", r.max_tokens = 0)
+		CASE(12, "response_format", r.constraint = (constraint *)&c)
+		CASE(13, "prompt", r.n_prompt = 0)
+		CASE(14, "alpha", r.explain = true)
+#undef CASE
+		if (!param)
+			break;
+		assert_int_not_equal(scheduler_search(f->scheduler, f->model, &o, &r, n, g, &err), STATUS_OK);
+		assert_string_equal(err.param, param);
+		assert_int_equal(f->model->users, 0);
+		assert_false(scheduler_runnable(f->scheduler));
+	}
+}
+
+/* --- faults -------------------------------------------------------------------------- */
+
+typedef struct day {
+	client found[2], stream;
+	bool accepted;
+} day;
+
+/* A search beside a stream. */
+static void live(fixture *f, day *d, bool *device)
+{
+	const beam_options o = {3, 1, false};
+	generation_request each[2];
+	generation *g[2];
+	int32_t prompt[PROMPT];
+	memset(d, 0, sizeof *d);
+	random_tokens(prompt, PROMPT, 9);
+	generation_request s = request(&d->stream, prompt, PROMPT, 6);
+	status why = scheduler_generate(f->scheduler, f->model, NULL, &s, &d->stream.generation, NULL);
+	assert_true(why == STATUS_OK || why == STATUS_NOMEM);
+	for (int i = 0; i < 2; i++) {
+		each[i] = search_request(prompt, PROMPT, 4);
+		each[i].context = &d->found[i];
+		d->found[i].credit = each[i].credit;
+	}
+	error err = ERROR_INIT;
+	why = scheduler_search(f->scheduler, f->model, &o, each, 2, g, &err);
+	d->accepted = why == STATUS_OK;
+	assert_true(d->accepted || (why == STATUS_NOMEM && err.message[0]));
+	for (int i = 0; i < 2; i++)
+		d->found[i].generation = d->accepted ? g[i] : NULL;
+	for (int i = 0; scheduler_runnable(f->scheduler); i++) {
+		assert_true(i < 1000);
+		*device |= scheduler_tick(f->scheduler) == STATUS_DEVICE;
+	}
+}
+
+static void judge(const day *d, const day *golden, status fault, bool device)
+{
+	for (int i = 0; i < 2; i++) {
+		const client *c = &d->found[i];
+		assert_int_equal(c->finished, d->accepted);
+		if (!d->accepted)
+			continue;
+		if (c->result.status == STATUS_OK) {
+			assert_same_answer(c, &golden->found[i]);
+		} else { /* and not "cancelled", which it is not */
+			assert_int_equal(c->result.status, fault);
+			assert_true(c->result.error.message[0] != '\0');
+			assert_true(fault != STATUS_DEVICE || device);
+		}
+	}
+	assert_memory_equal(d->stream.tokens, golden->stream.tokens, (size_t)d->stream.n_tokens * sizeof(int32_t));
+}
+
+static void whatever_fails_a_search_ends_once_and_frees_everything(void **state)
+{
+	(void)state;
+	static day golden, d;
+	fixture f;
+	bool device = false;
+	int64_t met = 0;
+	fault_backend *fault = open_counted(&f);
+	fixture_serve(&f, &roomy);
+	live(&f, &golden, &device);
+	assert_true(golden.accepted && !device);
+	for (int kind = FAULT_KERNEL; kind <= FAULT_MALLOC; kind++) {
+		bool struck = true;
+		for (int64_t n = 0; struck; n += n < 20 ? 1 : kind == FAULT_KERNEL ? 41 : 7, met += struck) {
+			device = false;
+			if (kind == FAULT_ALLOCATE || kind == FAULT_MALLOC) { /* plans are made anew */
+				scheduler_free(f.scheduler);
+				fixture_serve(&f, &roomy);
+			}
+			if (kind == FAULT_MALLOC)
+				allocations_fail(n, true);
+			else
+				fault_arm(fault, (fault_kind)kind, n, false);
+			live(&f, &d, &device);
+			struck = kind == FAULT_MALLOC ? allocations_refused() : fault->struck;
+			allocations_limit(-1);
+			fault->left = -1;
+			judge(&d, &golden, kind >= FAULT_ALLOCATE ? STATUS_NOMEM : STATUS_DEVICE, device);
+			assert_int_equal(f.model->users, 0);
+			live(&f, &d, &device);
+			judge(&d, &golden, STATUS_OK, false);
+		}
+	}
+	assert_true(met > 80);
+	fixture_close(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(it_finds_what_a_plain_search_over_whole_texts_finds, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_bias_counts_and_the_end_of_text_ends, setup, teardown),
+	    cmocka_unit_test_setup_teardown(it_ends_where_the_positions_end, setup, teardown),
+	    cmocka_unit_test_setup_teardown(no_bit_depends_on_what_runs_beside_it, setup, teardown),
+	    cmocka_unit_test(only_the_states_of_dropped_beams_become_copies),
+	    cmocka_unit_test(large_states_are_copied_in_several_turns),
+	    cmocka_unit_test_setup_teardown(the_answer_comes_at_the_end_as_credit_allows, setup, teardown),
+	    cmocka_unit_test_setup_teardown(cancelling_one_ends_the_whole_search, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_search_takes_as_many_places_as_it_has_beams, setup, teardown),
+	    cmocka_unit_test_setup_teardown(what_a_search_cannot_have_is_refused_by_name, setup, teardown),
+	    cmocka_unit_test(whatever_fails_a_search_ends_once_and_frees_everything),
+	};
+	return RUN_ALL_WAYS(tests);
+}
