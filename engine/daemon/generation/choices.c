@@ -227,6 +227,47 @@ static status copy_prefix(choices *c, session *x, error *err)
 	return STATUS_OK;
 }
 
+static generation_request request_of(choices *c, int i)
+{
+	choice *item = &c->items[i];
+	const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
+	generation_request r = c->plan.request;
+	r.prompt = prompt->ids;
+	r.n_prompt = (int64_t)prompt->count;
+	r.sampling.seed += (uint64_t)i;
+	r.event = on_event;
+	r.finished = on_finished;
+	r.context = item;
+	r.credit = item->credit;
+	return r;
+}
+
+/* Start the samples of a prompt, the next that are not started. */
+static status start_samples(choices *c, device *d, served_model *m, session *x, int prompt, error *err)
+{
+	while (c->started < (prompt + 1) * c->plan.samples) {
+		const generation_request r = request_of(c, c->started);
+		TRY(scheduler_generate(device_scheduler(d), m, x, &r, &c->items[c->started].running, err));
+		c->started++;
+	}
+	return STATUS_OK;
+}
+
+/* Start the search behind a prompt, of which all of its choices are. */
+static status start_search(choices *c, device *d, served_model *m, int prompt, error *err)
+{
+	generation_request r[BEAM_SEARCH_MAX];
+	generation *found[BEAM_SEARCH_MAX];
+	const int n = c->plan.samples, first = prompt * n;
+	for (int i = 0; i < n && i < BEAM_SEARCH_MAX; i++)
+		r[i] = request_of(c, first + i);
+	TRY(scheduler_search(device_scheduler(d), m, &c->plan.search, r, n, found, err));
+	for (int i = 0; i < n; i++)
+		c->items[first + i].running = found[i];
+	c->started += n;
+	return STATUS_OK;
+}
+
 static status start_all(choices *c, device *d, error *err)
 {
 	served_model *m;
@@ -242,20 +283,8 @@ static status start_all(choices *c, device *d, error *err)
 			c->plan.choose(&c->plan, x);
 	}
 	TRY(catalog_model(c->plan.model, d, &m, err));
-	for (int i = 0; i < c->n && !c->plan.unstarted; i++) {
-		choice *item = &c->items[i];
-		const choices_prompt *prompt = &c->plan.prompts[i / c->plan.samples];
-		generation_request r = c->plan.request;
-		r.prompt = prompt->ids;
-		r.n_prompt = (int64_t)prompt->count;
-		r.sampling.seed += (uint64_t)i;
-		r.event = on_event;
-		r.finished = on_finished;
-		r.context = item;
-		r.credit = item->credit;
-		TRY(scheduler_generate(device_scheduler(d), m, x, &r, &item->running, err));
-		c->started++;
-	}
+	for (int i = 0; i < c->plan.n_prompts && !c->plan.unstarted; i++)
+		TRY(c->plan.search.beams > 1 ? start_search(c, d, m, i, err) : start_samples(c, d, m, x, i, err));
 	return STATUS_OK;
 }
 
@@ -503,12 +532,17 @@ choices_plan *choices_get_plan(choices *c)
 	return &c->plan;
 }
 
+int choices_places(const choices_plan *p)
+{
+	return p->n_prompts * (p->search.beams > 1 ? p->search.beams : p->samples);
+}
+
 /* Enter all choices into admission. */
 static status enter(choices *c, error *err)
 {
 	stream *s = c->stream;
 	int64_t most = c->plan.request.max_tokens;
-	c->place = (admitted){.slots = c->n, .most_tokens = most * c->n, .evict = evict};
+	c->place = (admitted){.slots = choices_places(&c->plan), .most_tokens = most * c->n, .evict = evict};
 	look_at_credit(c);
 	return admission_enter(s->engine->admission, &c->place, s->owner, uv_now(&s->engine->loop), &s->retry_after,
 	                       err);

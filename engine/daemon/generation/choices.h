@@ -47,6 +47,8 @@ typedef struct choices_plan {
 	int best;       /* how many samples of each prompt are the answer; 0: all. Log-probabilities rank them */
 	bool ranks;     /* and are for nothing else */
 	bool chat;      /* log-probabilities in the form of chat completions */
+	/* Above 1 beam, without a session: the samples of a prompt are the best hypotheses of one search */
+	beam_options search;
 	int n_prompts, samples; /* choice prompt · samples + sample; a session has one of each */
 	/* Sampling (with its bias, owned), limits, stops (borrowed from the stream's params). Choice i samples with
 	 * seed + i. */
@@ -62,6 +64,8 @@ typedef struct choices_plan {
 
 /* An empty set for s; NULL when out of memory. */
 choices *choices_new(stream *s);
+/* How many of the scheduler's generations it takes. */
+int choices_places(const choices_plan *p);
 /* To be filled in before choices_begin, and read in `result`. */
 choices_plan *choices_get_plan(choices *c);
 /* Begin. The stream is answered, also when nothing could be started; then the set is freed. Uses s->watch

@@ -310,10 +310,11 @@ void completions_refuse(stream *s, choices *c, status why, error *err)
 
 status completions_check_count(const stream *s, const choices_plan *wanted, error *err)
 {
+	const char *param = wanted->search.beams > 1 ? "num_beams" : "n";
 	int most = s->engine->options->limits.max_generations;
-	if (wanted->n_prompts * wanted->samples <= most)
+	if (choices_places(wanted) <= most)
 		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, "n", "prompts times n must be at most %d", most);
+	return error_set(err, STATUS_INVALID, param, "prompts times %s must be at most %d", param, most);
 }
 
 static status read_count(choices_plan *wanted, const json_t *params, error *err)
@@ -327,6 +328,23 @@ static status read_count(choices_plan *wanted, const json_t *params, error *err)
 	wanted->best = n;
 	wanted->ranks = wanted->request.n_logprobs < 0;
 	wanted->request.n_logprobs = wanted->ranks ? 0 : wanted->request.n_logprobs;
+	return STATUS_OK;
+}
+
+/* What a search cannot have beside these the scheduler refuses. */
+static status read_search(choices_plan *wanted, const json_t *params, error *err)
+{
+	const json_t *penalty = json_object_get(params, "length_penalty");
+	const beam_options o = {.beams = (int)integer(params, "num_beams", 1),
+	                        .length_penalty = json_is_number(penalty) ? json_number_value(penalty) : 1,
+	                        .early_stopping = json_is_true(json_object_get(params, "early_stopping"))};
+	wanted->search = o;
+	if (o.beams > 1 && wanted->best)
+		return error_set(err, STATUS_INVALID, "best_of", "is for samples: a beam search has num_beams");
+	if (o.beams == 1 && o.length_penalty != 1)
+		return error_set(err, STATUS_INVALID, "length_penalty", "needs a beam search: num_beams above 1");
+	if (o.beams == 1 && o.early_stopping)
+		return error_set(err, STATUS_INVALID, "early_stopping", "needs a beam search: num_beams above 1");
 	return STATUS_OK;
 }
 
@@ -356,6 +374,7 @@ static status prepare_completion(stream *s, choices_plan *wanted, error *err)
 	wanted->echo = json_is_true(json_object_get(params, "echo"));
 	wanted->request.score_prompt = wanted->echo && wanted->request.n_logprobs >= 0 && !wanted->ranks;
 	TRY(check_echo(wanted, err));
+	TRY(read_search(wanted, params, err));
 	return completions_check_count(s, wanted, err);
 }
 
