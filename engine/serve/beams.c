@@ -268,10 +268,8 @@ static status copy_some(beams *b, error *err)
 /* The first beam has read the prompt: so has every client's. */
 static void prompt_read(beams *b)
 {
-	for (int i = 0; i < b->n_clients; i++) {
-		b->generations[i]->started_ns = b->generations[0]->started_ns;
+	for (int i = 0; i < b->n_clients; i++)
 		b->generations[i]->prompted_ns = clock_ns();
-	}
 }
 
 status beams_arrive(generation *g, error *err)

@@ -542,10 +542,12 @@ static inflight_step *free_step(scheduler *s)
 
 static void begin(scheduler *s, generation *g)
 {
+	const int n = g->beams ? beams_count(g->beams) : 1; /* beams begin with the first */
 	if (g->started_ns)
 		return;
-	g->started_ns = clock_ns();
-	s->n_waiting--;
+	for (int i = 0; i < n; i++)
+		(g->beams ? beams_generation(g->beams, i) : g)->started_ns = clock_ns();
+	s->n_waiting -= n;
 }
 
 /* Read one slice of a sequence that is read as a whole. */

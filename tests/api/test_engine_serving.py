@@ -209,6 +209,64 @@ def test_text_may_hold_any_character(engine, model):
     assert engine.generate({"model": model, "prompt": prompt, "max_tokens": 2})[2]
 
 
+def test_beams_find_texts_that_the_model_scores_as_said_best_first(engine, model):
+    prompt = [60, 61, 62]
+    ask = {"model": model, "prompt": prompt, "max_tokens": 10, "logprobs": 1}
+    for penalty in (-1, 0, 2):
+        _, events, result = engine.generate({**ask, "num_beams": 4, "n": 3, "length_penalty": penalty})
+        found = [[t for e in events if e["index"] == i for t in e["tokens"]] for i in range(3)]
+        said = [[p for e in events if e["index"] == i for p in e["logprobs"]["token_logprobs"]] for i in range(3)]
+        assert [c["finish_reason"] for c in result["choices"]] == ["length"] * 3
+        assert result["usage"] == {"prompt_tokens": 3, "completion_tokens": 30, "total_tokens": 33}
+        assert all(len(e["tokens"]) <= 8 for e in events) and len(events) == 6
+        assert len({tuple(f) for f in found}) == 3
+        for tokens, logprobs in zip(found, said):
+            _, scored, _ = engine.generate({**ask, "prompt": prompt + tokens, "max_tokens": 0, "echo": True})
+            values = [p for e in scored for p in e["logprobs"]["token_logprobs"]][3:]
+            assert logprobs == pytest.approx(values, abs=1e-4)
+        scores = [sum(logprobs) / 10**penalty for logprobs in said]
+        assert scores == sorted(scores, reverse=True)
+    _, events, _ = engine.generate({**ask, "num_beams": 4, "logit_bias": {str(found[0][0]): -100}})
+    assert found[0][0] not in [t for e in events for t in e["tokens"]]
+
+
+def test_the_best_beam_is_the_same_beside_others_and_in_every_prompt_of_a_list(engine, model):
+    ask = {"model": model, "prompt": "99 bottles", "max_tokens": 12, "num_beams": 3, "early_stopping": True}
+    alone, _, _ = engine.generate(ask)
+    streams = [engine.begin("completion.create", {"model": model, "prompt": "9", "max_tokens": 60}, credit=1000) for _ in range(2)]
+    _, events, result = engine.generate({**ask, "prompt": ["99 bottles", "99 bottles"], "echo": True})
+    for i in range(2):
+        assert "".join(e["text"] for e in events if e["index"] == i) == "99 bottles" + alone
+    assert result["usage"]["prompt_tokens"] == 20
+    for stream in streams:
+        stream.result()
+
+
+@pytest.mark.parametrize("more, param", [
+    ({"n": 5}, "n"), ({"temperature": 0}, "temperature"), ({"top_p": 0.5}, "top_p"), ({"presence_penalty": 1}, "presence_penalty"),
+    ({"stop": "x"}, "stop"), ({"best_of": 2}, "best_of"), ({"alpha": {"top": 1}}, "alpha"), ({"max_tokens": 0}, "max_tokens"),
+    ({"echo": True, "logprobs": 0}, "echo"), ({"response_format": {"type": "json_object"}}, "response_format"), ({"num_beams": 9}, "num_beams"),
+    ({"num_beams": 33}, "num_beams"), ({"num_beams": 1, "length_penalty": 2}, "length_penalty"), ({"num_beams": 1, "early_stopping": True}, "early_stopping")])
+def test_what_has_no_meaning_in_a_beam_search_is_refused_by_name(engine, model, more, param):
+    e = refused(engine, "completion.create", {"model": model, "prompt": "x", "num_beams": 4, **more})
+    assert e.status == 400 and e.param == param
+
+
+def test_a_session_has_no_beam_search(engine, session):
+    e = refused(engine, "session.generate", {"id": session()["id"], "prompt": "x", "num_beams": 2})
+    assert (e.status, e.code, e.param) == (400, "unknown_parameter", "num_beams")
+
+
+def test_a_cancelled_search_frees_the_places_of_all_its_beams(engine, model):
+    call = engine.begin("completion.create", {"model": model, "prompt": "9", "max_tokens": 400, "num_beams": 8, "n": 2}, credit=2)
+    engine.wait(lambda: metric(engine, "additive_engine_generations_running") == 8)
+    call.cancel()
+    with pytest.raises(EngineError) as e:
+        call.result()
+    assert (e.value.status, e.value.code) == (499, "cancelled")
+    engine.wait(lambda: metric(engine, "additive_engine_generations_running") == 0)
+
+
 # --- flow control --------------------------------------------------------------------------
 
 def test_a_model_may_write_a_nul(engine, model, session):

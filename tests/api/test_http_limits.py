@@ -321,13 +321,14 @@ def test_a_million_brackets_are_a_400(front, engine, body):
     assert not engine.calls
 
 
-NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "top_a", "top_a_power", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "logprobs", "n", "best_of"]
+NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "top_a", "top_a_power", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "logprobs", "n", "best_of", "num_beams", "length_penalty"]
 VALUES = ["-1", "-3", "0", "1000001", str(2**31), str(2**63), str(2**64), "1e308", "-1e308", "1e999", "NaN", "Infinity", '"1"', "[1]", "{}", "true", "1.5", "0.5", "1e0"]
 # What the API allows of the values above.
 ALLOWED = {
     "max_tokens": ["0", "1e0"], "temperature": ["0", "1.5", "0.5", "1e0"], "top_p": ["0.5", "1e0"], "top_k": ["0", "1000001", "1e0"],
     "min_p": ["0", "0.5", "1e0"], "top_a": ["0", "0.5", "1e0"], "top_a_power": ["0", "1.5", "0.5", "1e0"], "repetition_penalty": ["1.5", "0.5", "1e0"], "presence_penalty": ["-1", "0", "1.5", "0.5", "1e0"],
     "frequency_penalty": ["-1", "0", "1.5", "0.5", "1e0"], "seed": ["-1", "-3", "0", "1000001", str(2**31), "1e0"], "logprobs": ["0", "1e0"], "n": ["1e0"], "best_of": ["0", "1e0"],
+    "num_beams": ["1e0"], "length_penalty": ["-1", "-3", "0", "1.5", "0.5", "1e0"],
 }
 
 
@@ -338,7 +339,7 @@ def test_every_number_has_bounds(front, engine, name, path):
     async def _(call):
         call.result({"choices": [], "usage": {}, "model": "m"})
 
-    if "sessions" in path and name in ("n", "best_of"):
+    if "sessions" in path and name in ("n", "best_of", "num_beams", "length_penalty"):
         return
     start_of_body = '{"model":"m","prompt":"x",' if path == "/v1/completions" else '{"prompt":"x",'
     wrong = []
