@@ -139,30 +139,87 @@ static bool ranks_before(const float *x, int32_t a, int32_t b)
 	return x[a] == x[b] ? a < b : x[a] > x[b];
 }
 
+enum { LANES = 4, BLOCK = 256 * LANES /* tokens whose probabilities are added up as floats */ };
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+typedef int32_t lane_bits __attribute__((vector_size(LANES * sizeof(int32_t))));
+
+static lanes sampler_choose(lane_bits condition, lanes yes, lanes no)
+{
+	return (lanes)(((lane_bits)yes & condition) | ((lane_bits)no & ~condition));
+}
+
+/* The next logits, and -inf in the place of those that are not finite or behind the last. */
+static lanes sampler_load(const float *x, int64_t left)
+{
+	lanes y;
+	const lanes none = (lanes){0} - INFINITY;
+	if (left >= LANES)
+		memcpy(&y, x, sizeof y);
+	else
+		for (int i = 0; i < LANES; i++)
+			y[i] = i < left ? x[i] : -INFINITY;
+	return sampler_choose(y - y == 0, y, none);
+}
+
+/* e^x for x ≤ 0, to 2e-7 of it; 1e-38 below -87. With n the nearest integer to x / log 2, e^x = 2^n · e^f,
+ * |f| ≤ log 2 / 2, where a polynomial (that of Cephes' expf) is as exact as a float. */
+static lanes sampler_exp(lanes x)
+{
+	x = sampler_choose(x > -87, x, (lanes){0} - 87);
+	const lane_bits n = __builtin_convertvector(x * 1.44269504f - 0.5f, lane_bits);
+	const lanes whole = __builtin_convertvector(n, lanes);
+	const lanes f = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+	lanes p = f * 1.9875691500e-4f + 1.3981999507e-3f;
+	p = p * f + 8.3334519073e-3f;
+	p = p * f + 4.1665795894e-2f;
+	p = p * f + 1.6666665459e-1f;
+	p = p * f + 0.5f;
+	return (p * f * f + f + 1) * (lanes)((n + 127) << 23);
+}
+
+static float sampler_maximum(const float *x, int64_t vocab)
+{
+	lanes most = (lanes){0} - INFINITY;
+	for (int64_t at = 0; at < vocab; at += LANES) {
+		const lanes y = sampler_load(x + at, vocab - at);
+		most = sampler_choose(y > most, y, most);
+	}
+	for (int i = 1; i < LANES; i++)
+		most[0] = most[i] > most[0] ? most[i] : most[0];
+	return most[0];
+}
+
 double sampler_normalizer(const float *x, int64_t vocab)
 {
-	float most = -INFINITY;
+	const float most = sampler_maximum(x, vocab);
 	double sum = 0;
-	for (int64_t i = 0; i < vocab; i++)
-		if (isfinite(x[i]) && x[i] > most)
-			most = x[i];
-	for (int64_t i = 0; i < vocab; i++)
-		if (isfinite(x[i]))
-			sum += expf(x[i] - most);
-	return sum > 0 ? most + log(sum) : -INFINITY;
+	if (most == -INFINITY)
+		return -INFINITY;
+	for (int64_t first = 0; first < vocab; first += BLOCK) {
+		lanes part = {0};
+		for (int64_t at = first; at < vocab && at < first + BLOCK; at += LANES)
+			part += sampler_exp(sampler_load(x + at, vocab - at) - most);
+		for (int i = 0; i < LANES; i++)
+			sum += (double)part[i];
+	}
+	return (double)most + log(sum);
 }
 
 /* The n_top first by rank, by insertion: n_top is small and most tokens fail the first test. */
 void sampler_top(const float *x, int64_t vocab, double normalizer, token_logprob *top, int n_top)
 {
 	int n = 0;
+	float worst = 0; /* logit of the last one in `top` */
 	for (int64_t i = 0; i < vocab && n_top > 0; i++) {
-		if (!isfinite(x[i]) || (n == n_top && !ranks_before(x, (int32_t)i, top[n - 1].token)))
+		if (n == n_top && !(x[i] > worst)) /* of equal ones the first stays */
+			continue;
+		if (!isfinite(x[i]))
 			continue;
 		int at = n < n_top ? n++ : n - 1;
 		for (; at > 0 && ranks_before(x, (int32_t)i, top[at - 1].token); at--)
 			top[at] = top[at - 1];
 		top[at].token = (int32_t)i;
+		worst = x[top[n - 1].token];
 	}
 	for (int i = 0; i < n; i++)
 		top[i].logprob = (float)(x[top[i].token] - normalizer);
