@@ -6,6 +6,8 @@
  *   bench_serve batch CONFIG DTYPE CONTEXT COUNT [ROWS]
  *                                                 tokens per second of COUNT sessions at once, ROWS of them in a step
  *                                                 (all), and of one: greedy tokens, and drawn ones
+ *   bench_serve beams CONFIG DTYPE COUNT          milliseconds of a step: a beam search with COUNT beams, COUNT greedy
+ *                                                 streams with log-probabilities, and as many without
  *   bench_serve prefill CONFIG DTYPE TOKENS       tokens per second and growth of memory of one long prompt
  *   bench_serve prompts CONFIG DTYPE COUNT TOKENS [ROUNDS]
  *                                                 COUNT requests at once with prompts of TOKENS tokens: milliseconds to
@@ -32,6 +34,9 @@ enum {
 	PIECE = 4096, /* tokens of a prompt given at once */
 	BATCH_ROUNDS = 3,
 	BATCH_TOKENS = 48, /* of each session in a round */
+	BEAM_ROUNDS = 7,
+	BEAM_PROMPT = 16,
+	BEAM_TOKENS = 100
 };
 
 typedef struct service {
@@ -283,6 +288,74 @@ static void batch(char **arguments, int n)
 	close_service(&s);
 }
 
+/* --- beams ------------------------------------------------------------------------- */
+
+static void note_time(void *context, const generation_result *r)
+{
+	double *ms = context;
+	bench_check(r->status, &r->error);
+	*ms = r->predicted_ms > *ms ? r->predicted_ms : *ms;
+}
+
+static int64_t take_event(void *context, const generation_event *e)
+{
+	(void)context;
+	(void)e;
+	return 1;
+}
+
+/* Milliseconds of a step in which `count` requests of one token each are advanced, or the beams of one search. */
+static double beam_step(service *s, int count, bool search, int n_logprobs)
+{
+	int32_t prompt[BEAM_PROMPT];
+	double ms = 0;
+	error err = ERROR_INIT;
+	generation *g;
+	const beam_options o = {.beams = count, .length_penalty = 1};
+	for (int i = 0; i < BEAM_PROMPT; i++)
+		prompt[i] = (int32_t)((i * 37 + 5) % s->vocab);
+	generation_request r = {.prompt = prompt,
+	                        .n_prompt = BEAM_PROMPT,
+	                        .max_tokens = BEAM_TOKENS,
+	                        .ignore_end = true,
+	                        .credit = 1,
+	                        .n_logprobs = n_logprobs,
+	                        .event = take_event,
+	                        .finished = note_time,
+	                        .context = &ms};
+	sampling_default(&r.sampling);
+	if (search)
+		bench_check(scheduler_search(s->scheduler, s->model, &o, &r, 1, &g, &err), &err);
+	r.sampling.temperature = 0;
+	for (int i = 0; i < count && !search; i++)
+		bench_check(scheduler_generate(s->scheduler, s->model, NULL, &r, &g, &err), &err);
+	run(s);
+	return ms / BEAM_TOKENS;
+}
+
+static void beams(char **arguments)
+{
+	service s;
+	const int count = atoi(arguments[2]);
+	bench_times searched = {0}, scored = {0}, plain = {0};
+	open_service(&s, arguments[0], arguments[1], count, count);
+	for (int round = -1; round < BEAM_ROUNDS; round++) { /* -1: warm-up */
+		const double a = beam_step(&s, count, true, -1), b = beam_step(&s, count, false, 0),
+		             c = beam_step(&s, count, false, -1);
+		if (round >= 0) {
+			bench_times_add(&searched, a);
+			bench_times_add(&scored, b);
+			bench_times_add(&plain, c);
+		}
+	}
+	printf("{\"beams\": %d, \"search_ms\": %.3f, \"streams_with_logprobs_ms\": %.3f, \"streams_ms\": %.3f}\n",
+	       count, bench_times_median(&searched), bench_times_median(&scored), bench_times_median(&plain));
+	bench_times_free(&searched);
+	bench_times_free(&scored);
+	bench_times_free(&plain);
+	close_service(&s);
+}
+
 /* --- prefill, state ----------------------------------------------------------------- */
 
 static void prefill(char **arguments)
@@ -391,6 +464,8 @@ int main(int argc, char **argv)
 		flat(argv + 2, n);
 	else if (strcmp(mode, "batch") == 0 && (n == 4 || n == 5))
 		batch(argv + 2, n);
+	else if (strcmp(mode, "beams") == 0 && n == 3)
+		beams(argv + 2);
 	else if (strcmp(mode, "prefill") == 0 && n == 3)
 		prefill(argv + 2);
 	else if (strcmp(mode, "prompts") == 0 && (n == 4 || n == 5))
@@ -398,7 +473,8 @@ int main(int argc, char **argv)
 	else if (strcmp(mode, "state") == 0 && n == 1)
 		state(argv + 2);
 	else
-		bench_fail("usage: bench_serve decode|flat|batch|prefill|prompts|state CONFIG …, see the source's "
-		           "first lines");
+		bench_fail(
+		    "usage: bench_serve decode|flat|batch|beams|prefill|prompts|state CONFIG …, see the source's "
+		    "first lines");
 	return EXIT_SUCCESS;
 }
