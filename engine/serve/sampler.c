@@ -151,13 +151,12 @@ static lanes sampler_choose(lane_bits condition, lanes yes, lanes no)
 /* The next logits, and -inf in the place of those that are not finite or behind the last. */
 static lanes sampler_load(const float *x, int64_t left)
 {
-	lanes y;
 	const lanes none = (lanes){0} - INFINITY;
+	lanes y = none;
 	if (left >= LANES)
 		memcpy(&y, x, sizeof y);
-	else
-		for (int i = 0; i < LANES; i++)
-			y[i] = i < left ? x[i] : -INFINITY;
+	for (int64_t i = 0; left < LANES && i < left; i++)
+		y[i] = x[i];
 	return sampler_choose(y - y == 0, y, none);
 }
 
