@@ -1,9 +1,11 @@
 """The official OpenAI client, unmodified, does its whole job here."""
 
+import subprocess
+
 import openai
 import pytest
 
-from conftest import SMALL, TEXT
+from conftest import BIN, SMALL, TEXT
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +151,20 @@ def test_a_scored_prompt_goes_on_with_what_is_sampled(client, model):
     assert echoed.text == "99 bottles" + plain.text
     assert echoed.logprobs.tokens == list("99 bottles") + plain.logprobs.tokens
     assert echoed.logprobs.token_logprobs[10:] == pytest.approx(plain.logprobs.token_logprobs, abs=1e-4)
+
+
+def test_the_answer_of_a_beam_search_is_the_same_streamed_and_on_the_command_line(service, client, model):
+    ask = dict(model=model, prompt="99 bottles", max_tokens=20, extra_body={"num_beams": 4, "length_penalty": 0})
+    best = client.completions.create(n=2, logprobs=0, **ask)
+    sums = [sum(c.logprobs.token_logprobs) for c in best.choices]
+    assert sums[0] >= sums[1] and best.choices[0].text != best.choices[1].text
+    chunks = list(client.completions.create(n=2, stream=True, **ask))
+    for i in range(2):
+        assert "".join(c.choices[0].text for c in chunks if c.choices[0].index == i) == best.choices[i].text
+    options = ["--num-beams", "4", "--length-penalty", "0", "--max-tokens", "20"]
+    shown = subprocess.run([BIN / "additive", "--url", service.url, "generate", "--model", model, *options, "99 bottles"],
+                           capture_output=True, text=True, timeout=60, check=True)
+    assert shown.stdout.rstrip("\n") == best.choices[0].text.rstrip("\n")
 
 
 def test_the_best_of_several_samples_are_the_answer_best_first(client, model):
