@@ -30,19 +30,19 @@ typedef struct model_dims {
 	int64_t outputs; /* width of the head */
 	int64_t hidden, layers, heads;
 	head_kind head;
-	pooling pool;       /* of HEAD_CLASSES: what the head reads of a sequence */
-	bool causal;        /* no token depends on later ones, so sessions can read it token by token */
-	bool reads_source;  /* it attends to a source beside its tokens (forward_spec.source) */
-	bool reads_padding; /* masked tokens take part: a sequence has its values only at its own length */
-	int64_t positions;  /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
-	int64_t first_row;  /* of the position table: that of position 0 */
-	int64_t trained; /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
-	int64_t mask;    /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
-	int64_t start;   /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given
-	                  */
-	/* Of reads_source. */
+	pooling pool;          /* of HEAD_CLASSES: what the head reads of a sequence */
+	bool causal;           /* no token depends on later ones, so sessions can read it token by token */
+	bool reads_source;     /* it attends to a source beside its tokens (forward_spec.source) */
 	int64_t source;        /* tokens that a source may have; 0: there is no encoder, which makes rows of them */
 	int64_t source_inputs; /* token ids of a source */
+	const char *whole; /* what the model has that leaves it no recurrent form, though it is causal; NULL: nothing */
+	bool
+	    reads_padding; /* masked tokens take part: a sequence, or a source, has its values only at its own length */
+	int64_t positions; /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
+	int64_t first_row; /* of the position table: that of position 0 */
+	int64_t trained;   /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
+	int64_t mask;      /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
+	int64_t start; /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given */
 	float dropout;
 } model_dims;
 

@@ -51,6 +51,8 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	if (forward_recurrent(spec)) {
 		b.pool = graph_state(g, "pool", SHAPE2(spec->slots, state_list_slot(states)));
 		b.slot = input(g, PORT_SLOT, sequences);
+	}
+	if (forward_recurrent(spec) && spec->phase != PHASE_ENCODE) {
 		b.position = input(g, PORT_POSITION, sequences);
 		b.length = input(g, PORT_LENGTH, sequences);
 	}

@@ -25,9 +25,10 @@ typedef struct builder {
 	graph *g;
 	const forward_spec *spec;
 	const state_list *states;
-	value mask, rng;                    /* VALUE_NONE unless the spec asks */
-	value pool, slot, position, length; /* VALUE_NONE in PHASE_SCORE */
-	value start;                        /* PHASE_READ */
+	value mask, rng;        /* VALUE_NONE unless the spec asks */
+	value pool, slot;       /* VALUE_NONE in PHASE_SCORE */
+	value position, length; /* PHASE_STEP, PHASE_READ */
+	value start;            /* PHASE_READ */
 	/* Of the forward, or VALUE_NONE: rows of the tables, words times PORT_FACTOR, what the head reads. */
 	value words, scaled, places, row, logits;
 	bool last_alone; /* rows of tokens that no output reads are gone: builder_needed_rows */

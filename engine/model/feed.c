@@ -42,6 +42,8 @@ status feed_positions(plan *p, const model_dims *d, position_policy policy, int6
 	if (source != VALUE_NONE)
 		TRY(write_series(p, PORT_SOURCE_POSITIONS, 0, 1, shape_last(graph_value(plan_graph(p), source)->shape),
 		                 NULL, POSITION_ERROR));
+	if (port_find(plan_graph(p), PORT_TOKENS) == VALUE_NONE)
+		return STATUS_OK;
 	return write_series(p, PORT_POSITIONS, first, 1, tokens_of(p), d, policy);
 }
 

@@ -8,7 +8,8 @@
 typedef enum phase {
 	PHASE_SCORE, /* whole sequences, all at once and afresh: training, evaluation */
 	PHASE_STEP,  /* up to N more tokens for each of B slots of the state pool */
-	PHASE_READ   /* the same for tokens of any number per slot, one sequence behind the other, N tokens in all */
+	PHASE_READ,  /* the same for tokens of any number per slot, one sequence behind the other, N tokens in all */
+	PHASE_ENCODE /* a source of S tokens for each of B slots, which decoders read there; no tokens, no outputs */
 } phase;
 
 /* Which logits a forward computes. */
@@ -36,9 +37,10 @@ typedef struct forward_input {
 
 typedef struct forward_spec {
 	phase phase;
-	int64_t batch, length; /* B sequences, N tokens each (PHASE_READ: in all) */
+	int64_t batch, length; /* B sequences, N tokens each (PHASE_READ: in all; not of PHASE_ENCODE) */
 	int64_t slots;         /* in the state pool; not of PHASE_SCORE */
-	int64_t source;        /* S, of models that read a source: tokens of it, or rows if they have no encoder */
+	int64_t source;        /* S, of models that read a source: tokens of it, or rows if they have no encoder;
+	                        * PHASE_SCORE and PHASE_ENCODE */
 	int64_t before;        /* P: rows in front of the tokens */
 	int64_t memory;        /* M: rows of earlier segments for each layer (PORT_MEMORY), PHASE_SCORE */
 	bool masked;           /* takes a mask */

@@ -354,7 +354,8 @@ static bool has_score(const model *m, const forward_spec *spec)
 
 static status check_spec(const model *m, const forward_spec *spec, const float *pool, error *err)
 {
-	if (spec->batch < 1 || spec->length < 1)
+	const bool encodes = spec->phase == PHASE_ENCODE;
+	if (spec->batch < 1 || (encodes ? spec->source : spec->length) < 1)
 		return error_set(err, STATUS_INVALID, NULL, "a forward needs a batch and a length of at least 1");
 	if (spec->backward && (!spec->loss || forward_recurrent(spec)))
 		return error_set(err, STATUS_INVALID, NULL, "a backward needs a loss and the parallel form");
@@ -362,12 +363,19 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		return error_set(err, STATUS_INVALID, NULL, "hits are of a loss's labels");
 	if (forward_recurrent(spec) && (spec->slots < 1 || !pool))
 		return error_set(err, STATUS_INVALID, NULL, "a recurrent forward needs a state pool");
-	if (m->dims.reads_source && (spec->source < 1 || forward_recurrent(spec)))
+	if (m->dims.reads_source && spec->source < 1 && !forward_recurrent(spec))
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "the model attends to a source, which there is none of here");
+	if (encodes && !m->dims.source)
+		return error_set(err, STATUS_UNSUPPORTED, "model", "the model has no encoder for a source");
+	if (forward_recurrent(spec) && m->dims.whole)
+		return error_set(err, STATUS_UNSUPPORTED, "model", "the model cannot read token by token: it has %s",
+		                 m->dims.whole);
 	if (forward_recurrent(spec) && !m->dims.causal)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s cannot read token by token",
 		                 m->architecture->name);
+	if (encodes && (spec->logits != LOGITS_NONE || spec->embedding != POOL_NONE || spec->loss || spec->explain))
+		return error_set(err, STATUS_INVALID, NULL, "a source is encoded without any outputs");
 	if (spec->phase == PHASE_READ && (spec->masked || spec->loss))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "sequences of different lengths have neither mask nor loss");

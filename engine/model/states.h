@@ -11,7 +11,8 @@
 
 typedef enum state_kind {
 	STATE_RECURRENT, /* of fixed size: all tokens read, folded together */
-	STATE_CACHE      /* of single tokens, up to a bound after which the oldest goes */
+	STATE_CACHE,     /* of single tokens, up to a bound after which the oldest goes */
+	STATE_SOURCE     /* an encoded source: written by PHASE_ENCODE, read with every token */
 } state_kind;
 
 typedef struct state_spec {

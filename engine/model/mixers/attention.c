@@ -3,6 +3,7 @@
 #include <math.h>
 
 enum { ROTARY_BASE = 10000 };
+#define SOURCE "layers.%d.source"
 
 /* --- parameters and state ------------------------------------------------------------------------------- */
 
@@ -81,6 +82,8 @@ static void states(const void *options, int layer, state_list *list)
 {
 	const attention_options *o = options;
 	int64_t keys = o->kv_heads * o->key_width, values = o->kv_heads * o->value_width;
+	if (o->cross && o->capacity)
+		state_list_add(list, STATE_SOURCE, source_state_floats(keys, values, o->capacity), SOURCE, layer);
 	if (o->causal)
 		state_list_add(list, STATE_CACHE,
 		               attention_needs_matrix(o) ? matrix_stream_floats(matrix_stream(o))
@@ -207,6 +210,35 @@ static value attend(builder *b, const attention_options *o, int index, const cha
 	                            params.p > 0 ? b->rng : VALUE_NONE, params);
 }
 
+static source_params source_place(const builder *b, const attention_options *o, int layer)
+{
+	return (source_params){.heads = o->heads,
+	                       .kv_heads = o->kv_heads,
+	                       .value_width = o->kv_heads * o->value_width,
+	                       .capacity = o->capacity,
+	                       .offset = builder_state(b, SOURCE, layer),
+	                       .scale = (float)o->scale};
+}
+
+void attention_store_source(builder *b, const attention_options *o, int layer, const char *prefix, value source,
+                            value mask)
+{
+	value k = builder_linear(b, source, "%sto_k", prefix);
+	value v = o->shared ? k : builder_linear(b, source, "%sto_v", prefix);
+	op_source_store(b->g, normalise(b, o, k, o->kv_heads), v, b->pool, b->slot, VALUE_NONE, mask,
+	                source_place(b, o, layer));
+}
+
+static value attend_source(builder *b, const attention_options *o, int layer, const char *prefix, value q)
+{
+	value keys = memories_alone(b, o, prefix, "mem_k", VALUE_NONE, o->key_width);
+	value values = memories_alone(b, o, prefix, "mem_v", VALUE_NONE, o->value_width);
+	if (keys != VALUE_NONE)
+		keys = normalise(b, o, keys, o->kv_heads);
+	return op_source_attention(b->g, q, b->pool, b->slot, b->length, b->start, keys, values,
+	                           source_place(b, o, layer));
+}
+
 static value attend_recurrent(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
                               value k, value v, attention_rows *r)
 {
@@ -253,15 +285,15 @@ static void log_parts(builder *b, const attention_options *o, int layer, const a
 		graph_output(g, op_gather(g, r->bias, builder_positions(b), -1), "layers.%d.bias", layer);
 }
 
-value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
-                        attention_rows *r)
+/* With the keys and values of rows that are in the graph: the sequence's own, or those of a source. */
+static value attend_rows(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
+                         attention_rows *r)
 {
 	graph *g = b->g;
 	value x = r->x, read = r->source == VALUE_NONE ? x : r->source;
 	int64_t earlier = builder_rows(b, r->memory);
 	if (earlier)
 		read = op_join_rows(g, r->memory, x, (join_rows_params){0});
-	value q = builder_linear(b, x, "%sto_q", prefix);
 	value k = builder_linear(b, read, "%sto_k", prefix);
 	value v = o->shared ? k : builder_linear(b, read, "%sto_v", prefix);
 	q = rotate(b, o, r, q, o->heads, false, earlier);
@@ -285,8 +317,18 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
 	}
 	q = normalise(b, o, q, o->heads);
 	k = normalise(b, o, k, o->kv_heads);
-	value y = recurrent ? attend_recurrent(b, o, layer, index, prefix, q, k, v, r)
-	                    : attend(b, o, index, prefix, q, k, v, r);
+	return recurrent ? attend_recurrent(b, o, layer, index, prefix, q, k, v, r)
+	                 : attend(b, o, index, prefix, q, k, v, r);
+}
+
+value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
+                        attention_rows *r)
+{
+	graph *g = b->g;
+	value x = r->x, q = builder_linear(b, x, "%sto_q", prefix);
+	const bool stored = o->cross && b->pool != VALUE_NONE;
+	value y = stored ? attend_source(b, o, layer, prefix, normalise(b, o, q, o->heads))
+	                 : attend_rows(b, o, layer, index, prefix, q, r);
 	if (o->tensor_product)
 		y = op_gate(g, y, y, builder_linear(b, x, "%sto_r", prefix));
 	if (o->scaled)

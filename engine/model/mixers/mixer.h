@@ -82,7 +82,8 @@ extern const explainer linear_explainer;
  *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ
  *   or, on attention, y = a ⊙ σ(b) with a | b the halves of that
  * A is op_softmax_attention, or op_softmax_stream in the recurrent form. Talking heads, sparse attention, residual
- * attention and explicit masks need the matrix of scores in memory: op_attention_scores and what follows it. One
+ * attention and explicit masks need the matrix of scores in memory: op_attention_scores and what follows it. To a
+ * source, the recurrent form is op_source_attention, and needs_matrix has none. One
  * dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate, mem_k, mem_v,
  * head_scale_params, pre_ and post_softmax_talking_heads. */
 typedef struct attention_options {
@@ -111,7 +112,7 @@ typedef struct attention_options {
 typedef struct attention_rows {
 	value x;                          /* [B, N, D] */
 	value memory;                     /* [B, M, D]: rows whose keys and values stand in front of those of x */
-	value source;                     /* [B, S, D]; of the recurrent form: it stands in the slot */
+	value source;                     /* [B, S, D]; none in the recurrent form, where it stands in the slot */
 	value query_mask, key_mask;       /* of the rows of x; of the keys, without memories */
 	value visible;                    /* [N, S], [H, N, S] or [B, H, N, S]: 0 hides */
 	value bias;                       /* [T, H] by distance */
@@ -129,6 +130,10 @@ typedef struct attention_rows {
 /* index: of this attention among all of the stack, for the names of its outputs. */
 value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
                         attention_rows *r);
+/* Of a source [B, S, D]: its keys and values, without those that mask [B, S] hides, into the slots of the recurrent
+ * form. */
+void attention_store_source(builder *b, const attention_options *o, int layer, const char *prefix, value source,
+                            value mask);
 /* The second has no explainer: of what needs the matrix, and of biases in both directions. */
 extern const mixer mixer_attention, mixer_attention_matrix;
 extern const explainer attention_explainer;

@@ -111,6 +111,11 @@ void stack_prepare(stack *s)
 	s->cross = attention_of(s, true);
 }
 
+bool stack_has_self_attention(const stack *s)
+{
+	return stack_count(&s->options, 'a', s->options.n_entries) > 0;
+}
+
 int64_t stack_length(const stack *s)
 {
 	const stack_options *o = &s->options;
@@ -312,6 +317,8 @@ double stack_parameter_count(const stack *s)
 void stack_states(const stack *s, state_list *list)
 {
 	const stack_options *o = &s->options;
+	for (int l = 0; l < stack_count(o, 'c', o->n_entries) && stack_has_self_attention(s); l++)
+		mixer_attention.states(&s->cross, l, list);
 	for (int e = 0; e < o->n_entries && o->causal; e++) {
 		if (o->shift[e])
 			state_list_add(list, STATE_CACHE, shift_state_floats(o->dim, o->shift[e]), "entries.%d.shift",
@@ -517,6 +524,18 @@ static value attention(journey *j, value x, value memory, const entry_name *n, i
 	j->values = r.values;
 	*(cross ? &j->source_scores : &j->scores) = r.scores;
 	return y;
+}
+
+void stack_store_source(builder *b, const stack *s, value source, value mask)
+{
+	const stack_options *o = &s->options;
+	for (int e = 0; e < o->n_entries; e++) {
+		entry_name n = name_of(s, e);
+		char prefix[2 * NAME_BYTES];
+		snprintf(prefix, sizeof prefix, "%s.1%s.", n.text, n.wrappers);
+		if (o->order[e] == 'c')
+			attention_store_source(b, &s->cross, stack_count(o, 'c', e), prefix, source, mask);
+	}
 }
 
 static value join(const journey *j, value branch, value x, const entry_name *n)

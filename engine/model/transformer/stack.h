@@ -37,7 +37,9 @@ void stack_prepare(stack *s);
 void stack_parameters(const stack *s, parameter_list *list);
 /* Scalars of all parameters, from above: for the check of a configuration. */
 double stack_parameter_count(const stack *s);
-/* What sessions keep beside the caches of self-attention. */
+/* Are its layers those of self-attention? Else they are those of cross-attention. */
+bool stack_has_self_attention(const stack *s);
+/* What sessions keep beside the states of its layers. */
 void stack_states(const stack *s, state_list *list);
 /* Tokens that a sequence may have. */
 int64_t stack_length(const stack *s);
@@ -56,5 +58,9 @@ typedef struct stack_rows {
 value stack_embed(builder *b, const stack *s, bool source, value before);
 /* The rows behind the entries and, of a wrapped stack, behind its last norm, without those of memory tokens. */
 value stack_forward(builder *b, const stack *s, stack_rows rows);
+
+/* A source that has been encoded, and which of its rows count, into the slots that the recurrent form of
+ * cross-attention reads. */
+void stack_store_source(builder *b, const stack *s, value source, value mask);
 
 #endif

@@ -43,6 +43,29 @@ static void check_both(config_reader *r, transformer_config *c)
 		config_fail(r, "tie_token_emb", "tie_token_emb needs equal num_tokens and emb_dim");
 }
 
+/* Feed-forward has no mask, so that a shift there lets rows of padding into those beside them. */
+static bool shifts_feed_forward(const stack_options *o)
+{
+	for (int e = 0; e < o->n_entries; e++)
+		if (o->order[e] == 'f' && o->shift[e])
+			return true;
+	return false;
+}
+
+/* Of a decoder that attends to a source; NULL: everything has a recurrent form. Memory tokens read the source too, so
+ * that a session would need their keys and values of its own. */
+static const char *without_recurrent_form(const transformer_config *c)
+{
+	const stack_options *o = &c->decoder.options;
+	return c->arrangement != ARRANGED_BOTH ? "cross_attend without an encoder"
+	       : o->attn_talking_heads         ? "attn_talking_heads, and attends to a source"
+	       : o->attn_sparse_topk           ? "attn_sparse_topk, and attends to a source"
+	       : o->attn_max_attend_past       ? "attn_max_attend_past, and attends to a source"
+	       : o->cross_residual_attn        ? "cross_residual_attn"
+	       : o->num_memory_tokens          ? "num_memory_tokens, and attends to a source"
+	                                       : NULL;
+}
+
 void transformer_finish(config_reader *r, transformer_config *c)
 {
 	bool both = c->arrangement == ARRANGED_BOTH;
@@ -57,17 +80,18 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	finish_stack(&c->decoder, both ? DECODER : "", true);
 	const stack *head = transformer_head(c);
 	const stack_options *o = &head->options;
-	int attentions = stack_count(o, 'a', o->n_entries);
 	model_dims *d = &c->dims;
 	d->inputs = d->outputs = o->num_tokens;
 	d->hidden = o->dim;
-	d->layers = attentions ? attentions : stack_count(o, 'c', o->n_entries);
+	d->layers = stack_count(o, stack_has_self_attention(head) ? 'a' : 'c', o->n_entries);
 	d->heads = o->heads;
 	d->head = HEAD_VOCABULARY;
 	d->causal = o->causal;
 	d->reads_source = o->cross_attend;
 	d->source = both ? c->encoder.options.max_seq_len : 0;
 	d->source_inputs = both ? c->encoder.options.num_tokens : 0;
+	d->reads_padding = c->arrangement != ARRANGED_DECODER && shifts_feed_forward(&c->encoder.options);
+	d->whole = o->causal && o->cross_attend ? without_recurrent_form(c) : NULL;
 	d->positions = stack_length(head);
 	d->dropout = (float)largest_dropout(o);
 	if (both)
@@ -83,9 +107,11 @@ const mixer *transformer_mixer(const void *config, int64_t layer, const void **o
 {
 	const stack *s = transformer_head(config);
 	(void)layer;
-	*options = &s->self;
-	return attention_needs_matrix(&s->self) || (s->self.biased && !s->self.causal) ? &mixer_attention_matrix
-	                                                                               : &mixer_attention;
+	const bool self = stack_has_self_attention(s);
+	*options = self ? &s->self : &s->cross;
+	return !self || attention_needs_matrix(&s->self) || (s->self.biased && !s->self.causal)
+	           ? &mixer_attention_matrix
+	           : &mixer_attention;
 }
 
 void transformer_states(const void *config, state_list *list)
@@ -131,7 +157,7 @@ static value source_of(builder *b, const transformer_config *c, value mask)
 		graph_want_gradient(b->g, rows);
 		return rows;
 	}
-	if (c->arrangement != ARRANGED_BOTH || forward_recurrent(spec))
+	if (c->arrangement != ARRANGED_BOTH || spec->phase == PHASE_STEP || spec->phase == PHASE_READ)
 		return VALUE_NONE;
 	stack_rows rows = {.x = stack_embed(b, &c->encoder, true, VALUE_NONE),
 	                   .mask = mask,
@@ -139,7 +165,10 @@ static value source_of(builder *b, const transformer_config *c, value mask)
 	                   .visible = VALUE_NONE,
 	                   .source = VALUE_NONE,
 	                   .source_mask = VALUE_NONE};
-	value encodings = stack_forward(b, &c->encoder, rows);
+	builder whole = *b; /* an encoder has the parallel form alone */
+	whole.pool = VALUE_NONE;
+	value encodings = stack_forward(&whole, &c->encoder, rows);
+	b->site = whole.site;
 	if (spec->activations)
 		builder_output(b, encodings, "%s", port_name(PORT_ENCODINGS));
 	return encodings;
@@ -156,6 +185,10 @@ void transformer_forward(const void *config, builder *b)
 	value source_mask =
 	    given(b, spec->source_masked, PORT_SOURCE_MASK, DTYPE_I32, SHAPE2(spec->batch, spec->source));
 	value source_kept = given(b, spec->source_kept, PORT_SOURCE_KEPT, DTYPE_I32, SHAPE2(spec->batch, spec->source));
+	if (spec->phase == PHASE_ENCODE) {
+		stack_store_source(b, s, source_of(b, c, source_mask), source_mask);
+		return;
+	}
 	stack_rows in = {
 	    .mask = b->mask,
 	    .key_mask = given(b, spec->key_masked, PORT_KEY_MASK, DTYPE_I32, SHAPE2(spec->batch, rows)),

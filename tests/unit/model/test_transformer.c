@@ -59,9 +59,9 @@ typedef struct trial {
 	backend *b;
 	model *m;
 	const char *text; /* the configuration, for messages */
-	bool source, jumps;
+	bool source, encodes, jumps;
 	float rows[B * S * DIM];
-	int32_t ids[B * N], labels[B * N], mask[B * N];
+	int32_t ids[B * N], labels[B * N], mask[B * N], source_ids[B * S], source_mask[B * S];
 } trial;
 
 static void fail_with(const trial *t, const char *what, double a, double b)
@@ -76,6 +76,10 @@ static void fill_inputs(trial *t)
 		t->labels[i] = i % N == N - 1 ? -1 : (i + 1) * 5 % V;
 		t->mask[i] = i < 2 * N - 2;
 	}
+	for (int i = 0; i < B * S; i++) {
+		t->source_ids[i] = i * 7 % V;
+		t->source_mask[i] = i < 2 * S - 2;
+	}
 	random_normal(t->rows, B * S * DIM, 3, 1);
 }
 
@@ -85,6 +89,8 @@ static void feed(const trial *t, plan *p)
 	assert_int_equal(feed_write(p, PORT_LABELS, t->labels), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_MASK, t->mask), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_SOURCE_ROWS, t->rows), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_SOURCE, t->source_ids), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_SOURCE_MASK, t->source_mask), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(t->m), POSITION_ERROR, 0), STATUS_OK);
 }
 
@@ -123,8 +129,13 @@ static void stir(const trial *t)
 /* The derivative along the gradient is its length. */
 static void train(const trial *t)
 {
-	const forward_spec spec = {
-	    .batch = B, .length = N, .source = t->source ? S : 0, .masked = true, .loss = true, .backward = true};
+	const forward_spec spec = {.batch = B,
+	                           .length = N,
+	                           .source = t->source ? S : 0,
+	                           .source_masked = t->encodes,
+	                           .masked = true,
+	                           .loss = true,
+	                           .backward = true};
 	/* Where the set of the largest scores changes, the loss jumps. */
 	const double epsilon = t->jumps ? 3e-5 : 5e-4, noise = 1e-6 / epsilon;
 	int64_t n = model_arena_floats(t->m);
@@ -164,7 +175,8 @@ static void train(const trial *t)
 
 static void whole_logits(const trial *t, const model *m, float *logits)
 {
-	const forward_spec spec = {.batch = B, .length = N, .source = t->source ? S : 0, .logits = LOGITS_ALL};
+	const forward_spec spec = {
+	    .batch = B, .length = N, .source = t->source ? S : 0, .source_masked = t->encodes, .logits = LOGITS_ALL};
 	plan *p = fixture_plan(m, &spec, NULL, NULL);
 	feed(t, p);
 	assert_int_equal(plan_run(p), STATUS_OK);
@@ -197,6 +209,27 @@ static void save_and_load(const trial *t, const float *logits)
 	assert_int_equal(file_remove_tree(folder, NULL), STATUS_OK);
 }
 
+/* The sources into the slots of their sequences, by a plan that has room for longer ones. */
+static void encode_sources(const trial *t, float *pool)
+{
+	const int64_t room = model_dimensions(t->m)->reads_padding ? S : S + 3;
+	const forward_spec spec = {
+	    .phase = PHASE_ENCODE, .batch = B, .source = room, .slots = SLOTS, .source_masked = true};
+	int32_t ids[B * (S + 3)] = {0}, mask[B * (S + 3)] = {0}, slots[B] = {0, 1};
+	plan *p = fixture_plan(t->m, &spec, NULL, pool);
+	for (int b = 0; b < B; b++)
+		for (int i = 0; i < S; i++) {
+			ids[b * room + i] = t->source_ids[b * S + i];
+			mask[b * room + i] = t->source_mask[b * S + i];
+		}
+	assert_int_equal(feed_write(p, PORT_SOURCE, ids), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_SOURCE_MASK, mask), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_SLOT, slots), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(t->m), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	plan_free(p);
+}
+
 /* Sequences read in pieces of `chunk` tokens. */
 static void read_in_pieces(const trial *t, int64_t chunk, const float *logits)
 {
@@ -206,6 +239,8 @@ static void read_in_pieces(const trial *t, int64_t chunk, const float *logits)
 	int32_t part[B * N];
 	plan *p = fixture_plan(t->m, &spec, NULL, pool);
 	double scale = 1;
+	if (t->encodes)
+		encode_sources(t, pool);
 	for (int64_t i = 0; i < B * N * V; i++)
 		scale = fmax(scale, fabs((double)logits[i]));
 	for (int64_t at = 0; at + chunk <= N; at += chunk) {
@@ -226,6 +261,19 @@ static void read_in_pieces(const trial *t, int64_t chunk, const float *logits)
 	free(pool);
 }
 
+static void sessions_are_refused(const trial *t)
+{
+	float pool[1];
+	plan *p;
+	error err = ERROR_INIT;
+	for (int i = PHASE_STEP; i <= PHASE_ENCODE; i++) {
+		const forward_spec spec = {.phase = (phase)i, .batch = B, .length = 1, .source = S, .slots = SLOTS};
+		assert_int_equal(model_plan(&p, t->m, &spec, NULL, pool, &err), STATUS_UNSUPPORTED);
+		assert_string_equal(err.param, "model");
+	}
+	assert_non_null(strstr(error_message(&err), t->encodes ? "_" : "encoder"));
+}
+
 /* False: the configuration is refused, with a param. */
 static bool try(backend *b, json_t *config)
 {
@@ -242,7 +290,9 @@ static bool try(backend *b, json_t *config)
 	}
 	const transformer_config *c = model_config(t.m);
 	const stack_options *o = &transformer_head(c)->options;
+	const model_dims *d = model_dimensions(t.m);
 	t.source = o->cross_attend;
+	t.encodes = d->source > 0;
 	t.jumps = o->attn_sparse_topk > 0;
 	fill_inputs(&t);
 	stir(&t);
@@ -255,9 +305,11 @@ static bool try(backend *b, json_t *config)
 	whole_logits(&t, t.m, logits);
 	save_and_load(&t, logits);
 	/* With values that are scaled by the length of the whole, sessions differ. */
-	if (o->causal && !o->cross_attend && !(o->rotary_xpos && o->rotate_values)) {
+	if (o->causal && !d->whole && !(o->rotary_xpos && o->rotate_values)) {
 		read_in_pieces(&t, 1, logits);
 		read_in_pieces(&t, 3, logits);
+	} else if (d->whole) {
+		sessions_are_refused(&t);
 	}
 	model_free(t.m);
 	free(text);
@@ -362,6 +414,20 @@ static void set(json_t *config, int option)
 	assert_int_equal(json_object_set_new(config, options[option].key, json), 0);
 }
 
+/* An encoder-decoder with this decoder, and with an encoder of the same options but for those that it cannot have. */
+static json_t *with_encoder(json_t *decoder)
+{
+	json_t *encoder = json_copy(decoder);
+	static const char *const not [] = {"stack",       "cross_attend",  "only_cross", "cross_residual_attn",
+	                                   "rotary_xpos", "custom_layers", NULL};
+	for (int i = 0; not [i]; i++)
+		json_object_del(encoder, not [i]);
+	json_object_del(decoder, "stack");
+	json_object_set_new(decoder, "cross_attend", json_true());
+	json_object_set_new(encoder, "cross_attend", json_false());
+	return json_pack("{s:s, s:o, s:o}", "stack", "encoder_decoder", "encoder", encoder, "decoder", decoder);
+}
+
 static void every_option_alone_trains_saves_loads_and_decodes(void **state)
 {
 	(void)state;
@@ -382,15 +448,21 @@ static void every_option_alone_trains_saves_loads_and_decodes(void **state)
 	                                      "attn_qk_norm_scale",
 	                                      "cross_residual_attn",
 	                                      NULL};
-	for (int form = 0; form < 2; form++)
+	for (int form = 0; form < 3; form++)
 		for (int i = 0; i < OPTIONS; i++) {
-			json_t *config = base(form ? "encoder" : "decoder");
+			json_t *config = base(form == 1 ? "encoder" : "decoder");
 			set(config, i);
+			config = form == 2 ? with_encoder(config) : config;
 			bool expected = true;
 			for (int k = 0; refused[k]; k++)
 				expected &= strcmp(options[i].key, refused[k]) != 0;
-			if (form && strcmp(options[i].key, "rotary_xpos") == 0)
+			if (form == 1 && strcmp(options[i].key, "rotary_xpos") == 0)
 				expected = false;
+			if (form == 2)
+				expected |= strcmp(options[i].key, "only_cross") == 0 ||
+				            strcmp(options[i].key, "cross_residual_attn") == 0;
+			if (form == 2 && options[i].value[0] == '[' && options[i].key[0] == 's')
+				expected = false; /* a decoder has more entries than shifts are given for */
 			if (try(b, config) != expected)
 				fail_msg("%s %s: %s", options[i].key, options[i].value,
 				         expected ? "refused" : "not refused");
@@ -411,6 +483,7 @@ static void drawn_combinations_train_save_load_and_decode_or_are_refused_by_name
 		for (int i = 0; i < n; i++)
 			set(config,
 			    (int)((i < 2 ? words.word[2 + i] : more.word[(i - 2) % 4] >> 8 * ((i - 2) / 4)) % OPTIONS));
+		config = words.word[0] % 4 == 1 ? with_encoder(config) : config;
 		taken += try(b, config);
 		json_decref(config);
 		assert_true(draw < 40 * (uint64_t)DRAWN);
