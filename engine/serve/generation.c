@@ -11,19 +11,46 @@
 
 /* --- beginning ----------------------------------------------------------------- */
 
+/* param: what the ids are. */
+static status generation_check_ids(const int32_t *ids, int64_t n, int64_t vocab, const char *param, error *err)
+{
+	uint32_t most = 0; /* found without a branch for each token, of which there may be millions */
+	for (int64_t i = 0; i < n; i++)
+		most = (uint32_t)ids[i] > most ? (uint32_t)ids[i] : most;
+	for (int64_t i = 0; most >= vocab && i < n; i++)
+		if (ids[i] < 0 || ids[i] >= vocab)
+			return error_set(err, STATUS_INVALID, param, "token %d is not in the vocabulary of %lld",
+			                 (int)ids[i], (long long)vocab);
+	return STATUS_OK;
+}
+
+static status generation_check_source(const session *x, const generation_request *r, error *err)
+{
+	const model_dims *d = model_dimensions(x->model->model);
+	if (d->reads_source && d->whole)
+		return error_set(err, STATUS_UNSUPPORTED, "model", "the model cannot read token by token: it has %s",
+		                 d->whole);
+	if (!d->source)
+		return r->n_source == 0 ? STATUS_OK
+		                        : error_set(err, STATUS_INVALID, "source", "this model reads no source");
+	if ((x->n_source == 0) == (r->n_source == 0))
+		return error_set(err, STATUS_INVALID, "source",
+		                 r->n_source ? "the session has its source, which cannot be replaced"
+		                             : "this model reads a source: it must not be missing or empty");
+	if (r->n_source > d->source)
+		return error_set(err, STATUS_INVALID, "source",
+		                 "%lld tokens do not fit: this model reads sources of up to %lld",
+		                 (long long)r->n_source, (long long)d->source);
+	return generation_check_ids(r->source, r->n_source, d->source_inputs, "source", err);
+}
+
 static status generation_check_prompt(const session *x, bool temporary, const generation_request *r, error *err)
 {
-	int64_t vocab = model_dimensions(x->model->model)->inputs, limit = session_limit(x);
+	int64_t limit = session_limit(x);
 	if (r->n_prompt < 0 || (r->n_prompt == 0 && x->tokens == 0))
 		return error_set(err, STATUS_INVALID, "prompt", "must not be empty%s",
 		                 temporary ? "" : " on a session that has read nothing");
-	uint32_t most = 0; /* found without a branch for each token, of which there may be millions */
-	for (int64_t i = 0; i < r->n_prompt; i++)
-		most = (uint32_t)r->prompt[i] > most ? (uint32_t)r->prompt[i] : most;
-	for (int64_t i = 0; most >= vocab && i < r->n_prompt; i++)
-		if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
-			return error_set(err, STATUS_INVALID, "prompt", "token %d is not in the vocabulary of %lld",
-			                 (int)r->prompt[i], (long long)vocab);
+	TRY(generation_check_ids(r->prompt, r->n_prompt, model_dimensions(x->model->model)->inputs, "prompt", err));
 	if (r->n_prompt > limit - x->tokens)
 		return error_set(err, STATUS_INVALID, "prompt",
 		                 "%lld tokens do not fit: %lld of the %lld positions are taken", (long long)r->n_prompt,
@@ -34,6 +61,7 @@ static status generation_check_prompt(const session *x, bool temporary, const ge
 static status generation_check(const session *x, bool temporary, const generation_request *r, error *err)
 {
 	TRY(session_check(x, err));
+	TRY(generation_check_source(x, r, err));
 	TRY(generation_check_prompt(x, temporary, r, err));
 	if (!model_dimensions(x->model->model)->causal && (!temporary || r->max_tokens > 0 || !r->explain))
 		return error_set(err, STATUS_UNSUPPORTED, "model",
@@ -169,6 +197,13 @@ static status generation_copy(generation *g, const generation_request *r, error 
 	g->sampling.bias = memory_new(bias, sizeof *g->sampling.bias);
 	if (!g->prompt || !g->sampling.bias)
 		return STATUS_NOMEM;
+	if (r->n_source > 0) {
+		g->n_source = r->n_source;
+		g->source = memory_new((size_t)r->n_source, sizeof *g->source);
+		if (!g->source)
+			return STATUS_NOMEM;
+		memcpy(g->source, r->source, (size_t)r->n_source * sizeof *g->source);
+	}
 	if (r->n_prompt > 0)
 		memcpy(g->prompt, r->prompt, (size_t)r->n_prompt * sizeof *g->prompt);
 	if (bias > 0)
@@ -191,6 +226,7 @@ static void generation_free(generation *g)
 	prompt_scores_free(g->scores);
 	constrained_text_free(g->constrained);
 	free(g->prompt);
+	free(g->source);
 	free(g->sampling.bias);
 	tally_fini(&g->tally);
 	free(g->weights);
@@ -296,6 +332,39 @@ void generation_read(generation *g, int64_t count)
 	g->unread = false;
 }
 
+static status generation_read_slice(const generation *g, uint64_t slice_ns, bool *done)
+{
+	uint64_t began = clock_ns();
+	do
+		TRY(reading_step(g->whole, done));
+	while (!*done && clock_ns() - began < slice_ns);
+	return STATUS_OK;
+}
+
+bool generation_encodes(const generation *g)
+{
+	return g->source;
+}
+
+status generation_encode(generation *g, uint64_t slice_ns, error *err)
+{
+	session *x = g->session;
+	const reading_piece all = {.ids = g->source, .count = g->n_source, .slot = x->slot};
+	bool done;
+	if (!g->whole)
+		return reading_begin(&g->whole, x->model, (reading_form){.source = true}, &all, err);
+	TRY(generation_read_slice(g, slice_ns, &done));
+	if (!done)
+		return STATUS_OK;
+	reading_end(x->model, g->whole);
+	g->whole = NULL;
+	free(x->source);
+	x->source = g->source;
+	x->n_source = g->n_source;
+	g->source = NULL;
+	return STATUS_OK;
+}
+
 status generation_read_whole(generation *g, bool *done, error *err)
 {
 	session *x = g->session;
@@ -303,10 +372,7 @@ status generation_read_whole(generation *g, bool *done, error *err)
 	if (!g->whole)
 		return reading_begin(&g->whole, x->model, (reading_form){.log = true},
 		                     &(reading_piece){.ids = g->prompt, .count = g->n_prompt, .log = x->log}, err);
-	uint64_t began = clock_ns();
-	do
-		TRY(reading_step(g->whole, done));
-	while (!*done && clock_ns() - began < GENERATION_SLICE_NS);
+	TRY(generation_read_slice(g, GENERATION_SLICE_NS, done));
 	if (*done) {
 		memcpy(x->ids, g->prompt, (size_t)g->n_prompt * sizeof *x->ids);
 		x->tokens = g->n_prompt;
@@ -518,7 +584,7 @@ void generation_finish(generation *g, status s, const error *err)
 	    .status = s,
 	    .error = why,
 	    .finish = s == STATUS_OK ? g->finish : FINISH_NONE,
-	    .prompt_tokens = g->n_cached + g->n_prompt,
+	    .prompt_tokens = g->n_cached + g->n_source + g->n_prompt,
 	    .cached_tokens = g->n_cached,
 	    .completion_tokens = g->completed,
 	    .queue_ms = milliseconds(g->accepted_ns, started),

@@ -46,6 +46,8 @@ struct generation {
 	/* the request */
 	int32_t *prompt;
 	int64_t n_prompt, max_tokens; /* max_tokens: at most the positions left */
+	int32_t *source;              /* to be encoded; NULL: nothing is */
+	int64_t n_source;             /* of the request */
 	int64_t n_cached;             /* tokens before the prompt that a temporary session had read */
 	sampling sampling;
 	bool ignore_end;
@@ -58,9 +60,9 @@ struct generation {
 	void *context;
 
 	/* progress */
-	int64_t n_read;        /* tokens of the prompt */
-	int64_t reading;       /* tokens of the prompt in the step that has been issued */
-	reading *whole;        /* of the prompt, in a model that reads whole sequences; NULL: not begun */
+	int64_t n_read;  /* tokens of the prompt */
+	int64_t reading; /* tokens of the prompt in the step that has been issued */
+	reading *whole;  /* of the source; of the prompt, in a model that reads whole sequences; NULL: not begun */
 	prompt_scores *scores; /* of the prompt's tokens from the second on; NULL: not wanted */
 	int64_t completed;     /* tokens sampled */
 	int32_t next;
@@ -115,6 +117,10 @@ bool generation_ends(const generation *g, int32_t token);
 void generation_send_tokens(generation *g, generation_event *e, bool last);
 /* Read the next slice, in a model that reads whole sequences. *done: the whole prompt is read. */
 status generation_read_whole(generation *g, bool *done, error *err);
+/* Is there a source to encode before the prompt? */
+bool generation_encodes(const generation *g);
+/* Encode it for about slice_ns. */
+status generation_encode(generation *g, uint64_t slice_ns, error *err);
 /* Are scores of the prompt's tokens to be computed or delivered? */
 bool generation_scores(const generation *g);
 /* Read and score the prompt for about slice_ns, or deliver the scores that there is credit for. */

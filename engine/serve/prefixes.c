@@ -115,7 +115,7 @@ static session *lookup(scheduler *s, served_model *m, const int32_t *ids, int64_
 status prefixes_begin(scheduler *s, served_model *m, generation_request *r, session **out, error *err)
 {
 	const session_options o = {.policy = POSITION_ERROR, .explain = r->n_alpha > 0 || r->explain};
-	bool shares = r->n_shared > 0 && r->n_shared < r->n_prompt && !o.explain && !r->score_prompt;
+	bool shares = r->n_shared > 0 && r->n_shared < r->n_prompt && !o.explain && !r->score_prompt && !r->n_source;
 	session *known = shares ? lookup(s, m, r->prompt, r->n_shared) : NULL;
 	size_t moved = 0;
 	bool done = false;

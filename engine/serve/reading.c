@@ -28,7 +28,7 @@ struct reading {
 bool reading_by_pieces(const served_model *m, reading_form form)
 {
 	const model_dims *d = model_dimensions(m->model);
-	return !form.attribution && d->causal && d->head != HEAD_CLASSES;
+	return !form.attribution && !form.source && d->causal && d->head != HEAD_CLASSES;
 }
 
 /* --- plans ------------------------------------------------------------------------ */
@@ -71,28 +71,42 @@ static bool is_like(const reading *r, int64_t capacity, reading_form form)
 {
 	return r->capacity == capacity && r->form.logits == form.logits && r->form.rows == form.rows &&
 	       r->form.embedding == form.embedding && r->form.log == form.log && r->form.masked == form.masked &&
-	       r->form.attribution == form.attribution && r->form.share == form.share;
+	       r->form.attribution == form.attribution && r->form.share == form.share && r->form.source == form.source;
+}
+
+static forward_spec source_spec(const reading *r, const served_model *m)
+{
+	return (forward_spec){.phase = PHASE_ENCODE,
+	                      .batch = 1,
+	                      .slots = statepool_capacity(m->pool),
+	                      .source = r->capacity,
+	                      .source_masked = true};
+}
+
+static forward_spec spec_of(const reading *r, const served_model *m)
+{
+	bool pieces = reading_by_pieces(m, r->form);
+	return (forward_spec){.phase = pieces ? PHASE_STEP : PHASE_SCORE,
+	                      .batch = 1,
+	                      .length = r->capacity,
+	                      .slots = pieces ? statepool_capacity(m->pool) : 0,
+	                      .masked = !pieces || r->form.masked,
+	                      .explain = r->form.log,
+	                      .attribution = r->form.attribution,
+	                      .share = r->form.share,
+	                      .logits = r->form.attribution ? LOGITS_LAST : r->form.logits,
+	                      .rows = r->form.rows,
+	                      .embedding = r->form.embedding};
 }
 
 static status fill(reading *r, const served_model *m, error *err)
 {
-	bool pieces = reading_by_pieces(m, r->form);
-	forward_spec spec = {.phase = pieces ? PHASE_STEP : PHASE_SCORE,
-	                     .batch = 1,
-	                     .length = r->capacity,
-	                     .slots = pieces ? statepool_capacity(m->pool) : 0,
-	                     .masked = !pieces || r->form.masked,
-	                     .explain = r->form.log,
-	                     .attribution = r->form.attribution,
-	                     .share = r->form.share,
-	                     .logits = r->form.attribution ? LOGITS_LAST : r->form.logits,
-	                     .rows = r->form.rows,
-	                     .embedding = r->form.embedding};
+	const forward_spec spec = r->form.source ? source_spec(r, m) : spec_of(r, m);
 	r->tokens = memory_new((size_t)r->capacity, sizeof *r->tokens);
 	r->mask = memory_new((size_t)r->capacity, sizeof *r->mask);
 	if (!r->tokens || !r->mask)
 		return STATUS_NOMEM;
-	TRY(model_plan(&r->plan, m->model, &spec, NULL, pieces ? statepool_data(m->pool) : NULL, err));
+	TRY(model_plan(&r->plan, m->model, &spec, NULL, spec.slots ? statepool_data(m->pool) : NULL, err));
 	r->logits = r->form.attribution ? plan_node_of(r->plan, port_find(plan_graph(r->plan), PORT_LOGITS)) : -1;
 	return r->form.log ? outputs_new(&r->outputs, m->model, r->plan, READING_LOG_TOKENS) : STATUS_OK;
 }
@@ -141,7 +155,8 @@ void reading_end(served_model *m, reading *r)
 /* Give the inputs the length of the piece; where that cannot be done, mask or length say it. */
 static status shorten(reading *r)
 {
-	static const port_role roles[] = {PORT_TOKENS, PORT_POSITIONS, PORT_MASK};
+	static const port_role roles[] = {PORT_TOKENS, PORT_POSITIONS,        PORT_MASK,
+	                                  PORT_SOURCE, PORT_SOURCE_POSITIONS, PORT_SOURCE_MASK};
 	plan_shape shapes[sizeof roles / sizeof *roles];
 	int n = 0;
 	for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
@@ -180,6 +195,8 @@ static status feed(reading *r)
 	TRY(shorten(r));
 	TRY(feed_write(r->plan, PORT_TOKENS, r->tokens));
 	TRY(feed_write(r->plan, PORT_MASK, r->mask));
+	TRY(feed_write(r->plan, PORT_SOURCE, r->tokens));
+	TRY(feed_write(r->plan, PORT_SOURCE_MASK, r->mask));
 	TRY(feed_positions(r->plan, d, POSITION_CLAMP, first)); /* rows behind the piece may be past the end */
 	TRY(feed_write(r->plan, PORT_SLOT, &r->piece.slot));
 	TRY(feed_write(r->plan, PORT_POSITION, &first));

@@ -10,6 +10,8 @@
  * are beyond its length. A plan that is not kept is made for the length of its piece, and so is every plan of a model
  * that reads padding.
  *
+ * The encoder of an encoder-decoder reads a source at once, too.
+ *
  * Executor thread only. */
 #ifndef ENGINE_SERVE_READING_H
 #define ENGINE_SERVE_READING_H
@@ -36,13 +38,14 @@ typedef struct reading_form {
 	bool masked;             /* of a piece: its tokens `absent` are read by none */
 	attribution attribution; /* parts of the score of the last token's logits, or of the classes' */
 	float share;             /* as in forward_spec */
+	bool source;             /* what is read is a source, which goes into the slot; nothing else is wanted */
 } reading_form;
 
 /* What is read: all of a sequence, or a piece (reading_by_pieces). */
 typedef struct reading_piece {
 	const int32_t *ids;   /* of an attribution there until reading_end */
 	int64_t count, first; /* tokens, and those of the sequence before them */
-	int32_t slot;         /* of the pieces before */
+	int32_t slot;         /* of the pieces before, or for the source */
 	const bool *absent;   /* [count] of form.masked; there until reading_end */
 	const int32_t *rows;  /* [n_rows], 1 ≤ n_rows ≤ form.rows: tokens of the piece */
 	int64_t n_rows;

@@ -565,14 +565,30 @@ static status read_whole(scheduler *s, generation *g)
 	return STATUS_OK;
 }
 
+/* Slices of readings are shorter beside streams. */
+static uint64_t slice_beside_streams(const scheduler *s, served_model *m)
+{
+	m->waited_for = scheduler_decodes(s);
+	return m->waited_for ? GENERATION_SHORT_SLICE_NS : GENERATION_SLICE_NS;
+}
+
+/* Encode some of a source. */
+static status encode(scheduler *s, generation *g)
+{
+	error err = ERROR_INIT;
+	status why = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
+	if (why != STATUS_OK)
+		return no_plan(s, g, why, &err);
+	s->counters.prompt_tokens += generation_encodes(g) ? 0 : (uint64_t)g->n_source;
+	return STATUS_OK;
+}
+
 /* Read and score some of a prompt, or deliver scores. */
 static status score_prompt(scheduler *s, generation *g)
 {
 	error err = ERROR_INIT;
 	const int64_t before = g->n_read;
-	g->session->model->waited_for = scheduler_decodes(s);
-	const uint64_t slice = g->session->model->waited_for ? GENERATION_SHORT_SLICE_NS : GENERATION_SLICE_NS;
-	status why = generation_score(g, slice, &err);
+	status why = generation_score(g, slice_beside_streams(s, g->session->model), &err);
 	s->counters.prompt_tokens += (uint64_t)(g->n_read - before);
 	if (why != STATUS_OK)
 		return give_up(s, g, why, &err);
@@ -619,6 +635,8 @@ static status prefill(scheduler *s, generation *g)
 		return (why = generation_tally(g)) == STATUS_OK ? why : give_up(s, g, why, &err);
 	if (!model_dimensions(g->session->model->model)->causal)
 		return read_whole(s, g);
+	if (generation_encodes(g))
+		return encode(s, g);
 	if (generation_scores(g))
 		return score_prompt(s, g);
 	if (g->beams && g->n_read == g->n_prompt)

@@ -86,6 +86,7 @@ typedef struct session_info {
 	char id[SCHEDULER_ID_BYTES];
 	char model[SCHEDULER_ID_BYTES];
 	int64_t tokens;      /* read so far */
+	int64_t source;      /* tokens of its source; 0: it has none */
 	int64_t state_bytes; /* never depends on tokens */
 	bool busy;           /* a generation or append uses it */
 	session_options options;
@@ -175,7 +176,8 @@ typedef struct generation_result {
 	status status; /* STATUS_OK, CANCELLED, or why it ended */
 	error error;
 	finish_reason finish;
-	int64_t prompt_tokens, completion_tokens;
+	int64_t prompt_tokens; /* those of the source, too */
+	int64_t completion_tokens;
 	int64_t cached_tokens; /* of the prompt: they had been read for another request */
 	double queue_ms, prompt_ms, predicted_ms;
 	float *log; /* request.explain and STATUS_OK: of the tokens read (explain/explain.h), for `finished` to free;
@@ -185,6 +187,9 @@ typedef struct generation_result {
 typedef struct generation_request {
 	const int32_t *prompt; /* copied */
 	int64_t n_prompt;
+	const int32_t *source; /* of a model with an encoder, for a session that has none yet; copied, and encoded
+	                        * before the prompt is read */
+	int64_t n_source;
 	int64_t n_shared;                       /* of these, from the first on: other prompts may begin with them too */
 	int64_t max_tokens;                     /* 0: only read the prompt (append) */
 	sampling sampling;                      /* bias is copied */
@@ -221,6 +226,9 @@ typedef struct generation_request {
  * session is busy (STATUS_CONFLICT for a second one). On failure or cancellation the session keeps what was read; no
  * step is read in part, and after a cancellation the session has read every delivered token. A character that
  * max_tokens cuts is finished by the session's next generation without a prompt; in a temporary session it is U+FFFD.
+ * A model with an encoder needs a source, which a session is given once, by its first request: STATUS_INVALID "source"
+ * where one is missing, does not fit or is more than one, or where the model reads none. Its prompts begin with the
+ * start token (model_dims.start); the caller puts it there. A source is encoded in slices, between the steps of others.
  * With a constraint the generation also ends (FINISH_STOP) as soon as nothing can follow.
  * Text ends before the stop sequence; tokens do not: those of the stop sequence and the end-of-text token are sampled,
  * delivered, counted and read. */

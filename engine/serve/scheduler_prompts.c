@@ -27,7 +27,7 @@ static generation *prompt_from(const scheduler *s, generation *g)
 
 static int64_t prompt_left(const generation *g)
 {
-	return g->n_prompt - g->n_read;
+	return (generation_encodes(g) ? g->n_source : 0) + g->n_prompt - g->n_read;
 }
 
 /* Prompts in the background come after all others, but for the turns of the oldest. The queue has prompts in the order
@@ -53,11 +53,12 @@ bool scheduler_decodes(const scheduler *s)
 	return g != NULL;
 }
 
-/* g joins the step if its chunk fits. A prompt that is scored is read alone. */
+/* g joins the step if its chunk fits. A prompt that is scored is read alone, and one behind a source when that has been
+ * encoded. */
 static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *room)
 {
 	int64_t left = prompt_left(g), n = left < most ? left : most;
-	if (n == 0 || n > *room || !generation_tallied(g) || g->scores)
+	if (n == 0 || n > *room || !generation_tallied(g) || g->scores || generation_encodes(g))
 		return;
 	*room -= n;
 	g->reading = n;

@@ -62,6 +62,7 @@ void scheduler_session_info(const session *x, session_info *out)
 {
 	*out = (session_info){
 	    .tokens = x->tokens,
+	    .source = x->n_source,
 	    .state_bytes = (int64_t)statepool_slot_bytes(x->model->pool),
 	    .busy = x->busy,
 	    .options = x->options,

@@ -92,6 +92,9 @@ static status check_rows(const model_dims *d, const scoring_request *r, int64_t 
 static status check(const served_model *m, const scoring_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
+	if (d->reads_source)
+		return error_set(err, STATUS_UNSUPPORTED, "model",
+		                 "the model attends to a source, without which it cannot read a sequence");
 	int64_t limit = r->explain.method ? scheduler_attribution_limit(d) : scheduler_score_limit(d);
 	for (int64_t i = 0; i < r->n_sequences; i++) {
 		const scoring_sequence *q = &r->sequences[i];

@@ -40,6 +40,7 @@ void session_free(session *x)
 	free(x->ids);
 	free(x->logits);
 	free(x->log);
+	free(x->source);
 	free(x);
 }
 
@@ -83,6 +84,14 @@ status session_reserve(session *x, int64_t n, error *err)
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for a sequence of %lld tokens", (long long)need);
 	x->capacity = capacity;
 	return STATUS_OK;
+}
+
+status session_reserve_source(session *x, int64_t n, error *err)
+{
+	free(x->source);
+	x->source = memory_new((size_t)n, sizeof *x->source);
+	return x->source ? STATUS_OK
+	                 : error_set(err, STATUS_NOMEM, NULL, "no memory for a source of %lld tokens", (long long)n);
 }
 
 served_row session_row(session *x, const int32_t *tokens, int64_t n)
@@ -166,6 +175,8 @@ status session_fork(session **out, session *x, const char *id, error *err)
 {
 	TRY(session_new(out, x->model, id, &x->options, err));
 	status s = session_reserve(*out, x->tokens, err);
+	if (s == STATUS_OK && x->n_source)
+		s = session_reserve_source(*out, x->n_source, err);
 	if (s != STATUS_OK) {
 		session_free(*out);
 		*out = NULL;
@@ -175,8 +186,8 @@ status session_fork(session **out, session *x, const char *id, error *err)
 
 static status copy_slice(session *y, const session *x, const session_slice *slice)
 {
-	const void *from[] = {NULL, x->logits, x->ids, x->log};
-	void *to[] = {NULL, y->logits, y->ids, y->log};
+	const void *from[] = {NULL, x->logits, x->ids, x->log, x->source};
+	void *to[] = {NULL, y->logits, y->ids, y->log, y->source};
 	if (slice->part == 0)
 		return statepool_copy(x->model->pool, y->slot, x->slot, slice->from, slice->bytes);
 	memcpy((char *)to[slice->part] + slice->from, (const char *)from[slice->part] + slice->from, slice->bytes);
@@ -192,6 +203,7 @@ status session_fork_step(session *copy, const session *x, size_t *moved, bool *d
 	    (size_t)model_dimensions(m->model)->outputs * sizeof *x->logits,
 	    tokens * sizeof *x->ids,
 	    x->log ? tokens * (size_t)m->log_floats * sizeof *x->log : 0,
+	    (size_t)x->n_source * sizeof *x->source,
 	};
 	session_slice slice;
 	while (left > 0 && session_next_slice(parts, *moved, left, &slice)) {
@@ -203,5 +215,6 @@ status session_fork_step(session *copy, const session *x, size_t *moved, bool *d
 	}
 	*done = !session_next_slice(parts, *moved, 1, &slice);
 	copy->tokens = *done ? x->tokens : 0;
+	copy->n_source = *done ? x->n_source : 0;
 	return STATUS_OK;
 }

@@ -5,6 +5,7 @@
  *   logits    the model's output after the last of them; undefined while tokens is 0, and while the session is busy:
  *             then they may lie on the device, or be those of an earlier token
  *   log       with `explain`: what an explanation needs of every token (explain/explain.h)
+ *   source    of a model that reads one: its tokens; what the encoder has made of them lies in the slot
  *
  * Count, log and export cover exactly the tokens that the state has read. So a generation reads its last token before
  * it ends, and the next generation samples from the logits that are kept. Only a generation that ends because memory or
@@ -33,6 +34,8 @@ struct session {
 	const float *from_device; /* device address of the logits until the plan's next step; NULL: `logits` has them */
 	int32_t pending;          /* delivered, but not read; -1: none */
 	float *log;               /* [capacity][log_floats], NULL without explain */
+	int32_t *source;          /* [n_source] */
+	int64_t n_source;         /* 0: none has been encoded */
 };
 
 /* An empty session with a slot of m. The caller clears the slot if the session can be exported or copied (statepool.h).
@@ -47,6 +50,8 @@ status session_ready(session *x, error *err);
 
 /* Room for n more tokens. STATUS_NOMEM; STATUS_TOO_LARGE past 2^31 - 1 tokens. */
 status session_reserve(session *x, int64_t n, error *err);
+/* Memory for a source of so many tokens, n_source of which is still 0. STATUS_NOMEM. */
+status session_reserve_source(session *x, int64_t n, error *err);
 /* The row of a step that reads n ≥ 1 tokens (borrowed); room for them is reserved. */
 served_row session_row(session *x, const int32_t *tokens, int64_t n);
 /* Record that they have been read, as row `row` of the last step of p. */
@@ -57,8 +62,8 @@ status session_fetch(session *x);
 /* Maximal tokens of the sequence: the model's positions under POSITION_ERROR, else 2^31 - 1. */
 int64_t session_limit(const session *x);
 
-/* What is copied of a session, part behind part: state, logits, ids, log. */
-enum { SESSION_PARTS = 4, SESSION_STEP = 1 << 20 /* bytes that are copied at a time, at most */ };
+/* What is copied of a session, part behind part: state, logits, ids, log, source. */
+enum { SESSION_PARTS = 5, SESSION_STEP = 1 << 20 /* bytes that are copied at a time, at most */ };
 typedef struct session_slice {
 	int part;
 	size_t from, bytes; /* of the part */

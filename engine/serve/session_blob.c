@@ -1,5 +1,5 @@
-/* session_blob.c - a blob is one header struct, four arrays and a checksum. A transfer copies the arrays, in either
- * direction, SESSION_STEP bytes a step. */
+/* session_blob.c - a blob is one header struct, up to five arrays and a checksum. A transfer copies the arrays, in
+ * either direction, SESSION_STEP bytes a step. */
 #include "engine/serve/session_blob.h"
 
 #include <string.h>
@@ -9,42 +9,65 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blobs are little-endian and written as memory holds them");
 
-enum { BLOB_VERSION = 2, BLOB_OLD_VERSION = 1, BLOB_EXPLAIN = 4, BLOB_DURABLE = 8, BLOB_FLAGS = 15 };
+enum { BLOB_OLD_VERSION = 1, BLOB_VERSION = 2, BLOB_SOURCE_VERSION = 3 };
+enum { BLOB_EXPLAIN = 4, BLOB_DURABLE = 8, BLOB_FLAGS = 15 };
 static const char blob_magic[8] = {'a', 'd', 'd', 's', 't', 'a', 't', 'e'};
 
 typedef struct blob_header {
 	char magic[8];
 	uint32_t version, flags;
 	uint64_t model, tokens, state_floats, vocab, log_floats;
+	uint64_t source; /* BLOB_SOURCE_VERSION */
 } blob_header;
-_Static_assert(sizeof(blob_header) == 56, "the header has no padding");
+enum { BLOB_HEADER_BYTES = 56 }; /* without the source */
+_Static_assert(sizeof(blob_header) == BLOB_HEADER_BYTES + sizeof(uint64_t), "the header has no padding");
 
 /* The sizes that follow from a header, in bytes. */
 typedef struct blob_sizes {
-	int64_t state, logits, ids, log, total;
+	int64_t state, logits, ids, log, source, total;
 } blob_sizes;
+
+static size_t header_bytes(const blob_header *h)
+{
+	return h->version == BLOB_SOURCE_VERSION ? sizeof *h : BLOB_HEADER_BYTES;
+}
+
+/* That of a blob which has at least the bytes of the shorter one. False: it is cut off. */
+static bool read_header(blob_header *h, const session_transfer *t)
+{
+	*h = (blob_header){0};
+	memcpy(h, t->blob, BLOB_HEADER_BYTES);
+	if (t->bytes < header_bytes(h) + sizeof(uint64_t))
+		return false;
+	memcpy(h, t->blob, header_bytes(h));
+	return true;
+}
 
 /* False on overflow. */
 static bool blob_measure(const blob_header *h, blob_sizes *out)
 {
 	int64_t per_token;
-	if (h->tokens > INT32_MAX || h->state_floats > INT64_MAX || h->vocab > INT64_MAX || h->log_floats > INT64_MAX)
+	if (h->tokens > INT32_MAX || h->source > INT32_MAX || h->state_floats > INT64_MAX || h->vocab > INT64_MAX ||
+	    h->log_floats > INT64_MAX)
 		return false;
 	if (!memory_product((int64_t)h->state_floats, sizeof(float), &out->state) ||
 	    !memory_product((int64_t)h->vocab, sizeof(float), &out->logits) ||
 	    !memory_product((int64_t)h->tokens, sizeof(int32_t), &out->ids) ||
 	    !memory_product((int64_t)h->log_floats, sizeof(float), &per_token) ||
-	    !memory_product((int64_t)h->tokens, per_token, &out->log))
+	    !memory_product((int64_t)h->tokens, per_token, &out->log) ||
+	    !memory_product((int64_t)h->source, sizeof(int32_t), &out->source))
 		return false;
-	out->total = sizeof *h + sizeof(uint64_t);
+	out->total = (int64_t)(header_bytes(h) + sizeof(uint64_t));
 	return !__builtin_add_overflow(out->total, out->state, &out->total) &&
 	       !__builtin_add_overflow(out->total, out->logits, &out->total) &&
 	       !__builtin_add_overflow(out->total, out->ids, &out->total) &&
-	       !__builtin_add_overflow(out->total, out->log, &out->total);
+	       !__builtin_add_overflow(out->total, out->log, &out->total) &&
+	       !__builtin_add_overflow(out->total, out->source, &out->total);
 }
 
 /* The header a session of m with these options and tokens has. */
-static blob_header blob_expect(const served_model *m, uint32_t version, const session_options *o, int64_t tokens)
+static blob_header blob_expect(const served_model *m, uint32_t version, const session_options *o, int64_t tokens,
+                               int64_t source)
 {
 	blob_header h = {
 	    .version = version,
@@ -54,9 +77,17 @@ static blob_header blob_expect(const served_model *m, uint32_t version, const se
 	    .state_floats = statepool_slot_bytes(m->pool) / sizeof(float),
 	    .vocab = (uint64_t)model_dimensions(m->model)->outputs,
 	    .log_floats = o->explain ? (uint64_t)m->log_floats : 0,
+	    .source = (uint64_t)source,
 	};
 	memcpy(h.magic, blob_magic, sizeof h.magic);
 	return h;
+}
+
+/* The header of x as it is now. */
+static blob_header blob_of(const session *x)
+{
+	return blob_expect(x->model, x->n_source ? BLOB_SOURCE_VERSION : BLOB_VERSION, &x->options, x->tokens,
+	                   x->n_source);
 }
 
 static uint64_t blob_sum(uint32_t version, const void *blob, size_t bytes)
@@ -70,7 +101,7 @@ static uint64_t blob_sum(uint32_t version, const void *blob, size_t bytes)
 static status blob_copy(session *x, const session_slice *slice, unsigned char *at, bool into_blob)
 {
 	statepool *p = x->model->pool;
-	void *arrays[] = {NULL, x->logits, x->ids, x->log};
+	void *arrays[] = {NULL, x->logits, x->ids, x->log, x->source};
 	size_t from = slice->from, n = slice->bytes;
 	if (slice->part == 0)
 		return into_blob ? statepool_read(p, x->slot, from, at, n) : statepool_write(p, x->slot, from, at, n);
@@ -85,30 +116,31 @@ static status blob_move(session *x, session_transfer *t, bool into_blob)
 	blob_header h;
 	blob_sizes size;
 	session_slice slice;
-	memcpy(&h, t->blob, sizeof h);
+	read_header(&h, t);
 	blob_measure(&h, &size);
+	const size_t before = header_bytes(&h);
 	const size_t parts[SESSION_PARTS] = {(size_t)size.state, (size_t)size.logits, (size_t)size.ids,
-	                                     (size_t)size.log};
-	for (size_t left = SESSION_STEP; left > 0 && session_next_slice(parts, t->moved - sizeof h, left, &slice);
+	                                     (size_t)size.log, (size_t)size.source};
+	for (size_t left = SESSION_STEP; left > 0 && session_next_slice(parts, t->moved - before, left, &slice);
 	     left -= slice.bytes) {
 		TRY(blob_copy(x, &slice, t->blob + t->moved, into_blob));
 		t->moved += slice.bytes;
 	}
-	t->done = !session_next_slice(parts, t->moved - sizeof h, 1, &slice);
+	t->done = !session_next_slice(parts, t->moved - before, 1, &slice);
 	return STATUS_OK;
 }
 
 static status blob_begin(const session *x, session_transfer *t, error *err)
 {
 	blob_sizes size;
-	blob_header h = blob_expect(x->model, BLOB_VERSION, &x->options, x->tokens);
+	blob_header h = blob_of(x);
 	t->blob = blob_measure(&h, &size) ? malloc((size_t)size.total) : NULL;
 	if (!t->blob)
 		return error_set(err, STATUS_NOMEM, NULL, "no memory to export a session of %lld tokens",
 		                 (long long)x->tokens);
 	t->bytes = (size_t)size.total;
-	t->moved = sizeof h;
-	memcpy(t->blob, &h, sizeof h);
+	t->moved = header_bytes(&h);
+	memcpy(t->blob, &h, t->moved);
 	return STATUS_OK;
 }
 
@@ -116,8 +148,8 @@ status session_blob_write(session *x, session_transfer *t, error *err)
 {
 	if (!t->blob)
 		TRY(blob_begin(x, t, err));
-	blob_header h, now = blob_expect(x->model, BLOB_VERSION, &x->options, x->tokens);
-	memcpy(&h, t->blob, sizeof h);
+	blob_header h, now = blob_of(x);
+	read_header(&h, t);
 	if (memcmp(&h, &now, sizeof h) != 0)
 		return error_set(err, STATUS_DEVICE, NULL, "the device failed while the session was exported");
 	status s = blob_move(x, t, true);
@@ -143,15 +175,14 @@ status scheduler_transfer_check(const session_transfer *t, error *err)
 {
 	uint64_t sum;
 	blob_header h;
-	if (t->bytes < sizeof h + sizeof sum)
+	if (t->bytes < BLOB_HEADER_BYTES + sizeof sum || !read_header(&h, t))
 		return error_set(err, STATUS_CORRUPT, "state", "too short to be a session state");
-	memcpy(&h, t->blob, sizeof h);
 	if (memcmp(h.magic, blob_magic, sizeof h.magic) != 0)
 		return error_set(err, STATUS_CORRUPT, "state", "not a session state");
-	if (h.version != BLOB_VERSION && h.version != BLOB_OLD_VERSION)
+	if (h.version < BLOB_OLD_VERSION || h.version > BLOB_SOURCE_VERSION)
 		return error_set(err, STATUS_UNSUPPORTED, "state",
-		                 "a session state of version %u; this engine reads %d and %d", (unsigned)h.version,
-		                 BLOB_OLD_VERSION, BLOB_VERSION);
+		                 "a session state of version %u; this engine reads %d to %d", (unsigned)h.version,
+		                 BLOB_OLD_VERSION, BLOB_SOURCE_VERSION);
 	memcpy(&sum, t->blob + t->bytes - sizeof sum, sizeof sum);
 	if (sum != blob_sum(h.version, t->blob, t->bytes - sizeof sum))
 		return error_set(err, STATUS_CORRUPT, "state", "the session state is damaged or cut off");
@@ -163,11 +194,14 @@ static status blob_fits(const served_model *m, const blob_header *h, size_t byte
 {
 	blob_sizes size;
 	*o = (session_options){(position_policy)(h->flags & 3), h->flags & BLOB_EXPLAIN, h->flags & BLOB_DURABLE};
-	blob_header expected = blob_expect(m, h->version, o, h->tokens <= INT32_MAX ? (int64_t)h->tokens : 0);
+	const int64_t tokens = h->tokens <= INT32_MAX ? (int64_t)h->tokens : 0;
+	const int64_t longest = model_dimensions(m->model)->source;
+	const int64_t source = h->source <= (uint64_t)longest ? (int64_t)h->source : 0;
+	blob_header expected = blob_expect(m, h->version, o, tokens, source);
 	if (h->model != expected.model)
 		return error_set(err, STATUS_INVALID, "state", "the session state belongs to another model");
-	bool possible = o->policy <= POSITION_WRAP && memcmp(h, &expected, sizeof *h) == 0 && blob_measure(h, &size) &&
-	                (uint64_t)size.total == bytes;
+	bool possible = (h->version == BLOB_SOURCE_VERSION) == (source > 0) && o->policy <= POSITION_WRAP &&
+	                memcmp(h, &expected, sizeof *h) == 0 && blob_measure(h, &size) && (uint64_t)size.total == bytes;
 	if (possible && o->policy == POSITION_ERROR)
 		possible = (int64_t)h->tokens <= model_dimensions(m->model)->positions;
 	return possible ? STATUS_OK : error_set(err, STATUS_CORRUPT, "state", "the session state contradicts itself");
@@ -179,7 +213,7 @@ status session_blob_open(session **out, served_model *m, const char *id, session
 	session_options o;
 	bool hashed = true;
 	*out = NULL;
-	memcpy(&h, t->blob, sizeof h);
+	read_header(&h, t);
 	if (h.version == BLOB_OLD_VERSION)
 		TRY(served_model_hash_old(m, &hashed, err));
 	if (!hashed)
@@ -187,7 +221,9 @@ status session_blob_open(session **out, served_model *m, const char *id, session
 	TRY(blob_fits(m, &h, t->bytes, &o, err));
 	TRY(session_new(out, m, id, &o, err));
 	status s = session_reserve(*out, (int64_t)h.tokens, err);
-	t->moved = sizeof h;
+	if (s == STATUS_OK && h.source)
+		s = session_reserve_source(*out, (int64_t)h.source, err);
+	t->moved = header_bytes(&h);
 	if (s != STATUS_OK) {
 		session_free(*out);
 		*out = NULL;
@@ -200,13 +236,21 @@ static bool ids_are_known(const session *x, const session_transfer *t, size_t fr
 {
 	blob_header h;
 	blob_sizes size;
-	memcpy(&h, t->blob, sizeof h);
+	read_header(&h, t);
 	blob_measure(&h, &size);
-	size_t begin = sizeof h + (size_t)size.state + (size_t)size.logits, end = begin + (size_t)size.ids;
+	size_t begin = header_bytes(&h) + (size_t)size.state + (size_t)size.logits, end = begin + (size_t)size.ids;
 	from = from > begin ? from - begin : 0;
 	size_t to = t->moved < begin ? 0 : t->moved < end ? t->moved - begin : (size_t)size.ids;
 	for (size_t i = from / sizeof(int32_t); i < to / sizeof(int32_t); i++)
 		if (x->ids[i] < 0 || (uint64_t)x->ids[i] >= h.vocab)
+			return false;
+	return true;
+}
+
+static bool source_is_known(const session *x, const blob_header *h)
+{
+	for (uint64_t i = 0; i < h->source; i++)
+		if (x->source[i] < 0 || x->source[i] >= model_dimensions(x->model->model)->source_inputs)
 			return false;
 	return true;
 }
@@ -218,10 +262,12 @@ status session_blob_read(session *x, session_transfer *t, error *err)
 	status s = blob_move(x, t, false);
 	if (s != STATUS_OK)
 		return error_set(err, s, NULL, "the state could not be written: %s", status_text(s));
-	if (!ids_are_known(x, t, from))
+	read_header(&h, t);
+	if (!ids_are_known(x, t, from) || (t->done && !source_is_known(x, &h)))
 		return error_set(err, STATUS_CORRUPT, "state", "the session state holds an unknown token");
-	memcpy(&h, t->blob, sizeof h);
-	if (t->done)
+	if (t->done) {
 		x->tokens = (int64_t)h.tokens;
+		x->n_source = (int64_t)h.source;
+	}
 	return STATUS_OK;
 }

@@ -7,14 +7,17 @@
  *   state f32 […] | logits f32 [vocabulary] | token ids i32 [tokens] |
  *   log f32 [tokens][…] | XXH3 of everything before, u64
  *
+ * Version 3 is that of a session with a source: behind the log floats stands source tokens u64, and behind the log the
+ * source's token ids, i32 [source tokens]. All other sessions are written as version 2.
+ *
  * flags: bits 0-1 the position policy, bit 2 explain, bit 3 durable. The model hash is served_model.hash.
  *
  * Version 1, which is read and no longer written, differs in both hashes: the checksum is FNV-1a, and so is the model
  * hash (served_model_hash_old).
  *
  * The checksum detects damage, not malice: a blob is untrusted input, so every count is checked against the model and
- * the length, and every token id against the vocabulary. State, logits and log are plain numbers, never used as an
- * address or a count; forged ones give wrong results only. */
+ * the length, and every token id against the vocabulary; a source's count in the state never exceeds its room. State,
+ * logits and log are plain numbers, never used as an address or a count; forged ones give wrong results only. */
 #ifndef ENGINE_SERVE_SESSION_BLOB_H
 #define ENGINE_SERVE_SESSION_BLOB_H
 
