@@ -401,6 +401,9 @@ status catalog_open(catalog *all, const char *id, model_entry **out, error *err)
 
 static status check_generates(const model_entry *m, error *err)
 {
+	if (m->dims.whole)
+		return error_set(err, STATUS_INVALID, "model", "the model does not generate text: it has %s",
+		                 m->dims.whole);
 	if (m->dims.causal && m->dims.head == HEAD_VOCABULARY)
 		return STATUS_OK;
 	return error_set(err, STATUS_INVALID, "model", "the architecture %s does not generate text; it can %sembed",

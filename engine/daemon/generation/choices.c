@@ -234,6 +234,8 @@ static generation_request request_of(choices *c, int i)
 	generation_request r = c->plan.request;
 	r.prompt = prompt->ids;
 	r.n_prompt = (int64_t)prompt->count;
+	r.source = prompt->source;
+	r.n_source = (int64_t)prompt->n_source;
 	r.sampling.seed += (uint64_t)i;
 	r.event = on_event;
 	r.finished = on_finished;
@@ -379,7 +381,7 @@ void choices_free(choices *c)
 		return;
 	choices_plan *p = &c->plan;
 	for (int i = 0; p->prompts && i < p->n_prompts; i++)
-		free(p->prompts[i].ids);
+		free(p->prompts[i].ids), free(p->prompts[i].source);
 	free(p->prompts);
 	free(p->closed.ids);
 	json_decref(p->messages);
@@ -522,8 +524,10 @@ static void refuse(choices *c, status why, const char *words)
 choices *choices_new(stream *s)
 {
 	choices *c = memory_new(1, sizeof *c);
-	if (c)
+	if (c) {
 		c->stream = s;
+		c->plan.start = TOKEN_NONE;
+	}
 	return c;
 }
 

@@ -21,18 +21,21 @@ typedef struct choices_prompt {
 	int32_t *ids;
 	size_t count;
 	const json_t *text; /* as which it was given, borrowed from the stream's params; NULL: it was not */
+	int32_t *source;    /* of a model that reads one */
+	size_t n_source;
 } choices_prompt;
 
 typedef struct choices_plan {
 	model_entry *model;      /* owned */
 	session_entry *session;  /* taken; NULL: every choice is a fresh sequence */
 	session_ticket ticket;   /* of the session */
-	choices_prompt *prompts; /* owned, with their ids */
+	choices_prompt *prompts; /* owned, with their ids and sources */
 	/* Pool thread, before anything starts: read the prompts. NULL: they have been read */
 	status (*read)(struct choices_plan *plan, error *err);
-	const json_t *unread; /* for `read`; borrowed from the stream's params, or `messages` */
-	json_t *messages;     /* owned; NULL is legal */
-	size_t inserted;      /* messages at its beginning that the request has elsewhere */
+	const json_t *unread;  /* for `read`; borrowed from the stream's params, or `messages` */
+	const json_t *sources; /* the same, one for each prompt; NULL: none is to be encoded */
+	json_t *messages;      /* owned; NULL is legal */
+	size_t inserted;       /* messages at its beginning that the request has elsewhere */
 	/* Pool or loop thread, once the prompts have been read: is the request right for them? NULL: it is */
 	status (*check)(const struct choices_plan *plan, const json_t *params, error *err);
 	/* Executor thread, with a session: choose between prompts[0] and `closed`, which is the prompt where the
@@ -43,6 +46,7 @@ typedef struct choices_plan {
 	char closed_by[CHAT_TEMPLATE_STOP_BYTES];
 	bool continues; /* the messages follow what a session has read */
 	bool begins;    /* texts of prompts begin with the tokens that the tokenizer puts before one */
+	int32_t start;  /* token that prompts begin with (model_dims.start), or TOKEN_NONE */
 	bool echo;      /* the text begins with the prompt */
 	int best;       /* how many samples of each prompt are the answer; 0: all. Log-probabilities rank them */
 	bool ranks;     /* and are for nothing else */

@@ -16,38 +16,65 @@
 /* Longer prompts are read on the pool; the way there and back takes as long as reading a few thousand bytes. */
 enum { PROMPTS_AT_ONCE = 4096 };
 
-static status read_text(choices_prompt *out, const choices_plan *wanted, const json_t *text, error *err)
-{
-	token_list tokens;
-	TRY(tokens_of_text(&tokens, wanted->model, json_string_value(text), json_string_length(text), wanted->begins,
-	                   err));
-	out->ids = tokens.ids;
-	out->count = tokens.count;
-	return STATUS_OK;
-}
-
-static status read_tokens(choices_prompt *out, const model_entry *c, const json_t *tokens, error *err)
+static status read_tokens(token_list *out, const json_t *tokens, int64_t vocab, const char *param, error *err)
 {
 	size_t n = json_array_size(tokens);
-	out->ids = memory_new(n, sizeof *out->ids);
+	*out = (token_list){.ids = memory_new(n, sizeof *out->ids), .count = n};
 	if (!out->ids)
 		return STATUS_NOMEM;
-	out->count = n;
 	for (size_t i = 0; i < n; i++) {
 		json_int_t id = json_integer_value(json_array_get(tokens, i));
-		if (id < 0 || id >= c->dims.inputs)
-			return error_set(err, STATUS_INVALID, "prompt", "token %lld is not in the vocabulary of %lld",
-			                 (long long)id, (long long)c->dims.inputs);
+		if (id < 0 || id >= vocab)
+			return error_set(err, STATUS_INVALID, param, "token %lld is not in the vocabulary of %lld",
+			                 (long long)id, (long long)vocab);
 		out->ids[i] = (int32_t)id;
 	}
 	return STATUS_OK;
 }
 
+/* What a model that reads a source has read before any text. */
+static status put_start(choices_prompt *out, int32_t start)
+{
+	int32_t *ids = memory_new(out->count + 1, sizeof *ids);
+	if (!ids)
+		return STATUS_NOMEM;
+	ids[0] = start;
+	if (out->count > 0)
+		memcpy(ids + 1, out->ids, out->count * sizeof *ids);
+	free(out->ids);
+	out->ids = ids;
+	out->count++;
+	return STATUS_OK;
+}
+
 static status read_prompt(choices_prompt *out, const choices_plan *wanted, const json_t *prompt, error *err)
 {
+	const model_entry *m = wanted->model;
+	token_list tokens = {0};
+	status s = STATUS_OK;
 	out->text = json_is_string(prompt) ? prompt : NULL;
-	return json_is_string(prompt) ? read_text(out, wanted, prompt, err)
-	                              : read_tokens(out, wanted->model, prompt, err);
+	if (out->text)
+		s = tokens_of_text(&tokens, m, json_string_value(prompt), json_string_length(prompt), wanted->begins,
+		                   err);
+	else if (prompt)
+		s = read_tokens(&tokens, prompt, m->dims.inputs, "prompt", err);
+	out->ids = tokens.ids;
+	out->count = tokens.count;
+	return s == STATUS_OK && wanted->start != TOKEN_NONE ? put_start(out, wanted->start) : s;
+}
+
+/* A text with what the tokenizer puts before and behind one, as encoders are trained to read. */
+static status read_source(choices_prompt *out, const choices_plan *wanted, const json_t *source, error *err)
+{
+	const model_entry *m = wanted->model;
+	const encode_options how = {.begin = wanted->begins, .end = wanted->begins};
+	token_list tokens;
+	status s = json_is_string(source) ? tokenizer_encode(m->tokenizer, json_string_value(source),
+	                                                     json_string_length(source), &how, &tokens, err)
+	                                  : read_tokens(&tokens, source, m->dims.source_inputs, "source", err);
+	out->source = tokens.ids;
+	out->n_source = tokens.count;
+	return s;
 }
 
 static bool are_several(const json_t *prompt)
@@ -65,19 +92,42 @@ static size_t prompts_size(const json_t *prompt)
 	return size;
 }
 
+static const json_t *one_of(const json_t *prompts, int i)
+{
+	return are_several(prompts) ? json_array_get(prompts, (size_t)i) : prompts;
+}
+
 static status read_prompts(choices_plan *wanted, error *err)
 {
-	const json_t *prompt = wanted->unread;
-	bool several = are_several(prompt);
-	for (int i = 0; i < wanted->n_prompts && prompt; i++)
-		TRY(read_prompt(&wanted->prompts[i], wanted, several ? json_array_get(prompt, (size_t)i) : prompt,
-		                err));
+	choices_plan decoder = *wanted;
+	decoder.begins = wanted->begins && wanted->start == TOKEN_NONE;
+	for (int i = 0; i < wanted->n_prompts; i++) {
+		if (wanted->sources)
+			TRY(read_source(&wanted->prompts[i], wanted, one_of(wanted->sources, i), err));
+		if (wanted->unread || wanted->start != TOKEN_NONE)
+			TRY(read_prompt(&wanted->prompts[i], &decoder, one_of(wanted->unread, i), err));
+	}
 	return STATUS_OK;
+}
+
+/* The start of a fresh sequence, of a model that reads a source. */
+static status find_start(choices_plan *wanted, error *err)
+{
+	const model_entry *m = wanted->model;
+	if (!m->dims.source || (wanted->session && sessions_tokens(wanted->session) > 0))
+		return STATUS_OK;
+	wanted->start = m->dims.start >= 0 ? (int32_t)m->dims.start : tokenizer_start(m->tokenizer);
+	return wanted->start != TOKEN_NONE
+	           ? STATUS_OK
+	           : error_set(err, STATUS_INVALID, "model",
+	                       "neither the model nor its tokenizer has a token that a sequence begins with");
 }
 
 status completions_read_prompts(choices_plan *wanted, const json_t *params, const json_t *prompt, error *err)
 {
-	size_t n = are_several(prompt) ? json_array_size(prompt) : 1;
+	const json_t *leads = wanted->sources ? wanted->sources : prompt;
+	size_t n = are_several(leads) ? json_array_size(leads) : 1;
+	TRY(find_start(wanted, err));
 	wanted->prompts = memory_new(n, sizeof *wanted->prompts);
 	if (!wanted->prompts)
 		return STATUS_NOMEM;
@@ -85,7 +135,7 @@ status completions_read_prompts(choices_plan *wanted, const json_t *params, cons
 	wanted->samples = 1;
 	wanted->unread = prompt;
 	wanted->begins = tokens_begin(params) && (!wanted->session || sessions_tokens(wanted->session) == 0);
-	if (prompts_size(prompt) <= PROMPTS_AT_ONCE)
+	if (prompts_size(prompt) + prompts_size(wanted->sources) <= PROMPTS_AT_ONCE)
 		return read_prompts(wanted, err);
 	wanted->read = read_prompts;
 	return STATUS_OK;
@@ -352,10 +402,8 @@ static status read_search(choices_plan *wanted, const json_t *params, error *err
 static status check_echo(const choices_plan *wanted, error *err)
 {
 	enum { ECHO_BYTES = 1 << 20 };
-	const json_t *prompt = wanted->unread;
-	bool several = are_several(prompt);
 	for (int i = 0; wanted->echo && i < wanted->n_prompts; i++) {
-		const json_t *one = several ? json_array_get(prompt, (size_t)i) : prompt;
+		const json_t *one = one_of(wanted->unread, i);
 		if (json_string_length(one) > ECHO_BYTES || json_array_size(one) > ECHO_BYTES / 16)
 			return error_set(err, STATUS_INVALID, "echo", "of prompts of up to %d bytes or %d tokens only",
 			                 ECHO_BYTES, ECHO_BYTES / 16);
@@ -368,7 +416,14 @@ static status prepare_completion(stream *s, choices_plan *wanted, error *err)
 	const json_t *params = s->params;
 	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(params, "model")),
 	                            &wanted->model, err));
-	TRY(completions_read_prompts(wanted, params, json_object_get(params, "prompt"), err));
+	const json_t *prompt = json_object_get(params, "prompt"), *prefix = json_object_get(params, "prefix");
+	if (wanted->model->dims.source) {
+		wanted->sources = prompt;
+		prompt = prefix;
+	} else if (prefix) {
+		return error_set(err, STATUS_INVALID, "prefix", "is only for models that read a source");
+	}
+	TRY(completions_read_prompts(wanted, params, prompt, err));
 	TRY(read_request(wanted, params, err));
 	TRY(read_count(wanted, params, err));
 	wanted->echo = json_is_true(json_object_get(params, "echo"));

@@ -60,8 +60,8 @@ static status find_shared(choices_plan *p, const chat_text *x, error *err)
 	return STATUS_OK;
 }
 
-/* What ends an answer: as a token where it is the name of a special one, else as a text, unless the answer has a format,
- * which may hold that text. */
+/* What ends an answer: as a token where it is the name of a special one, else as a text, unless the answer has a
+ * format, which may hold that text. */
 static status add_stop(choices_plan *p, const char *stop, error *err)
 {
 	generation_request *r = &p->request;
@@ -141,6 +141,9 @@ static status read_messages(choices_plan *p, error *err)
 status conversation_read(choices_plan *p, const json_t *messages, bool continues, error *err)
 {
 	const error *why = &p->model->chat_problem;
+	if (p->model->dims.source)
+		return error_set(err, STATUS_INVALID, "model",
+		                 "a model that reads a source writes one text from it; it takes no conversations");
 	if (!p->model->chat)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "%s", error_message(why));
 	p->prompts = memory_new(1, sizeof *p->prompts);

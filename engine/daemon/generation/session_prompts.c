@@ -13,6 +13,10 @@ static status prepare_create(stream *s, choices_plan *wanted, error *err)
 {
 	TRY(catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
 	                            &wanted->model, err));
+	const json_t *source = json_object_get(s->params, "source");
+	if (source && !wanted->model->dims.source)
+		return error_set(err, STATUS_INVALID, "source", "this model reads no source");
+	wanted->sources = source;
 	TRY(completions_read_prompts(wanted, s->params, json_object_get(s->params, "prompt"), err));
 	wanted->request.n_logprobs = -1;
 	sampling_default(&wanted->request.sampling);
@@ -25,7 +29,8 @@ void session_prompts_create(stream *s)
 {
 	error err = ERROR_INIT;
 	const json_t *prompt = json_object_get(s->params, "prompt");
-	if (!prompt || json_is_null(prompt) || (json_is_string(prompt) && json_string_length(prompt) == 0)) {
+	bool empty = !prompt || json_is_null(prompt) || (json_is_string(prompt) && json_string_length(prompt) == 0);
+	if (empty && !json_object_get(s->params, "source")) {
 		session_task_create(s);
 		return;
 	}

@@ -225,6 +225,8 @@ void session_task_create(stream *s)
 		return;
 	status why = catalog_open_generative(s->engine->catalog, json_string_value(json_object_get(s->params, "model")),
 	                                     &t->model, &err);
+	if (why == STATUS_OK && t->model->dims.source)
+		why = error_set(&err, STATUS_INVALID, "source", "this model reads a source: it must not be missing");
 	if (why == STATUS_OK)
 		why = session_task_make(s, t->model, &t->entry, &t->ticket, &err);
 	if (why == STATUS_OK) {

@@ -34,7 +34,7 @@ struct session_entry {
 	struct eviction *eviction;                       /* there while live: giving the slot up needs no memory */
 	char id[STORE_ID_BYTES], model[STORE_ID_BYTES];
 	session_options options;
-	int64_t tokens, state_bytes, created;
+	int64_t tokens, source_tokens, state_bytes, created;
 	int64_t stored_tokens; /* durable: as last stored; -1: never */
 	int64_t ttl;           /* seconds it lives unused; -1: SESSIONS_TTL_SECONDS, a durable one for ever */
 	uint64_t expires_ns;   /* on the monotonic clock; 0: never */
@@ -73,6 +73,11 @@ json_t *sessions_object(const session_entry *e)
 	    "tokens", (json_int_t)e->tokens, "state_bytes", (json_int_t)e->state_bytes, "created",
 	    (json_int_t)e->created, "expires_at", e->expires_ns ? json_integer(expires_at(e)) : json_null(), "durable",
 	    e->options.durable, "explain", e->options.explain, "position_policy", policies[e->options.policy]);
+	if (object && e->source_tokens &&
+	    json_object_set_new(object, "source_tokens", json_integer(e->source_tokens)) != 0) {
+		json_decref(object);
+		return NULL;
+	}
 	if (object && e->damaged && json_object_set_new(object, "damaged", json_true()) != 0) {
 		json_decref(object);
 		return NULL;
@@ -378,6 +383,7 @@ void sessions_adopt(sessions *all, session_entry *e, const session_change *chang
 	if (!change->live)
 		return;
 	e->tokens = change->info.tokens;
+	e->source_tokens = change->info.source;
 	e->state_bytes = change->info.state_bytes;
 	e->options = change->info.options;
 }
@@ -453,15 +459,16 @@ static int64_t remaining(const session_entry *e, int64_t at)
 static bool fill_entry(session_entry *e, const json_t *row)
 {
 	const char *of, *policy;
-	json_int_t tokens, state_bytes, created, ttl;
+	json_int_t tokens, source_tokens = 0, state_bytes, created, ttl;
 	int explain;
-	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:I, s:I, s:I, s:b, s:s, s:I}", "model", &of, "tokens",
-	                &tokens, "state_bytes", &state_bytes, "created", &created, "explain", &explain,
-	                "position_policy", &policy, "ttl_seconds", &ttl) != 0)
+	if (json_unpack((json_t *)(uintptr_t)row, "{s:s, s:I, s?I, s:I, s:I, s:b, s:s, s:I}", "model", &of, "tokens",
+	                &tokens, "source_tokens", &source_tokens, "state_bytes", &state_bytes, "created", &created,
+	                "explain", &explain, "position_policy", &policy, "ttl_seconds", &ttl) != 0)
 		return false;
 	snprintf(e->model, sizeof e->model, "%s", of);
 	e->options = (session_options){sessions_policy(policy), explain, true};
 	e->tokens = e->stored_tokens = tokens;
+	e->source_tokens = source_tokens;
 	e->state_bytes = state_bytes;
 	e->created = created;
 	e->ttl = ttl;
