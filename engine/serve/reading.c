@@ -61,9 +61,11 @@ static bool is_kept(const served_model *m, int64_t tokens, reading_form form)
 
 static int64_t capacity_for(const served_model *m, int64_t tokens, reading_form form)
 {
-	int64_t capacity = READING_LEAST_TOKENS;
+	int64_t capacity = READING_LEAST_TOKENS, most = model_dimensions(m->model)->source;
 	while (capacity < tokens)
 		capacity *= 2;
+	if (form.source && capacity > most)
+		capacity = most;
 	return is_kept(m, tokens, form) ? capacity : tokens;
 }
 

@@ -183,6 +183,14 @@ int32_t catalog_mask(const model_entry *m)
 	return m->dims.mask >= 0 ? (int32_t)m->dims.mask : tokenizer_mask(m->tokenizer);
 }
 
+status catalog_check_reads_alone(const model_entry *m, const char *param, error *err)
+{
+	if (!m->dims.reads_source)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, param,
+	                 "the model reads a source beside a text; requests of this kind give it none");
+}
+
 status catalog_check_fills_masks(const model_entry *m, const char *param, error *err)
 {
 	if (m->dims.head != HEAD_VOCABULARY || m->dims.causal)

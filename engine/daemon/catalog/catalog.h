@@ -92,6 +92,8 @@ const char *catalog_dtype_name(dtype weights);
 /* STATUS_INVALID, naming the parameter, when the architecture has no importance weights; or, `with_tokens`, none that
  * generated tokens can bring with them: its explainer has no score per token. */
 status catalog_check_explains(const model_entry *m, bool with_tokens, const char *param, error *err);
+/* STATUS_INVALID, naming the parameter, when the model reads a source beside a text, which the request cannot give. */
+status catalog_check_reads_alone(const model_entry *m, const char *param, error *err);
 /* STATUS_INVALID, naming the parameter, when the model has no head for classes. */
 status catalog_check_classifies(const model_entry *m, const char *param, error *err);
 /* The same, when it cannot guess a token from those on both sides of it, or has no token to ask with. */

@@ -267,6 +267,7 @@ static status begin(creation *c, error *err)
 		                 file ? ", not both" : "");
 	TRY(catalog_open(c->stream->engine->catalog, json_string_value(json_object_get(params, "model")), &c->model,
 	                 err));
+	TRY(catalog_check_reads_alone(c->model, "model", err));
 	TRY(evaluation_settings_read(&c->settings, params, c->model, err));
 	c->settings_object = evaluation_settings_write(&c->settings, params);
 	if (!c->settings_object)

@@ -296,6 +296,17 @@ static bool prepare_start(task *t, device *d)
 	return c->start_error.status != STATUS_OK || session_ticket_prepare(&c->plan.ticket, c->plan.model, d);
 }
 
+/* The scheduler's names of a request's members become those of the client's. */
+static void name_field(choices *c)
+{
+	char *param = c->start_error.param;
+	const char *name = strcmp(param, "prompt") == 0   ? c->plan.prompt_field
+	                   : strcmp(param, "source") == 0 ? c->plan.source_field
+	                                                  : NULL;
+	if (name)
+		snprintf(param, sizeof c->start_error.param, "%s", name);
+}
+
 static void run_start(task *t, device *d)
 {
 	choices *c = TASK_OWNER(t, choices, start);
@@ -304,8 +315,7 @@ static void run_start(task *t, device *d)
 	if (s == STATUS_OK)
 		return;
 	error_set(&c->start_error, s, NULL, "%s", status_text(s));
-	if (c->plan.prompt_field && strcmp(c->start_error.param, "prompt") == 0)
-		snprintf(c->start_error.param, sizeof c->start_error.param, "%s", c->plan.prompt_field);
+	name_field(c);
 	if (c->plan.session && c->started == 0)
 		session_ticket_look(&c->change, d, c->plan.ticket.id);
 	for (int i = 0; i < c->started; i++)

@@ -61,6 +61,7 @@ typedef struct choices_plan {
 	response_format format;        /* owned; its constraint becomes request.constraint */
 	bool unstarted;                /* nothing is generated: `answer` follows when the prompts have been read */
 	const char *prompt_field;      /* what errors call the prompt; NULL: "prompt" */
+	const char *source_field;      /* and the source; NULL: "source" */
 	bool whole;                    /* with a session: all or nothing (session_settle.h) */
 	json_t *(*result)(choices *c); /* the RESULT, when every choice ended well; NULL when out of memory */
 	void (*answer)(choices *c);    /* without a session, in place of `result`: answers the stream itself */

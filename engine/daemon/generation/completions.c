@@ -57,7 +57,8 @@ static status read_prompt(choices_prompt *out, const choices_plan *wanted, const
 		s = tokens_of_text(&tokens, m, json_string_value(prompt), json_string_length(prompt), wanted->begins,
 		                   err);
 	else if (prompt)
-		s = read_tokens(&tokens, prompt, m->dims.inputs, "prompt", err);
+		s = read_tokens(&tokens, prompt, m->dims.inputs, wanted->prompt_field ? wanted->prompt_field : "prompt",
+		                err);
 	out->ids = tokens.ids;
 	out->count = tokens.count;
 	return s == STATUS_OK && wanted->start != TOKEN_NONE ? put_start(out, wanted->start) : s;
@@ -71,7 +72,8 @@ static status read_source(choices_prompt *out, const choices_plan *wanted, const
 	token_list tokens;
 	status s = json_is_string(source) ? tokenizer_encode(m->tokenizer, json_string_value(source),
 	                                                     json_string_length(source), &how, &tokens, err)
-	                                  : read_tokens(&tokens, source, m->dims.source_inputs, "source", err);
+	                                  : read_tokens(&tokens, source, m->dims.source_inputs,
+	                                                wanted->source_field ? wanted->source_field : "source", err);
 	out->source = tokens.ids;
 	out->n_source = tokens.count;
 	return s;
@@ -419,6 +421,8 @@ static status prepare_completion(stream *s, choices_plan *wanted, error *err)
 	const json_t *prompt = json_object_get(params, "prompt"), *prefix = json_object_get(params, "prefix");
 	if (wanted->model->dims.source) {
 		wanted->sources = prompt;
+		wanted->source_field = "prompt";
+		wanted->prompt_field = "prefix";
 		prompt = prefix;
 	} else if (prefix) {
 		return error_set(err, STATUS_INVALID, "prefix", "is only for models that read a source");

@@ -452,6 +452,7 @@ static status prepare_input(stream *s, choices_plan *wanted, error *err)
 {
 	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &wanted->model,
 	                 err));
+	TRY(catalog_check_reads_alone(wanted->model, "model", err));
 	TRY(catalog_check_explains(wanted->model, false, "model", err));
 	status why = completions_read_prompts(wanted, s->params, json_object_get(s->params, "input"), err);
 	if (err->param[0] && why != STATUS_OK)

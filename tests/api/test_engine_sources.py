@@ -1,0 +1,145 @@
+"""additived: models that read a source: completions with a source and a prefix, and sessions that keep one."""
+
+import re
+
+import numpy as np
+import pytest
+
+from encoder_decoder import BYTE, LENGTH, SOURCE, START, VOCAB, EncoderDecoder
+from engine_client import EngineError, daemon, engine, own_daemon, train  # noqa: F401
+
+ID = "translator"
+
+
+def tokens(text):
+    return [b + BYTE for b in text.encode()]
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return EncoderDecoder()
+
+
+@pytest.fixture(scope="module")
+def model(engine, reference):
+    engine.upload("model.import", {"id": ID}, **reference.files())
+    return ID
+
+
+@pytest.fixture(scope="module")
+def causal(engine):
+    return train(engine, steps=2)
+
+
+def ask(model, prompt, most=12, **more):
+    return {"model": model, "prompt": prompt, "max_tokens": most, "temperature": 0, **more}
+
+
+def generated(engine, params, method="completion.create", index=0):
+    events, result = engine.generate(params, method)[1:]
+    return [t["id"] if isinstance(t, dict) else t for e in events if e["index"] == index for t in e["tokens"]], result
+
+
+CASES = [("a short source", ""), ("x", "already written"), ("twenty-nine bytes of a source!", "b"), ("y" * SOURCE, "")]
+
+
+def test_greedy_completions_are_those_of_the_whole_computed_at_once(engine, model, reference):
+    for source, prefix in CASES:
+        expected, lead = reference.greedy(tokens(source), tokens(prefix), 12)
+        assert lead > 1e-3, "the weights of this test leave a choice open"
+        got, result = generated(engine, ask(model, source, **({"prefix": prefix} if prefix else {})))
+        assert got == expected, (source, prefix)
+        assert result["usage"]["prompt_tokens"] == len(source) + len(prefix) + 1
+        got, _ = generated(engine, ask(model, tokens(source), prefix=tokens(prefix) or ""))
+        assert got == expected
+
+
+def test_prompts_of_one_request_share_steps_and_have_the_text_of_each_alone(engine, model):
+    sources = [source for source, _ in CASES]
+    more = {"prefix": "so", "n": 2, "temperature": 1.0, "seed": 3}
+    together = engine.generate(ask(model, sources, **more))[1]
+    for i, source in enumerate(sources):
+        alone = engine.generate(ask(model, source, **more | {"seed": 3 + 2 * i}))[1]
+        for k in range(2):
+            of = lambda events, index: [(e["text"], e["tokens"]) for e in events if e["index"] == index]
+            assert of(together, 2 * i + k) == of(alone, k) != []
+
+
+def test_the_prefix_is_echoed_and_its_tokens_are_scored_behind_the_start(engine, model, reference):
+    text, events, result = engine.generate(ask(model, "a source", 0, prefix="written", echo=True, logprobs=2))
+    assert text == "written"
+    got = [x for e in events for x in e["logprobs"]["token_logprobs"]]
+    ids = [START, *tokens("written")]
+    expected = reference.logprobs(tokens("a source"), ids)[0]
+    assert got[0] is None and len(got) == len(ids)
+    np.testing.assert_allclose(got[1:], [expected[i, t] for i, t in enumerate(ids[1:])], atol=1e-4)
+
+
+def test_a_session_keeps_its_source_through_forks_exports_and_all_its_requests(engine, model, reference):
+    expected, _ = reference.greedy(tokens("a kept source"), tokens("and"), 16)
+    s = engine.call("session.create", {"model": model, "source": "a kept source", "prompt": "and"})
+    assert (s["source_tokens"], s["tokens"]) == (len("a kept source"), 1 + len("and"))
+    more = lambda id, n: generated(engine, {"id": id, "max_tokens": n, "temperature": 0}, "session.generate")[0]
+    assert more(s["id"], 6) == expected[:6]
+    fork = engine.call("session.fork", {"id": s["id"]})
+    state = engine.download("session.export", {"id": s["id"]})[1]
+    restored = engine.upload("session.import", {"model": model}, state=state)
+    for x in (s, fork, restored):
+        assert engine.call("session.get", {"id": x["id"]})["source_tokens"] == len("a kept source")
+        assert more(x["id"], 10) == expected[6:]
+    appended = engine.call("session.create", {"model": model, "source": tokens("a kept source")})
+    assert appended["tokens"] == 1
+    engine.call("session.append", {"id": appended["id"], "text": "and"})
+    assert more(appended["id"], 16) == expected
+    for x in (s, fork, restored, appended):
+        engine.call("session.delete", {"id": x["id"]})
+
+
+def test_a_durable_session_has_its_source_after_a_kill(own_daemon, reference):
+    expected, _ = reference.greedy(tokens("durable"), [], 8)
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        engine.upload("model.import", {"id": ID}, **reference.files())
+        s = engine.call("session.create", {"model": ID, "source": "durable", "durable": True})["id"]
+        first = generated(engine, {"id": s, "max_tokens": 4, "temperature": 0}, "session.generate")[0]
+        daemon.kill()
+    daemon = own_daemon()
+    with daemon.connect() as engine:
+        known = engine.call("session.get", {"id": s})
+        assert (known["source_tokens"], known["tokens"]) == (len("durable"), 5)
+        assert first + generated(engine, {"id": s, "max_tokens": 4, "temperature": 0}, "session.generate")[0] == expected
+    daemon.stop()
+
+
+def refused(engine, method, params, param, words):
+    with pytest.raises(EngineError, match=words) as e:
+        engine.generate(params, method) if method.endswith(("generate", "completion.create")) else engine.call(method, params)
+    assert e.value.param == param, e.value
+
+
+def test_what_a_model_with_or_without_an_encoder_cannot_do_is_refused_by_name(engine, model, causal):
+    refused(engine, "completion.create", ask(model, "x" * (SOURCE + 1)), "prompt", f"{SOURCE + 1} tokens .* up to {SOURCE}")
+    refused(engine, "completion.create", ask(model, "x", prefix="y" * LENGTH), "prefix", "positions")
+    refused(engine, "completion.create", ask(model, ""), "prompt", "empty")
+    refused(engine, "completion.create", ask(model, [VOCAB]), "prompt", "vocabulary")
+    refused(engine, "completion.create", ask(model, "x", prefix=[VOCAB]), "prefix", "vocabulary")
+    refused(engine, "completion.create", ask(causal, "x", prefix="y"), "prefix", "read a source")
+    refused(engine, "session.create", {"model": causal, "source": "x"}, "source", "no source")
+    refused(engine, "session.create", {"model": model}, "source", "missing")
+    refused(engine, "session.create", {"model": model, "prompt": "x"}, "source", "missing")
+    refused(engine, "chat.create", {"model": model, "messages": [{"role": "user", "content": "x"}]}, "model", "conversations")
+    refused(engine, "embed", {"model": model, "input": "x"}, "model", "source")
+    refused(engine, "explain", {"model": model, "input": "x"}, "model", "source")
+    refused(engine, "evaluation.create", {"model": model, "input": "x"}, "model", "source")
+    left = engine.call("session.list")["data"]
+    assert not [s for s in left if s["model"] in (model, causal)]
+
+
+def test_a_cancelled_completion_leaves_the_next_ones_as_they_were(engine, model, reference):
+    expected, _ = reference.greedy(tokens("y" * SOURCE), [], 12)
+    for _ in range(5):
+        call = engine.begin("completion.create", ask(model, "y" * SOURCE, 60), 1)
+        call.cancel()
+        with pytest.raises(EngineError, match=re.compile("cancel", re.I)):
+            call.result()
+    assert generated(engine, ask(model, "y" * SOURCE))[0] == expected
