@@ -14,6 +14,7 @@ static const option_row generate_options[] = {
     {"new-session", OPTION_FLAG, NULL, "open a session, and print its id at the end", NULL},
     {"position-policy", OPTION_TEXT, "NAME", "of the new session, past the model's positions: error, clamp or wrap",
      NULL},
+    {"source", OPTION_TEXT, "TEXT", "of the new session, which keeps it: what the encoder of its model reads", NULL},
     COMPLETION_OPTIONS,
     {NULL, OPTION_FLAG, NULL, NULL, NULL}};
 
@@ -139,11 +140,14 @@ static void finish(stream *s, http_end end)
 
 char *generate_open_session(cli *c, const char *model)
 {
-	const char *policy = options_text(&c->options, "position-policy");
+	const char *policy = options_text(&c->options, "position-policy"),
+	           *source = options_text(&c->options, "source");
 	json_t *request = json_pack("{s:s, s:b}", "model", model, "explain", options_flag(&c->options, "alpha"));
 
 	if (policy)
 		json_object_set_new(request, "position_policy", json_string(policy));
+	if (source)
+		json_object_set_new(request, "source", json_string(source));
 	json_t *session = http_json(c->http, "POST", "/v1/sessions", request);
 	const char *id = json_string_value(json_object_get(session, "id"));
 	char *copy = id ? strdup(id) : NULL;
@@ -254,6 +258,8 @@ static int generate_run(cli *c)
 		return cli_usage("say which --model (additive models list shows them), or --session");
 	if (!fresh && options_text(&c->options, "position-policy"))
 		return cli_usage("--position-policy is for a --new-session");
+	if (!fresh && options_text(&c->options, "source"))
+		return cli_usage("--source is for a --new-session; without one PROMPT is the source");
 	if (is_interactive(c, 0))
 		return interactive_run(c, &what);
 	char *prompt = cli_argument_or_stdin(c, 0);

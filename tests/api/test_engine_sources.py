@@ -1,12 +1,16 @@
 """additived: models that read a source: completions with a source and a prefix, and sessions that keep one."""
 
+import pathlib
 import re
+import sys
 
 import numpy as np
 import pytest
 
-from encoder_decoder import BYTE, LENGTH, SOURCE, START, VOCAB, EncoderDecoder
-from engine_client import EngineError, daemon, engine, own_daemon, train  # noqa: F401
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "reference"))
+
+from encoder_decoder import BYTE, LENGTH, SOURCE, START, VOCAB, EncoderDecoder  # noqa: E402
+from engine_client import EngineError, daemon, engine, own_daemon, train  # noqa: E402, F401
 
 ID = "translator"
 

@@ -4,8 +4,7 @@ import json
 import math
 
 import numpy as np
-
-from test_engine_interchange import safetensors
+from safetensors.numpy import save
 
 VOCAB, DIM, HEADS, WIDTH, DEPTH, SOURCE, LENGTH, START, BYTE = 259, 32, 2, 16, 2, 40, 64, 1, 3
 STACK = {"num_tokens": VOCAB, "dim": DIM, "depth": DEPTH, "heads": HEADS, "attn_dim_head": WIDTH}
@@ -37,7 +36,7 @@ class EncoderDecoder:
                    "decoder.net.to_logits.bias": rng.normal(0, 1, VOCAB).astype("float32")}
 
     def files(self):
-        return {"config": json.dumps(CONFIG).encode(), "weights": safetensors(self.w)}
+        return {"config": json.dumps(CONFIG).encode(), "weights": save(self.w)}
 
     def _norm(self, x, name):
         x = x - x.mean(-1, keepdims=True)

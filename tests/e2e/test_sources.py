@@ -1,0 +1,71 @@
+"""The whole service with an encoder-decoder: its weights are random, and numpy says what it writes."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BIN
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "reference"))
+
+from encoder_decoder import BYTE, EncoderDecoder  # noqa: E402
+
+
+def additive(service, *args, **kw):
+    return subprocess.run([BIN / "additive", "--url", service.url, *args], capture_output=True, timeout=120, **kw)
+
+
+def tokens(text):
+    return [b + BYTE for b in text.encode()]
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return EncoderDecoder(seed=3)
+
+
+@pytest.fixture(scope="module")
+def translator(service, reference, tmp_path_factory):
+    folder, files = tmp_path_factory.mktemp("pushed"), reference.files()
+    (folder / "config.json").write_bytes(files["config"])
+    (folder / "model.safetensors").write_bytes(files["weights"])
+    done = additive(service, "models", "push", folder, "translator")
+    assert done.returncode == 0, done.stderr
+    return "translator"
+
+
+def texts(service, model, ids):
+    return service.ok("POST", "/v1/detokenize", {"model": model, "tokens": ids})["text"]
+
+
+def test_a_completion_is_what_numpy_computes_whole_streamed_and_at_a_shell(service, translator, reference):
+    expected, lead = reference.greedy(tokens("Guten Morgen"), tokens("Good "), 10)
+    text, ask = texts(service, translator, expected), {"model": translator, "prompt": "Guten Morgen", "prefix": "Good ", "max_tokens": 10, "temperature": 0}
+    assert lead > 1e-3
+    whole = service.ok("POST", "/v1/completions", ask)
+    assert whole["choices"][0]["text"] == text and whole["usage"]["prompt_tokens"] == len("Guten Morgen") + len("Good ") + 1
+    body = service.request("POST", "/v1/completions", {**ask, "stream": True})[1]
+    body = body if isinstance(body, str) else body.decode()
+    chunks = [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")]
+    assert "".join(c["choices"][0]["text"] for c in chunks if c["choices"]) == text
+    shown = additive(service, "generate", "--model", translator, "--prefix", "Good ", "--max-tokens", "10", "--temperature", "0", "--json", "Guten Morgen")
+    assert shown.returncode == 0, shown.stderr
+    lines = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert "".join(c["choices"][0]["text"] for c in lines if c["choices"]) == text
+
+
+def test_a_session_is_opened_with_its_source_over_http_and_at_a_shell(service, translator, reference):
+    expected, _ = reference.greedy(tokens("Guten Abend"), [], 10)
+    s = service.ok("POST", "/v1/sessions", {"model": translator, "source": "Guten Abend", "durable": True})
+    assert s["source_tokens"] == len("Guten Abend")
+    service.kill_engine()
+    parts = [service.ok("POST", f"/v1/sessions/{s['id']}/generate", {"max_tokens": 5, "temperature": 0, "logprobs": 0})["choices"][0] for _ in range(2)]
+    # What is left of a character at the end waits for the session's next bytes.
+    assert "".join(p["text"] for p in parts).rstrip("\ufffd") == texts(service, translator, expected).rstrip("\ufffd")
+    shown = additive(service, "sessions", "new", "--model", translator, "--source", "Guten Abend", "--json")
+    assert shown.returncode == 0 and json.loads(shown.stdout)["source_tokens"] == len("Guten Abend"), shown.stderr
+    wrong = additive(service, "sessions", "new", "--model", translator)
+    assert wrong.returncode != 0 and b"source" in wrong.stderr
