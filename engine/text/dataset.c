@@ -210,17 +210,30 @@ static const dataset_part *find_block(const dataset *d, uint64_t seed, int64_t e
 	return p;
 }
 
+/* Does record i, `block` of p, continue the one before it? */
+static status continues(const dataset *d, int64_t epoch, int64_t i, const dataset_part *p, int64_t block, bool *out,
+                        error *err)
+{
+	int64_t before;
+	unsigned char flag = 0;
+	*out = i > 0 && find_block(d, 0, epoch, i - 1, &before) == p && before + 1 == block;
+	if (*out && p->starts)
+		TRY(token_cache_read(p->cache, p->starts[block] - 1, 1, NULL, &flag, err));
+	*out &= !(flag & TOKEN_LAST);
+	return STATUS_OK;
+}
+
 status dataset_record(const dataset *d, uint64_t seed, int64_t epoch, int64_t i, text_record *out, error *err)
 {
 	assert(i >= 0 && i < d->records);
 	bool mixed = d->n_parts > 1 || (d->n_parts == 1 && d->parts[0].shown != d->parts[0].blocks);
 	int64_t place = seed != 0 ? dataset_permute(i, d->records, seed, epoch) : i;
 	TRY(text_record_reserve(out, d->length + d->source_length, err));
+	out->continues = false;
 	if (d->kind != RECORD_BLOCK)
 		return records_read(d, place, out, err);
-	if (!mixed)
-		return read_block(d, &d->parts[0], place, out, err);
-	int64_t block;
-	const dataset_part *p = find_block(d, seed, epoch, place, &block);
-	return read_block(d, p, block, out, err);
+	int64_t block = place;
+	const dataset_part *p = mixed ? find_block(d, seed, epoch, place, &block) : &d->parts[0];
+	TRY(read_block(d, p, block, out, err));
+	return seed == 0 ? continues(d, epoch, i, p, block, &out->continues, err) : STATUS_OK;
 }

@@ -41,6 +41,8 @@ typedef struct text_record {
 	int32_t *ids;           /* [count] */
 	unsigned char *unasked; /* [count]: token i is not to be predicted; NULL: all are, but the first */
 	int64_t count;
+	bool continues; /* not shuffled: its text stands right behind that of record i - 1, of the same document with
+	                 * reset_at_document */
 	int32_t label;  /* RECORD_LABELLED: the number of the class */
 	int32_t source; /* RECORD_PAIR: tokens of the source; the other count - source are the target */
 	/* private */

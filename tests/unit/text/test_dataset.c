@@ -400,6 +400,12 @@ static void an_epoch_shows_each_text_as_often_as_its_weight_and_no_block_before_
 		assert_int_equal(seen[2][i], 4);
 	}
 	assert_true(order > 0);
+	/* In order: half of the first text, twice the second, the third. Where a stretch of a text begins nothing goes
+	 * on. */
+	for (int64_t i = 0; i < 16; i++) {
+		assert_int_equal(record_at(d, 0, 1, i).continues, i % 4 != 0);
+		assert_false(record_at(d, 9, 1, i).continues);
+	}
 	dataset_free(d);
 	for (int i = 0; i < 3; i++)
 		token_cache_free(texts[i]);
@@ -430,8 +436,10 @@ static void blocks_that_are_reset_hold_one_document_each(void **state)
 	const dataset_options o = {.length = 4, .reset_at_document = true};
 	assert_int_equal(dataset_make(&d, NULL, *state, &(dataset_text){c, 1}, 1, &o, NULL), STATUS_OK);
 	assert_int_equal(dataset_records(d), 5);
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 5; i++) {
 		assert_string_equal(text_of(record_at(d, 0, 0, i)), expected[i]);
+		assert_int_equal(record_at(d, 0, 1, i).continues, i == 1 || i == 4);
+	}
 	dataset_free(d);
 	token_cache_free(c);
 }
