@@ -37,6 +37,13 @@ status architecture_read(const architecture *a, void *config, const json_t *json
 {
 	model_dims *d = config;
 	TRY(a->config_read(config, json, err));
+	state_list carried = {0};
+	if (a->carried)
+		a->carried(config, &carried);
+	d->carried = carried.floats;
+	const status s = carried.status;
+	state_list_free(&carried);
+	TRY(s);
 	TRY(config_token(json, CONFIG_MASK, d->inputs, &d->mask, err));
 	d->start = -1;
 	return d->reads_source ? config_token(json, CONFIG_START, d->inputs, &d->start, err) : STATUS_OK;

@@ -43,6 +43,7 @@ typedef struct model_dims {
 	int64_t trained;   /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
 	int64_t mask;      /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
 	int64_t start; /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given */
+	int64_t carried; /* floats that a row of text leaves to the next in training (architecture.carried) */
 	float dropout;
 } model_dims;
 
@@ -88,6 +89,10 @@ struct architecture {
 	const mixer *(*mixer)(const void *config, int64_t layer, const void **options);
 	/* State of a session beside that of the layers' mixers, behind it; NULL: there is none. */
 	void (*states)(const void *config, state_list *list);
+	/* What a row of a training batch leaves to the row behind it, all STATE_CARRIED; NULL: nothing. With
+	 * forward_spec.carried the graph has for each an input NAME of B times its floats, and an output "next.NAME" of
+	 * the same shape. */
+	void (*carried)(const void *config, state_list *list);
 	/* Append the whole computation to b->g (without graph_backward). Every parameter of the list is in the graph
 	 * already, under its name. */
 	void (*forward)(const void *config, builder *b);

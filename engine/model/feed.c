@@ -76,3 +76,22 @@ status feed_step(plan *p, int64_t first, int64_t count)
 	TRY(write_series(p, PORT_LENGTH, count, 0, 1, NULL, POSITION_ERROR));
 	return write_series(p, PORT_LAST, count - 1, tokens_of(p), INT64_MAX, NULL, POSITION_ERROR);
 }
+
+/* Of the columns in front of the tokens the last position[b] hold a row. */
+status feed_carried(plan *p, const int32_t *position)
+{
+	value v = port_find(plan_graph(p), PORT_MEMORY_MASK);
+	TRY(feed_write(p, PORT_POSITION, position));
+	if (v == VALUE_NONE)
+		return STATUS_OK;
+	const shape s = graph_value(plan_graph(p), v)->shape;
+	const int64_t memory = s.dim[1] - tokens_of(p);
+	int32_t *mask = memory_new((size_t)shape_count(s), sizeof *mask);
+	if (!mask)
+		return STATUS_NOMEM;
+	for (int64_t i = 0; i < shape_count(s); i++)
+		mask[i] = i % s.dim[1] >= memory - position[i / s.dim[1]];
+	status result = plan_write(p, v, mask);
+	free(mask);
+	return result;
+}

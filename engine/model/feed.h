@@ -27,6 +27,8 @@ status feed_write(plan *p, port_role role, const void *data);
 status feed_positions(plan *p, const model_dims *d, position_policy policy, int64_t first);
 /* The rows that end the sequences: the last token that is not masked, of mask [B, N]; NULL: the last. STATUS_NOMEM. */
 status feed_last(plan *p, const int32_t *mask);
+/* spec.carried: row b has read position[b] tokens before. Without a port of them nothing happens. STATUS_NOMEM. */
+status feed_carried(plan *p, const int32_t *position);
 /* PHASE_STEP: sequence b, which has read `first` tokens, reads `count` more into slot b, and its last one is the last
  * (LOGITS_LAST). STATUS_NOMEM. */
 status feed_step(plan *p, int64_t first, int64_t count);

@@ -41,6 +41,7 @@ void model_free(model *m)
 	}
 	parameter_list_free(&m->parameters);
 	state_list_free(&m->states);
+	state_list_free(&m->carried);
 	free(m->offset);
 	json_decref(m->class_names);
 	json_decref(m->kept);
@@ -68,8 +69,11 @@ static status lay_out(model *m, error *err)
 {
 	m->architecture->parameters(m->config, &m->parameters);
 	architecture_states(m->architecture, m->config, &m->states);
+	if (m->architecture->carried)
+		m->architecture->carried(m->config, &m->carried);
 	m->offset = memory_new((size_t)m->parameters.count, sizeof *m->offset);
-	if (m->parameters.status != STATUS_OK || m->states.status != STATUS_OK || !m->offset)
+	if (m->parameters.status != STATUS_OK || m->states.status != STATUS_OK || m->carried.status != STATUS_OK ||
+	    !m->offset)
 		return model_no_memory(err);
 	for (int i = 0; i < m->parameters.count; i++) {
 		const parameter_spec *p = &m->parameters.items[i];
@@ -376,6 +380,8 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		                 m->architecture->name);
 	if (encodes && (spec->logits != LOGITS_NONE || spec->embedding != POOL_NONE || spec->loss || spec->explain))
 		return error_set(err, STATUS_INVALID, NULL, "a source is encoded without any outputs");
+	if (spec->carried && (!m->carried.count || forward_recurrent(spec)))
+		return error_set(err, STATUS_INVALID, "model", "no row leaves anything to the next");
 	if (spec->phase == PHASE_READ && (spec->masked || spec->loss))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "sequences of different lengths have neither mask nor loss");
@@ -573,6 +579,11 @@ const void *model_mixer_options(const model *m, int64_t layer)
 const state_list *model_states(const model *m)
 {
 	return &m->states;
+}
+
+const state_list *model_carried(const model *m)
+{
+	return &m->carried;
 }
 
 int64_t model_state_floats(const model *m)

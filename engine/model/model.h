@@ -72,6 +72,8 @@ int64_t model_parameter_offset(const model *m, int index);
 /* What a session keeps, and the floats of its slot. */
 const state_list *model_states(const model *m);
 int64_t model_state_floats(const model *m);
+/* What a row of a training batch carries to the next (architecture.h). */
+const state_list *model_carried(const model *m);
 
 /* Build and compile the forward (and with spec->backward the backward) of a spec.
  * Parameters are bound to the model's arena, with spec->bf16 those of rank 2 and more to its bf16 copy; with

@@ -11,7 +11,7 @@ struct model {
 	json_t *class_names; /* of HEAD_CLASSES: an array of strings; else NULL */
 	json_t *kept;        /* what config_keep keeps of the configuration */
 	parameter_list parameters;
-	state_list states;
+	state_list states, carried;
 	dtype weights;
 	int64_t *offset; /* of each parameter in the arena, in floats */
 	int64_t floats, count;

@@ -16,6 +16,7 @@ static const char *const names[PORT_ROLES] = {
     [PORT_SOURCE_MASK] = "source_mask",
     [PORT_SOURCE_KEPT] = "source_kept",
     [PORT_KEY_MASK] = "key_mask",
+    [PORT_MEMORY_MASK] = "memory_mask",
     [PORT_VISIBLE] = "visible",
     [PORT_SOURCE_ROWS] = "source_rows",
     [PORT_BEFORE] = "before",

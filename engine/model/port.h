@@ -21,7 +21,7 @@ typedef enum port_role {
 	PORT_LABELS,    /* "labels" [B, N], of token i what follows it or stands there; HEAD_CLASSES: [B]; -1: none */
 	PORT_RANDOM,    /* "rng" [4]: seed and step of dropout (ops.h) */
 	PORT_SLOT,      /* "slot" [B] of the state pool */
-	PORT_POSITION,  /* "position" [B]: tokens that the slot has read */
+	PORT_POSITION,  /* "position" [B]: tokens that the slot, or with spec.carried the row, has read */
 	PORT_LENGTH,    /* "length" [B]: tokens to read */
 	PORT_START,     /* "start" [B]: where they begin (PHASE_READ) */
 	PORT_LAST,      /* "last" [B] or [rows]: flat rows b * N + n, of tokens whose logits are wanted or last ones */
@@ -30,12 +30,13 @@ typedef enum port_role {
 	PORT_SOURCE_MASK,      /* "source_mask" [B, S] */
 	PORT_SOURCE_KEPT,      /* "source_kept" [B, S]: those that the decoder attends to, in place of the mask */
 	PORT_KEY_MASK,         /* "key_mask" [B, N]: of the keys of self-attention, in place of the mask */
+	PORT_MEMORY_MASK,      /* "memory_mask" [B, M + N]: of the keys of self-attention, carried rows in front */
 	PORT_VISIBLE,          /* "visible" [N, N]: which keys (columns) a token sees of those that it could */
 	/* inputs, f32 */
 	PORT_SOURCE_ROWS, /* "source_rows" [B, S, D]: a source that has been encoded */
 	PORT_BEFORE,      /* "before" [B, P, D]: rows in front of the tokens */
-	PORT_MEMORY, /* "memory.L" [B, M, D] of layer L: rows of earlier segments; output "mems.L": those for the next
-	              */
+	PORT_MEMORY, /* "memory.L" [B, M, D] of layer L: rows of earlier segments; output "next.memory.L": those for
+	              * the next */
 	PORT_KEPT,   /* "kept" [1, entries, 1]: 1, or 0 where an entry of a stack is skipped */
 	PORT_COEFFICIENTS, /* "coefficients" [B, V]: of the logits in the score (forward_spec.attribution) */
 	PORT_FACTOR,       /* "factor" []: what the word vectors are multiplied by */

@@ -1,4 +1,5 @@
-/* states.h - what a session keeps of the tokens it has read: named tensors that lie one behind the other in a slot.
+/* states.h - what a session keeps of the tokens it has read: named tensors that lie one behind the other in a slot;
+ * and, in a list of its own, what a row of text carries from block to block in training.
  *
  * The mixers of a model's layers list their states, and everything else follows from the list: the size of a slot,
  * where each state lies in it, what an exported session holds. Which tokens were read never changes a size. */
@@ -12,13 +13,14 @@
 typedef enum state_kind {
 	STATE_RECURRENT, /* of fixed size: all tokens read, folded together */
 	STATE_CACHE,     /* of single tokens, up to a bound after which the oldest goes */
-	STATE_SOURCE     /* an encoded source: written by PHASE_ENCODE, read with every token */
+	STATE_SOURCE,    /* an encoded source: written by PHASE_ENCODE, read with every token */
+	STATE_CARRIED    /* in training, from a row of a batch to the row behind it; no gradient flows through it */
 } state_kind;
 
 typedef struct state_spec {
 	char name[64];
 	state_kind kind;
-	int64_t floats;
+	int64_t floats; /* of a session, or of a row */
 	int64_t offset; /* in a slot, in floats */
 } state_spec;
 

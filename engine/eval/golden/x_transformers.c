@@ -336,7 +336,7 @@ static status take_memories(golden *g, case_inputs *c, plan *p, int number, erro
 	for (int l = 0; l < model_dimensions(c->model)->layers; l++) {
 		char name[NAME_BYTES];
 		float *rows;
-		snprintf(name, sizeof name, "mems.%d", l);
+		snprintf(name, sizeof name, "next.memory.%d", l);
 		value v = graph_find(plan_graph(p), name);
 		extent e = extent_of(graph_value(plan_graph(p), v)->shape);
 		TRY(golden_result(g, e, &rows, err, "mems.%d.%d", number, l));

@@ -153,5 +153,6 @@ const architecture architecture_transformer = {
     .ignores = transformer_ignores,
     .mixer = transformer_mixer,
     .states = transformer_states,
+    .carried = transformer_carried,
     .forward = transformer_forward,
 };

@@ -224,5 +224,6 @@ const architecture architecture_x_transformers = {
     .ignores = transformer_ignores,
     .mixer = transformer_mixer,
     .states = transformer_states,
+    .carried = transformer_carried,
     .forward = transformer_forward,
 };

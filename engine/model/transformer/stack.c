@@ -326,6 +326,20 @@ void stack_states(const stack *s, state_list *list)
 	}
 }
 
+/* Rows of memory tokens would be carried too, and keys that are hidden at random have a mask of the block alone. */
+void stack_carried(const stack *s, state_list *list)
+{
+	const stack_options *o = &s->options;
+	bool carries = o->max_mem_len > 0 && !o->num_memory_tokens && !(o->mask_prob > 0);
+	for (int l = 0; l < stack_count(o, 'a', o->n_entries) && carries; l++)
+		state_list_add(list, STATE_CARRIED, o->max_mem_len * o->dim, "memory.%d", l);
+}
+
+int64_t stack_memory(const stack *s, const forward_spec *spec)
+{
+	return spec->carried ? s->options.max_mem_len : spec->memory;
+}
+
 /* --- tokens to rows -------------------------------------------------------------------------------------------------
  */
 
@@ -584,21 +598,23 @@ static value remember(const journey *j, value x, int layer)
 	const stack_options *o = &j->s->options;
 	const forward_spec *spec = j->b->spec;
 	graph *g = j->b->g;
-	if (!o->max_mem_len || !spec->memories || j->whole)
+	if (!o->max_mem_len || !(spec->memories || spec->carried) || j->whole)
 		return VALUE_NONE;
-	int64_t rows = builder_rows(j->b, x), all = rows + spec->memory;
+	int64_t earlier = stack_memory(j->s, spec), rows = builder_rows(j->b, x), all = rows + earlier;
 	int64_t kept = all < o->max_mem_len ? all : o->max_mem_len;
 	int layers = stack_count(o, 'a', o->n_entries), from = (int)((layer + o->shift_mem_down) % layers);
 	value old = VALUE_NONE, both = x;
 	char name[NAME_BYTES];
 	snprintf(name, sizeof name, "memory.%d", from);
-	if (spec->memory) {
+	if (earlier) {
 		old = graph_find(g, name);
 		if (old == VALUE_NONE)
-			old = graph_input(g, name, DTYPE_F32, SHAPE3(spec->batch, spec->memory, o->dim));
+			old = graph_input(g, name, DTYPE_F32, SHAPE3(spec->batch, earlier, o->dim));
+		if (spec->bf16)
+			old = op_cast(g, old, DTYPE_BF16);
 		both = op_join_rows(g, old, x, (join_rows_params){0});
 	}
-	builder_output(j->b, op_slice_rows(g, both, all - kept, kept), "mems.%d", layer);
+	builder_output(j->b, op_slice_rows(g, both, all - kept, kept), "next.memory.%d", layer);
 	return old;
 }
 
@@ -664,7 +680,7 @@ static void place(journey *j, int64_t rows)
 		return;
 	}
 	j->bias_first = o->causal ? 0 : 1 - rows;
-	int64_t keys = rows + memories + j->b->spec->memory;
+	int64_t keys = rows + memories + stack_memory(j->s, j->b->spec);
 	j->bias = bias_table(j->b, j->s, j->bias_first, keys - j->bias_first);
 }
 

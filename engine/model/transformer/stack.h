@@ -41,6 +41,10 @@ double stack_parameter_count(const stack *s);
 bool stack_has_self_attention(const stack *s);
 /* What sessions keep beside the states of its layers. */
 void stack_states(const stack *s, state_list *list);
+/* What a row carries in training: with max_mem_len the rows that enter each self-attention. */
+void stack_carried(const stack *s, state_list *list);
+/* Rows of earlier segments that self-attention attends to. */
+int64_t stack_memory(const stack *s, const forward_spec *spec);
 /* Tokens that a sequence may have. */
 int64_t stack_length(const stack *s);
 

@@ -119,6 +119,11 @@ void transformer_states(const void *config, state_list *list)
 	stack_states(transformer_head(config), list);
 }
 
+void transformer_carried(const void *config, state_list *list)
+{
+	stack_carried(transformer_head(config), list);
+}
+
 void transformer_parameters(const void *config, parameter_list *list)
 {
 	const transformer_config *c = config;
@@ -196,6 +201,9 @@ void transformer_forward(const void *config, builder *b)
 	    .source = source_of(b, c, source_mask),
 	    .source_mask = spec->source_kept ? source_kept : source_mask,
 	};
+	if (spec->carried)
+		in.key_mask =
+		    given(b, true, PORT_MEMORY_MASK, DTYPE_I32, SHAPE2(spec->batch, stack_memory(s, spec) + rows));
 	value before = given(b, spec->before > 0, PORT_BEFORE, DTYPE_F32, SHAPE3(spec->batch, spec->before, o->dim));
 	in.x = stack_embed(b, s, false, before);
 	value h = stack_forward(b, s, in);

@@ -31,6 +31,7 @@ void transformer_finish(config_reader *r, transformer_config *c);
 /* Members of the architectures (architecture.h). */
 const mixer *transformer_mixer(const void *config, int64_t layer, const void **options);
 void transformer_states(const void *config, state_list *list);
+void transformer_carried(const void *config, state_list *list);
 void transformer_parameters(const void *config, parameter_list *list);
 bool transformer_ignores(const char *name);
 void transformer_forward(const void *config, builder *b);
