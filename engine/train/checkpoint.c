@@ -16,6 +16,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/train/optimizer_kind.h"
 
+#define CARRIED "carried.safetensors"
 enum { STATE_MAX_BYTES = 16 << 20, CONFIG_DIGITS = 15 };
 
 static status join(char out[PATH_MAX], const char *folder, const char *name, error *err)
@@ -67,8 +68,15 @@ static status write_state(const char *folder, const optimizer *o, const json_t *
 	return s;
 }
 
-static status write_all(const char *folder, const model *m, const optimizer *o, const tokenizer *tok,
-                        const json_t *state, error *err)
+static status write_carry(const char *folder, const carry *c, int64_t step, error *err)
+{
+	char path[PATH_MAX];
+	TRY(join(path, folder, CARRIED, err));
+	return carry_write(c, step, path, err);
+}
+
+static status write_all(const char *folder, const model *m, const optimizer *o, const carry *c, int64_t step,
+                        const tokenizer *tok, const json_t *state, error *err)
 {
 	if (chmod(folder, 0755) != 0)
 		return error_set(err, STATUS_IO, NULL, "cannot make the checkpoint folder readable: %s",
@@ -76,6 +84,8 @@ static status write_all(const char *folder, const model *m, const optimizer *o, 
 	TRY(model_save(m, folder, err));
 	TRY(tokenizer_save(tok, folder, err));
 	TRY(write_optimizer(folder, o, err));
+	if (c)
+		TRY(write_carry(folder, c, step, err));
 	return write_state(folder, o, state, err);
 }
 
@@ -101,15 +111,15 @@ static status publish(const char *temporary, const char *folder, error *err)
 	return STATUS_OK;
 }
 
-status checkpoint_write(const char *folder, const model *m, const optimizer *o, const tokenizer *tok,
-                        const json_t *state, const char *id, const json_t *about, error *err)
+status checkpoint_write(const char *folder, const model *m, const optimizer *o, const carry *c, int64_t step,
+                        const tokenizer *tok, const json_t *state, const char *id, const json_t *about, error *err)
 {
 	char temporary[PATH_MAX];
 	if ((size_t)snprintf(temporary, sizeof temporary, "%s" FILE_TEMPORARY "XXXXXX", folder) >= sizeof temporary)
 		return error_set(err, STATUS_INVALID, NULL, "path too long");
 	if (!mkdtemp(temporary))
 		return error_set(err, STATUS_IO, NULL, "cannot create the checkpoint folder: %s", strerror(errno));
-	status s = write_all(temporary, m, o, tok, state, err);
+	status s = write_all(temporary, m, o, c, step, tok, state, err);
 	if (s == STATUS_OK)
 		s = manifest_write(temporary, "checkpoint", id, about, err);
 	if (s == STATUS_OK)
@@ -234,5 +244,18 @@ status checkpoint_load(const char *folder, const json_t *state, model *m, optimi
 		s = load_optimizer(folder, o, err);
 	if (s == STATUS_OK)
 		optimizer_set_updates(o, json_integer_value(updates));
+	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot load the checkpoint: %s", status_text(s));
+}
+
+status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *err)
+{
+	char path[PATH_MAX];
+	manifest *about;
+	if (!c)
+		return STATUS_OK;
+	TRY(join(path, folder, CARRIED, err));
+	TRY(manifest_open_folder(&about, folder, err));
+	status s = carry_read(c, step, path, about, err);
+	manifest_free(about);
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "cannot load the checkpoint: %s", status_text(s));
 }

@@ -3,6 +3,7 @@
  *   config.json, model.safetensors, tokenizer.json   a model like any other
  *   optimizer.safetensors   what the optimiser keeps, under the names that its kind gives: of adamw "m" and "v", laid
  *                           out like the model's arena
+ *   carried.safetensors     with carry_state: what the rows of the next step carry (carry.h)
  *   trainer.json            the trainer's own state, and "updates"
  *   manifest.json           written last: the hashes of all of these (manifest.h)
  *
@@ -12,11 +13,13 @@
 #ifndef ENGINE_TRAIN_CHECKPOINT_H
 #define ENGINE_TRAIN_CHECKPOINT_H
 
+#include "engine/train/carry.h"
 #include "engine/train/optimizer.h"
 
-/* state: an object; borrowed. id, about: of the manifest, whose kind is "checkpoint"; about may be NULL. */
-status checkpoint_write(const char *folder, const model *m, const optimizer *o, const tokenizer *tok,
-                        const json_t *state, const char *id, const json_t *about, error *err);
+/* c: of a run after `step` steps, or NULL. state: an object; borrowed. id, about: of the manifest, whose kind is
+ * "checkpoint"; about may be NULL. */
+status checkpoint_write(const char *folder, const model *m, const optimizer *o, const carry *c, int64_t step,
+                        const tokenizer *tok, const json_t *state, const char *id, const json_t *about, error *err);
 
 /* What follows verifies all that it reads against the manifest, where there is one: STATUS_STORAGE names the damaged
  * or missing file. */
@@ -25,5 +28,7 @@ status checkpoint_read_state(const char *folder, json_t **state, error *err);
 /* Load weights and the optimiser's state into m and o. STATUS_INVALID (and nothing changed) when the
  * folder's model has another configuration. */
 status checkpoint_load(const char *folder, const json_t *state, model *m, optimizer *o, error *err);
+/* What the rows of `step` carry, into c; NULL: nothing is read. */
+status checkpoint_load_carry(const char *folder, carry *c, int64_t step, error *err);
 
 #endif

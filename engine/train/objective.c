@@ -43,6 +43,17 @@ status objective_check_model(const objective *o, const model_dims *dims, error *
 	return fault ? error_set(err, STATUS_INVALID, "objective", "the model %s for %s", fault, o->name) : STATUS_OK;
 }
 
+status objective_check_carry(const objective *o, const model_dims *dims, error *err)
+{
+	if (!dims->carried)
+		return error_set(err, STATUS_INVALID, "carry_state",
+		                 "the model has no state that a block of text could leave to the next");
+	if (o->records != RECORD_BLOCK || !o->causal)
+		return error_set(err, STATUS_INVALID, "carry_state", "%s does not read a text from block to block",
+		                 o->name);
+	return STATUS_OK;
+}
+
 const objective *objective_usual(const model_dims *dims)
 {
 	int i = 0;

@@ -16,7 +16,8 @@ enum { OBJECTIVE_MAX_PORTS = 4 };
 /* What is known of an evaluation. */
 typedef struct evaluation {
 	const dataset *data;
-	int64_t records;     /* evaluated, in the data's order */
+	int64_t records;     /* evaluated, of the data in its order */
+	int64_t stride;      /* from the record of a row to that of the next one */
 	double nats, labels; /* the losses of all labels together, and how many labels that are */
 	void *tally;         /* the objective's own, zero before the first record */
 	text_record record;  /* for the tally, with room for one of the data */
@@ -57,8 +58,8 @@ typedef struct objective {
 	/* What an evaluation reports beside the mean loss. */
 	const char *metrics[TRAIN_MAX_METRICS + 1]; /* names, NULL-terminated */
 	void (*measure)(const evaluation *e, double *metrics);
-	/* Further outputs that an evaluation computes, and what becomes of them: records first … first + rows - 1 have
-	 * been evaluated by p. tally NULL: nothing. */
+	/* Further outputs that an evaluation computes, and what becomes of them: row b < rows of p was record
+	 * first + b · e->stride. tally NULL: nothing. */
 	logits_rows logits;
 	bool hits; /* PORT_HITS */
 	size_t (*tally_bytes)(const dataset *d);
@@ -67,6 +68,8 @@ typedef struct objective {
 
 /* Can a model of these dimensions, by its head, be trained for it? STATUS_INVALID "objective". */
 status objective_check_model(const objective *o, const model_dims *dims, error *err);
+/* Can it be trained with carry_state? STATUS_INVALID "carry_state". */
+status objective_check_carry(const objective *o, const model_dims *dims, error *err);
 /* What such a model is trained for unless that is said: the first for which it can be, or NULL. */
 const objective *objective_usual(const model_dims *dims);
 /* For `tally` of an objective with `hits`: read how many labels of the batch that p has evaluated had the largest

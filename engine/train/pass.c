@@ -17,6 +17,7 @@ struct pass {
 	text_record record;                 /* the one that is put in place */
 	int32_t *host[OBJECTIVE_MAX_PORTS]; /* a batch of each port */
 	int64_t row[OBJECTIVE_MAX_PORTS];   /* numbers of a row of it */
+	bool *continues;                    /* [batch] */
 };
 
 /* The index of a port among the objective's; -1: it is not. */
@@ -49,6 +50,9 @@ static status make(pass *p, const model *m, const forward_spec *spec, float *gra
 	own.source_masked = find_port(p->objective, PORT_SOURCE_MASK) >= 0;
 	TRY(model_plan(&p->plan, m, &own, gradients, NULL, err));
 	TRY(text_record_reserve(&p->record, p->length + p->source_length, err));
+	p->continues = memory_new((size_t)p->batch, sizeof *p->continues);
+	if (!p->continues)
+		return STATUS_NOMEM;
 	p->loss = port_find(plan_graph(p->plan), PORT_LOSS);
 	p->count = port_find(plan_graph(p->plan), PORT_COUNT);
 	TRY(make_rows(p));
@@ -89,6 +93,7 @@ void pass_free(pass *p)
 	for (int i = 0; i < OBJECTIVE_MAX_PORTS; i++)
 		free(p->host[i]);
 	text_record_fini(&p->record);
+	free(p->continues);
 	free(p);
 }
 
@@ -105,9 +110,9 @@ static void fill_row(pass *p, int64_t b, const example *x)
 	p->objective->example(x, values);
 }
 
-status pass_read(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err)
+status pass_read(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, error *err)
 {
-	assert(count >= 0 && count <= p->batch && dataset_length(d) == train_options_record(p->options));
+	assert(rows.count >= 0 && rows.count <= p->batch && dataset_length(d) == train_options_record(p->options));
 	int64_t records = dataset_records(d);
 	example x = {.data = d,
 	             .dims = p->dims,
@@ -117,24 +122,31 @@ status pass_read(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int
 	             .source_length = p->source_length,
 	             .seed = shuffle};
 	for (int64_t b = 0; b < p->batch; b++) {
-		x.epoch = (first + b) / records;
-		x.place = (first + b) % records;
-		if (b < count)
+		int64_t number = rows.first + b * rows.stride;
+		x.epoch = number / records;
+		x.place = number % records;
+		if (b < rows.count)
 			TRY(dataset_record(d, shuffle, x.epoch, x.place, &p->record, err));
 		else
 			x.record = NULL;
+		p->continues[b] = x.record && !rows.begin && p->record.continues;
 		fill_row(p, b, &x);
 	}
 	return STATUS_OK;
 }
 
-status pass_load(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err)
+status pass_load(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, error *err)
 {
-	TRY(pass_read(p, d, shuffle, first, count, err));
+	TRY(pass_read(p, d, shuffle, rows, err));
 	for (int i = 0; i < p->objective->n_ports; i++)
 		TRY(feed_write(p->plan, p->objective->ports[i], p->host[i]));
 	int mask = find_port(p->objective, PORT_MASK);
 	return feed_last(p->plan, mask < 0 ? NULL : p->host[mask]);
+}
+
+const bool *pass_continues(const pass *p)
+{
+	return p->continues;
 }
 
 int64_t pass_labels(const pass *p)

@@ -18,11 +18,19 @@ void pass_free(pass *p);
 
 plan *pass_plan(const pass *p);
 
-/* Put records first … first + count - 1 (count <= batch) in place; rows that are left over count for nothing.
- * shuffle: the seed for dataset_record, and errors are its own. */
-status pass_load(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err);
+/* Row b < count, which is at most the batch, holds record first + b · stride. Rows that are left over count for
+ * nothing. */
+typedef struct pass_rows {
+	int64_t first, stride, count;
+	bool begin; /* no row continues what its lane (carry.h) has read before */
+} pass_rows;
+
+/* Put records in place. shuffle: the seed for dataset_record, and errors are its own. */
+status pass_load(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, error *err);
 /* The same in host memory only: what pass_labels needs. */
-status pass_read(pass *p, const dataset *d, uint64_t shuffle, int64_t first, int64_t count, error *err);
+status pass_read(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, error *err);
+/* [batch]: which of these rows continue what their lanes have read before. */
+const bool *pass_continues(const pass *p);
 /* Labels of the rows that were put in place or read last. */
 int64_t pass_labels(const pass *p);
 /* Set the random numbers of this run (nothing happens without dropout). */

@@ -21,7 +21,8 @@
  * No update is speculative: it is issued when all results of the update before it are known.
  *
  * Everything is a function of the step number: step s, micro-batch k reads the records from
- * (s·accumulation + k)·batch_size on and draws its dropout from counter s·accumulation + k.
+ * (s·accumulation + k)·batch_size on, with carry_state those of its lanes (carry.h), and draws its dropout from counter
+ * s·accumulation + k.
  * So the position to resume from is the step number, and the random numbers never repeat in
  * a run.
  *
@@ -109,12 +110,24 @@ static bool is_weighted(const trainer *t)
 	return t->options.gradient_accumulation > 1 && train_options_uneven(&t->options);
 }
 
+/* The records of a micro-batch of the step that is issued. */
+static pass_rows rows_of(const trainer *t, int64_t micro)
+{
+	const int64_t batch = t->options.batch_size, lanes = batch * t->options.gradient_accumulation;
+	if (!t->train_carry)
+		return (pass_rows){.first = t->issued * lanes + micro * batch, .stride = 1, .count = batch};
+	const int64_t length = dataset_records(t->train) / lanes, epoch = t->issued / length;
+	return (pass_rows){.first = (epoch * lanes + micro * batch) * length + t->issued % length,
+	                   .stride = length,
+	                   .count = batch,
+	                   .begin = t->issued % length == 0};
+}
+
 static status count_labels(trainer *t)
 {
-	int64_t batch = t->options.batch_size, first = t->issued * t->options.gradient_accumulation;
 	t->labels = 0;
 	for (int64_t i = 0; i < t->options.gradient_accumulation; i++) {
-		TRY(pass_read(t->train_pass, t->train, t->shuffle, (first + i) * batch, batch, &t->failed));
+		TRY(pass_read(t->train_pass, t->train, t->shuffle, rows_of(t, i), &t->failed));
 		t->labels += pass_labels(t->train_pass);
 	}
 	return STATUS_OK;
@@ -131,8 +144,9 @@ static status batch_enter(trainer *t)
 	}
 	int64_t number = t->issued * t->options.gradient_accumulation + t->micro;
 	TRY(pass_seed(t->train_pass, t->options.seed, (uint32_t)number));
-	TRY(pass_load(t->train_pass, t->train, t->shuffle, number * t->options.batch_size, t->options.batch_size,
-	              &t->failed));
+	TRY(pass_load(t->train_pass, t->train, t->shuffle, rows_of(t, t->micro), &t->failed));
+	if (t->train_carry)
+		TRY(carry_load(t->train_carry, t->issued, t->micro, pass_continues(t->train_pass)));
 	t->weight = 1;
 	if (is_weighted(t))
 		t->weight = t->labels == 0 ? 0
@@ -162,6 +176,8 @@ static status batch_leave(trainer *t, unsigned *events, error *err)
 {
 	(void)events, (void)err;
 	TRY(await(t, pass_loss(t->train_pass), false));
+	if (t->train_carry)
+		TRY(carry_keep(t->train_carry, t->issued, t->micro));
 	t->micro++;
 	go_take(t, model_backend(t->model)->fetch != NULL);
 	return STATUS_OK;
@@ -294,15 +310,25 @@ static plan *evaluate_plan(const trainer *t)
 	return pass_plan(t->valid_pass);
 }
 
-static int64_t evaluate_count(const trainer *t)
+static int64_t batches_of(const trainer *t)
 {
-	int64_t left = t->evaluation.records - t->valid_at;
-	return left < t->valid_batch ? left : t->valid_batch;
+	return (t->evaluation.records + t->valid_batch - 1) / t->valid_batch;
+}
+
+/* In rows like those of training: one behind the other, or in lanes. */
+static pass_rows evaluate_rows(const trainer *t)
+{
+	const int64_t batch = t->valid_batch, records = t->evaluation.records, stride = t->evaluation.stride;
+	const int64_t first = t->valid_carry ? t->valid_at : t->valid_at * batch;
+	const int64_t left = (records - first + stride - 1) / stride;
+	return (pass_rows){
+	    .first = first, .stride = stride, .count = left < batch ? left : batch, .begin = t->valid_at == 0};
 }
 
 static status evaluate_enter(trainer *t)
 {
-	return pass_load(t->valid_pass, t->valid, 0, t->valid_at, evaluate_count(t), &t->failed);
+	TRY(pass_load(t->valid_pass, t->valid, 0, evaluate_rows(t), &t->failed));
+	return t->valid_carry ? carry_load(t->valid_carry, t->valid_at, 0, pass_continues(t->valid_pass)) : STATUS_OK;
 }
 
 static bool evaluate_ready(const trainer *t)
@@ -327,14 +353,17 @@ static status evaluate_leave(trainer *t, unsigned *events, error *err)
 	(void)err;
 	const objective *o = t->options.objective;
 	evaluation *e = &t->evaluation;
+	const pass_rows rows = evaluate_rows(t);
 	double loss, count;
 	TRY(pass_result(t->valid_pass, &loss, &count));
 	e->nats += loss * count;
 	e->labels += count;
 	if (o->tally)
-		TRY(o->tally(e, pass_plan(t->valid_pass), t->valid_at, evaluate_count(t)));
-	t->valid_at += evaluate_count(t);
-	if (t->valid_at < e->records) {
+		TRY(o->tally(e, pass_plan(t->valid_pass), rows.first, rows.count));
+	if (t->valid_carry)
+		TRY(carry_keep(t->valid_carry, t->valid_at, 0));
+	t->valid_at++;
+	if (t->valid_at < batches_of(t)) {
 		go(t, &evaluate_stage);
 	} else if (t->preview) {
 		preview_begin(t->preview);
@@ -488,6 +517,19 @@ static status check_dataset(const trainer *t, const dataset *d, const char *what
 	return o->check ? o->check(d, dims, &t->options, err) : STATUS_OK;
 }
 
+static status check_carry(const trainer *t, error *err)
+{
+	const train_options *o = &t->options;
+	if (!o->carry_state)
+		return STATUS_OK;
+	TRY(objective_check_carry(o->objective, model_dimensions(t->model), err));
+	if (o->batch_size * o->gradient_accumulation > dataset_records(t->train))
+		return error_set(err, STATUS_INVALID, "gradient_accumulation",
+		                 "times batch_size must be at most the training data's %lld records",
+		                 (long long)dataset_records(t->train));
+	return STATUS_OK;
+}
+
 static status check(const trainer *t, error *err)
 {
 	const train_options *o = &t->options;
@@ -506,7 +548,15 @@ static status check(const trainer *t, error *err)
 	if (o->batch_size > dataset_records(t->train))
 		return error_set(err, STATUS_INVALID, "batch_size", "must be at most the training data's %lld records",
 		                 (long long)dataset_records(t->train));
+	TRY(check_carry(t, err));
 	return t->valid ? check_dataset(t, t->valid, "validation", err) : STATUS_OK;
+}
+
+static status build_carry(carry **out, const trainer *t, const pass *p, int64_t batch, int64_t sets, error *err)
+{
+	return t->options.carry_state
+	           ? carry_new(out, t->model, pass_plan(p), batch, t->options.sequence_length, sets, err)
+	           : STATUS_OK;
 }
 
 static status build_evaluation(trainer *t, error *err)
@@ -526,13 +576,16 @@ static status build_evaluation(trainer *t, error *err)
 		TRY(text_record_reserve(&e->record, dataset_length(t->valid) + dataset_source_length(t->valid), err));
 	}
 	t->valid_batch = o->batch_size < e->records ? o->batch_size : e->records;
+	e->stride = o->carry_state ? batches_of(t) : 1;
 	const forward_spec spec = {.batch = t->valid_batch,
 	                           .length = o->sequence_length,
 	                           .loss = true,
 	                           .hits = o->objective->hits,
+	                           .carried = o->carry_state,
 	                           .bf16 = o->precision == PRECISION_BF16,
 	                           .logits = o->objective->logits};
 	TRY(pass_new(&t->valid_pass, t->model, o, &spec, NULL, err));
+	TRY(build_carry(&t->valid_carry, t, t->valid_pass, t->valid_batch, 1, err));
 	if (o->objective->hits) {
 		e->hits = memory_new((size_t)(t->valid_batch * o->sequence_length), sizeof *e->hits);
 		if (!e->hits)
@@ -551,6 +604,7 @@ static status build(trainer *t, error *err)
 	                     .dropout = model_dimensions(t->model)->dropout > 0,
 	                     .loss = true,
 	                     .backward = true,
+	                     .carried = o->carry_state,
 	                     .recompute = o->recompute,
 	                     .bf16 = o->precision == PRECISION_BF16,
 	                     .smoothing = (float)o->label_smoothing};
@@ -561,6 +615,7 @@ static status build(trainer *t, error *err)
 	t->train_hash = dataset_fingerprint(t->train);
 	TRY(optimizer_new(&t->optimizer, t->model, o, err));
 	TRY(pass_new(&t->train_pass, t->model, o, &spec, optimizer_gradients(t->optimizer), err));
+	TRY(build_carry(&t->train_carry, t, t->train_pass, o->batch_size, o->gradient_accumulation, err));
 	return t->valid ? build_evaluation(t, err) : STATUS_OK;
 }
 
@@ -577,7 +632,7 @@ status trainer_new(trainer **out, model *m, const train_options *o, const datase
 	t->options = *o;
 	t->train = train;
 	t->valid = valid;
-	t->shuffle = o->seed ? o->seed : UINT64_MAX; /* a dataset takes 0 for "not shuffled" */
+	t->shuffle = o->carry_state ? 0 : o->seed ? o->seed : UINT64_MAX; /* a dataset takes 0 for "not shuffled" */
 	t->progress = (train_progress){.total_steps = o->max_steps,
 	                               .train_loss = NAN,
 	                               .gradient_norm = NAN,
@@ -601,6 +656,8 @@ void trainer_free(trainer *t)
 {
 	if (!t)
 		return;
+	carry_free(t->train_carry);
+	carry_free(t->valid_carry);
 	pass_free(t->train_pass);
 	pass_free(t->valid_pass);
 	preview_free(t->preview);
@@ -621,7 +678,8 @@ status trainer_save(trainer *t, const tokenizer *tok, const char *folder, const 
 	json_t *state = trainer_state_write(t);
 	if (!state)
 		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	status s = checkpoint_write(folder, t->model, t->optimizer, tok, state, id, about, err);
+	status s = checkpoint_write(folder, t->model, t->optimizer, t->train_carry, t->progress.step, tok, state, id,
+	                            about, err);
 	json_decref(state);
 	return s;
 }
@@ -639,6 +697,8 @@ status trainer_resume(trainer *t, const char *folder, error *err)
 			s = model_update_bf16_copy(t->model, err);
 		if (s == STATUS_OK)
 			s = trainer_state_read(t, saved, err);
+		if (s == STATUS_OK)
+			s = checkpoint_load_carry(folder, t->train_carry, t->progress.step, err);
 		json_decref(saved);
 	}
 	json_decref(own);

@@ -2,6 +2,7 @@
 #ifndef ENGINE_TRAIN_TRAINER_PRIVATE_H
 #define ENGINE_TRAIN_TRAINER_PRIVATE_H
 
+#include "engine/train/carry.h"
 #include "engine/train/objective.h"
 #include "engine/train/optimizer.h"
 #include "engine/train/pass.h"
@@ -25,8 +26,9 @@ struct trainer {
 	const dataset *train, *valid;
 	uint64_t train_hash, valid_hash;
 	optimizer *optimizer;
-	pass *train_pass, *valid_pass; /* valid_pass: NULL without validation data, */
-	preview *preview;              /* and so is this, and for a model that cannot write */
+	pass *train_pass, *valid_pass;    /* valid_pass: NULL without validation data, */
+	preview *preview;                 /* and so is this, and for a model that cannot write */
+	carry *train_carry, *valid_carry; /* NULL without carry_state, the second without validation data too */
 
 	const struct stage *stage; /* NULL: nothing left to do */
 	int cursor;                /* next node of the stage's plan, -1 before enter */
@@ -41,7 +43,7 @@ struct trainer {
 	double loss_sum;       /* of what was taken of a step */
 	uint64_t step_began;
 	evaluation evaluation;
-	int64_t valid_batch, valid_at; /* records of a batch, and those done of this evaluation */
+	int64_t valid_batch, valid_at; /* records of a batch, and the batches done of this evaluation */
 	size_t tally_bytes;
 	int64_t valid_step; /* the step after which the last evaluation was, 0: none */
 	int bad_steps;      /* not finite, in a row */

@@ -27,7 +27,7 @@ static double evaluate(const char *folder, dtype weights, const dataset *d, back
 	bench_check(pass_new(&p, m, &options, &spec, NULL, &err), &err);
 	for (int64_t i = 0; i < dataset_records(d); i++) {
 		double loss, count;
-		bench_check(pass_load(p, d, 0, i, 1, &err), &err);
+		bench_check(pass_load(p, d, 0, (pass_rows){i, 1, 1, true}, &err), &err);
 		uint64_t began = clock_ns();
 		bench_check(plan_run(pass_plan(p)), &err);
 		spent += clock_ns() - began;

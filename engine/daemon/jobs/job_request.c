@@ -315,6 +315,8 @@ static status check_objective(job_request *r, error *err)
 {
 	const json_t *names = r->dims.head == HEAD_CLASSES ? json_object_get(r->config, "id2label") : NULL;
 	status s = objective_check_model(r->options.objective, &r->dims, err);
+	if (s == STATUS_OK && r->options.carry_state)
+		s = objective_check_carry(r->options.objective, &r->dims, err);
 	error_prefix(err, "additive");
 	TRY(s);
 	if (r->options.objective->records != RECORD_BLOCK)
@@ -389,6 +391,9 @@ static status check_memory(const job_request *r, const engine *e, error *err)
 	double tokens = (double)r->options.batch_size * row;
 	double vectors = r->options.recompute ? (double)d->layers + 12 : 12 * (double)d->layers;
 	double work = 4 * tokens * vectors * (double)d->hidden;
+	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
+		work +=
+		    16 * (double)d->carried * (double)r->options.batch_size * (double)r->options.gradient_accumulation;
 	double weights = 4 * (2 + moments(r->options.optimizer)) * parameters, available = memory_bytes();
 	bool on_host = strcmp(device_backend_name(e->device), "cpu") == 0;
 	if (on_host && weights + work > available)

@@ -56,7 +56,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 		int64_t taken = 0;
 		for (int64_t k = 1; k < classes; k++)
 			taken = z[b * classes + k] > z[b * classes + taken] ? k : taken;
-		read = dataset_record(e->data, 0, 0, first + b, r, NULL);
+		read = dataset_record(e->data, 0, 0, first + b * e->stride, r, NULL);
 		if (read != STATUS_OK)
 			break;
 		counts[r->label].truly++;

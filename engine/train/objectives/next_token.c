@@ -43,7 +43,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	TRY(objective_count_hits(e, p, &hits));
 	t->hits += hits;
 	for (int64_t b = 0; b < rows; b++) {
-		TRY(dataset_record(e->data, 0, 0, first + b, r, NULL));
+		TRY(dataset_record(e->data, 0, 0, first + b * e->stride, r, NULL));
 		for (int64_t i = 0; i < r->count; i++)
 			t->bytes += is_asked(r, i) ? dataset_token_bytes(e->data, r->ids[i + 1]) : 0;
 	}

@@ -20,7 +20,7 @@ static void every_key_is_read_and_written_back(void **state)
 	    " \"eps\": 1e-6, \"weight_decay\": 0.1, \"clip\": 0.5, \"label_smoothing\": 0.1, \"precision\": \"bf16\","
 	    " \"seed\": 1234567890123456789, \"eval_every\": 5, \"checkpoint_every\": 6, \"eval_blocks\": 9,"
 	    " \"recompute\": true, \"optimizer\": \"adamw\", \"objective\": \"next_token\","
-	    " \"loss_on\": \"completion\", \"reset_at_document\": true}";
+	    " \"loss_on\": \"completion\", \"reset_at_document\": true, \"carry_state\": true}";
 	json_t *json = json_loads(text, 0, NULL);
 	train_options o;
 	train_options_default(&o);
@@ -31,7 +31,7 @@ static void every_key_is_read_and_written_back(void **state)
 	assert_true(o.clip == 0.5 && o.label_smoothing == 0.1 && o.seed == 1234567890123456789);
 	assert_true(o.eval_every == 5 && o.checkpoint_every == 6 && o.eval_blocks == 9 && o.recompute);
 	assert_int_equal(o.precision, PRECISION_BF16);
-	assert_true(o.loss_on == LOSS_ON_COMPLETION && o.reset_at_document);
+	assert_true(o.loss_on == LOSS_ON_COMPLETION && o.reset_at_document && o.carry_state);
 	json_t *written = train_options_write(&o);
 	assert_int_equal(json_object_size(written), json_object_size(json));
 	train_options again;
