@@ -38,7 +38,7 @@ static matrix_stream_call matrix_stream_call_of(const op_call *call, int64_t wid
 	c.start = (const int32_t *)cuda_optional(call, START);
 	c.memory = (const float *)cuda_optional(call, MEMORY);
 	c.memories = c.memory ? shape_rows(call->in[MEMORY].shape) : 0;
-	c.ring = {p->key_width, p->value_width, p->window};
+	c.ring = {p->key_width, p->value_width, p->window, p->segment};
 	c.sequences = call->in[3].shape.dim[0];
 	c.n = call->in[0].shape.dim[1];
 	c.rows = call->in[0].shape.dim[0] * c.n;
@@ -96,7 +96,7 @@ static __device__ __forceinline__ const float *row_in(const stream_rows &r, int6
 static __device__ __forceinline__ stream_rows stream_rows_of(const matrix_stream_call &c, const stream_token &t, bool keys)
 {
 	stream_rows r;
-	r.c = matrix_columns_at(t.position + t.i, c.ring.window, c.memories);
+	r.c = matrix_columns_at(t.position + t.i, c.ring, c.memories);
 	r.width = keys ? c.ring.key_width : c.ring.value_width;
 	r.memory = c.memory;
 	r.state = t.state + (keys ? matrix_ring_key(c.ring, 0) : matrix_ring_value(c.ring, 0));

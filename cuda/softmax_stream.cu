@@ -43,6 +43,7 @@ struct ring_call {
 	softmax_store store;
 	int64_t n, heads, group, dh, dv; /* group: query heads of a key head */
 	int64_t reach, memories, past;   /* reach: tokens that a query sees, its own included */
+	int64_t segment;                 /* 0: none */
 	int64_t slot_floats, offset;
 	int64_t tokens;                       /* of all sequences */
 	unsigned rows, chunks, memory_chunks; /* rows: sequences; chunks: those of memories, which come first, and of tokens */
@@ -135,7 +136,9 @@ static __device__ __forceinline__ unsigned row_of_token(const ring_call &c, int6
 /* The tokens that the query of position t sees. */
 static __device__ __forceinline__ int64_t first_seen(const ring_call &c, int64_t t)
 {
-	return !c.k || t < c.reach ? 0 : t - c.reach + 1;
+	if (!c.k)
+		return 0;
+	return max(t - c.reach + 1, stream_oldest(t, c.store.places, c.segment));
 }
 static __device__ __forceinline__ int64_t last_seen(const ring_call &c, const session &s, int64_t t)
 {
@@ -205,6 +208,20 @@ static __device__ __forceinline__ reach reach_of(const ring_call &c, session &s,
 	if (!c.k)
 		r.query = r.most = (unsigned)s.position;
 	return r;
+}
+
+/* Of a query that stands at `at` where memories, or tokens, are counted from 0: where it stands with what its segment
+ * hides left out, and what it sees of that. */
+static __device__ __forceinline__ void within_segment(const ring_call &c, const reach &r, unsigned at, unsigned *query,
+                                                      unsigned *limit)
+{
+	const bool memory = r.places == UINT32_MAX;
+	const int64_t t = memory ? (int64_t)at - c.memories : (int64_t)at;
+	const unsigned behind = (unsigned)(t - stream_oldest(t, c.store.places, c.segment));
+	if (memory)
+		*query = (unsigned)c.memories + behind;
+	else
+		*limit = min(*limit, behind + 1);
 }
 
 /* The key of position j, or with value = 1 its value. */
@@ -296,8 +313,11 @@ static __device__ __forceinline__ void tile_exponentials(const ring_call &c, con
 	const bool present = within(r, j) && present_at(s, r, j);
 #pragma unroll
 	for (int q = 0; q < Q; q++) {
-		const int64_t distance = min(r.query + q, r.most) - j;
-		const bool seen = present && q < count && (uint64_t)distance < r.limit;
+		unsigned query = min(r.query + q, r.most), limit = r.limit;
+		if (c.segment > 0)
+			within_segment(c, r, r.query + q, &query, &limit);
+		const int64_t distance = query - j;
+		const bool seen = present && q < count && (uint64_t)distance < limit;
 		float score = seen ? w.score[q * TILE + lane] : -INFINITY;
 		if (c.bias && seen)
 			score = __fadd_rn(score, c.bias[distance * c.heads + head]);
@@ -559,6 +579,7 @@ static ring_call ring_call_of(const op_call *call)
 	c.mask = (const int32_t *)cuda_optional(call, MASK_IN);
 	c.bias = (const float *)cuda_optional(call, BIAS_IN);
 	c.past = p->past;
+	c.segment = p->segment;
 	c.reach = p->past > 0 && p->past < p->window ? p->past + 1 : p->window;
 	c.offset = p->offset;
 	c.scale = p->scale;

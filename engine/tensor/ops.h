@@ -375,7 +375,8 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  * -> y [B, N, H·w]; tokens that no sequence reads are 0. Without k and v: q is [B, N, 3D] = query | key | value of a
  * token, G = H and h = w = D / H.
  * The cache is a ring of the last `window` ≥ 1 tokens. The query of the token at position t sees the c = min(t + 1, window)
- * newest tokens, its own included, and m memories (keys and values that no token makes) in front of them: memory i at
+ * newest tokens, its own included, with `segment` the c = min(t + 1, window - segment + t mod segment + 1) newest, and m
+ * memories (keys and values that no token makes) in front of them: memory i at
  * place i, the tokens at m … m + c - 1. With δ the place of the query, m + c - 1, less that of the key:
  *   s = scale · q·k + bias[δ][head];  hidden are masked tokens and, with past > 0, what has δ > past.
  * A masked token keeps its place. T ≥ window + m. Query head n reads key and value head ⌊n / (H / G)⌋. y is 0 where
@@ -387,6 +388,7 @@ typedef struct softmax_stream_params {
 	float scale;
 	int64_t kv_heads; /* G; 0: heads */
 	int64_t past;     /* <= 0: no limit */
+	int64_t segment;  /* 1 … window; 0: none */
 } softmax_stream_params;
 value op_softmax_stream(graph *g, value q, value k, value v, value pool, value slot, value position, value length,
                         value mask, value start, value memory_k, value memory_v, value bias,
@@ -580,10 +582,11 @@ value op_mix_heads(graph *g, value x, value p);
  * engine/tensor/ops/matrix_stream.h. */
 typedef struct matrix_stream_params {
 	int64_t heads, kv_heads;
-	int64_t window;                 /* tokens of the ring, >= 1 */
+	int64_t window;                 /* tokens of the ring, ≥ 1 */
 	int64_t offset;                 /* floats from the start of a slot */
 	int64_t key_width, value_width; /* G·h, G·w */
 	float scale;                    /* of the scores */
+	int64_t segment;                /* as in softmax_stream */
 } matrix_stream_params;
 typedef struct stream_scores_values {
 	value scores, visible;

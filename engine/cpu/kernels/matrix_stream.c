@@ -35,7 +35,7 @@ static stream stream_at(const op_call *call, int64_t s)
 	const matrix_stream_params *p = call->params;
 	const int32_t slot = ((const int32_t *)call->in[3].data)[s];
 	const int64_t columns = columns_of(call);
-	stream r = {.ring = {p->key_width, p->value_width, p->window},
+	stream r = {.ring = {p->key_width, p->value_width, p->window, p->segment},
 	            .state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] + p->offset,
 	            .memory = kernel_optional(call, MEMORY),
 	            .memories = columns - p->window,
@@ -67,7 +67,7 @@ typedef struct run {
 /* Keys, or values, that tokens first … last of a sequence's call read. Returns the number of runs. */
 static int runs_of(const op_call *call, const stream *s, int64_t first, int64_t last, bool keys, run out[RUNS])
 {
-	const matrix_columns c = matrix_columns_at(s->position + first, s->ring.window, s->memories);
+	const matrix_columns c = matrix_columns_at(s->position + first, s->ring, s->memories);
 	const int64_t width = keys ? s->ring.key_width : s->ring.value_width;
 	const float *rows = (const float *)call->in[keys ? 1 : 0].data + s->tokens.first * width;
 	const int32_t *mask = kernel_optional(call, MASK);
@@ -109,8 +109,9 @@ static part part_of(const block *b, int64_t r, const run *tile, int64_t from, in
 {
 	const int64_t t = b->s.position + b->first + r;
 	if (tile->token < 0)
-		return (part){0, count, matrix_columns_at(t, b->s.ring.window, b->s.memories).first + from};
-	const int64_t token = tile->token + from, oldest = t - b->s.ring.window + 1;
+		return (part){0, count, matrix_columns_at(t, b->s.ring, b->s.memories).first + from};
+	const int64_t token = tile->token + from;
+	const int64_t oldest = matrix_columns_at(t, b->s.ring, b->s.memories).oldest;
 	const int64_t first = oldest > token ? kernel_min(oldest - token, count) : 0;
 	const int64_t end = t + 1 < token + count ? t + 1 - token : count;
 	return end > first ? (part){first, end - first, b->s.columns - 1 - (t - token) + first} : (part){0, 0, 0};
@@ -200,8 +201,7 @@ static void scores_of(const op_call *call, const block *b, float *desk)
 	int32_t *visible = call->out[1].data && b->head == 0 ? (int32_t *)call->out[1].data + row * columns : NULL;
 	for (int64_t r = 0; r < b->rows; r++) { /* what no key reaches */
 		const int64_t t = b->s.position + b->first + r;
-		const int64_t none =
-		    r < b->count ? matrix_columns_at(t, b->s.ring.window, b->s.memories).first : columns;
+		const int64_t none = r < b->count ? matrix_columns_at(t, b->s.ring, b->s.memories).first : columns;
 		if (to)
 			memset(to + r * p->heads * columns, 0, (size_t)none * sizeof *to);
 		if (visible)
@@ -272,7 +272,7 @@ static void add_values(const op_call *call, const block *b, int64_t r, const flo
 	const int64_t t = b->s.position + b->first + r, step = b->s.ring.value_width;
 	const float *row[AT_ONCE] = {NULL};
 	float weight[AT_ONCE] = {0};
-	int64_t column = matrix_columns_at(t, b->s.ring.window, b->s.memories).first;
+	int64_t column = matrix_columns_at(t, b->s.ring, b->s.memories).first;
 	int held = 0;
 	run runs[RUNS];
 	const int n = runs_of(call, &b->s, b->first + r, b->first + r, false, runs);

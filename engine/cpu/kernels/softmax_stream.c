@@ -37,6 +37,7 @@ static stream common_of(const op_call *call)
 	            .bias = kernel_optional(call, BIAS),
 	            .reach = p->past > 0 && p->past < p->window ? p->past + 1 : p->window,
 	            .past = p->past,
+	            .segment = p->segment,
 	            .scale = p->scale};
 	s.k_row = s.k ? s.store.key_width : s.q_row;
 	s.v_row = s.k ? s.store.value_width : s.q_row;

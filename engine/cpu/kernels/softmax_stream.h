@@ -29,8 +29,9 @@ typedef struct stream {
 	int64_t memories;
 	int64_t position; /* tokens in the store, or that went through it */
 	int64_t length, room;
-	int64_t reach; /* of these a query sees the last, its own included; without k and v all that are stored */
-	int64_t past;  /* <= 0: no limit */
+	int64_t reach;   /* of these a query sees the last, its own included; without k and v all that are stored */
+	int64_t past;    /* <= 0: no limit */
+	int64_t segment; /* 0: none */
 	float scale;
 	int64_t head, key_at,
 	    value_at; /* the head, and the first channels that it reads of a token's keys and values */
@@ -39,7 +40,10 @@ typedef struct stream {
 /* Tokens first … end - 1 are seen by the query of the token at position t. */
 static inline int64_t stream_first(const stream *s, int64_t t)
 {
-	return !s->k || t < s->reach ? 0 : t - s->reach + 1;
+	if (!s->k)
+		return 0;
+	const int64_t oldest = stream_oldest(t, s->store.places, s->segment), first = t - s->reach + 1;
+	return first > oldest ? first : oldest;
 }
 
 static inline int64_t stream_end(const stream *s, int64_t t)
@@ -50,7 +54,7 @@ static inline int64_t stream_end(const stream *s, int64_t t)
 /* From the query of position t to memory i. */
 static inline int64_t stream_memory_distance(const stream *s, int64_t t, int64_t i)
 {
-	return s->memories + kernel_min(t, s->store.places - 1) - i;
+	return s->memories + t - stream_oldest(t, s->store.places, s->segment) - i;
 }
 
 /* Up to KEYS memories from i on. */
@@ -246,11 +250,11 @@ static inline void stream_place_memories(const stream *s, const softmax_queries 
 		}
 }
 
-/* The call's tokens from i on, as many as a block holds. */
-static inline void stream_block(const stream *s, const softmax_block *w, int64_t i)
+/* `count` tokens of the call from i on, at most as many as a block holds, all of one segment. */
+static inline void stream_block(const stream *s, const softmax_block *w, int64_t i, int64_t count)
 {
 	softmax_queries q = {.first = s->position + i,
-	                     .count = kernel_min(SOFTMAX_LANES, s->length - i),
+	                     .count = count,
 	                     .window = s->k ? s->reach : s->position + s->length,
 	                     .dh = s->n.key,
 	                     .dv = s->n.value,
@@ -302,8 +306,13 @@ static inline void stream_take_head(stream *s, int64_t head)
 /* The call's tokens from i on, as many as a block holds, however many there are. */
 static inline void stream_some(const stream *s, const softmax_block *w, int64_t i)
 {
-	if (s->length > STREAM_SHORT)
-		stream_block(s, w, i);
+	const int64_t end = kernel_min(i + SOFTMAX_LANES, s->length);
+	for (int64_t count; s->length > STREAM_SHORT && i < end; i += count) {
+		count = end - i;
+		if (s->segment > 0)
+			count = kernel_min(count, s->segment - (s->position + i) % s->segment);
+		stream_block(s, w, i, count);
+	}
 	for (; s->length <= STREAM_SHORT && i < s->length; i++)
 		stream_token(s, i);
 }

@@ -22,7 +22,7 @@ static stream stream_at(const op_call *call, int64_t s)
 {
 	const matrix_stream_params *p = call->params;
 	const int32_t slot = ((const int32_t *)call->in[3].data)[s];
-	stream r = {.ring = {p->key_width, p->value_width, p->window},
+	stream r = {.ring = {p->key_width, p->value_width, p->window, p->segment},
 	            .state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] + p->offset,
 	            .position = ((const int32_t *)call->in[4].data)[s],
 	            .length = ((const int32_t *)call->in[5].data)[s],
@@ -44,7 +44,7 @@ static const int32_t *mask_of(const op_call *call)
 static const float *row_at(const stream *s, int64_t i, int64_t column, const float *call_rows, int64_t width,
                            int64_t (*place)(matrix_ring r, int64_t token), int64_t *token)
 {
-	const matrix_columns c = matrix_columns_at(s->position + i, s->ring.window, s->memories);
+	const matrix_columns c = matrix_columns_at(s->position + i, s->ring, s->memories);
 	*token = -1;
 	if (column < c.first)
 		return NULL;

@@ -17,7 +17,7 @@ typedef struct stream {
 	float *state; /* this layer's floats in the slot */
 	softmax_store ring;
 	softmax_heads n;
-	int64_t memories, past;
+	int64_t memories, past, segment;
 	const float *memory_k, *memory_v, *bias; /* NULL: none */
 	double scale;
 } stream;
@@ -33,6 +33,7 @@ static stream stream_of(const op_call *call)
 	const bool packed = !optional(call, K);
 	const int64_t query = call->in[Q].shape.dim[2] / (packed ? 3 : 1);
 	stream s = {.past = p->past,
+	            .segment = p->segment,
 	            .memory_k = optional(call, MEMORY_K),
 	            .memory_v = optional(call, MEMORY_V),
 	            .bias = optional(call, BIAS),
@@ -56,7 +57,7 @@ static void append(const stream *s, int64_t t, bool masked, const float *k, cons
 static void attend(const stream *s, int64_t n, int64_t t, const float *query, double *sum, float *y)
 {
 	const int64_t group = n / (s->n.heads / s->n.kv_heads), window = s->ring.places;
-	const int64_t newest = t < window ? t + 1 : window, last = s->memories + newest - 1;
+	const int64_t last = s->memories + t - stream_oldest(t, window, s->segment);
 	softmax_sum all = softmax_sum_of(sum, s->n.value);
 	for (int64_t place = 0; place <= last; place++) {
 		const int64_t distance = last - place, at = (t - distance) % window;

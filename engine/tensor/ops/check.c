@@ -110,6 +110,14 @@ status check_start(const op_call *call, int i, int64_t *count, error *err)
 	return STATUS_OK;
 }
 
+status check_segment(int64_t segment, int64_t window, error *err)
+{
+	if (segment >= 0 && segment <= window)
+		return STATUS_OK;
+	return error_set(err, STATUS_INVALID, "segment", "segment is %lld, must be from 0 to the window's %lld",
+	                 (long long)segment, (long long)window);
+}
+
 status check_sequences(const op_call *call, int i, error *err)
 {
 	static const char *const names[] = {"slot", "position", "length"};

@@ -32,6 +32,7 @@ status check_weight(const op_call *call, int x, const char *x_name, int weight, 
 status check_start(const op_call *call, int i, int64_t *count, error *err);
 /* Arguments i … i + 4 of an op that reads argument 0 [B, N, …] into slots: slot, position and length for each sequence,
  * and if given mask for each token and start (ops.h). */
+status check_segment(int64_t segment, int64_t window, error *err); /* from 0 to the window */
 status check_sequences(const op_call *call, int i, error *err);
 /* The op's rows do not meet (op_call.row_inputs). */
 void check_by_rows(op_call *call, unsigned inputs, unsigned outputs);

@@ -64,7 +64,7 @@ static status check_params(const matrix_stream_params *p, error *err)
 	    !memory_product(p->window, p->key_width + p->value_width + 1, &floats))
 		return error_set(err, STATUS_INVALID, "window", "window is %" PRId64 ", must be from 1 to %d",
 		                 p->window, INT32_MAX);
-	return STATUS_OK;
+	return check_segment(p->segment, p->window, err);
 }
 
 /* Argument i is f32, [batch, length, width]. */

@@ -4,18 +4,16 @@
  *
  *   | key [window, key_width] | value [window, value_width] | there [window] |
  *
- * At position t the places of tokens max(0, t - window + 1) … t are read, so what the ring held before position 0 is
+ * At position t the places of tokens stream_oldest(t) … t are read, so what the ring held before position 0 is
  * never seen. */
 #ifndef ENGINE_TENSOR_OPS_MATRIX_STREAM_H
 #define ENGINE_TENSOR_OPS_MATRIX_STREAM_H
 
-#include "engine/base/device_function.h"
-
-#include <stdint.h>
+#include "engine/tensor/ops/stream_window.h"
 
 /* Floats of a token's keys and of its values, and the places of a ring. */
 typedef struct matrix_ring {
-	int64_t key_width, value_width, window;
+	int64_t key_width, value_width, window, segment;
 } matrix_ring;
 
 DEVICE_FUNCTION int64_t matrix_ring_key(matrix_ring r, int64_t token)
@@ -39,10 +37,11 @@ typedef struct matrix_columns {
 	int64_t first, tokens, oldest; /* oldest: a token */
 } matrix_columns;
 
-DEVICE_FUNCTION matrix_columns matrix_columns_at(int64_t position, int64_t window, int64_t memories)
+DEVICE_FUNCTION matrix_columns matrix_columns_at(int64_t position, matrix_ring r, int64_t memories)
 {
-	const int64_t count = position + 1 < window ? position + 1 : window;
-	matrix_columns c = {window - count, window - count + memories, position + 1 - count};
+	const int64_t oldest = stream_oldest(position, r.window, r.segment),
+	              hidden = r.window - (position + 1 - oldest);
+	matrix_columns c = {hidden, hidden + memories, oldest};
 	return c;
 }
 

@@ -150,6 +150,7 @@ status op_softmax_stream_check(op_call *call, error *err)
 	if (p->window < 1 || p->window > INT32_MAX)
 		return error_set(err, STATUS_INVALID, "window", "window is %" PRId64 ", must be from 1 to %d",
 		                 p->window, INT32_MAX);
+	TRY(check_segment(p->segment, p->window, err));
 	TRY(check_pool(call, 3, p->offset, p->window, store.key_width + store.value_width + 1, 0, err));
 	TRY(check_sequences(call, 4, err));
 	TRY(check_memories(call, 9, store.key_width, store.value_width, &memories, err));

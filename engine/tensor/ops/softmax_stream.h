@@ -5,7 +5,7 @@
  *
  *   | key [window, G·h] | value [window, G·w] | there [window] |
  *
- * At position t the places of tokens max(0, t - window + 1) … t are read, so what the ring held before
+ * At position t the places of tokens stream_oldest(t) … t are read, so what the ring held before
  * position 0 is never seen.
  *
  * What it reads from (source_store, source_attention): the keys and values of a source's tokens, and how many there
@@ -16,9 +16,7 @@
 #ifndef ENGINE_TENSOR_OPS_SOFTMAX_STREAM_H
 #define ENGINE_TENSOR_OPS_SOFTMAX_STREAM_H
 
-#include <stdint.h>
-
-#include "engine/base/device_function.h"
+#include "engine/tensor/ops/stream_window.h"
 
 /* Floats of a token's keys and of its values, and the number of places. */
 typedef struct softmax_store {

@@ -63,7 +63,7 @@ static layer layer_new(backend *b, kind k)
 {
 	const int64_t floats = softmax_state_floats(key_width(&k), value_width(&k), k.window) + 2 * MARGIN;
 	layer l = {.b = b, .k = k, .pool = fixture_tensor(DTYPE_F32, SHAPE2(MOST + 1, floats))};
-	l.p = (softmax_stream_params){k.heads, k.window, MARGIN, 0.3f, k.kv_heads, k.past};
+	l.p = (softmax_stream_params){k.heads, k.window, MARGIN, 0.3f, k.kv_heads, k.past, 0};
 	if (k.memories) {
 		l.memory_k = fixture_normal(SHAPE2(k.memories, key_width(&k)), 3, 1);
 		l.memory_v = fixture_normal(SHAPE2(k.memories, value_width(&k)), 4, 1);
@@ -486,7 +486,7 @@ static void decoding_does_not_depend_on_threads(void **state)
 	(void)state;
 	enum { B = 3, LENGTH = 70, WIDTH = 64, WINDOW = 1500, MEMORIES = 3 };
 	static const int threads[] = {1, 2, 3, 7};
-	softmax_stream_params p = {4, WINDOW, 0, 0.2f, 4, 0};
+	softmax_stream_params p = {4, WINDOW, 0, 0.2f, 4, 0, 0};
 	float *first = NULL;
 	for (int t = 0; t < 4; t++) {
 		backend *b = fixture_open(7);
@@ -713,7 +713,7 @@ static void what_does_not_fit_is_refused_by_its_name(void **state)
 {
 	(void)state;
 	enum { H = 4, G = 2, KEY = 3, VALUE = 5, WINDOW = 6, M = 2 };
-	const softmax_stream_params right = {H, WINDOW, 1, 1, G, 0};
+	const softmax_stream_params right = {H, WINDOW, 1, 1, G, 0, 0};
 	const tensor in[] = {FLOATS(SHAPE3(1, 2, H * KEY)),
 	                     FLOATS(SHAPE3(1, 2, G * KEY)),
 	                     FLOATS(SHAPE3(1, 2, G * VALUE)),
@@ -756,6 +756,8 @@ static void what_does_not_fit_is_refused_by_its_name(void **state)
 	softmax_stream_params p = right;
 	p.kv_heads = 3;
 	assert_string_equal(refused(OP_softmax_stream, &p, 12, in), "kv_heads");
+	p = right, p.segment = WINDOW + 1;
+	assert_string_equal(refused(OP_softmax_stream, &p, 12, in), "segment");
 	p = right, p.heads = 0;
 	assert_string_equal(refused(OP_softmax_stream, &p, 12, in), "heads");
 	p = right, p.window = 0;

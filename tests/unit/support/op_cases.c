@@ -601,9 +601,11 @@ static void build_ragged_softmax_stream(graph *g, const int64_t *arg)
 }
 
 /* What the options of softmax_stream and source_attention are in a case's arg[6]. */
-enum { GROUPS = 1, MEMORIES = 100, PAST = 10000, WITH_BIAS = 1000000 };
+enum { GROUPS = 1, MEMORIES = 100, PAST = 10000, WITH_BIAS = 1000000, SEGMENT = 10000000 };
 #define OPTIONS(groups, memories, past, biased)                                                                        \
 	((groups)*GROUPS + (memories)*MEMORIES + (past)*PAST + (biased)*WITH_BIAS)
+
+#define SEGMENTS(segment, groups, memories, past, biased) ((segment)*SEGMENT + OPTIONS(groups, memories, past, biased))
 
 static value memories_of(graph *g, const int64_t *arg, const char *name, int64_t width)
 {
@@ -616,14 +618,14 @@ static void build_softmax_stream_options(graph *g, const int64_t *arg)
 {
 	enum { OFFSET = 4 };
 	const int64_t heads = arg[3], groups = arg[6] % 100, memories = arg[6] / MEMORIES % 100;
-	const softmax_stream_params p = {heads, arg[4], OFFSET, 0.4f, groups, arg[6] / PAST % 100};
+	const softmax_stream_params p = {heads, arg[4], OFFSET, 0.4f, groups, arg[6] / PAST % 100, arg[6] / SEGMENT};
 	const int64_t widths[] = {heads * arg[2], groups * arg[2], groups * (arg[2] + 3)};
 	const int64_t floats = OFFSET + softmax_state_floats(widths[1], widths[2], p.window) + 4;
 	value pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, (floats + 3) / 4 * 4));
 	value slot = i32(g, "slot", SHAPE1(arg[0]));
 	value memory_k = memories_of(g, arg, "memory_k", widths[1]),
 	      memory_v = memories_of(g, arg, "memory_v", widths[2]);
-	value bias = arg[6] >= WITH_BIAS ? f32(g, "bias", SHAPE2(p.window + memories, heads)) : VALUE_NONE;
+	value bias = arg[6] / WITH_BIAS % 10 ? f32(g, "bias", SHAPE2(p.window + memories, heads)) : VALUE_NONE;
 	const shape before = SHAPE3(arg[0], arg[1], 0), now = SHAPE3(1, arg[1], 0);
 	value in[2][3];
 	for (int i = 0; i < 6; i++) {
@@ -886,7 +888,8 @@ static void build_mix_heads_grad(graph *g, const int64_t *arg) /* the same */
 	graph_apply(g, OP_mix_heads_grad, (value[]){x, dy, f32(g, "p", SHAPE2(arg[2], arg[1]))}, 3, NULL, &dp);
 }
 
-/* sequences, tokens, width of a head of keys, heads, window, masked, 100 times the heads of keys and the memories */
+/* sequences, tokens, width of a head of keys, heads, window, masked, 10000 times the segment, 100 times the heads of
+ * keys and the memories */
 typedef struct matrix_stream_case {
 	matrix_stream_params p;
 	stream_values at;
@@ -898,14 +901,15 @@ typedef struct matrix_stream_case {
 static matrix_stream_case matrix_stream_begin(graph *g, const int64_t *arg, bool ragged)
 {
 	enum { OFFSET = 5 };
-	const int64_t heads = arg[6] / 100;
+	const int64_t heads = arg[6] / 100 % 100;
 	matrix_stream_case c = {.p = {.heads = arg[3],
 	                              .kv_heads = heads,
 	                              .window = arg[4],
 	                              .offset = OFFSET,
 	                              .key_width = heads * arg[2],
 	                              .value_width = heads * (arg[2] + 1),
-	                              .scale = 0.4f},
+	                              .scale = 0.4f,
+	                              .segment = arg[6] / 10000},
 	                        .tokens = SHAPE3(arg[0], arg[1], 0),
 	                        .memories = arg[6] % 100};
 	c.at.pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, OFFSET + matrix_stream_floats(c.p) + 1));
@@ -1221,6 +1225,7 @@ enum { NARROW = 33, LONG = 20011 }; /* LONG: more than one thread's share of an 
 	{id, "one token", build_##name, {1, 1, 4, 1, 1, 0, 100}, 0, 1, 1e-5, 1e-5, 0}, \
 	{id, "a ring of 5", build_##name, {3, 9, 5, 4, 5, 0, 200}, 0, 9, 1e-5, 1e-5, 0}, \
 	{id, "memories", build_##name, {2, 7, 3, 2, 9, 1, 203}, 0, 7, 1e-5, 1e-5, 0}, \
+	{id, "segments", build_ragged_##name, {4, 90, 5, 2, 29, 1, 200203}, 0, 60, 1e-5, 1e-5, 0}, \
 	{id, "a long ring", build_##name, {2, 33, 31, 4, 70, 1, 102}, 0, 33, 2e-5, 2e-5, 0}, \
 	{id, "tiles", build_##name, {1, 130, 3, 1, 140, 1, 101}, 100, 130, 2e-5, 2e-5, 0}, \
 	{id, "ragged", build_ragged_##name, {5, 41, 6, 4, 8, 1, 202}, 0, 41, 1e-5, 1e-5, 0}, \
@@ -1584,6 +1589,42 @@ static const op_case cases[] = {
      {3, 160, 61, 4, 40, 1, OPTIONS(2, 5, 20, 1)},
      0,
      60,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "segments",
+     build_softmax_stream_options,
+     {3, 90, 8, 4, 29, 1, SEGMENTS(20, 4, 0, 0, 0)},
+     0,
+     60,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "segments of one token",
+     build_softmax_stream_options,
+     {2, 40, 5, 2, 4, 0, SEGMENTS(1, 1, 2, 0, 1)},
+     0,
+     30,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "segments alone",
+     build_softmax_stream_options,
+     {4, 60, 6, 2, 7, 1, SEGMENTS(7, 2, 0, 0, 0)},
+     0,
+     40,
+     1e-5,
+     1e-5,
+     0},
+    {OP_softmax_stream,
+     "segments, every option",
+     build_softmax_stream_options,
+     {3, 160, 61, 4, 70, 1, SEGMENTS(37, 2, 5, 45, 1)},
+     0,
+     90,
      1e-5,
      1e-5,
      0},
