@@ -40,12 +40,20 @@ typedef struct model_dims {
 	    reads_padding; /* masked tokens take part: a sequence, or a source, has its values only at its own length */
 	int64_t positions; /* tokens that a sequence may have: rows of the position table, or MODEL_UNBOUNDED */
 	int64_t first_row; /* of the position table: that of position 0 */
+	int64_t period;    /* token t has the row of t mod period; 0: of t */
+	int64_t segment;   /* a sequence is read in segments of so many tokens: PHASE_SCORE reads one; 0: as a whole */
 	int64_t trained;   /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
 	int64_t mask;      /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
 	int64_t start; /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given */
 	int64_t carried; /* floats that a row of text leaves to the next in training (architecture.carried) */
 	float dropout;
 } model_dims;
+
+/* Tokens of the longest sequence that PHASE_SCORE reads. */
+static inline int64_t model_dims_length(const model_dims *d)
+{
+	return d->segment ? d->segment : d->positions;
+}
 
 /* How large a new model is to be, in words that every architecture understands. Zeros (dropout: negative) are not
  * given; model_size_complete chooses. */

@@ -15,6 +15,8 @@ typedef enum position_policy {
 
 static inline int32_t position_row(const model_dims *d, position_policy policy, int64_t position)
 {
+	if (d->period)
+		position %= d->period;
 	if (position >= d->positions)
 		position = policy == POSITION_WRAP ? position % d->positions : d->positions - 1;
 	return (int32_t)(d->first_row + position);

@@ -380,6 +380,9 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 		                 m->architecture->name);
 	if (encodes && (spec->logits != LOGITS_NONE || spec->embedding != POOL_NONE || spec->loss || spec->explain))
 		return error_set(err, STATUS_INVALID, NULL, "a source is encoded without any outputs");
+	if (m->dims.segment && !forward_recurrent(spec) && spec->length > m->dims.segment)
+		return error_set(err, STATUS_UNSUPPORTED, "model",
+		                 "whole sequences have at most the %" PRId64 " tokens of a segment", m->dims.segment);
 	if (spec->carried && (!m->carried.count || forward_recurrent(spec)))
 		return error_set(err, STATUS_INVALID, "model", "no row leaves anything to the next");
 	if (spec->phase == PHASE_READ && (spec->masked || spec->loss))

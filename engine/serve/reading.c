@@ -66,6 +66,9 @@ static int64_t capacity_for(const served_model *m, int64_t tokens, reading_form 
 		capacity *= 2;
 	if (form.source && capacity > most)
 		capacity = most;
+	const int64_t segment = reading_by_pieces(m, form) ? 0 : model_dimensions(m->model)->segment;
+	if (segment && capacity > segment)
+		capacity = segment;
 	return is_kept(m, tokens, form) ? capacity : tokens;
 }
 

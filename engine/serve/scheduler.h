@@ -267,7 +267,7 @@ enum {
 static inline int64_t scheduler_attribution_limit(const model_dims *d)
 {
 	int64_t bytes = SCHEDULER_ATTRIBUTION_FLOATS * (int64_t)sizeof(float) * d->layers * d->hidden;
-	int64_t most = SCHEDULER_ATTRIBUTION_BYTES / bytes, limit = scheduler_score_limit(d);
+	int64_t most = SCHEDULER_ATTRIBUTION_BYTES / bytes, limit = d->segment ? d->segment : scheduler_score_limit(d);
 	return most < 1                                        ? 1
 	       : most < limit && most < SCHEDULER_SCORE_TOKENS ? most
 	       : limit < SCHEDULER_SCORE_TOKENS                ? limit

@@ -535,9 +535,9 @@ static status check(const trainer *t, error *err)
 	const train_options *o = &t->options;
 	TRY(train_options_check(o, err));
 	TRY(objective_check_model(o->objective, model_dimensions(t->model), err));
-	if (o->sequence_length > model_dimensions(t->model)->positions)
+	if (o->sequence_length > model_dims_length(model_dimensions(t->model)))
 		return error_set(err, STATUS_INVALID, "sequence_length", "must be at most the model's %lld positions",
-		                 (long long)model_dimensions(t->model)->positions);
+		                 (long long)model_dims_length(model_dimensions(t->model)));
 	if (train_options_source(o) > model_dimensions(t->model)->source)
 		return error_set(err, STATUS_INVALID, "source_length", "must be at most the encoder's %lld positions",
 		                 (long long)model_dimensions(t->model)->source);
@@ -591,7 +591,7 @@ static status build_evaluation(trainer *t, error *err)
 		if (!e->hits)
 			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
 	}
-	return dims->head == HEAD_VOCABULARY && dims->causal && !dims->reads_source
+	return dims->head == HEAD_VOCABULARY && dims->causal && !dims->reads_source && !dims->whole
 	           ? preview_new(&t->preview, t->model, t->valid, o->seed, err)
 	           : STATUS_OK;
 }

@@ -287,9 +287,9 @@ static status read_options(job_request *r, const json_t *params, const json_t *o
 	status s = ours ? train_options_read(o, ours, others, err) : train_options_check(o, err);
 	error_prefix(err, "additive");
 	TRY(s);
-	if (o->sequence_length > r->dims.positions)
+	if (o->sequence_length > model_dims_length(&r->dims))
 		return error_set(err, STATUS_INVALID, "additive.sequence_length",
-		                 "must be at most the model's %lld positions", (long long)r->dims.positions);
+		                 "must be at most the model's %lld positions", (long long)model_dims_length(&r->dims));
 	if (o->objective->source && o->source_length == 0)
 		o->source_length = o->sequence_length < r->dims.source ? o->sequence_length : r->dims.source;
 	if (r->dims.source > 0 && train_options_source(o) > r->dims.source)

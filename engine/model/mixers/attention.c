@@ -73,6 +73,7 @@ static matrix_stream_params matrix_stream(const attention_options *o)
 	return (matrix_stream_params){.heads = o->heads,
 	                              .kv_heads = o->kv_heads,
 	                              .window = o->capacity,
+	                              .segment = o->segment,
 	                              .key_width = o->kv_heads * o->key_width,
 	                              .value_width = o->kv_heads * o->value_width,
 	                              .scale = (float)o->scale};
@@ -254,6 +255,7 @@ static value attend_recurrent(builder *b, const attention_options *o, int layer,
 		                                .kv_heads = o->kv_heads,
 		                                .window = o->capacity,
 		                                .past = o->past,
+		                                .segment = o->segment,
 		                                .offset = offset,
 		                                .scale = (float)o->scale};
 		return op_softmax_stream(g, q, k, v, b->pool, b->slot, b->position, b->length, b->mask, b->start, keys,

@@ -4,6 +4,7 @@
  * with token d. */
 #include "engine/model/mixers/explain_rows.h"
 #include "engine/model/mixers/mixer.h"
+#include "engine/tensor/ops/stream_window.h"
 
 static const char *const rounds[] = {"attention"};
 
@@ -25,6 +26,8 @@ static explain_range range(const void *options, int64_t position, int64_t tokens
 	if (o->past && (!window || o->past + 1 < window))
 		window = o->past + 1;
 	explain_range r = explainer_window(window, position);
+	const int64_t oldest = o->segment ? stream_oldest(position, o->capacity, o->segment) : 0;
+	r.first = r.first > oldest ? r.first : oldest;
 	if (!o->causal)
 		r.end = tokens;
 	return r;

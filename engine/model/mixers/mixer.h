@@ -98,6 +98,7 @@ typedef struct attention_options {
 	int64_t top_k;           /* 0: all */
 	int64_t past;            /* keys further away are hidden; 0: none */
 	int64_t capacity;        /* of the cache, in tokens; of a source's */
+	int64_t segment;         /* of sessions: as in softmax_stream */
 	int64_t norm_groups;     /* of a head's queries and keys; 0: they are not normalised */
 	int64_t rotary;          /* channels of a head; 0: none */
 	bool rotate_values;

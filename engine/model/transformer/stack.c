@@ -76,6 +76,7 @@ static attention_options attention_of(const stack *s, bool cross)
 	    .top_k = o->attn_sparse_topk,
 	    .past = o->attn_max_attend_past,
 	    .capacity = cross ? s->source_capacity : o->max_seq_len + o->max_mem_len,
+	    .segment = cross || !o->max_mem_len ? 0 : o->max_seq_len,
 	    .norm_groups = o->attn_qk_norm ? o->attn_qk_norm_groups : 0,
 	    .rotary = cross ? 0 : stack_rotary_width(o),
 	    .rotate_values = o->rotate_values,
@@ -116,9 +117,30 @@ bool stack_has_self_attention(const stack *s)
 	return stack_count(&s->options, 'a', s->options.n_entries) > 0;
 }
 
+/* A session keeps the keys and values that a segment has made and reads them in the next one too, at positions counted
+ * from its beginning: they must be those that the next segment would make, and depend on distances alone. */
+const char *stack_whole(const stack *s)
+{
+	const stack_options *o = &s->options;
+	const bool distances = o->rotary_pos_emb || s->self.biased || o->attn_max_attend_past;
+	bool shifted = false;
+	for (int e = 0; e < o->n_entries; e++)
+		shifted |= o->shift[e] > 0;
+	return !o->max_mem_len                         ? NULL
+	       : o->num_memory_tokens                  ? "max_mem_len with num_memory_tokens"
+	       : o->attn_num_mem_kv && distances       ? "max_mem_len with attn_num_mem_kv"
+	       : o->shift_mem_down                     ? "max_mem_len with shift_mem_down"
+	       : shifted                               ? "max_mem_len with shift_tokens"
+	       : o->raw_memory && o->pre_norm          ? "max_mem_len with raw_memory"
+	       : o->rotate_values && o->rotary_pos_emb ? "max_mem_len with rotate_values"
+	                                               : NULL;
+}
+
 int64_t stack_length(const stack *s)
 {
 	const stack_options *o = &s->options;
+	if (o->max_mem_len && o->causal)
+		return stack_whole(s) ? o->max_seq_len : MODEL_UNBOUNDED;
 	bool relative = !stack_positions(o) && !o->num_memory_tokens && !o->attn_num_mem_kv && !o->rotary_xpos &&
 	                !(o->rotary_pos_emb && o->rotate_values);
 	return relative && o->causal ? MODEL_UNBOUNDED : o->max_seq_len;

@@ -91,8 +91,10 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	d->source = both ? c->encoder.options.max_seq_len : 0;
 	d->source_inputs = both ? c->encoder.options.num_tokens : 0;
 	d->reads_padding = c->arrangement != ARRANGED_DECODER && shifts_feed_forward(&c->encoder.options);
-	d->whole = o->causal && o->cross_attend ? without_recurrent_form(c) : NULL;
+	d->whole = o->causal && o->cross_attend ? without_recurrent_form(c) : stack_whole(head);
 	d->positions = stack_length(head);
+	d->segment = o->causal && o->max_mem_len ? o->max_seq_len : 0;
+	d->period = stack_positions(o) ? d->segment : 0;
 	d->dropout = (float)largest_dropout(o);
 	if (both)
 		d->dropout = (float)fmax((double)d->dropout, largest_dropout(&c->encoder.options));
@@ -109,9 +111,9 @@ const mixer *transformer_mixer(const void *config, int64_t layer, const void **o
 	(void)layer;
 	const bool self = stack_has_self_attention(s);
 	*options = self ? &s->self : &s->cross;
-	return !self || attention_needs_matrix(&s->self) || (s->self.biased && !s->self.causal)
-	           ? &mixer_attention_matrix
-	           : &mixer_attention;
+	/* Biases are kept by the tokens' positions, which must then be their places in the sequence. */
+	bool hidden = s->self.biased && (!s->self.causal || (s->self.segment && stack_positions(&s->options)));
+	return !self || attention_needs_matrix(&s->self) || hidden ? &mixer_attention_matrix : &mixer_attention;
 }
 
 void transformer_states(const void *config, state_list *list)

@@ -491,6 +491,120 @@ static void drawn_combinations_train_save_load_and_decode_or_are_refused_by_name
 	b->close(b);
 }
 
+/* --- segments ------------------------------------------------------------------------------------------ */
+
+enum { SEGMENT = 6, READ = 27 };
+
+/* Logits [READ, V] of one sequence, segment by segment, each with what the one before it leaves. */
+static void read_segments(const model *m, const int32_t *ids, float *logits)
+{
+	const state_list *carried = model_carried(m);
+	float *left = calloc((size_t)carried->floats, sizeof *left);
+	for (int32_t at = 0; at < READ; at += SEGMENT) {
+		const int64_t count = READ - at < SEGMENT ? READ - at : SEGMENT;
+		const forward_spec spec = {.batch = 1, .length = count, .carried = true, .logits = LOGITS_ALL};
+		plan *p = fixture_plan(m, &spec, NULL, NULL);
+		for (int i = 0; i < carried->count; i++)
+			fixture_write(p, carried->items[i].name, left + carried->items[i].offset);
+		assert_int_equal(feed_write(p, PORT_TOKENS, ids + at), STATUS_OK);
+		assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, at), STATUS_OK);
+		assert_int_equal(feed_carried(p, &at), STATUS_OK);
+		assert_int_equal(plan_run(p), STATUS_OK);
+		fixture_read(p, "logits", logits + at * V);
+		for (int i = 0; i < carried->count; i++) {
+			char name[80];
+			snprintf(name, sizeof name, "next.%s", carried->items[i].name);
+			fixture_read(p, name, left + carried->items[i].offset);
+		}
+		plan_free(p);
+	}
+	free(left);
+}
+
+static void sessions_see_what_segments_with_memories_see(void **state)
+{
+	(void)state;
+	backend *b = fixture_backend();
+	static const char *const cases[] = {
+	    "\"max_mem_len\": 4, \"rotary_pos_emb\": true",
+	    "\"max_mem_len\": 15, \"rel_pos_bias\": true, \"rel_pos_num_buckets\": 8, \"rel_pos_max_distance\": 20",
+	    "\"max_mem_len\": 1, \"alibi_pos_bias\": true, \"use_abs_pos_emb\": false",
+	    "\"max_mem_len\": 6",
+	    "\"max_mem_len\": 9, \"alibi_pos_bias\": true, \"attn_one_kv_head\": true, \"attn_max_attend_past\": 7",
+	    "\"max_mem_len\": 9, \"attn_num_mem_kv\": 2, \"attn_qk_norm\": true",
+	    "\"max_mem_len\": 8, \"rotary_pos_emb\": true, \"attn_talking_heads\": true, \"residual_attn\": true",
+	    "\"max_mem_len\": 8, \"pre_norm\": false, \"gate_residual\": true, \"raw_memory\": true, \"macaron\": true",
+	};
+	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+		char text[500];
+		snprintf(text, sizeof text,
+		         "{\"stack\": \"decoder\", \"num_tokens\": %d, \"dim\": %d, \"depth\": 2, \"heads\": 2, "
+		         "\"attn_dim_head\": 6, \"ff_mult\": 1, \"max_seq_len\": %d, %s}",
+		         V, DIM, SEGMENT, cases[c]);
+		trial t = {.b = b, .text = text, .m = fixture_created_as(&architecture_transformer, text, 7, b)};
+		stir(&t);
+		int32_t ids[READ];
+		float expected[READ * V], got[8 * V];
+		for (int i = 0; i < READ; i++)
+			ids[i] = i * i * 7 % V;
+		assert_int_equal(model_dimensions(t.m)->positions, MODEL_UNBOUNDED);
+		read_segments(t.m, ids, expected);
+		static const int64_t chunks[] = {1, 3, 8};
+		for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
+			const int64_t chunk = chunks[k];
+			const forward_spec spec = {
+			    .phase = PHASE_STEP, .batch = 1, .length = chunk, .slots = 1, .logits = LOGITS_ALL};
+			float *pool = calloc((size_t)model_state_floats(t.m), sizeof *pool);
+			plan *p = fixture_plan(t.m, &spec, NULL, pool);
+			for (int64_t at = 0; at + chunk <= READ; at += chunk) {
+				assert_int_equal(feed_write(p, PORT_TOKENS, ids + at), STATUS_OK);
+				assert_int_equal(feed_step(p, at, chunk), STATUS_OK);
+				assert_int_equal(feed_positions(p, model_dimensions(t.m), POSITION_ERROR, at),
+				                 STATUS_OK);
+				assert_int_equal(plan_run(p), STATUS_OK);
+				fixture_read(p, "logits", got);
+				const double off = distance(got, expected + at * V, chunk * V);
+				if (!(off <= 1e-5))
+					fail_msg("token %d in pieces of %d: off by %g with %s", (int)at, (int)chunk,
+					         off, cases[c]);
+			}
+			plan_free(p);
+			free(pool);
+		}
+		model_free(t.m);
+	}
+	backend_close(b);
+}
+
+static void what_no_session_can_read_is_refused_by_name(void **state)
+{
+	(void)state;
+	backend *b = fixture_backend();
+	static const char *const keys[][2] = {{"num_memory_tokens", "2"}, {"shift_mem_down", "1"},
+	                                      {"shift_tokens", "1"},      {"raw_memory", "true"},
+	                                      {"rotate_values", "true"},  {"attn_num_mem_kv", "1"}};
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+		char text[300];
+		plan *p;
+		error err = ERROR_INIT;
+		float pool[4096] = {0};
+		snprintf(text, sizeof text,
+		         "{\"stack\": \"decoder\", \"num_tokens\": 11, \"dim\": 8, \"depth\": 1, \"heads\": 2, "
+		         "\"attn_dim_head\": 4, \"max_seq_len\": 6, \"max_mem_len\": 3, \"rotary_pos_emb\": true, "
+		         "\"%s\": %s}",
+		         keys[i][0], keys[i][1]);
+		model *m = fixture_created_as(&architecture_transformer, text, 7, b);
+		const forward_spec step = {.phase = PHASE_STEP, .batch = 1, .length = 1, .slots = 1},
+		                   whole = {.batch = 1, .length = 7, .logits = LOGITS_ALL};
+		assert_int_equal(model_plan(&p, m, &step, NULL, pool, &err), STATUS_UNSUPPORTED);
+		assert_string_equal(err.param, keys[i][0]);
+		assert_int_equal(model_dimensions(m)->positions, 6);
+		assert_int_equal(model_plan(&p, m, &whole, NULL, NULL, NULL), STATUS_UNSUPPORTED);
+		model_free(m);
+	}
+	backend_close(b);
+}
+
 static void what_excludes_each_other_is_refused_by_name(void **state)
 {
 	(void)state;
@@ -636,6 +750,8 @@ int main(void)
 	    cmocka_unit_test(entries_stand_in_the_order_that_the_options_ask_for),
 	    cmocka_unit_test(every_option_alone_trains_saves_loads_and_decodes),
 	    cmocka_unit_test(drawn_combinations_train_save_load_and_decode_or_are_refused_by_name),
+	    cmocka_unit_test(sessions_see_what_segments_with_memories_see),
+	    cmocka_unit_test(what_no_session_can_read_is_refused_by_name),
 	    cmocka_unit_test(what_excludes_each_other_is_refused_by_name),
 	    cmocka_unit_test(weights_of_explanations_are_those_of_the_model),
 	};
