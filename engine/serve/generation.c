@@ -27,7 +27,7 @@ static status generation_check_ids(const int32_t *ids, int64_t n, int64_t vocab,
 static status generation_check_source(const session *x, const generation_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(x->model->model);
-	if (d->reads_source && d->whole)
+	if (d->whole)
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the model cannot read token by token: it has %s",
 		                 d->whole);
 	if (!d->source)

@@ -41,7 +41,7 @@ double stack_parameter_count(const stack *s);
 bool stack_has_self_attention(const stack *s);
 /* What sessions keep beside the states of its layers. */
 void stack_states(const stack *s, state_list *list);
-/* The key because of which no session can read with max_mem_len; NULL: none. */
+/* What leaves a stack with max_mem_len no recurrent form (model_dims.whole); NULL: nothing. */
 const char *stack_whole(const stack *s);
 /* What a row carries in training: with max_mem_len the rows that enter each self-attention. */
 void stack_carried(const stack *s, state_list *list);
