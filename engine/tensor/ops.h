@@ -208,7 +208,7 @@ typedef struct join_rows_params {
 } join_rows_params;
 value op_join_rows(graph *g, value prefix, value x, join_rows_params params);
 
-/* slice_rows: rows first … first + count - 1 of each sequence, count -1: all from `first` on.
+/* slice_rows: rows first … first + count - 1 of each sequence; count -1 - n: all from `first` on but the last n.
  * x [B, N, C] [real] or [i32] -> y [B, count, C].
  * slice_rows_grad: dy [B, count, C], x (its shape alone) -> dx [B, N, C], zeros in all other rows. */
 typedef struct slice_rows_params {
@@ -247,9 +247,10 @@ value op_shift_rows(graph *g, value x, value mask, shift_params params);
 
 /* Its recurrent form with low = 0: reads `length[b]` tokens into slot `slot[b]` of a state pool, as softmax_stream
  * does. x [B, N, C], pool [slots, slot_floats] (updated in place), slot, position, length [i32] [B], mask? [i32] [B,
- * N], start? [i32] [S], before? […, C] (rows that stand in front of every sequence) -> y [B, N, C]; tokens that no sequence reads are 0. The state is a ring of the rows of the last
- * `high` tokens, shift_state_floats() floats at `offset` in the slot: token t at place t mod high, zeros if it was
- * masked. What is in it at position 0 does not matter. */
+ * N], start? [i32] [S], before? […, C] (rows that stand in front of every sequence) -> y [B, N, C]; tokens that no
+ * sequence reads are 0. The state is a ring of the rows of the last `high` tokens, shift_state_floats() floats at
+ * `offset` in the slot: token t at place t mod high, zeros if it was masked. What is in it at position 0 does not
+ * matter. */
 typedef struct shift_stream_params {
 	int64_t high;
 	int64_t offset; /* floats from the start of a slot */
@@ -282,10 +283,10 @@ typedef struct dropout_params {
 } dropout_params;
 value op_dropout(graph *g, value x, value rng, float p, uint32_t stream);
 
-/* hide_keys: rng [i32] [4] (as dropout's), mask? [i32] [B, N] -> mask [i32] [B, N]: the given one (none: ones) without some
- * of the keys `first` … N - 1 of a row, drawn at random: c = min(⌊(n + beyond) p⌋, n - 1) of them, n the keys that are
- * not masked. Key e = b·N + i has word e % 4 of philox(seed, stream, step, e / 4); hidden are the c keys with the smallest
- * words, of equal ones the first. (Forgetful causal masking, Liu et al. 2022.) */
+/* hide_keys: rng [i32] [4] (as dropout's), mask? [i32] [B, N] -> mask [i32] [B, N]: the given one (none: ones) without
+ * some of the keys `first` … N - 1 of a row, drawn at random: c = min(⌊(n + beyond) p⌋, n - 1) of them, n the keys that
+ * are not masked. Key e = b·N + i has word e % 4 of philox(seed, stream, step, e / 4); hidden are the c keys with the
+ * smallest words, of equal ones the first. (Forgetful causal masking, Liu et al. 2022.) */
 typedef struct hide_keys_params {
 	int64_t batch, length; /* B, N */
 	int64_t first, beyond;
@@ -370,8 +371,9 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  *   i and j also over the heads that read a head of keys, of dbias over B. `frozen`, where p is a constant: ds = 0. */
 
 /* The recurrent form with a key-value cache: reads `length[b]` tokens into slot `slot[b]` of a state pool, as
- * additive_stream does. q [B, N, H·h], k? [B, N, G·h], v? [B, N, G·w], pool [slots, slot_floats] (updated in place), slot,
- * position, length [i32] [B], mask? [i32] [B, N], start? [i32] [S], memory_k? [m, G·h], memory_v? [m, G·w], bias? [T, H]
+ * additive_stream does. q [B, N, H·h], k? [B, N, G·h], v? [B, N, G·w], pool [slots, slot_floats] (updated in place),
+ * slot, position, length [i32] [B], mask? [i32] [B, N], start? [i32] [S], memory_k? [m, G·h], memory_v? [m, G·w], bias?
+ * [T, H]
  * -> y [B, N, H·w]; tokens that no sequence reads are 0. Without k and v: q is [B, N, 3D] = query | key | value of a
  * token, G = H and h = w = D / H.
  * The cache is a ring of the last `window` ≥ 1 tokens. The query of the token at position t sees the c = min(t + 1, window)

@@ -103,7 +103,7 @@ value op_slice_rows(graph *g, value x, int64_t first, int64_t count)
 /* The rows of a slice of x. */
 static status check_slice(const slice_rows_params *p, shape x, int64_t *count, error *err)
 {
-	*count = p->count == -1 ? x.dim[1] - p->first : p->count;
+	*count = p->count < 0 ? x.dim[1] - p->first + p->count + 1 : p->count;
 	if (p->first < 0 || *count < 0 || p->first > x.dim[1] || *count > x.dim[1] - p->first)
 		return error_set(err, STATUS_INVALID, "first",
 		                 "%" PRId64 " rows from row %" PRId64 " on are not in %" PRId64, p->count, p->first,

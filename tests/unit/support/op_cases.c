@@ -1418,6 +1418,7 @@ static const op_case cases[] = {
     {OP_slice_rows, "no row", build_slice_rows, {2, 5, 6, 2, 0}, 0, 0, 0, 0, 0},
     {OP_slice_rows, "in the middle", build_slice_rows, {2, 9, 7, 2, 4}, 0, 0, 0, 0, STEP},
     {OP_slice_rows, "to the end", build_slice_rows, {2, 9, 8, 3, -1}, 0, 0, 0, 0, STEP},
+    {OP_slice_rows, "but the last", build_slice_rows, {2, 9, 8, 1, -2}, 0, 0, 0, 0, STEP},
     {OP_slice_rows, "integers", build_slice_rows, {2, 9, 3, 3, 2, 1}, 0, 9, 0, 0, 0},
     {OP_slice_rows_grad, "no sequence", build_slice_rows_grad, {0, 5, 6, 2, 1}, 0, 0, 0, 0, 0},
     {OP_slice_rows_grad, "in the middle", build_slice_rows_grad, {2, 9, 7, 2, 4}, 0, 0, 0, 0, 0},
