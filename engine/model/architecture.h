@@ -46,6 +46,8 @@ typedef struct model_dims {
 	int64_t mask;      /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
 	int64_t start; /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given */
 	int64_t carried; /* floats that a row of text leaves to the next in training (architecture.carried) */
+	int64_t end;     /* of POOL_END: token id; the row of a sequence is that of the last such token */
+	bool shifted;    /* a decoder reads the tokens a second time, one row later and masked ones too */
 	float dropout;
 } model_dims;
 
@@ -66,6 +68,7 @@ typedef struct model_size {
 	int64_t length;    /* tokens of the sequences that it is trained on */
 	int64_t source;    /* tokens that a source may have, of models that encode one; 0: `positions` */
 	int64_t padding;   /* token id that stands behind short sequences; -1: none */
+	int64_t end;       /* token id that ends a text; -1: none */
 	double dropout;
 } model_size;
 

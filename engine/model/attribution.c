@@ -1,18 +1,36 @@
 #include "engine/model/attribution.h"
 
-/* ⟨gradient of v, x⟩ of each token. */
-static void parts_of(const builder *b, value v, value x, port_role role)
+/* ⟨gradient of v, x⟩ of each row, or VALUE_NONE. */
+static value part_of(const builder *b, value v, value x)
 {
-	value gradient = graph_gradient(b->g, v);
-	if (gradient != VALUE_NONE)
-		graph_output(b->g, op_dot_rows(b->g, gradient, x, 1), "%s", port_name(role));
+	value gradient = v == VALUE_NONE ? VALUE_NONE : graph_gradient(b->g, v);
+	return gradient == VALUE_NONE ? VALUE_NONE : op_dot_rows(b->g, gradient, x, 1);
 }
 
-static void collected(const builder *b, graph_sum which, shape s, bool head, port_role role)
+static value sum(const builder *b, value x, value y)
 {
-	value sum = graph_collected(b->g, which, s, head);
-	if (sum != VALUE_NONE)
-		graph_output(b->g, sum, "%s", port_name(role));
+	return x == VALUE_NONE ? y : y == VALUE_NONE ? x : op_add(b->g, x, y);
+}
+
+static void name_part(const builder *b, value part, port_role role)
+{
+	if (part != VALUE_NONE)
+		graph_output(b->g, part, "%s", port_name(role));
+}
+
+/* The rows of two tables are of the same positions; a row that is no token's belongs to no position. */
+static void add_constant_parts(const builder *b, shape tokens, shape rows)
+{
+	graph *g = b->g;
+	value positions = VALUE_NONE;
+	for (int i = 0; i < b->n_places; i++)
+		positions = sum(b, positions, part_of(b, b->places[i], b->places[i]));
+	name_part(b, positions, PORT_POSITION_PARTS);
+	name_part(b, graph_collected(g, SUM_BIASES, tokens, false), PORT_BIAS_PARTS);
+	if (b->spec->length > 1)
+		name_part(b, graph_collected(g, SUM_BIASES, rows, false), PORT_LAST_PARTS);
+	name_part(b, sum(b, graph_collected(g, SUM_BIASES, rows, true), part_of(b, b->front, b->front)),
+	          PORT_HEAD_PARTS);
 }
 
 void attribution_append(builder *b)
@@ -22,20 +40,20 @@ void attribution_append(builder *b)
 	if (graph_status(g, NULL) != STATUS_OK)
 		return;
 	const bool frozen = spec->attribution == ATTRIBUTION_FROZEN;
-	const value words = frozen ? b->words : b->scaled, sources[] = {words, b->places};
 	const graph_rule rule = {.frozen = frozen, .share = spec->share, .collects = true, .apart = b->row};
 	const shape tokens = SHAPE1(spec->batch * spec->length), rows = SHAPE1(spec->batch);
-	const shape logits = graph_value(g, b->logits)->shape;
-	value coefficients = graph_input(g, port_name(PORT_COEFFICIENTS), DTYPE_F32, logits);
-	graph_pull_back(g, b->logits, coefficients, sources, frozen && b->places != VALUE_NONE ? 2 : 1, rule);
-	parts_of(b, words, b->words, PORT_WORD_PARTS);
-	if (frozen) {
-		parts_of(b, b->places, b->places, PORT_POSITION_PARTS);
-		collected(b, SUM_BIASES, tokens, false, PORT_BIAS_PARTS);
-		if (spec->length > 1)
-			collected(b, SUM_BIASES, rows, false, PORT_LAST_PARTS);
-		collected(b, SUM_BIASES, rows, true, PORT_HEAD_PARTS);
-	} else {
-		collected(b, SUM_ATTENTION, tokens, false, PORT_ATTENTION_PARTS);
-	}
+	const value words = frozen ? b->words : b->scaled;
+	value sources[4] = {words}, logits = b->logits;
+	int n = 1;
+	for (int i = 0; i < b->n_places && frozen; i++)
+		sources[n++] = b->places[i];
+	if (b->front != VALUE_NONE && frozen)
+		sources[n++] = b->front;
+	value coefficients = graph_input(g, port_name(PORT_COEFFICIENTS), DTYPE_F32, graph_value(g, logits)->shape);
+	graph_pull_back(g, logits, coefficients, sources, n, rule);
+	name_part(b, part_of(b, words, b->words), PORT_WORD_PARTS);
+	if (frozen)
+		add_constant_parts(b, tokens, rows);
+	else
+		name_part(b, graph_collected(g, SUM_ATTENTION, tokens, false), PORT_ATTENTION_PARTS);
 }

@@ -10,9 +10,9 @@
  *
  *   words[j] + positions[j] + biases[j], summed over the tokens j, + last + head = score
  *
- * with head those biases that stand behind what the head reads, and last those of the row's token behind
- * builder_needed_rows, which belong to its `biases`. The sum is exact
- * for every share of the gates, but for rounding, and that the products of int8 weights also round what they multiply.
+ * with head those biases that stand behind what the head reads and the vector of a row that is no token's, and last
+ * those of the row's token behind builder_needed_rows, which belong to its `biases`. The sum is exact for every share
+ * of the gates, but for rounding, and that the products of int8 weights also round what they multiply.
  *
  * ATTRIBUTION_GRADIENT: words[j] is the gradient of the score at token j's word vector times the vector before it was
  * multiplied by PORT_FACTOR (at 1: gradient x input; its mean over factors from 0 to 1: integrated gradients);

@@ -19,6 +19,16 @@ void builder_layernorm_parameters(parameter_list *list, int64_t d, const char *f
 	parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%s.bias", prefix);
 }
 
+void builder_projection_parameters(parameter_list *list, int64_t d, const double std[4], bool bias, const char *prefix)
+{
+	static const char *const names[] = {"k_proj", "v_proj", "q_proj", "out_proj"};
+	for (int i = 0; i < 4; i++) {
+		parameter_list_add_matrix(list, (float)std[i], d, d, false, "%s%s.weight", prefix, names[i]);
+		if (bias)
+			parameter_list_add(list, INIT_ZERO, 0, SHAPE1(d), "%s%s.bias", prefix, names[i]);
+	}
+}
+
 /* --- inputs ------------------------------------------------------------------------ */
 
 static value input(graph *g, port_role role, shape s)
@@ -40,7 +50,7 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .start = VALUE_NONE,
 	             .words = VALUE_NONE,
 	             .scaled = VALUE_NONE,
-	             .places = VALUE_NONE,
+	             .front = VALUE_NONE,
 	             .row = VALUE_NONE,
 	             .logits = VALUE_NONE};
 	shape sequences = SHAPE1(spec->batch);
@@ -76,6 +86,15 @@ value builder_words(builder *b, const char *words, int64_t padding_row)
 	return b->scaled = op_scale_by(b->g, b->words, factor);
 }
 
+/* The ids behind `start` are the one list of ids that an op makes; of the rows that it picks only the first is new. */
+value builder_words_behind(builder *b, const char *words, int64_t start, int64_t padding_row, value x)
+{
+	value ids = op_pad_mask(b->g, port_find(b->g, PORT_TOKENS), 1, (int32_t)start);
+	value rows = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
+	b->front = op_slice_rows(b->g, rows, 0, 1);
+	return op_slice_rows(b->g, op_join_rows(b->g, b->front, x, (join_rows_params){0}), 0, -2);
+}
+
 value builder_positions(builder *b)
 {
 	value positions = port_find(b->g, PORT_POSITIONS);
@@ -84,7 +103,8 @@ value builder_positions(builder *b)
 
 value builder_places(builder *b, const char *places)
 {
-	return b->places = op_gather(b->g, graph_find(b->g, places), builder_positions(b), -1);
+	assert(b->n_places < (int)(sizeof b->places / sizeof *b->places));
+	return b->places[b->n_places++] = op_gather(b->g, graph_find(b->g, places), builder_positions(b), -1);
 }
 
 static value source_input(const builder *b, port_role role)

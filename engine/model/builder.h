@@ -21,6 +21,10 @@
 void builder_layernorm_parameters(parameter_list *list, int64_t d, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Of an attention, PREFIX followed by k_proj, v_proj, q_proj and out_proj: NAME.weight [d, d] from N(0, std²), std in
+ * this order, and with `bias` NAME.bias = 0 [d]. */
+void builder_projection_parameters(parameter_list *list, int64_t d, const double std[4], bool bias, const char *prefix);
+
 typedef struct builder {
 	graph *g;
 	const forward_spec *spec;
@@ -29,8 +33,10 @@ typedef struct builder {
 	value pool, slot;       /* VALUE_NONE in PHASE_SCORE */
 	value position, length; /* PHASE_STEP, PHASE_READ */
 	value start;            /* PHASE_READ */
-	/* Of the forward, or VALUE_NONE: rows of the tables, words times PORT_FACTOR, what the head reads. */
-	value words, scaled, places, row, logits;
+	/* Of the forward, or VALUE_NONE: rows of the tables, words times PORT_FACTOR, a row that is no token's, what
+	 * the head reads. */
+	value words, scaled, places[2], front, row, logits;
+	int n_places;
 	bool last_alone; /* rows of tokens that no output reads are gone: builder_needed_rows */
 	uint32_t site;   /* next dropout site: a Philox stream */
 } builder;
@@ -54,9 +60,12 @@ int64_t builder_state(const builder *b, const char *format, ...) __attribute__((
 /* Before the first layer, between layers and after the last: with spec->recompute, what a layer computes is not kept
  * for the backward. */
 void builder_boundary(const builder *b);
-/* words[input_ids] and places[position_ids], [B,N,D], from the parameters of these names; position_ids themselves. Each
- * but the last may be asked for once. The look-up of row `padding_row` has no gradient (-1: none is like that). */
+/* words[input_ids] and places[position_ids], [B,N,D], from the parameters of these names; position_ids themselves.
+ * Words may be asked for once, places by each of two stacks. The look-up of row `padding_row` has no gradient (-1: none
+ * is like that). */
 value builder_words(builder *b, const char *words, int64_t padding_row);
+/* The rows x of the tokens one row later, behind words[start] and without the last: [B,N,D]. Once. */
+value builder_words_behind(builder *b, const char *words, int64_t start, int64_t padding_row, value x);
 value builder_places(builder *b, const char *places);
 value builder_positions(builder *b);
 /* Rows of a table for a source: role is PORT_SOURCE or PORT_SOURCE_POSITIONS. [B, S, D]. */

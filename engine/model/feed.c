@@ -47,22 +47,31 @@ status feed_positions(plan *p, const model_dims *d, position_policy policy, int6
 	return write_series(p, PORT_POSITIONS, first, 1, tokens_of(p), d, policy);
 }
 
-status feed_last(plan *p, const int32_t *mask)
+int64_t feed_row(const model_dims *d, const int32_t *ids, int64_t count)
+{
+	int64_t i = count - 1;
+	while (d->pool == POOL_END && i >= 0 && ids[i] != d->end)
+		i--;
+	return i;
+}
+
+status feed_last(plan *p, const model_dims *d, const int32_t *ids, const int32_t *mask)
 {
 	const graph *g = plan_graph(p);
 	value v = port_find(g, PORT_LAST);
 	int64_t n = tokens_of(p);
-	if (!mask || v == VALUE_NONE)
-		return write_series(p, PORT_LAST, n - 1, n, INT64_MAX, NULL, POSITION_ERROR);
+	if (v == VALUE_NONE)
+		return STATUS_OK;
 	int64_t batch = shape_count(graph_value(g, v)->shape);
 	int32_t *last = memory_new((size_t)batch, sizeof *last);
 	if (!last)
 		return STATUS_NOMEM;
 	for (int64_t b = 0; b < batch; b++) {
 		int64_t i = n - 1;
-		while (i > 0 && !mask[b * n + i])
+		while (i > 0 && mask && !mask[b * n + i])
 			i--;
-		last[b] = (int32_t)(b * n + i);
+		const int64_t row = feed_row(d, ids + b * n, i + 1);
+		last[b] = (int32_t)(b * n + (row < 0 ? i : row));
 	}
 	status s = plan_write(p, v, last);
 	free(last);

@@ -27,8 +27,12 @@ status feed_write(plan *p, port_role role, const void *data);
 /* The positions of B sequences whose tokens are all first, first + 1, …, and of their sources, which begin at 0.
  * STATUS_NOMEM. */
 status feed_positions(plan *p, const model_dims *d, position_policy policy, int64_t first);
-/* The rows that end the sequences: the last token that is not masked, of mask [B, N]; NULL: the last. STATUS_NOMEM. */
-status feed_last(plan *p, const int32_t *mask);
+/* Where the head of a model reads a sequence of `count` tokens: the last one, or with POOL_END the last that is d->end;
+ * -1: there is none. */
+int64_t feed_row(const model_dims *d, const int32_t *ids, int64_t count);
+/* These rows, or the last, of the sequences, which end with the last token that is not masked; ids and mask [B, N],
+ * mask NULL: none is. STATUS_NOMEM. */
+status feed_last(plan *p, const model_dims *d, const int32_t *ids, const int32_t *mask);
 /* spec.carried: row b has read position[b] tokens before. Without a port of them nothing happens. STATUS_NOMEM. */
 status feed_carried(plan *p, const int32_t *position);
 /* PHASE_STEP: sequence b, which has read `first` tokens, reads `count` more into slot b, and its last one is the last

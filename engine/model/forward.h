@@ -19,7 +19,8 @@ typedef enum logits_rows { LOGITS_NONE, LOGITS_LAST, LOGITS_ALL } logits_rows;
 typedef enum pooling {
 	POOL_NONE, /* there is none */
 	POOL_LAST, /* the hidden vector of the row `last` */
-	POOL_MEAN  /* the mean over the unmasked tokens up to that row */
+	POOL_MEAN, /* the mean over the unmasked tokens up to that row */
+	POOL_END   /* as POOL_LAST, of a head for classes whose row `last` is that of model_dims.end */
 } pooling;
 
 /* How a score, the sum of the logits of a row times PORT_COEFFICIENTS, is led back to the tokens (attribution.h). */

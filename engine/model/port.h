@@ -52,7 +52,7 @@ typedef enum port_role {
 	/* parts of the score (attribution.h) */
 	PORT_WORD_PARTS,      /* "parts.words" [B · N] */
 	PORT_WORD_SQUARES,    /* "words.squares" [B · N]: ‖word vector‖², where a norm has nothing else to read */
-	PORT_POSITION_PARTS,  /* "parts.positions" [B · N], of models that have a position table */
+	PORT_POSITION_PARTS,  /* "parts.positions" [B · N], of models that have position tables */
 	PORT_BIAS_PARTS,      /* "parts.biases" [B · N] */
 	PORT_LAST_PARTS,      /* "parts.last" [B] */
 	PORT_HEAD_PARTS,      /* "parts.head" [B] */

@@ -190,7 +190,8 @@ static status feed(reading *r)
 {
 	const model_dims *d = model_dimensions(r->model->model);
 	r->fed = true;
-	int32_t first = (int32_t)r->piece.first, count = (int32_t)r->piece.count, last = count - 1;
+	int32_t first = (int32_t)r->piece.first, count = (int32_t)r->piece.count;
+	int32_t last = (int32_t)feed_row(d, r->piece.whole ? r->piece.whole : r->piece.ids, count);
 	while (r->form.masked && !d->causal && last > 0 && r->piece.absent[last])
 		last--; /* a head reads the last token that is there */
 	for (int64_t i = 0; i < r->capacity; i++) {

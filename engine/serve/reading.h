@@ -43,7 +43,9 @@ typedef struct reading_form {
 
 /* What is read: all of a sequence, or a piece (reading_by_pieces). */
 typedef struct reading_piece {
-	const int32_t *ids;   /* of an attribution there until reading_end */
+	const int32_t *ids; /* of an attribution there until reading_end */
+	const int32_t
+	    *whole; /* [count], likewise: those before any was replaced, in which a head finds its row; NULL: ids */
 	int64_t count, first; /* tokens, and those of the sequence before them */
 	int32_t slot;         /* of the pieces before, or for the source */
 	const bool *absent;   /* [count] of form.masked; there until reading_end */

@@ -109,8 +109,12 @@ static status begin_piece(removing *x, lane *l, error *err)
 	for (int64_t i = 0; i < l->piece && lacks && replacement >= 0; i++)
 		if (l->absent[l->at + i])
 			l->ids[i] = replacement;
-	const reading_piece p = {
-	    .ids = l->ids, .count = l->piece, .first = l->at, .slot = l->slot, .absent = l->absent + l->at};
+	const reading_piece p = {.ids = l->ids,
+	                         .whole = x->sequence->ids + l->at,
+	                         .count = l->piece,
+	                         .first = l->at,
+	                         .slot = l->slot,
+	                         .absent = l->absent + l->at};
 	x->removals->readings++;
 	x->removals->tokens += l->piece;
 	return reading_begin(&l->reading, x->model, form, &p, err);

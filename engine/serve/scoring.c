@@ -112,6 +112,10 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 				return error_set(err, STATUS_INVALID, "input",
 				                 "token %d of input %lld is not in the vocabulary of %lld",
 				                 (int)q->ids[k], (long long)i, (long long)d->inputs);
+		if (feed_row(d, q->ids, q->count) < 0)
+			return error_set(err, STATUS_INVALID, "input",
+			                 "input %lld lacks the token %lld, at which the model reads a text",
+			                 (long long)i, (long long)d->end);
 	}
 	return STATUS_OK;
 }

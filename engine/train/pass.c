@@ -140,8 +140,8 @@ status pass_load(pass *p, const dataset *d, uint64_t shuffle, pass_rows rows, er
 	TRY(pass_read(p, d, shuffle, rows, err));
 	for (int i = 0; i < p->objective->n_ports; i++)
 		TRY(feed_write(p->plan, p->objective->ports[i], p->host[i]));
-	int mask = find_port(p->objective, PORT_MASK);
-	return feed_last(p->plan, mask < 0 ? NULL : p->host[mask]);
+	const int ids = find_port(p->objective, PORT_TOKENS), mask = find_port(p->objective, PORT_MASK);
+	return feed_last(p->plan, p->dims, ids < 0 ? NULL : p->host[ids], mask < 0 ? NULL : p->host[mask]);
 }
 
 const bool *pass_continues(const pass *p)

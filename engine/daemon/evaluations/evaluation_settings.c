@@ -54,6 +54,8 @@ static const char *problem_with(const model_entry *m, evaluation_method method)
 	const bool weights = method == EVALUATION_ALPHA || method == EVALUATION_ROLLOUT;
 	if (weights && !m->explainer)
 		return "the model has no importance weights";
+	if (method == EVALUATION_ATTENTION_GRADIENT && m->dims.shifted)
+		return "attention in the model's decoder reads rows that hold the token before";
 	if (method == EVALUATION_ROLLOUT && m->dims.head == HEAD_CLASSES && m->dims.pool != POOL_LAST)
 		return "rollout follows one position, and the classes of this model come from all of them";
 	return NULL;

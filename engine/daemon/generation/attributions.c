@@ -113,7 +113,7 @@ status attributions_read_replacement(int32_t *out, const json_t *params, const m
 	if (*out >= m->dims.inputs)
 		return error_set(err, STATUS_INVALID, "replacement", "the vocabulary has %lld tokens, counted from 0",
 		                 (long long)m->dims.inputs);
-	return *out >= 0 || !m->dims.reads_padding
+	return *out >= 0 || !(m->dims.reads_padding || m->dims.shifted)
 	           ? STATUS_OK
 	           : error_set(err, STATUS_INVALID, "replacement",
 	                       "this model reads masked tokens, too; give a token that takes their place");
@@ -139,6 +139,9 @@ static status read_options(attributions *c, const json_t *params, const model_en
 	TRY(refuse_unless(params, "share", c->method, "contributions", err));
 	TRY(refuse_unless(params, "steps", c->method, "integrated_gradients", err));
 	TRY(refuse_unless(params, "replacement", c->method, "leave_one_out", err));
+	if (m->dims.shifted && methods[i].attention)
+		return error_set(err, STATUS_INVALID, "method",
+		                 "attention in this model's decoder reads rows that hold the token before");
 	c->options.replacement = -1;
 	return c->options.method == EXPLAIN_LEAVE_ONE_OUT
 	           ? attributions_read_replacement(&c->options.replacement, params, m, err)

@@ -2,14 +2,9 @@
 
 static void parameters(const void *options, const char *prefix, parameter_list *list)
 {
-	static const char *const names[] = {"k_proj", "v_proj", "q_proj", "out_proj"};
 	const dilated_options *o = options;
-	for (int i = 0; i < 4; i++) {
-		const double std = i % 2 ? o->gain * o->std : o->std; /* of v_proj and out_proj */
-		parameter_list_add_matrix(list, (float)std, o->hidden, o->hidden, false, "%s%s.weight", prefix,
-		                          names[i]);
-		parameter_list_add(list, INIT_ZERO, 0, SHAPE1(o->hidden), "%s%s.bias", prefix, names[i]);
-	}
+	const double std[] = {o->std, o->gain * o->std, o->std, o->gain * o->std};
+	builder_projection_parameters(list, o->hidden, std, true, prefix);
 	if (o->subln)
 		builder_layernorm_parameters(list, o->hidden, "%sinner_attn_ln", prefix);
 }

@@ -2,15 +2,9 @@
 
 static void parameters(const void *options, const char *prefix, parameter_list *list)
 {
-	static const char *const names[] = {"k_proj", "v_proj", "q_proj", "out_proj"};
 	const linear_options *o = options;
-	for (int i = 0; i < 4; i++) {
-		double std = i < 3 ? o->std : o->residual_std;
-		parameter_list_add_matrix(list, (float)std, o->hidden, o->hidden, false, "%s%s.weight", prefix,
-		                          names[i]);
-		if (o->bias)
-			parameter_list_add(list, INIT_ZERO, 0, SHAPE1(o->hidden), "%s%s.bias", prefix, names[i]);
-	}
+	const double std[] = {o->std, o->std, o->std, o->residual_std};
+	builder_projection_parameters(list, o->hidden, std, o->bias, prefix);
 }
 
 static void states(const void *options, int layer, state_list *list)

@@ -77,6 +77,19 @@ typedef struct linear_options {
 extern const mixer mixer_linear;
 extern const explainer linear_explainer;
 
+/* Softmax attention with four projections, to a sequence itself, causal or not, or to a source:
+ *   y = A(x W_qᵀ + b, s W_kᵀ + b, s W_vᵀ + b) W_oᵀ + b     s: the source, or x
+ * A is op_softmax_attention with scale 1 / √(hidden / heads) and dropout on its weights. Parallel form only.
+ * Parameters: q_proj, k_proj, v_proj, out_proj [D, D] with biases. One dropout site. */
+typedef struct projected_options {
+	int64_t hidden, heads;
+	bool causal;
+	double dropout, std;
+} projected_options;
+/* source [B, S, D], or VALUE_NONE: x. mask [B, S], or VALUE_NONE: of the keys. */
+value projected_forward(builder *b, const projected_options *o, const char *prefix, value x, value source, value mask);
+extern const mixer mixer_projected;
+
 /* Softmax attention with the options of x-transformers, to a sequence itself or to a source:
  *   q = x W_qᵀ, k, v = s W_kᵀ, s W_vᵀ (s: the source, or x), rotated, behind memory keys and values, normalised
  *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ

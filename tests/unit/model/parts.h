@@ -34,6 +34,12 @@ static const kind kinds[] = {
      "{\"model_type\": \"transformer\", \"dim\": 20, \"heads\": 4, \"attn_dim_head\": 5, \"depth\": 2,"
      " \"num_tokens\": 37, \"max_seq_len\": 23, \"sinusoidal_pos_emb\": true, \"scale_embedding\": true,"
      " \"use_unbiased_norm\": true, \"ff_relu\": true}"},
+    {&architecture_bart, "{\"d_model\": 20, \"encoder_attention_heads\": 4, \"encoder_layers\": 2,"
+                         " \"decoder_layers\": 1, \"decoder_attention_heads\": 2, \"encoder_ffn_dim\": 36,"
+                         " \"vocab_size\": 37, \"max_position_embeddings\": 23, \"num_labels\": 37}"},
+    {&architecture_bart, "{\"d_model\": 20, \"encoder_attention_heads\": 4, \"encoder_layers\": 2,"
+                         " \"encoder_ffn_dim\": 36, \"vocab_size\": 37, \"max_position_embeddings\": 23,"
+                         " \"num_labels\": 37, \"encoder_attention\": \"linear\", \"scale_embedding\": true}"},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

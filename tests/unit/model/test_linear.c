@@ -146,7 +146,7 @@ static void classify(const model *m, const int32_t *ids, int64_t length, float *
 	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
-	assert_int_equal(feed_last(p, mask), STATUS_OK);
+	assert_int_equal(feed_last(p, model_dimensions(m), ids, mask), STATUS_OK);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	fixture_read(p, "logits", logits);
 	fixture_read(p, "embedding", embedding);
@@ -210,7 +210,7 @@ static void the_loss_of_classes_has_a_label_for_each_sequence(void **state)
 	assert_int_equal(feed_write(p, PORT_MASK, mask), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_LABELS, labels), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
-	assert_int_equal(feed_last(p, mask), STATUS_OK);
+	assert_int_equal(feed_last(p, model_dimensions(m), ids, mask), STATUS_OK);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	fixture_read(p, "logits", logits);
 	fixture_read(p, "loss", &loss);

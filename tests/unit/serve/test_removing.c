@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "engine/model/feed.h"
 #include "engine/serve/reading.h"
 
 enum { N = 21, LONG = 280, SETS = 6, REPLACEMENT = 9 };
@@ -60,14 +61,19 @@ static void fill(caller *c, int64_t count, int32_t replacement)
 	                               .context = c};
 }
 
-static void remove_sets(fixture *f, caller *c, int64_t count, int32_t replacement)
+static void remove_filled(fixture *f, caller *c)
 {
-	fill(c, count, replacement);
 	assert_int_equal(scheduler_score(f->scheduler, f->model, &c->request, &c->scoring, NULL), STATUS_OK);
 	drain(f);
 	assert_int_equal(c->finished, 1);
 	assert_int_equal(c->status, STATUS_OK);
 	assert_int_equal(f->model->users, 0);
+}
+
+static void remove_sets(fixture *f, caller *c, int64_t count, int32_t replacement)
+{
+	fill(c, count, replacement);
+	remove_filled(f, c);
 }
 
 /* The log-probability of token 2 behind the tokens in one reading, without those of a set. */
@@ -115,6 +121,35 @@ static void a_set_of_tokens_is_removed_as_if_the_text_were_read_without_it_at_on
 		}
 }
 
+/* The one that was read there: another end token before it is not taken for it. */
+static void a_text_whose_end_token_is_replaced_is_read_at_the_same_row(void **state)
+{
+	(void)state;
+	static caller c;
+	fixture f;
+	plan *p;
+	float logits[3];
+	int32_t last = N - 1;
+	const forward_spec spec = {.batch = 1, .length = N, .logits = LOGITS_LAST};
+	open_named(&f, BART, DTYPE_PANEL_F32, false);
+	fill(&c, N, REPLACEMENT);
+	c.ids[4] = c.ids[N - 1] = 2;
+	memset(c.absent, 0, sizeof c.absent);
+	(&c.absent[0][0])[N - 1] = true;
+	remove_filled(&f, &c);
+	c.ids[N - 1] = REPLACEMENT;
+	assert_int_equal(model_plan(&p, f.model->model, &spec, NULL, NULL, NULL), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_TOKENS, c.ids), STATUS_OK);
+	assert_int_equal(feed_positions(p, model_dimensions(f.model->model), POSITION_ERROR, 0), STATUS_OK);
+	assert_int_equal(feed_write(p, PORT_LAST, &last), STATUS_OK);
+	assert_int_equal(plan_run(p), STATUS_OK);
+	assert_int_equal(plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits), STATUS_OK);
+	assert_true(fabs(c.log_probabilities[0] - explain_log_probability_of(logits, 3, 2)) < 1e-5);
+	assert_true(fabs(c.log_probabilities[0] - c.parts.log_probability) > 1e-4);
+	plan_free(p);
+	fixture_close(&f);
+}
+
 /* Longer than a piece: the state before the first token that is removed is that of more than one. */
 static void long_texts_are_read_in_pieces(void **state)
 {
@@ -148,6 +183,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_set_of_tokens_is_removed_as_if_the_text_were_read_without_it_at_once),
+	    cmocka_unit_test(a_text_whose_end_token_is_replaced_is_read_at_the_same_row),
 	    cmocka_unit_test(long_texts_are_read_in_pieces),
 	    cmocka_unit_test(equal_sets_are_read_once),
 	};

@@ -67,7 +67,7 @@ static void plain_values(const fixture *f, const scoring_sequence *q, pooling em
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_TOKENS, q->ids), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
-	assert_int_equal(feed_last(p, NULL), STATUS_OK);
+	assert_int_equal(feed_last(p, model_dimensions(m), q->ids, NULL), STATUS_OK);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	assert_int_equal(
 	    plan_read(p, port_find(plan_graph(p), embedding == POOL_NONE ? PORT_LOGITS : PORT_EMBEDDING), out),
@@ -83,6 +83,7 @@ static void make_sequences(scoring_sequence out[LENGTHS])
 {
 	for (int i = 0; i < LENGTHS; i++) {
 		random_tokens(ids[i], lengths[i], (uint64_t)i + 20);
+		ids[i][lengths[i] > 20 ? lengths[i] - 3 : lengths[i] - 1] = 2; /* where BART reads */
 		out[i] = (scoring_sequence){.ids = ids[i], .count = lengths[i]};
 	}
 }
@@ -123,7 +124,7 @@ static void values_are_those_of_a_plan_of_the_exact_length(void **state)
 {
 	(void)state;
 	static const dtype types[] = {DTYPE_PANEL_F32, DTYPE_PANEL_BF16, DTYPE_PANEL_INT8};
-	for (int kind = 0; kind < MODELS; kind++)
+	for (int kind = 0; kind <= BART; kind++)
 		for (int t = 0; t < 3; t++) {
 			fixture f;
 			open_named(&f, kind, types[t], true);
@@ -141,7 +142,7 @@ static status never_records(backend *b)
 static void where_plans_keep_their_shapes_what_is_behind_a_sequence_is_masked(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < MODELS; kind++) {
+	for (int kind = 0; kind <= BART; kind++) {
 		fixture f;
 		open_named(&f, kind, DTYPE_PANEL_F32, false);
 		f.backend->record_begin = never_records;
@@ -346,6 +347,7 @@ static void bad_requests_are_refused_by_name(void **state)
 	    {ENCODER, POOL_MEAN, {.ids = tokens, .count = LONGEST + 1}, "input", "has 301 tokens"},
 	    {ENCODER, POOL_MEAN, {.ids = unknown, .count = 2}, "input", "token 259 of input 0"},
 	    {0, POOL_LAST, {.ids = negative, .count = 1}, "input", "token -1"},
+	    {BART, POOL_NONE, {.ids = tokens, .count = 3}, "input", "input 0 lacks the token 2"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		fixture f;

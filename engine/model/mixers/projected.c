@@ -1,0 +1,48 @@
+#include "engine/model/mixers/mixer.h"
+
+#include <math.h>
+
+static void parameters(const void *options, const char *prefix, parameter_list *list)
+{
+	const projected_options *o = options;
+	const double std[] = {o->std, o->std, o->std, o->std};
+	builder_projection_parameters(list, o->hidden, std, true, prefix);
+}
+
+/* There is no recurrent form. */
+static void states(const void *options, int layer, state_list *list)
+{
+	(void)options;
+	(void)layer;
+	(void)list;
+}
+
+value projected_forward(builder *b, const projected_options *o, const char *prefix, value x, value source, value mask)
+{
+	value read = source == VALUE_NONE ? x : source;
+	value q = builder_linear(b, x, "%sq_proj", prefix);
+	value k = builder_linear(b, read, "%sk_proj", prefix);
+	value v = builder_linear(b, read, "%sv_proj", prefix);
+	softmax_params params = {.heads = o->heads,
+	                         .scale = (float)(1 / sqrt((double)o->hidden / (double)o->heads)),
+	                         .stream = builder_site(b),
+	                         .bidirectional = !o->causal};
+	if (b->rng != VALUE_NONE)
+		params.p = (float)o->dropout;
+	value y = op_softmax_attention(b->g, q, k, v, mask, VALUE_NONE, params.p > 0 ? b->rng : VALUE_NONE, params);
+	return builder_linear(b, y, "%sout_proj", prefix);
+}
+
+static value forward(builder *b, const void *options, int layer, const char *prefix, value x)
+{
+	(void)layer;
+	const projected_options *o = options;
+	return projected_forward(b, o, prefix, x, VALUE_NONE, b->mask);
+}
+
+const mixer mixer_projected = {
+    .name = "projected",
+    .parameters = parameters,
+    .states = states,
+    .forward = forward,
+};
