@@ -119,9 +119,20 @@ static int64_t number(const json_t *object, const char *key)
 	return json_integer_value(json_object_get(object, key));
 }
 
+/* What a new model has of its tokenizer. */
+typedef struct vocabulary_size {
+	int32_t ids, padding;
+	int32_t mask, end; /* TOKEN_NONE: it has none */
+} vocabulary_size;
+
+static vocabulary_size size_of(const tokenizer *t)
+{
+	return (vocabulary_size){tokenizer_size(t), tokenizer_pad(t), tokenizer_mask(t), tokenizer_end(t)};
+}
+
 /* How large the new model is: what is said, and where nothing at all is said, a small model. It is made for texts as
  * long as the job's sequences and sources, unless its positions are given. */
-static model_size read_size(const json_t *ours, int64_t ids, int32_t padding)
+static model_size read_size(const json_t *ours, int64_t ids, const vocabulary_size *t)
 {
 	const json_t *size = present(ours, "size"), *dropout = present(size, "dropout");
 	int64_t length = number(ours, "sequence_length"), positions = number(size, "positions");
@@ -141,7 +152,8 @@ static model_size read_size(const json_t *ours, int64_t ids, int32_t padding)
 	    .positions = positions ? positions : length,
 	    .length = length,
 	    .source = source,
-	    .padding = padding,
+	    .padding = t->padding,
+	    .end = t->end,
 	    .dropout = dropout ? json_number_value(dropout) : -1,
 	};
 	if (size || !present(ours, "config"))
@@ -149,24 +161,13 @@ static model_size read_size(const json_t *ours, int64_t ids, int32_t padding)
 	return s;
 }
 
-/* What a new model has of its tokenizer. */
-typedef struct vocabulary_size {
-	int32_t ids, padding;
-	int32_t mask; /* TOKEN_NONE: it has none */
-} vocabulary_size;
-
-static vocabulary_size size_of(const tokenizer *t)
-{
-	return (vocabulary_size){tokenizer_size(t), tokenizer_pad(t), tokenizer_mask(t)};
-}
-
 /* A configuration with the keys that are not given. mask: TOKEN_NONE leaves it out. */
-static status complete_config(job_request *r, const json_t *ours, int64_t inputs, int32_t padding, int32_t mask,
-                              error *err)
+static status complete_config(job_request *r, const json_t *ours, int64_t inputs, const vocabulary_size *t,
+                              int32_t mask, error *err)
 {
 	const json_t *given = present(ours, "config");
 	json_t *config = given ? json_deep_copy(given) : json_object();
-	model_size size = read_size(ours, inputs, padding);
+	model_size size = read_size(ours, inputs, t);
 	bool whole = config && (!r->classes || class_names_write(config, r->classes)) &&
 	             (mask == TOKEN_NONE || config_set_missing(config, CONFIG_MASK, json_integer(mask))) &&
 	             r->architecture->complete(config, &size);
@@ -179,14 +180,14 @@ static status complete_config(job_request *r, const json_t *ours, int64_t inputs
  * than a tokenizer without a token for them. */
 static status make_config(job_request *r, const json_t *ours, vocabulary_size t, error *err)
 {
-	TRY(complete_config(r, ours, t.ids, t.padding, TOKEN_NONE, err));
+	TRY(complete_config(r, ours, t.ids, &t, TOKEN_NONE, err));
 	if (model_dims_ids(&r->dims) < t.ids)
 		return error_set(err, STATUS_INVALID, "additive.config.vocab_size",
 		                 "must be at least the tokenizer's %d ids", (int)t.ids);
 	if (r->dims.head != HEAD_VOCABULARY || r->dims.causal || r->dims.mask >= 0)
 		return STATUS_OK;
-	return t.mask == TOKEN_NONE ? complete_config(r, ours, (int64_t)t.ids + 1, t.padding, t.ids, err)
-	                            : complete_config(r, ours, t.ids, t.padding, t.mask, err);
+	return t.mask == TOKEN_NONE ? complete_config(r, ours, (int64_t)t.ids + 1, &t, t.ids, err)
+	                            : complete_config(r, ours, t.ids, &t, t.mask, err);
 }
 
 /* Of the tokenizer that there is or will be. In one that is trained the first token fills up rows. */
@@ -197,7 +198,7 @@ static status size_tokenizer(const json_t *spec, const tokenizer *given, vocabul
 		return error_set(err, STATUS_INVALID, "file", "a tokenizer out of a file has no other options");
 	if (!given && tokenizer_trains(spec)) {
 		TRY(tokenizer_check(spec, err));
-		*out = (vocabulary_size){tokenizer_trained_size(spec), 0, TOKEN_NONE};
+		*out = (vocabulary_size){tokenizer_trained_size(spec), 0, TOKEN_NONE, TOKEN_NONE};
 		return STATUS_OK;
 	}
 	if (!given)
@@ -327,12 +328,12 @@ static status check_objective(job_request *r, error *err)
 	return r->classes ? STATUS_OK : STATUS_NOMEM;
 }
 
-/* A new model has the classes of its training file. */
+/* A new model has the classes of its training file, unless they are given, and its tokenizer's tokens. */
 static status take_classes(job_request *r, const json_t *params, const corpus *texts, error *err)
 {
-	const char *const *names = labelled_classes(texts->texts.train);
-	r->classes = json_array();
-	for (int i = 0; names[i]; i++)
+	const char *const *names = r->classes ? NULL : labelled_classes(texts->texts.train);
+	r->classes = r->classes ? r->classes : json_array();
+	for (int i = 0; names && names[i]; i++)
 		if (json_array_append_new(r->classes, json_string(names[i])) != 0)
 			return STATUS_NOMEM;
 	return make_config(r, present(params, "additive"), size_of(texts->texts.tokenizer), err);
@@ -354,6 +355,20 @@ static status take_start(job_request *r, const tokenizer *t, error *err)
 static bool is_option(const char *param)
 {
 	return strcmp(param, "tokenizer") == 0 || strcmp(param, "span_length") == 0;
+}
+
+/* A head that reads a text at its end token needs a tokenizer that writes it. */
+static status check_end(const job_request *r, const tokenizer *t, error *err)
+{
+	const char *param = r->base ? "model" : "additive.config.eos_token_id";
+	if (r->dims.pool != POOL_END || tokenizer_end(t) == r->dims.end)
+		return STATUS_OK;
+	if (tokenizer_end(t) == TOKEN_NONE)
+		return error_set(err, STATUS_INVALID, param,
+		                 "the model reads a text at its end token, which the tokenizer lacks");
+	return error_set(err, STATUS_INVALID, param,
+	                 "the model reads a text at token %lld, and the tokenizer ends it with token %d",
+	                 (long long)r->dims.end, (int)tokenizer_end(t));
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -496,9 +511,10 @@ status job_request_settle(job_request *r, int64_t blocks, bool validates, error 
 status job_request_take_texts(job_request *r, const json_t *params, const corpus *texts, error *err)
 {
 	const objective *o = r->options.objective;
-	if (r->dims.head == HEAD_CLASSES && !r->classes)
+	if (r->dims.head == HEAD_CLASSES && !r->base)
 		TRY(take_classes(r, params, texts, err));
 	TRY(take_start(r, texts->texts.tokenizer, err));
+	TRY(check_end(r, texts->texts.tokenizer, err));
 	if (o->check) {
 		status s = o->check(texts->texts.train, &r->dims, &r->options, err);
 		error_prefix(err, is_option(err->param) ? "additive" : "additive.config");
