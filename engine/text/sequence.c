@@ -17,28 +17,34 @@ static void shorten(size_t n[2], size_t room)
 		n[0] = room - half, n[1] = half;
 }
 
+static int32_t *put(int32_t *at, const int32_t *ids, size_t n)
+{
+	if (n > 0)
+		memcpy(at, ids, n * sizeof *ids);
+	return at + n;
+}
+
 status sequence_encode(const tokenizer *t, const char *text, size_t bytes, const char *second, size_t second_bytes,
                        int64_t length, int32_t *ids, int64_t *count, error *err)
 {
 	token_list tokens[2] = {{0}, {0}};
-	const int32_t end = tokenizer_end(t);
-	size_t n[2] = {0, 0}, texts = second ? 2 : 1, ends = end == TOKEN_NONE ? 0 : texts, at = 0;
+	const tokenizer_frame f = tokenizer_frame_of(t, second);
+	const int64_t around = f.n_before + f.n_between + f.n_behind;
 	*count = 0;
+	if (around >= length)
+		return error_set(err, STATUS_INVALID, "sequence_length",
+		                 "%d tokens stand around the texts, so there must be room for more", (int)around);
 	status s = tokenizer_encode(t, text, bytes, NULL, &tokens[0], err);
 	if (s == STATUS_OK && second)
 		s = tokenizer_encode(t, second, second_bytes, NULL, &tokens[1], err);
 	if (s == STATUS_OK) {
-		n[0] = tokens[0].count;
-		n[1] = tokens[1].count;
-		shorten(n, (size_t)length - ends);
-		for (size_t i = 0; i < texts; i++) {
-			if (n[i] > 0)
-				memcpy(ids + at, tokens[i].ids, n[i] * sizeof *ids);
-			at += n[i];
-			if (ends > 0)
-				ids[at++] = end;
-		}
-		*count = (int64_t)at;
+		size_t n[2] = {tokens[0].count, tokens[1].count};
+		shorten(n, (size_t)(length - around));
+		int32_t *at = put(ids, f.before, (size_t)f.n_before);
+		at = put(at, tokens[0].ids, n[0]);
+		at = put(at, f.between, (size_t)f.n_between);
+		at = put(at, tokens[1].ids, n[1]);
+		*count = put(at, f.behind, (size_t)f.n_behind) - ids;
 	}
 	token_list_fini(&tokens[0]);
 	token_list_fini(&tokens[1]);

@@ -345,6 +345,17 @@ int32_t tokenizer_end(const tokenizer *t)
 	return t->end;
 }
 
+tokenizer_frame tokenizer_frame_of(const tokenizer *t, bool pair)
+{
+	tokenizer_frame f = {0};
+	if (t->kind->frame && t->kind->frame(t, pair, &f))
+		return f;
+	const int ends = t->end == TOKEN_NONE ? 0 : 1;
+	f = (tokenizer_frame){.n_between = pair ? ends : 0, .n_behind = ends};
+	f.between[0] = f.behind[0] = t->end;
+	return f;
+}
+
 int32_t tokenizer_begin(const tokenizer *t)
 {
 	return t->begin;

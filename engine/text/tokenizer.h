@@ -87,6 +87,17 @@ status tokenizer_file_json(const tokenizer *t, const char *name, json_t **out, e
 /* A hash of all that it is made of: what one of the same hash made of a text, this one makes too. */
 uint64_t tokenizer_digest(const tokenizer *t);
 
+/* What stands before, between and behind the texts that a classifier reads, in place of 0 of them where there is one
+ * text alone. */
+enum { TOKENIZER_FRAME_IDS = 16 };
+typedef struct tokenizer_frame {
+	int32_t before[TOKENIZER_FRAME_IDS], between[TOKENIZER_FRAME_IDS], behind[TOKENIZER_FRAME_IDS];
+	int n_before, n_between, n_behind;
+} tokenizer_frame;
+/* Of a pair, or of a single text: that of the tokenizer's own files, if they end a text; else its end token, if it has
+ * one, behind each text. */
+tokenizer_frame tokenizer_frame_of(const tokenizer *t, bool pair);
+
 /* --- text to ids ---------------------------------------------------------------------------- */
 
 typedef struct byte_range {

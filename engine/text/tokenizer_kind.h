@@ -24,6 +24,8 @@ typedef struct tokenizer_kind {
 	size_t (*token_bytes)(const tokenizer *t, int32_t id, bool first, char *out, size_t size);
 	/* Optional: as tokenizer_safe_cut. At most TOKENIZER_CUT_CONTEXT bytes decide whether a place is one. */
 	size_t (*cut)(const tokenizer *t, const char *text, size_t bytes);
+	/* Optional: as tokenizer_frame_of; false: its files have none that ends a text. */
+	bool (*frame)(const tokenizer *t, bool pair, tokenizer_frame *out);
 	/* Optional: as tokenizer_token_name, for 0 <= id < size. */
 	size_t (*token_name)(const tokenizer *t, int32_t id, char *out, size_t size);
 } tokenizer_kind;

@@ -16,6 +16,7 @@
 #include "engine/text/corpus_tokens.h"
 #include "engine/text/labelled.h"
 #include "engine/text/pairs.h"
+#include "engine/text/sequence.h"
 
 enum { FORMAT = 3 /* a part of every key: what the same text and tokenizer become */ };
 
@@ -275,8 +276,8 @@ static status build_blocks(corpus *c, error *err)
 static status open_records(corpus *c, size_t number, const char *id, const char *const *classes, labelled_text *out,
                            error *err)
 {
-	const uint64_t salt[] = {c->records, (uint64_t)c->length, (uint64_t)c->source_length};
-	const size_t words = c->records == RECORD_PAIR ? 3 : 2;
+	const uint64_t salt[] = {c->records, (uint64_t)c->length, SEQUENCE_FORMAT, (uint64_t)c->source_length};
+	const size_t words = c->records == RECORD_PAIR ? 4 : 3;
 	text_form form = {.classes = classes, .digest = digest_bytes(salt, words * sizeof *salt)};
 	for (size_t i = 0; classes && classes[i]; i++) {
 		const uint64_t both[] = {form.digest, digest_bytes(classes[i], strlen(classes[i]))};

@@ -361,14 +361,18 @@ static bool is_option(const char *param)
 static status check_end(const job_request *r, const tokenizer *t, error *err)
 {
 	const char *param = r->base ? "model" : "additive.config.eos_token_id";
-	if (r->dims.pool != POOL_END || tokenizer_end(t) == r->dims.end)
-		return STATUS_OK;
-	if (tokenizer_end(t) == TOKEN_NONE)
-		return error_set(err, STATUS_INVALID, param,
-		                 "the model reads a text at its end token, which the tokenizer lacks");
-	return error_set(err, STATUS_INVALID, param,
-	                 "the model reads a text at token %lld, and the tokenizer ends it with token %d",
-	                 (long long)r->dims.end, (int)tokenizer_end(t));
+	for (int pair = 0; pair < 2 && r->dims.pool == POOL_END; pair++) {
+		const tokenizer_frame f = tokenizer_frame_of(t, pair);
+		int i = 0;
+		while (i < f.n_behind && f.behind[i] != r->dims.end)
+			i++;
+		if (i == f.n_behind)
+			return error_set(
+			    err, STATUS_INVALID, param,
+			    "the model reads a text at token %lld, with which the tokenizer does not end it",
+			    (long long)r->dims.end);
+	}
+	return STATUS_OK;
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */

@@ -316,7 +316,7 @@ static status encode_text(encoding *e, const text_piece *p)
 
 static status encode_wrapped(encoding *e, const text_piece *p)
 {
-	const text_template *w = &e->h->wrap;
+	const tokenizer_frame *w = &e->h->wrap.single;
 	for (int i = 0; i < w->n_before && e->options->begin; i++)
 		TRY(put_id(e, w->before[i], (byte_range){0, 0}));
 	TRY(encode_text(e, p));
@@ -345,6 +345,14 @@ static status huggingface_encode(const tokenizer *t, const char *text, size_t by
 	if (s == STATUS_TOO_LARGE)
 		return error_set(err, s, NULL, "the text takes the tokenizer's patterns too many steps");
 	return s == STATUS_OK ? s : error_set(err, s, NULL, "out of memory for the tokens of %zu bytes", bytes);
+}
+
+/* A template without an end says nothing of classifiers: models of plain text begin their texts so. */
+static bool huggingface_frame(const tokenizer *t, bool pair, tokenizer_frame *out)
+{
+	const huggingface *h = t->data;
+	*out = pair ? h->wrap.pair : h->wrap.single;
+	return out->n_behind > 0;
 }
 
 static size_t huggingface_cut(const tokenizer *t, const char *text, size_t bytes)
@@ -390,6 +398,7 @@ const tokenizer_kind huggingface_kind = {
     .close = huggingface_close,
     .encode = huggingface_encode,
     .cut = huggingface_cut,
+    .frame = huggingface_frame,
     .token_bytes = huggingface_token_bytes,
     .token_name = huggingface_token_name,
 };

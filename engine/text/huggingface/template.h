@@ -1,17 +1,15 @@
-/* template.h - the "post_processor" of a tokenizer.json: what is put before and behind a single text. */
+/* template.h - the "post_processor" of a tokenizer.json: what is put around a single text, and around the two of a
+ * pair. */
 #ifndef ENGINE_TEXT_HUGGINGFACE_TEMPLATE_H
 #define ENGINE_TEXT_HUGGINGFACE_TEMPLATE_H
 
 #include <jansson.h>
 #include <stdint.h>
 
-#include "engine/base/error.h"
-
-enum { TEMPLATE_MAX_IDS = 16 };
+#include "engine/text/tokenizer.h"
 
 typedef struct text_template {
-	int32_t before[TEMPLATE_MAX_IDS], behind[TEMPLATE_MAX_IDS];
-	int n_before, n_behind;
+	tokenizer_frame single, pair;
 } text_template;
 
 /* part NULL or null: nothing. Ids are below `size`. STATUS_UNSUPPORTED by name. */

@@ -105,6 +105,38 @@ static void what_is_too_long_loses_its_end_and_of_a_pair_the_longer_text_does(vo
 	assert_string_equal(shown(ids, count, text), "ab|x|"); /* an odd token goes to the first */
 }
 
+/* Ids as the library `tokenizers` gives them for a text and for a pair. */
+static void texts_stand_in_the_frame_of_the_tokenizers_files(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *folder, *second;
+		int64_t length, count;
+		int32_t ids[12];
+	} cases[] = {
+	    {"roberta", NULL, 12, 5, {700, 268, 276, 269, 701}},
+	    {"roberta", "dog", 12, 9, {700, 268, 276, 269, 701, 701, 500, 70, 701}},
+	    {"roberta", "dog", 8, 8, {700, 268, 276, 701, 701, 500, 70, 701}},
+	    {"t5", NULL, 12, 4, {7, 94, 69, 1}},
+	    {"t5", "dog", 12, 9, {7, 94, 69, 1, 3, 16, 25, 34, 1}},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		tokenizer *t;
+		int32_t ids[12];
+		int64_t count;
+		char folder[64];
+		const char *second = cases[i].second;
+		snprintf(folder, sizeof folder, "tests/data/tokenizers/%s", cases[i].folder);
+		assert_int_equal(tokenizer_open(&t, folder, 1 << 20, NULL), STATUS_OK);
+		assert_int_equal(sequence_encode(t, "the cat", 7, second, second ? strlen(second) : 0, cases[i].length,
+		                                 ids, &count, NULL),
+		                 STATUS_OK);
+		assert_int_equal(count, cases[i].count);
+		assert_memory_equal(ids, cases[i].ids, (size_t)count * sizeof *ids);
+		tokenizer_free(t);
+	}
+}
+
 static void classes_are_the_labels_in_their_order(void **state)
 {
 	dataset *words = read_lines(*state,
@@ -404,6 +436,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_line_becomes_the_tokens_of_its_text_an_end_and_a_label),
 	    cmocka_unit_test(what_is_too_long_loses_its_end_and_of_a_pair_the_longer_text_does),
+	    cmocka_unit_test(texts_stand_in_the_frame_of_the_tokenizers_files),
 	    cmocka_unit_test(classes_are_the_labels_in_their_order),
 	    cmocka_unit_test(labels_that_a_configuration_could_not_hold_are_refused),
 	    cmocka_unit_test(known_classes_keep_their_numbers_and_others_are_refused),
