@@ -5,7 +5,8 @@
  * by side; every thread then takes four elements at a time. A norm that is not finite leaves p, m and v alone; the copy
  * is written all the same.
  *
- * Bytes per parameter, adamw: p, g, m, v read, p, m, v written, 28; with the bf16 copy 30. sgd: 20; with the copy 22. */
+ * Bytes per parameter, adamw: p, g, m, v read, p, m, v written, 28; with the bf16 copy 30. sgd: 20; with the copy 22.
+ */
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 
@@ -22,24 +23,25 @@ struct adamw_arguments {
 
 /* What all elements share. */
 struct adamw_step {
-	float clip, shrink, step, root;
+	float clip, shrink, step, root, eps;
 	int skip;
 };
 
-/* By two threads, 0 and 1. */
+/* By two threads, 0 and 1. The order of transformers is the same expression with other constants. */
 static __device__ void prepare_step(const adamw_arguments &o, adamw_step *s)
 {
 	const bool second = threadIdx.x;
 	const double correction = -expm1((double)o.hyper[1] * (second ? o.log_beta2 : o.log_beta1));
 	if (second) {
 		s->root = (float)(1.0 / sqrt(correction));
+		s->eps = o.h.transformers ? o.h.eps * s->root : o.h.eps;
 		return;
 	}
 	const float norm2 = *o.norm2, norm = sqrtf(norm2), lr = o.hyper[0];
 	s->skip = !isfinite(norm2);
 	s->clip = o.h.clip > 0.0f && norm > o.h.clip ? o.h.clip / (norm + 1e-6f) : 1.0f;
 	s->shrink = 1.0f - lr * o.h.decay;
-	s->step = (float)((double)lr / correction);
+	s->step = (float)((double)lr / correction) * (o.h.transformers ? s->shrink : 1.0f);
 }
 
 template <int N> static __device__ __forceinline__ void update(const adamw_arguments &o, const adamw_step &s, int64_t e)
@@ -53,7 +55,7 @@ template <int N> static __device__ __forceinline__ void update(const adamw_argum
 			const float grad = s.clip * g.at[i];
 			m.at[i] = o.h.beta1 * m.at[i] + (1.0f - o.h.beta1) * grad;
 			v.at[i] = o.h.beta2 * v.at[i] + (1.0f - o.h.beta2) * grad * grad;
-			p.at[i] = p.at[i] * s.shrink - s.step * m.at[i] / (sqrtf(v.at[i]) * s.root + o.h.eps);
+			p.at[i] = p.at[i] * s.shrink - s.step * m.at[i] / (sqrtf(v.at[i]) * s.root + s.eps);
 		}
 		store(o.m + e, m);
 		store(o.v + e, v);

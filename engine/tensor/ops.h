@@ -678,11 +678,14 @@ value op_sum_squares(graph *g, value x);
  *   c = clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1, norm = √norm2
  *   g' = c·g;  m = β1 m + (1-β1) g';  v = β2 v + (1-β2) g'²
  *   p = p (1 - lr·decay) - lr · (m / (1-β1^t)) / (√(v / (1-β2^t)) + eps)
+ * or with `transformers` (the order of Hugging Face's AdamW: eps beside √v as it is, decay of the updated p)
+ *   p = (p - lr · √(1-β2^t) / (1-β1^t) · m / (√v + eps)) (1 - lr·decay)
  * p [n], g [n], m [n], v [n], norm2 scalar, hyper [2] = {lr, t}. A non-finite norm2
  * leaves p, m and v untouched. narrow? [bf16] [n] is p rounded, written whenever the op runs.
  * (Loshchilov and Hutter 2019; PyTorch's AdamW.) */
 typedef struct adamw_params {
 	float beta1, beta2, eps, decay, clip;
+	bool transformers;
 } adamw_params;
 void op_adamw(graph *g, value p, value grad, value m, value v, value norm2, value hyper, value narrow,
               adamw_params params);

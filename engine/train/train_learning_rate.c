@@ -1,12 +1,26 @@
 /* The warm-up's first step already trains: (t + 1) / warmup. Where it ends and the
- * schedule begins, both give the full rate. */
+ * schedule begins, both give the full rate. The warm-up of transformers begins with 0: t / warmup. */
 #include "engine/train/trainer.h"
 
 #include <math.h>
 
+static const double pi = 3.14159265358979323846;
+
+/* The part of the highest rate of the schedule of transformers. */
+static double restarting(const train_options *o, int64_t step)
+{
+	if (step < o->warmup_steps)
+		return (double)step / (double)o->warmup_steps;
+	if (step >= o->max_steps)
+		return 0;
+	const double done = (double)(step - o->warmup_steps) / (double)(o->max_steps - o->warmup_steps);
+	return (1 + cos(pi * fmod(o->cycles * done, 1))) / 2;
+}
+
 double train_learning_rate(const train_options *o, int64_t step)
 {
-	static const double pi = 3.14159265358979323846;
+	if (o->schedule == SCHEDULE_COSINE_WITH_RESTARTS)
+		return o->learning_rate * restarting(o, step);
 	if (step < o->warmup_steps)
 		return o->learning_rate * (double)(step + 1) / (double)o->warmup_steps;
 	if (o->schedule == SCHEDULE_CONSTANT)

@@ -27,7 +27,6 @@ static const option options[] = {
 #define PAIR(name, min, max, ...) {AT(name), OPTION_PAIR, min, max, NULL},
 #include "gen/recipe.def"
     /* The library's own, which no request has. */
-    {AT(eps), OPTION_NUMBER, 1e-16, 1, NULL},
     {AT(eval_blocks), OPTION_INTEGER, 0, 1e9, NULL},
 };
 enum { OPTIONS = sizeof options / sizeof options[0] };
@@ -43,7 +42,6 @@ void train_options_default(train_options *o)
 #include "gen/recipe.def"
 	    .objective = &objective_next_token,
 	    .optimizer = &optimizer_kind_adamw,
-	    .eps = 1e-8,
 	    .seed = 1,
 	};
 }
@@ -268,10 +266,13 @@ static bool is_among(const char *const *names, const char *key)
 	return false;
 }
 
-/* The name of the optimiser or objective of these options, where it lacks one that only others read; NULL: none lacks
- * it. */
+/* The name of the optimiser, objective or schedule of these options, where it lacks one that only others read; NULL:
+ * none lacks it. */
 static const char *find_lacking(const train_options *o, const char *key)
 {
+	static const char *const schedules[] = {RECIPE_WORDS_schedule};
+	if (strcmp(key, "cycles") == 0 && o->schedule != SCHEDULE_COSINE_WITH_RESTARTS)
+		return schedules[o->schedule];
 	if (optimizer_kind_reads(NULL, key) && !optimizer_kind_reads(o->optimizer, key))
 		return o->optimizer->name;
 	return objective_reads(NULL, key) && !objective_reads(o->objective, key) ? o->objective->name : NULL;

@@ -25,7 +25,6 @@ typedef struct train_options {
 #include "gen/recipe.def"
 	const struct objective *objective;      /* objective.h */
 	const struct optimizer_kind *optimizer; /* optimizer_kind.h: lists which of the others it reads */
-	double eps;                             /* AdamW's */
 	uint64_t seed;
 	int64_t eval_blocks; /* validation records per evaluation; 0: all */
 } train_options;

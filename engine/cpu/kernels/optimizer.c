@@ -32,10 +32,12 @@ status KERNEL(adamw)(backend *b, const op_call *call)
 	if (!isfinite(norm2))
 		return finish(b, call, 6);
 	const float clip = h->clip > 0.0f && norm > h->clip ? h->clip / (norm + 1e-6f) : 1.0f;
-	const float beta1 = h->beta1, beta2 = h->beta2, eps = h->eps, shrink = 1.0f - lr * h->decay;
+	const float beta1 = h->beta1, beta2 = h->beta2, shrink = 1.0f - lr * h->decay;
 	/* The bias corrections in double: 1 - 0.999^t loses digits early on. */
-	const float step = (float)(lr / (1.0 - pow(beta1, hyper[1])));
+	const float rate = (float)(lr / (1.0 - pow(beta1, hyper[1])));
 	const float root = (float)(1.0 / sqrt(1.0 - pow(beta2, hyper[1])));
+	/* The order of transformers is the same expression with other constants. */
+	const float step = h->transformers ? rate * shrink : rate, eps = h->transformers ? h->eps * root : h->eps;
 	const int threads = kernel_threads(b, n * COST);
 #pragma omp parallel for simd schedule(simd : static) num_threads(threads)
 	for (int64_t i = 0; i < n; i++) {

@@ -28,7 +28,8 @@ static status narrow(const op_call *call, int input)
 /* p, g, m, v [n], norm2 [], hyper [2] = {lr, t}, narrow? [n]; p, m, v and narrow in place:
  *   c = clip > 0 and norm > clip ? clip / (norm + 1e-6) : 1,  norm = √norm2,  g' = c g
  *   m = β1 m + (1-β1) g',  v = β2 v + (1-β2) g'²
- *   p = p (1 - lr·decay) - lr (m / (1-β1^t)) / (√(v / (1-β2^t)) + eps) */
+ *   p = p (1 - lr·decay) - lr (m / (1-β1^t)) / (√(v / (1-β2^t)) + eps), or with `transformers`
+ *   p = (p - lr √(1-β2^t) / (1-β1^t) m / (√v + eps)) (1 - lr·decay) */
 status reference_adamw(backend *b, const op_call *call)
 {
 	(void)b;
@@ -45,8 +46,13 @@ status reference_adamw(backend *b, const op_call *call)
 		double grad = c * (double)g[i];
 		double mean = beta1 * (double)m[i] + (1 - beta1) * grad;
 		double square = beta2 * (double)v[i] + (1 - beta2) * grad * grad;
-		double step = mean / (1 - pow(beta1, t)) / (sqrt(square / (1 - pow(beta2, t))) + (double)o->eps);
-		p[i] = (float)((double)p[i] * (1 - lr * (double)o->decay) - lr * step);
+		double correction1 = 1 - pow(beta1, t), correction2 = 1 - pow(beta2, t), eps = (double)o->eps;
+		double shrink = 1 - lr * (double)o->decay, old = (double)p[i];
+		if (o->transformers)
+			p[i] = (float)((old - lr * sqrt(correction2) / correction1 * mean / (sqrt(square) + eps)) *
+			               shrink);
+		else
+			p[i] = (float)(old * shrink - lr * (mean / correction1) / (sqrt(square / correction2) + eps));
 		m[i] = (float)mean;
 		v[i] = (float)square;
 	}

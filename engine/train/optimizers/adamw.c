@@ -8,7 +8,8 @@ static void build_update(graph *g, const optimizer_values *v, const train_option
 	                        .beta2 = (float)o->betas[1],
 	                        .eps = (float)o->eps,
 	                        .decay = (float)o->weight_decay,
-	                        .clip = (float)o->clip});
+	                        .clip = (float)o->clip,
+	                        .transformers = o->optimizer == &optimizer_kind_adamw_hf});
 }
 
 const optimizer_kind optimizer_kind_adamw = {

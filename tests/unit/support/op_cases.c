@@ -1037,10 +1037,10 @@ static void build_sum_squares(graph *g, const int64_t *arg) /* count */
 	op_sum_squares(g, f32(g, "x", SHAPE1(arg[0])));
 }
 
-static void build_adamw(graph *g, const int64_t *arg) /* count, clip in percent, not a number, narrow */
+static void build_adamw(graph *g, const int64_t *arg) /* count, clip in percent, not a number, narrow, transformers */
 {
 	shape s = SHAPE1(arg[0]);
-	adamw_params p = {0.9f, 0.999f, 1e-8f, 0.01f, (float)arg[1] / 100};
+	adamw_params p = {0.9f, 0.999f, arg[4] ? 1e-3f : 1e-8f, arg[4] ? 0.5f : 0.01f, (float)arg[1] / 100, arg[4]};
 	value grad = f32(g, "g", s), norm2 = f32(g, arg[2] ? "norm2 nan" : "norm2", SHAPE0());
 	op_adamw(g, graph_state(g, "p", s), grad, graph_state(g, "m", s), graph_state(g, "v", s), norm2,
 	         f32(g, "hyper", SHAPE1(2)), arg[3] ? graph_weight(g, "narrow", DTYPE_BF16, s) : VALUE_NONE, p);
@@ -1782,6 +1782,7 @@ static const op_case cases[] = {
     {OP_adamw, "empty", build_adamw, {0, 100}, 0, 0, 0, 0, 0},
     {OP_adamw, "clipped", build_adamw, {31, 100}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "not clipped", build_adamw, {LONG, 0}, 0, 0, 1e-6, 1e-6, 0},
+    {OP_adamw, "in the order of transformers", build_adamw, {LONG, 100, 0, 0, 1}, 0, 0, 1e-6, 1e-6, 0},
     {OP_adamw, "norm not finite", build_adamw, {33, 100, 1}, 0, 0, 0, 0, 0},
 
     {OP_sgd, "empty", build_sgd, {0, 100}, 0, 0, 0, 0, 0},

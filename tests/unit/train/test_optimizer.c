@@ -29,6 +29,24 @@ static void scalar_adamw(scalar_state *a, const float *g, const train_options *o
 	}
 }
 
+/* As transformers had it, line by line. */
+static void scalar_adamw_hf(scalar_state *a, const float *g, const train_options *o, double lr)
+{
+	double norm2 = 0;
+	for (int64_t i = 0; i < a->n; i++)
+		norm2 += (double)g[i] * g[i];
+	double norm = sqrt(norm2), factor = o->clip > 0 && norm > o->clip ? o->clip / (norm + 1e-6) : 1;
+	a->t++;
+	double correct1 = 1 - pow(o->betas[0], (double)a->t), correct2 = 1 - pow(o->betas[1], (double)a->t);
+	for (int64_t i = 0; i < a->n; i++) {
+		double gi = g[i] * factor;
+		a->m[i] = o->betas[0] * a->m[i] + (1 - o->betas[0]) * gi;
+		a->v[i] = o->betas[1] * a->v[i] + (1 - o->betas[1]) * gi * gi;
+		a->w[i] -= lr * sqrt(correct2) / correct1 * a->m[i] / (sqrt(a->v[i]) + o->eps);
+		a->w[i] -= lr * o->weight_decay * a->w[i];
+	}
+}
+
 static void scalar_sgd(scalar_state *a, const float *g, const train_options *o, double lr)
 {
 	double norm2 = 0;
@@ -106,6 +124,15 @@ static void it_follows_the_scalar_reference_when_it_clips(void **state)
 	o.betas[0] = 0.8;
 	o.betas[1] = 0.9;
 	compare(*state, &o, scalar_adamw, 10, 100);
+}
+
+static void adamw_of_transformers_adds_eps_to_the_uncorrected_root_and_decays_last(void **state)
+{
+	train_options o = fixture_options();
+	o.optimizer = &optimizer_kind_adamw_hf;
+	o.eps = 1e-4; /* beside moments of such gradients it is not small */
+	o.weight_decay = 0.3;
+	compare(*state, &o, scalar_adamw_hf, 1e-3f, 0.1);
 }
 
 static void sgd_follows_its_scalar_reference_clipped_and_normalized(void **state)
@@ -274,6 +301,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(it_follows_the_scalar_reference_without_clipping),
 	    cmocka_unit_test(it_follows_the_scalar_reference_when_it_clips),
+	    cmocka_unit_test(adamw_of_transformers_adds_eps_to_the_uncorrected_root_and_decays_last),
 	    cmocka_unit_test(sgd_follows_its_scalar_reference_clipped_and_normalized),
 	    cmocka_unit_test(a_kind_may_keep_numbers_of_rows_and_of_tensors_and_need_not_know_bf16),
 	    cmocka_unit_test(every_kind_is_found_by_its_name_and_starts_from_zero),

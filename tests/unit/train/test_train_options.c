@@ -56,6 +56,10 @@ static void an_optimizer_has_its_own_options_and_refuses_those_of_others(void **
 	    {"{\"optimizer\": \"sgd\", \"betas\": [0.9, 0.99]}", "betas"},
 	    {"{\"eps\": 1e-6, \"optimizer\": \"sgd\"}", "eps"},
 	    {"{\"momentum\": 0.5}", "momentum"},
+	    {"{\"optimizer\": \"adamw_hf\", \"eps\": 1e-6, \"betas\": [0.8, 0.9]}", NULL},
+	    {"{\"optimizer\": \"adamw_hf\", \"momentum\": 0.5}", "momentum"},
+	    {"{\"schedule\": \"cosine_with_restarts\", \"cycles\": 0.49}", NULL},
+	    {"{\"schedule\": \"cosine\", \"cycles\": 2}", "cycles"},
 	    {"{\"normalize\": false}", "normalize"},
 	    {"{\"optimizer\": \"sgd\", \"momentum\": 1}", "momentum"},
 	    {"{\"optimizer\": \"sgd\", \"normalize\": 1}", "normalize"},
@@ -172,7 +176,7 @@ static void a_number_that_is_not_one_fails_the_check(void **state)
 	o.betas[1] = NAN;
 	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
 	train_options_default(&o);
-	o.schedule = (train_schedule)3;
+	o.schedule = (train_schedule)4;
 	assert_int_equal(train_options_check(&o, NULL), STATUS_INVALID);
 }
 
@@ -226,6 +230,43 @@ static void the_other_schedules_follow_their_curves(void **state)
 	assert_near(train_learning_rate(&o, 11), 1e-3);
 }
 
+/* Peak and end of the published fine-tuning: the cycle is cut where the cosine has the end's share of the peak. */
+static void restarts_follow_the_schedule_of_transformers(void **state)
+{
+	(void)state;
+	static const struct {
+		double peak;
+		int64_t warmup, steps, step;
+		double rate;
+	} cases[] = {
+	    {4e-5, 4908, 34361, 0, 0},
+	    {4e-5, 4908, 34361, 4908, 4e-5},
+	    {4e-5, 4908, 34361, 19634, 34.318e-6},
+	    {4e-5, 4908, 34361, 34360, 20.501e-6},
+	    {4e-5, 4908, 34361, 34361, 0},
+	    {2e-5, 2182, 6546, 4364, 17.2457e-6},
+	    {2e-5, 2182, 6546, 6545, 10.5035e-6},
+	    {2e-5, 2182, 6546, 6546, 0},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		train_options o = fixture_options();
+		o.schedule = SCHEDULE_COSINE_WITH_RESTARTS;
+		o.cycles = acos(1e-6 / cases[i].peak) / acos(-1);
+		o.learning_rate = cases[i].peak;
+		o.warmup_steps = cases[i].warmup;
+		o.max_steps = cases[i].steps;
+		assert_true(fabs(train_learning_rate(&o, cases[i].step) - cases[i].rate) < 1e-9);
+	}
+	train_options o = fixture_options();
+	o.schedule = SCHEDULE_COSINE_WITH_RESTARTS;
+	o.learning_rate = 1e-3;
+	o.max_steps = 8;
+	o.cycles = 2;
+	assert_near(train_learning_rate(&o, 2), 5e-4);
+	assert_near(train_learning_rate(&o, 4), 1e-3);
+	assert_near(train_learning_rate(&o, 6), 5e-4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -239,6 +280,7 @@ int main(void)
 	    cmocka_unit_test(the_rate_falls_linearly_to_nothing),
 	    cmocka_unit_test(the_rate_warms_up_in_equal_steps),
 	    cmocka_unit_test(the_other_schedules_follow_their_curves),
+	    cmocka_unit_test(restarts_follow_the_schedule_of_transformers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
