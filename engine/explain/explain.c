@@ -19,6 +19,8 @@ void explain_log_init(explain_log *out, const architecture *a, const void *confi
 	*out = (explain_log){.explainer = architecture_explainer(a, config), .tokens = tokens, .data = data};
 	out->layers = d->layers;
 	out->heads = d->heads;
+	if (!out->explainer)
+		return;
 	out->rounds = out->explainer->n_rounds;
 	for (int64_t l = 0; l < d->layers; l++) {
 		log_part parts[EXPLAINER_MAX_PARTS];
@@ -48,11 +50,12 @@ status explain_check_length(const architecture *a, const void *config, int64_t t
 		return error_set(err, STATUS_INVALID, "input",
 		                 "%lld tokens, must be at most %d; a session that explains may be longer",
 		                 (long long)tokens, EXPLAIN_MAX_TOKENS);
-	int64_t most = EXPLAIN_MAX_BYTES / (int64_t)sizeof(float) / explain_token_floats(a, config);
+	const int64_t floats = explain_token_floats(a, config);
+	const int64_t most = floats > 0 ? EXPLAIN_MAX_BYTES / (int64_t)sizeof(float) / floats : EXPLAIN_MAX_TOKENS;
 	if (tokens > most)
 		return error_set(err, STATUS_TOO_LARGE, "input",
 		                 "%lld tokens; with %lld numbers for each, an explanation has at most %lld",
-		                 (long long)tokens, (long long)explain_token_floats(a, config), (long long)most);
+		                 (long long)tokens, (long long)floats, (long long)most);
 	return STATUS_OK;
 }
 

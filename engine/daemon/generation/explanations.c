@@ -58,7 +58,7 @@ static void explanation_free(void *context)
 static status read_position(explanation *x, const json_t *position, const model_entry *c, int64_t tokens, error *err)
 {
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
-	if (json_is_string(position) && !c->explainer->scores)
+	if (json_is_string(position) && !(c->explainer && c->explainer->scores))
 		return error_set(err, STATUS_INVALID, "position",
 		                 "the architecture %s has no score per token; ask for one position at a time",
 		                 c->architecture->name);
@@ -453,7 +453,8 @@ static status prepare_input(stream *s, choices_plan *wanted, error *err)
 	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &wanted->model,
 	                 err));
 	TRY(catalog_check_reads_alone(wanted->model, "model", err));
-	TRY(catalog_check_explains(wanted->model, false, "model", err));
+	if (wants_weights(s->params))
+		TRY(catalog_check_explains(wanted->model, false, "model", err));
 	status why = completions_read_prompts(wanted, s->params, json_object_get(s->params, "input"), err);
 	if (err->param[0] && why != STATUS_OK)
 		strcpy(err->param, "input");

@@ -30,8 +30,12 @@ static status refuse_round(const char *name, const explainer *e, error *err)
 	return error_set(err, STATUS_INVALID, "rounds", "there is no round \"%.32s\"; the model has %s", name, names);
 }
 
+/* e NULL: there are none, and nothing reads the choice. */
 static status read_rounds(bool **out, const json_t *chosen, const explainer *e, error *err)
 {
+	if (!e)
+		return chosen ? error_set(err, STATUS_INVALID, "rounds", "the model has no importance weights")
+		              : STATUS_OK;
 	*out = memory_new((size_t)e->n_rounds + 1, sizeof **out);
 	if (!*out)
 		return STATUS_NOMEM;

@@ -13,10 +13,32 @@ bool tokens_begin(const json_t *params)
 	return !json_is_false(json_object_get(params, "add_special_tokens"));
 }
 
+/* Put what the tokenizer puts around a text around these. */
+static status add_frame(token_list *tokens, const tokenizer *t)
+{
+	const tokenizer_frame f = tokenizer_frame_of(t, false);
+	const size_t n = tokens->count, before = (size_t)f.n_before, behind = (size_t)f.n_behind;
+	int32_t *ids = memory_new(n + before + behind + 1, sizeof *ids);
+	if (!ids) {
+		token_list_fini(tokens);
+		return STATUS_NOMEM;
+	}
+	memcpy(ids, f.before, before * sizeof *ids);
+	if (n > 0)
+		memcpy(ids + before, tokens->ids, n * sizeof *ids);
+	memcpy(ids + before + n, f.behind, behind * sizeof *ids);
+	free(tokens->ids);
+	tokens->ids = ids;
+	tokens->count = before + n + behind;
+	return STATUS_OK;
+}
+
+/* A classifier's text is read as it is, but where the head needs its end. */
 status tokens_of_text(token_list *out, const model_entry *m, const char *text, size_t bytes, bool begin, error *err)
 {
 	const encode_options how = {.begin = begin && m->dims.head != HEAD_CLASSES};
-	return tokenizer_encode(m->tokenizer, text, bytes, &how, out, err);
+	TRY(tokenizer_encode(m->tokenizer, text, bytes, &how, out, err));
+	return begin && m->dims.pool == POOL_END ? add_frame(out, m->tokenizer) : STATUS_OK;
 }
 
 json_t *tokens_pieces(const tokenizer *t, const int32_t *ids, int64_t n)
