@@ -413,17 +413,28 @@ value golden_backward(graph *made, value y)
 	return dy;
 }
 
+status golden_bound_plan(golden *g, graph *made, const plan_binding *bindings, int n, plan **out, error *err)
+{
+	TRY(plan_new(out, made, g->backend, bindings, n, err));
+	return own(g, *out, release_plan, err);
+}
+
 status golden_plan(golden *g, graph *made, float *pool, plan **out, error *err)
 {
 	plan_binding state = {pool ? graph_find(made, "pool") : VALUE_NONE, pool};
-	TRY(plan_new(out, made, g->backend, &state, pool ? 1 : 0, err));
+	return golden_bound_plan(g, made, &state, pool ? 1 : 0, out, err);
+}
+
+status golden_backward_into(golden *g, const model *m, const forward_spec *spec, float *gradients, plan **out,
+                            error *err)
+{
+	TRY(model_plan(out, m, spec, gradients, NULL, err));
 	return own(g, *out, release_plan, err);
 }
 
 status golden_forward(golden *g, const model *m, const forward_spec *spec, plan **out, error *err)
 {
-	TRY(model_plan(out, m, spec, NULL, NULL, err));
-	return own(g, *out, release_plan, err);
+	return golden_backward_into(g, m, spec, NULL, out, err);
 }
 
 /* --- results ---------------------------------------------------------------------------------------- */

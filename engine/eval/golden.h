@@ -97,11 +97,16 @@ status golden_output(golden *g, plan *p, value v, extent e, error *err, const ch
 /* A plan of a graph, which it takes over. `pool`: of golden_pool, bound to the state "pool" of the graph; NULL: none.
  */
 status golden_plan(golden *g, graph *made, float *pool, plan **out, error *err);
+/* The same with memory of the caller's own for n values of the graph. */
+status golden_bound_plan(golden *g, graph *made, const plan_binding *bindings, int n, plan **out, error *err);
 /* Append the gradients of Σ y ⊙ dy for every f32 input that the graph has so far; dy, an input of y's shape, is given
  * back. After it, graph_gradient. */
 value golden_backward(graph *made, value y);
 /* The plan of a forward (model_plan). */
 status golden_forward(golden *g, const model *m, const forward_spec *spec, plan **out, error *err);
+/* The same with the gradients in memory that is laid out like the model's arena. */
+status golden_backward_into(golden *g, const model *m, const forward_spec *spec, float *gradients, plan **out,
+                            error *err);
 /* Device memory for recurrent state, zeroed. */
 status golden_pool(golden *g, int64_t floats, float **out, error *err);
 

@@ -22,6 +22,7 @@ SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"]
          for name in ("module", "causal_square", "causal_wide", "causal_narrow", "dilated_cases", "dilated_mixture")}
 TRANSFORMERS = sorted(path.stem for path in (GOLDEN / "sources").glob("xt_*.safetensors"))
 SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"] for name in TRANSFORMERS}
+SETS |= {f"bart_{name}": [GOLDEN / "sources" / f"bart_{part}.safetensors" for part in ("weights", name)] for name in ("inputs", "steps")}
 SETS["encoder"] = [GOLDEN / "sources" / f"encoder_{part}.safetensors" for part in ("weights", "inputs")]
 # Beside the repository, where there are any.
 SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
@@ -46,9 +47,10 @@ CAUSAL = [name for name in SETS if "causal" in name]
 NOT_KEPT = -1e8  # a log-normalizer of LongNet where a branch has none
 INPUTS = {"module": ["x", "dy", "keep", "q_proj.weight", "v_proj.bias"], "encoder": ["input_ids", "attention_mask"],
           "causal_wide": ["q", "k", "v", "dO", "key_keep"], "dilated_cases": ["odd.q", "gap.k", "gap.dO"],
-          "dilated_mixture": ["alpha", "q", "v"], "odd": ["input_ids"]}
+          "dilated_mixture": ["alpha", "q", "v"], "odd": ["input_ids"], "bart_inputs": ["attention_mask"],
+          "bart_steps": ["labels"]}
 WEIGHTS = {"encoder": ["model.encoder.layers.1.fc1.bias", "model.shared.weight"],
-           "odd": ["fastformer_model.decoders.2.boom.weight"]}
+           "bart_inputs": ["model.decoder.layers.0.encoder_attn.k_proj.bias"], "odd": ["fastformer_model.decoders.2.boom.weight"]}
 OUTPUT, GRADIENT = 1e-5, 1e-4  # of the largest number, if that is over 1; of the norm
 NOISE, ZERO = 1e-12, 1e-7  # a gradient that is 0 but for rounding in float64; what it may be in float32
 
@@ -81,10 +83,10 @@ def is_gradient(name):
 
 
 def values(arrays):
-    """What was computed: gpt2's in f32, tokens and buckets as integers, everything else in f64."""
+    """What was computed: gpt2's in f32, tokens and buckets as integers, everything else in f64 but the rates of training."""
     words = ("grad.", "logits", "loss", "padded.logits", "padded.loss", "bucket.bidir", "bucket.causal")
     return {name: array for name, array in arrays.items()
-            if array.dtype == numpy.float64 or name.startswith(words) or name.endswith(".tokens")}
+            if name != "lr" and array.dtype == numpy.float64 or name.startswith(words) or name.endswith(".tokens")}
 
 
 def disagreements(found, want):
@@ -340,6 +342,26 @@ def test_tied_weights_must_agree(tmp_path):
         arrays["proj_logits.weight"] = arrays["proj_logits.weight"] + 1
 
     assert_fails(tmp_path, write(tmp_path, "odd", change), "proj_logits.weight", "tied")
+
+
+def test_gradients_may_lie_in_a_file_of_their_own_under_the_names_of_the_weights(tmp_path):
+    arrays, metadata = load("bart_inputs")
+    gradients = {name.removeprefix("mask_keys.grad."): array for name, array in arrays.items() if name.startswith("mask_keys.grad.")}
+    tensors.write(tmp_path / "of_mask_keys.safetensors", gradients, metadata)
+    paths = [*SETS["bart_inputs"], tmp_path / "of_mask_keys.safetensors"]
+    done = run(tmp_path, paths, "--gradients")
+    assert done.returncode == 0 and done.stderr == "" and gradients
+    assert disagreements(tensors.read(tmp_path / "outputs")[0], gradients) == []
+    tensors.write(tmp_path / "again", {"model.shared.weight": gradients["model.shared.weight"]}, metadata)
+    (tmp_path / "outputs").unlink()
+    assert_fails(tmp_path, run(tmp_path, [*paths, tmp_path / "again"]), "model.shared.weight")
+
+
+def test_a_row_without_the_token_at_which_it_is_read_is_named(tmp_path):
+    def change(arrays, _):
+        arrays["input_ids"] = numpy.where(numpy.arange(3)[:, None] == 1, 5, arrays["input_ids"]).astype(numpy.int32)
+
+    assert_fails(tmp_path, write(tmp_path, "bart_inputs", change), "row 1", "input_ids", "token 2")
 
 
 @pytest.mark.parametrize("name", ["module", "encoder"])
