@@ -12,6 +12,7 @@
  *   masking     stream = PHILOX_STREAM_MASK + try, counter = (epoch, place of the record · its length + token)
  *   spans       stream = PHILOX_STREAM_SPAN, counter = (epoch, place of the record · its length + item): word 0 is of
  *               the items that are kept, word 1 of those that are left out
+ *   blanking    stream = PHILOX_STREAM_BLANKS, counter = (epoch, 2 · place of the record + 0 or 1)
  *   evaluating  stream = PHILOX_STREAM_FAITHFULNESS + draw, counter = (position, text << 32 | token): word 0 is of the
  * soft draw, word 1 of the random order; and PHILOX_STREAM_BOOTSTRAP, counter = (sample, draw) */
 #ifndef ENGINE_BASE_PHILOX_H
@@ -26,6 +27,7 @@ enum {
 	PHILOX_STREAM_SHUFFLE = 0x50000000,
 	PHILOX_STREAM_MASK = 0x58000000,
 	PHILOX_STREAM_SPAN = 0x59000000,
+	PHILOX_STREAM_BLANKS = 0x5c000000,
 	PHILOX_STREAM_INIT = 0x60000000,
 	PHILOX_STREAM_FAITHFULNESS = 0x70000000,
 	PHILOX_STREAM_BOOTSTRAP = 0x71000000,
