@@ -26,6 +26,7 @@ void dataset_free(dataset *d)
 	}
 	free(d->parts);
 	free(d->token_bytes);
+	free(d->token_space);
 	token_cache_free(d->texts);
 	token_cache_free(d->entries);
 	free(d->chosen.bits);
@@ -127,6 +128,11 @@ uint64_t dataset_fingerprint(const dataset *d)
 int64_t dataset_token_bytes(const dataset *d, int32_t id)
 {
 	return d->token_bytes[id];
+}
+
+token_space dataset_token_space(const dataset *d, int32_t id)
+{
+	return (token_space)d->token_space[id];
 }
 
 int64_t dataset_memory(const dataset *d)

@@ -98,6 +98,9 @@ const int32_t *dataset_sentinels(const dataset *d, int *count);
 int64_t dataset_bytes(const dataset *d);
 /* Of blocks: bytes of text that a token stands for. */
 int64_t dataset_token_bytes(const dataset *d, int32_t id);
+/* Of blocks: has that text white space (ASCII's) at its beginning, or is it nothing else? */
+typedef enum token_space { SPACE_ELSEWHERE, SPACE_FIRST, SPACE_ALL } token_space;
+token_space dataset_token_space(const dataset *d, int32_t id);
 /* Bytes of memory that the tokens take. */
 int64_t dataset_memory(const dataset *d);
 /* What the bytes of the text are worth by their frequencies alone, in bits per byte: -Σ p log2 p. A model that has

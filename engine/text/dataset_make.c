@@ -92,6 +92,14 @@ static double entropy_of(const int64_t count[256])
 	return bits;
 }
 
+static token_space space_of(const char *text, size_t bytes)
+{
+	size_t n = 0;
+	while (n < bytes && text[n] && strchr(" \t\n\v\f\r", text[n]))
+		n++;
+	return n == 0 ? SPACE_ELSEWHERE : n < bytes ? SPACE_FIRST : SPACE_ALL;
+}
+
 /* Of the tokens in whole blocks of `length`. */
 static status measure_bytes(dataset *d, const tokenizer *t, error *err)
 {
@@ -107,11 +115,14 @@ static status measure_bytes(dataset *d, const tokenizer *t, error *err)
 	}
 	d->entropy = entropy_of(count);
 	d->token_bytes = memory_new((size_t)d->vocab, sizeof *d->token_bytes);
-	if (!d->token_bytes)
+	d->token_space = memory_new((size_t)d->vocab, sizeof *d->token_space);
+	if (!d->token_bytes || !d->token_space)
 		return no_memory(err);
 	for (int32_t id = 0; id < d->vocab; id++) {
-		size_t bytes = tokenizer_token_bytes(t, id, NULL, 0);
+		char text[TOKEN_MAX_BYTES];
+		size_t bytes = tokenizer_token_bytes(t, id, text, sizeof text);
 		d->token_bytes[id] = (uint16_t)(bytes < UINT16_MAX ? bytes : UINT16_MAX);
+		d->token_space[id] = (uint8_t)space_of(text, bytes < sizeof text ? bytes : sizeof text);
 	}
 	return STATUS_OK;
 }

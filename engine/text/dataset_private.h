@@ -33,6 +33,7 @@ struct dataset {
 	int64_t bytes;
 	double entropy;
 	uint16_t *token_bytes; /* [vocab] */
+	uint8_t *token_space;  /* [vocab]: token_space */
 	int32_t sentinels[DATASET_MAX_SENTINELS];
 	int n_sentinels;
 	/* records of their own entries */

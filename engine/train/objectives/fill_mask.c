@@ -7,8 +7,11 @@
  *
  * Which ones: of the n tokens of a record that stand for text, special ones and prompts apart, max(1, round(f n)) with
  * f = mask_fraction, every choice being equally likely: going from left to right, a token is taken with probability
- * (still to be taken) / (still to be seen) (Knuth, "Seminumerical algorithms", 3.4.2, algorithm S). The random words
- * are a function of the seed of the order, the epoch and the place in it, which is the same in every evaluation. */
+ * (still to be taken) / (still to be seen) (Knuth, "Seminumerical algorithms", 3.4.2, algorithm S). With whole_words n
+ * counts words, and all tokens of a word are asked for. A word is white space and what follows up to the next white
+ * space: it begins at a token of text whose bytes begin with white space, unless the token before is of text and white
+ * space alone, and behind a token that cannot be asked for. The random words are a function of the seed of the order,
+ * the epoch and the place in it, which is the same in every evaluation. */
 #include <math.h>
 
 #include "engine/base/philox.h"
@@ -46,6 +49,16 @@ static bool can_be_asked(const example *x, int64_t i)
 	return is_text(x, r->ids[i]) && !(r->unasked && r->unasked[i]);
 }
 
+/* Does token i, which can be asked for, begin one of the things that are chosen from? */
+static bool begins(const example *x, int64_t i)
+{
+	const int32_t *ids = x->record->ids;
+	if (!x->options->whole_words || i == 0 || !can_be_asked(x, i - 1))
+		return true;
+	return dataset_token_space(x->data, ids[i]) != SPACE_ELSEWHERE &&
+	       dataset_token_space(x->data, ids[i - 1]) != SPACE_ALL;
+}
+
 static philox_block draw(const example *x, int64_t i, uint32_t try)
 {
 	return philox(x->seed, PHILOX_STREAM_MASK + try, (uint32_t)x->epoch, (uint64_t)(x->place * x->length + i));
@@ -81,16 +94,20 @@ static void make_example(const example *x, void *const *values)
 	for (int64_t i = 0; i < x->length; i++)
 		labels[i] = -1;
 	for (int64_t i = 0; i < count; i++)
-		unseen += can_be_asked(x, i);
+		unseen += can_be_asked(x, i) && begins(x, i);
 	int64_t left = llround(x->options->mask_fraction * (double)unseen);
 	left = left > 0 ? left : 1;
-	for (int64_t i = 0; i < count && unseen > 0; i++) {
+	bool taken = false;
+	for (int64_t i = 0; i < count; i++) {
 		if (!can_be_asked(x, i))
 			continue;
 		const philox_block random = draw(x, i, 0);
-		if (philox_below(random.word[0], unseen--) >= left)
+		if (begins(x, i)) {
+			taken = philox_below(random.word[0], unseen--) < left;
+			left -= taken;
+		}
+		if (!taken)
 			continue;
-		left--;
 		labels[i] = x->record->ids[i];
 		ids[i] = show(x, i, &random);
 	}
@@ -98,7 +115,7 @@ static void make_example(const example *x, void *const *values)
 
 const objective objective_fill_mask = {
     .name = "fill_mask",
-    .options = (const char *const[]){"mask_fraction", NULL},
+    .options = (const char *const[]){"mask_fraction", "whole_words", NULL},
     .head = HEAD_VOCABULARY,
     .uneven = true,
     .records = RECORD_BLOCK,

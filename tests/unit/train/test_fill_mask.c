@@ -101,6 +101,45 @@ static void assert_share(int64_t count, double share, int64_t trials)
 		fail_msg("%lld of %lld for a share of %g", (long long)count, (long long)trials, share);
 }
 
+/* Is the byte at i of a text where a word begins? */
+static bool begins_a_word(const int32_t *ids, int i)
+{
+	bool space = strchr(" \n", ids[i] - 3), after = i > 0 && strchr(" \n", ids[i - 1] - 3);
+	return i == 0 || (space && !after);
+}
+
+static void whole_words_are_asked_for_as_many_as_the_share_and_each_as_likely(void **state)
+{
+	static const char text[] = "He evidently  found\n\n it hard to decide what to say and to do.";
+	enum { TRIALS = 4000, WORDS = 13, TAKEN = 4 };
+	const fixture *f = *state;
+	train_options o = options_of(0.3);
+	o.whole_words = true;
+	dataset *d;
+	assert_int_equal(dataset_new(&d, f->tokenizer, text, sizeof text - 1, sizeof text - 1, NULL), STATUS_OK);
+	int64_t counts[WORDS] = {0};
+	for (int64_t q = 0; q < TRIALS; q++) {
+		const text_record r = record_at(d, 0, 0, 0);
+		const row got = make_row(d, &o, &r, 7, q / 40, q % 40), again = make_row(d, &o, &r, 7, q / 40, q % 40);
+		assert_memory_equal(&got, &again, sizeof got);
+		int word = -1, taken = 0;
+		for (int i = 0; i < r.count; i++) {
+			if (begins_a_word(r.ids, i)) {
+				counts[++word] += got.labels[i] >= 0;
+				taken += got.labels[i] >= 0;
+			} else {
+				assert_true((got.labels[i] >= 0) == (got.labels[i - 1] >= 0));
+			}
+			assert_true(got.labels[i] < 0 || got.labels[i] == r.ids[i]);
+		}
+		assert_int_equal(word, WORDS - 1);
+		assert_int_equal(taken, TAKEN);
+	}
+	for (int word = 0; word < WORDS; word++)
+		assert_share(counts[word], (double)TAKEN / WORDS, TRIALS);
+	dataset_free(d);
+}
+
 static void of_these_most_are_masked_some_are_random_and_some_are_shown_and_the_others_are_as_they_were(void **state)
 {
 	const train_options o = options_of(0.25);
@@ -356,6 +395,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(exactly_the_share_of_each_record_is_asked_for_and_at_least_one_token),
+	    cmocka_unit_test(whole_words_are_asked_for_as_many_as_the_share_and_each_as_likely),
 	    cmocka_unit_test(
 	        of_these_most_are_masked_some_are_random_and_some_are_shown_and_the_others_are_as_they_were),
 	    cmocka_unit_test(the_pattern_follows_from_seed_epoch_and_place_alone),
