@@ -140,6 +140,8 @@ def test_a_model_generates_or_fills_in_and_is_trained_for_that(engine, model, ca
         assert e.status == 400 and e.param == "additive.objective", e
     e = refused(engine, "job.create", {"model": causal, "training_file": file, "additive": {"mask_fraction": 0.2}})
     assert e.status == 400 and e.param == "additive.mask_fraction"
+    e = refused(engine, "job.create", {"model": causal, "training_file": file, "additive": {"whole_words": True}})
+    assert e.status == 400 and e.param == "additive.whole_words"
     e = refused(engine, "job.create", params(file, 1, mask_fraction=0))
     assert e.status == 400 and e.param == "additive.mask_fraction"
     e = refused(engine, "job.create", params(file, 1, config={**CONFIG, "num_tokens": 259}))  # there is no room for the mask
@@ -156,7 +158,7 @@ def test_the_mask_lies_behind_the_ids_of_the_tokenizer_unless_that_is_said(engin
 
 def test_it_is_trained_further_with_the_same_mask(engine, model):
     ask = {"model": model, "training_file": engine.add_file(TEXT), "additive": {"max_steps": 3, "sequence_length": 8,
-                                                                              "mask_fraction": 0.3, "objective": "fill_mask"}}
+                                                                              "mask_fraction": 0.3, "whole_words": True, "objective": "fill_mask"}}
     made = engine.call("model.get", {"id": finished(engine, ask)["fine_tuned_model"]})["additive"]
     assert made["config"]["mask_token_id"] == MASK
 

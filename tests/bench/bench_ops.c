@@ -442,7 +442,7 @@ static void bench_rows(walk *w, int64_t rows, int64_t d)
 	shape s = SHAPE2(rows, d), vector = SHAPE1(d), per_row = SHAPE1(rows);
 	static const scale_params twice = {2};
 	static const secant_params half = {0.5f};
-	static const layernorm_params norm = {1e-5f};
+	static const layernorm_params norm = {.eps = 1e-5f};
 	static const gelu_params erf = {false}, tanh = {true};
 	static const dropout_params drop = {0.1f, 3};
 	fill_params zeros = {s, 0};

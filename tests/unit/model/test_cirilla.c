@@ -13,6 +13,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/transformer/transformer.h"
 #include "tests/unit/model/fixture.h"
+#include "tests/unit/support/allocations.h"
 #include "tests/unit/support/folder.h"
 
 #define KEYS "\"vocab\": 11, \"max_len\": 9, \"d_model\": 12, \"heads\": 2, \"enc_layers\": 2, \"dec_layers\": 1"
@@ -73,6 +74,34 @@ static void what_it_does_not_compute_is_refused_by_name(void **state)
 		assert_string_equal(err.param, cases[i].param);
 		free(config);
 	}
+}
+
+static void every_allocation_of_a_configuration_may_fail(void **state)
+{
+	(void)state;
+	json_t *json = fixture_json("{" KEYS ", \"d_ff\": 100, \"trained_length\": 7}");
+	transformer_config *c = calloc(1, sizeof *c);
+	bool refused = true;
+	for (int64_t n = 0; refused; n++) {
+		error err = ERROR_INIT;
+		allocations_fail(n, false);
+		status s = architecture_cirilla.config_read(c, json, &err);
+		refused = allocations_refused();
+		allocations_limit(-1);
+		assert_int_equal(s, refused ? STATUS_NOMEM : STATUS_OK);
+	}
+	assert_int_equal(c->dims.trained, 7);
+	refused = true;
+	for (int64_t n = 0; refused; n++) {
+		allocations_fail(n, false);
+		json_t *written = architecture_cirilla.config_write(c);
+		refused = allocations_refused();
+		allocations_limit(-1);
+		assert_true((written == NULL) == refused);
+		json_decref(written);
+	}
+	free(c);
+	json_decref(json);
 }
 
 static void matrices_and_tables_begin_uniform_within_xaviers_bound(void **state)
@@ -175,6 +204,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(configurations_are_those_of_a_transformer_and_are_written_as_they_were),
 	    cmocka_unit_test(what_it_does_not_compute_is_refused_by_name),
+	    cmocka_unit_test(every_allocation_of_a_configuration_may_fail),
 	    cmocka_unit_test(matrices_and_tables_begin_uniform_within_xaviers_bound),
 	    cmocka_unit_test(checkpoints_have_its_own_names_compiled_or_not),
 	};
