@@ -156,6 +156,6 @@ def test_an_encoder_decoder_learns_to_reverse_and_to_sort_strings_that_it_has_no
     pairs = strings(6000, 3, 8, 1)
     large = {"config": ABSOLUTE, "size": {"hidden": 64, "heads": 4, "layers": 2, "dropout": 0}, "sequence_length": 9, "source_length": 8,
              "batch_size": 64, "learning_rate": 2e-3}
-    done = engine.wait_job(engine.call("job.create", params(engine.add_file(lines(pairs, change)), 1500, **large))["id"], seconds=600)
+    done = engine.wait_job(engine.call("job.create", params(engine.add_file(lines(pairs, change)), 1000, **large))["id"], seconds=600)
     assert done["status"] == "succeeded", done
     assert done["additive"]["exact"] == 1 and done["additive"]["valid_loss"] < 1e-3
