@@ -8,6 +8,7 @@
 #include "engine/text/pairs.h"
 #include "engine/train/objective.h"
 #include "engine/train/pass.h"
+#include "tests/unit/support/allocations.h"
 #include "tests/unit/support/record.h"
 
 enum { SOURCE = 6, TARGET = 5, START = 7 };
@@ -473,6 +474,32 @@ static void what_a_model_has_no_room_for_is_named(void **state)
 	}
 }
 
+static void a_trainer_is_made_or_there_is_an_error_and_its_steps_ask_for_no_memory(void **state)
+{
+	const fixture *f = *state;
+	dataset *d = pairs_of(f, reversals, 4, 5);
+	train_options o = reversing(4, 5);
+	o.max_steps = 2;
+	trainer *t = NULL;
+	int64_t failures = -1;
+	for (bool refused = true; refused; failures++) {
+		error err = ERROR_INIT;
+		model *m = encoder_decoder(f, 259, 0.1);
+		allocations_fail(failures + 1, true);
+		status s = trainer_new(&t, m, &o, d, d, &err);
+		refused = allocations_refused();
+		allocations_limit(-1);
+		assert_true(refused ? s == STATUS_NOMEM && err.message[0] && !t : s == STATUS_OK);
+	}
+	assert_true(failures > 100);
+	allocations_fail(0, true);
+	finish(t);
+	assert_false(allocations_refused());
+	allocations_limit(-1);
+	trainer_free(t);
+	dataset_free(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -486,6 +513,7 @@ int main(void)
 	    cmocka_unit_test(exact_is_the_share_of_targets_without_a_wrong_token),
 	    cmocka_unit_test(a_resumed_run_continues_bit_for_bit),
 	    cmocka_unit_test(what_a_model_has_no_room_for_is_named),
+	    cmocka_unit_test(a_trainer_is_made_or_there_is_an_error_and_its_steps_ask_for_no_memory),
 	};
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
