@@ -38,6 +38,50 @@ void state_list_add(state_list *list, state_kind kind, int64_t floats, const cha
 	list->floats += floats;
 }
 
+void state_list_set_ring(state_list *list, int64_t places, int64_t width, int64_t second, int64_t third)
+{
+	if (list->status != STATUS_OK)
+		return;
+	state_spec *item = &list->items[list->count - 1];
+	assert(places * (width + second + third) == item->floats);
+	item->places = places;
+	item->widths[0] = width;
+	item->widths[1] = second;
+	item->widths[2] = third;
+}
+
+static void add_range(state_range *out, int *n, int64_t first, int64_t count, int64_t gap)
+{
+	state_range *last = *n > 0 ? &out[*n - 1] : NULL;
+	if (count == 0)
+		return;
+	if (last && first - (last->first + last->count) <= gap)
+		last->count = first + count - last->first;
+	else
+		out[(*n)++] = (state_range){first, count};
+}
+
+int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t gap, state_range *out)
+{
+	int n = 0;
+	for (int i = 0; i < list->count; i++) {
+		const state_spec *item = &list->items[i];
+		const int64_t places = item->places, tokens = to - from;
+		if (tokens >= places) { /* also where nothing is known of it */
+			add_range(out, &n, item->offset, item->floats, gap);
+			continue;
+		}
+		const int64_t first = from % places, end = first + tokens;
+		int64_t tensor = item->offset;
+		for (int k = 0; k < STATE_RING_TENSORS; tensor += places * item->widths[k++]) {
+			const int64_t width = item->widths[k], behind = end > places ? end - places : 0;
+			add_range(out, &n, tensor, behind * width, gap);
+			add_range(out, &n, tensor + first * width, (tokens - behind) * width, gap);
+		}
+	}
+	return n;
+}
+
 const state_spec *state_list_find(const state_list *list, const char *name)
 {
 	for (int i = 0; i < list->count; i++)

@@ -24,9 +24,12 @@ struct beams {
 	struct {
 		generation *to, *from;
 	} copies[BEAM_SEARCH_MAX];
-	int n_copies; /* to be made, the last one next */
-	size_t moved; /* bytes of that one */
-	status why;   /* with which the search has failed */
+	int n_copies;         /* to be made, the last one next */
+	size_t moved;         /* bytes of that one */
+	state_range *changes; /* [n_changes] that it has to copy of a state */
+	int n_changes;
+	int64_t n_prompt; /* tokens that all beams have in common */
+	status why;       /* with which the search has failed */
 	error error;
 	answer answers[BEAM_SEARCH_MAX]; /* [n_clients] */
 };
@@ -85,7 +88,9 @@ static status begin_search(beams *b, const generation *g, const beam_options *o)
 		s = beam_search_new(&b->search, o, model_dimensions(g->session->model->model)->outputs, g->max_tokens,
 		                    &g->sampling, ends, n_ends, g->n_logprobs);
 	free(ends);
-	return s;
+	b->changes =
+	    memory_new((size_t)model_states(g->session->model->model)->count * STATE_RANGES, sizeof *b->changes);
+	return b->changes ? s : STATUS_NOMEM;
 }
 
 static void finished_beam(void *context, const generation_result *r)
@@ -116,6 +121,7 @@ static status add_generation(beams *b, int i, const generation_request *r, error
 static void beams_free(beams *b)
 {
 	beam_search_free(b->search);
+	free(b->changes);
 	for (int i = 0; i < b->n_clients; i++) {
 		free(b->answers[i].tokens);
 		free(b->answers[i].top);
@@ -246,18 +252,39 @@ static status read_on(beams *b, error *err)
 	return STATUS_OK;
 }
 
+/* Find what differs between the states of two beams. A copy costs a device some microseconds however short it is. */
+static void find_changes(beams *b, const session *to, const session *from)
+{
+	enum { GAP = 1 << 10, DEVICE_GAP = 1 << 20 }; /* floats that are copied in less time than another call takes */
+	const model *m = to->model->model;
+	int64_t same = b->n_prompt;
+	while (same < to->tokens && to->ids[same] == from->ids[same])
+		same++;
+	b->n_changes = state_list_changes(model_states(m), same, from->tokens,
+	                                  model_backend(m)->host_memory ? GAP : DEVICE_GAP, b->changes);
+}
+
+/* The first copy that a session becomes is whole. */
+static status copy_step(beams *b, session *to, const session *from, bool *done, error *err)
+{
+	if (b->moved == 0)
+		TRY(session_reserve(to, from->tokens - to->tokens, err));
+	if (to->tokens == 0)
+		return session_fork_step(to, from, &b->moved, done, err);
+	if (b->moved == 0)
+		find_changes(b, to, from);
+	return session_follow_step(to, from, b->changes, b->n_changes, &b->moved, done, err);
+}
+
 /* Make copies as long as a turn may take; behind the last the beams read on. */
 static status copy_some(beams *b, error *err)
 {
 	size_t left = BEAMS_COPY_BYTES;
 	while (b->n_copies > 0 && left >= SESSION_STEP) {
-		session *to = b->copies[b->n_copies - 1].to->session;
-		const session *from = b->copies[b->n_copies - 1].from->session;
+		const size_t before = b->moved;
 		bool done;
-		size_t before = b->moved;
-		if (b->moved == 0)
-			TRY(session_reserve(to, from->tokens - to->tokens, err));
-		TRY(session_fork_step(to, from, &b->moved, &done, err));
+		TRY(copy_step(b, b->copies[b->n_copies - 1].to->session, b->copies[b->n_copies - 1].from->session,
+		              &done, err));
 		left -= b->moved - before;
 		b->n_copies -= done;
 		b->moved = done ? 0 : b->moved;
@@ -268,6 +295,7 @@ static status copy_some(beams *b, error *err)
 /* The first beam has read the prompt: so has every client's. */
 static void prompt_read(beams *b)
 {
+	b->n_prompt = b->generations[0]->session->tokens;
 	for (int i = 0; i < b->n_clients; i++)
 		b->generations[i]->prompted_ns = clock_ns();
 }

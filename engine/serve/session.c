@@ -218,3 +218,28 @@ status session_fork_step(session *copy, const session *x, size_t *moved, bool *d
 	copy->n_source = *done ? x->n_source : 0;
 	return STATUS_OK;
 }
+
+status session_follow_step(session *copy, const session *x, const state_range *changes, int n, size_t *moved,
+                           bool *done, error *err)
+{
+	size_t left = SESSION_STEP, end = 0; /* end: bytes of the changes so far */
+	for (int i = 0; i < n && left > 0; i++) {
+		const size_t first = (size_t)changes[i].first * sizeof(float),
+		             bytes = (size_t)changes[i].count * sizeof(float);
+		end += bytes;
+		if (*moved >= end)
+			continue;
+		const size_t rest = end - *moved, take = rest < left ? rest : left;
+		status s = statepool_copy(x->model->pool, copy->slot, x->slot, first + bytes - rest, take);
+		if (s != STATUS_OK)
+			return error_set(err, s, NULL, "the state could not be copied: %s", status_text(s));
+		*moved += take;
+		left -= take;
+	}
+	*done = left > 0;
+	if (*done) {
+		memcpy(copy->ids, x->ids, (size_t)x->tokens * sizeof *x->ids);
+		copy->tokens = x->tokens;
+	}
+	return STATUS_OK;
+}

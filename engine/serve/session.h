@@ -18,6 +18,7 @@
 #define ENGINE_SERVE_SESSION_H
 
 #include "engine/base/string_table.h"
+#include "engine/model/states.h"
 #include "engine/serve/served_model.h"
 
 struct session {
@@ -75,5 +76,9 @@ bool session_next_slice(const size_t parts[SESSION_PARTS], size_t moved, size_t 
 status session_fork(session **out, session *x, const char *id, error *err);
 /* The next SESSION_STEP bytes of x; *moved: so far, of all steps. After an error the copy can only be freed. */
 status session_fork_step(session *copy, const session *x, size_t *moved, bool *done, error *err);
+/* The next SESSION_STEP bytes, at most, that make `copy` what x is, but for its logits; both have the same first
+ * tokens, so only what of their states `changes` [n] (states.h) can differ. After an error copy can only be freed. */
+status session_follow_step(session *copy, const session *x, const state_range *changes, int n, size_t *moved,
+                           bool *done, error *err);
 
 #endif

@@ -85,11 +85,13 @@ static void states(const void *options, int layer, state_list *list)
 	int64_t keys = o->kv_heads * o->key_width, values = o->kv_heads * o->value_width;
 	if (o->cross && o->capacity)
 		state_list_add(list, STATE_SOURCE, source_state_floats(keys, values, o->capacity), SOURCE, layer);
-	if (o->causal)
-		state_list_add(list, STATE_CACHE,
-		               attention_needs_matrix(o) ? matrix_stream_floats(matrix_stream(o))
-		                                         : softmax_state_floats(keys, values, o->capacity),
-		               "layers.%d.cache", layer);
+	if (!o->causal)
+		return;
+	state_list_add(list, STATE_CACHE,
+	               attention_needs_matrix(o) ? matrix_stream_floats(matrix_stream(o))
+	                                         : softmax_state_floats(keys, values, o->capacity),
+	               "layers.%d.cache", layer);
+	state_list_set_ring(list, o->capacity, keys, values, 1);
 }
 
 /* --- queries, keys and values ------------------------------------------------------------------------------ */

@@ -19,6 +19,7 @@ static void states(const void *options, int layer, state_list *list)
 	const softmax_options *o = options;
 	state_list_add(list, STATE_CACHE, softmax_state_floats(o->hidden, o->hidden, o->window), "layers.%d.cache",
 	               layer);
+	state_list_set_ring(list, o->window, o->hidden, o->hidden, 1);
 }
 
 static value attend(builder *b, const softmax_options *o, int layer, value qkv)

@@ -263,11 +263,12 @@ static void only_the_states_of_dropped_beams_become_copies(void **state)
 	assert_int_equal(f.model->users, BEAMS);
 	drain(&f);
 	assert_true(p.moved >= BEAMS - 1 && p.moved < 10 * (BEAMS - 1));
-	assert_int_equal((counted->copied - before) / slot, p.moved); /* the rest: sampled tokens of parts of steps */
+	/* But for what no state has at a slot's end, and for tokens that parts of steps have sampled. */
+	assert_int_equal((counted->copied - before + slot / 2) / slot, p.moved);
 	fixture_close(&f);
 }
 
-/* A GPT-2 whose caches are 6 MB. */
+/* A GPT-2 whose caches are 6 MB: the first copies are whole, later ones of the places that differ. */
 static void large_states_are_copied_in_several_turns(void **state)
 {
 	(void)state;
@@ -300,6 +301,7 @@ static void large_states_are_copied_in_several_turns(void **state)
 	start(&f, NULL, &stream, &g);
 	start_search(&f, &o, &r, c, 2);
 	int busy = 0;
+	const size_t first = counted->copied;
 	while (!c[0].finished) {
 		size_t before = counted->copied;
 		assert_int_equal(scheduler_tick(f.scheduler), STATUS_OK);
@@ -307,6 +309,8 @@ static void large_states_are_copied_in_several_turns(void **state)
 		busy += counted->copied - before > SESSION_STEP;
 	}
 	assert_true(busy > 2);
+	assert_true(p.moved > 2); /* p.moved - 2 at least are not whole */
+	assert_true(counted->copied - first < 2 * statepool_slot_bytes(gpt2->pool) + (256 << 10));
 	assert_true(stream.n_tokens >= busy - 1); /* it has gone on meanwhile */
 	drain(&f);
 	assert_is(&c[0], &p.best[0]);

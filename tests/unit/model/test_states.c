@@ -1,0 +1,68 @@
+/* What tokens change of a slot, against a look at every float. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "engine/model/states.h"
+
+enum { FLOATS = 7 + 5 * 6 + 3 * 2 + 4 };
+
+static void mark_ring(bool *changed, int64_t places, const int64_t widths[3], int64_t token)
+{
+	for (int k = 0; k < 3; changed += places * widths[k++])
+		for (int64_t i = 0; i < widths[k]; i++)
+			changed[token % places * widths[k] + i] = true;
+}
+
+static void tokens_change_their_places_of_rings_and_all_of_other_states(void **state)
+{
+	(void)state;
+	static const int64_t widths[3] = {2, 3, 1}, thin[3] = {2, 0, 0};
+	state_list list = {0};
+	state_list_add(&list, STATE_RECURRENT, 7, "sums");
+	state_list_add(&list, STATE_CACHE, 30, "ring");
+	state_list_set_ring(&list, 5, 2, 3, 1);
+	state_list_add(&list, STATE_CACHE, 6, "thin");
+	state_list_set_ring(&list, 3, 2, 0, 0);
+	state_list_add(&list, STATE_CACHE, 4, "other");
+	for (int64_t gap = 0; gap < 12; gap += 3)
+		for (int64_t from = 0; from < 12; from++)
+			for (int64_t to = from + 1; to < from + 8; to++) {
+				state_range ranges[4 * STATE_RANGES];
+				bool want[FLOATS] = {false};
+				memset(want, true, 7);
+				memset(want + FLOATS - 4, true, 4);
+				for (int64_t t = from; t < to; t++) {
+					mark_ring(want + 7, 5, widths, t);
+					mark_ring(want + 37, 3, thin, t);
+				}
+				int n = state_list_changes(&list, from, to, gap, ranges);
+				int64_t at = 0;
+				assert_true(n >= 1 && n <= 4 * STATE_RANGES);
+				for (int i = 0; i < n; at = ranges[i].first + ranges[i].count, i++) {
+					assert_true(i == 0 || ranges[i].first - at > gap);
+					for (int64_t k = at; k < ranges[i].first; k++)
+						assert_false(want[k]);
+					int64_t unchanged = 0; /* between two changes that are one range */
+					for (int64_t k = 0; k < ranges[i].count; k++) {
+						unchanged = want[ranges[i].first + k] ? 0 : unchanged + 1;
+						assert_true(unchanged <= gap);
+					}
+				}
+				assert_int_equal(at, FLOATS);
+			}
+	state_list_free(&list);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(tokens_change_their_places_of_rings_and_all_of_other_states),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
