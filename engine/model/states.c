@@ -67,6 +67,8 @@ int state_list_changes(const state_list *list, int64_t from, int64_t to, int64_t
 	for (int i = 0; i < list->count; i++) {
 		const state_spec *item = &list->items[i];
 		const int64_t places = item->places, tokens = to - from;
+		if (item->kind == STATE_SOURCE)
+			continue;
 		if (tokens >= places) { /* also where nothing is known of it */
 			add_range(out, &n, item->offset, item->floats, gap);
 			continue;

@@ -294,7 +294,7 @@ status generation_beside(generation **out, const generation *g, session *x, cons
 	y->temporary = true;
 	y->background = g->background;
 	y->max_tokens = g->max_tokens;
-	y->n_cached = g->n_cached + g->n_prompt;
+	y->n_cached = g->n_cached + g->n_source + g->n_prompt;
 	y->n_logprobs = g->n_logprobs;
 	y->text = g->text;
 	y->accepted_ns = g->accepted_ns;
