@@ -101,10 +101,15 @@ value builder_positions(builder *b)
 	return positions == VALUE_NONE ? input(b->g, PORT_POSITIONS, token_shape(b)) : positions;
 }
 
-value builder_places(builder *b, const char *places)
+static value add_places(builder *b, value rows)
 {
 	assert(b->n_places < (int)(sizeof b->places / sizeof *b->places));
-	return b->places[b->n_places++] = op_gather(b->g, graph_find(b->g, places), builder_positions(b), -1);
+	return b->places[b->n_places++] = rows;
+}
+
+value builder_places(builder *b, const char *places)
+{
+	return add_places(b, op_gather(b->g, graph_find(b->g, places), builder_positions(b), -1));
 }
 
 static value source_input(const builder *b, port_role role)
@@ -123,9 +128,7 @@ value builder_sinusoids(builder *b, bool source, sinusoids_params params)
 	value y = op_sinusoids(b->g, positions, params);
 	if (b->spec->bf16)
 		y = op_cast(b->g, y, DTYPE_BF16);
-	if (!source)
-		b->places = y;
-	return y;
+	return source ? y : add_places(b, y);
 }
 
 value builder_embed(builder *b, const char *words, int64_t padding_row, float scale, const char *places)

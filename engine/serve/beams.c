@@ -268,9 +268,7 @@ static void find_changes(beams *b, const session *to, const session *from)
 static status copy_step(beams *b, session *to, const session *from, bool *done, error *err)
 {
 	if (b->moved == 0)
-		TRY(session_reserve(to, from->tokens - to->tokens, err));
-	if (b->moved == 0 && from->n_source && !to->n_source)
-		TRY(session_reserve_source(to, from->n_source, err));
+		TRY(session_reserve_copy(to, from, err));
 	if (to->tokens == 0)
 		return session_fork_step(to, from, &b->moved, done, err);
 	if (b->moved == 0)

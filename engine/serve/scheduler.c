@@ -578,7 +578,7 @@ static status encode(scheduler *s, generation *g)
 	error err = ERROR_INIT;
 	status why = generation_encode(g, slice_beside_streams(s, g->session->model), &err);
 	if (why != STATUS_OK)
-		return no_plan(s, g, why, &err);
+		return give_up(s, g, why, &err);
 	s->counters.prompt_tokens += generation_encodes(g) ? 0 : (uint64_t)g->n_source;
 	return STATUS_OK;
 }

@@ -171,12 +171,16 @@ bool session_next_slice(const size_t parts[SESSION_PARTS], size_t moved, size_t 
 	return false;
 }
 
+status session_reserve_copy(session *copy, const session *x, error *err)
+{
+	TRY(session_reserve(copy, x->tokens - copy->tokens, err));
+	return x->n_source && !copy->source ? session_reserve_source(copy, x->n_source, err) : STATUS_OK;
+}
+
 status session_fork(session **out, session *x, const char *id, error *err)
 {
 	TRY(session_new(out, x->model, id, &x->options, err));
-	status s = session_reserve(*out, x->tokens, err);
-	if (s == STATUS_OK && x->n_source)
-		s = session_reserve_source(*out, x->n_source, err);
+	status s = session_reserve_copy(*out, x, err);
 	if (s != STATUS_OK) {
 		session_free(*out);
 		*out = NULL;

@@ -72,6 +72,8 @@ typedef struct session_slice {
 /* The next slice of at most `most` bytes, when `moved` bytes of all parts have been copied. False: all have. */
 bool session_next_slice(const size_t parts[SESSION_PARTS], size_t moved, size_t most, session_slice *out);
 
+/* Room for what x has, in a session that is empty or has x's first tokens and source. STATUS_NOMEM. */
+status session_reserve_copy(session *copy, const session *x, error *err);
 /* A copy under another id, still empty; x has to stay as it is until the copy is whole. */
 status session_fork(session **out, session *x, const char *id, error *err);
 /* The next SESSION_STEP bytes of x; *moved: so far, of all steps. After an error the copy can only be freed. */
