@@ -205,13 +205,14 @@ def test_integers_may_have_any_type(tmp_path, code):
     assert numpy.array_equal(found["mask_keys.out"], evaluate(tmp_path, "causal_square")[0]["mask_keys.out"])
 
 
-def test_names_may_lack_the_prefix_of_the_model(tmp_path):
+@pytest.mark.parametrize("name", ["encoder", "bart_steps"])
+def test_names_may_lack_the_prefix_of_the_model(tmp_path, name):
     def strip(arrays, _):
         for name in [name for name in arrays if name.startswith("model.")]:
             arrays[name.removeprefix("model.")] = arrays.pop(name)
 
-    assert write(tmp_path, "encoder", strip).returncode == 0
-    assert disagreements(tensors.read(tmp_path / "outputs")[0], values(load("encoder")[0])) == []
+    assert write(tmp_path, name, strip).returncode == 0
+    assert disagreements(tensors.read(tmp_path / "outputs")[0], values(load(name)[0])) == []
 
 
 # --- what is wrong with a set ---------------------------------------------------------------------

@@ -21,7 +21,7 @@ static void check_fixed(config_reader *r, int64_t encoder_layers)
 		bool value;
 	} flags[] = {
 	    {"add_bias_logits", false},    {"add_final_layer_norm", false},       {"normalize_before", false},
-	    {"normalize_embedding", true}, {"static_position_embeddings", false},
+	    {"normalize_embedding", true}, {"static_position_embeddings", false}, {"tie_word_embeddings", true},
 	};
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
 		if (config_bool(r, flags[i].key, flags[i].value) != flags[i].value)

@@ -278,6 +278,7 @@ static void bad_configurations_are_refused_by_the_name_of_the_key(void **state)
 	    {"{\"normalize_before\": true}", "normalize_before"},
 	    {"{\"normalize_embedding\": false}", "normalize_embedding"},
 	    {"{\"add_final_layer_norm\": true}", "add_final_layer_norm"},
+	    {"{\"tie_word_embeddings\": false}", "tie_word_embeddings"},
 	    {"{\"decoder_layerdrop\": 0.1}", "decoder_layerdrop"},
 	    {"{\"encoder_layers\": 4, \"num_hidden_layers\": 6}", "num_hidden_layers"},
 	    {"{\"attention_dropout\": 1}", "attention_dropout"},
