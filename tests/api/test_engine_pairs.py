@@ -12,7 +12,6 @@ SYMBOLS = "abcdefgh"
 BYTES = {"pad": 0, "end": 1, "ids": 259}
 TINY = {"config": {"stack": "encoder_decoder"}, "size": {"hidden": 16, "heads": 2, "layers": 1, "dropout": 0.1}, "sequence_length": 6,
         "source_length": 5, "batch_size": 8}
-ABSOLUTE = {"stack": "encoder_decoder", "encoder": {"use_abs_pos_emb": True}, "decoder": {"use_abs_pos_emb": True}}
 
 
 def strings(n, shortest, longest, seed):
@@ -82,6 +81,7 @@ def test_a_new_encoder_decoder_has_the_sizes_of_the_job_and_the_tokenizers_start
     assert (encoder["max_seq_len"], decoder["max_seq_len"]) == (5, 6)
     for stack in (encoder, decoder):
         assert (stack["num_tokens"], stack["dim"], stack["heads"], stack["depth"]) == (BYTES["ids"], 16, 2, 1)
+        assert stack["use_rmsnorm"] and stack.get("use_abs_pos_emb", True) and not stack.get("rotary_pos_emb")
     assert not encoder.get("cross_attend") and decoder["cross_attend"]
 
 
@@ -154,7 +154,7 @@ def test_a_job_killed_on_the_way_ends_with_the_same_weights(own_daemon, engine):
 @pytest.mark.parametrize("change", (reverse, sort))
 def test_an_encoder_decoder_learns_to_reverse_and_to_sort_strings_that_it_has_not_seen(engine, change):
     pairs = strings(6000, 3, 8, 1)
-    large = {"config": ABSOLUTE, "size": {"hidden": 64, "heads": 4, "layers": 2, "dropout": 0}, "sequence_length": 9, "source_length": 8,
+    large = {"size": {"hidden": 64, "heads": 4, "layers": 2, "dropout": 0}, "sequence_length": 9, "source_length": 8,
              "batch_size": 64, "learning_rate": 2e-3}
     done = engine.wait_job(engine.call("job.create", params(engine.add_file(lines(pairs, change)), 1000, **large))["id"], seconds=600)
     assert done["status"] == "succeeded", done

@@ -65,11 +65,13 @@ static status read_config(void *config, const json_t *json, error *err)
 	return r.status;
 }
 
-/* Rotary positions, RMSNorm and SwiGLU without biases, as most models of today. */
-static bool complete_stack(json_t *json, const model_size *size)
+/* RMSNorm and SwiGLU without biases, as most models of today, and rotary positions where a stack stands alone: these
+ * leave no trace in the rows of a source, where a decoder finds what it looks for by its place (README.md). */
+static bool complete_stack(json_t *json, const model_size *size, bool alone)
 {
-	static const char *const on[] = {"rotary_pos_emb", "use_rmsnorm", "ff_glu",
-	                                 "ff_swish",       "ff_no_bias",  "tie_embedding"};
+	static const char *const on[] = {"use_rmsnorm", "ff_glu",        "ff_swish",
+	                                 "ff_no_bias",  "tie_embedding", "rotary_pos_emb"};
+	const size_t n_on = sizeof on / sizeof *on - !alone;
 	static const char *const chosen[] = {
 	    "use_abs_pos_emb",    "rel_pos_bias", "alibi_pos_bias", "dynamic_pos_bias", "use_scalenorm",
 	    "ff_relu_squared",    "emb_dim",      "ff_mult",        "ff_relu",          "use_unbiased_norm",
@@ -79,7 +81,7 @@ static bool complete_stack(json_t *json, const model_size *size)
 		plain |= json_object_get(json, chosen[i]) != NULL;
 	for (size_t i = 0; i < sizeof on / sizeof *on; i++)
 		plain |= json_object_get(json, on[i]) != NULL;
-	for (size_t i = 0; i < sizeof on / sizeof *on && !plain; i++)
+	for (size_t i = 0; i < n_on && !plain; i++)
 		if (!config_set_missing(json, on[i], json_true()))
 			return false;
 	if (!plain && !config_set_missing(json, "ff_mult", json_real(8.0 / 3)))
@@ -99,7 +101,7 @@ static bool complete_stack(json_t *json, const model_size *size)
 static bool complete(json_t *json, const model_size *size)
 {
 	if (!is_both(json))
-		return complete_stack(json, size) && config_set_positions(json, "max_seq_len", size);
+		return complete_stack(json, size, true) && config_set_positions(json, "max_seq_len", size);
 	if (size->length < size->positions && !config_set_size(json, CONFIG_TRAINED, size->length))
 		return false;
 	for (int i = 0; i < 2; i++) {
@@ -110,8 +112,8 @@ static bool complete(json_t *json, const model_size *size)
 		model_size own = *size;
 		if (i == 0 && size->source > 0)
 			own.positions = size->source;
-		if (json_is_object(member) &&
-		    (!complete_stack(member, &own) || !config_set_missing(member, "cross_attend", json_boolean(i))))
+		if (json_is_object(member) && (!complete_stack(member, &own, false) ||
+		                               !config_set_missing(member, "cross_attend", json_boolean(i))))
 			return false;
 	}
 	return true;
