@@ -19,7 +19,7 @@ GOLDEN = ROOT / "tests" / "data" / "golden"
 LANGUAGE = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
 SETS = {name: [GOLDEN / f"{name}.safetensors"] for name in LANGUAGE}
 SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"]
-         for name in ("module", "causal_square", "causal_wide", "causal_narrow", "dilated_cases", "dilated_mixture")}
+         for name in ("module", "causal_square", "causal_wide", "causal_narrow", "dilated_cases", "dilated_mixture", "cirilla")}
 TRANSFORMERS = sorted(path.stem for path in (GOLDEN / "sources").glob("xt_*.safetensors"))
 SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"] for name in TRANSFORMERS}
 SETS |= {f"bart_{name}": [GOLDEN / "sources" / f"bart_{part}.safetensors" for part in ("weights", name)] for name in ("inputs", "steps")}

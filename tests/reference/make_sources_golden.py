@@ -14,6 +14,9 @@ Inputs and weights are F32 or integers, values F64, "config" in the metadata JSO
     encoder_weights, encoder_inputs
                             tensors of BartForSequenceClassification, input_ids and attention_mask [B,N];
                             {ignore,mask_keys}.enc.{x0,attn{l},ln_attn{l},x{l+1}}
+    cirilla                 weights of its encoder-decoder under its names, enc_in [B,S], dec_in, target [B,N]; enc_out, logits,
+                            loss, grad.NAME, and {pre,post}.{std_unbiased,variance}.{enc_out,logits,loss,grad.NAME} with
+                            other norms (cirilla.py)
     sampling                logits [B,V], logits_wide [B,V'], with ties; top_k.T, top_p.T, top_a.P_R, top_a_row.P_R.b,
                             probs_top_k_T.temp_t as x-transformers filters them, -inf where a logit is removed"""
 
@@ -24,6 +27,7 @@ import sys
 
 import numpy
 
+import cirilla
 import linear_attention
 import tensors
 
@@ -162,11 +166,43 @@ def make_sampling():
     return found, {"functions": ["top_k", "top_p", "top_a"]}
 
 
+def make_cirilla():
+    config = {"d_model": 8, "heads": 2, "enc_layers": 1, "dec_layers": 2, "d_ff": 12, "vocab": 11, "max_len": 9, "label_smoothing": 0.1,
+              "ids": {"PAD": cirilla.PAD, "SOS": 2, "EOS": 3}}
+    random = numpy.random.default_rng(6)
+    d, inner, vocab = config["d_model"], config["d_ff"], config["vocab"]
+    found = {f"input_emb_{side}.positional_embeddings.weight": normal(random, vocab, d, scale=0.5) for side in ("enc", "dec")}
+    for side, attentions in (("enc", ["self"]), ("dec", ["self", "cross"])):
+        norms = [f"{side}_norm"]
+        for block in range(config[f"{side}_layers"]):
+            name = f"{side}oder_blocks.{block}"
+            norms += [f"{name}.add_and_norm{i + 1}.norm" for i in range(len(attentions) + 1)]
+            found |= {f"{name}.{kind}_attention.w{matrix}.weight": normal(random, d, d, scale=0.4)
+                      for kind in attentions for matrix in ("q", "k", "v", "out")}
+            found |= projections(random, d, [("w1", inner, d), ("w2", d, inner)], f"{name}.feed_forward.")
+        for name in norms:
+            found |= {f"{name}.gamma": 1 + normal(random, d, scale=0.2), f"{name}.beta": normal(random, d, scale=0.2)}
+    found |= projections(random, d, [("linear", vocab, d)], "linear.")
+    ids = {"enc_in": [[2, 5, 4, 8, 9, 3, 1], [2, 4, 7, 3, 1, 1, 1]], "dec_in": [[2, 5, 6, 8, 9], [2, 10, 7, 1, 1]],
+           "target": [[5, 6, 8, 9, 3], [10, 7, 3, 1, 1]]}
+    ids = {name: numpy.array(rows, numpy.int32) for name, rows in ids.items()}
+    weights = {name: array.astype(float) for name, array in found.items()}
+    some = ["encoder_blocks.0.self_attention.wq.weight", "decoder_blocks.1.add_and_norm3.norm.gamma", "linear.linear.bias"]
+    values = {}
+    for prefix, norm, kind, names in [("", "pre", "std_unbiased", list(found))] + [
+            (f"{norm}.{kind}.", norm, kind, some) for norm in ("pre", "post") for kind in ("std_unbiased", "variance")]:
+        enc_out, logits, loss = cirilla.forward(weights, config, **ids, norm=norm, kind=kind)
+        values |= {f"{prefix}enc_out": enc_out, f"{prefix}logits": logits, f"{prefix}loss": numpy.array([loss])}
+        values |= {f"{prefix}grad.{name}": cirilla.gradient(
+            weights, name, lambda: cirilla.forward(weights, config, **ids, norm=norm, kind=kind)[2]) for name in names}
+    return {**found, **ids, **values}, config
+
+
 def main():
     default = pathlib.Path(__file__).parent.parent / "data" / "golden" / "sources"
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default
     folder.mkdir(exist_ok=True)
-    sets = {"module": make_module(), "sampling": make_sampling()}
+    sets = {"module": make_module(), "sampling": make_sampling(), "cirilla": make_cirilla()}
     sets |= {f"causal_{name}": make_causal(*widths) for name, widths in CAUSAL.items()}
     weights, values, config = make_encoder()
     sets |= {"encoder_weights": (weights, config), "encoder_inputs": (values, config)}
