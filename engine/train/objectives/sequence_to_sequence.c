@@ -49,7 +49,7 @@ static status tally(evaluation *e, plan *p, int64_t first, int64_t rows)
 	t->hits += all;
 	for (int64_t b = 0; b < rows; b++) {
 		int64_t hits = 0;
-		TRY(dataset_record(e->data, 0, 0, first + b, r, NULL));
+		TRY(dataset_record(e->data, 0, 0, first + b * e->stride, r, NULL));
 		for (int64_t i = 0; i < length; i++)
 			hits += e->hits[b * length + i] != 0;
 		t->exact += hits == r->count - r->source;
