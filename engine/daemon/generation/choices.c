@@ -390,8 +390,10 @@ void choices_free(choices *c)
 	if (!c)
 		return;
 	choices_plan *p = &c->plan;
-	for (int i = 0; p->prompts && i < p->n_prompts; i++)
-		free(p->prompts[i].ids), free(p->prompts[i].source);
+	for (int i = 0; p->prompts && i < p->n_prompts; i++) {
+		free(p->prompts[i].ids);
+		free(p->prompts[i].source);
+	}
 	free(p->prompts);
 	free(p->closed.ids);
 	json_decref(p->messages);

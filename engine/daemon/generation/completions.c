@@ -50,12 +50,12 @@ static status put_start(choices_prompt *out, int32_t start)
 static status read_prompt(choices_prompt *out, const choices_plan *wanted, const json_t *prompt, error *err)
 {
 	const model_entry *m = wanted->model;
+	const bool begins = wanted->begins && wanted->start == TOKEN_NONE; /* what a decoder writes has its own start */
 	token_list tokens = {0};
 	status s = STATUS_OK;
 	out->text = json_is_string(prompt) ? prompt : NULL;
 	if (out->text)
-		s = tokens_of_text(&tokens, m, json_string_value(prompt), json_string_length(prompt), wanted->begins,
-		                   err);
+		s = tokens_of_text(&tokens, m, json_string_value(prompt), json_string_length(prompt), begins, err);
 	else if (prompt)
 		s = read_tokens(&tokens, prompt, m->dims.inputs, wanted->prompt_field ? wanted->prompt_field : "prompt",
 		                err);
@@ -101,13 +101,11 @@ static const json_t *one_of(const json_t *prompts, int i)
 
 static status read_prompts(choices_plan *wanted, error *err)
 {
-	choices_plan decoder = *wanted;
-	decoder.begins = wanted->begins && wanted->start == TOKEN_NONE;
 	for (int i = 0; i < wanted->n_prompts; i++) {
 		if (wanted->sources)
 			TRY(read_source(&wanted->prompts[i], wanted, one_of(wanted->sources, i), err));
 		if (wanted->unread || wanted->start != TOKEN_NONE)
-			TRY(read_prompt(&wanted->prompts[i], &decoder, one_of(wanted->unread, i), err));
+			TRY(read_prompt(&wanted->prompts[i], wanted, one_of(wanted->unread, i), err));
 	}
 	return STATUS_OK;
 }
