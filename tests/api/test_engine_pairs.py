@@ -159,3 +159,8 @@ def test_an_encoder_decoder_learns_to_reverse_and_to_sort_strings_that_it_has_no
     done = engine.wait_job(engine.call("job.create", params(engine.add_file(lines(pairs, change)), 1000, **large))["id"], seconds=600)
     assert done["status"] == "succeeded", done
     assert done["additive"]["exact"] == 1 and done["additive"]["valid_loss"] < 1e-3
+    for source in strings(6040, 3, 8, 1)[6000:]:
+        for how in ({"temperature": 0}, {"num_beams": 4}):
+            ask = {"model": done["fine_tuned_model"], "prompt": source, "max_tokens": 9, "logit_bias": {}, **how}
+            text, _, result = engine.generate(ask)
+            assert (text, result["choices"][0]["finish_reason"]) == (change(source), "stop")
