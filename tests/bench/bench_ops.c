@@ -501,7 +501,7 @@ static void bench_tables(walk *w, int64_t rows, int64_t d, int64_t vocab)
 
 static void bench_optimizer(walk *w, int64_t n)
 {
-	adamw_params p = {0.9f, 0.999f, 1e-8f, 0.01f, 1.0f};
+	adamw_params p = {0.9f, 0.999f, 1e-8f, 0.01f, 1, false};
 	tensor hyper = reals(w, SHAPE1(2)), v = reals(w, SHAPE1(n));
 	((float *)hyper.data)[0] = 1e-6f;
 	((float *)hyper.data)[1] = 10.0f;

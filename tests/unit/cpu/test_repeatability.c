@@ -149,7 +149,7 @@ static void adamw_does_not_depend_on_threads(void **state)
 {
 	(void)state;
 	enum { PARAMETERS = 100003 };
-	adamw_params p = {0.9f, 0.999f, 1e-8f, 0.01f, 1};
+	adamw_params p = {0.9f, 0.999f, 1e-8f, 0.01f, 1, false};
 	shape s = SHAPE1(PARAMETERS);
 	float *first = NULL;
 	for (int threads = 1; threads <= 3; threads++) {

@@ -221,7 +221,7 @@ static const layernorm_grad_params not_frozen = {0};
 static const secant_params half = {0.5f};
 static const scale_params unscaled = {1};
 static const dropout_params tenth = {0.1f, 1};
-static const adamw_params betas = {0.9f, 0.95f, 1e-8f, 0.1f, 1};
+static const adamw_params betas = {0.9f, 0.95f, 1e-8f, 0.1f, 1, false};
 static const gelu_params erf_form = {false};
 
 /* clang-format off */

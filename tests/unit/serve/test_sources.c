@@ -116,7 +116,7 @@ static int32_t likeliest(const fixture *f, int i, const int32_t *ids, int64_t n)
 	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_SOURCE, source), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(f->model->model), POSITION_ERROR, 0), STATUS_OK);
-	assert_int_equal(feed_last(p, NULL), STATUS_OK);
+	assert_int_equal(feed_last(p, model_dimensions(f->model->model), NULL, NULL), STATUS_OK);
 	assert_int_equal(plan_run(p), STATUS_OK);
 	assert_int_equal(plan_read(p, port_find(plan_graph(p), PORT_LOGITS), logits), STATUS_OK);
 	plan_free(p);

@@ -67,7 +67,7 @@ static const dilated_params dilated = {.pattern = {1, {2}, {1}, DILATED_BLOCK}, 
 static const linear_attention_params attended = {HEADS, true, LINEAR_ATTENTION_EPS};
 static const linear_stream_params summed = {HEADS, 0, LINEAR_ATTENTION_EPS};
 static const linear_cross_entropy_params loss = {1, 0};
-static const adamw_params adam = {0.9f, 0.999f, 1e-8f, 0, 0};
+static const adamw_params adam = {0.9f, 0.999f, 1e-8f, 0, 0, false};
 static const sgd_params descent = {0.9f, 0, 0, false};
 
 /* clang-format off */

@@ -222,7 +222,7 @@ static void adamw_at(backend *b, float *p, float *grad, float *m, float *v, floa
 	                  graph_input(g, "n", DTYPE_F32, SHAPE0()),
 	                  graph_input(g, "h", DTYPE_F32, SHAPE1(2))};
 	op_adamw(g, values[0], values[1], values[2], values[3], values[4], values[5], VALUE_NONE,
-	         (adamw_params){0.9f, 0.999f, 1e-8f, 0.01f, 1});
+	         (adamw_params){0.9f, 0.999f, 1e-8f, 0.01f, 1, false});
 	run(b, g,
 	    (plan_binding[]){{values[0], p},
 	                     {values[1], grad},

@@ -371,7 +371,7 @@ static void evaluate(const fixture *f, int64_t source, int64_t target, int64_t b
 	assert_int_equal(
 	    pass_new(&p, m, &o, &(forward_spec){.batch = batch, .length = target, .loss = true}, NULL, NULL),
 	    STATUS_OK);
-	assert_int_equal(pass_load(p, d, 0, 0, 5, NULL), STATUS_OK);
+	assert_int_equal(pass_load(p, d, 0, (pass_rows){.stride = 1, .count = 5}, NULL), STATUS_OK);
 	assert_int_equal(pass_labels(p), 17);
 	assert_int_equal(plan_run(pass_plan(p)), STATUS_OK);
 	assert_int_equal(pass_result(p, loss, count), STATUS_OK);
