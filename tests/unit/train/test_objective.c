@@ -149,7 +149,8 @@ static void measure(const fixture *f, const char *const *classes, const char *tr
 	assert_int_equal(plan_new(&p, g, f->backend, NULL, 0, NULL), STATUS_OK);
 	assert_int_equal(plan_write(p, in, logits), STATUS_OK);
 	assert_int_equal(plan_run(p), STATUS_OK);
-	evaluation e = {.data = d, .records = n, .tally = calloc(1, objective_classification.tally_bytes(d))};
+	evaluation e = {
+	    .data = d, .records = n, .stride = 1, .tally = calloc(1, objective_classification.tally_bytes(d))};
 	assert_int_equal(objective_classification.tally(&e, p, 0, n), STATUS_OK);
 	objective_classification.measure(&e, metrics);
 	free(e.tally);
