@@ -7,10 +7,11 @@
 #include "engine/base/device_function.h"
 
 /* Of a ring of `window` tokens the last `window`; with segment > 0, where a sequence is read in segments of so many
- * tokens, those of its segment and the window - segment tokens in front of that. */
+ * tokens, those of its segment and the window - segment tokens in front of that. Positions and segments are int32s, and
+ * their remainder is one of 32 bits: a device calls a function, with a stack, for one of 64. */
 DEVICE_FUNCTION int64_t stream_oldest(int64_t position, int64_t window, int64_t segment)
 {
-	const int64_t behind = segment > 0 ? window - segment + position % segment : window - 1;
+	const int64_t behind = segment > 0 ? window - segment + (uint32_t)position % (uint32_t)segment : window - 1;
 	return position > behind ? position - behind : 0;
 }
 
