@@ -216,8 +216,8 @@ static __device__ __forceinline__ void within_segment(const ring_call &c, const 
                                                       unsigned *limit)
 {
 	const bool memory = r.places == UINT32_MAX;
-	const int64_t t = memory ? (int64_t)at - c.memories : (int64_t)at;
-	const unsigned behind = (unsigned)(t - stream_oldest(t, c.store.places, c.segment));
+	const unsigned t = memory ? at - (unsigned)c.memories : at;
+	const unsigned behind = min(t, stream_behind(t, (unsigned)c.store.places, (unsigned)c.segment));
 	if (memory)
 		*query = (unsigned)c.memories + behind;
 	else
@@ -314,7 +314,7 @@ static __device__ __forceinline__ void tile_exponentials(const ring_call &c, con
 #pragma unroll
 	for (int q = 0; q < Q; q++) {
 		unsigned query = min(r.query + q, r.most), limit = r.limit;
-		if (c.segment > 0)
+		if (Q == 1 && c.segment > 0) /* with more queries there are not enough registers */
 			within_segment(c, r, r.query + q, &query, &limit);
 		const int64_t distance = query - j;
 		const bool seen = present && q < count && (uint64_t)distance < limit;
@@ -647,7 +647,8 @@ template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
 	c.key_quads = (c.dh + LANES * QUAD - 1) / (LANES * QUAD);
 	c.value_quads = (c.dv + LANES * QUAD - 1) / (LANES * QUAD);
 	c.groups = (unsigned)((c.heads + PARTS - 1) / PARTS);
-	const bool one = c.n == 1 || desk_bytes(QUERIES, c.key_quads + c.value_quads) > cuda_of(b)->shared_limit;
+	const bool one = c.n == 1 || c.segment > 0 ||
+	                 desk_bytes(QUERIES, c.key_quads + c.value_quads) > cuda_of(b)->shared_limit;
 	if (c.y)
 		TRY((one ? attend<LANES, PACKED, 1>(b, c) : attend<LANES, PACKED, QUERIES>(b, c)));
 	const int64_t units = c.tokens * c.groups;

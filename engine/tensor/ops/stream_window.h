@@ -6,12 +6,18 @@
 
 #include "engine/base/device_function.h"
 
-/* Of a ring of `window` tokens the last `window`; with segment > 0, where a sequence is read in segments of so many
- * tokens, those of its segment and the window - segment tokens in front of that. Positions and segments are int32s, and
- * their remainder is one of 32 bits: a device calls a function, with a stack, for one of 64. */
+/* How many tokens in front of itself the token at a position sees, if there are so many. Of a ring of `window` tokens the
+ * last window - 1; with segment > 0, where a sequence is read in segments of so many tokens, those of its segment and
+ * the window - segment tokens in front of that. All are int32s: a device calls a function, with a stack, for a remainder
+ * of 64 bits. */
+DEVICE_FUNCTION uint32_t stream_behind(uint32_t position, uint32_t window, uint32_t segment)
+{
+	return segment > 0 ? window - segment + position % segment : window - 1;
+}
+
 DEVICE_FUNCTION int64_t stream_oldest(int64_t position, int64_t window, int64_t segment)
 {
-	const int64_t behind = segment > 0 ? window - segment + (uint32_t)position % (uint32_t)segment : window - 1;
+	const int64_t behind = stream_behind((uint32_t)position, (uint32_t)window, (uint32_t)segment);
 	return position > behind ? position - behind : 0;
 }
 
