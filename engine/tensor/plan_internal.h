@@ -35,6 +35,7 @@ struct plan {
 	size_t arena_bytes, scratch_bytes;
 	plan *next;       /* runs behind this one; NULL: none */
 	bool ran, direct; /* at least once; never recorded, since that failed */
+	bool misshapen;   /* the last plan_reshape failed on its way */
 	void *recording;
 };
 

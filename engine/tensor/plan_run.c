@@ -34,7 +34,7 @@ static status infer(plan *p, int step, error *err)
 
 status plan_reshape(plan *p, const plan_shape *inputs, int n, error *err)
 {
-	bool same = true;
+	bool same = !p->misshapen;
 	if (p->b->fuse || p->b->record_begin)
 		return error_set(err, STATUS_UNSUPPORTED, NULL, "a plan on %s keeps its shapes", p->b->name);
 	for (int i = 0; i < n; i++) {
@@ -45,9 +45,11 @@ status plan_reshape(plan *p, const plan_shape *inputs, int n, error *err)
 		same &= shape_equal(p->slots[v].shape, inputs[i].shape);
 		p->slots[v].shape = inputs[i].shape;
 	}
-	for (int step = 0; step < p->n_steps && !same; step++)
-		TRY(infer(p, step, err));
-	return STATUS_OK;
+	status s = STATUS_OK;
+	for (int step = 0; step < p->n_steps && !same && s == STATUS_OK; step++)
+		s = infer(p, step, err);
+	p->misshapen = s != STATUS_OK;
+	return s;
 }
 
 /* --- reading and writing -------------------------------------------------------- */
