@@ -285,7 +285,7 @@ void builder_vocabulary(builder *b, value h, value weight, value bias, float alp
 	if (spec->embedding != POOL_NONE)
 		name_output(b, pool_rows(b, h, spec->embedding), PORT_EMBEDDING);
 	if (spec->loss && spec->before)
-		h = op_slice_rows(g, h, spec->before, spec->length);
+		h = op_slice_rows(g, h, spec->before, -1);
 	if (spec->loss)
 		add_loss(b, h, weight, bias, alpha, SHAPE2(spec->batch, spec->length));
 }
