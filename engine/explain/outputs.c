@@ -32,7 +32,9 @@ static output find(const plan *p, int64_t layer, const log_part *part, int64_t a
 	snprintf(name, sizeof name, "layers.%lld.%s", (long long)layer, part->name);
 	value v = graph_find(g, name);
 	assert(v != VALUE_NONE);
-	output o = {v, shape_last(graph_value(g, v)->shape), at, part->width};
+	const shape s = graph_value(g, v)->shape;
+	const int64_t row = s.rank == 4 ? shape_count(s) / s.dim[0] : shape_last(s);
+	output o = {v, row, at, part->width};
 	assert(o.width <= o.row);
 	return o;
 }

@@ -1,6 +1,7 @@
 /* outputs.h - from the outputs of a plan to a log.
  *
- * A plan made with forward_spec.explain leaves, per layer and part (model/explainer.h), a [B, N, W] tensor. A log wants
+ * A plan made with forward_spec.explain leaves, per layer and part (model/explainer.h), a tensor [B, N, W], or [B N, ·, ·, ·] whose
+ * W numbers of a token have more dimensions. A log wants
  * them by token. */
 #ifndef ENGINE_EXPLAIN_OUTPUTS_H
 #define ENGINE_EXPLAIN_OUTPUTS_H

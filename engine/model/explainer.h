@@ -40,6 +40,7 @@ typedef struct explainer {
 	/* Weights come from a score a_j of each token, the same for every reader: p_ij = exp(a_j - M_i). Then parts 2r and
 	 * 2r + 1 are a and M of round r, a float for each head. */
 	bool scores;
+	bool recurrent; /* only the recurrent form puts the parts out */
 	/* Fills the parts of a layer's tokens; returns how many there are. */
 	int (*parts)(const void *options, log_part out[EXPLAINER_MAX_PARTS]);
 	/* The tokens that `position` of so many reads. */

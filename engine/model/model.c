@@ -407,6 +407,9 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 	if (spec->explain && !model_explainer(m))
 		return error_set(err, STATUS_UNSUPPORTED, "model", "the architecture %s has no importance weights",
 		                 m->architecture->name);
+	if (spec->explain && model_explainer(m)->recurrent && !forward_recurrent(spec))
+		return error_set(err, STATUS_UNSUPPORTED, "explain", "the architecture %s is explained token by token",
+		                 m->architecture->name);
 	return STATUS_OK;
 }
 

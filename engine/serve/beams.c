@@ -44,7 +44,7 @@ status beams_check(const beam_options *o, const generation_request *r, int n, er
 		return error_set(err, STATUS_INVALID, "length_penalty", "must be between -%d and %d",
 		                 BEAM_SEARCH_MAX_PENALTY, BEAM_SEARCH_MAX_PENALTY);
 	if (n < 1 || n > o->beams)
-		return error_set(err, STATUS_INVALID, "n", "a search with %d beams finds as many texts", o->beams);
+		return error_set(err, STATUS_INVALID, "n", "must be at most num_beams, which is %d", o->beams);
 	if (r->max_tokens < 1)
 		return error_set(err, STATUS_INVALID, "max_tokens", "must be at least 1 in a beam search");
 	if (r->n_stops > 0)

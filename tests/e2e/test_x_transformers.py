@@ -74,3 +74,18 @@ def test_a_folder_that_was_trained_further_has_the_same_arguments_and_tensors(se
     assert any(not numpy.array_equal(back[k], weights[k]) for k in weights)
     for kind in ("TransformerWrapper", "Decoder"):
         assert {k: back_config[kind].get(k) for k in config[kind]} == config[kind]
+
+
+@pytest.mark.parametrize("folder", [path for path in SETS if path.stem == "xt_matrix"], indirect=True)
+def test_attention_that_keeps_its_largest_scores_is_explained_with_no_more_tokens(service, folder):
+    path, _, name = folder
+    additive(service, "models", "push", path, f"{name}-explained")
+    text = "abcdefghijkl"
+    answer = service.ok("POST", "/v1/explain", {"model": f"{name}-explained", "input": text, "method": "alpha"})
+    session = service.ok("POST", "/v1/sessions", {"model": f"{name}-explained", "prompt": text, "explain": True})["id"]
+    own = service.ok("GET", f"/v1/sessions/{session}/alpha")
+    service.ok("DELETE", f"/v1/sessions/{session}")
+    assert len(answer["weights"]) == 4  # 2 layers of 2 heads
+    for row, same in zip(answer["weights"], own["weights"]):
+        assert sum(row["alpha"]) == pytest.approx(1, abs=1e-5) and 1 <= sum(a > 0 for a in row["alpha"]) <= 4
+        assert row["alpha"] == pytest.approx(same["alpha"], abs=1e-6)

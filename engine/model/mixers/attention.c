@@ -150,8 +150,8 @@ static value mix(const builder *b, const attention_options *o, const char *prefi
 }
 
 /* Weights from scores; `window` of the whole form, none of the recurrent one, whose cache is as long. */
-static value weigh(builder *b, const attention_options *o, int index, const char *prefix, value scores, value mask,
-                   attention_rows *r, attention_weights_params params, uint32_t site)
+static value weigh(builder *b, const attention_options *o, int layer, int index, const char *prefix, value scores,
+                   value mask, attention_rows *r, attention_weights_params params, uint32_t site)
 {
 	graph *g = b->g;
 	if (o->residual) {
@@ -168,6 +168,8 @@ static value weigh(builder *b, const attention_options *o, int index, const char
 	                                     r->visible, o->cross ? VALUE_NONE : r->bias, params);
 	if (r->outputs)
 		graph_output(g, weights, "%sattn.%d", r->outputs, index);
+	if (b->spec->explain && !o->cross && b->pool != VALUE_NONE && !r->whole)
+		graph_output(g, weights, "layers.%d.weights", layer);
 	if (b->rng != VALUE_NONE && o->dropout > 0)
 		weights = op_dropout(g, weights, b->rng, (float)o->dropout, site);
 	return mix(b, o, prefix, "post_softmax_talking_heads", weights);
@@ -183,8 +185,8 @@ static int64_t window_of(const attention_options *o, const attention_rows *r, in
 	return o->causal && o->capacity < keys - o->memories - r->memory_rows ? o->capacity : 0;
 }
 
-static value attend(builder *b, const attention_options *o, int index, const char *prefix, value q, value k, value v,
-                    attention_rows *r)
+static value attend(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q, value k,
+                    value v, attention_rows *r)
 {
 	uint32_t site = builder_site(b);
 	graph *g = b->g;
@@ -197,7 +199,8 @@ static value attend(builder *b, const attention_options *o, int index, const cha
 		attention_matrix_params heads = {o->heads, o->kv_heads, (float)o->scale};
 		attention_weights_params params = {.window = window_of(o, r, keys), .bidirectional = !o->causal};
 		value scores = op_attention_scores(g, q, k, heads);
-		return op_attention_apply(g, weigh(b, o, index, prefix, scores, mask, r, params, site), v, heads);
+		return op_attention_apply(g, weigh(b, o, layer, index, prefix, scores, mask, r, params, site), v,
+		                          heads);
 	}
 	softmax_params params = {.heads = o->heads,
 	                         .kv_heads = o->kv_heads,
@@ -267,7 +270,7 @@ static value attend_recurrent(builder *b, const attention_options *o, int layer,
 	params.offset = offset;
 	stream_values at = {b->pool, b->slot, b->position, b->length, b->mask, b->start};
 	stream_scores_values s = op_stream_scores(g, q, k, keys, at, params);
-	value weights = weigh(b, o, index, prefix, s.scores, s.visible, r,
+	value weights = weigh(b, o, layer, index, prefix, s.scores, s.visible, r,
 	                      (attention_weights_params){.window = o->past ? o->past + 1 : 0}, site);
 	value y = op_stream_apply(g, v, weights, values, at, params);
 	op_stream_store(g, k, v, at, params);
@@ -278,11 +281,10 @@ static value attend_recurrent(builder *b, const attention_options *o, int layer,
 static void log_parts(builder *b, const attention_options *o, int layer, const attention_rows *r, value q, value k)
 {
 	graph *g = b->g;
-	int64_t n = b->spec->length;
 	value parts[] = {normalise(b, o, q, o->heads), normalise(b, o, k, o->kv_heads)};
 	for (int i = 0; i < 2; i++) {
 		if (r->memory_rows)
-			parts[i] = op_slice_rows(g, parts[i], r->memory_rows, n);
+			parts[i] = op_slice_rows(g, parts[i], r->memory_rows, -1);
 		builder_output(b, parts[i], i ? "layers.%d.key" : "layers.%d.query", layer);
 	}
 	if (o->biased && o->causal)
@@ -309,7 +311,7 @@ static value attend_rows(builder *b, const attention_options *o, int layer, int 
 	bool recurrent = b->pool != VALUE_NONE && !r->whole;
 	r->keys = k;
 	r->values = v;
-	if (b->spec->explain && !o->cross && !r->whole)
+	if (b->spec->explain && !o->cross && !r->whole && !(recurrent && attention_needs_matrix(o)))
 		log_parts(b, o, layer, r, q, k);
 	if (r->outputs) {
 		builder_output(b, k, "%skeys.%d", r->outputs, index);
@@ -322,7 +324,7 @@ static value attend_rows(builder *b, const attention_options *o, int layer, int 
 	q = normalise(b, o, q, o->heads);
 	k = normalise(b, o, k, o->kv_heads);
 	return recurrent ? attend_recurrent(b, o, layer, index, prefix, q, k, v, r)
-	                 : attend(b, o, index, prefix, q, k, v, r);
+	                 : attend(b, o, layer, index, prefix, q, k, v, r);
 }
 
 value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
@@ -370,6 +372,14 @@ const mixer mixer_attention = {
 
 const mixer mixer_attention_matrix = {
     .name = "attention_matrix",
+    .parameters = parameters,
+    .states = states,
+    .forward = forward,
+    .explainer = &attention_matrix_explainer,
+};
+
+const mixer mixer_attention_unexplained = {
+    .name = "attention_unexplained",
     .parameters = parameters,
     .states = states,
     .forward = forward,

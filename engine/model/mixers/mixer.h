@@ -108,6 +108,7 @@ typedef struct attention_options {
 	bool attend_when_hidden; /* a query that sees no key attends to all of them */
 	bool zero_masked_rows;   /* a masked query gets 0, in place of what it sees */
 	int64_t memories;        /* learned keys and values */
+	int64_t memory_tokens;   /* rows in front of every sequence */
 	int64_t top_k;           /* 0: all */
 	int64_t past;            /* keys further away are hidden; 0: none */
 	int64_t capacity;        /* of the cache, in tokens; of a source's */
@@ -148,9 +149,10 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
  * form. */
 void attention_store_source(builder *b, const attention_options *o, int layer, const char *prefix, value source,
                             value mask);
-/* The second has no explainer: of what needs the matrix, and of biases in both directions. */
-extern const mixer mixer_attention, mixer_attention_matrix;
-extern const explainer attention_explainer;
+/* They differ in what explains them: the second is for what needs the matrix and is causal, and nothing explains the
+ * third. */
+extern const mixer mixer_attention, mixer_attention_matrix, mixer_attention_unexplained;
+extern const explainer attention_explainer, attention_matrix_explainer;
 bool attention_needs_matrix(const attention_options *o);
 
 #endif

@@ -73,6 +73,7 @@ static attention_options attention_of(const stack *s, bool cross)
 	    .attend_when_hidden = o->attend_when_hidden,
 	    .zero_masked_rows = o->zero_masked_rows,
 	    .memories = o->attn_num_mem_kv,
+	    .memory_tokens = cross ? 0 : o->num_memory_tokens,
 	    .top_k = o->attn_sparse_topk,
 	    .past = o->attn_max_attend_past,
 	    .capacity = cross ? s->source_capacity : o->max_seq_len + o->max_mem_len,
@@ -774,7 +775,7 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 		x = entry(&j, x, e);
 		if (e + 1 == meeting) {
 			if (in_front)
-				x = op_slice_rows(g, x, memory, n);
+				x = op_slice_rows(g, x, memory, -1);
 			if (s->logits)
 				x = builder_needed_rows(b, x);
 		}

@@ -111,9 +111,11 @@ const mixer *transformer_mixer(const void *config, int64_t layer, const void **o
 	(void)layer;
 	const bool self = stack_has_self_attention(s);
 	*options = self ? &s->self : &s->cross;
+	if (self && attention_needs_matrix(&s->self) && s->self.causal)
+		return &mixer_attention_matrix;
 	/* Biases are kept by the tokens' positions, which must then be their places in the sequence. */
 	bool hidden = s->self.biased && (!s->self.causal || (s->self.segment && stack_positions(&s->options)));
-	return !self || attention_needs_matrix(&s->self) || hidden ? &mixer_attention_matrix : &mixer_attention;
+	return !self || attention_needs_matrix(&s->self) || hidden ? &mixer_attention_unexplained : &mixer_attention;
 }
 
 void transformer_states(const void *config, state_list *list)

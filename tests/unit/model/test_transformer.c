@@ -664,7 +664,7 @@ static float *log_of(plan *p, const model *m, int64_t at[8], int64_t *floats)
 			at[l] = used;
 			for (int i = 0; i < n; used += parts[i++].width) {
 				char name[64];
-				float rows[B * N * 64];
+				float rows[B * N * 96];
 				if (!pass)
 					continue;
 				snprintf(name, sizeof name, "layers.%d.%s", (int)l, parts[i].name);
@@ -692,6 +692,9 @@ static void weights_of_explanations_are_those_of_the_model(void **state)
 	     2},
 	    {"\"alibi_pos_bias\": true, \"attn_qk_norm\": true, \"attn_num_mem_kv\": 3", 3},
 	    {"\"stack\": \"encoder\", \"attn_value_dim_head\": 3", 0},
+	    {"\"attn_talking_heads\": true, \"attn_num_mem_kv\": 1, \"num_memory_tokens\": 2, \"rel_pos_bias\": true",
+	     3},
+	    {"\"attn_sparse_topk\": 3, \"residual_attn\": true, \"attn_max_attend_past\": 4", 0},
 	};
 	backend *b = fixture_backend();
 	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -705,10 +708,19 @@ static void weights_of_explanations_are_those_of_the_model(void **state)
 		t.m = fixture_created_as(&architecture_transformer, text, 3, b);
 		stir(&t);
 		fill_inputs(&t);
-		plan *parts = fixture_plan(t.m, &(forward_spec){.batch = B, .length = N, .explain = true}, NULL, NULL),
+		const bool stepped = model_explainer(t.m)->recurrent;
+		const forward_spec logged = {.phase = stepped ? PHASE_STEP : PHASE_SCORE,
+		                             .batch = B,
+		                             .length = N,
+		                             .slots = SLOTS,
+		                             .explain = true};
+		float *pool = calloc((size_t)(SLOTS * model_state_floats(t.m)), sizeof *pool);
+		plan *parts = fixture_plan(t.m, &logged, NULL, stepped ? pool : NULL),
 		     *whole =
 		         fixture_plan(t.m, &(forward_spec){.batch = B, .length = N, .activations = true}, NULL, NULL);
 		feed(&t, parts);
+		if (stepped)
+			assert_int_equal(feed_step(parts, 0, N), STATUS_OK);
 		feed(&t, whole);
 		assert_int_equal(plan_run(parts), STATUS_OK);
 		assert_int_equal(plan_run(whole), STATUS_OK);
@@ -740,6 +752,7 @@ static void weights_of_explanations_are_those_of_the_model(void **state)
 		free(log);
 		plan_free(parts);
 		plan_free(whole);
+		free(pool);
 		model_free(t.m);
 	}
 	b->close(b);
