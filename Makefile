@@ -128,6 +128,9 @@ $(call list,optimizers.def,OPTIMIZER,engine/train/optimizers)
 # So are the readers of golden files.
 $(call keep,$(OUT)/gen/golden_readers.def,$(foreach r,$(basename $(notdir $(call sources,engine/eval/golden))),GOLDEN_READER($(r))))
 
+# And the families of op cases that unit tests run.
+$(call list,op_case_families.def,OP_CASE_FAMILY,tests/unit/support/op_cases)
+
 # The first time nothing says which of the made files it includes.
 $(OUT)/obj/%.o: %.c $(OUT)/flags | $(GEN)
 	@mkdir -p $(@D)
@@ -270,11 +273,11 @@ ifeq ($(EMULATOR_ALL),)
 UNIT_SRC := $(filter-out tests/unit/cuda/%,$(UNIT_SRC))
 endif
 UNIT_BIN := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(UNIT_SRC))
-# An archive, so that a test links only the helpers it uses.
+# An archive, so that a test links only the helpers it uses; q: files of two folders may have one name.
 UNIT_SUPPORT := $(OUT)/obj/tests/unit/support.a
-$(UNIT_SUPPORT): $(call objects,$(sort $(wildcard tests/unit/support/*.c)))
+$(UNIT_SUPPORT): $(call objects,$(call sources,tests/unit/support tests/unit/support/op_cases))
 	@rm -f $@
-	$(Q)$(AR) rcs $@ $^
+	$(Q)$(AR) qcs $@ $^
 # A test links much and runs once: the faster of binutils' linkers, where it is.
 UNIT_LINKER := $(if $(filter release,$(BUILD)),$(if $(shell command -v ld.gold),-fuse-ld=gold))
 # What a test of an area links: the folders up to its own.

@@ -2,7 +2,8 @@
  *
  * A case builds a small graph whose last node is the op on trial; nodes before it
  * make its arguments (the log-normalisers a gradient wants, a state that has read
- * tokens). The same cases serve every backend: see op_trial.h. */
+ * tokens). The same cases serve every backend: see op_trial.h. They stand in
+ * op_cases/, a source for each family of ops. */
 #ifndef TESTS_UNIT_SUPPORT_OP_CASES_H
 #define TESTS_UNIT_SUPPORT_OP_CASES_H
 

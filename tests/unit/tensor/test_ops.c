@@ -1,5 +1,5 @@
 /* The walk over the op table: every row has cases, and every case holds on every
- * backend. Cases: tests/unit/support/op_cases.c. */
+ * backend. Cases: tests/unit/support/op_cases/. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
