@@ -22,27 +22,18 @@ static void build_attention_grad(graph *g, const int64_t *arg)
 	            &(additive_attention_params){arg[3], arg[4], arg[6] >= FROZEN}, grads);
 }
 
-/* As attention. The op on trial continues from a state that has read `length` tokens;
- * slots are more than sequences, and the round's state starts at an offset. */
+/* As attention, of a stream. */
 static void stream_case(graph *g, const int64_t *arg, bool ragged)
 {
-	enum { OFFSET = 5 };
-	additive_stream_params p = {arg[3], arg[4], OFFSET};
-	shape tokens = SHAPE3(arg[0], arg[1], arg[2]);
-	int64_t floats = OFFSET + additive_state_floats(arg[2], arg[3], arg[4]) + 1;
-	value w = f32(g, arg[6] ? "w loud" : "w", SHAPE1(arg[2])), slot = i32(g, "slot", SHAPE1(arg[0]));
-	value pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
-	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
-	op_additive_stream(g, f32(g, "x before", tokens), w, pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
-	                   i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, p);
-	value position = i32(g, "position", SHAPE1(arg[0]));
-	if (ragged)
-		op_additive_stream(g, f32(g, "x", SHAPE3(1, arg[1], arg[2])), w, pool, slot, position,
-		                   i32(g, "length ragged", SHAPE1(arg[0])), ragged_mask(g, arg),
-		                   i32(g, "start", SHAPE1(arg[0])), p);
-	else
-		op_additive_stream(g, f32(g, "x", tokens), w, pool, slot, position, i32(g, "length", SHAPE1(arg[0])),
-		                   mask, VALUE_NONE, p);
+	const additive_stream_params p = {arg[3], arg[4], STREAM_OFFSET};
+	const stream_values before =
+	    stream_before(g, arg, STREAM_OFFSET + additive_state_floats(arg[2], arg[3], arg[4]) + 1);
+	value w = f32(g, arg[6] ? "w loud" : "w", SHAPE1(arg[2]));
+	op_additive_stream(g, f32(g, "x before", stream_shape(arg, arg[2], false)), w, before.pool, before.slot,
+	                   before.position, before.length, before.mask, before.start, p);
+	const stream_values at = stream_now(g, arg, before, ragged);
+	op_additive_stream(g, f32(g, "x", stream_shape(arg, arg[2], ragged)), w, at.pool, at.slot, at.position,
+	                   at.length, at.mask, at.start, p);
 }
 
 static void build_stream(graph *g, const int64_t *arg)
@@ -50,7 +41,6 @@ static void build_stream(graph *g, const int64_t *arg)
 	stream_case(g, arg, false);
 }
 
-/* sequences, tokens in all, … */
 static void build_ragged_stream(graph *g, const int64_t *arg)
 {
 	stream_case(g, arg, true);

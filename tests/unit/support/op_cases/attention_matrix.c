@@ -81,53 +81,34 @@ static void build_mix_heads_grad(graph *g, const int64_t *arg) /* the same */
 typedef struct matrix_stream_case {
 	matrix_stream_params p;
 	stream_values at;
-	shape tokens; /* but for the channels */
 	int64_t memories;
 } matrix_stream_case;
 
-/* A state that has read tokens, as in stream. Values are a channel wider than keys. */
+/* Values are a channel wider than keys. */
 static matrix_stream_case matrix_stream_begin(graph *g, const int64_t *arg, bool ragged)
 {
-	enum { OFFSET = 5 };
 	const int64_t heads = arg[6] / 100 % 100;
 	matrix_stream_case c = {.p = {.heads = arg[3],
 	                              .kv_heads = heads,
 	                              .window = arg[4],
-	                              .offset = OFFSET,
+	                              .offset = STREAM_OFFSET,
 	                              .key_width = heads * arg[2],
 	                              .value_width = heads * (arg[2] + 1),
 	                              .scale = 0.4f,
 	                              .segment = arg[6] / 10000},
-	                        .tokens = SHAPE3(arg[0], arg[1], 0),
 	                        .memories = arg[6] % 100};
-	c.at.pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, OFFSET + matrix_stream_floats(c.p) + 1));
-	c.at.slot = i32(g, "slot", SHAPE1(arg[0]));
-	c.at.position = i32(g, "position zero", SHAPE1(arg[0]));
-	c.at.length = i32(g, "length before", SHAPE1(arg[0]));
-	c.at.mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
-	c.at.start = VALUE_NONE;
-	op_stream_store(g, f32(g, "key before", SHAPE3(arg[0], arg[1], c.p.key_width)),
-	                f32(g, "value before", SHAPE3(arg[0], arg[1], c.p.value_width)), c.at, c.p);
-	c.at.position = i32(g, "position", SHAPE1(arg[0]));
-	c.at.length = i32(g, ragged ? "length ragged" : "length", SHAPE1(arg[0]));
-	if (ragged) {
-		c.tokens.dim[0] = 1;
-		c.at.mask = ragged_mask(g, arg);
-		c.at.start = i32(g, "start", SHAPE1(arg[0]));
-	}
+	const stream_values before = stream_before(g, arg, STREAM_OFFSET + matrix_stream_floats(c.p) + 1);
+	op_stream_store(g, f32(g, "key before", stream_shape(arg, c.p.key_width, false)),
+	                f32(g, "value before", stream_shape(arg, c.p.value_width, false)), before, c.p);
+	c.at = stream_now(g, arg, before, ragged);
 	return c;
-}
-
-static value matrix_stream_tokens(graph *g, const matrix_stream_case *c, const char *name, int64_t width)
-{
-	return f32(g, name, SHAPE3(c->tokens.dim[0], c->tokens.dim[1], width));
 }
 
 static void stream_scores_case(graph *g, const int64_t *arg, bool ragged)
 {
 	const matrix_stream_case c = matrix_stream_begin(g, arg, ragged);
-	value q = matrix_stream_tokens(g, &c, "q", arg[2] * arg[3]);
-	value k = matrix_stream_tokens(g, &c, "k", c.p.key_width);
+	value q = f32(g, "q", stream_shape(arg, arg[2] * arg[3], ragged));
+	value k = f32(g, "k", stream_shape(arg, c.p.key_width, ragged));
 	value memory = c.memories ? f32(g, "memory", SHAPE2(c.memories, c.p.key_width)) : VALUE_NONE;
 	op_stream_scores(g, q, k, memory, c.at, c.p);
 }
@@ -145,8 +126,8 @@ static void build_ragged_stream_scores(graph *g, const int64_t *arg)
 static void stream_apply_case(graph *g, const int64_t *arg, bool ragged)
 {
 	const matrix_stream_case c = matrix_stream_begin(g, arg, ragged);
-	const int64_t rows = c.tokens.dim[0] * c.tokens.dim[1];
-	value v = matrix_stream_tokens(g, &c, "v", c.p.value_width);
+	const int64_t rows = ragged ? arg[1] : arg[0] * arg[1];
+	value v = f32(g, "v", stream_shape(arg, c.p.value_width, ragged));
 	value memory = c.memories ? f32(g, "memory", SHAPE2(c.memories, c.p.value_width)) : VALUE_NONE;
 	value weights = f32(g, "weights", SHAPE4(rows, arg[3], 1, c.memories + c.p.window));
 	op_stream_apply(g, v, weights, memory, c.at, c.p);
@@ -165,8 +146,8 @@ static void build_ragged_stream_apply(graph *g, const int64_t *arg)
 static void stream_store_case(graph *g, const int64_t *arg, bool ragged)
 {
 	const matrix_stream_case c = matrix_stream_begin(g, arg, ragged);
-	value k = matrix_stream_tokens(g, &c, "k", c.p.key_width);
-	op_stream_store(g, k, matrix_stream_tokens(g, &c, "v", c.p.value_width), c.at, c.p);
+	value k = f32(g, "k", stream_shape(arg, c.p.key_width, ragged));
+	op_stream_store(g, k, f32(g, "v", stream_shape(arg, c.p.value_width, ragged)), c.at, c.p);
 }
 
 static void build_stream_store(graph *g, const int64_t *arg)

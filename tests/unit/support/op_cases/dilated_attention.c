@@ -51,23 +51,18 @@ static void build_dilated_grad(graph *g, const int64_t *arg)
 	            (value[]){in[0], in[1], in[2], in[3], in[4], y.y, y.log_normalizer, dy}, 8, &p, grads);
 }
 
-/* As dilated, continuing from a state as in stream. */
+/* As dilated, of a stream. */
 static void dilated_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
-	enum { OFFSET = 5 };
-	dilated_stream_params p = {dilated_patterns[arg[4]], arg[3], OFFSET, 0.4f};
-	shape before = SHAPE3(arg[0], arg[1], arg[2]), now = ragged ? SHAPE3(1, arg[1], arg[2]) : before;
-	int64_t floats = OFFSET + dilated_state_floats(arg[2], &p.pattern) + 1;
-	value slot = i32(g, "slot", SHAPE1(arg[0])), pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
-	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
-	op_dilated_stream(g, f32(g, "query before", before), f32(g, "key before", before),
-	                  f32(g, "value before", before), pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
-	                  i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, p);
-	value query = f32(g, "query", now), key = f32(g, "key", now), what = f32(g, "value", now);
-	value position = i32(g, "position", SHAPE1(arg[0]));
-	value length = i32(g, ragged ? "length ragged" : "length", SHAPE1(arg[0]));
-	op_dilated_stream(g, query, key, what, pool, slot, position, length, ragged ? ragged_mask(g, arg) : mask,
-	                  ragged ? i32(g, "start", SHAPE1(arg[0])) : VALUE_NONE, p);
+	const dilated_stream_params p = {dilated_patterns[arg[4]], arg[3], STREAM_OFFSET, 0.4f};
+	const stream_values before =
+	    stream_before(g, arg, STREAM_OFFSET + dilated_state_floats(arg[2], &p.pattern) + 1);
+	const shape then = stream_shape(arg, arg[2], false), now = stream_shape(arg, arg[2], ragged);
+	op_dilated_stream(g, f32(g, "query before", then), f32(g, "key before", then), f32(g, "value before", then),
+	                  before.pool, before.slot, before.position, before.length, before.mask, before.start, p);
+	const stream_values at = stream_now(g, arg, before, ragged);
+	op_dilated_stream(g, f32(g, "query", now), f32(g, "key", now), f32(g, "value", now), at.pool, at.slot,
+	                  at.position, at.length, at.mask, at.start, p);
 }
 
 static void build_dilated_stream(graph *g, const int64_t *arg)

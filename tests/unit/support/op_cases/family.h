@@ -46,10 +46,40 @@ static inline value i32(graph *g, const char *name, shape s)
 	return graph_input(g, name, DTYPE_I32, s);
 }
 
-/* The mask of all tokens of a ragged stream, when arg[5] wants one. */
-static inline value ragged_mask(graph *g, const int64_t *arg)
+/* Cases of streams: the op on trial continues from a state that has read tokens. arg[0] sequences; arg[1] tokens of
+ * each or, in a ragged call, of all, those of one sequence behind the other's; arg[5] masked. A state starts at
+ * STREAM_OFFSET of its slot. */
+enum { STREAM_OFFSET = 5 };
+
+/* The call that reads the tokens before. Slots are more than sequences. */
+static inline stream_values stream_before(graph *g, const int64_t *arg, int64_t slot_floats)
 {
-	return arg[5] ? i32(g, "mask ragged", SHAPE2(1, arg[1])) : VALUE_NONE;
+	stream_values at = {.start = VALUE_NONE};
+	at.pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, slot_floats));
+	at.slot = i32(g, "slot", SHAPE1(arg[0]));
+	at.position = i32(g, "position zero", SHAPE1(arg[0]));
+	at.length = i32(g, "length before", SHAPE1(arg[0]));
+	at.mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	return at;
+}
+
+/* The call on trial. */
+static inline stream_values stream_now(graph *g, const int64_t *arg, stream_values before, bool ragged)
+{
+	stream_values at = before;
+	at.position = i32(g, "position", SHAPE1(arg[0]));
+	at.length = i32(g, ragged ? "length ragged" : "length", SHAPE1(arg[0]));
+	if (ragged) {
+		at.mask = arg[5] ? i32(g, "mask ragged", SHAPE2(1, arg[1])) : VALUE_NONE;
+		at.start = i32(g, "start", SHAPE1(arg[0]));
+	}
+	return at;
+}
+
+/* The tokens of a call. */
+static inline shape stream_shape(const int64_t *arg, int64_t channels, bool ragged)
+{
+	return ragged ? SHAPE3(1, arg[1], channels) : SHAPE3(arg[0], arg[1], channels);
 }
 
 #endif

@@ -94,23 +94,17 @@ static void build_shift_rows(graph *g, const int64_t *arg) /* batch, length, cha
 	              (shift_params){arg[3], arg[4], arg[6]});
 }
 
-/* batch or sequences, length or tokens in all, channels, high, rows in front, masked; continuing from a state as in
- * stream */
+/* sequences, tokens, channels, high, rows in front, masked; of a stream */
 static void shift_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
-	enum { OFFSET = 5 };
-	const shift_stream_params p = {arg[3], OFFSET};
-	const shape tokens = SHAPE3(arg[0], arg[1], arg[2]), now = ragged ? SHAPE3(1, arg[1], arg[2]) : tokens;
-	const int64_t floats = OFFSET + shift_state_floats(arg[2], p.high) + 1;
-	value slot = i32(g, "slot", SHAPE1(arg[0])), pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
-	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
+	const shift_stream_params p = {arg[3], STREAM_OFFSET};
+	const stream_values before = stream_before(g, arg, STREAM_OFFSET + shift_state_floats(arg[2], p.high) + 1);
 	value front = arg[4] ? f32(g, "front", SHAPE2(arg[4], arg[2])) : VALUE_NONE;
-	op_shift_stream(g, f32(g, "x before", tokens), pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
-	                i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, front, p);
-	op_shift_stream(g, f32(g, "x", now), pool, slot, i32(g, "position", SHAPE1(arg[0])),
-	                i32(g, ragged ? "length ragged" : "length", SHAPE1(arg[0])),
-	                ragged ? ragged_mask(g, arg) : mask, ragged ? i32(g, "start", SHAPE1(arg[0])) : VALUE_NONE,
-	                front, p);
+	op_shift_stream(g, f32(g, "x before", stream_shape(arg, arg[2], false)), before.pool, before.slot,
+	                before.position, before.length, before.mask, before.start, front, p);
+	const stream_values at = stream_now(g, arg, before, ragged);
+	op_shift_stream(g, f32(g, "x", stream_shape(arg, arg[2], ragged)), at.pool, at.slot, at.position, at.length,
+	                at.mask, at.start, front, p);
 }
 
 static void build_shift_stream(graph *g, const int64_t *arg)

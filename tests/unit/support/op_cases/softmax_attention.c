@@ -123,28 +123,20 @@ static void build_softmax_form_grad(graph *g, const int64_t *arg)
 	graph_apply(g, OP_softmax_attention_grad, in, 9, &p, grads);
 }
 
-/* As softmax, continuing from a state as in stream; window 0: as long as both calls together. */
+/* As softmax, of a stream; window 0: as long as both calls together. */
 static void softmax_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
-	enum { OFFSET = 5 };
 	const int64_t window = arg[4] ? arg[4] : 2 * arg[1] + 1;
-	softmax_stream_params p = {.heads = arg[3], .window = window, .offset = OFFSET, .scale = 0.4f};
-	shape tokens = SHAPE3(arg[0], arg[1], 3 * arg[2]);
-	int64_t floats = OFFSET + softmax_state_floats(arg[2], arg[2], p.window) + 1;
-	value slot = i32(g, "slot", SHAPE1(arg[0])), pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, floats));
-	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
-	op_softmax_stream(g, f32(g, "x before", tokens), VALUE_NONE, VALUE_NONE, pool, slot,
-	                  i32(g, "position zero", SHAPE1(arg[0])), i32(g, "length before", SHAPE1(arg[0])), mask,
-	                  VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, p);
-	value position = i32(g, "position", SHAPE1(arg[0]));
-	if (ragged)
-		op_softmax_stream(g, f32(g, "x", SHAPE3(1, arg[1], 3 * arg[2])), VALUE_NONE, VALUE_NONE, pool, slot,
-		                  position, i32(g, "length ragged", SHAPE1(arg[0])), ragged_mask(g, arg),
-		                  i32(g, "start", SHAPE1(arg[0])), VALUE_NONE, VALUE_NONE, VALUE_NONE, p);
-	else
-		op_softmax_stream(g, f32(g, arg[6] < 0 ? "x wide" : "x", tokens), VALUE_NONE, VALUE_NONE, pool, slot,
-		                  position, i32(g, "length", SHAPE1(arg[0])), mask, VALUE_NONE, VALUE_NONE, VALUE_NONE,
-		                  VALUE_NONE, p);
+	const softmax_stream_params p = {.heads = arg[3], .window = window, .offset = STREAM_OFFSET, .scale = 0.4f};
+	const stream_values before =
+	    stream_before(g, arg, STREAM_OFFSET + softmax_state_floats(arg[2], arg[2], window) + 1);
+	value x = f32(g, "x before", stream_shape(arg, 3 * arg[2], false));
+	op_softmax_stream(g, x, VALUE_NONE, VALUE_NONE, before.pool, before.slot, before.position, before.length,
+	                  before.mask, before.start, VALUE_NONE, VALUE_NONE, VALUE_NONE, p);
+	const stream_values at = stream_now(g, arg, before, ragged);
+	x = f32(g, arg[6] < 0 ? "x wide" : "x", stream_shape(arg, 3 * arg[2], ragged));
+	op_softmax_stream(g, x, VALUE_NONE, VALUE_NONE, at.pool, at.slot, at.position, at.length, at.mask, at.start,
+	                  VALUE_NONE, VALUE_NONE, VALUE_NONE, p);
 }
 
 static void build_softmax_stream(graph *g, const int64_t *arg)
@@ -178,25 +170,20 @@ static void build_softmax_stream_options(graph *g, const int64_t *arg)
 	const softmax_stream_params p = {heads, arg[4], OFFSET, 0.4f, groups, arg[6] / PAST % 100, arg[6] / SEGMENT};
 	const int64_t widths[] = {heads * arg[2], groups * arg[2], groups * (arg[2] + 3)};
 	const int64_t floats = OFFSET + softmax_state_floats(widths[1], widths[2], p.window) + 4;
-	value pool = graph_state(g, "pool", SHAPE2(arg[0] + 2, (floats + 3) / 4 * 4));
-	value slot = i32(g, "slot", SHAPE1(arg[0]));
 	value memory_k = memories_of(g, arg, "memory_k", widths[1]),
 	      memory_v = memories_of(g, arg, "memory_v", widths[2]);
 	value bias = arg[6] / WITH_BIAS % 10 ? f32(g, "bias", SHAPE2(p.window + memories, heads)) : VALUE_NONE;
-	const shape before = SHAPE3(arg[0], arg[1], 0), now = SHAPE3(1, arg[1], 0);
-	value in[2][3];
-	for (int i = 0; i < 6; i++) {
-		static const char *const names[] = {"q before", "k before", "v before", "q", "k", "v"};
-		shape s = i < 3 ? before : now;
-		s.dim[2] = widths[i % 3];
-		in[i / 3][i % 3] = f32(g, names[i], s);
+	stream_values at = stream_before(g, arg, (floats + 3) / 4 * 4);
+	for (int now = 0; now < 2; now++) {
+		static const char *const names[2][3] = {{"q before", "k before", "v before"}, {"q", "k", "v"}};
+		value in[3];
+		for (int i = 0; i < 3; i++)
+			in[i] = f32(g, names[now][i], stream_shape(arg, widths[i], now));
+		if (now)
+			at = stream_now(g, arg, at, true);
+		op_softmax_stream(g, in[0], in[1], in[2], at.pool, at.slot, at.position, at.length, at.mask, at.start,
+		                  memory_k, memory_v, bias, p);
 	}
-	value mask = arg[5] ? i32(g, "mask", SHAPE2(arg[0], arg[1])) : VALUE_NONE;
-	op_softmax_stream(g, in[0][0], in[0][1], in[0][2], pool, slot, i32(g, "position zero", SHAPE1(arg[0])),
-	                  i32(g, "length before", SHAPE1(arg[0])), mask, VALUE_NONE, memory_k, memory_v, bias, p);
-	op_softmax_stream(g, in[1][0], in[1][1], in[1][2], pool, slot, i32(g, "position", SHAPE1(arg[0])),
-	                  i32(g, "length ragged", SHAPE1(arg[0])), ragged_mask(g, arg), i32(g, "start", SHAPE1(arg[0])),
-	                  memory_k, memory_v, bias, p);
 }
 
 /* sources, tokens of the longest, channels of a key, heads, capacity, masked, OPTIONS; pool and slot too */
