@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Write tests/data/golden/sources/dilated_{cases,mixture}: inputs and what dilated_attention.py computes in float64.
+"""Write tests/data/golden/sources/dilated_{cases,mixture,module}: inputs and what dilated_attention.py computes in float64.
 
 usage: make_dilated_golden.py [FOLDER]          (default: tests/data/golden/sources)
 
-Inputs F32, values F64, "config" in the metadata JSON; the form is that of engine/eval/golden/longnet.c. In the cases
+Inputs F32, values F64, "config" in the metadata JSON; the form is that of engine/eval/golden/longnet.c and
+longnet_module.c. In the cases
 segments are multiples of nothing, longer than the sequence, or leave rows that no branch keeps, and heads are no
 multiple of a dilation.
 """
@@ -22,6 +23,8 @@ CASES = {"odd": {"N": 19, "segment": [3, 8, 20], "dilation": [1, 3, 2], "heads":
 COMBINATIONS = [("bidir", "block", "mask"), ("bidir", "mod", "mask"), ("bidir", "block", "zero_keys"),
                 ("causal", "block", "mask"), ("causal", "mod", "mask")]  # fmt: skip
 MIXTURE = {"batch": 2, "heads": 2, "N": 16, "head_dim": 3, "segment": [4, 16], "dilation": [1, 4]}
+MODULE = {"batch": 2, "heads": 3, "N": 11, "embed_dim": 12, "segment": [4, 8, 16], "dilation": [1, 2, 4]}
+EPS = 1e-5  # of the norm behind the attention
 
 
 def normal(random, *shape):
@@ -66,6 +69,51 @@ def make_mixture(random):
     return found | {key: numpy.array(list_).reshape(shape) for key, list_ in results.items()} | {"dalpha": dalpha}
 
 
+def module_heads(q, k, v, causal):
+    """Of rows [N,D], one head each; torchscale's offsets and padding."""
+    for h, rows in enumerate(zip(*(numpy.split(x, MODULE["heads"], -1) for x in (q, k, v)), strict=True)):
+        branches = [(w, r, first_row("block", MODULE["heads"], h, r))
+                    for w, r in zip(MODULE["segment"], MODULE["dilation"], strict=True)]
+        yield Head(*rows, branches, causal, zero_keys=not causal)
+
+
+def make_module(random):
+    d, projections = MODULE["embed_dim"], ("q_proj", "k_proj", "v_proj", "out_proj")
+    found = {f"{name}.weight": normal(random, d, d) / 2 for name in projections}
+    found |= {f"{name}.bias": normal(random, d) / 4 for name in (*projections, "inner_attn_ln")}
+    found["inner_attn_ln.weight"] = 1 + normal(random, d) / 4
+    found |= {name: normal(random, MODULE["batch"], MODULE["N"], d) for name in ("x", "dy")}
+    w, values = {name: array.astype(float) for name, array in found.items()}, {}
+    for direction in ("bidir", "causal"):
+        sums = {name: numpy.zeros(w[name].shape) for name in w if name not in ("x", "dy")}
+        y, dx = numpy.zeros(w["x"].shape), numpy.zeros(w["x"].shape)
+
+        def back(name, into, dout):
+            sums[f"{name}.weight"] += dout.T @ into
+            sums[f"{name}.bias"] += dout.sum(0)
+            return dout @ w[f"{name}.weight"]
+
+        for b, (x, dy) in enumerate(zip(w["x"], w["dy"], strict=True)):
+            q, k, v = (x @ w[f"{name}.weight"].T + w[f"{name}.bias"] for name in projections[:3])
+            heads = list(module_heads(q, k, v, direction == "causal"))
+            h = numpy.concatenate([head.y for head in heads], -1)
+            rstd = (h.var(-1, keepdims=True) + EPS) ** -0.5
+            unit = (h - h.mean(-1, keepdims=True)) * rstd
+            normed = unit * w["inner_attn_ln.weight"] + w["inner_attn_ln.bias"]
+            y[b] = normed @ w["out_proj.weight"].T + w["out_proj.bias"]
+            dnormed = back("out_proj", normed, dy)
+            sums["inner_attn_ln.weight"] += (dnormed * unit).sum(0)
+            sums["inner_attn_ln.bias"] += dnormed.sum(0)
+            dunit = dnormed * w["inner_attn_ln.weight"]
+            dh = rstd * (dunit - dunit.mean(-1, keepdims=True) - unit * (dunit * unit).mean(-1, keepdims=True))
+            parts = [head.gradients(part, detach=True)[:3] for head, part in zip(heads, numpy.split(dh, len(heads), -1), strict=True)]
+            for i, name in enumerate(projections[:3]):
+                dx[b] += back(name, x, numpy.concatenate([part[i] for part in parts], -1))
+        values |= {f"{direction}.y": y, f"{direction}.dx": dx}
+        values |= {f"{direction}.d.{name}": array for name, array in sums.items()}
+    return found | values
+
+
 def main():
     default = pathlib.Path(__file__).parent.parent / "data" / "golden" / "sources"
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default
@@ -74,6 +122,7 @@ def main():
         cases |= make_case(random, name, c)
     tensors.write(folder / "dilated_cases.safetensors", cases, {"config": json.dumps(CASES)})
     tensors.write(folder / "dilated_mixture.safetensors", make_mixture(random), {"config": json.dumps(MIXTURE)})
+    tensors.write(folder / "dilated_module.safetensors", make_module(random), {"config": json.dumps(MODULE)})
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/eval/golden.h"
-#include "engine/tensor/ops.h"
+#include "engine/eval/attention_module.h"
+#include "engine/eval/dilated_set.h"
 
-enum { MAX_SIZE = 1 << 24, NAME_BYTES = 128 };
+enum { NAME_BYTES = 128 };
 #define NOT_KEPT -1e8f
 
 typedef struct longnet {
@@ -26,57 +26,28 @@ typedef struct longnet {
 	bool gradients;
 } longnet;
 
-static bool is_case(const json_t *json)
-{
-	return json_is_array(json_object_get(json, "segment"));
-}
-
 static bool recognises(const golden *g)
 {
 	const char *key;
 	json_t *json;
+	if (attention_module_recognises(g))
+		return false; /* longnet_module.c */
 	json_object_foreach(g->config, key, json)
 	{
-		if (is_case(json))
+		if (dilated_set_is_config(json))
 			return true;
 	}
-	return is_case(g->config);
+	return dilated_set_is_config(g->config);
 }
 
 /* --- what a set says ------------------------------------------------------------------------- */
 
-static status read_integers(const json_t *json, const char *key, int64_t *out, int64_t *count, error *err)
-{
-	const json_t *array = json_object_get(json, key);
-	*count = (int64_t)json_array_size(array);
-	if (*count < 1 || *count > DILATED_MAX_BRANCHES)
-		return error_set(err, STATUS_INVALID, key, "the config lacks \"%s\", an array of 1 to %d integers", key,
-		                 DILATED_MAX_BRANCHES);
-	for (int64_t i = 0; i < *count; i++)
-		out[i] = json_integer_value(json_array_get(array, (size_t)i));
-	return STATUS_OK; /* the op checks the numbers */
-}
-
-static status read_size(const json_t *json, const char *key, int64_t *out, error *err)
-{
-	*out = json_integer_value(json_object_get(json, key));
-	if (*out >= 1 && *out <= MAX_SIZE)
-		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, key, "the config lacks \"%s\", an integer from 1 to %d", key, MAX_SIZE);
-}
-
 static status read_config(const json_t *json, longnet *c, error *err)
 {
-	dilated_pattern *p = &c->params.pattern;
-	int64_t dilations;
-	TRY(read_size(json, "N", &c->n, err));
-	TRY(read_size(json, "heads", &c->h, err));
-	TRY(read_size(json, "head_dim", &c->d, err));
-	TRY(read_integers(json, "segment", p->segment, &p->branches, err));
-	TRY(read_integers(json, "dilation", p->dilation, &dilations, err));
-	if (dilations != p->branches)
-		return error_set(err, STATUS_INVALID, "dilation", "the config has not as many dilations as segments");
-	c->params.heads = c->h;
+	TRY(dilated_set_size(json, "N", &c->n, err));
+	TRY(dilated_set_size(json, "head_dim", &c->d, err));
+	TRY(dilated_set_read(json, &c->params, err));
+	c->h = c->params.heads;
 	c->params.scale = (float)(1 / sqrt((double)c->d));
 	return STATUS_OK;
 }
@@ -257,7 +228,7 @@ static status evaluate_mixture(golden *g, error *err)
 	attended a;
 	float *dalpha;
 	TRY(read_config(g->config, &c, err));
-	TRY(read_size(g->config, "batch", &c.b, err));
+	TRY(dilated_set_size(g->config, "batch", &c.b, err));
 	const extent branches = EXTENT(c.params.pattern.branches);
 	TRY(golden_floats(g, "alpha", branches, &c.mixture, err));
 	TRY(read_inputs(g, &c, "", err));
@@ -274,11 +245,11 @@ static status evaluate(golden *g, error *err)
 {
 	const char *key;
 	json_t *json;
-	if (is_case(g->config))
+	if (dilated_set_is_config(g->config))
 		return evaluate_mixture(g, err);
 	json_object_foreach(g->config, key, json)
 	{
-		if (is_case(json))
+		if (dilated_set_is_config(json))
 			TRY(evaluate_case(g, key, json, err));
 	}
 	return STATUS_OK;

@@ -1,0 +1,18 @@
+/* dilated_set.h - dilated attention in the config of golden sets: "heads", and one number a branch in "segment" and
+ * "dilation", or as torchscale calls them "segment_length" and "dilated_ratio". */
+#ifndef ENGINE_EVAL_DILATED_SET_H
+#define ENGINE_EVAL_DILATED_SET_H
+
+#include "engine/eval/golden.h"
+#include "engine/tensor/ops.h"
+
+/* Is this object such a config? */
+bool dilated_set_is_config(const json_t *json);
+/* Is the set of a module with projections (attention_module.h)? */
+bool dilated_set_is_module(const golden *g);
+/* An integer of it, of a size. */
+status dilated_set_size(const json_t *json, const char *key, int64_t *out, error *err);
+/* heads, segments and dilations; what else is in *out is left as it is. The op checks the branches' numbers. */
+status dilated_set_read(const json_t *json, dilated_params *out, error *err);
+
+#endif
