@@ -91,7 +91,14 @@ static int by_name(const void *a, const void *b)
 	return strcmp(x->entry->name, y->entry->name);
 }
 
-/* Join what has one name: a weight and its gradient. */
+/* Do two files have values of several steps and of the first of them? */
+static bool are_steps(const safetensors_entry *a, const safetensors_entry *b)
+{
+	return a->type == ST_F64 && b->type == ST_F64 && a->rank == 1 && b->rank == 1 &&
+	       (a->count == 1) != (b->count == 1);
+}
+
+/* Join what has one name: a weight and its gradient, values of several steps and of the first. */
 static status join_gradients(golden *g, error *err)
 {
 	int n = 0;
@@ -99,6 +106,10 @@ static status join_gradients(golden *g, error *err)
 		golden_tensor t = g->tensors[i], *before = n > 0 ? &g->tensors[n - 1] : NULL;
 		if (!before || by_name(before, &t) != 0) {
 			g->tensors[n++] = t;
+			continue;
+		}
+		if (!before->gradient && are_steps(before->entry, t.entry)) {
+			*before = t.entry->count > 1 ? t : *before;
 			continue;
 		}
 		const bool swapped = before->entry->type == ST_F64;

@@ -2,7 +2,8 @@
  * every value that can be computed from them is written under the source's own name and shape.
  *
  * The tensors of all files form one set, in which a name occurs once. Only a float32 weight may have a value of its own
- * name, in float64 and in another file: its gradient. A source is read by one reader, a file of the folder golden/: it
+ * name, in float64 and in another file: its gradient; and a float64 value [1] another one [T] that begins with it, one
+ * value a step, which is the one that counts. A source is read by one reader, a file of the folder golden/: it
  * recognises its sets, builds what they need of the core (a model in memory, or a graph of single ops), and adds
  * results. A value of the set that is neither read nor written is one that the program cannot compute.
  *

@@ -23,12 +23,14 @@ SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"]
 TRANSFORMERS = sorted(path.stem for path in (GOLDEN / "sources").glob("xt_*.safetensors"))
 SETS |= {name: [GOLDEN / "sources" / f"{name}.safetensors"] for name in TRANSFORMERS}
 SETS |= {f"bart_{name}": [GOLDEN / "sources" / f"bart_{part}.safetensors" for part in ("weights", name)] for name in ("inputs", "steps")}
+SETS["cirilla_steps"] = [GOLDEN / "sources" / f"{name}.safetensors" for name in ("cirilla", "cirilla_steps")]
 SETS["encoder"] = [GOLDEN / "sources" / f"encoder_{part}.safetensors" for part in ("weights", "inputs")]
 # Beside the repository, where there are any.
 SHARED = {"g1": ["g1"], **{name: [f"seeds/{name}"] for name in (
     "bart_linear_attention", "bart_causal_linear", "longnet_n32", "longnet_n22", "longnet_small", "longnet_learned", "longnet_module")},
           "bart_forward": ["seeds/bart_weights", "seeds/bart_forward"],
           "cirilla_forward": ["seeds/cirilla_weights", "seeds/cirilla_forward", "seeds/cirilla_grads"],
+          "cirilla_adam": ["seeds/cirilla_weights", "seeds/cirilla_forward", "seeds/cirilla_adam"],
           "cirilla_fillmask": ["seeds/cirilla_fillmask"],
           **{f"bart_grads_{policy}": ["seeds/bart_weights", "seeds/bart_forward", f"seeds/bart_grads_{policy}"]
              for policy in ("ignore", "mask_keys")}}
@@ -287,6 +289,7 @@ def test_a_value_of_another_shape_than_what_is_computed_is_named(tmp_path, name,
 @pytest.mark.parametrize("name, key, bad", [
     ("module", "heads", 4), ("module", "heads", 0), ("module", "heads", "3"), ("module", "eps", "small"),
     ("module", "eps", -1), ("dilated_module", "dilated_pad", "zeros"), ("dilated_module", "segment", None), ("dilated_module", "dilation", [1]),
+    ("cirilla_steps", "adam", {"lr": "small"}), ("cirilla_steps", "adam", {"steps": 0}), ("cirilla_steps", "adam", {"betas": [-1]}),
     ("encoder", "d_model", 13), ("encoder", "ffn", None), ("encoder", "act", "relu"),
     ("sampling", "functions", None), ("encoder", "pos_offset", 0), ("encoder", "eps", 1e-12), ("encoder", "max_positions", 4), ("odd", "n_heads", 4),
 ])
@@ -339,6 +342,26 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     assert_fails(tmp_path, run(tmp_path, [tmp_path / "absent"]), tmp_path / "absent")
     (tmp_path / "set").write_bytes(b"nonsense")
     assert_fails(tmp_path, run(tmp_path, [*SETS["module"], tmp_path / "set"]), tmp_path / "set")
+
+
+def test_a_loss_of_every_step_of_training_stands_for_that_of_the_first_in_any_order_of_files(tmp_path):
+    done = run(tmp_path, SETS["cirilla_steps"][::-1], "--gradients")
+    assert done.returncode == 0 and done.stderr == ""
+    assert disagreements(tensors.read(tmp_path / "outputs")[0], values(load("cirilla_steps")[0])) == []
+
+
+def test_a_recipe_may_say_the_steps_and_a_set_the_rate_of_each(tmp_path):
+    def change(arrays, config):
+        del arrays["loss"]
+        config["adam"]["steps"] = 1
+
+    assert write(tmp_path, "cirilla_steps", change).returncode == 0
+    found, want = tensors.read(tmp_path / "outputs")[0], load("cirilla_steps")[0]
+    shown = {name: array for name, array in want.items() if name.startswith("w1.")}
+    assert disagreements(found, {**shown, "loss": want["loss"][:1]}) == [] and len(shown) == 6
+    assert write(tmp_path, "cirilla_steps", lambda arrays, _: arrays.update({"lr": numpy.zeros(5)})).returncode == 0
+    found = tensors.read(tmp_path / "outputs")[0]
+    assert disagreements(found, {**{f"w5.{name[3:]}": want[name[3:]] for name in shown}, "loss": numpy.full(5, want["loss"][0])}) == []
 
 
 def test_padding_of_segments_may_be_hidden_from_a_module_of_dilated_attention(tmp_path):

@@ -7,187 +7,31 @@
  *       NAME where a file of gradients has the names of the weights
  *       {exp_f32,pow_f32,pow_f64}.{enc_out,logits,loss}, pe_{exp,pow}_f32: with other tables of positions
  *       {pre,post}.{std_unbiased,variance}.{enc_out,logits,loss,NAME,grad.NAME,d.NAME}: with other norms
- *   ex{k}.enc_in [S]
- *       ex{k}.greedy_ids, ex{k}.greedy_logits of each step; ex{k}.enc_out, ex{k}.dec_out, and keys and values of the
- *       decoder's attentions, ex{k}.cache.{self,cross}{l}.{k,v}. With _cross_unmasked at the end, as its own decoding
- *       does: padding is attended to over the source. ex{k}.beam3_probsum_ids_cross_unmasked: three beams by sums of
- *       probabilities */
+ *       loss [T], grad_norm [T], w{t}.NAME: if the set has some of the latter, weights after t steps of Adam
+ * (training.h) ex{k}.enc_in [S] ex{k}.greedy_ids, ex{k}.greedy_logits of each step; ex{k}.enc_out, ex{k}.dec_out, and
+ * keys and values of the decoder's attentions, ex{k}.cache.{self,cross}{l}.{k,v}. With _cross_unmasked at the end, as
+ * its own decoding does: padding is attended to over the source. ex{k}.beam3_probsum_ids_cross_unmasked: three beams by
+ * sums of probabilities */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/eval/golden.h"
-#include "engine/model/feed.h"
-#include "engine/model/transformer/transformer.h"
+#include "engine/eval/cirilla_set.h"
+#include "engine/eval/training.h"
 
-enum { NAME_BYTES = 160, MAX_SIZE = 1 << 24, MAX_EXAMPLES = 1 << 10, BEAMS = 3 };
+enum { NAME_BYTES = 160, MAX_EXAMPLES = 1 << 10, BEAMS = 3 };
 #define UNMASKED "_cross_unmasked"
-
-typedef struct ids {
-	int64_t pad, begin, end;
-} ids;
-
-/* One model and what it reads. */
-typedef struct case_inputs {
-	model *model;
-	const transformer_config *config;
-	ids ids;
-	int64_t batch, length, source;
-	const int32_t *enc_in, *dec_in, *labels;
-	int32_t *source_mask, *ones; /* [B, S] */
-	bool cross_unmasked;
-} case_inputs;
 
 static bool recognises(const golden *g)
 {
 	return golden_find(g, "input_emb_enc.positional_embeddings.weight");
 }
 
-static status no_memory(error *err)
-{
-	return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-}
-
-/* --- the model ------------------------------------------------------------------------------------------- */
-
-static status read_ids(golden *g, ids *out, error *err)
-{
-	const json_t *json = json_object_get(g->config, "ids");
-	const struct {
-		const char *key;
-		int64_t *to;
-	} tokens[] = {{"PAD", &out->pad}, {"SOS", &out->begin}, {"EOS", &out->end}};
-	for (int i = 0; i < 3; i++) {
-		const json_t *id = json_object_get(json, tokens[i].key);
-		*tokens[i].to = json_integer_value(id);
-		if (!json_is_integer(id) || *tokens[i].to < 0 || *tokens[i].to > INT32_MAX)
-			return error_set(err, STATUS_INVALID, "ids", "the config's \"ids\" must have a number for %s",
-			                 tokens[i].key);
-	}
-	return STATUS_OK;
-}
-
-/* What the architecture computes, and the source may not differ from. */
-static status check_constants(golden *g, error *err)
-{
-	double eps, base;
-	TRY(golden_config_number(g, "ln_eps", 1e-6, &eps, err));
-	TRY(golden_config_number(g, "pe_base", 10000, &base, err));
-	if (eps != 1e-6)
-		return error_set(err, STATUS_UNSUPPORTED, "ln_eps", "the norms have eps 1e-06, not %g", eps);
-	if (base != 10000)
-		return error_set(err, STATUS_UNSUPPORTED, "pe_base", "the positions have base 10000, not %g", base);
-	return STATUS_OK;
-}
-
-/* Keys that the set's config leaves out have the architecture's own values; NULL: as the set's config has it. */
-static status make_model(golden *g, const char *positions, const char *norm, const char *kind, case_inputs *c,
-                         error *err)
-{
-	static const char *const copied[] = {"d_model", "heads",   "enc_layers", "dec_layers", "d_ff",
-	                                     "vocab",   "max_len", "norm",       "ln_kind"};
-	const struct {
-		const char *key, *value;
-	} chosen[] = {{"pe_form", positions}, {"norm", norm}, {"ln_kind", kind}};
-	json_t *config = json_object();
-	bool fits = config;
-	for (size_t i = 0; i < sizeof copied / sizeof *copied && fits; i++) {
-		json_t *member = json_object_get(g->config, copied[i]);
-		fits = !member || json_object_set(config, copied[i], member) == 0;
-	}
-	for (int i = 0; i < 3 && fits; i++)
-		fits =
-		    !chosen[i].value || json_object_set_new(config, chosen[i].key, json_string(chosen[i].value)) == 0;
-	status s = fits ? golden_model(g, &architecture_cirilla, config, &c->model, err) : no_memory(err);
-	json_decref(config);
-	if (s == STATUS_OK)
-		c->config = model_config(c->model);
-	return s;
-}
-
-/* --- inputs ------------------------------------------------------------------------------------------------- */
-
-static int64_t tokens_before_padding(const case_inputs *c, int64_t b)
-{
-	int64_t n = 0;
-	for (int64_t i = 0; i < c->source; i++)
-		n += c->enc_in[b * c->source + i] != c->ids.pad;
-	return n;
-}
-
-static status make_masks(golden *g, case_inputs *c, error *err)
-{
-	void *mask, *ones;
-	TRY(golden_memory(g, c->batch * c->source, sizeof(int32_t), &mask, err));
-	TRY(golden_memory(g, c->batch * c->source, sizeof(int32_t), &ones, err));
-	c->source_mask = mask;
-	c->ones = ones;
-	for (int64_t i = 0; i < c->batch * c->source; i++) {
-		c->source_mask[i] = i % c->source < tokens_before_padding(c, i / c->source);
-		c->ones[i] = 1;
-	}
-	return STATUS_OK;
-}
-
-/* A mask of the set is the one that is computed from the tokens. */
-static status check_mask(golden *g, const case_inputs *c, const char *name, bool causal, int64_t queries, int64_t keys,
-                         error *err)
-{
-	const int32_t *mask;
-	if (!golden_find(g, "%s", name))
-		return STATUS_OK;
-	TRY(golden_integers(g, name, EXTENT(c->batch, queries, keys), 0, 1, &mask, err));
-	for (int64_t i = 0; i < c->batch * queries * keys; i++) {
-		int64_t b = i / keys / queries, query = i / keys % queries, key = i % keys;
-		if (mask[i] != (causal ? key <= query : c->source_mask[b * keys + key]))
-			return error_set(err, STATUS_UNSUPPORTED, name, "tensor \"%s\" hides other keys than %s", name,
-			                 causal ? "the later ones" : "the padding");
-	}
-	return STATUS_OK;
-}
-
-static status read_inputs(golden *g, case_inputs *c, error *err)
-{
-	const model_dims *d = model_dimensions(c->model);
-	extent e, source;
-	const int32_t *target;
-	void *labels;
-	TRY(golden_rank(g, "enc_in", 2, &source, err));
-	TRY(golden_rank(g, "dec_in", 2, &e, err));
-	c->batch = e.dim[0];
-	c->length = e.dim[1];
-	c->source = source.dim[1];
-	TRY(golden_integers(g, "enc_in", EXTENT(c->batch, c->source), 0, (int32_t)d->inputs - 1, &c->enc_in, err));
-	TRY(golden_integers(g, "dec_in", e, 0, (int32_t)d->inputs - 1, &c->dec_in, err));
-	TRY(golden_integers(g, "target", e, 0, (int32_t)d->inputs - 1, &target, err));
-	TRY(golden_memory(g, c->batch * c->length, sizeof(int32_t), &labels, err));
-	for (int64_t i = 0; i < c->batch * c->length; i++)
-		((int32_t *)labels)[i] = target[i] == c->ids.pad ? -1 : target[i];
-	c->labels = labels;
-	TRY(make_masks(g, c, err));
-	TRY(check_mask(g, c, "enc_mask", false, c->source, c->source, err));
-	TRY(check_mask(g, c, "cross_mask", false, c->length, c->source, err));
-	return check_mask(g, c, "dec_self_mask", true, c->length, c->length, err);
-}
-
 /* --- forwards ---------------------------------------------------------------------------------------------- */
 
-static status run(golden *g, const case_inputs *c, forward_spec spec, plan **out, error *err)
+static status run(golden *g, const cirilla_set *c, forward_spec spec, plan **out, error *err)
 {
-	spec.phase = PHASE_SCORE;
-	spec.batch = c->batch;
-	spec.length = c->length;
-	spec.source = c->source;
-	spec.source_masked = true;
-	spec.source_kept = c->cross_unmasked;
-	TRY(golden_forward(g, c->model, &spec, out, err));
-	TRY(feed_write(*out, PORT_TOKENS, c->dec_in));
-	TRY(feed_write(*out, PORT_SOURCE, c->enc_in));
-	TRY(feed_write(*out, PORT_SOURCE_MASK, c->source_mask));
-	TRY(feed_write(*out, PORT_SOURCE_KEPT, c->ones));
-	if (c->labels)
-		TRY(feed_write(*out, PORT_LABELS, c->labels));
-	TRY(feed_positions(*out, model_dimensions(c->model), POSITION_ERROR, 0));
+	TRY(cirilla_set_plan(g, c, spec, NULL, out, err));
 	return plan_run(*out);
 }
 
@@ -201,7 +45,7 @@ static status add(golden *g, plan *p, const char *from, const char *prefix, cons
 	return golden_output(g, p, v, s.rank ? extent_of(s) : EXTENT(1), err, "%s%s", prefix, name);
 }
 
-static status add_gradients(golden *g, const case_inputs *c, plan *p, error *err)
+static status add_gradients(golden *g, const cirilla_set *c, plan *p, error *err)
 {
 	for (int i = 0; i < model_tensor_count(c->model); i++) {
 		const parameter_spec *spec = model_parameter(c->model, i);
@@ -215,7 +59,7 @@ static status add_gradients(golden *g, const case_inputs *c, plan *p, error *err
 }
 
 /* Gradients that the set has under the prefix. */
-static status add_some_gradients(golden *g, const case_inputs *c, plan *p, const char *prefix, error *err)
+static status add_some_gradients(golden *g, const cirilla_set *c, plan *p, const char *prefix, error *err)
 {
 	static const char *const forms[] = {"", "grad.", "d."};
 	for (int i = 0; i < model_tensor_count(c->model); i++) {
@@ -229,16 +73,24 @@ static status add_some_gradients(golden *g, const case_inputs *c, plan *p, const
 	return STATUS_OK;
 }
 
-/* enc_out, logits and loss under a prefix. */
-static status add_results(golden *g, const case_inputs *c, const char *prefix, bool gradients, error *err)
+static status read_smoothing(golden *g, float *out, error *err)
 {
 	double smoothing;
-	plan *p, *inside;
 	TRY(golden_config_number(g, "label_smoothing", 0, &smoothing, err));
-	forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .smoothing = (float)smoothing, .backward = gradients};
+	*out = (float)smoothing;
+	return STATUS_OK;
+}
+
+/* enc_out, logits and loss under a prefix. */
+static status add_results(golden *g, const cirilla_set *c, const char *prefix, bool gradients, error *err)
+{
+	plan *p, *inside;
+	forward_spec spec = {.logits = LOGITS_ALL, .loss = true, .backward = gradients};
+	TRY(read_smoothing(g, &spec.smoothing, err));
 	TRY(run(g, c, spec, &p, err));
 	TRY(add(g, p, port_name(PORT_LOGITS), prefix, "logits", err));
-	TRY(add(g, p, port_name(PORT_LOSS), prefix, "loss", err));
+	if (prefix[0] || !training_is_asked(g)) /* or else its first step has that loss */
+		TRY(add(g, p, port_name(PORT_LOSS), prefix, "loss", err));
 	if (!prefix[0])
 		TRY(add(g, p, port_name(PORT_COUNT), prefix, "loss_sum_tokens", err));
 	if (gradients)
@@ -272,7 +124,7 @@ static status add_blocks(golden *g, plan *p, const stack *s, const char *side, c
 	return add(g, p, from, "", name, err);
 }
 
-static status add_inside(golden *g, const case_inputs *c, error *err)
+static status add_inside(golden *g, const cirilla_set *c, error *err)
 {
 	plan *p;
 	TRY(run(g, c, (forward_spec){.activations = true}, &p, err));
@@ -282,7 +134,7 @@ static status add_inside(golden *g, const case_inputs *c, error *err)
 	return add_blocks(g, p, &c->config->decoder, "dec", "selfatt", err);
 }
 
-static status add_table(golden *g, const case_inputs *c, sinusoids_form form, const char *name, error *err)
+static status add_table(golden *g, const cirilla_set *c, sinusoids_form form, const char *name, error *err)
 {
 	int64_t n = c->config->decoder.options.max_seq_len;
 	sinusoids_params params = {model_dimensions(c->model)->hidden, form};
@@ -300,32 +152,32 @@ static status add_table(golden *g, const case_inputs *c, sinusoids_form form, co
 	return golden_output(g, p, y, EXTENT(n, params.width), err, "%s", name);
 }
 
-static status add_forward(golden *g, case_inputs *c, error *err)
+static status add_forward(golden *g, cirilla_set *c, error *err)
 {
 	static const struct {
 		const char *prefix, *form;
 	} tables[] = {{"exp_f32.", "exp"}, {"pow_f32.", "pow"}, {"pow_f64.", "exact"}};
 	static const char *const norms[] = {"pre", "post"}, *const kinds[] = {"std_unbiased", "variance"};
-	TRY(read_inputs(g, c, err));
+	TRY(cirilla_set_read(g, c, err));
 	TRY(add_results(g, c, "", g->options->spec.gradients, err));
 	TRY(add_inside(g, c, err));
 	TRY(add_table(g, c, SINUSOIDS_EXACT, "pe_exact", err));
 	TRY(add_table(g, c, SINUSOIDS_EXP, "pe_exp_f32", err));
 	TRY(add_table(g, c, SINUSOIDS_POW, "pe_pow_f32", err));
 	for (int i = 0; i < 3; i++) {
-		case_inputs other = *c;
+		cirilla_set other = *c;
 		if (!golden_find(g, "%slogits", tables[i].prefix))
 			continue;
-		TRY(make_model(g, tables[i].form, NULL, NULL, &other, err));
+		TRY(cirilla_set_model(g, tables[i].form, NULL, NULL, &other, err));
 		TRY(add_results(g, &other, tables[i].prefix, false, err));
 	}
 	for (int i = 0; i < 4; i++) {
-		case_inputs other = *c;
+		cirilla_set other = *c;
 		char prefix[NAME_BYTES];
 		snprintf(prefix, sizeof prefix, "%s.%s.", norms[i / 2], kinds[i % 2]);
 		if (!golden_find(g, "%slogits", prefix))
 			continue;
-		TRY(make_model(g, "exact", norms[i / 2], kinds[i % 2], &other, err));
+		TRY(cirilla_set_model(g, "exact", norms[i / 2], kinds[i % 2], &other, err));
 		TRY(add_results(g, &other, prefix, g->options->spec.gradients, err));
 	}
 	return STATUS_OK;
@@ -335,7 +187,7 @@ static status add_forward(golden *g, case_inputs *c, error *err)
 
 /* Beams of one text: tokens from the one that begins, and the last forward. */
 typedef struct decoding {
-	case_inputs in;
+	cirilla_set in;
 	int64_t room, vocabulary, beams, used;
 	int32_t *tokens; /* [BEAMS, room] */
 	double score[BEAMS];
@@ -343,7 +195,7 @@ typedef struct decoding {
 	plan *plan;    /* whose inputs the next step writes */
 } decoding;
 
-static status begin_decoding(golden *g, const case_inputs *of, const char *example, bool unmasked, decoding *d,
+static status begin_decoding(golden *g, const cirilla_set *of, const char *example, bool unmasked, decoding *d,
                              error *err)
 {
 	char name[NAME_BYTES];
@@ -372,7 +224,7 @@ static status begin_decoding(golden *g, const case_inputs *of, const char *examp
 	d->in.enc_in = source;
 	d->in.dec_in = d->tokens;
 	d->in.cross_unmasked = unmasked;
-	TRY(make_masks(g, &d->in, err));
+	TRY(cirilla_set_masks(g, &d->in, err));
 	return run(g, &d->in, (forward_spec){.logits = LOGITS_ALL}, &d->plan, err);
 }
 
@@ -413,7 +265,7 @@ static status add_ids(golden *g, const decoding *d, const char *example, const c
 	return STATUS_OK;
 }
 
-static status decode_greedily(golden *g, const case_inputs *of, const char *example, bool unmasked, decoding *d,
+static status decode_greedily(golden *g, const cirilla_set *of, const char *example, bool unmasked, decoding *d,
                               error *err)
 {
 	const char *end = unmasked ? UNMASKED : "";
@@ -512,7 +364,7 @@ static void take(golden *g, decoding *d, const candidate *best, int n, int32_t *
 }
 
 /* Beams that have ended are dropped as long as one has not, and probabilities are added, not their logarithms. */
-static status decode_by_beams(golden *g, const case_inputs *of, const char *example, error *err)
+static status decode_by_beams(golden *g, const cirilla_set *of, const char *example, error *err)
 {
 	decoding d;
 	void *taken, *space;
@@ -537,7 +389,7 @@ static status decode_by_beams(golden *g, const case_inputs *of, const char *exam
 	return add_ids(g, &d, example, "beam3_probsum_ids", UNMASKED, err);
 }
 
-static status add_examples(golden *g, const case_inputs *c, error *err)
+static status add_examples(golden *g, const cirilla_set *c, error *err)
 {
 	char example[NAME_BYTES];
 	for (int k = 0; k < MAX_EXAMPLES && golden_find(g, "ex%d.enc_in", k); k++) {
@@ -551,17 +403,31 @@ static status add_examples(golden *g, const case_inputs *c, error *err)
 	return STATUS_OK;
 }
 
+/* --- training ------------------------------------------------------------------------------------------------ */
+
+/* Changes the model's weights. */
+static status add_steps(golden *g, const cirilla_set *c, error *err)
+{
+	training t = {.params = {.beta1 = 0.9F, .beta2 = 0.999F, .eps = 1e-9F}, .rate = 1e-3F};
+	forward_spec spec = {.loss = true, .backward = true};
+	TRY(read_smoothing(g, &spec.smoothing, err));
+	TRY(training_read(g, &t, err));
+	TRY(training_begin(g, c->model, &t, err));
+	TRY(cirilla_set_plan(g, c, spec, t.gradients, &t.backward, err));
+	return training_run(g, &t, err);
+}
+
 /* --- all of it -------------------------------------------------------------------------------------------------- */
 
 static status evaluate(golden *g, error *err)
 {
-	case_inputs c = {0};
-	TRY(check_constants(g, err));
-	TRY(read_ids(g, &c.ids, err));
-	TRY(make_model(g, "exact", NULL, NULL, &c, err));
-	if (golden_find(g, "enc_in"))
+	cirilla_set c = {0};
+	const bool forward = golden_find(g, "enc_in");
+	TRY(cirilla_set_model(g, "exact", NULL, NULL, &c, err));
+	if (forward)
 		TRY(add_forward(g, &c, err));
-	return add_examples(g, &c, err);
+	TRY(add_examples(g, &c, err));
+	return forward && training_is_asked(g) ? add_steps(g, &c, err) : STATUS_OK;
 }
 
 static bool is_gradient(const char *name)
