@@ -1,6 +1,10 @@
 #include "engine/eval/cirilla_set.h"
 
+#include <stdio.h>
+
 #include "engine/model/feed.h"
+
+enum { NAME_BYTES = 64 };
 
 static status no_memory(error *err)
 {
@@ -89,20 +93,67 @@ status cirilla_set_masks(golden *g, cirilla_set *c, error *err)
 	return STATUS_OK;
 }
 
-/* A mask of the set is the one that is computed from the tokens. */
-static status check_mask(golden *g, const cirilla_set *c, const char *name, bool causal, int64_t queries, int64_t keys,
-                         error *err)
+static const char *const mask_names[CIRILLA_MASKS] = {"enc_mask", "cross_mask", "dec_self_mask"};
+
+static extent mask_extent(const cirilla_set *c, int mask)
 {
-	const int32_t *mask;
+	return EXTENT(c->batch, mask == CIRILLA_ENCODER ? c->source : c->length,
+	              mask == CIRILLA_DECODER ? c->length : c->source);
+}
+
+/* Element i of a mask that follows from the tokens: it hides the later ones, or the padding. */
+static int32_t mask_at(const cirilla_set *c, int mask, int64_t i)
+{
+	const extent e = mask_extent(c, mask);
+	const int64_t b = i / e.dim[2] / e.dim[1], query = i / e.dim[2] % e.dim[1], key = i % e.dim[2];
+	return mask == CIRILLA_DECODER ? key <= query : c->source_mask[b * c->source + key];
+}
+
+/* A mask of the set is the one that is computed from the tokens. */
+static status check_mask(golden *g, const cirilla_set *c, int mask, error *err)
+{
+	const char *name = mask_names[mask];
+	const extent e = mask_extent(c, mask);
+	const int32_t *found;
 	if (!golden_find(g, "%s", name))
 		return STATUS_OK;
-	TRY(golden_integers(g, name, EXTENT(c->batch, queries, keys), 0, 1, &mask, err));
-	for (int64_t i = 0; i < c->batch * queries * keys; i++) {
-		int64_t b = i / keys / queries, query = i / keys % queries, key = i % keys;
-		if (mask[i] != (causal ? key <= query : c->source_mask[b * keys + key]))
+	TRY(golden_integers(g, name, e, 0, 1, &found, err));
+	for (int64_t i = 0; i < extent_count(e); i++)
+		if (found[i] != mask_at(c, mask, i))
 			return error_set(err, STATUS_UNSUPPORTED, name, "tensor \"%s\" hides other keys than %s", name,
-			                 causal ? "the later ones" : "the padding");
+			                 mask == CIRILLA_DECODER ? "the later ones" : "the padding");
+	return STATUS_OK;
+}
+
+static status read_visible(golden *g, const char *name, int mask, cirilla_set *c, error *err)
+{
+	const extent e = mask_extent(c, mask);
+	const stack *s = mask == CIRILLA_ENCODER ? &c->config->encoder : &c->config->decoder;
+	const int32_t *pairs;
+	void *data;
+	if (golden_find(g, "%s", name)) {
+		TRY(golden_integers(g, name, e, 0, 1, &pairs, err));
+	} else {
+		TRY(golden_memory(g, extent_count(e), sizeof(int32_t), &data, err));
+		for (int64_t i = 0; i < extent_count(e); i++)
+			((int32_t *)data)[i] = mask_at(c, mask, i);
+		pairs = data;
 	}
+	return golden_visible(g, pairs, true, SHAPE4(e.dim[0], s->options.heads, e.dim[1], e.dim[2]), &c->visible[mask],
+	                      err);
+}
+
+status cirilla_set_visible(golden *g, const char *prefix, cirilla_set *c, bool *any, error *err)
+{
+	char name[NAME_BYTES];
+	*any = false;
+	for (int i = 0; i < CIRILLA_MASKS; i++)
+		*any |= golden_find(g, "%s%s", prefix, mask_names[i]) != NULL;
+	for (int i = 0; i < CIRILLA_MASKS && *any; i++) {
+		snprintf(name, sizeof name, "%s%s", prefix, mask_names[i]);
+		TRY(read_visible(g, name, i, c, err));
+	}
+	c->source_mask = *any ? c->ones : c->source_mask;
 	return STATUS_OK;
 }
 
@@ -125,26 +176,30 @@ status cirilla_set_read(golden *g, cirilla_set *c, error *err)
 		((int32_t *)labels)[i] = target[i] == c->ids.pad ? -1 : target[i];
 	c->labels = labels;
 	TRY(cirilla_set_masks(g, c, err));
-	TRY(check_mask(g, c, "enc_mask", false, c->source, c->source, err));
-	TRY(check_mask(g, c, "cross_mask", false, c->length, c->source, err));
-	return check_mask(g, c, "dec_self_mask", true, c->length, c->length, err);
+	for (int i = 0; i < CIRILLA_MASKS; i++)
+		TRY(check_mask(g, c, i, err));
+	return STATUS_OK;
 }
 
 /* --- plans ------------------------------------------------------------------------------------------------- */
 
 status cirilla_set_plan(golden *g, const cirilla_set *c, forward_spec spec, float *gradients, plan **out, error *err)
 {
+	static const port_role ports[CIRILLA_MASKS] = {PORT_SOURCE_VISIBLE, PORT_CROSS_VISIBLE, PORT_VISIBLE};
 	spec.phase = PHASE_SCORE;
 	spec.batch = c->batch;
 	spec.length = c->length;
 	spec.source = c->source;
 	spec.source_masked = true;
 	spec.source_kept = c->cross_unmasked;
+	spec.restricted = spec.source_restricted = c->visible[0];
 	TRY(golden_backward_into(g, c->model, &spec, gradients, out, err));
 	TRY(feed_write(*out, PORT_TOKENS, c->dec_in));
 	TRY(feed_write(*out, PORT_SOURCE, c->enc_in));
 	TRY(feed_write(*out, PORT_SOURCE_MASK, c->source_mask));
 	TRY(feed_write(*out, PORT_SOURCE_KEPT, c->ones));
+	for (int i = 0; i < CIRILLA_MASKS && c->visible[i]; i++)
+		TRY(feed_write(*out, ports[i], c->visible[i]));
 	if (c->labels)
 		TRY(feed_write(*out, PORT_LABELS, c->labels));
 	return feed_positions(*out, model_dimensions(c->model), POSITION_ERROR, 0);

@@ -9,6 +9,10 @@ typedef struct cirilla_ids {
 	int64_t pad, begin, end;
 } cirilla_ids;
 
+/* Its masks: of the encoder's self-attention [B,S,S], of cross-attention [B,N,S], of the decoder's self-attention
+ * [B,N,N]. */
+enum { CIRILLA_ENCODER, CIRILLA_CROSS, CIRILLA_DECODER, CIRILLA_MASKS };
+
 /* One model and what it reads. */
 typedef struct cirilla_set {
 	model *model;
@@ -18,6 +22,7 @@ typedef struct cirilla_set {
 	const int32_t *enc_in, *dec_in, *labels;
 	int32_t *source_mask, *ones; /* [B, S] */
 	bool cross_unmasked;
+	const int32_t *visible[CIRILLA_MASKS]; /* [B,H,·,·], in place of the masks that follow from tokens; or NULL */
 } cirilla_set;
 
 /* The tokens' ids, and the set's weights as the architecture computes them. positions, norm, kind: values of the
@@ -27,6 +32,8 @@ status cirilla_set_model(golden *g, const char *positions, const char *norm, con
                          error *err);
 /* enc_in, dec_in and target, with the masks that follow from them. */
 status cirilla_set_read(golden *g, cirilla_set *c, error *err);
+/* The set's masks under a prefix, PREFIX{enc_mask,cross_mask,dec_self_mask}, are what is visible. *any: it has one. */
+status cirilla_set_visible(golden *g, const char *prefix, cirilla_set *c, bool *any, error *err);
 /* The masks of c's enc_in. */
 status cirilla_set_masks(golden *g, cirilla_set *c, error *err);
 /* The plan of a forward with all inputs written. gradients: as golden_backward_into; NULL: memory of the plan. */

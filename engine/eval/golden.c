@@ -324,6 +324,18 @@ status golden_integers(golden *g, const char *name, extent e, int32_t min, int32
 	return STATUS_OK;
 }
 
+status golden_visible(golden *g, const int32_t *pairs, bool of_each, shape all, const int32_t **out, error *err)
+{
+	const int64_t heads = all.dim[0] * all.dim[1], count = all.dim[2] * all.dim[3];
+	void *data;
+	TRY(golden_memory(g, heads * count, sizeof(int32_t), &data, err));
+	for (int64_t i = 0; i < heads; i++)
+		memcpy((int32_t *)data + i * count, pairs + (of_each ? i / all.dim[1] * count : 0),
+		       (size_t)count * sizeof(int32_t));
+	*out = data;
+	return STATUS_OK;
+}
+
 status golden_config_integer(golden *g, const char *key, int64_t max, int64_t *out, error *err)
 {
 	const json_t *found = json_object_get(g->config, key);

@@ -82,6 +82,9 @@ status golden_rank(golden *g, const char *name, int rank, extent *out, error *er
 status golden_floats(golden *g, const char *name, extent e, const float **out, error *err);
 status golden_integers(golden *g, const char *name, extent e, int32_t min, int32_t max, const int32_t **out,
                        error *err);
+/* 0 or 1 for pairs of a query and a key, [N,S] or `of_each` sequence [B,N,S], as a port for all heads has them:
+ * [B,H,N,S], which `all` is. */
+status golden_visible(golden *g, const int32_t *pairs, bool of_each, shape all, const int32_t **out, error *err);
 /* Keys of the config: an integer from 1 up to `max`, which must be there; a number of at least 0. */
 status golden_config_integer(golden *g, const char *key, int64_t max, int64_t *out, error *err);
 status golden_config_number(golden *g, const char *key, double fallback, double *out, error *err);

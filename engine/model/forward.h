@@ -47,6 +47,7 @@ typedef struct forward_spec {
 	bool masked;           /* takes a mask */
 	bool source_masked, source_kept;   /* takes PORT_SOURCE_MASK, PORT_SOURCE_KEPT */
 	bool key_masked, restricted, kept; /* takes PORT_KEY_MASK, PORT_VISIBLE, PORT_KEPT */
+	bool source_restricted;            /* takes PORT_SOURCE_VISIBLE, PORT_CROSS_VISIBLE */
 	bool memories;                     /* gives the rows that the next segment attends to */
 	bool carried;                      /* takes what earlier rows left (model_carried), gives what these leave */
 	bool dropout;                      /* training: dropout on, takes random numbers */

@@ -364,6 +364,21 @@ def test_a_recipe_may_say_the_steps_and_a_set_the_rate_of_each(tmp_path):
     assert disagreements(found, {**{f"w5.{name[3:]}": want[name[3:]] for name in shown}, "loss": numpy.full(5, want["loss"][0])}) == []
 
 
+def test_a_query_that_sees_no_key_gets_zeros_of_attention_and_masks_may_be_left_out(tmp_path):
+    def change(arrays, _):
+        del arrays["hide_mask.dec_self_mask"], arrays["hide_mask.cross_mask"]
+
+    found, _ = evaluate(tmp_path, "cirilla")
+    arrays = load("cirilla")[0]
+    for mask, name in (("enc_mask", "enc.att0"), ("cross_mask", "dec.cross1"), ("dec_self_mask", "dec.selfatt1")):
+        blind = ~arrays[f"hide_mask.{mask}"].any(-1)
+        assert blind.sum() == 1 and not found[f"hide_mask.{name}"][blind].any() and found[f"hide_mask.{name}"][~blind].all()
+    assert write(tmp_path, "cirilla", change).returncode == 0
+    partly = tensors.read(tmp_path / "outputs")[0]
+    names = ("hide_mask.enc_out", "hide_mask.logits", "logits")
+    assert disagreements(partly, {name: found[name].astype(float) for name in names}) == ["hide_mask.logits"]
+
+
 def test_padding_of_segments_may_be_hidden_from_a_module_of_dilated_attention(tmp_path):
     done = write(tmp_path, "dilated_module", lambda _, config: config.update({"dilated_pad": "mask"}), "--gradients")
     wrong = disagreements(tensors.read(tmp_path / "outputs")[0], values(load("dilated_module")[0]))

@@ -20,15 +20,16 @@ def layer_norm(x, weights, name, kind):
 
 
 def attention(x, source, weights, name, heads, mask):
-    """mask [B, N, S]: 1 where a key is seen; every query sees one."""
+    """mask [B, N, S]: 1 where a key is seen; a query that sees none gets zeros."""
     def split(rows, matrix):
         y = rows @ weights[f"{name}.{matrix}.weight"].T
         return y.reshape(*y.shape[:2], heads, -1).swapaxes(1, 2)
 
     q, k, v = split(x, "wq"), split(source, "wk"), split(source, "wv")
     scores = numpy.where(mask[:, None] > 0, q @ k.swapaxes(2, 3) / numpy.sqrt(q.shape[-1]), -numpy.inf)
-    p = numpy.exp(scores - scores.max(-1, keepdims=True))
-    y = (p / p.sum(-1, keepdims=True)) @ v
+    p = numpy.exp(scores - numpy.maximum(scores.max(-1, keepdims=True), -1e300))
+    total = p.sum(-1, keepdims=True)
+    y = (p / numpy.where(total > 0, total, 1)) @ v
     return y.swapaxes(1, 2).reshape(x.shape) @ weights[f"{name}.wout.weight"].T
 
 
@@ -53,16 +54,24 @@ def stack(x, weights, side, config, norm, kind, mask, source=None, source_mask=N
     return layer_norm(x, weights, f"{side}_norm", kind) if norm == "pre" else x
 
 
-def forward(weights, config, enc_in, dec_in, target, norm="pre", kind="std_unbiased"):
+def masks(enc_in, dec_in, hidden=None):
+    """enc_mask, cross_mask, dec_self_mask: keys before the padding, those up to the query; a token `hidden` neither
+    attends nor is attended to."""
+    n, keys = dec_in.shape[1], (enc_in != PAD)[:, None]
+    source, words = enc_in != hidden, dec_in != hidden
+    return (keys & source[:, None] & source[:, :, None], keys & source[:, None] & words[:, :, None],
+            numpy.tril(numpy.ones((n, n), bool)) & words[:, None] & words[:, :, None])
+
+
+def forward(weights, config, enc_in, dec_in, target, norm="pre", kind="std_unbiased", hidden=None):
     """enc_out, logits and the loss over what is not padding."""
     def embed(ids, side):
         rows = weights[f"input_emb_{side}.positional_embeddings.weight"][ids] * numpy.sqrt(config["d_model"])
         return rows + positions(ids.shape[1], config["d_model"])
 
-    n, keys = dec_in.shape[1], (enc_in != PAD).astype(float)[:, None]
-    enc_out = stack(embed(enc_in, "enc"), weights, "enc", config, norm, kind, keys)
-    causal = numpy.tril(numpy.ones((1, n, n)))
-    h = stack(embed(dec_in, "dec"), weights, "dec", config, norm, kind, causal, enc_out, keys)
+    enc_mask, cross_mask, dec_self_mask = masks(enc_in, dec_in, hidden)
+    enc_out = stack(embed(enc_in, "enc"), weights, "enc", config, norm, kind, enc_mask)
+    h = stack(embed(dec_in, "dec"), weights, "dec", config, norm, kind, dec_self_mask, enc_out, cross_mask)
     logits = h @ weights["linear.linear.weight"].T + weights["linear.linear.bias"]
     logs = logits - logits.max(-1, keepdims=True)
     logs = logs - numpy.log(numpy.exp(logs).sum(-1, keepdims=True))

@@ -16,7 +16,7 @@ Inputs and weights are F32 or integers, values F64, "config" in the metadata JSO
                             {ignore,mask_keys}.enc.{x0,attn{l},ln_attn{l},x{l+1}}
     cirilla                 weights of its encoder-decoder under its names, enc_in [B,S], dec_in, target [B,N]; enc_out, logits,
                             loss, grad.NAME, and {pre,post}.{std_unbiased,variance}.{enc_out,logits,loss,grad.NAME} with
-                            other norms (cirilla.py)
+                            other norms (cirilla.py), and hide_mask.{enc_mask,cross_mask,dec_self_mask,enc_out,logits,loss}
     sampling                logits [B,V], logits_wide [B,V'], with ties; top_k.T, top_p.T, top_a.P_R, top_a_row.P_R.b,
                             probs_top_k_T.temp_t as x-transformers filters them, -inf where a logit is removed"""
 
@@ -195,6 +195,10 @@ def make_cirilla():
         values |= {f"{prefix}enc_out": enc_out, f"{prefix}logits": logits, f"{prefix}loss": numpy.array([loss])}
         values |= {f"{prefix}grad.{name}": cirilla.gradient(
             weights, name, lambda: cirilla.forward(weights, config, **ids, norm=norm, kind=kind)[2]) for name in names}
+    hidden = 8  # a token of the first source and of the words after it
+    results = (*cirilla.masks(ids["enc_in"], ids["dec_in"], hidden), *cirilla.forward(weights, config, **ids, hidden=hidden))
+    for name, array in zip(("enc_mask", "cross_mask", "dec_self_mask", "enc_out", "logits", "loss"), results, strict=True):
+        values[f"hide_mask.{name}"] = array.astype(numpy.int8) if array.dtype == bool else numpy.atleast_1d(array)
     return {**found, **ids, **values}, config
 
 

@@ -7,11 +7,13 @@
  *       NAME where a file of gradients has the names of the weights
  *       {exp_f32,pow_f32,pow_f64}.{enc_out,logits,loss}, pe_{exp,pow}_f32: with other tables of positions
  *       {pre,post}.{std_unbiased,variance}.{enc_out,logits,loss,NAME,grad.NAME,d.NAME}: with other norms
- *       loss [T], grad_norm [T], w{t}.NAME: if the set has some of the latter, weights after t steps of Adam
- * (training.h) ex{k}.enc_in [S] ex{k}.greedy_ids, ex{k}.greedy_logits of each step; ex{k}.enc_out, ex{k}.dec_out, and
- * keys and values of the decoder's attentions, ex{k}.cache.{self,cross}{l}.{k,v}. With _cross_unmasked at the end, as
- * its own decoding does: padding is attended to over the source. ex{k}.beam3_probsum_ids_cross_unmasked: three beams by
- * sums of probabilities */
+ *       hide_mask.{enc_out,logits,loss,enc.att{l},…}: with masks of its own,
+ * hide_mask.{enc_mask,cross_mask,dec_self_mask}; a query that sees no key gets zeros loss [T], grad_norm [T],
+ * w{t}.NAME: if the set has some of the latter, weights after t steps of Adam (training.h) ex{k}.enc_in [S]
+ * ex{k}.greedy_ids, ex{k}.greedy_logits of each step; ex{k}.enc_out, ex{k}.dec_out, and keys and values of the
+ * decoder's attentions, ex{k}.cache.{self,cross}{l}.{k,v}. With _cross_unmasked at the end, as its own decoding does:
+ * padding is attended to over the source. ex{k}.beam3_probsum_ids_cross_unmasked: three beams by sums of probabilities
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,8 +103,10 @@ static status add_results(golden *g, const cirilla_set *c, const char *prefix, b
 
 /* --- what lies inside ------------------------------------------------------------------------------------------ */
 
-/* Block by block; `each` entries a block, the first of self-attention, the second of three of attention to a source. */
-static status add_blocks(golden *g, plan *p, const stack *s, const char *side, const char *self, error *err)
+/* Block by block; `each` entries a block, the first of self-attention, the second of three of attention to a source;
+ * names begin with `under`. */
+static status add_blocks(golden *g, plan *p, const stack *s, const char *side, const char *self, const char *under,
+                         error *err)
 {
 	char from[NAME_BYTES], name[NAME_BYTES];
 	const char *prefix = s->logits ? "" : s->prefix;
@@ -110,28 +114,28 @@ static status add_blocks(golden *g, plan *p, const stack *s, const char *side, c
 	for (int l = 0; l < depth; l++) {
 		snprintf(from, sizeof from, "%shidden.%d", prefix, l);
 		snprintf(name, sizeof name, "%s.x%d", side, l);
-		TRY(add(g, p, from, "", name, err));
+		TRY(add(g, p, from, under, name, err));
 		snprintf(from, sizeof from, "%sbranch.%d", prefix, each * l);
 		snprintf(name, sizeof name, "%s.%s%d", side, self, l);
-		TRY(add(g, p, from, "", name, err));
+		TRY(add(g, p, from, under, name, err));
 		snprintf(from, sizeof from, "%sbranch.%d", prefix, each * l + 1);
 		snprintf(name, sizeof name, "%s.cross%d", side, l);
 		if (each == 3)
-			TRY(add(g, p, from, "", name, err));
+			TRY(add(g, p, from, under, name, err));
 	}
 	snprintf(from, sizeof from, "%slast", prefix);
 	snprintf(name, sizeof name, "%s.x%d", side, depth);
-	return add(g, p, from, "", name, err);
+	return add(g, p, from, under, name, err);
 }
 
-static status add_inside(golden *g, const cirilla_set *c, error *err)
+static status add_inside(golden *g, const cirilla_set *c, const char *prefix, error *err)
 {
 	plan *p;
 	TRY(run(g, c, (forward_spec){.activations = true}, &p, err));
-	TRY(add(g, p, "embeddings", "", "dec_out", err));
-	TRY(add(g, p, "encoder.attn.0", "", "enc.prob0", err));
-	TRY(add_blocks(g, p, &c->config->encoder, "enc", "att", err));
-	return add_blocks(g, p, &c->config->decoder, "dec", "selfatt", err);
+	TRY(add(g, p, "embeddings", prefix, "dec_out", err));
+	TRY(add(g, p, "encoder.attn.0", prefix, "enc.prob0", err));
+	TRY(add_blocks(g, p, &c->config->encoder, "enc", "att", prefix, err));
+	return add_blocks(g, p, &c->config->decoder, "dec", "selfatt", prefix, err);
 }
 
 static status add_table(golden *g, const cirilla_set *c, sinusoids_form form, const char *name, error *err)
@@ -152,6 +156,18 @@ static status add_table(golden *g, const cirilla_set *c, sinusoids_form form, co
 	return golden_output(g, p, y, EXTENT(n, params.width), err, "%s", name);
 }
 
+/* With masks of the set's own. */
+static status add_hidden(golden *g, const cirilla_set *of, const char *prefix, error *err)
+{
+	cirilla_set c = *of;
+	bool any;
+	TRY(cirilla_set_visible(g, prefix, &c, &any, err));
+	if (!any)
+		return STATUS_OK;
+	TRY(add_results(g, &c, prefix, g->options->spec.gradients, err));
+	return add_inside(g, &c, prefix, err);
+}
+
 static status add_forward(golden *g, cirilla_set *c, error *err)
 {
 	static const struct {
@@ -160,7 +176,8 @@ static status add_forward(golden *g, cirilla_set *c, error *err)
 	static const char *const norms[] = {"pre", "post"}, *const kinds[] = {"std_unbiased", "variance"};
 	TRY(cirilla_set_read(g, c, err));
 	TRY(add_results(g, c, "", g->options->spec.gradients, err));
-	TRY(add_inside(g, c, err));
+	TRY(add_inside(g, c, "", err));
+	TRY(add_hidden(g, c, "hide_mask.", err));
 	TRY(add_table(g, c, SINUSOIDS_EXACT, "pe_exact", err));
 	TRY(add_table(g, c, SINUSOIDS_EXP, "pe_exp_f32", err));
 	TRY(add_table(g, c, SINUSOIDS_POW, "pe_pow_f32", err));

@@ -170,6 +170,9 @@ static status read_inputs(golden *g, case_inputs *c, error *err)
 	TRY(optional_integers(g, "mask", EXTENT(c->batch, rows), &c->mask, err));
 	TRY(optional_integers(g, "self_attn_context_mask", EXTENT(c->batch, rows), &c->key_mask, err));
 	TRY(optional_integers(g, "attn_mask", EXTENT(rows, rows), &c->visible, err));
+	const int64_t heads = transformer_head(model_config(c->model))->options.heads;
+	if (c->visible)
+		TRY(golden_visible(g, c->visible, false, SHAPE4(c->batch, heads, rows, rows), &c->visible, err));
 	if (golden_find(g, "keep_index"))
 		TRY(read_kept_source(g, c, err));
 	return read_kept(g, c, err);

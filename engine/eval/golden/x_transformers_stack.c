@@ -55,6 +55,7 @@ static status build(golden *g, attender *a, error *err)
 	                 .mask = b.mask,
 	                 .key_mask = VALUE_NONE,
 	                 .visible = VALUE_NONE,
+	                 .source_visible = VALUE_NONE,
 	                 .source = graph_input(made, "context", DTYPE_F32, SHAPE3(a->batch, a->source, d)),
 	                 .source_mask = source_mask};
 	a->y = stack_forward(&b, &a->stack, in);

@@ -542,7 +542,7 @@ static value attention(journey *j, value x, value memory, const entry_name *n, i
 	                    .source = cross ? j->in.source : VALUE_NONE,
 	                    .query_mask = j->in.mask,
 	                    .key_mask = cross ? j->in.source_mask : self_mask,
-	                    .visible = cross ? VALUE_NONE : j->in.visible,
+	                    .visible = cross ? j->in.source_visible : j->in.visible,
 	                    .bias = j->bias,
 	                    .bias_first = j->bias_first,
 	                    .scores = cross ? j->source_scores : j->scores,
@@ -747,9 +747,9 @@ value stack_forward(builder *b, const stack *s, stack_rows rows)
 		if (rows.mask != VALUE_NONE)
 			rows.mask = op_pad_mask(g, rows.mask, memory, 1);
 	}
-	journey j = begin(b, s, rows),
-	        m = begin(b, s,
-	                  (stack_rows){VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE, rows.source, rows.source_mask});
+	const stack_rows source = {VALUE_NONE, VALUE_NONE,  VALUE_NONE,      VALUE_NONE,
+	                           VALUE_NONE, rows.source, rows.source_mask};
+	journey j = begin(b, s, rows), m = begin(b, s, source);
 	j.memory_rows = in_front;
 	if (b->spec->activations)
 		j.outputs = s->logits ? "" : s->prefix;

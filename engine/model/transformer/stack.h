@@ -56,6 +56,7 @@ typedef struct stack_rows {
 	value mask;                /* [B, N] */
 	value key_mask;            /* [B, N] of self-attention's keys; none: mask */
 	value visible;             /* of self-attention, as in attention_rows */
+	value source_visible;      /* of cross-attention */
 	value source, source_mask; /* [B, S, dim], [B, S] */
 } stack_rows;
 

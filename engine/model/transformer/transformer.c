@@ -171,7 +171,9 @@ static value source_of(builder *b, const transformer_config *c, value mask)
 	stack_rows rows = {.x = stack_embed(b, &c->encoder, true, VALUE_NONE),
 	                   .mask = mask,
 	                   .key_mask = VALUE_NONE,
-	                   .visible = VALUE_NONE,
+	                   .visible = given(b, spec->source_restricted, PORT_SOURCE_VISIBLE, DTYPE_I32,
+	                                    SHAPE4(spec->batch, c->encoder.options.heads, spec->source, spec->source)),
+	                   .source_visible = VALUE_NONE,
 	                   .source = VALUE_NONE,
 	                   .source_mask = VALUE_NONE};
 	builder whole = *b; /* an encoder has the parallel form alone */
@@ -201,7 +203,9 @@ void transformer_forward(const void *config, builder *b)
 	stack_rows in = {
 	    .mask = b->mask,
 	    .key_mask = given(b, spec->key_masked, PORT_KEY_MASK, DTYPE_I32, SHAPE2(spec->batch, rows)),
-	    .visible = given(b, spec->restricted, PORT_VISIBLE, DTYPE_I32, SHAPE2(rows, rows)),
+	    .visible = given(b, spec->restricted, PORT_VISIBLE, DTYPE_I32, SHAPE4(spec->batch, o->heads, rows, rows)),
+	    .source_visible = given(b, spec->source_restricted, PORT_CROSS_VISIBLE, DTYPE_I32,
+	                            SHAPE4(spec->batch, o->heads, rows, spec->source)),
 	    .source = source_of(b, c, source_mask),
 	    .source_mask = spec->source_kept ? source_kept : source_mask,
 	};
