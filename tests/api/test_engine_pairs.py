@@ -163,4 +163,5 @@ def test_an_encoder_decoder_learns_to_reverse_and_to_sort_strings_that_it_has_no
         for how in ({"temperature": 0}, {"num_beams": 4}):
             ask = {"model": done["fine_tuned_model"], "prompt": source, "max_tokens": 9, "logit_bias": {}, **how}
             text, _, result = engine.generate(ask)
-            assert (text, result["choices"][0]["finish_reason"]) == (change(source), "stop")
+            # A target of 8 tokens fills the decoder's positions.
+            assert (text, result["choices"][0]["finish_reason"]) == (change(source), "stop" if len(source) < 8 else "length")
