@@ -1,7 +1,24 @@
-/* bytes.h - the ids of the byte tokenizer, on which stored models depend. */
+/* bytes.h - the byte tokenizer: its ids, on which stored models depend, and one as the state of a group of tests. */
 #ifndef TESTS_UNIT_SUPPORT_BYTES_H
 #define TESTS_UNIT_SUPPORT_BYTES_H
 
+#include "engine/text/tokenizer.h"
+
 enum { BYTES_PAD = 0, BYTES_END = 1, BYTES_UNKNOWN = 2, BYTES_FIRST = 3 };
+
+static inline int make_tokenizer(void **state)
+{
+	tokenizer *t;
+	if (tokenizer_new(&t, NULL, NULL) != STATUS_OK)
+		return -1;
+	*state = t;
+	return 0;
+}
+
+static inline int drop_tokenizer(void **state)
+{
+	tokenizer_free(*state);
+	return 0;
+}
 
 #endif

@@ -16,21 +16,6 @@
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/record.h"
 
-static int make_tokenizer(void **state)
-{
-	tokenizer *t;
-	if (tokenizer_new(&t, NULL, NULL) != STATUS_OK)
-		return -1;
-	*state = t;
-	return 0;
-}
-
-static int drop_tokenizer(void **state)
-{
-	tokenizer_free(*state);
-	return 0;
-}
-
 /* "abcdefgh…" of n bytes. */
 static const char *letters(char *out, size_t n)
 {

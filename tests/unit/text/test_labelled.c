@@ -18,21 +18,6 @@
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/record.h"
 
-static int make_tokenizer(void **state)
-{
-	tokenizer *t;
-	if (tokenizer_new(&t, NULL, NULL) != STATUS_OK)
-		return -1;
-	*state = t;
-	return 0;
-}
-
-static int drop_tokenizer(void **state)
-{
-	tokenizer_free(*state);
-	return 0;
-}
-
 /* The tokens as text, with | for an end. */
 static const char *shown(const int32_t *ids, int64_t count, char out[64])
 {

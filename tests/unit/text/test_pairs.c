@@ -17,21 +17,6 @@
 #include "tests/unit/support/folder.h"
 #include "tests/unit/support/record.h"
 
-static int make_tokenizer(void **state)
-{
-	tokenizer *t;
-	if (tokenizer_new(&t, NULL, NULL) != STATUS_OK)
-		return -1;
-	*state = t;
-	return 0;
-}
-
-static int drop_tokenizer(void **state)
-{
-	tokenizer_free(*state);
-	return 0;
-}
-
 /* Source > target, with | for an end. */
 static void assert_pair(const dataset *d, int64_t i, const char *want)
 {

@@ -19,21 +19,6 @@
 #include "tests/unit/support/bytes.h"
 #include "tests/unit/support/folder.h"
 
-static int make_tokenizer(void **state)
-{
-	tokenizer *t;
-	if (tokenizer_new(&t, NULL, NULL) != STATUS_OK)
-		return -1;
-	*state = t;
-	return 0;
-}
-
-static int drop_tokenizer(void **state)
-{
-	tokenizer_free(*state);
-	return 0;
-}
-
 static void assert_round_trip(const tokenizer *t, const char *text, size_t bytes)
 {
 	token_list tokens;
