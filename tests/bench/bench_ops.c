@@ -626,7 +626,7 @@ static void bench_attention_matrix(walk *w, int64_t batch, int64_t length, int64
 /* `rows` sessions that have read `context` tokens read `count` more. */
 static void bench_matrix_stream(walk *w, int64_t rows, int64_t count, int64_t context, int64_t d, int64_t heads)
 {
-	matrix_stream_params p = {heads, 0, context, 0, d, d, 1.0f / 8};
+	matrix_stream_params p = {.heads = heads, .window = context, .key_width = d, .value_width = d, .scale = 1.0f / 8};
 	const shape one = SHAPE1(rows), tokens = SHAPE3(rows, count, d);
 	const shape weights = SHAPE4(rows * count, heads, 1, context);
 	const int64_t half = (int64_t)rows * context * d * 4; /* bytes of the keys, and of the values */
