@@ -121,6 +121,14 @@ def test_every_value_of_a_set_is_computed(tmp_path, name, backend):
     assert len(want) > 3 and disagreements(found, want) == [] and note == ""
 
 
+def test_a_drawn_number_is_the_count_of_blanks_between_one_and_three(tmp_path):
+    drawn = numpy.array([0, 0.9, -0.41675785, 1.3, -1.99, 2, -2.5, 3, 7.15451389, -40])
+    tensors.write(tmp_path / "set", {"normal": drawn, "words": numpy.full(10, 13, numpy.int32)})
+    done = run(tmp_path, [tmp_path / "set"])
+    assert done.returncode == 0, done.stderr
+    assert tensors.read(tmp_path / "outputs")[0]["n_blank"].tolist() == [1, 1, 1, 1, 1, 2, 2, 3, 3, 3]
+
+
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters_remove_the_logits_that_the_source_removes(tmp_path, name):
     found, note = evaluate(tmp_path, name)
