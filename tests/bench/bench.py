@@ -65,6 +65,28 @@ def gpt2(positions, vocab=VOCAB):
     )
 
 
+def rotary(positions, vocab=VOCAB):
+    """Rotary positions, RMSNorm, SwiGLU of three times the width, no biases."""
+    return json.dumps(
+        {
+            "model_type": "transformer",
+            "num_tokens": vocab,
+            "max_seq_len": positions,
+            "dim": 128,
+            "depth": 6,
+            "heads": 4,
+            "attn_dim_head": 32,
+            "tie_embedding": True,
+            "use_rmsnorm": True,
+            "rotary_pos_emb": True,
+            "ff_glu": True,
+            "ff_swish": True,
+            "ff_no_bias": True,
+            "ff_mult": 3,
+        }
+    )
+
+
 MODELS = {"additive": additive, "gpt2": gpt2}
 
 
@@ -378,9 +400,9 @@ def duel(bench, part, ours, searches, steps, rounds):
 def training(bench):
     ours = {
         name: (bench.program("bench_train", config(CONTEXT), 2, CONTEXT), bench.threads)
-        for name, config in MODELS.items()
+        for name, config in {**MODELS, "rotary SwiGLU": rotary}.items()
     }
-    searches = [variants.training_additive(bench), variants.training_gpt2(bench)]
+    searches = [variants.training_additive(bench), variants.training_gpt2(bench), variants.training_rotary(bench)]
     figures = duel(bench, "training", ours, searches, 4, 3)
     base = figures["additive"]["seconds"]
     bench.say(

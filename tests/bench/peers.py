@@ -6,8 +6,8 @@ A contestant first compares its results with the plain definition's (PARITY; ref
 then answers each line of standard input, a number of steps, by the time of each: {"ns": […]}.
 
 A training step reads random tokens: forward, loss, backward, clipping, fused AdamW. "train-additive" is the model of
-tests/reference with its attention rounds and its head replaced by one of the implementations below; "train-gpt2" and
-"decode-gpt2" are transformers'. "round" is one round of attention, forward and backward.
+tests/reference with its attention rounds and its head replaced by one of the implementations below; "train-rotary" is transformers'
+Llama, or its weights in a forward of our own; "train-gpt2" and "decode-gpt2" are transformers'. "round" is one round of attention, forward and backward.
 
 On a GPU ("device": "cuda") times are those of the device's own events, "bf16" is autocast, and "reduce-overhead" as
 "compile" replays CUDA graphs. The comparison with the plain definition is always made in fp32.
@@ -359,6 +359,68 @@ def train_gpt2(options, facts):
     return train(model.parameters(), lambda ids: model(ids, labels=ids, use_cache=False).loss, options, facts)
 
 
+class FastLlama:
+    """transformers' Llama with a forward of our own: one product for queries, keys and values, one for gate and values of the
+    feed-forward layers, rotations from tables made once, the head some rows at a time if `head_rows` is not 0."""
+
+    def __init__(self, model, length, head_rows):
+        self.body, self.head_rows = model.model, head_rows
+        self.width = model.config.hidden_size
+        positions = torch.arange(length)[None]
+        self.cos, self.sin = (t[:, None].detach() for t in self.body.rotary_emb(torch.zeros(1, length, 1), positions))
+
+    def rotated(self, x):
+        a, b = x.chunk(2, -1)
+        return x * self.cos[..., : x.shape[2], :] + torch.cat([-b, a], -1) * self.sin[..., : x.shape[2], :]
+
+    def norm(self, norm, x):
+        return functional.rms_norm(x, (self.width,), norm.weight, norm.variance_epsilon)
+
+    def loss(self, ids):
+        h = self.body.embed_tokens(ids)
+        for layer in self.body.layers:
+            a, f = layer.self_attn, layer.mlp
+            merged = torch.cat([a.q_proj.weight, a.k_proj.weight, a.v_proj.weight])
+            qkv = functional.linear(self.norm(layer.input_layernorm, h), merged).unflatten(-1, (3, HEADS, -1))
+            q, k, v = (t.squeeze(2).transpose(1, 2) for t in qkv.split(1, 2))
+            mixed = functional.scaled_dot_product_attention(self.rotated(q), self.rotated(k), v, is_causal=True)
+            h = h + functional.linear(mixed.transpose(1, 2).flatten(2), a.o_proj.weight)
+            merged = torch.cat([f.gate_proj.weight, f.up_proj.weight])
+            gate, up = functional.linear(self.norm(layer.post_attention_layernorm, h), merged).chunk(2, -1)
+            h = h + functional.linear(functional.silu(gate) * up, f.down_proj.weight)
+        h, weight = self.norm(self.body.norm, h).flatten(0, 1), self.body.embed_tokens.weight
+        labels = functional.pad(ids[:, 1:], (0, 1), value=reference.IGNORED).flatten()
+        if self.head_rows:
+            return HeadLoss.apply(h, weight, weight.new_zeros(weight.shape[0]), labels, self.head_rows)
+        return functional.cross_entropy(functional.linear(h, weight), labels)
+
+
+def train_rotary(options, facts):
+    """RMSNorm, rotary positions, SwiGLU of three times the width, tied word vectors, no biases."""
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(
+        vocab_size=options["vocab"], hidden_size=options["width"], intermediate_size=3 * options["width"], num_hidden_layers=options["layers"],
+        num_attention_heads=HEADS, max_position_embeddings=options["length"], tie_word_embeddings=True, rope_theta=10000.0,
+        attn_implementation=options["attention"],
+    )
+    model = transformers.LlamaForCausalLM(config)
+
+    def plain(ids):
+        return model(ids, labels=ids, use_cache=False).loss
+
+    if not options["merged"]:
+        return train(model.parameters(), plain, options, facts)
+    fast, results = FastLlama(model, options["length"], options["head_rows"]), []
+    ids = torch.randint(3, options["vocab"], (2, 256))
+    for loss in (plain, fast.loss):
+        value = loss(ids)
+        value.backward()
+        results.append([value.detach()] + [p.grad for p in model.parameters()])
+        model.zero_grad()
+    facts["difference"] = max(difference(a, b) for a, b in zip(*results))
+    return train(model.parameters(), fast.loss, options, facts)
+
+
 def decode_gpt2(options, facts):
     """Greedy decoding of `batch` sequences with a key-value cache, within TURN / 2 tokens of a context of `length`: every
     TURN tokens the cache goes back to where it was."""
@@ -403,6 +465,7 @@ def decode_gpt2(options, facts):
 CONTESTANTS = {
     "train-additive": train_additive,
     "train-gpt2": train_gpt2,
+    "train-rotary": train_rotary,
     "decode-gpt2": decode_gpt2,
     "round": one_round,
 }
@@ -413,6 +476,7 @@ DEFAULTS = {
     "rounds": "doubling",
     "head_rows": 0,
     "attention": "sdpa",
+    "merged": False,
     "cache": "dynamic",
     "device": "cpu",
     "bf16": False,

@@ -146,6 +146,18 @@ def training_gpt2(bench):
     return s
 
 
+def training_rotary(bench):
+    s = Search(bench, "PyTorch rotary SwiGLU", "train-rotary", 3)
+    s.attempt({"merged": True, "compile": "default"})
+    s.attempt({"merged": True, "head_rows": 512, "compile": "default"})
+    if not bench.options.quick:
+        s.attempt({"merged": False, "compile": "default"})
+        s.attempt({"merged": True, "head_rows": 512})
+        s.refine(compile="max-autotune-no-cudagraphs")
+    s.tune(1)
+    return s
+
+
 def decoding_gpt2(bench):
     s = Search(bench, "PyTorch GPT-2", "decode-gpt2", 256)
     s.attempt({"threads": 1, "cache": "dynamic"})
