@@ -1,12 +1,13 @@
 /* bench_ops - what this machine can do at most, and how near every op comes to it.
  *
- *   bench_ops [threads]
+ *   bench_ops [threads [op]]
  *
  * Lines of JSON. First the ceilings: memory (a copy, read and write counted) at several sizes, matrix products at
  * several shapes, each with one thread and with all. Then the op table: for every op its cases, with median and best
  * time, the bytes that must move (inputs read once, outputs and what is updated in place written once; of
  * tables and pools only the rows that are used) and, for products and softmax attention, FLOPs (two per
- * multiply-add). Every op has a line: one without a case says so, and so does one without a kernel.
+ * multiply-add). Every op has a line: one without a case says so, and so does one without a kernel. With the name of an
+ * op its lines alone.
  * Small shapes stay in the cache between calls. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ typedef struct walk {
 	backend *backend;
 	int threads;
 	bool seen[OP_COUNT];
+	const char *only; /* this op alone; NULL: all */
 } walk;
 
 /* One trial of an op: its arguments, and what cannot be derived from them. */
@@ -106,11 +108,21 @@ static double compulsory_bytes(const op_call *call, unsigned mutated)
 	return bytes;
 }
 
+static void release_inputs(backend *b, const trial *t)
+{
+	for (int i = 0; i < t->n_in; i++)
+		b->release(b, t->in[i].data);
+}
+
 /* Time a trial, print its line, release its inputs. */
 static void bench(walk *w, const char *shape_text, trial t)
 {
 	backend *b = w->backend;
 	const op *o = op_get(t.id);
+	if (w->only && strcmp(w->only, o->name) != 0) {
+		release_inputs(b, &t);
+		return;
+	}
 	error err = ERROR_INIT;
 	launch l = {b, t.id, {.params = t.params, .n_in = t.n_in, .n_out = o->n_out}};
 	memcpy(l.call.in, t.in, sizeof t.in);
@@ -132,8 +144,7 @@ static void bench(walk *w, const char *shape_text, trial t)
 	}
 	for (int i = 0; i < l.call.n_out; i++)
 		b->release(b, l.call.out[i].data);
-	for (int i = 0; i < t.n_in; i++)
-		b->release(b, t.in[i].data);
+	release_inputs(b, &t);
 	b->release(b, l.call.scratch);
 }
 
@@ -707,7 +718,7 @@ static void walk_ops(walk *w)
 		bench_sample(w, 256, vocab, 4);
 	}
 	for (int id = 0; id < OP_COUNT; id++)
-		if (!w->seen[id])
+		if (!w->seen[id] && !w->only)
 			printf("{\"op\": \"%s\", \"missing\": true}\n", op_get((op_id)id)->name);
 }
 
@@ -715,10 +726,11 @@ int main(int argc, char **argv)
 {
 	threads_sleep_when_idle(argv);
 	error err = ERROR_INIT;
-	walk w = {.threads = argc > 1 ? atoi(argv[1]) : omp_get_max_threads()};
+	walk w = {.threads = argc > 1 ? atoi(argv[1]) : omp_get_max_threads(), .only = argc > 2 ? argv[2] : NULL};
 	bench_check(cpu_open(&w.backend, w.threads, &err), &err);
 	printf("{\"device\": \"%s\"}\n", w.backend->device);
-	ceilings_print(w.backend, w.threads);
+	if (!w.only)
+		ceilings_print(w.backend, w.threads);
 	walk_ops(&w);
 	backend_close(w.backend);
 	return EXIT_SUCCESS;

@@ -11,8 +11,8 @@ positions but for the rotary ones, in whose place its feed-forward layers are wi
 options has them; reference: additive weights from N(0, 0.02^2), rate 5e-4, no warm-up, as the published models were trained. Tokens are bytes, or those of a tokenizer trained
 on the same text. Reports the best validation loss over the evaluations of a run: mean and range over the seeds, in nats per
 token and bits per byte, and as perplexity of a token and of a word (the ends of lines are words too, as is usual for WikiText).
-With --context it then lets all models in turn continue one session each at that many tokens, on one thread: the median time
-of a token, bytes of a session's state, parameters.
+With --context all models then take turns: steps of training, on all threads, and, made for that many tokens, one session each
+that goes on behind them, on one thread. Medians, bytes of a session's state, parameters.
 
 A finished run is a file in OUT, named after everything that decides it, and is not repeated: interrupt and go on at
 will. With --budget no run is begun that would outlast it, going by the longest so far of its size. --report trains nothing:
@@ -35,7 +35,7 @@ BYTES_VOCAB = 259
 SIZES = {"d128": (128, 4, 6), "d512": (512, 8, 8)}  # width, heads, layers
 COLORS = {"additive, windows": "#0b6e8f", "additive, all global": "#7fb8c9", "linear": "#5b8c3a", "gpt2": "#c4622d",
           "rotary SwiGLU": "#8a3f8f", "dilated": "#b59a1c"}
-BOUT, BOUTS = 128, 5  # tokens that a model decodes in its turn; turns
+BOUT, STEPS, BOUTS = 128, 4, 5  # tokens that a model decodes in its turn, steps that it learns; turns
 RECIPE = {
     "schedule": "linear",
     "betas": [0.9, 0.999],
@@ -129,29 +129,43 @@ def finished(out, name, settings):
     return os.path.join(out, f"{name.replace(', ', '-').replace(' ', '-')}-{settings['seed']}-{key}.json")
 
 
-def chosen(arguments, size):
-    """{name: config} of the models of a size that were asked for."""
+def chosen(arguments, size, length):
+    """{name: config} of the models of a size that were asked for, made for so many tokens."""
     vocab = arguments.tokenizer["vocab_size"] if arguments.tokenizer else BYTES_VOCAB
-    all_models = models(*SIZES[size], vocab, arguments.length, arguments.recipe)
+    all_models = models(*SIZES[size], vocab, length, arguments.recipe)
     return {name: all_models[name] for name in arguments.models or all_models}
 
 
-def decoding(arguments):
-    """{(size, model): (seconds of a token, bytes of a session's state, parameters)}; all models of a size take turns."""
+def in_turns(commands, threads, backend, count):
+    """{name: (median time, ready line)} of commands by name that take turns of `count` steps, the first of them not counted."""
+    field = {}
+    try:
+        for name, command in commands.items():
+            field[name] = Contestant(command, threads, {"ADDITIVE_BENCH_BACKEND": backend})
+        take_turns(list(field.values()), count, 1)
+        for c in field.values():
+            c.times.clear()
+        take_turns(list(field.values()), count, BOUTS)
+        return {name: (c.median(), c.facts) for name, c in field.items()}
+    finally:
+        for c in field.values():
+            c.close()
+
+
+def speeds(arguments):
+    """{(size, model): (parameters, tokens/s of training, seconds of a token, bytes of a session's state)}"""
     figures = {}
     for size in arguments.sizes.split(","):
-        field = {}
-        try:
-            for name, config in chosen(arguments, size).items():
-                program = os.path.join(arguments.bin, "bench_serve")
-                command = [program, "decode", json.dumps(config), "fp32", str(arguments.context)]
-                field[name] = Contestant(command, 1, {"ADDITIVE_BENCH_BACKEND": arguments.backend})
-            take_turns(list(field.values()), BOUT, BOUTS)
-            for name, c in field.items():
-                figures[size, name] = c.median(), c.facts["state_bytes"], c.facts["weight_bytes"] // 4
-        finally:
-            for c in field.values():
-                c.close()
+        train = {name: [os.path.join(arguments.bin, "bench_train"), json.dumps(config), str(arguments.batch), str(arguments.length)]
+                       + ([arguments.precision] if arguments.precision == "bf16" else [])
+                 for name, config in chosen(arguments, size, arguments.length).items()}
+        decode = {name: [os.path.join(arguments.bin, "bench_serve"), "decode", json.dumps(config), "fp32", str(arguments.context)]
+                  for name, config in chosen(arguments, size, arguments.context).items()}
+        learned = in_turns(train, arguments.threads, arguments.backend, STEPS)
+        written = in_turns(decode, 1, arguments.backend, BOUT)
+        for name, (step, facts) in learned.items():
+            token, state = written[name]
+            figures[size, name] = facts["parameters"], facts["tokens"] / step, token, state["state_bytes"]
     return figures
 
 
@@ -163,7 +177,7 @@ def collect(arguments, paths, options):
     began, runs, longest = time.time(), {}, {}
     for seed in range(1, arguments.seeds + 1):
         for size in arguments.sizes.split(","):
-            for name, config in chosen(arguments, size).items():
+            for name, config in chosen(arguments, size, arguments.length).items():
                 own = rates(arguments.recipe, SIZES[size][0], options["max_steps"])
                 settings = {"config": config, "options": {**options, **own}, "seed": seed, **texts}
                 path = finished(arguments.out, f"{size} {name}", settings)
@@ -203,25 +217,25 @@ def report(runs, options, out, held_out, valid):
     device = next(iter(runs.values()))[0][-1]["device"]
     rows = [f"Best validation loss, mean and range over seeds: {options['max_steps']} steps of {options['batch_size']} x {options['sequence_length']} tokens, "
             f"{options['precision']}, held out: {held_out}; {device}\n"]
-    rows += ["| size | model | seeds | nats per token | bits per byte | perplexity of a token | of a word | tokens/s |",
-             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    rows += ["| size | model | seeds | nats per token | bits per byte | perplexity of a token | of a word |",
+             "| --- | --- | --- | --- | --- | --- | --- |"]
     for (size, name), curves in runs.items():
         bests = [best(lines) for lines in curves]
         rows.append(
             f"| {size} | {name} | {len(curves)} | {spread([b['valid_loss'] for b in bests])} | {spread([b['bits_per_byte'] for b in bests])} "
-            f"| {spread([b['perplexity'] for b in bests], 2)} | {spread([word_perplexity(b['bits_per_byte'], valid) for b in bests], 1)} "
-            f"| {statistics.median(lines[-1]['tokens_per_second'] for lines in curves):,.0f} |"
+            f"| {spread([b['perplexity'] for b in bests], 2)} | {spread([word_perplexity(b['bits_per_byte'], valid) for b in bests], 1)} |"
         )
     print("\n".join(rows))
     with open(os.path.join(out, "table.md"), "w") as file:
         file.write("\n".join(rows) + "\n")
 
 
-def report_decoding(figures, arguments):
-    rows = [f"\nOne session continued at a context of {arguments.context} tokens, one thread; median of {BOUTS} turns of {BOUT} tokens\n",
-            "| size | model | parameters | bytes of state | ms a token |", "| --- | --- | --- | --- | --- |"]
-    rows += [f"| {size} | {name} | {parameters:,} | {state:,} | {seconds * 1e3:.3f} |"
-             for (size, name), (seconds, state, parameters) in figures.items()]
+def report_speeds(figures, arguments):
+    rows = [f"\nIn turns, medians of {BOUTS}: training, {arguments.batch} x {arguments.length} tokens a step, {arguments.threads} threads; a session of a model made for "
+            f"{arguments.context} tokens that goes on behind so many, one thread\n",
+            "| size | model | parameters | training, tokens/s | ms a token | bytes of state |", "| --- | --- | --- | --- | --- | --- |"]
+    rows += [f"| {size} | {name} | {parameters:,} | {rate:,.0f} | {seconds * 1e3:.3f} | {state:,} |"
+             for (size, name), (parameters, rate, seconds, state) in figures.items()]
     print("\n".join(rows))
     with open(os.path.join(arguments.out, "table.md"), "a") as file:
         file.write("\n".join(rows) + "\n")
@@ -263,7 +277,7 @@ def main():
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--recipe", choices=("reference", "service"), default="service")
     parser.add_argument("--models", type=lambda text: text.split(";"), help=f"some of: {'; '.join(COLORS)}")
-    parser.add_argument("--context", type=int, help="decode there, too")
+    parser.add_argument("--context", type=int, help="measure speeds, too, sessions behind so many tokens")
     parser.add_argument("--report", action="store_true", help="train nothing")
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
@@ -287,7 +301,7 @@ def main():
     held_out = os.path.basename(arguments.valid) if arguments.valid else "the last tenth of " + ", ".join(map(os.path.basename, texts))
     report(runs, options, arguments.out, held_out, paths[1])
     if arguments.context and not arguments.report:
-        report_decoding(decoding(arguments), arguments)
+        report_speeds(speeds(arguments), arguments)
     try:
         plot(runs, arguments.out)
     except ImportError:
