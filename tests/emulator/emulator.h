@@ -91,6 +91,7 @@ struct block;
 
 struct fibre {
 	unsigned thread;
+	uint3 index; /* the same, as kernels ask for it */
 	fibre_state state;
 	const meeting *waits_for;
 	context ctx;

@@ -23,7 +23,7 @@ static bool slot_taken[RESIDENT];
 
 uint3 thread_index()
 {
-	return {now.self->thread, 0, 0};
+	return now.self->index;
 }
 uint3 block_index()
 {
@@ -42,7 +42,7 @@ unsigned char *shared_address()
 	return now.b->shared;
 }
 
-static void wait_as(fibre_state state, const void *code)
+static inline __attribute__((always_inline)) void wait_as(fibre_state state, const void *code)
 {
 	fibre *self = now.self;
 	self->state = state;
@@ -120,7 +120,7 @@ static meeting *come(warp *w, unsigned lane, unsigned mask, const char *what, si
 	for (meeting *m : w->open) {
 		if (!(m->mask & mask))
 			continue;
-		if (m->mask != mask || strcmp(m->what, what) != 0 || m->bytes != bytes)
+		if (m->mask != mask || (m->what != what && strcmp(m->what, what) != 0) || m->bytes != bytes)
 			fail("mismatched meeting: lane %u is at %s (mask %08x, %zu bytes), others of its warp at %s (mask %08x, %zu bytes)\n"
 			     "  at %s\n  the others at %s",
 			     lane, what, mask, bytes, m->what, m->mask, m->bytes, code_place(code).c_str(), code_place(m->first_at).c_str());
@@ -149,7 +149,7 @@ static void leave(warp *w, meeting *m, unsigned lane)
 }
 
 /* Returns when all have come; every lane has to leave(). finish, if any, is called once, by the last to arrive. */
-static meeting *meet(unsigned mask, const char *what, const void *in, size_t bytes, const void *code,
+static inline __attribute__((always_inline)) meeting *meet(unsigned mask, const char *what, const void *in, size_t bytes, const void *code,
                      void (*finish)(unsigned char (*values)[64]) = nullptr)
 {
 	fibre *self = now.self;
@@ -334,13 +334,15 @@ static std::unique_ptr<block> block_start(const launch &l, unsigned number)
 	for (size_t t = 0; t < threads; t++) {
 		fibre &f = b->fibres[t];
 		f.thread = (unsigned)t;
+		f.index = {f.thread, 0, 0};
 		f.state = READY;
 		f.b = b.get();
 		f.w = &b->warps[t / 32];
 		f.fenced_now = f.waited = false;
 		f.met = {};
 		f.stack = take_stack();
-		context_make(&f.ctx, f.stack, STACK_BYTES, fibre_run, nullptr);
+		/* Stacks are whole pages apart: without a shift the tops of all would share a few lines of the first cache. */
+		context_make(&f.ctx, f.stack, STACK_BYTES - t % 32 * 128, fibre_run, nullptr);
 	}
 	return b;
 }
