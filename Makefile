@@ -333,7 +333,7 @@ pytest-faults: all $(FAULTS) $(VENV)/ready
 ALL_CASES := $(patsubst tests/unit/%.c,$(OUT)/unit/%,$(shell grep -l is_left_out tests/unit/cuda/test_*.c))
 test-slow:
 	@deploy/deps clang
-	$(MAKE) -j$(shell nproc) all $(if $(NVCC),$(CUDA_OBJ) cuda-check)
+	$(MAKE) -j$(shell nproc) all $(BENCH_BIN) $(if $(NVCC),$(CUDA_OBJ) cuda-check)
 	$(MAKE) pytest-slow
 	$(if $(EMULATOR_ALL),ADDITIVE_ALL_CASES=1 $(MAKE) unit UNIT_BIN='$(ALL_CASES)')
 	$(MAKE) -j$(shell nproc) BUILD=asan all
@@ -378,7 +378,7 @@ bench-quality: $(BENCH_BIN) $(BENCH_VENV)/ready
 	  $(if $(EPOCHS),--epochs $(EPOCHS)) $(BENCH)
 
 .PHONY: test test-programs
-test-programs: all $(UNIT_BIN) $(EMULATOR_ALL)
+test-programs: all $(UNIT_BIN) $(EMULATOR_ALL) $(FAULTS_ALL) $(VENV)/ready
 test:
 	@deploy/deps
 	$(MAKE) -j$(shell nproc) test-programs
