@@ -1,6 +1,4 @@
-/* Over 600 lines: one state machine, all of whose stages share the order of steps that is described here.
- *
- * The run is a chain of stages, each a plan that is run node by node:
+/* The run is a chain of stages, each a plan that is run node by node:
  *
  *   batch ──▶ take ──▶ gather ──▶ … ──▶ update ──▶ take ──▶ (evaluate … preview …) ──▶ batch …
  *
@@ -37,7 +35,6 @@
 #include <time.h>
 
 #include "engine/base/clock.h"
-#include "engine/base/memory.h"
 #include "engine/train/checkpoint.h"
 
 enum {
@@ -80,6 +77,11 @@ static bool evaluation_is_due(const trainer *t, int64_t step)
 static unsigned checkpoint_event(const trainer *t)
 {
 	return is_due(t, t->progress.step, t->options.checkpoint_every) ? TRAIN_CHECKPOINT_DUE : 0;
+}
+
+void trainer_begin(trainer *t)
+{
+	go(t, &batch_stage);
 }
 
 static void begin_step(trainer *t)
@@ -310,11 +312,6 @@ static plan *evaluate_plan(const trainer *t)
 	return pass_plan(t->valid_pass);
 }
 
-static int64_t batches_of(const trainer *t)
-{
-	return (t->evaluation.records + t->valid_batch - 1) / t->valid_batch;
-}
-
 /* In rows like those of training: one behind the other, or in lanes. */
 static pass_rows evaluate_rows(const trainer *t)
 {
@@ -363,7 +360,7 @@ static status evaluate_leave(trainer *t, unsigned *events, error *err)
 	if (t->valid_carry)
 		TRY(carry_keep(t->valid_carry, t->valid_at, 0));
 	t->valid_at++;
-	if (t->valid_at < batches_of(t)) {
+	if (t->valid_at < trainer_valid_batches(t)) {
 		go(t, &evaluate_stage);
 	} else if (t->preview) {
 		preview_begin(t->preview);
@@ -494,179 +491,6 @@ const int32_t *trainer_preview(const trainer *t, int *prompt, int *count)
 const model *trainer_model(const trainer *t)
 {
 	return t->model;
-}
-
-/* --- making ------------------------------------------------------------------------ */
-
-static status check_dataset(const trainer *t, const dataset *d, const char *what, error *err)
-{
-	const model_dims *dims = model_dimensions(t->model);
-	const objective *o = t->options.objective;
-	if (dataset_kind(d) != o->records)
-		return error_set(err, STATUS_INVALID, "objective",
-		                 "%s does not learn from records like those of the %s data", o->name, what);
-	if (dataset_length(d) != train_options_record(&t->options))
-		return error_set(err, STATUS_INVALID, "sequence_length", "the %s data is cut in blocks of %lld", what,
-		                 (long long)dataset_length(d));
-	if (dataset_source_length(d) > train_options_source(&t->options))
-		return error_set(err, STATUS_INVALID, "source_length", "the %s data has sources of %lld tokens", what,
-		                 (long long)dataset_source_length(d));
-	if (dataset_vocab(d) > model_dims_ids(dims))
-		return error_set(err, STATUS_INVALID, "vocab_size", "the tokenizer has %d ids, the model only %lld",
-		                 (int)dataset_vocab(d), (long long)model_dims_ids(dims));
-	return o->check ? o->check(d, dims, &t->options, err) : STATUS_OK;
-}
-
-static status check_carry(const trainer *t, error *err)
-{
-	const train_options *o = &t->options;
-	if (!o->carry_state)
-		return STATUS_OK;
-	TRY(objective_check_carry(o->objective, model_dimensions(t->model), err));
-	if (o->batch_size * o->gradient_accumulation > dataset_records(t->train))
-		return error_set(err, STATUS_INVALID, "gradient_accumulation",
-		                 "times batch_size must be at most the training data's %lld records",
-		                 (long long)dataset_records(t->train));
-	return STATUS_OK;
-}
-
-static status check(const trainer *t, error *err)
-{
-	const train_options *o = &t->options;
-	TRY(train_options_check(o, err));
-	TRY(objective_check_model(o->objective, model_dimensions(t->model), err));
-	if (o->sequence_length > model_dims_length(model_dimensions(t->model)))
-		return error_set(err, STATUS_INVALID, "sequence_length", "must be at most the model's %lld positions",
-		                 (long long)model_dims_length(model_dimensions(t->model)));
-	if (train_options_source(o) > model_dimensions(t->model)->source)
-		return error_set(err, STATUS_INVALID, "source_length", "must be at most the encoder's %lld positions",
-		                 (long long)model_dimensions(t->model)->source);
-	if (o->precision == PRECISION_BF16 && !model_backend(t->model)->bf16)
-		return error_set(err, STATUS_UNSUPPORTED, "precision", "the %s backend computes in fp32 only",
-		                 model_backend(t->model)->name);
-	TRY(check_dataset(t, t->train, "training", err));
-	if (o->batch_size > dataset_records(t->train))
-		return error_set(err, STATUS_INVALID, "batch_size", "must be at most the training data's %lld records",
-		                 (long long)dataset_records(t->train));
-	TRY(check_carry(t, err));
-	return t->valid ? check_dataset(t, t->valid, "validation", err) : STATUS_OK;
-}
-
-static status build_carry(carry **out, const trainer *t, const pass *p, int64_t batch, int64_t sets, error *err)
-{
-	return t->options.carry_state
-	           ? carry_new(out, t->model, pass_plan(p), batch, t->options.sequence_length, sets, err)
-	           : STATUS_OK;
-}
-
-static status build_evaluation(trainer *t, error *err)
-{
-	const train_options *o = &t->options;
-	const model_dims *dims = model_dimensions(t->model);
-	evaluation *e = &t->evaluation;
-	int64_t records = dataset_records(t->valid);
-	t->valid_hash = dataset_fingerprint(t->valid);
-	e->data = t->valid;
-	e->records = o->eval_blocks > 0 && o->eval_blocks < records ? o->eval_blocks : records;
-	if (o->objective->tally) {
-		t->tally_bytes = o->objective->tally_bytes(t->valid);
-		e->tally = memory_new(1, t->tally_bytes);
-		if (!e->tally)
-			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-		TRY(text_record_reserve(&e->record, dataset_length(t->valid) + dataset_source_length(t->valid), err));
-	}
-	t->valid_batch = o->batch_size < e->records ? o->batch_size : e->records;
-	e->stride = o->carry_state ? batches_of(t) : 1;
-	const forward_spec spec = {.batch = t->valid_batch,
-	                           .length = o->sequence_length,
-	                           .loss = true,
-	                           .hits = o->objective->hits,
-	                           .carried = o->carry_state,
-	                           .bf16 = o->precision == PRECISION_BF16,
-	                           .logits = o->objective->logits};
-	TRY(pass_new(&t->valid_pass, t->model, o, &spec, NULL, err));
-	TRY(build_carry(&t->valid_carry, t, t->valid_pass, t->valid_batch, 1, err));
-	if (o->objective->hits) {
-		e->hits = memory_new((size_t)(t->valid_batch * o->sequence_length), sizeof *e->hits);
-		if (!e->hits)
-			return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	}
-	return dims->head == HEAD_VOCABULARY && dims->causal && !dims->reads_source && !dims->whole
-	           ? preview_new(&t->preview, t->model, t->valid, o->seed, err)
-	           : STATUS_OK;
-}
-
-static status build(trainer *t, error *err)
-{
-	const train_options *o = &t->options;
-	forward_spec spec = {.batch = o->batch_size,
-	                     .length = o->sequence_length,
-	                     .dropout = model_dimensions(t->model)->dropout > 0,
-	                     .loss = true,
-	                     .backward = true,
-	                     .carried = o->carry_state,
-	                     .recompute = o->recompute,
-	                     .bf16 = o->precision == PRECISION_BF16,
-	                     .smoothing = (float)o->label_smoothing};
-	TRY(check(t, err));
-	model_train_on(t->model, o->sequence_length);
-	if (spec.bf16)
-		TRY(model_update_bf16_copy(t->model, err));
-	t->train_hash = dataset_fingerprint(t->train);
-	TRY(optimizer_new(&t->optimizer, t->model, o, err));
-	TRY(pass_new(&t->train_pass, t->model, o, &spec, optimizer_gradients(t->optimizer), err));
-	TRY(build_carry(&t->train_carry, t, t->train_pass, o->batch_size, o->gradient_accumulation, err));
-	return t->valid ? build_evaluation(t, err) : STATUS_OK;
-}
-
-status trainer_new(trainer **out, model *m, const train_options *o, const dataset *train, const dataset *valid,
-                   error *err)
-{
-	*out = NULL;
-	trainer *t = memory_new(1, sizeof *t);
-	if (!t) {
-		model_free(m);
-		return error_set(err, STATUS_NOMEM, NULL, "out of memory");
-	}
-	t->model = m;
-	t->options = *o;
-	t->train = train;
-	t->valid = valid;
-	t->shuffle = o->carry_state ? 0 : o->seed ? o->seed : UINT64_MAX; /* a dataset takes 0 for "not shuffled" */
-	t->progress = (train_progress){.total_steps = o->max_steps,
-	                               .train_loss = NAN,
-	                               .gradient_norm = NAN,
-	                               .learning_rate = train_learning_rate(o, 0),
-	                               .valid_loss = NAN,
-	                               .objective = o->objective,
-	                               .byte_entropy = dataset_byte_entropy(train)};
-	for (int i = 0; i < TRAIN_MAX_METRICS; i++)
-		t->progress.metrics[i] = NAN;
-	go(t, &batch_stage);
-	status s = build(t, err);
-	if (s != STATUS_OK) {
-		trainer_free(t);
-		return s;
-	}
-	*out = t;
-	return STATUS_OK;
-}
-
-void trainer_free(trainer *t)
-{
-	if (!t)
-		return;
-	carry_free(t->train_carry);
-	carry_free(t->valid_carry);
-	pass_free(t->train_pass);
-	pass_free(t->valid_pass);
-	preview_free(t->preview);
-	free(t->evaluation.tally);
-	free(t->evaluation.hits);
-	text_record_fini(&t->evaluation.record);
-	optimizer_free(t->optimizer);
-	model_free(t->model);
-	free(t);
 }
 
 /* --- saving and resuming ------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* trainer_private.h - what trainer.c and trainer_state.c share. Private to engine/train. */
+/* trainer_private.h - what trainer.c, trainer_new.c and trainer_state.c share. Private to engine/train. */
 #ifndef ENGINE_TRAIN_TRAINER_PRIVATE_H
 #define ENGINE_TRAIN_TRAINER_PRIVATE_H
 
@@ -50,6 +50,11 @@ struct trainer {
 	train_progress progress;
 	error failed; /* the final error, once there is one */
 };
+
+/* Go on with the first batch of the step that is next. */
+void trainer_begin(trainer *t);
+/* Batches of one evaluation. */
+int64_t trainer_valid_batches(const trainer *t);
 
 /* The state object of the run as it is. New reference; NULL when out of memory. */
 json_t *trainer_state_write(const trainer *t);
