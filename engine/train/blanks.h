@@ -7,16 +7,24 @@
 #ifndef ENGINE_TRAIN_BLANKS_H
 #define ENGINE_TRAIN_BLANKS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-enum { BLANKS_MOST = 3, BLANK = -1 };
+enum { BLANKS_MOST = 3 };
+
+/* The numbers of the words that are hidden, in any order; a number may be there twice. */
+typedef struct blanks {
+	int64_t words[BLANKS_MOST];
+	int64_t n;
+} blanks;
 
 /* How many places are drawn, from x. */
 int64_t blanks_count(double x);
-/* out [words]: the numbers of the words in their order, BLANK where words were blanked. Gives the count of these.
- * positions [n]: below words, in any order. words ≥ 1. */
-int64_t blanks_apply(int64_t words, const int64_t *positions, int64_t n, int64_t *out);
-/* Both with random numbers that are a function of the other arguments alone. */
-int64_t blanks_draw(uint64_t seed, int64_t epoch, int64_t place, int64_t words, int64_t *out);
+/* Of a sentence of so many words, at least 1, with random numbers that are a function of the arguments alone. */
+blanks blanks_draw(uint64_t seed, int64_t epoch, int64_t place, int64_t words);
+bool blanks_hide(const blanks *b, int64_t word);
+/* Append a word, or a token of one, to out, which has `count`; in place of a hidden one `blank`, unless out ends with
+ * that. Returns the new count. */
+int64_t blanks_append(int32_t *out, int64_t count, int32_t id, bool hidden, int32_t blank);
 
 #endif

@@ -12,7 +12,22 @@
 
 #include "engine/train/blanks.h"
 
-enum { MOST = 13 };
+enum { MOST = 13, BLANK = -1 };
+
+/* The numbers of the words in their order, BLANK where words became blanks. Returns the count of these. */
+static int64_t apply(const blanks *b, int64_t words, int32_t *out)
+{
+	int64_t count = 0;
+	for (int64_t word = 0; word < words; word++)
+		count = blanks_append(out, count, (int32_t)word, blanks_hide(b, word), BLANK);
+	return count;
+}
+
+static int64_t draw(uint64_t seed, int64_t epoch, int64_t place, int64_t words, int32_t *out)
+{
+	const blanks b = blanks_draw(seed, epoch, place, words);
+	return apply(&b, words, out);
+}
 
 /* What the source makes of the same draws. */
 static void words_that_were_drawn_are_blanks_of_which_neighbours_are_one(void **state)
@@ -23,25 +38,25 @@ static void words_that_were_drawn_are_blanks_of_which_neighbours_are_one(void **
 	static const struct {
 		int64_t words;
 		double x;
-		int64_t n, positions[BLANKS_MOST];
+		blanks drawn;
 		const char *text;
 	} cases[] = {
-	    {1, 0, 1, {0}, "[MASK]"},
-	    {2, 0, 1, {0}, "[MASK] evidently"},
-	    {5, -0.4168, 1, {2}, "He evidently [MASK] it hard"},
-	    {13, 7.1545, 3, {8, 8, 0}, "[MASK] evidently found it hard to decide what [MASK] say and to do"},
-	    {13, 0.2022, 1, {1}, "He [MASK] found it hard to decide what to say and to do"},
-	    {9, 1.3237, 1, {6}, "He evidently found it hard to [MASK] what to"},
-	    {13, -1.2471, 1, {10}, "He evidently found it hard to decide what to say [MASK] to do"},
-	    {13, 6.7621, 3, {9, 7, 8}, "He evidently found it hard to decide [MASK] and to do"},
-	    {13, -2.9999, 2, {3, 0}, "[MASK] evidently found [MASK] hard to decide what to say and to do"},
-	    {13, INFINITY, 3, {0, 1, 2}, "[MASK] it hard to decide what to say and to do"},
+	    {1, 0, {{0}, 1}, "[MASK]"},
+	    {2, 0, {{0}, 1}, "[MASK] evidently"},
+	    {5, -0.4168, {{2}, 1}, "He evidently [MASK] it hard"},
+	    {13, 7.1545, {{8, 8, 0}, 3}, "[MASK] evidently found it hard to decide what [MASK] say and to do"},
+	    {13, 0.2022, {{1}, 1}, "He [MASK] found it hard to decide what to say and to do"},
+	    {9, 1.3237, {{6}, 1}, "He evidently found it hard to [MASK] what to"},
+	    {13, -1.2471, {{10}, 1}, "He evidently found it hard to decide what to say [MASK] to do"},
+	    {13, 6.7621, {{9, 7, 8}, 3}, "He evidently found it hard to decide [MASK] and to do"},
+	    {13, -2.9999, {{3, 0}, 2}, "[MASK] evidently found [MASK] hard to decide what to say and to do"},
+	    {13, INFINITY, {{0, 1, 2}, 3}, "[MASK] it hard to decide what to say and to do"},
 	};
 	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-		int64_t out[MOST];
+		int32_t out[MOST];
 		char text[256] = "";
-		assert_int_equal(blanks_count(cases[c].x), cases[c].n);
-		int64_t count = blanks_apply(cases[c].words, cases[c].positions, cases[c].n, out);
+		assert_int_equal(blanks_count(cases[c].x), cases[c].drawn.n);
+		int64_t count = apply(&cases[c].drawn, cases[c].words, out);
 		for (int64_t i = 0; i < count; i++) {
 			strcat(text, i ? " " : "");
 			strcat(text, out[i] == BLANK ? "[MASK]" : sentence[out[i]]);
@@ -70,11 +85,11 @@ static void draws_have_the_shares_of_the_definition_and_follow_from_their_argume
 	for (int n = 1; n <= 3; n++)
 		among += share[n - 1] * (1 - pow(11.0 / 12, n));
 	for (int64_t q = 0; q < TRIALS; q++) {
-		int64_t out[MOST], again[MOST], other[MOST], seen = 0;
-		int64_t count = blanks_draw(7, q % 50, q / 50, MOST, out);
-		assert_int_equal(blanks_draw(7, q % 50, q / 50, MOST, again), count);
+		int32_t out[MOST], again[MOST], other[MOST];
+		int64_t seen = 0, count = draw(7, q % 50, q / 50, MOST, out);
+		assert_int_equal(draw(7, q % 50, q / 50, MOST, again), count);
 		assert_memory_equal(out, again, (size_t)count * sizeof *out);
-		int64_t others = blanks_draw(8, q % 50, q / 50, MOST, other);
+		int64_t others = draw(8, q % 50, q / 50, MOST, other);
 		changed += others != count || memcmp(out, other, (size_t)count * sizeof *out) != 0;
 		for (int64_t i = 0; i < count; i++) {
 			if (out[i] == BLANK)
@@ -90,8 +105,8 @@ static void draws_have_the_shares_of_the_definition_and_follow_from_their_argume
 		assert_share(blanked[word], among, TRIALS);
 	assert_true(changed > TRIALS / 2);
 	for (int64_t words = 1; words < 3; words++) {
-		int64_t out[MOST];
-		assert_int_equal(blanks_draw(7, 0, 0, words, out), words);
+		int32_t out[MOST];
+		assert_int_equal(draw(7, 0, 0, words, out), words);
 		assert_int_equal(out[0], BLANK);
 	}
 }
