@@ -1,44 +1,13 @@
 /* Objectives of encoder-decoders: by themselves and through a trainer. */
-#include "tests/unit/support/bytes.h"
-#include "tests/unit/train/fixture.h"
-
-#include <stdio.h>
+#include "tests/unit/train/encoder_decoder.h"
 
 #include "engine/model/feed.h"
 #include "engine/text/pairs.h"
-#include "engine/train/objective.h"
 #include "engine/train/pass.h"
 #include "tests/unit/support/allocations.h"
 #include "tests/unit/support/record.h"
 
-enum { SOURCE = 6, TARGET = 5, START = 7 };
-
-static const model_dims dims = {.inputs = 259,
-                                .outputs = 259,
-                                .head = HEAD_VOCABULARY,
-                                .causal = true,
-                                .reads_source = true,
-                                .source = 64,
-                                .source_inputs = 259,
-                                .start = START};
-
-typedef struct rows {
-	int32_t source[80], mask[80], ids[80], labels[80];
-} rows;
-
-/* What is not written stays 0x55555555. */
-static rows make_rows(const objective *o, const example *x)
-{
-	rows out;
-	void *const values[] = {out.source, out.mask, out.ids, out.labels};
-	memset(&out, 0x55, sizeof out);
-	o->example(x, values);
-	assert_int_equal(out.source[x->source_length], 0x55555555);
-	assert_int_equal(out.mask[x->source_length], 0x55555555);
-	assert_int_equal(out.ids[x->length], 0x55555555);
-	assert_int_equal(out.labels[x->length], 0x55555555);
-	return out;
-}
+enum { SOURCE = 6, TARGET = 5 };
 
 static dataset *pairs_of(const fixture *f, const char *text, int64_t source, int64_t target)
 {
@@ -47,10 +16,6 @@ static dataset *pairs_of(const fixture *f, const char *text, int64_t source, int
 	                 STATUS_OK);
 	return d;
 }
-
-#define ASSERT_ROW(row, ...)                                                                                           \
-	assert_memory_equal(row, ((const int32_t[]){__VA_ARGS__}), sizeof((const int32_t[]){__VA_ARGS__}))
-#define BYTE(c) (BYTES_FIRST + (c))
 
 static void a_decoder_reads_the_start_token_and_its_target_one_token_late(void **state)
 {
@@ -301,28 +266,6 @@ static void spans_need_a_tokenizer_with_a_sentinel_for_each(void **state)
 
 /* --- training -------------------------------------------------------------------------------------------- */
 
-static model *encoder_decoder(const fixture *f, int64_t inputs, double dropout)
-{
-	json_t *config = json_pack("{s:s, s:{}, s:{}}", "stack", "encoder_decoder", "encoder", "decoder");
-	model_size size = {.hidden = 16,
-	                   .heads = 2,
-	                   .layers = 1,
-	                   .inputs = inputs,
-	                   .positions = 40,
-	                   .length = 40,
-	                   .source = 80,
-	                   .dropout = dropout};
-	model_size_complete(&size);
-	assert_true(architecture_find("transformer")->complete(config, &size));
-	model *m;
-	error err = ERROR_INIT;
-	status s = model_create(&m, architecture_find("transformer"), config, 7, f->backend, &err);
-	json_decref(config);
-	assert_string_equal(err.message, "");
-	assert_int_equal(s, STATUS_OK);
-	return m;
-}
-
 static const char reversals[] =
     "{\"source\": \"abc\", \"target\": \"cba\"}\n{\"source\": \"bcad\", \"target\": \"dacb\"}\n"
     "{\"source\": \"ca\", \"target\": \"ac\"}\n{\"source\": \"d\", \"target\": \"d\"}\n"
@@ -336,29 +279,6 @@ static train_options reversing(int64_t source, int64_t target)
 	o.sequence_length = target;
 	o.batch_size = 5;
 	return o;
-}
-
-static trainer *train(model *m, const train_options *o, const dataset *data, const dataset *valid)
-{
-	trainer *t;
-	error err = ERROR_INIT;
-	status s = trainer_new(&t, m, o, data, valid, &err);
-	assert_string_equal(err.message, "");
-	assert_int_equal(s, STATUS_OK);
-	return t;
-}
-
-static void advance(trainer *t, int64_t steps)
-{
-	error err = ERROR_INIT;
-	for (unsigned events = 0; trainer_progress(t)->step < steps || (events & TRAIN_STEP && !(events & TRAIN_EVAL));)
-		assert_int_equal(trainer_advance(t, 0, &events, &err), STATUS_OK);
-}
-
-static void finish(trainer *t)
-{
-	for (unsigned events = 0; !(events & TRAIN_FINISHED);)
-		assert_int_equal(trainer_advance(t, 0, &events, NULL), STATUS_OK);
 }
 
 /* Loss and labels of all records with fresh weights. */
@@ -415,29 +335,6 @@ static void exact_is_the_share_of_targets_without_a_wrong_token(void **state)
 	            1e-9);
 	trainer_free(t);
 	dataset_free(d);
-}
-
-/* Of a step that was saved and resumed, with dropout, and of batches with different numbers of labels. */
-static void assert_resumes(const fixture *f, const tokenizer *tok, train_options *o, const dataset *d, int64_t inputs)
-{
-	char folder[96];
-	snprintf(folder, sizeof folder, "%s/saved", f->folder);
-	o->max_steps = 6;
-	o->gradient_accumulation = 2;
-	o->batch_size = 2;
-	trainer *whole = train(encoder_decoder(f, inputs, 0.1), o, d, d);
-	finish(whole);
-	trainer *first = train(encoder_decoder(f, inputs, 0.1), o, d, d);
-	advance(first, 3);
-	assert_int_equal(trainer_save(first, tok, folder, "x", NULL, NULL), STATUS_OK);
-	trainer_free(first);
-	trainer *second = train(encoder_decoder(f, inputs, 0.1), o, d, d);
-	assert_int_equal(trainer_resume(second, folder, NULL), STATUS_OK);
-	finish(second);
-	assert_same_weights(f, whole, second);
-	assert_true(trainer_progress(whole)->valid_loss == trainer_progress(second)->valid_loss);
-	trainer_free(whole);
-	trainer_free(second);
 }
 
 static void a_resumed_run_continues_bit_for_bit(void **state)
