@@ -135,6 +135,16 @@ token_space dataset_token_space(const dataset *d, int32_t id)
 	return (token_space)d->token_space[id];
 }
 
+bool dataset_begins_word(const dataset *d, int32_t before, int32_t id)
+{
+	return dataset_token_space(d, id) != SPACE_ELSEWHERE && dataset_token_space(d, before) != SPACE_ALL;
+}
+
+const tokenizer_frame *dataset_source_frame(const dataset *d)
+{
+	return &d->source_frame;
+}
+
 int64_t dataset_memory(const dataset *d)
 {
 	int64_t bytes = 16 * d->chosen.words;

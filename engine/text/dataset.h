@@ -101,6 +101,12 @@ int64_t dataset_token_bytes(const dataset *d, int32_t id);
 /* Of blocks: has that text white space (ASCII's) at its beginning, or is it nothing else? */
 typedef enum token_space { SPACE_ELSEWHERE, SPACE_FIRST, SPACE_ALL } token_space;
 token_space dataset_token_space(const dataset *d, int32_t id);
+/* Of blocks: does a word begin at a token of text, behind a token of text? A word is white space and what follows up to
+ * the next: it begins at a token whose bytes begin with white space, unless those of the token before are nothing else.
+ */
+bool dataset_begins_word(const dataset *d, int32_t before, int32_t id);
+/* Of blocks: what the tokenizer puts before and behind the texts that encoders read (tokenizer_source_frame). */
+const tokenizer_frame *dataset_source_frame(const dataset *d);
 /* Bytes of memory that the tokens take. */
 int64_t dataset_memory(const dataset *d);
 /* What the bytes of the text are worth by their frequencies alone, in bits per byte: -Σ p log2 p. A model that has

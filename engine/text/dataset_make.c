@@ -202,7 +202,9 @@ static status make(dataset **out, const tokenizer *t, const dataset_text *texts,
 	               .parts = memory_new(n, sizeof *d->parts)};
 	dataset_take_tokenizer(d, t);
 	d->n_sentinels = tokenizer_sentinels(t, d->sentinels, DATASET_MAX_SENTINELS);
-	status s = d->parts ? fill(d, t, texts, n, o, second, err) : no_memory(err);
+	status s = d->parts ? tokenizer_source_frame(t, &d->source_frame, err) : no_memory(err);
+	if (s == STATUS_OK)
+		s = fill(d, t, texts, n, o, second, err);
 	if (s == STATUS_OK)
 		*out = d;
 	else

@@ -36,6 +36,7 @@ struct dataset {
 	uint8_t *token_space;  /* [vocab]: token_space */
 	int32_t sentinels[DATASET_MAX_SENTINELS];
 	int n_sentinels;
+	tokenizer_frame source_frame;
 	/* records of their own entries */
 	token_cache *texts, *entries; /* of a record_text */
 	record_choice chosen;

@@ -356,6 +356,28 @@ tokenizer_frame tokenizer_frame_of(const tokenizer *t, bool pair)
 	return f;
 }
 
+/* The tokens of an empty text. */
+static status read_around(const tokenizer *t, const encode_options *o, int32_t *ids, int *n, error *err)
+{
+	token_list list;
+	TRY(tokenizer_encode(t, "", 0, o, &list, err));
+	const bool fits = list.count <= TOKENIZER_FRAME_IDS;
+	for (size_t i = 0; fits && i < list.count; i++)
+		ids[i] = list.ids[i];
+	*n = fits ? (int)list.count : 0;
+	token_list_fini(&list);
+	return fits ? STATUS_OK
+	            : error_set(err, STATUS_UNSUPPORTED, "tokenizer", "puts more than %d tokens around a text",
+	                        TOKENIZER_FRAME_IDS);
+}
+
+status tokenizer_source_frame(const tokenizer *t, tokenizer_frame *out, error *err)
+{
+	*out = (tokenizer_frame){0};
+	TRY(read_around(t, &(encode_options){.begin = true}, out->before, &out->n_before, err));
+	return read_around(t, &(encode_options){.end = true}, out->behind, &out->n_behind, err);
+}
+
 int32_t tokenizer_begin(const tokenizer *t)
 {
 	return t->begin;

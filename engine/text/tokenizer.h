@@ -98,6 +98,10 @@ typedef struct tokenizer_frame {
  * one, behind each text. */
 tokenizer_frame tokenizer_frame_of(const tokenizer *t, bool pair);
 
+/* What tokenizer_encode puts before and behind a text with `begin` and `end`. STATUS_UNSUPPORTED: more than there is
+ * room for. */
+status tokenizer_source_frame(const tokenizer *t, tokenizer_frame *out, error *err);
+
 /* --- text to ids ---------------------------------------------------------------------------- */
 
 typedef struct byte_range {
