@@ -114,6 +114,25 @@ status example_check_start(const dataset *d, const model_dims *dims, error *err)
 	                       "neither the model nor its tokenizer has a token that a sequence begins with");
 }
 
+int64_t example_mask(const dataset *d, const model_dims *dims)
+{
+	return dims->mask >= 0 ? dims->mask : dataset_mask(d);
+}
+
+status example_check_mask(const dataset *d, const model_dims *dims, error *err)
+{
+	return example_mask(d, dims) >= 0 ? STATUS_OK
+	                                  : error_set(err, STATUS_INVALID, CONFIG_MASK,
+	                                              "neither the model nor its tokenizer has a mask token");
+}
+
+status example_check_end(const dataset *d, error *err)
+{
+	return dataset_end(d) != TOKEN_NONE
+	           ? STATUS_OK
+	           : error_set(err, STATUS_INVALID, "tokenizer", "it has no token that ends a text, as a target must");
+}
+
 size_t objective_hits_bytes(const dataset *d)
 {
 	(void)d;

@@ -43,6 +43,7 @@ typedef struct objective {
 	bool causal;                /* of HEAD_VOCABULARY: that it must be; else that it must not */
 	bool source;                /* the model reads a source that it encodes; else it must read none */
 	bool uneven;                /* records of one length have different numbers of labels */
+	bool masks;                 /* the model reads mask tokens: a new one has an id for them (example_mask) */
 	record_kind records;        /* that it learns from */
 	bool unasked;               /* of RECORD_BLOCK: no label is a token that a record marks so (text_record) */
 	/* Tokens of a record, at most. NULL: sequence_length. */
@@ -86,6 +87,11 @@ void example_shift_labels(const example *x, int64_t count, int32_t *ids, int32_t
 /* What a decoder's sequence begins with: the model's token, or else the tokenizer's; and `check` that there is one. */
 int64_t example_start(const dataset *d, const model_dims *dims);
 status example_check_start(const dataset *d, const model_dims *dims, error *err);
+/* The token that stands for one to be guessed: the model's, or else the tokenizer's; and `check` that there is one. */
+int64_t example_mask(const dataset *d, const model_dims *dims);
+status example_check_mask(const dataset *d, const model_dims *dims, error *err);
+/* `check` that the tokenizer has a token that ends a text, as a target must. */
+status example_check_end(const dataset *d, error *err);
 /* For objectives that report "perplexity" and "accuracy" of labels alone: tally_bytes, tally and measure. */
 size_t objective_hits_bytes(const dataset *d);
 status objective_tally_hits(evaluation *e, plan *p, int64_t first, int64_t rows);

@@ -8,14 +8,12 @@
  * Which ones: of the n tokens of a record that stand for text, special ones and prompts apart, max(1, round(f n)) with
  * f = mask_fraction, every choice being equally likely: going from left to right, a token is taken with probability
  * (still to be taken) / (still to be seen) (Knuth, "Seminumerical algorithms", 3.4.2, algorithm S). With whole_words n
- * counts words, and all tokens of a word are asked for. A word is white space and what follows up to the next white
- * space: it begins at a token of text whose bytes begin with white space, unless the token before is of text and white
- * space alone, and behind a token that cannot be asked for. The random words are a function of the seed of the order,
- * the epoch and the place in it, which is the same in every evaluation. */
+ * counts words, and all tokens of a word are asked for; one begins where dataset_begins_word says so, and behind a
+ * token that cannot be asked for. The random words are a function of the seed of the order, the epoch and the place in
+ * it, which is the same in every evaluation. */
 #include <math.h>
 
 #include "engine/base/philox.h"
-#include "engine/model/config.h"
 #include "engine/train/objective.h"
 
 enum {
@@ -24,23 +22,15 @@ enum {
 	RANDOM_TRIES = 64
 };
 
-/* The model's mask token, or else the tokenizer's. */
-static int64_t find_mask(const dataset *d, const model_dims *dims)
-{
-	return dims->mask >= 0 ? dims->mask : dataset_mask(d);
-}
-
 static status check(const dataset *d, const model_dims *dims, const train_options *o, error *err)
 {
 	(void)o;
-	if (find_mask(d, dims) >= 0)
-		return STATUS_OK;
-	return error_set(err, STATUS_INVALID, CONFIG_MASK, "neither the model nor its tokenizer has a mask token");
+	return example_check_mask(d, dims, err);
 }
 
 static bool is_text(const example *x, int32_t id)
 {
-	return id != find_mask(x->data, x->dims) && dataset_token_bytes(x->data, id) > 0;
+	return id != example_mask(x->data, x->dims) && dataset_token_bytes(x->data, id) > 0;
 }
 
 static bool can_be_asked(const example *x, int64_t i)
@@ -53,10 +43,8 @@ static bool can_be_asked(const example *x, int64_t i)
 static bool begins(const example *x, int64_t i)
 {
 	const int32_t *ids = x->record->ids;
-	if (!x->options->whole_words || i == 0 || !can_be_asked(x, i - 1))
-		return true;
-	return dataset_token_space(x->data, ids[i]) != SPACE_ELSEWHERE &&
-	       dataset_token_space(x->data, ids[i - 1]) != SPACE_ALL;
+	return !x->options->whole_words || i == 0 || !can_be_asked(x, i - 1) ||
+	       dataset_begins_word(x->data, ids[i - 1], ids[i]);
 }
 
 static philox_block draw(const example *x, int64_t i, uint32_t try)
@@ -83,7 +71,7 @@ static int32_t show(const example *x, int64_t i, const philox_block *random)
 	if (percent < SHOWN_PERCENT)
 		return x->record->ids[i];
 	return percent < SHOWN_PERCENT + RANDOM_PERCENT ? random_token(x, i, random->word[2])
-	                                                : (int32_t)find_mask(x->data, x->dims);
+	                                                : (int32_t)example_mask(x->data, x->dims);
 }
 
 static void make_example(const example *x, void *const *values)
@@ -118,6 +106,7 @@ const objective objective_fill_mask = {
     .options = (const char *const[]){"mask_fraction", "whole_words", NULL},
     .head = HEAD_VOCABULARY,
     .uneven = true,
+    .masks = true,
     .records = RECORD_BLOCK,
     .unasked = true,
     .ports = {PORT_TOKENS, PORT_MASK, PORT_LABELS},

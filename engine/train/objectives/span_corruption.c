@@ -63,9 +63,7 @@ static status check(const dataset *d, const model_dims *dims, const train_option
 	int sentinels;
 	dataset_sentinels(d, &sentinels);
 	int64_t spans = divide(o, dataset_length(d)).spans;
-	if (dataset_end(d) == TOKEN_NONE)
-		return error_set(err, STATUS_INVALID, "tokenizer",
-		                 "it has no token that ends a text, as a target must");
+	TRY(example_check_end(d, err));
 	if (sentinels == 0)
 		return error_set(err, STATUS_INVALID, "tokenizer",
 		                 "it has no sentinels <extra_id_0>, <extra_id_1>, …, which stand for the spans");
