@@ -152,7 +152,8 @@ static json_t *usual_request(const cli *c)
 {
 	static const char *const stacks[][2] = {{"fill_mask", "encoder"},
 	                                        {"sequence_to_sequence", "encoder_decoder"},
-	                                        {"span_corruption", "encoder_decoder"}};
+	                                        {"span_corruption", "encoder_decoder"},
+	                                        {"text_infilling", "encoder_decoder"}};
 	const char *objective = options_text(&c->options, "objective"), *stack = NULL;
 
 	for (size_t i = 0; objective && i < sizeof stacks / sizeof *stacks; i++)

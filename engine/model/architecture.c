@@ -44,7 +44,7 @@ status architecture_read(const architecture *a, void *config, const json_t *json
 	const status s = carried.status;
 	state_list_free(&carried);
 	TRY(s);
-	TRY(config_token(json, CONFIG_MASK, d->inputs, &d->mask, err));
+	TRY(config_token(json, CONFIG_MASK, model_dims_ids(d), &d->mask, err));
 	d->start = -1;
 	return d->reads_source ? config_token(json, CONFIG_START, d->inputs, &d->start, err) : STATUS_OK;
 }

@@ -124,7 +124,7 @@ def test_what_pairs_or_encoder_decoders_cannot_have_is_refused_by_name(engine, j
         (params(good, training_files=[{"file": good}, {"file": text}]), "additive.training_files", "running text"),
         (params(good, objective="next_token", source_length=None), "additive.objective", "attends to a source"),
         (params(good, config=rows, source_length=None), "additive.objective", "no job gives it"),
-        (params(text, objective="span_corruption", loss_on="completion"), "additive.loss_on", "spans"),
+        (params(text, objective="span_corruption", loss_on="completion"), "additive.loss_on", "all of a text"),
         (params(good, config={**TINY["config"], "decoder_start_token_id": 259}), "additive.config.decoder_start_token_id", "259"),
         ({**params(good), "model": "gpt2", "additive": {"objective": "sequence_to_sequence"}}, "additive.objective", "reads no source"),
     ]:

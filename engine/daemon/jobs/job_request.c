@@ -176,15 +176,23 @@ static status complete_config(job_request *r, const json_t *ours, int64_t inputs
 	return s;
 }
 
-/* The configuration of a model from scratch, for a tokenizer and r->classes. One that fills in masks has an id more
- * than a tokenizer without a token for them. */
+/* Is a model of these dimensions to read mask tokens? */
+static bool reads_masks(const job_request *r, const json_t *ours)
+{
+	const char *name = json_string_value(present(ours, "objective"));
+	const objective *o = name ? objective_find(name) : objective_usual(&r->dims);
+	return o && o->masks && objective_check_model(o, &r->dims, NULL) == STATUS_OK;
+}
+
+/* The configuration of a model from scratch, for a tokenizer and r->classes. One that reads masks has an id more than a
+ * tokenizer without a token for them. */
 static status make_config(job_request *r, const json_t *ours, vocabulary_size t, error *err)
 {
 	TRY(complete_config(r, ours, t.ids, &t, TOKEN_NONE, err));
 	if (model_dims_ids(&r->dims) < t.ids)
 		return error_set(err, STATUS_INVALID, "additive.config.vocab_size",
 		                 "must be at least the tokenizer's %d ids", (int)t.ids);
-	if (r->dims.head != HEAD_VOCABULARY || r->dims.causal || r->dims.mask >= 0)
+	if (r->dims.mask >= 0 || !reads_masks(r, ours))
 		return STATUS_OK;
 	return t.mask == TOKEN_NONE ? complete_config(r, ours, (int64_t)t.ids + 1, &t, t.ids, err)
 	                            : complete_config(r, ours, t.ids, &t, t.mask, err);
