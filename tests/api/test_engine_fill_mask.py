@@ -180,6 +180,17 @@ def test_a_tokenizer_with_a_mask_of_its_own_finds_it_with_the_space_before_it(en
     assert e.status == 400 and e.param == "input" and "<mask>" in e.message
 
 
+def test_a_mask_takes_the_space_before_it_where_the_tokens_of_words_do(engine):
+    done = finished(engine, params(engine.add_file(TEXT), 3, tokenizer={"type": "bpe", "vocab_size": 290}))
+    model, text = done["fine_tuned_model"], "say a, and [MASK] a"
+    count = lambda t: len(engine.call("tokenize", {"model": model, "text": t})["tokens"])
+    item, = fill(engine, model, text)["data"]
+    mask, = item["masks"]
+    assert mask["offset"] == len("say a, and") and mask["position"] == count("say a, and")
+    inside, = fill(engine, model, "say a, a[MASK]d a")["data"][0]["masks"]
+    assert inside["offset"] == len("say a, a") and inside["position"] == count("say a, a")
+
+
 def test_a_job_survives_a_kill_with_the_same_masks(own_daemon):
     def weights(e, job):
         done = e.wait_job(job)

@@ -1,4 +1,4 @@
-"""additived: encoder-decoders trained on sources with their targets, and on spans left out of running text."""
+"""additived: encoder-decoders trained on sources with their targets, and on running text with spans or words left out."""
 
 import json
 import pathlib
@@ -37,7 +37,10 @@ def sort(s):
 PAIRS = lines(strings(200, 2, 5, 1), reverse)
 # Running text with words to leave out.
 TEXT = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer. " for n in range(200, 0, -1))
-T5 = pathlib.Path(__file__).parents[1] / "data/tokenizers/t5/tokenizer.json"
+TOKENIZERS = pathlib.Path(__file__).parents[1] / "data/tokenizers"
+T5 = TOKENIZERS / "t5/tokenizer.json"
+INFILL = {"objective": "text_infilling", "sequence_length": 24, "source_length": 25, "label_smoothing": 0.1}
+MASK = 259
 
 
 def params(file, steps=6, **more):
@@ -109,6 +112,32 @@ def test_spans_of_running_text_are_left_out_with_a_tokenizer_that_has_sentinels(
         assert e.value.status == 400 and e.value.param == param and "sentinels" in e.value.message
 
 
+def test_words_of_running_text_are_hidden_and_the_text_is_written_from_a_source_with_masks(engine):
+    file = engine.add_file(TEXT)
+    done = finished(engine, params(file, 4, **INFILL))
+    progress, made = done["additive"], config(engine, done["fine_tuned_model"])
+    assert progress["perplexity"] > 1 and 0 <= progress["blank_accuracy"] <= 1 and 0 <= progress["accuracy"] <= 1
+    assert made["mask_token_id"] == MASK and made["decoder_start_token_id"] == BYTES["pad"]
+    assert (made["encoder"]["max_seq_len"], made["decoder"]["max_seq_len"]) == (25, 24)
+    assert made["encoder"]["num_tokens"] == made["decoder"]["num_tokens"] == MASK + 1
+    greedy = {"model": done["fine_tuned_model"], "max_tokens": 4, "temperature": 0, "logprobs": 1}
+    text, as_ids = "9 [MASK] of", [*b"9 "] + [MASK - 3] + [*b" of"]
+    answers = [engine.generate({**greedy, "prompt": prompt}) for prompt in (text, [c + 3 for c in as_ids])]
+    assert answers[0][2]["usage"]["prompt_tokens"] == len(as_ids) + 1
+    assert [e["logprobs"] for e in answers[0][1]] == [e["logprobs"] for e in answers[1][1]] != []
+
+    # The tokenizer's own mask takes the space before it; what stands around a text stands around a source.
+    roberta = {"file": engine.add_file((TOKENIZERS / "roberta/tokenizer.json").read_bytes(), "tokenizer.json")}
+    done = finished(engine, params(file, 2, tokenizer=roberta, **INFILL))
+    model = done["fine_tuned_model"]
+    assert config(engine, model)["mask_token_id"] == 702
+    pieces = [engine.call("tokenize", {"model": model, "text": t, "add_special_tokens": False})["tokens"] for t in ("9 bottles", " beer")]
+    usage = engine.generate({"model": model, "prompt": "9 bottles <mask> beer", "max_tokens": 1})[2]["usage"]
+    assert usage["prompt_tokens"] == len(pieces[0]) + 1 + len(pieces[1]) + 2 + 1
+    more = {"model": model, "training_file": file, "additive": {"objective": "text_infilling", "max_steps": 1, "batch_size": 8}}
+    assert finished(engine, more)["additive"]["blank_accuracy"] is not None
+
+
 def test_what_pairs_or_encoder_decoders_cannot_have_is_refused_by_name(engine, job):
     good, text = engine.add_file(PAIRS), engine.add_file(TEXT)
     bad = engine.add_file('{"source": "a", "target": "b"}\n{"source": "a"}\n')
@@ -125,6 +154,13 @@ def test_what_pairs_or_encoder_decoders_cannot_have_is_refused_by_name(engine, j
         (params(good, objective="next_token", source_length=None), "additive.objective", "attends to a source"),
         (params(good, config=rows, source_length=None), "additive.objective", "no job gives it"),
         (params(text, objective="span_corruption", loss_on="completion"), "additive.loss_on", "all of a text"),
+        (params(text, **INFILL, loss_on="completion"), "additive.loss_on", "all of a text"),
+        (params(text, **INFILL, mask_fraction=0.2), "additive.mask_fraction", "text_infilling has no mask_fraction"),
+        (params(text, **INFILL, span_length=2), "additive.span_length", "text_infilling has no span_length"),
+        (params(text, **{**INFILL, "source_length": 3}), "additive.sequence_length", "longer sequences or sources"),
+        (params(text, **INFILL, carry_state=True), "additive.carry_state", "no state"),
+        (params(text, **INFILL, config={**TINY["config"], "encoder": {"num_tokens": 259}}), "additive.config.mask_token_id", "259"),
+        ({**params(text), "model": "gpt2", "additive": {"objective": "text_infilling"}}, "additive.objective", "reads no source"),
         (params(good, config={**TINY["config"], "decoder_start_token_id": 259}), "additive.config.decoder_start_token_id", "259"),
         ({**params(good), "model": "gpt2", "additive": {"objective": "sequence_to_sequence"}}, "additive.objective", "reads no source"),
     ]:
@@ -133,12 +169,13 @@ def test_what_pairs_or_encoder_decoders_cannot_have_is_refused_by_name(engine, j
         assert e.value.status == 400 and e.value.param == param and words in e.value.message, (ask, e.value)
 
 
-def test_a_job_killed_on_the_way_ends_with_the_same_weights(own_daemon, engine):
-    ask = {"steps": 40, "checkpoint_every": 5, "eval_every": 20, "gradient_accumulation": 2}
-    expected = weights(engine, finished(engine, params(engine.add_file(PAIRS), **ask))["fine_tuned_model"])
+@pytest.mark.parametrize("data, more", ((PAIRS, {}), (TEXT, INFILL)), ids=("pairs", "infilling"))
+def test_a_job_killed_on_the_way_ends_with_the_same_weights(own_daemon, engine, data, more):
+    ask = {"steps": 40, "checkpoint_every": 5, "eval_every": 20, "gradient_accumulation": 2, **more}
+    expected = weights(engine, finished(engine, params(engine.add_file(data), **ask))["fine_tuned_model"])
     daemon = own_daemon()
     with daemon.connect() as e:
-        job = e.call("job.create", params(e.add_file(PAIRS), **ask))["id"]
+        job = e.call("job.create", params(e.add_file(data), **ask))["id"]
         e.wait(lambda: e.call("job.checkpoints", {"id": job})["data"])
     daemon.kill()
     daemon.start()

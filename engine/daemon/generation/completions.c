@@ -7,6 +7,7 @@
 
 #include "engine/base/memory.h"
 #include "engine/daemon/generation/conversation.h"
+#include "engine/daemon/generation/mask_text.h"
 #include "engine/daemon/generation/tokens.h"
 #include "engine/daemon/requests/engine.h"
 #include "gen/limits.h"
@@ -64,15 +65,23 @@ static status read_prompt(choices_prompt *out, const choices_plan *wanted, const
 	return s == STATUS_OK && wanted->start != TOKEN_NONE ? put_start(out, wanted->start) : s;
 }
 
-/* A text with what the tokenizer puts before and behind one, as encoders are trained to read. */
-static status read_source(choices_prompt *out, const choices_plan *wanted, const json_t *source, error *err)
+/* A text with its masks, and with what the tokenizer puts before and behind one, as encoders are trained to read. */
+static status encode_source(token_list *out, const choices_plan *wanted, const json_t *source, error *err)
 {
 	const model_entry *m = wanted->model;
 	const encode_options how = {.begin = wanted->begins, .end = wanted->begins};
+	const mask_name name = mask_text_name(m);
+	TRY(mask_text_encode(m, &name, json_string_value(source), json_string_length(source), &how, out, err));
+	free(out->spans);
+	out->spans = NULL;
+	return STATUS_OK;
+}
+
+static status read_source(choices_prompt *out, const choices_plan *wanted, const json_t *source, error *err)
+{
 	token_list tokens;
-	status s = json_is_string(source) ? tokenizer_encode(m->tokenizer, json_string_value(source),
-	                                                     json_string_length(source), &how, &tokens, err)
-	                                  : read_tokens(&tokens, source, m->dims.source_inputs,
+	status s = json_is_string(source) ? encode_source(&tokens, wanted, source, err)
+	                                  : read_tokens(&tokens, source, wanted->model->dims.source_inputs,
 	                                                wanted->source_field ? wanted->source_field : "source", err);
 	out->source = tokens.ids;
 	out->n_source = tokens.count;

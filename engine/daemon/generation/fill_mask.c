@@ -1,7 +1,4 @@
-/* A mask in a text is the name that the tokenizer gives its mask token, or MASK_NAME where it has none; a text is read
- * as that token there, and nothing else in it is special. Where the tokenizer has the token, it finds it, and white
- * space that belongs to it (RoBERTa's takes the space before it) goes with it. Where it has none, the text is tokenized
- * on both sides of each mask as if it went on.
+/* How a text writes a mask: mask_text.h.
  *
  * Candidates are tokens that stand for text. Probabilities are exp(z_k - max z) / Σ over all outputs, in double. */
 #include "engine/daemon/generation/fill_mask.h"
@@ -11,11 +8,10 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
+#include "engine/daemon/generation/mask_text.h"
 #include "engine/daemon/generation/scorings.h"
 #include "engine/daemon/generation/tokens.h"
 #include "gen/limits.h"
-
-#define MASK_NAME "[MASK]"
 
 enum {
 	FILL_MASK_MAX_BYTES =
@@ -39,106 +35,24 @@ static status begin(scorings *x, error *err)
 
 /* --- tokens: pool thread ---------------------------------------------------------------------- */
 
-/* How a text writes the mask. */
-typedef struct mask_name {
-	int32_t id;
-	bool known; /* to the tokenizer */
-	char text[TOKEN_MAX_BYTES];
-	size_t bytes;
-} mask_name;
-
-static mask_name name_of(const model_entry *m)
-{
-	mask_name name = {.id = catalog_mask(m)};
-	name.bytes = tokenizer_token_name(m->tokenizer, name.id, name.text, sizeof name.text);
-	name.known = name.bytes > 0 && name.bytes <= sizeof name.text;
-	if (!name.known) {
-		name.bytes = strlen(MASK_NAME);
-		memcpy(name.text, MASK_NAME, name.bytes);
-	}
-	return name;
-}
-
-/* The places of the name in a text; *out is malloc'ed. */
-static status find_names(const mask_name *name, const char *text, size_t bytes, byte_range **out, size_t *count)
-{
-	*out = memory_new(bytes / name->bytes + 1, sizeof **out);
-	*count = 0;
-	if (!*out)
-		return STATUS_NOMEM;
-	for (const char *at = text; (at = memmem(at, (size_t)(text + bytes - at), name->text, name->bytes));
-	     at += name->bytes)
-		(*out)[(*count)++] = (byte_range){(size_t)(at - text), name->bytes};
-	return STATUS_OK;
-}
-
-/* Room for the rows and places of at most `most` masks. */
-static status make_room(scorings *x, int64_t i, size_t most, int32_t **rows)
-{
-	x->sequences[i].rows = *rows = memory_new(most, sizeof **rows);
-	x->places[i] = memory_new(most, sizeof *x->places[i]);
-	return *rows && x->places[i] ? STATUS_OK : STATUS_NOMEM;
-}
-
-/* By a tokenizer that knows the mask. */
-static status encode_known(scorings *x, int64_t i, const mask_name *name, const json_t *input, const byte_range *names,
-                           size_t n, error *err)
+/* Find the rows and places of the masks. */
+static status find_masks(scorings *x, int64_t i, const mask_name *name, const token_list *tokens)
 {
 	scoring_sequence *q = &x->sequences[i];
-	token_list tokens;
 	int32_t *rows;
-	const encode_options o = {.trusted = names, .n_trusted = n, .begin = tokens_begin(x->params), .spans = true};
-	TRY(make_room(x, i, n, &rows));
-	TRY(tokenizer_encode(x->model->tokenizer, json_string_value(input), json_string_length(input), &o, &tokens,
-	                     err));
-	q->ids = tokens.ids;
-	q->count = (int64_t)tokens.count;
-	for (size_t k = 0; k < tokens.count && (size_t)q->n_rows < n; k++)
-		if (tokens.ids[k] == name->id && tokens.spans[k].bytes > 0) {
-			x->places[i][q->n_rows] = tokens.spans[k];
+	size_t n = 0;
+	for (size_t k = 0; k < tokens->count; k++)
+		n += mask_text_is_mask(name, tokens, k);
+	q->rows = rows = memory_new(n, sizeof *rows);
+	x->places[i] = memory_new(n, sizeof *x->places[i]);
+	if (!rows || !x->places[i])
+		return STATUS_NOMEM;
+	for (size_t k = 0; k < tokens->count; k++)
+		if (mask_text_is_mask(name, tokens, k)) {
+			x->places[i][q->n_rows] = tokens->spans[k];
 			rows[q->n_rows++] = (int32_t)k;
 		}
-	free(tokens.spans);
 	return STATUS_OK;
-}
-
-/* Append the tokens of a stretch of text, and the mask behind it unless it is the last. */
-static status append(scorings *x, int64_t i, const char *text, size_t bytes, bool first, int32_t mask, error *err)
-{
-	scoring_sequence *q = &x->sequences[i];
-	token_list more = {0};
-	const encode_options o = {.begin = first && tokens_begin(x->params), .continues = !first};
-	if (bytes > 0 || o.begin)
-		TRY(tokenizer_encode(x->model->tokenizer, text, bytes, &o, &more, err));
-	int32_t *ids = realloc(q->ids, ((size_t)q->count + more.count + 1) * sizeof *ids);
-	if (ids) {
-		q->ids = ids;
-		if (more.count > 0)
-			memcpy(ids + q->count, more.ids, more.count * sizeof *ids);
-		q->count += (int64_t)more.count;
-		if (mask != TOKEN_NONE)
-			ids[q->count++] = mask;
-	}
-	token_list_fini(&more);
-	return ids ? STATUS_OK : STATUS_NOMEM;
-}
-
-/* By one that does not. */
-static status encode_unknown(scorings *x, int64_t i, const mask_name *name, const json_t *input,
-                             const byte_range *names, size_t n, error *err)
-{
-	scoring_sequence *q = &x->sequences[i];
-	const char *text = json_string_value(input);
-	size_t at = 0;
-	int32_t *rows;
-	TRY(make_room(x, i, n, &rows));
-	for (size_t k = 0; k < n; k++) {
-		TRY(append(x, i, text + at, names[k].first - at, k == 0, name->id, err));
-		at = names[k].first + names[k].bytes;
-		x->places[i][k] = names[k];
-		rows[q->n_rows++] = (int32_t)q->count - 1;
-	}
-	return append(x, i, text + at, json_string_length(input) - at, false, TOKEN_NONE, err);
 }
 
 static status check(scorings *x, int64_t i, const mask_name *name, const json_t *input, error *err)
@@ -163,13 +77,14 @@ static status check(scorings *x, int64_t i, const mask_name *name, const json_t 
 
 static status encode(scorings *x, int64_t i, const json_t *input, error *err)
 {
-	const mask_name name = name_of(x->model);
-	byte_range *names;
-	size_t n;
-	status s = find_names(&name, json_string_value(input), json_string_length(input), &names, &n);
-	if (s == STATUS_OK && n > 0)
-		s = (name.known ? encode_known : encode_unknown)(x, i, &name, input, names, n, err);
-	free(names);
+	const mask_name name = mask_text_name(x->model);
+	const encode_options o = {.begin = tokens_begin(x->params)};
+	token_list tokens;
+	TRY(mask_text_encode(x->model, &name, json_string_value(input), json_string_length(input), &o, &tokens, err));
+	x->sequences[i].ids = tokens.ids;
+	x->sequences[i].count = (int64_t)tokens.count;
+	status s = find_masks(x, i, &name, &tokens);
+	free(tokens.spans);
 	return s == STATUS_OK ? check(x, i, &name, input, err) : s;
 }
 
