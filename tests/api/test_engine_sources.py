@@ -1,5 +1,6 @@
 """additived: models that read a source: completions with a source and a prefix, and sessions that keep one."""
 
+import json
 import pathlib
 import re
 import sys
@@ -113,6 +114,31 @@ def test_a_durable_session_has_its_source_after_a_kill(own_daemon, reference):
         assert (known["source_tokens"], known["tokens"]) == (len("durable"), 5)
         assert first + generated(engine, {"id": s, "max_tokens": 4, "temperature": 0}, "session.generate")[0] == expected
     daemon.stop()
+
+
+def bytes_without_roles():
+    """A tokenizer of as many ids as the model, none of which begins, ends or fills up a text."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    names = [chr(b) for b in plain] + [chr(256 + i) for i in range(256 - len(plain))]
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {"model": {"type": "BPE", "vocab": {name: i for i, name in enumerate(names)}, "merges": []}, "pre_tokenizer": step, "decoder": step}
+
+
+def test_without_a_start_token_the_prefix_is_the_start(engine, reference):
+    files = reference.files()
+    config = {k: v for k, v in json.loads(files["config"]).items() if k != "decoder_start_token_id"}
+    engine.upload("model.import", {"id": "startless"}, config=json.dumps(config).encode(), weights=files["weights"],
+                  tokenizer=json.dumps(bytes_without_roles()).encode())
+    refused(engine, "completion.create", ask("startless", tokens("a source")), "model", "begins with")
+    refused(engine, "completion.create", ask("startless", tokens("a source"), prefix=""), "model", "begins with")
+    refused(engine, "session.create", {"model": "startless", "source": tokens("a source")}, "model", "begins with")
+    expected, _ = reference.greedy(tokens("a source"), tokens("so"), 8)
+    got, result = generated(engine, ask("startless", tokens("a source"), 8, prefix=[START, *tokens("so")], logit_bias={}))
+    assert got == expected and result["usage"]["prompt_tokens"] == len("a source") + len("so") + 1
+    s = engine.call("session.create", {"model": "startless", "source": tokens("a source"), "prompt": [START, *tokens("so")]})
+    assert s["tokens"] == 3
+    assert generated(engine, {"id": s["id"], "max_tokens": 8, "temperature": 0}, "session.generate")[0] == expected
+    engine.call("session.delete", {"id": s["id"]})
 
 
 def refused(engine, method, params, param, words):

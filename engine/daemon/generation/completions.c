@@ -51,7 +51,7 @@ static status put_start(choices_prompt *out, int32_t start)
 static status read_prompt(choices_prompt *out, const choices_plan *wanted, const json_t *prompt, error *err)
 {
 	const model_entry *m = wanted->model;
-	const bool begins = wanted->begins && wanted->start == TOKEN_NONE; /* what a decoder writes has its own start */
+	const bool begins = wanted->begins && !m->dims.source; /* what a decoder writes has its own start */
 	token_list tokens = {0};
 	status s = STATUS_OK;
 	out->text = json_is_string(prompt) ? prompt : NULL;
@@ -119,14 +119,14 @@ static status read_prompts(choices_plan *wanted, error *err)
 	return STATUS_OK;
 }
 
-/* The start of a fresh sequence, of a model that reads a source. */
-static status find_start(choices_plan *wanted, error *err)
+/* The start of a fresh sequence, of a model that reads a source. With a prefix there need be none. */
+static status find_start(choices_plan *wanted, const json_t *prefix, error *err)
 {
 	const model_entry *m = wanted->model;
 	if (!m->dims.source || (wanted->session && sessions_tokens(wanted->session) > 0))
 		return STATUS_OK;
 	wanted->start = m->dims.start >= 0 ? (int32_t)m->dims.start : tokenizer_start(m->tokenizer);
-	return wanted->start != TOKEN_NONE
+	return wanted->start != TOKEN_NONE || json_string_length(prefix) > 0 || json_array_size(prefix) > 0
 	           ? STATUS_OK
 	           : error_set(err, STATUS_INVALID, "model",
 	                       "neither the model nor its tokenizer has a token that a sequence begins with");
@@ -136,7 +136,7 @@ status completions_read_prompts(choices_plan *wanted, const json_t *params, cons
 {
 	const json_t *leads = wanted->sources ? wanted->sources : prompt;
 	size_t n = are_several(leads) ? json_array_size(leads) : 1;
-	TRY(find_start(wanted, err));
+	TRY(find_start(wanted, prompt, err));
 	wanted->prompts = memory_new(n, sizeof *wanted->prompts);
 	if (!wanted->prompts)
 		return STATUS_NOMEM;
