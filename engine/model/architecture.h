@@ -29,6 +29,7 @@ typedef struct model_dims {
 	int64_t inputs;  /* token ids */
 	int64_t outputs; /* width of the head */
 	int64_t hidden, layers, heads;
+	int64_t other_layers; /* of the second stack of a model that has two: the one that `layers` does not count */
 	head_kind head;
 	pooling pool;          /* of HEAD_CLASSES: what the head reads of a sequence */
 	bool causal;           /* no token depends on later ones, so sessions can read it token by token */

@@ -401,9 +401,14 @@ static double moments(const optimizer_kind *kind)
 	return n;
 }
 
+/* Tokens times vectors of one stack: a dozen per token and layer, or with recompute one, and the dozen of one layer. */
+static double count_vectors(const train_options *o, double tokens, int64_t layers)
+{
+	return tokens * (o->recompute && layers > 0 ? (double)layers + 12 : 12 * (double)layers);
+}
+
 /* A request far beyond this machine would end in the kernel killing the engine; refuse it instead. The
- * estimate is a lower bound: weights, gradients and moments; a dozen vectors per token and layer, or
- * with recompute one and the dozen of one layer. */
+ * estimate is a lower bound: weights, gradients and moments, and count_vectors of each stack. */
 static status check_memory(const job_request *r, const engine *e, error *err)
 {
 	void *config = memory_new(1, r->architecture->config_bytes);
@@ -414,10 +419,11 @@ static status check_memory(const job_request *r, const engine *e, error *err)
 	if (parameters < 0)
 		return STATUS_NOMEM;
 	const model_dims *d = &r->dims;
-	double row = (double)r->options.sequence_length + (double)train_options_source(&r->options);
-	double tokens = (double)r->options.batch_size * row;
-	double vectors = r->options.recompute ? (double)d->layers + 12 : 12 * (double)d->layers;
-	double work = 4 * tokens * vectors * (double)d->hidden;
+	double tokens = (double)r->options.batch_size * (double)r->options.sequence_length;
+	double source = (double)r->options.batch_size * (double)train_options_source(&r->options);
+	double vectors = count_vectors(&r->options, tokens, d->layers) +
+	                 count_vectors(&r->options, d->reads_source ? source : tokens, d->other_layers);
+	double work = 4 * vectors * (double)d->hidden;
 	if (r->options.carry_state) /* two copies, and what the batch in place reads and leaves */
 		work +=
 		    16 * (double)d->carried * (double)r->options.batch_size * (double)r->options.gradient_accumulation;

@@ -58,6 +58,7 @@ static int64_t count_parameters(const bart_config *c)
 
 void bart_finish(bart_config *c, config_reader *r)
 {
+	c->dims.other_layers = c->decoder.layers;
 	config_check_heads(r, &c->dims, "encoder_attention_heads", "d_model");
 	config_check_parameters(r, count_parameters(c));
 	c->dims.dropout = (float)fmax(fmax(c->dropout, c->weight_dropout), fmax(c->inner_dropout, c->head_dropout));

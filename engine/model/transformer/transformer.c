@@ -84,6 +84,7 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	d->inputs = d->outputs = o->num_tokens;
 	d->hidden = o->dim;
 	d->layers = stack_count(o, stack_has_self_attention(head) ? 'a' : 'c', o->n_entries);
+	d->other_layers = both ? c->encoder.options.depth : 0;
 	d->heads = o->heads;
 	d->head = HEAD_VOCABULARY;
 	d->causal = o->causal;

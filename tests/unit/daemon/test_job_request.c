@@ -15,6 +15,7 @@
 #include "engine/base/memory.h"
 #include "engine/daemon/compute/device.h"
 #include "engine/daemon/jobs/job_request.h"
+#include "engine/train/pass.h"
 #include "gen/limits.h"
 #include "tests/unit/support/folder.h"
 
@@ -253,15 +254,11 @@ static void what_this_machine_cannot_hold_is_refused(void **state)
 	}
 }
 
-static double gib_needed(fixture *f, const char *optimizer)
+/* Of a request that is refused for that. */
+static double gib_needed(fixture *f, const char *json)
 {
-	char json[256];
 	job_request r;
 	error err = ERROR_INIT;
-	snprintf(
-	    json, sizeof json,
-	    "{\"additive\":{\"optimizer\":\"%s\",\"config\":{\"hidden_size\":32768,\"n_layer\":1,\"n_positions\":16}}}",
-	    optimizer);
 	assert_int_equal(read_json(f, &r, json, &err), STATUS_INVALID);
 	job_request_fini(&r);
 	double found = 0;
@@ -269,9 +266,62 @@ static double gib_needed(fixture *f, const char *optimizer)
 	return found;
 }
 
+static double gib_with(fixture *f, const char *optimizer)
+{
+	char json[256];
+	snprintf(
+	    json, sizeof json,
+	    "{\"additive\":{\"optimizer\":\"%s\",\"config\":{\"hidden_size\":32768,\"n_layer\":1,\"n_positions\":16}}}",
+	    optimizer);
+	return gib_needed(f, json);
+}
+
 static void the_memory_of_an_optimizer_is_that_of_its_own_moments(void **state)
 {
-	assert_true(fabs(gib_needed(*state, "adamw") / gib_needed(*state, "sgd") - 16.0 / 12) < 0.01);
+	assert_true(fabs(gib_with(*state, "adamw") / gib_with(*state, "sgd") - 16.0 / 12) < 0.01);
+}
+
+/* A request for an encoder-decoder that reads sources of 512 tokens and writes 32. */
+static const char *two_stacks(char json[512], int64_t batch, int encoder, int decoder)
+{
+	snprintf(json, 512,
+	         "{\"model\":\"transformer\",\"additive\":{\"objective\":\"sequence_to_sequence\",\"batch_size\":%lld,"
+	         "\"sequence_length\":32,\"source_length\":512,\"size\":{\"hidden\":256,\"heads\":4},\"config\":{"
+	         "\"stack\":\"encoder_decoder\",\"encoder\":{\"depth\":%d},\"decoder\":{\"depth\":%d}}}}",
+	         (long long)batch, encoder, decoder);
+	return json;
+}
+
+/* What the plan of a training batch holds. */
+static double plan_of(fixture *f, int64_t batch, int encoder, int decoder)
+{
+	char json[512];
+	job_request r;
+	model *m;
+	pass *p;
+	must_read(f, &r, two_stacks(json, batch, encoder, decoder));
+	backend *b = device_training_backend(f->engine->device);
+	assert_int_equal(model_create(&m, r.architecture, r.config, 1, b, NULL), STATUS_OK);
+	const forward_spec spec = {.batch = batch, .length = 32, .loss = true, .backward = true};
+	assert_int_equal(pass_new(&p, m, &r.options, &spec, NULL, NULL), STATUS_OK);
+	const double bytes = (double)plan_bytes(pass_plan(p));
+	pass_free(p);
+	model_free(m);
+	job_request_fini(&r);
+	return bytes;
+}
+
+static void the_memory_of_both_stacks_is_counted_and_less_than_their_plan_holds(void **state)
+{
+	static const int stacks[][2] = {{1, 1}, {4, 1}, {1, 4}};
+	enum { MOST = 65536 };
+	for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++) {
+		const int *s = stacks[i];
+		char json[512];
+		double counted = gib_needed(*state, two_stacks(json, MOST, s[0], s[1])) * 0x1p30 / MOST;
+		double held = (plan_of(*state, 4, s[0], s[1]) - plan_of(*state, 2, s[0], s[1])) / 2;
+		assert_true(counted > 0.3 * held && counted <= held);
+	}
 }
 
 static void a_request_comes_back_from_the_ledger_as_it_was(void **state)
@@ -338,6 +388,7 @@ int main(void)
 	    cmocka_unit_test(a_batch_asked_for_is_not_made_smaller_in_silence),
 	    cmocka_unit_test(what_this_machine_cannot_hold_is_refused),
 	    cmocka_unit_test(the_memory_of_an_optimizer_is_that_of_its_own_moments),
+	    cmocka_unit_test(the_memory_of_both_stacks_is_counted_and_less_than_their_plan_holds),
 	    cmocka_unit_test(a_request_comes_back_from_the_ledger_as_it_was),
 	    cmocka_unit_test(a_text_too_short_to_hold_back_from_is_used_whole),
 	};
