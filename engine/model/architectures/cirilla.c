@@ -78,12 +78,16 @@ static status read_config(void *config, const json_t *json, error *err)
 	return s;
 }
 
+/* Both stacks have the same number of positions. */
 static bool complete(json_t *json, const model_size *size)
 {
+	model_size both = *size;
+	if (size->source > size->positions)
+		both.positions = size->source;
 	return config_set_size(json, "d_model", size->hidden) && config_set_size(json, "heads", size->heads) &&
 	       config_set_size(json, "enc_layers", size->layers) && config_set_size(json, "dec_layers", size->layers) &&
 	       config_set_size(json, "d_ff", 4 * json_integer_value(json_object_get(json, "d_model"))) &&
-	       config_set_size(json, "vocab", size->inputs) && config_set_positions(json, "max_len", size) &&
+	       config_set_size(json, "vocab", size->inputs) && config_set_positions(json, "max_len", &both) &&
 	       config_set_dropout(json, "dropout", size->dropout) &&
 	       config_set_dropout(json, "attn_dropout", size->dropout);
 }

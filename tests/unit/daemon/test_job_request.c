@@ -324,6 +324,36 @@ static void the_memory_of_both_stacks_is_counted_and_less_than_their_plan_holds(
 	}
 }
 
+static void both_stacks_of_cirilla_have_room_for_the_longer_of_sequences_and_sources(void **state)
+{
+#define CIRILLA(lengths, config)                                                                                       \
+	"{\"model\":\"cirilla\",\"additive\":{\"objective\":\"sequence_to_sequence\",\"size\":{\"hidden\":16,"         \
+	"\"heads\":2},"                                                                                                \
+	"\"config\":{" config "}," lengths "}}"
+	static const struct {
+		const char *json, *param;
+		int64_t max_len, trained;
+	} cases[] = {
+	    {CIRILLA("\"sequence_length\":32,\"source_length\":48", ""), "", 48, 32},
+	    {CIRILLA("\"sequence_length\":48,\"source_length\":32", ""), "", 48, 48},
+	    {CIRILLA("\"sequence_length\":48", ""), "", 48, 48},
+	    {CIRILLA("\"sequence_length\":32,\"source_length\":48", "\"max_len\":64"), "", 64, 32},
+	    {CIRILLA("\"sequence_length\":32,\"source_length\":48", "\"max_len\":40"), "additive.source_length", 0, 0},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		job_request r;
+		error err = ERROR_INIT;
+		read_json(*state, &r, cases[i].json, &err);
+		assert_string_equal(err.param, cases[i].param);
+		if (!cases[i].param[0]) {
+			assert_int_equal(json_integer_value(json_object_get(r.config, "max_len")), cases[i].max_len);
+			assert_int_equal(r.dims.source, cases[i].max_len);
+			assert_int_equal(r.dims.trained, cases[i].trained);
+		}
+		job_request_fini(&r);
+	}
+}
+
 static void a_request_comes_back_from_the_ledger_as_it_was(void **state)
 {
 	fixture *f = *state;
@@ -389,6 +419,7 @@ int main(void)
 	    cmocka_unit_test(what_this_machine_cannot_hold_is_refused),
 	    cmocka_unit_test(the_memory_of_an_optimizer_is_that_of_its_own_moments),
 	    cmocka_unit_test(the_memory_of_both_stacks_is_counted_and_less_than_their_plan_holds),
+	    cmocka_unit_test(both_stacks_of_cirilla_have_room_for_the_longer_of_sequences_and_sources),
 	    cmocka_unit_test(a_request_comes_back_from_the_ledger_as_it_was),
 	    cmocka_unit_test(a_text_too_short_to_hold_back_from_is_used_whole),
 	};
