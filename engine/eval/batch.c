@@ -34,15 +34,16 @@ static status read_tokens(const batch *in, const safetensors_entry *e, const saf
 	return STATUS_OK;
 }
 
-/* Turn labels as files have them (of position i the token at i) into labels of the next
- * token. Without labels the unmasked tokens are their own. */
-static void shift_labels(batch *in, const int32_t *given)
+/* From labels as files have them, of position i the token at i: those `ahead` of each position. Without labels the
+ * unmasked tokens are their own. */
+static void take_labels(batch *in, const int32_t *given, int64_t ahead)
 {
 	for (int64_t i = 0; i < in->sequences * in->length; i++) {
-		int32_t next = BATCH_IGNORED;
-		if ((i + 1) % in->length != 0)
-			next = given ? given[i + 1] : in->mask && !in->mask[i + 1] ? BATCH_IGNORED : in->ids[i + 1];
-		in->labels[i] = next;
+		const int64_t at = i + ahead;
+		int32_t label = BATCH_IGNORED;
+		if (i % in->length + ahead < in->length)
+			label = given ? given[at] : in->mask && !in->mask[at] ? BATCH_IGNORED : in->ids[at];
+		in->labels[i] = label;
 	}
 }
 
@@ -71,7 +72,7 @@ status batch_read(batch *out, batch_source in, const model_dims *dims, position_
 			s = no_memory(err);
 	}
 	if (s == STATUS_OK)
-		shift_labels(out, given);
+		take_labels(out, given, dims->causal);
 	free(given);
 	return s;
 }

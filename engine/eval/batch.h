@@ -17,7 +17,7 @@ typedef struct batch {
 	int64_t sequences, length;
 	int32_t *ids;
 	int32_t *mask;   /* NULL: nothing is masked */
-	int32_t *labels; /* shifted: of position i the token at i + 1; negative: ignored */
+	int32_t *labels; /* of position i the token at i + 1, of a model that is not causal at i; negative: ignored */
 } batch;
 
 /* STATUS_INVALID naming the tensor: another shape or type, ids the model lacks, more tokens than its positions (with

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "tests" / "reference"))
 
 import tensors  # noqa: E402
 from check_golden import is_parameter  # noqa: E402
+from encoder_decoder import STACK, weights_of  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("ADDITIVE_BIN", ROOT / "build" / "bin")) / "additive-eval"
 GOLDEN = ROOT / "tests" / "data" / "golden"
@@ -99,6 +100,23 @@ def test_labels_default_to_the_tokens_that_are_not_masked(folder):
     total = numpy.log(numpy.exp(logits).sum(-1))
     losses = [total[b, i] - logits[b, i, tokens[b, i + 1]] for b, i in [(0, 0), (0, 1), (0, 2), (1, 0)]]
     assert abs(implied["loss"] - numpy.mean(losses)) <= 1e-5
+
+
+def test_a_model_that_sees_later_tokens_is_asked_for_each_token_at_its_own_place(tmp_path):
+    rng, size = numpy.random.default_rng(3), {**STACK, "max_seq_len": POSITIONS}
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": "transformer", "stack": "encoder", **size}))
+    head = {"to_logits.weight": rng.normal(0, 1, (size["num_tokens"], size["dim"])), "to_logits.bias": rng.normal(0, 1, size["num_tokens"])}
+    weights = weights_of(rng, "", "af" * size["depth"], POSITIONS) | {k: x.astype("float32") for k, x in head.items()}
+    tensors.write(tmp_path / "model" / "model.safetensors", weights)
+    tokens, mask = ids([[1, 2, 3, 4], [5, 6, 0, 0]]), ids([[1, 1, 1, 1], [1, 1, 0, 0]])
+    labels = ids([[-100, 9, -100, 7], [8, -100, -100, -100]])
+    for given, asked in (({}, numpy.where(mask == 1, tokens, -100)), ({"labels": labels}, labels)):
+        found = outputs(tmp_path, inputs={"input_ids": tokens, "attention_mask": mask, **given})
+        logits = found["logits"].astype(float)
+        total = numpy.log(numpy.exp(logits).sum(-1))
+        losses = [total[b, i] - logits[b, i, asked[b, i]] for b, i in numpy.argwhere(asked >= 0)]
+        assert found["count"] == len(losses) and abs(found["loss"] - numpy.mean(losses)) <= 1e-5
 
 
 def test_inputs_may_be_32_bits_wide_and_lie_among_other_tensors(folder):
