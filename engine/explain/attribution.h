@@ -13,6 +13,7 @@ typedef enum explain_method {
 	EXPLAIN_CONTRIBUTIONS, /* exact parts through the frozen network */
 	EXPLAIN_GRADIENT,      /* gradient x input, and weights of attention x gradient */
 	EXPLAIN_INTEGRATED,    /* integrated gradients (Sundararajan et al. 2017), from zero word vectors */
+	EXPLAIN_WEIGHTS,       /* no parts: the log (explain.h) */
 	EXPLAIN_LEAVE_ONE_OUT, /* the score less that without the token: masked, or replaced by another */
 	EXPLAIN_REMOVALS       /* no parts: what is said of the target without sets of tokens */
 } explain_method;
@@ -46,14 +47,14 @@ typedef struct explain_parts {
 	double difference; /* EXPLAIN_INTEGRATED: the score less that of zero word vectors, which the words sum to */
 	double head;       /* EXPLAIN_CONTRIBUTIONS: biases behind the choice of the row */
 	/* [tokens]; the caller's memory, NULL: not wanted. words: by any method; positions, biases:
-	 * EXPLAIN_CONTRIBUTIONS; attention: EXPLAIN_GRADIENT. */
+	 * EXPLAIN_CONTRIBUTIONS; attention: EXPLAIN_GRADIENT. Those of a source's tokens stand in front. */
 	float *words, *positions, *biases, *attention;
 } explain_parts;
 
 /* EXPLAIN_REMOVALS: sets of tokens of a sequence, each removed at once, and what is said without them. */
 typedef struct explain_removals {
 	int64_t n;
-	const bool *absent;        /* [n][tokens]; NULL: set i is token i alone */
+	const bool *absent;        /* [n][tokens], those of a source in front; NULL: set i is token i alone */
 	int32_t replacement;       /* the token in the place of each; -1: none reads them */
 	double *log_probabilities; /* [n] of the target's token; NULL: not wanted */
 	double *scores;            /* [n] */

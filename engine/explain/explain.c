@@ -13,22 +13,34 @@
 
 /* --- the log ------------------------------------------------------------------- */
 
+static void add_layer(explain_log *l, const attention_site *at)
+{
+	log_part parts[EXPLAINER_MAX_PARTS];
+	const int64_t n = l->layers++;
+	l->explainer = at->explainer;
+	l->rounds = at->explainer->n_rounds;
+	l->heads = at->heads;
+	l->options[n] = at->options;
+	l->at[n] = l->floats;
+	l->key_at[n] = l->key_floats;
+	for (int i = at->explainer->parts(at->options, parts); i-- > 0;)
+		*(parts[i].of_source ? &l->key_floats : &l->floats) += parts[i].width;
+}
+
+static void init(explain_log *out, const architecture *a, const void *config, attention_place place)
+{
+	attention_site at;
+	*out = (explain_log){.place = place};
+	while (out->layers < ARCHITECTURE_MAX_LAYERS && architecture_attention(a, config, place, out->layers, &at) &&
+	       at.explainer)
+		add_layer(out, &at);
+}
+
 void explain_log_init(explain_log *out, const architecture *a, const void *config, const float *data, int64_t tokens)
 {
-	const model_dims *d = architecture_dims(config);
-	*out = (explain_log){.explainer = architecture_explainer(a, config), .tokens = tokens, .data = data};
-	out->layers = d->layers;
-	out->heads = d->heads;
-	if (!out->explainer)
-		return;
-	out->rounds = out->explainer->n_rounds;
-	for (int64_t l = 0; l < d->layers; l++) {
-		log_part parts[EXPLAINER_MAX_PARTS];
-		a->mixer(config, l, &out->options[l]);
-		out->at[l] = out->floats;
-		for (int i = out->explainer->parts(out->options[l], parts); i-- > 0;)
-			out->floats += parts[i].width;
-	}
+	init(out, a, config, ATTENTION_OF_TOKENS);
+	out->data = data;
+	out->tokens = tokens;
 }
 
 int64_t explain_token_floats(const architecture *a, const void *config)
@@ -38,6 +50,43 @@ int64_t explain_token_floats(const architecture *a, const void *config)
 		return 0;
 	explain_log_init(&l, a, config, NULL, 0);
 	return l.floats;
+}
+
+void explain_logs_init(explain_logs *out, const architecture *a, const void *config, const float *data, int64_t tokens,
+                       int64_t sources)
+{
+	for (int p = 0; p < ATTENTION_PLACES; p++) {
+		explain_log *l = &out->at[p];
+		init(l, a, config, (attention_place)p);
+		l->tokens = p == ATTENTION_OF_SOURCE ? sources : tokens;
+		l->sources = p == ATTENTION_TO_SOURCE ? sources : 0;
+		if (p != ATTENTION_OF_TOKENS && !sources)
+			l->layers = l->tokens = 0;
+		l->data = data;
+		l->keys = data ? data + l->tokens * l->floats : NULL;
+		data = data ? l->keys + l->sources * l->key_floats : NULL;
+	}
+}
+
+int64_t explain_logs_floats(const explain_logs *l)
+{
+	int64_t floats = 0;
+	for (int p = 0; p < ATTENTION_PLACES; p++)
+		floats += l->at[p].tokens * l->at[p].floats + l->at[p].sources * l->at[p].key_floats;
+	return floats;
+}
+
+static bool are_finite(const float *x, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (!isfinite(x[i]))
+			return false;
+	return true;
+}
+
+bool explain_finite(const explain_log *l)
+{
+	return are_finite(l->data, l->tokens * l->floats) && are_finite(l->keys, l->sources * l->key_floats);
 }
 
 status explain_check_length(const architecture *a, const void *config, int64_t tokens, error *err)
@@ -59,24 +108,30 @@ status explain_check_length(const architecture *a, const void *config, int64_t t
 	return STATUS_OK;
 }
 
-bool explain_finite(const explain_log *l)
-{
-	for (int64_t i = 0; i < l->tokens * l->floats; i++)
-		if (!isfinite(l->data[i]))
-			return false;
-	return true;
-}
-
 /* --- a row ------------------------------------------------------------------------- */
+
+/* Tokens that are read. */
+static int64_t read_tokens(const explain_log *l)
+{
+	return l->place == ATTENTION_TO_SOURCE ? l->sources : l->tokens;
+}
 
 static explain_site site(const explain_log *l, int64_t layer, int64_t round, int64_t head)
 {
-	return (explain_site){l->options[layer], l->data + l->at[layer], l->floats, l->tokens, round, head};
+	return (explain_site){.options = l->options[layer],
+	                      .log = l->data + l->at[layer],
+	                      .stride = l->floats,
+	                      .tokens = read_tokens(l),
+	                      .round = round,
+	                      .head = head,
+	                      .before = l->before,
+	                      .keys = l->keys ? l->keys + l->key_at[layer] : NULL,
+	                      .key_stride = l->key_floats};
 }
 
 explain_range explain_reads(const explain_log *l, int64_t layer, int64_t position)
 {
-	return l->explainer->range(l->options[layer], position, l->tokens);
+	return l->explainer->range(l->options[layer], position, read_tokens(l));
 }
 
 int64_t explain_reach(const explain_log *l, int64_t position)
@@ -103,11 +158,12 @@ status explain_alpha(const explain_log *l, int64_t layer, int64_t round, int64_t
 
 /* --- aggregates ------------------------------------------------------------------------ */
 
+/* How many of n are chosen; NULL: all. */
 static int64_t count(const bool *picked, int64_t n)
 {
 	int64_t found = 0;
 	for (int64_t i = 0; i < n; i++)
-		found += picked[i];
+		found += !picked || picked[i];
 	return found;
 }
 
@@ -156,7 +212,7 @@ static status pull_layer(const explain_log *l, const explain_selection *pick, in
 {
 	for (int64_t i = 0; i < l->rounds * l->heads; i++) {
 		explain_site s = site(l, layer, i / l->heads, i % l->heads);
-		if (pick->rounds[s.round] && pick->heads[s.head])
+		if ((!pick->rounds || pick->rounds[s.round]) && (!pick->heads || pick->heads[s.head]))
 			TRY(l->explainer->pull(&s, v, n, y));
 	}
 	return STATUS_OK;
@@ -220,6 +276,7 @@ status explain_rollout(const explain_log *l, const explain_selection *pick, int6
 	explain_log band = *l;
 	band.data += first * l->floats;
 	band.tokens -= first;
+	band.before += first;
 	double *y = memory_new((size_t)n, sizeof *y);
 	status result = y ? STATUS_OK : STATUS_NOMEM;
 	for (int64_t j = 0; j < reach; j++)
@@ -229,4 +286,71 @@ status explain_rollout(const explain_log *l, const explain_selection *pick, int6
 			result = rollout_layer(&band, pick, layer, out + first, y, n);
 	free(y);
 	return result == STATUS_OK ? normalise(out, reach) : result;
+}
+
+/* --- over a source ------------------------------------------------------------------------ */
+
+/* out += weight Σ of the chosen rows of a position of the attention to a source. */
+static status add_source_rows(const explain_log *l, const explain_selection *pick, int64_t position, double weight,
+                              double *scratch, double *out)
+{
+	for (int64_t i = 0; i < l->layers * l->heads; i++) {
+		if (!pick->layers[i / l->heads] || !pick->heads[i % l->heads])
+			continue;
+		TRY(explain_alpha(l, i / l->heads, 0, i % l->heads, position, scratch));
+		for (int64_t j = 0; j < l->sources; j++)
+			out[j] += weight * scratch[j];
+	}
+	return STATUS_OK;
+}
+
+static bool source_selectable(const explain_logs *logs, const explain_selection *pick, int64_t position)
+{
+	const explain_log *l = &logs->at[ATTENTION_TO_SOURCE];
+	return selectable(&logs->at[ATTENTION_OF_TOKENS], pick, position) && count(pick->layers, l->layers) > 0;
+}
+
+status explain_source_mean(const explain_logs *logs, const explain_selection *pick, int64_t position, double *out)
+{
+	const explain_log *l = &logs->at[ATTENTION_TO_SOURCE];
+	if (!source_selectable(logs, pick, position))
+		return STATUS_INVALID;
+	double *scratch = memory_new((size_t)l->sources, sizeof *scratch);
+	for (int64_t j = 0; j < l->sources; j++)
+		out[j] = 0;
+	status s = scratch ? add_source_rows(l, pick, position, 1, scratch, out) : STATUS_NOMEM;
+	free(scratch);
+	return s == STATUS_OK ? normalise(out, l->sources) : s;
+}
+
+/* out = out Ẽ_n … Ẽ_1, of all layers and heads; y: scratch. */
+static status roll_encoder(const explain_log *l, double *y, double *out)
+{
+	static const explain_selection all = {0};
+	for (int64_t layer = l->layers - 1; layer >= 0; layer--)
+		TRY(rollout_layer(l, &all, layer, out, y, l->tokens));
+	return STATUS_OK;
+}
+
+status explain_source_rollout(const explain_logs *logs, const explain_selection *pick, int64_t position, double *out)
+{
+	const explain_log *tokens = &logs->at[ATTENTION_OF_TOKENS], *encoder = &logs->at[ATTENTION_OF_SOURCE];
+	const explain_log *l = &logs->at[ATTENTION_TO_SOURCE];
+	if (!source_selectable(logs, pick, position))
+		return STATUS_INVALID;
+	if (encoder->layers > 0 && !can_pull(encoder, encoder->tokens))
+		return STATUS_TOO_LARGE;
+	double *row = memory_new((size_t)tokens->tokens, sizeof *row);
+	double *scratch = memory_new((size_t)l->sources, sizeof *scratch);
+	status s = row && scratch ? explain_rollout(tokens, pick, position, row) : STATUS_NOMEM;
+	const int64_t reach = explain_reach(tokens, position);
+	for (int64_t j = 0; j < l->sources; j++)
+		out[j] = 0;
+	for (int64_t i = 0; i < reach && s == STATUS_OK; i++)
+		s = add_source_rows(l, pick, i, row[i], scratch, out);
+	if (s == STATUS_OK)
+		s = roll_encoder(encoder, scratch, out);
+	free(row);
+	free(scratch);
+	return s == STATUS_OK ? normalise(out, l->sources) : s;
 }

@@ -11,20 +11,35 @@
 enum { EXPLAIN_MAX_TOKENS = 1 << 16 };
 #define EXPLAIN_MAX_BYTES ((int64_t)1 << 30)
 
-/* The log of one sequence. The configuration and the data stay with the caller. */
+/* The log of one sequence at one place. The configuration and the data stay with the caller. */
 typedef struct explain_log {
+	attention_place place;
 	const explainer *explainer;
-	int64_t tokens, layers, rounds, heads;
+	int64_t tokens, layers, rounds, heads;        /* no layers: there is no such attention */
 	int64_t floats;                               /* of a token */
 	const float *data;                            /* [tokens][floats] */
+	int64_t before;                               /* tokens of the sequence before them */
 	const void *options[ARCHITECTURE_MAX_LAYERS]; /* of the layers' mixers */
 	int64_t at[ARCHITECTURE_MAX_LAYERS];          /* where a token's layers begin */
+	/* Of ATTENTION_TO_SOURCE, the same of the source's tokens, which are read: */
+	int64_t sources, key_floats;
+	const float *keys; /* [sources][key_floats] */
+	int64_t key_at[ARCHITECTURE_MAX_LAYERS];
 } explain_log;
 
 /* Floats of a token in the logs of a configuration; 0: it has no explainer. */
 int64_t explain_token_floats(const architecture *a, const void *config);
 /* The log `data` of a model of this configuration, which has an explainer. */
 void explain_log_init(explain_log *out, const architecture *a, const void *config, const float *data, int64_t tokens);
+
+/* All logs of a sequence with its source, one behind the other: of the tokens, of the source, of queries and of keys of
+ * the attention to it. Without a source the first alone. */
+typedef struct explain_logs {
+	explain_log at[ATTENTION_PLACES];
+} explain_logs;
+void explain_logs_init(explain_logs *out, const architecture *a, const void *config, const float *data, int64_t tokens,
+                       int64_t sources);
+int64_t explain_logs_floats(const explain_logs *l);
 /* STATUS_INVALID: no tokens, or more than the model's positions or EXPLAIN_MAX_TOKENS. STATUS_TOO_LARGE: their log has
  * more than EXPLAIN_MAX_BYTES. */
 status explain_check_length(const architecture *a, const void *config, int64_t tokens, error *err);
@@ -52,6 +67,12 @@ typedef struct explain_selection {
 } explain_selection;
 status explain_mean(const explain_log *l, const explain_selection *pick, int64_t position, double *out);
 status explain_rollout(const explain_log *l, const explain_selection *pick, int64_t position, double *out);
+/* The same over the tokens of a source, into out[sources]. mean: the average of the rows of the attention to it.
+ * rollout: r = u C̄ Ẽ_n … Ẽ_1 with u the rollout of the position among the tokens, C̄ the average matrix of the attention
+ * to the source, [tokens, sources], and Ẽ_l = (E_l + I) / 2 of all the encoder's layers. `layers` beyond those that a
+ * place has choose nothing there. */
+status explain_source_mean(const explain_logs *l, const explain_selection *pick, int64_t position, double *out);
+status explain_source_rollout(const explain_logs *l, const explain_selection *pick, int64_t position, double *out);
 /* The first token that rollout follows: its time grows with the tokens from there to the reach. The log needs no data.
  */
 int64_t explain_rollout_first(const explain_log *l, const explain_selection *pick, int64_t position);

@@ -12,8 +12,10 @@
 
 typedef struct output {
 	value value;
-	int64_t row;       /* floats of a token in the output */
-	int64_t at, width; /* in the log */
+	int64_t row;                   /* floats of a token in the output, or in one head of its matrix */
+	int64_t at, width;             /* in the log */
+	int64_t heads;                 /* of a matrix; 0: it is none */
+	int64_t rows, before, skipped; /* rows of a head; rows and columns in front of the tokens' */
 } output;
 
 struct outputs {
@@ -25,38 +27,52 @@ struct outputs {
 	float *staging; /* [length][the longest row] */
 };
 
-static output find(const plan *p, int64_t layer, const log_part *part, int64_t at)
+static output find(const plan *p, attention_place place, int64_t layer, const log_part *part, int64_t at)
 {
+	static const char *const places[] = {"layers.%lld.%s", "source.layers.%lld.%s", "cross.%lld.%s"};
 	char name[128];
 	const graph *g = plan_graph(p);
-	snprintf(name, sizeof name, "layers.%lld.%s", (long long)layer, part->name);
+	snprintf(name, sizeof name, places[place], (long long)layer, part->name);
 	value v = graph_find(g, name);
 	assert(v != VALUE_NONE);
 	const shape s = graph_value(g, v)->shape;
-	const int64_t row = s.rank == 4 ? shape_count(s) / s.dim[0] : shape_last(s);
-	output o = {v, row, at, part->width};
-	assert(o.width <= o.row);
+	const port_role read = place == ATTENTION_OF_SOURCE ? PORT_SOURCE : PORT_TOKENS;
+	output o = {.value = v, .at = at, .width = part->width, .heads = part->heads, .skipped = part->skipped};
+	if (part->heads) {
+		assert(s.rank == 4 && s.dim[1] == part->heads);
+		o.row = s.dim[3];
+		o.rows = s.dim[2];
+		o.before = o.rows - shape_last(graph_value(g, port_find(g, read))->shape);
+	} else {
+		o.row = s.rank == 4 ? shape_count(s) / s.dim[0] : shape_last(s);
+		assert(o.width <= o.row);
+	}
 	return o;
 }
 
-status outputs_new(outputs **out, const model *m, const plan *p, int64_t length)
+status outputs_new(outputs **out, const model *m, const plan *p, attention_place place, bool keys, int64_t length)
 {
-	explain_log log;
+	explain_logs logs;
 	int64_t longest = 0;
 	*out = NULL;
-	explain_log_init(&log, model_architecture(m), model_config(m), NULL, 0);
+	explain_logs_init(&logs, model_architecture(m), model_config(m), NULL, 1, 1);
+	const explain_log *log = &logs.at[place];
 	outputs *o = memory_new(1, sizeof *o);
 	if (!o)
 		return STATUS_NOMEM;
-	*o = (outputs){.backend = model_backend(m), .plan = p, .length = length, .floats = log.floats};
-	o->items = memory_new((size_t)log.layers * EXPLAINER_MAX_PARTS, sizeof *o->items);
-	for (int64_t l = 0; l < log.layers && o->items; l++) {
+	*o = (outputs){
+	    .backend = model_backend(m), .plan = p, .length = length, .floats = keys ? log->key_floats : log->floats};
+	o->items = memory_new((size_t)log->layers * EXPLAINER_MAX_PARTS + 1, sizeof *o->items);
+	for (int64_t l = 0; l < log->layers && o->items; l++) {
 		log_part parts[EXPLAINER_MAX_PARTS];
-		int64_t at = log.at[l];
-		int n = log.explainer->parts(log.options[l], parts);
-		for (int i = 0; i < n; at += parts[i++].width) {
-			output found = o->items[o->count++] = find(p, l, &parts[i], at);
+		int64_t at = keys ? log->key_at[l] : log->at[l];
+		int n = log->explainer->parts(log->options[l], parts);
+		for (int i = 0; i < n; i++) {
+			if (parts[i].of_source != keys)
+				continue;
+			output found = o->items[o->count++] = find(p, place, l, &parts[i], at);
 			longest = found.row > longest ? found.row : longest;
+			at += parts[i].width;
 		}
 	}
 	o->staging = memory_new((size_t)length, (size_t)longest * sizeof *o->staging);
@@ -77,15 +93,47 @@ void outputs_free(outputs *o)
 	free(o);
 }
 
+int64_t outputs_floats(const outputs *o)
+{
+	return o->floats;
+}
+
+static status fetch(const outputs *o, const float *device, int64_t floats)
+{
+	return o->backend->download(o->backend, o->staging, device, (size_t)floats * sizeof *device);
+}
+
+/* count tokens, each a row in the output. */
+static status read_rows(const outputs *o, const output *x, int64_t first, int64_t count, float *log)
+{
+	const float *device = plan_data(o->plan, x->value);
+	TRY(fetch(o, device + first * x->row, count * x->row));
+	for (int64_t t = 0; t < count; t++)
+		memcpy(log + t * o->floats + x->at, o->staging + t * x->row, (size_t)x->width * sizeof *log);
+	return STATUS_OK;
+}
+
+static status read_matrix(const outputs *o, const output *x, int64_t first, int64_t count, float *log)
+{
+	const float *device = plan_data(o->plan, x->value);
+	const int64_t width = x->width / x->heads, there = x->row - x->skipped, n = there < width ? there : width;
+	for (int64_t h = 0; h < x->heads; h++) {
+		TRY(fetch(o, device + (h * x->rows + x->before + first) * x->row, count * x->row));
+		for (int64_t t = 0; t < count; t++) {
+			float *to = log + t * o->floats + x->at + h * width;
+			memcpy(to, o->staging + t * x->row + x->skipped, (size_t)n * sizeof *to);
+			memset(to + n, 0, (size_t)(width - n) * sizeof *to);
+		}
+	}
+	return STATUS_OK;
+}
+
 status outputs_read(outputs *o, int64_t first, int64_t count, float *log)
 {
 	assert(count <= o->length);
 	for (int i = 0; i < o->count; i++) {
 		const output *x = &o->items[i];
-		const float *device = (const float *)plan_data(o->plan, x->value) + first * x->row;
-		TRY(o->backend->download(o->backend, o->staging, device, (size_t)(count * x->row) * sizeof *device));
-		for (int64_t t = 0; t < count; t++)
-			memcpy(log + t * o->floats + x->at, o->staging + t * x->row, (size_t)x->width * sizeof *log);
+		TRY((x->heads ? read_matrix : read_rows)(o, x, first, count, log));
 	}
 	return STATUS_OK;
 }

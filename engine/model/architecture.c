@@ -75,14 +75,31 @@ void architecture_states(const architecture *a, const void *config, state_list *
 		a->states(config, out);
 }
 
+bool architecture_attention(const architecture *a, const void *config, attention_place place, int64_t layer,
+                            attention_site *out)
+{
+	const model_dims *d = architecture_dims(config);
+	*out = (attention_site){.heads = d->heads};
+	if (place != ATTENTION_OF_TOKENS)
+		return a->source_attention && a->source_attention(config, place, layer, out);
+	if (layer >= d->layers)
+		return false;
+	out->explainer = a->mixer(config, layer, &out->options)->explainer;
+	return true;
+}
+
 const explainer *architecture_explainer(const architecture *a, const void *config)
 {
-	const void *options;
-	const explainer *first = a->mixer(config, 0, &options)->explainer;
-	for (int64_t l = 1; l < architecture_dims(config)->layers; l++)
-		if (a->mixer(config, l, &options)->explainer != first)
-			return NULL;
-	return first;
+	const explainer *first[ATTENTION_PLACES] = {NULL};
+	for (int place = 0; place < ATTENTION_PLACES; place++) {
+		attention_site at;
+		for (int64_t l = 0; architecture_attention(a, config, (attention_place)place, l, &at); l++) {
+			if (!at.explainer || (l > 0 && at.explainer != first[place]))
+				return NULL;
+			first[place] = at.explainer;
+		}
+	}
+	return first[ATTENTION_OF_TOKENS];
 }
 
 enum { SMALL_HIDDEN = 128, SMALL_HEADS = 4, SMALL_LAYERS = 6, HEAD_WIDTH = 64, WIDTH_FOR_A_LAYER = 64 };

@@ -77,6 +77,13 @@ typedef struct model_size {
  * for each 64 of the width. */
 void model_size_complete(model_size *s);
 
+/* How one attention of a model is explained. */
+typedef struct attention_site {
+	const explainer *explainer; /* NULL: it is not */
+	const void *options;
+	int64_t heads;
+} attention_site;
+
 typedef struct architecture architecture;
 struct architecture {
 	const char *name;       /* in the API: "additive" */
@@ -99,6 +106,8 @@ struct architecture {
 	bool (*ignores)(const char *name);
 	/* The mixer of a layer and its options, which are part of the configuration. */
 	const mixer *(*mixer)(const void *config, int64_t layer, const void **options);
+	/* Attention number `layer` of an encoder, or to a source; false: there are fewer. NULL: there are none. */
+	bool (*source_attention)(const void *config, attention_place place, int64_t layer, attention_site *out);
 	/* State of a session beside that of the layers' mixers, behind it; NULL: there is none. */
 	void (*states)(const void *config, state_list *list);
 	/* What a row of a training batch leaves to the row behind it, all STATE_CARRIED; NULL: nothing. With
@@ -129,8 +138,12 @@ void architecture_train_on(void *config, int64_t length);
 /* What the sessions of a configuration keep: of the layers in their order, then the architecture's own. Starts zeroed;
  * out->status is STATUS_NOMEM when out of memory. */
 void architecture_states(const architecture *a, const void *config, state_list *out);
-/* What explains the layers of a configuration; NULL when one of them cannot be explained, or not as the others. */
+/* What explains the layers of a configuration; NULL when an attention cannot be explained, or a layer's not as that of
+ * the others. */
 const explainer *architecture_explainer(const architecture *a, const void *config);
+/* Attention number `layer` at a place; false: there are fewer. */
+bool architecture_attention(const architecture *a, const void *config, attention_place place, int64_t layer,
+                            attention_site *out);
 
 #define ARCHITECTURE(name) extern const architecture architecture_##name;
 #include "gen/architectures.def"

@@ -18,6 +18,9 @@
  * multiplied by PORT_FACTOR (at 1: gradient x input; its mean over factors from 0 to 1: integrated gradients);
  * attention[j] the sum over rounds of attention of ⟨Σ_i p_ij ∂score/∂y_i, x_j⟩, where y_i = Σ_j p_ij x_j.
  *
+ * With a source its tokens have parts of the same kinds (PORT_SOURCE_WORD_PARTS …), and PORT_FACTOR multiplies their
+ * word vectors too. The number of a source's rows must differ from that of the tokens' rows: STATUS_INVALID.
+ *
  * The forward's nodes come first in the plan: after the node that makes the logits (plan_node_of) they can
  * be read and the coefficients written. */
 #ifndef ENGINE_MODEL_ATTRIBUTION_H

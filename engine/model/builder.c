@@ -49,6 +49,8 @@ builder builder_begin(graph *g, const forward_spec *spec, const state_list *stat
 	             .length = VALUE_NONE,
 	             .start = VALUE_NONE,
 	             .words = VALUE_NONE,
+	             .source_words = VALUE_NONE,
+	             .source_scaled = VALUE_NONE,
 	             .scaled = VALUE_NONE,
 	             .front = VALUE_NONE,
 	             .row = VALUE_NONE,
@@ -76,14 +78,22 @@ static shape token_shape(const builder *b)
 	return SHAPE2(b->spec->phase == PHASE_READ ? 1 : b->spec->batch, b->spec->length);
 }
 
+/* Word vectors times PORT_FACTOR, where a gradient is asked for. */
+static value scaled_words(const builder *b, value words)
+{
+	if (b->spec->attribution != ATTRIBUTION_GRADIENT)
+		return words;
+	value factor = port_find(b->g, PORT_FACTOR);
+	return op_scale_by(b->g, words,
+	                   factor == VALUE_NONE ? graph_input(b->g, port_name(PORT_FACTOR), DTYPE_F32, SHAPE0())
+	                                        : factor);
+}
+
 value builder_words(builder *b, const char *words, int64_t padding_row)
 {
 	value ids = input(b->g, PORT_TOKENS, token_shape(b));
 	b->words = op_gather(b->g, graph_find(b->g, words), ids, padding_row);
-	if (b->spec->attribution != ATTRIBUTION_GRADIENT)
-		return b->words;
-	value factor = graph_input(b->g, port_name(PORT_FACTOR), DTYPE_F32, SHAPE0());
-	return b->scaled = op_scale_by(b->g, b->words, factor);
+	return b->scaled = scaled_words(b, b->words);
 }
 
 /* The ids behind `start` are the one list of ids that an op makes; of the rows that it picks only the first is new. */
@@ -117,9 +127,19 @@ static value source_input(const builder *b, port_role role)
 	return input(b->g, role, SHAPE2(b->spec->batch, b->spec->source));
 }
 
-value builder_source_rows(const builder *b, port_role role, const char *table)
+static value add_source_places(builder *b, value rows)
 {
-	return op_gather(b->g, graph_find(b->g, table), source_input(b, role), -1);
+	assert(b->n_source_places < (int)(sizeof b->source_places / sizeof *b->source_places));
+	return b->source_places[b->n_source_places++] = rows;
+}
+
+value builder_source_rows(builder *b, port_role role, const char *table)
+{
+	value rows = op_gather(b->g, graph_find(b->g, table), source_input(b, role), -1);
+	if (role != PORT_SOURCE)
+		return add_source_places(b, rows);
+	b->source_words = rows;
+	return b->source_scaled = scaled_words(b, rows);
 }
 
 value builder_sinusoids(builder *b, bool source, sinusoids_params params)
@@ -128,7 +148,7 @@ value builder_sinusoids(builder *b, bool source, sinusoids_params params)
 	value y = op_sinusoids(b->g, positions, params);
 	if (b->spec->bf16)
 		y = op_cast(b->g, y, DTYPE_BF16);
-	return source ? y : add_places(b, y);
+	return source ? add_source_places(b, y) : add_places(b, y);
 }
 
 value builder_embed(builder *b, const char *words, int64_t padding_row, float scale, const char *places)

@@ -37,6 +37,8 @@ typedef struct builder {
 	 * the head reads. */
 	value words, scaled, places[2], front, row, logits;
 	int n_places;
+	value source_words, source_scaled, source_places[2]; /* the same of a source */
+	int n_source_places;
 	bool last_alone; /* rows of tokens that no output reads are gone: builder_needed_rows */
 	uint32_t site;   /* next dropout site: a Philox stream */
 } builder;
@@ -69,7 +71,7 @@ value builder_words_behind(builder *b, const char *words, int64_t start, int64_t
 value builder_places(builder *b, const char *places);
 value builder_positions(builder *b);
 /* Rows of a table for a source: role is PORT_SOURCE or PORT_SOURCE_POSITIONS. [B, S, D]. */
-value builder_source_rows(const builder *b, port_role role, const char *table);
+value builder_source_rows(builder *b, port_role role, const char *table);
 /* op_sinusoids of the tokens' positions, or of a source's, in the type of activations. */
 value builder_sinusoids(builder *b, bool source, sinusoids_params params);
 /* scale · words[input_ids] + places[position_ids], [B,N,D], from the parameters of these names; places may be NULL. The

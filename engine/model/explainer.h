@@ -5,6 +5,9 @@
  * *site* is one round and head of one layer in a log. From it the explainer takes single rows of the matrix of weights
  * p, and products with it, and never stores the N × N matrix. Masked tokens do not occur in a log.
  *
+ * An attention to a source has the parts of the tokens (queries) and those of the source's tokens (keys), and its rows
+ * are over the source.
+ *
  * Explainers are const and work on the host in double; any thread. */
 #ifndef ENGINE_MODEL_EXPLAINER_H
 #define ENGINE_MODEL_EXPLAINER_H
@@ -14,9 +17,21 @@
 
 #include "engine/base/status.h"
 
+/* Which attention of a model, and what the names of its outputs begin with. */
+typedef enum attention_place {
+	ATTENTION_OF_TOKENS, /* of its layers, among the tokens: "layers.L." */
+	ATTENTION_OF_SOURCE, /* of an encoder's layers, among the tokens of a source: "source.layers.L." */
+	ATTENTION_TO_SOURCE, /* of the tokens to those of a source: "cross.L." */
+	ATTENTION_PLACES
+} attention_place;
+
 typedef struct log_part {
 	const char *name; /* the output "layers.L.NAME" */
 	int64_t width;    /* floats kept for a token: the first ones of its row in the output */
+	bool of_source;   /* of ATTENTION_TO_SOURCE: for a token of the source */
+	/* heads > 0: the output is a matrix [1, heads, rows, columns], of which the last rows are the tokens'. A token
+	 * has width / heads floats for each head: the columns from `skipped` on, and zeros. */
+	int64_t heads, skipped;
 } log_part;
 
 enum { EXPLAINER_MAX_PARTS = 8 };
@@ -25,8 +40,11 @@ typedef struct explain_site {
 	const void *options; /* of the layer's mixer */
 	const float *log;    /* the layer's first part, of token 0 */
 	int64_t stride;      /* floats from one token to the next */
-	int64_t tokens;
+	int64_t tokens;      /* that are read: of an attention to a source those of the source */
 	int64_t round, head;
+	int64_t before;    /* tokens of the log that lie before token 0 */
+	const float *keys; /* of ATTENTION_TO_SOURCE: the first part of_source, of the source's token 0 */
+	int64_t key_stride;
 } explain_site;
 
 /* Tokens first … end - 1. */
@@ -37,8 +55,8 @@ typedef struct explain_range {
 typedef struct explainer {
 	const char *const *rounds; /* names of the rounds of attention in a layer */
 	int n_rounds;
-	/* Weights come from a score a_j of each token, the same for every reader: p_ij = exp(a_j - M_i). Then parts 2r and
-	 * 2r + 1 are a and M of round r, a float for each head. */
+	/* Weights come from a score a_j of each token, the same for every reader: p_ij = exp(a_j - M_i). Then parts 2r
+	 * and 2r + 1 are a and M of round r, a float for each head. */
 	bool scores;
 	bool recurrent; /* only the recurrent form puts the parts out */
 	/* Fills the parts of a layer's tokens; returns how many there are. */

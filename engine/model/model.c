@@ -399,6 +399,8 @@ static status check_spec(const model *m, const forward_spec *spec, const float *
 	if (spec->attribution && (forward_recurrent(spec) || spec->backward || spec->bf16 || !has_score(m, spec)))
 		return error_set(err, STATUS_INVALID, NULL,
 		                 "an attribution needs the parallel form and a row of logits");
+	if (spec->attribution && spec->source == spec->length)
+		return error_set(err, STATUS_INVALID, NULL, "an attribution needs a source of another length");
 	if (spec->rows && (forward_recurrent(spec) || spec->logits != LOGITS_LAST || spec->attribution ||
 	                   spec->embedding != POOL_NONE || m->dims.head != HEAD_VOCABULARY))
 		return error_set(

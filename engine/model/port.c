@@ -41,6 +41,10 @@ static const char *const names[PORT_ROLES] = {
     [PORT_LAST_PARTS] = "parts.last",
     [PORT_HEAD_PARTS] = "parts.head",
     [PORT_ATTENTION_PARTS] = "parts.attention",
+    [PORT_SOURCE_WORD_PARTS] = "parts.source.words",
+    [PORT_SOURCE_POSITION_PARTS] = "parts.source.positions",
+    [PORT_SOURCE_BIAS_PARTS] = "parts.source.biases",
+    [PORT_SOURCE_ATTENTION_PARTS] = "parts.source.attention",
 };
 
 const char *port_name(port_role role)

@@ -59,6 +59,11 @@ typedef enum port_role {
 	PORT_LAST_PARTS,      /* "parts.last" [B] */
 	PORT_HEAD_PARTS,      /* "parts.head" [B] */
 	PORT_ATTENTION_PARTS, /* "parts.attention" [B · N] */
+	/* the same of a source's tokens, [B · S] */
+	PORT_SOURCE_WORD_PARTS,      /* "parts.source.words" */
+	PORT_SOURCE_POSITION_PARTS,  /* "parts.source.positions" */
+	PORT_SOURCE_BIAS_PARTS,      /* "parts.source.biases" */
+	PORT_SOURCE_ATTENTION_PARTS, /* "parts.source.attention" */
 	PORT_ROLES
 } port_role;
 

@@ -13,8 +13,8 @@ struct attributing {
 	const scoring_sequence *sequence;
 	int32_t slot;
 	float *logits;             /* [2][outputs]: of the reading, and their coefficients */
-	float *row;                /* [count] */
-	double *sum;               /* [count] */
+	float *row;                /* [all_tokens] */
+	double *sum;               /* [all_tokens] */
 	double *factors, *weights; /* [steps] */
 	double empty;              /* the score of zero word vectors */
 	int64_t run;               /* readings of the whole sequence so far */
@@ -26,6 +26,12 @@ struct attributing {
 static int64_t outputs_of(const attributing *a)
 {
 	return model_dimensions(a->model->model)->outputs;
+}
+
+/* Of the source and of the sequence, in this order. */
+static int64_t all_tokens(const attributing *a)
+{
+	return a->sequence->n_source + a->sequence->count;
 }
 
 static status read_logits(const attributing *a)
@@ -51,15 +57,48 @@ static void end_reading(attributing *a)
 	a->reading = NULL;
 }
 
+static reading_piece whole_piece(const attributing *a)
+{
+	const scoring_sequence *q = a->sequence;
+	return (reading_piece){.ids = q->ids,
+	                       .count = q->count,
+	                       .source = q->source,
+	                       .n_source = q->n_source,
+	                       .rows = q->rows,
+	                       .n_rows = q->n_rows,
+	                       .slot = a->slot};
+}
+
+/* Numbers of the source's tokens and of the sequence's. */
+static status read_all_parts(const attributing *a, port_role source, port_role tokens, float *out)
+{
+	const scoring_sequence *q = a->sequence;
+	TRY(reading_parts(a->model, a->reading, source, q->n_source, out));
+	return reading_parts(a->model, a->reading, tokens, q->count, out + q->n_source);
+}
+
+/* --- weights ------------------------------------------------------------------------------- */
+
+static status step_weights(attributing *a, bool *done, error *err)
+{
+	reading_piece p = whole_piece(a);
+	p.log = a->sequence->log;
+	if (!a->reading)
+		return reading_begin(&a->reading, a->model, (reading_form){.log = true, .both = p.n_source > 0}, &p,
+		                     err);
+	return reading_step(a->reading, done);
+}
+
 /* --- contributions and gradients ----------------------------------------------------------- */
 
 static status begin_whole(attributing *a, float factor, error *err)
 {
 	const bool frozen = a->options.method == EXPLAIN_CONTRIBUTIONS;
 	const reading_form form = {.attribution = frozen ? ATTRIBUTION_FROZEN : ATTRIBUTION_GRADIENT,
-	                           .share = frozen ? a->options.share : 0};
-	const reading_piece p = {
-	    .ids = a->sequence->ids, .count = a->sequence->count, .slot = a->slot, .factor = factor};
+	                           .share = frozen ? a->options.share : 0,
+	                           .both = a->sequence->n_source > 0};
+	reading_piece p = whole_piece(a);
+	p.factor = factor;
 	return reading_begin(&a->reading, a->model, form, &p, err);
 }
 
@@ -67,16 +106,22 @@ static status copy_parts(const attributing *a)
 {
 	const explain_parts *parts = a->sequence->parts;
 	const struct {
-		port_role role;
+		port_role source, tokens;
 		float *to;
-	} wanted[] = {{PORT_WORD_PARTS, parts->words},
-	              {PORT_POSITION_PARTS, parts->positions},
-	              {PORT_BIAS_PARTS, parts->biases},
-	              {PORT_ATTENTION_PARTS, parts->attention}};
+	} wanted[] = {{PORT_SOURCE_WORD_PARTS, PORT_WORD_PARTS, parts->words},
+	              {PORT_SOURCE_POSITION_PARTS, PORT_POSITION_PARTS, parts->positions},
+	              {PORT_SOURCE_BIAS_PARTS, PORT_BIAS_PARTS, parts->biases},
+	              {PORT_SOURCE_ATTENTION_PARTS, PORT_ATTENTION_PARTS, parts->attention}};
 	for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
 		if (wanted[i].to)
-			TRY(reading_parts(a->model, a->reading, wanted[i].role, a->sequence->count, wanted[i].to));
+			TRY(read_all_parts(a, wanted[i].source, wanted[i].tokens, wanted[i].to));
 	return STATUS_OK;
+}
+
+/* The token whose row the score is of. */
+static int64_t reader_of(const scoring_sequence *q)
+{
+	return q->n_rows ? q->rows[0] : q->count - 1;
 }
 
 static status step_once(attributing *a, bool *done, error *err)
@@ -96,7 +141,7 @@ static status step_once(attributing *a, bool *done, error *err)
 	TRY(reading_parts(a->model, a->reading, PORT_HEAD_PARTS, 1, &head));
 	TRY(reading_parts(a->model, a->reading, PORT_LAST_PARTS, 1, &last));
 	if (a->sequence->parts->biases)
-		a->sequence->parts->biases[a->sequence->count - 1] += last;
+		a->sequence->parts->biases[all_tokens(a) - a->sequence->count + reader_of(a->sequence)] += last;
 	a->sequence->parts->head = (double)head;
 	return STATUS_OK;
 }
@@ -113,7 +158,7 @@ static void finish_path(attributing *a)
 {
 	explain_parts *p = a->sequence->parts;
 	p->difference = p->score - a->empty;
-	for (int64_t j = 0; j < a->sequence->count; j++)
+	for (int64_t j = 0; j < all_tokens(a); j++)
 		p->words[j] = (float)a->sum[j];
 }
 
@@ -159,8 +204,8 @@ static status step_path(attributing *a, bool *done, error *err)
 	TRY(reading_step(a->reading, &whole));
 	if (!whole)
 		return STATUS_OK;
-	TRY(reading_parts(a->model, a->reading, PORT_WORD_PARTS, a->sequence->count, a->row));
-	for (int64_t j = 0; j < a->sequence->count; j++)
+	TRY(read_all_parts(a, PORT_SOURCE_WORD_PARTS, PORT_WORD_PARTS, a->row));
+	for (int64_t j = 0; j < all_tokens(a); j++)
 		a->sum[j] += a->weights[a->run - 1] * (double)a->row[j];
 	end_reading(a);
 	a->run++;
@@ -176,8 +221,7 @@ static bool removes(const attributing *a)
 
 static status begin_removing(attributing *a, error *err)
 {
-	a->singles =
-	    (explain_removals){.n = a->sequence->count, .replacement = a->options.replacement, .scores = a->sum};
+	a->singles = (explain_removals){.n = all_tokens(a), .replacement = a->options.replacement, .scores = a->sum};
 	explain_removals *r = a->options.method == EXPLAIN_REMOVALS ? a->sequence->removals : &a->singles;
 	return removing_new(&a->removing, a->model, r, a->sequence, a->slot, err);
 }
@@ -185,7 +229,7 @@ static status begin_removing(attributing *a, error *err)
 static status step_removing(attributing *a, uint64_t slice_ns, bool *done, error *err)
 {
 	TRY(removing_step(a->removing, slice_ns, done, err));
-	for (int64_t j = 0; *done && a->options.method == EXPLAIN_LEAVE_ONE_OUT && j < a->sequence->count; j++)
+	for (int64_t j = 0; *done && a->options.method == EXPLAIN_LEAVE_ONE_OUT && j < all_tokens(a); j++)
 		a->sequence->parts->words[j] = (float)(a->sequence->parts->score - a->sum[j]);
 	return STATUS_OK;
 }
@@ -194,7 +238,7 @@ static status step_removing(attributing *a, uint64_t slice_ns, bool *done, error
 
 static status allocate(attributing *a)
 {
-	const size_t count = (size_t)a->sequence->count, steps = (size_t)a->options.steps;
+	const size_t count = (size_t)all_tokens(a), steps = (size_t)a->options.steps;
 	a->logits = memory_new((size_t)outputs_of(a), 2 * sizeof *a->logits);
 	a->row = memory_new(count, sizeof *a->row);
 	a->sum = memory_new(count, sizeof *a->sum);
@@ -221,6 +265,8 @@ status attributing_step(attributing *a, uint64_t slice_ns, bool *done, error *er
 	*done = false;
 	if (removes(a))
 		return step_removing(a, slice_ns, done, err);
+	if (a->options.method == EXPLAIN_WEIGHTS)
+		return step_weights(a, done, err);
 	return a->options.method == EXPLAIN_INTEGRATED ? step_path(a, done, err) : step_once(a, done, err);
 }
 

@@ -3,6 +3,7 @@
  *
  *   contributions, gradients   one reading of the whole sequence
  *   integrated gradients       one for each step, and the forwards at both ends
+ *   weights                    one, which gives the log
  *   leave one out, removals    the whole sequence, and again without each token or set of tokens (removing.h)
  *
  * Executor thread only. */

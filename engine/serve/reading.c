@@ -6,18 +6,30 @@
 #include "engine/base/memory.h"
 #include "engine/explain/outputs.h"
 
+/* The logs of form.both stand one behind the other; else there is the first alone. */
+enum { SECTIONS = 4 };
+static const struct {
+	attention_place place;
+	bool keys;
+} sections[SECTIONS] = {{ATTENTION_OF_TOKENS, false},
+                        {ATTENTION_OF_SOURCE, false},
+                        {ATTENTION_TO_SOURCE, false},
+                        {ATTENTION_TO_SOURCE, true}};
+
 struct reading {
 	reading *next; /* the model's list */
 	plan *plan;
-	outputs *outputs; /* NULL without a log */
+	outputs *outputs[SECTIONS]; /* NULL without a log */
 	const served_model *model;
 	reading_form form;
-	int64_t capacity;       /* tokens */
-	int32_t *tokens, *mask; /* [capacity] on the host */
-	reading_piece piece;    /* that is being read; its ids only in reading_begin */
-	int64_t floats;         /* of a token in the log */
-	int64_t logged;         /* tokens of the piece */
-	size_t touched;         /* of the plan's memory; before its inputs are written */
+	int64_t capacity, source;             /* tokens; of form.both those of the source */
+	int32_t *tokens, *mask;               /* [capacity] on the host */
+	int32_t *source_tokens, *source_mask; /* [source] */
+	reading_piece piece;                  /* that is being read; its ids only in reading_begin */
+	int section;                          /* of the log that is being read */
+	int64_t logged;                       /* tokens of it */
+	float *log;                           /* it */
+	size_t touched;                       /* of the plan's memory; before its inputs are written */
 	bool fed;
 	int cursor;  /* of the plan */
 	int64_t row; /* of its node */
@@ -28,7 +40,7 @@ struct reading {
 bool reading_by_pieces(const served_model *m, reading_form form)
 {
 	const model_dims *d = model_dimensions(m->model);
-	return !form.attribution && !form.source && d->causal && d->head != HEAD_CLASSES;
+	return !form.attribution && !form.source && !form.both && d->causal && d->head != HEAD_CLASSES;
 }
 
 /* --- plans ------------------------------------------------------------------------ */
@@ -37,10 +49,13 @@ static void reading_free(reading *r)
 {
 	if (!r)
 		return;
-	outputs_free(r->outputs);
+	for (int i = 0; i < SECTIONS; i++)
+		outputs_free(r->outputs[i]);
 	plan_free(r->plan);
 	free(r->tokens);
 	free(r->mask);
+	free(r->source_tokens);
+	free(r->source_mask);
 	free(r);
 }
 
@@ -72,11 +87,27 @@ static int64_t capacity_for(const served_model *m, int64_t tokens, reading_form 
 	return is_kept(m, tokens, form) ? capacity : tokens;
 }
 
-static bool is_like(const reading *r, int64_t capacity, reading_form form)
+/* An attribution's rows of the tokens and of the source differ in number: the row more is masked. */
+static void set_capacities(reading *r, const served_model *m, const reading_piece *p, reading_form form)
 {
-	return r->capacity == capacity && r->form.logits == form.logits && r->form.rows == form.rows &&
-	       r->form.embedding == form.embedding && r->form.log == form.log && r->form.masked == form.masked &&
-	       r->form.attribution == form.attribution && r->form.share == form.share && r->form.source == form.source;
+	const int64_t most = model_dimensions(m->model)->source;
+	r->capacity = capacity_for(m, p->count, form);
+	r->source = !form.both ? 0 : is_kept(m, p->n_source, form) ? READING_LEAST_TOKENS : p->n_source;
+	while (form.both && r->source < p->n_source)
+		r->source *= 2;
+	if (r->source > most)
+		r->source = most;
+	if (form.both && form.attribution && r->source == r->capacity)
+		r->capacity++;
+}
+
+static bool is_like(const reading *r, const reading *wanted)
+{
+	const reading_form form = wanted->form;
+	return r->capacity == wanted->capacity && r->source == wanted->source && r->form.both == form.both &&
+	       r->form.logits == form.logits && r->form.rows == form.rows && r->form.embedding == form.embedding &&
+	       r->form.log == form.log && r->form.masked == form.masked && r->form.attribution == form.attribution &&
+	       r->form.share == form.share && r->form.source == form.source;
 }
 
 static forward_spec source_spec(const reading *r, const served_model *m)
@@ -97,6 +128,8 @@ static forward_spec spec_of(const reading *r, const served_model *m)
 	                      .slots = pieces ? statepool_capacity(m->pool) : 0,
 	                      .masked = !pieces || r->form.masked,
 	                      .explain = r->form.log,
+	                      .source = r->source,
+	                      .source_masked = r->form.both,
 	                      .attribution = r->form.attribution,
 	                      .share = r->form.share,
 	                      .logits = r->form.attribution ? LOGITS_LAST : r->form.logits,
@@ -109,19 +142,25 @@ static status fill(reading *r, const served_model *m, error *err)
 	const forward_spec spec = r->form.source ? source_spec(r, m) : spec_of(r, m);
 	r->tokens = memory_new((size_t)r->capacity, sizeof *r->tokens);
 	r->mask = memory_new((size_t)r->capacity, sizeof *r->mask);
-	if (!r->tokens || !r->mask)
+	r->source_tokens = memory_new((size_t)r->source + 1, sizeof *r->source_tokens);
+	r->source_mask = memory_new((size_t)r->source + 1, sizeof *r->source_mask);
+	if (!r->tokens || !r->mask || !r->source_tokens || !r->source_mask)
 		return STATUS_NOMEM;
 	TRY(model_plan(&r->plan, m->model, &spec, NULL, spec.slots ? statepool_data(m->pool) : NULL, err));
 	r->logits = r->form.attribution ? plan_node_of(r->plan, port_find(plan_graph(r->plan), PORT_LOGITS)) : -1;
-	return r->form.log ? outputs_new(&r->outputs, m->model, r->plan, READING_LOG_TOKENS) : STATUS_OK;
+	for (int i = 0; r->form.log && i < (r->form.both ? SECTIONS : 1); i++)
+		TRY(outputs_new(&r->outputs[i], m->model, r->plan, sections[i].place, sections[i].keys,
+		                READING_LOG_TOKENS));
+	return STATUS_OK;
 }
 
 /* A reading for so many tokens, which nothing else uses. */
-static status take(reading **out, served_model *m, int64_t tokens, reading_form form, error *err)
+static status take(reading **out, served_model *m, const reading_piece *p, reading_form form, error *err)
 {
-	int64_t capacity = capacity_for(m, tokens, form);
+	reading wanted = {.form = form};
 	reading **link = &m->readings;
-	while (*link && !is_like(*link, capacity, form))
+	set_capacities(&wanted, m, p, form);
+	while (*link && !is_like(*link, &wanted))
 		link = &(*link)->next;
 	*out = *link;
 	if (*out) {
@@ -131,7 +170,7 @@ static status take(reading **out, served_model *m, int64_t tokens, reading_form 
 	*out = memory_new(1, sizeof **out);
 	if (!*out)
 		return STATUS_NOMEM;
-	**out = (reading){.capacity = capacity, .form = form, .floats = m->log_floats};
+	**out = wanted;
 	status s = fill(*out, m, err);
 	if (s != STATUS_OK) {
 		reading_free(*out);
@@ -146,7 +185,7 @@ void reading_end(served_model *m, reading *r)
 	const bool keep = r && is_kept(m, r->capacity, r->form) && plan_bytes(r->plan) <= READING_KEPT_BYTES;
 	int alike = 0;
 	for (const reading *q = m->readings; q && keep; q = q->next)
-		alike += is_like(q, r->capacity, r->form);
+		alike += is_like(q, r);
 	if (!keep || (alike > 0 && alike >= model_backend(m->model)->threads)) {
 		reading_free(r);
 		return;
@@ -166,8 +205,9 @@ static status shorten(reading *r)
 	int n = 0;
 	for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
 		value v = port_find(plan_graph(r->plan), roles[i]);
+		const bool source = i >= 3 && r->form.both;
 		if (v != VALUE_NONE)
-			shapes[n++] = (plan_shape){v, SHAPE2(1, r->piece.count)};
+			shapes[n++] = (plan_shape){v, SHAPE2(1, source ? r->piece.n_source : r->piece.count)};
 	}
 	status s = plan_reshape(r->plan, shapes, n, NULL);
 	return s == STATUS_UNSUPPORTED ? STATUS_OK : s;
@@ -186,23 +226,42 @@ static status feed_rows(const reading *r)
 	return s;
 }
 
+static void fill_ids(int32_t *tokens, int32_t *mask, int64_t capacity, const int32_t *ids, int64_t count,
+                     const bool *absent)
+{
+	for (int64_t i = 0; i < capacity; i++) {
+		tokens[i] = i < count ? ids[i] : 0;
+		mask[i] = i < count && !(absent && absent[i]);
+	}
+}
+
+/* Where the head reads. */
+static int32_t find_row(const reading *r)
+{
+	const model_dims *d = model_dimensions(r->model->model);
+	const reading_piece *p = &r->piece;
+	if (p->n_rows)
+		return p->rows[0];
+	int32_t last = (int32_t)feed_row(d, p->whole ? p->whole : p->ids, p->count);
+	while (r->form.masked && !d->causal && last > 0 && p->absent[last])
+		last--; /* the last token that is there */
+	return last;
+}
+
 static status feed(reading *r)
 {
 	const model_dims *d = model_dimensions(r->model->model);
+	const reading_piece *p = &r->piece;
+	const bool masked = r->form.masked;
 	r->fed = true;
-	int32_t first = (int32_t)r->piece.first, count = (int32_t)r->piece.count;
-	int32_t last = (int32_t)feed_row(d, r->piece.whole ? r->piece.whole : r->piece.ids, count);
-	while (r->form.masked && !d->causal && last > 0 && r->piece.absent[last])
-		last--; /* a head reads the last token that is there */
-	for (int64_t i = 0; i < r->capacity; i++) {
-		r->tokens[i] = i < count ? r->piece.ids[i] : 0;
-		r->mask[i] = i < count && !(r->form.masked && r->piece.absent[i]);
-	}
+	int32_t first = (int32_t)p->first, count = (int32_t)p->count, last = find_row(r);
+	fill_ids(r->tokens, r->mask, r->capacity, p->ids, p->count, masked ? p->absent : NULL);
+	fill_ids(r->source_tokens, r->source_mask, r->source, p->source, p->n_source, masked ? p->source_absent : NULL);
 	TRY(shorten(r));
 	TRY(feed_write(r->plan, PORT_TOKENS, r->tokens));
 	TRY(feed_write(r->plan, PORT_MASK, r->mask));
-	TRY(feed_write(r->plan, PORT_SOURCE, r->tokens));
-	TRY(feed_write(r->plan, PORT_SOURCE_MASK, r->mask));
+	TRY(feed_write(r->plan, PORT_SOURCE, r->form.both ? r->source_tokens : r->tokens));
+	TRY(feed_write(r->plan, PORT_SOURCE_MASK, r->form.both ? r->source_mask : r->mask));
 	TRY(feed_positions(r->plan, d, POSITION_CLAMP, first)); /* rows behind the piece may be past the end */
 	TRY(feed_write(r->plan, PORT_SLOT, &r->piece.slot));
 	TRY(feed_write(r->plan, PORT_POSITION, &first));
@@ -213,10 +272,12 @@ static status feed(reading *r)
 
 status reading_begin(reading **out, served_model *m, reading_form form, const reading_piece *p, error *err)
 {
-	status s = take(out, m, p->count, form, err);
+	status s = take(out, m, p, form, err);
 	if (s == STATUS_OK) {
 		(*out)->piece = *p;
+		(*out)->section = 0;
 		(*out)->logged = 0;
+		(*out)->log = p->log;
 		(*out)->cursor = 0;
 		(*out)->row = 0;
 		(*out)->wants = false;
@@ -229,11 +290,24 @@ status reading_begin(reading **out, served_model *m, reading_form form, const re
 	           : error_set(err, s, NULL, "%lld tokens could not be read: %s", (long long)p->count, status_text(s));
 }
 
+/* Tokens of a section. */
+static int64_t section_tokens(const reading *r, int i)
+{
+	return sections[i].place == ATTENTION_OF_SOURCE || sections[i].keys ? r->piece.n_source : r->piece.count;
+}
+
 static status read_log(reading *r)
 {
-	int64_t left = r->piece.count - r->logged, n = left < READING_LOG_TOKENS ? left : READING_LOG_TOKENS;
-	TRY(outputs_read(r->outputs, r->logged, n, r->piece.log + r->logged * r->floats));
+	const int64_t all = section_tokens(r, r->section), left = all - r->logged;
+	const int64_t n = left < READING_LOG_TOKENS ? left : READING_LOG_TOKENS;
+	outputs *o = r->outputs[r->section];
+	TRY(outputs_read(o, r->logged, n, r->log));
+	r->log += n * outputs_floats(o);
 	r->logged += n;
+	if (r->logged < all)
+		return STATUS_OK;
+	r->section++;
+	r->logged = 0;
 	return STATUS_OK;
 }
 
@@ -249,7 +323,7 @@ status reading_step(reading *r, bool *done)
 	}
 	TRY(r->cursor < nodes ? plan_step_rows(r->plan, &r->cursor, &r->row, READING_WORK) : read_log(r));
 	r->wants = node == r->logits && r->cursor > node;
-	*done = r->cursor == nodes && (!r->form.log || r->logged == r->piece.count);
+	*done = r->cursor == nodes && (!r->form.log || r->section == (r->form.both ? SECTIONS : 1));
 	return STATUS_OK;
 }
 

@@ -39,6 +39,7 @@ typedef struct reading_form {
 	attribution attribution; /* parts of the score of the last token's logits, or of the classes' */
 	float share;             /* as in forward_spec */
 	bool source;             /* what is read is a source, which goes into the slot; nothing else is wanted */
+	bool both;               /* a source, and all of a sequence that reads it: by the parallel form */
 } reading_form;
 
 /* What is read: all of a sequence, or a piece (reading_by_pieces). */
@@ -49,10 +50,15 @@ typedef struct reading_piece {
 	int64_t count, first; /* tokens, and those of the sequence before them */
 	int32_t slot;         /* of the pieces before, or for the source */
 	const bool *absent;   /* [count] of form.masked; there until reading_end */
-	const int32_t *rows;  /* [n_rows], 1 ≤ n_rows ≤ form.rows: tokens of the piece */
+	const int32_t *rows; /* [n_rows], 1 ≤ n_rows ≤ form.rows: tokens of the piece; or one, in place of the last */
 	int64_t n_rows;
 	float factor; /* of the word vectors, of ATTRIBUTION_GRADIENT */
-	float *log;   /* [count][log_floats], filled in order, there until reading_end; NULL without form.log */
+	float *log;   /* [count][log_floats], filled in order, there until reading_end; NULL without form.log. Of
+	               * form.both: of all places (explain_logs_floats) */
+	/* Of form.both, like ids, count and absent: */
+	const int32_t *source;
+	int64_t n_source;
+	const bool *source_absent;
 } reading_piece;
 
 /* Is a sequence read in pieces of at most SCHEDULER_PREFILL_CHUNK tokens? Never for an attribution. */

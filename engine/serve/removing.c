@@ -23,8 +23,8 @@ typedef struct lane {
 	const set *without;     /* its tokens are removed; NULL: the sequence as it is */
 	int64_t at, piece, end; /* tokens of the sequence before the piece, in it, and before the end of what is read */
 	bool read;              /* the piece has been */
-	int32_t *ids;           /* [count], of the piece */
-	bool *absent;           /* [count], of `without` */
+	int32_t *ids;           /* [all_tokens], of the piece; those of a source in front */
+	bool *absent;           /* [all_tokens], of `without` */
 } lane;
 
 struct removing {
@@ -48,15 +48,21 @@ static int64_t outputs_of(const removing *x)
 	return model_dimensions(x->model->model)->outputs;
 }
 
-static reading_form plain_form(void)
+static reading_form plain_form(const removing *x)
 {
-	return (reading_form){.logits = LOGITS_LAST};
+	return (reading_form){.logits = LOGITS_LAST, .both = x->sequence->n_source > 0};
 }
 
 /* Does a causal model go on from states? */
 static bool by_pieces(const removing *x)
 {
-	return reading_by_pieces(x->model, plain_form());
+	return reading_by_pieces(x->model, plain_form(x));
+}
+
+/* Of the source and of the sequence. */
+static int64_t all_tokens(const removing *x)
+{
+	return x->sequence->n_source + x->sequence->count;
 }
 
 /* --- the sets ------------------------------------------------------------------------------- */
@@ -78,7 +84,7 @@ static bool are_equal(const set *x, const set *y)
 
 static void sort_sets(removing *x)
 {
-	const int64_t count = x->sequence->count;
+	const int64_t count = all_tokens(x);
 	for (int64_t i = 0; i < x->removals->n; i++) {
 		const bool *row = x->removals->absent ? x->removals->absent + i * count : NULL;
 		const bool *found = row ? memchr(row, 1, (size_t)count * sizeof *row) : NULL;
@@ -100,21 +106,30 @@ static status begin_piece(removing *x, lane *l, error *err)
 {
 	const int64_t left = l->end - l->at;
 	const int32_t replacement = x->removals->replacement;
-	reading_form form = plain_form();
+	const scoring_sequence *q = x->sequence;
+	reading_form form = plain_form(x);
 	l->piece = by_pieces(x) && left > SCHEDULER_PREFILL_CHUNK ? SCHEDULER_PREFILL_CHUNK : left;
 	l->read = false;
 	const bool lacks = lacks_tokens(l);
 	form.masked = lacks && replacement < 0;
-	memcpy(l->ids, x->sequence->ids + l->at, (size_t)l->piece * sizeof *l->ids);
+	/* A source is read with all of the sequence, which are a piece together. */
+	const int64_t source = q->n_source, count = l->piece - source;
+	for (int64_t i = 0; i < l->piece; i++)
+		l->ids[i] = i < source ? q->source[i] : q->ids[l->at + i - source];
 	for (int64_t i = 0; i < l->piece && lacks && replacement >= 0; i++)
 		if (l->absent[l->at + i])
 			l->ids[i] = replacement;
-	const reading_piece p = {.ids = l->ids,
-	                         .whole = x->sequence->ids + l->at,
-	                         .count = l->piece,
+	const reading_piece p = {.ids = l->ids + source,
+	                         .whole = q->ids + l->at,
+	                         .count = count,
 	                         .first = l->at,
 	                         .slot = l->slot,
-	                         .absent = l->absent + l->at};
+	                         .absent = l->absent + l->at + source,
+	                         .rows = q->rows,
+	                         .n_rows = q->n_rows,
+	                         .source = l->ids,
+	                         .n_source = source,
+	                         .source_absent = l->absent};
 	x->removals->readings++;
 	x->removals->tokens += l->piece;
 	return reading_begin(&l->reading, x->model, form, &p, err);
@@ -263,7 +278,7 @@ static status begin(removing *x, error *err)
 {
 	if (x->chosen)
 		return begin_all(x, err);
-	return x->base.reading ? STATUS_OK : begin_base(x, x->sequence->count, err);
+	return x->base.reading ? STATUS_OK : begin_base(x, all_tokens(x), err);
 }
 
 status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err)
@@ -293,7 +308,7 @@ status removing_step(removing *x, uint64_t slice_ns, bool *done, error *err)
 
 static status make_lane(const removing *x, lane *l, int32_t slot)
 {
-	const size_t count = (size_t)x->sequence->count;
+	const size_t count = (size_t)all_tokens(x);
 	*l = (lane){
 	    .slot = slot, .ids = memory_new(count, sizeof *l->ids), .absent = memory_new(count, sizeof *l->absent)};
 	return l->ids && l->absent ? STATUS_OK : STATUS_NOMEM;

@@ -1,6 +1,8 @@
 /* removing.h - what a model says of its target when sets of tokens are removed from a sequence, as a chain of steps of
  * readings (reading.h).
  *
+ * The tokens of a source stand before those of the sequence, in sets as in what comes out.
+ *
  * The sequence is read whole first; the target is chosen there. A causal model then keeps the state of the tokens
  * before the first that a set removes in one slot, and reads what comes from there on in another; the sets are read in
  * the order of their first tokens, so the first slot only moves on. Any other model reads all of the sequence for each

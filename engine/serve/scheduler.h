@@ -144,9 +144,11 @@ status scheduler_session_import(scheduler *s, served_model *m, const char *id, c
 
 /* The latest tokens that it has read, at most `most`; returns how many. Valid until the session next changes. */
 int64_t scheduler_session_latest(const session *x, int64_t most, const int32_t **ids);
-/* The log of a session opened with `explain`, and the ids of the tokens that it covers (explain/explain.h).
- * STATUS_CONFLICT without `explain`. Valid until the session next changes. */
+/* The log of a session opened with `explain`, and the ids of the tokens that it covers (explain/explain.h); of a model
+ * that reads a source *log is NULL. STATUS_CONFLICT without `explain`. Valid until the session next changes. */
 status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err);
+/* The tokens of its source; returns how many. Valid likewise. */
+int64_t scheduler_session_source(const session *x, const int32_t **ids);
 
 /* --- generations --------------------------------------------------------- */
 
@@ -277,12 +279,16 @@ static inline int64_t scheduler_attribution_limit(const model_dims *d)
 typedef struct scoring_sequence {
 	int32_t *ids;
 	int64_t count;
+	const int32_t *source; /* [n_source], of a model that reads one: with a method of `explain` */
+	int64_t n_source;
 	const int32_t *rows; /* [n_rows]: tokens whose logits are wanted, of a model that is not causal, with a head for
-	                      * tokens; the sequence gives so many rows */
+	                      * tokens; the sequence gives so many rows. With a method of `explain` one at most */
 	int64_t n_rows;      /* 0: it gives one row, as the request says */
-	float *log;          /* NULL, or where its log goes (explain/explain.h): [count] tokens */
-	explain_target target;      /* with `explain`: of the prediction behind its last token, or of its classes */
-	explain_parts *parts;       /* where they go */
+	float *log;          /* NULL, or where its log goes (explain/explain.h): [count] tokens; with a source all
+	                      * logs, one behind the other */
+	explain_target target; /* with `explain`: of the prediction behind its last token, at its row, or of its classes
+	                        */
+	explain_parts *parts;  /* where they go */
 	explain_removals *removals; /* EXPLAIN_REMOVALS */
 } scoring_sequence;
 

@@ -196,6 +196,12 @@ int64_t scheduler_session_latest(const session *x, int64_t most, const int32_t *
 	return n;
 }
 
+int64_t scheduler_session_source(const session *x, const int32_t **ids)
+{
+	*ids = x->source;
+	return x->n_source;
+}
+
 status scheduler_session_log(session *x, const int32_t **tokens, const float **log, int64_t *count, error *err)
 {
 	*tokens = NULL;

@@ -78,7 +78,7 @@ static status check_rows(const model_dims *d, const scoring_request *r, int64_t 
 {
 	const scoring_sequence *q = &r->sequences[i];
 	const bool classes = d->head == HEAD_CLASSES;
-	if (q->n_rows ? classes || d->causal || r->explain.method || r->embedding != POOL_NONE
+	if (q->n_rows ? classes || d->causal || r->embedding != POOL_NONE
 	              : !r->explain.method && r->embedding == POOL_NONE && !classes)
 		return error_set(err, STATUS_INVALID, "model", "the model has no head for %s",
 		                 q->n_rows ? "tokens to fill in" : "classes");
@@ -89,17 +89,37 @@ static status check_rows(const model_dims *d, const scoring_request *r, int64_t 
 	return STATUS_OK;
 }
 
+static status check_ids(const int32_t *ids, int64_t n, int64_t vocabulary, const char *param, error *err)
+{
+	for (int64_t k = 0; k < n; k++)
+		if (ids[k] < 0 || ids[k] >= vocabulary)
+			return error_set(err, STATUS_INVALID, param, "token %d is not in the vocabulary of %lld",
+			                 (int)ids[k], (long long)vocabulary);
+	return STATUS_OK;
+}
+
+static status check_source(const model_dims *d, const scoring_request *r, const scoring_sequence *q, error *err)
+{
+	if (d->reads_source && (!d->source || !r->explain.method))
+		return error_set(err, STATUS_UNSUPPORTED, "model",
+		                 "the model attends to a source, without which it cannot read a sequence");
+	if (q->n_source > 0 && !d->reads_source)
+		return error_set(err, STATUS_INVALID, "source", "this model reads no source");
+	if (d->reads_source && (q->n_source < 1 || q->n_source > d->source))
+		return error_set(err, STATUS_INVALID, "source", "%lld tokens; the model reads sources of 1 to %lld",
+		                 (long long)q->n_source, (long long)d->source);
+	return check_ids(q->source, q->n_source, d->source_inputs, "source", err);
+}
+
 static status check(const served_model *m, const scoring_request *r, error *err)
 {
 	const model_dims *d = model_dimensions(m->model);
-	if (d->reads_source)
-		return error_set(err, STATUS_UNSUPPORTED, "model",
-		                 "the model attends to a source, without which it cannot read a sequence");
 	int64_t limit = r->explain.method ? scheduler_attribution_limit(d) : scheduler_score_limit(d);
 	for (int64_t i = 0; i < r->n_sequences; i++) {
 		const scoring_sequence *q = &r->sequences[i];
 		TRY(check_rows(d, r, i, err));
-		if (q->log && m->log_floats < 1)
+		TRY(check_source(d, r, q, err));
+		if (q->log && !model_explainer(m->model))
 			return error_set(err, STATUS_INVALID, "explain", "this model has no importance weights");
 		if (q->count < 1 || q->count > limit)
 			return error_set(err, STATUS_INVALID, "input", "input %lld has %lld tokens; 1 to %lld are read",
@@ -107,11 +127,7 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 		if (r->explain.method && (q->target.token >= d->outputs || q->target.other >= d->outputs))
 			return error_set(err, STATUS_INVALID, "target", "the model has %lld outputs, counted from 0",
 			                 (long long)d->outputs);
-		for (int64_t k = 0; k < q->count; k++)
-			if (q->ids[k] < 0 || q->ids[k] >= d->inputs)
-				return error_set(err, STATUS_INVALID, "input",
-				                 "token %d of input %lld is not in the vocabulary of %lld",
-				                 (int)q->ids[k], (long long)i, (long long)d->inputs);
+		TRY(check_ids(q->ids, q->count, d->inputs, "input", err));
 		if (feed_row(d, q->ids, q->count) < 0)
 			return error_set(err, STATUS_INVALID, "input",
 			                 "input %lld lacks the token %lld, at which the model reads a text",

@@ -94,7 +94,8 @@ static status served_model_equip(served_model *m, const served_model_loading *l,
 	sample_place place = {
 	    .logits = m->row, .settings = m->row_token + ARENA_ALIGNMENT, .tokens = (int32_t *)m->row_token};
 	TRY(sample_plan_new(&m->from_row, b, 1, vocab, &place, err));
-	m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
+	if (!model_dimensions(m->model)->reads_source)
+		m->log_floats = explain_token_floats(model_architecture(m->model), model_config(m->model));
 	m->any_pieces = can_read_any_pieces(m);
 	uint64_t parts[2] = {0, model_digest(m->model)};
 	TRY(hash_config(m, &parts[0]));

@@ -71,7 +71,8 @@ struct served_model {
 	thread_way way;
 	int users; /* slots in use */
 	int max_batch;
-	int64_t log_floats; /* of one token, for explanations; 0: the model cannot be explained */
+	int64_t log_floats; /* of one token, for explanations; 0: the model cannot be explained, or reads a source, with
+	                     * which the whole sequence is read anew */
 	prefix prefixes[PREFIXES_KEPT];
 	bool any_pieces; /* no bit depends on the pieces in which a prompt is read, and short pieces cost little */
 	served_plan *plans;

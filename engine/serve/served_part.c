@@ -162,7 +162,7 @@ static status make(served_part *p, const served_model *m, char *block, error *er
 	TRY(make_staging(p));
 	TRY(make_plan(p, m, picks, err));
 	if (p->most.log)
-		TRY(outputs_new(&p->outputs, m->model, p->plan, p->most.tokens));
+		TRY(outputs_new(&p->outputs, m->model, p->plan, ATTENTION_OF_TOKENS, false, p->most.tokens));
 	if (picks)
 		TRY(make_pick(p, m, block, err));
 	value maxima = port_find(plan_graph(p->plan), PORT_MAXIMA);

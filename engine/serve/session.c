@@ -10,7 +10,7 @@
 status session_new(session **out, served_model *m, const char *id, const session_options *o, error *err)
 {
 	*out = NULL;
-	if (o->explain && m->log_floats < 1)
+	if (o->explain && !model_explainer(m->model))
 		return error_set(err, STATUS_UNSUPPORTED, "explain", "this model has no importance weights");
 	session *x = memory_new(1, sizeof *x);
 	float *logits = memory_new((size_t)model_dimensions(m->model)->outputs, sizeof *logits);
@@ -76,11 +76,12 @@ status session_reserve(session *x, int64_t n, error *err)
 	if (capacity < 64)
 		capacity = 64;
 	size_t per_token = (size_t)x->model->log_floats * sizeof(float);
-	if (x->options.explain && need > EXPLAIN_MAX_BYTES / (int64_t)per_token)
+	const bool logs = x->options.explain && per_token > 0;
+	if (logs && need > EXPLAIN_MAX_BYTES / (int64_t)per_token)
 		return error_set(err, STATUS_TOO_LARGE, NULL,
 		                 "a sequence that can be explained holds at most %lld tokens of this model",
 		                 (long long)(EXPLAIN_MAX_BYTES / (int64_t)per_token));
-	if (!grow(&x->ids, capacity, sizeof *x->ids) || (x->options.explain && !grow(&x->log, capacity, per_token)))
+	if (!grow(&x->ids, capacity, sizeof *x->ids) || (logs && !grow(&x->log, capacity, per_token)))
 		return error_set(err, STATUS_NOMEM, NULL, "no memory for a sequence of %lld tokens", (long long)need);
 	x->capacity = capacity;
 	return STATUS_OK;

@@ -184,6 +184,7 @@ const architecture architecture_cirilla = {
     .parameters = parameters,
     .ignores = ignores,
     .mixer = transformer_mixer,
+    .source_attention = transformer_source_attention,
     .states = transformer_states,
     .forward = transformer_forward,
 };

@@ -154,6 +154,7 @@ const architecture architecture_transformer = {
     .parameters = transformer_parameters,
     .ignores = transformer_ignores,
     .mixer = transformer_mixer,
+    .source_attention = transformer_source_attention,
     .states = transformer_states,
     .carried = transformer_carried,
     .forward = transformer_forward,

@@ -223,6 +223,7 @@ const architecture architecture_x_transformers = {
     .prefix = "net.",
     .ignores = transformer_ignores,
     .mixer = transformer_mixer,
+    .source_attention = transformer_source_attention,
     .states = transformer_states,
     .carried = transformer_carried,
     .forward = transformer_forward,

@@ -25,7 +25,7 @@ static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 	static const char *const names[] = {"query.score", "query.log_normalizer", "key.score", "key.log_normalizer"};
 	const additive_options *o = options;
 	for (int i = 0; i < 2 * ROUND_COUNT; i++)
-		out[i] = (log_part){names[i], o->heads};
+		out[i] = (log_part){.name = names[i], .width = o->heads};
 	return 2 * ROUND_COUNT;
 }
 

@@ -68,6 +68,12 @@ bool attention_needs_matrix(const attention_options *o)
 	return o->talking || o->top_k || o->residual;
 }
 
+/* Distances of a token and a source's: in a window they are those of the matrix. */
+bool attention_logs_matrix(const attention_options *o)
+{
+	return attention_needs_matrix(o) || (o->cross && o->past);
+}
+
 static matrix_stream_params matrix_stream(const attention_options *o)
 {
 	return (matrix_stream_params){.heads = o->heads,
@@ -142,6 +148,36 @@ static value memories_alone(const builder *b, const attention_options *o, const 
 	return behind_memories(b, o, prefix, name, VALUE_NONE, tokens == VALUE_NONE ? none : tokens);
 }
 
+/* --- explanations (attention_explain.c) ---------------------------------------------------------------------- */
+
+static void log_rows(const builder *b, const attention_rows *r, int layer, const char *name, value rows)
+{
+	static const char *const places[] = {"layers.%d.%s", "source.layers.%d.%s", "cross.%d.%s"};
+	builder_output(b, rows, places[r->place], layer, name);
+}
+
+static bool is_logged(const builder *b, const attention_rows *r)
+{
+	return b->spec->explain && !r->whole;
+}
+
+/* What explanations need of the tokens, and of those that they read. */
+static void log_parts(builder *b, const attention_options *o, int layer, const attention_rows *r, value q, value k)
+{
+	graph *g = b->g;
+	value parts[] = {normalise(b, o, q, o->heads), normalise(b, o, k, o->kv_heads)};
+	for (int i = 0; i < 2; i++) {
+		if (r->memory_rows && !(i && o->cross))
+			parts[i] = op_slice_rows(g, parts[i], r->memory_rows, -1);
+		log_rows(b, r, layer, i ? "key" : "query", parts[i]);
+	}
+	if (!o->biased)
+		return;
+	log_rows(b, r, layer, "bias", o->causal ? op_gather(g, r->bias, builder_positions(b), -1) : r->back);
+	if (!o->causal)
+		log_rows(b, r, layer, "ahead", r->ahead);
+}
+
 /* --- attention with its matrix ------------------------------------------------------------------------------- */
 
 static value mix(const builder *b, const attention_options *o, const char *prefix, const char *name, value x)
@@ -168,8 +204,8 @@ static value weigh(builder *b, const attention_options *o, int layer, int index,
 	                                     r->visible, o->cross ? VALUE_NONE : r->bias, params);
 	if (r->outputs)
 		graph_output(g, weights, "%sattn.%d", r->outputs, index);
-	if (b->spec->explain && !o->cross && b->pool != VALUE_NONE && !r->whole)
-		graph_output(g, weights, "layers.%d.weights", layer);
+	if (is_logged(b, r) && (b->pool == VALUE_NONE || attention_needs_matrix(o)))
+		log_rows(b, r, layer, "weights", weights);
 	if (b->rng != VALUE_NONE && o->dropout > 0)
 		weights = op_dropout(g, weights, b->rng, (float)o->dropout, site);
 	return mix(b, o, prefix, "post_softmax_talking_heads", weights);
@@ -195,7 +231,8 @@ static value attend(builder *b, const attention_options *o, int layer, int index
 	int64_t extra = mask == VALUE_NONE ? 0 : keys - builder_rows(b, mask);
 	if (extra > 0)
 		mask = op_pad_mask(g, mask, extra, 1);
-	if (attention_needs_matrix(o) || r->visible != VALUE_NONE || r->outputs) {
+	if (attention_needs_matrix(o) || r->visible != VALUE_NONE || r->outputs ||
+	    (is_logged(b, r) && attention_logs_matrix(o))) {
 		attention_matrix_params heads = {o->heads, o->kv_heads, (float)o->scale};
 		attention_weights_params params = {.window = window_of(o, r, keys), .bidirectional = !o->causal};
 		value scores = op_attention_scores(g, q, k, heads);
@@ -277,20 +314,6 @@ static value attend_recurrent(builder *b, const attention_options *o, int layer,
 	return y;
 }
 
-/* What explanations need of the tokens (attention_explain.c). */
-static void log_parts(builder *b, const attention_options *o, int layer, const attention_rows *r, value q, value k)
-{
-	graph *g = b->g;
-	value parts[] = {normalise(b, o, q, o->heads), normalise(b, o, k, o->kv_heads)};
-	for (int i = 0; i < 2; i++) {
-		if (r->memory_rows)
-			parts[i] = op_slice_rows(g, parts[i], r->memory_rows, -1);
-		builder_output(b, parts[i], i ? "layers.%d.key" : "layers.%d.query", layer);
-	}
-	if (o->biased && o->causal)
-		graph_output(g, op_gather(g, r->bias, builder_positions(b), -1), "layers.%d.bias", layer);
-}
-
 /* With the keys and values of rows that are in the graph: the sequence's own, or those of a source. */
 static value attend_rows(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
                          attention_rows *r)
@@ -311,7 +334,7 @@ static value attend_rows(builder *b, const attention_options *o, int layer, int 
 	bool recurrent = b->pool != VALUE_NONE && !r->whole;
 	r->keys = k;
 	r->values = v;
-	if (b->spec->explain && !o->cross && !r->whole && !(recurrent && attention_needs_matrix(o)))
+	if (is_logged(b, r) && !attention_logs_matrix(o))
 		log_parts(b, o, layer, r, q, k);
 	if (r->outputs) {
 		builder_output(b, k, "%skeys.%d", r->outputs, index);
@@ -355,6 +378,8 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 	                    .key_mask = b->mask,
 	                    .visible = VALUE_NONE,
 	                    .bias = VALUE_NONE,
+	                    .back = VALUE_NONE,
+	                    .ahead = VALUE_NONE,
 	                    .scores = VALUE_NONE,
 	                    .positions = VALUE_NONE,
 	                    .memory_keys = VALUE_NONE,
@@ -370,12 +395,20 @@ const mixer mixer_attention = {
     .explainer = &attention_explainer,
 };
 
-const mixer mixer_attention_matrix = {
-    .name = "attention_matrix",
+const mixer mixer_attention_stepped = {
+    .name = "attention_stepped",
     .parameters = parameters,
     .states = states,
     .forward = forward,
-    .explainer = &attention_matrix_explainer,
+    .explainer = &attention_stepped_explainer,
+};
+
+const mixer mixer_attention_whole = {
+    .name = "attention_whole",
+    .parameters = parameters,
+    .states = states,
+    .forward = forward,
+    .explainer = &attention_whole_explainer,
 };
 
 const mixer mixer_attention_unexplained = {

@@ -1,8 +1,9 @@
 /* Weights of softmax attention with options, from queries, keys and position biases:
  *   p_ij = softmax_j(scale · q_i·k_j + bias[i - j]) over the tokens that i sees
- * The bias of distance d is kept with token d. Attention with its matrix has weights that do not follow from these:
- * there the row of each token is kept as the recurrent form makes it, behind the softmax and before heads are mixed.
- * Memories are left out of both: what is given is how the tokens share what they have together. */
+ * The bias of distance d is kept with token d, that of d + 1 - N, ahead, with token d of N. Attention with its matrix
+ * has weights that do not follow from these: there the row of each token is kept as it stands behind the softmax and
+ * before heads are mixed. Memories are left out of both: what is given is how the tokens share what they have together.
+ */
 #include "engine/model/mixers/explain_rows.h"
 #include "engine/model/mixers/mixer.h"
 #include "engine/tensor/ops/stream_window.h"
@@ -13,10 +14,12 @@ static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const attention_options *o = options;
 	int n = 0;
-	out[n++] = (log_part){"query", o->heads * o->key_width};
-	out[n++] = (log_part){"key", o->kv_heads * o->key_width};
+	out[n++] = (log_part){.name = "query", .width = o->heads * o->key_width};
+	out[n++] = (log_part){.name = "key", .width = o->kv_heads * o->key_width};
 	if (o->biased)
-		out[n++] = (log_part){"bias", o->heads};
+		out[n++] = (log_part){.name = "bias", .width = o->heads};
+	if (o->biased && !o->causal)
+		out[n++] = (log_part){.name = "ahead", .width = o->heads};
 	return n;
 }
 
@@ -27,11 +30,20 @@ static explain_range range(const void *options, int64_t position, int64_t tokens
 	if (o->past && (!window || o->past + 1 < window))
 		window = o->past + 1;
 	explain_range r = explainer_window(window, position);
-	const int64_t oldest = o->segment ? stream_oldest(position, o->capacity, o->segment) : 0;
+	const int64_t oldest = o->causal && o->segment ? stream_oldest(position, o->capacity, o->segment) : 0;
 	r.first = r.first > oldest ? r.first : oldest;
 	if (!o->causal)
 		r.end = tokens;
 	return r;
+}
+
+/* Of query i and key j, tokens of the log; `bias`: of its token 0. */
+static double bias_of(const attention_options *o, const float *bias, const explain_site *s, int64_t i, int64_t j)
+{
+	if (!o->biased)
+		return 0;
+	return (double)(j <= i ? bias[(i - j) * s->stride]
+	                       : bias[o->heads + (s->before + s->tokens - 1 - (j - i)) * s->stride]);
 }
 
 static status row(const explain_site *s, int64_t position, double *alpha)
@@ -41,11 +53,10 @@ static status row(const explain_site *s, int64_t position, double *alpha)
 	int64_t group = o->heads / o->kv_heads, keys = o->heads * o->key_width;
 	const float *query = s->log + position * s->stride + s->head * o->key_width;
 	const float *key = s->log + keys + s->head / group * o->key_width;
-	const float *bias = s->log + keys + o->kv_heads * o->key_width + s->head;
-	for (int64_t j = r.first; j < r.end; j++) {
-		double a = o->scale * explain_dot(query, key + j * s->stride, o->key_width);
-		alpha[j - r.first] = a + (o->biased ? (double)bias[(position - j) * s->stride] : 0);
-	}
+	const float *bias = s->log - s->before * s->stride + keys + o->kv_heads * o->key_width + s->head;
+	for (int64_t j = r.first; j < r.end; j++)
+		alpha[j - r.first] =
+		    o->scale * explain_dot(query, key + j * s->stride, o->key_width) + bias_of(o, bias, s, position, j);
 	explain_softmax(alpha, r.end - r.first);
 	return STATUS_OK;
 }
@@ -67,44 +78,133 @@ const explainer attention_explainer = {
 
 /* --- with the matrix ------------------------------------------------------------------------------------------ */
 
-/* Of a row of weights (op_stream_scores): the query's own token is in the last one. */
+/* Of a row of weights that op_stream_scores makes: the query's own token is in the last one. */
 static int64_t columns(const attention_options *o)
 {
 	return o->memory_tokens + o->memories + o->capacity;
 }
 
-static int matrix_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+static void share(double *alpha, int64_t n)
+{
+	double sum = 0;
+	for (int64_t j = 0; j < n; j++)
+		sum += alpha[j];
+	for (int64_t j = 0; j < n && sum > 0; j++)
+		alpha[j] /= sum;
+}
+
+static int stepped_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const attention_options *o = options;
-	out[0] = (log_part){"weights", o->heads * columns(o)};
+	out[0] = (log_part){.name = "weights", .width = o->heads * columns(o)};
 	return 1;
 }
 
-static status matrix_row(const explain_site *s, int64_t position, double *alpha)
+static status stepped_row(const explain_site *s, int64_t position, double *alpha)
 {
 	const attention_options *o = s->options;
 	const explain_range r = range(o, position, s->tokens);
 	const float *own = s->log + position * s->stride + (s->head + 1) * columns(o) - 1;
-	double sum = 0;
 	for (int64_t j = r.first; j < r.end; j++)
-		sum += alpha[j - r.first] = (double)own[j - position];
-	for (int64_t j = r.first; j < r.end && sum > 0; j++)
-		alpha[j - r.first] /= sum;
+		alpha[j - r.first] = (double)own[j - position];
+	share(alpha, r.end - r.first);
 	return STATUS_OK;
 }
 
-static status matrix_pull(const explain_site *s, const double *v, int64_t n, double *y)
+static status stepped_pull(const explain_site *s, const double *v, int64_t n, double *y)
 {
-	return explain_pull_rows(&attention_matrix_explainer, s, v, n, y);
+	return explain_pull_rows(&attention_stepped_explainer, s, v, n, y);
 }
 
-const explainer attention_matrix_explainer = {
+/* The weights of the parallel form: the first column is that of the first token. */
+static int whole_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+{
+	const attention_options *o = options;
+	out[0] = (log_part){.name = "weights",
+	                    .width = o->heads * o->capacity,
+	                    .heads = o->heads,
+	                    .skipped = o->memory_tokens + o->memories};
+	return 1;
+}
+
+static status whole_row(const explain_site *s, int64_t position, double *alpha)
+{
+	const attention_options *o = s->options;
+	const explain_range r = o->cross ? (explain_range){0, s->tokens} : range(o, position, s->tokens);
+	const float *first = s->log + position * s->stride + s->head * o->capacity + s->before;
+	for (int64_t j = r.first; j < r.end; j++)
+		alpha[j - r.first] = (double)first[j];
+	share(alpha, r.end - r.first);
+	return STATUS_OK;
+}
+
+static status whole_pull(const explain_site *s, const double *v, int64_t n, double *y)
+{
+	return explain_pull_rows(&attention_whole_explainer, s, v, n, y);
+}
+
+const explainer attention_stepped_explainer = {
     .rounds = rounds,
     .n_rounds = 1,
     .recurrent = true,
-    .parts = matrix_parts,
+    .parts = stepped_parts,
     .range = range,
-    .row = matrix_row,
-    .pull = matrix_pull,
+    .row = stepped_row,
+    .pull = stepped_pull,
     .pull_tokens = 4096,
+};
+
+const explainer attention_whole_explainer = {
+    .rounds = rounds,
+    .n_rounds = 1,
+    .parts = whole_parts,
+    .range = range,
+    .row = whole_row,
+    .pull = whole_pull,
+    .pull_tokens = 4096,
+};
+
+/* --- to a source ---------------------------------------------------------------------------------------------- */
+
+static int source_parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
+{
+	const attention_options *o = options;
+	out[0] = (log_part){.name = "query", .width = o->heads * o->key_width};
+	out[1] = (log_part){.name = "key", .width = o->kv_heads * o->key_width, .of_source = true};
+	return 2;
+}
+
+static explain_range source_range(const void *options, int64_t position, int64_t tokens)
+{
+	(void)options;
+	(void)position;
+	return (explain_range){0, tokens};
+}
+
+static status source_row(const explain_site *s, int64_t position, double *alpha)
+{
+	const attention_options *o = s->options;
+	const int64_t group = o->heads / o->kv_heads;
+	const float *query = s->log + position * s->stride + s->head * o->key_width;
+	const float *key = s->keys + s->head / group * o->key_width;
+	for (int64_t j = 0; j < s->tokens; j++)
+		alpha[j] = o->scale * explain_dot(query, key + j * s->key_stride, o->key_width);
+	explain_softmax(alpha, s->tokens);
+	return STATUS_OK;
+}
+
+const explainer attention_source_explainer = {
+    .rounds = rounds,
+    .n_rounds = 1,
+    .parts = source_parts,
+    .range = source_range,
+    .row = source_row,
+};
+
+const explainer attention_source_whole_explainer = {
+    .rounds = rounds,
+    .n_rounds = 1,
+    .parts = whole_parts,
+    .range = source_range,
+    .row = whole_row,
 };

@@ -15,8 +15,8 @@ static const char *const rounds[] = {"attention"};
 static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
 	const linear_options *o = options;
-	out[0] = (log_part){"query", o->hidden};
-	out[1] = (log_part){"key", o->hidden};
+	out[0] = (log_part){.name = "query", .width = o->hidden};
+	out[1] = (log_part){.name = "key", .width = o->hidden};
 	return 2;
 }
 

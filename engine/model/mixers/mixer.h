@@ -131,6 +131,8 @@ typedef struct attention_rows {
 	value query_mask, key_mask;       /* of the rows of x; of the keys, without memories */
 	value visible;                    /* [N, S], [H, N, S] or [B, H, N, S]: 0 hides */
 	value bias;                       /* [T, H] by distance */
+	value back, ahead;                /* [N, H] for explanations of both directions: of it the distances 0 … N - 1
+	                                   * and 1 - N … 0 */
 	int64_t bias_first;               /* the distance of its first row */
 	value scores;                     /* those of the attention before; given back: this one's */
 	value positions;                  /* of the rows, to be rotated by; by default 0, 1, … */
@@ -141,6 +143,7 @@ typedef struct attention_rows {
 	value keys, values;               /* given back: those of the rows, rotated and not normalised */
 	int64_t memory_rows;              /* in front of x: those of memory tokens */
 	const char *outputs;              /* what the names of its outputs begin with; NULL: there are none */
+	attention_place place;            /* of its outputs for explanations */
 } attention_rows;
 /* index: of this attention among all of the stack, for the names of its outputs. */
 value attention_forward(builder *b, const attention_options *o, int layer, int index, const char *prefix,
@@ -149,10 +152,14 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
  * form. */
 void attention_store_source(builder *b, const attention_options *o, int layer, const char *prefix, value source,
                             value mask);
-/* They differ in what explains them: the second is for what needs the matrix and is causal, and nothing explains the
- * third. */
-extern const mixer mixer_attention, mixer_attention_matrix, mixer_attention_unexplained;
-extern const explainer attention_explainer, attention_matrix_explainer;
+/* They differ in what explains them: queries and keys; rows of the matrix, of the recurrent form and of the parallel
+ * one; nothing. */
+extern const mixer mixer_attention, mixer_attention_stepped, mixer_attention_whole, mixer_attention_unexplained;
+extern const explainer attention_explainer, attention_stepped_explainer, attention_whole_explainer;
+/* The same of an attention to a source. */
+extern const explainer attention_source_explainer, attention_source_whole_explainer;
 bool attention_needs_matrix(const attention_options *o);
+/* Do queries and keys alone not say what the weights are? */
+bool attention_logs_matrix(const attention_options *o);
 
 #endif

@@ -9,7 +9,7 @@ static const char *const rounds[] = {"attention"};
 /* Query and key of a token, without the value that lies behind them. */
 static int parts(const void *options, log_part out[EXPLAINER_MAX_PARTS])
 {
-	out[0] = (log_part){"qkv", 2 * ((const softmax_options *)options)->hidden};
+	out[0] = (log_part){.name = "qkv", .width = 2 * ((const softmax_options *)options)->hidden};
 	return 1;
 }
 

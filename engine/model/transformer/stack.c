@@ -468,8 +468,8 @@ typedef struct journey {
 	builder *b;
 	const stack *s;
 	stack_rows in;
-	bool whole; /* rows of memory tokens beside a recurrent form */
-	value bias;
+	bool whole;              /* rows of memory tokens beside a recurrent form */
+	value bias, back, ahead; /* as in attention_rows */
 	int64_t bias_first;
 	value positions;
 	int64_t first;
@@ -544,6 +544,8 @@ static value attention(journey *j, value x, value memory, const entry_name *n, i
 	                    .key_mask = cross ? j->in.source_mask : self_mask,
 	                    .visible = cross ? j->in.source_visible : j->in.visible,
 	                    .bias = j->bias,
+	                    .back = j->back,
+	                    .ahead = j->ahead,
 	                    .bias_first = j->bias_first,
 	                    .scores = cross ? j->source_scores : j->scores,
 	                    .positions = j->positions,
@@ -553,7 +555,10 @@ static value attention(journey *j, value x, value memory, const entry_name *n, i
 	                    .memory_rows = j->memory_rows,
 	                    .memory_keys = j->memory_keys,
 	                    .memory_values = j->memory_values,
-	                    .outputs = j->outputs};
+	                    .outputs = j->outputs,
+	                    .place = cross       ? ATTENTION_TO_SOURCE
+	                             : s->logits ? ATTENTION_OF_TOKENS
+	                                         : ATTENTION_OF_SOURCE};
 	int layer = stack_count(o, o->order[e], e);
 	int index = stack_count(o, 'a', e) + stack_count(o, 'c', e);
 	value y = attention_forward(j->b, cross ? &s->cross : &s->self, layer, index, prefix, &r);
@@ -677,6 +682,8 @@ static journey begin(builder *b, const stack *s, stack_rows rows)
 	                 .s = s,
 	                 .in = rows,
 	                 .bias = VALUE_NONE,
+	                 .back = VALUE_NONE,
+	                 .ahead = VALUE_NONE,
 	                 .positions = VALUE_NONE,
 	                 .scores = VALUE_NONE,
 	                 .source_scores = VALUE_NONE,
@@ -705,6 +712,11 @@ static void place(journey *j, int64_t rows)
 	j->bias_first = o->causal ? 0 : 1 - rows;
 	int64_t keys = rows + memories + stack_memory(j->s, j->b->spec);
 	j->bias = bias_table(j->b, j->s, j->bias_first, keys - j->bias_first);
+	if (j->b->spec->explain && !o->causal) {
+		const int64_t tokens = rows - o->num_memory_tokens;
+		j->back = bias_table(j->b, j->s, 0, tokens);
+		j->ahead = bias_table(j->b, j->s, 1 - tokens, tokens);
+	}
 }
 
 /* In training: keys that are drawn at random not to be seen, of self-attention and of a source. */

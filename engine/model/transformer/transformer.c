@@ -106,17 +106,35 @@ void transformer_finish(config_reader *r, transformer_config *c)
 
 /* --- what it is made of ------------------------------------------------------------------------------------ */
 
+/* A causal stack's log is that of sessions, unless the whole is read anew with its source. */
 const mixer *transformer_mixer(const void *config, int64_t layer, const void **options)
 {
-	const stack *s = transformer_head(config);
+	const transformer_config *c = config;
+	const stack *s = transformer_head(c);
 	(void)layer;
 	const bool self = stack_has_self_attention(s);
 	*options = self ? &s->self : &s->cross;
-	if (self && attention_needs_matrix(&s->self) && s->self.causal)
-		return &mixer_attention_matrix;
+	if (self && attention_logs_matrix(&s->self))
+		return s->self.causal && !c->dims.reads_source ? &mixer_attention_stepped : &mixer_attention_whole;
 	/* Biases are kept by the tokens' positions, which must then be their places in the sequence. */
-	bool hidden = s->self.biased && (!s->self.causal || (s->self.segment && stack_positions(&s->options)));
-	return !self || attention_needs_matrix(&s->self) || hidden ? &mixer_attention_unexplained : &mixer_attention;
+	bool hidden = s->self.biased && s->self.causal && s->self.segment && stack_positions(&s->options);
+	return !self || hidden ? &mixer_attention_unexplained : &mixer_attention;
+}
+
+bool transformer_source_attention(const void *config, attention_place place, int64_t layer, attention_site *out)
+{
+	const transformer_config *c = config;
+	const bool cross = place == ATTENTION_TO_SOURCE;
+	const stack *s = cross ? &c->decoder : &c->encoder;
+	const stack_options *o = &s->options;
+	if (c->arrangement != ARRANGED_BOTH || layer >= stack_count(o, cross ? 'c' : 'a', o->n_entries))
+		return false;
+	const attention_options *at = cross ? &s->cross : &s->self;
+	const bool whole = attention_logs_matrix(at);
+	const explainer *const explainers[] = {&attention_explainer, &attention_whole_explainer,
+	                                       &attention_source_explainer, &attention_source_whole_explainer};
+	*out = (attention_site){explainers[2 * cross + whole], at, o->heads};
+	return true;
 }
 
 void transformer_states(const void *config, state_list *list)

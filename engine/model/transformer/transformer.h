@@ -30,6 +30,7 @@ void transformer_finish(config_reader *r, transformer_config *c);
 
 /* Members of the architectures (architecture.h). */
 const mixer *transformer_mixer(const void *config, int64_t layer, const void **options);
+bool transformer_source_attention(const void *config, attention_place place, int64_t layer, attention_site *out);
 void transformer_states(const void *config, state_list *list);
 void transformer_carried(const void *config, state_list *list);
 void transformer_parameters(const void *config, parameter_list *list);

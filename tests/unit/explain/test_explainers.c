@@ -48,7 +48,7 @@ static explain_site site_new(const struct kind *k, double spread, float **data)
 		floats += parts[i].width;
 	*data = malloc((size_t)(N * floats) * sizeof **data);
 	random_normal(*data, N * floats, 1, spread);
-	return (explain_site){k->options, *data, floats, N, 0, 0};
+	return (explain_site){.options = k->options, .log = *data, .stride = floats, .tokens = N};
 }
 
 static void a_row_covers_what_its_position_reads_and_sums_to_one(void **state)
@@ -169,7 +169,8 @@ static void rows_are_the_weights_with_which_the_ops_mix_values(void **state)
 		for (int64_t i = 0; i < N; i++)
 			for (int64_t h = 0; h < H; h++) {
 				double alpha[N];
-				explain_site s = {kinds[c].options, data, 2 * D, N, 0, h};
+				explain_site s = {
+				    .options = kinds[c].options, .log = data, .stride = 2 * D, .tokens = N, .head = h};
 				explain_range r = e->range(s.options, i, N);
 				assert_int_equal(e->row(&s, i, alpha), STATUS_OK);
 				for (int64_t d = h * DH; d < (h + 1) * DH; d++) {
@@ -191,7 +192,7 @@ static void a_token_whose_weights_vanish_reads_nothing(void **state)
 	double alpha[4], v[4] = {1, 1, 1, 1}, y[4] = {0};
 	for (int i = 0; i < 4 * 2 * D; i++)
 		data[i] = i < 2 * D ? -2000 : 1; /* φ is 0 */
-	explain_site s = {&linear_causal, data, 2 * D, 4, 0, 0};
+	explain_site s = {.options = &linear_causal, .log = data, .stride = 2 * D, .tokens = 4};
 	assert_int_equal(linear_explainer.row(&s, 0, alpha), STATUS_OK);
 	assert_true(alpha[0] == 0);
 	assert_int_equal(linear_explainer.row(&s, 2, alpha), STATUS_OK);
@@ -325,7 +326,14 @@ static void a_rollout_that_would_take_minutes_is_refused(void **state)
 	int64_t most = softmax_explainer.pull_tokens;
 	float *data = calloc((size_t)most + 1, 2 * sizeof *data);
 	double *out = calloc((size_t)most + 1, sizeof *out);
-	explain_log l = {&softmax_explainer, most + 1, 1, 1, 1, 2, data, {&o}, {0}};
+	explain_log l = {.explainer = &softmax_explainer,
+	                 .tokens = most + 1,
+	                 .layers = 1,
+	                 .rounds = 1,
+	                 .heads = 1,
+	                 .floats = 2,
+	                 .data = data,
+	                 .options = {&o}};
 	assert_int_equal(explain_rollout(&l, &pick, most, out), STATUS_TOO_LARGE);
 	assert_int_equal(explain_mean_of_all(&l, &pick, out), STATUS_TOO_LARGE);
 	assert_int_equal(explain_rollout(&l, &pick, 9, out), STATUS_OK);

@@ -652,6 +652,23 @@ static void what_excludes_each_other_is_refused_by_name(void **state)
 
 /* --- explanations ------------------------------------------------------------------------------------------- */
 
+/* A part of the first sequence's tokens from an output of a plan, at `to` in logs of so many floats. */
+static void log_part_of(plan *p, const char *name, const log_part *part, float *to, int64_t floats)
+{
+	const shape s = graph_value(plan_graph(p), graph_find(plan_graph(p), name))->shape;
+	const int64_t pieces = part->heads ? part->heads : 1, width = part->width / pieces;
+	const int64_t row = part->heads ? s.dim[3] : part->width, n = row - part->skipped;
+	float *rows = malloc((size_t)shape_count(s) * sizeof *rows);
+	fixture_read(p, name, rows);
+	for (int64_t h = 0; h < pieces; h++)
+		for (int64_t t = 0; t < N; t++) {
+			const float *from = rows + (part->heads ? h * s.dim[2] + s.dim[2] - N + t : t) * row;
+			memcpy(to + t * floats + h * width, from + part->skipped,
+			       (size_t)(n < width ? n : width) * sizeof *rows);
+		}
+	free(rows);
+}
+
 /* The log of one sequence, from the outputs of a plan: layer by layer part by part. */
 static float *log_of(plan *p, const model *m, int64_t at[8], int64_t *floats)
 {
@@ -664,14 +681,9 @@ static float *log_of(plan *p, const model *m, int64_t at[8], int64_t *floats)
 			at[l] = used;
 			for (int i = 0; i < n; used += parts[i++].width) {
 				char name[64];
-				float rows[B * N * 96];
-				if (!pass)
-					continue;
 				snprintf(name, sizeof name, "layers.%d.%s", (int)l, parts[i].name);
-				fixture_read(p, name, rows);
-				for (int64_t t = 0; t < N; t++)
-					memcpy(log + t * *floats + used, rows + t * parts[i].width,
-					       (size_t)parts[i].width * sizeof *rows);
+				if (pass)
+					log_part_of(p, name, &parts[i], log + used, *floats);
 			}
 		}
 	}
@@ -695,6 +707,14 @@ static void weights_of_explanations_are_those_of_the_model(void **state)
 	    {"\"attn_talking_heads\": true, \"attn_num_mem_kv\": 1, \"num_memory_tokens\": 2, \"rel_pos_bias\": true",
 	     3},
 	    {"\"attn_sparse_topk\": 3, \"residual_attn\": true, \"attn_max_attend_past\": 4", 0},
+	    {"\"stack\": \"encoder\", \"rel_pos_bias\": true, \"rel_pos_num_buckets\": 8, \"num_memory_tokens\": 2", 2},
+	    {"\"stack\": \"encoder\", \"alibi_pos_bias\": true, \"attn_max_attend_past\": 4, \"attn_num_mem_kv\": 1",
+	     1},
+	    {"\"stack\": \"encoder\", \"dynamic_pos_bias\": true, \"attn_kv_heads\": 2", 0},
+	    {"\"stack\": \"encoder\", \"attn_talking_heads\": true, \"attn_num_mem_kv\": 1, \"num_memory_tokens\": 2,"
+	     " \"alibi_pos_bias\": true",
+	     3},
+	    {"\"stack\": \"encoder\", \"attn_sparse_topk\": 3, \"residual_attn\": true", 0},
 	};
 	backend *b = fixture_backend();
 	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -733,7 +753,11 @@ static void weights_of_explanations_are_those_of_the_model(void **state)
 			for (int64_t h = 0; h < 4; h++)
 				for (int64_t i = 0; i < N; i++) {
 					const explainer *e = model_explainer(t.m);
-					explain_site site = {model_mixer_options(t.m, l), log + at[l], floats, N, 0, h};
+					explain_site site = {.options = model_mixer_options(t.m, l),
+					                     .log = log + at[l],
+					                     .stride = floats,
+					                     .tokens = N,
+					                     .head = h};
 					explain_range r = e->range(site.options, i, N);
 					double alpha[N] = {0}, sum = 0;
 					const float *row = weights + (h * s.dim[2] + s.dim[2] - N + i) * s.dim[3] + m;

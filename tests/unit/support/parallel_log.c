@@ -18,7 +18,7 @@ float *parallel_log(const model *m, const int32_t *ids, int64_t n, explain_log *
 	float *data = malloc((size_t)(n * out->floats) * sizeof *data);
 	assert_non_null(data);
 	assert_int_equal(model_plan(&p, m, &spec, NULL, NULL, NULL), STATUS_OK);
-	assert_int_equal(outputs_new(&o, m, p, n), STATUS_OK);
+	assert_int_equal(outputs_new(&o, m, p, ATTENTION_OF_TOKENS, false, n), STATUS_OK);
 	assert_int_equal(feed_write(p, PORT_TOKENS, ids), STATUS_OK);
 	assert_int_equal(feed_positions(p, model_dimensions(m), POSITION_ERROR, 0), STATUS_OK);
 	assert_int_equal(plan_run(p), STATUS_OK);
