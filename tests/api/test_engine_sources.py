@@ -159,10 +159,67 @@ def test_what_a_model_with_or_without_an_encoder_cannot_do_is_refused_by_name(en
     refused(engine, "session.create", {"model": model, "prompt": "x"}, "source", "missing")
     refused(engine, "chat.create", {"model": model, "messages": [{"role": "user", "content": "x"}]}, "model", "conversations")
     refused(engine, "embed", {"model": model, "input": "x"}, "model", "source")
-    refused(engine, "explain", {"model": model, "input": "x"}, "model", "source")
+    refused(engine, "explain", {"model": model, "input": "x"}, "source", "must not be missing")
+    refused(engine, "explain", {"model": model, "input": "x", "source": ""}, "source", "1 to 40")
+    refused(engine, "explain", {"model": model, "input": "x", "source": "y" * (SOURCE + 1)}, "source", "1 to 40")
+    refused(engine, "explain", {"model": model, "input": "x", "source": [VOCAB]}, "source", "vocabulary")
+    refused(engine, "explain", {"model": model, "input": "x", "source": "y", "format": "csv"}, "format", "source")
+    refused(engine, "explain", {"model": causal, "input": "x", "source": "y"}, "source", "no source")
     refused(engine, "evaluation.create", {"model": model, "input": "x"}, "model", "source")
     left = engine.call("session.list")["data"]
     assert not [s for s in left if s["model"] in (model, causal)]
+
+
+def rollout(layers, v):
+    for a in reversed(layers):
+        v = (v @ a.mean(0) + v) / 2
+    return v
+
+
+def test_an_explanation_has_the_weights_of_the_source_and_of_the_tokens(engine, model, reference):
+    source, text, position = "a source of words", "what is", 5
+    ids = [START, *tokens(text)]
+    encoder, decoder, cross = reference.attentions(tokens(source), ids)
+    a = engine.call("explain", {"model": model, "source": source, "input": text, "position": position, "aggregate": "rollout", "method": "alpha"})
+    assert [t["offset"] for t in a["source"]["tokens"]] == list(range(len(source)))
+    assert "".join(t["text"] for t in a["source"]["tokens"]) == source and len(a["tokens"]) == len(ids)
+    for rows, expected in ((a["weights"], decoder), (a["source"]["weights"], cross)):
+        assert [(r["layer"], r["head"]) for r in rows] == [(layer, head) for layer in range(2) for head in range(2)]
+        for r in rows:
+            np.testing.assert_allclose(r["alpha"], expected[r["layer"]][r["head"], position, :len(r["alpha"])], atol=1e-5)
+            assert abs(sum(r["alpha"]) - 1) < 1e-5
+    assert a["source"]["weights"][0]["window"] == [0, len(source) - 1] and a["weights"][0]["window"] == [0, position]
+    at = np.eye(len(ids))[position]
+    np.testing.assert_allclose(a["source"]["aggregate"]["alpha"], rollout(encoder, rollout(decoder, at) @ np.mean(cross, (0, 1))), atol=1e-5)
+    s = engine.call("session.create", {"model": model, "source": source, "prompt": text, "explain": True})["id"]
+    b = engine.call("session.alpha", {"id": s, "position": position, "aggregate": "mean", "layers": [1]})
+    assert b["source"]["tokens"] == a["source"]["tokens"] and len(b["source"]["weights"]) == 2
+    np.testing.assert_allclose(b["source"]["aggregate"]["alpha"], cross[1][:, position].mean(0), atol=1e-5)
+    np.testing.assert_allclose(b["weights"][1]["alpha"], a["weights"][3]["alpha"], atol=1e-6)
+    whole = engine.call("explain", {"session": s, "method": "contributions"})["contributions"]
+    assert len(whole["source"]["tokens"]) == len(source) and abs(whole["sums"]["rounding"]) < 1e-3
+    engine.call("session.delete", {"id": s})
+
+
+@pytest.mark.parametrize("source", ["a source of words", "y" * SOURCE, "sixteen letters!", "x"])
+def test_the_parts_of_a_source_and_of_the_tokens_are_those_of_the_score(engine, model, reference, source):
+    ids, target = [START, *tokens("fifteen letters")], {"kind": "difference", "token": 70, "other": 80}
+    of = lambda source_ids: float(np.subtract(*reference.logprobs(source_ids, ids)[0][-1][[70, 80]]))
+    ask = lambda method, **more: engine.call("explain", {"model": model, "source": source, "input": "fifteen letters", "target": target, "method": method, **more})
+    score = of(tokens(source))
+    c = ask("contributions")["contributions"]
+    assert abs(c["score"] - score) < 1e-3 and abs(c["sums"]["rounding"]) < 1e-3 and abs(c["sums"]["source"]) > 1e-3
+    assert abs(sum(sum(c["source"][k]) for k in ("tokens", "positions", "biases")) - c["sums"]["source"]) < 1e-4
+    a = ask("leave_one_out", replacement=90)["attribution"]
+    for j in {0, len(source) - 1}:
+        without = tokens(source)
+        without[j] = 90
+        assert abs(a["source"]["tokens"][j] - (score - of(without))) < 1e-3
+    masked = ask("leave_one_out")["attribution"]
+    assert len(masked["tokens"]) == len(ids) and len(masked["source"]["tokens"]) == len(source)
+    path = ask("integrated_gradients", steps=256)["attribution"]
+    assert abs(path["completeness_error"]) < 0.02 * max(1, abs(path["difference"])), path
+    assert any(abs(x) > 1e-3 for x in ask("attention_x_gradient")["attribution"]["source"]["tokens"])
 
 
 def test_a_cancelled_completion_leaves_the_next_ones_as_they_were(engine, model, reference):

@@ -69,8 +69,14 @@ class EncoderDecoder:
             else:
                 a, out = self._attend(y, source if kind == "c" else y, at + ".1", kind == "a" and source is not None)
                 x = x + out
-                weights += [a] if kind == "c" else []
+                weights += [(kind, a)]
         return self._norm(x, prefix + "norm"), weights
+
+    def attentions(self, source, ids):
+        """The weights of each layer, [heads, tokens, read ones]: of the encoder, of the decoder, and of that to the source."""
+        rows, encoder = self._stack("encoder.", "af" * DEPTH, source)
+        _, decoder = self._stack("decoder.net.", "acf" * DEPTH, ids, rows)
+        return [a for _, a in encoder], [a for kind, a in decoder if kind == "a"], [a for kind, a in decoder if kind == "c"]
 
     def logprobs(self, source, ids):
         """[tokens, vocabulary] behind each of ids, and the weights of each cross-attention [heads, tokens, source]."""
@@ -78,7 +84,7 @@ class EncoderDecoder:
         rows, weights = self._stack("decoder.net.", "acf" * DEPTH, ids, rows)
         logits = rows @ self.w["decoder.net.to_logits.weight"].T + self.w["decoder.net.to_logits.bias"]
         logits -= logits.max(-1, keepdims=True)
-        return logits - np.log(np.exp(logits).sum(-1, keepdims=True)), weights
+        return logits - np.log(np.exp(logits).sum(-1, keepdims=True)), [a for kind, a in weights if kind == "c"]
 
     def greedy(self, source, prefix, n):
         """(tokens, the least lead of a token over the next likely one)"""

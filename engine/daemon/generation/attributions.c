@@ -148,14 +148,15 @@ static status read_options(attributions *c, const json_t *params, const model_en
 	           : STATUS_OK;
 }
 
-/* Tokens that are read for n tokens, by all readings. */
+/* Tokens that are read for n tokens, with those of a source, by all readings. */
 static double work_of(const attributions *c, const model_entry *m, int64_t n)
 {
 	const double tokens = (double)n;
+	const bool by_pieces = m->dims.causal && !m->dims.reads_source;
 	if (c->options.method == EXPLAIN_INTEGRATED)
 		return tokens * (c->options.steps + 2);
 	if (c->options.method == EXPLAIN_LEAVE_ONE_OUT)
-		return m->dims.causal ? tokens * (tokens + 5) / 2 : tokens * (tokens + 1);
+		return by_pieces ? tokens * (tokens + 5) / 2 : tokens * (tokens + 1);
 	return tokens;
 }
 
@@ -213,7 +214,7 @@ static status read_rows(attributions *c, const json_t *params, const model_entry
 /* Tokens of a row. */
 static int64_t tokens_of(const attributions *c, const model_entry *m, int64_t n, int64_t row)
 {
-	return m->dims.head == HEAD_CLASSES ? n : c->first + row + 1;
+	return m->dims.head == HEAD_CLASSES || !m->dims.causal ? n : c->first + row + 1;
 }
 
 /* Of some rows together. */
@@ -222,10 +223,11 @@ typedef struct extent {
 	int64_t tokens;
 } extent;
 
-static void add_size(extent *s, const attributions *c, const model_entry *m, int64_t n, int64_t row)
+static void add_size(extent *s, const attributions *c, const model_entry *m, const attributions_input *in, int64_t row)
 {
-	s->tokens += tokens_of(c, m, n, row);
-	s->work += work_of(c, m, tokens_of(c, m, n, row));
+	const int64_t tokens = in->n_source + tokens_of(c, m, in->n, row);
+	s->tokens += tokens;
+	s->work += work_of(c, m, tokens);
 }
 
 static status check_size(const extent *s, const attributions *c, error *err)
@@ -248,11 +250,11 @@ static status check_size(const extent *s, const attributions *c, error *err)
 }
 
 /* The size of all rows; a page ends before they are too much for one answer. */
-static extent fit(attributions *c, const model_entry *m, int64_t n)
+static extent fit(attributions *c, const model_entry *m, const attributions_input *in)
 {
 	extent all = {0}, next = {0};
 	for (int64_t i = 0; i < c->n; i++) {
-		add_size(&next, c, m, n, i);
+		add_size(&next, c, m, in, i);
 		if (c->page && i > 0 && check_size(&next, c, NULL) != STATUS_OK) {
 			c->n = i;
 			c->more = true;
@@ -263,56 +265,82 @@ static extent fit(attributions *c, const model_entry *m, int64_t n)
 	return all;
 }
 
-static status make_rows(attributions *c, const model_entry *m, const int32_t *ids, int64_t n, int64_t tokens,
+static status make_rows(attributions *c, const model_entry *m, const attributions_input *in, int64_t tokens,
                         const explain_target *target)
 {
-	const int64_t longest = tokens_of(c, m, n, c->n - 1);
+	const int64_t longest = tokens_of(c, m, in->n, c->n - 1);
+	const bool at_rows = m->dims.head != HEAD_CLASSES && !m->dims.causal;
 	c->numbers = memory_new((size_t)tokens, 4 * sizeof *c->numbers);
-	c->ids = memory_new((size_t)longest, sizeof *c->ids);
+	c->ids = memory_new((size_t)(in->n_source + longest), sizeof *c->ids);
 	c->sequences = memory_new((size_t)c->n, sizeof *c->sequences);
 	c->parts = memory_new((size_t)c->n, sizeof *c->parts);
-	if (!c->numbers || !c->ids || !c->sequences || !c->parts)
+	c->rows = memory_new((size_t)c->n, sizeof *c->rows);
+	if (!c->numbers || !c->ids || !c->sequences || !c->parts || !c->rows)
 		return STATUS_NOMEM;
-	memcpy(c->ids, ids, (size_t)longest * sizeof *ids);
+	if (in->n_source > 0)
+		memcpy(c->ids, in->source, (size_t)in->n_source * sizeof *c->ids);
+	memcpy(c->ids + in->n_source, in->ids, (size_t)longest * sizeof *c->ids);
 	float *at = c->numbers;
 	for (int64_t i = 0; i < c->n; i++) {
-		const int64_t count = tokens_of(c, m, n, i);
+		const int64_t count = tokens_of(c, m, in->n, i), all = in->n_source + count;
+		c->rows[i] = (int32_t)(c->first + i);
 		c->parts[i] = (explain_parts){
-		    .words = at, .positions = at + count, .biases = at + 2 * count, .attention = at + 3 * count};
-		c->sequences[i] =
-		    (scoring_sequence){.ids = c->ids, .count = count, .target = *target, .parts = &c->parts[i]};
-		if (target->token < 0 && m->dims.head != HEAD_CLASSES && count < n)
-			c->sequences[i].target.token = ids[count];
-		at += 4 * count;
+		    .words = at, .positions = at + all, .biases = at + 2 * all, .attention = at + 3 * all};
+		c->sequences[i] = (scoring_sequence){.ids = c->ids + in->n_source,
+		                                     .count = count,
+		                                     .source = c->ids,
+		                                     .n_source = in->n_source,
+		                                     .rows = c->rows + i,
+		                                     .n_rows = at_rows,
+		                                     .target = *target,
+		                                     .parts = &c->parts[i]};
+		if (target->token < 0 && m->dims.head != HEAD_CLASSES && count < in->n)
+			c->sequences[i].target.token = in->ids[count];
+		at += 4 * all;
 	}
 	return STATUS_OK;
 }
 
-status attributions_read(attributions *c, const json_t *params, const model_entry *m, const int32_t *ids, int64_t n,
+/* Of those of a sequence, or of a source. */
+static status check_longest(const attributions *c, const model_entry *m, const attributions_input *in, bool *fits,
+                            error *err)
+{
+	model_dims source = m->dims;
+	source.positions = m->dims.source;
+	const int64_t longest = tokens_of(c, m, in->n, c->n - 1), most = scheduler_attribution_limit(&m->dims);
+	const int64_t most_source = in->n_source ? scheduler_attribution_limit(&source) : 0;
+	*fits = longest <= most && in->n_source <= most_source;
+	if (longest > most)
+		return error_set(err, STATUS_TOO_LARGE, "input",
+		                 "%lld tokens up to the position; attributions of this model are of at most %lld",
+		                 (long long)longest, (long long)most);
+	return *fits ? STATUS_OK
+	             : error_set(err, STATUS_TOO_LARGE, "source",
+	                         "%lld tokens; attributions of this model are of sources of at most %lld",
+	                         (long long)in->n_source, (long long)most_source);
+}
+
+status attributions_read(attributions *c, const json_t *params, const model_entry *m, const attributions_input *in,
                          int64_t position, error *err)
 {
 	const bool named = method_of(params) || json_object_get(params, "span");
-	const int64_t most = scheduler_attribution_limit(&m->dims);
 	explain_target target = {0};
+	bool fits;
 	if (position < 0 && named)
 		return error_set(err, STATUS_INVALID, "position",
 		                 "these numbers are of one position or a span, not of all");
 	if (position < 0)
 		return STATUS_OK;
-	TRY(read_rows(c, params, m, n, position, err));
+	TRY(read_rows(c, params, m, in->n, position, err));
 	TRY(read_options(c, params, m, err));
 	TRY(attributions_read_target(&target, json_object_get(params, "target"), m, err));
-	const extent all = fit(c, m, n);
-	const int64_t longest = tokens_of(c, m, n, c->n - 1);
-	if (longest > most && named)
-		return error_set(err, STATUS_TOO_LARGE, "input",
-		                 "%lld tokens up to the position; attributions of this model are of at most %lld",
-		                 (long long)longest, (long long)most);
-	if (longest > most)
-		return STATUS_OK;
+	const extent all = fit(c, m, in);
+	const status length = check_longest(c, m, in, &fits, named ? err : NULL);
+	if (!fits)
+		return named ? length : STATUS_OK;
 	TRY(check_size(&all, c, err));
 	c->wanted = true;
-	return ids ? make_rows(c, m, ids, n, all.tokens, &target) : STATUS_OK; /* or only checked */
+	return in->ids ? make_rows(c, m, in, all.tokens, &target) : STATUS_OK;
 }
 
 void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_task *t)
@@ -329,6 +357,7 @@ void attributions_fini(attributions *c)
 	free(c->parts);
 	free(c->numbers);
 	free(c->ids);
+	free(c->rows);
 	*c = (attributions){0};
 }
 
@@ -360,7 +389,7 @@ static bool are_finite(const attributions *c)
 	for (int64_t i = 0; i < c->n; i++) {
 		const explain_parts *p = &c->parts[i];
 		finite &= isfinite(p->score) && isfinite(p->head);
-		for (int64_t k = 0; k < 4 * c->sequences[i].count; k++)
+		for (int64_t k = 0; k < 4 * (c->sequences[i].n_source + c->sequences[i].count); k++)
 			finite &= isfinite(p->words[k]); /* where the four begin */
 	}
 	return finite;
@@ -398,25 +427,45 @@ static bool append_top(json_t *object, const float *values, int64_t n, int64_t t
 	return json_object_set_new(object, "top", array) == 0 && whole;
 }
 
+/* Of n tokens from `first` on, the three kinds of parts, each added to its sum. */
+static bool add_kinds(json_t *object, const attributions *c, const explain_parts *p, int64_t first, int64_t n,
+                      double *sums[3])
+{
+	for (int64_t j = first; j < first + n && c->top; j++) {
+		*sums[1] += (double)p->positions[j];
+		*sums[2] += (double)p->biases[j];
+	}
+	return c->top ? append_top(object, p->words + first, n, c->top, sums[0])
+	              : append_parts(object, "tokens", p->words + first, n, sums[0]) &&
+	                    append_parts(object, "positions", p->positions + first, n, sums[1]) &&
+	                    append_parts(object, "biases", p->biases + first, n, sums[2]);
+}
+
 /* The parts of EXPLAIN_CONTRIBUTIONS. */
 static bool add_sums(json_t *object, const attributions *c, const scoring_sequence *q, const model_entry *m)
 {
 	const explain_parts *p = q->parts;
-	const int64_t n = q->count;
+	const int64_t n = q->count, s = q->n_source, row = q->n_rows ? q->rows[0] : n - 1;
 	/* Where all positions are pooled, none is the reader. */
 	const bool reads = m->dims.head != HEAD_CLASSES || m->dims.pool == POOL_LAST;
-	double words = 0, positions = 0, biases = p->head, reader = reads ? (double)p->words[n - 1] : 0;
-	for (int64_t j = 0; j < n && c->top; j++) {
-		positions += (double)p->positions[j];
-		biases += (double)p->biases[j];
+	double words = 0, positions = 0, biases = p->head, reader = reads ? (double)p->words[s + row] : 0, source = 0;
+	bool whole = add_kinds(object, c, p, s, n, (double *[]){&words, &positions, &biases});
+	if (s > 0) {
+		json_t *of_source = json_object();
+		whole = whole && of_source && add_kinds(of_source, c, p, 0, s, (double *[]){&source, &source, &source});
+		whole = json_object_set_new(object, "source", of_source) == 0 && whole;
 	}
-	bool whole = c->top ? append_top(object, p->words, n, c->top, &words)
-	                    : append_parts(object, "tokens", p->words, n, &words) &&
-	                          append_parts(object, "positions", p->positions, n, &positions) &&
-	                          append_parts(object, "biases", p->biases, n, &biases);
-	json_t *sums = json_pack("{s:f, s:f, s:f, s:f, s:f}", "tokens", words - reader, "reader", reader, "positions",
-	                         positions, "biases", biases, "rounding", p->score - words - positions - biases);
+	json_t *sums =
+	    json_pack("{s:f, s:f, s:f, s:f, s:f}", "tokens", words - reader, "reader", reader, "positions", positions,
+	              "biases", biases, "rounding", p->score - words - positions - biases - source);
+	if (s > 0)
+		whole = whole && json_object_set_new(sums, "source", json_real(source)) == 0;
 	return json_object_set_new(object, "sums", sums) == 0 && whole;
+}
+
+static bool add_values(json_t *object, const attributions *c, const float *values, int64_t n, double *sum)
+{
+	return c->top ? append_top(object, values, n, c->top, sum) : append_parts(object, "tokens", values, n, sum);
 }
 
 /* The numbers of any other method. */
@@ -425,8 +474,12 @@ static bool add_numbers(json_t *object, const attributions *c, const scoring_seq
 	const explain_parts *p = q->parts;
 	const float *values = methods[find_method(c->method)].attention ? p->attention : p->words;
 	double sum = 0;
-	bool whole = c->top ? append_top(object, values, q->count, c->top, &sum)
-	                    : append_parts(object, "tokens", values, q->count, &sum);
+	bool whole = add_values(object, c, values + q->n_source, q->count, &sum);
+	if (q->n_source > 0) {
+		json_t *source = json_object();
+		whole = whole && source && add_values(source, c, values, q->n_source, &sum);
+		whole = json_object_set_new(object, "source", source) == 0 && whole;
+	}
 	if (c->options.method == EXPLAIN_INTEGRATED)
 		whole = whole && json_object_set_new(object, "difference", json_real(p->difference)) == 0 &&
 		        json_object_set_new(object, "completeness_error", json_real(sum - p->difference)) == 0;

@@ -19,11 +19,18 @@ typedef struct attributions {
 	int64_t first;      /* position of the first row */
 	const char *method; /* as requests name it */
 	explain_options options;
-	scoring_sequence *sequences; /* [n]: the tokens up to the position */
+	scoring_sequence *sequences; /* [n]: the tokens up to the position, or all of a model that is not causal */
 	explain_parts *parts;        /* [n] */
-	float *numbers;              /* of all parts: [4][tokens] for each row */
-	int32_t *ids;                /* of the longest row */
+	float *numbers;              /* of all parts: [4][tokens of the source, tokens] for each row */
+	int32_t *ids;                /* of the source, and of the longest row */
+	int32_t *rows;               /* [n]: positions, of a model with a head for tokens that is not causal */
 } attributions;
+
+/* What is explained: tokens, and those of the source that a model reads beside them. ids NULL: only to be checked. */
+typedef struct attributions_input {
+	const int32_t *ids, *source;
+	int64_t n, n_source;
+} attributions_input;
 
 /* The request's `target`: STATUS_INVALID names "target.token" or "target.other". Its `replacement`, -1 without one:
  * STATUS_INVALID names it. */
@@ -34,11 +41,12 @@ json_t *attributions_output(const model_entry *m, int32_t id);
 
 /* Does the request ask for them: by `method`, or, then for contributions, by leaving that out? */
 bool attributions_asked(const json_t *params);
-/* Of the prediction behind `position` of so many tokens, or of the request's `span`; of a model with a head for
- * classes, of these. Sets c->wanted, false where they were not asked for by name and there are too many tokens.
+/* Of the prediction behind `position`, at it where the model is not causal, or of the request's `span`; of a model with
+ * a head for classes, of these. Sets c->wanted, false where they were not asked for by name and there are too many
+ * tokens.
  * STATUS_INVALID names "target", "steps", "replacement", "position", "span", "top", "after", "limit" or "input".
  * STATUS_NOMEM. */
-status attributions_read(attributions *c, const json_t *params, const model_entry *m, const int32_t *ids, int64_t n,
+status attributions_read(attributions *c, const json_t *params, const model_entry *m, const attributions_input *in,
                          int64_t position, error *err);
 /* Begin the scoring; t->finished is the caller's. */
 void attributions_submit(attributions *c, stream *s, model_entry *m, scoring_task *t);

@@ -45,6 +45,7 @@ typedef struct choices_plan {
 	choices_prompt closed; /* owned */
 	char closed_by[CHAT_TEMPLATE_STOP_BYTES];
 	bool continues; /* the messages follow what a session has read */
+	bool masks;     /* texts of prompts may name the model's mask (mask_text.h) */
 	bool begins;    /* texts of prompts begin with the tokens that the tokenizer puts before one */
 	int32_t start;  /* token that prompts begin with (model_dims.start), or TOKEN_NONE */
 	bool echo;      /* the text begins with the prompt */

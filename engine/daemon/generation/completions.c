@@ -48,6 +48,16 @@ static status put_start(choices_prompt *out, int32_t start)
 	return STATUS_OK;
 }
 
+/* A text with its masks. */
+static status read_masked(token_list *out, const model_entry *m, const json_t *text, encode_options how, error *err)
+{
+	const mask_name name = mask_text_name(m);
+	TRY(mask_text_encode(m, &name, json_string_value(text), json_string_length(text), &how, out, err));
+	free(out->spans);
+	out->spans = NULL;
+	return STATUS_OK;
+}
+
 static status read_prompt(choices_prompt *out, const choices_plan *wanted, const json_t *prompt, error *err)
 {
 	const model_entry *m = wanted->model;
@@ -55,7 +65,9 @@ static status read_prompt(choices_prompt *out, const choices_plan *wanted, const
 	token_list tokens = {0};
 	status s = STATUS_OK;
 	out->text = json_is_string(prompt) ? prompt : NULL;
-	if (out->text)
+	if (out->text && wanted->masks)
+		s = read_masked(&tokens, m, prompt, (encode_options){.begin = begins}, err);
+	else if (out->text)
 		s = tokens_of_text(&tokens, m, json_string_value(prompt), json_string_length(prompt), begins, err);
 	else if (prompt)
 		s = read_tokens(&tokens, prompt, m->dims.inputs, wanted->prompt_field ? wanted->prompt_field : "prompt",
@@ -65,23 +77,14 @@ static status read_prompt(choices_prompt *out, const choices_plan *wanted, const
 	return s == STATUS_OK && wanted->start != TOKEN_NONE ? put_start(out, wanted->start) : s;
 }
 
-/* A text with its masks, and with what the tokenizer puts before and behind one, as encoders are trained to read. */
-static status encode_source(token_list *out, const choices_plan *wanted, const json_t *source, error *err)
+/* A text with what the tokenizer puts before and behind one, as encoders are trained to read. */
+static status read_source(choices_prompt *out, const choices_plan *wanted, const json_t *source, error *err)
 {
 	const model_entry *m = wanted->model;
 	const encode_options how = {.begin = wanted->begins, .end = wanted->begins};
-	const mask_name name = mask_text_name(m);
-	TRY(mask_text_encode(m, &name, json_string_value(source), json_string_length(source), &how, out, err));
-	free(out->spans);
-	out->spans = NULL;
-	return STATUS_OK;
-}
-
-static status read_source(choices_prompt *out, const choices_plan *wanted, const json_t *source, error *err)
-{
 	token_list tokens;
-	status s = json_is_string(source) ? encode_source(&tokens, wanted, source, err)
-	                                  : read_tokens(&tokens, source, wanted->model->dims.source_inputs,
+	status s = json_is_string(source) ? read_masked(&tokens, m, source, how, err)
+	                                  : read_tokens(&tokens, source, m->dims.source_inputs,
 	                                                wanted->source_field ? wanted->source_field : "source", err);
 	out->source = tokens.ids;
 	out->n_source = tokens.count;

@@ -28,8 +28,11 @@ typedef enum aggregate { AGGREGATE_NONE, AGGREGATE_MEAN, AGGREGATE_ROLLOUT } agg
 
 typedef struct explanation {
 	engine *engine;
-	session_log log;
-	int64_t position; /* -1: all */
+	session_log input;
+	explain_logs logs;      /* of input.data */
+	explain_log *log;       /* that of its tokens */
+	scoring_sequence whole; /* of a model that reads a source: it is read anew for its weights */
+	int64_t position;       /* -1: all */
 	selection chosen;
 	aggregate aggregate;
 	bool weights; /* wanted */
@@ -47,7 +50,7 @@ static void explanation_free(void *context)
 	explanation *x = context;
 	explanation_writer_fini(&x->writer);
 	background_drop(x->engine, x->object);
-	session_log_fini(&x->log);
+	session_log_fini(&x->input);
 	attributions_fini(&x->attributions);
 	selection_fini(&x->chosen);
 	free(x);
@@ -55,7 +58,18 @@ static void explanation_free(void *context)
 
 /* --- the selection -------------------------------------------------------------------- */
 
-static status read_position(explanation *x, const json_t *position, const model_entry *c, int64_t tokens, error *err)
+/* Of a model that fills in masks the first one, else the last token. */
+static int64_t default_position(const model_entry *c, const attributions_input *in)
+{
+	const int32_t mask = c->dims.head == HEAD_VOCABULARY && !c->dims.causal ? catalog_mask(c) : TOKEN_NONE;
+	for (int64_t i = 0; in->ids && mask != TOKEN_NONE && i < in->n; i++)
+		if (in->ids[i] == mask)
+			return i;
+	return in->n - 1;
+}
+
+static status read_position(explanation *x, const json_t *position, const model_entry *c, const attributions_input *in,
+                            error *err)
 {
 	x->position = json_is_integer(position) ? json_integer_value(position) : -1;
 	if (json_is_string(position) && !(c->explainer && c->explainer->scores))
@@ -67,10 +81,10 @@ static status read_position(explanation *x, const json_t *position, const model_
 		           ? STATUS_OK
 		           : error_set(err, STATUS_INVALID, "aggregate", "needs one position, not all");
 	if (x->position < 0)
-		x->position = tokens - 1;
-	return x->position < tokens ? STATUS_OK
-	                            : error_set(err, STATUS_INVALID, "position",
-	                                        "there are %lld tokens, counted from 0", (long long)tokens);
+		x->position = position ? in->n - 1 : default_position(c, in);
+	return x->position < in->n ? STATUS_OK
+	                           : error_set(err, STATUS_INVALID, "position", "there are %lld tokens, counted from 0",
+	                                       (long long)in->n);
 }
 
 static bool wants_weights(const json_t *params)
@@ -79,11 +93,12 @@ static bool wants_weights(const json_t *params)
 	return method ? strcmp(method, "alpha") == 0 : !json_object_get(params, "span");
 }
 
-/* Read the request for a sequence of so many tokens; ids NULL: only check it. */
-static status read_selection(explanation *x, const json_t *params, const model_entry *c, const int32_t *ids,
-                             int64_t tokens, error *err)
+/* Read the request for an input; ids NULL: only check it. */
+static status read_selection(explanation *x, const json_t *params, const model_entry *c, const attributions_input *in,
+                             error *err)
 {
 	const char *how = json_string_value(json_object_get(params, "aggregate"));
+	const char *format = json_string_value(json_object_get(params, "format"));
 	/* The front end asks twice, unless the body is too large to look into. */
 	if (json_object_get(params, "compare"))
 		return error_set(err, STATUS_TOO_LARGE, "compare", "a comparison has a body of less than 64 KiB");
@@ -91,13 +106,15 @@ static status read_selection(explanation *x, const json_t *params, const model_e
 	               : strcmp(how, "mean") == 0       ? AGGREGATE_MEAN
 	                                                : AGGREGATE_ROLLOUT;
 	TRY(selection_read(&x->chosen, params, c, err));
-	TRY(read_position(x, json_object_get(params, "position"), c, tokens, err));
+	TRY(read_position(x, json_object_get(params, "position"), c, in, err));
 	x->weights = wants_weights(params);
 	if (x->weights && json_object_get(params, "span"))
 		return error_set(err, STATUS_INVALID, "span", "is not of the method \"alpha\"");
-	return attributions_asked(params)
-	           ? attributions_read(&x->attributions, params, c, ids, tokens, x->position, err)
-	           : STATUS_OK;
+	if (in->n_source > 0 && format && strcmp(format, "json") != 0)
+		return error_set(err, STATUS_UNSUPPORTED, "format",
+		                 "tables have no columns for a source; an explanation with one is JSON");
+	return attributions_asked(params) ? attributions_read(&x->attributions, params, c, in, x->position, err)
+	                                  : STATUS_OK;
 }
 
 /* --- the answer: pool thread -------------------------------------------------------------- */
@@ -112,10 +129,11 @@ static json_t *floats(const double *values, int64_t n)
 }
 
 /* α of one row, for one position. */
-static json_t *row_alpha(const explanation *x, int64_t layer, int64_t round, int64_t head, double *scratch)
+static json_t *row_alpha(const explanation *x, const explain_log *log, int64_t layer, int64_t round, int64_t head,
+                         double *scratch)
 {
-	explain_range r = explain_reads(&x->log.log, layer, x->position);
-	if (explain_alpha(&x->log.log, layer, round, head, x->position, scratch) != STATUS_OK)
+	explain_range r = explain_reads(log, layer, x->position);
+	if (explain_alpha(log, layer, round, head, x->position, scratch) != STATUS_OK)
 		return NULL;
 	return json_pack("{s:[I, I], s:o}", "window", (json_int_t)r.first, (json_int_t)(r.end - 1), "alpha",
 	                 floats(scratch, r.end - r.first));
@@ -124,7 +142,7 @@ static json_t *row_alpha(const explanation *x, int64_t layer, int64_t round, int
 /* Scores and log-normalisers of every position. */
 static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, int64_t head, double *scratch)
 {
-	const explain_log *l = &x->log.log;
+	const explain_log *l = x->log;
 	json_t *arrays[2];
 	for (int which = 0; which < 2; which++) {
 		for (int64_t j = 0; j < l->tokens; j++)
@@ -136,27 +154,26 @@ static json_t *row_scores(const explanation *x, int64_t layer, int64_t round, in
 	                 "log_normalizer", arrays[1]);
 }
 
-static json_t *one_row(const explanation *x, int64_t l, int64_t r, int64_t h, double *scratch)
+static json_t *one_row(const explanation *x, const explain_log *log, int64_t l, int64_t r, int64_t h, double *scratch)
 {
 	json_t *row = json_pack("{s:I, s:I, s:s}", "layer", (json_int_t)l, "head", (json_int_t)h, "round",
-	                        x->log.model->explainer->rounds[r]);
-	json_t *weights = x->position < 0 ? row_scores(x, l, r, h, scratch) : row_alpha(x, l, r, h, scratch);
+	                        log->explainer->rounds[r]);
+	json_t *weights = x->position < 0 ? row_scores(x, l, r, h, scratch) : row_alpha(x, log, l, r, h, scratch);
 	if (weights && json_object_update_new(row, weights) == 0)
 		return row;
 	json_decref(row);
 	return NULL;
 }
 
-static json_t *all_rows(const explanation *x, double *scratch)
+static json_t *all_rows(const explanation *x, const explain_log *log, double *scratch)
 {
-	const explain_log *log = &x->log.log;
 	json_t *rows = json_array();
 	for (int64_t l = 0; l < log->layers; l++)
 		for (int64_t r = 0; r < log->rounds; r++)
 			for (int64_t h = 0; h < log->heads; h++) {
 				if (!x->chosen.layers[l] || !x->chosen.rounds[r] || !x->chosen.heads[h])
 					continue;
-				if (json_array_append_new(rows, one_row(x, l, r, h, scratch)) != 0) {
+				if (json_array_append_new(rows, one_row(x, log, l, r, h, scratch)) != 0) {
 					json_decref(rows);
 					return NULL;
 				}
@@ -164,22 +181,43 @@ static json_t *all_rows(const explanation *x, double *scratch)
 	return rows;
 }
 
-static json_t *aggregate_object(const explanation *x, double *scratch, error *err)
+/* Over the tokens, or those of a source. */
+static json_t *aggregate_object(const explanation *x, bool source, double *scratch, error *err)
 {
 	explain_selection pick = selection_pick(&x->chosen);
+	const explain_logs *l = &x->logs;
+	const int64_t i = x->position;
 	bool mean = x->aggregate == AGGREGATE_MEAN;
 	if (x->aggregate == AGGREGATE_NONE)
 		return json_null();
-	status s = (mean ? explain_mean : explain_rollout)(&x->log.log, &pick, x->position, scratch);
+	status s = source ? (mean ? explain_source_mean : explain_source_rollout)(l, &pick, i, scratch)
+	                  : (mean ? explain_mean : explain_rollout)(x->log, &pick, i, scratch);
 	if (s == STATUS_TOO_LARGE)
 		error_set(err, s, "aggregate", "rollout of the architecture %s follows at most %lld tokens",
-		          x->log.model->architecture->name, (long long)x->log.model->explainer->pull_tokens);
+		          x->input.model->architecture->name, (long long)x->log->explainer->pull_tokens);
 	if (s != STATUS_OK) {
 		error_set(err, s, "aggregate", "%s", status_text(s));
 		return NULL;
 	}
 	return json_pack("{s:s, s:o}", "method", mean ? "mean" : "rollout", "alpha",
-	                 floats(scratch, explain_reach(&x->log.log, x->position)));
+	                 floats(scratch, source ? x->input.n_source : explain_reach(x->log, i)));
+}
+
+/* How the position attends to the source. */
+static json_t *source_object(const explanation *x, double *scratch, error *err)
+{
+	const session_log *in = &x->input;
+	json_t *tokens = tokens_pieces(in->model->tokenizer, in->source, in->n_source);
+	json_t *object = json_pack("{s:o}", "tokens", tokens);
+	json_t *sum = object && x->weights ? aggregate_object(x, true, scratch, err) : NULL;
+	if (!object || !x->weights)
+		return object;
+	if (sum &&
+	    json_object_set_new(object, "weights", all_rows(x, &x->logs.at[ATTENTION_TO_SOURCE], scratch)) == 0 &&
+	    json_object_set_new(object, "aggregate", sum) == 0)
+		return object;
+	json_decref(object);
+	return NULL;
 }
 
 static int64_t count_true(const bool *mask, int64_t n)
@@ -192,9 +230,9 @@ static int64_t count_true(const bool *mask, int64_t n)
 
 static status check_size(const explanation *x, error *err)
 {
-	const explain_log *log = &x->log.log;
+	const explain_log *log = x->log, *cross = &x->logs.at[ATTENTION_TO_SOURCE];
 	int64_t rows = count_true(x->chosen.heads, log->heads) * count_true(x->chosen.rounds, log->rounds),
-	        numbers = 4 * log->tokens;
+	        numbers = 4 * log->tokens + cross->layers * cross->heads * cross->sources;
 	for (int64_t l = 0; l < log->layers; l++) {
 		explain_range r = explain_reads(log, l, x->position < 0 ? 0 : x->position);
 		numbers += x->chosen.layers[l] ? rows * (x->position < 0 ? 2 * log->tokens : r.end - r.first) : 0;
@@ -209,30 +247,35 @@ static status check_size(const explanation *x, error *err)
 static status check_weights(const explanation *x, error *err)
 {
 	TRY(check_size(x, err));
-	return explain_finite(&x->log.log)
-	           ? STATUS_OK
-	           : error_set(err, STATUS_INVALID, "model", "the model's importance weights are not finite");
+	for (int p = 0; p < ATTENTION_PLACES; p++)
+		if (!explain_finite(&x->logs.at[p]))
+			return error_set(err, STATUS_INVALID, "model", "the model's importance weights are not finite");
+	return STATUS_OK;
 }
 
 static json_t *explanation_object(const explanation *x, error *err)
 {
-	const explain_log *s = &x->log.log;
+	const session_log *in = &x->input;
 	if (x->weights && check_weights(x, err) != STATUS_OK)
 		return NULL;
-	double *scratch = memory_new((size_t)s->tokens, sizeof *scratch);
+	double *scratch = memory_new((size_t)(in->count + in->n_source), sizeof *scratch);
 	if (!scratch)
 		return NULL;
-	json_t *sum = x->weights ? aggregate_object(x, scratch, err) : json_null();
+	json_t *sum = x->weights ? aggregate_object(x, false, scratch, err) : json_null();
 	json_t *object =
 	    !sum ? NULL
-	         : json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "object", "explanation", "model", x->log.model->id,
-	                     "tokens", tokens_pieces(x->log.model->tokenizer, x->log.tokens, s->tokens), "position",
+	         : json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "object", "explanation", "model", in->model->id,
+	                     "tokens", tokens_pieces(in->model->tokenizer, in->tokens, in->count), "position",
 	                     x->position < 0 ? json_string("all") : json_integer(x->position), "weights",
-	                     x->weights ? all_rows(x, scratch) : json_array(), "aggregate", sum);
+	                     x->weights ? all_rows(x, x->log, scratch) : json_array(), "aggregate", sum);
+	bool whole = object;
+	if (in->n_source > 0)
+		whole = whole && json_object_set_new(object, "source", source_object(x, scratch, err)) == 0;
 	free(scratch);
-	if (!object || !x->attributions.wanted ||
-	    json_object_set_new(object, attributions_key(&x->attributions),
-	                        attributions_object(&x->attributions, x->log.model, err)) == 0)
+	if (x->attributions.wanted)
+		whole = whole && json_object_set_new(object, attributions_key(&x->attributions),
+		                                     attributions_object(&x->attributions, in->model, err)) == 0;
+	if (whole)
 		return object;
 	json_decref(object);
 	return NULL;
@@ -277,8 +320,8 @@ static json_t *make_explanation(void *context, error *err)
 {
 	explanation *x = context;
 	json_t *object = explanation_object(x, err);
-	free(x->log.data);
-	x->log.data = NULL;
+	free(x->input.data);
+	x->input.data = NULL;
 	return object;
 }
 
@@ -336,15 +379,69 @@ static void answer(stream *s, explanation *x)
 	pieces_send(s, &(pieces_source){next_piece, head_of, explanation_free, x});
 }
 
-static void attributed(scoring_task *t)
+static void attribute(stream *s, explanation *x);
+
+/* The weights are there, or the attributions, which come last. */
+static void scored(scoring_task *t)
 {
 	explanation *x = TASK_OWNER(t, explanation, task);
+	const bool logged = t->request.explain.method == EXPLAIN_WEIGHTS;
 	if (t->result == STATUS_OK) {
-		answer(t->stream, x);
+		(logged ? attribute : answer)(t->stream, x);
 		return;
 	}
 	stream_error(t->stream, &t->error, NULL);
 	explanation_free(x);
+}
+
+static void attribute(stream *s, explanation *x)
+{
+	if (!x->attributions.wanted) {
+		answer(s, x);
+		return;
+	}
+	x->task = (scoring_task){.finished = scored};
+	attributions_submit(&x->attributions, s, x->input.model, &x->task);
+}
+
+/* Room for all logs of a sequence and its source. */
+static status make_logs(explanation *x, error *err)
+{
+	session_log *in = &x->input;
+	const architecture *a = in->model->architecture;
+	explain_logs_init(&x->logs, a, in->model->parsed, NULL, in->count, in->n_source);
+	const int64_t floats = explain_logs_floats(&x->logs);
+	if (floats > EXPLAIN_MAX_BYTES / (int64_t)sizeof *in->data)
+		return error_set(err, STATUS_TOO_LARGE, "input", "%lld tokens with a source of %lld are too many",
+		                 (long long)in->count, (long long)in->n_source);
+	in->data = memory_new((size_t)floats, sizeof *in->data);
+	return in->data ? STATUS_OK : STATUS_NOMEM;
+}
+
+/* Read a sequence with its source. */
+static void read_weights(stream *s, explanation *x)
+{
+	const session_log *in = &x->input;
+	x->whole = (scoring_sequence){
+	    .ids = in->tokens, .count = in->count, .source = in->source, .n_source = in->n_source, .log = in->data};
+	x->task = (scoring_task){
+	    .stream = s,
+	    .model = in->model,
+	    .request = {.sequences = &x->whole, .n_sequences = 1, .explain = {.method = EXPLAIN_WEIGHTS}},
+	    .finished = scored};
+	scoring_task_submit(&x->task);
+}
+
+static status prepare(explanation *x, const json_t *params, error *err)
+{
+	const session_log *in = &x->input;
+	const attributions_input what = {in->tokens, in->source, in->count, in->n_source};
+	TRY(read_selection(x, params, in->model, &what, err));
+	if (x->weights && in->n_source > 0)
+		TRY(make_logs(x, err));
+	explain_logs_init(&x->logs, in->model->architecture, in->model->parsed, in->data, in->count, in->n_source);
+	x->log = &x->logs.at[ATTENTION_OF_TOKENS];
+	return STATUS_OK;
 }
 
 /* Of a log, which is taken over. */
@@ -357,16 +454,11 @@ static void explain(stream *s, session_log *log)
 		return;
 	}
 	x->engine = s->engine;
-	x->log = *log;
+	x->input = *log;
 	error err = ERROR_INIT;
-	status why = read_selection(x, s->params, x->log.model, x->log.tokens, x->log.log.tokens, &err);
-	if (why == STATUS_OK && x->attributions.wanted) {
-		x->task.finished = attributed;
-		attributions_submit(&x->attributions, s, x->log.model, &x->task);
-		return;
-	}
+	status why = prepare(x, s->params, &err);
 	if (why == STATUS_OK) {
-		answer(s, x);
+		(x->weights && x->input.n_source > 0 ? read_weights : attribute)(s, x);
 		return;
 	}
 	error_set(&err, why, NULL, "%s", status_text(why));
@@ -427,23 +519,41 @@ static void input_read(choices *c)
 {
 	choices_plan *read = choices_get_plan(c);
 	choices_prompt *input = &read->prompts[0];
-	session_log log = {.model = read->model, .tokens = input->ids, .data = choices_take_log(c, 0)};
-	explain_log_init(&log.log, log.model->architecture, log.model->parsed, log.data, (int64_t)input->count);
+	session_log log = {.model = read->model,
+	                   .tokens = input->ids,
+	                   .count = (int64_t)input->count,
+	                   .data = choices_take_log(c, 0),
+	                   .source = input->source,
+	                   .n_source = (int64_t)input->n_source};
 	read->model = NULL;
 	input->ids = NULL;
+	input->source = NULL;
 	explain(choices_stream(c), &log);
+}
+
+static status check_source(const model_dims *d, int64_t n, error *err)
+{
+	if (!d->reads_source)
+		return n == 0 ? STATUS_OK : error_set(err, STATUS_INVALID, "source", "this model reads no source");
+	return n > 0 && n <= d->source
+	           ? STATUS_OK
+	           : error_set(err, STATUS_INVALID, "source", "%lld tokens; this model reads sources of 1 to %lld",
+	                       (long long)n, (long long)d->source);
 }
 
 /* Find what is wrong with the request before the model reads anything. */
 static status check_input(const choices_plan *wanted, const json_t *params, error *err)
 {
 	explanation *x = memory_new(1, sizeof *x);
-	int64_t tokens = (int64_t)wanted->prompts[0].count;
+	const choices_prompt *input = &wanted->prompts[0];
+	const attributions_input what = {NULL, NULL, (int64_t)input->count, (int64_t)input->n_source};
 	if (!x)
 		return STATUS_NOMEM;
-	status why = explain_check_length(wanted->model->architecture, wanted->model->parsed, tokens, err);
+	status why = explain_check_length(wanted->model->architecture, wanted->model->parsed, what.n, err);
 	if (why == STATUS_OK)
-		why = read_selection(x, params, wanted->model, NULL, tokens, err);
+		why = check_source(&wanted->model->dims, what.n_source, err);
+	if (why == STATUS_OK)
+		why = read_selection(x, params, wanted->model, &what, err);
 	explanation_free(x);
 	return why;
 }
@@ -452,11 +562,19 @@ static status prepare_input(stream *s, choices_plan *wanted, error *err)
 {
 	TRY(catalog_open(s->engine->catalog, json_string_value(json_object_get(s->params, "model")), &wanted->model,
 	                 err));
-	TRY(catalog_check_reads_alone(wanted->model, "model", err));
+	const model_dims *d = &wanted->model->dims;
+	if (d->reads_source && !d->source)
+		TRY(catalog_check_reads_alone(wanted->model, "model", err));
+	wanted->sources = json_object_get(s->params, "source");
+	if (!d->reads_source != !wanted->sources)
+		return error_set(err, STATUS_INVALID, "source",
+		                 d->reads_source ? "this model reads a source: it must not be missing"
+		                                 : "this model reads no source");
+	wanted->masks = d->head == HEAD_VOCABULARY && !d->causal && catalog_mask(wanted->model) != TOKEN_NONE;
 	if (wants_weights(s->params))
 		TRY(catalog_check_explains(wanted->model, false, "model", err));
 	status why = completions_read_prompts(wanted, s->params, json_object_get(s->params, "input"), err);
-	if (err->param[0] && why != STATUS_OK)
+	if (err->param[0] && why != STATUS_OK && strcmp(err->param, "source") != 0)
 		strcpy(err->param, "input");
 	TRY(why);
 	if (wanted->read)
@@ -466,7 +584,7 @@ static status prepare_input(stream *s, choices_plan *wanted, error *err)
 	sampling_default(&wanted->request.sampling);
 	wanted->request.n_logprobs = -1;
 	wanted->request.explain = true;
-	wanted->unstarted = !wants_weights(s->params);
+	wanted->unstarted = d->reads_source || !wants_weights(s->params);
 	wanted->prompt_field = "input";
 	wanted->answer = input_read;
 	return STATUS_OK;

@@ -6,12 +6,13 @@
 
 #include "engine/base/memory.h"
 
-static status read_numbers(bool **out, const json_t *chosen, int64_t n, const char *key, error *err)
+/* room: of which those from n on, which an attention to a source may have, cannot be chosen by number. */
+static status read_numbers(bool **out, const json_t *chosen, int64_t n, int64_t room, const char *key, error *err)
 {
-	*out = memory_new((size_t)n, sizeof **out);
+	*out = memory_new((size_t)room, sizeof **out);
 	if (!*out)
 		return STATUS_NOMEM;
-	memset(*out, !json_is_array(chosen), (size_t)n);
+	memset(*out, !json_is_array(chosen), (size_t)room);
 	for (size_t i = 0; i < json_array_size(chosen); i++) {
 		json_int_t number = json_integer_value(json_array_get(chosen, i));
 		if (number >= n)
@@ -54,8 +55,9 @@ static status read_rounds(bool **out, const json_t *chosen, const explainer *e, 
 
 status selection_read(selection *out, const json_t *object, const model_entry *m, error *err)
 {
-	TRY(read_numbers(&out->layers, json_object_get(object, "layers"), m->dims.layers, "layers", err));
-	TRY(read_numbers(&out->heads, json_object_get(object, "heads"), m->dims.heads, "heads", err));
+	TRY(read_numbers(&out->layers, json_object_get(object, "layers"), m->dims.layers,
+	                 m->dims.layers + ARCHITECTURE_MAX_LAYERS, "layers", err));
+	TRY(read_numbers(&out->heads, json_object_get(object, "heads"), m->dims.heads, m->dims.heads, "heads", err));
 	return read_rounds(&out->rounds, json_object_get(object, "rounds"), m->explainer, err);
 }
 

@@ -357,26 +357,45 @@ void session_log_fini(session_log *log)
 	catalog_release(log->model);
 	free(log->tokens);
 	free(log->data);
+	free(log->source);
 	*log = (session_log){0};
+}
+
+static int64_t floats_of(const session_task *t)
+{
+	return explain_token_floats(t->model->architecture, t->model->parsed);
+}
+
+static status copy_source(session_log *log, const session *x)
+{
+	const int32_t *ids;
+	log->n_source = scheduler_session_source(x, &ids);
+	log->source = memory_new((size_t)log->n_source, sizeof *log->source);
+	if (!log->source)
+		return STATUS_NOMEM;
+	memcpy(log->source, ids, (size_t)log->n_source * sizeof *ids);
+	return STATUS_OK;
 }
 
 /* Room for the log of x, once; again if x has come back otherwise after the device has failed. */
 static status begin_log(session_task *t, session *x, const int32_t **tokens, const float **data, error *err)
 {
 	int64_t count;
-	explain_log *log = &t->log.log;
+	session_log *log = &t->log;
 	TRY(catalog_check_explains(t->model, false, NULL, err));
 	TRY(scheduler_session_log(x, tokens, data, &count, err));
 	if (count == 0)
 		return error_set(err, STATUS_INVALID, NULL, "the session has read nothing yet");
-	if (t->log.data && count == log->tokens)
+	if (log->tokens && count == log->count)
 		return STATUS_OK;
-	session_log_fini(&t->log);
+	session_log_fini(log);
 	t->copied = 0;
-	explain_log_init(log, t->model->architecture, t->model->parsed, NULL, count);
-	t->log.tokens = memory_new((size_t)count, sizeof **tokens);
-	log->data = t->log.data = memory_new((size_t)count, (size_t)log->floats * sizeof **data);
-	return t->log.tokens && t->log.data ? STATUS_OK : STATUS_NOMEM;
+	log->count = count;
+	log->tokens = memory_new((size_t)count, sizeof **tokens);
+	if (!*data)
+		return log->tokens ? copy_source(log, x) : STATUS_NOMEM;
+	log->data = memory_new((size_t)count, (size_t)floats_of(t) * sizeof **data);
+	return log->tokens && log->data ? STATUS_OK : STATUS_NOMEM;
 }
 
 /* The next tokens of the log. */
@@ -386,13 +405,15 @@ static status act_log(session_task *t, device *d, session *x, error *err)
 	const float *data;
 	(void)d;
 	TRY(begin_log(t, x, &tokens, &data, err));
-	const explain_log *log = &t->log.log;
-	int64_t n = SESSION_TASK_LOG_SLICE / (int64_t)sizeof *data / log->floats + 1, at = t->copied;
-	n = n < log->tokens - at ? n : log->tokens - at;
-	memcpy(t->log.tokens + at, tokens + at, (size_t)n * sizeof *tokens);
-	memcpy(t->log.data + at * log->floats, data + at * log->floats, (size_t)(n * log->floats) * sizeof *data);
+	session_log *log = &t->log;
+	const int64_t floats = floats_of(t), at = t->copied;
+	int64_t n = SESSION_TASK_LOG_SLICE / (int64_t)sizeof *data / floats + 1;
+	n = n < log->count - at ? n : log->count - at;
+	memcpy(log->tokens + at, tokens + at, (size_t)n * sizeof *tokens);
+	if (data)
+		memcpy(log->data + at * floats, data + at * floats, (size_t)(n * floats) * sizeof *data);
 	t->copied += n;
-	t->more = t->copied < log->tokens;
+	t->more = t->copied < log->count;
 	return STATUS_OK;
 }
 

@@ -18,8 +18,10 @@ void session_task_import(stream *s);
 typedef struct session_log {
 	model_entry *model;
 	int32_t *tokens;
-	float *data;
-	explain_log log; /* of data and the entry's configuration */
+	int64_t count;
+	float *data; /* NULL of a model that reads a source, with which its sequences are read anew */
+	int32_t *source;
+	int64_t n_source;
 } session_log;
 void session_log_fini(session_log *log);
 
