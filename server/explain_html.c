@@ -120,13 +120,15 @@ static void explain_write_sums(buffer *out, const void *context)
 	if (!v->parts)
 		return;
 	if (whole)
-		explain_write_sum(out, v->reader < v->n ? "tokens before the reader" : "tokens",
+		explain_write_sum(out, v->reader < v->n ? "tokens but the reader" : "tokens",
 		                  explain_view_sum(v, "tokens"));
 	if (v->reader < v->n) {
 		buffer_format(out, "<tr><th scope=\"row\">reader, token %zu “", v->reader);
 		explain_view_token(v, v->reader, false, out);
 		buffer_format(out, "”</th><td>%+.6f</td></tr>\n", v->value[v->reader]);
 	}
+	if (json_object_get(json_object_get(v->parts, "sums"), "source"))
+		explain_write_sum(out, "tokens of the source", explain_view_sum(v, "source"));
 	if (whole) {
 		explain_write_sum(out, "positions", explain_view_sum(v, "positions"));
 		explain_write_sum(out, "biases", explain_view_sum(v, "biases"));

@@ -36,6 +36,8 @@ static void explain_svg_sums(const explain_view *v, size_t *line, buffer *out)
 	              explain_view_sum(v, "tokens"));
 	if (v->reader < v->n)
 		buffer_format(out, ", reader %+.4g", explain_view_sum(v, "reader"));
+	if (json_object_get(json_object_get(v->parts, "sums"), "source"))
+		buffer_format(out, ", source %+.4g", explain_view_sum(v, "source"));
 	buffer_string(out, ",</text>\n");
 	svg_text(out, (*line)++, 0);
 	buffer_format(out, "positions %+.4g, biases %+.4g (logits)</text>\n", explain_view_sum(v, "positions"),

@@ -89,10 +89,13 @@ static void explain_view_from_parts(explain_view *v)
 	}
 	if (!explain_view_reads(v) || count < 1 || count > v->n)
 		return;
+	/* Of classes the last token, whatever position was asked for. */
+	const json_t *token = json_object_get(json_object_get(v->parts, "target"), "token");
+	const size_t reader = json_object_get(token, "label") ? count - 1 : v->position;
 	if (top && explain_view_sum(v, "reader") != 0)
-		v->value[count - 1] = explain_view_sum(v, "reader");
-	if (v->value[count - 1] != 0) /* else it is not among the largest */
-		v->reader = count - 1;
+		v->value[reader] = explain_view_sum(v, "reader");
+	if (v->value[reader] != 0) /* else it is not among the largest */
+		v->reader = reader;
 }
 
 static void explain_view_place(explain_view *v, const json_t *position)

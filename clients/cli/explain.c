@@ -155,6 +155,8 @@ static void put_sums(words *w, const json_t *parts, const json_t *reader, double
 		put_quoted(w, reader, "");
 		put_number(w, sums || difference ? "%+.4g," : "%+.4g", reads);
 	}
+	if (json_object_get(sums, "source"))
+		put_number(w, "source %+.4g,", json_number_value(json_object_get(sums, "source")));
 	if (sums) {
 		put_number(w, "positions %+.4g,", json_number_value(json_object_get(sums, "positions")));
 		put_number(w, "biases %+.4g,", json_number_value(json_object_get(sums, "biases")));
@@ -185,24 +187,30 @@ static const json_t *parts_of(const json_t *answer)
 	return json_is_object(parts) ? parts : NULL;
 }
 
-/* A number for each token up to the position, of parts that have only the largest. */
+/* A number for each token up to the position and to the last that is listed, of parts that have only the largest. */
 static json_t *numbers_of_top(const json_t *tokens, const json_t *parts, const json_t *reader)
 {
-	size_t i, n = (size_t)json_integer_value(json_object_get(parts, "position")) + 1;
+	size_t i, position = (size_t)json_integer_value(json_object_get(parts, "position")), n = position + 1;
 	json_t *numbers = json_array(), *pair;
 
+	json_array_foreach(json_object_get(parts, "top"), i, pair)
+	{
+		size_t end = (size_t)json_integer_value(json_array_get(pair, 0)) + 1;
+
+		n = end > n ? end : n;
+	}
 	if (n > json_array_size(tokens))
 		n = json_array_size(tokens);
 	while (json_array_size(numbers) < n && json_array_append_new(numbers, json_real(0)) == 0)
 		;
 	json_array_foreach(json_object_get(parts, "top"), i, pair)
 	    json_array_set(numbers, (size_t)json_integer_value(json_array_get(pair, 0)), json_array_get(pair, 1));
-	if (reader && n > 0)
-		json_array_set_new(numbers, n - 1, json_real(json_number_value(reader)));
+	if (reader && position < n)
+		json_array_set_new(numbers, position, json_real(json_number_value(reader)));
 	return numbers;
 }
 
-/* Does the last token read the others? */
+/* Is there a token that reads the others? */
 static bool has_reader(const json_t *parts)
 {
 	const json_t *reader = show_get(parts, "sums.reader");
@@ -210,25 +218,40 @@ static bool has_reader(const json_t *parts)
 	return reader ? json_number_value(reader) != 0 : show_get(parts, "target.token.text") != NULL;
 }
 
-/* The numbers of one prediction; map: with the whole text, in colour. False: they are not such. */
-static bool show_parts(const cli *c, const json_t *tokens, const json_t *parts, bool map, text *out)
+/* A list of the tokens of a source: numbers with a sign, or weights; nothing where there are none. */
+static bool show_source(const cli *c, const json_t *source, const json_t *numbers, bool is_signed, text *out)
+{
+	heat h;
+	bool made = json_array_size(numbers) == 0 ||
+	            (is_signed ? heat_new_signed(&h, source, numbers, false) : heat_new(&h, source, numbers));
+
+	if (!made || json_array_size(numbers) == 0)
+		return made;
+	text_string(out, "\nof the source:\n\n");
+	heat_list(&h, listed(c), c->out.colour, c->out.width, out);
+	heat_free(&h);
+	return true;
+}
+
+/* The numbers of one prediction at a position; map: with the whole text, in colour. False: they are not such. */
+static bool show_parts(const cli *c, const json_t *tokens, const json_t *parts, size_t position, bool map, text *out)
 {
 	const json_t *reader = show_get(parts, "sums.reader");
 	json_t *numbers = json_object_get(parts, "top") ? numbers_of_top(tokens, parts, reader)
 	                                                : json_incref(json_object_get(parts, "tokens"));
 	bool reads = has_reader(parts);
-	size_t last = json_array_size(numbers) - (json_array_size(numbers) > 0);
-	double part = json_number_value(json_array_get(numbers, last));
+	size_t n = json_array_size(numbers), at = show_get(parts, "target.token.label") && n > 0 ? n - 1 : position;
+	double part = json_number_value(json_array_get(numbers, at));
 	words title = {out, c->out.width, 0}, sums = title;
 	heat h;
-	bool made = heat_new_signed(&h, tokens, numbers, reads);
+	bool made = heat_new_signed(&h, tokens, numbers, reads && at + 1 == n);
 
 	if (made) {
 		put_target(&title, json_object_get(parts, "target"));
 		text_string(out, "\n\n");
 		(map ? heat_show : heat_list)(&h, listed(c), c->out.colour, c->out.width, out);
 		text_string(out, "\n");
-		put_sums(&sums, parts, reads && part != 0 ? json_array_get(tokens, last) : NULL, part);
+		put_sums(&sums, parts, reads && part != 0 ? json_array_get(tokens, at) : NULL, part);
 		text_string(out, "\n");
 	}
 	heat_free(&h);
@@ -252,7 +275,8 @@ static bool show_span(const cli *c, const json_t *answer, text *out)
 		put_quoted(&at, json_array_get(tokens, (size_t)json_integer_value(json_object_get(row, "position"))),
 		           ":");
 		text_string(out, "\n");
-		whole = whole && show_parts(c, tokens, row, false, out);
+		whole = whole && show_parts(c, tokens, row,
+		                            (size_t)json_integer_value(json_object_get(row, "position")), false, out);
 	}
 	if (json_is_true(show_get(answer, "span.has_more")))
 		cli_note(c, "more predictions follow: --after %lld",
@@ -262,13 +286,14 @@ static bool show_span(const cli *c, const json_t *answer, text *out)
 
 static bool show_weights(const cli *c, const json_t *answer, text *out)
 {
+	const json_t *source = show_get(answer, "source.tokens");
 	heat h;
 
 	if (!heat_new(&h, json_object_get(answer, "tokens"), show_get(answer, "aggregate.alpha")))
 		return false;
 	heat_show(&h, listed(c), c->out.colour, c->out.width, out);
 	heat_free(&h);
-	return true;
+	return show_source(c, source, show_get(answer, "source.aggregate.alpha"), false, out);
 }
 
 /* Options that choose among the weights ask for them. */
@@ -318,7 +343,9 @@ static bool show_explanation(cli *c, const json_t *answer, text *out)
 	if (span)
 		whole = show_span(c, answer, out);
 	else if (parts)
-		whole = show_parts(c, tokens, parts, true, out);
+		whole = show_parts(c, tokens, parts, (size_t)json_integer_value(json_object_get(answer, "position")),
+		                   true, out) &&
+		        show_source(c, show_get(answer, "source.tokens"), show_get(parts, "source.tokens"), true, out);
 	if (parts && weights)
 		text_string(out, "\n");
 	if (weights)

@@ -209,3 +209,27 @@ def test_a_job_survives_a_kill_with_the_same_masks(own_daemon):
         assert e.call("job.get", {"id": killed})["status"] != "succeeded"
         assert weights(e, killed) == calm
     assert daemon.stop() == 0
+
+
+def test_an_explanation_is_of_the_mask_and_what_the_model_puts_there(engine, model):
+    text = "say [MASK], and now d"
+    ids = [b + BYTE for b in text[:4].encode()] + [MASK] + [b + BYTE for b in text[10:].encode()]
+    ids, text = ids[:LENGTH], text[:LENGTH + 5]
+    put = fill(engine, model, text)["data"][0]["masks"][0]
+    best = put["candidates"][0]
+    a = engine.call("explain", {"model": model, "input": text})
+    c = a["contributions"]
+    assert a["position"] == put["position"] == 4 and c["target"]["token"]["id"] == best["id"] and len(a["tokens"]) == LENGTH
+    assert abs(2.718281828459045 ** c["target"]["log_probability"] - best["probability"]) < 1e-5
+    assert len(c["tokens"]) == LENGTH and abs(c["sums"]["rounding"]) < 1e-3 and abs(c["sums"]["reader"] - c["tokens"][4]) < 1e-6
+    assert all(r["window"] == [0, LENGTH - 1] and abs(sum(r["alpha"]) - 1) < 1e-5 for r in a["weights"])
+    of = lambda input, **more: engine.call("explain", {"model": model, "input": input, "method": "leave_one_out", "replacement": 70, **more})
+    named = {"kind": "logit", "token": best["id"]}
+    out = of(ids, target=named, position=4)["attribution"]
+    other = [*ids[:9], 70, *ids[10:]]
+    assert abs(out["tokens"][9] - (out["score"] - of(other, target=named)["attribution"]["score"])) < 1e-4
+    span = engine.call("explain", {"model": model, "input": ids, "span": [3, 5], "target": named})["span"]["rows"]
+    assert [r["position"] for r in span] == [3, 4, 5] and abs(span[1]["score"] - out["score"]) < 1e-4 and abs(span[0]["score"] - out["score"]) > 1e-3
+    assert engine.call("explain", {"model": model, "input": "no mask", "method": "alpha"})["position"] == 6
+    e = refused(engine, "explain", {"model": model, "input": ids, "position": LENGTH})
+    assert (e.status, e.param) == (400, "position")

@@ -209,12 +209,11 @@ static json_t *source_object(const explanation *x, double *scratch, error *err)
 	const session_log *in = &x->input;
 	json_t *tokens = tokens_pieces(in->model->tokenizer, in->source, in->n_source);
 	json_t *object = json_pack("{s:o}", "tokens", tokens);
-	json_t *sum = object && x->weights ? aggregate_object(x, true, scratch, err) : NULL;
 	if (!object || !x->weights)
 		return object;
-	if (sum &&
-	    json_object_set_new(object, "weights", all_rows(x, &x->logs.at[ATTENTION_TO_SOURCE], scratch)) == 0 &&
-	    json_object_set_new(object, "aggregate", sum) == 0)
+	const explain_log *cross = &x->logs.at[ATTENTION_TO_SOURCE];
+	if (json_object_set_new(object, "weights", all_rows(x, cross, scratch)) == 0 &&
+	    json_object_set_new(object, "aggregate", aggregate_object(x, true, scratch, err)) == 0)
 		return object;
 	json_decref(object);
 	return NULL;
