@@ -152,7 +152,7 @@ static void compare_write_sum(buffer *out, const char *name, double first, doubl
 /* Of contributions all parts of the scores; of other methods the scores. */
 static void compare_write_sums(buffer *out, const void *context)
 {
-	static const char *const sums[][2] = {{"tokens", "tokens before the reader"},
+	static const char *const sums[][2] = {{"tokens", "tokens but the reader"},
 	                                      {"reader", "reader"},
 	                                      {"positions", "positions"},
 	                                      {"biases", "biases"},

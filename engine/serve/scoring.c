@@ -89,17 +89,20 @@ static status check_rows(const model_dims *d, const scoring_request *r, int64_t 
 	return STATUS_OK;
 }
 
-static status check_ids(const int32_t *ids, int64_t n, int64_t vocabulary, const char *param, error *err)
+/* Of the input or the source number i. */
+static status check_ids(const int32_t *ids, int64_t n, int64_t vocabulary, const char *param, int64_t i, error *err)
 {
 	for (int64_t k = 0; k < n; k++)
 		if (ids[k] < 0 || ids[k] >= vocabulary)
-			return error_set(err, STATUS_INVALID, param, "token %d is not in the vocabulary of %lld",
-			                 (int)ids[k], (long long)vocabulary);
+			return error_set(err, STATUS_INVALID, param,
+			                 "token %d of %s %lld is not in the vocabulary of %lld", (int)ids[k], param,
+			                 (long long)i, (long long)vocabulary);
 	return STATUS_OK;
 }
 
-static status check_source(const model_dims *d, const scoring_request *r, const scoring_sequence *q, error *err)
+static status check_source(const model_dims *d, const scoring_request *r, int64_t i, error *err)
 {
+	const scoring_sequence *q = &r->sequences[i];
 	if (d->reads_source && (!d->source || !r->explain.method))
 		return error_set(err, STATUS_UNSUPPORTED, "model",
 		                 "the model attends to a source, without which it cannot read a sequence");
@@ -108,7 +111,7 @@ static status check_source(const model_dims *d, const scoring_request *r, const 
 	if (d->reads_source && (q->n_source < 1 || q->n_source > d->source))
 		return error_set(err, STATUS_INVALID, "source", "%lld tokens; the model reads sources of 1 to %lld",
 		                 (long long)q->n_source, (long long)d->source);
-	return check_ids(q->source, q->n_source, d->source_inputs, "source", err);
+	return check_ids(q->source, q->n_source, d->source_inputs, "source", i, err);
 }
 
 static status check(const served_model *m, const scoring_request *r, error *err)
@@ -118,7 +121,7 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 	for (int64_t i = 0; i < r->n_sequences; i++) {
 		const scoring_sequence *q = &r->sequences[i];
 		TRY(check_rows(d, r, i, err));
-		TRY(check_source(d, r, q, err));
+		TRY(check_source(d, r, i, err));
 		if (q->log && !model_explainer(m->model))
 			return error_set(err, STATUS_INVALID, "explain", "this model has no importance weights");
 		if (q->count < 1 || q->count > limit)
@@ -127,7 +130,7 @@ static status check(const served_model *m, const scoring_request *r, error *err)
 		if (r->explain.method && (q->target.token >= d->outputs || q->target.other >= d->outputs))
 			return error_set(err, STATUS_INVALID, "target", "the model has %lld outputs, counted from 0",
 			                 (long long)d->outputs);
-		TRY(check_ids(q->ids, q->count, d->inputs, "input", err));
+		TRY(check_ids(q->ids, q->count, d->inputs, "input", i, err));
 		if (feed_row(d, q->ids, q->count) < 0)
 			return error_set(err, STATUS_INVALID, "input",
 			                 "input %lld lacks the token %lld, at which the model reads a text",

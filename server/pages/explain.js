@@ -65,11 +65,11 @@ function signed(parts) {
 	return out;
 }
 
-// The last token read is apart where it reads the others.
+// The token at the position is apart where it reads the others; of classes the last one.
 function readerOf(parts) {
 	const reads = parts.sums ? parts.sums.reader !== 0 : 'text' in parts.target.token;
-	const last = parts.tokens ? parts.tokens.length - 1 : state.position;
-	return reads && signed(parts)[last] !== 0 ? last : -1; // 0: it is not among the largest
+	const reader = 'label' in parts.target.token ? parts.tokens.length - 1 : parts.position ?? data.position;
+	return reads && signed(parts)[reader] !== 0 ? reader : -1; // 0: it is not among the largest
 }
 
 // Do the numbers follow the token in hand?
@@ -118,8 +118,9 @@ function drawScore(parts) {
 	const other = target.kind === 'difference' ? ' and not ' + quoted(target.other) : target.kind === 'logit' ? '' : ', against all other options';
 	$('title').textContent = (target.kind === 'logit' ? 'the logit of ' : 'why ') + quoted(target.token) + other + (method && method !== 'contributions' ? ' (' + method + ')' : '');
 	$('target').textContent = 'Its logit is ' + Number(target.logit).toPrecision(4) + ', its probability ' + (100 * Math.exp(target.log_probability)).toPrecision(3) + ' %.';
-	const lines = [['tokens' + (reader < 0 ? '' : ' before the reader'), sums.tokens]];
+	const lines = [['tokens' + (reader < 0 ? '' : ' but the reader'), sums.tokens]];
 	if (reader >= 0) lines.push(['reader, ' + named(reader), signed(parts)[reader]]);
+	lines.push(['tokens of the source', sums.source]);
 	lines.push(['positions', sums.positions], ['biases', sums.biases], ['rounding', sums.rounding], ['difference from vectors of zero', parts.difference],
 		['completeness error', parts.completeness_error], ['score', parts.score]);
 	$('sums').replaceChildren(...lines.filter(line => line[1] !== undefined).map(([name, x]) => {
