@@ -38,7 +38,7 @@ static matrix_stream_call matrix_stream_call_of(const op_call *call, int64_t wid
 	c.start = (const int32_t *)cuda_optional(call, START);
 	c.memory = (const float *)cuda_optional(call, MEMORY);
 	c.memories = c.memory ? shape_rows(call->in[MEMORY].shape) : 0;
-	c.ring = {p->key_width, p->value_width, p->window, p->segment};
+	c.ring = {p->key_width, p->value_width, p->window, p->segment, p->near, p->far};
 	c.sequences = call->in[3].shape.dim[0];
 	c.n = call->in[0].shape.dim[1];
 	c.rows = call->in[0].shape.dim[0] * c.n;
@@ -123,19 +123,21 @@ static __global__ void __launch_bounds__(THREADS) stream_scores_kernel(matrix_st
 	const bool read = t.i < t.length;
 	const stream_rows r = stream_rows_of(c, t, true);
 	const int64_t first = read ? r.c.first : c.columns;
+	const int64_t begin = read ? r.c.begin : c.columns, end = read ? r.c.end : c.columns;
 	float *to = scores + (row * c.heads + head) * c.columns;
 	const float *query = c.tokens + (row * c.heads + head) * c.width;
-	for (int64_t j = threadIdx.x; scores && j < first; j += THREADS)
-		to[j] = 0.0f;
+	for (int64_t j = threadIdx.x; scores && j < c.columns; j += THREADS)
+		if (j < begin || j >= end)
+			to[j] = 0.0f;
 	for (int64_t j = threadIdx.x; visible && head == 0 && j < c.columns; j += THREADS)
 		visible[row * c.columns + j] =
 		    j >= first && (j < r.c.tokens || is_there(c, t, r.c.oldest + j - r.c.tokens));
-	for (int64_t j = first + warp * AT_ONCE; scores && j < c.columns; j += WARPS * AT_ONCE) {
+	for (int64_t j = begin + warp * AT_ONCE; scores && j < end; j += WARPS * AT_ONCE) {
 		const float *key[AT_ONCE];
 		float sum[AT_ONCE] = {};
 #pragma unroll
 		for (int k = 0; k < AT_ONCE; k++)
-			key[k] = row_in(r, j + k < c.columns ? j + k : j) + head / c.group * c.width;
+			key[k] = row_in(r, j + k < end ? j + k : j) + head / c.group * c.width;
 		for (int64_t d = lane; d < c.width; d += WARP) {
 #pragma unroll
 			for (int k = 0; k < AT_ONCE; k++)
@@ -144,7 +146,7 @@ static __global__ void __launch_bounds__(THREADS) stream_scores_kernel(matrix_st
 #pragma unroll
 		for (int k = 0; k < AT_ONCE; k++) {
 			sum[k] = warp_sum(sum[k]);
-			if (lane == 0 && j + k < c.columns)
+			if (lane == 0 && j + k < end)
 				to[j + k] = c.scale * sum[k];
 		}
 	}
@@ -164,14 +166,14 @@ static __global__ void __launch_bounds__(THREADS) stream_apply_kernel(matrix_str
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 	const stream_token t = stream_token_of(c, row);
 	const stream_rows r = stream_rows_of(c, t, false);
-	const int64_t first = t.i < t.length ? r.c.first : c.columns;
+	const int64_t end = t.i < t.length ? r.c.end : 0;
 	const float *weights = c.other + (row * c.heads + head) * c.columns;
 	float *sums = shared_memory<float>(); /* [WARPS, WARP] */
 	for (int64_t d = 0; d < c.width; d += WARP) {
 		const bool mine = d + lane < c.width;
 		const float *channel = nullptr;
 		float sum = 0.0f;
-		for (int64_t j = first + warp; mine && j < c.columns; j += WARPS) {
+		for (int64_t j = r.c.begin + warp; mine && j < end; j += WARPS) {
 			channel = row_in(r, j) + head / c.group * c.width + d + lane;
 			sum = __fmaf_rn(weights[j], *channel, sum);
 		}

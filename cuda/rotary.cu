@@ -13,7 +13,7 @@ struct rotary_arguments {
 	const void *x;
 	void *y;
 	const int32_t *positions; /* or NULL: row % n; first is added */
-	int64_t rows, n, first;
+	int64_t rows, n, first, segment, memory;
 	int heads, h, width;
 	double ratio;                       /* base^(-2 / width) */
 	float xpos_base, xpos_center, sign; /* sign: of the sine */
@@ -83,7 +83,8 @@ static __global__ void __launch_bounds__(THREADS) rotary_kernel(rotary_arguments
 	int which = 0;
 	for (int64_t row = blockIdx.x; row < o.rows; row += gridDim.x, which ^= 1) {
 		float2 *table = shared_memory<float2>() + which * half;
-		const double position = (double)(o.first + (o.positions ? o.positions[row] : row % o.n));
+		const int64_t own = o.first + (o.positions ? o.positions[row] : row % o.n);
+		const double position = (double)rotary_place(own, o.segment, o.memory);
 		for (int i = threadIdx.x; i < half; i += THREADS)
 			table[i] = turn_of(o, i, position);
 		__syncthreads();
@@ -123,6 +124,8 @@ status cuda_rotary(backend *b, const op_call *call)
 	o.rows = shape_last(s) ? shape_rows(s) : 0;
 	o.n = like.dim[like.rank - 2];
 	o.first = p->first;
+	o.segment = p->segment;
+	o.memory = p->memory;
 	o.heads = (int)p->heads;
 	o.h = (int)(shape_last(s) / p->heads);
 	o.width = (int)p->width;

@@ -5,6 +5,7 @@
 #include "cuda/elementwise.cuh"
 #include "cuda/kernels.h"
 #include "cuda/stream.cuh"
+#include "engine/tensor/ops/shift_stream.h"
 
 /* The shift of channel c; the channels behind the last segment have none. */
 static __device__ __forceinline__ int64_t shift_of(int64_t low, int64_t segments, int64_t width, int64_t c)
@@ -59,7 +60,7 @@ struct shift_call {
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	const float *front;                                     /* rows in front of token 0 */
 	int64_t rows;
-	int64_t sequences, n, d, high, width;
+	int64_t sequences, n, d, high, width, segment;
 	int64_t slot_floats, offset;
 
 	__device__ __forceinline__ float *ring(int64_t s) const
@@ -74,7 +75,7 @@ struct shift_call {
 	__device__ __forceinline__ float shifted(int64_t s, const token_span &tokens, int64_t i, int64_t c) const
 	{
 		const int64_t shift = shift_of(0, high + 1, width, c), before = position[s];
-		if (i >= length[s] || shift > before + i + rows)
+		if (i >= length[s] || shift > shift_behind(before + i, segment) + rows)
 			return 0.0f;
 		if (shift > before + i)
 			return front[(rows + before + i - shift) * d + c];
@@ -143,6 +144,7 @@ status cuda_shift_stream(backend *b, const op_call *call)
 	o.n = x.dim[1];
 	o.d = x.dim[2];
 	o.high = p->high;
+	o.segment = p->segment;
 	o.width = o.d / (o.high + 1);
 	o.slot_floats = call->in[1].shape.dim[1];
 	o.offset = p->offset;

@@ -184,12 +184,15 @@ value op_glu(graph *g, value x, activation_kind kind);
  *   f = 1, or with xpos_base > 0 (xPos: Sun et al. 2022) c_i^e, c_i = (2i + 0.4 width) / (1.4 width),
  *   e = (position - xpos_center) / xpos_base, or -e with `inverse_scale`.
  * x […, N, heads · h] [real]; a row stands at first + positions? [i32], one for each row; without, row n of a sequence
- * at first + n. like? of x's rows (its shape alone): which rows are a sequence, where x does not say
+ * at first + n. With segment > 0 the position in these formulas is that of the first row which a row at p sees in a
+ * sequence of segments: max(0, p - p mod segment - memory). like? of x's rows (its shape alone): which rows are a
+ * sequence, where x does not say
  *   -> y like x. θ has no error of f32 whatever the position. `transposed` turns by -θ (with the same f): that is the
  * gradient. */
 typedef struct rotary_params {
 	int64_t heads, width; /* width: even, at most h */
 	int64_t first;
+	int64_t segment, memory; /* segment 0: none */
 	float base;
 	float xpos_base, xpos_center; /* xpos_base 0: f = 1 */
 	bool inverse_scale, interleaved, transposed;
@@ -250,10 +253,12 @@ value op_shift_rows(graph *g, value x, value mask, shift_params params);
  * N], start? [i32] [S], before? […, C] (rows that stand in front of every sequence) -> y [B, N, C]; tokens that no
  * sequence reads are 0. The state is a ring of the rows of the last `high` tokens, shift_state_floats() floats at
  * `offset` in the slot: token t at place t mod high, zeros if it was masked. What is in it at position 0 does not
- * matter. */
+ * matter. With `segment` a token sees no row of a token of an earlier segment of so many tokens, and there is no
+ * `before`. */
 typedef struct shift_stream_params {
 	int64_t high;
-	int64_t offset; /* floats from the start of a slot */
+	int64_t offset;  /* floats from the start of a slot */
+	int64_t segment; /* 0: none */
 } shift_stream_params;
 value op_shift_stream(graph *g, value x, value pool, value slot, value position, value length, value mask, value start,
                       value before, shift_stream_params params);
@@ -575,6 +580,11 @@ value op_mix_heads(graph *g, value x, value p);
  * token; `visible` is its mask. R = B·N rows, or T with start (additive_stream). slot, position, length, mask and start
  * are as of additive_stream, memory_k? [m, G·h] and memory_v? [m, G·w] f32 keys and values that every query sees.
  *
+ * A call may read a part of the columns alone, where a sequence is read in segments: near and far count segments back
+ * from the query's own. The part has the tokens from `near` to far - 1 segments back or, with far = 0, all from `near`
+ * on and the memories. Of the other columns scores are 0 and weights are not read; `visible` is that of all columns. So
+ * the sum over the parts is the whole, and each part may have a state of its own.
+ *
  * stream_scores: q [B, N, H·h], k [B, N, G·h], … -> scores [R, H, 1, W] (0 where there is no key), visible [i32] [R,
  * W]. stream_apply: v [B, N, G·w], weights [R, H, 1, W], … -> y [B, N, H·w] = Σ_j weights_j v_j over the tokens and
  * memories. stream_store: the k and v of the call go into the state. The first two read what came before the call from
@@ -589,6 +599,7 @@ typedef struct matrix_stream_params {
 	int64_t key_width, value_width; /* G·h, G·w */
 	float scale;                    /* of the scores */
 	int64_t segment;                /* as in softmax_stream */
+	int64_t near, far;              /* the part; with segment 0 both are 0 */
 } matrix_stream_params;
 typedef struct stream_scores_values {
 	value scores, visible;

@@ -35,7 +35,7 @@ static stream stream_at(const op_call *call, int64_t s)
 	const matrix_stream_params *p = call->params;
 	const int32_t slot = ((const int32_t *)call->in[3].data)[s];
 	const int64_t columns = columns_of(call);
-	stream r = {.ring = {p->key_width, p->value_width, p->window, p->segment},
+	stream r = {.ring = {p->key_width, p->value_width, p->window, p->segment, p->near, p->far},
 	            .state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] + p->offset,
 	            .memory = kernel_optional(call, MEMORY),
 	            .memories = columns - p->window,
@@ -115,6 +115,15 @@ static part part_of(const block *b, int64_t r, const run *tile, int64_t from, in
 	const int64_t first = oldest > token ? kernel_min(oldest - token, count) : 0;
 	const int64_t end = t + 1 < token + count ? t + 1 - token : count;
 	return end > first ? (part){first, end - first, b->s.columns - 1 - (t - token) + first} : (part){0, 0, 0};
+}
+
+/* Of what query r of a block sees of a tile, that which is in the part of its columns that is read. */
+static part read_of(const block *b, int64_t r, part seen)
+{
+	const matrix_columns c = matrix_columns_at(b->s.position + b->first + r, b->s.ring, b->s.memories);
+	const int64_t first = c.begin > seen.column ? c.begin - seen.column : 0;
+	const int64_t end = kernel_min(c.end - seen.column, seen.count);
+	return end > first ? (part){seen.first + first, end - first, seen.column + first} : (part){0, 0, 0};
 }
 
 /* --- how the work is cut -------------------------------------------------------------------------------------------
@@ -199,13 +208,17 @@ static void scores_of(const op_call *call, const block *b, float *desk)
 	const float *query = (const float *)call->in[0].data + row * d + b->head * width;
 	float *to = call->out[0].data ? (float *)call->out[0].data + (row * p->heads + b->head) * columns : NULL;
 	int32_t *visible = call->out[1].data && b->head == 0 ? (int32_t *)call->out[1].data + row * columns : NULL;
-	for (int64_t r = 0; r < b->rows; r++) { /* what no key reaches */
+	for (int64_t r = 0; r < b->rows; r++) { /* what no key reaches, and what is not in the part */
 		const int64_t t = b->s.position + b->first + r;
-		const int64_t none = r < b->count ? matrix_columns_at(t, b->s.ring, b->s.memories).first : columns;
+		matrix_columns c = {columns, columns, 0, columns, columns};
+		if (r < b->count)
+			c = matrix_columns_at(t, b->s.ring, b->s.memories);
 		if (to)
-			memset(to + r * p->heads * columns, 0, (size_t)none * sizeof *to);
+			memset(to + r * p->heads * columns, 0, (size_t)c.begin * sizeof *to);
+		if (to)
+			memset(to + r * p->heads * columns + c.end, 0, (size_t)(columns - c.end) * sizeof *to);
 		if (visible)
-			memset(visible + r * columns, 0, (size_t)none * sizeof *visible);
+			memset(visible + r * columns, 0, (size_t)c.first * sizeof *visible);
 	}
 	run runs[RUNS];
 	const int n = b->count ? runs_of(call, &b->s, b->first, b->first + b->count - 1, true, runs) : 0;
@@ -221,17 +234,17 @@ static void scores_of(const op_call *call, const block *b, float *desk)
 				        KEYS, desk + width * KEYS, KEYS, false);
 			}
 			for (int64_t r = 0; r < b->count; r++) {
-				const part seen = part_of(b, r, &runs[i], from, count);
-				float *out = to ? to + r * p->heads * columns + seen.column : NULL;
+				const part seen = part_of(b, r, &runs[i], from, count), read = read_of(b, r, seen);
+				float *out = to ? to + r * p->heads * columns + read.column : NULL;
 				if (visible)
 					show(&runs[i], from + seen.first, seen.count,
 					     visible + r * columns + seen.column);
 				if (out && singly)
-					score_keys(keys + seen.first * step, step, seen.count, query + r * d, width,
+					score_keys(keys + read.first * step, step, read.count, query + r * d, width,
 					           p->scale, out);
 				else if (out)
-					memcpy(out, desk + (width + r) * KEYS + seen.first,
-					       (size_t)seen.count * sizeof *out);
+					memcpy(out, desk + (width + r) * KEYS + read.first,
+					       (size_t)read.count * sizeof *out);
 			}
 		}
 	}
@@ -272,15 +285,18 @@ static void add_values(const op_call *call, const block *b, int64_t r, const flo
 	const int64_t t = b->s.position + b->first + r, step = b->s.ring.value_width;
 	const float *row[AT_ONCE] = {NULL};
 	float weight[AT_ONCE] = {0};
-	int64_t column = matrix_columns_at(t, b->s.ring, b->s.memories).first;
+	const matrix_columns c = matrix_columns_at(t, b->s.ring, b->s.memories);
+	int64_t column = c.first;
 	int held = 0;
 	run runs[RUNS];
 	const int n = runs_of(call, &b->s, b->first + r, b->first + r, false, runs);
 	for (int i = 0; i < n; i++) {
-		const float *from = runs[i].row + channel;
-		for (int64_t j = 0; j < runs[i].count; j++, from += step) {
+		const int64_t end = kernel_min(column + runs[i].count, c.end);
+		int64_t at = column > c.begin ? column : c.begin;
+		const float *from = runs[i].row + channel + (at - column) * step;
+		for (column += runs[i].count; at < end; from += step) {
 			row[held] = from;
-			weight[held++] = weights[column++];
+			weight[held++] = weights[at++];
 			if (held == AT_ONCE) {
 				add_rows(row, weight, width, y);
 				held = 0;
@@ -313,11 +329,11 @@ static void add_tiles(const op_call *call, const block *b, const float *weights,
 					values[j * whole + d] =
 					    d < width ? runs[i].row[(from + j) * step + channel + d] : 0.0f;
 			for (int64_t r = 0; r < b->count; r++) {
-				const part seen = part_of(b, r, &runs[i], from, count);
+				const part read = read_of(b, r, part_of(b, r, &runs[i], from, count));
 				float *to = desk + r * KEYS;
 				memset(to, 0, (size_t)count * sizeof *to);
-				memcpy(to + seen.first, weights + r * row + seen.column,
-				       (size_t)seen.count * sizeof *to);
+				memcpy(to + read.first, weights + r * row + read.column,
+				       (size_t)read.count * sizeof *to);
 			}
 			product(b->count, whole, count, (product_matrix){desk, KEYS, 1}, values, whole, sums, whole,
 			        begun);

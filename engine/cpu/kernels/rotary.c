@@ -86,7 +86,8 @@ static void rows(const op_call *call, int64_t first, int64_t last)
 	for (int64_t i = 0; i < half; i += TABLE) {
 		open(&t, p, i);
 		for (int64_t r = first; r < last; r++) {
-			turn(&t, p, (double)(p->first + (positions ? positions[r] : r % n)));
+			const int64_t position = p->first + (positions ? positions[r] : r % n);
+			turn(&t, p, (double)rotary_place(position, p->segment, p->memory));
 			for (int64_t at = r * d; at < (r + 1) * d; at += h)
 				if (p->interleaved)
 					pairs(&t, x + at, y + at);

@@ -65,14 +65,17 @@ static void sequences(const op_call *call, int64_t first, int64_t last)
 		float *y = call->out[0].data ? (float *)call->out[0].data + tokens.first * d : NULL;
 		const int32_t *seen = mask ? mask + tokens.first : NULL;
 		for (int64_t i = 0; i < length && y; i++) {
+			const int64_t behind = shift_behind(before + i, p->segment);
 			put(y + i * d, x + i * d, d);
 			for (int64_t k = 1; k < segments; k++) {
 				const float *from = NULL;
-				if (k <= i)
+				if (k > behind + rows)
+					from = NULL;
+				else if (k <= i)
 					from = !seen || seen[i - k] ? x + (i - k) * d : NULL;
 				else if (k <= before + i)
 					from = ring + shift_row(d, p->high, before + i - k);
-				else if (k <= before + i + rows)
+				else
 					from = front + (rows + before + i - k) * d;
 				put(y + i * d + k * width, from ? from + k * width : NULL, width);
 			}

@@ -22,7 +22,7 @@ static stream stream_at(const op_call *call, int64_t s)
 {
 	const matrix_stream_params *p = call->params;
 	const int32_t slot = ((const int32_t *)call->in[3].data)[s];
-	stream r = {.ring = {p->key_width, p->value_width, p->window, p->segment},
+	stream r = {.ring = {p->key_width, p->value_width, p->window, p->segment, p->near, p->far},
 	            .state = (float *)call->in[2].data + slot * call->in[2].shape.dim[1] + p->offset,
 	            .position = ((const int32_t *)call->in[4].data)[s],
 	            .length = ((const int32_t *)call->in[5].data)[s],
@@ -56,6 +56,13 @@ static const float *row_at(const stream *s, int64_t i, int64_t column, const flo
 	return call_rows + (s->tokens.first + *token - s->position) * width;
 }
 
+/* Is a column of token i in the part that is read? */
+static bool is_read(const stream *s, int64_t i, int64_t column)
+{
+	const matrix_columns c = matrix_columns_at(s->position + i, s->ring, s->memories);
+	return column >= c.begin && column < c.end;
+}
+
 /* Is a token of the call or the ring not masked? */
 static bool is_there(const op_call *call, const stream *s, int64_t token)
 {
@@ -87,7 +94,7 @@ status reference_stream_scores(backend *unused, const op_call *call)
 			                                         matrix_ring_key, &token)
 			                                : NULL;
 			double sum = 0;
-			for (int64_t c = 0; key && c < width; c++)
+			for (int64_t c = 0; key && is_read(&s, i, column) && c < width; c++)
 				sum += (double)query[c] * (double)key[head / group * width + c];
 			if (scores)
 				scores[(row * p->heads + head) * columns + column] = (float)((double)p->scale * sum);
@@ -115,7 +122,7 @@ status reference_stream_apply(backend *unused, const op_call *call)
 				int64_t token;
 				const float *v =
 				    row_at(&s, i, column, call->in[0].data, p->value_width, matrix_ring_value, &token);
-				if (v)
+				if (v && is_read(&s, i, column))
 					sum += (double)weights[column] * (double)v[head / group * width + e % width];
 			}
 			((float *)call->out[0].data)[row * d + e % d] = (float)sum;

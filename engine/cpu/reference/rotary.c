@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "engine/cpu/reference/reference.h"
+#include "engine/tensor/ops/rotary.h"
 
 /* One head at position t: pair i of R / 2 is (a, b) = channels (i, i + R/2), or interleaved (2i, 2i + 1):
  *   (a, b) -> factor · (a cos - b sin, b cos + a sin), sin negative where transposed,
@@ -40,7 +41,8 @@ status reference_rotary(backend *unused, const op_call *call)
 		const float *x = (const float *)call->in[0].data + i * h;
 		float *y = (float *)call->out[0].data + i * h;
 		memmove(y, x, (size_t)h * sizeof *y);
-		head(p, (double)(p->first + (positions ? positions[row] : row % n)), x, y);
+		const int64_t position = p->first + (positions ? positions[row] : row % n);
+		head(p, (double)rotary_place(position, p->segment, p->memory), x, y);
 	}
 	return STATUS_OK;
 }

@@ -49,13 +49,14 @@ status reference_shift_stream(backend *unused, const op_call *call)
 		float *ring = state + slot[b] * pool.dim[1] + p->offset;
 		for (int64_t i = 0; i < tokens.room; i++) {
 			const int64_t row = tokens.first + i, t = (int64_t)position[b] + i;
+			const int64_t behind = shift_behind(t, p->segment);
 			const float *x = from + row * d;
 			for (int64_t c = 0; c < d && y; c++) {
 				const int64_t shift = shift_of(0, p->high, d, c);
-				const float moved = shift == 0         ? x[c]
-				                    : t + rows < shift ? 0
-				                    : t < shift        ? before[(rows + t - shift) * d + c]
-				                                       : ring[shift_row(d, p->high, t - shift) + c];
+				const float moved = shift == 0              ? x[c]
+				                    : behind + rows < shift ? 0
+				                    : t < shift             ? before[(rows + t - shift) * d + c]
+				                                : ring[shift_row(d, p->high, t - shift) + c];
 				y[row * d + c] = i < length[b] ? moved : 0;
 			}
 			for (int64_t c = 0; c < d && p->high > 0 && i < length[b]; c++)

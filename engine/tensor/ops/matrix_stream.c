@@ -64,6 +64,11 @@ static status check_params(const matrix_stream_params *p, error *err)
 	    !memory_product(p->window, p->key_width + p->value_width + 1, &floats))
 		return error_set(err, STATUS_INVALID, "window", "window is %" PRId64 ", must be from 1 to %d",
 		                 p->window, INT32_MAX);
+	if (p->near < 0 || p->near > INT32_MAX || p->far < 0 || p->far > INT32_MAX || (p->far && p->far <= p->near) ||
+	    (p->segment == 0 && p->near + p->far > 0))
+		return error_set(err, STATUS_INVALID, "near",
+		                 "no part of a segment's row lies from %" PRId64 " to %" PRId64 " segments back",
+		                 p->near, p->far - 1);
 	return check_segment(p->segment, p->window, err);
 }
 

@@ -11,9 +11,10 @@
 
 #include "engine/tensor/ops/stream_window.h"
 
-/* Floats of a token's keys and of its values, and the places of a ring. */
+/* Floats of a token's keys and of its values, the places of a ring, and the part that is read (matrix_stream_params).
+ */
 typedef struct matrix_ring {
-	int64_t key_width, value_width, window, segment;
+	int64_t key_width, value_width, window, segment, near, far;
 } matrix_ring;
 
 DEVICE_FUNCTION int64_t matrix_ring_key(matrix_ring r, int64_t token)
@@ -32,16 +33,32 @@ DEVICE_FUNCTION int64_t matrix_ring_there(matrix_ring r, int64_t token)
 }
 
 /* What stands in the columns of the row of the token at `position`, behind `memories` memories: tokens from column
- * `tokens` on, the oldest first, and memories from column `first` on. */
+ * `tokens` on, the oldest first, and memories from column `first` on. The part that is read has the columns begin …
+ * end - 1. */
 typedef struct matrix_columns {
 	int64_t first, tokens, oldest; /* oldest: a token */
+	int64_t begin, end;
 } matrix_columns;
+
+/* The column of the first token that is at most `back` segments back from the one at `position`; that behind its own is
+ * `columns`. Before column `least` there is none. */
+DEVICE_FUNCTION int64_t matrix_segment_column(int64_t position, int64_t segment, int64_t back, int64_t columns,
+                                              int64_t least)
+{
+	const int64_t own = (uint32_t)position % (uint32_t)segment + 1, column = columns - own - back * segment;
+	return column < least ? least : column;
+}
 
 DEVICE_FUNCTION matrix_columns matrix_columns_at(int64_t position, matrix_ring r, int64_t memories)
 {
 	const int64_t oldest = stream_oldest(position, r.window, r.segment),
 	              hidden = r.window - (position + 1 - oldest);
-	matrix_columns c = {hidden, hidden + memories, oldest};
+	const int64_t columns = r.window + memories;
+	matrix_columns c = {hidden, hidden + memories, oldest, hidden, columns};
+	if (r.near > 0)
+		c.end = matrix_segment_column(position, r.segment, r.near - 1, columns, c.tokens);
+	if (r.far > 0)
+		c.begin = matrix_segment_column(position, r.segment, r.far - 1, columns, c.tokens);
 	return c;
 }
 

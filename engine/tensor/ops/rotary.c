@@ -22,6 +22,8 @@ static status check_params(const rotary_params *p, int64_t channels, error *err)
 		return error_set(err, STATUS_INVALID, "width",
 		                 "width is %" PRId64 ", must be even and at most the %" PRId64 " channels of a head",
 		                 p->width, channels / p->heads);
+	if (p->segment < 0 || p->segment > INT32_MAX || p->memory < 0 || p->memory > INT32_MAX)
+		return error_set(err, STATUS_INVALID, "segment", "segment and memory must be from 0 to %d", INT32_MAX);
 	if (!(p->base > 0 && isfinite(p->base)))
 		return error_set(err, STATUS_INVALID, "base", "base is %g, must be above 0", (double)p->base);
 	if (!(p->xpos_base >= 0 && isfinite(p->xpos_base) && isfinite(p->xpos_center)))

@@ -44,4 +44,13 @@ DEVICE_FUNCTION float rotary_power(double z)
 	return y * factor;
 }
 
+/* The position that a row is turned by: its own or, with segments, that of the first row which its segment sees. */
+DEVICE_FUNCTION int64_t rotary_place(int64_t position, int64_t segment, int64_t memory)
+{
+	if (segment == 0)
+		return position;
+	const int64_t first = position - (uint32_t)position % (uint32_t)segment - memory;
+	return first > 0 ? first : 0;
+}
+
 #endif

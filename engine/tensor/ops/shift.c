@@ -87,6 +87,10 @@ status op_shift_stream_check(op_call *call, error *err)
 		return error_set(err, STATUS_INVALID, "pool",
 		                 "a slot of the pool has no room for %" PRId64 " rows at %" PRId64, p->high, p->offset);
 	TRY(check_sequences(call, 2, err));
+	if (p->segment < 0 || p->segment > INT32_MAX || (p->segment && check_present(call, 7)))
+		return error_set(err, STATUS_INVALID, "segment",
+		                 "segment is %" PRId64 ", must be from 0 to %d, and 0 with rows before", p->segment,
+		                 INT32_MAX);
 	if (check_present(call, 7)) {
 		TRY(check_type(call, 7, "before", DTYPE_F32, err));
 		if (shape_last(call->in[7].shape) != x.dim[2])

@@ -6,10 +6,18 @@
 
 #include <stdint.h>
 
+#include "engine/base/device_function.h"
+
 /* Float offset of token t's row; high > 0. */
-static inline int64_t shift_row(int64_t d, int64_t high, int64_t t)
+DEVICE_FUNCTION int64_t shift_row(int64_t d, int64_t high, int64_t t)
 {
 	return t % high * d;
+}
+
+/* Rows of earlier tokens that the token at a position may see. */
+DEVICE_FUNCTION int64_t shift_behind(int64_t position, int64_t segment)
+{
+	return segment > 0 ? (uint32_t)position % (uint32_t)segment : position;
 }
 
 #endif

@@ -76,8 +76,8 @@ static void build_mix_heads_grad(graph *g, const int64_t *arg) /* the same */
 	graph_apply(g, OP_mix_heads_grad, (value[]){x, dy, f32(g, "p", SHAPE2(arg[2], arg[1]))}, 3, NULL, &dp);
 }
 
-/* sequences, tokens, width of a head of keys, heads, window, masked, 10000 times the segment, 100 times the heads of
- * keys and the memories */
+/* sequences, tokens, width of a head of keys, heads, window, masked, 1e8 times `far`, 1e7 times `near`, 10000 times the
+ * segment, 100 times the heads of keys and the memories */
 typedef struct matrix_stream_case {
 	matrix_stream_params p;
 	stream_values at;
@@ -95,7 +95,9 @@ static matrix_stream_case matrix_stream_begin(graph *g, const int64_t *arg, bool
 	                              .key_width = heads * arg[2],
 	                              .value_width = heads * (arg[2] + 1),
 	                              .scale = 0.4f,
-	                              .segment = arg[6] / 10000},
+	                              .segment = arg[6] / 10000 % 1000,
+	                              .near = arg[6] / 10000000 % 10,
+	                              .far = arg[6] / 100000000},
 	                        .memories = arg[6] % 100};
 	const stream_values before = stream_before(g, arg, STREAM_OFFSET + matrix_stream_floats(c.p) + 1);
 	op_stream_store(g, f32(g, "key before", stream_shape(arg, c.p.key_width, false)),
@@ -198,6 +200,10 @@ static void build_ragged_stream_store(graph *g, const int64_t *arg)
 	{id, "ragged", build_ragged_##name, {5, 41, 6, 4, 8, 1, 202}, 0, 41, 1e-5, 1e-5, 0}, \
 	{id, "ragged, no memory", build_ragged_##name, {9, 20, 33, 2, 40, 0, 200}, 0, 20, 1e-5, 1e-5, 0}, \
 	{id, "ragged, no token", build_ragged_##name, {3, 0, 4, 2, 3, 0, 201}, 0, 0, 0, 0, 0}
+#define MATRIX_PARTS(id, name) \
+	{id, "the own segment", build_##name, {3, 3, 5, 4, 29, 1, 100110203}, 0, 3, 1e-5, 1e-5, 0}, \
+	{id, "earlier segments, ragged", build_ragged_##name, {4, 90, 5, 2, 29, 1, 10110203}, 0, 60, 1e-5, 1e-5, 0}, \
+	{id, "the segment before", build_##name, {2, 33, 31, 4, 70, 1, 210070102}, 0, 33, 2e-5, 2e-5, 0}
 /* clang-format on */
 
 static const op_case cases[] = {
@@ -216,7 +222,9 @@ static const op_case cases[] = {
     {OP_mix_heads_grad, "no query", build_mix_heads_grad, {2, 2, 3, 0, 7}, 0, 0, 0, 0, 0},
     {OP_mix_heads_grad, "no sequence", build_mix_heads_grad, {0, 2, 3, 5, 7}, 0, 0, 0, 0, 0},
     MATRIX_STREAM(OP_stream_scores, stream_scores),
+    MATRIX_PARTS(OP_stream_scores, stream_scores),
     MATRIX_STREAM(OP_stream_apply, stream_apply),
+    MATRIX_PARTS(OP_stream_apply, stream_apply),
     MATRIX_STREAM(OP_stream_store, stream_store),
 };
 

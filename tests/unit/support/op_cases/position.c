@@ -1,7 +1,7 @@
 /* Rotary embeddings, tables of biases by distance, sinusoids. */
 #include "tests/unit/support/op_cases/family.h"
 
-enum { INTERLEAVED = 1, TRANSPOSED = 2, INVERSE = 4, XPOS = 8, POSITIONS = 16 };
+enum { INTERLEAVED = 1, TRANSPOSED = 2, INVERSE = 4, XPOS = 8, POSITIONS = 16, SEGMENTS = 32 };
 
 /* batch, length, heads, channels of a head, width, flags, first position */
 static void build_rotary(graph *g, const int64_t *arg)
@@ -14,6 +14,8 @@ static void build_rotary(graph *g, const int64_t *arg)
 	                         .xpos_center = 5,
 	                         .inverse_scale = arg[5] & INVERSE,
 	                         .interleaved = arg[5] & INTERLEAVED,
+	                         .segment = arg[5] & SEGMENTS ? 6 : 0,
+	                         .memory = 8,
 	                         .transposed = arg[5] & TRANSPOSED};
 	value x = real(g, arg, "x", SHAPE3(arg[0], arg[1], arg[2] * arg[3]));
 	op_rotary(g, x, arg[5] & POSITIONS ? i32(g, "index", SHAPE2(arg[0], arg[1])) : VALUE_NONE, p);
@@ -52,6 +54,7 @@ static const op_case cases[] = {
     {OP_rotary, "many rows", build_rotary, {3, 700, 4, 16, 8, TRANSPOSED}, 0, 0, 1e-6, 1e-6, 0},
     {OP_rotary, "positions", build_rotary, {2, 7, 2, 8, 8, POSITIONS}, -1000, 1000, 1e-6, 1e-6, STEP},
     {OP_rotary, "positions, large", build_rotary, {3, 40, 2, 32, 32, POSITIONS}, 1000000, INT32_MAX, 2e-6, 1e-6, 0},
+    {OP_rotary, "segments", build_rotary, {2, 40, 2, 11, 6, SEGMENTS | TRANSPOSED, 3}, 0, 0, 1e-6, 1e-6, STEP},
     {OP_rotary, "xpos", build_rotary, {2, 15, 2, 12, 8, XPOS}, 0, 0, 2e-6, 2e-6, STEP},
     {OP_rotary, "xpos, keys", build_rotary, {2, 9, 2, 48, 32, XPOS | INVERSE | TRANSPOSED, 40}, 0, 0, 2e-6, 4e-6, STEP},
     {OP_rotary,

@@ -94,10 +94,10 @@ static void build_shift_rows(graph *g, const int64_t *arg) /* batch, length, cha
 	              (shift_params){arg[3], arg[4], arg[6]});
 }
 
-/* sequences, tokens, channels, high, rows in front, masked; of a stream */
+/* sequences, tokens, channels, high, rows in front, masked, segment; of a stream */
 static void shift_stream_case(graph *g, const int64_t *arg, bool ragged)
 {
-	const shift_stream_params p = {arg[3], STREAM_OFFSET};
+	const shift_stream_params p = {arg[3], STREAM_OFFSET, arg[6]};
 	const stream_values before = stream_before(g, arg, STREAM_OFFSET + shift_state_floats(arg[2], p.high) + 1);
 	value front = arg[4] ? f32(g, "front", SHAPE2(arg[4], arg[2])) : VALUE_NONE;
 	op_shift_stream(g, f32(g, "x before", stream_shape(arg, arg[2], false)), before.pool, before.slot,
@@ -195,6 +195,9 @@ static const op_case cases[] = {
     {OP_shift_stream, "many tokens, masked", build_shift_stream, {3, 21, 13, 3, 0, 1}, 0, 21, 0, 0, 0},
     {OP_shift_stream, "a long memory", build_shift_stream, {2, 5, 40, 30}, 0, 5, 0, 0, 0},
     {OP_shift_stream, "rows in front", build_shift_stream, {3, 9, 13, 4, 2, 1}, 0, 9, 0, 0, 0},
+    {OP_shift_stream, "segments", build_shift_stream, {3, 21, 13, 3, 0, 1, 5}, 0, 21, 0, 0, 0},
+    {OP_shift_stream, "one token, segments", build_shift_stream, {9, 1, 7, 2, 0, 0, 2}, 0, 1, 0, 0, 0},
+    {OP_shift_stream, "ragged, segments", build_ragged_shift_stream, {7, 97, 31, 4, 0, 0, 3}, 0, 97, 0, 0, 0},
     {OP_shift_stream, "ragged", build_ragged_shift_stream, {7, 97, 31, 4}, 0, 97, 0, 0, 0},
     {OP_shift_stream, "ragged, rows in front", build_ragged_shift_stream, {7, 60, 15, 4, 6}, 0, 60, 0, 0, 0},
     {OP_shift_stream, "ragged, masked", build_ragged_shift_stream, {9, 200, 8, 2, 0, 1}, 0, 60, 0, 0, 0},
