@@ -111,8 +111,9 @@ static status make_plan(evaluation *e, error *err)
 /* Tokens of the chunk that begins there. */
 static int64_t chunk_length(const evaluation *e, int64_t begin)
 {
-	int64_t left = e->batch->length - begin;
-	return left < e->chunk ? left : e->chunk;
+	return e->spec->recurrent
+	           ? model_dims_piece(model_dimensions(e->model), begin, e->batch->length - begin, e->chunk)
+	           : e->batch->length - begin;
 }
 
 /* The chunk's columns of a [B,N] input, and `filling` after them; scratch holds [B,chunk]. */
@@ -166,7 +167,7 @@ static status run_chunks(evaluation *e, error *err)
 	float *scratch = memory_new((size_t)(rows * widest), sizeof *scratch);
 	int32_t *columns = memory_new((size_t)rows, sizeof *columns);
 	status s = scratch && columns ? STATUS_OK : no_memory(err);
-	for (int64_t begin = 0; begin < e->batch->length && s == STATUS_OK; begin += e->chunk) {
+	for (int64_t begin = 0; begin < e->batch->length && s == STATUS_OK; begin += chunk_length(e, begin)) {
 		s = write_chunk(e, begin, columns);
 		if (s == STATUS_OK)
 			s = plan_run(e->plan);

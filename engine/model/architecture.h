@@ -43,6 +43,7 @@ typedef struct model_dims {
 	int64_t first_row; /* of the position table: that of position 0 */
 	int64_t period;    /* token t has the row of t mod period; 0: of t */
 	int64_t segment;   /* a sequence is read in segments of so many tokens: PHASE_SCORE reads one; 0: as a whole */
+	bool by_segments;  /* a recurrent forward reads tokens of one segment of each sequence */
 	int64_t trained;   /* tokens of the longest sequence that it was trained on, or is to be; at most `positions` */
 	int64_t mask;      /* token id that stands for one to be guessed (CONFIG_MASK); -1: none is given */
 	int64_t start; /* of reads_source: token id that every sequence begins with (CONFIG_START); -1: none is given */
@@ -56,6 +57,14 @@ typedef struct model_dims {
 static inline int64_t model_dims_length(const model_dims *d)
 {
 	return d->segment ? d->segment : d->positions;
+}
+
+/* Of `left` tokens behind `first` tokens of a sequence, those that a recurrent forward reads; at most `most`. */
+static inline int64_t model_dims_piece(const model_dims *d, int64_t first, int64_t left, int64_t most)
+{
+	const int64_t in_segment = d->by_segments ? d->segment - first % d->segment : left;
+	const int64_t n = left < most ? left : most;
+	return n < in_segment ? n : in_segment;
 }
 
 /* How large a new model is to be, in words that every architecture understands. Zeros (dropout: negative) are not

@@ -94,7 +94,8 @@ static void read_state(scheduler *s, served_model *m, prefix *p)
 /* A session that has read just these tokens, or a beginning of them; NULL: there is none, or none yet. */
 static session *lookup(scheduler *s, served_model *m, const int32_t *ids, int64_t n)
 {
-	n -= m->any_pieces ? 0 : n % SCHEDULER_PREFILL_CHUNK;
+	const model_dims *d = model_dimensions(m->model);
+	n -= m->any_pieces ? 0 : n % (d->by_segments ? d->segment : SCHEDULER_PREFILL_CHUNK);
 	if (n < PREFIXES_LEAST || statepool_slot_bytes(m->pool) > PREFIXES_STATE_BYTES)
 		return NULL;
 	prefix *p = find(m, ids, n);

@@ -57,7 +57,7 @@ static status begin(prompt_scores *p, error *err)
 {
 	session *x = p->session;
 	const int64_t left = p->count - p->first;
-	p->piece = left < p->most ? left : p->most;
+	p->piece = model_dims_piece(model_dimensions(x->model->model), x->tokens, left, p->most);
 	p->is_read = false;
 	const reading_piece piece = {.ids = p->ids + p->first,
 	                             .count = p->piece,

@@ -43,6 +43,13 @@ bool reading_by_pieces(const served_model *m, reading_form form)
 	return !form.attribution && !form.source && !form.both && d->causal && d->head != HEAD_CLASSES;
 }
 
+int64_t reading_piece_of(const served_model *m, reading_form form, int64_t first, int64_t left)
+{
+	return reading_by_pieces(m, form)
+	           ? model_dims_piece(model_dimensions(m->model), first, left, SCHEDULER_PREFILL_CHUNK)
+	           : left;
+}
+
 /* --- plans ------------------------------------------------------------------------ */
 
 static void reading_free(reading *r)

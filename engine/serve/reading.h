@@ -63,6 +63,8 @@ typedef struct reading_piece {
 
 /* Is a sequence read in pieces of at most SCHEDULER_PREFILL_CHUNK tokens? Never for an attribution. */
 bool reading_by_pieces(const served_model *m, reading_form form);
+/* Of `left` tokens behind `first`, those of the next piece. */
+int64_t reading_piece_of(const served_model *m, reading_form form, int64_t first, int64_t left);
 
 /* Get ready. reading_end(*out) is due also after an error. STATUS_NOMEM and what model_plan says. */
 status reading_begin(reading **out, served_model *m, reading_form form, const reading_piece *p, error *err);

@@ -108,7 +108,7 @@ static status begin_piece(removing *x, lane *l, error *err)
 	const int32_t replacement = x->removals->replacement;
 	const scoring_sequence *q = x->sequence;
 	reading_form form = plain_form(x);
-	l->piece = by_pieces(x) && left > SCHEDULER_PREFILL_CHUNK ? SCHEDULER_PREFILL_CHUNK : left;
+	l->piece = reading_piece_of(x->model, form, l->at, left);
 	l->read = false;
 	const bool lacks = lacks_tokens(l);
 	form.masked = lacks && replacement < 0;

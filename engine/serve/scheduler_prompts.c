@@ -57,7 +57,8 @@ bool scheduler_decodes(const scheduler *s)
  * encoded. */
 static void prompts_add(inflight_step *f, generation *g, int64_t most, int64_t *room)
 {
-	int64_t left = prompt_left(g), n = left < most ? left : most;
+	const session *x = g->session;
+	const int64_t n = model_dims_piece(model_dimensions(x->model->model), x->tokens, prompt_left(g), most);
 	if (n == 0 || n > *room || !generation_tallied(g) || g->scores || generation_encodes(g))
 		return;
 	*room -= n;

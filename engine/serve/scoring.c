@@ -32,7 +32,7 @@ static status begin(scoring *x, error *err)
 	const scoring_sequence *q = &x->request.sequences[x->read];
 	const reading_form form = form_of(x);
 	int64_t left = q->count - x->begun;
-	x->piece = reading_by_pieces(x->model, form) && left > SCHEDULER_PREFILL_CHUNK ? SCHEDULER_PREFILL_CHUNK : left;
+	x->piece = reading_piece_of(x->model, form, x->begun, left);
 	reading_piece p = {.ids = q->ids + x->begun,
 	                   .count = x->piece,
 	                   .first = x->begun,
