@@ -10,6 +10,8 @@ SEGMENT, MEMORY = 16, 24
 MODEL = {"stack": "decoder", "dim": 16, "depth": 2, "heads": 2, "attn_dim_head": 8, "ff_mult": 1, "max_seq_len": SEGMENT,
          "max_mem_len": MEMORY, "rel_pos_bias": True, "rel_pos_num_buckets": 8, "rel_pos_max_distance": 48}
 
+UNREAD = {**{key: value for key, value in MODEL.items() if not key.startswith("rel_pos")}, "rotary_pos_emb": True}
+
 
 def params(file, steps, config=MODEL, **more):
     return {"model": "transformer", "training_file": file, "seed": 7, "additive": {
@@ -106,7 +108,7 @@ def test_weights_cover_the_rows_of_earlier_segments_and_contributions_one_segmen
 
 def test_a_model_that_no_session_can_read_is_trained_and_says_why(engine):
     file = engine.add_file(TEXT)
-    job = trained(engine, engine.call("job.create", params(file, 5, {**MODEL, "shift_mem_down": 1}, carry_state=True))["id"])
+    job = trained(engine, engine.call("job.create", params(file, 5, {**UNREAD, "attn_qk_norm": True, "attn_qk_norm_groups": 2}, carry_state=True))["id"])
     with pytest.raises(EngineError) as e:
         engine.generate({"model": job["fine_tuned_model"], "prompt": "9", "max_tokens": 3})
-    assert "shift_mem_down" in str(e.value)
+    assert "attn_qk_norm_groups" in str(e.value)

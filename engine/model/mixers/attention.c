@@ -2,8 +2,10 @@
 
 #include <math.h>
 
-enum { ROTARY_BASE = 10000 };
+enum { ROTARY_BASE = 10000, BEYOND = INT32_MAX /* segments back, where memories stand alone */ };
 #define SOURCE "layers.%d.source"
+#define CACHE "layers.%d.cache"
+#define EARLIER "layers.%d.earlier.%d"
 
 /* --- parameters and state ------------------------------------------------------------------------------- */
 
@@ -63,9 +65,26 @@ static void parameters(const void *options, const char *prefix, parameter_list *
 }
 
 /* In every form, so that the state is one that has it. */
-bool attention_needs_matrix(const attention_options *o)
+static bool changes_matrix(const attention_options *o)
 {
 	return o->talking || o->top_k || o->residual;
+}
+
+/* A session rotates by the tokens' positions in the sequence, a segment by those from the first row that it sees.
+ * Scores of tokens are the same, those of memories, which nothing rotates, are not: they are computed by themselves. */
+static bool memories_apart(const attention_options *o)
+{
+	return o->segment && o->rotary && o->memories;
+}
+
+static bool turns_values(const attention_options *o)
+{
+	return o->segment && o->rotary && o->rotate_values;
+}
+
+bool attention_needs_matrix(const attention_options *o)
+{
+	return changes_matrix(o) || o->earlier || memories_apart(o);
 }
 
 /* Distances of a token and a source's: in a window they are those of the matrix. */
@@ -96,8 +115,12 @@ static void states(const void *options, int layer, state_list *list)
 	state_list_add(list, STATE_CACHE,
 	               attention_needs_matrix(o) ? matrix_stream_floats(matrix_stream(o))
 	                                         : softmax_state_floats(keys, values, o->capacity),
-	               "layers.%d.cache", layer);
+	               CACHE, layer);
 	state_list_set_ring(list, o->capacity, keys, values, 1);
+	for (int64_t back = 1; back <= o->earlier; back++) {
+		state_list_add(list, STATE_CACHE, matrix_stream_floats(matrix_stream(o)), EARLIER, layer, (int)back);
+		state_list_set_ring(list, o->capacity, keys, values, 1);
+	}
 }
 
 /* --- queries, keys and values ------------------------------------------------------------------------------ */
@@ -120,10 +143,42 @@ static value rotate(const builder *b, const attention_options *o, const attentio
 	return o->rotary && !o->cross ? op_rotary(b->g, x, r->positions, params) : x;
 }
 
+/* From the positions in the sequence to those in a segment: of normalised queries, and of what attention gives for
+ * rotated values, since a turn is linear. */
+static value turn_back(const builder *b, const attention_options *o, const attention_rows *r, value x)
+{
+	rotary_params params = {.heads = o->heads,
+	                        .width = o->rotary,
+	                        .base = ROTARY_BASE,
+	                        .first = r->first,
+	                        .segment = o->segment,
+	                        .memory = o->capacity - o->segment,
+	                        .transposed = true};
+	return op_rotary(b->g, x, r->positions, params);
+}
+
 static value normalise(const builder *b, const attention_options *o, value x, int64_t heads)
 {
 	normalize_params params = {.groups = heads * o->norm_groups, .scale = 1, .floor = 1e-12f};
 	return o->norm_groups ? op_normalize(b->g, x, VALUE_NONE, params) : x;
+}
+
+typedef struct key_values {
+	value keys, values;
+} key_values;
+
+/* Of rows [B, N, D], rotated and not normalised. */
+static key_values project(const builder *b, const attention_options *o, const char *prefix, const attention_rows *r,
+                          value rows)
+{
+	value k = builder_linear(b, rows, "%sto_k", prefix);
+	value v = o->shared ? k : builder_linear(b, rows, "%sto_v", prefix);
+	k = rotate(b, o, r, k, o->kv_heads, true, 0);
+	if (o->shared && o->rotate_values)
+		v = k;
+	else if (o->rotate_values)
+		v = rotate(b, o, r, v, o->kv_heads, true, 0);
+	return (key_values){k, v};
 }
 
 /* Rows of the memories "mem_k" or "mem_v" and of memory tokens in front of x. */
@@ -231,7 +286,7 @@ static value attend(builder *b, const attention_options *o, int layer, int index
 	int64_t extra = mask == VALUE_NONE ? 0 : keys - builder_rows(b, mask);
 	if (extra > 0)
 		mask = op_pad_mask(g, mask, extra, 1);
-	if (attention_needs_matrix(o) || r->visible != VALUE_NONE || r->outputs ||
+	if (changes_matrix(o) || r->visible != VALUE_NONE || r->outputs ||
 	    (is_logged(b, r) && attention_logs_matrix(o))) {
 		attention_matrix_params heads = {o->heads, o->kv_heads, (float)o->scale};
 		attention_weights_params params = {.window = window_of(o, r, keys), .bidirectional = !o->causal};
@@ -282,36 +337,97 @@ static value attend_source(builder *b, const attention_options *o, int layer, co
 	                           source_place(b, o, layer));
 }
 
+static stream_values stream_of(const builder *b)
+{
+	return (stream_values){b->pool, b->slot, b->position, b->length, b->mask, b->start};
+}
+
+/* What is read of the state of a token's own segment, or of a state of `earlier`. */
+static matrix_stream_params part_of(const builder *b, const attention_options *o, int layer, int64_t back)
+{
+	matrix_stream_params params = matrix_stream(o);
+	params.offset = back ? builder_state(b, EARLIER, layer, (int)back) : builder_state(b, CACHE, layer);
+	params.near = back;
+	params.far = back < o->earlier ? back + 1 : memories_apart(o) ? BEYOND : 0;
+	return params;
+}
+
+static matrix_stream_params memories_of(const builder *b, const attention_options *o, int layer)
+{
+	matrix_stream_params params = part_of(b, o, layer, 0);
+	params.near = BEYOND;
+	params.far = 0;
+	return params;
+}
+
+void attention_store_earlier(builder *b, const attention_options *o, int layer, int64_t back, const char *prefix,
+                             const attention_rows *r, value rows)
+{
+	key_values later = project(b, o, prefix, r, rows);
+	op_stream_store(b->g, normalise(b, o, later.keys, o->kv_heads), later.values, stream_of(b),
+	                part_of(b, o, layer, back));
+}
+
+/* With the matrix: over the parts that the token's own segment and those behind it are. */
+static value attend_parts(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
+                          key_values own, key_values memories, attention_rows *r, uint32_t site)
+{
+	graph *g = b->g;
+	const stream_values at = stream_of(b);
+	/* Without `later` no token of the call lies in a part of `earlier`. */
+	key_values later = own;
+	if (r->later != VALUE_NONE) {
+		later = project(b, o, prefix, r, r->later);
+		later.keys = normalise(b, o, later.keys, o->kv_heads);
+	}
+	stream_scores_values s = op_stream_scores(g, q, own.keys, memories.keys, at, part_of(b, o, layer, 0));
+	for (int64_t back = 1; back <= o->earlier; back++)
+		s.scores =
+		    op_add(g, s.scores,
+		           op_stream_scores(g, q, later.keys, memories.keys, at, part_of(b, o, layer, back)).scores);
+	if (memories_apart(o))
+		s.scores = op_add(
+		    g, s.scores,
+		    op_stream_scores(g, turn_back(b, o, r, q), own.keys, memories.keys, at, memories_of(b, o, layer))
+		        .scores);
+	value weights = weigh(b, o, layer, index, prefix, s.scores, s.visible, r,
+	                      (attention_weights_params){.window = o->past ? o->past + 1 : 0}, site);
+	value y = op_stream_apply(g, own.values, weights, memories.values, at, part_of(b, o, layer, 0));
+	for (int64_t back = 1; back <= o->earlier; back++)
+		y = op_add(g, y,
+		           op_stream_apply(g, later.values, weights, memories.values, at, part_of(b, o, layer, back)));
+	if (turns_values(o))
+		y = turn_back(b, o, r, y);
+	if (memories_apart(o))
+		y = op_add(g, y,
+		           op_stream_apply(g, own.values, weights, memories.values, at, memories_of(b, o, layer)));
+	op_stream_store(g, own.keys, own.values, at, part_of(b, o, layer, 0));
+	if (r->later != VALUE_NONE)
+		op_stream_store(g, later.keys, later.values, at, part_of(b, o, layer, 1));
+	return y;
+}
+
 static value attend_recurrent(builder *b, const attention_options *o, int layer, int index, const char *prefix, value q,
                               value k, value v, attention_rows *r)
 {
 	uint32_t site = builder_site(b);
-	graph *g = b->g;
 	value keys = memories_alone(b, o, prefix, "mem_k", r->memory_keys, o->key_width);
 	value values = memories_alone(b, o, prefix, "mem_v", r->memory_values, o->value_width);
 	if (keys != VALUE_NONE)
 		keys = normalise(b, o, keys, o->kv_heads);
-	int64_t offset = builder_state(b, "layers.%d.cache", layer);
 	if (!attention_needs_matrix(o)) {
 		softmax_stream_params params = {.heads = o->heads,
 		                                .kv_heads = o->kv_heads,
 		                                .window = o->capacity,
 		                                .past = o->past,
 		                                .segment = o->segment,
-		                                .offset = offset,
+		                                .offset = builder_state(b, CACHE, layer),
 		                                .scale = (float)o->scale};
-		return op_softmax_stream(g, q, k, v, b->pool, b->slot, b->position, b->length, b->mask, b->start, keys,
-		                         values, r->bias, params);
+		value y = op_softmax_stream(b->g, q, k, v, b->pool, b->slot, b->position, b->length, b->mask, b->start,
+		                            keys, values, r->bias, params);
+		return turns_values(o) ? turn_back(b, o, r, y) : y;
 	}
-	matrix_stream_params params = matrix_stream(o);
-	params.offset = offset;
-	stream_values at = {b->pool, b->slot, b->position, b->length, b->mask, b->start};
-	stream_scores_values s = op_stream_scores(g, q, k, keys, at, params);
-	value weights = weigh(b, o, layer, index, prefix, s.scores, s.visible, r,
-	                      (attention_weights_params){.window = o->past ? o->past + 1 : 0}, site);
-	value y = op_stream_apply(g, v, weights, values, at, params);
-	op_stream_store(g, k, v, at, params);
-	return y;
+	return attend_parts(b, o, layer, index, prefix, q, (key_values){k, v}, (key_values){keys, values}, r, site);
 }
 
 /* With the keys and values of rows that are in the graph: the sequence's own, or those of a source. */
@@ -323,14 +439,9 @@ static value attend_rows(builder *b, const attention_options *o, int layer, int 
 	int64_t earlier = builder_rows(b, r->memory);
 	if (earlier)
 		read = op_join_rows(g, r->memory, x, (join_rows_params){0});
-	value k = builder_linear(b, read, "%sto_k", prefix);
-	value v = o->shared ? k : builder_linear(b, read, "%sto_v", prefix);
+	const key_values made = project(b, o, prefix, r, read);
+	value k = made.keys, v = made.values;
 	q = rotate(b, o, r, q, o->heads, false, earlier);
-	k = rotate(b, o, r, k, o->kv_heads, true, 0);
-	if (o->shared && o->rotate_values)
-		v = k;
-	else if (o->rotate_values)
-		v = rotate(b, o, r, v, o->kv_heads, true, 0);
 	bool recurrent = b->pool != VALUE_NONE && !r->whole;
 	r->keys = k;
 	r->values = v;
@@ -373,6 +484,7 @@ static value forward(builder *b, const void *options, int layer, const char *pre
 {
 	attention_rows r = {.x = x,
 	                    .memory = VALUE_NONE,
+	                    .later = VALUE_NONE,
 	                    .source = VALUE_NONE,
 	                    .query_mask = b->mask,
 	                    .key_mask = b->mask,

@@ -95,8 +95,8 @@ extern const mixer mixer_projected;
  *   y = A(q, k, v) [⊙ (1 + x W_rᵀ)] [⊙ head scale] [⊙ σ(x W_gᵀ + b)] W_oᵀ
  *   or, on attention, y = a ⊙ σ(b) with a | b the halves of that
  * A is op_softmax_attention, or op_softmax_stream in the recurrent form. Talking heads, sparse attention, residual
- * attention and explicit masks need the matrix of scores in memory: op_attention_scores and what follows it. To a
- * source, the recurrent form is op_source_attention, and needs_matrix has none. One
+ * attention and explicit masks need the matrix of scores in memory: op_attention_scores and what follows it; so does,
+ * in sessions, `earlier`. To a source, the recurrent form is op_source_attention, and needs_matrix has none. One
  * dropout site. Parameters: to_q, to_k, to_v, to_out (or to_out.0), to_r, to_v_gate, mem_k, mem_v,
  * head_scale_params, pre_ and post_softmax_talking_heads. */
 typedef struct attention_options {
@@ -113,6 +113,8 @@ typedef struct attention_options {
 	int64_t past;            /* keys further away are hidden; 0: none */
 	int64_t capacity;        /* of the cache, in tokens; of a source's */
 	int64_t segment;         /* of sessions: as in softmax_stream */
+	int64_t earlier;         /* of sessions: states of keys and values that later segments make otherwise than a
+	                          * token's own, for 1, 2, … segments behind and the last for all others; 0: they do not */
 	int64_t norm_groups;     /* of a head's queries and keys; 0: they are not normalised */
 	int64_t rotary;          /* channels of a head; 0: none */
 	bool rotate_values;
@@ -127,6 +129,8 @@ typedef struct attention_options {
 typedef struct attention_rows {
 	value x;                          /* [B, N, D] */
 	value memory;                     /* [B, M, D]: rows whose keys and values stand in front of those of x */
+	value later;                      /* [B, N, D]: the rows as the next segments read them, into state 1 of
+	                                   * `earlier`; none: attention_store_earlier fills the states */
 	value source;                     /* [B, S, D]; none in the recurrent form, where it stands in the slot */
 	value query_mask, key_mask;       /* of the rows of x; of the keys, without memories */
 	value visible;                    /* [N, S], [H, N, S] or [B, H, N, S]: 0 hides */
@@ -152,12 +156,16 @@ value attention_forward(builder *b, const attention_options *o, int layer, int i
  * form. */
 void attention_store_source(builder *b, const attention_options *o, int layer, const char *prefix, value source,
                             value mask);
+/* Rows [B, N, D] of the call's tokens, as segments read them that are `back` ≥ 1 behind, into a state of `earlier`. */
+void attention_store_earlier(builder *b, const attention_options *o, int layer, int64_t back, const char *prefix,
+                             const attention_rows *r, value rows);
 /* They differ in what explains them: queries and keys; rows of the matrix, of the recurrent form and of the parallel
  * one; nothing. */
 extern const mixer mixer_attention, mixer_attention_stepped, mixer_attention_whole, mixer_attention_unexplained;
 extern const explainer attention_explainer, attention_stepped_explainer, attention_whole_explainer;
 /* The same of an attention to a source. */
 extern const explainer attention_source_explainer, attention_source_whole_explainer;
+/* Has the recurrent form a matrix? */
 bool attention_needs_matrix(const attention_options *o);
 /* Do queries and keys alone not say what the weights are? */
 bool attention_logs_matrix(const attention_options *o);

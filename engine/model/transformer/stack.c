@@ -50,6 +50,25 @@ static double deep_gain(const stack_options *o)
 	return pow(8 * (double)o->depth, -0.25);
 }
 
+/* By how many layers the rows of a segment that is one further back are those of another layer. */
+static int64_t memory_shift(const stack_options *o)
+{
+	const int layers = stack_count(o, 'a', o->n_entries);
+	return o->max_mem_len && layers ? o->shift_mem_down % layers : 0;
+}
+
+/* A segment makes the keys and values of earlier segments from rows that are shifted nowhere and, with raw_memory, not
+ * normalised; with shift_mem_down from rows of another layer for each segment back. */
+static int64_t earlier_states(const stack_options *o)
+{
+	bool shifted = false;
+	for (int e = 0; e < o->n_entries; e++)
+		shifted |= o->order[e] == 'a' && o->shift[e] > 0;
+	if (memory_shift(o))
+		return (o->max_mem_len + o->max_seq_len - 1) / o->max_seq_len;
+	return o->max_mem_len && ((o->raw_memory && o->pre_norm) || shifted);
+}
+
 static attention_options attention_of(const stack *s, bool cross)
 {
 	const stack_options *o = &s->options;
@@ -78,6 +97,7 @@ static attention_options attention_of(const stack *s, bool cross)
 	    .past = o->attn_max_attend_past,
 	    .capacity = cross ? s->source_capacity : o->max_seq_len + o->max_mem_len,
 	    .segment = cross || !o->max_mem_len ? 0 : o->max_seq_len,
+	    .earlier = cross ? 0 : earlier_states(o),
 	    .norm_groups = o->attn_qk_norm ? o->attn_qk_norm_groups : 0,
 	    .rotary = cross ? 0 : stack_rotary_width(o),
 	    .rotate_values = o->rotate_values,
@@ -118,23 +138,22 @@ bool stack_has_self_attention(const stack *s)
 	return stack_count(&s->options, 'a', s->options.n_entries) > 0;
 }
 
-/* A session keeps the keys and values that a segment has made and reads them in the next one too, at positions counted
- * from its beginning: they must be those that the next segment would make, and depend on distances alone. */
+/* Every segment has rows of memory tokens of its own in front, which read the segments before it: a session would have
+ * to put them between its tokens. And rotated keys whose channels are normalised in groups are others in each segment
+ * that reads them, because a turn leaves the norm of a head as it is, but not that of a group. */
 const char *stack_whole(const stack *s)
 {
 	const stack_options *o = &s->options;
-	const bool distances = o->rotary_pos_emb || s->self.biased || o->attn_max_attend_past;
-	bool shifted = false;
-	for (int e = 0; e < o->n_entries; e++)
-		shifted |= o->shift[e] > 0;
-	return !o->max_mem_len                         ? NULL
-	       : o->num_memory_tokens                  ? "max_mem_len with num_memory_tokens"
-	       : o->attn_num_mem_kv && distances       ? "max_mem_len with attn_num_mem_kv"
-	       : o->shift_mem_down                     ? "max_mem_len with shift_mem_down"
-	       : shifted                               ? "max_mem_len with shift_tokens"
-	       : o->raw_memory && o->pre_norm          ? "max_mem_len with raw_memory"
-	       : o->rotate_values && o->rotary_pos_emb ? "max_mem_len with rotate_values"
-	                                               : NULL;
+	return !o->max_mem_len        ? NULL
+	       : o->num_memory_tokens ? "max_mem_len with num_memory_tokens"
+	       : o->rotary_pos_emb && o->attn_qk_norm && o->attn_qk_norm_groups > 1
+	           ? "max_mem_len with rotary_pos_emb and attn_qk_norm_groups"
+	           : NULL;
+}
+
+bool stack_by_segments(const stack *s)
+{
+	return memory_shift(&s->options) > 0;
 }
 
 int64_t stack_length(const stack *s)
@@ -162,6 +181,12 @@ static entry_name name_of(const stack *s, int e)
 	snprintf(n.wrappers, sizeof n.wrappers, "%s%s", o->shift[e] ? ".fn" : "",
 	         o->macaron && o->order[e] == 'f' ? ".fn" : "");
 	return n;
+}
+
+/* What the names of the parameters of an entry's layer begin with. */
+static void layer_prefix(char out[2 * NAME_BYTES], const entry_name *n)
+{
+	snprintf(out, 2 * NAME_BYTES, "%s.1%s.", n->text, n->wrappers);
 }
 
 static void linear_parameters(parameter_list *list, double std, int64_t n, int64_t k, bool bias, const char *prefix,
@@ -238,7 +263,7 @@ static void entry_parameters(const stack *s, parameter_list *list, int e)
 		norm_parameters(o, list, &n, 1);
 	if (norm_behind(o, e))
 		norm_parameters(o, list, &n, 2);
-	snprintf(prefix, sizeof prefix, "%s.1%s.", n.text, n.wrappers);
+	layer_prefix(prefix, &n);
 	if (o->order[e] == 'f')
 		feed_forward_parameters(o, list, &n);
 	else
@@ -498,12 +523,12 @@ static value shift(const journey *j, value x, int e)
 {
 	const stack_options *o = &j->s->options;
 	builder *b = j->b;
-	int64_t s = o->shift[e];
+	int64_t s = o->shift[e], segment = o->max_mem_len ? o->max_seq_len : 0;
 	if (!s)
 		return x;
 	if (b->pool != VALUE_NONE && !j->whole)
 		return op_shift_stream(b->g, x, b->pool, b->slot, b->position, b->length, b->mask, b->start, j->front,
-		                       (shift_stream_params){s, builder_state(b, "entries.%d.shift", e)});
+		                       (shift_stream_params){s, builder_state(b, "entries.%d.shift", e), segment});
 	value mask = o->order[e] == 'f' ? VALUE_NONE : j->in.mask;
 	return op_shift_rows(b->g, x, mask, (shift_params){.low = o->causal ? 0 : -s, .high = s});
 }
@@ -529,16 +554,18 @@ static value feed_forward(const journey *j, value x, const entry_name *n)
 	return builder_linear(b, builder_dropout(b, x, (float)o->ff_dropout), "%s3", prefix);
 }
 
-static value attention(journey *j, value x, value memory, const entry_name *n, int e)
+/* memory, later: as in attention_rows. */
+static value attention(journey *j, value x, value memory, value later, const entry_name *n, int e)
 {
 	const stack *s = j->s;
 	const stack_options *o = &s->options;
 	bool cross = o->order[e] == 'c';
 	char prefix[2 * NAME_BYTES];
-	snprintf(prefix, sizeof prefix, "%s.1%s.", n->text, n->wrappers);
+	layer_prefix(prefix, n);
 	value self_mask = j->in.key_mask == VALUE_NONE ? j->in.mask : j->in.key_mask;
 	attention_rows r = {.x = x,
 	                    .memory = cross || j->whole ? VALUE_NONE : memory,
+	                    .later = later,
 	                    .source = cross ? j->in.source : VALUE_NONE,
 	                    .query_mask = j->in.mask,
 	                    .key_mask = cross ? j->in.source_mask : self_mask,
@@ -574,7 +601,7 @@ void stack_store_source(builder *b, const stack *s, value source, value mask)
 	for (int e = 0; e < o->n_entries; e++) {
 		entry_name n = name_of(s, e);
 		char prefix[2 * NAME_BYTES];
-		snprintf(prefix, sizeof prefix, "%s.1%s.", n.text, n.wrappers);
+		layer_prefix(prefix, &n);
 		if (o->order[e] == 'c')
 			attention_store_source(b, &s->cross, stack_count(o, 'c', e), prefix, source, mask);
 	}
@@ -646,6 +673,38 @@ static value remember(const journey *j, value x, int layer)
 	return old;
 }
 
+/* Rows that enter an attention, or entered one in a segment before, as the attention of entry e reads them in a later
+ * segment. */
+static value read_by_others(const journey *j, value x, int e)
+{
+	const stack_options *o = &j->s->options;
+	const entry_name n = name_of(j->s, e);
+	return x != VALUE_NONE && o->pre_norm && !o->raw_memory ? norm(j, x, &n, 0) : x;
+}
+
+/* In a session rows x that enter the attention of entry e are read by later segments: returned if by this attention
+ * alone; else they are put where others find them, those of the layer `shift` layers below for each segment back. */
+static value leave(const journey *j, value x, int e)
+{
+	const stack *s = j->s;
+	const stack_options *o = &s->options;
+	const int64_t layers = stack_count(o, 'a', o->n_entries), by = memory_shift(o);
+	if (!by)
+		return read_by_others(j, x, e);
+	const attention_rows place = {.positions = j->positions, .first = j->first, .xpos_center = j->xpos_center};
+	for (int64_t back = 1; back <= s->self.earlier; back++) {
+		const int64_t layer = (stack_count(o, 'a', e) + (layers - by) * back) % layers;
+		int reader = 0;
+		while (o->order[reader] != 'a' || stack_count(o, 'a', reader) < layer)
+			reader++;
+		const entry_name n = name_of(s, reader);
+		char prefix[2 * NAME_BYTES];
+		layer_prefix(prefix, &n);
+		attention_store_earlier(j->b, &s->self, (int)layer, back, prefix, &place, read_by_others(j, x, reader));
+	}
+	return VALUE_NONE;
+}
+
 static value entry(journey *j, value x, int e)
 {
 	const stack_options *o = &j->s->options;
@@ -653,12 +712,14 @@ static value entry(journey *j, value x, int e)
 	builder *b = j->b;
 	if (j->outputs && o->order[e] == 'a')
 		builder_output(b, x, "%shidden.%d", j->outputs, stack_count(o, 'a', e));
-	value memory = o->order[e] == 'a' ? remember(j, x, stack_count(o, 'a', e)) : VALUE_NONE;
-	if (memory != VALUE_NONE && o->pre_norm && !o->raw_memory)
-		memory = norm(j, memory, &n, 0);
+	value memory = VALUE_NONE, later = VALUE_NONE;
+	if (o->order[e] == 'a' && b->pool == VALUE_NONE)
+		memory = read_by_others(j, remember(j, x, stack_count(o, 'a', e)), e);
+	else if (o->order[e] == 'a' && j->s->self.earlier && !j->whole)
+		later = leave(j, x, e);
 	j->unshifted = o->pre_norm ? norm(j, x, &n, 0) : x;
 	value y = shift(j, j->unshifted, e);
-	y = o->order[e] == 'f' ? feed_forward(j, y, &n) : attention(j, y, memory, &n, e);
+	y = o->order[e] == 'f' ? feed_forward(j, y, &n) : attention(j, y, memory, later, &n, e);
 	if (j->outputs)
 		builder_output(b, y, "%sbranch.%d", j->outputs, e);
 	if (o->macaron && o->order[e] == 'f')

@@ -43,6 +43,8 @@ bool stack_has_self_attention(const stack *s);
 void stack_states(const stack *s, state_list *list);
 /* What leaves a stack with max_mem_len no recurrent form (model_dims.whole); NULL: nothing. */
 const char *stack_whole(const stack *s);
+/* Are rows of one layer read by those of another in later segments (model_dims.by_segments)? */
+bool stack_by_segments(const stack *s);
 /* What a row carries in training: with max_mem_len the rows that enter each self-attention. */
 void stack_carried(const stack *s, state_list *list);
 /* Rows of earlier segments that self-attention attends to. */

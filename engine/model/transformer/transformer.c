@@ -52,8 +52,10 @@ static bool shifts_feed_forward(const stack_options *o)
 	return false;
 }
 
-/* Of a decoder that attends to a source; NULL: everything has a recurrent form. Memory tokens read the source too, so
- * that a session would need their keys and values of its own. */
+/* Of a decoder that attends to a source; NULL: everything has a recurrent form. attn_max_attend_past counts from the
+ * last token to the last row of the source, so that what a token sees depends on the tokens behind it. Memory tokens
+ * read the source too, so that a session would need their keys and values of its own. What needs the matrix of scores
+ * over a source is not kept in a form that has one. */
 static const char *without_recurrent_form(const transformer_config *c)
 {
 	const stack_options *o = &c->decoder.options;
@@ -92,7 +94,10 @@ void transformer_finish(config_reader *r, transformer_config *c)
 	d->source = both ? c->encoder.options.max_seq_len : 0;
 	d->source_inputs = both ? c->encoder.options.num_tokens : 0;
 	d->reads_padding = c->arrangement != ARRANGED_DECODER && shifts_feed_forward(&c->encoder.options);
-	d->whole = o->causal && o->cross_attend ? without_recurrent_form(c) : stack_whole(head);
+	d->whole = stack_whole(head);
+	if (!d->whole && o->causal && o->cross_attend)
+		d->whole = without_recurrent_form(c);
+	d->by_segments = stack_by_segments(head);
 	d->positions = stack_length(head);
 	d->segment = o->causal && o->max_mem_len ? o->max_seq_len : 0;
 	d->period = stack_positions(o) ? d->segment : 0;
