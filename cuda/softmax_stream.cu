@@ -37,7 +37,7 @@ enum {
 struct ring_call {
 	const float *q, *k, *v; /* of the first token; k and v NULL: queries to a source */
 	int64_t q_row, k_row, v_row;
-	float *pool, *y;                                        /* y may be NULL */
+	float *pool, *y, *log_normalizer;                       /* the last two may be NULL */
 	const int32_t *slot, *position, *length, *mask, *start; /* the last two may be NULL */
 	const float *memory_k, *memory_v, *bias;                /* bias may be NULL */
 	softmax_store store;
@@ -55,6 +55,11 @@ struct ring_call {
 	float *sum;   /* [heads, tokens, chunks, whole quads of dv] */
 	float2 *norm; /* [heads, tokens, chunks] m, z */
 };
+
+static inline __device__ __host__ bool attends(const ring_call &c)
+{
+	return c.y || c.log_normalizer;
+}
 
 /* The floats of a head's sums, whole quads. */
 static inline __device__ __host__ int64_t sum_width(int64_t dv)
@@ -468,7 +473,7 @@ static __device__ __forceinline__ int64_t part_at(const parts &p, int k)
 	return (k < p.memories ? p.memory : p.token) + k;
 }
 
-/* Token i of a sequence, one head: y [dv]. */
+/* Token i of a sequence, one head: y [dv], and its log-normalizer. */
 template <int LANES, bool PACKED>
 static __device__ __forceinline__ void combine(const ring_call &c, const session &s, int64_t head, int64_t i, int Q)
 {
@@ -480,7 +485,9 @@ static __device__ __forceinline__ void combine(const ring_call &c, const session
 	for (int k = 0; k < p.count && top > -INFINITY; k++)
 		z = __fmaf_rn(expf(c.norm[part_at(p, k)].x - top), c.norm[part_at(p, k)].y, z);
 	const float inverse = z > 0.0f ? __fdiv_rn(1.0f, z) : 0.0f;
-	for (int64_t d = first; d < c.dv; d += LANES * QUAD) {
+	if (c.log_normalizer && first == 0)
+		c.log_normalizer[(s.tokens.first + i) * c.heads + head] = z > 0.0f ? top + logf(z) : -INFINITY;
+	for (int64_t d = first; c.y && d < c.dv; d += LANES * QUAD) {
 		quad y = {};
 		for (int k = 0; k < p.count && z > 0.0f; k++) {
 			const float by = __fmul_rn(expf(c.norm[part_at(p, k)].x - top), inverse);
@@ -509,9 +516,11 @@ __global__ void __launch_bounds__(WARPS *WARP) softmax_finish_kernel(ring_call c
 	if (i >= s.length) {
 		for (int64_t d = first; c.y && d < c.dv; d += LANES * QUAD)
 			store_quad<PACKED>(c.y + (at * c.heads + head) * c.dv, d, c.dv, zeros);
+		if (c.log_normalizer && first == 0)
+			c.log_normalizer[at * c.heads + head] = 0.0f;
 		return;
 	}
-	if (c.y)
+	if (attends(c))
 		combine<LANES, PACKED>(c, s, head, i, Q);
 	if (!c.k || i < s.length - places || (unsigned)head % (unsigned)c.group != 0)
 		return;
@@ -578,6 +587,7 @@ static ring_call ring_call_of(const op_call *call)
 	c.position = (const int32_t *)call->in[POSITION_IN].data;
 	c.mask = (const int32_t *)cuda_optional(call, MASK_IN);
 	c.bias = (const float *)cuda_optional(call, BIAS_IN);
+	c.log_normalizer = (float *)call->out[1].data;
 	c.past = p->past;
 	c.segment = p->segment;
 	c.reach = p->past > 0 && p->past < p->window ? p->past + 1 : p->window;
@@ -610,7 +620,7 @@ static int64_t partials(const ring_call *c)
 
 static size_t scratch_bytes(const ring_call *c)
 {
-	return c->y ? (size_t)partials(c) * ((size_t)sum_width(c->dv) * sizeof(float) + sizeof(float2)) : 0;
+	return attends(*c) ? (size_t)partials(c) * ((size_t)sum_width(c->dv) * sizeof(float) + sizeof(float2)) : 0;
 }
 
 size_t cuda_softmax_stream_scratch(const backend *b, const op_call *call)
@@ -649,7 +659,7 @@ template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
 	c.groups = (unsigned)((c.heads + PARTS - 1) / PARTS);
 	const bool one = c.n == 1 || c.segment > 0 ||
 	                 desk_bytes(QUERIES, c.key_quads + c.value_quads) > cuda_of(b)->shared_limit;
-	if (c.y)
+	if (attends(c))
 		TRY((one ? attend<LANES, PACKED, 1>(b, c) : attend<LANES, PACKED, QUERIES>(b, c)));
 	const int64_t units = c.tokens * c.groups;
 	return cuda_launch(b, softmax_finish_kernel<LANES, PACKED>, (unsigned)((units + WARPS - 1) / WARPS),
@@ -659,7 +669,7 @@ template <int LANES, bool PACKED> static status ring(backend *b, ring_call c)
 static status answer(backend *b, const op_call *call, ring_call c)
 {
 	c.sum = (float *)call->scratch;
-	c.norm = (float2 *)(c.sum + (c.y ? partials(&c) * sum_width(c.dv) : 0));
+	c.norm = (float2 *)(c.sum + (attends(c) ? partials(&c) * sum_width(c.dv) : 0));
 	const bool packed =
 	    c.dh % QUAD == 0 && c.dv % QUAD == 0 && c.slot_floats % QUAD == 0 && c.offset % QUAD == 0;
 	return by_lanes(max(c.dh, c.dv), [&](auto lanes) {

@@ -379,16 +379,16 @@ value op_softmax_attention(graph *g, value q, value k, value v, value mask, valu
  * additive_stream does. q [B, N, H·h], k? [B, N, G·h], v? [B, N, G·w], pool [slots, slot_floats] (updated in place),
  * slot, position, length [i32] [B], mask? [i32] [B, N], start? [i32] [S], memory_k? [m, G·h], memory_v? [m, G·w], bias?
  * [T, H]
- * -> y [B, N, H·w]; tokens that no sequence reads are 0. Without k and v: q is [B, N, 3D] = query | key | value of a
- * token, G = H and h = w = D / H.
- * The cache is a ring of the last `window` ≥ 1 tokens. The query of the token at position t sees the c = min(t + 1, window)
- * newest tokens, its own included, with `segment` the c = min(t + 1, window - segment + t mod segment + 1) newest, and m
- * memories (keys and values that no token makes) in front of them: memory i at
- * place i, the tokens at m … m + c - 1. With δ the place of the query, m + c - 1, less that of the key:
+ * -> y [B, N, H·w], log_normalizer [B, N, H]: log Σ e^s; tokens that no sequence reads are 0. Without k and v: q is
+ * [B, N, 3D] = query | key | value of a token, G = H and h = w = D / H.
+ * The cache is a ring of the last `window` ≥ 1 tokens. The query of the token at position t sees the c = min(t + 1,
+ * window) newest tokens, its own included, with `segment` the c = min(t + 1, window - segment + t mod segment + 1)
+ * newest, and m memories (keys and values that no token makes) in front of them: memory i at place i, the tokens at
+ * m … m + c - 1. With δ the place of the query, m + c - 1, less that of the key:
  *   s = scale · q·k + bias[δ][head];  hidden are masked tokens and, with past > 0, what has δ > past.
- * A masked token keeps its place. T ≥ window + m. Query head n reads key and value head ⌊n / (H / G)⌋. y is 0 where
- * nothing is seen. The state of this layer is softmax_state_floats() floats at `offset` in the slot; what is in it at
- * position 0 does not matter. Layout: engine/tensor/ops/softmax_stream.h. */
+ * A masked token keeps its place. T ≥ window + m. Query head n reads key and value head ⌊n / (H / G)⌋. Where nothing
+ * is seen y is 0 and log_normalizer -inf. The state of this layer is softmax_state_floats() floats at `offset` in the
+ * slot; what is in it at position 0 does not matter. Layout: engine/tensor/ops/softmax_stream.h. */
 typedef struct softmax_stream_params {
 	int64_t heads, window;
 	int64_t offset; /* floats from the start of a slot */

@@ -32,6 +32,7 @@ static stream common_of(const op_call *call)
 	            .q_row = call->in[Q].shape.dim[2],
 	            .mask = kernel_optional(call, MASK),
 	            .y = call->out[0].data,
+	            .log_normalizer = call->out[1].data,
 	            .memory_k = kernel_optional(call, MEMORY_K),
 	            .memory_v = kernel_optional(call, MEMORY_V),
 	            .bias = kernel_optional(call, BIAS),
@@ -61,6 +62,8 @@ static void set_sequence(const op_call *call, int64_t row, stream *s)
 		s->mask += tokens.first;
 	if (s->y)
 		s->y += tokens.first * s->n.heads * s->n.value;
+	if (s->log_normalizer)
+		s->log_normalizer += tokens.first * s->n.heads;
 	s->state = (float *)call->in[POOL].data + slot * call->in[POOL].shape.dim[1] +
 	           ((const softmax_stream_params *)call->params)->offset;
 	s->position = ((const int32_t *)call->in[POSITION].data)[row];
@@ -84,14 +87,22 @@ static void remember(const stream *s)
 	}
 }
 
+/* Floats of a y that is not wanted where log_normalizer is; they lie behind the rest of the scratch. */
+static int64_t spare_floats(const op_call *call)
+{
+	return call->out[1].data ? kernel_spare_floats(call, 0) : 0;
+}
+
 size_t KERNEL(softmax_stream_scratch)(const backend *b, const op_call *call)
 {
-	return stream_scratch(b, heads_of(call));
+	return stream_scratch(b, heads_of(call)) + (size_t)spare_floats(call) * sizeof(float);
 }
 
 status KERNEL(softmax_stream)(backend *b, const op_call *call)
 {
-	const stream_call all = {sequence_count(call, START), common_of(call), set_sequence};
+	stream_call all = {sequence_count(call, START), common_of(call), set_sequence};
+	if (spare_floats(call) > 0)
+		all.common.y = (float *)((char *)call->scratch + stream_scratch(b, all.common.n));
 	stream_answer(b, call, &all);
 	for (int64_t row = 0; row < all.sequences; row++) {
 		const stream s = stream_at(call, &all, row);

@@ -22,8 +22,9 @@ typedef struct stream {
 	softmax_store store;
 	const float *q, *k, *v; /* of the call's first token; k and v NULL: its tokens are queries alone */
 	int64_t q_row, k_row, v_row;
-	const int32_t *mask; /* of the call's tokens, or NULL */
-	float *y;            /* rows of n.heads · n.value; NULL: not wanted */
+	const int32_t *mask;   /* of the call's tokens, or NULL */
+	float *y;              /* rows of n.heads · n.value; NULL: nothing is wanted */
+	float *log_normalizer; /* rows of n.heads, or NULL */
 	float *state;
 	const float *memory_k, *memory_v, *bias; /* bias NULL: none */
 	int64_t memories;
@@ -209,6 +210,12 @@ static inline const float *stream_bias(const stream *s, int64_t distance)
 	return s->bias ? s->bias + distance * s->n.heads + s->head : NULL;
 }
 
+static inline void stream_put_normalizer(const stream *s, int64_t i, float top, float total)
+{
+	if (s->log_normalizer)
+		s->log_normalizer[i * s->n.heads + s->head] = total > 0.0f ? top + math_log(total) : -INFINITY;
+}
+
 /* The call's token i. */
 static inline void stream_token(const stream *s, int64_t i)
 {
@@ -231,6 +238,7 @@ static inline void stream_token(const stream *s, int64_t i)
 	const float inverse = q.total > 0.0f ? 1.0f / q.total : 0.0f;
 	for (int64_t d = 0; d < s->n.value; d++)
 		q.y[d] *= inverse;
+	stream_put_normalizer(s, i, q.top, q.total);
 }
 
 /* --- a block of queries ------------------------------------------------------------------------------------ */
@@ -277,6 +285,8 @@ static inline void stream_block(const stream *s, const softmax_block *w, int64_t
 		softmax_block_tile(w, &q, &k, NULL);
 	}
 	softmax_block_close(w, &q, s->y + (i * s->n.heads + s->head) * s->n.value, s->n.heads * s->n.value);
+	for (int64_t l = 0; l < count; l++)
+		stream_put_normalizer(s, i + l, w->top[l], w->total[l]);
 }
 
 /* --- the call -------------------------------------------------------------------------------------------------- */
@@ -321,8 +331,12 @@ static inline void stream_some(const stream *s, const softmax_block *w, int64_t 
 static inline void stream_clear_rest(const stream *s)
 {
 	const int64_t width = s->n.heads * s->n.value;
-	if (s->length < s->room)
-		memset(s->y + s->length * width, 0, (size_t)((s->room - s->length) * width) * sizeof(float));
+	if (s->length == s->room)
+		return;
+	memset(s->y + s->length * width, 0, (size_t)((s->room - s->length) * width) * sizeof(float));
+	if (s->log_normalizer)
+		memset(s->log_normalizer + s->length * s->n.heads, 0,
+		       (size_t)((s->room - s->length) * s->n.heads) * sizeof(float));
 }
 
 /* On the caller's thread. */
@@ -383,14 +397,14 @@ static inline size_t stream_scratch(const backend *b, softmax_heads n)
 	return (size_t)(((const cpu *)b)->threads * softmax_block_floats(n.key, n.value, false)) * sizeof(float);
 }
 
-/* All of y: what the call's queries pooled, and zeros past the length of each sequence. */
+/* All of y and log_normalizer: what the call's queries pooled, and zeros past the length of each sequence. */
 static inline void stream_answer(backend *b, const op_call *call, const stream_call *all)
 {
 	int64_t longest;
 	const softmax_heads n = all->common.n;
 	const int64_t work = stream_work(call, all, &longest), blocks = kernel_parts(longest, SOFTMAX_LANES);
 	const int threads = (int)kernel_min(kernel_threads(b, work), all->sequences * n.heads * blocks);
-	if (!call->out[0].data)
+	if (!all->common.y)
 		return;
 	if (threads <= 1) /* a parallel region costs 0.2 µs even with one thread */
 		stream_answer_here(call, all);

@@ -53,8 +53,9 @@ static void append(const stream *s, int64_t t, bool masked, const float *k, cons
 	s->state[softmax_there(s->ring, place)] = masked ? 0 : 1;
 }
 
-/* Token t, in the ring already, attends: query [h], y [w] of head n; sum [w] is scratch. */
-static void attend(const stream *s, int64_t n, int64_t t, const float *query, double *sum, float *y)
+/* Token t, in the ring already, attends: query [h], y [w] (NULL: not wanted) of head n; sum [w] is scratch. Its
+ * log-normalizer. */
+static double attend(const stream *s, int64_t n, int64_t t, const float *query, double *sum, float *y)
 {
 	const int64_t group = n / (s->n.heads / s->n.kv_heads), window = s->ring.places;
 	const int64_t last = s->memories + t - stream_oldest(t, window, s->segment);
@@ -72,7 +73,7 @@ static void attend(const stream *s, int64_t n, int64_t t, const float *query, do
 			score += (double)s->bias[distance * s->n.heads + n];
 		softmax_sum_add(&all, score, v + group * s->n.value);
 	}
-	softmax_sum_end(&all, y);
+	return softmax_sum_end(&all, y);
 }
 
 /* One head's y in double. */
@@ -83,7 +84,7 @@ size_t reference_softmax_stream_scratch(const backend *b, const op_call *call)
 }
 
 /* q [B, N, H·h], k? [B, N, G·h], v? [B, N, G·w], pool [slots, floats], slot, position, length [B], mask? [B, N],
- * start?, memory_k? [m, G·h], memory_v? [m, G·w], bias? [T, H] -> y [B, N, H·w] */
+ * start?, memory_k? [m, G·h], memory_v? [m, G·w], bias? [T, H] -> y [B, N, H·w], log_normalizer [B, N, H] */
 status reference_softmax_stream(backend *unused, const op_call *call)
 {
 	(void)unused;
@@ -92,7 +93,7 @@ status reference_softmax_stream(backend *unused, const op_call *call)
 	const int32_t *mask = MASK < call->n_in ? call->in[MASK].data : NULL;
 	const float *k_in = optional(call, K), *v_in = optional(call, V);
 	const int64_t row_floats = call->in[Q].shape.dim[2];
-	float *y = call->out[0].data;
+	float *y = call->out[0].data, *log_normalizer = call->out[1].data;
 	stream s = stream_of(call);
 	const int64_t width = s.n.heads * s.n.value;
 	for (int64_t b = 0; b < sequence_count(call, START); b++) {
@@ -103,12 +104,18 @@ status reference_softmax_stream(backend *unused, const op_call *call)
 			const float *q = (const float *)call->in[Q].data + row * row_floats;
 			if (y)
 				memset(y + row * width, 0, (size_t)width * sizeof *y);
+			if (log_normalizer)
+				memset(log_normalizer + row * s.n.heads, 0, (size_t)s.n.heads * sizeof *log_normalizer);
 			if (i >= length[b])
 				continue;
 			append(&s, t, mask && !mask[row], k_in ? k_in + row * s.ring.key_width : q + row_floats / 3,
 			       v_in ? v_in + row * s.ring.value_width : q + row_floats / 3 * 2);
-			for (int64_t n = 0; n < s.n.heads && y; n++)
-				attend(&s, n, t, q + n * s.n.key, call->scratch, y + row * width + n * s.n.value);
+			for (int64_t n = 0; n < s.n.heads && (y || log_normalizer); n++) {
+				const double m = attend(&s, n, t, q + n * s.n.key, call->scratch,
+				                        y ? y + row * width + n * s.n.value : NULL);
+				if (log_normalizer)
+					log_normalizer[row * s.n.heads + n] = (float)m;
+			}
 		}
 	}
 	return STATUS_OK;

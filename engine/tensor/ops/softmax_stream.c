@@ -111,9 +111,9 @@ value op_softmax_stream(graph *g, value q, value k, value v, value pool, value s
                         value mask, value start, value memory_k, value memory_v, value bias,
                         softmax_stream_params params)
 {
-	value out, in[] = {q, k, v, pool, slot, position, length, mask, start, memory_k, memory_v, bias};
-	graph_apply(g, OP_softmax_stream, in, 12, &params, &out);
-	return out;
+	value out[2], in[] = {q, k, v, pool, slot, position, length, mask, start, memory_k, memory_v, bias};
+	graph_apply(g, OP_softmax_stream, in, 12, &params, out);
+	return out[0];
 }
 
 /* q, k?, v?: the widths of a token's keys and values into *store. */
@@ -167,6 +167,7 @@ status op_softmax_stream_check(op_call *call, error *err)
 	const shape q = call->in[0].shape;
 	const int64_t groups = groups_of(p->heads, p->kv_heads);
 	check_output(call, 0, DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], store.value_width / groups * p->heads));
+	check_output(call, 1, DTYPE_F32, SHAPE3(q.dim[0], q.dim[1], p->heads));
 	return STATUS_OK;
 }
 

@@ -130,12 +130,34 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 {
 	(void)state;
 	/* What ops.h has no [real] argument for. */
-	static const op_id f32_only[] = {OP_additive_stream, OP_softmax_stream, OP_source_store, OP_source_attention,
-	                                 OP_linear_stream, OP_fill, OP_accumulate, OP_sum_squares, OP_adamw, OP_sgd,
-	                                 OP_sample, OP_secant_grad, OP_dot_rows, OP_hide_keys, OP_attention_weights,
-	                                 OP_attention_weights_grad, OP_mix_heads, OP_mix_heads_grad, OP_stream_scores,
-	                                 OP_stream_apply, OP_stream_store, OP_t5_buckets, OP_distances, OP_alibi,
-	                                 OP_pad_mask, OP_shift_stream, OP_dilated_stream, OP_sinusoids};
+	static const op_id f32_only[] = {OP_additive_stream,
+	                                 OP_softmax_stream,
+	                                 OP_source_store,
+	                                 OP_source_attention,
+	                                 OP_linear_stream,
+	                                 OP_fill,
+	                                 OP_accumulate,
+	                                 OP_sum_squares,
+	                                 OP_adamw,
+	                                 OP_sgd,
+	                                 OP_sample,
+	                                 OP_secant_grad,
+	                                 OP_dot_rows,
+	                                 OP_hide_keys,
+	                                 OP_attention_weights,
+	                                 OP_attention_weights_grad,
+	                                 OP_mix_heads,
+	                                 OP_mix_heads_grad,
+	                                 OP_stream_scores,
+	                                 OP_stream_apply,
+	                                 OP_stream_store,
+	                                 OP_t5_buckets,
+	                                 OP_distances,
+	                                 OP_alibi,
+	                                 OP_pad_mask,
+	                                 OP_shift_stream,
+	                                 OP_dilated_stream,
+	                                 OP_sinusoids};
 	for (int id = 0; id < OP_COUNT; id++) {
 		bool found = false, expected = true;
 		op_case in_bf16;
