@@ -86,6 +86,22 @@ typedef struct matmul_params {
 value op_matmul(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha);
 value op_matmul_wide(graph *g, value a, value b, bool trans_a, bool trans_b, float alpha);
 
+/* quantize: y = q · step, with q an 8-bit code of x, or what 4 or 2 bits make of that.
+ *   q = min(max(round(x / step), -128), 127), ties to even;  step = √(Σ x² / n) / 32, or 1/32 for QUANTIZE_FIXED
+ *   bits 4: 9 c - 68 with c = min(max(⌊(q + 76) / 9⌋, 0), 15);
+ *   bits 2: -36, -12, 12 or 36 for q below -24, below 0, up to 24, above.
+ * x […] f32 -> y […] f32, step f32: [1] of the whole tensor, [rows] for QUANTIZE_ROWS, [0] for QUANTIZE_FIXED. Where
+ * the step is 0 y is 0. Rows (of at most QUANTIZE_PART² elements) and the fixed step have 8 bits.
+ * Codes and steps have the same bits on every backend: Σ x² is added in double in the order of
+ * engine/tensor/ops/quantize.h, and the step is rounded to f32 once.
+ * Gradient: dx = dy (straight through); in a frozen network dx = dy ⊙ y / x, 0 where x is. */
+typedef enum quantize_mode { QUANTIZE_TENSOR, QUANTIZE_ROWS, QUANTIZE_FIXED } quantize_mode;
+typedef struct quantize_params {
+	quantize_mode mode;
+	int64_t bits; /* 8, 4 or 2 */
+} quantize_params;
+value op_quantize(graph *g, value x, quantize_params params);
+
 /* linear: y = alpha (x Wᵀ + b). x […, K] [real], weight [N, K] of x's type or panels (panel.h; x f32), bias? [N] f32
  * (where y is bf16, alpha b may be rounded to it) -> y […, N] [real].
  * Panels: y[r, n] is summed over k in order in one fused chain per output, so it has the same bits

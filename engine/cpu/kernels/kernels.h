@@ -55,6 +55,7 @@ size_t KERNEL(sum_rows_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(layernorm_grad_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(normalize_grad_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(scale_columns_grad_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(quantize_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(matmul_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(hide_keys_scratch)(const backend *b, const op_call *call);

@@ -19,6 +19,7 @@ const cpu_kernels KERNEL(kernels) = {
             [OP_layernorm_grad] = KERNEL(layernorm_grad_scratch),
             [OP_normalize_grad] = KERNEL(normalize_grad_scratch),
             [OP_scale_columns_grad] = KERNEL(scale_columns_grad_scratch),
+            [OP_quantize] = KERNEL(quantize_scratch),
             [OP_matmul] = KERNEL(matmul_scratch),
             [OP_linear] = KERNEL(linear_scratch),
             [OP_hide_keys] = KERNEL(hide_keys_scratch),
