@@ -194,6 +194,12 @@ typedef struct glu_params {
 } glu_params;
 value op_glu(graph *g, value x, activation_kind kind);
 
+/* trilinear: the products of each pair of channels of a block of 16. k, u […, T] [real], T a multiple of 16
+ *   -> p […, 16T] [real], p[b·T + i] = k[i xor b] u[i], b = 0…15.
+ * trilinear_grad: k, u, dp -> dk, du […, T] [real]. In a frozen network u gets `share` of it and k the rest.
+ *   dk[i] = Σ_b dp[b·T + (i xor b)] u[i xor b];  du[i] = Σ_b dp[b·T + i] k[i xor b]. */
+value op_trilinear(graph *g, value k, value u);
+
 /* rotary: each head turns its first `width` channels by its row's position (Su et al. 2021).
  *   pair i < width/2 is (a, b) = channels (i, i + width/2) of the head, or `interleaved` (2i, 2i + 1):
  *   (a, b) -> f · (a cos θ - b sin θ, b cos θ + a sin θ),  θ = position · w_i,  w_i = base^(-2i/width) rounded to f32;
