@@ -636,6 +636,60 @@ value op_stream_apply(graph *g, value v, value weights, value memory_v, stream_v
 void op_stream_store(graph *g, value k, value v, stream_values at, matrix_stream_params params);
 int64_t matrix_stream_floats(matrix_stream_params params);
 
+/* --- attention that decays with distance, with a first key and a sink ---------------------------------------------
+ *
+ * A query sees the keys of the `window` tokens in front of its own, without its own, and a first key [Q] with a value
+ * [T] that stands at position -1 and belongs to no token; the sink is a key with score 0 and value 0. q, k [B, N, Q]
+ * [real], v [B, N, T] [real], mask? [i32] [B, N] (0: the token is no key), per head of Q / H and T / H channels
+ *   -> u [B, N, T] [real], log_normalizer [B, N, H] f32 = ln Z.
+ *   e_tj = scale · q_t·k_j - slope d + hyper / d, d = t - j;  Z_t = 1 + Σ_j 2^e_tj;  u_t = Σ_j 2^e_tj v_j / Z_t.
+ * The share of a key is 2^e / Z, that of the sink 1 / Z.
+ *
+ * This is softmax attention over window + 1 tokens, with a table of biases that hides the query's own token and adds
+ * what depends on the distance, and decay_merge, which adds the first key and the sink by the log-normalizer: memory
+ * O(N), time O(N · window), and all kernels of softmax attention serve. */
+typedef struct decay_params {
+	int64_t heads;
+	int64_t window; /* <= 0: all tokens before */
+	float scale, slope, hyper;
+} decay_params;
+typedef struct decay_values {
+	value u, log_normalizer;
+} decay_values;
+/* biases: of op_decay_biases for min(window + 1, N) distances or more, so that layers can share a table; or VALUE_NONE:
+ * the layer makes its own. */
+decay_values op_decay_attention(graph *g, value q, value k, value v, value first_k, value first_v, value mask,
+                                value biases, decay_params params);
+/* The recurrent form: softmax_stream on a ring of window + 1 tokens (window ≥ 1), and decay_merge. positions [i32] […]:
+ * of each row of q; biases of window + 1 distances. offset: floats from the start of a slot. What u holds in rows that
+ * no sequence reads means nothing. */
+decay_values op_decay_stream(graph *g, value q, value k, value v, value first_k, value first_v, stream_values at,
+                             value positions, value biases, int64_t offset, decay_params params);
+/* Floats of state of one layer whose tokens have Q and T floats. */
+int64_t decay_state_floats(int64_t key_width, int64_t value_width, int64_t window);
+
+/* decay_biases: the table of biases of distances 0 … count - 1: -> [count, heads] f32
+ *   y[0] = DECAY_HIDDEN;  y[d] = ln 2 (-slope d + hyper / d). */
+#define DECAY_HIDDEN (-1e30f) /* not -inf: scores of a row stay finite, and e^x is 0 beside a sink all the same */
+typedef struct decay_biases_params {
+	int64_t count, heads;
+	float slope, hyper;
+} decay_biases_params;
+value op_decay_biases(graph *g, decay_biases_params params);
+
+/* decay_merge: the first key and the sink beside y and M, what softmax attention made of the tokens. q [B, N, Q],
+ * first_k [Q], first_v [T], y [B, N, T] [real], M [B, N, H], positions? [i32], one for each row (absent: row n of a
+ * sequence at n); and k?, v?, mask?, biases? of that attention, whose numbers are not read (no gradient without them)
+ *   -> u [B, N, T] [real], log_normalizer L [B, N, H].
+ *   s = ln 2 (scale · q·first_k - slope d + hyper / d), d = position + 1;  L = ln(1 + e^s + e^M);
+ *   u = e^{M - L} y + e^{s - L} first_v.
+ * The gradient is that of the whole attention, and y has none: softmax_attention_grad with u and L in place of y and M
+ * gives dk, dv and dq by the tokens, decay_merge_grad the rest.
+ * decay_merge_grad: q, first_k, first_v, u, L, du, positions? -> dq [B, N, Q], dfirst_k [Q], dfirst_v [T] [real], with
+ * the sums over rows in a fixed order
+ *   P = e^{s - L};  ds = ln 2 · scale · P (du·first_v - du·u);
+ *   dq = ds first_k;  dfirst_k = Σ ds q;  dfirst_v = Σ P du. */
+
 /* --- tables of position biases: a row for each distance first … first + count - 1 (query's position - key's)
  * ---------- */
 

@@ -72,6 +72,7 @@ size_t KERNEL(dilated_stream_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_attention_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_attention_grad_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(linear_stream_scratch)(const backend *b, const op_call *call);
+size_t KERNEL(decay_merge_grad_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(attention_scores_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(attention_apply_scratch)(const backend *b, const op_call *call);
 size_t KERNEL(attention_apply_transposed_scratch)(const backend *b, const op_call *call);

@@ -36,6 +36,7 @@ const cpu_kernels KERNEL(kernels) = {
             [OP_linear_attention] = KERNEL(linear_attention_scratch),
             [OP_linear_attention_grad] = KERNEL(linear_attention_grad_scratch),
             [OP_linear_stream] = KERNEL(linear_stream_scratch),
+            [OP_decay_merge_grad] = KERNEL(decay_merge_grad_scratch),
             [OP_attention_scores] = KERNEL(attention_scores_scratch),
             [OP_attention_apply] = KERNEL(attention_apply_scratch),
             [OP_attention_apply_transposed] = KERNEL(attention_apply_transposed_scratch),

@@ -36,6 +36,7 @@ status cpu_reference_open(backend **out, int threads, error *err)
 	b->scratch[OP_dilated_stream] = reference_dilated_stream_scratch;
 	b->scratch[OP_linear_attention] = reference_linear_attention_scratch;
 	b->scratch[OP_linear_attention_grad] = reference_linear_attention_grad_scratch;
+	b->scratch[OP_decay_merge_grad] = reference_decay_merge_grad_scratch;
 	b->scratch[OP_attention_weights] = reference_attention_weights_scratch;
 	b->scratch[OP_attention_weights_grad] = reference_attention_weights_grad_scratch;
 	b->scratch[OP_linear_cross_entropy] = reference_linear_cross_entropy_scratch;

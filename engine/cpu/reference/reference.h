@@ -28,6 +28,7 @@ size_t reference_dilated_attention_grad_scratch(const backend *b, const op_call 
 size_t reference_dilated_stream_scratch(const backend *b, const op_call *call);
 size_t reference_linear_attention_scratch(const backend *b, const op_call *call);
 size_t reference_linear_attention_grad_scratch(const backend *b, const op_call *call);
+size_t reference_decay_merge_grad_scratch(const backend *b, const op_call *call);
 size_t reference_attention_weights_scratch(const backend *b, const op_call *call);
 size_t reference_attention_weights_grad_scratch(const backend *b, const op_call *call);
 size_t reference_linear_cross_entropy_scratch(const backend *b, const op_call *call);

@@ -158,7 +158,8 @@ static void every_op_on_activations_has_a_case_in_bf16(void **state)
 	                                 OP_shift_stream,
 	                                 OP_dilated_stream,
 	                                 OP_sinusoids,
-	                                 OP_quantize};
+	                                 OP_quantize,
+	                                 OP_decay_biases};
 	for (int id = 0; id < OP_COUNT; id++) {
 		bool found = false, expected = true;
 		op_case in_bf16;

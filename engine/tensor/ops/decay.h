@@ -1,0 +1,30 @@
+/* decay.h - the scores of attention that decays with distance, in natural exponents, the same on every backend, and
+ * where the arguments of decay_merge and its gradient lie. */
+#ifndef ENGINE_TENSOR_OPS_DECAY_H
+#define ENGINE_TENSOR_OPS_DECAY_H
+
+#include <stdint.h>
+
+#include "engine/base/device_function.h"
+
+#define DECAY_LN2 0.69314718055994530942
+
+/* Inputs of both ops, then of each. */
+enum { DECAY_Q, DECAY_FIRST_K, DECAY_FIRST_V, DECAY_Y, DECAY_LOG_NORMALIZER };
+enum { DECAY_POSITIONS = 5, DECAY_K, DECAY_V, DECAY_MASK, DECAY_BIASES, DECAY_INPUTS };
+enum { DECAY_DU = 5, DECAY_GRAD_POSITIONS, DECAY_GRAD_INPUTS };
+
+/* The factor of q·k. */
+DEVICE_FUNCTION float decay_scale(float scale)
+{
+	return (float)((double)scale * DECAY_LN2);
+}
+
+/* What a distance ≥ 1 adds to a score. */
+DEVICE_FUNCTION float decay_bias(float slope, float hyper, int64_t distance)
+{
+	const double d = (double)distance;
+	return (float)(DECAY_LN2 * ((double)hyper / d - (double)slope * d));
+}
+
+#endif
