@@ -239,7 +239,8 @@ static void bench_softmax_stream(walk *w, int64_t rows, int64_t context, int64_t
 	                     integers(w, one, (int32_t)context, 0, 1 << 30),
 	                     integers(w, one, 1, 0, 2)},
 	              .flops = 4.0 * (double)(rows * context * d),
-	              .bytes = 8.0 * (double)(rows * context * d)});
+	              .bytes = 8.0 * (double)(rows * context * d),
+	              .unwanted = 2});
 }
 
 /* The same with q, k and v apart and `kv_heads` heads of keys; biased, behind four memories. */
@@ -262,7 +263,8 @@ static void bench_softmax_options(walk *w, int64_t rows, int64_t context, int64_
 	                  integers(w, one, 0, 1, (int32_t)rows), integers(w, one, (int32_t)context, 0, 1 << 30),
 	                  integers(w, one, 1, 0, 2)},
 	           .flops = 4.0 * (double)(rows * context * d),
-	           .bytes = 8.0 * (double)(rows * context * width)};
+	           .bytes = 8.0 * (double)(rows * context * width),
+	           .unwanted = 2};
 	if (biased) {
 		t.in[9] = reals(w, SHAPE2(MEMORIES, width));
 		t.in[10] = reals(w, SHAPE2(MEMORIES, width));
@@ -637,7 +639,8 @@ static void bench_attention_matrix(walk *w, int64_t batch, int64_t length, int64
 /* `rows` sessions that have read `context` tokens read `count` more. */
 static void bench_matrix_stream(walk *w, int64_t rows, int64_t count, int64_t context, int64_t d, int64_t heads)
 {
-	matrix_stream_params p = {.heads = heads, .window = context, .key_width = d, .value_width = d, .scale = 1.0f / 8};
+	matrix_stream_params p = {
+	    .heads = heads, .window = context, .key_width = d, .value_width = d, .scale = 1.0f / 8};
 	const shape one = SHAPE1(rows), tokens = SHAPE3(rows, count, d);
 	const shape weights = SHAPE4(rows * count, heads, 1, context);
 	const int64_t half = (int64_t)rows * context * d * 4; /* bytes of the keys, and of the values */
@@ -669,6 +672,41 @@ static void bench_position_bias(walk *w, int64_t length, int64_t heads)
 	bench(w, text, (trial){.id = OP_t5_buckets, .params = &buckets});
 	bench(w, text, (trial){.id = OP_distances, .params = &distances});
 	bench(w, text, (trial){.id = OP_alibi, .params = &alibi});
+}
+
+/* `rows` tokens of a trilinear layer, D channels of which Q are of keys and T of values, and its largest weight. */
+static void bench_trilinear(walk *w, int64_t rows, int64_t d, int64_t q, int64_t t, int64_t heads)
+{
+	static const char *const modes[] = {"a tensor", "rows", "a fixed step"};
+	const quantize_params quantize[] = {{QUANTIZE_TENSOR, 8}, {QUANTIZE_ROWS, 8}, {QUANTIZE_FIXED, 8}};
+	const decay_biases_params biases = {65, heads, 0.25f, 0};
+	const decay_params decay = {heads, 64, 0.1f, 0.25f, 20.0f / 3};
+	const shape keys = SHAPE3(1, rows, q), values = SHAPE3(1, rows, t), norms = SHAPE3(1, rows, heads);
+	char text[64];
+	for (int i = 0; i < 3; i++) {
+		const shape s = i == 0 ? SHAPE2(d, 16 * t) : SHAPE2(rows, d);
+		snprintf(text, sizeof text, "%s, %dx%d", modes[i], (int)s.dim[0], (int)s.dim[1]);
+		bench(w, text, (trial){.id = OP_quantize, .params = &quantize[i], .n_in = 1, .in = {reals(w, s)}});
+	}
+	snprintf(text, sizeof text, "N%d Q%d T%d H%d", (int)rows, (int)q, (int)t, (int)heads);
+	bench(w, text, (trial){.id = OP_trilinear, .n_in = 2, .in = {reals(w, values), reals(w, values)}});
+	bench(w, text,
+	      (trial){.id = OP_trilinear_grad,
+	              .n_in = 3,
+	              .in = {reals(w, values), reals(w, values), reals(w, SHAPE3(1, rows, 16 * t))}});
+	bench(w, text, (trial){.id = OP_decay_biases, .params = &biases});
+	bench(w, text,
+	      (trial){
+	          .id = OP_decay_merge,
+	          .params = &decay,
+	          .n_in = 5,
+	          .in = {reals(w, keys), reals(w, SHAPE1(q)), reals(w, SHAPE1(t)), reals(w, values), reals(w, norms)}});
+	bench(w, text,
+	      (trial){.id = OP_decay_merge_grad,
+	              .params = &decay,
+	              .n_in = 6,
+	              .in = {reals(w, keys), reals(w, SHAPE1(q)), reals(w, SHAPE1(t)), reals(w, values),
+	                     reals(w, norms), reals(w, values)}});
 }
 
 static void walk_ops(walk *w)
@@ -707,6 +745,8 @@ static void walk_ops(walk *w)
 		bench_matrix_stream(w, rows, 1, 2048, 512, 8);
 	bench_matrix_stream(w, 1, 256, 2048, 512, 8);
 	bench_position_bias(w, 2048, 8);
+	for (int64_t rows = 1; rows <= 4096; rows *= 4096)
+		bench_trilinear(w, rows, 256, 128, 64, 1);
 	bench_products(w);
 	bench_rows(w, 4096, 128);
 	bench_rows(w, 4096, 512);
