@@ -243,6 +243,68 @@ static void pieces_are_the_definition_past_the_end_of_the_ring_too(void **state)
 	}
 }
 
+/* --- the frozen network ------------------------------------------------------------------------------------------ */
+
+/* Of a product of 8-bit vectors with attention's result: what reaches the vectors, the values and the first value,
+ * times these, is the score. */
+static void the_parts_of_a_frozen_layer_sum_to_the_score(void **state)
+{
+	enum { N = 9, T = 16, SOURCES = 3 };
+	const backends *b = *state;
+	const int64_t counts[SOURCES] = {N * T, N * T, T};
+	static const char *const names[] = {"code", "value", "first value", "query", "key"};
+	static float x[SOURCES][N * T], part[N * T], dp[N * 16 * T], p[N * 16 * T], qk[2][N * KEY];
+	for (int fast = 0; fast < 2; fast++) {
+		graph *g = graph_new();
+		value in[SOURCES], source[SOURCES], keys[2];
+		for (int i = 0; i < SOURCES; i++) {
+			in[i] = graph_input(g, names[i], DTYPE_F32, i < 2 ? SHAPE3(1, N, T) : SHAPE1(T));
+			source[i] = op_scale(g, in[i], 1);
+			random_normal(x[i], counts[i], 30 + (uint64_t)i, 1);
+		}
+		for (int i = 0; i < 2; i++) {
+			keys[i] = graph_input(g, names[SOURCES + i], DTYPE_F32, SHAPE3(1, N, KEY));
+			random_normal(qk[i], N * KEY, 40 + (uint64_t)i, 1);
+		}
+		const value first_k = op_fill(g, SHAPE1(KEY), 0.5f);
+		const value dy = graph_input(g, "dy", DTYPE_F32, SHAPE3(1, N, 16 * T));
+		const value code = op_quantize(g, source[0], (quantize_params){QUANTIZE_ROWS, 8});
+		const value u = op_decay_attention(g, keys[0], keys[1], source[1], first_k, source[2], VALUE_NONE,
+		                                   VALUE_NONE, (decay_params){1, 4, 0.5f, 0.25f, 1})
+		                    .u;
+		const value y = op_trilinear(g, code, u);
+		const graph_rule rule = {.frozen = true, .share = 0.25f, .apart = VALUE_NONE};
+		error err = ERROR_INIT;
+		graph_pull_back(g, y, dy, source, SOURCES, rule);
+		if (graph_status(g, &err) != STATUS_OK)
+			fail_msg("%s", error_message(&err));
+		graph_output(g, y, "y");
+		for (int i = 0; i < SOURCES; i++)
+			graph_output(g, graph_gradient(g, source[i]), "part %d", i);
+		plan *made;
+		assert_int_equal(plan_new(&made, g, b->each[fast], NULL, 0, NULL), STATUS_OK);
+		random_normal(dp, N * 16 * T, 50, 1);
+		for (int i = 0; i < SOURCES; i++)
+			assert_int_equal(plan_write(made, in[i], x[i]), STATUS_OK);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(plan_write(made, keys[i], qk[i]), STATUS_OK);
+		assert_int_equal(plan_write(made, dy, dp), STATUS_OK);
+		assert_int_equal(plan_run(made), STATUS_OK);
+		assert_int_equal(plan_read(made, y, p), STATUS_OK);
+		double score = 0, sum[SOURCES] = {0};
+		for (int e = 0; e < N * 16 * T; e++)
+			score += (double)dp[e] * (double)p[e];
+		for (int i = 0; i < SOURCES; i++) {
+			assert_int_equal(plan_read(made, graph_gradient(g, source[i]), part), STATUS_OK);
+			for (int e = 0; e < counts[i]; e++)
+				sum[i] += (double)part[e] * (double)x[i][e];
+			assert_true(fabs(sum[i]) > 1e-3);
+		}
+		assert_true(fabs(sum[0] - 0.75 * score) < 1e-3 && fabs(sum[1] + sum[2] - 0.25 * score) < 1e-3);
+		plan_free(made);
+	}
+}
+
 /* --- codes ------------------------------------------------------------------------------------------------------- */
 
 static void codes_are_rounded_to_even_and_saturate(void **state)
@@ -334,6 +396,7 @@ int main(void)
 	    cmocka_unit_test(decayed_attention_is_its_definition),
 	    cmocka_unit_test(a_token_changes_nothing_up_to_itself),
 	    cmocka_unit_test(pieces_are_the_definition_past_the_end_of_the_ring_too),
+	    cmocka_unit_test(the_parts_of_a_frozen_layer_sum_to_the_score),
 	    cmocka_unit_test(codes_are_rounded_to_even_and_saturate),
 	    cmocka_unit_test(the_codes_of_a_large_tensor_are_the_same_bits),
 	    cmocka_unit_test(few_bits_have_the_levels_of_their_tables),
