@@ -85,7 +85,8 @@ static void pack_bf16(const float *w, int64_t k, int64_t j, uint16_t *to)
 		to[place(PANEL_PAIR, i, j)] = panel_bf16(w[i]);
 }
 
-static void pack_int8(const float *w, int64_t k, int64_t j, panel_header *header, int8_t *q)
+/* What a row is multiplied by when it is stored: its largest weight becomes PANEL_INT8_MAX. */
+static float row_scale(const float *w, int64_t k)
 {
 	float top = 0;
 	bool finite = true;
@@ -93,15 +94,25 @@ static void pack_int8(const float *w, int64_t k, int64_t j, panel_header *header
 		top = fabsf(w[i]) > top ? fabsf(w[i]) : top;
 		finite = finite && isfinite(w[i]);
 	}
-	header->scale[j] = finite ? fmaxf(top / PANEL_INT8_MAX, FLT_MIN) : NAN;
-	for (int64_t i = 0; i < k && finite; i++) {
-		int32_t rounded = (int32_t)lrintf(w[i] / header->scale[j]);
+	return finite ? fmaxf(top / PANEL_INT8_MAX, FLT_MIN) : NAN;
+}
+
+static void pack_int8(const float *w, int64_t k, int64_t j, float scale, panel_header *header, int8_t *q)
+{
+	header->scale[j] = scale;
+	for (int64_t i = 0; i < k && !isnan(scale); i++) {
+		int32_t rounded = (int32_t)lrintf(w[i] / scale);
 		q[place(PANEL_GROUP, i, j)] = (int8_t)rounded;
 		header->sum[j] += rounded;
 	}
 }
 
 void panel_pack(dtype type, const float *w, int64_t n, int64_t k, void *out)
+{
+	panel_pack_codes(type, w, n, k, 0, out);
+}
+
+void panel_pack_codes(dtype type, const float *w, int64_t n, int64_t k, float step, void *out)
 {
 	size_t stride = panel_stride(type, k);
 	memset(out, 0, (size_t)parts(n, PANEL_WIDTH) * stride);
@@ -114,7 +125,8 @@ void panel_pack(dtype type, const float *w, int64_t n, int64_t k, void *out)
 		else if (type == DTYPE_PANEL_BF16)
 			pack_bf16(from, k, j, (uint16_t *)panel);
 		else
-			pack_int8(from, k, j, (panel_header *)panel, (int8_t *)(panel + sizeof(panel_header)));
+			pack_int8(from, k, j, step > 0 ? step : row_scale(from, k), (panel_header *)panel,
+			          (int8_t *)(panel + sizeof(panel_header)));
 	}
 }
 

@@ -38,6 +38,9 @@ bool panel_bytes(dtype type, int64_t n, int64_t k, size_t *out);
 
 /* Host side. Pack w [N, K]; out has panel_bytes bytes. */
 void panel_pack(dtype type, const float *w, int64_t n, int64_t k, void *out);
+/* The same of weights that are whole numbers from -128 to 127 times `step`: int8 panels hold these numbers, and the
+ * step as every scale. step 0: as panel_pack. */
+void panel_pack_codes(dtype type, const float *w, int64_t n, int64_t k, float step, void *out);
 /* Row n of a packed weight as stored: out [K], for int8 the whole numbers q. Returns what they are multiplied by:
  * the scale, or 1. */
 float panel_stored(dtype type, const void *panels, int64_t k, int64_t n, float *out);

@@ -6,6 +6,40 @@
 
 #include <inttypes.h>
 
+/* The order of additions of engine/tensor/ops/quantize.h: n ≤ QUANTIZE_PART numbers. */
+static double part_squares(const float *x, int64_t n)
+{
+	double lane[QUANTIZE_LANES] = {0};
+	for (int64_t i = 0; i < n; i++)
+		lane[i % QUANTIZE_LANES] += (double)x[i] * (double)x[i];
+	for (int64_t half = QUANTIZE_LANES / 2; half > 0; half /= 2)
+		for (int64_t l = 0; l < half; l++)
+			lane[l] += lane[l + half];
+	return lane[0];
+}
+
+/* Of any number of them: part i of level k has QUANTIZE_PART^k elements from i times as many on. */
+static double squares(const float *x, int64_t n)
+{
+	int64_t size = QUANTIZE_PART;
+	double lane[QUANTIZE_LANES] = {0};
+	if (n <= QUANTIZE_PART)
+		return part_squares(x, n);
+	while (n > size * QUANTIZE_PART)
+		size *= QUANTIZE_PART;
+	for (int64_t i = 0; i * size < n; i++)
+		lane[i % QUANTIZE_LANES] += squares(x + i * size, n - i * size < size ? n - i * size : size);
+	for (int64_t half = QUANTIZE_LANES / 2; half > 0; half /= 2)
+		for (int64_t l = 0; l < half; l++)
+			lane[l] += lane[l + half];
+	return lane[0];
+}
+
+float quantize_tensor_step(const float *x, int64_t n)
+{
+	return quantize_step(squares(x, n), n);
+}
+
 value op_quantize(graph *g, value x, quantize_params params)
 {
 	value out[2];

@@ -21,6 +21,9 @@ DEVICE_FUNCTION float quantize_step(double squares, int64_t n)
 	return n > 0 ? (float)(sqrt(squares / (double)n) / 32.0) : 0.0f;
 }
 
+/* The step of a whole tensor of n numbers, on the host. */
+float quantize_tensor_step(const float *x, int64_t n);
+
 /* The 8-bit code as a float; NaN stays NaN. */
 DEVICE_FUNCTION float quantize_code(float x, float step)
 {
