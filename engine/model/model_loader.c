@@ -3,8 +3,9 @@
  * and data. So a small hostile file cannot make us allocate what its configuration promises.
  *
  * Parameters are read in the order of the file, so that each of its chunks is read and verified once. A piece is some
- * rows of a parameter: read, converted, packed and uploaded at once, while it is in the processor's cache. A transposed
- * matrix is read whole before its first piece, because a row of it lies all over the file.
+ * rows of a parameter: read, converted, packed and uploaded at once, while it is in the processor's cache. A matrix is
+ * read whole before its first piece where that depends on all of it: a transposed one, whose rows lie all over the
+ * file, and a quantised one, whose step follows from all weights.
  *
  * The arena is a reservation that gets memory as it fills: clearing an allocation of that size would be one long step.
  */
@@ -24,6 +25,7 @@
 #include "engine/model/model_folder.h"
 #include "engine/model/model_private.h"
 #include "engine/model/safetensors.h"
+#include "engine/tensor/ops/quantize.h"
 #include "engine/tensor/panel.h"
 
 #define COMPILED "_orig_mod." /* in front of all names of a module that PyTorch has compiled */
@@ -46,8 +48,9 @@ struct model_loader {
 	size_t extended;       /* bytes of the arena that have memory */
 	int at;                /* place being read */
 	int64_t row;           /* of it, next */
-	int64_t staged;        /* floats of a transposed matrix in `whole` */
-	float *whole;          /* of the largest transposed matrix, as it is stored; or NULL */
+	int64_t staged;        /* floats of a matrix in `whole` */
+	float *whole;          /* of the largest matrix that is read whole, as it is stored; or NULL */
+	float step;            /* of the quantised matrix in `whole` */
 	float *piece;          /* some rows */
 	void *other;           /* the same as their tied name has them, then packed */
 	digest_stream *digest; /* of the parameter being read, as it is uploaded */
@@ -188,6 +191,18 @@ static status find_places(model_loader *l, error *err)
 	return STATUS_OK;
 }
 
+/* Is it packed from quantised weights? Plain ones are quantised when they are read (ops.h). */
+static bool is_quantized(const model *m, const parameter_spec *p)
+{
+	return p->bits > 0 && p->bits < 32 && dtype_is_panel(model_stored_type(m, p));
+}
+
+static bool is_read_whole(const model *m, const parameter_spec *p)
+{
+	assert(!(p->transposed && is_quantized(m, p)));
+	return p->transposed || is_quantized(m, p);
+}
+
 /* Rows of a parameter in a piece: whole panels, at least one. */
 static int64_t piece_rows(const parameter_spec *p)
 {
@@ -211,7 +226,7 @@ static status make_staging(model_loader *l, error *err)
 			return model_no_memory(err);
 		packed = bytes > packed ? bytes : packed;
 		piece = floats > piece ? floats : piece;
-		if (p->transposed && shape_count(p->shape) > whole)
+		if (is_read_whole(m, p) && shape_count(p->shape) > whole)
 			whole = shape_count(p->shape);
 	}
 	packed = packed > (size_t)piece * sizeof(float) ? packed : (size_t)piece * sizeof(float);
@@ -331,7 +346,7 @@ static status read_stored(model_loader *l, const place *from, int64_t first, int
 	                 p->alias, p->name);
 }
 
-/* Read more of a transposed matrix. */
+/* Read more of a matrix. */
 static status stage(model_loader *l, const place *from, int64_t rows, error *err)
 {
 	const parameter_spec *p = parameter_at(l, from);
@@ -349,6 +364,18 @@ static void transpose(const model_loader *l, const parameter_spec *p, int64_t ro
 	for (int64_t i = 0; i < k; i++)
 		for (int64_t j = 0; j < rows; j++)
 			l->piece[j * k + i] = l->whole[i * n + l->row + j];
+}
+
+/* The piece's rows of a matrix that has been read whole, as its products read them. */
+static void take_rows(const model_loader *l, const parameter_spec *p, int64_t rows)
+{
+	const int64_t k = shape_last(p->shape);
+	const float *from = l->whole + l->row * k;
+	if (p->transposed)
+		transpose(l, p, rows);
+	else
+		for (int64_t i = 0; i < rows * k; i++)
+			l->piece[i] = quantize_value(from[i], l->step, p->bits);
 }
 
 /* Memory of the arena up to byte `end`. */
@@ -376,7 +403,7 @@ static status upload(model_loader *l, const place *from, int64_t rows, error *er
 		bool fits = panel_bytes(type, rows, k, &bytes);
 		assert(fits && l->row % PANEL_WIDTH == 0);
 		before = (size_t)(l->row / PANEL_WIDTH) * panel_stride(type, k);
-		panel_pack(type, l->piece, rows, k, l->other);
+		panel_pack_codes(type, l->piece, rows, k, is_quantized(m, p) ? l->step : 0, l->other);
 		data = l->other;
 	}
 	digest_stream_add(l->digest, data, bytes);
@@ -392,14 +419,17 @@ static status read_piece(model_loader *l, const place *from, int64_t *rows, erro
 	const parameter_spec *p = parameter_at(l, from);
 	int64_t k = shape_last(p->shape), left = shape_rows(p->shape) - l->row, most = piece_rows(p);
 	*rows = left < most ? left : most;
-	if (!p->transposed)
+	if (!is_read_whole(l->model, p))
 		return read_stored(l, from, l->row * k, *rows * k, l->piece, err);
 	if (l->staged < shape_count(p->shape)) {
 		int64_t more = *rows;
 		*rows = 0;
-		return stage(l, from, more, err);
+		TRY(stage(l, from, more, err));
+		if (l->staged == shape_count(p->shape) && !p->transposed)
+			l->step = quantize_tensor_step(l->whole, l->staged);
+		return STATUS_OK;
 	}
-	transpose(l, p, *rows);
+	take_rows(l, p, *rows);
 	return STATUS_OK;
 }
 

@@ -67,6 +67,22 @@ void parameter_list_values(parameter_list *list, const float *first)
 	list->items[list->count - 1].first = first;
 }
 
+void parameter_list_quantized(parameter_list *list, int bits)
+{
+	if (list->status == STATUS_OK)
+		list->items[list->count - 1].bits = bits;
+}
+
+void parameter_list_log_counts(parameter_list *list)
+{
+	if (list->status != STATUS_OK)
+		return;
+	parameter_spec *item = &list->items[list->count - 1];
+	item->log_counts = true;
+	item->init = INIT_CONSTANT;
+	item->std = -1; /* log2(0 + ½) */
+}
+
 void parameter_list_alias(parameter_list *list, const char *alias, bool written)
 {
 	if (list->status != STATUS_OK)
@@ -75,6 +91,18 @@ void parameter_list_alias(parameter_list *list, const char *alias, bool written)
 	assert(strlen(alias) < sizeof item->alias);
 	strcpy(item->alias, alias);
 	item->written = written ? WRITE_BOTH : WRITE_NAME;
+}
+
+void parameter_list_by_row(parameter_list *list)
+{
+	if (list->status == STATUS_OK)
+		list->items[list->count - 1].by_row = true;
+}
+
+void parameter_list_fixed(parameter_list *list)
+{
+	if (list->status == STATUS_OK)
+		list->items[list->count - 1].fixed = true;
 }
 
 void parameter_list_free(parameter_list *list)

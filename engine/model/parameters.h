@@ -25,10 +25,15 @@ typedef struct parameter_spec {
 	float std;          /* INIT_NORMAL, INIT_UNIFORM, INIT_CONSTANT */
 	const float *first; /* INIT_VALUES: borrowed */
 	bool matrix;        /* read by linear, linear_cross_entropy and gather only, so it may be packed (panel.h) */
-	bool transposed;    /* the checkpoint holds [inputs, outputs] */
-	shape stored;       /* in the checkpoint, of as many numbers; rank 0: as in the graph */
-	char alias[128];    /* a second checkpoint name holding the same data (tied weights), or "" */
+	int bits;        /* of a matrix that is quantised before it is read (quantize in ops.h); 0 or 32: it is not */
+	bool log_counts; /* of a new model: log2(how often token i is in its training texts + ½), model_set_counts */
+	bool transposed; /* the checkpoint holds [inputs, outputs] */
+	shape stored;    /* in the checkpoint, of as many numbers; rank 0: as in the graph */
+	char alias[128]; /* a second checkpoint name holding the same data (tied weights), or "" */
 	parameter_names written;
+	bool by_row; /* a table of which a batch reads a few rows: an optimiser that normalises gradients does it by row
+	              */
+	bool fixed;  /* not trained: no gradient, and behind all others in the arena */
 } parameter_spec;
 
 /* The shape in the checkpoint; values from the checkpoint's layout to the graph's, and back. */
@@ -51,8 +56,15 @@ void parameter_list_add_matrix(parameter_list *list, float std, int64_t n, int64
 /* Of the last one added: its shape in the checkpoint; its first values, which stay as long as the list. */
 void parameter_list_stored(parameter_list *list, shape stored);
 void parameter_list_values(parameter_list *list, const float *first);
+/* The last one added is quantised to so many bits. */
+void parameter_list_quantized(parameter_list *list, int bits);
+/* The last one added, one number for each token, follows from how often each occurs; until then no token has. */
+void parameter_list_log_counts(parameter_list *list);
 /* Give the last one added a second name; `written`: checkpoints that we write hold it under both. */
 void parameter_list_alias(parameter_list *list, const char *alias, bool written);
+/* Of the last one added: by_row, fixed. */
+void parameter_list_by_row(parameter_list *list);
+void parameter_list_fixed(parameter_list *list);
 void parameter_list_free(parameter_list *list);
 
 #endif
